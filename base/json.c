@@ -55,6 +55,18 @@ bool json_add_real(cJSON *to, const char *key, double x)
 	return json_add(to, key, isfinite(x) ? cJSON_CreateNumber(x) : cJSON_CreateNull());
 }
 
+const char *json_text(const cJSON *v, char *buf, size_t n)
+{
+	if (cJSON_IsString(v))
+		return v->valuestring;
+	if (cJSON_IsBool(v))
+		return cJSON_IsTrue(v) ? "1" : "0";
+	if (!cJSON_IsNumber(v))
+		return NULL;
+	snprintf(buf, n, "%.17g", v->valuedouble);
+	return buf;
+}
+
 enum ar_status json_put(cJSON *o, FILE *f, struct ar_err *err)
 {
 	char *text = o ? cJSON_PrintUnformatted(o) : NULL;

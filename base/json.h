@@ -27,6 +27,10 @@ bool json_add(cJSON *to, const char *key, cJSON *item);
 /* The same for a number; null: it is not finite. */
 bool json_add_real(cJSON *to, const char *key, double x);
 
+/* The value as the user would write it: a number goes into buf[0..n).  NULL: v is NULL, or no text,
+ * number or truth value. */
+const char *json_text(const cJSON *v, char *buf, size_t n);
+
 /* Write o on one line, see text_put_json_value().  o is owned here, even after a failure.  NULL:
  * there was no memory to make it.  AR_NOMEM: nothing was written. */
 enum ar_status json_put(cJSON *o, FILE *f, struct ar_err *err);

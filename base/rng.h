@@ -40,6 +40,14 @@ static inline double rng_unit(struct rng *r)
 	return (double)(rng_u64(r) >> 11) * 0x1p-53;
 }
 
+/* Of 64 random bits: the sum of the four numbers below 2^16, less its mean.  About normal, with the
+ * deviation RNG_SUM_DEVIATION. */
+#define RNG_SUM_DEVIATION 37837.23f
+AR_BOTH static inline int rng_sum(uint64_t u)
+{
+	return (int)((u & 0xffff) + (u >> 16 & 0xffff) + (u >> 32 & 0xffff) + (u >> 48)) - 131070;
+}
+
 /* Approximately normal, mean 0, variance 1: the sum of twelve uniforms minus six.  It needs no
  * library function, so the result is the same on every machine. */
 static inline float rng_normal(struct rng *r)

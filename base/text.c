@@ -113,6 +113,16 @@ int text_put(const char *s, FILE *f)
 	return columns;
 }
 
+/* Characters of ASCII at the head of s that JSON takes as they are. */
+static int count_plain(const char *s, bool inside)
+{
+	int n = 0;
+
+	while (s[n] >= 0x20 && s[n] < 0x7f && !(inside && (s[n] == '"' || s[n] == '\\')))
+		n++;
+	return n;
+}
+
 /* inside: s is inside of a JSON string, else it is JSON itself. */
 static void put_json(const char *s, bool inside, FILE *f)
 {
@@ -121,8 +131,13 @@ static void put_json(const char *s, bool inside, FILE *f)
 	int n;
 
 	for (; *s; s += n) {
-		int32_t c = first(s, &n);
+		int32_t c;
 
+		n = count_plain(s, inside);
+		fwrite(s, 1, (size_t)n, f);
+		if (n)
+			continue;
+		c = first(s, &n);
 		known = c >= 0 && c < 0x20 ? strchr(control, c) : NULL;
 		if (c == NO_UTF8)
 			fputs(replacement, f);

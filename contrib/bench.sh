@@ -13,7 +13,8 @@
 #   ROUNDS      turns of each program (default: 4)
 #   REPEAT      timed launches in a turn (default: 20)
 #   LIMIT       seconds after which no new shape begins (default: 240)
-#   IMPL        kernels of PyTorch (default: cudnn,flash,flex); flex compiles for each shape
+#   IMPL        kernels to compare with (default: cudnn,flash,flex, and fa3 where the package
+#               fa3-fwd is installed); flex compiles for each shape
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-bench-results}
@@ -30,10 +31,15 @@ mkdir -p "$out"
 status=0
 : >"$out/ours.jsonl"
 : >"$out/theirs.jsonl"
-if "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
+has() { # has MODULE
+	"$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))"
+}
+if has torch; then
+	impl=${IMPL:-cudnn,flash,flex}
+	if [ -z "${IMPL:-}" ] && has fa3_fwd_interface; then impl=$impl,fa3; fi
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
 		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-240}" --impl "${IMPL:-cudnn,flash,flex}" -- "$@" || status=$?
+		--limit "${LIMIT:-240}" --impl "$impl" -- "$@" || status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
 	"$@" bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||

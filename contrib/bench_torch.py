@@ -12,7 +12,7 @@ For dense prefill and decode, PyTorch runs scaled_dot_product_attention through 
 FlashAttention.  For tables and block-sparse lists it runs flex_attention over the same random
 blocks.  When a chunk is its whole context, dense attention is causal.  Otherwise every row attends
 to every key: PyTorch has a kernel for that, and attnreplay calls it 'past'.  The work is counted
-accordingly.
+accordingly.  FlashAttention 3 (package fa3-fwd) is causal for every chunk.
 
 Times are medians between CUDA events.  Launches take turns over inputs that together are larger
 than the L2 cache.  A shape that a backend refuses gets a row with a member 'error' and no time.
@@ -58,7 +58,8 @@ def parse_args():
     p.add_argument("--limit", type=float, default=240, metavar="SECONDS",
                    help="begin no shape after SECONDS of measuring (default: 240)")
     p.add_argument("--impl", default="cudnn,flash,flex", metavar="LIST",
-                   help="kernels of PyTorch to measure (default: cudnn,flash,flex)")
+                   help="kernels to measure: cudnn, flash and flex are PyTorch's, fa3 is "
+                        "FlashAttention 3 (default: cudnn,flash,flex)")
     p.add_argument("program", nargs="+", metavar="PROGRAM", help="attnreplay, after --")
     return p.parse_args()
 
@@ -149,17 +150,17 @@ class Inputs:
                 [v.repeat_interleave(group, 1) for v in self.v])
 
 
-def is_causal(row):
-    return row["what"] == "dense" and row["chunk"] == row["context"]
+def is_causal(row, impl):
+    return row["what"] == "dense" and (impl == "fa3" or row["chunk"] == row["context"])
 
 
-def sdpa(row, inputs, backend, repeat):
+def sdpa(row, inputs, impl, repeat):
     """Median time, and how grouped heads were handled."""
-    causal = is_causal(row)
+    causal = is_causal(row, impl)
     group = row["q_heads"] // row["kv_heads"]
 
     def run(k, v, **more):
-        with sdpa_kernel(backend):
+        with sdpa_kernel(BACKENDS[impl]):
             return measure(lambda i: F.scaled_dot_product_attention(
                 inputs.q[i], k[i], v[i], is_causal=causal, **more), inputs.n, repeat)
 
@@ -171,11 +172,20 @@ def sdpa(row, inputs, backend, repeat):
     return run(*inputs.expanded(group)), "expanded"
 
 
-def dense_pairs(row):
-    """Number of computed (head, row, key): a triangle for causal attention."""
+def fa3(row, inputs, impl, repeat):
+    """FlashAttention 3, which chooses splits and the packing of grouped heads as in vLLM."""
+    from fa3_fwd_interface import flash_attn_func
+    q, k, v = ([x.transpose(1, 2).contiguous() for x in some]
+               for some in (inputs.q, inputs.k, inputs.v))
+    return measure(lambda i: flash_attn_func(q[i], k[i], v[i], causal=is_causal(row, impl),
+                                             num_splits=0), inputs.n, repeat), "native"
+
+
+def dense_pairs(row, impl):
+    """Number of computed (head, row, key): causal attention leaves out a triangle of the chunk."""
     rows, keys = row["chunk"], row["context"]
-    seen = rows * (rows + 1) // 2 if is_causal(row) else rows * keys
-    return row["batch"] * row["q_heads"] * seen
+    left_out = rows * (rows - 1) // 2 if is_causal(row, impl) else 0
+    return row["batch"] * row["q_heads"] * (rows * keys - left_out)
 
 
 # ---- the same random blocks ----
@@ -303,13 +313,14 @@ def ceilings(sink):
     sink.put("torch", {"what": "copy"}, us, None, 2 * 2 * (2 * n) ** 2)
 
 
-def run_sdpa(rows, impl, sink):
+def run_whole(rows, impl, sink):
     """Measure the rows of one problem."""
     row, size = rows[0], None
+    call = fa3 if impl == "fa3" else sdpa
     if row["what"] == "decode":
         size = 2 * 2 * row["batch"] * row["context"] * row["kv_heads"] * row["head_dim"]
-    sink.attempt(impl, rows, lambda: sdpa(row, Inputs(row), BACKENDS[impl], sink.repeat),
-                 4 * row["head_dim"] * dense_pairs(row), size)
+    sink.attempt(impl, rows, lambda: call(row, Inputs(row), impl, sink.repeat),
+                 4 * row["head_dim"] * dense_pairs(row, impl), size)
 
 
 def run_theirs(rows, impl, sink):
@@ -319,9 +330,10 @@ def run_theirs(rows, impl, sink):
         if impl == "flex" and row["what"] in LISTED:
             sink.attempt(impl, [row], lambda: flex(row, Inputs(row), sink.repeat), row["flops"])
         if impl != "flex" and row["what"] in WHOLE:
-            problems.setdefault((row["what"] == "decode", is_causal(row)), []).append(row)
+            kind = row["what"] == "decode", is_causal(row, impl)
+            problems.setdefault(kind, []).append(row)
     for same in problems.values():
-        run_sdpa(same, impl, sink)
+        run_whole(same, impl, sink)
     torch.cuda.empty_cache()
 
 
@@ -363,7 +375,7 @@ def run(args, sink):
 
 def main():
     args = parse_args()
-    unknown = set(args.impl.split(",")) - {*BACKENDS, "flex"}
+    unknown = set(args.impl.split(",")) - {*BACKENDS, "fa3", "flex"}
     if unknown:
         sys.exit(f"bench_torch: --impl: unknown {', '.join(unknown)}")
     if not torch.cuda.is_available():

@@ -28,7 +28,8 @@ AC_DEFUN([AR_CC_WARNINGS], [
   AC_SUBST([WARN_CFLAGS])
 ])
 
-# AR_ENABLE_SANITIZERS: --enable-sanitizers[=LIST], default address,undefined.
+# AR_ENABLE_SANITIZERS: --enable-sanitizers[=LIST], default address,undefined.  The first finding
+# ends the program, so a test fails with it.
 AC_DEFUN([AR_ENABLE_SANITIZERS], [
   AC_ARG_ENABLE([sanitizers],
     [AS_HELP_STRING([--enable-sanitizers@<:@=LIST@:>@],
@@ -37,6 +38,6 @@ AC_DEFUN([AR_ENABLE_SANITIZERS], [
        [enable_sanitizers=address,undefined])], [enable_sanitizers=no])
   SAN_CFLAGS=
   AS_IF([test "$enable_sanitizers" != no],
-    [SAN_CFLAGS="-fsanitize=$enable_sanitizers -fno-omit-frame-pointer"])
+    [SAN_CFLAGS="-fsanitize=$enable_sanitizers -fno-sanitize-recover=all -fno-omit-frame-pointer"])
   AC_SUBST([SAN_CFLAGS])
 ])

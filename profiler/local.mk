@@ -3,10 +3,11 @@
 libattnreplay_a_SOURCES += \
   profiler/cupti/prof.h \
   profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
-    profiler/store/functions.c profiler/store/functions.h profiler/store/store.c \
-    profiler/store/store.h profiler/store/store_file.c profiler/store/store_file.h \
-    profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c \
-    profiler/store/store_stage.h profiler/store/store_writer.c profiler/store/store_writer.h
+    profiler/store/functions.c profiler/store/functions.h profiler/store/process.c \
+    profiler/store/process.h profiler/store/store.c profiler/store/store.h \
+    profiler/store/store_file.c profiler/store/store_file.h profiler/store/store_spans.c \
+    profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
+    profiler/store/store_where.c profiler/store/store_writer.c profiler/store/store_writer.h
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else

@@ -29,6 +29,8 @@ cJSON *capture_json(const struct capture_info *info, uint64_t tensor_bytes)
 	    json_add_real(o, "rope_llama3_factor",
 			  info->rope.factor > 0 ? info->rope.factor : NAN) &&
 	    json_add_real(o, "frame_tokens", info->frame_tok ? (double)info->frame_tok : NAN) &&
+	    json_add(o, "checksum",
+		     *info->sha256 ? cJSON_CreateString(info->sha256) : cJSON_CreateNull()) &&
 	    cJSON_AddNumberToObject(o, "tensor_bytes", (double)tensor_bytes) &&
 	    cJSON_AddNumberToObject(o, "file_bytes", (double)info->file_bytes))
 		return o;

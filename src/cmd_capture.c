@@ -136,6 +136,8 @@ static enum ar_status run_info(struct capture *c, const char *out, const struct 
 		printf(", llama3 factor %.15g", info->rope.factor);
 	if (info->frame_tok)
 		printf("\nframe tokens  %" PRId64, info->frame_tok);
+	if (*info->sha256)
+		printf("\nchecksum      %s", info->sha256);
 	printf("\ntensor bytes  %" PRIu64 "\nfile bytes    %" PRIu64 "\n", bytes, info->file_bytes);
 	return AR_OK;
 }

@@ -6,16 +6,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "base/binfile.h"
 #include "profiler/store/store.h"
 #include "src/cmd.h"
+#include "src/export/export.h"
 #include "src/report/report.h"
 
 struct report_args {
 	int64_t run; /* 0: all */
 	int format, dialect;
-	char *slo;  /* NULL: the limits given to each run */
-	char *html; /* NULL: write tables to standard output */
+	char *slo; /* NULL: the limits given to each run */
 };
 
 /* clang-format off */
@@ -31,27 +30,12 @@ static const struct opt report_opts[] = {
 	{ .name = "slo", .type = OPT_STR, .off = offsetof(struct report_args, slo), .arg = "LIST",
 	  .help = "latency limits for goodput, such as ttft:500ms,tpot:50ms,e2e:10s; if not given, "
 		  "those of each run" },
-	{ .name = "html", .type = OPT_STR, .off = offsetof(struct report_args, html),
-	  .arg = "FILE", .help = "write one HTML page with charts to FILE instead of the tables" },
 	{ .name = NULL }
 };
 /* clang-format on */
 
-static enum ar_status write_page(const struct report *r, const char *path, struct ar_err *err)
-{
-	struct outfile f;
-	enum ar_status st = outfile_open(&f, path, err);
-
-	if (st)
-		return st;
-	st = report_html(r, f.f, err);
-	if (!st)
-		st = outfile_commit(&f, err);
-	outfile_release(&f);
-	return st;
-}
-
-static enum ar_status report(const char *path, const struct report_args *a, struct ar_err *err)
+static enum ar_status report(const char *path, const struct report_args *a,
+			     const struct export_files *files, struct ar_err *err)
 {
 	struct document d = { .writer = writers[a->format], .f = stdout };
 	struct report r = {
@@ -62,15 +46,16 @@ static enum ar_status report(const char *path, const struct report_args *a, stru
 	if (st)
 		return st;
 	writer_heed_interrupt(r.db);
-	st = a->html ? write_page(&r, a->html, err) : report_write(&r, &d, err);
+	st = export_wanted(files) ? export_write(files, &r, err) : report_write(&r, &d, err);
 	sqlite3_close(r.db);
 	return st;
 }
 
 /* The page has its own form and no other tool's figures. */
-static enum ar_status check(const struct report_args *a, struct ar_err *err)
+static enum ar_status check(const struct report_args *a, const struct export_files *files,
+			    struct ar_err *err)
 {
-	if (a->html && (a->format || a->dialect))
+	if (files->html && (a->format || a->dialect))
 		return ar_fail(err, AR_USAGE, "--%s has no effect with --html; leave it out",
 			       a->format ? "format" : "dialect");
 	return AR_OK;
@@ -79,7 +64,10 @@ static enum ar_status check(const struct report_args *a, struct ar_err *err)
 static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 {
 	struct report_args a = { 0 };
-	struct opt_group g[] = { { .opts = report_opts, .base = &a }, { .opts = NULL } };
+	struct export_files files = { 0 };
+	struct opt_group g[] = { { .opts = report_opts, .base = &a },
+				 { .opts = export_opts, .base = &files },
+				 { .opts = NULL } };
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
@@ -90,16 +78,18 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; report takes one database",
 			     argv[1]);
 	if (!st)
-		st = check(&a, err);
+		st = check(&a, &files, err);
 	if (!st)
-		st = report(argv[0], &a, err);
+		st = report(argv[0], &a, &files, err);
 	opt_release(g);
 	return st;
 }
 
 static void cmd_report_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	struct opt_group g[] = { { .title = "Options", .opts = report_opts }, { .opts = NULL } };
+	struct opt_group g[] = { { .title = "Options", .opts = report_opts },
+				 { .title = "Files for other programs", .opts = export_opts },
+				 { .opts = NULL } };
 
 	show(g, f);
 }

@@ -15,7 +15,7 @@ static const char *const pictures[] = { "auto", "ascii", "unicode", "none", NULL
 /* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
-	  .help = "capture to select from; repeat the option for more" },
+	  .help = "capture to select from, or random:SEED; repeat the option for more" },
 	{ .name = "layer", .type = OPT_STR, .off = OFF(layers), .arg = "LIST",
 	  .help = "layers of the model, such as 0,4-7; all captured ones if not given" },
 	{ .name = "context", .type = OPT_INT, .off = OFF(context), .arg = "N", .def = "-1",

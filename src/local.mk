@@ -3,7 +3,8 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_curve.c src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
+    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmdline.c \
+    src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -27,13 +28,18 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
-    src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
-    src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
+    src/calibrate/calibrate_minference.c src/calibrate/calibrate_roofline.c \
+    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c \
+    src/calibrate/host_fit.c src/calibrate/host_fit.h src/calibrate/roofline_fit.c \
+    src/calibrate/roofline_fit.h src/calibrate/roofline_runs.c src/calibrate/roofline_runs.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
   src/chart/chart.c src/chart/chart.h src/chart/chart_axis.c src/chart/chart_heat.c \
     src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/engine/engine_run.c src/engine/engine_run.h \
+  src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
+    src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
+    src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
   src/report/chart_list.h src/report/chart_query.c src/report/chart_query.h src/report/page.c \
     src/report/page.h src/report/page_items.c src/report/report.c src/report/report.h \
     src/report/report_html.c src/report/report_query.h src/report/rows.c src/report/rows.h \
@@ -41,13 +47,17 @@ libattnreplay_a_SOURCES += \
     src/report/write_csv.c src/report/write_html.c src/report/write_html.h \
     src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
     src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
-    src/run/scope.c \
+  src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
+    src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
+    src/run/run.h src/run/scope.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
     src/select/select_files.c src/select/select_files.h src/select/select_json.c \
     src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
-    src/select/select_text.c
+    src/select/select_text.c \
+  src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
+    src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
 
 # The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -72,6 +82,15 @@ src/report/page.$(OBJEXT): src/report/page.css.inc src/report/page.js.inc
 src/report/page.css.inc src/report/page.js.inc: src/report/%.inc: $(srcdir)/src/report/%
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(TEXT_STRING) $< >$@.tmp && mv -f $@.tmp $@
 
+# The SQL of the exporters, a string each.
+EXTRA_DIST += src/export/nsys.sql src/export/nsys_tables.sql src/export/perfetto.sql \
+  src/export/views.sql
+CLEANFILES += src/export/nsys.inc src/export/nsys_tables.inc src/export/perfetto.inc \
+  src/export/views.inc
+src/export/export.$(OBJEXT): src/export/views.inc
+src/export/nsys.$(OBJEXT): src/export/nsys.inc src/export/nsys_tables.inc
+src/export/perfetto.$(OBJEXT): src/export/perfetto.inc
+
 check_PROGRAMS += \
   tests/t-bench \
   tests/t-bench-match \
@@ -80,21 +99,27 @@ check_PROGRAMS += \
   tests/t-calibrate-minference \
   tests/t-chart \
   tests/t-engine-run \
+  tests/t-export \
   tests/t-host-fit \
   tests/t-json \
+  tests/t-resumed \
+  tests/t-roofline-fit \
+  tests/t-run-key \
   tests/t-sections \
   tests/t-seer-fit \
-  tests/t-select-show
+  tests/t-select-show \
+  tests/t-sweep
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-json.sh \
-    tests/t-cmd-select.sh tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh \
-    tests/t-outputs.sh tests/t-report.sh tests/t-sql.sh
+  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
+    tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
+    tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh \
+    tests/t-resume.sh tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/cmd_import_engine.$(OBJEXT) src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) \
-  src/run/method.$(OBJEXT): src/revision.h
+src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
+  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

@@ -44,6 +44,7 @@ void *__real_realloc(void *p, size_t n);
 void *__real_aligned_alloc(size_t align, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
+ZSTD_CStream *__real_ZSTD_createCStream(void);
 ZSTD_DStream *__real_ZSTD_createDStream(void);
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 void *__wrap_malloc(size_t n);
@@ -52,6 +53,7 @@ void *__wrap_realloc(void *p, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
+ZSTD_CStream *__wrap_ZSTD_createCStream(void);
 ZSTD_DStream *__wrap_ZSTD_createDStream(void);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 
@@ -83,6 +85,11 @@ char *__wrap_strdup(const char *s)
 char *__wrap_strndup(const char *s, size_t n)
 {
 	return fault_now() ? NULL : __real_strndup(s, n);
+}
+
+ZSTD_CStream *__wrap_ZSTD_createCStream(void)
+{
+	return fault_now() ? NULL : __real_ZSTD_createCStream();
 }
 
 ZSTD_DStream *__wrap_ZSTD_createDStream(void)

@@ -140,6 +140,20 @@ static void open_capture(struct backend_case *c, const struct case_how *how)
 		bail_out("%s", err.msg);
 }
 
+static void draw_capture(struct backend_case *c)
+{
+	const struct capture_info shape = { .n_layers = CASE_LAYERS,
+					    .q_heads = CASE_HEADS,
+					    .kv_heads = CASE_KV_HEADS,
+					    .head_dim = DIM,
+					    .n_tok = CASE_LEN };
+	struct ar_err err;
+
+	if (capture_random(&c->capture[0], "random:1", &shape, &err))
+		bail_out("%s", err.msg);
+	c->capture[1] = c->capture[0];
+}
+
 /* ---- the backend ---- */
 
 void *case_options(const struct backend *b, const char *name, const char *value)
@@ -153,6 +167,15 @@ void *case_options(const struct backend *b, const char *name, const char *value)
 	if (b->opts && (opt_init(g, &err) || (name && opt_set(g, name, value, &err))))
 		bail_out("%s", err.msg);
 	return opts;
+}
+
+void case_options_free(const struct backend *b, void *opts)
+{
+	struct opt_group g[] = { { .opts = b->opts, .base = opts }, { 0 } };
+
+	if (b->opts)
+		opt_release(g);
+	free(opts);
 }
 
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
@@ -185,7 +208,10 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 						   rope };
 	if (how->rope_yarn)
 		strcpy(c->model.rope_unknown, "rope type 'yarn'");
-	open_capture(c, how);
+	if (how->random)
+		draw_capture(c);
+	else
+		open_capture(c, how);
 	if (method_parse(&c->method, how->method, err))
 		bail_out("%s", err->msg);
 	c->env = (struct backend_env){
@@ -209,7 +235,7 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.prof = how->prof,
 	};
 	st = b->open(&c->self, opts, &c->env, err);
-	free(opts);
+	case_options_free(b, opts);
 	if (!st && b->start(c->self, c->env.num_blocks, err))
 		bail_out("%s", err->msg);
 	return st;

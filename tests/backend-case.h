@@ -24,6 +24,7 @@ struct case_how {
 	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */
 	bool twice;	   /* two captures, the same file; request 1 replays the second */
+	bool random;	   /* a random capture instead of a file */
 	bool decoder;	   /* not --attention-only */
 	bool eager;	   /* cuda: no graphs */
 	int n_experts;
@@ -51,6 +52,7 @@ void case_close(struct backend_case *c);
 /* The backend's options at their defaults, except name (NULL: no exception).  The caller frees
  * them. */
 void *case_options(const struct backend *b, const char *name, const char *value);
+void case_options_free(const struct backend *b, void *opts);
 
 /* Run one batch; bails out on failure. */
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as each of the small files that options and parameters name: models,
- * gates, patterns, thresholds, job files, logs of engines.  The file must be read, or refused with a message. */
+ * gates, patterns, thresholds, job files, sweeps, logs of engines, hosts, factors of dense
+ * attention.  The file must be read, or refused with a message. */
 #include "config.h"
 
 #include <stdint.h>
@@ -11,6 +12,10 @@
 #include "base/opt.h"
 #include "kernels/methods/method.h"
 #include "model/model.h"
+#include "replay/cost/dense_as.h"
+#include "replay/host/host.h"
+#include "src/run/options.h"
+#include "src/sweep/sweep_file.h"
 #include "tests/fuzz.h"
 #include "traces/engine/engine_log.h"
 
@@ -108,6 +113,26 @@ static void as_job(const char *path)
 	opt_release(g);
 }
 
+static void as_sweep(const char *path)
+{
+	struct run_options o;
+	struct sweep s = { 0 };
+	struct ar_err err = { 0 };
+	struct texts t = { 0 };
+
+	must(!run_options_init(&o, &err), err.msg);
+	if (sweep_load(&s, path, o.group, &err)) {
+		told(&err);
+	} else {
+		must(s.n_point >= 1 && s.n_point <= SWEEP_POINTS_MAX, "too many points, or none");
+		must(!sweep_arguments(&s, s.n_point - 1, o.group, &t, &err), err.msg);
+		must(t.n >= 1, "a point without an option");
+	}
+	texts_release(&t);
+	sweep_release(&s);
+	run_options_release(&o);
+}
+
 static void as_engine_log(const char *path)
 {
 	struct ar_err err = { 0 };
@@ -134,6 +159,46 @@ static void as_engine_log(const char *path)
 	engine_log_close(log);
 }
 
+static void as_host(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct host h;
+
+	if (host_load_file(&h, path, &err)) {
+		told(&err);
+		return;
+	}
+	must(h.max_captured >= 0, "a graph of fewer than no tokens");
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		must(h.ns[i] >= 0, "a time below 0");
+}
+
+static void check_curve(const struct dense_as_curve *c)
+{
+	must(c->n >= 1 && c->n <= DENSE_AS_POINTS_MAX, "a curve without points");
+	for (int i = 0; i < c->n; i++) {
+		double keys = c->point[i].keys, factor = dense_as_factor(c, keys),
+		       after = dense_as_factor(c, keys * 1.5);
+
+		must(keys > (i ? c->point[i - 1].keys : 0), "a curve out of order");
+		must(factor > 0.099 && factor < 100.1 && after > 0.099 && after < 100.1,
+		     "a factor out of its range");
+	}
+}
+
+static void as_dense_as(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct dense_as d;
+
+	if (dense_as_load(&d, path, &err)) {
+		told(&err);
+		return;
+	}
+	check_curve(&d.prefill);
+	check_curve(&d.decode);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	char path[] = "/tmp/fuzz-files-XXXXXX";
@@ -146,7 +211,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_parameter("seer:gate", path);
 	as_parameter("xattention:table", path);
 	as_job(path);
+	as_sweep(path);
 	as_engine_log(path);
+	as_host(path);
+	as_dense_as(path);
 	unlink(path);
 	return 0;
 }

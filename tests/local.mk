@@ -18,7 +18,8 @@ AM_TESTS_ENVIRONMENT = \
 LDADD = tests/libtest.a libattnreplay.a $(KERNELS_SO) $(AR_LIBS) $(CUDA_SHARED_LIBS)
 # Every test can make allocations and threads fail, so alloc_fault.c is in each program.
 AM_LDFLAGS += -Wl,-u,fault_arm,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
-              -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createDStream
+              -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createCStream \
+              -Wl,--wrap=ZSTD_createDStream
 
 # Device code is large, so all tests share one copy of it.  That library takes the C functions that
 # it calls from the test program (AR_LIBS has libattnreplay.a once more for them), and both take

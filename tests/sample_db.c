@@ -20,7 +20,7 @@ static const struct {
 /* clang-format on */
 
 static const struct store_gpu gpu = {
-	.uuid = "GPU-00000000-0000-0000-0000-000000000001",
+	.uuid = "00000000-0000-0000-0000-000000000001",
 	.name = "NVIDIA H200",
 	.cc_major = 9,
 	.cc_minor = 0,

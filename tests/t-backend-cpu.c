@@ -4,7 +4,9 @@
 #include "tests/backend-case.h"
 
 #include <stdbool.h>
+#include <string.h>
 
+#include "replay/engine/act_capture.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
@@ -65,6 +67,38 @@ static void test_phases(void)
 		   "... and a decode its own");
 		case_close(&c);
 	}
+}
+
+/* Random captures: rows have the values of their positions, as they are. */
+static void test_random(void)
+{
+	enum { FIRST = 700, ROWS = 3, DIM = 64, LAYER = 1 };
+	const struct attn_shape shape = { CASE_HEADS, CASE_KV_HEADS, DIM, 128 };
+	const struct activations *a = &activations_capture;
+	bf16_t q[ROWS][CASE_HEADS][DIM], k[ROWS][CASE_KV_HEADS][DIM];
+	bf16_t want[CASE_HEADS][ROWS][DIM];
+	const struct qkv out = { q[0][0], k[0][0], NULL };
+	struct layer_row row[ROWS];
+	struct backend_case c;
+	struct ar_err err;
+	void *self;
+	int bad = 0;
+
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "dense", .random = true },
+		      &err) ||
+	    a->open(&self, &c.env, &shape, &err) || a->load_ref(self, &err) ||
+	    a->begin(self, 2, FIRST, ROWS, row, &err) ||
+	    a->qkv_ref(self, LAYER, row, ROWS, &out, &err) ||
+	    capture_read(c.capture[0], c.env.captured_layer[c.env.run_layer[LAYER]], CAPTURE_Q,
+			 FIRST, ROWS, want[0][0], &err))
+		bail_out("%s", err.msg);
+	for (int r = 0; r < ROWS; r++)
+		for (int h = 0; h < CASE_HEADS; h++)
+			bad += memcmp(q[r][h], want[h][r], sizeof want[h][r]) != 0;
+	ok(!bad && memcmp(q[0], q[1], sizeof q[0]),
+	   "rows have the random values of their positions");
+	a->close(self);
+	case_close(&c);
 }
 
 static void test_rank(void)
@@ -137,6 +171,7 @@ int main(void)
 	case_test_all(&backend_cpu, 0);
 	test_cost();
 	test_phases();
+	test_random();
 	test_rank();
 	test_faults();
 	return done_testing();

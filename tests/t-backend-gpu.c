@@ -11,7 +11,10 @@
 
 #if HAVE_CUDA
 
-enum { N_OWN = 29 };
+#include "replay/engine/act_capture.h"
+#include "replay/engine/backend_cuda.h"
+
+enum { N_OWN = 30 };
 
 /* ---- against the references ---- */
 
@@ -57,6 +60,35 @@ static void test_agreement(void)
 		ok(case_distance(&cpu, &gpu) < 0.01, "%s: and are as far from dense: %g apart",
 		   method[i], case_distance(&cpu, &gpu));
 	}
+}
+
+/* Random captures: the device holds what the host does. */
+static void test_random(void)
+{
+	const struct attn_shape shape = { CASE_HEADS, CASE_KV_HEADS, 64, 128 };
+	const struct activations *a = &activations_capture;
+	const struct act_capture *host, *dev;
+	struct backend_case c;
+	struct ar_err err;
+	void *self;
+	bf16_t *x;
+
+	if (case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense", .random = true },
+		      &err) ||
+	    a->open(&self, &c.env, &shape, &err) || a->load_ref(self, &err))
+		bail_out("%s", err.msg);
+	host = self;
+	dev = ((const struct cuda *)c.self)->engine.act_self;
+	x = calloc(host->elems, sizeof *x);
+	if (!x || dev->elems != host->elems ||
+	    cudaMemcpy(x, dev->data, host->elems * sizeof *x, cudaMemcpyDeviceToHost) !=
+		    cudaSuccess)
+		bail_out("cannot read the device");
+	ok(!memcmp(x, host->data, host->elems * sizeof *x),
+	   "the device has the same random values as the host, bit for bit");
+	free(x);
+	a->close(self);
+	case_close(&c);
 }
 
 /* ---- whole layers ---- */
@@ -393,6 +425,7 @@ int main(void)
 	}
 	case_test_all(&backend_cuda, 1e-6);
 	test_agreement();
+	test_random();
 	test_layers(0);
 	test_layers(16);
 	test_device();

@@ -2,6 +2,7 @@
 /* Numbers, options, statistics, bf16. */
 #include "config.h"
 
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
@@ -215,6 +216,49 @@ static void test_options(void)
 	unlink(path);
 	argc = 2;
 	ok(parse(&c, &err, &argc, ARGV(m_, path)) == AR_DATA, "a missing job file");
+}
+
+/* What opt_json() wrote sets the same values; given are those that differ from the defaults. */
+static void test_options_of_json(void)
+{
+	struct conf from = { 0 }, to = { 0 };
+	struct opt_group g[] = { { .opts = conf_opts, .base = &from }, { 0 } },
+			 h[] = { { .opts = conf_opts, .base = &to }, { 0 } };
+	static const struct {
+		const char *json, *message;
+	} bad[] = { { "{\"nope\": 1}", "option 'nope' is not known to this program" },
+		    { "{\"count\": null}", "option 'count': not a value of an option" },
+		    { "{\"item\": [2, []]}", "option 'item': not a value of an option" } };
+	cJSON *object = cJSON_CreateObject();
+	struct ar_err err = { 0 };
+
+	opt_init(g, NULL);
+	opt_init(h, NULL);
+	opt_set_all(g, "flag=1,count=9,time=1500us,real=0.1,name=a b,item=c,item=d,colour=green",
+		    NULL);
+	opt_set(h, "count", "3", NULL);
+	ok(opt_json(g, object) && !opt_set_json(h, object, &err) && to.flag && to.n == 3 &&
+		   to.t == 1500000 && to.x == 0.1 && !strcmp(to.s, "a b") && to.l.n == 2 &&
+		   !strcmp(to.l.v[1], "d") && to.e == 1,
+	   "options come from JSON where they were not given");
+	opt_release(h);
+	opt_init(h, NULL);
+	opt_set(g, "real", "0.5", NULL);
+	cJSON_Delete(object);
+	object = cJSON_CreateObject();
+	ok(opt_json(g, object) && !opt_set_json(h, object, &err) && opt_given(h, "time") &&
+		   !opt_given(h, "real"),
+	   "... and count as given where they are not the defaults");
+	cJSON_Delete(object);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		object = cJSON_Parse(bad[i].json);
+		h->given = 0;
+		is_int(opt_set_json(h, object, &err), AR_DATA, "bad data: %s", bad[i].json);
+		is_str(err.msg, bad[i].message, "... says so");
+		cJSON_Delete(object);
+	}
+	opt_release(g);
+	opt_release(h);
 }
 
 static void test_stats(void)
@@ -469,6 +513,7 @@ int main(void)
 	test_signals();
 	test_numbers();
 	test_options();
+	test_options_of_json();
 	test_scope();
 	test_stats();
 	test_bf16();

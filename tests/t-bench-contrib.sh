@@ -36,7 +36,7 @@ ours() { # ours METADATA_US TABLE_US
 	row attnreplay dense 8 1024 131072 null 1000 1010 6e11 null
 	row attnreplay dense 1 1024 65536 null 800 810 5e11 null
 	row attnreplay table 8 1024 131072 0.3 "$2" "$2" 1.8e11 null
-	row attnreplay blocksparse 1 1024 65536 0.1 100 104 5e10 null
+	row attnreplay blocksparse 1 1024 65536 0.1 82 86 5e10 null
 	row attnreplay select 8 1024 131072 null 40 44 null null
 	row attnreplay metadata 8 1024 131072 null "$1" 12 null null
 	row attnreplay decode 8 1 131072 null 50 54 null 1.9e8
@@ -51,6 +51,8 @@ ours 11 400 >"$tmp/worse"
 	row cudnn past 8 1024 131072 null 1000 1000 6.06e11 null
 	row flash dense 8 1024 131072 null 2020 2020 6e11 null
 	row flash decode 8 1 131072 null 108 108 null 1.9e8
+	row fa3 dense 1 512 32768 null 106 106 7e10 null
+	row fa3 past 1 512 32768 null 90 90 7e10 null
 	row flex table 8 1024 131072 0.1 500 500 1e11 null
 } >"$tmp/theirs"
 printf '%s\n' '{"impl":"cudnn","what":"dense","batch":1,"chunk":1024,"context":65536,"density":null,"us":null,"event_us":null,"flops":5e11,"bytes":null,"tflops":null,"tbs":null,"error":"refused"}' \
@@ -70,17 +72,20 @@ is 'a shape that was refused has no ratio, and the reason' \
 is 'rows of other densities are not mixed up' "$(grep -c flex "$tmp/report")" 0
 is 'medians are over what was measured' "$(grep 'median of dense over cudnn' "$tmp/report")" \
 	'median of dense over cudnn: 1.240, 0.980 to 1.500 (2 rows)'
-is 'each target has a verdict' "$(verdicts "$tmp/report")" ' met met met met met met met'
+is 'each target has a verdict' "$(verdicts "$tmp/report")" ' met met met met met met met met'
+is 'FlashAttention 3 is a target where it is causal' \
+	"$(grep '^causal chunk over Flash' "$tmp/report" | tr -s ' ')" \
+	'causal chunk over FlashAttention 3, every row >= 1.05 1.060 met dense 1 x 512 of 32768'
 is 'what computes more than PyTorch has a figure and no bound' \
-	"$(grep '^causal chunk' "$tmp/report" | tr -s ' ')" \
+	"$(grep '^causal chunk over cuDNN' "$tmp/report" | tr -s ' ')" \
 	'causal chunk over cuDNN without a mask, every row 0.980 dense 8 x 1024 of 131072'
 
 compare "$tmp/worse" "$tmp/theirs" >"$tmp/report"
 is 'when one is missed the status is 1' "$?" 1
-is 'and the verdict says which' "$(verdicts "$tmp/report")" ' met met met met missed met missed'
+is 'and the verdict says which' "$(verdicts "$tmp/report")" ' met met met met met missed met missed'
 compare "$tmp/ours" >"$tmp/report"
 is 'alone, what needs no other program is judged' "$? $(verdicts "$tmp/report")" \
-	'0  no data no data no data no data met met met met'
+	'0  no data no data no data no data no data met met met met'
 
 # The clock falls from round to round, equally for both programs.  In the rounds our time is 0.9, 1
 # and 1.1 of theirs, and selection takes 0.05, 0.05 and 0.01 of dense attention.
@@ -133,6 +138,10 @@ bfloat16, int64, __version__ = "bf16", "i64", "0"
 class Tensor:
     def __init__(self, shape): self.shape = shape
     def t(self): return self
+    def transpose(self, i, j):
+        assert (i, j) == (1, 2)
+        return Tensor((self.shape[0], self.shape[2], self.shape[1], self.shape[3]))
+    def contiguous(self): return self
     def copy_(self, other): pass
     def repeat_interleave(self, n, dim):
         return Tensor((self.shape[0], self.shape[1] * n) + self.shape[2:])
@@ -233,6 +242,19 @@ is 'theirs are numbered, too' "$(fields 'r["round"] if r["what"] == "decode" els
 is 'but not the ceilings' "$(fields 'r["round"]' | cut -d ' ' -f 1-3)" 'None None 1'
 is 'implementations may be fewer' \
 	"$(fields 'r["impl"]' | tr ' ' '\n' | sort -u | tr '\n' ' ')" 'flash torch '
+mkdir "$tmp/fa3"
+cat >"$tmp/fa3/fa3_fwd_interface.py" <<'END'
+import torch
+def flash_attn_func(q, k, v, causal, num_splits):
+    print("fa3", q.shape[1], k.shape[1], causal)
+END
+ok 'FlashAttention 3 may take part' \
+	eval 'PYTHONPATH=$tmp/stub:$tmp/fa3 measure "$tmp/program" --impl fa3 >"$tmp/calls"'
+is 'it is causal for every chunk' "$(grep '^fa3' "$tmp/calls" | sort -u | tr '\n' ' ')" \
+	'fa3 1 1024 False fa3 1024 1024 False fa3 1024 1024 True fa3 256 1024 False fa3 256 1024 True '
+is 'and its work is what it computes' \
+	"$(fields '(r["what"], r["flops"]) if r["what"] == "dense" else ""')" \
+	"('dense', 3760193536) ('dense', 8598323200)"
 is 'one that is unknown is named' "$(status_of measure "$tmp/program" --impl flash,nope)" \
 	"$(printf 'bench_torch: --impl: unknown nope\n1')"
 is 'without time shapes are left out, and it says so' \
@@ -270,7 +292,7 @@ is 'of every case, in every round' \
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
 	'4 blocksparse 6 decode 38 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
-	' no data no data no data no data no data no data no data no data'
+	' no data no data no data no data no data no data no data no data no data'
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
 is 'and measures ours' \

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -454,6 +455,137 @@ static void test_interrupt(void)
 	capture_close(c);
 }
 
+/* ---- random values ---- */
+
+enum { R_LAYERS = 3, R_HEADS = 4, R_DIM = 32, R_TOK = 200, R_SIZE = R_HEADS * R_TOK * R_DIM };
+
+static struct capture *must_draw(const char *name, int q_heads, int64_t n_tok)
+{
+	const struct capture_info shape = { .n_layers = R_LAYERS,
+					    .q_heads = q_heads,
+					    .kv_heads = 2,
+					    .head_dim = R_DIM,
+					    .n_tok = n_tok };
+	struct capture *c;
+	struct ar_err err;
+
+	if (capture_random(&c, name, &shape, &err))
+		bail_out("%s", err.msg);
+	return c;
+}
+
+static void must_read(struct capture *c, int layer, enum capture_tensor t, int64_t at, int64_t n,
+		      bf16_t *x)
+{
+	struct ar_err err;
+
+	if (capture_read_finite(c, layer, t, at, n, x, &err))
+		bail_out("%s", err.msg);
+}
+
+/* Mean and variance of n values, and how often one equals the value before it. */
+static void is_normal(const bf16_t *x, size_t n)
+{
+	double sum = 0, squares = 0;
+	size_t equal = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double v = bf16_to_f32(x[i]);
+
+		sum += v;
+		squares += v * v;
+		equal += i && x[i] == x[i - 1];
+	}
+	ok(fabs(sum / (double)n) < 0.03 && fabs(squares / (double)n - 1) < 0.03 && equal < n / 100,
+	   "random values have mean %.3f and variance %.3f, and %zu of %zu repeat", sum / (double)n,
+	   squares / (double)n, equal, n);
+}
+
+/* Values by seed, layer, tensor and head have nothing in common. */
+static void is_independent(const bf16_t *whole)
+{
+	static bf16_t x[R_SIZE];
+	struct capture *c = must_draw("random:7", R_HEADS, R_TOK);
+	struct capture *d = must_draw("random:8", R_HEADS, R_TOK);
+	const size_t head = R_TOK * R_DIM;
+	size_t equal[4] = { 0 };
+
+	must_read(d, 1, CAPTURE_Q, 0, R_TOK, x);
+	for (size_t i = 0; i < head; i++) {
+		equal[0] += x[i] == whole[i];
+		equal[1] += whole[i] == whole[head + i];
+	}
+	must_read(c, 2, CAPTURE_Q, 0, R_TOK, x);
+	for (size_t i = 0; i < head; i++)
+		equal[2] += x[i] == whole[i];
+	must_read(c, 1, CAPTURE_K, 0, R_TOK, x);
+	for (size_t i = 0; i < head; i++)
+		equal[3] += x[i] == whole[i];
+	for (int i = 0; i < 4; i++)
+		ok(equal[i] < head / 100, "another %s has other values",
+		   ((const char *const[]){ "seed", "head", "layer", "tensor" })[i]);
+	capture_close(c);
+	capture_close(d);
+}
+
+static void test_random(void)
+{
+	static bf16_t whole[R_SIZE], part[R_SIZE];
+	const bf16_t first[] = { 0xbf64, 0xbed6, 0xbf05, 0xbf43 };
+	struct capture *c = must_draw("random:7", R_HEADS, R_TOK);
+	struct capture *small = must_draw("random:7", 2, 60);
+	struct ar_err err = { 0 };
+	struct rng r = { 3 };
+	int bad = 0;
+
+	must_read(c, 1, CAPTURE_Q, 0, R_TOK, whole);
+	ok(!memcmp(whole, first, sizeof first), "random:7 begins as it always does");
+	is_normal(whole, R_SIZE);
+	is_independent(whole);
+	for (int i = 0; i < 50; i++) {
+		int64_t at = (int64_t)rng_below(&r, R_TOK), h = (int64_t)rng_below(&r, R_HEADS);
+		int64_t n = 1 + (int64_t)rng_below(&r, (uint64_t)(R_TOK - at));
+
+		must_read(c, 1, CAPTURE_Q, at, n, part);
+		bad += memcmp(part + h * n * R_DIM, whole + (h * R_TOK + at) * R_DIM,
+			      (size_t)n * R_DIM * sizeof *part) != 0;
+	}
+	must_read(small, 1, CAPTURE_Q, 10, 50, part);
+	bad += memcmp(part + 50 * R_DIM, whole + (R_TOK + 10) * R_DIM, 50 * R_DIM * sizeof *part) !=
+	       0;
+	ok(!bad, "any range, and a capture of fewer heads and tokens, has the same values");
+	capture_close(c);
+	capture_close(small);
+	is_int(capture_open(&c, "random:7", &err), AR_USAGE, "no file is opened as random:7");
+	is_str(err.msg,
+	       "random:7: random values serve 'run' and 'select' only; name a file, with ./ before "
+	       "such a name",
+	       "... in these words");
+}
+
+static void test_origin(void)
+{
+	const struct {
+		const char *of, *model;
+		enum capture_origin want;
+	} list[] = { { "llama", "llama", CAPTURE_SAME },
+		     { "meta-llama/Llama-3.1-8B", "llama-3.1-8b", CAPTURE_SAME },
+		     { "Llama-3.1-8B-Instruct", "llama-3.1-8b", CAPTURE_OTHER },
+		     { "", "llama", CAPTURE_UNKNOWN } };
+	struct capture *c = must_draw("random:7", 2, 1);
+	int bad = 0;
+
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+		char model[64];
+		struct capture_info info = { .model = strcpy(model, list[i].of) };
+
+		bad += capture_origin(&info, list[i].model) != list[i].want;
+	}
+	bad += capture_origin(capture_info(c), "llama") != CAPTURE_RANDOM;
+	ok(!bad, "a capture is of the model, of another, of an unknown one, or of none");
+	capture_close(c);
+}
+
 /* ---- allocation faults ---- */
 
 static enum ar_status open_and_read(const char *path, struct ar_err *err)
@@ -480,6 +612,18 @@ static enum ar_status fault_open_arc(struct ar_err *err)
 	return open_and_read(arc_path, err);
 }
 
+static enum ar_status fault_random(struct ar_err *err)
+{
+	struct capture *c;
+	enum ar_status st = capture_random(
+		&c, "random:1", &(struct capture_info){ .n_layers = 2, .kv_heads = 1 }, err);
+
+	if (st && c)
+		bail_out("a failed draw left a capture");
+	capture_close(c);
+	return st;
+}
+
 static struct capture *fault_capture;
 
 static enum ar_status fault_pack(struct ar_err *err)
@@ -501,6 +645,7 @@ static void test_faults(void)
 	} cases[] = {
 		{ "reading safetensors", fault_open_st },
 		{ "reading an .arc file", fault_open_arc },
+		{ "drawing random values", fault_random },
 		{ "packing", fault_pack },
 		{ "unpacking", fault_unpack },
 	};
@@ -558,6 +703,8 @@ int main(void)
 	test_damage();
 	test_named_frame();
 	test_full_disk();
+	test_random();
+	test_origin();
 	test_faults();
 	unlink(arc_path);
 	unlink(out_path);

@@ -22,6 +22,7 @@ tokens        2112
 prompt        2104
 rope          applied, theta 500000
 frame tokens  512
+checksum      '"$(tail -c 40 "$sample" | head -c 32 | od -An -v -tx1 | tr -d ' \n')"'
 tensor bytes  6488064
 file bytes    '"$(size "$sample")"
 is 'verify reads all of it' "$(capture verify "$sample")" \

@@ -240,9 +240,38 @@ else
 	ok '... and are as near to dense' near
 fi
 
+# ---- random values ----
+
+drawn() { "$ATTNREPLAY" select --capture random:1 --model smollm2-135m --chunk 128 "$@"; }
+drawn --context 128 --layer 3 --method quoka >out 2>err
+ok 'random values have the shape of the model' grep -q '^random:1, layer 3, context 128, chunk 128: ' out
+ok '... all heads of it' grep -q '; 9 query heads, 3 KV heads;' out
+ok '... and accuracy of none' grep -q '^  against dense on values of no model: ' out
+is '... without a warning' "$(cat err)" ''
+show --model llama-3.1-8b --tp 4 --context 0 --chunk 16 --method dense 2>err >/dev/null
+is 'a capture of another model gets a warning, once' "$(cat err)" \
+'attnreplay: warning: niah-2k.arc was captured from niah-llama-14m, not from llama-3.1-8b; '\
+'accuracy and selections are those of niah-llama-14m'
+drawn --prompt-tokens 256 --layer 3 --method quoka >again
+ok '... the same each time, at the end of the prompt if no context is given' cmp out again
+is '... and one layer if none is named' \
+	"$(drawn --context 0 --method dense | grep -c '^random:1, layer')" 1
+
 # ---- refusals ----
 
-ok 'a capture is needed' wrong 'no capture given; name one with --capture FILE' "$ATTNREPLAY" select
+ok 'a capture is needed' wrong 'no capture given; name one with --capture FILE, or take random values with --capture random:0' \
+	"$ATTNREPLAY" select
+drawn() { "$ATTNREPLAY" select --capture random:1 --method dense --chunk 16 "$@"; }
+ok 'random values need a model' wrong \
+	'random:1 has the shape of a model; name one with --model' drawn --context 0
+ok '... and a place' wrong \
+	'random:1 has any length; give the place of the chunk with --context' \
+	drawn --model smollm2-135m
+ok '... and a model that exists' fails 3 '^attnreplay: nope: no such file' drawn --model nope --context 0
+ok '... which can be split' fails 2 'query heads 9 is no multiple of it' \
+	drawn --model smollm2-135m --tp 2 --context 0
+ok '... and a seed' wrong "capture 'random:y': want random:SEED with a whole number, such as random:0; put ./ before the name of a file" \
+	drawn --capture random:y --model smollm2-135m --context 0
 ok 'operands are not' wrong "'x' is one operand too many: select takes options only" show x
 ok 'a chunk past the end' wrong \
 	'niah-2k.arc has 2112 tokens, but a chunk of 1024 after a context of 2000 needs 3024; lower --context or --chunk' \
@@ -256,7 +285,7 @@ ok 'a layer twice' wrong "layer '5,5': a layer is listed twice" small --layer 5,
 ok 'no layer at all' wrong "layer 'x': want numbers and ranges such as 0,4,8-11" small --layer x
 ok 'a head that is none' wrong 'head 8: want a query head from 0 to 7' small --head 8
 ok 'a model of other heads' wrong \
-	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it was captured from' \
+	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it was captured from, or --tp 4, whose ranks have such heads, or --capture random:0' \
 	small --model llama-3.1-8b
 sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' \
 	"$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" >five.json

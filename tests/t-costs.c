@@ -574,7 +574,7 @@ static struct sched_limits random_limits(const struct policy *p, struct rng *r)
 
 static void test_again(void)
 {
-	enum { ROUNDS = 12 };
+	int n_round = rounds(12);
 	struct rng r = { 3 };
 	int64_t preempted = 0, cached = 0;
 
@@ -582,7 +582,7 @@ static void test_again(void)
 		int64_t differ = 0, guessed = 0;
 		int failed = 0;
 
-		for (int round = 0; round < ROUNDS; round++) {
+		for (int round = 0; round < n_round; round++) {
 			struct noisy n = { { r.state }, 0.1 };
 			struct replay_result res;
 			struct ar_err err = { 0 };
@@ -623,8 +623,9 @@ static void test_again(void)
 		       policies[i]->name);
 		is_int(guessed, 0, "%s: ... every cost a measured one", policies[i]->name);
 	}
-	ok(preempted > 50, "among these requests were preempted: %lld", (long long)preempted);
-	ok(cached > 5000, "... and prefixes found: %lld", (long long)cached);
+	ok(preempted > rounds(50), "among these requests were preempted: %lld",
+	   (long long)preempted);
+	ok(cached > rounds(5000), "... and prefixes found: %lld", (long long)cached);
 }
 
 /* ---- another window of the trace ---- */

@@ -76,7 +76,7 @@ static void refused(const char *text, const char *want)
 }
 
 #define PAIR_2 \
-	": 'decode': pair 2: want [keys, factor], keys above 0 and above those of the pair " \
+	": 'decode': pair 2: want [keys, factor], keys from 1 and above those of the pair " \
 	"before, factor from 0.1 to 100"
 
 static void test_files(void)
@@ -108,8 +108,8 @@ static void test_files(void)
 			 bad_pair[i]);
 		refused(text, PAIR_2);
 	}
-	refused("{\"prefill\": [[0, 1]], \"decode\": [[1, 1]]}",
-		": 'prefill': pair 1: want [keys, factor], keys above 0 and above those of the "
+	refused("{\"prefill\": [[0.99, 1]], \"decode\": [[1, 1]]}",
+		": 'prefill': pair 1: want [keys, factor], keys from 1 and above those of the "
 		"pair before, factor from 0.1 to 100");
 	for (int points = DENSE_AS_POINTS_MAX; points <= DENSE_AS_POINTS_MAX + 1; points++) {
 		n = (size_t)snprintf(text, sizeof text, "{\"decode\": [[1, 1]], \"prefill\": [");
@@ -156,11 +156,14 @@ static void test_interpolation(void)
 		double keys, factor;
 	} want[] = { { 1, 2 },	   { 100, 2 },	 { 1000, 3 }, { 10000, 4 },
 		     { 20000, 3 }, { 40000, 2 }, { 1e12, 2 } };
-	const struct dense_as_curve c = { 3, { { 100, 2 }, { 10000, 4 }, { 40000, 2 } } };
+	const struct dense_as_curve c = { 3, { { 100, 2 }, { 10000, 4 }, { 40000, 2 } } },
+				    near = { 2, { { 1e15, 2 }, { 1e15 + 0.125, 4 } } };
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++)
 		ok(fabs(dense_as_factor(&c, want[i].keys) - want[i].factor) < 1e-12, "%g keys: %g",
 		   want[i].keys, want[i].factor);
+	ok(dense_as_factor(&near, 1e15) == 2 && dense_as_factor(&near, 1e15 + 0.125) == 4,
+	   "points whose logarithms are equal");
 }
 
 /* A prefill chunk whose rows attend to 101 to 110 keys, and decodes of 20 and 30. */

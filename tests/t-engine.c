@@ -640,7 +640,7 @@ static void is_layers(const struct prepare_in *in, const char *want_map, const c
 		return;
 	}
 	for (int i = 0; i < in->model->n_layers; i++)
-		sprintf(map + strlen(map), "%d ", layers_a[p.captured_layer[i]]);
+		sprintf(map + strlen(map), "%d ", in->info[0]->layer[p.captured_layer[i]]);
 	for (int i = 0; i < p.n_run_layers; i++)
 		sprintf(run + strlen(run), "%d ", p.run_layer[i]);
 	is_str(map, want_map, "%s: captured layers", what);
@@ -650,6 +650,8 @@ static void is_layers(const struct prepare_in *in, const char *want_map, const c
 
 static void test_layers(void)
 {
+	static int all[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+	struct capture_info drawn = info_a;
 	struct prepare_in in = input(&trace3);
 
 	is_layers(&in, "0 0 4 4 8 8 9 9 ", "0 1 2 3 4 5 6 7 ", "all");
@@ -661,6 +663,15 @@ static void test_layers(void)
 	is_layers(&in, "8 8 8 9 9 9 4 4 ", "1 4 6 ", "a range and an uneven sample");
 	in.sample_layers = 1;
 	is_layers(&in, "8 8 8 9 9 9 4 4 ", "4 ", "a sample of one");
+	in = input(&trace3);
+	in.n_capture = 1;
+	drawn.random = true;
+	drawn.n_layers = 8;
+	drawn.layer = all;
+	in.info = (const struct capture_info *const[]){ &drawn };
+	is_layers(&in, "0 0 1 1 2 2 3 3 ", "0 1 2 3 4 5 6 7 ", "four random layers for all");
+	in.layers = "7,2";
+	is_layers(&in, "7 7 7 7 2 2 2 2 ", "0 1 2 3 4 5 6 7 ", "random layers of a list");
 }
 
 static void refuses_as(enum ar_status want, const struct prepare_in *in, const char *message)
@@ -742,12 +753,29 @@ static void test_refusals(void)
 	split.layer = &layer;
 	layer.q_heads = in.whole_q_heads = 16;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 16/2 of 64; take the model it was "
-		     "captured from");
+		     "captured from, or --capture random:0");
+	layer.q_heads = in.whole_q_heads = 32;
+	layer.kv_heads = in.whole_kv_heads = 8;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 32/8 of 64; take the model it was "
+		     "captured from, or --tp 4, whose ranks have such heads, or --capture "
+		     "random:0");
+	layer.ffn = 98;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 32/8 of 64; take the model it was "
+		     "captured from, or --capture random:0");
+	layer.ffn = 48;
+	layer.q_heads = 16;
+	layer.kv_heads = 4;
+	split.tp = 2;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 16/4 of 64 on each rank; take the "
+		     "model it was captured from, or --tp 4, whose ranks have such heads, or "
+		     "--capture random:0");
+	in.whole_q_heads = 16;
+	in.whole_kv_heads = 2;
 	split.tp = 4;
 	layer.q_heads = 2;
 	layer.kv_heads = 1;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 2/1 of 64 on each rank; take the "
-		     "model it was captured from");
+		     "model it was captured from, or --capture random:0");
 	in.whole_q_heads = 8;
 	is_layers(&in, "0 ", "0 ", "the whole model's heads");
 	split.n_layers = 2;

@@ -151,19 +151,37 @@ head -c 100000 "$arc" >cut.arc
 ok 'a truncated capture is named' \
 	bad 'cut.arc: truncated or damaged: no index at the end; copy or pack the capture again' \
 	cpu --capture cut.arc
-ok 'a capture of another model is refused' wrong \
+ok 'a capture of another shape is refused, and the split that has it is named' wrong \
 	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it '\
-'was captured from' \
+'was captured from, or --tp 4, whose ranks have such heads, or --capture random:0' \
 	cpu --model llama-3.1-8b
 ok 'so it is on a rank that has other heads' wrong \
 	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 4/1 of 128 on each rank; take '\
-'the model it was captured from' \
+'the model it was captured from, or --tp 4, whose ranks have such heads, or --capture random:0' \
 	cpu --model llama-3.1-8b --tp 8
 sed 's/"head_dim": *128/"head_dim": 96/' "$presets/niah-llama-14m.json" >d96.json
 ok 'so are heads of another size' wrong \
 	'niah-2k.arc has 8/2 heads of 128, model d96 has 8/2 of 96; take the model it was '\
-'captured from' \
+'captured from, or --capture random:0' \
 	cpu --model ./d96.json
+ok 'a run without a capture is told of one that needs no file' wrong \
+	'no capture given; name one with --capture FILE, replay random values with --capture '\
+'random:0, or replay without kernels with --backend cost' \
+	run --backend cpu --trace ok.csv --model niah-llama-14m
+drawn() { run --backend cpu --trace ok.csv --model niah-llama-14m "$@"; }
+for seed in '' x -1 1.5 99999999999999999999; do
+	ok "random:$seed is refused" wrong "capture 'random:$seed': want random:SEED with a whole "\
+'number, such as random:0; put ./ before the name of a file' drawn --capture "random:$seed"
+done
+ok '... so is one that would be repeated' wrong \
+	'extend tile has no effect with random:1, which has any length; leave it out' \
+	drawn --capture random:1 --extend tile
+ok '... and one beside a file of other layers' wrong \
+	'random:1 and niah-2k.arc hold different layers; captures of one run hold the same' \
+	drawn --capture random:1 --capture "$arc"
+ok '... and layers that the model has not' wrong \
+	"layers '8': random:1 does not hold layer 8; 'attnreplay capture info' lists those it holds" \
+	drawn --capture random:1 --layers 8
 header='{"__metadata__":{"rope_applied":"true"},
 "layers.0.q":{"dtype":"BF16","shape":[8,16,96],"data_offsets":[0,24576]},
 "layers.0.k":{"dtype":"BF16","shape":[2,16,96],"data_offsets":[24576,30720]},

@@ -172,6 +172,7 @@ static void test_documents(void)
 	o = of_capture();
 	ok(cJSON_IsNull(cJSON_GetObjectItem(o, "model")) &&
 		   cJSON_IsNull(cJSON_GetObjectItem(o, "rope_theta")) &&
+		   cJSON_IsNull(cJSON_GetObjectItem(o, "checksum")) &&
 		   cJSON_IsNull(cJSON_GetObjectItem(o, "frame_tokens")),
 	   "what a capture does not say is null");
 	cJSON_Delete(o);

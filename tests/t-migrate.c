@@ -77,8 +77,8 @@ static int64_t whole_version(void)
 {
 	sqlite3 *db;
 	int64_t version, views, scope;
-	int64_t host;
-	bool fine, renamed, engine;
+	int64_t host, command;
+	bool fine, renamed, engine, captures, modelled;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -89,23 +89,30 @@ static int64_t whole_version(void)
 			  "WHERE name = 'empty_rows'");
 	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('boot_id', 'pid_ns')");
+	command = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
+			  "WHERE name IN ('command_utc_ns', 'method_no', 'run_key')");
 	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 		       "WHERE name GLOB 'host_?*_ns'");
-	engine = ask(db, "SELECT sql LIKE '%''engine'')%' FROM sqlite_schema WHERE name = 'run'");
+	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
+			   "AND name GLOB '*capture'") == 2;
+	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
+	modelled = ask(db,
+		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
-			       host == (version >= 9 ? 4 : 0) ?
+			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
+			       command == (version >= 10 ? 3 : 0) && modelled == (version >= 10) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[10] = { 0 }, bad = 0;
+	int n[11] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -118,10 +125,10 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times) or 9 "
-	   "(%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9]);
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0,
+	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
+	   "(%d times) or 10 (%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -147,7 +154,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 9, "... and is one of version 9");
+	is_int(whole_version(), 10, "... and is one of version 10");
 }
 
 static void test_tables(void)
@@ -171,7 +178,11 @@ static void test_tables(void)
 	       0, "... all of them");
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
-	is_int(whole_version(), 9, "... and a run may be one of an engine");
+	is_int(whole_version(), 10, "... and a run may be one of an engine");
+	change("a.db",
+	       "UPDATE run SET clock = 'modelled';"
+	       "UPDATE iteration SET cost_source = 'modelled' WHERE cost_source IS NOT NULL");
+	is_int(whole_version(), 10, "... or a modelled one");
 }
 
 /* A file that is only read has the names of this version. */
@@ -188,24 +199,35 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT count(*) FROM iteration WHERE host_launch_ns IS NULL AND rowid > 0"),
 	       ask(db, "SELECT count(*) FROM main.iteration"),
 	       "... and columns that it lacks are NULL");
+	is_int(ask(db, "SELECT count(*) + count(capture) FROM v_run LEFT JOIN run_capture "
+		       "USING(run_id) LEFT JOIN capture c USING(capture_id) WHERE c.name IS NULL"),
+	       ask(db, "SELECT count(*) FROM run"), "... and runs have no captures");
+	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL"),
+	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 9, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 10, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
+		       "ALTER TABLE run DROP COLUMN command_utc_ns;"
+		       "ALTER TABLE run DROP COLUMN method_no;"
+		       "ALTER TABLE run DROP COLUMN run_key;"
 		       "ALTER TABLE iteration DROP COLUMN host_schedule_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
-		       "UPDATE run SET clock = 'cpu';"
+		       "DROP TABLE run_capture; DROP TABLE capture; UPDATE run SET clock = 'cpu';"
+		       "UPDATE iteration SET cost_source = 'timed' WHERE cost_source IS NOT NULL;"
 		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
-		       "sql = replace(sql, ', ''engine''', '') WHERE name = 'run';"
+		       "sql = replace(replace(sql, ', ''engine''', ''), ', ''modelled''', '') "
+		       "WHERE name = 'run'; UPDATE sqlite_schema SET sql = replace(sql, "
+		       "' OR cost_source = ''modelled''', '') WHERE name = 'iteration';"
 		       "PRAGMA writable_schema = RESET;"
 		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");

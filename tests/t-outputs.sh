@@ -31,6 +31,7 @@ write() {
 	info) ar trace info --json "$2" "$trace" ;;
 	methods) ar methods --json "$2" ;;
 	capture) ar capture info --json "$2" "$arc" ;;
+	perfetto) ar report --perfetto "$2" runs.db ;;
 	esac
 }
 # The superuser tests a device of his own: a program with a defect would replace /dev/null.
@@ -81,7 +82,9 @@ into_stdout() { # what was there before stays
 	write "$1" stdout >>out && [ "$(head -1 out)" = before ] &&
 		tail -c "$(wc -c <"$1.want")" out | cmp - "$1.want"
 }
-for w in pack unpack calibrate synth json csv svg html curve points bench run info methods capture; do
+ar run --backend cost --trace "$trace" --requests 9 --db runs.db >out
+for w in pack unpack calibrate synth json csv svg html curve points bench run info methods capture \
+	perfetto; do
 	ok "$w writes a file" write $w $w.want
 	is '... with the mode of a new one' "$(stat -c %a $w.want)" \
 		"$(umask 022; : >new; stat -c %a new)"
@@ -113,7 +116,7 @@ cut() { # WRITER BLOCKS: of 512 bytes
 	[ $status = 1 ] && grep -q 'cut/file: cannot write: File too large' err &&
 		[ "$(cat cut/file)" = before ] && [ "$(ls cut)" = file ]
 }
-for w in json svg html curve unpack run info methods; do
+for w in json svg html curve unpack run info methods perfetto; do
 	ok "$w leaves no cut file" cut $w 1
 done
 ok 'bench leaves no cut file' cut bench 1

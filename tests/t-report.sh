@@ -12,7 +12,7 @@ is 'it says nothing on standard error' "$(cat "$tmp/err")" ''
 says() { grep -Eq "$1" "$tmp/all" || { cat "$tmp/all"; return 1; }; }
 
 ok 'what a run is stands in one line' \
-	says '^ +1  dense +s4.csv  llama-3.1-8b  vllm-0.16  NVIDIA H200  cuda$'
+	says '^ +1  dense +s4.csv  llama-3.1-8b  vllm-0.16  NVIDIA H200  cuda *$'
 ok 'what came of it in another' \
 	says '^ +1  dense +done +2 +0 +0 +8 +0.0310  32 of 32  cupti +0.0000 +0$'
 ok 'a failed run says so' \

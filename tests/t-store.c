@@ -101,9 +101,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 9, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 10, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 9", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 10", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -114,7 +114,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 9, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 10, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -153,11 +153,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 9", true);
-	change(path, "PRAGMA user_version = 10");
-	refused(path, AR_DATA, "schema version 10, this program has version 9", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 10", true);
+	change(path, "PRAGMA user_version = 11");
+	refused(path, AR_DATA, "schema version 11, this program has version 10", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 9", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 10", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -731,6 +731,53 @@ static void test_bad_rows(void)
 	is_value(path, "SELECT count(*) FROM run", 1, "and leave no run behind");
 }
 
+static enum ar_status write_captures(const char *path, const char *origin, struct ar_err *err)
+{
+	const struct store_capture c = { { .name = "a.arc", .sha256 = "00", .model = "m" },
+					 origin };
+	struct store_run r = sample_record(&dense);
+	struct store *s;
+	int64_t id;
+	enum ar_status st = store_open(&s, path, err), close_st;
+
+	if (st)
+		return st;
+	r.capture = (const struct store_capture[]){ c, c };
+	r.n_capture = 2;
+	st = store_run_begin(s, &r, &id, err);
+	if (!st)
+		st = store_run_end(s, "done", NULL, err);
+	close_st = store_close(s, NULL);
+	return st ? st : close_st;
+}
+
+static void test_captures(void)
+{
+	const char *path = in_dir("captures.db");
+	struct ar_err err;
+	bool clean = true;
+	long k = 0;
+
+	is_int(write_captures(path, "other", &err), AR_OK, "a run has captures");
+	is_int(write_captures(path, "stolen", &err), AR_DB, "... of the origins that there are");
+	is_value(path, "SELECT count(*) FROM run", 1, "... or it leaves no run behind");
+	for (;; k++) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = write_captures(path, "same", &err);
+		if (!fault_disarm())
+			break;
+		clean &= st == AR_NOMEM;
+	}
+	ok(clean && k > 5, "each of %ld allocations fails cleanly", k);
+	is_value(path, "SELECT count(*) FROM capture", 1, "a capture is one row");
+	is_value(path,
+		 "SELECT count(*) = 2 * (SELECT count(*) FROM run) FROM run_capture "
+		 "JOIN capture USING(capture_id) WHERE sha256 = '00' AND capture_no IN (0, 1)",
+		 1, "... in each of its places in each run");
+}
+
 static enum ar_status write_all(const char *path, struct ar_err *err)
 {
 	struct store *s;
@@ -840,6 +887,7 @@ int main(void)
 	test_pause();
 	test_full_disk();
 	test_bad_rows();
+	test_captures();
 	test_faults();
 	test_writer_faults();
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);

@@ -210,12 +210,13 @@ static void properties(uint64_t seed, const struct kind *how)
 	const struct policy *p = policy_find(how->policy);
 	struct rng r = { seed };
 	struct totals t = { 0 };
+	int n = rounds(200);
 
-	for (int i = 0; i < 200; i++)
+	for (int i = 0; i < n; i++)
 		one_workload(&r, how, &t);
-	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions, %" PRId64
+	diag("%s: %d workloads, %" PRId64 " iterations, %" PRId64 " preemptions, %" PRId64
 	     " tokens cached",
-	     kind, t.iterations, t.preempted, t.cached);
+	     kind, n, t.iterations, t.preempted, t.cached);
 	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
 	is_int(t.bad_tokens, 0,
 	       "%s: tokens run are the sum of P + O - 1, and the recomputed, less "
@@ -346,8 +347,9 @@ static void any_workload(const struct policy *p, uint64_t seed)
 {
 	int64_t bad = 0, ok = 0, rejected = 0, preempted = 0, empty = 0;
 	struct rng r = { seed };
+	int n = rounds(400);
 
-	for (int i = 0; i < 400; i++) {
+	for (int i = 0; i < n; i++) {
 		struct request req[60];
 		uint64_t block[60 * 12];
 		struct trace t = { 0 };
@@ -376,7 +378,7 @@ static void any_workload(const struct policy *p, uint64_t seed)
 	       "%s: whatever the options, every request ends or is rejected with a reason, "
 	       "within the limits, and all blocks come back",
 	       p->name);
-	ok(ok > 1000 && rejected > 1000, "%s: both happen", p->name);
+	ok(ok > rounds(1000) && rejected > rounds(1000), "%s: both happen", p->name);
 }
 
 /* Without pressure on the pool, caps and sharing, engines that mix chunks and decodes differ in
@@ -388,8 +390,9 @@ static void one_algorithm(void)
 	enum { SAME = sizeof same / sizeof *same };
 	int64_t differ = 0, n_iter = 0;
 	struct rng r = { 55 };
+	int n = rounds(200);
 
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < n; i++) {
 		struct request req[60];
 		uint64_t block[60 * 12], digest[SAME];
 		struct trace t = { 0 };
@@ -412,7 +415,7 @@ static void one_algorithm(void)
 			differ += digest[k] != digest[0];
 		}
 	}
-	ok(!differ && n_iter > 10000,
+	ok(!differ && n_iter > rounds(10000),
 	   "in an ample pool all versions of vLLM and vidur-sarathi make the same schedule");
 }
 
@@ -421,8 +424,9 @@ static void planned_ahead(void)
 {
 	int64_t differ = 0, n_iter = 0;
 	struct rng r = { 77 };
+	int n = rounds(200);
 
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < n; i++) {
 		struct request req[60];
 		uint64_t block[60 * 12], digest[2];
 		struct trace t = { 0 };
@@ -450,7 +454,7 @@ static void planned_ahead(void)
 		}
 		differ += digest[0] != digest[1];
 	}
-	ok(!differ && n_iter > 10000,
+	ok(!differ && n_iter > rounds(10000),
 	   "planned ahead or in step, the schedule of what is there at the start is the same");
 }
 

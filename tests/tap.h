@@ -12,6 +12,9 @@ void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void skip(unsigned n, const char *why);
 void todo(const char *why); /* NULL ends the block */
 int done_testing(void);
+/* How often to repeat a test on random input: all times, or a quarter of them under sanitizers.  They
+ * find what an access does wrong; what a rule does wrong is found by the build without them. */
+int rounds(int all);
 
 int tap_ok(int pass, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -126,11 +126,7 @@ void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t
 
 void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale)
 {
-	/* The sum of four numbers below 2^16 has mean 131070 and deviation 37837.23. */
-	for (size_t i = 0; i < n; i++) {
-		uint64_t u = rng_mix(seed + i);
-		int sum = (int)((u & 0xffff) + (u >> 16 & 0xffff) + (u >> 32 & 0xffff) + (u >> 48));
-
-		x[i] = bf16_from_f32((float)(sum - 131070) * (scale / 37837.23f));
-	}
+	for (size_t i = 0; i < n; i++)
+		x[i] = bf16_from_f32((float)rng_sum(rng_mix(seed + i)) *
+				     (scale / RNG_SUM_DEVIATION));
 }

@@ -279,12 +279,8 @@ layer_fill_kernel(bf16_t *x, size_t n, uint64_t seed, float scale)
 
 	if (at >= n)
 		return;
-	for (int e = 0; e < 8; e++) {
-		uint64_t u = rng_mix(seed + at + e);
-		int sum = (int)((u & 0xffff) + (u >> 16 & 0xffff) + (u >> 32 & 0xffff) + (u >> 48));
-
-		v[e] = __fmul_rn((float)(sum - 131070), scale);
-	}
+	for (int e = 0; e < 8; e++)
+		v[e] = __fmul_rn((float)rng_sum(rng_mix(seed + at + e)), scale);
 	if (at + 8 <= n) {
 		store(x + at, pack_of(v));
 		return;
@@ -431,7 +427,7 @@ enum ar_status layer_fill(bf16_t *x, size_t n, uint64_t seed, float scale, void 
 	enum ar_status st = AR_OK;
 
 	layer_fill_kernel<<<grid((int64_t)((n + 7) / 8)), threads, 0, (cudaStream_t)stream>>>(
-		x, n, seed, scale / 37837.23f);
+		x, n, seed, scale / RNG_SUM_DEVIATION);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -38,12 +38,20 @@ struct store_gpu {
 	int64_t l2_bytes, mem_bytes;
 };
 
-/* A run: rows of run, run_param, trace, model, method and gpu. */
+/* A capture of a run: rows of capture and run_capture. */
+struct store_capture {
+	struct row_capture row;
+	const char *origin;
+};
+
+/* A run: rows of run, run_param, trace, model, method, gpu, capture and run_capture. */
 struct store_run {
 	const char *trace_name, *trace_sha256, *trace_format;
 	int64_t n_requests;
 	const char *model_name, *model_json; /* NULL: none (cost backend) */
 	int n_layers, hidden, q_heads, kv_heads, head_dim, tp;
+	const struct store_capture *capture; /* [n_capture] */
+	size_t n_capture;
 	const char *method_name, *method_params; /* JSON; NULL: none */
 	bool dense;
 	const char *policy, *backend;
@@ -52,11 +60,15 @@ struct store_run {
 	const char *options;	     /* JSON object of all options */
 	const char *setup;	     /* JSON of the options that comparable runs share,
 						 * compared as text */
-	const char *clock;	     /* "cupti", "events", "cpu", "cost" */
+	const char *clock;	     /* "cupti", "events", "cpu", "cost", "modelled" */
 	const struct store_gpu *gpu; /* NULL: none */
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */
 	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
+	int64_t pid;		       /* of the command; 0: this process */
+	int64_t command_utc_ns;	       /* 0: not known; method_no has no meaning then */
+	int64_t method_no;	       /* place of the method in the command's list, from 0 */
+	const char *run_key;	       /* of run_key(); NULL: none */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */
@@ -104,6 +116,10 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
  * committed. */
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
+
+/* Split "DB:7" into the name of a database and the number of a run.  A colon without a number behind
+ * it belongs to the name; *run is 0 then.  The caller frees *path.  AR_USAGE: the number is 0. */
+enum ar_status store_where(const char *where, char **path, int64_t *run, struct ar_err *err);
 
 /* SQL that makes the views of attnreplay-db(5), as TEMP views of a connection. */
 extern const char store_views[];

@@ -62,6 +62,36 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
 	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
+	{ 9,
+	  "ALTER TABLE run ADD COLUMN command_utc_ns INTEGER;"
+	  "ALTER TABLE run ADD COLUMN method_no INTEGER;"
+	  "ALTER TABLE run ADD COLUMN run_key TEXT;"
+	  "CREATE TABLE capture(capture_id INTEGER PRIMARY KEY, name TEXT NOT NULL, "
+	  "sha256 TEXT NOT NULL, model TEXT NOT NULL, n_tokens INTEGER NOT NULL, "
+	  "n_layers INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, "
+	  "head_dim INTEGER NOT NULL, UNIQUE(name, sha256, model, n_tokens, n_layers, q_heads, "
+	  "kv_heads, head_dim)) STRICT;"
+	  "CREATE TABLE run_capture(run_id INTEGER NOT NULL, capture_no INTEGER NOT NULL, "
+	  "capture_id INTEGER NOT NULL, origin TEXT NOT NULL, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "FOREIGN KEY(capture_id) REFERENCES capture, "
+	  "CHECK(origin IN ('same', 'other', 'unknown', 'random')), "
+	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID;"
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''cost'', ''engine'')', "
+	  "'''cost'', ''engine'', ''modelled'')') WHERE name = 'run';"
+	  "UPDATE sqlite_schema SET sql = replace(sql, 'cost_source = ''extrapolated'')', "
+	  "'cost_source = ''extrapolated'' OR cost_source = ''modelled'')') "
+	  "WHERE name = 'iteration';"
+	  "PRAGMA writable_schema = RESET",
+	  "CREATE TEMP VIEW run AS "
+	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key "
+	  "FROM main.run;"
+	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
+	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "
+	  "NULL AS head_dim WHERE 0;"
+	  "CREATE TEMP VIEW run_capture AS SELECT NULL AS run_id, NULL AS capture_no, "
+	  "NULL AS capture_id, NULL AS origin WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
@@ -289,8 +319,8 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 	return st;
 }
 
-/* Open path, any name as it stands: SQLite may take one that begins with "file:" as a URI. */
-static int open_file(sqlite3 **db, const char *path, int flags)
+/* SQLite may take a name that begins with "file:" as a URI. */
+int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 {
 	char *name = sqlite3_mprintf("%s%s", strncmp(path, "file:", 5) ? "" : "./", path);
 	int rc = SQLITE_NOMEM;
@@ -322,7 +352,7 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 			       "database '%s': want the name of a file; put ./ "
 			       "before a name that begins with a colon",
 			       path);
-	if (open_file(&db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) {
+	if (store_file_open_plain(&db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) {
 		st = store_sql_fail(db, path, err);
 		goto out;
 	}
@@ -385,7 +415,7 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	*out = NULL;
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	if (open_file(&db, path, SQLITE_OPEN_READONLY)) {
+	if (store_file_open_plain(&db, path, SQLITE_OPEN_READONLY)) {
 		st = sqlite3_errcode(db) == SQLITE_NOMEM ?
 			     ar_nomem(err) :
 			     ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));

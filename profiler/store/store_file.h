@@ -10,11 +10,15 @@
 #define STORE_APPLICATION_ID 0x41545250 /* 'ATRP' */
 enum {					/* PRAGMA user_version */
        STORE_OLDEST = 5,		/* oldest version; migrated when opened for writing */
-       STORE_VERSION = 9,
+       STORE_VERSION = 10,
 };
 
 /* Turn the last error of db into a message about the file path. */
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err);
+
+/* Open any SQLite file, whose name is taken as it stands.  flags: SQLITE_OPEN_*.  Returns an SQLite
+ * result code; the caller closes *db, also after a failure. */
+int store_file_open_plain(sqlite3 **db, const char *path, int flags);
 
 /* Open or create a file for writing; migrate an older one to STORE_VERSION.  AR_DATA: not a
  * database of attnreplay, or of an unknown version.  The caller owns *db and uses it in one thread

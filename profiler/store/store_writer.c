@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "profiler/store/process.h"
 #include "profiler/store/store_file.h"
 #include "profiler/store/store_spans.h"
 #include "profiler/store/store_stage.h"
@@ -66,6 +66,7 @@ static const char *const insert_tail[TABLE_COUNT] = {
 	[TABLE_model] = "ON CONFLICT DO UPDATE SET name = name RETURNING model_id",
 	[TABLE_method] = "ON CONFLICT DO UPDATE SET name = name RETURNING method_id",
 	[TABLE_trace] = "ON CONFLICT DO UPDATE SET name = name RETURNING trace_id",
+	[TABLE_capture] = "ON CONFLICT DO UPDATE SET name = name RETURNING capture_id",
 	[TABLE_kernel_shape] = "ON CONFLICT DO UPDATE SET name_id = name_id RETURNING shape_id",
 	[TABLE_run] = "RETURNING run_id",
 	[TABLE_request_span] = "ON CONFLICT DO UPDATE SET iterations = excluded.iterations",
@@ -223,78 +224,28 @@ int64_t writer_age_ns(const struct writer *w)
 
 /* ---- life ---- */
 
-/* The first n - 1 bytes of a file of /proc, up to a line end; "": it cannot be read. */
-static void read_proc(const char *path, char *text, size_t n)
+/* Is q's row, of STMT_RUNNING, of a process that has ended? */
+static bool is_lost(sqlite3_stmt *q)
 {
-	FILE *f = fopen(path, "r");
+	const struct process p = { sqlite3_column_int64(q, 1), sqlite3_column_int64(q, 2),
+				   (const char *)sqlite3_column_text(q, 3),
+				   sqlite3_column_int64(q, 4) };
+	const enum process_state state = process_state(&p);
 
-	text[f ? fread(text, 1, n - 1, f) : 0] = 0;
-	text[strcspn(text, "\n")] = 0;
-	if (f)
-		fclose(f);
-}
-
-/* When a process started, in clock ticks since boot; -1: there is no such process, or it has ended
- * and waits for its parent.  It tells the process from a later one with the same pid. */
-static int64_t process_start(int64_t pid)
-{
-	char path[64], text[1024];
-	long long start = -1;
-	const char *p;
-
-	snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-	read_proc(path, text, sizeof text);
-	p = strrchr(text, ')'); /* field 2 may hold anything */
-	if (!p || !p[1] || strchr("ZX", p[2]))
-		return -1;
-	for (int field = 2; p && field < 22; field++)
-		p = strchr(p + 1, ' ');
-	if (!p || sscanf(p, " %lld", &start) != 1)
-		return -1;
-	return start;
-}
-
-/* Where a pid is valid: one boot of one host, and one PID namespace; "" and -1: not known. */
-struct pid_scope {
-	char boot_id[64];
-	int64_t ns;
-};
-
-static struct pid_scope own_scope(void)
-{
-	struct pid_scope s = { .ns = -1 };
-	struct stat sb;
-
-	read_proc("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
-	if (!stat("/proc/self/ns/pid", &sb))
-		s.ns = (int64_t)sb.st_ino;
-	return s;
-}
-
-/* Is q's row, of STMT_RUNNING, of a process that has ended?  A pid of another scope is no sign. */
-static bool is_lost(sqlite3_stmt *q, const struct pid_scope *own)
-{
-	const char *boot_id = (const char *)sqlite3_column_text(q, 3);
-	int64_t start;
-
-	if (!boot_id || strcmp(boot_id, own->boot_id) || sqlite3_column_int64(q, 4) != own->ns) {
+	if (state == PROCESS_UNKNOWN)
 		log_warn("run %lld: unknown host; it stays 'running'",
 			 (long long)sqlite3_column_int64(q, 0));
-		return false;
-	}
-	start = process_start(sqlite3_column_int64(q, 1));
-	return start < 0 || start != sqlite3_column_int64(q, 2);
+	return state == PROCESS_ENDED;
 }
 
 static enum ar_status abort_lost_runs(struct writer *w, struct ar_err *err)
 {
-	const struct pid_scope own = own_scope();
 	sqlite3_stmt *q = w->stmt[STMT_RUNNING];
 	enum ar_status st = begin(w, err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
-		if (is_lost(q, &own))
+		if (is_lost(q))
 			st = put_ints(w, STMT_ABORT,
 				      (const int64_t[]){ sqlite3_column_int64(q, 0) }, 1, err);
 	}
@@ -457,8 +408,7 @@ static enum ar_status intern_all(struct writer *w, const struct store_run *r, st
 static enum ar_status insert_run(struct writer *w, const struct store_run *r, int64_t *run_id,
 				 struct ar_err *err)
 {
-	const struct pid_scope scope = own_scope();
-	const int64_t pid = getpid();
+	const struct process self = process_here(r->pid ? r->pid : getpid());
 	struct row_run row = {
 		.policy = r->policy,
 		.backend = r->backend,
@@ -472,15 +422,33 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.options = r->options,
 		.setup = r->setup,
 		.started_utc_ns = clock_ns(CLOCK_REALTIME),
-		.pid = pid,
-		.pid_start = process_start(pid),
-		.boot_id = *scope.boot_id ? scope.boot_id : NULL,
-		.pid_ns = scope.ns,
+		.pid = self.pid,
+		.pid_start = self.start,
+		.boot_id = self.boot_id,
+		.pid_ns = self.ns,
 		.cupti_api = r->cupti_api ? (int64_t)r->cupti_api : -1,
+		.command_utc_ns = r->command_utc_ns ? r->command_utc_ns : -1,
+		.method_no = r->command_utc_ns ? r->method_no : -1,
+		.run_key = r->run_key,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 
 	return st ? st : put_row(w, TABLE_run, &row, run_id, err);
+}
+
+static enum ar_status put_captures(struct writer *w, int64_t run_id, const struct store_run *r,
+				   struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int64_t id = 0;
+
+	for (size_t i = 0; i < r->n_capture && !st; i++) {
+		st = put_row(w, TABLE_capture, &r->capture[i].row, &id, err);
+		if (!st)
+			st = PUT(w, run_capture, err, .run_id = run_id, .capture_no = (int64_t)i,
+				 .capture_id = id, .origin = r->capture[i].origin);
+	}
+	return st;
 }
 
 static enum ar_status put_params(struct writer *w, int64_t run_id, const char *options,
@@ -513,6 +481,8 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 		st = insert_run(w, r, &id, err);
 	if (!st)
 		st = put_params(w, id, r->options, err);
+	if (!st)
+		st = put_captures(w, id, r, err);
 	if (!st)
 		st = put_ints(w, STMT_BASELINE, &id, 1, err);
 	if (!st)

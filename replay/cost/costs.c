@@ -33,21 +33,6 @@ static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_s
 		       AR_OK;
 }
 
-/* "DB:7" is run 7 of DB.  A colon without a number behind it belongs to the name of the file. */
-static enum ar_status parse_where(struct reader *r, const char *where, struct ar_err *err)
-{
-	const char *colon = strrchr(where, ':');
-	uint64_t run = 0;
-
-	if (!colon || !num_u64(colon + 1, strlen(colon + 1), &run))
-		colon = where + strlen(where);
-	else if (!run || run > INT64_MAX)
-		return ar_fail(err, AR_USAGE, "%s: runs are numbered from 1", where);
-	r->run = (int64_t)run;
-	r->path = strndup(where, (size_t)(colon - where));
-	return r->path ? AR_OK : ar_nomem(err);
-}
-
 static enum ar_status find_run(struct reader *r, struct ar_err *err)
 {
 	sqlite3_stmt *q = NULL;
@@ -58,7 +43,7 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 		return AR_OK;
 	st = prepare(r,
 		     "SELECT count(*), max(run_id) FROM run WHERE status = 'done' "
-		     "AND clock <> 'engine'",
+		     "AND clock NOT IN ('engine', 'modelled')",
 		     &q, err);
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);
@@ -120,6 +105,8 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 		st = get_text(c, q, 14, &r->method_name, err);
 	if (!st)
 		st = get_text(c, q, 15, &r->method_params, err);
+	if (!st)
+		st = get_text(c, q, 24, &r->run_key, err);
 	r->layers_run = sqlite3_column_int(q, 2);
 	r->num_blocks = sqlite3_column_int64(q, 3);
 	r->block_tok = sqlite3_column_int64(q, 4);
@@ -138,11 +125,13 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 static enum ar_status read_run(const struct reader *r, struct costs *c, struct ar_err *err)
 {
 	static const char sql[] =
-		"SELECT iif(clock = 'engine', 'one of an engine', status), options, layers_run, num_blocks, block_tokens,"
+		"SELECT CASE clock WHEN 'engine' THEN 'one of an engine' WHEN 'modelled' THEN 'modelled'"
+		" ELSE status END, options, layers_run, num_blocks, block_tokens,"
 		" mo.name, config, n_layers, hidden, q_heads, kv_heads, head_dim, tp,"
 		" json_extract(config, '$.max_position_embeddings'),"
 		" me.name, params, is_dense,"
-		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes"
+		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes,"
+		" coalesce(run_key, version || ' ' || started_utc_ns)"
 		" FROM run LEFT JOIN model mo USING(model_id) LEFT JOIN method me USING(method_id)"
 		" LEFT JOIN gpu g USING(gpu_id) WHERE run_id = ?1";
 	sqlite3_stmt *q = NULL;
@@ -266,7 +255,7 @@ static enum ar_status name_costs(const struct reader *r, struct costs *c, struct
 static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
 			       struct ar_err *err)
 {
-	enum ar_status st = parse_where(r, where, err);
+	enum ar_status st = store_where(where, &r->path, &r->run, err);
 
 	if (!st)
 		st = store_open_read(&r->db, r->path, err);

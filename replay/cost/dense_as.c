@@ -59,10 +59,10 @@ static enum ar_status get_curve(struct dense_as_curve *c, const cJSON *o, const 
 		double keys, factor;
 
 		if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2 ||
-		    !json_real(pair->child, 0, (double)JSON_INT_MAX, &keys) || keys <= before ||
+		    !json_real(pair->child, 1, (double)JSON_INT_MAX, &keys) || keys <= before ||
 		    !json_real(pair->child->next, factor_min, factor_max, &factor))
 			return ar_fail(err, AR_DATA,
-				       "%s: '%s': pair %d: want [keys, factor], keys above 0 and "
+				       "%s: '%s': pair %d: want [keys, factor], keys from 1 and "
 				       "above those of the pair before, factor from %g to %g",
 				       path, key, c->n + 1, factor_min, factor_max);
 		c->point[c->n].keys = before = keys;
@@ -122,10 +122,11 @@ double dense_as_factor(const struct dense_as_curve *c, double keys)
 		return c->point[0].factor;
 	if (i == c->n)
 		return c->point[i - 1].factor;
-	a = log(c->point[i - 1].keys);
-	b = log(c->point[i].keys);
+	/* Logarithms of quotients: those of two points can be equal, that of their quotient is above 0. */
+	a = c->point[i - 1].keys;
+	b = c->point[i].keys;
 	return c->point[i - 1].factor +
-	       (c->point[i].factor - c->point[i - 1].factor) * (log(keys) - a) / (b - a);
+	       (c->point[i].factor - c->point[i - 1].factor) * log(keys / a) / log(b / a);
 }
 
 /* Return cost with factor times phase_ns in place of phase_ns, both scaled to all layers. */

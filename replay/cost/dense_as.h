@@ -17,7 +17,7 @@ enum { DENSE_AS_POINTS_MAX = 64 };
 struct dense_as_curve {
 	int n; /* 1 to DENSE_AS_POINTS_MAX */
 	struct {
-		double keys, factor; /* keys > 0, ascending; factor from 0.1 to 100 */
+		double keys, factor; /* keys >= 1, ascending; factor from 0.1 to 100 */
 	} point[DENSE_AS_POINTS_MAX];
 };
 

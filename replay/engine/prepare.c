@@ -11,6 +11,9 @@
 #include "base/rng.h"
 #include "kernels/support.h"
 
+/* Layers of a random capture that stand for all: each that is read takes memory. */
+enum { RANDOM_LAYERS = 4 };
+
 static bool same_rope(const struct rope *a, const struct rope *b)
 {
 	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
@@ -70,6 +73,24 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 	return st;
 }
 
+/* The --tp whose ranks have the heads of c, 0: none. */
+static int fitting_tp(const struct capture_info *c, const struct model *m, int whole_q_heads,
+		      int whole_kv_heads)
+{
+	struct layer_spec l = m->layer[0];
+	struct model whole = { .n_layers = 1, .layer = &l, .tp = 1, .vocab = m->vocab * m->tp };
+	int tp = whole_q_heads / c->q_heads;
+
+	l.q_heads = whole_q_heads;
+	l.kv_heads = whole_kv_heads;
+	l.ffn *= m->tp;
+	if (tp < 1 || model_split(&whole, tp, NULL))
+		return 0;
+	return l.q_heads == c->q_heads && l.kv_heads == c->kv_heads && l.head_dim == c->head_dim ?
+		       tp :
+		       0;
+}
+
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err)
 {
@@ -77,14 +98,19 @@ enum ar_status prepare_check_model(const struct capture_info *c, const struct mo
 	bool rank = c->q_heads == l->q_heads && c->kv_heads == l->kv_heads;
 	bool whole = c->q_heads == whole_q_heads && c->kv_heads == whole_kv_heads;
 	enum ar_status st = check_layers(m, err);
+	char fits[64] = "";
+	int tp;
 
 	if (st || ((rank || whole) && c->head_dim == l->head_dim))
 		return st;
+	tp = fitting_tp(c, m, whole_q_heads, whole_kv_heads);
+	if (tp)
+		snprintf(fits, sizeof fits, ", or --tp %d, whose ranks have such heads", tp);
 	return ar_fail(err, AR_USAGE,
-		       "%s has %d/%d heads of %d, model %s has %d/%d of %d%s; take the "
-		       "model it was captured from",
+		       "%s has %d/%d heads of %d, model %s has %d/%d of %d%s; take the model it "
+		       "was captured from%s, or --capture random:0",
 		       c->name, c->q_heads, c->kv_heads, c->head_dim, m->name, l->q_heads,
-		       l->kv_heads, l->head_dim, m->tp > 1 ? " on each rank" : "");
+		       l->kv_heads, l->head_dim, m->tp > 1 ? " on each rank" : "", fits);
 }
 
 /* Parse list s, as "0,4,8-11", to indices into the capture's layers.  list: [max]. */
@@ -137,7 +163,7 @@ static enum ar_status map_layers(struct prepared *p, const struct prepare_in *in
 	else if (in->layers)
 		st = parse_layers(in->layers, c, list, n, &len, err);
 	else
-		for (; len < c->n_layers && len < n; len++)
+		for (; len < c->n_layers && len < n && !(c->random && len == RANDOM_LAYERS); len++)
 			list[len] = len;
 	for (int i = 0; i < n && !st; i++)
 		p->captured_layer[i] = list[(int64_t)i * len / n];
@@ -249,6 +275,14 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 	if (st)
 		prepared_release(p);
 	return st;
+}
+
+enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err)
+{
+	enum ar_status st = check_layers(m, err);
+
+	*p = (struct prepared){ 0 };
+	return st ? st : choose_layers(p, &(struct prepare_in){ .model = m }, err);
 }
 
 void prepared_release(struct prepared *p)

@@ -24,6 +24,7 @@ static int bind_text(sqlite3_stmt *q, const char *name, const char *v)
 	return i ? sqlite3_bind_text(q, i, v, -1, SQLITE_STATIC) : SQLITE_OK;
 }
 
+/* The user wrote none of these statements. */
 enum ar_status report_fail(sqlite3 *db, struct ar_err *err)
 {
 	return sqlite3_errcode(db) == SQLITE_ERROR ? ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db)) :
@@ -109,6 +110,12 @@ static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 
 /* ---- sections ---- */
 
+enum ar_status report_no_run(const struct report *r, struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the runs",
+		       r->path, (long long)r->run, r->path);
+}
+
 /* *baseline: the dense run of r->run, 0: none. */
 static enum ar_status find_baseline(const struct report *r, int64_t *baseline, struct ar_err *err)
 {
@@ -127,10 +134,7 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	else if (rc != SQLITE_DONE)
 		st = report_fail(r->db, err);
 	else if (!st)
-		st = ar_fail(err, AR_USAGE,
-			     "%s: no run %lld; 'attnreplay report %s' lists the "
-			     "runs",
-			     r->path, (long long)r->run, r->path);
+		st = report_no_run(r, err);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -163,13 +167,6 @@ enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar
 	return st ? st : make_limits(r, err);
 }
 
-enum ar_status report_end(const struct report *r, enum ar_status st, struct ar_err *err)
-{
-	if (st == AR_DATA || st == AR_DB)
-		ar_err_prefix(err, "%s", r->path);
-	return st;
-}
-
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err)
 {
 	int64_t baseline;
@@ -180,5 +177,7 @@ enum ar_status report_write(const struct report *r, struct document *d, struct a
 		    (!s->prose || d->writer->prose))
 			st = report_section(r, s, baseline, d, err);
 	writer_finish(d);
-	return report_end(r, st, err);
+	if (st == AR_DATA || st == AR_DB)
+		ar_err_prefix(err, "%s", r->path);
+	return st;
 }

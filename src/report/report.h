@@ -33,10 +33,18 @@ struct report {
  * slo is wrong; AR_DATA, AR_DB: db is damaged or of another schema; AR_INTERRUPTED. */
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err);
 
-/* Write the report to f as one HTML page, with the charts of chart_list.h.  The same errors. */
+/* Write the report to f as one HTML page, with the charts of chart_list.h.  The same errors, without
+ * the name of db. */
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err);
 
 /* Most runs that a page shows one after another. */
 enum { REPORT_EACH_MAX = 8 };
+/* For statements of the program's own over db: an SQL error means that db lacks a table or column,
+ * AR_DB.  The other statuses are those of writer_query(). */
+enum ar_status report_fail(sqlite3 *db, struct ar_err *err);
+/* Bind v if the statement has the parameter; 0 binds NULL.  Returns an SQLite result code. */
+int report_bind(sqlite3_stmt *q, const char *name, int64_t v);
+/* AR_USAGE: there is no run r->run. */
+enum ar_status report_no_run(const struct report *r, struct ar_err *err);
 
 #endif

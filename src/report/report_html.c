@@ -197,5 +197,5 @@ enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 		put_tables(f);
 		page_end(f);
 	}
-	return report_end(r, st, err);
+	return st;
 }

@@ -20,6 +20,29 @@ static cJSON *count(int64_t n)
 	return cJSON_CreateNumber((double)n);
 }
 
+/* The captures, or null if no kernels ran. */
+static cJSON *captures(const struct run *r)
+{
+	cJSON *all = r->n_capture ? cJSON_CreateArray() : cJSON_CreateNull();
+	bool done = all;
+
+	for (size_t i = 0; done && i < r->n_capture; i++) {
+		const struct capture_info *info = capture_info(r->capture[i]);
+		cJSON *o = cJSON_CreateObject();
+
+		done = json_add(all, NULL, o) && json_add(o, "name", text(info->name)) &&
+		       json_add(o, "checksum", text(*info->sha256 ? info->sha256 : NULL)) &&
+		       json_add(o, "model", text(*info->model ? info->model : NULL)) &&
+		       json_add(o, "tokens", count(info->n_tok)) &&
+		       json_add(o, "origin",
+				text(capture_origin_names[capture_origin(info, r->model.name)]));
+	}
+	if (done)
+		return all;
+	cJSON_Delete(all);
+	return NULL;
+}
+
 /* What ran. */
 static bool add_head(cJSON *o, const struct run *r, const struct method *m)
 {
@@ -29,7 +52,7 @@ static bool add_head(cJSON *o, const struct run *r, const struct method *m)
 	return json_add(o, "method", text(m ? m->name : from->method_name)) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
 	       json_add(o, "model", text(m ? r->model.name : from->model_name)) &&
-	       json_add(o, "trace", text(r->trace->name)) &&
+	       json_add(o, "captures", captures(r)) && json_add(o, "trace", text(r->trace->name)) &&
 	       json_add(o, "trace_sha256", text(r->trace->sha256)) &&
 	       json_add(o, "policy", text(r->limits.policy->name)) &&
 	       json_add(o, "backend", text(r->backend->name)) &&
@@ -145,7 +168,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
 
 	if (!f)
 		return AR_OK;
-	fputs(i ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
+	fputs(i > r->first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, m) && add_counts(o, res) && add_latencies(o, res) &&
 		   add_accuracy(o, res) && add_goodput(o, r, res))) {

@@ -6,10 +6,16 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "traces/capture/random.h"
 
 bool run_needs_model(const struct run *r)
 {
 	return !r->backend || r->backend->needs_model;
+}
+
+bool run_is_left(const struct run *r, size_t i)
+{
+	return !r->o.resumed || !r->o.resumed->done[i];
 }
 
 static enum ar_status load_methods(struct run *r, struct ar_err *err)
@@ -38,20 +44,72 @@ static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
 	return r->o.dense_as ? dense_as_load(&r->dense_as, r->o.dense_as, err) : AR_OK;
 }
 
+int64_t run_longest_request(const struct run *r)
+{
+	int64_t max = 1;
+	char why[160];
+
+	for (size_t i = 0; i < r->trace->n; i++) {
+		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
+
+		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+			max = len;
+	}
+	return max;
+}
+
+/* *c stays NULL if it is random: its length is known when the trace is. */
+static enum ar_status load_capture(const struct run *r, const char *name, struct capture **c,
+				   struct ar_err *err)
+{
+	uint64_t seed;
+	enum ar_status st;
+
+	if (!random_named(name))
+		return capture_open(c, name, err);
+	st = random_seed(name, &seed, err);
+	if (!st && r->o.extend == RUN_EXTEND_TILE)
+		st = ar_fail(
+			err, AR_USAGE,
+			"extend tile has no effect with %s, which has any length; leave it out",
+			name);
+	return st;
+}
+
 static enum ar_status load_captures(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	size_t n = r->o.captures.n;
 
+	if (!n && r->backend && r->backend->modelled)
+		return AR_OK;
 	if (!n)
 		return ar_fail(err, AR_USAGE,
-			       "no capture given; name one with --capture FILE, or "
-			       "replay without kernels with --backend cost");
+			       "no capture given; name one with --capture FILE, replay random "
+			       "values with --capture random:0, or replay without kernels with "
+			       "--backend cost");
 	r->capture = calloc(n, sizeof *r->capture);
 	if (!r->capture)
 		return ar_nomem(err);
 	for (; r->n_capture < n && !st; r->n_capture += !st)
-		st = capture_open(&r->capture[r->n_capture], r->o.captures.v[r->n_capture], err);
+		st = load_capture(r, r->o.captures.v[r->n_capture], &r->capture[r->n_capture], err);
+	return st;
+}
+
+/* Make the random captures, as long as the longest request. */
+static enum ar_status draw_captures(struct run *r, struct ar_err *err)
+{
+	const struct layer_spec *l = &r->model.layer[0];
+	const struct capture_info shape = { .n_layers = r->model.n_layers,
+					    .q_heads = l->q_heads,
+					    .kv_heads = l->kv_heads,
+					    .head_dim = l->head_dim,
+					    .n_tok = run_longest_request(r) };
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < r->n_capture && !st; i++)
+		if (!r->capture[i])
+			st = capture_random(&r->capture[i], r->o.captures.v[i], &shape, err);
 	return st;
 }
 
@@ -77,9 +135,12 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)
 {
-	const struct capture_info **info = malloc(r->n_capture * sizeof *info);
+	const struct capture_info **info;
 	enum ar_status st;
 
+	if (!r->n_capture)
+		return prepare_all_layers(&r->prep, &r->model, err);
+	info = malloc(r->n_capture * sizeof *info);
 	if (!info)
 		return ar_nomem(err);
 	for (size_t i = 0; i < r->n_capture; i++)
@@ -99,6 +160,19 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 			 err);
 	free(info);
 	return st;
+}
+
+/* A GPU or a density that backend roofline cannot use fails before anything runs. */
+static enum ar_status try_roofline(const struct run *r, struct ar_err *err)
+{
+	const struct roofline_options *o = run_options_of(&r->o, &backend_roofline);
+	struct roofline_gpu unused;
+	enum ar_status st;
+
+	if (r->backend != &backend_roofline)
+		return AR_OK;
+	st = roofline_gpu_load(&unused, o->gpu, err);
+	return st ? st : roofline_check_density(o, r->method, r->n_runs, r->o.captures.n, err);
 }
 
 /* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
@@ -129,11 +203,12 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The times of a GPU move the clock, measured now or in the run that --costs names. */
+/* The times of a GPU move the clock: measured now, or in the run that --costs names, or modelled. */
 static bool gpu_clock(const struct run *r)
 {
 	return r->o.clock == RUN_CLOCK_MEASURED &&
-	       (r->costs ? r->costs->run.gpu != NULL : r->backend->uses_gpu);
+	       (r->costs ? r->costs->run.gpu != NULL :
+			   r->backend->uses_gpu || r->backend->modelled);
 }
 
 /* Set the model whose layers the host launches: the run's own, or that of --costs. */
@@ -198,6 +273,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_costs(r, err);
 	if (!st && run_needs_model(r))
 		st = load_methods(r, err);
+	if (!st)
+		st = try_roofline(r, err);
 	if (!st && run_needs_model(r))
 		st = load_dense_as(r, err);
 	if (!st && run_needs_model(r))
@@ -211,8 +288,18 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 			     "%s: the trace has no sessions; replay it with --loop "
 			     "open or users",
 			     r->trace->name);
+	if (!st && r->o.resumed)
+		st = resume_check(r, err);
+	if (!st && run_needs_model(r))
+		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
+	for (size_t i = 0; i < r->n_capture && !st; i++)
+		capture_warn(capture_info(r->capture[i]), r->model.name);
+	while (!st && !run_is_left(r, r->first))
+		r->first++;
+	if (r->o.resumed && !r->o.limits.num_blocks)
+		r->limits.num_blocks = r->o.resumed->num_blocks;
 	return st;
 }
 
@@ -229,6 +316,7 @@ void run_unload(struct run *r)
 	for (size_t i = 0; r->method && i < r->n_runs; i++)
 		method_free(r->method[i]);
 	free(r->method);
+	run_inputs_release(&r->inputs);
 	free(r->options);
 	free(r->setup);
 	free(r->cmdline);

@@ -3,6 +3,7 @@
 #include "src/run/run.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -10,20 +11,6 @@
 #include "replay/engine/record.h"
 #include "src/json_file.h"
 #include "src/revision.h"
-
-static int64_t longest_request(const struct run *r)
-{
-	int64_t max = 1;
-	char why[160];
-
-	for (size_t i = 0; i < r->trace->n; i++) {
-		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
-
-		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
-			max = len;
-	}
-	return max;
-}
 
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
@@ -77,7 +64,7 @@ static void set_env(struct run *r, struct method *m)
 	r->env = (struct backend_env){ .trace = r->trace,
 				       .max_batched_tok = r->limits.max_batched_tok,
 				       .max_seqs = r->limits.max_seqs,
-				       .max_len = longest_request(r),
+				       .max_len = run_longest_request(r),
 				       .num_blocks = r->o.limits.num_blocks,
 				       .block_tok = r->limits.block_tok,
 				       .seed = (uint64_t)r->o.seed,
@@ -184,7 +171,45 @@ static void record_costs(struct store_run *s, const struct store_run *from)
 	s->gpu = from->gpu;
 }
 
-static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
+/* The captures of the run.  The caller frees them; NULL: no memory. */
+static struct store_capture *record_captures(const struct run *r)
+{
+	struct store_capture *c = calloc(r->n_capture + 1, sizeof *c);
+
+	for (size_t i = 0; c && i < r->n_capture; i++) {
+		const struct capture_info *info = capture_info(r->capture[i]);
+
+		c[i] = (struct store_capture){
+			.row = { .name = info->name,
+				 .sha256 = info->sha256,
+				 .model = info->model,
+				 .n_tokens = info->n_tok,
+				 .n_layers = info->n_layers,
+				 .q_heads = info->q_heads,
+				 .kv_heads = info->kv_heads,
+				 .head_dim = info->head_dim },
+			.origin = capture_origin_names[capture_origin(info, r->model.name)]
+		};
+	}
+	return c;
+}
+
+enum ar_status run_make_key(struct run *r, const struct method *m, char key[RUN_KEY_SIZE],
+			    struct ar_err *err)
+{
+	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	const struct run_key k = { .o = &r->o,
+				   .backend = r->backend ? r->backend->name : r->o.backend,
+				   .method = m ? m->name : NULL,
+				   .device = gpu ? gpu->name : NULL,
+				   .version = AR_REVISION,
+				   .trace_sha256 = r->trace->sha256 };
+
+	return run_key(key, &k, &r->inputs, err);
+}
+
+static enum ar_status begin_record(struct run *r, size_t i, const struct method *m,
+				   struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
 	/* clang-format off */
@@ -194,10 +219,19 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		.policy = r->limits.policy->name, .backend = r->backend->name,
 		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
 		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
-		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
+		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok,
+		.pid = r->pid, .command_utc_ns = r->command_utc_ns, .method_no = (int64_t)i,
+		.n_capture = r->n_capture };
+	struct store_capture *capture;
+	char key[RUN_KEY_SIZE];
+	enum ar_status st;
 
 	if (!r->store)
 		return AR_OK;
+	st = run_make_key(r, m, key, err);
+	if (st)
+		return st;
+	s.run_key = key;
 	if (kernels) {
 		s.model_name = r->model.name;
 		s.model_json = r->model.json;
@@ -219,7 +253,10 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.gpu = r->backend->gpu(r->self);
 	if (r->prof)
 		s.cupti_api = prof_api_version(r->prof);
-	return store_run_begin(r->store, &s, &r->run_id, err);
+	s.capture = capture = record_captures(r);
+	st = capture ? store_run_begin(r->store, &s, &r->run_id, err) : ar_nomem(err);
+	free(capture);
+	return st;
 }
 
 /* Store how the run ended.  A failure of the run itself is reported before a failure to store
@@ -274,7 +311,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .q_heads = m ? r->model.layer[0].q_heads : 0,
 			      .kv_heads = m ? r->model.layer[0].kv_heads : 0 };
 	struct replay_result res;
-	enum ar_status st = begin_record(r, m, err), st2 = AR_OK;
+	enum ar_status st = begin_record(r, i, m, err), st2 = AR_OK;
 	bool ended;
 
 	if (st)
@@ -310,7 +347,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = r->backend->start(r->self, n_block, err);
 	if (!st)
 		st = run_load_host(r, err);
-	if (!st && !i && !json_file_alone(r->o.json))
+	if (!st && i == r->first && !json_file_alone(r->o.json))
 		st = run_print_header(r, err);
 	if (!st)
 		st = replay_method(r, i, m, err);
@@ -345,7 +382,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 	if (st)
 		return st;
 	set_env(r, m);
-	st = attn_engine_try(&r->env, err);
+	st = r->n_capture ? attn_engine_try(&r->env, err) : AR_OK;
 	method_free(m);
 	return st;
 }

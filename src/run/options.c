@@ -31,6 +31,9 @@ static const struct opt main_opts[] = {
 	  .also = "dataset-path",
 	  .type = OPT_STR, .off = AT(trace), .arg = "FILE",
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
+	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
+	  .help = "go on with the methods that the command of this run did not finish; without RUN "
+		  "the latest such command", .may_differ = true, .record_only = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
 	  .help = "when requests arrive: at the times of the trace (open), after the previous "
@@ -49,22 +52,22 @@ static const struct opt main_opts[] = {
 	  .choice = policy_names, .help = "the scheduler of an engine, at a version",
 	  .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
-	  .help = "what runs the iterations: cuda, cpu or cost; auto: cuda if there is a GPU, else "
-		  "cpu", .may_differ = true },
+	  .help = "what runs the iterations: cuda, cpu, cost or roofline; auto: cuda if there is a "
+		  "GPU, else cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
 	  .help = "database to add the runs to; if not given, nothing is stored",
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
-	  .scope = RUN_DB, .may_differ = true },
+	  .scope = RUN_DB, .may_differ = true, .record_only = true },
 	{ .name = "slo",
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
 	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -162,7 +165,7 @@ static const struct opt model_opts[] = {
 	  .max = 1024, .help = "tensor parallel size; one of the ranks is run",
 	  .scope = RUN_COSTED },
 	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
-	  .help = "capture of Q, K and V to replay; repeat the option for more",
+	  .help = "capture of Q, K and V to replay, or random:SEED; repeat the option for more",
 	  .scope = RUN_KERNELS },
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods, separated by commas; each is a run of its own",
@@ -170,19 +173,19 @@ static const struct opt model_opts[] = {
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
-		  "of the method", .scope = RUN_KERNELS, .may_differ = true },
+		  "of the method", .scope = RUN_KERNELS | RUN_CAPTURE, .may_differ = true },
 	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
 	  .help = "captured layers to use, such as 0,4,8-11; all if not given",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "sample-layers", .type = OPT_INT, .off = AT(sample_layers), .arg = "K",
 	  .def = "0", .max = 100000,
 	  .help = "run K evenly spaced layers of the model and scale their time to all; 0: run all",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "extend", .type = OPT_ENUM, .off = AT(extend), .arg = "HOW", .def = "error",
 	  .choice = extends,
 	  .help = "if a request is longer than every capture: stop (error) or repeat the capture "
 		  "(tile)",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
 	  .help = "identify cached KV blocks by their tokens alone, not also by the method that "
 		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
@@ -194,7 +197,8 @@ static const struct opt model_opts[] = {
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
 	  .help = "run attention only, without projections, MLP and head", .scope = RUN_COSTED },
 	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
-	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS },
+	  .help = "seed of capture assignment and accuracy samples",
+	  .scope = RUN_KERNELS | RUN_CAPTURE },
 	{ 0 }
 };
 
@@ -206,7 +210,7 @@ static const struct opt gpu_opts[] = {
 	  .scope = RUN_GPU },
 	{ .name = "keep-kernels", .type = OPT_INT, .off = AT(keep_kernels), .arg = "N", .def = "1",
 	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none",
-	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true },
+	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true, .record_only = true },
 	{ 0 }
 };
 /* clang-format on */
@@ -316,10 +320,8 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
-enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+enum ar_status run_options_init(struct run_options *o, struct ar_err *err)
 {
-	enum ar_status st;
-
 	*o = (struct run_options){ 0 };
 	for (int i = 0; backends[i]; i++) {
 		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
@@ -327,13 +329,24 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 			return ar_nomem(err);
 	}
 	set_groups(o);
-	st = opt_init(o->group, err);
-	if (!st)
-		st = opt_parse(o->group, &argc, argv, err);
-	use_policy_name(o);
+	return opt_init(o->group, err);
+}
+
+enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+{
+	enum ar_status st = run_options_init(o, err);
+
+	if (st)
+		return st;
+	st = opt_parse(o->group, &argc, argv, err);
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	if (!st && o->resume)
+		st = resume_open(&o->resumed, o->resume, err);
+	if (!st && o->resume)
+		st = run_options_resume(o, err);
+	use_policy_name(o);
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
@@ -348,6 +361,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 void run_options_release(struct run_options *o)
 {
 	opt_release(o->group);
+	resume_close(o->resumed);
 	for (int i = 0; i < RUN_BACKENDS_MAX; i++)
 		free(o->backend_opts[i]);
 	*o = (struct run_options){ 0 };

@@ -5,11 +5,13 @@
 
 #include "base/opt.h"
 #include "replay/cost/backend_cost.h"
+#include "replay/cost/backend_roofline.h"
 #include "replay/cost/costs.h"
 #include "replay/engine/replay.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/policy.h"
 #include "src/report/slo.h"
+#include "src/run/resume.h"
 
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32
@@ -29,10 +31,11 @@ enum {
 };
 
 struct run_options {
-	char *trace, *backend, *db, *slo, *json;
-	struct slo objectives; /* of slo, none if it is NULL */
-	int policy;	       /* index into policies[] */
-	int clock;	       /* enum run_clock */
+	char *resume, *trace, *backend, *db, *slo, *json;
+	struct resumed *resumed; /* of resume, NULL if it is NULL */
+	struct slo objectives;	 /* of slo, none if it is NULL */
+	int policy;		 /* index into policies[] */
+	int clock;		 /* enum run_clock */
 	char *host, *dense_as;
 	int64_t host_fixed_ns, host_per_request_ns, host_per_tok_ns;
 	struct trace_args trace_args;
@@ -58,6 +61,8 @@ struct run_options {
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };
 
+/* Set every option to its default. */
+enum ar_status run_options_init(struct run_options *o, struct ar_err *err);
 /* Parse the options and check all that does not depend on the backend. */
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
@@ -72,6 +77,10 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 /* Costs hold for one method, one model and its layers.  Take these options from the run that
  * measured c where they were not given.  AR_USAGE, naming the option, if a given one differs. */
 enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err);
+
+/* Take the options of the command that o->resumed is of.  AR_USAGE, naming the option, if one was
+ * given that shapes results.  AR_DATA: the stored options cannot be read. */
+enum ar_status run_options_resume(struct run_options *o, struct ar_err *err);
 
 /* The option struct of backend b. */
 const void *run_options_of(const struct run_options *o, const struct backend *b);

@@ -15,6 +15,8 @@ const char *run_clock_name(const struct run *r)
 {
 	if (!r->backend->needs_model || r->o.clock == RUN_CLOCK_FORMULA)
 		return "cost";
+	if (r->backend->modelled)
+		return "modelled";
 	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
 }
 
@@ -23,6 +25,14 @@ static void put_after(const char *before, const char *name)
 {
 	fputs(before, stdout);
 	text_put(name, stdout);
+}
+
+static bool any_random(const struct run *r)
+{
+	for (size_t i = 0; i < r->n_capture; i++)
+		if (capture_info(r->capture[i])->random)
+			return true;
+	return false;
 }
 
 static void print_model(const struct run *r)
@@ -36,9 +46,14 @@ static void print_model(const struct run *r)
 		printf(" on each of %d ranks", m->tp);
 	if (r->prep.n_run_layers < m->n_layers)
 		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
-	printf("\ncapture  ");
+	putchar('\n');
+	if (!r->n_capture)
+		return;
+	printf("capture  ");
 	for (size_t i = 0; i < r->n_capture; i++)
 		put_after(" ", capture_info(r->capture[i])->name);
+	if (any_random(r))
+		printf(" (random values: accuracy and selections are of no model)");
 	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
@@ -77,7 +92,11 @@ static void print_clock(const struct run *r)
 	printf("clock     %s", run_clock_name(r));
 	if (!strcmp(run_clock_name(r), "cpu"))
 		printf(" (times of this CPU show mechanics, not the speed of a GPU)");
-	if (c) {
+	if (!strcmp(run_clock_name(r), "modelled")) {
+		const struct roofline_options *roof = run_options_of(&r->o, &backend_roofline);
+
+		put_after(", not measured: the roofline of ", roof->gpu);
+	} else if (c) {
 		printf(", from %zu iterations", cost_table_size(c->table));
 		put_after(" of ", c->name);
 		if (c->run.method_name) {
@@ -139,11 +158,27 @@ static enum ar_status end_print(struct ar_err *err)
 	return AR_OK;
 }
 
+static void print_resumed(const struct run *r)
+{
+	const struct resumed *old = r->o.resumed;
+
+	if (!old)
+		return;
+	printf("resumed   run %" PRId64, old->run);
+	put_after(" of ", old->db);
+	for (size_t i = 0; i < r->n_runs && r->method; i++) {
+		put_after(i ? ", " : ": ", r->method[i]->name);
+		fputs(old->done[i] ? " is done" : " will run", stdout);
+	}
+	putchar('\n');
+}
+
 /* Printed before the run, so that an output that cannot be written fails now, not after hours. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 {
 	const struct sched_limits *l = &r->limits;
 
+	print_resumed(r);
 	put_after("trace     ", r->trace->name);
 	printf(" (%s), %zu requests\n", r->trace->format, r->trace->n);
 	print_arrivals(r);
@@ -217,10 +252,11 @@ enum ar_status run_print_result(const struct run *r, const char *label,
 		putchar('\n');
 	}
 	if (res->n_heads)
-		printf("against dense, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
+		printf("against dense%s, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
 		       "cosine min %.6f, recall mean %.4f\n",
-		       res->n_samples, res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max,
-		       res->cosine_min, res->recall_sum / (double)res->n_heads);
+		       any_random(r) ? " on values of no model" : "", res->n_samples,
+		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
+		       res->recall_sum / (double)res->n_heads);
 	if (r->o.slo)
 		print_goodput(r, res);
 	if (r->store)

@@ -9,6 +9,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
+#include "src/run/key.h"
 #include "src/run/options.h"
 
 struct run {
@@ -26,10 +27,13 @@ struct run {
 	struct method **method;
 
 	size_t n_runs; /* methods, or 1 */
+	size_t first;  /* of them, the first to run */
+	int64_t pid, command_utc_ns;
 	struct host host;
 	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
 	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
 	struct outfile json;	  /* of --json; f NULL: not given */
+	struct run_inputs inputs; /* of run_key(), with --db */
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;
@@ -42,6 +46,10 @@ struct run {
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
 bool run_needs_model(const struct run *r);
+/* Tokens of the longest request that the policy admits; at least 1. */
+int64_t run_longest_request(const struct run *r);
+/* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
+bool run_is_left(const struct run *r, size_t i);
 /* Set r->host when the backend is known. */
 enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
@@ -71,7 +79,11 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
 			    const struct replay_result *res, struct ar_err *err);
 enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err);
 
-/* method.c. try_method: check, before any run, that the files named by a method can be read. */
+/* method.c. make_key: the key of a run with the method (NULL: none) on the backend that is open, or
+ * on none.  It reads the input files at the first call. */
+enum ar_status run_make_key(struct run *r, const struct method *m, char key[RUN_KEY_SIZE],
+			    struct ar_err *err);
+/* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);

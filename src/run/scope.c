@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uses of an option's scope: refuse options without effect; take options from the run whose costs
- * are used. */
+/* Uses of what an option shapes: refuse options without effect; take options from the run whose costs
+ * are used, or from the command that is resumed. */
 #include "config.h"
 #include "src/run/options.h"
 
 #include <cjson/cJSON.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "replay/engine/run_scope.h"
 
 /* Options with one of the bits in their scope have no effect unless the rule holds. */
@@ -76,6 +77,9 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ",
 		  b->name },
 		{ RUN_KERNELS, kernels, "with backend ", b->name },
+		{ RUN_CAPTURE, !b->modelled || o->captures.n, "without --capture", NULL },
+		{ RUN_DENSITY, b->modelled, "with backend ", b->name },
+		{ RUN_DENSITY, !o->captures.n, "with --capture", NULL },
 		{ RUN_FORMULA | RUN_CLOCK, !costs, "with --costs", NULL },
 		{ RUN_GPU, b->uses_gpu, "with backend ", b->name },
 		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock measured", NULL },
@@ -95,25 +99,12 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 
 /* ---- costs of an earlier run ---- */
 
-/* A value as the user would write it; NULL: none. */
-static const char *value_text(const cJSON *v, char *buf, size_t n)
-{
-	if (cJSON_IsString(v))
-		return v->valuestring;
-	if (cJSON_IsBool(v))
-		return cJSON_IsTrue(v) ? "1" : "0";
-	if (!cJSON_IsNumber(v))
-		return NULL;
-	snprintf(buf, n, "%.17g", v->valuedouble);
-	return buf;
-}
-
 static enum ar_status adopt(struct run_options *o, const struct costs *c, const char *name,
 			    const cJSON *ours, const cJSON *theirs, struct ar_err *err)
 {
 	char a[32], b[32];
-	const char *our = value_text(cJSON_GetObjectItemCaseSensitive(ours, name), a, sizeof a);
-	const char *their = value_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b, sizeof b);
+	const char *our = json_text(cJSON_GetObjectItemCaseSensitive(ours, name), a, sizeof a);
+	const char *their = json_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b, sizeof b);
 
 	if (!c->run.model_name)
 		their = NULL;
@@ -145,5 +136,54 @@ enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, s
 		st = opt_set(o->group, "costs", c->name, err);
 	cJSON_Delete(ours);
 	cJSON_Delete(theirs);
+	return st;
+}
+
+/* ---- options of a resumed command ---- */
+
+static enum ar_status check_given(const struct run_options *o, struct ar_err *err)
+{
+	for (const struct opt_group *g = o->group; g->opts; g++)
+		for (const struct opt *x = g->opts; x->name; x++)
+			if ((g->given | g->from_job) & 1ull << (x - g->opts) &&
+			    (!x->record_only || !strcmp(x->name, "db")))
+				return ar_fail(err, AR_USAGE,
+					       "with --resume, option '%s' comes from run %" PRId64
+					       " of %s; leave it out",
+					       x->name, o->resumed->run, o->resumed->db);
+	return AR_OK;
+}
+
+static enum ar_status take_stored(struct run_options *o, cJSON *stored, struct ar_err *err)
+{
+	/* These are set below, or each command has its own. */
+	static const char *const own[] = { "resume", "db", "backend", "json" };
+	const struct policy *p;
+	enum ar_status st;
+
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+		cJSON_DeleteItemFromObjectCaseSensitive(stored, own[i]);
+	/* Another watermark than the policy's own was given. */
+	p = policy_find(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(stored, "policy")));
+	if (p)
+		o->limits.watermark = p->watermark;
+	st = opt_set_json(o->group, stored, err);
+	if (!st)
+		st = opt_set(o->group, "backend", o->resumed->backend, err);
+	return st ? st : opt_set(o->group, "db", o->resumed->db, err);
+}
+
+enum ar_status run_options_resume(struct run_options *o, struct ar_err *err)
+{
+	enum ar_status st = check_given(o, err);
+	cJSON *stored;
+
+	if (st)
+		return st;
+	stored = json_parse_all(o->resumed->options, NULL);
+	st = stored ? take_stored(o, stored, err) : ar_nomem(err);
+	if (st)
+		ar_err_prefix(err, "%s: run %" PRId64, o->resumed->db, o->resumed->run);
+	cJSON_Delete(stored);
 	return st;
 }

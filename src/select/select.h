@@ -11,6 +11,7 @@
 
 struct select_result {
 	const char *capture, *model, *backend; /* model: name, or "" */
+	bool random;			       /* the capture's values are of no model */
 	const struct method *method;
 	int layer; /* of the model */
 	struct attn_shape shape;

@@ -9,6 +9,7 @@
 
 #include "base/number.h"
 #include "replay/engine/prepare.h"
+#include "traces/capture/random.h"
 
 void select_chunk_release(struct select_chunk *c)
 {
@@ -99,8 +100,8 @@ static enum ar_status load_layers(struct select_chunk *c, const char *list, stru
 		c->captured[info->layer[i]] = i;
 	if (list)
 		return parse_layers(c, list, err);
-	c->n_layers = info->n_layers;
-	memcpy(c->layer, info->layer, (size_t)info->n_layers * sizeof *c->layer);
+	c->n_layers = info->random ? 1 : info->n_layers; /* random ones are alike */
+	memcpy(c->layer, info->layer, (size_t)c->n_layers * sizeof *c->layer);
 	return AR_OK;
 }
 
@@ -130,10 +131,43 @@ static enum ar_status place_chunk(struct select_chunk *c, const struct select_ar
 	return AR_OK;
 }
 
+/* A random capture has the shape of the model, and the length that the options ask for. */
+static enum ar_status draw_capture(struct select_chunk *c, const char *name,
+				   const struct select_args *a, struct ar_err *err)
+{
+	struct capture_info shape = { .n_tok = a->context >= 0 ? a->context + a->chunk :
+								 a->prompt };
+	struct model m;
+	enum ar_status st;
+
+	if (!a->model)
+		return ar_fail(err, AR_USAGE, "%s has the shape of a model; name one with --model",
+			       name);
+	if (!shape.n_tok)
+		return ar_fail(err, AR_USAGE,
+			       "%s has any length; give the place of the chunk with "
+			       "--context",
+			       name);
+	st = model_load(&m, a->model, err);
+	if (st)
+		return st;
+	st = model_split(&m, (int)a->tp, err);
+	if (!st) {
+		shape.n_layers = m.n_layers;
+		shape.q_heads = m.layer[0].q_heads;
+		shape.kv_heads = m.layer[0].kv_heads;
+		shape.head_dim = m.layer[0].head_dim;
+		st = capture_random(&c->capture, name, &shape, err);
+	}
+	model_release(&m);
+	return st;
+}
+
 enum ar_status select_chunk_load(struct select_chunk *c, const char *path,
 				 const struct select_args *a, struct ar_err *err)
 {
-	enum ar_status st = capture_open(&c->capture, path, err);
+	enum ar_status st = random_named(path) ? draw_capture(c, path, a, err) :
+						 capture_open(&c->capture, path, err);
 
 	if (!st)
 		st = load_model(c, a, err);

@@ -38,6 +38,7 @@ static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
 	const struct select_result r = {
 		.capture = capture_info(c->capture)->name,
+		.random = capture_info(c->capture)->random,
 		.model = c->model.name,
 		.backend = x->backend->name,
 		.method = x->method,
@@ -221,6 +222,8 @@ static enum ar_status select_all(const struct backend *b, const struct select_ar
 		struct select_chunk c = { 0 };
 
 		st = select_chunk_load(&c, a->captures.v[i], a, err);
+		if (!st)
+			capture_warn(capture_info(c.capture), c.model.name);
 		for (size_t k = 0; k < n && !st; k++) {
 			progress("selections", i * n + k, a->captures.n * n);
 			st = show(b, &c, method[k], &out, err);
@@ -239,7 +242,9 @@ enum ar_status select_run(const struct select_args *a, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	if (!a->captures.n)
-		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE");
+		return ar_fail(err, AR_USAGE,
+			       "no capture given; name one with --capture FILE, or take "
+			       "random values with --capture random:0");
 	st = select_files_check(a, err);
 	if (!st)
 		st = method_split(a->methods, &method, &n, err);

@@ -48,9 +48,10 @@ static void put_accuracy(const struct select_result *r, FILE *f)
 	struct select_accuracy a = select_accuracy(r);
 
 	fprintf(f,
-		"  against dense: relative L2 mean %.4g max %.4g, cosine min %.6f, recall mean "
+		"  against dense%s: relative L2 mean %.4g max %.4g, cosine min %.6f, recall mean "
 		"%.4f min %.4f\n",
-		a.rel_l2_mean, a.rel_l2_max, a.cosine_min, a.recall_mean, a.recall_min);
+		r->random ? " on values of no model" : "", a.rel_l2_mean, a.rel_l2_max,
+		a.cosine_min, a.recall_mean, a.recall_min);
 }
 
 static void put_heads(const struct select_result *r, int only, FILE *f)

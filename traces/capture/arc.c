@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sha2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -25,6 +26,7 @@ enum {
 	FOOTER_BYTES = 48, /* offsets in the footer */
 	HEADER_MAX = 1 << 20,
 	FRAME_MAX = 1 << 28, /* bytes of a frame's values */
+	FRAME_SUM = 4,	     /* bytes at the end of a frame: zstd's checksum of its values */
 };
 
 static const unsigned char magic[8] = { 0x89, 'A', 'R', 'C', '\r', '\n', 0x1a, '\n' };
@@ -188,8 +190,9 @@ static enum ar_status parse_header(struct arc *a, struct capture_info *info, con
 	return info->model ? AR_OK : ar_nomem(err);
 }
 
+/* hex: gets the checksum. */
 static enum ar_status read_index(struct arc *a, const unsigned char *head, size_t n_head,
-				 struct ar_err *err)
+				 char hex[65], struct ar_err *err)
 {
 	const char *path = a->file.path;
 	uint64_t n = (uint64_t)frame_count(a->info), at;
@@ -225,6 +228,8 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 		st = ar_fail(err, AR_DATA, "%s: damaged: wrong checksum of header and index", path);
 		goto out;
 	}
+	for (size_t i = 0; i < sizeof sum; i++)
+		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
 	a->end[0] = n_head;
 	for (uint64_t k = 0; k < n && !st; k++) {
 		a->end[k + 1] = load_le(index + 8 * k, 8);
@@ -269,9 +274,26 @@ static enum ar_status read_head(struct arc *a, struct capture_info *info, struct
 			     ar_fail(err, AR_DATA, "%s: header is no JSON object", a->file.path);
 	}
 	if (!st)
-		st = read_index(a, head, HEAD_BYTES + len, err);
+		st = read_index(a, head, HEAD_BYTES + len, info->sha256, err);
 	cJSON_Delete(o);
 	free(head);
+	return st;
+}
+
+/* A frame ends with the checksum of its values. */
+enum ar_status arc_sum(const struct arc *a, char hex[65], struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	unsigned char tail[FRAME_SUM] = { 0 };
+	SHA2_CTX ctx;
+
+	SHA256Init(&ctx);
+	SHA256Update(&ctx, (const uint8_t *)a->info->sha256, strlen(a->info->sha256));
+	for (int64_t k = 0; k < frame_count(a->info) && !st; k++) {
+		st = infile_read(&a->file, a->end[k + 1] - sizeof tail, tail, sizeof tail, err);
+		SHA256Update(&ctx, tail, sizeof tail);
+	}
+	SHA256End(&ctx, hex);
 	return st;
 }
 

@@ -14,6 +14,7 @@
 #include "base/safetensors.h"
 #include "model/rope.h"
 #include "traces/capture/arc.h"
+#include "traces/capture/random.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are read as files have them");
 
@@ -23,8 +24,9 @@ static const char tensor_letter[] = "qkv";
 
 struct capture {
 	struct capture_info info;
-	struct arc *arc; /* arc or st is set */
+	struct arc *arc; /* arc or st is set, or info.random */
 	struct safetensors *st;
+	uint64_t seed;				       /* of random values */
 	const struct safetensors_tensor *(*tensor)[3]; /* of st, by index into info.layer */
 };
 
@@ -302,6 +304,13 @@ enum ar_status capture_open(struct capture **out, const char *path, struct ar_er
 	*out = NULL;
 	if (!c)
 		return ar_nomem(err);
+	if (random_named(path)) {
+		free(c);
+		return ar_fail(err, AR_USAGE,
+			       "%s: random values serve 'run' and 'select' only; name a file, with "
+			       "./ before such a name",
+			       path);
+	}
 	c->info.name = strdup(slash ? slash + 1 : path);
 	st = c->info.name ? open_by_content(c, path, err) : ar_nomem(err);
 	if (!st)
@@ -311,6 +320,39 @@ enum ar_status capture_open(struct capture **out, const char *path, struct ar_er
 	else
 		*out = c;
 	return st;
+}
+
+enum ar_status capture_random(struct capture **out, const char *arg,
+			      const struct capture_info *shape, struct ar_err *err)
+{
+	struct capture *c = calloc(1, sizeof *c);
+	enum ar_status st;
+
+	*out = NULL;
+	if (!c)
+		return ar_nomem(err);
+	c->info = (struct capture_info){ .name = strdup(arg),
+					 .model = strdup(""),
+					 .container = "random",
+					 .random = true,
+					 .n_layers = shape->n_layers,
+					 .layer = calloc((size_t)shape->n_layers, sizeof(int)),
+					 .q_heads = shape->q_heads,
+					 .kv_heads = shape->kv_heads,
+					 .head_dim = shape->head_dim,
+					 .n_tok = shape->n_tok,
+					 .n_prompt = shape->n_tok,
+					 .rope_applied = true };
+	st = c->info.name && c->info.model && c->info.layer ? random_seed(arg, &c->seed, err) :
+							      ar_nomem(err);
+	if (st) {
+		capture_close(c);
+		return st;
+	}
+	for (int i = 0; i < c->info.n_layers; i++)
+		c->info.layer[i] = i;
+	*out = c;
+	return AR_OK;
 }
 
 void capture_close(struct capture *c)
@@ -324,6 +366,12 @@ void capture_close(struct capture *c)
 	free(c->info.model);
 	free(c->info.layer);
 	free(c);
+}
+
+enum ar_status capture_sum(const struct capture *c, char hex[65], struct ar_err *err)
+{
+	*hex = 0;
+	return c->arc ? arc_sum(c->arc, hex, err) : AR_OK;
 }
 
 const struct capture_info *capture_info(const struct capture *c)
@@ -354,6 +402,11 @@ enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t, int
 	if (tok0 < 0 || n < 0 || tok0 > info->n_tok || n > info->n_tok - tok0)
 		return ar_fail(err, AR_USAGE, "%s: tokens %" PRId64 " to %" PRId64 " of %" PRId64,
 			       info->name, tok0, tok0 + n - 1, info->n_tok);
+	if (info->random) {
+		random_values(c->seed, info->layer[i], t, heads_of(info, t), info->head_dim, tok0,
+			      n, out);
+		return AR_OK;
+	}
 	if (c->arc)
 		return arc_read(c->arc, i, t, tok0, n, out, err);
 	for (int h = 0; h < heads_of(info, t); h++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captures: Q, K and V of some layers of a real model over one token sequence. */
+/* Captures: Q, K and V of some layers of a real model over one token sequence; or random values in
+ * their place. */
 #ifndef AR_CAPTURE_H
 #define AR_CAPTURE_H
 
@@ -22,9 +23,11 @@ enum {
 };
 
 struct capture_info {
-	char *name;	       /* file name without folders */
+	char *name;	       /* file name without folders, or random:SEED */
 	char *model;	       /* name of the model in the file, or "" */
-	const char *container; /* "arc" or "safetensors" */
+	const char *container; /* "arc", "safetensors" or "random" */
+	bool random;	       /* its values are of no model */
+	char sha256[65];       /* .arc: of its header and index, as the file states; else "" */
 	int n_layers;	       /* captured layers */
 	int *layer;	       /* their numbers in the model, ascending */
 	int q_heads, kv_heads, head_dim;
@@ -39,10 +42,33 @@ struct capture_info {
 struct capture;
 
 /* Open an .arc or a safetensors file; the content tells which.  AR_DATA with "FILE: ..." when it
- * is neither, is truncated, or has tensors of inconsistent shapes. */
+ * is neither, is truncated, or has tensors of inconsistent shapes.  AR_USAGE: path is random:SEED,
+ * so the caller does not take random captures. */
 enum ar_status capture_open(struct capture **out, const char *path, struct ar_err *err);
+/* Make the capture that arg, random:SEED, names.  Of shape it takes n_layers, the heads, head_dim
+ * and n_tok; its layers have the numbers from 0 on.  Its values count as after RoPE, and nothing is
+ * stored: capture_read() computes them.  AR_USAGE: SEED is no number. */
+enum ar_status capture_random(struct capture **out, const char *arg,
+			      const struct capture_info *shape, struct ar_err *err);
 void capture_close(struct capture *c); /* NULL is fine */
 const struct capture_info *capture_info(const struct capture *c);
+
+/* SHA-256 in hex that stands for an .arc's values, without reading them; "" for other captures. */
+enum ar_status capture_sum(const struct capture *c, char hex[65], struct ar_err *err);
+
+/* Where the values of a capture are from, for a run of the model of this name. */
+enum capture_origin {
+	CAPTURE_SAME,	 /* the model */
+	CAPTURE_OTHER,	 /* another one */
+	CAPTURE_UNKNOWN, /* the file does not say */
+	CAPTURE_RANDOM,	 /* none */
+	CAPTURE_ORIGINS
+};
+extern const char *const capture_origin_names[]; /* by origin */
+/* Names are compared without folders and regardless of case. */
+enum capture_origin capture_origin(const struct capture_info *info, const char *model);
+/* Say whose accuracy and selections will be shown, if those of another model. */
+void capture_warn(const struct capture_info *info, const char *model);
 
 /* Index in info->layer of the model layer with this number; -1: not captured. */
 int capture_find_layer(const struct capture_info *info, uint64_t number);

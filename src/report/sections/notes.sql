@@ -7,6 +7,22 @@ SELECT 'accuracy is the error of single layers on replayed activations; it does 
   || ' layers'
 WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE :run IS NULL OR run_id = :run)
 
+-- Whose the accuracy is, if not the model's.
+UNION ALL
+SELECT printf('run %s: %s', group_concat(run_id, ', '), text)
+FROM (
+  SELECT DISTINCT run_id, c.name || CASE origin
+    WHEN 'random' THEN ' are random values; accuracy and selections are of no model'
+    WHEN 'other' THEN printf(' was captured from %s, not from %s; accuracy and selections are'
+      || ' those of %s', c.model, m.name, c.model)
+    ELSE ' does not say what model it was captured from; accuracy and selections are those of that'
+      || ' model' END AS text
+  FROM run_capture JOIN capture c USING(capture_id) JOIN run USING(run_id)
+    JOIN model m USING(model_id)
+  WHERE origin <> 'same' AND (:run IS NULL OR run_id = :run)
+  ORDER BY run_id)
+GROUP BY text
+
 UNION ALL
 SELECT printf('run %d: %s; the figures cover what was committed', run_id, status)
 FROM run
@@ -18,6 +34,14 @@ SELECT 'run ' || group_concat(run_id, ', ') || ': times of a CPU show mechanics,
 FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :run)
   ORDER BY run_id)
 HAVING count(*) > 0
+
+UNION ALL
+SELECT 'run ' || group_concat(run_id, ', ') || ': times are modelled, not measured: the roofline of '
+  || gpu
+FROM (SELECT run_id, p.value AS gpu FROM run JOIN run_param p USING(run_id)
+  WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
+  ORDER BY run_id)
+GROUP BY gpu
 
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL

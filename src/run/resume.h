@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command that 'attnreplay run --resume' goes on with, as its database has it. */
+#ifndef AR_RUN_RESUME_H
+#define AR_RUN_RESUME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct run;
+
+struct resumed {
+	char *db;
+	int64_t run; /* the command's first, for messages */
+	int64_t command_utc_ns;
+	char *options;	    /* JSON object */
+	char *backend;	    /* the one that ran, not auto */
+	char *trace_sha256; /* of n_requests requests */
+	int64_t n_requests;
+	char *model_json;   /* NULL: no model */
+	int64_t num_blocks; /* the pool of the runs so far */
+	size_t n_method;    /* at least 1; a command without kernels has one without a name */
+	bool *done;	    /* [n_method]: a run of the method is done */
+};
+
+/* where: "DB:RUN", the command of that run, or "DB", the latest command with a method that is not
+ * done.  AR_USAGE: there is no such run, nothing is left to run, a run is still running, or it was
+ * stored without its command.  AR_DATA: the database or the run cannot be used. */
+enum ar_status resume_open(struct resumed **out, const char *where, struct ar_err *err);
+void resume_close(struct resumed *r); /* NULL is fine */
+
+/* Check what was loaded against what the command had.  AR_DATA, naming the file: the trace or the
+ * model is another one. */
+enum ar_status resume_check(const struct run *r, struct ar_err *err);
+
+#endif
