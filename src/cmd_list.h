@@ -2,6 +2,7 @@
 /* The subcommands, in the order of --help. */
 CMD(run)
 CMD(import_engine)
+CMD(merge)
 CMD(report)
 CMD(sql)
 CMD(trace)

@@ -2,7 +2,7 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
+    src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c src/cmd_report.c \
     src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \

@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host;
-	bool fine, renamed, engine;
+	bool fine, renamed, engine, key;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -91,6 +91,7 @@ static int64_t whole_version(void)
 			"WHERE name IN ('boot_id', 'pid_ns')");
 	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 		       "WHERE name GLOB 'host_?*_ns'");
+	key = ask(db, "SELECT count(*) FROM pragma_table_info('run') WHERE name = 'run_key'");
 	engine = ask(db, "SELECT sql LIKE '%''engine'')%' FROM sqlite_schema WHERE name = 'run'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
@@ -98,14 +99,14 @@ static int64_t whole_version(void)
 	sqlite3_close(db);
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
-			       host == (version >= 9 ? 4 : 0) ?
+			       host == (version >= 9 ? 4 : 0) && key == (version >= 10) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[10] = { 0 }, bad = 0;
+	int n[11] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -118,10 +119,10 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times) or 9 "
-	   "(%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9]);
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0,
+	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
+	   "(%d times) or 10 (%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -147,7 +148,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 9, "... and is one of version 9");
+	is_int(whole_version(), 10, "... and is one of version 10");
 }
 
 static void test_tables(void)
@@ -171,7 +172,7 @@ static void test_tables(void)
 	       0, "... all of them");
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
-	is_int(whole_version(), 9, "... and a run may be one of an engine");
+	is_int(whole_version(), 10, "... and a run may be one of an engine");
 }
 
 /* A file that is only read has the names of this version. */
@@ -188,16 +189,18 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT count(*) FROM iteration WHERE host_launch_ns IS NULL AND rowid > 0"),
 	       ask(db, "SELECT count(*) FROM main.iteration"),
 	       "... and columns that it lacks are NULL");
+	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL"), 3, "... of runs, too");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 9, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 10, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
+		       "ALTER TABLE run DROP COLUMN run_key;"
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_schedule_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
