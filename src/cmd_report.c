@@ -5,10 +5,11 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "profiler/store/store.h"
 #include "src/cmd.h"
 #include "src/report/report.h"
+#include "src/report/source.h"
 
 struct report_args {
 	int64_t run; /* 0: all */
@@ -33,13 +34,17 @@ static const struct opt report_opts[] = {
 };
 /* clang-format on */
 
-static enum ar_status report(const char *path, const struct report_args *a, struct ar_err *err)
+static enum ar_status report(const struct store_source *source, size_t n,
+			     const struct report_args *a, struct ar_err *err)
 {
 	struct document d = { .writer = writers[a->format], .f = stdout };
 	struct report r = {
-		.path = path, .run = a->run, .dialect = report_dialects[a->dialect], .slo = a->slo
+		.path = n > 1 ? "the runs of all databases" : source->path,
+		.run = n > 1 ? 0 : source->run,
+		.dialect = report_dialects[a->dialect],
+		.slo = a->slo,
 	};
-	enum ar_status st = store_open_read(&r.db, path, err);
+	enum ar_status st = store_open_runs(&r.db, source, n, false, err);
 
 	if (st)
 		return st;
@@ -53,17 +58,25 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 {
 	struct report_args a = { 0 };
 	struct opt_group g[] = { { .opts = report_opts, .base = &a }, { .opts = NULL } };
+	struct store_source *source = NULL;
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st && !argc)
 		st = ar_fail(err, AR_USAGE, "no database given; try 'attnreplay report --help'");
-	if (!st && argc > 1)
-		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; report takes one database",
-			     argv[1]);
+	if (!st && !(source = calloc((size_t)argc, sizeof *source)))
+		st = ar_nomem(err);
 	if (!st)
-		st = report(argv[0], &a, err);
+		source_parse(source, argv, (size_t)argc);
+	if (!st && a.run && (argc > 1 || source->run))
+		st = ar_fail(err, AR_USAGE, "--run is for one database; write %s:RUN instead",
+			     source->path);
+	if (!st && a.run)
+		source->run = a.run;
+	if (!st)
+		st = report(source, (size_t)argc, &a, err);
+	free(source);
 	opt_release(g);
 	return st;
 }
@@ -77,8 +90,8 @@ static void cmd_report_options(void (*show)(const struct opt_group *, FILE *), F
 
 const struct cmd cmd_report = {
 	.name = "report",
-	.usage = "[OPTION]... DB",
-	.title = "summarise the runs of a database",
+	.usage = "[OPTION]... DB[:RUN]...",
+	.title = "summarise and compare runs of one or more databases",
 	.run = cmd_report_run,
 	.options = cmd_report_options,
 };

@@ -32,7 +32,8 @@ libattnreplay_a_SOURCES += \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
   src/engine/engine_run.c src/engine/engine_run.h \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
-    src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
+    src/report/slo.c src/report/slo.h src/report/source.c src/report/source.h \
+    src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
     src/run/scope.c \

@@ -190,8 +190,40 @@ is 'the latency of 20,000 requests is that of v_latency' "$(by_report "$tmp/many
 is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
 
 ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
-ok 'two are wrong usage'             fails 2 'report takes one database' \
-	"$ATTNREPLAY" report "$db" "$db"
+
+# Several databases, whose runs differ in the chunk size and in nothing else.
+cd "$tmp" || exit 99
+for chunk in 512 1024; do
+	for to in $chunk all; do
+		"$ATTNREPLAY" -q run --backend cost --max-num-batched-tokens $chunk --requests 9 \
+			--trace "$srcdir/traces/samples/azure-2023-code-200.csv" --db $to.db >/dev/null
+	done
+done
+report 512.db 1024.db >all
+ok 'options in which runs differ are columns beside the method' \
+	says '^run  method  max-num-batched-tokens  metric '
+ok '... of every row'                says '^ +2 +1024  ttft +9 '
+ok '... that none names twice' \
+	says '^run  method  max-num-batched-tokens  trace +model  policy +gpu  backend$'
+ok 'the notes say where runs come from' says '^run 2: 1 of 1024.db$'
+is 'two files have the report of one that holds both' "$(grep -v '^run .: 1 of' all)" \
+	"$(report all.db)"
+report --format json all.db >all
+ok 'json has these options, too'     says '"method": null, "max-num-batched-tokens": 512,'
+report all.db:2 >all
+ok 'a run may be named behind its database' says '^ +2 +azure'
+ok '... alone, without such columns' not 'max-num-batched'
+report all.db:2 512.db >all
+ok '... or with others, in this order' says '^ +1 +1024  ttft +9 '
+ok '... of which the notes tell'     says '^run 1: 2 of all.db$'
+cp 512.db odd:3
+ok 'a file of such a name is that file' report odd:3
+ok 'a run that is not there is named' fails 2 'all.db: no run 3;' \
+	"$ATTNREPLAY" report 512.db all.db:3
+ok '--run goes with one database' fails 2 '--run is for one database; write 512.db:RUN' \
+	"$ATTNREPLAY" report --run 1 512.db 1024.db
+ok 'each database must be one' fails 3 'missing.db: No such file' \
+	"$ATTNREPLAY" report 512.db missing.db
 
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"

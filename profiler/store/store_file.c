@@ -456,9 +456,8 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	return st;
 }
 
-enum ar_status store_file_scratch(sqlite3 **out, struct ar_err *err)
+enum ar_status store_file_scratch(sqlite3 **out, const char *name, struct ar_err *err)
 {
-	static const char name[] = "a temporary database";
 	sqlite3 *db = NULL;
 	enum ar_status st;
 

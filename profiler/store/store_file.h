@@ -31,8 +31,8 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 enum ar_status store_file_read(sqlite3 **db, const char *path, int64_t *version,
 			       struct ar_err *err);
 
-/* Make an empty database for writing, which goes when it is closed. */
-enum ar_status store_file_scratch(sqlite3 **db, struct ar_err *err);
+/* Make an empty database for writing, which goes when it is closed.  name: of it, for messages. */
+enum ar_status store_file_scratch(sqlite3 **db, const char *name, struct ar_err *err);
 
 /* Make the views and the functions of functions.h, over the tables of a file of the version. */
 enum ar_status store_file_views(sqlite3 *db, const char *path, int64_t version, struct ar_err *err);

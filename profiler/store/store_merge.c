@@ -370,6 +370,10 @@ static enum ar_status copy_runs(struct merge *m, struct merge_count *n, struct a
 		st = verify_runs(m, err);
 	for (int t = 0; t < TABLE_COUNT && !st && n->added; t++)
 		st = copy_table(m, t, err);
+	if (!st && m->rule->all)
+		st = exec(m, err,
+			  "INSERT INTO temp.source_run SELECT new, %Q, old FROM temp.new_run",
+			  m->path);
 	return st ? st : find_baselines(m, err);
 }
 

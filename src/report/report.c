@@ -138,6 +138,118 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	return st;
 }
 
+/* ---- options in which runs differ ---- */
+
+static bool has_column(sqlite3_stmt *q, const char *name)
+{
+	for (int i = 0; i < sqlite3_column_count(q); i++)
+		if (!strcmp(sqlite3_column_name(q, i), name))
+			return true;
+	return false;
+}
+
+/* Append a column for each option in which runs differ, unless q has it. */
+static enum ar_status append_options(sqlite3 *db, sqlite3_str *s, sqlite3_stmt *q,
+				     struct ar_err *err)
+{
+	sqlite3_stmt *keys = NULL;
+	int rc = sqlite3_prepare_v2(db, "SELECT DISTINCT key FROM run_option", -1, &keys, NULL);
+	enum ar_status st = AR_OK;
+
+	while (!rc && (rc = sqlite3_step(keys)) == SQLITE_ROW) {
+		const char *key = (const char *)sqlite3_column_text(keys, 0);
+
+		if (!has_column(q, key))
+			sqlite3_str_appendf(s,
+					    ", (SELECT value FROM run_option o WHERE o.run_id = "
+					    "t.run AND o.key = %Q) AS \"%w\"",
+					    key, key);
+		rc = SQLITE_OK;
+	}
+	if (rc != SQLITE_DONE)
+		st = fail(db, err);
+	sqlite3_finalize(keys);
+	return st;
+}
+
+/* A query of the rows of q, which are in section_rows, with these options after the method. */
+static enum ar_status prepare_labelled(sqlite3_stmt **out, sqlite3_stmt *q, struct ar_err *err)
+{
+	sqlite3 *db = sqlite3_db_handle(q);
+	sqlite3_str *s = sqlite3_str_new(db);
+	enum ar_status st = AR_OK;
+	char *sql;
+
+	*out = NULL;
+	for (int i = 0; i < sqlite3_column_count(q) && !st; i++) {
+		const char *name = sqlite3_column_name(q, i);
+
+		sqlite3_str_appendf(s, "%s t.\"%w\"", i ? "," : "SELECT", name);
+		if (!strcmp(name, "method"))
+			st = append_options(db, s, q, err);
+	}
+	sqlite3_str_appendall(s, " FROM section_rows t ORDER BY rowid");
+	sql = sqlite3_str_finish(s);
+	if (!st && (!sql || sqlite3_prepare_v2(db, sql, -1, out, NULL)))
+		st = sql ? fail(db, err) : ar_nomem(err);
+	sqlite3_free(sql);
+	return st;
+}
+
+/* Store the rows of q, whose order they keep, and write them with the options.  q has the bindings
+ * of a section. */
+static enum ar_status write_labelled(const struct report *r, sqlite3_stmt *q, int64_t baseline,
+				     struct document *d, struct ar_err *err)
+{
+	sqlite3_stmt *rows = NULL, *labelled = NULL;
+	char *sql = sqlite3_mprintf("CREATE TEMP TABLE section_rows AS %s", sqlite3_sql(q));
+	enum ar_status st = sql ? prepare(&rows, r, sql, err) : ar_nomem(err);
+
+	if (!st && bind_int(rows, ":baseline", baseline))
+		st = fail(r->db, err);
+	if (!st)
+		st = run_to_end(rows, err);
+	if (!st)
+		st = prepare_labelled(&labelled, q, err);
+	if (!st)
+		st = writer_query(d, labelled, err);
+	sqlite3_finalize(labelled);
+	sqlite3_finalize(rows);
+	sqlite3_free(sql);
+	if (!st && sqlite3_exec(r->db, "DROP TABLE section_rows", NULL, NULL, NULL))
+		st = fail(r->db, err);
+	return st;
+}
+
+/* *differ: runs differ in options. */
+static enum ar_status runs_differ(const struct report *r, bool *differ, struct ar_err *err)
+{
+	sqlite3_stmt *q;
+	enum ar_status st = prepare(&q, r, "SELECT 1 FROM run_option", err);
+	int rc = st ? SQLITE_DONE : sqlite3_step(q);
+
+	*differ = rc == SQLITE_ROW;
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		st = fail(r->db, err);
+	sqlite3_finalize(q);
+	return st;
+}
+
+/* ---- all sections ---- */
+
+static enum ar_status write_titled(const struct report *r, sqlite3_stmt *q, int64_t baseline,
+				   struct document *d, struct ar_err *err)
+{
+	bool differ = false;
+	enum ar_status st = AR_OK;
+
+	if (has_column(q, "run") && has_column(q, "method"))
+		st = runs_differ(r, &differ, err);
+	if (st)
+		return st;
+	return differ ? write_labelled(r, q, baseline, d, err) : writer_query(d, q, err);
+}
+
 static enum ar_status write_section(const struct report *r, const struct section *s,
 				    int64_t baseline, struct document *d, struct ar_err *err)
 {
@@ -149,7 +261,7 @@ static enum ar_status write_section(const struct report *r, const struct section
 	if (!st && s->title) {
 		d->name = s->name;
 		d->title = s->title;
-		st = writer_query(d, q, err);
+		st = write_titled(r, q, baseline, d, err);
 	} else if (!st) {
 		st = run_to_end(q, err);
 	}

@@ -20,7 +20,7 @@ extern const struct section sections[]; /* ends with name NULL */
 extern const char *const report_dialects[];
 
 struct report {
-	sqlite3 *db;	     /* open for reading; TEMP tables are made in it */
+	sqlite3 *db;	     /* of store_open_runs(); TEMP tables are made in it */
 	const char *path;    /* of db, for messages */
 	int64_t run;	     /* 0: all */
 	const char *dialect; /* one of report_dialects */
