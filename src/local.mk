@@ -2,8 +2,9 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
+    src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
+    src/cmd_report.c src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c \
+    src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -30,6 +31,7 @@ libattnreplay_a_SOURCES += \
     src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
+  src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/source.c src/report/source.h \
@@ -68,9 +70,9 @@ check_PROGRAMS += \
   tests/t-seer-fit \
   tests/t-select-show
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-json.sh \
-    tests/t-cmd-select.sh tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh \
-    tests/t-report.sh tests/t-sql.sh
+  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-diff.sh \
+    tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh tests/t-import-engine.sh \
+    tests/t-outputs.sh tests/t-report.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
