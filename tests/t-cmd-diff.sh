@@ -81,7 +81,7 @@ ok '... but not where they are stored' not '^db '
 diff --format json x.db y.db >all
 ok 'json has a member for each table' says '^"latency": \[$'
 diff --format csv --resamples 100 --block 3 --seed 4 x.db y.db >all
-ok 'csv has its lines'                says '^metric,at,n,before,lo,hi,after,after_lo,after_hi,ratio,'
+ok 'csv has its lines'                says '^metric,at,n,before,lo,hi,after_n,after,after_lo,after_hi,ratio,'
 
 ok 'a file of several runs needs a number' fails 2 'the operands hold 4 runs, want two; name' \
 	diff x.db a.db

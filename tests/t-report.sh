@@ -225,6 +225,32 @@ ok '--run goes with one database' fails 2 '--run is for one database; write 512.
 ok 'each database must be one' fails 3 'missing.db: No such file' \
 	"$ATTNREPLAY" report 512.db missing.db
 
+# Any run may be the baseline.
+report --baseline 1 all.db >all
+ok 'a baseline need not be dense' says '^ +2 +1024 +1  ttft +9 +9 +[0-9.]'
+ok '... and is not compared with itself' not '^ +1 +512 +1  ttft +9 +9 +[0-9.]'
+report --baseline all.db:1 all.db:2 >one
+ok '... beside one run'              grep -Eq '^ +2 +1  ttft +9 +9 +[0-9.]' one
+report --baseline 512.db:1 1024.db >two
+ok '... from another database, which is reported, too' \
+	grep -Eq '^ +1 +1024 +2  ttft +9 +9 +[0-9.]' two
+report --baseline 512.db:1 512.db 1024.db >both
+is '... or from one of several'      "$(grep -v '^run .: 1 of' both)" "$(cat all)"
+"$ATTNREPLAY" -q run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	--requests 8 --db all.db >/dev/null
+ok 'a baseline of other requests is refused' \
+	fails 2 'run 1 had other requests than the baseline, run 3' \
+	"$ATTNREPLAY" report --baseline 3 all.db
+ok '... but not where only its own are reported' report --baseline 2 all.db:1
+ok 'a baseline did end'              fails 2 'baseline run 3 did not end' \
+	"$ATTNREPLAY" report --baseline 3 "$db"
+ok '... and is there'                fails 2 'all.db: no run 9;' \
+	"$ATTNREPLAY" report --baseline 9 all.db
+ok '... among several'               fails 2 '512.db: no run 9;' \
+	"$ATTNREPLAY" report --baseline 512.db:9 512.db 1024.db
+ok '... and is named in full there'  fails 2 "baseline '1': want DB:RUN" \
+	"$ATTNREPLAY" report --baseline 1 512.db 1024.db
+
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"
 	sqlite3 "$tmp/cut.db" 'DROP TABLE token_gap'

@@ -112,7 +112,70 @@ static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 
 /* ---- sections ---- */
 
-/* *baseline: the dense run of r->run, 0: none. */
+/* ---- a baseline that was named ---- */
+
+static enum ar_status no_run(const struct report *r, int64_t run, struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the runs",
+		       r->path, (long long)run, r->path);
+}
+
+/* Run :baseline is done, and no run to report had other requests. */
+static enum ar_status check_baseline(const struct report *r, struct ar_err *err)
+{
+#define REQUESTS "SELECT req_no, prompt_tokens, output_tokens FROM request_outcome WHERE run_id = "
+	static const char sql[] =
+		"SELECT b.status = 'done', (SELECT min(run_id) FROM run r "
+		"WHERE (:run IS NULL OR run_id = :run) AND r.status = 'done' AND ("
+		"EXISTS (" REQUESTS "r.run_id EXCEPT " REQUESTS "b.run_id) OR "
+		"EXISTS (" REQUESTS "b.run_id EXCEPT " REQUESTS "r.run_id))) "
+		"FROM run b WHERE b.run_id = :baseline";
+#undef REQUESTS
+	sqlite3_stmt *q;
+	enum ar_status st = prepare(&q, r, sql, err);
+	int rc = SQLITE_DONE;
+
+	if (!st && bind_int(q, ":baseline", r->baseline))
+		st = fail(r->db, err);
+	if (!st)
+		rc = sqlite3_step(q);
+	if (rc == SQLITE_ROW && !sqlite3_column_int(q, 0))
+		st = ar_fail(err, AR_USAGE, "baseline run %lld did not end; name one that is done",
+			     (long long)r->baseline);
+	else if (rc == SQLITE_ROW && sqlite3_column_int64(q, 1))
+		st = ar_fail(err, AR_USAGE,
+			     "run %lld had other requests than the baseline, run %lld; report runs "
+			     "of the same requests",
+			     (long long)sqlite3_column_int64(q, 1), (long long)r->baseline);
+	else if (!st && rc == SQLITE_DONE)
+		st = no_run(r, r->baseline, err);
+	else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		st = fail(r->db, err);
+	sqlite3_finalize(q);
+	return st;
+}
+
+/* Compare each run with r->baseline: v_pair tells the sections. */
+static enum ar_status use_baseline(const struct report *r, struct ar_err *err)
+{
+	enum ar_status st = check_baseline(r, err);
+	char *sql;
+
+	if (st)
+		return st;
+	sql = sqlite3_mprintf("DROP VIEW v_pair; CREATE TEMP VIEW v_pair AS "
+			      "SELECT run_id, %lld AS base_id FROM run "
+			      "WHERE status = 'done' AND run_id <> %lld",
+			      (long long)r->baseline, (long long)r->baseline);
+	if (!sql)
+		return ar_nomem(err);
+	if (sqlite3_exec(r->db, sql, NULL, NULL, NULL))
+		st = fail(r->db, err);
+	sqlite3_free(sql);
+	return st;
+}
+
+/* *baseline: the run that r->run is compared with, 0: none. */
 static enum ar_status find_baseline(const struct report *r, int64_t *baseline, struct ar_err *err)
 {
 	sqlite3_stmt *q;
@@ -130,12 +193,12 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	else if (rc != SQLITE_DONE)
 		st = fail(r->db, err);
 	else if (!st)
-		st = ar_fail(err, AR_USAGE,
-			     "%s: no run %lld; 'attnreplay report %s' lists the "
-			     "runs",
-			     r->path, (long long)r->run, r->path);
+		st = no_run(r, r->run, err);
 	sqlite3_finalize(q);
-	return st;
+	if (st || !r->baseline)
+		return st;
+	*baseline = r->baseline;
+	return AR_OK;
 }
 
 /* ---- options in which runs differ ---- */
@@ -276,6 +339,8 @@ static enum ar_status write_sections(const struct report *r, struct document *d,
 	int64_t baseline;
 	enum ar_status st = find_baseline(r, &baseline, err);
 
+	if (!st && r->baseline)
+		st = use_baseline(r, err);
 	if (!st)
 		st = make_limits(r, err);
 	for (const struct section *s = sections; s->name && !st; s++)

@@ -23,12 +23,13 @@ struct report {
 	sqlite3 *db;	     /* of store_open_runs(); TEMP tables are made in it */
 	const char *path;    /* of db, for messages */
 	int64_t run;	     /* 0: all */
+	int64_t baseline;    /* run to compare with; 0: the dense run of each run */
 	const char *dialect; /* one of report_dialects */
 	const char *slo;     /* limits for every run, NULL: the limits given to each run */
 };
 
-/* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, or
- * slo is wrong; AR_DATA, AR_DB: db is damaged or of another schema; AR_INTERRUPTED. */
+/* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, the
+ * baseline did not end or had other requests, or slo is wrong; AR_DATA, AR_DB: db is damaged or of another schema; AR_INTERRUPTED. */
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err);
 
 #endif
