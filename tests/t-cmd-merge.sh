@@ -35,6 +35,13 @@ c.db: 0 new, 2 there already, 1 not finished'
 	sqlite3 c.db 'UPDATE request_outcome SET finish_ns = finish_ns + 1'
 	ok 'runs that differ are named with --verify' \
 		fails 3 'c.db: the requests of run 1 differ from those' merge --verify keyed.db c.db
+	full() {
+		silent 1 sh -c 'ulimit -f 100; exec "$ATTNREPLAY" merge full.db b.db' &&
+			grep -q 'full.db: cannot write: .*free some space' .err
+	}
+	ok 'a full disk ends it' full
+	is '... and the next call completes it' "$(merge full.db b.db)" \
+		'b.db: 2 new, 0 there already, 1 not finished'
 	ln -s b.db other.db
 	ok 'the output is no input' says 2 \
 		'b.db: given as output and as input; name another file' merge b.db c.db other.db

@@ -12,7 +12,8 @@
 
 /* Which runs to copy.  A run is taken once: run.run_key tells whether it is there already. */
 struct merge_rule {
-	bool all;     /* whatever their keys and states are, as they are */
+	bool all;     /* whatever their keys and states are, as they are, with a row each in
+		       * temp.source_run (store_runs.h) */
 	bool no_key;  /* also runs without a key, which are not recognised the next time */
 	bool failed;  /* also runs that did not end; one that is 'running' becomes 'aborted' */
 	bool verify;  /* compare the requests of runs that are there already */

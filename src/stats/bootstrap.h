@@ -6,7 +6,7 @@
  * order statistics alone, and these are beta distributed, so a resample costs the same for any n.
  * Values in order of time that depend on their neighbours: a resample is put together from blocks of
  * consecutive values, which wrap around at the end (Politis and Romano 1992).  Only values near the
- * percentile are counted one by one, so 1,000 resamples of 1 M values take less than a second.
+ * percentile are counted one by one: 1,000 resamples of 1 M values in blocks of 100 take 1 to 1.6 s.
  *
  * The percentile is that of base/stats.h. */
 #ifndef AR_BOOTSTRAP_H
