@@ -63,6 +63,7 @@ check_PROGRAMS += \
   tests/t-bootstrap \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-diff \
   tests/t-engine-run \
   tests/t-host-fit \
   tests/t-json \
