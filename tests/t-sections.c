@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "profiler/store/store_runs.h"
 #include "src/report/report.h"
 #include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
@@ -76,7 +77,7 @@ static sqlite3 *open_sample(void)
 	struct ar_err err;
 	sqlite3 *db;
 
-	if (store_open_read(&db, path, &err))
+	if (store_open_runs(&db, &(struct store_source){ .path = path }, 1, false, &err))
 		bail_out("%s", err.msg);
 	return db;
 }
