@@ -2,8 +2,9 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_curve.c src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmdline.c \
+    src/cmd_curve.c src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
+    src/cmd_report.c src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
+    src/cmd_trace.c src/cmdline.c \
     src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
@@ -36,6 +37,7 @@ libattnreplay_a_SOURCES += \
   src/chart/chart.c src/chart/chart.h src/chart/chart_axis.c src/chart/chart_heat.c \
     src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
+  src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
@@ -44,8 +46,8 @@ libattnreplay_a_SOURCES += \
     src/report/page.h src/report/page_items.c src/report/report.c src/report/report.h \
     src/report/report_html.c src/report/report_query.h src/report/rows.c src/report/rows.h \
     src/report/section_list.h src/report/sections.c src/report/slo.c src/report/slo.h \
-    src/report/write_csv.c src/report/write_html.c src/report/write_html.h \
-    src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
+    src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
+    src/report/write_html.h src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
     src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
     src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
@@ -55,6 +57,7 @@ libattnreplay_a_SOURCES += \
     src/select/select_files.c src/select/select_files.h src/select/select_json.c \
     src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
     src/select/select_text.c \
+  src/stats/bootstrap.c src/stats/bootstrap.h \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
@@ -95,9 +98,11 @@ check_PROGRAMS += \
   tests/t-bench \
   tests/t-bench-match \
   tests/t-bench-paper \
+  tests/t-bootstrap \
   tests/t-calibrate \
   tests/t-calibrate-minference \
   tests/t-chart \
+  tests/t-diff \
   tests/t-engine-run \
   tests/t-export \
   tests/t-host-fit \
@@ -111,9 +116,10 @@ check_PROGRAMS += \
   tests/t-sweep
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
-    tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
-    tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh \
-    tests/t-resume.sh tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
+    tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
+    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh \
+    tests/t-resume.sh tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh \
+    tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

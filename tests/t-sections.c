@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "profiler/store/store_runs.h"
 #include "src/report/page.h"
 #include "src/report/report.h"
 #include "tests/alloc_fault.h"
@@ -139,7 +140,7 @@ static sqlite3 *open_sample(void)
 	struct ar_err err;
 	sqlite3 *db;
 
-	if (store_open_read(&db, path, &err))
+	if (store_open_runs(&db, &(struct store_source){ .path = path }, 1, false, &err))
 		bail_out("%s", err.msg);
 	return db;
 }

@@ -20,6 +20,21 @@ const char store_views[] =
 #include "profiler/store/views.inc"
 	;
 
+/* Two runs can be compared when they agree in everything but the method. */
+const char store_baseline_sql[] =
+	"UPDATE run AS r SET baseline_run_id = (SELECT id FROM "
+	"(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, "
+	"abs(b.run_id - r.run_id) AS far "
+	"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "
+	"AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id "
+	"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy "
+	"AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) "
+	"ORDER BY status, later, far LIMIT 1) "
+	"WHERE setup = (SELECT setup FROM run WHERE run_id = ?1) AND EXISTS "
+	"(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) "
+	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
+	"AND b.status = 'done')";
+
 /* What makes a file of version from one of the next.  A file that is only read stays as it is:
  * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
 static const struct migration {
@@ -171,6 +186,7 @@ enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 				       "both",
 				       path, sqlite3_errmsg(db), path);
 		return ar_fail(err, AR_DATA, "%s: %s; name another file", path, sqlite3_errmsg(db));
+	case SQLITE_INTERRUPT: return ar_fail(err, AR_INTERRUPTED, "interrupted");
 	case SQLITE_FULL: return no_space(path, sqlite3_errmsg(db), err);
 	case SQLITE_IOERR: return io_fail(db, path, err);
 	case SQLITE_CANTOPEN:
@@ -319,6 +335,9 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 	return st;
 }
 
+/* Of each connection.  Databases are attached by URI, so that they are opened for reading only. */
+enum { FLAGS = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI };
+
 /* SQLite may take a name that begins with "file:" as a URI. */
 int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 {
@@ -327,7 +346,7 @@ int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 
 	*db = NULL;
 	if (name)
-		rc = sqlite3_open_v2(name, db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+		rc = sqlite3_open_v2(name, db, flags | FLAGS, NULL);
 	sqlite3_free(name);
 	return rc;
 }
@@ -403,16 +422,15 @@ static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version,
 	return st ? st : exec(db, path, store_views, err);
 }
 
-/* Here the file is input, so a failure to open or read it is AR_DATA, and its schema may call none
- * but harmless functions. */
-enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
+enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version,
+			       struct ar_err *err)
 {
 	sqlite3 *db = NULL;
 	struct stat sb;
-	int64_t version = 0;
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
+	*version = 0;
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (store_file_open_plain(&db, path, SQLITE_OPEN_READONLY)) {
@@ -424,27 +442,65 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	sqlite3_busy_timeout(db, BUSY_MS);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	st = identify(db, path, &version, err);
-	if (!st && version)
-		st = make_views(db, path, version, err);
+	st = identify(db, path, version, err);
 	if (st == AR_IO) /* a run that did not end left a log beside the file */
 		st = ar_fail(err, AR_DATA,
 			     "%s: %s; if a run did not end, its folder must be "
 			     "writable",
 			     path, sqlite3_errmsg(db));
+	if (!st && !*version)
+		st = ar_fail(err, AR_DATA, "%s: empty; fill it with 'attnreplay run --db'", path);
 	if (st)
 		goto out;
-	if (!version) {
-		st = ar_fail(err, AR_DATA, "%s: empty; fill it with 'attnreplay run --db'", path);
-		goto out;
-	}
-	if (functions_register(db)) {
-		st = store_sql_fail(db, path, err);
-		goto out;
-	}
 	*out = db;
 	db = NULL;
 out:
 	sqlite3_close(db);
+	return st;
+}
+
+enum ar_status store_file_views(sqlite3 *db, const char *path, int64_t version, struct ar_err *err)
+{
+	enum ar_status st = make_views(db, path, version, err);
+
+	if (!st && functions_register(db))
+		st = store_sql_fail(db, path, err);
+	return st;
+}
+
+enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
+{
+	sqlite3 *db = NULL;
+	int64_t version;
+	enum ar_status st = store_file_read(&db, path, &version, err);
+
+	*out = NULL;
+	if (!st)
+		st = store_file_views(db, path, version, err);
+	if (st)
+		sqlite3_close(db);
+	else
+		*out = db;
+	return st;
+}
+
+enum ar_status store_file_scratch(sqlite3 **out, const char *name, struct ar_err *err)
+{
+	sqlite3 *db = NULL;
+	enum ar_status st;
+
+	*out = NULL;
+	if (sqlite3_open_v2("", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | FLAGS, NULL))
+		st = store_sql_fail(db, name, err);
+	else
+		st = exec(db, name, "PRAGMA journal_mode = OFF; PRAGMA page_size = 16384", err);
+	if (!st)
+		st = make_tables(db, name, err);
+	if (!st)
+		st = fill_phases(db, name, err);
+	if (st)
+		sqlite3_close(db);
+	else
+		*out = db;
 	return st;
 }

@@ -25,20 +25,7 @@ enum {
 	X(COMMIT, "COMMIT") \
 	X(PARAM, "INSERT INTO run_param(run_id, key, value) " \
 		 "SELECT ?, key, value FROM json_each(?)") \
-	/* Two runs can be compared when they agree in everything but the method. */ \
-	X(BASELINE, \
-	  "UPDATE run AS r SET baseline_run_id = (SELECT id FROM " \
-	  "(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, " \
-	  "abs(b.run_id - r.run_id) AS far " \
-	  "FROM run b JOIN method m USING(method_id) WHERE m.is_dense " \
-	  "AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id " \
-	  "AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \
-	  "AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) " \
-	  "ORDER BY status, later, far LIMIT 1) " \
-	  "WHERE setup = (SELECT setup FROM run WHERE run_id = ?) AND EXISTS " \
-	  "(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) " \
-	  "AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id " \
-	  "AND b.status = 'done')") \
+	X(BASELINE, store_baseline_sql) \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ? WHERE run_id = ?") \
 	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number") \
 	X(RUNNING, \

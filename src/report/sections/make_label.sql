@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The runs of the report with the names and styles that they have in all charts.  Dense runs are
--- grey, runs of one method have one colour: style is a colour, and 16 times the number of earlier
+-- grey, runs of one method have one colour; their names say in which options they differ: style is a colour, and 16 times the number of earlier
 -- runs that have it.
 CREATE TEMP TABLE run_label AS
   WITH named AS (
@@ -13,6 +13,8 @@ CREATE TEMP TABLE run_label AS
       dense_rank() OVER (PARTITION BY is_dense ORDER BY name) - 1 AS place
     FROM named)
   SELECT run_id, name AS method, is_dense,
-    name || iif(n > 1, printf(' (run %d)', run_id), '') AS label,
+    name || iif(n > 1, printf(' (run %d%s)', run_id,
+      (SELECT group_concat(', ' || key || ' ' || value, '') FROM run_option o
+        WHERE o.run_id = placed.run_id)), '') AS label,
     iif(is_dense, 0, 1 + place % 8) + 16 * (earlier + place / 8) AS style
   FROM placed

@@ -3,6 +3,15 @@ SELECT 'percentiles interpolate linearly between the two nearest values; request
   || ' are left out' AS note
 
 UNION ALL
+SELECT note
+FROM (
+  SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': '
+    || group_concat(run, ', ') || ' of ' || path AS note
+  FROM source_run
+  GROUP BY path
+  ORDER BY min(run_id))
+
+UNION ALL
 SELECT 'accuracy is the error of single layers on replayed activations; it does not add up over'
   || ' layers'
 WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE :run IS NULL OR run_id = :run)
