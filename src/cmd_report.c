@@ -145,6 +145,16 @@ static enum ar_status report(const struct sources *s, const struct report_args *
 	return st;
 }
 
+/* The page has its own form and no other tool's figures. */
+static enum ar_status check(const struct report_args *a, const struct export_files *files,
+			    struct ar_err *err)
+{
+	if (files->html && (a->format || a->dialect))
+		return ar_fail(err, AR_USAGE, "--%s has no effect with --html; leave it out",
+			       a->format ? "format" : "dialect");
+	return AR_OK;
+}
+
 static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 {
 	struct report_args a = { 0 };
@@ -166,6 +176,8 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 			     "a file for another program is of one database; join them first: "
 			     "attnreplay merge --no-key ALL.db %s ...",
 			     s.v->path);
+	if (!st)
+		st = check(&a, &files, err);
 	if (!st)
 		st = report(&s, &a, &files, err);
 	free(s.v);

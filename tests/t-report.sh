@@ -73,6 +73,23 @@ fi
 report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
 
+report --format markdown "$db" >"$tmp/all"
+ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense, '
+ok '... under a heading' says '^### In short$'
+ok '... and has tables, numbers to the right' \
+	says '^\|---:\|---\|---\|---:\|---:\|---:\|---:\|---:\|---:\|$'
+ok '... of the same figures' \
+	says '^\| 1 \| dense \| ttft \| 2 \| 10.300 \| 10.300 \| 16.140 \| 17.454 \| 17.600 \|$'
+ok '... and notes as a list' says '^- run 2: 12 rows .* are empty'
+ok '... in which nothing is markup' says 'rows \(query head, query block\) of|run 3: 3 kernel'
+is 'foreign text is no markup of Markdown' "$("$ATTNREPLAY" sql --format markdown "$db" \
+	"SELECT 'a|b*<i>' || char(10) || char(27) AS \"x_y\", 1 AS n")" '| x\_y | n |
+|---|---:|
+| a\|b\*\<i\> \x1b | 1 |'
+is 'a query without rows has its head' \
+	"$("$ATTNREPLAY" sql --format markdown "$db" 'SELECT 1 AS a WHERE 0')" '| a |
+|---|'
+
 listed() { # a file that is not listed is in no report
 	for sql in "$srcdir"/src/report/sections/*.sql; do
 		grep -q "($(basename "$sql" .sql), " "$list" ||

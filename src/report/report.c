@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "src/report/report_query.h"
 #include "src/report/slo.h"
 
 /* ---- statements ---- */
@@ -30,8 +31,7 @@ enum ar_status report_fail(sqlite3 *db, struct ar_err *err)
 						     writer_fail(db, err);
 }
 
-/* One of the report's statements.  Finalize *q also after a failure. */
-static enum ar_status prepare(sqlite3_stmt **q, const struct report *r, const char *sql,
+enum ar_status report_prepare(sqlite3_stmt **q, const struct report *r, const char *sql,
 			      struct ar_err *err)
 {
 	*q = NULL;
@@ -52,10 +52,10 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 				struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r,
-				    "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
-				    " WHERE :run IS NULL OR run_id = :run",
-				    err);
+	enum ar_status st = report_prepare(&q, r,
+					   "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
+					   " WHERE :run IS NULL OR run_id = :run",
+					   err);
 
 	if (!st && (bind_text(q, ":metric", l->metric) || report_bind(q, ":ns", l->ns)))
 		st = report_fail(r->db, err);
@@ -81,10 +81,10 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 {
 	struct report one = *r;
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r,
-				    "SELECT run_id, value FROM run_param"
-				    " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
-				    err);
+	enum ar_status st = report_prepare(&q, r,
+					   "SELECT run_id, value FROM run_param"
+					   " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
+					   err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -128,7 +128,7 @@ static enum ar_status check_baseline(const struct report *r, struct ar_err *err)
 		"FROM run b WHERE b.run_id = :baseline";
 #undef REQUESTS
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, sql, err);
+	enum ar_status st = report_prepare(&q, r, sql, err);
 	int rc = SQLITE_DONE;
 
 	if (!st && report_bind(q, ":baseline", r->baseline))
@@ -181,7 +181,7 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	*baseline = 0;
 	if (!r->run)
 		return AR_OK;
-	st = prepare(&q, r, "SELECT baseline_run_id FROM run WHERE run_id = :run", err);
+	st = report_prepare(&q, r, "SELECT baseline_run_id FROM run WHERE run_id = :run", err);
 	if (!st)
 		rc = sqlite3_step(q);
 	if (rc == SQLITE_ROW)
@@ -262,7 +262,7 @@ static enum ar_status write_labelled(const struct report *r, sqlite3_stmt *q, in
 {
 	sqlite3_stmt *rows = NULL, *labelled = NULL;
 	char *sql = sqlite3_mprintf("CREATE TEMP TABLE section_rows AS %s", sqlite3_sql(q));
-	enum ar_status st = sql ? prepare(&rows, r, sql, err) : ar_nomem(err);
+	enum ar_status st = sql ? report_prepare(&rows, r, sql, err) : ar_nomem(err);
 
 	if (!st && report_bind(rows, ":baseline", baseline))
 		st = report_fail(r->db, err);
@@ -284,7 +284,7 @@ static enum ar_status write_labelled(const struct report *r, sqlite3_stmt *q, in
 static enum ar_status runs_differ(const struct report *r, bool *differ, struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, "SELECT 1 FROM run_option", err);
+	enum ar_status st = report_prepare(&q, r, "SELECT 1 FROM run_option", err);
 	int rc = st ? SQLITE_DONE : sqlite3_step(q);
 
 	*differ = rc == SQLITE_ROW;
@@ -309,11 +309,11 @@ static enum ar_status write_titled(const struct report *r, sqlite3_stmt *q, int6
 	return differ ? write_labelled(r, q, baseline, d, err) : writer_query(d, q, err);
 }
 
-static enum ar_status write_section(const struct report *r, const struct section *s,
-				    int64_t baseline, struct document *d, struct ar_err *err)
+enum ar_status report_section(const struct report *r, const struct section *s, int64_t baseline,
+			      struct document *d, struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, s->sql, err);
+	enum ar_status st = report_prepare(&q, r, s->sql, err);
 
 	if (!st && report_bind(q, ":baseline", baseline))
 		st = report_fail(r->db, err);
@@ -330,25 +330,24 @@ static enum ar_status write_section(const struct report *r, const struct section
 	return st;
 }
 
-static enum ar_status write_sections(const struct report *r, struct document *d, struct ar_err *err)
+enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar_err *err)
 {
-	int64_t baseline;
-	enum ar_status st = find_baseline(r, &baseline, err);
+	enum ar_status st = find_baseline(r, baseline, err);
 
 	if (!st && r->baseline)
 		st = use_baseline(r, err);
-	if (!st)
-		st = make_limits(r, err);
-	for (const struct section *s = sections; s->name && !st; s++)
-		if (!s->dialect || !strcmp(s->dialect, r->dialect))
-			st = write_section(r, s, baseline, d, err);
-	return st;
+	return st ? st : make_limits(r, err);
 }
 
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err)
 {
-	enum ar_status st = write_sections(r, d, err);
+	int64_t baseline;
+	enum ar_status st = report_begin(r, &baseline, err);
 
+	for (const struct section *s = sections; s->name && !st; s++)
+		if ((!s->dialect || !strcmp(s->dialect, r->dialect)) &&
+		    (!s->prose || d->writer->prose))
+			st = report_section(r, s, baseline, d, err);
 	writer_finish(d);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", r->path);

@@ -4,6 +4,7 @@
  * SECTION	shown without --dialect
  * DIALECT	shown with --dialect NAME only
  * COMMON	shown in every report
+ * PROSE		as SECTION, but only by writers of long lines (struct report_writer)
  *
  * Title NULL: the statement makes a table for the sections after it and shows nothing.
  *
@@ -19,10 +20,16 @@
  *		under SECTION only, as is latency
  * source_run	where runs come from, if they come from several databases, a row each: run_id, path, run
  * run_option	options in which the runs differ, a row for each run and option: run_id, key, value
- * latency	v_latency of :run, :baseline and engine_pair */
+ * latency	v_latency of :run, :baseline and engine_pair
+ * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
+ *		method, is_dense, label, style (chart.h)
+ * verdict	what the sentences are made of, see make_verdict.sql */
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
+SECTION(make_label, NULL)
+SECTION(make_verdict, NULL)
+PROSE(verdict, "In short")
 SECTION(runs, "Runs")
 SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
