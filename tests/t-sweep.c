@@ -238,12 +238,15 @@ static void test_point_faults(void)
 {
 	static const char file[] = "trace = a.csv\nbackend = cpu\nmodel = niah-llama-14m\n"
 				   "method = dense,compact-fp\nseed = [1, 2]\n";
+	static const char records[] = "trace = a.csv\nbackend = cost\nkeep-entries = no\n";
 	char want[RUN_KEY_SIZE], key[RUN_KEY_SIZE];
 	struct ar_err err = { 0 };
 	bool failed = true;
 	long n = 0, bad = 0;
 
 	file_write("a.csv", "x", 1);
+	file_write("f.sweep", records, sizeof records - 1);
+	is_int(open_point(key, &err), AR_OK, "options of the database may be given");
 	file_write("f.sweep", file, sizeof file - 1);
 	if (open_point(want, &err))
 		bail_out("%s", err.msg);

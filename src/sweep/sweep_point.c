@@ -79,6 +79,8 @@ enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, siz
 		st = ar_fail(err, AR_USAGE,
 			     "backend 'auto': points may run on several machines; add 'backend = "
 			     "cuda', cpu or cost");
+	if (!st) /* each point has a database, so options of one have an effect */
+		st = opt_set(p->o.group, "db", "point.db", err);
 	if (!st)
 		st = run_options_check(&p->o, backend_find(p->o.backend), err);
 	if (!st)
