@@ -264,11 +264,15 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
 {
 	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
-	enum ar_status st2;
+	enum ar_status st2 = AR_OK;
 
 	if (!r->store)
 		return st;
-	st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL, st ? NULL : err);
+	if (r->energy.ns)
+		st2 = store_energy(r->store, &r->energy, st ? NULL : err);
+	if (!st2)
+		st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL,
+				    st ? NULL : err);
 	return st ? st : st2;
 }
 
@@ -320,7 +324,9 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	snprintf(title, sizeof title, "method %zu of %zu, %s", i + 1, r->n_runs, label);
 	set_limits(&cfg, &r->o.objectives);
+	run_energy_begin(r);
 	st = replay_run(&cfg, &res, err);
+	run_energy_end(r);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);

@@ -221,6 +221,17 @@ static void print_goodput(const struct run *r, const struct replay_result *res)
 	putchar('\n');
 }
 
+static void print_energy(const struct run *r)
+{
+	const struct energy_use *e = &r->energy;
+	double j = (double)e->mj / 1e3, s = (double)e->ns / 1e9, idle_w = (double)e->idle_mw / 1e3;
+
+	if (e->ns)
+		printf("energy: the GPU took %.1f J in %.3f s, %.1f J above its idle power of "
+		       "%.1f W\n",
+		       j, s, j - idle_w * s, idle_w);
+}
+
 enum ar_status run_print_result(const struct run *r, const char *label,
 				const struct replay_result *res, struct ar_err *err)
 {
@@ -259,6 +270,7 @@ enum ar_status run_print_result(const struct run *r, const char *label,
 		       res->recall_sum / (double)res->n_heads);
 	if (r->o.slo)
 		print_goodput(r, res);
+	print_energy(r);
 	if (r->store)
 		printf("stored as run %" PRId64 " in %s\n", r->run_id, r->o.db);
 	return end_print(err);

@@ -37,6 +37,8 @@ struct run {
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;
+	struct energy_meter meter;     /* of the GPU, while a run is stored */
+	struct energy_use energy;      /* of the run */
 	const struct backend *backend; /* NULL: auto, not chosen yet */
 	struct backend_env env;	       /* the open backend keeps a pointer to it */
 	void *self;
@@ -87,6 +89,11 @@ enum ar_status run_make_key(struct run *r, const struct method *m, char key[RUN_
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
+
+/* energy.c: measure the energy of a GPU into r->energy, which stays 0 where it cannot be measured or
+ * nothing is stored; a warning says why. */
+void run_energy_begin(struct run *r);
+void run_energy_end(struct run *r);
 
 /* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
