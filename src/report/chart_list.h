@@ -23,6 +23,7 @@ PART("Latency", "a run with requests that got all of their tokens")
 CHART(cdf, "Share of the requests, or of the times between tokens, up to a latency", STEPS, "ms",
       LOG, 1e-3, NULL, LINEAR, 0, CHART_FREE_X)
 TABLE(latency)
+TABLE(repeats)
 TABLE(speedup)
 
 PART("Each request against dense", "a dense run beside sparse ones, with the same options")

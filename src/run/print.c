@@ -232,12 +232,14 @@ static void print_energy(const struct run *r)
 		       j, s, j - idle_w * s, idle_w);
 }
 
-enum ar_status run_print_result(const struct run *r, const char *label,
+enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
 
 	put_after("\n", label);
+	if (r->o.repeats > 1)
+		printf(", repeat %zu of %" PRId64, i / r->n_methods + 1, r->o.repeats);
 	printf(": %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n",
 	       res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
