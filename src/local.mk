@@ -49,9 +49,9 @@ libattnreplay_a_SOURCES += \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
     src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
-    src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
-    src/run/run.h src/run/scope.c \
+  src/run/energy.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
+    src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
+    src/run/resume.h src/run/run.h src/run/scope.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
     src/select/select_files.c src/select/select_files.h src/select/select_json.c \
@@ -117,8 +117,8 @@ check_PROGRAMS += \
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
-    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh \
-    tests/t-resume.sh tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh \
+    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
+    tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh \
     tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is

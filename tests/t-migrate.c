@@ -90,7 +90,8 @@ static int64_t whole_version(void)
 	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('boot_id', 'pid_ns')");
 	command = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
-			  "WHERE name IN ('command_utc_ns', 'method_no', 'run_key')");
+			  "WHERE name IN ('command_utc_ns', 'method_no', 'run_key', 'repeat_no', "
+			  "'energy_mj', 'energy_ns', 'energy_idle_mw')");
 	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 		       "WHERE name GLOB 'host_?*_ns'");
 	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
@@ -105,7 +106,7 @@ static int64_t whole_version(void)
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
-			       command == (version >= 10 ? 3 : 0) && modelled == (version >= 10) ?
+			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) ?
 		       version :
 		       -1;
 }
@@ -202,7 +203,8 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT count(*) + count(capture) FROM v_run LEFT JOIN run_capture "
 		       "USING(run_id) LEFT JOIN capture c USING(capture_id) WHERE c.name IS NULL"),
 	       ask(db, "SELECT count(*) FROM run"), "... and runs have no captures");
-	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL"),
+	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL "
+		       "AND repeat_no IS NULL AND energy_ns IS NULL"),
 	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
@@ -218,6 +220,10 @@ static void test_version_6(void)
 		       "ALTER TABLE run DROP COLUMN command_utc_ns;"
 		       "ALTER TABLE run DROP COLUMN method_no;"
 		       "ALTER TABLE run DROP COLUMN run_key;"
+		       "ALTER TABLE run DROP COLUMN repeat_no;"
+		       "ALTER TABLE run DROP COLUMN energy_mj;"
+		       "ALTER TABLE run DROP COLUMN energy_ns;"
+		       "ALTER TABLE run DROP COLUMN energy_idle_mw;"
 		       "ALTER TABLE iteration DROP COLUMN host_schedule_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"

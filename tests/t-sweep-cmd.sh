@@ -268,7 +268,7 @@ for s in INT TERM; do
 		value "long/$(key long.sweep $k).failed.db" 'SELECT status, (SELECT count(*) > 0
 			FROM iteration) AS n FROM run'; done)" 'aborted,1
 aborted,1'
-	is '... in one file each' "$(ls local; ls long | grep -c 'db')" 2
+	is '... in one file each' "$(ls local; ls long | grep -c '[.]db')" 2
 	rm -r long
 done
 started || echo 'Bail out! no sweep'

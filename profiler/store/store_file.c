@@ -23,17 +23,19 @@ const char store_views[] =
 /* Two runs can be compared when they agree in everything but the method. */
 const char store_baseline_sql[] =
 	"UPDATE run AS r SET baseline_run_id = (SELECT id FROM "
-	"(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, "
+	"(SELECT b.run_id AS id, b.status, "
+	"coalesce(b.repeat_no, 0) <> coalesce(r.repeat_no, 0) AS other, "
+	"b.run_id > r.run_id AS later, "
 	"abs(b.run_id - r.run_id) AS far "
 	"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "
 	"AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id "
 	"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy "
 	"AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) "
-	"ORDER BY status, later, far LIMIT 1) "
+	"ORDER BY status, other, later, far LIMIT 1) "
 	"WHERE setup = (SELECT setup FROM run WHERE run_id = ?1) AND EXISTS "
 	"(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) "
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
-	"AND b.status = 'done')";
+	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
 /* What makes a file of version from one of the next.  A file that is only read stays as it is:
  * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
@@ -81,6 +83,10 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN command_utc_ns INTEGER;"
 	  "ALTER TABLE run ADD COLUMN method_no INTEGER;"
 	  "ALTER TABLE run ADD COLUMN run_key TEXT;"
+	  "ALTER TABLE run ADD COLUMN repeat_no INTEGER;"
+	  "ALTER TABLE run ADD COLUMN energy_mj INTEGER;"
+	  "ALTER TABLE run ADD COLUMN energy_ns INTEGER;"
+	  "ALTER TABLE run ADD COLUMN energy_idle_mw INTEGER;"
 	  "CREATE TABLE capture(capture_id INTEGER PRIMARY KEY, name TEXT NOT NULL, "
 	  "sha256 TEXT NOT NULL, model TEXT NOT NULL, n_tokens INTEGER NOT NULL, "
 	  "n_layers INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, "
@@ -100,7 +106,8 @@ static const struct migration {
 	  "WHERE name = 'iteration';"
 	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW run AS "
-	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key "
+	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key, "
+	  "NULL AS repeat_no, NULL AS energy_mj, NULL AS energy_ns, NULL AS energy_idle_mw "
 	  "FROM main.run;"
 	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
 	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "

@@ -27,6 +27,8 @@ enum {
 		 "SELECT ?, key, value FROM json_each(?)") \
 	X(BASELINE, store_baseline_sql) \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ? WHERE run_id = ?") \
+	X(ENERGY, \
+	  "UPDATE run SET energy_mj = ?, energy_ns = ?, energy_idle_mw = ? WHERE run_id = ?") \
 	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number") \
 	X(RUNNING, \
 	  "SELECT run_id, pid, pid_start, boot_id, pid_ns FROM run WHERE status = 'running'") \
@@ -417,6 +419,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.command_utc_ns = r->command_utc_ns ? r->command_utc_ns : -1,
 		.method_no = r->command_utc_ns ? r->method_no : -1,
 		.run_key = r->run_key,
+		.repeat_no = r->command_utc_ns ? r->repeat_no : -1,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 
@@ -726,4 +729,12 @@ enum ar_status writer_selection(struct writer *w, struct store_selection *a, str
 	SELECTION_COUNTS(X)
 #undef X
 	return st ? st : put_row(w, TABLE_selection_stat, &a->row, NULL, err);
+}
+
+enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err)
+{
+	const int64_t v[] = { use->mj, use->ns, use->idle_mw, w->run_id };
+	enum ar_status st = begin(w, err);
+
+	return st ? st : put_ints(w, STMT_ENERGY, v, 4, err);
 }

@@ -209,10 +209,14 @@ enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct r
 {
 	struct lines l = { 0 };
 	const char *method;
+	char repeat[24];
 	enum ar_status st = put_options(&l, in, k, err);
 
 	if (!st)
 		st = put_program(&l, k, err);
+	snprintf(repeat, sizeof repeat, "%zu", k->repeat);
+	if (!st)
+		st = put(&l, "repeat", -1, repeat, err);
 	if (!st && k->method) {
 		st = run_input_text(in, "method", k->method, &method, err);
 		if (!st)

@@ -18,6 +18,7 @@ struct run_key {
 	const struct run_options *o;
 	const char *backend;
 	const char *method;	  /* as method_parse() takes it; NULL: none */
+	size_t repeat;		  /* which of --repeats, from 0 */
 	const char *device;	  /* name of the GPU; NULL: none, or not known yet */
 	const char *version;	  /* AR_REVISION */
 	const char *trace_sha256; /* of a trace that cannot be read again; NULL: read it */

@@ -26,15 +26,16 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 
 	if (st)
 		return st;
-	r->method = calloc(n + 1, sizeof *r->method);
+	r->n_methods = n;
+	r->n_runs = n * (size_t)r->o.repeats;
+	r->method = calloc(r->n_runs, sizeof *r->method);
 	if (!r->method)
 		st = ar_nomem(err);
-	for (size_t i = 0; i < n && !st; i++)
-		st = method_parse(&r->method[i], name[i], err);
+	for (size_t i = 0; i < r->n_runs && !st; i++)
+		st = method_parse(&r->method[i], name[i % n], err);
 	for (size_t i = 0; i < n; i++)
 		free(name[i]);
 	free(name);
-	r->n_runs = n;
 	return st;
 }
 
@@ -264,7 +265,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 
 	r->limits = r->o.limits;
 	r->backend = backend_find(r->o.backend);
-	r->n_runs = 1;
+	r->n_methods = r->n_runs = 1;
 	if (r->backend)
 		st = run_options_check(&r->o, r->backend, err);
 	if (!st)

@@ -170,6 +170,10 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
+	{ .name = "repeats", .type = OPT_INT, .off = AT(repeats), .arg = "N", .def = "1", .min = 1,
+	  .max = 1000,
+	  .help = "run each method N times, in turn; the report has median and spread",
+	  .scope = RUN_KERNELS | RUN_MEASURED, .may_differ = true },
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "

@@ -45,7 +45,7 @@ struct run_options {
 	char *num_blocks;
 
 	char *model, *methods, *layers;
-	int64_t tp, sample_layers, seed;
+	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures;
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */

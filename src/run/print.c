@@ -221,12 +221,25 @@ static void print_goodput(const struct run *r, const struct replay_result *res)
 	putchar('\n');
 }
 
-enum ar_status run_print_result(const struct run *r, const char *label,
+static void print_energy(const struct run *r)
+{
+	const struct energy_use *e = &r->energy;
+	double j = (double)e->mj / 1e3, s = (double)e->ns / 1e9, idle_w = (double)e->idle_mw / 1e3;
+
+	if (e->ns)
+		printf("energy: the GPU took %.1f J in %.3f s, %.1f J above its idle power of "
+		       "%.1f W\n",
+		       j, s, j - idle_w * s, idle_w);
+}
+
+enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
 
 	put_after("\n", label);
+	if (r->o.repeats > 1)
+		printf(", repeat %zu of %" PRId64, i / r->n_methods + 1, r->o.repeats);
 	printf(": %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n",
 	       res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
@@ -259,6 +272,7 @@ enum ar_status run_print_result(const struct run *r, const char *label,
 		       res->recall_sum / (double)res->n_heads);
 	if (r->o.slo)
 		print_goodput(r, res);
+	print_energy(r);
 	if (r->store)
 		printf("stored as run %" PRId64 " in %s\n", r->run_id, r->o.db);
 	return end_print(err);

@@ -29,7 +29,8 @@ void sweep_base_release(struct sweep_base *b)
 
 /* ---- keys ---- */
 
-/* The runs of the point are those of cmd_run: one for each method, or one without. */
+/* The runs of the point are those of cmd_run: one for each method, or one without, as often as
+ * --repeats says. */
 static enum ar_status list_methods(struct sweep_point *p, struct ar_err *err)
 {
 	if (backend_find(p->o.backend)->needs_model)
@@ -37,12 +38,20 @@ static enum ar_status list_methods(struct sweep_point *p, struct ar_err *err)
 	return texts_add(&p->method, "", 0, err);
 }
 
+static size_t count_runs(const struct sweep_point *p)
+{
+	return p->method.n * (size_t)p->o.repeats;
+}
+
+/* Of run i, in the order of the command. */
 static enum ar_status key_of_run(const struct sweep_point *p, struct sweep_base *b, size_t i,
 				 const char *device, char key[RUN_KEY_SIZE], struct ar_err *err)
 {
+	const char *method = p->method.v[i % p->method.n];
 	const struct run_key k = { .o = &p->o,
 				   .backend = p->o.backend,
-				   .method = *p->method.v[i] ? p->method.v[i] : NULL,
+				   .method = *method ? method : NULL,
+				   .repeat = i / p->method.n,
 				   .device = device,
 				   .version = b->version };
 
@@ -114,7 +123,7 @@ static bool is_run(const struct sweep_point *p, struct sweep_base *b, size_t i, 
 	const char *device = gpu ? (const char *)sqlite3_column_text(q, 1) : NULL;
 	char want[RUN_KEY_SIZE];
 
-	return i < p->method.n && key && !key_of_run(p, b, i, device, want, NULL) &&
+	return i < count_runs(p) && key && !key_of_run(p, b, i, device, want, NULL) &&
 	       !strcmp(key, want);
 }
 
@@ -132,7 +141,7 @@ bool sweep_point_done(const struct sweep_point *p, struct sweep_base *b, const c
 		same = is_run(p, b, n++, q);
 	sqlite3_finalize(q);
 	sqlite3_close(db);
-	return same && n == p->method.n;
+	return same && n == count_runs(p);
 }
 
 /* ---- the command line ---- */

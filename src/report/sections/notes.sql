@@ -83,6 +83,21 @@ SELECT printf('run %d: %d of %d layers were executed, their time stands for all'
 FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND layers_run < n_layers
 
+-- What energy covers beside the run, or does not.
+UNION ALL
+SELECT 'energy is that of one GPU in the wall time of the run, the host''s pauses in it; served_j is'
+  || ' what it takes above idle power, and idle power for the virtual time'
+WHERE EXISTS (SELECT 1 FROM v_energy WHERE :run IS NULL OR run_id = :run)
+
+UNION ALL
+SELECT printf('run %s: its energy covers accuracy samples as well; --accuracy 0 leaves them out',
+  group_concat(run_id, ', '))
+FROM (SELECT run_id FROM v_energy e
+  WHERE (:run IS NULL OR run_id = :run)
+    AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = e.run_id)
+  ORDER BY run_id)
+HAVING count(*) > 0
+
 UNION ALL
 SELECT printf('run %d: %d kernel records were lost; its time by phase is incomplete', run_id,
   lost_records)
