@@ -42,8 +42,7 @@ libattnreplay_a_SOURCES += \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
-    src/select/select_svg.c src/select/select_text.c \
-  src/stats/bootstrap.c src/stats/bootstrap.h
+    src/select/select_svg.c src/select/select_text.c
 
 # The SQL of all sections, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -60,7 +59,6 @@ check_PROGRAMS += \
   tests/t-bench \
   tests/t-bench-match \
   tests/t-bench-paper \
-  tests/t-bootstrap \
   tests/t-calibrate \
   tests/t-calibrate-minference \
   tests/t-diff \
