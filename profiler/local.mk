@@ -3,12 +3,12 @@
 libattnreplay_a_SOURCES += \
   profiler/cupti/prof.h \
   profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
-    profiler/store/functions.c profiler/store/functions.h profiler/store/store.c \
-    profiler/store/store.h profiler/store/store_file.c profiler/store/store_file.h \
-    profiler/store/store_merge.c profiler/store/store_merge.h profiler/store/store_runs.c \
-    profiler/store/store_runs.h profiler/store/store_spans.c profiler/store/store_spans.h \
-    profiler/store/store_stage.c profiler/store/store_stage.h profiler/store/store_writer.c \
-    profiler/store/store_writer.h
+    profiler/store/distribution.c profiler/store/distribution.h profiler/store/functions.c \
+    profiler/store/functions.h profiler/store/store.c profiler/store/store.h \
+    profiler/store/store_file.c profiler/store/store_file.h profiler/store/store_merge.c \
+    profiler/store/store_merge.h profiler/store/store_runs.c profiler/store/store_runs.h \
+    profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c \
+    profiler/store/store_stage.h profiler/store/store_writer.c profiler/store/store_writer.h
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else

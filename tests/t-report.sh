@@ -71,7 +71,7 @@ else
 	skip 'json is well formed' 'no python3'
 fi
 report --format csv "$db" >"$tmp/all"
-ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
+ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p50_lo,p50_hi,p90,p90_lo,p90_hi,p99,p99_lo,p99_hi,max$'
 
 listed() { # a file that is not listed is in no report
 	for sql in "$srcdir"/src/report/sections/*.sql; do
@@ -184,10 +184,34 @@ ok 'a missing file is bad data' \
 	--db "$tmp/many.db" >"$tmp/out"
 by_view() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_id AS run, method, metric, n, mean, p50,
 	p90, p99, max FROM v_latency ORDER BY run_id, instr("ttft tpot itl e2e queue", metric)'; }
-by_report() { report --format csv "$1" | sed -n '/^run,method,metric,n,mean/,/^$/p' | sed '/^$/d'; }
+by_report() { report --format csv "$1" | sed -n '/^run,method,metric,n,mean/,/^$/p' | sed '/^$/d' |
+	cut -d, -f1-6,9,12,15; }
 is 'the latency of 20,000 requests is that of v_latency' "$(by_report "$tmp/many.db")" \
 	"$(by_view "$tmp/many.db")"
 is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
+
+# A load, and a few requests.
+served() { # served RATE COUNT
+	"$ATTNREPLAY" trace synth --arrivals poisson:rate=$1 --count $2 \
+		--lengths lognormal:prompt=200,output=20 -o "$tmp/load.jsonl" &&
+		"$ATTNREPLAY" -q run --backend cost --max-num-seqs 4 --trace "$tmp/load.jsonl" \
+			--keep-entries no --db "$tmp/load.db" >/dev/null
+}
+for load in '10 600' '10 9'; do
+	served $load || echo "# no run of $load"
+done
+report "$tmp/load.db" >"$tmp/all"
+ok 'latencies have half an interval' says \
+	'^ +1 .* ttft +600( +[0-9]+\.[0-9]{3}){8}$'
+ok '... which the table heads so'    says '^run .* p50 +± +p90 +± +p99 +± +max$'
+ok '... where there are enough values' says '^ +2 .* ttft +9( +[0-9]+\.[0-9]{3}){5}$'
+ok '... but too narrow ones of itl'  says '^intervals of itl .* are too narrow$'
+report --format csv "$tmp/load.db" | sed -n '/^run,.*p50_lo/,/^$/p' >"$tmp/all"
+is 'csv has both ends'               "$(head -1 "$tmp/all")" "$(by_report "$tmp/load.db" | head -1 |
+	sed 's/p50\|p90\|p99/&,&_lo,&_hi/g')"
+report "$tmp/load.db" >"$tmp/all"
+report "$tmp/load.db" >"$tmp/again"
+ok 'they are the same in each report' cmp "$tmp/all" "$tmp/again"
 
 ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SQL functions for read connections.  median(x) and percentile(x, p) are aggregate and window
- * functions, interpolate by the linear rule of base/stats.h, and ignore NULL.  distribution(x, n),
- * an aggregate, is the JSON array [count, mean, p50, p90, p95, p99, max] of values x that occurred
- * n times, by the rule of v_dist; NULL: no rows. */
+ * functions, interpolate by the linear rule of base/stats.h, and ignore NULL.  The third is that of
+ * distribution.h. */
 #ifndef AR_FUNCTIONS_H
 #define AR_FUNCTIONS_H
 

@@ -351,8 +351,10 @@ static enum ar_status write_sections(const struct report *r, struct document *d,
 
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err)
 {
-	enum ar_status st = write_sections(r, d, err);
+	enum ar_status st;
 
+	d->fold_intervals = true;
+	st = write_sections(r, d, err);
 	writer_finish(d);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", r->path);

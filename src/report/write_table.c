@@ -17,6 +17,8 @@ struct cell {
 };
 
 struct column {
+	int from;  /* column of the result */
+	bool half; /* half the distance of from and the next one */
 	int width, dec;
 	bool right; /* holds numbers */
 };
@@ -28,6 +30,28 @@ struct table {
 	struct cell *cell;
 };
 
+/* Column i of q and the next one are the ends of an interval around the one before. */
+static bool is_interval(sqlite3_stmt *q, int i)
+{
+	const char *of = i ? sqlite3_column_name(q, i - 1) : NULL;
+	const char *lo = sqlite3_column_name(q, i), *hi = sqlite3_column_name(q, i + 1);
+	size_t n = of ? strlen(of) : 0;
+
+	return of && hi && !strncmp(lo, of, n) && !strcmp(lo + n, "_lo") && !strncmp(hi, of, n) &&
+	       !strcmp(hi + n, "_hi");
+}
+
+static void set_columns(struct table *t, sqlite3_stmt *q, bool fold)
+{
+	for (int i = 0; i < sqlite3_column_count(q); i++) {
+		struct column *c = &t->col[t->n_col++];
+
+		c->from = i;
+		c->half = fold && is_interval(q, i);
+		i += c->half;
+	}
+}
+
 static enum ar_status table_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	struct table *t = calloc(1, sizeof *t);
@@ -35,9 +59,11 @@ static enum ar_status table_begin(struct document *d, sqlite3_stmt *q, struct ar
 	d->state = t;
 	if (!t)
 		return ar_nomem(err);
-	t->n_col = sqlite3_column_count(q);
-	t->col = calloc((size_t)t->n_col, sizeof *t->col);
-	return t->col ? AR_OK : ar_nomem(err);
+	t->col = calloc((size_t)sqlite3_column_count(q), sizeof *t->col);
+	if (!t->col)
+		return ar_nomem(err);
+	set_columns(t, q, d->fold_intervals);
+	return AR_OK;
 }
 
 static enum ar_status reserve_row(struct table *t, struct ar_err *err)
@@ -63,13 +89,16 @@ static enum ar_status table_row(struct document *d, sqlite3_stmt *q, struct ar_e
 
 	for (int i = 0; i < t->n_col && !st; i++) {
 		struct cell *c = &t->cell[t->n_cell++];
+		int from = t->col[i].from;
 
-		*c = (struct cell){ .type = sqlite3_column_type(q, i) };
+		*c = (struct cell){ .type = sqlite3_column_type(q, from) };
 		if (c->type == SQLITE_FLOAT) {
-			c->r = sqlite3_column_double(q, i);
+			c->r = sqlite3_column_double(q, from);
+			if (t->col[i].half)
+				c->r = (sqlite3_column_double(q, from + 1) - c->r) / 2;
 			continue;
 		}
-		text = (const char *)sqlite3_column_text(q, i);
+		text = (const char *)sqlite3_column_text(q, from);
 		c->text = strdup(text ? text : "");
 		if (!c->text)
 			st = ar_nomem(err);
@@ -109,11 +138,14 @@ static const char *cell_text(const struct cell *c, int dec, char *buf, size_t n)
 	return buf;
 }
 
-static struct column measure(const struct table *t, int col, const char *head)
+/* A half distance has the decimals of the value before it. */
+static void measure(const struct table *t, int col, const char *head)
 {
-	struct column c = { text_put(head, NULL), decimals(t, col), false };
+	struct column c = t->col[col];
 	char buf[400];
 
+	c.width = text_put(head, NULL);
+	c.dec = c.half ? t->col[col - 1].dec : decimals(t, col);
 	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
 		int w = text_put(cell_text(&t->cell[i], c.dec, buf, sizeof buf), NULL);
 
@@ -122,7 +154,12 @@ static struct column measure(const struct table *t, int col, const char *head)
 		if (t->cell[i].type == SQLITE_INTEGER || t->cell[i].type == SQLITE_FLOAT)
 			c.right = true;
 	}
-	return c;
+	t->col[col] = c;
+}
+
+static const char *head_of(const struct column *c, sqlite3_stmt *q)
+{
+	return c->half ? "±" : sqlite3_column_name(q, c->from);
 }
 
 /* No blanks at the end of a line. */
@@ -144,9 +181,9 @@ static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q, bool head
 	char buf[400];
 
 	for (int i = 0; i < t->n_col; i++)
-		t->col[i] = measure(t, i, sqlite3_column_name(q, i));
+		measure(t, i, head_of(&t->col[i], q));
 	for (int i = 0; i < t->n_col && head; i++)
-		put_cell(f, sqlite3_column_name(q, i), t->col[i], !i, i == last);
+		put_cell(f, head_of(&t->col[i], q), t->col[i], !i, i == last);
 	for (size_t k = 0; k < t->n_cell; k++) {
 		int i = (int)(k % (size_t)t->n_col);
 

@@ -3,6 +3,10 @@ SELECT 'percentiles interpolate linearly between the two nearest values; request
   || ' are left out' AS note
 
 UNION ALL
+SELECT 'intervals of itl take times between tokens as independent: they are too narrow'
+WHERE EXISTS (SELECT 1 FROM latency WHERE metric = 'itl' AND p50_lo IS NOT NULL)
+
+UNION ALL
 SELECT note
 FROM (
   SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': '
