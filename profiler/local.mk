@@ -34,6 +34,7 @@ check_PROGRAMS += \
   tests/t-prof \
   tests/t-spans \
   tests/t-stage \
+  tests/t-steady \
   tests/t-store
 dist_check_SCRIPTS += \
   tests/t-cmd-merge.sh tests/t-version-5.sh

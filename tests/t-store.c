@@ -395,7 +395,7 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 21, "all views were tried");
+	is_int(n, 22, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }

@@ -32,6 +32,12 @@ FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :
   ORDER BY run_id)
 HAVING count(*) > 0
 
+UNION ALL
+SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': ' || verdict || ': '
+  || reason
+FROM (SELECT * FROM steady WHERE verdict <> 'steady' ORDER BY run_id)
+GROUP BY verdict, reason
+
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL
 SELECT printf('run %d: %s left nothing out: %s', run_id, name,
