@@ -3,13 +3,13 @@
 libattnreplay_a_SOURCES += \
   profiler/cupti/prof.h profiler/nvml/energy.c profiler/nvml/energy.h \
   profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
-    profiler/store/functions.c profiler/store/functions.h profiler/store/process.c \
-    profiler/store/process.h profiler/store/store.c profiler/store/store.h \
-    profiler/store/store_file.c profiler/store/store_file.h profiler/store/store_merge.c \
-    profiler/store/store_merge.h profiler/store/store_runs.c profiler/store/store_runs.h \
-    profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c \
-    profiler/store/store_stage.h profiler/store/store_where.c profiler/store/store_writer.c \
-    profiler/store/store_writer.h
+    profiler/store/distribution.c profiler/store/distribution.h profiler/store/functions.c \
+    profiler/store/functions.h profiler/store/process.c profiler/store/process.h \
+    profiler/store/store.c profiler/store/store.h profiler/store/store_file.c \
+    profiler/store/store_file.h profiler/store/store_merge.c profiler/store/store_merge.h \
+    profiler/store/store_runs.c profiler/store/store_runs.h profiler/store/store_spans.c \
+    profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
+    profiler/store/store_where.c profiler/store/store_writer.c profiler/store/store_writer.h
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else
@@ -36,6 +36,7 @@ check_PROGRAMS += \
   tests/t-prof \
   tests/t-spans \
   tests/t-stage \
+  tests/t-steady \
   tests/t-store
 dist_check_SCRIPTS += \
   tests/t-cmd-merge.sh tests/t-version-5.sh

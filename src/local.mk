@@ -47,8 +47,8 @@ libattnreplay_a_SOURCES += \
     src/report/report_html.c src/report/report_query.h src/report/rows.c src/report/rows.h \
     src/report/section_list.h src/report/sections.c src/report/slo.c src/report/slo.h \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
-    src/report/write_html.h src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
-    src/report/writer.h src/report/writer_list.h src/report/writers.c \
+    src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
+    src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/energy.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
     src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
     src/run/resume.h src/run/run.h src/run/scope.c \
@@ -57,7 +57,6 @@ libattnreplay_a_SOURCES += \
     src/select/select_files.c src/select/select_files.h src/select/select_json.c \
     src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
     src/select/select_text.c \
-  src/stats/bootstrap.c src/stats/bootstrap.h \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
@@ -98,7 +97,6 @@ check_PROGRAMS += \
   tests/t-bench \
   tests/t-bench-match \
   tests/t-bench-paper \
-  tests/t-bootstrap \
   tests/t-calibrate \
   tests/t-calibrate-minference \
   tests/t-chart \
@@ -118,8 +116,8 @@ dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
     tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
-    tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh \
-    tests/t-sweep-cmd.sh
+    tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
+    tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "base/stats.h"
-#include "src/stats/bootstrap.h"
+#include "base/bootstrap.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
@@ -208,7 +208,7 @@ static void test_memory(void)
 			break;
 		bad += st != AR_NOMEM;
 	}
-	ok(!bad && k == 9, "each of %ld allocations fails cleanly", k);
+	ok(!bad && k == 8, "each of %ld allocations fails cleanly", k);
 }
 
 int main(void)

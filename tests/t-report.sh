@@ -33,6 +33,8 @@ ok 'the percentile rule is stated'   says 'interpolate linearly'
 ok 'what accuracy means is stated'   says 'single layers on replayed activations'
 ok 'empty rows are stated'           says 'run 2: 12 rows .* are empty'
 ok 'sampled layers are stated'       says 'run 3: 4 of 32 layers were executed'
+ok 'what is no steady service is stated' \
+	says '^runs 1, 2, 3: closed batch: all requests arrive before the first iteration ends: '
 ok 'lost records are stated'         says 'run 3: 3 kernel records were lost'
 ok 'tiling is stated'                says 'run 3: requests longer than the capture'
 ok 'notes are lines without a header' says '^Notes$'
@@ -71,15 +73,15 @@ else
 	skip 'json is well formed' 'no python3'
 fi
 report --format csv "$db" >"$tmp/all"
-ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
+ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p50_lo,p50_hi,p90,p90_lo,p90_hi,p99,p99_lo,p99_hi,max$'
 
 report --format markdown "$db" >"$tmp/all"
 ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense, '
 ok '... under a heading' says '^### In short$'
 ok '... and has tables, numbers to the right' \
-	says '^\|---:\|---\|---\|---:\|---:\|---:\|---:\|---:\|---:\|$'
+	says '^\|---:\|---\|---\|---:\|---:\|---:\|---\|---:\|---\|---:\|---\|---:\|$'
 ok '... of the same figures' \
-	says '^\| 1 \| dense \| ttft \| 2 \| 10.300 \| 10.300 \| 16.140 \| 17.454 \| 17.600 \|$'
+	says '^\| 1 \| dense \| ttft \| 2 \| 10.300 \| 10.300 \|  \| 16.140 \|  \| 17.454 \|  \| 17.600 \|$'
 ok '... and notes as a list' says '^- run 2: 12 rows .* are empty'
 ok '... in which nothing is markup' says 'rows \(query head, query block\) of|run 3: 3 kernel'
 is 'foreign text is no markup of Markdown' "$("$ATTNREPLAY" sql --format markdown "$db" \
@@ -201,10 +203,41 @@ ok 'a missing file is bad data' \
 	--db "$tmp/many.db" >"$tmp/out"
 by_view() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_id AS run, method, metric, n, mean, p50,
 	p90, p99, max FROM v_latency ORDER BY run_id, instr("ttft tpot itl e2e queue", metric)'; }
-by_report() { report --format csv "$1" | sed -n '/^run,method,metric,n,mean/,/^$/p' | sed '/^$/d'; }
+by_report() { report --format csv "$1" | sed -n '/^run,method,metric,n,mean/,/^$/p' | sed '/^$/d' |
+	cut -d, -f1-6,9,12,15; }
 is 'the latency of 20,000 requests is that of v_latency' "$(by_report "$tmp/many.db")" \
 	"$(by_view "$tmp/many.db")"
 is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
+
+# Load below and above what the engine serves, a few requests, and a batch.
+served() { # served RATE COUNT
+	"$ATTNREPLAY" trace synth --arrivals poisson:rate=$1 --count $2 \
+		--lengths lognormal:prompt=200,output=20 -o "$tmp/load.jsonl" &&
+		"$ATTNREPLAY" -q run --backend cost --max-num-seqs 4 --trace "$tmp/load.jsonl" \
+			--keep-entries no --db "$tmp/load.db" >/dev/null
+}
+for load in '10 600' '40 600' '10 9' '1e6 600'; do
+	served $load || echo "# no run of $load"
+done
+report "$tmp/load.db" >"$tmp/all"
+ok 'a load that is served is steady' says '^ +1 +steady +[0-9]'
+ok '... of which no note tells'      not '^runs? 1'
+ok 'a higher load is a backlog'      says '^ +2 +backlogged +[0-9]+\.[0-9]{3} +[0-9.]+ +[0-9.]+ '
+ok '... as a note says'              says \
+	'^run 2: backlogged: [0-9.]+ more requests wait each second \([0-9.]+ to [0-9.]+\): latencies'
+ok 'a few requests are no service'   says '^ +3 +too short +[0-9]'
+ok '... nor are those that arrive at once' says '^ +4 +closed batch *$'
+ok 'latencies have half an interval' says \
+	'^ +1 .* ttft +600( +[0-9]+\.[0-9]{3}){8}$'
+ok '... which the table heads so'    says '^run .* p50 +± +p90 +± +p99 +± +max$'
+ok '... where there are enough values' says '^ +3 .* ttft +9( +[0-9]+\.[0-9]{3}){5}$'
+ok '... but too narrow ones of itl'  says '^intervals of itl .* are too narrow$'
+report --format csv "$tmp/load.db" | sed -n '/^run,.*p50_lo/,/^$/p' >"$tmp/all"
+is 'csv has both ends'               "$(head -1 "$tmp/all")" "$(by_report "$tmp/load.db" | head -1 |
+	sed 's/p50\|p90\|p99/&,&_lo,&_hi/g')"
+report "$tmp/load.db" >"$tmp/all"
+report "$tmp/load.db" >"$tmp/again"
+ok 'they are the same in each report' cmp "$tmp/all" "$tmp/again"
 
 ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/stats/bootstrap.h"
+#include "base/bootstrap.h"
 
 #define SHARE 0.95 /* of an interval */
 

@@ -344,6 +344,7 @@ enum ar_status report_write(const struct report *r, struct document *d, struct a
 	int64_t baseline;
 	enum ar_status st = report_begin(r, &baseline, err);
 
+	d->fold_intervals = true;
 	for (const struct section *s = sections; s->name && !st; s++)
 		if ((!s->dialect || !strcmp(s->dialect, r->dialect)) &&
 		    (!s->prose || d->writer->prose))

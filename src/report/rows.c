@@ -9,6 +9,17 @@
 
 #include "base/text.h"
 
+/* Column i of q and the next one are the ends of an interval around the one before. */
+static bool is_interval(sqlite3_stmt *q, int i)
+{
+	const char *of = i ? sqlite3_column_name(q, i - 1) : NULL;
+	const char *lo = sqlite3_column_name(q, i), *hi = sqlite3_column_name(q, i + 1);
+	size_t n = of ? strlen(of) : 0;
+
+	return of && hi && !strncmp(lo, of, n) && !strcmp(lo + n, "_lo") && !strncmp(hi, of, n) &&
+	       !strcmp(hi + n, "_hi");
+}
+
 enum ar_status rows_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	struct rows *t = calloc(1, sizeof *t);
@@ -16,9 +27,17 @@ enum ar_status rows_begin(struct document *d, sqlite3_stmt *q, struct ar_err *er
 	d->state = t;
 	if (!t)
 		return ar_nomem(err);
-	t->n_col = sqlite3_column_count(q);
-	t->col = calloc((size_t)t->n_col, sizeof *t->col);
-	return t->col ? AR_OK : ar_nomem(err);
+	t->col = calloc((size_t)sqlite3_column_count(q), sizeof *t->col);
+	if (!t->col)
+		return ar_nomem(err);
+	for (int i = 0; i < sqlite3_column_count(q); i++) {
+		struct rows_column *c = &t->col[t->n_col++];
+
+		c->from = i;
+		c->half = d->fold_intervals && is_interval(q, i);
+		i += c->half;
+	}
+	return AR_OK;
 }
 
 static enum ar_status reserve_row(struct rows *t, struct ar_err *err)
@@ -44,13 +63,16 @@ enum ar_status rows_add(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 
 	for (int i = 0; i < t->n_col && !st; i++) {
 		struct cell *c = &t->cell[t->n_cell++];
+		int from = t->col[i].from;
 
-		*c = (struct cell){ .type = sqlite3_column_type(q, i) };
+		*c = (struct cell){ .type = sqlite3_column_type(q, from) };
 		if (c->type == SQLITE_FLOAT) {
-			c->r = sqlite3_column_double(q, i);
+			c->r = sqlite3_column_double(q, from);
+			if (t->col[i].half)
+				c->r = (sqlite3_column_double(q, from + 1) - c->r) / 2;
 			continue;
 		}
-		text = (const char *)sqlite3_column_text(q, i);
+		text = (const char *)sqlite3_column_text(q, from);
 		c->text = strdup(text ? text : "");
 		if (!c->text)
 			st = ar_nomem(err);
@@ -101,6 +123,11 @@ const char *rows_text(const struct rows *t, size_t k, char buf[ROWS_TEXT])
 	return buf;
 }
 
+const char *rows_head(const struct rows *t, int i, sqlite3_stmt *q)
+{
+	return t->col[i].half ? "±" : sqlite3_column_name(q, t->col[i].from);
+}
+
 static int width(const struct rows *t, int col, const char *head)
 {
 	int most = text_put(head, NULL);
@@ -121,8 +148,11 @@ const struct rows *rows_measure(struct document *d, sqlite3_stmt *q)
 	if (!t || d->failed || (!t->n_cell && d->title))
 		return NULL;
 	for (int i = 0; i < t->n_col; i++) {
-		t->col[i] = (struct rows_column){ decimals(t, i), is_numeric(t, i), 0 };
-		t->col[i].width = width(t, i, sqlite3_column_name(q, i));
+		struct rows_column *c = &t->col[i];
+
+		c->decimals = c->half ? c[-1].decimals : decimals(t, i);
+		c->numeric = is_numeric(t, i);
+		c->width = width(t, i, rows_head(t, i, q));
 	}
 	return t;
 }

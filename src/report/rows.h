@@ -22,6 +22,9 @@ struct rows {
 	size_t n_cell, cap;
 	struct cell *cell; /* [n_cell]; row by row */
 	struct rows_column {
+		int from;     /* column of the result */
+		bool half;    /* half the distance of from and the next one, which are an
+				 * interval around the one before, and with its decimals */
 		int decimals; /* of its reals; -1: with exponents */
 		bool numeric; /* holds numbers, which stand to the right */
 		int width;    /* on a terminal, of its name or its widest text */
@@ -37,6 +40,7 @@ enum ar_status rows_add(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 const struct rows *rows_measure(struct document *d, sqlite3_stmt *q);
 void rows_end(struct document *d); /* release d->state */
 
+const char *rows_head(const struct rows *t, int i, sqlite3_stmt *q); /* name of column i */
 /* Text of cell k; may use buf. */
 enum { ROWS_TEXT = 400 };
 const char *rows_text(const struct rows *t, size_t k, char buf[ROWS_TEXT]);

@@ -20,20 +20,24 @@
  *		under SECTION only, as is latency
  * source_run	where runs come from, if they come from several databases, a row each: run_id, path, run
  * run_option	options in which the runs differ, a row for each run and option: run_id, key, value
- * latency	v_latency of :run, :baseline and engine_pair
+ * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %: p50_lo,
+ *		p50_hi, p90_lo, p90_hi, p99_lo, p99_hi
+ * steady	v_steady of :run; under SECTION only
  * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
  *		method, is_dense, label, style (chart.h)
  * verdict	what the sentences are made of, see make_verdict.sql */
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
+SECTION(make_steady, NULL)
 SECTION(make_label, NULL)
 SECTION(make_verdict, NULL)
 PROSE(verdict, "In short")
 SECTION(runs, "Runs")
 SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
+SECTION(steady, "Steady or not: waiting requests and KV blocks, and their trends, ± as below")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
-SECTION(latency, "Latency, ms")
+SECTION(latency, "Latency, ms; ± is half an interval of 95 %")
 SECTION(repeats, "Latency over the repeats of a method, ms: median, smallest and largest")
 SECTION(engine, "Against an engine that ran the same requests")
 SECTION(engine_steps, "Iterations of the engine and of the run, ms")

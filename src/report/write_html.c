@@ -54,7 +54,7 @@ static void put_table(const struct rows *t, sqlite3_stmt *q, FILE *f)
 {
 	fputs("<div class=\"scroll\"><table>\n<thead><tr>", f);
 	for (int i = 0; i < t->n_col; i++)
-		put_cell("th", t, i, sqlite3_column_name(q, i), f);
+		put_cell("th", t, i, rows_head(t, i, q), f);
 	fputs("</tr></thead>\n<tbody>\n", f);
 	put_rows(t, f);
 	fputs("</tbody></table></div>\n", f);

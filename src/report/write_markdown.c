@@ -34,7 +34,7 @@ static void put_head(const struct rows *t, sqlite3_stmt *q, FILE *f)
 {
 	for (int i = 0; i < t->n_col; i++) {
 		fputs(i ? " | " : "| ", f);
-		put_text(sqlite3_column_name(q, i), f);
+		put_text(rows_head(t, i, q), f);
 	}
 	fputs(" |\n", f);
 	for (int i = 0; i < t->n_col; i++)

@@ -25,7 +25,7 @@ static void put_table(const struct rows *t, FILE *f, sqlite3_stmt *q, bool head)
 	char buf[ROWS_TEXT];
 
 	for (int i = 0; i < t->n_col && head; i++)
-		put_cell(f, sqlite3_column_name(q, i), t->col[i], !i, i == last);
+		put_cell(f, rows_head(t, i, q), t->col[i], !i, i == last);
 	for (size_t k = 0; k < t->n_cell; k++) {
 		int i = (int)(k % (size_t)t->n_col);
 

@@ -14,14 +14,15 @@
 struct document {
 	const struct report_writer *writer;
 	FILE *f;
-	const char *name;  /* of this result, such as "latency"; all results of a document have
+	const char *name;    /* of this result, such as "latency"; all results of a document have
 				 * a name, or none */
-	const char *title; /* heading for people, or NULL; a titled result of one column is
+	const char *title;   /* heading for people, or NULL; a titled result of one column is
 				 * lines of text */
-	size_t n_results;  /* finished so far */
-	size_t n_rows;	   /* of this result, so far */
-	bool failed;	   /* this result broke off */
-	void *state;	   /* the writer's own, from begin() to end() */
+	bool fold_intervals; /* tables show half the distance of X_lo and X_hi behind X, as ± */
+	size_t n_results;    /* finished so far */
+	size_t n_rows;	     /* of this result, so far */
+	bool failed;	     /* this result broke off */
+	void *state;	     /* the writer's own, from begin() to end() */
 };
 
 struct report_writer {

@@ -3,6 +3,10 @@ SELECT 'percentiles interpolate linearly between the two nearest values; request
   || ' are left out' AS note
 
 UNION ALL
+SELECT 'intervals of itl take times between tokens as independent: they are too narrow'
+WHERE EXISTS (SELECT 1 FROM latency WHERE metric = 'itl' AND p50_lo IS NOT NULL)
+
+UNION ALL
 SELECT note
 FROM (
   SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': '
@@ -51,6 +55,12 @@ FROM (SELECT run_id, p.value AS gpu FROM run JOIN run_param p USING(run_id)
   WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
   ORDER BY run_id)
 GROUP BY gpu
+
+UNION ALL
+SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': ' || verdict || ': '
+  || reason
+FROM (SELECT * FROM steady WHERE verdict <> 'steady' ORDER BY run_id)
+GROUP BY verdict, reason
 
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/stats/bootstrap.h"
+#include "base/bootstrap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -171,10 +171,11 @@ static double draw_independent(const struct sample *s, struct place at, struct r
  * are below. */
 struct window {
 	size_t lo, hi, n, block;
-	uint32_t *below, *first; /* of values before position i: how many are below, and in the
-				  * window; n + 1 each */
-	uint32_t *slot;		 /* of the values in the window, in order of time: rank - lo */
-	uint32_t *count;	 /* of each rank in the window, in this resample */
+	struct before {
+		uint32_t below, first; /* how many are below, and in the window */
+	} * before;		       /* of the values before position i; n + 1 */
+	uint32_t *slot;	 /* of the values in the window, in order of time: rank - lo */
+	uint32_t *count; /* of each rank in the window, in this resample */
 };
 
 /* The place of the percentile varies by sqrt(n block p (1 - p)) at most, where the values of a block
@@ -191,8 +192,7 @@ static void set_bounds(struct window *w, const struct sample *s, double p, struc
 
 static void window_release(struct window *w)
 {
-	free(w->below);
-	free(w->first);
+	free(w->before);
 	free(w->slot);
 	free(w->count);
 }
@@ -203,17 +203,16 @@ static enum ar_status window_make(struct window *w, const struct sample *s, doub
 	uint32_t n_slot = 0;
 
 	set_bounds(w, s, p, at);
-	w->below = calloc(w->n + 1, sizeof *w->below);
-	w->first = calloc(w->n + 1, sizeof *w->first);
+	w->before = calloc(w->n + 1, sizeof *w->before);
 	w->slot = malloc((w->hi - w->lo) * sizeof *w->slot);
 	w->count = malloc((w->hi - w->lo) * sizeof *w->count);
-	if (!w->below || !w->first || !w->slot || !w->count)
+	if (!w->before || !w->slot || !w->count)
 		return ar_nomem(err);
 	for (size_t i = 0; i < w->n; i++) {
-		w->below[i + 1] = w->below[i] + (s->rank[i] < w->lo);
+		w->before[i + 1].below = w->before[i].below + (s->rank[i] < w->lo);
 		if (s->rank[i] >= w->lo && s->rank[i] < w->hi)
 			w->slot[n_slot++] = (uint32_t)(s->rank[i] - w->lo);
-		w->first[i + 1] = n_slot;
+		w->before[i + 1].first = n_slot;
 	}
 	return AR_OK;
 }
@@ -221,9 +220,11 @@ static enum ar_status window_make(struct window *w, const struct sample *s, doub
 /* Take the values at positions [from, to).  Returns how many are below the window. */
 static size_t take(struct window *w, size_t from, size_t to)
 {
-	for (uint32_t i = w->first[from]; i < w->first[to]; i++)
+	const struct before a = w->before[from], b = w->before[to];
+
+	for (uint32_t i = a.first; i < b.first; i++)
 		w->count[w->slot[i]]++;
-	return w->below[to] - w->below[from];
+	return b.below - a.below;
 }
 
 /* Take n values in blocks that begin anywhere and wrap around. */
