@@ -344,7 +344,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
-		st = slo_parse(&o->objectives, o->slo, err);
+		st = slo_parse(&o->objectives, o->slo, false, err);
 	if (!st)
 		st = run_options_check_early(o, err);
 	if (!st)
