@@ -39,6 +39,7 @@ libattnreplay_a_SOURCES += \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
     src/run/resume.h src/run/run.h src/run/scope.c \
+  src/search/rates.c src/search/rates.h \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
@@ -74,6 +75,7 @@ check_PROGRAMS += \
   tests/t-export \
   tests/t-host-fit \
   tests/t-json \
+  tests/t-rates \
   tests/t-resumed \
   tests/t-sections \
   tests/t-seer-fit \
