@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands, in the order of --help. */
 CMD(run)
+CMD(search)
 CMD(import_engine)
 CMD(report)
 CMD(sql)

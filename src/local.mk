@@ -3,12 +3,15 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
+    src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c \
+    src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/run/child.c src/run/load.c src/run/method.c src/run/setup.c \
+  src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/setup.c \
+  src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
+    src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)
@@ -84,7 +87,7 @@ dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
     tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-resume.sh \
-    tests/t-run-capture.sh tests/t-sql.sh
+    tests/t-run-capture.sh tests/t-search.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

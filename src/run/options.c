@@ -31,9 +31,6 @@ static const struct opt main_opts[] = {
 	  .also = "dataset-path",
 	  .type = OPT_STR, .off = AT(trace), .arg = "FILE",
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
-	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
-	  .help = "go on with the methods that the command of this run did not finish; without RUN "
-		  "the latest such command", .may_differ = true, .record_only = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
 	  .help = "when requests arrive: at the times of the trace (open), after the previous "
@@ -61,13 +58,6 @@ static const struct opt main_opts[] = {
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
 	  .scope = RUN_DB, .may_differ = true, .record_only = true },
-	{ .name = "slo",
-	  .also = "goodput",
-	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
-	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .may_differ = true, .record_only = true },
-	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
-	  .may_differ = true, .record_only = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -89,6 +79,21 @@ static const struct opt main_opts[] = {
 	  .scope = RUN_COSTED | RUN_MEASURED | RUN_TRACED },
 	{ .name = "job", .type = OPT_JOB, .arg = "FILE",
 	  .help = "read options from a file, one 'name = value' a line" },
+	{ 0 }
+};
+
+/* Of 'attnreplay run' alone. */
+static const struct opt command_opts[] = {
+	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
+	  .help = "go on with the methods that the command of this run did not finish; without RUN "
+		  "the latest such command", .may_differ = true, .record_only = true },
+	{ .name = "slo",
+	  .also = "goodput",
+	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
+	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
+	  .may_differ = true, .record_only = true },
+	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
+	  .may_differ = true, .record_only = true },
 	{ 0 }
 };
 
@@ -214,7 +219,10 @@ static const struct opt gpu_opts[] = {
 };
 /* clang-format on */
 
-static void set_groups(struct run_options *o)
+static const struct opt no_opts[] = { { 0 } };
+
+/* own: the options of 'attnreplay run' alone are among them. */
+static void set_groups(struct run_options *o, bool own)
 {
 	struct opt_group *g = o->group;
 	int n = 0;
@@ -228,6 +236,8 @@ static void set_groups(struct run_options *o)
 			policy_names[n++] = policies[i]->also;
 	policy_names[n] = NULL;
 	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
+	g[RUN_GROUP_COMMAND] = (struct opt_group){ "Summary, and commands that did not finish",
+						   own ? command_opts : no_opts, o, 0, 0 };
 	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
 	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
 	g[RUN_GROUP_MODEL] = (struct opt_group){ "Model, captures and methods", model_opts, o, 0,
@@ -235,22 +245,20 @@ static void set_groups(struct run_options *o)
 	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
 	g += RUN_GROUP_BACKEND;
 	for (int i = 0; backends[i]; i++) {
-		static const struct opt none[] = { { 0 } };
-
 		assert(i < RUN_BACKENDS_MAX);
 		snprintf(o->title[i], sizeof o->title[i], "Backend %s: %s", backends[i]->name,
 			 backends[i]->title);
 		g[i] = (struct opt_group){ o->title[i],
-					   backends[i]->opts ? backends[i]->opts : none,
+					   backends[i]->opts ? backends[i]->opts : no_opts,
 					   o->backend_opts[i], 0, 0 };
 	}
 }
 
-void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f)
+void run_options_show(bool own, void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct run_options o = { 0 };
 
-	set_groups(&o);
+	set_groups(&o, own);
 	for (const struct opt_group *g = o.group; g->opts; g++)
 		if (g->opts->name)
 			show((const struct opt_group[]){ *g, { 0 } }, f);
@@ -319,7 +327,32 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
-enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+/* Parse the command line into the options of runs and those of the command. */
+static enum ar_status parse_all(struct run_options *o, struct run_command *c, int argc, char **argv,
+				struct ar_err *err)
+{
+	const size_t n = sizeof o->group / sizeof *o->group;
+	struct opt_group all[1 + sizeof o->group / sizeof *o->group];
+	enum ar_status st;
+
+	all[0] = c ? c->own : (struct opt_group){ .opts = no_opts };
+	memcpy(all + 1, o->group, n * sizeof *all);
+	st = opt_init(all, err);
+	if (!st)
+		st = opt_parse(all, &argc, argv, err);
+	memcpy(o->group, all + 1, n * sizeof *all);
+	if (c)
+		c->own = all[0];
+	if (!st && argc)
+		st = ar_fail(err, AR_USAGE,
+			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	for (const struct run_setting *s = c ? c->setting : NULL; s && s->name && !st; s++)
+		st = opt_set(o->group, s->name, s->value, err);
+	return st;
+}
+
+enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
+				 char **argv, struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -329,13 +362,8 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 		if (!o->backend_opts[i])
 			return ar_nomem(err);
 	}
-	set_groups(o);
-	st = opt_init(o->group, err);
-	if (!st)
-		st = opt_parse(o->group, &argc, argv, err);
-	if (!st && argc)
-		st = ar_fail(err, AR_USAGE,
-			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	set_groups(o, !c);
+	st = parse_all(o, c, argc, argv, err);
 	if (!st && o->resume)
 		st = resume_open(&o->resumed, o->resume, err);
 	if (!st && o->resume)
