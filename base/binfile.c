@@ -169,6 +169,19 @@ enum ar_status outfile_write(struct outfile *f, const void *buf, size_t n, struc
 	return AR_OK;
 }
 
+/* Return whether a write failed; errno says why.  If that was an earlier one, a temporary file gets one
+ * more byte, to fail again: it is removed anyway. */
+static bool write_failed(const struct outfile *f)
+{
+	if (fflush(f->f))
+		return true;
+	if (!ferror(f->f))
+		return false;
+	if (f->tmp && putc(0, f->f) != EOF)
+		fflush(f->f);
+	return true;
+}
+
 enum ar_status outfile_commit(struct outfile *f, struct ar_err *err)
 {
 	FILE *out = f->f;
@@ -177,7 +190,7 @@ enum ar_status outfile_commit(struct outfile *f, struct ar_err *err)
 	if (!out)
 		return AR_OK;
 	errno = 0;
-	bad = ferror(out) || fflush(out) || (f->tmp && fsync(fileno(out)));
+	bad = write_failed(f) || (f->tmp && fsync(fileno(out)));
 	if (!bad) {
 		f->f = NULL;
 		bad = fclose(out) || (f->tmp && rename(f->tmp, f->target));

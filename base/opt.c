@@ -358,7 +358,7 @@ enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_
 	return AR_OK;
 }
 
-static char *trim(char *s)
+char *opt_trim(char *s)
 {
 	char *end;
 
@@ -371,25 +371,25 @@ static char *trim(char *s)
 	return s;
 }
 
-static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *err)
+const struct opt *opt_find(struct opt_group **g, const char *name, struct ar_err *err)
 {
-	struct opt_group *in = g;
-	char *name, *value;
-	const struct opt *o;
+	struct opt_group *all = *g;
+	const struct opt *o = find(g, name, strlen(name));
 
-	line[strcspn(line, "#")] = 0;
-	name = trim(line);
-	if (!*name)
-		return AR_OK;
-	value = strchr(name, '=');
-	if (value) {
-		*value++ = 0;
-		value = trim(value);
-		name = trim(name);
-	}
-	o = find(&in, name, strlen(name));
 	if (!o)
-		return unknown(g, name, "", strlen(name), err);
+		unknown(all, name, "", strlen(name), err);
+	return o;
+}
+
+static enum ar_status load_line(void *ctx, char *name, char *value, unsigned line,
+				struct ar_err *err)
+{
+	struct opt_group *in = ctx;
+	const struct opt *o = opt_find(&in, name, err);
+
+	(void)line;
+	if (!o)
+		return AR_USAGE;
 	if (o->type == OPT_JOB)
 		return ar_fail(err, AR_USAGE,
 			       "a job file cannot name another; write its lines "
@@ -399,7 +399,22 @@ static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *
 	return set(in, o, value ? value : "1", FROM_JOB, err);
 }
 
-enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err)
+static enum ar_status read_line(char *text, unsigned n, opt_line_fn *put, void *ctx,
+				struct ar_err *err)
+{
+	char *name, *value;
+
+	text[strcspn(text, "#")] = 0;
+	value = strchr(text, '=');
+	if (value)
+		*value++ = 0;
+	name = opt_trim(text);
+	if (!*name && !value)
+		return AR_OK;
+	return put(ctx, name, value ? opt_trim(value) : NULL, n, err);
+}
+
+enum ar_status opt_read_lines(const char *path, opt_line_fn *put, void *ctx, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	char *line = NULL;
@@ -413,7 +428,7 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 	while (!st && (len = getline(&line, &cap, f)) >= 0) {
 		n++;
 		st = strlen(line) == (size_t)len ?
-			     load_line(g, line, err) :
+			     read_line(line, n, put, ctx, err) :
 			     ar_fail(err, AR_USAGE, "a NUL byte; job files are text");
 		if (st)
 			ar_err_prefix(err, "%s:%u", path, n);
@@ -423,6 +438,11 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 	free(line);
 	fclose(f);
 	return st;
+}
+
+enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err)
+{
+	return opt_read_lines(path, load_line, g, err);
 }
 
 /* ---- printing ---- */
@@ -435,10 +455,12 @@ static void notes(const struct opt *o, char *buf, size_t size)
 	size_t n = 0;
 
 	*buf = 0;
-	if (o->type == OPT_ENUM) {
+	if (o->choice) {
 		for (int i = 0; o->choice[i] && n < size; i++)
 			n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "one of ",
 					      o->choice[i]);
+		if (o->type == OPT_STR && n < size)
+			n += (size_t)snprintf(buf + n, size - n, "; or a file");
 	} else if (o->min < o->max) {
 		/* times are written in their own unit elsewhere; 1e15 stands for no limit */
 		if (o->type == OPT_TIME)

@@ -43,7 +43,7 @@ struct opt {
 	const char *arg;	   /* "N", "FILE"; NULL for a flag */
 	const char *def;	   /* as the user would write it; NULL: none */
 	double min, max;	   /* of INT, REAL, TIME; both 0: no range */
-	const char *const *choice; /* of ENUM, ended by NULL */
+	const char *const *choice; /* of ENUM; of STR: names beside files; ended by NULL */
 	const char *help;	   /* one sentence, no full stop */
 	const char *also; /* names that engines or benchmarks have for it, "a,b": the message
 				 * about an unknown option names this one; NULL: none */
@@ -76,6 +76,18 @@ enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_
 /* A job file: lines "name = value" or "name", '#' starts a comment.  A name that is no
  * option is an error with its line. */
 enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err);
+
+/* Read a job file: call put with name and value of each line, value NULL: none.  put may change
+ * both texts.  Its message gets file and line in front. */
+typedef enum ar_status opt_line_fn(void *ctx, char *name, char *value, unsigned line,
+				   struct ar_err *err);
+enum ar_status opt_read_lines(const char *path, opt_line_fn *put, void *ctx, struct ar_err *err);
+
+/* The option of this name and its group; NULL: AR_USAGE in *err. */
+const struct opt *opt_find(struct opt_group **g, const char *name, struct ar_err *err);
+
+/* s without the white space around it; s is changed. */
+char *opt_trim(char *s);
 
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);

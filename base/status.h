@@ -17,6 +17,7 @@ extern "C" {
 	X(IO, 1, "output error") \
 	X(DB, 1, "database error") \
 	X(CUDA, 1, "CUDA error") \
+	X(LIMIT, 1, "limit crossed") \
 	X(INTERRUPTED, 1, "interrupted")
 
 enum ar_status {

@@ -68,6 +68,5 @@ all=$(sweep flashprefill:alpha= $thresholds ''
 mkdir -p "$out"
 attnreplay select --picture none --csv "$out/curve.csv" --method "${METHODS:-${all%,}}" "$@" \
 	>"$out/curve.txt"
-"${PYTHON:-python3}" "$top/contrib/curve_plot.py" "$out/curve.csv" "$out/curve.svg" \
-	"$out/points.csv"
+attnreplay curve --svg "$out/curve.svg" --points "$out/points.csv" "$out/curve.csv"
 "${PYTHON:-python3}" "$top/contrib/curve_bound.py" "$out/curve.csv" >"$out/curve.bound"

@@ -13,9 +13,10 @@ contrib/_attnreplay: contrib/attnreplay.zsh
 EXTRA_DIST += \
   contrib/attnreplay.zsh \
   contrib/bench.cases contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh \
-    contrib/bench_torch.py contrib/capture_hf.py contrib/check_costs.sh contrib/curve.sh \
-    contrib/curve_bound.py contrib/curve_plot.py contrib/dense_as_engine.py \
-    contrib/seer_gate_to_safetensors.py contrib/vllm_steps.py \
+    contrib/bench_torch.py contrib/capture_hf.py contrib/check_costs.sh \
+    contrib/check_roofline.sh contrib/curve.sh contrib/curve_bound.py \
+    contrib/dense_as_engine.py contrib/seer_gate_to_safetensors.py contrib/slurm/sweep.sbatch \
+    contrib/vllm_steps.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg
 dist_check_SCRIPTS += \

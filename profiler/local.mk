@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kernel times and the database.
 libattnreplay_a_SOURCES += \
-  profiler/cupti/prof.h \
+  profiler/cupti/prof.h profiler/nvml/energy.c profiler/nvml/energy.h \
   profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
     profiler/store/functions.c profiler/store/functions.h profiler/store/process.c \
     profiler/store/process.h profiler/store/store.c profiler/store/store.h \
-    profiler/store/store_file.c profiler/store/store_file.h profiler/store/store_spans.c \
-    profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
-    profiler/store/store_where.c profiler/store/store_writer.c profiler/store/store_writer.h
+    profiler/store/store_file.c profiler/store/store_file.h profiler/store/store_merge.c \
+    profiler/store/store_merge.h profiler/store/store_runs.c profiler/store/store_runs.h \
+    profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c \
+    profiler/store/store_stage.h profiler/store/store_where.c profiler/store/store_writer.c \
+    profiler/store/store_writer.h
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else
@@ -28,13 +30,15 @@ profiler/store/store_file.$(OBJEXT): profiler/store/views.inc
 check_PROGRAMS += \
   tests/make-db \
   tests/t-columns \
+  tests/t-energy \
+  tests/t-merge \
   tests/t-migrate \
   tests/t-prof \
   tests/t-spans \
   tests/t-stage \
   tests/t-store
 dist_check_SCRIPTS += \
-  tests/t-version-5.sh
+  tests/t-cmd-merge.sh tests/t-version-5.sh
 EXTRA_DIST += tests/data/version-5.db.gz
 
 if HAVE_CUDA
@@ -42,13 +46,18 @@ check_PROGRAMS += tests/t-prof-gpu
 tests_t_prof_gpu_SOURCES = tests/prof_kernel.cu tests/t-prof-gpu.c
 endif
 
-# A library that looks like CUPTI.
-EXTRA_DIST += tests/fake_cupti.c
+# Libraries that look like CUPTI and NVML.
+FAKE_LIBRARY = $(AM_V_CCLD)$(MKDIR_P) $(@D) && \
+	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC -shared \
+	  -o $@
+EXTRA_DIST += tests/fake_cupti.c tests/fake_nvml.c
+EXTRA_tests_t_energy_DEPENDENCIES = tests/fake_nvml.so
+CLEANFILES += tests/fake_nvml.so
+tests/fake_nvml.so: tests/fake_nvml.c tests/fake_nvml.h
+	$(FAKE_LIBRARY) $(srcdir)/tests/fake_nvml.c
 if HAVE_CUPTI
 EXTRA_tests_t_prof_DEPENDENCIES = tests/fake_cupti.so
 CLEANFILES += tests/fake_cupti.so
 tests/fake_cupti.so: tests/fake_cupti.c tests/fake_cupti.h
-	$(AM_V_CCLD)$(MKDIR_P) $(@D) && \
-	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC -shared \
-	  -o $@ $(srcdir)/tests/fake_cupti.c
+	$(FAKE_LIBRARY) $(srcdir)/tests/fake_cupti.c
 endif

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Schedulers, the virtual clock's loop and its backends, and costs.
 libattnreplay_a_SOURCES += \
-  replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/cost_table.c \
-    replay/cost/cost_table.h replay/cost/costs.c replay/cost/costs.h replay/cost/dense_as.c \
-    replay/cost/dense_as.h replay/cost/kdtree.c replay/cost/kdtree.h \
+  replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/backend_roofline.c \
+    replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
+    replay/cost/costs.c replay/cost/costs.h replay/cost/dense_as.c replay/cost/dense_as.h \
+    replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
+    replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
+    replay/cost/roofline_select.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
     replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cuda.h \
@@ -27,7 +30,10 @@ libattnreplay_a_SOURCES += \
     replay/engine/backend_cuda_memory.c replay/engine/decoder.c replay/engine/graphs.c
 endif
 
-nobase_dist_pkgdata_DATA += replay/host/presets/vllm-0.24.json
+nobase_dist_pkgdata_DATA += \
+  replay/cost/gpus/a100.json replay/cost/gpus/h100.json replay/cost/gpus/h200.json \
+    replay/cost/gpus/l40s.json \
+  replay/host/presets/vllm-0.24.json
 
 check_PROGRAMS += \
   tests/t-arrivals \
@@ -42,6 +48,7 @@ check_PROGRAMS += \
   tests/t-pages \
   tests/t-policies \
   tests/t-prefix \
+  tests/t-roofline \
   tests/t-vllm \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.
@@ -50,6 +57,6 @@ tests_t_policies_SOURCES  = tests/t-policies.c $(POLICY_CASE)
 tests_t_vllm_SOURCES      = tests/t-vllm.c $(POLICY_CASE)
 tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \
-  tests/t-cmd-costs.sh tests/t-engines.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-replay.sh \
-    tests/t-schedule.sh
+  tests/t-cmd-costs.sh tests/t-cmd-roofline.sh tests/t-engines.sh tests/t-faults.sh \
+    tests/t-faults-db.sh tests/t-replay.sh tests/t-schedule.sh
 EXTRA_DIST += tests/data/sglang tests/data/trtllm tests/data/vllm

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay calibrate: make files for selectors from captures, and for the host from step logs. */
+/* attnreplay calibrate: make files for selectors from captures, for the host from step logs, and
+ * for the roofline model from measured runs. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -9,9 +10,10 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = { &calibrate_host, &calibrate_minference,
-							&calibrate_seer, &calibrate_xattention,
-							NULL };
+static const struct calibrator *const calibrators[] = {
+	&calibrate_host, &calibrate_minference, &calibrate_roofline,
+	&calibrate_seer, &calibrate_xattention, NULL
+};
 
 struct args {
 	struct opt_list captures;
@@ -100,13 +102,14 @@ static enum ar_status find(const char *name, const struct calibrator **out, stru
 		      ar_fail(err, AR_USAGE, "nothing to calibrate given; want one of %s", names);
 }
 
-static enum ar_status check_logs(const struct args *a, int logs, struct ar_err *err)
+static enum ar_status check_operands(const struct calibrator *c, const struct args *a, int n,
+				     struct ar_err *err)
 {
 	if (a->captures.n || a->tokens)
-		return ar_fail(err, AR_USAGE, "%s has no effect with step logs; leave it out",
-			       a->captures.n ? "capture" : "tokens");
-	if (!logs)
-		return ar_fail(err, AR_USAGE, "no step log to calibrate on; name one");
+		return ar_fail(err, AR_USAGE, "%s has no effect with %ss; leave it out",
+			       a->captures.n ? "capture" : "tokens", c->operand);
+	if (!n)
+		return ar_fail(err, AR_USAGE, "no %s to calibrate on; name one", c->operand);
 	return AR_OK;
 }
 
@@ -141,7 +144,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st)
-		st = c->run_logs ? check_logs(&a, argc, err) : check_captures(&a, argc, argv, err);
+		st = c->run_logs ? check_operands(c, &a, argc, err) :
+				   check_captures(&a, argc, argv, err);
 	if (!st && !a.output)
 		st = ar_fail(err, AR_USAGE, "no file to write; add --output FILE");
 	if (!st)
@@ -169,8 +173,9 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 const struct cmd cmd_calibrate = {
 	.name = "calibrate",
 	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...\n"
-		 "host LOG... --output FILE [OPTION]...",
-	.title = "make files for selectors from captures, and for run --host from step logs",
+		 "host LOG... --output FILE [OPTION]...\n"
+		 "roofline DB[:RUN]... --output FILE [OPTION]...",
+	.title = "make files for selectors from captures, for run --host and run --gpu",
 	.run = run,
 	.options = options,
 };

@@ -2,8 +2,9 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c \
+    src/cmd_curve.c src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
+    src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
+    src/cmd_trace.c src/cmdline.c \
     src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
@@ -30,34 +31,62 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
-    src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
-    src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
+    src/calibrate/calibrate_minference.c src/calibrate/calibrate_roofline.c \
+    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c \
+    src/calibrate/host_fit.c src/calibrate/host_fit.h src/calibrate/roofline_fit.c \
+    src/calibrate/roofline_fit.h src/calibrate/roofline_runs.c src/calibrate/roofline_runs.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
+  src/chart/chart.c src/chart/chart.h src/chart/chart_axis.c src/chart/chart_heat.c \
+    src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
+    src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
+  src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
-  src/export/export.c src/export/export.h src/export/export_list.h src/export/lanes.c \
-    src/export/lanes.h src/export/names.c src/export/names.h src/export/nsys.c \
-    src/export/perfetto.c src/export/script.c src/export/script.h \
-  src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
-    src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
-    src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
+  src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
+    src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
+    src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
+  src/report/chart_list.h src/report/chart_query.c src/report/chart_query.h src/report/page.c \
+    src/report/page.h src/report/page_items.c src/report/report.c src/report/report.h \
+    src/report/report_html.c src/report/report_query.h src/report/rows.c src/report/rows.h \
+    src/report/section_list.h src/report/sections.c src/report/slo.c src/report/slo.h \
+    src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
+    src/report/write_html.h src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
+    src/report/writer.h src/report/writer_list.h src/report/writers.c \
+  src/run/energy.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
+    src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
     src/run/resume.h src/run/run.h src/run/scope.c \
   src/search/rates.c src/search/rates.h \
-  src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
-    src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
-    src/select/select_json.c src/select/select_run.c src/select/select_run.h \
-    src/select/select_svg.c src/select/select_text.c
+  src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
+    src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
+    src/select/select_files.c src/select/select_files.h src/select/select_json.c \
+    src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
+    src/select/select_text.c \
+  src/stats/bootstrap.c src/stats/bootstrap.h \
+  src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
+    src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
 
-# The SQL of all sections, one string NAME_sql each.
+# The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
 SECTION_INC = $(SECTION_SQL:$(srcdir)/%.sql=%.inc)
-EXTRA_DIST += $(SECTION_SQL)
-CLEANFILES += $(SECTION_INC) src/report/sections.inc
+CHART_SQL = $(wildcard $(srcdir)/src/report/charts/*.sql)
+CHART_INC = $(CHART_SQL:$(srcdir)/%.sql=%.inc)
+EXTRA_DIST += $(SECTION_SQL) $(CHART_SQL) src/report/page.css src/report/page.js
+CLEANFILES += $(SECTION_INC) $(CHART_INC) src/report/sections.inc src/report/charts.inc \
+  src/report/page.css.inc src/report/page.js.inc
+SQL_STRINGS = for inc in $^; do \
+    echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
+  done >$@.tmp && mv -f $@.tmp $@
 src/report/sections.$(OBJEXT): src/report/sections.inc
 src/report/sections.inc: $(SECTION_INC)
-	$(AM_V_GEN)for inc in $(SECTION_INC); do \
-	  echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
-	done >$@.tmp && mv -f $@.tmp $@
+	$(AM_V_GEN)$(SQL_STRINGS)
+src/report/page_items.$(OBJEXT): src/report/charts.inc
+src/report/charts.inc: $(CHART_INC)
+	$(AM_V_GEN)$(SQL_STRINGS)
+
+# Style and script of the HTML report, as C strings.
+src/report/page.$(OBJEXT): src/report/page.css.inc src/report/page.js.inc
+src/report/page.css.inc src/report/page.js.inc: src/report/%.inc: $(srcdir)/src/report/%
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(TEXT_STRING) $< >$@.tmp && mv -f $@.tmp $@
 
 # The SQL of the exporters, a string each.
 EXTRA_DIST += src/export/nsys.sql src/export/nsys_tables.sql src/export/perfetto.sql \
@@ -72,28 +101,36 @@ check_PROGRAMS += \
   tests/t-bench \
   tests/t-bench-match \
   tests/t-bench-paper \
+  tests/t-bootstrap \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-chart \
+  tests/t-diff \
   tests/t-engine-run \
   tests/t-export \
   tests/t-host-fit \
   tests/t-json \
   tests/t-rates \
   tests/t-resumed \
+  tests/t-roofline-fit \
+  tests/t-run-key \
   tests/t-sections \
   tests/t-seer-fit \
-  tests/t-select-show
+  tests/t-select-show \
+  tests/t-sweep
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
-    tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
-    tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-resume.sh \
-    tests/t-run-capture.sh tests/t-search.sh tests/t-sql.sh
+    tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
+    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
+    tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
+    tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh \
+    tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/cmd_import_engine.$(OBJEXT) src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) \
-  src/run/method.$(OBJEXT): src/revision.h
+src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
+  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

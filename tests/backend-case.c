@@ -169,6 +169,15 @@ void *case_options(const struct backend *b, const char *name, const char *value)
 	return opts;
 }
 
+void case_options_free(const struct backend *b, void *opts)
+{
+	struct opt_group g[] = { { .opts = b->opts, .base = opts }, { 0 } };
+
+	if (b->opts)
+		opt_release(g);
+	free(opts);
+}
+
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err)
 {
@@ -226,7 +235,7 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.prof = how->prof,
 	};
 	st = b->open(&c->self, opts, &c->env, err);
-	free(opts);
+	case_options_free(b, opts);
 	if (!st && b->start(c->self, c->env.num_blocks, err))
 		bail_out("%s", err->msg);
 	return st;

@@ -52,6 +52,7 @@ void case_close(struct backend_case *c);
 /* The backend's options at their defaults, except name (NULL: no exception).  The caller frees
  * them. */
 void *case_options(const struct backend *b, const char *name, const char *value);
+void case_options_free(const struct backend *b, void *opts);
 
 /* Run one batch; bails out on failure. */
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as each of the small files that options and parameters name: models,
- * gates, patterns, thresholds, job files, logs of engines, hosts, factors of dense attention.  The
- * file must be read, or refused with a message. */
+ * gates, patterns, thresholds, job files, sweeps, logs of engines, hosts, factors of dense
+ * attention.  The file must be read, or refused with a message. */
 #include "config.h"
 
 #include <stdint.h>
@@ -14,6 +14,8 @@
 #include "model/model.h"
 #include "replay/cost/dense_as.h"
 #include "replay/host/host.h"
+#include "src/run/options.h"
+#include "src/sweep/sweep_file.h"
 #include "tests/fuzz.h"
 #include "traces/engine/engine_log.h"
 
@@ -111,6 +113,26 @@ static void as_job(const char *path)
 	opt_release(g);
 }
 
+static void as_sweep(const char *path)
+{
+	struct run_options o;
+	struct sweep s = { 0 };
+	struct ar_err err = { 0 };
+	struct texts t = { 0 };
+
+	must(!run_options_init(&o, true, &err), err.msg);
+	if (sweep_load(&s, path, o.group, &err)) {
+		told(&err);
+	} else {
+		must(s.n_point >= 1 && s.n_point <= SWEEP_POINTS_MAX, "too many points, or none");
+		must(!sweep_arguments(&s, s.n_point - 1, o.group, &t, &err), err.msg);
+		must(t.n >= 1, "a point without an option");
+	}
+	texts_release(&t);
+	sweep_release(&s);
+	run_options_release(&o);
+}
+
 static void as_engine_log(const char *path)
 {
 	struct ar_err err = { 0 };
@@ -189,6 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_parameter("seer:gate", path);
 	as_parameter("xattention:table", path);
 	as_job(path);
+	as_sweep(path);
 	as_engine_log(path);
 	as_host(path);
 	as_dense_as(path);

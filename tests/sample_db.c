@@ -20,7 +20,7 @@ static const struct {
 /* clang-format on */
 
 static const struct store_gpu gpu = {
-	.uuid = "GPU-00000000-0000-0000-0000-000000000001",
+	.uuid = "00000000-0000-0000-0000-000000000001",
 	.name = "NVIDIA H200",
 	.cc_major = 9,
 	.cc_minor = 0,
@@ -235,13 +235,16 @@ enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t
 	return st ? st : store_run_end(s, "done", NULL, err);
 }
 
+#define SETUP "{\"seed\": 1}" /* of each run of the sample database */
+
 static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 {
 	const struct sample_run r = { .method = "tri-shape",
 				      .percent = 150,
 				      .host_ns = 1000000,
 				      .options = "{\"host-overhead\": 1000000, \"extend\": "
-						 "\"tile\"}" };
+						 "\"tile\"}",
+				      .setup = SETUP };
 	/* clang-format off */
 	const struct row_request_outcome o[] = {
 		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
@@ -274,6 +277,7 @@ enum ar_status sample_database(const char *path, struct ar_err *err)
 		.percent = 100,
 		.full = true,
 		.options = "{\"method\": \"dense,compact-fp\", \"seed\": 1, \"host-overhead\": 0}",
+		.setup = SETUP,
 	};
 	struct sample_run sparse = dense;
 	struct store *s = NULL;

@@ -151,6 +151,35 @@ static void test_end(void)
 	is_row(t, SET_AT_END, "each member of the end is in its column");
 }
 
+/* Rows that are copied between files need to know what their numbers mean. */
+static void test_references(void)
+{
+	int unknown = 0, n = 0;
+
+	for (int t = 0; t < TABLE_COUNT; t++)
+		for (int i = 0; i < store_tables[t].n_col; i++) {
+			const struct column *c = &store_tables[t].col[i];
+			const size_t len = strlen(c->name);
+			bool is_id = len > 3 && !strcmp(c->name + len - 3, "_id");
+			enum table_id to = column_refers(t, c);
+
+			n += to != TABLE_COUNT;
+			if (!is_id || !i || to != TABLE_COUNT || !strcmp(c->name, "phase_id") ||
+			    !strcmp(c->name, "boot_id"))
+				continue;
+			diag("%s.%s", store_tables[t].name, c->name);
+			unknown++;
+		}
+	ok(!unknown && n > 15, "each of %d columns that number rows says of which table", n);
+	for (int i = 0; i < store_tables[TABLE_request_outcome].n_col; i++) {
+		const struct column *c = &store_tables[TABLE_request_outcome].col[i];
+
+		if (!strcmp(c->name, "ttft_ns") || !strcmp(c->name, "req_no"))
+			is_int(column_generated(c), *c->name == 't', "%s is %s", c->name,
+			       *c->name == 't' ? "computed" : "set");
+	}
+}
+
 int main(void)
 {
 	plan(0);
@@ -163,6 +192,7 @@ int main(void)
 	}
 	test_negative();
 	test_end();
+	test_references();
 	sqlite3_close(db);
 	return done_testing();
 }

@@ -11,16 +11,21 @@ fi
 export PYTHONDONTWRITEBYTECODE=1
 cd "$tmp" || exit 99
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
-plot() { "$python" "$srcdir/contrib/curve_plot.py" "$@"; }
+plot() { # plot CSV SVG [POINTS]
+	"$ATTNREPLAY" curve --svg "$2" ${3:+--points "$3"} "$1"
+}
 xml()  { "$python" -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$1"; }
-points() { grep -c '<circle' "$1"; }
+points() { grep -c '^<g class="c[0-9]"><title>' "$1"; }
 
 # ---- the drawing, of invented rows ----
 
 row() { # row METHOD LAYER DENSITY REL_L2 RECALL [SELECT UNION EXEC BLOCK]
 	echo "\"a\",$2,512,256,cpu,\"$1\",\"{\"\"select\"\":\"\"${6:-s}\"\",\"\"union\"\":\"\"${7:-u}\"\",\"\"exec\"\":\"\"${8:-e}\"\"}\",,,,$3,,$4,,,$5,,${9:-128}"
 }
-bound() { row "oracle:$1" "$1" "$2" 0.1 "$3" oracle none blocksparse "${4:-128}"; }
+bound() {
+	row "select=oracle,density=$2/union=none/exec=blocksparse" "$1" "$2" 0.1 "$3" oracle none \
+		blocksparse "${4:-128}"
+}
 heading() {
 	echo capture,layer,context,chunk,backend,method,parameters,density_selected,density_q_block,density_group,density_executed,jaccard,rel_l2_mean,rel_l2_max,cosine_min,recall_mean,recall_min,block_tokens
 }
@@ -34,21 +39,39 @@ heading() {
 plot made.csv made.svg points.csv || exit 99
 ok 'the drawing is XML' xml made.svg
 is 'layers are averaged to a point a method, drawn in both panels' "$(points made.svg)" 6
-is 'parameters of a method are joined' "$(grep -c '<polyline' made.svg)" 4
+is 'parameters of a method are joined' "$(grep -c '<g class="series">' made.svg)" 4
 ok 'a composition is named by its parts' grep -q '>s/u/e<' made.svg
-# from 640, 460 wide, of a density from 0.2 to 1 in logarithms; recall 0.6 of 320 from below 40
-ok 'points lie at the means' grep -q 'cx="901.9" cy="168.0"' made.svg
+# 374 wide, of a density from 0.2 to 1 in logarithms with 0.05 of a decade at each end; recall 0.6 of
+# 210 from below
+ok 'points lie at the means' grep -q 'title>a:x=1: .*translate(209.7 84.0)' made.svg
 is '... which can be had as a table' \
 	"$(cat points.csv)" 'method,density_executed,rel_l2_mean,recall_mean
 a:x=1,0.5,0.2,0.6
 a:x=2,1,0,1
 "select=s,y=1/union=u/exec=e",0.2,0.5,0.25'
 heading >none.csv
-no_rows() {
-	plot none.csv none.svg 2>err
-	[ $? = 1 ] && grep -q 'none.csv: no rows' err && [ ! -e none.svg ]
-}
-ok 'without rows there is nothing to draw' no_rows
+ok 'without rows there is nothing to draw' fails 3 'none.csv: no rows' plot none.csv none.svg
+ok '... and no file' [ ! -e none.svg ]
+printf 'method,density_executed,rel_l2_mean\na,1,1\n' >lacks.csv
+ok 'a column that lacks is named' fails 3 'lacks.csv:1: want the columns method, dens' \
+	plot lacks.csv none.svg
+{ cat points.csv; echo 'b,1,none,1'; } >words.csv
+ok 'a value that is no number is named' fails 3 "words.csv:5: rel_l2_mean 'none' is no number" \
+	plot words.csv none.svg
+{ cat points.csv; echo 'b,1,2'; } >short.csv
+ok 'a row that is cut is named' fails 3 'short.csv:5: the row has 3 fields' plot short.csv none.svg
+ok 'a file that is not there is named' fails 3 'nowhere.csv: No such file' plot nowhere.csv none.svg
+ok 'a name that is no text of XML is escaped' sh -c '
+	printf "method,density_executed,rel_l2_mean,recall_mean\n<a&\033>,1,1,1\n" >odd.csv
+	"$ATTNREPLAY" curve --svg odd.svg odd.csv && grep -q "&lt;a&amp;" odd.svg'
+ok '... and the drawing is XML' xml odd.svg
+ok 'no file is wrong usage' fails 2 'want one CSV file' "$ATTNREPLAY" curve --svg x.svg
+ok 'so is nothing to write' fails 2 'nothing to write' "$ATTNREPLAY" curve made.csv
+ok 'so are two outputs that are one' fails 2 'x.svg: given for two outputs' \
+	"$ATTNREPLAY" curve --svg x.svg --points ./x.svg made.csv
+plot points.csv again.svg twice.csv || exit 99
+ok 'points can be drawn again' cmp made.svg again.svg
+ok '... and are the same points' cmp points.csv twice.csv
 
 {
 	cat made.csv
@@ -56,9 +79,10 @@ ok 'without rows there is nothing to draw' no_rows
 	bound 0 0 0
 } >bound.csv
 plot bound.csv bound.svg || exit 99
-ok 'the oracle is dashed' grep -q 'polyline.*stroke="#000" stroke-dasharray="6 3"' bound.svg
+ok 'the oracle has the colour of text' grep -q '>oracle, blocks of 128</title><path class="line c8 d2"' bound.svg
 ok '... and says of which blocks' grep -q '>oracle, blocks of 128<' bound.svg
-ok 'a density of 0 is drawn at the edge' grep -q 'cx="70.0"' bound.svg
+# which is at 0
+ok 'a density of 0 is drawn at the edge' grep -q 'oracle.*density 0,.*translate(0.0 ' bound.svg
 
 # ---- the upper bound, of invented rows: 0.5 at 0.2, 0.8 at 0.4 ----
 
@@ -115,6 +139,7 @@ ok 'the oracle beats chance, and with more it is better' better
 cat >fake <<'F'
 #!/bin/sh
 # Write the methods, one on each line.  A comma precedes a further parameter or a method.
+[ "$1" = select ] || exit 0
 while [ "$1" != --method ]; do [ "$1" != --csv ] || csv=$2; shift; done
 printf %s "$2" | awk -v RS=, '{ printf "%s%s", NR == 1 ? "" : /:|^select=/ ? "\n" : ",", $0 }
 	END { print "" }' >list

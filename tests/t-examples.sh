@@ -3,13 +3,14 @@
 # The examples of the man pages and the README work as printed, on the sample data.
 . "$srcdir/tests/tap.sh"
 
-# Files that the pages assume: the source tree, a database, a compressed trace, a job file.
+# Files that the pages assume: the source tree, two databases, a compressed trace, a job file.
 mkdir "$tmp/bin" "$tmp/here"
 ln -s "$ATTNREPLAY" "$tmp/bin/attnreplay"
 PATH=$tmp/bin:$PATH
 ln -s "$srcdir/traces" "$srcdir/model" "$tmp/here"
 "$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/here/a.db" ||
 	{ echo 'Bail out! no sample database'; exit 1; }
+cp "$tmp/here/a.db" "$tmp/here/b.db"
 gzip -c "$srcdir/traces/samples/azure-2023-code-200.csv" >"$tmp/here/azure-2024.csv.gz"
 
 # Print the commands of a page's EXAMPLES.  In a block that shows a session, only lines after a
@@ -39,8 +40,9 @@ works() { # works FILE: its commands succeed, one after the other
 	[ -s "$tmp/out" ]
 }
 
-for name in attnreplay attnreplay-run attnreplay-report attnreplay-sql attnreplay-trace \
-            attnreplay-capture attnreplay-methods attnreplay-select; do
+for name in attnreplay attnreplay-run attnreplay-report attnreplay-diff attnreplay-merge \
+            attnreplay-sql attnreplay-trace attnreplay-capture attnreplay-methods \
+            attnreplay-select; do
 	page=$srcdir/man/$name.1.in
 	session_lines "$page" >"$tmp/here/job"
 	# Commands that need the weights of a model cannot run here.

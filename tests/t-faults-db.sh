@@ -93,7 +93,7 @@ ok '... for which the log of another database beside it may be the reason' says 
 	'logged.db: database disk image is malformed; if logged.db-wal is left from another '\
 'database, remove both' run --trace short.csv --db logged.db
 ok 'report: a database with a hole is damaged' says 3 \
-	'hole.db: make_latency: database disk image is malformed; the file is damaged, go back to a copy' \
+	'hole.db: make_options: database disk image is malformed; the file is damaged, go back to a copy' \
 	"$ATTNREPLAY" report hole.db
 ok 'sql: so it is for a query that comes there' says 3 \
 	'hole.db: query:2: database disk image is malformed; the file is damaged, go back to a '\

@@ -324,6 +324,8 @@ if ! with_cuda; then
 	skip 'no GPU is a missing device' 'built without CUDA'
 	skip '... also where kernels are not traced' 'built without CUDA'
 	skip '... and is met before a run is stored' 'built without CUDA'
+	skip 'without NVML a run has no energy and a warning says so' 'built without CUDA'
+	skip '... and with it has' 'built without CUDA'
 elif [ $status = 4 ]; then
 	skip 'a program without CUDA says so' 'built with CUDA'
 	no_gpu='^attnreplay: no usable GPU: .*; use --backend cpu or cost$'
@@ -333,6 +335,8 @@ elif [ $status = 4 ]; then
 	is '... and is met before a run is stored' "$("$ATTNREPLAY" sql --format csv gpu.db \
 		'SELECT count(*) AS n FROM run')" 'n
 0'
+	skip 'without NVML a run has no energy and a warning says so' 'no usable GPU'
+	skip '... and with it has' 'no usable GPU'
 else
 	skip 'a program without CUDA says so' 'built with CUDA'
 	skip 'no GPU is a missing device' 'this machine has one'
@@ -349,5 +353,19 @@ else
 	ok '... and no kernels have times that could be an engine'"'s" fails 2 \
 		'^attnreplay: dense-as-engine has no effect without the times of kernels; leave' \
 		as_engine
+	no_nvml() {
+		ATTNREPLAY_NVML=/nonexistent cuda --db gpu.db >out 2>err || return
+		grep -q "^attnreplay: warning: cannot load '/nonexistent', which ATTNREPLAY_NVML "\
+'names; no energy is stored$' err
+	}
+	ok 'without NVML a run has no energy and a warning says so' no_nvml
+	energy() {
+		cuda --db gpu.db >out 2>err && grep -q '^energy: the GPU took ' out || return
+		"$ATTNREPLAY" sql --format csv gpu.db 'SELECT * FROM v_energy'
+		[ "$("$ATTNREPLAY" sql --format csv gpu.db 'SELECT count(*), max(energy_mj > 0
+			AND energy_ns > 0 AND energy_idle_mw BETWEEN 1000 AND 1000000) FROM run
+			WHERE energy_mj IS NOT NULL' | tail -n 1)" = 1,1 ]
+	}
+	ok '... and with it has' energy
 fi
 finish

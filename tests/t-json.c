@@ -95,7 +95,7 @@ static enum ar_status write_run(bool full, struct ar_err *err)
 {
 	struct series_run once = { 2.5e6, 4 };
 	struct replay_result res = { .ok = full, .rejected = !full, .good = full };
-	struct run r = { .trace = &trace, .backend = &backend_cost };
+	struct run r = { .n_methods = 1, .trace = &trace, .backend = &backend_cost };
 	enum ar_status st;
 
 	r.limits.policy = policies[0];

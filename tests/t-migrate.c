@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command;
-	bool fine, renamed, engine, captures;
+	bool fine, renamed, engine, captures, modelled;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -90,12 +90,15 @@ static int64_t whole_version(void)
 	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('boot_id', 'pid_ns')");
 	command = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
-			  "WHERE name IN ('command_utc_ns', 'method_no')");
+			  "WHERE name IN ('command_utc_ns', 'method_no', 'run_key', 'repeat_no', "
+			  "'energy_mj', 'energy_ns', 'energy_idle_mw')");
 	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 		       "WHERE name GLOB 'host_?*_ns'");
 	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
 			   "AND name GLOB '*capture'") == 2;
-	engine = ask(db, "SELECT sql LIKE '%''engine'')%' FROM sqlite_schema WHERE name = 'run'");
+	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
+	modelled = ask(db,
+		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
@@ -103,7 +106,7 @@ static int64_t whole_version(void)
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
-			       command == (version >= 10 ? 2 : 0) ?
+			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) ?
 		       version :
 		       -1;
 }
@@ -177,6 +180,10 @@ static void test_tables(void)
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
 	is_int(whole_version(), 10, "... and a run may be one of an engine");
+	change("a.db",
+	       "UPDATE run SET clock = 'modelled';"
+	       "UPDATE iteration SET cost_source = 'modelled' WHERE cost_source IS NOT NULL");
+	is_int(whole_version(), 10, "... or a modelled one");
 }
 
 /* A file that is only read has the names of this version. */
@@ -196,7 +203,8 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT count(*) + count(capture) FROM v_run LEFT JOIN run_capture "
 		       "USING(run_id) LEFT JOIN capture c USING(capture_id) WHERE c.name IS NULL"),
 	       ask(db, "SELECT count(*) FROM run"), "... and runs have no captures");
-	is_int(ask(db, "SELECT count(*) FROM run WHERE command_utc_ns IS NULL"),
+	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL "
+		       "AND repeat_no IS NULL AND energy_ns IS NULL"),
 	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
@@ -211,13 +219,21 @@ static void test_version_6(void)
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
 		       "ALTER TABLE run DROP COLUMN command_utc_ns;"
 		       "ALTER TABLE run DROP COLUMN method_no;"
+		       "ALTER TABLE run DROP COLUMN run_key;"
+		       "ALTER TABLE run DROP COLUMN repeat_no;"
+		       "ALTER TABLE run DROP COLUMN energy_mj;"
+		       "ALTER TABLE run DROP COLUMN energy_ns;"
+		       "ALTER TABLE run DROP COLUMN energy_idle_mw;"
 		       "ALTER TABLE iteration DROP COLUMN host_schedule_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
 		       "DROP TABLE run_capture; DROP TABLE capture; UPDATE run SET clock = 'cpu';"
+		       "UPDATE iteration SET cost_source = 'timed' WHERE cost_source IS NOT NULL;"
 		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
-		       "sql = replace(sql, ', ''engine''', '') WHERE name = 'run';"
+		       "sql = replace(replace(sql, ', ''engine''', ''), ', ''modelled''', '') "
+		       "WHERE name = 'run'; UPDATE sqlite_schema SET sql = replace(sql, "
+		       "' OR cost_source = ''modelled''', '') WHERE name = 'iteration';"
 		       "PRAGMA writable_schema = RESET;"
 		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");

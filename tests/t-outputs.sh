@@ -8,6 +8,11 @@ cd "$tmp" || exit 99
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
 trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
 ar() { "$ATTNREPLAY" "$@"; }
+"$(dirname "$ATTNREPLAY")/tests/make-db" sample.db || exit 99
+cat >made.csv <<'E'
+method,density_executed,rel_l2_mean,recall_mean
+a:x=1,0.5,0.2,0.6
+E
 small() { ar select --capture "$arc" --context 512 --chunk 256 --method dense "$@"; }
 
 # write WRITER FILE: each writer of a file
@@ -18,6 +23,9 @@ write() {
 	calibrate) ar calibrate xattention --capture "$arc" --tokens 256 -o "$2" ;;
 	synth) ar trace synth --count 3 -o "$2" ;;
 	json | csv | svg) small "--$1" "$2" ;;
+	html) ar report --html "$2" sample.db ;;
+	curve) ar curve --svg "$2" made.csv ;;
+	points) ar curve --points "$2" made.csv ;;
 	bench) ar bench attention --dry-run --json "$2" ;;
 	run) ar run --backend cost --trace "$trace" --requests 9 --json "$2" ;;
 	info) ar trace info --json "$2" "$trace" ;;
@@ -75,7 +83,8 @@ into_stdout() { # what was there before stays
 		tail -c "$(wc -c <"$1.want")" out | cmp - "$1.want"
 }
 ar run --backend cost --trace "$trace" --requests 9 --db runs.db >out
-for w in pack unpack calibrate synth json csv svg bench run info methods capture perfetto; do
+for w in pack unpack calibrate synth json csv svg html curve points bench run info methods capture \
+	perfetto; do
 	ok "$w writes a file" write $w $w.want
 	is '... with the mode of a new one' "$(stat -c %a $w.want)" \
 		"$(umask 022; : >new; stat -c %a new)"
@@ -107,7 +116,7 @@ cut() { # WRITER BLOCKS: of 512 bytes
 	[ $status = 1 ] && grep -q 'cut/file: cannot write: File too large' err &&
 		[ "$(cat cut/file)" = before ] && [ "$(ls cut)" = file ]
 }
-for w in json svg unpack run info methods perfetto; do
+for w in json svg html curve unpack run info methods perfetto; do
 	ok "$w leaves no cut file" cut $w 1
 done
 ok 'bench leaves no cut file' cut bench 1

@@ -73,6 +73,23 @@ fi
 report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
 
+report --format markdown "$db" >"$tmp/all"
+ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense, '
+ok '... under a heading' says '^### In short$'
+ok '... and has tables, numbers to the right' \
+	says '^\|---:\|---\|---\|---:\|---:\|---:\|---:\|---:\|---:\|$'
+ok '... of the same figures' \
+	says '^\| 1 \| dense \| ttft \| 2 \| 10.300 \| 10.300 \| 16.140 \| 17.454 \| 17.600 \|$'
+ok '... and notes as a list' says '^- run 2: 12 rows .* are empty'
+ok '... in which nothing is markup' says 'rows \(query head, query block\) of|run 3: 3 kernel'
+is 'foreign text is no markup of Markdown' "$("$ATTNREPLAY" sql --format markdown "$db" \
+	"SELECT 'a|b*<i>' || char(10) || char(27) AS \"x_y\", 1 AS n")" '| x\_y | n |
+|---|---:|
+| a\|b\*\<i\> \x1b | 1 |'
+is 'a query without rows has its head' \
+	"$("$ATTNREPLAY" sql --format markdown "$db" 'SELECT 1 AS a WHERE 0')" '| a |
+|---|'
+
 listed() { # a file that is not listed is in no report
 	for sql in "$srcdir"/src/report/sections/*.sql; do
 		grep -q "($(basename "$sql" .sql), " "$list" ||
@@ -196,8 +213,66 @@ is 'the latency of 20,000 requests is that of v_latency' "$(by_report "$tmp/many
 is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
 
 ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
-ok 'two are wrong usage'             fails 2 'report takes one database' \
-	"$ATTNREPLAY" report "$db" "$db"
+
+# Several databases, whose runs differ in the chunk size and in nothing else.
+cd "$tmp" || exit 99
+for chunk in 512 1024; do
+	for to in $chunk all; do
+		"$ATTNREPLAY" -q run --backend cost --max-num-batched-tokens $chunk --requests 9 \
+			--trace "$srcdir/traces/samples/azure-2023-code-200.csv" --db $to.db >/dev/null
+	done
+done
+report 512.db 1024.db >all
+ok 'options in which runs differ are columns beside the method' \
+	says '^run  method  max-num-batched-tokens  metric '
+ok '... of every row'                says '^ +2 +1024  ttft +9 '
+ok '... that none names twice' \
+	says '^run  method  max-num-batched-tokens  trace +model  policy +gpu  backend  capture$'
+ok 'the notes say where runs come from' says '^run 2: 1 of 1024.db$'
+is 'two files have the report of one that holds both' "$(grep -v '^run .: 1 of' all)" \
+	"$(report all.db)"
+report --format json all.db >all
+ok 'json has these options, too'     says '"method": null, "max-num-batched-tokens": 512,'
+report all.db:2 >all
+ok 'a run may be named behind its database' says '^ +2 +azure'
+ok '... alone, without such columns' not 'max-num-batched'
+report all.db:2 512.db >all
+ok '... or with others, in this order' says '^ +1 +1024  ttft +9 '
+ok '... of which the notes tell'     says '^run 1: 2 of all.db$'
+cp 512.db odd:3
+ok 'a file of such a name is that file' report odd:3
+ok 'a run that is not there is named' fails 2 'all.db: no run 3;' \
+	"$ATTNREPLAY" report 512.db all.db:3
+ok '--run goes with one database' fails 2 '--run is for one database; write 512.db:RUN' \
+	"$ATTNREPLAY" report --run 1 512.db 1024.db
+ok 'each database must be one' fails 3 'missing.db: No such file' \
+	"$ATTNREPLAY" report 512.db missing.db
+
+# Any run may be the baseline.
+report --baseline 1 all.db >all
+ok 'a baseline need not be dense' says '^ +2 +1024 +1  ttft +9 +9 +[0-9.]'
+ok '... and is not compared with itself' not '^ +1 +512 +1  ttft +9 +9 +[0-9.]'
+report --baseline all.db:1 all.db:2 >one
+ok '... beside one run'              grep -Eq '^ +2 +1  ttft +9 +9 +[0-9.]' one
+report --baseline 512.db:1 1024.db >two
+ok '... from another database, which is reported, too' \
+	grep -Eq '^ +1 +1024 +2  ttft +9 +9 +[0-9.]' two
+report --baseline 512.db:1 512.db 1024.db >both
+is '... or from one of several'      "$(grep -v '^run .: 1 of' both)" "$(cat all)"
+"$ATTNREPLAY" -q run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	--requests 8 --db all.db >/dev/null
+ok 'a baseline of other requests is refused' \
+	fails 2 'run 1 had other requests than the baseline, run 3' \
+	"$ATTNREPLAY" report --baseline 3 all.db
+ok '... but not where only its own are reported' report --baseline 2 all.db:1
+ok 'a baseline did end'              fails 2 'baseline run 3 did not end' \
+	"$ATTNREPLAY" report --baseline 3 "$db"
+ok '... and is there'                fails 2 'all.db: no run 9;' \
+	"$ATTNREPLAY" report --baseline 9 all.db
+ok '... among several'               fails 2 '512.db: no run 9;' \
+	"$ATTNREPLAY" report --baseline 512.db:9 512.db 1024.db
+ok '... and is named in full there'  fails 2 "baseline '1': want DB:RUN" \
+	"$ATTNREPLAY" report --baseline 1 512.db 1024.db
 
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"

@@ -79,6 +79,13 @@ static void test_options(void)
 	   "... after the method that is done, with its pool");
 	run_options_release(&o);
 
+	make("UPDATE run SET repeat_no = 2, method_no = 1, "
+	     "options = json_set(options, '$.repeats', 3)");
+	ok(!parse(&o, &err) && o.repeats == 3 && o.resumed->n_run == 6 && !o.resumed->done[1] &&
+		   !o.resumed->done[4] && o.resumed->done[5],
+	   "a repeat of a method that is done is told from the others");
+	run_options_release(&o);
+
 	make("UPDATE run SET options = json_set(options, '$.watermark', 0.01)");
 	ok(!parse(&o, &err) && o.limits.watermark == 0.01 && !opt_given(o.group, "watermark"),
 	   "an option with the value that it has anyway does not count as given");
@@ -114,6 +121,10 @@ static void test_refusals(void)
 		"a.db: run 1: its options have no methods", "options that are a list");
 	refused("UPDATE run SET method_no = 2", AR_DATA, "a.db: run 1: the command has no method 2",
 		"a method that the list has not");
+	refused("UPDATE run SET repeat_no = 1", AR_DATA, "a.db: run 1: the command has no repeat 1",
+		"a repeat that the command has not");
+	refused("UPDATE run SET repeat_no = -1", AR_DATA,
+		"a.db: run 1: the command has no repeat -1", "... or that there cannot be");
 	refused("UPDATE run SET method_no = NULL, num_blocks = 1", AR_DATA,
 		"a.db: run 1: an invalid KV pool", "a pool of the reserved block alone");
 	refused("PRAGMA ignore_check_constraints = 1; UPDATE run SET options = '{'", AR_DATA,

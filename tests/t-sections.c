@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "profiler/store/store_runs.h"
+#include "src/report/page.h"
 #include "src/report/report.h"
 #include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
@@ -22,7 +24,7 @@ static bool parameters_exist(sqlite3_stmt *q)
 		const char *name = sqlite3_bind_parameter_name(q, i);
 
 		if (!name || (strcmp(name, ":run") && strcmp(name, ":baseline") &&
-			      strcmp(name, ":dialect"))) {
+			      strcmp(name, ":dialect") && strcmp(name, ":each"))) {
 			diag("parameter %s", name ? name : "?");
 			return false;
 		}
@@ -71,12 +73,74 @@ static void test_section(const struct section *s, sqlite3_stmt *q, const char *e
 	ok(first_of_name(s), "%s: is listed once", s->name);
 }
 
+/* ---- the page ---- */
+
+/* Columns that chart_query() knows. */
+static bool is_mark(sqlite3_stmt *q)
+{
+	static const char *const known[] = { "panel", "series", "row",	 "title", "geom",
+					     "style", "x",	"y",	 "x_lo",  "x_hi",
+					     "y_lo",  "y_hi",	"value", "hatch", "ring" };
+
+	for (int i = 0; i < sqlite3_column_count(q); i++) {
+		size_t k = 0;
+
+		while (k < sizeof known / sizeof *known &&
+		       strcmp(known[k], sqlite3_column_name(q, i)))
+			k++;
+		if (k == sizeof known / sizeof *known) {
+			diag("column %s", sqlite3_column_name(q, i));
+			return false;
+		}
+	}
+	return true;
+}
+
+static void test_statement(sqlite3 *db, const struct page_item *i)
+{
+	sqlite3_stmt *q = NULL;
+	const char *end;
+
+	if (sqlite3_prepare_v2(db, i->text, -1, &q, &end))
+		bail_out("%s: %s", i->name, sqlite3_errmsg(db));
+	while (isspace((unsigned char)*end))
+		end++;
+	ok(q && !*end, "%s: is one statement", i->name);
+	ok(parameters_exist(q) && columns_differ(q), "%s: its parameters and columns are right",
+	   i->name);
+	ok(i->kind == PAGE_QUERY || is_mark(q), "%s: its columns make marks", i->name);
+	sqlite3_finalize(q);
+}
+
+static bool is_section(const char *name)
+{
+	const struct section *s = sections;
+
+	while (s->name && strcmp(s->name, name))
+		s++;
+	return s->name && s->title;
+}
+
+/* After the sections, whose tables they read. */
+static void test_page(sqlite3 *db)
+{
+	int parts = 0;
+
+	for (const struct page_item *i = page_items; i->kind; i++)
+		switch (i->kind) {
+		case PAGE_PART: parts++; break;
+		case PAGE_TABLE: ok(is_section(i->name), "%s: is a section", i->name); break;
+		default: test_statement(db, i);
+		}
+	is_int(parts, 11, "the page has eleven parts");
+}
+
 static sqlite3 *open_sample(void)
 {
 	struct ar_err err;
 	sqlite3 *db;
 
-	if (store_open_read(&db, path, &err))
+	if (store_open_runs(&db, &(struct store_source){ .path = path }, 1, false, &err))
 		bail_out("%s", err.msg);
 	return db;
 }
@@ -98,7 +162,53 @@ static void test_sections(void)
 			sqlite3_step(q);
 		sqlite3_finalize(q);
 	}
+	test_page(db);
 	sqlite3_close(db);
+}
+
+static enum ar_status write_page(bool armed, long k, size_t *size, struct ar_err *err)
+{
+	char *text = NULL;
+	struct report r = { .db = open_sample(),
+			    .path = path,
+			    .dialect = report_dialects[0],
+			    .slo = "ttft:10ms,tpot:1s" };
+	FILE *f = open_memstream(&text, size);
+	enum ar_status st;
+
+	if (!f)
+		bail_out("no memory");
+	*err = (struct ar_err){ 0 };
+	if (armed)
+		fault_arm(k);
+	st = report_html(&r, f, err);
+	sqlite3_close(r.db);
+	fclose(f);
+	free(text);
+	return st;
+}
+
+/* One in 13 of the allocations: SQLite makes most of them. */
+static void test_page_faults(void)
+{
+	size_t size = 0;
+	bool clean = true;
+	struct ar_err err;
+	long k = 0;
+
+	ok(!write_page(false, 0, &size, &err) && size > 20000, "the page is written: %zu bytes",
+	   size);
+	for (;; k += 13) {
+		enum ar_status st = write_page(true, k, &size, &err);
+
+		if (!fault_disarm())
+			break;
+		if (st && st != AR_NOMEM) {
+			diag("allocation %ld: %s", k, err.msg);
+			clean = false;
+		}
+	}
+	ok(clean && k > 100, "each 13th of %ld allocations fails cleanly", k);
 }
 
 static enum ar_status write_report(const char *dialect, bool armed, long k, struct ar_err *err)
@@ -168,6 +278,7 @@ int main(void)
 	test_sections();
 	for (int i = 0; report_dialects[i]; i++)
 		test_report(report_dialects[i]);
+	test_page_faults();
 	test_lacking();
 	unlink(path);
 	return done_testing();

@@ -25,7 +25,7 @@ is '... with their entries' \
 	"$(query old.db 'SELECT count(*) FROM iteration_request WHERE run_id = 3')" 71
 "$ATTNREPLAY" report old.db >report.txt
 ok 'report shows them' grep -q '^ *2 *compact-fp' report.txt
-ok '... and compares them with dense' grep -q '^ *2 *compact-fp *1 *ttft' report.txt
+ok '... and compares them with dense' grep -q '^ *2 *compact-fp .* cpu *1 *ttft' report.txt
 ok 'costs come from it' "$ATTNREPLAY" run --backend cost --trace "$trace" --requests 3 \
 	--max-prompt-tokens 2048 --max-output-tokens 4 --costs old.db:1
 is 'the file is as before' "$(cksum <old.db)" "$before"

@@ -50,7 +50,7 @@ const struct opt trace_opts[] = {
 	{ .name = "image-tokens", .type = OPT_INT, .off = OFF(in.image_tok), .arg = "N", .def = "0",
 	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
 	{ .name = "max-memory", .type = OPT_INT, .off = OFF(in.max_memory), .arg = "SIZE",
-	  .def = "0", .min = 0, .max = 1e15, .may_differ = true,
+	  .def = "0", .min = 0, .max = 1e15, .may_differ = true, .record_only = true,
 	  .help = "most bytes that the requests of a trace may take in memory, such as 4G; 0: half "
 		  "of the machine's memory" },
 	{ .name = "components", .type = OPT_LIST, .off = OFF(in.components), .arg = "FILE",
@@ -194,20 +194,24 @@ static enum ar_status read_part(struct trace **out, const char *path, const char
 	return AR_OK;
 }
 
+size_t trace_path_length(const char *spec)
+{
+	const char *colon = strrchr(spec, ':');
+
+	return colon && strchr(colon, '=') ? (size_t)(colon - spec) : strlen(spec);
+}
+
 /* FILE or FILE:NAME=VALUE,... */
 static enum ar_status read_spec(struct trace **out, const char *spec, const struct import_args *in,
 				struct ar_err *err)
 {
-	char *path = strdup(spec), *colon = path ? strrchr(path, ':') : NULL;
+	const size_t n = trace_path_length(spec);
+	char *path = strndup(spec, n);
 	enum ar_status st;
 
 	if (!path)
 		return ar_nomem(err);
-	if (colon && strchr(colon, '='))
-		*colon++ = 0;
-	else
-		colon = NULL;
-	st = read_part(out, path, colon, in, err);
+	st = read_part(out, path, spec[n] ? spec + n + 1 : NULL, in, err);
 	free(path);
 	return st;
 }

@@ -103,6 +103,12 @@ enum ar_status trace_read(struct trace **out, const char *path, const struct tra
 			  struct ar_err *err);
 void trace_free(struct trace *t); /* NULL is fine */
 
+/* Turn the sha256 of a trace into that of the trace merged with another one. */
+void trace_merge_sum(char sum[65], const char *with);
+
+/* The length of the path in "FILE" or "FILE:NAME=VALUE,...". */
+size_t trace_path_length(const char *spec);
+
 /* Append a text to t->transforms, the list of changes. */
 enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -60,6 +60,7 @@ struct executor {
 	const char *kernel; /* its family in kernels/support.c */
 	unsigned takes;	    /* SHAPE_* that it runs, or'ed */
 	bool tail;	    /* runs the dense tail of a batch beside its tables */
+	bool copies;	    /* it has a move() where there are kernels */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
 	 * executor_lists.  If whole tiles would leave some of b->n_sm multiprocessors idle, they

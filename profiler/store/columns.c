@@ -2,6 +2,8 @@
 #include "config.h"
 #include "profiler/store/columns.h"
 
+#include <string.h>
+
 #define TABLE(table, doc) static const struct column table##_columns[] = {
 #define COL(table, name, type, null, doc) \
 	{ #name, COLUMN_##type, SET_BY_INSERT, null, NULL, offsetof(struct row_##table, name) },
@@ -23,6 +25,32 @@ const struct table store_tables[TABLE_COUNT] = {
 			    sizeof table##_columns / sizeof *table##_columns, rules, options },
 #include "profiler/store/columns.def"
 };
+
+static const struct {
+	enum table_id table, to;
+	const char *column;
+} references[] = {
+#define TABLE(table, doc)
+#define COL(table, name, type, null, doc)
+#define LATER(table, name, type, rule, doc)
+#define AUTO(table, name, type, rule, doc)
+#define END(table, rules, options)
+#define REFERS(table, name, to) { TABLE_##table, TABLE_##to, #name },
+#include "profiler/store/columns.def"
+};
+
+enum table_id column_refers(enum table_id t, const struct column *c)
+{
+	for (size_t i = 0; i < sizeof references / sizeof *references; i++)
+		if (references[i].table == t && !strcmp(references[i].column, c->name))
+			return references[i].to;
+	return t != TABLE_run && !strcmp(c->name, "run_id") ? TABLE_run : TABLE_COUNT;
+}
+
+bool column_generated(const struct column *c)
+{
+	return c->rule && !strncmp(c->rule, "AS ", 3);
+}
 
 char *table_create_sql(const struct table *t)
 {

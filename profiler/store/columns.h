@@ -71,6 +71,13 @@ struct table {
 
 extern const struct table store_tables[TABLE_COUNT];
 
+/* The table whose rows column c of t numbers; TABLE_COUNT: none.  The number of a row itself is no
+ * reference. */
+enum table_id column_refers(enum table_id t, const struct column *c);
+
+/* Whether SQLite computes the column, so that no statement may set it. */
+bool column_generated(const struct column *c);
+
 /* SQL statements, to be freed by sqlite3_free().  NULL: no memory.  tail: SQL after the values. */
 char *table_create_sql(const struct table *t);
 char *table_insert_sql(const struct table *t, const char *tail);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/stats.h"
 
 /* The values of the group or window, in order of arrival.  A window drops the oldest first. */
@@ -191,6 +192,48 @@ static void end_distribution(sqlite3_context *c)
 	free(s->v);
 }
 
+/* ---- ecdf ---- */
+
+enum { ECDF_MAX = 256 };
+
+static void put_share(sqlite3_str *out, double x, int64_t below, int64_t total)
+{
+	sqlite3_str_appendf(out, "%s[%!.17g,%!.17g]", sqlite3_str_length(out) > 1 ? "," : "", x,
+			    (double)below / (double)total);
+}
+
+static void end_ecdf(sqlite3_context *c)
+{
+	struct weighted_sample *s = sqlite3_aggregate_context(c, 0);
+	sqlite3_str *out = sqlite3_str_new(sqlite3_context_db_handle(c));
+	int64_t total = 0, below = 0, before;
+	char *json;
+
+	if (s && s->n)
+		qsort(s->v, s->n, sizeof *s->v, by_value);
+	for (size_t i = 0; s && i < s->n; i++)
+		total += s->v[i].n;
+	sqlite3_str_appendchar(out, 1, '[');
+	if (total)
+		put_share(out, s->v[0].x, 0, total);
+	for (size_t i = 0; total && i < s->n; i++) {
+		before = below;
+		below += s->v[i].n;
+		if (num_mul(below, ECDF_MAX) / total > num_mul(before, ECDF_MAX) / total)
+			put_share(out, s->v[i].x, below, total);
+	}
+	sqlite3_str_appendchar(out, 1, ']');
+	json = sqlite3_str_finish(out);
+	if (!json)
+		fail_nomem(c);
+	else if (total)
+		sqlite3_result_text(c, json, -1, sqlite3_free);
+	else
+		sqlite3_free(json);
+	if (s)
+		free(s->v);
+}
+
 int functions_register(sqlite3 *db)
 {
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
@@ -203,5 +246,8 @@ int functions_register(sqlite3 *db)
 	if (!rc)
 		rc = sqlite3_create_function(db, "distribution", 2, flags, NULL, NULL, add_weighted,
 					     end_distribution);
+	if (!rc)
+		rc = sqlite3_create_function(db, "ecdf", 2, flags, NULL, NULL, add_weighted,
+					     end_ecdf);
 	return rc;
 }

@@ -24,6 +24,7 @@ enum msg_kind {
 	MSG_GAP,
 	MSG_ACCURACY,
 	MSG_SELECTION,
+	MSG_ENERGY,
 	MSG_RUN_END
 };
 
@@ -46,6 +47,7 @@ struct msg {
 		struct row_token_gap gap;
 		struct row_accuracy_sample accuracy;
 		struct store_selection selection;
+		struct energy_use energy;
 	};
 	_Alignas(16) char data[];
 };
@@ -79,6 +81,7 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	case MSG_GAP: return writer_gap(w, &m->gap, err);
 	case MSG_ACCURACY: return writer_accuracy(w, &m->accuracy, err);
 	case MSG_SELECTION: return writer_selection(w, &m->selection, err);
+	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
 	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
 	return AR_OK;
@@ -302,6 +305,16 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 	if (!m)
 		return ar_nomem(err);
 	m->selection = *a;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_ENERGY, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->energy = *use;
 	return send(s, QUEUE_BYTES, err);
 }
 

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "kernels/methods/selection_count.h"
 #include "profiler/cupti/prof.h"
+#include "profiler/nvml/energy.h"
 #include "profiler/store/columns.h"
 
 struct store;
@@ -60,7 +61,7 @@ struct store_run {
 	const char *options;	     /* JSON object of all options */
 	const char *setup;	     /* JSON of the options that comparable runs share,
 						 * compared as text */
-	const char *clock;	     /* "cupti", "events", "cpu", "cost" */
+	const char *clock;	     /* "cupti", "events", "cpu", "cost", "modelled" */
 	const struct store_gpu *gpu; /* NULL: none */
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */
@@ -68,6 +69,8 @@ struct store_run {
 	int64_t pid;		       /* of the command; 0: this process */
 	int64_t command_utc_ns;	       /* 0: not known; method_no has no meaning then */
 	int64_t method_no;	       /* place of the method in the command's list, from 0 */
+	const char *run_key;	       /* of run_key(); NULL: none */
+	int64_t repeat_no;	       /* which of the method's repeats, from 0 */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */
@@ -96,7 +99,8 @@ struct store_selection {
 };
 
 /* Begin a run.  Its baseline is the latest dense run before it, else the first after it, with the
- * same trace, model, device, policy, backend, clock and setup.  *run_id: the run's number. */
+ * same trace, model, device, policy, backend, clock and setup, of the same repeat if there is one.
+ * *run_id: the run's number. */
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
@@ -110,6 +114,8 @@ enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample 
 			      struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
+/* Set the energy of the run. */
+enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,
  * or NULL; the run stores their increase since the previous run.  Returns when all rows are
  * committed. */

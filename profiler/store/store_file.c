@@ -20,6 +20,23 @@ const char store_views[] =
 #include "profiler/store/views.inc"
 	;
 
+/* Two runs can be compared when they agree in everything but the method. */
+const char store_baseline_sql[] =
+	"UPDATE run AS r SET baseline_run_id = (SELECT id FROM "
+	"(SELECT b.run_id AS id, b.status, "
+	"coalesce(b.repeat_no, 0) <> coalesce(r.repeat_no, 0) AS other, "
+	"b.run_id > r.run_id AS later, "
+	"abs(b.run_id - r.run_id) AS far "
+	"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "
+	"AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id "
+	"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy "
+	"AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) "
+	"ORDER BY status, other, later, far LIMIT 1) "
+	"WHERE setup = (SELECT setup FROM run WHERE run_id = ?1) AND EXISTS "
+	"(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) "
+	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
+	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
+
 /* What makes a file of version from one of the next.  A file that is only read stays as it is:
  * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
 static const struct migration {
@@ -65,6 +82,11 @@ static const struct migration {
 	{ 9,
 	  "ALTER TABLE run ADD COLUMN command_utc_ns INTEGER;"
 	  "ALTER TABLE run ADD COLUMN method_no INTEGER;"
+	  "ALTER TABLE run ADD COLUMN run_key TEXT;"
+	  "ALTER TABLE run ADD COLUMN repeat_no INTEGER;"
+	  "ALTER TABLE run ADD COLUMN energy_mj INTEGER;"
+	  "ALTER TABLE run ADD COLUMN energy_ns INTEGER;"
+	  "ALTER TABLE run ADD COLUMN energy_idle_mw INTEGER;"
 	  "CREATE TABLE capture(capture_id INTEGER PRIMARY KEY, name TEXT NOT NULL, "
 	  "sha256 TEXT NOT NULL, model TEXT NOT NULL, n_tokens INTEGER NOT NULL, "
 	  "n_layers INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, "
@@ -75,9 +97,18 @@ static const struct migration {
 	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
 	  "FOREIGN KEY(capture_id) REFERENCES capture, "
 	  "CHECK(origin IN ('same', 'other', 'unknown', 'random')), "
-	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID",
+	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID;"
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''cost'', ''engine'')', "
+	  "'''cost'', ''engine'', ''modelled'')') WHERE name = 'run';"
+	  "UPDATE sqlite_schema SET sql = replace(sql, 'cost_source = ''extrapolated'')', "
+	  "'cost_source = ''extrapolated'' OR cost_source = ''modelled'')') "
+	  "WHERE name = 'iteration';"
+	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW run AS "
-	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no FROM main.run;"
+	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key, "
+	  "NULL AS repeat_no, NULL AS energy_mj, NULL AS energy_ns, NULL AS energy_idle_mw "
+	  "FROM main.run;"
 	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
 	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "
 	  "NULL AS head_dim WHERE 0;"
@@ -162,6 +193,7 @@ enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 				       "both",
 				       path, sqlite3_errmsg(db), path);
 		return ar_fail(err, AR_DATA, "%s: %s; name another file", path, sqlite3_errmsg(db));
+	case SQLITE_INTERRUPT: return ar_fail(err, AR_INTERRUPTED, "interrupted");
 	case SQLITE_FULL: return no_space(path, sqlite3_errmsg(db), err);
 	case SQLITE_IOERR: return io_fail(db, path, err);
 	case SQLITE_CANTOPEN:
@@ -310,6 +342,9 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 	return st;
 }
 
+/* Of each connection.  Databases are attached by URI, so that they are opened for reading only. */
+enum { FLAGS = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI };
+
 /* SQLite may take a name that begins with "file:" as a URI. */
 int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 {
@@ -318,7 +353,7 @@ int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 
 	*db = NULL;
 	if (name)
-		rc = sqlite3_open_v2(name, db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+		rc = sqlite3_open_v2(name, db, flags | FLAGS, NULL);
 	sqlite3_free(name);
 	return rc;
 }
@@ -394,16 +429,15 @@ static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version,
 	return st ? st : exec(db, path, store_views, err);
 }
 
-/* Here the file is input, so a failure to open or read it is AR_DATA, and its schema may call none
- * but harmless functions. */
-enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
+enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version,
+			       struct ar_err *err)
 {
 	sqlite3 *db = NULL;
 	struct stat sb;
-	int64_t version = 0;
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
+	*version = 0;
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (store_file_open_plain(&db, path, SQLITE_OPEN_READONLY)) {
@@ -415,27 +449,65 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	sqlite3_busy_timeout(db, BUSY_MS);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	st = identify(db, path, &version, err);
-	if (!st && version)
-		st = make_views(db, path, version, err);
+	st = identify(db, path, version, err);
 	if (st == AR_IO) /* a run that did not end left a log beside the file */
 		st = ar_fail(err, AR_DATA,
 			     "%s: %s; if a run did not end, its folder must be "
 			     "writable",
 			     path, sqlite3_errmsg(db));
+	if (!st && !*version)
+		st = ar_fail(err, AR_DATA, "%s: empty; fill it with 'attnreplay run --db'", path);
 	if (st)
 		goto out;
-	if (!version) {
-		st = ar_fail(err, AR_DATA, "%s: empty; fill it with 'attnreplay run --db'", path);
-		goto out;
-	}
-	if (functions_register(db)) {
-		st = store_sql_fail(db, path, err);
-		goto out;
-	}
 	*out = db;
 	db = NULL;
 out:
 	sqlite3_close(db);
+	return st;
+}
+
+enum ar_status store_file_views(sqlite3 *db, const char *path, int64_t version, struct ar_err *err)
+{
+	enum ar_status st = make_views(db, path, version, err);
+
+	if (!st && functions_register(db))
+		st = store_sql_fail(db, path, err);
+	return st;
+}
+
+enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
+{
+	sqlite3 *db = NULL;
+	int64_t version;
+	enum ar_status st = store_file_read(&db, path, &version, err);
+
+	*out = NULL;
+	if (!st)
+		st = store_file_views(db, path, version, err);
+	if (st)
+		sqlite3_close(db);
+	else
+		*out = db;
+	return st;
+}
+
+enum ar_status store_file_scratch(sqlite3 **out, const char *name, struct ar_err *err)
+{
+	sqlite3 *db = NULL;
+	enum ar_status st;
+
+	*out = NULL;
+	if (sqlite3_open_v2("", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | FLAGS, NULL))
+		st = store_sql_fail(db, name, err);
+	else
+		st = exec(db, name, "PRAGMA journal_mode = OFF; PRAGMA page_size = 16384", err);
+	if (!st)
+		st = make_tables(db, name, err);
+	if (!st)
+		st = fill_phases(db, name, err);
+	if (st)
+		sqlite3_close(db);
+	else
+		*out = db;
 	return st;
 }

@@ -4,6 +4,7 @@
 #define AR_STORE_FILE_H
 
 #include <sqlite3.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -28,5 +29,19 @@ enum ar_status store_file_open(sqlite3 **db, const char *path, struct ar_err *er
 /* Close db after moving everything into the main file, which can then be copied alone.  db may be
  * NULL. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err);
+
+/* Open a file for reading, without views.  *version: the file's.  A failure is AR_DATA, because the
+ * file is input, and its schema may call none but harmless functions. */
+enum ar_status store_file_read(sqlite3 **db, const char *path, int64_t *version,
+			       struct ar_err *err);
+
+/* Make an empty database for writing, which goes when it is closed.  name: of it, for messages. */
+enum ar_status store_file_scratch(sqlite3 **db, const char *name, struct ar_err *err);
+
+/* Make the views and the functions of functions.h, over the tables of a file of the version. */
+enum ar_status store_file_views(sqlite3 *db, const char *path, int64_t version, struct ar_err *err);
+
+/* Finds baselines as store_run_begin() says, for the runs of ?1's setup that lack one. */
+extern const char store_baseline_sql[];
 
 #endif

@@ -25,21 +25,10 @@ enum {
 	X(COMMIT, "COMMIT") \
 	X(PARAM, "INSERT INTO run_param(run_id, key, value) " \
 		 "SELECT ?, key, value FROM json_each(?)") \
-	/* Two runs can be compared when they agree in everything but the method. */ \
-	X(BASELINE, \
-	  "UPDATE run AS r SET baseline_run_id = (SELECT id FROM " \
-	  "(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, " \
-	  "abs(b.run_id - r.run_id) AS far " \
-	  "FROM run b JOIN method m USING(method_id) WHERE m.is_dense " \
-	  "AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id " \
-	  "AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \
-	  "AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) " \
-	  "ORDER BY status, later, far LIMIT 1) " \
-	  "WHERE setup = (SELECT setup FROM run WHERE run_id = ?) AND EXISTS " \
-	  "(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) " \
-	  "AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id " \
-	  "AND b.status = 'done')") \
+	X(BASELINE, store_baseline_sql) \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ? WHERE run_id = ?") \
+	X(ENERGY, \
+	  "UPDATE run SET energy_mj = ?, energy_ns = ?, energy_idle_mw = ? WHERE run_id = ?") \
 	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number") \
 	X(RUNNING, \
 	  "SELECT run_id, pid, pid_start, boot_id, pid_ns FROM run WHERE status = 'running'") \
@@ -429,6 +418,8 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.cupti_api = r->cupti_api ? (int64_t)r->cupti_api : -1,
 		.command_utc_ns = r->command_utc_ns ? r->command_utc_ns : -1,
 		.method_no = r->command_utc_ns ? r->method_no : -1,
+		.run_key = r->run_key,
+		.repeat_no = r->command_utc_ns ? r->repeat_no : -1,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 
@@ -738,4 +729,12 @@ enum ar_status writer_selection(struct writer *w, struct store_selection *a, str
 	SELECTION_COUNTS(X)
 #undef X
 	return st ? st : put_row(w, TABLE_selection_stat, &a->row, NULL, err);
+}
+
+enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err)
+{
+	const int64_t v[] = { use->mj, use->ns, use->idle_mw, w->run_id };
+	enum ar_status st = begin(w, err);
+
+	return st ? st : put_ints(w, STMT_ENERGY, v, 4, err);
 }

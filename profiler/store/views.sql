@@ -33,7 +33,8 @@ CREATE TEMP VIEW v_run AS
           || printf('%d tokens', n_tokens)
           || iif(sha256 = '', '', ', ' || substr(sha256, 1, 8)) AS text
         FROM run_capture rc JOIN capture c USING(capture_id)
-        WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))) AS capture
+        WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))) AS capture,
+    r.repeat_no
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 
@@ -279,6 +280,21 @@ CREATE TEMP VIEW v_metrics_llmservingsim AS
 CREATE TEMP VIEW v_metrics_splitwise AS
   SELECT run_id, metric, mean, std, min, max, p50 AS median, p50, p90, p95, p99, p999
   FROM v_dist WHERE tool = 'splitwise' ORDER BY run_id, pos;
+
+-- Energy of runs that measured it.  served_j: what the GPU would take in the virtual time of the
+-- run: the energy above idle, and idle power for the whole of it.  With sampled layers it is NULL,
+-- because the energy of the others is not known.
+CREATE TEMP VIEW v_energy AS
+  SELECT run_id, method, measured_j, wall_s, idle_w, above_idle_j, virtual_s, served_j,
+    served_j / nullif(prompt_tokens + output_tokens, 0) AS j_per_token,
+    served_j / nullif(output_tokens, 0) AS j_per_output_token
+  FROM (SELECT run_id, method, measured_j, wall_s, idle_w, measured_j - idle_w * wall_s
+      AS above_idle_j, duration_s AS virtual_s,
+      iif(layers_run = n_layers, measured_j - idle_w * wall_s + idle_w * duration_s, NULL)
+        AS served_j
+    FROM (SELECT run_id, energy_mj / 1e3 AS measured_j, energy_ns / 1e9 AS wall_s,
+        energy_idle_mw / 1e3 AS idle_w FROM run WHERE energy_ns > 0) JOIN v_run USING(run_id))
+  LEFT JOIN v_load USING(run_id);
 
 CREATE TEMP VIEW v_phase_time AS
   SELECT run_id, me.name AS method, p.name AS phase, p.core, sum(kernels) AS kernels,

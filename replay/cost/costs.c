@@ -43,7 +43,7 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 		return AR_OK;
 	st = prepare(r,
 		     "SELECT count(*), max(run_id) FROM run WHERE status = 'done' "
-		     "AND clock <> 'engine'",
+		     "AND clock NOT IN ('engine', 'modelled')",
 		     &q, err);
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);
@@ -105,6 +105,8 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 		st = get_text(c, q, 14, &r->method_name, err);
 	if (!st)
 		st = get_text(c, q, 15, &r->method_params, err);
+	if (!st)
+		st = get_text(c, q, 24, &r->run_key, err);
 	r->layers_run = sqlite3_column_int(q, 2);
 	r->num_blocks = sqlite3_column_int64(q, 3);
 	r->block_tok = sqlite3_column_int64(q, 4);
@@ -123,11 +125,13 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 static enum ar_status read_run(const struct reader *r, struct costs *c, struct ar_err *err)
 {
 	static const char sql[] =
-		"SELECT iif(clock = 'engine', 'one of an engine', status), options, layers_run, num_blocks, block_tokens,"
+		"SELECT CASE clock WHEN 'engine' THEN 'one of an engine' WHEN 'modelled' THEN 'modelled'"
+		" ELSE status END, options, layers_run, num_blocks, block_tokens,"
 		" mo.name, config, n_layers, hidden, q_heads, kv_heads, head_dim, tp,"
 		" json_extract(config, '$.max_position_embeddings'),"
 		" me.name, params, is_dense,"
-		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes"
+		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes,"
+		" coalesce(run_key, version || ' ' || started_utc_ns)"
 		" FROM run LEFT JOIN model mo USING(model_id) LEFT JOIN method me USING(method_id)"
 		" LEFT JOIN gpu g USING(gpu_id) WHERE run_id = ?1";
 	sqlite3_stmt *q = NULL;

@@ -9,7 +9,8 @@
 
 struct costs {
 	char *name; /* "runs.db:1" */
-	/* The run: its model, method, layers, device, pool and options; other members are 0. */
+	/* The run: its model, method, layers, device, pool, options and key; other members are 0.
+	 * The key of a run without one is its version and its start. */
 	struct store_run run;
 	struct store_gpu gpu;
 	int64_t max_len; /* of the model, 0: none */
@@ -17,7 +18,7 @@ struct costs {
 	int64_t select_kernels;
 	struct cost_table *table;
 
-	char *text[5]; /* strings that run points to */
+	char *text[6]; /* strings that run points to */
 	int n_text;
 };
 

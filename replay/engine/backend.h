@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost" without
- * kernels, by a formula or measured costs.  One file each, one row in backends.c. */
+ * kernels, by a formula or measured costs, "roofline" by a model of a GPU.  One file each, one row in
+ * backends.c. */
 #ifndef AR_BACKEND_H
 #define AR_BACKEND_H
 
@@ -39,13 +40,14 @@ struct backend_env {
 	struct costs *costs; /* cost: the table, or NULL */
 };
 
-/* The source of a cost.  The last three are of a table of measured costs. */
+/* The source of a cost.  The three after the formula are of a table of measured costs. */
 enum cost_source {
 	COST_TIMED, /* the backend ran the iteration */
 	COST_FORMULA,
 	COST_MEASURED,
 	COST_INTERPOLATED,
 	COST_EXTRAPOLATED,
+	COST_MODELLED, /* the roofline model */
 	COST_SOURCES
 };
 extern const char *const cost_source_names[]; /* by source */
@@ -69,6 +71,7 @@ struct backend {
 	size_t opts_size;
 	bool needs_model; /* and captures and a method */
 	bool uses_gpu;	  /* kernels can be traced: env.prof opens before open() */
+	bool modelled;	  /* its times are modelled ones of a GPU; it can do without captures */
 
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);

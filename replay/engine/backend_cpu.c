@@ -297,8 +297,8 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 	return AR_OK;
 }
 
-/* Run the method on the rows.  *x: its selection.  count: its counts, [kv_heads]. */
-static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
+/* Select for the rows.  *x: the selection.  count: its counts, [kv_heads]. */
+static enum ar_status select_counted(struct cpu *c, int i, const struct rows *r,
 				     struct selection_count *count, struct method_selection *x,
 				     struct ar_err *err)
 {
@@ -306,10 +306,45 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 	struct attn_call call = call_of(c, &r->prefill, i);
 	enum ar_status st = method_select_ref(m, &call, x, err);
 
-	call.lse = c->lse;
-	if (!st)
-		st = m->executor->ref(&call, &x->lists, err);
 	return st ? st : method_count(m, &r->prefill, &x->chosen, x->table, count, err);
+}
+
+/* The same, then attention. */
+static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
+				     struct selection_count *count, struct method_selection *x,
+				     struct ar_err *err)
+{
+	struct attn_call call = call_of(c, &r->prefill, i);
+	enum ar_status st = select_counted(c, i, r, count, x, err);
+
+	call.lse = c->lse;
+	return st ? st : attn_engine_method(&c->engine, i)->executor->ref(&call, &x->lists, err);
+}
+
+enum ar_status backend_cpu_count(void *self, const struct batch_entry *e,
+				 struct selection_count *count, struct ar_err *err)
+{
+	struct cpu *c = self;
+	struct batch_entry one = *e;
+	const struct batch b = { .entry = &one, .n = 1 };
+	struct row_set set;
+	size_t used;
+	enum ar_status st = fill_missing(c, &b, err);
+
+	if (!st)
+		st = groups_grow(&c->engine.groups, &one, err);
+	if (!st)
+		st = rows_build(&set.rows, &c->rows, &b, NULL, 0, &used, err);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		struct method_selection x = { 0 };
+
+		st = make_qkv(c, i, row_set_of(&set, i), true, err);
+		if (!st)
+			st = select_counted(c, i, row_set_of(&set, i),
+					    count + i * c->engine.shape.kv_heads, &x, err);
+		method_selection_release(&x);
+	}
+	return st;
 }
 
 static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "replay/cost/backend_cost.h"
+#include "replay/cost/backend_roofline.h"
 #include "replay/engine/backends_attn.h"
 
 const char *const cost_source_names[] = {
@@ -13,13 +14,14 @@ const char *const cost_source_names[] = {
 	[COST_MEASURED] = "measured",
 	[COST_INTERPOLATED] = "interpolated",
 	[COST_EXTRAPOLATED] = "extrapolated",
+	[COST_MODELLED] = "modelled",
 };
 
 const struct backend *const backends[] = {
 #if HAVE_CUDA
 	&backend_cuda,
 #endif
-	&backend_cpu, &backend_cost, NULL
+	&backend_cpu, &backend_cost, &backend_roofline, NULL
 };
 
 const struct backend *backend_find(const char *name)

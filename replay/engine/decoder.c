@@ -10,6 +10,7 @@
 #include "base/workspace.h"
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
+#include "model/layer_size.h"
 
 #define RMS_EPS 1e-5f
 
@@ -40,33 +41,6 @@ struct decoder {
 
 /* ---- sizes ---- */
 
-/* Experts that run, and rows of each.  A dense MLP is one expert. */
-struct expert_load {
-	int experts, rows;
-};
-
-static struct expert_load expert_load(const struct layer_spec *l, int n_row)
-{
-	int64_t n = (int64_t)n_row * l->experts_per_tok;
-	struct expert_load d = { 1, n_row };
-
-	if (l->n_experts) {
-		d.experts = n < l->n_experts ? (int)n : l->n_experts;
-		d.rows = (int)((n + d.experts - 1) / d.experts);
-	}
-	return d;
-}
-
-static size_t qkv_width(const struct layer_spec *l)
-{
-	return (size_t)(l->q_heads + 2 * l->kv_heads) * (size_t)l->head_dim;
-}
-
-static size_t o_width(const struct layer_spec *l)
-{
-	return (size_t)l->q_heads * (size_t)l->head_dim;
-}
-
 static size_t experts(const struct layer_spec *l)
 {
 	return l->n_experts ? (size_t)l->n_experts : 1;
@@ -88,8 +62,8 @@ static void carve_layer(const struct layer_spec *l, int hidden, struct workspace
 	size_t h = (size_t)hidden, f = (size_t)l->ffn;
 
 	w->norm1 = carve(c, h);
-	w->qkv = carve(c, qkv_width(l) * h);
-	w->o = carve(c, h * o_width(l));
+	w->qkv = carve(c, layer_qkv_width(l) * h);
+	w->o = carve(c, h * layer_o_width(l));
 	w->norm2 = carve(c, h);
 	w->router = carve(c, (size_t)l->n_experts * h);
 	w->gate_up = carve(c, experts(l) * 2 * f * h);
@@ -124,11 +98,11 @@ struct buffers {
 static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidden, size_t row)
 {
 	size_t f = (size_t)l->ffn, n_experts = (size_t)l->n_experts;
-	/* expert_load() rounds up: less than one row more per expert. */
+	/* layer_experts() rounds up: less than one row more per expert. */
 	size_t n_expert_row = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
 
 	b->wide = larger(b->wide,
-			 larger(row * larger(qkv_width(l), n_experts), n_expert_row * 2 * f));
+			 larger(row * larger(layer_qkv_width(l), n_experts), n_expert_row * 2 * f));
 	b->act = larger(b->act, n_expert_row * f);
 	b->expert_in = larger(b->expert_in, n_experts ? n_expert_row * hidden : 0);
 	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
@@ -174,9 +148,9 @@ static enum ar_status draw_layer(struct decoder *d, const struct weights *w, uin
 	enum ar_status st = draw(d, w->norm1, h, 1, seed, err);
 
 	if (!st)
-		st = draw(d, w->qkv, qkv_width(l) * h, h, seed, err);
+		st = draw(d, w->qkv, layer_qkv_width(l) * h, h, seed, err);
 	if (!st)
-		st = draw(d, w->o, h * o_width(l), o_width(l), seed, err);
+		st = draw(d, w->o, h * layer_o_width(l), layer_o_width(l), seed, err);
 	if (!st)
 		st = draw(d, w->norm2, h, 1, seed, err);
 	if (!st)
@@ -242,8 +216,8 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 	if (st)
 		return st;
 	phase(d, layer, PHASE_LINEAR);
-	return gemm_run(d->gemm, 1, d->n_row, (int)qkv_width(w->spec), d->env.model->hidden, d->y,
-			w->qkv, d->wide, err);
+	return gemm_run(d->gemm, 1, d->n_row, (int)layer_qkv_width(w->spec), d->env.model->hidden,
+			d->y, w->qkv, d->wide, err);
 }
 
 /* Run the router and gather the rows of each expert.  *in: input of the gate/up product. */
@@ -269,7 +243,7 @@ static enum ar_status route(struct decoder *d, const struct weights *w, int laye
 static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = w->spec;
-	const struct expert_load e = expert_load(l, d->n_row);
+	const struct expert_load e = layer_experts(l, d->n_row);
 	int h = d->env.model->hidden;
 	const bf16_t *in;
 	enum ar_status st = route(d, w, layer, &e, &in, err);
@@ -297,8 +271,8 @@ enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *
 
 	phase(d, layer, PHASE_LINEAR);
 	d->n_add = 1;
-	st = gemm_run(d->gemm, 1, d->n_row, d->env.model->hidden, (int)o_width(w->spec), attn, w->o,
-		      d->add, err);
+	st = gemm_run(d->gemm, 1, d->n_row, d->env.model->hidden, (int)layer_o_width(w->spec), attn,
+		      w->o, d->add, err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);

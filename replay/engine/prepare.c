@@ -277,6 +277,14 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 	return st;
 }
 
+enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err)
+{
+	enum ar_status st = check_layers(m, err);
+
+	*p = (struct prepared){ 0 };
+	return st ? st : choose_layers(p, &(struct prepare_in){ .model = m }, err);
+}
+
 void prepared_release(struct prepared *p)
 {
 	free(p->capture_of);

@@ -43,6 +43,9 @@ struct prepared {
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
+/* The same without captures: all layers of m are executed, and requests replay none.
+ * AR_USAGE: a model whose layers differ. */
+enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err);
 /* Ask before anything of a run of CUDA kernels is opened.  Every such run decodes, and the method is
  * asked when it is opened, with its GPU and pages.  AR_USAGE: no GPU has kernels for the heads of
  * m. */

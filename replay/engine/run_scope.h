@@ -22,6 +22,8 @@ enum run_scope {
 	RUN_PREFIX_CACHE = 1 << 11, /* --enable-prefix-caching */
 	RUN_DB = 1 << 12,	    /* --db */
 	RUN_MEASURED = 1 << 13,	    /* measured times move the clock */
+	RUN_CAPTURE = 1 << 14,	    /* kernels run, or a capture is given to backend roofline */
+	RUN_DENSITY = 1 << 15,	    /* the densities of methods are to be given */
 };
 
 #endif

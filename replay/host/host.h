@@ -117,6 +117,9 @@ extern const char *const host_keys[]; /* keys in files, by time */
 /* Load a host model.  name_or_path: "none", a preset, or a file written by host_write().  AR_DATA:
  * there is no such file or preset, or a key is missing or out of range. */
 enum ar_status host_load_file(struct host *h, const char *name_or_path, struct ar_err *err);
+/* Write the path of the file that name_or_path means into path[0..n): itself if it exists, else a
+ * preset.  False: there is none. */
+bool host_find(const char *name_or_path, char *path, size_t n);
 /* Write h as JSON to path, whole or not at all.  size: [n_size] tokens of the CUDA graphs. */
 enum ar_status host_write(const struct host *h, const int64_t *size, size_t n_size,
 			  const char *path, struct ar_err *err);

@@ -81,8 +81,7 @@ static enum ar_status parse(struct host *h, const char *text, const char *path, 
 	return st;
 }
 
-/* A path that exists, else a preset. */
-static bool find(const char *name_or_path, char *path, size_t n)
+bool host_find(const char *name_or_path, char *path, size_t n)
 {
 	char preset[64 + sizeof "replay/host/presets/.json"];
 	struct stat s;
@@ -106,7 +105,7 @@ enum ar_status host_load_file(struct host *h, const char *name_or_path, struct a
 	snprintf(h->name, sizeof h->name, "%s", name_or_path);
 	if (!strcmp(name_or_path, "none"))
 		return AR_OK;
-	if (!find(name_or_path, path, sizeof path))
+	if (!host_find(name_or_path, path, sizeof path))
 		return ar_fail(err, AR_DATA,
 			       "%s: no such file and no host preset of this name; give a file of "
 			       "'attnreplay calibrate host', a preset such as vllm-0.24, or none",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: make from captures the file that a selector reads, or from step logs that of the
- * host.  Each has a file calibrate_NAME.c and a row in cmd_calibrate.c. */
+/* Calibration: make from captures the file that a selector reads, from step logs that of the host,
+ * or from measured runs that of a GPU.  Each has a file calibrate_NAME.c and a row in cmd_calibrate.c. */
 #ifndef AR_CALIBRATE_H
 #define AR_CALIBRATE_H
 
@@ -18,21 +18,22 @@ struct calib_input {
 };
 
 struct calibrator {
-	const char *name;	/* of the selector, or "host" */
+	const char *name;	/* of the selector, or "host" or "roofline" */
+	const char *operand;	/* what run_logs() reads, as "step log" */
 	const char *title;	/* one line: what it writes */
 	const struct opt *opts; /* besides those of the command */
 	size_t arg_size;
 
 	/* Write the file out, whole or not at all.  One of the two is NULL: the input is captures,
-	 * or n step logs. */
+	 * or n operands. */
 	enum ar_status (*run)(const void *arg, const struct calib_input *in, const char *out,
 			      struct ar_err *err);
 	enum ar_status (*run_logs)(const void *arg, char *const *path, size_t n, const char *out,
 				   struct ar_err *err);
 };
 
-extern const struct calibrator calibrate_host, calibrate_minference, calibrate_seer,
-	calibrate_xattention;
+extern const struct calibrator calibrate_host, calibrate_minference, calibrate_roofline,
+	calibrate_seer, calibrate_xattention;
 
 /* Write a file with an entry for each layer and head.  fit: add the i-th layer of a capture to row,
  * [q_heads] entries that begin as zeros.  print: table[0 .. CAPTURE_MAX_LAYER] are rows, or NULL

@@ -310,6 +310,7 @@ static const struct opt opts[] = {
 const struct calibrator calibrate_host = {
 	.name = "host",
 	.title = "the time of an engine's host, from its step logs, for run --host",
+	.operand = "step log",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
 	.run_logs = run_logs,

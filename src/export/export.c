@@ -88,7 +88,7 @@ static enum ar_status find_run(const struct report *r, struct ar_err *err)
 
 	if (st || run)
 		return st;
-	return r->run ? report_no_run(r, err) :
+	return r->run ? report_no_run(r, r->run, err) :
 			ar_fail(err, AR_DATA,
 				"there is no run; fill the database with 'attnreplay run --db'");
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "src/report/report_query.h"
 #include "src/report/slo.h"
 
 /* ---- statements ---- */
@@ -30,8 +31,7 @@ enum ar_status report_fail(sqlite3 *db, struct ar_err *err)
 						     writer_fail(db, err);
 }
 
-/* One of the report's statements.  Finalize *q also after a failure. */
-static enum ar_status prepare(sqlite3_stmt **q, const struct report *r, const char *sql,
+enum ar_status report_prepare(sqlite3_stmt **q, const struct report *r, const char *sql,
 			      struct ar_err *err)
 {
 	*q = NULL;
@@ -52,10 +52,10 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 				struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r,
-				    "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
-				    " WHERE :run IS NULL OR run_id = :run",
-				    err);
+	enum ar_status st = report_prepare(&q, r,
+					   "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
+					   " WHERE :run IS NULL OR run_id = :run",
+					   err);
 
 	if (!st && (bind_text(q, ":metric", l->metric) || report_bind(q, ":ns", l->ns)))
 		st = report_fail(r->db, err);
@@ -81,10 +81,10 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 {
 	struct report one = *r;
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r,
-				    "SELECT run_id, value FROM run_param"
-				    " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
-				    err);
+	enum ar_status st = report_prepare(&q, r,
+					   "SELECT run_id, value FROM run_param"
+					   " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
+					   err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -108,15 +108,70 @@ static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 	return r->slo ? add_limits(r, err) : add_given_limits(r, err);
 }
 
-/* ---- sections ---- */
+/* ---- a baseline that was named ---- */
 
-enum ar_status report_no_run(const struct report *r, struct ar_err *err)
+enum ar_status report_no_run(const struct report *r, int64_t run, struct ar_err *err)
 {
 	return ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the runs",
-		       r->path, (long long)r->run, r->path);
+		       r->path, (long long)run, r->path);
 }
 
-/* *baseline: the dense run of r->run, 0: none. */
+/* Run :baseline is done, and no run to report had other requests. */
+static enum ar_status check_baseline(const struct report *r, struct ar_err *err)
+{
+#define REQUESTS "SELECT req_no, prompt_tokens, output_tokens FROM request_outcome WHERE run_id = "
+	static const char sql[] =
+		"SELECT b.status = 'done', (SELECT min(run_id) FROM run r "
+		"WHERE (:run IS NULL OR run_id = :run) AND r.status = 'done' AND ("
+		"EXISTS (" REQUESTS "r.run_id EXCEPT " REQUESTS "b.run_id) OR "
+		"EXISTS (" REQUESTS "b.run_id EXCEPT " REQUESTS "r.run_id))) "
+		"FROM run b WHERE b.run_id = :baseline";
+#undef REQUESTS
+	sqlite3_stmt *q;
+	enum ar_status st = report_prepare(&q, r, sql, err);
+	int rc = SQLITE_DONE;
+
+	if (!st && report_bind(q, ":baseline", r->baseline))
+		st = report_fail(r->db, err);
+	if (!st)
+		rc = sqlite3_step(q);
+	if (rc == SQLITE_ROW && !sqlite3_column_int(q, 0))
+		st = ar_fail(err, AR_USAGE, "baseline run %lld did not end; name one that is done",
+			     (long long)r->baseline);
+	else if (rc == SQLITE_ROW && sqlite3_column_int64(q, 1))
+		st = ar_fail(err, AR_USAGE,
+			     "run %lld had other requests than the baseline, run %lld; report runs "
+			     "of the same requests",
+			     (long long)sqlite3_column_int64(q, 1), (long long)r->baseline);
+	else if (!st && rc == SQLITE_DONE)
+		st = report_no_run(r, r->baseline, err);
+	else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		st = report_fail(r->db, err);
+	sqlite3_finalize(q);
+	return st;
+}
+
+/* Compare each run with r->baseline: v_pair tells the sections. */
+static enum ar_status use_baseline(const struct report *r, struct ar_err *err)
+{
+	enum ar_status st = check_baseline(r, err);
+	char *sql;
+
+	if (st)
+		return st;
+	sql = sqlite3_mprintf("DROP VIEW v_pair; CREATE TEMP VIEW v_pair AS "
+			      "SELECT run_id, %lld AS base_id FROM run "
+			      "WHERE status = 'done' AND run_id <> %lld",
+			      (long long)r->baseline, (long long)r->baseline);
+	if (!sql)
+		return ar_nomem(err);
+	if (sqlite3_exec(r->db, sql, NULL, NULL, NULL))
+		st = report_fail(r->db, err);
+	sqlite3_free(sql);
+	return st;
+}
+
+/* *baseline: the run that r->run is compared with, 0: none. */
 static enum ar_status find_baseline(const struct report *r, int64_t *baseline, struct ar_err *err)
 {
 	sqlite3_stmt *q;
@@ -126,7 +181,7 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	*baseline = 0;
 	if (!r->run)
 		return AR_OK;
-	st = prepare(&q, r, "SELECT baseline_run_id FROM run WHERE run_id = :run", err);
+	st = report_prepare(&q, r, "SELECT baseline_run_id FROM run WHERE run_id = :run", err);
 	if (!st)
 		rc = sqlite3_step(q);
 	if (rc == SQLITE_ROW)
@@ -134,23 +189,138 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	else if (rc != SQLITE_DONE)
 		st = report_fail(r->db, err);
 	else if (!st)
-		st = report_no_run(r, err);
+		st = report_no_run(r, r->run, err);
+	sqlite3_finalize(q);
+	if (st || !r->baseline)
+		return st;
+	*baseline = r->baseline;
+	return AR_OK;
+}
+
+/* ---- options in which runs differ ---- */
+
+static bool has_column(sqlite3_stmt *q, const char *name)
+{
+	for (int i = 0; i < sqlite3_column_count(q); i++)
+		if (!strcmp(sqlite3_column_name(q, i), name))
+			return true;
+	return false;
+}
+
+/* Append a column for each option in which runs differ, unless q has it. */
+static enum ar_status append_options(sqlite3 *db, sqlite3_str *s, sqlite3_stmt *q,
+				     struct ar_err *err)
+{
+	sqlite3_stmt *keys = NULL;
+	int rc = sqlite3_prepare_v2(db, "SELECT DISTINCT key FROM run_option", -1, &keys, NULL);
+	enum ar_status st = AR_OK;
+
+	while (!rc && (rc = sqlite3_step(keys)) == SQLITE_ROW) {
+		const char *key = (const char *)sqlite3_column_text(keys, 0);
+
+		if (!has_column(q, key))
+			sqlite3_str_appendf(s,
+					    ", (SELECT value FROM run_option o WHERE o.run_id = "
+					    "t.run AND o.key = %Q) AS \"%w\"",
+					    key, key);
+		rc = SQLITE_OK;
+	}
+	if (rc != SQLITE_DONE)
+		st = report_fail(db, err);
+	sqlite3_finalize(keys);
+	return st;
+}
+
+/* A query of the rows of q, which are in section_rows, with these options after the method. */
+static enum ar_status prepare_labelled(sqlite3_stmt **out, sqlite3_stmt *q, struct ar_err *err)
+{
+	sqlite3 *db = sqlite3_db_handle(q);
+	sqlite3_str *s = sqlite3_str_new(db);
+	enum ar_status st = AR_OK;
+	char *sql;
+
+	*out = NULL;
+	for (int i = 0; i < sqlite3_column_count(q) && !st; i++) {
+		const char *name = sqlite3_column_name(q, i);
+
+		sqlite3_str_appendf(s, "%s t.\"%w\"", i ? "," : "SELECT", name);
+		if (!strcmp(name, "method"))
+			st = append_options(db, s, q, err);
+	}
+	sqlite3_str_appendall(s, " FROM section_rows t ORDER BY rowid");
+	sql = sqlite3_str_finish(s);
+	if (!st && (!sql || sqlite3_prepare_v2(db, sql, -1, out, NULL)))
+		st = sql ? report_fail(db, err) : ar_nomem(err);
+	sqlite3_free(sql);
+	return st;
+}
+
+/* Store the rows of q, whose order they keep, and write them with the options.  q has the bindings
+ * of a section. */
+static enum ar_status write_labelled(const struct report *r, sqlite3_stmt *q, int64_t baseline,
+				     struct document *d, struct ar_err *err)
+{
+	sqlite3_stmt *rows = NULL, *labelled = NULL;
+	char *sql = sqlite3_mprintf("CREATE TEMP TABLE section_rows AS %s", sqlite3_sql(q));
+	enum ar_status st = sql ? report_prepare(&rows, r, sql, err) : ar_nomem(err);
+
+	if (!st && report_bind(rows, ":baseline", baseline))
+		st = report_fail(r->db, err);
+	if (!st)
+		st = run_to_end(rows, err);
+	if (!st)
+		st = prepare_labelled(&labelled, q, err);
+	if (!st)
+		st = writer_query(d, labelled, err);
+	sqlite3_finalize(labelled);
+	sqlite3_finalize(rows);
+	sqlite3_free(sql);
+	if (!st && sqlite3_exec(r->db, "DROP TABLE section_rows", NULL, NULL, NULL))
+		st = report_fail(r->db, err);
+	return st;
+}
+
+/* *differ: runs differ in options. */
+static enum ar_status runs_differ(const struct report *r, bool *differ, struct ar_err *err)
+{
+	sqlite3_stmt *q;
+	enum ar_status st = report_prepare(&q, r, "SELECT 1 FROM run_option", err);
+	int rc = st ? SQLITE_DONE : sqlite3_step(q);
+
+	*differ = rc == SQLITE_ROW;
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		st = report_fail(r->db, err);
 	sqlite3_finalize(q);
 	return st;
 }
 
-static enum ar_status write_section(const struct report *r, const struct section *s,
-				    int64_t baseline, struct document *d, struct ar_err *err)
+/* ---- all sections ---- */
+
+static enum ar_status write_titled(const struct report *r, sqlite3_stmt *q, int64_t baseline,
+				   struct document *d, struct ar_err *err)
+{
+	bool differ = false;
+	enum ar_status st = AR_OK;
+
+	if (has_column(q, "run") && has_column(q, "method"))
+		st = runs_differ(r, &differ, err);
+	if (st)
+		return st;
+	return differ ? write_labelled(r, q, baseline, d, err) : writer_query(d, q, err);
+}
+
+enum ar_status report_section(const struct report *r, const struct section *s, int64_t baseline,
+			      struct document *d, struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, s->sql, err);
+	enum ar_status st = report_prepare(&q, r, s->sql, err);
 
 	if (!st && report_bind(q, ":baseline", baseline))
 		st = report_fail(r->db, err);
 	if (!st && s->title) {
 		d->name = s->name;
 		d->title = s->title;
-		st = writer_query(d, q, err);
+		st = write_titled(r, q, baseline, d, err);
 	} else if (!st) {
 		st = run_to_end(q, err);
 	}
@@ -160,23 +330,24 @@ static enum ar_status write_section(const struct report *r, const struct section
 	return st;
 }
 
-static enum ar_status write_sections(const struct report *r, struct document *d, struct ar_err *err)
+enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar_err *err)
 {
-	int64_t baseline;
-	enum ar_status st = find_baseline(r, &baseline, err);
+	enum ar_status st = find_baseline(r, baseline, err);
 
-	if (!st)
-		st = make_limits(r, err);
-	for (const struct section *s = sections; s->name && !st; s++)
-		if (!s->dialect || !strcmp(s->dialect, r->dialect))
-			st = write_section(r, s, baseline, d, err);
-	return st;
+	if (!st && r->baseline)
+		st = use_baseline(r, err);
+	return st ? st : make_limits(r, err);
 }
 
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err)
 {
-	enum ar_status st = write_sections(r, d, err);
+	int64_t baseline;
+	enum ar_status st = report_begin(r, &baseline, err);
 
+	for (const struct section *s = sections; s->name && !st; s++)
+		if ((!s->dialect || !strcmp(s->dialect, r->dialect)) &&
+		    (!s->prose || d->writer->prose))
+			st = report_section(r, s, baseline, d, err);
 	writer_finish(d);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", r->path);

@@ -4,28 +4,42 @@
  * SECTION	shown without --dialect
  * DIALECT	shown with --dialect NAME only
  * COMMON	shown in every report
+ * PROSE		as SECTION, but only by writers of long lines (struct report_writer)
  *
  * Title NULL: the statement makes a table for the sections after it and shows nothing.
  *
  * Each file holds one statement.  Beside what attnreplay-db(5) describes, it may use:
  *
+ * Where runs differ in options, these become columns after a column "method".
+ *
  * :run		run to report, NULL: all
- * :baseline	dense run that :run is compared with, NULL: none
+ * :baseline	run that :run is compared with, its dense run or that of --baseline, NULL: none
  * :dialect	"attnreplay", or the name of a DIALECT
  * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns
  * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id;
  *		under SECTION only, as is latency
- * latency	v_latency of :run, :baseline and engine_pair */
+ * source_run	where runs come from, if they come from several databases, a row each: run_id, path, run
+ * run_option	options in which the runs differ, a row for each run and option: run_id, key, value
+ * latency	v_latency of :run, :baseline and engine_pair
+ * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
+ *		method, is_dense, label, style (chart.h)
+ * verdict	what the sentences are made of, see make_verdict.sql */
+COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
+SECTION(make_label, NULL)
+SECTION(make_verdict, NULL)
+PROSE(verdict, "In short")
 SECTION(runs, "Runs")
 SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
 SECTION(latency, "Latency, ms")
+SECTION(repeats, "Latency over the repeats of a method, ms: median, smallest and largest")
 SECTION(engine, "Against an engine that ran the same requests")
 SECTION(engine_steps, "Iterations of the engine and of the run, ms")
 SECTION(phases, "Time by phase, ms of kernels; * is the attention core, host the wait for the host")
-SECTION(speedup, "Against the dense run: dense / this, of each figure")
+SECTION(energy, "Energy of the GPU, joules")
+SECTION(speedup, "Against the baseline, dense unless named: baseline / this, of each figure")
 SECTION(accuracy, "Accuracy against dense attention, per sampled (request, chunk, layer, head)")
 SECTION(density, "Density: share of what dense attention looks at")
 DIALECT(vllm, "What vllm bench serve prints")

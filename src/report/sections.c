@@ -8,13 +8,15 @@
 #define OWN "attnreplay"
 
 const struct section sections[] = {
-#define SECTION(name, title) { #name, title, name##_sql, OWN },
-#define DIALECT(name, title) { #name, title, name##_sql, #name },
-#define COMMON(name, title) { #name, title, name##_sql, NULL },
+#define SECTION(name, title) { #name, title, name##_sql, OWN, false },
+#define DIALECT(name, title) { #name, title, name##_sql, #name, false },
+#define COMMON(name, title) { #name, title, name##_sql, NULL, false },
+#define PROSE(name, title) { #name, title, name##_sql, OWN, true },
 #include "src/report/section_list.h"
 #undef SECTION
 #undef DIALECT
 #undef COMMON
+#undef PROSE
 	{ 0 }
 };
 
@@ -22,8 +24,10 @@ const char *const report_dialects[] = { OWN,
 #define SECTION(name, title)
 #define DIALECT(name, title) #name,
 #define COMMON(name, title)
+#define PROSE(name, title)
 #include "src/report/section_list.h"
 #undef SECTION
 #undef DIALECT
 #undef COMMON
+#undef PROSE
 					NULL };

@@ -1,185 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For people: aligned columns, numbers to the right, reals of a column with as many decimals
- * as its largest value wants.  All rows are kept until the widths are known. */
+/* For people: aligned columns, numbers to the right. */
 #include "config.h"
 #include "src/report/writer.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text.h"
-
-struct cell {
-	int type; /* SQLite's */
-	double r;
-	char *text; /* of every type but FLOAT, owned */
-};
-
-struct column {
-	int width, dec;
-	bool right; /* holds numbers */
-};
-
-struct table {
-	int n_col;
-	struct column *col;
-	size_t n_cell, cap;
-	struct cell *cell;
-};
-
-static enum ar_status table_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
-{
-	struct table *t = calloc(1, sizeof *t);
-
-	d->state = t;
-	if (!t)
-		return ar_nomem(err);
-	t->n_col = sqlite3_column_count(q);
-	t->col = calloc((size_t)t->n_col, sizeof *t->col);
-	return t->col ? AR_OK : ar_nomem(err);
-}
-
-static enum ar_status reserve_row(struct table *t, struct ar_err *err)
-{
-	size_t cap = t->cap ? 2 * t->cap : 64 * (size_t)t->n_col;
-	struct cell *cell;
-
-	if (t->n_cell + (size_t)t->n_col <= t->cap)
-		return AR_OK;
-	cell = realloc(t->cell, cap * sizeof *cell);
-	if (!cell)
-		return ar_nomem(err);
-	t->cell = cell;
-	t->cap = cap;
-	return AR_OK;
-}
-
-static enum ar_status table_row(struct document *d, sqlite3_stmt *q, struct ar_err *err)
-{
-	struct table *t = d->state;
-	enum ar_status st = reserve_row(t, err);
-	const char *text;
-
-	for (int i = 0; i < t->n_col && !st; i++) {
-		struct cell *c = &t->cell[t->n_cell++];
-
-		*c = (struct cell){ .type = sqlite3_column_type(q, i) };
-		if (c->type == SQLITE_FLOAT) {
-			c->r = sqlite3_column_double(q, i);
-			continue;
-		}
-		text = (const char *)sqlite3_column_text(q, i);
-		c->text = strdup(text ? text : "");
-		if (!c->text)
-			st = ar_nomem(err);
-	}
-	return st;
-}
-
-/* Decimals of a column: 3, so that milliseconds show microseconds; 4 below 10, for ratios; 1 from
- * 1e5 on.  If all values are below 0.1: three digits of the smallest. -1: with exponents. */
-static int decimals(const struct table *t, int col)
-{
-	double most = 0, least = INFINITY;
-
-	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
-		double r = t->cell[i].type == SQLITE_FLOAT ? fabs(t->cell[i].r) : 0;
-
-		if (r > 0 && isfinite(r)) {
-			most = fmax(most, r);
-			least = fmin(least, r);
-		}
-	}
-	if (most >= 1e15)
-		return -1;
-	if (most > 0 && most < 0.1)
-		return least < 1e-5 ? -1 : 2 - (int)floor(log10(least));
-	return most < 10 ? 4 : most < 1e5 ? 3 : 1;
-}
-
-static const char *cell_text(const struct cell *c, int dec, char *buf, size_t n)
-{
-	if (c->type != SQLITE_FLOAT)
-		return c->text;
-	if (dec < 0)
-		snprintf(buf, n, "%.2e", c->r);
-	else
-		snprintf(buf, n, "%.*f", dec, c->r);
-	return buf;
-}
-
-static struct column measure(const struct table *t, int col, const char *head)
-{
-	struct column c = { text_put(head, NULL), decimals(t, col), false };
-	char buf[400];
-
-	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
-		int w = text_put(cell_text(&t->cell[i], c.dec, buf, sizeof buf), NULL);
-
-		if (w > c.width)
-			c.width = w;
-		if (t->cell[i].type == SQLITE_INTEGER || t->cell[i].type == SQLITE_FLOAT)
-			c.right = true;
-	}
-	return c;
-}
+#include "src/report/rows.h"
 
 /* No blanks at the end of a line. */
-static void put_cell(FILE *f, const char *s, struct column c, bool first, bool last)
+static void put_cell(FILE *f, const char *s, struct rows_column c, bool first, bool last)
 {
 	int pad = c.width - text_put(s, NULL);
 
-	fprintf(f, "%s%*s", first ? "" : "  ", c.right ? pad : 0, "");
+	fprintf(f, "%s%*s", first ? "" : "  ", c.numeric ? pad : 0, "");
 	text_put(s, f);
-	if (!c.right && !last)
+	if (!c.numeric && !last)
 		fprintf(f, "%*s", pad, "");
 	if (last)
 		putc('\n', f);
 }
 
-static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q, bool head)
+static void put_table(const struct rows *t, FILE *f, sqlite3_stmt *q, bool head)
 {
 	const int last = t->n_col - 1;
-	char buf[400];
+	char buf[ROWS_TEXT];
 
-	for (int i = 0; i < t->n_col; i++)
-		t->col[i] = measure(t, i, sqlite3_column_name(q, i));
 	for (int i = 0; i < t->n_col && head; i++)
 		put_cell(f, sqlite3_column_name(q, i), t->col[i], !i, i == last);
 	for (size_t k = 0; k < t->n_cell; k++) {
 		int i = (int)(k % (size_t)t->n_col);
 
-		put_cell(f, cell_text(&t->cell[k], t->col[i].dec, buf, sizeof buf), t->col[i], !i,
-			 i == last);
+		put_cell(f, rows_text(t, k, buf), t->col[i], !i, i == last);
 	}
 }
 
-/* A result with a title is left out when it is empty, and needs no header over one column. */
+/* A result with a title needs no header over one column. */
 static void table_end(struct document *d, sqlite3_stmt *q)
 {
-	struct table *t = d->state;
+	const struct rows *t = rows_measure(d, q);
 
-	if (!t)
-		return;
-	if (!d->failed && (t->n_cell || !d->title)) {
+	if (t) {
 		if (d->n_results)
 			putc('\n', d->f);
 		if (d->title)
 			fprintf(d->f, "%s\n", d->title);
 		put_table(t, d->f, q, !d->title || t->n_col > 1);
 	}
-	for (size_t i = 0; i < t->n_cell; i++)
-		free(t->cell[i].text);
-	free(t->cell);
-	free(t->col);
-	free(t);
+	rows_end(d);
 }
 
 extern const struct report_writer write_table;
 const struct report_writer write_table = {
 	.name = "table",
-	.begin = table_begin,
-	.row = table_row,
+	.begin = rows_begin,
+	.row = rows_add,
 	.end = table_end,
 };

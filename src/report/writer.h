@@ -26,6 +26,7 @@ struct document {
 
 struct report_writer {
 	const char *name; /* as --format has it */
+	bool prose;	  /* its reader breaks lines, so that results may be long sentences */
 
 	/* Called in this order for each result; q is at a row in row() only.  end() releases
 	 * state, also after a failure.  All but row may be NULL. */
@@ -37,6 +38,9 @@ struct report_writer {
 
 extern const struct report_writer *const writers[]; /* ends with NULL */
 extern const char *const writer_names[];	    /* the same, for an option's choice */
+
+/* The writer of this name, one of writers. */
+const struct report_writer *writer_of(const char *name);
 
 /* Run q to its end and write what it returns.  AR_USAGE: the query fails; AR_DATA: the
  * database is damaged; AR_INTERRUPTED. */

@@ -3,3 +3,4 @@
 WRITER(table)
 WRITER(csv)
 WRITER(json)
+WRITER(markdown)

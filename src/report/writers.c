@@ -3,6 +3,7 @@
 #include "src/report/writer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define WRITER(name) extern const struct report_writer write_##name;
 #include "src/report/writer_list.h"
@@ -21,6 +22,15 @@ const char *const writer_names[] = {
 #undef WRITER
 	NULL
 };
+
+const struct report_writer *writer_of(const char *name)
+{
+	const struct report_writer *const *w = writers;
+
+	while (strcmp((*w)->name, name))
+		w++;
+	return *w;
+}
 
 char *writer_real(char *buf, size_t n, double r)
 {

@@ -26,15 +26,16 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 
 	if (st)
 		return st;
-	r->method = calloc(n + 1, sizeof *r->method);
+	r->n_methods = n;
+	r->n_runs = n * (size_t)r->o.repeats;
+	r->method = calloc(r->n_runs, sizeof *r->method);
 	if (!r->method)
 		st = ar_nomem(err);
-	for (size_t i = 0; i < n && !st; i++)
-		st = method_parse(&r->method[i], name[i], err);
+	for (size_t i = 0; i < r->n_runs && !st; i++)
+		st = method_parse(&r->method[i], name[i % n], err);
 	for (size_t i = 0; i < n; i++)
 		free(name[i]);
 	free(name);
-	r->n_runs = n;
 	return st;
 }
 
@@ -81,6 +82,8 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 	size_t n = r->o.captures.n;
 
+	if (!n && r->backend && r->backend->modelled)
+		return AR_OK;
 	if (!n)
 		return ar_fail(err, AR_USAGE,
 			       "no capture given; name one with --capture FILE, replay random "
@@ -133,9 +136,12 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)
 {
-	const struct capture_info **info = malloc(r->n_capture * sizeof *info);
+	const struct capture_info **info;
 	enum ar_status st;
 
+	if (!r->n_capture)
+		return prepare_all_layers(&r->prep, &r->model, err);
+	info = malloc(r->n_capture * sizeof *info);
 	if (!info)
 		return ar_nomem(err);
 	for (size_t i = 0; i < r->n_capture; i++)
@@ -155,6 +161,19 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 			 err);
 	free(info);
 	return st;
+}
+
+/* A GPU or a density that backend roofline cannot use fails before anything runs. */
+static enum ar_status try_roofline(const struct run *r, struct ar_err *err)
+{
+	const struct roofline_options *o = run_options_of(&r->o, &backend_roofline);
+	struct roofline_gpu unused;
+	enum ar_status st;
+
+	if (r->backend != &backend_roofline)
+		return AR_OK;
+	st = roofline_gpu_load(&unused, o->gpu, err);
+	return st ? st : roofline_check_density(o, r->method, r->n_runs, r->o.captures.n, err);
 }
 
 /* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
@@ -186,11 +205,12 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The times of a GPU move the clock, measured now or in the run that --costs names. */
+/* The times of a GPU move the clock: measured now, or in the run that --costs names, or modelled. */
 static bool gpu_clock(const struct run *r)
 {
 	return r->o.clock == RUN_CLOCK_MEASURED &&
-	       (r->costs ? r->costs->run.gpu != NULL : r->backend->uses_gpu);
+	       (r->costs ? r->costs->run.gpu != NULL :
+			   r->backend->uses_gpu || r->backend->modelled);
 }
 
 /* Set the model whose layers the host launches: the run's own, or that of --costs. */
@@ -246,7 +266,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 
 	r->limits = r->o.limits;
 	r->backend = backend_find(r->o.backend);
-	r->n_runs = 1;
+	r->n_methods = r->n_runs = 1;
 	if (r->backend)
 		st = run_options_check(&r->o, r->backend, err);
 	if (!st)
@@ -255,6 +275,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_costs(r, err);
 	if (!st && run_needs_model(r))
 		st = load_methods(r, err);
+	if (!st)
+		st = try_roofline(r, err);
 	if (!st && run_needs_model(r))
 		st = load_dense_as(r, err);
 	if (!st && run_needs_model(r))
@@ -299,6 +321,7 @@ void run_unload(struct run *r)
 	for (size_t i = 0; r->method && i < r->n_runs; i++)
 		method_free(r->method[i]);
 	free(r->method);
+	run_inputs_release(&r->inputs);
 	free(r->options);
 	free(r->setup);
 	free(r->cmdline);

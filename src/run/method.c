@@ -193,6 +193,20 @@ static struct store_capture *record_captures(const struct run *r)
 	return c;
 }
 
+enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], struct ar_err *err)
+{
+	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	const struct run_key k = { .o = &r->o,
+				   .backend = r->backend ? r->backend->name : r->o.backend,
+				   .method = r->method ? r->method[i]->name : NULL,
+				   .repeat = i / r->n_methods,
+				   .device = gpu ? gpu->name : NULL,
+				   .version = AR_REVISION,
+				   .trace_sha256 = r->trace->sha256 };
+
+	return run_key(key, &k, &r->inputs, err);
+}
+
 static enum ar_status begin_record(struct run *r, size_t i, const struct method *m,
 				   struct ar_err *err)
 {
@@ -205,13 +219,19 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
 		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
 		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok,
-		.pid = r->pid, .command_utc_ns = r->command_utc_ns, .method_no = (int64_t)i,
-		.n_capture = r->n_capture };
+		.pid = r->pid, .command_utc_ns = r->command_utc_ns,
+		.method_no = (int64_t)(i % r->n_methods),
+		.repeat_no = (int64_t)(i / r->n_methods), .n_capture = r->n_capture };
 	struct store_capture *capture;
+	char key[RUN_KEY_SIZE];
 	enum ar_status st;
 
 	if (!r->store)
 		return AR_OK;
+	st = run_make_key(r, i, key, err);
+	if (st)
+		return st;
+	s.run_key = key;
 	if (kernels) {
 		s.model_name = r->model.name;
 		s.model_json = r->model.json;
@@ -244,11 +264,15 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
 {
 	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
-	enum ar_status st2;
+	enum ar_status st2 = AR_OK;
 
 	if (!r->store)
 		return st;
-	st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL, st ? NULL : err);
+	if (r->energy.ns)
+		st2 = store_energy(r->store, &r->energy, st ? NULL : err);
+	if (!st2)
+		st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL,
+				    st ? NULL : err);
 	return st ? st : st2;
 }
 
@@ -308,12 +332,14 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	set_title(r, i, title, sizeof title);
 	run_set_limits(&cfg, &r->o.objectives);
+	run_energy_begin(r);
 	st = replay_run(&cfg, &res, err);
+	run_energy_end(r);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
 	if (ended && r->print & RUN_PRINT_RESULT)
-		st2 = run_print_result(r, run_label(r, i), &res, st ? NULL : err);
+		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);
 	r->figures = run_figures(r, &res);
 	if (!st && !st2)
 		st2 = run_json_put(r, i, m, &res, err);
@@ -371,7 +397,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 	if (st)
 		return st;
 	set_env(r, m);
-	st = attn_engine_try(&r->env, err);
+	st = r->n_capture ? attn_engine_try(&r->env, err) : AR_OK;
 	method_free(m);
 	return st;
 }

@@ -49,8 +49,8 @@ static const struct opt main_opts[] = {
 	  .choice = policy_names, .help = "the scheduler of an engine, at a version",
 	  .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
-	  .help = "what runs the iterations: cuda, cpu or cost; auto: cuda if there is a GPU, else "
-		  "cpu", .may_differ = true },
+	  .help = "what runs the iterations: cuda, cpu, cost or roofline; auto: cuda if there is a "
+		  "GPU, else cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
 	  .help = "database to add the runs to; if not given, nothing is stored",
 	  .may_differ = true, .record_only = true },
@@ -87,6 +87,10 @@ static const struct opt command_opts[] = {
 	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
 	  .help = "go on with the methods that the command of this run did not finish; without RUN "
 		  "the latest such command", .may_differ = true, .record_only = true },
+	{ .name = "repeats", .type = OPT_INT, .off = AT(repeats), .arg = "N", .def = "1", .min = 1,
+	  .max = 1000,
+	  .help = "run each method N times, in turn; the report has median and spread",
+	  .scope = RUN_KERNELS | RUN_MEASURED, .may_differ = true },
 	{ .name = "slo",
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
@@ -178,19 +182,19 @@ static const struct opt model_opts[] = {
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
-		  "of the method", .scope = RUN_KERNELS, .may_differ = true },
+		  "of the method", .scope = RUN_KERNELS | RUN_CAPTURE, .may_differ = true },
 	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
 	  .help = "captured layers to use, such as 0,4,8-11; all if not given",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "sample-layers", .type = OPT_INT, .off = AT(sample_layers), .arg = "K",
 	  .def = "0", .max = 100000,
 	  .help = "run K evenly spaced layers of the model and scale their time to all; 0: run all",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "extend", .type = OPT_ENUM, .off = AT(extend), .arg = "HOW", .def = "error",
 	  .choice = extends,
 	  .help = "if a request is longer than every capture: stop (error) or repeat the capture "
 		  "(tile)",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
 	  .help = "identify cached KV blocks by their tokens alone, not also by the method that "
 		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
@@ -202,7 +206,8 @@ static const struct opt model_opts[] = {
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
 	  .help = "run attention only, without projections, MLP and head", .scope = RUN_COSTED },
 	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
-	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS },
+	  .help = "seed of capture assignment and accuracy samples",
+	  .scope = RUN_KERNELS | RUN_CAPTURE },
 	{ 0 }
 };
 
@@ -337,7 +342,7 @@ static enum ar_status parse_all(struct run_options *o, struct run_command *c, in
 
 	all[0] = c ? c->own : (struct opt_group){ .opts = no_opts };
 	memcpy(all + 1, o->group, n * sizeof *all);
-	st = opt_init(all, err);
+	st = c ? opt_init((struct opt_group[]){ c->own, { 0 } }, err) : AR_OK;
 	if (!st)
 		st = opt_parse(all, &argc, argv, err);
 	memcpy(o->group, all + 1, n * sizeof *all);
@@ -351,18 +356,25 @@ static enum ar_status parse_all(struct run_options *o, struct run_command *c, in
 	return st;
 }
 
-enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
-				 char **argv, struct ar_err *err)
+enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err)
 {
-	enum ar_status st;
-
-	*o = (struct run_options){ 0 };
+	*o = (struct run_options){ .repeats = 1 };
 	for (int i = 0; backends[i]; i++) {
 		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
 		if (!o->backend_opts[i])
 			return ar_nomem(err);
 	}
-	set_groups(o, !c);
+	set_groups(o, own);
+	return opt_init(o->group, err);
+}
+
+enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
+				 char **argv, struct ar_err *err)
+{
+	enum ar_status st = run_options_init(o, !c, err);
+
+	if (st)
+		return st;
 	st = parse_all(o, c, argc, argv, err);
 	if (!st && o->resume)
 		st = resume_open(&o->resumed, o->resume, err);

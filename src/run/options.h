@@ -5,6 +5,7 @@
 
 #include "base/opt.h"
 #include "replay/cost/backend_cost.h"
+#include "replay/cost/backend_roofline.h"
 #include "replay/cost/costs.h"
 #include "replay/engine/replay.h"
 #include "replay/sched/arrivals.h"
@@ -45,7 +46,7 @@ struct run_options {
 	char *num_blocks;
 
 	char *model, *methods, *layers;
-	int64_t tp, sample_layers, seed;
+	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures;
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
@@ -69,6 +70,8 @@ struct run_command {
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
 };
 
+/* Set every option to its default.  own: with those of 'attnreplay run' alone. */
+enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);
 /* Parse the options and check all that does not depend on the backend.  c NULL: the command is
  * 'attnreplay run'. */
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,

@@ -15,6 +15,8 @@ const char *run_clock_name(const struct run *r)
 {
 	if (!r->backend->needs_model || r->o.clock == RUN_CLOCK_FORMULA)
 		return "cost";
+	if (r->backend->modelled)
+		return "modelled";
 	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
 }
 
@@ -44,7 +46,10 @@ static void print_model(const struct run *r)
 		printf(" on each of %d ranks", m->tp);
 	if (r->prep.n_run_layers < m->n_layers)
 		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
-	printf("\ncapture  ");
+	putchar('\n');
+	if (!r->n_capture)
+		return;
+	printf("capture  ");
 	for (size_t i = 0; i < r->n_capture; i++)
 		put_after(" ", capture_info(r->capture[i])->name);
 	if (any_random(r))
@@ -87,7 +92,11 @@ static void print_clock(const struct run *r)
 	printf("clock     %s", run_clock_name(r));
 	if (!strcmp(run_clock_name(r), "cpu"))
 		printf(" (times of this CPU show mechanics, not the speed of a GPU)");
-	if (c) {
+	if (!strcmp(run_clock_name(r), "modelled")) {
+		const struct roofline_options *roof = run_options_of(&r->o, &backend_roofline);
+
+		put_after(", not measured: the roofline of ", roof->gpu);
+	} else if (c) {
 		printf(", from %zu iterations", cost_table_size(c->table));
 		put_after(" of ", c->name);
 		if (c->run.method_name) {
@@ -214,12 +223,25 @@ static void print_goodput(const struct run *r, const struct replay_result *res)
 	putchar('\n');
 }
 
-enum ar_status run_print_result(const struct run *r, const char *label,
+static void print_energy(const struct run *r)
+{
+	const struct energy_use *e = &r->energy;
+	double j = (double)e->mj / 1e3, s = (double)e->ns / 1e9, idle_w = (double)e->idle_mw / 1e3;
+
+	if (e->ns)
+		printf("energy: the GPU took %.1f J in %.3f s, %.1f J above its idle power of "
+		       "%.1f W\n",
+		       j, s, j - idle_w * s, idle_w);
+}
+
+enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
 
 	put_after("\n", label);
+	if (r->o.repeats > 1)
+		printf(", repeat %zu of %" PRId64, i / r->n_methods + 1, r->o.repeats);
 	printf(": %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n",
 	       res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
@@ -252,6 +274,7 @@ enum ar_status run_print_result(const struct run *r, const char *label,
 		       res->recall_sum / (double)res->n_heads);
 	if (r->o.slo)
 		print_goodput(r, res);
+	print_energy(r);
 	if (r->store)
 		printf("stored as run %" PRId64 " in %s\n", r->run_id, r->o.db);
 	return end_print(err);

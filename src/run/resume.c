@@ -44,6 +44,7 @@ enum {
 	RUN_ID,
 	STATUS,
 	METHOD_NO,
+	REPEAT_NO,
 	PID,
 	PID_START,
 	BOOT_ID,
@@ -56,7 +57,7 @@ enum {
 	CONFIG
 };
 static const char runs_sql[] =
-	"SELECT run_id, status, method_no, pid, pid_start, boot_id, pid_ns, num_blocks, options, "
+	"SELECT run_id, status, method_no, repeat_no, pid, pid_start, boot_id, pid_ns, num_blocks, options, "
 	"r.backend, sha256, n_requests, config FROM run r JOIN trace USING(trace_id) "
 	"LEFT JOIN model USING(model_id) WHERE command_utc_ns = ?1 ORDER BY run_id";
 
@@ -90,11 +91,12 @@ static enum ar_status check_ended(const struct resumed *r, sqlite3_stmt *q, stru
 	return AR_OK;
 }
 
-/* The methods that the command has, from its options. */
-static enum ar_status count_methods(struct resumed *r, struct ar_err *err)
+/* The runs that the command has, from its options. */
+static enum ar_status count_runs(struct resumed *r, struct ar_err *err)
 {
 	cJSON *o = json_parse_all(r->options, NULL);
 	const char *list = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "method"));
+	const cJSON *repeats = cJSON_GetObjectItemCaseSensitive(o, "repeats");
 	char **name = NULL;
 	enum ar_status st;
 
@@ -106,10 +108,12 @@ static enum ar_status count_methods(struct resumed *r, struct ar_err *err)
 	for (size_t i = 0; i < r->n_method; i++)
 		free(name[i]);
 	free(name);
+	/* Before there were repeats, no option named them. */
+	r->n_run = r->n_method * (repeats && repeats->valueint > 1 ? (size_t)repeats->valueint : 1);
 	cJSON_Delete(o);
 	if (st)
 		return st;
-	r->done = calloc(r->n_method, sizeof *r->done);
+	r->done = calloc(r->n_run, sizeof *r->done);
 	return r->done ? AR_OK : ar_nomem(err);
 }
 
@@ -127,16 +131,19 @@ static enum ar_status get_command(struct resumed *r, sqlite3_stmt *q, struct ar_
 		st = get_text(q, CONFIG, &r->model_json, err);
 	if (!st && !(r->options && r->backend && r->trace_sha256))
 		st = ar_fail(err, AR_DATA, "a value is missing");
-	return st ? st : count_methods(r, err);
+	return st ? st : count_runs(r, err);
 }
 
 static enum ar_status get_run(struct resumed *r, sqlite3_stmt *q, struct ar_err *err)
 {
 	const int64_t i = sqlite3_column_int64(q, METHOD_NO);
+	const int64_t repeat = sqlite3_column_int64(q, REPEAT_NO);
 	enum ar_status st = r->options ? AR_OK : get_command(r, q, err);
 
 	if (!st && (i < 0 || (uint64_t)i >= r->n_method))
 		st = ar_fail(err, AR_DATA, "the command has no method %" PRId64, i);
+	if (!st && (repeat < 0 || (uint64_t)repeat >= r->n_run / r->n_method))
+		st = ar_fail(err, AR_DATA, "the command has no repeat %" PRId64, repeat);
 	r->num_blocks = sqlite3_column_int64(q, NUM_BLOCKS);
 	if (!st && (r->num_blocks < 2 || r->num_blocks > UINT32_MAX))
 		st = ar_fail(err, AR_DATA, "an invalid KV pool");
@@ -146,7 +153,7 @@ static enum ar_status get_run(struct resumed *r, sqlite3_stmt *q, struct ar_err 
 		return st;
 	}
 	if (is_status(q, "done"))
-		r->done[i] = true;
+		r->done[repeat * (int64_t)r->n_method + i] = true;
 	return check_ended(r, q, err);
 }
 
@@ -160,7 +167,7 @@ static void forget_command(struct resumed *r)
 	*r = (struct resumed){ .db = r->db };
 }
 
-/* Read the runs of a command.  *left: methods that are not done. */
+/* Read the runs of a command.  *left: those that are not done. */
 static enum ar_status read_command(struct resumed *r, sqlite3 *db, int64_t command, size_t *left,
 				   struct ar_err *err)
 {
@@ -175,8 +182,8 @@ static enum ar_status read_command(struct resumed *r, sqlite3 *db, int64_t comma
 	if (!st && rc != SQLITE_DONE)
 		st = sql_fail(r, db, err);
 	sqlite3_finalize(q);
-	*left = r->n_method;
-	for (size_t i = 0; i < r->n_method; i++)
+	*left = r->n_run;
+	for (size_t i = 0; i < r->n_run; i++)
 		*left -= r->done && r->done[i];
 	return st;
 }

@@ -22,7 +22,8 @@ struct resumed {
 	char *model_json;   /* NULL: no model */
 	int64_t num_blocks; /* the pool of the runs so far */
 	size_t n_method;    /* at least 1; a command without kernels has one without a name */
-	bool *done;	    /* [n_method]: a run of the method is done */
+	size_t n_run;	    /* n_method * --repeats */
+	bool *done;	    /* [n_run]: done, in the order of the command */
 };
 
 /* where: "DB:RUN", the command of that run, or "DB", the latest command with a method that is not

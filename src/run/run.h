@@ -10,6 +10,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
+#include "src/run/key.h"
 #include "src/run/options.h"
 
 /* Figures of a run that a search compares. */
@@ -41,18 +42,22 @@ struct run {
 	struct capture **capture;
 	size_t n_capture;
 	struct prepared prep;
-	struct method **method;
+	struct method **method; /* [n_runs] */
 
-	size_t n_runs; /* methods, or 1 */
-	size_t first;  /* of them, the first to run */
+	size_t n_methods; /* at least 1 */
+	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
+	size_t first;	  /* of them, the first to run */
 	int64_t pid, command_utc_ns;
 	struct host host;
 	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
 	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
 	struct outfile json;	  /* of --json; f NULL: not given */
+	struct run_inputs inputs; /* of run_key(), with --db */
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;
+	struct energy_meter meter;     /* of the GPU, while a run is stored */
+	struct energy_use energy;      /* of the run */
 	const struct backend *backend; /* NULL: auto, not chosen yet */
 	struct backend_env env;	       /* the open backend keeps a pointer to it */
 	void *self;
@@ -75,9 +80,9 @@ enum ar_status run_load_host(struct run *r, struct ar_err *err);
 enum ar_status run_describe(struct run *r, struct ar_err *err);
 char *run_setup(const struct opt_group *g);
 
-/* print.c.  AR_IO: standard output cannot be written. */
+/* print.c.  i: the run, from 0.  AR_IO: standard output cannot be written. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
-enum ar_status run_print_result(const struct run *r, const char *label,
+enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
 
@@ -102,12 +107,20 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
 			    const struct replay_result *res, struct ar_err *err);
 enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err);
 
-/* method.c. try_method: check, before any run, that the files named by a method can be read. */
+/* method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the input
+ * files at the first call. */
+enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], struct ar_err *err);
+/* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
 /* What run i is called in output: its method, else its backend. */
 const char *run_label(const struct run *r, size_t i);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
+
+/* energy.c: measure the energy of a GPU into r->energy, which stays 0 where it cannot be measured or
+ * nothing is stored; a warning says why. */
+void run_energy_begin(struct run *r);
+void run_energy_end(struct run *r);
 
 /* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/chart/chart.h"
+
 static enum ar_status make(struct outfile *f, const char *path, struct ar_err *err)
 {
 	return path ? outfile_open(f, path, err) : AR_OK;
@@ -88,15 +90,9 @@ enum ar_status select_files_put(struct select_files *o, const struct select_resu
 
 static void finish_svg(struct select_files *o)
 {
-	fprintf(o->svg.f,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
-		"font-family=\"sans-serif\" font-size=\"10\">\n"
-		"<style>.frame{fill:none;stroke:#999}.chunk{stroke:#c33;stroke-dasharray:2}"
-		".title{font-size:13px}rect{fill:#246}</style>\n"
-		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:#fff\"/>\n",
-		SELECT_SVG_WIDTH, o->height);
+	chart_svg_begin(SELECT_SVG_WIDTH, o->height, o->svg.f);
 	fwrite(o->drawn, 1, o->len, o->svg.f);
-	fputs("</svg>\n", o->svg.f);
+	chart_svg_end(o->svg.f);
 }
 
 enum ar_status select_files_close(struct select_files *o, enum ar_status st, struct ar_err *err)

@@ -6,35 +6,16 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "src/chart/chart.h"
 #include "src/select/select.h"
 
 enum { PANELS = 4, MARGIN = 20, TITLE = 14 };
 enum { PANEL = (SELECT_SVG_WIDTH - (PANELS + 1) * MARGIN) / PANELS };
 
-/* Draw a row of n cells at (x, y); equal neighbours become one rectangle. */
-static void put_row(const float *cell, int n, double x, double y, double height, FILE *f)
-{
-	double width = (double)PANEL / n;
-
-	for (int j = 0, end; j < n; j = end) {
-		for (end = j + 1; end < n && cell[end] == cell[j]; end++)
-			;
-		if (cell[j] <= 0)
-			continue;
-		fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"",
-			x + j * width, y, (end - j) * width, height);
-		if (cell[j] < 0.9999f)
-			fprintf(f, " opacity=\"%.2f\"", 0.15 + 0.85 * (double)cell[j]);
-		fputs("/>\n", f);
-	}
-}
-
-static void put_frame(const struct select_result *r, double x, double y, double height, FILE *f)
+static void put_chunk(const struct select_result *r, double x, double y, double height, FILE *f)
 {
 	double chunk = x + (double)PANEL * select_past(r) / select_blocks(r);
 
-	fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" class=\"frame\"/>\n",
-		x, y, PANEL, height);
 	fprintf(f, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" class=\"chunk\"/>\n",
 		chunk, y, chunk, y + height);
 }
@@ -47,29 +28,38 @@ static double row_height(const struct select_result *r)
 	return h < 4 ? 4 : h > 12 ? 12 : h;
 }
 
+/* Draw n lines of cells under a text, with the start of the chunk. */
+static void put_panel(const struct select_result *r, const char *text, const float *cell, int n,
+		      double x, double y, FILE *f)
+{
+	const struct chart_box box = { x, y, PANEL, n * row_height(r) };
+
+	chart_text(x, y - 3, "", text, f);
+	chart_heat(&box, cell, select_blocks(r), n, f);
+	put_chunk(r, x, y, box.height, f);
+}
+
 static void put_head(const struct select_result *r, int head, double x, double y, float *cell,
 		     FILE *f)
 {
 	int n = select_query_blocks(r);
-	double high = row_height(r);
+	char text[80];
 
-	fprintf(f, "<text x=\"%.2f\" y=\"%.2f\">head %d: density %.3f, recall %.3f</text>\n", x,
-		y - 3, head, select_head_density(r, head), r->acc[head].mass_recall);
-	for (int i = 0; i < n; i++) {
-		select_cover(r, head, i, cell);
-		put_row(cell, select_blocks(r), x, y + i * high, high, f);
-	}
-	put_frame(r, x, y, n * high, f);
+	snprintf(text, sizeof text, "head %d: density %.3f, recall %.3f", head,
+		 select_head_density(r, head), r->acc[head].mass_recall);
+	for (int i = 0; i < n; i++)
+		select_cover(r, head, i, cell + (size_t)i * (size_t)select_blocks(r));
+	put_panel(r, text, cell, n, x, y, f);
 }
 
 static void put_strip(const struct select_result *r, int g, double x, double y, float *cell,
 		      FILE *f)
 {
-	fprintf(f, "<text x=\"%.2f\" y=\"%.2f\">table %d: %d blocks</text>\n", x, y - 3, g,
-		r->sel->lists.blocks.n[g]);
+	char text[80];
+
+	snprintf(text, sizeof text, "table %d: %d blocks", g, r->sel->lists.blocks.n[g]);
 	select_table(r, g, cell);
-	put_row(cell, select_blocks(r), x, y, row_height(r), f);
-	put_frame(r, x, y, row_height(r), f);
+	put_panel(r, text, cell, 1, x, y, f);
 }
 
 /* Top left corner of panel k; every panel is `high` pixels high. */
@@ -82,7 +72,8 @@ static void place(int k, double high, double top, double *x, double *y)
 enum ar_status select_put_svg(const struct select_result *r, int head, FILE *f, double *y,
 			      struct ar_err *err)
 {
-	float *cell = malloc((size_t)select_blocks(r) * sizeof *cell);
+	float *cell =
+		malloc((size_t)select_query_blocks(r) * (size_t)select_blocks(r) * sizeof *cell);
 	int first = head < 0 ? 0 : head, n = head < 0 ? r->shape.q_heads : 1;
 	double high = select_query_blocks(r) * row_height(r), top = *y + 2 * TITLE, px, py = top;
 

@@ -61,13 +61,20 @@ static bool append(cJSON *list, const cJSON *more)
 	return true;
 }
 
+void trace_merge_sum(char sum[65], const char *with)
+{
+	char both[2 * 65];
+
+	snprintf(both, sizeof both, "%s%s", sum, with);
+	SHA256Data((const uint8_t *)both, strlen(both), sum);
+}
+
 /* Name the merged trace "a+b"; its sha256 is a hash of both hashes. */
 static enum ar_status join_history(struct trace *a, const struct trace *b, struct ar_err *err)
 {
 	cJSON *all = trace_sources(a), *more = trace_sources(b);
 	size_t size = strlen(a->name) + strlen(b->name) + 2;
 	char *name = malloc(size), *format = strdup("merged");
-	char both[2 * sizeof a->sha256];
 	bool done = all && more && name && format && append(all, more) &&
 		    append(a->transforms, b->transforms);
 
@@ -80,8 +87,7 @@ static enum ar_status join_history(struct trace *a, const struct trace *b, struc
 	}
 	cJSON_Delete(a->sources);
 	a->sources = all;
-	snprintf(both, sizeof both, "%s%s", a->sha256, b->sha256);
-	SHA256Data((const uint8_t *)both, strlen(both), a->sha256);
+	trace_merge_sum(a->sha256, b->sha256);
 	snprintf(name, size, "%s+%s", a->name, b->name);
 	free(a->name);
 	a->name = name;

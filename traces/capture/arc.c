@@ -26,6 +26,7 @@ enum {
 	FOOTER_BYTES = 48, /* offsets in the footer */
 	HEADER_MAX = 1 << 20,
 	FRAME_MAX = 1 << 28, /* bytes of a frame's values */
+	FRAME_SUM = 4,	     /* bytes at the end of a frame: zstd's checksum of its values */
 };
 
 static const unsigned char magic[8] = { 0x89, 'A', 'R', 'C', '\r', '\n', 0x1a, '\n' };
@@ -276,6 +277,23 @@ static enum ar_status read_head(struct arc *a, struct capture_info *info, struct
 		st = read_index(a, head, HEAD_BYTES + len, info->sha256, err);
 	cJSON_Delete(o);
 	free(head);
+	return st;
+}
+
+/* A frame ends with the checksum of its values. */
+enum ar_status arc_sum(const struct arc *a, char hex[65], struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	unsigned char tail[FRAME_SUM] = { 0 };
+	SHA2_CTX ctx;
+
+	SHA256Init(&ctx);
+	SHA256Update(&ctx, (const uint8_t *)a->info->sha256, strlen(a->info->sha256));
+	for (int64_t k = 0; k < frame_count(a->info) && !st; k++) {
+		st = infile_read(&a->file, a->end[k + 1] - sizeof tail, tail, sizeof tail, err);
+		SHA256Update(&ctx, tail, sizeof tail);
+	}
+	SHA256End(&ctx, hex);
 	return st;
 }
 

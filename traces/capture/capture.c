@@ -368,6 +368,12 @@ void capture_close(struct capture *c)
 	free(c);
 }
 
+enum ar_status capture_sum(const struct capture *c, char hex[65], struct ar_err *err)
+{
+	*hex = 0;
+	return c->arc ? arc_sum(c->arc, hex, err) : AR_OK;
+}
+
 const struct capture_info *capture_info(const struct capture *c)
 {
 	return &c->info;

@@ -53,6 +53,9 @@ enum ar_status capture_random(struct capture **out, const char *arg,
 void capture_close(struct capture *c); /* NULL is fine */
 const struct capture_info *capture_info(const struct capture *c);
 
+/* SHA-256 in hex that stands for an .arc's values, without reading them; "" for other captures. */
+enum ar_status capture_sum(const struct capture *c, char hex[65], struct ar_err *err);
+
 /* Where the values of a capture are from, for a run of the model of this name. */
 enum capture_origin {
 	CAPTURE_SAME,	 /* the model */

@@ -60,6 +60,7 @@ const struct executor executor_gather = {
 	.origin = "QUOKA, packed keys and values",
 	.kernel = "attend",
 	.takes = SHAPE_TOKENS,
+	.copies = true,
 	.plan = pool_plan,
 	.ref = gather_ref,
 #if HAVE_CUDA

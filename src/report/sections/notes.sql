@@ -3,6 +3,15 @@ SELECT 'percentiles interpolate linearly between the two nearest values; request
   || ' are left out' AS note
 
 UNION ALL
+SELECT note
+FROM (
+  SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': '
+    || group_concat(run, ', ') || ' of ' || path AS note
+  FROM source_run
+  GROUP BY path
+  ORDER BY min(run_id))
+
+UNION ALL
 SELECT 'accuracy is the error of single layers on replayed activations; it does not add up over'
   || ' layers'
 WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE :run IS NULL OR run_id = :run)
@@ -35,6 +44,14 @@ FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :
   ORDER BY run_id)
 HAVING count(*) > 0
 
+UNION ALL
+SELECT 'run ' || group_concat(run_id, ', ') || ': times are modelled, not measured: the roofline of '
+  || gpu
+FROM (SELECT run_id, p.value AS gpu FROM run JOIN run_param p USING(run_id)
+  WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
+  ORDER BY run_id)
+GROUP BY gpu
+
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL
 SELECT printf('run %d: %s left nothing out: %s', run_id, name,
@@ -65,6 +82,21 @@ SELECT printf('run %d: %d of %d layers were executed, their time stands for all'
   layers_run, n_layers)
 FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND layers_run < n_layers
+
+-- What energy covers beside the run, or does not.
+UNION ALL
+SELECT 'energy is that of one GPU in the wall time of the run, the host''s pauses in it; served_j is'
+  || ' what it takes above idle power, and idle power for the virtual time'
+WHERE EXISTS (SELECT 1 FROM v_energy WHERE :run IS NULL OR run_id = :run)
+
+UNION ALL
+SELECT printf('run %s: its energy covers accuracy samples as well; --accuracy 0 leaves them out',
+  group_concat(run_id, ', '))
+FROM (SELECT run_id FROM v_energy e
+  WHERE (:run IS NULL OR run_id = :run)
+    AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = e.run_id)
+  ORDER BY run_id)
+HAVING count(*) > 0
 
 UNION ALL
 SELECT printf('run %d: %d kernel records were lost; its time by phase is incomplete', run_id,

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * NVML's counter moves in steps, which may be longer than an iteration.  So each reading waits for a
+ * step: then counter and clock belong together.  The idle power comes from the same counter.
+ */
+#include "config.h"
+#include "profiler/nvml/energy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/dynlib.h"
+
+enum {
+	POLL_NS = 1000000,
+	STILL_NS = 1000000000, /* a counter that stands still for so long is none */
+};
+
+/* NVML's interface, as its manual has it.  Its header is not always where the driver is. */
+static struct {
+	int (*init)(void);
+	int (*shutdown)(void);
+	const char *(*error)(int rc);
+	int (*find)(const char *uuid, void **gpu);
+	int (*energy)(void *gpu, unsigned long long *mj);
+} api;
+
+static const struct dynlib_sym syms[] = {
+	{ "nvmlInit_v2", (void **)&api.init },
+	{ "nvmlShutdown", (void **)&api.shutdown },
+	{ "nvmlErrorString", (void **)&api.error },
+	{ "nvmlDeviceGetHandleByUUID", (void **)&api.find },
+	{ "nvmlDeviceGetTotalEnergyConsumption", (void **)&api.energy },
+	{ 0 },
+};
+
+struct reading {
+	int64_t mj, at_ns;
+};
+
+static enum ar_status check(int rc, const char *what, struct ar_err *err)
+{
+	return rc ? ar_fail(err, AR_NODEV, "NVML cannot %s: %s", what, api.error(rc)) : AR_OK;
+}
+
+static enum ar_status get(const struct energy_meter *m, struct reading *r, struct ar_err *err)
+{
+	unsigned long long mj = 0;
+	enum ar_status st = check(api.energy(m->gpu, &mj), "read the GPU's energy counter", err);
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	*r = (struct reading){ (int64_t)mj, (int64_t)t.tv_sec * 1000000000 + t.tv_nsec };
+	return st;
+}
+
+static void pause_until(int64_t ns)
+{
+	const struct timespec t = { ns / 1000000000, ns % 1000000000 };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+		;
+}
+
+/* Read the counter when it moves. */
+static enum ar_status get_step(const struct energy_meter *m, struct reading *r, struct ar_err *err)
+{
+	struct reading first;
+	enum ar_status st = get(m, &first, err);
+
+	for (*r = first; !st && r->mj == first.mj; st = get(m, r, err)) {
+		if (r->at_ns - first.at_ns > STILL_NS)
+			return ar_fail(err, AR_NODEV, "the GPU's energy counter stands still");
+		pause_until(r->at_ns + POLL_NS);
+	}
+	return st;
+}
+
+/* The energy between two readings. */
+static enum ar_status used(const struct reading *from, const struct reading *to, int64_t *mj,
+			   struct ar_err *err)
+{
+	*mj = to->mj - from->mj;
+	return *mj < 0 ? ar_fail(err, AR_NODEV,
+				 "the GPU's energy counter went back from %" PRId64 " to %" PRId64
+				 " mJ",
+				 from->mj, to->mj) :
+			 AR_OK;
+}
+
+enum ar_status energy_open(struct energy_meter *m, const char *uuid, struct ar_err *err)
+{
+	char name[64];
+	enum ar_status st = dynlib_load("libnvidia-ml.so.1", "ATTNREPLAY_NVML", syms, err);
+
+	*m = (struct energy_meter){ 0 };
+	if (!st)
+		st = check(api.init(), "start", err);
+	if (st)
+		return st;
+	snprintf(name, sizeof name, "GPU-%s", uuid);
+	st = check(api.find(name, &m->gpu), "find the GPU", err);
+	if (st) {
+		m->gpu = NULL;
+		api.shutdown();
+	}
+	return st;
+}
+
+void energy_close(struct energy_meter *m)
+{
+	if (m->gpu)
+		api.shutdown();
+	m->gpu = NULL;
+}
+
+enum ar_status energy_begin(struct energy_meter *m, int64_t idle_ns, struct ar_err *err)
+{
+	struct reading idle, now;
+	int64_t mj = 0;
+	enum ar_status st = get_step(m, &idle, err);
+
+	if (st)
+		return st;
+	pause_until(idle.at_ns + idle_ns);
+	st = get_step(m, &now, err);
+	if (!st)
+		st = used(&idle, &now, &mj, err);
+	if (st)
+		return st;
+	m->mj = now.mj;
+	m->at_ns = now.at_ns;
+	m->idle_mw = (int64_t)((double)mj * 1e9 / (double)(now.at_ns - idle.at_ns));
+	return AR_OK;
+}
+
+enum ar_status energy_end(const struct energy_meter *m, struct energy_use *use, struct ar_err *err)
+{
+	const struct reading from = { m->mj, m->at_ns };
+	struct reading now;
+	int64_t mj = 0;
+	enum ar_status st = get_step(m, &now, err);
+
+	if (!st)
+		st = used(&from, &now, &mj, err);
+	if (!st)
+		*use = (struct energy_use){ now.at_ns - from.at_ns, mj, m->idle_mw };
+	return st;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The energy that a GPU uses, from the counter of NVML, a library of the driver.  NVML is loaded when
+ * it is needed, so a build without CUDA has this too. */
+#ifndef AR_ENERGY_H
+#define AR_ENERGY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* The counter of a GPU.  gpu NULL: not open. */
+struct energy_meter {
+	void *gpu;
+	int64_t mj, at_ns; /* when counting began: the counter, and the monotonic clock */
+	int64_t idle_mw;
+};
+
+/* The energy of a time.  It is that of the whole board, whichever program it works for. */
+struct energy_use {
+	int64_t ns, mj;	 /* ns 0: not measured */
+	int64_t idle_mw; /* power without work, just before */
+};
+
+/* Load NVML and find the GPU by its UUID, which CUDA_VISIBLE_DEVICES does not change; uuid is that of
+ * struct store_gpu, without "GPU-".  Environment variable ATTNREPLAY_NVML names another library.
+ * AR_NODEV: there is no NVML, it has no such GPU, or that has no counter; then nothing is open. */
+enum ar_status energy_open(struct energy_meter *m, const char *uuid, struct ar_err *err);
+void energy_close(struct energy_meter *m);
+
+/* Measure the power of the idle GPU for at least idle_ns, then begin to count.  AR_NODEV: the counter
+ * cannot be read or stands still. */
+enum ar_status energy_begin(struct energy_meter *m, int64_t idle_ns, struct ar_err *err);
+/* Get what was used since energy_begin().  The GPU must be idle, since this waits for a step of the
+ * counter.  AR_NODEV: as above, or the counter has gone back. */
+enum ar_status energy_end(const struct energy_meter *m, struct energy_use *use, struct ar_err *err);
+
+#endif

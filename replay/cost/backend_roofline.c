@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "replay/cost/backend_roofline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "kernels/select/density/density.h"
+#include "replay/engine/backends_attn.h"
+#include "replay/engine/graph_sizes.h"
+#include "replay/engine/run_scope.h"
+
+struct roofline {
+	struct backend_env env;
+	struct roofline_gpu gpu;
+	struct roofline_subject subject;
+	int64_t max_captured;
+	double density;		       /* of every chunk, unless cpu selects */
+	void *cpu;		       /* backend cpu, which selects; or NULL */
+	double *of_entry;	       /* [max_seqs] densities of a batch */
+	struct selection_count *count; /* [n_run_layers][kv_heads], if cpu selects */
+};
+
+/* clang-format off */
+static const struct opt roofline_opts[] = {
+	{ .name = "gpu", .type = OPT_STR, .off = offsetof(struct roofline_options, gpu),
+	  .arg = "NAME|FILE", .def = "h200", .choice = roofline_gpu_names,
+	  .help = "GPU to model: a preset, or a file of 'attnreplay calibrate roofline'" },
+	{ .name = "density", .type = OPT_LIST, .off = offsetof(struct roofline_options, density),
+	  .arg = "METHOD=SHARE",
+	  .help = "share of the (query, key) pairs that a sparse method computes; repeat the option "
+		  "for more methods",
+	  .scope = RUN_DENSITY, .may_differ = true },
+	{ 0 }
+};
+/* clang-format on */
+
+/* ---- densities ---- */
+
+/* text: METHOD=SHARE; the method is named as it was given, or without its parameters. */
+static bool names(const char *text, const struct method *m)
+{
+	size_t n = (size_t)(strrchr(text, '=') - text);
+
+	return !strncmp(text, m->name, n) &&
+	       (m->name[n] == 0 || (m->name[n] == ':' && !memchr(text, ':', n)));
+}
+
+static enum ar_status parse_share(const char *text, double *share, struct ar_err *err)
+{
+	const char *eq = strrchr(text, '=');
+
+	if (!eq || eq == text || !num_real(eq + 1, share) || !(*share >= 0 && *share <= 1))
+		return ar_fail(err, AR_USAGE,
+			       "density '%s': want METHOD=SHARE, a share from 0 to 1, such as "
+			       "flashprefill=0.25",
+			       text);
+	return AR_OK;
+}
+
+/* The density of m without a capture; below 0: it is not known. */
+static double known_density(const struct roofline_options *o, const struct method *m)
+{
+	double share = -1;
+
+	if (m->dense)
+		return 1;
+	for (size_t i = 0; i < o->density.n; i++)
+		if (names(o->density.v[i], m))
+			num_real(strrchr(o->density.v[i], '=') + 1, &share);
+	if (share < 0 && !strcmp(m->selector->name, "density"))
+		share = ((const struct density *)m->param)->share;
+	return share;
+}
+
+enum ar_status roofline_check_density(const struct roofline_options *o,
+				      struct method *const *method, size_t n, bool capture,
+				      struct ar_err *err)
+{
+	double share;
+
+	for (size_t i = 0; i < o->density.n; i++) {
+		enum ar_status st = parse_share(o->density.v[i], &share, err);
+		bool used = false;
+
+		if (st)
+			return st;
+		for (size_t k = 0; k < n; k++)
+			used = used || (!method[k]->dense && names(o->density.v[i], method[k]));
+		if (!used)
+			return ar_fail(
+				err, AR_USAGE,
+				"density '%s' has no effect: no sparse method has this name; "
+				"leave it out",
+				o->density.v[i]);
+	}
+	for (size_t k = 0; k < n; k++)
+		if (!capture && known_density(o, method[k]) < 0)
+			return ar_fail(err, AR_USAGE,
+				       "the density of method '%s' is not known; give it with "
+				       "--density %s=SHARE, or a capture to select from with "
+				       "--capture FILE",
+				       method[k]->name, method[k]->name);
+	return AR_OK;
+}
+
+/* Density of a chunk: the pairs that the method selects, summed over layers and heads. */
+static enum ar_status select_density(struct roofline *c, const struct batch_entry *e, double *share,
+				     struct ar_err *err)
+{
+	int n = c->env.n_run_layers * c->env.model->layer[0].kv_heads;
+	double selected = 0, total = 0;
+	enum ar_status st = backend_cpu_count(c->cpu, e, c->count, err);
+
+	for (int i = 0; i < n && !st; i++) {
+		selected += (double)c->count[i].exec_sel;
+		total += (double)c->count[i].exec_total;
+	}
+	*share = total > 0 ? selected / total : 1;
+	return st;
+}
+
+/* ---- the backend ---- */
+
+static void roofline_close(void *self)
+{
+	struct roofline *c = self;
+
+	if (!c)
+		return;
+	backend_cpu.close(c->cpu);
+	free(c->of_entry);
+	free(c->count);
+	free(c);
+}
+
+static enum ar_status set_captured(struct roofline *c, struct ar_err *err)
+{
+	struct graph_sizes s;
+	enum ar_status st = graph_sizes_open(&s, NULL, c->env.max_seqs, c->env.max_batched_tok,
+					     err);
+
+	if (!st)
+		c->max_captured = s.size[s.n - 1];
+	if (!st)
+		graph_sizes_release(&s);
+	return st;
+}
+
+/* Open backend cpu if the density of the method is to be found. */
+static enum ar_status open_selection(struct roofline *c, struct ar_err *err)
+{
+	const struct backend_env *env = &c->env;
+	size_t n = (size_t)(env->n_run_layers * env->model->layer[0].kv_heads);
+
+	if (env->method->dense || !env->n_capture)
+		return AR_OK;
+	c->count = calloc(n, sizeof *c->count);
+	return c->count ? backend_cpu.open(&c->cpu, NULL, env, err) : ar_nomem(err);
+}
+
+static enum ar_status roofline_open(void **self, const void *opts, const struct backend_env *env,
+				    struct ar_err *err)
+{
+	const struct roofline_options *o = opts;
+	struct roofline *c = calloc(1, sizeof *c);
+	enum ar_status st;
+
+	*self = NULL;
+	if (!c)
+		return ar_nomem(err);
+	c->env = *env;
+	c->density = known_density(o, env->method);
+	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
+	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
+	if (!st)
+		st = roofline_subject(&c->subject, env->model, env->method, env->attention_only,
+				      err);
+	if (!st)
+		st = set_captured(c, err);
+	if (!st)
+		st = open_selection(c, err);
+	if (st) {
+		roofline_close(c);
+		return st;
+	}
+	*self = c;
+	return AR_OK;
+}
+
+static int64_t roofline_max_captured(void *self)
+{
+	return ((struct roofline *)self)->max_captured;
+}
+
+static enum ar_status roofline_start(void *self, int64_t num_blocks, struct ar_err *err)
+{
+	struct roofline *c = self;
+
+	return c->cpu ? backend_cpu.start(c->cpu, num_blocks, err) : AR_OK;
+}
+
+static enum ar_status roofline_run(void *self, const struct batch *b, struct iter_cost *cost,
+				   struct ar_err *err)
+{
+	struct roofline *c = self;
+	struct roofline_work work[PHASE_COUNT];
+	struct roofline_time all, run;
+	bool prefill = false;
+
+	for (size_t i = 0; i < b->n; i++) {
+		enum ar_status st = AR_OK;
+
+		c->of_entry[i] = c->density;
+		if (c->cpu && !b->entry[i].decode)
+			st = select_density(c, &b->entry[i], &c->of_entry[i], err);
+		if (st)
+			return st;
+		prefill = prefill || !b->entry[i].decode;
+	}
+	roofline_count(&c->subject, b, c->of_entry, work);
+	all = roofline_time(&c->gpu, c->env.method, work, prefill, c->env.model->n_layers);
+	run = roofline_time(&c->gpu, c->env.method, work, prefill, c->env.n_run_layers);
+	*cost = (struct iter_cost){ .cost_ns = all.cost_ns,
+				    .source = COST_MODELLED,
+				    .event_ns = -1,
+				    .span_ns = -1,
+				    .busy_ns = -1 };
+	memcpy(cost->phase_ns, run.phase_ns, sizeof run.phase_ns);
+	memcpy(cost->phase_kernels, run.kernels, sizeof run.kernels);
+	return AR_OK;
+}
+
+static void roofline_drop(void *self, uint32_t req)
+{
+	struct roofline *c = self;
+
+	if (c->cpu)
+		backend_cpu.drop(c->cpu, req);
+}
+
+const struct backend backend_roofline = {
+	.name = "roofline",
+	.title = "modelled times of a GPU's kernels, no kernels",
+	.opts = roofline_opts,
+	.opts_size = sizeof(struct roofline_options),
+	.needs_model = true,
+	.modelled = true,
+	.open = roofline_open,
+	.max_captured = roofline_max_captured,
+	.start = roofline_start,
+	.run = roofline_run,
+	.drop = roofline_drop,
+	.close = roofline_close,
+};

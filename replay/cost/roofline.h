@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The work of an iteration by phase, counted from the model, the method and the batch, and its time
+ * on a GPU by the roofline model (Williams, Waterman, Patterson, 2009).
+ *
+ * FLOPs are those of matrix products: two for each multiply-add, on tensor cores.  Norms, RoPE and
+ * softmax have none.  Bytes are those that must move to or from memory once, in bf16.
+ *
+ *   linear    QKV, output, router, gate and up, down: operands and product of each
+ *   norm      two norms with residual, activation; with experts, the gather of their rows
+ *   rope      Q and K of each row read and written, and its sines and cosines
+ *   cache     K and V of each row read and written
+ *   select    see roofline_select.h
+ *   metadata  the masks read, and the lists of blocks written
+ *   copy      selected K and V, read and written
+ *   attend    4 head_dim FLOPs for each (query row, key) pair of each query head, times density;
+ *             Q, output, and K and V of all keys times density
+ *   decode    the same for the decodes, which are dense
+ *   head      of an iteration: the last norm, the product of the rows that emit, and its maximum
+ *
+ * A phase takes max(FLOPs / compute rate, bytes / memory rate) + fixed time in a layer.
+ */
+#ifndef AR_ROOFLINE_H
+#define AR_ROOFLINE_H
+
+#include "kernels/methods/method.h"
+#include "model/model.h"
+#include "replay/cost/roofline_gpu.h"
+#include "replay/sched/batch.h"
+
+/* What runs: one rank of a model, and a method, parsed. */
+struct roofline_subject {
+	const struct model *model;
+	const struct method *method;
+	bool attention_only;		   /* no linear, norm and head */
+	double select_share, select_heads; /* set by roofline_subject() */
+};
+
+/* select: see roofline_select.h.  AR_NOMEM only. */
+enum ar_status roofline_subject(struct roofline_subject *s, const struct model *model,
+				const struct method *method, bool attention_only,
+				struct ar_err *err);
+
+struct roofline_work {
+	double flops, bytes;
+	int kernels; /* launches; 0: the phase does not run */
+};
+
+/* Count the work of batch b: of one layer, and of the head in work[PHASE_HEAD].  density: [b->n]
+ * share of the (query row, key) pairs of each prefill entry that the method computes; the entries
+ * of decodes are not read. */
+void roofline_count(const struct roofline_subject *s, const struct batch *b, const double *density,
+		    struct roofline_work work[PHASE_COUNT]);
+
+/* The rate of a phase under a method: of its selector in PHASE_SELECT, of the executor of a sparse
+ * method in PHASE_ATTEND, else of the phase. */
+const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const struct method *m,
+					     enum phase p);
+
+/* Time of work w, from 0 to INT64_MAX ns.  Without launches it is 0. */
+int64_t roofline_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
+		    const struct roofline_work *w);
+
+/* Time and launches of an iteration by phase, of n_layers layers; the cost of all of it. */
+struct roofline_time {
+	int64_t phase_ns[PHASE_COUNT], cost_ns;
+	int32_t kernels[PHASE_COUNT];
+};
+struct roofline_time roofline_time(const struct roofline_gpu *g, const struct method *m,
+				   const struct roofline_work work[PHASE_COUNT], bool prefill,
+				   int n_layers);
+
+#endif

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of GPUs for the roofline model: a JSON object with peak rates, "launch_ns" and
+ * "graph_launch_ns", "phases" with the rates of each phase, and "selectors" and "executors" with
+ * those of some of them. */
+#include "config.h"
+#include "replay/cost/roofline_gpu.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/binfile.h"
+#include "base/data.h"
+#include "base/json.h"
+#include "base/jsonval.h"
+#include "base/text.h"
+#include "kernels/exec/executor.h"
+#include "kernels/select/selector.h"
+
+enum { FILE_MAX = 1 << 20 };
+
+static const double share_min = 0.0001, share_max = 10, rate_max = 1e9;
+static const int64_t time_max = 1000000000; /* a second */
+
+const char *const roofline_gpu_names[] = { "a100", "h100", "h200", "l40s", NULL };
+
+/* ---- kinds ---- */
+
+static const char *phase_name(int phase)
+{
+	static const char *const names[] = {
+#define X(name, id, core, text) [id] = #name,
+		PHASE_MAP(X)
+#undef X
+	};
+
+	return phase > 0 && phase < PHASE_COUNT ? names[phase] : NULL;
+}
+
+static int selector_count(void)
+{
+	int n = 0;
+
+	while (selectors[n])
+		n++;
+	assert(n <= ROOFLINE_EXECUTORS - ROOFLINE_SELECTORS);
+	return n;
+}
+
+static int executor_count(void)
+{
+	int n = 0;
+
+	while (executors[n])
+		n++;
+	assert(n <= ROOFLINE_KINDS - ROOFLINE_EXECUTORS);
+	return n;
+}
+
+int roofline_selector_kind(const char *name)
+{
+	for (int i = 0; i < selector_count(); i++)
+		if (!strcmp(selectors[i]->name, name))
+			return ROOFLINE_SELECTORS + i;
+	return -1;
+}
+
+int roofline_executor_kind(const char *name)
+{
+	for (int i = 0; i < executor_count(); i++)
+		if (!strcmp(executors[i]->name, name))
+			return ROOFLINE_EXECUTORS + i;
+	return -1;
+}
+
+static int phase_kind(const char *name)
+{
+	for (int p = 1; p < PHASE_COUNT; p++)
+		if (phase_name(p) && !strcasecmp(phase_name(p), name))
+			return p;
+	return -1;
+}
+
+/* The kinds of a member of the file: from .. from + n. */
+static const struct group {
+	const char *key, *prefix;
+	int (*kind)(const char *name);
+	int from;
+	bool whole; /* every kind must be there */
+} groups[] = {
+	{ "phases", "", phase_kind, 1, true },
+	{ "selectors", "select ", roofline_selector_kind, ROOFLINE_SELECTORS, false },
+	{ "executors", "attend ", roofline_executor_kind, ROOFLINE_EXECUTORS, false },
+};
+enum { N_GROUPS = sizeof groups / sizeof *groups };
+
+/* The name of a kind in its group; NULL: there is none. */
+static const char *member_name(const struct group *g, int kind, char *buf, size_t n)
+{
+	int i = kind - g->from;
+	const char *name = NULL;
+
+	if (g->whole)
+		name = phase_name(kind);
+	else if (g->from == ROOFLINE_SELECTORS)
+		name = i < selector_count() ? selectors[i]->name : NULL;
+	else
+		name = i < executor_count() ? executors[i]->name : NULL;
+	if (!name)
+		return NULL;
+	snprintf(buf, n, "%s", name);
+	for (char *c = buf; g->whole && *c; c++)
+		*c = (char)(*c | 0x20); /* the names of phases are in upper case */
+	return buf;
+}
+
+static const struct group *group_of(int kind)
+{
+	int g = N_GROUPS - 1;
+
+	while (g && kind < groups[g].from)
+		g--;
+	return &groups[g];
+}
+
+const char *roofline_kind_name(int kind, char *buf, size_t n)
+{
+	const struct group *g = group_of(kind);
+	char name[64];
+
+	if (kind < 1 || kind >= ROOFLINE_KINDS || !member_name(g, kind, name, sizeof name))
+		return NULL;
+	snprintf(buf, n, "%s%s", g->prefix, name);
+	return buf;
+}
+
+/* ---- reading ---- */
+
+static enum ar_status bad_key(const char *path, const char *key, const char *want,
+			      struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA, "%s: '%.96s': want %s", path, key, want);
+}
+
+static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const char *key,
+			       const char *path, struct ar_err *err)
+{
+	char where[128];
+
+	snprintf(where, sizeof where, "%s.compute", key);
+	if (!json_real(cJSON_GetObjectItemCaseSensitive(o, "compute"), share_min, share_max,
+		       &r->compute))
+		return bad_key(path, where, "a share of the peak from 0.0001 to 10", err);
+	snprintf(where, sizeof where, "%s.memory", key);
+	if (!json_real(cJSON_GetObjectItemCaseSensitive(o, "memory"), share_min, share_max,
+		       &r->memory))
+		return bad_key(path, where, "a share of the peak from 0.0001 to 10", err);
+	snprintf(where, sizeof where, "%s.fixed_ns", key);
+	if (!json_int(cJSON_GetObjectItemCaseSensitive(o, "fixed_ns"), 0, time_max, &r->fixed_ns))
+		return bad_key(path, where, "a whole number of ns, at most a second", err);
+	return AR_OK;
+}
+
+static enum ar_status get_group(struct roofline_gpu *g, const struct group *group, const cJSON *o,
+				const char *path, struct ar_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, group->key), *v;
+	enum ar_status st = AR_OK;
+	char key[96], name[64];
+
+	cJSON_ArrayForEach(v, list) {
+		int kind = v->string ? group->kind(v->string) : -1;
+
+		snprintf(key, sizeof key, "%s.%.64s", group->key, v->string ? v->string : "");
+		if (kind < 0)
+			return bad_key(path, key, "a name that this program has", err);
+		st = get_rate(&g->rate[kind], v, key, path, err);
+		if (st)
+			return st;
+		g->own[kind] = true;
+	}
+	for (int p = 1; group->whole && p < PHASE_COUNT && !st; p++) {
+		if (!member_name(group, p, name, sizeof name) || g->own[p])
+			continue;
+		snprintf(key, sizeof key, "%s.%s", group->key, name);
+		st = bad_key(path, key, "an object with compute, memory and fixed_ns", err);
+	}
+	return st;
+}
+
+static enum ar_status get_peaks(struct roofline_gpu *g, const cJSON *o, const char *path,
+				struct ar_err *err)
+{
+	const struct {
+		const char *key;
+		double *to;
+	} peaks[] = { { "tflops", &g->tflops }, { "gbps", &g->gbps } };
+	const struct {
+		const char *key;
+		int64_t *to;
+	} times[] = { { "launch_ns", &g->launch_ns }, { "graph_launch_ns", &g->graph_launch_ns } };
+
+	for (size_t i = 0; i < 2; i++)
+		if (!json_real(cJSON_GetObjectItemCaseSensitive(o, peaks[i].key), 0.001, rate_max,
+			       peaks[i].to))
+			return bad_key(path, peaks[i].key, "a number from 0.001 to 1e9", err);
+	for (size_t i = 0; i < 2; i++)
+		if (!json_int(cJSON_GetObjectItemCaseSensitive(o, times[i].key), 0, time_max,
+			      times[i].to))
+			return bad_key(path, times[i].key, "a whole number of ns, at most a second",
+				       err);
+	return AR_OK;
+}
+
+static void get_text(const cJSON *o, const char *key, char *to, size_t n)
+{
+	const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
+
+	snprintf(to, n, "%s", s ? s : "");
+}
+
+static enum ar_status parse(struct roofline_gpu *g, const char *text, const char *path,
+			    struct ar_err *err)
+{
+	const char *end;
+	cJSON *o = json_parse_all(text, &end);
+	enum ar_status st;
+
+	if (!o)
+		return json_nomem() ? ar_nomem(err) :
+				      ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
+					      text_line(text, end));
+	get_text(o, "about", g->about, sizeof g->about);
+	get_text(o, "source", g->source, sizeof g->source);
+	st = get_peaks(g, o, path, err);
+	for (int i = 0; i < N_GROUPS && !st; i++)
+		st = get_group(g, &groups[i], o, path, err);
+	cJSON_Delete(o);
+	return st;
+}
+
+/* A file that exists, else a preset. */
+static bool find(const char *name, char *path, size_t n)
+{
+	struct stat s;
+
+	if (!stat(name, &s)) {
+		int got = snprintf(path, n, "%s", name);
+
+		return got > 0 && (size_t)got < n;
+	}
+	for (int i = 0; roofline_gpu_names[i]; i++)
+		if (!strcmp(roofline_gpu_names[i], name)) {
+			char preset[96];
+
+			snprintf(preset, sizeof preset, "replay/cost/gpus/%s.json", name);
+			return data_find(preset, path, n);
+		}
+	return false;
+}
+
+static enum ar_status unknown(const char *name, struct ar_err *err)
+{
+	char all[128] = "";
+	size_t n = 0;
+
+	for (int i = 0; roofline_gpu_names[i] && n < sizeof all; i++)
+		n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "",
+				      roofline_gpu_names[i]);
+	return ar_fail(err, AR_DATA,
+		       "%s: no such file and no GPU of this name; give one of %s, or a file of "
+		       "'attnreplay calibrate roofline'",
+		       name, all);
+}
+
+enum ar_status roofline_gpu_load(struct roofline_gpu *g, const char *name_or_path,
+				 struct ar_err *err)
+{
+	char path[PATH_MAX], *text;
+	enum ar_status st;
+
+	*g = (struct roofline_gpu){ 0 };
+	snprintf(g->name, sizeof g->name, "%s", name_or_path);
+	if (!find(name_or_path, path, sizeof path))
+		return unknown(name_or_path, err);
+	st = text_read(&text, path, FILE_MAX, err);
+	if (st)
+		return st;
+	st = parse(g, text, path, err);
+	free(text);
+	return st;
+}
+
+/* ---- writing ---- */
+
+static void put_rate(const char *name, const struct roofline_rate *r, bool first, FILE *f)
+{
+	fprintf(f, "%s\n    \"%s\": {\"compute\": %.6g, \"memory\": %.6g, \"fixed_ns\": %lld}",
+		first ? "" : ",", name, r->compute, r->memory, (long long)r->fixed_ns);
+}
+
+static void put_group(const struct roofline_gpu *g, const struct group *group, FILE *f)
+{
+	bool first = true;
+	char name[64];
+
+	fprintf(f, ",\n  \"%s\": {", group->key);
+	for (int k = group->from; k < ROOFLINE_KINDS && group_of(k) == group; k++) {
+		if (!g->own[k] || !member_name(group, k, name, sizeof name))
+			continue;
+		put_rate(name, &g->rate[k], first, f);
+		first = false;
+	}
+	fputs(first ? "}" : "\n  }", f);
+}
+
+enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path,
+				  struct ar_err *err)
+{
+	struct outfile out = { 0 };
+	enum ar_status st = outfile_open(&out, path, err);
+
+	if (st)
+		return st;
+	fputs("{\n  \"about\": ", out.f);
+	text_put_json(g->about, out.f);
+	fputs(",\n  \"source\": ", out.f);
+	text_put_json(g->source, out.f);
+	fprintf(out.f,
+		",\n  \"tflops\": %.10g,\n  \"gbps\": %.10g,\n  \"launch_ns\": %lld,\n"
+		"  \"graph_launch_ns\": %lld",
+		g->tflops, g->gbps, (long long)g->launch_ns, (long long)g->graph_launch_ns);
+	for (int i = 0; i < N_GROUPS; i++)
+		put_group(g, &groups[i], out.f);
+	fputs("\n}\n", out.f);
+	st = outfile_commit(&out, err);
+	outfile_release(&out);
+	return st;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Marks of a chart: adding, sorting, releasing. */
+#include "config.h"
+#include "src/chart/chart.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/chart/chart_item.h"
+
+const char *const chart_geoms[CHART_GEOMS + 1] = { "point", "line", "steps", "bar", "group",
+						   "span",  "cell", "rule",  NULL };
+
+void chart_init(struct chart *c, const struct chart_spec *spec)
+{
+	*c = (struct chart){ .spec = spec };
+}
+
+static void release_names(struct chart_names *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		free(s->name[i]);
+	free(s->name);
+}
+
+void chart_release(struct chart *c)
+{
+	release_names(&c->panel);
+	release_names(&c->row);
+	release_names(&c->series);
+	for (size_t i = 0; i < c->n; i++)
+		free(c->item[i].title);
+	free(c->item);
+	*c = (struct chart){ .spec = c->spec };
+}
+
+/* *index: the place of name, which is added if it is new.  The latest name is the likeliest. */
+static enum ar_status intern(struct chart_names *s, const char *name, size_t *index,
+			     struct ar_err *err)
+{
+	char **grown;
+
+	name = name ? name : "";
+	for (size_t i = s->n; i > 0; i--)
+		if (!strcmp(s->name[i - 1], name)) {
+			*index = i - 1;
+			return AR_OK;
+		}
+	grown = realloc(s->name, (s->n + 1) * sizeof *grown);
+	if (!grown)
+		return ar_nomem(err);
+	s->name = grown;
+	grown[s->n] = strdup(name);
+	if (!grown[s->n])
+		return ar_nomem(err);
+	*index = s->n++;
+	return AR_OK;
+}
+
+static enum ar_status reserve(struct chart *c, struct ar_err *err)
+{
+	size_t cap = c->cap ? 2 * c->cap : 64;
+	struct chart_item *item;
+
+	if (c->n < c->cap)
+		return AR_OK;
+	item = realloc(c->item, cap * sizeof *item);
+	if (!item)
+		return ar_nomem(err);
+	c->item = item;
+	c->cap = cap;
+	return AR_OK;
+}
+
+enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_err *err)
+{
+	struct chart_item i = {
+		.order = c->n,
+		.geom = m->geom,
+		.style = m->style,
+		.x = m->x,
+		.y = m->y,
+		.x_lo = m->x_lo,
+		.x_hi = m->x_hi,
+		.y_lo = m->y_lo,
+		.y_hi = m->y_hi,
+		.value = m->value,
+		.hatch = m->hatch,
+		.ring = m->ring,
+	};
+	enum ar_status st = reserve(c, err);
+
+	if (!st)
+		st = intern(&c->panel, m->panel, &i.panel, err);
+	if (!st)
+		st = intern(&c->series, m->series, &i.series, err);
+	if (!st)
+		st = intern(&c->row, m->row, &i.row, err);
+	if (st)
+		return st;
+	if (m->title && *m->title) {
+		i.title = strdup(m->title);
+		if (!i.title)
+			return ar_nomem(err);
+	}
+	c->item[c->n++] = i;
+	return AR_OK;
+}
+
+static int compare_sizes(size_t a, size_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct chart_item *x = a, *y = b;
+	int by = compare_sizes(x->panel, y->panel);
+
+	if (!by)
+		by = compare_sizes(x->series, y->series);
+	if (!by)
+		by = compare_sizes(x->geom, y->geom);
+	return by ? by : compare_sizes(x->order, y->order);
+}
+
+size_t chart_series_end(const struct chart *c, size_t i)
+{
+	size_t end = i;
+
+	while (end < c->n && c->item[end].panel == c->item[i].panel &&
+	       c->item[end].series == c->item[i].series && c->item[end].geom == c->item[i].geom)
+		end++;
+	return end;
+}
+
+size_t chart_panel_end(const struct chart *c, size_t i)
+{
+	size_t end = i;
+
+	while (end < c->n && c->item[end].panel == c->item[i].panel)
+		end++;
+	return end;
+}
+
+void chart_finish(struct chart *c)
+{
+	if (c->n)
+		qsort(c->item, c->n, sizeof *c->item, compare);
+	for (size_t i = 0, end; i < c->n; i = end) {
+		end = chart_series_end(c, i);
+		if (c->item[i].geom <= CHART_STEPS)
+			c->hidden += chart_thin(c->item + i, end - i);
+	}
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTML report in its order: parts, and in them charts and tables.
+ *
+ * PART(title, lacking)	lacking: what would bring it, if it has nothing to show
+ * TABLE(name)		the section of this name, see section_list.h
+ * QUERY(name, title)	a table of charts/NAME.sql
+ * CHART(name, title, geometry, x title, x scale, x least, y title, y scale, y least, flags)
+ *			a chart of charts/NAME.sql; for geometry to flags see chart.h
+ * EACH(...)		the same for each run: the statement has the run as :each
+ *
+ * The statements are as those of sections and come after all of them.  Columns of a chart are members
+ * of struct chart_mark by their names, geom by its name; those that a statement lacks are NULL. */
+PART("Verdict", "no run")
+TABLE(verdict)
+TABLE(notes)
+
+PART("Error against latency", "a dense run beside sparse ones, with --accuracy above 0")
+CHART(pareto, "Below and left is better; rings: no other run is both as fast and as exact", POINT,
+      "latency, this / dense", LOG, 0.01, "mean relative L2 error, %", LINEAR, 0, 0)
+TABLE(accuracy)
+
+PART("Latency", "a run with requests that got all of their tokens")
+CHART(cdf, "Share of the requests, or of the times between tokens, up to a latency", STEPS, "ms",
+      LOG, 1e-3, NULL, LINEAR, 0, CHART_FREE_X)
+TABLE(latency)
+TABLE(repeats)
+TABLE(speedup)
+
+PART("Each request against dense", "a dense run beside sparse ones, with the same options")
+CHART(ratio, "TTFT of dense / TTFT of this, by request; above 1 this is faster", POINT,
+      "tokens of the prompt", LOG, 1, NULL, LOG, 1e-3, CHART_WIDE)
+
+PART("Where the time goes", "a run that was measured, with --backend cuda or cpu")
+CHART(phases, "Time by phase; the attention core is hatched", BAR, NULL, LINEAR, 0, NULL, ROWS, 0,
+      CHART_FREE_X)
+TABLE(phases)
+
+PART("Goodput", "limits, as in --slo ttft:500ms; for a curve, runs that differ in --rate")
+CHART(goodput, "Requests that keep all limits, over the rate; rings: 99 % do", LINE,
+      "requests a second", LINEAR, 0, "%", LINEAR, 0, 0)
+CHART(limits, "Requests that keep their limits", GROUP, "%", LINEAR, 0, NULL, ROWS, 0, 0)
+TABLE(goodput)
+
+PART("Timeline of iterations", "a run with iterations")
+EACH(timeline, "Iterations; with the script, drag to zoom and double-click to go back", LINE,
+     "seconds of virtual time", LINEAR, NAN, NULL, LINEAR, 0,
+     CHART_FREE_Y | CHART_WIDE | CHART_LOW | CHART_ZOOM)
+EACH(lanes, "Requests: in the queue, in prefill (hatched), in decode", SPAN,
+     "seconds of virtual time", LINEAR, NAN, NULL, ROWS, 0, CHART_WIDE | CHART_LOW | CHART_ZOOM)
+
+PART("Chunk size", "runs that differ in --max-num-batched-tokens")
+CHART(chunk, "Over --max-num-batched-tokens", LINE, "tokens of an iteration", LOG, 1, NULL, LINEAR,
+      0, CHART_FREE_Y)
+
+PART("What is selected, by layer and head",
+     "a sparse run with --accuracy above 0; for one chunk and its blocks: attnreplay select --svg FILE")
+CHART(heat_selected, "Selected share of the blocks before the chunk; dark is all", CELL, "KV head",
+      LINEAR, NAN, "layer", LINEAR, NAN, 0)
+CHART(heat_recall, "Share of the true attention in what is selected; dark is all", CELL,
+      "query head", LINEAR, NAN, "layer", LINEAR, NAN, 0)
+
+PART("Density", "a run with --accuracy above 0")
+CHART(density, "Share of what dense attention looks at, after each step", POINT, NULL, LINEAR, 0,
+      NULL, ROWS, 0, CHART_WIDE)
+TABLE(density)
+
+PART("How it was measured", "no run")
+TABLE(runs)
+TABLE(outcome)
+TABLE(costs)
+TABLE(energy)
+TABLE(engine)
+TABLE(engine_steps)
+QUERY(measured, "Each run")

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report as a page.  A part without anything in it says what would bring it. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "src/report/chart_query.h"
+#include "src/report/page.h"
+#include "src/report/report_query.h"
+#include "src/report/write_html.h"
+
+struct page {
+	const struct report *r;
+	int64_t baseline;
+	FILE *f;
+	bool any; /* the part has something */
+};
+
+static const struct section *find_section(const char *name)
+{
+	const struct section *s = sections;
+
+	while (strcmp(s->name, name))
+		s++;
+	return s;
+}
+
+/* Write the rows of sql as a section without a file of its own. */
+static enum ar_status put_table(struct page *p, const struct section *s, struct ar_err *err)
+{
+	struct document d = { .writer = &write_html, .f = p->f };
+	enum ar_status st = report_section(p->r, s, p->baseline, &d, err);
+
+	p->any = p->any || d.n_rows;
+	return st;
+}
+
+static enum ar_status query(struct page *p, const struct page_item *i, int64_t each,
+			    struct chart *c, struct ar_err *err)
+{
+	sqlite3_stmt *q;
+	enum ar_status st = report_prepare(&q, p->r, i->text, err);
+
+	chart_init(c, &i->spec);
+	if (!st && (report_bind(q, ":baseline", p->baseline) || report_bind(q, ":each", each)))
+		st = report_fail(p->r->db, err);
+	if (!st)
+		st = chart_query(c, q, err);
+	if (st)
+		ar_err_prefix(err, "%s", i->name);
+	sqlite3_finalize(q);
+	return st;
+}
+
+static void put_title(const struct page_item *i, FILE *f)
+{
+	fputs("<h3>", f);
+	text_put_xml(i->title, f);
+	fputs("</h3>\n", f);
+}
+
+static void put_chart(const struct chart *c, FILE *f)
+{
+	chart_put_html(c, f);
+	if (c->hidden)
+		fprintf(f,
+			"<p class=\"note\">%zu marks are left out, so that the page stays small: "
+			"of each series at most about %d are drawn.  Lines keep their shape, of "
+			"points every n-th is drawn.</p>\n",
+			c->hidden, CHART_POINTS_MAX);
+}
+
+static enum ar_status put_one(struct page *p, const struct page_item *i, struct ar_err *err)
+{
+	struct chart c;
+	enum ar_status st = query(p, i, 0, &c, err);
+
+	if (!st && c.n) {
+		p->any = true;
+		put_title(i, p->f);
+		put_chart(&c, p->f);
+		page_sql("SQL", i->text, p->f);
+	}
+	chart_release(&c);
+	return st;
+}
+
+/* The chart of one run, folded but for the first.  *n: charts so far. */
+static enum ar_status put_run(struct page *p, const struct page_item *i, sqlite3_stmt *runs, int *n,
+			      struct ar_err *err)
+{
+	struct chart c;
+	enum ar_status st = query(p, i, sqlite3_column_int64(runs, 0), &c, err);
+	const char *label = (const char *)sqlite3_column_text(runs, 1);
+
+	if (!st && c.n) {
+		if (!*n)
+			put_title(i, p->f);
+		fprintf(p->f, "<details%s><summary>", *n ? "" : " open=\"open\"");
+		text_put_xml(label ? label : "", p->f);
+		fputs("</summary>\n", p->f);
+		put_chart(&c, p->f);
+		fputs("</details>\n", p->f);
+		++*n;
+	}
+	chart_release(&c);
+	return st;
+}
+
+static enum ar_status put_each(struct page *p, const struct page_item *i, struct ar_err *err)
+{
+	sqlite3_stmt *runs;
+	int rc = SQLITE_DONE, n = 0, left_out = 0;
+	enum ar_status st = report_prepare(
+		&runs, p->r, "SELECT run_id, label FROM run_label ORDER BY run_id", err);
+
+	while (!st && (rc = sqlite3_step(runs)) == SQLITE_ROW)
+		if (n < REPORT_EACH_MAX)
+			st = put_run(p, i, runs, &n, err);
+		else
+			left_out++;
+	if (!st && rc != SQLITE_DONE)
+		st = report_fail(p->r->db, err);
+	sqlite3_finalize(runs);
+	if (!st && left_out)
+		fprintf(p->f, "<p class=\"note\">%d more runs are left out; --run shows one.</p>\n",
+			left_out);
+	p->any = p->any || n;
+	if (!st && n)
+		page_sql("SQL", i->text, p->f);
+	return st;
+}
+
+static enum ar_status put_item(struct page *p, const struct page_item *i, struct ar_err *err)
+{
+	const struct section own = { i->name, i->title, i->text, NULL, true };
+
+	switch (i->kind) {
+	case PAGE_TABLE: return put_table(p, find_section(i->name), err);
+	case PAGE_QUERY: return put_table(p, &own, err);
+	case PAGE_CHART: return put_one(p, i, err);
+	case PAGE_EACH: return put_each(p, i, err);
+	default: return AR_OK;
+	}
+}
+
+/* Write part number n and its items, which follow *i, and move *i behind them. */
+static enum ar_status put_part(struct page *p, const struct page_item **i, int n,
+			       struct ar_err *err)
+{
+	const struct page_item *part = *i;
+	enum ar_status st = AR_OK;
+
+	p->any = false;
+	fprintf(p->f, "<h2 id=\"part%d\">%d. %s</h2>\n", n, n, part->title);
+	for (++*i; (*i)->kind > PAGE_PART && !st; ++*i)
+		st = put_item(p, *i, err);
+	if (!st && !p->any)
+		fprintf(p->f, "<p class=\"lacking\">Nothing to show; it takes %s.</p>\n",
+			part->text);
+	return st;
+}
+
+/* Make the tables that sections and charts read; the page shows their SQL at its end. */
+static enum ar_status make_tables(struct page *p, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const struct section *s = sections; s->name && !st; s++)
+		if (!s->title)
+			st = report_section(p->r, s, p->baseline, NULL, err);
+	return st;
+}
+
+static void put_tables(FILE *f)
+{
+	fputs("<h3>Tables that the statements above read, beside those of the database</h3>\n", f);
+	for (const struct section *s = sections; s->name; s++)
+		if (!s->title)
+			page_sql(s->name, s->sql, f);
+}
+
+enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
+{
+	struct page p = { .r = r, .f = f };
+	const struct page_item *i = page_items;
+	enum ar_status st = report_begin(r, &p.baseline, err);
+
+	if (!st)
+		st = make_tables(&p, err);
+	if (!st)
+		page_begin(r->path, f);
+	for (int n = 1; !st && i->kind; n++)
+		st = put_part(&p, &i, n, err);
+	if (!st) {
+		put_tables(f);
+		page_end(f);
+	}
+	return st;
+}

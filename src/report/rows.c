@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/report/rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum ar_status rows_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
+{
+	struct rows *t = calloc(1, sizeof *t);
+
+	d->state = t;
+	if (!t)
+		return ar_nomem(err);
+	t->n_col = sqlite3_column_count(q);
+	t->col = calloc((size_t)t->n_col, sizeof *t->col);
+	return t->col ? AR_OK : ar_nomem(err);
+}
+
+static enum ar_status reserve_row(struct rows *t, struct ar_err *err)
+{
+	size_t cap = t->cap ? 2 * t->cap : 64 * (size_t)t->n_col;
+	struct cell *cell;
+
+	if (t->n_cell + (size_t)t->n_col <= t->cap)
+		return AR_OK;
+	cell = realloc(t->cell, cap * sizeof *cell);
+	if (!cell)
+		return ar_nomem(err);
+	t->cell = cell;
+	t->cap = cap;
+	return AR_OK;
+}
+
+enum ar_status rows_add(struct document *d, sqlite3_stmt *q, struct ar_err *err)
+{
+	struct rows *t = d->state;
+	enum ar_status st = reserve_row(t, err);
+	const char *text;
+
+	for (int i = 0; i < t->n_col && !st; i++) {
+		struct cell *c = &t->cell[t->n_cell++];
+
+		*c = (struct cell){ .type = sqlite3_column_type(q, i) };
+		if (c->type == SQLITE_FLOAT) {
+			c->r = sqlite3_column_double(q, i);
+			continue;
+		}
+		text = (const char *)sqlite3_column_text(q, i);
+		c->text = strdup(text ? text : "");
+		if (!c->text)
+			st = ar_nomem(err);
+	}
+	return st;
+}
+
+/* Decimals of a column: 3, so that milliseconds show microseconds; 4 below 10, for ratios; 1 from
+ * 1e5 on.  If all values are below 0.1: three digits of the smallest. -1: with exponents. */
+static int decimals(const struct rows *t, int col)
+{
+	double most = 0, least = INFINITY;
+
+	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
+		double r = t->cell[i].type == SQLITE_FLOAT ? fabs(t->cell[i].r) : 0;
+
+		if (r > 0 && isfinite(r)) {
+			most = fmax(most, r);
+			least = fmin(least, r);
+		}
+	}
+	if (most >= 1e15)
+		return -1;
+	if (most > 0 && most < 0.1)
+		return least < 1e-5 ? -1 : 2 - (int)floor(log10(least));
+	return most < 10 ? 4 : most < 1e5 ? 3 : 1;
+}
+
+static bool is_numeric(const struct rows *t, int col)
+{
+	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col)
+		if (t->cell[i].type == SQLITE_INTEGER || t->cell[i].type == SQLITE_FLOAT)
+			return true;
+	return false;
+}
+
+const char *rows_text(const struct rows *t, size_t k, char buf[ROWS_TEXT])
+{
+	const struct cell *c = &t->cell[k];
+	int dec = t->col[k % (size_t)t->n_col].decimals;
+
+	if (c->type != SQLITE_FLOAT)
+		return c->text;
+	if (dec < 0)
+		snprintf(buf, ROWS_TEXT, "%.2e", c->r);
+	else
+		snprintf(buf, ROWS_TEXT, "%.*f", dec, c->r);
+	return buf;
+}
+
+static int width(const struct rows *t, int col, const char *head)
+{
+	int most = text_put(head, NULL);
+	char buf[ROWS_TEXT];
+
+	for (size_t k = (size_t)col; k < t->n_cell; k += (size_t)t->n_col) {
+		int w = text_put(rows_text(t, k, buf), NULL);
+
+		most = w > most ? w : most;
+	}
+	return most;
+}
+
+const struct rows *rows_measure(struct document *d, sqlite3_stmt *q)
+{
+	struct rows *t = d->state;
+
+	if (!t || d->failed || (!t->n_cell && d->title))
+		return NULL;
+	for (int i = 0; i < t->n_col; i++) {
+		t->col[i] = (struct rows_column){ decimals(t, i), is_numeric(t, i), 0 };
+		t->col[i].width = width(t, i, sqlite3_column_name(q, i));
+	}
+	return t;
+}
+
+void rows_end(struct document *d)
+{
+	struct rows *t = d->state;
+
+	for (size_t i = 0; t && i < t->n_cell; i++)
+		free(t->cell[i].text);
+	if (t) {
+		free(t->cell);
+		free(t->col);
+	}
+	free(t);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For the HTML report: a table under its title.  A result of one column is a list of lines. */
+#include "config.h"
+#include "src/report/write_html.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "src/report/rows.h"
+
+static void put_list(const struct rows *t, FILE *f)
+{
+	char buf[ROWS_TEXT];
+
+	fputs("<ul>\n", f);
+	for (size_t i = 0; i < t->n_cell; i++) {
+		fputs("<li>", f);
+		text_put_xml(rows_text(t, i, buf), f);
+		fputs("</li>\n", f);
+	}
+	fputs("</ul>\n", f);
+}
+
+enum { LONG = 60 }; /* bytes; longer text is broken into lines */
+
+/* A cell of column i, or its head. */
+static void put_cell(const char *element, const struct rows *t, int i, const char *text, FILE *f)
+{
+	const char *class = t->col[i].numeric	? " class=\"n\"" :
+			    strlen(text) > LONG ? " class=\"long\"" :
+						  "";
+
+	fprintf(f, "<%s%s>", element, class);
+	text_put_xml(text, f);
+	fprintf(f, "</%s>", element);
+}
+
+static void put_rows(const struct rows *t, FILE *f)
+{
+	char buf[ROWS_TEXT];
+
+	for (size_t k = 0; k < t->n_cell; k++) {
+		int i = (int)(k % (size_t)t->n_col);
+
+		if (!i)
+			fputs("<tr>", f);
+		put_cell("td", t, i, rows_text(t, k, buf), f);
+		if (i == t->n_col - 1)
+			fputs("</tr>\n", f);
+	}
+}
+
+static void put_table(const struct rows *t, sqlite3_stmt *q, FILE *f)
+{
+	fputs("<div class=\"scroll\"><table>\n<thead><tr>", f);
+	for (int i = 0; i < t->n_col; i++)
+		put_cell("th", t, i, sqlite3_column_name(q, i), f);
+	fputs("</tr></thead>\n<tbody>\n", f);
+	put_rows(t, f);
+	fputs("</tbody></table></div>\n", f);
+}
+
+static void html_end(struct document *d, sqlite3_stmt *q)
+{
+	const struct rows *t = rows_measure(d, q);
+
+	if (t) {
+		if (d->title) {
+			fputs("<h3>", d->f);
+			text_put_xml(d->title, d->f);
+			fputs("</h3>\n", d->f);
+		}
+		if (t->n_col > 1)
+			put_table(t, q, d->f);
+		else
+			put_list(t, d->f);
+	}
+	rows_end(d);
+}
+
+const struct report_writer write_html = {
+	.name = "html",
+	.prose = true,
+	.begin = rows_begin,
+	.row = rows_add,
+	.end = html_end,
+};

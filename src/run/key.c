@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/run/key.h"
+
+#include <sha256.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "replay/engine/run_scope.h"
+
+/* ---- lines ---- */
+
+struct lines {
+	char **v;
+	size_t n;
+};
+
+static void lines_release(struct lines *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->v[i]);
+	free(l->v);
+}
+
+/* Add "name=value"; number: its place in a list, from 0, or -1. */
+static enum ar_status put(struct lines *l, const char *name, int number, const char *value,
+			  struct ar_err *err)
+{
+	char place[16] = "", **v = realloc(l->v, (l->n + 1) * sizeof *v);
+
+	if (!v)
+		return ar_nomem(err);
+	l->v = v;
+	if (number >= 0)
+		snprintf(place, sizeof place, ".%04d", number);
+	if (asprintf(&v[l->n], "%s%s=%s\n", name, place, value) < 0)
+		return ar_nomem(err);
+	l->n++;
+	return AR_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void sum_lines(struct lines *l, char key[RUN_KEY_SIZE])
+{
+	char hex[SHA256_DIGEST_STRING_LENGTH];
+	SHA2_CTX sha;
+
+	qsort(l->v, l->n, sizeof *l->v, by_text);
+	SHA256Init(&sha);
+	for (size_t i = 0; i < l->n; i++)
+		SHA256Update(&sha, (const uint8_t *)l->v[i], strlen(l->v[i]));
+	SHA256End(&sha, hex);
+	snprintf(key, RUN_KEY_SIZE, "%.*s", RUN_KEY_SIZE - 1, hex);
+}
+
+/* ---- options ---- */
+
+/* Whether the option is part of keys.  With --costs the key of the run with the costs has the
+ * options that measured costs depend on. */
+static bool shapes(const struct opt *o, const struct run_key *k)
+{
+	return !o->record_only && strcmp(o->name, "backend") != 0 &&
+	       strcmp(o->name, "method") != 0 && strcmp(o->name, "trace") != 0 &&
+	       strcmp(o->name, "merge") != 0 && !(o->scope & RUN_COSTED && run_options_costs(k->o));
+}
+
+static enum ar_status put_text(struct lines *l, struct run_inputs *in, const char *name, int number,
+			       const char *value, struct ar_err *err)
+{
+	const char *text;
+	enum ar_status st = run_input_text(in, name, value, &text, err);
+
+	return st ? st : put(l, name, number, text, err);
+}
+
+static enum ar_status put_list(struct lines *l, struct run_inputs *in, const char *name,
+			       const struct opt_list *list, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < list->n && !st; i++)
+		st = put_text(l, in, name, (int)i, list->v[i], err);
+	return st;
+}
+
+static enum ar_status put_option(struct lines *l, struct run_inputs *in, const struct opt *o,
+				 const void *base, struct ar_err *err)
+{
+	const void *p = (const char *)base + o->off;
+	char number[32];
+
+	switch (o->type) {
+	case OPT_FLAG: return put(l, o->name, -1, *(const bool *)p ? "1" : "0", err);
+	case OPT_ENUM: return put(l, o->name, -1, o->choice[*(const int *)p], err);
+	case OPT_LIST: return put_list(l, in, o->name, p, err);
+	case OPT_STR:
+		if (!*(char *const *)p)
+			return AR_OK;
+		return put_text(l, in, o->name, -1, *(char *const *)p, err);
+	case OPT_INT:
+	case OPT_TIME:
+		snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)p);
+		return put(l, o->name, -1, number, err);
+	case OPT_REAL:
+		snprintf(number, sizeof number, "%.17g", *(const double *)p);
+		return put(l, o->name, -1, number, err);
+	case OPT_JOB: break;
+	}
+	return AR_OK;
+}
+
+/* Of other backends only options with a scope have an effect. */
+static enum ar_status put_group(struct lines *l, struct run_inputs *in, const struct run_key *k,
+				const struct opt_group *g, bool others, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const struct opt *o = g->opts; o->name && !st; o++)
+		if (shapes(o, k) && (!others || o->scope))
+			st = put_option(l, in, o, g->base, err);
+	return st;
+}
+
+/* Put a file of the trace, "FILE" or "FILE:NAME=VALUE,...": its options, and its content into sum,
+ * as trace_merge() does. */
+static enum ar_status put_file(struct lines *l, struct run_inputs *in, const struct run_key *k,
+			       int number, const char *spec, char sum[65], struct ar_err *err)
+{
+	const size_t n = trace_path_length(spec);
+	const char *name = number < 0 ? "trace" : "merge", *text = "";
+	char *path = strndup(spec, n);
+	enum ar_status st = path ? put(l, name, number, spec + n, err) : ar_nomem(err);
+
+	if (!st && !k->trace_sha256)
+		st = run_input_text(in, name, path, &text, err);
+	if (!st && number < 0)
+		snprintf(sum, 65, "%s", text);
+	else if (!st)
+		trace_merge_sum(sum, text);
+	free(path);
+	return st;
+}
+
+static enum ar_status put_trace(struct lines *l, struct run_inputs *in, const struct run_key *k,
+				struct ar_err *err)
+{
+	const struct opt_list *merge = &k->o->trace_args.merge;
+	char sum[65];
+	enum ar_status st = put_file(l, in, k, -1, k->o->trace, sum, err);
+
+	for (size_t i = 0; i < merge->n && !st; i++)
+		st = put_file(l, in, k, (int)i, merge->v[i], sum, err);
+	return st ? st : put(l, "trace-sha256", -1, k->trace_sha256 ? k->trace_sha256 : sum, err);
+}
+
+static enum ar_status put_options(struct lines *l, struct run_inputs *in, const struct run_key *k,
+				  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; k->o->group[i].opts && !st; i++)
+		st = put_group(l, in, k, &k->o->group[i],
+			       i >= RUN_GROUP_BACKEND &&
+				       strcmp(backends[i - RUN_GROUP_BACKEND]->name, k->backend),
+			       err);
+	return st ? st : put_trace(l, in, k, err);
+}
+
+/* ---- the program and its device ---- */
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
+static enum ar_status put_program(struct lines *l, const struct run_key *k, struct ar_err *err)
+{
+	const struct backend *b = backend_find(k->backend);
+	const bool gpu = k->device || (b && b->uses_gpu);
+	char version[64], *text;
+	enum ar_status st;
+
+	snprintf(version, sizeof version, "%.*s", gpu ? 63 : (int)strcspn(k->version, "-"),
+		 k->version);
+	st = put(l, "version", -1, version, err);
+	if (!st)
+		st = put(l, "backend", -1, k->backend, err);
+	if (!st && k->device)
+		st = put(l, "device", -1, k->device, err);
+	if (st || !gpu || !ends_with(k->version, "-dirty"))
+		return st;
+	st = run_random_text(&text, err);
+	if (!st) {
+		st = put(l, "tree", -1, text, err);
+		free(text);
+	}
+	return st;
+}
+
+enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct run_inputs *in,
+		       struct ar_err *err)
+{
+	struct lines l = { 0 };
+	const char *method;
+	char repeat[24];
+	enum ar_status st = put_options(&l, in, k, err);
+
+	if (!st)
+		st = put_program(&l, k, err);
+	snprintf(repeat, sizeof repeat, "%zu", k->repeat);
+	if (!st)
+		st = put(&l, "repeat", -1, repeat, err);
+	if (!st && k->method) {
+		st = run_input_text(in, "method", k->method, &method, err);
+		if (!st)
+			st = put(&l, "method", -1, method, err);
+	}
+	if (!st)
+		sum_lines(&l, key);
+	lines_release(&l);
+	return st;
+}

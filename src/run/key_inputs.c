@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/run/key_inputs.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sha256.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/data.h"
+#include "base/number.h"
+#include "kernels/methods/method.h"
+#include "model/model.h"
+#include "replay/cost/costs.h"
+#include "replay/host/host.h"
+#include "traces/capture/capture.h"
+#include "traces/capture/random.h"
+
+static enum ar_status copy(char **text, const char *s, struct ar_err *err)
+{
+	*text = strdup(s);
+	return *text ? AR_OK : ar_nomem(err);
+}
+
+static enum ar_status sum_text(char **text, const char *s, struct ar_err *err)
+{
+	char hex[SHA256_DIGEST_STRING_LENGTH];
+
+	SHA256Data((const uint8_t *)s, strlen(s), hex);
+	return copy(text, hex, err);
+}
+
+enum ar_status run_random_text(char **text, struct ar_err *err)
+{
+	char number[32];
+	uint64_t x;
+
+	if (getrandom(&x, sizeof x, 0) != sizeof x)
+		return ar_fail(err, AR_IO, "cannot get a random number: %s", strerror(errno));
+	snprintf(number, sizeof number, "random %016llx", (unsigned long long)x);
+	return copy(text, number, err);
+}
+
+static enum ar_status sum_fd(char **text, int fd, const char *path, struct ar_err *err)
+{
+	char hex[SHA256_DIGEST_STRING_LENGTH];
+	unsigned char *buf = malloc(1 << 16);
+	ssize_t n;
+	SHA2_CTX sha;
+
+	if (!buf)
+		return ar_nomem(err);
+	SHA256Init(&sha);
+	while ((n = read(fd, buf, 1 << 16)) > 0)
+		SHA256Update(&sha, buf, (size_t)n);
+	free(buf);
+	SHA256End(&sha, hex);
+	if (n < 0)
+		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	return copy(text, hex, err);
+}
+
+/* A pipe has been read already, and what was in it is not known here. */
+static enum ar_status sum_file(char **text, const char *path, struct ar_err *err)
+{
+	int fd = data_open(path, O_NONBLOCK);
+	enum ar_status st;
+	struct stat s;
+
+	if (fd < 0)
+		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	st = !fstat(fd, &s) && S_ISFIFO(s.st_mode) ? run_random_text(text, err) :
+						     sum_fd(text, fd, path, err);
+	close(fd);
+	return st;
+}
+
+/* A capture may have gigabytes, so not all of an .arc is read. */
+static enum ar_status sum_capture(char **text, const char *value, struct ar_err *err)
+{
+	struct capture *c = NULL;
+	char hex[65];
+	enum ar_status st;
+
+	if (random_named(value))
+		return copy(text, value, err);
+	st = capture_open(&c, value, err);
+	if (!st)
+		st = capture_sum(c, hex, err);
+	if (!st)
+		st = *hex ? copy(text, hex, err) : sum_file(text, value, err);
+	capture_close(c);
+	return st;
+}
+
+static enum ar_status sum_model(char **text, const char *value, struct ar_err *err)
+{
+	struct model m;
+	enum ar_status st = model_load(&m, value, err);
+
+	if (st)
+		return st;
+	st = sum_text(text, m.json, err);
+	model_release(&m);
+	return st;
+}
+
+static enum ar_status sum_host(char **text, const char *value, struct ar_err *err)
+{
+	char path[PATH_MAX];
+
+	if (strcmp(value, "auto") != 0 && host_find(value, path, sizeof path))
+		return sum_file(text, path, err);
+	return copy(text, value, err); /* auto and none; a bad name fails when it is loaded */
+}
+
+static enum ar_status sum_factors(char **text, const char *value, struct ar_err *err)
+{
+	return access(value, F_OK) ? copy(text, value, err) : sum_file(text, value, err);
+}
+
+static enum ar_status key_of_costs(char **text, const char *value, struct ar_err *err)
+{
+	struct costs *c;
+	enum ar_status st = costs_open(&c, value, err);
+
+	if (st)
+		return st;
+	st = copy(text, c->run.run_key, err);
+	costs_close(c);
+	return st;
+}
+
+static enum ar_status count_text(char **text, const char *value, struct ar_err *err)
+{
+	char number[32];
+	int64_t n;
+
+	if (num_count(value, &n)) /* else auto */
+		snprintf(number, sizeof number, "%lld", (long long)n);
+	else
+		snprintf(number, sizeof number, "%s", value);
+	return copy(text, number, err);
+}
+
+/* Put sums in place of the files that parameters of the method name. */
+static enum ar_status sum_parameters(const struct method *m, cJSON *params, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const struct opt *o = m->selector->params; o->name && !st; o++) {
+		cJSON *v = cJSON_GetObjectItemCaseSensitive(params, o->name);
+		char *sum = NULL;
+
+		if (!cJSON_IsString(v) || !o->arg || strcmp(o->arg, "FILE") != 0)
+			continue;
+		st = sum_file(&sum, *(char *const *)((const char *)m->param + o->off), err);
+		if (!st && !cJSON_SetValuestring(v, sum))
+			st = ar_nomem(err);
+		free(sum);
+	}
+	return st;
+}
+
+static enum ar_status method_text(char **text, const char *value, struct ar_err *err)
+{
+	cJSON *params = NULL;
+	struct method *m;
+	char *json = NULL;
+	enum ar_status st = method_parse(&m, value, err);
+
+	if (st)
+		return st;
+	params = cJSON_Parse(m->params);
+	st = params ? sum_parameters(m, params, err) : ar_nomem(err);
+	if (!st) {
+		json = cJSON_PrintUnformatted(params);
+		st = json ? copy(text, json, err) : ar_nomem(err);
+	}
+	cJSON_free(json);
+	cJSON_Delete(params);
+	method_free(m);
+	return st;
+}
+
+/* Options whose value stands for something else. */
+static const struct stand_in {
+	const char *name;
+	enum ar_status (*text)(char **text, const char *value, struct ar_err *err);
+} stand_ins[] = {
+	{ "capture", sum_capture },
+	{ "components", sum_file },
+	{ "costs", key_of_costs },
+	{ "dense-as-engine", sum_factors },
+	{ "host", sum_host },
+	{ "merge", sum_file },
+	{ "method", method_text },
+	{ "model", sum_model },
+	{ "num-gpu-blocks", count_text },
+	{ "trace", sum_file },
+};
+
+static const struct stand_in *find_stand_in(const char *name)
+{
+	for (size_t i = 0; i < sizeof stand_ins / sizeof *stand_ins; i++)
+		if (!strcmp(stand_ins[i].name, name))
+			return &stand_ins[i];
+	return NULL;
+}
+
+void run_inputs_release(struct run_inputs *in)
+{
+	for (size_t i = 0; i < in->n; i++) {
+		free(in->v[i].name);
+		free(in->v[i].value);
+		free(in->v[i].text);
+	}
+	free(in->v);
+	*in = (struct run_inputs){ 0 };
+}
+
+static enum ar_status read_input(struct run_inputs *in, const struct stand_in *s, const char *value,
+				 struct ar_err *err)
+{
+	struct run_input *v = realloc(in->v, (in->n + 1) * sizeof *v);
+	struct run_input x = { .name = strdup(s->name), .value = strdup(value) };
+	enum ar_status st = AR_OK;
+
+	if (v)
+		in->v = v;
+	if (!v || !x.name || !x.value)
+		st = ar_nomem(err);
+	if (!st)
+		st = s->text(&x.text, value, err);
+	if (!st) {
+		v[in->n++] = x;
+		return AR_OK;
+	}
+	free(x.name);
+	free(x.value);
+	return st;
+}
+
+enum ar_status run_input_text(struct run_inputs *in, const char *name, const char *value,
+			      const char **text, struct ar_err *err)
+{
+	const struct stand_in *s = find_stand_in(name);
+	enum ar_status st;
+
+	*text = value;
+	if (!s)
+		return AR_OK;
+	for (size_t i = 0; i < in->n; i++)
+		if (!strcmp(in->v[i].name, name) && !strcmp(in->v[i].value, value)) {
+			*text = in->v[i].text;
+			return AR_OK;
+		}
+	st = read_input(in, s, value, err);
+	if (!st)
+		*text = in->v[in->n - 1].text;
+	return st;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/sweep/sweep_point.h"
+
+#include <sha256.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "kernels/methods/method.h"
+#include "profiler/store/store.h"
+
+enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const char *version,
+			       struct ar_err *err)
+{
+	enum ar_status st = run_options_init(&b->o, true, err);
+
+	b->version = version;
+	return st ? st : sweep_load(&b->file, path, b->o.group, err);
+}
+
+void sweep_base_release(struct sweep_base *b)
+{
+	sweep_release(&b->file);
+	run_inputs_release(&b->inputs);
+	run_options_release(&b->o);
+}
+
+/* ---- keys ---- */
+
+/* The runs of the point are those of cmd_run: one for each method, or one without, as often as
+ * --repeats says. */
+static enum ar_status list_methods(struct sweep_point *p, struct ar_err *err)
+{
+	if (backend_find(p->o.backend)->needs_model)
+		return method_split(p->o.methods, &p->method.v, &p->method.n, err);
+	return texts_add(&p->method, "", 0, err);
+}
+
+static size_t count_runs(const struct sweep_point *p)
+{
+	return p->method.n * (size_t)p->o.repeats;
+}
+
+/* Of run i, in the order of the command. */
+static enum ar_status key_of_run(const struct sweep_point *p, struct sweep_base *b, size_t i,
+				 const char *device, char key[RUN_KEY_SIZE], struct ar_err *err)
+{
+	const char *method = p->method.v[i % p->method.n];
+	const struct run_key k = { .o = &p->o,
+				   .backend = p->o.backend,
+				   .method = *method ? method : NULL,
+				   .repeat = i / p->method.n,
+				   .device = device,
+				   .version = b->version };
+
+	return run_key(key, &k, &b->inputs, err);
+}
+
+static enum ar_status make_key(struct sweep_point *p, struct sweep_base *b, struct ar_err *err)
+{
+	char hex[SHA256_DIGEST_STRING_LENGTH], key[RUN_KEY_SIZE];
+	enum ar_status st = AR_OK;
+	SHA2_CTX sha;
+
+	SHA256Init(&sha);
+	for (size_t i = 0; i < p->method.n && !st; i++) {
+		st = key_of_run(p, b, i, NULL, key, err);
+		if (!st)
+			SHA256Update(&sha, (const uint8_t *)key, strlen(key));
+	}
+	SHA256End(&sha, hex);
+	snprintf(p->key, sizeof p->key, "%.*s", RUN_KEY_SIZE - 1, hex);
+	return st;
+}
+
+enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, size_t number,
+				struct ar_err *err)
+{
+	enum ar_status st;
+
+	*p = (struct sweep_point){ .number = number };
+	st = sweep_arguments(&b->file, number, b->o.group, &p->args, err);
+	if (!st)
+		st = run_options_parse(&p->o, NULL, (int)p->args.n, p->args.v, err);
+	if (!st && !backend_find(p->o.backend))
+		st = ar_fail(err, AR_USAGE,
+			     "backend 'auto': points may run on several machines; add 'backend = "
+			     "cuda', cpu or cost");
+	if (!st) /* each point has a database, so options of one have an effect */
+		st = opt_set(p->o.group, "db", "point.db", err);
+	if (!st)
+		st = run_options_check(&p->o, backend_find(p->o.backend), err);
+	if (!st)
+		st = list_methods(p, err);
+	if (!st)
+		st = make_key(p, b, err);
+	if (st)
+		ar_err_prefix(err, "%s: point %zu", b->file.path, number);
+	return st;
+}
+
+void sweep_point_release(struct sweep_point *p)
+{
+	texts_release(&p->args);
+	texts_release(&p->method);
+	run_options_release(&p->o);
+}
+
+/* ---- databases ---- */
+
+/* Keys of the finished runs; those of other runs are NULL. */
+static const char runs_sql[] =
+	"SELECT iif(status = 'done', run_key, NULL), g.name FROM run LEFT JOIN gpu g USING(gpu_id) "
+	"ORDER BY run_id";
+
+/* A key of a GPU's run has the name of the GPU, which only the database knows. */
+static bool is_run(const struct sweep_point *p, struct sweep_base *b, size_t i, sqlite3_stmt *q)
+{
+	const bool gpu = backend_find(p->o.backend)->uses_gpu;
+	const char *key = (const char *)sqlite3_column_text(q, 0);
+	const char *device = gpu ? (const char *)sqlite3_column_text(q, 1) : NULL;
+	char want[RUN_KEY_SIZE];
+
+	return i < count_runs(p) && key && !key_of_run(p, b, i, device, want, NULL) &&
+	       !strcmp(key, want);
+}
+
+bool sweep_point_done(const struct sweep_point *p, struct sweep_base *b, const char *path)
+{
+	sqlite3_stmt *q = NULL;
+	sqlite3 *db = NULL;
+	size_t n = 0;
+	bool same;
+
+	if (store_open_read(&db, path, NULL))
+		return false;
+	same = !sqlite3_prepare_v2(db, runs_sql, -1, &q, NULL);
+	while (same && sqlite3_step(q) == SQLITE_ROW)
+		same = is_run(p, b, n++, q);
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	return same && n == count_runs(p);
+}
+
+/* ---- the command line ---- */
+
+static void put_word(const char *s, FILE *f)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "_-+=.,:/@%";
+
+	putc(' ', f);
+	if (*s && !s[strspn(s, plain)]) {
+		fputs(s, f);
+		return;
+	}
+	putc('\'', f);
+	for (; *s; s++)
+		fputs(*s == '\'' ? "'\\''" : (const char[]){ *s, 0 }, f);
+	putc('\'', f);
+}
+
+void sweep_point_show(const struct sweep_point *p, FILE *f)
+{
+	fputs("attnreplay run", f);
+	for (size_t i = 0; i < p->args.n; i++)
+		put_word(p->args.v[i], f);
+	putc('\n', f);
+}

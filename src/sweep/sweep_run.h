@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running the points of a sweep, each in a process of its own, with a database of its own. */
+#ifndef AR_SWEEP_RUN_H
+#define AR_SWEEP_RUN_H
+
+#include "src/sweep/sweep_point.h"
+
+struct sweep_how {
+	const char *out; /* folder of the databases; made if it is missing */
+	int64_t jobs;	 /* points that run at a time */
+	bool force;	 /* also run points whose database is there */
+	bool keep_going; /* after a point has failed */
+};
+
+/* Run the points [from, to).  A point whose database is there is left as it is.  The status is that
+ * of the first point that failed.  AR_INTERRUPTED: a signal came, and running points were stopped;
+ * a call with the same arguments goes on. */
+enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const struct sweep_how *how,
+			 struct ar_err *err);
+
+/* DIR/KEY and an ending; the caller frees it.  NULL: no memory. */
+char *sweep_path(const char *dir, const char *key, const char *ending);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The interface between the test and the fake NVML library. */
+#ifndef AR_FAKE_NVML_H
+#define AR_FAKE_NVML_H
+
+struct fake_nvml {
+	int init, find;		     /* results of these calls; 0: success */
+	int open;		     /* calls of init without shutdown */
+	int reads, fail_at;	     /* readings so far; from which on they fail, 0: none does */
+	unsigned long long mj, step; /* the counter; every third reading moves it by step */
+	char uuid[64];		     /* that was looked for */
+};
+
+struct fake_nvml *fake_nvml(void);
+
+#endif

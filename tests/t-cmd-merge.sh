@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay merge: its lines, its options, and what it refuses.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+"$(dirname "$ATTNREPLAY")/tests/make-db" a.db || { echo 'Bail out! no sample database'; exit 1; }
+merge() { "$ATTNREPLAY" merge "$@"; }
+runs() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_id, status FROM run' | tail -n +2; }
+
+is 'runs without a key stay behind' "$(merge out.db a.db)" \
+	'a.db: 0 new, 0 there already, 1 not finished, 2 without a key: add them with --no-key'
+is 'they are added if asked for' "$(merge --no-key out.db a.db)" \
+	'a.db: 2 new, 0 there already, 1 not finished'
+is '... with those that failed' "$(merge --no-key --failed failed.db a.db && runs failed.db)" \
+	'a.db: 3 new, 0 there already, 0 not finished
+1,done
+2,done
+3,failed'
+if command -v sqlite3 >/dev/null; then
+	for name in b c; do
+		cp a.db $name.db
+		sqlite3 $name.db "UPDATE run SET run_key = '$name' || run_id"
+	done
+	before=$(cksum b.db c.db)
+	is 'each input has a line' "$(merge keyed.db b.db c.db)" \
+		'b.db: 2 new, 0 there already, 1 not finished
+c.db: 2 new, 0 there already, 1 not finished'
+	"$ATTNREPLAY" report keyed.db >first
+	is 'the same call again adds nothing' "$(merge --verify keyed.db b.db c.db)" \
+		'b.db: 0 new, 2 there already, 1 not finished
+c.db: 0 new, 2 there already, 1 not finished'
+	is '... and the report is the same' "$("$ATTNREPLAY" report keyed.db)" "$(cat first)"
+	is 'inputs stay as they are' "$(cksum b.db c.db)" "$before"
+	sqlite3 c.db 'UPDATE request_outcome SET finish_ns = finish_ns + 1'
+	ok 'runs that differ are named with --verify' \
+		fails 3 'c.db: the requests of run 1 differ from those' merge --verify keyed.db c.db
+	full() {
+		silent 1 sh -c 'ulimit -f 100; exec "$ATTNREPLAY" merge full.db b.db' &&
+			grep -q 'full.db: cannot write: .*free some space' .err
+	}
+	ok 'a full disk ends it' full
+	is '... and the next call completes it' "$(merge full.db b.db)" \
+		'b.db: 2 new, 0 there already, 1 not finished'
+	ln -s b.db other.db
+	ok 'the output is no input' says 2 \
+		'b.db: given as output and as input; name another file' merge b.db c.db other.db
+	ok 'an input that is no database ends it' fails 3 'first: file is not a database' \
+		merge keyed.db first
+else
+	skip 'keys make a merge repeatable' 'no sqlite3'
+fi
+ok 'an output that cannot be made is named' fails 1 'none/x.db: unable to open' merge none/x.db a.db
+ok 'one database is wrong usage' fails 2 'want a database to write' merge a.db
+finish

@@ -1,0 +1,93 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run --backend roofline, from the options to the report.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
+arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
+roofline() { # roofline OPTION...
+	"$ATTNREPLAY" run --backend roofline --trace "$trace" --requests 4 \
+		--max-prompt-tokens 2000 --max-output-tokens 8 "$@"
+}
+value() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n 1; }
+
+# ---- refusals ----
+
+ok 'an unknown GPU names those there are' fails 3 'give one of a100, h100, h200, l40s' \
+	roofline --model llama-3.1-8b --gpu gtx
+ok 'a sparse method needs a density' fails 2 'give it with --density bfla=SHARE' \
+	roofline --model llama-3.1-8b --method dense,bfla
+ok 'a density needs a method' fails 2 'no sparse method has this name' \
+	roofline --model llama-3.1-8b --density bfla=0.1
+ok 'a capture tells the density' fails 2 'density has no effect with --capture' \
+	roofline --model niah-llama-14m --capture "$arc" --method bfla --density bfla=0.1
+ok 'options of captures need one' fails 2 'sample-layers has no effect without --capture' \
+	roofline --model llama-3.1-8b --sample-layers 2
+ok 'there is nothing to compare with' \
+	fails 2 'accuracy has no effect with a backend that computes no reference' \
+	roofline --model llama-3.1-8b --accuracy 0.5
+ok 'other backends have no densities' fails 2 'density has no effect with backend cost' \
+	"$ATTNREPLAY" run --backend cost --trace "$trace" --density bfla=0.1
+ok '... and no GPU to model' fails 2 'gpu has no effect with backend cost' \
+	"$ATTNREPLAY" run --backend cost --trace "$trace" --gpu h100
+ok 'a model is needed' fails 2 'no model given' roofline
+is 'the help lists the GPUs' "$("$ATTNREPLAY" run --help | tr -s '\n ' ' ' |
+	sed -n 's/.*--gpu [^[]*\(\[one of [^;]*\);.*/\1/p')" '[one of a100, h100, h200, l40s'
+
+# ---- runs ----
+
+ok 'two methods without a GPU' roofline --model qwen3-30b-a3b --method dense,flashprefill \
+	--density flashprefill=0.3 --max-num-batched-tokens 512 --db x.db
+roofline --model qwen3-30b-a3b --method dense,flashprefill --density flashprefill=0.3 \
+	--max-num-batched-tokens 512 >out 2>err
+is 'the clock is modelled' "$(grep ^clock out)" \
+	'clock     modelled, not measured: the roofline of h200'
+is '... and so are all costs' "$(value x.db "SELECT group_concat(DISTINCT clock) || ' '
+	|| group_concat(DISTINCT cost_source) FROM run JOIN iteration USING(run_id)")" \
+	'modelled modelled'
+is '... which are those of the phases and launches' "$(value x.db "SELECT count(*) FROM (
+	SELECT end_ns - start_ns - host_ns - sum(gpu_ns) - sum(kernels) * iif(prefill_tokens,
+		1714, 222) AS rest FROM iteration JOIN iteration_phase USING(run_id, iter_no)
+	GROUP BY run_id, iter_no) WHERE rest")" 0
+"$ATTNREPLAY" report x.db >report
+is 'the report says so' "$(grep -c 'run 1, 2: times are modelled, not measured: the roofline of h200' \
+	report)" 1
+is '... at the clock' "$(grep -c 'modelled + host' report)" 2
+ok '... beside times by phase' grep -q ' 2  flashprefill  select ' report
+ok '... and figures against dense' grep -q '^  2  flashprefill *1  ttft' report
+is 'the same again is the same' "$(roofline --model qwen3-30b-a3b --method dense \
+	--max-num-batched-tokens 512 | grep TTFT)" "$(grep -m 1 TTFT out)"
+is 'a slower GPU is slower' "$(roofline --model llama-3.1-8b --gpu l40s --db g.db >/dev/null 2>&1
+	roofline --model llama-3.1-8b --gpu h100 --db g.db >/dev/null 2>&1
+	value g.db 'SELECT (SELECT sum(gpu_ns) FROM iteration_phase WHERE run_id = 1) >
+		2 * (SELECT sum(gpu_ns) FROM iteration_phase WHERE run_id = 2) AS slower')" 1
+
+ok 'a capture gives the densities' roofline --model niah-llama-14m --capture "$arc" \
+	--extend tile --sample-layers 1 --method flashprefill:alpha=0.2,sink=1,window=2 \
+	--max-num-batched-tokens 256 --db c.db
+roofline --model niah-llama-14m --method flashprefill --density flashprefill=1 \
+	--max-num-batched-tokens 256 --db c.db >/dev/null 2>&1
+attend() { # attend RUN: ns of a layer
+	value c.db "SELECT sum(gpu_ns) / layers_run AS ns FROM run JOIN iteration_phase USING(run_id)
+		JOIN phase p USING(phase_id) WHERE run_id = $1 AND p.name = 'attend'"
+}
+is '... which are below 1' "$(($(attend 1) < $(attend 2)))" 1
+ok 'modelled costs are no measured ones' fails 2 'x.db: run 1 is modelled; costs need a finished run' \
+	"$ATTNREPLAY" run --backend cost --trace "$trace" --costs x.db:1
+ok '... nor the only finished run' fails 2 'no run is done; costs need a finished run' \
+	"$ATTNREPLAY" run --backend cost --trace "$trace" --costs x.db
+roofline --model llama-3.1-8b --clock formula --db f.db >/dev/null 2>&1
+is 'the formula may be the clock' "$(value f.db 'SELECT clock FROM run')" cost
+
+# ---- calibration ----
+
+ok 'calibration needs a run' fails 2 'no measured run to calibrate on; name one' \
+	"$ATTNREPLAY" calibrate roofline -o x.json
+ok '... a measured one' fails 2 'x.db: run 1 is modelled' \
+	"$ATTNREPLAY" calibrate roofline x.db:1 -o x.json
+ok '... and no capture' fails 2 'capture has no effect with measured runs' \
+	"$ATTNREPLAY" calibrate roofline x.db:1 --capture "$arc" -o x.json
+ok 'the comparison says how it is used' fails 2 '^usage: contrib/check_roofline.sh DB N' \
+	sh "$srcdir/contrib/check_roofline.sh" x.db
+finish

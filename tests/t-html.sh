@@ -1,0 +1,165 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay report --html: one page that is well-formed, small, of foreign names, and in a browser.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+ar() { "$ATTNREPLAY" "$@"; }
+"$(dirname "$ATTNREPLAY")/tests/make-db" sample.db || { echo 'Bail out! no sample database'; exit 1; }
+if command -v xmllint >/dev/null; then
+	xml() { xmllint --noout "$1"; }
+elif command -v python3 >/dev/null; then
+	xml() { python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$1"; }
+fi
+well_formed() { # well_formed DESCRIPTION FILE
+	if type xml >/dev/null 2>&1; then ok "$1" xml "$2"; else skip "$1" 'no xmllint and no python3'; fi
+}
+has() { # has FILE TEXT...: each is in it
+	file=$1
+	shift
+	for t; do grep -qF -e "$t" "$file" || { echo "no: $t"; return 1; }; done
+}
+lacks() { ! has "$@"; }
+
+# ---- the sample ----
+
+ok 'the page is written, and nothing else' \
+	silent 0 "$ATTNREPLAY" report --html page.html --slo ttft:10ms sample.db
+well_formed 'it is XML' page.html
+is 'it has eleven parts, in order' \
+	"$(sed -n 's/^<h2 id="part\([0-9]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
+	'1 2 3 4 5 6 7 8 9 10 11 '
+ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \
+	'compact-fp: TTFT p50 0.5 times that of dense, TPOT p50 0.5 times; mean relative L2 error 2.5 %;' \
+	'55 % of the attention executed.  It is faster: its attention core takes 7.8 ms, 1.6 ms of that' \
+	'tri-shape: no request got a token; there is no dense run'
+ok '... the notes' has page.html 'run 3: 3 kernel records were lost'
+ok '... and what would bring what is not there' has page.html \
+	'Nothing to show; it takes runs that differ in --max-num-batched-tokens.'
+is '... which is one part' "$(grep -c 'class="lacking"' page.html)" 1
+ok 'the tables are those of the report' has page.html '<td class="n">17.454</td>'
+ok 'errors have a chart' has page.html '<title>compact-fp: 0.500 times the TTFT p50 of dense, error 2.5 %'
+ok '... latencies, with their limits' has page.html '<title>limit of ttft: 10 ms</title>'
+ok '... requests' has page.html '<title>request 1: 20 tokens, dense / this 2.000</title>'
+ok '... phases' has page.html '<title>compact-fp, select: 1.55 ms, '
+ok '... limits' has page.html '<title>compact-fp, TTFT within 10 ms: 100 % of the requests</title>'
+ok '... iterations' has page.html ' s: 7 prompt + 1 decode tokens</title>'
+ok '... and requests in them' has page.html '<title>request 1: prefill 17.5 ms, 20 prompt and 2 output'
+ok '... densities' has page.html '<title>compact-fp, executed</title>'
+charts=$(sed -n 's/^\(CHART\|EACH\|QUERY\)(\([a-z_]*\).*/\2/p' "$srcdir/src/report/chart_list.h")
+listed() { # a file that is not listed is in no page
+	for sql in "$srcdir"/src/report/charts/*.sql; do
+		echo "$charts" | grep -qx "$(basename "$sql" .sql)" || { echo "$sql"; return 1; }
+	done
+}
+if [ -n "$charts" ]; then
+	ok 'every file of charts/ is in the page' listed
+else
+	skip 'every file of charts/ is in the page' 'no sources here'
+fi
+is 'each chart has its SQL, and so have the tables that it reads' \
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '10 5'
+ok 'nothing is fetched' lacks page.html http
+ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
+
+ar report --run 2 --html two.html sample.db || exit 99
+ok '--run shows one run beside its dense run' has two.html 'compact-fp: TTFT p50 0.5 times'
+ok '... and no other' lacks two.html tri-shape
+
+for option in '--format csv' '--dialect vllm'; do
+	# shellcheck disable=SC2086
+	ok "$option is wrong usage" fails 2 "${option% *} has no effect with --html" \
+		"$ATTNREPLAY" report $option --html x.html sample.db
+done
+ok 'so is a run that there is not' fails 2 'no run 9' \
+	"$ATTNREPLAY" report --run 9 --html x.html sample.db
+ok 'a file that is no database is bad data' fails 3 'page.html: ' \
+	"$ATTNREPLAY" report --html x.html page.html
+ok '... and leaves no page' [ ! -e x.html ]
+
+# ---- runs that differ in rate and chunk size ----
+
+sweep() { # sweep RATE TOKENS
+	ar -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --requests 20 --rate "$1" \
+		--max-num-batched-tokens "$2" --slo ttft:150ms --backend cost --db sweep.db >out
+}
+sweep 1 512 && sweep 20 1024 && ar report --html sweep.html sweep.db || exit 99
+ok 'over the rate there is a curve of goodput' has sweep.html '<title>cost at 20 a second: '
+ok '... and over the chunk size one of latency' has sweep.html '>TTFT p50, ms</text>'
+
+# ---- foreign names ----
+
+cat >'a<b>&"]]>.csv' <<'E'
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:00:00.0000000,10,1
+2023-11-16 18:00:00.0000000,10,3
+E
+ar -q run --trace 'a<b>&"]]>.csv' --backend cost --db 'o<i>.db' >out || exit 99
+ar report --html odd.html 'o<i>.db' || exit 99
+well_formed 'a page of hostile names is XML' odd.html
+ok '... with the names' has odd.html 'o&lt;i&gt;.db' 'a&lt;b&gt;&amp;&#34;]]&gt;.csv'
+ok '... as text alone' sh -c '! grep -Eq "o<i>|a<b>" odd.html'
+
+# ---- many requests ----
+
+ar -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --repeat 50 --time-scale 0.01 \
+	--max-output-tokens 4 --keep-entries no --backend cost --slo ttft:1s --db many.db >out || exit 99
+ar report --html many.html many.db || exit 99
+small() { ls -l many.html && [ "$(wc -c <many.html)" -lt 400000 ]; }
+ok 'a page of 10,000 requests is small' small
+well_formed '... and XML' many.html
+ok '... and tells how many it has' has many.html 'the first 80 of 10000 requests'
+
+# ---- checkers and browsers ----
+
+if command -v tidy >/dev/null; then
+	checked() { # tidy does not know what is in an <svg>
+		tidy -q -e page.html 2>tidy.txt
+		grep -v '<svg> proprietary attribute' tidy.txt
+		[ $? = 1 ]
+	}
+	ok 'tidy finds nothing' checked
+else
+	skip 'tidy finds nothing' 'no tidy'
+fi
+
+# The page in a frame of the width: a script that is added zooms, points at a mark, and tells the
+# outer page what it sees.
+cat >probe.js <<'E'
+addEventListener("load", () => {
+  const width = document.documentElement.scrollWidth, zoom = document.querySelector(".zoom");
+  const plot = zoom.querySelector(".plot"), box = plot.getBoundingClientRect();
+  const at = (type, x) => plot.dispatchEvent(new PointerEvent(type,
+    { bubbles: true, clientX: box.left + x * box.width, clientY: box.top + 5 }));
+  at("pointerdown", 0.25);
+  at("pointerup", 0.75);
+  const title = document.querySelector("svg.chart g > title"), mark = title.parentNode;
+  mark.dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+  const shown = document.getElementById("tip").textContent === title.textContent;
+  parent.postMessage(["see", width <= innerWidth, innerWidth,
+    document.querySelectorAll("nav button").length, (+zoom.dataset.from).toFixed(2),
+    (+zoom.dataset.to).toFixed(2), shown, "end"].join(" "), "*");
+});
+E
+sed 's#</body>#<script src="probe.js"></script></body>#' page.html >probe.html
+browse() { # browse WIDTH: "see FITS WIDTH BUTTONS FROM TO SHOWN end"
+	cat >frame.html <<E
+<!DOCTYPE html><title>t</title><script>onmessage = (e) => document.title = e.data;</script>
+<iframe width="$1" height="900" src="probe.html"></iframe>
+E
+	timeout 60 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr \
+		--user-data-dir="$tmp/profile" --window-size=1400,900 --dump-dom \
+		"file://$tmp/frame.html" 2>console | grep -o 'see .* end'
+}
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+for width in 1280 390; do
+	what="in Chromium, $width pixels wide: nothing scrolls sideways, zoom and titles work"
+	if [ -n "$browser" ]; then
+		is "$what" "$(browse $width)" "see true $width 1 0.25 0.75 true end"
+		is '... and the console is empty' "$(grep CONSOLE console)" ''
+	else
+		skip "$what" 'no chromium'
+		skip '... and the console is empty' 'no chromium'
+	fi
+done
+finish

@@ -1,0 +1,116 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run --repeats: methods in turn, their baselines, the report's spread, and --resume.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+{
+	echo TIMESTAMP,ContextTokens,GeneratedTokens
+	for i in 1 2 3; do echo "2023-11-16 18:00:0$i.0,200,3"; done
+} >trace.csv
+cp "$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" model.json
+run() { "$ATTNREPLAY" -q run "$@"; }
+cpu() { run --backend cpu --trace trace.csv --model model.json --sample-layers 1 --accuracy 0 \
+	--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" "$@"; }
+query() { # query DB SELECT
+	"$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n +2
+}
+
+cpu --method compact-fp,dense --repeats 3 --db a.db --json a.json >out 2>err
+is 'three repeats of two methods run' $? 0
+is '... in turn, each against the same repeat of dense, though that comes later' "$(query a.db \
+	'SELECT run_id, method, repeat_no, baseline_run_id FROM v_run')" '1,compact-fp,0,2
+2,dense,0,
+3,compact-fp,1,4
+4,dense,1,
+5,compact-fp,2,6
+6,dense,2,'
+is '... as runs of one command' "$(query a.db \
+	'SELECT count(DISTINCT command_utc_ns), count(DISTINCT setup), max(method_no) FROM run')" 1,1,1
+is '... with keys of their own' "$(query a.db 'SELECT count(DISTINCT run_key) FROM run')" 6
+is '... with a title each' "$(grep -o '^.*, repeat . of 3: 3 requests ok' out)" \
+	'compact-fp, repeat 1 of 3: 3 requests ok
+dense, repeat 1 of 3: 3 requests ok
+compact-fp, repeat 2 of 3: 3 requests ok
+dense, repeat 2 of 3: 3 requests ok
+compact-fp, repeat 3 of 3: 3 requests ok
+dense, repeat 3 of 3: 3 requests ok'
+is '... and so in JSON' "$(grep -o '"repeat":[0-9]*' a.json | tr '\n' ' ')" \
+	'"repeat":0 "repeat":0 "repeat":1 "repeat":1 "repeat":2 "repeat":2 '
+
+cpu --method dense --repeats 2 --db two.db >out
+# spread DB METHOD METRIC P: the repeats, sorted here: median, smallest, largest
+spread() {
+	query "$1" "SELECT $4 FROM v_latency WHERE method = '$2' AND metric = '$3' ORDER BY $4" |
+		awk '{ x[NR] = $1 } END { printf "%.6g %.6g %.6g\n",
+			(x[int((NR + 1) / 2)] + x[int((NR + 2) / 2)]) / 2, x[1], x[NR] }'
+}
+# told DB METHOD METRIC P: the same from the report
+told() {
+	"$ATTNREPLAY" report --format csv "$1" | awk -F, -v method="$2" -v metric="$3" -v p="$4" '
+		$2 == "method" && $4 == "repeats" { for (i = 1; i <= NF; i++) at[$i] = i; next }
+		NF < 5 { delete at }
+		"repeats" in at && $2 == method && $3 == metric {
+			printf "%.6g %.6g %.6g\n", $at[p], $at[p "_min"], $at[p "_max"] }'
+}
+for i in 'a.db dense ttft p50' 'a.db compact-fp e2e p99' 'a.db compact-fp tpot p90' \
+	'two.db dense e2e p90'; do
+	is "the report has the spread of $i" "$(told $i)" "$(spread $i)"
+done
+is '... which begins with the first run of a method' "$("$ATTNREPLAY" report a.db |
+	awk '/repeats of a method/ { on = 1 } on && / ttft / { print $1, $2, $4 }' | head -2)" \
+	'1 compact-fp 3
+2 dense 3'
+is '... but not of a single run' \
+	"$("$ATTNREPLAY" report --run 1 a.db | grep -c 'repeats of a method')" 0
+
+# ---- a sweep knows that a point has its repeats ----
+
+printf '%s\n' 'backend = cpu' 'trace = trace.csv' 'model = model.json' 'sample-layers = 1' \
+	'accuracy = 0' "capture = $ATTNREPLAY_DATA/traces/samples/niah-2k.arc" \
+	'method = dense,compact-fp' 'repeats = 2' >point.sweep
+"$ATTNREPLAY" -q sweep point.sweep --out points --all >out.txt 2>&1
+is 'a point with repeats is done' "$("$ATTNREPLAY" sweep point.sweep --out points --plan | cut -f 3)" done
+is '... with all of them' "$(query points/*.db 'SELECT method, repeat_no FROM v_run')" 'dense,0
+compact-fp,0
+dense,1
+compact-fp,1'
+"$ATTNREPLAY" merge merged.db points/*.db >out.txt 2>&1
+is '... and merged with all of them' "$(query merged.db 'SELECT count(*) FROM run')" 4
+
+# ---- resume: run 3 did not end, so those after it never began ----
+
+cpu --method compact-fp,dense --repeats 1 --db one.db >out
+is 'a single run has no spread' "$("$ATTNREPLAY" report one.db | grep -c 'repeats of a method')" 0
+ok 'repeats are refused without kernels' says 2 \
+	'repeats has no effect with backend cost; leave it out' \
+	run --backend cost --trace trace.csv --repeats 2
+ok '... and with the clock of the formula, where they are equal' says 2 \
+	'repeats has no effect with --clock formula; leave it out' \
+	cpu --clock formula --repeats 2
+ok '... and 0 of them' says 2 "repeats '0': want an integer from 1 to 1000" cpu --repeats 0
+if command -v python3 >/dev/null; then
+	python3 -c 'import sqlite3
+db = sqlite3.connect("a.db")
+db.execute("PRAGMA foreign_keys = ON")
+for t in "iteration", "request_outcome", "token_gap", "iteration_phase", "request_span", "selection_stat":
+	db.execute("DELETE FROM %s WHERE run_id > 3" % t)
+db.execute("UPDATE run SET baseline_run_id = NULL")
+db.execute("DELETE FROM run WHERE run_id > 3")
+db.execute("UPDATE run SET status = \"aborted\", pid = 999999999 WHERE run_id = 3")
+db.execute("UPDATE run SET pid = 999999999")
+db.commit()'
+	ok 'a command that was cut in a repeat is resumed' run --resume a.db
+	is '... with the repeats that are left' "$(query a.db \
+		'SELECT run_id, method, repeat_no, status FROM v_run')" '1,compact-fp,0,done
+2,dense,0,done
+3,compact-fp,1,aborted
+4,compact-fp,1,done
+5,dense,1,done
+6,compact-fp,2,done
+7,dense,2,done'
+else
+	skip 'a command that was cut in a repeat is resumed' 'no python3'
+	skip '... with the repeats that are left' 'no python3'
+fi
+finish
