@@ -2,6 +2,7 @@
 /* The subcommands, in the order of --help. */
 CMD(run)
 CMD(sweep)
+CMD(search)
 CMD(import_engine)
 CMD(merge)
 CMD(report)

@@ -3,14 +3,16 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_curve.c src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
-    src/cmd_report.c src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
+    src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
     src/cmd_trace.c src/cmdline.c \
     src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/run/child.c src/run/load.c src/run/method.c src/run/setup.c \
+  src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/setup.c \
+  src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
+    src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)
@@ -52,6 +54,7 @@ libattnreplay_a_SOURCES += \
   src/run/energy.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
     src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
     src/run/resume.h src/run/run.h src/run/scope.c \
+  src/search/rates.c src/search/rates.h \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
     src/select/select_files.c src/select/select_files.h src/select/select_json.c \
@@ -105,6 +108,7 @@ check_PROGRAMS += \
   tests/t-export \
   tests/t-host-fit \
   tests/t-json \
+  tests/t-rates \
   tests/t-resumed \
   tests/t-roofline-fit \
   tests/t-run-key \
@@ -117,7 +121,7 @@ dist_check_SCRIPTS += \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
     tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
-    tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
+    tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -121,6 +121,9 @@ static void test_reuse(void)
 	c.composition++;
 	find(t, c, &from);
 	is_int(from, COST_INTERPOLATED, "equal features do not make an equal batch");
+	cost_table_rewind(t);
+	ok(find(t, a, &from) == 5 * MS && find(t, a, &from) == 7 * MS,
+	   "another run gets them from the first one on");
 	cost_table_destroy(t);
 }
 

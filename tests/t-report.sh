@@ -143,6 +143,12 @@ for limit in ttft ttft: ttft:0 ttft:fast itl:1ms e2e:1s,; do
 done
 ok 'a limit given twice is wrong usage' fails 2 'slo names e2e twice' \
 	"$ATTNREPLAY" report --slo e2e:1s,e2e:2s "$db"
+single="^attnreplay: slo 'ttft:p99:1s': a percentile is one of many requests, but the goodput counts \
+single ones; leave it out, or use 'attnreplay search'$"
+ok 'a limit of a percentile is refused' fails 2 "$single" \
+	"$ATTNREPLAY" report --slo ttft:p99:1s "$db"
+ok '... also by run' fails 2 "$single" \
+	"$ATTNREPLAY" run --trace x --backend cost --slo ttft:p99:1s
 ok 'an unknown dialect is named' fails 2 'want one of attnreplay, vllm, aiperf, ' \
 	"$ATTNREPLAY" report --dialect ab "$db"
 

@@ -48,7 +48,7 @@ static enum ar_status parse(struct run_options *o, struct ar_err *err)
 	char resume[] = "--resume", where[] = "a.db";
 	char *argv[] = { resume, where, NULL };
 
-	return run_options_parse(o, 2, argv, err);
+	return run_options_parse(o, NULL, 2, argv, err);
 }
 
 static void refused(const char *sql, enum ar_status want, const char *message, const char *what)

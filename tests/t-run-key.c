@@ -57,7 +57,7 @@ static void parse(struct run_options *o, const char *args)
 
 	for (char *s = strtok_r(copy, " ", &save); s; s = strtok_r(NULL, " ", &save))
 		argv[n++] = s;
-	must(run_options_parse(o, n, argv, &err), &err);
+	must(run_options_parse(o, NULL, n, argv, &err), &err);
 	free(copy);
 }
 

@@ -53,6 +53,8 @@ static enum ar_status cost_open(void **self, const void *opts, const struct back
 	if (!c)
 		return ar_nomem(err);
 	*c = (struct cost){ o->formula, env->costs, o->extrapolate };
+	if (c->costs)
+		cost_table_rewind(c->costs->table);
 	*self = c;
 	return AR_OK;
 }

@@ -369,6 +369,12 @@ enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape 
 	return COST_INTERPOLATED;
 }
 
+void cost_table_rewind(struct cost_table *t)
+{
+	for (size_t i = 0; i < t->n_group; i++)
+		t->group[i].used = 0;
+}
+
 size_t cost_table_size(const struct cost_table *t)
 {
 	return t->n;

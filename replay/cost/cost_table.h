@@ -38,6 +38,8 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err);
  * the measured range; *outside is the first such feature. */
 enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,
 				 int64_t *cost_ns, int *outside);
+/* Begin a run: shapes that were measured several times give their first cost again. */
+void cost_table_rewind(struct cost_table *t);
 
 size_t cost_table_size(const struct cost_table *t); /* iterations */
 /* The measured range of a feature. */

@@ -103,7 +103,7 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 
 		if (!sched_rejects(&l->cfg->limits, &t->req[i], why, sizeof why))
 			continue;
-		if (!l->res->rejected++)
+		if (!l->res->rejected++ && !l->cfg->rejects_known)
 			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
 				 why);
 		l->settled[i] = true;
@@ -111,7 +111,7 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 		if (st)
 			return st;
 	}
-	if (l->res->rejected > 1)
+	if (l->res->rejected > 1 && !l->cfg->rejects_known)
 		log_warn("%" PRId64 " requests rejected in all", l->res->rejected);
 	return AR_OK;
 }

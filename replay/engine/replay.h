@@ -34,6 +34,7 @@ struct replay {
 	const struct dense_as *dense_as;
 	struct host host;
 	const struct observer *observer; /* or NULL */
+	bool rejects_known;		 /* the user was told of the requests that are rejected */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
 	double accuracy;

@@ -69,7 +69,7 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 static enum ar_status add_limits(const struct report *r, struct ar_err *err)
 {
 	struct slo slo = { 0 };
-	enum ar_status st = slo_parse(&slo, r->slo, err);
+	enum ar_status st = slo_parse(&slo, r->slo, false, err);
 
 	for (size_t i = 0; i < slo.n && !st; i++)
 		st = add_limit(r, &slo.limit[i], err);

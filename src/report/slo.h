@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Service-level objectives: limits on the latencies of a request,
- * "ttft:500ms,tpot:50ms,e2e:10s". */
+/* Service-level objectives: limits on the latencies of each request, "ttft:500ms,tpot:50ms,e2e:10s",
+ * or on a percentile of a run's latencies, "ttft:p99:500ms,tpot:p50:30ms". */
 #ifndef AR_SLO_H
 #define AR_SLO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-enum { SLO_MAX = 3 };
+enum { SLO_MAX = 8 };
 
 struct slo {
 	size_t n;
 	struct slo_limit {
 		const char *metric; /* "ttft", "tpot", "e2e" */
+		double percentile;  /* above 0, at most 100; 0: of each request */
 		int64_t ns;	    /* a time equal to it meets the limit */
 	} limit[SLO_MAX];
 };
 
-/* AR_USAGE, naming what is wrong. */
-enum ar_status slo_parse(struct slo *out, const char *text, struct ar_err *err);
+/* percentiles: limits may name one.  AR_USAGE, naming what is wrong. */
+enum ar_status slo_parse(struct slo *out, const char *text, bool percentiles, struct ar_err *err);
 
 #endif

@@ -16,6 +16,7 @@ struct child_result {
 	struct ar_err err;
 	const struct backend *backend; /* chosen by --backend auto */
 	int64_t num_blocks;
+	struct run_figures figures;
 };
 
 static void child_main(struct run *r, size_t i, int to)
@@ -26,6 +27,7 @@ static void child_main(struct run *r, size_t i, int to)
 	res.st = run_method(r, i, &res.err);
 	res.backend = r->backend;
 	res.num_blocks = r->limits.num_blocks;
+	res.figures = r->figures;
 	_exit(write(to, &res, sizeof res) != sizeof res);
 }
 
@@ -58,12 +60,13 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 		return ar_fail(err, AR_IO,
 			       "the process of method '%s' ended without a result, %s "
 			       "%d",
-			       r->method[i]->name,
+			       run_label(r, i),
 			       WIFSIGNALED(status) ? "by signal" : "with exit status",
 			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	*err = res.err;
 	r->backend = res.backend;
 	r->limits.num_blocks = res.num_blocks;
+	r->figures = res.figures;
 	return res.st;
 }
 

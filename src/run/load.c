@@ -186,7 +186,8 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 
 	if (!o->costs)
 		return AR_OK;
-	st = costs_open(&r->costs, o->costs, err);
+	r->costs = r->lent_costs;
+	st = r->costs ? AR_OK : costs_open(&r->costs, o->costs, err);
 	if (!st)
 		st = run_options_adopt(&r->o, r->costs, err);
 	if (st)
@@ -282,7 +283,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_model(r, err);
 	if (!st && run_needs_model(r))
 		st = load_captures(r, err);
-	if (!st)
+	r->trace = r->lent_trace;
+	if (!st && !r->trace)
 		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
 	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
 		st = ar_fail(err, AR_USAGE,
@@ -295,7 +297,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
-	for (size_t i = 0; i < r->n_capture && !st; i++)
+	for (size_t i = 0; i < r->n_capture && !st && !r->point; i++)
 		capture_warn(capture_info(r->capture[i]), r->model.name);
 	while (!st && !run_is_left(r, r->first))
 		r->first++;
@@ -307,9 +309,11 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 void run_unload(struct run *r)
 {
 	prof_close(r->prof);
-	costs_close(r->costs);
+	if (!r->lent_costs)
+		costs_close(r->costs);
 	prepared_release(&r->prep);
-	trace_free(r->trace);
+	if (!r->lent_trace)
+		trace_free(r->trace);
 	for (size_t i = 0; i < r->n_capture; i++)
 		capture_close(r->capture[i]);
 	free(r->capture);

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
-#include "src/json_file.h"
 #include "src/revision.h"
 
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
@@ -277,21 +276,28 @@ static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err
 	return st ? st : st2;
 }
 
-static void set_limits(struct replay *cfg, const struct slo *slo)
+const char *run_label(const struct run *r, size_t i)
 {
-	for (size_t i = 0; i < slo->n; i++)
-		for (int m = 0; m < LATENCY_COUNT; m++)
-			if (!strcasecmp(latency_names[m], slo->limit[i].metric))
-				cfg->limit_ns[m] = slo->limit[i].ns;
+	const char *method = r->method ? r->method[i]->name :
+			     r->costs  ? r->costs->run.method_name :
+					 NULL;
+
+	return method ? method : r->backend->name;
+}
+
+/* The head of the progress line. */
+static void set_title(const struct run *r, size_t i, char *title, size_t n)
+{
+	if (r->point)
+		snprintf(title, n, "%s, %s", run_label(r, i), r->point);
+	else
+		snprintf(title, n, "method %zu of %zu, %s", i + 1, r->n_runs, run_label(r, i));
 }
 
 static enum ar_status replay_method(struct run *r, size_t i, struct method *m, struct ar_err *err)
 {
 	const struct cost_options *cost = run_options_of(&r->o, &backend_cost);
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
-	const char *label = m					  ? m->name :
-			    r->costs && r->costs->run.method_name ? r->costs->run.method_name :
-								    r->backend->name;
 	char title[96];
 	struct dense_as dense_as = r->dense_as;
 	struct recorder recorder = { .store = r->store,
@@ -308,6 +314,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .dense_as = m && r->o.dense_as ? &dense_as : NULL,
 			      .host = r->host,
 			      .observer = r->store ? &observer : NULL,
+			      .rejects_known = r->point && !(r->print & RUN_PRINT_HEADER),
 			      .formula = formula ? &cost->formula : NULL,
 			      .accuracy = r->o.accuracy,
 			      .seed = (uint64_t)r->o.seed,
@@ -323,16 +330,17 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 		return st;
 	if (m && !m->dense) /* its decodes are dense */
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
-	snprintf(title, sizeof title, "run %zu of %zu, %s", i + 1, r->n_runs, label);
-	set_limits(&cfg, &r->o.objectives);
+	set_title(r, i, title, sizeof title);
+	run_set_limits(&cfg, &r->o.objectives);
 	run_energy_begin(r);
 	st = replay_run(&cfg, &res, err);
 	run_energy_end(r);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
-	if (ended && !json_file_alone(r->o.json))
-		st2 = run_print_result(r, i, label, &res, st ? NULL : err);
+	if (ended && r->print & RUN_PRINT_RESULT)
+		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);
+	r->figures = run_figures(r, &res);
 	if (!st && !st2)
 		st2 = run_json_put(r, i, m, &res, err);
 	replay_result_release(&res);
@@ -354,7 +362,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = r->backend->start(r->self, n_block, err);
 	if (!st)
 		st = run_load_host(r, err);
-	if (!st && i == r->first && !json_file_alone(r->o.json))
+	if (!st && i == r->first && r->print & RUN_PRINT_HEADER)
 		st = run_print_header(r, err);
 	if (!st)
 		st = replay_method(r, i, m, err);

@@ -31,9 +31,6 @@ static const struct opt main_opts[] = {
 	  .also = "dataset-path",
 	  .type = OPT_STR, .off = AT(trace), .arg = "FILE",
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
-	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
-	  .help = "go on with the methods that the command of this run did not finish; without RUN "
-		  "the latest such command", .may_differ = true, .record_only = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
 	  .help = "when requests arrive: at the times of the trace (open), after the previous "
@@ -61,13 +58,6 @@ static const struct opt main_opts[] = {
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
 	  .scope = RUN_DB, .may_differ = true, .record_only = true },
-	{ .name = "slo",
-	  .also = "goodput",
-	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
-	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .may_differ = true, .record_only = true },
-	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
-	  .may_differ = true, .record_only = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -89,6 +79,25 @@ static const struct opt main_opts[] = {
 	  .scope = RUN_COSTED | RUN_MEASURED | RUN_TRACED },
 	{ .name = "job", .type = OPT_JOB, .arg = "FILE",
 	  .help = "read options from a file, one 'name = value' a line" },
+	{ 0 }
+};
+
+/* Of 'attnreplay run' alone. */
+static const struct opt command_opts[] = {
+	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
+	  .help = "go on with the methods that the command of this run did not finish; without RUN "
+		  "the latest such command", .may_differ = true, .record_only = true },
+	{ .name = "repeats", .type = OPT_INT, .off = AT(repeats), .arg = "N", .def = "1", .min = 1,
+	  .max = 1000,
+	  .help = "run each method N times, in turn; the report has median and spread",
+	  .scope = RUN_KERNELS | RUN_MEASURED, .may_differ = true },
+	{ .name = "slo",
+	  .also = "goodput",
+	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
+	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
+	  .may_differ = true, .record_only = true },
+	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
+	  .may_differ = true, .record_only = true },
 	{ 0 }
 };
 
@@ -170,10 +179,6 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
-	{ .name = "repeats", .type = OPT_INT, .off = AT(repeats), .arg = "N", .def = "1", .min = 1,
-	  .max = 1000,
-	  .help = "run each method N times, in turn; the report has median and spread",
-	  .scope = RUN_KERNELS | RUN_MEASURED, .may_differ = true },
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
@@ -219,7 +224,10 @@ static const struct opt gpu_opts[] = {
 };
 /* clang-format on */
 
-static void set_groups(struct run_options *o)
+static const struct opt no_opts[] = { { 0 } };
+
+/* own: the options of 'attnreplay run' alone are among them. */
+static void set_groups(struct run_options *o, bool own)
 {
 	struct opt_group *g = o->group;
 	int n = 0;
@@ -233,6 +241,8 @@ static void set_groups(struct run_options *o)
 			policy_names[n++] = policies[i]->also;
 	policy_names[n] = NULL;
 	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
+	g[RUN_GROUP_COMMAND] = (struct opt_group){ "Summary, and commands that did not finish",
+						   own ? command_opts : no_opts, o, 0, 0 };
 	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
 	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
 	g[RUN_GROUP_MODEL] = (struct opt_group){ "Model, captures and methods", model_opts, o, 0,
@@ -240,22 +250,20 @@ static void set_groups(struct run_options *o)
 	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
 	g += RUN_GROUP_BACKEND;
 	for (int i = 0; backends[i]; i++) {
-		static const struct opt none[] = { { 0 } };
-
 		assert(i < RUN_BACKENDS_MAX);
 		snprintf(o->title[i], sizeof o->title[i], "Backend %s: %s", backends[i]->name,
 			 backends[i]->title);
 		g[i] = (struct opt_group){ o->title[i],
-					   backends[i]->opts ? backends[i]->opts : none,
+					   backends[i]->opts ? backends[i]->opts : no_opts,
 					   o->backend_opts[i], 0, 0 };
 	}
 }
 
-void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f)
+void run_options_show(bool own, void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct run_options o = { 0 };
 
-	set_groups(&o);
+	set_groups(&o, own);
 	for (const struct opt_group *g = o.group; g->opts; g++)
 		if (g->opts->name)
 			show((const struct opt_group[]){ *g, { 0 } }, f);
@@ -324,28 +332,50 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
-enum ar_status run_options_init(struct run_options *o, struct ar_err *err)
+/* Parse the command line into the options of runs and those of the command. */
+static enum ar_status parse_all(struct run_options *o, struct run_command *c, int argc, char **argv,
+				struct ar_err *err)
 {
-	*o = (struct run_options){ 0 };
+	const size_t n = sizeof o->group / sizeof *o->group;
+	struct opt_group all[1 + sizeof o->group / sizeof *o->group];
+	enum ar_status st;
+
+	all[0] = c ? c->own : (struct opt_group){ .opts = no_opts };
+	memcpy(all + 1, o->group, n * sizeof *all);
+	st = c ? opt_init((struct opt_group[]){ c->own, { 0 } }, err) : AR_OK;
+	if (!st)
+		st = opt_parse(all, &argc, argv, err);
+	memcpy(o->group, all + 1, n * sizeof *all);
+	if (c)
+		c->own = all[0];
+	if (!st && argc)
+		st = ar_fail(err, AR_USAGE,
+			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	for (const struct run_setting *s = c ? c->setting : NULL; s && s->name && !st; s++)
+		st = opt_set(o->group, s->name, s->value, err);
+	return st;
+}
+
+enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err)
+{
+	*o = (struct run_options){ .repeats = 1 };
 	for (int i = 0; backends[i]; i++) {
 		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
 		if (!o->backend_opts[i])
 			return ar_nomem(err);
 	}
-	set_groups(o);
+	set_groups(o, own);
 	return opt_init(o->group, err);
 }
 
-enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
+				 char **argv, struct ar_err *err)
 {
-	enum ar_status st = run_options_init(o, err);
+	enum ar_status st = run_options_init(o, !c, err);
 
 	if (st)
 		return st;
-	st = opt_parse(o->group, &argc, argv, err);
-	if (!st && argc)
-		st = ar_fail(err, AR_USAGE,
-			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	st = parse_all(o, c, argc, argv, err);
 	if (!st && o->resume)
 		st = resume_open(&o->resumed, o->resume, err);
 	if (!st && o->resume)
@@ -354,7 +384,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
-		st = slo_parse(&o->objectives, o->slo, err);
+		st = slo_parse(&o->objectives, o->slo, false, err);
 	if (!st)
 		st = run_options_check_early(o, err);
 	if (!st)

@@ -23,6 +23,7 @@ enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 /* Groups in the order of --help; those of the backends follow. */
 enum {
 	RUN_GROUP_MAIN,
+	RUN_GROUP_COMMAND,
 	RUN_GROUP_TRACE,
 	RUN_GROUP_SCHED,
 	RUN_GROUP_MODEL,
@@ -61,12 +62,23 @@ struct run_options {
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };
 
-/* Set every option to its default. */
-enum ar_status run_options_init(struct run_options *o, struct ar_err *err);
-/* Parse the options and check all that does not depend on the backend. */
-enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err);
+/* Another command that makes runs. */
+struct run_command {
+	struct opt_group own; /* its own options, which get parsed; the caller releases them */
+	const struct run_setting {
+		const char *name, *value;
+	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
+};
+
+/* Set every option to its default.  own: with those of 'attnreplay run' alone. */
+enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);
+/* Parse the options and check all that does not depend on the backend.  c NULL: the command is
+ * 'attnreplay run'. */
+enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
+				 char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
-void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f);
+/* own: with the options of 'attnreplay run' alone. */
+void run_options_show(bool own, void (*show)(const struct opt_group *, FILE *), FILE *f);
 
 /* AR_USAGE, naming the option, if a given option has no effect: with any backend (early), or with
  * backend b. */

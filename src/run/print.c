@@ -179,6 +179,8 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	const struct sched_limits *l = &r->limits;
 
 	print_resumed(r);
+	if (r->point)
+		printf("search    %s is the first point, others differ in that\n", r->point);
 	put_after("trace     ", r->trace->name);
 	printf(" (%s), %zu requests\n", r->trace->format, r->trace->n);
 	print_arrivals(r);

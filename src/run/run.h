@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One invocation of 'attnreplay run': what it loaded, and the parts that use it. */
+/* One invocation of 'attnreplay run', or a point of a search: what it loaded, and the parts that use
+ * it. */
 #ifndef AR_RUN_H
 #define AR_RUN_H
 
@@ -12,8 +13,25 @@
 #include "src/run/key.h"
 #include "src/run/options.h"
 
+/* Figures of a run that a search compares. */
+struct run_figures {
+	int64_t ok, good, of;	 /* requests: finished, within the limits of --slo, all */
+	double done_per_s;	 /* requests finished, first arrival to end; NaN: it took no time */
+	double limited[SLO_MAX]; /* ns, of each limit with a percentile; NaN: of no request */
+	uint64_t n_limited[SLO_MAX]; /* requests that it is of */
+	double ttft_p99;	     /* ns; NaN: of no request */
+};
+
+enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
+
 struct run {
 	struct run_options o;
+	unsigned print;	   /* bits of enum run_print */
+	const char *point; /* of a search, for the progress line: "rate 2.5"; NULL: none */
+	/* Of a search, which read them for all points and keeps them; NULL: read them. */
+	struct trace *lent_trace;
+	struct costs *lent_costs;
+	struct run_figures figures;	 /* of the last method that ran */
 	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
 	struct sched_limits limits; /* num_blocks 0 until the backend is open */
@@ -56,8 +74,10 @@ bool run_is_left(const struct run *r, size_t i);
 /* Set r->host when the backend is known. */
 enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
-/* setup.c: the options that two runs must share to be compared, as JSON text.  The caller frees it.
+/* setup.c.  describe: set what a database keeps of the command: options, setup, the time.  AR_NOMEM.
+ * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.
  * NULL: no memory. */
+enum ar_status run_describe(struct run *r, struct ar_err *err);
 char *run_setup(const struct opt_group *g);
 
 /* print.c.  i: the run, from 0.  AR_IO: standard output cannot be written. */
@@ -65,6 +85,11 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
+
+/* figures.c.  limited_latency: which latency a limit is about. */
+enum latency_metric run_limited_latency(const struct slo_limit *l);
+void run_set_limits(struct replay *cfg, const struct slo *slo);
+struct run_figures run_figures(const struct run *r, const struct replay_result *res);
 
 /* Requests within all limits of --slo. */
 struct run_goodput {
@@ -87,6 +112,8 @@ enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *e
 enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], struct ar_err *err);
 /* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
+/* What run i is called in output: its method, else its backend. */
+const char *run_label(const struct run *r, size_t i);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Rewrite the object as SQLite does: keys in order, true as 1, a list as a text.  Databases hold
  * this form, and only runs with equal text are compared. */
@@ -42,4 +43,29 @@ char *run_setup(const struct opt_group *g)
 	free(json);
 	cJSON_Delete(object);
 	return setup;
+}
+
+static char *options_json(const struct opt_group *g)
+{
+	cJSON *object = cJSON_CreateObject();
+	char *s = object && opt_json(g, object) ? cJSON_PrintUnformatted(object) : NULL;
+
+	cJSON_Delete(object);
+	return s;
+}
+
+static int64_t now_utc_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+enum ar_status run_describe(struct run *r, struct ar_err *err)
+{
+	r->command_utc_ns = r->o.resumed ? r->o.resumed->command_utc_ns : now_utc_ns();
+	r->options = options_json(r->o.group);
+	r->setup = r->o.db ? run_setup(r->o.group) : NULL;
+	return r->options && r->cmdline && (!r->o.db || r->setup) ? AR_OK : ar_nomem(err);
 }

@@ -14,7 +14,7 @@
 enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const char *version,
 			       struct ar_err *err)
 {
-	enum ar_status st = run_options_init(&b->o, err);
+	enum ar_status st = run_options_init(&b->o, true, err);
 
 	b->version = version;
 	return st ? st : sweep_load(&b->file, path, b->o.group, err);
@@ -83,7 +83,7 @@ enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, siz
 	*p = (struct sweep_point){ .number = number };
 	st = sweep_arguments(&b->file, number, b->o.group, &p->args, err);
 	if (!st)
-		st = run_options_parse(&p->o, (int)p->args.n, p->args.v, err);
+		st = run_options_parse(&p->o, NULL, (int)p->args.n, p->args.v, err);
 	if (!st && !backend_find(p->o.backend))
 		st = ar_fail(err, AR_USAGE,
 			     "backend 'auto': points may run on several machines; add 'backend = "

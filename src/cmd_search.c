@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attnreplay search: which rate or chunk size keeps limits of latency. */
+#include "config.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "src/cmd.h"
+#include "src/search/search.h"
+
+#define OFF(member) offsetof(struct search_args, member)
+/* clang-format off */
+static const struct opt opts[] = {
+	{ .name = "slo",
+	  .also = "goodput",
+	  .type = OPT_STR, .off = OFF(slo), .arg = "LIST",
+	  .help = "latency limits to keep, such as ttft:p99:500ms,tpot:p50:30ms; for chunk also "
+		  "limits of each request, such as ttft:500ms" },
+	{ .name = "lowest", .type = OPT_REAL, .off = OFF(lowest), .arg = "X", .def = "0", .max = 1e9,
+	  .help = "least rate, in requests a second, or chunk size to try; 0: found for rate, 256 "
+		  "for chunk" },
+	{ .name = "highest", .type = OPT_REAL, .off = OFF(highest), .arg = "X", .def = "0",
+	  .max = 1e9,
+	  .help = "greatest rate or chunk size to try; 0: found for rate, 16384 for chunk" },
+	{ .name = "precision", .type = OPT_REAL, .off = OFF(precision), .arg = "SHARE",
+	  .def = "0.02", .min = 0.01, .max = 1,
+	  .help = "end when a rate that keeps the limits and one that does not are this close (rate)" },
+	{ 0 }
+};
+/* clang-format on */
+
+static const struct search_kind *const kinds[] = { &search_rate, &search_chunk, NULL };
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	for (int i = 0; argc && kinds[i]; i++)
+		if (!strcmp(argv[0], kinds[i]->name))
+			return search_run(kinds[i], opts, argc, argv, err);
+	return argc ? ar_fail(err, AR_USAGE, "cannot search for '%s'; want rate or chunk",
+			      argv[0]) :
+		      ar_fail(err, AR_USAGE, "nothing to search for; want rate or chunk");
+}
+
+static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	const struct opt_group g[] = { { .title = "Search", .opts = opts }, { 0 } };
+
+	show(g, f);
+	run_options_show(false, show, f);
+}
+
+const struct cmd cmd_search = {
+	.name = "search",
+	.usage = "rate --slo LIST --trace FILE [OPTION]...\n"
+		 "chunk --slo LIST --trace FILE [OPTION]...",
+	.title = "find the highest rate, or the best chunk size, that keeps limits of latency",
+	.run = run,
+	.options = options,
+};

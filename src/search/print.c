@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/search/search.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/text.h"
+
+/* A percentile that fewer requests lie beyond depends on which requests these are. */
+enum { TAIL = 10 };
+
+static const char *metric_name(const struct slo_limit *l)
+{
+	return latency_names[run_limited_latency(l)];
+}
+
+void search_print_name(const struct subject *u)
+{
+	text_put(run_label(u->base, u->i), stdout);
+	if (u->base->costs) {
+		fputs(" of ", stdout);
+		text_put(u->base->costs->name, stdout);
+	}
+}
+
+void search_print_heads(const struct search *s)
+{
+	for (size_t i = 0; i < s->slo.n; i++) {
+		const struct slo_limit *l = &s->slo.limit[i];
+		char head[48];
+
+		if (l->percentile <= 0)
+			continue;
+		snprintf(head, sizeof head, "%s p%g ms", metric_name(l), l->percentile);
+		printf("%16s", head);
+	}
+}
+
+void search_print_limits(const struct search *s, const struct point *p)
+{
+	for (size_t i = 0; i < s->slo.n; i++)
+		if (s->slo.limit[i].percentile > 0)
+			printf("%16.3f", p->f.limited[i] / 1e6);
+}
+
+void search_print_notes(const struct search *s)
+{
+	const struct run_figures *f = &s->subject->point->f;
+
+	for (size_t i = 0; i < s->slo.n; i++) {
+		const struct slo_limit *l = &s->slo.limit[i];
+		double beyond = (double)f->n_limited[i] * (100 - l->percentile) / 100;
+
+		if (l->percentile > 0 && beyond < TAIL)
+			printf("\n%s p%g is of %" PRIu64 " requests, %.4g of them beyond it; with "
+			       "fewer than %d it moves with single requests, so replay more, as "
+			       "with --repeat\n",
+			       metric_name(l), l->percentile, f->n_limited[i], beyond, TAIL);
+	}
+}

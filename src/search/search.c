@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A point of a search is a run with options of its own.  The trace and the costs are read once, and
+ * lent to all of them. */
+#include "config.h"
+#include "src/search/search.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "src/cmd.h"
+#include "traces/algebra/shape.h"
+
+/* ---- options ---- */
+
+/* Parse the command line once more, with settings after it. */
+static enum ar_status parse(const struct search *s, struct run *r,
+			    const struct run_setting *setting, struct ar_err *err)
+{
+	struct search_args unused = { 0 };
+	struct run_command c = { .own = s->own, .setting = setting };
+	enum ar_status st;
+
+	c.own.base = &unused;
+	st = run_options_parse(&r->o, &c, s->argc, s->argv, err);
+	opt_release((struct opt_group[]){ c.own, { 0 } });
+	r->o.objectives = s->slo;
+	r->pid = getpid();
+	r->cmdline = strdup(s->cmdline);
+	return st || r->cmdline ? st : ar_nomem(err);
+}
+
+static enum ar_status check(struct search *s, struct run_options *o, struct ar_err *err)
+{
+	const struct search_args *a = &s->a;
+
+	if (!a->slo)
+		return ar_fail(err, AR_USAGE,
+			       "no limits given; give some with --slo, such as "
+			       "ttft:p99:500ms,tpot:p50:30ms");
+	if (opt_given(o->group, s->kind->option))
+		return ar_fail(err, AR_USAGE, "%s is what is searched for; leave it out",
+			       s->kind->option);
+	if (a->lowest > 0 && a->highest > 0 && a->lowest > a->highest)
+		return ar_fail(err, AR_USAGE, "lowest %.10g is above highest %.10g; swap them",
+			       a->lowest, a->highest);
+	return slo_parse(&s->slo, a->slo, true, err);
+}
+
+/* ---- what is searched ---- */
+
+/* The runs of --costs DB:RUN,RUN-RUN; NULL: none is named so. */
+static const char *cost_runs(const char *costs)
+{
+	const char *colon = costs ? strrchr(costs, ':') : NULL;
+
+	return colon && colon[1] && !colon[1 + strspn(colon + 1, "0123456789,-")] ? colon + 1 :
+										    NULL;
+}
+
+static enum ar_status load_base(struct search *s, const char *costs, struct ar_err *err)
+{
+	const struct run_setting setting[] = { { costs ? "costs" : NULL, costs }, { 0 } };
+	struct run **base = realloc(s->base, (s->n_base + 1) * sizeof *base);
+	struct run *r = calloc(1, sizeof *r);
+	enum ar_status st;
+
+	if (base)
+		s->base = base;
+	if (!base || !r) {
+		free(r);
+		return ar_nomem(err);
+	}
+	base[s->n_base++] = r;
+	r->lent_trace = r == *base ? NULL : (*base)->trace;
+	st = parse(s, r, setting, err);
+	if (st)
+		return st;
+	s->shift_ns = r->o.trace_args.shift_ns;
+	if (s->kind->scales)
+		r->o.trace_args.shift_ns = 0;
+	st = run_load(r, err);
+	for (size_t i = 1; i < r->n_runs && !st; i++)
+		st = run_try_method(r, r->method[i]->name, err);
+	return st;
+}
+
+/* A base for each run that --costs names, or one. */
+static enum ar_status load_bases(struct search *s, const char *costs, struct ar_err *err)
+{
+	const char *run = cost_runs(costs);
+	enum ar_status st = run ? AR_OK : load_base(s, costs, err);
+
+	while (run && !st) {
+		size_t n = strcspn(run, ",");
+		uint64_t from, to;
+
+		if (!num_range(run, n, &from, &to) || to > INT64_MAX)
+			return ar_fail(
+				err, AR_USAGE,
+				"costs '%s': want DB:RUN, or numbers and ranges of runs such "
+				"as DB:1,4-6",
+				costs);
+		for (; from <= to && !st; from++) {
+			char *one = NULL;
+
+			if (asprintf(&one, "%.*s%" PRIu64, (int)(cost_runs(costs) - costs), costs,
+				     from) < 0)
+				return ar_nomem(err);
+			st = load_base(s, one, err);
+			free(one);
+		}
+		run = run[n] ? run + n + 1 : NULL;
+	}
+	return st;
+}
+
+static enum ar_status add_subjects(struct search *s, struct ar_err *err)
+{
+	size_t n = 0;
+
+	for (size_t b = 0; b < s->n_base; b++)
+		n += s->base[b]->n_runs;
+	s->subject = calloc(n, sizeof *s->subject);
+	if (!s->subject)
+		return ar_nomem(err);
+	for (size_t b = 0; b < s->n_base; b++)
+		for (size_t i = 0; i < s->base[b]->n_runs; i++) {
+			struct run *r = s->base[b];
+			bool dense = r->method ? r->method[i]->dense :
+						 r->costs && r->costs->run.dense;
+
+			s->subject[s->n_subject++] =
+				(struct subject){ .base = r, .i = i, .dense = dense };
+		}
+	return AR_OK;
+}
+
+static enum ar_status load(struct search *s, struct ar_err *err)
+{
+	struct run_command c = { .own = s->own };
+	struct run_options o;
+	char *costs = NULL;
+	enum ar_status st = run_options_parse(&o, &c, s->argc, s->argv, err);
+
+	s->own = c.own;
+	if (!st)
+		st = check(s, &o, err);
+	if (!st)
+		st = s->kind->check(s, &o, err);
+	if (!st && o.db)
+		signal(SIGPIPE, SIG_IGN); /* as in 'attnreplay run' */
+	if (!st && run_options_costs(&o)) {
+		costs = strdup(run_options_costs(&o));
+		if (!costs)
+			st = ar_nomem(err);
+	}
+	run_options_release(&o);
+	if (!st)
+		st = load_bases(s, costs, err);
+	free(costs);
+	if (!st) {
+		const struct trace *t = s->base[0]->trace;
+
+		s->req = malloc(t->n * sizeof *s->req);
+		if (!s->req)
+			return ar_nomem(err);
+		memcpy(s->req, t->req, t->n * sizeof *s->req);
+		st = add_subjects(s, err);
+	}
+	return st;
+}
+
+/* ---- a point ---- */
+
+/* Give the trace another rate, as --rate does. */
+static enum ar_status set_rate(const struct search *s, const struct run *r, struct ar_err *err)
+{
+	const struct trace_args args = { .rate = r->o.trace_args.rate, .shift_ns = s->shift_ns };
+	struct trace *t = s->base[0]->trace;
+	const enum log_level level = log_level;
+	enum ar_status st;
+
+	memcpy(t->req, s->req, t->n * sizeof *t->req);
+	if (log_level == LOG_INFO)
+		log_level = LOG_WARN; /* that a rate is a time scale */
+	st = trace_shape(t, &args, err);
+	log_level = level;
+	return st;
+}
+
+static bool keeps(const struct slo *slo, const struct run_figures *f)
+{
+	for (size_t i = 0; i < slo->n; i++)
+		if (slo->limit[i].percentile > 0 && f->limited[i] > (double)slo->limit[i].ns)
+			return false;
+	return true;
+}
+
+static enum ar_status add_point(const struct search *s, struct subject *u, double x,
+				const struct run_figures *f, bool *kept, struct ar_err *err)
+{
+	struct point *p = realloc(u->point, (u->n + 1) * sizeof *p);
+	size_t i = u->n;
+
+	if (!p)
+		return ar_nomem(err);
+	u->point = p;
+	for (size_t k = 0; k < s->slo.n; k++)
+		if (!f->n_limited[k])
+			return ar_fail(err, AR_USAGE,
+				       "slo limits %s, but no request has one; leave it out",
+				       s->slo.limit[k].metric);
+	*kept = keeps(&s->slo, f);
+	for (; i && p[i - 1].x > x; i--)
+		p[i] = p[i - 1];
+	p[i] = (struct point){ x, *kept, *f };
+	u->n++;
+	return AR_OK;
+}
+
+/* Runs on a GPU need a process of their own, see run_method_apart(). */
+static enum ar_status run_point(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = run_load(r, err);
+
+	if (!st)
+		st = run_describe(r, err);
+	if (st)
+		return st;
+	return !r->backend || r->backend->uses_gpu ? run_method_apart(r, 0, err) :
+						     run_method(r, 0, err);
+}
+
+enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
+			    bool *kept, struct ar_err *err)
+{
+	const struct run *base = u->base;
+	struct run_setting setting[5] = { { s->kind->option, text } };
+	size_t n = 1;
+	char what[64];
+	struct run r = { .print = s->header ? 0 : RUN_PRINT_HEADER,
+			 .point = what,
+			 .lent_trace = s->base[0]->trace,
+			 .lent_costs = base->costs };
+	enum ar_status st;
+
+	if (base->method)
+		setting[n++] = (struct run_setting){ "method", base->method[u->i]->name };
+	if (base->costs)
+		setting[n++] = (struct run_setting){ "costs", base->costs->name };
+	if (s->backend && !base->backend) /* auto */
+		setting[n++] = (struct run_setting){ "backend", s->backend->name };
+	snprintf(what, sizeof what, "%s %s", s->kind->name, text);
+	st = parse(s, &r, setting, err);
+	if (!st && s->kind->scales)
+		st = set_rate(s, &r, err);
+	if (!st)
+		st = run_point(&r, err);
+	if (!st) {
+		s->header = true;
+		s->backend = r.backend;
+		st = add_point(s, u, x, &r.figures, kept, err);
+	}
+	if (st)
+		ar_err_prefix(err, "%s", what);
+	run_unload(&r);
+	return st;
+}
+
+/* ---- the command ---- */
+
+static void release(struct search *s)
+{
+	for (size_t i = 0; i < s->n_subject; i++)
+		free(s->subject[i].point);
+	free(s->subject);
+	free(s->req);
+	for (size_t i = s->n_base; i--;) { /* the first owns the trace */
+		run_unload(s->base[i]);
+		free(s->base[i]);
+	}
+	free(s->base);
+	free(s->cmdline);
+	opt_release((struct opt_group[]){ s->own, { 0 } });
+}
+
+enum ar_status search_run(const struct search_kind *kind, const struct opt *opts, int argc,
+			  char **argv, struct ar_err *err)
+{
+	struct search s = { .kind = kind,
+			    .argc = argc - 1,
+			    .argv = argv + 1,
+			    .cmdline = cmd_line("search", argc, argv) };
+	enum ar_status st = s.cmdline ? AR_OK : ar_nomem(err);
+
+	s.own = (struct opt_group){ .opts = opts, .base = &s.a };
+	if (!st)
+		st = load(&s, err);
+	for (size_t i = 0; i < s.n_subject && !st; i++) {
+		struct subject *u = &s.subject[i];
+
+		st = kind->find(&s, u, err);
+		if (st)
+			break;
+		if (!i) {
+			fputs("limits    ", stdout);
+			text_put(s.a.slo, stdout);
+			putchar('\n');
+		}
+		kind->curve(&s, u);
+		kind->verdict(&s, u);
+		fflush(stdout); /* the next one can take long */
+	}
+	if (!st) {
+		if (s.n_subject > 1)
+			kind->summary(&s);
+		search_print_notes(&s);
+	}
+	release(&s);
+	return st;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attnreplay search: runs of one trace, each a point of a curve, until a value of an option is found
+ * that keeps limits of latency best. */
+#ifndef AR_SEARCH_H
+#define AR_SEARCH_H
+
+#include "src/run/run.h"
+
+struct search_args {
+	char *slo;
+	double lowest, highest, precision; /* ends 0: not given */
+};
+
+/* One value of the option that a search sets. */
+struct point {
+	double x;
+	bool kept; /* all limits with a percentile */
+	struct run_figures f;
+};
+
+/* What is searched for: a method, or a run that has the costs of one. */
+struct subject {
+	struct run *base; /* loaded, but it does not run; its methods are subjects of their own */
+	size_t i;	  /* method of base */
+	bool dense;
+	struct point *point; /* [n] by x */
+	size_t n;
+	struct point *best; /* NULL: none */
+	double failed;	    /* rate: the lowest one above the best that failed, 0: none did */
+};
+
+struct search_kind;
+
+struct search {
+	struct search_args a;
+	struct slo slo;
+	const struct search_kind *kind;
+	struct opt_group own; /* of a */
+	int argc;
+	char **argv, *cmdline;
+	struct run **base; /* [n_base] one for each of --costs, or one; the first owns the trace */
+	size_t n_base;
+	struct request *req; /* [trace->n] of the trace as it was read */
+	int64_t shift_ns;    /* --shift, which follows the rate */
+	struct subject *subject;
+	size_t n_subject;
+	bool header;		       /* is printed */
+	const struct backend *backend; /* once a point has run */
+};
+
+/* One action of the command. */
+struct search_kind {
+	const char *name;   /* "rate"; a point is "rate 2.5" */
+	const char *option; /* of the run, which it sets */
+	bool scales;	    /* the trace, to the rate of each point */
+	/* Check the options, parsed, and set defaults of s->a. */
+	enum ar_status (*check)(struct search *s, struct run_options *o, struct ar_err *err);
+	/* Add all points of u, and set its best one. */
+	enum ar_status (*find)(struct search *s, struct subject *u, struct ar_err *err);
+	void (*curve)(const struct search *s, const struct subject *u);
+	void (*verdict)(const struct search *s, const struct subject *u);
+	void (*summary)(const struct search *s); /* a line for each subject */
+};
+extern const struct search_kind search_rate, search_chunk;
+
+/* opts: of a struct search_args. */
+enum ar_status search_run(const struct search_kind *kind, const struct opt *opts, int argc,
+			  char **argv, struct ar_err *err);
+
+/* Run subject u with the option of the search at x, written as text, and add the point.  *kept: its
+ * limits with a percentile are kept. */
+enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
+			    bool *kept, struct ar_err *err);
+
+/* print.c: the columns of a curve for limits with a percentile; notes on how far they can be
+ * trusted. */
+void search_print_name(const struct subject *u); /* it can be foreign */
+void search_print_heads(const struct search *s);
+void search_print_limits(const struct search *s, const struct point *p);
+void search_print_notes(const struct search *s);
+
+#endif
