@@ -123,7 +123,8 @@ static enum ar_status sum_host(char **text, const char *value, struct ar_err *er
 	return copy(text, value, err); /* auto and none; a bad name fails when it is loaded */
 }
 
-static enum ar_status sum_factors(char **text, const char *value, struct ar_err *err)
+/* A value that names no file has a meaning of its own. */
+static enum ar_status sum_named(char **text, const char *value, struct ar_err *err)
 {
 	return access(value, F_OK) ? copy(text, value, err) : sum_file(text, value, err);
 }
@@ -163,7 +164,7 @@ static enum ar_status sum_parameters(const struct method *m, cJSON *params, stru
 
 		if (!cJSON_IsString(v) || !o->arg || strcmp(o->arg, "FILE") != 0)
 			continue;
-		st = sum_file(&sum, *(char *const *)((const char *)m->param + o->off), err);
+		st = sum_named(&sum, *(char *const *)((const char *)m->param + o->off), err);
 		if (!st && !cJSON_SetValuestring(v, sum))
 			st = ar_nomem(err);
 		free(sum);
@@ -200,7 +201,7 @@ static const struct stand_in {
 	{ "capture", sum_capture },
 	{ "components", sum_file },
 	{ "costs", key_of_costs },
-	{ "dense-as-engine", sum_factors },
+	{ "dense-as-engine", sum_named },
 	{ "host", sum_host },
 	{ "merge", sum_file },
 	{ "method", method_text },
