@@ -150,7 +150,7 @@ static void test_faults(void)
 
 	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp" }, &err))
 		bail_out("%s", err.msg);
-	for (k = 0;; k++) {
+	for (k = 0;; k += fault_stride(3)) {
 		enum ar_status st;
 
 		fault_arm(k);
@@ -161,7 +161,7 @@ static void test_faults(void)
 		}
 		clean &= st == AR_NOMEM;
 	}
-	ok(clean && k > 20, "each of %ld allocations may fail", k);
+	ok(clean && k > 20, "any of %ld allocations may fail", k);
 	case_close(&c);
 }
 

@@ -10,7 +10,7 @@ row() { sed -n 's/^ *\[\(.*\)\].*/\1/p' "$1" | tr -d ' ' | tr , '\n'; }
 
 # density METHOD: the selected share, and the recall
 density() {
-	printf '{"timestamp": 0, "input_length": 2100, "output_length": 1, "hash_ids": [1, 2, 3, 4, 5]}\n' \
+	printf '{"timestamp": 0, "input_length": 1000, "output_length": 1, "hash_ids": [1, 2]}\n' \
 		>"$tmp/trace.jsonl"
 	rm -f "$tmp/run.db"
 	"$ATTNREPLAY" -q run --trace "$tmp/trace.jsonl" --model niah-llama-14m --capture "$sample" \

@@ -117,7 +117,7 @@ static void test_ends(bool kill_it, const char *what)
 	bool ended = true;
 
 	kills = kill_it;
-	for (int step = 1; ended; step += STEPS) {
+	for (int step = 1; ended; step += STEPS * fault_stride(3)) {
 		int64_t version;
 
 		shell("rm -f a.db* && cp old.db a.db");

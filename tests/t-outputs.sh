@@ -13,7 +13,7 @@ cat >made.csv <<'E'
 method,density_executed,rel_l2_mean,recall_mean
 a:x=1,0.5,0.2,0.6
 E
-small() { ar select --capture "$arc" --context 512 --chunk 256 --method dense "$@"; }
+small() { ar select --capture "$arc" --context 128 --chunk 128 --method dense "$@"; }
 
 # write WRITER FILE: each writer of a file
 write() {
@@ -26,7 +26,7 @@ write() {
 	html) ar report --html "$2" sample.db ;;
 	curve) ar curve --svg "$2" made.csv ;;
 	points) ar curve --points "$2" made.csv ;;
-	bench) ar bench attention --dry-run --json "$2" ;;
+	bench) ar bench attention --dry-run --context 4K --json "$2" ;;
 	run) ar run --backend cost --trace "$trace" --requests 9 --json "$2" ;;
 	info) ar trace info --json "$2" "$trace" ;;
 	methods) ar methods --json "$2" ;;

@@ -188,7 +188,7 @@ static enum ar_status write_page(bool armed, long k, size_t *size, struct ar_err
 	return st;
 }
 
-/* One in 13 of the allocations: SQLite makes most of them. */
+/* One in 13 of the allocations, or in 65: SQLite makes most of them. */
 static void test_page_faults(void)
 {
 	size_t size = 0;
@@ -198,7 +198,7 @@ static void test_page_faults(void)
 
 	ok(!write_page(false, 0, &size, &err) && size > 20000, "the page is written: %zu bytes",
 	   size);
-	for (;; k += 13) {
+	for (;; k += 13 * fault_stride(5)) {
 		enum ar_status st = write_page(true, k, &size, &err);
 
 		if (!fault_disarm())
@@ -208,7 +208,7 @@ static void test_page_faults(void)
 			clean = false;
 		}
 	}
-	ok(clean && k > 100, "each 13th of %ld allocations fails cleanly", k);
+	ok(clean && k > 100, "any 13th of %ld allocations fails cleanly", k);
 }
 
 static enum ar_status write_report(const char *dialect, bool armed, long k, struct ar_err *err)
@@ -239,7 +239,7 @@ static void test_report(const char *dialect)
 	long k = 0;
 
 	ok(!write_report(dialect, false, 0, &err), "%s is reported", dialect);
-	for (;; k++) {
+	for (;; k += fault_stride(5)) {
 		enum ar_status st = write_report(dialect, true, k, &err);
 
 		if (!fault_disarm())
@@ -249,7 +249,7 @@ static void test_report(const char *dialect)
 			clean = false;
 		}
 	}
-	ok(clean && k > 30, "%s: each of %ld allocations fails cleanly", dialect, k);
+	ok(clean && k > 30, "%s: any of %ld allocations fails cleanly", dialect, k);
 }
 
 static void test_lacking(void)

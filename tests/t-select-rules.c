@@ -250,7 +250,7 @@ static void test_rule(const struct rule *rule)
 {
 	int past = 0, lacking = 0, alone = 0, lost = 0, won = 0;
 
-	for (int k = 0; k < N_CASE; k++) {
+	for (int k = 0; k < rounds(N_CASE); k++) {
 		struct keys before = { 0 }, x;
 
 		for (int v = 0; v < N_VALUE; v++) {

@@ -151,6 +151,16 @@ int rounds(int all)
 #endif
 }
 
+int fault_stride(int sparse)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return sparse;
+#else
+	(void)sparse;
+	return 1;
+#endif
+}
+
 int done_testing(void)
 {
 	if (!planned)

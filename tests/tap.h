@@ -15,6 +15,9 @@ int done_testing(void);
 /* How often to repeat a test on random input: all times, or a quarter of them under sanitizers.  They
  * find what an access does wrong; what a rule does wrong is found by the build without them. */
 int rounds(int all);
+/* From one failure that a loop makes to the next: 1, or `sparse` under sanitizers, where a round
+ * takes far longer.  Take an odd number: allocations often come in pairs. */
+int fault_stride(int sparse);
 
 int tap_ok(int pass, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

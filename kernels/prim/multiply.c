@@ -7,21 +7,32 @@ typedef float vec
 	__attribute__((vector_size(MULTIPLY_LANES * sizeof(float)), aligned(4), may_alias));
 
 /* Sanitizers would check an element each time that it is multiplied, which takes ten times as long as
- * the product.  So every element is checked once, by multiply(), and the block is not. */
+ * the product.  So the rows are checked once, by check(), and what multiplies them is not. */
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #define UNCHECKED __attribute__((no_sanitize_address, no_sanitize_undefined))
-enum { CHECKED = 1 };
+
+/* Report the first of n bytes that is not to be touched. */
+static void check(const void *x, size_t n)
+{
+	const volatile char *bad = __asan_region_is_poisoned((void *)(uintptr_t)x, n);
+
+	if (bad)
+		(void)*bad;
+}
 #else
 #define UNCHECKED
-enum { CHECKED = 0 };
+static void check(const void *x, size_t n)
+{
+	(void)x, (void)n;
+}
 #endif
 
-/* Read rows rows of x, each of cols elements. */
+/* Check rows rows of x, each of cols elements. */
 static void check_rows(const float *x, int ld, int rows, int cols)
 {
 	for (int i = 0; i < rows; i++)
-		for (int j = 0; j < cols; j++)
-			(void)*(const volatile float *)(x + i * ld + j);
+		check(x + i * ld, (size_t)cols * sizeof *x);
 }
 
 /* MULTIPLY_ROWS rows by MULTIPLY_LANES columns. */
@@ -53,22 +64,43 @@ UNCHECKED static void multiply_block(float *c, int ldc, const float *a, int lda,
 void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb, int rows,
 	      int cols, int n, bool add)
 {
-	if (CHECKED) {
-		int all = multiply_pad(rows, MULTIPLY_ROWS),
-		    wide = multiply_pad(cols, MULTIPLY_LANES);
+	int all = multiply_pad(rows, MULTIPLY_ROWS), wide = multiply_pad(cols, MULTIPLY_LANES);
 
-		check_rows(c, ldc, all, wide);
-		check_rows(a, lda, all, n);
-		check_rows(b, ldb, n, wide);
-	}
+	check_rows(c, ldc, all, wide);
+	check_rows(a, lda, all, n);
+	check_rows(b, ldb, n, wide);
 	for (int j = 0; j < cols; j += MULTIPLY_LANES)
 		for (int i = 0; i < rows; i += MULTIPLY_ROWS)
 			multiply_block(c + i * ldc + j, ldc, a + i * lda, lda, b + j, ldb, n, add);
 }
 
-void multiply_transpose(float *b, int ldb, const bf16_t *x, int n, int dim)
+UNCHECKED static void add_multiple(float *y, float a, const float *x, int n)
+{
+	int i = 0;
+
+	for (; i + MULTIPLY_LANES <= n; i += MULTIPLY_LANES)
+		*(vec *)(y + i) += a * *(const vec *)(x + i);
+	for (; i < n; i++)
+		y[i] += a * x[i];
+}
+
+void multiply_add(float *y, float a, const float *x, int n)
+{
+	check(y, (size_t)n * sizeof *y);
+	check(x, (size_t)n * sizeof *x);
+	add_multiple(y, a, x, n);
+}
+
+UNCHECKED static void transpose(float *b, int ldb, const bf16_t *x, int n, int dim)
 {
 	for (int j = 0; j < n; j++)
 		for (int k = 0; k < dim; k++)
 			b[k * ldb + j] = bf16_to_f32(x[j * dim + k]);
+}
+
+void multiply_transpose(float *b, int ldb, const bf16_t *x, int n, int dim)
+{
+	check_rows(b, ldb, dim, n);
+	check(x, (size_t)n * (size_t)dim * sizeof *x);
+	transpose(b, ldb, x, n, dim);
 }

@@ -20,6 +20,9 @@ static inline int multiply_pad(int n, int to)
 void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb, int rows,
 	      int cols, int n, bool add);
 
+/* y[i] += a * x[i], for n elements. */
+void multiply_add(float *y, float a, const float *x, int n);
+
 /* b[k][j] = x[j][k], for n rows of x of dim elements each. */
 void multiply_transpose(float *b, int ldb, const bf16_t *x, int n, int dim);
 

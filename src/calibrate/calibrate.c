@@ -10,6 +10,7 @@
 #include "base/binfile.h"
 #include "base/log.h"
 #include "kernels/layer/layer.h"
+#include "kernels/prim/multiply.h"
 
 int64_t calib_tokens(const struct calib_input *in, const struct capture *c)
 {
@@ -219,13 +220,9 @@ static void logits(const struct calib_attention *t, int lo, int hi)
 			int end = first + TILE < hi ? first + TILE : hi;
 
 			memset(x + first, 0, (size_t)(end - first) * sizeof *x);
-			for (int d = 0; d < s->head_dim; d++) {
-				const float *k = t->k + (size_t)d * n;
-				float qd = bf16_to_f32(q[d]) * scale;
-
-				for (int i = first; i < end; i++)
-					x[i] += qd * k[i];
-			}
+			for (int d = 0; d < s->head_dim; d++)
+				multiply_add(x + first, bf16_to_f32(q[d]) * scale,
+					     t->k + (size_t)d * n + first, end - first);
 		}
 }
 

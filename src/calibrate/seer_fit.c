@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "kernels/prim/multiply.h"
 #include "kernels/select/seer/seer.h"
 
 #define PI 3.14159265358979323846
@@ -114,13 +115,12 @@ static void rotate(const float *trig, int dim, float sign, float *x)
 }
 
 /* y = x w, w: [in][out]. */
-static void multiply(const float *restrict x, const float *restrict w, int in, int out,
-		     float *restrict y)
+static void multiply_row(const float *restrict x, const float *restrict w, int in, int out,
+			 float *restrict y)
 {
 	memset(y, 0, (size_t)out * sizeof *y);
 	for (int i = 0; i < in; i++, w += out)
-		for (int o = 0; o < out; o++)
-			y[o] += x[i] * w[o];
+		multiply_add(y, x[i], w, out);
 }
 
 /* w += x y^T */
@@ -128,8 +128,7 @@ static void add_outer(const float *restrict x, const float *restrict y, int in, 
 		      float *restrict w)
 {
 	for (int i = 0; i < in; i++, w += out)
-		for (int o = 0; o < out; o++)
-			w[o] += x[i] * y[o];
+		multiply_add(w, x[i], y, out);
 }
 
 /* Returns the divergence of row i, and adds its part to each key's gradient.  g: room
@@ -159,8 +158,7 @@ static double add_row(const struct seer_fit_seq *s, int i, const float *key, flo
 		g[j] = ((float)exp(log_a) - t[j]) * scale;
 	}
 	for (int j = 0; key_grad && j <= i; j++)
-		for (int d = 0; d < s->dim; d++)
-			key_grad[j * s->dim + d] += g[j] * u[d];
+		multiply_add(key_grad + j * s->dim, g[j], u, s->dim);
 	return loss;
 }
 
@@ -177,7 +175,7 @@ enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, doubl
 	if (st)
 		goto out;
 	for (size_t j = 0; j < n; j++) {
-		multiply(s->f + j * (size_t)in, w, in, s->dim, key + j * dim);
+		multiply_row(s->f + j * (size_t)in, w, in, s->dim, key + j * dim);
 		rotate(s->trig + j * dim, s->dim, 1, key + j * dim);
 	}
 	for (int i = first; i < s->n; i++)

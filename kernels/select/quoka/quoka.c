@@ -26,6 +26,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "kernels/prim/multiply.h"
 
 /* ---- vectors ---- */
 
@@ -64,8 +67,8 @@ static void largest(const uint16_t *key, int n, int k, int32_t *out)
 /* Of one request: vectors of a channel each, and one or one each per row of the chunk. */
 struct scratch {
 	bf16_t *mean, *own;
-	bf16_t *qbar;
-	float *sum;
+	float *qbar; /* [channel][row] */
+	float *sum, *score;
 	uint16_t *cosine;
 	int32_t *row;
 };
@@ -76,9 +79,10 @@ static bool scratch_init(struct scratch *x, size_t rows, size_t dim)
 	x->own = calloc(dim, sizeof *x->own);
 	x->qbar = calloc(rows * dim, sizeof *x->qbar);
 	x->sum = calloc(rows * dim, sizeof *x->sum);
+	x->score = calloc(rows, sizeof *x->score);
 	x->cosine = calloc(rows, sizeof *x->cosine);
 	x->row = calloc(rows, sizeof *x->row);
-	return x->mean && x->own && x->qbar && x->sum && x->cosine && x->row;
+	return x->mean && x->own && x->qbar && x->sum && x->score && x->cosine && x->row;
 }
 
 static void scratch_release(struct scratch *x)
@@ -87,6 +91,7 @@ static void scratch_release(struct scratch *x)
 	free(x->own);
 	free(x->qbar);
 	free(x->sum);
+	free(x->score);
 	free(x->cosine);
 	free(x->row);
 }
@@ -153,7 +158,7 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 	for (int h = kv_head * group; good && h < (kv_head + 1) * group; h++)
 		add_head(b, r, h, nq, q, &x);
 	for (int i = 0; good && i < nq * dim; i++)
-		x.qbar[i] = bf16_from_f32(x.sum[i] * (1 / (float)group));
+		x.qbar[i % dim * nq + i / dim] = bf16_round(x.sum[i] * (1 / (float)group));
 	for (int t = 0; good && t < b->rows.pos0[r]; t++) {
 		size_t page = (size_t)b->keys.page[b->keys.page0[r] + t / s->page_tok];
 		size_t at = (page * (size_t)s->kv_heads + (size_t)kv_head) * (size_t)s->page_tok +
@@ -161,8 +166,11 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 		float max = -INFINITY;
 
 		unit(k + at * (size_t)dim, dim, x.own);
+		memset(x.score, 0, (size_t)nq * sizeof *x.score);
+		for (int d = 0; d < dim; d++)
+			multiply_add(x.score, bf16_to_f32(x.own[d]), x.qbar + d * nq, nq);
 		for (int i = 0; i < nq; i++)
-			max = fmaxf(max, bf16_dot(x.qbar + i * dim, x.own, dim));
+			max = fmaxf(max, x.score[i]);
 		score[t] = quoka_order(bf16_from_f32(max));
 	}
 	scratch_release(&x);

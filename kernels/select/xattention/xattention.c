@@ -33,6 +33,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "kernels/prim/multiply.h"
 
 static const char *const strides[] = { "4", "8", "16", NULL };
 static const char *const tails[] = { "doc", "code", NULL };
@@ -271,13 +272,10 @@ static void reduced_row(const struct view *v, int a)
 		q = v->q + ((size_t)(v->b->rows.row0[v->r] + t - v->ctx) * (size_t)s->q_heads +
 			    (size_t)v->head) *
 				   (size_t)s->head_dim;
-		for (int d = 0; d < s->head_dim; d++) {
-			const float *k = v->k + (size_t)(p * s->head_dim + d) * (size_t)v->n_col;
-			float x = bf16_to_f32(q[d]) * scale;
-
-			for (int c = 0; c <= a; c++)
-				v->z[c] += x * k[c];
-		}
+		for (int d = 0; d < s->head_dim; d++)
+			multiply_add(v->z, bf16_to_f32(q[d]) * scale,
+				     v->k + (size_t)(p * s->head_dim + d) * (size_t)v->n_col,
+				     a + 1);
 	}
 	for (int c = 0; c <= a; c++)
 		max = fmaxf(max, v->z[c]);
