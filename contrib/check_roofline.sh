@@ -74,6 +74,6 @@ echo "   and latencies"
 attnreplay sql "$db" "$errors SELECT a AS run, method,
 	printf('%.1f', max(ms) FILTER (WHERE name = 'gpu')) AS gpu_ms, $(of gpu), $(of prompts),
 	$(of ttft_p50), $(of ttft_p99), $(of tpot_p50), $(of tpot_p99) FROM error GROUP BY a ORDER BY a"
-worst=$(values "$errors SELECT round(max(abs(percent)), 1) AS worst FROM error WHERE name = 'gpu'")
+worst=$(values "$errors SELECT printf('%.1f', max(abs(percent))) AS worst FROM error WHERE name = 'gpu'")
 echo "worst: $worst % of the GPU's time (limit ${LIMIT:-20})"
 awk "BEGIN { exit !($worst <= ${LIMIT:-20}) }"
