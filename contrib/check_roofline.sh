@@ -1,24 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: contrib/check_roofline.sh DB N MEASURE OPTION...
+# usage: contrib/check_roofline.sh DB MEASURED OPTION...
 #
-# Check how well backend roofline predicts a GPU, method by method.  On a host with the GPU, the
-# script measures the first N requests of a trace and the next N.  It fits the roofline to the first
-# window (DB.json), and takes the densities of sparse methods from there.  It then models the second
-# window, and compares it with its measurement.  MEASURE, one word, holds the options that only
-# measuring needs.  OPTION... are the options of all runs:
+# Check how well backend roofline predicts a GPU, run by run.  MEASURED is a database of runs that
+# were measured on the GPU, by one or more commands 'attnreplay run'.  The script copies it to DB, a
+# new file, repeats each command there with backend roofline, and prints the errors.  It needs no
+# GPU.  Start it where the commands find their traces.
 #
-#   contrib/check_roofline.sh roofline.db 100 '--capture a.arc --extend tile --accuracy 0.02' \
-#       --trace traces/azure.csv --model llama-3.1-8b --method dense,flashprefill,compact-fp
+# The densities of sparse methods are those that the runs measured.  OPTION... come last: --gpu, or
+# --density for runs without --accuracy.  To measure, to fit, and to check with another trace:
 #
-# DB must be a new file.  The exit status is 1 when the GPU's time of a method differs by more than
-# LIMIT percent (default 20).  GPU has the peaks: a name or file for --gpu (default h200).
+#   attnreplay run --trace a.csv --model llama-3.1-8b --capture a.arc --method dense,quoka --db a.db
+#   attnreplay run --trace b.csv --model llama-3.1-8b --capture a.arc --method dense,quoka --db b.db
+#   attnreplay calibrate roofline a.db:1 a.db:2 -o gpu.json
+#   contrib/check_roofline.sh roofline.db b.db --gpu gpu.json
+#
+# The exit status is 1 when the GPU's time of a run differs by more than LIMIT percent (default 20).
 # ATTNREPLAY is the program (default: from the build, or from an unpacked attnreplay-gpu).
 set -eu
-[ $# -gt 3 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
-db=$1 n=$2 measure=$3
-shift 3
+db=$1 measured=$2
+shift 2
 [ ! -e "$db" ] || { echo "check_roofline.sh: $db: exists; name a new file" >&2; exit 2; }
 
 attnreplay() {
@@ -27,51 +30,50 @@ attnreplay() {
 	else "$top/build/attnreplay" "$@"
 	fi
 }
-replay() { attnreplay run --db "$db" --requests "$n" "$@"; }
-values() { attnreplay sql --format csv "$db" "$1" | tail -n +2; }
+values() { attnreplay sql --format csv "$db" "$1" | tail -n +2 | tr -d '"'; }
 
-echo "== 1: window A, measured"
-replay "$@" $measure
-runs=$(values 'SELECT count(*) AS n FROM run')
-echo "== 2: window B, measured"
-replay --skip-requests "$n" "$@" $measure
+cat "$measured" >"$db"
+runs=$(values 'SELECT max(run_id) AS n FROM run')
 
-echo "== 3: the roofline, fitted to window A"
-fit=
-for run in $(seq "$runs"); do fit="$fit $db:$run"; done
-attnreplay calibrate roofline --gpu "${GPU:-h200}" -o "$db.json" $fit
+# The options of a command that backend roofline takes: not those of measuring.
+options_of() {
+	values "SELECT replace(cmdline, char(10), ' ') AS c FROM run WHERE run_id = $1" |
+		sed -E 's/^.* run --/--/
+			s/ --(no-)?(enforce-eager|share-kv-across-methods)( |$)/ /g
+			s/ --(accuracy|backend|capture|cudagraph-capture-sizes|db|device|extend)[ =][^ ]*//g
+			s/ --(gpu-memory-utilization|keep-kernels|prof|sample-layers|seed)[ =][^ ]*//g'
+}
+density_of() { # density_of FIRST LAST
+	values "SELECT name || printf('=%.6f', sum(exec_sel) * 1.0 / sum(exec_total)) AS share
+		FROM selection_stat JOIN run USING(run_id) JOIN method USING(method_id)
+		WHERE run_id BETWEEN $1 AND $2 AND NOT is_dense GROUP BY run_id" |
+		sed 's/^/--density /'
+}
+values 'SELECT min(run_id) AS first, max(run_id) AS last, min(num_blocks) AS blocks FROM run
+	GROUP BY command_utc_ns ORDER BY 1' | tr , ' ' >"$db.commands"
+while read -r first last blocks; do
+	# shellcheck disable=SC2046
+	attnreplay run $(options_of "$first") --backend roofline --num-gpu-blocks "$blocks" \
+		$(density_of "$first" "$last") "$@" --db "$db" >/dev/null
+done <"$db.commands"
+rm "$db.commands"
 
-echo "== 4: window B, modelled"
-density=
-for share in $(values "SELECT name || printf('=%.6f', sum(exec_sel) * 1.0 / sum(exec_total)) AS share
-	FROM selection_stat JOIN run USING(run_id) JOIN method USING(method_id)
-	WHERE run_id <= $runs AND NOT is_dense GROUP BY run_id" | tr -d '"'); do
-	density="$density --density $share"
-done
-replay --skip-requests "$n" --backend roofline --gpu "$db.json" \
-	--num-gpu-blocks "$(values "SELECT min(num_blocks) AS n FROM run")" $density "$@"
-
-pairs="SELECT m.run_id AS measured_run, r.run_id AS modelled_run, me.name AS method
-	FROM run m JOIN run r ON r.run_id = m.run_id + $runs JOIN method me ON me.method_id = m.method_id
-	WHERE m.run_id > $runs AND m.run_id <= 2 * $runs"
-gpu="WITH g AS (SELECT run_id, sum(end_ns - start_ns - host_ns) / 1e6 AS ms FROM iteration
-		GROUP BY run_id)
-	SELECT method, round(a.ms, 3) AS measured_ms, round(b.ms, 3) AS modelled_ms,
-		round(100 * (b.ms / a.ms - 1), 2) AS error_percent
-	FROM ($pairs) JOIN g a ON a.run_id = measured_run JOIN g b ON b.run_id = modelled_run"
-echo "== window B: the GPU's time of all iterations"
-attnreplay sql "$db" "$gpu"
-echo "== window B: latencies, ms"
-attnreplay sql "$db" "WITH l AS (SELECT run_id, metric, p50, p99 FROM v_latency
-		WHERE metric IN ('ttft', 'tpot')),
-	v AS (SELECT run_id, metric, 'p50' AS p, p50 AS x FROM l
-		UNION ALL SELECT run_id, metric, 'p99', p99 FROM l)
-	SELECT method, a.metric, a.p, round(a.x, 3) AS measured_ms, round(b.x, 3) AS modelled_ms,
-		round(100 * (b.x / a.x - 1), 2) AS error_percent
-	FROM ($pairs) JOIN v a ON a.run_id = measured_run
-		JOIN v b ON b.run_id = modelled_run AND b.metric = a.metric AND b.p = a.p
-	ORDER BY measured_run, a.metric DESC, a.p"
-
-worst=$(values "SELECT max(abs(error_percent)) AS worst FROM ($gpu)")
+errors="WITH pair AS (SELECT m.run_id AS a, r.run_id AS b, me.name AS method FROM run m
+		JOIN run r ON r.run_id = m.run_id + $runs JOIN method me ON me.method_id = m.method_id),
+	gpu AS (SELECT run_id, prefill_tokens > 0 AS prompts, (end_ns - start_ns - host_ns) / 1e6 AS ms
+		FROM iteration),
+	value AS (SELECT run_id, 'gpu' AS name, sum(ms) AS x FROM gpu GROUP BY run_id
+		UNION ALL SELECT run_id, 'prompts', sum(ms) FROM gpu WHERE prompts GROUP BY run_id
+		UNION ALL SELECT run_id, metric || '_p50', p50 FROM v_latency
+		UNION ALL SELECT run_id, metric || '_p99', p99 FROM v_latency),
+	error AS (SELECT a, method, m.name, m.x AS ms, 100 * (r.x / m.x - 1) AS percent
+		FROM pair JOIN value m ON m.run_id = a JOIN value r ON r.run_id = b AND r.name = m.name)"
+of() { echo "printf('%+.1f', max(percent) FILTER (WHERE name = '$1')) AS $1"; }
+echo "== errors in percent, by measured run: the GPU's time of all iterations, of those with prompts,"
+echo "   and latencies"
+attnreplay sql "$db" "$errors SELECT a AS run, method,
+	printf('%.1f', max(ms) FILTER (WHERE name = 'gpu')) AS gpu_ms, $(of gpu), $(of prompts),
+	$(of ttft_p50), $(of ttft_p99), $(of tpot_p50), $(of tpot_p99) FROM error GROUP BY a ORDER BY a"
+worst=$(values "$errors SELECT printf('%.1f', max(abs(percent))) AS worst FROM error WHERE name = 'gpu'")
 echo "worst: $worst % of the GPU's time (limit ${LIMIT:-20})"
 awk "BEGIN { exit !($worst <= ${LIMIT:-20}) }"

@@ -48,7 +48,7 @@ is '... and so are all costs' "$(value x.db "SELECT group_concat(DISTINCT clock)
 	'modelled modelled'
 is '... which are those of the phases and launches' "$(value x.db "SELECT count(*) FROM (
 	SELECT end_ns - start_ns - host_ns - sum(gpu_ns) - sum(kernels) * iif(prefill_tokens,
-		1714, 222) AS rest FROM iteration JOIN iteration_phase USING(run_id, iter_no)
+		1413, 169) AS rest FROM iteration JOIN iteration_phase USING(run_id, iter_no)
 	GROUP BY run_id, iter_no) WHERE rest")" 0
 "$ATTNREPLAY" report x.db >report
 is 'the report says so' "$(grep -c 'run 1, 2: times are modelled, not measured: the roofline of h200' \
@@ -88,6 +88,12 @@ ok '... a measured one' fails 2 'x.db: run 1 is modelled' \
 	"$ATTNREPLAY" calibrate roofline x.db:1 -o x.json
 ok '... and no capture' fails 2 'capture has no effect with measured runs' \
 	"$ATTNREPLAY" calibrate roofline x.db:1 --capture "$arc" -o x.json
-ok 'the comparison says how it is used' fails 2 '^usage: contrib/check_roofline.sh DB N' \
+ok 'the comparison says how it is used' fails 2 '^usage: contrib/check_roofline.sh DB MEASURED' \
 	sh "$srcdir/contrib/check_roofline.sh" x.db
+is 'a run is off by nothing from itself' "$(sh "$srcdir/contrib/check_roofline.sh" same.db x.db \
+	2>err | tail -n 1)" "worst: 0.0 % of the GPU's time (limit 20)"
+is '... which the comparison says of both methods' "$(LIMIT=1 sh \
+	"$srcdir/contrib/check_roofline.sh" other.db x.db --gpu l40s --density flashprefill=0.9 \
+	>other 2>err; echo $? && grep -c 'dense\|flashprefill' other)" '1
+2'
 finish

@@ -27,12 +27,12 @@ static const struct rule {
 	int own;
 } rules[] = {
 	{ "flashprefill", KEYS_MEANS, 3, 1, 0, 1, 0, NULL, NULL, false, false, 0 },
-	{ "flexprefill", KEYS_ALL, 8, 2, 128, 1, 1, NULL, NULL, false, false, 0 },
-	{ "minference", KEYS_ALL, 6, 2, 64, 1, 1, NULL, NULL, false, false, 0 },
+	{ "flexprefill", KEYS_ALL, 10, 2, 128, 1, 1, NULL, NULL, false, false, 0 },
+	{ "minference", KEYS_ALL, 5, 2, 64, 1, 1, NULL, NULL, false, false, 0 },
 	{ "oracle", KEYS_ALL, 2, 2, 0, 1, 1, NULL, NULL, false, false, 0 },
 	{ "quoka", KEYS_ALL, 8, 1, 0, 1, 1, "query-ratio", NULL, true, true, 0 },
 	{ "seer", KEYS_GATE, 4, 1, 0, 64, 64, NULL, NULL, false, false, 0 },
-	{ "xattention", KEYS_ALL, 4, 1, 0, 1, 1, "stride", NULL, false, false, 0 },
+	{ "xattention", KEYS_ALL, 3, 1, 0, 1, 1, "stride", NULL, false, false, 0 },
 	{ "bfla", KEYS_ALL, 3, 1, 0, 1, 1, "group", NULL, false, false, 0 },
 	{ "proxyattn", KEYS_ALL, 6, 1, 0, 1, 1, "q-stride", "groups", false, false, 128 },
 };
