@@ -87,6 +87,28 @@ sweep 1 512 && sweep 20 1024 && ar report --html sweep.html sweep.db || exit 99
 ok 'over the rate there is a curve of goodput' has sweep.html '<title>cost at 20 a second: '
 ok '... and over the chunk size one of latency' has sweep.html '>TTFT p50, ms</text>'
 
+# ---- several databases ----
+
+ar report --html both.html --slo ttft:10ms sample.db sweep.db || exit 99
+ok 'several databases are one page' has both.html '<h1>attnreplay report of sample.db, sweep.db</h1>' \
+	'compact-fp: TTFT p50 0.5 times' '<td>run 2 of sweep.db</td>'
+well_formed '... which is XML' both.html
+cp sample.db copy.db
+ok '... also with a baseline of another database' ar report --html x.html --baseline copy.db:1 \
+	sample.db:2
+ok '... which is in it' has x.html '<td>run 1 of copy.db</td>' 'compact-fp: TTFT p50 0.5 times'
+for out in ./sample.db sweep.db; do
+	ok "$out is no output" fails 2 "$out: it is a database to report; name another file" \
+		"$ATTNREPLAY" report --html "$out" sample.db sweep.db
+done
+for e in perfetto nsys; do
+	ok "$e is of one database" fails 2 \
+		"--$e is of one database; join them first: attnreplay merge --no-key ALL.db sample.db" \
+		"$ATTNREPLAY" report --html x.html --$e x sample.db sweep.db
+done
+no_kernel_names() { ATTNREPLAY_LIBSTDCXX=none silent 0 "$ATTNREPLAY" report --html x.html sample.db; }
+ok 'the page needs no names of kernels' no_kernel_names
+
 # ---- foreign names ----
 
 cat >'a<b>&"]]>.csv' <<'E'

@@ -181,6 +181,26 @@ static void put_tables(FILE *f)
 			page_sql(s->name, s->sql, f);
 }
 
+/* Begin the page with the names of its databases. */
+static enum ar_status begin_page(const struct page *p, struct ar_err *err)
+{
+	sqlite3_stmt *q;
+	const char *paths;
+	enum ar_status st = report_prepare(&q, p->r,
+					   "SELECT group_concat(path, ', ') "
+					   "FROM (SELECT DISTINCT path FROM source_run)",
+					   err);
+
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = report_fail(p->r->db, err);
+	if (!st) {
+		paths = (const char *)sqlite3_column_text(q, 0);
+		page_begin(paths ? paths : p->r->path, p->f);
+	}
+	sqlite3_finalize(q);
+	return st;
+}
+
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 {
 	struct page p = { .r = r, .f = f };
@@ -190,7 +210,7 @@ enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 	if (!st)
 		st = make_tables(&p, err);
 	if (!st)
-		page_begin(r->path, f);
+		st = begin_page(&p, err);
 	for (int n = 1; !st && i->kind; n++)
 		st = put_part(&p, &i, n, err);
 	if (!st) {
