@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
-SELECT run_id AS run, what, value
+SELECT group_concat(run_id, ', ') AS run, what, value
 FROM (
   SELECT run_id, column1 AS place, column2 AS what, CASE column1
     WHEN -1 THEN (SELECT printf('run %d of %s', run, path) FROM source_run s
@@ -20,4 +20,5 @@ FROM (
     JOIN (VALUES (-1, 'from'), (0, 'command'), (1, 'trace'), (2, 'capture'), (3, 'parameters of the method'),
       (4, 'device'), (5, 'clock'), (6, 'version'), (7, 'started')))
 WHERE value IS NOT NULL
-ORDER BY run_id, place
+GROUP BY place, what, value
+ORDER BY place, min(run_id)
