@@ -74,7 +74,7 @@ report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
 
 report --format markdown "$db" >"$tmp/all"
-ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense, '
+ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense \(95 % interval'
 ok '... under a heading' says '^### In short$'
 ok '... and has tables, numbers to the right' \
 	says '^\|---:\|---\|---\|---:\|---:\|---:\|---:\|---:\|---:\|$'
