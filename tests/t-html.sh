@@ -210,4 +210,13 @@ for width in 1280 390; do
 		skip '... and the console is empty' 'no chromium'
 	fi
 done
+picture="$srcdir/contrib/page_png.sh"
+ok 'a picture needs its parts named' fails 2 'usage: page_png.sh PAGE.html' "$picture" page.html p.png 300
+if command -v chromium >/dev/null && command -v pngquant >/dev/null; then
+	ok 'a picture of some parts of the page is drawn' "$picture" page.html p.png 300 1 3
+	is '... as a PNG' "$(head -c 4 p.png | tail -c 3)" PNG
+else
+	skip 'a picture of some parts of the page is drawn' 'no chromium, or no pngquant'
+	skip '... as a PNG' 'no chromium, or no pngquant'
+fi
 finish
