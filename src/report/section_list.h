@@ -23,6 +23,7 @@
  * latency	v_latency of :run, :baseline and engine_pair
  * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
  *		method, is_dense, label, style (chart.h)
+ * goodput	requests that kept their limits, see make_goodput.sql
  * baseline_name, ratio, verdict	for sentences and charts alone, see their make_NAME.sql */
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
@@ -47,5 +48,6 @@ DIALECT(aiperf, "What aiperf prints")
 DIALECT(vidur, "What Vidur prints, in seconds")
 DIALECT(llmservingsim, "What LLMServingSim prints")
 DIALECT(splitwise, "What SplitwiseSim prints, in seconds")
+COMMON(make_goodput, NULL)
 COMMON(goodput, "Goodput: requests that kept their limits, of all that arrived")
 SECTION(notes, "Notes")
