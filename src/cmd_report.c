@@ -171,13 +171,10 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 		st = ar_fail(err, AR_USAGE, "no database given; try 'attnreplay report --help'");
 	if (!st)
 		st = parse_sources(&s, argc, argv, &a, err);
-	if (!st && s.n > 1 && export_wanted(&files))
-		st = ar_fail(err, AR_USAGE,
-			     "a file for another program is of one database; join them first: "
-			     "attnreplay merge --no-key ALL.db %s ...",
-			     s.v->path);
 	if (!st)
 		st = check(&a, &files, err);
+	if (!st)
+		st = export_check(&files, s.v, s.n, err);
 	if (!st)
 		st = report(&s, &a, &files, err);
 	free(s.v);

@@ -216,14 +216,15 @@ static void test_cells(void)
 	is_int(count(s, "<path"), 2, "... and 0 is none");
 	free(s);
 	chart_init(&c, &heat);
-	m.value = 1;
+	m.value = 0.5;
 	add(&c, m);
 	m.x = 5;
 	m.value = 0.01;
 	add(&c, m);
 	s = draw(&c, false);
-	ok(strstr(s, "M0 0h1v1h-1z\"><title>0.938 to 1<") && strstr(s, "M1 0h1v1h-1z"),
-	   "cells of a chart begin at its least column");
+	ok(strstr(s, "M0 0h1v1h-1z\"><title>0.469 to 0.5<") && strstr(s, "M1 0h1v1h-1z"),
+	   "cells of a chart begin at its least column, levels end at the greatest value");
+	ok(strstr(s, ">darkest: 0.5<"), "... which it names");
 	ok(strstr(s, ">4</text>") && strstr(s, ">7</text>") && !strstr(s, "4.5"),
 	   "whole columns and lines have ticks");
 	free(s);

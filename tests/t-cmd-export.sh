@@ -270,7 +270,7 @@ ok 'one file for both is wrong usage' says 2 'b.x: given for two outputs; name a
 	"$ATTNREPLAY" report --perfetto ./b.x --nsys b.x a.db
 before=$(cksum <a.db)
 for e in perfetto nsys; do
-	ok "$e: the database is no output" says 2 './a.db: it is the database; name another file' \
+	ok "$e: the database is no output" says 2 './a.db: it is a database to report; name another file' \
 		"$ATTNREPLAY" report --$e ./a.db a.db
 	ok '... nor is a folder' fails 1 '^attnreplay: \.: cannot write: Is a directory' \
 		"$ATTNREPLAY" report --$e . a.db

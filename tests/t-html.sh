@@ -30,15 +30,16 @@ is 'it has eleven parts, in order' \
 	"$(sed -n 's/^<h2 id="part\([0-9]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
 	'1 2 3 4 5 6 7 8 9 10 11 '
 ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \
-	'compact-fp: TTFT p50 0.5 times that of dense, TPOT p50 0.5 times; mean relative L2 error 2.5 %;' \
-	'55 % of the attention executed.  It is faster: its attention core takes 7.8 ms, 1.6 ms of that' \
+	'compact-fp: TTFT p50 0.5 times that of dense (95 % interval 0.5 to 0.5), TPOT p50 0.5 times (0.5 to 0.5)' \
+	'; mean relative L2 error 2.5 %;' \
+	'55 % of the attention executed.  It is faster.  Its attention core takes 7.8 ms, 1.6 ms of that' \
 	'tri-shape: no request got a token; there is no dense run'
 ok '... the notes' has page.html 'run 3: 3 kernel records were lost'
 ok '... and what would bring what is not there' has page.html \
 	'Nothing to show; it takes runs that differ in --max-num-batched-tokens.'
 is '... which is one part' "$(grep -c 'class="lacking"' page.html)" 1
 ok 'the tables are those of the report' has page.html '<td class="n">17.454</td>'
-ok 'errors have a chart' has page.html '<title>compact-fp: 0.500 times the TTFT p50 of dense, error 2.5 %'
+ok 'errors have a chart' has page.html '<title>compact-fp: 0.500 times the TTFT p50 of dense (0.500 to 0.500), error 2.5 %'
 ok '... latencies, with their limits' has page.html '<title>limit of ttft: 10 ms</title>'
 ok '... requests' has page.html '<title>request 1: 20 tokens, dense / this 2.000</title>'
 ok '... phases' has page.html '<title>compact-fp, select: 1.55 ms, '
@@ -58,7 +59,7 @@ else
 	skip 'every file of charts/ is in the page' 'no sources here'
 fi
 is 'each chart has its SQL, and so have the tables that it reads' \
-	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '10 6'
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '10 9'
 ok 'nothing is fetched' lacks page.html http
 ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
 
@@ -86,6 +87,53 @@ sweep() { # sweep RATE TOKENS
 sweep 1 512 && sweep 20 1024 && ar report --html sweep.html sweep.db || exit 99
 ok 'over the rate there is a curve of goodput' has sweep.html '<title>cost at 20 a second: '
 ok '... and over the chunk size one of latency' has sweep.html '>TTFT p50, ms</text>'
+
+# ---- several databases ----
+
+ar report --html both.html --slo ttft:10ms sample.db sweep.db || exit 99
+ok 'several databases are one page' has both.html '<h1>attnreplay report of sample.db, sweep.db</h1>' \
+	'compact-fp: TTFT p50 0.5 times' '<td>run 2 of sweep.db</td>'
+well_formed '... which is XML' both.html
+ok '... whose long tables are folded' has both.html '<details class="rows"><summary>'
+cp sample.db copy.db
+ok '... also with a baseline of another database' ar report --html x.html --baseline copy.db:1 \
+	sample.db:2
+ok '... which is in it' has x.html '<td>run 1 of copy.db</td>' 'compact-fp: TTFT p50 0.5 times'
+for out in ./sample.db sweep.db; do
+	ok "$out is no output" fails 2 "$out: it is a database to report; name another file" \
+		"$ATTNREPLAY" report --html "$out" sample.db sweep.db
+done
+for e in perfetto nsys; do
+	ok "$e is of one database" fails 2 \
+		"--$e is of one database; join them first: attnreplay merge --no-key ALL.db sample.db" \
+		"$ATTNREPLAY" report --html x.html --$e x sample.db sweep.db
+done
+no_kernel_names() { ATTNREPLAY_LIBSTDCXX=none silent 0 "$ATTNREPLAY" report --html x.html sample.db; }
+ok 'the page needs no names of kernels' no_kernel_names
+
+# ---- the baseline ----
+
+ar report --html named.html --baseline 2 --run 1 sample.db || exit 99
+ok 'titles and sentences name the baseline' has named.html \
+	'<h3>TTFT of compact-fp / TTFT of this, by request' '>latency, this / compact-fp</text>' \
+	'<title>as fast as compact-fp' '<title>dense: 2.000 times the TTFT p50 of compact-fp (2.000 to 2.000)' \
+	'dense: TTFT p50 2 times that of compact-fp (95 % interval 2 to 2)' 'It is slower.'
+ok '... which needs no baseline itself' lacks named.html 'there is no dense run'
+ar report --html same.html --baseline copy.db:1 copy.db:1 sample.db:1 || exit 99
+ok 'a run as fast as the baseline gains nothing' has same.html \
+	'It gains nothing: the interval holds 1.'
+if command -v sqlite3 >/dev/null; then
+	sqlite3 copy.db 'UPDATE iteration SET host_ns = 3e6 WHERE run_id = 2'
+	ar report --html host.html copy.db || exit 99
+	ok 'the wait for the host has a bar and a sentence' has host.html \
+		'<title>compact-fp, wait for the host: ' ' ms for the host, with dense 0.0 ms.'
+	sqlite3 copy.db "DELETE FROM request_outcome WHERE run_id IN (1, 2) AND req_no > 0"
+	ar report --html host.html copy.db || exit 99
+	ok 'of one request there is no interval' has host.html 'One request has no interval.'
+else
+	skip 'the wait for the host has a bar and a sentence' 'no sqlite3'
+	skip 'of one request there is no interval' 'no sqlite3'
+fi
 
 # ---- foreign names ----
 
@@ -162,4 +210,13 @@ for width in 1280 390; do
 		skip '... and the console is empty' 'no chromium'
 	fi
 done
+picture="$srcdir/contrib/page_png.sh"
+ok 'a picture needs its parts named' fails 2 'usage: page_png.sh PAGE.html' "$picture" page.html p.png 300
+if command -v chromium >/dev/null && command -v pngquant >/dev/null; then
+	ok 'a picture of some parts of the page is drawn' "$picture" page.html p.png 300 1 3
+	is '... as a PNG' "$(head -c 4 p.png | tail -c 3)" PNG
+else
+	skip 'a picture of some parts of the page is drawn' 'no chromium, or no pngquant'
+	skip '... as a PNG' 'no chromium, or no pngquant'
+fi
 finish

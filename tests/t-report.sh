@@ -76,7 +76,7 @@ report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p50_lo,p50_hi,p90,p90_lo,p90_hi,p99,p99_lo,p99_hi,max$'
 
 report --format markdown "$db" >"$tmp/all"
-ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense, '
+ok 'markdown begins with sentences' says '^- compact-fp: TTFT p50 0\.5 times that of dense \(95 % interval'
 ok '... under a heading' says '^### In short$'
 ok '... and has tables, numbers to the right' \
 	says '^\|---:\|---\|---\|---:\|---:\|---:\|---\|---:\|---\|---:\|---\|---:\|$'

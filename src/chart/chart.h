@@ -18,7 +18,8 @@ enum chart_geom {
 	CHART_BAR,   /* bars of a row one after another, each x long */
 	CHART_GROUP, /* bars of a row one below another */
 	CHART_SPAN,  /* a box in its row, from x_lo to x_hi */
-	CHART_CELL,  /* a square of a heat map at column x and line y; value in [0, 1] */
+	CHART_CELL,  /* a square of a heat map at column x and line y; the greatest value of
+		      * all panels is darkest */
 	CHART_RULE,  /* a line across the panel at x, or if x is NaN at y */
 	CHART_GEOMS,
 };

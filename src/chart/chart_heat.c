@@ -19,7 +19,7 @@ static void begin_heat(const struct chart_box *b, double n_x, double n_y, FILE *
 {
 	fprintf(f,
 		"<svg x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" viewBox=\"0 0 %g %g\" "
-		"preserveAspectRatio=\"none\">\n",
+		"preserveAspectRatio=\"none\" shape-rendering=\"crispEdges\">\n",
 		b->x, b->y, b->width, b->height, n_x, n_y);
 }
 
@@ -35,10 +35,11 @@ static void begin_level(int level, FILE *f)
 	fprintf(f, "<path class=\"heat\" opacity=\"%.2f\" d=\"", 0.08 + 0.92 * level / LEVELS);
 }
 
-static void end_level(int level, FILE *f)
+/* most: the value of the highest level. */
+static void end_level(int level, double most, FILE *f)
 {
-	fprintf(f, "\"><title>%.3g to %.3g</title></path>\n", (level - 1.) / LEVELS,
-		(double)level / LEVELS);
+	fprintf(f, "\"><title>%.3g to %.3g</title></path>\n", most * (level - 1) / LEVELS,
+		most * level / LEVELS);
 }
 
 void chart_heat(const struct chart_box *b, const float *cell, int n_x, int n_y, FILE *f)
@@ -61,19 +62,19 @@ void chart_heat(const struct chart_box *b, const float *cell, int n_x, int n_y, 
 			i += n - 1;
 		}
 		if (any)
-			end_level(level, f);
+			end_level(level, 1, f);
 	}
 	end_heat(b, f);
 }
 
-static void put_items_of_level(const struct plot *p, int level)
+static void put_items_of_level(const struct plot *p, double most, int level)
 {
 	bool any = false;
 
 	for (size_t i = p->from; i < p->to; i++) {
 		const struct chart_item *k = &p->c->item[i];
 
-		if (level_of(k->value) != level)
+		if (level_of(k->value / most) != level)
 			continue;
 		if (!any)
 			begin_level(level, p->f);
@@ -81,16 +82,30 @@ static void put_items_of_level(const struct plot *p, int level)
 		fprintf(p->f, "M%g %gh1v1h-1z", k->x - p->x.lo, k->y - p->y.lo);
 	}
 	if (any)
-		end_level(level, p->f);
+		end_level(level, most, p->f);
+}
+
+/* The greatest value of all panels. */
+static double greatest(const struct chart *c)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < c->n; i++)
+		most = fmax(most, c->item[i].value);
+	return most > 0 ? most : 1;
 }
 
 /* Line 0 is at the top. */
 void chart_put_cells(const struct plot *p)
 {
 	const struct chart_box b = { p->left, p->top, p->width, p->height };
+	const double most = greatest(p->c);
+	char text[40], dark[60];
 
+	snprintf(dark, sizeof dark, "darkest: %s", chart_number(text, sizeof text, most));
+	chart_text(p->left + p->width, p->top - 5, "end soft", dark, p->f);
 	begin_heat(&b, p->x.hi - p->x.lo, p->y.hi - p->y.lo, p->f);
 	for (int level = 1; level <= LEVELS; level++)
-		put_items_of_level(p, level);
+		put_items_of_level(p, most, level);
 	end_heat(&b, p->f);
 }

@@ -49,20 +49,42 @@ bool export_wanted(const struct export_files *o)
 	return false;
 }
 
-/* Output i is not the database, nor an output before it. */
-static enum ar_status check(const struct export_files *o, int i, const char *db, struct ar_err *err)
+/* Output i is none of the databases, nor an output before it. */
+static enum ar_status check(const struct export_files *o, int i, const struct store_source *source,
+			    size_t n, struct ar_err *err)
 {
 	const char *path = path_of(o, i);
 	bool same = false;
-	enum ar_status st = outfile_same(db, path, &same, err);
+	enum ar_status st = AR_OK;
 
+	for (size_t k = 0; k < n && !st && !same; k++)
+		st = outfile_same(source[k].path, path, &same, err);
 	if (!st && same)
-		return ar_fail(err, AR_USAGE, "%s: it is the database; name another file", path);
+		return ar_fail(err, AR_USAGE, "%s: it is a database to report; name another file",
+			       path);
 	for (int k = 0; k < i && !st && !same; k++)
 		if (path_of(o, k))
 			st = outfile_same(path_of(o, k), path, &same, err);
 	return same ? ar_fail(err, AR_USAGE, "%s: given for two outputs; name another file", path) :
 		      st;
+}
+
+enum ar_status export_check(const struct export_files *o, const struct store_source *source,
+			    size_t n, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < N_EXPORT && !st; i++) {
+		if (!path_of(o, i))
+			continue;
+		st = exporters[i]->kernels && n > 1 ?
+			     ar_fail(err, AR_USAGE,
+				     "--%s is of one database; join them first: "
+				     "attnreplay merge --no-key ALL.db %s ...",
+				     exporters[i]->name, source->path) :
+			     check(o, i, source, n, err);
+	}
+	return st;
 }
 
 enum ar_status export_next_run(const struct report *r, int64_t *run, struct ar_err *err)
@@ -108,19 +130,29 @@ static enum ar_status write_one(const struct exporter *e, const struct report *r
 	return st;
 }
 
-static enum ar_status write_all(const struct export_files *o, const struct report *r,
-				struct ar_err *err)
+/* What the files with kernels share. */
+static enum ar_status name_kernels(sqlite3 *db, struct ar_err *err)
 {
 	const struct script_values none = { 0 };
 	struct ar_err without;
+
+	if (names_load(&without))
+		log_warn("%s; the names of kernels stay mangled", without.msg);
+	if (names_register(db))
+		return report_fail(db, err);
+	return script_run(db, shared, &none, NULL, NULL, err);
+}
+
+static enum ar_status write_all(const struct export_files *o, const struct report *r,
+				struct ar_err *err)
+{
+	bool kernels = false;
 	enum ar_status st = find_run(r, err);
 
-	if (!st && names_load(&without))
-		log_warn("%s; the names of kernels stay mangled", without.msg);
-	if (!st && names_register(r->db))
-		st = report_fail(r->db, err);
-	if (!st)
-		st = script_run(r->db, shared, &none, NULL, NULL, err);
+	for (int i = 0; i < N_EXPORT; i++)
+		kernels |= path_of(o, i) && exporters[i]->kernels;
+	if (!st && kernels)
+		st = name_kernels(r->db, err);
 	for (int i = 0; i < N_EXPORT && !st; i++)
 		if (path_of(o, i))
 			st = write_one(exporters[i], r, path_of(o, i), err);
@@ -130,13 +162,8 @@ static enum ar_status write_all(const struct export_files *o, const struct repor
 enum ar_status export_write(const struct export_files *o, const struct report *r,
 			    struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	enum ar_status st = write_all(o, r, err);
 
-	for (int i = 0; i < N_EXPORT && !st; i++)
-		if (path_of(o, i))
-			st = check(o, i, r->path, err);
-	if (!st)
-		st = write_all(o, r, err);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", r->path);
 	return st;

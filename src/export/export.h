@@ -7,10 +7,12 @@
 #include "base/binfile.h"
 #include "base/opt.h"
 #include "base/status.h"
+#include "profiler/store/store_runs.h"
 #include "src/report/report.h"
 
 struct exporter {
 	const char *name;
+	bool kernels; /* reads kernels, by the numbers of one database */
 	/* Write r->run, or all runs, to the open file.  The caller commits it. */
 	enum ar_status (*write)(const struct report *r, struct outfile *f, struct ar_err *err);
 };
@@ -30,9 +32,13 @@ extern const struct opt export_opts[]; /* of struct export_files */
 /* Return whether a file is to be written. */
 bool export_wanted(const struct export_files *o);
 
-/* Write each file.  It appears when it is complete.  AR_USAGE: two outputs are one file, or one is
- * the database, or there is no such run; AR_DATA, AR_DB: the database is damaged or of another
- * schema; AR_IO: a write failed; AR_INTERRUPTED. */
+/* Before the n databases are read.  AR_USAGE: two outputs are one file, or one is a database, or a
+ * wanted file is of one database and n is above 1. */
+enum ar_status export_check(const struct export_files *o, const struct store_source *source,
+			    size_t n, struct ar_err *err);
+
+/* Write each file.  It appears when it is complete.  AR_USAGE: there is no such run; AR_DATA, AR_DB:
+ * the database is damaged or of another schema; AR_IO: a write failed; AR_INTERRUPTED. */
 enum ar_status export_write(const struct export_files *o, const struct report *r,
 			    struct ar_err *err);
 

@@ -135,4 +135,4 @@ static enum ar_status nsys(const struct report *r, struct outfile *f, struct ar_
 }
 
 extern const struct exporter export_nsys;
-const struct exporter export_nsys = { .name = "nsys", .write = nsys };
+const struct exporter export_nsys = { .name = "nsys", .kernels = true, .write = nsys };

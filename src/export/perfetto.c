@@ -98,4 +98,4 @@ static enum ar_status perfetto(const struct report *r, struct outfile *f, struct
 }
 
 extern const struct exporter export_perfetto;
-const struct exporter export_perfetto = { .name = "perfetto", .write = perfetto };
+const struct exporter export_perfetto = { .name = "perfetto", .kernels = true, .write = perfetto };

@@ -8,6 +8,8 @@
  *			a chart of charts/NAME.sql; for geometry to flags see chart.h
  * EACH(...)		the same for each run: the statement has the run as :each
  *
+ * {baseline} in a title stands for the name of the baseline.
+ *
  * The statements are as those of sections and come after all of them.  Columns of a chart are members
  * of struct chart_mark by their names, geom by its name; those that a statement lacks are NULL. */
 PART("Verdict", "no run")
@@ -15,8 +17,9 @@ TABLE(verdict)
 TABLE(notes)
 
 PART("Error against latency", "a dense run beside sparse ones, with --accuracy above 0")
-CHART(pareto, "Below and left is better; rings: no other run is both as fast and as exact", POINT,
-      "latency, this / dense", LOG, 0.01, "mean relative L2 error, %", LINEAR, 0, 0)
+CHART(pareto,
+      "Below and left is better; bars: 95 % intervals; rings: no other run is both as fast and as exact",
+      POINT, "latency, this / {baseline}", LOG, 0.01, "mean relative L2 error, %", LINEAR, 0, 0)
 TABLE(accuracy)
 
 PART("Latency", "a run with requests that got all of their tokens")
@@ -26,13 +29,13 @@ TABLE(latency)
 TABLE(repeats)
 TABLE(speedup)
 
-PART("Each request against dense", "a dense run beside sparse ones, with the same options")
-CHART(ratio, "TTFT of dense / TTFT of this, by request; above 1 this is faster", POINT,
+PART("Each request against the baseline", "a dense run beside sparse ones, with the same options")
+CHART(ratio, "TTFT of {baseline} / TTFT of this, by request; above 1 this is faster", POINT,
       "tokens of the prompt", LOG, 1, NULL, LOG, 1e-3, CHART_WIDE)
 
 PART("Where the time goes", "a run that was measured, with --backend cuda or cpu")
-CHART(phases, "Time by phase; the attention core is hatched", BAR, NULL, LINEAR, 0, NULL, ROWS, 0,
-      CHART_FREE_X)
+CHART(phases, "Time by phase and time of no kernel; the attention core is hatched", BAR, NULL,
+      LINEAR, 0, NULL, ROWS, 0, CHART_FREE_X)
 TABLE(phases)
 
 PART("Goodput", "limits, as in --slo ttft:500ms; for a curve, runs that differ in --rate")
@@ -54,9 +57,9 @@ CHART(chunk, "Over --max-num-batched-tokens", LINE, "tokens of an iteration", LO
 
 PART("What is selected, by layer and head",
      "a sparse run with --accuracy above 0; for one chunk and its blocks: attnreplay select --svg FILE")
-CHART(heat_selected, "Selected share of the blocks before the chunk; dark is all", CELL, "KV head",
-      LINEAR, NAN, "layer", LINEAR, NAN, 0)
-CHART(heat_recall, "Share of the true attention in what is selected; dark is all", CELL,
+CHART(heat_selected, "Selected share of the blocks before the chunk", CELL, "KV head", LINEAR, NAN,
+      "layer", LINEAR, NAN, 0)
+CHART(heat_recall, "Share of the true attention that is not in what is selected", CELL,
       "query head", LINEAR, NAN, "layer", LINEAR, NAN, 0)
 
 PART("Density", "a run with --accuracy above 0")

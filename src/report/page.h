@@ -15,7 +15,7 @@ struct page_item {
 };
 extern const struct page_item page_items[]; /* ends with PAGE_END */
 
-/* The page up to its first part, with a list of the parts; path: the database's. */
+/* The page up to its first part, with a list of the parts; path: of the database, or of each. */
 void page_begin(const char *path, FILE *f);
 void page_end(FILE *f);
 

@@ -17,6 +17,10 @@ document.addEventListener("pointermove", (e) => {
   tip.style.left = Math.max(0, Math.min(e.clientX + 12, innerWidth - tip.offsetWidth - 4)) + "px";
   tip.style.top = Math.max(0, e.clientY - tip.offsetHeight - 10) + "px";
 });
+// Paper has all rows of a table.
+addEventListener("beforeprint", () => {
+  for (const rows of document.querySelectorAll(".rows")) rows.open = true;
+});
 // Zoom: all panels of a chart have the same x axis, so they show the same part of it.
 const show = (box, from, to) => {
   for (const plot of box.querySelectorAll(".plot")) {

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "src/report/interval.h"
 #include "src/report/report_query.h"
 #include "src/report/slo.h"
 
@@ -334,6 +335,8 @@ enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar
 {
 	enum ar_status st = find_baseline(r, baseline, err);
 
+	if (!st && interval_register(r->db))
+		st = report_fail(r->db, err);
 	if (!st && r->baseline)
 		st = use_baseline(r, err);
 	return st ? st : make_limits(r, err);

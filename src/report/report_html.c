@@ -10,11 +10,14 @@
 #include "src/report/report_query.h"
 #include "src/report/write_html.h"
 
+enum { ROOM = 400 }; /* bytes of a title */
+
 struct page {
 	const struct report *r;
 	int64_t baseline;
 	FILE *f;
-	bool any; /* the part has something */
+	bool any;	/* the part has something */
+	char name[200]; /* of the baseline */
 };
 
 static const struct section *find_section(const char *name)
@@ -53,11 +56,25 @@ static enum ar_status query(struct page *p, const struct page_item *i, int64_t e
 	return st;
 }
 
-static void put_title(const struct page_item *i, FILE *f)
+/* Set out to the title with the name of the baseline; what does not fit is cut. */
+static const char *expand(const struct page *p, const char *title, char out[ROOM])
 {
-	fputs("<h3>", f);
-	text_put_xml(i->title, f);
-	fputs("</h3>\n", f);
+	static const char word[] = "{baseline}";
+	const char *at = title ? strstr(title, word) : NULL;
+
+	if (!at)
+		return title;
+	snprintf(out, ROOM, "%.*s%s%s", (int)(at - title), title, p->name, at + strlen(word));
+	return out;
+}
+
+static void put_title(const struct page *p, const struct page_item *i)
+{
+	char buf[ROOM];
+
+	fputs("<h3>", p->f);
+	text_put_xml(expand(p, i->title, buf), p->f);
+	fputs("</h3>\n", p->f);
 }
 
 static void put_chart(const struct chart *c, FILE *f)
@@ -74,11 +91,15 @@ static void put_chart(const struct chart *c, FILE *f)
 static enum ar_status put_one(struct page *p, const struct page_item *i, struct ar_err *err)
 {
 	struct chart c;
+	char title[ROOM];
+	struct chart_spec named = i->spec;
 	enum ar_status st = query(p, i, 0, &c, err);
 
 	if (!st && c.n) {
 		p->any = true;
-		put_title(i, p->f);
+		named.x.title = expand(p, i->spec.x.title, title);
+		c.spec = &named;
+		put_title(p, i);
 		put_chart(&c, p->f);
 		page_sql("SQL", i->text, p->f);
 	}
@@ -96,7 +117,7 @@ static enum ar_status put_run(struct page *p, const struct page_item *i, sqlite3
 
 	if (!st && c.n) {
 		if (!*n)
-			put_title(i, p->f);
+			put_title(p, i);
 		fprintf(p->f, "<details%s><summary>", *n ? "" : " open=\"open\"");
 		text_put_xml(label ? label : "", p->f);
 		fputs("</summary>\n", p->f);
@@ -181,6 +202,42 @@ static void put_tables(FILE *f)
 			page_sql(s->name, s->sql, f);
 }
 
+static enum ar_status name_baseline(struct page *p, struct ar_err *err)
+{
+	sqlite3_stmt *q;
+	const char *name;
+	enum ar_status st = report_prepare(&q, p->r, "SELECT name FROM baseline_name", err);
+
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = report_fail(p->r->db, err);
+	if (!st && !(name = (const char *)sqlite3_column_text(q, 0)))
+		st = ar_nomem(err);
+	if (!st)
+		snprintf(p->name, sizeof p->name, "%s", name);
+	sqlite3_finalize(q);
+	return st;
+}
+
+/* Begin the page with the names of its databases. */
+static enum ar_status begin_page(const struct page *p, struct ar_err *err)
+{
+	sqlite3_stmt *q;
+	const char *paths;
+	enum ar_status st = report_prepare(&q, p->r,
+					   "SELECT group_concat(path, ', ') "
+					   "FROM (SELECT DISTINCT path FROM source_run)",
+					   err);
+
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = report_fail(p->r->db, err);
+	if (!st) {
+		paths = (const char *)sqlite3_column_text(q, 0);
+		page_begin(paths ? paths : p->r->path, p->f);
+	}
+	sqlite3_finalize(q);
+	return st;
+}
+
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 {
 	struct page p = { .r = r, .f = f };
@@ -190,7 +247,9 @@ enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 	if (!st)
 		st = make_tables(&p, err);
 	if (!st)
-		page_begin(r->path, f);
+		st = name_baseline(&p, err);
+	if (!st)
+		st = begin_page(&p, err);
 	for (int n = 1; !st && i->kind; n++)
 		st = put_part(&p, &i, n, err);
 	if (!st) {

@@ -4,7 +4,7 @@
  * SECTION	shown without --dialect
  * DIALECT	shown with --dialect NAME only
  * COMMON	shown in every report
- * PROSE		as SECTION, but only by writers of long lines (struct report_writer)
+ * PROSE		as SECTION, but only for writers of long lines (struct report_writer)
  *
  * Title NULL: the statement makes a table for the sections after it and shows nothing.
  *
@@ -25,13 +25,16 @@
  * steady	v_steady of :run; under SECTION only
  * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
  *		method, is_dense, label, style (chart.h)
- * verdict	what the sentences are made of, see make_verdict.sql */
+ * goodput	requests that kept their limits, see make_goodput.sql
+ * baseline_name, ratio, verdict	for sentences and charts alone, see their make_NAME.sql */
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
 SECTION(make_steady, NULL)
 SECTION(make_label, NULL)
-SECTION(make_verdict, NULL)
+PROSE(make_baseline, NULL)
+PROSE(make_ratio, NULL)
+PROSE(make_verdict, NULL)
 PROSE(verdict, "In short")
 SECTION(runs, "Runs")
 SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
@@ -51,5 +54,6 @@ DIALECT(aiperf, "What aiperf prints")
 DIALECT(vidur, "What Vidur prints, in seconds")
 DIALECT(llmservingsim, "What LLMServingSim prints")
 DIALECT(splitwise, "What SplitwiseSim prints, in seconds")
+COMMON(make_goodput, NULL)
 COMMON(goodput, "Goodput: requests that kept their limits, of all that arrived")
 SECTION(notes, "Notes")

@@ -50,14 +50,22 @@ static void put_rows(const struct rows *t, FILE *f)
 	}
 }
 
+enum { FOLDED = 15 }; /* rows; a table with more is folded */
+
 static void put_table(const struct rows *t, sqlite3_stmt *q, FILE *f)
 {
+	const size_t n = t->n_cell / (size_t)t->n_col;
+
+	if (n > FOLDED)
+		fprintf(f, "<details class=\"rows\"><summary>%zu rows</summary>\n", n);
 	fputs("<div class=\"scroll\"><table>\n<thead><tr>", f);
 	for (int i = 0; i < t->n_col; i++)
 		put_cell("th", t, i, rows_head(t, i, q), f);
 	fputs("</tr></thead>\n<tbody>\n", f);
 	put_rows(t, f);
 	fputs("</tbody></table></div>\n", f);
+	if (n > FOLDED)
+		fputs("</details>\n", f);
 }
 
 static void html_end(struct document *d, sqlite3_stmt *q)

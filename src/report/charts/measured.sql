@@ -1,7 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
-SELECT run_id AS run, what, value
+SELECT group_concat(run_id, ', ') AS run, what, value
 FROM (
   SELECT run_id, column1 AS place, column2 AS what, CASE column1
+    WHEN -1 THEN (SELECT printf('run %d of %s', run, path) FROM source_run s
+      WHERE s.run_id = r.run_id)
     WHEN 0 THEN cmdline
     WHEN 1 THEN t.name || iif(t.sha256 = '', '', ', SHA-256 ' || t.sha256) || ', format ' || t.format
     WHEN 2 THEN (SELECT value FROM run_param p WHERE p.run_id = r.run_id AND key = 'capture')
@@ -15,7 +17,8 @@ FROM (
     END AS value
   FROM run r JOIN run_label USING(run_id) JOIN trace t USING(trace_id)
     LEFT JOIN method m USING(method_id) LEFT JOIN gpu g USING(gpu_id)
-    JOIN (VALUES (0, 'command'), (1, 'trace'), (2, 'capture'), (3, 'parameters of the method'),
+    JOIN (VALUES (-1, 'from'), (0, 'command'), (1, 'trace'), (2, 'capture'), (3, 'parameters of the method'),
       (4, 'device'), (5, 'clock'), (6, 'version'), (7, 'started')))
 WHERE value IS NOT NULL
-ORDER BY run_id, place
+GROUP BY place, what, value
+ORDER BY place, min(run_id)

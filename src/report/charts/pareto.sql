@@ -1,22 +1,18 @@
 -- SPDX-License-Identifier: Apache-2.0
--- A run with accuracy samples against its dense run; dense is at (1, 0).  Ringed: no other run is both
--- as fast and as exact.
-WITH pair AS (
-  SELECT p.run_id, p.base_id, v.error
-  FROM v_pair p JOIN verdict v USING(run_id)
-  WHERE v.error IS NOT NULL AND NOT v.is_dense),
-  point AS (
-  SELECT a.metric, p.run_id, a.p50 / b.p50 AS x, 100 * p.error AS y
-  FROM pair p JOIN latency a USING(run_id)
-    JOIN latency b ON b.run_id = p.base_id AND b.metric = a.metric
-  WHERE a.metric IN ('ttft', 'tpot') AND a.p50 > 0 AND b.p50 > 0
+-- A run with accuracy samples against its baseline, which is at 1.  Ringed: no other run is both as fast
+-- and as exact.
+WITH point AS (
+  SELECT metric, run_id, base_id, ratio AS x, lo, hi, 100 * error AS y
+  FROM ratio JOIN verdict USING(run_id)
+  WHERE error IS NOT NULL AND ratio > 0
   UNION
-  SELECT b.metric, p.base_id, 1, 0
-  FROM pair p JOIN latency b ON b.run_id = p.base_id
-  WHERE b.metric IN ('ttft', 'tpot'))
-SELECT upper(metric) || ' p50' AS panel, label AS series, style, x, y,
+  SELECT metric, base_id, base_id, 1, NULL, NULL, coalesce(100 * b.error, 0)
+  FROM ratio r JOIN verdict v USING(run_id) JOIN verdict b ON b.run_id = base_id
+  WHERE v.error IS NOT NULL AND ratio > 0)
+SELECT upper(metric) || ' p50' AS panel, l.label AS series, l.style, x, lo AS x_lo, hi AS x_hi, y,
   NOT EXISTS (SELECT 1 FROM point q WHERE q.metric = p.metric AND q.x <= p.x AND q.y <= p.y
     AND (q.x < p.x OR q.y < p.y)) AS ring,
-  printf('%s: %.3f times the %s p50 of dense, error %.3g %%', label, x, upper(metric), y) AS title
-FROM point p JOIN run_label USING(run_id)
-ORDER BY metric DESC, run_id
+  printf('%s: %.3f times the %s p50 of %s%s, error %.3g %%', l.label, x, upper(metric), b.label,
+    iif(lo IS NULL, '', printf(' (%.3f to %.3f)', lo, hi)), y) AS title
+FROM point p JOIN run_label l USING(run_id) JOIN run_label b ON b.run_id = base_id
+ORDER BY metric DESC, p.run_id

@@ -1,17 +1,22 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The attention core is hatched.  Gaps: time in which no kernel ran, between the first and the last of
--- an iteration.
+-- an iteration.  Host: the GPU waited for it; not for sampled layers, see sections/phases.sql.
 WITH part AS (
   SELECT v.run_id, v.phase, p.phase_id AS place, v.core, ms
   FROM v_phase_time v JOIN phase p ON p.name = v.phase
   UNION ALL
   SELECT run_id, 'gaps between kernels', 1000, 0, sum(span_ns - busy_ns) / 1e6
   FROM iteration WHERE span_ns IS NOT NULL AND busy_ns IS NOT NULL
+  GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'wait for the host', 1001, 0, sum(host_ns) / 1e6
+  FROM iteration JOIN run USING(run_id) JOIN model USING(model_id)
+  WHERE layers_run = n_layers AND run_id IN (SELECT run_id FROM v_phase_time)
   GROUP BY run_id)
 SELECT panel, label AS row, phase AS series, 'bar' AS geom, core AS hatch,
   CASE phase WHEN 'linear' THEN 1 WHEN 'attend' THEN 2 WHEN 'decode' THEN 3 WHEN 'metadata' THEN 4
     WHEN 'select' THEN 5 WHEN 'norm' THEN 6 WHEN 'copy' THEN 6 WHEN 'rope' THEN 7
-    WHEN 'cache' THEN 8 WHEN 'head' THEN 0 ELSE -1 END AS style,
+    WHEN 'cache' THEN 8 WHEN 'head' THEN 4 WHEN 'wait for the host' THEN 0 ELSE -1 END AS style,
   iif(panel = 'ms', ms, percent) AS x,
   printf('%s, %s: %.4g ms, %.3g %%', label, phase, ms, percent) AS title
 FROM (
@@ -19,4 +24,4 @@ FROM (
   FROM part JOIN (VALUES ('ms'), ('percent')))
   JOIN run_label USING(run_id)
 WHERE ms > 0
-ORDER BY panel, run_id, place
+ORDER BY panel, place, run_id

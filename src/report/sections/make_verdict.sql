@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- What the verdict says of each run, a row each: latencies, error, share executed, and the time of
--- all kernels, of the attention core, and in it of selecting.
+-- all kernels, of the attention core, and in it of selecting, and of waiting for the host.
 CREATE TEMP TABLE verdict AS
-  SELECT l.run_id, l.label, l.is_dense,
+  SELECT l.run_id, l.label, l.method, l.is_dense,
     (SELECT p50 FROM latency t WHERE t.run_id = l.run_id AND metric = 'ttft') AS ttft,
     (SELECT p50 FROM latency t WHERE t.run_id = l.run_id AND metric = 'tpot') AS tpot,
-    error, executed, kernel_ms, core_ms, select_ms
+    error, executed, kernel_ms, core_ms, select_ms, host_ms
   FROM run_label l
     LEFT JOIN (SELECT run_id, avg(rel_l2) AS error FROM accuracy_sample
       GROUP BY run_id) USING(run_id)
@@ -14,3 +14,6 @@ CREATE TEMP TABLE verdict AS
     LEFT JOIN (SELECT run_id, sum(ms) AS kernel_ms, sum(ms * core) AS core_ms,
         sum(ms) FILTER (WHERE phase IN ('select', 'metadata', 'copy')) AS select_ms
       FROM v_phase_time GROUP BY run_id) USING(run_id)
+    LEFT JOIN (SELECT run_id, sum(host_ns) / 1e6 AS host_ms
+      FROM iteration JOIN run USING(run_id) JOIN model USING(model_id)
+      WHERE layers_run = n_layers GROUP BY run_id) USING(run_id)

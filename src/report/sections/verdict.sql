@@ -11,24 +11,32 @@ SELECT verdict FROM (
 
   UNION ALL
   SELECT 1, v.run_id, v.label || ': TTFT p50 '
-    || printf('%.3g times that of %s', v.ttft / d.ttft, d.label)
-    || iif(v.tpot > 0 AND d.tpot > 0, printf(', TPOT p50 %.3g times', v.tpot / d.tpot), '')
+    || printf('%.3g times that of %s', r.ratio, d.label)
+    || iif(r.lo IS NULL, '', printf(' (95 %% interval %.3g to %.3g)', r.lo, r.hi))
+    || iif(t.ratio > 0, printf(', TPOT p50 %.3g times', t.ratio)
+      || iif(t.lo IS NULL, '', printf(' (%.3g to %.3g)', t.lo, t.hi)), '')
     || iif(v.error IS NULL, '', printf('; mean relative L2 error %.3g %%', 100 * v.error))
     || iif(v.executed IS NULL, '', printf('; %.0f %% of the attention executed', 100 * v.executed))
-    || '.  ' || CASE WHEN v.ttft < 0.98 * d.ttft THEN 'It is faster'
-      WHEN v.ttft > 1.02 * d.ttft THEN 'It is slower' ELSE 'It gains nothing' END
-    || iif(v.core_ms > 0 AND d.kernel_ms > 0, printf(': its attention core takes %.1f ms, %.1f ms of'
-      || ' that to select, where dense attention takes %.1f ms, which is %.0f %% of all kernel time.',
-      v.core_ms, coalesce(v.select_ms, 0), d.core_ms, 100 * d.core_ms / d.kernel_ms), '.')
-  FROM verdict v JOIN v_pair p USING(run_id) JOIN verdict d ON d.run_id = p.base_id
-  WHERE v.ttft > 0 AND d.ttft > 0
+    || '.  ' || CASE WHEN r.lo IS NULL THEN 'One request has no interval.'
+      WHEN r.hi < 1 THEN 'It is faster.' WHEN r.lo > 1 THEN 'It is slower.'
+      ELSE 'It gains nothing: the interval holds 1.' END
+    || iif(v.core_ms > 0 AND d.core_ms > 0, printf('  Its attention core takes %.1f ms, %.1f ms of'
+      || ' that to select; that of %s takes %.1f ms, %.0f %% of its kernel time.',
+      v.core_ms, coalesce(v.select_ms, 0),
+      iif(d.method = v.method, 'the baseline', d.method), d.core_ms, 100 * d.core_ms / d.kernel_ms), '')
+    || iif(v.host_ms > 0 OR d.host_ms > 0, printf('  The GPU waits %.1f ms for the host, with %s'
+      || ' %.1f ms.', coalesce(v.host_ms, 0),
+      iif(d.method = v.method, 'the baseline', d.method), coalesce(d.host_ms, 0)), '')
+  FROM verdict v JOIN ratio r ON r.run_id = v.run_id AND r.metric = 'ttft'
+    JOIN verdict d ON d.run_id = r.base_id
+    LEFT JOIN ratio t ON t.run_id = v.run_id AND t.metric = 'tpot'
+  WHERE r.ratio > 0
 
   UNION ALL
   SELECT 1, run_id, label || ': '
     || iif(ttft IS NULL, 'no request got a token', printf('TTFT p50 %.2f ms', ttft))
-    || iif(tpot IS NULL, '', printf(', TPOT p50 %.2f ms', tpot)) || iif(is_dense, '.',
+    || iif(tpot IS NULL, '', printf(', TPOT p50 %.2f ms', tpot)) || iif(is_dense OR run_id IN (SELECT base_id FROM v_pair), '.',
       '; there is no dense run with the same options to compare it with.')
   FROM verdict
-  WHERE run_id NOT IN (SELECT p.run_id FROM v_pair p JOIN verdict d ON d.run_id = base_id
-    WHERE d.ttft > 0) OR coalesce(ttft, 0) <= 0)
+  WHERE run_id NOT IN (SELECT run_id FROM ratio WHERE metric = 'ttft' AND ratio > 0))
 ORDER BY place, run_id

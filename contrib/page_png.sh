@@ -1,0 +1,24 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: page_png.sh PAGE.html OUT.png HEIGHT PART...
+#
+# Draw the parts with these numbers, of a page of 'attnreplay report --html', as a PNG of 1000 pixels
+# by HEIGHT.  It takes Chromium and pngquant.
+set -eu
+if [ $# -lt 4 ]; then
+	sed -n 's/^# usage: /usage: /p' "$0" >&2
+	exit 2
+fi
+page=$1 out=$2 height=$3
+shift 3
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+awk -v parts=" $* " '
+	/^<nav>|^<script>/ { keep = 0 }
+	/^<h2 id="part/ { n = $0; gsub(/^<h2 id="part|".*/, "", n); keep = index(parts, " " n " ") }
+	NR == 1 { keep = 1 }
+	keep' "$page" >"$tmp/page.html"
+chromium --headless --no-sandbox --hide-scrollbars --user-data-dir="$tmp/profile" \
+	--window-size="1000,$height" --screenshot="$tmp/page.png" "file://$tmp/page.html" >"$tmp/log" 2>&1 ||
+	{ cat "$tmp/log" >&2; exit 1; }
+pngquant --force --output "$out" 64 "$tmp/page.png"

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/report/interval.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/bootstrap.h"
+
+enum { RESAMPLES = 1000, SEED = 1 };
+
+struct pair {
+	int64_t place;
+	double v[2]; /* x, base */
+};
+
+struct pairs {
+	struct pair *v;
+	size_t n, cap;
+};
+
+static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
+{
+	struct pairs *s = sqlite3_aggregate_context(c, sizeof *s);
+	size_t cap;
+	struct pair *grown;
+
+	(void)argc;
+	if (!s) {
+		sqlite3_result_error_nomem(c);
+		return;
+	}
+	if (sqlite3_value_type(argv[1]) == SQLITE_NULL ||
+	    sqlite3_value_type(argv[2]) == SQLITE_NULL)
+		return;
+	if (s->n == s->cap) {
+		cap = s->cap ? 2 * s->cap : 64;
+		grown = realloc(s->v, cap * sizeof *grown);
+		if (!grown) {
+			sqlite3_result_error_nomem(c);
+			return;
+		}
+		s->v = grown;
+		s->cap = cap;
+	}
+	s->v[s->n++] =
+		(struct pair){ sqlite3_value_int64(argv[0]),
+			       { sqlite3_value_double(argv[1]), sqlite3_value_double(argv[2]) } };
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+
+	return (x->place > y->place) - (x->place < y->place);
+}
+
+/* Draw p50 of column k of the pairs; x: room for n, draw: for RESAMPLES. */
+static enum ar_status draw_column(const struct pairs *s, int k, double *x, double *draw,
+				  double *p50, struct ar_err *err)
+{
+	const struct bootstrap b = { RESAMPLES, SEED, bootstrap_block(s->n) };
+	struct sample sample = { 0 };
+	enum ar_status st;
+
+	for (size_t i = 0; i < s->n; i++)
+		x[i] = s->v[i].v[k];
+	st = sample_of_values(&sample, x, s->n, err);
+	if (!st) {
+		*p50 = sample_percentile(&sample, 50);
+		st = bootstrap_draw(&b, &sample, 50, draw, err);
+	}
+	sample_release(&sample);
+	return st;
+}
+
+/* out: ratio, lo, hi. */
+static enum ar_status find_interval(const struct pairs *s, double out[3], struct ar_err *err)
+{
+	double *draw = malloc(2 * RESAMPLES * sizeof *draw), *x = malloc(s->n * sizeof *x), p50[2];
+	enum ar_status st = draw && x ? AR_OK : ar_nomem(err);
+
+	for (int k = 0; k < 2 && !st; k++)
+		st = draw_column(s, k, x, draw + k * RESAMPLES, &p50[k], err);
+	if (!st) {
+		for (size_t i = 0; i < RESAMPLES; i++)
+			draw[i] /= draw[RESAMPLES + i];
+		out[0] = p50[0] / p50[1];
+		bootstrap_interval(draw, RESAMPLES, 0.95, &out[1], &out[2]);
+	}
+	free(draw);
+	free(x);
+	return st;
+}
+
+static void end_ratio(sqlite3_context *c)
+{
+	struct pairs *s = sqlite3_aggregate_context(c, 0);
+	double r[3];
+	struct ar_err err;
+	char json[100];
+
+	if (s && s->n) {
+		qsort(s->v, s->n, sizeof *s->v, by_place);
+		if (find_interval(s, r, &err)) {
+			sqlite3_result_error_nomem(c);
+		} else if (isfinite(r[0]) && isfinite(r[1]) && isfinite(r[2])) {
+			sqlite3_snprintf(sizeof json, json,
+					 s->n > 1 ? "[%!.17g,%!.17g,%!.17g]" : "[%!.17g,null,null]",
+					 r[0], r[1], r[2]);
+			sqlite3_result_text(c, json, -1, SQLITE_TRANSIENT);
+		}
+	}
+	if (s)
+		free(s->v);
+}
+
+int interval_register(sqlite3 *db)
+{
+	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
+
+	return sqlite3_create_function(db, "ratio_interval", 3, flags, NULL, NULL, add_pair,
+				       end_ratio);
+}
