@@ -409,7 +409,7 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok, bool unnamed_
 	for (int i = 0; i < REQS; i++) { /* like an earlier one up to some place */
 		size_t len = 1 + rng_below(&r, LEN - 20), like = rng_below(&r, (uint64_t)i + 1);
 
-		strcpy(prompt[i], prompt[like]);
+		memmove(prompt[i], prompt[like], strlen(prompt[like]) + 1);
 		for (size_t k = strlen(prompt[i]) * rng_below(&r, 5) / 4; k < len; k++)
 			prompt[i][k] = (char)('a' + rng_below(&r, 26));
 		prompt[i][len] = '\0';

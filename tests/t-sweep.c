@@ -238,7 +238,8 @@ static void test_point_faults(void)
 {
 	static const char file[] = "trace = a.csv\nbackend = cpu\nmodel = niah-llama-14m\n"
 				   "method = dense,compact-fp\nseed = [1, 2]\n";
-	static const char records[] = "trace = a.csv\nbackend = cost\nkeep-entries = no\n";
+	static const char records[] = "trace = a.csv\nbackend = cost\nkeep-entries = no\n"
+				      "max-num-seqs = [1, 2]\n";
 	char want[RUN_KEY_SIZE], key[RUN_KEY_SIZE];
 	struct ar_err err = { 0 };
 	bool failed = true;
