@@ -58,10 +58,10 @@ static enum ar_status judge(sqlite3_stmt *q, const struct diff_limit *l, struct 
 	if (!crossed)
 		return AR_OK;
 	return ar_fail(err, AR_LIMIT,
-		       "%s.%s changed by %+.2f %%, limit %c %g %%; its 95 %% interval, %+.2f to "
-		       "%+.2f %%, %s the limit",
-		       l->metric, l->at, change, l->sign, l->percent, lo, hi,
-		       lo <= l->percent && l->percent <= hi ? "holds" : "does not hold");
+		       "%s.%s changed by %+.2f %%, limit %c %g %%; the limit is %s its 95 %% "
+		       "interval, %+.2f to %+.2f %%",
+		       l->metric, l->at, change, l->sign, l->percent,
+		       lo <= l->percent && l->percent <= hi ? "within" : "outside", lo, hi);
 }
 
 enum ar_status diff_judge(const struct diff *x, const struct diff_limit *l, struct ar_err *err)
