@@ -220,7 +220,7 @@ static enum ar_status copy_of_runs(struct merge *m, enum table_id t, struct ar_e
 	return run_sql(m, sqlite3_str_finish(s), NULL, err);
 }
 
-/* Copy rows of t after those of the tables that it refers to. */
+/* Copy the rows of table t.  Its columns refer to other tables; these are copied first. */
 static enum ar_status copy_table(struct merge *m, enum table_id t, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -245,8 +245,8 @@ static enum ar_status copy_table(struct merge *m, enum table_id t, struct ar_err
 
 /* ---- runs ---- */
 
-/* What happens to each run of the file, and the numbers of those that are copied.  Of several runs
- * with one key the first that is done counts. */
+/* Decide which runs of the file are copied, and give these new numbers.  If several runs have one key,
+ * the first that is done is copied. */
 static enum ar_status choose_runs(const struct merge *m, struct ar_err *err)
 {
 	const struct merge_rule *r = m->rule;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies runs from one database into another.  columns.def says what the copy of a column holds: a
- * number of another row becomes the number that this row has in the other file. */
+/* Copies runs from one database into another.  Rows get new numbers there.  columns.def says which
+ * columns hold numbers of rows; a copy holds the new ones. */
 #ifndef AR_STORE_MERGE_H
 #define AR_STORE_MERGE_H
 

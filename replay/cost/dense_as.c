@@ -122,7 +122,7 @@ double dense_as_factor(const struct dense_as_curve *c, double keys)
 		return c->point[0].factor;
 	if (i == c->n)
 		return c->point[i - 1].factor;
-	/* Logarithms of quotients: those of two points can be equal, that of their quotient is above 0. */
+	/* Not log(b) - log(a): it can be 0 for points that differ, and would divide. */
 	a = c->point[i - 1].keys;
 	b = c->point[i].keys;
 	return c->point[i - 1].factor +

@@ -45,7 +45,7 @@ static void count_mlp(const struct model *m, int rows, struct roofline_work *wor
 	add_product(&work[PHASE_LINEAR], e.experts, e.rows, m->hidden, l->ffn);
 }
 
-/* What the layer does outside attention. */
+/* Add the work of the layer outside attention. */
 static void count_rows(const struct roofline_subject *s, int rows, struct roofline_work *work)
 {
 	const struct model *m = s->model;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of GPUs for the roofline model: a JSON object with peak rates, "launch_ns" and
  * "graph_launch_ns", "phases" with the rates of each phase, and "selectors" and "executors" with
- * those of some of them. */
+ * the rates of some selectors and executors. */
 #include "config.h"
 #include "replay/cost/roofline_gpu.h"
 
