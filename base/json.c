@@ -35,6 +35,17 @@ cJSON *json_parse_all(const char *text, const char **end)
 	return parse(text, strlen(text) + 1, end, true);
 }
 
+enum ar_status json_parse_file(cJSON **o, const char *text, const char *path, struct ar_err *err)
+{
+	const char *end;
+
+	*o = json_parse_all(text, &end);
+	if (*o)
+		return AR_OK;
+	return nomem ? ar_nomem(err) :
+		       ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(text, end));
+}
+
 bool json_nomem(void)
 {
 	return nomem;

@@ -16,7 +16,6 @@
 #include "base/json.h"
 #include "base/jsonval.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "model/rope.h"
 
 enum { CONFIG_MAX = 1 << 20 }; /* bytes, as a report reads them; real ones have a few thousand */
@@ -319,17 +318,12 @@ static enum ar_status read_config(struct model *m, const cJSON *config, const ch
 static enum ar_status read_json(struct model *m, const char *path, char *json, struct ar_err *err)
 {
 	struct model x = { .tp = 1, .json = json };
-	const char *end = NULL;
-	cJSON *config = json_parse_all(x.json, &end);
-	enum ar_status st;
+	cJSON *config;
+	enum ar_status st = json_parse_file(&config, x.json, path, err);
 
-	if (!config)
-		st = json_nomem() ? ar_nomem(err) :
-				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
-					    text_line(x.json, end));
-	else if (!cJSON_IsObject(config))
+	if (!st && !cJSON_IsObject(config))
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
-	else
+	else if (!st)
 		st = read_config(&x, config, path, err);
 	if (!st)
 		name_model(&x, path);

@@ -74,14 +74,12 @@ static enum ar_status get_curve(struct dense_as_curve *c, const cJSON *o, const 
 static enum ar_status parse_file(struct dense_as *d, const char *text, const char *path,
 				 struct ar_err *err)
 {
-	const char *end, *about;
-	cJSON *o = json_parse_all(text, &end);
-	enum ar_status st;
+	const char *about;
+	cJSON *o;
+	enum ar_status st = json_parse_file(&o, text, path, err);
 
-	if (!o)
-		return json_nomem() ? ar_nomem(err) :
-				      ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
-					      text_line(text, end));
+	if (st)
+		return st;
 	d->file = true;
 	about = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "about"));
 	snprintf(d->about, sizeof d->about, "%s", about ? about : "");

@@ -225,14 +225,11 @@ static void get_text(const cJSON *o, const char *key, char *to, size_t n)
 static enum ar_status parse(struct roofline_gpu *g, const char *text, const char *path,
 			    struct ar_err *err)
 {
-	const char *end;
-	cJSON *o = json_parse_all(text, &end);
-	enum ar_status st;
+	cJSON *o;
+	enum ar_status st = json_parse_file(&o, text, path, err);
 
-	if (!o)
-		return json_nomem() ? ar_nomem(err) :
-				      ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
-					      text_line(text, end));
+	if (st)
+		return st;
 	get_text(o, "about", g->about, sizeof g->about);
 	get_text(o, "source", g->source, sizeof g->source);
 	st = get_peaks(g, o, path, err);

@@ -62,15 +62,12 @@ static enum ar_status get_sizes(struct host *h, const cJSON *o, const char *path
 
 static enum ar_status parse(struct host *h, const char *text, const char *path, struct ar_err *err)
 {
-	const char *end;
-	cJSON *o = json_parse_all(text, &end);
 	const char *about;
-	enum ar_status st;
+	cJSON *o;
+	enum ar_status st = json_parse_file(&o, text, path, err);
 
-	if (!o)
-		return json_nomem() ? ar_nomem(err) :
-				      ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
-					      text_line(text, end));
+	if (st)
+		return st;
 	about = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "about"));
 	snprintf(h->about, sizeof h->about, "%s", about ? about : "");
 	st = cJSON_IsObject(o) ? get_times(h, o, path, err) :

@@ -122,7 +122,6 @@ static enum ar_status read_layer(struct minference_self *x, int layer, int n_hea
 
 static enum ar_status read_file(struct minference_self *x, int n_heads, struct ar_err *err)
 {
-	const char *end = NULL;
 	const cJSON *layer;
 	cJSON *json;
 	char *text;
@@ -131,12 +130,8 @@ static enum ar_status read_file(struct minference_self *x, int n_heads, struct a
 
 	if (st)
 		return st;
-	json = json_parse_all(text, &end);
-	if (!json)
-		st = json_nomem() ? ar_nomem(err) :
-				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", x->rule.path,
-					    text_line(text, end));
-	else if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) != x->n_layers)
+	st = json_parse_file(&json, text, x->rule.path, err);
+	if (!st && (!cJSON_IsArray(json) || cJSON_GetArraySize(json) != x->n_layers))
 		st = ar_fail(err, AR_DATA,
 			     "%s: want an array with an object for each of %d layers; "
 			     "'calibrate minference --layers %d' writes one",

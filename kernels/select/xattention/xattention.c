@@ -165,20 +165,15 @@ static enum ar_status read_table(struct xattention_self *x, const struct xattent
 	struct table t = { .path = p->table,
 			   .n_layers = env->n_layers,
 			   .n_heads = selector_file_heads(env, x->q_heads) };
-	const char *end = NULL;
-	cJSON *json = NULL;
+	cJSON *json;
 	char *text;
 	enum ar_status st = text_read(&text, p->table, TABLE_MAX, err);
 
 	if (st)
 		return st;
-	json = json_parse_all(text, &end);
+	st = json_parse_file(&json, text, p->table, err);
 	t.json = json;
-	if (!json)
-		st = json_nomem() ? ar_nomem(err) :
-				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table,
-					    text_line(text, end));
-	else
+	if (!st)
 		st = check_table(&t, p, err);
 	if (!st)
 		st = read_rows(&t, x, err);
