@@ -246,7 +246,7 @@ static void test_no_memory(void)
 		wrong += st != AR_NOMEM;
 		n++;
 	}
-	ok(n == 4 && !wrong, "each of %d failing allocations is reported", n);
+	ok(n == 5 && !wrong, "each of %d failing allocations is reported", n);
 }
 
 int main(void)

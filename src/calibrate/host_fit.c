@@ -37,6 +37,7 @@ struct fit {
 	struct host host;
 	size_t n_row;
 	double *r, *r2;	    /* [n_row] residuals */
+	double *w;	    /* [n_row] weights of the residuals r */
 	double *j;	    /* [N_VAR][n_row] their derivatives */
 	int64_t *predicted; /* [n_step] */
 	bool used[N_VAR];
@@ -185,43 +186,55 @@ static void solve(double a[N_VAR][N_VAR], double *b, int n)
 	}
 }
 
-/* One step of the search from x, damped by damp, to y.  A variable at 0 that would fall stays. */
-static void advance(const struct fit *f, const double *x, double damp, double *y)
-{
+/* The normal equations of the variables var[0 .. n) at x.  One at 0 that would fall is none of them. */
+struct normal {
 	double a[N_VAR][N_VAR], b[N_VAR];
-	int var[N_VAR], n = 0;
+	int var[N_VAR], n;
+};
 
-	memcpy(y, x, N_VAR * sizeof *y);
+static void make_normal(const struct fit *f, const double *x, struct normal *m)
+{
+	m->n = 0;
+	for (size_t i = 0; i < f->n_row; i++)
+		f->w[i] = HUBER / fmax(fabs(f->r[i]), HUBER);
 	for (int v = 0; v < N_VAR; v++) {
 		const double *d = f->j + (size_t)v * f->n_row;
 		double slope = 0;
 
 		for (size_t i = 0; i < f->n_row; i++)
-			slope += d[i] * f->r[i] * fmin(1, HUBER / fmax(fabs(f->r[i]), HUBER));
+			slope += d[i] * f->r[i] * f->w[i];
 		if (f->used[v] && (x[v] > 0 || slope < 0)) {
-			b[n] = -slope;
-			var[n++] = v;
+			m->b[m->n] = -slope;
+			m->var[m->n++] = v;
 		}
 	}
-	for (int p = 0; p < n; p++)
-		for (int q = 0; q < n; q++) {
-			const double *d = f->j + (size_t)var[p] * f->n_row;
-			const double *e = f->j + (size_t)var[q] * f->n_row;
+	for (int p = 0; p < m->n; p++)
+		for (int q = 0; q <= p; q++) {
+			const double *d = f->j + (size_t)m->var[p] * f->n_row;
+			const double *e = f->j + (size_t)m->var[q] * f->n_row;
 
-			a[p][q] = 0;
+			m->a[p][q] = 0;
 			for (size_t i = 0; i < f->n_row; i++)
-				a[p][q] += d[i] * e[i] * HUBER / fmax(fabs(f->r[i]), HUBER);
+				m->a[p][q] += d[i] * e[i] * f->w[i];
+			m->a[q][p] = m->a[p][q];
 		}
-	for (int p = 0; p < n; p++)
-		a[p][p] = a[p][p] * (1 + damp) + 1e-30;
-	solve(a, b, n);
-	for (int p = 0; p < n; p++)
-		y[var[p]] = fmax(0, x[var[p]] + b[p]);
+}
+
+/* One step of the search from x, damped by damp, to y. */
+static void advance(struct normal m, const double *x, double damp, double *y)
+{
+	memcpy(y, x, N_VAR * sizeof *y);
+	for (int p = 0; p < m.n; p++)
+		m.a[p][p] = m.a[p][p] * (1 + damp) + 1e-30;
+	solve(m.a, m.b, m.n);
+	for (int p = 0; p < m.n; p++)
+		y[m.var[p]] = fmax(0, x[m.var[p]] + m.b[p]);
 }
 
 static void search(struct fit *f, double *x)
 {
 	double damp = 1e-3, now, y[N_VAR];
+	struct normal m;
 
 	residuals(f, x, f->r);
 	now = loss(f->r, f->n_row);
@@ -229,8 +242,9 @@ static void search(struct fit *f, double *x)
 		double then = now;
 
 		derive(f, x, f->r);
+		make_normal(f, x, &m);
 		for (; damp < 1e12; damp *= 10) {
-			advance(f, x, damp, y);
+			advance(m, x, damp, y);
 			residuals(f, y, f->r2);
 			then = loss(f->r2, f->n_row);
 			if (then < now)
@@ -257,9 +271,10 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 	*res = (struct host_fit_result){ 0 };
 	f.r = malloc((f.n_row + 1) * sizeof *f.r);
 	f.r2 = malloc((f.n_row + 1) * sizeof *f.r2);
+	f.w = malloc((f.n_row + 1) * sizeof *f.w);
 	f.j = malloc((f.n_row + 1) * N_VAR * sizeof *f.j);
 	f.predicted = malloc((in->n_step + 1) * sizeof *f.predicted);
-	if (!f.r || !f.r2 || !f.j || !f.predicted) {
+	if (!f.r || !f.r2 || !f.w || !f.j || !f.predicted) {
 		st = ar_nomem(err);
 		goto out;
 	}
@@ -282,6 +297,7 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 out:
 	free(f.r);
 	free(f.r2);
+	free(f.w);
 	free(f.j);
 	free(f.predicted);
 	return st;
