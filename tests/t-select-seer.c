@@ -353,7 +353,7 @@ static void test_chunks(void)
 	bf16_t *whole, *cut;
 	uint32_t *mask;
 	size_t bytes, at = 0;
-	int same = 0, ctx[2] = { 0 }, rows[2];
+	int same = 0, ctx[2] = { 0 }, rows[2], n = rounds(20);
 	struct ar_err err;
 
 	gate_write(path, &(struct gate_file){ 1, 4, 0, 16 }, 0, 1, &rng, NULL);
@@ -365,13 +365,13 @@ static void test_chunks(void)
 	choose(&c, g, 0, whole);
 	mask = malloc(case_mask_words(&c) * sizeof *mask);
 	memcpy(mask, c.mask, case_mask_words(&c) * sizeof *mask);
-	for (int k = 0; k < 20; k++) {
+	for (int k = 20 - n; k < 20; k++) {
 		cut = fresh_state(&c, g);
 		replay(&c, g, 0, 1 + 10 * k, &rng, cut);
 		same += !memcmp(whole, cut, bytes);
 		free(cut);
 	}
-	is_int(same, 20, "keys do not depend on where chunks begin and end");
+	is_int(same, n, "keys do not depend on where chunks begin and end");
 	cut = fresh_state(&c, g);
 	same = 0;
 	for (; ctx[0] < 300; ctx[0] += rows[0]) {

@@ -142,23 +142,23 @@ int tap_is_f32(const float *got, const float *want, size_t n, double atol, doubl
 	return bad == 0;
 }
 
-int rounds(int all)
+bool sanitized(void)
 {
 #ifdef __SANITIZE_ADDRESS__
-	return (all + 3) / 4;
+	return true;
 #else
-	return all;
+	return false;
 #endif
+}
+
+int rounds(int all)
+{
+	return sanitized() ? (all + 3) / 4 : all;
 }
 
 int fault_stride(int sparse)
 {
-#ifdef __SANITIZE_ADDRESS__
-	return sparse;
-#else
-	(void)sparse;
-	return 1;
-#endif
+	return sanitized() ? sparse : 1;
 }
 
 int done_testing(void)

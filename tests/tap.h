@@ -2,6 +2,7 @@
 #ifndef AR_TAP_H
 #define AR_TAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* A small TAP producer.  plan(0) means "count at the end". */
@@ -12,6 +13,7 @@ void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void skip(unsigned n, const char *why);
 void todo(const char *why); /* NULL ends the block */
 int done_testing(void);
+bool sanitized(void); /* the build has the sanitizers */
 /* How often to repeat a test on random input: all times, or a quarter of them under sanitizers.  They
  * find what an access does wrong; what a rule does wrong is found by the build without them. */
 int rounds(int all);
