@@ -20,14 +20,41 @@ void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
 /* How a layer mixes the tokens of a request. */
 enum mixer {
-	MIX_FULL /* attention over all positions up to its own */
+	MIX_FULL,   /* attention over all positions up to its own */
+	MIX_WINDOW, /* attention over its own position and the window - 1 before it */
+	MIX_LINEAR, /* gated DeltaNet: a state per request, no keys */
+};
+
+/* The activation of the MLP. */
+enum mlp_act {
+	ACT_SILU,	 /* silu(gate) * up */
+	ACT_GELU_TANH,	 /* gelu(gate) * up, by tanh */
+	ACT_SWIGLU_CLAMP /* gpt-oss: (up + 1) * gate * sigmoid(1.702 gate), both clamped at 7 */
+};
+
+/* A gated DeltaNet.  Each key head serves v_heads / k_heads value heads. */
+struct delta_spec {
+	int k_heads, v_heads, k_dim, v_dim;
+	int conv; /* width of the causal depthwise convolution over q, k and v */
 };
 
 struct layer_spec {
 	enum mixer mixer;
-	int q_heads, kv_heads, head_dim;
-	int ffn;			/* SwiGLU width; of one expert when n_experts > 0 */
+	int q_heads, kv_heads, head_dim; /* MIX_LINEAR: 0 */
+	int window;	    /* MIX_WINDOW: keys that a row sees, its own included; else 0 */
+	int rotary_dim;	    /* channels that RoPE rotates, the first of each head */
+	double score_scale; /* of q k^T; 0: 1 / sqrt(head_dim) */
+	int qkv_bias, o_bias, mlp_bias; /* flags, 0 or 1, as all below */
+	int qk_norm;			/* RMS norm of each head of Q and K before RoPE */
+	int out_gate;		 /* attention output times sigmoid of a gate that QKV gives */
+	int sinks;		 /* a learned logit per head that no value belongs to */
+	int post_norms;		 /* norms after attention and MLP, too: four in all */
+	struct delta_spec delta; /* MIX_LINEAR; else all 0 */
+	enum mlp_act act;
+	int ffn;			/* gated MLP's width; of one expert when n_experts > 0 */
 	int n_experts, experts_per_tok; /* 0: dense MLP */
+	int shared_ffn;			/* width of the expert that all rows take; 0: none */
+	int shared_gate;		/* its output times the sigmoid of a gate of one column */
 };
 
 struct model {
@@ -36,6 +63,7 @@ struct model {
 	struct layer_spec *layer; /* [n_layers], owned */
 	int64_t max_len;	  /* max_position_embeddings */
 	struct rope rope;
+	struct rope rope_window; /* of window layers; theta 0: the same */
 	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
 				* "rope type 'yarn'"; else "" */
 	int tp;		       /* 1: whole; N: layers and vocab are rank 0's slice of N */

@@ -183,10 +183,15 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 		for (int i = 0; i < rows[r]; i++)
 			c->pos[c->row0[r] + i] = ctx[r] + i;
 	}
-	b->rows = (struct attn_rows){
-		c->n_seq, c->row0[c->n_seq], c->qblk0[c->n_seq], c->row0, c->pos, c->ctx, c->qblk0,
-		c->left
-	};
+	b->rows = (struct attn_rows){ c->n_seq,
+				      c->row0[c->n_seq],
+				      c->qblk0[c->n_seq],
+				      c->row0,
+				      c->pos,
+				      c->ctx,
+				      c->qblk0,
+				      c->left,
+				      NULL };
 	b->keys = (struct attn_keys){ c->page0[c->n_seq],
 				      b->keys.max_kv_blk,
 				      (b->keys.max_kv_blk + 31) / 32,

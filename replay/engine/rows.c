@@ -161,8 +161,8 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 			return st;
 	}
 	out->shape = env->group->shape;
-	out->rows = (struct attn_rows){ r,	a->row0[r], a->qblk0[r], a->row0,
-					a->pos, a->pos0,    a->qblk0,	 a->left };
+	out->rows = (struct attn_rows){ r,	 a->row0[r], a->qblk0[r], a->row0, a->pos,
+					a->pos0, a->qblk0,   a->left,	  NULL };
 	out->keys = (struct attn_keys){ a->page0[r], n_blk,    (n_blk + 31) / 32,
 					a->len,	     a->page0, a->page };
 	assert(attn_is_chunked(out));

@@ -123,8 +123,8 @@ static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 		l->pos[i] = i;
 	l->row0[1] = l->len[0] = n_tok;
 	l->qblk0[1] = l->page0[1] = n_page;
-	l->b.rows = (struct attn_rows){ 1,	n_tok,	 n_page,   l->row0,
-					l->pos, l->pos0, l->qblk0, l->left };
+	l->b.rows = (struct attn_rows){ 1,	 n_tok,	   n_page,  l->row0, l->pos,
+					l->pos0, l->qblk0, l->left, NULL };
 	l->b.keys = (struct attn_keys){ n_page, n_page,	  (n_page + 31) / 32,
 					l->len, l->page0, l->page };
 }
