@@ -26,7 +26,7 @@ extern const struct arch *const archs[];
 /* Choose by model_type, else by the first known name in architectures, else the first row. */
 const struct arch *arch_find(const struct cJSON *config);
 
-/* ---- shared readers, in model.c ---- */
+/* ---- shared readers, in config_read.c ---- */
 
 /* Read a whole number from 1 to max.  def: the value if config lacks key; 0: key is required. */
 enum ar_status config_int(const struct cJSON *config, const char *key, int max, int def, int *out,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Models: config.json files and the presets.
 libattnreplay_a_SOURCES += \
-  model/arch.h model/arch_llama.c model/arch_qwen3.c model/archs.c model/layer_size.h \
-    model/model.c model/model.h model/rope.c model/rope.h
+  model/arch.h model/arch_llama.c model/arch_qwen3.c model/archs.c model/config_read.c \
+    model/layer_size.h model/layers.c model/model.c model/model.h model/rope.c model/rope.h
 nobase_dist_pkgdata_DATA += \
   model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
     model/presets/mistral-7b-v0.3.json model/presets/mixtral-8x7b.json \
