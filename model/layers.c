@@ -3,8 +3,8 @@
 #include "config.h"
 #include "model/model.h"
 
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
 				struct ar_err *err)
@@ -18,12 +18,49 @@ enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec 
 	return AR_OK;
 }
 
+/* Members, not bytes: a struct has padding. */
+bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
+{
+	const struct delta_spec *d = &a->delta, *e = &b->delta;
+
+	return a->mixer == b->mixer && a->q_heads == b->q_heads && a->kv_heads == b->kv_heads &&
+	       a->head_dim == b->head_dim && a->window == b->window &&
+	       a->rotary_dim == b->rotary_dim && a->score_scale == b->score_scale &&
+	       a->qkv_bias == b->qkv_bias && a->o_bias == b->o_bias && a->mlp_bias == b->mlp_bias &&
+	       a->qk_norm == b->qk_norm && a->out_gate == b->out_gate && a->sinks == b->sinks &&
+	       a->post_norms == b->post_norms && d->k_heads == e->k_heads &&
+	       d->v_heads == e->v_heads && d->k_dim == e->k_dim && d->v_dim == e->v_dim &&
+	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&
+	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
+	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate;
+}
+
 int model_odd_layer(const struct model *m)
 {
 	for (int i = 1; i < m->n_layers; i++)
-		if (memcmp(&m->layer[i], &m->layer[0], sizeof *m->layer) != 0)
+		if (!layer_alike(&m->layer[i], &m->layer[0]))
 			return i;
 	return 0;
+}
+
+int model_layer_kind(const struct model *m, int i)
+{
+	int kind = 0;
+
+	while (!layer_alike(&m->layer[kind], &m->layer[i]))
+		kind++;
+	return kind;
+}
+
+double layer_q_scale(const struct layer_spec *l)
+{
+	return l->score_scale > 0 ? l->score_scale * sqrt(l->head_dim) : 1;
+}
+
+const struct rope *model_rope(const struct model *m, int i)
+{
+	return m->layer[i].mixer == MIX_WINDOW && m->rope_window.theta > 0 ? &m->rope_window :
+									     &m->rope;
 }
 
 static enum ar_status check_split(const struct model *m, const struct layer_spec *l, int tp,
@@ -34,7 +71,10 @@ static enum ar_status check_split(const struct model *m, const struct layer_spec
 		int n;
 	} part[] = {
 		{ "query heads", l->q_heads },
+		{ "key heads of linear layers", l->delta.k_heads },
+		{ "value heads of linear layers", l->delta.v_heads },
 		{ l->n_experts ? "expert FFN width" : "FFN width", l->ffn },
+		{ "shared expert FFN width", l->shared_ffn },
 		{ "vocabulary", m->vocab },
 	};
 
@@ -55,8 +95,12 @@ static enum ar_status check_split(const struct model *m, const struct layer_spec
 static void split_layer(struct layer_spec *l, int tp)
 {
 	l->q_heads /= tp;
-	l->kv_heads = l->kv_heads > tp ? l->kv_heads / tp : 1;
+	if (l->kv_heads)
+		l->kv_heads = l->kv_heads > tp ? l->kv_heads / tp : 1;
+	l->delta.k_heads /= tp;
+	l->delta.v_heads /= tp;
 	l->ffn /= tp;
+	l->shared_ffn /= tp;
 }
 
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err)

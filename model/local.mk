@@ -11,5 +11,5 @@ nobase_dist_pkgdata_DATA += \
     model/presets/smollm2-135m.json
 
 check_PROGRAMS += \
-  tests/t-model
+  tests/t-model tests/t-rope
 EXTRA_DIST += tests/data/models

@@ -19,8 +19,10 @@ enum {
 struct case_how {
 	const char *method;
 	bool rope_applied; /* capture after RoPE */
-	bool rope_yarn;	   /* the model has a RoPE whose angles are not known */
+	bool rope_long;	   /* the model has a RoPE whose angles are not known */
 	bool rope_unknown; /* neither the capture nor the model has the base of RoPE */
+	bool yarn;	   /* the capture states a RoPE with an attention factor */
+	bool mixed;	   /* with twice: the second capture is not rope_applied like the first */
 	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */
 	bool twice;	   /* two captures, the same file; request 1 replays the second */

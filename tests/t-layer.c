@@ -27,6 +27,7 @@ static const struct attn_shape shape = { HEADS_Q, HEADS_KV, DIM, PAGE };
 static bf16_t data[LAYERS * HEADS * TOK * DIM];
 static const struct layer_seq seq = { data, TOK };
 static float inv[HALF], trig[TURNS * DIM];
+static const struct layer_angles whole = { trig, DIM, 1 };
 
 static void fill(bf16_t *x, size_t n, struct rng *r)
 {
@@ -43,7 +44,7 @@ static void test_trig(void)
 {
 	float worst = 0;
 
-	layer_trig_ref(inv, HALF, TURNS, trig);
+	layer_trig_ref(inv, HALF, TURNS, 1, trig);
 	for (int k = 0; k < HALF; k++)
 		worst = fmaxf(worst, fabsf(trig[2 * k] - 1) + fabsf(trig[2 * k + 1]));
 	ok(worst == 0, "position 0 turns by nothing");
@@ -76,7 +77,7 @@ static void test_rope(void)
 	double worst = 0;
 	bool same = true;
 
-	layer_rope_ref(&shape, &seq, 1, row, 3, trig, q, k);
+	layer_rope_ref(&shape, &seq, 1, row, 3, &whole, q, k);
 	for (int r = 0; r < 3; r++) {
 		for (int h = 0; h < HEADS_Q; h++)
 			worst = fmax(worst,
@@ -91,6 +92,40 @@ static void test_rope(void)
 	for (int h = 0; h < HEADS_Q; h++)
 		same &= !memcmp(q + h * DIM, head_of(1, h, 8), DIM * sizeof *q);
 	ok(same, "a rotation by 0 leaves every bit");
+}
+
+/* 8 channels of 16 rotate, Q is scaled, and cosines and sines have a factor. */
+static void test_partial(void)
+{
+	static float table[2 * 8];
+	const struct layer_angles a = { table, 8, 0.5f };
+	const struct layer_row row = { 3, 1, 0 };
+	bf16_t q[HEADS_Q * DIM], k[HEADS_KV * DIM];
+	const bf16_t *from = head_of(0, HEADS_Q, 3), *q0 = head_of(0, 0, 3);
+	const float angle[4] = { 2, 0.5f, 0.1f, 0 };
+	double worst = 0;
+	bool kept = true, scaled = true;
+
+	layer_trig_ref(angle, 4, 2, 1.5f, table);
+	ok(table[0] == 1.5f && table[1] == 0 && fabsf(table[8] - 1.5f * cosf(2)) < 1e-6f &&
+		   fabsf(table[9] - 1.5f * sinf(2)) < 1e-6f,
+	   "a factor is in the table, at position 0, too");
+	layer_rope_ref(&shape, &seq, 0, &row, 1, &a, q, k);
+	for (int i = 0; i < 4; i++) {
+		double complex z = bf16_to_f32(from[i]) + I * bf16_to_f32(from[i + 4]);
+		double complex w = bf16_to_f32(k[i]) + I * bf16_to_f32(k[i + 4]);
+
+		worst = fmax(worst, cabs(1.5 * z * cexp(I * (double)angle[i]) - w));
+	}
+	ok(worst < 0.03, "pairs are (i, i + 4): off by %g", worst);
+	for (int i = 8; i < DIM; i++) {
+		kept = kept && k[i] == from[i];
+		scaled = scaled && bf16_to_f32(q[i]) == bf16_to_f32(q0[i]) / 2;
+	}
+	ok(kept, "the channels after them are copied");
+	ok(scaled && bf16_to_f32(q[3]) ==
+			     0.5f * bf16_to_f32(bf16_from_f32(1.5f * bf16_to_f32(q0[3]))),
+	   "Q is scaled in all channels");
 }
 
 static void test_cache(void)
@@ -204,6 +239,7 @@ int main(void)
 	fill(data, sizeof data / sizeof *data, &r);
 	test_trig();
 	test_rope();
+	test_partial();
 	test_cache();
 	test_norm();
 	test_small();

@@ -7,14 +7,14 @@
 
 #include "base/rng.h"
 
-void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig)
+void layer_trig_ref(const float *inv, int half, int n_rotation, float factor, float *trig)
 {
 	for (int t = 0; t < n_rotation; t++)
 		for (int k = 0; k < half; k++) {
 			float angle = (float)t * inv[k]; /* fp32, as engines do */
 
-			*trig++ = (float)cos((double)angle);
-			*trig++ = (float)sin((double)angle);
+			*trig++ = (float)cos((double)angle) * factor;
+			*trig++ = (float)sin((double)angle) * factor;
 		}
 }
 
@@ -27,29 +27,39 @@ static const bf16_t *source_head(const struct attn_shape *s, const struct layer_
 	return seq->data + ((layer * heads + h) * seq->n_tok + row->tok) * s->head_dim;
 }
 
-static void rotate(const bf16_t *from, const float *trig, int half, bf16_t *to)
+static void rotate(const bf16_t *from, const float *trig, int half, float scale, bf16_t *to)
 {
 	for (int i = 0; i < half; i++) {
 		float x = bf16_to_f32(from[i]), y = bf16_to_f32(from[i + half]);
 		float c = trig[2 * i], s = trig[2 * i + 1];
 
-		to[i] = bf16_from_f32(x * c - y * s);
-		to[i + half] = bf16_from_f32(y * c + x * s);
+		to[i] = bf16_from_f32((x * c - y * s) * scale);
+		to[i + half] = bf16_from_f32((y * c + x * s) * scale);
 	}
 }
 
-void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q, bf16_t *k)
+/* One head; trig: of its position. */
+static void rope_head(const bf16_t *from, const float *trig, int dim, int head_dim, float scale,
+		      bf16_t *to)
 {
-	int half = s->head_dim / 2;
+	rotate(from, trig, dim / 2, scale, to);
+	for (int i = dim; i < head_dim; i++)
+		to[i] = bf16_from_f32(bf16_to_f32(from[i]) * scale);
+}
 
+void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+		    const struct layer_row *row, int n_row, const struct layer_angles *a, bf16_t *q,
+		    bf16_t *k)
+{
 	for (int r = 0; r < n_row; r++) {
-		const float *t = trig + (size_t)row[r].rotation * s->head_dim;
+		const float *t = a->trig + (size_t)row[r].rotation * (size_t)a->dim;
 
 		for (int h = 0; h < s->q_heads; h++, q += s->head_dim)
-			rotate(source_head(s, seq, layer, &row[r], h), t, half, q);
+			rope_head(source_head(s, seq, layer, &row[r], h), t, a->dim, s->head_dim,
+				  a->q_scale, q);
 		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim)
-			rotate(source_head(s, seq, layer, &row[r], s->q_heads + h), t, half, k);
+			rope_head(source_head(s, seq, layer, &row[r], s->q_heads + h), t, a->dim,
+				  s->head_dim, 1, k);
 	}
 }
 

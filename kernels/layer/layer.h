@@ -48,13 +48,22 @@ struct layer_norm_args {
 	float eps;
 };
 
-/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], for t < n_rotation, k < half. */
-void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig);
+/* How Q and K of a layer rotate. */
+struct layer_angles {
+	const float *trig; /* of layer_trig(), half = dim / 2 */
+	int dim;	   /* channels that rotate, the first of each head; the others are copied.
+			    * On the device a multiple of 16 */
+	float q_scale;	   /* Q is multiplied by it */
+};
+
+/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], times factor, for t < n_rotation,
+ * k < half.  factor: rope_attention_factor(); 1 where rows are after RoPE already. */
+void layer_trig_ref(const float *inv, int half, int n_rotation, float factor, float *trig);
 
 /* q[row][q_heads][head_dim] and k[row][kv_heads][head_dim] of a layer, with the pairs
- * (i, i + head_dim / 2) rotated. */
+ * (i, i + dim / 2) rotated. */
 void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
+		    const struct layer_row *row, int n_row, const struct layer_angles *a, bf16_t *q,
 		    bf16_t *k);
 
 /* K from k[row][kv_heads][head_dim] and V from the captured tokens into the rows' slots. */
@@ -80,11 +89,11 @@ void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale);
 
 /* The same on the device; they only enqueue on stream.  seq is on the host, its data on the
  * device. */
-enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
-			  struct ar_err *err);
+enum ar_status layer_trig(const float *inv, int half, int n_rotation, float factor, float *trig,
+			  void *stream, struct ar_err *err);
 enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
-			  bf16_t *k, void *stream, struct ar_err *err);
+			  const struct layer_row *row, int n_row, const struct layer_angles *a,
+			  bf16_t *q, bf16_t *k, void *stream, struct ar_err *err);
 enum ar_status layer_cache(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 			   const struct layer_row *row, int n_row, const bf16_t *k,
 			   const struct kv_cache *kv, void *stream, struct ar_err *err);

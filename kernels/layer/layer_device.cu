@@ -69,48 +69,59 @@ __device__ __forceinline__ const bf16_t *source_head(attn_shape s, layer_seq seq
 }
 
 __global__ void __launch_bounds__(threads)
-layer_trig_kernel(const float *inv, int half, int n_rotation, float2 *trig)
+layer_trig_kernel(const float *inv, int half, int n_rotation, float factor, float2 *trig)
 {
 	int64_t i = thread_index();
 
 	if (i < (int64_t)n_rotation * half) {
 		float angle = (float)(i / half) * inv[i % half];
 
-		trig[i] = make_float2((float)cos((double)angle), (float)sin((double)angle));
+		trig[i] = make_float2((float)cos((double)angle) * factor,
+				      (float)sin((double)angle) * factor);
 	}
 }
 
-/* One thread: eight pairs (i, i + half) of one head of one row.  Bounds of one block leave it the
- * registers to load all of them at once. */
+/* One thread: eight pairs (i, i + half) of one head of one row, or 16 channels that do not rotate.
+ * Bounds of one block leave it the registers to load all of them at once. */
 __global__ void __launch_bounds__(threads, 1)
 layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
-		  const float *trig, bf16_t *q, bf16_t *k)
+		  layer_angles angles, bf16_t *q, bf16_t *k)
 {
-	int half = s.head_dim / 2, at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	int half = angles.dim / 2, at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	bool turns = at < half;
 	int64_t r = blockIdx.x;
 
 	if (h >= s.q_heads + s.kv_heads)
 		return;
 
+	if (!turns) {
+		at *= 2;
+		half = 8;
+	}
 	layer_row what = row[r];
 	const bf16_t *from = source_head(s, seq, layer, what, h) + at;
 	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
 				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
 	const float4 *t = reinterpret_cast<const float4 *>(
-		trig + ((int64_t)what.rotation * half + at) * 2);
+		angles.trig + (int64_t)what.rotation * angles.dim + at * 2);
 	pack lo = load(from), hi = load(from + half);
-	float a[8], b[8];
+	float a[8], b[8], scale = h < s.q_heads ? angles.q_scale : 1;
 
 #pragma unroll
 	for (int j = 0; j < 8; j += 2) {
-		float4 cs = t[j / 2];		/* cos, sin of pair j, of pair j + 1 */
+		float4 cs = turns ? t[j / 2] : make_float4(1, 0, 1, 0); /* of pairs j and j + 1 */
 		float x = lane(lo, j), y = lane(hi, j);
 
-		a[j] = __fsub_rn(__fmul_rn(x, cs.x), __fmul_rn(y, cs.y));
-		b[j] = __fadd_rn(__fmul_rn(y, cs.x), __fmul_rn(x, cs.y));
+		a[j] = turns ? __fsub_rn(__fmul_rn(x, cs.x), __fmul_rn(y, cs.y)) : x;
+		b[j] = turns ? __fadd_rn(__fmul_rn(y, cs.x), __fmul_rn(x, cs.y)) : y;
 		x = lane(lo, j + 1), y = lane(hi, j + 1);
-		a[j + 1] = __fsub_rn(__fmul_rn(x, cs.z), __fmul_rn(y, cs.w));
-		b[j + 1] = __fadd_rn(__fmul_rn(y, cs.z), __fmul_rn(x, cs.w));
+		a[j + 1] = turns ? __fsub_rn(__fmul_rn(x, cs.z), __fmul_rn(y, cs.w)) : x;
+		b[j + 1] = turns ? __fadd_rn(__fmul_rn(y, cs.z), __fmul_rn(x, cs.w)) : y;
+	}
+#pragma unroll
+	for (int j = 0; j < 8; j++) {
+		a[j] = __fmul_rn(a[j], scale);
+		b[j] = __fmul_rn(b[j], scale);
 	}
 	store(to, pack_of(a));
 	store(to + half, pack_of(b));
@@ -322,28 +333,31 @@ enum ar_status layer_supported(struct ar_err *err)
 	return AR_OK;
 }
 
-enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
-			  struct ar_err *err)
+enum ar_status layer_trig(const float *inv, int half, int n_rotation, float factor, float *trig,
+			  void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	layer_trig_kernel<<<grid((int64_t)n_rotation * half), threads, 0, (cudaStream_t)stream>>>(
-		inv, half, n_rotation, (float2 *)trig);
+		inv, half, n_rotation, factor, (float2 *)trig);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
 enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
-			  bf16_t *k, void *stream, struct ar_err *err)
+			  const struct layer_row *row, int n_row, const struct layer_angles *a,
+			  bf16_t *q, bf16_t *k, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	const int heads = s->q_heads + s->kv_heads;
 	const dim3 block = head_block(s->head_dim / 16, heads);
 
+	if (a->dim % 16)
+		return ar_fail(err, AR_USAGE, "RoPE rotates %d channels of a head; the GPU needs a "
+			       "multiple of 16, backend cpu takes any", a->dim);
 	layer_rope_kernel<<<head_grid(n_row, heads, block), block, 0, (cudaStream_t)stream>>>(
-		*s, *seq, layer, row, trig, q, k);
+		*s, *seq, layer, row, *a, q, k);
 	CU_LAUNCHED();
 out:
 	return st;

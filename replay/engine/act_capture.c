@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "model/rope.h"
 
 enum { PIECE_TOK = 1024 }; /* tokens read at once where a file has no frames */
 
@@ -64,14 +65,31 @@ static bool place_captures(struct act_capture *s, const struct backend_env *env)
 		   (size_t)s->shape.head_dim;
 	s->rope = first->rope.theta > 0 && !*env->model->rope_unknown ? first->rope :
 									env->model->rope;
+	s->angles.dim = rope_dim(&s->rope, s->shape.head_dim);
+	s->angles.q_scale = (float)layer_q_scale(&env->model->layer[env->run_layer[0]]);
+	s->factor = s->seq[0].rope_applied ? 1 : (float)rope_attention_factor(&s->rope);
 	s->n_rotation = rotated ? env->max_len : 1;
 	return rotated;
+}
+
+/* Rows after RoPE have its attention factor already, and all rows share the cosines. */
+static enum ar_status check_factor(const struct act_capture *s, struct ar_err *err)
+{
+	for (size_t c = 1; c < s->n_seq; c++)
+		if (s->seq[c].rope_applied != s->seq[0].rope_applied &&
+		    rope_attention_factor(&s->rope) != 1)
+			return ar_fail(err, AR_DATA,
+				       "%s and %s: one is before RoPE, the other after it, and its "
+				       "attention factor is not 1; replay them in separate runs",
+				       s->seq[0].name, s->seq[c].name);
+	return AR_OK;
 }
 
 static enum ar_status open(void **self, const struct backend_env *env,
 			   const struct attn_shape *shape, struct ar_err *err)
 {
 	struct act_capture *s = calloc(1, sizeof *s);
+	enum ar_status st;
 
 	*self = NULL;
 	if (!s)
@@ -105,8 +123,12 @@ static enum ar_status open(void **self, const struct backend_env *env,
 			       "nor the model says how; pack the capture with its rope_theta",
 			       capture_info(env->capture[0])->name);
 	}
-	*self = s;
-	return AR_OK;
+	st = check_factor(s, err);
+	if (st)
+		close(s);
+	else
+		*self = s;
+	return st;
 }
 
 static const struct rope *rope(const void *self)
@@ -257,7 +279,7 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 static enum ar_status load_ref(void *self, struct ar_err *err)
 {
 	struct act_capture *s = self;
-	size_t half = (size_t)s->shape.head_dim / 2;
+	size_t half = (size_t)s->angles.dim / 2;
 	float *inv = calloc(half, sizeof *inv);
 	enum ar_status st;
 
@@ -268,8 +290,9 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 		st = ar_nomem(err);
 		goto out;
 	}
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
+	rope_inv_freq(&s->rope, s->angles.dim, inv);
+	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->factor, s->trig);
+	s->angles.trig = s->trig;
 	st = act_capture_read(s, put, s->data, err);
 out:
 	free(inv);
@@ -284,7 +307,7 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 	int layer = s->layer_of[i];
 
 	(void)err;
-	layer_rope_ref(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k);
+	layer_rope_ref(&s->shape, &seq, layer, row, n_row, &s->angles, out->q, out->k);
 	if (out->kv)
 		layer_cache_ref(&s->shape, &seq, layer, row, n_row, out->k, out->kv);
 	return AR_OK;

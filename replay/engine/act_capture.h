@@ -42,7 +42,9 @@ struct act_capture {
 	bool tile;
 
 	bf16_t *data;			  /* the memory */
-	float *trig;			  /* [n_rotation][head_dim / 2] cos and sin */
+	struct layer_angles angles;	  /* its trig is the next one */
+	float *trig;			  /* [n_rotation][angles.dim / 2] cos and sin */
+	float factor;			  /* of cos and sin */
 	bool owned;			  /* data and trig are on the host, freed at close */
 	struct activations_device device; /* lends their memory if not owned */
 };

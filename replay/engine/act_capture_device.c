@@ -34,7 +34,7 @@ out:
 
 static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
 {
-	int half = s->shape.head_dim / 2;
+	int half = s->angles.dim / 2;
 	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
@@ -45,9 +45,10 @@ static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
 		st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
 	if (st)
 		goto out;
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
+	rope_inv_freq(&s->rope, s->angles.dim, inv);
 	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)s->n_rotation, s->trig, s->device.stream, err);
+	st = layer_trig(dev, half, (int)s->n_rotation, s->factor, s->trig, s->device.stream, err);
+	s->angles.trig = s->trig;
 out:
 	free(inv);
 	return st;
@@ -83,7 +84,7 @@ enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row,
 	enum ar_status st;
 
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_ROPE);
-	st = layer_rope(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k, d->stream,
+	st = layer_rope(&s->shape, &seq, layer, row, n_row, &s->angles, out->q, out->k, d->stream,
 			err);
 	if (st || !out->kv)
 		return st;

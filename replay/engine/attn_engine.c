@@ -5,18 +5,21 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "model/rope.h"
+
 static enum ar_status open_methods(const struct attn_engine *e, const struct backend_env *env,
 				   struct selector_env s, struct ar_err *err)
 {
 	const struct rope *rope = e->act->rope(e->act_self);
 	float *inv = calloc((size_t)e->shape.head_dim, sizeof *inv);
+	const char *more = rope_besides_angles(rope);
 	enum ar_status st;
 
 	if (!inv)
 		return ar_nomem(err);
 	rope_inv_freq(rope, e->shape.head_dim, inv);
-	s.rope_inv = rope->theta > 0 ? inv : NULL;
-	s.rope_unknown = *env->model->rope_unknown ? env->model->rope_unknown : NULL;
+	s.rope_inv = rope->theta > 0 && !more ? inv : NULL;
+	s.rope_unknown = *env->model->rope_unknown ? env->model->rope_unknown : more;
 	st = plan_open(&e->plan, env->model, &s, err);
 	free(inv);
 	return st;

@@ -10,15 +10,10 @@
 #include "base/number.h"
 #include "base/rng.h"
 #include "kernels/support.h"
+#include "model/rope.h"
 
 /* Layers of a random capture that stand for all: each that is read takes memory. */
 enum { RANDOM_LAYERS = 4 };
-
-static bool same_rope(const struct rope *a, const struct rope *b)
-{
-	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
-	       a->high_freq == b->high_freq && a->original_len == b->original_len;
-}
 
 static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
 				 struct ar_err *err)
@@ -35,7 +30,7 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 			       "%s and %s hold different layers; captures of one run "
 			       "hold the same",
 			       a->name, b->name);
-	if (!same_rope(&a->rope, &b->rope))
+	if (!rope_equal(&a->rope, &b->rope))
 		return ar_fail(err, AR_DATA,
 			       "%s and %s have different rotary embeddings; replay them in "
 			       "separate runs",
