@@ -95,15 +95,21 @@ static const struct {
 	const char *want;
 } key_types[] = {
 	{ "architectures", cJSON_Array, cJSON_String, "an array of strings" },
+	{ "attention_bias", cJSON_True | cJSON_False, 0, "true or false" },
+	{ "attn_logit_softcapping", cJSON_Number, 0, "a number" },
 	{ "decoder_sparse_step", cJSON_Number, 0, "a number" },
+	{ "hidden_act", cJSON_String, 0, "a string" },
+	{ "hidden_activation", cJSON_String, 0, "a string" },
 	{ "kv_lora_rank", cJSON_Number, 0, "a number" },
 	{ "layer_types", cJSON_Array, cJSON_String, "an array of strings" },
+	{ "mlp_bias", cJSON_True | cJSON_False, 0, "true or false" },
 	{ "mlp_only_layers", cJSON_Array, cJSON_Number, "an array of numbers" },
 	{ "model_type", cJSON_String, 0, "a string" },
 	{ "rope_parameters", cJSON_Object, 0, "an object" },
 	{ "rope_scaling", cJSON_Object, 0, "an object" },
 	{ "sliding_window", cJSON_Number, 0, "a number" },
 	{ "text_config", cJSON_Object, 0, "an object" },
+	{ "tie_word_embeddings", cJSON_True | cJSON_False, 0, "true or false" },
 	{ "use_sliding_window", cJSON_True | cJSON_False, 0, "true or false" },
 };
 
@@ -127,17 +133,38 @@ static enum ar_status check_keys(const cJSON *config, const char *path, struct a
 	return st;
 }
 
+/* Give config the keys that it leaves out. */
+static bool fill_defaults(cJSON *config, const struct config_default *d)
+{
+	bool done = true;
+
+	for (; done && d && d->key; d++)
+		if (!json_has(config, d->key)) {
+			cJSON_DeleteItemFromObjectCaseSensitive(config, d->key);
+			done = json_add(config, d->key, cJSON_CreateNumber(d->value));
+		}
+	return done;
+}
+
 /* Read config.  A multimodal model keeps the keys of its language model in text_config. */
-static enum ar_status read_config(struct model *m, const cJSON *config, const char *path,
+static enum ar_status read_config(struct model *m, cJSON *config, const char *path,
 				  struct ar_err *err)
 {
 	enum ar_status st = check_keys(config, path, err);
+	const struct arch *a;
+	cJSON *text = config;
 
 	if (!st && json_has(config, "text_config")) {
-		config = get(config, "text_config");
-		st = check_keys(config, path, err);
+		text = cJSON_GetObjectItemCaseSensitive(config, "text_config");
+		st = check_keys(text, path, err);
 	}
-	return st ? st : arch_find(config)->read(m, config, path, err);
+	if (st)
+		return st;
+	a = arch_find(config);
+	if (!fill_defaults(text, a->defaults))
+		return ar_nomem(err);
+	st = config_decoder(m, a, text, path, err);
+	return st || !a->read ? st : a->read(m, text, path, err);
 }
 
 /* Read json, which m owns from now on.  path: for messages. */

@@ -45,6 +45,11 @@ static enum ar_status check_layers(const struct model *m, struct ar_err *err)
 	int odd = model_odd_layer(m);
 	const struct layer_spec *a = &m->layer[0], *b = &m->layer[odd];
 
+	if (!odd && a->mixer != MIX_FULL)
+		return ar_fail(err, AR_USAGE,
+			       "model %s: layer 0 does not attend to all positions; a run needs "
+			       "layers that do",
+			       m->name);
 	if (!odd)
 		return AR_OK;
 	return ar_fail(err, AR_USAGE,
