@@ -263,8 +263,8 @@ static void test_silu(void)
 		struct both in = both_normal((size_t)(2 * rows * width), &r);
 		struct both out = both_new((size_t)(rows * width) * sizeof(bf16_t));
 
-		layer_silu_ref(in.host, rows, width, out.host);
-		must(layer_silu(in.dev, rows, width, out.dev, NULL, &err), &err);
+		layer_act_ref(ACT_SILU, in.host, rows, width, out.host);
+		must(layer_act(ACT_SILU, in.dev, rows, width, out.dev, NULL, &err), &err);
 		same &= close_to(&out);
 		both_free(&in);
 		both_free(&out);
