@@ -42,6 +42,7 @@ check_PROGRAMS += \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
   tests/t-costs \
+  tests/t-decoder-gpu \
   tests/t-dense-as \
   tests/t-engine \
   tests/t-graphs-gpu \
