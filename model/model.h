@@ -81,6 +81,8 @@ enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec 
 				struct ar_err *err);
 /* The first layer that differs from layer 0; 0: all layers are equal. */
 int model_odd_layer(const struct model *m);
+/* The first layer with attention; if there is none, the first layer, which has no heads. */
+const struct layer_spec *model_attention(const struct model *m);
 
 /* Keep one rank's share: heads and FFN of each layer, and vocabulary.  If KV heads are fewer than
  * tp, each rank has one, as in engines.  AR_USAGE when tp does not divide the heads, the FFN or
