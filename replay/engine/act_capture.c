@@ -16,12 +16,37 @@ static void map_layers(struct act_capture *s, const struct backend_env *env)
 	for (int i = 0; i < env->n_run_layers; i++) {
 		int want = env->captured_layer[env->run_layer[i]], at = 0;
 
+		s->layer_of[i] = -1;
+		if (want < 0)
+			continue;
 		while (at < s->n_layers && s->layer[at] != want)
 			at++;
 		if (at == s->n_layers)
 			s->layer[s->n_layers++] = want;
 		s->layer_of[i] = at;
 	}
+}
+
+static bool same_rope(const struct rope *a, const struct rope *b)
+{
+	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
+	       a->high_freq == b->high_freq && a->original_len == b->original_len;
+}
+
+/* Find the RoPE of each executed layer.  A capture states that of layers that see all keys. */
+static void set_ropes(struct act_capture *s, const struct backend_env *env)
+{
+	const struct rope *own = &capture_info(env->capture[0])->rope;
+	const struct model *m = env->model;
+	const struct rope *window = &m->rope_window;
+
+	s->rope[0] = own->theta > 0 && !*m->rope_unknown ? *own : m->rope;
+	s->n_rope = 1;
+	if (!(window->theta > 0) || same_rope(window, &s->rope[0]))
+		return;
+	s->rope[s->n_rope++] = *window;
+	for (int i = 0; i < env->n_run_layers; i++)
+		s->rope_of[i] = m->layer[env->run_layer[i]].mixer == MIX_WINDOW;
 }
 
 static int heads_of(const struct act_capture *s)
@@ -37,33 +62,33 @@ static void close(void *self)
 		return;
 	if (s->owned) {
 		free(s->data);
-		free(s->trig);
+		for (int i = 0; i < s->n_rope; i++)
+			free(s->trig[i]);
 	}
 	free(s->seq);
 	free(s->layer);
 	free(s->layer_of);
+	free(s->rope_of);
 	free(s);
 }
 
 /* Place the captures in the memory.  True: Q and K of some rows must be rotated. */
 static bool place_captures(struct act_capture *s, const struct backend_env *env)
 {
-	const struct capture_info *first = capture_info(env->capture[0]);
 	bool rotated = env->tile;
 
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
 		assert(i->q_heads >= s->shape.q_heads && i->kv_heads >= s->shape.kv_heads &&
-		       i->head_dim == s->shape.head_dim && i->n_layers == first->n_layers);
+		       i->head_dim == s->shape.head_dim &&
+		       i->n_layers == capture_info(env->capture[0])->n_layers);
 		s->seq[c] = (struct capture_seq){ i->n_tok, s->n_tok, i->rope_applied, i->name };
 		s->n_tok += i->n_tok;
 		rotated |= !i->rope_applied;
 	}
 	s->elems = (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)s->n_tok *
 		   (size_t)s->shape.head_dim;
-	s->rope = first->rope.theta > 0 && !*env->model->rope_unknown ? first->rope :
-									env->model->rope;
 	s->n_rotation = rotated ? env->max_len : 1;
 	return rotated;
 }
@@ -86,12 +111,14 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
-	if (!s->seq || !s->layer || !s->layer_of) {
+	s->rope_of = calloc((size_t)env->n_run_layers, sizeof *s->rope_of);
+	if (!s->seq || !s->layer || !s->layer_of || !s->rope_of) {
 		close(s);
 		return ar_nomem(err);
 	}
 	map_layers(s, env);
-	if (place_captures(s, env) && !(s->rope.theta > 0)) {
+	set_ropes(s, env);
+	if (place_captures(s, env) && !(s->rope[0].theta > 0)) {
 		close(s);
 		if (*env->model->rope_unknown)
 			return ar_fail(err, AR_DATA,
@@ -111,7 +138,7 @@ static enum ar_status open(void **self, const struct backend_env *env,
 
 static const struct rope *rope(const void *self)
 {
-	return &((const struct act_capture *)self)->rope;
+	return ((const struct act_capture *)self)->rope;
 }
 
 static int64_t n_tok(const void *self, uint32_t req)
@@ -263,13 +290,15 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
-	s->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *s->trig);
-	if (!inv || !s->data || !s->trig) {
-		st = ar_nomem(err);
-		goto out;
+	for (int i = 0; i < s->n_rope; i++) {
+		s->trig[i] = calloc((size_t)s->n_rotation * half, 2 * sizeof **s->trig);
+		if (!inv || !s->data || !s->trig[i]) {
+			st = ar_nomem(err);
+			goto out;
+		}
+		rope_inv_freq(&s->rope[i], s->shape.head_dim, inv);
+		layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig[i]);
 	}
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
 	st = act_capture_read(s, put, s->data, err);
 out:
 	free(inv);
@@ -284,7 +313,7 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 	int layer = s->layer_of[i];
 
 	(void)err;
-	layer_rope_ref(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k);
+	layer_rope_ref(&s->shape, &seq, layer, row, n_row, s->trig[s->rope_of[i]], out->q, out->k);
 	if (out->kv)
 		layer_cache_ref(&s->shape, &seq, layer, row, n_row, out->k, out->kv);
 	return AR_OK;

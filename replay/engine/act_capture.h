@@ -24,6 +24,8 @@ struct capture_seq {
 	const char *name;
 };
 
+enum { ACT_ROPES = 2 }; /* of full and of window layers */
+
 /* The state of activations_capture. */
 struct act_capture {
 	struct attn_shape shape;  /* of this rank */
@@ -34,15 +36,17 @@ struct act_capture {
 	const int *run_layer;	    /* [n_run_layers] borrowed */
 	int *layer;		    /* [n_layers] indices into the captures' layers */
 	int n_layers;
-	int *layer_of; /* [n_run_layers] index into layer[] */
-	struct rope rope;
+	int *layer_of; /* [n_run_layers] index into layer[]; -1: it has no Q, K and V */
+	struct rope rope[ACT_ROPES];
+	int n_rope;
+	int *rope_of;	    /* [n_run_layers] index into rope[] */
 	int64_t n_rotation; /* Q and K are rotated by 0 ... n_rotation - 1 */
 	int64_t n_tok;	    /* of all captures */
 	size_t elems;	    /* of the whole memory */
 	bool tile;
 
 	bf16_t *data;			  /* the memory */
-	float *trig;			  /* [n_rotation][head_dim / 2] cos and sin */
+	float *trig[ACT_ROPES];		  /* [n_rotation][head_dim / 2] cos and sin */
 	bool owned;			  /* data and trig are on the host, freed at close */
 	struct activations_device device; /* lends their memory if not owned */
 };

@@ -38,16 +38,18 @@ static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
 	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
-	if (!st)
-		st = take(s, &s->trig, (size_t)(s->n_rotation * half * 2) * sizeof *s->trig,
+	for (int i = 0; i < s->n_rope && !st; i++) {
+		st = take(s, &s->trig[i], (size_t)(s->n_rotation * half * 2) * sizeof **s->trig,
 			  "the rotations of RoPE", err);
-	if (!st)
-		st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
-	if (st)
-		goto out;
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)s->n_rotation, s->trig, s->device.stream, err);
+		if (!st)
+			st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE",
+				  err);
+		if (st)
+			break;
+		rope_inv_freq(&s->rope[i], s->shape.head_dim, inv);
+		CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
+		st = layer_trig(dev, half, (int)s->n_rotation, s->trig[i], s->device.stream, err);
+	}
 out:
 	free(inv);
 	return st;
@@ -83,8 +85,8 @@ enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row,
 	enum ar_status st;
 
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_ROPE);
-	st = layer_rope(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k, d->stream,
-			err);
+	st = layer_rope(&s->shape, &seq, layer, row, n_row, s->trig[s->rope_of[i]], out->q, out->k,
+			d->stream, err);
 	if (st || !out->kv)
 		return st;
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_CACHE);
