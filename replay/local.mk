@@ -49,6 +49,7 @@ check_PROGRAMS += \
   tests/t-policies \
   tests/t-prefix \
   tests/t-roofline \
+  tests/t-views \
   tests/t-vllm \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.

@@ -190,7 +190,7 @@ static enum ar_status check(const struct size *s, const struct attn_limits *l, c
 	return AR_OK;
 }
 
-/* All but page: their addresses depend on s->req and s->row only. */
+/* All but the pages of keys: their addresses depend on s->req and s->row only. */
 static bool carve_arrays(struct workspace *c, const struct size *s, const struct row_view *v,
 			 struct row_arrays *a)
 {
@@ -204,8 +204,9 @@ static bool carve_arrays(struct workspace *c, const struct size *s, const struct
 	a->len = workspace_take(c, s->req, sizeof *a->len);
 	a->pos = workspace_take(c, s->row, sizeof *a->pos);
 	a->first = window ? workspace_take(c, s->row, sizeof *a->first) : NULL;
+	a->page = is_linear(v) ? workspace_take(c, s->req, sizeof *a->page) : NULL;
 	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos &&
-	       (a->first || !window);
+	       (a->first || !window) && (a->page || !is_linear(v));
 }
 
 static bool carve_kind(struct workspace *c, const struct size *s, const struct row_view *v,
@@ -213,7 +214,8 @@ static bool carve_kind(struct workspace *c, const struct size *s, const struct r
 {
 	if (!carve_arrays(c, s, v, a))
 		return false;
-	a->page = workspace_take(c, s->page, sizeof *a->page);
+	if (!is_linear(v))
+		a->page = workspace_take(c, s->page, sizeof *a->page);
 	return a->page;
 }
 
@@ -425,19 +427,23 @@ static void add_padding(struct rows *o, const struct part *p, const struct row_a
 	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
 
-/* The decodes of view i and the rows that pad them.  a: its arrays.  *page0: where its pages begin, then
- * where they end. */
-static enum ar_status build_decodes(struct rows *o, const struct part *p,
-				    const struct row_arrays *a, int n, int32_t *page0,
-				    struct ar_err *err)
+/* Measure the decodes of view i and take its arrays.  *n_page: gets the pages of keys besides. */
+static enum ar_status carve_decodes(struct rows *o, const struct part *p, struct row_arrays *a,
+				    int n, struct workspace *c, size_t *n_page, struct ar_err *err)
 {
-	enum ar_status st = add_kind(o, p, true, *page0, a, &o->decode, err);
+	const struct size fixed = { .req = (size_t)n, .row = (size_t)n };
+	struct size s = measure(p, true);
+	enum ar_status st = check(&s, &p->env->decode, "decode", err);
 
 	if (st)
 		return st;
-	add_padding(o, p, a, n);
-	*page0 = o->decode.keys.n_page;
-	return AR_OK;
+	assert(s.req == p->b->n && s.req <= (size_t)n && n <= p->env->decode.max_req);
+	*n_page += is_linear(p->view) ? 0 : s.page + (size_t)n - s.req;
+	*o = (struct rows){ 0 };
+	return carve_rows(c, p->view, fixed.row, fixed.req, o) &&
+			       carve_arrays(c, &fixed, p->view, a) ?
+		       AR_OK :
+		       too_small(err);
 }
 
 enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
@@ -445,34 +451,30 @@ enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 				  size_t *used, struct ar_err *err)
 {
 	struct workspace c = { e->mem, e->bytes, 0 };
-	struct row_arrays *a = e->arrays;
-	const struct size fixed = { .req = (size_t)n, .row = (size_t)n };
 	size_t n_page = 0;
 	int32_t *page, page0 = 0;
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < e->n_view && !st; i++) {
 		const struct part p = part_of(e, i, b, segment);
-		struct size s = measure(&p, true);
 
-		st = check(&s, &e->decode, "decode", err);
-		if (st)
-			break;
-		assert(s.req == b->n && s.req <= (size_t)n && n <= e->decode.max_req);
-		n_page += s.page + (size_t)n - s.req;
-		out->view[i] = (struct rows){ 0 };
-		if (!carve_rows(&c, p.view, (size_t)n, (size_t)n, &out->view[i]) ||
-		    !carve_arrays(&c, &fixed, p.view, &a[i]))
-			st = too_small(err);
+		st = carve_decodes(&out->view[i], &p, &e->arrays[i], n, &c, &n_page, err);
 	}
 	page = st ? NULL : workspace_take(&c, n_page, sizeof *page);
 	if (!st && !page)
 		st = too_small(err);
 	for (int i = 0; i < e->n_view && !st; i++) {
 		const struct part p = part_of(e, i, b, segment);
+		struct rows *o = &out->view[i];
+		struct row_arrays *a = &e->arrays[i];
+		bool shared = !a->page;
 
-		a[i].page = page;
-		st = build_decodes(&out->view[i], &p, &a[i], n, &page0, err);
+		a->page = shared ? page : a->page;
+		st = add_kind(o, &p, true, shared ? page0 : 0, a, &o->decode, err);
+		if (st)
+			break;
+		add_padding(o, &p, a, n);
+		page0 = shared ? o->decode.keys.n_page : page0;
 	}
 	*used = c.used;
 	return st;
