@@ -9,8 +9,9 @@ libattnreplay_a_SOURCES += \
     replay/cost/roofline_select.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
     replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
-    replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cuda.h \
-    replay/engine/backends.c replay/engine/backends_attn.h replay/engine/decoder.h \
+    replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
+    replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
+    replay/engine/decoder.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
