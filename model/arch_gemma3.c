@@ -37,7 +37,7 @@ static enum ar_status read(struct model *m, const cJSON *config, const char *pat
 	if (st)
 		return st;
 	if (!(m->rope_window.theta > 0))
-		m->rope_window = (struct rope){ .theta = theta };
+		m->rope_window.theta = theta;
 	for (int i = 0; i < m->n_layers; i++)
 		m->layer[i].score_scale = 1 / sqrt(scalar);
 	m->embed_scale = sqrt(m->hidden);

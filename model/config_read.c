@@ -179,6 +179,8 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 		st = rope_parse(&m->rope_window, theta, window, path, err);
 	if (m->rope.share == 0)
 		m->rope.share = whole.share;
+	if (m->rope_window.share == 0)
+		m->rope_window.share = whole.share;
 	return st;
 }
 

@@ -43,6 +43,14 @@ int model_odd_layer(const struct model *m)
 	return 0;
 }
 
+const struct layer_spec *model_attention(const struct model *m)
+{
+	for (int i = 0; i < m->n_layers; i++)
+		if (m->layer[i].mixer != MIX_LINEAR)
+			return &m->layer[i];
+	return m->layer;
+}
+
 int model_layer_kind(const struct model *m, int i)
 {
 	int kind = 0;

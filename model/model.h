@@ -104,6 +104,8 @@ int model_layer_kind(const struct model *m, int i);
 double layer_q_scale(const struct layer_spec *l);
 /* The RoPE of layer i, which has attention. */
 const struct rope *model_rope(const struct model *m, int i);
+/* The first layer with attention; if there is none, the first layer, which has no heads. */
+const struct layer_spec *model_attention(const struct model *m);
 
 /* Keep one rank's share: heads, FFN and shared expert of each layer, and vocabulary.  If KV heads
  * are fewer than tp, each rank has one, as in engines.  Key heads of linear layers are divided.

@@ -16,7 +16,12 @@
 #include "tests/gate_file.h"
 #include "tests/tap.h"
 
-enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, CAPTURED = 2 };
+enum {
+	DIM = CASE_DIM,
+	ROWS = CASE_HEADS + 2 * CASE_KV_HEADS,
+	BASE_TOK = CASE_LEN / 3,
+	CAPTURED = 2
+};
 
 static const struct rope rope = { .theta = 10000 };
 static const struct rope yarn = { .theta = 10000,
@@ -28,6 +33,8 @@ static const struct rope yarn = { .theta = 10000,
 				  .truncate = 1 };
 static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
 static const int run_layer[CASE_RUN_LAYERS] = { 1, 2 };
+static const int mixed_captured[CASE_LAYERS] = { 0, -1, 0, 1 };
+static const int mixed_run[CASE_LAYERS] = { 0, 1, 2, 3 };
 static const uint16_t capture_of[2][CASE_REQ] = { { 0 }, { 0, 1 } }; /* by how->twice */
 
 /* ---- the capture ---- */
@@ -162,7 +169,7 @@ static void open_capture(struct backend_case *c, const struct case_how *how)
 
 	other.rope_applied = !how->rope_applied;
 	c->capture[0] = make_capture(how);
-	c->capture[1] = how->mixed ? make_capture(&other) : c->capture[0];
+	c->capture[1] = how->one_of_each ? make_capture(&other) : c->capture[0];
 }
 
 static void draw_capture(struct backend_case *c)
@@ -203,6 +210,16 @@ void case_options_free(const struct backend *b, void *opts)
 	free(opts);
 }
 
+static void set_mixers(struct backend_case *c)
+{
+	c->layer[1] = (struct layer_spec){ .mixer = MIX_LINEAR,
+					   .delta = { 1, 2, DIM, DIM, 4 },
+					   .ffn = 128 };
+	c->layer[3].mixer = MIX_WINDOW;
+	c->layer[3].window = CASE_WINDOW;
+	c->model.rope_window.theta = CASE_WINDOW_THETA;
+}
+
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err)
 {
@@ -231,6 +248,8 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 				   .rope = how->rope_unknown || how->rope_long ?
 						   (struct rope){ 0 } :
 						   rope };
+	if (how->mixed)
+		set_mixers(c);
 	if (how->rope_long)
 		strcpy(c->model.rope_unknown, "rope type 'longrope'");
 	if (how->random)
@@ -245,9 +264,9 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.capture = c->capture,
 		.n_capture = how->twice ? 2 : 1,
 		.capture_of = capture_of[how->twice],
-		.captured_layer = captured_layer,
-		.run_layer = run_layer,
-		.n_run_layers = CASE_RUN_LAYERS,
+		.captured_layer = how->mixed ? mixed_captured : captured_layer,
+		.run_layer = how->mixed ? mixed_run : run_layer,
+		.n_run_layers = how->mixed ? CASE_LAYERS : CASE_RUN_LAYERS,
 		.tile = how->tile,
 		.method = c->method,
 		.max_batched_tok = CASE_LEN,
@@ -522,7 +541,7 @@ static void test_captures(const struct backend *b, double tolerance)
 	   "%s: before and after a RoPE with an attention factor, too", b->name);
 	is_int(case_open(&c, b,
 			 &(struct case_how){
-				 .method = "dense", .twice = true, .mixed = true, .yarn = true },
+				 .method = "dense", .twice = true, .one_of_each = true, .yarn = true },
 			 &err),
 	       AR_DATA, "%s: but not one of each", b->name);
 	ok(strstr(err.msg, "one is before RoPE, the other after it") != NULL, "... by name: %s",
