@@ -51,7 +51,7 @@ check_PROGRAMS += \
   tests/t-pages \
   tests/t-policies \
   tests/t-prefix \
-  tests/t-roofline \
+  tests/t-roofline tests/t-roofline-layers \
   tests/t-views \
   tests/t-vllm \
   tests/t-workloads
