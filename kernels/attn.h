@@ -63,6 +63,8 @@ struct attn_rows {
 	const int32_t *pos0;  /* [n_req] position of the first row: the tokens before it */
 	const int32_t *qblk0; /* [n_req + 1] first query block of each request */
 	const int32_t *left;  /* [n_req] tokens of the prompt after the chunk; 0: last chunk */
+	const int32_t *first; /* [n_row] first key that a row sees, at most its own, ascending in
+			       * each request; NULL: key 0 */
 };
 
 /* The keys of each request; its owner keeps the arrays. */
@@ -145,7 +147,8 @@ struct attn_call {
 	int layer; /* of the model */
 	const bf16_t *q;
 	struct kv_cache kv;
-	void *state; /* of the selector, see selector.h */
+	void *state;	   /* of the selector, see selector.h */
+	const float *sink; /* [q_heads] logits in the sum of softmax, without a value; NULL: none */
 	bf16_t *out;
 	float *lse;	     /* NULL: not asked for */
 	void *work, *stream; /* CUDA: work_bytes() of memory, and where to enqueue */

@@ -63,6 +63,21 @@ is 'a slower GPU is slower' "$(roofline --model llama-3.1-8b --gpu l40s --db g.d
 	value g.db 'SELECT (SELECT sum(gpu_ns) FROM iteration_phase WHERE run_id = 1) >
 		2 * (SELECT sum(gpu_ns) FROM iteration_phase WHERE run_id = 2) AS slower')" 1
 
+ok 'layers may differ' roofline --model gemma-3-12b --method dense,flashprefill \
+	--density flashprefill=0.3 --tp 2 --db m.db
+phases() { # phases COLUMN RUN: of all layers
+	value m.db "SELECT $1 FROM iteration_phase JOIN phase USING(phase_id) WHERE run_id = $2"
+}
+is '... of which the full ones select' \
+	"$(phases "max(kernels) FILTER (WHERE name = 'select')" 2)" \
+	"$((8 * $(value x.db "SELECT max(kernels) FROM iteration_phase JOIN phase USING(phase_id)
+		WHERE run_id = 2 AND name = 'select'") / 48))"
+ok 'layers need no attention' roofline --model qwen3-next-80b-a3b --tp 8 --db m.db
+is '... 36 of 48 mix in four kernels, and in one for decodes' \
+	"$(phases "max(kernels) FILTER (WHERE name = 'mix')" 3)" $((36 * 5))
+ok 'nor all positions' roofline --model mistral-7b-v0.1 --db m.db
+ok 'sinks are no matter' roofline --model gpt-oss-20b --db m.db
+
 ok 'a capture gives the densities' roofline --model niah-llama-14m --capture "$arc" \
 	--extend tile --sample-layers 1 --method flashprefill:alpha=0.2,sink=1,window=2 \
 	--max-num-batched-tokens 256 --db c.db

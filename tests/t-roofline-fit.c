@@ -142,7 +142,7 @@ static enum ar_status put_iteration(struct store *s, const struct roofline_gpu *
 					       e[k].decode, e[k].emit,	false };
 		density[k] = subject->method->dense ? 1 : HALF / 100.0;
 	}
-	roofline_count(subject, &b, density, work);
+	roofline_count(subject, 0, &b, density, work);
 	t = roofline_time(g, subject->method, work, b.prefill_tok > 0, 32);
 	it.row = (struct row_iteration){ .iter_no = i,
 					 .end_ns = t.cost_ns,
@@ -282,6 +282,10 @@ static void test_refusals(void)
 	change("b.db", "UPDATE run SET clock = 'cpu'");
 	refused("b.db",
 		"b.db:1: its clock is 'cpu'; want a run of backend cuda that CUPTI measured");
+	change("b.db", "UPDATE model SET config = json_set(config, '$.sliding_window', 8)");
+	change("b.db", "UPDATE run SET clock = 'cupti'");
+	refused("b.db", "has layers without full attention or layers that differ; fit a GPU to");
+	change("b.db", "UPDATE run SET clock = 'cpu'");
 	change("b.db", "UPDATE run SET model_id = NULL");
 	refused("b.db", "b.db:1: no kernels were run; want a run of backend cuda");
 	change("b.db", "UPDATE run SET clock = 'modelled'");

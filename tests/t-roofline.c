@@ -20,8 +20,10 @@ static char path[] = "t-roofline.XXXXXX";
 
 /* ---- the work of a layer ---- */
 
-static struct layer_spec spec = { .q_heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 512 };
-static const struct model small = { .n_layers = 2, .hidden = 256, .vocab = 1000, .layer = &spec };
+static struct layer_spec spec = {
+	.q_heads = 4, .kv_heads = 2, .head_dim = 64, .rotary_dim = 64, .ffn = 512
+};
+static const struct model small = { .n_layers = 1, .hidden = 256, .vocab = 1000, .layer = &spec };
 
 /* A chunk of 128 rows on 128 keys, and a decode that emits and attends to 256. */
 static struct batch_entry entry[] = {
@@ -51,7 +53,7 @@ static void count(const struct model *model, const char *method, bool attention_
 
 	if (roofline_subject(&s, model, m, attention_only, &err))
 		bail_out("%s", err.msg);
-	roofline_count(&s, b, of, work);
+	roofline_count(&s, 0, b, of, work);
 	method_free(m);
 }
 
@@ -210,7 +212,7 @@ static int64_t cost_of(const struct roofline_gpu *g, const struct model *model,
 
 	if (roofline_subject(&s, model, m, false, &err))
 		bail_out("%s", err.msg);
-	roofline_count(&s, b, of, w);
+	roofline_count(&s, 0, b, of, w);
 	return roofline_time(g, m, w, b->prefill_tok > 0, model->n_layers).cost_ns;
 }
 
@@ -357,6 +359,13 @@ static void test_bad_files(void)
 	ok(g.own[roofline_selector_kind("seer")] && !g.own[roofline_selector_kind("bfla")] &&
 		   g.rate[PHASE_HEAD].fixed_ns == 7 && g.graph_launch_ns == 4,
 	   "a good one is read");
+	ok(!g.own[PHASE_MIX] && g.rate[PHASE_MIX].fixed_ns == 7 && g.rate[PHASE_DROP].memory == 0.6,
+	   "phases that it lacks have the rates of attend and select");
+	put(PEAKS "\"phases\": {\"linear\": " RATE ", " PHASES_BUT_LINEAR
+		  ", \"mix\": {\"compute\": 0.5, \"memory\": 0.6, \"fixed_ns\": 8}}}");
+	if (roofline_gpu_load(&g, path, &err))
+		bail_out("%s", err.msg);
+	ok(g.own[PHASE_MIX] && g.rate[PHASE_MIX].fixed_ns == 8, "or their own");
 }
 
 /* ---- densities ---- */
@@ -449,7 +458,7 @@ static void test_capture(void)
 		bail_out("%s", err.msg);
 	case_run(&c, &first, 1, &cost);
 	case_run(&c, &second, 1, &cost);
-	roofline_count(&s, &(struct batch){ &second, 1, 200, 0 }, of, work);
+	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0 }, of, work);
 	ok(of[0] < 1, "the method leaves something out: density %g", of[0]);
 	is_int(cost.cost_ns, roofline_time(&g, c.method, work, true, CASE_LAYERS).cost_ns,
 	       "the cost is that of all layers at the density that is selected");

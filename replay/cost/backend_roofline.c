@@ -16,9 +16,10 @@ struct roofline {
 	struct roofline_gpu gpu;
 	struct roofline_subject subject;
 	int64_t max_captured;
-	double density;		       /* of every chunk, unless cpu selects */
-	void *cpu;		       /* backend cpu, which selects; or NULL */
-	double *of_entry;	       /* [max_seqs] densities of a batch */
+	int *all, *run;	  /* [n_layers of the model] kinds of all and of executed layers */
+	double density;	  /* of every chunk, unless cpu selects */
+	void *cpu;	  /* backend cpu, which selects; or NULL */
+	double *of_entry; /* [max_seqs] densities of a batch */
 	struct selection_count *count; /* [n_run_layers][kv_heads], if cpu selects */
 };
 
@@ -109,7 +110,7 @@ enum ar_status roofline_check_density(const struct roofline_options *o,
 static enum ar_status select_density(struct roofline *c, const struct batch_entry *e, double *share,
 				     struct ar_err *err)
 {
-	int n = c->env.n_run_layers * c->env.model->layer[0].kv_heads;
+	int n = c->env.n_run_layers * model_attention(c->env.model)->kv_heads;
 	double selected = 0, total = 0;
 	enum ar_status st = backend_cpu_count(c->cpu, e, c->count, err);
 
@@ -130,6 +131,8 @@ static void roofline_close(void *self)
 	if (!c)
 		return;
 	backend_cpu.close(c->cpu);
+	free(c->all);
+	free(c->run);
 	free(c->of_entry);
 	free(c->count);
 	free(c);
@@ -152,12 +155,26 @@ static enum ar_status set_captured(struct roofline *c, struct ar_err *err)
 static enum ar_status open_selection(struct roofline *c, struct ar_err *err)
 {
 	const struct backend_env *env = &c->env;
-	size_t n = (size_t)(env->n_run_layers * env->model->layer[0].kv_heads);
+	size_t n = (size_t)(env->n_run_layers * model_attention(env->model)->kv_heads);
 
 	if (env->method->dense || !env->n_capture)
 		return AR_OK;
 	c->count = calloc(n, sizeof *c->count);
 	return c->count ? backend_cpu.open(&c->cpu, NULL, env, err) : ar_nomem(err);
+}
+
+static enum ar_status find_kinds(struct roofline *c, struct ar_err *err)
+{
+	const struct backend_env *env = &c->env;
+	size_t n = (size_t)env->model->n_layers;
+
+	c->all = calloc(n, sizeof *c->all);
+	c->run = calloc(n, sizeof *c->run);
+	if (!c->all || !c->run)
+		return ar_nomem(err);
+	roofline_kinds(env->model, NULL, env->model->n_layers, c->all);
+	roofline_kinds(env->model, env->run_layer, env->n_run_layers, c->run);
+	return AR_OK;
 }
 
 static enum ar_status roofline_open(void **self, const void *opts, const struct backend_env *env,
@@ -177,6 +194,8 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 	if (!st)
 		st = roofline_subject(&c->subject, env->model, env->method, env->attention_only,
 				      err);
+	if (!st)
+		st = find_kinds(c, err);
 	if (!st)
 		st = set_captured(c, err);
 	if (!st)
@@ -205,9 +224,7 @@ static enum ar_status roofline_run(void *self, const struct batch *b, struct ite
 				   struct ar_err *err)
 {
 	struct roofline *c = self;
-	struct roofline_work work[PHASE_COUNT];
 	struct roofline_time all, run;
-	bool prefill = false;
 
 	for (size_t i = 0; i < b->n; i++) {
 		enum ar_status st = AR_OK;
@@ -217,11 +234,9 @@ static enum ar_status roofline_run(void *self, const struct batch *b, struct ite
 			st = select_density(c, &b->entry[i], &c->of_entry[i], err);
 		if (st)
 			return st;
-		prefill = prefill || !b->entry[i].decode;
 	}
-	roofline_count(&c->subject, b, c->of_entry, work);
-	all = roofline_time(&c->gpu, c->env.method, work, prefill, c->env.model->n_layers);
-	run = roofline_time(&c->gpu, c->env.method, work, prefill, c->env.n_run_layers);
+	all = roofline_iteration(&c->gpu, &c->subject, c->all, b, c->of_entry);
+	run = roofline_iteration(&c->gpu, &c->subject, c->run, b, c->of_entry);
 	*cost = (struct iter_cost){ .cost_ns = all.cost_ns,
 				    .source = COST_MODELLED,
 				    .event_ns = -1,

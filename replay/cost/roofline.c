@@ -9,76 +9,121 @@
 #include "model/layer_size.h"
 #include "replay/cost/roofline_select.h"
 
-enum { BF16 = 2, TRIG = 4 /* bytes of a cosine */, LIST = 4 /* of an entry of a list */ };
+/* Bytes of a bf16, a cosine, an entry of a list, and of an element of a DeltaNet's state. */
+enum { BF16 = 2, TRIG = 4, LIST = 4, STATE = 4 };
+enum { DELTA_ROWS = 64 }; /* of a chunk of a gated DeltaNet */
 
 /* ---- counting ---- */
 
-/* n_batch products of [m][k] and [n][k]. */
-static void add_product(struct roofline_work *w, double n_batch, double m, double n, double k)
+/* n_batch products of [m][k] and [n][k], plus a bias of [n] if there is one. */
+static void add_product(struct roofline_work *w, double n_batch, double m, double n, double k,
+			int bias)
 {
 	w->flops += 2 * n_batch * m * n * k;
-	w->bytes += BF16 * n_batch * (m * k + n * k + m * n);
+	w->bytes += BF16 * n_batch * (m * k + n * k + m * n + bias * n);
 	w->kernels++;
 }
 
-/* Norm of rows with n_add residuals: x, y and the residuals, x again; and the weights. */
-static void add_norm(struct roofline_work *w, double rows, double width, int n_add)
+/* Norm of rows with n_add residuals: x, y and the residuals, x again; and the weights of it and of
+ * the norm of the residuals. */
+static void add_norm(struct roofline_work *w, double rows, double width, int n_add, int post)
 {
-	w->bytes += BF16 * width * (rows * (3 + n_add) + 1);
+	w->bytes += BF16 * width * (rows * (3 + n_add) + 1 + post);
 	w->kernels++;
 }
 
-static void count_mlp(const struct model *m, int rows, struct roofline_work *work)
+/* A kernel that moves n elements. */
+static void add_moves(struct roofline_work *w, double n)
 {
-	const struct layer_spec *l = &m->layer[0];
+	w->bytes += BF16 * n;
+	w->kernels++;
+}
+
+/* Rows that the MLP of a layer leaves to the next norm, for each row. */
+static int left_over(const struct layer_spec *l)
+{
+	return l->n_experts && !l->shared_ffn ? l->experts_per_tok : 1;
+}
+
+/* n_batch gated MLPs of rows each. */
+static void add_gated(const struct model *m, double n_batch, double rows, double ffn, int bias,
+		      struct roofline_work *work)
+{
+	add_product(&work[PHASE_LINEAR], n_batch, rows, 2 * ffn, m->hidden, bias);
+	add_moves(&work[PHASE_NORM], 3 * n_batch * rows * ffn);
+	add_product(&work[PHASE_LINEAR], n_batch, rows, m->hidden, ffn, bias);
+}
+
+static void count_mlp(const struct model *m, const struct layer_spec *l, int rows,
+		      struct roofline_work *work)
+{
 	const struct expert_load e = layer_experts(l, rows);
-	double all = (double)e.experts * e.rows;
 
 	if (l->n_experts) {
-		add_product(&work[PHASE_LINEAR], 1, rows, l->n_experts, m->hidden);
-		work[PHASE_NORM].bytes += BF16 * 2 * all * m->hidden;
-		work[PHASE_NORM].kernels++;
+		add_product(&work[PHASE_LINEAR], 1, rows, l->n_experts, m->hidden, l->mlp_bias);
+		add_moves(&work[PHASE_NORM], 2.0 * e.experts * e.rows * m->hidden);
 	}
-	add_product(&work[PHASE_LINEAR], e.experts, e.rows, 2.0 * l->ffn, m->hidden);
-	work[PHASE_NORM].bytes += BF16 * 3 * all * l->ffn;
-	work[PHASE_NORM].kernels++;
-	add_product(&work[PHASE_LINEAR], e.experts, e.rows, m->hidden, l->ffn);
+	add_gated(m, e.experts, e.rows, l->ffn, l->mlp_bias, work);
+	if (!l->shared_ffn)
+		return;
+	add_gated(m, 1, rows, l->shared_ffn, 0, work);
+	if (l->shared_gate)
+		add_product(&work[PHASE_LINEAR], 1, rows, 1, m->hidden, 0);
+	add_moves(&work[PHASE_NORM],
+		  rows * (m->hidden * (2.0 + l->experts_per_tok) + l->shared_gate));
 }
 
-/* Add the work of the layer outside attention. */
-static void count_rows(const struct roofline_subject *s, int rows, struct roofline_work *work)
+/* Add the work of RoPE, and of the KV cache. */
+static void count_cache(const struct layer_spec *l, int rows, struct roofline_work *work)
 {
-	const struct model *m = s->model;
-	const struct layer_spec *l = &m->layer[0];
 	double turned = (l->q_heads + l->kv_heads) * (double)l->head_dim;
 
 	work[PHASE_ROPE] = (struct roofline_work){
-		0, rows * (2 * BF16 * turned + TRIG * (double)l->head_dim), 1
+		0, rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), 1
 	};
 	work[PHASE_CACHE] =
 		(struct roofline_work){ 0, 4.0 * BF16 * rows * l->kv_heads * l->head_dim, 1 };
+}
+
+/* Add the work of the layer outside attention. */
+static void count_rows(const struct roofline_subject *s, const struct layer_spec *l, int rows,
+		       struct roofline_work *work)
+{
+	const struct model *m = s->model;
+	double heads = l->q_heads + l->kv_heads, q = l->q_heads * (double)l->head_dim;
+
+	if (l->mixer != MIX_LINEAR)
+		count_cache(l, rows, work);
 	if (s->attention_only)
 		return;
-	add_norm(&work[PHASE_NORM], rows, m->hidden, l->n_experts ? l->experts_per_tok : 1);
-	add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_qkv_width(l), m->hidden);
-	add_product(&work[PHASE_LINEAR], 1, rows, m->hidden, (double)layer_o_width(l));
-	add_norm(&work[PHASE_NORM], rows, m->hidden, 1);
-	count_mlp(m, rows, work);
+	add_norm(&work[PHASE_NORM], rows, m->hidden, left_over(l), l->post_norms);
+	add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_qkv_width(l), m->hidden,
+		    l->qkv_bias);
+	if (layer_ba_width(l))
+		add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_ba_width(l), m->hidden, 0);
+	if (l->qk_norm)
+		add_moves(&work[PHASE_NORM], 2 * (rows * heads + 1) * l->head_dim);
+	if (l->out_gate)
+		add_moves(&work[PHASE_NORM], 3 * rows * q);
+	add_product(&work[PHASE_LINEAR], 1, rows, m->hidden, (double)layer_o_width(l), l->o_bias);
+	add_norm(&work[PHASE_NORM], rows, m->hidden, 1, l->post_norms);
+	count_mlp(m, l, rows, work);
 }
 
 static void count_head(const struct roofline_subject *s, int rows, int emit,
 		       struct roofline_work *w)
 {
 	const struct model *m = s->model;
+	const struct layer_spec *last = &m->layer[m->n_layers - 1];
 
 	if (s->attention_only)
 		return;
-	add_norm(w, rows, m->hidden, m->layer[0].n_experts ? m->layer[0].experts_per_tok : 1);
+	add_norm(w, rows, m->hidden, left_over(last), last->post_norms);
 	if (!emit)
 		return;
 	w->bytes += BF16 * (double)emit * (2.0 * m->hidden + m->vocab);
 	w->kernels += 2;
-	add_product(w, 1, emit, m->vocab, m->hidden);
+	add_product(w, 1, emit, m->vocab, m->hidden, 0);
 }
 
 /* Attention of pairs of (row, key) by n rows over keys. */
@@ -90,18 +135,48 @@ static void add_attention(const struct layer_spec *l, double n, double pairs, do
 	w->kernels = 1;
 }
 
-static void count_chunk(const struct roofline_subject *s, const struct batch_entry *e,
-			double density, struct roofline_work *work)
+/* Attention of n rows from position start on, each to the last `window` keys up to its own; those
+ * before position window see all. */
+static void add_window(const struct layer_spec *l, double start, double n, struct roofline_work *w)
+{
+	double past = start + n - l->window, keys = start + n, pairs = n * start + n * (n + 1) / 2;
+	double before = start - l->window; /* keys that the first row does not see, less one */
+
+	if (past > 0)
+		pairs -= past * (past + 1) / 2;
+	if (before > 0)
+		pairs += before * (before + 1) / 2;
+	if (before + 1 > 0)
+		keys -= before + 1;
+	add_attention(l, n, pairs, keys, w);
+}
+
+/* A gated DeltaNet: n rows of one request.  A prompt takes the four kernels of delta.h. */
+static void add_mix(const struct layer_spec *l, double n, bool decode, struct roofline_work *w,
+		    int *kernels)
+{
+	const struct delta_spec *d = &l->delta;
+	double k = (double)d->k_heads * d->k_dim, v = (double)d->v_heads * d->v_dim;
+	double chunk = decode ? 0 : 4.0 * DELTA_ROWS * (d->k_dim + d->v_dim);
+
+	w->flops += n * d->v_heads * (6.0 * d->k_dim * d->v_dim + chunk);
+	w->bytes += BF16 * n * (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
+	w->bytes += 2 * STATE * v * d->k_dim + 2.0 * BF16 * (d->conv - 1) * (2 * k + v);
+	*kernels = decode ? 1 : 4;
+}
+
+/* A chunk under the method. */
+static void count_chunk(const struct roofline_subject *s, const struct layer_spec *l,
+			const struct batch_entry *e, double density, struct roofline_work *work)
 {
 	const struct method *m = s->method;
-	const struct layer_spec *l = &s->model->layer[0];
 	double n = e->n_tok, len = e->start + n, pairs = n * e->start + n * (n + 1) / 2;
-	double mask = roofline_mask_bytes(s, e);
+	double mask = roofline_mask_bytes(s, l, e);
 
 	if (m->dense)
 		density = 1;
 	else
-		roofline_select(s, e, &work[PHASE_SELECT]);
+		roofline_select(s, l, e, &work[PHASE_SELECT]);
 	if (method_shape(m) & (SHAPE_MASK | SHAPE_TABLE)) {
 		work[PHASE_METADATA].bytes += mask + LIST * 8 * mask * density;
 		work[PHASE_METADATA].kernels = method_shape(m) == SHAPE_TABLE ? 2 : 1;
@@ -113,10 +188,11 @@ static void count_chunk(const struct roofline_subject *s, const struct batch_ent
 	add_attention(l, n, pairs * density, len * density, &work[PHASE_ATTEND]);
 }
 
-void roofline_count(const struct roofline_subject *s, const struct batch *b, const double *density,
-		    struct roofline_work work[PHASE_COUNT])
+void roofline_count(const struct roofline_subject *s, int layer, const struct batch *b,
+		    const double *density, struct roofline_work work[PHASE_COUNT])
 {
-	int rows = 0, emit = 0;
+	const struct layer_spec *l = &s->model->layer[layer];
+	int rows = 0, emit = 0, mix[2] = { 0 };
 
 	memset(work, 0, PHASE_COUNT * sizeof *work);
 	for (size_t i = 0; i < b->n; i++) {
@@ -125,12 +201,18 @@ void roofline_count(const struct roofline_subject *s, const struct batch *b, con
 
 		rows += (int)e->n_tok;
 		emit += e->emit;
-		if (e->decode)
-			add_attention(&s->model->layer[0], 1, len, len, &work[PHASE_DECODE]);
-		else
-			count_chunk(s, e, density[i], work);
+		if (l->mixer == MIX_LINEAR && !s->attention_only)
+			add_mix(l, e->n_tok, e->decode, &work[PHASE_MIX], &mix[e->decode]);
+		else if (l->mixer == MIX_WINDOW)
+			add_window(l, e->start, e->n_tok,
+				   &work[e->decode ? PHASE_DECODE : PHASE_ATTEND]);
+		else if (l->mixer == MIX_FULL && e->decode)
+			add_attention(l, 1, len, len, &work[PHASE_DECODE]);
+		else if (l->mixer == MIX_FULL)
+			count_chunk(s, l, e, density[i], work);
 	}
-	count_rows(s, rows, work);
+	work[PHASE_MIX].kernels = mix[0] + mix[1];
+	count_rows(s, l, rows, work);
 	count_head(s, rows, emit, &work[PHASE_HEAD]);
 }
 
@@ -141,6 +223,8 @@ const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const
 {
 	int kind = (int)p;
 
+	if (!m)
+		return &g->rate[p];
 	if (p == PHASE_SELECT)
 		kind = roofline_selector_kind(m->selector->name);
 	else if (p == PHASE_ATTEND && !m->dense)
@@ -180,4 +264,46 @@ struct roofline_time roofline_time(const struct roofline_gpu *g, const struct me
 		t.cost_ns = num_add(t.cost_ns, num_mul(launch, t.kernels[p]));
 	}
 	return t;
+}
+
+void roofline_kinds(const struct model *m, const int *layer, int n, int *times)
+{
+	memset(times, 0, (size_t)m->n_layers * sizeof *times);
+	for (int i = 0; i < n; i++)
+		times[model_layer_kind(m, layer ? layer[i] : i)]++;
+}
+
+static void add_time(struct roofline_time *sum, const struct roofline_time *t)
+{
+	for (int p = 1; p < PHASE_COUNT; p++) {
+		sum->phase_ns[p] = num_add(sum->phase_ns[p], t->phase_ns[p]);
+		sum->kernels[p] += t->kernels[p];
+	}
+	sum->cost_ns = num_add(sum->cost_ns, t->cost_ns);
+}
+
+struct roofline_time roofline_iteration(const struct roofline_gpu *g,
+					const struct roofline_subject *s, const int *times,
+					const struct batch *b, const double *density)
+{
+	struct roofline_time sum = { 0 };
+	bool prefill = false, first = true;
+
+	for (size_t i = 0; i < b->n; i++)
+		prefill = prefill || !b->entry[i].decode;
+	for (int i = 0; i < s->model->n_layers; i++) {
+		bool full = s->model->layer[i].mixer == MIX_FULL;
+		struct roofline_work work[PHASE_COUNT];
+		struct roofline_time t;
+
+		if (!times[i])
+			continue;
+		roofline_count(s, i, b, density, work);
+		if (!first)
+			work[PHASE_HEAD] = (struct roofline_work){ 0 };
+		first = false;
+		t = roofline_time(g, full ? s->method : NULL, work, prefill, times[i]);
+		add_time(&sum, &t);
+	}
+	return sum;
 }

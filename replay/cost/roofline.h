@@ -6,8 +6,10 @@
  * FLOPs are those of matrix products: two for each multiply-add, on tensor cores.  Norms, RoPE and
  * softmax have none.  Bytes are those that must move to or from memory once, in bf16.
  *
- *   linear    QKV, output, router, gate and up, down: operands and product of each
- *   norm      two norms with residual, activation; with experts, the gather of their rows
+ *   linear    QKV, output, router, gate and up, down, and those of a shared expert and of a gated
+ *             DeltaNet's gates: operands, bias and product of each
+ *   norm      two norms with residual, activation, norms of Q and K, output gate; with experts, the
+ *             gather of their rows, and the sum with a shared one
  *   rope      Q and K of each row read and written, and its sines and cosines
  *   cache     K and V of each row read and written
  *   select    see roofline_select.h
@@ -16,7 +18,12 @@
  *   attend    4 head_dim FLOPs for each (query row, key) pair of each query head, times density;
  *             Q, output, and K and V of all keys times density
  *   decode    the same for the decodes, which are dense
+ *   mix       of a gated DeltaNet: per value head and row 6 k_dim v_dim FLOPs, and in a prompt
+ *             4 * 64 (k_dim + v_dim) more, for chunks of 64 rows; its products read, its output
+ *             written, and the state of each request read and written
  *   head      of an iteration: the last norm, the product of the rows that emit, and its maximum
+ *
+ * A layer with a window has no selection, and pairs and keys within the window only.
  *
  * A phase takes max(FLOPs / compute rate, bytes / memory rate) + fixed time in a layer.
  */
@@ -32,8 +39,9 @@
 struct roofline_subject {
 	const struct model *model;
 	const struct method *method;
-	bool attention_only;		   /* no linear, norm and head */
-	double select_share, select_heads; /* set by roofline_subject() */
+	bool attention_only; /* no linear, norm, mix and head */
+	double select_share,
+		select_heads; /* set by roofline_subject(); heads 0: those of a layer */
 };
 
 /* select: see roofline_select.h.  AR_NOMEM only. */
@@ -46,14 +54,14 @@ struct roofline_work {
 	int kernels; /* launches; 0: the phase does not run */
 };
 
-/* Count the work of batch b: of one layer, and of the head in work[PHASE_HEAD].  density: [b->n]
- * share of the (query row, key) pairs of each prefill entry that the method computes; the entries
- * of decodes are not read. */
-void roofline_count(const struct roofline_subject *s, const struct batch *b, const double *density,
-		    struct roofline_work work[PHASE_COUNT]);
+/* Count the work of batch b: of a layer of the model, and of the head in work[PHASE_HEAD].  density:
+ * [b->n] share of the (query row, key) pairs of each prefill entry that the method computes; the
+ * entries of decodes are not read. */
+void roofline_count(const struct roofline_subject *s, int layer, const struct batch *b,
+		    const double *density, struct roofline_work work[PHASE_COUNT]);
 
-/* The rate of a phase under a method: of its selector in PHASE_SELECT, of the executor of a sparse
- * method in PHASE_ATTEND, else of the phase. */
+/* The rate of a phase under a method, NULL: dense.  Of its selector in PHASE_SELECT, of the executor
+ * of a sparse method in PHASE_ATTEND, else of the phase. */
 const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const struct method *m,
 					     enum phase p);
 
@@ -61,7 +69,8 @@ const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const
 int64_t roofline_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
 		    const struct roofline_work *w);
 
-/* Time and launches of an iteration by phase, of n_layers layers; the cost of all of it. */
+/* Time and launches of an iteration by phase, of n_layers layers with the same work; the cost of
+ * all of it. */
 struct roofline_time {
 	int64_t phase_ns[PHASE_COUNT], cost_ns;
 	int32_t kernels[PHASE_COUNT];
@@ -69,5 +78,14 @@ struct roofline_time {
 struct roofline_time roofline_time(const struct roofline_gpu *g, const struct method *m,
 				   const struct roofline_work work[PHASE_COUNT], bool prefill,
 				   int n_layers);
+
+/* times[i]: how many of the n layers in layer[] are of the kind whose first layer is i, else 0.
+ * layer NULL: all layers of m. */
+void roofline_kinds(const struct model *m, const int *layer, int n, int *times);
+
+/* The same for layers of several kinds, by the times of roofline_kinds(), and the head. */
+struct roofline_time roofline_iteration(const struct roofline_gpu *g,
+					const struct roofline_subject *s, const int *times,
+					const struct batch *b, const double *density);
 
 #endif

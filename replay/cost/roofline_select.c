@@ -60,13 +60,11 @@ enum ar_status roofline_subject(struct roofline_subject *s, const struct model *
 				const struct method *method, bool attention_only,
 				struct ar_err *err)
 {
-	const struct layer_spec *l = &model->layer[0];
 	const struct rule *r = rule_of(method);
 	cJSON *params = json_parse_all(method->params, NULL);
 	double share;
 
-	*s = (struct roofline_subject){ model, method, attention_only, 1,
-					r->per_kv ? l->kv_heads : l->q_heads };
+	*s = (struct roofline_subject){ model, method, attention_only, 1, 0 };
 	if (!params)
 		return ar_nomem(err);
 	share = r->share ? parameter(params, r->share) : 1;
@@ -84,27 +82,27 @@ static double blocks(const struct roofline_subject *s, int64_t tok)
 	return (double)((tok + page - 1) / page);
 }
 
-double roofline_mask_bytes(const struct roofline_subject *s, const struct batch_entry *e)
+double roofline_mask_bytes(const struct roofline_subject *s, const struct layer_spec *l,
+			   const struct batch_entry *e)
 {
-	return s->model->layer[0].q_heads * blocks(s, e->n_tok) *
-	       blocks(s, (int64_t)e->start + e->n_tok) / 8;
+	return l->q_heads * blocks(s, e->n_tok) * blocks(s, (int64_t)e->start + e->n_tok) / 8;
 }
 
-void roofline_select(const struct roofline_subject *s, const struct batch_entry *e,
-		     struct roofline_work *w)
+void roofline_select(const struct roofline_subject *s, const struct layer_spec *l,
+		     const struct batch_entry *e, struct roofline_work *w)
 {
-	const struct layer_spec *l = &s->model->layer[0];
 	const struct rule *r = rule_of(s->method);
+	double heads = s->select_heads > 0 ? s->select_heads : r->per_kv ? l->kv_heads : l->q_heads;
 	double n = e->n_tok, len = (double)e->start + n, page = method_page_tok(s->method);
 	double token = 2.0 * l->head_dim, products, keys = len * l->kv_heads * r->passes;
 	double own = n < r->own ? n : r->own;
 
 	w->kernels = r->kernels;
-	w->bytes += roofline_mask_bytes(s, e);
+	w->bytes += roofline_mask_bytes(s, l, e);
 	if (r->keys == KEYS_NONE)
 		return;
 	products = r->last ? (n < r->last ? n : r->last) * len : n * e->start + n * (n + 1) / 2;
-	products *= s->select_heads / (r->row * (r->key ? r->key : page));
+	products *= heads / (r->row * (r->key ? r->key : page));
 	products += own * len * l->q_heads;
 	w->flops += token * r->passes * products * s->select_share;
 	if (r->keys == KEYS_MEANS)

@@ -15,10 +15,11 @@
 #include "replay/cost/roofline.h"
 
 /* Add the work of m's selector for entry e to *w; its launches are set, not added. */
-void roofline_select(const struct roofline_subject *s, const struct batch_entry *e,
-		     struct roofline_work *w);
+void roofline_select(const struct roofline_subject *s, const struct layer_spec *l,
+		     const struct batch_entry *e, struct roofline_work *w);
 
 /* Bytes of the mask of e: a bit for each block of each query block and head. */
-double roofline_mask_bytes(const struct roofline_subject *s, const struct batch_entry *e);
+double roofline_mask_bytes(const struct roofline_subject *s, const struct layer_spec *l,
+			   const struct batch_entry *e);
 
 #endif

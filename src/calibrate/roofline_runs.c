@@ -51,6 +51,19 @@ static enum ar_status open_db(struct reader *r, struct ar_err *err)
 	return st;
 }
 
+/* The times of a run are those of all its layers together, so they must have the same work. */
+static enum ar_status check_layers(const struct roofline_run *run, struct ar_err *err)
+{
+	const struct model *m = &run->model;
+
+	return model_odd_layer(m) || m->layer->mixer != MIX_FULL ?
+		       ar_fail(err, AR_USAGE,
+			       "%s: model %s has layers without full attention or layers that "
+			       "differ; fit a GPU to runs of a model like llama-3.1-8b",
+			       run->name, m->name) :
+		       AR_OK;
+}
+
 static enum ar_status load_subject(struct reader *r, struct ar_err *err)
 {
 	const struct store_run *s = &r->costs->run;
@@ -62,6 +75,8 @@ static enum ar_status load_subject(struct reader *r, struct ar_err *err)
 		return ar_fail(err, AR_USAGE, "%s: no kernels were run; want a run of backend cuda",
 			       r->run->name);
 	st = model_parse(&r->run->model, s->model_name, s->model_json, err);
+	if (!st)
+		st = check_layers(r->run, err);
 	if (!st)
 		st = model_split(&r->run->model, s->tp, err);
 	if (!st)
@@ -208,7 +223,7 @@ static enum ar_status add_iterations(struct reader *r, sqlite3_stmt *it, sqlite3
 			continue;
 		for (size_t i = 0; i < b.n; i++)
 			s->prefill = s->prefill || !b.entry[i].decode;
-		roofline_count(&r->subject, &b, r->density, s->work);
+		roofline_count(&r->subject, 0, &b, r->density, s->work);
 		r->in->n_sample++;
 	}
 	return st || sqlite3_errcode(r->db) == SQLITE_DONE ? st : sql_fail(r, err);
