@@ -109,6 +109,7 @@ static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b
 				   .q = c->q,
 				   .kv = c->kv[i],
 				   .state = c->state[i],
+				   .sink = attn_engine_sink(&c->engine, c->sink, i),
 				   .out = c->out,
 				   .work = c->work,
 				   .stream = c->stream };

@@ -34,6 +34,7 @@ struct cuda {
 	bf16_t *q, *k, *out; /* [rows of an iteration][heads][head_dim] */
 	float *lse;	     /* [rows][q_heads] */
 	void *work;	     /* workspace of the method, then of decode */
+	float *sink;	     /* copy of engine.sink */
 
 	struct kv_cache *kv;	  /* [n_run_layers] */
 	void **state;		  /* [n_run_layers] of selectors and linear layers, or NULL */

@@ -154,6 +154,20 @@ static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 	return st;
 }
 
+static enum ar_status open_sinks(struct cuda *c, struct ar_err *err)
+{
+	size_t bytes = (size_t)c->env.n_run_layers * c->engine.n_sink * sizeof *c->sink;
+	enum ar_status st;
+
+	if (!c->engine.sink)
+		return AR_OK;
+	st = take(c, &c->sink, bytes, "the sinks", err);
+	if (!st)
+		CU(cudaMemcpy(c->sink, c->engine.sink, bytes, cudaMemcpyHostToDevice));
+out:
+	return st;
+}
+
 static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 {
 	const struct backend_env *env = &c->env;
@@ -244,6 +258,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = load_activations(c, err);
 	if (!st)
 		st = open_rows(c, err);
+	if (!st)
+		st = open_sinks(c, err);
 	if (!st)
 		st = open_decoder(c, err);
 out:
