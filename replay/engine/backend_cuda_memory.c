@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/workspace.h"
 #include "kernels/support.h"
 
@@ -411,6 +412,18 @@ static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 	return st;
 }
 
+/* Where layers differ, say what the KV cache is made of. */
+static void log_groups(const struct cuda *c)
+{
+	const struct cache_groups *g = &c->engine.groups;
+	char text[96];
+
+	for (int i = 0; i < g->n && g->n > 1; i++)
+		if (*groups_describe(g, i, c->env.run_layer, c->env.n_run_layers, text,
+				     sizeof text))
+			log_info("KV cache of %s", text);
+}
+
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
 	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, c->env.block_tok,
@@ -425,5 +438,7 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
 		st = take_cache(c, err);
+	if (!st)
+		log_groups(c);
 	return st;
 }

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "replay/engine/groups.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -100,6 +101,27 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
 		       (double)lesser(n_page, x->max_page);
 	}
 	return sum;
+}
+
+char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
+		      size_t size)
+{
+	static const char *const kind[] = { "full", "window", "linear" }; /* by mixer */
+	const struct cache_group *x = &g->group[group];
+	char window[32] = "";
+	int count = 0;
+
+	for (int i = 0; i < n; i++)
+		count += g->of[layer[i]] == group;
+	if (x->window)
+		snprintf(window, sizeof window, " of %d tokens", x->window);
+	*buf = '\0';
+	if (count)
+		snprintf(buf, size, "%d %s layer%s%s, %.2f GiB", count, kind[x->mixer],
+			 count > 1 ? "s" : "", window,
+			 (double)count * (double)(2 * x->kv_bytes + x->state_bytes) *
+				 (double)x->n_page / 0x1p30);
+	return buf;
 }
 
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
