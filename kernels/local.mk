@@ -93,7 +93,7 @@ check_PROGRAMS += \
   tests/t-decode tests/t-decode-gpu \
   tests/t-delta tests/t-delta-gpu \
   tests/t-executors tests/t-executors-gpu \
-  tests/t-layer tests/t-layer-gpu \
+  tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \
   tests/t-refusals \
   tests/t-select tests/t-select-gpu \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row kernels on the device against their references. */
+/* RoPE, the cache, gathering and drawing on the device against their references. */
 #include "config.h"
 #include "kernels/layer/layer.h"
 
@@ -7,102 +7,21 @@
 #include <string.h>
 
 #include "tests/gpu.h"
+#include "tests/gpu_both.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 11 };
+enum { N_TEST = 8 };
 
 #if HAVE_CUDA
 
 #include <math.h>
 
-#include "base/rng.h"
-
 enum { CASES = 20 };
-
-/* ---- arrays on both sides ---- */
-
-struct both {
-	void *host, *dev;
-	size_t bytes;
-};
 
 static void must(enum ar_status st, const struct ar_err *err)
 {
 	if (st)
 		bail_out("%s", err->msg);
-}
-
-static struct both both_new(size_t bytes)
-{
-	/* bf16 NaN: unwritten places show */
-	struct both b = { calloc(1, bytes), gpu_new(bytes, 0xff), bytes };
-
-	if (!b.host)
-		bail_out("out of memory");
-	return b;
-}
-
-static struct both both_normal(size_t n, struct rng *r)
-{
-	struct both b = both_new(n * sizeof(bf16_t));
-	bf16_t *x = b.host;
-
-	for (size_t i = 0; i < n; i++)
-		x[i] = bf16_from_f32(rng_normal(r));
-	gpu_write(b.dev, b.host, b.bytes);
-	return b;
-}
-
-static void upload(const struct both *b)
-{
-	gpu_write(b->dev, b->host, b->bytes);
-}
-
-/* Copy of device memory; the caller frees it. */
-static void *download(const struct both *b)
-{
-	void *p = malloc(b->bytes);
-
-	if (!p)
-		bail_out("out of memory");
-	gpu_read(p, b->dev, b->bytes);
-	return p;
-}
-
-static bool equal(const struct both *b)
-{
-	void *got = download(b);
-	bool same = !memcmp(got, b->host, b->bytes);
-
-	free(got);
-	return same;
-}
-
-/* Within one unit of the last place of bf16, and NaN nowhere. */
-static bool close_to(const struct both *b)
-{
-	bf16_t *got = download(b);
-	const bf16_t *want = b->host;
-	bool same = true;
-
-	for (size_t i = 0; i < b->bytes / sizeof *got; i++) {
-		float g = bf16_to_f32(got[i]), w = bf16_to_f32(want[i]);
-
-		same &= fabsf(g - w) <= 0x1p-7f * fabsf(w) + 1e-30f;
-	}
-	free(got);
-	return same;
-}
-
-/* The host's side; gpu_free_all frees the other. */
-static void both_free(struct both *b)
-{
-	free(b->host);
-}
-
-static int below(struct rng *r, int n)
-{
-	return (int)rng_below(r, (uint64_t)n);
 }
 
 /* ---- sequences ---- */
@@ -220,58 +139,6 @@ static void test_trig(void)
 	both_free(&trig);
 }
 
-static void test_norm(void)
-{
-	struct rng r = { 12 };
-	struct ar_err err;
-	bool residual = true, norm = true;
-
-	for (int n = 0; n < CASES; n++) {
-		/* A thread of the kernel has one piece of a row, or more. */
-		int rows = 1 + below(&r, 90), width = 8 * (1 + below(&r, n % 4 ? 700 : 3000)),
-		    n_add = below(&r, 4);
-		size_t size = (size_t)(rows * width);
-		struct both x = both_normal(size, &r), w = both_normal((size_t)width, &r);
-		struct both add = both_normal(size * (size_t)(n_add + 1), &r);
-		struct both y = both_new(size * sizeof(bf16_t));
-
-		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host,
-							  rows, width, 1e-5f });
-		must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
-							   rows, width, 1e-5f },
-				NULL, &err),
-		     &err);
-		residual &= equal(&x);
-		norm &= close_to(&y);
-		both_free(&x);
-		both_free(&w);
-		both_free(&add);
-		both_free(&y);
-	}
-	ok(residual, "the residual equals the reference bit for bit");
-	ok(norm, "the norm equals the reference within one bf16 step");
-}
-
-static void test_silu(void)
-{
-	struct rng r = { 13 };
-	struct ar_err err;
-	bool same = true;
-
-	for (int n = 0; n < CASES; n++) {
-		int rows = 1 + below(&r, 300), width = 8 * (1 + below(&r, 200));
-		struct both in = both_normal((size_t)(2 * rows * width), &r);
-		struct both out = both_new((size_t)(rows * width) * sizeof(bf16_t));
-
-		layer_silu_ref(in.host, rows, width, out.host);
-		must(layer_silu(in.dev, rows, width, out.dev, NULL, &err), &err);
-		same &= close_to(&out);
-		both_free(&in);
-		both_free(&out);
-	}
-	ok(same, "the gated activation equals the reference within one bf16 step");
-}
-
 static void test_gather_argmax(void)
 {
 	struct rng r = { 14 };
@@ -349,8 +216,6 @@ static void run_all(void)
 {
 	test_trig();
 	test_rope_cache();
-	test_norm();
-	test_silu();
 	test_gather_argmax();
 	test_fill();
 	test_hold();
