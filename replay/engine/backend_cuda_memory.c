@@ -138,18 +138,24 @@ static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 	return c->engine.act->load(c->engine.act_self, &d, err);
 }
 
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
 	const struct rows_env *r = &c->rows;
 	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s.head_dim;
 	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
+	size_t out = larger(q * dim, row * cuda_linear_width(c));
 	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
 
 	if (!st)
 		st = take(c, &c->k, k * dim * sizeof *c->k, "the keys", err);
 	if (!st)
-		st = take(c, &c->out, q * dim * sizeof *c->out, "the attention outputs", err);
+		st = take(c, &c->out, out * sizeof *c->out, "the attention outputs", err);
 	if (!st)
 		st = take(c, &c->lse, q * sizeof *c->lse, "the log sums", err);
 	return st;
@@ -204,19 +210,6 @@ static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu,
 	return st;
 }
 
-/* Until kernels of gated DeltaNet run here: see mix_linear(). */
-static enum ar_status check_linear(const struct backend_env *env, struct ar_err *err)
-{
-	for (int i = 0; i < env->n_run_layers && !env->attention_only; i++)
-		if (env->model->layer[env->run_layer[i]].mixer == MIX_LINEAR)
-			return ar_fail(err, AR_USAGE,
-				       "model %s, backend cuda: layer %d is gated DeltaNet, which "
-				       "has no kernels yet; use --attention-only, which leaves it "
-				       "out",
-				       env->model->name, env->run_layer[i]);
-	return AR_OK;
-}
-
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err)
 {
@@ -231,9 +224,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->opts = *(const struct cuda_opts *)opts;
 	c->stale = true;
 	c->enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->enqueued_ns);
-	st = c->enqueued_ns ? check_linear(env, err) : ar_nomem(err);
-	if (!st)
-		st = open_device(c, err);
+	st = c->enqueued_ns ? open_device(c, err) : ar_nomem(err);
 	if (!st)
 		st = attn_engine_open(&c->engine, env, true, err);
 	if (!st)
@@ -246,6 +237,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = gpu_current(&gpu, err);
 	if (!st)
 		st = check_kernels(c, gpu, err);
+	if (!st)
+		st = cuda_check_linear(c, gpu->cc, err);
 	if (st)
 		goto out;
 	c->rows.tiles = true;
@@ -274,16 +267,11 @@ out:
 
 /* ---- the KV cache ---- */
 
-static size_t larger(size_t a, size_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
 	struct attn_limits prefill = c->rows.prefill;
-	size_t n = 0;
+	size_t n = c->decoder ? cuda_linear_work(c) : 0;
 
 	prefill.max_page = n_page;
 	for (int i = 0; i < c->rows.n_view; i++) {

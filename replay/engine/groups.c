@@ -5,19 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/delta/delta.h"
+
 static int64_t lesser(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
-}
-
-/* Bytes of a gated DeltaNet's state: the matrices in fp32, and the last inputs of the convolution over
- * q, k and v in bf16. */
-static size_t delta_bytes(const struct delta_spec *d)
-{
-	size_t k = (size_t)d->k_heads * (size_t)d->k_dim, v = (size_t)d->v_heads * (size_t)d->v_dim;
-
-	return v * (size_t)d->k_dim * sizeof(float) +
-	       (2 * k + v) * (size_t)(d->conv - 1) * sizeof(bf16_t);
 }
 
 /* Pages that a request of a window layer holds at most.  The first and the last may be partial. */
@@ -36,7 +28,8 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 
 	if (l->mixer == MIX_LINEAR) {
 		x.shape.page_tok = 1;
-		x.state_bytes = delta_bytes(&l->delta);
+		x.state_bytes = delta_state_len(&l->delta) * sizeof(float) +
+				delta_tail_len(&l->delta) * sizeof(bf16_t);
 		x.max_page = max_seqs;
 		return x;
 	}
