@@ -150,7 +150,8 @@ static void test_faults(void)
 	bool clean = true;
 	long k;
 
-	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp" }, &err))
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp", .mixed = true },
+		      &err))
 		bail_out("%s", err.msg);
 	for (k = 0;; k += fault_stride(3)) {
 		enum ar_status st;
