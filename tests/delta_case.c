@@ -59,19 +59,16 @@ size_t delta_case_tail(const struct delta_case *c)
 	return (size_t)c->n_slot * delta_tail_len(&c->call.spec);
 }
 
-/* Give all rows of the projection and of the tails the same keys. */
-static void repeat_keys(struct delta_case *c)
+/* Shape n_row rows of q, k, v.  keys: the key of all rows, or NULL.  Half of q's channels are those of
+ * k.  So no output is a small difference of large terms, whose rounding the norm would magnify. */
+static void shape_rows(bf16_t *row, int n_row, int stride, int n, const bf16_t *keys)
 {
-	const struct delta_spec *s = &c->call.spec;
-	const int n = s->k_heads * s->k_dim, channels = delta_channels(s);
-	bf16_t *qkvz = (bf16_t *)c->call.qkvz;
-
-	for (int r = 1; r < c->n_row; r++)
-		memcpy(qkvz + (size_t)r * (size_t)c->call.qkvz_stride + n, qkvz + n,
-		       (size_t)n * sizeof *qkvz);
-	for (int r = 0; r < c->n_slot * (s->conv - 1); r++)
-		memcpy(c->call.state.tail + (size_t)r * (size_t)channels + n, qkvz + n,
-		       (size_t)n * sizeof *qkvz);
+	for (; n_row--; row += stride) {
+		if (keys)
+			memmove(row + n, keys, (size_t)n * sizeof *row);
+		for (int i = 0; i < n; i += 2)
+			row[i] = row[n + i];
+	}
 }
 
 void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_spec *s,
@@ -79,8 +76,10 @@ void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_s
 {
 	const size_t heads = (size_t)s->v_heads;
 	const bool keep = fill == DELTA_KEEP || fill == DELTA_REPEAT;
+	const int n = s->k_heads * s->k_dim; /* channels of q, and of k */
 	struct delta_call *call = &c->call;
-	bf16_t *ba;
+	const bf16_t *keys;
+	bf16_t *ba, *conv, *qkvz;
 
 	memset(c, 0, sizeof *c);
 	c->n_row = n_row;
@@ -88,7 +87,7 @@ void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_s
 	call->spec = *s;
 	call->qkvz_stride = (delta_qkvz_width(s) + 15) / 8 * 8;
 	call->ba_stride = delta_ba_width(s) + 3;
-	call->w.conv = normal(rng, (size_t)(delta_channels(s) * s->conv), 0.5f);
+	call->w.conv = conv = normal(rng, (size_t)(delta_channels(s) * s->conv), 0.5f);
 	call->w.a_log = floats(rng, heads,
 			       keep		    ? -9 :
 			       fill == DELTA_FORGET ? 3 :
@@ -97,7 +96,7 @@ void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_s
 	call->w.dt_bias = floats(rng, heads, 0, 1);
 	call->w.norm = normal(rng, (size_t)s->v_dim, 1);
 	call->w.eps = 1e-6f;
-	call->qkvz = normal(rng, delta_case_qkvz(c), 1);
+	call->qkvz = qkvz = normal(rng, delta_case_qkvz(c), 1);
 	call->ba = ba = normal(rng, delta_case_ba(c), 1);
 	for (size_t i = 0; keep && i < delta_case_ba(c); i++)
 		if (i % (size_t)call->ba_stride < heads)
@@ -106,8 +105,12 @@ void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_s
 	call->state.tail = normal(rng, delta_case_tail(c), 1);
 	call->out = array(delta_case_out(c), sizeof *call->out);
 	memset(call->out, 0xff, delta_case_out(c) * sizeof *call->out);
-	if (fill == DELTA_REPEAT)
-		repeat_keys(c);
+	keys = fill == DELTA_REPEAT ? qkvz + n : NULL;
+	shape_rows(qkvz, n_row, call->qkvz_stride, n, keys);
+	shape_rows(call->state.tail, n_slot * (s->conv - 1), delta_channels(s), n, keys);
+	for (int i = 0; i < n; i += 2)
+		memcpy(conv + i * s->conv, conv + (n + i) * s->conv,
+		       (size_t)s->conv * sizeof *conv);
 }
 
 void delta_case_release(struct delta_case *c)
