@@ -8,6 +8,11 @@ libattnreplay_a_SOURCES += \
   kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
+  kernels/drop/dropper.h kernels/drop/droppers.c kernels/drop/layer_list.c \
+    kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
+  kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
+  kernels/drop/sliminfer/sliminfer.c kernels/drop/sliminfer/sliminfer.h \
+  kernels/drop/uniprefill/uniprefill.c kernels/drop/uniprefill/uniprefill.h \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
   kernels/exec/blocksparse/blocksparse.c \
   kernels/exec/columns/columns.c kernels/exec/columns/columns.h \
@@ -87,6 +92,7 @@ check_PROGRAMS += \
   tests/t-attend tests/t-attend-gpu \
   tests/t-counts \
   tests/t-decode tests/t-decode-gpu \
+  tests/t-drop \
   tests/t-executors tests/t-executors-gpu \
   tests/t-layer tests/t-layer-gpu \
   tests/t-method tests/t-method-gpu \
