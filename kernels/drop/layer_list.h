@@ -8,6 +8,10 @@
 #include "base/status.h"
 #include "model/model.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { LAYER_LIST_MAX = 256 };
 
 struct layer_list {
@@ -27,5 +31,9 @@ enum ar_status layer_list_check(const struct layer_list *l, const struct model *
 
 /* The place of a layer in the list; -1: it is not there. */
 int layer_list_find(const struct layer_list *l, int layer);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
