@@ -9,6 +9,11 @@ libattnreplay_a_SOURCES += \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_work.h \
+  kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
+    kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
+  kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
+  kernels/drop/sliminfer/sliminfer.c kernels/drop/sliminfer/sliminfer.h \
+  kernels/drop/uniprefill/uniprefill.c kernels/drop/uniprefill/uniprefill.h \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
   kernels/exec/blocksparse/blocksparse.c \
   kernels/exec/columns/columns.c kernels/exec/columns/columns.h \
@@ -60,6 +65,10 @@ DEVICE_CODE += \
     kernels/attend/decode_sm80.cu \
   kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_rows.cu \
     kernels/delta/delta_scan_sm80.cu kernels/delta/delta_step.cu \
+  kernels/drop/index_device.cu kernels/drop/mass_sm80.cu \
+  kernels/drop/lazyllm/lazyllm_device.cu \
+  kernels/drop/sliminfer/sliminfer_device.cu \
+  kernels/drop/uniprefill/uniprefill_device.cu \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \
   kernels/exec/pool/pool_device.cu \
   kernels/layer/layer_device.cu \
@@ -92,6 +101,8 @@ check_PROGRAMS += \
   tests/t-counts \
   tests/t-decode tests/t-decode-gpu \
   tests/t-delta tests/t-delta-gpu \
+  tests/t-drop tests/t-drop-gpu \
+  tests/t-drop-prune tests/t-drop-uniprefill \
   tests/t-executors tests/t-executors-gpu \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \
