@@ -20,9 +20,10 @@ libattnreplay_a_SOURCES += \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
-    replay/sched/kv_blocks.h replay/sched/policies.c replay/sched/policy.h \
-    replay/sched/prefix_cache.c replay/sched/prefix_cache.h replay/sched/sched.c \
-    replay/sched/sched.h \
+    replay/sched/kv_blocks.h replay/sched/kv_groups.c replay/sched/kv_groups.h \
+    replay/sched/model_groups.c replay/sched/model_groups.h replay/sched/policies.c \
+    replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
+    replay/sched/sched.c replay/sched/sched.h \
   replay/sched/policies/orca.c replay/sched/policies/sarathi.c replay/sched/policies/sglang.c \
     replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
 if HAVE_CUDA
