@@ -45,6 +45,7 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-engine \
   tests/t-graphs-gpu \
+  tests/t-groups \
   tests/t-host \
   tests/t-layers \
   tests/t-pages \
@@ -55,7 +56,10 @@ check_PROGRAMS += \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
+LETTERS = tests/letters.c tests/letters.h
+tests_t_groups_SOURCES    = tests/t-groups.c $(LETTERS)
 tests_t_policies_SOURCES  = tests/t-policies.c $(POLICY_CASE)
+tests_t_prefix_SOURCES    = tests/t-prefix.c $(LETTERS)
 tests_t_vllm_SOURCES      = tests/t-vllm.c $(POLICY_CASE)
 tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \
