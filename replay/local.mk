@@ -48,6 +48,7 @@ check_PROGRAMS += \
   tests/t-groups \
   tests/t-host \
   tests/t-layers \
+  tests/t-model-groups \
   tests/t-pages \
   tests/t-policies \
   tests/t-prefix \

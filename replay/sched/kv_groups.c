@@ -7,7 +7,7 @@
 #include "replay/sched/kv_blocks.h"
 
 struct table {
-	uint32_t *block;   /* [0, n_gone) are released */
+	uint32_t *block; /* [0, n_gone) are released */
 	uint32_t n, n_gone;
 	uint32_t n_named; /* those before it can be found, if they are not released */
 };
@@ -147,8 +147,8 @@ static bool find(const struct kv_groups *g, size_t first, uint32_t req, uint32_t
 	size_t i = first;
 
 	for (; i < g->n_group && g->group[i].type == g->group[first].type; i++) {
-		struct kv_key key =
-			kv_key_of(&g->blocks, req, k, g->group[i].block_tok, (uint32_t)i);
+		struct kv_key key = kv_key_of(&g->blocks, req, k, g->group[i].block_tok,
+					      (uint32_t)i);
 
 		t[i].block[k] = *kv_find(&g->blocks, &key);
 		if (!t[i].block[k])

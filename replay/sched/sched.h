@@ -47,8 +47,6 @@ struct sched_limits {
 	int64_t long_prefill_tok;      /* tokens of one sequence per iteration, 0: no cap */
 	int64_t max_len;	       /* prompt and output of a request, 0: no limit */
 	int64_t block_tok, num_blocks; /* null block included; 0: not known yet */
-	const struct kv_group *group;  /* [n_group]; NULL: one of full attention */
-	size_t n_group;
 	bool prefix_cache;	       /* keep the blocks of equal prefixes */
 	bool async;		       /* plan an iteration while the last one still runs */
 	uint64_t cache_root;	       /* prefix_cache_root() of the method */
@@ -58,6 +56,9 @@ struct sched_limits {
 	int64_t max_prefill_tok;       /* after so many a batch admits no more, 0: no limit */
 	bool ignore_eos;	       /* admit as if each request has all its outputs */
 	double watermark;	       /* share of the pool that admissions leave free */
+
+	const struct kv_group *group; /* [n_group]; NULL: one of full attention */
+	size_t n_group;
 };
 
 #define SCHED_NONE UINT32_MAX

@@ -37,7 +37,8 @@ enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_er
 {
 	struct sched_limits *l = &r->limits;
 	double spread = l->policy->spread;
-	enum ar_status st = model_groups_init(&r->groups, m, l->block_tok, spread ? spread : 1, err);
+	enum ar_status st = model_groups_init(&r->groups, m, l->block_tok, spread ? spread : 1,
+					      err);
 
 	if (st || model_groups_plain(&r->groups))
 		return st;
