@@ -20,7 +20,9 @@ libattnreplay_a_SOURCES += \
     replay/engine/run_scope.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
-    replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/policies.c \
+    replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
+    replay/sched/kv_blocks.h replay/sched/kv_groups.c replay/sched/kv_groups.h \
+    replay/sched/model_groups.c replay/sched/model_groups.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
     replay/sched/sched.c replay/sched/sched.h \
   replay/sched/policies/orca.c replay/sched/policies/sarathi.c replay/sched/policies/sglang.c \
@@ -47,8 +49,10 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-engine \
   tests/t-graphs-gpu \
+  tests/t-groups \
   tests/t-host \
   tests/t-layers \
+  tests/t-model-groups \
   tests/t-pages \
   tests/t-policies \
   tests/t-prefix \
@@ -58,7 +62,10 @@ check_PROGRAMS += \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
+LETTERS = tests/letters.c tests/letters.h
+tests_t_groups_SOURCES    = tests/t-groups.c $(LETTERS)
 tests_t_policies_SOURCES  = tests/t-policies.c $(POLICY_CASE)
+tests_t_prefix_SOURCES    = tests/t-prefix.c $(LETTERS)
 tests_t_vllm_SOURCES      = tests/t-vllm.c $(POLICY_CASE)
 tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \

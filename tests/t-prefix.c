@@ -6,44 +6,14 @@
 #include "replay/sched/policy.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "tests/alloc_fault.h"
+#include "tests/letters.h"
 #include "tests/tap.h"
-
-#define MS 1000000
-
-/* ---- traces from texts ---- */
-
-/* A token is a letter.  The id of a block says all up to its end; an unfilled one has its own. */
-static uint64_t text_id(const char *text, size_t n, bool filled)
-{
-	uint64_t h = rng_mix(n << 1 | filled);
-
-	for (size_t i = 0; i < n; i++)
-		h = rng_mix(h ^ (uint64_t)text[i]);
-	return h;
-}
-
-static void add_request(struct trace *t, int64_t us, const char *text, uint32_t output)
-{
-	struct request *r = &t->req[t->n++];
-	size_t len = strlen(text);
-
-	*r = (struct request){ .arrival_ns = us * 1000,
-			       .prompt_tok = (uint32_t)len,
-			       .output_tok = output,
-			       .block = t->n_block };
-	for (size_t i = 0; t->block_tok && i < len; i += t->block_tok, r->n_block++) {
-		size_t end = i + t->block_tok;
-
-		t->block[t->n_block++] = text_id(text, end < len ? end : len, end <= len);
-	}
-}
 
 /* ---- scenarios ---- */
 
@@ -132,54 +102,10 @@ static const struct scenario scenarios[] = {
 };
 /* clang-format on */
 
-struct text {
-	char s[2048];
-	size_t n;
-};
-
-__attribute__((format(printf, 2, 3))) static void put(struct text *t, const char *fmt, ...)
+static void put_table(struct text *log, const struct sched *s, const struct sched_seq *q)
 {
-	va_list ap;
-
-	va_start(ap, fmt);
-	t->n += (size_t)vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
-	va_end(ap);
-	if (t->n >= sizeof t->s)
-		bail_out("the text of a scenario is too long");
-}
-
-static void put_plan(struct text *log, const struct sched *s, int64_t now)
-{
-	put(log, "%g-%g", (double)now / MS, (double)now / MS + 1);
-	for (size_t i = 0; i < s->batch.n; i++) {
-		const struct batch_entry *e = &s->batch.entry[i];
-		const struct sched_seq *q = &s->seq[e->req];
-
-		put(log, " %c:%" PRIu32 "@%" PRIu32, 'A' + (int)e->req, e->n_tok, e->start);
-		for (uint32_t k = 0; k < q->n_block; k++)
-			put(log, "%s%" PRIu32, k ? " " : " [",
-			    prefix_cache_table(s->cache, q->row)[k]);
-		put(log, "]");
-	}
-	put(log, "\n");
-}
-
-/* An engine in which every iteration takes 1 ms. */
-static void replay(struct sched *s, const struct trace *t, struct text *log)
-{
-	size_t next = 0;
-
-	for (int64_t now = 0; next < t->n || s->n_waiting || s->n_running; now += MS) {
-		if (!s->n_waiting && !s->n_running && now < t->req[next].arrival_ns)
-			now = t->req[next].arrival_ns;
-		while (next < t->n && t->req[next].arrival_ns <= now)
-			sched_arrive(s, (uint32_t)next++);
-		sched_begin(s);
-		s->lim.policy->compose(s);
-		put_plan(log, s, now);
-		sched_emit(s);
-		sched_retire(s);
-	}
+	for (uint32_t k = 0; k < q->n_block; k++)
+		text_put(log, "%s%" PRIu32, k ? " " : "", prefix_cache_table(s->cache, q->row)[k]);
 }
 
 static void run_scenario(const struct scenario *c)
@@ -198,16 +124,16 @@ static void run_scenario(const struct scenario *c)
 	struct sched *s;
 
 	for (int i = 0; i < 8 && c->req[i].text; i++)
-		add_request(&t, c->req[i].us, c->req[i].text, c->req[i].output);
+		letters_add(&t, c->req[i].us, c->req[i].text, c->req[i].output);
 	if (sched_open(&s, &t, &lim, NULL))
 		bail_out("out of memory");
-	replay(s, &t, &log);
+	letters_replay(s, &log, put_table);
 	is_str(log.s, c->log, "%s: the schedule and the block tables are the engine's", c->name);
 	for (size_t i = 0; i < t.n; i++)
 		wrong += s->seq[i].cached != c->cached[i];
 	is_int(wrong, 0, "%s: cached tokens are the engine's", c->name);
 	for (uint32_t b = 0; (b = prefix_cache_next_free(s->cache, b));)
-		put(&order, "%s%" PRIu32, order.n ? " " : "", b);
+		text_put(&order, "%s%" PRIu32, order.n ? " " : "", b);
 	if (c->free_order)
 		is_str(order.s, c->free_order, "%s: the order of eviction is the engine's",
 		       c->name);
@@ -413,7 +339,7 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok, bool unnamed_
 		for (size_t k = strlen(prompt[i]) * rng_below(&r, 5) / 4; k < len; k++)
 			prompt[i][k] = (char)('a' + rng_below(&r, 26));
 		prompt[i][len] = '\0';
-		add_request(&t, 0, prompt[i], 1);
+		letters_add(&t, 0, prompt[i], 1);
 	}
 	block_pool_init(&p.pool, BLOCKS + 1, block_tok);
 	if (prefix_cache_open(&p.fast, &p.pool, &t, trace_tok, ROWS, LEN, NULL))
@@ -443,7 +369,7 @@ static int same_names(uint64_t root0, uint64_t root1)
 	int same = 0;
 
 	for (int i = 0; i < 2; i++)
-		add_request(&t, 0, X, 1);
+		letters_add(&t, 0, X, 1);
 	for (int i = 0; i < 2; i++) {
 		block_pool_init(&pool[i], BLOCKS + 1, 4);
 		if (prefix_cache_open(&c[i], &pool[i], &t, root[i], ROWS, LEN, NULL))
@@ -494,7 +420,7 @@ static void test_faults(void)
 	int bad = 0;
 	long k = 0;
 
-	add_request(&t, 0, X, 1);
+	letters_add(&t, 0, X, 1);
 	do {
 		fault_arm(k++);
 		st = sched_open(&s, &t, &lim, &err);

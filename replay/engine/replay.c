@@ -447,7 +447,10 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	l->settled = calloc(n + 1, sizeof *l->settled);
 	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
 	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
-	if (!l->t || !l->emit || !l->settled || !l->acc || !l->count)
+	if (cfg->limits.group)
+		l->res->group_peak = calloc(cfg->limits.n_group, sizeof *l->res->group_peak);
+	if (!l->t || !l->emit || !l->settled || !l->acc || !l->count ||
+	    (cfg->limits.group && !l->res->group_peak))
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		l->t[i] = (struct times){ -1, -1, -1 };
@@ -471,6 +474,8 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 		if (!st)
 			st = st2;
 	}
+	for (size_t i = 0; l->res->group_peak && i < l->cfg->limits.n_group; i++)
+		l->res->group_peak[i] = kv_groups_peak(l->s->groups, i);
 	for (int m = 0; m < LATENCY_COUNT; m++)
 		series_sort(&l->res->latency[m]);
 	st2 = o ? o->end(o->self, l->res, st ? NULL : err) : AR_OK;
@@ -530,4 +535,6 @@ void replay_result_release(struct replay_result *res)
 {
 	for (int m = 0; m < LATENCY_COUNT; m++)
 		series_release(&res->latency[m]);
+	free(res->group_peak);
+	res->group_peak = NULL;
 }

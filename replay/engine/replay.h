@@ -66,6 +66,10 @@ struct replay_result {
 	int64_t n_samples;
 	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
 	int64_t n_heads; /* samples times heads */
+
+	/* [n_group of the limits] the most KV blocks owned at a time; NULL: the limits have no
+	 * groups, or the run has not begun. */
+	int64_t *group_peak;
 };
 
 /* Release *res even after an error.  AR_INTERRUPTED: the user stopped the run; the last iteration

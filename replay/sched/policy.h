@@ -31,6 +31,11 @@ struct policy {
 	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,
 	 * block_pool.py:634. */
 	bool unnamed_first;
+	/* Its rules for layers that differ: the spread of model_groups_init().  0: it has none. */
+	double spread;
+	/* A request is admitted only if all its blocks fit, those that will have left a window by
+	 * then included: vLLM 0.19.0, kv_cache_manager.py, can_fit_full_sequence(). */
+	bool windows_whole;
 	/* A preempted request loses the output of the iteration that still runs: SGLang 0.5.21,
 	 * managers/schedule_batch.py, reset_for_retract(). */
 	bool drops_in_flight;

@@ -11,9 +11,7 @@
  * Keys of ids include a root, a hash of the method: from the second layer on, the keys and values
  * of one method are not those of another.
  *
- * A free block keeps its key until it is taken: the free list is the order of eviction.  Blocks
- * with the same content may coexist; the one entered first is found.  Block 0 is never taken; it
- * ends the free list and means "none".  Every operation takes O(1) per block.
+ * The blocks, and the order in which they are evicted: kv_blocks.h.
  */
 #ifndef AR_PREFIX_CACHE_H
 #define AR_PREFIX_CACHE_H

@@ -27,7 +27,12 @@ int64_t sched_positions(const struct sched_limits *l, const struct request *r)
 
 static int64_t most_blocks(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
-	return (l->policy->slots(l, goal, longest) + l->block_tok - 1) / l->block_tok;
+	int64_t slots = l->policy->slots(l, goal, longest);
+
+	if (l->group)
+		return kv_groups_most(l->group, l->n_group, slots,
+				      l->policy->windows_whole ? slots : l->max_batched_tok);
+	return (slots + l->block_tok - 1) / l->block_tok;
 }
 
 bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n)
@@ -80,6 +85,7 @@ void sched_close(struct sched *s)
 	free(s->preempted);
 	free(s->finished);
 	prefix_cache_close(s->cache);
+	kv_groups_close(s->groups);
 	free(s->memory);
 	free(s);
 }
@@ -132,7 +138,11 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
 	s->longest = longest(t, l);
-	if (l->prefix_cache) /* a block table for every running sequence */
+	s->numbered = l->group || l->prefix_cache;
+	if (l->group) /* block tables for every running sequence */
+		st = kv_groups_open(&s->groups, &s->pool, t, l->cache_root, l->group, l->n_group,
+				    most + 1, s->longest, err);
+	else if (l->prefix_cache)
 		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
 				       block_pool_need(&s->pool, s->longest) + 1, err);
 	if (st) {
@@ -234,7 +244,11 @@ void sched_match(struct sched *s)
 	uint32_t id = s->wait_head, block_tok = (uint32_t)s->pool.block_tok;
 	struct sched_seq *q = &s->seq[id];
 
-	if (s->cache)
+	if (!s->lim.prefix_cache)
+		return;
+	if (s->groups)
+		q->comp = kv_groups_match(s->groups, id, q->known - 1);
+	else
 		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
 }
 
@@ -250,7 +264,9 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
 	int64_t need = (int64_t)want - q->n_block;
 
-	if (s->cache)
+	if (s->groups)
+		need = kv_groups_need(s->groups, q->row, q->comp, n_tok);
+	else if (s->cache)
 		need = prefix_cache_need(s->cache, q->n_block, hits(s, q), want);
 	return need + keep <= s->pool.n_free;
 }
@@ -267,21 +283,41 @@ static void name_blocks(struct sched *s, uint32_t id, uint32_t n_tok)
 	q->n_named = full;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool reserve_grouped(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+	uint32_t there = s->lim.prefix_cache ? q->known - sched_in_flight(s, id) : 0;
+
+	if (!kv_groups_grow(s->groups, &q->row, &q->n_block, q->comp, q->comp + n))
+		return false;
+	kv_groups_enter(s->groups, id, q->row, least(q->comp + n, there));
+	return true;
+}
+
 /* Blocks that become full can be found even by sequences admitted in this iteration: a backend
  * writes all keys and values of a layer before it reads any.  But a block's name is made of its
  * tokens, so it can be found only when they are there.  vLLM 0.16.0 does not name the block of an
  * output in flight: kv_cache_manager.py:370, async_scheduler.py:57. */
-static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
+static bool reserve_numbered(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
-	uint32_t n_hit = hits(s, q), there = q->known - sched_in_flight(s, id);
+	uint32_t n_hit, there;
 
+	if (s->groups)
+		return reserve_grouped(s, id, n);
+	n_hit = hits(s, q);
+	there = q->known - sched_in_flight(s, id);
 	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, n_hit, want))
 		return false;
 	if (n_hit)
 		q->n_named = n_hit;
-	name_blocks(s, id, q->comp + n < there ? q->comp + n : there);
+	name_blocks(s, id, least(q->comp + n, there));
 	return true;
 }
 
@@ -289,9 +325,18 @@ bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
 
-	if (s->cache)
-		return reserve_cached(s, id, n);
+	if (s->numbered)
+		return reserve_numbered(s, id, n);
 	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
+}
+
+static void release_grouped(struct sched *s, uint32_t id, bool there)
+{
+	struct sched_seq *q = &s->seq[id];
+
+	if (q->row && there && s->lim.prefix_cache)
+		kv_groups_enter(s->groups, id, q->row, q->comp);
+	kv_groups_release(s->groups, &q->row, &q->n_block);
 }
 
 /* there: the tokens of all computed positions are there. */
@@ -299,8 +344,12 @@ static void release(struct sched *s, uint32_t id, bool there)
 {
 	struct sched_seq *q = &s->seq[id];
 
-	if (!s->cache) {
+	if (!s->numbered) {
 		block_pool_release(&s->pool, &q->n_block);
+		return;
+	}
+	if (s->groups) {
+		release_grouped(s, id, there);
 		return;
 	}
 	if (there)

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "replay/sched/batch.h"
 #include "replay/sched/block_pool.h"
+#include "replay/sched/kv_groups.h"
 #include "replay/sched/prefix_cache.h"
 #include "traces/trace.h"
 
@@ -55,6 +56,9 @@ struct sched_limits {
 	int64_t max_prefill_tok;       /* after so many a batch admits no more, 0: no limit */
 	bool ignore_eos;	       /* admit as if each request has all its outputs */
 	double watermark;	       /* share of the pool that admissions leave free */
+
+	const struct kv_group *group; /* [n_group]; NULL: one of full attention */
+	size_t n_group;
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -67,9 +71,9 @@ struct sched_seq {
 	uint32_t admitted; /* value of known at its last admission */
 	uint32_t high;	   /* largest comp so far: positions below it are recomputed */
 	uint64_t emitted;  /* the plan that gave its last output so far, 0: none */
-	uint32_t n_block;  /* blocks owned */
-	uint32_t row;	   /* with a prefix cache: its block table, while n_block > 0 */
-	uint32_t n_named;  /* ... and how many of its blocks can be found */
+	uint32_t n_block;  /* blocks owned, in all groups */
+	uint32_t row;	   /* where blocks have numbers: its tables */
+	uint32_t n_named;  /* with a prefix cache: how many of its blocks can be found */
 	uint32_t n_chunk;  /* batch entries so far */
 	uint32_t n_decode; /* ... of which decodes */
 	uint32_t n_preempt;
@@ -91,7 +95,9 @@ struct sched {
 	size_t n_waiting;
 	uint32_t n_arrived;
 	struct block_pool pool;
-	struct prefix_cache *cache; /* or NULL */
+	bool numbered;		    /* blocks have numbers: cache or groups is not NULL */
+	struct prefix_cache *cache; /* of one group; or NULL */
+	struct kv_groups *groups;   /* of lim.group, with their prefix cache; or NULL */
 
 	void *memory; /* state of the policy, policy->memory_size bytes */
 

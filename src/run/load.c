@@ -131,7 +131,9 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	if (!r->limits.max_len)
 		r->limits.max_len = r->model.max_len;
 	st = b->uses_gpu ? prepare_check_kernels(&r->model, err) : AR_OK;
-	return st ? st : model_split(&r->model, (int)r->o.tp, err);
+	if (!st)
+		st = model_split(&r->model, (int)r->o.tp, err);
+	return st ? st : run_set_groups(r, &r->model, err);
 }
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)
@@ -190,6 +192,8 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 	st = r->costs ? AR_OK : costs_open(&r->costs, o->costs, err);
 	if (!st)
 		st = run_options_adopt(&r->o, r->costs, err);
+	if (!st)
+		st = run_set_cost_groups(r, err);
 	if (st)
 		return st;
 	m = &r->costs->run;
@@ -317,6 +321,7 @@ void run_unload(struct run *r)
 	for (size_t i = 0; i < r->n_capture; i++)
 		capture_close(r->capture[i]);
 	free(r->capture);
+	model_groups_release(&r->groups);
 	model_release(&r->model);
 	for (size_t i = 0; r->method && i < r->n_runs; i++)
 		method_free(r->method[i]);

@@ -127,6 +127,8 @@ static const struct opt sched_opts[] = {
 	{ .name = "enable-prefix-caching", .type = OPT_FLAG, .off = AT(limits.prefix_cache),
 	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
 		  "prefixes", .scope = POLICY_PREFIX_CACHE },
+	{ .name = "disable-hybrid-kv-cache-manager", .type = OPT_FLAG, .off = AT(no_hybrid),
+	  .help = "give window layers the KV blocks of full attention", .scope = RUN_MODEL },
 	{ .name = "scheduling-policy",
 	  .also = "schedule-policy",
 	  .type = OPT_ENUM, .off = AT(limits.order), .arg = "ORDER",

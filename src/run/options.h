@@ -51,7 +51,7 @@ struct run_options {
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	double accuracy;
-	bool attention_only, share_kv;
+	bool attention_only, share_kv, no_hybrid;
 
 	int keep_entries; /* 0 or 1 */
 	int prof;	  /* enum run_prof */

@@ -151,6 +151,59 @@ static void print_arrivals(const struct run *r)
 		       a->users, think);
 }
 
+static void put_kind(const struct kv_group *g)
+{
+	if (g->mixer == MIX_WINDOW)
+		printf("window %" PRId64, g->window);
+	else
+		fputs(g->mixer == MIX_FULL ? "full attention" : "linear attention", stdout);
+}
+
+/* Groups from i on that are of one type. */
+static size_t same_type(const struct sched_limits *l, size_t i)
+{
+	size_t n = 1;
+
+	while (i + n < l->n_group && l->group[i + n].type == l->group[i].type)
+		n++;
+	return n;
+}
+
+static void print_groups(const struct run *r)
+{
+	const struct sched_limits *l = &r->limits;
+
+	for (size_t i = 0, n; l->group && i < l->n_group; i += n) {
+		n = same_type(l, i);
+		fputs(i ? ", " : "groups    ", stdout);
+		printf("%zu of ", n);
+		put_kind(&l->group[i]);
+		printf(" with %d layers%s", l->group[i].n_layers, n > 1 ? " each" : "");
+	}
+	if (l->group)
+		printf("; a block has %.4g MB\n", (double)r->groups.block_bytes / 1e6);
+}
+
+/* Groups of one type need about the same; the largest counts for all. */
+static void print_group_peaks(const struct run *r, const struct replay_result *res)
+{
+	const struct sched_limits *l = &r->limits;
+
+	for (size_t i = 0, n; res->group_peak && i < l->n_group; i += n) {
+		int64_t most = 0;
+
+		n = same_type(l, i);
+		for (size_t k = i; k < i + n; k++)
+			most = res->group_peak[k] > most ? res->group_peak[k] : most;
+		fputs(i ? "; " : "KV blocks used at most: ", stdout);
+		put_kind(&l->group[i]);
+		printf(" %" PRId64 "%s, %.1f MB", most, n > 1 ? " in each group" : "",
+		       (double)most * (double)n * (double)r->groups.block_bytes / 1e6);
+	}
+	if (res->group_peak)
+		putchar('\n');
+}
+
 static enum ar_status end_print(struct ar_err *err)
 {
 	if (fflush(stdout))
@@ -194,6 +247,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	       !l->prefix_cache ? "" :
 	       r->o.share_kv	? ", prefix cache across methods" :
 				  ", prefix cache");
+	print_groups(r);
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
 	print_dense_as(r);
@@ -255,6 +309,7 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		       from[COST_MEASURED], from[COST_INTERPOLATED], from[COST_EXTRAPOLATED]);
 	if (r->limits.prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
+	print_group_peaks(r, res);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
 		const struct series *s = &res->latency[m];

@@ -10,6 +10,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
+#include "replay/sched/model_groups.h"
 #include "src/run/key.h"
 #include "src/run/options.h"
 
@@ -35,6 +36,7 @@ struct run {
 	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
 	struct sched_limits limits; /* num_blocks 0 until the backend is open */
+	struct model_groups groups; /* of the model, if limits.group is not NULL */
 
 	/* Loaded only if the backend needs a model. */
 	struct model model;
@@ -73,6 +75,11 @@ int64_t run_longest_request(const struct run *r);
 bool run_is_left(const struct run *r, size_t i);
 /* Set r->host when the backend is known. */
 enum ar_status run_load_host(struct run *r, struct ar_err *err);
+
+/* groups.c: set the KV cache groups of the limits, and their block size, where the layers of model m
+ * differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for them. */
+enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err);
+enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err);
 
 /* setup.c.  describe: set what a database keeps of the command: options, setup, the time.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * KV blocks with numbers: their contents and the free list.  Block tables are made of them
+ * (prefix_cache.h, kv_groups.h).  The functions are inline, as a schedule takes and frees many.
+ *
+ * A free block keeps its key until it is taken: the free list is the order of eviction.  Blocks
+ * with the same content may coexist; the one entered first is found.  Block 0 is never taken; it
+ * ends the free list and means "none".  Every function takes O(1) per block.
+ */
+#ifndef AR_KV_BLOCKS_H
+#define AR_KV_BLOCKS_H
+
+#include <stdbool.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "replay/sched/block_pool.h"
+#include "traces/trace.h"
+
+/* Key of a block.  k: its number in the sequence.  own: id is the number of a request; else id is
+ * a trace's id mixed with the root.  Mixing keeps different ids of one root different.  The bits
+ * of own from KV_GROUP_BIT on are the number of the KV cache group. */
+struct kv_key {
+	uint64_t id;
+	uint32_t k, own;
+};
+
+enum { KV_GROUP_BIT = 20, KV_GROUPS_MAX = 1 << (32 - KV_GROUP_BIT) };
+
+struct kv_block {
+	struct kv_key key;
+	uint32_t n_owner;
+	uint32_t prev, next;   /* in the free list */
+	uint32_t chain;	       /* next key in the bucket; only in the oldest of a ring */
+	uint32_t older, newer; /* ring of equal contents, oldest first; 0: no content */
+};
+
+struct kv_blocks {
+	struct block_pool *pool; /* its n_free is kept up to date */
+	const struct trace *trace;
+	uint64_t root;
+	struct kv_block *block; /* [0] ends the free list: next its head, prev its tail */
+	uint32_t *bucket, mask;
+};
+
+/* All blocks of the pool, free and in order.  Release *b even after a failure.  AR_NOMEM. */
+enum ar_status kv_blocks_init(struct kv_blocks *b, struct block_pool *pool, const struct trace *t,
+			      uint64_t root, struct ar_err *err);
+void kv_blocks_release(struct kv_blocks *b);
+
+/* ---- contents ---- */
+
+/* Of block k of request req, in a group with blocks of block_tok tokens. */
+static inline struct kv_key kv_key_of(const struct kv_blocks *b, uint32_t req, uint32_t k,
+				      int64_t block_tok, uint32_t group)
+{
+	const struct request *r = &b->trace->req[req];
+	uint64_t last = ((uint64_t)k + 1) * (uint64_t)block_tok - 1, hash;
+
+	if (!r->n_block || last >= r->prompt_tok)
+		return (struct kv_key){ req, k, group << KV_GROUP_BIT | true };
+	hash = b->trace->block[r->block + last / b->trace->block_tok];
+	return (struct kv_key){ rng_mix(b->root ^ hash), k, group << KV_GROUP_BIT };
+}
+
+static inline uint64_t kv_hash_of(const struct kv_key *key)
+{
+	return rng_mix(key->id ^ rng_mix((uint64_t)key->k << 1 | key->own));
+}
+
+static inline bool kv_same(const struct kv_key *x, const struct kv_key *y)
+{
+	return x->id == y->id && x->k == y->k && x->own == y->own;
+}
+
+/* The link to the oldest block with this key.  If there is none: the link at the bucket's end,
+ * which is 0. */
+static inline uint32_t *kv_find(const struct kv_blocks *b, const struct kv_key *key)
+{
+	uint32_t *link = &b->bucket[kv_hash_of(key) & b->mask];
+
+	while (*link && !kv_same(&b->block[*link].key, key))
+		link = &b->block[*link].chain;
+	return link;
+}
+
+static inline void kv_enter(struct kv_blocks *b, uint32_t n, struct kv_key key)
+{
+	uint32_t *link = kv_find(b, &key), first = *link;
+	struct kv_block *q = &b->block[n];
+
+	q->key = key;
+	q->chain = 0;
+	if (!first) {
+		q->older = q->newer = n;
+		*link = n;
+		return;
+	}
+	q->newer = first;
+	q->older = b->block[first].older;
+	b->block[q->older].newer = n;
+	b->block[first].older = n;
+}
+
+static inline void kv_forget(struct kv_blocks *b, uint32_t n)
+{
+	struct kv_block *q = &b->block[n];
+	uint32_t *link = kv_find(b, &q->key);
+
+	if (*link == n) {
+		*link = q->newer == n ? q->chain : q->newer;
+		if (q->newer != n)
+			b->block[q->newer].chain = q->chain;
+	}
+	b->block[q->older].newer = q->newer;
+	b->block[q->newer].older = q->older;
+	q->older = q->newer = 0;
+}
+
+/* ---- the free list ---- */
+
+static inline void kv_unlink(struct kv_blocks *b, uint32_t n)
+{
+	struct kv_block *q = &b->block[n];
+
+	b->block[q->prev].next = q->next;
+	b->block[q->next].prev = q->prev;
+	b->pool->n_free--;
+}
+
+/* Free block n.  It is taken right after block prev, a free one; prev 0: first of all. */
+static inline void kv_insert_free(struct kv_blocks *b, uint32_t n, uint32_t prev)
+{
+	struct kv_block *q = &b->block[n];
+
+	q->prev = prev;
+	q->next = b->block[prev].next;
+	b->block[q->prev].next = n;
+	b->block[q->next].prev = n;
+	b->pool->n_free++;
+}
+
+static inline uint32_t kv_take(struct kv_blocks *b)
+{
+	uint32_t n = b->block[0].next;
+
+	kv_unlink(b, n);
+	if (b->block[n].newer)
+		kv_forget(b, n);
+	b->block[n].n_owner = 1;
+	return n;
+}
+
+/* One more owner of a block that was found. */
+static inline void kv_touch(struct kv_blocks *b, uint32_t n)
+{
+	if (!b->block[n].n_owner++)
+		kv_unlink(b, n);
+}
+
+/* One owner less; the block of none is taken last of all free ones. */
+static inline void kv_drop(struct kv_blocks *b, uint32_t n)
+{
+	if (!--b->block[n].n_owner)
+		kv_insert_free(b, n, b->block[0].prev);
+}
+
+#endif

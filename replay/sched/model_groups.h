@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The KV cache groups of a model, as vLLM 0.16.0 makes them: v1/core/kv_cache_utils.py and
+ * HybridAttentionMambaModelConfig of model_executor/models/config.py.
+ *
+ * Layers that keep the same things in blocks of the same bytes are of one type.  Each type is cut
+ * into groups of as many layers as the smallest type has, so a block of the pool fits any group.
+ * If layers differ in bytes, those with fewer get more tokens in a block.  Beside linear layers,
+ * blocks of attention get so many tokens that a state fits into one.
+ */
+#ifndef AR_MODEL_GROUPS_H
+#define AR_MODEL_GROUPS_H
+
+#include "replay/sched/kv_groups.h"
+
+struct model_groups {
+	struct kv_group *group; /* [n], in the order of their first layers */
+	size_t n;
+	int *of;	     /* [layers of the model] index of the layer's group */
+	int64_t block_tok;   /* tokens of a block where a layer's tokens are largest */
+	int64_t block_bytes; /* of a block of the pool, in all layers of a group */
+};
+
+/* block_tok: tokens of a block as asked for.  spread: types of which the largest has less than
+ * spread times the layers of the smallest are not cut; struct policy has it.  K and V are of 2 bytes
+ * an element, and so is a state.  Release *g even after a failure.  AR_USAGE, naming the layers: no
+ * block fits all of them. */
+enum ar_status model_groups_init(struct model_groups *g, const struct model *m, int64_t block_tok,
+				 double spread, struct ar_err *err);
+void model_groups_release(struct model_groups *g);
+
+/* True: one group of full attention, as where no layer differs. */
+bool model_groups_plain(const struct model_groups *g);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* KV cache groups of a run, from the layers of its model. */
+#include "config.h"
+#include "src/run/run.h"
+
+/* The one group of full attention that an engine makes without its hybrid KV cache manager. */
+static enum ar_status without_manager(const struct model_groups *g, const char *model,
+				      struct ar_err *err)
+{
+	if (model_groups_plain(g))
+		return ar_fail(err, AR_USAGE,
+			       "disable-hybrid-kv-cache-manager has no effect with %s, whose "
+			       "layers are alike; leave it out",
+			       model);
+	for (size_t i = 0; i < g->n; i++)
+		if (g->group[i].mixer == MIX_LINEAR)
+			return ar_fail(err, AR_USAGE,
+				       "disable-hybrid-kv-cache-manager: the model has linear "
+				       "layers, which have no other KV cache; leave it out");
+	return AR_OK;
+}
+
+static enum ar_status check(const struct run *r, const char *model, struct ar_err *err)
+{
+	const struct policy *p = r->limits.policy;
+
+	if (!p->spread)
+		return ar_fail(err, AR_USAGE,
+			       "%s: policy '%s' has no rules here for KV blocks of layers that "
+			       "differ; take --policy vllm-0.16 or vllm-0.19, or add "
+			       "--disable-hybrid-kv-cache-manager",
+			       model, p->name);
+	for (size_t i = 0; r->limits.prefix_cache && i < r->groups.n; i++)
+		if (r->groups.group[i].mixer == MIX_LINEAR)
+			return ar_fail(err, AR_USAGE,
+				       "%s: no prefix cache of linear layers is modelled; leave "
+				       "--enable-prefix-caching out",
+				       model);
+	return AR_OK;
+}
+
+enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err)
+{
+	struct sched_limits *l = &r->limits;
+	double spread = l->policy->spread;
+	enum ar_status st = model_groups_init(&r->groups, m, l->block_tok, spread ? spread : 1,
+					      err);
+
+	if (st)
+		return st;
+	if (r->o.no_hybrid)
+		return without_manager(&r->groups, m->name, err);
+	if (model_groups_plain(&r->groups))
+		return AR_OK;
+	l->group = r->groups.group;
+	l->n_group = r->groups.n;
+	l->block_tok = r->groups.block_tok;
+	return check(r, m->name, err);
+}
+
+enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err)
+{
+	const struct store_run *from = &r->costs->run;
+	struct model m;
+	enum ar_status st;
+
+	if (!from->model_json)
+		return AR_OK;
+	st = model_parse(&m, r->costs->name, from->model_json, err);
+	if (st)
+		return st;
+	st = model_split(&m, from->tp, err);
+	if (!st)
+		st = run_set_groups(r, &m, err);
+	model_release(&m);
+	return st;
+}
