@@ -109,7 +109,7 @@ enum ar_status roofline_check_density(const struct roofline_options *o,
 static enum ar_status select_density(struct roofline *c, const struct batch_entry *e, double *share,
 				     struct ar_err *err)
 {
-	int n = c->env.n_run_layers * c->env.model->layer[0].kv_heads;
+	int n = c->env.n_run_layers * model_attention(c->env.model)->kv_heads;
 	double selected = 0, total = 0;
 	enum ar_status st = backend_cpu_count(c->cpu, e, c->count, err);
 
@@ -152,7 +152,7 @@ static enum ar_status set_captured(struct roofline *c, struct ar_err *err)
 static enum ar_status open_selection(struct roofline *c, struct ar_err *err)
 {
 	const struct backend_env *env = &c->env;
-	size_t n = (size_t)(env->n_run_layers * env->model->layer[0].kv_heads);
+	size_t n = (size_t)(env->n_run_layers * model_attention(env->model)->kv_heads);
 
 	if (env->method->dense || !env->n_capture)
 		return AR_OK;
