@@ -133,8 +133,8 @@ static const struct setting settings[N_SETTING] = {
 	{ "blocksparse", "random lists with sinks, cut by their lengths", .density = 0.5, .room = 6,
 	  .sinks = true },
 	{ "paged", "head size 256, windows", .density = 2, .window = true, .dim = 256 },
-	{ "paged", "head size 256, windows and sinks in parts", .density = 2, .n_sm = 300,
-	  .room = 5, .window = true, .sinks = true, .dim = 256 },
+	{ "paged", "head size 256, windows and sinks in parts", .density = 2, .room = 5,
+	  .window = true, .sinks = true, .dim = 256 },
 	{ "blocksparse", "head size 256, lists with sinks", .density = 0.3, .sinks = true,
 	  .dim = 256 },
 };

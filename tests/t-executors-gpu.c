@@ -16,7 +16,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 1 + 1 };
+enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 2 + 1 };
 
 #if HAVE_CUDA
 
@@ -36,6 +36,8 @@ static void draw_case(struct batch_case *c, int page_tok, int dim, struct rng *r
 			ctx[r] = ctx[r] / page_tok * page_tok;
 	}
 	case_chunks(c, rng, rng_below(rng, 4) ? FILL_NORMAL : FILL_HUGE, s, n_req, ctx, rows);
+	if (rng_below(rng, 2))
+		case_sinks(c, rng);
 }
 
 /* ---- runs ---- */
@@ -100,7 +102,7 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	size_t bytes = c->q_len * sizeof *o->out;
 	size_t lse_bytes = c->q_len / (size_t)c->b.shape.head_dim * sizeof *o->lse;
 	bf16_t *q = gpu_copy(c->q, bytes), *out = gpu_new(bytes, 0xff);
-	float *lse = gpu_new(lse_bytes, 0xff);
+	float *lse = gpu_new(lse_bytes, 0xff), *sink = NULL;
 	struct kv_cache kv = gpu_kv(&c->kv, c->kv_len);
 	struct attn_batch b;
 	enum ar_status st = AR_OK;
@@ -109,14 +111,20 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	c->b.n_sm = most.n_sm;
 	case_plan(c, x->plan, dev->heads);
 	b = gpu_batch(&c->b);
+	if (c->sink)
+		sink = gpu_copy(c->sink, (size_t)c->b.shape.q_heads * sizeof *sink);
 	*work = gpu_new(x->work_bytes(&c->b.shape, &most, dev->heads), 0xff);
 	if (x->move)
 		st = x->move(&(struct attn_call){ .b = &b, .kv = kv, .work = *work }, dev, err);
 	if (!st)
-		st = x->enqueue(
-			&(struct attn_call){
-				.b = &b, .q = q, .kv = kv, .out = out, .lse = lse, .work = *work },
-			dev, err);
+		st = x->enqueue(&(struct attn_call){ .b = &b,
+						     .q = q,
+						     .kv = kv,
+						     .sink = sink,
+						     .out = out,
+						     .lse = lse,
+						     .work = *work },
+				dev, err);
 	if (st)
 		return st;
 	gpu_read(o->out, out, bytes);
@@ -169,6 +177,7 @@ static bool copy_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
 		*st = executor_find("copy")->ref(&(struct attn_call){ .b = &c->b,
 								      .q = c->q,
 								      .kv = c->kv,
+								      .sink = c->sink,
 								      .out = want.out,
 								      .lse = want.lse },
 						 &l, err);
@@ -196,6 +205,7 @@ static bool compare(struct batch_case *c, const char *name, const struct executo
 		*st = x->ref(&(struct attn_call){ .b = &c->b,
 						  .q = c->q,
 						  .kv = c->kv,
+						  .sink = c->sink,
 						  .out = want.out,
 						  .lse = want.lse },
 			     l, err);
@@ -548,11 +558,15 @@ static void test_nothing(void)
 	struct attn_batch b = { .shape = { 8, 2, 128, 128 } };
 	struct attn_call call = { .b = &b };
 	struct executor_lists none = { 0 };
+	int32_t first = 0;
 	struct ar_err err;
 
 	ok(!executor_find("columns")->enqueue(&call, &none, &err) &&
 		   !executor_find("gather")->move(&call, &none, &err),
 	   "nothing to do");
+	b.rows.first = &first;
+	is_int(executor_find("columns")->enqueue(&call, &none, &err), AR_USAGE,
+	       "columns: a window under lists");
 }
 
 /* Launches that lack an argument, on a machine without a GPU. */
@@ -581,7 +595,7 @@ int main(void)
 	test_nothing();
 	if (!gpu_usable()) {
 		test_failure();
-		skip(N_TEST - 2, "no usable GPU");
+		skip(N_TEST - 3, "no usable GPU");
 		return done_testing();
 	}
 	for (int page_tok = 64; page_tok <= 128; page_tok *= 2) {

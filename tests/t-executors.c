@@ -37,7 +37,7 @@ static double naive(const struct batch_case *c, int r, int row, int h, const boo
 	size_t dim = (size_t)s->head_dim, tok = (size_t)s->page_tok;
 	size_t q_row = (size_t)(c->row0[r] + row) * (size_t)s->q_heads + (size_t)h;
 	const bf16_t *q = c->q + q_row * dim;
-	double sum = 0;
+	double sum = c->sink ? exp(c->sink[h]) : 0;
 
 	memset(out, 0, dim * sizeof *out);
 	for (size_t t = 0; t <= (size_t)(c->ctx[r] + row); t++) {
@@ -105,10 +105,13 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 	struct ar_err err;
 	int bad = 0;
 
-	if (x->ref(
-		    &(struct attn_call){
-			    .b = &c->b, .q = c->q, .kv = c->kv, .out = out, .lse = lse },
-		    l, &err))
+	if (x->ref(&(struct attn_call){ .b = &c->b,
+					.q = c->q,
+					.kv = c->kv,
+					.sink = c->sink,
+					.out = out,
+					.lse = lse },
+		   l, &err))
 		bail_out("%s", err.msg);
 	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = 0; i < c->row0[r + 1] - c->row0[r]; i++)
@@ -145,6 +148,8 @@ static void test_references(void)
 		small_case(&c, &rng);
 		case_tokens(&c, 0.3, &l.tokens, &rng);
 		case_columns(&c, 0.2, &l.columns, &rng);
+		if (k % 2)
+			case_sinks(&c, &rng);
 		for (int i = 0; i < c.b.rows.n_qblk * small.q_heads; i++)
 			empty += !l.columns.n_run[i] && !l.columns.n_col[i];
 		gather += rows_off(&c, executor_find("gather"), &l, see_tokens);

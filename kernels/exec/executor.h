@@ -29,10 +29,10 @@ struct executor_lists {
  * request's pages begin at page0.  list: the list of all these rows and heads; -1: every block.
  * Over block lists, a thread block reads nothing else about the request.
  *
- * A part takes some of the n blocks of the list that its last row can see.  len > 0: len blocks
- * from part * len on.  len 0: blocks [n * part / n_part, n * (part + 1) / n_part), unless the
- * kernel cuts again by the lists.  The parts of a tile are in order in a plan, with others between
- * them.
+ * A part takes some of the n blocks of the list that its last row can see; without a list, of those
+ * from the first row's first key on.  len > 0: len blocks from part * len on.  len 0: blocks
+ * [n * part / n_part, n * (part + 1) / n_part), unless the kernel cuts again by the lists.  The parts
+ * of a tile are in order in a plan, with others between them.
  *
  * Scratch slots [place, place + n_part) belong to this tile.  joined: a counter for kernels, 0
  * before and after each launch.  So launches over the same tiles must not overlap. */
@@ -70,10 +70,12 @@ struct executor {
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 	/* softmax(q k^T / sqrt(head_dim)) v over the listed keys and allowed
-	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL.  ref makes
-	 * its own plan, without parts.  enqueue runs b->tile and uses work_bytes() bytes of
-	 * call->work.  move, if not NULL, is called before enqueue: it copies the keys and values
-	 * that enqueue reads to work. */
+	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL.  With sinks,
+	 * each adds exp(sink) to the sum of its head's rows and to their lse.  enqueue takes
+	 * rows.first where every block is read, otherwise AR_USAGE.  ref makes its own plan,
+	 * without parts.  enqueue runs b->tile and uses work_bytes() bytes of call->work.  move,
+	 * if not NULL, is called before enqueue: it copies the keys and values that enqueue reads
+	 * to work. */
 	executor_fn *ref;
 	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l, int heads);
 	executor_fn *move;
@@ -95,8 +97,10 @@ static inline int executor_n_sm(const struct gpu *g)
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
  * ctx[r].  lists: one per (request, group of at most heads heads of a KV head); heads 0: groups are
  * whole KV heads.  Lists hold no block past the row's own.  lists NULL: every block.  A row under
- * an empty list gets 0.  b->tile is not used.  The launch depends on n_req, heads and addresses
- * alone, not on the contents of arrays.  Launches on one device must not overlap. */
+ * an empty list gets 0.  First keys and sinks come without lists only, otherwise enqueue fails with
+ * AR_USAGE; the work is then proportional to the keys from the first on.  b->tile is not used.  The
+ * launch depends on n_req, heads and addresses alone, not on the contents of arrays.  Launches on one
+ * device must not overlap. */
 enum ar_status decode_ref(const struct attn_call *call, int heads, const struct block_lists *lists,
 			  struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);

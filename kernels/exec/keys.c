@@ -48,12 +48,13 @@ static size_t key_at(const struct attn_batch *b, int req, int head, int pos)
 	       (size_t)s->head_dim;
 }
 
-/* Scores of a row at pos become exponentials; returns their sum, 0: it sees no key. */
-static float soften(const struct keys *k, int pos, float scale, float *p, float *max)
+/* Scores of a row at pos become exponentials; returns their sum and the sink's, 0: it sees no key.
+ * sink -inf: none. */
+static float soften(const struct keys *k, int pos, float scale, float sink, float *p, float *max)
 {
-	float sum = 0;
+	float sum;
 
-	*max = -INFINITY;
+	*max = sink;
 	for (int i = 0; i < k->n; i++) {
 		bool seen = k->pos[i] <= pos &&
 			    (i >= k->n_run || !attn_band_hides(&k->band, k->total, pos, k->pos[i]));
@@ -63,6 +64,7 @@ static float soften(const struct keys *k, int pos, float scale, float *p, float 
 	}
 	if (*max == -INFINITY)
 		*max = 0;
+	sum = expf(sink - *max);
 	for (int i = 0; i < k->n; i++)
 		sum += p[i] = expf(p[i] - *max);
 	return sum;
@@ -92,7 +94,8 @@ void keys_attend(struct keys *k, const struct attn_call *call, int req, int row,
 	for (int i = 0; i < n_row; i++) {
 		size_t to = first + (size_t)i * heads;
 		float max, *p = k->p + i * k->ld;
-		float sum = soften(k, pos[i], 1 / sqrtf((float)dim), p, &max);
+		float sum = soften(k, pos[i], 1 / sqrtf((float)dim),
+				   call->sink ? call->sink[head] : -INFINITY, p, &max);
 
 		k->sum[i] = sum;
 		if (call->lse)
@@ -111,7 +114,7 @@ void keys_attend(struct keys *k, const struct attn_call *call, int req, int row,
 		bf16_t *to = call->out + (first + (size_t)i * heads) * (size_t)dim;
 
 		for (int d = 0; d < dim; d++)
-			to[d] = k->sum[i] > 0 ?
+			to[d] = k->n && k->sum[i] > 0 ?
 					bf16_from_f32(k->out[i * k->ld_dim + d] / k->sum[i]) :
 					0;
 	}

@@ -10,6 +10,9 @@ enum ar_status columns_enqueue(const struct attn_call *call, const struct execut
 	const struct gpu *gpu;
 	enum ar_status st;
 
+	if (call->b->rows.first)
+		return ar_fail(err, AR_USAGE,
+			       "vertical-slash attention takes no window; use the executor paged");
 	if (!call->b->n_tile)
 		return AR_OK;
 	st = gpu_current(&gpu, err);

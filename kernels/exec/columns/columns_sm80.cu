@@ -63,6 +63,7 @@ struct columns_args {
 	struct kv_cache kv;
 	bf16_t *out;
 	float *lse;
+	const float *sink;	/* of each query head; NULL: none */
 };
 
 static __device__ struct view view_of(const struct columns_args &a)
@@ -202,7 +203,7 @@ static __device__ __forceinline__ void write_rows(const struct columns_args &a,
 		}
 }
 
-template <int D, int ROWS>
+template <int D, int ROWS, bool SINKS>
 static __global__ void __launch_bounds__(config<D, ROWS>::THREADS, config<D, ROWS>::PER_SM)
 columns_sm80(const struct columns_args a)
 {
@@ -238,6 +239,10 @@ columns_sm80(const struct columns_args a)
 	if (!threadIdx.x)
 		sm.view = view_of(a);
 	__syncthreads();
+	if (SINKS)
+#pragma unroll
+		for (int i = 0; i < C::M * 2; i++)
+			softmax_sink<D>(max[i / 2][i % 2], sum[i / 2][i % 2], a.sink[v.head], lane);
 	copy_q(sm, a);
 	find(0);
 	find(1);
@@ -283,7 +288,7 @@ columns_sm80(const struct columns_args a)
 
 /* ---- launch ---- */
 
-template <int D, int ROWS>
+template <int D, int ROWS, bool SINKS>
 static enum ar_status launch(const struct columns_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const int bytes = (int)sizeof(struct columns_smem<D, ROWS>);
@@ -296,32 +301,40 @@ static enum ar_status launch(const struct columns_args &a, cudaStream_t stream, 
 		return ar_fail(err, AR_USAGE, "vertical-slash attention with head size %d takes %d "
 			       "bytes of shared memory, this GPU has %d", D, bytes,
 			       (int)gpu->smem_bytes);
-	CU(cudaFuncSetAttribute(columns_sm80<D, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				bytes));
-	columns_sm80<D, ROWS><<<a.b.n_tile, config<D, ROWS>::THREADS, bytes, stream>>>(a);
+	CU(cudaFuncSetAttribute(columns_sm80<D, ROWS, SINKS>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	columns_sm80<D, ROWS, SINKS><<<a.b.n_tile, config<D, ROWS>::THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-template <int D>
+template <int D, bool SINKS>
 static enum ar_status launch_rows(const struct columns_args &a, cudaStream_t stream,
 				  struct ar_err *err)
 {
-	return a.b.shape.page_tok == 64 ? launch<D, 64>(a, stream, err) :
-					  launch<D, 128>(a, stream, err);
+	return a.b.shape.page_tok == 64 ? launch<D, 64, SINKS>(a, stream, err) :
+					  launch<D, 128, SINKS>(a, stream, err);
+}
+
+template <int D>
+static enum ar_status launch_sinks(const struct columns_args &a, cudaStream_t stream,
+				   struct ar_err *err)
+{
+	return a.sink ? launch_rows<D, true>(a, stream, err) :
+			launch_rows<D, false>(a, stream, err);
 }
 
 enum ar_status columns_sm80_enqueue(const struct attn_call *call,
 				    const struct executor_lists *lists, struct ar_err *err)
 {
 	const struct columns_args a = { *call->b, lists->columns, call->q, call->kv, call->out,
-					call->lse };
+					call->lse, call->sink };
 	cudaStream_t stream = (cudaStream_t)call->stream;
 
 	switch (a.b.shape.head_dim) {
-	case 64: return launch_rows<64>(a, stream, err);
-	case 128: return launch_rows<128>(a, stream, err);
-	default: return launch_rows<256>(a, stream, err);
+	case 64: return launch_sinks<64>(a, stream, err);
+	case 128: return launch_sinks<128>(a, stream, err);
+	default: return launch_sinks<256>(a, stream, err);
 	}
 }

@@ -39,7 +39,8 @@
 
 namespace {
 
-template <int D, int PAGE> using by_hand = config<D, PAGE, PAGE / WG_ROWS, true>;
+template <int D, int PAGE, bool SINKS = false>
+using by_hand = config<D, PAGE, PAGE / WG_ROWS, true, SINKS>;
 
 static_assert(SMEM_BYTES<by_hand<128, 128>> <= 227 * 1024, "shared memory");
 static_assert(SMEM_BYTES<by_hand<256, 128>> <= 227 * 1024, "shared memory");
@@ -50,9 +51,12 @@ struct params : tile_params {
 	struct column_lists lists;
 	const int32_t *row0, *left;
 	const __nv_bfloat16 *k, *v;
+	const float *sink;		/* of each query head; NULL: none */
 };
 
 struct work : tile_work {
+	static constexpr const int32_t *first_key = nullptr;	/* no windows */
+	const float *sink;
 	const int32_t *run, *col;
 	int n_run, n_col;
 	int last_pos;			/* of its rows */
@@ -74,6 +78,7 @@ template <int PAGE> __device__ __forceinline__ struct work work_of(const struct 
 	w.last_pos = w.pos + w.n_row - 1;
 	w.far = band.local ? band.local : INT_MAX;
 	w.init = band.init;
+	w.sink = p->sink;
 	w.tail = w.pos + p->row0[t.req + 1] + p->left[t.req] - t.row - band.last;
 	if (!p->piece)
 		cut_as_planned(&w, t, w.n_run + (w.n_col + PAGE - 1) / PAGE);
@@ -229,12 +234,19 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	return st;
 }
 
+template <int D, bool SINKS>
+enum ar_status launch_page(const struct attn_call *call, const struct params &p,
+			   struct ar_err *err)
+{
+	return call->b->shape.page_tok == 64 ? launch<by_hand<D, 64, SINKS>>(call, p, err) :
+					       launch<by_hand<D, 128, SINKS>>(call, p, err);
+}
+
 template <int D>
 enum ar_status launch_size(const struct attn_call *call, const struct params &p,
 			   struct ar_err *err)
 {
-	return call->b->shape.page_tok == 64 ? launch<by_hand<D, 64>>(call, p, err) :
-					       launch<by_hand<D, 128>>(call, p, err);
+	return p.sink ? launch_page<D, true>(call, p, err) : launch_page<D, false>(call, p, err);
 }
 
 } /* namespace */
@@ -247,7 +259,7 @@ enum ar_status columns_sm90_enqueue(const struct attn_call *call,
 	const bool cut = b->n_part && b->n_tile <= ATTEND_CUT_TILES;
 	const struct params p = { tile_params_of(call, 1, cut), *l, b->rows.row0, b->rows.left,
 				  (const __nv_bfloat16 *)call->kv.k,
-				  (const __nv_bfloat16 *)call->kv.v };
+				  (const __nv_bfloat16 *)call->kv.v, call->sink };
 	enum ar_status st = AR_OK;
 
 	if (cut)
