@@ -78,11 +78,16 @@ struct work {
 	int n;				/* chunks */
 };
 
-/* Copy bytes, a multiple of 16, by the threads of warps 2 and 3. */
-__device__ __forceinline__ void copy(void *to, const void *from, int bytes)
+/* Fill `to`, whose size is a multiple of 16 bytes, by the threads of warps 2 and 3. */
+template <class T> __device__ __forceinline__ void copy(T &to, const void *from)
 {
-	for (int i = (threadIdx.x - 64) * 16; i < bytes; i += 64 * 16)
-		cp_async_16(smem_addr(to) + i, (const char *)from + i, 16);
+	constexpr int SIZE = sizeof(T), STEP = 64 * 16;
+	const int first = (threadIdx.x - 64) * 16;
+
+#pragma unroll
+	for (int i = 0; i < SIZE; i += STEP)
+		if (i + STEP <= SIZE || first < SIZE - i)
+			cp_async_16(smem_addr(&to) + first + i, (const char *)from + first + i, 16);
 }
 
 /* Start the copies for step i of the loop. */
@@ -96,18 +101,18 @@ __device__ __forceinline__ void copy_step(scan_smem<D, STAGES> &sm, const delta_
 		state_stage<D> &to = sm.state[i % STAGES];
 		const int64_t chunk = w.seq.chunk0 + i, at = chunk * values + w.head;
 
-		copy(to.k, a.w.k + (chunk * keys + w.key) * (C * D), sizeof to.k);
-		copy(to.solve, a.w.solve + at * (C * C), sizeof to.solve);
-		copy(to.v, a.w.v + at * (C * D / 2) + w.slice * (2 * V_WORDS), sizeof to.v);
-		copy(&to.gates, a.w.gates + at, sizeof to.gates);
+		copy(to.k, a.w.k + (chunk * keys + w.key) * (C * D));
+		copy(to.solve, a.w.solve + at * (C * C));
+		copy(to.v, a.w.v + at * (C * D / 2) + w.slice * (2 * V_WORDS));
+		copy(to.gates, a.w.gates + at);
 	}
 	if (i > 0 && i <= w.n) {
 		out_stage<D> &to = sm.out[(i - 1) % STAGES];
 		const int64_t chunk = w.seq.chunk0 + i - 1, at = chunk * values + w.head;
 
-		copy(to.q, a.w.q + (chunk * keys + w.key) * (C * D), sizeof to.q);
-		copy(to.mix, a.w.mix + at * (C * C), sizeof to.mix);
-		copy(to.from_start, a.w.gates[at].from_start, sizeof to.from_start);
+		copy(to.q, a.w.q + (chunk * keys + w.key) * (C * D));
+		copy(to.mix, a.w.mix + at * (C * C));
+		copy(to.from_start, a.w.gates[at].from_start);
 	}
 	cp_async_commit();
 }
