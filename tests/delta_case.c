@@ -59,7 +59,7 @@ size_t delta_case_tail(const struct delta_case *c)
 	return (size_t)c->n_slot * delta_tail_len(&c->call.spec);
 }
 
-/* Shape n_row rows of q, k, v.  keys: the key of all rows, or NULL.  Half of q's channels are those of
+/* Shape n_row rows of q, k, v.  keys: of all rows, or NULL.  Half of the channels of q are those of
  * k.  So no output is a small difference of large terms, whose rounding the norm would magnify. */
 static void shape_rows(bf16_t *row, int n_row, int stride, int n, const bf16_t *keys)
 {

@@ -5,9 +5,10 @@
  * Prefill rounds q, k, v, u, T, mix, and the state where it is multiplied, to bf16: by 2^-9 of each
  * at most.  Results are sums of many such products, so their errors have a deviation near 2^-9 of
  * the row and of the element itself.  Allowed are 2^-7 on average and 2^-4 for the worst of all.
+ *
  * When all keys are equal, the u of up to 64 rows cancel to one value.  Their errors add up to
- * sqrt(64) 2^-9, and those of the largest values of 64 rows meet small results: allowed are 2^-6 and
- * 2^-1.  Decode computes in fp32.
+ * sqrt(64) 2^-9, and those of the largest values of 64 rows meet small results.  Then 2^-6 and 2^-1
+ * are allowed.  Decode computes in fp32.
  *
  * ATTNREPLAY_DELTA_CASES: random cases.  ATTNREPLAY_DELTA_LONG: rows of the long sequences.
  * ATTNREPLAY_DELTA_TIME=1: also print times.

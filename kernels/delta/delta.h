@@ -20,7 +20,8 @@
  *   ba     [row][b v_heads | a v_heads]
  *   out    [row][v_heads * v_dim]
  *
- * All are bf16.  The channels of the convolution are those of q, k and v in this order.
+ * All are bf16.  The channels of the convolution are those of q, k and v in this order.  On the
+ * device all arrays are aligned to 32 bytes.
  */
 #ifndef AR_DELTA_H
 #define AR_DELTA_H

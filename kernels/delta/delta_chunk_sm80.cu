@@ -14,12 +14,13 @@
  * L lies transposed: all lanes read 4 rows of it at once.  Its upper right block is L21; the lower
  * left is free and takes L21 T11.  Then T21 takes the place of L21.
  *
- * tf32 and not bf16, as T22 and L21 T11 may cancel.  T times beta is rounded to bf16 in the end.
+ * T21 is made in tf32 and not in bf16, as the terms of a product may cancel.  T times beta is
+ * rounded to bf16 in the end.
  *
- * Budget: 4 of the 8 warps issue 500 FMA and 140 loads, the others wait, and two thread
- * blocks share a multiprocessor.  At 32 K tokens and 16 key heads of two
- * value heads a multiprocessor has 62 of them; about 3000 cycles for two at once make 95 K cycles,
- * 0.05 ms, below the 0.13 ms of the 0.54 GB.
+ * Budget: four of the eight warps issue 500 FMA and 140 loads each while the others wait.  Two
+ * thread blocks share a multiprocessor, so that one works while the other waits or copies.  At
+ * 32 K tokens and 16 key heads of two value heads a multiprocessor has 62 thread blocks.  At 3000
+ * cycles for two of them that is 95 K cycles or 0.05 ms; the 0.54 GB take 0.13 ms.
  */
 #include "config.h"
 #include "kernels/delta/delta_work.h"

@@ -2,9 +2,9 @@
 /*
  * The kernels of prefill that work row by row.  They are bound by memory.
  *
- *   conv   grid (head of q, k and v; chunk).  A warp has 8 rows of a head, and a lane 4 channels of
- *          128, so that the norm of a row is a sum over the warp.  The 3 rows before the 8 come from
- *          caches.  All loads of a warp are under way at once: 11 x 256 bytes.
+ *   conv   grid (head of q, k and v; chunk).  A warp has 8 rows of a head, and a lane 4 channels
+ *          of 128, so that the norm of a row is a sum over the warp.  The 3 rows before the 8 come
+ *          from caches.  All loads of a warp are under way at once: 11 x 256 bytes.
  *   norm   grid (chunk, v_heads).  16 lanes have a row of a head of 128, 16 bytes each.
  *   tail   grid (channels, sequence).  It runs last, since conv reads the old tails.
  */

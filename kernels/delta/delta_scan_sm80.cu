@@ -5,24 +5,27 @@
  * grid (slice of 32 value channels, value head, sequence), four warps.  The transposed state of 16
  * channels, [16][k_dim] in fp32, stays in the accumulators of a warp for the whole sequence.  An
  * accumulator is the next product's A operand, so a chunk is one chain in registers, without a
- * barrier (notation of delta_device.c, T for its solve):
+ * barrier (notation of delta_device.c; T is solve, with beta in it):
  *
  *   warps 0, 1   x = S^T k^T       y = v^T - exp(g) x       u = y T^T
  *                S^T = exp(g_end) S^T + (exp(g_end - g) u) k
  *   warps 2, 3   o = exp(g) q S + mix u, of the chunk before; all copies
  *
- * Warp w passes S (at the chunk's begin) and u to warp w + 2 as they lie in its lanes: rows of the A
- * operand here are columns of the B operand there.  One barrier a chunk separates all of it.
+ * Warp w passes S (at the chunk's begin) and u to warp w + 2 as they lie in its lanes.  Rows of the
+ * A operand here are columns of the B operand there.  One barrier a chunk separates all of it.
  *
  * Copies are STAGES - 1 chunks ahead.  Step i of the loop works on chunk i in warps 0 and 1, and on
  * chunk i - 1 in warps 2 and 3.  It loads chunk i + STAGES - 1 for the former into the stage that
  * step i - 1 has left, and so one chunk earlier for the latter.
  *
- * Budget at head size 128.  Per chunk 148 mma in warps 0 and 1 and 84 in warps 2 and 3, each warp on
- * a quarter of its own of the multiprocessor: at 8 cycles 1184 and 672; about 300 cycles for the
- * elements and 200 for the three turns of the chain; 53 KiB from L2, 830 cycles at 64 bytes a
- * cycle.  So about 1700 cycles a chunk, and 0.5 ms for the 512 chunks of 32 K tokens, whatever the
- * number of heads is, up to 33 with 128 value channels each on 132 multiprocessors.
+ * Budget of a chunk at head size 128, in cycles.  Each warp has a quarter of the multiprocessor.
+ *
+ *   warps 0, 1   148 mma at 8: 1184; elements: 300; three turns of the chain: 200; in all 1700
+ *   warps 2, 3   84 mma at 8: 672; 53 copies a thread: 300
+ *   L2 cache     53 KiB at 64 bytes a cycle: 830
+ *
+ * So the 512 chunks of 32 K tokens take 0.5 ms for any number of heads up to 33 with 128 channels:
+ * that many slices run at once on 132 multiprocessors.
  *
  * Slices of 64 would halve the reads from L2, but leave half of the multiprocessors idle at 32
  * heads.  Rows of S in two warps would shorten the chain by half, and need two exchanges a chunk.
@@ -78,11 +81,16 @@ struct work {
 	int n;				/* chunks */
 };
 
-/* Copy bytes, a multiple of 16, by the threads of warps 2 and 3. */
-__device__ __forceinline__ void copy(void *to, const void *from, int bytes)
+/* Fill `to`, whose size is a multiple of 16 bytes, by the threads of warps 2 and 3. */
+template <class T> __device__ __forceinline__ void copy(T &to, const void *from)
 {
-	for (int i = (threadIdx.x - 64) * 16; i < bytes; i += 64 * 16)
-		cp_async_16(smem_addr(to) + i, (const char *)from + i, 16);
+	constexpr int SIZE = sizeof(T), STEP = 64 * 16;
+	const int first = (threadIdx.x - 64) * 16;
+
+#pragma unroll
+	for (int i = 0; i < SIZE; i += STEP)
+		if (i + STEP <= SIZE || first < SIZE - i)
+			cp_async_16(smem_addr(&to) + first + i, (const char *)from + first + i, 16);
 }
 
 /* Start the copies for step i of the loop. */
@@ -96,18 +104,18 @@ __device__ __forceinline__ void copy_step(scan_smem<D, STAGES> &sm, const delta_
 		state_stage<D> &to = sm.state[i % STAGES];
 		const int64_t chunk = w.seq.chunk0 + i, at = chunk * values + w.head;
 
-		copy(to.k, a.w.k + (chunk * keys + w.key) * (C * D), sizeof to.k);
-		copy(to.solve, a.w.solve + at * (C * C), sizeof to.solve);
-		copy(to.v, a.w.v + at * (C * D / 2) + w.slice * (2 * V_WORDS), sizeof to.v);
-		copy(&to.gates, a.w.gates + at, sizeof to.gates);
+		copy(to.k, a.w.k + (chunk * keys + w.key) * (C * D));
+		copy(to.solve, a.w.solve + at * (C * C));
+		copy(to.v, a.w.v + at * (C * D / 2) + w.slice * (2 * V_WORDS));
+		copy(to.gates, a.w.gates + at);
 	}
 	if (i > 0 && i <= w.n) {
 		out_stage<D> &to = sm.out[(i - 1) % STAGES];
 		const int64_t chunk = w.seq.chunk0 + i - 1, at = chunk * values + w.head;
 
-		copy(to.q, a.w.q + (chunk * keys + w.key) * (C * D), sizeof to.q);
-		copy(to.mix, a.w.mix + at * (C * C), sizeof to.mix);
-		copy(to.from_start, a.w.gates[at].from_start, sizeof to.from_start);
+		copy(to.q, a.w.q + (chunk * keys + w.key) * (C * D));
+		copy(to.mix, a.w.mix + at * (C * C));
+		copy(to.from_start, a.w.gates[at].from_start);
 	}
 	cp_async_commit();
 }
