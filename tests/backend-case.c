@@ -541,8 +541,10 @@ static void test_captures(const struct backend *b, double tolerance)
 		   case_distance(&tiled, &post) > 0.01,
 	   "%s: before and after a RoPE with an attention factor, too", b->name);
 	is_int(case_open(&c, b,
-			 &(struct case_how){
-				 .method = "dense", .twice = true, .one_of_each = true, .yarn = true },
+			 &(struct case_how){ .method = "dense",
+					     .twice = true,
+					     .one_of_each = true,
+					     .yarn = true },
 			 &err),
 	       AR_DATA, "%s: but not one of each", b->name);
 	ok(strstr(err.msg, "one is before RoPE, the other after it") != NULL, "... by name: %s",

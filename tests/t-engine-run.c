@@ -156,6 +156,15 @@ static void test_unknown(void)
 	"\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":100," \
 	"\"num_attention_heads\":4,\"num_hidden_layers\":2}}\n"
 
+/* The first layer is a gated DeltaNet. */
+#define MIXED \
+	"{\"engine\":\"a\",\"model\":{\"model_type\":\"qwen3_next\",\"hidden_size\":64," \
+	"\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4," \
+	"\"num_key_value_heads\":2,\"head_dim\":32,\"num_hidden_layers\":2," \
+	"\"layer_types\":[\"linear_attention\",\"full_attention\"]," \
+	"\"linear_num_key_heads\":1,\"linear_num_value_heads\":1,\"linear_key_head_dim\":8," \
+	"\"linear_value_head_dim\":8,\"linear_conv_kernel_dim\":4}}\n"
+
 static void test_header(void)
 {
 	sqlite3 *db = stored(MODEL LOG);
@@ -170,6 +179,11 @@ static void test_header(void)
 		   "('async-scheduling', 0), ('max-num-seqs', 8), ('max-num-batched-tokens', 64),"
 		   " ('log', 'log'))"),
 	       4, "... and limits");
+	sqlite3_close(db);
+	db = stored(MIXED LOG);
+	is_int(ask(db, "SELECT n_layers * 10000 + q_heads * 1000 + kv_heads * 100 + head_dim "
+		       "FROM model"),
+	       24232, "heads are those of the layers that have some");
 	sqlite3_close(db);
 	db = stored("{\"engine\":\"a\",\"model\":{}}\n" LOG);
 	is_int(ask(db, "SELECT count(*) FROM v_run WHERE backend = 'a' AND model IS NULL"), 1,

@@ -351,7 +351,7 @@ static enum ar_status begin(const struct engine_run *r, const struct model *m, c
 			    struct store *s, int64_t *run_id, struct ar_err *err)
 {
 	const struct engine_log *log = r->log;
-	const struct layer_spec none = { 0 }, *layer = m->layer ? m->layer : &none;
+	const struct layer_spec none = { 0 }, *layer = m->layer ? model_attention(m) : &none;
 	struct store_gpu gpu = { 0 };
 	char name[128];
 
