@@ -29,7 +29,7 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 
 	assert(env->n_run_layers);
 	*e = (struct attn_engine){ .run_layer = env->run_layer, .act = activations[0] };
-	st = plan_init(&e->plan, env->model->n_layers, env->method, err);
+	st = plan_init(&e->plan, env->plan, env->model, err);
 	if (st)
 		return st;
 	if (env->page_tok)

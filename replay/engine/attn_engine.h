@@ -37,7 +37,7 @@ static inline const struct method *attn_engine_method(const struct attn_engine *
 	return plan_method(&e->plan, e->run_layer[i]);
 }
 
-/* Check that attn_engine_open() on the host would succeed.  env->method cannot be used afterwards;
+/* Check that attn_engine_open() on the host would succeed.  env->plan cannot be used afterwards;
  * the caller frees it. */
 enum ar_status attn_engine_try(const struct backend_env *env, struct ar_err *err);
 
