@@ -28,7 +28,7 @@ static enum ar_status check_range(const struct plan *p, const struct plan_range 
 static enum ar_status set_method(struct layer_plan *l, const struct plan *p, const struct model *m,
 				 int layer, struct ar_err *err)
 {
-	l->method[layer] = p->rest;
+	l->method[layer] = NULL;
 	if (m->layer[layer].mixer != MIX_FULL)
 		return AR_OK;
 	for (size_t i = 0; i < p->n_range; i++)
@@ -44,9 +44,9 @@ static enum ar_status set_method(struct layer_plan *l, const struct plan *p, con
 static int page_of_first(const struct layer_plan *l)
 {
 	for (int i = 0; i < l->n_layers; i++)
-		if (!l->method[i]->dense)
+		if (l->method[i] && !l->method[i]->dense)
 			return method_page_tok(l->method[i]);
-	return method_page_tok(l->method[0]);
+	return 128;
 }
 
 enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
@@ -78,7 +78,7 @@ bool plan_first(const struct layer_plan *l, int layer)
 	for (int i = 0; i < layer; i++)
 		if (l->method[i] == l->method[layer])
 			return false;
-	return true;
+	return l->method[layer];
 }
 
 struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer)
@@ -123,10 +123,9 @@ enum ar_status plan_check_pages(struct method *const *method, size_t n, int page
 	const struct method *fits = NULL, *odd = NULL;
 
 	for (size_t i = n; i-- > 0;) {
-		if (!method[i]->dense && method_page_tok(method[i]) == page_tok)
-			fits = method[i];
-		else if (!method[i]->dense)
-			odd = method[i];
+		if (!method[i] || method[i]->dense)
+			continue;
+		*(method_page_tok(method[i]) == page_tok ? &fits : &odd) = method[i];
 	}
 	if (odd && fits)
 		return refuse_mix(odd, fits, err);

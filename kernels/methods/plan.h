@@ -36,7 +36,6 @@ struct plan {
 	size_t n_method;
 	struct plan_range *range; /* [n_range], ascending, without overlaps */
 	size_t n_range;
-	struct method *rest; /* dense, for layers without full attention */
 };
 
 /* Whether text is a plan of layers, which method_parse() refuses. */
@@ -60,10 +59,10 @@ char *plan_layers(const struct plan_range *r, char *buf, size_t n);
 struct layer_plan {
 	int n_layers;		/* of the model */
 	int page_tok;		/* tokens of a page of the cache, in every layer */
-	struct method **method; /* [n_layers], borrowed */
+	struct method **method; /* [n_layers], borrowed; NULL: it has no full attention */
 };
 
-/* Give each layer of m its method.  Pages have the size that the first sparse method takes; a run
+/* Give each layer of m with full attention its method.  Pages have the size that the first sparse method takes; a run
  * may set another page_tok.  AR_USAGE: a layer with full attention has no method, or the plan names
  * layers that m lacks.  p outlives *l.  Release *l even after a failure. */
 enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
@@ -75,13 +74,13 @@ static inline const struct method *plan_method(const struct layer_plan *l, int l
 	return l->method[layer];
 }
 
-/* Whether this is the first layer that runs its method. */
+/* Whether this is the first layer that runs its method.  Not where there is none. */
 bool plan_first(const struct layer_plan *l, int layer);
 
 /* Heads of the layer, and the page size. */
 struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer);
 
-/* Check that each of n methods takes pages of page_tok tokens, else AR_USAGE. */
+/* Check that each of n methods, some of them NULL, takes pages of page_tok tokens, else AR_USAGE. */
 enum ar_status plan_check_pages(struct method *const *method, size_t n, int page_tok,
 				struct ar_err *err);
 

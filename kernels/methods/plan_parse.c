@@ -279,8 +279,6 @@ enum ar_status plan_parse(struct plan **out, const char *text, struct ar_err *er
 	if (!st)
 		join_ranges(p);
 	if (!st)
-		st = method_parse(&p->rest, "dense", err);
-	if (!st)
 		p->params = plan_single(p) ? strdup(plan_single(p)->params) : ranges_json(p);
 	if (!st && !p->params)
 		st = ar_nomem(err);
@@ -301,7 +299,6 @@ void plan_free(struct plan *p)
 		return;
 	for (size_t i = 0; i < p->n_method; i++)
 		method_free(p->method[i]);
-	method_free(p->rest);
 	free(p->method);
 	free(p->range);
 	free(p->name);
