@@ -54,7 +54,7 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 				   .act = activations[0] };
 	st = method_parse(&e->dense, "dense", err);
 	if (!st)
-		st = plan_init(&e->plan, env->model->n_layers, env->method, err);
+		st = plan_init(&e->plan, env->plan, env->model, err);
 	if (st)
 		return st;
 	set_mixers(e);

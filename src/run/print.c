@@ -166,8 +166,8 @@ static void print_resumed(const struct run *r)
 		return;
 	printf("resumed   run %" PRId64, old->run);
 	put_after(" of ", old->db);
-	for (size_t i = 0; i < r->n_runs && r->method; i++) {
-		put_after(i ? ", " : ": ", r->method[i]->name);
+	for (size_t i = 0; i < r->n_runs && r->plan; i++) {
+		put_after(i ? ", " : ": ", r->plan[i]->name);
 		fputs(old->done[i] ? " is done" : " will run", stdout);
 	}
 	putchar('\n');
