@@ -11,7 +11,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cuda.h \
     replay/engine/backends.c replay/engine/backends_attn.h replay/engine/decoder.h \
-    replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
+    replay/engine/decoder_state.h replay/engine/graph_sizes.c replay/engine/graph_sizes.h \
+    replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
@@ -27,7 +28,8 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
   replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
-    replay/engine/backend_cuda_memory.c replay/engine/decoder.c replay/engine/graphs.c
+    replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
+    replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
 
 nobase_dist_pkgdata_DATA += \
@@ -40,6 +42,7 @@ check_PROGRAMS += \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
   tests/t-costs \
+  tests/t-decoder-gpu \
   tests/t-dense-as \
   tests/t-engine \
   tests/t-graphs-gpu \
