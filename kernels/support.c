@@ -28,6 +28,10 @@ const struct support supports[] = {
 	{ "seer", 80, 0, ALL_DIMS, 64 },
 	{ "trishape", 80, 0, SUPPORT_ANY, SUPPORT_ANY },
 	{ "xattention", 80, 0, ALL_DIMS, BOTH },
+	/* droppers */
+	{ "lazyllm", 80, 0, ALL_DIMS, BOTH },
+	{ "sliminfer", 80, 0, ALL_DIMS, BOTH },
+	{ "uniprefill", 80, 0, ALL_DIMS, BOTH },
 	{ 0 }
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/gpu.h"
+#include "kernels/drop/dropper.h"
 #include "kernels/methods/method.h"
 #include "kernels/support.h"
 #include "tests/tap.h"
@@ -30,6 +31,8 @@ static void test_table(void)
 	for (int i = 0; executors[i]; i++)
 		ok(executors[i]->kernel && in_table(executors[i]->kernel),
 		   "executor %s has its family in the table", executors[i]->name);
+	for (int i = 0; droppers[i]; i++)
+		ok(in_table(droppers[i]->name), "so is dropper %s", droppers[i]->name);
 	ok(in_table("decode"), "so is decode");
 }
 

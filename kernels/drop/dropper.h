@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Droppers: at some full-attention layers they decide which rows of a chunk go on to the layers
+ * after.  A row that is dropped takes part in nothing any more: its keys and values exist in the
+ * layers before only.
+ *
+ * A dropper sees the rows of a batch's prefill at its layer, in the index space of that layer: row
+ * and key i of a request is its i-th token that is still there.  Rows of decodes are never
+ * dropped, and are not in the batch.  The last row of a request always stays, so that each request
+ * has rows in every layer.
+ */
+#ifndef AR_DROPPER_H
+#define AR_DROPPER_H
+
+#include <stdbool.h>
+
+#include "base/opt.h"
+#include "base/status.h"
+#include "kernels/attn.h"
+#include "model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where in its layer a dropper takes rows away: after attention, so that the MLP works on the rows
+ * that stay; or after the MLP. */
+enum drop_place { DROP_BEFORE_MLP, DROP_AFTER_LAYER };
+
+/* One call at one layer.  Arrays are on the host for ref(), on the device for enqueue(). */
+struct drop_call {
+	const struct attn_call *at; /* b, layer, q, kv, work and stream; the cache holds the
+				     * chunk's keys */
+	const int32_t *chunk;	    /* [n_req] tokens of the chunk before anything was dropped */
+	int n_step;		    /* rows of the iteration in this layer, those of decodes too */
+};
+
+/* What goes on.  n_row, n_req: of the batch. */
+struct drop_kept {
+	uint8_t *keep;	 /* [n_row] 1: the row stays, 0: it is dropped */
+	int32_t *n_keep; /* [n_req] rows that stay */
+	int32_t *index;	 /* [n_row] their numbers, ascending; requests are in order */
+};
+
+typedef enum ar_status dropper_fn(const struct drop_call *call, const void *self, uint8_t *keep,
+				  struct ar_err *err);
+
+struct dropper {
+	const char *name;   /* "uniprefill" */
+	const char *title;  /* one line */
+	const char *origin; /* paper or code that it follows */
+	const struct opt *params;
+	size_t param_size;
+	enum drop_place place;
+
+	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
+	enum ar_status (*check)(const void *param, struct ar_err *err);
+
+	/* Make *self, for all functions below.  AR_USAGE: the model has no such layers. */
+	enum ar_status (*open)(void **self, const void *param, const struct model *m,
+			       struct ar_err *err);
+	void (*close)(void *self);
+
+	/* Whether it drops rows at this layer of the model; only of full attention. */
+	bool (*acts_after)(const void *self, int layer);
+
+	/* Whether windows count distances between original positions, not between kept tokens;
+	 * NULL: between kept tokens. */
+	bool (*original_windows)(const void *self);
+
+	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only
+	 * enqueues on the call's stream; its work has work_bytes() bytes of device memory. */
+	dropper_fn *ref;
+	size_t (*work_bytes)(const void *self, const struct attn_shape *s,
+			     const struct attn_limits *l);
+	dropper_fn *enqueue;
+};
+
+extern const struct dropper *const droppers[]; /* ends with NULL */
+const struct dropper *dropper_find(const char *name);
+
+/* A dropper with parameters, as "NAME:KEY=VALUE,...". */
+struct drop {
+	char *name; /* as the user wrote it */
+	const struct dropper *dropper;
+	void *param; /* the dropper's struct */
+	void *self;  /* after drop_open() */
+};
+
+/* AR_USAGE: unknown name or parameter, a value out of range, or values that do not go together. */
+enum ar_status drop_parse(struct drop **out, const char *text, struct ar_err *err);
+/* Choose the layers of m.  Call it before any function below. */
+enum ar_status drop_open(struct drop *d, const struct model *m, struct ar_err *err);
+void drop_free(struct drop *d);
+char *drop_params(const struct drop *d); /* JSON object of the parameters, owned; NULL: no memory */
+
+/* Whether d, or NULL, drops rows at this layer. */
+bool drop_acts_after(const struct drop *d, int layer);
+
+/* The reference of one call, all on the host. */
+enum ar_status drop_ref(const struct drop *d, const struct drop_call *call,
+			const struct drop_kept *out, struct ar_err *err);
+
+/* CUDA: the same.  The call's work has drop_work_bytes() bytes; nothing synchronises or
+ * allocates. */
+size_t drop_work_bytes(const struct drop *d, const struct attn_shape *s,
+		       const struct attn_limits *l);
+enum ar_status drop_enqueue(const struct drop *d, const struct drop_call *call,
+			    const struct drop_kept *out, struct ar_err *err);
+
+/* Fill n_keep and index from keep: on the host, and on the device. */
+void drop_index(const struct attn_rows *rows, const struct drop_kept *out);
+size_t drop_index_work_bytes(int max_row);
+enum ar_status drop_index_enqueue(const struct attn_rows *rows, const struct drop_kept *out,
+				  void *work, void *stream, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layers of a dropper: "7+11+15", or with a value each, "10:0.5+20:0.25". */
+#ifndef AR_LAYER_LIST_H
+#define AR_LAYER_LIST_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LAYER_LIST_MAX = 256 };
+
+struct layer_list {
+	int n;
+	int layer[LAYER_LIST_MAX]; /* ascending */
+	double value[LAYER_LIST_MAX];
+};
+
+/* most: the largest value, the smallest is 0; most 0: there are no values.  AR_USAGE: malformed,
+ * not ascending, or too many. */
+enum ar_status layer_list_parse(struct layer_list *l, const char *text, double most,
+				struct ar_err *err);
+
+/* AR_USAGE: a layer that m lacks, or that is not of full attention. */
+enum ar_status layer_list_check(const struct layer_list *l, const struct model *m,
+				struct ar_err *err);
+
+/* The place of a layer in the list; -1: it is not there. */
+int layer_list_find(const struct layer_list *l, int layer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LazyLLM: what the reference and the CUDA file share. */
+#ifndef AR_LAZYLLM_H
+#define AR_LAZYLLM_H
+
+#include "kernels/drop/dropper.h"
+#include "kernels/drop/layer_list.h"
+#include "kernels/drop/mass.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lazyllm {
+	char *layers; /* NULL: those for 32 layers */
+	bool aux_revival;
+};
+
+struct lazyllm_self {
+	struct layer_list layers;
+};
+
+/* Each token is a block, scored by the last row.  A chunk of one row keeps it. */
+AR_BOTH static inline struct mass_rule lazyllm_mass(void)
+{
+	struct mass_rule m = { 1, 1, 1, false, false, false };
+
+	return m;
+}
+
+/* How many of n rows stay; the last row is one of them. */
+AR_BOTH static inline int lazyllm_stay(double rate, int n)
+{
+	int pruned = (int)(rate * n);
+
+	return pruned < n ? n - pruned : 1;
+}
+
+dropper_fn lazyllm_enqueue;
+size_t lazyllm_work_bytes(const void *self, const struct attn_shape *s,
+			  const struct attn_limits *l);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

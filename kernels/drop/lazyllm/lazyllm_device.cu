@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LazyLLM on the device: a thread block per request picks among the masses of single tokens. */
+#include "config.h"
+#include "kernels/drop/lazyllm/lazyllm.h"
+
+#include "base/workspace.h"
+#include "kernels/drop/drop.cuh"
+#include "kernels/prim/cuda.h"
+
+namespace {
+
+struct room {
+	float *score;		/* [mass_room()] */
+	void *mass;		/* mass_work_bytes() */
+};
+
+struct room room_at(const struct mass_rule *m, const struct attn_shape *s, int64_t n_page,
+		    int n_req, struct workspace *w)
+{
+	struct room r;
+
+	r.score = (float *)workspace_take(w, (size_t)mass_room(m, s, n_page, n_req),
+					  sizeof *r.score);
+	r.mass = workspace_take(w, 0, 0);
+	return r;
+}
+
+__global__ void __launch_bounds__(TOP_THREADS)
+lazyllm_pick(double rate, const struct attn_batch b, const float *part, int64_t room, float *score,
+	     uint8_t *keep)
+{
+	__shared__ struct top_smem sm;
+	const struct mass_rule m = lazyllm_mass();
+	const int r = blockIdx.x, n = b.rows.row0[r + 1] - b.rows.row0[r];
+	const int others = n - 1, goal = lazyllm_stay(rate, n) - 1;
+
+	keep += b.rows.row0[r];
+	if (!mass_rows(&m, &b, r) || goal >= others) {
+		for (int i = threadIdx.x; i < n; i += TOP_THREADS)
+			keep[i] = 1;
+		return;
+	}
+	part += mass_first(&m, &b, r) + b.rows.pos0[r];
+	score += mass_first(&m, &b, r);
+	for (int i = threadIdx.x; i < others; i += TOP_THREADS) {
+		score[i] = 0;
+		for (int h = 0; h < b.shape.kv_heads; h++)
+			score[i] += part[h * room + i];
+	}
+	__syncthreads();
+	const auto one = [](float) { return 1u; };
+	const struct top top = goal ? top_find((const float *)score, others, goal, one, sm) :
+				      top_none();
+
+	drop_tops([=](int i) { return top_key(score[i]); }, others, top, [](int i) { return i; },
+		  [=](int i, bool stays) { keep[i] = stays; }, sm);
+	if (!threadIdx.x)
+		keep[others] = 1;
+}
+
+}
+
+size_t lazyllm_work_bytes(const void *self, const struct attn_shape *s,
+			  const struct attn_limits *l)
+{
+	const struct mass_rule m = lazyllm_mass();
+	struct workspace w = workspace_at(NULL);
+
+	(void)self;
+	room_at(&m, s, l->max_page, l->max_req, &w);
+	return w.used + mass_work_bytes(&m, s, l);
+}
+
+enum ar_status lazyllm_enqueue(const struct drop_call *call, const void *self, uint8_t *keep,
+			       struct ar_err *err)
+{
+	const struct layer_list *l = &((const struct lazyllm_self *)self)->layers;
+	const double rate = l->value[layer_list_find(l, call->at->layer)];
+	const struct attn_call *at = call->at;
+	const struct attn_batch *b = at->b;
+	const struct mass_rule m = lazyllm_mass();
+	struct workspace w = workspace_at(at->work);
+	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req, &w);
+	float *part;
+	enum ar_status st;
+
+	if (!b->rows.n_row)
+		return AR_OK;
+	st = mass_enqueue(&m, b, at->q, at->kv.k, &part, room.mass, at->stream, err);
+	if (st)
+		return st;
+	lazyllm_pick<<<b->rows.n_req, TOP_THREADS, 0, (cudaStream_t)at->stream>>>(
+		rate, *b, part, mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req),
+		room.score, keep);
+	CU_LAUNCHED();
+out:
+	return st;
+}
