@@ -100,16 +100,15 @@ void drop_free(struct drop *d)
 	free(d);
 }
 
-char *drop_params(const struct drop *d)
+cJSON *drop_json(const struct drop *d)
 {
 	struct opt_group g[2] = { { .opts = d->dropper->params, .base = d->param }, { 0 } };
 	cJSON *o = cJSON_CreateObject();
-	char *text = NULL;
 
-	if (o && cJSON_AddStringToObject(o, "drop", d->dropper->name) && opt_json(g, o))
-		text = cJSON_PrintUnformatted(o);
+	if (o && cJSON_AddStringToObject(o, "name", d->dropper->name) && opt_json(g, o))
+		return o;
 	cJSON_Delete(o);
-	return text;
+	return NULL;
 }
 
 /* ---- calls ---- */

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/gpu.h"
+#include "kernels/support.h"
+
 /* ---- the method of each layer ---- */
 
 static bool covers(const struct plan_range *r, int layer)
@@ -54,7 +57,7 @@ enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struc
 {
 	enum ar_status st = AR_OK;
 
-	*l = (struct layer_plan){ .n_layers = m->n_layers };
+	*l = (struct layer_plan){ .n_layers = m->n_layers, .drop = p->drop };
 	l->method = malloc((size_t)m->n_layers * sizeof *l->method);
 	if (!l->method)
 		return ar_nomem(err);
@@ -137,6 +140,19 @@ enum ar_status plan_check_pages(struct method *const *method, size_t n, int page
 	return AR_OK;
 }
 
+static enum ar_status open_dropper(const struct layer_plan *l, const struct model *m, bool device,
+				   struct ar_err *err)
+{
+	int layer = (int)(model_attention(m) - m->layer);
+	const struct attn_shape s = plan_shape(l, m, layer);
+	const struct gpu *gpu;
+	enum ar_status st = device ? gpu_current(&gpu, err) : AR_OK;
+
+	if (!st && device)
+		st = support_check(l->drop->dropper->name, &s, gpu->cc, err);
+	return st ? st : drop_open(l->drop, m, err);
+}
+
 enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err)
 {
@@ -150,5 +166,5 @@ enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 		e.shape = plan_shape(l, m, i);
 		st = method_open(l->method[i], &e, err);
 	}
-	return st;
+	return st || !l->drop ? st : open_dropper(l, m, env->device, err);
 }

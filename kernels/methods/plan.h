@@ -5,6 +5,7 @@
  *   compact-fp:alpha=0.06			one method in all layers
  *   0-1:dense;2-:compact-fp:alpha=0.06	a method for each range of layers
  *   plan=FILE				the same from a file, a line "LAYERS METHOD" each
+ *   dense+uniprefill:p=0.98		any of these and a dropper, see dropper.h
  *
  * LAYERS is N, N-M or N-, counted from 0.  Methods are for layers with full attention: other layers
  * need no method, and one that is given is not used there.
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "kernels/drop/dropper.h"
 #include "kernels/methods/method.h"
 #include "model/model.h"
 
@@ -30,12 +32,13 @@ struct plan_range {
 struct plan {
 	char *name;   /* as the user wrote it */
 	char *params; /* JSON: of its only method, see struct method; else {"plan":[{"layers":"0-1",
-			 * "method":{...}}, ...]} */
-	bool dense;   /* all of its methods are dense */
+			 * "method":{...}}, ...]}.  With a dropper, "drop":{...} in it too */
+	bool dense;   /* all of its methods are dense, and it has no dropper */
 	struct method **method; /* [n_method], no two with equal parameters */
 	size_t n_method;
 	struct plan_range *range; /* [n_range], ascending, without overlaps */
 	size_t n_range;
+	struct drop *drop; /* NULL: no rows are dropped */
 };
 
 /* Whether text is a plan of layers, which method_parse() refuses. */
@@ -60,6 +63,7 @@ struct layer_plan {
 	int n_layers;		/* of the model */
 	int page_tok;		/* tokens of a page of the cache, in every layer */
 	struct method **method; /* [n_layers], borrowed; NULL: it has no full attention */
+	struct drop *drop;	/* borrowed; NULL: no rows are dropped */
 };
 
 /* Give each layer of m with full attention its method.  Pages have the size that the first sparse method takes; a run
@@ -84,7 +88,7 @@ struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, 
 enum ar_status plan_check_pages(struct method *const *method, size_t n, int page_tok,
 				struct ar_err *err);
 
-/* method_open() each method once.  env->shape and env->n_layers are ignored: the methods get those
+/* method_open() each method once, and drop_open() the dropper.  env->shape and env->n_layers are ignored: the methods get those
  * of their layers.  AR_USAGE: a method does not take the page size. */
 enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err);

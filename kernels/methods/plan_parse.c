@@ -20,7 +20,7 @@ enum { FILE_MAX = 1 << 20 };
 
 /* The "+NAME" or "+NAME:..." in text, or NULL.  A plus sign of a number or of a file name that goes
  * on with other characters is none. */
-static const char *find_dropper(const char *text)
+static char *find_dropper(char *text)
 {
 	for (; (text = strchr(text, '+')); text++) {
 		size_t n = strspn(text + 1, "abcdefghijklmnopqrstuvwxyz0123456789-");
@@ -31,16 +31,19 @@ static const char *find_dropper(const char *text)
 	return NULL;
 }
 
-static enum ar_status take_dropper(const char *text, struct ar_err *err)
+/* Take the dropper from the end of text, the name of p. */
+static enum ar_status take_dropper(struct plan *p, char *text, struct ar_err *err)
 {
-	const char *dropper = find_dropper(text);
+	char *dropper = find_dropper(text);
+	enum ar_status st;
 
 	if (!dropper)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE,
-		       "method '%s': unknown dropper '%.*s'; want one that 'attnreplay methods' "
-		       "lists",
-		       text, (int)strcspn(dropper + 1, ":"), dropper + 1);
+	*dropper++ = 0;
+	st = drop_parse(&p->drop, dropper, err);
+	if (st == AR_USAGE)
+		ar_err_prefix(err, "method '%s'", p->name);
+	return st;
 }
 
 /* ---- ranges ---- */
@@ -219,18 +222,23 @@ static void join_ranges(struct plan *p)
 	p->n_range = n + 1;
 }
 
+/* text is changed. */
+static enum ar_status add_methods(struct plan *p, char *text, struct ar_err *err)
+{
+	const char *path = plan_file(text);
+
+	if (!plan_is_text(text))
+		return add_layers(p, "0-", 2, text, err);
+	return path ? add_file(p, path, err) : add_items(p, text, err);
+}
+
 static enum ar_status add_all(struct plan *p, struct ar_err *err)
 {
-	const char *path = plan_file(p->name);
-	char *copy;
-	enum ar_status st;
+	char *copy = strdup(p->name);
+	enum ar_status st = copy ? take_dropper(p, copy, err) : ar_nomem(err);
 
-	if (!plan_is_text(p->name))
-		return add_layers(p, "0-", 2, p->name, err);
-	if (path)
-		return add_file(p, path, err);
-	copy = strdup(p->name);
-	st = copy ? add_items(p, copy, err) : ar_nomem(err);
+	if (!st)
+		st = add_methods(p, copy, err);
 	free(copy);
 	return st;
 }
@@ -249,15 +257,26 @@ static cJSON *range_json(const struct plan *p, const struct plan_range *r)
 	return NULL;
 }
 
-static char *ranges_json(const struct plan *p)
+static cJSON *ranges_json(const struct plan *p)
 {
 	cJSON *root = cJSON_CreateObject(), *list = cJSON_CreateArray();
 	bool done = json_add(root, "plan", list);
-	char *text = NULL, *own = NULL;
 
 	for (size_t i = 0; i < p->n_range && done; i++)
 		done = json_add(list, NULL, range_json(p, &p->range[i]));
 	if (done)
+		return root;
+	cJSON_Delete(root);
+	return NULL;
+}
+
+static char *params_json(const struct plan *p)
+{
+	const struct method *m = plan_single(p);
+	cJSON *root = m ? cJSON_Parse(m->params) : ranges_json(p);
+	char *text = NULL, *own = NULL;
+
+	if (root && (!p->drop || json_add(root, "drop", drop_json(p->drop))))
 		text = cJSON_PrintUnformatted(root);
 	if (text)
 		own = strdup(text);
@@ -269,24 +288,20 @@ static char *ranges_json(const struct plan *p)
 enum ar_status plan_parse(struct plan **out, const char *text, struct ar_err *err)
 {
 	struct plan *p = calloc(1, sizeof *p);
-	enum ar_status st = p ? take_dropper(text, err) : ar_nomem(err);
+	enum ar_status st = p && (p->name = strdup(text)) ? add_all(p, err) : ar_nomem(err);
 
 	*out = NULL;
-	if (!st && !(p->name = strdup(text)))
-		st = ar_nomem(err);
-	if (!st)
-		st = add_all(p, err);
 	if (!st)
 		join_ranges(p);
 	if (!st)
-		p->params = plan_single(p) ? strdup(plan_single(p)->params) : ranges_json(p);
+		p->params = params_json(p);
 	if (!st && !p->params)
 		st = ar_nomem(err);
 	if (st) {
 		plan_free(p);
 		return st;
 	}
-	p->dense = true;
+	p->dense = !p->drop;
 	for (size_t i = 0; i < p->n_method; i++)
 		p->dense &= p->method[i]->dense;
 	*out = p;
@@ -300,6 +315,7 @@ void plan_free(struct plan *p)
 	for (size_t i = 0; i < p->n_method; i++)
 		method_free(p->method[i]);
 	free(p->method);
+	drop_free(p->drop);
 	free(p->range);
 	free(p->name);
 	free(p->params);

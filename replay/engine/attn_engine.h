@@ -59,7 +59,6 @@ struct attn_shape attn_engine_widest(const struct attn_engine *e);
 enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backend_env *env,
 				struct rows_env *r, struct ar_err *err);
 
-/* Check that attn_engine_open() on the host would succeed.  env->method cannot be used afterwards;
 /* Check that attn_engine_open() on the host would succeed.  env->plan cannot be used afterwards;
  * the caller frees it. */
 enum ar_status attn_engine_try(const struct backend_env *env, struct ar_err *err);
