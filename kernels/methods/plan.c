@@ -84,6 +84,15 @@ bool plan_first(const struct layer_plan *l, int layer)
 	return l->method[layer];
 }
 
+int plan_segment(const struct layer_plan *l, int layer)
+{
+	int n = 0;
+
+	for (int i = 0; i < layer; i++)
+		n += drop_acts_after(l->drop, i);
+	return n;
+}
+
 struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer)
 {
 	const struct layer_spec *s = &m->layer[layer];
@@ -150,7 +159,14 @@ static enum ar_status open_dropper(const struct layer_plan *l, const struct mode
 
 	if (!st && device)
 		st = support_check(l->drop->dropper->name, &s, gpu->cc, err);
-	return st ? st : drop_open(l->drop, m, err);
+	if (!st)
+		st = drop_open(l->drop, m, err);
+	if (!st && drop_acts_after(l->drop, m->n_layers - 1))
+		st = ar_fail(err, AR_USAGE,
+			     "dropper '%s': layer %d is the last one of model '%s'; no layer "
+			     "would have fewer rows",
+			     l->drop->name, m->n_layers - 1, m->name);
+	return st;
 }
 
 enum ar_status plan_open(const struct layer_plan *l, const struct model *m,

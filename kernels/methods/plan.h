@@ -81,6 +81,9 @@ static inline const struct method *plan_method(const struct layer_plan *l, int l
 /* Whether this is the first layer that runs its method.  Not where there is none. */
 bool plan_first(const struct layer_plan *l, int layer);
 
+/* How often rows are dropped before the layer.  The dropper is open.  layer n_layers: in all. */
+int plan_segment(const struct layer_plan *l, int layer);
+
 /* Heads of the layer, and the page size. */
 struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer);
 

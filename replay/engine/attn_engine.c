@@ -58,6 +58,11 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 	if (st)
 		return st;
 	set_mixers(e);
+	if (e->plan.drop && env->n_run_layers != env->model->n_layers)
+		return ar_fail(err, AR_USAGE,
+			       "dropper '%s': needs all layers of model '%s'; leave out "
+			       "--sample-layers",
+			       e->plan.drop->name, env->model->name);
 	if (env->page_tok)
 		e->plan.page_tok = env->page_tok;
 	shape = attention_shape(e);
@@ -74,10 +79,15 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 				struct ar_err *err)
 {
 	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
+	int64_t seqs = env->max_seqs, tok = env->max_batched_tok;
 
+	if (!st)
+		st = groups_init(&e->groups, env->model, &e->plan, seqs, lesser(tok, env->max_len),
+				 err);
 	return st ? st :
-		    groups_init(&e->groups, env->model, &e->plan, env->max_seqs,
-				lesser(env->max_batched_tok, env->max_len), err);
+		    drops_open(&e->drops, plan_segment(&e->plan, e->plan.n_layers) + 1,
+			       env->trace->n, (int)(seqs + lesser(seqs, tok)), (int)(tok + seqs),
+			       err);
 }
 
 void attn_engine_release(struct attn_engine *e)
@@ -85,8 +95,32 @@ void attn_engine_release(struct attn_engine *e)
 	if (e->act)
 		e->act->close(e->act_self);
 	groups_release(&e->groups);
+	drops_close(&e->drops);
 	plan_release(&e->plan);
 	method_free(e->dense);
+}
+
+int attn_engine_drop_layer(const struct attn_engine *e, int s)
+{
+	int i = 0;
+
+	while (!attn_engine_drop(e, i) || attn_engine_group(e, i)->segment != s)
+		i++;
+	return i;
+}
+
+enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
+				 struct ar_err *err)
+{
+	struct batch_entry piece;
+
+	for (size_t i = 0; i < b->n && e->drops.n > 1; i++)
+		if (groups_missing(&e->groups, &b->entry[i], 1, &piece))
+			return ar_fail(err, AR_USAGE,
+				       "request %u has tokens from the prefix cache, which dropper "
+				       "'%s' has not seen; turn the prefix cache off",
+				       (unsigned)b->entry[i].req, e->plan.drop->name);
+	return AR_OK;
 }
 
 struct attn_shape attn_engine_widest(const struct attn_engine *e)
@@ -110,7 +144,8 @@ enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backen
 
 	for (int i = 0; i < e->n_run_layers && !st; i++)
 		rows_env_add(r, i,
-			     &(struct row_view){ .group = attn_engine_group(e, i),
+			     &(struct row_view){ .segment = attn_engine_group(e, i)->segment,
+						 .group = attn_engine_group(e, i),
 						 .method = attn_engine_method(e, i) });
 	r->act = e->act;
 	r->act_self = e->act_self;
