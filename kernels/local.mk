@@ -8,6 +8,7 @@ libattnreplay_a_SOURCES += \
   kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
+  kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
     kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
@@ -53,6 +54,7 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
   kernels/attend/attend_device.c \
+  kernels/delta/delta_device.c \
   kernels/exec/columns/columns_device.c \
   kernels/layer/gemm.c \
   kernels/methods/method_device.c \
@@ -61,6 +63,8 @@ libattnreplay_a_SOURCES += \
 DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
+  kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_rows.cu \
+    kernels/delta/delta_scan_sm80.cu kernels/delta/delta_step.cu \
   kernels/drop/index_device.cu kernels/drop/mass_sm80.cu \
   kernels/drop/lazyllm/lazyllm_device.cu \
   kernels/drop/sliminfer/sliminfer_device.cu \
@@ -96,10 +100,11 @@ check_PROGRAMS += \
   tests/t-attend tests/t-attend-gpu \
   tests/t-counts \
   tests/t-decode tests/t-decode-gpu \
+  tests/t-delta tests/t-delta-gpu \
   tests/t-drop tests/t-drop-gpu \
   tests/t-drop-prune tests/t-drop-uniprefill \
   tests/t-executors tests/t-executors-gpu \
-  tests/t-layer tests/t-layer-gpu \
+  tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \
   tests/t-plan \
   tests/t-refusals \

@@ -15,11 +15,18 @@
 #include "tests/gate_file.h"
 #include "tests/tap.h"
 
-enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, CAPTURED = 2 };
+enum {
+	DIM = CASE_DIM,
+	ROWS = CASE_HEADS + 2 * CASE_KV_HEADS,
+	BASE_TOK = CASE_LEN / 3,
+	CAPTURED = 2
+};
 
 static const struct rope rope = { .theta = 10000 };
 static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
 static const int run_layer[CASE_RUN_LAYERS] = { 1, 2 };
+static const int mixed_captured[CASE_LAYERS] = { 0, -1, 0, 1 };
+static const int mixed_run[CASE_LAYERS] = { 0, 1, 2, 3 };
 static const uint16_t capture_of[2][CASE_REQ] = { { 0 }, { 0, 1 } }; /* by how->twice */
 
 /* ---- the capture ---- */
@@ -178,6 +185,17 @@ void case_options_free(const struct backend *b, void *opts)
 	free(opts);
 }
 
+static void set_mixers(struct backend_case *c)
+{
+	c->layer[1] = (struct layer_spec){ .mixer = MIX_LINEAR,
+					   .delta = { 1, 2, DIM, DIM, 4 },
+					   .ffn = 128 };
+	c->layer[3].mixer = MIX_WINDOW;
+	c->layer[3].window = CASE_WINDOW;
+	c->layer[3].sinks = 1;
+	c->model.rope_window.theta = CASE_WINDOW_THETA;
+}
+
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err)
 {
@@ -206,6 +224,8 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 				   .rope = how->rope_unknown || how->rope_yarn ?
 						   (struct rope){ 0 } :
 						   rope };
+	if (how->mixed)
+		set_mixers(c);
 	if (how->rope_yarn)
 		strcpy(c->model.rope_unknown, "rope type 'yarn'");
 	if (how->random)
@@ -220,9 +240,9 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.capture = c->capture,
 		.n_capture = how->twice ? 2 : 1,
 		.capture_of = capture_of[how->twice],
-		.captured_layer = captured_layer,
-		.run_layer = run_layer,
-		.n_run_layers = CASE_RUN_LAYERS,
+		.captured_layer = how->mixed ? mixed_captured : captured_layer,
+		.run_layer = how->mixed ? mixed_run : run_layer,
+		.n_run_layers = how->mixed ? CASE_LAYERS : CASE_RUN_LAYERS,
 		.tile = how->tile,
 		.plan = c->plan,
 		.max_batched_tok = CASE_LEN,

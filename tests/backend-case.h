@@ -13,7 +13,10 @@ enum {
 	CASE_LAYERS = 4,
 	CASE_RUN_LAYERS = 2,
 	CASE_REQ = 3,
-	CASE_LEN = 720
+	CASE_LEN = 720,
+	CASE_DIM = 64,
+	CASE_WINDOW = 100,
+	CASE_WINDOW_THETA = 500
 };
 
 struct case_how {
@@ -27,6 +30,7 @@ struct case_how {
 	bool random;	   /* a random capture instead of a file */
 	bool decoder;	   /* not --attention-only */
 	bool eager;	   /* cuda: no graphs */
+	bool mixed;	   /* layers are full, linear, full, window, and all run */
 	int n_experts;
 	struct prof *prof;
 };

@@ -33,7 +33,7 @@ static void test_table(void)
 		   "executor %s has its family in the table", executors[i]->name);
 	for (int i = 0; droppers[i]; i++)
 		ok(in_table(droppers[i]->name), "so is dropper %s", droppers[i]->name);
-	ok(in_table("decode"), "so is decode");
+	ok(in_table("decode") && in_table("delta"), "so are decode and delta");
 }
 
 static void refused(const char *kernel, int dim, int page_tok, int cc, const char *message)

@@ -2,7 +2,7 @@
 /* Backend "cpu": the references in C.  Attention core only: there are no projections, no MLP, no linear
  * layers and no language-model head.  The cost is the wall time of the method and of decode attention. */
 #include "config.h"
-#include "replay/engine/backends_attn.h"
+#include "replay/engine/backend_cpu.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,19 +10,6 @@
 #include <time.h>
 
 #include "kernels/methods/accuracy.h"
-#include "replay/engine/attn_engine.h"
-#include "replay/engine/rows.h"
-
-struct cpu {
-	struct backend_env env;
-	struct attn_engine engine;
-	struct rows_env rows;
-	struct row_set set;  /* of the batch that was built last */
-	struct kv_cache *kv; /* [n_run_layers] */
-	void **state;	     /* [n_run_layers] of the selector, or all NULL */
-	bf16_t *q, *k, *out, *out_dense;
-	float *lse, *lse_dense;
-};
 
 static void *array(size_t n, size_t size)
 {
@@ -177,6 +164,7 @@ static struct attn_call call_of(const struct cpu *c, const struct attn_batch *b,
 				   .q = c->q,
 				   .kv = c->kv[i],
 				   .state = c->state[i],
+				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
 				   .out = c->out };
 }
 
