@@ -57,6 +57,13 @@ int method_table_heads(const struct method *m, const struct attn_shape *s);
  * result is 128. */
 int method_page_tok(const struct method *m);
 
+/* The parameter that selector->threshold names; NULL: there is none. */
+const struct opt *method_threshold(const struct method *m);
+
+/* Write the spelling of a method with key=value added at the end: of two values the last holds.
+ * Returns its length; it is cut if that is not below n. */
+size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value);
+
 /* support_check() of its selector and its executor. */
 enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
 				struct ar_err *err);
