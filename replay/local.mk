@@ -45,6 +45,7 @@ check_PROGRAMS += \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \
+  tests/t-drops \
   tests/t-engine \
   tests/t-graphs-gpu \
   tests/t-host \

@@ -77,8 +77,11 @@ enum ar_status drop_parse(struct drop **out, const char *text, struct ar_err *er
 
 enum ar_status drop_open(struct drop *d, const struct model *m, struct ar_err *err)
 {
-	enum ar_status st = d->dropper->open(&d->self, d->param, m, err);
+	enum ar_status st;
 
+	if (d->self)
+		d->dropper->close(d->self);
+	st = d->dropper->open(&d->self, d->param, m, err);
 	if (st)
 		ar_err_prefix(err, "dropper '%s'", d->name);
 	return st;
