@@ -25,8 +25,8 @@ libattnreplay_a_SOURCES += \
   kernels/methods/accuracy.c kernels/methods/accuracy.h kernels/methods/accuracy_row.h \
     kernels/methods/count.c kernels/methods/method.c kernels/methods/method.h \
     kernels/methods/method_parse.c kernels/methods/names.c kernels/methods/plan.c \
-    kernels/methods/plan.h kernels/methods/selection_count.h kernels/methods/shapes.c \
-    kernels/methods/shapes.h \
+    kernels/methods/plan.h kernels/methods/plan_parse.c kernels/methods/selection_count.h \
+    kernels/methods/shapes.c kernels/methods/shapes.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
@@ -106,6 +106,7 @@ check_PROGRAMS += \
   tests/t-executors tests/t-executors-gpu \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \
+  tests/t-plan \
   tests/t-refusals \
   tests/t-select tests/t-select-gpu \
   tests/t-select-agree \

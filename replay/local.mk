@@ -11,8 +11,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
     replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
-    replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/graph_sizes.c \
-    replay/engine/graph_sizes.h replay/engine/graphs.h \
+    replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c replay/engine/drops.h \
+    replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
@@ -47,6 +47,7 @@ check_PROGRAMS += \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \
+  tests/t-drops \
   tests/t-engine \
   tests/t-graphs-gpu \
   tests/t-groups \

@@ -10,10 +10,13 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = {
-	&calibrate_host, &calibrate_minference, &calibrate_roofline,
-	&calibrate_seer, &calibrate_xattention, NULL
-};
+static const struct calibrator *const calibrators[] = { &calibrate_host,
+							&calibrate_minference,
+							&calibrate_plan,
+							&calibrate_roofline,
+							&calibrate_seer,
+							&calibrate_xattention,
+							NULL };
 
 struct args {
 	struct opt_list captures;
@@ -173,6 +176,7 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 const struct cmd cmd_calibrate = {
 	.name = "calibrate",
 	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...\n"
+		 "plan --method LIST --capture FILE... --output FILE [OPTION]...\n"
 		 "host LOG... --output FILE [OPTION]...\n"
 		 "roofline DB[:RUN]... --output FILE [OPTION]...",
 	.title = "make files for selectors from captures, for run --host and run --gpu",

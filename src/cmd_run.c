@@ -26,7 +26,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		st = run_describe(&r, err);
 	for (size_t i = r.first + 1; i < r.n_runs && !st; i++)
 		if (run_is_left(&r, i))
-			st = run_try_method(&r, r.method[i]->name, err);
+			st = run_try_method(&r, r.plan[i]->name, err);
 	/* The processes of several methods share what is read here. */
 	for (size_t i = 0; i < r.n_runs && r.n_runs > 1 && r.o.db && !st; i++)
 		st = run_make_key(&r, i, key, err);

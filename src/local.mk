@@ -31,11 +31,13 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
-    src/calibrate/calibrate_minference.c src/calibrate/calibrate_roofline.c \
-    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c \
-    src/calibrate/host_fit.c src/calibrate/host_fit.h src/calibrate/roofline_fit.c \
-    src/calibrate/roofline_fit.h src/calibrate/roofline_runs.c src/calibrate/roofline_runs.h \
-    src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
+    src/calibrate/calibrate_minference.c src/calibrate/calibrate_plan.c \
+    src/calibrate/calibrate_roofline.c src/calibrate/calibrate_seer.c \
+    src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
+    src/calibrate/plan_measure.c src/calibrate/plan_measure.h src/calibrate/plan_search.c \
+    src/calibrate/plan_search.h src/calibrate/roofline_fit.c src/calibrate/roofline_fit.h \
+    src/calibrate/roofline_runs.c src/calibrate/roofline_runs.h src/calibrate/seer_fit.c \
+    src/calibrate/seer_fit.h \
   src/chart/chart.c src/chart/chart.h src/chart/chart_axis.c src/chart/chart_heat.c \
     src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
@@ -102,6 +104,7 @@ check_PROGRAMS += \
   tests/t-bench-paper \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-calibrate-plan \
   tests/t-chart \
   tests/t-diff \
   tests/t-engine-run \

@@ -257,7 +257,7 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		draw_capture(c);
 	else
 		open_capture(c, how);
-	if (method_parse(&c->method, how->method, err))
+	if (plan_parse(&c->plan, how->method, err))
 		bail_out("%s", err->msg);
 	c->env = (struct backend_env){
 		.trace = &c->trace,
@@ -269,7 +269,7 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.run_layer = how->mixed ? mixed_run : run_layer,
 		.n_run_layers = how->mixed ? CASE_LAYERS : CASE_RUN_LAYERS,
 		.tile = how->tile,
-		.method = c->method,
+		.plan = c->plan,
 		.max_batched_tok = CASE_LEN,
 		.max_seqs = 4,
 		.max_len = CASE_LEN,
@@ -290,7 +290,7 @@ void case_close(struct backend_case *c)
 {
 	if (c->self)
 		c->backend->close(c->self);
-	method_free(c->method);
+	plan_free(c->plan);
 	if (c->capture[1] != c->capture[0])
 		capture_close(c->capture[1]);
 	capture_close(c->capture[0]);
@@ -515,6 +515,45 @@ static void test_states(const struct backend *b)
 	unlink(path);
 }
 
+/* The results of one executed layer alone. */
+static struct case_result layer_of(const struct case_result *r, int i)
+{
+	struct case_result one = { 0 };
+
+	memcpy(one.acc[0], r->acc[i], sizeof one.acc[0]);
+	memcpy(one.count[0], r->count[i], sizeof one.count[0]);
+	return one;
+}
+
+static bool same_layer(const struct case_result *x, const struct case_result *y, int i)
+{
+	struct case_result a = layer_of(x, i), b = layer_of(y, i);
+
+	return case_same_counts(&a, &b) && case_distance(&a, &b) == 0;
+}
+
+/* Each layer of a plan does what it does in a run of its method alone. */
+static void test_plan(const struct backend *b)
+{
+	static const char lists[] = SPARSE, tables[] = "compact-fp:alpha=0.7,sink=1,dense-first=0";
+	char text[256];
+	struct case_result first, second, both;
+
+	result_of(b, &(struct case_how){ .method = lists }, &first);
+	result_of(b, &(struct case_how){ .method = tables }, &second);
+	ok(!same_layer(&first, &second, 0) && !same_layer(&first, &second, 1),
+	   "%s: two methods differ in each layer", b->name);
+	snprintf(text, sizeof text, "0-1:%s;2-:%s", lists, tables);
+	result_of(b, &(struct case_how){ .method = text }, &both);
+	ok(same_layer(&both, &first, 0) && same_layer(&both, &second, 1),
+	   "%s: a plan runs each in its layers", b->name);
+	snprintf(text, sizeof text, "0:%s;2-:dense;1:%s", lists, tables);
+	result_of(b, &(struct case_how){ .method = text }, &both);
+	result_of(b, &(struct case_how){ .method = "dense" }, &first);
+	ok(same_layer(&both, &second, 0) && same_layer(&both, &first, 1),
+	   "%s: ... beside dense layers", b->name);
+}
+
 static void test_captures(const struct backend *b, double tolerance)
 {
 	struct case_result post, pre, tiled, tiled_post, first, second;
@@ -623,6 +662,7 @@ void case_test_all(const struct backend *b, double tolerance)
 {
 	test_dense(b);
 	test_states(b);
+	test_plan(b);
 	test_captures(b, tolerance);
 	test_unknown_rope(b);
 	test_errors(b);

@@ -44,7 +44,7 @@ struct backend_case {
 	struct model model;
 	struct layer_spec layer[CASE_LAYERS];
 	struct capture *capture[2];
-	struct method *method;
+	struct plan *plan;
 	const struct backend *backend;
 	void *self;
 };
@@ -77,6 +77,6 @@ double case_largest_error(const struct case_result *r); /* relative L2 */
 
 /* Test the properties that hold for every backend. */
 void case_test_all(const struct backend *b, double tolerance);
-enum { CASE_N_TEST = 53 };
+enum { CASE_N_TEST = 56 };
 
 #endif

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/opt.h"
-#include "kernels/methods/method.h"
+#include "kernels/methods/plan.h"
 #include "model/model.h"
 #include "replay/cost/dense_as.h"
 #include "replay/host/host.h"
@@ -68,6 +68,24 @@ static void as_parameter(const char *what, const char *path)
 	if (method_open(m, &env, &err))
 		told(&err);
 	method_free(m);
+}
+
+static void as_plan(const char *path)
+{
+	char text[100];
+	struct ar_err err = { 0 };
+	struct plan *p;
+
+	snprintf(text, sizeof text, "plan=%s", path);
+	if (plan_parse(&p, text, &err)) {
+		told(&err);
+		return;
+	}
+	must(p->n_range && p->n_method && *p->params == '{', "a plan without a method");
+	for (size_t i = 1; i < p->n_range; i++)
+		must(p->range[i - 1].last >= 0 && p->range[i - 1].last < p->range[i].first,
+		     "a plan whose ranges overlap");
+	plan_free(p);
 }
 
 static void as_job(const char *path)
@@ -210,6 +228,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_parameter("minference:pattern", path);
 	as_parameter("seer:gate", path);
 	as_parameter("xattention:table", path);
+	as_plan(path);
 	as_job(path);
 	as_sweep(path);
 	as_engine_log(path);

@@ -48,16 +48,16 @@ static void read_sinks(const struct backend_env *env, float sink[HEADS])
 	struct attn_engine engine;
 	struct ar_err err;
 
-	if (method_parse(&e.method, "dense", &err) || attn_engine_open(&engine, &e, false, &err))
+	if (plan_parse(&e.plan, "dense", &err) || attn_engine_open(&engine, &e, false, &err))
 		bail_out("%s", err.msg);
 	memcpy(sink, attn_engine_sink(&engine, engine.sink, WINDOW_LAYER), HEADS * sizeof *sink);
 	ok(!attn_engine_sink(&engine, engine.sink, 0) && sink[0] != sink[1],
 	   "a layer has sinks, another has none");
 	attn_engine_release(&engine);
-	method_free(e.method);
+	plan_free(e.plan);
 }
 
-static struct naive *naive_open(const struct backend_env *env)
+struct naive *naive_open(const struct backend_env *env)
 {
 	const struct attn_shape shape = { HEADS, CASE_KV_HEADS, DIM, PAGE_TOK };
 	const struct activations *a = &activations_capture;
@@ -84,14 +84,15 @@ static struct naive *naive_open(const struct backend_env *env)
 	return x;
 }
 
-/* out[DIM]: head h of row pos, over itself and the keys in the window before it. */
-static void attend(const struct naive *x, int pos, int h, double out[DIM])
+/* out[DIM]: head h of the i-th row, over itself and the keys in the window before it. */
+static void attend(const struct naive *x, const int *kept, int i, int h, double out[DIM])
 {
-	int first = pos < CASE_WINDOW ? 0 : pos - CASE_WINDOW + 1, g = h * CASE_KV_HEADS / HEADS;
+	int first = i < CASE_WINDOW ? 0 : i - CASE_WINDOW + 1, g = h * CASE_KV_HEADS / HEADS;
 	double sum = exp((double)x->sink[h]);
 
 	memset(out, 0, DIM * sizeof *out);
-	for (int t = first; t <= pos; t++) {
+	for (int k = first; k <= i; k++) {
+		int t = kept ? kept[k] : k, pos = kept ? kept[i] : i;
 		const bf16_t *v = x->cache_v[t / PAGE_TOK][g][t % PAGE_TOK];
 		double s = 0;
 
@@ -107,18 +108,17 @@ static void attend(const struct naive *x, int pos, int h, double out[DIM])
 		out[d] /= sum;
 }
 
-/* The largest error of the rows from pos on, relative to the largest output of a row. */
-static double error_of(const struct naive *x, int pos, int n, const bf16_t *out)
+double naive_error(const struct naive *x, const int *kept, int i, int n, const bf16_t *out)
 {
 	double most = 0;
 
-	for (int i = 0; i < n * HEADS; i++) {
+	for (int k = 0; k < n * HEADS; k++) {
 		double want[DIM], size = 0, diff = 0;
 
-		attend(x, pos + i / HEADS, i % HEADS, want);
+		attend(x, kept, i + k / HEADS, k % HEADS, want);
 		for (int d = 0; d < DIM; d++) {
 			size = fmax(size, fabs(want[d]));
-			diff = fmax(diff, fabs(want[d] - (double)bf16_to_f32(out[i * DIM + d])));
+			diff = fmax(diff, fabs(want[d] - (double)bf16_to_f32(out[k * DIM + d])));
 		}
 		most = fmax(most, diff / size);
 	}
@@ -222,8 +222,8 @@ static void test_decodes(struct backend_case *c, mixed_read_fn *read, const stru
 		if (i % 10 && i != 149)
 			continue;
 		read(c->self, 0, 2 * HEADS * DIM, row[0][0]);
-		most = fmax(most, error_of(x, 450 + (int)i, 1, row[0][0]));
-		most = fmax(most, error_of(x, 30 + (int)i, 1, row[1][0]));
+		most = fmax(most, naive_error(x, NULL, 450 + (int)i, 1, row[0][0]));
+		most = fmax(most, naive_error(x, NULL, 30 + (int)i, 1, row[1][0]));
 	}
 	ok(most < tolerance, "%s: decodes see the keys in their window: off by %g",
 	   c->backend->name, most);
@@ -267,7 +267,7 @@ void mixed_test_all(const struct backend *b, mixed_read_fn *read, double toleran
 	x = naive_open(&c.env);
 	run(&c, &first, 1);
 	run_last(&c, read, &whole);
-	off = error_of(x, START, N_TOK, whole.out[0][0]);
+	off = naive_error(x, NULL, START, N_TOK, whole.out[0][0]);
 	ok(off < tolerance, "%s: rows of a window layer see the keys in it: off by %g", b->name,
 	   off);
 	ok(whole.count[0][0].tiles_sel < whole.count[0][0].tiles_total &&

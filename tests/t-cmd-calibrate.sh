@@ -22,7 +22,7 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: nothing to calibrate given; want one of host, minference, roofline, seer, xattention'
+	'attnreplay: nothing to calibrate given; want one of host, minference, plan, roofline, seer, xattention'
 ok 'an unknown one is wrong usage' \
 	fails 2 "cannot calibrate 'nope'; want one of host, minf" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
@@ -112,6 +112,28 @@ ok 'a method without a gate says how to get one' fails 2 "add gate=FILE" \
 	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m \
 	--extend tile \
 	--capture "$sample" --backend cpu --method compact-sa --db "$tmp/refused.db"
+# ---- plan ----
+
+plan() { # plan NAME METHOD RECALL: to NAME.plan, and what is printed to NAME
+	calibrate plan --capture "$sample" --tokens 700 --chunk 128 --chunks 1 \
+		--method "$2" --recall "$3" -o "$tmp/$1.plan" >"$tmp/$1"
+}
+ok 'a plan wants methods' fails 2 'add --method LIST' \
+	calibrate plan --capture "$sample" -o "$tmp/x"
+few=flashprefill:alpha=0.9,sink=1,window=1,dense-first=0
+ok 'one setting is measured' plan one $few 0
+"$ATTNREPLAY" -q select --capture "$sample" --context 572 --chunk 128 --prompt-tokens 700 \
+	--method $few --csv "$tmp/select.csv" >"$tmp/.select" 2>&1
+is '... as select shows it' "$(awk '$1 == 5 { print $2, $3 }' "$tmp/one")" \
+	"$(awk -F, 'NR == 2 { printf "%.4f %.4f\n", $(NF - 7), $(NF - 2) }' "$tmp/select.csv")"
+ok '... and leaves something out' awk '$1 == 5 && $2 < 1 { found = 1 } END { exit !found }' "$tmp/one"
+is '... and is the plan' "$(grep -v '^#' "$tmp/one.plan")" "0- $few"
+ok 'a run takes the plan' density "plan=$tmp/one.plan"
+ok 'without loss it is dense' plan all $few 1
+is '... in all layers' "$(grep -v '^#' "$tmp/all.plan")" '0- dense'
+is 'the curve has one setting for all layers beside the plan' \
+	"$(sed -n '/^The least/,$p' "$tmp/one" | awk '$1 ~ /^[01]/ { n += $2 == $4 && $3 == $5 } END { print n }')" 2
+
 # ---- host ----
 
 log=$srcdir/tests/data/vllm-steps-40.json

@@ -2,6 +2,7 @@
 /* Droppers: numbers of rows, spellings, layers, and allocations that fail. */
 #include "config.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,15 +150,17 @@ static void test_params(void)
 	struct ar_err err;
 	struct model m;
 	struct drop *d;
+	cJSON *json;
 	char *text;
 
 	make_model(&m, "plain", 32, 1, MIX_FULL);
 	if (drop_parse(&d, "uniprefill:p=0.98,window-space=original,layers=7+11", &err) ||
 	    drop_open(d, &m, &err))
 		bail_out("%s", err.msg);
-	text = drop_params(d);
+	json = drop_json(d);
+	text = cJSON_PrintUnformatted(json);
 	is_str(text,
-	       "{\"drop\":\"uniprefill\",\"p\":0.98,\"block\":64,\"last-q\":128,\"sinks\":128,"
+	       "{\"name\":\"uniprefill\",\"p\":0.98,\"block\":64,\"last-q\":128,\"sinks\":128,"
 	       "\"layers\":\"7+11\",\"mode\":\"official\",\"scores\":\"cache\","
 	       "\"window-space\":\"original\",\"crossing\":\"include\",\"min-tokens\":256,"
 	       "\"rounding\":\"bf16\",\"reconstitute\":false}",
@@ -165,7 +168,8 @@ static void test_params(void)
 	ok(d->dropper->original_windows(d->self), "windows may count original positions");
 	is_int(d->dropper->place, DROP_BEFORE_MLP, "uniprefill drops before the MLP");
 	is_int(dropper_find("lazyllm")->place, DROP_AFTER_LAYER, "lazyllm after it");
-	free(text);
+	cJSON_free(text);
+	cJSON_Delete(json);
 	drop_free(d);
 	model_release(&m);
 }
@@ -179,15 +183,15 @@ static enum ar_status make(const char *text, const struct model *m, struct ar_er
 {
 	struct drop *d;
 	enum ar_status st = drop_parse(&d, text, err);
-	char *params;
+	cJSON *params;
 
 	if (st)
 		return st;
 	st = drop_open(d, m, err);
-	params = st ? NULL : drop_params(d);
+	params = st ? NULL : drop_json(d);
 	if (!st && !params)
 		st = ar_nomem(err);
-	free(params);
+	cJSON_Delete(params);
 	drop_free(d);
 	return st;
 }

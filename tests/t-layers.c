@@ -21,14 +21,26 @@ static void reset_layers(void)
 		};
 }
 
-static struct method *parse(const char *text)
+static struct plan *parse(const char *text)
 {
-	struct method *m;
+	struct plan *p;
 	struct ar_err err;
 
-	if (method_parse(&m, text, &err))
+	if (plan_parse(&p, text, &err))
 		bail_out("%s", err.msg);
-	return m;
+	return p;
+}
+
+/* The plan on the layers of the model.  The caller frees *p after it. */
+static struct layer_plan apply(const char *text, struct plan **p)
+{
+	struct layer_plan l;
+	struct ar_err err;
+
+	*p = parse(text);
+	if (plan_init(&l, *p, &model, &err))
+		bail_out("%s", err.msg);
+	return l;
 }
 
 static void open_methods(const struct layer_plan *p)
@@ -40,55 +52,145 @@ static void open_methods(const struct layer_plan *p)
 		bail_out("%s", err.msg);
 }
 
-static void test_plan(void)
+static void test_one_method(void)
 {
-	struct method *a = parse("dense"), *b = parse("ashape:block=64");
-	struct layer_plan p;
-	struct attn_shape s;
-	struct ar_err err;
+	struct plan *p;
+	struct layer_plan l = apply("compact-fp", &p);
 
-	is_int(plan_init(&p, LAYERS, a, &err), AR_OK, "a plan");
-	ok(p.n_layers == LAYERS && plan_method(&p, 0) == a && plan_method(&p, 3) == a,
-	   "has one method in all layers");
-	ok(plan_first(&p, 0) && !plan_first(&p, 1) && !plan_first(&p, 3), "which comes once");
-	p.method[2] = b;
-	ok(plan_first(&p, 2) && !plan_first(&p, 3), "as does another one");
-	ok(plan_open(&p, &model, &(struct selector_env){ .rope_inv = NULL }, &err) == AR_USAGE &&
-		   !strcmp(err.msg,
-			   "method 'ashape:block=64': blocks of 64 tokens on pages of 128; a block "
-			   "must be one page"),
-	   "a block that is no page is refused");
-	p.page_tok = 64;
-	s = plan_shape(&p, &model, 2);
+	ok(l.n_layers == LAYERS && plan_method(&l, 0) == plan_single(p) &&
+		   plan_method(&l, 3) == plan_single(p) && l.page_tok == 128,
+	   "one method runs in all layers");
+	ok(plan_first(&l, 0) && !plan_first(&l, 1) && !plan_first(&l, 3), "... it comes once");
+	plan_release(&l);
+	ok(!l.method && !l.n_layers, "a released plan has none");
+	plan_free(p);
+}
+
+static void test_two_methods(void)
+{
+	struct plan *p;
+	struct layer_plan l = apply("2-3:ashape:block=64;0-1:dense", &p);
+	struct attn_shape s = plan_shape(&l, &model, 2);
+
+	ok(plan_method(&l, 0)->dense && plan_method(&l, 1) == plan_method(&l, 0) &&
+		   !plan_method(&l, 2)->dense && plan_method(&l, 3) == plan_method(&l, 2),
+	   "layers run the methods of their ranges");
+	ok(plan_first(&l, 0) && plan_first(&l, 2) && !plan_first(&l, 1) && !plan_first(&l, 3),
+	   "... each comes once");
 	ok(s.q_heads == 4 && s.kv_heads == 2 && s.head_dim == 8 && s.page_tok == 64,
-	   "a layer has its own heads and the pages of the run");
-	open_methods(&p);
-	plan_release(&p);
-	ok(!p.method && !p.n_layers, "a released plan has none");
-	method_free(a);
-	method_free(b);
+	   "a layer has its own heads, and pages as the sparse method takes them");
+	open_methods(&l);
+	plan_release(&l);
+	plan_free(p);
+}
+
+/* Layers 1 and 3 have no full attention. */
+static void test_mixers(void)
+{
+	struct plan *p;
+	struct layer_plan l;
+
+	layer[1].mixer = MIX_WINDOW;
+	layer[3].mixer = MIX_LINEAR;
+	l = apply("0:compact-fp;2:flashprefill;3:flexprefill", &p);
+	ok(!plan_method(&l, 0)->dense && !plan_method(&l, 2)->dense,
+	   "layers with full attention need a method");
+	ok(!plan_method(&l, 1) && !plan_method(&l, 3) && !plan_first(&l, 1),
+	   "... other layers none, and one that is given is not used there");
+	open_methods(&l);
+	plan_release(&l);
+	plan_free(p);
+	reset_layers();
+}
+
+static void test_misfits(void)
+{
+	static const struct {
+		const char *text, *msg;
+	} cases[] = {
+		{ "0-1:dense;3:compact-fp", "no method for layer 2 of model m; add one, such as "
+					    "2:dense" },
+		{ "1-:dense", "no method for layer 0 of model m; add one, such as 0:dense" },
+		{ "0-4:dense", "layers 0-4, but model m has the layers 0 to 3; name those" },
+		{ "0-3:dense;4-:compact-fp", "layers 4-, but model m has the layers 0 to 3; name "
+					     "those" },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct plan *p = parse(cases[i].text);
+		struct ar_err err = { 0 };
+		struct layer_plan l;
+		char want[256];
+
+		snprintf(want, sizeof want, "method '%s': %s", cases[i].text, cases[i].msg);
+		is_str(plan_init(&l, p, &model, &err) == AR_USAGE ? err.msg : "accepted", want,
+		       "'%s' does not fit the model", cases[i].text);
+		plan_release(&l);
+		plan_free(p);
+	}
+}
+
+/* What all layers share: pages of one size. */
+static void test_page_sizes(void)
+{
+	static const struct {
+		const char *text, *msg;
+		int page_tok; /* 0: as the plan takes it */
+	} cases[] = {
+		{ "ashape:block=64",
+		  "method 'ashape:block=64': blocks of 64 tokens on pages of 128; a block must be "
+		  "one page",
+		  128 },
+		{ "0:dense;1:compact-fp;2-:ashape:block=64",
+		  "method 'ashape:block=64' has blocks of 64 tokens and method 'compact-fp' has "
+		  "blocks of 128, but all layers share one page size; give the former block=128",
+		  0 },
+		{ "0:ashape:block=64;1-:compact-fp",
+		  "method 'compact-fp' has blocks of 128 tokens and method 'ashape:block=64' has "
+		  "blocks of 64, but all layers share one page size; give the latter block=128",
+		  0 },
+		{ "0:seer:gate=mean;1-:compact-fp",
+		  "method 'compact-fp' has blocks of 128 tokens and method 'seer:gate=mean' has "
+		  "blocks of 64, but all layers share one page size; take methods with blocks of "
+		  "one size",
+		  0 },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ar_err err = { 0 };
+		struct plan *p;
+		struct layer_plan l = apply(cases[i].text, &p);
+
+		if (cases[i].page_tok)
+			l.page_tok = cases[i].page_tok;
+		is_str(plan_open(&l, &model, &(struct selector_env){ .rope_inv = NULL }, &err) ==
+				       AR_USAGE ?
+			       err.msg :
+			       "accepted",
+		       cases[i].msg, "'%s' is refused", cases[i].text);
+		plan_release(&l);
+		plan_free(p);
+	}
 }
 
 /* ---- groups ---- */
 
 static void test_one_group(void)
 {
-	struct method *m = parse("compact-fp");
-	struct layer_plan p;
+	struct plan *own;
+	struct layer_plan p = apply("compact-fp", &own);
 	struct cache_groups g;
 	struct ar_err err;
 	const struct cache_group *x;
 	int some[] = { 1, 3 };
 
-	if (plan_init(&p, LAYERS, m, &err))
-		bail_out("%s", err.msg);
 	open_methods(&p);
 	is_int(groups_init(&g, &model, &p, 3, 100, &err), AR_OK, "groups of layers that are alike");
 	x = groups_of(&g, 0);
 	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
 	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->pages &&
 		   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
-		   x->state_bytes == method_state_bytes(m, &x->shape),
+		   x->state_bytes == method_state_bytes(plan_single(own), &x->shape),
 	   "with the sizes of a page");
 	ok(groups_bytes(&g, some, 2, 5) == 5 * 2 * (double)(2 * x->kv_bytes + x->state_bytes) &&
 		   groups_bytes(&g, NULL, LAYERS, 5) == 2 * groups_bytes(&g, some, 2, 5),
@@ -102,21 +204,18 @@ static void test_one_group(void)
 	is_int(groups_open_pages(&g, 0, 16, 2, &err), AR_USAGE, "a pool of nothing is refused");
 	groups_release(&g);
 	plan_release(&p);
-	method_free(m);
+	plan_free(own);
 }
 
 /* Layer 1 has other heads, layer 2 a state beside its pages. */
 static void test_groups(void)
 {
 	struct batch_entry e = { .req = 1, .start = 60, .n_tok = 10 }, piece;
-	struct method *a = parse("dense"), *b = parse("compact-fp");
-	struct layer_plan p;
+	struct plan *own;
+	struct layer_plan p = apply("0-1:dense;2:compact-fp;3:dense", &own);
 	struct cache_groups g;
 	struct ar_err err;
 
-	if (plan_init(&p, LAYERS, a, &err))
-		bail_out("%s", err.msg);
-	p.method[2] = b;
 	layer[1].kv_heads = 4;
 	open_methods(&p);
 	is_int(groups_init(&g, &model, &p, 3, 100, &err), AR_OK, "groups of layers that differ");
@@ -140,16 +239,15 @@ static void test_groups(void)
 	groups_release(&g);
 	plan_release(&p);
 	reset_layers();
-	method_free(a);
-	method_free(b);
+	plan_free(own);
 }
 
 /* Layers 0 and 3 are full, 1 sees 100 keys, 2 is linear.  At most 3 requests run, in entries of at most
  * 300 tokens. */
-static void test_mixers(void)
+static void test_mixed_groups(void)
 {
 	struct batch_entry e = { .req = 1, .n_tok = 300 }, piece;
-	struct method *a = parse("dense");
+	struct plan *a = parse("dense");
 	struct layer_plan p;
 	struct cache_groups g;
 	const struct cache_group *full, *window, *linear;
@@ -161,9 +259,9 @@ static void test_mixers(void)
 	layer[1].mixer = MIX_WINDOW;
 	layer[1].window = 100;
 	layer[2] = (struct layer_spec){ .mixer = MIX_LINEAR, .delta = { 2, 4, 8, 16, 4 } };
-	if (plan_init(&p, LAYERS, a, &err))
+	if (plan_init(&p, a, &model, &err))
 		bail_out("%s", err.msg);
-	p.method[2] = NULL;
+	p.method[1] = plan_single(a);
 	open_methods(&p);
 	ok(!plan_first(&p, 2), "a layer without attention has no method");
 	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 1600, 16, 2, &err))
@@ -205,7 +303,7 @@ static void test_mixers(void)
 	groups_release(&g);
 	plan_release(&p);
 	reset_layers();
-	method_free(a);
+	plan_free(a);
 }
 
 /* A selector with state and a window: tokens that decodes wrote are shown to the selector, but not
@@ -214,12 +312,12 @@ static void test_pieces(void)
 {
 	struct batch_entry e = { .req = 0, .n_tok = 50 }, decode = { .start = 50, .n_tok = 1 },
 			   piece;
-	struct method *a = parse("compact-fp");
+	struct plan *a = parse("compact-fp");
 	struct layer_plan p;
 	struct cache_groups g;
 	struct ar_err err;
 
-	if (plan_init(&p, LAYERS, a, &err))
+	if (plan_init(&p, a, &model, &err))
 		bail_out("%s", err.msg);
 	open_methods(&p);
 	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 100, 16, 1, &err))
@@ -238,15 +336,15 @@ static void test_pieces(void)
 	   "or by none");
 	groups_release(&g);
 	plan_release(&p);
-	method_free(a);
+	plan_free(a);
 }
 
-static enum ar_status life(struct method *m)
+static enum ar_status life(const struct plan *own)
 {
 	struct layer_plan p = { 0 };
 	struct cache_groups g = { 0 };
 	struct ar_err err;
-	enum ar_status st = plan_init(&p, LAYERS, m, &err);
+	enum ar_status st = plan_init(&p, own, &model, &err);
 
 	if (!st)
 		st = groups_init(&g, &model, &p, 3, 100, &err);
@@ -259,7 +357,7 @@ static enum ar_status life(struct method *m)
 
 static void test_faults(void)
 {
-	struct method *m = parse("dense");
+	struct plan *own = parse("dense");
 	bool clean = true;
 	long k;
 
@@ -267,7 +365,7 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = life(m);
+		st = life(own);
 		if (!fault_disarm()) {
 			clean &= st == AR_OK;
 			break;
@@ -275,7 +373,7 @@ static void test_faults(void)
 		clean &= st == AR_NOMEM;
 	}
 	ok(clean && k >= 6, "each of %ld allocations may fail", k);
-	method_free(m);
+	plan_free(own);
 }
 
 /* ---- activations ---- */
@@ -298,10 +396,14 @@ int main(void)
 {
 	plan(0);
 	reset_layers();
-	test_plan();
+	test_one_method();
+	test_two_methods();
+	test_mixers();
+	test_misfits();
+	test_page_sizes();
 	test_one_group();
 	test_groups();
-	test_mixers();
+	test_mixed_groups();
 	test_pieces();
 	test_faults();
 	test_activations();

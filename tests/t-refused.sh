@@ -49,6 +49,24 @@ done <<'END'
 2|there is nothing to unite|dense:union=group|
 END
 
+ok 'select takes one method for all layers' fails 2 \
+	"method '0:dense;1-:compact-fp': a plan of layers; give one method for all layers" \
+	select_ --method 'dense,0:dense;1-:compact-fp'
+while IFS='|' read -r message method; do
+	rm -f r.db*
+	ok "$method is refused" fails 2 "$message" run $pool --method "$method"
+	is '... before anything runs' "$(runs)" ''
+done <<'END'
+no method for layer 4 of model niah-llama-14m; add one, such as 4:dense|dense,0-3:compact-fp
+layers 8-, but model niah-llama-14m has the layers 0 to 7; name those|0-7:dense;8-:compact-fp
+layers 0-3 and 2- overlap; give each layer one method|0-3:dense;2-:compact-fp
+END
+ok '... and so is a file that is not there' \
+	fails 3 '/no/where: No such file' run $pool --method plan=/no/where
+echo '0- dense;' >odd.plan
+ok 'a plan file is named with its line' \
+	fails 2 "odd.plan:1: method 'dense;': a plan of layers" run $pool --method plan=odd.plan
+
 paged() { run --page-size "$@" && [ "$(runs)" = 1 ]; }
 rm -f r.db*
 ok 'blocks that are not the pages of the run are refused' \

@@ -13,7 +13,8 @@ cd "$tmp" || exit 99
 	echo 2023-11-16 18:00:01.0,100,100000000
 } >endless.csv
 cp "$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" model.json
-methods=dense,compact-fp,flashprefill:alpha=0.3
+plan='0-3:dense;4-:flashprefill:alpha=0.3' # the layer that runs is 4
+methods="dense,compact-fp,$plan"
 exec=
 run() { $exec "$ATTNREPLAY" run "$@"; }
 cpu() { run --backend cpu --trace trace.csv --model model.json --sample-layers 1 \
@@ -30,10 +31,10 @@ copy() { # copy FROM TO: a database and its log
 
 # ---- a command that is killed while its second method runs ----
 
-ok 'three methods run undisturbed' cpu --method $methods --db whole.db
+ok 'three methods run undisturbed' cpu --method "$methods" --db whole.db
 is '... which belong to one process' "$(query whole.db 'SELECT count(DISTINCT pid) FROM run')" 1
 killed() {
-	{ exec=exec; cpu --method $methods --db killed.db --json killed.json --slo ttft:1s >out 2>&1; } &
+	{ exec=exec; cpu --method "$methods" --db killed.db --json killed.json --slo ttft:1s >out 2>&1; } &
 	pid=$!
 	until [ "$(query killed.db 'SELECT count(*) FROM run' 2>/dev/null)" = 2 ]; do
 		kill -s 0 $pid || return
@@ -53,15 +54,15 @@ resumed() {
 	"$ATTNREPLAY" -q run --resume killed.db --json resumed.json >out 2>err || return
 	cat out err
 	head -n 1 out | grep -q '^resumed   run 1 of killed.db: dense is done, compact-fp will run, '\
-'flashprefill:alpha=0.3 will run$' && [ ! -s err ]
+"$plan will run$" && [ ! -s err ]
 }
 ok 'the others run when the command is resumed' resumed
 is '... and are stored beside the one that was cut' \
 	"$(query killed.db 'SELECT run_id, status, method, baseline_run_id FROM v_run')" \
-	'1,done,dense,
+	"1,done,dense,
 2,aborted,compact-fp,1
 3,done,compact-fp,1
-4,done,flashprefill:alpha=0.3,1'
+4,done,$plan,1"
 is '... which leaves the first as it was' "$(query killed.db "$first")" "$before"
 is '... with the options of the command' "$(query killed.db "SELECT count(DISTINCT setup),
 	count(DISTINCT command_utc_ns), max(json_extract(options, '$.slo')) FROM run")" 1,1,ttft:1s

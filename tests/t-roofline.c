@@ -375,13 +375,16 @@ static enum ar_status check_density(const char *text, const char *method, bool c
 {
 	char copy[96], *list[] = { copy };
 	struct roofline_options o = { .density = { list, text ? 1 : 0 } };
-	struct method *m[] = { parse("dense"), parse(method) };
+	struct plan *p[2];
 	enum ar_status st;
 
+	if (plan_parse(&p[0], "dense", err) || plan_parse(&p[1], method, err))
+		bail_out("%s", err->msg);
+
 	snprintf(copy, sizeof copy, "%s", text ? text : "");
-	st = roofline_check_density(&o, m, 2, capture, err);
-	method_free(m[0]);
-	method_free(m[1]);
+	st = roofline_check_density(&o, p, 2, capture, err);
+	plan_free(p[0]);
+	plan_free(p[1]);
 	return st;
 }
 
@@ -401,6 +404,9 @@ static void test_densities(void)
 		{ NULL, "bfla",
 		  "the density of method 'bfla' is not known; give it with --density "
 		  "bfla=SHARE, or a capture to select from with --capture FILE" },
+		{ NULL, "0:dense;1-:bfla",
+		  "method '0:dense;1-:bfla': its layers differ, and backend roofline models one "
+		  "method in all layers; run it with another backend" },
 	};
 	struct ar_err err = { 0 };
 
@@ -418,6 +424,8 @@ static void test_densities(void)
 			     &err),
 	       AR_OK, "random masks have their density");
 	is_int(check_density(NULL, "bfla", true, &err), AR_OK, "a capture tells the others");
+	is_int(check_density("bfla=0.5", "0-1:bfla;2-:bfla", false, &err), AR_OK,
+	       "a plan whose layers are alike is its method");
 }
 
 /* ---- the backend ---- */
@@ -454,16 +462,18 @@ static void test_capture(void)
 		      &(struct case_how){ .method = "flashprefill:alpha=0.9,sink=0,window=1" },
 		      &err) ||
 	    roofline_gpu_load(&g, "h200", &err) ||
-	    roofline_subject(&s, &c.model, c.method, c.env.attention_only, &err))
+	    roofline_subject(&s, &c.model, plan_single(c.plan), c.env.attention_only, &err))
 		bail_out("%s", err.msg);
 	case_run(&c, &first, 1, &cost);
 	case_run(&c, &second, 1, &cost);
 	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0 }, of, work);
 	ok(of[0] < 1, "the method leaves something out: density %g", of[0]);
-	is_int(cost.cost_ns, roofline_time(&g, c.method, work, true, CASE_LAYERS).cost_ns,
+	is_int(cost.cost_ns,
+	       roofline_time(&g, plan_single(c.plan), work, true, CASE_LAYERS).cost_ns,
 	       "the cost is that of all layers at the density that is selected");
 	is_int(cost.phase_ns[PHASE_ATTEND],
-	       roofline_time(&g, c.method, work, true, CASE_RUN_LAYERS).phase_ns[PHASE_ATTEND],
+	       roofline_time(&g, plan_single(c.plan), work, true, CASE_RUN_LAYERS)
+		       .phase_ns[PHASE_ATTEND],
 	       "... and a phase has the time of the executed ones");
 	is_int(cost.source, COST_MODELLED, "... and is modelled");
 	is_int(cost.span_ns, -1, "... without a span of kernels");

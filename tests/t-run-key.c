@@ -290,6 +290,31 @@ static void test_methods(void)
 	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "... and so does a word in its place");
 }
 
+static void test_plans(void)
+{
+	struct run_key k = plain, l = plain;
+	char *key;
+
+	k.backend = l.backend = "cpu";
+	k.method = "compact-fp";
+	l.method = "0-3:compact-fp;4-:compact-fp";
+	is_str(key_with(CPU, l), key_with(CPU, k), "a plan of one method has the key of that");
+	k.method = "0-3:dense;4-:compact-fp";
+	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "... one of two has not");
+	l.method = "0-4:dense;5-:compact-fp";
+	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "the layers count");
+	text_file("a.plan", "4- compact-fp # comment\n0-3 dense\n");
+	l.method = "plan=a.plan";
+	is_str(key_with(CPU, l), key_with(CPU, k), "a file counts by what it says");
+	text_file("table.json", "{}");
+	k.method = "0-3:dense;4-:xattention:table=table.json";
+	key = strdup(key_with(CPU, k));
+	is_str(key_with(CPU, k), key, "the files of its methods count");
+	text_file("table.json", "{ }");
+	ok(strcmp(key_with(CPU, k), key), "... by their content");
+	free(key);
+}
+
 static void test_program(void)
 {
 	struct run_key a = plain, b = plain;
@@ -379,6 +404,7 @@ int main(void)
 	test_files();
 	test_trace_sum();
 	test_methods();
+	test_plans();
 	test_program();
 	fails("--trace no.csv --backend cost", NULL, "no.csv: No such file or directory");
 	fails("--trace /tmp --backend cost", NULL, "/tmp: Is a directory");

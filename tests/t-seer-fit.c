@@ -36,16 +36,13 @@ static void layer_make(struct calib_layer *l, uint64_t seed)
 	float dir[N_BLK][DIM];
 
 	*l = (struct calib_layer){ .page = page, .pos = pos };
-	l->b = (struct attn_batch){
-		.shape = { HEADS, KV_HEADS, DIM, TOK },
-		.rows = { 1, N_TOK, N_BLK, l->row0, pos, l->pos0, l->qblk0, l->left },
-		.keys = { N_BLK, N_BLK, 1, l->len, l->page0, page },
-	};
+	l->b.shape = (struct attn_shape){ HEADS, KV_HEADS, DIM, TOK };
+	l->b.rows.n_row = N_TOK;
 	for (int i = 0; i < N_TOK; i++)
 		pos[i] = i;
-	l->row0[1] = l->len[0] = N_TOK;
-	l->qblk0[1] = l->page0[1] = N_BLK;
 	l->q = malloc(N_TOK * HEADS * DIM * sizeof *l->q);
+	calib_layer_rows(&l->all, l, 0, N_TOK);
+	l->b = l->all.b;
 	l->kv.k = calloc(N_BLK * KV_HEADS * TOK * DIM, sizeof *l->kv.k);
 	for (int j = 0; j < N_BLK; j++) {
 		page[j] = j;

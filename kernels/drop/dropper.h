@@ -23,6 +23,8 @@
 extern "C" {
 #endif
 
+struct cJSON;
+
 /* Where in its layer a dropper takes rows away: after attention, so that the MLP works on the rows
  * that stay; or after the MLP. */
 enum drop_place { DROP_BEFORE_MLP, DROP_AFTER_LAYER };
@@ -92,7 +94,8 @@ enum ar_status drop_parse(struct drop **out, const char *text, struct ar_err *er
 /* Choose the layers of m.  Call it before any function below. */
 enum ar_status drop_open(struct drop *d, const struct model *m, struct ar_err *err);
 void drop_free(struct drop *d);
-char *drop_params(const struct drop *d); /* JSON object of the parameters, owned; NULL: no memory */
+/* Its name and parameters, owned by the caller.  NULL: there is no memory. */
+struct cJSON *drop_json(const struct drop *d);
 
 /* Whether d, or NULL, drops rows at this layer. */
 bool drop_acts_after(const struct drop *d, int layer);

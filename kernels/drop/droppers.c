@@ -77,8 +77,11 @@ enum ar_status drop_parse(struct drop **out, const char *text, struct ar_err *er
 
 enum ar_status drop_open(struct drop *d, const struct model *m, struct ar_err *err)
 {
-	enum ar_status st = d->dropper->open(&d->self, d->param, m, err);
+	enum ar_status st;
 
+	if (d->self)
+		d->dropper->close(d->self);
+	st = d->dropper->open(&d->self, d->param, m, err);
 	if (st)
 		ar_err_prefix(err, "dropper '%s'", d->name);
 	return st;
@@ -100,16 +103,15 @@ void drop_free(struct drop *d)
 	free(d);
 }
 
-char *drop_params(const struct drop *d)
+cJSON *drop_json(const struct drop *d)
 {
 	struct opt_group g[2] = { { .opts = d->dropper->params, .base = d->param }, { 0 } };
 	cJSON *o = cJSON_CreateObject();
-	char *text = NULL;
 
-	if (o && cJSON_AddStringToObject(o, "drop", d->dropper->name) && opt_json(g, o))
-		text = cJSON_PrintUnformatted(o);
+	if (o && cJSON_AddStringToObject(o, "name", d->dropper->name) && opt_json(g, o))
+		return o;
 	cJSON_Delete(o);
-	return text;
+	return NULL;
 }
 
 /* ---- calls ---- */

@@ -4,6 +4,8 @@
 #include "kernels/methods/shapes.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/gpu.h"
 #include "kernels/support.h"
@@ -20,6 +22,21 @@ unsigned method_shape(const struct method *m)
 int method_page_tok(const struct method *m)
 {
 	return m->selector->block_tok ? m->selector->block_tok(m->param) : 128;
+}
+
+const struct opt *method_threshold(const struct method *m)
+{
+	const struct opt *o = m->selector->params;
+
+	while (m->selector->threshold && strcmp(o->name, m->selector->threshold) != 0)
+		o++;
+	return m->selector->threshold ? o : NULL;
+}
+
+size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value)
+{
+	return (size_t)snprintf(buf, n, "%s%c%s=%.8g", text, strpbrk(text, ":/") ? ',' : ':', key,
+				value);
 }
 
 enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,

@@ -42,8 +42,8 @@ struct method {
 	bool dense; /* selects everything */
 };
 
-/* AR_USAGE: unknown name or parameter, value out of range, or a composition the executor
- * cannot run, saying what is missing. */
+/* AR_USAGE: unknown name or parameter, value out of range, a composition the executor cannot run,
+ * saying what is missing, or a plan of layers (plan.h). */
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
@@ -57,6 +57,13 @@ int method_table_heads(const struct method *m, const struct attn_shape *s);
  * result is 128. */
 int method_page_tok(const struct method *m);
 
+/* The parameter that selector->threshold names; NULL: there is none. */
+const struct opt *method_threshold(const struct method *m);
+
+/* Write the spelling of a method with key=value added at the end: of two values the last holds.
+ * Returns its length; it is cut if that is not below n. */
+size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value);
+
 /* support_check() of its selector and its executor. */
 enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
 				struct ar_err *err);
@@ -69,8 +76,8 @@ int method_tail(const struct method *m);
  * env->device and the current device has no kernels for the shape. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
-/* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is
- * an array of n strings, each owned, as is the array. */
+/* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method or a plan (plan.h).
+ * *out is an array of n strings, each owned, as is the array. */
 enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
 
 /* Count request 0.  chosen: the selection; table: its tables under a union; both on the host, and

@@ -9,6 +9,7 @@
  * select, union, exec and the parameters of the selector, which therefore comes first.
  */
 #include "config.h"
+#include "kernels/methods/plan.h"
 #include "kernels/methods/shapes.h"
 
 #include <cjson/cJSON.h>
@@ -300,6 +301,11 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 		       "select=NAME/union=NAME/exec=NAME");
 }
 
+static enum ar_status refuse_plan(struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "a plan of layers; give one method for all layers");
+}
+
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
 {
 	struct method *m = calloc(1, sizeof *m);
@@ -313,7 +319,9 @@ enum ar_status method_parse(struct method **out, const char *text, struct ar_err
 		st = ar_nomem(err);
 		goto out;
 	}
-	st = is_composition(text) ? assign_all(m, text, err) : assign_named(m, text, err);
+	st = plan_is_text(text)	  ? refuse_plan(err) :
+	     is_composition(text) ? assign_all(m, text, err) :
+				    assign_named(m, text, err);
 	if (!st)
 		st = check(m, err);
 	if (st) {
@@ -352,10 +360,11 @@ void method_free(struct method *m)
 
 /* ---- lists of methods ---- */
 
-/* The piece after a comma begins a method unless it is KEY=VALUE with another key than select. */
+/* The piece after a comma begins a method unless it is KEY=VALUE with another key than select or
+ * plan. */
 static bool begins_method(const char *piece)
 {
-	return piece[strcspn(piece, "=:,")] != '=' || is_composition(piece);
+	return piece[strcspn(piece, "=:,")] != '=' || is_composition(piece) || plan_file(piece);
 }
 
 static void free_strings(char **v, size_t n)

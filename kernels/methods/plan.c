@@ -1,69 +1,186 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Plans on the layers of a model. */
 #include "config.h"
 #include "kernels/methods/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-enum ar_status plan_init(struct layer_plan *p, int n_layers, struct method *m, struct ar_err *err)
+#include "base/gpu.h"
+#include "kernels/support.h"
+
+/* ---- the method of each layer ---- */
+
+static bool covers(const struct plan_range *r, int layer)
 {
-	p->n_layers = n_layers;
-	p->page_tok = method_page_tok(m);
-	p->method = malloc((size_t)n_layers * sizeof *p->method);
-	if (!p->method)
+	return r->first <= layer && (r->last == PLAN_TO_LAST || layer <= r->last);
+}
+
+static enum ar_status check_range(const struct plan *p, const struct plan_range *r,
+				  const struct model *m, struct ar_err *err)
+{
+	char layers[32];
+
+	if (r->first < m->n_layers && r->last < m->n_layers)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "method '%s': layers %s, but model %s has the layers 0 to %d; name those",
+		       p->name, plan_layers(r, layers, sizeof layers), m->name, m->n_layers - 1);
+}
+
+static enum ar_status set_method(struct layer_plan *l, const struct plan *p, const struct model *m,
+				 int layer, struct ar_err *err)
+{
+	l->method[layer] = NULL;
+	if (m->layer[layer].mixer != MIX_FULL)
+		return AR_OK;
+	for (size_t i = 0; i < p->n_range; i++)
+		if (covers(&p->range[i], layer)) {
+			l->method[layer] = p->method[p->range[i].method];
+			return AR_OK;
+		}
+	return ar_fail(err, AR_USAGE,
+		       "method '%s': no method for layer %d of model %s; add one, such as %d:dense",
+		       p->name, layer, m->name, layer);
+}
+
+static int page_of_first(const struct layer_plan *l)
+{
+	for (int i = 0; i < l->n_layers; i++)
+		if (l->method[i] && !l->method[i]->dense)
+			return method_page_tok(l->method[i]);
+	return 128;
+}
+
+enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
+			 struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	*l = (struct layer_plan){ .n_layers = m->n_layers, .drop = p->drop };
+	l->method = malloc((size_t)m->n_layers * sizeof *l->method);
+	if (!l->method)
 		return ar_nomem(err);
-	for (int i = 0; i < n_layers; i++)
-		p->method[i] = m;
-	return AR_OK;
+	for (size_t i = 0; i < p->n_range && !st; i++)
+		st = check_range(p, &p->range[i], m, err);
+	for (int i = 0; i < m->n_layers && !st; i++)
+		st = set_method(l, p, m, i, err);
+	if (!st)
+		l->page_tok = page_of_first(l);
+	return st;
 }
 
-void plan_release(struct layer_plan *p)
+void plan_release(struct layer_plan *l)
 {
-	free(p->method);
-	*p = (struct layer_plan){ 0 };
+	free(l->method);
+	*l = (struct layer_plan){ 0 };
 }
 
-bool plan_first(const struct layer_plan *p, int layer)
+bool plan_first(const struct layer_plan *l, int layer)
 {
 	for (int i = 0; i < layer; i++)
-		if (p->method[i] == p->method[layer])
+		if (l->method[i] == l->method[layer])
 			return false;
-	return p->method[layer];
+	return l->method[layer];
 }
 
-struct attn_shape plan_shape(const struct layer_plan *p, const struct model *m, int layer)
+int plan_segment(const struct layer_plan *l, int layer)
 {
-	const struct layer_spec *l = &m->layer[layer];
+	int n = 0;
 
-	return (struct attn_shape){ l->q_heads, l->kv_heads, l->head_dim, p->page_tok };
+	for (int i = 0; i < layer; i++)
+		n += drop_acts_after(l->drop, i);
+	return n;
+}
+
+struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer)
+{
+	const struct layer_spec *s = &m->layer[layer];
+
+	return (struct attn_shape){ s->q_heads, s->kv_heads, s->head_dim, l->page_tok };
+}
+
+/* ---- pages ---- */
+
+static bool sets_block(const struct method *m)
+{
+	const struct opt *o = m->selector->params;
+
+	while (o->name && o->choice != selector_blocks)
+		o++;
+	return o->name;
+}
+
+/* Method m wants other pages than its neighbour, which has set the page size. */
+static enum ar_status refuse_mix(const struct method *m, const struct method *neighbour,
+				 struct ar_err *err)
+{
+	int tok = method_page_tok(m), other = method_page_tok(neighbour);
+	char fix[64] = "take methods with blocks of one size";
+
+	if (sets_block(m))
+		snprintf(fix, sizeof fix, "give the former block=%d", other);
+	else if (sets_block(neighbour))
+		snprintf(fix, sizeof fix, "give the latter block=%d", tok);
+	return ar_fail(err, AR_USAGE,
+		       "method '%.100s' has blocks of %d tokens and method '%.100s' has blocks of "
+		       "%d, but all layers share one page size; %s",
+		       m->name, tok, neighbour->name, other, fix);
 }
 
 /* A block must be whole pages.  The kernels take blocks of one page only. */
-static enum ar_status check_page(const struct method *m, int page_tok, struct ar_err *err)
+enum ar_status plan_check_pages(struct method *const *method, size_t n, int page_tok,
+				struct ar_err *err)
 {
-	int block_tok = method_page_tok(m);
+	const struct method *fits = NULL, *odd = NULL;
 
-	if (m->dense || block_tok == page_tok)
-		return AR_OK;
-	return ar_fail(err, AR_USAGE,
-		       "method '%s': blocks of %d tokens on pages of %d; a block "
-		       "must be one page",
-		       m->name, block_tok, page_tok);
+	for (size_t i = n; i-- > 0;) {
+		if (!method[i] || method[i]->dense)
+			continue;
+		*(method_page_tok(method[i]) == page_tok ? &fits : &odd) = method[i];
+	}
+	if (odd && fits)
+		return refuse_mix(odd, fits, err);
+	if (odd)
+		return ar_fail(err, AR_USAGE,
+			       "method '%s': blocks of %d tokens on pages of %d; a block "
+			       "must be one page",
+			       odd->name, method_page_tok(odd), page_tok);
+	return AR_OK;
 }
 
-enum ar_status plan_open(const struct layer_plan *p, const struct model *m,
+static enum ar_status open_dropper(const struct layer_plan *l, const struct model *m, bool device,
+				   struct ar_err *err)
+{
+	int layer = (int)(model_attention(m) - m->layer);
+	const struct attn_shape s = plan_shape(l, m, layer);
+	const struct gpu *gpu;
+	enum ar_status st = device ? gpu_current(&gpu, err) : AR_OK;
+
+	if (!st && device)
+		st = support_check(l->drop->dropper->name, &s, gpu->cc, err);
+	if (!st)
+		st = drop_open(l->drop, m, err);
+	if (!st && drop_acts_after(l->drop, m->n_layers - 1))
+		st = ar_fail(err, AR_USAGE,
+			     "dropper '%s': layer %d is the last one of model '%s'; no layer "
+			     "would have fewer rows",
+			     l->drop->name, m->n_layers - 1, m->name);
+	return st;
+}
+
+enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err)
 {
 	struct selector_env e = *env;
-	enum ar_status st = AR_OK;
+	enum ar_status st = plan_check_pages(l->method, (size_t)l->n_layers, l->page_tok, err);
 
-	e.n_layers = p->n_layers;
-	for (int i = 0; i < p->n_layers && !st; i++) {
-		if (!plan_first(p, i))
+	e.n_layers = l->n_layers;
+	for (int i = 0; i < l->n_layers && !st; i++) {
+		if (!plan_first(l, i))
 			continue;
-		e.shape = plan_shape(p, m, i);
-		st = check_page(p->method[i], p->page_tok, err);
-		if (!st)
-			st = method_open(p->method[i], &e, err);
+		e.shape = plan_shape(l, m, i);
+		st = method_open(l->method[i], &e, err);
 	}
-	return st;
+	return st || !l->drop ? st : open_dropper(l, m, env->device, err);
 }

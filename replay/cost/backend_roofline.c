@@ -14,6 +14,7 @@
 struct roofline {
 	struct backend_env env;
 	struct roofline_gpu gpu;
+	const struct method *method;
 	struct roofline_subject subject;
 	int64_t max_captured;
 	int *all, *run;	  /* [n_layers of the model] kinds of all and of executed layers */
@@ -75,12 +76,18 @@ static double known_density(const struct roofline_options *o, const struct metho
 	return share;
 }
 
-enum ar_status roofline_check_density(const struct roofline_options *o,
-				      struct method *const *method, size_t n, bool capture,
-				      struct ar_err *err)
+enum ar_status roofline_check_density(const struct roofline_options *o, struct plan *const *plan,
+				      size_t n, bool capture, struct ar_err *err)
 {
 	double share;
 
+	for (size_t k = 0; k < n; k++)
+		if (!plan_single(plan[k]))
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': its layers differ, and backend roofline "
+				       "models one method in all layers; run it with another "
+				       "backend",
+				       plan[k]->name);
 	for (size_t i = 0; i < o->density.n; i++) {
 		enum ar_status st = parse_share(o->density.v[i], &share, err);
 		bool used = false;
@@ -88,7 +95,8 @@ enum ar_status roofline_check_density(const struct roofline_options *o,
 		if (st)
 			return st;
 		for (size_t k = 0; k < n; k++)
-			used = used || (!method[k]->dense && names(o->density.v[i], method[k]));
+			used = used ||
+			       (!plan[k]->dense && names(o->density.v[i], plan_single(plan[k])));
 		if (!used)
 			return ar_fail(
 				err, AR_USAGE,
@@ -97,12 +105,12 @@ enum ar_status roofline_check_density(const struct roofline_options *o,
 				o->density.v[i]);
 	}
 	for (size_t k = 0; k < n; k++)
-		if (!capture && known_density(o, method[k]) < 0)
+		if (!capture && known_density(o, plan_single(plan[k])) < 0)
 			return ar_fail(err, AR_USAGE,
 				       "the density of method '%s' is not known; give it with "
 				       "--density %s=SHARE, or a capture to select from with "
 				       "--capture FILE",
-				       method[k]->name, method[k]->name);
+				       plan_single(plan[k])->name, plan_single(plan[k])->name);
 	return AR_OK;
 }
 
@@ -157,7 +165,7 @@ static enum ar_status open_selection(struct roofline *c, struct ar_err *err)
 	const struct backend_env *env = &c->env;
 	size_t n = (size_t)(env->n_run_layers * model_attention(env->model)->kv_heads);
 
-	if (env->method->dense || !env->n_capture)
+	if (c->method->dense || !env->n_capture)
 		return AR_OK;
 	c->count = calloc(n, sizeof *c->count);
 	return c->count ? backend_cpu.open(&c->cpu, NULL, env, err) : ar_nomem(err);
@@ -188,12 +196,12 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 	if (!c)
 		return ar_nomem(err);
 	c->env = *env;
-	c->density = known_density(o, env->method);
+	c->method = plan_single(env->plan);
+	c->density = known_density(o, c->method);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
 	if (!st)
-		st = roofline_subject(&c->subject, env->model, env->method, env->attention_only,
-				      err);
+		st = roofline_subject(&c->subject, env->model, c->method, env->attention_only, err);
 	if (!st)
 		st = find_kinds(c, err);
 	if (!st)

@@ -100,10 +100,15 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 				   .act = activations[0] };
 	st = method_parse(&e->dense, "dense", err);
 	if (!st)
-		st = plan_init(&e->plan, env->model->n_layers, env->method, err);
+		st = plan_init(&e->plan, env->plan, env->model, err);
 	if (st)
 		return st;
 	set_mixers(e);
+	if (e->plan.drop && env->n_run_layers != env->model->n_layers)
+		return ar_fail(err, AR_USAGE,
+			       "dropper '%s': needs all layers of model '%s'; leave out "
+			       "--sample-layers",
+			       e->plan.drop->name, env->model->name);
 	st = check_sinks(e, err);
 	if (st)
 		return st;
@@ -123,10 +128,15 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 				struct ar_err *err)
 {
 	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
+	int64_t seqs = env->max_seqs, tok = env->max_batched_tok;
 
 	if (!st)
-		st = groups_init(&e->groups, env->model, &e->plan, env->max_seqs,
-				 lesser(env->max_batched_tok, env->max_len), err);
+		st = groups_init(&e->groups, env->model, &e->plan, seqs, lesser(tok, env->max_len),
+				 err);
+	if (!st)
+		st = drops_open(&e->drops, plan_segment(&e->plan, e->plan.n_layers) + 1,
+				env->trace->n, (int)(seqs + lesser(seqs, tok)), (int)(tok + seqs),
+				err);
 	return st ? st : draw_sinks(e, env->seed, err);
 }
 
@@ -135,9 +145,33 @@ void attn_engine_release(struct attn_engine *e)
 	if (e->act)
 		e->act->close(e->act_self);
 	groups_release(&e->groups);
+	drops_close(&e->drops);
 	plan_release(&e->plan);
 	method_free(e->dense);
 	free(e->sink);
+}
+
+int attn_engine_drop_layer(const struct attn_engine *e, int s)
+{
+	int i = 0;
+
+	while (!attn_engine_drop(e, i) || attn_engine_group(e, i)->segment != s)
+		i++;
+	return i;
+}
+
+enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
+				 struct ar_err *err)
+{
+	struct batch_entry piece;
+
+	for (size_t i = 0; i < b->n && e->drops.n > 1; i++)
+		if (groups_missing(&e->groups, &b->entry[i], 1, &piece))
+			return ar_fail(err, AR_USAGE,
+				       "request %u has tokens from the prefix cache, which dropper "
+				       "'%s' has not seen; turn the prefix cache off",
+				       (unsigned)b->entry[i].req, e->plan.drop->name);
+	return AR_OK;
 }
 
 struct attn_shape attn_engine_widest(const struct attn_engine *e)
@@ -161,7 +195,8 @@ enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backen
 
 	for (int i = 0; i < e->n_run_layers && !st; i++)
 		rows_env_add(r, i,
-			     &(struct row_view){ .group = attn_engine_group(e, i),
+			     &(struct row_view){ .segment = attn_engine_group(e, i)->segment,
+						 .group = attn_engine_group(e, i),
 						 .method = attn_engine_method(e, i) });
 	r->act = e->act;
 	r->act_self = e->act_self;

@@ -9,6 +9,7 @@
 #include "kernels/methods/plan.h"
 #include "replay/engine/activations.h"
 #include "replay/engine/backend.h"
+#include "replay/engine/drops.h"
 #include "replay/engine/groups.h"
 #include "replay/engine/rows.h"
 
@@ -19,6 +20,7 @@ struct attn_engine {
 	struct layer_plan plan; /* the method of each layer */
 	struct method *dense;	/* of window layers, and to compare with */
 	struct cache_groups groups;
+	struct drops drops;
 	const struct activations *act;
 	void *act_self;
 	float *sink;   /* [n_run_layers][n_sink] random, on the host; NULL: no layer has sinks */
@@ -54,6 +56,18 @@ static inline const struct method *attn_engine_method(const struct attn_engine *
 	return plan_method(&e->plan, e->run_layer[i]);
 }
 
+/* The dropper that acts after executed layer i, or NULL; and the executed layer that ends segment s. */
+static inline const struct drop *attn_engine_drop(const struct attn_engine *e, int i)
+{
+	return drop_acts_after(e->plan.drop, e->run_layer[i]) ? e->plan.drop : NULL;
+}
+
+int attn_engine_drop_layer(const struct attn_engine *e, int s);
+
+/* Refuse b if the dropper cannot run it: tokens of the prefix cache were not dropped by it. */
+enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
+				 struct ar_err *err);
+
 /* A shape whose rows have room for those of every executed layer, with the page size of the run. */
 struct attn_shape attn_engine_widest(const struct attn_engine *e);
 
@@ -65,7 +79,7 @@ const float *attn_engine_sink(const struct attn_engine *e, const float *sink, in
 enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backend_env *env,
 				struct rows_env *r, struct ar_err *err);
 
-/* Check that attn_engine_open() on the host would succeed.  env->method cannot be used afterwards;
+/* Check that attn_engine_open() on the host would succeed.  env->plan cannot be used afterwards;
  * the caller frees it. */
 enum ar_status attn_engine_try(const struct backend_env *env, struct ar_err *err);
 

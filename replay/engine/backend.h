@@ -7,7 +7,7 @@
 
 #include "base/opt.h"
 #include "kernels/methods/accuracy.h"
-#include "kernels/methods/method.h"
+#include "kernels/methods/plan.h"
 #include "model/model.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
@@ -17,8 +17,8 @@
 
 struct costs;
 
-/* The input of a backend, which it outlives.  prepare_run() has checked that model, captures and
- * method fit each other.  They are NULL or 0 for a backend with needs_model == false. */
+/* The input of a backend, which it outlives.  prepare_run() has checked that model
+ * and captures fit each other.  They are NULL or 0 for a backend with needs_model == false. */
 struct backend_env {
 	const struct trace *trace;
 	const struct model *model;
@@ -29,9 +29,9 @@ struct backend_env {
 					 * each layer of the model */
 	const int *run_layer;	    /* [n_run_layers] model layers that are executed */
 	int n_run_layers;
-	bool tile;	       /* --extend=tile */
-	struct method *method; /* the backend opens it */
-	int page_tok;	       /* tokens of a page of the KV cache; 0: as method takes it */
+	bool tile;	   /* --extend=tile */
+	struct plan *plan; /* the backend opens its methods */
+	int page_tok;	   /* tokens of a page of the KV cache; 0: as plan takes it */
 	int64_t max_batched_tok, max_seqs, max_len; /* limits of the policy; longest request */
 	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
 	uint64_t seed;

@@ -233,11 +233,49 @@ static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool 
 	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
-static enum ar_status build(struct cpu *c, const struct batch *b, struct ar_err *err)
+static enum ar_status build(struct cpu *c, const struct batch *b, const struct row_segment *segment,
+			    struct ar_err *err)
 {
 	size_t used;
 
-	return rows_build(&c->set, &c->rows, b, NULL, NULL, 0, &used, err);
+	return rows_build(&c->set, &c->rows, b, segment, NULL, 0, &used, err);
+}
+
+/* Run the dropper of executed layer i, on the rows of that layer. */
+static enum ar_status drop_rows(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	struct attn_call at = call_of(c, &r->prefill, i);
+
+	return drop_ref(attn_engine_drop(&c->engine, i),
+			&(struct drop_call){ &at, d->chunk, r->n_row }, &d->kept, err);
+}
+
+/* Find the rows of b in each segment, and build them.  The dropper of a layer needs Q and K of the
+ * rows there only. */
+static enum ar_status build_segments(struct cpu *c, const struct batch *b, struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	enum ar_status st = AR_OK;
+
+	drops_begin(d, b);
+	for (int s = 0; s < d->n && !st; s++) {
+		bool last = s == d->n - 1;
+		int i = last ? 0 : attn_engine_drop_layer(&c->engine, s);
+		const struct rows *r = row_set_of(&c->set, i);
+
+		st = drops_grow(d, &c->engine.groups, b, s, err);
+		if (!st)
+			st = build(c, b, drops_segments(d), err);
+		if (!st && !last && r->n_prefill) {
+			st = make_qkv(c, i, r, true, err);
+			if (!st)
+				st = drop_rows(c, i, r, err);
+		}
+		if (!st && !last)
+			drops_apply(d, b, s, d->kept.keep);
+	}
+	return st;
 }
 
 /* Run b: store K and V of its rows, and run attention.  fill: b is one entry from groups_missing();
@@ -246,12 +284,8 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
 	bool held = fill && groups_hold(&c->engine.groups, b->entry);
-	enum ar_status st = AR_OK;
+	enum ar_status st = build_segments(c, b, err);
 
-	for (size_t e = 0; e < b->n && !st; e++)
-		st = groups_grow(&c->engine.groups, &b->entry[e], err);
-	if (!st)
-		st = build(c, b, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct rows *r = row_set_of(&c->set, i);
 
@@ -262,6 +296,12 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			st = attend(c, i, r, cost, err);
 		else if (!st && c->state[i])
 			st = refresh(c, i, r, err);
+		if (!st && r->n_prefill && attn_engine_drop(&c->engine, i)) {
+			int64_t t = now_ns();
+
+			st = drop_rows(c, i, r, err);
+			lap(cost, PHASE_DROP, &t);
+		}
 	}
 	return st;
 }
@@ -286,12 +326,15 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 	struct cpu *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	int64_t sum = 0;
-	enum ar_status st = fill_missing(c, b, err);
+	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
+	if (!st)
+		st = fill_missing(c, b, err);
 	if (!st)
 		st = iterate(c, b, false, &x, err);
 	if (st)
 		return st;
+	drops_end(&c->engine.drops);
 	for (int p = 0; p < PHASE_COUNT; p++)
 		sum += x.phase_ns[p];
 	x.cost_ns = sum * c->env.model->n_layers / c->env.n_run_layers;
@@ -334,9 +377,7 @@ enum ar_status backend_cpu_count(void *self, const struct batch_entry *e,
 
 	memset(count, 0, (size_t)(c->env.n_run_layers * heads) * sizeof *count);
 	if (!st)
-		st = groups_grow(&c->engine.groups, &one, err);
-	if (!st)
-		st = build(c, &b, err);
+		st = build_segments(c, &b, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct rows *r = row_set_of(&c->set, i);
 		struct method_selection x = { 0 };
@@ -363,7 +404,8 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	enum ar_status st;
 
 	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
-	st = build(c, &(struct batch){ .entry = &one, .n = 1 }, err);
+	st = build(c, &(struct batch){ .entry = &one, .n = 1 },
+		   drops_entry(&c->engine.drops, e->req), err);
 	if (!st)
 		st = make_qkv(c, i, r, false, err);
 	if (st)
@@ -386,6 +428,7 @@ static void cpu_drop(void *self, uint32_t req)
 	struct cpu *c = self;
 
 	groups_drop(&c->engine.groups, req);
+	drops_forget(&c->engine.drops, req);
 }
 
 const struct backend backend_cpu = {

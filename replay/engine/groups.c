@@ -24,7 +24,10 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 					 int layer, int64_t max_seqs, int64_t max_tok)
 {
 	const struct layer_spec *l = &m->layer[layer];
-	struct cache_group x = { .mixer = l->mixer, .window = l->window, .max_page = INT64_MAX };
+	struct cache_group x = { .mixer = l->mixer,
+				 .window = l->window,
+				 .max_page = INT64_MAX,
+				 .segment = plan_segment(p, layer) };
 
 	if (l->mixer == MIX_LINEAR) {
 		x.shape.page_tok = 1;
@@ -45,9 +48,9 @@ static bool same_group(const struct cache_group *a, const struct cache_group *b)
 {
 	const struct attn_shape *s = &a->shape, *t = &b->shape;
 
-	return a->mixer == b->mixer && a->window == b->window && s->q_heads == t->q_heads &&
-	       s->kv_heads == t->kv_heads && s->head_dim == t->head_dim &&
-	       a->state_bytes == b->state_bytes;
+	return a->mixer == b->mixer && a->window == b->window && a->segment == b->segment &&
+	       s->q_heads == t->q_heads && s->kv_heads == t->kv_heads &&
+	       s->head_dim == t->head_dim && a->state_bytes == b->state_bytes;
 }
 
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,
@@ -136,14 +139,22 @@ enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int
 enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entry *e,
 			   struct ar_err *err)
 {
-	int64_t end = (int64_t)e->start + e->n_tok;
+	return groups_grow_segment(g, 0, e, e->start, (int64_t)e->start + e->n_tok, err);
+}
+
+enum ar_status groups_grow_segment(const struct cache_groups *g, int segment,
+				   const struct batch_entry *e, int64_t start, int64_t end,
+				   struct ar_err *err)
+{
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < g->n && !st; i++) {
 		const struct cache_group *x = &g->group[i];
 
+		if (x->segment != segment)
+			continue;
 		if (x->window)
-			pages_trim(x->pages, e->req, (int64_t)e->start - x->window + 1);
+			pages_trim(x->pages, e->req, start - x->window + 1);
 		st = pages_grow(x->pages, e->req, x->mixer == MIX_LINEAR ? 1 : end, err);
 		if (!st && !e->decode)
 			pages_set_chunked(x->pages, e->req, end);
@@ -156,7 +167,8 @@ bool groups_hold(const struct cache_groups *g, const struct batch_entry *e)
 	int64_t end = (int64_t)e->start + e->n_tok;
 
 	for (int i = 0; i < g->n; i++)
-		if (g->group[i].mixer != MIX_LINEAR && pages_len(g->group[i].pages, e->req) < end)
+		if (!g->group[i].segment && g->group[i].mixer != MIX_LINEAR &&
+		    pages_len(g->group[i].pages, e->req) < end)
 			return false;
 	return true;
 }
@@ -176,7 +188,7 @@ bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, i
 		const struct cache_group *x = &g->group[i];
 		bool chunked = x->state_bytes && !e->decode;
 
-		if (x->mixer == MIX_LINEAR)
+		if (x->segment || x->mixer == MIX_LINEAR)
 			continue;
 		held = lesser(held, pages_len(x->pages, e->req));
 		have = lesser(have, chunked ? pages_chunked(x->pages, e->req) : held);

@@ -4,6 +4,8 @@
  * mixer and window, the same shape of pages and the same bytes of state per page.  A request holds
  * pages in every group.
  *
+ * Layers before and after a dropper are in different groups.
+ *
  * Window layers give pages back that no later row sees.  Linear layers have no keys: the one page of
  * a request is its state.
  */
@@ -25,6 +27,7 @@ struct cache_group {
 	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
 	int64_t max_page; /* that the requests of a batch can hold, whatever the pool */
+	int segment;	  /* of its layers, see drops.h */
 };
 
 struct cache_groups {
@@ -60,11 +63,16 @@ char *groups_describe(const struct cache_groups *g, int group, const int *layer,
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
 				 size_t n_req, struct ar_err *err);
 
-/* Give the request of e pages for its tokens in every group, before e runs, and free those that no
- * row from its first on sees.  AR_NOMEM: the pages run out. */
+/* Give the request of e pages for its tokens in every group of segment 0, before e runs, and free
+ * those that no row from its first on sees.  AR_NOMEM: the pages run out. */
 enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entry *e,
 			   struct ar_err *err);
-/* True: the pages of the request already hold the tokens of e. */
+/* The same in the groups of a segment, where the rows of e lie at [start, end). */
+enum ar_status groups_grow_segment(const struct cache_groups *g, int segment,
+				   const struct batch_entry *e, int64_t start, int64_t end,
+				   struct ar_err *err);
+/* True: the pages of the request already hold the tokens of e.  Of groups in other segments than 0
+ * nothing is said, here and below. */
 bool groups_hold(const struct cache_groups *g, const struct batch_entry *e);
 void groups_drop(const struct cache_groups *g, uint32_t req);
 

@@ -9,7 +9,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "kernels/methods/method.h"
 
@@ -35,12 +34,11 @@ static enum ar_status too_long(const char *method, struct ar_err *err)
 		       method);
 }
 
-/* The method with its threshold at x, added at the end: of two values the last holds. */
+/* The method with its threshold at x. */
 static enum ar_status with_threshold(const struct search *s, const char *threshold, double x,
 				     char text[BENCH_MATCH_TEXT], struct ar_err *err)
 {
-	int n = snprintf(text, BENCH_MATCH_TEXT, "%s%c%s=%.8g", s->method,
-			 strpbrk(s->method, ":/") ? ',' : ':', threshold, x);
+	size_t n = method_spell_with(text, BENCH_MATCH_TEXT, s->method, threshold, x);
 
 	return n < BENCH_MATCH_TEXT ? AR_OK : too_long(s->method, err);
 }
@@ -82,15 +80,6 @@ static enum ar_status halve(const struct search *s, double lo, double hi, struct
 	return st;
 }
 
-static const struct opt *threshold_of(const struct method *m)
-{
-	const struct opt *o = m->selector->params;
-
-	while (m->selector->threshold && strcmp(o->name, m->selector->threshold) != 0)
-		o++;
-	return m->selector->threshold ? o : NULL;
-}
-
 enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *sparsity, void *ctx,
 			   struct bench_match *out, struct ar_err *err)
 {
@@ -102,7 +91,7 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 
 	if (st)
 		return st;
-	threshold = threshold_of(m);
+	threshold = method_threshold(m);
 	method_free(m);
 	if ((size_t)snprintf(best.method, sizeof best.method, "%s", method) >= sizeof best.method)
 		return too_long(method, err);

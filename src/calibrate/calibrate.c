@@ -120,6 +120,27 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 	return st;
 }
 
+void calib_layer_rows(struct calib_rows *r, const struct calib_layer *l, int from, int to)
+{
+	const struct attn_shape *s = &l->b.shape;
+	int n_page = (to + s->page_tok - 1) / s->page_tok, n_qblk = n_page - from / s->page_tok;
+
+	*r = (struct calib_rows){
+		.q = l->q + (size_t)from * (size_t)(s->q_heads * s->head_dim),
+		.row0 = { 0, to - from },
+		.pos0 = { from },
+		.qblk0 = { 0, n_qblk },
+		.left = { l->b.rows.n_row - to },
+		.len = { to },
+		.page0 = { 0, n_page },
+	};
+	r->b.shape = *s;
+	r->b.rows = (struct attn_rows){ 1,	 to - from, n_qblk,  r->row0, l->pos + from,
+					r->pos0, r->qblk0,  r->left, NULL };
+	r->b.keys = (struct attn_keys){ n_page, n_page,	  (n_page + 31) / 32,
+					r->len, r->page0, l->page };
+}
+
 /* One request in one chunk, at the end of its prompt; pages in order. */
 static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 {
@@ -127,12 +148,9 @@ static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 		l->page[i] = i;
 	for (int i = 0; i < n_tok; i++)
 		l->pos[i] = i;
-	l->row0[1] = l->len[0] = n_tok;
-	l->qblk0[1] = l->page0[1] = n_page;
-	l->b.rows = (struct attn_rows){ 1,	 n_tok,	   n_page,  l->row0, l->pos,
-					l->pos0, l->qblk0, l->left, NULL };
-	l->b.keys = (struct attn_keys){ n_page, n_page,	  (n_page + 31) / 32,
-					l->len, l->page0, l->page };
+	l->b.rows.n_row = n_tok;
+	calib_layer_rows(&l->all, l, 0, n_tok);
+	l->b = l->all.b;
 }
 
 enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,

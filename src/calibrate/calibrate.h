@@ -32,8 +32,8 @@ struct calibrator {
 				   struct ar_err *err);
 };
 
-extern const struct calibrator calibrate_host, calibrate_minference, calibrate_roofline,
-	calibrate_seer, calibrate_xattention;
+extern const struct calibrator calibrate_host, calibrate_minference, calibrate_plan,
+	calibrate_roofline, calibrate_seer, calibrate_xattention;
 
 /* Write a file with an entry for each layer and head.  fit: add the i-th layer of a capture to row,
  * [q_heads] entries that begin as zeros.  print: table[0 .. CAPTURE_MAX_LAYER] are rows, or NULL
@@ -45,12 +45,19 @@ enum ar_status calib_table(const void *arg, const struct calib_input *in, const 
 			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
 			   struct ar_err *err);
 
+/* Rows of a prompt as a chunk: a batch of one request. */
+struct calib_rows {
+	struct attn_batch b;
+	const bf16_t *q; /* of the first row */
+	int32_t row0[2], pos0[1], qblk0[2], left[1], len[1], page0[2];
+};
+
 /* One layer of a capture, after RoPE: a batch of one prompt in a single chunk. */
 struct calib_layer {
 	struct attn_batch b;
 	bf16_t *q;
 	struct kv_cache kv;
-	int32_t row0[2], pos0[1], qblk0[2], left[1], len[1], page0[2];
+	struct calib_rows all; /* b's arrays */
 	int32_t *page, *pos;
 };
 
@@ -61,6 +68,10 @@ int64_t calib_tokens(const struct calib_input *in, const struct capture *c);
 enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
 				int page_tok, struct ar_err *err);
 void calib_layer_release(struct calib_layer *l); /* may be called twice */
+
+/* Make *r the rows from .. to - 1 of the layer, a chunk after the rows before.  The prompt ends with
+ * the layer's rows.  *r stays where it is, as its batch points into it. */
+void calib_layer_rows(struct calib_rows *r, const struct calib_layer *l, int from, int to);
 
 /* Attention of one head of a layer, a query block at a time. */
 struct calib_attention {

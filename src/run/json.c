@@ -44,15 +44,15 @@ static cJSON *captures(const struct run *r)
 }
 
 /* What ran. */
-static bool add_head(cJSON *o, const struct run *r, size_t i, const struct method *m)
+static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p)
 {
 	const struct store_run *from = r->costs ? &r->costs->run : &(struct store_run){ 0 };
-	const char *params = m ? m->params : from->method_params;
+	const char *params = p ? p->params : from->method_params;
 
-	return json_add(o, "method", text(m ? m->name : from->method_name)) &&
+	return json_add(o, "method", text(p ? p->name : from->method_name)) &&
 	       json_add(o, "repeat", count((int64_t)(i / r->n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
-	       json_add(o, "model", text(m ? r->model.name : from->model_name)) &&
+	       json_add(o, "model", text(p ? r->model.name : from->model_name)) &&
 	       json_add(o, "captures", captures(r)) && json_add(o, "trace", text(r->trace->name)) &&
 	       json_add(o, "trace_sha256", text(r->trace->sha256)) &&
 	       json_add(o, "policy", text(r->limits.policy->name)) &&
@@ -160,7 +160,7 @@ enum ar_status run_json_open(struct run *r, struct ar_err *err)
 }
 
 /* The stream is flushed: run_method_apart() may be in a process that ends without that. */
-enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
+enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err)
 {
 	FILE *f = r->json.f;
@@ -171,7 +171,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
 		return AR_OK;
 	fputs(i > r->first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
-	if (o && !(add_head(o, r, i, m) && add_counts(o, res) && add_latencies(o, res) &&
+	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
 		   add_accuracy(o, res) && add_goodput(o, r, res))) {
 		cJSON_Delete(o);
 		o = NULL;

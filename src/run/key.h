@@ -17,7 +17,7 @@ enum { RUN_KEY_SIZE = 33 }; /* 32 hex digits and NUL */
 struct run_key {
 	const struct run_options *o;
 	const char *backend;
-	const char *method;	  /* as method_parse() takes it; NULL: none */
+	const char *method;	  /* as plan_parse() takes it; NULL: none */
 	size_t repeat;		  /* which of --repeats, from 0 */
 	const char *device;	  /* name of the GPU; NULL: none, or not known yet */
 	const char *version;	  /* AR_REVISION */

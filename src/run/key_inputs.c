@@ -18,7 +18,7 @@
 
 #include "base/data.h"
 #include "base/number.h"
-#include "kernels/methods/method.h"
+#include "kernels/methods/plan.h"
 #include "model/model.h"
 #include "replay/cost/costs.h"
 #include "replay/host/host.h"
@@ -172,24 +172,40 @@ static enum ar_status sum_parameters(const struct method *m, cJSON *params, stru
 	return st;
 }
 
+/* The same for each method of a plan.  params: of the plan. */
+static enum ar_status sum_plan(const struct plan *p, cJSON *params, struct ar_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(params, "plan");
+	enum ar_status st = AR_OK;
+
+	if (plan_single(p))
+		return sum_parameters(plan_single(p), params, err);
+	for (size_t i = 0; i < p->n_range && !st; i++)
+		st = sum_parameters(p->method[p->range[i].method],
+				    cJSON_GetObjectItemCaseSensitive(
+					    cJSON_GetArrayItem(list, (int)i), "method"),
+				    err);
+	return st;
+}
+
 static enum ar_status method_text(char **text, const char *value, struct ar_err *err)
 {
 	cJSON *params = NULL;
-	struct method *m;
+	struct plan *p;
 	char *json = NULL;
-	enum ar_status st = method_parse(&m, value, err);
+	enum ar_status st = plan_parse(&p, value, err);
 
 	if (st)
 		return st;
-	params = cJSON_Parse(m->params);
-	st = params ? sum_parameters(m, params, err) : ar_nomem(err);
+	params = cJSON_Parse(p->params);
+	st = params ? sum_plan(p, params, err) : ar_nomem(err);
 	if (!st) {
 		json = cJSON_PrintUnformatted(params);
 		st = json ? copy(text, json, err) : ar_nomem(err);
 	}
 	cJSON_free(json);
 	cJSON_Delete(params);
-	method_free(m);
+	plan_free(p);
 	return st;
 }
 

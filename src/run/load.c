@@ -28,14 +28,28 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 		return st;
 	r->n_methods = n;
 	r->n_runs = n * (size_t)r->o.repeats;
-	r->method = calloc(r->n_runs, sizeof *r->method);
-	if (!r->method)
+	r->plan = calloc(r->n_runs, sizeof *r->plan);
+	if (!r->plan)
 		st = ar_nomem(err);
 	for (size_t i = 0; i < r->n_runs && !st; i++)
-		st = method_parse(&r->method[i], name[i % n], err);
+		st = plan_parse(&r->plan[i], name[i % n], err);
 	for (size_t i = 0; i < n; i++)
 		free(name[i]);
 	free(name);
+	return st;
+}
+
+/* A plan that does not fit the model fails before anything runs. */
+static enum ar_status try_plans(const struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < r->n_methods && !st; i++) {
+		struct layer_plan l;
+
+		st = plan_init(&l, r->plan[i], &r->model, err);
+		plan_release(&l);
+	}
 	return st;
 }
 
@@ -175,7 +189,7 @@ static enum ar_status try_roofline(const struct run *r, struct ar_err *err)
 	if (r->backend != &backend_roofline)
 		return AR_OK;
 	st = roofline_gpu_load(&unused, o->gpu, err);
-	return st ? st : roofline_check_density(o, r->method, r->n_runs, r->o.captures.n, err);
+	return st ? st : roofline_check_density(o, r->plan, r->n_runs, r->o.captures.n, err);
 }
 
 /* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
@@ -286,6 +300,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	if (!st && run_needs_model(r))
 		st = load_model(r, err);
 	if (!st && run_needs_model(r))
+		st = try_plans(r, err);
+	if (!st && run_needs_model(r))
 		st = load_captures(r, err);
 	r->trace = r->lent_trace;
 	if (!st && !r->trace)
@@ -323,9 +339,9 @@ void run_unload(struct run *r)
 	free(r->capture);
 	model_groups_release(&r->groups);
 	model_release(&r->model);
-	for (size_t i = 0; r->method && i < r->n_runs; i++)
-		method_free(r->method[i]);
-	free(r->method);
+	for (size_t i = 0; r->plan && i < r->n_runs; i++)
+		plan_free(r->plan[i]);
+	free(r->plan);
 	run_inputs_release(&r->inputs);
 	free(r->options);
 	free(r->setup);

@@ -58,7 +58,7 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 	return open_as(r, cpu, err);
 }
 
-static void set_env(struct run *r, struct method *m)
+static void set_env(struct run *r, struct plan *p)
 {
 	r->env = (struct backend_env){ .trace = r->trace,
 				       .max_batched_tok = r->limits.max_batched_tok,
@@ -78,17 +78,17 @@ static void set_env(struct run *r, struct method *m)
 	r->env.run_layer = r->prep.run_layer;
 	r->env.n_run_layers = r->prep.n_run_layers;
 	r->env.tile = r->o.extend == RUN_EXTEND_TILE;
-	r->env.method = m;
+	r->env.plan = p;
 	r->env.page_tok = r->o.page_size ? selector_block_tok(r->o.page_size - 1) : 0;
 	r->env.attention_only = r->o.attention_only;
 }
 
-static enum ar_status open_backend(struct run *r, struct method *m, struct ar_err *err)
+static enum ar_status open_backend(struct run *r, struct plan *p, struct ar_err *err)
 {
 	bool settled = r->backend;
 	enum ar_status st;
 
-	set_env(r, m);
+	set_env(r, p);
 	st = settled ? open_as(r, r->backend, err) : open_auto(r, err);
 	if (!st && !settled)
 		st = run_options_check(&r->o, r->backend, err);
@@ -127,7 +127,7 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 	if (r->limits.num_blocks && n < r->limits.num_blocks)
 		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
 			 "; its schedule and later ones may differ from those before",
-			 r->env.method->name, n, r->limits.num_blocks);
+			 r->env.plan->name, n, r->limits.num_blocks);
 	if (!r->limits.num_blocks || n < r->limits.num_blocks)
 		r->limits.num_blocks = n;
 	return AR_OK;
@@ -198,7 +198,7 @@ enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], str
 	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
 	const struct run_key k = { .o = &r->o,
 				   .backend = r->backend ? r->backend->name : r->o.backend,
-				   .method = r->method ? r->method[i]->name : NULL,
+				   .method = r->plan ? r->plan[i]->name : NULL,
 				   .repeat = i / r->n_methods,
 				   .device = gpu ? gpu->name : NULL,
 				   .version = AR_REVISION,
@@ -207,7 +207,7 @@ enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], str
 	return run_key(key, &k, &r->inputs, err);
 }
 
-static enum ar_status begin_record(struct run *r, size_t i, const struct method *m,
+static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p,
 				   struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
@@ -242,9 +242,9 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 		s.kv_heads = heads->kv_heads;
 		s.head_dim = heads->head_dim;
 		s.tp = r->model.tp;
-		s.method_name = m->name;
-		s.method_params = m->params;
-		s.dense = m->dense;
+		s.method_name = p->name;
+		s.method_params = p->params;
+		s.dense = p->dense;
 		s.layers_run = r->prep.n_run_layers;
 	}
 	/* clang-format on */
@@ -286,7 +286,8 @@ static void set_title(const struct run *r, size_t i, char *title, size_t n)
 		snprintf(title, n, "method %zu of %zu, %s", i + 1, r->n_runs, run_label(r, i));
 }
 
-static enum ar_status replay_method(struct run *r, size_t i, struct method *m, struct ar_err *err)
+static enum ar_status replay_method(struct run *r, size_t i, const struct plan *p,
+				    struct ar_err *err)
 {
 	const struct cost_options *cost = run_options_of(&r->o, &backend_cost);
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
@@ -303,7 +304,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .limits = r->limits,
 			      .backend = r->backend,
 			      .self = r->self,
-			      .dense_as = m && r->o.dense_as ? &dense_as : NULL,
+			      .dense_as = p && r->o.dense_as ? &dense_as : NULL,
 			      .host = r->host,
 			      .observer = r->store ? &observer : NULL,
 			      .rejects_known = r->point && !(r->print & RUN_PRINT_HEADER),
@@ -313,15 +314,15 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .run_layer = r->prep.run_layer,
 			      .n_run_layers = r->prep.n_run_layers,
 			      .model = &r->model,
-			      .q_heads = m ? model_attention(&r->model)->q_heads : 0,
-			      .kv_heads = m ? model_attention(&r->model)->kv_heads : 0 };
+			      .q_heads = p ? model_attention(&r->model)->q_heads : 0,
+			      .kv_heads = p ? model_attention(&r->model)->kv_heads : 0 };
 	struct replay_result res;
-	enum ar_status st = begin_record(r, i, m, err), st2 = AR_OK;
+	enum ar_status st = begin_record(r, i, p, err), st2 = AR_OK;
 	bool ended;
 
 	if (st)
 		return st;
-	if (m && !m->dense) /* its decodes are dense */
+	if (p && !p->dense) /* its decodes are dense */
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	set_title(r, i, title, sizeof title);
 	run_set_limits(&cfg, &r->o.objectives);
@@ -335,18 +336,18 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);
 	r->figures = run_figures(r, &res);
 	if (!st && !st2)
-		st2 = run_json_put(r, i, m, &res, err);
+		st2 = run_json_put(r, i, p, &res, err);
 	replay_result_release(&res);
 	return st ? st : st2;
 }
 
 static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err)
 {
-	struct method *m = r->method ? r->method[i] : NULL;
-	enum ar_status st = open_backend(r, m, err);
+	struct plan *p = r->plan ? r->plan[i] : NULL;
+	enum ar_status st = open_backend(r, p, err);
 	int64_t n_block = 0;
 
-	r->limits.cache_root = prefix_cache_root(m && !r->o.share_kv ? m->params : NULL);
+	r->limits.cache_root = prefix_cache_root(p && !r->o.share_kv ? p->params : NULL);
 	if (!st)
 		st = size_pool(r, err);
 	if (!st)
@@ -358,7 +359,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st && i == r->first && r->print & RUN_PRINT_HEADER)
 		st = run_print_header(r, err);
 	if (!st)
-		st = replay_method(r, i, m, err);
+		st = replay_method(r, i, p, err);
 	if (r->self)
 		r->backend->close(r->self);
 	r->self = NULL;
@@ -384,13 +385,13 @@ enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
  * reads them again. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err)
 {
-	struct method *m;
-	enum ar_status st = method_parse(&m, name, err);
+	struct plan *p;
+	enum ar_status st = plan_parse(&p, name, err);
 
 	if (st)
 		return st;
-	set_env(r, m);
+	set_env(r, p);
 	st = r->n_capture ? attn_engine_try(&r->env, err) : AR_OK;
-	method_free(m);
+	plan_free(p);
 	return st;
 }

@@ -206,9 +206,9 @@ static void print_group_peaks(const struct run *r, const struct replay_result *r
 
 const char *run_label(const struct run *r, size_t i)
 {
-	const char *method = r->method ? r->method[i]->name :
-			     r->costs  ? r->costs->run.method_name :
-					 NULL;
+	const char *method = r->plan  ? r->plan[i]->name :
+			     r->costs ? r->costs->run.method_name :
+					NULL;
 
 	return method ? method : r->backend->name;
 }
@@ -228,8 +228,8 @@ static void print_resumed(const struct run *r)
 		return;
 	printf("resumed   run %" PRId64, old->run);
 	put_after(" of ", old->db);
-	for (size_t i = 0; i < r->n_runs && r->method; i++) {
-		put_after(i ? ", " : ": ", r->method[i]->name);
+	for (size_t i = 0; i < r->n_runs && r->plan; i++) {
+		put_after(i ? ", " : ": ", r->plan[i]->name);
 		fputs(old->done[i] ? " is done" : " will run", stdout);
 	}
 	putchar('\n');

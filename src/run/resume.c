@@ -285,7 +285,7 @@ enum ar_status resume_check(const struct run *r, struct ar_err *err)
 			       "%s: changed since run %" PRId64 " of %s, which cannot be resumed "
 			       "without its trace",
 			       r->o.trace, old->run, old->db);
-	if (r->method && (!old->model_json || strcmp(r->model.json, old->model_json) != 0))
+	if (r->plan && (!old->model_json || strcmp(r->model.json, old->model_json) != 0))
 		return ar_fail(err, AR_DATA,
 			       "%s: changed since run %" PRId64 " of %s, which cannot be resumed "
 			       "without its model",

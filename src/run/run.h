@@ -5,7 +5,7 @@
 #define AR_RUN_H
 
 #include "base/binfile.h"
-#include "kernels/methods/method.h"
+#include "kernels/methods/plan.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
@@ -44,7 +44,7 @@ struct run {
 	struct capture **capture;
 	size_t n_capture;
 	struct prepared prep;
-	struct method **method; /* [n_runs] */
+	struct plan **plan; /* [n_runs] of --method */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
@@ -109,10 +109,10 @@ struct run_goodput run_goodput(const struct run *r, const struct replay_result *
 
 /* json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
  * so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.  put: add
- * run i; m NULL: none.  close: returns st, or if it is AR_OK the status of writing; the file appears
+ * run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing; the file appears
  * only then. */
 enum ar_status run_json_open(struct run *r, struct ar_err *err);
-enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
+enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err);
 enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err);
 

@@ -88,7 +88,7 @@ static enum ar_status load_base(struct search *s, const char *costs, struct ar_e
 		r->o.trace_args.shift_ns = 0;
 	st = run_load(r, err);
 	for (size_t i = 1; i < r->n_runs && !st; i++)
-		st = run_try_method(r, r->method[i]->name, err);
+		st = run_try_method(r, r->plan[i]->name, err);
 	return st;
 }
 
@@ -134,8 +134,7 @@ static enum ar_status add_subjects(struct search *s, struct ar_err *err)
 	for (size_t b = 0; b < s->n_base; b++)
 		for (size_t i = 0; i < s->base[b]->n_runs; i++) {
 			struct run *r = s->base[b];
-			bool dense = r->method ? r->method[i]->dense :
-						 r->costs && r->costs->run.dense;
+			bool dense = r->plan ? r->plan[i]->dense : r->costs && r->costs->run.dense;
 
 			s->subject[s->n_subject++] =
 				(struct subject){ .base = r, .i = i, .dense = dense };
@@ -252,8 +251,8 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 			 .lent_costs = base->costs };
 	enum ar_status st;
 
-	if (base->method)
-		setting[n++] = (struct run_setting){ "method", base->method[u->i]->name };
+	if (base->plan)
+		setting[n++] = (struct run_setting){ "method", base->plan[u->i]->name };
 	if (base->costs)
 		setting[n++] = (struct run_setting){ "costs", base->costs->name };
 	if (s->backend && !base->backend) /* auto */

@@ -18,7 +18,8 @@ const char *const select_backends[] = { "cpu", "cuda", NULL };
 struct shown {
 	const struct backend *backend;
 	const struct select_chunk *chunk;
-	struct method *method;
+	struct plan *plan; /* of method alone */
+	const struct method *method;
 	struct request req; /* the only request of the trace */
 	struct trace trace;
 	struct batch_entry entry;
@@ -104,8 +105,11 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 {
 	static const uint16_t capture_of[] = { 0 };
 	int end = c->ctx + c->chunk;
-	enum ar_status st = method_parse(&x->method, method, err);
+	enum ar_status st = plan_parse(&x->plan, method, err);
 
+	if (st)
+		return st;
+	x->method = plan_single(x->plan);
 	x->chunk = c;
 	x->req = (struct request){ .prompt_tok = (uint32_t)c->known, .output_tok = 1 };
 	x->trace = (struct trace){ .req = &x->req, .n = 1 };
@@ -122,7 +126,7 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 		.captured_layer = c->captured,
 		.run_layer = c->layer,
 		.n_run_layers = c->n_layers,
-		.method = x->method,
+		.plan = x->plan,
 		.max_batched_tok = c->chunk,
 		.max_seqs = 1,
 		.max_len = end,
@@ -148,7 +152,7 @@ static enum ar_status show(const struct backend *backend, struct select_chunk *c
 
 	if (!st)
 		st = show_layers(&x, err);
-	method_free(x.method);
+	plan_free(x.plan);
 	free(x.acc);
 	free(x.count);
 	return st;
@@ -162,7 +166,7 @@ static enum ar_status look_at(struct select_chunk *c, const char *method, struct
 
 	if (!st)
 		st = attn_engine_try(&x.env, err);
-	method_free(x.method);
+	plan_free(x.plan);
 	return st;
 }
 

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "replay/engine/drops.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,
+			  struct ar_err *err)
+{
+	size_t segs = (size_t)n, entries = segs * (size_t)max_entry, rows = segs * (size_t)max_row;
+
+	*d = (struct drops){ .n = n,
+			     .n_req = n_req,
+			     .max_entry = max_entry,
+			     .max_row = max_row,
+			     .len = calloc(segs * n_req + 1, sizeof *d->len),
+			     .req = calloc((size_t)max_entry, sizeof *d->req),
+			     .segment = calloc(segs, sizeof *d->segment),
+			     .one = calloc(segs, sizeof *d->one),
+			     .start = calloc(entries, sizeof *d->start),
+			     .count = calloc(entries, sizeof *d->count),
+			     .keep = calloc(entries, sizeof *d->keep),
+			     .row = calloc(rows, sizeof *d->row),
+			     .index = calloc(rows, sizeof *d->index),
+			     .n_index = calloc(segs, sizeof *d->n_index),
+			     .chunk = calloc((size_t)max_entry, sizeof *d->chunk),
+			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
+				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
+				       calloc((size_t)max_row, sizeof *d->kept.index) } };
+	if (!d->len || !d->req || !d->segment || !d->one || !d->start || !d->count || !d->keep ||
+	    !d->row || !d->index || !d->n_index || !d->chunk || !d->kept.keep || !d->kept.n_keep ||
+	    !d->kept.index)
+		return ar_nomem(err);
+	for (int s = 0; s < n; s++) {
+		size_t at = (size_t)s * (size_t)max_entry;
+
+		d->segment[s] = (struct row_segment){ d->start + at, d->count + at, d->keep + at };
+	}
+	return AR_OK;
+}
+
+void drops_close(struct drops *d)
+{
+	free(d->len);
+	free(d->req);
+	free(d->segment);
+	free(d->one);
+	free(d->start);
+	free(d->count);
+	free(d->keep);
+	free(d->row);
+	free(d->index);
+	free(d->n_index);
+	free(d->chunk);
+	free(d->kept.keep);
+	free(d->kept.n_keep);
+	free(d->kept.index);
+	*d = (struct drops){ 0 };
+}
+
+void drops_begin(struct drops *d, const struct batch *b)
+{
+	int n = 0;
+
+	assert(b->n <= (size_t)d->max_entry);
+	d->n_entry = b->n;
+	memset(d->count, 0, (size_t)(d->n * d->max_entry) * sizeof *d->count);
+	for (size_t i = 0; i < b->n; i++) {
+		const struct batch_entry *e = &b->entry[i];
+
+		d->req[i] = e->req;
+		d->start[i] = (int32_t)e->start;
+		d->count[i] = (int32_t)e->n_tok;
+		if (!e->decode)
+			d->chunk[n++] = (int32_t)e->n_tok;
+	}
+}
+
+enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
+			  const struct batch *b, int s, struct ar_err *err)
+{
+	const struct row_segment *x = &d->segment[s];
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < b->n && !st; i++)
+		st = groups_grow_segment(g, s, &b->entry[i], x->start[i],
+					 (int64_t)x->start[i] + x->n[i], err);
+	return st;
+}
+
+/* Store the rows of one entry that go on.  first: number of its first row in segment s; keep: the
+ * flags of its rows, NULL: all stay.  Returns how many there are. */
+static int32_t keep_rows(struct drops *d, int s, size_t i, int32_t first, const uint8_t *keep,
+			 int32_t *row)
+{
+	const struct row_segment *x = &d->segment[s];
+	int32_t *index = d->index + (ptrdiff_t)s * d->max_row, n = 0;
+
+	for (int32_t k = 0; k < x->n[i]; k++)
+		if (!keep || keep[k]) {
+			index[d->n_index[s]++] = first + k;
+			row[n++] = x->keep[i] ? x->keep[i][k] : k;
+		}
+	return n;
+}
+
+void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep)
+{
+	const struct row_segment *x = &d->segment[s];
+	int32_t *row = d->row + (ptrdiff_t)(s + 1) * d->max_row, first = 0;
+	size_t next = (size_t)(s + 1) * (size_t)d->max_entry;
+
+	d->n_index[s] = 0;
+	for (int decode = 0; decode < 2; decode++)
+		for (size_t i = 0; i < b->n; i++) {
+			uint32_t req = b->entry[i].req;
+			int32_t n;
+
+			if (b->entry[i].decode != decode)
+				continue;
+			n = keep_rows(d, s, i, first, decode ? NULL : keep + first, row);
+			d->start[next + i] = d->len[(size_t)(s + 1) * d->n_req + req];
+			d->count[next + i] = n;
+			d->keep[next + i] = decode ? NULL : row;
+			row += n;
+			first += x->n[i];
+		}
+}
+
+void drops_end(struct drops *d)
+{
+	for (int s = 1; s < d->n; s++)
+		for (size_t i = 0; i < d->n_entry; i++)
+			d->len[(size_t)s * d->n_req + d->req[i]] = d->segment[s].start[i] +
+								   d->segment[s].n[i];
+}
+
+void drops_forget(struct drops *d, uint32_t req)
+{
+	for (int s = 1; s < d->n; s++)
+		d->len[(size_t)s * d->n_req + req] = 0;
+}
+
+const struct row_segment *drops_entry(struct drops *d, uint32_t req)
+{
+	size_t i = 0;
+
+	if (d->n == 1)
+		return NULL;
+	while (d->req[i] != req)
+		i++;
+	assert(i < d->n_entry);
+	for (int s = 0; s < d->n; s++)
+		d->one[s] = (struct row_segment){ d->segment[s].start + i, d->segment[s].n + i,
+						  d->segment[s].keep + i };
+	return d->one;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rows of a batch in each segment of the layers.  A layer after which a dropper acts ends a
+ * segment.  The rows that it keeps go on, and the layers of the next segment store keys of those
+ * only: their caches have a length of their own for each request.
+ *
+ * For each batch: drops_begin(); for each segment but the last, drops_grow(), then the dropper and
+ * drops_apply(); drops_grow() of the last; and drops_end() after the batch has run.
+ */
+#ifndef AR_DROPS_H
+#define AR_DROPS_H
+
+#include "kernels/drop/dropper.h"
+#include "replay/engine/rows.h"
+
+struct drops {
+	int n;	      /* segments; 1: there is no dropper */
+	size_t n_req; /* requests of the run */
+	int32_t *len; /* [n][n_req] tokens of a request in the caches of a segment */
+	int max_entry, max_row;
+
+	/* Of the last batch: */
+	size_t n_entry;
+	uint32_t *req;		     /* [max_entry] */
+	struct row_segment *segment; /* [n], as rows_build() takes them */
+	int32_t *start, *count;	     /* [n][max_entry] */
+	const int32_t **keep;	     /* [n][max_entry] */
+	int32_t *row;		     /* [n][max_row] what keep points to */
+	int32_t *index; /* [n][max_row] rows of a segment that go on, decodes included: their
+			   * numbers in its views */
+	int *n_index;	/* [n] */
+	int32_t *chunk; /* [max_entry] tokens of each prefill entry */
+	struct row_segment *one; /* [n] for drops_entry() */
+	struct drop_kept kept;	 /* room for the result of a dropper, on the host */
+};
+
+/* max_entry, max_row: of a batch.  Release *d even after a failure. */
+enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,
+			  struct ar_err *err);
+void drops_close(struct drops *d);
+
+/* All rows of b are in segment 0; none is in another yet. */
+void drops_begin(struct drops *d, const struct batch *b);
+
+/* Segments for rows_build(); NULL without a dropper. */
+static inline const struct row_segment *drops_segments(const struct drops *d)
+{
+	return d->n > 1 ? d->segment : NULL;
+}
+
+/* Give the requests of b pages for their rows in the groups of segment s. */
+enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
+			  const struct batch *b, int s, struct ar_err *err);
+
+/* Fill segment s + 1.  keep: a flag for each prefill row of segment s. */
+void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep);
+
+/* The caches hold the rows of the last batch. */
+void drops_end(struct drops *d);
+void drops_forget(struct drops *d, uint32_t req);
+
+/* Segments for a batch of one entry of the last batch, that of req.  Valid until the next call. */
+const struct row_segment *drops_entry(struct drops *d, uint32_t req);
+
+#endif

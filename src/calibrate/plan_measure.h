@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings of methods, and what each does in the layers of captures. */
+#ifndef AR_PLAN_MEASURE_H
+#define AR_PLAN_MEASURE_H
+
+#include "kernels/methods/plan.h"
+#include "src/calibrate/calibrate.h"
+#include "src/calibrate/plan_search.h"
+
+/* Methods to choose from.  The first is dense; no two have equal parameters. */
+struct plan_settings {
+	struct method **method; /* [n] owned */
+	size_t n;
+	int page_tok; /* of all of them */
+};
+
+/* Take the methods of list.  One whose selector has a threshold that its spelling does not state
+ * becomes several, with values over the threshold's range; one with the parameters of a model
+ * (METHOD@MODEL) stays as it is.  AR_USAGE: as from method_parse(), or their blocks have different
+ * sizes.  Release *s even after a failure. */
+enum ar_status plan_settings_init(struct plan_settings *s, const char *list, struct ar_err *err);
+void plan_settings_release(struct plan_settings *s);
+
+/* Chunks of a capture to measure on. */
+struct plan_sample {
+	int64_t chunk;	 /* tokens of a chunk */
+	int64_t n_chunk; /* chunks, evenly spaced; the last ends with the tokens */
+	int64_t layers;	 /* of the model; 0: up to the last captured */
+};
+
+/* Measure all settings in all layers of the captures: means over heads, rows and chunks.  *layer:
+ * the numbers of the layers, ascending, [t->n_layer].  The caller frees it and t->at, even after a
+ * failure. */
+enum ar_status plan_measure(const struct plan_settings *s, const struct calib_input *in,
+			    const struct plan_sample *how, struct plan_table *t, int **layer,
+			    struct ar_err *err);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The choice of a setting for each layer: the least density at a given recall. */
+#ifndef AR_PLAN_SEARCH_H
+#define AR_PLAN_SEARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What a setting does in a layer: the share of (query, key) pairs that it computes, and the share of
+ * the attention that these hold. */
+struct plan_point {
+	double density, recall;
+};
+
+/* Points of each setting in each layer.  Setting 0 is dense: density 1, recall 1. */
+struct plan_table {
+	size_t n_layer, n_setting;
+	struct plan_point *at; /* [n_layer][n_setting] */
+};
+
+static inline const struct plan_point *plan_at(const struct plan_table *t, size_t layer,
+					       size_t setting)
+{
+	return &t->at[layer * t->n_setting + setting];
+}
+
+/* The setting of a layer with the least density whose recall is at least this. */
+size_t plan_cheapest(const struct plan_table *t, size_t layer, double recall);
+
+/* The same for one setting in all layers, by means over the layers. */
+size_t plan_cheapest_uniform(const struct plan_table *t, double recall);
+
+/* Means over the layers; choice: [n_layer] settings. */
+struct plan_point plan_mean(const struct plan_table *t, const size_t *choice);
+struct plan_point plan_mean_uniform(const struct plan_table *t, size_t setting);
+
+/* Change the setting of the one layer where that saves the most density for each recall lost, and
+ * leaves a mean recall of at least this.  False: no layer can save. */
+bool plan_step(const struct plan_table *t, double recall, size_t *choice);
+
+/* Search a setting for each layer: take steps from dense in all layers until there is none, and from
+ * plan_cheapest_uniform() as well, and return the cheaper.  choice: [n_layer], gets it. */
+struct plan_point plan_greedy(const struct plan_table *t, double recall, size_t *choice);
+
+#endif

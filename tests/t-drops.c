@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Droppers on the cpu backend. */
+#include "config.h"
+
+#include <string.h>
+
+#include "replay/engine/backend_cpu.h"
+#include "tests/alloc_fault.h"
+#include "tests/drops-case.h"
+#include "tests/tap.h"
+
+static void read_out(void *self, size_t at, size_t n, bf16_t *out)
+{
+	const struct cpu *c = self;
+
+	memcpy(out, c->out + at, n * sizeof *out);
+}
+
+static const struct attn_engine *engine_of(const void *self)
+{
+	return &((const struct cpu *)self)->engine;
+}
+
+/* The drop phase has the time of the droppers, and decodes have none. */
+static void test_phases(void)
+{
+	struct batch_entry e = { .n_tok = 400, .known = 400 },
+			   decode = { .start = 400, .n_tok = 1, .decode = true };
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cpu,
+		      &(struct case_how){ .method = "dense+lazyllm:layers=0:0.5", .mixed = true },
+		      &err))
+		bail_out("%s", err.msg);
+	case_run(&c, &e, 1, &cost);
+	ok(cost.phase_ns[PHASE_DROP] > 0 && cost.phase_ns[PHASE_ATTEND] > 0,
+	   "droppers have a time of their own");
+	case_run(&c, &decode, 1, &cost);
+	is_int(cost.phase_ns[PHASE_DROP], 0, "which decodes do not have");
+	case_close(&c);
+}
+
+static enum ar_status fault_case(struct ar_err *err)
+{
+	struct drops d;
+	enum ar_status st = drops_open(&d, 3, 4, 5, 6, err);
+
+	drops_close(&d);
+	return st;
+}
+
+static void test_faults(void)
+{
+	bool hit = true;
+	int bad = 0, k = 0;
+
+	for (; hit && k < 40; k++) {
+		struct ar_err err;
+		enum ar_status st;
+
+		fault_arm(k);
+		st = fault_case(&err);
+		hit = fault_disarm();
+		bad += st != (hit ? AR_NOMEM : AR_OK);
+	}
+	ok(!bad && !hit && k > 10, "every allocation that fails is reported");
+}
+
+int main(void)
+{
+	plan(0);
+	drops_test_all(&backend_cpu, read_out, engine_of, 0.01);
+	test_phases();
+	test_faults();
+	return done_testing();
+}
