@@ -187,7 +187,7 @@ class Recorder:
 
 
 def rope_parameters(config):
-    """(theta, scaling or None).  theta is None for a type that attnreplay does not know."""
+    """(theta, scaling or None).  theta is None for a type that this script does not compute."""
     p = getattr(config, "rope_parameters", None)
     p = dict(p or getattr(config, "rope_scaling", None) or {})
     theta = p.pop("rope_theta", None) or getattr(config, "rope_theta", None)
@@ -276,7 +276,7 @@ def main():
                                                  attn_implementation="sdpa").to(args.device).eval()
     config = model.config.get_text_config()
     if args.rope == "pre" and rope_parameters(config)[0] is None:
-        die("this model's RoPE is not known to attnreplay; use --rope post")
+        die("this model's RoPE is not known to this script; use --rope post")
     modules = attention_modules(model, args.layers)
     ids, n_prompt = sequence(model, args)
     stored = {"q_" + args.rope, "k_" + args.rope, "v"}

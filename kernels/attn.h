@@ -63,8 +63,8 @@ struct attn_rows {
 	const int32_t *pos0;  /* [n_req] position of the first row: the tokens before it */
 	const int32_t *qblk0; /* [n_req + 1] first query block of each request */
 	const int32_t *left;  /* [n_req] tokens of the prompt after the chunk; 0: last chunk */
-	const int32_t *first; /* [n_row] first key that a row sees, ascending in each request; NULL:
-			       * key 0 */
+	const int32_t *first; /* [n_row] first key that a row sees, at most its own, ascending in
+			       * each request; NULL: key 0 */
 };
 
 /* The keys of each request; its owner keeps the arrays. */

@@ -16,7 +16,9 @@
 	X(COPY, 7, 1, "gathering selected blocks") \
 	X(ATTEND, 8, 1, "attention of prefill rows") \
 	X(DECODE, 9, 1, "attention of decode rows") \
-	X(HEAD, 10, 0, "final norm, language-model head, sampling")
+	X(HEAD, 10, 0, "final norm, language-model head, sampling") \
+	X(MIX, 11, 0, "linear attention (gated DeltaNet)") \
+	X(DROP, 12, 1, "scores and compaction of droppers")
 
 enum phase {
 	PHASE_NONE,

@@ -4,18 +4,30 @@
 #ifndef AR_ARCH_H
 #define AR_ARCH_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "model/model.h"
 
 struct cJSON;
 
+/* The value of a key that a config.json of the architecture may leave out. */
+struct config_default {
+	const char *key;
+	double value;
+};
+
 struct arch {
 	const char *name;
 	const char *const *hf_names; /* values of model_type and architectures; ends with NULL */
 
-	/* Fill m, whose tp is 1, from config, an object.  path begins the message.  Release m after
-	 * a failure, too.  AR_DATA: a key is missing or out of range, or the model cannot be
-	 * replayed. */
+	struct layer_spec base;		       /* what layers have, and config does not say */
+	bool linear;			       /* layers may be gated DeltaNets */
+	const struct config_default *defaults; /* ends with key NULL; NULL: none */
+
+	/* Read what config_decoder() does not, into m, which it has filled.  path begins the
+	 * message.  AR_DATA: a key is missing or out of range, or the model cannot be replayed.
+	 * NULL: there is nothing. */
 	enum ar_status (*read)(struct model *m, const struct cJSON *config, const char *path,
 			       struct ar_err *err);
 };
@@ -23,30 +35,27 @@ struct arch {
 /* Ends with NULL.  The first row also reads models that match no hf_names. */
 extern const struct arch *const archs[];
 
-/* Choose by model_type, else by the first known name in architectures, else the first row. */
+/* Choose by model_type, else by the first known name in architectures, else the first row.
+ * text_config, if config has it, comes before config. */
 const struct arch *arch_find(const struct cJSON *config);
 
-/* ---- shared readers, in model.c ---- */
+/* ---- in config_read.c ---- */
 
 /* Read a whole number from 1 to max.  def: the value if config lacks key; 0: key is required. */
 enum ar_status config_int(const struct cJSON *config, const char *key, int max, int def, int *out,
 			  const char *path, struct ar_err *err);
 
-/* Read q_heads, kv_heads (default q_heads) and head_dim (default hidden / q_heads). */
-enum ar_status config_heads(struct layer_spec *l, int hidden, const struct cJSON *config,
-			    const char *path, struct ar_err *err);
+/* Read a number above 0.  def: as above. */
+enum ar_status config_real(const struct cJSON *config, const char *key, double def, double *out,
+			   const char *path, struct ar_err *err);
 
-/* Read ffn, and the experts if config has any.  Experts must be in all layers. */
-enum ar_status config_mlp(struct layer_spec *l, const struct cJSON *config, const char *path,
-			  struct ar_err *err);
+/* Whether config has key, and it is true. */
+bool config_true(const struct cJSON *config, const char *key);
 
-/* Read what belongs to no layer: vocab, max_len and rope. */
-enum ar_status config_outside(struct model *m, const struct cJSON *config, const char *path,
-			      struct ar_err *err);
-
-/* Read a pre-norm decoder: RoPE over whole heads, full attention with grouped heads, SwiGLU or
- * experts of SwiGLU.  All layers are equal. */
-enum ar_status config_decoder(struct model *m, const struct cJSON *config, const char *path,
-			      struct ar_err *err);
+/* Fill m, whose tp is 1, from config, an object that lacks nothing with a default.  Each layer is a
+ * pre-norm decoder: RoPE, attention with grouped heads over all or a window, or a gated DeltaNet,
+ * and a gated MLP or experts.  Release m after a failure, too. */
+enum ar_status config_decoder(struct model *m, const struct arch *a, const struct cJSON *config,
+			      const char *path, struct ar_err *err);
 
 #endif

@@ -8,4 +8,4 @@
 static const char *const hf_names[] = { "llama", "LlamaForCausalLM", NULL };
 
 extern const struct arch arch_llama;
-const struct arch arch_llama = { .name = "llama", .hf_names = hf_names, .read = config_decoder };
+const struct arch arch_llama = { .name = "llama", .hf_names = hf_names };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Qwen3, dense and with experts. */
+/* Qwen3, dense and with experts: Q and K of each head are normed. */
 #include "config.h"
 #include "model/arch.h"
 
@@ -9,4 +9,4 @@ static const char *const hf_names[] = { "qwen3", "Qwen3ForCausalLM", "qwen3_moe"
 					"Qwen3MoeForCausalLM", NULL };
 
 extern const struct arch arch_qwen3;
-const struct arch arch_qwen3 = { .name = "qwen3", .hf_names = hf_names, .read = config_decoder };
+const struct arch arch_qwen3 = { .name = "qwen3", .hf_names = hf_names, .base = { .qk_norm = 1 } };

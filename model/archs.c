@@ -7,7 +7,12 @@
 
 #define ARCHS(X) \
 	X(llama) \
-	X(qwen3)
+	X(gemma3) \
+	X(gpt_oss) \
+	X(mistral) \
+	X(qwen2) \
+	X(qwen3) \
+	X(qwen3_next)
 
 #define X(name) extern const struct arch arch_##name;
 ARCHS(X)
@@ -29,12 +34,21 @@ static const struct arch *find_name(const cJSON *name)
 	return NULL;
 }
 
-const struct arch *arch_find(const cJSON *config)
+/* NULL: config names no row. */
+static const struct arch *find(const cJSON *config)
 {
 	const struct arch *a = find_name(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
 	const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "architectures"), *name;
 
 	cJSON_ArrayForEach(name, names)
 		a = a ? a : find_name(name);
+	return a;
+}
+
+const struct arch *arch_find(const cJSON *config)
+{
+	const struct arch *a = find(cJSON_GetObjectItemCaseSensitive(config, "text_config"));
+
+	a = a ? a : find(config);
 	return a ? a : archs[0];
 }

@@ -24,15 +24,29 @@ static inline struct expert_load layer_experts(const struct layer_spec *l, int n
 	return d;
 }
 
-/* Columns of the QKV product, and rows of the output projection's weights. */
+/* Columns of the QKV product.  With an output gate each head of Q is followed by its gate.  A gated
+ * DeltaNet has q, k, v and z, the gate of its output. */
 static inline size_t layer_qkv_width(const struct layer_spec *l)
 {
-	return (size_t)(l->q_heads + 2 * l->kv_heads) * (size_t)l->head_dim;
+	const struct delta_spec *d = &l->delta;
+	int heads = (1 + l->out_gate) * l->q_heads + 2 * l->kv_heads;
+
+	return l->mixer == MIX_LINEAR ?
+		       2 * (size_t)(d->k_heads * d->k_dim + d->v_heads * d->v_dim) :
+		       (size_t)heads * (size_t)l->head_dim;
 }
 
+/* Columns of the product of a gated DeltaNet that gives each value head its b and a; else 0. */
+static inline size_t layer_ba_width(const struct layer_spec *l)
+{
+	return l->mixer == MIX_LINEAR ? 2 * (size_t)l->delta.v_heads : 0;
+}
+
+/* Columns of the output of attention, which the output projection reads. */
 static inline size_t layer_o_width(const struct layer_spec *l)
 {
-	return (size_t)l->q_heads * (size_t)l->head_dim;
+	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
+					(size_t)l->q_heads * (size_t)l->head_dim;
 }
 
 #endif

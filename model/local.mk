@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Models: config.json files and the presets.
 libattnreplay_a_SOURCES += \
-  model/arch.h model/arch_llama.c model/arch_qwen3.c model/archs.c model/layer_size.h \
-    model/model.c model/model.h model/rope.c model/rope.h
+  model/arch.h model/arch_gemma3.c model/arch_gpt_oss.c model/arch_llama.c \
+    model/arch_mistral.c model/arch_qwen2.c model/arch_qwen3.c model/arch_qwen3_next.c \
+    model/archs.c model/config_read.c model/layer_size.h model/layers.c model/model.c \
+    model/model.h model/rope.c model/rope.h
 nobase_dist_pkgdata_DATA += \
-  model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
-    model/presets/mistral-7b-v0.3.json model/presets/mixtral-8x7b.json \
-    model/presets/niah-llama-14m.json model/presets/qwen2.5-7b.json \
-    model/presets/qwen3-30b-a3b.json model/presets/qwen3-32b.json model/presets/qwen3-8b.json \
-    model/presets/smollm2-135m.json
+  model/presets/gemma-3-12b.json model/presets/gpt-oss-20b.json \
+    model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
+    model/presets/mistral-7b-v0.1.json model/presets/mistral-7b-v0.3.json \
+    model/presets/mixtral-8x7b.json model/presets/niah-llama-14m.json \
+    model/presets/qwen2.5-7b.json model/presets/qwen3-30b-a3b.json \
+    model/presets/qwen3-32b.json model/presets/qwen3-8b.json \
+    model/presets/qwen3-next-80b-a3b.json model/presets/smollm2-135m.json
 
 check_PROGRAMS += \
-  tests/t-model
+  tests/t-archs tests/t-model tests/t-rope
 EXTRA_DIST += tests/data/models

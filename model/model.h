@@ -3,19 +3,30 @@
 #ifndef AR_MODEL_H
 #define AR_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-/* Rotary embedding, half-split pairs (k, k + D/2).  theta 0: not known.  factor > 0: llama3
- * scaling. */
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+
+/* Rotary embedding, half-split pairs (k, k + D/2) of the first D channels of a head.  theta 0: not
+ * known.  Source: Hugging Face Transformers 4.57, modeling_rope_utils.py. */
 struct rope {
 	double theta;
-	double factor, low_freq, high_freq;
-	double original_len;
+	enum rope_type type;
+	double factor;		       /* not of ROPE_DEFAULT */
+	double low_freq, high_freq;    /* llama3 */
+	double original_len;	       /* llama3, yarn */
+	double beta_fast, beta_slow;   /* yarn: turns within original_len that bound its ramp */
+	double attention_factor;       /* yarn, of Q and K; 0: from factor and the next two */
+	double mscale, mscale_all_dim; /* yarn; 0: not given */
+	int truncate;		       /* yarn: the ramp goes from a whole pair to a whole pair */
+	double share;		       /* of a head's channels that rotate; 0: all */
 };
 
-/* inv[k] = angle per position of pair k, k < dim/2.  All are 0 (no rotation) if theta is 0. */
+/* inv[k] = angle per position of pair k, k < dim/2.  dim: channels that rotate.  All are 0 (no
+ * rotation) if theta is 0. */
 void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
 /* How a layer mixes the tokens of a request. */
@@ -41,11 +52,12 @@ struct delta_spec {
 struct layer_spec {
 	enum mixer mixer;
 	int q_heads, kv_heads, head_dim; /* MIX_LINEAR: 0 */
-	int window;	    /* MIX_WINDOW: keys that a row sees, its own included; else 0 */
-	int rotary_dim;	    /* channels that RoPE rotates, the first of each head */
-	double score_scale; /* of q k^T; 0: 1 / sqrt(head_dim) */
-	int qkv_bias, o_bias, mlp_bias; /* flags, 0 or 1, as all below */
-	int qk_norm;			/* RMS norm of each head of Q and K before RoPE */
+	int window;		 /* MIX_WINDOW: keys that a row sees, its own included; else 0 */
+	int rotary_dim;		 /* channels that RoPE rotates, the first of each head */
+	double score_scale;	 /* of q k^T; 0: 1 / sqrt(head_dim) */
+	int qkv_bias, o_bias;	 /* flags, 0 or 1, as all below */
+	int mlp_bias;		 /* of gate, up and down, of each expert, and of the router */
+	int qk_norm;		 /* RMS norm of each head of Q and K before RoPE */
 	int out_gate;		 /* attention output times sigmoid of a gate that QKV gives */
 	int sinks;		 /* a learned logit per head that no value belongs to */
 	int post_norms;		 /* norms after attention and MLP, too: four in all */
@@ -64,8 +76,11 @@ struct model {
 	int64_t max_len;	  /* max_position_embeddings */
 	struct rope rope;
 	struct rope rope_window; /* of window layers; theta 0: the same */
+	double embed_scale;	 /* of the embeddings' rows; 0: 1 */
+	int norm_plus_one; /* norms multiply by 1 + weight; those of heads in linear layers do not */
+	int tied;	   /* the head's weights are the embeddings */
 	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
-				* "rope type 'yarn'"; else "" */
+				* "rope type 'longrope'"; else "" */
 	int tp;		       /* 1: whole; N: layers and vocab are rank 0's slice of N */
 	char *json;	       /* the config as read, owned */
 };
@@ -79,12 +94,22 @@ void model_release(struct model *m);
 /* Give a model without layers n layers, all equal to spec. */
 enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
 				struct ar_err *err);
+/* Whether all members are equal. */
+bool layer_alike(const struct layer_spec *a, const struct layer_spec *b);
 /* The first layer that differs from layer 0; 0: all layers are equal. */
 int model_odd_layer(const struct model *m);
+/* The first layer that is like layer i: the same number for all layers of a kind. */
+int model_layer_kind(const struct model *m, int i);
+/* What Q is multiplied by, because kernels scale q k^T by 1 / sqrt(head_dim). */
+double layer_q_scale(const struct layer_spec *l);
+/* The RoPE of layer i, which has attention. */
+const struct rope *model_rope(const struct model *m, int i);
+/* The first layer with attention; if there is none, the first layer, which has no heads. */
+const struct layer_spec *model_attention(const struct model *m);
 
-/* Keep one rank's share: heads and FFN of each layer, and vocabulary.  If KV heads are fewer than
- * tp, each rank has one, as in engines.  AR_USAGE when tp does not divide the heads, the FFN or
- * the vocabulary. */
+/* Keep one rank's share: heads, FFN and shared expert of each layer, and vocabulary.  If KV heads
+ * are fewer than tp, each rank has one, as in engines.  Key heads of linear layers are divided.
+ * AR_USAGE names what tp does not divide; then nothing is split. */
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
 
 #endif

@@ -9,9 +9,10 @@ libattnreplay_a_SOURCES += \
     replay/cost/roofline_select.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
     replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
-    replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cuda.h \
-    replay/engine/backends.c replay/engine/backends_attn.h replay/engine/decoder.h \
-    replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
+    replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
+    replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
+    replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/graph_sizes.c \
+    replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
@@ -29,7 +30,8 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
   replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
-    replay/engine/backend_cuda_memory.c replay/engine/decoder.c replay/engine/graphs.c
+    replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
+    replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
 
 nobase_dist_pkgdata_DATA += \
@@ -42,6 +44,7 @@ check_PROGRAMS += \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
   tests/t-costs \
+  tests/t-decoder-gpu \
   tests/t-dense-as \
   tests/t-engine \
   tests/t-graphs-gpu \
@@ -53,6 +56,7 @@ check_PROGRAMS += \
   tests/t-policies \
   tests/t-prefix \
   tests/t-roofline \
+  tests/t-views \
   tests/t-vllm \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "model/rope.h"
 
 cJSON *capture_json(const struct capture_info *info, uint64_t tensor_bytes)
 {
@@ -27,7 +28,10 @@ cJSON *capture_json(const struct capture_info *info, uint64_t tensor_bytes)
 	    cJSON_AddBoolToObject(o, "rope_applied", info->rope_applied) &&
 	    json_add_real(o, "rope_theta", info->rope.theta > 0 ? info->rope.theta : NAN) &&
 	    json_add_real(o, "rope_llama3_factor",
-			  info->rope.factor > 0 ? info->rope.factor : NAN) &&
+			  info->rope.type == ROPE_LLAMA3 ? info->rope.factor : NAN) &&
+	    json_add(o, "rope_scaling",
+		     rope_is_scaled(&info->rope) ? rope_scaling_json(&info->rope) :
+						   cJSON_CreateNull()) &&
 	    json_add_real(o, "frame_tokens", info->frame_tok ? (double)info->frame_tok : NAN) &&
 	    json_add(o, "checksum",
 		     *info->sha256 ? cJSON_CreateString(info->sha256) : cJSON_CreateNull()) &&

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "model/rope.h"
 #include "src/capture_json.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
@@ -133,7 +134,9 @@ static enum ar_status run_info(struct capture *c, const char *out, const struct 
 	if (info->rope.theta > 0)
 		printf(", theta %.15g", info->rope.theta);
 	if (info->rope.factor > 0)
-		printf(", llama3 factor %.15g", info->rope.factor);
+		printf(", %s factor %.15g", rope_type_name(&info->rope), info->rope.factor);
+	if (info->rope.share > 0)
+		printf(", on %.15g of a head", info->rope.share);
 	if (info->frame_tok)
 		printf("\nframe tokens  %" PRId64, info->frame_tok);
 	if (*info->sha256)

@@ -11,15 +11,30 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/layer/layer.h"
+#include "model/rope.h"
 #include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/tap.h"
 
-enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, CAPTURED = 2 };
+enum {
+	DIM = CASE_DIM,
+	ROWS = CASE_HEADS + 2 * CASE_KV_HEADS,
+	BASE_TOK = CASE_LEN / 3,
+	CAPTURED = 2
+};
 
 static const struct rope rope = { .theta = 10000 };
+static const struct rope yarn = { .theta = 10000,
+				  .type = ROPE_YARN,
+				  .factor = 4,
+				  .original_len = 128,
+				  .beta_fast = 32,
+				  .beta_slow = 1,
+				  .truncate = 1 };
 static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
 static const int run_layer[CASE_RUN_LAYERS] = { 1, 2 };
+static const int mixed_captured[CASE_LAYERS] = { 0, -1, 0, 1 };
+static const int mixed_run[CASE_LAYERS] = { 0, 1, 2, 3 };
 static const uint16_t capture_of[2][CASE_REQ] = { { 0 }, { 0, 1 } }; /* by how->twice */
 
 /* ---- the capture ---- */
@@ -55,7 +70,7 @@ static void place_token(const bf16_t *base, const float *trig, int tok, int n_to
 	const struct layer_row row = { tok % BASE_TOK, rotate ? tok : 0, 0 };
 	bf16_t q[CASE_HEADS * DIM], k[CASE_KV_HEADS * DIM];
 
-	layer_rope_ref(&s, &seq, 0, &row, 1, trig, q, k);
+	layer_rope_ref(&s, &seq, 0, &row, 1, &(struct layer_angles){ trig, DIM, 1 }, q, k);
 	for (int h = 0; h < ROWS; h++) {
 		const bf16_t *from = h < CASE_HEADS ? q + h * DIM :
 				     h < CASE_HEADS + CASE_KV_HEADS ?
@@ -73,10 +88,15 @@ static void write_header(FILE *f, int n_tok, const struct case_how *how)
 	uint64_t len;
 
 	n += (size_t)sprintf(text + n,
-			     "{\"__metadata__\":{\"rope_applied\":\"%s\",%s"
+			     "{\"__metadata__\":{\"rope_applied\":\"%s\",%s%s"
 			     "\"n_prompt\":\"%d\",\"model\":\"small\"}",
 			     how->rope_applied ? "true" : "false",
-			     how->rope_unknown ? "" : "\"rope_theta\":\"10000\",", n_tok);
+			     how->rope_unknown ? "" : "\"rope_theta\":\"10000\",",
+			     how->yarn ? "\"rope_scaling\":\"{\\\"rope_type\\\":\\\"yarn\\\","
+					 "\\\"factor\\\":4,"
+					 "\\\"original_max_position_embeddings\\\":128}\"," :
+					 "",
+			     n_tok);
 	for (int l = 0; l < CAPTURED; l++)
 		for (int t = 0; t < 3; t++) {
 			int heads = t ? CASE_KV_HEADS : CASE_HEADS;
@@ -97,6 +117,7 @@ static void write_header(FILE *f, int n_tok, const struct case_how *how)
 
 static void write_capture(FILE *f, const struct case_how *how)
 {
+	const struct rope *r = how->yarn ? &yarn : &rope;
 	int n_tok = how->tile ? BASE_TOK : CASE_LEN;
 	float inv[DIM / 2], *trig = calloc((size_t)n_tok * DIM, sizeof *trig);
 	bf16_t *base = calloc((size_t)ROWS * BASE_TOK * DIM, sizeof *base);
@@ -105,8 +126,9 @@ static void write_capture(FILE *f, const struct case_how *how)
 
 	if (!trig || !base || !x)
 		bail_out("out of memory");
-	rope_inv_freq(&rope, DIM, inv);
-	layer_trig_ref(inv, DIM / 2, n_tok, trig);
+	rope_inv_freq(r, DIM, inv);
+	layer_trig_ref(inv, DIM / 2, n_tok, how->rope_applied ? (float)rope_attention_factor(r) : 1,
+		       trig);
 	write_header(f, n_tok, how);
 	for (int l = 0; l < CAPTURED; l++) {
 		draw_layer(l, base);
@@ -120,11 +142,12 @@ static void write_capture(FILE *f, const struct case_how *how)
 	free(x);
 }
 
-static void open_capture(struct backend_case *c, const struct case_how *how)
+static struct capture *make_capture(const struct case_how *how)
 {
 	char path[] = "/tmp/t-backend-XXXXXX";
 	int fd = mkstemp(path);
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+	struct capture *c;
 	struct ar_err err;
 	enum ar_status st;
 
@@ -133,11 +156,20 @@ static void open_capture(struct backend_case *c, const struct case_how *how)
 	write_capture(f, how);
 	if (fclose(f))
 		bail_out("cannot write a capture");
-	st = capture_open(&c->capture[0], path, &err);
-	c->capture[1] = c->capture[0];
+	st = capture_open(&c, path, &err);
 	unlink(path);
 	if (st)
 		bail_out("%s", err.msg);
+	return c;
+}
+
+static void open_capture(struct backend_case *c, const struct case_how *how)
+{
+	struct case_how other = *how;
+
+	other.rope_applied = !how->rope_applied;
+	c->capture[0] = make_capture(how);
+	c->capture[1] = how->one_of_each ? make_capture(&other) : c->capture[0];
 }
 
 static void draw_capture(struct backend_case *c)
@@ -178,6 +210,16 @@ void case_options_free(const struct backend *b, void *opts)
 	free(opts);
 }
 
+static void set_mixers(struct backend_case *c)
+{
+	c->layer[1] = (struct layer_spec){ .mixer = MIX_LINEAR,
+					   .delta = { 1, 2, DIM, DIM, 4 },
+					   .ffn = 128 };
+	c->layer[3].mixer = MIX_WINDOW;
+	c->layer[3].window = CASE_WINDOW;
+	c->model.rope_window.theta = CASE_WINDOW_THETA;
+}
+
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err)
 {
@@ -203,11 +245,13 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 				   .vocab = 1001,
 				   .max_len = CASE_LEN,
 				   .tp = 1,
-				   .rope = how->rope_unknown || how->rope_yarn ?
+				   .rope = how->rope_unknown || how->rope_long ?
 						   (struct rope){ 0 } :
 						   rope };
-	if (how->rope_yarn)
-		strcpy(c->model.rope_unknown, "rope type 'yarn'");
+	if (how->mixed)
+		set_mixers(c);
+	if (how->rope_long)
+		strcpy(c->model.rope_unknown, "rope type 'longrope'");
 	if (how->random)
 		draw_capture(c);
 	else
@@ -220,9 +264,9 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.capture = c->capture,
 		.n_capture = how->twice ? 2 : 1,
 		.capture_of = capture_of[how->twice],
-		.captured_layer = captured_layer,
-		.run_layer = run_layer,
-		.n_run_layers = CASE_RUN_LAYERS,
+		.captured_layer = how->mixed ? mixed_captured : captured_layer,
+		.run_layer = how->mixed ? mixed_run : run_layer,
+		.n_run_layers = how->mixed ? CASE_LAYERS : CASE_RUN_LAYERS,
 		.tile = how->tile,
 		.method = c->method,
 		.max_batched_tok = CASE_LEN,
@@ -246,6 +290,8 @@ void case_close(struct backend_case *c)
 	if (c->self)
 		c->backend->close(c->self);
 	method_free(c->method);
+	if (c->capture[1] != c->capture[0])
+		capture_close(c->capture[1]);
 	capture_close(c->capture[0]);
 }
 
@@ -472,6 +518,7 @@ static void test_captures(const struct backend *b, double tolerance)
 {
 	struct case_result post, pre, tiled, tiled_post, first, second;
 	struct backend_case c;
+	struct ar_err err;
 
 	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true }, &post);
 	result_of(b, &(struct case_how){ .method = SPARSE }, &pre);
@@ -485,6 +532,21 @@ static void test_captures(const struct backend *b, double tolerance)
 		  &tiled_post);
 	ok(case_distance(&tiled_post, &pre) < 0.1, "%s: tiling works after RoPE: off by %g",
 	   b->name, case_distance(&tiled_post, &pre));
+	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true, .yarn = true },
+		  &tiled);
+	result_of(b, &(struct case_how){ .method = SPARSE, .yarn = true }, &tiled_post);
+	ok(case_same_counts(&tiled, &tiled_post) &&
+		   case_distance(&tiled, &tiled_post) <= tolerance &&
+		   case_distance(&tiled, &post) > 0.01,
+	   "%s: before and after a RoPE with an attention factor, too", b->name);
+	is_int(case_open(&c, b,
+			 &(struct case_how){
+				 .method = "dense", .twice = true, .one_of_each = true, .yarn = true },
+			 &err),
+	       AR_DATA, "%s: but not one of each", b->name);
+	ok(strstr(err.msg, "one is before RoPE, the other after it") != NULL, "... by name: %s",
+	   err.msg);
+	case_close(&c);
 	open_or_bail(&c, b, &(struct case_how){ .method = SPARSE, .twice = true });
 	run_request(&c, 0, &first);
 	run_request(&c, 1, &second);
@@ -500,18 +562,18 @@ static void test_unknown_rope(const struct backend *b)
 	static const char *const why[] = {
 		"neither the capture nor the model says how",
 		"which is not known; pack the capture with its rope_theta",
-		"of rope type 'yarn', which model small has, are not known; replay captures after",
-		"the angles of rope type 'yarn' are not known; use a method without a gate",
-		"of rope type 'yarn', which model small has, are not known; replay captures after",
+		"of rope type 'longrope', which model small has, are not known; replay captures after",
+		"but rope type 'longrope' cannot be undone; use a method without a gate",
+		"of rope type 'longrope', which model small has, are not known; replay captures after",
 	};
 	const struct case_how asks[] = {
 		{ .method = "dense", .rope_applied = true, .rope_unknown = true, .tile = true },
 		{ .method = "seer:gate=mean", .rope_applied = true, .rope_unknown = true },
-		{ .method = "dense", .rope_applied = true, .rope_yarn = true, .tile = true },
-		{ .method = "seer:gate=mean", .rope_applied = true, .rope_yarn = true },
-		{ .method = "dense", .rope_yarn = true }
+		{ .method = "dense", .rope_applied = true, .rope_long = true, .tile = true },
+		{ .method = "seer:gate=mean", .rope_applied = true, .rope_long = true },
+		{ .method = "dense", .rope_long = true }
 	};
-	struct case_result known, unknown, yarn;
+	struct case_result known, unknown, longer;
 	struct backend_case c;
 	struct ar_err err;
 
@@ -523,9 +585,9 @@ static void test_unknown_rope(const struct backend *b)
 	ok(case_same_counts(&known, &unknown) && case_distance(&known, &unknown) == 0,
 	   "%s: rows that are not turned need no rotary embedding", b->name);
 	result_of(b,
-		  &(struct case_how){ .method = SPARSE, .rope_applied = true, .rope_yarn = true },
-		  &yarn);
-	ok(case_same_counts(&known, &yarn) && case_distance(&known, &yarn) == 0,
+		  &(struct case_how){ .method = SPARSE, .rope_applied = true, .rope_long = true },
+		  &longer);
+	ok(case_same_counts(&known, &longer) && case_distance(&known, &longer) == 0,
 	   "%s: nor its angles", b->name);
 	for (int i = 0; i < 5; i++) {
 		is_int(case_open(&c, b, &asks[i], &err), AR_DATA,

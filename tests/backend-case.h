@@ -13,20 +13,26 @@ enum {
 	CASE_LAYERS = 4,
 	CASE_RUN_LAYERS = 2,
 	CASE_REQ = 3,
-	CASE_LEN = 720
+	CASE_LEN = 720,
+	CASE_DIM = 64,
+	CASE_WINDOW = 100,
+	CASE_WINDOW_THETA = 500
 };
 
 struct case_how {
 	const char *method;
 	bool rope_applied; /* capture after RoPE */
-	bool rope_yarn;	   /* the model has a RoPE whose angles are not known */
+	bool rope_long;	   /* the model has a RoPE whose angles are not known */
 	bool rope_unknown; /* neither the capture nor the model has the base of RoPE */
+	bool yarn;	   /* the capture states a RoPE with an attention factor */
+	bool one_of_each;  /* with twice: the second capture is not rope_applied like the first */
 	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */
 	bool twice;	   /* two captures, the same file; request 1 replays the second */
 	bool random;	   /* a random capture instead of a file */
 	bool decoder;	   /* not --attention-only */
 	bool eager;	   /* cuda: no graphs */
+	bool mixed;	   /* layers are full, linear, full, window, and all run */
 	int n_experts;
 	struct prof *prof;
 };

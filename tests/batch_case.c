@@ -131,6 +131,7 @@ void case_make_bare(struct batch_case *c, struct rng *rng, struct attn_shape s, 
 		c->page0[r + 1] = c->page0[r] + (len[r] + s.page_tok - 1) / s.page_tok;
 	}
 	c->pos = need(c->at[n], sizeof *c->pos);
+	c->first = need(c->at[n], sizeof *c->first);
 	shuffle_pages(c, rng);
 	c->kv_len = (size_t)c->n_page * case_page_elements(c);
 }
@@ -234,6 +235,48 @@ void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s
 	free(len);
 }
 
+/* The blocks of request r before its first visible key become one of the spare pages. */
+static void lose_blocks(struct batch_case *c, int r)
+{
+	size_t len = case_page_elements(c);
+	int lost = c->page[c->page0[c->n_seq]], n = c->first[c->row0[r]] / c->b.shape.page_tok;
+
+	for (int j = 0; j < n; j++)
+		c->page[c->page0[r] + j] = lost;
+	if (!c->kv.k)
+		return;
+	memset(c->kv.k + (size_t)lost * len, 0xff, len * sizeof *c->kv.k);
+	memset(c->kv.v + (size_t)lost * len, 0xff, len * sizeof *c->kv.v);
+}
+
+void case_window(struct batch_case *c, int window, struct rng *rng)
+{
+	for (int r = 0; r < c->n_seq; r++) {
+		int from = (int)rng_below(rng, (uint64_t)c->ctx[r] + 1);
+
+		for (int i = c->row0[r]; i < c->row0[r + 1]; i++) {
+			if (rng_below(rng, 4) == 0)
+				from += (int)rng_below(rng, (uint64_t)(c->pos[i] - from) + 1);
+			c->first[i] = !window		 ? from :
+				      c->pos[i] < window ? 0 :
+							   c->pos[i] - window + 1;
+		}
+		if (c->row0[r] < c->row0[r + 1])
+			lose_blocks(c, r);
+	}
+	c->b.rows.first = c->first;
+}
+
+void case_sinks(struct batch_case *c, struct rng *rng)
+{
+	int n = c->b.shape.q_heads;
+
+	free(c->sink);
+	c->sink = need((size_t)n, sizeof *c->sink);
+	for (int h = 0; h < n; h++)
+		c->sink[h] = 3 * noise(rng);
+}
+
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads)
 {
 	free(c->tile);
@@ -263,6 +306,8 @@ void case_release(struct batch_case *c)
 	free(c->end);
 	free(c->pos);
 	free(c->tile);
+	free(c->first);
+	free(c->sink);
 	memset(c, 0, sizeof *c);
 }
 

@@ -32,6 +32,8 @@ struct batch_case {
 	bf16_t *all_q; /* [token][q_heads][head_dim] */
 	int32_t *row0, *pos, *ctx, *qblk0, *left, *end, *page0, *page; /* end: ctx + rows */
 	struct attn_tile *tile;
+	int32_t *first; /* after case_window: of the batch */
+	float *sink;	/* after case_sinks: [q_heads] */
 };
 
 /* From 1 to max, log-uniform, so that small numbers are as frequent as large ones. */
@@ -55,6 +57,14 @@ void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, str
 		 int n_req, const int *ctx, const int *rows);
 void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_req,
 		      const int *ctx, const int *rows);
+
+/* Let each row of the batch see its last `window` keys; 0: those from a random key on.  Blocks that
+ * no row sees are lost until the sequences are made again: their numbers become that of a page
+ * without numbers. */
+void case_window(struct batch_case *c, int window, struct rng *rng);
+
+/* Draw sinks, about as large as the logits of keys. */
+void case_sinks(struct batch_case *c, struct rng *rng);
 
 /* Cut the batch into tiles, c->b.tile, for c->b.n_sm multiprocessors. */
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads);

@@ -116,6 +116,8 @@ struct attn_batch gpu_batch(const struct attn_batch *host)
 	b.rows.pos0 = gpu_copy(rows->pos0, n * size);
 	b.rows.qblk0 = gpu_copy(rows->qblk0, (n + 1) * size);
 	b.rows.left = gpu_copy(rows->left, n * size);
+	if (rows->first)
+		b.rows.first = gpu_copy(rows->first, (size_t)rows->n_row * size);
 	b.keys.len = gpu_copy(keys->len, n * size);
 	b.keys.page0 = gpu_copy(keys->page0, (n + 1) * size);
 	b.keys.page = gpu_copy(keys->page, (size_t)keys->page0[n] * size);

@@ -18,7 +18,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 28, N_TEST = N_SETTING + 5 };
+enum { N_SETTING = 41, N_TEST = N_SETTING + 7 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -78,6 +78,7 @@ struct setting {
 	int room;  /* tiles are given up to as many parts, whatever their length */
 	int dim;   /* 0: any that every device takes */
 	bool no_lse, tail;
+	bool window, sinks;
 };
 
 static const struct setting settings[N_SETTING] = {
@@ -117,6 +118,25 @@ static const struct setting settings[N_SETTING] = {
 	  .dim = 256 },
 	{ "blocksparse", "head size 256, cut by their lengths", .density = 0.5, .room = 6,
 	  .dim = 256 },
+	{ "paged", "windows", .density = 2, .window = true },
+	{ "paged", "windows and sinks", .density = 2, .window = true, .sinks = true },
+	{ "paged", "windows and sinks, huge scores", .density = 2, .fill = FILL_HUGE,
+	  .window = true, .sinks = true },
+	{ "paged", "windows, rising scores", .density = 2, .fill = FILL_RISING, .window = true },
+	{ "paged", "windows and sinks in parts, without log-sum-exp", .density = 2, .n_sm = 300,
+	  .no_lse = true, .window = true, .sinks = true },
+	{ "paged", "windows in more parts than blocks", .density = 2, .room = 9, .window = true },
+	{ "paged", "sinks in more parts than blocks", .density = 2, .room = 9, .sinks = true },
+	{ "paged", "random tables with sinks, some empty", .density = 0.3, .heads = -1,
+	  .sinks = true },
+	{ "blocksparse", "windows and sinks", .density = 2, .window = true, .sinks = true },
+	{ "blocksparse", "random lists with sinks, cut by their lengths", .density = 0.5, .room = 6,
+	  .sinks = true },
+	{ "paged", "head size 256, windows", .density = 2, .window = true, .dim = 256 },
+	{ "paged", "head size 256, windows and sinks in parts", .density = 2, .n_sm = 300,
+	  .room = 5, .window = true, .sinks = true, .dim = 256 },
+	{ "blocksparse", "head size 256, lists with sinks", .density = 0.3, .sinks = true,
+	  .dim = 256 },
 };
 
 /* The plan whose tiles have the lists of the setting. */
@@ -134,7 +154,9 @@ static void give_room(struct batch_case *c, int most, struct rng *rng)
 
 	for (int i = 0; i < c->b.n_tile; i++) {
 		struct attn_tile t = c->tile[i];
-		int blk = (t.pos + t.n_row - 1) / c->b.shape.page_tok + 1;
+		int first = c->b.rows.first ? c->b.rows.first[t.row] : 0;
+		int blk = (t.pos + t.n_row - 1) / c->b.shape.page_tok + 1 -
+			  first / c->b.shape.page_tok;
 
 		t.n_part = (int16_t)(1 + (int)rng_below(rng, (uint64_t)most));
 		if (rng_below(rng, 2))
@@ -177,7 +199,7 @@ struct launch {
 	struct executor_lists lists;
 	bf16_t *q, *out;
 	struct kv_cache kv;
-	float *lse; /* NULL: not asked for */
+	float *lse, *sink; /* NULL: not asked for, none */
 	void *work;
 	size_t bytes, lse_bytes, work_bytes;
 };
@@ -189,6 +211,7 @@ static void launch(const struct launch *l, void *stream)
 	if (l->x->enqueue(&(struct attn_call){ .b = &l->b,
 					       .q = l->q,
 					       .kv = l->kv,
+					       .sink = l->sink,
 					       .out = l->out,
 					       .lse = l->lse,
 					       .work = l->work,
@@ -277,12 +300,17 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	d.q = gpu_copy(c->q, bytes);
 	d.out = gpu_new(bytes, 0xff);
 	d.lse = t->no_lse ? NULL : gpu_new(lse_bytes, 0xff);
+	if (c->sink)
+		d.sink = gpu_copy(c->sink, (size_t)c->b.shape.q_heads * sizeof *d.sink);
 	launch(&d, NULL);
 	read_launch(&d, got, got_lse);
-	if (d.x->ref(
-		    &(struct attn_call){
-			    .b = &c->b, .q = c->q, .kv = c->kv, .out = want, .lse = want_lse },
-		    &l, &err))
+	if (d.x->ref(&(struct attn_call){ .b = &c->b,
+					  .q = c->q,
+					  .kv = c->kv,
+					  .sink = c->sink,
+					  .out = want,
+					  .lse = want_lse },
+		     &l, &err))
 		bail_out("%s", err.msg);
 	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
 	v->bad_repeat += repeat(&d, got, got_lse);
@@ -324,6 +352,19 @@ static void draw_case(struct batch_case *c, const struct setting *t, struct rng 
 	case_chunks(c, rng, t->fill, s, n_req, ctx, rows);
 }
 
+/* Draw a window of the setting; returns it, -1: none. */
+static int draw_bounds(struct batch_case *c, const struct setting *t, struct rng *rng)
+{
+	const int tok = c->b.shape.page_tok, window[] = { 1, 7, tok, tok + 1, 1000, 100000, 0, 0 };
+	int at = (int)rng_below(rng, sizeof window / sizeof *window);
+
+	if (t->window)
+		case_window(c, window[at], rng);
+	if (t->sinks)
+		case_sinks(c, rng);
+	return t->window ? window[at] : -1;
+}
+
 static void report(const struct verdict *v, const char *name)
 {
 	ok(clean(v), "%s", name);
@@ -337,17 +378,19 @@ static void run_case(struct verdict *v, const struct setting *t, long seed, long
 	struct rng rng = { rng_mix(rng_mix((uint64_t)seed) + (uint64_t)i) };
 	struct setting now = *t;
 	struct batch_case c;
+	int window;
 
 	draw_case(&c, t, &rng);
+	window = draw_bounds(&c, t, &rng);
 	if (t->heads < 0)
 		now.heads = 1 + (int)rng_below(&rng,
 					       (uint64_t)(c.b.shape.q_heads / c.b.shape.kv_heads));
 	attend_both(v, &c, &now, &rng);
 	if (!clean(v))
 		diag("seed %ld, case %ld: %d q heads, %d kv heads, size %d, pages of %d, %d "
-		     "requests, heads %d, %d tiles",
+		     "requests, heads %d, %d tiles, window %d",
 		     seed, i, c.b.shape.q_heads, c.b.shape.kv_heads, c.b.shape.head_dim,
-		     c.b.shape.page_tok, c.b.rows.n_req, now.heads, c.b.n_tile);
+		     c.b.shape.page_tok, c.b.rows.n_req, now.heads, c.b.n_tile, window);
 	case_release(&c);
 }
 
@@ -387,6 +430,8 @@ static void test_many_parts(const struct setting *t, long seed)
 		struct batch_case c;
 
 		case_chunks(&c, &rng, FILL_NORMAL, s, 1 + i, ctx, rows);
+		if (t->window)
+			case_window(&c, 15000, &rng);
 		attend_both(&v, &c, t, &rng);
 		case_release(&c);
 	}
@@ -402,11 +447,18 @@ static void test_refusals(void)
 	struct executor_lists all = { 0 };
 	struct attn_batch b = { .shape = { 258, 2, 128, PAGE } };
 	struct kv_cache kv = { 0 };
+	uint16_t block = 0;
+	int32_t n = 0, first = 0;
 	struct ar_err err;
 
 	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_USAGE,
 	       "attend: more heads per KV head than a tile has rows");
 	b.shape.q_heads = 8;
+	b.rows.first = &first;
+	all.blocks = (struct block_lists){ &block, &n, 1 };
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_USAGE,
+	       "attend: a window under tables");
+	b.rows.first = NULL;
 	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_OK,
 	       "attend: nothing to do");
 }
@@ -429,6 +481,8 @@ static void test_failure(void)
 int main(void)
 {
 	static const struct setting many = { "paged", "many parts", .density = 2, .n_sm = 4000 };
+	static const struct setting window = { "paged", "many parts of windows", .density = 2,
+					       .n_sm = 4000, .window = true };
 	static const struct setting lists = { "blocksparse", "long lists", .density = 0.3,
 					      .n_sm = 4000 };
 	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 600);
@@ -438,12 +492,13 @@ int main(void)
 	test_refusals();
 	if (!gpu_usable()) {
 		test_failure();
-		skip(N_TEST - 3, "no usable GPU");
+		skip(N_TEST - 4, "no usable GPU");
 		return done_testing();
 	}
 	test_settings(gpu_test_number("ATTNREPLAY_TEST_FIRST", 0), cases, seed, gpu_n_sm() > 0);
 	test_many_parts(&many, seed + 1);
 	test_many_parts(&lists, seed + 2);
+	test_many_parts(&window, seed + 3);
 	skip(1, "there is a GPU");
 	return done_testing();
 }

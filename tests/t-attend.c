@@ -43,10 +43,13 @@ static void ref(struct result *x, const struct batch_case *c, attend_plan_fn *cu
 {
 	struct ar_err err;
 
-	if (attend_ref(
-		    &(struct attn_call){
-			    .b = &c->b, .q = c->q, .kv = c->kv, .out = x->out, .lse = x->lse },
-		    cut, heads, lists, &err))
+	if (attend_ref(&(struct attn_call){ .b = &c->b,
+					    .q = c->q,
+					    .kv = c->kv,
+					    .sink = c->sink,
+					    .out = x->out,
+					    .lse = x->lse },
+		       cut, heads, lists, &err))
 		bail_out("reference: %s", err.msg);
 	for (size_t i = 0; i < x->n; i++)
 		x->f[i] = bf16_to_f32(x->out[i]);
@@ -105,8 +108,9 @@ static void naive_row(const struct batch_case *c, int r, int row, int h, const u
 {
 	const struct attn_shape *s = &c->b.shape;
 	int dim = s->head_dim, pos = c->b.rows.pos0[r] + row;
+	int first = c->b.rows.first ? c->b.rows.first[c->b.rows.row0[r] + row] : 0;
 	const bf16_t *q = c->q + ((c->b.rows.row0[r] + row) * s->q_heads + h) * dim;
-	double sum = 0;
+	double sum = c->sink ? exp(c->sink[h]) : 0;
 
 	for (int d = 0; d < dim; d++)
 		out[d] = 0;
@@ -119,6 +123,8 @@ static void naive_row(const struct batch_case *c, int r, int row, int h, const u
 				    (size_t)dim;
 			double dot = 0, e;
 
+			if (list[i] * s->page_tok + t < first)
+				continue;
 			for (int d = 0; d < dim; d++)
 				dot += (double)bf16_to_f32(q[d]) *
 				       bf16_to_f32(c->kv.k[at + (size_t)d]);
@@ -204,22 +210,48 @@ static struct draw draw_shape(struct rng *rng)
 	return d;
 }
 
-static void test_naive(attend_plan_fn *cut, const char *name)
+static void full_lists(const struct batch_case *c, int n, struct block_lists *l, struct rng *rng)
+{
+	case_lists(c, n, 0, l, rng);
+	for (int i = 0; i < n; i++) {
+		l->n[i] = l->stride;
+		for (int j = 0; j < l->stride; j++)
+			l->block[i * l->stride + j] = (uint16_t)j;
+	}
+}
+
+/* A window of a case: sizes about those of blocks, or any first keys. */
+static int draw_window(const struct batch_case *c, int i)
+{
+	const int tok = c->b.shape.page_tok, window[] = { 1, 7, tok, tok + 1, 1000, 0 };
+
+	return window[i % 6];
+}
+
+/* bounded: rows have first keys, or heads have sinks, or both; every other case has no lists. */
+static void test_naive(attend_plan_fn *cut, bool bounded, const char *name)
 {
 	struct rng rng = { 2 };
 	int bad = 0, bad_lse = 0;
 
 	for (int i = 0; i < 60; i++) {
 		struct draw d = draw_shape(&rng);
+		struct block_lists l, none = { 0 };
 		struct batch_case c;
-		struct block_lists l;
 		struct result got, want;
 
 		case_chunks(&c, &rng, i % 3, d.s, d.n_req, d.ctx, d.rows);
-		case_lists(&c, case_n_list(&c, cut, d.heads), 0.6, &l, &rng);
+		if (bounded && i / 2 % 3)
+			case_window(&c, draw_window(&c, i / 6), &rng);
+		if (bounded && i / 2 % 3 != 1)
+			case_sinks(&c, &rng);
+		if (bounded && i % 2)
+			full_lists(&c, case_n_list(&c, cut, d.heads), &l, &rng);
+		else
+			case_lists(&c, case_n_list(&c, cut, d.heads), 0.6, &l, &rng);
 		got = result_new(&c);
 		want = result_new(&c);
-		ref(&got, &c, cut, d.heads, &l);
+		ref(&got, &c, cut, d.heads, bounded && i % 2 ? &none : &l);
 		naive(&want, &c, cut, d.heads, &l);
 		for (size_t k = 0; k < got.n; k++)
 			bad += !(fabsf(got.f[k] - want.f[k]) <= 1e-4f + 0x1p-8f * fabsf(want.f[k]));
@@ -234,16 +266,6 @@ static void test_naive(attend_plan_fn *cut, const char *name)
 }
 
 /* ---- properties ---- */
-
-static void full_lists(const struct batch_case *c, int n, struct block_lists *l, struct rng *rng)
-{
-	case_lists(c, n, 0, l, rng);
-	for (int i = 0; i < n; i++) {
-		l->n[i] = l->stride;
-		for (int j = 0; j < l->stride; j++)
-			l->block[i * l->stride + j] = (uint16_t)j;
-	}
-}
 
 static void test_dense(void)
 {
@@ -328,6 +350,67 @@ static void test_chunks(void)
 	case_release(&c);
 }
 
+/* Cut a prompt at random; every chunk has lost the blocks that its rows do not see. */
+static void test_window_chunks(int window)
+{
+	struct attn_shape s = { .q_heads = 6, .kv_heads = 2, .head_dim = 16, .page_tok = 16 };
+	size_t row = (size_t)s.q_heads * (size_t)s.head_dim;
+	const int len = 150;
+	struct rng rng = { 7 };
+	struct block_lists all = { 0 };
+	struct batch_case c;
+	struct result whole, part;
+	int same = 0, n = 0;
+
+	case_make(&c, &rng, FILL_NORMAL, s, 1, &len);
+	case_cut(&c, (const int[]){ 0 }, &len);
+	case_window(&c, window, &rng);
+	case_sinks(&c, &rng);
+	whole = result_new(&c);
+	ref(&whole, &c, attend_plan_rows, 0, &all);
+	for (int ctx = 0, rows; ctx < len; ctx += rows, n++) {
+		size_t at = (size_t)ctx * row;
+
+		rows = 1 + (int)rng_below(&rng, 40);
+		rows = rows < len - ctx ? rows : len - ctx;
+		case_cut(&c, &ctx, &rows);
+		case_window(&c, window, &rng);
+		part = result_new(&c);
+		ref(&part, &c, attend_plan_rows, 0, &all);
+		same += !memcmp(part.out, whole.out + at, part.n * sizeof *part.out) &&
+			!memcmp(part.lse, whole.lse + ctx * s.q_heads,
+				part.n_row * sizeof *part.lse);
+		result_free(&part);
+	}
+	is_int(same, n, "chunks under a window of %d have the bits of the whole prompt", window);
+	result_free(&whole);
+	case_release(&c);
+}
+
+/* A sink takes weight and gives no value. */
+static void test_sink_alone(void)
+{
+	struct attn_shape s = { .q_heads = 2, .kv_heads = 1, .head_dim = 4, .page_tok = 4 };
+	int32_t n[2] = { 0 };
+	uint16_t block[2] = { 0 };
+	struct rng rng = { 8 };
+	struct batch_case c;
+	struct result x;
+	int bad = 0;
+
+	case_chunks(&c, &rng, FILL_NORMAL, s, 1, (const int[]){ 3 }, (const int[]){ 3 });
+	case_sinks(&c, &rng);
+	x = result_new(&c);
+	ref(&x, &c, attend_plan_rows, 0, &(struct block_lists){ block, n, 1 });
+	for (size_t i = 0; i < x.n; i++)
+		bad += x.out[i] != 0;
+	for (size_t i = 0; i < x.n_row; i++)
+		bad += x.lse[i] != c.sink[i % 2];
+	is_int(bad, 0, "a row that sees no key but a sink is 0, and its lse is the sink");
+	result_free(&x);
+	case_release(&c);
+}
+
 static void test_decode(void)
 {
 	struct attn_shape s = { .q_heads = 6, .kv_heads = 2, .head_dim = 8, .page_tok = 8 };
@@ -356,10 +439,12 @@ static void test_decode(void)
 
 /* ---- plans ---- */
 
-/* Blocks that the tile's last row can see; of them its part is [part_begin, part_end). */
+/* Blocks that the tile's rows can see; of them its part is [part_begin, part_end). */
 static int n_blocks(const struct batch_case *c, const struct attn_tile *t)
 {
-	return (t->pos + t->n_row - 1) / c->b.shape.page_tok + 1;
+	int first = c->b.rows.first ? c->b.rows.first[t->row] : 0, tok = c->b.shape.page_tok;
+
+	return (t->pos + t->n_row - 1) / tok + 1 - first / tok;
 }
 
 static int part_begin(const struct batch_case *c, const struct attn_tile *t)
@@ -477,7 +562,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 	f->parts += executor_count_parts(tile, n);
 }
 
-static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
+static void test_plan(attend_plan_fn *cut, int max_sm, bool window, const char *name)
 {
 	static const int page[] = { 2, 16, 64, 128 };
 	struct rng rng = { 6 };
@@ -491,6 +576,8 @@ static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
 		for (int r = 0; r < d.n_req; r++)
 			d.ctx[r] *= 1 << rng_below(&rng, 12);
 		case_bare_chunks(&c, &rng, d.s, d.n_req, d.ctx, d.rows);
+		if (window)
+			case_window(&c, i % 3 ? case_draw_len(&rng, 20000) : 0, &rng);
 		c.b.n_sm = max_sm ? 1 + (int)rng_below(&rng, (uint64_t)max_sm) : 0;
 		check_plan(&f, &c, cut, d.heads);
 		case_release(&c);
@@ -616,6 +703,27 @@ static void test_level(void)
 	}
 }
 
+/* A tile of a window visits few blocks, however long the context is, and is not cut. */
+static void test_window_plan(void)
+{
+	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = 64 };
+	const int ctx = 100000, rows = 512, window = 1000;
+	struct rng rng = { 1 };
+	struct batch_case c;
+	int most = 0;
+
+	case_bare_chunks(&c, &rng, s, 1, &ctx, &rows);
+	case_window(&c, window, &rng);
+	c.b.n_sm = SLOTS;
+	case_plan(&c, attend_plan_rows, 0);
+	for (int i = 0; i < c.b.n_tile; i++)
+		most = n_blocks(&c, &c.tile[i]) > most ? n_blocks(&c, &c.tile[i]) : most;
+	ok(most <= (window + 32) / 64 + 2, "tiles of 32 rows under a window of 1000: %d blocks",
+	   most);
+	is_int(c.b.n_part, 0, "they are not cut");
+	case_release(&c);
+}
+
 static void test_rank(void)
 {
 	int bad = 0;
@@ -683,17 +791,27 @@ static void test_table(void)
 
 int main(void)
 {
+	static const int window[] = { 1, 7, 16, 17, 1000 };
+
 	plan(0);
 	test_vectors();
-	test_naive(attend_plan_rows, "paged");
-	test_naive(attend_plan_blocks, "blocksparse");
+	test_naive(attend_plan_rows, false, "paged");
+	test_naive(attend_plan_blocks, false, "blocksparse");
+	test_naive(attend_plan_rows, true, "paged, windows and sinks");
+	test_naive(attend_plan_blocks, true, "blocksparse, windows and sinks");
 	test_dense();
 	test_chunks();
+	for (size_t i = 0; i < sizeof window / sizeof *window; i++)
+		test_window_chunks(window[i]);
+	test_sink_alone();
 	test_decode();
-	test_plan(attend_plan_rows, 0, "paged");
-	test_plan(attend_plan_blocks, 0, "blocksparse");
-	test_plan(attend_plan_rows, 300, "paged, in parts");
-	test_plan(attend_plan_blocks, 300, "blocksparse, in parts");
+	test_plan(attend_plan_rows, 0, false, "paged");
+	test_plan(attend_plan_blocks, 0, false, "blocksparse");
+	test_plan(attend_plan_rows, 300, false, "paged, in parts");
+	test_plan(attend_plan_blocks, 300, false, "blocksparse, in parts");
+	test_plan(attend_plan_rows, 300, true, "paged, windows in parts");
+	test_plan(attend_plan_blocks, 300, true, "blocksparse, windows in parts");
+	test_window_plan();
 	test_split();
 	test_level();
 	test_rank();

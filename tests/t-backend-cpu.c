@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "replay/engine/act_capture.h"
+#include "replay/engine/backend_cpu.h"
 #include "tests/alloc_fault.h"
+#include "tests/mixed-case.h"
 #include "tests/tap.h"
 
 /* Layer sampling: two of four layers were run. */
@@ -165,10 +167,18 @@ static void test_faults(void)
 	case_close(&c);
 }
 
+static void read_out(void *self, size_t at, size_t n, bf16_t *out)
+{
+	const struct cpu *c = self;
+
+	memcpy(out, c->out + at, n * sizeof *out);
+}
+
 int main(void)
 {
 	plan(0);
 	case_test_all(&backend_cpu, 0);
+	mixed_test_all(&backend_cpu, read_out, 0.01);
 	test_cost();
 	test_phases();
 	test_random();

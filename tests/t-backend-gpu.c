@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/gpu.h"
+#include "tests/mixed-case.h"
 #include "tests/tap.h"
 
 #if HAVE_CUDA
@@ -14,7 +15,7 @@
 #include "replay/engine/act_capture.h"
 #include "replay/engine/backend_cuda.h"
 
-enum { N_OWN = 30 };
+enum { N_OWN = 32 };
 
 /* ---- against the references ---- */
 
@@ -407,23 +408,52 @@ static void test_too_large(void)
 	free(opts);
 }
 
+/* ---- layers that differ ---- */
+
+static void read_out(void *self, size_t at, size_t n, bf16_t *out)
+{
+	const struct cuda *c = self;
+
+	if (cudaMemcpy(out, c->out + at, n * sizeof *out, cudaMemcpyDeviceToHost) != cudaSuccess)
+		bail_out("cannot read the device");
+}
+
+/* Before anything asks for a device. */
+static void test_linear(void)
+{
+	struct backend_case c;
+	struct ar_err err;
+
+	is_int(case_open(&c, &backend_cuda,
+			 &(struct case_how){ .method = "dense", .mixed = true, .decoder = true },
+			 &err),
+	       AR_USAGE, "linear layers are refused");
+	is_str(err.msg,
+	       "model small, backend cuda: layer 1 is gated DeltaNet, which has no kernels yet; "
+	       "use --attention-only, which leaves it out",
+	       "by name");
+	case_close(&c);
+}
+
 int main(void)
 {
 	struct prof *prof = NULL;
 	struct ar_err err;
 	struct backend_case c;
 
-	plan(CASE_N_TEST + N_OWN);
+	plan(CASE_N_TEST + MIXED_N_TEST + N_OWN);
 	if (prof_open(&prof, &err)) /* before any call of CUDA */
 		diag("%s", err.msg);
+	test_linear();
 	if (!gpu_usable()) {
 		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err),
 		       AR_NODEV, "without a GPU the backend says so");
 		case_close(&c);
-		skip(CASE_N_TEST + N_OWN - 1, "no usable GPU");
+		skip(CASE_N_TEST + MIXED_N_TEST + N_OWN - 3, "no usable GPU");
 		return done_testing();
 	}
 	case_test_all(&backend_cuda, 1e-6);
+	mixed_test_all(&backend_cuda, read_out, 0.02);
 	test_agreement();
 	test_random();
 	test_layers(0);

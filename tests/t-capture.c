@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/safetensors.h"
+#include "model/rope.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
@@ -55,6 +56,12 @@ static bf16_t random_value(struct rng *r)
 
 static void write_random(const struct shape *s, struct rng *r)
 {
+	static const char *const scaling[] = {
+		"{\"rope_type\":\"llama3\",\"factor\":8.5,\"low_freq_factor\":1,"
+		"\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}",
+		"{\"rope_type\":\"yarn\",\"factor\":32,\"beta_fast\":24,\"truncate\":false,"
+		"\"original_max_position_embeddings\":4096}",
+	};
 	struct safetensors_tensor t[3 * 8];
 	char name[3 * 8][32];
 	struct outfile f;
@@ -68,15 +75,12 @@ static void write_random(const struct shape *s, struct rng *r)
 							     s->n_tok, s->head_dim } };
 	}
 	if (outfile_open(&f, in_path, &err) ||
-	    safetensors_write_header(
-		    &f, t, (size_t)s->layers * 3,
-		    (const char *const[]){
-			    "model", "random", "n_prompt", "5", "rope_applied", "false",
-			    "rope_theta", "10000.5", "rope_scaling",
-			    "{\"rope_type\":\"llama3\",\"factor\":8.5,\"low_freq_factor\":1,"
-			    "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}",
-			    NULL },
-		    &err))
+	    safetensors_write_header(&f, t, (size_t)s->layers * 3,
+				     (const char *const[]){ "model", "random", "n_prompt", "5",
+							    "rope_applied", "false", "rope_theta",
+							    "10000.5", "rope_scaling",
+							    scaling[rng_below(r, 2)], NULL },
+				     &err))
 		bail_out("%s", err.msg);
 	for (int k = 0; k < 3 * s->layers; k++)
 		for (int64_t i = 0; i < t[k].dim[0] * t[k].dim[1] * t[k].dim[2]; i++) {
@@ -118,9 +122,7 @@ static bool same_info(const struct capture_info *a, const struct capture_info *b
 	       a->q_heads == b->q_heads && a->kv_heads == b->kv_heads &&
 	       a->head_dim == b->head_dim && a->n_tok == b->n_tok && a->n_prompt == b->n_prompt &&
 	       a->rope_applied == b->rope_applied && !strcmp(a->model, b->model) &&
-	       a->rope.theta == b->rope.theta && a->rope.factor == b->rope.factor &&
-	       a->rope.low_freq == b->rope.low_freq && a->rope.high_freq == b->rope.high_freq &&
-	       a->rope.original_len == b->rope.original_len;
+	       rope_equal(&a->rope, &b->rope);
 }
 
 static bool same_capture(struct capture *a, struct capture *b, struct rng *r)

@@ -74,13 +74,19 @@ is 'a model with more layers does not' \
 unstated() { # [OPTION]...: a capture that does not state its RoPE
 	calibrate seer --capture "$srcdir/tests/data/corpus/capture/two.arc" -o "$tmp/no.gate" "$@"
 }
-sed 's/"rope_theta"/"rope_scaling": {"type": "yarn"}, &/' \
-	"$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" >"$tmp/yarn.json"
+with() { # NAME TEXT: the model, with TEXT in it
+	sed "s/\"rope_theta\"/$2, &/" "$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" \
+		>"$tmp/$1.json"
+}
+with long '"rope_scaling": {"type": "longrope"}'
+with half '"partial_rotary_factor": 0.5'
 ok 'keys before RoPE need its base' \
 	fails 2 'two.arc: does not state its RoPE; add --model NAME' unstated
 ok '... a model that there is' fails 3 'nope: no such file' unstated --model nope
-ok '... and angles that are known' fails 3 "model yarn: a gate needs keys before RoPE, but the "\
-"angles of rope type 'yarn' are not known" unstated --model "$tmp/yarn.json"
+ok '... and angles that are known' fails 3 "model long: a gate needs keys before RoPE, but the "\
+"angles of rope type 'longrope' are not known" unstated --model "$tmp/long.json"
+ok '... and nothing but angles' fails 3 "half: a gate needs keys before RoPE, but cannot undo "\
+"partial rotary embeddings; take another model" unstated --model "$tmp/half.json"
 gate() { calibrate seer --capture "$sample" --tokens 1000 --steps 30 -o "$tmp/$1" "$2" "$3"; }
 ok 'a gate is distilled' gate a.gate --seed 1
 ok 'again' gate b.gate --seed 1

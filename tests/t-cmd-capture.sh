@@ -44,6 +44,26 @@ is 'and says so' \
 	tr '\n' ' ')" \
 	'layer numbers 5 tokens 1000 prompt 1000 frame tokens 1024 '
 
+ok 'a short one unpacks' sh -c '"$ATTNREPLAY" capture pack --tokens 4 "$1" "$2/e.arc" &&
+	"$ATTNREPLAY" capture unpack "$2/e.arc" "$2/e.safetensors"' - "$sample" "$tmp"
+# The file begins with the length of its header in 8 bytes; below 65536 two of them count.
+length=$(head -c 8 "$tmp/e.safetensors" | od -An -v -tu8 | tr -d ' ')
+tail -c +9 "$tmp/e.safetensors" | head -c "$length" |
+	sed 's/"rope_theta"/"rope_scaling":"{\\"type\\":\\"linear\\",\\"factor\\":4,'\
+'\\"partial_rotary_factor\\":0.25}",&/' >"$tmp/header"
+n=$(size "$tmp/header")
+{
+	printf "\\$(printf %o $((n % 256)))\\$(printf %o $((n / 256)))\\0\\0\\0\\0\\0\\0"
+	cat "$tmp/header"
+	tail -c +$((9 + length)) "$tmp/e.safetensors"
+} >"$tmp/f.safetensors"
+is 'info names a scaled RoPE of a part of the head' \
+	"$(capture info "$tmp/f.safetensors" | grep '^rope')" \
+	'rope          applied, theta 500000, linear factor 4, on 0.25 of a head'
+ok 'in JSON, too' sh -c '"$ATTNREPLAY" capture info --json - "$1" | grep -q "$2"' - \
+	"$tmp/f.safetensors" \
+	'"rope_scaling": *{"rope_type": *"linear", *"factor": *4, *"partial_rotary_factor": *0.25}'
+
 head -c 100000 "$sample" >"$tmp/cut.arc"
 ok 'a truncated file is bad data' \
 	fails 3 'cut.arc: truncated' "$ATTNREPLAY" capture verify "$tmp/cut.arc"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention on the device against the reference, over all blocks and over block tables, on
- * random batches.  ATTNREPLAY_TEST_CASES (60) is their number, ATTNREPLAY_TEST_SEED (1) their seed.
+ * Decode attention on the device against the reference, over all blocks, over block tables and under
+ * windows and sinks, on random batches.  ATTNREPLAY_TEST_CASES (60) is their number, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_EMPTY = 1, N_TEST = N_EMPTY + 1 + 8 };
+enum { N_EMPTY = 3, N_TEST = N_EMPTY + 1 + 11 };
 
 #if HAVE_CUDA
 
@@ -25,11 +25,19 @@ struct pair {
 	struct attn_batch b;
 	struct kv_cache kv;
 	bf16_t *q, *out;
+	float *sink; /* NULL: none */
 	void *work;
 };
 
+/* What bounds the rows of a batch. */
+struct bounds {
+	int window; /* -1: none; 0: random first keys */
+	bool sinks;
+};
+static const struct bounds unbounded = { -1, false };
+
 static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int *ctx,
-		      enum case_fill fill, struct rng *rng)
+		      enum case_fill fill, struct bounds bounds, struct rng *rng)
 {
 	const struct attn_limits most = { .max_req = n_req, .max_row = n_req };
 	int rows[MAX_REQ];
@@ -37,6 +45,13 @@ static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int 
 	for (int r = 0; r < n_req; r++)
 		rows[r] = 1;
 	case_chunks(&p->c, rng, fill, s, n_req, ctx, rows);
+	if (bounds.window >= 0)
+		case_window(&p->c, bounds.window, rng);
+	p->sink = NULL;
+	if (bounds.sinks) {
+		case_sinks(&p->c, rng);
+		p->sink = gpu_copy(p->c.sink, (size_t)s.q_heads * sizeof *p->sink);
+	}
 	p->b = gpu_batch(&p->c.b);
 	p->kv = gpu_kv(&p->c.kv, p->c.kv_len);
 	p->q = gpu_copy(p->c.q, p->c.q_len * sizeof *p->q);
@@ -62,10 +77,13 @@ static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n
 		lists = gpu_lists(l, n_list);
 	memset(got, 0xff, bytes);
 	gpu_write(p->out, got, bytes);
-	if (decode_enqueue(
-		    &(struct attn_call){
-			    .b = &p->b, .q = p->q, .kv = p->kv, .out = p->out, .work = p->work },
-		    heads, l ? &lists : NULL, &err))
+	if (decode_enqueue(&(struct attn_call){ .b = &p->b,
+						.q = p->q,
+						.kv = p->kv,
+						.sink = p->sink,
+						.out = p->out,
+						.work = p->work },
+			   heads, l ? &lists : NULL, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, p->out, bytes);
 	return got;
@@ -93,7 +111,11 @@ static bool run_both(struct pair *p, int heads, const struct block_lists *l, int
 	struct ar_err err;
 	bool good;
 
-	if (decode_ref(&(struct attn_call){ .b = &p->c.b, .q = p->c.q, .kv = p->c.kv, .out = want },
+	if (decode_ref(&(struct attn_call){ .b = &p->c.b,
+					    .q = p->c.q,
+					    .kv = p->c.kv,
+					    .sink = p->c.sink,
+					    .out = want },
 		       heads, l, &err))
 		bail_out("%s", err.msg);
 	good = near(got, want, p->c.q_len);
@@ -116,13 +138,13 @@ static struct attn_shape draw_shape(struct rng *rng)
 				    .page_tok = 64 << rng_below(rng, 2) };
 }
 
-static void draw_pair(struct pair *p, enum case_fill fill, struct rng *rng)
+static void draw_pair(struct pair *p, enum case_fill fill, struct bounds bounds, struct rng *rng)
 {
 	int n = 1 + (int)rng_below(rng, MAX_REQ), ctx[MAX_REQ];
 
 	for (int r = 0; r < n; r++)
 		ctx[r] = case_draw_len(rng, n < 10 ? 20000 : 2000) - 1;
-	pair_make(p, draw_shape(rng), n, ctx, fill, rng);
+	pair_make(p, draw_shape(rng), n, ctx, fill, bounds, rng);
 }
 
 /* Tables over the blocks up to each row's own, each kept with probability density. */
@@ -162,24 +184,53 @@ static void test_dense(long cases, long seed)
 
 		for (int i = 0; i < N; i++) {
 			pair_make(&p, (struct attn_shape){ 4 << i % 2, 1 + i % 2, dim, page_tok },
-				  1, &ctx[i], FILL_NORMAL, &rng);
+				  1, &ctx[i], FILL_NORMAL, unbounded, &rng);
 			good &= run_both(&p, 0, NULL, 0);
 			pair_release(&p);
 		}
-		pair_make(&p, (struct attn_shape){ 40, 2, dim, page_tok }, N, ctx, FILL_HUGE, &rng);
+		pair_make(&p, (struct attn_shape){ 40, 2, dim, page_tok }, N, ctx, FILL_HUGE,
+			  unbounded, &rng);
 		good &= run_both(&p, 0, NULL, 0);
 		pair_release(&p);
 	}
 	ok(good, "lengths around the block sizes, 32 blocks and a long one, alone and together");
 	good = true;
 	for (long i = 0; i < cases && good; i++) {
-		draw_pair(&p, (enum case_fill)(i % 3), &rng);
+		draw_pair(&p, (enum case_fill)(i % 3), unbounded, &rng);
 		good = run_both(&p, 0, NULL, 0);
 		if (!good)
 			diag("seed %ld, case %ld", seed, i);
 		pair_release(&p);
 	}
 	ok(good, "random batches of mixed lengths");
+}
+
+/* Each launch twice: the sums of pieces do not depend on chance. */
+static void test_bounds(long cases, long seed, bool window, bool sinks, const char *what)
+{
+	static const int windows[] = { 1, 7, 64, 65, 128, 129, 1000, 4096, 100000, 0, 0, 0 };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	bool good = true;
+
+	for (long i = 0; i < cases && good; i++) {
+		struct bounds bounds = { window ? windows[i % 12] : -1, sinks };
+		bf16_t *first, *again;
+		struct pair p;
+
+		draw_pair(&p, (enum case_fill)(i / 3 % 3), bounds, &rng);
+		first = run(&p, 0, NULL, 0);
+		again = run(&p, 0, NULL, 0);
+		good = run_both(&p, 0, NULL, 0) && !memcmp(first, again, p.c.q_len * sizeof *first);
+		if (!good)
+			diag("seed %ld, case %ld: %d requests, window %d, %d heads over %d, size "
+			     "%d, pages of %d",
+			     seed, i, p.c.b.rows.n_req, bounds.window, p.c.b.shape.q_heads,
+			     p.c.b.shape.kv_heads, p.c.b.shape.head_dim, p.c.b.shape.page_tok);
+		free(first);
+		free(again);
+		pair_release(&p);
+	}
+	ok(good, "%s", what);
 }
 
 /* After a launch under tables, and before one, dense attention finds the work as they left it. */
@@ -193,7 +244,7 @@ static void test_tables(long cases, long seed, double density, const char *what)
 		struct pair p;
 		int group, heads, n;
 
-		draw_pair(&p, (enum case_fill)(i % 3), &rng);
+		draw_pair(&p, (enum case_fill)(i % 3), unbounded, &rng);
 		group = p.c.b.shape.q_heads / p.c.b.shape.kv_heads;
 		heads = 1 + (int)rng_below(&rng, (uint64_t)group);
 		n = draw_tables(&p.c, heads, density, &l, &rng);
@@ -219,7 +270,7 @@ static void test_full(long cases, long seed)
 		struct pair p;
 		int group, n;
 
-		draw_pair(&p, FILL_NORMAL, &rng);
+		draw_pair(&p, FILL_NORMAL, unbounded, &rng);
 		group = p.c.b.shape.q_heads / p.c.b.shape.kv_heads;
 		n = draw_tables(&p.c, group, 1.1, &l, &rng);
 		dense = run(&p, 0, NULL, 0);
@@ -245,7 +296,7 @@ static void test_empty(long seed)
 
 	for (int r = 0; r < MAX_REQ; r++)
 		ctx[r] = r * 10;
-	pair_make(&p, s, MAX_REQ, ctx, FILL_NORMAL, &rng);
+	pair_make(&p, s, MAX_REQ, ctx, FILL_NORMAL, unbounded, &rng);
 	n = draw_tables(&p.c, 1, 0.02, &l, &rng);
 	ok(run_both(&p, 1, &l, n), "thousands of tables, most of them empty");
 	memset(l.n, 0, (size_t)n * sizeof *l.n);
@@ -268,7 +319,7 @@ static void test_again(long seed)
 	bf16_t *first;
 	int same = 0;
 
-	pair_make(&p, (struct attn_shape){ 16, 2, 128, 128 }, 3, ctx, FILL_NORMAL, &rng);
+	pair_make(&p, (struct attn_shape){ 16, 2, 128, 128 }, 3, ctx, FILL_NORMAL, unbounded, &rng);
 	first = run(&p, 0, NULL, 0);
 	for (int i = 0; i < N; i++) {
 		bf16_t *again = run(&p, 0, NULL, 0);
@@ -285,10 +336,19 @@ static void test_nothing(void)
 {
 	struct attn_batch b = { .shape = { 8, 2, 128, 64 } };
 	struct kv_cache kv = { 0 };
+	float sink = 0;
+	int32_t first = 0, n = 0;
+	uint16_t block = 0;
+	struct block_lists l = { &block, &n, 1 };
 	struct ar_err err;
 
 	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL, &err), AR_OK,
 	       "nothing to do");
+	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv, .sink = &sink }, 0, &l, &err),
+	       AR_USAGE, "sinks under block tables");
+	b.rows.first = &first;
+	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, &l, &err), AR_USAGE,
+	       "a window under block tables");
 }
 
 static void test_failure(void)
@@ -321,6 +381,9 @@ int main(void)
 	test_full(cases / 4 + 1, seed + 3);
 	test_empty(seed + 4);
 	test_again(seed + 5);
+	test_bounds(cases, seed + 6, true, false, "windows");
+	test_bounds(cases / 4 + 1, seed + 7, false, true, "sinks");
+	test_bounds(cases, seed + 8, true, true, "windows and sinks");
 	return done_testing();
 }
 

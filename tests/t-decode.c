@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference of decode attention, over all blocks and over block tables, against single rows in
- * double precision. */
+/* The reference of decode attention, over all blocks, over block tables and under windows and sinks,
+ * against single rows in double precision. */
 #include "config.h"
 
 #include <math.h>
@@ -95,9 +95,101 @@ static void test_tables(int page_tok, int heads)
 	case_release(&c);
 }
 
+/* ---- windows and sinks ---- */
+
+/* A row at position pos that sees keys from first on; k, v in order. */
+static void naive_row(const bf16_t *q, const bf16_t *k, const bf16_t *v, int dim, int first,
+		      int pos, double sink, double *out)
+{
+	double sum = exp(sink);
+
+	for (int d = 0; d < dim; d++)
+		out[d] = 0;
+	for (int key = first; key <= pos; key++) {
+		double dot = 0;
+
+		for (int d = 0; d < dim; d++)
+			dot += (double)bf16_to_f32(q[d]) * bf16_to_f32(k[key * dim + d]);
+		sum += dot = exp(dot / sqrt(dim));
+		for (int d = 0; d < dim; d++)
+			out[d] += dot * bf16_to_f32(v[key * dim + d]);
+	}
+	for (int d = 0; d < dim; d++)
+		out[d] /= sum;
+}
+
+/* The largest difference of out from naive rows. */
+static double window_error(const struct batch_case *c, const bf16_t *out)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t dim = (size_t)s->head_dim;
+	size_t len = (size_t)(c->b.keys.max_kv_blk * s->page_tok) * dim;
+	bf16_t *k = malloc(2 * len * sizeof *k), *v = k + len;
+	double *want = malloc(dim * sizeof *want), worst = 0;
+
+	for (int r = 0; r < c->b.rows.n_req; r++)
+		for (int h = 0; h < s->q_heads; h++) {
+			size_t row = (size_t)(r * s->q_heads + h) * dim;
+
+			in_order(c, c->kv.k, r, h / GROUP, k);
+			in_order(c, c->kv.v, r, h / GROUP, v);
+			naive_row(c->q + row, k, v, s->head_dim,
+				  c->b.rows.first ? c->b.rows.first[r] : 0, c->ctx[r],
+				  c->sink ? c->sink[h] : -INFINITY, want);
+			for (size_t d = 0; d < dim; d++) {
+				double off = fabs(want[d] - bf16_to_f32(out[row + d]));
+
+				worst = off <= worst ? worst : off;
+			}
+		}
+	free(k);
+	free(want);
+	return worst;
+}
+
+/* window -1: none, only sinks. */
+static void test_window(int page_tok, int window, bool sinks)
+{
+	const struct attn_shape s = { 2 * GROUP, 2, 32, page_tok };
+	const int ctx[] = { 3 * page_tok + 7, page_tok - 1, 0, 4 * page_tok },
+		  rows[] = { 1, 1, 1, 1 };
+	struct rng rng = { 6 };
+	struct batch_case c;
+	struct ar_err err;
+	bf16_t *out;
+	double off;
+
+	case_chunks(&c, &rng, FILL_NORMAL, s, 4, ctx, rows);
+	if (window >= 0)
+		case_window(&c, window, &rng);
+	if (sinks)
+		case_sinks(&c, &rng);
+	out = malloc(c.q_len * sizeof *out);
+	if (decode_ref(
+		    &(struct attn_call){
+			    .b = &c.b, .q = c.q, .kv = c.kv, .sink = c.sink, .out = out },
+		    0, NULL, &err))
+		bail_out("%s", err.msg);
+	off = window_error(&c, out);
+	ok(off < 0.02, "blocks of %d, window %d%s", page_tok, window, sinks ? ", sinks" : "");
+	if (!(off < 0.02))
+		diag("off by %g", off);
+	free(out);
+	case_release(&c);
+}
+
 int main(void)
 {
-	plan(20);
+	static const int page[] = { 16, 64, 128 };
+
+	plan(20 + 3 * 13);
+	for (int i = 0; i < 3; i++) {
+		const int window[] = { 1, 7, page[i], page[i] + 1, 1000, 0 };
+
+		for (int k = 0; k < 12; k++)
+			test_window(page[i], window[k / 2], k % 2);
+		test_window(page[i], -1, true);
+	}
 	test_tables(64, 1);
 	test_tables(64, GROUP);
 	test_tables(128, 2);

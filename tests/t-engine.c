@@ -184,6 +184,8 @@ static struct request three[] = {
 };
 static const struct trace trace3 = { .req = three, .n = 3, .name = text_trace };
 static const int run_layer[] = { 1, 5 };
+static struct layer_spec sampled_layer[6];
+static const struct model sampled = { .n_layers = 6, .layer = sampled_layer };
 
 static struct recorder recorder;
 static struct observer recording;
@@ -206,6 +208,7 @@ static struct replay config(struct fake *f, struct store *s)
 				.observer = &recording,
 				.run_layer = run_layer,
 				.n_run_layers = 2,
+				.model = &sampled,
 				.q_heads = 4,
 				.kv_heads = 2 };
 }
@@ -412,6 +415,14 @@ static void test_accuracy(void)
 	replay_run(&cfg, &res, NULL);
 	replay_result_release(&res);
 	ok(s.sampled != first, "another seed samples other places");
+
+	cfg = config(&f, &s);
+	cfg.accuracy = 1;
+	sampled_layer[5].mixer = MIX_WINDOW;
+	replay_run(&cfg, &res, NULL);
+	replay_result_release(&res);
+	is_int(f.compares, 4, "layers that do not see all keys are not compared");
+	sampled_layer[5].mixer = MIX_FULL;
 }
 
 static void test_empty(void)
@@ -693,12 +704,14 @@ static void refuses(const struct prepare_in *in, const char *message)
 static void test_kernels(void)
 {
 	static const int sizes[] = { 64, 128, 256 };
-	struct layer_spec layer = LAYER;
+	struct layer_spec layer = LAYER, two[] = { LAYER, LAYER };
 	struct model m = model8;
 	struct ar_err err = { 0 };
 	int bad = 0;
 
+	two[1].head_dim = 96;
 	m.layer = &layer;
+	m.n_layers = 1;
 	for (int i = 0; i < 3; i++) {
 		layer.head_dim = sizes[i];
 		bad += prepare_check_kernels(&m, &err) != AR_OK;
@@ -708,6 +721,11 @@ static void test_kernels(void)
 	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "not for heads of 96");
 	is_str(err.msg, "model m, backend cuda: decode: head size 96; supported 64, 128, 256",
 	       "... in these words");
+	m.layer = two;
+	m.n_layers = 2;
+	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "nor if they are of a later layer");
+	two[1] = (struct layer_spec){ .mixer = MIX_LINEAR };
+	is_int(prepare_check_kernels(&m, &err), AR_OK, "but a linear one has none");
 }
 
 static void test_refusals(void)
@@ -782,8 +800,45 @@ static void test_refusals(void)
 	split.layer = mixed;
 	mixed[1].kv_heads = 4;
 	mixed[1].n_experts = 8;
-	refuses(&in, "model m: layer 0 has 8/2 heads of 64, FFN 96 and 0 of 0 experts, layer 1 has "
-		     "8/4 of 64, 96 and 0 of 8; a run needs layers that are alike");
+	refuses(&in, "model m: layer 0 has 8/2 heads of 64, layer 1 has 8/4 of 64; captures have "
+		     "one shape, so a run with them needs the same heads in all layers with "
+		     "attention");
+	mixed[1].kv_heads = 2;
+	is_layers(&in, "0 4 ", "0 1 ", "layers that differ in their experts");
+	in.sample_layers = 2;
+	is_layers(&in, "0 4 ", "0 1 ", "a sample of all of them");
+	in.sample_layers = 1;
+	refuses(&in, "sample-layers 1: layers 0 and 1 of m differ, but the executed layers stand "
+		     "for the others, which needs layers that are alike; leave it out");
+	mixed[0] = mixed[1] = (struct layer_spec){ .mixer = MIX_LINEAR };
+	refuses(&in, "model m has no layer with attention, but captures are of such layers; use "
+		     "--backend roofline without --capture");
+}
+
+/* Layers 0, 1, 3 and 4 of eight are linear, layer 5 sees a window. */
+static void test_mixers(void)
+{
+	struct layer_spec layer[] = { LAYER, LAYER, LAYER, LAYER, LAYER, LAYER, LAYER, LAYER };
+	struct model m = model8;
+	struct prepare_in in = input(&trace3);
+	struct prepared p;
+	int want[] = { -1, -1, 0, -1, -1, 1, 2, 3 };
+
+	for (int i = 0; i < 5; i++)
+		if (i != 2)
+			layer[i] = (struct layer_spec){ .mixer = MIX_LINEAR };
+	layer[5].mixer = MIX_WINDOW;
+	layer[5].window = 100;
+	m.layer = layer;
+	in.model = &m;
+	if (prepare_run(&p, &in, NULL))
+		bail_out("layers that differ");
+	ok(!memcmp(p.captured_layer, want, sizeof want) && p.n_run_layers == 8,
+	   "captured layers go to layers with attention");
+	prepared_release(&p);
+	is_int(prepare_all_layers(&p, &m, NULL), AR_OK, "without captures");
+	is_int(p.n_run_layers, 8, "... all are executed");
+	prepared_release(&p);
 }
 
 static void test_captures(void)
@@ -933,6 +988,7 @@ int main(void)
 	test_layers();
 	test_kernels();
 	test_refusals();
+	test_mixers();
 	test_captures();
 	test_faults();
 	test_cost();

@@ -85,13 +85,14 @@ static void open_all(struct rng *r)
 	struct ar_err err;
 
 	s.group.shape = act.shape;
-	s.env = (struct rows_env){ .group = &s.group,
-				   .act = &activations_capture,
-				   .act_self = &act,
-				   .scratch = N_PAGE,
-				   .prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
-				   .decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
-	s.env.bytes = rows_bytes(&s.env, N_PAGE);
+	s.group.n_page = N_PAGE;
+	must(rows_env_init(&s.env, 1, &err), &err);
+	rows_env_add(&s.env, 0, &(struct row_view){ .group = &s.group });
+	s.env.act = &activations_capture;
+	s.env.act_self = &act;
+	s.env.prefill = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 };
+	s.env.decode = s.env.prefill;
+	s.env.bytes = rows_bytes(&s.env);
 	s.env.mem = malloc(s.env.bytes);
 	if (!s.env.mem)
 		bail_out("out of memory");
@@ -115,6 +116,7 @@ static void close_all(void)
 	gpu_free_all();
 	pages_close(s.group.pages);
 	free(s.env.mem);
+	rows_env_release(&s.env);
 }
 
 static enum ar_status enqueue(void *ctx, struct ar_err *err)
@@ -137,11 +139,15 @@ static enum ar_status fail(void *ctx, struct ar_err *err)
 }
 
 /* The rows as they were built last, on the device. */
-static struct rows stage(const struct rows *host, size_t used)
+static struct rows stage(struct rows *host, size_t used)
 {
+	struct rows dev;
+
 	check(cudaMemcpy(s.dev, s.env.mem, used, cudaMemcpyHostToDevice), "copy of the rows");
 	check(cudaMemset(s.out, 0xff, sizeof s.host[0]), "cudaMemset");
-	return rows_at(host, s.env.mem, s.dev);
+	row_set_at(&(struct row_set){ &dev }, &(struct row_set){ host, s.env.of, 1 }, s.env.mem,
+		   s.dev);
+	return dev;
 }
 
 static void finish(bf16_t *to)
@@ -162,10 +168,11 @@ static void run(const struct batch *b)
 {
 	int n = padded_size(b->n);
 	struct rows host, dev;
+	struct row_set set = { &host, s.env.of, 1 };
 	struct ar_err err;
 	size_t used;
 
-	must(rows_build_decodes(&host, &s.env, b, n, &used, &err), &err);
+	must(rows_build_decodes(&set, &s.env, b, NULL, n, &used, &err), &err);
 	dev = stage(&host, used);
 	must(enqueue(&dev, &err), &err);
 	finish(s.host[1]);
@@ -174,7 +181,7 @@ static void run(const struct batch *b)
 	dev = stage(&host, used);
 	must(graphs_launch(&s.graphs, n, s.stream, &err), &err);
 	finish(s.host[0]);
-	must(rows_build(&host, &s.env, b, NULL, 0, &used, &err), &err);
+	must(rows_build(&set, &s.env, b, NULL, NULL, 0, &used, &err), &err);
 	dev = stage(&host, used);
 	must(enqueue(&dev, &err), &err);
 	finish(s.host[2]);

@@ -83,23 +83,23 @@ static void test_one_group(void)
 	if (plan_init(&p, LAYERS, m, &err))
 		bail_out("%s", err.msg);
 	open_methods(&p);
-	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups of layers that are alike");
+	is_int(groups_init(&g, &model, &p, 3, 100, &err), AR_OK, "groups of layers that are alike");
 	x = groups_of(&g, 0);
 	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
 	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->pages &&
 		   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
 		   x->state_bytes == method_state_bytes(m, &x->shape),
 	   "with the sizes of a page");
-	ok(groups_page_bytes(&g, some, 2) == 2 * (2 * x->kv_bytes + x->state_bytes) &&
-		   groups_page_bytes(&g, NULL, LAYERS) == 2 * groups_page_bytes(&g, some, 2),
+	ok(groups_bytes(&g, some, 2, 5) == 5 * 2 * (double)(2 * x->kv_bytes + x->state_bytes) &&
+		   groups_bytes(&g, NULL, LAYERS, 5) == 2 * groups_bytes(&g, some, 2, 5),
 	   "a page takes as much in every layer");
-	is_int(groups_open_pages(&g, 16, 16, 3, 2, &err), AR_OK, "it gets pages");
+	is_int(groups_open_pages(&g, 16, 16, 2, &err), AR_OK, "it gets pages");
 	ok(x->n_page == pages_needed(16, 16, 3, 128) && pages_free(x->pages) == x->n_page,
 	   "as many as the pool needs");
 	groups_release(&g);
 	ok(!g.n && !g.group && !g.of, "released groups are none");
-	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups again");
-	is_int(groups_open_pages(&g, 0, 16, 0, 2, &err), AR_USAGE, "a pool of nothing is refused");
+	is_int(groups_init(&g, &model, &p, 0, 100, &err), AR_OK, "groups again");
+	is_int(groups_open_pages(&g, 0, 16, 2, &err), AR_USAGE, "a pool of nothing is refused");
 	groups_release(&g);
 	plan_release(&p);
 	method_free(m);
@@ -119,11 +119,11 @@ static void test_groups(void)
 	p.method[2] = b;
 	layer[1].kv_heads = 4;
 	open_methods(&p);
-	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups of layers that differ");
+	is_int(groups_init(&g, &model, &p, 3, 100, &err), AR_OK, "groups of layers that differ");
 	ok(g.n == 3 && groups_of(&g, 0) == groups_of(&g, 3) &&
 		   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->state_bytes,
 	   "are as many as there are kinds");
-	if (groups_open_pages(&g, 64, 16, 3, 2, &err))
+	if (groups_open_pages(&g, 64, 16, 2, &err))
 		bail_out("%s", err.msg);
 	is_int(groups_grow(&g, &e, &err), AR_OK, "an entry");
 	ok(pages_len(groups_of(&g, 0)->pages, 1) == 70 &&
@@ -152,9 +152,9 @@ static enum ar_status life(struct method *m)
 	enum ar_status st = plan_init(&p, LAYERS, m, &err);
 
 	if (!st)
-		st = groups_init(&g, &model, &p, &err);
+		st = groups_init(&g, &model, &p, 3, 100, &err);
 	if (!st)
-		st = groups_open_pages(&g, 16, 16, 3, 2, &err);
+		st = groups_open_pages(&g, 16, 16, 2, &err);
 	groups_release(&g);
 	plan_release(&p);
 	return st;

@@ -79,28 +79,59 @@ static struct act_capture act = {
 	.tile = true,
 };
 
-static struct cache_group group = { .shape = { 4, 2, 64, PAGE_TOK } };
+static struct cache_group group = { .shape = { 4, 2, 64, PAGE_TOK }, .n_page = N_PAGE };
 
+/* The rows of `layers` layers, each with a view of its own. */
+static void set_views(struct rows_env *e, int layers, const struct row_view *view)
+{
+	struct ar_err err;
+
+	if (rows_env_init(e, layers, &err))
+		bail_out("out of memory");
+	for (int i = 0; i < layers; i++)
+		rows_env_add(e, i, &view[i]);
+	e->act = &activations_capture;
+	e->act_self = &act;
+	e->prefill = (struct attn_limits){ MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 };
+	e->decode = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 };
+	e->bytes = rows_bytes(e);
+	e->mem = malloc(e->bytes);
+	if (!e->mem)
+		bail_out("out of memory");
+}
+
+/* One layer. */
 static void rows_env_open(struct rows_env *e, struct pages **p)
 {
 	struct ar_err err;
 
-	*e = (struct rows_env){ .group = &group,
-				.act = &activations_capture,
-				.act_self = &act,
-				.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
-				.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
-	e->bytes = rows_bytes(e, N_PAGE);
-	e->mem = malloc(e->bytes);
-	if (!e->mem || pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))
+	if (pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))
 		bail_out("out of memory");
 	group.pages = *p;
+	set_views(e, 1, &(struct row_view){ .group = &group });
 }
 
 static void rows_env_close(struct rows_env *e, struct pages *p)
 {
 	pages_close(p);
 	free(e->mem);
+	rows_env_release(e);
+}
+
+static enum ar_status build(struct rows *r, const struct rows_env *e, const struct batch *b,
+			    int pad, size_t *used, struct ar_err *err)
+{
+	struct row_set set = { r, e->of, 1 };
+
+	return rows_build(&set, e, b, NULL, NULL, pad, used, err);
+}
+
+static enum ar_status build_decodes(struct rows *r, const struct rows_env *e, const struct batch *b,
+				    int n, size_t *used, struct ar_err *err)
+{
+	struct row_set set = { r, e->of, 1 };
+
+	return rows_build_decodes(&set, e, b, NULL, n, used, err);
 }
 
 static void grow(struct pages *p, const struct batch *b)
@@ -130,7 +161,7 @@ static void test_batch(void)
 
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_OK, "a ragged batch");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
 	is_int(r.n_prefill, 203, "those of chunks first");
 	is_int(r.prefill.rows.n_req, 2, "two of its entries are chunks");
@@ -180,19 +211,20 @@ static void test_parts(void)
 	if (method_parse(&m, "dense", &err))
 		bail_out("%s", err.msg);
 	rows_env_open(&e, &p);
+	e.view[0].method = m;
+	e.tiles = true;
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, m, 0, &used, &err), AR_OK, "rows with tiles");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "rows with tiles");
 	n_whole = r.prefill.n_tile;
 	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
 	for (int i = 0; i < 3; i++) {
 		free(e.mem);
 		e.prefill.n_sm = sms[i];
-		e.bytes = rows_bytes(&e, N_PAGE);
+		e.bytes = rows_bytes(&e);
 		e.mem = malloc(e.bytes);
 		if (!e.mem)
 			bail_out("out of memory");
-		is_int(rows_build(&r, &e, &b, m, 0, &used, &err), AR_OK, "for %d multiprocessors",
-		       sms[i]);
+		is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "for %d multiprocessors", sms[i]);
 		small += r.prefill.n_tile <= n_whole || r.prefill.n_part != r.prefill.n_tile ||
 			 used > e.bytes;
 	}
@@ -275,10 +307,9 @@ static void test_padding(void)
 	int32_t slot;
 
 	rows_env_open(&e, &p);
-	e.scratch = N_PAGE;
 	slot = N_PAGE * PAGE_TOK;
 	grow(p, &b);
-	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_OK, "two decodes as four");
+	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_OK, "two decodes as four");
 	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.rows.n_req == 0,
 	   "are four rows that emit, and no chunk");
 	ok(r.decode.rows.n_req == PAD && r.decode.rows.n_row == PAD &&
@@ -301,15 +332,14 @@ static void test_padding(void)
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
 	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
 	act.tile = false;
-	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
+	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
 	       "positions past a capture are refused");
 	act.tile = true;
 	entry[0].start = 5000;
-	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
-	       "so are too many blocks");
+	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE, "so are too many blocks");
 	entry[0].start = 130;
 	e.bytes = 1000;
-	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
+	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
 	       "a block that is too small is seen");
 	rows_env_close(&e, p);
 }
@@ -346,11 +376,10 @@ static void test_padded_prompt(void)
 	bool padded = true;
 
 	rows_env_open(&e, &p);
-	e.scratch = N_PAGE;
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, 201, &used, &err), AR_OK, "no row to add");
+	is_int(build(&r, &e, &b, 201, &used, &err), AR_OK, "no row to add");
 	is_int(r.n_row, 201, "adds none");
-	is_int(rows_build(&r, &e, &b, NULL, PAD, &used, &err), AR_OK, "201 rows as 400");
+	is_int(build(&r, &e, &b, PAD, &used, &err), AR_OK, "201 rows as 400");
 	ok(r.n_row == PAD && r.n_prefill == 200 && r.n_emit == 2 && r.emit[1] == 200,
 	   "rows of prompts, of decodes, then those that pad");
 	for (int i = 201; i < PAD; i++)
@@ -397,7 +426,6 @@ static void test_fixed(void)
 	bool fixed = true, same = true;
 
 	rows_env_open(&e, &p);
-	e.scratch = N_PAGE;
 	sizes_open(&sizes, NULL, MAX_REQ / 2, MAX_ROW);
 	plain = e;
 	plain.mem = malloc(plain.bytes);
@@ -412,8 +440,8 @@ static void test_fixed(void)
 		size_t used;
 
 		grow(p, &b);
-		if (rows_build(&y, &plain, &b, NULL, 0, &used, &err) ||
-		    rows_build_decodes(&x, &e, &b, n, &used, &err))
+		if (build(&y, &plain, &b, 0, &used, &err) ||
+		    build_decodes(&x, &e, &b, n, &used, &err))
 			bail_out("%s", err.msg);
 		if (!first[n].row)
 			first[n] = x;
@@ -442,25 +470,23 @@ static void test_refusals(void)
 
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "too many rows are refused");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "too many rows are refused");
 	entry.n_tok = 1;
 	entry.start = 5000;
-	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "so are too many blocks");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "so are too many blocks");
 	entry.start = 200;
 	act.tile = false;
-	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_DATA,
-	       "and positions past a capture");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_DATA, "and positions past a capture");
 	is_str(err.msg,
 	       "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
 	       "capture",
 	       "with the way out");
 	act.tile = true;
 	act.n_rotation = 50;
-	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "and turns without a table");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "and turns without a table");
 	act.n_rotation = MAX_LEN;
 	e.bytes = 1000;
-	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE,
-	       "a block that is too small is seen");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "a block that is too small is seen");
 	rows_env_close(&e, p);
 }
 
@@ -577,13 +603,13 @@ static void test_random(void)
 		char *copy;
 
 		grow(p, &b);
-		if (rows_build(&x, &e, &b, NULL, 0, &used, &err))
+		if (build(&x, &e, &b, 0, &used, &err))
 			bail_out("%s", err.msg);
 		copy = malloc(used + 1);
 		if (!copy)
 			bail_out("out of memory");
 		memcpy(copy, e.mem, used);
-		y = rows_at(&x, e.mem, copy);
+		row_set_at(&(struct row_set){ &y }, &(struct row_set){ &x, e.of, 1 }, e.mem, copy);
 		memset(e.mem, 0xff, used);
 		copied &= check_kind(&y, &y.prefill, &b, false, 0);
 		memcpy(e.mem, copy, used);

@@ -94,10 +94,4 @@ for backend in cuda auto; do
 	fi
 done
 ok 'backend cpu takes them' fails 3 '/no/where: No such file' with phi-3-mini-4k --backend cpu
-windows() { # MODEL: it has layers with a sliding window
-	with "$1" --backend cpu 2>&1 | grep -q 'sliding window are replayed with full attention$'
-}
-ok 'a sliding window is replayed with full attention, with a warning' windows mistral-7b-v0.1
-has_none() { ! windows "$1"; }
-ok '... only where there is one' has_none mistral-small-3.1-24b
 finish

@@ -357,6 +357,13 @@ static void test_bad_files(void)
 	ok(g.own[roofline_selector_kind("seer")] && !g.own[roofline_selector_kind("bfla")] &&
 		   g.rate[PHASE_HEAD].fixed_ns == 7 && g.graph_launch_ns == 4,
 	   "a good one is read");
+	ok(!g.own[PHASE_MIX] && g.rate[PHASE_MIX].fixed_ns == 7 && g.rate[PHASE_DROP].memory == 0.6,
+	   "phases that it lacks have the rates of attend and select");
+	put(PEAKS "\"phases\": {\"linear\": " RATE ", " PHASES_BUT_LINEAR
+		  ", \"mix\": {\"compute\": 0.5, \"memory\": 0.6, \"fixed_ns\": 8}}}");
+	if (roofline_gpu_load(&g, path, &err))
+		bail_out("%s", err.msg);
+	ok(g.own[PHASE_MIX] && g.rate[PHASE_MIX].fixed_ns == 8, "or their own");
 }
 
 /* ---- densities ---- */

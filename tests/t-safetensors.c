@@ -94,8 +94,11 @@ static void test_meta(void)
 		{ META("\"rope_scaling\":\"{\""), "rope_scaling is malformed JSON" },
 		{ META("\"rope_scaling\":\"[]\""), "rope scaling is no object" },
 		{ META("\"rope_scaling\":\"{}\""), "rope scaling has no 'rope_type'" },
-		{ META("\"rope_scaling\":\"{\\\"rope_type\\\":\\\"yarn\\\"}\""),
-		  "unknown rope type 'yarn'" },
+		{ META("\"rope_scaling\":\"{\\\"rope_type\\\":\\\"dynamic\\\"}\""),
+		  "unknown rope type 'dynamic'" },
+		{ META("\"rope_applied\":\"true\",\"rope_theta\":\"10000\",\"rope_scaling\":"
+		       "\"{\\\"rope_type\\\":\\\"default\\\",\\\"partial_rotary_factor\\\":0.01}\""),
+		  "rotates 0 channels of a head of" },
 		{ "{\"__metadata__\":[]," QKV "}", "__metadata__ is no object" },
 	};
 	struct ar_err err = { 0 };

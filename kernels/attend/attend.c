@@ -4,7 +4,8 @@
  *
  * The reference is fp32 with an online softmax, one block after the other.  The keys of a
  * block are converted once per tile and transposed for multiply().  A row's result depends on its
- * own list alone, not on the rows packed with it or on the number of threads.
+ * own list and first key alone, not on the rows packed with it or on the number of threads.  A sink
+ * is in the maximum and the sum from the start.
  */
 #include "config.h"
 
@@ -106,6 +107,12 @@ static void add(struct plan *p, struct attn_tile t, int n_blk)
 	p->n += t.n_part;
 }
 
+/* The first block that row i of the batch sees. */
+static int first_block(const struct attn_batch *b, int i)
+{
+	return b->rows.first ? b->rows.first[i] / b->shape.page_tok : 0;
+}
+
 static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per_block)
 {
 	const struct attn_shape *s = &b->shape;
@@ -139,7 +146,9 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 						 (b->rows.qblk0[r] + qblk - first) * s->q_heads +
 							 t.head :
 						 list;
-				add(p, t, pos[row + t.n_row - 1] / s->page_tok + 1);
+				add(p, t,
+				    pos[row + t.n_row - 1] / s->page_tok + 1 -
+					    first_block(b, t.row));
 			}
 		}
 	}
@@ -367,25 +376,25 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 		bf16_widen(d->v + t * j->ld_dim, v + t * j->dim, j->dim);
 }
 
-/* The online softmax of packed row i: scores of its first n keys in the block become
- * probabilities, those from n to n_key zero; what was summed before is rescaled. */
-static void soften(struct desk *d, int i, int n, int n_key)
+/* The online softmax of packed row i: scores of keys [from, n) of the block become probabilities,
+ * the others of its n_key keys zero; what was summed before is rescaled. */
+static void soften(struct desk *d, int i, int from, int n, int n_key)
 {
 	const struct job *j = d->job;
 	float scale = 1 / sqrtf((float)j->dim), max = d->max[i], sum = 0, rescale;
 	float *p = d->p + i * j->ld_key, *o = d->o + i * j->ld_dim;
 
-	for (int t = 0; t < n; t++) {
+	for (int t = from; t < n; t++) {
 		p[t] *= scale;
 		max = p[t] > max ? p[t] : max;
 	}
-	for (int t = 0; t < n; t++) {
+	for (int t = from; t < n; t++) {
 		p[t] = expf(p[t] - max);
 		sum += p[t];
 	}
-	for (int t = n > 0 ? n : 0; t < n_key; t++)
-		p[t] = 0;
-	if (n <= 0 || max == d->max[i]) {
+	for (int t = 0; t < n_key; t++)
+		p[t] = t < from || t >= n ? 0 : p[t];
+	if (n <= from || max == d->max[i]) {
 		d->sum[i] += sum;
 		return;
 	}
@@ -405,12 +414,13 @@ static size_t row_index(const struct job *j, const struct attn_tile *t, int i)
 static void begin_tile(struct desk *d, const struct attn_tile *t)
 {
 	const struct job *j = d->job;
+	const float *sink = j->call->sink;
 
 	for (int i = 0; i < t->n_row * t->n_head; i++) {
 		bf16_widen(d->q + i * j->dim, j->call->q + row_index(j, t, i) * (size_t)j->dim,
 			   j->dim);
-		d->max[i] = -INFINITY;
-		d->sum[i] = 0;
+		d->max[i] = sink ? sink[t->head + i % t->n_head] : -INFINITY;
+		d->sum[i] = sink ? 1 : 0;
 	}
 	memset(d->o, 0, (size_t)j->max_row * (size_t)j->ld_dim * sizeof *d->o);
 }
@@ -443,20 +453,25 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 	int last = pos[t->n_row - 1];
 	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
 	int n_blk = list ? j->lists->n[t->list] : last / s->page_tok + 1;
+	const int32_t *first = j->b->rows.first ? j->b->rows.first + t->row : NULL;
+	int before = first_block(j->b, t->row);
 
 	begin_tile(d, t);
-	for (int i = 0; i < n_blk; i++) {
+	for (int i = list ? 0 : before; i < n_blk; i++) {
 		int blk = list ? list[i] : i, key = blk * s->page_tok;
 		int n = last - key + 1 < s->page_tok ? last - key + 1 : s->page_tok;
 
+		if (blk < before)
+			continue;
 		if (n <= 0)
 			break;
 		load_block(d, t->page0, kv_head, blk, n);
 		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key, n_row, n, j->dim, false);
 		for (int p = 0; p < n_row; p++) {
-			int seen = pos[p / t->n_head] - key + 1;
+			int row = p / t->n_head, seen = pos[row] - key + 1;
+			int from = first ? first[row] - key : 0;
 
-			soften(d, p, seen < n ? seen : n, n);
+			soften(d, p, from > 0 ? from : 0, seen < n ? seen : n, n);
 		}
 		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim, n_row, j->dim, n, true);
 	}

@@ -19,6 +19,10 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 			       "%d query heads per KV head; attention on the GPU "
 			       "takes %d",
 			       heads, ATTEND_ROWS);
+	if (b->rows.first && (lists->block || b->kept))
+		return ar_fail(err, AR_USAGE,
+			       "attention under a window on the GPU reads every block; "
+			       "use the executor paged without tables");
 	if (!b->n_tile)
 		return AR_OK;
 	st = gpu_current(&gpu, err);

@@ -9,7 +9,8 @@
  *   wait for step i, barrier           every warp is done with the other stage now
  *   start the copy of step i + 1       cp.async, zeros past the tile's last position
  *   S = Q K^T                          mma.sync m16n8k16, Q and K through ldmatrix
- *   mask                               only steps that reach past the tile's first position
+ *   mask                               only steps that reach past the tile's first position, or
+ *                                      before the last row's first key
  *   online softmax                     base 2, fp32
  *   O += P V                           P rounded to bf16, V through ldmatrix.trans
  *
@@ -18,6 +19,9 @@
  * 128 fp32 of O and 64 of S at head size 128, so Q is read again each step.  Shared memory: Q
  * 32 KiB, two stages of K and V 64 KiB; two thread blocks per multiprocessor, so that the
  * softmax of one hides behind the products of the other.
+ *
+ * Rows with first keys, or heads with sinks, have an instance of the kernel of their own.  Its walk
+ * begins at the first row's first key.
  *
  * Zeros past the end matter: unwritten tokens of a page may be NaN, and 0 * NaN is not 0.
  */
@@ -45,6 +49,8 @@ struct view {
 	int n_blk, last_blk;		// entries of the list, last block the tile can see
 	int first_pos, last_pos;	// positions of its first and last row
 	int n_head;
+	int row, n_row, head;		// bounded tiles: as in the tile
+	int first_blk, last_first;	// block of the first row's first key; the last row's
 };
 
 template <int D> struct attend_smem {
@@ -62,13 +68,16 @@ struct attend_args {
 	struct kv_cache kv;
 	bf16_t *out;
 	float *lse;
+	const float *sink;		// of each query head; NULL: none
 };
 
 /* ---- the walk over a list ---- */
 
+template <bool BOUNDED>
 static __device__ struct view view_of(const struct attend_args &a, const struct attn_tile &t,
 				      int dim)
 {
+	const int32_t *first = BOUNDED ? a.b.rows.first : NULL;
 	struct view v;
 
 	v.list = a.lists.block && t.list >= 0 ?
@@ -81,7 +90,21 @@ static __device__ struct view view_of(const struct attend_args &a, const struct 
 	v.last_blk = v.last_pos / v.page_tok;
 	v.n_blk = v.list ? a.lists.n[t.list] : v.last_blk + 1;
 	v.n_head = t.n_head;
+	if (BOUNDED) {
+		v.row = t.row;
+		v.n_row = t.n_row;
+		v.head = t.head;
+		v.first_blk = first ? first[t.row] / v.page_tok : 0;
+		v.last_first = first ? first[t.row + t.n_row - 1] : 0;
+	}
 	return v;
+}
+
+/* The first key of packed row p; padding has that of the last row. */
+static __device__ __forceinline__ int first_key(const struct attend_args &a, const struct view &v,
+						int p)
+{
+	return a.b.rows.first[v.row + min(p / v.n_head, v.n_row - 1)];
 }
 
 /* One block ahead of the copies, so that the page number is there when a copy starts. */
@@ -182,7 +205,7 @@ static __device__ __forceinline__ void write_rows(const struct attend_args &a, c
 
 /* ---- the kernel ---- */
 
-template <int D>
+template <int D, bool BOUNDED>
 static __global__ void __launch_bounds__(THREADS, 2) attend_sm80(const struct attend_args a)
 {
 	extern __shared__ __align__(128) char smem[];
@@ -218,9 +241,19 @@ static __global__ void __launch_bounds__(THREADS, 2) attend_sm80(const struct at
 		sum[m][0] = sum[m][1] = 0;
 	}
 	if (!threadIdx.x)
-		sm.view = view_of(a, a.b.tile[blockIdx.x], D);
+		sm.view = view_of<BOUNDED>(a, a.b.tile[blockIdx.x], D);
 	__syncthreads();
 	copy_q<D>(smem_addr(sm.q), a);
+	if (BOUNDED)
+		w.i = v.first_blk;
+	if (BOUNDED && a.sink)
+#pragma unroll
+		for (int i = 0; i < M_TILES * 2; i++) {
+			int p = first + i * 8 + lane / 4;
+
+			softmax_sink<D>(max[i / 2][i % 2], sum[i / 2][i % 2],
+					a.sink[v.head + p % v.n_head], lane);
+		}
 	look_ahead(w, v);
 	next_block();
 	if (next >= 0)
@@ -248,6 +281,13 @@ static __global__ void __launch_bounds__(THREADS, 2) attend_sm80(const struct at
 
 				softmax_mask(s[m], cols, lane);
 			}
+			if (BOUNDED && key < v.last_first) {
+				int p = first + m * 16 + lane / 4;
+				int cols[2] = { first_key(a, v, p) - key,
+						first_key(a, v, p + 8) - key };
+
+				softmax_mask_before(s[m], cols, lane);
+			}
 			softmax_step<KEYS / 8, D>(s[m], o[m], max[m], sum[m]);
 		}
 		multiply_pv<D>(o, s, smem_addr(sm.v[stage]) + place);
@@ -259,15 +299,15 @@ static __global__ void __launch_bounds__(THREADS, 2) attend_sm80(const struct at
 
 /* ---- launch ---- */
 
-template <int D>
+template <int D, bool BOUNDED>
 static enum ar_status launch(const struct attend_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	int bytes = (int)sizeof(struct attend_smem<D>);
 
-	CU(cudaFuncSetAttribute(attend_sm80<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+	CU(cudaFuncSetAttribute(attend_sm80<D, BOUNDED>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				bytes));
-	attend_sm80<D><<<a.b.n_tile, THREADS, bytes, stream>>>(a);
+	attend_sm80<D, BOUNDED><<<a.b.n_tile, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -276,10 +316,15 @@ out:
 enum ar_status attend_sm80_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
 				   const struct block_lists *lists, struct ar_err *err)
 {
-	struct attend_args a = { *call->b, *lists, call->q, call->kv, call->out, call->lse };
+	struct attend_args a = { *call->b,  *lists,    call->q,   call->kv,
+				 call->out, call->lse, call->sink };
 	cudaStream_t stream = (cudaStream_t)call->stream;
 
 	(void)plan;	/* the tiles are enough */
 	(void)heads;
-	return a.b.shape.head_dim == 64 ? launch<64>(a, stream, err) : launch<128>(a, stream, err);
+	if (a.b.rows.first || a.sink)
+		return a.b.shape.head_dim == 64 ? launch<64, true>(a, stream, err) :
+						  launch<128, true>(a, stream, err);
+	return a.b.shape.head_dim == 64 ? launch<64, false>(a, stream, err) :
+					  launch<128, false>(a, stream, err);
 }

@@ -89,10 +89,15 @@ struct params : tile_params {
 	const uint16_t *block;		/* NULL: all blocks */
 	const int32_t *n_block;
 	int stride;
+	const int32_t *first_key;	/* of each row of the batch; NULL: 0 */
+	const float *sink;		/* of each query head; NULL: none */
 };
 
 struct work : tile_work {
 	const uint16_t *block;		/* NULL: all; else from the first on */
+	const int32_t *first_key;	/* from here on of bounded tiles only */
+	const float *sink;
+	int last_first;			/* the first key of the last row: no row's is later */
 };
 
 __device__ __forceinline__ int block_at(const struct work *w, int i)
@@ -125,17 +130,21 @@ template <class C> struct keys {
 	__device__ __forceinline__ void hide(float *acc, const struct rows *t,
 					     const struct work *w) const
 	{
-		if (at[C::BLOCKS - 1] + C::RUN <= w->pos)	/* no key is past a row */
+		if (at[C::BLOCKS - 1] + C::RUN <= w->pos && /* no key is past a row */
+		    (!C::BOUNDED || at[0] >= w->last_first))
 			return;
 #pragma unroll
 		for (int i = 0; i < C::N / 8; i++)
 #pragma unroll
 			for (int r = 0; r < 2; r++)
 #pragma unroll
-				for (int c = 0; c < 2; c++)
-					if (at[8 * i / C::RUN] + 8 * i % C::RUN +
-					    (int)(threadIdx.x % 4 * 2) + c > t->pos[r])
+				for (int c = 0; c < 2; c++) {
+					const int key = at[8 * i / C::RUN] + 8 * i % C::RUN +
+							(int)(threadIdx.x % 4 * 2) + c;
+
+					if (key > t->pos[r] || (C::BOUNDED && key < t->first[r]))
 						acc[4 * i + 2 * r + c] = -INFINITY;
+				}
 	}
 };
 
@@ -164,21 +173,31 @@ __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 	return n;
 }
 
-template <int PAGE>
+/* Find the work of a tile; without a list, from the first row's first key on. */
+template <class C>
 __device__ __forceinline__ struct work work_of(const struct params *p)
 {
 	struct work w;
 	const attn_tile t = tile_of(p, &w);
+	const bool window = C::BOUNDED && p->first_key;
+	const int skip = window ? p->first_key[w.row] / C::PAGE : 0;
 
 	w.pos += p->kept ? p->kept[t.list] : 0;
 	w.block = p->block && t.list >= 0 ? p->block + (size_t)t.list * p->stride : NULL;
 	if (!p->piece) {
-		const int last = (w.pos + t.n_row - 1) / PAGE;
+		const int last = (w.pos + t.n_row - 1) / C::PAGE;
 
-		cut_as_planned(&w, t, w.block ? trim(w.block, p->n_block[t.list], last) : last + 1);
+		cut_as_planned(&w, t, w.block ? trim(w.block, p->n_block[t.list], last) :
+						last + 1 - skip);
 	}
 	if (w.block)
 		w.block += w.first;
+	if (C::BOUNDED) {
+		w.first += skip;
+		w.first_key = p->first_key;
+		w.sink = p->sink;
+		w.last_first = window ? p->first_key[w.row + w.n_row - 1] : 0;
+	}
 	return w;
 }
 
@@ -225,7 +244,7 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 		tma_prefetch_map(&qmap);
 		tma_prefetch_map(&kmap);
 		tma_prefetch_map(&vmap);
-	}, [&] { return work_of<C::PAGE>(&p); }, [&](struct smem<C> *s, const struct work *w) {
+	}, [&] { return work_of<C>(&p); }, [&](struct smem<C> *s, const struct work *w) {
 		if (threadIdx.x == 0)
 			produce<C>(s, &p, w, &qmap, &kmap, &vmap);
 	});
@@ -255,15 +274,29 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	return st;
 }
 
-template <int D>
+template <int D, bool BOUNDED>
 enum ar_status launch_size(const struct attn_call *call, bool per_block, const struct params &p,
 			   struct ar_err *err)
 {
 	if (call->b->shape.page_tok == 128)
-		return launch<config<D, 128, 2>>(call, p, err);
+		return launch<config<D, 128, 2, false, BOUNDED>>(call, p, err);
 	if (per_block)
-		return launch<config<D, 64, 1>>(call, p, err);
-	return launch<config<D, 64, 2>>(call, p, err);
+		return launch<config<D, 64, 1, false, BOUNDED>>(call, p, err);
+	return launch<config<D, 64, 2, false, BOUNDED>>(call, p, err);
+}
+
+template <bool BOUNDED>
+enum ar_status launch_dim(const struct attn_call *call, bool per_block, const struct params &p,
+			  struct ar_err *err)
+{
+	switch (call->b->shape.head_dim) {
+	case 64:
+		return launch_size<64, BOUNDED>(call, per_block, p, err);
+	case 128:
+		return launch_size<128, BOUNDED>(call, per_block, p, err);
+	default:
+		return launch_size<256, BOUNDED>(call, per_block, p, err);
+	}
 }
 
 constexpr size_t part_bytes(int dim)
@@ -290,7 +323,7 @@ enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn 
 	const bool per_block = plan == attend_plan_blocks;
 	const bool cut = per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES;
 	const struct params p = { tile_params_of(call, heads, cut), b->kept, lists->block,
-				  lists->n, lists->stride };
+				  lists->n, lists->stride, b->rows.first, call->sink };
 	enum ar_status st = AR_OK;
 
 	if (cut)
@@ -298,12 +331,6 @@ enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn 
 					err);
 	if (st)
 		return st;
-	switch (b->shape.head_dim) {
-	case 64:
-		return launch_size<64>(call, per_block, p, err);
-	case 128:
-		return launch_size<128>(call, per_block, p, err);
-	default:
-		return launch_size<256>(call, per_block, p, err);
-	}
+	return p.first_key || p.sink ? launch_dim<true>(call, per_block, p, err) :
+				       launch_dim<false>(call, per_block, p, err);
 }

@@ -6,6 +6,10 @@
  * A kernel derives its params and its work from those below.  A struct K says what a list holds.
  * K::n_steps(work) counts steps, and K(work, step) finds the keys of one.  hide() sets the logits
  * of keys that a row must not see to -inf.
+ *
+ * A kernel whose rows have first keys or sinks is an instance of its own, with C::BOUNDED, so that
+ * others pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its sum
+ * from the start.
  */
 #ifndef AR_ATTEND_SM90_CUH
 #define AR_ATTEND_SM90_CUH
@@ -30,14 +34,15 @@ namespace {
 
 constexpr int COLS = 64;		/* columns of a swizzled slab: 128 bytes */
 constexpr int WG_ROWS = 64;
-constexpr float LN2 = 0.6931471805599453f;
+constexpr float LN2 = 0.6931471805599453f, LOG2E = 1.4426950408889634f;
 constexpr float LIMIT = 0x1p60f;	/* of a row's sum before its base moves */
 
 /* Constants of a kernel.  page: keys of a block.  by_hand: all threads of the producer copy rows;
- * otherwise one thread issues TMA copies. */
-template <int head_dim, int page, int consumers, bool by_hand = false> struct config {
+ * otherwise one thread issues TMA copies.  bounded: first keys or sinks. */
+template <int head_dim, int page, int consumers, bool by_hand = false, bool bounded = false>
+struct config {
 	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
-	static constexpr bool BY_HAND = by_hand;
+	static constexpr bool BY_HAND = by_hand, BOUNDED = bounded;
 	static constexpr int M = WGS * WG_ROWS;			/* packed rows of a tile */
 	/* of K and of V; three where they fit and are faster */
 	static constexpr int STAGES = D == 128 && PAGE == 128 && WGS == 2 && !BY_HAND ? 3 : 2;
@@ -190,6 +195,7 @@ __device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct sm
 /* Thread state of two rows (the accumulator's rows g and g + 8 of a warp). */
 struct rows {
 	int pos[2];			/* positions */
+	int first[2];			/* bounded: the first keys that they see */
 	float base[2];			/* exponentials are of scaled logits less this */
 	float sum[2];			/* of this thread's exponentials, at most LIMIT */
 };
@@ -497,6 +503,24 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	hold<C::D / 2>(o);
 }
 
+/* Load what bounds the rows m and m + 8 of the tile; padding is bounded as the last row and head. */
+template <class W>
+__device__ __forceinline__ void bound_rows(struct rows *t, const struct tile_params *p, const W *w,
+					   int m)
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const int row = min((m + 8 * r) / p->heads, w->n_row - 1);
+		const int head = min((m + 8 * r) % p->heads, w->n_head - 1);
+
+		t->first[r] = w->first_key ? w->first_key[w->row + row] : 0;
+		if (w->sink && w->part == 0) {
+			t->base[r] = w->sink[w->head + head] * LOG2E;
+			t->sum[r] = threadIdx.x % 4 == 0;
+		}
+	}
+}
+
 template <class C, class K, class W>
 __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_params *p, const W *w,
 					int wg)
@@ -515,6 +539,8 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 		t.base[r] = -FLT_MAX;
 		t.sum[r] = 0;
 	}
+	if constexpr (C::BOUNDED)
+		bound_rows(&t, p, w, m);
 	if (w->n)
 		consume_list<C, K>(o, &t, s, p, w, wg);
 	divide<C::D>(o, &t, lse);
@@ -579,7 +605,7 @@ struct tile_params tile_params_of(const struct attn_call *call, int heads, bool 
 	p.group = s->q_heads / s->kv_heads;
 	p.kv_heads = s->kv_heads;
 	p.heads = heads;
-	p.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
+	p.scale = LOG2E / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)call->out;
 	p.lse = call->lse;
 	p.part = (char *)call->work + attend_piece_bytes(b->n_tile);

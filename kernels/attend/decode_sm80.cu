@@ -19,6 +19,10 @@
  * for another, and none reads more than 32 sums at a time.  Sums are added in the order of the
  * pieces, whichever thread block does it.
  *
+ * A request whose row has a first key has the blocks from that key's on, so a segment is as long as
+ * its window, whatever the context is.  Keys, their pages and the row's position count from the
+ * first of these blocks on.  A sink is in the sums of one warp of a segment's first piece.
+ *
  * Listed blocks are treated as if they lay side by side: only the look-up of page numbers depends
  * on where in the context a block lies.  Only the last of them can hold the row's own position.
  *
@@ -91,6 +95,7 @@ struct decode_args {
 	struct kv_cache kv;
 	bf16_t *out;
 	void *part;			// struct part: [grid][2]
+	const float *sink;		// of each query head; NULL: none
 };
 
 struct piece {
@@ -131,33 +136,42 @@ static __device__ __forceinline__ int item_segments(const struct decode_args &a)
 	return LISTED ? 1 : a.n_seg;
 }
 
+/* The first block that a request sees.  BOUNDED: rows have first keys, or heads have sinks. */
+template <int PAGE, bool BOUNDED>
+static __device__ __forceinline__ int first_block(const struct decode_args &a, int req)
+{
+	return BOUNDED && a.b.rows.first ? a.b.rows.first[req] / PAGE : 0;
+}
+
 /* Units of one segment. */
-template <int PAGE, bool LISTED>
+template <int PAGE, bool LISTED, bool BOUNDED>
 static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
 {
-	return LISTED ? a.lists.n[item / a.list_seg] : a.b.rows.pos0[item] / PAGE + 1;
+	return LISTED ? a.lists.n[item / a.list_seg] :
+			a.b.rows.pos0[item] / PAGE + 1 - first_block<PAGE, BOUNDED>(a, item);
 }
 
 /* Units of all segments, by one warp. */
-template <int PAGE, bool LISTED>
+template <int PAGE, bool LISTED, bool BOUNDED>
 static __device__ int64_t count_units(const struct decode_args &a, int lane)
 {
 	int sum = 0;
 
 	for (int i = lane; i < n_items<LISTED>(a); i += 32)
-		sum += n_blocks<PAGE, LISTED>(a, i);
+		sum += n_blocks<PAGE, LISTED, BOUNDED>(a, i);
 	return (int64_t)warp_sum(sum) * item_segments<LISTED>(a);
 }
 
 /* Find the item of unit u, and that item's first unit.  u is less than the number of units.  By one
  * warp. */
-template <int PAGE, bool LISTED>
+template <int PAGE, bool LISTED, bool BOUNDED>
 static __device__ int find_item(const struct decode_args &a, int64_t u, int lane, int64_t *begin)
 {
 	int base = 0;
 
 	for (int r = 0; ; r += 32) {
-		int n = r + lane < n_items<LISTED>(a) ? n_blocks<PAGE, LISTED>(a, r + lane) : 0;
+		int n = r + lane < n_items<LISTED>(a) ?
+				n_blocks<PAGE, LISTED, BOUNDED>(a, r + lane) : 0;
 		int to = n;
 		unsigned past;
 
@@ -225,12 +239,12 @@ static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf
 		}
 }
 
-/* Take in one warp's 16 keys: online softmax over their scores, then o += p v.  The queries are in
- * q, or in shared memory at q_at. */
+/* Take in one warp's 16 keys: online softmax over the scores of keys [from, n), then o += p v.  The
+ * queries are in q, or in shared memory at q_at. */
 template <int D>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
-					    uint32_t k, uint32_t v, int n, int lane)
+					    uint32_t k, uint32_t v, int from, int n, int lane)
 {
 	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 	uint32_t b[4], p[4];
@@ -250,6 +264,11 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 		int seen[2] = { n - 1, n - 1 };
 
 		softmax_mask(s, seen, lane);
+	}
+	if (from > 0) {
+		int first[2] = { from, from };
+
+		softmax_mask_before(s, first, lane);
 	}
 	softmax_step<2, D>(s, o, max, sum);
 	softmax_operand(p, s[0], s[1]);
@@ -287,7 +306,7 @@ static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, i
 }
 
 /* Everything one warp does for a piece. */
-template <int D, int PAGE, bool LISTED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
 						struct ring<D> &ring, float (&o)[D / 8][4],
 						float (&max)[2], float (&sum)[2], int warp,
@@ -298,10 +317,18 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	const uint16_t *list = LISTED ? list_of(a, p) : NULL;
 	const struct attn_shape &s = a.b.shape;
 	int n = (p.stop - p.blk) * STEPS, n_key = n_keys<PAGE, LISTED>(a, p, list), pages = 0;
+	int first = 0;			// key that the row sees
 	int head = first_head(a, p.seg), kv_head = p.seg / a.kv_seg;
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + head) * D;
 	uint32_t q[D / 16][4];
 
+	if (BOUNDED && a.b.rows.first) {
+		const int before = first_block<PAGE, BOUNDED>(a, p.req);
+
+		page += before;
+		n_key -= before * PAGE;
+		first = a.b.rows.first[p.req] - before * PAGE;
+	}
 	// First key of this warp in step i.
 	auto key_of = [&](int i) {
 		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
@@ -337,7 +364,8 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 			copy(i + STAGES - 1);
 		cp_async_commit();
 		step<D>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
-			smem_addr(ring.v[i % STAGES]), n_key - key_of(i), lane);
+			smem_addr(ring.v[i % STAGES]), BOUNDED ? first - key_of(i) : 0,
+			n_key - key_of(i), lane);
 	}
 	cp_async_wait<0>();
 }
@@ -481,7 +509,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 	}
 }
 
-template <int D, int PAGE, bool LISTED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED>
 static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
 						 const struct cut &c, union decode_smem<D> &sm)
 {
@@ -494,7 +522,14 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 #pragma unroll
 		for (int e = 0; e < 4; e++)
 			o[d][e] = 0;
-	run_warp<D, PAGE, LISTED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
+	if (BOUNDED && a.sink && !p.blk && !warp)
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			int head = min(lane / 4 + h * 8, n_heads(a, p.seg) - 1);
+
+			softmax_sink<D>(max[h], sum[h], a.sink[first_head(a, p.seg) + head], lane);
+		}
+	run_warp<D, PAGE, LISTED, BOUNDED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
 	__syncthreads();			// the rings are drained
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
@@ -531,14 +566,14 @@ static __device__ void clear_empty(const struct decode_args &a)
 
 /* Attention of one token per request.  Each thread block runs the pieces of its share of all
  * units. */
-template <int D, int PAGE, bool LISTED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
 	int lane = threadIdx.x % 32, item;
-	int64_t total = count_units<PAGE, LISTED>(a, lane), u, end, begin;
+	int64_t total = count_units<PAGE, LISTED, BOUNDED>(a, lane), u, end, begin;
 	int n = n_workers(total, gridDim.x);
 	struct piece p;
 
@@ -548,8 +583,8 @@ decode(const struct decode_args a)
 		return;
 	u = share_begin(total, blockIdx.x, n);
 	end = share_begin(total, blockIdx.x + 1, n);
-	item = find_item<PAGE, LISTED>(a, u, lane, &begin);
-	p.n_blk = n_blocks<PAGE, LISTED>(a, item);
+	item = find_item<PAGE, LISTED, BOUNDED>(a, u, lane, &begin);
+	p.n_blk = n_blocks<PAGE, LISTED, BOUNDED>(a, item);
 	p.req = LISTED ? item / a.n_seg : item;
 	p.seg = LISTED ? item % a.n_seg : (int)((u - begin) / p.n_blk);
 	p.blk = (int)((u - begin) % p.n_blk);
@@ -561,7 +596,7 @@ decode(const struct decode_args a)
 			cut.first = share_of(total, u - p.blk, n);
 		if (p.blk || p.stop < p.n_blk)
 			cut.n = share_of(total, u - p.blk + p.n_blk - 1, n) - cut.first + 1;
-		run_piece<D, PAGE, LISTED>(a, p, cut, sm);
+		run_piece<D, PAGE, LISTED, BOUNDED>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
 			return;
@@ -573,7 +608,7 @@ decode(const struct decode_args a)
 			}
 			item = LISTED ? p.req * a.n_seg + p.seg : p.req;
 			if (LISTED || !p.seg)
-				p.n_blk = n_blocks<PAGE, LISTED>(a, item);
+				p.n_blk = n_blocks<PAGE, LISTED, BOUNDED>(a, item);
 		} while (LISTED && !p.n_blk);
 	}
 }
@@ -588,7 +623,7 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* size of struct part */
 }
 
-template <int D, int PAGE, bool LISTED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const struct gpu *gpu;
@@ -599,23 +634,31 @@ static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, s
 		return st;
 	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
-	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED>,
+	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED, BOUNDED>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode<D, PAGE, LISTED><<<grid, THREADS, bytes, stream>>>(a);
+	decode<D, PAGE, LISTED, BOUNDED><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
+}
+
+template <int D, bool BOUNDED>
+static enum ar_status launch_page(const struct decode_args &a, cudaStream_t stream,
+				  struct ar_err *err)
+{
+	return a.b.shape.page_tok == 64 ? launch<D, 64, false, BOUNDED>(a, stream, err) :
+					  launch<D, 128, false, BOUNDED>(a, stream, err);
 }
 
 template <int D>
 static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t stream,
 				 struct ar_err *err)
 {
-	if (a.b.shape.page_tok == 64)
-		return a.lists.block ? launch<D, 64, true>(a, stream, err) :
-				       launch<D, 64, false>(a, stream, err);
-	return a.lists.block ? launch<D, 128, true>(a, stream, err) :
-			       launch<D, 128, false>(a, stream, err);
+	if (a.lists.block)
+		return a.b.shape.page_tok == 64 ? launch<D, 64, true, false>(a, stream, err) :
+						  launch<D, 128, true, false>(a, stream, err);
+	return a.b.rows.first || a.sink ? launch_page<D, true>(a, stream, err) :
+					  launch_page<D, false>(a, stream, err);
 }
 
 static struct decode_args make_args(const struct attn_call *call, int heads,
@@ -635,6 +678,7 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	a.kv = call->kv;
 	a.out = call->out;
 	a.part = call->work;
+	a.sink = call->sink;
 	return a;
 }
 
@@ -645,6 +689,10 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 	cudaStream_t stream = (cudaStream_t)call->stream;
 	struct decode_args a = make_args(call, heads, lists);
 
+	if (a.lists.block && (b->rows.first || a.sink))
+		return ar_fail(err, AR_USAGE,
+			       "decode under a window or with attention sinks reads every "
+			       "block; use no block tables");
 	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products through cuBLAS, which is loaded at run time. */
+/* Matrix products through cuBLAS, which is loaded at run time.  Those with a bias go through
+ * cuBLASLt, which adds it in the epilogue, as PyTorch does. */
 #ifndef AR_GEMM_H
 #define AR_GEMM_H
 
@@ -13,9 +14,16 @@ struct gemm;
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err);
 void gemm_close(struct gemm *g); /* NULL is fine */
 
-/* c[i] = a[i] w[i]^T for i < n_batch: a [m][k], w [n][k], c [m][n], each row-major and the
- * matrices of a batch one after another.  bf16, summed in fp32.  Only enqueues. */
-enum ar_status gemm_run(struct gemm *g, int n_batch, int m, int n, int k, const bf16_t *a,
-			const bf16_t *w, bf16_t *c, struct ar_err *err);
+/* c[i] = a[i] w[i]^T + bias[i] for i < n_batch: a [m][k], w [n][k], bias [n], c [m][n], each
+ * row-major and those of a batch one after another.  bf16, summed in fp32. */
+struct gemm_args {
+	int n_batch, m, n, k;
+	const bf16_t *a, *w;
+	const bf16_t *bias; /* NULL: none.  With it a, w and c are aligned to 256 bytes */
+	bf16_t *c;
+};
+
+/* One launch, the bias included.  Only enqueues. */
+enum ar_status gemm_run(struct gemm *g, const struct gemm_args *x, struct ar_err *err);
 
 #endif

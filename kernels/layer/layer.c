@@ -7,14 +7,14 @@
 
 #include "base/rng.h"
 
-void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig)
+void layer_trig_ref(const float *inv, int half, int n_rotation, float factor, float *trig)
 {
 	for (int t = 0; t < n_rotation; t++)
 		for (int k = 0; k < half; k++) {
 			float angle = (float)t * inv[k]; /* fp32, as engines do */
 
-			*trig++ = (float)cos((double)angle);
-			*trig++ = (float)sin((double)angle);
+			*trig++ = (float)cos((double)angle) * factor;
+			*trig++ = (float)sin((double)angle) * factor;
 		}
 }
 
@@ -27,29 +27,39 @@ static const bf16_t *source_head(const struct attn_shape *s, const struct layer_
 	return seq->data + ((layer * heads + h) * seq->n_tok + row->tok) * s->head_dim;
 }
 
-static void rotate(const bf16_t *from, const float *trig, int half, bf16_t *to)
+static void rotate(const bf16_t *from, const float *trig, int half, float scale, bf16_t *to)
 {
 	for (int i = 0; i < half; i++) {
 		float x = bf16_to_f32(from[i]), y = bf16_to_f32(from[i + half]);
 		float c = trig[2 * i], s = trig[2 * i + 1];
 
-		to[i] = bf16_from_f32(x * c - y * s);
-		to[i + half] = bf16_from_f32(y * c + x * s);
+		to[i] = bf16_from_f32((x * c - y * s) * scale);
+		to[i + half] = bf16_from_f32((y * c + x * s) * scale);
 	}
 }
 
-void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q, bf16_t *k)
+/* One head; trig: of its position. */
+static void rope_head(const bf16_t *from, const float *trig, int dim, int head_dim, float scale,
+		      bf16_t *to)
 {
-	int half = s->head_dim / 2;
+	rotate(from, trig, dim / 2, scale, to);
+	for (int i = dim; i < head_dim; i++)
+		to[i] = bf16_from_f32(bf16_to_f32(from[i]) * scale);
+}
 
+void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+		    const struct layer_row *row, int n_row, const struct layer_angles *a, bf16_t *q,
+		    bf16_t *k)
+{
 	for (int r = 0; r < n_row; r++) {
-		const float *t = trig + (size_t)row[r].rotation * s->head_dim;
+		const float *t = a->trig + (size_t)row[r].rotation * (size_t)a->dim;
 
 		for (int h = 0; h < s->q_heads; h++, q += s->head_dim)
-			rotate(source_head(s, seq, layer, &row[r], h), t, half, q);
+			rope_head(source_head(s, seq, layer, &row[r], h), t, a->dim, s->head_dim,
+				  a->q_scale, q);
 		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim)
-			rotate(source_head(s, seq, layer, &row[r], s->q_heads + h), t, half, k);
+			rope_head(source_head(s, seq, layer, &row[r], s->q_heads + h), t, a->dim,
+				  s->head_dim, 1, k);
 	}
 }
 
@@ -71,36 +81,132 @@ void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, in
 		}
 }
 
-void layer_norm_ref(const struct layer_norm_args *a)
+/* 1 over the root mean square of n values with this sum of squares. */
+static float rms_scale(float sum, int n, float eps)
 {
-	for (int r = 0; r < a->n_row; r++) {
-		bf16_t *x = a->x + (size_t)r * a->width, *y = a->y + (size_t)r * a->width;
-		float sum = 0, scale;
+	return 1 / sqrtf(sum / (float)n + eps);
+}
 
-		for (int i = 0; i < a->width; i++) {
-			float d = 0, v;
+/* Mean over j < n of x[j * step]. */
+static float mean_of(const bf16_t *x, int n, size_t step)
+{
+	float sum = 0;
 
-			for (int j = 0; j < a->n_add; j++)
-				d += bf16_to_f32(a->add[((size_t)j * a->n_row + r) * a->width + i]);
-			if (a->n_add)
-				x[i] = bf16_from_f32(bf16_to_f32(x[i]) + d / (float)a->n_add);
-			v = bf16_to_f32(x[i]);
-			sum += v * v;
-		}
-		scale = 1 / sqrtf(sum / (float)a->width + a->eps);
-		for (int i = 0; i < a->width; i++)
-			y[i] = bf16_from_f32(bf16_to_f32(x[i]) * scale * bf16_to_f32(a->w[i]));
+	for (int j = 0; j < n; j++)
+		sum += bf16_to_f32(x[(size_t)j * step]);
+	return sum / (float)n;
+}
+
+static float sigmoid(float x)
+{
+	return 1 / (1 + expf(-x));
+}
+
+/* 1 over the root mean square of a row's addend, whose first elements are at add. */
+static float addend_scale(const struct layer_norm_args *a, const bf16_t *add, size_t step)
+{
+	float sum = 0;
+
+	for (int i = 0; i < a->width; i++) {
+		float d = mean_of(add + i, a->n_add, step);
+
+		sum += d * d;
+	}
+	return rms_scale(sum, a->width, a->eps);
+}
+
+/* Add the addend of a row, which begins at element from of all rows, to x. */
+static void add_row(const struct layer_norm_args *a, size_t from)
+{
+	size_t step = (size_t)a->n_row * (size_t)a->width;
+	float scale = a->post ? addend_scale(a, a->add + from, step) : 1;
+
+	for (size_t i = from; i < from + (size_t)a->width; i++) {
+		float d = mean_of(a->add + i, a->n_add, step);
+
+		if (a->post)
+			d = bf16_round(d * scale * bf16_to_f32(a->post[i - from]));
+		a->x[i] = bf16_from_f32(bf16_to_f32(a->x[i]) + d);
 	}
 }
 
-void layer_silu_ref(const bf16_t *gate_up, int n_row, int width, bf16_t *out)
+/* y = x / rms(x) * w; y may be x. */
+static void norm_row(const bf16_t *x, const bf16_t *w, int n, float eps, bf16_t *y)
+{
+	float scale = rms_scale(bf16_dot(x, x, n), n, eps);
+
+	for (int i = 0; i < n; i++)
+		y[i] = bf16_from_f32(bf16_to_f32(x[i]) * scale * bf16_to_f32(w[i]));
+}
+
+void layer_norm_ref(const struct layer_norm_args *a)
+{
+	for (int r = 0; r < a->n_row; r++) {
+		size_t from = (size_t)r * (size_t)a->width;
+
+		if (a->n_add)
+			add_row(a, from);
+		norm_row(a->x + from, a->w, a->width, a->eps, a->y + from);
+	}
+}
+
+static float activate(enum mlp_act act, float g, float u)
+{
+	switch (act) {
+	case ACT_GELU_TANH:
+		return g * sigmoid(LAYER_GELU_SCALE * (g + LAYER_GELU_CUBE * g * g * g)) * u;
+	case ACT_SWIGLU_CLAMP:
+		g = fminf(g, LAYER_CLAMP);
+		u = fmaxf(fminf(u, LAYER_CLAMP), -LAYER_CLAMP);
+		return g * sigmoid(LAYER_CLAMP_ALPHA * g) * (u + 1);
+	default: return g / (1 + expf(-g)) * u;
+	}
+}
+
+void layer_act_ref(enum mlp_act act, const bf16_t *gate_up, int n_row, int width, bf16_t *out)
 {
 	for (int r = 0; r < n_row; r++, gate_up += 2 * width, out += width)
-		for (int i = 0; i < width; i++) {
-			float g = bf16_to_f32(gate_up[i]), u = bf16_to_f32(gate_up[width + i]);
+		for (int i = 0; i < width; i++)
+			out[i] = bf16_from_f32(activate(act, bf16_to_f32(gate_up[i]),
+							bf16_to_f32(gate_up[width + i])));
+}
 
-			out[i] = bf16_from_f32(g / (1 + expf(-g)) * u);
+void layer_qk_norm_ref(const struct layer_qkv *p, const bf16_t *w, float eps)
+{
+	for (int r = 0; r < p->n_row; r++)
+		for (int h = 0; h < p->q_heads + p->kv_heads; h++) {
+			bf16_t *x = p->x + r * layer_qkv_row(p) + layer_qkv_head(p, h);
+
+			norm_row(x, h < p->q_heads ? w : w + p->head_dim, p->head_dim, eps, x);
 		}
+}
+
+void layer_out_gate_ref(const struct layer_qkv *p, const bf16_t *attn, bf16_t *out)
+{
+	for (int r = 0; r < p->n_row; r++)
+		for (int h = 0; h < p->q_heads; h++) {
+			const bf16_t *gate = p->x + r * layer_qkv_row(p) + layer_qkv_head(p, h) +
+					     p->head_dim;
+
+			for (int i = 0; i < p->head_dim; i++)
+				*out++ = bf16_from_f32(bf16_to_f32(*attn++) *
+						       sigmoid(bf16_to_f32(gate[i])));
+		}
+}
+
+void layer_sum_ref(const struct layer_sum_args *a)
+{
+	size_t n = (size_t)a->n_row * (size_t)a->width;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t r = i / (size_t)a->width;
+		float x = mean_of(a->add + i, a->n_add, n);
+		float by = a->gate ? sigmoid(bf16_to_f32(a->gate[r])) : 1;
+
+		if (a->shared)
+			x += bf16_to_f32(a->shared[i]) * by;
+		a->add[i] = bf16_from_f32(x);
+	}
 }
 
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,

@@ -4,6 +4,9 @@
  * step and neighbouring threads move neighbouring bytes.  Grids cover rows x 16-byte pieces,
  * or one block per row where a row is reduced (norm, argmax).
  *
+ * Engines fuse what is fused here.  vLLM compiles the norm of Gemma's addend into the norm after
+ * it.  It keeps QK-norm apart from RoPE, as the fused kernel is slower on an H100.
+ *
  * With few rows a kernel takes as long as its chain of loads and arithmetic.  So loads come first,
  * blockIdx.x is the row where an index would have to be divided, and norm has enough threads for
  * one piece each.  It loads its weights after the sum, as vLLM's does.
@@ -22,7 +25,7 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int norm_threads = 1024; /* at most */
-constexpr int silu_threads = 128;  /* a few blocks even for one row */
+constexpr int act_threads = 128;   /* a few blocks even for one row */
 
 /* Eight bf16, as they travel. */
 struct __align__(16) pack {
@@ -69,48 +72,59 @@ __device__ __forceinline__ const bf16_t *source_head(attn_shape s, layer_seq seq
 }
 
 __global__ void __launch_bounds__(threads)
-layer_trig_kernel(const float *inv, int half, int n_rotation, float2 *trig)
+layer_trig_kernel(const float *inv, int half, int n_rotation, float factor, float2 *trig)
 {
 	int64_t i = thread_index();
 
 	if (i < (int64_t)n_rotation * half) {
 		float angle = (float)(i / half) * inv[i % half];
 
-		trig[i] = make_float2((float)cos((double)angle), (float)sin((double)angle));
+		trig[i] = make_float2((float)cos((double)angle) * factor,
+				      (float)sin((double)angle) * factor);
 	}
 }
 
-/* One thread: eight pairs (i, i + half) of one head of one row.  Bounds of one block leave it the
- * registers to load all of them at once. */
+/* One thread: eight pairs (i, i + half) of one head of one row, or 16 channels that do not rotate.
+ * Bounds of one block leave it the registers to load all of them at once. */
 __global__ void __launch_bounds__(threads, 1)
 layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
-		  const float *trig, bf16_t *q, bf16_t *k)
+		  layer_angles angles, bf16_t *q, bf16_t *k)
 {
-	int half = s.head_dim / 2, at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	int half = angles.dim / 2, at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	bool turns = at < half;
 	int64_t r = blockIdx.x;
 
 	if (h >= s.q_heads + s.kv_heads)
 		return;
 
+	if (!turns) {
+		at *= 2;
+		half = 8;
+	}
 	layer_row what = row[r];
 	const bf16_t *from = source_head(s, seq, layer, what, h) + at;
 	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
 				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
 	const float4 *t = reinterpret_cast<const float4 *>(
-		trig + ((int64_t)what.rotation * half + at) * 2);
+		angles.trig + (int64_t)what.rotation * angles.dim + at * 2);
 	pack lo = load(from), hi = load(from + half);
-	float a[8], b[8];
+	float a[8], b[8], scale = h < s.q_heads ? angles.q_scale : 1;
 
 #pragma unroll
 	for (int j = 0; j < 8; j += 2) {
-		float4 cs = t[j / 2];		/* cos, sin of pair j, of pair j + 1 */
+		float4 cs = turns ? t[j / 2] : make_float4(1, 0, 1, 0); /* of pairs j and j + 1 */
 		float x = lane(lo, j), y = lane(hi, j);
 
-		a[j] = __fsub_rn(__fmul_rn(x, cs.x), __fmul_rn(y, cs.y));
-		b[j] = __fadd_rn(__fmul_rn(y, cs.x), __fmul_rn(x, cs.y));
+		a[j] = turns ? __fsub_rn(__fmul_rn(x, cs.x), __fmul_rn(y, cs.y)) : x;
+		b[j] = turns ? __fadd_rn(__fmul_rn(y, cs.x), __fmul_rn(x, cs.y)) : y;
 		x = lane(lo, j + 1), y = lane(hi, j + 1);
-		a[j + 1] = __fsub_rn(__fmul_rn(x, cs.z), __fmul_rn(y, cs.w));
-		b[j + 1] = __fadd_rn(__fmul_rn(y, cs.z), __fmul_rn(x, cs.w));
+		a[j + 1] = turns ? __fsub_rn(__fmul_rn(x, cs.z), __fmul_rn(y, cs.w)) : x;
+		b[j + 1] = turns ? __fadd_rn(__fmul_rn(y, cs.z), __fmul_rn(x, cs.w)) : y;
+	}
+#pragma unroll
+	for (int j = 0; j < 8; j++) {
+		a[j] = __fmul_rn(a[j], scale);
+		b[j] = __fmul_rn(b[j], scale);
 	}
 	store(to, pack_of(a));
 	store(to + half, pack_of(b));
@@ -137,45 +151,99 @@ layer_cache_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 	store(kv.v + slot, value);
 }
 
-/* One block per row.  The second loop runs backwards: x still holds the last piece, and each thread
- * reads back only pieces that it wrote.  mean: n_add > 1.  Without it nothing is
- * divided by n_add. */
+__device__ __forceinline__ float sigmoid(float x)
+{
+	return __fdividef(1, 1 + __expf(-x));
+}
+
+/* 1 over the root mean square of n values with this sum of squares. */
+__device__ __forceinline__ float rms_scale(float sum, int n, float eps)
+{
+	return rsqrtf(__fdividef(sum, (float)n) + eps);
+}
+
+/* Sum over a block of whole warps.  part: shared, one element for each warp. */
+__device__ __forceinline__ float block_sum(float sum, float *part)
+{
+	int in_warp = threadIdx.x % 32;
+
+	sum = warp_sum(sum);
+	if (in_warp == 0)
+		part[threadIdx.x / 32] = sum;
+	__syncthreads();
+	return warp_sum(in_warp < blockDim.x / 32 ? part[in_warp] : 0);
+}
+
+/* v = the piece at element at of the addend: the mean of n_add, step elements apart.  mean:
+ * n_add > 1.  Without it nothing is divided by n_add. */
 template <bool mean>
+__device__ __forceinline__ void load_addend(const bf16_t *add, int n_add, int64_t step, int64_t at,
+					    float (&v)[8])
+{
+	for (int e = 0; e < 8; e++)
+		v[e] = 0;
+	for (int j = 0; j < (mean ? n_add : 1); j++) {
+		pack d = load(add + j * step + at);
+
+		for (int e = 0; e < 8; e++)
+			v[e] += lane(d, e);
+	}
+	for (int e = 0; mean && e < 8; e++)
+		v[e] /= (float)n_add;
+}
+
+/* One block per row.  The last loop runs backwards: x still holds the last piece, and each thread
+ * reads back only pieces that it wrote.  post: the addend is normalised; its row is read twice, the
+ * second time from the cache. */
+template <bool mean, bool post>
 __global__ void __launch_bounds__(norm_threads)
 layer_norm_kernel(layer_norm_args a)
 {
-	__shared__ float part[norm_threads / 32];
-	int64_t row = (int64_t)blockIdx.x * a.width;
-	int step = blockDim.x * 8, i = threadIdx.x * 8, in_warp = threadIdx.x % 32;
-	float sum = 0;
+	__shared__ float part[post ? 2 : 1][norm_threads / 32];
+	int64_t row = (int64_t)blockIdx.x * a.width, all = (int64_t)a.n_row * a.width;
+	int step = blockDim.x * 8, i = threadIdx.x * 8;
+	float sum = 0, by = 1;
 	pack x;
 
+	if (post) {
+		for (; i < a.width; i += step) {
+			float v[8];
+
+			load_addend<mean>(a.add, a.n_add, all, row + i, v);
+			for (int e = 0; e < 8; e++)
+				sum += v[e] * v[e];
+		}
+		by = rms_scale(block_sum(sum, part[post]), a.width, a.eps);
+		sum = 0;
+		i = threadIdx.x * 8;
+	}
 	for (; i < a.width; i += step) {
 		x = load(a.x + row + i);
 		if (a.n_add) {
-			float v[8] = {};
+			float v[8];
 
-			for (int j = 0; j < (mean ? a.n_add : 1); j++) {
-				pack d = load(a.add + (int64_t)j * a.n_row * a.width + row + i);
+			load_addend<mean>(a.add, a.n_add, all, row + i, v);
+			if (post) {
+				pack w = load(a.post + i);
 
 				for (int e = 0; e < 8; e++)
-					v[e] += lane(d, e);
+					v[e] = v[e] * by * lane(w, e);
+
+				pack d = pack_of(v);
+
+				for (int e = 0; e < 8; e++)
+					v[e] = lane(d, e);
 			}
 			for (int e = 0; e < 8; e++)
-				v[e] = lane(x, e) + (mean ? v[e] / (float)a.n_add : v[e]);
+				v[e] += lane(x, e);
 			x = pack_of(v);
 			store(a.x + row + i, x);
 		}
 		for (int e = 0; e < 8; e++)
 			sum += lane(x, e) * lane(x, e);
 	}
-	sum = warp_sum(sum);
-	if (in_warp == 0)
-		part[threadIdx.x / 32] = sum;
-	__syncthreads();
-	sum = warp_sum(in_warp < blockDim.x / 32 ? part[in_warp] : 0);
 
-	float scale = rsqrtf(__fdividef(sum, (float)a.width) + a.eps);
+	float scale = rms_scale(block_sum(sum, part[0]), a.width, a.eps);
 
 	while ((i -= step) >= 0) {
 		pack w = load(a.w + i);
@@ -190,11 +258,25 @@ layer_norm_kernel(layer_norm_args a)
 }
 
 /* The fast exponential and quotient are exact enough for bf16. */
-__global__ void __launch_bounds__(silu_threads)
-layer_silu_kernel(const bf16_t *gate_up, int width, bf16_t *out)
+template <int act>
+__device__ __forceinline__ float activate(float g, float u)
+{
+	if (act == ACT_GELU_TANH)
+		return g * sigmoid(LAYER_GELU_SCALE * (g + LAYER_GELU_CUBE * g * g * g)) * u;
+	if (act == ACT_SWIGLU_CLAMP) {
+		g = fminf(g, LAYER_CLAMP);
+		u = fmaxf(fminf(u, LAYER_CLAMP), -LAYER_CLAMP);
+		return g * sigmoid(LAYER_CLAMP_ALPHA * g) * (u + 1);
+	}
+	return __fdividef(g, 1 + __expf(-g)) * u;
+}
+
+template <int act>
+__global__ void __launch_bounds__(act_threads)
+layer_act_kernel(const bf16_t *gate_up, int width, bf16_t *out)
 {
 	int64_t row = (int64_t)blockIdx.x * width;
-	int at = (blockIdx.y * silu_threads + threadIdx.x) * 8;
+	int at = (blockIdx.y * act_threads + threadIdx.x) * 8;
 
 	if (at >= width)
 		return;
@@ -203,8 +285,77 @@ layer_silu_kernel(const bf16_t *gate_up, int width, bf16_t *out)
 	float v[8];
 
 	for (int e = 0; e < 8; e++)
-		v[e] = __fdividef(lane(g, e), 1 + __expf(-lane(g, e))) * lane(u, e);
+		v[e] = activate<act>(lane(g, e), lane(u, e));
 	store(out + row + at, pack_of(v));
+}
+
+/* threadIdx.x: piece of a head, up to a power of two; threadIdx.y: head.  The threads of a head lie
+ * in one warp, and blocks are whole warps. */
+__global__ void __launch_bounds__(threads)
+layer_qk_norm_kernel(layer_qkv p, const bf16_t *w, float eps)
+{
+	int at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	bool mine = h < p.q_heads + p.kv_heads && at < p.head_dim;
+	bf16_t *to = p.x + blockIdx.x * layer_qkv_row(&p) + layer_qkv_head(&p, h) + at;
+	pack x = {}, by = {};
+	float sum = 0, v[8];
+
+	if (mine) {
+		x = load(to);
+		by = load(w + (h < p.q_heads ? 0 : p.head_dim) + at);
+	}
+	for (int e = 0; e < 8; e++)
+		sum += lane(x, e) * lane(x, e);
+	for (int d = blockDim.x / 2; d; d /= 2)
+		sum += __shfl_xor_sync(~0u, sum, d);
+	if (!mine)
+		return;
+
+	float scale = rms_scale(sum, p.head_dim, eps);
+
+	for (int e = 0; e < 8; e++)
+		v[e] = lane(x, e) * scale * lane(by, e);
+	store(to, pack_of(v));
+}
+
+/* One thread: eight elements of one head of one row. */
+__global__ void __launch_bounds__(threads)
+layer_out_gate_kernel(layer_qkv p, const bf16_t *attn, bf16_t *out)
+{
+	int at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	int64_t r = blockIdx.x, o = (r * p.q_heads + h) * p.head_dim + at;
+
+	if (h >= p.q_heads)
+		return;
+
+	pack x = load(attn + o);
+	pack g = load(p.x + r * layer_qkv_row(&p) + layer_qkv_head(&p, h) + p.head_dim + at);
+	float v[8];
+
+	for (int e = 0; e < 8; e++)
+		v[e] = lane(x, e) * sigmoid(lane(g, e));
+	store(out + o, pack_of(v));
+}
+
+/* One thread: eight elements of one row. */
+__global__ void __launch_bounds__(act_threads)
+layer_sum_kernel(layer_sum_args a)
+{
+	int at = (blockIdx.y * act_threads + threadIdx.x) * 8;
+	int64_t r = blockIdx.x, o = r * a.width + at;
+	float v[8];
+
+	if (at >= a.width)
+		return;
+	load_addend<true>(a.add, a.n_add, (int64_t)a.n_row * a.width, o, v);
+	if (a.shared) {
+		pack x = load(a.shared + o);
+		float by = a.gate ? sigmoid(__uint_as_float((uint32_t)a.gate[r] << 16)) : 1;
+
+		for (int e = 0; e < 8; e++)
+			v[e] += lane(x, e) * by;
+	}
+	store(a.add + o, pack_of(v));
 }
 
 __global__ void __launch_bounds__(threads)
@@ -307,6 +458,27 @@ dim3 head_grid(int n_row, int heads, dim3 block)
 	return dim3(n_row, (heads - 1) / block.y + 1);
 }
 
+/* Blocks for the pieces of rows of width elements. */
+dim3 piece_grid(int n_row, int width)
+{
+	return dim3(n_row, (width / 8 - 1) / act_threads + 1);
+}
+
+auto norm_kernel_of(const struct layer_norm_args *a)
+{
+	if (a->n_add && a->post)
+		return a->n_add > 1 ? layer_norm_kernel<true, true> :
+				      layer_norm_kernel<false, true>;
+	return a->n_add > 1 ? layer_norm_kernel<true, false> : layer_norm_kernel<false, false>;
+}
+
+auto act_kernel_of(enum mlp_act act)
+{
+	return act == ACT_GELU_TANH    ? layer_act_kernel<ACT_GELU_TANH> :
+	       act == ACT_SWIGLU_CLAMP ? layer_act_kernel<ACT_SWIGLU_CLAMP> :
+					 layer_act_kernel<ACT_SILU>;
+}
+
 } /* namespace */
 
 /* ---- launch ---- */
@@ -322,28 +494,31 @@ enum ar_status layer_supported(struct ar_err *err)
 	return AR_OK;
 }
 
-enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
-			  struct ar_err *err)
+enum ar_status layer_trig(const float *inv, int half, int n_rotation, float factor, float *trig,
+			  void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	layer_trig_kernel<<<grid((int64_t)n_rotation * half), threads, 0, (cudaStream_t)stream>>>(
-		inv, half, n_rotation, (float2 *)trig);
+		inv, half, n_rotation, factor, (float2 *)trig);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
 enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
-			  bf16_t *k, void *stream, struct ar_err *err)
+			  const struct layer_row *row, int n_row, const struct layer_angles *a,
+			  bf16_t *q, bf16_t *k, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	const int heads = s->q_heads + s->kv_heads;
 	const dim3 block = head_block(s->head_dim / 16, heads);
 
+	if (a->dim % 16)
+		return ar_fail(err, AR_USAGE, "RoPE rotates %d channels of a head; the GPU needs a "
+			       "multiple of 16, backend cpu takes any", a->dim);
 	layer_rope_kernel<<<head_grid(n_row, heads, block), block, 0, (cudaStream_t)stream>>>(
-		*s, *seq, layer, row, trig, q, k);
+		*s, *seq, layer, row, *a, q, k);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -368,20 +543,64 @@ enum ar_status layer_norm(const struct layer_norm_args *a, void *stream, struct 
 	enum ar_status st = AR_OK;
 	int n = (a->width / 8 + 31) / 32 * 32; /* one piece each, in whole warps */
 
-	(a->n_add > 1 ? layer_norm_kernel<true> : layer_norm_kernel<false>)
-		<<<a->n_row, n < norm_threads ? n : norm_threads, 0, (cudaStream_t)stream>>>(*a);
+	norm_kernel_of(a)<<<a->n_row, n < norm_threads ? n : norm_threads, 0,
+			    (cudaStream_t)stream>>>(*a);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-enum ar_status layer_silu(const bf16_t *gate_up, int n_row, int width, bf16_t *out, void *stream,
-			  struct ar_err *err)
+enum ar_status layer_act(enum mlp_act act, const bf16_t *gate_up, int n_row, int width, bf16_t *out,
+			 void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	layer_silu_kernel<<<dim3(n_row, (width / 8 - 1) / silu_threads + 1), silu_threads, 0,
-			    (cudaStream_t)stream>>>(gate_up, width, out);
+	act_kernel_of(act)<<<piece_grid(n_row, width), act_threads, 0, (cudaStream_t)stream>>>(
+		gate_up, width, out);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_qk_norm(const struct layer_qkv *p, const bf16_t *w, float eps, void *stream,
+			     struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int lanes = 2, heads = p->q_heads + p->kv_heads;
+
+	while (lanes * 8 < p->head_dim)
+		lanes *= 2;
+
+	/* Whole warps, and no more of them than the heads need. */
+	int some = (heads * lanes + 31) / 32 * 32 / lanes;
+	const dim3 block(lanes, some < threads / lanes ? some : threads / lanes);
+
+	layer_qk_norm_kernel<<<head_grid(p->n_row, heads, block), block, 0,
+			       (cudaStream_t)stream>>>(*p, w, eps);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_out_gate(const struct layer_qkv *p, const bf16_t *attn, bf16_t *out,
+			      void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	const dim3 block = head_block(p->head_dim / 8, p->q_heads);
+
+	layer_out_gate_kernel<<<head_grid(p->n_row, p->q_heads, block), block, 0,
+				(cudaStream_t)stream>>>(*p, attn, out);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_sum(const struct layer_sum_args *a, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_sum_kernel<<<piece_grid(a->n_row, a->width), act_threads, 0,
+			   (cudaStream_t)stream>>>(*a);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -27,7 +27,7 @@ bool plan_first(const struct layer_plan *p, int layer)
 	for (int i = 0; i < layer; i++)
 		if (p->method[i] == p->method[layer])
 			return false;
-	return true;
+	return p->method[layer];
 }
 
 struct attn_shape plan_shape(const struct layer_plan *p, const struct model *m, int layer)

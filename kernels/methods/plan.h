@@ -11,7 +11,7 @@
 struct layer_plan {
 	int n_layers;		/* of the model */
 	int page_tok;		/* tokens of a page of the cache, in every layer */
-	struct method **method; /* [n_layers], borrowed */
+	struct method **method; /* [n_layers], borrowed; NULL: the layer has no attention */
 };
 
 /* Every layer runs m, and pages have the size that m takes; a run may set another page_tok. */
@@ -23,7 +23,7 @@ static inline const struct method *plan_method(const struct layer_plan *p, int l
 	return p->method[layer];
 }
 
-/* Whether this is the first layer that runs its method. */
+/* Whether this is the first layer that runs its method.  Not where there is none. */
 bool plan_first(const struct layer_plan *p, int layer);
 
 /* Heads of the layer, and the page size. */

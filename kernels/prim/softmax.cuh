@@ -24,6 +24,27 @@ static __device__ __forceinline__ void softmax_mask(float (&s)[N][4], const int 
 				s[n][e] = -INFINITY;
 }
 
+/* Hide the columns before first[half] of the row. */
+template <int N>
+static __device__ __forceinline__ void softmax_mask_before(float (&s)[N][4], const int (&first)[2],
+							   int lane)
+{
+#pragma unroll
+	for (int n = 0; n < N; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			if (n * 8 + 2 * (lane & 3) + (e & 1) < first[e >> 1])
+				s[n][e] = -INFINITY;
+}
+
+/* Begin a row with a sink: a logit in the sum, without a value. */
+template <int D>
+static __device__ __forceinline__ void softmax_sink(float &max, float &sum, float sink, int lane)
+{
+	max = sink / softmax_scale<D>;
+	sum = (lane & 3) == 0;
+}
+
 /* Turn scores into exp(scale (s - max)) and bring max, sum and o up to date.  sum is this
  * lane's share of the row.  A row that has seen no key has max -inf. */
 template <int N, int D>

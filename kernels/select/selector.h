@@ -29,7 +29,7 @@ struct selector_env {
 	int n_layers;		  /* of the model */
 	const float *rope_inv;	  /* [head_dim / 2] RoPE turned Q and K by inv * position;
 					 * NULL: unknown */
-	const char *rope_unknown; /* why, such as "rope type 'yarn'"; NULL: nothing states it */
+	const char *rope_unknown; /* why, such as "rope type 'longrope'"; NULL: nothing states it */
 	bool device;		  /* enqueue() will be called on the current device */
 	int repeats;		  /* above 1: the heads are those of a file, repeated that
 					 * often */

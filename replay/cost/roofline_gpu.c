@@ -89,7 +89,7 @@ static const struct group {
 	const char *key, *prefix;
 	int (*kind)(const char *name);
 	int from;
-	bool whole; /* every kind must be there */
+	bool whole; /* every kind must be there, or its stand-in */
 } groups[] = {
 	{ "phases", "", phase_kind, 1, true },
 	{ "selectors", "select ", roofline_selector_kind, ROOFLINE_SELECTORS, false },
@@ -164,6 +164,12 @@ static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const ch
 	return AR_OK;
 }
 
+/* The phase whose rate another one has if a file has none for it; PHASE_NONE: it must have one. */
+static const int stand_in[PHASE_COUNT] = {
+	[PHASE_MIX] = PHASE_ATTEND,
+	[PHASE_DROP] = PHASE_SELECT,
+};
+
 static enum ar_status get_group(struct roofline_gpu *g, const struct group *group, const cJSON *o,
 				const char *path, struct ar_err *err)
 {
@@ -185,6 +191,10 @@ static enum ar_status get_group(struct roofline_gpu *g, const struct group *grou
 	for (int p = 1; group->whole && p < PHASE_COUNT && !st; p++) {
 		if (!member_name(group, p, name, sizeof name) || g->own[p])
 			continue;
+		if (stand_in[p]) {
+			g->rate[p] = g->rate[stand_in[p]];
+			continue;
+		}
 		snprintf(key, sizeof key, "%s.%s", group->key, name);
 		st = bad_key(path, key, "an object with compute, memory and fixed_ns", err);
 	}

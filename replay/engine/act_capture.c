@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "model/rope.h"
 
 enum { PIECE_TOK = 1024 }; /* tokens read at once where a file has no frames */
 
@@ -16,12 +17,48 @@ static void map_layers(struct act_capture *s, const struct backend_env *env)
 	for (int i = 0; i < env->n_run_layers; i++) {
 		int want = env->captured_layer[env->run_layer[i]], at = 0;
 
+		s->layer_of[i] = -1;
+		if (want < 0)
+			continue;
 		while (at < s->n_layers && s->layer[at] != want)
 			at++;
 		if (at == s->n_layers)
 			s->layer[s->n_layers++] = want;
 		s->layer_of[i] = at;
 	}
+}
+
+/* Set what follows from the RoPE.  Rows after it have its attention factor already. */
+static struct act_rope rope_of(const struct act_capture *s, const struct rope *r, bool applied)
+{
+	return (struct act_rope){ .r = *r,
+				  .dim = rope_dim(r, s->shape.head_dim),
+				  .factor = applied ? 1 : (float)rope_attention_factor(r) };
+}
+
+/* Find the RoPE of each executed layer.  A capture states that of layers that see all keys. */
+static void set_ropes(struct act_capture *s, const struct backend_env *env)
+{
+	const struct capture_info *info = capture_info(env->capture[0]);
+	const struct model *m = env->model;
+	const struct rope *own = &info->rope, *window = &m->rope_window;
+
+	own = own->theta > 0 && !*m->rope_unknown ? own : &m->rope;
+	s->rope[0] = rope_of(s, own, info->rope_applied);
+	s->n_rope = 1;
+	if (!(window->theta > 0) || rope_equal(window, own))
+		return;
+	s->rope[s->n_rope++] = rope_of(s, window, info->rope_applied);
+	for (int i = 0; i < env->n_run_layers; i++)
+		s->rope_of[i] = m->layer[env->run_layer[i]].mixer == MIX_WINDOW;
+}
+
+struct layer_angles act_capture_angles(const struct act_capture *s, int i)
+{
+	const struct act_rope *r = &s->rope[s->rope_of[i]];
+	const struct layer_spec *l = &s->model->layer[s->run_layer[i]];
+
+	return (struct layer_angles){ r->trig, r->dim, (float)layer_q_scale(l) };
 }
 
 static int heads_of(const struct act_capture *s)
@@ -37,41 +74,57 @@ static void close(void *self)
 		return;
 	if (s->owned) {
 		free(s->data);
-		free(s->trig);
+		for (int i = 0; i < s->n_rope; i++)
+			free(s->rope[i].trig);
 	}
 	free(s->seq);
 	free(s->layer);
 	free(s->layer_of);
+	free(s->rope_of);
 	free(s);
 }
 
 /* Place the captures in the memory.  True: Q and K of some rows must be rotated. */
 static bool place_captures(struct act_capture *s, const struct backend_env *env)
 {
-	const struct capture_info *first = capture_info(env->capture[0]);
 	bool rotated = env->tile;
 
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
 		assert(i->q_heads >= s->shape.q_heads && i->kv_heads >= s->shape.kv_heads &&
-		       i->head_dim == s->shape.head_dim && i->n_layers == first->n_layers);
+		       i->head_dim == s->shape.head_dim &&
+		       i->n_layers == capture_info(env->capture[0])->n_layers);
 		s->seq[c] = (struct capture_seq){ i->n_tok, s->n_tok, i->rope_applied, i->name };
 		s->n_tok += i->n_tok;
 		rotated |= !i->rope_applied;
 	}
 	s->elems = (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)s->n_tok *
 		   (size_t)s->shape.head_dim;
-	s->rope = first->rope.theta > 0 && !*env->model->rope_unknown ? first->rope :
-									env->model->rope;
 	s->n_rotation = rotated ? env->max_len : 1;
 	return rotated;
+}
+
+/* All rows share the cosines, and with them the attention factor. */
+static enum ar_status check_factor(const struct act_capture *s, struct ar_err *err)
+{
+	bool factor = rope_attention_factor(&s->rope[0].r) != 1 ||
+		      (s->n_rope > 1 && rope_attention_factor(&s->rope[1].r) != 1);
+
+	for (size_t c = 1; c < s->n_seq; c++)
+		if (s->seq[c].rope_applied != s->seq[0].rope_applied && factor)
+			return ar_fail(err, AR_DATA,
+				       "%s and %s: one is before RoPE, the other after it, and its "
+				       "attention factor is not 1; replay them in separate runs",
+				       s->seq[0].name, s->seq[c].name);
+	return AR_OK;
 }
 
 static enum ar_status open(void **self, const struct backend_env *env,
 			   const struct attn_shape *shape, struct ar_err *err)
 {
 	struct act_capture *s = calloc(1, sizeof *s);
+	enum ar_status st;
 
 	*self = NULL;
 	if (!s)
@@ -82,16 +135,19 @@ static enum ar_status open(void **self, const struct backend_env *env,
 				   .n_seq = env->n_capture,
 				   .capture_of = env->capture_of,
 				   .run_layer = env->run_layer,
+				   .model = env->model,
 				   .tile = env->tile };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
-	if (!s->seq || !s->layer || !s->layer_of) {
+	s->rope_of = calloc((size_t)env->n_run_layers, sizeof *s->rope_of);
+	if (!s->seq || !s->layer || !s->layer_of || !s->rope_of) {
 		close(s);
 		return ar_nomem(err);
 	}
 	map_layers(s, env);
-	if (place_captures(s, env) && !(s->rope.theta > 0)) {
+	set_ropes(s, env);
+	if (place_captures(s, env) && !(s->rope[0].r.theta > 0)) {
 		close(s);
 		if (*env->model->rope_unknown)
 			return ar_fail(err, AR_DATA,
@@ -105,13 +161,17 @@ static enum ar_status open(void **self, const struct backend_env *env,
 			       "nor the model says how; pack the capture with its rope_theta",
 			       capture_info(env->capture[0])->name);
 	}
-	*self = s;
-	return AR_OK;
+	st = check_factor(s, err);
+	if (st)
+		close(s);
+	else
+		*self = s;
+	return st;
 }
 
 static const struct rope *rope(const void *self)
 {
-	return &((const struct act_capture *)self)->rope;
+	return &((const struct act_capture *)self)->rope[0].r;
 }
 
 static int64_t n_tok(const void *self, uint32_t req)
@@ -254,26 +314,35 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 	return AR_OK;
 }
 
+static enum ar_status make_trig(const struct act_capture *s, struct act_rope *r, struct ar_err *err)
+{
+	size_t half = (size_t)r->dim / 2;
+	float *inv = calloc(half, sizeof *inv);
+	enum ar_status st = AR_OK;
+
+	r->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *r->trig);
+	if (inv && r->trig) {
+		rope_inv_freq(&r->r, r->dim, inv);
+		layer_trig_ref(inv, (int)half, (int)s->n_rotation, r->factor, r->trig);
+	} else {
+		st = ar_nomem(err);
+	}
+	free(inv);
+	return st;
+}
+
 static enum ar_status load_ref(void *self, struct ar_err *err)
 {
 	struct act_capture *s = self;
-	size_t half = (size_t)s->shape.head_dim / 2;
-	float *inv = calloc(half, sizeof *inv);
-	enum ar_status st;
+	enum ar_status st = AR_OK;
 
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
-	s->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *s->trig);
-	if (!inv || !s->data || !s->trig) {
+	for (int i = 0; i < s->n_rope && !st; i++)
+		st = make_trig(s, &s->rope[i], err);
+	if (!st && !s->data)
 		st = ar_nomem(err);
-		goto out;
-	}
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
-	st = act_capture_read(s, put, s->data, err);
-out:
-	free(inv);
-	return st;
+	return st ? st : act_capture_read(s, put, s->data, err);
 }
 
 static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
@@ -281,10 +350,11 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 {
 	const struct act_capture *s = self;
 	const struct layer_seq seq = { s->data, s->n_tok };
+	const struct layer_angles angles = act_capture_angles(s, i);
 	int layer = s->layer_of[i];
 
 	(void)err;
-	layer_rope_ref(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k);
+	layer_rope_ref(&s->shape, &seq, layer, row, n_row, &angles, out->q, out->k);
 	if (out->kv)
 		layer_cache_ref(&s->shape, &seq, layer, row, n_row, out->k, out->kv);
 	return AR_OK;

@@ -32,22 +32,22 @@ out:
 	return st;
 }
 
-static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
+static enum ar_status load_trig(struct act_capture *s, struct act_rope *r, struct ar_err *err)
 {
-	int half = s->shape.head_dim / 2;
+	int half = r->dim / 2;
 	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = take(s, &s->trig, (size_t)(s->n_rotation * half * 2) * sizeof *s->trig,
+		st = take(s, &r->trig, (size_t)(s->n_rotation * half * 2) * sizeof *r->trig,
 			  "the rotations of RoPE", err);
 	if (!st)
 		st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
 	if (st)
 		goto out;
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
+	rope_inv_freq(&r->r, r->dim, inv);
 	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)s->n_rotation, s->trig, s->device.stream, err);
+	st = layer_trig(dev, half, (int)s->n_rotation, r->factor, r->trig, s->device.stream, err);
 out:
 	free(inv);
 	return st;
@@ -67,8 +67,8 @@ enum ar_status capture_load(void *self, const struct activations_device *d, stru
 	target.data = s->data;
 	CU(cudaGetDevice(&target.device));
 	st = act_capture_read(s, put, &target, err);
-	if (!st)
-		st = load_trig(s, err);
+	for (int i = 0; i < s->n_rope && !st; i++)
+		st = load_trig(s, &s->rope[i], err);
 out:
 	return st;
 }
@@ -79,11 +79,12 @@ enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row,
 	const struct act_capture *s = self;
 	const struct activations_device *d = &s->device;
 	const struct layer_seq seq = { s->data, s->n_tok };
+	const struct layer_angles angles = act_capture_angles(s, i);
 	int layer = s->layer_of[i];
 	enum ar_status st;
 
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_ROPE);
-	st = layer_rope(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k, d->stream,
+	st = layer_rope(&s->shape, &seq, layer, row, n_row, &angles, out->q, out->k, d->stream,
 			err);
 	if (st || !out->kv)
 		return st;

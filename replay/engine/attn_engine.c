@@ -5,38 +5,72 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "model/rope.h"
+
+/* The shape of the layers with attention: the captures have one. */
+static struct attn_shape attention_shape(const struct attn_engine *e)
+{
+	int layer = (int)(model_attention(e->model) - e->model->layer);
+
+	return plan_shape(&e->plan, e->model, layer);
+}
+
 static enum ar_status open_methods(const struct attn_engine *e, const struct backend_env *env,
 				   struct selector_env s, struct ar_err *err)
 {
 	const struct rope *rope = e->act->rope(e->act_self);
-	float *inv = calloc((size_t)e->shape.head_dim, sizeof *inv);
+	const char *more = rope_besides_angles(rope);
+	int dim = attention_shape(e).head_dim;
+	float *inv = calloc((size_t)dim, sizeof *inv);
 	enum ar_status st;
 
 	if (!inv)
 		return ar_nomem(err);
-	rope_inv_freq(rope, e->shape.head_dim, inv);
-	s.rope_inv = rope->theta > 0 ? inv : NULL;
-	s.rope_unknown = *env->model->rope_unknown ? env->model->rope_unknown : NULL;
+	rope_inv_freq(rope, dim, inv);
+	s.rope_inv = rope->theta > 0 && !more ? inv : NULL;
+	s.rope_unknown = *env->model->rope_unknown ? env->model->rope_unknown : more;
 	st = plan_open(&e->plan, env->model, &s, err);
 	free(inv);
 	return st;
 }
 
+/* Sparse methods run in layers that see all keys. */
+static void set_mixers(struct attn_engine *e)
+{
+	for (int l = 0; l < e->plan.n_layers; l++)
+		if (e->model->layer[l].mixer == MIX_WINDOW)
+			e->plan.method[l] = e->dense;
+		else if (e->model->layer[l].mixer == MIX_LINEAR)
+			e->plan.method[l] = NULL;
+}
+
 static enum ar_status open_as(struct attn_engine *e, const struct backend_env *env,
 			      struct selector_env s, struct ar_err *err)
 {
+	struct attn_shape shape;
 	enum ar_status st;
 
 	assert(env->n_run_layers);
-	*e = (struct attn_engine){ .run_layer = env->run_layer, .act = activations[0] };
-	st = plan_init(&e->plan, env->model->n_layers, env->method, err);
+	*e = (struct attn_engine){ .model = env->model,
+				   .run_layer = env->run_layer,
+				   .n_run_layers = env->n_run_layers,
+				   .act = activations[0] };
+	st = method_parse(&e->dense, "dense", err);
+	if (!st)
+		st = plan_init(&e->plan, env->model->n_layers, env->method, err);
 	if (st)
 		return st;
+	set_mixers(e);
 	if (env->page_tok)
 		e->plan.page_tok = env->page_tok;
-	e->shape = plan_shape(&e->plan, env->model, env->run_layer[0]);
-	st = e->act->open(&e->act_self, env, &e->shape, err);
+	shape = attention_shape(e);
+	st = e->act->open(&e->act_self, env, &shape, err);
 	return st ? st : open_methods(e, env, s, err);
+}
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
 }
 
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
@@ -44,7 +78,9 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 {
 	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
 
-	return st ? st : groups_init(&e->groups, env->model, &e->plan, err);
+	return st ? st :
+		    groups_init(&e->groups, env->model, &e->plan, env->max_seqs,
+				lesser(env->max_batched_tok, env->max_len), err);
 }
 
 void attn_engine_release(struct attn_engine *e)
@@ -53,6 +89,36 @@ void attn_engine_release(struct attn_engine *e)
 		e->act->close(e->act_self);
 	groups_release(&e->groups);
 	plan_release(&e->plan);
+	method_free(e->dense);
+}
+
+struct attn_shape attn_engine_widest(const struct attn_engine *e)
+{
+	struct attn_shape w = { .page_tok = e->plan.page_tok };
+
+	for (int i = 0; i < e->n_run_layers; i++) {
+		const struct attn_shape *s = attn_engine_shape(e, i);
+
+		w.q_heads = s->q_heads > w.q_heads ? s->q_heads : w.q_heads;
+		w.kv_heads = s->kv_heads > w.kv_heads ? s->kv_heads : w.kv_heads;
+		w.head_dim = s->head_dim > w.head_dim ? s->head_dim : w.head_dim;
+	}
+	return w;
+}
+
+enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backend_env *env,
+				struct rows_env *r, struct ar_err *err)
+{
+	enum ar_status st = rows_env_init(r, e->n_run_layers, err);
+
+	for (int i = 0; i < e->n_run_layers && !st; i++)
+		rows_env_add(r, i,
+			     &(struct row_view){ .group = attn_engine_group(e, i),
+						 .method = attn_engine_method(e, i) });
+	r->act = e->act;
+	r->act_self = e->act_self;
+	rows_limits(env, e->plan.page_tok, &r->prefill, &r->decode);
+	return st;
 }
 
 enum ar_status attn_engine_try(const struct backend_env *env, struct ar_err *err)

@@ -10,11 +10,14 @@
 #include "replay/engine/activations.h"
 #include "replay/engine/backend.h"
 #include "replay/engine/groups.h"
+#include "replay/engine/rows.h"
 
 struct attn_engine {
-	const int *run_layer;	 /* executed layers of the model; borrowed */
-	struct layer_plan plan;	 /* the method of each layer */
-	struct attn_shape shape; /* of every layer, on one rank */
+	const struct model *model; /* borrowed */
+	const int *run_layer;	   /* [n_run_layers] executed layers of the model; borrowed */
+	int n_run_layers;
+	struct layer_plan plan; /* the method of each layer */
+	struct method *dense;	/* of window layers, and to compare with */
 	struct cache_groups groups;
 	const struct activations *act;
 	void *act_self;
@@ -26,16 +29,35 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);
 
-/* The group and the method of executed layer i. */
+/* The mixer, the group, the shape and the method of executed layer i.  A linear layer has no heads and
+ * no method. */
+static inline enum mixer attn_engine_mixer(const struct attn_engine *e, int i)
+{
+	return e->model->layer[e->run_layer[i]].mixer;
+}
+
 static inline const struct cache_group *attn_engine_group(const struct attn_engine *e, int i)
 {
 	return groups_of(&e->groups, e->run_layer[i]);
+}
+
+static inline const struct attn_shape *attn_engine_shape(const struct attn_engine *e, int i)
+{
+	return &attn_engine_group(e, i)->shape;
 }
 
 static inline const struct method *attn_engine_method(const struct attn_engine *e, int i)
 {
 	return plan_method(&e->plan, e->run_layer[i]);
 }
+
+/* A shape whose rows have room for those of every executed layer, with the page size of the run. */
+struct attn_shape attn_engine_widest(const struct attn_engine *e);
+
+/* Set up the rows of batches for the executed layers, but for memory.  Release *r even after a
+ * failure. */
+enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backend_env *env,
+				struct rows_env *r, struct ar_err *err);
 
 /* Check that attn_engine_open() on the host would succeed.  env->method cannot be used afterwards;
  * the caller frees it. */

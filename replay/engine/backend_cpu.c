@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backend "cpu": the references in C.  Attention core only: there are no projections, no MLP
- * and no language-model head.  The cost is the wall time of the method and of decode attention. */
+/* Backend "cpu": the references in C.  Attention core only: there are no projections, no MLP, no linear
+ * layers and no language-model head.  The cost is the wall time of the method and of decode attention. */
 #include "config.h"
-#include "replay/engine/backends_attn.h"
+#include "replay/engine/backend_cpu.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,19 +10,6 @@
 #include <time.h>
 
 #include "kernels/methods/accuracy.h"
-#include "replay/engine/attn_engine.h"
-#include "replay/engine/rows.h"
-
-struct cpu {
-	struct backend_env env;
-	struct attn_engine engine;
-	struct method *dense;
-	struct rows_env rows;
-	struct kv_cache *kv; /* [n_run_layers] */
-	void **state;	     /* [n_run_layers] of the selector, or all NULL */
-	bf16_t *q, *k, *out, *out_dense;
-	float *lse, *lse_dense;
-};
 
 static void *array(size_t n, size_t size)
 {
@@ -54,6 +41,8 @@ static void cpu_close(void *self)
 	free(c->kv);
 	free(c->state);
 	free(c->rows.mem);
+	rows_env_release(&c->rows);
+	row_set_release(&c->set);
 	free(c->q);
 	free(c->k);
 	free(c->out);
@@ -61,7 +50,6 @@ static void cpu_close(void *self)
 	free(c->lse);
 	free(c->lse_dense);
 	attn_engine_release(&c->engine);
-	method_free(c->dense);
 	free(c);
 }
 
@@ -78,11 +66,13 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	if (!c)
 		return ar_nomem(err);
 	c->env = *env;
-	st = method_parse(&c->dense, "dense", err);
-	if (!st)
-		st = attn_engine_open(&c->engine, env, false, err);
+	st = attn_engine_open(&c->engine, env, false, err);
 	if (!st)
 		st = c->engine.act->load_ref(c->engine.act_self, err);
+	if (!st)
+		st = attn_engine_rows(&c->engine, env, &c->rows, err);
+	if (!st)
+		st = row_set_init(&c->set, &c->rows, err);
 	if (st) {
 		cpu_close(c);
 		return st;
@@ -92,6 +82,12 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 }
 
 /* ---- memory of a run ---- */
+
+/* Linear layers are not executed. */
+static bool is_skipped(const struct cpu *c, int i)
+{
+	return attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
+}
 
 static bool alloc_cache(struct cpu *c)
 {
@@ -105,6 +101,8 @@ static bool alloc_cache(struct cpu *c)
 		const struct cache_group *g = attn_engine_group(&c->engine, i);
 		size_t n_page = (size_t)g->n_page;
 
+		if (is_skipped(c, i))
+			continue;
 		c->kv[i].k = array(n_page, g->kv_bytes);
 		c->kv[i].v = array(n_page, g->kv_bytes);
 		if (g->state_bytes)
@@ -117,12 +115,12 @@ static bool alloc_cache(struct cpu *c)
 
 static bool alloc_rows(struct cpu *c)
 {
-	const struct attn_shape *s = &c->engine.shape;
+	const struct attn_shape s = attn_engine_widest(&c->engine);
 	size_t row = (size_t)(c->rows.prefill.max_row + c->rows.decode.max_row);
-	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
-	size_t dim = (size_t)s->head_dim * sizeof(bf16_t);
+	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
+	size_t dim = (size_t)s.head_dim * sizeof(bf16_t);
 
-	c->rows.bytes = rows_bytes(&c->rows, c->rows.group->n_page);
+	c->rows.bytes = rows_bytes(&c->rows);
 	c->rows.mem = array(c->rows.bytes, 1);
 	c->q = array(q, dim);
 	c->k = array(k, dim);
@@ -138,15 +136,10 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 	struct cpu *c = self;
 	const struct backend_env *env = &c->env;
 	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, env->block_tok,
-					      env->max_seqs, env->trace->n, err);
+					      env->trace->n, err);
 
 	if (st)
 		return st;
-	c->rows.group = attn_engine_group(&c->engine, 0);
-	c->rows.act = c->engine.act;
-	c->rows.act_self = c->engine.act_self;
-	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
-	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	if (!alloc_rows(c) || !alloc_cache(c))
 		return ar_nomem(err);
 	return AR_OK;
@@ -204,7 +197,8 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct iter_cost *cost,
 			     struct ar_err *err)
 {
-	size_t skip = (size_t)(r->n_prefill * c->engine.shape.q_heads * c->engine.shape.head_dim);
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	size_t skip = (size_t)(r->n_prefill * s->q_heads * s->head_dim);
 	struct attn_call call = call_of(c, &r->decode, i);
 	enum ar_status st = r->prefill.rows.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
 	int64_t t = now_ns();
@@ -238,23 +232,30 @@ static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool 
 	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
+static enum ar_status build(struct cpu *c, const struct batch *b, struct ar_err *err)
+{
+	size_t used;
+
+	return rows_build(&c->set, &c->rows, b, NULL, NULL, 0, &used, err);
+}
+
 /* Run b: store K and V of its rows, and run attention.  fill: b is one entry from groups_missing();
  * store K and V unless decodes have, and update the selector's state instead of attention. */
 static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
 	bool held = fill && groups_hold(&c->engine.groups, b->entry);
-	struct row_set set;
-	size_t used;
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
 		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	if (!st)
-		st = rows_build(&set.rows, &c->rows, b, NULL, 0, &used, err);
+		st = build(c, b, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		const struct rows *r = row_set_of(&set, i);
+		const struct rows *r = row_set_of(&c->set, i);
 
+		if (is_skipped(c, i))
+			continue;
 		st = make_qkv(c, i, r, !held, err);
 		if (!st && !fill)
 			st = attend(c, i, r, cost, err);
@@ -327,21 +328,23 @@ enum ar_status backend_cpu_count(void *self, const struct batch_entry *e,
 	struct cpu *c = self;
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1 };
-	struct row_set set;
-	size_t used;
+	int heads = attn_engine_widest(&c->engine).kv_heads;
 	enum ar_status st = fill_missing(c, &b, err);
 
+	memset(count, 0, (size_t)(c->env.n_run_layers * heads) * sizeof *count);
 	if (!st)
 		st = groups_grow(&c->engine.groups, &one, err);
 	if (!st)
-		st = rows_build(&set.rows, &c->rows, &b, NULL, 0, &used, err);
+		st = build(c, &b, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		const struct rows *r = row_set_of(&c->set, i);
 		struct method_selection x = { 0 };
 
-		st = make_qkv(c, i, row_set_of(&set, i), true, err);
+		if (attn_engine_mixer(&c->engine, i) != MIX_FULL)
+			continue;
+		st = make_qkv(c, i, r, true, err);
 		if (!st)
-			st = select_counted(c, i, row_set_of(&set, i),
-					    count + i * c->engine.shape.kv_heads, &x, err);
+			st = select_counted(c, i, r, count + i * heads, &x, err);
 		method_selection_release(&x);
 	}
 	return st;
@@ -353,28 +356,26 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 {
 	struct cpu *c = self;
 	struct batch_entry one = *e;
+	const struct rows *r = row_set_of(&c->set, i);
 	struct method_selection own = { 0 };
 	struct attn_call dense;
-	struct rows r;
-	size_t used;
 	enum ar_status st;
 
-	assert(!e->decode);
-	st = rows_build(&r, &c->rows, &(struct batch){ .entry = &one, .n = 1 }, NULL, 0, &used,
-			err);
+	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
+	st = build(c, &(struct batch){ .entry = &one, .n = 1 }, err);
 	if (!st)
-		st = make_qkv(c, i, &r, false, err);
+		st = make_qkv(c, i, r, false, err);
 	if (st)
 		return st;
-	dense = call_of(c, &r.prefill, i);
+	dense = call_of(c, &r->prefill, i);
 	dense.out = c->out_dense;
 	dense.lse = c->lse_dense;
-	st = attend_counted(c, i, &r, count, sel ? sel : &own, err);
+	st = attend_counted(c, i, r, count, sel ? sel : &own, err);
 	if (!st)
-		st = method_ref(c->dense, &dense, NULL, err);
+		st = method_ref(c->engine.dense, &dense, NULL, err);
 	if (!st)
-		st = accuracy_measure(&c->engine.shape, r.n_row, c->out, c->out_dense, c->lse,
-				      c->lse_dense, acc, err);
+		st = accuracy_measure(attn_engine_shape(&c->engine, i), r->n_row, c->out,
+				      c->out_dense, c->lse, c->lse_dense, acc, err);
 	method_selection_release(&own);
 	return st;
 }
@@ -388,7 +389,7 @@ static void cpu_drop(void *self, uint32_t req)
 
 const struct backend backend_cpu = {
 	.name = "cpu",
-	.title = "attention core by the C references; no projections, MLP or head",
+	.title = "attention core by the C references; no projections, linear layers, MLP or head",
 	.needs_model = true,
 	.open = cpu_open,
 	.start = cpu_start,

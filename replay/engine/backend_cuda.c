@@ -74,20 +74,20 @@ static int first_layers(const struct cuda *c)
 }
 
 /* Build the rows of b on the host and enqueue their copy to the device.  m: the method that gets
- * tiles.  graph: number of rows of its CUDA graph; 0: it has none and is padded to pad rows. */
+ * tiles; NULL: that of each layer.  graph: number of rows of its CUDA graph; 0: it has none and is
+ * padded to pad rows. */
 static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m,
-			    int graph, int pad, struct row_set *host, struct row_set *dev,
-			    struct ar_err *err)
+			    int graph, int pad, struct ar_err *err)
 {
-	struct rows *r = &host->rows;
 	size_t used = 0;
-	enum ar_status st = graph ? rows_build_decodes(r, &c->rows, b, graph, &used, err) :
-				    rows_build(r, &c->rows, b, m, pad, &used, err);
+	enum ar_status st = graph ? rows_build_decodes(&c->host, &c->rows, b, NULL, graph, &used,
+						       err) :
+				    rows_build(&c->host, &c->rows, b, NULL, m, pad, &used, err);
 
 	if (st)
 		return st;
 	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, used, cudaMemcpyHostToDevice, c->stream));
-	dev->rows = rows_at(r, c->rows.mem, c->rows_dev);
+	row_set_at(&c->dev, &c->host, c->rows.mem, c->rows_dev);
 out:
 	return st;
 }
@@ -116,8 +116,8 @@ static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	size_t skip = (size_t)r->n_prefill * (size_t)c->engine.shape.q_heads *
-		      (size_t)c->engine.shape.head_dim;
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	size_t skip = (size_t)r->n_prefill * (size_t)s->q_heads * (size_t)s->head_dim;
 	struct attn_call call = call_of(c, &r->prefill, i);
 	enum ar_status st = AR_OK;
 
@@ -131,6 +131,25 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	call.q += skip;
 	call.out += skip;
 	return decode_enqueue(&call, 0, NULL, err);
+}
+
+/* Mix the rows of linear executed layer i: from the products of decoder_before() to c->out.  cuda_open()
+ * refuses such layers, for want of kernels. */
+static enum ar_status mix_linear(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	(void)c, (void)i, (void)r;
+	return ar_fail(err, AR_USAGE, "gated DeltaNet has no kernels");
+}
+
+/* Make Q, K and V of the rows of executed layer i, and mix them. */
+static enum ar_status mix(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+		return mix_linear(c, i, r, err);
+	st = make_qkv(c, i, r, true, err);
+	return st ? st : attend(c, i, r, err);
 }
 
 /* hold() has ended, or ends now. */
@@ -170,10 +189,8 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 
 		if (c->decoder)
 			st = decoder_before(c->decoder, i, layer, err);
-		if (!st)
-			st = make_qkv(c, i, r, true, err);
-		if (!st)
-			st = attend(c, i, r, err);
+		if (!st && !cuda_skips(c, i))
+			st = mix(c, i, r, err);
 		if (!st && c->decoder)
 			st = decoder_after(c->decoder, i, layer, c->out, err);
 		enqueued(c, i, i + 1, AHEAD);
@@ -191,20 +208,21 @@ out:
 }
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
- * beside the pages must process them too, even if decodes have already stored their K and V. */
+ * beside the pages must process them too, even if decodes have already stored their K and V.  The state
+ * of a linear layer stays what it is: its values are those of random hidden states. */
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
-	struct row_set host, dev;
 	bool held = groups_hold(&c->engine.groups, e);
 	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
-			   attn_engine_method(&c->engine, 0), 0, 0, &host, &dev, err);
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, 0, 0, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		const struct rows *r = row_set_of(&dev, i);
+		const struct rows *r = row_set_of(&c->dev, i);
 
+		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+			continue;
 		st = make_qkv(c, i, r, !held, err);
 		if (!st && c->state[i])
 			st = attend(c, i, r, err);
@@ -373,6 +391,15 @@ static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
 	cost->cost_ns = scaled(c, layers - first, end - layers);
 }
 
+/* The executed layer with kernels that follows layer at. */
+static int layer_after(const struct cuda *c, int at)
+{
+	do
+		at++;
+	while (at < c->env.n_run_layers && cuda_skips(c, at));
+	return at;
+}
+
 /* Whether the GPU may have waited for the host: some layer, or the head, was not enqueued yet when
  * the one before it ended. */
 static bool starved(const struct cuda *c, const struct iter_cost *cost)
@@ -382,12 +409,13 @@ static bool starved(const struct cuda *c, const struct iter_cost *cost)
 
 	for (size_t i = 0; i < cost->n_kernel; i++) {
 		const struct prof_kernel *k = &cost->kernel[i];
+		int after = k->phase == PHASE_HEAD ? n : layer_after(c, at);
 		bool next = k->phase == PHASE_HEAD ?
 				    at < n :
-				    at + 1 < n && k->layer == c->env.run_layer[at + 1];
+				    after < n && k->layer == c->env.run_layer[after];
 
 		if (next) {
-			at = k->phase == PHASE_HEAD ? n : at + 1;
+			at = after;
 			if (at >= AHEAD && c->enqueued_ns[at] >= end)
 				return true;
 		}
@@ -461,7 +489,6 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 {
 	struct cuda *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	struct row_set host, dev;
 	int pad = graph_rows(c, b);
 	enum ar_status st;
 
@@ -471,12 +498,11 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	}
 	st = fill_missing(c, b, err);
 	if (!st)
-		st = stage(c, b, attn_engine_method(&c->engine, 0), pad, piece_rows(c, b), &host,
-			   &dev, err);
+		st = stage(c, b, NULL, pad, piece_rows(c, b), err);
 	if (!st && pad && !c->graphs[1].exec[pad])
-		st = make_graphs(c, &dev, err);
+		st = make_graphs(c, &c->dev, err);
 	if (!st)
-		st = run_in_time(c, &dev, pad, &x, err);
+		st = run_in_time(c, &c->dev, pad, &x, err);
 	if (!st)
 		st = event_cost(c, &x, err);
 	if (!st && x.n_kernel)
@@ -494,7 +520,7 @@ static int64_t lesser(int64_t a, int64_t b)
 /* Launch every kernel before the first iteration: run two chunks and a decode of request 0. */
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
-	int64_t most = lesser(c->env.max_len, c->rows.prefill.max_page * c->engine.shape.page_tok);
+	int64_t most = lesser(c->env.max_len, c->rows.prefill.max_page * c->engine.plan.page_tok);
 	int64_t half = lesser(c->env.max_batched_tok,
 			      lesser(most, c->engine.act->n_tok(c->engine.act_self, 0)) / 2);
 	uint32_t n = (uint32_t)half;
@@ -542,13 +568,12 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	const struct method *m = attn_engine_method(&c->engine, i);
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1 };
-	struct row_set host, dev;
-	const struct rows *r = row_set_of(&dev, i), *on_host = row_set_of(&host, i);
+	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
 	enum ar_status st;
 
-	assert(!e->decode);
+	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	c->stale = true;
-	st = stage(c, &b, m, 0, 0, &host, &dev, err);
+	st = stage(c, &b, NULL, 0, 0, err);
 	if (!st)
 		st = make_qkv(c, i, r, false, err);
 	if (!st)
@@ -558,12 +583,12 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st && sel)
 		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
 	if (!st)
-		st = stage(c, &b, c->dense, 0, 0, &host, &dev, err);
+		st = stage(c, &b, c->engine.dense, 0, 0, err);
 	if (!st)
-		st = run_one(c, i, c->dense, r, c->compared.out, c->compared.lse, err);
+		st = run_one(c, i, c->engine.dense, r, c->compared.out, c->compared.lse, err);
 	if (!st)
-		st = accuracy_measure_device(&c->engine.shape, on_host->n_row, c->out,
-					     c->compared.out, c->lse, c->compared.lse,
+		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), on_host->n_row,
+					     c->out, c->compared.out, c->lse, c->compared.lse,
 					     c->compared.work, c->stream, acc, err);
 	return st;
 }

@@ -27,8 +27,7 @@ struct cuda {
 	struct store_gpu gpu;
 	cudaStream_t stream; /* a blocking stream: in order with cudaMemcpy() */
 	cudaEvent_t begin, head, end;
-	struct method *dense;
-	struct decoder *decoder; /* NULL: attention only */
+	struct decoder *decoder; /* NULL: attention only, without linear layers */
 
 	void *alloc[CUDA_ALLOCS]; /* device memory, freed at close */
 	int n_alloc;
@@ -37,9 +36,10 @@ struct cuda {
 	void *work;	     /* workspace of the method, then of decode */
 
 	struct kv_cache *kv;	  /* [n_run_layers] */
-	void **state;		  /* [n_run_layers], or all NULL */
+	void **state;		  /* [n_run_layers] of selectors and linear layers, or NULL */
 	struct rows_env rows;	  /* rows.mem is pinned host memory */
 	void *rows_dev;		  /* the copy of rows.mem on the device */
+	struct row_set host, dev; /* of the batch that was staged last */
 	struct graphs graphs[2];  /* of the first layers, and of the rest */
 	struct graph_sizes sizes; /* none with --enforce-eager */
 
@@ -55,6 +55,12 @@ struct cuda {
 	bool stale;	      /* the tracer may hold kernels of no iteration */
 	bool slow_host;	      /* the host enqueues for longer than hold() waits */
 };
+
+/* Linear layers are not executed without the decoder, which makes their inputs. */
+static inline bool cuda_skips(const struct cuda *c, int i)
+{
+	return !c->decoder && attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
+}
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

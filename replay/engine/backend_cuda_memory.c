@@ -51,6 +51,9 @@ void cuda_close(void *self)
 	for (int i = 0; i < c->n_alloc; i++)
 		cudaFree(c->alloc[i]);
 	cudaFreeHost(c->rows.mem);
+	rows_env_release(&c->rows);
+	row_set_release(&c->host);
+	row_set_release(&c->dev);
 	cudaFreeHost((void *)c->go);
 	for (int i = 0; i < 3; i++) {
 		cudaEvent_t e = (cudaEvent_t[]){ c->begin, c->head, c->end }[i];
@@ -64,7 +67,6 @@ void cuda_close(void *self)
 	free(c->state);
 	free(c->enqueued_ns);
 	attn_engine_release(&c->engine);
-	method_free(c->dense);
 	free(c);
 }
 
@@ -137,10 +139,10 @@ static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
-	const struct attn_shape *s = &c->engine.shape;
+	const struct attn_shape s = attn_engine_widest(&c->engine);
 	const struct rows_env *r = &c->rows;
-	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s->head_dim;
-	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
+	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s.head_dim;
+	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
 	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
 
 	if (!st)
@@ -173,9 +175,31 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 /* What runs beside the method: decodes, and dense attention to compare with. */
 static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu, struct ar_err *err)
 {
-	enum ar_status st = support_check("decode", &c->engine.shape, gpu->cc, err);
+	enum ar_status st = AR_OK;
 
-	return st ? st : method_supported(c->dense, &c->engine.shape, gpu->cc, err);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+
+		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+			continue;
+		st = support_check("decode", s, gpu->cc, err);
+		if (!st)
+			st = method_supported(c->engine.dense, s, gpu->cc, err);
+	}
+	return st;
+}
+
+/* Until kernels of gated DeltaNet run here: see mix_linear(). */
+static enum ar_status check_linear(const struct backend_env *env, struct ar_err *err)
+{
+	for (int i = 0; i < env->n_run_layers && !env->attention_only; i++)
+		if (env->model->layer[env->run_layer[i]].mixer == MIX_LINEAR)
+			return ar_fail(err, AR_USAGE,
+				       "model %s, backend cuda: layer %d is gated DeltaNet, which "
+				       "has no kernels yet; use --attention-only, which leaves it "
+				       "out",
+				       env->model->name, env->run_layer[i]);
+	return AR_OK;
 }
 
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
@@ -192,23 +216,24 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->opts = *(const struct cuda_opts *)opts;
 	c->stale = true;
 	c->enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->enqueued_ns);
-	st = c->enqueued_ns ? open_device(c, err) : ar_nomem(err);
+	st = c->enqueued_ns ? check_linear(env, err) : ar_nomem(err);
 	if (!st)
-		st = method_parse(&c->dense, "dense", err);
+		st = open_device(c, err);
 	if (!st)
 		st = attn_engine_open(&c->engine, env, true, err);
-	if (st)
-		goto out;
-	c->rows.group = attn_engine_group(&c->engine, 0);
-	c->rows.act = c->engine.act;
-	c->rows.act_self = c->engine.act_self;
-	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
-	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
-	st = gpu_current(&gpu, err);
+	if (!st)
+		st = attn_engine_rows(&c->engine, env, &c->rows, err);
+	if (!st)
+		st = row_set_init(&c->host, &c->rows, err);
+	if (!st)
+		st = row_set_init(&c->dev, &c->rows, err);
+	if (!st)
+		st = gpu_current(&gpu, err);
 	if (!st)
 		st = check_kernels(c, gpu, err);
 	if (st)
 		goto out;
+	c->rows.tiles = true;
 	c->rows.prefill.n_sm = executor_n_sm(gpu);
 	for (int i = 0; i < 2 && !st; i++)
 		st = graphs_init(&c->graphs[i], c->rows.decode.max_req, err);
@@ -240,46 +265,56 @@ static size_t larger(size_t a, size_t b)
 /* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
-	const struct attn_shape *s = &c->engine.shape;
-	const struct layer_plan *p = &c->engine.plan;
 	struct attn_limits prefill = c->rows.prefill;
-	size_t n = decode_work_bytes(s, &c->rows.decode);
+	size_t n = 0;
 
 	prefill.max_page = n_page;
-	n = larger(n, method_work_bytes(c->dense, s, &prefill));
-	for (int i = 0; i < p->n_layers; i++)
-		if (plan_first(p, i))
-			n = larger(n, method_work_bytes(plan_method(p, i), s, &prefill));
+	for (int i = 0; i < c->rows.n_view; i++) {
+		const struct row_view *v = &c->rows.view[i];
+		const struct attn_shape *s = &v->group->shape;
+
+		if (!v->method)
+			continue;
+		n = larger(n, decode_work_bytes(s, &c->rows.decode));
+		n = larger(n, method_work_bytes(c->engine.dense, s, &prefill));
+		n = larger(n, method_work_bytes(v->method, s, &prefill));
+	}
 	return n;
 }
 
-/* The smaller of two sizes.  here: what this GPU has left for the executed layers.  server: what
- * a GPU has left that holds the weights and the cache of all layers, and no captures.
+/* The most pages of a full layer for which both fit.  here: what this GPU has left for the executed
+ * layers.  server: what a GPU has left that holds the weights and the cache of all layers, and no
+ * captures.
  *
- * Pages have one size, as there is one group.  Workspace bytes are a maximum of functions linear
- * in the pages, so the chord between the two ends is never too small. */
+ * Workspace bytes are a maximum of functions linear in the pages, so the chord between the two ends is
+ * never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
 	const struct model *m = c->env.model;
-	const struct cache_groups *g = &c->engine.groups;
-	double run_page = (double)groups_page_bytes(g, c->env.run_layer, c->env.n_run_layers);
-	double page = (double)groups_page_bytes(g, NULL, m->n_layers), allowed, here, server;
 	double weights = (double)decoder_layers_bytes(m) + (double)decoder_head_bytes(m);
-	int page_tok = c->engine.shape.page_tok;
-	double most = INT32_MAX / page_tok, work = (double)work_bytes(c, 0);
-	double slope = ((double)work_bytes(c, INT32_MAX / page_tok) - work) / most;
+	int page_tok = c->engine.plan.page_tok;
+	const struct cache_groups *g = &c->engine.groups;
+	int64_t pages = 0, most = INT32_MAX / page_tok;
+	double work = (double)work_bytes(c, 0), here, server;
+	double slope = ((double)work_bytes(c, most) - work) / (double)most;
 	size_t unused, total;
-	int64_t pages;
 
 	if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
 		return 0;
-	allowed = c->opts.utilization * (double)total;
-	here = (allowed - (double)(total - unused) - work) / (run_page + slope);
-	server = (allowed - weights) / (page + slope);
-	most = most < here ? most : here;
-	most = most < server ? most : server;
-	pages = (int64_t)most - c->env.max_seqs - 1; /* see pages_needed(); scratch */
+	server = c->opts.utilization * (double)total - weights;
+	here = c->opts.utilization * (double)total - (double)(total - unused) - work;
+	while (pages < most) {
+		int64_t mid = most - (most - pages) / 2;
+		double more = slope * (double)mid;
+
+		if (groups_bytes(g, c->env.run_layer, c->env.n_run_layers, mid) + more <= here &&
+		    groups_bytes(g, NULL, m->n_layers, mid) + more <= server)
+			pages = mid;
+		else
+			most = mid - 1;
+	}
+	pages -= c->env.max_seqs + 1; /* see pages_needed(); scratch */
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
@@ -302,7 +337,7 @@ static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
 	enum ar_status st;
 
 	for (int i = 0; i < n; i++)
-		bytes += layer_bytes(attn_engine_group(&c->engine, i));
+		bytes += cuda_skips(c, i) ? 0 : layer_bytes(attn_engine_group(&c->engine, i));
 	st = take(c, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
 	if (st)
 		return st;
@@ -314,6 +349,8 @@ static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
 	for (int i = 0; i < n; i++) {
 		const struct cache_group *g = attn_engine_group(&c->engine, i);
 
+		if (cuda_skips(c, i))
+			continue;
 		c->kv[i].k = (bf16_t *)mem;
 		c->kv[i].v = (bf16_t *)(mem + kv_bytes(g));
 		c->state[i] = g->state_bytes ? mem + 2 * kv_bytes(g) : NULL;
@@ -325,12 +362,12 @@ out:
 
 static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
-	int64_t n_page = c->rows.group->n_page;
 	enum ar_status st;
 
-	c->rows.scratch = (int32_t)n_page;
-	c->rows.prefill.max_page = n_page;
-	c->rows.bytes = rows_bytes(&c->rows, n_page);
+	for (int i = 0; i < c->rows.n_view; i++)
+		if (c->rows.view[i].group->n_page > c->rows.prefill.max_page)
+			c->rows.prefill.max_page = c->rows.view[i].group->n_page;
+	c->rows.bytes = rows_bytes(&c->rows);
 	st = take(c, &c->rows_dev, c->rows.bytes, "the arrays of a batch", err);
 	if (st)
 		return st;
@@ -342,18 +379,18 @@ out:
 /* Dense attention of the prefill rows, for compare(). */
 static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 {
-	const struct attn_shape *s = &c->engine.shape;
+	const struct attn_shape s = attn_engine_widest(&c->engine);
 	int max_row = c->rows.prefill.max_row;
-	size_t n = (size_t)max_row * (size_t)s->q_heads;
+	size_t n = (size_t)max_row * (size_t)s.q_heads;
 	enum ar_status st = take(c, &c->compared.out,
-				 n * (size_t)s->head_dim * sizeof *c->compared.out,
+				 n * (size_t)s.head_dim * sizeof *c->compared.out,
 				 "the dense outputs", err);
 
 	if (!st)
 		st = take(c, &c->compared.lse, n * sizeof *c->compared.lse, "the dense log sums",
 			  err);
 	if (!st)
-		st = take(c, &c->compared.work, accuracy_work_bytes(s, max_row),
+		st = take(c, &c->compared.work, accuracy_work_bytes(&s, max_row),
 			  "the distances of outputs", err);
 	return st;
 }
@@ -361,14 +398,14 @@ static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
 	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, c->env.block_tok,
-					      c->env.max_seqs, c->env.trace->n, err);
+					      c->env.trace->n, err);
 
 	if (!st)
 		st = take_rows(c, err);
 	if (!st)
 		st = take_compared(c, err);
 	if (!st)
-		st = take(c, &c->work, work_bytes(c, c->rows.group->n_page),
+		st = take(c, &c->work, work_bytes(c, c->rows.prefill.max_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
 		st = take_cache(c, err);

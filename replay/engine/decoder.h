@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parts of a decoder outside attention: norms, projections, MLP and language-model head, on
- * the device, at the shapes of one tensor-parallel rank.  Weights and the initial hidden states
- * are random.  Attention reads Q, K and V from captures, so the QKV projection is computed, but
- * its product is not used.
+ * the device, at the shapes of one tensor-parallel rank.  Layers may differ.  Weights and the
+ * initial hidden states are random.  Attention reads Q, K and V from captures, so the QKV
+ * projection is computed, but its product is not used.  A linear layer's mixer works on it.
  *
  * Experts (MoE): the router is computed, but its product is not used.  With k experts per token,
  * min(experts, rows * k) experts run, with the same number of rows each.  Communication between
@@ -11,6 +11,8 @@
  */
 #ifndef AR_DECODER_H
 #define AR_DECODER_H
+
+#include <stdbool.h>
 
 #include "kernels/layer/gemm.h"
 #include "kernels/phase.h"
@@ -27,6 +29,7 @@ struct decoder_env {
 	const int *layer; /* [n_layers] executed layers of the model */
 	int n_layers;
 	int max_row, max_emit; /* most rows of a pass, most rows that output a token */
+	bool drops;	       /* decoder_keep() may be called */
 	uint64_t seed;
 	void *stream;
 	phase_fn *phase; /* called before each group of launches */
@@ -41,14 +44,39 @@ enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 void decoder_close(struct decoder *d); /* NULL is fine */
 
 /* Enqueue a pass, in this order: decoder_begin(), outside the timed region; for each executed layer
- * i decoder_before(), attention, decoder_after(); decoder_head().  layer: number in the model, for
- * phase().  attn: [n_row][q_heads][head_dim], output of attention.  The calls after
- * decoder_begin() can be captured as a CUDA graph of n_row rows.  Call decoder_begin() before each
- * launch of that graph. */
+ * i decoder_before(), attention or the mixer, decoder_after(); decoder_head().  layer: number in the
+ * model, for phase().  attn: [n_row][q_heads][head_dim], output of attention; of a linear layer
+ * [n_row][v_heads][v_dim].  The calls after decoder_begin() can be captured as a CUDA graph of n_row
+ * rows.  Call decoder_begin() before each launch of that graph. */
 enum ar_status decoder_begin(struct decoder *d, int n_row, struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
 			     struct ar_err *err);
+
+/* The two halves of decoder_after(): up to the output projection, and from the norm before the MLP
+ * on.  Rows may be dropped in between. */
+enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t *attn,
+			       struct ar_err *err);
+enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *err);
+
+/* What the mixer of linear layer i works on after decoder_before(), on the device.  Valid until
+ * decoder_after() or decoder_project(). */
+struct decoder_mix {
+	const bf16_t *qkvz, *ba;      /* [n_row] products of the projections */
+	int qkvz_stride, ba_stride;   /* elements from a row to the next */
+	const bf16_t *conv;	      /* [channels of q, k and v][conv] */
+	const bf16_t *norm;	      /* [v_dim] */
+	const float *a_log, *dt_bias; /* [v_heads] */
+	float eps;		      /* of the norm */
+};
+struct decoder_mix decoder_mix(const struct decoder *d, int i);
+
+/* Go on with n > 0 of the pass's rows, after a layer or between its two halves.  index: [n] their
+ * numbers, ascending, on the device.  Only enqueues, but buffers change places: do not capture it
+ * in a CUDA graph. */
+enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, int n,
+			    struct ar_err *err);
+
 /* emit: [n_emit] rows that output a token, on the device. */
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err);
 

@@ -4,13 +4,46 @@
 
 #include <stdlib.h>
 
-static struct cache_group group_of_layer(const struct model *m, const struct layer_plan *p,
-					 int layer)
+static int64_t lesser(int64_t a, int64_t b)
 {
-	struct cache_group x = { .mixer = m->layer[layer].mixer, .shape = plan_shape(p, m, layer) };
+	return a < b ? a : b;
+}
 
+/* Bytes of a gated DeltaNet's state: the matrices in fp32, and the last inputs of the convolution over
+ * q, k and v in bf16. */
+static size_t delta_bytes(const struct delta_spec *d)
+{
+	size_t k = (size_t)d->k_heads * (size_t)d->k_dim, v = (size_t)d->v_heads * (size_t)d->v_dim;
+
+	return v * (size_t)d->k_dim * sizeof(float) +
+	       (2 * k + v) * (size_t)(d->conv - 1) * sizeof(bf16_t);
+}
+
+/* Pages that a request of a window layer holds at most.  The first and the last may be partial. */
+static int64_t window_pages(const struct cache_group *x, int64_t max_tok)
+{
+	int tok = x->shape.page_tok;
+
+	return (x->window - 1 + max_tok + tok - 1) / tok + 1;
+}
+
+static struct cache_group group_of_layer(const struct model *m, const struct layer_plan *p,
+					 int layer, int64_t max_seqs, int64_t max_tok)
+{
+	const struct layer_spec *l = &m->layer[layer];
+	struct cache_group x = { .mixer = l->mixer, .window = l->window, .max_page = INT64_MAX };
+
+	if (l->mixer == MIX_LINEAR) {
+		x.shape.page_tok = 1;
+		x.state_bytes = delta_bytes(&l->delta);
+		x.max_page = max_seqs;
+		return x;
+	}
+	x.shape = plan_shape(p, m, layer);
 	x.kv_bytes = pages_offset(&x.shape, 1, 0) * sizeof(bf16_t);
 	x.state_bytes = method_state_bytes(plan_method(p, layer), &x.shape);
+	if (l->mixer == MIX_WINDOW)
+		x.max_page = max_seqs * window_pages(&x, max_tok);
 	return x;
 }
 
@@ -18,21 +51,24 @@ static bool same_group(const struct cache_group *a, const struct cache_group *b)
 {
 	const struct attn_shape *s = &a->shape, *t = &b->shape;
 
-	return a->mixer == b->mixer && s->q_heads == t->q_heads && s->kv_heads == t->kv_heads &&
-	       s->head_dim == t->head_dim && a->state_bytes == b->state_bytes;
+	return a->mixer == b->mixer && a->window == b->window && s->q_heads == t->q_heads &&
+	       s->kv_heads == t->kv_heads && s->head_dim == t->head_dim &&
+	       a->state_bytes == b->state_bytes;
 }
 
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,
-			   const struct layer_plan *p, struct ar_err *err)
+			   const struct layer_plan *p, int64_t max_seqs, int64_t max_tok,
+			   struct ar_err *err)
 {
 	size_t n = (size_t)m->n_layers;
 
 	*g = (struct cache_groups){ .group = calloc(n, sizeof *g->group),
-				    .of = calloc(n, sizeof *g->of) };
+				    .of = calloc(n, sizeof *g->of),
+				    .max_seqs = max_seqs };
 	if (!g->group || !g->of)
 		return ar_nomem(err);
 	for (int l = 0; l < m->n_layers; l++) {
-		const struct cache_group x = group_of_layer(m, p, l);
+		const struct cache_group x = group_of_layer(m, p, l, max_seqs, max_tok);
 		int at = 0;
 
 		while (at < g->n && !same_group(&g->group[at], &x))
@@ -53,28 +89,31 @@ void groups_release(struct cache_groups *g)
 	*g = (struct cache_groups){ 0 };
 }
 
-size_t groups_page_bytes(const struct cache_groups *g, const int *layer, int n)
+double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page)
 {
-	size_t sum = 0;
+	double sum = 0;
 
 	for (int i = 0; i < n; i++) {
 		const struct cache_group *x = groups_of(g, layer ? layer[i] : i);
 
-		sum += 2 * x->kv_bytes + x->state_bytes;
+		sum += (double)(2 * x->kv_bytes + x->state_bytes) *
+		       (double)lesser(n_page, x->max_page);
 	}
 	return sum;
 }
 
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
-				 int64_t max_seqs, size_t n_req, struct ar_err *err)
+				 size_t n_req, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < g->n && !st; i++) {
 		struct cache_group *x = &g->group[i];
+		int tok = x->shape.page_tok;
 
-		x->n_page = pages_needed(num_blocks, block_tok, max_seqs, x->shape.page_tok);
-		st = pages_open(&x->pages, x->n_page, x->shape.page_tok, n_req, err);
+		x->n_page = lesser(pages_needed(num_blocks, block_tok, g->max_seqs, tok),
+				   x->max_page);
+		st = pages_open(&x->pages, x->n_page, tok, n_req, err);
 	}
 	return st;
 }
@@ -86,9 +125,13 @@ enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entr
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < g->n && !st; i++) {
-		st = pages_grow(g->group[i].pages, e->req, end, err);
+		const struct cache_group *x = &g->group[i];
+
+		if (x->window)
+			pages_trim(x->pages, e->req, (int64_t)e->start - x->window + 1);
+		st = pages_grow(x->pages, e->req, x->mixer == MIX_LINEAR ? 1 : end, err);
 		if (!st && !e->decode)
-			pages_set_chunked(g->group[i].pages, e->req, end);
+			pages_set_chunked(x->pages, e->req, end);
 	}
 	return st;
 }
@@ -98,7 +141,7 @@ bool groups_hold(const struct cache_groups *g, const struct batch_entry *e)
 	int64_t end = (int64_t)e->start + e->n_tok;
 
 	for (int i = 0; i < g->n; i++)
-		if (pages_len(g->group[i].pages, e->req) < end)
+		if (g->group[i].mixer != MIX_LINEAR && pages_len(g->group[i].pages, e->req) < end)
 			return false;
 	return true;
 }
@@ -112,20 +155,22 @@ void groups_drop(const struct cache_groups *g, uint32_t req)
 bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, int64_t max_tok,
 		    struct batch_entry *piece)
 {
-	int64_t have = e->start, n;
+	int64_t have = e->start, held = e->start;
 
 	for (int i = 0; i < g->n; i++) {
-		const struct pages *p = g->group[i].pages;
-		bool chunked = g->group[i].state_bytes && !e->decode;
-		int64_t len = chunked ? pages_chunked(p, e->req) : pages_len(p, e->req);
+		const struct cache_group *x = &g->group[i];
+		bool chunked = x->state_bytes && !e->decode;
 
-		have = len < have ? len : have;
+		if (x->mixer == MIX_LINEAR)
+			continue;
+		held = lesser(held, pages_len(x->pages, e->req));
+		have = lesser(have, chunked ? pages_chunked(x->pages, e->req) : held);
 	}
-	n = (int64_t)e->start - have;
-	if (n <= 0)
+	if (have >= e->start)
 		return false;
+	held = held > have ? held : e->start; /* where the piece must end */
 	*piece = (struct batch_entry){ .req = e->req,
 				       .start = (uint32_t)have,
-				       .n_tok = (uint32_t)(n < max_tok ? n : max_tok) };
+				       .n_tok = (uint32_t)lesser(held - have, max_tok) };
 	return true;
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * KV cache groups, as in vLLM: layers that share a page table.  Layers of a group have the same
- * mixer, the same shape of pages and the same bytes of selector state per page.  A request holds
+ * mixer and window, the same shape of pages and the same bytes of state per page.  A request holds
  * pages in every group.
+ *
+ * Window layers give pages back that no later row sees.  Linear layers have no keys: the one page of
+ * a request is its state.
  */
 #ifndef AR_GROUPS_H
 #define AR_GROUPS_H
@@ -13,22 +16,29 @@
 
 struct cache_group {
 	enum mixer mixer;
-	struct attn_shape shape; /* of its layers, with the page size */
+	int window;		 /* keys that a row sees; 0: all before it */
+	struct attn_shape shape; /* of its layers, with the page size; MIX_LINEAR: no heads, and
+				  * pages of a token */
 	size_t kv_bytes;	 /* bytes of K, and of V, per page and layer */
-	size_t state_bytes;	 /* bytes of selector state per page and layer */
+	size_t state_bytes;	 /* bytes of state per page and layer: the selector's, or all of a
+				  * linear layer's */
 	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
+	int64_t max_page; /* that the requests of a batch can hold, whatever the pool */
 };
 
 struct cache_groups {
 	struct cache_group *group; /* [n] */
 	int n;
 	int *of; /* [layers of the model] index of the layer's group */
+	int64_t max_seqs;
 };
 
-/* The methods of the plan are open.  Release *g even after a failure. */
+/* The methods of the plan are open.  At most max_seqs requests run at once, and their entries have at
+ * most max_tok tokens.  Release *g even after a failure. */
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,
-			   const struct layer_plan *p, struct ar_err *err);
+			   const struct layer_plan *p, int64_t max_seqs, int64_t max_tok,
+			   struct ar_err *err);
 void groups_release(struct cache_groups *g);
 
 static inline const struct cache_group *groups_of(const struct cache_groups *g, int layer)
@@ -36,16 +46,17 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
 	return &g->group[g->of[layer]];
 }
 
-/* Bytes of one page in layer[0 .. n) of the model together; layer NULL: the first n layers. */
-size_t groups_page_bytes(const struct cache_groups *g, const int *layer, int n);
+/* Bytes of layer[0 .. n) of the model together, where a full layer has n_page pages; layer NULL: the
+ * first n layers. */
+double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page);
 
 /* Create the pages of every group for a pool of num_blocks blocks of block_tok tokens, as many as
- * pages_needed().  AR_USAGE: too many or too few. */
+ * pages_needed(), but at most max_page.  AR_USAGE: too many or too few. */
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
-				 int64_t max_seqs, size_t n_req, struct ar_err *err);
+				 size_t n_req, struct ar_err *err);
 
-/* Give the request of e pages for its tokens in every group, before e runs.  AR_NOMEM: the pages
- * run out. */
+/* Give the request of e pages for its tokens in every group, before e runs, and free those that no
+ * row from its first on sees.  AR_NOMEM: the pages run out. */
 enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entry *e,
 			   struct ar_err *err);
 /* True: the pages of the request already hold the tokens of e. */
@@ -55,7 +66,7 @@ void groups_drop(const struct cache_groups *g, uint32_t req);
 /* Find tokens below e->start that must be computed before e.  True: *piece is an entry of the next
  * ones, at most max_tok.  Missing are tokens that the request's pages do not hold, as when the
  * policy found them in its prefix cache.  If e is a chunk and a selector keeps state, tokens that
- * no chunk computed are missing too. */
+ * no chunk computed are missing too.  The pages hold all of a piece or nothing. */
 bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, int64_t max_tok,
 		    struct batch_entry *piece);
 

@@ -7,6 +7,7 @@
 struct held { /* by one request */
 	int32_t *page;
 	int32_t n, cap;
+	int32_t n_freed; /* by pages_trim() */
 	int64_t n_tok, n_chunked;
 };
 
@@ -99,9 +100,20 @@ void pages_drop(struct pages *p, uint32_t req)
 {
 	struct held *h = &p->req[req];
 
-	while (h->n)
+	while (h->n > h->n_freed)
 		p->free[p->n_free++] = h->page[--h->n];
+	h->n = h->n_freed = 0;
 	h->n_tok = h->n_chunked = 0;
+}
+
+void pages_trim(struct pages *p, uint32_t req, int64_t n_tok)
+{
+	struct held *h = &p->req[req];
+
+	while (h->n_freed < h->n && (int64_t)(h->n_freed + 1) * p->page_tok <= n_tok) {
+		p->free[p->n_free++] = h->page[h->n_freed];
+		h->page[h->n_freed++] = 0;
+	}
 }
 
 int64_t pages_len(const struct pages *p, uint32_t req)

@@ -10,15 +10,10 @@
 #include "base/number.h"
 #include "base/rng.h"
 #include "kernels/support.h"
+#include "model/rope.h"
 
 /* Layers of a random capture that stand for all: each that is read takes memory. */
 enum { RANDOM_LAYERS = 4 };
-
-static bool same_rope(const struct rope *a, const struct rope *b)
-{
-	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
-	       a->high_freq == b->high_freq && a->original_len == b->original_len;
-}
 
 static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
 				 struct ar_err *err)
@@ -35,7 +30,7 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 			       "%s and %s hold different layers; captures of one run "
 			       "hold the same",
 			       a->name, b->name);
-	if (!same_rope(&a->rope, &b->rope))
+	if (!rope_equal(&a->rope, &b->rope))
 		return ar_fail(err, AR_DATA,
 			       "%s and %s have different rotary embeddings; replay them in "
 			       "separate runs",
@@ -43,31 +38,48 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 	return AR_OK;
 }
 
-/* Layers must be alike: buffers and batches have one shape, and executed layers represent the
- * others. */
+static bool same_heads(const struct layer_spec *a, const struct layer_spec *b)
+{
+	return a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
+}
+
+/* Captures have one shape, so layers with attention must. */
 static enum ar_status check_layers(const struct model *m, struct ar_err *err)
 {
-	int odd = model_odd_layer(m);
-	const struct layer_spec *a = &m->layer[0], *b = &m->layer[odd];
+	const struct layer_spec *a = model_attention(m);
+	int first = (int)(a - m->layer);
 
-	if (!odd)
-		return AR_OK;
-	return ar_fail(err, AR_USAGE,
-		       "model %s: layer 0 has %d/%d heads of %d, FFN %d and %d of %d experts, "
-		       "layer %d has %d/%d of %d, %d and %d of %d; a run needs layers that are "
-		       "alike",
-		       m->name, a->q_heads, a->kv_heads, a->head_dim, a->ffn, a->experts_per_tok,
-		       a->n_experts, odd, b->q_heads, b->kv_heads, b->head_dim, b->ffn,
-		       b->experts_per_tok, b->n_experts);
+	if (a->mixer == MIX_LINEAR)
+		return ar_fail(err, AR_USAGE,
+			       "model %s has no layer with attention, but captures are of such "
+			       "layers; use --backend roofline without --capture",
+			       m->name);
+	for (int i = first + 1; i < m->n_layers; i++) {
+		const struct layer_spec *b = &m->layer[i];
+
+		if (b->mixer != MIX_LINEAR && !same_heads(a, b))
+			return ar_fail(err, AR_USAGE,
+				       "model %s: layer %d has %d/%d heads of %d, layer %d has "
+				       "%d/%d of %d; captures have one shape, so a run with them "
+				       "needs the same heads in all layers with attention",
+				       m->name, first, a->q_heads, a->kv_heads, a->head_dim, i,
+				       b->q_heads, b->kv_heads, b->head_dim);
+	}
+	return AR_OK;
 }
 
 enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 {
-	const struct layer_spec *l = &m->layer[0];
-	/* any page size: that of the run is not known yet */
-	const struct attn_shape s = { l->q_heads, l->kv_heads, l->head_dim, 64 };
-	enum ar_status st = support_check("decode", &s, 0, err);
+	enum ar_status st = AR_OK;
 
+	for (int i = 0; i < m->n_layers && !st; i++) {
+		const struct layer_spec *l = &m->layer[i];
+		/* any page size: that of the run is not known yet */
+		const struct attn_shape s = { l->q_heads, l->kv_heads, l->head_dim, 64 };
+
+		if (l->mixer != MIX_LINEAR)
+			st = support_check("decode", &s, 0, err);
+	}
 	if (st)
 		ar_err_prefix(err, "model %s, backend cuda", m->name);
 	return st;
@@ -77,7 +89,7 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 static int fitting_tp(const struct capture_info *c, const struct model *m, int whole_q_heads,
 		      int whole_kv_heads)
 {
-	struct layer_spec l = m->layer[0];
+	struct layer_spec l = *model_attention(m);
 	struct model whole = { .n_layers = 1, .layer = &l, .tp = 1, .vocab = m->vocab * m->tp };
 	int tp = whole_q_heads / c->q_heads;
 
@@ -94,7 +106,7 @@ static int fitting_tp(const struct capture_info *c, const struct model *m, int w
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err)
 {
-	const struct layer_spec *l = &m->layer[0];
+	const struct layer_spec *l = model_attention(m);
 	bool rank = c->q_heads == l->q_heads && c->kv_heads == l->kv_heads;
 	bool whole = c->q_heads == whole_q_heads && c->kv_heads == whole_kv_heads;
 	enum ar_status st = check_layers(m, err);
@@ -148,6 +160,17 @@ static enum ar_status parse_layers(const char *s, const struct capture_info *c, 
 	}
 }
 
+/* Spread the listed layers evenly over the layers with attention. */
+static void spread(int *captured, const struct model *m, const int *list, int len)
+{
+	int64_t n = 0, at = 0;
+
+	for (int i = 0; i < m->n_layers; i++)
+		n += m->layer[i].mixer != MIX_LINEAR;
+	for (int i = 0; i < m->n_layers; i++)
+		captured[i] = m->layer[i].mixer == MIX_LINEAR ? -1 : list[at++ * len / n];
+}
+
 static enum ar_status map_layers(struct prepared *p, const struct prepare_in *in,
 				 struct ar_err *err)
 {
@@ -165,8 +188,8 @@ static enum ar_status map_layers(struct prepared *p, const struct prepare_in *in
 	else
 		for (; len < c->n_layers && len < n && !(c->random && len == RANDOM_LAYERS); len++)
 			list[len] = len;
-	for (int i = 0; i < n && !st; i++)
-		p->captured_layer[i] = list[(int64_t)i * len / n];
+	if (!st)
+		spread(p->captured_layer, in->model, list, len);
 	free(list);
 	return st;
 }
@@ -180,6 +203,12 @@ static enum ar_status choose_layers(struct prepared *p, const struct prepare_in 
 		return ar_fail(err, AR_USAGE,
 			       "sample-layers %" PRId64 ": %s has %" PRId64 " layers", k,
 			       in->model->name, n);
+	if (k < n && model_odd_layer(in->model))
+		return ar_fail(err, AR_USAGE,
+			       "sample-layers %" PRId64 ": layers 0 and %d of %s differ, but the "
+			       "executed layers stand for the others, which needs layers that are "
+			       "alike; leave it out",
+			       k, model_odd_layer(in->model), in->model->name);
 	p->run_layer = malloc((size_t)k * sizeof *p->run_layer);
 	if (!p->run_layer)
 		return ar_nomem(err);
@@ -279,10 +308,8 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 
 enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err)
 {
-	enum ar_status st = check_layers(m, err);
-
 	*p = (struct prepared){ 0 };
-	return st ? st : choose_layers(p, &(struct prepare_in){ .model = m }, err);
+	return choose_layers(p, &(struct prepare_in){ .model = m }, err);
 }
 
 void prepared_release(struct prepared *p)

@@ -23,7 +23,8 @@ struct prepare_in {
 
 struct prepared {
 	uint16_t *capture_of; /* [trace->n]; 0 for a request that is rejected anyway */
-	int *captured_layer;  /* [model->n_layers] indices into the capture's layers */
+	int *captured_layer;  /* [model->n_layers] indices into the capture's layers; -1: a linear
+			       * layer, which has none */
 	int *run_layer;	      /* [n_run_layers] ascending */
 	int n_run_layers;
 };
@@ -33,25 +34,23 @@ struct prepared {
  * order depends on the seed and on the request's first prefix block or, if it has none, on its
  * number.
  *
- * Model layer i of n reads LIST[floor(i * len / n)], len being the length of LIST.  The K executed
- * layers are the middles of K equal parts of the model.
+ * The i-th of n layers with attention reads LIST[floor(i * len / n)], len being the length of LIST.
+ * The K executed layers are the middles of K equal parts of the model.
  *
- * AR_USAGE: a model whose layers differ; captures that differ in shape or layers, or do not fit the
- * model (their heads must be the model's, or the whole model's before the split); a list that
- * names a layer no capture has; more layers than there are; a request that is longer than every
- * capture.
+ * AR_USAGE: captures that differ in shape or layers, or do not fit a layer with attention (their heads
+ * must be the layer's, or those before the split); a list that names a layer no capture has; more
+ * layers than there are; K, where layers differ; a request that is longer than every capture.
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
-/* The same without captures: all layers of m are executed, and requests replay none.
- * AR_USAGE: a model whose layers differ. */
+/* The same without captures: all layers of m are executed, and requests replay none. */
 enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err);
 /* Ask before anything of a run of CUDA kernels is opened.  Every such run decodes, and the method is
  * asked when it is opened, with its GPU and pages.  AR_USAGE: no GPU has kernels for the heads of
- * m. */
+ * a layer of m. */
 enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err);
-/* AR_USAGE: the layers of m differ, or the heads of c are neither those of m nor those of the
- * model before the split. */
+/* AR_USAGE: the layers with attention differ in their heads, or those of c are neither theirs nor those
+ * of the model before the split. */
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err);
 void prepared_release(struct prepared *p);

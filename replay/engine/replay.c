@@ -235,10 +235,11 @@ static void sum_sample(struct loop *l)
  * are compared at the same places of a trace if their chunks are the same. */
 static bool drawn(const struct replay *cfg, const struct batch_entry *e, int layer)
 {
+	bool full = cfg->model->layer[layer].mixer == MIX_FULL; /* others run no method */
 	struct rng r = { rng_mix(cfg->seed ^ rng_mix((uint64_t)e->req << 32 | e->chunk_no)) +
 			 (uint64_t)layer };
 
-	return rng_unit(&r) < cfg->accuracy;
+	return full && rng_unit(&r) < cfg->accuracy;
 }
 
 static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)

@@ -36,9 +36,11 @@ struct replay {
 	const struct observer *observer; /* or NULL */
 	bool rejects_known;		 /* the user was told of the requests that are rejected */
 
-	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
+	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense, among
+	 * layers of model that see all keys.  Used if the backend compares. */
 	double accuracy;
 	uint64_t seed;
+	const struct model *model;
 	const int *run_layer;
 	int n_run_layers;
 	int q_heads, kv_heads;

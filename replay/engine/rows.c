@@ -3,6 +3,7 @@
 #include "replay/engine/rows.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/workspace.h"
@@ -11,6 +12,67 @@ static int blocks_until(int64_t n_tok, int page_tok)
 {
 	return (int)((n_tok + page_tok - 1) / page_tok);
 }
+
+/* The arrays of an attn_batch while they are filled. */
+struct row_arrays {
+	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *page;
+	int32_t *first; /* NULL: rows see key 0 */
+};
+
+/* ---- views ---- */
+
+enum ar_status rows_env_init(struct rows_env *e, int n_layers, struct ar_err *err)
+{
+	*e = (struct rows_env){ .view = calloc((size_t)n_layers, sizeof *e->view),
+				.of = calloc((size_t)n_layers, sizeof *e->of),
+				.arrays = calloc((size_t)n_layers, sizeof *e->arrays) };
+	return e->view && e->of && e->arrays ? AR_OK : ar_nomem(err);
+}
+
+void rows_env_release(struct rows_env *e)
+{
+	free(e->view);
+	free(e->of);
+	free(e->arrays);
+	*e = (struct rows_env){ 0 };
+}
+
+void rows_env_add(struct rows_env *e, int i, const struct row_view *view)
+{
+	int at = 0;
+
+	while (at < e->n_view &&
+	       (e->view[at].segment != view->segment || e->view[at].group != view->group ||
+		e->view[at].method != view->method))
+		at++;
+	if (at == e->n_view)
+		e->view[e->n_view++] = *view;
+	e->of[i] = at;
+}
+
+enum ar_status row_set_init(struct row_set *s, const struct rows_env *e, struct ar_err *err)
+{
+	*s = (struct row_set){ calloc((size_t)e->n_view, sizeof *s->view), e->of, e->n_view };
+	return s->view ? AR_OK : ar_nomem(err);
+}
+
+void row_set_release(struct row_set *s)
+{
+	free(s->view);
+	*s = (struct row_set){ 0 };
+}
+
+static bool is_linear(const struct row_view *v)
+{
+	return v->group->mixer == MIX_LINEAR;
+}
+
+static int32_t scratch_page(const struct row_view *v)
+{
+	return (int32_t)v->group->n_page;
+}
+
+/* ---- sizes ---- */
 
 void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode)
@@ -24,22 +86,71 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 
 /* Most tiles of a prefill batch.  A whole tile holds at least half a query block of one head.  A
  * plan that cuts tiles into parts has at most EXECUTOR_WAVES tiles per multiprocessor. */
-static size_t max_tiles(const struct rows_env *e)
+static size_t max_tiles(const struct rows_env *e, const struct attn_shape *s)
 {
-	return (size_t)(2 * e->group->shape.q_heads) *
-		       (size_t)attn_max_qblk(&e->prefill, e->group->shape.page_tok) +
+	return (size_t)(2 * s->q_heads) * (size_t)attn_max_qblk(&e->prefill, s->page_tok) +
 	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
 }
 
-size_t rows_bytes(const struct rows_env *e, int64_t n_page)
+static size_t view_bytes(const struct rows_env *e, const struct cache_group *g)
 {
 	size_t req = (size_t)(e->prefill.max_req + e->decode.max_req + 2);
 	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
-	size_t page = (size_t)n_page + (size_t)e->decode.max_req; /* one per padded row */
+	size_t page = (size_t)g->n_page + (size_t)e->decode.max_req; /* one per padded row */
+	size_t pos = g->window ? 2 : 1;				     /* and the first key */
 
-	return row * (sizeof(struct layer_row) + sizeof(int32_t)) + req * 7 * sizeof(int32_t) +
-	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
+	return row * (sizeof(struct layer_row) + pos * sizeof(int32_t)) +
+	       req * 7 * sizeof(int32_t) + page * sizeof(int32_t) +
+	       max_tiles(e, &g->shape) * sizeof(struct attn_tile) +
 	       32 * WORKSPACE_ALIGN; /* alignment of the arrays */
+}
+
+size_t rows_bytes(const struct rows_env *e)
+{
+	size_t sum = 0;
+
+	for (int i = 0; i < e->n_view; i++)
+		sum += view_bytes(e, e->view[i].group);
+	return sum;
+}
+
+/* ---- batches ---- */
+
+/* A batch as a view sees it. */
+struct part {
+	const struct rows_env *env;
+	const struct row_view *view;
+	const struct batch *b;
+	const struct row_segment *segment; /* of the view; NULL: all rows */
+};
+
+static struct part part_of(const struct rows_env *e, int view, const struct batch *b,
+			   const struct row_segment *segment)
+{
+	const struct row_view *v = &e->view[view];
+
+	return (struct part){ e, v, b, segment ? &segment[v->segment] : NULL };
+}
+
+/* The rows of an entry in a view: indices [start, start + n) in the cache. */
+struct span {
+	int32_t start, n;
+	const int32_t *keep; /* as in struct row_segment */
+};
+
+static struct span span_of(const struct part *p, size_t i)
+{
+	const struct batch_entry *e = &p->b->entry[i];
+	const struct row_segment *s = p->segment;
+
+	return s ? (struct span){ s->start[i], s->n[i], s->keep[i] } :
+		   (struct span){ (int32_t)e->start, (int32_t)e->n_tok, NULL };
+}
+
+/* Pages of an entry until the end of its rows. */
+static int32_t pages_until(const struct row_view *v, int32_t end)
+{
+	return is_linear(v) ? 1 : blocks_until(end, v->group->shape.page_tok);
 }
 
 /* Sizes of the prefill or of the decode entries of a batch. */
@@ -48,18 +159,18 @@ struct size {
 	int64_t max_kv_blk;
 };
 
-static struct size measure(const struct batch *b, int page_tok, bool decode)
+static struct size measure(const struct part *p, bool decode)
 {
 	struct size s = { 0 };
 
-	for (size_t i = 0; i < b->n; i++) {
-		const struct batch_entry *e = &b->entry[i];
-		int n = blocks_until((int64_t)e->start + e->n_tok, page_tok);
+	for (size_t i = 0; i < p->b->n; i++) {
+		struct span x = span_of(p, i);
+		int32_t n = pages_until(p->view, x.start + x.n);
 
-		if (e->decode != decode)
+		if (p->b->entry[i].decode != decode || !x.n)
 			continue;
 		s.req++;
-		s.row += e->n_tok;
+		s.row += (size_t)x.n;
 		s.page += (size_t)n;
 		s.max_kv_blk = n > s.max_kv_blk ? n : s.max_kv_blk;
 	}
@@ -79,14 +190,12 @@ static enum ar_status check(const struct size *s, const struct attn_limits *l, c
 	return AR_OK;
 }
 
-/* The arrays of an attn_batch while they are filled. */
-struct arrays {
-	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *page;
-};
-
-/* page comes last, so that the addresses of all others depend on s->req and s->row only. */
-static bool carve_arrays(struct workspace *c, const struct size *s, struct arrays *a)
+/* All but the pages of keys: their addresses depend on s->req and s->row only. */
+static bool carve_arrays(struct workspace *c, const struct size *s, const struct row_view *v,
+			 struct row_arrays *a)
 {
+	bool window = v->group->window;
+
 	a->row0 = workspace_take(c, s->req + 1, sizeof *a->row0);
 	a->pos0 = workspace_take(c, s->req, sizeof *a->pos0);
 	a->qblk0 = workspace_take(c, s->req + 1, sizeof *a->qblk0);
@@ -94,75 +203,117 @@ static bool carve_arrays(struct workspace *c, const struct size *s, struct array
 	a->left = workspace_take(c, s->req, sizeof *a->left);
 	a->len = workspace_take(c, s->req, sizeof *a->len);
 	a->pos = workspace_take(c, s->row, sizeof *a->pos);
-	a->page = workspace_take(c, s->page, sizeof *a->page);
-	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos && a->page;
+	a->first = window ? workspace_take(c, s->row, sizeof *a->first) : NULL;
+	a->page = is_linear(v) ? workspace_take(c, s->req, sizeof *a->page) : NULL;
+	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos &&
+	       (a->first || !window) && (a->page || !is_linear(v));
 }
 
-/* Store entry e as request r.  page: the pages of its request. */
-static void add_request(const struct arrays *a, int r, const struct batch_entry *e,
-			const int32_t *page, int page_tok)
+static bool carve_kind(struct workspace *c, const struct size *s, const struct row_view *v,
+		       struct row_arrays *a)
 {
-	int32_t start = (int32_t)e->start, end = start + (int32_t)e->n_tok;
-	int32_t n = blocks_until(end, page_tok);
-
-	a->pos0[r] = start;
-	a->len[r] = end;
-	a->row0[r + 1] = a->row0[r] + (int32_t)e->n_tok;
-	a->qblk0[r + 1] = a->qblk0[r] + n - start / page_tok;
-	a->page0[r + 1] = a->page0[r] + n;
-	a->left[r] = (int32_t)e->known - end;
-	for (int32_t i = start; i < end; i++)
-		a->pos[a->row0[r] + i - start] = i;
-	memcpy(a->page + a->page0[r], page, (size_t)n * sizeof *page);
+	if (!carve_arrays(c, s, v, a))
+		return false;
+	if (!is_linear(v))
+		a->page = workspace_take(c, s->page, sizeof *a->page);
+	return a->page;
 }
 
-static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
-			       const struct batch_entry *e, struct ar_err *err)
+static bool carve_rows(struct workspace *c, const struct row_view *v, size_t n_row, size_t n_emit,
+		       struct rows *o)
 {
-	const int32_t *page = pages_of(env->group->pages, e->req);
-	struct layer_row *row = o->row + o->n_row;
-	int tok = env->group->shape.page_tok;
-	enum ar_status st = env->act->begin(env->act_self, e->req, e->start, e->n_tok, row, err);
+	o->row = is_linear(v) ? NULL : workspace_take(c, n_row, sizeof *o->row);
+	o->emit = workspace_take(c, n_emit, sizeof *o->emit);
+	return o->emit && (o->row || is_linear(v));
+}
 
-	if (st)
-		return st;
-	for (uint32_t i = 0; i < e->n_tok; i++) {
-		int64_t pos = (int64_t)e->start + i;
-
-		row[i].slot = page[pos / tok] * tok + (int32_t)(pos % tok);
+/* Store rows [start, end) of a request from row `at` on. */
+static void add_positions(const struct row_arrays *a, int32_t at, int32_t start, int32_t end,
+			  int window)
+{
+	for (int32_t i = start; i < end; i++, at++) {
+		a->pos[at] = i;
+		if (a->first)
+			a->first[at] = i < window ? 0 : i - window + 1;
 	}
-	o->n_row += (int)e->n_tok;
+}
+
+/* Store the rows of entry e as request r. */
+static void add_request(const struct row_arrays *a, int r, const struct batch_entry *e,
+			const struct row_view *v, const struct span *x)
+{
+	int32_t end = x->start + x->n, n = pages_until(v, end);
+	int page_tok = v->group->shape.page_tok;
+
+	a->pos0[r] = x->start;
+	a->len[r] = end;
+	a->row0[r + 1] = a->row0[r] + x->n;
+	a->qblk0[r + 1] = a->qblk0[r] + blocks_until(end, page_tok) - x->start / page_tok;
+	a->page0[r + 1] = a->page0[r] + n;
+	a->left[r] = (int32_t)e->known - (int32_t)(e->start + e->n_tok);
+	add_positions(a, a->row0[r], x->start, end, v->group->window);
+	memcpy(a->page + a->page0[r], pages_of(v->group->pages, e->req),
+	       (size_t)n * sizeof *a->page);
+}
+
+/* Find the activations and the slots of the rows of entry e. */
+static enum ar_status place_rows(struct layer_row *row, const struct part *p,
+				 const struct batch_entry *e, const struct span *x,
+				 struct ar_err *err)
+{
+	const struct rows_env *env = p->env;
+	const int32_t *page = pages_of(p->view->group->pages, e->req);
+	int tok = p->view->group->shape.page_tok;
+	uint32_t run = x->keep ? 1 : (uint32_t)x->n; /* consecutive positions */
+	enum ar_status st = AR_OK;
+
+	for (int32_t i = 0; i < x->n && !st; i += (int32_t)run)
+		st = env->act->begin(env->act_self, e->req,
+				     (int64_t)e->start + (x->keep ? x->keep[i] : 0), run, row + i,
+				     err);
+	for (int32_t i = 0; i < x->n && !st; i++)
+		row[i].slot = page[(x->start + i) / tok] * tok + (x->start + i) % tok;
+	return st;
+}
+
+static enum ar_status add_rows(struct rows *o, const struct part *p, const struct batch_entry *e,
+			       const struct span *x, struct ar_err *err)
+{
+	enum ar_status st = o->row ? place_rows(o->row + o->n_row, p, e, x, err) : AR_OK;
+
+	o->n_row += x->n;
 	if (e->emit)
 		o->emit[o->n_emit++] = o->n_row - 1;
-	return AR_OK;
+	return st;
 }
 
-/* Add all decode entries of b, or all prefill entries. */
-static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const struct batch *b,
-			       bool decode, const struct arrays *a, struct attn_batch *out,
+/* Add all decode entries of the batch, or all prefill entries.  page0: of the first request. */
+static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode, int32_t page0,
+			       const struct row_arrays *a, struct attn_batch *out,
 			       struct ar_err *err)
 {
 	int r = 0, n_blk = 0;
 
-	a->row0[0] = a->qblk0[0] = a->page0[0] = 0;
-	for (size_t i = 0; i < b->n; i++) {
-		const struct batch_entry *e = &b->entry[i];
+	a->row0[0] = a->qblk0[0] = 0;
+	a->page0[0] = page0;
+	for (size_t i = 0; i < p->b->n; i++) {
+		const struct batch_entry *e = &p->b->entry[i];
+		struct span x = span_of(p, i);
 		enum ar_status st;
 		int own;
 
-		if (e->decode != decode)
+		if (e->decode != decode || !x.n)
 			continue;
-		add_request(a, r++, e, pages_of(env->group->pages, e->req),
-			    env->group->shape.page_tok);
+		add_request(a, r++, e, p->view, &x);
 		own = a->page0[r] - a->page0[r - 1];
 		n_blk = own > n_blk ? own : n_blk;
-		st = add_rows(o, env, e, err);
+		st = add_rows(o, p, e, &x, err);
 		if (st)
 			return st;
 	}
-	out->shape = env->group->shape;
+	out->shape = p->view->group->shape;
 	out->rows = (struct attn_rows){ r,	 a->row0[r], a->qblk0[r], a->row0, a->pos,
-					a->pos0, a->qblk0,   a->left,	  NULL };
+					a->pos0, a->qblk0,   a->left,	  a->first };
 	out->keys = (struct attn_keys){ a->page0[r], n_blk,    (n_blk + 31) / 32,
 					a->len,	     a->page0, a->page };
 	assert(attn_is_chunked(out));
@@ -189,62 +340,81 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 	return AR_OK;
 }
 
-/* A padded row: the first token there is, at position 0 of the scratch page. */
-static struct layer_row padded_row(const struct rows_env *e)
+/* Row r is a padded one: the first token there is, at position 0 of the scratch page. */
+static void pad_row(struct rows *o, const struct row_view *v, int r)
 {
-	return (struct layer_row){ .slot = e->scratch * e->group->shape.page_tok };
+	if (o->row)
+		o->row[r] =
+			(struct layer_row){ .slot = scratch_page(v) * v->group->shape.page_tok };
 }
 
-enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
-			  const struct method *tiles, int pad, size_t *used, struct ar_err *err)
+static enum ar_status build_view(struct rows *out, const struct part *p, const struct method *tiles,
+				 int pad, struct workspace *c, struct ar_err *err)
 {
-	int tok = e->group->shape.page_tok;
-	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
-	struct workspace c = { e->mem, e->bytes, 0 };
-	struct arrays pre_arrays, dec_arrays;
+	const struct rows_env *e = p->env;
+	struct size pre = measure(p, false), dec = measure(p, true);
+	struct row_arrays pre_arrays, dec_arrays;
 	struct rows o = { 0 };
-	size_t n_row;
+	size_t n_row = pre.row + dec.row > (size_t)pad ? pre.row + dec.row : (size_t)pad;
 	enum ar_status st = check(&pre, &e->prefill, "prefill", err);
 
 	if (!st)
 		st = check(&dec, &e->decode, "decode", err);
 	if (st)
 		return st;
-	n_row = pre.row + dec.row > (size_t)pad ? pre.row + dec.row : (size_t)pad;
-	o.row = workspace_take(&c, n_row, sizeof *o.row);
-	o.emit = workspace_take(&c, pre.req + dec.req, sizeof *o.emit);
-	if (!o.row || !o.emit || !carve_arrays(&c, &pre, &pre_arrays) ||
-	    !carve_arrays(&c, &dec, &dec_arrays))
+	if (!carve_rows(c, p->view, n_row, pre.req + dec.req, &o) ||
+	    !carve_kind(c, &pre, p->view, &pre_arrays) ||
+	    !carve_kind(c, &dec, p->view, &dec_arrays))
 		return too_small(err);
-	st = add_kind(&o, e, b, false, &pre_arrays, &o.prefill, err);
+	st = add_kind(&o, p, false, 0, &pre_arrays, &o.prefill, err);
 	o.n_prefill = o.n_row;
 	o.prefill.n_sm = e->prefill.n_sm;
-	o.prefill.tail = e->tail;
+	if (p->view->method)
+		o.prefill.tail = method_tail(p->view->method);
 	if (!st)
-		st = add_kind(&o, e, b, true, &dec_arrays, &o.decode, err);
-	if (!st && tiles && o.prefill.rows.n_req)
-		st = add_tiles(&o.prefill, tiles, &c, err);
+		st = add_kind(&o, p, true, 0, &dec_arrays, &o.decode, err);
+	if (!st && e->tiles && p->view->method && o.prefill.rows.n_req)
+		st = add_tiles(&o.prefill, tiles ? tiles : p->view->method, c, err);
 	if (st)
 		return st;
 	while (o.n_row < pad)
-		o.row[o.n_row++] = padded_row(e);
+		pad_row(&o, p->view, o.n_row++);
 	*out = o;
-	*used = c.used;
 	return AR_OK;
 }
 
+enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const struct batch *b,
+			  const struct row_segment *segment, const struct method *tiles, int pad,
+			  size_t *used, struct ar_err *err)
+{
+	struct workspace c = { e->mem, e->bytes, 0 };
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < e->n_view && !st; i++) {
+		const struct part p = part_of(e, i, b, segment);
+
+		st = build_view(&out->view[i], &p, tiles, pad, &c, err);
+	}
+	*used = c.used;
+	return st;
+}
+
+/* ---- padded decodes ---- */
+
 /* Pad to n requests.  A padded request has one token, in the scratch page. */
-static void add_padding(struct rows *o, const struct rows_env *e, const struct arrays *a, int n)
+static void add_padding(struct rows *o, const struct part *p, const struct row_arrays *a, int n)
 {
 	struct attn_batch *b = &o->decode;
 
 	for (int r = b->rows.n_req; r < n; r++) {
-		o->row[r] = padded_row(e);
+		pad_row(o, p->view, r);
 		a->pos0[r] = 0;
 		a->len[r] = 1;
 		a->pos[r] = 0;
+		if (a->first)
+			a->first[r] = 0;
 		a->left[r] = 0;
-		a->page[a->page0[r]] = e->scratch;
+		a->page[a->page0[r]] = scratch_page(p->view);
 		a->row0[r + 1] = a->row0[r] + 1;
 		a->qblk0[r + 1] = a->qblk0[r] + 1;
 		a->page0[r + 1] = a->page0[r] + 1;
@@ -253,36 +423,64 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 		o->emit[r] = r;
 	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = o->n_row = o->n_emit = n;
 	b->keys.n_page = a->page0[n];
-	b->keys.max_kv_blk = e->decode.max_kv_blk;
+	b->keys.max_kv_blk = p->env->decode.max_kv_blk;
 	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
 
-enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e, const struct batch *b,
-				  int n, size_t *used, struct ar_err *err)
+/* Measure the decodes of view i and take its arrays.  *n_page: gets the pages of keys besides. */
+static enum ar_status carve_decodes(struct rows *o, const struct part *p, struct row_arrays *a,
+				    int n, struct workspace *c, size_t *n_page, struct ar_err *err)
 {
-	struct size s = measure(b, e->group->shape.page_tok, true);
-	struct workspace c = { e->mem, e->bytes, 0 };
-	struct rows o = { 0 };
-	struct arrays a;
-	enum ar_status st = check(&s, &e->decode, "decode", err);
+	const struct size fixed = { .req = (size_t)n, .row = (size_t)n };
+	struct size s = measure(p, true);
+	enum ar_status st = check(&s, &p->env->decode, "decode", err);
 
 	if (st)
 		return st;
-	assert(s.req == b->n && s.req <= (size_t)n && n <= e->decode.max_req);
-	s.page += (size_t)n - s.req;
-	s.req = s.row = (size_t)n;
-	o.row = workspace_take(&c, s.row, sizeof *o.row);
-	o.emit = workspace_take(&c, s.req, sizeof *o.emit);
-	if (!o.row || !o.emit || !carve_arrays(&c, &s, &a))
-		return too_small(err);
-	st = add_kind(&o, e, b, true, &a, &o.decode, err);
-	if (st)
-		return st;
-	add_padding(&o, e, &a, n);
-	*out = o;
-	*used = c.used;
-	return AR_OK;
+	assert(s.req == p->b->n && s.req <= (size_t)n && n <= p->env->decode.max_req);
+	*n_page += is_linear(p->view) ? 0 : s.page + (size_t)n - s.req;
+	*o = (struct rows){ 0 };
+	return carve_rows(c, p->view, fixed.row, fixed.req, o) &&
+			       carve_arrays(c, &fixed, p->view, a) ?
+		       AR_OK :
+		       too_small(err);
 }
+
+enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
+				  const struct batch *b, const struct row_segment *segment, int n,
+				  size_t *used, struct ar_err *err)
+{
+	struct workspace c = { e->mem, e->bytes, 0 };
+	size_t n_page = 0;
+	int32_t *page, page0 = 0;
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < e->n_view && !st; i++) {
+		const struct part p = part_of(e, i, b, segment);
+
+		st = carve_decodes(&out->view[i], &p, &e->arrays[i], n, &c, &n_page, err);
+	}
+	page = st ? NULL : workspace_take(&c, n_page, sizeof *page);
+	if (!st && !page)
+		st = too_small(err);
+	for (int i = 0; i < e->n_view && !st; i++) {
+		const struct part p = part_of(e, i, b, segment);
+		struct rows *o = &out->view[i];
+		struct row_arrays *a = &e->arrays[i];
+		bool shared = !a->page;
+
+		a->page = shared ? page : a->page;
+		st = add_kind(o, &p, true, shared ? page0 : 0, a, &o->decode, err);
+		if (st)
+			break;
+		add_padding(o, &p, a, n);
+		page0 = shared ? o->decode.keys.n_page : page0;
+	}
+	*used = c.used;
+	return st;
+}
+
+/* ---- copies ---- */
 
 static void *moved(const void *p, const void *mem, void *copy)
 {
@@ -298,6 +496,7 @@ static struct attn_batch batch_at(const struct attn_batch *b, const void *mem, v
 	o.rows.pos0 = moved(b->rows.pos0, mem, copy);
 	o.rows.qblk0 = moved(b->rows.qblk0, mem, copy);
 	o.rows.left = moved(b->rows.left, mem, copy);
+	o.rows.first = moved(b->rows.first, mem, copy);
 	o.keys.len = moved(b->keys.len, mem, copy);
 	o.keys.page0 = moved(b->keys.page0, mem, copy);
 	o.keys.page = moved(b->keys.page, mem, copy);
@@ -305,13 +504,16 @@ static struct attn_batch batch_at(const struct attn_batch *b, const void *mem, v
 	return o;
 }
 
-struct rows rows_at(const struct rows *r, const void *mem, void *copy)
+void row_set_at(struct row_set *out, const struct row_set *s, const void *mem, void *copy)
 {
-	struct rows o = *r;
+	for (int i = 0; i < s->n_view; i++) {
+		const struct rows *r = &s->view[i];
+		struct rows *o = &out->view[i];
 
-	o.row = moved(r->row, mem, copy);
-	o.emit = moved(r->emit, mem, copy);
-	o.prefill = batch_at(&r->prefill, mem, copy);
-	o.decode = batch_at(&r->decode, mem, copy);
-	return o;
+		*o = *r;
+		o->row = moved(r->row, mem, copy);
+		o->emit = moved(r->emit, mem, copy);
+		o->prefill = batch_at(&r->prefill, mem, copy);
+		o->decode = batch_at(&r->decode, mem, copy);
+	}
 }

@@ -2,7 +2,10 @@
 /*
  * A batch in the arrays that the kernels read: its rows, and an attn_batch for prefill and one
  * for decode entries.  Rows of prefill entries come first, then one row per decode entry, both in
- * batch order.  All arrays are in one block of memory, so that one copy moves them to a device.
+ * batch order.
+ *
+ * Layers of other pages, another method or other rows need arrays of their own: a view.  All arrays of
+ * all views are in one block of memory, so that one copy moves them to a device.
  */
 #ifndef AR_ROWS_H
 #define AR_ROWS_H
@@ -16,58 +19,93 @@
 struct rows {
 	int n_row, n_prefill; /* all rows, rows of prefill entries */
 	int n_emit;
-	struct layer_row *row; /* [n_row] */
+	struct layer_row *row; /* [n_row]; NULL: linear layers, which store no keys */
 	int32_t *emit;	       /* [n_emit] rows that output a token */
 	struct attn_batch prefill, decode;
 };
 
-/* The rows of an iteration, per segment.  A segment is a range of layers that work on the same
- * rows.  There is one segment, as all rows go through all layers. */
+/* The layers that share a view.  In one of linear layers a request has one page, its state. */
+struct row_view {
+	int segment;
+	const struct cache_group *group; /* the rows are in its pages */
+	const struct method *method;	 /* NULL: linear layers */
+};
+
+/* The rows of an iteration, of each view. */
 struct row_set {
-	struct rows rows;
+	struct rows *view; /* [n_view], owned */
+	const int *of;	   /* [n_run_layers] view of each executed layer; borrowed */
+	int n_view;
 };
 
 /* The rows that executed layer i works on. */
 static inline const struct rows *row_set_of(const struct row_set *s, int i)
 {
-	(void)i;
-	return &s->rows;
+	return &s->view[s->of[i]];
 }
+
+/* A segment is a range of layers that work on the same rows: what goes through it of each entry of a
+ * batch.  The i-th row of an entry lies at index start + i of the KV cache.  An entry without rows is
+ * no request of the segment's views. */
+struct row_segment {
+	const int32_t *start;	    /* [batch->n] tokens of the request in the cache before */
+	const int32_t *n;	    /* [batch->n] rows */
+	const int32_t *const *keep; /* [batch->n] their numbers among those of the entry, ascending;
+				      * NULL: the first n */
+};
+
+struct row_arrays;
 
 /* Input of rows_build(), the same for all batches. */
 struct rows_env {
-	const struct cache_group *group; /* the rows are in its pages */
+	struct row_view *view; /* [n_view], owned, as is of */
+	int n_view;
+	int *of; /* [n_run_layers] view of each executed layer */
 	const struct activations *act;
 	const void *act_self;
 	struct attn_limits prefill, decode;
-	int tail;	 /* attn_batch.tail of prefill batches */
-	int32_t scratch; /* page of no request, for padded rows */
-	void *mem;	 /* block of memory for the arrays */
-	size_t bytes;	 /* rows_bytes() */
+	bool tiles;   /* plan the tiles of prefill entries; page n_page of each group is of no
+		     * request, for padded rows */
+	void *mem;    /* block of memory for the arrays; of the caller */
+	size_t bytes; /* rows_bytes() */
+	struct row_arrays *arrays; /* [n_view], owned; rows_build_decodes() uses it */
 };
+
+/* Make room for n_layers executed layers without a view.  Release *e even after a failure. */
+enum ar_status rows_env_init(struct rows_env *e, int n_layers, struct ar_err *err);
+void rows_env_release(struct rows_env *e);
+/* Executed layer i has this view.  Layers of equal ones share it. */
+void rows_env_add(struct rows_env *e, int i, const struct row_view *view);
+
+enum ar_status row_set_init(struct row_set *s, const struct rows_env *e, struct ar_err *err);
+void row_set_release(struct row_set *s);
 
 /* The limits of a policy's batches, for prefill and decode entries.  n_sm (tiles are whole) and
  * max_page (the size of the cache is not known yet) are 0. */
 void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode);
 
-/* Bytes of mem that are enough for any batch within the limits, in a cache of n_page pages. */
-size_t rows_bytes(const struct rows_env *e, int64_t n_page);
+/* Bytes of mem that are enough for any batch within the limits.  The groups have their pages. */
+size_t rows_bytes(const struct rows_env *e);
 
-/* Build the rows of b in e->mem.  groups_grow() has given the requests their pages.  tiles: the
- * method that plans tiles for the prefill entries; NULL: no tiles.  pad: number of rows to pad to;
- * padded rows come last, are at position 0 of the scratch page, and take no part in attention.
- * *used: bytes of mem that were filled.  AR_USAGE: the batch exceeds the limits. */
-enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
-			  const struct method *tiles, int pad, size_t *used, struct ar_err *err);
+/* Build the rows of b in e->mem.  groups_grow() has given the requests their pages.  segment:
+ * [segments]; NULL: all rows go through all layers.  tiles: the method that plans tiles in place of
+ * those of the views, or NULL.  pad: number of rows to pad to; padded rows come last, are at position 0
+ * of the scratch page, and take no part in attention.  *used: bytes of mem that were filled.
+ * AR_USAGE: the batch exceeds the limits. */
+enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const struct batch *b,
+			  const struct row_segment *segment, const struct method *tiles, int pad,
+			  size_t *used, struct ar_err *err);
 
 /* Build a batch of decodes only, padded to n rows.  Padded rows are at position 0
  * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
- * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows. */
-enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e, const struct batch *b,
-				  int n, size_t *used, struct ar_err *err);
+ * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows.  For that, views
+ * share keys.page, and the first request of a view may begin anywhere in it. */
+enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
+				  const struct batch *b, const struct row_segment *segment, int n,
+				  size_t *used, struct ar_err *err);
 
-/* r with pointers into copy, a copy of mem, for example on the device. */
-struct rows rows_at(const struct rows *r, const void *mem, void *copy);
+/* s with pointers into copy, a copy of mem, for example on the device. */
+void row_set_at(struct row_set *out, const struct row_set *s, const void *mem, void *copy);
 
 #endif

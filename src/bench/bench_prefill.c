@@ -15,6 +15,7 @@
 #include "base/workspace.h"
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
+#include "model/rope.h"
 #include "src/bench/bench_load.h"
 #include "src/bench/bench_sample.h"
 
@@ -34,6 +35,7 @@ struct bench_prefill {
 
 	/* On the device. */
 	float *trig;
+	struct layer_angles angles;
 	struct layer_row *row; /* [max_row] */
 	bf16_t *k, *dense_out; /* [max_row] */
 	void *dense_work;
@@ -73,7 +75,7 @@ out:
 static enum ar_status rope_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
 {
 	assert(n_row <= p->max_row);
-	return layer_rope(&p->whole.b.shape, &p->seq, 0, p->row, n_row, p->trig, q, p->k,
+	return layer_rope(&p->whole.b.shape, &p->seq, 0, p->row, n_row, &p->angles, q, p->k,
 			  p->l.d->stream, err);
 }
 
@@ -218,7 +220,9 @@ static enum ar_status take_input(struct bench_prefill *p, struct ar_err *err)
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
 	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)input->n_tok *
 		   (size_t)s->head_dim;
-	int half = s->head_dim / 2, n_rotation = needs_rope ? end : 1;
+	int dim = rope_dim(&input->rope, s->head_dim), half = dim / 2;
+	int n_rotation = needs_rope ? end : 1;
+	double factor = input->rope_applied ? 1 : rope_attention_factor(&input->rope);
 	enum ar_status st = bench_upload(&p->l, &p->seq.data, input->data, n * sizeof *input->data,
 					 err);
 
@@ -235,9 +239,11 @@ static enum ar_status take_input(struct bench_prefill *p, struct ar_err *err)
 				err);
 	if (st)
 		return st;
-	rope_inv_freq(&input->rope, s->head_dim, inv);
+	rope_inv_freq(&input->rope, dim, inv);
+	p->angles = (struct layer_angles){ p->trig, dim, 1 };
 	st = bench_upload(&p->l, &dev, inv, (size_t)half * sizeof *dev, err);
-	return st ? st : layer_trig(dev, half, n_rotation, p->trig, p->l.d->stream, err);
+	return st ? st :
+		    layer_trig(dev, half, n_rotation, (float)factor, p->trig, p->l.d->stream, err);
 }
 
 static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
@@ -306,10 +312,12 @@ static enum ar_status open_method(const struct bench_input *input, const char *t
 				  struct method **m, struct ar_err *err)
 {
 	float inv[CAPTURE_MAX_DIM / 2];
+	const char *more = rope_besides_angles(&input->rope);
 	struct selector_env env = {
 		.shape = input->shape,
 		.n_layers = input->n_layers,
-		.rope_inv = input->rope.theta > 0 ? inv : NULL,
+		.rope_inv = input->rope.theta > 0 && !more ? inv : NULL,
+		.rope_unknown = more,
 		.device = true,
 		.repeats = input->repeats,
 	};

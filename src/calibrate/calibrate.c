@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "kernels/layer/layer.h"
 #include "kernels/prim/multiply.h"
+#include "model/rope.h"
 
 int64_t calib_tokens(const struct calib_input *in, const struct capture *c)
 {
@@ -73,6 +74,7 @@ struct raw {
 	bf16_t *data; /* [q_heads + 2 kv_heads][n_tok][head_dim] */
 	struct layer_row *row;
 	float *inv, *trig;
+	struct layer_angles angles;
 	bf16_t *k; /* [n_tok][kv_heads][head_dim] after RoPE */
 };
 
@@ -92,6 +94,7 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 	size_t n = (size_t)n_tok, dim = (size_t)info->head_dim;
 	size_t q = (size_t)info->q_heads * n * dim, kv = (size_t)info->kv_heads * n * dim;
 	int n_rotation = info->rope_applied ? 1 : (int)n_tok;
+	float factor = 1;
 	enum ar_status st;
 
 	x->data = malloc((q + 2 * kv) * sizeof *x->data);
@@ -106,9 +109,12 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 		st = capture_read_finite(c, i, CAPTURE_K, 0, n_tok, x->data + q, err);
 	if (!st)
 		st = capture_read_finite(c, i, CAPTURE_V, 0, n_tok, x->data + q + kv, err);
-	if (!info->rope_applied)
-		rope_inv_freq(&info->rope, info->head_dim, x->inv);
-	layer_trig_ref(x->inv, info->head_dim / 2, n_rotation, x->trig);
+	x->angles = (struct layer_angles){ x->trig, rope_dim(&info->rope, info->head_dim), 1 };
+	if (!info->rope_applied) {
+		rope_inv_freq(&info->rope, x->angles.dim, x->inv);
+		factor = (float)rope_attention_factor(&info->rope);
+	}
+	layer_trig_ref(x->inv, x->angles.dim / 2, n_rotation, factor, x->trig);
 	for (int t = 0; t < (int)n_tok; t++)
 		x->row[t] = (struct layer_row){ t, t % n_rotation, t };
 	return st;
@@ -152,7 +158,7 @@ enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i,
 	if (!st) {
 		set_batch(l, (int)n_tok, (int)n_page);
 		seq.data = x.data;
-		layer_rope_ref(s, &seq, 0, x.row, (int)n_tok, x.trig, l->q, x.k);
+		layer_rope_ref(s, &seq, 0, x.row, (int)n_tok, &x.angles, l->q, x.k);
 		layer_cache_ref(s, &seq, 0, x.row, (int)n_tok, x.k, &l->kv);
 	}
 	raw_release(&x);

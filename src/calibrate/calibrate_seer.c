@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "kernels/select/seer/seer.h"
+#include "model/rope.h"
 #include "src/calibrate/calibrate.h"
 #include "src/calibrate/seer_fit.h"
 
@@ -128,6 +129,18 @@ static void gate_release(struct gate *g)
 	free(g->w);
 }
 
+/* Keys turn back by their angles, and nothing else. */
+static enum ar_status check_angles(const char *name, const struct rope *rope, struct ar_err *err)
+{
+	const char *more = rope_besides_angles(rope);
+
+	return more ? ar_fail(err, AR_DATA,
+			      "%s: a gate needs keys before RoPE, but cannot undo %s; take another "
+			      "model",
+			      name, more) :
+		      AR_OK;
+}
+
 /* Find RoPE of Q and K: what a capture states, else that of --model. */
 static enum ar_status find_rope(const struct args *a, const struct calib_input *in,
 				struct rope *rope, struct ar_err *err)
@@ -138,7 +151,7 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 	for (size_t c = 0; c < in->n; c++)
 		if (capture_info(in->capture[c])->rope.theta > 0) {
 			*rope = capture_info(in->capture[c])->rope;
-			return AR_OK;
+			return check_angles(capture_info(in->capture[c])->name, rope, err);
 		}
 	if (!a->model)
 		return ar_fail(err, AR_USAGE, "%s: does not state its RoPE; add --model NAME",
@@ -152,6 +165,8 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 			     "model %s: a gate needs keys before RoPE, but the angles of %s are "
 			     "not known",
 			     m.name, m.rope_unknown);
+	else
+		st = check_angles(m.name, rope, err);
 	model_release(&m);
 	return st;
 }

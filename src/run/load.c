@@ -100,7 +100,7 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 /* Make the random captures, as long as the longest request. */
 static enum ar_status draw_captures(struct run *r, struct ar_err *err)
 {
-	const struct layer_spec *l = &r->model.layer[0];
+	const struct layer_spec *l = model_attention(&r->model);
 	const struct capture_info shape = { .n_layers = r->model.n_layers,
 					    .q_heads = l->q_heads,
 					    .kv_heads = l->kv_heads,
@@ -126,8 +126,8 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	st = model_load(&r->model, r->o.model, err);
 	if (st)
 		return st;
-	r->whole_q_heads = r->model.layer[0].q_heads;
-	r->whole_kv_heads = r->model.layer[0].kv_heads;
+	r->whole_q_heads = model_attention(&r->model)->q_heads;
+	r->whole_kv_heads = model_attention(&r->model)->kv_heads;
 	if (!r->limits.max_len)
 		r->limits.max_len = r->model.max_len;
 	st = b->uses_gpu ? prepare_check_kernels(&r->model, err) : AR_OK;

@@ -211,6 +211,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 				   struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
+	const struct layer_spec *heads = kernels ? model_attention(&r->model) : NULL;
 	/* clang-format off */
 	struct store_run s = {
 		.trace_name = r->trace->name, .trace_sha256 = r->trace->sha256,
@@ -237,9 +238,9 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 		s.model_json = r->model.json;
 		s.n_layers = r->model.n_layers;
 		s.hidden = r->model.hidden;
-		s.q_heads = r->model.layer[0].q_heads;
-		s.kv_heads = r->model.layer[0].kv_heads;
-		s.head_dim = r->model.layer[0].head_dim;
+		s.q_heads = heads->q_heads;
+		s.kv_heads = heads->kv_heads;
+		s.head_dim = heads->head_dim;
 		s.tp = r->model.tp;
 		s.method_name = m->name;
 		s.method_params = m->params;
@@ -320,8 +321,9 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .seed = (uint64_t)r->o.seed,
 			      .run_layer = r->prep.run_layer,
 			      .n_run_layers = r->prep.n_run_layers,
-			      .q_heads = m ? r->model.layer[0].q_heads : 0,
-			      .kv_heads = m ? r->model.layer[0].kv_heads : 0 };
+			      .model = &r->model,
+			      .q_heads = m ? model_attention(&r->model)->q_heads : 0,
+			      .kv_heads = m ? model_attention(&r->model)->kv_heads : 0 };
 	struct replay_result res;
 	enum ar_status st = begin_record(r, i, m, err), st2 = AR_OK;
 	bool ended;

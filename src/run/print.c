@@ -38,7 +38,7 @@ static bool any_random(const struct run *r)
 static void print_model(const struct run *r)
 {
 	const struct model *m = &r->model;
-	const struct layer_spec *l = &m->layer[0];
+	const struct layer_spec *l = model_attention(m);
 
 	put_after("model     ", m->name);
 	printf(", %d layers, %d/%d heads of %d", m->n_layers, l->q_heads, l->kv_heads, l->head_dim);

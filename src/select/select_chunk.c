@@ -43,8 +43,8 @@ static enum ar_status load_model(struct select_chunk *c, const struct select_arg
 
 	if (st)
 		return st;
-	q_heads = c->model.layer[0].q_heads;
-	kv_heads = c->model.layer[0].kv_heads;
+	q_heads = model_attention(&c->model)->q_heads;
+	kv_heads = model_attention(&c->model)->kv_heads;
 	st = model_split(&c->model, (int)a->tp, err);
 	if (!st)
 		st = prepare_check_model(info, &c->model, q_heads, kv_heads, err);
@@ -77,6 +77,11 @@ static enum ar_status parse_layers(struct select_chunk *c, const char *list, str
 					       "%" PRIu64 "; 'attnreplay capture info' lists those "
 					       "it holds",
 					       list, info->name, from);
+			if (c->model.layer[from].mixer != MIX_FULL)
+				return ar_fail(err, AR_USAGE,
+					       "layer '%s': layer %" PRIu64 " of model %s does not "
+					       "see all keys, so methods do not select there",
+					       list, from, c->model.name);
 			if (c->n_layers == info->n_layers)
 				return ar_fail(err, AR_USAGE, "layer '%s': a layer is listed twice",
 					       list);
@@ -100,8 +105,14 @@ static enum ar_status load_layers(struct select_chunk *c, const char *list, stru
 		c->captured[info->layer[i]] = i;
 	if (list)
 		return parse_layers(c, list, err);
-	c->n_layers = info->random ? 1 : info->n_layers; /* random ones are alike */
-	memcpy(c->layer, info->layer, (size_t)c->n_layers * sizeof *c->layer);
+	for (int i = 0; i < info->n_layers && !(info->random && c->n_layers); i++)
+		if (c->model.layer[info->layer[i]].mixer == MIX_FULL) /* random ones are alike */
+			c->layer[c->n_layers++] = info->layer[i];
+	if (!c->n_layers)
+		return ar_fail(err, AR_USAGE,
+			       "%s holds no layer of model %s that sees all keys, so there is "
+			       "nothing to select from; name the model that it was captured from",
+			       info->name, c->model.name);
 	return AR_OK;
 }
 
@@ -154,9 +165,9 @@ static enum ar_status draw_capture(struct select_chunk *c, const char *name,
 	st = model_split(&m, (int)a->tp, err);
 	if (!st) {
 		shape.n_layers = m.n_layers;
-		shape.q_heads = m.layer[0].q_heads;
-		shape.kv_heads = m.layer[0].kv_heads;
-		shape.head_dim = m.layer[0].head_dim;
+		shape.q_heads = model_attention(&m)->q_heads;
+		shape.kv_heads = model_attention(&m)->kv_heads;
+		shape.head_dim = model_attention(&m)->head_dim;
 		st = capture_random(&c->capture, name, &shape, err);
 	}
 	model_release(&m);
@@ -171,9 +182,9 @@ enum ar_status select_chunk_load(struct select_chunk *c, const char *path,
 
 	if (!st)
 		st = load_model(c, a, err);
-	if (!st && a->head >= c->model.layer[0].q_heads)
+	if (!st && a->head >= model_attention(&c->model)->q_heads)
 		st = ar_fail(err, AR_USAGE, "head %" PRId64 ": want a query head from 0 to %d",
-			     a->head, c->model.layer[0].q_heads - 1);
+			     a->head, model_attention(&c->model)->q_heads - 1);
 	if (!st)
 		st = load_layers(c, a->layers, err);
 	return st ? st : place_chunk(c, a, err);

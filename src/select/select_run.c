@@ -136,7 +136,7 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 static enum ar_status show(const struct backend *backend, struct select_chunk *c,
 			   const char *method, struct select_files *out, struct ar_err *err)
 {
-	const struct layer_spec *l = &c->model.layer[0];
+	const struct layer_spec *l = model_attention(&c->model);
 	struct shown x = {
 		.backend = backend,
 		.out = out,

@@ -510,7 +510,7 @@ static char *header_text(const struct capture_info *info)
 		done = cJSON_AddNumberToObject(o, ints[i].key, (double)ints[i].v);
 	if (done && info->rope.theta > 0)
 		done = cJSON_AddNumberToObject(o, "rope_theta", info->rope.theta);
-	if (done && info->rope.factor > 0)
+	if (done && rope_is_scaled(&info->rope))
 		done = json_add(o, "rope_scaling", rope_scaling_json(&info->rope));
 	if (done)
 		text = cJSON_PrintUnformatted(o);

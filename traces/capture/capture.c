@@ -265,7 +265,7 @@ static enum ar_status check_info(const struct capture_info *info, const char *pa
 			       "%s: Q and K are before RoPE but rope_theta is missing; "
 			       "add it to the file",
 			       path);
-	return AR_OK;
+	return rope_check_dim(&info->rope, info->head_dim, path, err);
 }
 
 static enum ar_status open_by_content(struct capture *c, const char *path, struct ar_err *err)
@@ -566,12 +566,13 @@ static enum ar_status unpack_header(const struct capture_info *info, struct outf
 	struct safetensors_tensor *tensor = calloc(n, sizeof *tensor);
 	char(*name)[32] = calloc(n, sizeof *name), *scaling = NULL;
 	char theta[32], n_prompt[32];
-	cJSON *o = info->rope.factor > 0 ? rope_scaling_json(&info->rope) : NULL;
+	bool scaled = rope_is_scaled(&info->rope);
+	cJSON *o = scaled ? rope_scaling_json(&info->rope) : NULL;
 	enum ar_status st;
 
 	if (o)
 		scaling = cJSON_PrintUnformatted(o);
-	if (!tensor || !name || (info->rope.factor > 0 && !scaling)) {
+	if (!tensor || !name || (scaled && !scaling)) {
 		st = ar_nomem(err);
 		goto out;
 	}

@@ -235,8 +235,8 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 			       "gate=mean, untrained");
 	if (!env->rope_inv && env->rope_unknown)
 		return ar_fail(err, AR_DATA,
-			       "the gate is for keys before their rotary embedding, but the angles "
-			       "of %s are not known; use a method without a gate",
+			       "the gate is for keys before their rotary embedding, but %s cannot "
+			       "be undone; use a method without a gate",
 			       env->rope_unknown);
 	if (!env->rope_inv)
 		return ar_fail(err, AR_DATA,

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "model/arch.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/jsonval.h"
+#include "model/rope.h"
+
+static const cJSON *get(const cJSON *config, const char *key)
+{
+	return cJSON_GetObjectItemCaseSensitive(config, key);
+}
+
+enum ar_status config_int(const cJSON *config, const char *key, int max, int def, int *out,
+			  const char *path, struct ar_err *err)
+{
+	int64_t v = def;
+
+	if ((json_has(config, key) || !def) && !json_int(get(config, key), 1, max, &v))
+		return ar_fail(err, AR_DATA, "%s: want a positive integer as '%s'", path, key);
+	*out = (int)v;
+	return AR_OK;
+}
+
+enum ar_status config_real(const cJSON *config, const char *key, double def, double *out,
+			   const char *path, struct ar_err *err)
+{
+	*out = def;
+	if ((json_has(config, key) || def == 0) && !json_real(get(config, key), 1e-3, 1e12, out))
+		return ar_fail(err, AR_DATA, "%s: want a positive number as '%s'", path, key);
+	return AR_OK;
+}
+
+bool config_true(const cJSON *config, const char *key)
+{
+	return cJSON_IsTrue(get(config, key));
+}
+
+/* Refuse attention that no kernel computes. */
+static enum ar_status check_attention(const cJSON *config, const char *path, struct ar_err *err)
+{
+	if (json_has(config, "kv_lora_rank"))
+		return ar_fail(err, AR_DATA,
+			       "%s: latent attention (kv_lora_rank) has no K and V "
+			       "per head; use a model with grouped heads",
+			       path);
+	if (json_has(config, "attn_logit_softcapping"))
+		return ar_fail(err, AR_DATA,
+			       "%s: capped scores (attn_logit_softcapping) are not known; use a "
+			       "model without them",
+			       path);
+	return AR_OK;
+}
+
+/* ---- the members that all layers share ---- */
+
+static enum ar_status read_heads(struct layer_spec *l, int hidden, const cJSON *config,
+				 const char *path, struct ar_err *err)
+{
+	enum ar_status st = config_int(config, "num_attention_heads", 1 << 12, 0, &l->q_heads, path,
+				       err);
+
+	if (!st)
+		st = config_int(config, "num_key_value_heads", 1 << 12, l->q_heads, &l->kv_heads,
+				path, err);
+	if (st)
+		return st;
+	if (l->q_heads % l->kv_heads)
+		return ar_fail(err, AR_DATA,
+			       "%s: num_key_value_heads %d does not divide "
+			       "num_attention_heads %d",
+			       path, l->kv_heads, l->q_heads);
+	if (!json_has(config, "head_dim") && hidden % l->q_heads)
+		return ar_fail(err, AR_DATA,
+			       "%s: no 'head_dim', and num_attention_heads %d does "
+			       "not divide hidden_size %d",
+			       path, l->q_heads, hidden);
+	st = config_int(config, "head_dim", 1 << 12, hidden / l->q_heads, &l->head_dim, path, err);
+	if (!st && l->head_dim % 2)
+		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, l->head_dim);
+	if (config_true(config, "attention_bias"))
+		l->qkv_bias = l->o_bias = 1;
+	return st;
+}
+
+/* An activation that the architecture fixes is not in config. */
+static enum ar_status read_act(struct layer_spec *l, const cJSON *config, const char *path,
+			       struct ar_err *err)
+{
+	const char *key = json_has(config, "hidden_activation") ? "hidden_activation" :
+								  "hidden_act";
+	const cJSON *v = get(config, key);
+
+	if (l->act == ACT_SWIGLU_CLAMP || !json_has(config, key))
+		return AR_OK;
+	if (!strcmp(v->valuestring, "silu"))
+		l->act = ACT_SILU;
+	else if (!strcmp(v->valuestring, "gelu_pytorch_tanh"))
+		l->act = ACT_GELU_TANH;
+	else
+		return ar_fail(err, AR_DATA,
+			       "%s: activation '%.40s' is not known; known are silu and "
+			       "gelu_pytorch_tanh",
+			       path, v->valuestring);
+	return AR_OK;
+}
+
+static enum ar_status read_experts(struct layer_spec *l, const char *key, const cJSON *config,
+				   const char *path, struct ar_err *err)
+{
+	int64_t step = 1;
+	enum ar_status st;
+
+	if ((json_has(config, "decoder_sparse_step") &&
+	     (!json_int(get(config, "decoder_sparse_step"), 1, INT_MAX, &step) || step != 1)) ||
+	    cJSON_GetArraySize(get(config, "mlp_only_layers")) > 0)
+		return ar_fail(err, AR_DATA, "%s: a mix of dense and expert layers is not known",
+			       path);
+	st = config_int(config, key, 1 << 16, 0, &l->n_experts, path, err);
+	if (!st)
+		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
+				path, err);
+	if (!st)
+		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path,
+				err);
+	if (st || !json_has(config, "shared_expert_intermediate_size"))
+		return st;
+	l->shared_gate = 1;
+	return config_int(config, "shared_expert_intermediate_size", 1 << 24, 0, &l->shared_ffn,
+			  path, err);
+}
+
+static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const char *path,
+			       struct ar_err *err)
+{
+	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts" :
+								      "num_experts";
+	enum ar_status st = config_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
+
+	if (!st)
+		st = read_act(l, config, path, err);
+	if (config_true(config, "mlp_bias"))
+		l->mlp_bias = 1;
+	return st || !json_has(config, experts) ? st : read_experts(l, experts, config, path, err);
+}
+
+/* ---- what belongs to no layer ---- */
+
+/* A capture after RoPE replays without angles.  So an embedding whose angles are not known is only
+ * noted, for those who need them.  Models with two embeddings name the kinds of layers. */
+static enum ar_status read_rope(struct model *m, const cJSON *config, const char *path,
+				struct ar_err *err)
+{
+	const char *key = json_has(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+	const cJSON *all = get(config, key), *full = get(all, "full_attention");
+	const cJSON *window = get(all, "sliding_attention"), *scaling = full ? full : all;
+	const char *type = rope_type_unknown(scaling);
+	double theta = 10000; /* the default of the model class */
+	struct rope whole = { 0 };
+	enum ar_status st = rope_parse_share(&whole, config, path, err);
+
+	if (st)
+		return st;
+	if (json_has(config, "rope_theta") &&
+	    !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
+		return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as 'rope_theta'",
+			       path);
+	if (type) {
+		snprintf(m->rope_unknown, sizeof m->rope_unknown, "rope type '%s'", type);
+		st = rope_parse_share(&m->rope, scaling, path, err);
+	} else {
+		st = rope_parse(&m->rope, theta, scaling, path, err);
+	}
+	if (!st && window)
+		st = rope_parse(&m->rope_window, theta, window, path, err);
+	if (m->rope.share == 0)
+		m->rope.share = whole.share;
+	if (m->rope_window.share == 0)
+		m->rope_window.share = whole.share;
+	return st;
+}
+
+static enum ar_status read_outside(struct model *m, const cJSON *config, const char *path,
+				   struct ar_err *err)
+{
+	int max_len;
+	enum ar_status st = config_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
+
+	if (!st)
+		st = config_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
+				err);
+	if (!st)
+		st = read_rope(m, config, path, err);
+	if (st)
+		return st;
+	m->max_len = max_len;
+	m->tied = config_true(config, "tie_word_embeddings");
+	return AR_OK;
+}
+
+/* ---- the kinds of layers ---- */
+
+static enum ar_status parse_kind(enum mixer *out, const struct arch *a, const char *name,
+				 const char *path, struct ar_err *err)
+{
+	static const char *const names[] = { [MIX_FULL] = "full_attention",
+					     [MIX_WINDOW] = "sliding_attention",
+					     [MIX_LINEAR] = "linear_attention" };
+
+	for (int i = 0; i <= (a->linear ? MIX_LINEAR : MIX_WINDOW); i++)
+		if (!strcmp(names[i], name)) {
+			*out = (enum mixer)i;
+			return AR_OK;
+		}
+	return ar_fail(err, AR_DATA, "%s: layer type '%.40s' is not known; known are %s%s and %s",
+		       path, name, a->linear ? "linear_attention, " : "", names[MIX_FULL],
+		       names[MIX_WINDOW]);
+}
+
+/* Read a list with the type of each layer. */
+static enum ar_status read_list(struct model *m, const struct arch *a, const cJSON *types,
+				const char *path, struct ar_err *err)
+{
+	const cJSON *type;
+	enum ar_status st = AR_OK;
+	int n = cJSON_GetArraySize(types), i = 0;
+
+	if (n != m->n_layers)
+		return ar_fail(err, AR_DATA,
+			       "%s: 'layer_types' has %d entries, but num_hidden_layers is %d",
+			       path, n, m->n_layers);
+	cJSON_ArrayForEach(type, types)
+		if (!st)
+			st = parse_kind(&m->layer[i++].mixer, a, type->valuestring, path, err);
+	return st;
+}
+
+/* Each layer of number every, 2 every ... is full, counted from 1; the others are of a kind. */
+static enum ar_status read_every(struct model *m, const char *key, enum mixer others,
+				 const cJSON *config, const char *path, struct ar_err *err)
+{
+	int every;
+	enum ar_status st = config_int(config, key, 4094, 0, &every, path, err);
+
+	for (int i = 0; i < m->n_layers && !st; i++)
+		m->layer[i].mixer = (i + 1) % every ? others : MIX_FULL;
+	return st;
+}
+
+/* A window without a list: in all layers, or with use_sliding_window from layer max_window_layers
+ * on. */
+static enum ar_status read_windows(struct model *m, const cJSON *config, const char *path,
+				   struct ar_err *err)
+{
+	bool asked = config_true(config, "use_sliding_window");
+	int64_t first = 0;
+
+	if (!json_has(config, "sliding_window") ||
+	    (json_has(config, "use_sliding_window") && !asked))
+		return AR_OK;
+	if (asked && !json_int(get(config, "max_window_layers"), 0, INT_MAX, &first))
+		return ar_fail(err, AR_DATA,
+			       "%s: use_sliding_window without 'layer_types': want the number of "
+			       "layers without a window as 'max_window_layers'",
+			       path);
+	for (int64_t i = first; i < m->n_layers; i++)
+		m->layer[i].mixer = MIX_WINDOW;
+	return AR_OK;
+}
+
+static enum ar_status read_kinds(struct model *m, const struct arch *a, const cJSON *config,
+				 const char *path, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (json_has(config, "layer_types"))
+		st = read_list(m, a, get(config, "layer_types"), path, err);
+	else if (json_has(config, "sliding_window_pattern"))
+		st = read_every(m, "sliding_window_pattern", MIX_WINDOW, config, path, err);
+	else if (a->linear && json_has(config, "full_attention_interval"))
+		st = read_every(m, "full_attention_interval", MIX_LINEAR, config, path, err);
+	else
+		st = read_windows(m, config, path, err);
+	for (int i = 0; i < m->n_layers && !st; i++)
+		if (m->layer[i].mixer == MIX_WINDOW)
+			st = config_int(config, "sliding_window", INT_MAX, 0, &m->layer[i].window,
+					path, err);
+	return st;
+}
+
+enum ar_status config_decoder(struct model *m, const struct arch *a, const cJSON *config,
+			      const char *path, struct ar_err *err)
+{
+	struct layer_spec l = a->base;
+	int n_layers;
+	enum ar_status st = check_attention(config, path, err);
+
+	if (!st)
+		st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
+	if (!st)
+		st = config_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
+	if (!st)
+		st = read_heads(&l, m->hidden, config, path, err);
+	if (!st)
+		st = read_mlp(&l, config, path, err);
+	if (!st)
+		st = read_outside(m, config, path, err);
+	if (!st)
+		st = rope_check_dim(&m->rope, l.head_dim, path, err);
+	if (st)
+		return st;
+	l.rotary_dim = rope_dim(&m->rope, l.head_dim);
+	st = model_set_layers(m, n_layers, &l, err);
+	return st ? st : read_kinds(m, a, config, path, err);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layers of a model: made, compared and split. */
+#include "config.h"
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
+				struct ar_err *err)
+{
+	m->layer = malloc((size_t)n * sizeof *m->layer);
+	if (!m->layer)
+		return ar_nomem(err);
+	m->n_layers = n;
+	for (int i = 0; i < n; i++)
+		m->layer[i] = *spec;
+	return AR_OK;
+}
+
+/* Members, not bytes: a struct has padding. */
+bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
+{
+	const struct delta_spec *d = &a->delta, *e = &b->delta;
+
+	return a->mixer == b->mixer && a->q_heads == b->q_heads && a->kv_heads == b->kv_heads &&
+	       a->head_dim == b->head_dim && a->window == b->window &&
+	       a->rotary_dim == b->rotary_dim && a->score_scale == b->score_scale &&
+	       a->qkv_bias == b->qkv_bias && a->o_bias == b->o_bias && a->mlp_bias == b->mlp_bias &&
+	       a->qk_norm == b->qk_norm && a->out_gate == b->out_gate && a->sinks == b->sinks &&
+	       a->post_norms == b->post_norms && d->k_heads == e->k_heads &&
+	       d->v_heads == e->v_heads && d->k_dim == e->k_dim && d->v_dim == e->v_dim &&
+	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&
+	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
+	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate;
+}
+
+int model_odd_layer(const struct model *m)
+{
+	for (int i = 1; i < m->n_layers; i++)
+		if (!layer_alike(&m->layer[i], &m->layer[0]))
+			return i;
+	return 0;
+}
+
+const struct layer_spec *model_attention(const struct model *m)
+{
+	for (int i = 0; i < m->n_layers; i++)
+		if (m->layer[i].mixer != MIX_LINEAR)
+			return &m->layer[i];
+	return m->layer;
+}
+
+int model_layer_kind(const struct model *m, int i)
+{
+	int kind = 0;
+
+	while (!layer_alike(&m->layer[kind], &m->layer[i]))
+		kind++;
+	return kind;
+}
+
+double layer_q_scale(const struct layer_spec *l)
+{
+	return l->score_scale > 0 ? l->score_scale * sqrt(l->head_dim) : 1;
+}
+
+const struct rope *model_rope(const struct model *m, int i)
+{
+	return m->layer[i].mixer == MIX_WINDOW && m->rope_window.theta > 0 ? &m->rope_window :
+									     &m->rope;
+}
+
+static enum ar_status check_split(const struct model *m, const struct layer_spec *l, int tp,
+				  struct ar_err *err)
+{
+	const struct {
+		const char *what;
+		int n;
+	} part[] = {
+		{ "query heads", l->q_heads },
+		{ "key heads of linear layers", l->delta.k_heads },
+		{ "value heads of linear layers", l->delta.v_heads },
+		{ l->n_experts ? "expert FFN width" : "FFN width", l->ffn },
+		{ "shared expert FFN width", l->shared_ffn },
+		{ "vocabulary", m->vocab },
+	};
+
+	for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+		if (part[i].n % tp)
+			return ar_fail(err, AR_USAGE,
+				       "cannot split model '%s' into %d parts: %s %d "
+				       "is no multiple of it; change --tp",
+				       m->name, tp, part[i].what, part[i].n);
+	if (l->kv_heads % tp && tp % l->kv_heads)
+		return ar_fail(err, AR_USAGE,
+			       "cannot split model '%s' into %d parts: %d KV heads "
+			       "neither divide nor are divided by it; change --tp",
+			       m->name, tp, l->kv_heads);
+	return AR_OK;
+}
+
+static void split_layer(struct layer_spec *l, int tp)
+{
+	l->q_heads /= tp;
+	if (l->kv_heads)
+		l->kv_heads = l->kv_heads > tp ? l->kv_heads / tp : 1;
+	l->delta.k_heads /= tp;
+	l->delta.v_heads /= tp;
+	l->ffn /= tp;
+	l->shared_ffn /= tp;
+}
+
+enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (tp < 1 || m->tp != 1)
+		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts", m->name, tp);
+	for (int i = 0; i < m->n_layers && !st; i++)
+		st = check_split(m, &m->layer[i], tp, err);
+	if (st)
+		return st;
+	for (int i = 0; i < m->n_layers; i++)
+		split_layer(&m->layer[i], tp);
+	m->vocab /= tp;
+	m->tp = tp;
+	return AR_OK;
+}

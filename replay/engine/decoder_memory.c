@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of the decoder: sizes, and weights that are drawn. */
+#include "config.h"
+#include "replay/engine/decoder_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "base/workspace.h"
+#include "kernels/layer/layer.h"
+#include "kernels/prim/cuda.h"
+#include "model/layer_size.h"
+
+enum { VOCAB_PAD = 64, MAX_NORM_DIM = 256 /* of layer_qk_norm() */ };
+
+/* ---- layers ---- */
+
+static enum ar_status check_layer(const struct model *m, const struct layer_spec *l,
+				  struct ar_err *err)
+{
+	const struct delta_spec *d = &l->delta;
+	int key = d->k_heads * d->k_dim, value = d->v_heads * d->v_dim;
+
+	if (m->hidden % 8 || l->ffn % 8 || l->head_dim % 16 || l->n_experts % 8)
+		return ar_fail(err, AR_USAGE,
+			       "%s: hidden size %d, FFN %d and %d experts must be multiples of 8, "
+			       "head size %d of 16; choose another --model or --tp, or "
+			       "--attention-only",
+			       m->name, m->hidden, l->ffn, l->n_experts, l->head_dim);
+	if (l->shared_ffn % 8 || key % 8 || value % 8)
+		return ar_fail(err, AR_USAGE,
+			       "%s: the shared expert's FFN %d, and %d channels of keys and %d of "
+			       "values in linear layers must be multiples of 8; choose another "
+			       "--model or --tp, or --attention-only",
+			       m->name, l->shared_ffn, key, value);
+	if (l->qk_norm && l->head_dim > MAX_NORM_DIM)
+		return ar_fail(err, AR_USAGE,
+			       "%s: the norm of Q and K takes heads of at most %d, not of %d; "
+			       "choose another --model, or --attention-only",
+			       m->name, MAX_NORM_DIM, l->head_dim);
+	return AR_OK;
+}
+
+enum ar_status decoder_open_layers(struct decoder *d, struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	enum ar_status st = AR_OK;
+
+	d->layer = calloc((size_t)d->env.n_layers, sizeof *d->layer);
+	if (!d->layer)
+		return ar_nomem(err);
+	for (int i = 0; i < d->env.n_layers && !st; i++) {
+		d->layer[i].spec = &m->layer[d->env.layer[i]];
+		st = check_layer(m, d->layer[i].spec, err);
+	}
+	return st;
+}
+
+/* ---- sizes ---- */
+
+struct extents {
+	struct {
+		size_t n, fan_in; /* n 0: the layer has no such weight */
+	} of[W_COUNT];
+};
+
+/* a_log and dt_bias are floats: two bf16 for each, the second of which gives sign, exponent and
+ * the first digits. */
+static struct extents extents_of(const struct layer_spec *l, int hidden)
+{
+	const struct delta_spec *d = &l->delta;
+	size_t h = (size_t)hidden, f = (size_t)l->ffn, s = (size_t)l->shared_ffn;
+	size_t qkv = layer_qkv_width(l), o = layer_o_width(l), ba = layer_ba_width(l);
+	size_t n_experts = (size_t)l->n_experts, x = n_experts ? n_experts : 1;
+	size_t channels = (size_t)(2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim);
+	size_t conv = (size_t)d->conv, v_dim = (size_t)d->v_dim;
+	bool bias = l->mlp_bias, post = l->post_norms, gate = s && l->shared_gate;
+
+	return (struct extents){ {
+		[W_NORM1] = { h, 1 },
+		[W_QKV] = { qkv * h, h },
+		[W_O] = { h * o, o },
+		[W_NORM2] = { h, 1 },
+		[W_ROUTER] = { n_experts * h, h },
+		[W_GATE_UP] = { x * 2 * f * h, h },
+		[W_DOWN] = { x * h * f, f },
+		[W_QKV_BIAS] = { l->qkv_bias ? qkv : 0, h },
+		[W_QK_NORM] = { l->qk_norm ? 2 * (size_t)l->head_dim : 0, 1 },
+		[W_O_BIAS] = { l->o_bias ? h : 0, h },
+		[W_POST1] = { post ? h : 0, 1 },
+		[W_POST2] = { post ? h : 0, 1 },
+		[W_ROUTER_BIAS] = { bias ? n_experts : 0, h },
+		[W_GATE_UP_BIAS] = { bias ? x * 2 * f : 0, h },
+		[W_DOWN_BIAS] = { bias ? x * h : 0, h },
+		[W_SHARED_GATE_UP] = { 2 * s * h, h },
+		[W_SHARED_DOWN] = { h * s, s },
+		[W_SHARED_GATE] = { gate ? h : 0, h },
+		[W_BA] = { ba * h, h },
+		[W_CONV] = { channels * conv, conv },
+		[W_A_LOG] = { ba, 1 },
+		[W_DT_BIAS] = { ba, 1 },
+		[W_MIX_NORM] = { v_dim, 1 },
+	} };
+}
+
+static int padded_vocab(const struct model *m)
+{
+	return (m->vocab + VOCAB_PAD - 1) / VOCAB_PAD * VOCAB_PAD;
+}
+
+static bf16_t *carve(struct workspace *c, size_t n)
+{
+	return workspace_take(c, n, sizeof(bf16_t));
+}
+
+static void carve_layer(const struct layer_spec *l, int hidden, struct workspace *c,
+			struct weights *w)
+{
+	const struct extents e = extents_of(l, hidden);
+
+	for (int i = 0; i < W_COUNT; i++)
+		w->w[i] = e.of[i].n ? carve(c, e.of[i].n) : NULL;
+}
+
+size_t decoder_layers_bytes(const struct model *m)
+{
+	struct workspace c = workspace_at(NULL);
+	struct weights w;
+
+	for (int i = 0; i < m->n_layers; i++)
+		carve_layer(&m->layer[i], m->hidden, &c, &w);
+	return c.used;
+}
+
+size_t decoder_head_bytes(const struct model *m)
+{
+	return (size_t)(padded_vocab(m) + 1) * (size_t)m->hidden * sizeof(bf16_t);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Elements of the buffers that all layers share. */
+struct buffers {
+	size_t wide, act, spare, add;
+};
+
+static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidden, size_t row)
+{
+	size_t f = (size_t)l->ffn, s = (size_t)l->shared_ffn, x = (size_t)l->n_experts;
+	/* layer_experts() rounds up: less than one row more per expert. */
+	size_t n_expert_row = x ? row * (size_t)l->experts_per_tok + x : row;
+	size_t mixer = layer_qkv_width(l) + layer_ba_width(l);
+
+	b->wide = larger(b->wide, row * larger(mixer, larger(x, 2 * s)));
+	b->wide = larger(b->wide, n_expert_row * 2 * f);
+	b->act = larger(b->act, larger(n_expert_row * f, row * s));
+	if (l->out_gate)
+		b->act = larger(b->act, row * layer_o_width(l));
+	b->spare = larger(b->spare, x ? n_expert_row * hidden : s ? row * hidden : 0);
+	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
+}
+
+static void carve_all(struct decoder *d, struct workspace *c)
+{
+	size_t row = (size_t)d->env.max_row, h = (size_t)d->env.model->hidden;
+	size_t emit = (size_t)d->env.max_emit;
+	struct buffers b = { .wide = emit * (size_t)d->vocab, .act = emit * h };
+
+	for (int i = 0; i < d->env.n_layers; i++) {
+		fit_layer(&b, d->layer[i].spec, h, row);
+		carve_layer(d->layer[i].spec, d->env.model->hidden, c, &d->layer[i]);
+	}
+	d->norm = carve(c, h);
+	d->head = carve(c, (size_t)d->vocab * h);
+	d->x0 = carve(c, row * h);
+	d->home.x = carve(c, row * h);
+	d->home.y = carve(c, row * h);
+	d->wide = carve(c, b.wide);
+	d->act = carve(c, b.act);
+	d->home.spare = carve(c, d->env.drops ? b.add : b.spare);
+	d->home.add = carve(c, b.add);
+	d->token = (int32_t *)carve(c, emit * 2);
+	d->zero = (int32_t *)carve(c, emit * 2);
+}
+
+/* ---- weights ---- */
+
+static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in, uint64_t *seed,
+			   struct ar_err *err)
+{
+	*seed = rng_mix(*seed);
+	return n ? layer_fill(x, n, *seed, 1 / sqrtf((float)fan_in), d->env.stream, err) : AR_OK;
+}
+
+static enum ar_status draw_layer(struct decoder *d, const struct weights *w, uint64_t *seed,
+				 struct ar_err *err)
+{
+	const struct extents e = extents_of(w->spec, d->env.model->hidden);
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < W_COUNT && !st; i++)
+		st = draw(d, w->w[i], e.of[i].n, e.of[i].fan_in, seed, err);
+	return st;
+}
+
+static enum ar_status draw_all(struct decoder *d, struct ar_err *err)
+{
+	size_t h = (size_t)d->env.model->hidden;
+	uint64_t seed = d->env.seed;
+	enum ar_status st = draw(d, d->norm, h, 1, &seed, err);
+
+	if (!st)
+		st = draw(d, d->head, (size_t)d->vocab * h, h, &seed, err);
+	if (!st)
+		st = draw(d, d->x0, (size_t)d->env.max_row * h, 1, &seed, err);
+	for (int i = 0; i < d->env.n_layers && !st; i++)
+		st = draw_layer(d, &d->layer[i], &seed, err);
+	return st;
+}
+
+enum ar_status decoder_open_memory(struct decoder *d, struct ar_err *err)
+{
+	struct workspace size = workspace_at(NULL), place;
+	enum ar_status st = AR_OK;
+
+	d->vocab = padded_vocab(d->env.model);
+	carve_all(d, &size);
+	if (cudaMalloc(&d->mem, size.used) != cudaSuccess) {
+		cudaGetLastError();
+		return ar_fail(err, AR_CUDA,
+			       "the weights and activations of %d layers of %s need %.1f GiB "
+			       "on the GPU; use --sample-layers or a larger --tp",
+			       d->env.n_layers, d->env.model->name, (double)size.used / 0x1p30);
+	}
+	place = workspace_at(d->mem);
+	carve_all(d, &place);
+	CU(cudaMemsetAsync(d->zero, 0, (size_t)d->env.max_emit * sizeof *d->zero, d->env.stream));
+	st = draw_all(d, err);
+out:
+	return st;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the decoder share; nothing else includes it but their test. */
+#ifndef AR_DECODER_STATE_H
+#define AR_DECODER_STATE_H
+
+#include <stdint.h>
+
+#include "replay/engine/decoder.h"
+
+#define DECODER_RMS_EPS 1e-5f
+
+/* Weights of a layer.  Products: [out][in], those of experts one after another. */
+enum weight {
+	W_NORM1,
+	W_QKV, /* or qkvz of a gated DeltaNet */
+	W_O,
+	W_NORM2,
+	W_ROUTER,
+	W_GATE_UP,
+	W_DOWN,
+	W_QKV_BIAS,
+	W_QK_NORM, /* [2][head_dim] */
+	W_O_BIAS,
+	W_POST1, /* norms of the outputs of attention and of the MLP */
+	W_POST2,
+	W_ROUTER_BIAS,
+	W_GATE_UP_BIAS,
+	W_DOWN_BIAS,
+	W_SHARED_GATE_UP,
+	W_SHARED_DOWN,
+	W_SHARED_GATE,
+	W_BA,
+	W_CONV, /* as in struct decoder_mix, as are those below */
+	W_A_LOG,
+	W_DT_BIAS,
+	W_MIX_NORM,
+	W_COUNT
+};
+
+struct weights {
+	const struct layer_spec *spec;
+	bf16_t *w[W_COUNT]; /* NULL: the layer has none */
+};
+
+/* Buffers of rows.  decoder_keep() exchanges x with y, and add with spare. */
+struct row_buffers {
+	bf16_t *x;     /* the residual stream */
+	bf16_t *y;     /* after a norm */
+	bf16_t *add;   /* [n_add][n_row][hidden] the next norm adds their mean to x */
+	bf16_t *spare; /* the rows of each expert, one expert after another; the shared expert's */
+};
+
+struct decoder {
+	struct decoder_env env;
+	struct gemm *gemm;
+	int n_row, vocab;
+	struct weights *layer;
+	bf16_t *norm, *head;
+	bf16_t *x0;		      /* initial hidden states */
+	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
+	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */
+	bf16_t *act;		      /* inputs of the products o, down and head */
+	int n_add;
+	const bf16_t *post; /* weights of the norm of what is added; NULL: none */
+	int32_t *token;	    /* [max_emit] sampled */
+	int32_t *zero;	    /* [max_emit] zeros: emit of the warm-up */
+	void *mem;
+};
+
+/* Set and check the executed layers.  AR_USAGE: the kernels cannot run one's sizes. */
+enum ar_status decoder_open_layers(struct decoder *d, struct ar_err *err);
+
+/* Allocate all memory and draw the weights. */
+enum ar_status decoder_open_memory(struct decoder *d, struct ar_err *err);
+
+#endif

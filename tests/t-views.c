@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of layers that differ: full, window and linear ones, and segments that keep some rows. */
+#include "config.h"
+#include "replay/engine/rows.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "replay/engine/act_capture.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+enum { TOK = 64, WINDOW = 100, MAX_LEN = 2000, MAX_ROW = 900, N_REQ = 5, N_PAGE = 200 };
+enum { FULL, WINDOWED, LINEAR, LATER, VIEWS };
+
+/* ---- pages that fell out of a window ---- */
+
+static void test_trim(void)
+{
+	struct pages *p;
+	struct ar_err err;
+	int32_t third;
+
+	if (pages_open(&p, 6, TOK, 2, &err) || pages_grow(p, 0, 4 * TOK + 1, &err))
+		bail_out("no pages");
+	third = pages_of(p, 0)[2];
+	pages_trim(p, 0, -5);
+	pages_trim(p, 0, TOK - 1);
+	is_int(pages_free(p), 1, "a page with one token in sight stays");
+	pages_trim(p, 0, TOK);
+	is_int(pages_free(p), 2, "one that is out of sight is free");
+	pages_trim(p, 0, 2 * TOK + 7);
+	pages_trim(p, 0, TOK);
+	ok(pages_free(p) == 3 && pages_of(p, 0)[0] == 0 && pages_of(p, 0)[1] == 0 &&
+		   pages_of(p, 0)[2] == third,
+	   "as is the next one, and pages keep their places");
+	is_int(pages_len(p, 0), 4 * TOK + 1, "the request is as long as before");
+	is_int(pages_grow(p, 0, 8 * TOK, &err), AR_OK, "it takes the free ones again");
+	is_int(pages_grow(p, 0, 8 * TOK + 1, &err), AR_NOMEM, "but no more than there are");
+	pages_drop(p, 0);
+	is_int(pages_free(p), 6, "dropped, it gives back each page once");
+	if (pages_grow(p, 1, 6 * TOK, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 6; i++)
+		for (int k = 0; k < i; k++)
+			if (pages_of(p, 1)[i] == pages_of(p, 1)[k])
+				bail_out("a page is held twice");
+	pages_trim(p, 1, 100 * TOK);
+	is_int(pages_free(p), 6, "no page that a request does not hold is freed");
+	pages_close(p);
+}
+
+/* ---- views ---- */
+
+static struct capture_seq seqs[] = { { .n_tok = 5000, .rope_applied = true, .name = "a" } };
+static const uint16_t capture_of[N_REQ];
+static struct act_capture act = { .shape = { 4, 2, 64, TOK },
+				  .seq = seqs,
+				  .n_seq = 1,
+				  .capture_of = capture_of,
+				  .n_rotation = 1 };
+
+/* FULL and LATER share a group's shape, LATER is of segment 1. */
+static struct cache_group group[VIEWS] = {
+	[FULL] = { .mixer = MIX_FULL, .shape = { 4, 2, 64, TOK }, .n_page = N_PAGE },
+	[WINDOWED] = { .mixer = MIX_WINDOW,
+		       .window = WINDOW,
+		       .shape = { 2, 2, 64, TOK },
+		       .n_page = N_PAGE },
+	[LINEAR] = { .mixer = MIX_LINEAR,
+		     .shape = { .page_tok = 1 },
+		     .state_bytes = 8,
+		     .n_page = N_REQ },
+	[LATER] = { .mixer = MIX_FULL, .shape = { 4, 2, 64, TOK }, .n_page = N_PAGE },
+};
+static struct cache_groups groups = { .group = group, .n = LATER };
+static struct method *method;
+
+static void env_open(struct rows_env *e)
+{
+	/* layers 0, 3 and 4 are full, and 5 after a segment; 4 has a method of its own */
+	static const int of_layer[] = { FULL, WINDOWED, LINEAR, FULL, FULL, LATER };
+	struct ar_err err;
+
+	if (rows_env_init(e, 6, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 6; i++)
+		rows_env_add(e, i,
+			     &(struct row_view){ .segment = of_layer[i] == LATER,
+						 .group = &group[of_layer[i]],
+						 .method = i == 4 ? method : NULL });
+	e->act = &activations_capture;
+	e->act_self = &act;
+	e->prefill = (struct attn_limits){ N_REQ, MAX_ROW, MAX_LEN / TOK + 1, 0, 0 };
+	e->decode = (struct attn_limits){ N_REQ, N_REQ, MAX_LEN / TOK + 1, 0, 0 };
+	for (int i = 0; i < VIEWS; i++)
+		if (pages_open(&group[i].pages, group[i].n_page, group[i].shape.page_tok, N_REQ,
+			       &err))
+			bail_out("%s", err.msg);
+	e->bytes = rows_bytes(e);
+	e->mem = malloc(e->bytes);
+	if (!e->mem)
+		bail_out("out of memory");
+}
+
+static void env_close(struct rows_env *e)
+{
+	for (int i = 0; i < VIEWS; i++)
+		pages_close(group[i].pages);
+	free(e->mem);
+	rows_env_release(e);
+}
+
+static void grow(const struct batch *b)
+{
+	struct ar_err err;
+
+	for (size_t i = 0; i < b->n; i++)
+		if (groups_grow(&groups, &b->entry[i], &err) ||
+		    pages_grow(group[LATER].pages, b->entry[i].req,
+			       b->entry[i].start + b->entry[i].n_tok, &err))
+			bail_out("%s", err.msg);
+}
+
+static void build(struct row_set *set, const struct rows_env *e, const struct batch *b,
+		  const struct row_segment *segment, size_t *used)
+{
+	struct ar_err err;
+
+	if (rows_build(set, e, b, segment, NULL, 0, used, &err))
+		bail_out("%s", err.msg);
+	ok(*used <= e->bytes, "the block of memory is enough");
+}
+
+static void set_open(struct row_set *set, const struct rows_env *e)
+{
+	struct ar_err err;
+
+	if (row_set_init(set, e, &err))
+		bail_out("%s", err.msg);
+}
+
+/* A chunk past the window, a decode, and the first chunk of a request. */
+static void test_views(void)
+{
+	struct batch_entry before = { .n_tok = 500, .known = 600 };
+	struct batch_entry entry[] = {
+		{ .start = 500, .n_tok = 90, .known = 600 },
+		{ .req = 1, .start = 99, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 2, .n_tok = 130, .known = 130, .emit = true },
+	};
+	const struct batch b = { .entry = entry, .n = 3 };
+	const struct rows *full, *window, *linear;
+	struct rows_env e;
+	struct row_set set;
+	bool right = true;
+	size_t used;
+
+	env_open(&e);
+	ok(e.n_view == 5 && e.of[0] == e.of[3] && e.of[4] != e.of[0] && e.of[5] != e.of[0],
+	   "layers share a view if group, method and segment are the same");
+	set_open(&set, &e);
+	grow(&(struct batch){ .entry = &before, .n = 1 });
+	grow(&b);
+	build(&set, &e, &b, NULL, &used);
+	full = row_set_of(&set, 0);
+	window = row_set_of(&set, 1);
+	linear = row_set_of(&set, 2);
+	ok(full == row_set_of(&set, 3) && full != row_set_of(&set, 4), "as the layers say");
+	ok(!full->prefill.rows.first && !full->decode.rows.first && !linear->prefill.rows.first,
+	   "rows of full layers see every key");
+	for (int i = 0; i < 220; i++) {
+		int pos = i < 90 ? 500 + i : i - 90;
+
+		right = right && window->prefill.rows.pos[i] == pos &&
+			window->prefill.rows.first[i] == (pos < WINDOW ? 0 : pos - WINDOW + 1);
+	}
+	ok(right && window->decode.rows.first[0] == 0, "those of window layers the last ones");
+	ok(window->prefill.shape.q_heads == 2 && full->prefill.shape.q_heads == 4,
+	   "each with its own heads");
+	/* rows 500 ... see keys from 401 on, in block 6 */
+	ok(window->prefill.keys.page[5] == 0 && full->prefill.keys.page[5] != 0 &&
+		   window->prefill.keys.page[6] == pages_of(group[WINDOWED].pages, 0)[6] &&
+		   pages_free(group[WINDOWED].pages) == pages_free(group[FULL].pages) + 6,
+	   "pages out of sight are free");
+	ok(window->row[0].slot == window->prefill.keys.page[7] * TOK + 500 - 7 * TOK,
+	   "rows are stored in the pages of their group");
+	ok(!linear->row && linear->n_row == 221 && linear->n_prefill == 220 &&
+		   linear->n_emit == 2 && linear->emit[0] == 219 && linear->emit[1] == 220,
+	   "linear layers have the same rows, and store none");
+	ok(linear->prefill.rows.pos0[0] == 500 && linear->prefill.rows.pos0[1] == 0 &&
+		   linear->prefill.keys.page[0] == pages_of(group[LINEAR].pages, 0)[0] &&
+		   linear->prefill.keys.page[1] == pages_of(group[LINEAR].pages, 2)[0] &&
+		   linear->decode.keys.page[0] == pages_of(group[LINEAR].pages, 1)[0] &&
+		   linear->prefill.keys.n_page == 2 && linear->decode.keys.n_page == 1,
+	   "but each request has a state");
+	groups_drop(&groups, 0);
+	ok(pages_free(group[LINEAR].pages) == N_REQ - 2 && !pages_of(group[WINDOWED].pages, 3) &&
+		   pages_free(group[WINDOWED].pages) == pages_free(group[FULL].pages),
+	   "which goes with the request");
+	row_set_release(&set);
+	env_close(&e);
+}
+
+/* Of 90 rows at 200 the later layers keep three, at index 50; of another chunk none. */
+static void test_segments(void)
+{
+	static const int32_t keep0[] = { 2, 3, 88 },
+			     start[2][3] = { { 200, 0, 300 }, { 50, 0, 70 } };
+	static const int32_t n[2][3] = { { 90, 40, 1 }, { 3, 0, 1 } };
+	static const int32_t *const all[3], *const keep[] = { keep0, NULL, NULL };
+	const struct row_segment segment[] = { { start[0], n[0], all }, { start[1], n[1], keep } };
+	struct batch_entry entry[] = {
+		{ .start = 200, .n_tok = 90, .known = 290, .emit = true },
+		{ .req = 1, .n_tok = 40, .known = 100 },
+		{ .req = 2, .start = 300, .n_tok = 1, .decode = true, .emit = true },
+	};
+	const struct batch b = { .entry = entry, .n = 3 };
+	const int32_t *page;
+	const struct rows *r;
+	struct rows_env e;
+	struct row_set set;
+	size_t used;
+
+	env_open(&e);
+	set_open(&set, &e);
+	grow(&b);
+	build(&set, &e, &b, segment, &used);
+	page = pages_of(group[LATER].pages, 0);
+	r = row_set_of(&set, 0);
+	ok(r->n_row == 131 && r->prefill.rows.n_req == 2 && r->row[130].tok == 300,
+	   "all rows go through the first segment");
+	r = row_set_of(&set, 5);
+	ok(r->n_row == 4 && r->n_prefill == 3 && r->prefill.rows.n_req == 1 &&
+		   r->decode.rows.n_req == 1,
+	   "some through the next one, and none of a request that keeps none");
+	ok(r->row[0].tok == 202 && r->row[1].tok == 203 && r->row[2].tok == 288 &&
+		   r->row[3].tok == 300,
+	   "they have the activations of their positions");
+	ok(r->prefill.rows.pos[0] == 50 && r->prefill.rows.pos[2] == 52 &&
+		   r->prefill.keys.len[0] == 53 && r->prefill.rows.pos0[0] == 50 &&
+		   r->prefill.keys.n_page == 1 && r->decode.keys.len[0] == 71 &&
+		   r->row[0].slot == page[0] * TOK + 50 && r->row[2].slot == page[0] * TOK + 52,
+	   "and follow each other in the cache");
+	ok(r->n_emit == 2 && r->emit[0] == 2 && r->emit[1] == 3 && r->prefill.rows.left[0] == 0,
+	   "the last one of a prompt emits");
+	row_set_release(&set);
+	env_close(&e);
+}
+
+/* ---- decodes of a graph ---- */
+
+static bool same_places(const struct rows *a, const struct rows *b)
+{
+	const struct attn_batch *x = &a->decode, *y = &b->decode;
+
+	return a->row == b->row && a->emit == b->emit && a->n_row == b->n_row &&
+	       !memcmp(&x->rows, &y->rows, sizeof x->rows) && x->keys.len == y->keys.len &&
+	       x->keys.page0 == y->keys.page0 && x->keys.page == y->keys.page &&
+	       x->keys.max_kv_blk == y->keys.max_kv_blk;
+}
+
+/* Request r of the batch against the pages of its group and, from b->n on, the scratch page. */
+static bool right_request(const struct rows *r, int i, const struct cache_group *g,
+			  const struct batch *b)
+{
+	const struct attn_batch *d = &r->decode;
+	bool real = i < (int)b->n;
+	uint32_t pos = real ? b->entry[i].start : 0;
+	int tok = g->shape.page_tok, n = g->mixer == MIX_LINEAR ? 1 : (int)pos / tok + 1;
+	const int32_t *page = d->keys.page + d->keys.page0[i];
+	int32_t scratch = (int32_t)g->n_page;
+	const int32_t *want = real ? pages_of(g->pages, b->entry[i].req) : &scratch;
+	int first = g->window && (int)pos >= g->window ? (int)pos - g->window + 1 : 0;
+
+	return d->keys.page0[i + 1] - d->keys.page0[i] == n &&
+	       !memcmp(page, want, (size_t)n * sizeof *page) && d->rows.pos[i] == (int)pos &&
+	       d->keys.len[i] == (int)pos + 1 && (!g->window || d->rows.first[i] == first) &&
+	       (!r->row || r->row[i].slot == want[n - 1] * tok + (int)pos % tok);
+}
+
+static void test_decodes(void)
+{
+	enum { PAD = 4, N = 100 };
+	struct rng rng = { 3 };
+	struct rows first[5];
+	struct rows_env e;
+	struct row_set set, dev;
+	bool fixed = true, right = true, copied = true;
+	struct ar_err err;
+	size_t used;
+	char *copy;
+
+	env_open(&e);
+	set_open(&set, &e);
+	set_open(&dev, &e);
+	copy = malloc(e.bytes);
+	if (!copy)
+		bail_out("out of memory");
+	for (int t = 0; t < N; t++) {
+		struct batch_entry entry[3];
+		struct batch b = { .entry = entry };
+
+		for (uint32_t q = 0; q < 3; q++)
+			if (!b.n || rng_below(&rng, 2))
+				entry[b.n++] = (struct batch_entry){
+					.req = q,
+					.start = (uint32_t)rng_below(&rng, MAX_LEN - 1),
+					.n_tok = 1,
+					.decode = true
+				};
+		grow(&b);
+		if (rows_build_decodes(&set, &e, &b, NULL, PAD, &used, &err))
+			bail_out("%s", err.msg);
+		memcpy(copy, e.mem, used);
+		row_set_at(&dev, &set, e.mem, copy);
+		memset(e.mem, 0xff, e.bytes);
+		if (!t)
+			memcpy(first, set.view, sizeof first);
+		for (int i = 0; i < 6; i++) {
+			const struct row_view *v = &e.view[e.of[i]];
+			const struct rows *r = row_set_of(&dev, i);
+
+			fixed = fixed && same_places(row_set_of(&set, i), &first[e.of[i]]);
+			copied = copied && (char *)r->emit >= copy &&
+				 (char *)r->emit < copy + used && r->emit[PAD - 1] == PAD - 1;
+			for (int k = 0; k < PAD; k++)
+				right = right && right_request(r, k, v->group, &b);
+		}
+		for (uint32_t q = 0; q < 3; q++) {
+			groups_drop(&groups, q);
+			pages_drop(group[LATER].pages, q);
+		}
+	}
+	ok(right, "padded decodes of every view are at the places of their groups");
+	ok(fixed, "at addresses that the number of rows decides");
+	ok(copied, "one copy moves all views");
+	e.bytes = 3000;
+	is_int(rows_build_decodes(&set, &e,
+				  &(struct batch){ .entry = &(struct batch_entry){ .n_tok = 1,
+										   .decode = true },
+						   .n = 1 },
+				  NULL, PAD, &used, &err),
+	       AR_USAGE, "memory for some of the views only is too small");
+	free(copy);
+	row_set_release(&dev);
+	row_set_release(&set);
+	env_close(&e);
+}
+
+static void test_faults(void)
+{
+	struct rows_env e;
+	struct row_set set;
+	struct ar_err err;
+
+	for (long k = 0; k < 3; k++) {
+		fault_arm(k);
+		ok(rows_env_init(&e, 3, &err) == AR_NOMEM && fault_disarm(),
+		   "without memory there are no views");
+		rows_env_release(&e);
+	}
+	if (rows_env_init(&e, 1, &err))
+		bail_out("%s", err.msg);
+	rows_env_add(&e, 0, &(struct row_view){ .group = group });
+	fault_arm(0);
+	ok(row_set_init(&set, &e, &err) == AR_NOMEM && fault_disarm(), "nor sets of them");
+	row_set_release(&set);
+	rows_env_release(&e);
+}
+
+int main(void)
+{
+	struct ar_err err;
+
+	plan(0);
+	if (method_parse(&method, "dense", &err))
+		bail_out("%s", err.msg);
+	test_trim();
+	test_views();
+	test_segments();
+	test_decodes();
+	test_faults();
+	method_free(method);
+	return done_testing();
+}
