@@ -197,13 +197,13 @@ static void test_runs(void)
 	ok(!set(&r, "wf", &err) && !r.limits.group && r.limits.block_tok == 16,
 	   "without the hybrid manager all layers have the blocks of full attention");
 	model_groups_release(&r.groups);
-	r.o.no_hybrid = false;
 	is_refused(sglang, "wf", "policy 'sglang-0.5.21' has no rules",
 		   "a policy of another engine");
 	vllm.limits.prefix_cache = true;
 	is_refused(vllm, "lq", "no prefix cache of linear layers", "a prefix cache with states");
 	vllm.o.no_hybrid = true;
 	is_refused(vllm, "lq", "disable-hybrid-kv-cache-manager", "states as full attention");
+	is_refused(vllm, "ff", "has no effect with m,", "no hybrid manager where none is");
 	is_refused(sglang, "wBw", "no KV block fits", "blocks of no size");
 }
 

@@ -4,8 +4,14 @@
 #include "src/run/run.h"
 
 /* The one group of full attention that an engine makes without its hybrid KV cache manager. */
-static enum ar_status without_manager(const struct model_groups *g, struct ar_err *err)
+static enum ar_status without_manager(const struct model_groups *g, const char *model,
+				      struct ar_err *err)
 {
+	if (model_groups_plain(g))
+		return ar_fail(err, AR_USAGE,
+			       "disable-hybrid-kv-cache-manager has no effect with %s, whose "
+			       "layers are alike; leave it out",
+			       model);
 	for (size_t i = 0; i < g->n; i++)
 		if (g->group[i].mixer == MIX_LINEAR)
 			return ar_fail(err, AR_USAGE,
@@ -40,10 +46,12 @@ enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_er
 	enum ar_status st = model_groups_init(&r->groups, m, l->block_tok, spread ? spread : 1,
 					      err);
 
-	if (st || model_groups_plain(&r->groups))
+	if (st)
 		return st;
 	if (r->o.no_hybrid)
-		return without_manager(&r->groups, err);
+		return without_manager(&r->groups, m->name, err);
+	if (model_groups_plain(&r->groups))
+		return AR_OK;
 	l->group = r->groups.group;
 	l->n_group = r->groups.n;
 	l->block_tok = r->groups.block_tok;

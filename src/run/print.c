@@ -156,7 +156,7 @@ static void put_kind(const struct kv_group *g)
 	if (g->mixer == MIX_WINDOW)
 		printf("window %" PRId64, g->window);
 	else
-		fputs(g->mixer == MIX_FULL ? "full attention" : "linear", stdout);
+		fputs(g->mixer == MIX_FULL ? "full attention" : "linear attention", stdout);
 }
 
 /* Groups from i on that are of one type. */
@@ -181,7 +181,7 @@ static void print_groups(const struct run *r)
 		printf(" with %d layers%s", l->group[i].n_layers, n > 1 ? " each" : "");
 	}
 	if (l->group)
-		printf("; a block has %.3f MB\n", (double)r->groups.block_bytes / 1e6);
+		printf("; a block has %.4g MB\n", (double)r->groups.block_bytes / 1e6);
 }
 
 /* Groups of one type need about the same; the largest counts for all. */
