@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/cmd.h"
+#include "src/json_file.h"
 #include "src/search/search.h"
 
 #define OFF(member) offsetof(struct search_args, member)
@@ -25,6 +26,7 @@ static const struct opt opts[] = {
 	{ .name = "precision", .type = OPT_REAL, .off = OFF(precision), .arg = "SHARE",
 	  .def = "0.02", .min = 0.01, .max = 1,
 	  .help = "end when a rate that keeps the limits and one that does not are this close (rate)" },
+	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE", .help = JSON_FILE_HELP },
 	{ 0 }
 };
 /* clang-format on */

@@ -17,6 +17,16 @@ enum ar_status json_file_open(struct outfile *f, const char *path, struct ar_err
 	return path ? outfile_open(f, json_file_alone(path) ? "/dev/stdout" : path, err) : AR_OK;
 }
 
+enum ar_status json_file_end(struct outfile *f, cJSON *o, struct ar_err *err)
+{
+	enum ar_status st = json_put(o, f->f, err);
+
+	putc('\n', f->f);
+	if (!st && ferror(f->f)) /* now, while errno has the cause */
+		st = ar_fail(err, AR_IO, "%s: cannot write: %s", f->path, strerror(errno));
+	return st ? st : outfile_commit(f, err);
+}
+
 enum ar_status json_file_write(const char *path, cJSON *o, struct ar_err *err)
 {
 	struct outfile f;
@@ -26,12 +36,7 @@ enum ar_status json_file_write(const char *path, cJSON *o, struct ar_err *err)
 		cJSON_Delete(o);
 		return st;
 	}
-	st = json_put(o, f.f, err);
-	putc('\n', f.f);
-	if (!st && ferror(f.f)) /* now, while errno has the cause */
-		st = ar_fail(err, AR_IO, "%s: cannot write: %s", f.path, strerror(errno));
-	if (!st)
-		st = outfile_commit(&f, err);
+	st = json_file_end(&f, o, err);
 	outfile_release(&f);
 	return st;
 }

@@ -54,7 +54,7 @@ libattnreplay_a_SOURCES += \
   src/run/energy.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
     src/run/key_inputs.c src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c \
     src/run/resume.c src/run/resume.h src/run/run.h src/run/scope.c \
-  src/search/rates.c src/search/rates.h \
+  src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
     src/select/select_files.c src/select/select_files.h src/select/select_json.c \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --json of run, trace info, methods and capture info: the same figures as the text, and the ways to
+# --json of run, search, trace info, methods and capture info: the same figures as the text, and the ways to
 # write them.  tests/t-outputs.sh has the rest of the files.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
@@ -19,8 +19,10 @@ command() { # WHICH ARGUMENT...
 	trace) ar trace info "$@" "$trace" ;;
 	methods | method) ar methods "$@" ;;
 	capture) ar capture info "$@" "$arc" ;;
+	search) ar search rate --slo $slo --backend cost --trace "$trace" --requests 9 "$@" ;;
 	esac
 }
+slo=ttft:p50:100ms,e2e:p99:10s
 python=
 command -v python3 >/dev/null && python=python3
 holds() { # FILE CONDITION: on the document d and its first run r
@@ -37,7 +39,7 @@ has() { # DESCRIPTION FILE CONDITION
 	fi
 }
 
-for c in run trace methods capture; do
+for c in run trace methods capture search; do
 	command $c >$c.text
 	ok "$c writes a file" command $c --json $c.json
 	command $c --json again.json >again.text
@@ -52,6 +54,7 @@ for c in run trace methods capture; do
 		trace) echo "trace info $trace --json /dev/full" ;;
 		methods) echo 'methods --json /dev/full' ;;
 		capture) echo "capture info $arc --json /dev/full" ;;
+		search) echo "search rate --slo $slo --backend cost --trace $trace --json /dev/full" ;;
 		esac)
 	full() {
 		command $c --json - >/dev/full 2>err
@@ -64,6 +67,7 @@ for c in run trace methods capture; do
 		trace) echo "trace info $trace --json /no/where" ;;
 		methods) echo 'methods --json /no/where' ;;
 		capture) echo "capture info $arc --json /no/where" ;;
+		search) echo "search rate --slo $slo --backend cost --trace $trace --json /no/where" ;;
 		esac)
 	has '... it names its schema' $c.json "d['schema'].startswith('attnreplay-$c')"
 done
@@ -113,6 +117,26 @@ ok '... and is not made' [ ! -e x.db ]
 ln -s loop loop
 ok 'a name that leads nowhere is no output' fails 1 'loop: cannot write: Too many levels' \
 	cost --json loop --db y.db
+
+# ---- search ----
+
+has 'search has the curve of the text' search.json \
+	"[l.split() for l in open('search.text') if l.split()[-1:] in (['yes'], ['no'])] ==
+	[['%.4g' % p['rate'], '%.4g' % p['done_per_s'], *('%.3f' % x for x in p['latency_ms']),
+	'yes' if p['kept'] else 'no'] for p in d['curves'][0]['points']]"
+has '... the rate, and the one that failed' search.json \
+	"'cost: %.4g requests a second keep the limits, %.4g do not' % (d['curves'][0]['best'],
+	d['curves'][0]['failed']) in open('search.text').read() and
+	len(d['curves'][0]['points']) > 3"
+has '... and the limits' search.json "d['searched'] == 'rate' and [(l['metric'], l['percentile'],
+	l['limit_ms']) for l in d['limits']] == [('ttft', 50, 100), ('e2e', 99, 10000)]"
+ar search chunk --slo ttft:1s --lowest 64 --highest 128 --backend cost --trace "$trace" \
+	--requests 9 --json chunk.json >chunk.text
+has 'a limit of each request has no latency of its own' chunk.json \
+	"[(p['chunk'], p['requests'], p['latency_ms']) for p in d['curves'][0]['points']] ==
+	[(64, 9, [None]), (128, 9, [None])] and d['limits'][0]['percentile'] is None"
+ok 'the database of a search is another file' says 2 \
+	'./x.db: given for two outputs; name another file' command search --json x.db --db ./x.db
 
 # ---- the clock of a CPU ----
 

@@ -99,6 +99,17 @@ static const struct scenario scenarios[] = {
   "6-7 C:11@8 [1 2 14 15 16|5 17 18]\n",
   "6 10 11 12 8 7 4 3 13 9 16 15 14 2 1 18 17 5" },
 
+{ "a window ends where no block of full attention does", { FULL(0, 8), WINDOW(1, 6, 4) }, 12, 14, true,
+  { { 0, XQ, 2 }, { 4000, "ABCDEFGHIJ", 2 }, { 8000, X "mnopqyz", 1 } },
+  "0-1 A:12@0 [1 2|3 4 5]\n"
+  "1-2 A:12@12 [1 2 6|- 4 5 7 8 9]\n"
+  "2-3 A:1@24 [1 2 6 10|- - - - 8 9 11]\n"
+  "4-5 B:10@0 [12 13|14 3 7]\n"
+  "5-6 B:1@10 [12 13|- 3 7]\n"
+  "8-9 C:12@0 [5 4|10 6 2]\n"
+  "9-10 C:7@12 [5 4 1|- 6 2 11 9]\n",
+  "8 14 13 12 7 3 10 1 4 5 9 11 2 6" },
+
 { "a hit of two windows", { WINDOW(0, 5, 4), WINDOW(1, 13, 4), FULL(2, 4) }, 32, 24, true,
   { { 0, XQ, 2 }, { 4000, "ABCDEFGHIJKLMNOP", 1 }, { 8000, XQ "yz", 1 } },
   "0-1 A:24@0 [1 2 3 4 5 6|7 8 9 10 11 12|13 14 15 16 17 18]\n"
@@ -431,6 +442,39 @@ static void test_unfit(void)
 	is_str(why, "needs 20 KV blocks, 13 are usable", "... which are 20");
 }
 
+/* A block that leaves its window before its last token is known, as an output in flight can: it has
+ * no name then, and the one that has it keeps it. */
+static void test_nameless(void)
+{
+	static const struct kv_group g[] = { WINDOW(0, 1, 4) };
+	struct request req[2];
+	uint64_t block[4];
+	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	uint32_t row[2] = { 0, 0 }, owned[2] = { 0, 0 };
+	struct block_pool pool;
+	struct kv_groups *k;
+
+	letters_add(&t, 0, "abcdef", 1);
+	letters_add(&t, 0, "abcdef", 1);
+	block_pool_init(&pool, 5, 4);
+	if (kv_groups_open(&k, &pool, &t, 0, g, 1, 2, 8, NULL))
+		bail_out("out of memory");
+	ok(kv_groups_grow(k, &row[0], &owned[0], 0, 4), "a block is taken");
+	kv_groups_enter(k, 0, row[0], 4);
+	ok(kv_groups_grow(k, &row[1], &owned[1], 0, 4) &&
+		   kv_groups_grow(k, &row[1], &owned[1], 4, 5),
+	   "one like it leaves its window");
+	kv_groups_enter(k, 1, row[1], 4);
+	kv_groups_release(k, &row[1], &owned[1]);
+	is_int(kv_groups_match(k, 1, 5), 4, "the first one is found");
+	kv_groups_release(k, &row[0], &owned[0]);
+	ok(kv_groups_grow(k, &row[1], &owned[1], 0, 8) && owned[1] == 2, "both are free again");
+	ok(kv_groups_grow(k, &row[0], &owned[0], 0, 8) && !pool.n_free, "... and all are taken");
+	kv_groups_release(k, &row[0], &owned[0]);
+	is_int(kv_groups_match(k, 0, 5), 0, "then the name is gone");
+	kv_groups_close(k);
+}
+
 static void test_faults(void)
 {
 	static const struct kv_group g[] = { FULL(0, 4), WINDOW(1, 5, 4) };
@@ -477,6 +521,7 @@ int main(void)
 		}
 	test_most();
 	test_unfit();
+	test_nameless();
 	test_faults();
 	return done_testing();
 }

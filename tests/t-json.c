@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON documents of run, trace info, methods and capture info: members that the commands' tests
+/* The JSON documents of run, search, trace info, methods and capture info: members that the commands' tests
  * do not reach, and no memory at any point. */
 #include "config.h"
 
@@ -13,6 +13,7 @@
 #include "src/json_file.h"
 #include "src/methods_json.h"
 #include "src/run/run.h"
+#include "src/search/search.h"
 #include "src/trace_json.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
@@ -74,6 +75,23 @@ static cJSON *of_method(void)
 	o = methods_json_of(m);
 	method_free(m);
 	return o;
+}
+
+/* Two points of a search for a rate, of which none is the best. */
+static cJSON *of_search(void)
+{
+	static const struct search_kind kind = { .name = "rate" };
+	static struct run run = { .trace = &trace, .backend = &backend_cost }, *base = &run;
+	struct point point[] = { { .x = 1.5, .f = { .of = 2, .limited = { 2e6 } } },
+				 { .x = 3, .f = { .of = 2, .limited = { 4e6 } } } };
+	struct subject subject = { .base = base, .point = point, .n = 2, .failed = 1.5 };
+	const struct search s = { .kind = &kind,
+				  .slo = { .n = 1, .limit = { { "ttft", 50, 1000000 } } },
+				  .base = &base,
+				  .subject = &subject,
+				  .n_subject = 1 };
+
+	return search_json(&s);
 }
 
 /* Read the file as JSON. */
@@ -176,6 +194,13 @@ static void test_documents(void)
 		   cJSON_IsNull(cJSON_GetObjectItem(o, "frame_tokens")),
 	   "what a capture does not say is null");
 	cJSON_Delete(o);
+	o = of_search();
+	all = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "curves"), 0);
+	ok(cJSON_IsNull(cJSON_GetObjectItem(all, "best")) &&
+		   number(all, "failed", NULL, NULL) == 1.5 &&
+		   cJSON_GetArraySize(cJSON_GetObjectItem(all, "points")) == 2,
+	   "a search that found none has its points and the rate that failed");
+	cJSON_Delete(o);
 	o = of_method();
 	ok(number(o, "values", "alpha", NULL) == 0.25, "a method has its values");
 	cJSON_Delete(o);
@@ -264,6 +289,7 @@ int main(void)
 	test_make_faults("capture info", of_capture);
 	test_make_faults("methods", of_methods);
 	test_make_faults("a method", of_method);
+	test_make_faults("search", of_search);
 	test_write_faults();
 	unlink(file);
 	return done_testing();

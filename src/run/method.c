@@ -277,15 +277,6 @@ static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err
 	return st ? st : st2;
 }
 
-const char *run_label(const struct run *r, size_t i)
-{
-	const char *method = r->method ? r->method[i]->name :
-			     r->costs  ? r->costs->run.method_name :
-					 NULL;
-
-	return method ? method : r->backend->name;
-}
-
 /* The head of the progress line. */
 static void set_title(const struct run *r, size_t i, char *title, size_t n)
 {

@@ -204,6 +204,15 @@ static void print_group_peaks(const struct run *r, const struct replay_result *r
 		putchar('\n');
 }
 
+const char *run_label(const struct run *r, size_t i)
+{
+	const char *method = r->method ? r->method[i]->name :
+			     r->costs  ? r->costs->run.method_name :
+					 NULL;
+
+	return method ? method : r->backend->name;
+}
+
 static enum ar_status end_print(struct ar_err *err)
 {
 	if (fflush(stdout))

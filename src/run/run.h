@@ -92,6 +92,8 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
+/* What run i is called in output: its method, else its backend. */
+const char *run_label(const struct run *r, size_t i);
 
 /* figures.c.  limited_latency: which latency a limit is about. */
 enum latency_metric run_limited_latency(const struct slo_limit *l);
@@ -119,8 +121,6 @@ enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *e
 enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], struct ar_err *err);
 /* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
-/* What run i is called in output: its method, else its backend. */
-const char *run_label(const struct run *r, size_t i);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 

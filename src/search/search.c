@@ -15,6 +15,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "src/cmd.h"
+#include "src/json_file.h"
 #include "traces/algebra/shape.h"
 
 /* ---- options ---- */
@@ -245,7 +246,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	struct run_setting setting[5] = { { s->kind->option, text } };
 	size_t n = 1;
 	char what[64];
-	struct run r = { .print = s->header ? 0 : RUN_PRINT_HEADER,
+	struct run r = { .print = s->header || json_file_alone(s->a.json) ? 0 : RUN_PRINT_HEADER,
 			 .point = what,
 			 .lent_trace = s->base[0]->trace,
 			 .lent_costs = base->costs };
@@ -291,6 +292,38 @@ static void release(struct search *s)
 	opt_release((struct opt_group[]){ s->own, { 0 } });
 }
 
+/* Search for one subject, and print its curve. */
+static enum ar_status search_one(struct search *s, struct subject *u, struct ar_err *err)
+{
+	enum ar_status st = s->kind->find(s, u, err);
+
+	if (st || json_file_alone(s->a.json))
+		return st;
+	if (u == s->subject) {
+		fputs("limits    ", stdout);
+		text_put(s->a.slo, stdout);
+		putchar('\n');
+	}
+	s->kind->curve(s, u);
+	s->kind->verdict(s, u);
+	fflush(stdout); /* the next one can take long */
+	return AR_OK;
+}
+
+/* A file that cannot be written is found out before the search. */
+static enum ar_status open_json(const struct search *s, struct outfile *f, struct ar_err *err)
+{
+	const char *db = s->base[0]->o.db;
+	bool same = false;
+	enum ar_status st = AR_OK;
+
+	if (s->a.json && db)
+		st = outfile_same(s->a.json, db, &same, err);
+	if (same)
+		return ar_fail(err, AR_USAGE, "%s: given for two outputs; name another file", db);
+	return st ? st : json_file_open(f, s->a.json, err);
+}
+
 enum ar_status search_run(const struct search_kind *kind, const struct opt *opts, int argc,
 			  char **argv, struct ar_err *err)
 {
@@ -298,31 +331,24 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
 			    .argc = argc - 1,
 			    .argv = argv + 1,
 			    .cmdline = cmd_line("search", argc, argv) };
+	struct outfile json = { 0 };
 	enum ar_status st = s.cmdline ? AR_OK : ar_nomem(err);
 
 	s.own = (struct opt_group){ .opts = opts, .base = &s.a };
 	if (!st)
 		st = load(&s, err);
-	for (size_t i = 0; i < s.n_subject && !st; i++) {
-		struct subject *u = &s.subject[i];
-
-		st = kind->find(&s, u, err);
-		if (st)
-			break;
-		if (!i) {
-			fputs("limits    ", stdout);
-			text_put(s.a.slo, stdout);
-			putchar('\n');
-		}
-		kind->curve(&s, u);
-		kind->verdict(&s, u);
-		fflush(stdout); /* the next one can take long */
-	}
-	if (!st) {
+	if (!st)
+		st = open_json(&s, &json, err);
+	for (size_t i = 0; i < s.n_subject && !st; i++)
+		st = search_one(&s, &s.subject[i], err);
+	if (!st && !json_file_alone(s.a.json)) {
 		if (s.n_subject > 1)
 			kind->summary(&s);
 		search_print_notes(&s);
 	}
+	if (!st && json.f)
+		st = json_file_end(&json, search_json(&s), err);
+	outfile_release(&json);
 	release(&s);
 	return st;
 }

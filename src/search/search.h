@@ -4,10 +4,12 @@
 #ifndef AR_SEARCH_H
 #define AR_SEARCH_H
 
+#include <cjson/cJSON.h>
+
 #include "src/run/run.h"
 
 struct search_args {
-	char *slo;
+	char *slo, *json;
 	double lowest, highest, precision; /* ends 0: not given */
 };
 
@@ -71,6 +73,9 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
  * limits with a percentile are kept. */
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
 			    bool *kept, struct ar_err *err);
+
+/* search_json.c: the document of --json, owned by the caller.  NULL: no memory. */
+cJSON *search_json(const struct search *s);
 
 /* print.c: the columns of a curve for limits with a percentile; notes on how far they can be
  * trusted. */

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The curves of a search for programs, as JSON. */
+#include "config.h"
+#include "src/search/search.h"
+
+#include "base/json.h"
+
+static cJSON *text(const char *s)
+{
+	return s ? cJSON_CreateString(s) : cJSON_CreateNull();
+}
+
+/* The latencies of one point, in the order of the limits: null for a limit of each request. */
+static bool add_latencies(cJSON *to, const struct slo *slo, const struct run_figures *f)
+{
+	cJSON *all = cJSON_AddArrayToObject(to, "latency_ms");
+	bool done = all;
+
+	for (size_t i = 0; i < slo->n && done; i++)
+		done = json_add(all, NULL,
+				slo->limit[i].percentile > 0 ?
+					cJSON_CreateNumber(f->limited[i] / 1e6) :
+					cJSON_CreateNull());
+	return done;
+}
+
+static bool add_point(cJSON *all, const struct search *s, const struct point *p)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	return json_add(all, NULL, o) && json_add_real(o, s->kind->name, p->x) &&
+	       json_add(o, "kept", cJSON_CreateBool(p->kept)) &&
+	       json_add_real(o, "requests", (double)p->f.of) &&
+	       json_add_real(o, "ok", (double)p->f.ok) &&
+	       json_add_real(o, "within_limits", (double)p->f.good) &&
+	       json_add_real(o, "done_per_s", p->f.done_per_s) &&
+	       json_add_real(o, "ttft_p99_ms", p->f.ttft_p99 / 1e6) &&
+	       add_latencies(o, &s->slo, &p->f);
+}
+
+static bool add_subject(cJSON *all, const struct search *s, const struct subject *u)
+{
+	cJSON *o = cJSON_CreateObject(), *points;
+	bool done = json_add(all, NULL, o) &&
+		    json_add(o, "method", text(run_label(u->base, u->i))) &&
+		    json_add(o, "costs", text(u->base->costs ? u->base->costs->name : NULL)) &&
+		    json_add(o, "dense", cJSON_CreateBool(u->dense)) &&
+		    json_add(o, "best",
+			     u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
+		    json_add(o, "failed",
+			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull());
+
+	points = done ? cJSON_AddArrayToObject(o, "points") : NULL;
+	done = points;
+	for (size_t i = 0; i < u->n && done; i++)
+		done = add_point(points, s, &u->point[i]);
+	return done;
+}
+
+static bool add_limits(cJSON *o, const struct slo *slo)
+{
+	cJSON *all = cJSON_AddArrayToObject(o, "limits");
+	bool done = all;
+
+	for (size_t i = 0; i < slo->n && done; i++) {
+		const struct slo_limit *l = &slo->limit[i];
+		cJSON *x = cJSON_CreateObject();
+
+		done = json_add(all, NULL, x) && json_add(x, "metric", text(l->metric)) &&
+		       json_add(x, "percentile",
+				l->percentile > 0 ? cJSON_CreateNumber(l->percentile) :
+						    cJSON_CreateNull()) &&
+		       json_add_real(x, "limit_ms", (double)l->ns / 1e6);
+	}
+	return done;
+}
+
+cJSON *search_json(const struct search *s)
+{
+	cJSON *o = cJSON_CreateObject(), *all = NULL;
+	bool done = o && json_add(o, "schema", text("attnreplay-search-1")) &&
+		    json_add(o, "searched", text(s->kind->name)) &&
+		    json_add(o, "trace", text(s->base[0]->trace->name)) && add_limits(o, &s->slo);
+
+	if (done)
+		all = cJSON_AddArrayToObject(o, "curves");
+	done = all;
+	for (size_t i = 0; i < s->n_subject && done; i++)
+		done = add_subject(all, s, &s->subject[i]);
+	if (done)
+		return o;
+	cJSON_Delete(o);
+	return NULL;
+}
