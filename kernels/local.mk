@@ -8,6 +8,7 @@ libattnreplay_a_SOURCES += \
   kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
+  kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_work.h \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
   kernels/exec/blocksparse/blocksparse.c \
   kernels/exec/columns/columns.c kernels/exec/columns/columns.h \
@@ -48,6 +49,7 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
   kernels/attend/attend_device.c \
+  kernels/delta/delta_device.c \
   kernels/exec/columns/columns_device.c \
   kernels/layer/gemm.c \
   kernels/methods/method_device.c \
@@ -56,6 +58,8 @@ libattnreplay_a_SOURCES += \
 DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
+  kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_rows.cu \
+    kernels/delta/delta_scan_sm80.cu kernels/delta/delta_step.cu \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \
   kernels/exec/pool/pool_device.cu \
   kernels/layer/layer_device.cu \
@@ -87,8 +91,9 @@ check_PROGRAMS += \
   tests/t-attend tests/t-attend-gpu \
   tests/t-counts \
   tests/t-decode tests/t-decode-gpu \
+  tests/t-delta tests/t-delta-gpu \
   tests/t-executors tests/t-executors-gpu \
-  tests/t-layer tests/t-layer-gpu \
+  tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \
   tests/t-refusals \
   tests/t-select tests/t-select-gpu \

@@ -15,6 +15,10 @@ const struct support supports[] = {
 	{ "attend", 90, 90, 256, BOTH },
 	{ "columns", 80, 0, ALL_DIMS, BOTH },
 	{ "decode", 80, 0, ALL_DIMS, BOTH },
+	/* gated DeltaNet; 128 needs 163 KiB of shared memory */
+	{ "delta", 80, 0, 64, SUPPORT_ANY },
+	{ "delta", 80, 80, 128, SUPPORT_ANY },
+	{ "delta", 90, 119, 128, SUPPORT_ANY },
 	/* selectors */
 	{ "ashape", 80, 0, SUPPORT_ANY, SUPPORT_ANY },
 	{ "bfla", 80, 0, ALL_DIMS, 128 },

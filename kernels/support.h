@@ -14,7 +14,7 @@ enum { SUPPORT_ANY = 0 }; /* every size */
 
 /* A family has one row or more.  On a GPU it runs the sizes of all rows that name the GPU. */
 struct support {
-	const char *kernel; /* the family: a selector, executor->kernel, or "decode" */
+	const char *kernel; /* the family: a selector, executor->kernel, "decode" or "delta" */
 	int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
 	unsigned head_dims; /* 64 | 128: sizes are powers of two, or SUPPORT_ANY */
 	unsigned page_toks; /* likewise, tokens of a page */

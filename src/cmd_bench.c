@@ -57,7 +57,8 @@ static const struct opt attention_opts[] = {
 	  .help = "cases to measure" },
 	{ .name = "density", .type = OPT_STR, .off = OFF(density), .arg = "LIST",
 	  .def = "0.1,0.3",
-	  .help = "shares of the blocks before the chunk that tables and lists keep" },
+	  .help = "shares of the blocks before the chunk that tables and lists keep, and of the "
+		  "context that windows keep" },
 	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
 	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
 	{ .name = "cases", .type = OPT_STR, .off = OFF(cases), .arg = "FILE",

@@ -217,6 +217,7 @@ static void set_mixers(struct backend_case *c)
 					   .ffn = 128 };
 	c->layer[3].mixer = MIX_WINDOW;
 	c->layer[3].window = CASE_WINDOW;
+	c->layer[3].sinks = 1;
 	c->model.rope_window.theta = CASE_WINDOW_THETA;
 }
 

@@ -39,11 +39,12 @@ endif
 check_LIBRARIES += tests/libtest.a
 tests_libtest_a_SOURCES = \
   tests/alloc_fault.c tests/alloc_fault.h tests/backend-case.c tests/backend-case.h \
-    tests/batch_case.c tests/batch_case.h tests/fake_cupti.h tests/fake_nvml.h \
-    tests/file.c tests/file.h tests/fuzz.h tests/fuzz_main.c tests/gate_file.h tests/gpu.c tests/gpu.h \
-    tests/mixed-case.c tests/mixed-case.h tests/query.c \
-    tests/query.h tests/sample_db.c tests/sample_db.h tests/select_gpu.c tests/select_gpu.h \
-    tests/tap.c tests/tap.h tests/trace_text.h
+    tests/batch_case.c tests/batch_case.h tests/delta_case.c tests/delta_case.h \
+    tests/fake_cupti.h tests/fake_nvml.h tests/file.c tests/file.h tests/fuzz.h \
+    tests/fuzz_main.c tests/gate_file.h tests/gpu.c tests/gpu.h tests/gpu_both.c \
+    tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c tests/query.h \
+    tests/sample_db.c tests/sample_db.h tests/select_gpu.c tests/select_gpu.h tests/tap.c \
+    tests/tap.h tests/trace_text.h
 EXTRA_DIST += tests/tap.sh
 
 check_PROGRAMS += tests/fuzz-files

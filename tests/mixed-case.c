@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "replay/engine/act_capture.h"
+#include "replay/engine/attn_engine.h"
 #include "tests/tap.h"
 
 enum { START = 600, N_TOK = 110, END = START + N_TOK, WINDOW_LAYER = 3, PAGE_TOK = 128 };
@@ -38,7 +39,23 @@ struct naive {
 	bf16_t q[CASE_LEN][HEADS][DIM], k[CASE_LEN][CASE_KV_HEADS][DIM];
 	bf16_t cache_k[N_PAGE][CASE_KV_HEADS][PAGE_TOK][DIM];
 	bf16_t cache_v[N_PAGE][CASE_KV_HEADS][PAGE_TOK][DIM];
+	float sink[HEADS];
 };
+
+static void read_sinks(const struct backend_env *env, float sink[HEADS])
+{
+	struct backend_env e = *env;
+	struct attn_engine engine;
+	struct ar_err err;
+
+	if (method_parse(&e.method, "dense", &err) || attn_engine_open(&engine, &e, false, &err))
+		bail_out("%s", err.msg);
+	memcpy(sink, attn_engine_sink(&engine, engine.sink, WINDOW_LAYER), HEADS * sizeof *sink);
+	ok(!attn_engine_sink(&engine, engine.sink, 0) && sink[0] != sink[1],
+	   "a layer has sinks, another has none");
+	attn_engine_release(&engine);
+	method_free(e.method);
+}
 
 static struct naive *naive_open(const struct backend_env *env)
 {
@@ -63,6 +80,7 @@ static struct naive *naive_open(const struct backend_env *env)
 		       &err))
 		bail_out("%s", err.msg);
 	a->close(self);
+	read_sinks(env, x->sink);
 	return x;
 }
 
@@ -70,7 +88,7 @@ static struct naive *naive_open(const struct backend_env *env)
 static void attend(const struct naive *x, int pos, int h, double out[DIM])
 {
 	int first = pos < CASE_WINDOW ? 0 : pos - CASE_WINDOW + 1, g = h * CASE_KV_HEADS / HEADS;
-	double sum = 0;
+	double sum = exp((double)x->sink[h]);
 
 	memset(out, 0, DIM * sizeof *out);
 	for (int t = first; t <= pos; t++) {
@@ -260,5 +278,15 @@ void mixed_test_all(const struct backend *b, mixed_read_fn *read, double toleran
 	test_histories(&c, read, &whole);
 	test_decodes(&c, read, x, tolerance);
 	free(x);
+	case_close(&c);
+	is_int(case_open(&c, b, &(struct case_how){ .method = "minference", .mixed = true }, &err),
+	       AR_OK, "%s: sinks of window layers are no matter of the method", b->name);
+	c.layer[0].sinks = 1;
+	is_int(attn_engine_try(&c.env, &err), AR_USAGE, "%s: but those of full layers are",
+	       b->name);
+	is_str(err.msg,
+	       "method 'minference': layer 0 of model small has sinks, which executor columns does "
+	       "not add; take a method with another executor",
+	       "... by name");
 	case_close(&c);
 }

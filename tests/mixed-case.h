@@ -10,6 +10,6 @@ typedef void mixed_read_fn(void *self, size_t at, size_t n, bf16_t *out);
 
 /* tolerance: of outputs against a naive computation. */
 void mixed_test_all(const struct backend *b, mixed_read_fn *read, double tolerance);
-enum { MIXED_N_TEST = 8 };
+enum { MIXED_N_TEST = 12 };
 
 #endif

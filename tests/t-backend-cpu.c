@@ -150,7 +150,8 @@ static void test_faults(void)
 	bool clean = true;
 	long k;
 
-	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp" }, &err))
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp", .mixed = true },
+		      &err))
 		bail_out("%s", err.msg);
 	for (k = 0;; k += fault_stride(3)) {
 		enum ar_status st;
@@ -167,6 +168,27 @@ static void test_faults(void)
 	case_close(&c);
 }
 
+/* Selections are counted in layers that see all keys. */
+static void test_count(void)
+{
+	const struct batch_entry e = { .n_tok = 500, .known = 500 };
+	struct selection_count count[CASE_LAYERS][CASE_KV_HEADS];
+	const struct selection_count none[CASE_KV_HEADS] = { 0 };
+	struct backend_case c;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp", .mixed = true },
+		      &err))
+		bail_out("%s", err.msg);
+	memset(count, 0xff, sizeof count);
+	is_int(backend_cpu_count(c.self, &e, count[0], &err), AR_OK, "counts of mixed layers");
+	ok(count[0][1].exec_total > 0 && count[2][1].exec_total == count[0][1].exec_total,
+	   "are those of full ones");
+	ok(!memcmp(count[1], none, sizeof none) && !memcmp(count[3], none, sizeof none),
+	   "and nothing in others");
+	case_close(&c);
+}
+
 static void read_out(void *self, size_t at, size_t n, bf16_t *out)
 {
 	const struct cpu *c = self;
@@ -179,6 +201,7 @@ int main(void)
 	plan(0);
 	case_test_all(&backend_cpu, 0);
 	mixed_test_all(&backend_cpu, read_out, 0.01);
+	test_count();
 	test_cost();
 	test_phases();
 	test_random();

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "tests/backend-case.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #include "replay/engine/act_capture.h"
 #include "replay/engine/backend_cuda.h"
 
-enum { N_OWN = 32 };
+enum { N_OWN = 36 };
 
 /* ---- against the references ---- */
 
@@ -95,22 +96,28 @@ static void test_random(void)
 /* ---- whole layers ---- */
 
 /* Open, or a bail-out where the whole layer is required and cuBLAS is missing. */
-static bool open_whole(struct backend_case *c, int n_experts, bool eager, struct prof *prof)
+static bool open_or_skip(struct backend_case *c, const struct case_how *how)
 {
 	const char *must = getenv("ATTNREPLAY_REQUIRE_GPU");
-	const struct case_how how = { .method = "dense",
-				      .decoder = true,
-				      .n_experts = n_experts,
-				      .eager = eager,
-				      .prof = prof };
 	struct ar_err err;
-	enum ar_status st = case_open(c, &backend_cuda, &how, &err);
+	enum ar_status st = case_open(c, &backend_cuda, how, &err);
 
 	if (st && (st != AR_NODEV || (must && !strcmp(must, "1"))))
 		bail_out("%s", err.msg);
 	if (st)
 		diag("%s", err.msg);
 	return st == AR_OK;
+}
+
+static bool open_whole(struct backend_case *c, int n_experts, bool eager, struct prof *prof)
+{
+	const struct case_how how = { .method = "dense",
+				      .decoder = true,
+				      .n_experts = n_experts,
+				      .eager = eager,
+				      .prof = prof };
+
+	return open_or_skip(c, &how);
 }
 
 static void test_layers(int n_experts)
@@ -418,21 +425,85 @@ static void read_out(void *self, size_t at, size_t n, bf16_t *out)
 		bail_out("cannot read the device");
 }
 
-/* Before anything asks for a device. */
-static void test_linear(void)
-{
-	struct backend_case c;
-	struct ar_err err;
+enum { STATE_LAYER = 1 };
 
-	is_int(case_open(&c, &backend_cuda,
-			 &(struct case_how){ .method = "dense", .mixed = true, .decoder = true },
-			 &err),
-	       AR_USAGE, "linear layers are refused");
-	is_str(err.msg,
-	       "model small, backend cuda: layer 1 is gated DeltaNet, which has no kernels yet; "
-	       "use --attention-only, which leaves it out",
-	       "by name");
+/* The state of the linear layer, its matrices and the rest of each slot. */
+static float *read_state(const struct backend_case *c, size_t *n)
+{
+	const struct cuda *x = c->self;
+	const struct cache_group *g = attn_engine_group(&x->engine, STATE_LAYER);
+	float *host;
+
+	*n = (size_t)(g->n_page + 1) * delta_state_len(&c->layer[STATE_LAYER].delta);
+	host = malloc(*n * sizeof *host);
+	if (!host || cudaMemcpy(host, x->state[STATE_LAYER], *n * sizeof *host,
+				cudaMemcpyDeviceToHost) != cudaSuccess)
+		bail_out("cannot read the device");
+	return host;
+}
+
+/* Slots whose state differs, and whether all of them are finite. */
+static int changed_slots(const float *a, const float *b, size_t n, size_t slot, bool *finite)
+{
+	int changed = 0;
+
+	for (size_t at = 0; at < n; at += slot) {
+		bool same = true;
+
+		for (size_t i = at; i < at + slot; i++) {
+			same = same && a[i] == b[i];
+			*finite = *finite && isfinite(b[i]);
+		}
+		changed += !same;
+	}
+	return changed;
+}
+
+/* Whole layers of every kind: a chunk, then decodes of two requests, from graphs unless eager. */
+static void test_linear(bool eager, struct prof *prof)
+{
+	const struct case_how how = {
+		.method = "dense", .mixed = true, .decoder = true, .eager = eager, .prof = prof
+	};
+	struct batch_entry chunk[] = {
+		{ .n_tok = 300, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+	};
+	struct batch_entry decode[] = {
+		{ .start = 300, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 1, .start = 21, .n_tok = 1, .decode = true, .emit = true }
+	};
+	const char *what = eager ? "eager" : "graphs";
+	float *first, *second, *third;
+	struct iter_cost cost;
+	struct backend_case c;
+	bool finite = true;
+	size_t n, slot;
+	int after_chunk, after_decode;
+
+	if (!open_or_skip(&c, &how)) {
+		skip(3, "no cuBLAS");
+		case_close(&c);
+		return;
+	}
+	slot = delta_state_len(&c.layer[STATE_LAYER].delta);
+	first = read_state(&c, &n);
+	case_run(&c, chunk, 2, &cost);
+	ok(cost.event_ns > 0 && cost.cost_ns > 0, "%s: a model with linear layers runs", what);
+	ok(!prof || cost.phase_kernels[PHASE_MIX] >= 2, "%s: their kernels have a phase: %d", what,
+	   cost.phase_kernels[PHASE_MIX]);
+	second = read_state(&c, &n);
+	case_run(&c, decode, 2, &cost);
+	third = read_state(&c, &n);
+	after_chunk = changed_slots(first, second, n, slot, &finite);
+	after_decode = changed_slots(second, third, n, slot, &finite);
+	ok(after_chunk == 2 && after_decode == 2 && finite,
+	   "%s: both requests have a state, which goes on and stays finite: %d and %d slots differ",
+	   what, after_chunk, after_decode);
 	case_close(&c);
+	free(first);
+	free(second);
+	free(third);
 }
 
 int main(void)
@@ -444,12 +515,11 @@ int main(void)
 	plan(CASE_N_TEST + MIXED_N_TEST + N_OWN);
 	if (prof_open(&prof, &err)) /* before any call of CUDA */
 		diag("%s", err.msg);
-	test_linear();
 	if (!gpu_usable()) {
 		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err),
 		       AR_NODEV, "without a GPU the backend says so");
 		case_close(&c);
-		skip(CASE_N_TEST + MIXED_N_TEST + N_OWN - 3, "no usable GPU");
+		skip(CASE_N_TEST + MIXED_N_TEST + N_OWN - 1, "no usable GPU");
 		return done_testing();
 	}
 	case_test_all(&backend_cuda, 1e-6);
@@ -465,6 +535,8 @@ int main(void)
 	test_graph_events();
 	test_graph_trace(prof);
 	test_padded_prompt(prof);
+	test_linear(true, prof);
+	test_linear(false, NULL);
 	prof_close(prof);
 	return done_testing();
 }

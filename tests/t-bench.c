@@ -41,9 +41,12 @@ static int64_t count_slowly(const struct bench_case *c)
 				int n = bench_list(c, r, row, h, &block);
 
 				for (int i = 0; i < n; i++)
-					for (int t = 0; t < tok; t++)
-						sum += (block ? block[i] : i) * tok + t <=
-						       b->rows.pos0[r] + row;
+					for (int t = 0; t < tok; t++) {
+						int key = (block ? block[i] : i) * tok + t;
+
+						sum += key <= b->rows.pos0[r] + row &&
+						       key >= bench_first(c, b->rows.row0[r] + row);
+					}
 			}
 	return sum;
 }
@@ -126,6 +129,23 @@ static void test_lists(enum bench_what what, int page_tok)
 	}
 	is_int(bad, 0, "%s of %d: lists ascend, keep what was drawn and what they must",
 	       bench_names[what], page_tok);
+	bench_case_release(&c);
+}
+
+/* Windows of a share of the context; the last row of a request sees as many keys. */
+static void test_window(enum bench_what what, int page_tok)
+{
+	struct bench_shape s = small;
+	struct bench_case c;
+	int last;
+
+	s.page_tok = page_tok;
+	make(&c, what, &s, 0.4);
+	last = c.b.rows.n_row - 1;
+	is_int(c.pairs, count_slowly(&c), "%s of %d: pairs are those in windows", bench_names[what],
+	       page_tok);
+	is_int(c.b.rows.pos[last] + 1 - c.b.rows.first[last], 400,
+	       "%s of %d: a window is a share of the context", bench_names[what], page_tok);
 	bench_case_release(&c);
 }
 
@@ -253,7 +273,8 @@ static double difference(const struct bench_case *c, struct rng *rng)
 		bench_pack(c, r, (int)kv_head, v);
 		n = bench_list(c, r, at, h, &block);
 		bench_row_ref(s, q + (size_t)(c->b.rows.row0[r] + at) * row + (size_t)h * dim, k, v,
-			      block, n, bench_position(c, r, at, h), ref);
+			      block, n, bench_first(c, c->b.rows.row0[r] + at),
+			      bench_position(c, r, at, h), ref);
 		for (size_t d = 0; d < dim; d++)
 			worst = fmax(worst,
 				     fabs(ref[d] -
@@ -371,6 +392,8 @@ int main(void)
 		test_lists(BENCH_TABLE, tok);
 		test_lists(BENCH_BLOCKSPARSE, tok);
 		test_lists(BENCH_DECODE_TABLE, tok);
+		test_window(BENCH_WINDOW, tok);
+		test_window(BENCH_DECODE_WINDOW, tok);
 		test_past(tok);
 		test_moved(tok);
 		test_rows(BENCH_DENSE, tok);
@@ -380,10 +403,13 @@ int main(void)
 		test_rows(BENCH_DECODE_TABLE, tok);
 		test_rows(BENCH_COPY, tok);
 		test_rows(BENCH_GATHER, tok);
+		test_rows(BENCH_WINDOW, tok);
+		test_rows(BENCH_DECODE_WINDOW, tok);
 	}
 	test_groups();
 	test_check();
 	test_faults(BENCH_TABLE);
 	test_faults(BENCH_GATHER);
+	test_faults(BENCH_WINDOW);
 	return done_testing();
 }

@@ -119,7 +119,8 @@ ok 'one that is not there is bad data' \
 ok 'one that cannot be read, too'      fails 3 'Is a directory' dry --cases "$tmp"
 
 # shellcheck disable=SC2086
-bench $small --what dense,past,table,blocksparse,copy,gather,decode,decode-table,select \
+bench $small \
+	--what dense,past,table,blocksparse,copy,gather,decode,decode-table,window,decode-window,select \
 	--json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
 status=$?
 if [ $status = 4 ]; then

@@ -50,7 +50,7 @@ static double error_of(const struct batch_case *c, int heads, const struct block
 			in_order(c, c->kv.k, r, h / GROUP, k);
 			in_order(c, c->kv.v, r, h / GROUP, v);
 			bench_row_ref(s, c->q + row, k, v, l ? l->block + list * l->stride : NULL,
-				      n, c->ctx[r], want);
+				      n, 0, c->ctx[r], want);
 			for (size_t d = 0; d < dim; d++)
 				worst = fmax(worst, fabs(want[d] - bf16_to_f32(out[row + d])));
 		}

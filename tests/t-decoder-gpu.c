@@ -97,12 +97,6 @@ static enum ar_status open_decoder(struct decoder **d, struct ar_err *err)
 	return decoder_open(d, &env, err);
 }
 
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
-
 /* All device memory of d on the host.  The zeros are the last array. */
 static char *mirror(const struct decoder *d)
 {
@@ -273,13 +267,13 @@ static void test_layer(struct decoder *d, char *m, int i, int n)
 	struct ar_err err;
 	bool order;
 
-	must(decoder_begin(d, n, &err), &err);
+	gpu_must(decoder_begin(d, n, &err), &err);
 	n_phase = 0;
-	must(decoder_before(d, i, i, &err), &err);
+	gpu_must(decoder_before(d, i, i, &err), &err);
 	order = are_phases(k->before, k->name);
-	must(decoder_after(d, i, i, dev, &err), &err);
+	gpu_must(decoder_after(d, i, i, dev, &err), &err);
 	order &= are_phases(k->after, k->name);
-	must(decoder_head(d, emit, 1, &err), &err);
+	gpu_must(decoder_head(d, emit, 1, &err), &err);
 	ok(order & are_phases("H", k->name), "%s: the phases of %d rows", k->name, n);
 	host_layer(d, m, i, attn, &h);
 	ok(distance(d->now.x, x, n * HIDDEN) < 0.01 && distance(d->now.y, y, n * HIDDEN) < 0.01,
@@ -299,8 +293,8 @@ static void test_products(struct decoder *d, char *m, int i)
 	struct ar_err err;
 	double off;
 
-	must(decoder_begin(d, n, &err), &err);
-	must(decoder_before(d, i, i, &err), &err);
+	gpu_must(decoder_begin(d, n, &err), &err);
+	gpu_must(decoder_before(d, i, i, &err), &err);
 	gpu_read(y, d->now.y, (size_t)(n * HIDDEN) * sizeof *y);
 	want = times(1, n, wide, HIDDEN, y, seen(d, m, w->w[W_QKV]), seen(d, m, w->w[W_QKV_BIAS]));
 	if (l->qk_norm)
@@ -361,7 +355,7 @@ static bool keeps(struct decoder *d, int i, const int32_t *index, int n)
 	gpu_read(x, d->now.x, (size_t)all * sizeof *x);
 	gpu_read(add, d->now.add, (size_t)(n_add * all) * sizeof *add);
 	n_phase = 0;
-	must(decoder_keep(d, i, dev, n, &err), &err);
+	gpu_must(decoder_keep(d, i, dev, n, &err), &err);
 	same = are_phases("D", kinds[i].name);
 	layer_gather_ref(x, before, index, n, HIDDEN, kept);
 	same &= d->n_row == n && d->n_add == 1 && same_rows(d->now.x, kept, n);
@@ -387,23 +381,23 @@ static void test_keep(struct decoder *d, int i)
 	bool kept = true;
 
 	for (int pass = 0; pass < 2; pass++) {
-		must(decoder_begin(d, 20, &err), &err);
-		must(decoder_before(d, i, i, &err), &err);
-		must(decoder_project(d, i, i, dev, &err), &err);
+		gpu_must(decoder_begin(d, 20, &err), &err);
+		gpu_must(decoder_before(d, i, i, &err), &err);
+		gpu_must(decoder_project(d, i, i, dev, &err), &err);
 		kept &= pass || keeps(d, i, half, 7);
-		must(decoder_mlp(d, i, i, &err), &err);
+		gpu_must(decoder_mlp(d, i, i, &err), &err);
 		kept &= pass || keeps(d, i, few, 3);
-		must(decoder_head(d, d->zero, 1, &err), &err);
+		gpu_must(decoder_head(d, d->zero, 1, &err), &err);
 		if (pass) {
 			ok(same_rows(d->home.x, was, 20), "... and the next pass is as before");
 			continue;
 		}
 		ok(kept && d->n_row == 3, "%s: rows are kept between and after its halves",
 		   kinds[i].name);
-		must(decoder_begin(d, 20, &err), &err);
-		must(decoder_before(d, i, i, &err), &err);
-		must(decoder_after(d, i, i, dev, &err), &err);
-		must(decoder_head(d, d->zero, 1, &err), &err);
+		gpu_must(decoder_begin(d, 20, &err), &err);
+		gpu_must(decoder_before(d, i, i, &err), &err);
+		gpu_must(decoder_after(d, i, i, dev, &err), &err);
+		gpu_must(decoder_head(d, d->zero, 1, &err), &err);
 		gpu_read(was, d->home.x, sizeof was);
 	}
 	free(attn);
@@ -440,7 +434,7 @@ static void test_refusals(void)
 /* Every kind twice: each is warmed up once, and hidden states stay finite through all. */
 static void run_all(void)
 {
-	const char *must_have = getenv("ATTNREPLAY_REQUIRE_GPU");
+	const char *required = getenv("ATTNREPLAY_REQUIRE_GPU");
 	struct decoder *d;
 	struct ar_err err;
 	enum ar_status st;
@@ -453,7 +447,7 @@ static void run_all(void)
 	}
 	test_refusals();
 	st = open_decoder(&d, &err);
-	if (st && (st != AR_NODEV || (must_have && !strcmp(must_have, "1"))))
+	if (st && (st != AR_NODEV || (required && !strcmp(required, "1"))))
 		bail_out("%s", err.msg);
 	if (st) {
 		diag("no cuBLAS: %s", err.msg);

@@ -145,8 +145,8 @@ static struct rows stage(struct rows *host, size_t used)
 
 	check(cudaMemcpy(s.dev, s.env.mem, used, cudaMemcpyHostToDevice), "copy of the rows");
 	check(cudaMemset(s.out, 0xff, sizeof s.host[0]), "cudaMemset");
-	row_set_at(&(struct row_set){ &dev }, &(struct row_set){ host, s.env.of, 1 }, s.env.mem,
-		   s.dev);
+	row_set_at(&(struct row_set){ .view = &dev }, &(struct row_set){ host, s.env.of, 1 },
+		   s.env.mem, s.dev);
 	return dev;
 }
 

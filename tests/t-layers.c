@@ -144,6 +144,103 @@ static void test_groups(void)
 	method_free(b);
 }
 
+/* Layers 0 and 3 are full, 1 sees 100 keys, 2 is linear.  At most 3 requests run, in entries of at most
+ * 300 tokens. */
+static void test_mixers(void)
+{
+	struct batch_entry e = { .req = 1, .n_tok = 300 }, piece;
+	struct method *a = parse("dense");
+	struct layer_plan p;
+	struct cache_groups g;
+	const struct cache_group *full, *window, *linear;
+	struct ar_err err;
+	int run[] = { 0, 1, 2, 3 };
+	char text[96];
+	bool held = true;
+
+	layer[1].mixer = MIX_WINDOW;
+	layer[1].window = 100;
+	layer[2] = (struct layer_spec){ .mixer = MIX_LINEAR, .delta = { 2, 4, 8, 16, 4 } };
+	if (plan_init(&p, LAYERS, a, &err))
+		bail_out("%s", err.msg);
+	p.method[2] = NULL;
+	open_methods(&p);
+	ok(!plan_first(&p, 2), "a layer without attention has no method");
+	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 1600, 16, 2, &err))
+		bail_out("%s", err.msg);
+	full = groups_of(&g, 0);
+	window = groups_of(&g, 1);
+	linear = groups_of(&g, 2);
+	ok(g.n == 3 && groups_of(&g, 3) == full, "layers of one mixer are a group");
+	/* 399 tokens end in the fifth page after the one that they begin in */
+	ok(full->n_page == 203 && window->n_page == 3 * 5 && window->kv_bytes == full->kv_bytes,
+	   "a window needs few pages");
+	is_int((long long)linear->state_bytes, 4 * 8 * 16 * 4 + (2 * 2 * 8 + 4 * 16) * 3 * 2,
+	       "a linear layer its matrices and the last inputs of the convolution");
+	ok(!linear->kv_bytes && linear->n_page == 3, "for each request");
+	ok(groups_bytes(&g, NULL, LAYERS, 203) == 2 * 203.0 * 2 * (double)full->kv_bytes +
+							  15.0 * 2 * (double)full->kv_bytes +
+							  3.0 * (double)linear->state_bytes,
+	   "all have their bytes");
+	is_str(groups_describe(&g, g.of[1], run, 4, text, sizeof text),
+	       "1 window layer of 100 tokens, 0.00 GiB", "a group is described");
+	is_str(groups_describe(&g, g.of[0], run, 4, text, sizeof text), "2 full layers, 0.00 GiB",
+	       "... with the number of its layers");
+	is_str(groups_describe(&g, g.of[2], run, 2, text, sizeof text), "",
+	       "... but not if none is executed");
+	for (e.start = 0; e.start < 6000; e.start += 300)
+		for (int rep = 0; rep < 2 && held; rep++)
+			held = !groups_missing(&g, &e, 300, &piece) && !groups_grow(&g, &e, &err);
+	ok(held && pages_len(full->pages, 1) == 6000 && pages_len(window->pages, 1) == 6000,
+	   "a window's few pages last for any prompt");
+	ok(pages_free(window->pages) == 15 - 4 && pages_free(full->pages) == 203 - 47 &&
+		   pages_free(linear->pages) == 2,
+	   "what it does not see is free");
+	e = (struct batch_entry){ .req = 0, .start = 500, .n_tok = 1, .decode = true };
+	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 0 && piece.n_tok == 300,
+	   "a state is not missing on its own");
+	groups_drop(&g, 1);
+	ok(pages_free(window->pages) == 15 && pages_free(linear->pages) == 3,
+	   "all of it goes with the request");
+	groups_release(&g);
+	plan_release(&p);
+	reset_layers();
+	method_free(a);
+}
+
+/* A selector with state and a window: tokens that decodes wrote are shown to the selector, but not
+ * together with those that no page holds. */
+static void test_pieces(void)
+{
+	struct batch_entry e = { .req = 0, .n_tok = 50 }, decode = { .start = 50, .n_tok = 1 },
+			   piece;
+	struct method *a = parse("compact-fp");
+	struct layer_plan p;
+	struct cache_groups g;
+	struct ar_err err;
+
+	if (plan_init(&p, LAYERS, a, &err))
+		bail_out("%s", err.msg);
+	open_methods(&p);
+	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 100, 16, 1, &err))
+		bail_out("%s", err.msg);
+	decode.decode = true;
+	if (groups_grow(&g, &e, &err) || groups_grow(&g, &decode, &err))
+		bail_out("%s", err.msg);
+	e = (struct batch_entry){ .start = 80, .n_tok = 20 };
+	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 50 && piece.n_tok == 1 &&
+		   groups_hold(&g, &piece),
+	   "a piece is held by all pages");
+	if (groups_grow(&g, &piece, &err))
+		bail_out("%s", err.msg);
+	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 51 && piece.n_tok == 29 &&
+		   !groups_hold(&g, &piece),
+	   "or by none");
+	groups_release(&g);
+	plan_release(&p);
+	method_free(a);
+}
+
 static enum ar_status life(struct method *m)
 {
 	struct layer_plan p = { 0 };
@@ -204,6 +301,8 @@ int main(void)
 	test_plan();
 	test_one_group();
 	test_groups();
+	test_mixers();
+	test_pieces();
 	test_faults();
 	test_activations();
 	return done_testing();

@@ -609,7 +609,8 @@ static void test_random(void)
 		if (!copy)
 			bail_out("out of memory");
 		memcpy(copy, e.mem, used);
-		row_set_at(&(struct row_set){ &y }, &(struct row_set){ &x, e.of, 1 }, e.mem, copy);
+		row_set_at(&(struct row_set){ .view = &y }, &(struct row_set){ &x, e.of, 1 }, e.mem,
+			   copy);
 		memset(e.mem, 0xff, used);
 		copied &= check_kind(&y, &y.prefill, &b, false, 0);
 		memcpy(e.mem, copy, used);

@@ -30,7 +30,7 @@ static void test_table(void)
 	for (int i = 0; executors[i]; i++)
 		ok(executors[i]->kernel && in_table(executors[i]->kernel),
 		   "executor %s has its family in the table", executors[i]->name);
-	ok(in_table("decode"), "so is decode");
+	ok(in_table("decode") && in_table("delta"), "so are decode and delta");
 }
 
 static void refused(const char *kernel, int dim, int page_tok, int cc, const char *message)

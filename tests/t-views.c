@@ -196,6 +196,12 @@ static void test_views(void)
 		   linear->decode.keys.page[0] == pages_of(group[LINEAR].pages, 1)[0] &&
 		   linear->prefill.keys.n_page == 2 && linear->decode.keys.n_page == 1,
 	   "but each request has a state");
+	ok(linear->delta.n_seq == 2 && linear->delta.n_chunk == 5 &&
+		   linear->delta.seq[0].slot == linear->prefill.keys.page[0] &&
+		   !linear->delta.seq[0].fresh && linear->delta.seq[1].fresh &&
+		   linear->delta.seq[1].row == 90 && linear->delta.chunk[4].first == 128 &&
+		   !full->delta.n_seq,
+	   "which goes on, or is new where the request begins");
 	groups_drop(&groups, 0);
 	ok(pages_free(group[LINEAR].pages) == N_REQ - 2 && !pages_of(group[WINDOWED].pages, 3) &&
 		   pages_free(group[WINDOWED].pages) == pages_free(group[FULL].pages),

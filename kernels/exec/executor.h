@@ -61,6 +61,7 @@ struct executor {
 	unsigned takes;	    /* SHAPE_* that it runs, or'ed */
 	bool tail;	    /* runs the dense tail of a batch beside its tables */
 	bool copies;	    /* it has a move() where there are kernels */
+	bool sinks;	    /* adds the call's sinks to the sums of softmax */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
 	 * executor_lists.  If whole tiles would leave some of b->n_sm multiprocessors idle, they

@@ -61,6 +61,27 @@ static __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_
 	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* PTX ISA, "cvt", .rna.tf32.f32: round to the 10 bits of mantissa that tf32 has. */
+static __device__ __forceinline__ uint32_t to_tf32(float x)
+{
+	uint32_t r;
+
+	asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+	return r;
+}
+
+/* PTX ISA, "mma", .m16n8k8, tf32 in, fp32 out: c += a b.  With g = l / 4, t = l % 4, lane l holds
+ * a[0..3] = (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4) as (row, k); b0, b1 = (t, g),
+ * (t + 4, g) as (k, column); c as above. */
+static __device__ __forceinline__ void mma_m16n8k8_tf32(float (&c)[4], const uint32_t (&a)[4],
+							uint32_t b0, uint32_t b1)
+{
+	asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+	    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+	    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* PTX ISA, "cvt", .rn.bf16x2.f32: lo in the lower half. */
 static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
 {

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/rng.h"
 #include "model/rope.h"
 
 /* The shape of the layers with attention: the captures have one. */
@@ -44,6 +45,48 @@ static void set_mixers(struct attn_engine *e)
 			e->plan.method[l] = NULL;
 }
 
+static enum ar_status check_sinks(const struct attn_engine *e, struct ar_err *err)
+{
+	for (int i = 0; i < e->n_run_layers; i++) {
+		const struct method *m = attn_engine_method(e, i);
+
+		if (m && e->model->layer[e->run_layer[i]].sinks && !m->executor->sinks)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': layer %d of model %s has sinks, which "
+				       "executor %s does not add; take a method with another "
+				       "executor",
+				       m->name, e->run_layer[i], e->model->name, m->executor->name);
+	}
+	return AR_OK;
+}
+
+/* Sinks are weights, and so random, of the numbers of layer and head. */
+static enum ar_status draw_sinks(struct attn_engine *e, uint64_t seed, struct ar_err *err)
+{
+	bool any = false;
+
+	for (int i = 0; i < e->n_run_layers; i++)
+		any = any || e->model->layer[e->run_layer[i]].sinks;
+	if (!any)
+		return AR_OK;
+	e->n_sink = (size_t)attn_engine_widest(e).q_heads;
+	e->sink = malloc((size_t)e->n_run_layers * e->n_sink * sizeof *e->sink);
+	if (!e->sink)
+		return ar_nomem(err);
+	for (int i = 0; i < e->n_run_layers; i++) {
+		struct rng r = { rng_mix(seed) + (uint64_t)e->run_layer[i] };
+
+		for (size_t h = 0; h < e->n_sink; h++)
+			e->sink[(size_t)i * e->n_sink + h] = rng_normal(&r);
+	}
+	return AR_OK;
+}
+
+const float *attn_engine_sink(const struct attn_engine *e, const float *sink, int i)
+{
+	return e->model->layer[e->run_layer[i]].sinks ? sink + (size_t)i * e->n_sink : NULL;
+}
+
 static enum ar_status open_as(struct attn_engine *e, const struct backend_env *env,
 			      struct selector_env s, struct ar_err *err)
 {
@@ -61,6 +104,9 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 	if (st)
 		return st;
 	set_mixers(e);
+	st = check_sinks(e, err);
+	if (st)
+		return st;
 	if (env->page_tok)
 		e->plan.page_tok = env->page_tok;
 	shape = attention_shape(e);
@@ -78,9 +124,10 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 {
 	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
 
-	return st ? st :
-		    groups_init(&e->groups, env->model, &e->plan, env->max_seqs,
-				lesser(env->max_batched_tok, env->max_len), err);
+	if (!st)
+		st = groups_init(&e->groups, env->model, &e->plan, env->max_seqs,
+				 lesser(env->max_batched_tok, env->max_len), err);
+	return st ? st : draw_sinks(e, env->seed, err);
 }
 
 void attn_engine_release(struct attn_engine *e)
@@ -90,6 +137,7 @@ void attn_engine_release(struct attn_engine *e)
 	groups_release(&e->groups);
 	plan_release(&e->plan);
 	method_free(e->dense);
+	free(e->sink);
 }
 
 struct attn_shape attn_engine_widest(const struct attn_engine *e)

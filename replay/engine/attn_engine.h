@@ -21,10 +21,13 @@ struct attn_engine {
 	struct cache_groups groups;
 	const struct activations *act;
 	void *act_self;
+	float *sink;   /* [n_run_layers][n_sink] random, on the host; NULL: no layer has sinks */
+	size_t n_sink; /* of a layer: most query heads */
 };
 
 /* device: methods and activations run on the current CUDA device, else on the host.  Release *e
- * even after a failure. */
+ * even after a failure.  AR_USAGE: besides errors of methods and activations, a layer has sinks, which
+ * its executor does not add. */
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);
@@ -53,6 +56,9 @@ static inline const struct method *attn_engine_method(const struct attn_engine *
 
 /* A shape whose rows have room for those of every executed layer, with the page size of the run. */
 struct attn_shape attn_engine_widest(const struct attn_engine *e);
+
+/* The sinks of executed layer i in sink, e->sink or its copy; NULL: it has none. */
+const float *attn_engine_sink(const struct attn_engine *e, const float *sink, int i);
 
 /* Set up the rows of batches for the executed layers, but for memory.  Release *r even after a
  * failure. */

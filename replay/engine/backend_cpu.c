@@ -164,6 +164,7 @@ static struct attn_call call_of(const struct cpu *c, const struct attn_batch *b,
 				   .q = c->q,
 				   .kv = c->kv[i],
 				   .state = c->state[i],
+				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
 				   .out = c->out };
 }
 

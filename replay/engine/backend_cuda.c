@@ -109,6 +109,7 @@ static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b
 				   .q = c->q,
 				   .kv = c->kv[i],
 				   .state = c->state[i],
+				   .sink = attn_engine_sink(&c->engine, c->sink, i),
 				   .out = c->out,
 				   .work = c->work,
 				   .stream = c->stream };
@@ -133,21 +134,13 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	return decode_enqueue(&call, 0, NULL, err);
 }
 
-/* Mix the rows of linear executed layer i: from the products of decoder_before() to c->out.  cuda_open()
- * refuses such layers, for want of kernels. */
-static enum ar_status mix_linear(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
-{
-	(void)c, (void)i, (void)r;
-	return ar_fail(err, AR_USAGE, "gated DeltaNet has no kernels");
-}
-
 /* Make Q, K and V of the rows of executed layer i, and mix them. */
 static enum ar_status mix(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	enum ar_status st;
 
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
-		return mix_linear(c, i, r, err);
+		return cuda_mix_linear(c, i, r, err);
 	st = make_qkv(c, i, r, true, err);
 	return st ? st : attend(c, i, r, err);
 }

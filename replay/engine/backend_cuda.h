@@ -34,6 +34,7 @@ struct cuda {
 	bf16_t *q, *k, *out; /* [rows of an iteration][heads][head_dim] */
 	float *lse;	     /* [rows][q_heads] */
 	void *work;	     /* workspace of the method, then of decode */
+	float *sink;	     /* copy of engine.sink */
 
 	struct kv_cache *kv;	  /* [n_run_layers] */
 	void **state;		  /* [n_run_layers] of selectors and linear layers, or NULL */
@@ -61,6 +62,15 @@ static inline bool cuda_skips(const struct cuda *c, int i)
 {
 	return !c->decoder && attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
 }
+
+/* In backend_cuda_linear.c.  Mix the rows of linear executed layer i, from the products of
+ * decoder_before() to c->out. */
+enum ar_status cuda_mix_linear(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
+/* AR_USAGE: there are no kernels for a linear layer on GPUs of compute capability cc. */
+enum ar_status cuda_check_linear(const struct cuda *c, int cc, struct ar_err *err);
+/* Of linear layers: the widest row of c->out, and the bytes of c->work; 0: there are none. */
+size_t cuda_linear_width(const struct cuda *c);
+size_t cuda_linear_work(const struct cuda *c);
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/workspace.h"
 #include "kernels/support.h"
 
@@ -137,20 +138,40 @@ static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 	return c->engine.act->load(c->engine.act_self, &d, err);
 }
 
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
 	const struct rows_env *r = &c->rows;
 	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s.head_dim;
 	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
+	size_t out = larger(q * dim, row * cuda_linear_width(c));
 	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
 
 	if (!st)
 		st = take(c, &c->k, k * dim * sizeof *c->k, "the keys", err);
 	if (!st)
-		st = take(c, &c->out, q * dim * sizeof *c->out, "the attention outputs", err);
+		st = take(c, &c->out, out * sizeof *c->out, "the attention outputs", err);
 	if (!st)
 		st = take(c, &c->lse, q * sizeof *c->lse, "the log sums", err);
+	return st;
+}
+
+static enum ar_status open_sinks(struct cuda *c, struct ar_err *err)
+{
+	size_t bytes = (size_t)c->env.n_run_layers * c->engine.n_sink * sizeof *c->sink;
+	enum ar_status st;
+
+	if (!c->engine.sink)
+		return AR_OK;
+	st = take(c, &c->sink, bytes, "the sinks", err);
+	if (!st)
+		CU(cudaMemcpy(c->sink, c->engine.sink, bytes, cudaMemcpyHostToDevice));
+out:
 	return st;
 }
 
@@ -189,19 +210,6 @@ static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu,
 	return st;
 }
 
-/* Until kernels of gated DeltaNet run here: see mix_linear(). */
-static enum ar_status check_linear(const struct backend_env *env, struct ar_err *err)
-{
-	for (int i = 0; i < env->n_run_layers && !env->attention_only; i++)
-		if (env->model->layer[env->run_layer[i]].mixer == MIX_LINEAR)
-			return ar_fail(err, AR_USAGE,
-				       "model %s, backend cuda: layer %d is gated DeltaNet, which "
-				       "has no kernels yet; use --attention-only, which leaves it "
-				       "out",
-				       env->model->name, env->run_layer[i]);
-	return AR_OK;
-}
-
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err)
 {
@@ -216,9 +224,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->opts = *(const struct cuda_opts *)opts;
 	c->stale = true;
 	c->enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->enqueued_ns);
-	st = c->enqueued_ns ? check_linear(env, err) : ar_nomem(err);
-	if (!st)
-		st = open_device(c, err);
+	st = c->enqueued_ns ? open_device(c, err) : ar_nomem(err);
 	if (!st)
 		st = attn_engine_open(&c->engine, env, true, err);
 	if (!st)
@@ -231,6 +237,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = gpu_current(&gpu, err);
 	if (!st)
 		st = check_kernels(c, gpu, err);
+	if (!st)
+		st = cuda_check_linear(c, gpu->cc, err);
 	if (st)
 		goto out;
 	c->rows.tiles = true;
@@ -245,6 +253,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	if (!st)
 		st = open_rows(c, err);
 	if (!st)
+		st = open_sinks(c, err);
+	if (!st)
 		st = open_decoder(c, err);
 out:
 	if (st) {
@@ -257,16 +267,11 @@ out:
 
 /* ---- the KV cache ---- */
 
-static size_t larger(size_t a, size_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
 	struct attn_limits prefill = c->rows.prefill;
-	size_t n = 0;
+	size_t n = c->decoder ? cuda_linear_work(c) : 0;
 
 	prefill.max_page = n_page;
 	for (int i = 0; i < c->rows.n_view; i++) {
@@ -395,6 +400,18 @@ static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 	return st;
 }
 
+/* Where layers differ, say what the KV cache is made of. */
+static void log_groups(const struct cuda *c)
+{
+	const struct cache_groups *g = &c->engine.groups;
+	char text[96];
+
+	for (int i = 0; i < g->n && g->n > 1; i++)
+		if (*groups_describe(g, i, c->env.run_layer, c->env.n_run_layers, text,
+				     sizeof text))
+			log_info("KV cache of %s", text);
+}
+
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
 	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, c->env.block_tok,
@@ -409,5 +426,7 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
 		st = take_cache(c, err);
+	if (!st)
+		log_groups(c);
 	return st;
 }

@@ -2,21 +2,14 @@
 #include "config.h"
 #include "replay/engine/groups.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "kernels/delta/delta.h"
 
 static int64_t lesser(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
-}
-
-/* Bytes of a gated DeltaNet's state: the matrices in fp32, and the last inputs of the convolution over
- * q, k and v in bf16. */
-static size_t delta_bytes(const struct delta_spec *d)
-{
-	size_t k = (size_t)d->k_heads * (size_t)d->k_dim, v = (size_t)d->v_heads * (size_t)d->v_dim;
-
-	return v * (size_t)d->k_dim * sizeof(float) +
-	       (2 * k + v) * (size_t)(d->conv - 1) * sizeof(bf16_t);
 }
 
 /* Pages that a request of a window layer holds at most.  The first and the last may be partial. */
@@ -35,7 +28,8 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 
 	if (l->mixer == MIX_LINEAR) {
 		x.shape.page_tok = 1;
-		x.state_bytes = delta_bytes(&l->delta);
+		x.state_bytes = delta_state_len(&l->delta) * sizeof(float) +
+				delta_tail_len(&l->delta) * sizeof(bf16_t);
 		x.max_page = max_seqs;
 		return x;
 	}
@@ -100,6 +94,27 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
 		       (double)lesser(n_page, x->max_page);
 	}
 	return sum;
+}
+
+char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
+		      size_t size)
+{
+	static const char *const kind[] = { "full", "window", "linear" }; /* by mixer */
+	const struct cache_group *x = &g->group[group];
+	char window[32] = "";
+	int count = 0;
+
+	for (int i = 0; i < n; i++)
+		count += g->of[layer[i]] == group;
+	if (x->window)
+		snprintf(window, sizeof window, " of %d tokens", x->window);
+	*buf = '\0';
+	if (count)
+		snprintf(buf, size, "%d %s layer%s%s, %.2f GiB", count, kind[x->mixer],
+			 count > 1 ? "s" : "", window,
+			 (double)count * (double)(2 * x->kv_bytes + x->state_bytes) *
+				 (double)x->n_page / 0x1p30);
+	return buf;
 }
 
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,

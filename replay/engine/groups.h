@@ -50,6 +50,11 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
  * first n layers. */
 double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page);
 
+/* Write what a group holds, for messages: "36 window layers of 1024 tokens, 0.42 GiB".  layer: [n]
+ * executed layers; the groups have their pages.  Returns buf; "" if none of them is of the group. */
+char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
+		      size_t size);
+
 /* Create the pages of every group for a pool of num_blocks blocks of block_tok tokens, as many as
  * pages_needed(), but at most max_page.  AR_USAGE: too many or too few. */
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,

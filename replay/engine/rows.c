@@ -105,12 +105,19 @@ static size_t view_bytes(const struct rows_env *e, const struct cache_group *g)
 	       32 * WORKSPACE_ALIGN; /* alignment of the arrays */
 }
 
+static size_t delta_bytes(const struct attn_limits *l)
+{
+	return (size_t)l->max_req * sizeof(struct delta_seq) +
+	       (size_t)delta_max_chunk(l->max_req, l->max_row) * sizeof(struct delta_chunk);
+}
+
 size_t rows_bytes(const struct rows_env *e)
 {
 	size_t sum = 0;
 
 	for (int i = 0; i < e->n_view; i++)
-		sum += view_bytes(e, e->view[i].group);
+		sum += view_bytes(e, e->view[i].group) +
+		       (is_linear(&e->view[i]) ? delta_bytes(&e->prefill) : 0);
 	return sum;
 }
 
@@ -340,6 +347,19 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 	return AR_OK;
 }
 
+static enum ar_status add_delta(struct rows *o, struct workspace *c, struct ar_err *err)
+{
+	const struct attn_batch *b = &o->prefill;
+	int max_chunk = delta_max_chunk(b->rows.n_req, b->rows.n_row);
+	struct delta_seq *seq = workspace_take(c, (size_t)b->rows.n_req, sizeof *seq);
+	struct delta_chunk *chunk = workspace_take(c, (size_t)max_chunk, sizeof *chunk);
+
+	if (!seq || !chunk)
+		return too_small(err);
+	o->delta = delta_plan(&b->rows, b->keys.page, seq, chunk);
+	return AR_OK;
+}
+
 /* Row r is a padded one: the first token there is, at position 0 of the scratch page. */
 static void pad_row(struct rows *o, const struct row_view *v, int r)
 {
@@ -375,6 +395,8 @@ static enum ar_status build_view(struct rows *out, const struct part *p, const s
 		st = add_kind(&o, p, true, 0, &dec_arrays, &o.decode, err);
 	if (!st && e->tiles && p->view->method && o.prefill.rows.n_req)
 		st = add_tiles(&o.prefill, tiles ? tiles : p->view->method, c, err);
+	if (!st && is_linear(p->view))
+		st = add_delta(&o, c, err);
 	if (st)
 		return st;
 	while (o.n_row < pad)
@@ -515,5 +537,7 @@ void row_set_at(struct row_set *out, const struct row_set *s, const void *mem, v
 		o->emit = moved(r->emit, mem, copy);
 		o->prefill = batch_at(&r->prefill, mem, copy);
 		o->decode = batch_at(&r->decode, mem, copy);
+		o->delta.seq = moved(r->delta.seq, mem, copy);
+		o->delta.chunk = moved(r->delta.chunk, mem, copy);
 	}
 }

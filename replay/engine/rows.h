@@ -10,6 +10,7 @@
 #ifndef AR_ROWS_H
 #define AR_ROWS_H
 
+#include "kernels/delta/delta.h"
 #include "kernels/layer/layer.h"
 #include "kernels/methods/method.h"
 #include "replay/engine/activations.h"
@@ -22,9 +23,11 @@ struct rows {
 	struct layer_row *row; /* [n_row]; NULL: linear layers, which store no keys */
 	int32_t *emit;	       /* [n_emit] rows that output a token */
 	struct attn_batch prefill, decode;
+	struct delta_batch delta; /* of linear layers: the prefill rows */
 };
 
-/* The layers that share a view.  In one of linear layers a request has one page, its state. */
+/* The layers that share a view.  In one of linear layers a request has one page, its state, and
+ * decode.keys.page lists those of the decodes. */
 struct row_view {
 	int segment;
 	const struct cache_group *group; /* the rows are in its pages */

@@ -81,7 +81,7 @@ static enum ar_status make_grid(struct grid *g, const struct bench_args *a, stru
 	};
 	enum ar_status st = bench_values("what", a->what, add_what, g,
 					 "some of dense, past, table, blocksparse, copy, gather, "
-					 "decode, decode-table, select",
+					 "decode, decode-table, window, decode-window, select",
 					 err);
 
 	if (!st)
@@ -221,7 +221,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 		.kv_heads = s->kv_heads,
 		.head_dim = s->head_dim,
 		.block_size = s->page_tok,
-		.density = c->n_list && c->what != BENCH_PAST ? density : NAN,
+		.density = (c->n_list && c->what != BENCH_PAST) || c->b.rows.first ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
 		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
 					  ((double)c->pairs / group) :
@@ -335,6 +335,7 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 				       shape->context, 0 };
 	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
 	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
+	enum bench_what window = decode ? BENCH_DECODE_WINDOW : BENCH_WINDOW;
 	bool past = s.context - s.chunk >= 128;
 	enum ar_status st = AR_OK;
 
@@ -344,6 +345,8 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 		st = fn(b, BENCH_PAST, &s, 1, err);
 	for (int i = 0; i < g->n_density && g->what[table] && past && !st; i++)
 		st = fn(b, table, &s, g->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[window] && !st; i++)
+		st = fn(b, window, &s, g->density[i], err);
 	if (decode)
 		return st;
 	for (int i = 0; i < g->n_density && g->what[BENCH_BLOCKSPARSE] && !st; i++)

@@ -8,12 +8,18 @@
 
 #include "base/rng.h"
 
-const char *const bench_names[] = { "dense",  "past",	"table",	"blocksparse", "copy",
-				    "gather", "decode", "decode-table", "select",      NULL };
+const char *const bench_names[] = { "dense",  "past",	       "table",	 "blocksparse",
+				    "copy",   "gather",	       "decode", "decode-table",
+				    "window", "decode-window", "select", NULL };
 
 bool bench_decodes(enum bench_what what)
 {
-	return what == BENCH_DECODE || what == BENCH_DECODE_TABLE;
+	return what == BENCH_DECODE || what == BENCH_DECODE_TABLE || what == BENCH_DECODE_WINDOW;
+}
+
+static bool has_window(enum bench_what what)
+{
+	return what == BENCH_WINDOW || what == BENCH_DECODE_WINDOW;
 }
 
 /* Its lists are tables, one per (request, KV head). */
@@ -109,6 +115,19 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
 					page_tok };
 	return true;
+}
+
+/* Every row sees a share of as many keys as the last row could, at least one. */
+static bool make_window(struct bench_case *c, double share)
+{
+	const struct attn_rows *rows = &c->b.rows;
+	int32_t *first = array((size_t)rows->n_row, sizeof *first);
+	int window = share > 0 ? (int)ceil(share * c->b.keys.len[0]) : 1;
+
+	c->b.rows.first = first;
+	for (int i = 0; first && i < rows->n_row; i++)
+		first[i] = rows->pos[i] < window ? 0 : rows->pos[i] - window + 1;
+	return first;
 }
 
 /* ---- lists ---- */
@@ -224,6 +243,8 @@ static void count_pairs(struct bench_case *c)
 	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->rows.n_req * b->shape.q_heads;
 	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
 		c->pairs = c->dense_pairs;
+	for (int i = 0; i < b->rows.n_row && has_window(c->what); i++)
+		c->pairs += (int64_t)(b->rows.pos[i] - b->rows.first[i] + 1) * b->shape.q_heads;
 	for (int i = 0; i < c->n_list; i++)
 		c->pairs += list_pairs(c, i) * heads;
 	for (int i = 0; i < c->n_list && c->what == BENCH_COPY; i++)
@@ -236,9 +257,10 @@ static void count_pairs(struct bench_case *c)
 
 static const char *const executor[BENCH_N] = {
 	/* none: decodes, select */
-	[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged",
-	[BENCH_TABLE] = "paged", [BENCH_BLOCKSPARSE] = "blocksparse",
-	[BENCH_COPY] = "copy",	 [BENCH_GATHER] = "gather",
+	[BENCH_DENSE] = "paged",  [BENCH_PAST] = "paged",
+	[BENCH_TABLE] = "paged",  [BENCH_BLOCKSPARSE] = "blocksparse",
+	[BENCH_COPY] = "copy",	  [BENCH_GATHER] = "gather",
+	[BENCH_WINDOW] = "paged",
 };
 
 const char *bench_kernel(enum bench_what what)
@@ -260,7 +282,8 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 	if (executor[what])
 		c->executor = executor_find(executor[what]);
 	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed)) ||
-	    (what == BENCH_GATHER && !make_tokens(c, density, seed))) {
+	    (what == BENCH_GATHER && !make_tokens(c, density, seed)) ||
+	    (has_window(what) && !make_window(c, density))) {
 		bench_case_release(c);
 		return ar_nomem(err);
 	}
@@ -297,7 +320,8 @@ void bench_case_release(struct bench_case *c)
 	const void *arrays[] = { rows->row0,	    rows->pos,		 rows->pos0,
 				 rows->qblk0,	    rows->left,		 keys->len,
 				 keys->page0,	    keys->page,		 c->lists.blocks.block,
-				 c->lists.blocks.n, c->lists.tokens.tok, c->lists.tokens.n };
+				 c->lists.blocks.n, c->lists.tokens.tok, c->lists.tokens.n,
+				 rows->first };
 
 	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
 		free((void *)(uintptr_t)arrays[i]);
@@ -356,7 +380,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 
 /* Online softmax: the sums are scaled down whenever a larger score turns up. */
 void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
-		   const uint16_t *block, int n, int pos, double *out)
+		   const uint16_t *block, int n, int first, int pos, double *out)
 {
 	double scale = 1 / sqrt(s->head_dim), max = -INFINITY, sum = 0;
 
@@ -369,6 +393,8 @@ void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k,
 			size_t at = (size_t)key * (size_t)s->head_dim;
 			double x = 0, p;
 
+			if (key < first)
+				continue;
 			for (int d = 0; d < s->head_dim; d++)
 				x += (double)bf16_to_f32(q[d]) * bf16_to_f32(k[at + (size_t)d]);
 			x *= scale;

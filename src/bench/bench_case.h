@@ -21,7 +21,9 @@ enum bench_what {
 	BENCH_GATHER,	    /* prefill, a random token list per (request, KV head) */
 	BENCH_DECODE,	    /* one row a request, every block */
 	BENCH_DECODE_TABLE, /* the same, under tables */
-	BENCH_SELECT,	    /* the selection of compact-fp without its attention */
+	BENCH_WINDOW,	    /* prefill, the last keys of each row */
+	BENCH_DECODE_WINDOW,
+	BENCH_SELECT, /* the selection of compact-fp without its attention */
 	BENCH_N
 };
 extern const char *const bench_names[]; /* [BENCH_N], and NULL */
@@ -64,7 +66,7 @@ bool bench_kept(uint64_t seed, int64_t list, int block, double density);
 /* Make a case.  s must have passed bench_shape_check().  A table holds a share density of the
  * blocks before the chunk, and all blocks of the chunk; of BENCH_PAST none of the latter.  A
  * block-sparse list holds that share of the blocks before its query block, and the query block's
- * own.  Pages are shuffled. */
+ * own.  A window holds that share of the context's keys.  Pages are shuffled. */
 enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       const struct bench_shape *s, double density, uint64_t seed,
 			       struct ar_err *err);
@@ -86,9 +88,15 @@ int bench_position(const struct bench_case *c, int req, int row, int head);
  * for the first blocks. */
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block);
 
-/* Reference attention of one row at position pos over the n blocks of bench_list().  k, v: of its
- * request and KV head in order, [token][head_dim].  out: [head_dim]. */
+/* Reference attention of one row at position pos over the n blocks of bench_list(), from key `first`
+ * on.  k, v: of its request and KV head in order, [token][head_dim].  out: [head_dim]. */
 void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
-		   const uint16_t *block, int n, int pos, double *out);
+		   const uint16_t *block, int n, int first, int pos, double *out);
+
+/* The first key that a row of the batch sees. */
+static inline int bench_first(const struct bench_case *c, int row)
+{
+	return c->b.rows.first ? c->b.rows.first[row] : 0;
+}
 
 #endif

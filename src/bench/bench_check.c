@@ -53,8 +53,9 @@ static enum ar_status compare_row(const struct bench_load *l, int req, int row, 
 	at = ((size_t)(b->rows.row0[req] + row) * (size_t)b->shape.q_heads + (size_t)head) * dim;
 	CU(cudaMemcpy(t->q, l->q + at, dim * sizeof *t->q, cudaMemcpyDeviceToHost));
 	CU(cudaMemcpy(t->out, l->out + at, dim * sizeof *t->out, cudaMemcpyDeviceToHost));
-	bench_row_ref(&b->shape, t->q, t->k, t->v, block, n, bench_position(l->c, req, row, head),
-		      t->ref);
+	bench_row_ref(&b->shape, t->q, t->k, t->v, block, n,
+		      bench_first(l->c, b->rows.row0[req] + row),
+		      bench_position(l->c, req, row, head), t->ref);
 	for (size_t i = 0; i < dim; i++) {
 		double off = bf16_to_f32(t->out[i]) - t->ref[i];
 

@@ -271,6 +271,9 @@ enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err)
 
 	for (size_t i = 0; i < sizeof array / sizeof *array && !st; i++)
 		st = bench_upload(l, array[i].to, array[i].from, array[i].n * sizeof(int32_t), err);
+	if (!st && rows->first)
+		st = bench_upload(l, &l->b.rows.first, rows->first,
+				  (size_t)rows->n_row * sizeof *rows->first, err);
 	if (!st && l->c->executor)
 		st = take_tiles(l, err);
 	return st ? st : take_lists(l, err);
@@ -602,6 +605,8 @@ static const struct {
 	[BENCH_GATHER] = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
 	[BENCH_DECODE] = { { { PHASE_DECODE, decode } }, 1 },
 	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, decode } }, 1 },
+	[BENCH_WINDOW] = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_DECODE_WINDOW] = { { { PHASE_DECODE, decode } }, 1 },
 	[BENCH_SELECT] = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
 };
 

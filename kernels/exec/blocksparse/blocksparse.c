@@ -40,6 +40,7 @@ const struct executor executor_blocksparse = {
 	.title = "a block list per query block and query head",
 	.origin = "FlashPrefill, block-sparse attention",
 	.kernel = "attend",
+	.sinks = true,
 	.takes = SHAPE_ALL | SHAPE_MASK | SHAPE_TABLE,
 	.tail = true,
 	.plan = blocksparse_plan,

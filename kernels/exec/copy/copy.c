@@ -31,6 +31,7 @@ const struct executor executor_copy = {
 	.title = "copy the blocks of a table together, then dense attention",
 	.origin = "CompactAttention, copy execution (CA-FP copy)",
 	.kernel = "attend",
+	.sinks = true,
 	.takes = SHAPE_TABLE,
 	.copies = true,
 	.plan = pool_plan,

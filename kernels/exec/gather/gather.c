@@ -59,6 +59,7 @@ const struct executor executor_gather = {
 	.title = "copy the listed tokens together, then dense attention",
 	.origin = "QUOKA, packed keys and values",
 	.kernel = "attend",
+	.sinks = true,
 	.takes = SHAPE_TOKENS,
 	.copies = true,
 	.plan = pool_plan,

@@ -28,6 +28,7 @@ const struct executor executor_paged = {
 	.title = "dense attention over a block table per group of heads",
 	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
 	.kernel = "attend",
+	.sinks = true,
 	.takes = SHAPE_ALL | SHAPE_TABLE,
 	.tail = true,
 	.plan = attend_plan_rows,

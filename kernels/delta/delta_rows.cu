@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels of prefill that work row by row.  They are bound by memory.
+ *
+ *   conv   grid (head of q, k and v; chunk).  A warp has 8 rows of a head, and a lane 4 channels of
+ *          128, so that the norm of a row is a sum over the warp.  The 3 rows before the 8 come from
+ *          caches.  All loads of a warp are under way at once: 11 x 256 bytes.
+ *   norm   grid (chunk, v_heads).  16 lanes have a row of a head of 128, 16 bytes each.
+ *   tail   grid (channels, sequence).  It runs last, since conv reads the old tails.
+ */
+#include "config.h"
+#include "kernels/delta/delta_work.h"
+
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/device.cuh"
+
+namespace {
+
+constexpr int THREADS = 256;
+constexpr int ROWS = 8;			/* of a warp in conv */
+static_assert(THREADS / 32 * ROWS == DELTA_CHUNK, "a thread block takes a chunk");
+
+/* N neighbouring bf16, as they travel. */
+template <int N> struct __align__(N * 2) pack {
+	uint32_t w[N / 2];
+};
+
+template <int N> __device__ __forceinline__ float element(const pack<N> &v, int i)
+{
+	return __uint_as_float(i & 1 ? v.w[i / 2] & 0xffff0000u : v.w[i / 2] << 16);
+}
+
+template <int N> __device__ __forceinline__ pack<N> load(const bf16_t *p)
+{
+	return *reinterpret_cast<const pack<N> *>(p);
+}
+
+template <int N> __device__ __forceinline__ void store(bf16_t *p, const float *x)
+{
+	pack<N> v;
+
+#pragma unroll
+	for (int i = 0; i < N / 2; i++)
+		v.w[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
+	*reinterpret_cast<pack<N> *>(p) = v;
+}
+
+/* Channels of the projection t rows after the sequence's first; before it, of the slot. */
+template <int N>
+__device__ __forceinline__ pack<N> input(const delta_args &a, const delta_seq &seq, int t,
+					 int channel)
+{
+	if (t >= 0 && t < seq.n_row)
+		return load<N>(a.c.qkvz + (int64_t)(seq.row + t) * a.c.qkvz_stride + channel);
+	if (t < 0 && !seq.fresh)
+		return load<N>(a.c.state.tail +
+			       ((int64_t)seq.slot * (DELTA_CONV - 1) + DELTA_CONV - 1 + t) *
+			       a.channels + channel);
+	return pack<N>{};
+}
+
+__device__ __forceinline__ float silu(float x)
+{
+	return __fdividef(x, 1 + __expf(-x));
+}
+
+/* Write 8 rows of v as words of two rows. */
+template <int N>
+__device__ __forceinline__ void store_v(uint32_t *to, const float (&y)[ROWS][N], int warp, int lane)
+{
+#pragma unroll
+	for (int e = 0; e < N; e++) {
+		const int v = lane * N + e, square = (v / 16 * 8 + warp) * 2 + v % 16 / 8;
+		uint4 w;
+
+		w.x = pack_bf16(y[0][e], y[1][e]);
+		w.y = pack_bf16(y[2][e], y[3][e]);
+		w.z = pack_bf16(y[4][e], y[5][e]);
+		w.w = pack_bf16(y[6][e], y[7][e]);
+		*reinterpret_cast<uint4 *>(to + square * 32 + v % 8 * 4) = w;
+	}
+}
+
+/* Write 8 rows of q or k, normalised. */
+template <int D, int N>
+__device__ __forceinline__ void store_unit(bf16_t *tile, const float (&y)[ROWS][N], float factor,
+					   int warp, int lane)
+{
+#pragma unroll
+	for (int i = 0; i < ROWS; i++) {
+		float sum = 0, x[N];
+		const uint32_t at = swizzle<D>(warp * ROWS + i, lane * N / 8);
+
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			sum += y[i][e] * y[i][e];
+		const float scale = factor * rsqrtf(warp_sum(sum) + (float)DELTA_L2_EPS);
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			x[e] = y[i][e] * scale;
+		store<N>(tile + at / 2 + lane * N % 8, x);
+	}
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS) delta_conv(const delta_args a)
+{
+	constexpr int N = D / 32;	/* channels of a lane */
+	const int head = blockIdx.x, keys = a.c.spec.k_heads, warp = threadIdx.x / 32;
+	const int lane = threadIdx.x % 32, channel = head * D + lane * N;
+	const delta_chunk chunk = a.b.chunk[blockIdx.y];
+	const delta_seq seq = a.b.seq[chunk.seq];
+	const int first = chunk.first + warp * ROWS;
+	pack<N> x[DELTA_CONV - 1 + ROWS];
+	pack<N * DELTA_CONV> w;
+	float y[ROWS][N];
+
+	w = load<N * DELTA_CONV>(a.c.w.conv + channel * DELTA_CONV);
+#pragma unroll
+	for (int i = 0; i < DELTA_CONV - 1 + ROWS; i++)
+		x[i] = input<N>(a, seq, first - (DELTA_CONV - 1) + i, channel);
+#pragma unroll
+	for (int i = 0; i < ROWS; i++)
+#pragma unroll
+		for (int e = 0; e < N; e++) {
+			float sum = 0;
+
+#pragma unroll
+			for (int j = 0; j < DELTA_CONV; j++)
+				sum += element(w, e * DELTA_CONV + j) * element(x[i + j], e);
+			y[i][e] = first + i < seq.n_row ? silu(sum) : 0;
+		}
+	if (head >= 2 * keys)
+		store_v<N>(a.w.v + ((int64_t)blockIdx.y * a.c.spec.v_heads + head - 2 * keys) *
+			   (DELTA_CHUNK * D / 2), y, warp, lane);
+	else if (head >= keys)
+		store_unit<D, N>(a.w.k + ((int64_t)blockIdx.y * keys + head - keys) *
+				 (DELTA_CHUNK * D), y, 1, warp, lane);
+	else
+		store_unit<D, N>(a.w.q + ((int64_t)blockIdx.y * keys + head) * (DELTA_CHUNK * D),
+				 y, rsqrtf((float)D), warp, lane);
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS) delta_norm(const delta_args a)
+{
+	constexpr int LANES = D / 8;			/* of a row of a head */
+	constexpr int STEP = THREADS / LANES;
+	constexpr int N = DELTA_CHUNK / STEP;		/* rows of heads of a thread */
+	const int heads = a.c.spec.v_heads, at = threadIdx.x % LANES * 8;
+	const delta_chunk chunk = a.b.chunk[blockIdx.x];
+	const delta_seq seq = a.b.seq[chunk.seq];
+	const pack<8> weight = load<8>(a.c.w.norm + at);
+	bf16_t *out[N];
+	pack<8> o[N], z[N];
+	bool own[N];
+
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		const int item = blockIdx.y * DELTA_CHUNK + i * STEP + threadIdx.x / LANES;
+		const int row = chunk.first + item / heads, head = item % heads;
+
+		own[i] = row < seq.n_row;
+		out[i] = a.c.out + ((int64_t)(seq.row + row) * heads + head) * D + at;
+		o[i] = own[i] ? load<8>(out[i]) : pack<8>{};
+		z[i] = own[i] ? load<8>(a.c.qkvz + (int64_t)(seq.row + row) * a.c.qkvz_stride +
+					a.channels + head * D + at) : pack<8>{};
+	}
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		float sum = 0, y[8];
+
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			sum += element(o[i], e) * element(o[i], e);
+#pragma unroll
+		for (int d = LANES / 2; d; d /= 2)
+			sum += __shfl_xor_sync(0xffffffff, sum, d);
+		const float scale = rsqrtf(sum / D + a.c.w.eps);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			y[e] = element(o[i], e) * scale * element(weight, e) *
+			       silu(element(z[i], e));
+		if (own[i])
+			store<8>(out[i], y);
+	}
+}
+
+__global__ void __launch_bounds__(THREADS) delta_tail(const delta_args a)
+{
+	const int channel = (blockIdx.x * THREADS + threadIdx.x) * 8;
+	const delta_seq seq = a.b.seq[blockIdx.y];
+	pack<8> x[DELTA_CONV - 1];
+
+	if (channel >= a.channels)
+		return;
+#pragma unroll
+	for (int i = 0; i < DELTA_CONV - 1; i++)
+		x[i] = input<8>(a, seq, seq.n_row - (DELTA_CONV - 1) + i, channel);
+#pragma unroll
+	for (int i = 0; i < DELTA_CONV - 1; i++)
+		*reinterpret_cast<pack<8> *>(
+			a.c.state.tail + ((int64_t)seq.slot * (DELTA_CONV - 1) + i) * a.channels +
+			channel) = x[i];
+}
+
+} /* namespace */
+
+/* ---- launch ---- */
+
+enum ar_status delta_conv_enqueue(const struct delta_args *a, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	const dim3 grid(2 * a->c.spec.k_heads + a->c.spec.v_heads, a->b.n_chunk);
+
+	(a->c.spec.k_dim == 64 ? delta_conv<64> : delta_conv<128>)
+		<<<grid, THREADS, 0, (cudaStream_t)a->c.stream>>>(*a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status delta_norm_enqueue(const struct delta_args *a, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	const dim3 grid(a->b.n_chunk, a->c.spec.v_heads);
+	const dim3 tails((a->channels / 8 - 1) / THREADS + 1, a->b.n_seq);
+
+	(a->c.spec.k_dim == 64 ? delta_norm<64> : delta_norm<128>)
+		<<<grid, THREADS, 0, (cudaStream_t)a->c.stream>>>(*a);
+	CU_LAUNCHED();
+	delta_tail<<<tails, THREADS, 0, (cudaStream_t)a->c.stream>>>(*a);
+	CU_LAUNCHED();
+out:
+	return st;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the CUDA kernels of a gated DeltaNet layer pass to each other, chunk by chunk.  Rows of a
+ * chunk that no sequence has are zeros in q, k and v, and have decay 1 and beta 0: they change
+ * nothing.
+ *
+ * q, k, solve and mix are tiles of DELTA_CHUNK rows in the swizzled order of shared memory
+ * (swizzle<> of device.cuh), so that a tile is copied as it lies.  v is in the order of the
+ * accumulators of mma: for 16 channels, 8 rows and 8 of the channels, lane l has the rows
+ * 2 (l % 4), + 1 of channel l / 4, as one word.
+ */
+#ifndef AR_DELTA_WORK_H
+#define AR_DELTA_WORK_H
+
+#include "kernels/delta/delta.h"
+
+#define DELTA_L2_EPS 1e-6
+
+/* Per row of a chunk, with g the sum of the log decays from the chunk's first row on. */
+struct delta_gates {
+	float from_start[DELTA_CHUNK]; /* exp(g): decay from the chunk's begin to the row */
+	float to_end[DELTA_CHUNK];     /* exp(g of the last row - g) */
+};
+
+struct delta_work {
+	bf16_t *q, *k;		   /* [chunk][k_head][64][k_dim] */
+	uint32_t *v;		   /* [chunk][v_head][v_dim / 16][8][2][32] */
+	bf16_t *solve;		   /* [chunk][v_head][64][64]: inverse of (1 + L), times beta */
+	bf16_t *mix;		   /* [chunk][v_head][64][64]: q k^T, decayed and causal */
+	struct delta_gates *gates; /* [chunk][v_head] */
+	size_t bytes;
+};
+
+/* mem NULL: measure. */
+static inline struct delta_work delta_work_at(void *mem, const struct delta_spec *s, int n_chunk)
+{
+	const size_t tok = DELTA_CHUNK, keys = (size_t)n_chunk * (size_t)s->k_heads,
+		     values = (size_t)n_chunk * (size_t)s->v_heads;
+	struct workspace ws = workspace_at(mem);
+	struct delta_work w;
+
+	w.q = (bf16_t *)workspace_take(&ws, keys * tok * (size_t)s->k_dim, sizeof *w.q);
+	w.k = (bf16_t *)workspace_take(&ws, keys * tok * (size_t)s->k_dim, sizeof *w.k);
+	w.v = (uint32_t *)workspace_take(&ws, values * tok * (size_t)s->v_dim / 2, sizeof *w.v);
+	w.solve = (bf16_t *)workspace_take(&ws, values * tok * tok, sizeof *w.solve);
+	w.mix = (bf16_t *)workspace_take(&ws, values * tok * tok, sizeof *w.mix);
+	w.gates = (struct delta_gates *)workspace_take(&ws, values, sizeof *w.gates);
+	w.bytes = ws.used;
+	return w;
+}
+
+/* Arguments of the kernels, the call and its arrays. */
+struct delta_args {
+	struct delta_call c;
+	struct delta_batch b;
+	struct delta_work w;
+	int channels, group; /* group: value heads of a key head */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The kernels of prefill, in this order. */
+typedef enum ar_status delta_enqueue_fn(const struct delta_args *a, struct ar_err *err);
+delta_enqueue_fn delta_conv_enqueue;  /* q, k, v */
+delta_enqueue_fn delta_chunk_enqueue; /* solve, mix, gates */
+delta_enqueue_fn delta_scan_enqueue;  /* the states; out before its norm */
+delta_enqueue_fn delta_norm_enqueue;  /* out; the tails */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
