@@ -65,12 +65,6 @@ double layer_q_scale(const struct layer_spec *l)
 	return l->score_scale > 0 ? l->score_scale * sqrt(l->head_dim) : 1;
 }
 
-const struct rope *model_rope(const struct model *m, int i)
-{
-	return m->layer[i].mixer == MIX_WINDOW && m->rope_window.theta > 0 ? &m->rope_window :
-									     &m->rope;
-}
-
 static enum ar_status check_split(const struct model *m, const struct layer_spec *l, int tp,
 				  struct ar_err *err)
 {

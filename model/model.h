@@ -102,8 +102,6 @@ int model_odd_layer(const struct model *m);
 int model_layer_kind(const struct model *m, int i);
 /* What Q is multiplied by, because kernels scale q k^T by 1 / sqrt(head_dim). */
 double layer_q_scale(const struct layer_spec *l);
-/* The RoPE of layer i, which has attention. */
-const struct rope *model_rope(const struct model *m, int i);
 /* The first layer with attention; if there is none, the first layer, which has no heads. */
 const struct layer_spec *model_attention(const struct model *m);
 

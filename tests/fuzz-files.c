@@ -34,6 +34,17 @@ static void told(const struct ar_err *err)
 	must(*err->msg && err->status, "a failure without a message");
 }
 
+static bool has_size(const struct layer_spec *l)
+{
+	const struct delta_spec *d = &l->delta;
+
+	if (l->mixer == MIX_LINEAR)
+		return d->k_heads > 0 && d->v_heads >= d->k_heads && d->k_dim > 0 && d->v_dim > 0 &&
+		       d->conv > 0;
+	return l->head_dim > 0 && l->kv_heads > 0 && l->q_heads >= l->kv_heads &&
+	       l->rotary_dim > 0 && (l->mixer != MIX_WINDOW || l->window > 0);
+}
+
 static void as_model(const char *path)
 {
 	struct ar_err err = { 0 };
@@ -45,9 +56,7 @@ static void as_model(const char *path)
 	}
 	must(m.n_layers > 0 && m.hidden > 0 && m.vocab > 0, "a model without a size");
 	for (int i = 0; i < m.n_layers; i++)
-		must(m.layer[i].head_dim > 0 && m.layer[i].kv_heads > 0 &&
-			     m.layer[i].q_heads >= m.layer[i].kv_heads,
-		     "a layer without a size");
+		must(has_size(&m.layer[i]), "a layer without a size");
 	if (model_split(&m, 2, &err))
 		told(&err);
 	model_release(&m);

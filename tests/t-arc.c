@@ -108,8 +108,8 @@ static void test_hostile_headers(void)
 		{ HEAD("1", "1", "2", "1", "1", "1", "[4095]"), "no ascending layer numbers" },
 		{ HEAD("1", "1", "2", "1", "1", "1", "[0],\"rope_theta\":0"),
 		  "'rope_theta' is out of range" },
-		{ HEAD("1", "1", "2", "1", "1", "1", "[0],\"rope_scaling\":{\"type\":\"linear\"}"),
-		  "unknown rope type 'linear'" },
+		{ HEAD("1", "1", "2", "1", "1", "1", "[0],\"rope_scaling\":{\"type\":\"dynamic\"}"),
+		  "unknown rope type 'dynamic'" },
 		{ HEAD("1", "1", "2", "2", "1", "1", "[0]"), "no index at the end" },
 	};
 	const uint64_t end[] = { 10, 20, 30 };

@@ -139,9 +139,8 @@ static void test_gemma3(void)
 	ok(w->score_scale == 0.0625 && layer_q_scale(w) == 1, "scores are divided by 16, as usual");
 	ok(m.norm_plus_one && m.tied && fabs(m.embed_scale * m.embed_scale - 3840) < 1e-9,
 	   "norms are 1 + w, embeddings are scaled and tied");
-	ok(model_rope(&m, 5)->theta == 1e6 && model_rope(&m, 5)->type == ROPE_LINEAR &&
-		   model_rope(&m, 5)->factor == 8 && model_rope(&m, 4)->theta == 1e4 &&
-		   model_rope(&m, 4)->type == ROPE_DEFAULT,
+	ok(m.rope.theta == 1e6 && m.rope.type == ROPE_LINEAR && m.rope.factor == 8 &&
+		   m.rope_window.theta == 1e4 && !rope_is_scaled(&m.rope_window),
 	   "and two rotary embeddings");
 	model_release(&m);
 }
@@ -180,7 +179,7 @@ static void test_gpt_oss(void)
 	   "its layers are as published");
 	ok(m.rope.type == ROPE_YARN && m.rope.theta == 150000 && m.rope.factor == 32 &&
 		   m.rope.original_len == 4096 && m.rope.beta_fast == 32 && m.rope.beta_slow == 1 &&
-		   !m.rope.truncate && model_rope(&m, 0) == &m.rope,
+		   !m.rope.truncate && m.rope_window.theta == 0,
 	   "and its one rotary embedding");
 	model_release(&m);
 }

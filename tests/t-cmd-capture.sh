@@ -51,9 +51,9 @@ length=$(head -c 8 "$tmp/e.safetensors" | od -An -v -tu8 | tr -d ' ')
 tail -c +9 "$tmp/e.safetensors" | head -c "$length" |
 	sed 's/"rope_theta"/"rope_scaling":"{\\"type\\":\\"linear\\",\\"factor\\":4,'\
 '\\"partial_rotary_factor\\":0.25}",&/' >"$tmp/header"
-n=$(size "$tmp/header")
+bytes=$(size "$tmp/header")
 {
-	printf "\\$(printf %o $((n % 256)))\\$(printf %o $((n / 256)))\\0\\0\\0\\0\\0\\0"
+	printf "\\$(printf %o $((bytes % 256)))\\$(printf %o $((bytes / 256)))\\0\\0\\0\\0\\0\\0"
 	cat "$tmp/header"
 	tail -c +$((9 + length)) "$tmp/e.safetensors"
 } >"$tmp/f.safetensors"
