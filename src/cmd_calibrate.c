@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay calibrate: make files for selectors from captures, for the host from step logs, and
- * for the roofline model from measured runs. */
+/* attnreplay calibrate: make files for selectors and plans from captures, for the host from step
+ * logs, and for the roofline model from measured runs. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -176,10 +176,10 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 const struct cmd cmd_calibrate = {
 	.name = "calibrate",
 	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...\n"
-		 "plan --method LIST --capture FILE... --output FILE [OPTION]...\n"
+		 "plan --method LIST --capture FILE --output FILE ...\n"
 		 "host LOG... --output FILE [OPTION]...\n"
 		 "roofline DB[:RUN]... --output FILE [OPTION]...",
-	.title = "make files for selectors from captures, for run --host and run --gpu",
+	.title = "make files for selectors, plans of layers, run --host and run --gpu",
 	.run = run,
 	.options = options,
 };

@@ -59,8 +59,8 @@ static void test_search(void)
 	ok(is_choice(choice, 1, 0, 0) && mean.recall == 1, "a recall of 1 is what loses nothing");
 }
 
-/* Random tables: a plan keeps its recall, costs no more than one setting, and no less than the best of
- * all plans. */
+/* Random tables: a plan keeps its recall, costs no more than one setting, and no less than the best
+ * of all plans. */
 static void test_random(void)
 {
 	struct plan_point at[LAYERS][SETTINGS];

@@ -66,9 +66,9 @@ struct layer_plan {
 	struct drop *drop;	/* borrowed; NULL: no rows are dropped */
 };
 
-/* Give each layer of m with full attention its method.  Pages have the size that the first sparse method takes; a run
- * may set another page_tok.  AR_USAGE: a layer with full attention has no method, or the plan names
- * layers that m lacks.  p outlives *l.  Release *l even after a failure. */
+/* Give each layer of m with full attention its method.  Pages have the size that the first sparse
+ * method takes; a run may set another page_tok.  AR_USAGE: a layer with full attention has no method,
+ * or the plan names layers that m lacks.  p outlives *l.  Release *l even after a failure. */
 enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
 			 struct ar_err *err);
 void plan_release(struct layer_plan *l);

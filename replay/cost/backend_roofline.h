@@ -13,9 +13,9 @@ struct roofline_options {
 
 extern const struct backend backend_roofline; /* its options are a struct roofline_options */
 
-/* Check, before anything runs, that the layers of each of n plans run one method, that each density is
- * of a sparse one of these methods, and that the density of each sparse method is known: given, its
- * own parameter, or from a capture.  AR_USAGE: not so. */
+/* Check, before anything runs, that the layers of each of n plans run one method, that each density
+ * is of a sparse one of these methods, and that the density of each sparse method is known: given,
+ * its own parameter, or from a capture.  AR_USAGE: not so. */
 enum ar_status roofline_check_density(const struct roofline_options *o, struct plan *const *plan,
 				      size_t n, bool capture, struct ar_err *err);
 

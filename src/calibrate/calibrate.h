@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: make from captures the file that a selector reads, from step logs that of the host,
- * or from measured runs that of a GPU.  Each has a file calibrate_NAME.c and a row in cmd_calibrate.c. */
+/* Calibration: make from captures the file that a selector reads or a plan, from step logs that of
+ * the host, or from measured runs that of a GPU.  Each has a file calibrate_NAME.c and a row in
+ * cmd_calibrate.c. */
 #ifndef AR_CALIBRATE_H
 #define AR_CALIBRATE_H
 
@@ -18,7 +19,7 @@ struct calib_input {
 };
 
 struct calibrator {
-	const char *name;	/* of the selector, or "host" or "roofline" */
+	const char *name;	/* of the selector, or "plan", "host" or "roofline" */
 	const char *operand;	/* what run_logs() reads, as "step log" */
 	const char *title;	/* one line: what it writes */
 	const struct opt *opts; /* besides those of the command */

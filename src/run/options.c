@@ -179,7 +179,7 @@ static const struct opt model_opts[] = {
 	  .help = "capture of Q, K and V to replay, or random:SEED; repeat the option for more",
 	  .scope = RUN_KERNELS },
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
-	  .help = "methods, separated by commas; each is a run of its own",
+	  .help = "methods or plans of layers, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,

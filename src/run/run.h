@@ -109,8 +109,8 @@ struct run_goodput run_goodput(const struct run *r, const struct replay_result *
 
 /* json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
  * so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.  put: add
- * run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing; the file appears
- * only then. */
+ * run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing; the file
+ * appears only then. */
 enum ar_status run_json_open(struct run *r, struct ar_err *err);
 enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err);
