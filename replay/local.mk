@@ -30,7 +30,7 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
   replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
-    replay/engine/backend_cuda_linear.c \
+    replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
     replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
     replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
@@ -47,7 +47,7 @@ check_PROGRAMS += \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \
-  tests/t-drops \
+  tests/t-drops tests/t-drops-gpu \
   tests/t-engine \
   tests/t-graphs-gpu \
   tests/t-groups \

@@ -45,23 +45,32 @@ static const struct opt cuda_options[] = {
 
 /* ---- iterations ---- */
 
+static bool only_decodes(const struct batch *b)
+{
+	for (size_t i = 0; i < b->n; i++)
+		if (!b->entry[i].decode)
+			return false;
+	return true;
+}
+
 /* Number of rows of the CUDA graph that runs b; 0: b runs without a graph. */
 static int graph_rows(const struct cuda *c, const struct batch *b)
 {
 	int n = graph_sizes_fit(&c->sizes, (int64_t)b->n);
 
-	for (size_t i = 0; i < b->n; i++)
-		if (!b->entry[i].decode)
-			return 0;
+	if (!only_decodes(b))
+		return 0;
 	return n < c->graphs[0].max_row ? n : c->graphs[0].max_row;
 }
 
 /* Number of rows to pad a batch with prompts to; 0: none.  Of such a batch an engine runs the parts
- * between attention calls from CUDA graphs. */
+ * between attention calls from CUDA graphs, but not where rows are dropped. */
 static int piece_rows(const struct cuda *c, const struct batch *b)
 {
 	int64_t n = 0;
 
+	if (c->engine.drops.n > 1)
+		return 0;
 	for (size_t i = 0; i < b->n; i++)
 		n += b->entry[i].n_tok;
 	return graph_sizes_fit(&c->sizes, n);
@@ -73,16 +82,17 @@ static int first_layers(const struct cuda *c)
 	return (c->env.n_run_layers + GRAPH_SHARE - 1) / GRAPH_SHARE;
 }
 
-/* Build the rows of b on the host and enqueue their copy to the device.  m: the method that gets
- * tiles; NULL: that of each layer.  graph: number of rows of its CUDA graph; 0: it has none and is
- * padded to pad rows. */
-static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m,
-			    int graph, int pad, struct ar_err *err)
+/* Build the rows of b on the host and enqueue their copy to the device.  segment: as for
+ * rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph: number of rows of
+ * its CUDA graph; 0: it has none and is padded to pad rows. */
+static enum ar_status stage(struct cuda *c, const struct batch *b,
+			    const struct row_segment *segment, const struct method *m, int graph,
+			    int pad, struct ar_err *err)
 {
 	size_t used = 0;
-	enum ar_status st = graph ? rows_build_decodes(&c->host, &c->rows, b, NULL, graph, &used,
+	enum ar_status st = graph ? rows_build_decodes(&c->host, &c->rows, b, segment, graph, &used,
 						       err) :
-				    rows_build(&c->host, &c->rows, b, NULL, m, pad, &used, err);
+				    rows_build(&c->host, &c->rows, b, segment, m, pad, &used, err);
 
 	if (st)
 		return st;
@@ -145,6 +155,29 @@ static enum ar_status mix(struct cuda *c, int i, const struct rows *r, struct ar
 	return st ? st : attend(c, i, r, err);
 }
 
+/* What follows the mixer of executed layer i.  In which the dropper of the layer drops rows. */
+static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct drop *drop = r->n_prefill ? attn_engine_drop(&c->engine, i) : NULL;
+	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
+	int layer = c->env.run_layer[i];
+	enum ar_status st = AR_OK;
+
+	if (c->decoder)
+		st = before_mlp ? decoder_project(c->decoder, i, layer, c->out, err) :
+				  decoder_after(c->decoder, i, layer, c->out, err);
+	if (!st && drop) {
+		const struct attn_call at = call_of(c, &r->prefill, i);
+
+		st = cuda_drop_rows(c, i, &at, r->n_row, err);
+	}
+	if (!st && drop && c->decoder)
+		st = cuda_keep_rows(c, i, err);
+	if (!st && before_mlp && c->decoder)
+		st = decoder_mlp(c->decoder, i, layer, err);
+	return st;
+}
+
 /* hold() has ended, or ends now. */
 static void release(struct cuda *c)
 {
@@ -184,8 +217,8 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 			st = decoder_before(c->decoder, i, layer, err);
 		if (!st && !cuda_skips(c, i))
 			st = mix(c, i, r, err);
-		if (!st && c->decoder)
-			st = decoder_after(c->decoder, i, layer, c->out, err);
+		if (!st)
+			st = finish(c, i, r, err);
 		enqueued(c, i, i + 1, AHEAD);
 	}
 	if (st || to <= n)
@@ -210,7 +243,7 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, 0, 0, err);
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct rows *r = row_set_of(&c->dev, i);
 
@@ -237,8 +270,46 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 		while (!st && groups_missing(&c->engine.groups, &b->entry[e],
 					     c->rows.prefill.max_row, &piece))
 			st = fill(c, &piece, err);
-	for (size_t e = 0; e < b->n && !st; e++)
-		st = groups_grow(&c->engine.groups, &b->entry[e], err);
+	return st;
+}
+
+/* Run the dropper that ends segment s, and fill the next segment. */
+static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s, struct ar_err *err)
+{
+	int i = attn_engine_drop_layer(&c->engine, s);
+	const struct rows *r = row_set_of(&c->dev, i);
+	struct attn_call at;
+	enum ar_status st;
+
+	if (only_decodes(b)) {
+		drops_apply(&c->engine.drops, b, s, NULL);
+		return AR_OK;
+	}
+	st = stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
+	if (st)
+		return st;
+	at = call_of(c, &r->prefill, i);
+	c->stale = true;
+	st = make_qkv(c, i, r, true, err);
+	if (!st)
+		st = cuda_drop_rows(c, i, &at, r->n_row, err);
+	return st ? st : cuda_read_drops(c, b, s, r->n_prefill, err);
+}
+
+/* Find the rows of b in each segment of layers, and give its requests pages for them. */
+static enum ar_status find_segments(struct cuda *c, const struct batch *b, struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	enum ar_status st = AR_OK;
+
+	drops_begin(d, b);
+	if (d->n > 1)
+		st = cuda_stage_chunks(c, err);
+	for (int s = 0; s < d->n && !st; s++) {
+		st = drops_grow(d, &c->engine.groups, b, s, err);
+		if (!st && s < d->n - 1)
+			st = drop_segment(c, b, s, err);
+	}
 	return st;
 }
 
@@ -489,9 +560,14 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 		*cost = x;
 		return AR_OK;
 	}
-	st = fill_missing(c, b, err);
+	st = attn_engine_check(&c->engine, b, err);
 	if (!st)
-		st = stage(c, b, NULL, pad, piece_rows(c, b), err);
+		st = fill_missing(c, b, err);
+	if (!st)
+		st = find_segments(c, b, err);
+	if (!st)
+		st = stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
+			   err);
 	if (!st && pad && !c->graphs[1].exec[pad])
 		st = make_graphs(c, &c->dev, err);
 	if (!st)
@@ -500,9 +576,11 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 		st = event_cost(c, &x, err);
 	if (!st && x.n_kernel)
 		kernel_cost(c, &x);
-	if (!st)
-		*cost = x;
-	return st;
+	if (st)
+		return st;
+	drops_end(&c->engine.drops);
+	*cost = x;
+	return AR_OK;
 }
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -514,13 +592,14 @@ static int64_t lesser(int64_t a, int64_t b)
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
 	int64_t most = lesser(c->env.max_len, c->rows.prefill.max_page * c->engine.plan.page_tok);
-	int64_t half = lesser(c->env.max_batched_tok,
-			      lesser(most, c->engine.act->n_tok(c->engine.act_self, 0)) / 2);
-	uint32_t n = (uint32_t)half;
+	uint32_t last = c->engine.drops.n ==
+			1; /* the decode repeats a token; none that is dropped */
+	int64_t tok = lesser(most, c->engine.act->n_tok(c->engine.act_self, 0));
+	uint32_t n = (uint32_t)lesser(c->env.max_batched_tok, (tok - !last) / 2);
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .known = 2 * n },
 		{ .start = n, .n_tok = n, .known = 2 * n, .emit = true },
-		{ .start = 2 * n - 1, .n_tok = 1, .known = 2 * n, .decode = true, .emit = true },
+		{ .start = 2 * n - last, .n_tok = 1, .known = 2 * n, .decode = true, .emit = true },
 	};
 	struct iter_cost unused;
 	enum ar_status st = AR_OK;
@@ -528,6 +607,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	for (int i = 0; n && i < 3 && !st; i++)
 		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
 	groups_drop(&c->engine.groups, 0);
+	drops_forget(&c->engine.drops, 0);
 	return st;
 }
 
@@ -561,12 +641,13 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	const struct method *m = attn_engine_method(&c->engine, i);
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1 };
+	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
 	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
 	enum ar_status st;
 
 	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	c->stale = true;
-	st = stage(c, &b, NULL, 0, 0, err);
+	st = stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)
 		st = make_qkv(c, i, r, false, err);
 	if (!st)
@@ -576,7 +657,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st && sel)
 		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
 	if (!st)
-		st = stage(c, &b, c->engine.dense, 0, 0, err);
+		st = stage(c, &b, segment, c->engine.dense, 0, 0, err);
 	if (!st)
 		st = run_one(c, i, c->engine.dense, r, c->compared.out, c->compared.lse, err);
 	if (!st)
@@ -591,6 +672,7 @@ static void cuda_drop(void *self, uint32_t req)
 	struct cuda *c = self;
 
 	groups_drop(&c->engine.groups, req);
+	drops_forget(&c->engine.drops, req);
 }
 
 static const struct store_gpu *cuda_gpu(void *self)

@@ -31,10 +31,15 @@ struct cuda {
 
 	void *alloc[CUDA_ALLOCS]; /* device memory, freed at close */
 	int n_alloc;
-	bf16_t *q, *k, *out; /* [rows of an iteration][heads][head_dim] */
-	float *lse;	     /* [rows][q_heads] */
-	void *work;	     /* workspace of the method, then of decode */
-	float *sink;	     /* copy of engine.sink */
+	bf16_t *q, *k, *out;	       /* [rows of an iteration][heads][head_dim] */
+	float *lse;		       /* [rows][q_heads] */
+	void *work;		       /* workspace of the method, then of decode */
+	float *sink;		       /* copy of engine.sink */
+	struct cuda_drops {	       /* on the device; without a dropper, NULL */
+		struct drop_kept kept; /* of the dropper that ran last */
+		int32_t *chunk;	       /* copy of engine.drops.chunk */
+		int32_t *index;	       /* copy of engine.drops.index */
+	} drops;
 
 	struct kv_cache *kv;	  /* [n_run_layers] */
 	void **state;		  /* [n_run_layers] of selectors and linear layers, or NULL */
@@ -71,6 +76,23 @@ enum ar_status cuda_check_linear(const struct cuda *c, int cc, struct ar_err *er
 /* Of linear layers: the widest row of c->out, and the bytes of c->work; 0: there are none. */
 size_t cuda_linear_width(const struct cuda *c);
 size_t cuda_linear_work(const struct cuda *c);
+
+/* In backend_cuda_drop.c.  Device memory; take() allocates. */
+typedef enum ar_status cuda_take_fn(void *ctx, void *to, size_t bytes, const char *what,
+				    struct ar_err *err);
+enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
+size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s,
+		      const struct attn_limits *l);
+/* After drops_begin(): copy what the droppers read of a batch to the device. */
+enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err);
+/* Enqueue the dropper of executed layer i on the rows of that layer. */
+enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct attn_call *at, int n_row,
+			      struct ar_err *err);
+/* Wait for it, and fill segment s + 1 from its result. */
+enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int n_prefill,
+			       struct ar_err *err);
+/* Enqueue that the decoder goes on with the rows that stay after executed layer i. */
+enum ar_status cuda_keep_rows(struct cuda *c, int i, struct ar_err *err);
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

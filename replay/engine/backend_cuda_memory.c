@@ -184,6 +184,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.n_layers = env->n_run_layers,
 		.max_row = c->rows.prefill.max_row + c->rows.decode.max_row,
 		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
+		.drops = c->engine.drops.n > 1,
 		.seed = env->seed,
 		.stream = c->stream,
 		.phase = prof_phase,
@@ -283,6 +284,7 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 		n = larger(n, decode_work_bytes(s, &c->rows.decode));
 		n = larger(n, method_work_bytes(c->engine.dense, s, &prefill));
 		n = larger(n, method_work_bytes(v->method, s, &prefill));
+		n = larger(n, cuda_drop_work(c, s, &prefill));
 	}
 	return n;
 }
@@ -424,6 +426,8 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take(c, &c->work, work_bytes(c, c->rows.prefill.max_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
+	if (!st)
+		st = cuda_take_drops(c, take, err);
 	if (!st)
 		st = take_cache(c, err);
 	if (!st)

@@ -452,10 +452,11 @@ static enum ar_status metadata(const struct bench_load *l, int set, struct ar_er
 static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct kv_cache kv = bench_kv_at(l, set);
+	const struct gemm_args x = { 1,	   l->side, l->side, l->side, bench_q_at(l, set),
+				     kv.k, NULL,    l->out };
 
 	bench_stage(l, PHASE_NO_LAYER, PHASE_LINEAR);
-	return gemm_run(l->gemm, 1, l->side, l->side, l->side, bench_q_at(l, set), kv.k, l->out,
-			err);
+	return gemm_run(l->gemm, &x, err);
 }
 
 static enum ar_status copy(struct bench_load *l, int set, struct ar_err *err)

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Backend "cuda": droppers.
+ *
+ * Which rows go on is found before the iteration, outside of the timed region: Q and K come from the
+ * activations, so the droppers need nothing of the layers before.  So the host knows the rows of
+ * each layer, and plans them.  The iteration runs the droppers again, for their time.
+ */
+#include "config.h"
+#include "replay/engine/backend_cuda.h"
+
+size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s, const struct attn_limits *l)
+{
+	const struct drop *d = c->engine.plan.drop;
+
+	return d ? drop_work_bytes(d, s, l) : 0;
+}
+
+enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	size_t rows = (size_t)d->max_row, entries = (size_t)d->max_entry;
+	struct cuda_drops *x = &c->drops;
+	enum ar_status st = AR_OK;
+
+	if (d->n == 1)
+		return AR_OK;
+	st = take(c, &x->kept.keep, rows * sizeof *x->kept.keep, "the rows that stay", err);
+	if (!st)
+		st = take(c, &x->kept.n_keep, entries * sizeof *x->kept.n_keep,
+			  "the rows that stay", err);
+	if (!st)
+		st = take(c, &x->kept.index, rows * sizeof *x->kept.index, "the rows that stay",
+			  err);
+	if (!st)
+		st = take(c, &x->chunk, entries * sizeof *x->chunk, "the rows that stay", err);
+	if (!st)
+		st = take(c, &x->index, (size_t)d->n * rows * sizeof *x->index,
+			  "the rows that stay", err);
+	return st;
+}
+
+enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct attn_call *at, int n_row,
+			      struct ar_err *err)
+{
+	prof_phase(c->env.prof, at->layer, PHASE_DROP);
+	return drop_enqueue(attn_engine_drop(&c->engine, i),
+			    &(struct drop_call){ at, c->drops.chunk, n_row }, &c->drops.kept, err);
+}
+
+enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpyAsync(c->drops.chunk, d->chunk, (size_t)d->max_entry * sizeof *d->chunk,
+			   cudaMemcpyHostToDevice, c->stream));
+out:
+	return st;
+}
+
+enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int n_prefill,
+			       struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	size_t first = (size_t)s * (size_t)d->max_row;
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)n_prefill,
+			   cudaMemcpyDeviceToHost, c->stream));
+	CU(cudaStreamSynchronize(c->stream));
+	drops_apply(d, b, s, d->kept.keep);
+	CU(cudaMemcpyAsync(c->drops.index + first, d->index + first,
+			   (size_t)d->n_index[s] * sizeof *d->index, cudaMemcpyHostToDevice,
+			   c->stream));
+out:
+	return st;
+}
+
+enum ar_status cuda_keep_rows(struct cuda *c, int i, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	int s = attn_engine_group(&c->engine, i)->segment;
+
+	return decoder_keep(c->decoder, c->env.run_layer[i], c->drops.index + s * d->max_row,
+			    d->n_index[s], err);
+}
