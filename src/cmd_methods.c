@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "kernels/drop/dropper.h"
 #include "kernels/methods/shapes.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
@@ -226,6 +227,12 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 			show_executor(executors[i]);
 			note("from", executors[i]->origin);
 		}
+	begin(l, "droppers, --method METHOD+DROPPER[:PARAMETER=VALUE,...]", 13);
+	for (int i = 0; droppers[i]; i++)
+		if (entry(l, droppers[i]->name, droppers[i]->title) && l->full) {
+			note("from", droppers[i]->origin);
+			show_params(droppers[i]->params, NULL);
+		}
 	if (!l->only && l->full)
 		show_compositions();
 	if (!l->full)
@@ -264,6 +271,8 @@ static bool listed(const char *only)
 		is = !strcmp(u->name, only);
 	for (int i = 0; executors[i] && !is; i++)
 		is = !strcmp(executors[i]->name, only);
+	for (int i = 0; droppers[i] && !is; i++)
+		is = !strcmp(droppers[i]->name, only);
 	return is;
 }
 

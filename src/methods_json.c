@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/opt.h"
+#include "kernels/drop/dropper.h"
 #include "kernels/methods/shapes.h"
 
 static cJSON *document(void)
@@ -106,6 +107,21 @@ static bool add_selectors(cJSON *o, const char *only)
 	return done;
 }
 
+static bool add_droppers(cJSON *o, const char *only)
+{
+	cJSON *a = cJSON_AddArrayToObject(o, "droppers");
+	bool done = a;
+
+	for (int i = 0; done && droppers[i]; i++)
+		if (wanted(droppers[i]->name, only)) {
+			cJSON *x = entry(a, droppers[i]->name, droppers[i]->title);
+
+			done = x && cJSON_AddStringToObject(x, "from", droppers[i]->origin) &&
+			       add_params(x, droppers[i]->params);
+		}
+	return done;
+}
+
 static bool add_unions(cJSON *o, const char *only)
 {
 	cJSON *a = cJSON_AddArrayToObject(o, "unions");
@@ -152,7 +168,8 @@ enum ar_status methods_json(cJSON **out, const char *only, struct ar_err *err)
 		st = add_names(o, "methods", false, only, err);
 	if (!st)
 		st = add_names(o, "presets", true, only, err);
-	if (!st && !(add_selectors(o, only) && add_unions(o, only) && add_executors(o, only)))
+	if (!st && !(add_selectors(o, only) && add_unions(o, only) && add_executors(o, only) &&
+		     add_droppers(o, only)))
 		st = ar_nomem(err);
 	if (st)
 		cJSON_Delete(o);

@@ -49,6 +49,9 @@ static void test_parse(void)
 		{ "uniprefill:reconstitute=1",
 		  "reconstitute=1: dropped tokens do not come back here; use reconstitute=0, as the "
 		  "published code does" },
+		{ "uniprefill:window-space=original",
+		  "window-space=original: windows count kept tokens here; use window-space=compact, as "
+		  "the published code does" },
 		{ "uniprefill:scores=chunk", "scores=chunk: only with mode=append" },
 		{ "uniprefill:layers=7+7", "layers '7+7': want LAYER+LAYER..., ascending" },
 		{ "uniprefill:layers=7:0.5", "layers '7:0.5': want LAYER+LAYER..., ascending" },
@@ -154,18 +157,16 @@ static void test_params(void)
 	char *text;
 
 	make_model(&m, "plain", 32, 1, MIX_FULL);
-	if (drop_parse(&d, "uniprefill:p=0.98,window-space=original,layers=7+11", &err) ||
-	    drop_open(d, &m, &err))
+	if (drop_parse(&d, "uniprefill:p=0.98,layers=7+11", &err) || drop_open(d, &m, &err))
 		bail_out("%s", err.msg);
 	json = drop_json(d);
 	text = cJSON_PrintUnformatted(json);
 	is_str(text,
 	       "{\"name\":\"uniprefill\",\"p\":0.98,\"block\":64,\"last-q\":128,\"sinks\":128,"
 	       "\"layers\":\"7+11\",\"mode\":\"official\",\"scores\":\"cache\","
-	       "\"window-space\":\"original\",\"crossing\":\"include\",\"min-tokens\":256,"
+	       "\"window-space\":\"compact\",\"crossing\":\"include\",\"min-tokens\":256,"
 	       "\"rounding\":\"bf16\",\"reconstitute\":false}",
 	       "parameters for the record");
-	ok(d->dropper->original_windows(d->self), "windows may count original positions");
 	is_int(d->dropper->place, DROP_BEFORE_MLP, "uniprefill drops before the MLP");
 	is_int(dropper_find("lazyllm")->place, DROP_AFTER_LAYER, "lazyllm after it");
 	cJSON_free(text);

@@ -37,8 +37,11 @@ static void test_phases(void)
 	case_run(&c, &e, 1, &cost);
 	ok(cost.phase_ns[PHASE_DROP] > 0 && cost.phase_ns[PHASE_ATTEND] > 0,
 	   "droppers have a time of their own");
+	ok(cost.n_drop == 1 && cost.drop->layer == 0 && cost.drop->n_row == 400 &&
+		   cost.drop->n_kept == 200,
+	   "and counts");
 	case_run(&c, &decode, 1, &cost);
-	is_int(cost.phase_ns[PHASE_DROP], 0, "which decodes do not have");
+	ok(!cost.phase_ns[PHASE_DROP] && !cost.n_drop, "which decodes do not have");
 	case_close(&c);
 }
 

@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command;
-	bool fine, renamed, engine, captures, modelled;
+	bool fine, renamed, engine, captures, modelled, drops;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -96,6 +96,7 @@ static int64_t whole_version(void)
 		       "WHERE name GLOB 'host_?*_ns'");
 	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
 			   "AND name GLOB '*capture'") == 2;
+	drops = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'iteration_drop'");
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -106,14 +107,15 @@ static int64_t whole_version(void)
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
-			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) ?
+			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
+			       drops == (version >= 11) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[11] = { 0 }, bad = 0;
+	int n[12] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -126,10 +128,11 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0,
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
+		   n[11] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
-	   "(%d times) or 10 (%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10]);
+	   "(%d times), 10 (%d times) or 11 (%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -155,7 +158,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 10, "... and is one of version 10");
+	is_int(whole_version(), 11, "... and is one of version 11");
 }
 
 static void test_tables(void)
@@ -179,11 +182,11 @@ static void test_tables(void)
 	       0, "... all of them");
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
-	is_int(whole_version(), 10, "... and a run may be one of an engine");
+	is_int(whole_version(), 11, "... and a run may be one of an engine");
 	change("a.db",
 	       "UPDATE run SET clock = 'modelled';"
 	       "UPDATE iteration SET cost_source = 'modelled' WHERE cost_source IS NOT NULL");
-	is_int(whole_version(), 10, "... or a modelled one");
+	is_int(whole_version(), 11, "... or a modelled one");
 }
 
 /* A file that is only read has the names of this version. */
@@ -212,7 +215,7 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 10, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 11, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
@@ -228,7 +231,8 @@ static void test_version_6(void)
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
-		       "DROP TABLE run_capture; DROP TABLE capture; UPDATE run SET clock = 'cpu';"
+		       "DROP TABLE run_capture; DROP TABLE capture;"
+		       "DROP TABLE iteration_drop; UPDATE run SET clock = 'cpu';"
 		       "UPDATE iteration SET cost_source = 'timed' WHERE cost_source IS NOT NULL;"
 		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
 		       "sql = replace(replace(sql, ', ''engine''', ''), ', ''modelled''', '') "

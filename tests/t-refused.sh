@@ -63,6 +63,22 @@ layers 0-3 and 2- overlap; give each layer one method|0-3:dense;2-:compact-fp
 END
 ok '... and so is a file that is not there' \
 	fails 3 '/no/where: No such file' run $pool --method plan=/no/where
+while IFS='|' read -r message method; do
+	rm -f r.db*
+	ok "$method is refused" fails 2 "$message" run $pool --method "$method"
+done <<'END'
+dropper 'lazyllm:layers=1:0.5': needs all layers of model 'niah-llama-14m'|dense+lazyllm:layers=1:0.5
+dropper 'uniprefil': unknown name|dense+uniprefil
+END
+rm -f r.db*
+ok 'droppers share no prefixes' fails 2 'leave out --enable-prefix-caching' \
+	run --enable-prefix-caching --method dense,dense+lazyllm:layers=1:0.5
+ok 'published layers are of a model' fails 2 \
+	"no layers are published for model 'niah-llama-14m': add layers=" \
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" \
+	--method dense+uniprefill
+ok 'select shows no droppers' fails 2 "method 'dense+lazyllm:layers=1:0.5': unknown name" \
+	select_ --method dense+lazyllm:layers=1:0.5
 echo '0- dense;' >odd.plan
 ok 'a plan file is named with its line' \
 	fails 2 "odd.plan:1: method 'dense;': a plan of layers" run $pool --method plan=odd.plan

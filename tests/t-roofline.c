@@ -404,6 +404,9 @@ static void test_densities(void)
 		{ NULL, "bfla",
 		  "the density of method 'bfla' is not known; give it with --density "
 		  "bfla=SHARE, or a capture to select from with --capture FILE" },
+		{ NULL, "dense+lazyllm",
+		  "method 'dense+lazyllm': backend roofline models no dropper; run it with another "
+		  "backend" },
 		{ NULL, "0:dense;1-:bfla",
 		  "method '0:dense;1-:bfla': its layers differ, and backend roofline models one "
 		  "method in all layers; run it with another backend" },

@@ -66,10 +66,6 @@ struct dropper {
 	/* Whether it drops rows at this layer of the model; only of full attention. */
 	bool (*acts_after)(const void *self, int layer);
 
-	/* Whether windows count distances between original positions, not between kept tokens;
-	 * NULL: between kept tokens. */
-	bool (*original_windows)(const void *self);
-
 	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only
 	 * enqueues on the call's stream; its work has work_bytes() bytes of device memory. */
 	dropper_fn *ref;

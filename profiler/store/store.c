@@ -245,9 +245,10 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	const size_t n_kernel = it->n_kernel * sizeof *it->kernel;
 	const size_t n_ns = !!it->phase_ns * PHASE_COUNT * sizeof *it->phase_ns;
 	const size_t n_count = !!it->phase_kernels * PHASE_COUNT * sizeof *it->phase_kernels;
-	struct msg *m =
-		msg_new(s, MSG_ITERATION,
-			padded(n_entry) + padded(n_kernel) + padded(n_ns) + padded(n_count));
+	const size_t n_drop = it->n_drop * sizeof *it->drop;
+	struct msg *m = msg_new(s, MSG_ITERATION,
+				padded(n_entry) + padded(n_kernel) + padded(n_ns) +
+					padded(n_count) + padded(n_drop));
 	char *to;
 
 	if (!m)
@@ -258,6 +259,7 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	m->iteration.kernel = add(&to, it->kernel, n_kernel);
 	m->iteration.phase_ns = add(&to, it->phase_ns, n_ns);
 	m->iteration.phase_kernels = add(&to, it->phase_kernels, n_count);
+	m->iteration.drop = add(&to, it->drop, n_drop);
 	return send(s, QUEUE_BYTES, err);
 }
 

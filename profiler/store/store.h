@@ -79,6 +79,12 @@ struct store_entry {
 	bool decode, emit, recompute;
 };
 
+/* Prefill rows at a layer where a dropper acted. */
+struct store_drop {
+	int layer;
+	int64_t n_row, n_kept;
+};
+
 /* An iteration, with its rows in other tables. */
 struct store_iteration {
 	struct row_iteration row;	 /* the store sets batch_size and kernel_*;
@@ -87,6 +93,8 @@ struct store_iteration {
 	size_t n_entry;
 	const int64_t *phase_ns; /* [PHASE_COUNT] or NULL */
 	const int32_t *phase_kernels;
+	const struct store_drop *drop;
+	size_t n_drop;
 	const struct prof_kernel *kernel; /* rows to store, may be none; names must live
 						 * until store_run_end() */
 	size_t n_kernel;

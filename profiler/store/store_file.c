@@ -114,6 +114,12 @@ static const struct migration {
 	  "NULL AS head_dim WHERE 0;"
 	  "CREATE TEMP VIEW run_capture AS SELECT NULL AS run_id, NULL AS capture_no, "
 	  "NULL AS capture_id, NULL AS origin WHERE 0" },
+	{ 10,
+	  "CREATE TABLE iteration_drop(run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, "
+	  "layer INTEGER NOT NULL, n_rows INTEGER NOT NULL, n_kept INTEGER NOT NULL, "
+	  "PRIMARY KEY(run_id, iter_no, layer)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW iteration_drop AS SELECT NULL AS run_id, NULL AS iter_no, "
+	  "NULL AS layer, NULL AS n_rows, NULL AS n_kept WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -665,6 +665,18 @@ static enum ar_status put_phases(struct writer *w, const struct store_iteration 
 	return st;
 }
 
+static enum ar_status put_drops(struct writer *w, const struct store_iteration *it,
+				struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < it->n_drop && !st; i++)
+		st = PUT(w, iteration_drop, err, .run_id = w->run_id, .iter_no = it->row.iter_no,
+			 .layer = it->drop[i].layer, .n_rows = it->drop[i].n_row,
+			 .n_kept = it->drop[i].n_kept);
+	return st;
+}
+
 static enum ar_status put_iteration(struct writer *w, const struct row_iteration *row,
 				    struct ar_err *err)
 {
@@ -693,6 +705,8 @@ enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, st
 	st = put_iteration(w, &it->row, err);
 	if (!st)
 		st = add_entries(w, it, err);
+	if (!st)
+		st = put_drops(w, it, err);
 	return st ? st : put_phases(w, it, err);
 }
 

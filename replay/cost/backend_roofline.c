@@ -82,6 +82,12 @@ enum ar_status roofline_check_density(const struct roofline_options *o, struct p
 	double share;
 
 	for (size_t k = 0; k < n; k++)
+		if (plan[k]->drop)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': backend roofline models no dropper; run it "
+				       "with another backend",
+				       plan[k]->name);
+	for (size_t k = 0; k < n; k++)
 		if (!plan_single(plan[k]))
 			return ar_fail(err, AR_USAGE,
 				       "method '%s': its layers differ, and backend roofline "

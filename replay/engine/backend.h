@@ -63,6 +63,8 @@ struct iter_cost {
 	size_t n_kernel;
 	int64_t phase_ns[PHASE_COUNT]; /* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
+	const struct store_drop *drop; /* rows that a dropper saw, by layer; as kernel */
+	size_t n_drop;
 };
 
 struct backend {

@@ -335,6 +335,7 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 	if (st)
 		return st;
 	drops_end(&c->engine.drops);
+	drops_cost(&c->engine.drops, &x);
 	for (int p = 0; p < PHASE_COUNT; p++)
 		sum += x.phase_ns[p];
 	x.cost_ns = sum * c->env.model->n_layers / c->env.n_run_layers;

@@ -579,6 +579,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	if (st)
 		return st;
 	drops_end(&c->engine.drops);
+	drops_cost(&c->engine.drops, &x);
 	*cost = x;
 	return AR_OK;
 }

@@ -18,6 +18,7 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .len = calloc(segs * n_req + 1, sizeof *d->len),
 			     .req = calloc((size_t)max_entry, sizeof *d->req),
 			     .segment = calloc(segs, sizeof *d->segment),
+			     .stat = calloc(segs, sizeof *d->stat),
 			     .one = calloc(segs, sizeof *d->one),
 			     .start = calloc(entries, sizeof *d->start),
 			     .count = calloc(entries, sizeof *d->count),
@@ -29,9 +30,9 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
-	if (!d->len || !d->req || !d->segment || !d->one || !d->start || !d->count || !d->keep ||
-	    !d->row || !d->index || !d->n_index || !d->chunk || !d->kept.keep || !d->kept.n_keep ||
-	    !d->kept.index)
+	if (!d->len || !d->req || !d->segment || !d->stat || !d->one || !d->start || !d->count ||
+	    !d->keep || !d->row || !d->index || !d->n_index || !d->chunk || !d->kept.keep ||
+	    !d->kept.n_keep || !d->kept.index)
 		return ar_nomem(err);
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;
@@ -46,6 +47,7 @@ void drops_close(struct drops *d)
 	free(d->len);
 	free(d->req);
 	free(d->segment);
+	free(d->stat);
 	free(d->one);
 	free(d->start);
 	free(d->count);
@@ -66,6 +68,7 @@ void drops_begin(struct drops *d, const struct batch *b)
 
 	assert(b->n <= (size_t)d->max_entry);
 	d->n_entry = b->n;
+	d->prefill = false;
 	memset(d->count, 0, (size_t)(d->n * d->max_entry) * sizeof *d->count);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
@@ -73,8 +76,10 @@ void drops_begin(struct drops *d, const struct batch *b)
 		d->req[i] = e->req;
 		d->start[i] = (int32_t)e->start;
 		d->count[i] = (int32_t)e->n_tok;
-		if (!e->decode)
-			d->chunk[n++] = (int32_t)e->n_tok;
+		if (e->decode)
+			continue;
+		d->chunk[n++] = (int32_t)e->n_tok;
+		d->prefill = true;
 	}
 }
 
@@ -113,6 +118,7 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 	size_t next = (size_t)(s + 1) * (size_t)d->max_entry;
 
 	d->n_index[s] = 0;
+	d->stat[s].n_row = d->stat[s].n_kept = 0;
 	for (int decode = 0; decode < 2; decode++)
 		for (size_t i = 0; i < b->n; i++) {
 			uint32_t req = b->entry[i].req;
@@ -126,6 +132,8 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 			d->keep[next + i] = decode ? NULL : row;
 			row += n;
 			first += x->n[i];
+			d->stat[s].n_row += decode ? 0 : x->n[i];
+			d->stat[s].n_kept += decode ? 0 : n;
 		}
 }
 
@@ -135,6 +143,12 @@ void drops_end(struct drops *d)
 		for (size_t i = 0; i < d->n_entry; i++)
 			d->len[(size_t)s * d->n_req + d->req[i]] = d->segment[s].start[i] +
 								   d->segment[s].n[i];
+}
+
+void drops_cost(const struct drops *d, struct iter_cost *cost)
+{
+	cost->drop = d->stat;
+	cost->n_drop = d->prefill ? (size_t)d->n - 1 : 0;
 }
 
 void drops_forget(struct drops *d, uint32_t req)

@@ -11,6 +11,8 @@
 #define AR_DROPS_H
 
 #include "kernels/drop/dropper.h"
+#include "profiler/store/store.h"
+#include "replay/engine/backend.h"
 #include "replay/engine/rows.h"
 
 struct drops {
@@ -30,6 +32,8 @@ struct drops {
 			   * numbers in its views */
 	int *n_index;	/* [n] */
 	int32_t *chunk; /* [max_entry] tokens of each prefill entry */
+	struct store_drop *stat; /* [n - 1] prefill rows; the engine sets the layers */
+	bool prefill;		 /* there are any */
 	struct row_segment *one; /* [n] for drops_entry() */
 	struct drop_kept kept;	 /* room for the result of a dropper, on the host */
 };
@@ -57,6 +61,8 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 
 /* The caches hold the rows of the last batch. */
 void drops_end(struct drops *d);
+/* Set what an iteration's cost says of droppers; valid until the next batch. */
+void drops_cost(const struct drops *d, struct iter_cost *cost);
 void drops_forget(struct drops *d, uint32_t req);
 
 /* Segments for a batch of one entry of the last batch, that of req.  Valid until the next call. */

@@ -73,6 +73,8 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 			.n_entry = s->batch.n,
 			.phase_ns = phases ? c->phase_ns : NULL,
 			.phase_kernels = phases ? c->phase_kernels : NULL,
+			.drop = c->drop,
+			.n_drop = c->n_drop,
 			.kernel = kernels ? c->kernel : NULL,
 			.n_kernel = kernels ? c->n_kernel : 0 },
 		err);

@@ -48,6 +48,7 @@ SECTION(phases, "Time by phase, ms of kernels; * is the attention core, host the
 SECTION(energy, "Energy of the GPU, joules")
 SECTION(speedup, "Against the baseline, dense unless named: baseline / this, of each figure")
 SECTION(accuracy, "Accuracy against dense attention, per sampled (request, chunk, layer, head)")
+SECTION(drops, "Rows of prompts that droppers kept, and MB of keys and values in each layer after")
 SECTION(density, "Density: share of what dense attention looks at")
 DIALECT(vllm, "What vllm bench serve prints")
 DIALECT(aiperf, "What aiperf prints")

@@ -118,9 +118,9 @@ static enum ar_status ref(const struct drop_call *call, const void *self, uint8_
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "layers", .type = OPT_STR, .off = OFF(layers), .arg = "LIST",
-	  .help = "layers, and the share of their tokens to drop, as 12:0.3+20:0.5+28:0.7" },
+	  .help = "layers and the share of tokens to drop, as 12:0.3+20:0.5+28:0.7" },
 	{ .name = "aux-revival", .type = OPT_FLAG, .off = OFF(aux_revival),
-	  .help = "1 would let dropped tokens come back in decodes; only 0 is there" },
+	  .help = "dropped tokens come back in decodes; only 0 is there" },
 	{ 0 }
 };
 /* clang-format on */

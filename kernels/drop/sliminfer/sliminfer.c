@@ -199,7 +199,7 @@ static enum ar_status ref(const struct drop_call *call, const void *self, uint8_
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "layers", .type = OPT_STR, .off = OFF(layers), .arg = "LIST",
-	  .help = "layers, and the share or number of blocks that stay, as 10:0.5+20:0.25" },
+	  .help = "layers and the share or number of blocks to keep, 10:0.5+20:0.25" },
 	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "64", .min = 1,
 	  .max = SLIMINFER_BLOCK, .help = "tokens of a block" },
 	{ .name = "unit", .type = OPT_INT, .off = OFF(unit), .arg = "N", .def = "16", .min = 1,

@@ -86,11 +86,6 @@ static bool acts_after(const void *self, int layer)
 	return layer_list_find(&((const struct uniprefill_self *)self)->layers, layer) >= 0;
 }
 
-static bool original_windows(const void *self)
-{
-	return ((const struct uniprefill_self *)self)->rule.window_space == WINDOW_ORIGINAL;
-}
-
 static enum ar_status check(const void *param, struct ar_err *err)
 {
 	const struct uniprefill *p = param;
@@ -100,6 +95,10 @@ static enum ar_status check(const void *param, struct ar_err *err)
 		return ar_fail(err, AR_USAGE,
 			       "reconstitute=1: dropped tokens do not come back here; use "
 			       "reconstitute=0, as the published code does");
+	if (p->window_space == WINDOW_ORIGINAL)
+		return ar_fail(err, AR_USAGE,
+			       "window-space=original: windows count kept tokens here; use "
+			       "window-space=compact, as the published code does");
 	if (p->block & (p->block - 1))
 		return ar_fail(err, AR_USAGE, "block=%lld: want a power of two",
 			       (long long)p->block);
@@ -205,7 +204,7 @@ static const char *const roundings[] = { "bf16", "none", NULL };
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "p", .type = OPT_REAL, .off = OFF(p), .arg = "X", .def = "0.99", .max = 1,
-	  .help = "keep the fewest blocks with the share X of the last queries' attention" },
+	  .help = "blocks that stay hold the share X of the last queries' attention" },
 	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "64", .min = 1,
 	  .max = MASS_BLOCK, .help = "tokens of a block, a power of two" },
 	{ .name = "last-q", .type = OPT_INT, .off = OFF(last_q), .arg = "N", .def = "128",
@@ -213,25 +212,23 @@ static const struct opt params[] = {
 	{ .name = "sinks", .type = OPT_INT, .off = OFF(sinks), .arg = "N", .def = "128",
 	  .max = 1 << 20, .help = "the first N tokens stay" },
 	{ .name = "layers", .type = OPT_STR, .off = OFF(layers), .arg = "LIST",
-	  .help = "drop at these layers, as 7+11+15; default: those published for the model" },
+	  .help = "drop at these layers, as 7+11+15; if not given, the published ones" },
 	{ .name = "mode", .type = OPT_ENUM, .off = OFF(mode), .arg = "MODE", .def = "official",
-	  .choice = modes, .help = "official: only prompts that are one chunk drop tokens; "
-	  "append: every chunk does" },
+	  .choice = modes, .help = "official: only prompts of one chunk; append: every chunk" },
 	{ .name = "scores", .type = OPT_ENUM, .off = OFF(scores), .arg = "KEYS", .def = "cache",
 	  .choice = scores, .help = "with mode=append, score a chunk among all keys or its own" },
 	{ .name = "window-space", .type = OPT_ENUM, .off = OFF(window_space), .arg = "SPACE",
 	  .def = "compact", .choice = spaces,
-	  .help = "windows count kept tokens, or original positions" },
+	  .help = "what windows count; only compact, the kept tokens, is there" },
 	{ .name = "crossing", .type = OPT_ENUM, .off = OFF(crossing), .arg = "RULE",
-	  .def = "include", .choice = crossings, .help = "whether the block that crosses p stays; "
-	  "exclude also keeps sinks and last tokens as whole blocks" },
+	  .def = "include", .choice = crossings, .help = "whether the block that crosses p stays" },
 	{ .name = "min-tokens", .type = OPT_INT, .off = OFF(min_tokens), .arg = "N", .def = "256",
 	  .max = 1 << 30, .help = "drop nothing in iterations of up to N rows" },
 	{ .name = "rounding", .type = OPT_ENUM, .off = OFF(rounding), .arg = "KIND",
 	  .def = "bf16", .choice = roundings,
 	  .help = "round scores, masses and shares as the published code does, or not" },
 	{ .name = "reconstitute", .type = OPT_FLAG, .off = OFF(reconstitute),
-	  .help = "1 would bring dropped tokens back at each drop layer; only 0 is there" },
+	  .help = "bring dropped tokens back at each drop layer; only 0 is there" },
 	{ 0 }
 };
 /* clang-format on */
@@ -248,7 +245,6 @@ const struct dropper dropper_uniprefill = {
 	.open = open_self,
 	.close = free,
 	.acts_after = acts_after,
-	.original_windows = original_windows,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? uniprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? uniprefill_enqueue : NULL,

@@ -75,7 +75,8 @@ FROM (
     (SELECT sum(exec_sel) = sum(exec_total) FROM selection_stat s WHERE s.run_id = r.run_id)
       AS whole
   FROM run r JOIN method USING(method_id)
-  WHERE (:run IS NULL OR run_id = :run) AND NOT is_dense)
+  WHERE (:run IS NULL OR run_id = :run) AND NOT is_dense
+    AND NOT EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = r.run_id))
 WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
 
 UNION ALL
@@ -86,6 +87,22 @@ FROM (SELECT run_id, sum(empty_rows) AS empty_rows
   WHERE :run IS NULL OR run_id = :run
   GROUP BY run_id)
 WHERE empty_rows > 0
+
+-- Droppers.
+UNION ALL
+SELECT printf('run %d: tokens were dropped (no drift): queries, keys and values after the first drop'
+  || ' are of a run that dropped none, and accuracy is that of the rows left', run_id)
+FROM iteration_drop
+WHERE :run IS NULL OR run_id = :run
+GROUP BY run_id
+HAVING sum(n_kept) < sum(n_rows)
+
+UNION ALL
+SELECT printf('run %d: its dropper kept every row', run_id)
+FROM iteration_drop
+WHERE :run IS NULL OR run_id = :run
+GROUP BY run_id
+HAVING sum(n_kept) = sum(n_rows)
 
 UNION ALL
 SELECT printf('run %d: %d of %d layers were executed, their time stands for all', run_id,
