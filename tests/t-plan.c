@@ -47,6 +47,7 @@ static const struct {
 	{ "0-3:select=flashprefill,alpha=0.1/union=none/exec=blocksparse;4-7:dense",
 	  "0-3 select=flashprefill,alpha=0.1/union=none/exec=blocksparse|4-7 dense" },
 	{ "0-1:dense;2-:compact-fp+uniprefill:p=0.98,layers=7+11", "0-1 dense|2- compact-fp" },
+	{ "uniprefill:p=0.98,layers=7+11", "0- dense" },
 	{ "0-1:seer:gate=a+b.gate;2-:compact-fp:alpha=1e+0",
 	  "0-1 seer:gate=a+b.gate|2- compact-fp:alpha=1e+0" },
 };
@@ -77,8 +78,8 @@ static const struct {
 	{ "0-:plan=x", "method 'plan=x': a plan of layers; give one method for all layers" },
 	{ "compact-fp+nope", "dropper 'nope': unknown name: " LISTED },
 	{ "0:dense;1-:compact-fp+nope:p=0.9", "dropper 'nope:p=0.9': unknown name: " LISTED },
-	{ "dense+uniprefill:p=2",
-	  "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
+	{ "uniprefill:p=2", "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
+	{ "dense+uniprefill:p=2", "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
 };
 
 static void test_spellings(void)
@@ -275,7 +276,8 @@ static void test_faults(void)
 {
 	static const char *const text[] = { "0-1:dense;2-:compact-fp;1:dense", "plan=test.plan",
 					    "0-1:dense;2-:compact-fp",
-					    "0-1:dense;2-:compact-fp+uniprefill:layers=3" };
+					    "0-1:dense;2-:compact-fp+uniprefill:layers=3",
+					    "uniprefill" };
 
 	write_plan("0-1 dense\n2- compact-fp\n");
 	for (size_t i = 0; i < sizeof text / sizeof *text; i++) {

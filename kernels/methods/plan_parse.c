@@ -232,9 +232,29 @@ static enum ar_status add_methods(struct plan *p, char *text, struct ar_err *err
 	return path ? add_file(p, path, err) : add_items(p, text, err);
 }
 
+static bool begins_with_dropper(const char *text)
+{
+	size_t n = strcspn(text, ":");
+
+	for (int i = 0; droppers[i]; i++)
+		if (strlen(droppers[i]->name) == n && !strncmp(text, droppers[i]->name, n))
+			return true;
+	return false;
+}
+
+/* The text in full: a dropper alone drops from dense attention. */
+static char *spell_out(const char *text)
+{
+	char *full = NULL;
+
+	if (!begins_with_dropper(text))
+		return strdup(text);
+	return asprintf(&full, "dense+%s", text) < 0 ? NULL : full;
+}
+
 static enum ar_status add_all(struct plan *p, struct ar_err *err)
 {
-	char *copy = strdup(p->name);
+	char *copy = spell_out(p->name);
 	enum ar_status st = copy ? take_dropper(p, copy, err) : ar_nomem(err);
 
 	if (!st)
