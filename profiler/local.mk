@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kernel times and the database.
 libattnreplay_a_SOURCES += \
-  profiler/cupti/prof.h profiler/nvml/energy.c profiler/nvml/energy.h \
+  profiler/cupti/prof.h profiler/nvml/energy.c profiler/nvml/energy.h profiler/nvml/gpu_state.c \
+    profiler/nvml/gpu_state.h profiler/nvml/nvml.c profiler/nvml/nvml.h \
   profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
     profiler/store/distribution.c profiler/store/distribution.h profiler/store/functions.c \
     profiler/store/functions.h profiler/store/process.c profiler/store/process.h \

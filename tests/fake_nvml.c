@@ -9,6 +9,8 @@ int nvmlShutdown(void);
 const char *nvmlErrorString(int rc);
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **gpu);
 int nvmlDeviceGetTotalEnergyConsumption(void *gpu, unsigned long long *mj);
+int nvmlSystemGetDriverVersion(char *version, unsigned size);
+int nvmlDeviceGetClockInfo(void *gpu, int of, unsigned *mhz);
 
 enum { NOT_SUPPORTED = 3 };
 
@@ -52,4 +54,16 @@ int nvmlDeviceGetTotalEnergyConsumption(void *gpu, unsigned long long *mj)
 		fake.mj += fake.step;
 	*mj = fake.mj;
 	return 0;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned size)
+{
+	snprintf(version, size, "580.159.04");
+	return fake.state;
+}
+
+int nvmlDeviceGetClockInfo(void *gpu, int of, unsigned *mhz)
+{
+	*mhz = of == 1 ? 1980 : of == 2 ? 3201 : 0;
+	return gpu == &fake ? fake.state : NOT_SUPPORTED;
 }

@@ -167,6 +167,7 @@ static const struct store_gpu *gpu_of(void *self)
 
 	(void)self;
 	snprintf(gpu.uuid, sizeof gpu.uuid, "%s", uuid);
+	snprintf(gpu.driver, sizeof gpu.driver, "CUDA 13.0");
 	return &gpu;
 }
 
@@ -205,6 +206,33 @@ static void test_run(void)
 	store_close(r.store, NULL);
 }
 
+static void is_state(const struct run *r, const char *driver, int64_t sm_mhz, int64_t mem_mhz,
+		     const char *what)
+{
+	struct gpu_state s = run_gpu_state(r);
+
+	if (!ok(!strcmp(s.driver, driver) && s.sm_mhz == sm_mhz && s.mem_mhz == mem_mhz &&
+			!fake->open,
+		"%s", what))
+		diag("'%s' %lld %lld", s.driver, (long long)s.sm_mhz, (long long)s.mem_mhz);
+}
+
+static void test_state(void)
+{
+	const struct backend with = { .gpu = gpu_of }, without = { 0 };
+	struct run r = { .backend = &with };
+
+	*fake = (struct fake_nvml){ 0 };
+	is_state(&r, "580.159.04", 1980, 3201, "driver and clocks are read");
+	is_str(fake->uuid, "GPU-00112233-4455-6677-8899-aabbccddeeff", "of the run's GPU");
+	fake->state = 3;
+	is_state(&r, "CUDA 13.0", 0, 0, "what NVML does not tell is not known");
+	fake->find = 3;
+	is_state(&r, "CUDA 13.0", 0, 0, "the backend's driver stands in for NVML's");
+	r.backend = &without;
+	is_state(&r, "", 0, 0, "a run without a GPU has neither");
+}
+
 /* ---- the database ---- */
 
 static const struct sample_run sample = {
@@ -219,6 +247,7 @@ static enum ar_status write_run(struct store *s, int layers_run, struct ar_err *
 	int64_t id;
 	enum ar_status st;
 
+	record.gpu_state = (struct gpu_state){ "580.159.04", 1980, 3201 };
 	record.layers_run = layers_run;
 	st = store_run_begin(s, &record, &id, err);
 	for (int i = 0; i < SAMPLE_ITERATIONS && !st; i++)
@@ -275,6 +304,12 @@ static void test_view(void)
 	is_int(ask(db, "SELECT above_idle_j = 2 AND served_j IS NULL AND j_per_token IS NULL "
 		       "FROM v_energy WHERE run_id = 2"),
 	       1, "sampled layers have their energy, but the run has none for tokens");
+	is_int(ask(db, "SELECT driver = '580.159.04' AND sm_mhz = 1980 AND mem_mhz = 3201 FROM run "
+		       "WHERE run_id = 1"),
+	       1, "a run has its driver and clocks");
+	is_int(ask(db, "SELECT driver IS NULL AND sm_mhz IS NULL AND mem_mhz IS NULL FROM run "
+		       "WHERE run_id = 3"),
+	       1, "or they are not known");
 	is_int(ask(db, "SELECT count(*) FROM v_energy"), 2, "a run without energy is left out");
 	sqlite3_close(db);
 }
@@ -313,6 +348,7 @@ int main(void)
 		test_counter();
 		test_refusals();
 		test_run();
+		test_state();
 	} else {
 		skip(1, "no library of the tests beside the program");
 	}

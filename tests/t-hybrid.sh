@@ -50,6 +50,17 @@ is 'groups on a backend with kernels' "$(groups <"$tmp/measured")" \
 "blocks    100 of 16 tokens, one reserved
 groups    2 of window 64 with 2 layers each, 1 of full attention with 2 layers; a block has 0.004096 MB
 KV blocks used at most: window 64 17 in each group, 0.1 MB; full attention 32, 0.1 MB"
+is '... which the database has' "$("$ATTNREPLAY" sql --format csv "$tmp/db" 'SELECT * FROM kv_group')" \
+"run_id,group_no,kind,window,n_layers,block_tokens,block_bytes,peak_blocks
+1,0,window,64,2,16,4096,17
+1,1,window,64,2,16,4096,17
+1,2,full,,2,16,4096,32"
+"$ATTNREPLAY" report "$tmp/db" >"$tmp/report"
+ok '... and the report shows' grep -qE '^ *1 +dense +2 +full +2 +16 +4096 +32 +0.131 *$' "$tmp/report"
+modelled --model qwen3-next-80b-a3b --json "$tmp/j" >"$tmp/out"
+is '... as JSON does' "$(grep -o '"kv_groups":.*' "$tmp/j" | grep -o '{[^}]*}' | sed -n '1p;4p')" \
+'{"kind":"linear","window":null,"layers":12,"block_tokens":null,"block_bytes":13369344,"peak_blocks":2}
+{"kind":"full","window":null,"layers":12,"block_tokens":544,"block_bytes":13369344,"peak_blocks":2}'
 is 'costs of such a run keep its groups' \
 	"$(run --backend cost --costs "$tmp/db" --max-num-batched-tokens 128 \
 		--num-gpu-blocks 100 | groups)" "$(groups <"$tmp/measured")"

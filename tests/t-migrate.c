@@ -77,7 +77,7 @@ static int64_t whole_version(void)
 {
 	sqlite3 *db;
 	int64_t version, views, scope;
-	int64_t host, command;
+	int64_t host, command, state;
 	bool fine, renamed, engine, captures, modelled, drops;
 
 	if (sqlite3_open("a.db", &db))
@@ -96,7 +96,10 @@ static int64_t whole_version(void)
 		       "WHERE name GLOB 'host_?*_ns'");
 	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
 			   "AND name GLOB '*capture'") == 2;
-	drops = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'iteration_drop'");
+	drops = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('iteration_drop', "
+			"'kv_group')") == 2;
+	state = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
+			"WHERE name IN ('driver', 'sm_mhz', 'mem_mhz')");
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -108,7 +111,7 @@ static int64_t whole_version(void)
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
-			       drops == (version >= 11) ?
+			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) ?
 		       version :
 		       -1;
 }
@@ -209,15 +212,47 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL "
 		       "AND repeat_no IS NULL AND energy_ns IS NULL"),
 	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
+	is_int(ask(db, "SELECT count(*) + count(peak_blocks) FROM run LEFT JOIN kv_group "
+		       "USING(run_id) WHERE driver IS NULL AND sm_mhz IS NULL AND mem_mhz IS NULL"),
+	       ask(db, "SELECT count(*) FROM main.run"), "... or groups, or drivers");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
 	sqlite3_close(db);
 }
 
+/* Turn a.db, of version 11, into a file of version 10: undo the last migration. */
+static void test_version_10(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
+		       "ALTER TABLE run DROP COLUMN mem_mhz; DELETE FROM phase WHERE phase_id > 10;"
+		       "DELETE FROM schema_log WHERE version > 10; PRAGMA user_version = 10");
+	is_int(whole_version(), 10, "a file of version 10 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM v_run JOIN run USING(run_id) LEFT JOIN kv_group "
+		       "USING(run_id) WHERE driver IS NULL AND kind IS NULL"),
+	       3, "... and read with the columns that it lacks");
+	sqlite3_close(db);
+	migrate(10);
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM phase WHERE (phase_id, name) IN "
+		       "(VALUES(11, 'mix'), (12, 'drop'))"),
+	       2, "... with the new phases");
+	sqlite3_close(db);
+}
+
 /* Turn a.db, of version 11, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
+	change("a.db", "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
+		       "ALTER TABLE run DROP COLUMN mem_mhz");
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
 		       "ALTER TABLE run DROP COLUMN command_utc_ns;"
@@ -232,7 +267,7 @@ static void test_version_6(void)
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
 		       "DROP TABLE run_capture; DROP TABLE capture;"
-		       "DROP TABLE iteration_drop; UPDATE run SET clock = 'cpu';"
+		       "UPDATE run SET clock = 'cpu';"
 		       "UPDATE iteration SET cost_source = 'timed' WHERE cost_source IS NOT NULL;"
 		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
 		       "sql = replace(replace(sql, ', ''engine''', ''), ', ''modelled''', '') "
@@ -262,6 +297,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_10();
 	test_version_6();
 	test_own_view();
 	test_reading("old.db", 5);

@@ -8,47 +8,23 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <time.h>
 
-#include "base/dynlib.h"
+#include "profiler/nvml/nvml.h"
 
 enum {
 	POLL_NS = 1000000,
 	STILL_NS = 1000000000, /* a counter that stands still for so long is none */
 };
 
-/* NVML's interface, as its manual has it.  Its header is not always where the driver is. */
-static struct {
-	int (*init)(void);
-	int (*shutdown)(void);
-	const char *(*error)(int rc);
-	int (*find)(const char *uuid, void **gpu);
-	int (*energy)(void *gpu, unsigned long long *mj);
-} api;
-
-static const struct dynlib_sym syms[] = {
-	{ "nvmlInit_v2", (void **)&api.init },
-	{ "nvmlShutdown", (void **)&api.shutdown },
-	{ "nvmlErrorString", (void **)&api.error },
-	{ "nvmlDeviceGetHandleByUUID", (void **)&api.find },
-	{ "nvmlDeviceGetTotalEnergyConsumption", (void **)&api.energy },
-	{ 0 },
-};
-
 struct reading {
 	int64_t mj, at_ns;
 };
 
-static enum ar_status check(int rc, const char *what, struct ar_err *err)
-{
-	return rc ? ar_fail(err, AR_NODEV, "NVML cannot %s: %s", what, api.error(rc)) : AR_OK;
-}
-
 static enum ar_status get(const struct energy_meter *m, struct reading *r, struct ar_err *err)
 {
 	unsigned long long mj = 0;
-	enum ar_status st = check(api.energy(m->gpu, &mj), "read the GPU's energy counter", err);
+	enum ar_status st = nvml_check(nvml.energy(m->gpu, &mj), "read the GPU's energy counter", err);
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -92,27 +68,14 @@ static enum ar_status used(const struct reading *from, const struct reading *to,
 
 enum ar_status energy_open(struct energy_meter *m, const char *uuid, struct ar_err *err)
 {
-	char name[64];
-	enum ar_status st = dynlib_load("libnvidia-ml.so.1", "ATTNREPLAY_NVML", syms, err);
-
 	*m = (struct energy_meter){ 0 };
-	if (!st)
-		st = check(api.init(), "start", err);
-	if (st)
-		return st;
-	snprintf(name, sizeof name, "GPU-%s", uuid);
-	st = check(api.find(name, &m->gpu), "find the GPU", err);
-	if (st) {
-		m->gpu = NULL;
-		api.shutdown();
-	}
-	return st;
+	return nvml_open(&m->gpu, uuid, err);
 }
 
 void energy_close(struct energy_meter *m)
 {
 	if (m->gpu)
-		api.shutdown();
+		nvml_close();
 	m->gpu = NULL;
 }
 

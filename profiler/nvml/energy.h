@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The energy that a GPU uses, from the counter of NVML, a library of the driver.  NVML is loaded when
- * it is needed, so a build without CUDA has this too. */
+/* The energy that a GPU uses, from the counter of NVML (nvml.h). */
 #ifndef AR_ENERGY_H
 #define AR_ENERGY_H
 
@@ -21,9 +20,7 @@ struct energy_use {
 	int64_t idle_mw; /* power without work, just before */
 };
 
-/* Load NVML and find the GPU by its UUID, which CUDA_VISIBLE_DEVICES does not change; uuid is that of
- * struct store_gpu, without "GPU-".  Environment variable ATTNREPLAY_NVML names another library.
- * AR_NODEV: there is no NVML, it has no such GPU, or that has no counter; then nothing is open. */
+/* See nvml_open().  After AR_NODEV nothing is open. */
 enum ar_status energy_open(struct energy_meter *m, const char *uuid, struct ar_err *err);
 void energy_close(struct energy_meter *m);
 

@@ -24,6 +24,7 @@ enum msg_kind {
 	MSG_GAP,
 	MSG_ACCURACY,
 	MSG_SELECTION,
+	MSG_GROUP,
 	MSG_ENERGY,
 	MSG_RUN_END
 };
@@ -47,6 +48,7 @@ struct msg {
 		struct row_token_gap gap;
 		struct row_accuracy_sample accuracy;
 		struct store_selection selection;
+		struct row_kv_group group;
 		struct energy_use energy;
 	};
 	_Alignas(16) char data[];
@@ -81,6 +83,7 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	case MSG_GAP: return writer_gap(w, &m->gap, err);
 	case MSG_ACCURACY: return writer_accuracy(w, &m->accuracy, err);
 	case MSG_SELECTION: return writer_selection(w, &m->selection, err);
+	case MSG_GROUP: return writer_group(w, &m->group, err);
 	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
 	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
@@ -307,6 +310,16 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 	if (!m)
 		return ar_nomem(err);
 	m->selection = *a;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_GROUP, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->group = *g;
 	return send(s, QUEUE_BYTES, err);
 }
 

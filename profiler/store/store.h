@@ -19,6 +19,7 @@
 #include "kernels/methods/selection_count.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/nvml/energy.h"
+#include "profiler/nvml/gpu_state.h"
 #include "profiler/store/columns.h"
 
 struct store;
@@ -35,6 +36,7 @@ enum ar_status store_close(struct store *s, struct ar_err *err);
 /* A device as its driver describes it.  It holds copies of the driver's texts. */
 struct store_gpu {
 	char uuid[40], name[128];
+	char driver[32]; /* the version of CUDA that it supports; "": not known */
 	int cc_major, cc_minor, sm_count;
 	int64_t l2_bytes, mem_bytes;
 };
@@ -63,6 +65,7 @@ struct store_run {
 						 * compared as text */
 	const char *clock;	     /* "cupti", "events", "cpu", "cost", "modelled" */
 	const struct store_gpu *gpu; /* NULL: none */
+	struct gpu_state gpu_state;  /* when the run begins */
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */
 	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
@@ -122,6 +125,8 @@ enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample 
 			      struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
+/* Add a KV cache group of the run.  kind: a string literal. */
+enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err);
 /* Set the energy of the run. */
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,

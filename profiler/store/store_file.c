@@ -107,8 +107,8 @@ static const struct migration {
 	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW run AS "
 	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key, "
-	  "NULL AS repeat_no, NULL AS energy_mj, NULL AS energy_ns, NULL AS energy_idle_mw "
-	  "FROM main.run;"
+	  "NULL AS repeat_no, NULL AS energy_mj, NULL AS energy_ns, NULL AS energy_idle_mw, "
+	  "NULL AS driver, NULL AS sm_mhz, NULL AS mem_mhz FROM main.run;"
 	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
 	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "
 	  "NULL AS head_dim WHERE 0;"
@@ -117,9 +117,23 @@ static const struct migration {
 	{ 10,
 	  "CREATE TABLE iteration_drop(run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, "
 	  "layer INTEGER NOT NULL, n_rows INTEGER NOT NULL, n_kept INTEGER NOT NULL, "
-	  "PRIMARY KEY(run_id, iter_no, layer)) STRICT, WITHOUT ROWID",
+	  "PRIMARY KEY(run_id, iter_no, layer)) STRICT, WITHOUT ROWID;"
+	  "ALTER TABLE run ADD COLUMN driver TEXT;"
+	  "ALTER TABLE run ADD COLUMN sm_mhz INTEGER;"
+	  "ALTER TABLE run ADD COLUMN mem_mhz INTEGER;"
+	  "CREATE TABLE kv_group(run_id INTEGER NOT NULL, group_no INTEGER NOT NULL, "
+	  "kind TEXT NOT NULL, window INTEGER, n_layers INTEGER NOT NULL, block_tokens INTEGER, "
+	  "block_bytes INTEGER NOT NULL, peak_blocks INTEGER NOT NULL, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "CHECK(kind IN ('full', 'window', 'linear')), "
+	  "PRIMARY KEY(run_id, group_no)) STRICT, WITHOUT ROWID",
 	  "CREATE TEMP VIEW iteration_drop AS SELECT NULL AS run_id, NULL AS iter_no, "
-	  "NULL AS layer, NULL AS n_rows, NULL AS n_kept WHERE 0" },
+	  "NULL AS layer, NULL AS n_rows, NULL AS n_kept WHERE 0;"
+	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
+	  "SELECT *, NULL AS driver, NULL AS sm_mhz, NULL AS mem_mhz FROM main.run;"
+	  "CREATE TEMP VIEW kv_group AS SELECT NULL AS run_id, NULL AS group_no, NULL AS kind, "
+	  "NULL AS window, NULL AS n_layers, NULL AS block_tokens, NULL AS block_bytes, "
+	  "NULL AS peak_blocks WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

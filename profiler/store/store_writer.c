@@ -398,6 +398,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 				 struct ar_err *err)
 {
 	const struct process self = process_here(r->pid ? r->pid : getpid());
+	const struct gpu_state *gpu = &r->gpu_state;
 	struct row_run row = {
 		.policy = r->policy,
 		.backend = r->backend,
@@ -420,6 +421,9 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.method_no = r->command_utc_ns ? r->method_no : -1,
 		.run_key = r->run_key,
 		.repeat_no = r->command_utc_ns ? r->repeat_no : -1,
+		.driver = *gpu->driver ? gpu->driver : NULL,
+		.sm_mhz = gpu->sm_mhz ? gpu->sm_mhz : -1,
+		.mem_mhz = gpu->mem_mhz ? gpu->mem_mhz : -1,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 
@@ -743,6 +747,14 @@ enum ar_status writer_selection(struct writer *w, struct store_selection *a, str
 	SELECTION_COUNTS(X)
 #undef X
 	return st ? st : put_row(w, TABLE_selection_stat, &a->row, NULL, err);
+}
+
+enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_err *err)
+{
+	enum ar_status st = begin(w, err);
+
+	g->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_kv_group, g, NULL, err);
 }
 
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err)

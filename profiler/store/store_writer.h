@@ -29,6 +29,7 @@ enum ar_status writer_outcome(struct writer *w, struct row_request_outcome *o, s
 enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_err *err);
 enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, struct ar_err *err);
 enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err);
+enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_err *err);
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err);
 
 #endif

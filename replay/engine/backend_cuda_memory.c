@@ -76,6 +76,7 @@ void cuda_close(void *self)
 static void describe(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 {
 	const unsigned char *u = (const unsigned char *)p->uuid.bytes;
+	int cuda = 0;
 
 	snprintf(gpu->uuid, sizeof gpu->uuid,
 		 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
@@ -87,6 +88,9 @@ static void describe(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 	gpu->sm_count = p->multiProcessorCount;
 	gpu->l2_bytes = p->l2CacheSize;
 	gpu->mem_bytes = (int64_t)p->totalGlobalMem;
+	if (cudaDriverGetVersion(&cuda) == cudaSuccess)
+		snprintf(gpu->driver, sizeof gpu->driver, "CUDA %d.%d", cuda / 1000,
+			 cuda % 1000 / 10);
 }
 
 static enum ar_status open_device(struct cuda *c, struct ar_err *err)

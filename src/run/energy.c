@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "base/log.h"
 #include "src/run/run.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
 
 enum { IDLE_NS = 1000000000 };
 
@@ -33,4 +36,17 @@ void run_energy_end(struct run *r)
 	if (energy_end(&r->meter, &r->energy, &err))
 		give_up(r, &err);
 	energy_close(&r->meter);
+}
+
+struct gpu_state run_gpu_state(const struct run *r)
+{
+	const struct store_gpu *gpu = r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	struct gpu_state s = { 0 };
+
+	if (!gpu)
+		return s;
+	gpu_state_read(&s, gpu->uuid);
+	if (!*s.driver)
+		snprintf(s.driver, sizeof s.driver, "%s", gpu->driver);
+	return s;
 }

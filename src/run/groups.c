@@ -75,3 +75,29 @@ enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err)
 	model_release(&m);
 	return st;
 }
+
+const char *run_group_kind(const struct kv_group *g)
+{
+	return g->mixer == MIX_WINDOW ? "window" : g->mixer == MIX_FULL ? "full" : "linear";
+}
+
+enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
+			      struct ar_err *err)
+{
+	const struct sched_limits *l = &r->limits;
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; res->group_peak && i < l->n_group && !st; i++) {
+		const struct kv_group *g = &l->group[i];
+		const struct row_kv_group row = { .group_no = (int64_t)i,
+						  .kind = run_group_kind(g),
+						  .window = g->window ? g->window : -1,
+						  .n_layers = g->n_layers,
+						  .block_tokens = g->block_tok ? g->block_tok : -1,
+						  .block_bytes = r->groups.block_bytes,
+						  .peak_blocks = res->group_peak[i] };
+
+		st = store_group(r->store, &row, err);
+	}
+	return st;
+}

@@ -146,6 +146,35 @@ static bool add_goodput(cJSON *o, const struct run *r, const struct replay_resul
 	       json_add_real(x, "per_s", g.per_s);
 }
 
+static cJSON *positive(int64_t n)
+{
+	return n ? count(n) : cJSON_CreateNull();
+}
+
+/* The KV cache groups, or null if the run has none. */
+static cJSON *groups(const struct run *r, const struct replay_result *res)
+{
+	const struct sched_limits *l = &r->limits;
+	cJSON *all = res->group_peak ? cJSON_CreateArray() : cJSON_CreateNull();
+	bool done = all;
+
+	for (size_t i = 0; done && res->group_peak && i < l->n_group; i++) {
+		const struct kv_group *g = &l->group[i];
+		cJSON *o = cJSON_CreateObject();
+
+		done = json_add(all, NULL, o) && json_add(o, "kind", text(run_group_kind(g))) &&
+		       json_add(o, "window", positive(g->window)) &&
+		       json_add(o, "layers", count(g->n_layers)) &&
+		       json_add(o, "block_tokens", positive(g->block_tok)) &&
+		       json_add(o, "block_bytes", count(r->groups.block_bytes)) &&
+		       json_add(o, "peak_blocks", count(res->group_peak[i]));
+	}
+	if (done)
+		return all;
+	cJSON_Delete(all);
+	return NULL;
+}
+
 enum ar_status run_json_open(struct run *r, struct ar_err *err)
 {
 	bool same = false;
@@ -172,7 +201,8 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	fputs(i > r->first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
-		   add_accuracy(o, res) && add_goodput(o, r, res))) {
+		   add_accuracy(o, res) && add_goodput(o, r, res) &&
+		   json_add(o, "kv_groups", groups(r, res)))) {
 		cJSON_Delete(o);
 		o = NULL;
 	}

@@ -252,6 +252,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		record_costs(&s, &r->costs->run);
 	if (r->backend->gpu)
 		s.gpu = r->backend->gpu(r->self);
+	s.gpu_state = run_gpu_state(r);
 	if (r->prof)
 		s.cupti_api = prof_api_version(r->prof);
 	s.capture = capture = record_captures(r);
@@ -262,14 +263,16 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 
 /* Store how the run ended.  A failure of the run itself is reported before a failure to store
  * it. */
-static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
+static enum ar_status end_record(struct run *r, const struct replay_result *res, enum ar_status st,
+				 struct ar_err *err)
 {
 	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
-	enum ar_status st2 = AR_OK;
+	enum ar_status st2;
 
 	if (!r->store)
 		return st;
-	if (r->energy.ns)
+	st2 = run_put_groups(r, res, st ? NULL : err);
+	if (!st2 && r->energy.ns)
 		st2 = store_energy(r->store, &r->energy, st ? NULL : err);
 	if (!st2)
 		st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL,
@@ -331,7 +334,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	run_energy_end(r);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
-	st = end_record(r, st, err);
+	st = end_record(r, &res, st, err);
 	if (ended && r->print & RUN_PRINT_RESULT)
 		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);
 	r->figures = run_figures(r, &res);

@@ -80,6 +80,11 @@ enum ar_status run_load_host(struct run *r, struct ar_err *err);
  * differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for them. */
 enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err);
 enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err);
+/* Store the groups with the blocks that res says; does nothing where the limits have none. */
+enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
+			      struct ar_err *err);
+/* What the layers of a group attend to: "full", "window" or "linear". */
+const char *run_group_kind(const struct kv_group *g);
 
 /* setup.c.  describe: set what a database keeps of the command: options, setup, the time.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.
@@ -128,6 +133,9 @@ enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
  * nothing is stored; a warning says why. */
 void run_energy_begin(struct run *r);
 void run_energy_end(struct run *r);
+/* The driver and clocks of the GPU that the backend runs on.  Without NVML the driver is what the
+ * backend knows of it. */
+struct gpu_state run_gpu_state(const struct run *r);
 
 /* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
