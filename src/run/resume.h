@@ -28,11 +28,11 @@ struct resumed {
 	char *backend;	    /* the one that ran, not auto */
 	char *trace_sha256; /* of n_requests requests */
 	int64_t n_requests;
-	char *model_json;   /* NULL: no model */
-	int64_t num_blocks; /* the pool of the runs so far */
-	size_t n_method;    /* at least 1; a command without kernels has one without a name */
-	size_t n_run;	    /* n_method * --repeats */
-	bool *done;	    /* [n_run]: done, in the order of the command */
+	char *model_json;	 /* NULL: no model */
+	int64_t num_blocks;	 /* the pool of the runs so far */
+	size_t n_method;	 /* at least 1; a command without kernels has one without a name */
+	size_t n_run;		 /* n_method * --repeats */
+	bool *done;		 /* [n_run]: done, in the order of the command */
 	struct resumed_key *key; /* [n_key], of its runs so far */
 	size_t n_key;
 	char **capture_sha256; /* [n_capture]; "": its file has no checksum */
