@@ -95,6 +95,7 @@ DEVICE_CODE += \
 endif
 
 check_PROGRAMS += \
+  tests/fuzz-plan \
   tests/t-accuracy tests/t-accuracy-gpu \
   tests/t-ashape \
   tests/t-attend tests/t-attend-gpu \

@@ -10,7 +10,8 @@ attnreplay_SOURCES = \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/setup.c \
+  src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
+    src/run/setup.c \
   src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
     src/search/search_rate.c \
   $(DEVICE_CODE)
@@ -130,7 +131,8 @@ dist_check_SCRIPTS += \
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
 src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
-  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
+  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT) \
+  src/run/resume_check.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

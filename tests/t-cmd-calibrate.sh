@@ -10,7 +10,7 @@ row() { sed -n 's/^ *\[\(.*\)\].*/\1/p' "$1" | tr -d ' ' | tr , '\n'; }
 
 # density METHOD: the selected share, and the recall
 density() {
-	printf '{"timestamp": 0, "input_length": 1000, "output_length": 1, "hash_ids": [1, 2]}\n' \
+	printf '{"timestamp": 0, "input_length": 640, "output_length": 1, "hash_ids": [1, 2]}\n' \
 		>"$tmp/trace.jsonl"
 	rm -f "$tmp/run.db"
 	"$ATTNREPLAY" -q run --trace "$tmp/trace.jsonl" --model niah-llama-14m --capture "$sample" \
@@ -87,7 +87,7 @@ ok '... and angles that are known' fails 3 "model long: a gate needs keys before
 "angles of rope type 'longrope' are not known" unstated --model "$tmp/long.json"
 ok '... and nothing but angles' fails 3 "half: a gate needs keys before RoPE, but cannot undo "\
 "partial rotary embeddings; take another model" unstated --model "$tmp/half.json"
-gate() { calibrate seer --capture "$sample" --tokens 1000 --steps 30 -o "$tmp/$1" "$2" "$3"; }
+gate() { calibrate seer --capture "$sample" --tokens 512 --steps 12 -o "$tmp/$1" "$2" "$3"; }
 ok 'a gate is distilled' gate a.gate --seed 1
 ok 'again' gate b.gate --seed 1
 ok 'it is the same, byte for byte' cmp "$tmp/a.gate" "$tmp/b.gate"

@@ -56,8 +56,8 @@ is '... but not where a union opens the chunk' \
 show --chunk 256 --context 0 --method dense --picture ascii >out
 is 'a first chunk has no past to speak of' \
 	"$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
-is 'the default is the last chunk of the prompt' "$(show --chunk 104 --method dense | head -1)" \
-	'niah-2k.arc, layer 5, context 2000, chunk 104: dense'
+is 'the default is the last chunk of the prompt' "$(show --chunk 16 --method dense | head -1)" \
+	'niah-2k.arc, layer 5, context 2088, chunk 16: dense'
 is 'methods come one after the other' \
 	"$(small --method dense,compact-fp:alpha=0.1,sink=1 | grep -c '^niah')" 2
 

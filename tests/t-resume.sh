@@ -14,11 +14,15 @@ cd "$tmp" || exit 99
 } >endless.csv
 cp "$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" model.json
 plan='0-3:dense;4-:flashprefill:alpha=0.3' # the layer that runs is 4
-methods="dense,compact-fp,$plan"
+echo '0- compact-fp' >layers
+sed "s/\": [1-9][0-9]*,\{0,1\}$/\": 0,/; s/\"update_request_ns.*/\"update_request_ns\": 5/" \
+	"$ATTNREPLAY_DATA/replay/host/presets/vllm-0.24.json" >host.json
+cp "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" sample.arc
+methods="dense,plan=layers,$plan"
 exec=
 run() { $exec "$ATTNREPLAY" run "$@"; }
 cpu() { run --backend cpu --trace trace.csv --model model.json --sample-layers 1 \
-	--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --clock formula --cost-fixed 1.5ms \
+	--capture sample.arc --host host.json --clock formula --cost-fixed 1.5ms \
 	--policy sarathi --watermark 0 --max-num-batched-tokens 64 --page-size 128 \
 	--accuracy 0.2 --seed 3 "$@"; }
 query() { # query DB SELECT: the rows; the header is the query itself, so it stands in one line
@@ -53,20 +57,20 @@ before=$(query killed.db "$first")
 resumed() {
 	"$ATTNREPLAY" -q run --resume killed.db --json resumed.json >out 2>err || return
 	cat out err
-	head -n 1 out | grep -q '^resumed   run 1 of killed.db: dense is done, compact-fp will run, '\
+	head -n 1 out | grep -q '^resumed   run 1 of killed.db: dense is done, plan=layers will run, '\
 "$plan will run$" && [ ! -s err ]
 }
 ok 'the others run when the command is resumed' resumed
 is '... and are stored beside the one that was cut' \
 	"$(query killed.db 'SELECT run_id, status, method, baseline_run_id FROM v_run')" \
 	"1,done,dense,
-2,aborted,compact-fp,1
-3,done,compact-fp,1
+2,aborted,plan=layers,1
+3,done,plan=layers,1
 4,done,$plan,1"
 is '... which leaves the first as it was' "$(query killed.db "$first")" "$before"
 is '... with the options of the command' "$(query killed.db "SELECT count(DISTINCT setup),
 	count(DISTINCT command_utc_ns), max(json_extract(options, '$.slo')) FROM run")" 1,1,ttft:1s
-is '... but a file of its own for --json' "$(ls ./*.json | tr '\n' ' ')" './model.json ./resumed.json '
+is '... but a file of its own for --json' "$(ls ./*.json | tr '\n' ' ')" './host.json ./model.json ./resumed.json '
 is '... which has the methods that ran' "$(grep -c '^{.*"run_id":[34],' resumed.json)" 2
 same() { # same TABLE COLUMNS: of the methods, whether or not there was an interruption
 	query whole.db "SELECT run_id, $2 FROM $1 ORDER BY 1, 2, 3" >want
@@ -133,6 +137,23 @@ changed() { # changed FILE WORD EDIT: FILE is another one, then as before
 }
 ok 'another trace is refused' changed trace.csv trace '$s/9$/8/'
 ok '... so is another model' changed model.json model 's/"bos_token_id": 0/"bos_token_id": 7/'
+one() { # one FILE INPUT RUN EDIT: with another FILE the message names what may have changed
+	cp "$1" kept
+	sed "$4" kept >"$1"
+	says 3 "older.db: an input file changed since run $3, and the command cannot be resumed \
+without it; it is one of: $2" resume older.db
+	status=$?
+	cp kept "$1"
+	return $status
+}
+ok '... and another file of an option'  one host.json 'host host.json' 1 s/5/6/
+ok '... and another file of a method, beside those that may have changed' \
+	one layers 'host host.json, method plan=layers' 2 s/compact-fp/dense/
+cp sample.arc arc
+cp "$srcdir/tests/data/corpus/capture/one.arc" sample.arc
+ok '... and another capture' says 3 'sample.arc: changed since run 1 of older.db, which cannot be '\
+'resumed without its capture' resume older.db
+mv arc sample.arc
 mv trace.csv gone.csv
 ok '... and no trace' says 3 'trace.csv: No such file or directory' resume older.db
 mv gone.csv trace.csv

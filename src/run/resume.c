@@ -54,12 +54,16 @@ enum {
 	BACKEND,
 	SHA256,
 	N_REQUESTS,
-	CONFIG
+	CONFIG,
+	RUN_KEY,
+	PROGRAM,
+	DEVICE
 };
 static const char runs_sql[] =
 	"SELECT run_id, status, method_no, repeat_no, pid, pid_start, boot_id, pid_ns, num_blocks, options, "
-	"r.backend, sha256, n_requests, config FROM run r JOIN trace USING(trace_id) "
-	"LEFT JOIN model USING(model_id) WHERE command_utc_ns = ?1 ORDER BY run_id";
+	"r.backend, sha256, n_requests, config, run_key, version, g.name FROM run r "
+	"JOIN trace USING(trace_id) LEFT JOIN model USING(model_id) LEFT JOIN gpu g USING(gpu_id) "
+	"WHERE command_utc_ns = ?1 ORDER BY run_id";
 
 static bool is_status(sqlite3_stmt *q, const char *status)
 {
@@ -134,6 +138,23 @@ static enum ar_status get_command(struct resumed *r, sqlite3_stmt *q, struct ar_
 	return st ? st : count_runs(r, err);
 }
 
+/* Keep the key of run i of the command, if it has one. */
+static enum ar_status get_key(struct resumed *r, sqlite3_stmt *q, size_t i, struct ar_err *err)
+{
+	struct resumed_key *v = realloc(r->key, (r->n_key + 1) * sizeof *v), *k;
+	enum ar_status st;
+
+	if (!v)
+		return ar_nomem(err);
+	r->key = v;
+	k = &v[r->n_key++];
+	*k = (struct resumed_key){ .run = sqlite3_column_int64(q, RUN_ID), .i = i };
+	st = get_text(q, RUN_KEY, &k->key, err);
+	if (!st)
+		st = get_text(q, PROGRAM, &k->version, err);
+	return st ? st : get_text(q, DEVICE, &k->device, err);
+}
+
 static enum ar_status get_run(struct resumed *r, sqlite3_stmt *q, struct ar_err *err)
 {
 	const int64_t i = sqlite3_column_int64(q, METHOD_NO);
@@ -154,7 +175,8 @@ static enum ar_status get_run(struct resumed *r, sqlite3_stmt *q, struct ar_err 
 	}
 	if (is_status(q, "done"))
 		r->done[repeat * (int64_t)r->n_method + i] = true;
-	return check_ended(r, q, err);
+	st = get_key(r, q, (size_t)repeat * r->n_method + (size_t)i, err);
+	return st ? st : check_ended(r, q, err);
 }
 
 static void forget_command(struct resumed *r)
@@ -164,7 +186,42 @@ static void forget_command(struct resumed *r)
 	free(r->trace_sha256);
 	free(r->model_json);
 	free(r->done);
+	for (size_t i = 0; i < r->n_key; i++) {
+		free(r->key[i].key);
+		free(r->key[i].version);
+		free(r->key[i].device);
+	}
+	free(r->key);
+	for (size_t i = 0; i < r->n_capture; i++)
+		free(r->capture_sha256[i]);
+	free(r->capture_sha256);
 	*r = (struct resumed){ .db = r->db };
+}
+
+/* Read the checksums of the captures of its first run. */
+static enum ar_status read_captures(struct resumed *r, sqlite3 *db, struct ar_err *err)
+{
+	static const char sql[] = "SELECT sha256 FROM run_capture JOIN capture USING(capture_id) "
+				  "WHERE run_id = ?1 ORDER BY capture_no";
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = prepare(r, db, sql, r->run, &q, err);
+	int rc = SQLITE_DONE;
+
+	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+		char **v = realloc(r->capture_sha256, (r->n_capture + 1) * sizeof *v);
+
+		if (!v) {
+			st = ar_nomem(err);
+			break;
+		}
+		r->capture_sha256 = v;
+		v[r->n_capture++] = NULL;
+		st = get_text(q, 0, &v[r->n_capture - 1], err);
+	}
+	if (!st && rc != SQLITE_DONE)
+		st = sql_fail(r, db, err);
+	sqlite3_finalize(q);
+	return st;
 }
 
 /* Read the runs of a command.  *left: those that are not done. */
@@ -185,7 +242,7 @@ static enum ar_status read_command(struct resumed *r, sqlite3 *db, int64_t comma
 	*left = r->n_run;
 	for (size_t i = 0; i < r->n_run; i++)
 		*left -= r->done && r->done[i];
-	return st;
+	return st || !*left ? st : read_captures(r, db, err);
 }
 
 /* ---- which command ---- */
@@ -271,24 +328,4 @@ void resume_close(struct resumed *r)
 	forget_command(r);
 	free(r->db);
 	free(r);
-}
-
-/* ---- the same inputs ---- */
-
-enum ar_status resume_check(const struct run *r, struct ar_err *err)
-{
-	const struct resumed *old = r->o.resumed;
-
-	if (strcmp(r->trace->sha256, old->trace_sha256) != 0 ||
-	    (int64_t)r->trace->n != old->n_requests)
-		return ar_fail(err, AR_DATA,
-			       "%s: changed since run %" PRId64 " of %s, which cannot be resumed "
-			       "without its trace",
-			       r->o.trace, old->run, old->db);
-	if (r->plan && (!old->model_json || strcmp(r->model.json, old->model_json) != 0))
-		return ar_fail(err, AR_DATA,
-			       "%s: changed since run %" PRId64 " of %s, which cannot be resumed "
-			       "without its model",
-			       r->o.model, old->run, old->db);
-	return AR_OK;
 }

@@ -11,6 +11,15 @@
 
 struct run;
 
+/* Of run `run`, which is run i of the command. */
+struct resumed_key {
+	int64_t run;
+	size_t i;
+	char *key;     /* of run_key(); NULL: none */
+	char *version; /* AR_REVISION of the program */
+	char *device;  /* name of the GPU, or NULL */
+};
+
 struct resumed {
 	char *db;
 	int64_t run; /* the command's first, for messages */
@@ -19,11 +28,15 @@ struct resumed {
 	char *backend;	    /* the one that ran, not auto */
 	char *trace_sha256; /* of n_requests requests */
 	int64_t n_requests;
-	char *model_json;   /* NULL: no model */
-	int64_t num_blocks; /* the pool of the runs so far */
-	size_t n_method;    /* at least 1; a command without kernels has one without a name */
-	size_t n_run;	    /* n_method * --repeats */
-	bool *done;	    /* [n_run]: done, in the order of the command */
+	char *model_json;	 /* NULL: no model */
+	int64_t num_blocks;	 /* the pool of the runs so far */
+	size_t n_method;	 /* at least 1; a command without kernels has one without a name */
+	size_t n_run;		 /* n_method * --repeats */
+	bool *done;		 /* [n_run]: done, in the order of the command */
+	struct resumed_key *key; /* [n_key], of its runs so far */
+	size_t n_key;
+	char **capture_sha256; /* [n_capture]; "": its file has no checksum */
+	size_t n_capture;
 };
 
 /* where: "DB:RUN", the command of that run, or "DB", the latest command with a method that is not
@@ -32,8 +45,8 @@ struct resumed {
 enum ar_status resume_open(struct resumed **out, const char *where, struct ar_err *err);
 void resume_close(struct resumed *r); /* NULL is fine */
 
-/* Check what was loaded against what the command had.  AR_DATA, naming the file: the trace or the
- * model is another one. */
-enum ar_status resume_check(const struct run *r, struct ar_err *err);
+/* resume_check.c: check the input files against what the command had.  AR_DATA, naming the file:
+ * trace, model, a capture or another input is another one. */
+enum ar_status resume_check(struct run *r, struct ar_err *err);
 
 #endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a resumed command still has the input files of its runs so far. */
+#include "config.h"
+#include "src/run/resume.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/revision.h"
+#include "src/run/run.h"
+
+static enum ar_status changed(const struct run *r, const char *file, const char *word,
+			      struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA,
+		       "%s: changed since run %" PRId64 " of %s, which cannot be resumed without "
+		       "its %s",
+		       file, r->o.resumed->run, r->o.resumed->db, word);
+}
+
+/* Whether capture i has a checksum in the database. */
+static bool has_sum(const struct resumed *old, size_t i)
+{
+	return i < old->n_capture && old->capture_sha256[i] && *old->capture_sha256[i];
+}
+
+static enum ar_status check_captures(const struct run *r, struct ar_err *err)
+{
+	const struct resumed *old = r->o.resumed;
+
+	for (size_t i = 0; i < r->n_capture; i++)
+		if (has_sum(old, i) &&
+		    (!r->capture[i] ||
+		     strcmp(capture_info(r->capture[i])->sha256, old->capture_sha256[i]) != 0))
+			return changed(r, r->o.captures.v[i], "capture", err);
+	return AR_OK;
+}
+
+/* ---- inputs that only keys know ---- */
+
+/* Whether it is a capture that was compared. */
+static bool is_known(const struct run *r, const struct run_input *in)
+{
+	for (size_t i = 0; i < r->n_capture && !strcmp(in->name, "capture"); i++)
+		if (has_sum(r->o.resumed, i) && !strcmp(r->o.captures.v[i], in->value))
+			return true;
+	return false;
+}
+
+/* Whether the input is a file, or a method that names one, which nothing else compared.
+ * p: the method of the key, or NULL. */
+static bool is_suspect(const struct run *r, const struct run_input *in, const struct plan *p)
+{
+	static const char *const others[] = { "trace", "merge", "model", "num-gpu-blocks", NULL };
+
+	for (int i = 0; others[i]; i++)
+		if (!strcmp(others[i], in->name))
+			return false;
+	if (!strcmp(in->name, "method"))
+		return !strcmp(in->value, p->name) &&
+		       (plan_file(p->name) || strcmp(in->text, p->params) != 0);
+	return strcmp(in->text, in->value) != 0 && !is_known(r, in);
+}
+
+static void list_suspects(const struct run *r, const struct plan *p, char *text, size_t size)
+{
+	size_t n = 0;
+
+	*text = 0;
+	for (size_t i = 0; i < r->inputs.n && n < size; i++) {
+		const struct run_input *in = &r->inputs.v[i];
+
+		if (is_suspect(r, in, p))
+			n += (size_t)snprintf(text + n, size - n, "%s%s %s", n ? ", " : "",
+					      in->name, in->value);
+	}
+}
+
+/* A build of another version may have options that the key lacks, so its keys tell nothing; nor do
+ * those of a changed tree on a GPU. */
+static bool is_comparable(const struct resumed_key *k)
+{
+	static const char dirty[] = "-dirty";
+	const size_t n = strlen(AR_REVISION), m = sizeof dirty - 1;
+
+	return k->key && !strcmp(k->version, AR_REVISION) &&
+	       !(k->device && n >= m && !strcmp(AR_REVISION + n - m, dirty));
+}
+
+static enum ar_status check_key(struct run *r, const struct resumed_key *old, struct ar_err *err)
+{
+	const struct plan *p = r->plan ? r->plan[old->i] : NULL;
+	const struct run_key k = { .o = &r->o,
+				   .backend = r->o.resumed->backend,
+				   .method = p ? p->name : NULL,
+				   .repeat = old->i / r->n_methods,
+				   .device = old->device,
+				   .version = old->version,
+				   .trace_sha256 = r->trace->sha256 };
+	char key[RUN_KEY_SIZE], suspects[1024];
+	enum ar_status st;
+
+	if (!is_comparable(old))
+		return AR_OK;
+	st = run_key(key, &k, &r->inputs, err);
+	if (st || !strcmp(key, old->key))
+		return st;
+	list_suspects(r, p, suspects, sizeof suspects);
+	return ar_fail(err, AR_DATA,
+		       "%s: an input file changed since run %" PRId64 ", and the command cannot be "
+		       "resumed without it; it is one of: %s",
+		       r->o.resumed->db, old->run, suspects);
+}
+
+enum ar_status resume_check(struct run *r, struct ar_err *err)
+{
+	const struct resumed *old = r->o.resumed;
+	enum ar_status st;
+
+	if (strcmp(r->trace->sha256, old->trace_sha256) != 0 ||
+	    (int64_t)r->trace->n != old->n_requests)
+		return changed(r, r->o.trace, "trace", err);
+	if (r->plan && (!old->model_json || strcmp(r->model.json, old->model_json) != 0))
+		return changed(r, r->o.model, "model", err);
+	st = check_captures(r, err);
+	for (size_t i = 0; i < old->n_key && !st; i++)
+		st = check_key(r, &old->key[i], err);
+	return st;
+}
