@@ -21,7 +21,9 @@ static int cases(int usual)
 	return (int)gpu_test_number("ATTNREPLAY_TEST_CASES", usual);
 }
 
-static void draw_case(struct batch_case *c, struct rng *rng, int dim, int most, int *ctx, int *rows)
+/* huge: logits may be so large that a rounding of one changes its row. */
+static void draw_case(struct batch_case *c, struct rng *rng, int dim, int most, bool huge, int *ctx,
+		      int *rows)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_HUGE };
 	static const int heads[][2] = { { 8, 2 }, { 3, 3 }, { 5, 1 }, { 12, 2 } };
@@ -33,7 +35,7 @@ static void draw_case(struct batch_case *c, struct rng *rng, int dim, int most, 
 		ctx[r] = rng_below(rng, 2) ? 0 : select_draw(rng, 0, most / 4);
 		rows[r] = case_draw_len(rng, most);
 	}
-	case_chunks(c, rng, fills[rng_below(rng, 3)], s, n, ctx, rows);
+	case_chunks(c, rng, fills[rng_below(rng, huge ? 3 : 2)], s, n, ctx, rows);
 }
 
 /* ---- numbers of the rows that stay ---- */
@@ -147,7 +149,7 @@ static bool mass_agrees(int dim, bool round, uint64_t seed)
 	size_t n;
 	bool good = true;
 
-	draw_case(&c, &rng, dim, seed % 4 ? 700 : 5000, ctx, rows);
+	draw_case(&c, &rng, dim, seed % 4 ? 700 : 3000, !round, ctx, rows);
 	b = gpu_batch(&c.b);
 	limits = select_limits(&c.b);
 	gpu_must(mass_enqueue(&m, &b, gpu_copy(c.q, c.q_len * sizeof *c.q),
@@ -364,7 +366,7 @@ static bool call_agrees(const char *name, const void *self, faults_fn *faults, i
 	struct batch_case c;
 	int ctx[3], rows[3], bad = 0;
 
-	draw_case(&c, &rng, dim, seed % 6 ? 900 : 8000, ctx, rows);
+	draw_case(&c, &rng, dim, seed % 6 ? 900 : 8000, faults != uniprefill_faults, ctx, rows);
 	want = drop_case(&c, name, self);
 	got = device_call(&c, name, self, c.b.rows.n_row);
 	for (int r = 0; r < c.n_seq; r++)
@@ -466,10 +468,12 @@ static void run_all(void)
 	is_int(good, n, "uniprefill's choice");
 	for (int dim = 64; dim <= 256; dim *= 2) {
 		for (int round = 0; round < 2; round++) {
+			int m = cases(12);
+
 			good = 0;
-			for (int k = 0; k < n; k++)
+			for (int k = 0; k < m; k++)
 				good += mass_agrees(dim, round, (uint64_t)(dim * 100 + k));
-			is_int(good, n, "masses, heads of %d%s", dim, round ? ", rounded" : "");
+			is_int(good, m, "masses, heads of %d%s", dim, round ? ", rounded" : "");
 		}
 		test_uniprefill(dim);
 		test_sliminfer(dim);
