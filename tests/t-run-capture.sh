@@ -10,8 +10,9 @@ TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,40,2
 2023-11-16 18:00:01.0000000,30,3
 EOF
-run() { "$ATTNREPLAY" run --backend cpu --trace t.csv --sample-layers 1 --accuracy 1 \
-	--max-num-batched-tokens 32 "$@"; }
+# The formula moves the clock, so that chunks do not depend on how fast this machine is.
+run() { "$ATTNREPLAY" run --backend cpu --clock formula --trace t.csv --sample-layers 1 \
+	--accuracy 1 --max-num-batched-tokens 32 "$@"; }
 other() { run --model llama-3.1-8b --tp 4 --capture "$arc" "$@"; }
 drawn() { run --model smollm2-135m "$@"; }
 header() { sed -n 's/^capture  *//p' "$1"; }
