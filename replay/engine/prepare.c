@@ -77,8 +77,14 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 		/* any page size: that of the run is not known yet */
 		const struct attn_shape s = { l->q_heads, l->kv_heads, l->head_dim, 64 };
 
-		if (l->mixer != MIX_LINEAR)
-			st = support_check("decode", &s, 0, err);
+		if (l->mixer == MIX_LINEAR)
+			continue;
+		st = support_check("decode", &s, 0, err);
+		if (!st && l->rotary_dim % 16)
+			st = ar_fail(err, AR_USAGE,
+				     "layer %d: RoPE rotates %d channels of a head, but its kernel "
+				     "needs a multiple of 16; use --backend cpu",
+				     i, l->rotary_dim);
 	}
 	if (st)
 		ar_err_prefix(err, "model %s, backend cuda", m->name);
@@ -96,6 +102,9 @@ static int fitting_tp(const struct capture_info *c, const struct model *m, int w
 	l.q_heads = whole_q_heads;
 	l.kv_heads = whole_kv_heads;
 	l.ffn *= m->tp;
+	l.shared_ffn *= m->tp;
+	l.delta.k_heads *= m->tp;
+	l.delta.v_heads *= m->tp;
 	if (tp < 1 || model_split(&whole, tp, NULL))
 		return 0;
 	return l.q_heads == c->q_heads && l.kv_heads == c->kv_heads && l.head_dim == c->head_dim ?
