@@ -345,7 +345,7 @@ static void test_host_selection(void)
 	f.selects = 10;
 	cfg.host = (struct host){ .ns = { [HOST_EAGER_KERNEL] = MS },
 				  .n_layers = 6,
-				  .layer_kernels = 1 };
+				  .n_kernels = 6 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a selector's kernels");
 	is_int(s.last.row.host_launch_ns, 6 * MS + 30 * MS, "... count in the launch");
 	replay_result_release(&res);
@@ -721,6 +721,15 @@ static void test_kernels(void)
 	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "not for heads of 96");
 	is_str(err.msg, "model m, backend cuda: decode: head size 96; supported 64, 128, 256",
 	       "... in these words");
+	layer.head_dim = 64;
+	layer.rotary_dim = 24;
+	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "nor for 24 channels that rotate");
+	is_str(err.msg,
+	       "model m, backend cuda: layer 0: RoPE rotates 24 channels of a head, but its kernel "
+	       "needs a multiple of 16; use --backend cpu",
+	       "... in these words");
+	layer.rotary_dim = 48;
+	is_int(prepare_check_kernels(&m, &err), AR_OK, "but for 48");
 	m.layer = two;
 	m.n_layers = 2;
 	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "nor if they are of a later layer");
@@ -781,14 +790,33 @@ static void test_refusals(void)
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 32/8 of 64; take the model it was "
 		     "captured from, or --capture random:0");
 	layer.ffn = 48;
+	layer.shared_ffn = 98;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 32/8 of 64; take the model it was "
+		     "captured from, or --capture random:0");
+	layer.shared_ffn = 0;
+	split.layer = mixed;
+	split.n_layers = 2;
+	mixed[0] = layer;
+	mixed[1] = (struct layer_spec){ .mixer = MIX_LINEAR, .delta = { 2, 8, 64, 64, 4 } };
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 32/8 of 64; take the model it was "
+		     "captured from, or --capture random:0");
+	mixed[1].delta.k_heads = 4;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 32/8 of 64; take the model it was "
+		     "captured from, or --tp 4, whose ranks have such heads, or --capture "
+		     "random:0");
+	mixed[0] = mixed[1] = (struct layer_spec)LAYER;
+	split.layer = &layer;
+	split.n_layers = 1;
 	layer.q_heads = 16;
 	layer.kv_heads = 4;
+	layer.shared_ffn = 2; /* of 4, each rank */
 	split.tp = 2;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 16/4 of 64 on each rank; take the "
 		     "model it was captured from, or --tp 4, whose ranks have such heads, or "
 		     "--capture random:0");
 	in.whole_q_heads = 16;
 	in.whole_kv_heads = 2;
+	layer.shared_ffn = 0;
 	split.tp = 4;
 	layer.q_heads = 2;
 	layer.kv_heads = 1;

@@ -65,13 +65,14 @@ static void make_logs(bool async, bool parts, bool one_model, double noise)
 	for (int i = 0; i < STEPS; i++) {
 		struct host_fit_step *s = &step[i];
 		bool second = i >= STEPS / 2;
+		int64_t n_layers = second && !one_model ? 16 : 32;
 		int64_t waited = clock.in_flight ? clock.update : 0;
 		struct host_parts p;
 
 		*s = (struct host_fit_step){ .load = random_load(&r),
 					     .part_ns = { -1, -1, -1, -1 },
-					     .n_layers = second && !one_model ? 16 : 32,
-					     .layer_kernels = 10,
+					     .n_layers = n_layers,
+					     .n_kernels = 10 * n_layers,
 					     .async = async,
 					     .first = i == 0 || i == STEPS / 2 };
 		s->gpu_ns = 2000000 + 6000 * s->load.n_tok;
@@ -79,7 +80,7 @@ static void make_logs(bool async, bool parts, bool one_model, double noise)
 			clock = (struct host_clock){ 0 }, waited = 0;
 		clock.now += s->load.idle ? 80000000 : 10000;
 		s->begin_ns = clock.now;
-		host_bind(&h, s->n_layers, s->layer_kernels);
+		host_bind(&h, s->n_layers, s->n_kernels);
 		p = host_parts(&h, &s->load);
 		if (s->load.n_req)
 			host_run(&clock, &p, s->load.kind, s->gpu_ns, async);

@@ -33,7 +33,7 @@ static const struct host sample = {
 		[HOST_ADMIT_TOK] = 8 },
 	.max_captured = 16,
 	.n_layers = 2,
-	.layer_kernels = 10,
+	.n_kernels = 20,
 };
 
 static void test_kinds(void)
@@ -53,6 +53,29 @@ static void test_kinds(void)
 	is_int(host_load(&sample, &b).kind, HOST_KIND_EAGER, "a larger one runs eagerly");
 	b = (struct batch){ e, 1, 0, 17 };
 	is_int(host_load(&sample, &b).kind, HOST_KIND_EAGER, "... and so do more decodes");
+}
+
+static int64_t kernels_of(const char *preset)
+{
+	struct ar_err err;
+	struct model m;
+	int64_t n;
+
+	if (model_load(&m, preset, &err))
+		bail_out("%s", err.msg);
+	n = host_kernels(&m);
+	model_release(&m);
+	return n;
+}
+
+static void test_kernels(void)
+{
+	is_int(kernels_of("llama-3.1-8b"), 32 * 10, "kernels of layers that are alike");
+	is_int(kernels_of("gpt-oss-20b"), 24 * 15, "... and with experts, biases and windows");
+	is_int(kernels_of("qwen3-8b"), 36 * 11, "norms of Q and K are a kernel");
+	is_int(kernels_of("gemma-3-12b"), 48 * 11, "norms after attention and MLP are none");
+	is_int(kernels_of("qwen3-next-80b-a3b"), 12 * 21 + 36 * 22,
+	       "linear layers, gates and shared experts are counted");
 }
 
 static void test_parts(void)
@@ -272,6 +295,7 @@ int main(void)
 		bail_out("no temporary file");
 	close(fd);
 	test_kinds();
+	test_kernels();
 	test_parts();
 	test_sync();
 	test_async();

@@ -77,30 +77,52 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 		/* any page size: that of the run is not known yet */
 		const struct attn_shape s = { l->q_heads, l->kv_heads, l->head_dim, 64 };
 
-		if (l->mixer != MIX_LINEAR)
-			st = support_check("decode", &s, 0, err);
+		if (l->mixer == MIX_LINEAR)
+			continue;
+		st = support_check("decode", &s, 0, err);
+		if (!st && l->rotary_dim % 16)
+			st = ar_fail(err, AR_USAGE,
+				     "layer %d: RoPE rotates %d channels of a head, but its kernel "
+				     "needs a multiple of 16; use --backend cpu",
+				     i, l->rotary_dim);
 	}
 	if (st)
 		ar_err_prefix(err, "model %s, backend cuda", m->name);
 	return st;
 }
 
+/* Whether layer i of the whole model can be split into tp parts, with the heads of c if it has
+ * attention. */
+static bool layer_fits(const struct capture_info *c, const struct model *m, int i,
+		       int whole_q_heads, int whole_kv_heads, int tp)
+{
+	struct layer_spec l = m->layer[i];
+	struct model whole = { .n_layers = 1, .layer = &l, .tp = 1, .vocab = m->vocab * m->tp };
+
+	if (l.mixer != MIX_LINEAR) {
+		l.q_heads = whole_q_heads;
+		l.kv_heads = whole_kv_heads;
+	}
+	l.delta.k_heads *= m->tp;
+	l.delta.v_heads *= m->tp;
+	l.ffn *= m->tp;
+	l.shared_ffn *= m->tp;
+	if (model_split(&whole, tp, NULL))
+		return false;
+	return l.mixer == MIX_LINEAR || (l.q_heads == c->q_heads && l.kv_heads == c->kv_heads &&
+					 l.head_dim == c->head_dim);
+}
+
 /* The --tp whose ranks have the heads of c, 0: none. */
 static int fitting_tp(const struct capture_info *c, const struct model *m, int whole_q_heads,
 		      int whole_kv_heads)
 {
-	struct layer_spec l = *model_attention(m);
-	struct model whole = { .n_layers = 1, .layer = &l, .tp = 1, .vocab = m->vocab * m->tp };
 	int tp = whole_q_heads / c->q_heads;
 
-	l.q_heads = whole_q_heads;
-	l.kv_heads = whole_kv_heads;
-	l.ffn *= m->tp;
-	if (tp < 1 || model_split(&whole, tp, NULL))
-		return 0;
-	return l.q_heads == c->q_heads && l.kv_heads == c->kv_heads && l.head_dim == c->head_dim ?
-		       tp :
-		       0;
+	for (int i = 0; tp && i < m->n_layers; i++)
+		if (!layer_fits(c, m, i, whole_q_heads, whole_kv_heads, tp))
+			tp = 0;
+	return tp;
 }
 
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,

@@ -47,7 +47,7 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err);
 /* Ask before anything of a run of CUDA kernels is opened.  Every such run decodes, and the method is
  * asked when it is opened, with its GPU and pages.  AR_USAGE: no GPU has kernels for the heads of
- * a layer of m. */
+ * a layer of m, or for the channels of them that RoPE rotates. */
 enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err);
 /* AR_USAGE: the layers with attention differ in their heads, or those of c are neither theirs nor those
  * of the model before the split. */

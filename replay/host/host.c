@@ -6,17 +6,35 @@
 
 const char *const host_kind_names[] = { "graph", "pieces", "eager" };
 
-/* Norms (2), products (QKV, output, gate and up, down), RoPE, cache write, attention and SiLU.  With
- * experts: router, top-k, two of alignment, and the sum, more. */
-int64_t host_layer_kernels(const struct model *m)
+/* Attention: RoPE, cache write and attention.  Linear: the product of b and a, and what backend cuda
+ * runs for prompts, which are convolution, chunks, scan, norm and the rows that are kept. */
+static int64_t mixer_kernels(const struct layer_spec *l)
 {
-	return m->layer[0].n_experts ? 15 : 10;
+	return l->mixer == MIX_LINEAR ? 6 : 3 + l->qk_norm + l->out_gate;
 }
 
-void host_bind(struct host *h, int64_t n_layers, int64_t layer_kernels)
+/* Products of gate and up, and of down, with the activation between.  Experts: router, top-k, two
+ * of alignment, and the sum, more.  A shared expert is one more MLP, perhaps with a gate. */
+static int64_t mlp_kernels(const struct layer_spec *l)
+{
+	return 3 + (l->n_experts ? 5 : 0) + (l->shared_ffn ? 3 + l->shared_gate : 0);
+}
+
+/* Norms (2) and products (QKV, output), and the rest.  Biases and norms after attention and MLP belong
+ * to kernels that are there without them. */
+int64_t host_kernels(const struct model *m)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < m->n_layers; i++)
+		n += 4 + mixer_kernels(&m->layer[i]) + mlp_kernels(&m->layer[i]);
+	return n;
+}
+
+void host_bind(struct host *h, int64_t n_layers, int64_t n_kernels)
 {
 	h->n_layers = n_layers;
-	h->layer_kernels = layer_kernels;
+	h->n_kernels = n_kernels;
 }
 
 struct host_load host_load(const struct host *h, const struct batch *b)
@@ -47,9 +65,7 @@ static int64_t launch(const struct host *h, const struct host_load *x)
 	case HOST_KIND_PIECES:
 		return num_add(linear(h, HOST_PIECES, h->n_layers, HOST_PIECES_LAYER), extra);
 	default:
-		return num_add(linear(h, HOST_EAGER, num_mul(h->n_layers, h->layer_kernels),
-				      HOST_EAGER_KERNEL),
-			       extra);
+		return num_add(linear(h, HOST_EAGER, h->n_kernels, HOST_EAGER_KERNEL), extra);
 	}
 }
 

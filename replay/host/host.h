@@ -62,7 +62,7 @@ struct host {
 	char about[128];		 /* engine, GPU and CPU that it was fitted on */
 	int64_t ns[HOST_N_TIMES];	 /* >= 0 */
 	int64_t max_captured;		 /* tokens of the largest CUDA graph; 0: there are none */
-	int64_t n_layers, layer_kernels; /* of the model; see host_bind() */
+	int64_t n_layers, n_kernels;	 /* of the model; see host_bind() */
 };
 
 /* What an iteration's host times depend on.  kernel_extra: kernels of a selection, in all layers. */
@@ -78,10 +78,11 @@ struct host_parts {
 	int64_t schedule, prepare, launch, update, gap;
 };
 
-/* Number of kernels that an engine launches for one layer of model m with dense attention. */
-int64_t host_layer_kernels(const struct model *m);
-/* Set the model whose layers are launched.  Without it the layers take no time. */
-void host_bind(struct host *h, int64_t n_layers, int64_t layer_kernels);
+/* Number of kernels that an engine launches for all layers of model m with dense attention. */
+int64_t host_kernels(const struct model *m);
+/* Set the model whose layers are launched, with n_kernels in all.  Without it the layers take no
+ * time. */
+void host_bind(struct host *h, int64_t n_layers, int64_t n_kernels);
 
 struct host_load host_load(const struct host *h, const struct batch *b);
 struct host_parts host_parts(const struct host *h, const struct host_load *x);

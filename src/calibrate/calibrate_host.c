@@ -108,7 +108,7 @@ static enum ar_status add_steps(struct gather *g, const struct engine_log *log,
 					      .end_ns = s->end_ns,
 					      .gpu_ns = -1,
 					      .n_layers = m->n_layers,
-					      .layer_kernels = host_layer_kernels(m),
+					      .n_kernels = host_kernels(m),
 					      .async = log->async,
 					      .first = !i };
 		to->load = load_of(log, s, h, entry, start, &shape);

@@ -63,7 +63,7 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 		*clock = (struct host_clock){ 0 };
 	update = clock->in_flight ? clock->update : 0;
 	clock->now = s->begin_ns;
-	host_bind(&f->host, s->n_layers, s->layer_kernels);
+	host_bind(&f->host, s->n_layers, s->n_kernels);
 	if (s->load.n_req) {
 		p = host_parts(&f->host, &s->load);
 		host_run(clock, &p, s->load.kind, gpu, s->async);

@@ -24,7 +24,7 @@ struct host_fit_step {
 	struct host_load load;	       /* n_req 0: nothing was launched */
 	int64_t part_ns[ENGINE_PARTS]; /* -1: the log does not say */
 	int64_t gpu_ns;		       /* -1: not known */
-	int64_t n_layers, layer_kernels;
+	int64_t n_layers, n_kernels;
 	bool async;
 	bool first; /* of a log: nothing is in flight */
 };

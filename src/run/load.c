@@ -245,7 +245,7 @@ static enum ar_status bind_host(struct run *r, struct ar_err *err)
 	enum ar_status st;
 
 	if (run_needs_model(r)) {
-		host_bind(&r->host, r->model.n_layers, host_layer_kernels(&r->model));
+		host_bind(&r->host, r->model.n_layers, host_kernels(&r->model));
 		return AR_OK;
 	}
 	if (!r->costs || !r->costs->run.model_json)
@@ -253,7 +253,7 @@ static enum ar_status bind_host(struct run *r, struct ar_err *err)
 	st = model_parse(&m, r->costs->name, r->costs->run.model_json, err);
 	if (st)
 		return st;
-	host_bind(&r->host, m.n_layers, host_layer_kernels(&m));
+	host_bind(&r->host, m.n_layers, host_kernels(&m));
 	model_release(&m);
 	return AR_OK;
 }
