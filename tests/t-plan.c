@@ -77,8 +77,7 @@ static const struct {
 	{ "0-:plan=x", "method 'plan=x': a plan of layers; give one method for all layers" },
 	{ "compact-fp+nope", "dropper 'nope': unknown name: " LISTED },
 	{ "0:dense;1-:compact-fp+nope:p=0.9", "dropper 'nope:p=0.9': unknown name: " LISTED },
-	{ "dense+uniprefill:p=2",
-	  "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
+	{ "dense+uniprefill:p=2", "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
 };
 
 static void test_spellings(void)
