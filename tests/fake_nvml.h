@@ -4,9 +4,9 @@
 #define AR_FAKE_NVML_H
 
 struct fake_nvml {
-	int init, find, state;	     /* results of these calls; 0: success; state: driver and clocks */
-	int open;		     /* calls of init without shutdown */
-	int reads, fail_at;	     /* readings so far; from which on they fail, 0: none does */
+	int init, find, state; /* results of these calls; 0: success; state: driver and clocks */
+	int open;	       /* calls of init without shutdown */
+	int reads, fail_at;    /* readings so far; from which on they fail, 0: none does */
 	unsigned long long mj, step; /* the counter; every third reading moves it by step */
 	char uuid[64];		     /* that was looked for */
 };

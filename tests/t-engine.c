@@ -343,9 +343,8 @@ static void test_host_selection(void)
 	struct replay_result res;
 
 	f.selects = 10;
-	cfg.host = (struct host){ .ns = { [HOST_EAGER_KERNEL] = MS },
-				  .n_layers = 6,
-				  .n_kernels = 6 };
+	cfg.host =
+		(struct host){ .ns = { [HOST_EAGER_KERNEL] = MS }, .n_layers = 6, .n_kernels = 6 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a selector's kernels");
 	is_int(s.last.row.host_launch_ns, 6 * MS + 30 * MS, "... count in the launch");
 	replay_result_release(&res);

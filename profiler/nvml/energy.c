@@ -24,7 +24,8 @@ struct reading {
 static enum ar_status get(const struct energy_meter *m, struct reading *r, struct ar_err *err)
 {
 	unsigned long long mj = 0;
-	enum ar_status st = nvml_check(nvml.energy(m->gpu, &mj), "read the GPU's energy counter", err);
+	enum ar_status st = nvml_check(nvml.energy(m->gpu, &mj), "read the GPU's energy counter",
+				       err);
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);

@@ -109,8 +109,8 @@ static bool layer_fits(const struct capture_info *c, const struct model *m, int 
 	l.shared_ffn *= m->tp;
 	if (model_split(&whole, tp, NULL))
 		return false;
-	return l.mixer == MIX_LINEAR || (l.q_heads == c->q_heads && l.kv_heads == c->kv_heads &&
-					 l.head_dim == c->head_dim);
+	return l.mixer == MIX_LINEAR ||
+	       (l.q_heads == c->q_heads && l.kv_heads == c->kv_heads && l.head_dim == c->head_dim);
 }
 
 /* The --tp whose ranks have the heads of c, 0: none. */

@@ -64,8 +64,7 @@ static int64_t launch(const struct host *h, const struct host_load *x)
 	case HOST_KIND_GRAPH: return h->ns[HOST_GRAPH];
 	case HOST_KIND_PIECES:
 		return num_add(linear(h, HOST_PIECES, h->n_layers, HOST_PIECES_LAYER), extra);
-	default:
-		return num_add(linear(h, HOST_EAGER, h->n_kernels, HOST_EAGER_KERNEL), extra);
+	default: return num_add(linear(h, HOST_EAGER, h->n_kernels, HOST_EAGER_KERNEL), extra);
 	}
 }
 

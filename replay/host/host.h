@@ -58,11 +58,11 @@ enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS 
 extern const char *const host_kind_names[]; /* by kind */
 
 struct host {
-	char name[64];			 /* of the preset or file; "none": the host takes no time */
-	char about[128];		 /* engine, GPU and CPU that it was fitted on */
-	int64_t ns[HOST_N_TIMES];	 /* >= 0 */
-	int64_t max_captured;		 /* tokens of the largest CUDA graph; 0: there are none */
-	int64_t n_layers, n_kernels;	 /* of the model; see host_bind() */
+	char name[64];		     /* of the preset or file; "none": the host takes no time */
+	char about[128];	     /* engine, GPU and CPU that it was fitted on */
+	int64_t ns[HOST_N_TIMES];    /* >= 0 */
+	int64_t max_captured;	     /* tokens of the largest CUDA graph; 0: there are none */
+	int64_t n_layers, n_kernels; /* of the model; see host_bind() */
 };
 
 /* What an iteration's host times depend on.  kernel_extra: kernels of a selection, in all layers. */
