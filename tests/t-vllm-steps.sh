@@ -141,6 +141,8 @@ h, s, r = lines[0], [x for x in lines if "begin" in x], [x for x in lines if "re
 parts = lambda x: x["schedule"] + x["execute"] + x["wait"] + x["update"]
 tokens = lambda i: sum(n for x in s for n, k in zip(x["tokens"], x["requests"]) if k == i)
 near = lambda a, b: b <= a < b + 0.008
+# A busy machine sleeps longer than it is told, but not in every step.
+low = lambda part: sorted(x[part] for x in s)[len(s) // 4]
 mid = lambda part: sorted(x[part] for x in s)[len(s) // 2]
 sys.exit(not eval("(" + sys.argv[2] + ")"))
 E
@@ -196,12 +198,12 @@ m["main"]()
 E
 }
 ok 'the parts of synchronous steps' unwarm "$tmp/model" "$tmp/one.csv" "$tmp/sync" --sync
-ok '... are told apart' holds "$tmp/sync" 'not h["async"] and near(mid("schedule"), 0.008) and
-	near(mid("execute"), 0.016) and near(mid("wait"), 0.064) and near(mid("update"), 0.024)'
+ok '... are told apart' holds "$tmp/sync" 'not h["async"] and near(low("schedule"), 0.008) and
+	near(low("execute"), 0.016) and near(low("wait"), 0.064) and near(low("update"), 0.024)'
 ok '... of asynchronous ones' unwarm "$tmp/model" "$tmp/one.csv" "$tmp/async"
 ok '... as well, and the GPU works meanwhile' holds "$tmp/async" 'h["async"] and
-	near(mid("schedule"), 0.008) and near(mid("execute"), 0.016) and near(mid("update"), 0.024)
-	and 0 < mid("wait") < 0.032 and s[0]["wait"] == 0'
+	near(low("schedule"), 0.008) and near(low("execute"), 0.016)
+	and near(low("update"), 0.024) and 0 < mid("wait") < 0.032 and s[0]["wait"] == 0'
 unset PARTS
 
 ok 'kernels by kind of step' steps "$tmp/model" "$tmp/one.csv" "$tmp/p" --profile --budget 1024
