@@ -45,8 +45,8 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 EOT
 export SLURM_CONF=$tmp/slurm.conf ATTNREPLAY
 
-until_true() { # until_true COMMAND...: within 20 s
-	for i in $(seq 100); do
+until_true() { # until_true COMMAND...: within two minutes
+	for i in $(seq 600); do
 		"$@" && return
 		sleep 0.2
 	done
