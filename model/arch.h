@@ -24,6 +24,7 @@ struct arch {
 	struct layer_spec base;		       /* what layers have, and config does not say */
 	bool linear;			       /* layers may be gated DeltaNets */
 	const struct config_default *defaults; /* ends with key NULL; NULL: none */
+	const char *const *weights; /* names of tensors, see weights.h; NULL: none are read */
 
 	/* Read what config_decoder() does not, into m, which it has filled.  path begins the
 	 * message.  AR_DATA: a key is missing or out of range, or the model cannot be replayed.

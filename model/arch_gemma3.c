@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "base/jsonval.h"
+#include "model/weights.h"
 
 static const char *const hf_names[] = { "gemma3_text", "Gemma3ForCausalLM", "gemma3",
 					"Gemma3ForConditionalGeneration", NULL };
@@ -53,4 +54,5 @@ const struct arch arch_gemma3 = {
 	.base = { .qk_norm = 1, .post_norms = 1, .act = ACT_GELU_TANH },
 	.defaults = defaults,
 	.read = read,
+	.weights = weights_gemma3,
 };

@@ -5,7 +5,13 @@
 
 #include <stddef.h>
 
+#include "model/weights.h"
+
 static const char *const hf_names[] = { "llama", "LlamaForCausalLM", NULL };
 
 extern const struct arch arch_llama;
-const struct arch arch_llama = { .name = "llama", .hf_names = hf_names };
+const struct arch arch_llama = {
+	.name = "llama",
+	.hf_names = hf_names,
+	.weights = weights_llama,
+};

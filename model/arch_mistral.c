@@ -5,8 +5,14 @@
 
 #include <stddef.h>
 
+#include "model/weights.h"
+
 static const char *const hf_names[] = { "mistral", "MistralForCausalLM", "mixtral",
 					"MixtralForCausalLM", NULL };
 
 extern const struct arch arch_mistral;
-const struct arch arch_mistral = { .name = "mistral", .hf_names = hf_names };
+const struct arch arch_mistral = {
+	.name = "mistral",
+	.hf_names = hf_names,
+	.weights = weights_llama,
+};

@@ -5,8 +5,15 @@
 
 #include <stddef.h>
 
+#include "model/weights.h"
+
 static const char *const hf_names[] = { "qwen3", "Qwen3ForCausalLM", "qwen3_moe",
 					"Qwen3MoeForCausalLM", NULL };
 
 extern const struct arch arch_qwen3;
-const struct arch arch_qwen3 = { .name = "qwen3", .hf_names = hf_names, .base = { .qk_norm = 1 } };
+const struct arch arch_qwen3 = {
+	.name = "qwen3",
+	.hf_names = hf_names,
+	.base = { .qk_norm = 1 },
+	.weights = weights_llama,
+};

@@ -198,6 +198,11 @@ static enum ar_status read_outside(struct model *m, const cJSON *config, const c
 	if (st)
 		return st;
 	m->max_len = max_len;
+	m->norm_eps = 1e-6; /* the default of the model class */
+	if (json_has(config, "rms_norm_eps") &&
+	    !json_real(get(config, "rms_norm_eps"), 0, 1, &m->norm_eps))
+		return ar_fail(err, AR_DATA, "%s: want a number from 0 to 1 as 'rms_norm_eps'",
+			       path);
 	m->tied = config_true(config, "tie_word_embeddings");
 	return AR_OK;
 }

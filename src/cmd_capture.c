@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay capture: look at captures, pack, check and unpack them. */
+/* attnreplay capture: look at captures, make, pack, check and unpack them. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -14,13 +14,14 @@
 #include "base/text.h"
 #include "model/rope.h"
 #include "src/capture_json.h"
+#include "src/capture_make.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
 #include "traces/capture/capture.h"
 
 struct args {
-	char *json, *layers;
-	int64_t tokens, level, frame_tokens;
+	char *json, *layers, *weights, *prompt, *output;
+	int64_t tokens, level, frame_tokens, index;
 };
 
 /* clang-format off */
@@ -33,15 +34,28 @@ static const struct opt info_opts[] = {
 static const struct opt pack_opts[] = {
 	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct args, layers),
 	  .arg = "LIST",
-	  .help = "pack only these layers of the model, such as 0,4-7" },
+	  .help = "write only these layers of the model, such as 0,4-7" },
 	{ .name = "tokens", .type = OPT_INT, .off = offsetof(struct args, tokens), .arg = "N",
 	  .def = "0", .min = 0, .max = CAPTURE_MAX_TOK,
-	  .help = "pack only the first N tokens, 0: all" },
+	  .help = "write only the first N tokens, 0: all" },
 	{ .name = "level", .type = OPT_INT, .off = offsetof(struct args, level), .arg = "N",
 	  .def = "9", .min = 1, .max = 22, .help = "zstd compression level" },
 	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct args, frame_tokens),
 	  .arg = "N", .def = "1024", .min = 1, .max = CAPTURE_MAX_TOK,
 	  .help = "tokens of a frame, the smallest unit that is read" },
+	{ 0 }
+};
+
+static const struct opt make_opts[] = {
+	{ .name = "weights", .type = OPT_STR, .off = offsetof(struct args, weights), .arg = "DIR",
+	  .help = "folder with config.json and safetensors of the model to run" },
+	{ .name = "prompt", .type = OPT_STR, .off = offsetof(struct args, prompt), .arg = "FILE",
+	  .help = "token ids: on each line a JSON list, or an object that has one as 'prompt'; may "
+		  "be compressed" },
+	{ .name = "index", .type = OPT_INT, .off = offsetof(struct args, index), .arg = "N",
+	  .def = "0", .min = 0, .max = INT_MAX, .help = "number of the prompt in FILE, from 0" },
+	{ .name = "output", .type = OPT_STR, .off = offsetof(struct args, output), .arg = "FILE",
+	  .letter = 'o', .help = "the .arc file to write" },
 	{ 0 }
 };
 /* clang-format on */
@@ -97,6 +111,31 @@ static enum ar_status run_unpack(struct capture *c, const char *out, const struc
 {
 	(void)a;
 	return capture_unpack(c, out, err);
+}
+
+/* c: NULL, there is no input capture. */
+static enum ar_status run_make(struct capture *c, const char *out, const struct args *a,
+			       struct ar_err *err)
+{
+	struct capture_make m = { .weights = a->weights,
+				  .prompt = a->prompt,
+				  .index = a->index,
+				  .tokens = a->tokens,
+				  .level = (int)a->level,
+				  .frame_tok = a->frame_tokens };
+	const char *lacks = !a->weights ? "weights" : !a->prompt ? "prompt" : "output";
+	int *layer = NULL;
+	enum ar_status st;
+
+	(void)c, (void)out;
+	if (!a->weights || !a->prompt || !a->output)
+		return ar_fail(err, AR_USAGE, "capture make needs --%s", lacks);
+	st = a->layers ? parse_layers(a->layers, &layer, &m.n_layers, err) : AR_OK;
+	m.layer = layer;
+	if (!st)
+		st = capture_make(&m, a->output, err);
+	free(layer);
+	return st;
 }
 
 static void print_layers(const struct capture_info *info)
@@ -179,18 +218,19 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 	return st;
 }
 
-enum { GROUP_INFO, GROUP_PACK, GROUPS };
+enum { GROUP_INFO, GROUP_PACK, GROUP_MAKE, GROUPS };
 
 static const struct verb {
 	const char *name;
 	int operands;
-	int group; /* of its options, -1: none */
+	int groups; /* bits of those that have its options */
 	enum ar_status (*run)(struct capture *c, const char *out, const struct args *a,
 			      struct ar_err *err);
-} verbs[] = { { "info", 1, GROUP_INFO, run_info },
-	      { "pack", 2, GROUP_PACK, run_pack },
-	      { "verify", 1, -1, run_verify },
-	      { "unpack", 2, -1, run_unpack },
+} verbs[] = { { "info", 1, 1 << GROUP_INFO, run_info },
+	      { "make", 0, 1 << GROUP_PACK | 1 << GROUP_MAKE, run_make },
+	      { "pack", 2, 1 << GROUP_PACK, run_pack },
+	      { "verify", 1, 0, run_verify },
+	      { "unpack", 2, 0, run_unpack },
 	      { 0 } };
 
 static const struct verb *find_verb(const char *name)
@@ -206,21 +246,22 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 			       const struct args *a, struct ar_err *err)
 {
 	const struct verb *v = argc ? find_verb(argv[0]) : NULL;
-	struct capture *c;
-	enum ar_status st;
+	struct capture *c = NULL;
+	enum ar_status st = AR_OK;
 
 	if (!v)
-		return ar_fail(err, AR_USAGE, "%s%s%s; want info, pack, verify or unpack",
+		return ar_fail(err, AR_USAGE, "%s%s%s; want info, make, pack, verify or unpack",
 			       argc ? "unknown action '" : "no action given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	if (argc - 1 != v->operands)
 		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name,
-			       v->operands, v->operands > 1 ? "s" : "", argc - 1);
+			       v->operands, v->operands != 1 ? "s" : "", argc - 1);
 	for (int i = 0; i < GROUPS; i++)
-		if (g[i].given && v->group != i)
+		if (g[i].given && !(v->groups >> i & 1))
 			return ar_fail(err, AR_USAGE, "capture %s takes no %s; leave them out",
 				       v->name, g[i].title);
-	st = capture_open(&c, argv[1], err);
+	if (v->operands)
+		st = capture_open(&c, argv[1], err);
 	if (st)
 		return st;
 	st = v->run(c, v->operands > 1 ? argv[2] : NULL, a, err);
@@ -231,9 +272,12 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
-	struct opt_group g[] = { { .title = "options of info", .opts = info_opts, .base = &a },
-				 { .title = "options of pack", .opts = pack_opts, .base = &a },
-				 { 0 } };
+	struct opt_group g[] = {
+		{ .title = "options of info", .opts = info_opts, .base = &a },
+		{ .title = "options of make and pack", .opts = pack_opts, .base = &a },
+		{ .title = "options of make", .opts = make_opts, .base = &a },
+		{ 0 }
+	};
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
@@ -247,7 +291,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	const struct opt_group g[] = { { .title = "Options of info", .opts = info_opts },
-				       { .title = "Options of pack", .opts = pack_opts },
+				       { .title = "Options of make and pack", .opts = pack_opts },
+				       { .title = "Options of make", .opts = make_opts },
 				       { 0 } };
 
 	show(g, f);
@@ -255,9 +300,10 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 
 const struct cmd cmd_capture = {
 	.name = "capture",
-	.usage = "info [OPTION]... FILE\npack [OPTION]... IN OUT.arc\nverify FILE\n"
-		 "unpack IN.arc OUT.safetensors",
-	.title = "look at captures of Q, K and V, pack, check and unpack them",
+	.usage =
+		"info [OPTION]... FILE\nmake [OPTION]... --weights DIR --prompt FILE -o OUT.arc\npack [OPTION]... IN OUT.arc\nverify FILE\n"
+		"unpack IN.arc OUT.safetensors",
+	.title = "look at captures of Q, K and V, make, pack, check and unpack them",
 	.run = run,
 	.options = options,
 };

@@ -125,18 +125,18 @@ static void add_row(const struct layer_norm_args *a, size_t from)
 		float d = mean_of(a->add + i, a->n_add, step);
 
 		if (a->post)
-			d = bf16_round(d * scale * bf16_to_f32(a->post[i - from]));
+			d = bf16_round(d * scale * (a->plus + bf16_to_f32(a->post[i - from])));
 		a->x[i] = bf16_from_f32(bf16_to_f32(a->x[i]) + d);
 	}
 }
 
-/* y = x / rms(x) * w; y may be x. */
-static void norm_row(const bf16_t *x, const bf16_t *w, int n, float eps, bf16_t *y)
+/* y = x / rms(x) * (plus + w); y may be x. */
+static void norm_row(const bf16_t *x, const bf16_t *w, float plus, int n, float eps, bf16_t *y)
 {
 	float scale = rms_scale(bf16_dot(x, x, n), n, eps);
 
 	for (int i = 0; i < n; i++)
-		y[i] = bf16_from_f32(bf16_to_f32(x[i]) * scale * bf16_to_f32(w[i]));
+		y[i] = bf16_from_f32(bf16_to_f32(x[i]) * scale * (plus + bf16_to_f32(w[i])));
 }
 
 void layer_norm_ref(const struct layer_norm_args *a)
@@ -146,7 +146,7 @@ void layer_norm_ref(const struct layer_norm_args *a)
 
 		if (a->n_add)
 			add_row(a, from);
-		norm_row(a->x + from, a->w, a->width, a->eps, a->y + from);
+		norm_row(a->x + from, a->w, a->plus, a->width, a->eps, a->y + from);
 	}
 }
 
@@ -177,7 +177,8 @@ void layer_qk_norm_ref(const struct layer_qkv *p, const bf16_t *w, float eps)
 		for (int h = 0; h < p->q_heads + p->kv_heads; h++) {
 			bf16_t *x = p->x + r * layer_qkv_row(p) + layer_qkv_head(p, h);
 
-			norm_row(x, h < p->q_heads ? w : w + p->head_dim, p->head_dim, eps, x);
+			norm_row(x, h < p->q_heads ? w : w + p->head_dim, p->plus, p->head_dim, eps,
+				 x);
 		}
 }
 

@@ -49,6 +49,7 @@ struct layer_norm_args {
 	int n_row, width;
 	float eps;
 	const bf16_t *post; /* NULL: d is added as it is */
+	float plus;	    /* added to w and post before they multiply; on the device 0 */
 };
 
 /* The QKV product.  A row has q_heads heads of Q, each followed by its gate if gated; then kv_heads
@@ -56,6 +57,7 @@ struct layer_norm_args {
 struct layer_qkv {
 	bf16_t *x;
 	int n_row, q_heads, kv_heads, head_dim, gated;
+	float plus; /* as in layer_norm_args, of the norms of heads */
 };
 
 /* Elements of a row, and before head h of a row: Q heads, then K heads. */

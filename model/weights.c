@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "model/weights.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/safetensors.h"
+#include "model/arch.h"
+#include "model/shards.h"
+
+const char *const weights_llama[WEIGHTS] = {
+	[WEIGHT_ATTN_NORM] = "input_layernorm.weight",
+	[WEIGHT_Q] = "self_attn.q_proj.weight",
+	[WEIGHT_K] = "self_attn.k_proj.weight",
+	[WEIGHT_V] = "self_attn.v_proj.weight",
+	[WEIGHT_Q_BIAS] = "self_attn.q_proj.bias",
+	[WEIGHT_K_BIAS] = "self_attn.k_proj.bias",
+	[WEIGHT_V_BIAS] = "self_attn.v_proj.bias",
+	[WEIGHT_Q_NORM] = "self_attn.q_norm.weight",
+	[WEIGHT_K_NORM] = "self_attn.k_norm.weight",
+	[WEIGHT_O] = "self_attn.o_proj.weight",
+	[WEIGHT_O_BIAS] = "self_attn.o_proj.bias",
+	[WEIGHT_MLP_NORM] = "post_attention_layernorm.weight",
+	[WEIGHT_GATE] = "mlp.gate_proj.weight",
+	[WEIGHT_UP] = "mlp.up_proj.weight",
+	[WEIGHT_GATE_BIAS] = "mlp.gate_proj.bias",
+	[WEIGHT_UP_BIAS] = "mlp.up_proj.bias",
+	[WEIGHT_DOWN] = "mlp.down_proj.weight",
+	[WEIGHT_DOWN_BIAS] = "mlp.down_proj.bias",
+};
+
+const char *const weights_gemma3[WEIGHTS] = {
+	[WEIGHT_ATTN_NORM] = "input_layernorm.weight",
+	[WEIGHT_Q] = "self_attn.q_proj.weight",
+	[WEIGHT_K] = "self_attn.k_proj.weight",
+	[WEIGHT_V] = "self_attn.v_proj.weight",
+	[WEIGHT_Q_NORM] = "self_attn.q_norm.weight",
+	[WEIGHT_K_NORM] = "self_attn.k_norm.weight",
+	[WEIGHT_O] = "self_attn.o_proj.weight",
+	[WEIGHT_ATTN_POST] = "post_attention_layernorm.weight",
+	[WEIGHT_MLP_NORM] = "pre_feedforward_layernorm.weight",
+	[WEIGHT_GATE] = "mlp.gate_proj.weight",
+	[WEIGHT_UP] = "mlp.up_proj.weight",
+	[WEIGHT_DOWN] = "mlp.down_proj.weight",
+	[WEIGHT_MLP_POST] = "post_feedforward_layernorm.weight",
+};
+
+/* Where models keep the decoder: alone, or as the language part of a multimodal model. */
+static const char *const prefixes[] = { "model.", "language_model.model.", "model.language_model.",
+					NULL };
+
+/* rows 0: the layer has no such tensor; cols 0: it has one dimension. */
+struct shape {
+	int64_t rows, cols;
+};
+
+static struct shape shape_of(const struct model *m, const struct layer_spec *l, enum weight i)
+{
+	int64_t q = (int64_t)l->q_heads * l->head_dim, kv = (int64_t)l->kv_heads * l->head_dim;
+
+	switch (i) {
+	case WEIGHT_Q: return (struct shape){ q, m->hidden };
+	case WEIGHT_K:
+	case WEIGHT_V: return (struct shape){ kv, m->hidden };
+	case WEIGHT_Q_BIAS: return (struct shape){ l->qkv_bias * q, 0 };
+	case WEIGHT_K_BIAS:
+	case WEIGHT_V_BIAS: return (struct shape){ l->qkv_bias * kv, 0 };
+	case WEIGHT_Q_NORM:
+	case WEIGHT_K_NORM: return (struct shape){ l->qk_norm * l->head_dim, 0 };
+	case WEIGHT_O: return (struct shape){ m->hidden, q };
+	case WEIGHT_O_BIAS: return (struct shape){ l->o_bias * m->hidden, 0 };
+	case WEIGHT_ATTN_POST:
+	case WEIGHT_MLP_POST: return (struct shape){ l->post_norms * m->hidden, 0 };
+	case WEIGHT_GATE:
+	case WEIGHT_UP: return (struct shape){ l->ffn, m->hidden };
+	case WEIGHT_GATE_BIAS:
+	case WEIGHT_UP_BIAS: return (struct shape){ l->mlp_bias * l->ffn, 0 };
+	case WEIGHT_DOWN: return (struct shape){ m->hidden, l->ffn };
+	case WEIGHT_DOWN_BIAS: return (struct shape){ l->mlp_bias * m->hidden, 0 };
+	default: return (struct shape){ m->hidden, 0 };
+	}
+}
+
+static size_t count_of(struct shape s)
+{
+	return (size_t)s.rows * (size_t)(s.cols ? s.cols : 1);
+}
+
+struct reading {
+	struct weights *w;
+	struct shards shards;
+	const char *dir, *prefix;
+	const char *const *names;
+	size_t at; /* values that were placed */
+	bool load; /* false: only check and count */
+};
+
+/* Check the tensor, or read it to the next place in data, *to. */
+static enum ar_status take(struct reading *r, const char *name, struct shape want,
+			   const bf16_t **to, struct ar_err *err)
+{
+	struct shard_tensor *t = shards_find(&r->shards, name);
+	bf16_t *place = r->w->data + r->at;
+	enum ar_status st;
+
+	if (!want.rows)
+		return AR_OK;
+	if (!t)
+		return ar_fail(err, AR_DATA,
+			       "%s: no tensor '%s'; the folder is incomplete or of another "
+			       "architecture than its config.json says",
+			       r->dir, name);
+	r->at += count_of(want);
+	if (!r->load)
+		return shards_check(t, want.rows, want.cols, err);
+	st = shards_read(t, place, err);
+	*to = place;
+	return st;
+}
+
+static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
+{
+	const struct model *m = &r->w->model;
+	enum ar_status st = AR_OK;
+	char name[128];
+
+	for (int k = 0; k < WEIGHTS && !st; k++) {
+		struct shape s = shape_of(m, &m->layer[i], (enum weight)k);
+
+		if (s.rows && !r->names[k])
+			return ar_fail(err, AR_DATA,
+				       "%s/config.json: a bias that the architecture's weights "
+				       "do not have",
+				       r->dir);
+		snprintf(name, sizeof name, "%slayers.%d.%s", r->prefix, i,
+			 r->names[k] ? r->names[k] : "");
+		st = take(r, name, s, &r->w->layer[i][k], err);
+	}
+	return st;
+}
+
+/* The head stands beside the decoder: "model.norm.weight", but "lm_head.weight". */
+static enum ar_status take_all(struct reading *r, struct ar_err *err)
+{
+	struct weights *w = r->w;
+	const struct model *m = &w->model;
+	const struct shape matrix = { m->vocab, m->hidden }, vector = { m->hidden, 0 };
+	enum ar_status st;
+	char name[128];
+
+	r->at = 0;
+	snprintf(name, sizeof name, "%sembed_tokens.weight", r->prefix);
+	st = take(r, name, matrix, &w->embed, err);
+	for (int i = 0; i < m->n_layers && !st; i++)
+		st = take_layer(r, i, err);
+	snprintf(name, sizeof name, "%snorm.weight", r->prefix);
+	st = st ? st : take(r, name, vector, &w->norm, err);
+	w->head = w->embed;
+	snprintf(name, sizeof name, "%slm_head.weight",
+		 strncmp(r->prefix, "language_model.", 15) ? "" : "language_model.");
+	return st || m->tied ? st : take(r, name, matrix, &w->head, err);
+}
+
+/* A tensor of a layer that nothing asks for would be left out of the computation. */
+static enum ar_status check_rest(const struct reading *r, struct ar_err *err)
+{
+	size_t n = strlen(r->prefix);
+	const struct shard_tensor *t;
+
+	for (size_t i = 0; (t = shards_at(&r->shards, i)); i++)
+		if (!t->asked && !strncmp(t->t->name, r->prefix, n) &&
+		    !strncmp(t->t->name + n, "layers.", 7) && !strstr(t->t->name, ".rotary_emb."))
+			return ar_fail(err, AR_DATA,
+				       "%s: tensor '%.96s' has no place in the model that "
+				       "config.json describes",
+				       t->path, t->t->name);
+	return AR_OK;
+}
+
+/* Set the table of names. */
+static enum ar_status find_names(struct reading *r, struct ar_err *err)
+{
+	const struct model *m = &r->w->model;
+	cJSON *config = json_parse_all(m->json, NULL);
+	const struct arch *a;
+
+	if (!config) /* it was parsed before */
+		return ar_nomem(err);
+	a = arch_find(config);
+	cJSON_Delete(config);
+	r->names = a->weights;
+	if (a->weights && !m->layer[0].n_experts)
+		return AR_OK;
+	return ar_fail(err, AR_DATA,
+		       "%s/config.json: weights of architecture '%s'%s are not known; give a "
+		       "dense model such as Llama, Mistral, Qwen2, Qwen3 or Gemma 3",
+		       r->dir, a->name, m->layer[0].n_experts ? " with experts" : "");
+}
+
+static enum ar_status begin(struct reading *r, struct ar_err *err)
+{
+	char name[128];
+	int i = 0;
+	enum ar_status st = find_names(r, err);
+
+	if (st)
+		return st;
+	do {
+		r->prefix = prefixes[i++];
+		snprintf(name, sizeof name, "%sembed_tokens.weight", r->prefix);
+	} while (prefixes[i] && !shards_find(&r->shards, name));
+	if (!shards_find(&r->shards, name))
+		r->prefix = prefixes[0];
+	r->w->layer = calloc((size_t)r->w->model.n_layers, sizeof *r->w->layer);
+	return r->w->layer ? AR_OK : ar_nomem(err);
+}
+
+static enum ar_status read_all(struct reading *r, struct ar_err *err)
+{
+	enum ar_status st = begin(r, err);
+
+	if (!st)
+		st = take_all(r, err);
+	if (!st)
+		st = check_rest(r, err);
+	if (st)
+		return st;
+	r->w->n = r->at;
+	r->w->data = malloc(r->at * sizeof *r->w->data);
+	if (!r->w->data)
+		return ar_nomem(err);
+	r->load = true;
+	return take_all(r, err);
+}
+
+enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err)
+{
+	struct reading r = { .w = w, .dir = dir };
+	enum ar_status st;
+
+	*w = (struct weights){ 0 };
+	st = model_load(&w->model, dir, err);
+	if (!st)
+		st = shards_open(&r.shards, dir, err);
+	if (!st)
+		st = read_all(&r, err);
+	shards_close(&r.shards);
+	if (st)
+		weights_release(w);
+	return st;
+}
+
+void weights_release(struct weights *w)
+{
+	model_release(&w->model);
+	free(w->layer);
+	free(w->data);
+	*w = (struct weights){ 0 };
+}

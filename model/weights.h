@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The weights of a model, from a Hugging Face folder: config.json, and model.safetensors or the
+ * shards that model.safetensors.index.json lists.  They are kept in bf16, as the framework keeps
+ * them when it computes in bf16: F16 and F32 are rounded. */
+#ifndef AR_WEIGHTS_H
+#define AR_WEIGHTS_H
+
+#include <stddef.h>
+
+#include "base/bf16.h"
+#include "base/status.h"
+#include "model/model.h"
+
+/* The tensors of a layer.  A matrix is [out][in], a product's columns by its rows; all others have
+ * one dimension.  Tensors of a layer follow each other in this order without a gap.  So Q, K and V
+ * are one matrix of layer_qkv_width() rows, gate and up one of 2 ffn rows; so are their biases; the
+ * norms of Q and K are [2][head_dim]. */
+enum weight {
+	WEIGHT_ATTN_NORM, /* [hidden], before attention */
+	WEIGHT_Q,	  /* [q_heads * head_dim][hidden] */
+	WEIGHT_K,	  /* [kv_heads * head_dim][hidden] */
+	WEIGHT_V,
+	WEIGHT_Q_BIAS, /* qkv_bias */
+	WEIGHT_K_BIAS,
+	WEIGHT_V_BIAS,
+	WEIGHT_Q_NORM, /* [head_dim]; qk_norm */
+	WEIGHT_K_NORM,
+	WEIGHT_O,	  /* [hidden][q_heads * head_dim] */
+	WEIGHT_O_BIAS,	  /* o_bias */
+	WEIGHT_ATTN_POST, /* [hidden], after attention; post_norms */
+	WEIGHT_MLP_NORM,  /* [hidden], before the MLP */
+	WEIGHT_GATE,	  /* [ffn][hidden] */
+	WEIGHT_UP,
+	WEIGHT_GATE_BIAS, /* mlp_bias */
+	WEIGHT_UP_BIAS,
+	WEIGHT_DOWN,	  /* [hidden][ffn] */
+	WEIGHT_DOWN_BIAS, /* mlp_bias */
+	WEIGHT_MLP_POST,  /* [hidden], after the MLP; post_norms */
+	WEIGHTS
+};
+
+/* Names of the tensors of a layer behind "layers.N.", by enum weight: of Llama and the models like
+ * it, and of Gemma 3. */
+extern const char *const weights_llama[WEIGHTS], *const weights_gemma3[WEIGHTS];
+
+struct weights {
+	struct model model;		 /* owned, tp 1 */
+	const bf16_t *embed;		 /* [vocab][hidden] */
+	const bf16_t *head;		 /* [vocab][hidden]; embed if the model is tied */
+	const bf16_t *norm;		 /* [hidden], the last one */
+	const bf16_t *(*layer)[WEIGHTS]; /* [n_layers], owned; NULL: the layer has no such tensor */
+	bf16_t *data;			 /* all of them, owned */
+	size_t n;			 /* values in data */
+};
+
+/* Read the folder dir.  All tensors are in memory once, after their names, types and shapes were
+ * checked.  AR_DATA: a file or tensor is missing, has another shape or an unknown type, is in two
+ * shards or has no place in the model, or a value is not finite; or the architecture has experts or
+ * linear layers, or its table lacks names.  The message names file and tensor. */
+enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err);
+void weights_release(struct weights *w); /* may be called twice */
+
+#endif
