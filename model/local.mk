@@ -16,5 +16,6 @@ nobase_dist_pkgdata_DATA += \
     model/presets/qwen3-next-80b-a3b.json model/presets/smollm2-135m.json
 
 check_PROGRAMS += \
-  tests/t-archs tests/t-model tests/t-rope
+  tests/t-archs tests/t-model tests/t-rope tests/t-weights
+tests_t_weights_SOURCES = tests/t-weights.c tests/tiny_model.c tests/tiny_model.h
 EXTRA_DIST += tests/data/models

@@ -18,8 +18,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
     replay/engine/run_scope.h \
-  replay/forward/forward.c replay/forward/forward.h replay/forward/product.c \
-    replay/forward/product.h \
+  replay/forward/forward.c replay/forward/forward.h replay/forward/forward_memory.c \
+    replay/forward/forward_state.h replay/forward/product.c replay/forward/product.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
@@ -51,6 +51,7 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu \
   tests/t-engine \
+  tests/t-forward \
   tests/t-graphs-gpu \
   tests/t-groups \
   tests/t-host \
@@ -66,6 +67,7 @@ check_PROGRAMS += \
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
 LETTERS = tests/letters.c tests/letters.h
+tests_t_forward_SOURCES   = tests/t-forward.c tests/tiny_model.c tests/tiny_model.h
 tests_t_groups_SOURCES    = tests/t-groups.c $(LETTERS)
 tests_t_policies_SOURCES  = tests/t-policies.c $(POLICY_CASE)
 tests_t_prefix_SOURCES    = tests/t-prefix.c $(LETTERS)

@@ -83,7 +83,19 @@ ok 'text is no capture' \
 ok 'a missing file is bad data' fails 3 'No such file' "$ATTNREPLAY" capture info "$tmp/none"
 
 ok '--help lists the options' help_ok
-ok 'no action is wrong usage' fails 2 'no action given; want info, pack' "$ATTNREPLAY" capture
+make() { fails "$1" "$2" "$ATTNREPLAY" capture make "$3" "$4" "$5" "$6" "$7" "$8"; }
+echo '[1,2]' >"$tmp/prompt"
+ok 'make needs weights' make 2 'capture make needs --weights' --prompt "$tmp/prompt" -o "$tmp/m" -q -q
+ok 'and a prompt' make 2 'capture make needs --prompt' --weights "$tmp" -o "$tmp/m" -q -q
+ok 'and a file to write' make 2 'capture make needs --output' --weights "$tmp" \
+	--prompt "$tmp/prompt" -q -q
+ok 'make takes no file' fails 2 'capture make takes 0 files, not 1' "$ATTNREPLAY" capture make x
+ok 'a preset has no weights' make 3 'niah-llama-14m/model.safetensors: No such file' \
+	--weights niah-llama-14m --prompt "$tmp/prompt" -o "$tmp/m"
+ok 'and leaves no file' test ! -e "$tmp/m"
+ok 'pack takes no weights' fails 2 'capture pack takes no options of make' "$ATTNREPLAY" capture \
+	pack --weights "$tmp" "$sample" "$tmp/m"
+ok 'no action is wrong usage' fails 2 'no action given; want info, make' "$ATTNREPLAY" capture
 ok 'an unknown action is named' fails 2 "unknown action 'look'" "$ATTNREPLAY" capture look "$sample"
 ok 'a missing operand' \
 	fails 2 'capture pack takes 2 files, not 1' "$ATTNREPLAY" capture pack "$sample"

@@ -2,200 +2,15 @@
 /* Residuals are added by the norm that comes next, as engines do.  A row of the QKV product serves
  * the kernels of RoPE and of the cache as a capture of one token. */
 #include "config.h"
-#include "replay/forward/forward.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "replay/forward/forward_state.h"
 
 #include "base/parallel.h"
 #include "kernels/attend/attend.h"
 #include "kernels/layer/layer.h"
 #include "model/layer_size.h"
-#include "model/rope.h"
 #include "replay/forward/product.h"
 
-enum {
-	PAGE = 128,	/* tokens of a page of the cache */
-	MLP_ROWS = 512, /* rows whose MLP is computed at a time, so that it needs little memory */
-	ROW_STEP = 32,	/* rows of a job */
-};
-
-struct forward {
-	const struct weights *w;
-	const struct model *m;
-	forward_see *see;
-	void *ctx;
-	int max_tok, n_page, n_past, n_row;
-	float *trig[2];	      /* [max_tok][rotary_dim]; the second one of window layers, or NULL */
-	struct kv_cache *kv;  /* [n_layers] */
-	bf16_t *pages;	      /* of all layers */
-	int32_t *index;	      /* [n_page] 0, 1, ... */
-	int32_t *pos, *first; /* [max_tok] of the chunk */
-	/* Rows of the chunk, each [max_row][...]. */
-	int max_row;
-	bf16_t *x, *y, *add; /* [hidden] */
-	bf16_t *qkv, *q, *k, *attn;
-	bf16_t *gate_up, *act; /* [MLP_ROWS][...] */
-};
-
-/* ---- memory ---- */
-
-static size_t largest(const struct model *m, size_t (*of)(const struct layer_spec *l))
-{
-	size_t n = 0;
-
-	for (int i = 0; i < m->n_layers; i++)
-		n = of(&m->layer[i]) > n ? of(&m->layer[i]) : n;
-	return n;
-}
-
-static size_t kv_width(const struct layer_spec *l)
-{
-	return (size_t)l->kv_heads * (size_t)l->head_dim;
-}
-
-static size_t ffn_width(const struct layer_spec *l)
-{
-	return (size_t)l->ffn;
-}
-
-static void free_rows(struct forward *f)
-{
-	bf16_t **all[] = { &f->x, &f->y,    &f->add,	 &f->qkv, &f->q,
-			   &f->k, &f->attn, &f->gate_up, &f->act };
-
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		free(*all[i]);
-		*all[i] = NULL;
-	}
-	f->max_row = 0;
-}
-
-/* Have room for a chunk of n rows. */
-static enum ar_status room_for(struct forward *f, int n, struct ar_err *err)
-{
-	const struct model *m = f->m;
-	size_t hidden = (size_t)m->hidden, ffn = largest(m, ffn_width);
-	size_t rows = (size_t)n, mlp = (size_t)(n < MLP_ROWS ? n : MLP_ROWS);
-	const struct {
-		bf16_t **to;
-		size_t rows, width;
-	} all[] = {
-		{ &f->x, rows, hidden },
-		{ &f->y, rows, hidden },
-		{ &f->add, rows, hidden },
-		{ &f->qkv, rows, largest(m, layer_qkv_width) },
-		{ &f->q, rows, largest(m, layer_o_width) },
-		{ &f->k, rows, largest(m, kv_width) },
-		{ &f->attn, rows, largest(m, layer_o_width) },
-		{ &f->gate_up, mlp, 2 * ffn },
-		{ &f->act, mlp, ffn },
-	};
-
-	if (n <= f->max_row)
-		return AR_OK;
-	free_rows(f);
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		if (!(*all[i].to = malloc(all[i].rows * all[i].width * sizeof(bf16_t))))
-			return ar_nomem(err);
-	f->max_row = n;
-	return AR_OK;
-}
-
-static enum ar_status make_trig(struct forward *f, int i, const struct rope *r, struct ar_err *err)
-{
-	const struct layer_spec *l = model_attention(f->m);
-	int half = rope_dim(r, l->head_dim) / 2;
-	float *inv = malloc((size_t)half * sizeof *inv);
-
-	f->trig[i] = malloc((size_t)f->max_tok * (size_t)half * 2 * sizeof(float));
-	if (inv && f->trig[i]) {
-		rope_inv_freq(r, 2 * half, inv);
-		layer_trig_ref(inv, half, f->max_tok, (float)rope_attention_factor(r), f->trig[i]);
-	}
-	free(inv);
-	return inv && f->trig[i] ? AR_OK : ar_nomem(err);
-}
-
-static enum ar_status make_cache(struct forward *f, struct ar_err *err)
-{
-	const struct model *m = f->m;
-	size_t tok = (size_t)f->n_page * PAGE, n = 0;
-
-	for (int i = 0; i < m->n_layers; i++)
-		n += 2 * tok * kv_width(&m->layer[i]);
-	f->kv = calloc((size_t)m->n_layers, sizeof *f->kv);
-	f->pages = calloc(n, sizeof *f->pages);
-	f->index = malloc((size_t)f->n_page * sizeof *f->index);
-	f->pos = malloc((size_t)f->max_tok * sizeof *f->pos);
-	f->first = malloc((size_t)f->max_tok * sizeof *f->first);
-	if (!f->kv || !f->pages || !f->index || !f->pos || !f->first)
-		return ar_nomem(err);
-	n = 0;
-	for (int i = 0; i < m->n_layers; i++) {
-		f->kv[i].k = f->pages + n;
-		n += tok * kv_width(&m->layer[i]);
-		f->kv[i].v = f->pages + n;
-		n += tok * kv_width(&m->layer[i]);
-	}
-	for (int i = 0; i < f->n_page; i++)
-		f->index[i] = i;
-	return AR_OK;
-}
-
-static enum ar_status check(const struct model *m, int max_tok, struct ar_err *err)
-{
-	if (!(m->rope.theta > 0))
-		return ar_fail(err, AR_DATA, "%s: the angles of %s are not known", m->name,
-			       m->rope_unknown);
-	if (max_tok > m->max_len)
-		return ar_fail(err, AR_USAGE,
-			       "%d tokens are more than max_position_embeddings %lld of model %s",
-			       max_tok, (long long)m->max_len, m->name);
-	return AR_OK;
-}
-
-enum ar_status forward_open(struct forward **out, const struct weights *w, int max_tok,
-			    forward_see *see, void *ctx, struct ar_err *err)
-{
-	const struct model *m = &w->model;
-	struct forward *f;
-	enum ar_status st = check(m, max_tok, err);
-
-	*out = NULL;
-	if (st)
-		return st;
-	f = calloc(1, sizeof *f);
-	if (!f)
-		return ar_nomem(err);
-	*f = (struct forward){ .w = w, .m = m, .see = see, .ctx = ctx, .max_tok = max_tok };
-	f->n_page = (max_tok + PAGE - 1) / PAGE;
-	st = make_cache(f, err);
-	if (!st)
-		st = make_trig(f, 0, &m->rope, err);
-	if (!st && m->rope_window.theta > 0)
-		st = make_trig(f, 1, &m->rope_window, err);
-	if (st)
-		forward_close(f);
-	else
-		*out = f;
-	return st;
-}
-
-void forward_close(struct forward *f)
-{
-	if (!f)
-		return;
-	free_rows(f);
-	free(f->trig[0]);
-	free(f->trig[1]);
-	free(f->kv);
-	free(f->pages);
-	free(f->index);
-	free(f->pos);
-	free(f->first);
-	free(f);
-}
+enum { ROW_STEP = 32 }; /* rows of a job */
 
 /* ---- rows ---- */
 
@@ -270,7 +85,7 @@ static void add_norm_rows(const struct rows_job *j, int row, int n)
 
 static struct attn_shape shape_of(const struct layer_spec *l)
 {
-	return (struct attn_shape){ l->q_heads, l->kv_heads, l->head_dim, PAGE };
+	return (struct attn_shape){ l->q_heads, l->kv_heads, l->head_dim, FORWARD_PAGE };
 }
 
 /* Norms of heads, RoPE, and K and V into the cache. */
@@ -294,7 +109,7 @@ static void rotate_rows(const struct rows_job *j, int row, int n)
 	for (int r = row; r < row + n; r++) {
 		const struct layer_row what = { .rotation = f->n_past + r, .slot = f->n_past + r };
 		bf16_t *q = f->q + (size_t)r * layer_o_width(l);
-		bf16_t *k = f->k + (size_t)r * kv_width(l);
+		bf16_t *k = f->k + (size_t)r * forward_kv_width(l);
 		struct layer_seq seq;
 
 		p.x = f->qkv + (size_t)r * layer_qkv_width(l);
@@ -335,9 +150,9 @@ static enum ar_status product(const bf16_t *x, int rows, size_t in, size_t out, 
 static enum ar_status attend(struct forward *f, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = &f->m->layer[layer];
-	int end = f->n_past + f->n_row, used = (end + PAGE - 1) / PAGE;
+	int end = f->n_past + f->n_row, used = (end + FORWARD_PAGE - 1) / FORWARD_PAGE;
 	const int32_t row0[2] = { 0, f->n_row }, pos0[1] = { f->n_past }, left[1] = { 0 };
-	const int32_t qblk0[2] = { 0, used - f->n_past / PAGE };
+	const int32_t qblk0[2] = { 0, used - f->n_past / FORWARD_PAGE };
 	const int32_t len[1] = { end }, page0[2] = { 0, used };
 	const struct attn_batch b = {
 		.shape = shape_of(l),
@@ -371,7 +186,7 @@ static enum ar_status attend(struct forward *f, int layer, struct ar_err *err)
 static enum ar_status show(struct forward *f, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = &f->m->layer[layer];
-	size_t before = layer_o_width(l) + kv_width(l);
+	size_t before = layer_o_width(l) + forward_kv_width(l);
 
 	if (!f->see)
 		return AR_OK;
@@ -417,8 +232,8 @@ static enum ar_status run_mlp(struct forward *f, int layer, struct ar_err *err)
 	size_t hidden = (size_t)f->m->hidden, ffn = (size_t)l->ffn;
 	enum ar_status st = AR_OK;
 
-	for (int row = 0; row < f->n_row && !st; row += MLP_ROWS) {
-		int n = f->n_row - row < MLP_ROWS ? f->n_row - row : MLP_ROWS;
+	for (int row = 0; row < f->n_row && !st; row += FORWARD_MLP_ROWS) {
+		int n = f->n_row - row < FORWARD_MLP_ROWS ? f->n_row - row : FORWARD_MLP_ROWS;
 		size_t at = (size_t)row * hidden;
 
 		st = product(f->y + at, n, hidden, 2 * ffn, w[WEIGHT_GATE], w[WEIGHT_GATE_BIAS],
@@ -480,7 +295,7 @@ enum ar_status forward_run(struct forward *f, const int32_t *id, int n, struct a
 	enum ar_status st = check_ids(f, id, n, err);
 
 	if (!st)
-		st = room_for(f, n, err);
+		st = forward_room(f, n, err);
 	if (st)
 		return st;
 	f->n_past += f->n_row;
