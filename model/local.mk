@@ -17,5 +17,4 @@ nobase_dist_pkgdata_DATA += \
 
 check_PROGRAMS += \
   tests/t-archs tests/t-model tests/t-rope tests/t-weights
-tests_t_weights_SOURCES = tests/t-weights.c tests/tiny_model.c tests/tiny_model.h
 EXTRA_DIST += tests/data/models

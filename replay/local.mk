@@ -67,7 +67,6 @@ check_PROGRAMS += \
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
 LETTERS = tests/letters.c tests/letters.h
-tests_t_forward_SOURCES   = tests/t-forward.c tests/tiny_model.c tests/tiny_model.h
 tests_t_groups_SOURCES    = tests/t-groups.c $(LETTERS)
 tests_t_policies_SOURCES  = tests/t-policies.c $(POLICY_CASE)
 tests_t_prefix_SOURCES    = tests/t-prefix.c $(LETTERS)
