@@ -163,7 +163,7 @@ for v in 'pack x' verify 'unpack x'; do
 	ok "--json is not of capture ${v% x}" fails 2 'takes no options of info; leave them out' \
 		ar capture ${v% x} --json y "$arc" ${v#"${v% x}"}
 done
-ok 'options of pack are not of info' fails 2 'capture info takes no options of pack' \
+ok 'options of pack are not of info' fails 2 'capture info takes no options of make and pack' \
 	ar capture info --level 3 "$arc"
 listed=$(ar methods | grep -c '^  ')
 has 'methods has each entry of the text' methods.json \
