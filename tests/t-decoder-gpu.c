@@ -151,7 +151,7 @@ static void host_norm(struct host *h, const bf16_t *add, int n_add, const bf16_t
 		      const bf16_t *post)
 {
 	layer_norm_ref(&(struct layer_norm_args){ h->x, add, n_add, w, h->y, h->n, HIDDEN,
-						  DECODER_RMS_EPS, post });
+						  DECODER_RMS_EPS, post, 0 });
 }
 
 /* The output of attention through its gate and the output projection. */
@@ -160,7 +160,9 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 	const struct layer_spec *l = h->l;
 	int n = (int)layer_qkv_width(l), o = (int)layer_o_width(l);
 	bf16_t *qkv = times(1, h->n, n, HIDDEN, h->y, h->w[W_QKV], h->w[W_QKV_BIAS]), *out;
-	const struct layer_qkv p = { qkv, h->n, l->q_heads, l->kv_heads, l->head_dim, l->out_gate };
+	const struct layer_qkv p = {
+		qkv, h->n, l->q_heads, l->kv_heads, l->head_dim, l->out_gate, 0
+	};
 
 	if (l->out_gate)
 		layer_out_gate_ref(&p, attn, attn);
@@ -299,7 +301,7 @@ static void test_products(struct decoder *d, char *m, int i)
 	want = times(1, n, wide, HIDDEN, y, seen(d, m, w->w[W_QKV]), seen(d, m, w->w[W_QKV_BIAS]));
 	if (l->qk_norm)
 		layer_qk_norm_ref(&(struct layer_qkv){ want, n, l->q_heads, l->kv_heads,
-						       l->head_dim, l->out_gate },
+						       l->head_dim, l->out_gate, 0 },
 				  seen(d, m, w->w[W_QK_NORM]), DECODER_RMS_EPS);
 	off = distance(d->wide, want, n * wide);
 	ok(off < 0.01, "%s: the product is as on the host: %g off", kinds[i].name, off);

@@ -35,9 +35,9 @@ static void test_norm(void)
 		struct both y = both_new(size * sizeof(bf16_t));
 
 		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host,
-							  rows, width, 1e-5f, NULL });
+							  rows, width, 1e-5f, NULL, 0 });
 		gpu_must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
-							       rows, width, 1e-5f, NULL },
+							       rows, width, 1e-5f, NULL, 0 },
 				    NULL, &err),
 			 &err);
 		residual &= equal(&x);
@@ -67,14 +67,14 @@ static void test_post_norm(void)
 		struct both w = both_normal((size_t)width, &r),
 			    post = both_normal((size_t)width, &r);
 		struct both add = both_normal(size * (size_t)(n_add + 1), &r);
-		struct layer_norm_args a = { x.host, add.host, n_add, w.host,	y.host,
-					     rows,   width,    1e-5f, post.host };
+		struct layer_norm_args a = { x.host, add.host, n_add, w.host,	 y.host,
+					     rows,   width,    1e-5f, post.host, 0 };
 		bf16_t *got;
 
 		upload(&x);
 		layer_norm_ref(&a);
 		gpu_must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
-							       rows, width, 1e-5f, post.dev },
+							       rows, width, 1e-5f, post.dev, 0 },
 				    NULL, &err),
 			 &err);
 		addend &= close_by(&x, 1e-30f, "addend");

@@ -228,7 +228,7 @@ static void test_qk_norm(void)
 {
 	enum { N = 16 };
 	bf16_t x[6 * N], was[6 * N], w[2 * N];
-	struct layer_qkv p = { x, 1, 2, 1, N, 0 };
+	struct layer_qkv p = { x, 1, 2, 1, N, 0, 0 };
 
 	is_int(layer_qkv_row(&p), 4 * N, "a row has heads of Q, K and V");
 	for (int i = 0; i < 6 * N; i++)
@@ -256,7 +256,7 @@ static void test_out_gate(void)
 {
 	enum { N = 16 };
 	bf16_t x[6 * N] = { 0 }, attn[2 * N], out[2 * N];
-	const struct layer_qkv p = { x, 1, 2, 1, N, 1 };
+	const struct layer_qkv p = { x, 1, 2, 1, N, 1, 0 };
 
 	for (int i = 0; i < N; i++) {
 		attn[i] = attn[N + i] = bf16_from_f32((float)i);
