@@ -261,7 +261,7 @@ mkfifo pipe
 from_pipe() { # from_pipe TEXT TRACE: a run whose pipe holds TEXT and stays open is stopped
 	exec 8<>pipe
 	printf %s "$1" >&8
-	timeout --preserve-status -k 5 1 "$ATTNREPLAY" run --backend cost --trace "$2" <&8 2>err
+	timeout --preserve-status -k 30 1 "$ATTNREPLAY" run --backend cost --trace "$2" <&8 2>err
 	status=$?
 	exec 8>&-
 	cat err
@@ -271,7 +271,7 @@ ok 'a run that reads a trace from standard input is stopped' from_pipe \
 	'TIMESTAMP,ContextTokens,Gen' -
 ok '... so is one that reads a pipe by name' from_pipe '' pipe
 unwritten() {
-	timeout --preserve-status -k 5 1 "$ATTNREPLAY" run --backend cost --trace pipe 2>err
+	timeout --preserve-status -k 30 1 "$ATTNREPLAY" run --backend cost --trace pipe 2>err
 	[ $? = 1 ] && [ "$(cat err)" = 'attnreplay: interrupted' ]
 }
 ok '... and one that nobody writes to' unwritten
