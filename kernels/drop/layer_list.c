@@ -48,10 +48,12 @@ enum ar_status layer_list_parse(struct layer_list *l, const char *text, double m
 	return AR_OK;
 }
 
-enum ar_status layer_list_check(const struct layer_list *l, const struct model *m,
-				struct ar_err *err)
+enum ar_status layer_list_read(struct layer_list *l, const char *text, double most,
+			       const struct model *m, struct ar_err *err)
 {
-	for (int i = 0; i < l->n; i++) {
+	enum ar_status st = layer_list_parse(l, text, most, err);
+
+	for (int i = 0; i < l->n && !st; i++) {
 		if (l->layer[i] >= m->n_layers)
 			return ar_fail(err, AR_USAGE, "layer %d: model '%s' has %d layers",
 				       l->layer[i], m->name, m->n_layers);
@@ -60,7 +62,7 @@ enum ar_status layer_list_check(const struct layer_list *l, const struct model *
 				       "layer %d of model '%s' is not one of full attention",
 				       l->layer[i], m->name);
 	}
-	return AR_OK;
+	return st;
 }
 
 int layer_list_find(const struct layer_list *l, int layer)

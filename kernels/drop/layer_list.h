@@ -25,9 +25,9 @@ struct layer_list {
 enum ar_status layer_list_parse(struct layer_list *l, const char *text, double most,
 				struct ar_err *err);
 
-/* AR_USAGE: a layer that m lacks, or that is not of full attention. */
-enum ar_status layer_list_check(const struct layer_list *l, const struct model *m,
-				struct ar_err *err);
+/* The same for model m.  AR_USAGE, too: a layer that m lacks, or that is not of full attention. */
+enum ar_status layer_list_read(struct layer_list *l, const char *text, double most,
+			       const struct model *m, struct ar_err *err);
 
 /* The place of a layer in the list; -1: it is not there. */
 int layer_list_find(const struct layer_list *l, int layer);

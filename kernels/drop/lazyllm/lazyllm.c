@@ -29,10 +29,8 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 		st = ar_fail(err, AR_USAGE, "model '%s': add layers=LAYER:RATE+LAYER:RATE...",
 			     m->name);
 	if (!st)
-		st = layer_list_parse(&x->layers, p->layers ? p->layers : "12:0.3+20:0.5+28:0.7", 1,
-				      err);
-	if (!st)
-		st = layer_list_check(&x->layers, m, err);
+		st = layer_list_read(&x->layers, p->layers ? p->layers : "12:0.3+20:0.5+28:0.7", 1,
+				     m, err);
 	if (st)
 		free(x);
 	else

@@ -35,10 +35,8 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 		st = ar_fail(err, AR_USAGE, "model '%s': add layers=LAYER:SHARE+LAYER:SHARE...",
 			     m->name);
 	if (!st)
-		st = layer_list_parse(&x->layers, p->layers ? p->layers : "10:0.5+20:0.25", MOST,
-				      err);
-	if (!st)
-		st = layer_list_check(&x->layers, m, err);
+		st = layer_list_read(&x->layers, p->layers ? p->layers : "10:0.5+20:0.25", MOST, m,
+				     err);
 	if (st)
 		free(x);
 	else

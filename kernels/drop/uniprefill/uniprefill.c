@@ -71,9 +71,7 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 	if (!layers)
 		st = published_layers(m, &layers, err);
 	if (!st)
-		st = layer_list_parse(&x->layers, layers, 0, err);
-	if (!st)
-		st = layer_list_check(&x->layers, m, err);
+		st = layer_list_read(&x->layers, layers, 0, m, err);
 	if (st)
 		free(x);
 	else
