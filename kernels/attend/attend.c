@@ -376,8 +376,8 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 		bf16_widen(d->v + t * j->ld_dim, v + t * j->dim, j->dim);
 }
 
-/* The online softmax of packed row i: scores of keys [from, n) of the block become probabilities,
- * the others of its n_key keys zero; what was summed before is rescaled. */
+/* Online softmax of packed row i.  Scores of keys [from, n) of the block become probabilities.  The
+ * block's other keys, of n_key in all, get 0.  Sums and outputs so far are rescaled. */
 static void soften(struct desk *d, int i, int from, int n, int n_key)
 {
 	const struct job *j = d->job;

@@ -20,8 +20,8 @@
  *   ba     [row][b v_heads | a v_heads]
  *   out    [row][v_heads * v_dim]
  *
- * All are bf16.  The channels of the convolution are those of q, k and v in this order.  On the
- * device all arrays are aligned to 32 bytes.
+ * All are bf16.  The convolution works on the channels of q, then k, then v.  On the device all
+ * arrays are aligned to 32 bytes.
  */
 #ifndef AR_DELTA_H
 #define AR_DELTA_H
@@ -133,16 +133,15 @@ void delta_prefill_ref(const struct delta_call *c, const struct delta_batch *b);
 /* One row of each sequence: row i continues slot[i]. */
 void delta_decode_ref(const struct delta_call *c, int n_row, const int32_t *slot);
 
-/* AR_USAGE, naming what is supported, unless CUDA runs the layer on GPUs of compute capability cc.
- * cc 0: on some GPU. */
+/* Ask whether CUDA runs the layer on GPUs of compute capability cc; cc 0: on any GPU.  AR_USAGE: it
+ * does not; the message names the supported sizes. */
 enum ar_status delta_supported(const struct delta_spec *s, int cc, struct ar_err *err);
 
 /* Bytes of call.work for batches of at most max_req sequences and max_row rows. */
 size_t delta_work_bytes(const struct delta_spec *s, int max_req, int max_row);
 
-/* The same as the references on the device; they only enqueue on call.stream.  The launch of decode
- * depends on n_row alone.  Padded rows may share a slot that no sequence has; what they leave there
- * is finite. */
+/* Run the references' work on the device; only enqueue on call.stream.  The launch of decode depends
+ * on n_row alone.  Padded rows may share a slot of no sequence; its state stays finite. */
 enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batch *b,
 			     struct ar_err *err);
 enum ar_status delta_decode(const struct delta_call *c, int n_row, const int32_t *slot,

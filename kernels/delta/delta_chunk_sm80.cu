@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the scan needs of a chunk and does not depend on the state: decays, q k^T, and the inverse T
- * of 1 + L, a lower triangle with ones on its diagonal (see delta_device.c).
+ * Compute the parts of a chunk that do not depend on the state, for the scan: decays, q k^T, and T,
+ * the inverse of 1 + L.  L is strictly lower triangular (see delta_device.c).
  *
  * grid (two value heads of a key head, chunk), 8 warps:
  *

@@ -74,7 +74,7 @@ static_assert(sizeof(scan_smem<128, 3>) <= 227 * 1024, "three stages fit on 9.0 
 static_assert(sizeof(scan_smem<128, 2>) <= 163 * 1024, "two stages fit on 8.0");
 static_assert(sizeof(scan_smem<64, 2>) <= 99 * 1024, "two stages of small heads fit everywhere");
 
-/* What a thread block works on. */
+/* The work of a thread block: the chunks of a sequence, for a slice of one value head. */
 struct work {
 	delta_seq seq;
 	int head, key, slice;

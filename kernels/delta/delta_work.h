@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the CUDA kernels of a gated DeltaNet layer pass to each other, chunk by chunk.  Rows of a
- * chunk that no sequence has are zeros in q, k and v, and have decay 1 and beta 0: they change
- * nothing.
+ * Arrays that the CUDA kernels of a gated DeltaNet layer share, chunk by chunk.  A last chunk is
+ * filled up with rows that change nothing: q, k and v are 0, decay is 1, beta is 0.
  *
  * q, k, solve and mix are tiles of DELTA_CHUNK rows in the swizzled order of shared memory
  * (swizzle<> of device.cuh), so that a tile is copied as it lies.  v is in the order of the

@@ -6,8 +6,8 @@
  *   w[h][x]     = sum over a of softmax over x of s[h][a] / sqrt(head_dim)
  *   mass[B]     = sum over all query heads and the keys x of block B of w[h][x]
  *
- * Keys are those of the cache, or of the chunk only.  Blocks begin with the first of them.  Of a
- * chunk with fewer than n rows all take part.  With `round`, s and w are rounded to bf16.
+ * The keys x are those of the cache, or those of the chunk only.  Block 0 begins at the first key.
+ * A chunk with fewer than n rows takes part whole.  With `round`, s and w are rounded to bf16.
  */
 #ifndef AR_MASS_H
 #define AR_MASS_H

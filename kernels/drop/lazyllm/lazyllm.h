@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LazyLLM: what the reference and the CUDA file share. */
+/* LazyLLM: its parameters and its state, for the reference and the CUDA file. */
 #ifndef AR_LAZYLLM_H
 #define AR_LAZYLLM_H
 
