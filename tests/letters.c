@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 void text_put(struct text *t, const char *fmt, ...)
@@ -81,4 +82,23 @@ void letters_replay(struct sched *s, struct text *log,
 		sched_emit(s);
 		sched_retire(s);
 	}
+}
+
+void letters_fail(const struct trace *t, const struct sched_limits *lim, long least)
+{
+	struct ar_err err = { 0 };
+	struct sched *s;
+	enum ar_status st;
+	bool fired;
+	int bad = 0;
+	long k = 0;
+
+	do {
+		fault_arm(k++);
+		st = sched_open(&s, t, lim, &err);
+		fired = fault_disarm();
+		bad += fired && (st != AR_NOMEM || s);
+		sched_close(s);
+	} while (fired);
+	ok(!bad && !st && k > least, "each of %ld allocations can fail", k - 1);
 }

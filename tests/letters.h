@@ -24,4 +24,7 @@ void letters_replay(struct sched *s, struct text *log,
 		    void (*tables)(struct text *log, const struct sched *s,
 				   const struct sched_seq *q));
 
+/* Test that sched_open() reports each allocation that fails.  There are at least `least`. */
+void letters_fail(const struct trace *t, const struct sched_limits *lim, long least);
+
 #endif
