@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench: time attention kernels and methods on this GPU, and compare them with its
- * ceilings or with published figures. */
+/* attnreplay bench: time attention kernels, methods and linear layers on this GPU, and compare them
+ * with its ceilings or with published figures. */
 #include "config.h"
 
 #include <stddef.h>
@@ -35,11 +35,15 @@ static const struct opt every_opts[] = {
 	{ .name = NULL }
 };
 
-static const struct opt shape_opts[] = {
+static const struct opt batch_opts[] = {
 	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
 	  .help = "requests of a batch; 8 if not given" },
 	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
-	  .help = "query rows of a request, at most its context; 1024 if not given" },
+	  .help = "rows of a request, at most its context; 1024 if not given" },
+	{ .name = NULL }
+};
+
+static const struct opt shape_opts[] = {
 	{ .name = "context", .type = OPT_STR, .off = OFF(context), .arg = "LIST",
 	  .help = "keys that a request's last row sees, its chunk included; 128K if not given" },
 	{ .name = "q-heads", .type = OPT_INT, .off = OFF(q_heads), .arg = "N", .def = "16",
@@ -82,9 +86,20 @@ static const struct opt input_opts[] = {
 	  .help = "measure with captured Q, K and V instead of random ones" },
 	{ .name = "layer", .type = OPT_STR, .off = OFF(layer), .arg = "LIST",
 	  .help = "layers of the capture, by their numbers in the model; all if not given" },
+	{ .name = NULL }
+};
+
+static const struct opt rank_opts[] = {
 	{ .name = "tp", .type = OPT_INT, .off = OFF(tp), .arg = "N", .def = "0", .max = 1024,
 	  .help = "tensor parallel size: measure the heads of one of N GPUs; 0: the size in the "
 		  "paper, or 1 without a paper" },
+	{ .name = NULL }
+};
+
+static const struct opt delta_opts[] = {
+	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
+	  .def = "qwen3-next-80b-a3b",
+	  .help = "model whose linear layer is measured: a preset, or a config.json" },
 	{ .name = NULL }
 };
 
@@ -106,7 +121,7 @@ static const struct opt paper_opts[] = {
 /* ---- the command ---- */
 
 /* The first argument is the mode.  Each group of options applies to some modes. */
-enum { ATTENTION = 1, METHOD = 2, PAPER = 4 };
+enum { ATTENTION = 1, METHOD = 2, PAPER = 4, DELTA = 8, ALL = 15 };
 
 static const struct mode {
 	const char *name;
@@ -114,6 +129,7 @@ static const struct mode {
 	enum ar_status (*run)(const struct bench_args *a, struct ar_err *err);
 } modes[] = { { "attention", ATTENTION, bench_attention },
 	      { "method", METHOD, bench_method },
+	      { "delta", DELTA, bench_delta },
 	      { "paper", PAPER, bench_paper },
 	      { 0 } };
 
@@ -122,11 +138,14 @@ static const struct {
 	unsigned modes;
 	const struct opt *opts;
 } groups[] = {
-	{ "Options", ATTENTION | METHOD | PAPER, every_opts },
+	{ "Options", ALL, every_opts },
+	{ "attention, method, delta", ATTENTION | METHOD | DELTA, batch_opts },
 	{ "attention, method", ATTENTION | METHOD, shape_opts },
 	{ "attention", ATTENTION, attention_opts },
 	{ "method", METHOD, method_opts },
 	{ "method, paper", METHOD | PAPER, input_opts },
+	{ "method, delta, paper", METHOD | DELTA | PAPER, rank_opts },
+	{ "delta", DELTA, delta_opts },
 	{ "paper", PAPER, paper_opts },
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
@@ -152,7 +171,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	while (m->name && (!argc || strcmp(argv[0], m->name)))
 		m++;
 	if (!m->name)
-		return ar_fail(err, AR_USAGE, "%s%s%s; want attention, method or paper",
+		return ar_fail(err, AR_USAGE, "%s%s%s; want attention, method, delta or paper",
 			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	argc--, argv++;
@@ -173,14 +192,15 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct opt_group g[N_GROUPS + 1];
 
-	choose(ATTENTION | METHOD | PAPER, NULL, g);
+	choose(ALL, NULL, g);
 	show(g, f);
 }
 
 const struct cmd cmd_bench = {
 	.name = "bench",
-	.usage = "attention [OPTION]...\nmethod [OPTION]...\npaper --table NAME [OPTION]...",
-	.title = "measure attention kernels and methods on this GPU",
+	.usage =
+		"attention [OPTION]...\nmethod [OPTION]...\ndelta [OPTION]...\npaper --table NAME [OPTION]...",
+	.title = "measure attention kernels, methods and linear layers on this GPU",
 	.run = run,
 	.options = options,
 };

@@ -6,8 +6,8 @@ attnreplay_SOURCES = \
     src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
     src/cmd_trace.c src/cmdline.c \
     src/main.c \
-  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
-    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
+  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_delta.c src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_load.h \
+    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_plan.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
   src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
@@ -19,7 +19,7 @@ attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)
 if HAVE_CUDA
 attnreplay_SOURCES += \
-  src/bench/bench_check.c src/bench/bench_device.c src/bench/bench_prefill.c
+  src/bench/bench_check.c src/bench/bench_delta_device.c src/bench/bench_device.c src/bench/bench_prefill.c
 else
 attnreplay_SOURCES += src/bench/bench_none.c
 endif
@@ -121,7 +121,7 @@ check_PROGRAMS += \
   tests/t-select-show \
   tests/t-sweep
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
+  tests/t-cmd-bench.sh tests/t-cmd-bench-delta.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
     tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \

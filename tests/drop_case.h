@@ -31,4 +31,27 @@ const char *drop_numbers(const float *v, int n);
 int drop_share_faults(const struct uniprefill *p, const double *share, int from, int len,
 		      const uint8_t *keep, double near);
 
+/* ---- a second implementation of UniPrefill's rule, in double ---- */
+
+/* Shares of the blocks of request r, a whole prompt. */
+void drop_plain_shares(const struct batch_case *c, const struct uniprefill *p, int r,
+		       double *share);
+
+/* What drop_share_faults() says of the rows of request 0 by these shares. */
+int drop_plain_faults(const struct batch_case *c, const struct uniprefill *p,
+		      const struct drop_kept *got, double near);
+
+/* Captures of whole prompts: those named in ATTNREPLAY_TEST_CAPTURES, else the sample. */
+int drop_captures(void);
+
+/* Make a case of the i-th capture's layer, by its place in the file: its first `most` tokens, or all
+ * for 0.  False: there is no such layer. */
+bool drop_case_capture(struct batch_case *c, int i, int layer, int most);
+
+/* The published parameters with p = 0.6, 0.9, 0.99 for k = 0, 1, 2, and without rounding from 3 on. */
+struct uniprefill_self drop_published(int k);
+/* "a capture of 2112 tokens, p 0.6: 300 stay" */
+const char *drop_text(const struct batch_case *c, const struct uniprefill *p,
+		      const struct drop_kept *got);
+
 #endif

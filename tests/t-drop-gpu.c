@@ -13,7 +13,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_DIM = 3, N_TEST = 1 + 1 + 2 * N_DIM + 3 * N_DIM + 2 };
+enum { N_DIM = 3, N_TEST = 1 + 1 + 2 * N_DIM + 3 * N_DIM + 2 + 6 };
 
 #if HAVE_CUDA
 static int cases(int usual)
@@ -431,6 +431,31 @@ static void test_lazyllm(int dim)
 	is_int(good, n, "lazyllm, heads of %d", dim);
 }
 
+/* Whole captures by the published parameters, against the second implementation. */
+static void test_captures(void)
+{
+	for (int k = 0; k < 6; k++) {
+		struct uniprefill_self x = drop_published(k);
+		struct batch_case c;
+		int bad = 0, n = 0;
+
+		for (int i = 0; i < drop_captures(); i++)
+			for (int l = 0; drop_case_capture(&c, i, l, 0); l++, n++) {
+				struct drop_kept got = device_call(&c, "uniprefill", &x,
+								   c.b.rows.n_row);
+				int own = drop_plain_faults(&c, &x.rule, &got, k / 3 ? 2e-3 : 0.06);
+
+				diag("%s", drop_text(&c, &x.rule, &got));
+				bad += own + !sound(&c, &got);
+				drop_kept_free(&got);
+				gpu_free_all();
+				case_release(&c);
+			}
+		is_int(bad, 0, "uniprefill, p %g%s: %d captured layers", x.rule.p,
+		       k / 3 ? "" : ", rounded", n);
+	}
+}
+
 /* Iterations and prompts in which nothing is dropped. */
 static void test_gates(void)
 {
@@ -480,6 +505,7 @@ static void run_all(void)
 		test_lazyllm(dim);
 	}
 	test_gates();
+	test_captures();
 }
 #else
 #define run_all NULL

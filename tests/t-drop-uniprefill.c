@@ -9,7 +9,6 @@
 
 #include "tests/drop_case.h"
 #include "tests/tap.h"
-#include "traces/capture/capture.h"
 
 static const struct attn_shape tiny = { 2, 1, 4, 4 };
 
@@ -103,67 +102,6 @@ static void test_pick(void)
 	ok(!k[0] && k[1] && !k[2] && !k[3], "even a crossing block that is to go, if it is first");
 }
 
-/* ---- a second implementation of UniPrefill's selection, in double ---- */
-
-/* bf16, rounded to nearest even. */
-static double brief(double x)
-{
-	int e;
-	double m = frexp(x, &e);
-
-	return ldexp(rint(m * 256) / 256, e);
-}
-
-static double key_dot(const struct batch_case *c, int r, int row, int h, int key)
-{
-	const struct attn_shape *s = &c->b.shape;
-	int tok = s->page_tok, dim = s->head_dim, kv = h / (s->q_heads / s->kv_heads);
-	const bf16_t *k =
-		c->kv.k +
-		((c->page[c->page0[r] + key / tok] * s->kv_heads + kv) * tok + key % tok) * dim;
-	double sum = 0;
-
-	for (int d = 0; d < dim; d++)
-		sum += (double)bf16_to_f32(c->q[(row * s->q_heads + h) * dim + d]) *
-		       (double)bf16_to_f32(k[d]);
-	return sum;
-}
-
-/* Shares of the blocks of a whole prompt. */
-static void plain_shares(const struct batch_case *c, const struct uniprefill *p, int r,
-			 double *share)
-{
-	bool round = p->rounding == ROUNDING_BF16;
-	int len = c->end[r], n = (len + (int)p->block - 1) / (int)p->block;
-	double *x = calloc((size_t)len, sizeof *x), *w = calloc((size_t)len, sizeof *w), all = 0;
-
-	memset(share, 0, (size_t)n * sizeof *share);
-	for (int h = 0; h < c->b.shape.q_heads; h++) {
-		memset(w, 0, (size_t)len * sizeof *w);
-		for (int i = len - (int)p->last_q; i < len; i++) {
-			double max = -INFINITY, sum = 0;
-
-			for (int t = 0; t <= i; t++) {
-				x[t] = key_dot(c, r, c->row0[r] + i, h, t);
-				x[t] = (round ? brief(x[t]) : x[t]) / sqrt(c->b.shape.head_dim);
-				max = fmax(max, x[t]);
-			}
-			for (int t = 0; t <= i; t++)
-				sum += x[t] = exp(x[t] - max);
-			for (int t = 0; t <= i; t++)
-				w[t] += x[t] / sum;
-		}
-		for (int t = 0; t < len; t++)
-			share[t / p->block] += round ? brief(w[t]) : w[t];
-	}
-	for (int i = 0; i < n; i++)
-		all += share[i] = round ? brief(share[i]) : share[i];
-	for (int i = 0; i < n; i++)
-		share[i] = round ? brief(share[i] / all) : share[i] / all;
-	free(x);
-	free(w);
-}
-
 /* near 1e-5 is what sums in fp32 may differ by; 2^-7 is a unit in the last place of bf16. */
 static void test_plain(struct batch_case *c, const char *of)
 {
@@ -180,7 +118,7 @@ static void test_plain(struct batch_case *c, const char *of)
 		int bad = 0, gone = 0;
 
 		for (int r = 0; r < c->n_seq; r++) {
-			plain_shares(c, &x.rule, r, share);
+			drop_plain_shares(c, &x.rule, r, share);
 			bad += drop_share_faults(&x.rule, share, 0, c->end[r],
 						 got.keep + c->row0[r], near);
 			gone += attn_n_row(&c->b.rows, r) - got.n_keep[r];
@@ -202,36 +140,27 @@ static void test_random(void)
 	case_release(&c);
 }
 
-/* The first heads of a captured layer. */
+/* The first tokens of a capture, and whole captures by the published parameters. */
 static void test_capture(void)
 {
-	enum { TOK = 1024, DIM = 128 };
-	const char *data = getenv("ATTNREPLAY_DATA");
-	int ctx = 0, rows = TOK;
-	bf16_t *q = malloc(8 * TOK * DIM * sizeof *q), *k = malloc(2 * TOK * DIM * sizeof *k);
-	struct rng rng = { 1 };
-	struct capture *in;
 	struct batch_case c;
-	struct ar_err err;
-	char path[512];
+	int n = drop_captures();
 
-	snprintf(path, sizeof path, "%s/traces/samples/niah-2k.arc", data ? data : ".");
-	if (!q || !k || capture_open(&in, path, &err) ||
-	    capture_read(in, 0, CAPTURE_Q, 0, TOK, q, &err) ||
-	    capture_read(in, 0, CAPTURE_K, 0, TOK, k, &err))
-		bail_out("%s", path);
-	case_chunks(&c, &rng, FILL_NORMAL, (struct attn_shape){ 2, 1, DIM, 128 }, 1, &ctx, &rows);
-	for (int t = 0; t < TOK; t++) {
-		for (int h = 0; h < 2; h++)
-			memcpy(c.q + (t * 2 + h) * DIM, q + (h * TOK + t) * DIM, DIM * sizeof *q);
-		memcpy(c.kv.k + (c.page[t / 128] * 128 + t % 128) * DIM, k + t * DIM,
-		       DIM * sizeof *k);
-	}
+	drop_case_capture(&c, 0, 0, 1024);
 	test_plain(&c, "a capture");
-	capture_close(in);
 	case_release(&c);
-	free(q);
-	free(k);
+	for (int i = 0; i < n; i++)
+		for (int l = 0; drop_case_capture(&c, i, l, 0); l++) {
+			for (int k = 0; k < 6; k++) {
+				struct uniprefill_self x = drop_published(k);
+				struct drop_kept got = drop_case(&c, "uniprefill", &x);
+
+				ok(!drop_plain_faults(&c, &x.rule, &got, k / 3 ? 1e-5 : 0x1p-7),
+				   "%s", drop_text(&c, &x.rule, &got));
+				drop_kept_free(&got);
+			}
+			case_release(&c);
+		}
 }
 
 /* ---- uniprefill: chunks and limits ---- */

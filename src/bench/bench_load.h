@@ -11,7 +11,7 @@
 #include "profiler/cupti/prof.h"
 #include "src/bench/bench_device.h"
 
-enum { BENCH_ALLOCS = 32, BENCH_STAGES = 4 };
+enum { BENCH_ALLOCS = 32, BENCH_STAGES = 5 };
 
 struct bench_device {
 	struct bench_env env;

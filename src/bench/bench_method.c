@@ -36,6 +36,7 @@ static const struct bench_col cols[] = {
 	{ "metadata_us", "metadata", COL_REAL, COL(sum.us[BENCH_PART_METADATA]), 9, 1, 1 },
 	{ "copy_us", "copy", COL_REAL, COL(sum.us[BENCH_PART_COPY]), 9, 1, 1 },
 	{ "attend_us", "attend", COL_REAL, COL(sum.us[BENCH_PART_ATTEND]), 9, 1, 1 },
+	{ "drop_us", "drop", COL_REAL, COL(sum.us[BENCH_PART_DROP]), 9, 1, 1 },
 	{ "core_us", "core us", COL_REAL, COL(sum.core_us), 9, 1, 1 },
 	{ "event_us", NULL, COL_REAL, COL(sum.event_us), 0, 0, 0 },
 	{ "speedup", "speedup", COL_REAL, COL(speedup), 7, 2, 1 },
@@ -44,6 +45,7 @@ static const struct bench_col cols[] = {
 	{ "density", "density", COL_REAL, COL(tiles), 7, 4, 1 },
 	{ "density_qunion", "q-union", COL_REAL, COL(qunion), 7, 4, 1 },
 	{ "density_group", "union", COL_REAL, COL(group), 7, 4, 1 },
+	{ "kept", "kept", COL_REAL, COL(sum.kept), 6, 4, 1 },
 	{ "rel_l2", "rel L2", COL_REAL, COL(sum.rel_l2), 8, 5, 1 },
 	{ "dense_l2", "to dense", COL_REAL, COL(sum.dense_l2), 8, 5, 1 },
 #define X(name, doc) { #name, NULL, COL_INT, COL(sum.count.name), 0, 0, 0 },
@@ -105,7 +107,7 @@ static enum ar_status run_one(struct bench *p, const char *method, const struct 
 	r.how.clock = !s->device ? NULL : r.sum.traced ? "cupti" : "events";
 	r.how.gpu = s->device ? bench_gpu(s->device) : NULL;
 	r.speedup = *dense / r.sum.core_us;
-	r.select_share = r.sum.us[BENCH_PART_SELECT] / *dense;
+	r.select_share = (r.sum.us[BENCH_PART_SELECT] + r.sum.us[BENCH_PART_DROP]) / *dense;
 	r.executed = bench_ratio(c->exec_sel, c->exec_total);
 	r.tiles = bench_ratio(c->tiles_sel, c->tiles_total);
 	r.qunion = bench_ratio(c->qunion_sel, c->qunion_total);

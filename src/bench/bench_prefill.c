@@ -25,7 +25,8 @@ static const size_t busy_len = (size_t)128 << 20;
 struct bench_prefill {
 	struct bench_load l;	 /* first: launch() gets a pointer to it */
 	struct bench_case whole; /* the last chunk; has the pages of whole prompts */
-	struct method *m, *dense;
+	struct plan *plan;
+	struct method *m, *dense; /* m is the plan's */
 	struct bench_input input; /* its data is on the device */
 	size_t state_bytes;	  /* of a set */
 	char *state;
@@ -39,6 +40,8 @@ struct bench_prefill {
 	struct layer_row *row; /* [max_row] */
 	bf16_t *k, *dense_out; /* [max_row] */
 	void *dense_work;
+	struct drop_kept kept; /* of the dropper */
+	int32_t *tok;	       /* [batch] tokens of the chunk */
 	int max_row;
 };
 
@@ -133,6 +136,23 @@ out:
 
 /* ---- a chunk ---- */
 
+/* The dropper reads how long the chunks of all requests are. */
+static enum ar_status take_tokens(const struct bench_prefill *p, int n, struct ar_err *err)
+{
+	int n_req = p->whole.b.rows.n_req;
+	int32_t *tok = malloc((size_t)n_req * sizeof *tok);
+	enum ar_status st = tok ? AR_OK : ar_nomem(err);
+
+	if (st)
+		return st;
+	for (int r = 0; r < n_req; r++)
+		tok[r] = n;
+	CU(cudaMemcpy(p->tok, tok, (size_t)n_req * sizeof *tok, cudaMemcpyHostToDevice));
+out:
+	free(tok);
+	return st;
+}
+
 /* Make c, the chunk [ctx, ctx + n) under m, and take its batch into l. */
 static enum ar_status take_chunk(const struct bench_prefill *p, const struct method *m,
 				 struct bench_load *l, struct bench_case *c, int ctx, int n,
@@ -159,10 +179,16 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct bench_prefill *p = (struct bench_prefill *)l;
 	struct attn_call call = bench_call(l, set);
+	enum ar_status st;
 
 	call.layer = p->input.layer;
 	call.state = state_at(p, set);
-	return method_enqueue(p->m, &call, bench_stage, l, err);
+	st = method_enqueue(p->m, &call, bench_stage, l, err);
+	if (st || !p->plan->drop)
+		return st;
+	bench_stage(l, call.layer, PHASE_DROP);
+	return drop_enqueue(p->plan->drop, &(struct drop_call){ &call, p->tok, l->b.rows.n_row },
+			    &p->kept, err);
 }
 
 /* ---- the selector's state ---- */
@@ -272,12 +298,27 @@ static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
+/* What the dropper writes and reads. */
+static enum ar_status take_kept(struct bench_prefill *p, struct ar_err *err)
+{
+	size_t rows = (size_t)p->max_row, n_req = (size_t)p->whole.b.rows.n_req;
+	enum ar_status st = bench_take(&p->l, &p->kept.keep, rows * sizeof *p->kept.keep, err);
+
+	if (!st)
+		st = bench_take(&p->l, &p->kept.n_keep, n_req * sizeof *p->kept.n_keep, err);
+	if (!st)
+		st = bench_take(&p->l, &p->kept.index, rows * sizeof *p->kept.index, err);
+	if (!st)
+		st = bench_take(&p->l, &p->tok, n_req * sizeof *p->tok, err);
+	return st;
+}
+
 static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 {
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
-	size_t n_page = (size_t)w->keys.n_page;
+	size_t n_page = (size_t)w->keys.n_page, work;
 	struct attn_limits limits = { w->rows.n_req, p->max_row, w->keys.max_kv_blk, 0,
 				      w->keys.n_page };
 	const struct gpu *gpu;
@@ -293,8 +334,15 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 		st = take_input(p, err);
 	if (!st)
 		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
+	work = method_work_bytes(p->m, s, &limits);
+	if (!st && p->plan->drop) {
+		size_t drop = drop_work_bytes(p->plan->drop, s, &limits);
+
+		work = drop > work ? drop : work;
+		st = take_kept(p, err);
+	}
 	if (!st)
-		st = bench_take(l, &l->work, method_work_bytes(p->m, s, &limits), err);
+		st = bench_take(l, &l->work, work, err);
 	if (!st && l->d->env.sample)
 		st = bench_take(l, &p->dense_work, method_work_bytes(p->dense, s, &limits), err);
 	if (!st)
@@ -307,9 +355,9 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
-/* Free *m even after a failure. */
+/* Free *plan even after a failure. */
 static enum ar_status open_method(const struct bench_input *input, const char *text,
-				  struct method **m, struct ar_err *err)
+				  struct plan **plan, struct ar_err *err)
 {
 	float inv[CAPTURE_MAX_DIM / 2];
 	const char *more = rope_besides_angles(&input->rope);
@@ -321,13 +369,15 @@ static enum ar_status open_method(const struct bench_input *input, const char *t
 		.device = true,
 		.repeats = input->repeats,
 	};
-	enum ar_status st = method_parse(m, text, err);
+	enum ar_status st = bench_plan(plan, text, err);
 
+	if (!st)
+		st = bench_plan_drop(*plan, input->layer, err);
 	if (st)
 		return st;
 	rope_inv_freq(&input->rope, input->shape.head_dim, inv);
-	env.shape.page_tok = method_page_tok(*m);
-	return method_open(*m, &env, err);
+	env.shape.page_tok = method_page_tok(plan_single(*plan));
+	return method_open(plan_single(*plan), &env, err);
 }
 
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
@@ -343,11 +393,12 @@ enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_devic
 		return ar_nomem(err);
 	p->l.d = d;
 	p->input = *input;
-	st = open_method(input, method, &p->m, err);
+	st = open_method(input, method, &p->plan, err);
 	if (!st)
 		st = method_parse(&p->dense, "dense", err);
 	if (st)
 		goto out;
+	p->m = plan_single(p->plan);
 	shape.page_tok = method_page_tok(p->m);
 	p->max_row = (int)(s->batch * (s->chunk > STATE_TOK ? s->chunk : STATE_TOK));
 	p->max_row = p->max_row > FILL_TOK ? p->max_row : FILL_TOK;
@@ -364,15 +415,16 @@ out:
 
 enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err)
 {
-	struct method *m = NULL;
-	enum ar_status st = open_method(&p->input, method, &m, err);
+	struct plan *plan = NULL;
+	enum ar_status st = open_method(&p->input, method, &plan, err);
 
 	if (st) {
-		method_free(m);
+		plan_free(plan);
 		return st;
 	}
-	method_free(p->m);
-	p->m = m;
+	plan_free(p->plan);
+	p->plan = plan;
+	p->m = plan_single(plan);
 	return AR_OK;
 }
 
@@ -382,7 +434,7 @@ void bench_prefill_close(struct bench_prefill *p)
 		return;
 	bench_drop(&p->l, 0);
 	bench_case_release(&p->whole);
-	method_free(p->m);
+	plan_free(p->plan);
 	method_free(p->dense);
 	free(p);
 }
@@ -518,6 +570,26 @@ out:
 	return st;
 }
 
+/* Read how many rows the dropper of the last launch kept. */
+static enum ar_status count_kept(const struct bench_prefill *p, struct bench_core *core,
+				 struct ar_err *err)
+{
+	int n = p->l.b.rows.n_row;
+	uint8_t *keep = malloc((size_t)n);
+	int64_t sum = 0;
+	enum ar_status st = keep ? AR_OK : ar_nomem(err);
+
+	if (st)
+		return st;
+	CU(cudaMemcpy(keep, p->kept.keep, (size_t)n, cudaMemcpyDeviceToHost));
+	for (int i = 0; i < n; i++)
+		sum += keep[i];
+	core->kept = (double)sum / n;
+out:
+	free(keep);
+	return st;
+}
+
 /* Launch set 0 once more, count its selection and check its outputs: those there may be of another
  * set. */
 static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core, struct ar_err *err)
@@ -525,6 +597,8 @@ static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core, 
 	struct method_selection x = { 0 };
 	enum ar_status st = select_once(p, &x, &core->count, err);
 
+	if (!st && p->plan->drop)
+		st = count_kept(p, core, err);
 	if (st || !p->l.d->env.sample)
 		goto out;
 	st = check_rows(p, &x, core, err);
@@ -539,10 +613,9 @@ static void add_times(const struct bench_load *l, const struct bench_result *r,
 		      struct bench_core *core)
 {
 	static const int part[PHASE_COUNT] = {
-		[PHASE_SELECT] = BENCH_PART_SELECT,
-		[PHASE_METADATA] = BENCH_PART_METADATA,
-		[PHASE_COPY] = BENCH_PART_COPY,
-		[PHASE_ATTEND] = BENCH_PART_ATTEND,
+		[PHASE_SELECT] = BENCH_PART_SELECT, [PHASE_METADATA] = BENCH_PART_METADATA,
+		[PHASE_COPY] = BENCH_PART_COPY,	    [PHASE_ATTEND] = BENCH_PART_ATTEND,
+		[PHASE_DROP] = BENCH_PART_DROP,
 	};
 
 	for (int k = 0; k < l->n_stage; k++) {
@@ -555,13 +628,15 @@ static void add_times(const struct bench_load *l, const struct bench_result *r,
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
 				 struct ar_err *err)
 {
-	struct bench_core x = { .traced = true, .rel_l2 = NAN, .dense_l2 = NAN };
+	struct bench_core x = { .traced = true, .rel_l2 = NAN, .dense_l2 = NAN, .kept = NAN };
 	struct bench_result r[BENCH_STAGES];
 	struct bench_case c = { 0 };
 	enum ar_status st = take_chunk(p, p->m, &p->l, &c, ctx, n, err);
 
 	if (!st)
 		st = fill_queries(p, ctx, n, p->l.n_set, err);
+	if (!st && p->plan->drop)
+		st = take_tokens(p, n, err);
 	if (!st)
 		st = bench_measure(&p->l, launch, r, err);
 	if (!st) {

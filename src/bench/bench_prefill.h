@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention core of one layer of a method, chunk by chunk of a prefill, on the GPU. */
+/* The attention core of one layer of a method, chunk by chunk of a prefill, on the GPU.  With a
+ * dropper, what it does after the layer's attention, too. */
 #ifndef AR_BENCH_PREFILL_H
 #define AR_BENCH_PREFILL_H
 
-#include "kernels/methods/method.h"
+#include "kernels/methods/plan.h"
 #include "src/bench/bench_device.h"
 #include "src/bench/bench_input.h"
 
@@ -13,6 +14,7 @@ enum bench_part {
 	BENCH_PART_METADATA,
 	BENCH_PART_COPY,
 	BENCH_PART_ATTEND,
+	BENCH_PART_DROP,
 	BENCH_PART_N
 };
 
@@ -25,9 +27,17 @@ struct bench_core {
 	double rel_l2;		      /* sampled rows of request 0 against double precision over
 					 * the same selection; not of vertical-slash lists */
 	double dense_l2;	      /* request 0 against dense attention; NaN: not asked */
+	double kept;		      /* share of the rows that stay; NaN: there is no dropper */
 };
 
 struct bench_prefill;
+
+/* Parse a method for all layers, with a dropper or without.  AR_USAGE: layers differ, or as from
+ * plan_parse(). */
+enum ar_status bench_plan(struct plan **out, const char *text, struct ar_err *err);
+
+/* Open the plan's dropper, if there is one.  AR_USAGE: it does not act after this layer. */
+enum ar_status bench_plan_drop(const struct plan *p, int layer, struct ar_err *err);
 
 /* Prepare equal prompts of s->context tokens, in chunks of at most s->chunk.  s->page_tok is
  * ignored: the method has its own.  Writes K and V of all tokens and the selector's state.

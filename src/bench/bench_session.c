@@ -216,6 +216,7 @@ static void add_core(struct bench_sum *sum, const struct bench_core *core, int w
 	}
 	sum->event_us += weight * core->event_us;
 	sum->traced &= core->traced;
+	sum->kept += weight * core->kept;
 	selection_add(&sum->count, &core->count, weight);
 	sum->rel_l2 = fmax(sum->rel_l2, core->rel_l2);
 	sum->dense_l2 = fmax(sum->dense_l2, core->dense_l2);
@@ -289,13 +290,13 @@ enum ar_status bench_session_check(const char *method, const struct bench_shape 
 {
 	struct bench_shape paged = *shape;
 	struct attn_shape heads = heads_of(shape);
-	struct method *m = NULL;
-	enum ar_status st = method_parse(&m, method, err);
+	struct plan *p = NULL;
+	enum ar_status st = bench_plan(&p, method, err);
 
 	if (!st) {
-		paged.page_tok = *page_tok = heads.page_tok = method_page_tok(m);
-		st = method_supported(m, &heads, 0, err);
-		method_free(m);
+		paged.page_tok = *page_tok = heads.page_tok = method_page_tok(plan_single(p));
+		st = method_supported(plan_single(p), &heads, 0, err);
+		plan_free(p);
 	}
 	if (refused)
 		*refused = st == AR_USAGE;
@@ -317,6 +318,7 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 		st = run_layer(s, i, method, shape, chunks, &x, err);
 	for (int i = 0; i < BENCH_PART_N; i++)
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
+	x.kept = s->device ? x.kept / (s->n_layer * x.n_chunk) : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
 	x.event_us = s->device ? x.event_us / s->n_layer : NAN;
 	*sum = x;

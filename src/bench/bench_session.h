@@ -46,6 +46,7 @@ struct bench_sum {
 	double us[BENCH_PART_N], core_us, event_us;
 	struct selection_count count;
 	double rel_l2, dense_l2; /* the largest; NaN: none */
+	double kept;		 /* of the dropper, mean over chunks and layers; NaN: none */
 	int page_tok, n_chunk, n_sample;
 	bool traced;
 	bool off;     /* some output differs from double precision over the

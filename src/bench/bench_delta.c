@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attnreplay bench delta: the mixer of a gated DeltaNet layer, beside the ceilings of this GPU. */
+#include "config.h"
+#include "src/bench/bench_delta.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "base/log.h"
+#include "src/bench/bench.h"
+#include "src/bench/bench_table.h"
+#include "src/bench/bench_values.h"
+
+/* ---- work ---- */
+
+/* In chunks of 64 rows a value head multiplies each row three times with its state, and twice with
+ * the rows of its chunk, in k and in v. */
+double bench_delta_flops(const struct bench_delta *x)
+{
+	const struct delta_spec *s = &x->spec;
+	double state = 2.0 * s->k_dim * s->v_dim, near = 2.0 * DELTA_CHUNK * (s->k_dim + s->v_dim);
+	double row = x->rows ? 3 * state + 2 * near : 3 * state;
+
+	return row * s->v_heads * x->batch * (x->rows ? x->rows : 1);
+}
+
+/* A prompt's state is written once; a decode's is read, too. */
+double bench_delta_bytes(const struct bench_delta *x)
+{
+	const struct delta_spec *s = &x->spec;
+	double row = delta_qkvz_width(s) + delta_ba_width(s) + s->v_heads * s->v_dim;
+	double state = (double)delta_state_len(s) * sizeof(float) +
+		       (double)delta_tail_len(s) * sizeof(bf16_t);
+
+	return x->batch *
+	       ((x->rows ? x->rows : 1) * row * sizeof(bf16_t) + (x->rows ? 1 : 2) * state);
+}
+
+/* ---- rows ---- */
+
+struct row {
+	const char *what, *model;
+	int64_t batch, rows, k_heads, v_heads, k_dim, v_dim;
+	double flops, bytes, floor_us, over;
+	struct bench_result r;
+	double tflops, tbs;
+	struct bench_how how;
+};
+
+static const struct bench_col cols[] = {
+#define COL(member) offsetof(struct row, member)
+	{ "what", "what", COL_TEXT, COL(what), -8, 0, 0 },
+	{ "model", NULL, COL_TEXT, COL(model), 0, 0, 0 },
+	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
+	{ "rows", "rows", COL_COUNT, COL(rows), 6, 0, 0 },
+	{ "k_heads", "k heads", COL_COUNT, COL(k_heads), 7, 0, 0 },
+	{ "v_heads", "v heads", COL_COUNT, COL(v_heads), 7, 0, 0 },
+	{ "k_dim", NULL, COL_COUNT, COL(k_dim), 0, 0, 0 },
+	{ "v_dim", NULL, COL_COUNT, COL(v_dim), 0, 0, 0 },
+	{ "flops", "GFLOP", COL_REAL, COL(flops), 8, 1, 1e9 },
+	{ "bytes", "MB", COL_REAL, COL(bytes), 8, 1, 1e6 },
+	{ "us", "us", COL_REAL, COL(r.us), 9, 1, 1 },
+	{ "min_us", NULL, COL_REAL, COL(r.min_us), 0, 0, 0 },
+	{ "event_us", NULL, COL_REAL, COL(r.event_us), 0, 0, 0 },
+	{ "tflops", "TFLOP/s", COL_REAL, COL(tflops), 7, 1, 1 },
+	{ "tbs", "TB/s", COL_REAL, COL(tbs), 6, 3, 1 },
+	{ "floor_us", "floor us", COL_REAL, COL(floor_us), 9, 1, 1 },
+	{ "over_floor", "x floor", COL_REAL, COL(over), 7, 2, 1 },
+	{ "rel_l2", "rel L2", COL_REAL, COL(r.rel_l2), 8, 5, 1 },
+	BENCH_HOW_COLS(COL(how)),
+#undef COL
+	{ 0 }
+};
+
+/* ---- running ---- */
+
+struct bench {
+	const struct bench_args *a;
+	struct model model;
+	struct delta_spec spec;
+	int64_t batch[BENCH_LIST], rows[BENCH_LIST];
+	int n_batch, n_rows;
+	struct bench_device *device; /* NULL: dry run */
+	struct bench_table table;
+	double tflops, tbs; /* the ceilings; NaN before they are known */
+	int n_off;
+};
+
+enum { CEILING = 8192 };
+static const double rel_l2_most = 0.016;
+
+static enum ar_status find_spec(struct bench *b, struct ar_err *err)
+{
+	int tp = b->a->tp ? (int)b->a->tp : 1, i = 0;
+	enum ar_status st = model_load(&b->model, b->a->model, err);
+
+	if (!st)
+		st = model_split(&b->model, tp, err);
+	if (st)
+		return st;
+	while (i < b->model.n_layers && b->model.layer[i].mixer != MIX_LINEAR)
+		i++;
+	if (i == b->model.n_layers)
+		return ar_fail(err, AR_USAGE, "model '%s' has no linear layers", b->model.name);
+	b->spec = b->model.layer[i].delta;
+	return delta_supported(&b->spec, 0, err);
+}
+
+/* FLOP/s of a large product and bytes/s of a copy, in this run. */
+static enum ar_status find_ceilings(struct bench *b, struct ar_err *err)
+{
+	const double n = CEILING;
+	struct bench_result product = { .us = NAN }, copy = { .us = NAN };
+	enum ar_status st = bench_product(b->device, CEILING, &product, err);
+
+	if (st == AR_NODEV) {
+		log_warn("%s; without a ceiling for TFLOP/s", err->msg);
+		st = AR_OK;
+	}
+	if (!st)
+		st = bench_copy(b->device, 2 * CEILING, &copy, err);
+	b->tflops = 2 * n * n * n / product.us * 1e-6;
+	b->tbs = 4 * (4 * n * n) / copy.us * 1e-6;
+	if (!st && !b->table.lines)
+		printf("ceilings: %.0f TFLOP/s of a product, %.2f TB/s of a copy; floor: the "
+		       "longer of the times that they need\n",
+		       b->tflops, b->tbs);
+	return st;
+}
+
+static enum ar_status run_case(struct bench *b, int64_t batch, int64_t rows, struct ar_err *err)
+{
+	const struct delta_spec *s = &b->spec;
+	const struct bench_delta x = { *s, (int)batch, (int)rows };
+	struct row r = { .what = rows ? "prefill" : "decode",
+			 .model = b->model.name,
+			 .batch = batch,
+			 .rows = rows ? rows : 1,
+			 .k_heads = s->k_heads,
+			 .v_heads = s->v_heads,
+			 .k_dim = s->k_dim,
+			 .v_dim = s->v_dim,
+			 .flops = bench_delta_flops(&x),
+			 .bytes = bench_delta_bytes(&x),
+			 .r = { .us = NAN, .min_us = NAN, .event_us = NAN, .rel_l2 = NAN },
+			 .how = { .repeat = b->a->repeat, .seed = b->a->seed } };
+	enum ar_status st = AR_OK;
+
+	if (ar_interrupted())
+		return ar_fail(err, AR_INTERRUPTED, "interrupted");
+	if (b->device) {
+		st = bench_delta_run(b->device, &x, &r.r, err);
+		r.how.clock = r.r.traced ? "cupti" : "events";
+		r.how.gpu = bench_gpu(b->device);
+	}
+	if (st)
+		return st;
+	r.tflops = r.flops / r.r.us * 1e-6;
+	r.tbs = r.bytes / r.r.us * 1e-6;
+	r.floor_us = fmax(r.flops / b->tflops, r.bytes / b->tbs) * 1e-6;
+	r.over = r.r.us / r.floor_us;
+	b->n_off += b->device && b->a->sample && !(r.r.rel_l2 <= rel_l2_most);
+	return bench_table_put(&b->table, &r, err);
+}
+
+static enum ar_status run_cases(struct bench *b, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < b->n_batch; i++) {
+		for (int j = 0; j < b->n_rows && !st; j++)
+			st = run_case(b, b->batch[i], b->rows[j], err);
+		if (!st)
+			st = run_case(b, b->batch[i], 0, err);
+	}
+	return st;
+}
+
+/* Positions in the inputs fit 32 bits. */
+static enum ar_status check_sizes(const struct bench *b, struct ar_err *err)
+{
+	for (int i = 0; i < b->n_batch; i++)
+		for (int j = 0; j < b->n_rows; j++)
+			if (b->batch[i] * b->rows[j] > INT32_MAX / delta_qkvz_width(&b->spec))
+				return ar_fail(err, AR_USAGE,
+					       "batch %lld, chunk %lld: too large; lower one of "
+					       "them",
+					       (long long)b->batch[i], (long long)b->rows[j]);
+	return AR_OK;
+}
+
+static enum ar_status open_device(struct bench *b, struct ar_err *err)
+{
+	const struct bench_env env = { (int)b->a->device, (int)b->a->repeat, (int)b->a->sample,
+				       (uint64_t)b->a->seed };
+
+	return b->a->dry_run ? AR_OK : bench_open(&b->device, &env, err);
+}
+
+enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err)
+{
+	struct bench b = {
+		.a = a,
+		.tflops = NAN,
+		.tbs = NAN,
+		.table = { .cols = cols, .lines = a->format == FORMAT_JSON, .path = a->json }
+	};
+	enum ar_status st = bench_counts("batch", a->batch ? a->batch : "8", b.batch, &b.n_batch,
+					 err);
+
+	if (!st)
+		st = bench_counts("chunk", a->chunk ? a->chunk : "1024", b.rows, &b.n_rows, err);
+	if (!st)
+		st = find_spec(&b, err);
+	if (!st)
+		st = check_sizes(&b, err);
+	if (!st)
+		st = open_device(&b, err);
+	if (!st)
+		st = bench_table_open(&b.table, err);
+	if (st)
+		goto out;
+	if (b.device)
+		st = find_ceilings(&b, err);
+	if (!st)
+		bench_table_heads(&b.table);
+	if (!st)
+		st = run_cases(&b, err);
+	if (!st && b.n_off)
+		st = ar_fail(err, AR_CUDA,
+			     "%d rows differ from the reference (rel L2 above %g): do not trust "
+			     "them",
+			     b.n_off, rel_l2_most);
+out:
+	st = bench_table_close(&b.table, st, err);
+	bench_close(b.device);
+	model_release(&b.model);
+	return st;
+}

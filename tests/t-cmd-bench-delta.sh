@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay bench delta, and droppers in bench method: the planned cases, and, with a GPU, a quick run.
+. "$srcdir/tests/tap.sh"
+
+delta() { "$ATTNREPLAY" bench delta "$@"; }
+method() { "$ATTNREPLAY" bench method "$@"; }
+values() { sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" | tr '\n' ' '; } # values MEMBER <LINES
+
+# ---- delta ----
+
+ok 'a model without linear layers is refused' \
+	fails 2 "model 'llama-3.1-8b' has no linear layers" delta --dry-run --model llama-3.1-8b
+ok 'so is one that is not there' fails 3 no/where delta --dry-run --model no/where
+ok 'GPUs must divide its heads' fails 2 'into 3 parts.*change --tp' delta --dry-run --tp 3
+ok 'a batch that is too large is refused' \
+	fails 2 'batch 1000, chunk 1048576: too large' delta --dry-run --batch 1000 --chunk 1M
+ok 'options of other modes are unknown' fails 2 "unknown option '--context'" delta --context 1K
+ok 'a file that cannot be made is an error' \
+	fails 1 '/no/where: cannot create' delta --dry-run --json /no/where
+delta --dry-run --format json --batch 1,2 --chunk 64,1K --tp 8 >"$tmp/delta"
+is 'prompts and decodes of each batch are measured' "$(values what <"$tmp/delta")" \
+	'prefill prefill decode prefill prefill decode '
+is 'heads are those of a GPU' "$(head -1 "$tmp/delta" | values k_heads)$(
+	head -1 "$tmp/delta" | values v_heads)" '2 4 '
+# 4 value heads of 64 rows: three products with the state of 128 x 128, two with 64 rows in k and v
+is 'products are counted' "$(head -1 "$tmp/delta" | values flops)" \
+	"$((64 * 4 * (3 * 2 * 128 * 128 + 2 * 2 * 64 * 256))) "
+# the projections of 64 rows, their output, and the state that is written
+is 'bytes are counted' "$(head -1 "$tmp/delta" | values bytes)" \
+	"$((64 * 2 * (2 * 256 + 2 * 512 + 8 + 512) + 4 * 4 * 128 * 128 + 2 * 3 * 1024)) "
+
+# ---- droppers ----
+
+ok 'plans of layers are no method of a layer' \
+	fails 2 'measures one layer; give it one method' \
+	method --dry-run --method '0-1:dense;2-:compact-fp'
+is 'a dropper is a method' \
+	"$(method --dry-run --format json --method uniprefill:layers=0 | values method)" \
+	'dense uniprefill:layers=0 '
+
+# ---- on a GPU ----
+
+delta --batch 2 --chunk 300 --repeat 3 --format json >"$tmp/ours" 2>"$tmp/err"
+status=$?
+if [ $status = 4 ]; then
+	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
+	for t in 'a linear layer runs' 'its rows are near the reference' 'a dropper runs' \
+		'it keeps a part of the rows' 'one that acts after another layer is refused'; do
+		skip "$t" 'no usable GPU'
+	done
+else
+	is 'a linear layer runs' "$status $(cat "$tmp/err")" '0 '
+	is 'its rows are near the reference' "$(grep -c '"rel_l2":0' "$tmp/ours")" 2
+	method --batch 2 --chunk 2K --context 2K --repeat 3 --format json \
+		--method uniprefill:layers=0,p=0.5 >"$tmp/ours" 2>"$tmp/err"
+	is 'a dropper runs' "$? $(cat "$tmp/err")" '0 '
+	ok 'it keeps a part of the rows' grep -q '"drop_us":[1-9].*"kept":0\.[1-9]' "$tmp/ours"
+	ok 'one that acts after another layer is refused' \
+		fails 2 'does not act after layer 0 of the input' \
+		method --batch 1 --chunk 1K --context 1K --method uniprefill:layers=1
+fi
+finish
