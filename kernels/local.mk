@@ -10,7 +10,7 @@ libattnreplay_a_SOURCES += \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
-    kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
+    kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
   kernels/drop/sliminfer/sliminfer.c kernels/drop/sliminfer/sliminfer.h \
   kernels/drop/uniprefill/uniprefill.c kernels/drop/uniprefill/uniprefill.h \
@@ -103,7 +103,7 @@ check_PROGRAMS += \
   tests/t-decode tests/t-decode-gpu \
   tests/t-delta tests/t-delta-gpu \
   tests/t-drop tests/t-drop-gpu \
-  tests/t-drop-prune tests/t-drop-uniprefill \
+  tests/t-drop-kept tests/t-drop-prune tests/t-drop-uniprefill \
   tests/t-executors tests/t-executors-gpu \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \

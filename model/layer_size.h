@@ -49,4 +49,32 @@ static inline size_t layer_o_width(const struct layer_spec *l)
 					(size_t)l->q_heads * (size_t)l->head_dim;
 }
 
+/* FLOPs of the matrix products of a row: the projections before and after the mixer, and the MLP. */
+static inline double layer_project_flops(const struct layer_spec *l, int hidden)
+{
+	return 2.0 * hidden *
+	       (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
+}
+
+static inline double layer_mlp_flops(const struct layer_spec *l, int hidden)
+{
+	double experts = l->n_experts ? l->experts_per_tok : 1;
+
+	return 2.0 * hidden *
+	       (l->n_experts + 3 * experts * l->ffn + 3.0 * l->shared_ffn + l->shared_gate);
+}
+
+/* FLOPs of attention for each (row, key) pair of all query heads. */
+static inline double layer_pair_flops(const struct layer_spec *l)
+{
+	return 4.0 * l->head_dim * l->q_heads;
+}
+
+/* FLOPs of a row in a gated DeltaNet: three products with the state, and two with the 64 rows of its
+ * chunk, in keys and in values; else 0. */
+static inline double layer_delta_flops(const struct delta_spec *d)
+{
+	return d->v_heads * (6.0 * d->k_dim * d->v_dim + 4.0 * 64 * (d->k_dim + d->v_dim));
+}
+
 #endif

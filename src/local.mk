@@ -55,6 +55,7 @@ libattnreplay_a_SOURCES += \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/energy.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
+    src/run/layers.c \
     src/run/key_inputs.c src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c \
     src/run/resume.c src/run/resume.h src/run/run.h src/run/scope.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \

@@ -8,7 +8,7 @@ printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00,100,2
 	'2023-11-16 18:00:01,20,2' >t.csv
 run() {
 	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m \
-		--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --db r.db "$@" >out
+		--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --accuracy 1 --db r.db "$@" >out
 }
 query() { "$ATTNREPLAY" sql --format csv r.db "$1" | tail -n +2; }
 
@@ -25,6 +25,23 @@ is '... and has its parameters' \
 "$ATTNREPLAY" report r.db >report
 ok 'the report shows them' grep -q '^  2  dense+lazyllm:layers=1:0.5+4:0.5 .* 120 .* 60 .*50.000' report
 ok '... and says what they are' grep -q '^run 2: tokens were dropped (no drift)' report
+is 'what is kept is measured from the first drop on' \
+	"$(query 'SELECT DISTINCT layer, n_kept * 2.0 / n_tokens < 1.1, mass > 0.5 AND mass <= 1,
+		top_recall > 0.4 FROM drop_sample WHERE run_id = 2 AND layer < 4 AND req_no = 0')" '1,1,1,1
+2,1,1,1
+3,1,1,1'
+is 'the work of layers is stored' \
+	"$(query "SELECT layer, n_rows, n_rows * 1024 = kv_bytes, kind FROM run_layer
+		WHERE run_id = 2 AND layer IN (1, 2, 5)")" '1,122,1,full
+2,62,1,full
+5,32,1,full'
+is '... with the pairs of dense attention' \
+	"$(query 'SELECT n_pairs FROM run_layer WHERE run_id = 1 AND layer = 7')" \
+	$((100 * 101 / 2 + 101 + 20 * 21 / 2 + 21))
+ok 'the report shows what is kept' grep -q '^What kept tokens hold' report
+ok '... and the work of layers' grep -q '^  2 .* full  2-4 *3 *62 ' report
+is 'runs say how true their activations are' \
+	"$(sed -n '/^Runs/,/^$/s/.*; fidelity no-drift$/no-drift/p' report | wc -l)" 1
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
 ok '... and the report says so' grep -q '^run 3: its dropper kept every row' report

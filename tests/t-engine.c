@@ -23,8 +23,9 @@
 
 struct store {
 	int64_t iterations, outcomes, accuracy, selection, kernels, phases;
-	int64_t entries, gaps;
-	int64_t fail_at; /* iteration, -1: never */
+	int64_t entries, gaps, kept;
+	int64_t layer_kernels, layer_ns; /* sums over layers and phases */
+	int64_t fail_at;		 /* iteration, -1: never */
 	bool fail_gap;
 	struct store_iteration last;
 	char outcome[16][16];	     /* by request */
@@ -82,7 +83,23 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 	return AR_OK;
 }
 
-/* A backend with two kernels an iteration. */
+enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err)
+{
+	(void)err;
+	s->kept += x->n_kept;
+	return AR_OK;
+}
+
+enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
+				 struct ar_err *err)
+{
+	(void)err;
+	s->layer_kernels += x->kernels;
+	s->layer_ns += x->gpu_ns;
+	return AR_OK;
+}
+
+/* A backend with two kernels an iteration, in layers 0 and 1. */
 struct fake {
 	int64_t runs, drops, compares, fail_at;
 	int64_t cost_ns;      /* 0: 1 ms */
@@ -94,7 +111,10 @@ struct fake {
 static enum ar_status fake_run(void *self, const struct batch *b, struct iter_cost *cost,
 			       struct ar_err *err)
 {
-	static const struct prof_kernel kernel[2];
+	static const struct prof_kernel kernel[] = {
+		{ .layer = 0, .phase = PHASE_LINEAR, .start_ns = 5, .end_ns = 7 },
+		{ .layer = 1, .phase = PHASE_ATTEND, .start_ns = 8, .end_ns = 11 }
+	};
 	struct fake *f = self;
 
 	(void)b;
@@ -139,11 +159,21 @@ static void fake_drop(void *self, uint32_t req)
 	f->drops++;
 }
 
+/* Layer 0 lost nothing yet. */
+static enum ar_status fake_kept(void *self, const struct batch_entry *e, int i,
+				struct kept_share *out, struct ar_err *err)
+{
+	(void)self, (void)e, (void)err;
+	*out = i ? (struct kept_share){ .n_tok = 8, .n_kept = 5 } : (struct kept_share){ 0 };
+	return AR_OK;
+}
+
 static const struct backend fake_backend = {
 	.name = "fake",
 	.needs_model = true,
 	.run = fake_run,
 	.compare = fake_compare,
+	.kept = fake_kept,
 	.drop = fake_drop,
 };
 
@@ -237,6 +267,8 @@ static void test_rows(void)
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
 	is_int(s.entries, res.entries, "the entries of every iteration are stored");
 	is_int(s.gaps, res.output_tok - 3, "the time between any two tokens is stored");
+	ok(s.layer_kernels == 2 * res.iterations && s.layer_ns == 5 * res.iterations,
+	   "the time of kernels by layer, too");
 	is_int(s.phases, 4, "the phase sums of every iteration are stored");
 	is_int(f.drops, 3, "the backend drops finished requests");
 	replay_result_release(&res);
@@ -387,6 +419,7 @@ static void test_accuracy(void)
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with samples ends well");
 	is_int(f.compares, 4 * 2, "a share of 1 compares every prefill chunk in every layer");
 	ok(s.accuracy == 4 * 2 * 4 && s.selection == 4 * 2 * 2, "a sample has a row for each head");
+	is_int(s.kept, 4 * 5, "and, where rows were dropped before, what was kept");
 	ok(res.n_samples == 8 && fabs(res.rel_l2_sum / (double)res.n_heads - 0.025) < 1e-12 &&
 		   fabs(res.rel_l2_max - 0.04) < 1e-12 && fabs(res.cosine_min - 0.7) < 1e-12 &&
 		   fabs(res.recall_sum / (double)res.n_heads - 0.5) < 1e-12,

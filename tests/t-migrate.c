@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiler/store/store.h"
+#include "profiler/store/store_file.h"
 #include "tests/query.h"
 #include "tests/tap.h"
 
@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command, state;
-	bool fine, renamed, engine, captures, modelled, drops;
+	bool fine, renamed, engine, captures, modelled, drops, layers;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -100,6 +100,8 @@ static int64_t whole_version(void)
 			"'kv_group')") == 2;
 	state = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('driver', 'sm_mhz', 'mem_mhz')");
+	layers = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('run_layer', "
+			 "'layer_phase', 'drop_sample')") == 3;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -111,7 +113,8 @@ static int64_t whole_version(void)
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
-			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) ?
+			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) &&
+			       layers == (version >= 12) ?
 		       version :
 		       -1;
 }
@@ -161,7 +164,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 11, "... and is one of version 11");
+	is_int(whole_version(), STORE_VERSION, "... and is one of this version");
 }
 
 static void test_tables(void)
@@ -185,11 +188,11 @@ static void test_tables(void)
 	       0, "... all of them");
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
-	is_int(whole_version(), 11, "... and a run may be one of an engine");
+	is_int(whole_version(), STORE_VERSION, "... and a run may be one of an engine");
 	change("a.db",
 	       "UPDATE run SET clock = 'modelled';"
 	       "UPDATE iteration SET cost_source = 'modelled' WHERE cost_source IS NOT NULL");
-	is_int(whole_version(), 11, "... or a modelled one");
+	is_int(whole_version(), STORE_VERSION, "... or a modelled one");
 }
 
 /* A file that is only read has the names of this version. */
@@ -221,13 +224,32 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 11, into a file of version 10: undo the last migration. */
+/* Turn a.db, of version 12, into a file of version 11: undo the last migration. */
+static void test_version_11(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;"
+		       "DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11");
+	is_int(whole_version(), 11, "a file of version 11 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM v_run LEFT JOIN v_layer_time USING(run_id) "
+		       "LEFT JOIN drop_sample USING(run_id) WHERE kind IS NULL AND mass IS NULL"),
+	       3, "... and read without the tables that it lacks");
+	sqlite3_close(db);
+	migrate(11);
+}
+
+/* Turn a.db, of version 12, into a file of version 10: undo two migrations. */
 static void test_version_10(void)
 {
 	struct ar_err err = { 0 };
 	sqlite3 *db;
 
-	change("a.db", "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db", "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;"
+		       "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz; DELETE FROM phase WHERE phase_id > 10;"
 		       "DELETE FROM schema_log WHERE version > 10; PRAGMA user_version = 10");
@@ -247,10 +269,11 @@ static void test_version_10(void)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 11, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 12, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
-	change("a.db", "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db", "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;"
+		       "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz");
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
@@ -297,6 +320,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_11();
 	test_version_10();
 	test_version_6();
 	test_own_view();

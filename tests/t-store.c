@@ -102,9 +102,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 11, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 12, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 11", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 12", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -115,7 +115,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 11, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 12, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -154,11 +154,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 11", true);
-	change(path, "PRAGMA user_version = 12");
-	refused(path, AR_DATA, "schema version 12, this program has version 11", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 12", true);
+	change(path, "PRAGMA user_version = 13");
+	refused(path, AR_DATA, "schema version 13, this program has version 12", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 11", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 12", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -354,6 +354,9 @@ static void test_counts(void)
 	const struct store_run record = sample_record(&r);
 	struct store *s = open_store(path);
 	struct store_selection sel = { .row.req_no = 1 };
+	const struct row_run_layer layer = { .layer = 3, .kind = "window", .n_rows = 7 };
+	const struct row_layer_phase time = { 0, 3, PHASE_ATTEND, 2, 4000000 };
+	const struct row_drop_sample kept = { .layer = 3, .mass = 0.75, .top_recall = 0.5 };
 	int64_t id;
 	int n = 0;
 
@@ -361,7 +364,8 @@ static void test_counts(void)
 	SELECTION_COUNTS(X)
 #undef X
 	if (store_run_begin(s, &record, &id, NULL) || store_selection(s, &sel, NULL) ||
-	    store_run_end(s, "done", NULL, NULL))
+	    store_layer(s, &layer, NULL) || store_layer_phase(s, &time, NULL) ||
+	    store_kept(s, &kept, NULL) || store_run_end(s, "done", NULL, NULL))
 		bail_out("no run");
 	store_close(s, NULL);
 	n = 0;
@@ -369,6 +373,10 @@ static void test_counts(void)
 	is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
 	SELECTION_COUNTS(X)
 #undef X
+	is_value(path, "SELECT layers * ms FROM v_layer_time WHERE kind = 'window'", 4,
+		 "the time of a kind of layers");
+	is_value(path, "SELECT mass + top_recall FROM drop_sample WHERE layer = 3", 1.25,
+		 "and what was kept");
 }
 
 static void test_views(void)
@@ -381,7 +389,9 @@ static void test_views(void)
 
 	is_value(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'", 0,
 		 "the file has no views");
-	change(path, "UPDATE run SET energy_mj = 1, energy_ns = 1, energy_idle_mw = 1");
+	change(path, "UPDATE run SET energy_mj = 1, energy_ns = 1, energy_idle_mw = 1;"
+		     "INSERT INTO run_layer VALUES(1, 0, 'full', 1, 1, 1, 1, 1);"
+		     "INSERT INTO layer_phase VALUES(1, 0, 1, 1, 1)");
 	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
 	ok(!sqlite3_exec(db, store_views, NULL, NULL, NULL), "anybody can make them");
 	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_temp_schema WHERE type = 'view'", -1,
@@ -396,7 +406,7 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 23, "all views were tried");
+	is_int(n, 24, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }

@@ -25,6 +25,9 @@ enum msg_kind {
 	MSG_ACCURACY,
 	MSG_SELECTION,
 	MSG_GROUP,
+	MSG_LAYER,
+	MSG_LAYER_PHASE,
+	MSG_KEPT,
 	MSG_ENERGY,
 	MSG_RUN_END
 };
@@ -49,6 +52,9 @@ struct msg {
 		struct row_accuracy_sample accuracy;
 		struct store_selection selection;
 		struct row_kv_group group;
+		struct row_run_layer layer;
+		struct row_layer_phase layer_phase;
+		struct row_drop_sample kept;
 		struct energy_use energy;
 	};
 	_Alignas(16) char data[];
@@ -84,6 +90,9 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	case MSG_ACCURACY: return writer_accuracy(w, &m->accuracy, err);
 	case MSG_SELECTION: return writer_selection(w, &m->selection, err);
 	case MSG_GROUP: return writer_group(w, &m->group, err);
+	case MSG_LAYER: return writer_layer(w, &m->layer, err);
+	case MSG_LAYER_PHASE: return writer_layer_phase(w, &m->layer_phase, err);
+	case MSG_KEPT: return writer_kept(w, &m->kept, err);
 	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
 	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
@@ -320,6 +329,37 @@ enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct
 	if (!m)
 		return ar_nomem(err);
 	m->group = *g;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_LAYER, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->layer = *l;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
+				 struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_LAYER_PHASE, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->layer_phase = *x;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_KEPT, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->kept = *x;
 	return send(s, QUEUE_BYTES, err);
 }
 

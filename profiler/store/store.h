@@ -127,6 +127,12 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
 /* Add a KV cache group of the run.  kind: a string literal. */
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err);
+/* Add the work of a layer of the run.  kind: a string literal. */
+enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err);
+/* Add the time of a phase in a layer of the run. */
+enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
+				 struct ar_err *err);
+enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err);
 /* Set the energy of the run. */
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,

@@ -134,6 +134,29 @@ static const struct migration {
 	  "CREATE TEMP VIEW kv_group AS SELECT NULL AS run_id, NULL AS group_no, NULL AS kind, "
 	  "NULL AS window, NULL AS n_layers, NULL AS block_tokens, NULL AS block_bytes, "
 	  "NULL AS peak_blocks WHERE 0" },
+	{ 11,
+	  "CREATE TABLE run_layer(run_id INTEGER NOT NULL, layer INTEGER NOT NULL, "
+	  "kind TEXT NOT NULL, n_rows INTEGER NOT NULL, n_pairs INTEGER NOT NULL, "
+	  "product_flops REAL NOT NULL, mixer_flops REAL NOT NULL, kv_bytes INTEGER NOT NULL, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "CHECK(kind IN ('full', 'window', 'linear')), "
+	  "PRIMARY KEY(run_id, layer)) STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE layer_phase(run_id INTEGER NOT NULL, layer INTEGER NOT NULL, "
+	  "phase_id INTEGER NOT NULL, kernels INTEGER NOT NULL, gpu_ns INTEGER NOT NULL, "
+	  "PRIMARY KEY(run_id, layer, phase_id)) STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE drop_sample(run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, "
+	  "chunk_no INTEGER NOT NULL, layer INTEGER NOT NULL, iter_no INTEGER NOT NULL, "
+	  "n_tokens INTEGER NOT NULL, n_kept INTEGER NOT NULL, queries INTEGER NOT NULL, "
+	  "mass REAL, top INTEGER NOT NULL, top_recall REAL, "
+	  "PRIMARY KEY(run_id, req_no, chunk_no, layer)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW run_layer AS SELECT NULL AS run_id, NULL AS layer, NULL AS kind, "
+	  "NULL AS n_rows, NULL AS n_pairs, NULL AS product_flops, NULL AS mixer_flops, "
+	  "NULL AS kv_bytes WHERE 0;"
+	  "CREATE TEMP VIEW layer_phase AS SELECT NULL AS run_id, NULL AS layer, "
+	  "NULL AS phase_id, NULL AS kernels, NULL AS gpu_ns WHERE 0;"
+	  "CREATE TEMP VIEW drop_sample AS SELECT NULL AS run_id, NULL AS req_no, "
+	  "NULL AS chunk_no, NULL AS layer, NULL AS iter_no, NULL AS n_tokens, NULL AS n_kept, "
+	  "NULL AS queries, NULL AS mass, NULL AS top, NULL AS top_recall WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

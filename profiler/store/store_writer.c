@@ -757,6 +757,31 @@ enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_
 	return st ? st : put_row(w, TABLE_kv_group, g, NULL, err);
 }
 
+enum ar_status writer_layer(struct writer *w, struct row_run_layer *l, struct ar_err *err)
+{
+	enum ar_status st = begin(w, err);
+
+	l->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_run_layer, l, NULL, err);
+}
+
+enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x,
+				  struct ar_err *err)
+{
+	enum ar_status st = begin(w, err);
+
+	x->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_layer_phase, x, NULL, err);
+}
+
+enum ar_status writer_kept(struct writer *w, struct row_drop_sample *x, struct ar_err *err)
+{
+	enum ar_status st = begin(w, err);
+
+	x->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_drop_sample, x, NULL, err);
+}
+
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err)
 {
 	const int64_t v[] = { use->mj, use->ns, use->idle_mw, w->run_id };

@@ -34,7 +34,9 @@ CREATE TEMP VIEW v_run AS
           || iif(sha256 = '', '', ', ' || substr(sha256, 1, 8)) AS text
         FROM run_capture rc JOIN capture c USING(capture_id)
         WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))) AS capture,
-    r.repeat_no
+    r.repeat_no,
+    (SELECT 'no-drift' FROM iteration_drop d WHERE d.run_id = r.run_id
+      GROUP BY run_id HAVING sum(n_kept) < sum(n_rows)) AS fidelity
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 
@@ -303,6 +305,14 @@ CREATE TEMP VIEW v_phase_time AS
   FROM iteration_phase JOIN phase p USING(phase_id) JOIN run USING(run_id)
     LEFT JOIN method me USING(method_id)
   GROUP BY run_id, phase_id;
+
+-- By what layers attend to: 'full', 'window' or 'linear'.
+CREATE TEMP VIEW v_layer_time AS
+  SELECT run_id, me.name AS method, kind, count(DISTINCT layer) AS layers, p.name AS phase,
+    sum(kernels) AS kernels, sum(gpu_ns) / 1e6 AS ms
+  FROM layer_phase JOIN run_layer USING(run_id, layer) JOIN phase p USING(phase_id)
+    JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+  GROUP BY run_id, kind, phase_id;
 
 -- Iterations by the source of their cost.  An iteration without entries has no cost.
 CREATE TEMP VIEW v_cost_source AS

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "kernels/drop/kept.h"
 #include "kernels/methods/plan.h"
 #include "replay/engine/activations.h"
 #include "replay/engine/backend.h"
@@ -67,6 +68,21 @@ int attn_engine_drop_layer(const struct attn_engine *e, int s);
 /* Refuse b if the dropper cannot run it: tokens of the prefix cache were not dropped by it. */
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
 				 struct ar_err *err);
+
+/* Count the rows and pairs of b, which has run, in its groups.  attn_engine_forget() sets the counts
+ * to 0. */
+void attn_engine_tally(struct attn_engine *e, const struct batch *b);
+void attn_engine_forget(struct attn_engine *e);
+
+/* Make Q and K of rows that begin() has set, in executed layer i, on the host. */
+typedef enum ar_status engine_rows_fn(void *ctx, int i, const struct layer_row *row, int n_row,
+				      bf16_t *q, bf16_t *k, struct ar_err *err);
+
+/* What the tokens that go on after executed layer i hold of dense attention, for an entry of the last
+ * batch; of a layer before the first drop out->n_tok is 0.  Rows are made max_row at a time. */
+enum ar_status attn_engine_kept(const struct attn_engine *e, const struct batch_entry *entry, int i,
+				int max_row, engine_rows_fn *rows, void *ctx,
+				struct kept_share *out, struct ar_err *err);
 
 /* A shape whose rows have room for those of every executed layer, with the page size of the run. */
 struct attn_shape attn_engine_widest(const struct attn_engine *e);

@@ -6,6 +6,7 @@
 #define AR_BACKEND_H
 
 #include "base/opt.h"
+#include "kernels/drop/kept.h"
 #include "kernels/methods/accuracy.h"
 #include "kernels/methods/plan.h"
 #include "model/model.h"
@@ -95,6 +96,13 @@ struct backend {
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
 				  struct method_selection *sel, struct ar_err *err);
+	/* What the tokens that go on after layer run_layer[i] hold of dense attention, for a prefill
+	 * entry that run() has run last; out->n_tok 0: none was dropped before.  And the rows that
+	 * run() ran in that layer, and the (row, key) pairs of dense attention over what its cache
+	 * held.  Both NULL for a backend without kernels. */
+	enum ar_status (*kept)(void *self, const struct batch_entry *e, int i,
+			       struct kept_share *out, struct ar_err *err);
+	void (*layer_work)(const void *self, int i, int64_t *n_row, int64_t *n_pair);
 	/* The request finished or was preempted: forget its KV. */
 	void (*drop)(void *self, uint32_t req);
 	void (*close)(void *self);

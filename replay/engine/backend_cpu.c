@@ -334,7 +334,10 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 		st = iterate(c, b, false, &x, err);
 	if (st)
 		return st;
-	drops_end(&c->engine.drops);
+	attn_engine_tally(&c->engine, b);
+	st = drops_end(&c->engine.drops, err);
+	if (st)
+		return st;
 	drops_cost(&c->engine.drops, &x);
 	for (int p = 0; p < PHASE_COUNT; p++)
 		sum += x.phase_ns[p];
@@ -424,6 +427,31 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	return st;
 }
 
+static enum ar_status make_rows(void *ctx, int i, const struct layer_row *row, int n_row, bf16_t *q,
+				bf16_t *k, struct ar_err *err)
+{
+	const struct cpu *c = ctx;
+
+	return c->engine.act->qkv_ref(c->engine.act_self, i, row, n_row, &(struct qkv){ q, k, NULL },
+				      err);
+}
+
+static enum ar_status cpu_kept(void *self, const struct batch_entry *e, int i,
+			       struct kept_share *out, struct ar_err *err)
+{
+	struct cpu *c = self;
+
+	return attn_engine_kept(&c->engine, e, i, c->rows.prefill.max_row, make_rows, c, out, err);
+}
+
+static void cpu_layer_work(const void *self, int i, int64_t *n_row, int64_t *n_pair)
+{
+	const struct cache_group *g = attn_engine_group(&((const struct cpu *)self)->engine, i);
+
+	*n_row = g->n_row;
+	*n_pair = g->n_pair;
+}
+
 static void cpu_drop(void *self, uint32_t req)
 {
 	struct cpu *c = self;
@@ -440,6 +468,8 @@ const struct backend backend_cpu = {
 	.start = cpu_start,
 	.run = cpu_run,
 	.compare = cpu_compare,
+	.kept = cpu_kept,
+	.layer_work = cpu_layer_work,
 	.drop = cpu_drop,
 	.close = cpu_close,
 };

@@ -578,7 +578,10 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 		kernel_cost(c, &x);
 	if (st)
 		return st;
-	drops_end(&c->engine.drops);
+	attn_engine_tally(&c->engine, b);
+	st = drops_end(&c->engine.drops, err);
+	if (st)
+		return st;
 	drops_cost(&c->engine.drops, &x);
 	*cost = x;
 	return AR_OK;
@@ -609,6 +612,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
 	groups_drop(&c->engine.groups, 0);
 	drops_forget(&c->engine.drops, 0);
+	attn_engine_forget(&c->engine);
 	return st;
 }
 
@@ -668,6 +672,14 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	return st;
 }
 
+static void cuda_layer_work(const void *self, int i, int64_t *n_row, int64_t *n_pair)
+{
+	const struct cache_group *g = attn_engine_group(&((const struct cuda *)self)->engine, i);
+
+	*n_row = g->n_row;
+	*n_pair = g->n_pair;
+}
+
 static void cuda_drop(void *self, uint32_t req)
 {
 	struct cuda *c = self;
@@ -704,6 +716,8 @@ const struct backend backend_cuda = {
 	.start = cuda_start,
 	.run = cuda_run,
 	.compare = cuda_compare,
+	.kept = cuda_kept,
+	.layer_work = cuda_layer_work,
 	.drop = cuda_drop,
 	.close = cuda_close,
 };

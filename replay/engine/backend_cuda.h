@@ -91,6 +91,9 @@ enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct attn_call *at,
 /* Wait for it, and fill segment s + 1 from its result. */
 enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int n_prefill,
 			       struct ar_err *err);
+/* The function of struct backend. */
+enum ar_status cuda_kept(void *self, const struct batch_entry *e, int i, struct kept_share *out,
+			 struct ar_err *err);
 /* Enqueue that the decoder goes on with the rows that stay after executed layer i. */
 enum ar_status cuda_keep_rows(struct cuda *c, int i, struct ar_err *err);
 

@@ -9,6 +9,8 @@
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
 
+#include <string.h>
+
 size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s, const struct attn_limits *l)
 {
 	const struct drop *d = c->engine.plan.drop;
@@ -84,4 +86,36 @@ enum ar_status cuda_keep_rows(struct cuda *c, int i, struct ar_err *err)
 
 	return decoder_keep(c->decoder, c->env.run_layer[i], c->drops.index + s * d->max_row,
 			    d->n_index[s], err);
+}
+
+/* The memory of staged rows holds these for once. */
+static enum ar_status make_rows(void *ctx, int i, const struct layer_row *row, int n_row, bf16_t *q,
+				bf16_t *k, struct ar_err *err)
+{
+	struct cuda *c = ctx;
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	size_t rows = (size_t)n_row, dim = (size_t)s->head_dim * sizeof *q;
+	enum ar_status st = AR_OK;
+
+	memcpy(c->rows.mem, row, rows * sizeof *row);
+	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, rows * sizeof *row, cudaMemcpyHostToDevice,
+			   c->stream));
+	st = c->engine.act->qkv(c->engine.act_self, i, c->rows_dev, n_row,
+				&(struct qkv){ c->q, c->k, NULL }, err);
+	if (st)
+		return st;
+	CU(cudaStreamSynchronize(c->stream));
+	CU(cudaMemcpy(q, c->q, rows * (size_t)s->q_heads * dim, cudaMemcpyDeviceToHost));
+	CU(cudaMemcpy(k, c->k, rows * (size_t)s->kv_heads * dim, cudaMemcpyDeviceToHost));
+out:
+	return st;
+}
+
+enum ar_status cuda_kept(void *self, const struct batch_entry *e, int i, struct kept_share *out,
+			 struct ar_err *err)
+{
+	struct cuda *c = self;
+
+	c->stale = true;
+	return attn_engine_kept(&c->engine, e, i, c->rows.prefill.max_row, make_rows, c, out, err);
 }

@@ -20,6 +20,7 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .segment = calloc(segs, sizeof *d->segment),
 			     .stat = calloc(segs, sizeof *d->stat),
 			     .one = calloc(segs, sizeof *d->one),
+			     .list = calloc(segs * n_req + 1, sizeof *d->list),
 			     .start = calloc(entries, sizeof *d->start),
 			     .count = calloc(entries, sizeof *d->count),
 			     .keep = calloc(entries, sizeof *d->keep),
@@ -30,9 +31,9 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
-	if (!d->len || !d->req || !d->segment || !d->stat || !d->one || !d->start || !d->count ||
-	    !d->keep || !d->row || !d->index || !d->n_index || !d->chunk || !d->kept.keep ||
-	    !d->kept.n_keep || !d->kept.index)
+	if (!d->len || !d->req || !d->segment || !d->stat || !d->one || !d->list || !d->start ||
+	    !d->count || !d->keep || !d->row || !d->index || !d->n_index || !d->chunk ||
+	    !d->kept.keep || !d->kept.n_keep || !d->kept.index)
 		return ar_nomem(err);
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;
@@ -44,6 +45,9 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 
 void drops_close(struct drops *d)
 {
+	for (size_t i = 0; d->list && i < (size_t)d->n * d->n_req; i++)
+		free(d->list[i].pos);
+	free(d->list);
 	free(d->len);
 	free(d->req);
 	free(d->segment);
@@ -137,12 +141,37 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 		}
 }
 
-void drops_end(struct drops *d)
+/* Add the rows of entry i in segment s to its tokens. */
+static enum ar_status add_tokens(struct drops *d, int s, size_t i, struct ar_err *err)
 {
+	const struct row_segment *x = &d->segment[s];
+	struct drop_list *l = &d->list[(size_t)s * d->n_req + d->req[i]];
+	int32_t need = l->n + x->n[i];
+
+	if (need > l->room) {
+		int32_t *pos = realloc(l->pos, 2 * (size_t)need * sizeof *pos);
+
+		if (!pos)
+			return ar_nomem(err);
+		l->pos = pos;
+		l->room = 2 * need;
+	}
+	for (int32_t k = 0; k < x->n[i]; k++)
+		l->pos[l->n++] = d->segment[0].start[i] + (x->keep[i] ? x->keep[i][k] : k);
+	return AR_OK;
+}
+
+enum ar_status drops_end(struct drops *d, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
 	for (int s = 1; s < d->n; s++)
-		for (size_t i = 0; i < d->n_entry; i++)
+		for (size_t i = 0; i < d->n_entry && !st; i++) {
 			d->len[(size_t)s * d->n_req + d->req[i]] = d->segment[s].start[i] +
 								   d->segment[s].n[i];
+			st = add_tokens(d, s, i, err);
+		}
+	return st;
 }
 
 void drops_cost(const struct drops *d, struct iter_cost *cost)
@@ -153,8 +182,10 @@ void drops_cost(const struct drops *d, struct iter_cost *cost)
 
 void drops_forget(struct drops *d, uint32_t req)
 {
-	for (int s = 1; s < d->n; s++)
+	for (int s = 1; s < d->n; s++) {
 		d->len[(size_t)s * d->n_req + req] = 0;
+		d->list[(size_t)s * d->n_req + req].n = 0;
+	}
 }
 
 const struct row_segment *drops_entry(struct drops *d, uint32_t req)

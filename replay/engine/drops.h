@@ -15,6 +15,12 @@
 #include "replay/engine/backend.h"
 #include "replay/engine/rows.h"
 
+/* Positions of tokens, ascending. */
+struct drop_list {
+	int32_t n, room;
+	int32_t *pos;
+};
+
 struct drops {
 	int n;	      /* segments; 1: there is no dropper */
 	size_t n_req; /* requests of the run */
@@ -35,6 +41,7 @@ struct drops {
 	struct store_drop *stat; /* [n - 1] prefill rows; the engine sets the layers */
 	bool prefill;		 /* there are any */
 	struct row_segment *one; /* [n] for drops_entry() */
+	struct drop_list *list;	 /* [n][n_req] tokens of a request in the caches of a segment */
 	struct drop_kept kept;	 /* room for the result of a dropper, on the host */
 };
 
@@ -60,7 +67,14 @@ enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep);
 
 /* The caches hold the rows of the last batch. */
-void drops_end(struct drops *d);
+enum ar_status drops_end(struct drops *d, struct ar_err *err);
+
+/* The tokens of a request in the caches of segment s > 0, after drops_end(). */
+static inline const struct drop_list *drops_tokens(const struct drops *d, int s, uint32_t req)
+{
+	return &d->list[(size_t)s * d->n_req + req];
+}
+
 /* Set what an iteration's cost says of droppers; valid until the next batch. */
 void drops_cost(const struct drops *d, struct iter_cost *cost);
 void drops_forget(struct drops *d, uint32_t req);

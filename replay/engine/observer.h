@@ -36,6 +36,7 @@ struct observed_sample {
 	int layer, q_heads, kv_heads;
 	const struct accuracy *acc;	     /* [q_heads] */
 	const struct selection_count *count; /* [kv_heads] */
+	const struct kept_share *kept;	     /* NULL: nothing was dropped */
 };
 
 /* Arguments are borrowed for the call.  An error of a callback ends the run. */

@@ -3,6 +3,7 @@
 #include "replay/engine/record.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "replay/engine/replay.h"
 
@@ -32,6 +33,47 @@ static enum ar_status fill_rows(struct recorder *r, const struct batch *b, struc
 	return AR_OK;
 }
 
+/* Add the kernels of an iteration to the sums of their layers. */
+static enum ar_status add_kernels(struct recorder *r, const struct iter_cost *c, struct ar_err *err)
+{
+	for (size_t i = 0; i < c->n_kernel; i++) {
+		const struct prof_kernel *k = &c->kernel[i];
+
+		if (k->layer == PHASE_NO_LAYER)
+			continue;
+		if (k->layer >= r->n_layers) {
+			int n = k->layer + 1;
+			struct layer_sum *sum = realloc(r->sum, (size_t)n * sizeof *sum);
+
+			if (!sum)
+				return ar_nomem(err);
+			memset(sum + r->n_layers, 0, (size_t)(n - r->n_layers) * sizeof *sum);
+			r->sum = sum;
+			r->n_layers = n;
+		}
+		r->sum[k->layer].ns[k->phase] += k->end_ns - k->start_ns;
+		r->sum[k->layer].kernels[k->phase]++;
+	}
+	return AR_OK;
+}
+
+static enum ar_status put_layers(const struct recorder *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int l = 0; l < r->n_layers; l++)
+		for (int p = 0; p < PHASE_COUNT && !st; p++)
+			if (r->sum[l].kernels[p])
+				st = store_layer_phase(r->store,
+						       &(struct row_layer_phase){
+							       .layer = l,
+							       .phase_id = p,
+							       .kernels = r->sum[l].kernels[p],
+							       .gpu_ns = r->sum[l].ns[p] },
+						       err);
+	return st;
+}
+
 static enum ar_status record_iteration(void *self, const struct observed_iteration *it,
 				       struct ar_err *err)
 {
@@ -42,6 +84,8 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 	struct batch_shape shape = batch_shape(&s->batch);
 	enum ar_status st = r->entries ? fill_rows(r, &s->batch, err) : AR_OK;
 
+	if (!st)
+		st = add_kernels(r, c, err);
 	if (st)
 		return st;
 	return store_iteration(
@@ -134,6 +178,19 @@ static enum ar_status record_sample(void *self, const struct observed_sample *x,
 									 .kv_head = h },
 								.count = x->count[h] },
 				     err);
+	if (!st && x->kept)
+		st = store_kept(r->store,
+				&(struct row_drop_sample){ .iter_no = x->iter_no,
+							   .req_no = e->req,
+							   .chunk_no = e->chunk_no,
+							   .layer = x->layer,
+							   .n_tokens = x->kept->n_tok,
+							   .n_kept = x->kept->n_kept,
+							   .queries = x->kept->queries,
+							   .mass = x->kept->mass,
+							   .top = x->kept->top,
+							   .top_recall = x->kept->recall },
+				err);
 	return st;
 }
 
@@ -141,7 +198,7 @@ static enum ar_status record_end(void *self, const struct replay_result *res, st
 {
 	const struct recorder *r = self;
 	const struct series *s = &res->latency[LATENCY_ITL];
-	enum ar_status st = AR_OK;
+	enum ar_status st = put_layers(r, err);
 
 	for (size_t i = 0; i < s->n_run && !st; i++)
 		st = store_gap(r->store,
@@ -163,6 +220,9 @@ struct observer recorder_observer(struct recorder *r)
 void recorder_release(struct recorder *r)
 {
 	free(r->row);
+	free(r->sum);
 	r->row = NULL;
+	r->sum = NULL;
 	r->cap = 0;
+	r->n_layers = 0;
 }

@@ -5,6 +5,11 @@
 
 #include "replay/engine/observer.h"
 
+/* Of the traced kernels of a layer. */
+struct layer_sum {
+	int64_t ns[PHASE_COUNT], kernels[PHASE_COUNT];
+};
+
 struct recorder {
 	struct store *store; /* after store_run_begin() */
 	bool entries;	     /* store what each request ran in each iteration */
@@ -14,6 +19,8 @@ struct recorder {
 	/* Internal; the caller sets them to 0. */
 	struct store_entry *row;
 	size_t cap;
+	struct layer_sum *sum; /* [n_layers] by number of the layer */
+	int n_layers;
 };
 
 /* r outlives the observer. */

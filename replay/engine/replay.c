@@ -74,7 +74,7 @@ static enum ar_status notify_request(const struct loop *l, uint32_t id, const ch
 }
 
 static enum ar_status notify_sample(const struct loop *l, const struct batch_entry *e, int layer,
-				    struct ar_err *err)
+				    const struct kept_share *kept, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
 
@@ -87,7 +87,8 @@ static enum ar_status notify_sample(const struct loop *l, const struct batch_ent
 								.q_heads = cfg->q_heads,
 								.kv_heads = cfg->kv_heads,
 								.acc = l->acc,
-								.count = l->count },
+								.count = l->count,
+								.kept = kept->n_tok ? kept : NULL },
 				     err);
 }
 
@@ -251,15 +252,18 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 		return AR_OK;
 	for (size_t i = 0; i < l->s->batch.n && !st; i++) {
 		const struct batch_entry *e = &l->s->batch.entry[i];
+		struct kept_share kept = { 0 };
 
 		for (int k = 0; k < cfg->n_run_layers && !e->decode && !st; k++) {
 			if (!drawn(cfg, e, cfg->run_layer[k]))
 				continue;
 			st = cfg->backend->compare(cfg->self, e, k, l->acc, l->count, NULL, err);
+			if (!st && cfg->backend->kept)
+				st = cfg->backend->kept(cfg->self, e, k, &kept, err);
 			if (st)
 				break;
 			sum_sample(l);
-			st = notify_sample(l, e, cfg->run_layer[k], err);
+			st = notify_sample(l, e, cfg->run_layer[k], &kept, err);
 		}
 	}
 	return st;

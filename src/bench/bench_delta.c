@@ -7,21 +7,20 @@
 #include <stddef.h>
 
 #include "base/log.h"
+#include "model/layer_size.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_table.h"
 #include "src/bench/bench_values.h"
 
 /* ---- work ---- */
 
-/* In chunks of 64 rows a value head multiplies each row three times with its state, and twice with
- * the rows of its chunk, in k and in v. */
+/* A decode has no other rows in its chunk. */
 double bench_delta_flops(const struct bench_delta *x)
 {
 	const struct delta_spec *s = &x->spec;
-	double state = 2.0 * s->k_dim * s->v_dim, near = 2.0 * DELTA_CHUNK * (s->k_dim + s->v_dim);
-	double row = x->rows ? 3 * state + 2 * near : 3 * state;
 
-	return row * s->v_heads * x->batch * (x->rows ? x->rows : 1);
+	return x->rows ? layer_delta_flops(s) * x->batch * x->rows :
+			 6.0 * s->k_dim * s->v_dim * s->v_heads * x->batch;
 }
 
 /* A prompt's state is written once; a decode's is read, too. */

@@ -272,6 +272,8 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 	if (!r->store)
 		return st;
 	st2 = run_put_groups(r, res, st ? NULL : err);
+	if (!st2)
+		st2 = run_put_layers(r, st ? NULL : err);
 	if (!st2 && r->energy.ns)
 		st2 = store_energy(r->store, &r->energy, st ? NULL : err);
 	if (!st2)

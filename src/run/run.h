@@ -83,6 +83,8 @@ enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err);
 /* Store the groups with the blocks that res says; does nothing where the limits have none. */
 enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
 			      struct ar_err *err);
+/* layers.c: store the work of the executed layers, where a backend counts it. */
+enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
 /* What the layers of a group attend to: "full", "window" or "linear". */
 const char *run_group_kind(const struct kv_group *g);
 

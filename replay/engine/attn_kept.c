@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run did to its rows: how many each layer had, and what droppers left of them. */
+#include "config.h"
+#include "replay/engine/attn_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- counts ---- */
+
+/* Keys that the rows at indices [start, start + n) see, each at most `window`, 0: all. */
+static int64_t pairs_of(int64_t start, int64_t n, int64_t window)
+{
+	int64_t whole = window && window - 1 > start ? window - 1 - start :
+						       0; /* rows that see all */
+
+	if (!window || whole > n)
+		whole = n;
+	return whole * start + whole * (whole + 1) / 2 + (n - whole) * window;
+}
+
+void attn_engine_tally(struct attn_engine *e, const struct batch *b)
+{
+	const struct row_segment *segment = drops_segments(&e->drops);
+
+	for (int g = 0; g < e->groups.n; g++) {
+		struct cache_group *group = &e->groups.group[g];
+		const struct row_segment *s = segment ? &segment[group->segment] : NULL;
+
+		for (size_t i = 0; i < b->n; i++) {
+			int64_t start = s ? s->start[i] : (int64_t)b->entry[i].start;
+			int64_t n = s ? s->n[i] : (int64_t)b->entry[i].n_tok;
+
+			group->n_row += n;
+			group->n_pair += pairs_of(start, n, group->window);
+		}
+	}
+}
+
+void attn_engine_forget(struct attn_engine *e)
+{
+	for (int g = 0; g < e->groups.n; g++)
+		e->groups.group[g].n_row = e->groups.group[g].n_pair = 0;
+}
+
+/* ---- what is kept ---- */
+
+/* Make n rows from position `start` on, the first `q_from` of them without Q. */
+static enum ar_status make_rows(const struct attn_engine *e, const struct batch_entry *entry, int i,
+				int max_row, engine_rows_fn *rows, void *ctx,
+				const struct kept_share *x, bf16_t *q, bf16_t *k,
+				struct ar_err *err)
+{
+	const struct attn_shape *s = attn_engine_shape(e, i);
+	size_t q_row = (size_t)(s->q_heads * s->head_dim);
+	size_t k_row = (size_t)(s->kv_heads * s->head_dim);
+	int first = x->n_tok - x->queries; /* with Q that counts */
+	struct layer_row *row = calloc((size_t)max_row, sizeof *row);
+	bf16_t *piece = malloc((size_t)max_row * q_row * sizeof *piece);
+	enum ar_status st = row && piece ? AR_OK : ar_nomem(err);
+
+	for (int at = 0, n; at < x->n_tok && !st; at += n) {
+		n = x->n_tok - at < max_row ? x->n_tok - at : max_row;
+		st = e->act->begin(e->act_self, entry->req, at, (uint32_t)n, row, err);
+		if (!st)
+			st = rows(ctx, i, row, n, piece, k + (size_t)at * k_row, err);
+		for (int t = at > first ? at : first; t < at + n && !st; t++)
+			memcpy(q + (size_t)(t - first) * q_row, piece + (size_t)(t - at) * q_row,
+			       q_row * sizeof *q);
+	}
+	free(row);
+	free(piece);
+	return st;
+}
+
+enum ar_status attn_engine_kept(const struct attn_engine *e, const struct batch_entry *entry, int i,
+				int max_row, engine_rows_fn *rows, void *ctx,
+				struct kept_share *out, struct ar_err *err)
+{
+	const struct attn_shape *s = attn_engine_shape(e, i);
+	int segment = attn_engine_group(e, i)->segment + (attn_engine_drop(e, i) != NULL);
+	const struct drop_list *l = segment ? drops_tokens(&e->drops, segment, entry->req) : NULL;
+	struct kept_share x = { .n_tok = (int)(entry->start + entry->n_tok) };
+	size_t n = (size_t)x.n_tok, k_row = (size_t)(s->kv_heads * s->head_dim);
+	uint8_t *keep;
+	bf16_t *q, *k;
+	enum ar_status st;
+
+	*out = (struct kept_share){ 0 };
+	if (!segment)
+		return AR_OK;
+	x.queries = entry->n_tok < KEPT_QUERIES ? (int)entry->n_tok : KEPT_QUERIES;
+	keep = calloc(n, 1);
+	q = malloc((size_t)(x.queries * s->q_heads * s->head_dim) * sizeof *q);
+	k = malloc(n * k_row * sizeof *k);
+	st = keep && q && k ? make_rows(e, entry, i, max_row, rows, ctx, &x, q, k, err) :
+			      ar_nomem(err);
+	for (int32_t t = 0; !st && t < l->n; t++)
+		keep[l->pos[t]] = 1;
+	if (!st)
+		st = kept_share(s, q, k, keep, &x, err);
+	if (!st)
+		*out = x;
+	free(keep);
+	free(q);
+	free(k);
+	return st;
+}
