@@ -52,8 +52,7 @@ static inline size_t layer_o_width(const struct layer_spec *l)
 /* FLOPs of the matrix products of a row: the projections before and after the mixer, and the MLP. */
 static inline double layer_project_flops(const struct layer_spec *l, int hidden)
 {
-	return 2.0 * hidden *
-	       (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
+	return 2.0 * hidden * (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
 }
 
 static inline double layer_mlp_flops(const struct layer_spec *l, int hidden)

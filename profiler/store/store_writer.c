@@ -765,8 +765,7 @@ enum ar_status writer_layer(struct writer *w, struct row_run_layer *l, struct ar
 	return st ? st : put_row(w, TABLE_run_layer, l, NULL, err);
 }
 
-enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x,
-				  struct ar_err *err)
+enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x, struct ar_err *err)
 {
 	enum ar_status st = begin(w, err);
 

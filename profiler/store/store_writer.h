@@ -31,8 +31,7 @@ enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, 
 enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err);
 enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_err *err);
 enum ar_status writer_layer(struct writer *w, struct row_run_layer *l, struct ar_err *err);
-enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x,
-				  struct ar_err *err);
+enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x, struct ar_err *err);
 enum ar_status writer_kept(struct writer *w, struct row_drop_sample *x, struct ar_err *err);
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err);
 

@@ -26,8 +26,8 @@ struct cache_group {
 				  * linear layer's */
 	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
-	int64_t max_page; /* that the requests of a batch can hold, whatever the pool */
-	int segment;	  /* of its layers, see drops.h */
+	int64_t max_page;      /* that the requests of a batch can hold, whatever the pool */
+	int segment;	       /* of its layers, see drops.h */
 	int64_t n_row, n_pair; /* of the batches that ran: rows of a layer, and (row, key) pairs of
 				* dense attention over what its cache holds */
 };
