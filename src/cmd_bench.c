@@ -96,10 +96,10 @@ static const struct opt rank_opts[] = {
 	{ .name = NULL }
 };
 
-static const struct opt delta_opts[] = {
+static const struct opt model_opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
-	  .def = "qwen3-next-80b-a3b",
-	  .help = "model whose linear layer is measured: a preset, or a config.json" },
+	  .help = "a preset, or a config.json: the model whose linear layer delta measures, "
+		  "qwen3-next-80b-a3b if not given, or that a table of whole models runs" },
 	{ .name = NULL }
 };
 
@@ -145,7 +145,7 @@ static const struct {
 	{ "method", METHOD, method_opts },
 	{ "method, paper", METHOD | PAPER, input_opts },
 	{ "method, delta, paper", METHOD | DELTA | PAPER, rank_opts },
-	{ "delta", DELTA, delta_opts },
+	{ "delta, paper", DELTA | PAPER, model_opts },
 	{ "paper", PAPER, paper_opts },
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };

@@ -10,6 +10,7 @@ attnreplay_SOURCES = \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_plan.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
+    src/bench/bench_whole.c src/bench/bench_whole.h \
   src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
     src/run/setup.c \
   src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \

@@ -229,6 +229,34 @@ static void test_append(const struct backend *b, mixed_read_fn *read, drops_engi
 	life_close(&append);
 }
 
+/* The window of the last layer, in chunks and in decodes. */
+static void test_windows(const struct backend *b, mixed_read_fn *read, drops_engine_fn *engine,
+			 double tolerance)
+{
+	struct life l;
+	double off = 0;
+
+	life_open(&l, b,
+		  "dense+uniprefill:p=0.7,block=16,last-q=20,sinks=10,min-tokens=0,layers=0+2,"
+		  "mode=append,window-space=original",
+		  read, engine);
+	naive_positions(l.naive);
+	for (uint32_t at = 0; at < PROMPT; at += 250) {
+		int n = l.n;
+
+		chunk(&l, at, at + 250, PROMPT);
+		off = error_of(&l, 0, l.n - n);
+		if (off >= tolerance)
+			break;
+	}
+	ok(off < tolerance && l.n < 400 && l.n > CASE_WINDOW + 20,
+	   "%s: a window of positions over %d rows: off by %g", b->name, l.n, off);
+	decodes(&l, PROMPT, 2);
+	off = error_of(&l, 0, 1);
+	ok(off < tolerance, "%s: decodes have it, too: off by %g", b->name, off);
+	life_close(&l);
+}
+
 /* ---- other droppers ---- */
 
 static void test_others(const struct backend *b, mixed_read_fn *read, drops_engine_fn *engine,
@@ -285,6 +313,7 @@ void drops_test_all(const struct backend *b, mixed_read_fn *read, drops_engine_f
 	test_whole(b, read, engine, tolerance);
 	test_decodes(b, read, engine, tolerance);
 	test_append(b, read, engine, tolerance);
+	test_windows(b, read, engine, tolerance);
 	test_others(b, read, engine, tolerance);
 	test_refused(b);
 }

@@ -40,6 +40,7 @@ struct naive {
 	bf16_t cache_k[N_PAGE][CASE_KV_HEADS][PAGE_TOK][DIM];
 	bf16_t cache_v[N_PAGE][CASE_KV_HEADS][PAGE_TOK][DIM];
 	float sink[HEADS];
+	bool positions; /* which the window counts */
 };
 
 static void read_sinks(const struct backend_env *env, float sink[HEADS])
@@ -90,6 +91,9 @@ static void attend(const struct naive *x, const int *kept, int i, int h, double 
 	int first = i < CASE_WINDOW ? 0 : i - CASE_WINDOW + 1, g = h * CASE_KV_HEADS / HEADS;
 	double sum = exp((double)x->sink[h]);
 
+	for (first = x->positions ? 0 : first; x->positions; first++)
+		if (kept[first] > kept[i] - CASE_WINDOW)
+			break;
 	memset(out, 0, DIM * sizeof *out);
 	for (int k = first; k <= i; k++) {
 		int t = kept ? kept[k] : k, pos = kept ? kept[i] : i;
@@ -106,6 +110,11 @@ static void attend(const struct naive *x, const int *kept, int i, int h, double 
 	}
 	for (int d = 0; d < DIM; d++)
 		out[d] /= sum;
+}
+
+void naive_positions(struct naive *x)
+{
+	x->positions = true;
 }
 
 double naive_error(const struct naive *x, const int *kept, int i, int n, const bf16_t *out)

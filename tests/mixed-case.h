@@ -11,6 +11,8 @@ typedef void mixed_read_fn(void *self, size_t at, size_t n, bf16_t *out);
 /* The window layer, computed naively for request 0, from the activations of a backend's input.  The
  * caller frees it. */
 struct naive *naive_open(const struct backend_env *env);
+/* From here on the window counts positions of kept tokens, not their number. */
+void naive_positions(struct naive *x);
 /* The largest error of n rows from the i-th on, relative to the largest output of a row.  kept:
  * positions of the tokens in the cache, ascending; NULL: all.  out: [n][CASE_HEADS][CASE_DIM]. */
 double naive_error(const struct naive *x, const int *kept, int i, int n, const bf16_t *out);

@@ -49,9 +49,6 @@ static void test_parse(void)
 		{ "uniprefill:reconstitute=1",
 		  "reconstitute=1: dropped tokens do not come back here; use reconstitute=0, as the "
 		  "published code does" },
-		{ "uniprefill:window-space=original",
-		  "window-space=original: windows count kept tokens here; use window-space=compact, as "
-		  "the published code does" },
 		{ "uniprefill:scores=chunk", "scores=chunk: only with mode=append" },
 		{ "uniprefill:layers=7+7", "layers '7+7': want LAYER+LAYER..., ascending" },
 		{ "uniprefill:layers=7:0.5", "layers '7:0.5': want LAYER+LAYER..., ascending" },

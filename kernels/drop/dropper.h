@@ -66,6 +66,10 @@ struct dropper {
 	/* Whether it drops rows at this layer of the model; only of full attention. */
 	bool (*acts_after)(const void *self, int layer);
 
+	/* Whether the windows of later layers count positions of the prompt; NULL: they never do, but
+	 * count the tokens that are left. */
+	bool (*counts_positions)(const void *self);
+
 	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only
 	 * enqueues on the call's stream; its work has work_bytes() bytes of device memory. */
 	dropper_fn *ref;

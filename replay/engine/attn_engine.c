@@ -137,6 +137,8 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 		st = drops_open(&e->drops, plan_segment(&e->plan, e->plan.n_layers) + 1,
 				env->trace->n, (int)(seqs + lesser(seqs, tok)), (int)(tok + seqs),
 				err);
+	if (!st && e->plan.drop && e->plan.drop->dropper->counts_positions)
+		e->drops.windows = e->plan.drop->dropper->counts_positions(e->plan.drop->self);
 	for (int s = 0; !st && s < e->drops.n - 1; s++)
 		e->drops.stat[s].layer = e->run_layer[attn_engine_drop_layer(e, s)];
 	return st ? st : draw_sinks(e, env->seed, err);

@@ -8,17 +8,6 @@
 
 /* ---- counts ---- */
 
-/* Keys that the rows at indices [start, start + n) see, each at most `window`, 0: all. */
-static int64_t pairs_of(int64_t start, int64_t n, int64_t window)
-{
-	int64_t whole = window && window - 1 > start ? window - 1 - start :
-						       0; /* rows that see all */
-
-	if (!window || whole > n)
-		whole = n;
-	return whole * start + whole * (whole + 1) / 2 + (n - whole) * window;
-}
-
 void attn_engine_tally(struct attn_engine *e, const struct batch *b)
 {
 	const struct row_segment *segment = drops_segments(&e->drops);
@@ -28,11 +17,8 @@ void attn_engine_tally(struct attn_engine *e, const struct batch *b)
 		const struct row_segment *s = segment ? &segment[group->segment] : NULL;
 
 		for (size_t i = 0; i < b->n; i++) {
-			int64_t start = s ? s->start[i] : (int64_t)b->entry[i].start;
-			int64_t n = s ? s->n[i] : (int64_t)b->entry[i].n_tok;
-
-			group->n_row += n;
-			group->n_pair += pairs_of(start, n, group->window);
+			group->n_row += s ? s->n[i] : (int64_t)b->entry[i].n_tok;
+			group->n_pair += rows_pairs(s, b, i, group->window);
 		}
 	}
 }

@@ -24,6 +24,7 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .start = calloc(entries, sizeof *d->start),
 			     .count = calloc(entries, sizeof *d->count),
 			     .keep = calloc(entries, sizeof *d->keep),
+			     .before = calloc(entries, sizeof *d->before),
 			     .row = calloc(rows, sizeof *d->row),
 			     .index = calloc(rows, sizeof *d->index),
 			     .n_index = calloc(segs, sizeof *d->n_index),
@@ -32,13 +33,14 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
 	if (!d->len || !d->req || !d->segment || !d->stat || !d->one || !d->list || !d->start ||
-	    !d->count || !d->keep || !d->row || !d->index || !d->n_index || !d->chunk ||
-	    !d->kept.keep || !d->kept.n_keep || !d->kept.index)
+	    !d->count || !d->keep || !d->before || !d->row || !d->index || !d->n_index ||
+	    !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
 		return ar_nomem(err);
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;
 
-		d->segment[s] = (struct row_segment){ d->start + at, d->count + at, d->keep + at };
+		d->segment[s] = (struct row_segment){ d->start + at, d->count + at, d->keep + at,
+						      d->before + at };
 	}
 	return AR_OK;
 }
@@ -56,6 +58,7 @@ void drops_close(struct drops *d)
 	free(d->start);
 	free(d->count);
 	free(d->keep);
+	free(d->before);
 	free(d->row);
 	free(d->index);
 	free(d->n_index);
@@ -115,6 +118,15 @@ static int32_t keep_rows(struct drops *d, int s, size_t i, int32_t first, const 
 	return n;
 }
 
+/* A list without tokens has no array, but is not NULL here. */
+static const int32_t *tokens_before(const struct drops *d, int s, uint32_t req)
+{
+	static const int32_t none;
+	const struct drop_list *l = drops_tokens(d, s, req);
+
+	return l->pos ? l->pos : &none;
+}
+
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep)
 {
 	const struct row_segment *x = &d->segment[s];
@@ -134,6 +146,7 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 			d->start[next + i] = d->len[(size_t)(s + 1) * d->n_req + req];
 			d->count[next + i] = n;
 			d->keep[next + i] = decode ? NULL : row;
+			d->before[next + i] = d->windows ? tokens_before(d, s + 1, req) : NULL;
 			row += n;
 			first += x->n[i];
 			d->stat[s].n_row += decode ? 0 : x->n[i];
@@ -170,6 +183,9 @@ enum ar_status drops_end(struct drops *d, struct ar_err *err)
 			d->len[(size_t)s * d->n_req + d->req[i]] = d->segment[s].start[i] +
 								   d->segment[s].n[i];
 			st = add_tokens(d, s, i, err);
+			if (d->windows) /* the array may have moved */
+				d->before[(size_t)s * (size_t)d->max_entry + i] =
+					tokens_before(d, s, d->req[i]);
 		}
 	return st;
 }
@@ -199,6 +215,7 @@ const struct row_segment *drops_entry(struct drops *d, uint32_t req)
 	assert(i < d->n_entry);
 	for (int s = 0; s < d->n; s++)
 		d->one[s] = (struct row_segment){ d->segment[s].start + i, d->segment[s].n + i,
-						  d->segment[s].keep + i };
+						  d->segment[s].keep + i,
+						  d->segment[s].before + i };
 	return d->one;
 }

@@ -23,6 +23,7 @@ struct drop_list {
 
 struct drops {
 	int n;	      /* segments; 1: there is no dropper */
+	bool windows; /* they count positions of the request; the engine sets it */
 	size_t n_req; /* requests of the run */
 	int32_t *len; /* [n][n_req] tokens of a request in the caches of a segment */
 	int max_entry, max_row;
@@ -33,6 +34,7 @@ struct drops {
 	struct row_segment *segment; /* [n], as rows_build() takes them */
 	int32_t *start, *count;	     /* [n][max_entry] */
 	const int32_t **keep;	     /* [n][max_entry] */
+	const int32_t **before;	     /* [n][max_entry] positions in list */
 	int32_t *row;		     /* [n][max_row] what keep points to */
 	int32_t *index; /* [n][max_row] rows of a segment that go on, decodes included: their
 			   * numbers in its views */

@@ -432,6 +432,10 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	r->prefill_tok += s->batch.prefill_tok;
 	r->decode_tok += s->batch.decode_tok;
 	r->preemptions += (int64_t)s->n_preempted;
+	if (cost.n_drop) {
+		r->drop_rows += cost.drop->n_row;
+		r->drop_kept += cost.drop[cost.n_drop - 1].n_kept;
+	}
 	r->end_ns = later(l->clock.now, l->clock.gpu_end);
 	return complete(l, err);
 }

@@ -141,17 +141,70 @@ static struct part part_of(const struct rows_env *e, int view, const struct batc
 
 /* The rows of an entry in a view: indices [start, start + n) in the cache. */
 struct span {
-	int32_t start, n;
-	const int32_t *keep; /* as in struct row_segment */
+	int32_t start, n, pos;	      /* pos: position of the entry's first token */
+	const int32_t *keep, *before; /* as in struct row_segment */
 };
+
+static struct span span_in(const struct row_segment *s, const struct batch *b, size_t i)
+{
+	const struct batch_entry *e = &b->entry[i];
+	int32_t pos = (int32_t)e->start;
+
+	return s ? (struct span){ s->start[i], s->n[i], pos, s->keep[i],
+				  s->before ? s->before[i] : NULL } :
+		   (struct span){ pos, (int32_t)e->n_tok, pos, NULL, NULL };
+}
 
 static struct span span_of(const struct part *p, size_t i)
 {
-	const struct batch_entry *e = &p->b->entry[i];
-	const struct row_segment *s = p->segment;
+	return span_in(p->segment, p->b, i);
+}
 
-	return s ? (struct span){ s->start[i], s->n[i], s->keep[i] } :
-		   (struct span){ (int32_t)e->start, (int32_t)e->n_tok, NULL };
+/* ---- windows ---- */
+
+/* The position of the token at an index of the cache, where windows count positions. */
+static int32_t position_of(const struct span *x, int32_t index)
+{
+	int32_t k = index - x->start;
+
+	return k < 0 ? x->before[index] : x->pos + (x->keep ? x->keep[k] : k);
+}
+
+/* The first key that the row at an index sees, not before key `from`. */
+static int32_t first_key(const struct span *x, int32_t index, int window, int32_t from)
+{
+	int32_t to = index, beyond;
+
+	if (!x->before)
+		return index < window ? 0 : index - window + 1;
+	beyond = position_of(x, index) - window;
+	while (from < to) {
+		int32_t mid = from + (to - from) / 2;
+
+		if (position_of(x, mid) > beyond)
+			to = mid;
+		else
+			from = mid + 1;
+	}
+	return from;
+}
+
+int64_t rows_pairs(const struct row_segment *s, const struct batch *b, size_t i, int window)
+{
+	const struct span x = span_in(s, b, i);
+	int64_t start = x.start, n = x.n, sum = 0;
+	int64_t whole = !window ? n : window - 1 > start ? window - 1 - start : 0;
+	int32_t first = 0;
+
+	if (x.before && window) {
+		for (int32_t k = x.start; k < x.start + x.n; k++) {
+			first = first_key(&x, k, window, first);
+			sum += k - first + 1;
+		}
+		return sum;
+	}
+	whole = whole < n ? whole : n; /* rows that see all */
+	return whole * start + whole * (whole + 1) / 2 + (n - whole) * window;
 }
 
 /* Pages of an entry until the end of its rows. */
@@ -234,14 +287,15 @@ static bool carve_rows(struct workspace *c, const struct row_view *v, size_t n_r
 	return o->emit && (o->row || is_linear(v));
 }
 
-/* Store rows [start, end) of a request from row `at` on. */
-static void add_positions(const struct row_arrays *a, int32_t at, int32_t start, int32_t end,
-			  int window)
+/* Store the rows of a request from row `at` on. */
+static void add_positions(const struct row_arrays *a, int32_t at, const struct span *x, int window)
 {
-	for (int32_t i = start; i < end; i++, at++) {
+	int32_t first = 0;
+
+	for (int32_t i = x->start; i < x->start + x->n; i++, at++) {
 		a->pos[at] = i;
 		if (a->first)
-			a->first[at] = i < window ? 0 : i - window + 1;
+			a->first[at] = first = first_key(x, i, window, first);
 	}
 }
 
@@ -258,7 +312,7 @@ static void add_request(const struct row_arrays *a, int r, const struct batch_en
 	a->qblk0[r + 1] = a->qblk0[r] + blocks_until(end, page_tok) - x->start / page_tok;
 	a->page0[r + 1] = a->page0[r] + n;
 	a->left[r] = (int32_t)e->known - (int32_t)(e->start + e->n_tok);
-	add_positions(a, a->row0[r], x->start, end, v->group->window);
+	add_positions(a, a->row0[r], x, v->group->window);
 	memcpy(a->page + a->page0[r], pages_of(v->group->pages, e->req),
 	       (size_t)n * sizeof *a->page);
 }

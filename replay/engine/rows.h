@@ -55,7 +55,14 @@ struct row_segment {
 	const int32_t *n;	    /* [batch->n] rows */
 	const int32_t *const *keep; /* [batch->n] their numbers among those of the entry, ascending;
 				      * NULL: the first n */
+	/* [batch->n] or NULL: windows count the positions of the request, of which these are those of
+	 * the tokens in the cache before, ascending.  NULL, there or here: they count the tokens. */
+	const int32_t *const *before;
 };
+
+/* (row, key) pairs of entry i of b in a segment, NULL: of all its rows, where a row sees `window` keys
+ * at most; 0: all. */
+int64_t rows_pairs(const struct row_segment *s, const struct batch *b, size_t i, int window);
 
 struct row_arrays;
 

@@ -91,7 +91,8 @@ static const double rel_l2_most = 0.016;
 static enum ar_status find_spec(struct bench *b, struct ar_err *err)
 {
 	int tp = b->a->tp ? (int)b->a->tp : 1, i = 0;
-	enum ar_status st = model_load(&b->model, b->a->model, err);
+	const char *name = b->a->model ? b->a->model : "qwen3-next-80b-a3b";
+	enum ar_status st = model_load(&b->model, name, err);
 
 	if (!st)
 		st = model_split(&b->model, tp, err);

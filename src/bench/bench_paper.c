@@ -13,6 +13,7 @@
 #include "src/bench/bench_sample.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/bench_table.h"
+#include "src/bench/bench_whole.h"
 
 struct row {
 	const char *table, *label, *method, *what, *unit, *note, *why, *source, *differs;
@@ -73,13 +74,16 @@ struct known {
 	char note[160];
 	double sparsity; /* in percent, as paper_sparsity() means it */
 	struct bench_sum sum;
-	char why[256]; /* not "": it was refused */
+	struct bench_whole_result whole; /* of whole models, in place of sum */
+	char why[256];			 /* not "": it was refused */
 };
 
 struct paper {
 	const struct paper_table *t;
 	struct bench_session session;
 	struct bench_table table;
+	struct model model; /* of one rank, where whole models run */
+	const char *model_name;
 	int64_t tp;
 	struct known *known;
 	int n_known, n_off;
@@ -89,6 +93,7 @@ static enum ar_status shape_at(const struct paper *p, int col, struct bench_shap
 			       struct ar_err *err)
 {
 	const struct paper_table *t = p->t;
+	const struct layer_spec *l = t->model ? model_attention(&p->model) : NULL;
 
 	*s = (struct bench_shape){ .q_heads = t->q_heads,
 				   .kv_heads = t->kv_heads,
@@ -96,6 +101,12 @@ static enum ar_status shape_at(const struct paper *p, int col, struct bench_shap
 				   .batch = t->column[col].batch,
 				   .chunk = t->column[col].chunk,
 				   .context = t->column[col].context };
+	if (l) {
+		s->q_heads = l->q_heads;
+		s->kv_heads = l->kv_heads;
+		s->head_dim = l->head_dim;
+		return AR_OK;
+	}
 	return bench_session_heads(&p->session, p->tp, s, err);
 }
 
@@ -202,6 +213,40 @@ static bool is_matched(const struct paper *p, const struct paper_row *r)
 	return p->session.a->match && p->session.device && !is_share(r->what);
 }
 
+/* Prompts share an iteration, but for those in chunks. */
+static int64_t budget_of(const struct paper_column *c)
+{
+	const int64_t most = 128 << 10;
+	int64_t all = c->batch * c->context;
+
+	if (c->chunk < c->context)
+		return c->chunk;
+	return all < most ? all : c->context > most ? c->context : most;
+}
+
+/* Run whole prefills.  In a dry run nothing. */
+static enum ar_status measure_whole(struct paper *p, const struct paper_row *r, struct known *k,
+				    struct ar_err *err)
+{
+	const struct paper_column *c = &p->t->column[k->col];
+	const struct bench_args *a = p->session.a;
+	const struct bench_whole w = { .model = p->model_name,
+				       .tp = p->tp,
+				       .batch = c->batch,
+				       .context = c->context,
+				       .budget = budget_of(c),
+				       .capture = a->capture,
+				       .seed = a->seed,
+				       .device = a->device };
+	enum ar_status st = choose(p, r, k, err);
+
+	if (!st && !a->dry_run)
+		st = bench_whole_run(&w, k->text, &k->whole, err);
+	k->sum.n_chunk = (int)((c->context + c->chunk - 1) / c->chunk);
+	k->sum.refused = st == AR_USAGE || st == AR_DATA;
+	return st;
+}
+
 static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
 			      struct ar_err *err)
 {
@@ -209,8 +254,10 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 	struct bench_match m = { .how = BENCH_MATCH_STATED };
 	struct bench_goal goal;
 	struct bench_shape s;
-	enum ar_status st = shape_at(p, k->col, &s, err);
+	enum ar_status st = p->t->model ? AR_OK : shape_at(p, k->col, &s, err);
 
+	if (p->t->model)
+		return measure_whole(p, r, k, err);
 	if (st)
 		return st;
 	goal.sparsity = paper_sparsity(p->t, r, k->col, &goal.selected);
@@ -260,6 +307,8 @@ static enum ar_status measured(struct paper *p, const struct paper_row *r, int c
 /* How many times as fast as dense attention. */
 static double speedup(const struct known *k, const struct known *dense, enum paper_quantity what)
 {
+	if (what == PAPER_PREFILL)
+		return dense->whole.seconds / k->whole.seconds;
 	if (what == PAPER_KERNEL)
 		return dense->sum.us[BENCH_PART_ATTEND] / k->sum.us[BENCH_PART_ATTEND];
 	return dense->sum.core_us / k->sum.core_us;
@@ -275,6 +324,7 @@ static double ours(const struct known *k, const struct known *dense, enum paper_
 	switch (what) {
 	case PAPER_CALL: return x->core_us / calls;
 	case PAPER_SPEEDUP:
+	case PAPER_PREFILL:
 	case PAPER_KERNEL: return speedup(k, dense, what);
 	case PAPER_SELECT: return x->us[BENCH_PART_SELECT] * 1e-3;
 	case PAPER_METADATA: return x->us[BENCH_PART_METADATA] / calls;
@@ -283,6 +333,7 @@ static double ours(const struct known *k, const struct known *dense, enum paper_
 	case PAPER_SPARSITY: return bench_sparsity(c, true);
 	case PAPER_QUNION: return 100 * (1 - bench_ratio(c->qunion_sel, c->qunion_total));
 	case PAPER_GROUP: return bench_sparsity(c, false);
+	case PAPER_KEPT: return 100 * k->whole.kept;
 	case PAPER_DENSITY: return 100 * bench_ratio(c->exec_sel, c->exec_total);
 	default: return NAN;
 	}
@@ -290,7 +341,8 @@ static double ours(const struct known *k, const struct known *dense, enum paper_
 
 static bool compares_dense(enum paper_quantity what)
 {
-	return what == PAPER_CALL || what == PAPER_SPEEDUP || what == PAPER_KERNEL;
+	return what == PAPER_CALL || what == PAPER_SPEEDUP || what == PAPER_KERNEL ||
+	       what == PAPER_PREFILL;
 }
 
 static bool is_time(enum paper_quantity what)
@@ -330,13 +382,15 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 static void fill_row(const struct paper *p, const struct paper_row *r, const struct known *k,
 		     const struct known *dense, struct row *row)
 {
-	row->how.clock = k->sum.traced ? "cupti" : "events";
+	row->how.clock = p->t->model ? "replay" : k->sum.traced ? "cupti" : "events";
 	row->ours = ours(k, dense, r->what);
 	row->ours_sparsity = is_share(r->what) ? NAN : k->sparsity;
 	if (dense)
 		row->ours_x = speedup(k, dense, r->what);
 	if (r->what == PAPER_CALL)
 		row->ours_total = k->sum.core_us * 1e-3 * p->t->n_layers;
+	if (r->what == PAPER_PREFILL)
+		row->ours_total = 1e3 * k->whole.seconds;
 	if (is_time(r->what))
 		row->ratio = row->paper / row->ours;
 	if (p->t->goal)
@@ -359,7 +413,7 @@ static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int c
 		st = measured(p, r, col, &k, err);
 	if (st)
 		return st;
-	row.repeats = bench_session_repeats(&p->session, &row.s);
+	row.repeats = p->t->model ? 0 : bench_session_repeats(&p->session, &row.s);
 	row.method = k->text;
 	row.chunks = k->sum.n_chunk;
 	row.samples = k->sum.n_sample;
@@ -368,7 +422,7 @@ static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int c
 		row.note = "skipped";
 		row.why = k->why;
 	}
-	if (p->session.device && !*k->why)
+	if (!p->session.a->dry_run && !*k->why)
 		fill_row(p, r, k, dense, &row);
 	return bench_table_put(&p->table, &row, err);
 }
@@ -390,10 +444,40 @@ static enum ar_status run_table(struct paper *p, struct ar_err *err)
 	return st;
 }
 
+static void print_quantities(const struct paper_table *t)
+{
+	unsigned seen = 0;
+
+	for (const struct paper_row *r = t->row; r->label; r++) {
+		if (!(seen >> r->what & 1))
+			printf("%s: %s\n", paper_quantities[r->what].name,
+			       paper_quantities[r->what].text);
+		seen |= 1U << r->what;
+	}
+}
+
+static void print_whole(const struct paper *p)
+{
+	const struct paper_table *t = p->t;
+
+	printf("%s: %s\nfigures: %s\n", t->name, t->title, t->source);
+	if (t->differs)
+		printf("differs: %s\n", t->differs);
+	if (p->tp != t->tp)
+		printf("differs: --tp %lld, the paper's is %d\n", (long long)p->tp, t->tp);
+	if (p->session.capture)
+		printf("input: %s, repeated where the context is longer, in every layer\n",
+		       bench_session_input(&p->session));
+	else
+		puts("input: random, to which all tokens matter alike; use --capture");
+	printf("runs: %s, every layer of one rank, by the replay of 'attnreplay run'\n",
+	       p->model_name);
+	print_quantities(t);
+}
+
 static void print_head(const struct paper *p, const struct bench_shape *s)
 {
 	const struct paper_table *t = p->t;
-	unsigned seen = 0;
 	int64_t n = p->session.a->sample_chunks;
 
 	printf("%s: %s\nfigures: %s\n", t->name, t->title, t->source);
@@ -420,12 +504,7 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 	if (p->session.a->match)
 		printf("matched: sparsity is within %.0f percentage points of the stated one\n",
 		       bench_match_near);
-	for (const struct paper_row *r = t->row; r->label; r++) {
-		if (!(seen >> r->what & 1))
-			printf("%s: %s\n", paper_quantities[r->what].name,
-			       paper_quantities[r->what].text);
-		seen |= 1U << r->what;
-	}
+	print_quantities(t);
 	puts("ratio: the paper's time over ours; stated, sparse: blocks before the chunks that are "
 	     "left out, in percent, in the paper and here");
 	if (t->goal)
@@ -451,7 +530,31 @@ static void print_skipped(const struct paper *p)
 static void list_tables(void)
 {
 	for (const struct paper_table *t = paper_tables; t->name; t++)
-		printf("%-8s %s\n         %s\n", t->name, t->title, t->source);
+		printf("%-10s %s\n           %s\n", t->name, t->title, t->source);
+}
+
+/* Load one rank of the model, if whole models run. */
+static enum ar_status load_model(struct paper *p, struct ar_err *err)
+{
+	const struct bench_args *a = p->session.a;
+	enum ar_status st;
+
+	if (!p->t->model)
+		return a->model ? ar_fail(err, AR_USAGE,
+					  "model: table %s measures one layer; leave it out",
+					  p->t->name) :
+				  AR_OK;
+	p->model_name = a->model ? a->model : p->t->model;
+	if (!*p->model_name)
+		return ar_fail(err, AR_USAGE,
+			       "table %s: the configuration of its model is not part of this "
+			       "program; give one with --model CONFIG",
+			       p->t->name);
+	if (a->match)
+		return ar_fail(err, AR_USAGE, "match: table %s states no sparsity; leave it out",
+			       p->t->name);
+	st = model_load(&p->model, p->model_name, err);
+	return st ? st : model_split(&p->model, (int)p->tp, err);
 }
 
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
@@ -479,14 +582,18 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	p.tp = a->tp ? a->tp : p.t->tp;
 	st = bench_session_open(&p.session, a, err);
 	if (!st)
-		st = shape_at(&p, 0, &s, err);
+		st = load_model(&p, err);
 	if (!st)
+		st = shape_at(&p, 0, &s, err);
+	if (!st && !p.t->model) /* the processes of whole prefills open their own */
 		st = bench_session_device(&p.session, err);
 	if (!st)
 		st = bench_table_open(&p.table, err);
 	if (st)
 		goto out;
-	if (!p.table.lines)
+	if (!p.table.lines && p.t->model)
+		print_whole(&p);
+	else if (!p.table.lines)
 		print_head(&p, &s);
 	bench_table_heads(&p.table);
 	st = run_table(&p, err);
@@ -500,6 +607,7 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 out:
 	st = bench_table_close(&p.table, st, err);
 	bench_session_close(&p.session);
+	model_release(&p.model);
 	free(p.known);
 	return st;
 }

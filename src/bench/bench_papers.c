@@ -19,6 +19,8 @@ enum { K = 1024 };
 /* clang-format on */
 #define COLUMNS(list) .column = (list), .n_column = sizeof(list) / sizeof *(list)
 #define LLAMA .q_heads = 32, .kv_heads = 8, .head_dim = 128, .n_layers = 32
+#define NEXT .q_heads = 16, .kv_heads = 2, .head_dim = 256, .n_layers = 48
+#define GEMMA .q_heads = 16, .kv_heads = 8, .head_dim = 256, .n_layers = 48
 #define QWEN .q_heads = 32, .kv_heads = 4, .head_dim = 128, .n_layers = 48
 
 static const char *const modules =
@@ -204,6 +206,135 @@ static const struct paper_row bfla5_rows[] = {
 	{ 0 }
 };
 
+/* ---- UniPrefill: whole models ---- */
+
+#define WHOLE(batch, context) \
+	{ \
+		batch, context, context \
+	}
+#define UP_COLUMNS(batch) \
+	WHOLE(batch, 4 * K), WHOLE(batch, 8 * K), WHOLE(batch, 16 * K), WHOLE(batch, 32 * K)
+#define UP_LONG(batch) WHOLE(batch, 64 * K), WHOLE(batch, 128 * K)
+
+static const struct paper_column up_lone[] = { WHOLE(1, 128 * K) };
+static const struct paper_column up_batches[] = { UP_COLUMNS(1), UP_LONG(1),	 UP_COLUMNS(4),
+						  UP_LONG(4),	 UP_COLUMNS(16), UP_LONG(16),
+						  UP_COLUMNS(64) };
+
+#define PREFILL(label, method, ...) \
+	{ \
+		label, method, PAPER_PREFILL, \
+		{ \
+			__VA_ARGS__ \
+		} \
+	}
+#define KEPT(label, method) \
+	{ \
+		label, method, PAPER_KEPT, \
+		{ \
+			NAN \
+		} \
+	}
+
+/* Layers of models of 48 are those of 32 layers, in proportion, that have full attention. */
+#define GEMMA_UP "uniprefill:p=0.98,min-tokens=1024"
+#define NEXT_LAZY "lazyllm:layers=19:0.3+31:0.5+43:0.7"
+#define GEMMA_LAZY "lazyllm:layers=17:0.3+29:0.5+41:0.7"
+#define NEXT_SLIM "sliminfer:layers=15:0.5+31:0.25"
+#define GEMMA_SLIM "sliminfer:layers=17:0.5+29:0.25"
+
+static const struct paper_row up1_llama[] = { PREFILL("MInference", "minference", 1.34),
+					      PREFILL("FlexPrefill", "flexprefill", 1.46),
+					      PREFILL("XAttention", "xattention", 1.38),
+					      PREFILL("ProxyAttn", "proxyattn", 1.79),
+					      PREFILL("LazyLLM", "lazyllm", 2.51),
+					      PREFILL("SlimInfer", "sliminfer", NAN),
+					      PREFILL("UniPrefill", "uniprefill", 2.26),
+					      KEPT("UniPrefill", "uniprefill"),
+					      { 0 } };
+static const struct paper_row up1_next[] = { PREFILL("MInference", "minference", 1.05),
+					     PREFILL("FlexPrefill", "flexprefill", 1.08),
+					     PREFILL("XAttention", "xattention", 1.05),
+					     PREFILL("ProxyAttn", "proxyattn", 1.11),
+					     PREFILL("LazyLLM", NEXT_LAZY, 1.74),
+					     PREFILL("SlimInfer", NEXT_SLIM, NAN),
+					     PREFILL("UniPrefill", "uniprefill", 1.68),
+					     KEPT("UniPrefill", "uniprefill"),
+					     { 0 } };
+static const struct paper_row up1_gemma[] = { PREFILL("MInference", "minference", 1.03),
+					      PREFILL("FlexPrefill", "flexprefill", 1.04),
+					      PREFILL("XAttention", "xattention", 1.02),
+					      PREFILL("ProxyAttn", "proxyattn", 1.06),
+					      PREFILL("LazyLLM", GEMMA_LAZY, 1.64),
+					      PREFILL("SlimInfer", GEMMA_SLIM, NAN),
+					      PREFILL("UniPrefill", GEMMA_UP, 1.49),
+					      KEPT("UniPrefill", GEMMA_UP),
+					      { 0 } };
+
+/* Computed from the printed throughputs. */
+static const struct paper_row up2_llama[] = {
+	PREFILL("UniPrefill", "uniprefill", 1.04, 1.12, 1.20, 1.54, 1.81, 2.08, 1.06, 1.22, 1.35,
+		1.59, 1.82, 2.08, 1.19, 1.33, 1.38, 1.64, 1.87, 2.09, 1.24, 1.35, 1.39, 1.65),
+	{ 0 }
+};
+static const struct paper_row up2_next[] = {
+	PREFILL("UniPrefill", "uniprefill", 0.95, 0.96, 1.03, 1.21, 1.26, 1.48, 0.97, 1.01, 1.16,
+		1.31, 1.37, 1.57, 1.02, 1.20, 1.22, 1.38, 1.39, 1.68, 1.13, 1.26, 1.26, 1.43),
+	{ 0 }
+};
+static const struct paper_row up2_gemma[] = {
+	PREFILL("UniPrefill", GEMMA_UP, 0.98, 1.09, 1.19, 1.25, 1.22, 1.42, 1.14, 1.29, 1.22, 1.26,
+		1.30, 1.41, 1.17, 1.24, 1.23, 1.27, 1.31, 1.42, 1.19, 1.23, 1.22, 1.27),
+	{ 0 }
+};
+
+/* Blocks, and scoring queries, of 32 to 512 tokens. */
+#define UP_SWEEP(name, method, key, a, b, c) \
+	PREFILL(name " " #a, method key "=" #a, NAN), KEPT(name " " #a, method key "=" #a), \
+		PREFILL(name " " #b, method key "=" #b, NAN), \
+		KEPT(name " " #b, method key "=" #b), \
+		PREFILL(name " " #c, method key "=" #c, NAN), KEPT(name " " #c, method key "=" #c)
+
+static const struct paper_row up3_llama[] = { PREFILL("block 32", "uniprefill:block=32", 2.21),
+					      KEPT("block 32", "uniprefill:block=32"),
+					      PREFILL("block 64", "uniprefill:block=64", NAN),
+					      KEPT("block 64", "uniprefill:block=64"),
+					      PREFILL("block 128", "uniprefill:block=128", NAN),
+					      KEPT("block 128", "uniprefill:block=128"),
+					      { 0 } };
+static const struct paper_row up3_next[] = { UP_SWEEP("block", "uniprefill:", "block", 32, 64, 128),
+					     { 0 } };
+static const struct paper_row up3_gemma[] = { UP_SWEEP("block", GEMMA_UP ",", "block", 32, 64, 128),
+					      { 0 } };
+static const struct paper_row up4_llama[] = {
+	UP_SWEEP("last-q", "uniprefill:", "last-q", 32, 128, 512), { 0 }
+};
+static const struct paper_row up4_gemma[] = {
+	UP_SWEEP("last-q", GEMMA_UP ",", "last-q", 32, 128, 512), { 0 }
+};
+
+static const char *const ranks =
+	"machine, chunk budget and, of other methods, settings are not stated; one rank of eight runs "
+	"here, without all-reduces, which the paper's times have; what is kept depends on the input";
+
+/* ---- BFLA: whole models ---- */
+
+static const struct paper_column bfla_lengths[] = {
+	{ 1, 2 * K, 2 * K },  { 1, 4 * K, 4 * K },  { 1, 8 * K, 8 * K },   { 1, 8 * K, 16 * K },
+	{ 1, 8 * K, 32 * K }, { 1, 8 * K, 64 * K }, { 1, 8 * K, 128 * K },
+};
+static const struct paper_row bfla1_rows[] = {
+	PREFILL("BFLA", "bfla", 0.952, 1.035, 1.081, 1.166, 1.329, 1.656, 2.274), { 0 }
+};
+static const struct paper_row bfla2_rows[] = {
+	PREFILL("BFLA", "bfla", 0.969, 1.046, 1.073, 1.192, 1.379, 1.789, 2.501), { 0 }
+};
+
+static const char *const unverified =
+	"the model's configuration is not part of this program: give a config.json; parallelism and "
+	"chunk budget are not stated, here it is one GPU and 8192 tokens; the paper's dense attention is "
+	"slower than ours";
+
 /* ---- all ---- */
 
 /* The budget of quoka is a quarter of the tokens before the chunk. */
@@ -266,6 +397,48 @@ const struct paper_table paper_tables[] = {
 	  "prompt lengths, chunks and XAttention's thresholds are not stated; here it is one "
 	  "prompt in one chunk of 16K, and a threshold of 0.9",
 	  LLAMA, .tp = 1, COLUMNS(bfla5_columns), .row = bfla5_rows },
+	{ "up-1-llama", "TTFT of a lone request at 128K, LLaMA-3.1-8B",
+	  "UniPrefill (2026), Table 1, vLLM 0.16.0, TP 8", ranks,
+	  .model = "llama-3.1-8b", LLAMA, .tp = 8, COLUMNS(up_lone), .row = up1_llama },
+	{ "up-1-next", "TTFT of a lone request at 128K, Qwen3-Next-80B-A3B",
+	  "UniPrefill (2026), Table 1, vLLM 0.16.0, TP 8", ranks,
+	  .model = "qwen3-next-80b-a3b", NEXT, .tp = 8, COLUMNS(up_lone), .row = up1_next },
+	{ "up-1-gemma", "TTFT of a lone request at 128K, Gemma-3-12B",
+	  "UniPrefill (2026), Table 1, vLLM 0.16.0, TP 8", ranks,
+	  .model = "gemma-3-12b", GEMMA, .tp = 8, COLUMNS(up_lone), .row = up1_gemma },
+	{ "up-2-llama", "prefill throughput by batch and context, LLaMA-3.1-8B",
+	  "UniPrefill (2026), Table 2, vLLM 0.16.0, TP 8", ranks,
+	  .model = "llama-3.1-8b", LLAMA, .tp = 8, COLUMNS(up_batches), .row = up2_llama },
+	{ "up-2-next", "prefill throughput by batch and context, Qwen3-Next-80B-A3B",
+	  "UniPrefill (2026), Table 2, vLLM 0.16.0, TP 8", ranks,
+	  .model = "qwen3-next-80b-a3b", NEXT, .tp = 8, COLUMNS(up_batches), .row = up2_next },
+	{ "up-2-gemma", "prefill throughput by batch and context, Gemma-3-12B",
+	  "UniPrefill (2026), Table 2, vLLM 0.16.0, TP 8", ranks,
+	  .model = "gemma-3-12b", GEMMA, .tp = 8, COLUMNS(up_batches), .row = up2_gemma },
+	{ "up-3-llama", "block sizes at 128K, LLaMA-3.1-8B",
+	  "UniPrefill (2026), Table 3, vLLM 0.16.0, TP 8", ranks,
+	  .model = "llama-3.1-8b", LLAMA, .tp = 8, COLUMNS(up_lone), .row = up3_llama },
+	{ "up-3-next", "block sizes at 128K, Qwen3-Next-80B-A3B",
+	  "UniPrefill (2026), Table 3, vLLM 0.16.0, TP 8", ranks,
+	  .model = "qwen3-next-80b-a3b", NEXT, .tp = 8, COLUMNS(up_lone), .row = up3_next },
+	{ "up-3-gemma", "block sizes at 128K, Gemma-3-12B",
+	  "UniPrefill (2026), Table 3, vLLM 0.16.0, TP 8", ranks,
+	  .model = "gemma-3-12b", GEMMA, .tp = 8, COLUMNS(up_lone), .row = up3_gemma },
+	{ "up-4-llama", "scoring queries at 128K, LLaMA-3.1-8B",
+	  "UniPrefill (2026), Table 4, vLLM 0.16.0, TP 8", ranks,
+	  .model = "llama-3.1-8b", LLAMA, .tp = 8, COLUMNS(up_lone), .row = up4_llama },
+	{ "up-4-next", "scoring queries at 128K, Qwen3-Next-80B-A3B",
+	  "UniPrefill (2026), Table 4, vLLM 0.16.0, TP 8", ranks,
+	  .model = "qwen3-next-80b-a3b", NEXT, .tp = 8, COLUMNS(up_lone), .row = up4_llama },
+	{ "up-4-gemma", "scoring queries at 128K, Gemma-3-12B",
+	  "UniPrefill (2026), Table 4, vLLM 0.16.0, TP 8", ranks,
+	  .model = "gemma-3-12b", GEMMA, .tp = 8, COLUMNS(up_lone), .row = up4_gemma },
+	{ "bfla-1", "prefill latency by context, Gemma-4-E4B",
+	  "BFLA (2026), Table 1, A100", unverified,
+	  .model = "", LLAMA, .tp = 1, COLUMNS(bfla_lengths), .row = bfla1_rows },
+	{ "bfla-2", "prefill latency by context, Qwen3.6-27B",
+	  "BFLA (2026), Table 2, A100", unverified,
+	  .model = "", LLAMA, .tp = 1, COLUMNS(bfla_lengths), .row = bfla2_rows },
 	{ 0 }
 };
 /* clang-format on */
@@ -304,7 +477,7 @@ double paper_figure(const struct paper_table *t, const struct paper_row *r, int 
 
 double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col)
 {
-	if (r->what == PAPER_SPEEDUP || r->what == PAPER_KERNEL)
+	if (r->what == PAPER_SPEEDUP || r->what == PAPER_KERNEL || r->what == PAPER_PREFILL)
 		return paper_printed(t, r, col);
 	for (const struct paper_row *d = t->row; d->label && r->what == PAPER_CALL; d++)
 		if (d->what == PAPER_CALL && !strcmp(d->method, "dense"))

@@ -18,7 +18,9 @@
 	X(SPARSITY, "sparsity", "%", "blocks before the chunk that the selector leaves out") \
 	X(QUNION, "q-union", "%", "the same after the union of query blocks") \
 	X(GROUP, "union", "%", "the same after the method's union") \
-	X(DENSITY, "density", "%", "causal pairs that are executed")
+	X(DENSITY, "density", "%", "causal pairs that are executed") \
+	X(PREFILL, "prefill", "x", "time until all requests have a token: dense over the method") \
+	X(KEPT, "kept", "%", "rows of the prompts that are left after the last drop")
 
 enum paper_quantity {
 #define X(id, name, unit, text) PAPER_##id,
@@ -31,8 +33,10 @@ struct paper_quantity_info {
 };
 extern const struct paper_quantity_info paper_quantities[]; /* by enum paper_quantity */
 
-enum { PAPER_COLS = 5 };
+enum { PAPER_COLS = 22 };
 
+/* Whole prefills: chunk is the token budget of an iteration, and one as long as the context lets
+ * prompts of up to 128 K tokens together share an iteration. */
 struct paper_column {
 	int64_t batch, chunk, context;
 };
@@ -61,6 +65,9 @@ struct paper_table {
 	const char *source;  /* paper, table, machine */
 	const char *differs; /* why the figures cannot be compared directly; NULL: they
 					 * can */
+	const char
+		*model; /* whole prefills of it are run, of one rank; "": the user names it; NULL:
+			    * attention of a layer is */
 	int q_heads, kv_heads, head_dim, n_layers; /* of the model */
 	int tp;					   /* GPUs that share the heads */
 	bool last;				   /* the last chunk alone is measured */

@@ -38,6 +38,9 @@ struct run_figures run_figures(const struct run *r, const struct replay_result *
 				 .good = res->good,
 				 .of = res->ok + res->rejected + res->unfinished,
 				 .done_per_s = s > 0 ? (double)res->ok / s : NAN,
+				 .kept = res->drop_rows ?
+						 (double)res->drop_kept / (double)res->drop_rows :
+						 1,
 				 .ttft_p99 = percentile(&res->latency[LATENCY_TTFT], 99) };
 
 	for (size_t i = 0; i < r->o.objectives.n; i++) {

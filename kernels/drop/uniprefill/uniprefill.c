@@ -84,6 +84,11 @@ static bool acts_after(const void *self, int layer)
 	return layer_list_find(&((const struct uniprefill_self *)self)->layers, layer) >= 0;
 }
 
+static bool counts_positions(const void *self)
+{
+	return ((const struct uniprefill_self *)self)->rule.window_space == WINDOW_ORIGINAL;
+}
+
 static enum ar_status check(const void *param, struct ar_err *err)
 {
 	const struct uniprefill *p = param;
@@ -93,10 +98,6 @@ static enum ar_status check(const void *param, struct ar_err *err)
 		return ar_fail(err, AR_USAGE,
 			       "reconstitute=1: dropped tokens do not come back here; use "
 			       "reconstitute=0, as the published code does");
-	if (p->window_space == WINDOW_ORIGINAL)
-		return ar_fail(err, AR_USAGE,
-			       "window-space=original: windows count kept tokens here; use "
-			       "window-space=compact, as the published code does");
 	if (p->block & (p->block - 1))
 		return ar_fail(err, AR_USAGE, "block=%lld: want a power of two",
 			       (long long)p->block);
@@ -217,7 +218,7 @@ static const struct opt params[] = {
 	  .choice = scores, .help = "with mode=append, score a chunk among all keys or its own" },
 	{ .name = "window-space", .type = OPT_ENUM, .off = OFF(window_space), .arg = "SPACE",
 	  .def = "compact", .choice = spaces,
-	  .help = "what windows count; only compact, the kept tokens, is there" },
+	  .help = "what windows count: kept tokens, as the published code does, or positions" },
 	{ .name = "crossing", .type = OPT_ENUM, .off = OFF(crossing), .arg = "RULE",
 	  .def = "include", .choice = crossings, .help = "whether the block that crosses p stays" },
 	{ .name = "min-tokens", .type = OPT_INT, .off = OFF(min_tokens), .arg = "N", .def = "256",
@@ -243,6 +244,7 @@ const struct dropper dropper_uniprefill = {
 	.open = open_self,
 	.close = free,
 	.acts_after = acts_after,
+	.counts_positions = counts_positions,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? uniprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? uniprefill_enqueue : NULL,
