@@ -57,7 +57,7 @@ else
 	is 'a dropper runs' "$? $(cat "$tmp/err")" '0 '
 	ok 'it keeps a part of the rows' grep -q '"drop_us":[1-9].*"kept":0\.[1-9]' "$tmp/ours"
 	ok 'one that acts after another layer is refused' \
-		fails 2 'does not act after layer 0 of the input' \
+		fails 2 'layer 1: model .bench. has 1 layers' \
 		method --batch 1 --chunk 1K --context 1K --method uniprefill:layers=1
 fi
 finish

@@ -23,6 +23,7 @@
  * cycles for two of them that is 95 K cycles or 0.05 ms; the 0.54 GB take 0.13 ms.
  */
 #include "config.h"
+#include "kernels/delta/delta_store.cuh"
 #include "kernels/delta/delta_work.h"
 
 #include "kernels/prim/cuda.h"
@@ -201,16 +202,15 @@ __device__ __forceinline__ void store_solve(bf16_t *tile, const float (*l)[STRID
 		const int i = p / 8, j = p % 8 * 8;
 		const float *from = i < HALF || j >= HALF ? &l[i][j] : &l[i - HALF][j + HALF];
 		float x[8];
-		uint4 w;
+		uint32_t w[4];
 
 #pragma unroll
 		for (int e = 0; e < 8; e++)
 			x[e] = i < HALF && j >= HALF ? 0 : from[e] * beta[j + e];
-		w.x = pack_bf16(x[0], x[1]);
-		w.y = pack_bf16(x[2], x[3]);
-		w.z = pack_bf16(x[4], x[5]);
-		w.w = pack_bf16(x[6], x[7]);
-		*reinterpret_cast<uint4 *>(tile + swizzle<C>(i, j / 8) / 2) = w;
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			w[e] = pack_bf16(x[2 * e], x[2 * e + 1]);
+		store_words(tile + swizzle<C>(i, j / 8) / 2, w);
 	}
 }
 

@@ -9,6 +9,7 @@
  *   tail   grid (channels, sequence).  It runs last, since conv reads the old tails.
  */
 #include "config.h"
+#include "kernels/delta/delta_store.cuh"
 #include "kernels/delta/delta_work.h"
 
 #include "kernels/prim/cuda.h"
@@ -37,12 +38,12 @@ template <int N> __device__ __forceinline__ pack<N> load(const bf16_t *p)
 
 template <int N> __device__ __forceinline__ void store(bf16_t *p, const float *x)
 {
-	pack<N> v;
+	uint32_t w[N / 2];
 
 #pragma unroll
 	for (int i = 0; i < N / 2; i++)
-		v.w[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
-	*reinterpret_cast<pack<N> *>(p) = v;
+		w[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
+	store_words(p, w);
 }
 
 /* Channels of the projection t rows after the sequence's first; before it, of the slot. */
@@ -50,13 +51,13 @@ template <int N>
 __device__ __forceinline__ pack<N> input(const delta_args &a, const delta_seq &seq, int t,
 					 int channel)
 {
-	if (t >= 0 && t < seq.n_row)
-		return load<N>(a.c.qkvz + (int64_t)(seq.row + t) * a.c.qkvz_stride + channel);
-	if (t < 0 && !seq.fresh)
-		return load<N>(a.c.state.tail +
-			       ((int64_t)seq.slot * (DELTA_CONV - 1) + DELTA_CONV - 1 + t) *
-			       a.channels + channel);
-	return pack<N>{};
+	const int64_t old = ((int64_t)seq.slot * (DELTA_CONV - 1) + DELTA_CONV - 1 + t) *
+			    a.channels;
+	const int64_t own = (int64_t)(seq.row + t) * a.c.qkvz_stride;
+	const bf16_t *from = t < 0 ? a.c.state.tail + old : a.c.qkvz + own;
+
+	/* One predicated load, not two in branches: a warp's loads are issued together. */
+	return t < seq.n_row && (t >= 0 || !seq.fresh) ? load<N>(from + channel) : pack<N>{};
 }
 
 __device__ __forceinline__ float silu(float x)
@@ -71,13 +72,10 @@ __device__ __forceinline__ void store_v(uint32_t *to, const float (&y)[ROWS][N],
 #pragma unroll
 	for (int e = 0; e < N; e++) {
 		const int v = lane * N + e, square = (v / 16 * 8 + warp) * 2 + v % 16 / 8;
-		uint4 w;
+		const uint32_t w[4] = { pack_bf16(y[0][e], y[1][e]), pack_bf16(y[2][e], y[3][e]),
+					pack_bf16(y[4][e], y[5][e]), pack_bf16(y[6][e], y[7][e]) };
 
-		w.x = pack_bf16(y[0][e], y[1][e]);
-		w.y = pack_bf16(y[2][e], y[3][e]);
-		w.z = pack_bf16(y[4][e], y[5][e]);
-		w.w = pack_bf16(y[6][e], y[7][e]);
-		*reinterpret_cast<uint4 *>(to + square * 32 + v % 8 * 4) = w;
+		store_words(to + square * 32 + v % 8 * 4, w);
 	}
 }
 
@@ -127,8 +125,15 @@ template <int D> __global__ void __launch_bounds__(THREADS) delta_conv(const del
 #pragma unroll
 			for (int j = 0; j < DELTA_CONV; j++)
 				sum += element(w, e * DELTA_CONV + j) * element(x[i + j], e);
-			y[i][e] = first + i < seq.n_row ? silu(sum) : 0;
+			y[i][e] = silu(sum);
 		}
+	/* Apart from the sums: as a condition of silu() it is a branch for each, one after another. */
+	if (first + ROWS > seq.n_row)
+#pragma unroll
+		for (int i = 0; i < ROWS; i++)
+#pragma unroll
+			for (int e = 0; e < N; e++)
+				y[i][e] = first + i < seq.n_row ? y[i][e] : 0;
 	if (head >= 2 * keys)
 		store_v<N>(a.w.v + ((int64_t)blockIdx.y * a.c.spec.v_heads + head - 2 * keys) *
 			   (DELTA_CHUNK * D / 2), y, warp, lane);

@@ -49,7 +49,6 @@ static void make_args(struct args *a, const struct bench_whole *w, const char *m
 	add_number(a, "--max-model-len", w->context + 1);
 	add_number(a, "--device", w->device);
 	add(a, "--accuracy", "0");
-	add(a, "--keep-kernels", "0");
 }
 
 static struct trace equal_requests(struct request *req, const struct bench_whole *w)
