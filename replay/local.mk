@@ -17,7 +17,7 @@ libattnreplay_a_SOURCES += \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
-    replay/engine/run_scope.h \
+    replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
   replay/forward/forward.c replay/forward/forward.h replay/forward/forward_memory.c \
     replay/forward/forward_state.h replay/forward/product.c replay/forward/product.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
@@ -61,6 +61,7 @@ check_PROGRAMS += \
   tests/t-policies \
   tests/t-prefix \
   tests/t-roofline tests/t-roofline-layers \
+  tests/t-tokens \
   tests/t-views \
   tests/t-vllm \
   tests/t-workloads

@@ -346,13 +346,15 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 }
 
 static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
-			      const struct qkv *out, struct ar_err *err)
+			      const struct layer_qkv *product, const struct qkv *out,
+			      struct ar_err *err)
 {
 	const struct act_capture *s = self;
 	const struct layer_seq seq = { s->data, s->n_tok };
 	const struct layer_angles angles = act_capture_angles(s, i);
 	int layer = s->layer_of[i];
 
+	(void)product;
 	(void)err;
 	layer_rope_ref(&s->shape, &seq, layer, row, n_row, &angles, out->q, out->k);
 	if (out->kv)

@@ -75,6 +75,7 @@ struct layer_angles act_capture_angles(const struct act_capture *s, int i);
 /* load() and qkv() of activations_capture. */
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err);
 enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row, int n_row,
-			   const struct qkv *out, struct ar_err *err);
+			   const struct layer_qkv *product, const struct qkv *out,
+			   struct ar_err *err);
 
 #endif

@@ -74,7 +74,8 @@ out:
 }
 
 enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row, int n_row,
-			   const struct qkv *out, struct ar_err *err)
+			   const struct layer_qkv *product, const struct qkv *out,
+			   struct ar_err *err)
 {
 	const struct act_capture *s = self;
 	const struct activations_device *d = &s->device;
@@ -83,6 +84,7 @@ enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row,
 	int layer = s->layer_of[i];
 	enum ar_status st;
 
+	(void)product;
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_ROPE);
 	st = layer_rope(&s->shape, &seq, layer, row, n_row, &angles, out->q, out->k, d->stream,
 			err);

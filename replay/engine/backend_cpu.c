@@ -230,7 +230,7 @@ static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool 
 {
 	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
 
-	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &out, err);
+	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, NULL, &out, err);
 }
 
 static enum ar_status build(struct cpu *c, const struct batch *b, const struct row_segment *segment,

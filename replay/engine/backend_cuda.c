@@ -107,8 +107,12 @@ static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool
 			       struct ar_err *err)
 {
 	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
+	struct layer_qkv product;
 
-	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row, &out, err);
+	if (c->decoder)
+		product = decoder_product(c->decoder, i);
+	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row,
+				  c->decoder ? &product : NULL, &out, err);
 }
 
 /* The attention call of executed layer i: from c->q to c->out. */

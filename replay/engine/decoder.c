@@ -97,6 +97,11 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 	return layer_qk_norm(&qkv, w->w[W_QK_NORM], DECODER_RMS_EPS, d->env.stream, err);
 }
 
+struct layer_qkv decoder_product(const struct decoder *d, int i)
+{
+	return qkv_of(d, d->layer[i].spec);
+}
+
 struct decoder_mix decoder_mix(const struct decoder *d, int i)
 {
 	const struct weights *w = &d->layer[i];

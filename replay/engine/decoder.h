@@ -15,6 +15,7 @@
 #include <stdbool.h>
 
 #include "kernels/layer/gemm.h"
+#include "kernels/layer/layer.h"
 #include "kernels/phase.h"
 #include "model/model.h"
 
@@ -52,6 +53,9 @@ enum ar_status decoder_begin(struct decoder *d, int n_row, struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
 			     struct ar_err *err);
+
+/* The QKV product of layer i after decoder_before(), on the device: Q and K after their norms. */
+struct layer_qkv decoder_product(const struct decoder *d, int i);
 
 /* The two halves of decoder_after(): up to the output projection, and from the norm before the MLP
  * on.  Rows may be dropped in between. */
