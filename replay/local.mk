@@ -7,8 +7,10 @@ libattnreplay_a_SOURCES += \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
     replay/cost/roofline_select.h \
-  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
-    replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
+  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
+    replay/engine/act_rope.h \
+    replay/engine/activations.c replay/engine/activations.h \
+    replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
     replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
     replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c replay/engine/drops.h \
@@ -31,10 +33,10 @@ libattnreplay_a_SOURCES += \
     replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
-  replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
-    replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
-    replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
-    replay/engine/decoder_memory.c replay/engine/graphs.c
+  replay/engine/act_capture_device.c replay/engine/act_rope_device.c \
+    replay/engine/backend_cuda.c replay/engine/backend_cuda_drop.c \
+    replay/engine/backend_cuda_linear.c replay/engine/backend_cuda_memory.c \
+    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
 
 nobase_dist_pkgdata_DATA += \
