@@ -8,7 +8,7 @@ libattnreplay_a_SOURCES += \
     replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
     replay/cost/roofline_select.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
-    replay/engine/act_rope.h \
+    replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
     replay/engine/activations.c replay/engine/activations.h \
     replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
