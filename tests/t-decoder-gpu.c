@@ -172,8 +172,8 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 }
 
 /* One gated MLP, or those of experts. */
-static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum weight up,
-			  enum weight down, const bf16_t *up_bias, const bf16_t *down_bias)
+static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum layer_weight up,
+			  enum layer_weight down, const bf16_t *up_bias, const bf16_t *down_bias)
 {
 	int all = e.experts * e.rows;
 	bf16_t *in = rows_new((size_t)(all * HIDDEN)), *act = rows_new((size_t)(all * ffn)), *x;
@@ -287,7 +287,7 @@ static void test_layer(struct decoder *d, char *m, int i, int n)
 /* The norm of Q and K works in the product, and a linear layer has its projections there. */
 static void test_products(struct decoder *d, char *m, int i)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	int n = 5, wide = (int)layer_qkv_width(l), ba = (int)layer_ba_width(l);
 	struct decoder_mix mix;

@@ -76,7 +76,7 @@ static bf16_t *ba_of(const struct decoder *d, const struct layer_spec *l)
 
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	const struct layer_qkv qkv = qkv_of(d, l);
 	size_t h = (size_t)d->env.model->hidden;
@@ -104,7 +104,7 @@ struct layer_qkv decoder_product(const struct decoder *d, int i)
 
 struct decoder_mix decoder_mix(const struct decoder *d, int i)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 
 	return (struct decoder_mix){ .qkvz = d->wide,
 				     .ba = ba_of(d, w->spec),
@@ -120,7 +120,7 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i)
 enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t *attn,
 			       struct ar_err *err)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_qkv qkv = qkv_of(d, w->spec);
 	enum ar_status st = AR_OK;
 
@@ -139,7 +139,7 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 }
 
 /* Run the router and gather the rows of each expert.  *in: input of the gate/up product. */
-static enum ar_status route(struct decoder *d, const struct weights *w, int layer,
+static enum ar_status route(struct decoder *d, const struct layer_weights *w, int layer,
 			    const struct expert_load *e, const bf16_t **in, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n_experts = w->spec->n_experts;
@@ -198,7 +198,7 @@ static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16
 }
 
 /* Run the shared expert and add its output to that of the others. */
-static enum ar_status share(struct decoder *d, const struct weights *w, int layer,
+static enum ar_status share(struct decoder *d, const struct layer_weights *w, int layer,
 			    struct ar_err *err)
 {
 	const struct gated_mlp m = { .n_batch = 1,
@@ -220,7 +220,7 @@ static enum ar_status share(struct decoder *d, const struct weights *w, int laye
 
 enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *err)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	const struct expert_load e = layer_experts(l, d->n_row);
 	const struct gated_mlp m = { .n_batch = e.experts,

@@ -115,7 +115,7 @@ static bf16_t *carve(struct workspace *c, size_t n)
 }
 
 static void carve_layer(const struct layer_spec *l, int hidden, struct workspace *c,
-			struct weights *w)
+			struct layer_weights *w)
 {
 	const struct extents e = extents_of(l, hidden);
 
@@ -126,7 +126,7 @@ static void carve_layer(const struct layer_spec *l, int hidden, struct workspace
 size_t decoder_layers_bytes(const struct model *m)
 {
 	struct workspace c = workspace_at(NULL);
-	struct weights w;
+	struct layer_weights w;
 
 	for (int i = 0; i < m->n_layers; i++)
 		carve_layer(&m->layer[i], m->hidden, &c, &w);
@@ -196,7 +196,7 @@ static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in
 	return n ? layer_fill(x, n, *seed, 1 / sqrtf((float)fan_in), d->env.stream, err) : AR_OK;
 }
 
-static enum ar_status draw_layer(struct decoder *d, const struct weights *w, uint64_t *seed,
+static enum ar_status draw_layer(struct decoder *d, const struct layer_weights *w, uint64_t *seed,
 				 struct ar_err *err)
 {
 	const struct extents e = extents_of(w->spec, d->env.model->hidden);

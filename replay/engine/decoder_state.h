@@ -10,7 +10,7 @@
 #define DECODER_RMS_EPS 1e-5f
 
 /* Weights of a layer.  Products: [out][in], those of experts one after another. */
-enum weight {
+enum layer_weight {
 	W_NORM1,
 	W_QKV, /* or qkvz of a gated DeltaNet */
 	W_O,
@@ -37,7 +37,7 @@ enum weight {
 	W_COUNT
 };
 
-struct weights {
+struct layer_weights {
 	const struct layer_spec *spec;
 	bf16_t *w[W_COUNT]; /* NULL: the layer has none */
 };
@@ -54,7 +54,7 @@ struct decoder {
 	struct decoder_env env;
 	struct gemm *gemm;
 	int n_row, vocab;
-	struct weights *layer;
+	struct layer_weights *layer;
 	bf16_t *norm, *head;
 	bf16_t *x0;		      /* initial hidden states */
 	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
