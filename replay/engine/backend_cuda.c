@@ -19,8 +19,6 @@
 #include <assert.h>
 #include <time.h>
 
-#include "kernels/methods/accuracy.h"
-
 enum { HOLD_NS = 20000000, AHEAD = 2, GRAPH_SHARE = 3 };
 
 /* clang-format off */
@@ -82,12 +80,8 @@ static int first_layers(const struct cuda *c)
 	return (c->env.n_run_layers + GRAPH_SHARE - 1) / GRAPH_SHARE;
 }
 
-/* Build the rows of b on the host and enqueue their copy to the device.  segment: as for
- * rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph: number of rows of
- * its CUDA graph; 0: it has none and is padded to pad rows. */
-static enum ar_status stage(struct cuda *c, const struct batch *b,
-			    const struct row_segment *segment, const struct method *m, int graph,
-			    int pad, struct ar_err *err)
+enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
+			  const struct method *m, int graph, int pad, struct ar_err *err)
 {
 	size_t used = 0;
 	enum ar_status st = graph ? rows_build_decodes(&c->host, &c->rows, b, segment, graph, &used,
@@ -102,9 +96,8 @@ out:
 	return st;
 }
 
-/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
-static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
-			       struct ar_err *err)
+enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			     struct ar_err *err)
 {
 	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
 	struct layer_qkv product;
@@ -115,8 +108,7 @@ static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool
 				  c->decoder ? &product : NULL, &out, err);
 }
 
-/* The attention call of executed layer i: from c->q to c->out. */
-static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b, int i)
+struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int i)
 {
 	return (struct attn_call){ .b = b,
 				   .layer = c->env.run_layer[i],
@@ -133,7 +125,7 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 {
 	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
 	size_t skip = (size_t)r->n_prefill * (size_t)s->q_heads * (size_t)s->head_dim;
-	struct attn_call call = call_of(c, &r->prefill, i);
+	struct attn_call call = cuda_call(c, &r->prefill, i);
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.rows.n_req)
@@ -155,7 +147,7 @@ static enum ar_status mix(struct cuda *c, int i, const struct rows *r, struct ar
 
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 		return cuda_mix_linear(c, i, r, err);
-	st = make_qkv(c, i, r, true, err);
+	st = cuda_make_qkv(c, i, r, true, err);
 	return st ? st : attend(c, i, r, err);
 }
 
@@ -171,7 +163,7 @@ static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct
 		st = before_mlp ? decoder_project(c->decoder, i, layer, c->out, err) :
 				  decoder_after(c->decoder, i, layer, c->out, err);
 	if (!st && drop) {
-		const struct attn_call at = call_of(c, &r->prefill, i);
+		const struct attn_call at = cuda_call(c, &r->prefill, i);
 
 		st = cuda_drop_rows(c, i, &at, r->n_row, err);
 	}
@@ -247,13 +239,13 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
+		st = cuda_stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct rows *r = row_set_of(&c->dev, i);
 
 		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 			continue;
-		st = make_qkv(c, i, r, !held, err);
+		st = cuda_make_qkv(c, i, r, !held, err);
 		if (!st && c->state[i])
 			st = attend(c, i, r, err);
 	}
@@ -289,12 +281,12 @@ static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s,
 		drops_apply(&c->engine.drops, b, s, NULL);
 		return AR_OK;
 	}
-	st = stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
+	st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
 	if (st)
 		return st;
-	at = call_of(c, &r->prefill, i);
+	at = cuda_call(c, &r->prefill, i);
 	c->stale = true;
-	st = make_qkv(c, i, r, true, err);
+	st = cuda_make_qkv(c, i, r, true, err);
 	if (!st)
 		st = cuda_drop_rows(c, i, &at, r->n_row, err);
 	return st ? st : cuda_read_drops(c, b, s, r->n_prefill, err);
@@ -570,8 +562,8 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	if (!st)
 		st = find_segments(c, b, err);
 	if (!st)
-		st = stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
-			   err);
+		st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
+				err);
 	if (!st && pad && !c->graphs[1].exec[pad])
 		st = make_graphs(c, &c->dev, err);
 	if (!st)
@@ -622,54 +614,6 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 	enum ar_status st = cuda_take_pool(c, num_blocks, err);
 
 	return st || !c->env.trace->n ? st : warm_up(c, err);
-}
-
-/* ---- accuracy ---- */
-
-/* Run method m on the staged rows in executed layer i.  out and lse are on the device. */
-static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
-			      bf16_t *out, float *lse, struct ar_err *err)
-{
-	struct attn_call call = call_of(c, &r->prefill, i);
-
-	call.state = m->dense ? NULL : call.state;
-	call.out = out;
-	call.lse = lse;
-	return method_enqueue(m, &call, prof_phase, c->env.prof, err);
-}
-
-static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i,
-				   struct accuracy *acc, struct selection_count *count,
-				   struct method_selection *sel, struct ar_err *err)
-{
-	struct cuda *c = self;
-	const struct method *m = attn_engine_method(&c->engine, i);
-	struct batch_entry one = *e;
-	const struct batch b = { .entry = &one, .n = 1 };
-	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
-	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
-	enum ar_status st;
-
-	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
-	c->stale = true;
-	st = stage(c, &b, segment, NULL, 0, 0, err);
-	if (!st)
-		st = make_qkv(c, i, r, false, err);
-	if (!st)
-		st = run_one(c, i, m, r, c->out, c->lse, err);
-	if (!st)
-		st = method_count_device(m, &on_host->prefill, c->work, count, err);
-	if (!st && sel)
-		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
-	if (!st)
-		st = stage(c, &b, segment, c->engine.dense, 0, 0, err);
-	if (!st)
-		st = run_one(c, i, c->engine.dense, r, c->compared.out, c->compared.lse, err);
-	if (!st)
-		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), on_host->n_row,
-					     c->out, c->compared.out, c->lse, c->compared.lse,
-					     c->compared.work, c->stream, acc, err);
-	return st;
 }
 
 static void cuda_drop(void *self, uint32_t req)

@@ -68,6 +68,22 @@ static inline bool cuda_skips(const struct cuda *c, int i)
 	return !c->decoder && attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
 }
 
+/* In backend_cuda.c.  Build the rows of b on the host and enqueue their copy to the device.  segment:
+ * as for rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph: number of rows
+ * of its CUDA graph; 0: it has none and is padded to pad rows. */
+enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
+			  const struct method *m, int graph, int pad, struct ar_err *err);
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
+enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			     struct ar_err *err);
+/* The attention call of executed layer i: from c->q to c->out. */
+struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int i);
+
+/* In backend_cuda_compare.c, a function of struct backend. */
+enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, struct accuracy *acc,
+			    struct selection_count *count, struct method_selection *sel,
+			    struct ar_err *err);
+
 /* In backend_cuda_linear.c.  Mix the rows of linear executed layer i, from the products of
  * decoder_before() to c->out. */
 enum ar_status cuda_mix_linear(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
