@@ -140,38 +140,56 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	return decode_enqueue(&call, 0, NULL, err);
 }
 
-/* Make Q, K and V of the rows of executed layer i, and mix them. */
-static enum ar_status mix(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store, struct ar_err *err)
 {
-	enum ar_status st;
+	enum ar_status st = AR_OK;
 
+	if (c->decoder)
+		st = decoder_before(c->decoder, i, c->env.run_layer[i], err);
+	if (st || cuda_skips(c, i))
+		return st;
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 		return cuda_mix_linear(c, i, r, err);
-	st = cuda_make_qkv(c, i, r, true, err);
+	st = cuda_make_qkv(c, i, r, store, err);
 	return st ? st : attend(c, i, r, err);
+}
+
+/* Whether the dropper of executed layer i acts between the halves of decoder_after(). */
+static bool splits(const struct drop *drop)
+{
+	return drop && drop->dropper->place == DROP_BEFORE_MLP;
+}
+
+enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	int layer = c->env.run_layer[i];
+
+	if (!c->decoder)
+		return AR_OK;
+	return splits(cuda_drop_at(c, i, r)) ? decoder_project(c->decoder, i, layer, c->out, err) :
+					       decoder_after(c->decoder, i, layer, c->out, err);
+}
+
+enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err)
+{
+	enum ar_status st = c->decoder ? cuda_keep_rows(c, i, n_keep, err) : AR_OK;
+
+	return st || !c->decoder || !splits(attn_engine_drop(&c->engine, i)) ?
+		       st :
+		       decoder_mlp(c->decoder, i, c->env.run_layer[i], err);
 }
 
 /* What follows the mixer of executed layer i.  In which the dropper of the layer drops rows. */
 static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	const struct drop *drop = r->n_prefill ? attn_engine_drop(&c->engine, i) : NULL;
-	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
-	int layer = c->env.run_layer[i];
-	enum ar_status st = AR_OK;
+	enum ar_status st = cuda_until_drop(c, i, r, err);
+	struct attn_call at;
 
-	if (c->decoder)
-		st = before_mlp ? decoder_project(c->decoder, i, layer, c->out, err) :
-				  decoder_after(c->decoder, i, layer, c->out, err);
-	if (!st && drop) {
-		const struct attn_call at = cuda_call(c, &r->prefill, i);
-
-		st = cuda_drop_rows(c, i, &at, r->n_row, err);
-	}
-	if (!st && drop && c->decoder)
-		st = cuda_keep_rows(c, i, err);
-	if (!st && before_mlp && c->decoder)
-		st = decoder_mlp(c->decoder, i, layer, err);
-	return st;
+	if (st || !cuda_drop_at(c, i, r))
+		return st;
+	at = cuda_call(c, &r->prefill, i);
+	st = cuda_drop_rows(c, i, &at, r->n_row, err);
+	return st ? st : cuda_after_drop(c, i, cuda_kept(c, i), err);
 }
 
 /* hold() has ended, or ends now. */
@@ -207,12 +225,8 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 		CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
 	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
-		int layer = c->env.run_layer[i];
 
-		if (c->decoder)
-			st = decoder_before(c->decoder, i, layer, err);
-		if (!st && !cuda_skips(c, i))
-			st = mix(c, i, r, err);
+		st = cuda_mix(c, i, r, true, err);
 		if (!st)
 			st = finish(c, i, r, err);
 		enqueued(c, i, i + 1, AHEAD);
@@ -229,6 +243,30 @@ out:
 	return st;
 }
 
+enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
+{
+	const struct rows *r = row_set_of(&c->dev, 0);
+
+	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
+}
+
+/* Fill executed layer i, see fill().  With weights all of it runs, as the layers above need what it
+ * gives. */
+static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err *err)
+{
+	const struct rows *r = row_set_of(&c->dev, i);
+	enum ar_status st;
+
+	if (c->env.weights) {
+		st = cuda_mix(c, i, r, !held, err);
+		return st ? st : finish(c, i, r, err);
+	}
+	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+		return AR_OK;
+	st = cuda_make_qkv(c, i, r, !held, err);
+	return st || !c->state[i] ? st : attend(c, i, r, err);
+}
+
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
  * beside the pages must process them too, even if decodes have already stored their K and V.  The state
  * of a linear layer stays what it is: its values are those of random hidden states. */
@@ -240,15 +278,10 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 
 	if (!st)
 		st = cuda_stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
-	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		const struct rows *r = row_set_of(&c->dev, i);
-
-		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
-			continue;
-		st = cuda_make_qkv(c, i, r, !held, err);
-		if (!st && c->state[i])
-			st = attend(c, i, r, err);
-	}
+	if (!st && c->env.weights)
+		st = cuda_begin(c, err);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++)
+		st = fill_layer(c, i, held, err);
 	if (st)
 		return st;
 	c->stale = true;
@@ -286,7 +319,7 @@ static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s,
 		return st;
 	at = cuda_call(c, &r->prefill, i);
 	c->stale = true;
-	st = cuda_make_qkv(c, i, r, true, err);
+	st = c->env.weights ? cuda_reach_drop(c, s, err) : cuda_make_qkv(c, i, r, true, err);
 	if (!st)
 		st = cuda_drop_rows(c, i, &at, r->n_row, err);
 	return st ? st : cuda_read_drops(c, b, s, r->n_prefill, err);
@@ -307,11 +340,6 @@ static enum ar_status find_segments(struct cuda *c, const struct batch *b, struc
 			st = drop_segment(c, b, s, err);
 	}
 	return st;
-}
-
-static enum ar_status begin(struct cuda *c, const struct row_set *set, struct ar_err *err)
-{
-	return c->decoder ? decoder_begin(c->decoder, row_set_of(set, 0)->n_row, err) : AR_OK;
 }
 
 static enum ar_status enqueue_all(struct cuda *c, const struct row_set *set, struct ar_err *err)
@@ -355,12 +383,12 @@ static enum ar_status make_graphs(struct cuda *c, const struct row_set *set, str
 {
 	int first = first_layers(c), n_row = row_set_of(set, 0)->n_row;
 	struct pass part[2] = { { c, set, 0, first }, { c, set, first, c->env.n_run_layers + 1 } };
-	enum ar_status st = begin(c, set, err);
+	enum ar_status st = cuda_begin(c, err);
 
 	if (!st)
 		st = enqueue_all(c, set, err);
 	if (!st)
-		st = begin(c, set, err);
+		st = cuda_begin(c, err);
 	for (int i = 0; i < 2 && !st; i++)
 		st = graphs_capture(&c->graphs[i], n_row, enqueue_pass, &part[i], c->stream, err);
 	if (!st)
@@ -492,7 +520,7 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	enum ar_status st = discard(c, err);
 
 	if (!st)
-		st = begin(c, set, err);
+		st = cuda_begin(c, err);
 	if (st)
 		return st;
 	st = hold(c, err);
@@ -544,19 +572,14 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	return st;
 }
 
-static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
-			       struct ar_err *err)
+/* Run b.  pad: number of rows of its CUDA graph, or 0. */
+static enum ar_status run_batch(struct cuda *c, const struct batch *b, int pad,
+				struct iter_cost *cost, struct ar_err *err)
 {
-	struct cuda *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	int pad = graph_rows(c, b);
-	enum ar_status st;
+	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
-	if (!b->n) {
-		*cost = x;
-		return AR_OK;
-	}
-	st = attn_engine_check(&c->engine, b, err);
+	c->compared.at = -1;
 	if (!st)
 		st = fill_missing(c, b, err);
 	if (!st)
@@ -580,6 +603,21 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	return AR_OK;
 }
 
+static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
+			       struct ar_err *err)
+{
+	struct cuda *c = self;
+	int pad = graph_rows(c, b);
+	enum ar_status st;
+
+	if (!b->n) {
+		*cost = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+		return AR_OK;
+	}
+	st = run_batch(c, b, pad, cost, err);
+	return st || !c->env.weights ? st : cuda_put_logits(c, b, pad, err);
+}
+
 static int64_t lesser(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -601,8 +639,11 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	struct iter_cost unused;
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; n && i < 3 && !st; i++)
-		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
+	for (int i = 0; n && i < 3 && !st; i++) {
+		const struct batch b = { .entry = &e[i], .n = 1 };
+
+		st = run_batch(c, &b, graph_rows(c, &b), &unused, err);
+	}
 	groups_drop(&c->engine.groups, 0);
 	drops_forget(&c->engine.drops, 0);
 	return st;
