@@ -68,6 +68,7 @@ check_PROGRAMS += \
   tests/t-tokens \
   tests/t-views \
   tests/t-vllm \
+  tests/t-weights-gpu \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
