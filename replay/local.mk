@@ -20,8 +20,10 @@ libattnreplay_a_SOURCES += \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
     replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
-  replay/forward/forward.c replay/forward/forward.h replay/forward/forward_memory.c \
-    replay/forward/forward_state.h replay/forward/product.c replay/forward/product.h \
+  replay/forward/decoder_ref.c replay/forward/decoder_ref.h replay/forward/forward.c \
+    replay/forward/forward.h replay/forward/forward_memory.c replay/forward/forward_state.h \
+    replay/forward/product.c replay/forward/product.h replay/forward/rotate.c \
+    replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
