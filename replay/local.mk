@@ -50,6 +50,7 @@ check_PROGRAMS += \
   tests/t-arrivals \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
+  tests/t-backend-weights \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \
