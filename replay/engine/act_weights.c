@@ -5,10 +5,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/parallel.h"
 #include "replay/engine/tokens.h"
-
-enum { ROW_STEP = 64 }; /* rows of a job */
+#include "replay/forward/rotate.h"
 
 static void close(void *self)
 {
@@ -85,46 +83,21 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 	return act_ropes_load_ref(&s->ropes, err);
 }
 
-struct rotation {
-	const struct act_weights *s;
-	struct layer_angles angles;
-	const struct layer_row *row;
-	int n_row;
-	const struct layer_qkv *product;
-	const struct qkv *out;
-};
-
-/* A row of the product serves RoPE and the cache as a capture of one token. */
-static enum ar_status rotate_rows(void *ctx, int job, struct ar_err *err)
-{
-	const struct rotation *w = ctx;
-	const struct attn_shape *a = &w->s->shape;
-	int end = (job + 1) * ROW_STEP < w->n_row ? (job + 1) * ROW_STEP : w->n_row;
-
-	(void)err;
-	for (int r = job * ROW_STEP; r < end; r++) {
-		const struct layer_seq seq = { w->product->x + r * layer_qkv_row(w->product), 1 };
-		struct layer_row row = w->row[r];
-		bf16_t *q = w->out->q + (size_t)r * (size_t)(a->q_heads * a->head_dim);
-		bf16_t *k = w->out->k + (size_t)r * (size_t)(a->kv_heads * a->head_dim);
-
-		row.tok = 0;
-		layer_rope_ref(a, &seq, 0, &row, 1, &w->angles, q, k);
-		if (w->out->kv)
-			layer_cache_ref(a, &seq, 0, &row, 1, k, w->out->kv);
-	}
-	return AR_OK;
-}
-
 static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
 			      const struct layer_qkv *product, const struct qkv *out,
 			      struct ar_err *err)
 {
 	const struct act_weights *s = self;
-	struct rotation w = { s, act_ropes_angles(&s->ropes, i), row, n_row, product, out };
 
-	assert(product && !product->gated);
-	return parallel_each((n_row + ROW_STEP - 1) / ROW_STEP, rotate_rows, &w, err);
+	assert(product && product->n_row == n_row && !product->gated);
+	return rotate_ref(&(struct rotate){ .shape = s->shape,
+					    .angles = act_ropes_angles(&s->ropes, i),
+					    .product = *product,
+					    .row = row,
+					    .q = out->q,
+					    .k = out->k,
+					    .kv = out->kv },
+			  err);
 }
 
 const struct activations activations_weights = {

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of prompts, one on each line: a JSON list of token ids, or an object that has it as "prompt".
+ * Empty lines do not count; the file may be compressed. */
+#ifndef AR_PROMPTS_H
+#define AR_PROMPTS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Read prompt number index, from 0.  The caller frees *id.  AR_DATA names file and line. */
+enum ar_status prompts_pick(int32_t **id, int *n, const char *path, int64_t index,
+			    struct ar_err *err);
+
+#endif
