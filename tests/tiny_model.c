@@ -221,9 +221,9 @@ void tiny_config(const char *dir, const struct tiny *m)
 			 "{\"hidden_size\":%d,\"intermediate_size\":%d,\"vocab_size\":%d,"
 			 "\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
 			 "\"num_key_value_heads\":%d,\"head_dim\":%d,\"rms_norm_eps\":1e-5,"
-			 "\"max_position_embeddings\":%d,%s}",
+			 "\"max_position_embeddings\":64,%s}",
 			 TINY_HIDDEN, TINY_FFN, TINY_VOCAB, TINY_LAYERS, m->heads, m->kv_heads,
-			 m->dim, m->max_len ? m->max_len : 64, m->config);
+			 m->dim, m->config);
 
 	snprintf(path, sizeof path, "%s/config.json", dir);
 	file_write(path, text, (size_t)n);

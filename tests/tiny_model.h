@@ -13,7 +13,6 @@ struct tiny {
 	const char *what, *config; /* the keys that differ, after those of all */
 	int heads, kv_heads, dim;
 	int window, every; /* keys of a window; every every-th layer sees all, 0: none does */
-	int max_len;	   /* tokens that a sequence can have; 0: 64 */
 	double scale;	   /* of scores; 0: 1 / sqrt(dim) */
 	bool bias, o_bias, qk_norm, gemma, tied;
 };

@@ -97,10 +97,9 @@ enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err 
  * that ends it acts, outside of the timed region.  The segments before have run. */
 enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err);
 /* Run the layers below executed layer i on the staged rows of prefill entry e of the last batch, and
- * make Q of i.  The cache has their K and V already.  segment: drops_entry().  Then the method's output
- * in layer i goes to c->out. */
-enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e,
-			  const struct row_segment *segment, int i, struct ar_err *err);
+ * make Q of i.  The cache has their K and V already.  Then the method's output in layer i goes to
+ * c->out. */
+enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err);
 /* Give the logits of rows that output a token to the run's tokens.  graph: b ran from one. */
 enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
 			       struct ar_err *err);

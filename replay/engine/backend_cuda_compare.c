@@ -35,8 +35,7 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	c->stale = true;
 	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)
-		st = c->env.weights ? cuda_reach(c, e, segment, i, err) :
-				      cuda_make_qkv(c, i, r, false, err);
+		st = c->env.weights ? cuda_reach(c, e, i, err) : cuda_make_qkv(c, i, r, false, err);
 	if (!st)
 		st = run_one(c, i, m, r, c->out, c->lse, err);
 	if (!st)

@@ -44,43 +44,24 @@ enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
 
 /* ---- one entry ---- */
 
-/* Number i of an entry's rows in a segment, among all its rows. */
-static int32_t row_at(const struct row_segment *s, int32_t i)
-{
-	return s->keep[0] ? s->keep[0][i] : i;
-}
-
-/* Go on with the rows of the entry that stay after executed layer i.  segment: of the entry. */
-static enum ar_status keep_entry(struct cuda *c, int i, const struct row_segment *segment,
-				 struct ar_err *err)
-{
-	const struct row_segment *s = &segment[attn_engine_group(&c->engine, i)->segment];
-	int32_t *index = c->engine.drops.kept.index;
-	enum ar_status st;
-	int n = 0;
-
-	for (int32_t k = 0; k < s->n[0] && n < s[1].n[0]; k++)
-		if (row_at(s, k) == row_at(s + 1, n))
-			index[n++] = k;
-	assert(n == s[1].n[0]);
-	st = cuda_put_index(c, i, index, n, err);
-	return st ? st : cuda_after_drop(c, i, n, err);
-}
-
-/* What follows the mixer of executed layer i. */
-static enum ar_status finish_entry(struct cuda *c, int i, const struct row_segment *segment,
-				   struct ar_err *err)
+/* What follows the mixer of executed layer i.  Which rows of the entry of req go on is known. */
+static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct ar_err *err)
 {
 	const struct rows *r = row_set_of(&c->dev, i);
+	struct drops *d = &c->engine.drops;
 	enum ar_status st = cuda_until_drop(c, i, r, err);
+	int n;
 
-	return st || !cuda_drop_at(c, i, r) ? st : keep_entry(c, i, segment, err);
+	if (st || !cuda_drop_at(c, i, r))
+		return st;
+	n = drops_entry_index(d, req, attn_engine_group(&c->engine, i)->segment, d->kept.index);
+	st = cuda_put_index(c, i, d->kept.index, n, err);
+	return st ? st : cuda_after_drop(c, i, n, err);
 }
 
 /* Layers are asked for in order: go on from the last one.  K and V stay as the iteration stored them,
  * because products of other numbers of rows may be rounded differently. */
-enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e,
-			  const struct row_segment *segment, int i, struct ar_err *err)
+enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err)
 {
 	struct dense_out *d = &c->compared;
 	bool goes_on = d->at >= 0 && d->at < i && d->req == e->req && d->start == e->start;
@@ -92,7 +73,7 @@ enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e,
 		if (k > from || !goes_on)
 			st = cuda_mix(c, k, row_set_of(&c->dev, k), false, err);
 		if (!st)
-			st = finish_entry(c, k, segment, err);
+			st = finish_entry(c, k, e->req, err);
 	}
 	if (!st)
 		st = decoder_before(c->decoder, i, c->env.run_layer[i], err);
