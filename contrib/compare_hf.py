@@ -13,10 +13,11 @@
         each layer the distance of ours to fp32 beside the framework's own bf16 distance.  Without
         the options the files are prompts.jsonl and ours.safetensors in each folder
 
-A distance is the relative L2 of a layer's input over all tokens; the last hidden state is the last
-norm's input.  Ours passes if no distance is above 1.5 times the framework's, and if the most likely
-token is that of fp32 wherever the two best are clearly apart.  Clearly: by more than twice the error
-that the pass may have, which is 1.5 times the framework's largest error of that token's logits.
+A distance is the relative L2 of a token's vector, in the root mean square over all tokens; the last
+hidden state is the last norm's input.  Ours passes if no distance is above 1.5 times the
+framework's, and if the most likely token is that of fp32 wherever the two best are clearly apart.
+Clearly: by more than twice the error that the pass may have, which is 1.5 times the framework's
+largest error of that token's logits.
 Needs torch, transformers and safetensors.
 """
 import argparse
@@ -134,7 +135,8 @@ def run(folder, ids, kind, device):
 def distance(x, want):
     if not torch.isfinite(x).all():
         return float("inf")
-    return float((x.double() - want.double()).norm() / want.double().norm())
+    x, want = x.double(), want.double()
+    return float(((x - want).norm(dim=-1) / want.norm(dim=-1)).square().mean().sqrt())
 
 
 def ratio(ours, theirs):
