@@ -242,7 +242,7 @@ ok 'none where the cut is not known' test ! -e "$tmp/qwen3/tokenizer.json"
 is 'and it is said' "$(convert qwen3 | tail -n 1)" \
 	"no tokenizer.json: it cuts texts as 'odd', which is not known"
 
-ok 'an architecture that is not known' refuses gemma3 "'gemma3' is not known; known are llama, qwen2"
+ok 'an architecture that is not known' refuses gemma3 "'gemma3' is not known; known are llama"
 ok 'experts'                           refuses experts 'with experts are not converted'
 ok 'one of several parts'              refuses parts 'one part of several'
 ok 'RoPE of a part of a head'          refuses partial 'RoPE of a part of a head'
