@@ -13,8 +13,8 @@ fi
 dump=$(dirname "$ATTNREPLAY")/tests/forward-dump
 hf() { "$python" "$srcdir/contrib/compare_hf.py" "$@"; }
 
-pass() { # pass MODEL: in chunks, to ours.safetensors
-	"$dump" cpu "$1" "$1/prompts.jsonl" "$1/ours.safetensors" 100
+pass() { # pass BACKEND MODEL: in chunks, to ours.safetensors
+	"$dump" "$1" "$2" "$2/prompts.jsonl" "$2/ours.safetensors" 100
 }
 refuses() { # refuses PATTERN MODEL
 	! hf compare "$2" >"$tmp/.out" 2>&1 && grep -q -e "$1" "$tmp/.out" ||
@@ -22,12 +22,15 @@ refuses() { # refuses PATTERN MODEL
 }
 
 hf models "$tmp/m" >"$tmp/.log" 2>&1 || { cat "$tmp/.log" >&2; echo 'Bail out! no models'; exit 1; }
-for model in "$tmp"/m/*; do
-	ok "a pass of $(basename "$model")" pass "$model"
+for backend in cpu; do
+	for model in "$tmp"/m/*; do
+		ok "$backend: a pass of $(basename "$model")" pass $backend "$model"
+	done
+	ok "$backend: no layer and no logit is farther from fp32 than bf16 makes it" \
+		hf compare "$tmp"/m/*
+	is '... which names each model' "$(grep -c 'passed: largest ratio' "$tmp/.log")" \
+		"$(ls "$tmp/m" | wc -l)"
 done
-ok 'no layer and no logit is farther from fp32 than bf16 makes it' hf compare "$tmp"/m/*
-is '... which names each model' "$(grep -c 'passed: largest ratio' "$tmp/.log")" \
-	"$(ls "$tmp/m" | wc -l)"
 
 # A comparison that sees nothing would pass everything.
 cp -r "$tmp/m/llama" "$tmp/turned"
