@@ -10,7 +10,7 @@
 #include "tests/gpu_both.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 8 };
+enum { N_TEST = 9 };
 
 #if HAVE_CUDA
 
