@@ -78,3 +78,50 @@ enum ar_status prompts_pick(int32_t **id, int *n, const char *path, int64_t inde
 	reader_close(r);
 	return st;
 }
+
+/* Add a prompt.  *room: places in p->v. */
+static enum ar_status add_line(struct prompts *p, size_t *room, const char *line,
+			       const struct reader *r, struct ar_err *err)
+{
+	struct prompt *v;
+
+	if (p->n == *room) {
+		*room = *room ? 2 * *room : 16;
+		v = realloc(p->v, *room * sizeof *v);
+		if (!v)
+			return ar_nomem(err);
+		p->v = v;
+	}
+	p->v[p->n] = (struct prompt){ 0 };
+	p->n++;
+	return read_line(&p->v[p->n - 1].id, &p->v[p->n - 1].n, line, r, err);
+}
+
+enum ar_status prompts_read(struct prompts *p, const char *path, struct ar_err *err)
+{
+	struct reader *r;
+	char *line = NULL;
+	size_t len, room = 0;
+	enum ar_status st = reader_open(&r, path, err);
+
+	*p = (struct prompts){ 0 };
+	if (st)
+		return st;
+	do {
+		st = reader_next(r, &line, &len, err);
+		if (!st && line && line[strspn(line, " \t\r")])
+			st = add_line(p, &room, line, r, err);
+	} while (!st && line);
+	if (!st && !p->n)
+		st = ar_fail(err, AR_DATA, "%s has no prompts", reader_path(r));
+	reader_close(r);
+	return st;
+}
+
+void prompts_release(struct prompts *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->v[i].id);
+	free(p->v);
+	*p = (struct prompts){ 0 };
+}
