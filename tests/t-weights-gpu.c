@@ -34,6 +34,7 @@ enum { N_TEXT = 3, PROMPT = 520, OUT = 6, MAX = PROMPT + OUT, ROWS = 700, N_MODE
 static const int prompt_len[N_TEXT] = { PROMPT, 33, 150 };
 static const int head_dim[N_MODEL] = { 64, 128, 64, 128, 256 };
 
+static struct prof *prof;
 static char dir[] = "/tmp/t-weights-gpu-XXXXXX";
 static int32_t ids[N_TEXT][MAX];
 
@@ -130,6 +131,7 @@ static enum ar_status open_on(const struct backend *b, struct weights_case *c, c
 		.max_batched_tok = chunk,
 		.see = see,
 		.ctx = g,
+		.prof = prof,
 	};
 
 	memset(g, 0, sizeof *g);
@@ -357,6 +359,36 @@ static void test_compare(const char *method, double least, double most)
 	weights_case_close(&d);
 }
 
+/* ---- costs ---- */
+
+/* Embeddings and the copies of logits are before and after an iteration.  What an iteration costs does
+ * not depend on the one before it. */
+static void test_cost(void)
+{
+	struct iter_cost cost[3];
+	struct weights_case c;
+	struct got g;
+	int same = 0;
+
+	if (!prof || !is_open(&c, "dense", true, ROWS, &g)) {
+		skip(2, "no cuBLAS or no CUPTI");
+		return;
+	}
+	for (int i = 0; i < 3; i++) {
+		struct batch_entry e = weights_entry(&c, 0, 128 * i, 128);
+
+		cost[i] = weights_case_run(&c, &e, 1);
+		same += cost[i].phase_kernels[PHASE_HEAD] == 1 &&
+			!cost[i].phase_kernels[PHASE_NONE];
+	}
+	is_int(same, 3, "without an output the head is a norm, %d, %d and %d kernels",
+	       cost[0].phase_kernels[PHASE_HEAD], cost[1].phase_kernels[PHASE_HEAD],
+	       cost[2].phase_kernels[PHASE_HEAD]);
+	is_int(cost[1].phase_kernels[PHASE_NORM], 3 * TINY_LAYERS,
+	       "norms and activations of all layers");
+	weights_case_close(&c);
+}
+
 /* ---- droppers ---- */
 
 #define KEEPS "uniprefill:p=1,min-tokens=0,last-q=20,sinks=10,layers=0+1"
@@ -540,6 +572,7 @@ static void run_all(void)
 			test_both("dense+" PRUNES);
 			test_both(SOME_BLOCKS "+" DROPS);
 			test_choice();
+			test_cost();
 		}
 		net_close();
 	}
@@ -549,6 +582,12 @@ static void run_all(void)
 
 int main(void)
 {
+#if HAVE_CUDA
+	struct ar_err err;
+
+	if (prof_open(&prof, &err)) /* before any call of CUDA */
+		diag("%s", err.msg);
+#endif
 	plan(0);
 	if (!gpu_usable())
 		skip_all("no usable GPU");

@@ -65,7 +65,8 @@ static void set_env(struct weights_case *c, const struct weights *w, const struc
 				       .max_batched_tok = how->max_batched_tok,
 				       .max_seqs = how->n_text,
 				       .block_tok = BLOCK,
-				       .seed = 3 };
+				       .seed = 3,
+				       .prof = how->prof };
 	for (int i = 0; i < how->n_text; i++) {
 		int n = how->text[i].n_prompt + how->text[i].n_out;
 
@@ -117,7 +118,7 @@ struct batch_entry weights_entry(const struct weights_case *c, int req, int star
 				     .emit = start + n == known };
 }
 
-void weights_case_run(struct weights_case *c, struct batch_entry *e, size_t n)
+struct iter_cost weights_case_run(struct weights_case *c, struct batch_entry *e, size_t n)
 {
 	struct batch b = { .entry = e, .n = n };
 	struct iter_cost cost;
@@ -129,6 +130,7 @@ void weights_case_run(struct weights_case *c, struct batch_entry *e, size_t n)
 		bail_out("%s", err.msg);
 	for (size_t i = 0; i < n; i++)
 		c->n_out[e[i].req] += e[i].emit;
+	return cost;
 }
 
 void weights_case_drop(struct weights_case *c, int req)

@@ -24,6 +24,7 @@ struct weights_how {
 	int n_text, max_batched_tok;
 	tokens_see *see;
 	void *ctx;
+	struct prof *prof;
 };
 
 struct weights_case {
@@ -45,8 +46,8 @@ void weights_case_close(struct weights_case *c);
 
 /* The entry of the next tokens of a request, [start, start + n). */
 struct batch_entry weights_entry(const struct weights_case *c, int req, int start, int n);
-/* Run a batch. */
-void weights_case_run(struct weights_case *c, struct batch_entry *e, size_t n);
+/* Run a batch, and return its cost. */
+struct iter_cost weights_case_run(struct weights_case *c, struct batch_entry *e, size_t n);
 /* Preempt a request: its outputs stay. */
 void weights_case_drop(struct weights_case *c, int req);
 

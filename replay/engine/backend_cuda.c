@@ -247,6 +247,7 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
 {
 	const struct rows *r = row_set_of(&c->dev, 0);
 
+	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
 }
 
@@ -442,7 +443,8 @@ static enum ar_status hold(struct cuda *c, struct ar_err *err)
 	return layer_hold(c->go, HOLD_NS, c->stream, err);
 }
 
-/* Get the traced kernels.  Those before the first phase, as hold()'s, are not the iteration's. */
+/* Get the traced kernels.  Those before the first phase, of cuda_begin() and hold(), are not the
+ * iteration's. */
 static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
