@@ -221,9 +221,9 @@ done <<END
 2|tp 2: one rank alone has partial sums only|$both --tp 2
 2|model 'niah-llama-14m' is not that of tiny/config.json|$both --model niah-llama-14m
 3|/no/where: No such file|--weights tiny --prompts /no/where
-3|empty.jsonl has no prompts|--weights tiny --prompts empty.jsonl
+3|empty.jsonl: the file has no prompts|--weights tiny --prompts empty.jsonl
 3|cut.jsonl:1: want a JSON list of token ids|--weights tiny --prompts cut.jsonl
-3|odd.jsonl:1: want a JSON list of token ids|--weights tiny --prompts odd.jsonl
+3|odd.jsonl:1: the record lacks "prompt"|--weights tiny --prompts odd.jsonl
 3|high.jsonl: request 0: token 1 of its prompt is 70, but the vocabulary has 70|--weights tiny --prompts high.jsonl
 3|/no/where: no such file|--weights /no/where --prompts prompts.jsonl
 3|model-00002-of-00002.safetensors: No such file|--weights index --prompts prompts.jsonl
