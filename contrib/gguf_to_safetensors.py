@@ -84,7 +84,10 @@ class Model:
     """The metadata of a GGUF file, its sizes and its tensors by name."""
 
     def __init__(self, path):
-        self.reader = gguf.GGUFReader(path)
+        try:
+            self.reader = gguf.GGUFReader(path)
+        except (ValueError, IndexError) as e:
+            raise Refused(f"no GGUF file, or cut off: {e}") from None
         self.arch = self.get("general.architecture")
         if self.arch not in ARCHS:
             raise Refused(f"architecture '{self.arch}' is not known; known are " + ", ".join(ARCHS))
@@ -297,7 +300,7 @@ def tokenizer(m):
         return None, f"its tokenizer is of kind '{model}', not byte-level BPE"
     if pre not in CUTS:
         return None, f"it cuts texts as '{pre}', which is not known"
-    tokens, kinds = m.get("tokenizer.ggml.tokens"), m.get("tokenizer.ggml.token_type")
+    tokens, kinds = m.get("tokenizer.ggml.tokens"), m.get("tokenizer.ggml.token_type", [])
     added = [{"id": i, "content": tokens[i], "single_word": False, "lstrip": False,
               "rstrip": False, "normalized": False, "special": kind == CONTROL}
              for i, kind in enumerate(kinds) if kind in (CONTROL, USER_DEFINED)]
@@ -351,7 +354,7 @@ def main():
     a = p.parse_args()
     try:
         convert(a.input, a.output)
-    except (OSError, ValueError, Refused) as e:
+    except (OSError, NotImplementedError, Refused) as e:
         sys.exit(f"gguf_to_safetensors: {a.input}: {e}")
 
 

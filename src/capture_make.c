@@ -142,12 +142,14 @@ static enum ar_status run_model(const struct capture_make *a, const int32_t *id,
 
 enum ar_status capture_make(const struct capture_make *a, const char *path, struct ar_err *err)
 {
-	int32_t *id;
-	int n;
-	enum ar_status st = prompts_pick(&id, &n, a->prompt, a->index, err);
+	struct prompts p;
+	enum ar_status st = prompts_read(&p, a->prompt, err);
 
+	if (!st && (size_t)a->index >= p.n)
+		st = ar_fail(err, AR_DATA, "%s has %zu prompts; there is no number %" PRId64,
+			     a->prompt, p.n, a->index);
 	if (!st)
-		st = run_model(a, id, n, path, err);
-	free(id);
+		st = run_model(a, p.v[a->index].prompt, (int)p.v[a->index].n_prompt, path, err);
+	prompts_release(&p);
 	return st;
 }

@@ -146,6 +146,9 @@ def extra(tensors):
 def odd(tensors):
     tensors["blk.1.attn_v.weight"] = (values(KV * DIM, HIDDEN + 1), None)
 
+def whole(tensors):
+    tensors["blk.1.attn_v.weight"] = (np.ones((KV * DIM, HIDDEN), np.int8), None)
+
 def nan(tensors):
     tensors["blk.1.attn_v.weight"][0][3, 3] = np.nan
 
@@ -169,7 +172,10 @@ make("noembed", "llama", change=without("token_embd.weight"))
 make("extra", "llama", change=extra)
 make("odd", "llama", change=odd)
 make("nan", "llama", change=nan)
+make("whole", "llama", change=whole)
 open(f"{tmp}/text.gguf", "w").write("no model")
+for n in (0, 500, 9000):
+    open(f"{tmp}/cut{n}.gguf", "wb").write(open(f"{tmp}/llama.gguf", "rb").read()[:n])
 EOF
 	{ cat "$tmp/.log" >&2; echo 'Bail out! no models'; exit 1; }
 
@@ -255,6 +261,10 @@ ok 'no embedding'                      refuses noembed "no tensor 'token_embd.we
 ok 'a tensor without a place'          refuses extra "'blk.0.ffn_gate_inp.weight' has no place"
 ok 'a tensor of another shape'         refuses odd "is \[32, 33\]; want \[32, 32\]"
 ok 'a value that is not finite'        refuses nan "'blk.1.attn_v.weight' has a value that is not"
-ok 'a file that is no GGUF'            refuses text 'GGUF'
+ok 'a type that is not dequantised'    refuses whole 'I8'
+ok 'a file that is no GGUF'            refuses text 'no GGUF file'
+ok 'an empty one'                      refuses cut0 'no GGUF file'
+ok 'one cut off in its head'           refuses cut500 'or cut off'
+ok 'one cut off in its tensors'        refuses cut9000 'or cut off'
 ok 'no file'                           refuses nothing 'No such file'
 finish

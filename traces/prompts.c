@@ -2,126 +2,195 @@
 #include "config.h"
 #include "traces/prompts.h"
 
+#include <cjson/cJSON.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "base/jsonval.h"
 #include "traces/importers/reader.h"
 
-/* o NULL: no JSON. */
-static enum ar_status read_ids(int32_t **id, int *n, const cJSON *o, const struct reader *r,
-			       struct ar_err *err)
-{
-	const cJSON *list = cJSON_IsObject(o) ? cJSON_GetObjectItemCaseSensitive(o, "prompt") : o;
-	const cJSON *v;
-	int64_t x;
-	int count = cJSON_GetArraySize(list);
+/* ---- a record ---- */
 
-	if (!cJSON_IsArray(list) || !count)
-		return ar_fail(err, AR_DATA,
-			       "%s:%" PRIu64 ": want a JSON list of token ids, or an object that "
-			       "has one as 'prompt'",
-			       reader_path(r), reader_line(r));
-	*id = malloc((size_t)count * sizeof **id);
-	if (!*id)
+static enum ar_status check_ids(const cJSON *ids, const char *name, uint32_t *n, struct ar_err *err)
+{
+	const cJSON *id;
+
+	if (!cJSON_IsArray(ids))
+		return ar_fail(err, AR_DATA, "\"%s\" is no list of token ids", name);
+	cJSON_ArrayForEach(id, ids) {
+		const double x = id->valuedouble;
+
+		if (!cJSON_IsNumber(id) || x != floor(x) || x < 0 || x > INT32_MAX)
+			return ar_fail(err, AR_DATA,
+				       "token %" PRIu32 " of \"%s\" is no id from 0 to 2147483647",
+				       *n, name);
+		++*n;
+	}
+	return *n ? AR_OK : ar_fail(err, AR_DATA, "\"%s\" is empty; want a token at least", name);
+}
+
+static void copy_ids(const cJSON *ids, int32_t *to)
+{
+	const cJSON *id;
+
+	cJSON_ArrayForEach(id, ids)
+		*to++ = (int32_t)id->valuedouble;
+}
+
+/* Of a list of answers, the first. */
+static const cJSON *find_answer(const cJSON *record)
+{
+	const cJSON *a = cJSON_GetObjectItemCaseSensitive(record, "answer");
+
+	return cJSON_IsArray(a) && cJSON_IsArray(a->child) ? a->child : a;
+}
+
+static enum ar_status read_about(struct prompt *p, const cJSON *record, struct ar_err *err)
+{
+	const cJSON *task = cJSON_GetObjectItemCaseSensitive(record, "task"),
+		    *length = cJSON_GetObjectItemCaseSensitive(record, "length"),
+		    *ok = cJSON_GetObjectItemCaseSensitive(record, "ok");
+
+	p->expected = cJSON_IsBool(ok) ? cJSON_IsTrue(ok) : -1;
+	p->length = (int64_t)p->n_prompt + p->n_answer;
+	if (ok && !cJSON_IsBool(ok) && !cJSON_IsNull(ok))
+		return ar_fail(err, AR_DATA, "\"ok\" is neither true nor false");
+	if (task && !cJSON_IsString(task))
+		return ar_fail(err, AR_DATA, "\"task\" is no text");
+	if (length && (!cJSON_IsNumber(length) || !(length->valuedouble >= 0) ||
+		       length->valuedouble > INT32_MAX))
+		return ar_fail(err, AR_DATA, "\"length\" is no number of tokens");
+	if (length)
+		p->length = (int64_t)length->valuedouble;
+	if (task)
+		p->task = strdup(task->valuestring);
+	return !task || p->task ? AR_OK : ar_nomem(err);
+}
+
+enum ar_status prompt_read(struct prompt *p, const struct cJSON *record, struct ar_err *err)
+{
+	const cJSON *prompt = cJSON_IsArray(record) ?
+				      record :
+				      cJSON_GetObjectItemCaseSensitive(record, "prompt");
+	const cJSON *answer = find_answer(record);
+	enum ar_status st;
+
+	*p = (struct prompt){ 0 };
+	if (!prompt)
+		return ar_fail(err, AR_DATA, "the record lacks \"prompt\"");
+	st = check_ids(prompt, "prompt", &p->n_prompt, err);
+	if (!st && answer)
+		st = check_ids(answer, "answer", &p->n_answer, err);
+	if (!st)
+		st = read_about(p, record, err);
+	if (st)
+		return st;
+	p->prompt = malloc(((size_t)p->n_prompt + p->n_answer) * sizeof *p->prompt);
+	if (!p->prompt)
 		return ar_nomem(err);
-	*n = 0;
-	cJSON_ArrayForEach(v, list) {
-		if (!json_int(v, 0, INT32_MAX, &x))
-			return ar_fail(err, AR_DATA, "%s:%" PRIu64 ": value %d is no token id",
-				       reader_path(r), reader_line(r), *n);
-		(*id)[(*n)++] = (int32_t)x;
+	copy_ids(prompt, p->prompt);
+	if (answer) {
+		p->answer = p->prompt + p->n_prompt;
+		copy_ids(answer, p->answer);
 	}
 	return AR_OK;
 }
 
-static enum ar_status read_line(int32_t **id, int *n, const char *line, const struct reader *r,
-				struct ar_err *err)
+void prompt_release(struct prompt *p)
 {
-	cJSON *o = json_parse_all(line, NULL);
-	enum ar_status st = !o && json_nomem() ? ar_nomem(err) : read_ids(id, n, o, r, err);
-
-	cJSON_Delete(o);
-	return st;
+	free(p->task);
+	free(p->prompt);
+	*p = (struct prompt){ 0 };
 }
 
-enum ar_status prompts_pick(int32_t **id, int *n, const char *path, int64_t index,
-			    struct ar_err *err)
-{
-	struct reader *r;
-	char *line = NULL;
-	size_t len;
-	int64_t at = -1;
-	enum ar_status st = reader_open(&r, path, err);
+/* ---- a file ---- */
 
-	*id = NULL;
+static enum ar_status add_line(struct prompts *p, const char *line, uint64_t number,
+			       struct ar_err *err)
+{
+	struct prompt *v = realloc(p->v, (p->n + 1) * sizeof *v);
+	enum ar_status st;
+	cJSON *record;
+
+	if (!v)
+		return ar_nomem(err);
+	p->v = v;
+	record = json_parse_all(line, NULL);
+	v[p->n] = (struct prompt){ 0 };
+	if (!record && json_nomem())
+		st = ar_nomem(err);
+	else if (!cJSON_IsObject(record) && !cJSON_IsArray(record))
+		st = ar_fail(err, AR_DATA,
+			     "want a JSON list of token ids, or an object that has one as "
+			     "\"prompt\"");
+	else
+		st = prompt_read(&v[p->n], record, err);
+	if (st)
+		prompt_release(&v[p->n]);
+	cJSON_Delete(record);
 	if (st)
 		return st;
-	while (!st && at < index) {
-		st = reader_next(r, &line, &len, err);
-		if (st || !line)
-			break;
-		at += line[strspn(line, " \t\r")] != 0;
-	}
-	if (!st && !line)
-		st = ar_fail(err, AR_DATA,
-			     "%s has %" PRId64 " prompts; there is no number %" PRId64,
-			     reader_path(r), at + 1, index);
-	if (!st)
-		st = read_line(id, n, line, r, err);
-	if (st) {
-		free(*id);
-		*id = NULL;
-	}
-	reader_close(r);
-	return st;
+	v[p->n++].line = number;
+	return AR_OK;
 }
 
-/* Add a prompt.  *room: places in p->v. */
-static enum ar_status add_line(struct prompts *p, size_t *room, const char *line,
-			       const struct reader *r, struct ar_err *err)
+static enum ar_status read_lines(struct prompts *p, struct reader *in, struct ar_err *err)
 {
-	struct prompt *v;
+	enum ar_status st;
+	char *line;
+	size_t n;
 
-	if (p->n == *room) {
-		*room = *room ? 2 * *room : 16;
-		v = realloc(p->v, *room * sizeof *v);
-		if (!v)
-			return ar_nomem(err);
-		p->v = v;
+	while (!(st = reader_next(in, &line, &n, err)) && line) {
+		if (!line[strspn(line, " \t")])
+			continue;
+		st = add_line(p, line, reader_line(in), err);
+		if (st == AR_DATA)
+			ar_err_prefix(err, "%s:%" PRIu64, reader_path(in), reader_line(in));
+		if (st)
+			return st;
 	}
-	p->v[p->n] = (struct prompt){ 0 };
-	p->n++;
-	return read_line(&p->v[p->n - 1].id, &p->v[p->n - 1].n, line, r, err);
+	if (!st && !p->n)
+		st = ar_fail(err, AR_DATA, "%s: the file has no prompts", reader_path(in));
+	return st;
 }
 
 enum ar_status prompts_read(struct prompts *p, const char *path, struct ar_err *err)
 {
-	struct reader *r;
-	char *line = NULL;
-	size_t len, room = 0;
-	enum ar_status st = reader_open(&r, path, err);
+	struct reader *in = NULL;
+	enum ar_status st = reader_open(&in, path, err);
 
 	*p = (struct prompts){ 0 };
+	if (!st)
+		st = read_lines(p, in, err);
+	reader_close(in);
 	if (st)
-		return st;
-	do {
-		st = reader_next(r, &line, &len, err);
-		if (!st && line && line[strspn(line, " \t\r")])
-			st = add_line(p, &room, line, r, err);
-	} while (!st && line);
-	if (!st && !p->n)
-		st = ar_fail(err, AR_DATA, "%s has no prompts", reader_path(r));
-	reader_close(r);
+		prompts_release(p);
 	return st;
 }
 
 void prompts_release(struct prompts *p)
 {
 	for (size_t i = 0; i < p->n; i++)
-		free(p->v[i].id);
+		prompt_release(&p->v[i]);
 	free(p->v);
 	*p = (struct prompts){ 0 };
+}
+
+const struct prompt *prompts_at(const struct prompts *p, uint64_t line)
+{
+	size_t from = 0, to = p->n;
+
+	while (from < to) {
+		const size_t i = from + (to - from) / 2;
+
+		if (p->v[i].line == line)
+			return &p->v[i];
+		if (p->v[i].line < line)
+			from = i + 1;
+		else
+			to = i;
+	}
+	return NULL;
 }

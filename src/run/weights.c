@@ -51,7 +51,7 @@ static enum ar_status set_text(struct run *r, struct ar_err *err)
 	for (size_t i = 0; i < r->trace->n; i++) {
 		const struct prompt *p = &r->prompts.v[i % r->prompts.n];
 
-		r->text[i] = (struct tokens_text){ .prompt = p->id, .n_prompt = (uint32_t)p->n };
+		r->text[i] = (struct tokens_text){ .prompt = p->prompt, .n_prompt = p->n_prompt };
 	}
 	return AR_OK;
 }
