@@ -220,12 +220,12 @@ static enum ar_status write_file(size_t backend, struct dump *d, const char *pat
 	return st;
 }
 
-static enum ar_status run(const char *backend, const char *dir, const char *prompts,
-			  const char *out, int chunk, struct ar_err *err)
+static enum ar_status run(const char *backend, const char *dir, const char *path, const char *out,
+			  int chunk, struct ar_err *err)
 {
 	struct dump d = { .chunk = chunk };
-	struct weights w;
-	int32_t *id;
+	struct weights w = { 0 };
+	struct prompts p;
 	size_t i = 0;
 	enum ar_status st;
 
@@ -233,18 +233,19 @@ static enum ar_status run(const char *backend, const char *dir, const char *prom
 		i++;
 	if (i == sizeof dumpers / sizeof *dumpers)
 		return ar_fail(err, AR_USAGE, "no backend '%s'", backend);
-	st = prompts_pick(&id, &d.n, prompts, 0, err);
+	st = prompts_read(&p, path, err);
 	if (st)
 		return st;
+	d.id = p.v[0].prompt;
+	d.n = (int)p.v[0].n_prompt;
 	if (!d.chunk)
 		d.chunk = d.n;
 	st = weights_open(&w, dir, err);
 	d.w = &w;
-	d.id = id;
 	if (!st)
 		st = write_file(i, &d, out, err);
 	weights_release(&w);
-	free(id);
+	prompts_release(&p);
 	return st;
 }
 

@@ -593,6 +593,7 @@ int main(void)
 		skip_all("no usable GPU");
 #if HAVE_CUDA
 	run_all();
+	prof_close(prof);
 #endif
 	return done_testing();
 }
