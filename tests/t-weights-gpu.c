@@ -320,6 +320,30 @@ static void test_again(const char *method)
 	weights_case_close(&c);
 }
 
+/* Pages that decodes filled: the layers run once more for the selector's state, which the next chunk
+ * reads. */
+static void test_held(const char *method)
+{
+	struct weights_case c;
+	struct got g;
+
+	if (!is_open(&c, method, false, ROWS, &g)) {
+		skip(1, "no cuBLAS");
+		return;
+	}
+	run(&c, 0, 0, 300);
+	for (int i = 300; i < 310; i++) {
+		struct batch_entry e = weights_entry(&c, 0, i, 1);
+
+		e.decode = true;
+		weights_case_run(&c, &e, 1);
+	}
+	run(&c, 0, 310, PROMPT - 310);
+	run(&c, 0, PROMPT, 1);
+	check(&g, 2, 0, 0, "a chunk after decodes");
+	weights_case_close(&c);
+}
+
 /* Runs that are the same but for compare(), which must not change what follows. */
 static void test_compare(const char *method, double least, double most)
 {
@@ -527,6 +551,26 @@ static void test_choice(void)
 	   "%s: the model writes the same, whatever runs it", net.m.what);
 }
 
+static void test_no_memory(void)
+{
+	const struct decoder_env env = { .model = &net.w.model,
+					 .layer = (int[]){ 0 },
+					 .n_layers = 1,
+					 .max_row = 1 << 30,
+					 .max_emit = 1,
+					 .weights = &net.w };
+	struct decoder *d;
+	struct ar_err err = { 0 };
+	enum ar_status st = decoder_open(&d, &env, &err);
+
+	if (st == AR_NODEV)
+		skip(1, "no cuBLAS");
+	else
+		ok(st == AR_CUDA && !d &&
+			   strstr(err.msg, "GiB on the GPU; use a GPU with more memory, or fewer"),
+		   "too little memory: %s", err.msg);
+}
+
 static void clean(void)
 {
 	static const char *const names[] = { "config.json", "model.safetensors" };
@@ -560,6 +604,7 @@ static void run_all(void)
 		if (i == 0) {
 			test_batches(ALL_BLOCKS, false, "a selector that keeps all blocks");
 			test_again(ALL_BLOCKS);
+			test_held(ALL_BLOCKS);
 			test_batches("dense+" KEEPS, false, "a dropper that keeps all rows");
 			test_drops("dense+" DROPS);
 			test_drops("dense+" PRUNES);
@@ -573,6 +618,7 @@ static void run_all(void)
 			test_both(SOME_BLOCKS "+" DROPS);
 			test_choice();
 			test_cost();
+			test_no_memory();
 		}
 		net_close();
 	}

@@ -63,7 +63,7 @@ static void set_env(struct weights_case *c, const struct weights *w, const struc
 				       .n_run_layers = n_layers,
 				       .plan = c->plan,
 				       .max_batched_tok = how->max_batched_tok,
-				       .max_seqs = how->n_text,
+				       .max_seqs = how->n_text + 1,
 				       .block_tok = BLOCK,
 				       .seed = 3,
 				       .prof = how->prof };
