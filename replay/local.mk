@@ -7,20 +7,23 @@ libattnreplay_a_SOURCES += \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
     replay/cost/roofline_select.h \
-  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
-    replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
-    replay/engine/attn_kept.c \
+  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
+    replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
+    replay/engine/activations.c replay/engine/activations.h \
+    replay/engine/attn_engine.c replay/engine/attn_engine.h replay/engine/attn_kept.c \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
-    replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
+    replay/engine/backend_cpu_pass.c replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
     replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c replay/engine/drops.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
-    replay/engine/run_scope.h \
-  replay/forward/forward.c replay/forward/forward.h replay/forward/forward_memory.c \
-    replay/forward/forward_state.h replay/forward/product.c replay/forward/product.h \
+    replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
+  replay/forward/decoder_ref.c replay/forward/decoder_ref.h replay/forward/forward.c \
+    replay/forward/forward.h replay/forward/forward_memory.c replay/forward/forward_state.h \
+    replay/forward/product.c replay/forward/product.h replay/forward/rotate.c \
+    replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
@@ -32,10 +35,12 @@ libattnreplay_a_SOURCES += \
     replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
-  replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
+  replay/engine/act_capture_device.c replay/engine/act_rope_device.c \
+    replay/engine/act_weights_device.c \
+    replay/engine/backend_cuda.c replay/engine/backend_cuda_compare.c \
     replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
-    replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
-    replay/engine/decoder_memory.c replay/engine/graphs.c
+    replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_weights.c \
+    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
 
 nobase_dist_pkgdata_DATA += \
@@ -44,9 +49,11 @@ nobase_dist_pkgdata_DATA += \
   replay/host/presets/vllm-0.24.json
 
 check_PROGRAMS += \
+  tests/forward-dump \
   tests/t-arrivals \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
+  tests/t-backend-weights \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \
@@ -62,8 +69,10 @@ check_PROGRAMS += \
   tests/t-policies \
   tests/t-prefix \
   tests/t-roofline tests/t-roofline-layers \
+  tests/t-tokens \
   tests/t-views \
   tests/t-vllm \
+  tests/t-weights-gpu \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h

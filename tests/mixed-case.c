@@ -74,7 +74,7 @@ struct naive *naive_open(const struct backend_env *env)
 		bail_out("%s", err.msg);
 	for (int i = 0; i < CASE_LEN; i++)
 		row[i].slot = i;
-	if (a->qkv_ref(self, WINDOW_LAYER, row, CASE_LEN,
+	if (a->qkv_ref(self, WINDOW_LAYER, row, CASE_LEN, NULL,
 		       &(struct qkv){
 			       x->q[0][0], x->k[0][0],
 			       &(struct kv_cache){ x->cache_k[0][0][0], x->cache_v[0][0][0] } },

@@ -90,7 +90,7 @@ static void test_random(void)
 		      &err) ||
 	    a->open(&self, &c.env, &shape, &err) || a->load_ref(self, &err) ||
 	    a->begin(self, 2, FIRST, ROWS, row, &err) ||
-	    a->qkv_ref(self, LAYER, row, ROWS, &out, &err) ||
+	    a->qkv_ref(self, LAYER, row, ROWS, NULL, &out, &err) ||
 	    capture_read(c.capture[0], c.env.captured_layer[c.env.run_layer[LAYER]], CAPTURE_Q,
 			 FIRST, ROWS, want[0][0], &err))
 		bail_out("%s", err.msg);

@@ -50,18 +50,24 @@ struct activations {
 				struct layer_row *row, struct ar_err *err);
 
 	/* On the host: load_ref() once, then qkv_ref() for executed layer i and rows that begin()
-	 * has set. */
+	 * has set.  product: of the layer's QKV projection for these rows, after the norms of
+	 * heads; NULL in a run that does not compute it. */
 	enum ar_status (*load_ref)(void *self, struct ar_err *err);
 	enum ar_status (*qkv_ref)(const void *self, int i, const struct layer_row *row, int n_row,
-				  const struct qkv *out, struct ar_err *err);
+				  const struct layer_qkv *product, const struct qkv *out,
+				  struct ar_err *err);
 
 	/* The same on a device; NULL in a build without CUDA.  qkv() only enqueues. */
 	enum ar_status (*load)(void *self, const struct activations_device *d, struct ar_err *err);
 	enum ar_status (*qkv)(const void *self, int i, const struct layer_row *row, int n_row,
-			      const struct qkv *out, struct ar_err *err);
+			      const struct layer_qkv *product, const struct qkv *out,
+			      struct ar_err *err);
 	void (*close)(void *self); /* NULL is fine */
 };
 
 extern const struct activations *const activations[]; /* ends with NULL */
+
+/* The member that a run takes: weights with real ones, else capture. */
+const struct activations *activations_of(const struct backend_env *env);
 
 #endif

@@ -17,6 +17,8 @@
 #include "traces/trace.h"
 
 struct costs;
+struct tokens;
+struct weights;
 
 /* The input of a backend, which it outlives.  prepare_run() has checked that model
  * and captures fit each other.  They are NULL or 0 for a backend with needs_model == false. */
@@ -30,9 +32,11 @@ struct backend_env {
 					 * each layer of the model */
 	const int *run_layer;	    /* [n_run_layers] model layers that are executed */
 	int n_run_layers;
-	bool tile;	   /* --extend=tile */
-	struct plan *plan; /* the backend opens its methods */
-	int page_tok;	   /* tokens of a page of the KV cache; 0: as plan takes it */
+	bool tile;		       /* --extend=tile */
+	const struct weights *weights; /* real ones of the model; NULL: activations are captures */
+	struct tokens *tokens;	       /* of the requests, with weights */
+	struct plan *plan;	       /* the backend opens its methods */
+	int page_tok;		       /* tokens of a page of the KV cache; 0: as plan takes it */
 	int64_t max_batched_tok, max_seqs, max_len; /* limits of the policy; longest request */
 	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
 	uint64_t seed;
@@ -87,6 +91,7 @@ struct backend {
 	const struct store_gpu *(*gpu)(void *self);
 	/* Called once num_blocks is final and before the first run: allocate, warm up. */
 	enum ar_status (*start)(void *self, int64_t num_blocks, struct ar_err *err);
+	/* With weights it gives the logits of each row that outputs a token to env.tokens. */
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
 			      struct ar_err *err);
 	/* Run prefill entry e in layer run_layer[i], with the method and with dense attention,
@@ -97,7 +102,8 @@ struct backend {
 				  struct accuracy *acc, struct selection_count *count,
 				  struct method_selection *sel, struct ar_err *err);
 	/* What the tokens that go on after layer run_layer[i] hold of dense attention, for a prefill
-	 * entry that run() has run last; out->n_tok 0: none was dropped before.  And the rows that
+	 * entry that run() has run last; out->n_tok 0: none was dropped before, or with weights, as
+	 * dropped tokens have no keys there.  And the rows that
 	 * run() ran in that layer, and the (row, key) pairs of dense attention over what its cache
 	 * held.  Both NULL for a backend without kernels. */
 	enum ar_status (*kept)(void *self, const struct batch_entry *e, int i,

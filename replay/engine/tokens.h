@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tokens of a run with real weights: ids of the prompts, and of the outputs as the model makes
+ * them.
+ *
+ * A backend asks for the id at the position of each row of a batch.  After the batch has run, it
+ * gives the logits of each row that outputs a token.  The next id is then that of a given answer
+ * (teacher forcing), the most likely one, or drawn.
+ */
+#ifndef AR_TOKENS_H
+#define AR_TOKENS_H
+
+#include "base/status.h"
+#include "traces/trace.h"
+
+struct tokens;
+
+/* A request.  Its prompt has the trace's length. */
+struct tokens_text {
+	const int32_t *prompt; /* [n_prompt], repeated or cut to the prompt's length */
+	uint32_t n_prompt;     /* at least 1 */
+	const int32_t *answer; /* [output_tok] of the trace; NULL: the model chooses */
+};
+
+/* A row that outputs a token. */
+struct tokens_row {
+	uint32_t req, out; /* request, number of the output token from 0 */
+	int32_t next;	   /* its id */
+	const float *logits;
+	int vocab;
+};
+typedef enum ar_status tokens_see(void *ctx, const struct tokens_row *row, struct ar_err *err);
+
+struct tokens_env {
+	const struct trace *trace;
+	const struct tokens_text *text; /* [trace->n], copied; the arrays are borrowed */
+	int vocab;
+	double temperature; /* of a draw; 0: the most likely token, the first of equals */
+	uint64_t seed;
+	tokens_see *see; /* called for each row that outputs a token; may be NULL */
+	void *ctx;
+};
+
+/* AR_DATA: an id is not below vocab.  The message names the request. */
+enum ar_status tokens_open(struct tokens **out, const struct tokens_env *env, struct ar_err *err);
+void tokens_close(struct tokens *t); /* NULL is fine */
+
+/* The id at position pos of req, which is of its prompt or was output before. */
+int32_t tokens_id(const struct tokens *t, uint32_t req, int64_t pos);
+/* Tokens of req that are known without the model: its prompt, and a given answer. */
+int64_t tokens_known(const struct tokens *t, uint32_t req);
+
+/* Take the logits [vocab] of the row at position pos, the last one known, and choose the next
+ * token.  A row past the last output, which a policy that plans ahead runs in vain, is left alone.
+ * AR_DATA: a logit is not finite.  Errors of see() are passed on. */
+enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const float *logits,
+			  struct ar_err *err);
+
+#endif
