@@ -53,9 +53,7 @@ SECTION(energy, "Energy of the GPU, joules")
 SECTION(speedup, "Against the baseline, dense unless named: baseline / this, of each figure")
 SECTION(accuracy, "Accuracy against dense attention, per sampled (request, chunk, layer, head)")
 SECTION(drops, "Rows of prompts that droppers kept, and MB of keys and values in each layer after")
-SECTION(kept,
-	"What kept tokens hold of dense attention: share of the last queries' attention, recall of "
-	"the 256 tokens with the most")
+SECTION(kept, "Dense attention that kept tokens hold: mass of the last queries, top 256 tokens")
 SECTION(density, "Density: share of what dense attention looks at")
 DIALECT(vllm, "What vllm bench serve prints")
 DIALECT(aiperf, "What aiperf prints")
