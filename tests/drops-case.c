@@ -2,6 +2,7 @@
 #include "config.h"
 #include "tests/drops-case.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,6 +258,37 @@ static void test_windows(const struct backend *b, mixed_read_fn *read, drops_eng
 	life_close(&l);
 }
 
+/* All tokens come back at layer 2, which decides as if it were the first that drops. */
+static void test_back(const struct backend *b, mixed_read_fn *read, drops_engine_fn *engine,
+		      double tolerance)
+{
+	static const char rule[] = "dense+uniprefill:p=0,block=16,last-q=20,sinks=10,min-tokens=0,"
+				   "mode=append,layers=";
+	char method[256];
+	struct life back, alone;
+	double off = 0;
+
+	snprintf(method, sizeof method, "%s0+2,reconstitute=1", rule);
+	life_open(&back, b, method, read, engine);
+	snprintf(method, sizeof method, "%s2", rule);
+	life_open(&alone, b, method, read, engine);
+	for (uint32_t at = 0; at < PROMPT; at += 250) {
+		int n = back.n;
+
+		chunk(&back, at, at + 250, PROMPT);
+		chunk(&alone, at, at + 250, PROMPT);
+		off = fmax(off, error_of(&back, 0, back.n - n));
+	}
+	ok(back.n == alone.n && !memcmp(back.pos, alone.pos, (size_t)back.n * sizeof *back.pos),
+	   "%s: tokens that come back are chosen from anew: %d stay", b->name, back.n);
+	ok(off < tolerance, "%s: and see each other: off by %g", b->name, off);
+	ok(pages_len(attn_engine_group(back.engine, 2)->pages, 0) == PROMPT &&
+		   pages_len(attn_engine_group(back.engine, 3)->pages, 0) == back.n,
+	   "%s: the cache of a layer that drops holds all", b->name);
+	life_close(&back);
+	life_close(&alone);
+}
+
 /* ---- other droppers ---- */
 
 static void test_others(const struct backend *b, mixed_read_fn *read, drops_engine_fn *engine,
@@ -314,6 +346,7 @@ void drops_test_all(const struct backend *b, mixed_read_fn *read, drops_engine_f
 	test_decodes(b, read, engine, tolerance);
 	test_append(b, read, engine, tolerance);
 	test_windows(b, read, engine, tolerance);
+	test_back(b, read, engine, tolerance);
 	test_others(b, read, engine, tolerance);
 	test_refused(b);
 }

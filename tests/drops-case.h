@@ -13,6 +13,6 @@ typedef const struct attn_engine *drops_engine_fn(const void *self);
 /* read: as in mixed_test_all().  tolerance: of outputs against a naive computation. */
 void drops_test_all(const struct backend *b, mixed_read_fn *read, drops_engine_fn *engine,
 		    double tolerance);
-enum { DROPS_N_TEST = 33 };
+enum { DROPS_N_TEST = 38 };
 
 #endif

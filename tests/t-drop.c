@@ -46,9 +46,6 @@ static void test_parse(void)
 		{ "nothing", "unknown name: want one that 'attnreplay methods' lists" },
 		{ "uniprefill:p=2", "p '2': want a number from 0 to 1" },
 		{ "uniprefill:block=48", "block=48: want a power of two" },
-		{ "uniprefill:reconstitute=1",
-		  "reconstitute=1: dropped tokens do not come back here; use reconstitute=0, as the "
-		  "published code does" },
 		{ "uniprefill:scores=chunk", "scores=chunk: only with mode=append" },
 		{ "uniprefill:layers=7+7", "layers '7+7': want LAYER+LAYER..., ascending" },
 		{ "uniprefill:layers=7:0.5", "layers '7:0.5': want LAYER+LAYER..., ascending" },

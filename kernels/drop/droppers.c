@@ -121,6 +121,11 @@ bool drop_acts_after(const struct drop *d, int layer)
 	return d && d->dropper->acts_after(d->self, layer);
 }
 
+bool drop_brings_back(const struct drop *d)
+{
+	return d && d->dropper->brings_back && d->dropper->brings_back(d->self);
+}
+
 void drop_index(const struct attn_rows *rows, const struct drop_kept *out)
 {
 	int n = 0;

@@ -88,6 +88,8 @@ int plan_segment(const struct layer_plan *l, int layer)
 {
 	int n = 0;
 
+	if (layer < l->n_layers && drop_brings_back(l->drop) && drop_acts_after(l->drop, layer))
+		return 0;
 	for (int i = 0; i < layer; i++)
 		n += drop_acts_after(l->drop, i);
 	return n;

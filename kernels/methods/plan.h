@@ -81,7 +81,8 @@ static inline const struct method *plan_method(const struct layer_plan *l, int l
 /* Whether this is the first layer that runs its method.  Not where there is none. */
 bool plan_first(const struct layer_plan *l, int layer);
 
-/* How often rows are dropped before the layer.  The dropper is open.  layer n_layers: in all. */
+/* How often rows are dropped before the layer; 0 where all come back.  The dropper is open.  layer
+ * n_layers: in all. */
 int plan_segment(const struct layer_plan *l, int layer);
 
 /* Heads of the layer, and the page size. */

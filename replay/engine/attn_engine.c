@@ -137,8 +137,15 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 		st = drops_open(&e->drops, plan_segment(&e->plan, e->plan.n_layers) + 1,
 				env->trace->n, (int)(seqs + lesser(seqs, tok)), (int)(tok + seqs),
 				err);
+	e->drops.back = !st && drop_brings_back(e->plan.drop);
 	if (!st && e->plan.drop && e->plan.drop->dropper->counts_positions)
 		e->drops.windows = e->plan.drop->dropper->counts_positions(e->plan.drop->self);
+	if (!st && e->drops.back && env->weights)
+		st = ar_fail(
+			err, AR_USAGE,
+			"dropper '%s': with real weights dropped tokens do not come back; leave "
+			"out its parameter that brings them back, or --weights",
+			e->plan.drop->name);
 	for (int s = 0; !st && s < e->drops.n - 1; s++)
 		e->drops.stat[s].layer = e->run_layer[attn_engine_drop_layer(e, s)];
 	return st ? st : draw_sinks(e, env->seed, err);
@@ -159,9 +166,18 @@ int attn_engine_drop_layer(const struct attn_engine *e, int s)
 {
 	int i = 0;
 
-	while (!attn_engine_drop(e, i) || attn_engine_group(e, i)->segment != s)
+	while (!attn_engine_drop(e, i) || s--)
 		i++;
 	return i;
+}
+
+int attn_engine_drop_no(const struct attn_engine *e, int i)
+{
+	int n = 0;
+
+	while (i--)
+		n += attn_engine_drop(e, i) != NULL;
+	return n;
 }
 
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,

@@ -64,6 +64,8 @@ static inline const struct drop *attn_engine_drop(const struct attn_engine *e, i
 }
 
 int attn_engine_drop_layer(const struct attn_engine *e, int s);
+/* How many layers that drop come before executed layer i: the segment that it ends. */
+int attn_engine_drop_no(const struct attn_engine *e, int i);
 
 /* Refuse b if the dropper cannot run it: tokens of the prefix cache were not dropped by it. */
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,

@@ -64,7 +64,8 @@ enum ar_status attn_engine_kept(const struct attn_engine *e, const struct batch_
 				struct kept_share *out, struct ar_err *err)
 {
 	const struct attn_shape *s = attn_engine_shape(e, i);
-	int segment = attn_engine_group(e, i)->segment + (attn_engine_drop(e, i) != NULL);
+	int segment = attn_engine_drop(e, i) ? attn_engine_drop_no(e, i) + 1 :
+					       attn_engine_group(e, i)->segment;
 	const struct drop_list *l = segment ? drops_tokens(&e->drops, segment, entry->req) : NULL;
 	struct kept_share x = { .n_tok = (int)(entry->start + entry->n_tok) };
 	size_t n = (size_t)x.n_tok, k_row = (size_t)(s->kv_heads * s->head_dim);

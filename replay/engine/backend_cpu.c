@@ -351,8 +351,8 @@ static enum ar_status make_rows(void *ctx, int i, const struct layer_row *row, i
 {
 	const struct cpu *c = ctx;
 
-	return c->engine.act->qkv_ref(c->engine.act_self, i, row, n_row,
-				      NULL, &(struct qkv){ q, k, NULL }, err);
+	return c->engine.act->qkv_ref(c->engine.act_self, i, row, n_row, NULL,
+				      &(struct qkv){ q, k, NULL }, err);
 }
 
 static enum ar_status cpu_kept(void *self, const struct batch_entry *e, int i,

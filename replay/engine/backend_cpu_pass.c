@@ -146,7 +146,7 @@ static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, con
 		cpu_phase(c, at.layer, PHASE_NONE);
 	}
 	if (!st)
-		drops_apply(d, b, attn_engine_group(&c->engine, i)->segment, d->kept.keep);
+		drops_apply(d, b, attn_engine_drop_no(&c->engine, i), d->kept.keep);
 	return st;
 }
 
@@ -154,7 +154,7 @@ static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, con
 static void keep_rows(struct cpu *c, int i)
 {
 	const struct drops *d = &c->engine.drops;
-	int s = attn_engine_group(&c->engine, i)->segment;
+	int s = attn_engine_drop_no(&c->engine, i);
 
 	decoder_ref_keep(c->decoder, c->env.run_layer[i], d->index + (ptrdiff_t)s * d->max_row,
 			 d->n_index[s]);
@@ -278,8 +278,7 @@ static enum ar_status leave_layer(struct cpu *c, int i, uint32_t req, struct ar_
 	enum ar_status st = decoder_ref_project(c->decoder, layer, c->out, err);
 
 	if (drop)
-		n = drops_entry_index(d, req, attn_engine_group(&c->engine, i)->segment,
-				      d->kept.index);
+		n = drops_entry_index(d, req, attn_engine_drop_no(&c->engine, i), d->kept.index);
 	if (!st && before_mlp)
 		decoder_ref_keep(c->decoder, layer, d->kept.index, n);
 	if (!st)

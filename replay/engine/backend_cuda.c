@@ -226,7 +226,9 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
 
-		st = cuda_mix(c, i, r, true, err);
+		st = cuda_bring_back(c, i, r, err);
+		if (!st)
+			st = cuda_mix(c, i, r, true, err);
 		if (!st)
 			st = finish(c, i, r, err);
 		enqueued(c, i, i + 1, AHEAD);

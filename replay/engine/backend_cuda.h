@@ -39,6 +39,7 @@ struct cuda {
 		struct drop_kept kept; /* of the dropper that ran last */
 		int32_t *chunk;	       /* copy of engine.drops.chunk */
 		int32_t *index;	       /* copy of engine.drops.index */
+		int32_t *whole;	       /* copy of engine.drops.whole; NULL: no rows come back */
 	} drops;
 
 	struct kv_cache *kv;	  /* [n_run_layers] */
@@ -139,6 +140,8 @@ int cuda_kept(const struct cuda *c, int i);
 /* Copy index[n], the rows that stay after executed layer i, to the device. */
 enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n,
 			      struct ar_err *err);
+/* Before executed layer i, whose rows are r: enqueue that all rows come back, if they do there. */
+enum ar_status cuda_bring_back(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 /* The function kept() of struct backend. */
 enum ar_status cuda_kept_share(void *self, const struct batch_entry *e, int i,
 			       struct kept_share *out, struct ar_err *err);

@@ -40,6 +40,9 @@ enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err
 	if (!st)
 		st = take(c, &x->index, (size_t)d->n * rows * sizeof *x->index,
 			  "the rows that stay", err);
+	if (!st && d->back)
+		st = take(c, &x->whole, (size_t)d->n * rows * sizeof *x->whole,
+			  "the rows that come back", err);
 	return st;
 }
 
@@ -74,6 +77,11 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int
 	drops_apply(d, b, s, d->kept.keep);
 	st = cuda_put_index(c, attn_engine_drop_layer(&c->engine, s), d->index + s * d->max_row,
 			    d->n_index[s], err);
+	if (!st && d->back)
+		CU(cudaMemcpyAsync(c->drops.whole + (ptrdiff_t)(s + 1) * d->max_row,
+				   d->whole + (ptrdiff_t)(s + 1) * d->max_row,
+				   (size_t)d->n_whole * sizeof *d->whole, cudaMemcpyHostToDevice,
+				   c->stream));
 out:
 	return st;
 }
@@ -83,20 +91,16 @@ const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *
 	return r->n_prefill ? attn_engine_drop(&c->engine, i) : NULL;
 }
 
-static int segment_of(const struct cuda *c, int i)
-{
-	return attn_engine_group(&c->engine, i)->segment;
-}
-
 int cuda_kept(const struct cuda *c, int i)
 {
-	return c->engine.drops.n_index[segment_of(c, i)];
+	return c->engine.drops.n_index[attn_engine_drop_no(&c->engine, i)];
 }
 
 /* The rows that stay after executed layer i, on the device. */
 static int32_t *index_of(const struct cuda *c, int i)
 {
-	return c->drops.index + (ptrdiff_t)segment_of(c, i) * c->engine.drops.max_row;
+	return c->drops.index +
+	       (ptrdiff_t)attn_engine_drop_no(&c->engine, i) * c->engine.drops.max_row;
 }
 
 enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n,
@@ -113,6 +117,17 @@ out:
 enum ar_status cuda_keep_rows(struct cuda *c, int i, int n, struct ar_err *err)
 {
 	return decoder_keep(c->decoder, c->env.run_layer[i], index_of(c, i), n, err);
+}
+
+enum ar_status cuda_bring_back(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	int s = cuda_drop_at(c, i, r) && d->back ? attn_engine_drop_no(&c->engine, i) : 0;
+
+	if (!s || !c->decoder)
+		return AR_OK;
+	return decoder_bring_back(c->decoder, c->env.run_layer[i],
+				  c->drops.whole + (ptrdiff_t)s * d->max_row, r->n_row, err);
 }
 
 /* The memory of staged rows holds these for once. */

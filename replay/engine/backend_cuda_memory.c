@@ -191,6 +191,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.max_row = c->rows.prefill.max_row + c->rows.decode.max_row,
 		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
 		.drops = c->engine.drops.n > 1,
+		.back = c->engine.drops.back,
 		.weights = env->weights,
 		.seed = env->seed,
 		.stream = c->stream,

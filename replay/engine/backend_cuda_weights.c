@@ -54,7 +54,7 @@ static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct a
 
 	if (st || !cuda_drop_at(c, i, r))
 		return st;
-	n = drops_entry_index(d, req, attn_engine_group(&c->engine, i)->segment, d->kept.index);
+	n = drops_entry_index(d, req, attn_engine_drop_no(&c->engine, i), d->kept.index);
 	st = cuda_put_index(c, i, d->kept.index, n, err);
 	return st ? st : cuda_after_drop(c, i, n, err);
 }

@@ -298,6 +298,36 @@ static void exchange(bf16_t **a, bf16_t **b)
 	*b = was;
 }
 
+/* Add what is still to be added to x, and copy x to `to`.  The norm's own result is not used. */
+static enum ar_status settle(struct decoder *d, bf16_t *to, struct ar_err *err)
+{
+	enum ar_status st = d->n_add ? norm(d, d->norm, err) : AR_OK;
+
+	d->n_add = 0;
+	if (!st)
+		CU(cudaMemcpyAsync(to, d->now.x,
+				   (size_t)d->n_row * (size_t)d->env.model->hidden *
+					   sizeof *d->now.x,
+				   cudaMemcpyDeviceToDevice, d->env.stream));
+out:
+	return st;
+}
+
+enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *whole, int n,
+				  struct ar_err *err)
+{
+	int h = d->env.model->hidden;
+	enum ar_status st;
+
+	assert(d->stale && n >= d->n_row);
+	phase(d, layer, PHASE_DROP);
+	st = settle(d, d->stale + (size_t)n * (size_t)h, err);
+	if (!st)
+		st = layer_gather(d->stale, 2 * n, whole, n, h, d->now.x, d->env.stream, err);
+	d->n_row = n;
+	return st;
+}
+
 enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, int n,
 			    struct ar_err *err)
 {
@@ -306,7 +336,9 @@ enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, 
 
 	assert(d->env.drops && n > 0 && n <= d->n_row);
 	phase(d, layer, PHASE_DROP);
-	if (d->n_add > 1)
+	if (d->stale)
+		st = settle(d, d->stale, err);
+	if (!st && d->n_add > 1)
 		st = sum_up(d, NULL, NULL, err);
 	if (!st)
 		st = layer_gather(d->now.x, d->n_row, index, n, h, d->now.y, d->env.stream, err);

@@ -38,6 +38,7 @@ struct decoder_env {
 	int n_layers;
 	int max_row, max_emit;	       /* most rows of a pass, most rows that output a token */
 	bool drops;		       /* decoder_keep() may be called */
+	bool back;		       /* and decoder_bring_back() */
 	const struct weights *weights; /* copied; NULL: they are drawn */
 	uint64_t seed;
 	void *stream;
@@ -90,6 +91,12 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i);
  * in a CUDA graph. */
 enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, int n,
 			    struct ar_err *err);
+
+/* Go on with all n rows that the pass had before the first decoder_keep(), before a layer.  The rows that
+ * went on since have the state that they have now, the others that of when they were dropped.  whole: [n]
+ * as in struct drops, on the device. */
+enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *whole, int n,
+				  struct ar_err *err);
 
 /* emit: [n_emit] rows that output a token, on the device. */
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err);

@@ -190,6 +190,7 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->act = carve(c, b.act);
 	d->home.spare = carve(c, d->env.drops ? b.add : b.spare);
 	d->home.add = carve(c, b.add);
+	d->stale = d->env.back ? carve(c, 2 * row * h) : NULL;
 	d->token = (int32_t *)carve(c, emit * 2);
 	d->first = workspace_take(c, row, sizeof *d->first);
 	d->zero = (int32_t *)carve(c, emit * 2);

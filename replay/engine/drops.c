@@ -28,13 +28,14 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .row = calloc(rows, sizeof *d->row),
 			     .index = calloc(rows, sizeof *d->index),
 			     .n_index = calloc(segs, sizeof *d->n_index),
+			     .whole = calloc(rows, sizeof *d->whole),
 			     .chunk = calloc((size_t)max_entry, sizeof *d->chunk),
 			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
 	if (!d->len || !d->req || !d->segment || !d->stat || !d->one || !d->list || !d->start ||
 	    !d->count || !d->keep || !d->before || !d->row || !d->index || !d->n_index ||
-	    !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
+	    !d->whole || !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
 		return ar_nomem(err);
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;
@@ -62,6 +63,7 @@ void drops_close(struct drops *d)
 	free(d->row);
 	free(d->index);
 	free(d->n_index);
+	free(d->whole);
 	free(d->chunk);
 	free(d->kept.keep);
 	free(d->kept.n_keep);
@@ -75,6 +77,7 @@ void drops_begin(struct drops *d, const struct batch *b)
 
 	assert(b->n <= (size_t)d->max_entry);
 	d->n_entry = b->n;
+	d->n_whole = 0;
 	d->prefill = false;
 	memset(d->count, 0, (size_t)(d->n * d->max_entry) * sizeof *d->count);
 	for (size_t i = 0; i < b->n; i++) {
@@ -83,6 +86,7 @@ void drops_begin(struct drops *d, const struct batch *b)
 		d->req[i] = e->req;
 		d->start[i] = (int32_t)e->start;
 		d->count[i] = (int32_t)e->n_tok;
+		d->n_whole += (int)e->n_tok;
 		if (e->decode)
 			continue;
 		d->chunk[n++] = (int32_t)e->n_tok;
@@ -102,19 +106,29 @@ enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
 	return st;
 }
 
-/* Store the rows of one entry that go on.  first: number of its first row in segment s; keep: the
+/* The rows that the dropper which ends segment s sees. */
+static const struct row_segment *segment_before(const struct drops *d, int s)
+{
+	return &d->segment[d->back ? 0 : s];
+}
+
+/* Store the rows of one entry that go on.  first: number of its first row there; keep: the
  * flags of its rows, NULL: all stay.  Returns how many there are. */
 static int32_t keep_rows(struct drops *d, int s, size_t i, int32_t first, const uint8_t *keep,
 			 int32_t *row)
 {
-	const struct row_segment *x = &d->segment[s];
+	const struct row_segment *x = segment_before(d, s);
 	int32_t *index = d->index + (ptrdiff_t)s * d->max_row, n = 0;
+	int32_t *whole = d->whole + (ptrdiff_t)(s + 1) * d->max_row;
 
-	for (int32_t k = 0; k < x->n[i]; k++)
+	for (int32_t k = 0; k < x->n[i]; k++) {
+		whole[first + k] = first + k;
 		if (!keep || keep[k]) {
+			whole[first + k] = d->n_whole + d->n_index[s];
 			index[d->n_index[s]++] = first + k;
 			row[n++] = x->keep[i] ? x->keep[i][k] : k;
 		}
+	}
 	return n;
 }
 
@@ -129,7 +143,7 @@ static const int32_t *tokens_before(const struct drops *d, int s, uint32_t req)
 
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep)
 {
-	const struct row_segment *x = &d->segment[s];
+	const struct row_segment *x = segment_before(d, s);
 	int32_t *row = d->row + (ptrdiff_t)(s + 1) * d->max_row, first = 0;
 	size_t next = (size_t)(s + 1) * (size_t)d->max_entry;
 

@@ -4,6 +4,9 @@
  * segment.  The rows that it keeps go on, and the layers of the next segment store keys of those
  * only: their caches have a length of their own for each request.
  *
+ * A dropper may bring all rows back: then the layer after which it acts is in segment 0 again, and each
+ * segment is made of rows of that one.
+ *
  * For each batch: drops_begin(); for each segment but the last, drops_grow(), then the dropper and
  * drops_apply(); drops_grow() of the last; and drops_end() after the batch has run.
  */
@@ -24,6 +27,7 @@ struct drop_list {
 struct drops {
 	int n;	      /* segments; 1: there is no dropper */
 	bool windows; /* they count positions of the request; the engine sets it */
+	bool back;    /* all rows come back at a layer that drops; the engine sets it */
 	size_t n_req; /* requests of the run */
 	int32_t *len; /* [n][n_req] tokens of a request in the caches of a segment */
 	int max_entry, max_row;
@@ -39,6 +43,10 @@ struct drops {
 	int32_t *index; /* [n][max_row] rows of a segment that go on, decodes included: their
 			   * numbers in its views */
 	int *n_index;	/* [n] */
+	int32_t *whole; /* [n][max_row] with back, of segment s > 0: for each row of segment 0 its
+			 * number, or where it goes on, the rows of segment 0 + its number among
+			 * those that do */
+	int n_whole;	/* rows of segment 0 */
 	int32_t *chunk; /* [max_entry] tokens of each prefill entry */
 	struct store_drop *stat; /* [n - 1] prefill rows; the engine sets the layers */
 	bool prefill;		 /* there are any */
@@ -65,7 +73,7 @@ static inline const struct row_segment *drops_segments(const struct drops *d)
 enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
 			  const struct batch *b, int s, struct ar_err *err);
 
-/* Fill segment s + 1.  keep: a flag for each prefill row of segment s. */
+/* Fill segment s + 1.  keep: a flag for each prefill row of segment s, or with back of segment 0. */
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep);
 
 /* The caches hold the rows of the last batch. */

@@ -20,9 +20,8 @@
  * rounding=bf16.  It adds the shares in fp32; here they are integers in units of 2^-40.
  *
  * The paper also describes that all tokens come back at the next drop layer, with the states that
- * they had (its equation 8); the code does not do it.  It would need the residual stream of a chunk
- * at full length, into which the kept rows are scattered at a drop layer, and the keys and values
- * of all rows there.
+ * they had (its equation 8); the code does not do it.  With reconstitute=1 each of these layers works on
+ * all tokens and decides anew, and the layers in between work on what it has kept.
  */
 #include "config.h"
 #include "kernels/drop/uniprefill/uniprefill.h"
@@ -84,6 +83,11 @@ static bool acts_after(const void *self, int layer)
 	return layer_list_find(&((const struct uniprefill_self *)self)->layers, layer) >= 0;
 }
 
+static bool brings_back(const void *self)
+{
+	return ((const struct uniprefill_self *)self)->rule.reconstitute;
+}
+
 static bool counts_positions(const void *self)
 {
 	return ((const struct uniprefill_self *)self)->rule.window_space == WINDOW_ORIGINAL;
@@ -94,10 +98,6 @@ static enum ar_status check(const void *param, struct ar_err *err)
 	const struct uniprefill *p = param;
 	struct layer_list list;
 
-	if (p->reconstitute)
-		return ar_fail(err, AR_USAGE,
-			       "reconstitute=1: dropped tokens do not come back here; use "
-			       "reconstitute=0, as the published code does");
 	if (p->block & (p->block - 1))
 		return ar_fail(err, AR_USAGE, "block=%lld: want a power of two",
 			       (long long)p->block);
@@ -218,7 +218,7 @@ static const struct opt params[] = {
 	  .choice = scores, .help = "with mode=append, score a chunk among all keys or its own" },
 	{ .name = "window-space", .type = OPT_ENUM, .off = OFF(window_space), .arg = "SPACE",
 	  .def = "compact", .choice = spaces,
-	  .help = "what windows count: kept tokens, as the published code does, or positions" },
+	  .help = "what windows count: kept tokens (compact), or positions" },
 	{ .name = "crossing", .type = OPT_ENUM, .off = OFF(crossing), .arg = "RULE",
 	  .def = "include", .choice = crossings, .help = "whether the block that crosses p stays" },
 	{ .name = "min-tokens", .type = OPT_INT, .off = OFF(min_tokens), .arg = "N", .def = "256",
@@ -227,7 +227,7 @@ static const struct opt params[] = {
 	  .def = "bf16", .choice = roundings,
 	  .help = "round scores, masses and shares as the published code does, or not" },
 	{ .name = "reconstitute", .type = OPT_FLAG, .off = OFF(reconstitute),
-	  .help = "bring dropped tokens back at each drop layer; only 0 is there" },
+	  .help = "bring all tokens back at each drop layer, as the paper says" },
 	{ 0 }
 };
 /* clang-format on */
@@ -244,6 +244,7 @@ const struct dropper dropper_uniprefill = {
 	.open = open_self,
 	.close = free,
 	.acts_after = acts_after,
+	.brings_back = brings_back,
 	.counts_positions = counts_positions,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? uniprefill_work_bytes : NULL,
