@@ -80,8 +80,9 @@ static void prefill(const struct delta_call *d, int n_req, const int32_t *row0, 
 /* ---- sizes of rows before their norm ---- */
 
 static struct sizes {
-	double *row;  /* [row][value head] root mean square, of the last reference; 0: not known */
-	double *head; /* [value head] the same over the rows that are known */
+	double *row; /* [row][value head] root mean square, of the last reference; 0: not known */
+	double *usual; /* [row][value head] what it is to be expected, over the head's rows; of a decode
+			* also over all queries that its state may meet */
 } sizes;
 
 static double sum_of_squares(const bf16_t *x, int n)
@@ -97,31 +98,53 @@ static double sum_of_squares(const bf16_t *x, int n)
 static void set_sizes(const struct delta_case *c, const bf16_t *raw, int n_row, double eps)
 {
 	const int heads = c->call.spec.v_heads, dim = c->call.spec.v_dim;
+	const size_t n = (size_t)(c->n_row * heads + 1);
 
 	free(sizes.row);
-	free(sizes.head);
-	sizes.row = gpu_host((size_t)(c->n_row * heads + 1) * sizeof *sizes.row);
-	sizes.head = gpu_host((size_t)heads * sizeof *sizes.head);
-	memset(sizes.row, 0, (size_t)(c->n_row * heads + 1) * sizeof *sizes.row);
-	memset(sizes.head, 0, (size_t)heads * sizeof *sizes.head);
-	for (int i = 0; i < n_row * heads; i++) {
-		double own = sum_of_squares(c->call.out + (size_t)(i * dim), dim);
+	free(sizes.usual);
+	sizes.row = gpu_host(n * sizeof *sizes.row);
+	sizes.usual = gpu_host(n * sizeof *sizes.usual);
+	memset(sizes.row, 0, n * sizeof *sizes.row);
+	memset(sizes.usual, 0, n * sizeof *sizes.usual);
+	for (int h = 0; h < heads; h++) {
+		double sum = 0;
 
-		if (own > 0)
-			sizes.row[i] =
-				sqrt(eps * sum_of_squares(raw + (size_t)(i * dim), dim) / own);
-		sizes.head[i % heads] += sizes.row[i] * sizes.row[i] / n_row;
+		for (int r = 0; r < n_row; r++) {
+			size_t at = (size_t)(r * heads + h), from = at * (size_t)dim;
+			double own = sum_of_squares(c->call.out + from, dim);
+
+			if (own > 0)
+				sizes.row[at] = sqrt(eps * sum_of_squares(raw + from, dim) / own);
+			sum += sizes.row[at] * sizes.row[at];
+		}
+		for (int r = 0; r < n_row; r++)
+			sizes.usual[r * heads + h] = sqrt(sum / n_row);
 	}
-	for (int h = 0; h < heads; h++)
-		sizes.head[h] = sqrt(sizes.head[h]);
+}
+
+/* A query of length 1 / sqrt(k_dim) in any direction meets the state of its row. */
+static void expect_states(const struct delta_case *c, int n_row, const int32_t *slot)
+{
+	const struct delta_spec *s = &c->call.spec;
+	const size_t head = (size_t)(s->k_dim * s->v_dim);
+
+	for (int i = 0; i < n_row * s->v_heads; i++) {
+		size_t at = (size_t)(slot[i / s->v_heads] * s->v_heads + i % s->v_heads);
+		const float *state = c->call.state.s + at * head;
+		double sum = 0;
+
+		for (size_t j = 0; j < head; j++)
+			sum += (double)state[j] * (double)state[j];
+		sizes.usual[i] = fmax(sizes.usual[i], sqrt(sum / s->v_dim) / s->k_dim);
+	}
 }
 
 /* How many times its own size an error of the row may be. */
 static double shrunk(int row, int head, int heads)
 {
-	double own = sizes.row[row * heads + head];
+	double own = sizes.row[row * heads + head], usual = sizes.usual[row * heads + head];
 
-	return own > 0 && own < sizes.head[head] ? sizes.head[head] / own : 1;
+	return own > 0 && own < usual ? usual / own : 1;
 }
 
 /* Run the references: b, or for b NULL a decode of n_row rows.  First without a norm, for sizes. */
@@ -148,6 +171,8 @@ static void run_ref(const struct delta_case *c, const struct delta_batch *b, int
 		delta_decode_ref(&c->call, n_row, slot);
 	}
 	set_sizes(c, raw.out, n_row, (double)raw.w.eps);
+	if (!b)
+		expect_states(c, n_row, slot);
 	free(raw.out);
 	free(raw.state.s);
 	free(raw.state.tail);

@@ -124,8 +124,11 @@ static enum ar_status check_shape(struct bench *p, const struct bench_shape *sha
 	enum ar_status st = AR_OK;
 	int page_tok;
 
-	for (size_t i = 0; i < p->n_method && !st; i++)
+	for (size_t i = 0; i < p->n_method && !st; i++) {
 		st = bench_session_check(p->method[i], shape, &page_tok, NULL, err);
+		if (!st)
+			st = bench_session_check_drop(&p->session, p->method[i], err);
+	}
 	return st;
 }
 

@@ -303,6 +303,19 @@ enum ar_status bench_session_check(const char *method, const struct bench_shape 
 	return st ? st : bench_shape_check(BENCH_DENSE, &paged, err);
 }
 
+enum ar_status bench_session_check_drop(const struct bench_session *s, const char *method,
+					struct ar_err *err)
+{
+	struct plan *p = NULL;
+	enum ar_status st = bench_plan(&p, method, err);
+
+	for (int i = 0; i < s->n_layer && !st; i++)
+		st = bench_plan_drop(
+			p, s->capture ? capture_info(s->capture)->layer[s->layer[i]] : 0, err);
+	plan_free(p);
+	return st;
+}
+
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 const struct bench_shape *shape, struct bench_chunks chunks,
 				 struct bench_sum *sum, struct ar_err *err)

@@ -61,6 +61,9 @@ const char *bench_session_method(const struct bench_session *s, const char *meth
  * *page_tok to the method's.  *refused, unless NULL: the method is at fault. */
 enum ar_status bench_session_check(const char *method, const struct bench_shape *shape,
 				   int *page_tok, bool *refused, struct ar_err *err);
+/* Check that the method's dropper, if it has one, acts after each layer of the input. */
+enum ar_status bench_session_check_drop(const struct bench_session *s, const char *method,
+					struct ar_err *err);
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 const struct bench_shape *shape, struct bench_chunks chunks,
 				 struct bench_sum *sum, struct ar_err *err);
