@@ -11,7 +11,7 @@
 #include "replay/forward/forward.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
-#include "tests/weights-case.h"
+#include "tests/whole_model.h"
 
 /* ---- dense ---- */
 

@@ -11,7 +11,7 @@
 #include "replay/forward/decoder_ref.h"
 #include "replay/forward/rotate.h"
 #include "tests/tap.h"
-#include "tests/weights-case.h"
+#include "tests/whole_model.h"
 
 /* ---- methods and droppers ---- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of backend cpu with weights: a whole tiny model that serves three requests, whose logits are
  * kept.  Any failure bails out, unless a status is returned. */
-#ifndef AR_TESTS_WEIGHTS_CASE_H
-#define AR_TESTS_WEIGHTS_CASE_H
+#ifndef AR_TESTS_WHOLE_MODEL_H
+#define AR_TESTS_WHOLE_MODEL_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "tests/weights-case.h"
+#include "tests/whole_model.h"
 
 #include <math.h>
 #include <stdio.h>
