@@ -505,6 +505,19 @@ static void test_functions(void)
 	       "a percentile above 100 is an error");
 	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))",
 	       "*same in all rows", "a percentile that changes is an error");
+	is_sql(db, "SELECT printf('%.9f', mcnemar(9, 1))", "0.021484375",
+	       "McNemar's p of ten pairs by hand");
+	is_sql(db, "SELECT coalesce(mcnemar(NULL, 1), mcnemar(1, NULL))", "NULL",
+	       "... of an unknown count is NULL");
+	is_sql(db, "SELECT mcnemar(-1, 2)", "*two counts", "... and of a negative one an error");
+	is_sql(db, "SELECT mcnemar(2, 1e9)", "*up to a million", "... or of a huge one");
+	is_sql(db, "SELECT printf('%.9f', spearman(column1, column2)) FROM "
+		   "(VALUES (1, 5), (2, 6), (NULL, 0), (3, NULL), (4, 4))",
+	       "-0.500000000", "the rank correlation of three pairs by hand skips NULL");
+	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE, "NULL",
+	       "... with a constant is NULL");
+	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE " WHERE 0", "NULL",
+	       "... of nothing is NULL");
 	sqlite3_close(db);
 }
 
