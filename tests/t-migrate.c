@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command, state;
-	bool fine, renamed, engine, captures, modelled, drops;
+	bool fine, renamed, engine, captures, modelled, drops, evals;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -98,6 +98,8 @@ static int64_t whole_version(void)
 			   "AND name GLOB '*capture'") == 2;
 	drops = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('iteration_drop', "
 			"'kv_group')") == 2;
+	evals = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('eval_prompt', "
+			"'eval_token')") == 2;
 	state = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('driver', 'sm_mhz', 'mem_mhz')");
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
@@ -111,14 +113,14 @@ static int64_t whole_version(void)
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
-			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) ?
+			       evals == (version >= 12) && drops == (version >= 11) && state == (version >= 11 ? 3 : 0) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[12] = { 0 }, bad = 0;
+	int n[13] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -132,10 +134,10 @@ static void test_ends(bool kill_it, const char *what)
 		n[version < 5 ? 0 : version]++;
 	}
 	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
-		   n[11] > 0,
+		   n[11] > 0 && n[12] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
-	   "(%d times), 10 (%d times) or 11 (%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11]);
+	   "(%d times), 10 (%d times), 11 (%d times) or 12 (%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -161,7 +163,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 11, "... and is one of version 11");
+	is_int(whole_version(), 12, "... and is one of version 12");
 }
 
 static void test_tables(void)
@@ -185,11 +187,11 @@ static void test_tables(void)
 	       0, "... all of them");
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
-	is_int(whole_version(), 11, "... and a run may be one of an engine");
+	is_int(whole_version(), 12, "... and a run may be one of an engine");
 	change("a.db",
 	       "UPDATE run SET clock = 'modelled';"
 	       "UPDATE iteration SET cost_source = 'modelled' WHERE cost_source IS NOT NULL");
-	is_int(whole_version(), 11, "... or a modelled one");
+	is_int(whole_version(), 12, "... or a modelled one");
 }
 
 /* A file that is only read has the names of this version. */
@@ -221,13 +223,34 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 11, into a file of version 10: undo the last migration. */
+#define DROP_12 \
+	"DROP TABLE eval_prompt; DROP TABLE eval_token;" \
+	"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
+
+/* Turn a.db, of version 12, into a file of version 11: undo the last migration. */
+static void test_version_11(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_12);
+	is_int(whole_version(), 11, "a file of version 11 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM run LEFT JOIN eval_prompt USING(run_id) "
+		       "LEFT JOIN eval_token USING(run_id) WHERE task IS NULL AND gold IS NULL"),
+	       3, "... and read with the tables that it lacks");
+	sqlite3_close(db);
+	migrate(11);
+}
+
+/* Turn a.db, of version 12, into a file of version 10. */
 static void test_version_10(void)
 {
 	struct ar_err err = { 0 };
 	sqlite3 *db;
 
-	change("a.db", "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db", DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz; DELETE FROM phase WHERE phase_id > 10;"
 		       "DELETE FROM schema_log WHERE version > 10; PRAGMA user_version = 10");
@@ -247,10 +270,10 @@ static void test_version_10(void)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 11, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 12, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
-	change("a.db", "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db", DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz");
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
@@ -297,6 +320,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_11();
 	test_version_10();
 	test_version_6();
 	test_own_view();

@@ -134,7 +134,7 @@ static void test_page(sqlite3 *db)
 		case PAGE_TABLE: ok(is_section(i->name), "%s: is a section", i->name); break;
 		default: test_statement(db, i);
 		}
-	is_int(parts, 11, "the page has eleven parts");
+	is_int(parts, 12, "the page has twelve parts");
 }
 
 static sqlite3 *open_sample(void)

@@ -67,14 +67,15 @@ is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1
 3,done
 4,done'
 is '... whose figures are as before' "$(query old.db "$latencies")" "$(cat latencies)"
-is '... in a file of version 11' "$(query old.db 'PRAGMA user_version')" 11
+is '... in a file of version 12' "$(query old.db 'PRAGMA user_version')" 12
 is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 6
 7
 8
 9
 10
-11'
+11
+12'
 is '... and has no views' "$(query old.db "SELECT count(*) FROM sqlite_schema
 	WHERE type = 'view'" )" 0
 is 'equal runs of both versions have equal figures' "$(query old.db 'SELECT count(*) FROM (

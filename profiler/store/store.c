@@ -25,6 +25,8 @@ enum msg_kind {
 	MSG_ACCURACY,
 	MSG_SELECTION,
 	MSG_GROUP,
+	MSG_EVAL_PROMPT,
+	MSG_EVAL_TOKEN,
 	MSG_ENERGY,
 	MSG_RUN_END
 };
@@ -49,6 +51,8 @@ struct msg {
 		struct row_accuracy_sample accuracy;
 		struct store_selection selection;
 		struct row_kv_group group;
+		struct row_eval_prompt eval_prompt;
+		struct row_eval_token eval_token;
 		struct energy_use energy;
 	};
 	_Alignas(16) char data[];
@@ -84,6 +88,8 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	case MSG_ACCURACY: return writer_accuracy(w, &m->accuracy, err);
 	case MSG_SELECTION: return writer_selection(w, &m->selection, err);
 	case MSG_GROUP: return writer_group(w, &m->group, err);
+	case MSG_EVAL_PROMPT: return writer_eval_prompt(w, &m->eval_prompt, err);
+	case MSG_EVAL_TOKEN: return writer_eval_token(w, &m->eval_token, err);
 	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
 	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
@@ -320,6 +326,31 @@ enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct
 	if (!m)
 		return ar_nomem(err);
 	m->group = *g;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
+				 struct ar_err *err)
+{
+	const size_t n_task = text_size(p->task);
+	struct msg *m = msg_new(s, MSG_EVAL_PROMPT, padded(n_task));
+	char *to;
+
+	if (!m)
+		return ar_nomem(err);
+	m->eval_prompt = *p;
+	to = m->data;
+	m->eval_prompt.task = add(&to, p->task, n_task);
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_EVAL_TOKEN, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->eval_token = *t;
 	return send(s, QUEUE_BYTES, err);
 }
 

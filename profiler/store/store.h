@@ -127,6 +127,11 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
 /* Add a KV cache group of the run.  kind: a string literal. */
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err);
+/* Add a prompt with a known answer, and a token of that.  task is copied. */
+enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
+				 struct ar_err *err);
+enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t,
+				struct ar_err *err);
 /* Set the energy of the run. */
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,

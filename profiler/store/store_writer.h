@@ -30,6 +30,8 @@ enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_e
 enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, struct ar_err *err);
 enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err);
 enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_err *err);
+enum ar_status writer_eval_prompt(struct writer *w, struct row_eval_prompt *p, struct ar_err *err);
+enum ar_status writer_eval_token(struct writer *w, struct row_eval_token *t, struct ar_err *err);
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err);
 
 #endif

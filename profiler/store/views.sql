@@ -432,6 +432,25 @@ CREATE TEMP VIEW v_density AS
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   GROUP BY run_id, layer;
 
+-- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over the
+-- prompts; executed is of the sampled chunks of these prompts.
+CREATE TEMP VIEW v_eval AS
+  SELECT run_id, me.name AS method, task, length, count(*) AS n, sum(exact) AS exact,
+    avg(logprob / n_answer) AS logprob, avg(kl / n_answer) AS kl, max(rank_max) AS rank_max,
+    sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed, avg(ttft_ns) / 1e6 AS ttft_ms
+  FROM eval_prompt JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+    LEFT JOIN request_outcome USING(run_id, req_no)
+    LEFT JOIN (SELECT run_id, req_no, sum(exec_sel) AS exec_sel, sum(exec_total) AS exec_total
+      FROM selection_stat GROUP BY run_id, req_no) USING(run_id, req_no)
+  GROUP BY run_id, task, length;
+CREATE TEMP VIEW v_eval_paired AS
+  SELECT p.run_id, p.base_id, e.req_no, e.task, e.length, e.n_answer, e.exact,
+    d.exact AS dense_exact, e.logprob / e.n_answer AS logprob,
+    d.logprob / d.n_answer AS dense_logprob, (e.logprob - d.logprob) / e.n_answer AS diff,
+    e.kl / e.n_answer AS kl
+  FROM v_pair p JOIN eval_prompt e ON e.run_id = p.run_id
+    JOIN eval_prompt d ON d.run_id = p.base_id AND d.req_no = e.req_no;
+
 CREATE TEMP VIEW v_kernel AS
   SELECT i.run_id, i.iter_no, e.id, r.ts_base_ns + e.t_ns AS start_ns, e.dur_ns,
     n.value AS name, p.name AS phase, p.core, e.layer, e.device, e.stream, e.corr, s.*
