@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Traces and captures.
 libattnreplay_a_SOURCES += \
-  traces/intern.c traces/intern.h traces/read.c traces/trace.c traces/trace.h \
+  traces/intern.c traces/intern.h traces/prompts.c traces/prompts.h traces/read.c traces/trace.c \
+    traces/trace.h \
   traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
     traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
@@ -16,7 +17,7 @@ libattnreplay_a_SOURCES += \
     traces/importers/import_burstgpt.c traces/importers/import_canonical.c \
     traces/importers/import_columns.c \
     traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
-    traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
+    traces/importers/import_prompts.c traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \
     traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
     traces/importers/reader.h traces/importers/record.c traces/importers/record.h
@@ -33,6 +34,7 @@ check_PROGRAMS += \
   tests/fuzz-trace \
   tests/t-arc \
   tests/t-capture \
+  tests/t-prompts \
   tests/t-engine-log \
   tests/t-shape \
   tests/t-synth \
