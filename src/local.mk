@@ -44,7 +44,7 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
-  src/eval/score.c src/eval/score.h \
+  src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
@@ -110,6 +110,7 @@ check_PROGRAMS += \
   tests/t-chart \
   tests/t-diff \
   tests/t-engine-run \
+  tests/t-eval-results \
   tests/t-eval-score \
   tests/t-export \
   tests/t-host-fit \
