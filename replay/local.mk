@@ -7,10 +7,12 @@ libattnreplay_a_SOURCES += \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
     replay/cost/roofline_select.h \
-  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
-    replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
+  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
+    replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
+    replay/engine/activations.c replay/engine/activations.h \
+    replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cpu.h \
-    replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
+    replay/engine/backend_cpu_pass.c replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
     replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c replay/engine/drops.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
@@ -18,8 +20,10 @@ libattnreplay_a_SOURCES += \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
     replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
-  replay/forward/forward.c replay/forward/forward.h replay/forward/forward_memory.c \
-    replay/forward/forward_state.h replay/forward/product.c replay/forward/product.h \
+  replay/forward/decoder_ref.c replay/forward/decoder_ref.h replay/forward/forward.c \
+    replay/forward/forward.h replay/forward/forward_memory.c replay/forward/forward_state.h \
+    replay/forward/product.c replay/forward/product.h replay/forward/rotate.c \
+    replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
@@ -31,10 +35,10 @@ libattnreplay_a_SOURCES += \
     replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
-  replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
-    replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
-    replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
-    replay/engine/decoder_memory.c replay/engine/graphs.c
+  replay/engine/act_capture_device.c replay/engine/act_rope_device.c \
+    replay/engine/backend_cuda.c replay/engine/backend_cuda_drop.c \
+    replay/engine/backend_cuda_linear.c replay/engine/backend_cuda_memory.c \
+    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
 
 nobase_dist_pkgdata_DATA += \
@@ -46,6 +50,7 @@ check_PROGRAMS += \
   tests/t-arrivals \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
+  tests/t-backend-weights \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \

@@ -38,7 +38,7 @@ static const struct act_capture act = {
 	.seq = &seq,
 	.n_seq = 1,
 	.capture_of = capture_of,
-	.n_rotation = 1,
+	.ropes.n_rotation = 1,
 };
 
 static struct state {

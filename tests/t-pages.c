@@ -75,7 +75,7 @@ static struct act_capture act = {
 	.seq = seqs,
 	.n_seq = 2,
 	.capture_of = capture_of,
-	.n_rotation = MAX_LEN,
+	.ropes.n_rotation = MAX_LEN,
 	.tile = true,
 };
 
@@ -482,9 +482,9 @@ static void test_refusals(void)
 	       "capture",
 	       "with the way out");
 	act.tile = true;
-	act.n_rotation = 50;
+	act.ropes.n_rotation = 50;
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "and turns without a table");
-	act.n_rotation = MAX_LEN;
+	act.ropes.n_rotation = MAX_LEN;
 	e.bytes = 1000;
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "a block that is too small is seen");
 	rows_env_close(&e, p);

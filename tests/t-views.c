@@ -60,7 +60,7 @@ static struct act_capture act = { .shape = { 4, 2, 64, TOK },
 				  .seq = seqs,
 				  .n_seq = 1,
 				  .capture_of = capture_of,
-				  .n_rotation = 1 };
+				  .ropes.n_rotation = 1 };
 
 /* FULL and LATER share a group's shape, LATER is of segment 1. */
 static struct cache_group group[VIEWS] = {

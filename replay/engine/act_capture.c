@@ -28,37 +28,15 @@ static void map_layers(struct act_capture *s, const struct backend_env *env)
 	}
 }
 
-/* Set what follows from the RoPE.  Rows after it have its attention factor already. */
-static struct act_rope rope_of(const struct act_capture *s, const struct rope *r, bool applied)
-{
-	return (struct act_rope){ .r = *r,
-				  .dim = rope_dim(r, s->shape.head_dim),
-				  .factor = applied ? 1 : (float)rope_attention_factor(r) };
-}
-
-/* Find the RoPE of each executed layer.  A capture states that of layers that see all keys. */
-static void set_ropes(struct act_capture *s, const struct backend_env *env)
+/* A capture states the RoPE of layers that see all keys. */
+static enum ar_status open_ropes(struct act_capture *s, const struct backend_env *env,
+				 struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(env->capture[0]);
-	const struct model *m = env->model;
-	const struct rope *own = &info->rope, *window = &m->rope_window;
+	bool own = info->rope.theta > 0 && !*env->model->rope_unknown;
 
-	own = own->theta > 0 && !*m->rope_unknown ? own : &m->rope;
-	s->rope[0] = rope_of(s, own, info->rope_applied);
-	s->n_rope = 1;
-	if (!(window->theta > 0) || rope_equal(window, own))
-		return;
-	s->rope[s->n_rope++] = rope_of(s, window, info->rope_applied);
-	for (int i = 0; i < env->n_run_layers; i++)
-		s->rope_of[i] = m->layer[env->run_layer[i]].mixer == MIX_WINDOW;
-}
-
-struct layer_angles act_capture_angles(const struct act_capture *s, int i)
-{
-	const struct act_rope *r = &s->rope[s->rope_of[i]];
-	const struct layer_spec *l = &s->model->layer[s->run_layer[i]];
-
-	return (struct layer_angles){ r->trig, r->dim, (float)layer_q_scale(l) };
+	return act_ropes_open(&s->ropes, env, s->shape.head_dim,
+			      own ? &info->rope : &env->model->rope, info->rope_applied, err);
 }
 
 static int heads_of(const struct act_capture *s)
@@ -74,13 +52,12 @@ static void close(void *self)
 		return;
 	if (s->owned) {
 		free(s->data);
-		for (int i = 0; i < s->n_rope; i++)
-			free(s->rope[i].trig);
+		act_ropes_unload_ref(&s->ropes);
 	}
+	act_ropes_release(&s->ropes);
 	free(s->seq);
 	free(s->layer);
 	free(s->layer_of);
-	free(s->rope_of);
 	free(s);
 }
 
@@ -101,15 +78,17 @@ static bool place_captures(struct act_capture *s, const struct backend_env *env)
 	}
 	s->elems = (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)s->n_tok *
 		   (size_t)s->shape.head_dim;
-	s->n_rotation = rotated ? env->max_len : 1;
+	s->ropes.n_rotation = rotated ? env->max_len : 1;
 	return rotated;
 }
 
 /* All rows share the cosines, and with them the attention factor. */
 static enum ar_status check_factor(const struct act_capture *s, struct ar_err *err)
 {
-	bool factor = rope_attention_factor(&s->rope[0].r) != 1 ||
-		      (s->n_rope > 1 && rope_attention_factor(&s->rope[1].r) != 1);
+	bool factor = false;
+
+	for (int i = 0; i < s->ropes.n; i++)
+		factor |= rope_attention_factor(&s->ropes.rope[i].r) != 1;
 
 	for (size_t c = 1; c < s->n_seq; c++)
 		if (s->seq[c].rope_applied != s->seq[0].rope_applied && factor)
@@ -134,20 +113,17 @@ static enum ar_status open(void **self, const struct backend_env *env,
 				   .capture = env->capture,
 				   .n_seq = env->n_capture,
 				   .capture_of = env->capture_of,
-				   .run_layer = env->run_layer,
-				   .model = env->model,
 				   .tile = env->tile };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
-	s->rope_of = calloc((size_t)env->n_run_layers, sizeof *s->rope_of);
-	if (!s->seq || !s->layer || !s->layer_of || !s->rope_of) {
+	st = s->seq && s->layer && s->layer_of ? open_ropes(s, env, err) : ar_nomem(err);
+	if (st) {
 		close(s);
-		return ar_nomem(err);
+		return st;
 	}
 	map_layers(s, env);
-	set_ropes(s, env);
-	if (place_captures(s, env) && !(s->rope[0].r.theta > 0)) {
+	if (place_captures(s, env) && !(s->ropes.rope[0].r.theta > 0)) {
 		close(s);
 		if (*env->model->rope_unknown)
 			return ar_fail(err, AR_DATA,
@@ -171,7 +147,7 @@ static enum ar_status open(void **self, const struct backend_env *env,
 
 static const struct rope *rope(const void *self)
 {
-	return &((const struct act_capture *)self)->rope[0].r;
+	return &((const struct act_capture *)self)->ropes.rope[0].r;
 }
 
 static int64_t n_tok(const void *self, uint32_t req)
@@ -281,10 +257,10 @@ static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t 
 			       "%s: has %lld tokens, position %lld is wanted; use "
 			       "--extend tile or a longer capture",
 			       from->name, (long long)from->n_tok, (long long)pos);
-	if (by >= s->n_rotation)
+	if (by >= s->ropes.n_rotation)
 		return ar_fail(err, AR_USAGE,
 			       "position %lld is past the longest request of %lld tokens",
-			       (long long)by, (long long)s->n_rotation);
+			       (long long)by, (long long)s->ropes.n_rotation);
 	row->tok = (int32_t)(from->first + tok);
 	row->rotation = (int32_t)by;
 	return AR_OK;
@@ -314,34 +290,14 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 	return AR_OK;
 }
 
-static enum ar_status make_trig(const struct act_capture *s, struct act_rope *r, struct ar_err *err)
-{
-	size_t half = (size_t)r->dim / 2;
-	float *inv = calloc(half, sizeof *inv);
-	enum ar_status st = AR_OK;
-
-	r->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *r->trig);
-	if (inv && r->trig) {
-		rope_inv_freq(&r->r, r->dim, inv);
-		layer_trig_ref(inv, (int)half, (int)s->n_rotation, r->factor, r->trig);
-	} else {
-		st = ar_nomem(err);
-	}
-	free(inv);
-	return st;
-}
-
 static enum ar_status load_ref(void *self, struct ar_err *err)
 {
 	struct act_capture *s = self;
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
-	for (int i = 0; i < s->n_rope && !st; i++)
-		st = make_trig(s, &s->rope[i], err);
-	if (!st && !s->data)
-		st = ar_nomem(err);
+	st = s->data ? act_ropes_load_ref(&s->ropes, err) : ar_nomem(err);
 	return st ? st : act_capture_read(s, put, s->data, err);
 }
 
@@ -351,7 +307,7 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 {
 	const struct act_capture *s = self;
 	const struct layer_seq seq = { s->data, s->n_tok };
-	const struct layer_angles angles = act_capture_angles(s, i);
+	const struct layer_angles angles = act_ropes_angles(&s->ropes, i);
 	int layer = s->layer_of[i];
 
 	(void)product;

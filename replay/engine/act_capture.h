@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "replay/engine/act_rope.h"
 #include "replay/engine/activations.h"
 
 struct capture_seq {
@@ -24,15 +25,6 @@ struct capture_seq {
 	const char *name;
 };
 
-enum { ACT_ROPES = 2 }; /* of full and of window layers */
-
-struct act_rope {
-	struct rope r;
-	int dim;      /* channels of a head that it rotates */
-	float factor; /* of its cosines and sines */
-	float *trig;  /* [n_rotation][dim / 2] cos and sin */
-};
-
 /* The state of activations_capture. */
 struct act_capture {
 	struct attn_shape shape;  /* of this rank */
@@ -40,17 +32,12 @@ struct act_capture {
 	struct capture_seq *seq;  /* [n_seq] one per capture */
 	size_t n_seq;
 	const uint16_t *capture_of; /* [requests] borrowed */
-	const int *run_layer;	    /* [n_run_layers] borrowed */
-	const struct model *model;  /* borrowed */
 	int *layer;		    /* [n_layers] indices into the captures' layers */
 	int n_layers;
 	int *layer_of; /* [n_run_layers] index into layer[]; -1: it has no Q, K and V */
-	struct act_rope rope[ACT_ROPES];
-	int n_rope;
-	int *rope_of;	    /* [n_run_layers] index into rope[] */
-	int64_t n_rotation; /* Q and K are rotated by 0 ... n_rotation - 1 */
-	int64_t n_tok;	    /* of all captures */
-	size_t elems;	    /* of the whole memory */
+	struct act_ropes ropes;
+	int64_t n_tok; /* of all captures */
+	size_t elems;  /* of the whole memory */
 	bool tile;
 
 	bf16_t *data;			  /* the memory */
@@ -68,9 +55,6 @@ typedef enum ar_status act_capture_put(void *ctx, size_t off, size_t pitch, cons
 /* Read all captures and pass them to put() in pieces, from several threads. */
 enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
 				struct ar_err *err);
-
-/* How Q and K of executed layer i rotate. */
-struct layer_angles act_capture_angles(const struct act_capture *s, int i);
 
 /* load() and qkv() of activations_capture. */
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err);

@@ -67,4 +67,7 @@ struct activations {
 
 extern const struct activations *const activations[]; /* ends with NULL */
 
+/* The member that a run takes: weights with real ones, else capture. */
+const struct activations *activations_of(const struct backend_env *env);
+
 #endif

@@ -97,7 +97,7 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 	*e = (struct attn_engine){ .model = env->model,
 				   .run_layer = env->run_layer,
 				   .n_run_layers = env->n_run_layers,
-				   .act = activations[0] };
+				   .act = activations_of(env) };
 	st = method_parse(&e->dense, "dense", err);
 	if (!st)
 		st = plan_init(&e->plan, env->plan, env->model, err);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of backend "cpu". */
+/* The state of backend "cpu", and what its files share. */
 #ifndef AR_BACKEND_CPU_H
 #define AR_BACKEND_CPU_H
 
+#include "kernels/phase.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/backends_attn.h"
+
+struct decoder_ref;
 
 struct cpu {
 	struct backend_env env;
@@ -15,6 +18,58 @@ struct cpu {
 	void **state;	     /* [n_run_layers] of the selector, or all NULL */
 	bf16_t *q, *k, *out, *out_dense;
 	float *lse, *lse_dense;
+
+	struct decoder_ref *decoder; /* with weights; else NULL */
+	float *logits;		     /* [CPU_LOGIT_ROWS][vocab] */
+
+	/* Wall time of the iteration by phase; of PHASE_NONE, that of no part of it. */
+	int64_t ns[PHASE_COUNT];
+	enum phase phase; /* that runs */
+	int64_t since;
+
+	/* With weights: the entry that compare() ran last, and its last layer, whose attention output is
+	 * in out.  layer -1: none. */
+	struct cpu_sample {
+		uint32_t req, start;
+		int layer;
+	} sample;
 };
+
+enum { CPU_LOGIT_ROWS = 16 };
+
+/* The time from now on is that of a phase.  A phase_fn for ctx, a struct cpu. */
+void cpu_phase(void *ctx, int layer, enum phase phase);
+
+/* Linear layers are not executed. */
+static inline bool cpu_skips(const struct cpu *c, int i)
+{
+	return attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
+}
+
+/* The attention call of executed layer i: from c->q to c->out. */
+struct attn_call cpu_call(const struct cpu *c, const struct attn_batch *b, int i);
+
+/* ---- passes: backend_cpu_pass.c ---- */
+
+/* What a pass does in an executed layer with attention. */
+typedef enum ar_status cpu_mix_fn(struct cpu *c, int i, const struct rows *r, void *ctx,
+				  struct ar_err *err);
+
+/* Run b through all executed layers.  Rows are built segment by segment, as droppers take some away.
+ * whole: with weights the rest of each layer runs, too, and mix finds its product. */
+enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
+			void *ctx, struct ar_err *err);
+
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache, too. */
+enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, struct ar_err *err);
+
+/* Of mix: make Q, K and V, and run attention. */
+cpu_mix_fn cpu_attend;
+
+/* With weights, after a pass over b: give the logits of rows that output a token to env.tokens. */
+enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err);
+
+/* Build the rows of e, an entry of the batch that ran last, and make its Q and K in executed layer i. */
+enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err);
 
 #endif

@@ -157,17 +157,37 @@ void drops_forget(struct drops *d, uint32_t req)
 		d->len[(size_t)s * d->n_req + req] = 0;
 }
 
-const struct row_segment *drops_entry(struct drops *d, uint32_t req)
+/* Number of the entry of req in the last batch. */
+static size_t entry_of(const struct drops *d, uint32_t req)
 {
 	size_t i = 0;
 
-	if (d->n == 1)
-		return NULL;
 	while (d->req[i] != req)
 		i++;
 	assert(i < d->n_entry);
+	return i;
+}
+
+const struct row_segment *drops_entry(struct drops *d, uint32_t req)
+{
+	size_t i = d->n == 1 ? 0 : entry_of(d, req);
+
+	if (d->n == 1)
+		return NULL;
 	for (int s = 0; s < d->n; s++)
 		d->one[s] = (struct row_segment){ d->segment[s].start + i, d->segment[s].n + i,
 						  d->segment[s].keep + i };
 	return d->one;
+}
+
+int drops_entry_index(const struct drops *d, uint32_t req, int s, int32_t *index)
+{
+	size_t i = entry_of(d, req);
+	const int32_t *from = d->segment[s].keep[i], *to = d->segment[s + 1].keep[i];
+	int n = 0;
+
+	for (int32_t k = 0; k < d->segment[s].n[i]; k++)
+		if (n < d->segment[s + 1].n[i] && (from ? from[k] : k) == (to ? to[n] : n))
+			index[n++] = k;
+	return n;
 }

@@ -67,5 +67,8 @@ void drops_forget(struct drops *d, uint32_t req);
 
 /* Segments for a batch of one entry of the last batch, that of req.  Valid until the next call. */
 const struct row_segment *drops_entry(struct drops *d, uint32_t req);
+/* The rows of that entry in segment s that go on to the next: their numbers, ascending, to
+ * index[max_row].  Returns how many there are. */
+int drops_entry_index(const struct drops *d, uint32_t req, int s, int32_t *index);
 
 #endif

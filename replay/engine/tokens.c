@@ -141,7 +141,9 @@ enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const flo
 	uint32_t out = (uint32_t)(pos + 1 - q->prompt_tok);
 	int32_t *next = &t->out[t->first[req] + out];
 
-	assert(pos + 1 >= q->prompt_tok && out < q->output_tok);
+	assert(pos + 1 >= q->prompt_tok && out <= q->output_tok);
+	if (out == q->output_tok)
+		return AR_OK;
 	for (int i = 0; i < t->env.vocab; i++)
 		if (!isfinite(logits[i]))
 			return ar_fail(err, AR_DATA,

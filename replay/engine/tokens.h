@@ -51,7 +51,8 @@ int32_t tokens_id(const struct tokens *t, uint32_t req, int64_t pos);
 int64_t tokens_known(const struct tokens *t, uint32_t req);
 
 /* Take the logits [vocab] of the row at position pos, the last one known, and choose the next
- * token.  AR_DATA: a logit is not finite.  Errors of see() are passed on. */
+ * token.  A row past the last output, which a policy that plans ahead runs in vain, is left alone.
+ * AR_DATA: a logit is not finite.  Errors of see() are passed on. */
 enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const float *logits,
 			  struct ar_err *err);
 

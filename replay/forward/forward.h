@@ -2,11 +2,8 @@
 /*
  * The forward pass of a dense model over one sequence, on the CPU.
  *
- * Products, norms and softmax are computed in fp32.  Values are rounded to bf16 where the framework
- * stores a tensor in bf16: the scaled embedding, each norm's output, Q, K and V before and after
- * RoPE, the output of attention and of each product, and the residual stream after each addition.
- * Between a norm and its weight, and within RoPE and the MLP's activation, the framework rounds more
- * often; here the result is rounded once.  Logits are not rounded.
+ * decoder_ref.h says where values are rounded.  Besides, Q and K after RoPE and the output of attention
+ * are rounded to bf16.  Within RoPE the framework rounds more often; here the result is rounded once.
  */
 #ifndef AR_FORWARD_H
 #define AR_FORWARD_H

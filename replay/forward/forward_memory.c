@@ -18,49 +18,31 @@ static size_t largest(const struct model *m, size_t (*of)(const struct layer_spe
 	return n;
 }
 
-static size_t ffn_width(const struct layer_spec *l)
-{
-	return (size_t)l->ffn;
-}
-
 static void free_rows(struct forward *f)
 {
-	bf16_t **all[] = { &f->x, &f->y,    &f->add,	 &f->qkv, &f->q,
-			   &f->k, &f->attn, &f->gate_up, &f->act };
-
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		free(*all[i]);
-		*all[i] = NULL;
-	}
+	free(f->row);
+	free(f->q);
+	free(f->k);
+	free(f->attn);
+	f->row = NULL;
+	f->q = f->k = f->attn = NULL;
 	f->max_row = 0;
 }
 
 enum ar_status forward_room(struct forward *f, int n, struct ar_err *err)
 {
-	const struct model *m = f->m;
-	size_t hidden = (size_t)m->hidden, ffn = largest(m, ffn_width);
-	size_t rows = (size_t)n, mlp = (size_t)(n < FORWARD_MLP_ROWS ? n : FORWARD_MLP_ROWS);
-	const struct {
-		bf16_t **to;
-		size_t rows, width;
-	} all[] = {
-		{ &f->x, rows, hidden },
-		{ &f->y, rows, hidden },
-		{ &f->add, rows, hidden },
-		{ &f->qkv, rows, largest(m, layer_qkv_width) },
-		{ &f->q, rows, largest(m, layer_o_width) },
-		{ &f->k, rows, largest(m, forward_kv_width) },
-		{ &f->attn, rows, largest(m, layer_o_width) },
-		{ &f->gate_up, mlp, 2 * ffn },
-		{ &f->act, mlp, ffn },
-	};
+	size_t rows = (size_t)n, o = rows * largest(f->m, layer_o_width);
+	enum ar_status st = decoder_ref_room(f->decoder, n, err);
 
-	if (n <= f->max_row)
-		return AR_OK;
+	if (st || n <= f->max_row)
+		return st;
 	free_rows(f);
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		if (!(*all[i].to = malloc(all[i].rows * all[i].width * sizeof(bf16_t))))
-			return ar_nomem(err);
+	f->row = malloc(rows * sizeof *f->row);
+	f->q = malloc(o * sizeof *f->q);
+	f->k = malloc(rows * largest(f->m, forward_kv_width) * sizeof *f->k);
+	f->attn = malloc(o * sizeof *f->attn);
+	if (!f->row || !f->q || !f->k || !f->attn)
+		return ar_nomem(err);
 	f->max_row = n;
 	return AR_OK;
 }
@@ -133,7 +115,9 @@ enum ar_status forward_open(struct forward **out, const struct weights *w, int m
 		return ar_nomem(err);
 	*f = (struct forward){ .w = w, .m = m, .see = see, .ctx = ctx, .max_tok = max_tok };
 	f->n_page = (max_tok + FORWARD_PAGE - 1) / FORWARD_PAGE;
-	st = make_cache(f, err);
+	st = decoder_ref_open(&f->decoder, w, NULL, NULL, err);
+	if (!st)
+		st = make_cache(f, err);
 	if (!st)
 		st = make_trig(f, 0, &m->rope, err);
 	if (!st && m->rope_window.theta > 0)
@@ -150,6 +134,7 @@ void forward_close(struct forward *f)
 	if (!f)
 		return;
 	free_rows(f);
+	decoder_ref_close(f->decoder);
 	free(f->trig[0]);
 	free(f->trig[1]);
 	free(f->kv);

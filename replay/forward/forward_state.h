@@ -7,16 +7,15 @@
 #include <stdint.h>
 
 #include "kernels/attn.h"
+#include "replay/forward/decoder_ref.h"
 #include "replay/forward/forward.h"
 
-enum {
-	FORWARD_PAGE = 128,	/* tokens of a page of the cache */
-	FORWARD_MLP_ROWS = 512, /* rows whose MLP is computed at a time: it needs little memory */
-};
+enum { FORWARD_PAGE = 128 }; /* tokens of a page of the cache */
 
 struct forward {
 	const struct weights *w;
 	const struct model *m;
+	struct decoder_ref *decoder;
 	forward_see *see;
 	void *ctx;
 	int max_tok, n_page, n_past, n_row;
@@ -27,9 +26,8 @@ struct forward {
 	int32_t *pos, *first; /* [max_tok] of the chunk */
 	/* Rows of the chunk, each [max_row][...]. */
 	int max_row;
-	bf16_t *x, *y, *add; /* [hidden] */
-	bf16_t *qkv, *q, *k, *attn;
-	bf16_t *gate_up, *act; /* [FORWARD_MLP_ROWS][...] */
+	struct layer_row *row;
+	bf16_t *q, *k, *attn;
 };
 
 static inline size_t forward_kv_width(const struct layer_spec *l)

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Backend "cpu": the layers. */
+#include "config.h"
+#include "replay/engine/backend_cpu.h"
+
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+#include "replay/engine/tokens.h"
+#include "replay/forward/decoder_ref.h"
+
+/* ---- times ---- */
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void cpu_phase(void *ctx, int layer, enum phase phase)
+{
+	struct cpu *c = ctx;
+	int64_t now = now_ns();
+
+	(void)layer;
+	c->ns[c->phase] += now - c->since;
+	c->phase = phase;
+	c->since = now;
+}
+
+/* ---- attention ---- */
+
+struct attn_call cpu_call(const struct cpu *c, const struct attn_batch *b, int i)
+{
+	return (struct attn_call){ .b = b,
+				   .layer = c->env.run_layer[i],
+				   .q = c->q,
+				   .kv = c->kv[i],
+				   .state = c->state[i],
+				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
+				   .out = c->out };
+}
+
+/* Run the method on the chunks in executed layer i.  An executor that copies blocks does so in
+ * ref(), in PHASE_ATTEND. */
+static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b, struct ar_err *err)
+{
+	const struct method *m = attn_engine_method(&c->engine, i);
+	struct method_selection x = { 0 };
+	struct attn_call call = cpu_call(c, b, i);
+	enum ar_status st = AR_OK;
+
+	if (!m->dense) {
+		cpu_phase(c, call.layer, PHASE_SELECT);
+		st = method_choose_ref(m, &call, &x, err);
+	}
+	if (!st && x.chosen.mask) {
+		cpu_phase(c, call.layer, PHASE_METADATA);
+		method_lower_ref(b, &x);
+	}
+	cpu_phase(c, call.layer, PHASE_ATTEND);
+	if (!st)
+		st = m->executor->ref(&call, &x.lists, err);
+	cpu_phase(c, call.layer, PHASE_NONE);
+	method_selection_release(&x);
+	return st;
+}
+
+static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	size_t skip = (size_t)(r->n_prefill * s->q_heads * s->head_dim);
+	struct attn_call call = cpu_call(c, &r->decode, i);
+	enum ar_status st = r->prefill.rows.n_req ? prefill(c, i, &r->prefill, err) : AR_OK;
+
+	if (st || !r->decode.rows.n_req)
+		return st;
+	call.q += skip;
+	call.out += skip;
+	cpu_phase(c, call.layer, PHASE_DECODE);
+	st = decode_ref(&call, 0, NULL, err);
+	cpu_phase(c, call.layer, PHASE_NONE);
+	return st;
+}
+
+/* RoPE and the cache take one time.  Of a capture they take none: an engine reads no captures. */
+enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, struct ar_err *err)
+{
+	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
+	int layer = c->env.run_layer[i];
+	struct layer_qkv product;
+	enum ar_status st;
+
+	if (!c->decoder)
+		return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, NULL, &out,
+					      err);
+	product = decoder_ref_product(c->decoder, layer);
+	cpu_phase(c, layer, PHASE_ROPE);
+	st = c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &product, &out, err);
+	cpu_phase(c, layer, PHASE_NONE);
+	return st;
+}
+
+enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx, struct ar_err *err)
+{
+	enum ar_status st = cpu_qkv(c, i, r, true, err);
+
+	(void)ctx;
+	return st ? st : attend(c, i, r, err);
+}
+
+/* ---- passes ---- */
+
+static enum ar_status build(struct cpu *c, const struct batch *b, const struct row_segment *segment,
+			    struct ar_err *err)
+{
+	size_t used;
+
+	return rows_build(&c->set, &c->rows, b, segment, NULL, 0, &used, err);
+}
+
+/* Give the rows of b pages in segment s, and build them. */
+static enum ar_status enter_segment(struct cpu *c, const struct batch *b, int s, struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	enum ar_status st = drops_grow(d, &c->engine.groups, b, s, err);
+
+	return st ? st : build(c, b, drops_segments(d), err);
+}
+
+/* Run the dropper of executed layer i, and find the rows of the next segment. */
+static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, const struct rows *r,
+				struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	struct attn_call at = cpu_call(c, &r->prefill, i);
+	enum ar_status st = AR_OK;
+
+	if (r->n_prefill) {
+		cpu_phase(c, at.layer, PHASE_DROP);
+		st = drop_ref(attn_engine_drop(&c->engine, i),
+			      &(struct drop_call){ &at, d->chunk, r->n_row }, &d->kept, err);
+		cpu_phase(c, at.layer, PHASE_NONE);
+	}
+	if (!st)
+		drops_apply(d, b, attn_engine_group(&c->engine, i)->segment, d->kept.keep);
+	return st;
+}
+
+/* Go on with the rows that the dropper of executed layer i has kept of the pass. */
+static void keep_rows(struct cpu *c, int i)
+{
+	const struct drops *d = &c->engine.drops;
+	int s = attn_engine_group(&c->engine, i)->segment;
+
+	decoder_ref_keep(c->decoder, c->env.run_layer[i], d->index + (ptrdiff_t)s * d->max_row,
+			 d->n_index[s]);
+	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
+}
+
+/* The steps of executed layer i after its attention: the projection, the MLP, and in between or
+ * behind them its dropper.  decode: with those of the decoder. */
+static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const struct rows *r,
+			     bool decode, struct ar_err *err)
+{
+	const struct drop *drop = attn_engine_drop(&c->engine, i);
+	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
+	int layer = c->env.run_layer[i];
+	enum ar_status st = decode ? decoder_ref_project(c->decoder, layer, c->out, err) : AR_OK;
+
+	if (!st && decode && !before_mlp)
+		st = decoder_ref_mlp(c->decoder, layer, err);
+	if (!st && drop)
+		st = drop_rows(c, i, b, r, err);
+	if (!st && drop && decode && r->n_prefill)
+		keep_rows(c, i);
+	if (!st && decode && before_mlp)
+		st = decoder_ref_mlp(c->decoder, layer, err);
+	cpu_phase(c, layer, PHASE_NONE);
+	return st;
+}
+
+enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
+			void *ctx, struct ar_err *err)
+{
+	bool decode = whole && c->decoder;
+	enum ar_status st = AR_OK;
+	int in = -1; /* segment */
+
+	c->sample.layer = -1;
+	drops_begin(&c->engine.drops, b);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		const struct rows *r = row_set_of(&c->set, i);
+		int segment = attn_engine_group(&c->engine, i)->segment;
+
+		if (segment != in)
+			st = enter_segment(c, b, in = segment, err);
+		if (!st && !i && decode)
+			st = decoder_ref_begin(c->decoder, r->row, r->n_row, err);
+		if (cpu_skips(c, i))
+			continue;
+		if (!st && decode)
+			st = decoder_ref_before(c->decoder, c->env.run_layer[i], err);
+		cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
+		if (!st)
+			st = mix(c, i, r, ctx, err);
+		if (!st)
+			st = finish(c, i, b, r, decode, err);
+	}
+	return st;
+}
+
+/* ---- logits ---- */
+
+/* A row that outputs a token: its number after the last layer, and its entry. */
+struct emitted {
+	int32_t row[CPU_LOGIT_ROWS];
+	const struct batch_entry *entry[CPU_LOGIT_ROWS];
+	int n;
+};
+
+static enum ar_status put_logits(struct cpu *c, struct emitted *x, struct ar_err *err)
+{
+	size_t vocab = (size_t)c->env.model->vocab;
+	enum ar_status st = AR_OK;
+
+	if (x->n)
+		st = decoder_ref_logits(c->decoder, x->row, x->n, c->logits, err);
+	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
+	for (int i = 0; i < x->n && !st; i++) {
+		const struct batch_entry *e = x->entry[i];
+
+		st = tokens_put(c->env.tokens, e->req, (int64_t)e->start + e->n_tok - 1,
+				c->logits + (size_t)i * vocab, err);
+	}
+	x->n = 0;
+	return st;
+}
+
+/* Rows after the last layer are in the order of struct rows: those of decodes come last. */
+enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err)
+{
+	const struct row_segment *all = drops_segments(&c->engine.drops);
+	const struct row_segment *last = all ? &all[c->engine.drops.n - 1] : NULL;
+	struct emitted x = { .n = 0 };
+	enum ar_status st = decoder_ref_end(c->decoder, err);
+	int32_t row = 0;
+
+	for (int decode = 0; decode < 2; decode++)
+		for (size_t i = 0; i < b->n && !st; i++) {
+			const struct batch_entry *e = &b->entry[i];
+
+			if (e->decode != decode)
+				continue;
+			row += last ? last->n[i] : (int32_t)e->n_tok;
+			if (!e->emit)
+				continue;
+			x.row[x.n] = row - 1;
+			x.entry[x.n++] = e;
+			if (x.n == CPU_LOGIT_ROWS)
+				st = put_logits(c, &x, err);
+		}
+	return st ? st : put_logits(c, &x, err);
+}
+
+/* ---- samples ---- */
+
+/* Run executed layer i, whose Q and K are made, to its end.  Which rows go on is known. */
+static enum ar_status leave_layer(struct cpu *c, int i, uint32_t req, struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	const struct drop *drop = attn_engine_drop(&c->engine, i);
+	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
+	int layer = c->env.run_layer[i], n = 0;
+	enum ar_status st = decoder_ref_project(c->decoder, layer, c->out, err);
+
+	if (drop)
+		n = drops_entry_index(d, req, attn_engine_group(&c->engine, i)->segment,
+				      d->kept.index);
+	if (!st && before_mlp)
+		decoder_ref_keep(c->decoder, layer, d->kept.index, n);
+	if (!st)
+		st = decoder_ref_mlp(c->decoder, layer, err);
+	if (!st && drop && !before_mlp)
+		decoder_ref_keep(c->decoder, layer, d->kept.index, n);
+	return st;
+}
+
+/* Run the layers before executed layer i, from the one after the last sample of the same entry on.  The
+ * cache holds their keys. */
+static enum ar_status replay_layers(struct cpu *c, const struct batch_entry *e, int i,
+				    struct ar_err *err)
+{
+	struct cpu_sample *at = &c->sample;
+	const struct rows *first = row_set_of(&c->set, 0);
+	bool on = at->layer >= 0 && at->layer < i && at->req == e->req && at->start == e->start;
+	enum ar_status st = on ? leave_layer(c, at->layer, e->req, err) :
+				 decoder_ref_begin(c->decoder, first->row, first->n_row, err);
+
+	for (int l = on ? at->layer + 1 : 0; l <= i && !st; l++) {
+		const struct rows *r = row_set_of(&c->set, l);
+
+		st = decoder_ref_before(c->decoder, c->env.run_layer[l], err);
+		if (!st)
+			st = cpu_qkv(c, l, r, false, err);
+		if (!st && l < i)
+			st = attend(c, l, r, err);
+		if (!st && l < i)
+			st = leave_layer(c, l, e->req, err);
+	}
+	*at = (struct cpu_sample){ e->req, e->start, st ? -1 : i };
+	return st;
+}
+
+enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err)
+{
+	struct batch_entry one = *e;
+	enum ar_status st = build(c, &(struct batch){ .entry = &one, .n = 1 },
+				  drops_entry(&c->engine.drops, e->req), err);
+
+	if (st)
+		return st;
+	return c->decoder ? replay_layers(c, e, i, err) :
+			    cpu_qkv(c, i, row_set_of(&c->set, i), false, err);
+}
