@@ -3,6 +3,7 @@
 CMD(run)
 CMD(sweep)
 CMD(search)
+CMD(eval)
 CMD(import_engine)
 CMD(merge)
 CMD(report)

@@ -2,7 +2,8 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_curve.c src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
+    src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
+    src/cmd_merge.c src/cmd_methods.c \
     src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
     src/cmd_trace.c src/cmdline.c \
     src/main.c \
@@ -10,7 +11,8 @@ attnreplay_SOURCES = \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
+  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/print.c \
+  src/run/all.c src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
     src/run/setup.c \
   src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
     src/search/search_rate.c \

@@ -202,7 +202,8 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
 		   add_accuracy(o, res) && add_goodput(o, r, res) &&
-		   json_add(o, "kv_groups", groups(r, res)))) {
+		   json_add(o, "kv_groups", groups(r, res)) &&
+		   (!r->watch || r->watch->json(r->watch->ctx, i, o)))) {
 		cJSON_Delete(o);
 		o = NULL;
 	}

@@ -60,6 +60,27 @@ static enum ar_status try_plans(const struct run *r, struct ar_err *err)
 	return st;
 }
 
+enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err)
+{
+	struct layer_plan l;
+	struct plan *p;
+	enum ar_status st = plan_parse(&p, name, err);
+
+	if (st)
+		return st;
+	st = plan_init(&l, p, &r->model, err);
+	plan_release(&l);
+	if (!st)
+		st = run_try_method(r, name, err);
+	if (st) {
+		plan_free(p);
+		return st;
+	}
+	plan_free(r->plan[i]);
+	r->plan[i] = p;
+	return AR_OK;
+}
+
 /* A run with --costs has the costs of a run that loaded this. */
 static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
 {

@@ -68,6 +68,9 @@ struct run_command {
 	const struct run_setting {
 		const char *name, *value;
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
+	/* Check what was given and set more, before the options of the run are checked; may be NULL. */
+	enum ar_status (*parsed)(const struct run_command *c, struct run_options *o,
+				 struct ar_err *err);
 };
 
 /* Set every option to its default.  own: with those of 'attnreplay run' alone. */

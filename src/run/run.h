@@ -10,6 +10,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
+#include "replay/engine/tokens.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
 #include "src/run/options.h"
@@ -23,6 +24,19 @@ struct run_figures {
 	double ttft_p99;	     /* ns; NaN: of no request */
 };
 
+/* Of another command: the answers that runs are made to give, and what it wants to know of them. */
+struct run_watch {
+	void *ctx;
+	const struct tokens_text *text;	      /* [trace->n] */
+	tokens_see *see;		      /* of the tokens of each run */
+	void (*begin)(void *ctx, size_t i); /* run i begins, in this process */
+	/* Run i has ended, complete or interrupted, and its record not yet.  store NULL: none. */
+	enum ar_status (*end)(void *ctx, size_t i, const struct replay_result *res,
+			      struct store *store, struct ar_err *err);
+	/* Add to the object of run i in --json.  False: no memory. */
+	bool (*json)(void *ctx, size_t i, struct cJSON *o);
+};
+
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
 struct run {
@@ -32,6 +46,7 @@ struct run {
 	/* Of a search, which read them for all points and keeps them; NULL: read them. */
 	struct trace *lent_trace;
 	struct costs *lent_costs;
+	const struct run_watch *watch;	 /* NULL: none */
 	struct run_figures figures;	 /* of the last method that ran */
 	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
@@ -76,6 +91,9 @@ bool run_is_left(const struct run *r, size_t i);
 /* Set r->host when the backend is known. */
 enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
+/* Give run i another method, which is checked as those of --method are. */
+enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
+
 /* groups.c: set the KV cache groups of the limits, and their block size, where the layers of model m
  * differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for them. */
 enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err);
@@ -85,6 +103,10 @@ enum ar_status run_put_groups(const struct run *r, const struct replay_result *r
 			      struct ar_err *err);
 /* What the layers of a group attend to: "full", "window" or "linear". */
 const char *run_group_kind(const struct kv_group *g);
+
+/* all.c: describe the command, check what later methods read, run all that are left, each in a process
+ * of its own if there are several, and write --json. */
+enum ar_status run_all(struct run *r, struct ar_err *err);
 
 /* setup.c.  describe: set what a database keeps of the command: options, setup, the time.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.

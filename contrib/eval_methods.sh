@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: contrib/eval_methods.sh FOLDER --weights DIR --tasks FILE [OPTION]...
+#
+# Evaluate twelve methods at three settings each on prompts with known answers.  OPTION... are options
+# of 'attnreplay eval', such as --longest-prompt, --type and --backend.  Prompts come one at a time,
+# in chunks of at most 2048 tokens, unless OPTION... says otherwise.  Writes to FOLDER:
+#
+#   eval.db      all runs
+#   eval.txt     the output of eval: a table of all methods at its end
+#   report.txt   the sections of the report on tasks: accuracy by task and length, paired tests, and
+#                the figures of single layers by how well they predict the loss
+#   report.html  the report, with the curve of the log-probability over the executed share
+#
+#   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
+#   METHODS     the list of methods (default: those below)
+set -eu
+[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
+top=$(cd "$(dirname "$0")/.." && pwd)
+out=$1
+shift
+
+attnreplay() {
+	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
+	elif [ -x "$top/run" ]; then "$top/run" "$top/attnreplay" "$@"
+	else "$top/build/attnreplay" "$@"
+	fi
+}
+settings() { # settings BEFORE VALUE...: print BEFORE, the value and a comma for each value
+	before=$1
+	shift
+	printf "$before%s," "$@"
+}
+all=$(settings flashprefill:alpha= 0.02 0.06 0.25
+	settings compact-fp:alpha= 0.02 0.06 0.25
+	settings xattention:threshold= 0.95 0.9 0.7
+	settings flexprefill:min-budget=128,gamma= 0.99 0.95 0.8
+	settings minference:vertical=64,slash= 4096 1024 256
+	settings ashape:local= 4096 1024 256
+	settings trishape:last-dense=0,recent= 4096 1024 256
+	settings bfla:local= 4096 1024 256
+	settings proxyattn:mass= 0.99 0.95 0.8
+	settings quoka:kv-ratio= 0.5 0.25 0.1
+	settings dense+uniprefill:p= 0.99 0.98 0.9
+	settings select=oracle,density= 0.4/union=none/exec=blocksparse \
+		0.2/union=none/exec=blocksparse 0.05/union=none/exec=blocksparse)
+
+mkdir -p "$out"
+attnreplay eval --method "dense,${METHODS:-${all%,}}" --db "$out/eval.db" \
+	--max-num-batched-tokens 2048 --loop users "$@" >"$out/eval.txt"
+attnreplay report --html "$out/report.html" "$out/eval.db"
+attnreplay report "$out/eval.db" | awk '
+	/^$/ { shown = 0 }
+	/^(Accuracy on tasks|Against dense, prompt by prompt|Dense attention against|Rank correlation)/ {
+		shown = 1
+	}
+	/^Notes/ { shown = 1 }
+	shown { print; blank = 1 }
+	!shown && blank { print ""; blank = 0 }' >"$out/report.txt"
