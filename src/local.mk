@@ -103,6 +103,7 @@ src/export/nsys.$(OBJEXT): src/export/nsys.inc src/export/nsys_tables.inc
 src/export/perfetto.$(OBJEXT): src/export/perfetto.inc
 
 check_PROGRAMS += \
+  tests/make-tasks \
   tests/t-bench \
   tests/t-bench-match \
   tests/t-bench-paper \

@@ -234,29 +234,29 @@ static enum ar_status put_answers(struct store *s, const struct sample_run *r, s
 		const double loss = r->dense ? 0 : 0.5;
 
 		st = store_eval_prompt(s,
-				       &(struct row_eval_prompt){
-					       .req_no = q,
-					       .task = q ? "vt" : "multikey",
-					       .length = q ? 22 : 10,
-					       .n_answer = n[q],
-					       .n_best = n[q] - wrong,
-					       .exact = !wrong,
-					       .rank_max = 3 * wrong,
-					       .logprob = -(0.25 + loss) * (double)n[q],
-					       .kl = loss * (double)n[q],
-					       .expected = q ? -1 : 1 },
+				       &(struct row_eval_prompt){ .req_no = q,
+								  .task = q ? "vt" : "multikey",
+								  .length = q ? 22 : 10,
+								  .n_answer = n[q],
+								  .n_best = n[q] - wrong,
+								  .exact = !wrong,
+								  .rank_max = 3 * wrong,
+								  .logprob = -(0.25 + loss) *
+									     (double)n[q],
+								  .kl = loss * (double)n[q],
+								  .expected = q ? -1 : 1 },
 				       err);
 		for (int64_t i = 0; i < n[q] && !st; i++)
-			st = store_eval_token(
-				s,
-				&(struct row_eval_token){ .req_no = q,
-							  .out_no = i,
-							  .gold = 40 + i,
-							  .best = i == 7 && wrong ? 9 : 40 + i,
-							  .rank = i == 7 ? 3 * wrong : 0,
-							  .logprob = -0.25 - loss,
-							  .kl = loss },
-				err);
+			st = store_eval_token(s,
+					      &(struct row_eval_token){
+						      .req_no = q,
+						      .out_no = i,
+						      .gold = 40 + i,
+						      .best = i == 7 && wrong ? 9 : 40 + i,
+						      .rank = i == 7 ? 3 * wrong : 0,
+						      .logprob = -0.25 - loss,
+						      .kl = loss },
+					      err);
 	}
 	return st;
 }

@@ -51,13 +51,11 @@ static void feed(struct eval_results *e, size_t i, const float *a, const float *
 	struct ar_err err = { 0 };
 	struct tokens *t;
 
-	if (tokens_open(&t,
-			&(struct tokens_env){ .trace = &trace,
-					      .text = text,
-					      .vocab = VOCAB,
-					      .see = see,
-					      .ctx = &w },
-			&err) ||
+	if (tokens_open(
+		    &t,
+		    &(struct tokens_env){
+			    .trace = &trace, .text = text, .vocab = VOCAB, .see = see, .ctx = &w },
+		    &err) ||
 	    (a && tokens_put(t, 0, 2, a, &err)) || (b && tokens_put(t, 0, 3, b, &err)) ||
 	    (c && tokens_put(t, 1, 1, c, &err)))
 		bail_out("%s", err.msg);

@@ -113,7 +113,8 @@ static int64_t whole_version(void)
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
-			       evals == (version >= 12) && drops == (version >= 11) && state == (version >= 11 ? 3 : 0) ?
+			       evals == (version >= 12) && drops == (version >= 11) &&
+			       state == (version >= 11 ? 3 : 0) ?
 		       version :
 		       -1;
 }
@@ -250,7 +251,8 @@ static void test_version_10(void)
 	struct ar_err err = { 0 };
 	sqlite3 *db;
 
-	change("a.db", DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db",
+	       DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz; DELETE FROM phase WHERE phase_id > 10;"
 		       "DELETE FROM schema_log WHERE version > 10; PRAGMA user_version = 10");
@@ -273,7 +275,8 @@ static void test_version_10(void)
 /* Turn a.db, of version 12, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
-	change("a.db", DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db",
+	       DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz");
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"

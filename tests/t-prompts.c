@@ -48,7 +48,8 @@ static void test_reader(void)
 	ok(prompts_at(&p, 1) == &p.v[0] && prompts_at(&p, 3) == &p.v[1] &&
 		   prompts_at(&p, 4) == &p.v[2],
 	   "prompts are found by line");
-	ok(!prompts_at(&p, 0) && !prompts_at(&p, 2) && !prompts_at(&p, 5), "... where there is one");
+	ok(!prompts_at(&p, 0) && !prompts_at(&p, 2) && !prompts_at(&p, 5),
+	   "... where there is one");
 	prompts_release(&p);
 	prompts_release(&p);
 }
@@ -83,8 +84,8 @@ static void test_refusals(void)
 		struct prompts p;
 
 		write_text(bad[i].text);
-		ok(prompts_read(&p, path, &err) == AR_DATA && strstr(err.msg, bad[i].why) &&
-			   !p.n && !p.v,
+		ok(prompts_read(&p, path, &err) == AR_DATA && strstr(err.msg, bad[i].why) && !p.n &&
+			   !p.v,
 		   "refused: %s", err.msg);
 	}
 }

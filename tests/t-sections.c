@@ -337,8 +337,10 @@ static void test_mean(void)
 		   fabs(r[0] - want[0]) < 1e-9,
 	   "the mean of 400 values");
 	want[1] *= 1.96 / 20;
-	ok(fabs(r[1] - r[0] + want[1]) < 0.1 * want[1] && fabs(r[2] - r[0] - want[1]) < 0.1 * want[1],
-	   "its interval is about 1.96 standard errors on both sides: %g, %g to %g", r[0], r[1], r[2]);
+	ok(fabs(r[1] - r[0] + want[1]) < 0.1 * want[1] &&
+		   fabs(r[2] - r[0] - want[1]) < 0.1 * want[1],
+	   "its interval is about 1.96 standard errors on both sides: %g, %g to %g", r[0], r[1],
+	   r[2]);
 	for (; failed && clean; k++) {
 		fault_arm(k);
 		clean = !mean(db, in_order, b, sizeof b) || !strcmp(a, b);

@@ -511,11 +511,11 @@ static void test_functions(void)
 	       "... of an unknown count is NULL");
 	is_sql(db, "SELECT mcnemar(-1, 2)", "*two counts", "... and of a negative one an error");
 	is_sql(db, "SELECT mcnemar(2, 1e9)", "*up to a million", "... or of a huge one");
-	is_sql(db, "SELECT printf('%.9f', spearman(column1, column2)) FROM "
-		   "(VALUES (1, 5), (2, 6), (NULL, 0), (3, NULL), (4, 4))",
+	is_sql(db,
+	       "SELECT printf('%.9f', spearman(column1, column2)) FROM "
+	       "(VALUES (1, 5), (2, 6), (NULL, 0), (3, NULL), (4, 4))",
 	       "-0.500000000", "the rank correlation of three pairs by hand skips NULL");
-	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE, "NULL",
-	       "... with a constant is NULL");
+	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE, "NULL", "... with a constant is NULL");
 	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE " WHERE 0", "NULL",
 	       "... of nothing is NULL");
 	sqlite3_close(db);

@@ -35,7 +35,8 @@ static void copy_ids(const cJSON *ids, int32_t *to)
 {
 	const cJSON *id;
 
-	cJSON_ArrayForEach(id, ids) *to++ = (int32_t)id->valuedouble;
+	cJSON_ArrayForEach(id, ids)
+		*to++ = (int32_t)id->valuedouble;
 }
 
 /* Of a list of answers, the first. */

@@ -24,7 +24,8 @@ const struct opt eval_opts[] = {
 /* ---- options ---- */
 
 /* Append the methods of names that are dense, or those that are not; names[i] NULL: none. */
-static enum ar_status append_methods(char **names, size_t n, bool dense, char **list, struct ar_err *err)
+static enum ar_status append_methods(char **names, size_t n, bool dense, char **list,
+				     struct ar_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		enum ar_status st;
@@ -81,10 +82,11 @@ static enum ar_status set_options(const struct run_command *c, struct run_option
 
 	for (size_t i = 0; i < sizeof without / sizeof *without; i++)
 		if (opt_given(o->group, without[i]))
-			return ar_fail(err, AR_USAGE,
-				       "%s has no effect: prompts and answers are those of --tasks; "
-				       "leave it out",
-				       without[i]);
+			return ar_fail(
+				err, AR_USAGE,
+				"%s has no effect: prompts and answers are those of --tasks; "
+				"leave it out",
+				without[i]);
 	if (!a->tasks)
 		return ar_fail(err, AR_USAGE,
 			       "no tasks given; name a file of prompts and answers with --tasks");
@@ -103,10 +105,11 @@ static enum ar_status check_ids(const int32_t *id, uint32_t n, int vocab, const 
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (id[i] >= vocab)
-			return ar_fail(err, AR_DATA,
-				       "token %u of the %s is %d, but the model's vocabulary has %d; "
-				       "encode it with the model's tokenizer",
-				       i, what, id[i], vocab);
+			return ar_fail(
+				err, AR_DATA,
+				"token %u of the %s is %d, but the model's vocabulary has %d; "
+				"encode it with the model's tokenizer",
+				i, what, id[i], vocab);
 	return AR_OK;
 }
 

@@ -50,9 +50,10 @@ static void keep_dense(struct eval_results *e, const char *dir)
 
 	e->n_dense = error ? 0 : bytes;
 	if (error)
-		log_warn("%s: the logits of dense attention take %.3g MB, which cannot be kept: %s; KL "
-			 "is left out",
-			 dir, (double)bytes / 1e6, strerror(error));
+		log_warn(
+			"%s: the logits of dense attention take %.3g MB, which cannot be kept: %s; KL "
+			"is left out",
+			dir, (double)bytes / 1e6, strerror(error));
 }
 
 static enum ar_status map_shared(struct eval_results *e, struct ar_err *err)
@@ -112,8 +113,8 @@ void eval_results_add(struct eval_results *e, size_t i, const struct tokens_row 
 	if (dense && !i)
 		memcpy(dense, row->logits, (size_t)e->vocab * sizeof *dense);
 	/* What dense attention has not run has no logits. */
-	e->token[i * e->n_row + at] =
-		eval_score(row->logits, e->scored[at] || !i ? dense : NULL, e->vocab, row->next);
+	e->token[i * e->n_row + at] = eval_score(row->logits, e->scored[at] || !i ? dense : NULL,
+						 e->vocab, row->next);
 	e->scored[i * e->n_row + at] = true;
 }
 

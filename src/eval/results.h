@@ -17,9 +17,9 @@
 
 /* What a run has beside the scores. */
 struct eval_run {
-	double executed; /* share of the attention, of the sampled chunks; NaN: not known */
+	double executed;       /* share of the attention, of the sampled chunks; NaN: not known */
 	double recall, rel_l2; /* means over the samples; NaN: there are none */
-	double ttft_ms; /* mean; NaN: of no request */
+	double ttft_ms;	       /* mean; NaN: of no request */
 };
 
 struct eval_results {

@@ -7,9 +7,9 @@
 
 /* A position of an answer.  The sums are computed in double. */
 struct eval_token {
-	int32_t gold; /* the answer's token */
-	int32_t best; /* the most likely one, the first of equals: what greedy decoding takes */
-	int32_t rank; /* tokens before gold: more likely ones, and equal ones with a smaller id.
+	int32_t gold;	/* the answer's token */
+	int32_t best;	/* the most likely one, the first of equals: what greedy decoding takes */
+	int32_t rank;	/* tokens before gold: more likely ones, and equal ones with a smaller id.
 		       * So it is 0 exactly if gold is best. */
 	double logprob; /* ln p(gold) */
 	double kl;	/* KL(dense || this) over the vocabulary, in nats, >= 0; NaN: not known */

@@ -27,8 +27,8 @@ struct run_figures {
 /* Of another command: the answers that runs are made to give, and what it wants to know of them. */
 struct run_watch {
 	void *ctx;
-	const struct tokens_text *text;	      /* [trace->n] */
-	tokens_see *see;		      /* of the tokens of each run */
+	const struct tokens_text *text;	    /* [trace->n] */
+	tokens_see *see;		    /* of the tokens of each run */
 	void (*begin)(void *ctx, size_t i); /* run i begins, in this process */
 	/* Run i has ended, complete or interrupted, and its record not yet.  store NULL: none. */
 	enum ar_status (*end)(void *ctx, size_t i, const struct replay_result *res,

@@ -41,6 +41,7 @@ const struct importer importer_prompts = {
 	.name = "prompts",
 	.title = "prompts and answers in token ids (JSON lines)",
 	.kind = RECORD_JSON,
+	.timeless = true,
 	.need = need,
 	.sniff = sniff,
 	.record = record,
