@@ -25,6 +25,7 @@ static const char two[] =
 	"\"ok\": true, \"depth\": 0.5}\n"
 	"\n"
 	"{\"prompt\": [3], \"answer\": [[1, 2, 3], [4]], \"ok\": false}\n"
+	"[9, 8]\n"
 	"{\"prompt\": [9, 8], \"ok\": null}\n";
 
 static void test_reader(void)
@@ -33,9 +34,9 @@ static void test_reader(void)
 	struct prompts p;
 
 	write_text(two);
-	if (!is_int(prompts_read(&p, path, &err), AR_OK, "a file of three prompts"))
+	if (!is_int(prompts_read(&p, path, &err), AR_OK, "a file of four prompts"))
 		bail_out("%s", err.msg);
-	is_int(p.n, 3, "... has three");
+	is_int(p.n, 4, "... has four");
 	ok(p.v[0].n_prompt == 3 && p.v[0].prompt[1] == 7 && p.v[0].prompt[2] == INT32_MAX &&
 		   p.v[0].n_answer == 2 && p.v[0].answer[1] == 6,
 	   "ids of prompt and answer");
@@ -44,11 +45,13 @@ static void test_reader(void)
 	ok(p.v[1].n_answer == 3 && p.v[1].answer[2] == 3, "of several answers the first counts");
 	ok(!p.v[1].task && p.v[1].length == 4 && p.v[1].expected == 0,
 	   "without a length it is that of both");
-	ok(!p.v[2].answer && !p.v[2].n_answer && p.v[2].expected == -1, "an answer may lack");
+	ok(!p.v[3].answer && !p.v[3].n_answer && p.v[3].expected == -1, "an answer may lack");
+	ok(p.v[2].n_prompt == 2 && p.v[2].prompt[1] == 8 && !p.v[2].answer && p.v[2].length == 2,
+	   "a line may be the prompt alone");
 	ok(prompts_at(&p, 1) == &p.v[0] && prompts_at(&p, 3) == &p.v[1] &&
 		   prompts_at(&p, 4) == &p.v[2],
 	   "prompts are found by line");
-	ok(!prompts_at(&p, 0) && !prompts_at(&p, 2) && !prompts_at(&p, 5),
+	ok(!prompts_at(&p, 0) && !prompts_at(&p, 2) && !prompts_at(&p, 6),
 	   "... where there is one");
 	prompts_release(&p);
 	prompts_release(&p);
@@ -61,8 +64,10 @@ static void test_refusals(void)
 	} bad[] = {
 		{ "", ": the file has no prompts" },
 		{ "\n \n", ": the file has no prompts" },
-		{ "[1]\n", ":1: the line is no JSON object" },
-		{ "{\"prompt\": [1]\n", ":1: the line is no JSON object" },
+		{ "7\n", ":1: want a JSON list of token ids" },
+		{ "{\"prompt\": [1]\n", ":1: want a JSON list of token ids" },
+		{ "[1, -2]\n", ":1: token 1 of \"prompt\" is no id" },
+		{ "[]\n", ":1: \"prompt\" is empty" },
 		{ "{\"answer\": [1]}\n", ":1: the record lacks \"prompt\"" },
 		{ "{\"prompt\": \"text\"}\n", ":1: \"prompt\" is no list of token ids" },
 		{ "{\"prompt\": []}\n", ":1: \"prompt\" is empty; want a token at least" },
@@ -96,9 +101,9 @@ static void test_trace(void)
 	struct ar_err err = { 0 };
 	struct trace *t = NULL;
 
-	write_text(two);
+	write_text("{\"prompt\": [9], \"answer\": [1]}\n{\"prompt\": [9, 8]}\n");
 	ok(trace_read(&t, path, &all, &err) == AR_DATA &&
-		   strstr(err.msg, ":4: the record lacks \"answer\""),
+		   strstr(err.msg, ":2: the record lacks \"answer\""),
 	   "a trace needs answers: %s", err.msg);
 	write_text("{\"prompt\": [1, 2, 3], \"answer\": [1], \"task\": \"a\"}\n\n"
 		   "{\"prompt\": [4], \"answer\": [[2, 2], [3]], \"task\": \"b\", \"seed\": 4}\n"

@@ -71,8 +71,10 @@ static enum ar_status read_about(struct prompt *p, const cJSON *record, struct a
 
 enum ar_status prompt_read(struct prompt *p, const struct cJSON *record, struct ar_err *err)
 {
-	const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(record, "prompt"),
-		    *answer = find_answer(record);
+	const cJSON *prompt = cJSON_IsArray(record) ?
+				      record :
+				      cJSON_GetObjectItemCaseSensitive(record, "prompt");
+	const cJSON *answer = find_answer(record);
 	enum ar_status st;
 
 	*p = (struct prompt){ 0 };
@@ -119,8 +121,10 @@ static enum ar_status add_line(struct prompts *p, const char *line, uint64_t num
 	v[p->n] = (struct prompt){ 0 };
 	if (!record && json_nomem())
 		st = ar_nomem(err);
-	else if (!cJSON_IsObject(record))
-		st = ar_fail(err, AR_DATA, "the line is no JSON object");
+	else if (!cJSON_IsObject(record) && !cJSON_IsArray(record))
+		st = ar_fail(err, AR_DATA,
+			     "want a JSON list of token ids, or an object that has one as "
+			     "\"prompt\"");
 	else
 		st = prompt_read(&v[p->n], record, err);
 	if (st)
