@@ -9,12 +9,11 @@ so no file can run code.
 """
 import argparse
 import collections
-import json
-import os
 import pickle
-import struct
 import sys
 import zipfile
+
+from safetensors_file import write
 
 
 def die(message):
@@ -89,29 +88,15 @@ def read(path):
         return out
 
 
-def write(path, tensors):
-    header, at = {}, 0
-    for name, (size, data) in tensors.items():
-        header[name] = {"dtype": "BF16", "shape": size, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    part = f"{path}.{os.getpid()}.tmp"
-    with open(part, "xb") as f:
-        f.write(struct.pack("<Q", len(text)))
-        f.write(text)
-        for _, data in tensors.values():
-            f.write(data)
-    os.replace(part, path)
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("input", metavar="IN.pth")
     p.add_argument("output", metavar="OUT.safetensors")
     a = p.parse_args()
     try:
-        write(a.output, read(a.input))
+        tensors = read(a.input)
+        write(a.output, [(name, "BF16", size, lambda data=data: data)
+                         for name, (size, data) in tensors.items()])
     except (OSError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as e:
         die(f"{a.input}: {e}")
 

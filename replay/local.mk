@@ -47,6 +47,7 @@ nobase_dist_pkgdata_DATA += \
   replay/host/presets/vllm-0.24.json
 
 check_PROGRAMS += \
+  tests/forward-dump \
   tests/t-arrivals \
   tests/t-backend-cpu \
   tests/t-backend-gpu \

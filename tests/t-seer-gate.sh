@@ -4,6 +4,7 @@
 . "$srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}
+export PYTHONDONTWRITEBYTECODE=1
 if ! "$python" -c 'import zipfile' 2>/dev/null; then
 	echo '1..0 # SKIP no python3'
 	exit 0
