@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "model/rope.h"
+
 enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
 				struct ar_err *err)
 {
@@ -33,6 +35,19 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&
 	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
 	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate;
+}
+
+bool model_alike(const struct model *a, const struct model *b)
+{
+	bool alike = a->n_layers == b->n_layers && a->hidden == b->hidden && a->vocab == b->vocab &&
+		     rope_equal(&a->rope, &b->rope) &&
+		     rope_equal(&a->rope_window, &b->rope_window) &&
+		     a->embed_scale == b->embed_scale && a->norm_eps == b->norm_eps &&
+		     a->norm_plus_one == b->norm_plus_one && a->tied == b->tied && a->tp == b->tp;
+
+	for (int i = 0; i < a->n_layers && alike; i++)
+		alike = layer_alike(&a->layer[i], &b->layer[i]);
+	return alike;
 }
 
 int model_odd_layer(const struct model *m)

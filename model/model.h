@@ -97,6 +97,8 @@ enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec 
 				struct ar_err *err);
 /* Whether all members are equal. */
 bool layer_alike(const struct layer_spec *a, const struct layer_spec *b);
+/* Whether two models compute the same with the same weights; names do not count. */
+bool model_alike(const struct model *a, const struct model *b);
 /* The first layer that differs from layer 0; 0: all layers are equal. */
 int model_odd_layer(const struct model *m);
 /* The first layer that is like layer i: the same number for all layers of a kind. */

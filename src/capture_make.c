@@ -7,86 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/jsonval.h"
 #include "base/log.h"
 #include "model/rope.h"
 #include "replay/forward/forward.h"
 #include "traces/capture/arc.h"
-#include "traces/importers/reader.h"
-
-/* ---- the prompt ---- */
-
-/* o NULL: no JSON. */
-static enum ar_status read_ids(int32_t **id, int *n, const cJSON *o, const struct reader *r,
-			       struct ar_err *err)
-{
-	const cJSON *list = cJSON_IsObject(o) ? cJSON_GetObjectItemCaseSensitive(o, "prompt") : o;
-	const cJSON *v;
-	int64_t x;
-	int count = cJSON_GetArraySize(list);
-
-	if (!cJSON_IsArray(list) || !count)
-		return ar_fail(err, AR_DATA,
-			       "%s:%" PRIu64 ": want a JSON list of token ids, or an object that "
-			       "has one as 'prompt'",
-			       reader_path(r), reader_line(r));
-	*id = malloc((size_t)count * sizeof **id);
-	if (!*id)
-		return ar_nomem(err);
-	*n = 0;
-	cJSON_ArrayForEach(v, list) {
-		if (!json_int(v, 0, INT32_MAX, &x))
-			return ar_fail(err, AR_DATA, "%s:%" PRIu64 ": value %d is no token id",
-				       reader_path(r), reader_line(r), *n);
-		(*id)[(*n)++] = (int32_t)x;
-	}
-	return AR_OK;
-}
-
-static enum ar_status read_line(int32_t **id, int *n, const char *line, const struct reader *r,
-				struct ar_err *err)
-{
-	cJSON *o = json_parse_all(line, NULL);
-	enum ar_status st = !o && json_nomem() ? ar_nomem(err) : read_ids(id, n, o, r, err);
-
-	cJSON_Delete(o);
-	return st;
-}
-
-enum ar_status capture_prompt(int32_t **id, int *n, const char *path, int64_t index,
-			      struct ar_err *err)
-{
-	struct reader *r;
-	char *line = NULL;
-	size_t len;
-	int64_t at = -1;
-	enum ar_status st = reader_open(&r, path, err);
-
-	*id = NULL;
-	if (st)
-		return st;
-	while (!st && at < index) {
-		st = reader_next(r, &line, &len, err);
-		if (st || !line)
-			break;
-		at += line[strspn(line, " \t\r")] != 0;
-	}
-	if (!st && !line)
-		st = ar_fail(err, AR_DATA,
-			     "%s has %" PRId64 " prompts; there is no number %" PRId64,
-			     reader_path(r), at + 1, index);
-	if (!st)
-		st = read_line(id, n, line, r, err);
-	if (st) {
-		free(*id);
-		*id = NULL;
-	}
-	reader_close(r);
-	return st;
-}
-
-/* ---- the capture ---- */
+#include "traces/prompts.h"
 
 struct making {
 	struct capture_info info;
@@ -217,12 +142,14 @@ static enum ar_status run_model(const struct capture_make *a, const int32_t *id,
 
 enum ar_status capture_make(const struct capture_make *a, const char *path, struct ar_err *err)
 {
-	int32_t *id;
-	int n;
-	enum ar_status st = capture_prompt(&id, &n, a->prompt, a->index, err);
+	struct prompts p;
+	enum ar_status st = prompts_read(&p, a->prompt, err);
 
+	if (!st && (size_t)a->index >= p.n)
+		st = ar_fail(err, AR_DATA, "%s has %zu prompts; there is no number %" PRId64,
+			     a->prompt, p.n, a->index);
 	if (!st)
-		st = run_model(a, id, n, path, err);
-	free(id);
+		st = run_model(a, p.v[a->index].prompt, (int)p.v[a->index].n_prompt, path, err);
+	prompts_release(&p);
 	return st;
 }

@@ -9,7 +9,7 @@
 
 struct capture_make {
 	const char *weights; /* folder, see weights.h */
-	const char *prompt;  /* file with a prompt on each line, see capture_prompt() */
+	const char *prompt;  /* file with a prompt on each line, see prompts.h */
 	int64_t index;	     /* of the prompt in it, from 0 */
 	int64_t tokens;	     /* the first ones to run; 0: all */
 	const int *layer;    /* ascending; n_layers 0: all layers */
@@ -21,11 +21,5 @@ struct capture_make {
 /* Run the model over the prompt in one chunk and write Q, K and V of the layers, Q and K after
  * RoPE, as the .arc file path.  The file appears only when it is complete. */
 enum ar_status capture_make(const struct capture_make *a, const char *path, struct ar_err *err);
-
-/* Read prompt number index of a file with one on each line: a JSON list of token ids, or an object
- * that has it as "prompt".  Empty lines do not count; the file may be compressed.  The caller frees
- * *id.  AR_DATA names file and line. */
-enum ar_status capture_prompt(int32_t **id, int *n, const char *path, int64_t index,
-			      struct ar_err *err);
 
 #endif

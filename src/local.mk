@@ -60,6 +60,7 @@ libattnreplay_a_SOURCES += \
   src/run/energy.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
     src/run/key_inputs.c src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c \
     src/run/resume.c src/run/resume.h src/run/run.h src/run/scope.c \
+    src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
@@ -131,6 +132,7 @@ dist_check_SCRIPTS += \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
     tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
+    tests/t-run-weights.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is

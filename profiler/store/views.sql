@@ -27,13 +27,15 @@ CREATE TEMP VIEW v_run AS
     r.dropped + r.zero_ts + r.unattributed + r.late AS lost_records, r.baseline_run_id,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.started_utc_ns / 1000000000, 'unixepoch') AS started_utc,
     r.version, r.cmdline,
-    (SELECT group_concat(text, '; ')
+    coalesce((SELECT group_concat(text, '; ')
       FROM (SELECT CASE origin WHEN 'same' THEN '' WHEN 'random' THEN c.name || ', '
           WHEN 'unknown' THEN 'unknown model, ' ELSE c.model || ', ' END
           || printf('%d tokens', n_tokens)
           || iif(sha256 = '', '', ', ' || substr(sha256, 1, 8)) AS text
         FROM run_capture rc JOIN capture c USING(capture_id)
-        WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))) AS capture,
+        WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))),
+      (SELECT 'weights of ' || mo.name FROM run_param p
+        WHERE p.run_id = r.run_id AND key = 'weights' AND value IS NOT NULL)) AS capture,
     r.repeat_no
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);

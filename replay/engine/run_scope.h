@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conditions for an option of 'attnreplay run' to have an effect.  The scope of an option is a set
- * of these bits and of the settings of policies (replay/sched/policy.h), which begin at bit 16.
+ * of these bits and of the settings of policies (replay/sched/policy.h), which are bits 16 to 28.
  * All of them must hold.  A backend's option without a scope is read by that backend only. */
 #ifndef AR_RUN_SCOPE_H
 #define AR_RUN_SCOPE_H
@@ -24,6 +24,8 @@ enum run_scope {
 	RUN_MEASURED = 1 << 13,	    /* measured times move the clock */
 	RUN_CAPTURE = 1 << 14,	    /* kernels run, or a capture is given to backend roofline */
 	RUN_DENSITY = 1 << 15,	    /* the densities of methods are to be given */
+	RUN_WEIGHTS = 1 << 29,	    /* --weights */
+	RUN_REPLAYED = 1 << 30,	    /* no --weights: captures are replayed */
 };
 
 #endif

@@ -19,7 +19,7 @@ enum {
 	POLICY_IGNORE_EOS = 1 << 27,
 	POLICY_CHUNK_UNIT = 1 << 28,
 
-	POLICY_SETTINGS = 0x7fff << 16, /* all of them */
+	POLICY_SETTINGS = 0x1fff << 16, /* all of them */
 };
 
 struct policy {

@@ -20,6 +20,7 @@
 #include "base/number.h"
 #include "kernels/methods/plan.h"
 #include "model/model.h"
+#include "model/shards.h"
 #include "replay/cost/costs.h"
 #include "replay/host/host.h"
 #include "traces/capture/capture.h"
@@ -112,6 +113,52 @@ static enum ar_status sum_model(char **text, const char *value, struct ar_err *e
 	st = sum_text(text, m.json, err);
 	model_release(&m);
 	return st;
+}
+
+enum { HEAD = 1 << 20, PAGE = 1 << 12 }; /* bytes, of sum_shard() */
+
+/* A file may have gigabytes.  So of what follows its first megabyte, the header in it, only a page of
+ * each further megabyte is read. */
+static enum ar_status sum_shard(SHA2_CTX *sha, const char *path, struct ar_err *err)
+{
+	FILE *f = fopen(path, "rbe");
+	unsigned char *buf = malloc(HEAD);
+	size_t n = buf && f ? fread(buf, 1, HEAD, f) : 0;
+	enum ar_status st = AR_OK;
+
+	if (!f)
+		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	else if (!buf)
+		st = ar_nomem(err);
+	while (!st && n) {
+		SHA256Update(sha, buf, n);
+		n = n < PAGE || fseeko(f, HEAD - (off_t)n, SEEK_CUR) ? 0 : fread(buf, 1, PAGE, f);
+	}
+	if (!st && ferror(f))
+		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	if (f)
+		fclose(f);
+	free(buf);
+	return st;
+}
+
+/* The config, and the files that the weights are read from. */
+static enum ar_status sum_weights(char **text, const char *value, struct ar_err *err)
+{
+	char config[PATH_MAX], hex[SHA256_DIGEST_STRING_LENGTH];
+	struct shards s;
+	SHA2_CTX sha;
+	enum ar_status st = shards_open(&s, value, err);
+
+	SHA256Init(&sha);
+	snprintf(config, sizeof config, "%s/config.json", value);
+	if (!st)
+		st = sum_shard(&sha, config, err);
+	for (size_t i = 0; i < s.n_file && !st; i++)
+		st = sum_shard(&sha, s.file[i].path, err);
+	SHA256End(&sha, hex);
+	shards_close(&s);
+	return st ? st : copy(text, hex, err);
 }
 
 static enum ar_status sum_host(char **text, const char *value, struct ar_err *err)
@@ -223,7 +270,9 @@ static const struct stand_in {
 	{ "method", method_text },
 	{ "model", sum_model },
 	{ "num-gpu-blocks", count_text },
+	{ "prompts", sum_file },
 	{ "trace", sum_file },
+	{ "weights", sum_weights },
 };
 
 static const struct stand_in *find_stand_in(const char *name)

@@ -124,13 +124,15 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 	size_t n = r->o.captures.n;
 
+	if (r->o.weights)
+		return run_load_weights(r, err);
 	if (!n && r->backend && r->backend->modelled)
 		return AR_OK;
 	if (!n)
 		return ar_fail(err, AR_USAGE,
 			       "no capture given; name one with --capture FILE, replay random "
-			       "values with --capture random:0, or replay without kernels with "
-			       "--backend cost");
+			       "values with --capture random:0, run a model itself with --weights "
+			       "DIR, or replay without kernels with --backend cost");
 	r->capture = calloc(n, sizeof *r->capture);
 	if (!r->capture)
 		return ar_nomem(err);
@@ -161,11 +163,11 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	const struct backend *b = r->backend ? r->backend : backends[0]; /* auto prefers it */
 	enum ar_status st;
 
-	if (!r->o.model)
+	if (!r->o.model && !r->o.weights)
 		return ar_fail(err, AR_USAGE,
 			       "no model given; name one with --model, or replay "
 			       "without kernels with --backend cost");
-	st = model_load(&r->model, r->o.model, err);
+	st = model_load(&r->model, r->o.model ? r->o.model : r->o.weights, err);
 	if (st)
 		return st;
 	r->whole_q_heads = model_attention(&r->model)->q_heads;
@@ -341,6 +343,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 			     r->trace->name);
 	if (!st && r->o.resumed)
 		st = resume_check(r, err);
+	if (!st)
+		st = run_open_tokens(r, err); /* a prompt that is wrong fails now */
 	if (!st && run_needs_model(r))
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
@@ -365,6 +369,7 @@ void run_unload(struct run *r)
 	for (size_t i = 0; i < r->n_capture; i++)
 		capture_close(r->capture[i]);
 	free(r->capture);
+	run_unload_weights(r);
 	model_groups_release(&r->groups);
 	model_release(&r->model);
 	for (size_t i = 0; r->plan && i < r->n_runs; i++)

@@ -77,6 +77,8 @@ static void set_env(struct run *r, struct plan *p)
 	r->env.captured_layer = r->prep.captured_layer;
 	r->env.run_layer = r->prep.run_layer;
 	r->env.n_run_layers = r->prep.n_run_layers;
+	r->env.weights = r->o.weights ? &r->weights : NULL;
+	r->env.tokens = r->tokens;
 	r->env.tile = r->o.extend == RUN_EXTEND_TILE;
 	r->env.plan = p;
 	r->env.page_tok = r->o.page_size ? selector_block_tok(r->o.page_size - 1) : 0;
@@ -362,9 +364,11 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err)
 {
 	struct plan *p = r->plan ? r->plan[i] : NULL;
-	enum ar_status st = open_backend(r, p, err);
+	enum ar_status st = run_open_tokens(r, err);
 	int64_t n_block = 0;
 
+	if (!st)
+		st = open_backend(r, p, err);
 	r->limits.cache_root = prefix_cache_root(p && !r->o.share_kv ? p->params : NULL);
 	if (!st)
 		st = size_pool(r, err);
@@ -409,7 +413,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 	if (st)
 		return st;
 	set_env(r, p);
-	st = r->n_capture ? attn_engine_try(&r->env, err) : AR_OK;
+	st = r->n_capture || r->o.weights ? attn_engine_try(&r->env, err) : AR_OK;
 	plan_free(p);
 	return st;
 }

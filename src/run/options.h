@@ -45,7 +45,8 @@ struct run_options {
 	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
 
-	char *model, *methods, *layers;
+	char *model, *weights, *prompts, *methods, *layers;
+	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures;
 	int extend;    /* enum run_extend */

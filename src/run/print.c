@@ -35,6 +35,18 @@ static bool any_random(const struct run *r)
 	return false;
 }
 
+static void print_weights(const struct run *r)
+{
+	struct run_fit f = run_prompts_fit(r);
+
+	put_after("weights   ", r->o.weights);
+	if (r->o.temperature > 0)
+		printf(", tokens drawn at temperature %g", r->o.temperature);
+	put_after("\nprompts   ", r->o.prompts);
+	printf(": %zu for %zu requests; to the lengths of the trace %zu are cut and %zu repeated\n",
+	       r->prompts.n, r->trace->n, f.cut, f.repeated);
+}
+
 static void print_model(const struct run *r)
 {
 	const struct model *m = &r->model;
@@ -47,6 +59,8 @@ static void print_model(const struct run *r)
 	if (r->prep.n_run_layers < m->n_layers)
 		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
 	putchar('\n');
+	if (r->o.weights)
+		print_weights(r);
 	if (!r->n_capture)
 		return;
 	printf("capture  ");

@@ -122,7 +122,7 @@ enum ar_status resume_check(struct run *r, struct ar_err *err)
 	    (int64_t)r->trace->n != old->n_requests)
 		return changed(r, r->o.trace, "trace", err);
 	if (r->plan && (!old->model_json || strcmp(r->model.json, old->model_json) != 0))
-		return changed(r, r->o.model, "model", err);
+		return changed(r, r->o.model ? r->o.model : r->o.weights, "model", err);
 	st = check_captures(r, err);
 	for (size_t i = 0; i < old->n_key && !st; i++)
 		st = check_key(r, &old->key[i], err);

@@ -6,6 +6,7 @@
 
 #include "base/binfile.h"
 #include "kernels/methods/plan.h"
+#include "model/weights.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
@@ -14,6 +15,7 @@
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
 #include "src/run/options.h"
+#include "traces/prompts.h"
 
 /* Figures of a run that a search compares. */
 struct run_figures {
@@ -58,6 +60,10 @@ struct run {
 	int whole_q_heads, whole_kv_heads;
 	struct capture **capture;
 	size_t n_capture;
+	struct weights weights; /* of --weights, as is all until tokens */
+	struct prompts prompts;
+	struct tokens_text *text; /* [trace->n] */
+	struct tokens *tokens;	  /* of the method that runs */
 	struct prepared prep;
 	struct plan **plan; /* [n_runs] of --method */
 
@@ -93,6 +99,17 @@ enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
 /* Give run i another method, which is checked as those of --method are. */
 enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
+
+/* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.  AR_USAGE:
+ * they are not of --model, or an option is missing or does not go with them.  open_tokens: begin a
+ * method anew, or do nothing without --weights.  AR_DATA: an id that the model does not know. */
+enum ar_status run_load_weights(struct run *r, struct ar_err *err);
+enum ar_status run_open_tokens(struct run *r, struct ar_err *err);
+void run_unload_weights(struct run *r);
+/* Requests whose prompt is the start of one in the file, or several times one. */
+struct run_fit {
+	size_t cut, repeated;
+} run_prompts_fit(const struct run *r);
 
 /* groups.c: set the KV cache groups of the limits, and their block size, where the layers of model m
  * differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for them. */

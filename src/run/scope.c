@@ -88,6 +88,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching",
 		  NULL },
 		{ RUN_REFERENCE, b->compare, "with a backend that computes no reference", NULL },
+		{ RUN_WEIGHTS, o->weights, "without --weights", NULL },
+		{ RUN_REPLAYED, !o->weights, "with --weights", NULL },
 		{ RUN_DB, o->db, "without --db", NULL },
 		{ RUN_MEASURED, !by_formula, "with --clock formula", NULL },
 		{ RUN_TRACED, o->prof == RUN_PROF_ACTIVITY, "with --prof events", NULL },

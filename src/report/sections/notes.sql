@@ -18,7 +18,18 @@ FROM (
 UNION ALL
 SELECT 'accuracy is the error of single layers on replayed activations; it does not add up over'
   || ' layers'
-WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE :run IS NULL OR run_id = :run)
+WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE (:run IS NULL OR run_id = :run)
+  AND run_id NOT IN (SELECT run_id FROM run_param
+    WHERE key = 'weights' AND value IS NOT NULL))
+
+UNION ALL
+SELECT printf('run %s: with weights, accuracy is the error of single layers on what the method left of'
+  || ' the layers below', group_concat(run_id, ', '))
+FROM (SELECT DISTINCT run_id FROM accuracy_sample WHERE (:run IS NULL OR run_id = :run)
+  AND run_id IN (SELECT run_id FROM run_param
+    WHERE key = 'weights' AND value IS NOT NULL)
+  ORDER BY run_id)
+HAVING count(*) > 0
 
 -- Whose the accuracy is, if not the model's.
 UNION ALL
@@ -107,7 +118,9 @@ UNION ALL
 SELECT printf('run %d: tokens were dropped (no drift): queries, keys and values after the first drop'
   || ' are of a run that dropped none, and accuracy is that of the rows left', run_id)
 FROM iteration_drop
-WHERE :run IS NULL OR run_id = :run
+WHERE (:run IS NULL OR run_id = :run)
+  AND run_id NOT IN (SELECT run_id FROM run_param
+    WHERE key = 'weights' AND value IS NOT NULL)
 GROUP BY run_id
 HAVING sum(n_kept) < sum(n_rows)
 

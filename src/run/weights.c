@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inputs of --weights: the model's weights, and the tokens of the requests. */
+#include "config.h"
+#include "src/run/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a run with real weights cannot do, or needs. */
+static enum ar_status check_options(const struct run *r, struct ar_err *err)
+{
+	const struct run_options *o = &r->o;
+
+	if (!o->prompts)
+		return ar_fail(err, AR_USAGE,
+			       "no prompts given; --weights runs the model on tokens, so name a "
+			       "file of token ids with --prompts");
+	if (!strcmp(o->prompts, "-"))
+		return ar_fail(err, AR_USAGE,
+			       "prompts '-': standard input is read once, but prompts may be read "
+			       "again; write them to a file");
+	if (o->tp > 1)
+		return ar_fail(err, AR_USAGE,
+			       "tp %lld: one rank alone has partial sums only, so with --weights "
+			       "the model runs whole; leave --tp out",
+			       (long long)o->tp);
+	return AR_OK;
+}
+
+enum ar_status run_load_weights(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = check_options(r, err);
+
+	if (!st)
+		st = prompts_read(&r->prompts, r->o.prompts, err);
+	if (!st)
+		st = weights_open(&r->weights, r->o.weights, err);
+	if (!st && !model_alike(&r->weights.model, &r->model))
+		st = ar_fail(err, AR_USAGE,
+			     "model '%s' is not that of %s/config.json; leave --model out",
+			     r->o.model, r->o.weights);
+	return st;
+}
+
+/* Request i has prompt i, modulo their number. */
+static enum ar_status set_text(struct run *r, struct ar_err *err)
+{
+	r->text = calloc(r->trace->n + 1, sizeof *r->text);
+	if (!r->text)
+		return ar_nomem(err);
+	for (size_t i = 0; i < r->trace->n; i++) {
+		const struct prompt *p = &r->prompts.v[i % r->prompts.n];
+
+		r->text[i] = (struct tokens_text){ .prompt = p->prompt, .n_prompt = p->n_prompt };
+	}
+	return AR_OK;
+}
+
+enum ar_status run_open_tokens(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (!r->o.weights)
+		return AR_OK;
+	if (!r->text)
+		st = set_text(r, err);
+	tokens_close(r->tokens);
+	r->tokens = NULL;
+	if (!st)
+		st = tokens_open(&r->tokens,
+				 &(struct tokens_env){ .trace = r->trace,
+						       .text = r->text,
+						       .vocab = r->model.vocab,
+						       .temperature = r->o.temperature,
+						       .seed = (uint64_t)r->o.seed },
+				 err);
+	if (st)
+		ar_err_prefix(err, "%s", r->o.prompts);
+	return st;
+}
+
+struct run_fit run_prompts_fit(const struct run *r)
+{
+	struct run_fit f = { 0 };
+
+	for (size_t i = 0; i < r->trace->n; i++) {
+		uint32_t n = r->trace->req[i].prompt_tok;
+
+		f.cut += n < r->text[i].n_prompt;
+		f.repeated += n > r->text[i].n_prompt;
+	}
+	return f;
+}
+
+void run_unload_weights(struct run *r)
+{
+	tokens_close(r->tokens);
+	free(r->text);
+	prompts_release(&r->prompts);
+	weights_release(&r->weights);
+}
