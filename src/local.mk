@@ -11,7 +11,7 @@ attnreplay_SOURCES = \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/print.c \
+  src/eval/eval.c \
   src/run/all.c src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
     src/run/setup.c \
   src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
@@ -46,7 +46,8 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
-  src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h \
+  src/eval/eval.h src/eval/eval_json.c src/eval/options.c src/eval/print.c src/eval/results.c \
+    src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
@@ -114,6 +115,7 @@ check_PROGRAMS += \
   tests/t-chart \
   tests/t-diff \
   tests/t-engine-run \
+  tests/t-eval \
   tests/t-eval-results \
   tests/t-eval-score \
   tests/t-export \
@@ -129,7 +131,7 @@ check_PROGRAMS += \
   tests/t-sweep
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
-    tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
+    tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
     tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
     tests/t-run-weights.sh \

@@ -18,10 +18,10 @@
 #include "base/number.h"
 #include "base/safetensors.h"
 #include "replay/forward/forward.h"
-#include "src/capture_make.h"
 #include "tests/file.h"
 #include "tests/tap.h"
 #include "tests/tiny_model.h"
+#include "traces/prompts.h"
 
 enum { LOGIT_ROWS = 64 }; /* computed at a time */
 
@@ -164,7 +164,7 @@ static enum ar_status run(const char *backend, const char *dir, const char *prom
 {
 	struct dump d = { .chunk = chunk };
 	struct weights w;
-	int32_t *id;
+	struct prompts p;
 	size_t i = 0;
 	enum ar_status st;
 
@@ -172,18 +172,19 @@ static enum ar_status run(const char *backend, const char *dir, const char *prom
 		i++;
 	if (i == sizeof backends / sizeof *backends)
 		return ar_fail(err, AR_USAGE, "no backend '%s'", backend);
-	st = capture_prompt(&id, &d.n, prompts, 0, err);
+	st = prompts_read(&p, prompts, err);
 	if (st)
 		return st;
+	d.n = (int)p.v[0].n_prompt;
 	if (!d.chunk)
 		d.chunk = d.n;
 	st = weights_open(&w, dir, err);
 	d.w = &w;
-	d.id = id;
+	d.id = p.v[0].prompt;
 	if (!st)
 		st = write_file(i, &d, out, err);
 	weights_release(&w);
-	free(id);
+	prompts_release(&p);
 	return st;
 }
 

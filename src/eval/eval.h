@@ -11,7 +11,6 @@
 
 #include "src/eval/results.h"
 #include "src/run/run.h"
-#include "traces/prompts.h"
 
 struct eval_args {
 	char *tasks, *json;
@@ -21,15 +20,21 @@ struct eval_args {
 struct eval {
 	struct run r;
 	struct eval_args a;
-	struct opt_group own; /* of a */
-	struct prompts prompts;
-	const struct prompt **prompt; /* [r.trace->n] of each request */
-	struct tokens_text *text;     /* [r.trace->n] */
+	struct opt_group own;	      /* of a */
+	const struct prompt **prompt; /* [r.trace->n] of each request, in r.prompts */
 	struct eval_results results;
 	struct run_watch watch;
 	size_t at; /* the run of this process */
 };
+
+/* options.c.  set: after the command line is parsed, let the tasks be trace and prompts, and dense
+ * attention the first method.  A struct run_command's parsed().  AR_USAGE. */
 extern const struct opt eval_opts[]; /* of struct eval_args */
+enum ar_status eval_options_set(const struct run_command *c, struct run_options *o,
+				struct ar_err *err);
+
+/* watch.c: what runs of e are told and asked. */
+struct run_watch eval_watch(struct eval *e);
 
 /* Parse the command line, and load all that runs need.  setting: as of struct run_command; may be NULL.
  * AR_DATA: a prompt does not fit the model; the message names file and line.  Release *e also after a

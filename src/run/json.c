@@ -53,8 +53,8 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	       json_add(o, "repeat", count((int64_t)(i / r->n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
 	       json_add(o, "model", text(p ? r->model.name : from->model_name)) &&
-	       json_add(o, "weights", text(r->o.weights)) &&
-	       json_add(o, "captures", captures(r)) && json_add(o, "trace", text(r->trace->name)) &&
+	       json_add(o, "weights", text(r->o.weights)) && json_add(o, "captures", captures(r)) &&
+	       json_add(o, "trace", text(r->trace->name)) &&
 	       json_add(o, "trace_sha256", text(r->trace->sha256)) &&
 	       json_add(o, "policy", text(r->limits.policy->name)) &&
 	       json_add(o, "backend", text(r->backend->name)) &&

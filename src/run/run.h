@@ -29,7 +29,8 @@ struct run_figures {
 /* Of another command: the answers that runs are made to give, and what it wants to know of them. */
 struct run_watch {
 	void *ctx;
-	const struct tokens_text *text;	    /* [trace->n] */
+	/* When the run is loaded: set text[trace->n], which borrows from the run's prompts. */
+	enum ar_status (*texts)(void *ctx, struct tokens_text *text, struct ar_err *err);
 	tokens_see *see;		    /* of the tokens of each run */
 	void (*begin)(void *ctx, size_t i); /* run i begins, in this process */
 	/* Run i has ended, complete or interrupted, and its record not yet.  store NULL: none. */
