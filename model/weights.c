@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/available.h"
 #include "base/json.h"
 #include "base/safetensors.h"
 #include "model/arch.h"
@@ -230,6 +231,12 @@ static enum ar_status read_all(struct reading *r, struct ar_err *err)
 	if (st)
 		return st;
 	r->w->n = r->at;
+	if ((double)r->at * sizeof *r->w->data > memory_available())
+		return ar_fail(
+			err, AR_NOMEM,
+			"%s: the weights need %.1f GiB, but %.1f GiB of memory are available",
+			r->dir, (double)r->at * sizeof *r->w->data / 0x1p30,
+			memory_available() / 0x1p30);
 	r->w->data = malloc(r->at * sizeof *r->w->data);
 	if (!r->w->data)
 		return ar_nomem(err);

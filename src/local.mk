@@ -124,7 +124,7 @@ check_PROGRAMS += \
   tests/t-rates \
   tests/t-resumed \
   tests/t-roofline-fit \
-  tests/t-run-key \
+  tests/t-run-key tests/t-run-tokens \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \

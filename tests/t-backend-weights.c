@@ -600,6 +600,18 @@ static void test_faults(const struct weights *w)
 	ok(!bad && k > 100, "each of %ld allocations fails cleanly, %d did not", k, bad);
 }
 
+static void clean(void)
+{
+	static const char *const names[] = { "config.json", "model.safetensors" };
+	char path[96];
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		remove(path);
+	}
+	rmdir(dir);
+}
+
 int main(void)
 {
 	struct weights w;
@@ -622,5 +634,6 @@ int main(void)
 	test_room(&w);
 	test_faults(&w);
 	weights_release(&w);
+	clean();
 	return done_testing();
 }

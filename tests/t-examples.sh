@@ -46,7 +46,7 @@ for name in attnreplay attnreplay-run attnreplay-report attnreplay-diff attnrepl
 	page=$srcdir/man/$name.1.in
 	session_lines "$page" >"$tmp/here/job"
 	# Commands that need the weights of a model cannot run here.
-	page_commands "$page" | sed '/capture_hf\.py/,$d' >"$tmp/$name.sh"
+	page_commands "$page" | sed '/capture_hf\.py\|--weights DIR/,$d' >"$tmp/$name.sh"
 	ok "the examples of $name(1) work" works "$tmp/$name.sh"
 done
 readme_commands >"$tmp/readme.sh"

@@ -6,28 +6,35 @@ cd "$tmp" || exit 99
 
 # ---- the model ----
 
+vocab=70 hidden=32
+
 # tensors: NAME ROWS [COLS], in the order of the file
 tensors() {
-	echo model.embed_tokens.weight 70 32
+	echo "model.embed_tokens.weight $vocab $hidden"
 	for i in 0 1; do
 		l=model.layers.$i
-		printf '%s\n' "$l.input_layernorm.weight 32" "$l.self_attn.q_proj.weight 32 32" \
-			"$l.self_attn.k_proj.weight 16 32" "$l.self_attn.v_proj.weight 16 32" \
-			"$l.self_attn.o_proj.weight 32 32" "$l.post_attention_layernorm.weight 32" \
-			"$l.mlp.gate_proj.weight 48 32" "$l.mlp.up_proj.weight 48 32" \
-			"$l.mlp.down_proj.weight 32 48"
+		printf '%s\n' "$l.input_layernorm.weight $hidden" \
+			"$l.self_attn.q_proj.weight 32 $hidden" \
+			"$l.self_attn.k_proj.weight 16 $hidden" \
+			"$l.self_attn.v_proj.weight 16 $hidden" \
+			"$l.self_attn.o_proj.weight $hidden 32" \
+			"$l.post_attention_layernorm.weight $hidden" \
+			"$l.mlp.gate_proj.weight 48 $hidden" "$l.mlp.up_proj.weight 48 $hidden" \
+			"$l.mlp.down_proj.weight $hidden 48"
 	done
-	echo model.norm.weight 32
+	echo "model.norm.weight $hidden"
 }
 
 header() { # header of 4096 bytes
 	tensors | awk '
 		{ n = $2 * ($3 ? $3 : 1) * 2
-		  s = s sprintf("%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%d,%d]}",
+		  s = s sprintf("%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%.0f,%.0f]}",
 			s ? "," : "", $1, $2 ($3 ? "," $3 : ""), at, at + n)
 		  at += n }
 		END { printf "%-4096s", "{" s "}" }'
 }
+
+size() { tensors | awk '{ n += $2 * ($3 ? $3 : 1) * 2 } END { printf "%.0f", n + 4104 }'; }
 
 # bf16 of 1 for norms, else of 0.03 to 0.5, positive or negative; none of the bytes is 0
 data() { # data SEED
@@ -46,15 +53,14 @@ model() { # model DIR SEED
 	mkdir -p "$1"
 	cat >"$1/config.json" <<END
 {"model_type":"llama","hidden_size":32,"num_hidden_layers":2,"num_attention_heads":4,
-"num_key_value_heads":2,"intermediate_size":48,"vocab_size":70,"max_position_embeddings":2000,
-"rms_norm_eps":1e-5,"tie_word_embeddings":true,"rope_theta":10000}
+"num_key_value_heads":2,"head_dim":8,"intermediate_size":48,"vocab_size":70,
+"max_position_embeddings":2000,"rms_norm_eps":1e-5,"tie_word_embeddings":true,"rope_theta":10000}
 END
 	{ printf '\000\020\000\000\000\000\000\000'; header; data "$2"; } >"$1/model.safetensors"
 }
 
 model tiny 5
-is 'the model has all of its bytes' "$(wc -c <tiny/model.safetensors)" \
-	"$(tensors | awk '{ n += $2 * ($3 ? $3 : 1) * 2 } END { print n + 4104 }')"
+is 'the model has all of its bytes' "$(wc -c <tiny/model.safetensors)" "$(size)"
 printf '%s\n' '[1, 2, 3, 5, 8, 13, 21, 34, 55]' '' \
 	"{\"task\":\"x\",\"prompt\":[$(seq -s, 0 69),$(seq -s, 0 2 68)]}" >prompts.jsonl
 {
@@ -62,7 +68,8 @@ printf '%s\n' '[1, 2, 3, 5, 8, 13, 21, 34, 55]' '' \
 	printf '2023-11-16 18:00:0%s.0,%s\n' 0 9,2 1 90,3 2 700,4 3 105,3
 } >t.csv
 # The formula moves the clock, so that chunks do not depend on how fast this machine is.
-run() { "$ATTNREPLAY" run --backend cpu --clock formula --trace t.csv --max-num-batched-tokens 128 "$@"; }
+run() { "$ATTNREPLAY" run --backend cpu --clock formula --trace t.csv \
+	--max-num-batched-tokens 128 "$@"; }
 tiny() { run --weights tiny --prompts prompts.jsonl "$@"; }
 query() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n +2; }
 
@@ -82,8 +89,8 @@ is '... and all requests are served' "$(query a.db "SELECT method, status, ok FR
 "dense,done,4
 \"$sparse\",done,4
 dense+lazyllm:layers=0:0.5,done,4"
-is 'table Runs says whose activations they are' "$(query a.db 'SELECT DISTINCT capture FROM v_run')" \
-	'weights of tiny'
+is 'table Runs says whose activations they are' \
+	"$(query a.db 'SELECT DISTINCT capture FROM v_run')" 'weights of tiny'
 is '--json, too' "$(grep -c '"weights":"tiny","captures":null' a.json)" 3
 is 'whole layers have a time' "$(query a.db "SELECT group_concat(name) FROM (SELECT DISTINCT name
 	FROM iteration_phase JOIN phase USING(phase_id) WHERE run_id = 1 ORDER BY phase_id)")" \
@@ -126,7 +133,8 @@ ok 'search' eval '"$ATTNREPLAY" search chunk --lowest 128 --highest 256 --slo tt
 printf '%s\n' 'trace = t.csv' 'backend = cpu' 'clock = formula' 'weights = tiny' \
 	'prompts = prompts.jsonl' 'accuracy = 0' 'max-num-batched-tokens = [100, 160]' >two.sweep
 ok 'sweep' "$ATTNREPLAY" sweep two.sweep --out points --all
-is '... of two points' "$(for f in points/*.db; do query "$f" 'SELECT capture, ok FROM v_run'; done)" \
+is '... of two points' \
+	"$(for f in points/*.db; do query "$f" 'SELECT capture, ok FROM v_run'; done)" \
 'weights of tiny,4
 weights of tiny,4'
 
@@ -166,10 +174,12 @@ ok '... nor with other weights' fails 3 'one of: .*weights tiny' "$ATTNREPLAY" r
 rm -r tiny
 mv kept tiny
 ok '... but with the same' "$ATTNREPLAY" run --resume cut.db
-is '... to its end' "$(query cut.db "SELECT count(*) FROM v_run WHERE status = 'done' AND ok = 2")" 2
+is '... to its end' \
+	"$(query cut.db "SELECT count(*) FROM v_run WHERE status = 'done' AND ok = 2")" 2
 
 # ---- what is refused ----
 
+has() { awk -v gib="$1" '$1 == "MemAvailable:" { exit $2 < gib * 1024 * 1024 }' /proc/meminfo; }
 refused() { # refused STATUS MESSAGE OPTION...: in one line, and nothing is stored
 	status=$1 message=$2
 	shift 2
@@ -232,7 +242,17 @@ done <<END
 3|nan/model.safetensors: .*model.embed_tokens.weight.* not finite|--weights nan --prompts prompts.jsonl
 3|experts/config.json: weights of architecture 'mistral' with experts are not known|--weights experts --prompts prompts.jsonl
 END
-if awk '$1 == "MemAvailable:" { exit $2 < 240 * 1024 * 1024 }' /proc/meminfo; then
+mkdir huge
+vocab=16000000 hidden=4000
+{ printf '\000\020\000\000\000\000\000\000'; header; } >huge/model.safetensors
+sed "s/70/$vocab/; s/32/$hidden/" tiny/config.json >huge/config.json
+if has 119 || ! truncate -s "$(size)" huge/model.safetensors; then
+	skip 'weights that do not fit' 'the machine has more memory, or no files with holes'
+else
+	ok 'weights that do not fit' refused 1 'huge: the weights need 119.2 GiB, but .* available' \
+		--weights huge --prompts prompts.jsonl
+fi
+if has 240; then
 	skip 'a cache that does not fit' 'the machine has more memory'
 else
 	ok 'a cache that does not fit' fails 1 \

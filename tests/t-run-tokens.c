@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inputs of run --weights: weights, prompts and the tokens of requests. */
+#include "config.h"
+#include "src/run/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/alloc_fault.h"
+#include "tests/file.h"
+#include "tests/tap.h"
+#include "tests/tiny_model.h"
+
+static char dir[] = "/tmp/t-run-tokens-XXXXXX";
+static char prompts[64];
+static struct request requests[] = { { .prompt_tok = 3, .output_tok = 2 },
+				     { .prompt_tok = 5, .output_tok = 1 },
+				     { .prompt_tok = 2, .output_tok = 1 } };
+static struct trace trace = { .req = requests, .n = 3 };
+
+/* What 'run' has read before its weights. */
+static enum ar_status begin(struct run *r, const char *model, struct ar_err *err)
+{
+	*r = (struct run){ .trace = &trace };
+	r->o.weights = dir;
+	r->o.prompts = prompts;
+	r->o.model = (char *)(uintptr_t)model;
+	r->o.tp = 1;
+	return model_load(&r->model, model ? model : dir, err);
+}
+
+static enum ar_status load(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = begin(r, NULL, err);
+
+	if (!st)
+		st = run_load_weights(r, err);
+	return st ? st : run_open_tokens(r, err);
+}
+
+static void end(struct run *r)
+{
+	run_unload_weights(r);
+	model_release(&r->model);
+}
+
+/* Requests take the prompts 1 2 3 and 4 5 6 in turn. */
+static void test_tokens(void)
+{
+	static const int32_t want[3][5] = { { 1, 2, 3 }, { 4, 5, 6, 4, 5 }, { 1, 2 } };
+	float logits[TINY_VOCAB] = { [9] = 1 };
+	struct ar_err err = { 0 };
+	struct run_fit fit;
+	struct run r;
+	int wrong = 0;
+
+	if (load(&r, &err))
+		bail_out("%s", err.msg);
+	for (uint32_t q = 0; q < 3; q++)
+		for (uint32_t i = 0; i < requests[q].prompt_tok; i++)
+			wrong += tokens_id(r.tokens, q, i) != want[q][i];
+	is_int(wrong, 0, "requests take the prompts in turn, repeated or cut");
+	fit = run_prompts_fit(&r);
+	ok(fit.cut == 1 && fit.repeated == 1, "... which is counted");
+	is_int(tokens_put(r.tokens, 0, 2, logits, &err), AR_OK, "a token is output");
+	is_int(run_open_tokens(&r, &err), AR_OK, "the next method begins");
+	logits[9] = 0;
+	logits[8] = 1;
+	is_int(tokens_put(r.tokens, 0, 2, logits, &err), AR_OK, "... and outputs another");
+	is_int(tokens_id(r.tokens, 0, 3), 8, "... which counts");
+	end(&r);
+}
+
+static void test_model(void)
+{
+	struct ar_err err = { 0 };
+	struct model m[TINY_MODELS];
+	struct run r;
+	int wrong = 0;
+
+	for (int i = 0; i < TINY_MODELS; i++) {
+		tiny_config(dir, &tiny_models[i]);
+		if (model_load(&m[i], dir, &err))
+			bail_out("%s", err.msg);
+	}
+	for (int i = 0; i < TINY_MODELS; i++)
+		for (int k = 0; k < TINY_MODELS; k++)
+			wrong += model_alike(&m[i], &m[k]) != (i == k);
+	is_int(wrong, 0, "each model is like itself and no other");
+	for (int i = 0; i < TINY_MODELS; i++)
+		model_release(&m[i]);
+	tiny_config(dir, &tiny_models[0]);
+	if (begin(&r, "niah-llama-14m", &err))
+		bail_out("%s", err.msg);
+	ok(run_load_weights(&r, &err) == AR_USAGE &&
+		   strstr(err.msg, "model 'niah-llama-14m' is not that of /tmp/t-run-tokens-"),
+	   "weights of another model than --model: %s", err.msg);
+	end(&r);
+}
+
+static void test_nothing(void)
+{
+	struct run r = { .trace = &trace };
+	struct ar_err err = { 0 };
+
+	ok(run_open_tokens(&r, &err) == AR_OK && !r.tokens, "without weights there are no tokens");
+	run_unload_weights(&r);
+}
+
+static void test_faults(void)
+{
+	bool failed = true;
+	int bad = 0;
+	long k = 0;
+
+	for (; failed; k += fault_stride(7)) {
+		struct ar_err err = { 0 };
+		enum ar_status st;
+		struct run r;
+
+		fault_arm(k);
+		st = load(&r, &err);
+		failed = fault_disarm();
+		bad += st != (failed ? AR_NOMEM : AR_OK);
+		end(&r);
+	}
+	ok(!bad && k > 100, "each of %ld allocations fails cleanly, %d did not", k, bad);
+}
+
+static void write_model(void)
+{
+	static const char text[] = "[1,2,3]\n{\"prompt\":[4,5,6],\"answer\":[7]}\n";
+	struct tiny_weights w;
+
+	if (!mkdtemp(dir))
+		bail_out("cannot make a folder");
+	snprintf(prompts, sizeof prompts, "%s/prompts.jsonl", dir);
+	file_write(prompts, text, sizeof text - 1);
+	tiny_make(&w, &tiny_models[0]);
+	tiny_config(dir, &tiny_models[0]);
+	tiny_write(dir, &w, 1);
+	tiny_free(&w);
+}
+
+static void clean(void)
+{
+	static const char *const names[] = { "config.json", "model.safetensors", "prompts.jsonl" };
+	char path[96];
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		remove(path);
+	}
+	rmdir(dir);
+}
+
+int main(void)
+{
+	plan(0);
+	write_model();
+	test_tokens();
+	test_model();
+	test_nothing();
+	test_faults();
+	clean();
+	return done_testing();
+}
