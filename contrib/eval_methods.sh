@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: contrib/eval_methods.sh FOLDER --weights DIR --tasks FILE [OPTION]...
 #
-# Evaluate twelve methods at three settings each on prompts with known answers.  OPTION... are options
-# of 'attnreplay eval', such as --longest-prompt, --type and --backend.  Prompts come one at a time,
-# in chunks of at most 2048 tokens, unless OPTION... says otherwise.  Writes to FOLDER:
+# Evaluate twelve methods at three settings each on prompts with known answers.  OPTION... are
+# options of 'attnreplay eval', such as --longest-prompt, --type and --backend.  Prompts come one at
+# a time, in chunks of at most 2048 tokens, unless OPTION... says otherwise.  Writes to FOLDER:
 #
 #   eval.db      all runs
 #   eval.txt     the output of eval: a table of all methods at its end
@@ -14,6 +14,7 @@
 #
 #   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
 #   METHODS     the list of methods (default: those below)
+#   LAYERS      the two layers after which droppers drop tokens (default: 2+5, of eight)
 set -eu
 [ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,6 +32,7 @@ settings() { # settings BEFORE VALUE...: print BEFORE, the value and a comma for
 	shift
 	printf "$before%s," "$@"
 }
+layers=${LAYERS:-2+5}
 all=$(settings flashprefill:alpha= 0.02 0.06 0.25
 	settings compact-fp:alpha= 0.02 0.06 0.25
 	settings xattention:threshold= 0.95 0.9 0.7
@@ -41,9 +43,9 @@ all=$(settings flashprefill:alpha= 0.02 0.06 0.25
 	settings bfla:local= 4096 1024 256
 	settings proxyattn:mass= 0.99 0.95 0.8
 	settings quoka:kv-ratio= 0.5 0.25 0.1
-	settings dense+uniprefill:p= 0.99 0.98 0.9
-	settings select=oracle,density= 0.4/union=none/exec=blocksparse \
-		0.2/union=none/exec=blocksparse 0.05/union=none/exec=blocksparse)
+	settings "dense+uniprefill:layers=$layers,mode=append,p=" 0.99 0.98 0.9
+	settings "dense+lazyllm:layers=" "${layers%+*}:0.1+${layers#*+}:0.1" \
+		"${layers%+*}:0.3+${layers#*+}:0.3" "${layers%+*}:0.6+${layers#*+}:0.6")
 
 mkdir -p "$out"
 attnreplay eval --method "dense,${METHODS:-${all%,}}" --db "$out/eval.db" \
@@ -51,9 +53,8 @@ attnreplay eval --method "dense,${METHODS:-${all%,}}" --db "$out/eval.db" \
 attnreplay report --html "$out/report.html" "$out/eval.db"
 attnreplay report "$out/eval.db" | awk '
 	/^$/ { shown = 0 }
-	/^(Accuracy on tasks|Against dense, prompt by prompt|Dense attention against|Rank correlation)/ {
+	/^(Accuracy on tasks|Against dense, prompt|Dense attention against|Rank correlation|Notes)/ {
 		shown = 1
 	}
-	/^Notes/ { shown = 1 }
 	shown { print; blank = 1 }
 	!shown && blank { print ""; blank = 0 }' >"$out/report.txt"

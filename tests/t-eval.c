@@ -88,7 +88,7 @@ static void test_refused(void)
 		{ GIVEN " --merge t", "merge has no effect: prompts" },
 		{ GIVEN " --prompts t", "prompts has no effect: prompts" },
 		{ GIVEN " --temperature 1", "temperature has no effect: prompts" },
-		{ GIVEN " --method none", "unknown method 'none'" },
+		{ GIVEN " --method nosuch", "method 'nosuch': unknown name" },
 		{ GIVEN " --resume a.db", "unknown option '--resume'" },
 	};
 
@@ -213,7 +213,8 @@ static void test_bad_texts(void)
 		   err.msg);
 		unload(&e);
 	}
-	ok(strstr(err.msg, "maximum length 20; leave it out with --longest-prompt"),
+	ok(strstr(err.msg, "t.jsonl:1: prompt and answer have 21 tokens, but the model or "
+			   "--max-model-len allows 20; leave it out with --longest-prompt"),
 	   "... and what to do");
 	load(&e, tasks);
 	e.r.trace->req[1].prompt_tok = 1;
@@ -383,7 +384,7 @@ static void test_row_memory(void)
 		if (failed && st && st != AR_NOMEM)
 			bail_out("allocation %ld: status %d, %s", k, st, err.msg);
 	}
-	ok(k > 3, "each of %ld allocations fails cleanly, or makes no difference", k);
+	ok(k > 1, "each of %ld allocations fails cleanly, or makes no difference", k);
 	unload(&e);
 }
 

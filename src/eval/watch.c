@@ -25,6 +25,7 @@ static enum ar_status check_ids(const int32_t *id, uint32_t n, int vocab, const 
 static enum ar_status check_prompt(const struct eval *e, const struct request *q,
 				   const struct prompt *p, struct ar_err *err)
 {
+	const uint64_t n = (uint64_t)q->prompt_tok + q->output_tok;
 	char why[160];
 	enum ar_status st;
 
@@ -35,6 +36,12 @@ static enum ar_status check_prompt(const struct eval *e, const struct request *q
 			       p->n_prompt, p->n_answer, q->prompt_tok, q->output_tok);
 	if (sched_rejects(&e->r.limits, q, why, sizeof why))
 		return ar_fail(err, AR_DATA, "%s; leave it out with --longest-prompt", why);
+	if (sched_goal(&e->r.limits, q) < n)
+		return ar_fail(err, AR_DATA,
+			       "prompt and answer have %" PRIu64
+			       " tokens, but the model or --max-model-len "
+			       "allows %" PRId64 "; leave it out with --longest-prompt",
+			       n, e->r.limits.max_len);
 	st = check_ids(p->prompt, p->n_prompt, e->r.model.vocab, "prompt", err);
 	return st ? st : check_ids(p->answer, p->n_answer, e->r.model.vocab, "answer", err);
 }
