@@ -3,17 +3,12 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
-    src/cmd_merge.c src/cmd_methods.c \
-    src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
-    src/cmd_trace.c src/cmdline.c \
-    src/main.c \
+    src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
+    src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/eval/eval.c \
-  src/run/all.c src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
-    src/run/setup.c \
   src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
     src/search/search_rate.c \
   $(DEVICE_CODE)
@@ -28,8 +23,8 @@ endif
 
 # What tests look at as well.
 libattnreplay_a_SOURCES += \
-  src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/json_file.c \
-    src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c src/trace_json.h \
+  src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/cmdline.c \
+    src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c src/trace_json.h \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
@@ -46,8 +41,8 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
-  src/eval/eval.h src/eval/eval_json.c src/eval/options.c src/eval/print.c src/eval/results.c \
-    src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
+  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/options.c src/eval/print.c \
+    src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
@@ -58,10 +53,11 @@ libattnreplay_a_SOURCES += \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/energy.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
-    src/run/key_inputs.c src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c \
-    src/run/resume.c src/run/resume.h src/run/run.h src/run/scope.c \
-    src/run/weights.c \
+  src/run/all.c src/run/child.c src/run/energy.c src/run/figures.c src/run/groups.c \
+    src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
+    src/run/load.c src/run/method.c src/run/options.c src/run/options.h src/run/print.c \
+    src/run/resume.c src/run/resume.h src/run/resume_check.c src/run/run.h src/run/scope.c \
+    src/run/setup.c src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \

@@ -14,6 +14,7 @@
 #include "tests/query.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"
+#include "tests/tiny_model.h"
 
 enum { VOCAB = 6 };
 
@@ -388,6 +389,88 @@ static void test_row_memory(void)
 	unload(&e);
 }
 
+/* ---- runs ---- */
+
+/* Two prompts whose answers are arbitrary, for the tiny Qwen2. */
+static void write_model(void)
+{
+	static const char text[] =
+		"{\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,"
+		"28,29,30,31,32,33,34,35,36,37,38,39,40],\"answer\":[41,42]}\n"
+		"{\"prompt\":[60,50,40,30,20,10,5,15,25,35,45,55,65,1,2,3],\"answer\":[7]}\n";
+	struct tiny_weights w;
+	char path[100];
+
+	tiny_make(&w, &tiny_models[2]);
+	tiny_config(dir, &tiny_models[2]);
+	tiny_write(dir, &w, 1);
+	tiny_free(&w);
+	snprintf(path, sizeof path, "%s/t.jsonl", dir);
+	file_write(path, text, strlen(text));
+}
+
+#define DROPS "dense+lazyllm:layers=0:0.5+1:0.5"
+
+static void test_try(void)
+{
+	static const struct run_setting setting[] = { { "accuracy", "1" }, { 0 } };
+	char weights[] = "--weights", tasks_option[] = "--tasks", path[100],
+	     backend[] = "--backend=cpu", method[] = "--method=" DROPS;
+	char *argv[] = { weights, dir, tasks_option, path, backend, method };
+	struct eval_summary dense, s, again;
+	struct ar_err err = { 0 };
+	struct eval e;
+
+	write_model();
+	snprintf(path, sizeof path, "%s/t.jsonl", dir);
+	if (!is_int(eval_load(&e, setting, 6, argv, &err), AR_OK,
+		    "a model and its tasks are loaded"))
+		bail_out("%s", err.msg);
+	is_int(e.r.n_runs, 2, "... with dense attention");
+	is_int(eval_run(&e, 0, &dense, &err), AR_OK, "dense attention runs");
+	ok(dense.n == 2 && dense.logprob < 0 && dense.kl == 0 && dense.diff == 0 &&
+		   dense.run.executed == 1 && dense.run.recall == 1,
+	   "... and is compared with itself");
+	is_int(eval_run(&e, 1, &s, &err), AR_OK, "a method runs");
+	ok(s.n == 2 && s.n_pair == 2 && s.kl > 0 && s.diff == s.logprob - dense.logprob,
+	   "... and is compared with dense attention");
+	is_int(eval_try(&e, 1, "dense", &again, &err), AR_OK, "another one runs in its place");
+	ok(again.kl == 0 && again.diff == 0 && again.logprob == dense.logprob,
+	   "... with results of its own");
+	is_int(eval_try(&e, 1, DROPS, &again, &err), AR_OK, "the first one runs again");
+	ok(again.kl == s.kl && again.logprob == s.logprob, "... with the same results");
+	ok(eval_try(&e, 1, "none", &again, &err) == AR_USAGE && strstr(err.msg, "a selector"),
+	   "what is no method is refused: %s", err.msg);
+	ok(eval_try(&e, 1, "0-9:dense", &again, &err) == AR_USAGE, "... or not of the model: %s",
+	   err.msg);
+	is_int(eval_run(&e, 1, &again, &err), AR_OK, "the one before it stays");
+	ok(again.kl == s.kl, "... and gives what it gave");
+	eval_release(&e);
+}
+
+static void test_load_memory(void)
+{
+	char weights[] = "--weights", tasks_option[] = "--tasks", path[100],
+	     backend[] = "--backend=cpu";
+	char *argv[] = { weights, dir, tasks_option, path, backend };
+	long k = 0;
+
+	snprintf(path, sizeof path, "%s/t.jsonl", dir);
+	for (bool failed = true; failed; k += fault_stride(7)) {
+		struct ar_err err = { 0 };
+		enum ar_status st;
+		struct eval e;
+
+		fault_arm(k);
+		st = eval_load(&e, NULL, 5, argv, &err);
+		failed = fault_disarm();
+		eval_release(&e);
+		if (failed && st != AR_NOMEM)
+			bail_out("allocation %ld: status %d, %s", k, st, err.msg);
+	}
+	ok(k > 100, "each of %ld allocations of loading fails cleanly", k);
+}
+
 int main(void)
 {
 	char command[64];
@@ -403,6 +486,8 @@ int main(void)
 	test_text_memory();
 	test_rows();
 	test_row_memory();
+	test_try();
+	test_load_memory();
 	snprintf(command, sizeof command, "rm -r %s", dir);
 	if (system(command))
 		bail_out("%s", command);

@@ -42,7 +42,9 @@ enum ar_status eval_load(struct eval *e, const struct run_setting *setting, int 
 	e->own = c.own = (struct opt_group){ .title = "Eval", .opts = eval_opts, .base = &e->a };
 	e->watch = eval_watch(e);
 	e->r.watch = &e->watch;
-	st = run_options_parse(&e->r.o, &c, argc, argv, err);
+	st = e->r.cmdline ? AR_OK : ar_nomem(err);
+	if (!st)
+		st = run_options_parse(&e->r.o, &c, argc, argv, err);
 	if (!st)
 		st = run_load(&e->r, err);
 	if (!st)
