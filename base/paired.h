@@ -8,8 +8,9 @@
 
 #include "base/status.h"
 
-/* McNemar's exact test: of b + c pairs that changed, b changed one way and c the other.  Returns the
- * two-sided p under "both ways are equally likely": twice the smaller binomial tail, at most 1. */
+/* McNemar's exact test: of b + c pairs that changed, b changed one way and c the other.  Returns
+ * the two-sided p under "both ways are equally likely": twice the smaller binomial tail, at most
+ * 1. */
 double paired_mcnemar(int64_t b, int64_t c);
 
 /* Spearman's rank correlation of x[n] and y[n]: Pearson's of their ranks, where equal values share

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make-tasks FOLDER writes a tiny random model and FOLDER/tasks.jsonl for the shell tests: two tasks of
- * three prompts each, with the answers of dense attention; "wrong" has another last token.  Without an
- * argument it is a test of its own. */
+/* make-tasks FOLDER writes a tiny random model and FOLDER/tasks.jsonl for the shell tests: two
+ * tasks of three prompts each, with the answers of dense attention; "wrong" has another last
+ * token.  Without an argument it is a test of its own. */
 #include "config.h"
 
 #include <stdio.h>

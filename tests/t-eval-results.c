@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results of an evaluation: fed through tokens_put() as a backend does, also from other processes. */
+/* Results of an evaluation: fed through tokens_put() as a backend does, also from other
+ * processes. */
 #include "config.h"
 #include "src/eval/results.h"
 
@@ -43,8 +44,8 @@ static enum ar_status see(void *ctx, const struct tokens_row *row, struct ar_err
 	return AR_OK;
 }
 
-/* Run i has these logits for the tokens 0 and 1 of request 0, and for that of request 1; NULL: it does
- * not get so far. */
+/* Run i has these logits for the tokens 0 and 1 of request 0, and for that of request 1; NULL: it
+ * does not get so far. */
 static void feed(struct eval_results *e, size_t i, const float *a, const float *b, const float *c)
 {
 	struct watch w = { e, i };

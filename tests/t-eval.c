@@ -251,8 +251,8 @@ static void test_text_memory(void)
 	unload(&e);
 }
 
-/* Let request req see logits in which its answer's tokens are the most likely ones; the last one is not
- * where right is false. */
+/* Let request req see logits whose most likely tokens are those of its answer, but for the last one
+ * if right is false. */
 static void answer(struct eval *e, uint32_t req, bool right)
 {
 	const struct prompt *p = e->prompt[req];

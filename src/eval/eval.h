@@ -2,9 +2,10 @@
 /*
  * attnreplay eval: runs with real weights whose requests are prompts with known answers.
  *
- * The tasks file is the trace of the runs, so that scheduling, methods, latencies and the record are
- * those of 'attnreplay run'.  The tokens of the answers are given to the model (teacher forcing): by
- * induction greedy decoding gives an answer exactly if each of its tokens is the most likely one.
+ * The tasks file is the trace of the runs, so that scheduling, methods, latencies and the record
+ * are those of 'attnreplay run'.  The tokens of the answers are given to the model (teacher
+ * forcing): by induction greedy decoding gives an answer exactly if each of its tokens is the
+ * most likely one.
  */
 #ifndef AR_EVAL_H
 #define AR_EVAL_H
@@ -36,15 +37,15 @@ enum ar_status eval_options_set(const struct run_command *c, struct run_options 
 /* watch.c: what runs of e are told and asked. */
 struct run_watch eval_watch(struct eval *e);
 
-/* Parse the command line, and load all that runs need.  setting: as of struct run_command; may be NULL.
- * AR_DATA: a prompt does not fit the model; the message names file and line.  Release *e also after a
- * failure. */
+/* Parse the command line, and load all that runs need.  setting: as of struct run_command; may be
+ * NULL.  AR_DATA: a prompt does not fit the model; the message names file and line.  Release *e
+ * also after a failure. */
 enum ar_status eval_load(struct eval *e, const struct run_setting *setting, int argc, char **argv,
 			 struct ar_err *err);
 void eval_release(struct eval *e);
 
-/* Run method i, in a process of its own where a GPU may be used.  Those that are compared with the dense
- * one run after it. */
+/* Run method i, in a process of its own where a GPU may be used.  Those that are compared with
+ * the dense one run after it. */
 enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, struct ar_err *err);
 /* The same for another method in place i > 0, whose results are replaced. */
 enum ar_status eval_try(struct eval *e, size_t i, const char *method, struct eval_summary *out,

@@ -49,8 +49,8 @@ static void put_expected(const struct eval *e)
 	const struct eval_expected x = eval_expected(e);
 
 	if (x.n)
-		printf("dense attention agrees with \"ok\" in %zu of %zu answers; it alone has %zu, the "
-		       "file alone %zu\n",
+		printf("dense attention agrees with \"ok\" in %zu of %zu answers; it alone has "
+		       "%zu, the file alone %zu\n",
 		       x.agree, x.n, x.only_here, x.only_in_file);
 }
 

@@ -50,10 +50,9 @@ static void keep_dense(struct eval_results *e, const char *dir)
 
 	e->n_dense = error ? 0 : bytes;
 	if (error)
-		log_warn(
-			"%s: the logits of dense attention take %.3g MB, which cannot be kept: %s; KL "
-			"is left out",
-			dir, (double)bytes / 1e6, strerror(error));
+		log_warn("%s: the logits of dense attention take %.3g MB, which cannot be "
+			 "kept: %s; KL is left out",
+			 dir, (double)bytes / 1e6, strerror(error));
 }
 
 static enum ar_status map_shared(struct eval_results *e, struct ar_err *err)

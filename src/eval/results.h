@@ -2,9 +2,9 @@
 /*
  * The scores of the answers' tokens, of all runs of an evaluation.
  *
- * Run 0 is the dense one.  Its logits are kept, so that the others can be compared with them.  Each run
- * may be in a process of its own (run_method_apart()): the results are in memory that the processes
- * share, the logits in a file without a name.
+ * Run 0 is the dense one.  Its logits are kept, so that the others can be compared with them.
+ * Each run may be in a process of its own (run_method_apart()): the results are in memory that
+ * the processes share, the logits in a file without a name.
  */
 #ifndef AR_EVAL_RESULTS_H
 #define AR_EVAL_RESULTS_H
@@ -34,8 +34,8 @@ struct eval_results {
 	size_t n_shared, n_dense; /* bytes */
 };
 
-/* dir: folder for the logits of run 0; NULL: they are not kept.  A warning says if there is no room for
- * them.  AR_NOMEM. */
+/* dir: folder for the logits of run 0; NULL: they are not kept.  A warning says if there is no
+ * room for them.  AR_NOMEM. */
 enum ar_status eval_results_open(struct eval_results *e, const struct trace *trace, int vocab,
 				 size_t n_run, const char *dir, struct ar_err *err);
 void eval_results_close(struct eval_results *e); /* may be called twice */
@@ -54,8 +54,8 @@ struct eval_answer {
 /* False: run i has not scored all of its tokens. */
 bool eval_results_answer(const struct eval_results *e, size_t i, size_t req, struct eval_answer *a);
 
-/* A run over all prompts that it answered.  Log-probabilities and KL are in nats a token: means over the
- * tokens of an answer, then over the prompts. */
+/* A run over all prompts that it answered.  Log-probabilities and KL are in nats a token: means
+ * over the tokens of an answer, then over the prompts. */
 struct eval_summary {
 	size_t n, exact;
 	double logprob, kl;

@@ -23,8 +23,8 @@ CHART(pareto,
 TABLE(accuracy)
 
 PART("Accuracy on tasks", "runs of attnreplay eval, dense and sparse")
-CHART(eval, "Log-probability of the answers' tokens, less that of {baseline}; bars: 95 % intervals", POINT,
-      "share of the attention that is executed", LINEAR, 0, "nats a token", LINEAR, NAN, 0)
+CHART(eval, "Log-probability of the answers' tokens, less that of {baseline}; bars: 95 % intervals",
+      POINT, "share of the attention that is executed", LINEAR, 0, "nats a token", LINEAR, NAN, 0)
 TABLE(eval)
 TABLE(eval_paired)
 TABLE(eval_predict)
