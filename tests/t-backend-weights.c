@@ -120,6 +120,7 @@ struct how {
 	const char *method;
 	double temperature;
 	uint64_t seed;
+	int64_t num_blocks; /* 0: enough */
 };
 
 static enum ar_status open_world(struct world *x, const struct weights *w, const struct how *how,
@@ -150,7 +151,7 @@ static enum ar_status open_world(struct world *x, const struct weights *w, const
 				       .max_batched_tok = BUDGET,
 				       .max_seqs = REQS,
 				       .max_len = LEN,
-				       .num_blocks = 120,
+				       .num_blocks = how->num_blocks ? how->num_blocks : 120,
 				       .block_tok = 16 };
 	if (!st)
 		st = backend_cpu.open(&x->self, NULL, &x->env, err);
@@ -552,14 +553,14 @@ static void test_room(const struct weights *w)
 {
 	struct ar_err err = { 0 };
 	static struct outputs o;
-	struct world x;
+	struct world x = { 0 };
 
 	if (memory_available() > 7e11) {
 		skip(1, "the machine has more memory");
 		return;
 	}
-	open_or_bail(&x, w, &(struct how){ .method = "dense" }, &o);
-	ok(backend_cpu.start(x.self, 130000000, &err) == AR_NOMEM &&
+	ok(open_world(&x, w, &(struct how){ .method = "dense", .num_blocks = 130000000 }, &o,
+		      &err) == AR_NOMEM &&
 		   strstr(err.msg, "GiB for 130000000 KV blocks and"),
 	   "a cache that the machine has no room for: %s", err.msg);
 	close_world(&x);

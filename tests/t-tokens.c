@@ -80,6 +80,8 @@ static void test_choice(void)
 	   "the row is shown");
 	is_int(tokens_put(t, 1, 1, logits, &err), AR_OK, "logits with an answer");
 	ok(s.last.next == 2 && tokens_id(t, 1, 2) == 2, "the answer's token is next");
+	is_int(tokens_put(t, 1, 4, logits, &err), AR_OK, "a row past the last output");
+	is_int(s.n, 2, "... gives none");
 	is_int(tokens_put(t, 1, 2, logits, &err), AR_USAGE, "an error of see() is passed on");
 	is_str(err.msg, "enough", "... with its message");
 	tokens_close(t);
