@@ -2,9 +2,11 @@
 /* The key of a run: what changes it, and what does not. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bf16.h"
@@ -40,6 +42,19 @@ static void capture_file(const char *path, bf16_t value)
 	    outfile_write(&f, x, sizeof x, &err) || outfile_commit(&f, &err))
 		bail_out("%s", err.msg);
 	outfile_release(&f);
+}
+
+/* What a key reads of a folder of weights. */
+static void weights_folder(const char *dir, bf16_t value)
+{
+	char path[64];
+
+	if (mkdir(dir, 0777) && errno != EEXIST)
+		bail_out("cannot make %s", dir);
+	snprintf(path, sizeof path, "%s/config.json", dir);
+	text_file(path, "{}");
+	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	capture_file(path, value);
 }
 
 static void must(enum ar_status st, const struct ar_err *err)
@@ -91,6 +106,7 @@ static const char *key_with(const char *args, struct run_key k)
 
 #define COST "--trace a.csv --backend cost"
 #define CPU "--trace a.csv --backend cpu --model niah-llama-14m --capture a.st"
+#define MODEL "--trace a.csv --backend cpu --weights m --prompts a.csv"
 
 static void test_order(void)
 {
@@ -122,9 +138,12 @@ static const char *other_value(const struct opt *o, const struct opt_group *g)
 	const void *p = (const char *)g->base + o->off;
 	static const struct {
 		const char *name, *value;
-	} files[] = { { "trace", "b.csv" },	   { "merge", "b.csv" },  { "components", "b.csv" },
-		      { "model", "llama-3.1-8b" }, { "capture", "b.st" }, { "host", "vllm-0.24" },
-		      { "costs", NULL },	   { "method", NULL },	  { "backend", NULL } };
+	} files[] = { { "trace", "b.csv" },	 { "merge", "b.csv" },
+		      { "components", "b.csv" }, { "model", "llama-3.1-8b" },
+		      { "capture", "b.st" },	 { "host", "vllm-0.24" },
+		      { "weights", "m" },	 { "prompts", "b.csv" },
+		      { "costs", NULL },	 { "method", NULL },
+		      { "backend", NULL } };
 	static char text[64];
 
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -232,6 +251,13 @@ static void test_files(void)
 	capture_file("a.st", 2);
 	ok(strcmp(key_with(CPU, plain), key), "a changed capture changes the key");
 	capture_file("a.st", 1);
+	key = key_with(MODEL, plain);
+	weights_folder("copy", 1);
+	is_str(key_with("--trace a.csv --backend cpu --weights copy --prompts a.csv", plain), key,
+	       "equal weights of another name have the same key");
+	weights_folder("m", 2);
+	ok(strcmp(key_with(MODEL, plain), key), "changed weights change the key");
+	weights_folder("m", 1);
 	test_packed();
 	ok(strcmp(key_with("--trace a.csv:keep=0.5 --backend cost", plain), key_with(COST, plain)),
 	   "options in the name of the trace count");
@@ -399,6 +425,7 @@ int main(void)
 	text_file("b.csv", TRACE(20));
 	capture_file("a.st", 1);
 	capture_file("b.st", 2);
+	weights_folder("m", 1);
 	test_order();
 	test_options();
 	test_files();
