@@ -25,6 +25,9 @@ is '... and has its parameters' \
 "$ATTNREPLAY" report r.db >report
 ok 'the report shows them' grep -q '^  2  dense+lazyllm:layers=1:0.5+4:0.5 .* 120 .* 60 .*50.000' report
 ok '... and says what they are' grep -q '^run 2: tokens were dropped (no drift)' report
+is 'what it leaves of the pairs: all in 2 of 8 layers, a quarter in 3, a sixteenth in 3' \
+	"$(query 'SELECT run_id, pairs FROM v_kept')" '1,1
+2,0.3671875'
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
 ok '... and the report says so' grep -q '^run 3: its dropper kept every row' report

@@ -9,8 +9,10 @@ point AS (
   SELECT run_id, executed AS x, json_extract(d, '$[0]') AS y, json_extract(d, '$[1]') AS y_lo,
     json_extract(d, '$[2]') AS y_hi, printf('; %d prompts: %d answers lost, %d won', n, lost, won)
       AS more
-  FROM diff JOIN (SELECT run_id, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
-    FROM selection_stat GROUP BY run_id) USING(run_id)
+  FROM diff JOIN (
+    SELECT run_id, pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed
+    FROM selection_stat JOIN v_kept USING(run_id)
+    GROUP BY run_id) USING(run_id)
   UNION ALL
   SELECT DISTINCT base_id, 1, 0, NULL, NULL, '' FROM diff)
 SELECT '' AS panel, label AS series, style, 'point' AS geom, x, y, y_lo, y_hi,

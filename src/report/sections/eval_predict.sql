@@ -10,8 +10,8 @@ layer AS (
   FROM accuracy_sample
   GROUP BY run_id),
 density AS (
-  SELECT run_id, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
-  FROM selection_stat
+  SELECT run_id, pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed
+  FROM selection_stat JOIN v_kept USING(run_id)
   GROUP BY run_id),
 figure AS (
   SELECT column1 AS pos, column2 AS name, logprob, kl, flips,
