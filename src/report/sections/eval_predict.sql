@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Over the sparse runs, one pair of figures each.  Runs that are compared have the same prompts.
+-- Over the sparse runs, one pair of figures each.  Runs that are compared have the same prompts.  What
+-- a dropper loses is in no figure of a layer, so runs with droppers are left out.
 WITH loss AS (
   SELECT run_id, avg(diff) AS logprob, avg(kl) AS kl, avg(exact - dense_exact) AS flips
   FROM v_eval_paired
@@ -20,7 +21,7 @@ figure AS (
   FROM loss JOIN layer USING(run_id) LEFT JOIN density USING(run_id)
     JOIN (VALUES (1, 'mean recall'), (2, 'least recall'), (3, 'mean relative L2'),
       (4, 'largest relative L2'), (5, 'mean cosine'), (6, 'executed share'))
-  WHERE :run IS NULL)
+  WHERE :run IS NULL AND run_id NOT IN (SELECT run_id FROM iteration_drop))
 SELECT name AS figure, count(*) AS runs, spearman(x, logprob) AS logprob, spearman(x, kl) AS kl,
   spearman(x, flips) AS answers
 FROM figure
