@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a forward pass of attnreplay with the one of Hugging Face transformers.
 
-    compare_hf.py models DIR
+    compare_hf.py models DIR [--head-dim N]
         make small random models, one folder each, with prompts.jsonl: Llama, Mistral, Qwen2, Qwen3
         and Gemma 3; RoPE with llama3, yarn and linear scaling over prompts longer than the original
         context; with and without biases and tied embeddings
-    tests/forward-dump cpu MODEL_DIR PROMPTS OURS        (make check builds it)
+    tests/forward-dump cpu|cuda MODEL_DIR PROMPTS OURS   (make check builds it)
         write the pass over the first prompt of a file as safetensors
     compare_hf.py compare MODEL_DIR... [--prompts PROMPTS] [--ours OURS]
         run the framework over that prompt, in fp32 and in bf16 with eager attention, and print for
@@ -85,6 +85,8 @@ def randomise(model, zero_based_norms):
 def make_models(args):
     for i, (name, (kind, keys)) in enumerate(MODELS.items()):
         torch.manual_seed(i)
+        if args.head_dim:
+            keys = {**keys, "head_dim": args.head_dim}
         config = getattr(transformers, kind + "Config")(**{**SIZE, **keys})
         model = transformers.AutoModelForCausalLM.from_config(config)
         randomise(model, kind == "Gemma3Text")
@@ -195,6 +197,8 @@ def main():
     sub = p.add_subparsers(required=True)
     m = sub.add_parser("models", help="make small random models")
     m.add_argument("dir", metavar="DIR")
+    m.add_argument("--head-dim", type=int, metavar="N",
+                   help="heads of N channels in all models: kernels on a GPU have some sizes only")
     m.set_defaults(work=make_models)
     c = sub.add_parser("compare", help="compare a pass of attnreplay with the framework's")
     c.add_argument("model", metavar="MODEL_DIR", nargs="+")

@@ -36,8 +36,10 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
   replay/engine/act_capture_device.c replay/engine/act_rope_device.c \
-    replay/engine/backend_cuda.c replay/engine/backend_cuda_drop.c \
-    replay/engine/backend_cuda_linear.c replay/engine/backend_cuda_memory.c \
+    replay/engine/act_weights_device.c \
+    replay/engine/backend_cuda.c replay/engine/backend_cuda_compare.c \
+    replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
+    replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_weights.c \
     replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
 endif
 
@@ -70,6 +72,7 @@ check_PROGRAMS += \
   tests/t-tokens \
   tests/t-views \
   tests/t-vllm \
+  tests/t-weights-gpu \
   tests/t-workloads
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h

@@ -21,6 +21,8 @@
 #include "tests/file.h"
 #include "tests/tap.h"
 #include "tests/tiny_model.h"
+#include "tests/watch_gpu.h"
+#include "tests/weights-case.h"
 #include "traces/prompts.h"
 
 enum { LOGIT_ROWS = 64 }; /* computed at a time */
@@ -134,11 +136,70 @@ static enum ar_status dump_cpu(struct dump *d, struct ar_err *err)
 	return st;
 }
 
+#if HAVE_CUDA
+#include "replay/engine/backend_cuda.h"
+
+/* Write what the last pass had: n rows from position pos on. */
+static enum ar_status put_pass(const struct dump *d, const struct watch_gpu *w, int pos, int n,
+			       struct ar_err *err)
+{
+	const struct model *m = &d->w->model;
+	bf16_t *x = malloc((size_t)n * (size_t)m->hidden * sizeof *x);
+	float *logits = malloc((size_t)n * (size_t)m->vocab * sizeof *logits);
+	enum ar_status st = x && logits ? AR_OK : ar_nomem(err);
+
+	for (int i = 0; i <= m->n_layers && !st; i++) {
+		watch_gpu_read(w, i, n, x);
+		st = put_hidden(d, i, pos, n, x, err);
+	}
+	if (!st)
+		watch_gpu_logits(w, n, logits);
+	if (!st)
+		st = put_logits(d, pos, n, logits, err);
+	free(x);
+	free(logits);
+	return st;
+}
+
+/* The backend runs the prompt in its chunks, with dense attention. */
+static enum ar_status dump_cuda(struct dump *d, struct ar_err *err)
+{
+	const struct weights_text text = { .id = d->id, .n_prompt = d->n, .n_out = 1 };
+	const struct weights_how how = { .method = "dense",
+					 .eager = true,
+					 .text = &text,
+					 .n_text = 1,
+					 .max_batched_tok = d->chunk };
+	struct weights_case c;
+	struct watch_gpu w;
+	enum ar_status st = weights_case_open(&c, &backend_cuda, d->w, &how, err);
+
+	if (st) {
+		weights_case_close(&c);
+		return st;
+	}
+	watch_gpu_open(&w, ((struct cuda *)c.self)->decoder);
+	for (int at = 0; at < d->n && !st; at += d->chunk) {
+		int n = d->n - at < d->chunk ? d->n - at : d->chunk;
+		struct batch_entry e = weights_entry(&c, 0, at, n);
+
+		weights_case_run(&c, &e, 1);
+		st = put_pass(d, &w, at, n, err);
+	}
+	watch_gpu_close(&w);
+	weights_case_close(&c);
+	return st;
+}
+#endif
+
 static const struct {
 	const char *name;
 	enum ar_status (*dump)(struct dump *d, struct ar_err *err);
-} backends[] = {
+} dumpers[] = {
 	{ "cpu", dump_cpu },
+#if HAVE_CUDA
+	{ "cuda", dump_cuda },
+#endif
 };
 
 /* ---- the program ---- */
@@ -153,34 +214,34 @@ static enum ar_status write_file(size_t backend, struct dump *d, const char *pat
 		return ar_fail(err, AR_DATA, "%s: cannot be written", path);
 	st = put_header(d, err);
 	if (!st)
-		st = backends[backend].dump(d, err);
+		st = dumpers[backend].dump(d, err);
 	if (fclose(d->f) && !st)
 		st = ar_fail(err, AR_DATA, "%s: cannot be written", path);
 	return st;
 }
 
-static enum ar_status run(const char *backend, const char *dir, const char *prompts,
-			  const char *out, int chunk, struct ar_err *err)
+static enum ar_status run(const char *backend, const char *dir, const char *path, const char *out,
+			  int chunk, struct ar_err *err)
 {
 	struct dump d = { .chunk = chunk };
-	struct weights w;
+	struct weights w = { 0 };
 	struct prompts p;
 	size_t i = 0;
 	enum ar_status st;
 
-	while (i < sizeof backends / sizeof *backends && strcmp(backends[i].name, backend) != 0)
+	while (i < sizeof dumpers / sizeof *dumpers && strcmp(dumpers[i].name, backend) != 0)
 		i++;
-	if (i == sizeof backends / sizeof *backends)
+	if (i == sizeof dumpers / sizeof *dumpers)
 		return ar_fail(err, AR_USAGE, "no backend '%s'", backend);
-	st = prompts_read(&p, prompts, err);
+	st = prompts_read(&p, path, err);
 	if (st)
 		return st;
+	d.id = p.v[0].prompt;
 	d.n = (int)p.v[0].n_prompt;
 	if (!d.chunk)
 		d.chunk = d.n;
 	st = weights_open(&w, dir, err);
 	d.w = &w;
-	d.id = p.v[0].prompt;
 	if (!st)
 		st = write_file(i, &d, out, err);
 	weights_release(&w);

@@ -21,7 +21,10 @@ refuses() { # refuses PATTERN MODEL
 		{ cat "$tmp/.out"; return 1; }
 }
 
-hf models "$tmp/m" >"$tmp/.log" 2>&1 || { cat "$tmp/.log" >&2; echo 'Bail out! no models'; exit 1; }
+models() { # models DIR ARGS...
+	hf models "$@" >"$tmp/.log" 2>&1 || { cat "$tmp/.log" >&2; echo 'Bail out! no models'; exit 1; }
+}
+models "$tmp/m"
 for backend in cpu; do
 	for model in "$tmp"/m/*; do
 		ok "$backend: a pass of $(basename "$model")" pass $backend "$model"
@@ -31,6 +34,21 @@ for backend in cpu; do
 	is '... which names each model' "$(grep -c 'passed: largest ratio' "$tmp/.log")" \
 		"$(ls "$tmp/m" | wc -l)"
 done
+
+# Kernels have heads of some sizes only.
+if "$dump" cuda "$tmp/none" "$tmp/m/llama/prompts.jsonl" "$tmp/x" 2>&1 | grep -q 'no backend' ||
+	! nvidia-smi -L >/dev/null 2>&1; then
+	skip 'cuda: a pass of each model' 'no usable GPU'
+else
+	for size in 64 128 256; do
+		models "$tmp/m$size" --head-dim $size
+		for model in "$tmp/m$size"/*; do
+			ok "cuda: a pass of $(basename "$model"), heads of $size" pass cuda "$model"
+		done
+		ok '... is no farther from fp32 than bf16 makes it' hf compare "$tmp/m$size"/*
+		grep 'largest ratio' "$tmp/.log" | sed 's/^/# /'
+	done
+fi
 
 # A comparison that sees nothing would pass everything.
 cp -r "$tmp/m/llama" "$tmp/turned"

@@ -17,6 +17,7 @@
 #include "replay/engine/decoder_state.h"
 
 enum { HIDDEN = 64, ROWS = 37, EMIT = 3, VOCAB = 100 };
+#define EPS 1e-3f /* the norms show it */
 
 /* ---- layers ---- */
 
@@ -60,7 +61,13 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 static struct layer_spec layer[2 * KINDS];
 static int executed[2 * KINDS];
 static struct model model = {
-	.name = "mixed", .n_layers = 2 * KINDS, .hidden = HIDDEN, .vocab = VOCAB, .layer = layer
+	.name = "mixed",
+	.n_layers = 2 * KINDS,
+	.hidden = HIDDEN,
+	.vocab = VOCAB,
+	.layer = layer,
+	.norm_eps = EPS,
+	.norm_plus_one = 1,
 };
 static char phases[64];
 static size_t n_phase;
@@ -150,8 +157,8 @@ struct host {
 static void host_norm(struct host *h, const bf16_t *add, int n_add, const bf16_t *w,
 		      const bf16_t *post)
 {
-	layer_norm_ref(&(struct layer_norm_args){ h->x, add, n_add, w, h->y, h->n, HIDDEN,
-						  DECODER_RMS_EPS, post, 0 });
+	layer_norm_ref(
+		&(struct layer_norm_args){ h->x, add, n_add, w, h->y, h->n, HIDDEN, EPS, post, 1 });
 }
 
 /* The output of attention through its gate and the output projection. */
@@ -161,7 +168,7 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 	int n = (int)layer_qkv_width(l), o = (int)layer_o_width(l);
 	bf16_t *qkv = times(1, h->n, n, HIDDEN, h->y, h->w[W_QKV], h->w[W_QKV_BIAS]), *out;
 	const struct layer_qkv p = {
-		qkv, h->n, l->q_heads, l->kv_heads, l->head_dim, l->out_gate, 0
+		qkv, h->n, l->q_heads, l->kv_heads, l->head_dim, l->out_gate, 1
 	};
 
 	if (l->out_gate)
@@ -172,8 +179,8 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 }
 
 /* One gated MLP, or those of experts. */
-static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum weight up,
-			  enum weight down, const bf16_t *up_bias, const bf16_t *down_bias)
+static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum layer_weight up,
+			  enum layer_weight down, const bf16_t *up_bias, const bf16_t *down_bias)
 {
 	int all = e.experts * e.rows;
 	bf16_t *in = rows_new((size_t)(all * HIDDEN)), *act = rows_new((size_t)(all * ffn)), *x;
@@ -269,7 +276,7 @@ static void test_layer(struct decoder *d, char *m, int i, int n)
 	struct ar_err err;
 	bool order;
 
-	gpu_must(decoder_begin(d, n, &err), &err);
+	gpu_must(decoder_begin(d, NULL, n, &err), &err);
 	n_phase = 0;
 	gpu_must(decoder_before(d, i, i, &err), &err);
 	order = are_phases(k->before, k->name);
@@ -287,7 +294,7 @@ static void test_layer(struct decoder *d, char *m, int i, int n)
 /* The norm of Q and K works in the product, and a linear layer has its projections there. */
 static void test_products(struct decoder *d, char *m, int i)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	int n = 5, wide = (int)layer_qkv_width(l), ba = (int)layer_ba_width(l);
 	struct decoder_mix mix;
@@ -295,14 +302,14 @@ static void test_products(struct decoder *d, char *m, int i)
 	struct ar_err err;
 	double off;
 
-	gpu_must(decoder_begin(d, n, &err), &err);
+	gpu_must(decoder_begin(d, NULL, n, &err), &err);
 	gpu_must(decoder_before(d, i, i, &err), &err);
 	gpu_read(y, d->now.y, (size_t)(n * HIDDEN) * sizeof *y);
 	want = times(1, n, wide, HIDDEN, y, seen(d, m, w->w[W_QKV]), seen(d, m, w->w[W_QKV_BIAS]));
 	if (l->qk_norm)
 		layer_qk_norm_ref(&(struct layer_qkv){ want, n, l->q_heads, l->kv_heads,
-						       l->head_dim, l->out_gate, 0 },
-				  seen(d, m, w->w[W_QK_NORM]), DECODER_RMS_EPS);
+						       l->head_dim, l->out_gate, 1 },
+				  seen(d, m, w->w[W_QK_NORM]), EPS);
 	off = distance(d->wide, want, n * wide);
 	ok(off < 0.01, "%s: the product is as on the host: %g off", kinds[i].name, off);
 	free(want);
@@ -383,7 +390,7 @@ static void test_keep(struct decoder *d, int i)
 	bool kept = true;
 
 	for (int pass = 0; pass < 2; pass++) {
-		gpu_must(decoder_begin(d, 20, &err), &err);
+		gpu_must(decoder_begin(d, NULL, 20, &err), &err);
 		gpu_must(decoder_before(d, i, i, &err), &err);
 		gpu_must(decoder_project(d, i, i, dev, &err), &err);
 		kept &= pass || keeps(d, i, half, 7);
@@ -396,7 +403,7 @@ static void test_keep(struct decoder *d, int i)
 		}
 		ok(kept && d->n_row == 3, "%s: rows are kept between and after its halves",
 		   kinds[i].name);
-		gpu_must(decoder_begin(d, 20, &err), &err);
+		gpu_must(decoder_begin(d, NULL, 20, &err), &err);
 		gpu_must(decoder_before(d, i, i, &err), &err);
 		gpu_must(decoder_after(d, i, i, dev, &err), &err);
 		gpu_must(decoder_head(d, d->zero, 1, &err), &err);

@@ -9,7 +9,7 @@
 #include "tests/gpu_both.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 12 };
+enum { N_TEST = 14 };
 
 #if HAVE_CUDA
 
@@ -33,15 +33,16 @@ static void test_norm(void)
 		struct both x = both_normal(size, &r), w = both_normal((size_t)width, &r);
 		struct both add = both_normal(size * (size_t)(n_add + 1), &r);
 		struct both y = both_new(size * sizeof(bf16_t));
+		float plus = (float)(n % 2);
 
 		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host,
-							  rows, width, 1e-5f, NULL, 0 });
+							  rows, width, 1e-5f, NULL, plus });
 		gpu_must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
-							       rows, width, 1e-5f, NULL, 0 },
+							       rows, width, 1e-5f, NULL, plus },
 				    NULL, &err),
 			 &err);
 		residual &= equal(&x);
-		norm &= close_to(&y);
+		norm &= plus > 0 ? close_by(&y, 1e-6f, "1 + w") : close_to(&y);
 		both_free(&x);
 		both_free(&w);
 		both_free(&add);
@@ -68,13 +69,14 @@ static void test_post_norm(void)
 			    post = both_normal((size_t)width, &r);
 		struct both add = both_normal(size * (size_t)(n_add + 1), &r);
 		struct layer_norm_args a = { x.host, add.host, n_add, w.host,	 y.host,
-					     rows,   width,    1e-5f, post.host, 0 };
+					     rows,   width,    1e-5f, post.host, (float)(n % 2) };
 		bf16_t *got;
 
 		upload(&x);
 		layer_norm_ref(&a);
 		gpu_must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
-							       rows, width, 1e-5f, post.dev, 0 },
+							       rows, width, 1e-5f, post.dev,
+							       a.plus },
 				    NULL, &err),
 			 &err);
 		addend &= close_by(&x, 1e-30f, "addend");
@@ -134,7 +136,8 @@ static void test_qkv(void)
 		struct layer_qkv p = { .n_row = 1 + below(&r, 200),
 				       .kv_heads = 1 + below(&r, 5),
 				       .head_dim = dims[n % 5],
-				       .gated = n / 5 % 2 };
+				       .gated = n / 5 % 2,
+				       .plus = (float)(n / 10 % 2) };
 		struct both x, w = both_normal((size_t)(2 * p.head_dim), &r), attn, out;
 		struct layer_qkv dev;
 
@@ -197,6 +200,34 @@ static void test_sum(void)
 	ok(same, "the sum of experts equals the reference within one bf16 step");
 }
 
+static void test_embed(void)
+{
+	struct rng r = { 19 };
+	struct ar_err err;
+	bool same = true;
+
+	for (int n = 0; n < CASES; n++) {
+		int rows = 1 + below(&r, 300), width = 8 * (1 + below(&r, 300));
+		int vocab = 1 + below(&r, 500);
+		struct both table = both_normal((size_t)(vocab * width), &r);
+		struct both row = both_new((size_t)rows * sizeof(struct layer_row));
+		struct both out = both_new((size_t)(rows * width) * sizeof(bf16_t));
+		float scale = n % 2 ? 1 : sqrtf((float)width);
+
+		for (int i = 0; i < rows; i++)
+			((struct layer_row *)row.host)[i].tok = below(&r, vocab);
+		upload(&row);
+		layer_embed_ref(table.host, row.host, rows, width, scale, out.host);
+		gpu_must(layer_embed(table.dev, row.dev, rows, width, scale, out.dev, NULL, &err),
+			 &err);
+		same &= equal(&out);
+		both_free(&table);
+		both_free(&row);
+		both_free(&out);
+	}
+	ok(same, "embeddings equal the reference bit for bit");
+}
+
 /* ---- products ---- */
 
 static void multiply_ref(const struct gemm_args *x)
@@ -247,6 +278,31 @@ static bool product_agrees(struct gemm *g, struct gemm_args x, bool with_bias, s
 	return same;
 }
 
+/* The sums of one product as they are: off by the rounding of fp32 only. */
+static bool is_exact(struct gemm *g, struct gemm_args x, struct rng *r)
+{
+	struct both a = both_normal((size_t)(x.m * x.k), r);
+	struct both w = both_normal((size_t)(x.n * x.k), r);
+	struct both real = both_new((size_t)(x.m * x.n) * sizeof(float));
+	const bf16_t *host_a = a.host, *host_w = w.host;
+	struct ar_err err;
+	float most = 0, *got;
+
+	x.a = a.dev;
+	x.w = w.dev;
+	x.real = real.dev;
+	gpu_must(gemm_run(g, &x, &err), &err);
+	got = download(&real);
+	for (int i = 0; i < x.m * x.n; i++)
+		most = fmaxf(most, fabsf(got[i] - bf16_dot(host_a + i / x.n * x.k,
+							   host_w + i % x.n * x.k, x.k)));
+	free(got);
+	both_free(&a);
+	both_free(&w);
+	both_free(&real);
+	return most < 1e-5f * (float)x.k;
+}
+
 static void test_gemm(void)
 {
 	const char *required = getenv("ATTNREPLAY_REQUIRE_GPU");
@@ -254,12 +310,12 @@ static void test_gemm(void)
 	struct gemm *g;
 	struct ar_err err;
 	enum ar_status st = gemm_open(&g, NULL, &err);
-	bool plain = true, bias = true;
+	bool plain = true, bias = true, exact = true;
 
 	if (st && (st != AR_NODEV || (required && !strcmp(required, "1"))))
 		bail_out("%s", err.msg);
 	if (st) {
-		skip(2, "no cuBLAS");
+		skip(3, "no cuBLAS");
 		return;
 	}
 	for (int n = 0; n < CASES; n++) {
@@ -272,9 +328,12 @@ static void test_gemm(void)
 		bias &= product_agrees(g, x, true, &r);
 		x.n_batch = x.n = 1; /* a gate of one column */
 		plain &= product_agrees(g, x, false, &r);
+		x.n = 8 * (1 + below(&r, 60));
+		exact &= is_exact(g, x, &r);
 	}
 	ok(plain, "products equal the reference");
 	ok(bias, "and those with a bias, of one matrix and of several");
+	ok(exact, "and those that are not rounded");
 	gemm_close(g);
 }
 
@@ -285,6 +344,7 @@ static void run_all(void)
 	test_acts();
 	test_qkv();
 	test_sum();
+	test_embed();
 	test_gemm();
 	gpu_free_all();
 }

@@ -324,6 +324,7 @@ static void test_small(void)
 	bf16_t x[3 * 8], picked[2 * 8];
 	const int32_t index[2] = { 2, 0 };
 	int32_t best[2];
+	float real[16];
 
 	for (int i = 0; i < 24; i++)
 		x[i] = bf16_from_f32((float)i);
@@ -335,9 +336,43 @@ static void test_small(void)
 
 	x[3] = x[7] = bf16_from_f32(100);
 	x[8] = x[12] = x[15] = bf16_from_f32(50);
-	layer_argmax_ref(x, 2, 5, 8, best);
+	layer_argmax_ref(&(struct layer_logits){ .x = x, .n_row = 2, .width = 5, .stride = 8 },
+			 best);
 	is_int(best[0], 3, "the largest value wins, values past the width do not count");
 	is_int(best[1], 0, "of equal values the first one wins");
+	for (int i = 0; i < 16; i++)
+		real[i] = bf16_to_f32(x[i]);
+	layer_argmax_ref(
+		&(struct layer_logits){ .real = real, .n_row = 2, .width = 5, .stride = 8 }, best);
+	ok(best[0] == 3 && best[1] == 0, "... also of values that are not rounded");
+}
+
+/* The product of two rows of one head each, and an embedding. */
+static void test_product_rows(void)
+{
+	enum { WIDE = 16, OF = 3 };
+	static const float still[WIDE] = { 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0 };
+	const struct attn_shape s = { 1, 1, WIDE, 64 };
+	const struct layer_row row[2] = { { .tok = 9, .slot = 3 }, { .tok = 7, .slot = 0 } };
+	static bf16_t x[2 * OF * WIDE], q[2 * WIDE], k[2 * WIDE], pages[2][64 * WIDE];
+	const struct layer_seq product = { x, 0 };
+	const struct kv_cache kv = { pages[0], pages[1] };
+	bf16_t out[2 * WIDE];
+
+	for (int i = 0; i < 2 * OF * WIDE; i++)
+		x[i] = bf16_from_f32((float)i);
+	layer_rope_ref(&s, &product, 5, row, 2, &(struct layer_angles){ still, WIDE, 1 }, q, k);
+	ok(!memcmp(q + WIDE, x + 3 * WIDE, sizeof q / 2) &&
+		   !memcmp(k + WIDE, x + 4 * WIDE, sizeof k / 2),
+	   "row 1 has its Q and K from row 1 of the product, whatever its token");
+	layer_cache_ref(&s, &product, 5, row, 2, k, &kv);
+	ok(!memcmp(pages[0] + 3 * WIDE, x + WIDE, WIDE * sizeof *x) &&
+		   !memcmp(pages[1] + 3 * WIDE, x + 2 * WIDE, WIDE * sizeof *x) &&
+		   !memcmp(pages[1], x + 5 * WIDE, WIDE * sizeof *x),
+	   "... and so has the cache K and V");
+	layer_embed_ref(x, (struct layer_row[]){ { .tok = 1 }, { .tok = 0 } }, 2, WIDE, 2, out);
+	ok(bf16_to_f32(out[3]) == 2 * (WIDE + 3) && bf16_to_f32(out[WIDE + 3]) == 6,
+	   "embeddings are the tokens' rows, scaled");
 }
 
 static void test_fill(void)
@@ -396,6 +431,7 @@ int main(void)
 	test_acts();
 	test_sizes();
 	test_small();
+	test_product_rows();
 	test_fill();
 	return done_testing();
 }

@@ -200,8 +200,10 @@ enum ar_status gemm_run(struct gemm *g, const struct gemm_args *x, struct ar_err
 		return run_bias(g, x, err);
 	if (x->n_batch == 1)
 		CUBLAS(g->cublasGemmEx(g->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, x->w,
-				       CUDA_R_16BF, k, x->a, CUDA_R_16BF, k, &zero, x->c,
-				       CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+				       CUDA_R_16BF, k, x->a, CUDA_R_16BF, k, &zero,
+				       x->real ? (void *)x->real : x->c,
+				       x->real ? CUDA_R_32F : CUDA_R_16BF, n, CUBLAS_COMPUTE_32F,
+				       CUBLAS_GEMM_DEFAULT));
 	else
 		CUBLAS(g->cublasGemmStridedBatchedEx(
 			g->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, x->w, CUDA_R_16BF, k,

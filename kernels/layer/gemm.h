@@ -21,6 +21,7 @@ struct gemm_args {
 	const bf16_t *a, *w;
 	const bf16_t *bias; /* NULL: none.  With it a, w and c are aligned to 256 bytes */
 	bf16_t *c;
+	float *real; /* [m][n], instead of c: the sums, not rounded; one matrix, without a bias */
 };
 
 /* One launch, the bias included.  Only enqueues. */

@@ -18,13 +18,14 @@ void layer_trig_ref(const float *inv, int half, int n_rotation, float factor, fl
 		}
 }
 
-/* Head h of the row's token: Q heads, then K heads, then V heads. */
+/* Head h of row r, whose token is tok: Q heads, then K heads, then V heads. */
 static const bf16_t *source_head(const struct attn_shape *s, const struct layer_seq *seq, int layer,
-				 const struct layer_row *row, int h)
+				 int r, int32_t tok, int h)
 {
 	int64_t heads = s->q_heads + 2 * s->kv_heads;
+	int64_t at = seq->n_tok ? (layer * heads + h) * seq->n_tok + tok : r * heads + h;
 
-	return seq->data + ((layer * heads + h) * seq->n_tok + row->tok) * s->head_dim;
+	return seq->data + at * s->head_dim;
 }
 
 static void rotate(const bf16_t *from, const float *trig, int half, float scale, bf16_t *to)
@@ -55,11 +56,11 @@ void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int
 		const float *t = a->trig + (size_t)row[r].rotation * (size_t)a->dim;
 
 		for (int h = 0; h < s->q_heads; h++, q += s->head_dim)
-			rope_head(source_head(s, seq, layer, &row[r], h), t, a->dim, s->head_dim,
-				  a->q_scale, q);
+			rope_head(source_head(s, seq, layer, r, row[r].tok, h), t, a->dim,
+				  s->head_dim, a->q_scale, q);
 		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim)
-			rope_head(source_head(s, seq, layer, &row[r], s->q_heads + h), t, a->dim,
-				  s->head_dim, 1, k);
+			rope_head(source_head(s, seq, layer, r, row[r].tok, s->q_heads + h), t,
+				  a->dim, s->head_dim, 1, k);
 	}
 }
 
@@ -73,11 +74,10 @@ void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, in
 		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim) {
 			int64_t page = row[r].slot / s->page_tok, place = row[r].slot % s->page_tok;
 			int64_t at = ((page * s->kv_heads + h) * s->page_tok + place) * s->head_dim;
+			int value = s->q_heads + s->kv_heads + h;
 
 			memcpy(kv->k + at, k, bytes);
-			memcpy(kv->v + at,
-			       source_head(s, seq, layer, &row[r], s->q_heads + s->kv_heads + h),
-			       bytes);
+			memcpy(kv->v + at, source_head(s, seq, layer, r, row[r].tok, value), bytes);
 		}
 }
 
@@ -221,12 +221,30 @@ void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_ou
 	}
 }
 
-void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t *index)
+void layer_embed_ref(const bf16_t *table, const struct layer_row *row, int n_row, int width,
+		     float scale, bf16_t *out)
 {
-	for (int r = 0; r < n_row; r++, x += stride) {
+	for (int r = 0; r < n_row; r++) {
+		const bf16_t *from = table + (ptrdiff_t)row[r].tok * width;
+
+		for (int i = 0; i < width; i++)
+			*out++ = bf16_from_f32(bf16_to_f32(from[i]) * scale);
+	}
+}
+
+static float logit(const struct layer_logits *l, int r, int i)
+{
+	ptrdiff_t at = (ptrdiff_t)r * l->stride + i;
+
+	return l->x ? bf16_to_f32(l->x[at]) : l->real[at];
+}
+
+void layer_argmax_ref(const struct layer_logits *l, int32_t *index)
+{
+	for (int r = 0; r < l->n_row; r++) {
 		index[r] = 0;
-		for (int i = 1; i < width; i++)
-			if (bf16_to_f32(x[i]) > bf16_to_f32(x[index[r]]))
+		for (int i = 1; i < l->width; i++)
+			if (logit(l, r, i) > logit(l, r, index[r]))
 				index[r] = i;
 	}
 }

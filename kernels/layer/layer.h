@@ -3,8 +3,9 @@
  * The row kernels of a decoder layer: everything around its matrix products and its
  * attention.  Each exists as a C reference (NAME_ref) and as CUDA.
  *
- * Q, K and V come from captures.  Each row names a captured token.  The RoPE and cache kernels read
- * there, not from the product of the QKV projection, and so move as many bytes as an engine.
+ * Q, K and V come from captures, or with real weights from the product of the QKV projection.  Each
+ * row names a captured token.  The RoPE and cache kernels read there, and so move as many bytes as
+ * from a product.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
  * bytes, so that all accesses are 16 bytes wide.  On the device head_dim is at most 2048.
@@ -24,7 +25,9 @@
 extern "C" {
 #endif
 
-/* Captured tokens: [layers][q_heads + 2 kv_heads][n_tok][head_dim].  Order of heads: Q, K, V. */
+/* Where Q, K and V come from; order of heads: Q, K, V.  Captured tokens are
+ * [layers][q_heads + 2 kv_heads][n_tok][head_dim].  With n_tok 0 it is the QKV product of the rows,
+ * without gates: [n_row][q_heads + 2 kv_heads][head_dim]; layer and tok do not count. */
 struct layer_seq {
 	const bf16_t *data;
 	int64_t n_tok;
@@ -32,7 +35,7 @@ struct layer_seq {
 
 /* Where a row's activations come from and where its K and V go. */
 struct layer_row {
-	int32_t tok;	  /* captured token */
+	int32_t tok;	  /* captured token, or id in the vocabulary */
 	int32_t rotation; /* position to rotate Q and K by; 0 changes nothing */
 	int32_t slot;	  /* page * page_tok + place in the page */
 };
@@ -49,7 +52,7 @@ struct layer_norm_args {
 	int n_row, width;
 	float eps;
 	const bf16_t *post; /* NULL: d is added as it is */
-	float plus;	    /* added to w and post before they multiply; on the device 0 */
+	float plus;	    /* added to w and post before they multiply */
 };
 
 /* The QKV product.  A row has q_heads heads of Q, each followed by its gate if gated; then kv_heads
@@ -129,8 +132,19 @@ void layer_sum_ref(const struct layer_sum_args *a);
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 		      bf16_t *out);
 
-/* index[r]: where the largest of the width values from x[r * stride] on is; the first of equals. */
-void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t *index);
+/* out[r] is row tok of row r in table, [vocab][width], times scale. */
+void layer_embed_ref(const bf16_t *table, const struct layer_row *row, int n_row, int width,
+		     float scale, bf16_t *out);
+
+/* Rows of logits, in one of two types. */
+struct layer_logits {
+	const bf16_t *x; /* NULL: real is set */
+	const float *real;
+	int n_row, width, stride;
+};
+
+/* index[r]: where the largest of the width values from row r * stride on is; the first of equals. */
+void layer_argmax_ref(const struct layer_logits *l, int32_t *index);
 
 /* Element i is drawn from (seed, i): about normal with mean 0 and deviation scale, the sum
  * of four 16-bit uniforms. */
@@ -156,8 +170,10 @@ enum ar_status layer_out_gate(const struct layer_qkv *p, const bf16_t *attn, bf1
 enum ar_status layer_sum(const struct layer_sum_args *a, void *stream, struct ar_err *err);
 enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 			    bf16_t *out, void *stream, struct ar_err *err);
-enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, int32_t *index,
-			    void *stream, struct ar_err *err);
+enum ar_status layer_embed(const bf16_t *table, const struct layer_row *row, int n_row, int width,
+			   float scale, bf16_t *out, void *stream, struct ar_err *err);
+enum ar_status layer_argmax(const struct layer_logits *l, int32_t *index, void *stream,
+			    struct ar_err *err);
 /* Hold the stream until *go is not 0, for max_ns nanoseconds at most; when they have passed, *go
  * becomes LAYER_HOLD_OVER.  go lies in memory that host and device share. */
 enum { LAYER_HOLD_OVER = -1 };

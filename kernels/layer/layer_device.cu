@@ -62,13 +62,14 @@ __device__ __forceinline__ int64_t thread_index()
 	return (int64_t)blockIdx.x * threads + threadIdx.x;
 }
 
-/* Head h of the row's token: Q heads, then K heads, then V heads. */
+/* Head h of row r, whose token is tok: Q heads, then K heads, then V heads. */
 __device__ __forceinline__ const bf16_t *source_head(attn_shape s, layer_seq seq, int layer,
-						     layer_row row, int h)
+						     int64_t r, int32_t tok, int h)
 {
 	int64_t heads = s.q_heads + 2 * s.kv_heads;
+	int64_t at = seq.n_tok ? (layer * heads + h) * seq.n_tok + tok : r * heads + h;
 
-	return seq.data + ((layer * heads + h) * seq.n_tok + row.tok) * s.head_dim;
+	return seq.data + at * s.head_dim;
 }
 
 __global__ void __launch_bounds__(threads)
@@ -102,7 +103,7 @@ layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 		half = 8;
 	}
 	layer_row what = row[r];
-	const bf16_t *from = source_head(s, seq, layer, what, h) + at;
+	const bf16_t *from = source_head(s, seq, layer, r, what.tok, h) + at;
 	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
 				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
 	const float4 *t = reinterpret_cast<const float4 *>(
@@ -145,7 +146,7 @@ layer_cache_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 	int64_t page = to.slot / s.page_tok, place = to.slot % s.page_tok;
 	int64_t slot = ((page * s.kv_heads + h) * s.page_tok + place) * s.head_dim + at;
 	pack key = load(k + (r * s.kv_heads + h) * s.head_dim + at);
-	pack value = load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at);
+	pack value = load(source_head(s, seq, layer, r, to.tok, s.q_heads + s.kv_heads + h) + at);
 
 	store(kv.k + slot, key);
 	store(kv.v + slot, value);
@@ -227,7 +228,7 @@ layer_norm_kernel(layer_norm_args a)
 				pack w = load(a.post + i);
 
 				for (int e = 0; e < 8; e++)
-					v[e] = v[e] * by * lane(w, e);
+					v[e] = v[e] * by * (a.plus + lane(w, e));
 
 				pack d = pack_of(v);
 
@@ -250,7 +251,7 @@ layer_norm_kernel(layer_norm_args a)
 		float v[8];
 
 		for (int e = 0; e < 8; e++)
-			v[e] = lane(x, e) * scale * lane(w, e);
+			v[e] = lane(x, e) * scale * (a.plus + lane(w, e));
 		store(a.y + row + i, pack_of(v));
 		if (i >= step)
 			x = load(a.x + row + i - step);
@@ -314,7 +315,7 @@ layer_qk_norm_kernel(layer_qkv p, const bf16_t *w, float eps)
 	float scale = rms_scale(sum, p.head_dim, eps);
 
 	for (int e = 0; e < 8; e++)
-		v[e] = lane(x, e) * scale * lane(by, e);
+		v[e] = lane(x, e) * scale * (p.plus + lane(by, e));
 	store(to, pack_of(v));
 }
 
@@ -372,6 +373,24 @@ layer_gather_kernel(const bf16_t *in, int n_in, const int32_t *index, int n_out,
 	store(out + at, load(in + from * width + at % width));
 }
 
+/* One thread: eight elements of one row. */
+__global__ void __launch_bounds__(act_threads)
+layer_embed_kernel(const bf16_t *table, const layer_row *row, int width, float scale, bf16_t *out)
+{
+	int at = (blockIdx.y * act_threads + threadIdx.x) * 8;
+	int64_t r = blockIdx.x;
+	float v[8];
+
+	if (at >= width)
+		return;
+
+	pack x = load(table + (int64_t)row[r].tok * width + at);
+
+	for (int e = 0; e < 8; e++)
+		v[e] = lane(x, e) * scale;
+	store(out + r * width + at, pack_of(v));
+}
+
 struct candidate {
 	float x;
 	int at;
@@ -382,19 +401,37 @@ __device__ __forceinline__ candidate better(candidate a, candidate b)
 	return b.x > a.x || (b.x == a.x && b.at < a.at) ? b : a;
 }
 
+__device__ __forceinline__ void load_logits(const bf16_t *p, float (&v)[8])
+{
+	pack x = load(p);
+
+	for (int e = 0; e < 8; e++)
+		v[e] = lane(x, e);
+}
+
+__device__ __forceinline__ void load_logits(const float *p, float (&v)[8])
+{
+	*reinterpret_cast<float4 *>(v) = reinterpret_cast<const float4 *>(p)[0];
+	*reinterpret_cast<float4 *>(v + 4) = reinterpret_cast<const float4 *>(p)[1];
+}
+
 /* One block per row; equal values go to the smaller index. */
+template <class T>
 __global__ void __launch_bounds__(threads)
-layer_argmax_kernel(const bf16_t *x, int width, int stride, int32_t *index)
+layer_argmax_kernel(const T *x, int width, int stride, int32_t *index)
 {
 	__shared__ candidate part[threads / 32];
-	const bf16_t *row = x + (int64_t)blockIdx.x * stride;
+	const T *row = x + (int64_t)blockIdx.x * stride;
 	candidate best = { -INFINITY, 0x7fffffff };
 
 	for (int i = threadIdx.x * 8; i < width; i += threads * 8) {
-		pack v = load(row + i);
+		__align__(16) float v[8];
 
-		for (int e = 0; e < 8 && i + e < width; e++)
-			best = better(best, candidate{ lane(v, e), i + e });
+		load_logits(row + i, v);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			if (i + e < width)
+				best = better(best, candidate{ v[e], i + e });
 	}
 	for (int d = 16; d; d /= 2)
 		best = better(best, candidate{ __shfl_xor_sync(~0u, best.x, d),
@@ -618,13 +655,29 @@ out:
 	return st;
 }
 
-enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, int32_t *index,
-			    void *stream, struct ar_err *err)
+enum ar_status layer_embed(const bf16_t *table, const struct layer_row *row, int n_row, int width,
+			   float scale, bf16_t *out, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	layer_argmax_kernel<<<(unsigned)n_row, threads, 0, (cudaStream_t)stream>>>(x, width, stride,
-										   index);
+	layer_embed_kernel<<<piece_grid(n_row, width), act_threads, 0, (cudaStream_t)stream>>>(
+		table, row, width, scale, out);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_argmax(const struct layer_logits *l, int32_t *index, void *stream,
+			    struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (l->x)
+		layer_argmax_kernel<<<(unsigned)l->n_row, threads, 0, (cudaStream_t)stream>>>(
+			l->x, l->width, l->stride, index);
+	else
+		layer_argmax_kernel<<<(unsigned)l->n_row, threads, 0, (cudaStream_t)stream>>>(
+			l->real, l->width, l->stride, index);
 	CU_LAUNCHED();
 out:
 	return st;

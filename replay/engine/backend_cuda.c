@@ -19,8 +19,6 @@
 #include <assert.h>
 #include <time.h>
 
-#include "kernels/methods/accuracy.h"
-
 enum { HOLD_NS = 20000000, AHEAD = 2, GRAPH_SHARE = 3 };
 
 /* clang-format off */
@@ -82,12 +80,8 @@ static int first_layers(const struct cuda *c)
 	return (c->env.n_run_layers + GRAPH_SHARE - 1) / GRAPH_SHARE;
 }
 
-/* Build the rows of b on the host and enqueue their copy to the device.  segment: as for
- * rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph: number of rows of
- * its CUDA graph; 0: it has none and is padded to pad rows. */
-static enum ar_status stage(struct cuda *c, const struct batch *b,
-			    const struct row_segment *segment, const struct method *m, int graph,
-			    int pad, struct ar_err *err)
+enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
+			  const struct method *m, int graph, int pad, struct ar_err *err)
 {
 	size_t used = 0;
 	enum ar_status st = graph ? rows_build_decodes(&c->host, &c->rows, b, segment, graph, &used,
@@ -102,9 +96,8 @@ out:
 	return st;
 }
 
-/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
-static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
-			       struct ar_err *err)
+enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			     struct ar_err *err)
 {
 	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
 	struct layer_qkv product;
@@ -115,8 +108,7 @@ static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool
 				  c->decoder ? &product : NULL, &out, err);
 }
 
-/* The attention call of executed layer i: from c->q to c->out. */
-static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b, int i)
+struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int i)
 {
 	return (struct attn_call){ .b = b,
 				   .layer = c->env.run_layer[i],
@@ -133,7 +125,7 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 {
 	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
 	size_t skip = (size_t)r->n_prefill * (size_t)s->q_heads * (size_t)s->head_dim;
-	struct attn_call call = call_of(c, &r->prefill, i);
+	struct attn_call call = cuda_call(c, &r->prefill, i);
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.rows.n_req)
@@ -148,38 +140,56 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	return decode_enqueue(&call, 0, NULL, err);
 }
 
-/* Make Q, K and V of the rows of executed layer i, and mix them. */
-static enum ar_status mix(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store, struct ar_err *err)
 {
-	enum ar_status st;
+	enum ar_status st = AR_OK;
 
+	if (c->decoder)
+		st = decoder_before(c->decoder, i, c->env.run_layer[i], err);
+	if (st || cuda_skips(c, i))
+		return st;
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 		return cuda_mix_linear(c, i, r, err);
-	st = make_qkv(c, i, r, true, err);
+	st = cuda_make_qkv(c, i, r, store, err);
 	return st ? st : attend(c, i, r, err);
+}
+
+/* Whether the dropper of executed layer i acts between the halves of decoder_after(). */
+static bool splits(const struct drop *drop)
+{
+	return drop && drop->dropper->place == DROP_BEFORE_MLP;
+}
+
+enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	int layer = c->env.run_layer[i];
+
+	if (!c->decoder)
+		return AR_OK;
+	return splits(cuda_drop_at(c, i, r)) ? decoder_project(c->decoder, i, layer, c->out, err) :
+					       decoder_after(c->decoder, i, layer, c->out, err);
+}
+
+enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err)
+{
+	enum ar_status st = c->decoder ? cuda_keep_rows(c, i, n_keep, err) : AR_OK;
+
+	return st || !c->decoder || !splits(attn_engine_drop(&c->engine, i)) ?
+		       st :
+		       decoder_mlp(c->decoder, i, c->env.run_layer[i], err);
 }
 
 /* What follows the mixer of executed layer i.  In which the dropper of the layer drops rows. */
 static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	const struct drop *drop = r->n_prefill ? attn_engine_drop(&c->engine, i) : NULL;
-	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
-	int layer = c->env.run_layer[i];
-	enum ar_status st = AR_OK;
+	enum ar_status st = cuda_until_drop(c, i, r, err);
+	struct attn_call at;
 
-	if (c->decoder)
-		st = before_mlp ? decoder_project(c->decoder, i, layer, c->out, err) :
-				  decoder_after(c->decoder, i, layer, c->out, err);
-	if (!st && drop) {
-		const struct attn_call at = call_of(c, &r->prefill, i);
-
-		st = cuda_drop_rows(c, i, &at, r->n_row, err);
-	}
-	if (!st && drop && c->decoder)
-		st = cuda_keep_rows(c, i, err);
-	if (!st && before_mlp && c->decoder)
-		st = decoder_mlp(c->decoder, i, layer, err);
-	return st;
+	if (st || !cuda_drop_at(c, i, r))
+		return st;
+	at = cuda_call(c, &r->prefill, i);
+	st = cuda_drop_rows(c, i, &at, r->n_row, err);
+	return st ? st : cuda_after_drop(c, i, cuda_kept(c, i), err);
 }
 
 /* hold() has ended, or ends now. */
@@ -215,12 +225,8 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 		CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
 	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
-		int layer = c->env.run_layer[i];
 
-		if (c->decoder)
-			st = decoder_before(c->decoder, i, layer, err);
-		if (!st && !cuda_skips(c, i))
-			st = mix(c, i, r, err);
+		st = cuda_mix(c, i, r, true, err);
 		if (!st)
 			st = finish(c, i, r, err);
 		enqueued(c, i, i + 1, AHEAD);
@@ -237,6 +243,31 @@ out:
 	return st;
 }
 
+enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
+{
+	const struct rows *r = row_set_of(&c->dev, 0);
+
+	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
+	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
+}
+
+/* Fill executed layer i, see fill().  With weights all of it runs, as the layers above need what it
+ * gives. */
+static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err *err)
+{
+	const struct rows *r = row_set_of(&c->dev, i);
+	enum ar_status st;
+
+	if (c->env.weights) {
+		st = cuda_mix(c, i, r, !held, err);
+		return st ? st : finish(c, i, r, err);
+	}
+	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+		return AR_OK;
+	st = cuda_make_qkv(c, i, r, !held, err);
+	return st || !c->state[i] ? st : attend(c, i, r, err);
+}
+
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
  * beside the pages must process them too, even if decodes have already stored their K and V.  The state
  * of a linear layer stays what it is: its values are those of random hidden states. */
@@ -247,16 +278,11 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
-	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		const struct rows *r = row_set_of(&c->dev, i);
-
-		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
-			continue;
-		st = make_qkv(c, i, r, !held, err);
-		if (!st && c->state[i])
-			st = attend(c, i, r, err);
-	}
+		st = cuda_stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
+	if (!st && c->env.weights)
+		st = cuda_begin(c, err);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++)
+		st = fill_layer(c, i, held, err);
 	if (st)
 		return st;
 	c->stale = true;
@@ -289,12 +315,12 @@ static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s,
 		drops_apply(&c->engine.drops, b, s, NULL);
 		return AR_OK;
 	}
-	st = stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
+	st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
 	if (st)
 		return st;
-	at = call_of(c, &r->prefill, i);
+	at = cuda_call(c, &r->prefill, i);
 	c->stale = true;
-	st = make_qkv(c, i, r, true, err);
+	st = c->env.weights ? cuda_reach_drop(c, s, err) : cuda_make_qkv(c, i, r, true, err);
 	if (!st)
 		st = cuda_drop_rows(c, i, &at, r->n_row, err);
 	return st ? st : cuda_read_drops(c, b, s, r->n_prefill, err);
@@ -315,11 +341,6 @@ static enum ar_status find_segments(struct cuda *c, const struct batch *b, struc
 			st = drop_segment(c, b, s, err);
 	}
 	return st;
-}
-
-static enum ar_status begin(struct cuda *c, const struct row_set *set, struct ar_err *err)
-{
-	return c->decoder ? decoder_begin(c->decoder, row_set_of(set, 0)->n_row, err) : AR_OK;
 }
 
 static enum ar_status enqueue_all(struct cuda *c, const struct row_set *set, struct ar_err *err)
@@ -363,12 +384,12 @@ static enum ar_status make_graphs(struct cuda *c, const struct row_set *set, str
 {
 	int first = first_layers(c), n_row = row_set_of(set, 0)->n_row;
 	struct pass part[2] = { { c, set, 0, first }, { c, set, first, c->env.n_run_layers + 1 } };
-	enum ar_status st = begin(c, set, err);
+	enum ar_status st = cuda_begin(c, err);
 
 	if (!st)
 		st = enqueue_all(c, set, err);
 	if (!st)
-		st = begin(c, set, err);
+		st = cuda_begin(c, err);
 	for (int i = 0; i < 2 && !st; i++)
 		st = graphs_capture(&c->graphs[i], n_row, enqueue_pass, &part[i], c->stream, err);
 	if (!st)
@@ -422,7 +443,8 @@ static enum ar_status hold(struct cuda *c, struct ar_err *err)
 	return layer_hold(c->go, HOLD_NS, c->stream, err);
 }
 
-/* Get the traced kernels.  Those before the first phase, as hold()'s, are not the iteration's. */
+/* Get the traced kernels.  Those before the first phase, of cuda_begin() and hold(), are not the
+ * iteration's. */
 static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -500,7 +522,7 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	enum ar_status st = discard(c, err);
 
 	if (!st)
-		st = begin(c, set, err);
+		st = cuda_begin(c, err);
 	if (st)
 		return st;
 	st = hold(c, err);
@@ -552,26 +574,21 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	return st;
 }
 
-static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
-			       struct ar_err *err)
+/* Run b.  pad: number of rows of its CUDA graph, or 0. */
+static enum ar_status run_batch(struct cuda *c, const struct batch *b, int pad,
+				struct iter_cost *cost, struct ar_err *err)
 {
-	struct cuda *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	int pad = graph_rows(c, b);
-	enum ar_status st;
+	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
-	if (!b->n) {
-		*cost = x;
-		return AR_OK;
-	}
-	st = attn_engine_check(&c->engine, b, err);
+	c->compared.at = -1;
 	if (!st)
 		st = fill_missing(c, b, err);
 	if (!st)
 		st = find_segments(c, b, err);
 	if (!st)
-		st = stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
-			   err);
+		st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
+				err);
 	if (!st && pad && !c->graphs[1].exec[pad])
 		st = make_graphs(c, &c->dev, err);
 	if (!st)
@@ -586,6 +603,21 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	drops_cost(&c->engine.drops, &x);
 	*cost = x;
 	return AR_OK;
+}
+
+static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
+			       struct ar_err *err)
+{
+	struct cuda *c = self;
+	int pad = graph_rows(c, b);
+	enum ar_status st;
+
+	if (!b->n) {
+		*cost = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+		return AR_OK;
+	}
+	st = run_batch(c, b, pad, cost, err);
+	return st || !c->env.weights ? st : cuda_put_logits(c, b, pad, err);
 }
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -609,8 +641,11 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	struct iter_cost unused;
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; n && i < 3 && !st; i++)
-		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
+	for (int i = 0; n && i < 3 && !st; i++) {
+		const struct batch b = { .entry = &e[i], .n = 1 };
+
+		st = run_batch(c, &b, graph_rows(c, &b), &unused, err);
+	}
 	groups_drop(&c->engine.groups, 0);
 	drops_forget(&c->engine.drops, 0);
 	return st;
@@ -622,54 +657,6 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 	enum ar_status st = cuda_take_pool(c, num_blocks, err);
 
 	return st || !c->env.trace->n ? st : warm_up(c, err);
-}
-
-/* ---- accuracy ---- */
-
-/* Run method m on the staged rows in executed layer i.  out and lse are on the device. */
-static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
-			      bf16_t *out, float *lse, struct ar_err *err)
-{
-	struct attn_call call = call_of(c, &r->prefill, i);
-
-	call.state = m->dense ? NULL : call.state;
-	call.out = out;
-	call.lse = lse;
-	return method_enqueue(m, &call, prof_phase, c->env.prof, err);
-}
-
-static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i,
-				   struct accuracy *acc, struct selection_count *count,
-				   struct method_selection *sel, struct ar_err *err)
-{
-	struct cuda *c = self;
-	const struct method *m = attn_engine_method(&c->engine, i);
-	struct batch_entry one = *e;
-	const struct batch b = { .entry = &one, .n = 1 };
-	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
-	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
-	enum ar_status st;
-
-	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
-	c->stale = true;
-	st = stage(c, &b, segment, NULL, 0, 0, err);
-	if (!st)
-		st = make_qkv(c, i, r, false, err);
-	if (!st)
-		st = run_one(c, i, m, r, c->out, c->lse, err);
-	if (!st)
-		st = method_count_device(m, &on_host->prefill, c->work, count, err);
-	if (!st && sel)
-		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
-	if (!st)
-		st = stage(c, &b, segment, c->engine.dense, 0, 0, err);
-	if (!st)
-		st = run_one(c, i, c->engine.dense, r, c->compared.out, c->compared.lse, err);
-	if (!st)
-		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), on_host->n_row,
-					     c->out, c->compared.out, c->lse, c->compared.lse,
-					     c->compared.work, c->stream, acc, err);
-	return st;
 }
 
 static void cuda_drop(void *self, uint32_t req)
@@ -696,7 +683,7 @@ static int64_t cuda_max_captured(void *self)
 
 const struct backend backend_cuda = {
 	.name = "cuda",
-	.title = "random weights, experts loaded evenly, ranks do not communicate",
+	.title = "random weights or --weights, experts loaded evenly, one rank",
 	.opts = cuda_options,
 	.opts_size = sizeof(struct cuda_opts),
 	.needs_model = true,

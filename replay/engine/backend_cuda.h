@@ -53,7 +53,12 @@ struct cuda {
 		bf16_t *out;
 		float *lse;
 		void *work; /* of accuracy_measure_device() */
+		/* With weights: the executed layer whose attention output of entry (req, start) is in
+		 * out of struct cuda, or -1. */
+		int at;
+		uint32_t req, start;
 	} compared;
+	float *logits;	      /* [vocab] pinned, with weights */
 	volatile int *go;     /* pinned; see hold() and release() */
 	bool early;	      /* release() before all is enqueued */
 	int held_rows[2];     /* not for batches of at most this many rows; [1]: from graphs */
@@ -67,6 +72,42 @@ static inline bool cuda_skips(const struct cuda *c, int i)
 {
 	return !c->decoder && attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
 }
+
+/* In backend_cuda.c.  Build the rows of b on the host and enqueue their copy to the device.  segment:
+ * as for rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph: number of rows
+ * of its CUDA graph; 0: it has none and is padded to pad rows. */
+enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
+			  const struct method *m, int graph, int pad, struct ar_err *err);
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
+enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			     struct ar_err *err);
+/* The attention call of executed layer i: from c->q to c->out. */
+struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int i);
+/* Begin a pass of the decoder over the staged rows. */
+enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
+/* Enqueue executed layer i up to its mixer.  store: as above. */
+enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
+			struct ar_err *err);
+/* Then up to where its dropper acts, or to its end without one.  With a dropper the rest follows: go
+ * on with n_keep rows, those of cuda_keep_rows(). */
+enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
+enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err);
+
+/* In backend_cuda_weights.c.  Run the layers of segment s on the staged rows, up to where the dropper
+ * that ends it acts, outside of the timed region.  The segments before have run. */
+enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err);
+/* Run the layers below executed layer i on the staged rows of prefill entry e of the last batch, and
+ * make Q of i.  The cache has their K and V already.  Then the method's output in layer i goes to
+ * c->out. */
+enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err);
+/* Give the logits of rows that output a token to the run's tokens.  graph: b ran from one. */
+enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
+			       struct ar_err *err);
+
+/* In backend_cuda_compare.c, a function of struct backend. */
+enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, struct accuracy *acc,
+			    struct selection_count *count, struct method_selection *sel,
+			    struct ar_err *err);
 
 /* In backend_cuda_linear.c.  Mix the rows of linear executed layer i, from the products of
  * decoder_before() to c->out. */
@@ -91,8 +132,15 @@ enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct attn_call *at,
 /* Wait for it, and fill segment s + 1 from its result. */
 enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int n_prefill,
 			       struct ar_err *err);
-/* Enqueue that the decoder goes on with the rows that stay after executed layer i. */
-enum ar_status cuda_keep_rows(struct cuda *c, int i, struct ar_err *err);
+/* The dropper that acts after executed layer i on these rows, or NULL. */
+const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *r);
+/* Rows of the last batch that stay after executed layer i. */
+int cuda_kept(const struct cuda *c, int i);
+/* Copy index[n], the rows that stay after executed layer i, to the device. */
+enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n,
+			      struct ar_err *err);
+/* Enqueue that the decoder goes on with those n rows. */
+enum ar_status cuda_keep_rows(struct cuda *c, int i, int n, struct ar_err *err);
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

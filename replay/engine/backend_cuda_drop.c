@@ -2,9 +2,10 @@
 /*
  * Backend "cuda": droppers.
  *
- * Which rows go on is found before the iteration, outside of the timed region: Q and K come from the
- * activations, so the droppers need nothing of the layers before.  So the host knows the rows of
- * each layer, and plans them.  The iteration runs the droppers again, for their time.
+ * Which rows go on is found before the iteration, outside of the timed region.  So the host knows the
+ * rows of each layer, and plans them.  Q and K come from captures, so the droppers need nothing of the
+ * layers before; with real weights those run first.  The iteration runs all of it again, for its
+ * time.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -63,25 +64,51 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int
 			       struct ar_err *err)
 {
 	struct drops *d = &c->engine.drops;
-	size_t first = (size_t)s * (size_t)d->max_row;
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)n_prefill,
 			   cudaMemcpyDeviceToHost, c->stream));
 	CU(cudaStreamSynchronize(c->stream));
 	drops_apply(d, b, s, d->kept.keep);
-	CU(cudaMemcpyAsync(c->drops.index + first, d->index + first,
-			   (size_t)d->n_index[s] * sizeof *d->index, cudaMemcpyHostToDevice,
+	st = cuda_put_index(c, attn_engine_drop_layer(&c->engine, s), d->index + s * d->max_row,
+			    d->n_index[s], err);
+out:
+	return st;
+}
+
+const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *r)
+{
+	return r->n_prefill ? attn_engine_drop(&c->engine, i) : NULL;
+}
+
+static int segment_of(const struct cuda *c, int i)
+{
+	return attn_engine_group(&c->engine, i)->segment;
+}
+
+int cuda_kept(const struct cuda *c, int i)
+{
+	return c->engine.drops.n_index[segment_of(c, i)];
+}
+
+/* The rows that stay after executed layer i, on the device. */
+static int32_t *index_of(const struct cuda *c, int i)
+{
+	return c->drops.index + (ptrdiff_t)segment_of(c, i) * c->engine.drops.max_row;
+}
+
+enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n,
+			      struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpyAsync(index_of(c, i), index, (size_t)n * sizeof *index, cudaMemcpyHostToDevice,
 			   c->stream));
 out:
 	return st;
 }
 
-enum ar_status cuda_keep_rows(struct cuda *c, int i, struct ar_err *err)
+enum ar_status cuda_keep_rows(struct cuda *c, int i, int n, struct ar_err *err)
 {
-	const struct drops *d = &c->engine.drops;
-	int s = attn_engine_group(&c->engine, i)->segment;
-
-	return decoder_keep(c->decoder, c->env.run_layer[i], c->drops.index + s * d->max_row,
-			    d->n_index[s], err);
+	return decoder_keep(c->decoder, c->env.run_layer[i], index_of(c, i), n, err);
 }

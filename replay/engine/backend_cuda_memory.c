@@ -56,6 +56,7 @@ void cuda_close(void *self)
 	row_set_release(&c->host);
 	row_set_release(&c->dev);
 	cudaFreeHost((void *)c->go);
+	cudaFreeHost(c->logits);
 	for (int i = 0; i < 3; i++) {
 		cudaEvent_t e = (cudaEvent_t[]){ c->begin, c->head, c->end }[i];
 
@@ -182,6 +183,7 @@ out:
 static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 {
 	const struct backend_env *env = &c->env;
+	enum ar_status st = AR_OK;
 	const struct decoder_env d = {
 		.model = env->model,
 		.layer = env->run_layer,
@@ -189,13 +191,22 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.max_row = c->rows.prefill.max_row + c->rows.decode.max_row,
 		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
 		.drops = c->engine.drops.n > 1,
+		.weights = env->weights,
 		.seed = env->seed,
 		.stream = c->stream,
 		.phase = prof_phase,
 		.phase_ctx = env->prof,
 	};
 
-	return env->attention_only ? AR_OK : decoder_open(&c->decoder, &d, err);
+	assert(!env->weights ||
+	       (!env->attention_only && env->n_run_layers == env->model->n_layers));
+	if (env->weights)
+		CU(cudaMallocHost((void **)&c->logits,
+				  (size_t)env->model->vocab * sizeof *c->logits));
+	if (!env->attention_only)
+		st = decoder_open(&c->decoder, &d, err);
+out:
+	return st;
 }
 
 /* What runs beside the method: decodes, and dense attention to compare with. */

@@ -13,18 +13,34 @@
 
 /* ---- one pass ---- */
 
-enum ar_status decoder_begin(struct decoder *d, int n_row, struct ar_err *err)
+enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int n_row,
+			     struct ar_err *err)
 {
+	const struct model *m = d->env.model;
+	float scale = m->embed_scale > 0 ? (float)m->embed_scale : 1;
 	enum ar_status st = AR_OK;
 
 	d->n_row = n_row;
 	d->n_add = 0;
 	d->now = d->home;
-	CU(cudaMemcpyAsync(d->now.x, d->x0,
-			   (size_t)n_row * (size_t)d->env.model->hidden * sizeof *d->x0,
+	if (d->embed)
+		return layer_embed(d->embed, row, n_row, m->hidden, scale, d->now.x, d->env.stream,
+				   err);
+	CU(cudaMemcpyAsync(d->now.x, d->x0, (size_t)n_row * (size_t)m->hidden * sizeof *d->x0,
 			   cudaMemcpyDeviceToDevice, d->env.stream));
 out:
 	return st;
+}
+
+static float norm_eps(const struct decoder *d)
+{
+	return (float)d->env.model->norm_eps;
+}
+
+/* What norms add to their weights. */
+static float norm_plus(const struct decoder *d)
+{
+	return d->env.model->norm_plus_one ? 1 : 0;
 }
 
 static void phase(const struct decoder *d, int layer, enum phase what)
@@ -42,8 +58,9 @@ static enum ar_status norm(struct decoder *d, const bf16_t *w, struct ar_err *er
 					   .y = d->now.y,
 					   .n_row = d->n_row,
 					   .width = d->env.model->hidden,
-					   .eps = DECODER_RMS_EPS,
-					   .post = d->post };
+					   .eps = norm_eps(d),
+					   .post = d->post,
+					   .plus = norm_plus(d) };
 
 	return layer_norm(&a, d->env.stream, err);
 }
@@ -52,7 +69,14 @@ static enum ar_status norm(struct decoder *d, const bf16_t *w, struct ar_err *er
 static enum ar_status product(struct decoder *d, size_t n, size_t k, const bf16_t *in,
 			      const bf16_t *w, const bf16_t *bias, bf16_t *out, struct ar_err *err)
 {
-	const struct gemm_args x = { 1, d->n_row, (int)n, (int)k, in, w, bias, out };
+	const struct gemm_args x = { .n_batch = 1,
+				     .m = d->n_row,
+				     .n = (int)n,
+				     .k = (int)k,
+				     .a = in,
+				     .w = w,
+				     .bias = bias,
+				     .c = out };
 
 	return gemm_run(d->gemm, &x, err);
 }
@@ -65,7 +89,8 @@ static struct layer_qkv qkv_of(const struct decoder *d, const struct layer_spec 
 				   .q_heads = l->q_heads,
 				   .kv_heads = l->kv_heads,
 				   .head_dim = l->head_dim,
-				   .gated = l->out_gate };
+				   .gated = l->out_gate,
+				   .plus = norm_plus(d) };
 }
 
 /* The product of a gated DeltaNet's b and a comes after the other one. */
@@ -76,7 +101,7 @@ static bf16_t *ba_of(const struct decoder *d, const struct layer_spec *l)
 
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	const struct layer_qkv qkv = qkv_of(d, l);
 	size_t h = (size_t)d->env.model->hidden;
@@ -94,7 +119,7 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 	if (st || !l->qk_norm)
 		return st;
 	phase(d, layer, PHASE_NORM);
-	return layer_qk_norm(&qkv, w->w[W_QK_NORM], DECODER_RMS_EPS, d->env.stream, err);
+	return layer_qk_norm(&qkv, w->w[W_QK_NORM], norm_eps(d), d->env.stream, err);
 }
 
 struct layer_qkv decoder_product(const struct decoder *d, int i)
@@ -104,7 +129,7 @@ struct layer_qkv decoder_product(const struct decoder *d, int i)
 
 struct decoder_mix decoder_mix(const struct decoder *d, int i)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 
 	return (struct decoder_mix){ .qkvz = d->wide,
 				     .ba = ba_of(d, w->spec),
@@ -114,13 +139,13 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i)
 				     .norm = w->w[W_MIX_NORM],
 				     .a_log = (const float *)w->w[W_A_LOG],
 				     .dt_bias = (const float *)w->w[W_DT_BIAS],
-				     .eps = DECODER_RMS_EPS };
+				     .eps = norm_eps(d) };
 }
 
 enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t *attn,
 			       struct ar_err *err)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_qkv qkv = qkv_of(d, w->spec);
 	enum ar_status st = AR_OK;
 
@@ -139,7 +164,7 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 }
 
 /* Run the router and gather the rows of each expert.  *in: input of the gate/up product. */
-static enum ar_status route(struct decoder *d, const struct weights *w, int layer,
+static enum ar_status route(struct decoder *d, const struct layer_weights *w, int layer,
 			    const struct expert_load *e, const bf16_t **in, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n_experts = w->spec->n_experts;
@@ -169,9 +194,22 @@ static enum ar_status run_gated(struct decoder *d, const struct gated_mlp *m, en
 				int layer, const bf16_t *in, bf16_t *out, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n = m->n_batch;
-	const struct gemm_args up = { n,  m->rows,    2 * m->ffn,      h,
-				      in, m->gate_up, m->gate_up_bias, d->wide };
-	const struct gemm_args down = { n, m->rows, h, m->ffn, d->act, m->down, m->down_bias, out };
+	const struct gemm_args up = { .n_batch = n,
+				      .m = m->rows,
+				      .n = 2 * m->ffn,
+				      .k = h,
+				      .a = in,
+				      .w = m->gate_up,
+				      .bias = m->gate_up_bias,
+				      .c = d->wide };
+	const struct gemm_args down = { .n_batch = n,
+					.m = m->rows,
+					.n = h,
+					.k = m->ffn,
+					.a = d->act,
+					.w = m->down,
+					.bias = m->down_bias,
+					.c = out };
 	enum ar_status st;
 
 	phase(d, layer, PHASE_LINEAR);
@@ -198,7 +236,7 @@ static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16
 }
 
 /* Run the shared expert and add its output to that of the others. */
-static enum ar_status share(struct decoder *d, const struct weights *w, int layer,
+static enum ar_status share(struct decoder *d, const struct layer_weights *w, int layer,
 			    struct ar_err *err)
 {
 	const struct gated_mlp m = { .n_batch = 1,
@@ -220,7 +258,7 @@ static enum ar_status share(struct decoder *d, const struct weights *w, int laye
 
 enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *err)
 {
-	const struct weights *w = &d->layer[i];
+	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	const struct expert_load e = layer_experts(l, d->n_row);
 	const struct gated_mlp m = { .n_batch = e.experts,
@@ -284,9 +322,19 @@ enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, 
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err)
 {
 	const struct model *m = d->env.model;
-	const struct gemm_args x = {
-		1, n_emit, d->vocab, m->hidden, d->act, d->head, NULL, d->wide
-	};
+	const struct gemm_args x = { .n_batch = 1,
+				     .m = n_emit,
+				     .n = d->vocab,
+				     .k = m->hidden,
+				     .a = d->act,
+				     .w = d->head,
+				     .c = d->wide,
+				     .real = d->logits };
+	const struct layer_logits l = { .x = d->logits ? NULL : d->wide,
+					.real = d->logits,
+					.n_row = n_emit,
+					.width = m->vocab,
+					.stride = d->vocab };
 	enum ar_status st;
 
 	phase(d, PHASE_NO_LAYER, PHASE_HEAD);
@@ -297,8 +345,20 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 	if (!st && n_emit)
 		st = gemm_run(d->gemm, &x, err);
 	if (!st && n_emit)
-		st = layer_argmax(d->wide, n_emit, m->vocab, d->vocab, d->token, d->env.stream,
-				  err);
+		st = layer_argmax(&l, d->token, d->env.stream, err);
+	return st;
+}
+
+enum ar_status decoder_logits(const struct decoder *d, int i, float *out, struct ar_err *err)
+{
+	const float *from = d->logits + (size_t)i * (size_t)d->vocab;
+	enum ar_status st = AR_OK;
+
+	assert(d->logits && i >= 0 && i < d->env.max_emit);
+	CU(cudaMemcpyAsync(out, from, (size_t)d->env.model->vocab * sizeof *out,
+			   cudaMemcpyDeviceToHost, d->env.stream));
+	CU(cudaStreamSynchronize(d->env.stream));
+out:
 	return st;
 }
 
@@ -308,7 +368,7 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
  * output. */
 static enum ar_status pass(struct decoder *d, int n, int from, int to, struct ar_err *err)
 {
-	enum ar_status st = decoder_begin(d, n, err);
+	enum ar_status st = decoder_begin(d, d->first, n, err);
 
 	for (int i = from; i < to && !st; i++) {
 		st = decoder_before(d, i, PHASE_NO_LAYER, err);
@@ -371,9 +431,9 @@ static enum ar_status check_finite(struct decoder *d, struct ar_err *err)
 	for (size_t i = 0; i < elems && !st; i++)
 		if (!isfinite(bf16_to_f32(x[i])))
 			st = ar_fail(err, AR_CUDA,
-				     "the hidden states of the random model are not finite "
-				     "after %d layers",
-				     d->env.n_layers);
+				     "the hidden states of model %s are not finite after %d "
+				     "layers",
+				     d->env.model->name, d->env.n_layers);
 out:
 	free(x);
 	return st;

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a decoder outside attention: norms, projections, MLP and language-model head, on
- * the device, at the shapes of one tensor-parallel rank.  Layers may differ.  Weights and the
- * initial hidden states are random.  Attention reads Q, K and V from captures, so the QKV
- * projection is computed, but its product is not used.  A linear layer's mixer works on it.
+ * The parts of a decoder outside attention: embeddings, norms, projections, MLP and language-model
+ * head, on the device, at the shapes of one tensor-parallel rank.  Layers may differ.
+ *
+ * With weights a pass is that of the model.  Values are rounded where the forward pass on the CPU
+ * rounds them (replay/forward/forward.h), logits not at all.
+ *
+ * Without, weights and initial hidden states are random.  Attention reads Q, K and V from captures,
+ * so the QKV projection is computed, but its product is not used.  A linear layer's mixer works on
+ * it.
  *
  * Experts (MoE): the router is computed, but its product is not used.  With k experts per token,
  * min(experts, rows * k) experts run, with the same number of rows each.  Communication between
@@ -20,8 +25,10 @@
 #include "model/model.h"
 
 struct decoder;
+struct weights;
 
-/* Bytes of the weights of all layers, and of those outside the layers. */
+/* Bytes of the weights of all layers, and of those outside the layers: norm, embeddings and, unless
+ * the model is tied, head. */
 size_t decoder_layers_bytes(const struct model *m);
 size_t decoder_head_bytes(const struct model *m);
 
@@ -29,15 +36,16 @@ struct decoder_env {
 	const struct model *model;
 	const int *layer; /* [n_layers] executed layers of the model */
 	int n_layers;
-	int max_row, max_emit; /* most rows of a pass, most rows that output a token */
-	bool drops;	       /* decoder_keep() may be called */
+	int max_row, max_emit;	       /* most rows of a pass, most rows that output a token */
+	bool drops;		       /* decoder_keep() may be called */
+	const struct weights *weights; /* copied; NULL: they are drawn */
 	uint64_t seed;
 	void *stream;
 	phase_fn *phase; /* called before each group of launches */
 	void *phase_ctx;
 };
 
-/* Allocate all memory and draw the weights.  Run each matrix product at many sizes, so that no
+/* Allocate all memory, and copy or draw the weights.  Run each matrix product at many sizes, so that no
  * library loads code later.  AR_USAGE: the kernels cannot run the model's sizes.  AR_CUDA: too
  * little memory, or the hidden states of a few rows are not finite after all layers. */
 enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
@@ -45,11 +53,13 @@ enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 void decoder_close(struct decoder *d); /* NULL is fine */
 
 /* Enqueue a pass, in this order: decoder_begin(), outside the timed region; for each executed layer
- * i decoder_before(), attention or the mixer, decoder_after(); decoder_head().  layer: number in the
- * model, for phase().  attn: [n_row][q_heads][head_dim], output of attention; of a linear layer
+ * i decoder_before(), attention or the mixer, decoder_after(); decoder_head().  row: [n_row] on the
+ * device, whose tokens name the embeddings; not read without weights.  layer: number in the model,
+ * for phase().  attn: [n_row][q_heads][head_dim], output of attention; of a linear layer
  * [n_row][v_heads][v_dim].  The calls after decoder_begin() can be captured as a CUDA graph of n_row
  * rows.  Call decoder_begin() before each launch of that graph. */
-enum ar_status decoder_begin(struct decoder *d, int n_row, struct ar_err *err);
+enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int n_row,
+			     struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
 			     struct ar_err *err);
@@ -83,5 +93,9 @@ enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, 
 
 /* emit: [n_emit] rows that output a token, on the device. */
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err);
+
+/* With weights, after decoder_head(): wait, and copy the logits of emitted row i to the host,
+ * out[vocab]. */
+enum ar_status decoder_logits(const struct decoder *d, int i, float *out, struct ar_err *err);
 
 #endif

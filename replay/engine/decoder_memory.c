@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of the decoder: sizes, and weights that are drawn. */
+/* The memory of the decoder: sizes, and weights that are copied or drawn. */
 #include "config.h"
 #include "replay/engine/decoder_state.h"
 
@@ -11,6 +11,7 @@
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 #include "model/layer_size.h"
+#include "model/weights.h"
 
 enum { VOCAB_PAD = 64, MAX_NORM_DIM = 256 /* of layer_qk_norm() */ };
 
@@ -115,7 +116,7 @@ static bf16_t *carve(struct workspace *c, size_t n)
 }
 
 static void carve_layer(const struct layer_spec *l, int hidden, struct workspace *c,
-			struct weights *w)
+			struct layer_weights *w)
 {
 	const struct extents e = extents_of(l, hidden);
 
@@ -126,7 +127,7 @@ static void carve_layer(const struct layer_spec *l, int hidden, struct workspace
 size_t decoder_layers_bytes(const struct model *m)
 {
 	struct workspace c = workspace_at(NULL);
-	struct weights w;
+	struct layer_weights w;
 
 	for (int i = 0; i < m->n_layers; i++)
 		carve_layer(&m->layer[i], m->hidden, &c, &w);
@@ -135,7 +136,9 @@ size_t decoder_layers_bytes(const struct model *m)
 
 size_t decoder_head_bytes(const struct model *m)
 {
-	return (size_t)(padded_vocab(m) + 1) * (size_t)m->hidden * sizeof(bf16_t);
+	size_t matrices = m->tied ? 1 : 2, vocab = (size_t)padded_vocab(m);
+
+	return (matrices * vocab + 1) * (size_t)m->hidden * sizeof(bf16_t);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -168,15 +171,19 @@ static void carve_all(struct decoder *d, struct workspace *c)
 {
 	size_t row = (size_t)d->env.max_row, h = (size_t)d->env.model->hidden;
 	size_t emit = (size_t)d->env.max_emit;
-	struct buffers b = { .wide = emit * (size_t)d->vocab, .act = emit * h };
+	size_t vocab = (size_t)d->vocab;
+	bool real = d->env.weights;
+	struct buffers b = { .wide = real ? 0 : emit * vocab, .act = emit * h };
 
 	for (int i = 0; i < d->env.n_layers; i++) {
 		fit_layer(&b, d->layer[i].spec, h, row);
 		carve_layer(d->layer[i].spec, d->env.model->hidden, c, &d->layer[i]);
 	}
 	d->norm = carve(c, h);
-	d->head = carve(c, (size_t)d->vocab * h);
-	d->x0 = carve(c, row * h);
+	d->embed = real ? carve(c, vocab * h) : NULL;
+	d->head = real && d->env.model->tied ? d->embed : carve(c, vocab * h);
+	d->x0 = real ? NULL : carve(c, row * h);
+	d->logits = real ? workspace_take(c, emit * vocab, sizeof *d->logits) : NULL;
 	d->home.x = carve(c, row * h);
 	d->home.y = carve(c, row * h);
 	d->wide = carve(c, b.wide);
@@ -184,10 +191,82 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->home.spare = carve(c, d->env.drops ? b.add : b.spare);
 	d->home.add = carve(c, b.add);
 	d->token = (int32_t *)carve(c, emit * 2);
+	d->first = workspace_take(c, row, sizeof *d->first);
 	d->zero = (int32_t *)carve(c, emit * 2);
 }
 
-/* ---- weights ---- */
+/* ---- weights of a model ---- */
+
+/* The first of the tensors that a weight is made of, which follow each other; 0, the norm before
+ * attention, also where a dense model has no such weight. */
+static const enum weight tensor_of[W_COUNT] = {
+	[W_NORM1] = WEIGHT_ATTN_NORM,
+	[W_QKV] = WEIGHT_Q,
+	[W_O] = WEIGHT_O,
+	[W_NORM2] = WEIGHT_MLP_NORM,
+	[W_GATE_UP] = WEIGHT_GATE,
+	[W_DOWN] = WEIGHT_DOWN,
+	[W_QKV_BIAS] = WEIGHT_Q_BIAS,
+	[W_QK_NORM] = WEIGHT_Q_NORM,
+	[W_O_BIAS] = WEIGHT_O_BIAS,
+	[W_POST1] = WEIGHT_ATTN_POST,
+	[W_POST2] = WEIGHT_MLP_POST,
+	[W_GATE_UP_BIAS] = WEIGHT_GATE_BIAS,
+	[W_DOWN_BIAS] = WEIGHT_DOWN_BIAS,
+};
+
+/* The driver stages the copy through pinned memory of its own. */
+static enum ar_status copy(bf16_t *to, const bf16_t *from, size_t n, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpy(to, from, n * sizeof *to, cudaMemcpyHostToDevice));
+out:
+	return st;
+}
+
+static enum ar_status copy_layer(const struct decoder *d, int i, struct ar_err *err)
+{
+	const struct layer_weights *w = &d->layer[i];
+	const bf16_t *const *from = d->env.weights->layer[d->env.layer[i]];
+	const struct extents e = extents_of(w->spec, d->env.model->hidden);
+	enum ar_status st = AR_OK;
+
+	for (int k = 0; k < W_COUNT && !st; k++)
+		if (w->w[k])
+			st = copy(w->w[k], from[tensor_of[k]], e.of[k].n, err);
+	return st;
+}
+
+/* A matrix of the vocabulary; the rows that pad it are 0. */
+static enum ar_status copy_vocab(const struct decoder *d, bf16_t *to, const bf16_t *from,
+				 struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	size_t h = (size_t)m->hidden, n = (size_t)m->vocab * h;
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemset(to + n, 0, ((size_t)d->vocab * h - n) * sizeof *to));
+	st = copy(to, from, n, err);
+out:
+	return st;
+}
+
+static enum ar_status copy_all(const struct decoder *d, struct ar_err *err)
+{
+	const struct weights *w = d->env.weights;
+	enum ar_status st = copy(d->norm, w->norm, (size_t)d->env.model->hidden, err);
+
+	if (!st)
+		st = copy_vocab(d, d->embed, w->embed, err);
+	if (!st && d->head != d->embed)
+		st = copy_vocab(d, d->head, w->head, err);
+	for (int i = 0; i < d->env.n_layers && !st; i++)
+		st = copy_layer(d, i, err);
+	return st;
+}
+
+/* ---- random weights ---- */
 
 static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in, uint64_t *seed,
 			   struct ar_err *err)
@@ -196,7 +275,7 @@ static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in
 	return n ? layer_fill(x, n, *seed, 1 / sqrtf((float)fan_in), d->env.stream, err) : AR_OK;
 }
 
-static enum ar_status draw_layer(struct decoder *d, const struct weights *w, uint64_t *seed,
+static enum ar_status draw_layer(struct decoder *d, const struct layer_weights *w, uint64_t *seed,
 				 struct ar_err *err)
 {
 	const struct extents e = extents_of(w->spec, d->env.model->hidden);
@@ -233,13 +312,17 @@ enum ar_status decoder_open_memory(struct decoder *d, struct ar_err *err)
 		cudaGetLastError();
 		return ar_fail(err, AR_CUDA,
 			       "the weights and activations of %d layers of %s need %.1f GiB "
-			       "on the GPU; use --sample-layers or a larger --tp",
-			       d->env.n_layers, d->env.model->name, (double)size.used / 0x1p30);
+			       "on the GPU; use %s",
+			       d->env.n_layers, d->env.model->name, (double)size.used / 0x1p30,
+			       d->env.weights ? "a GPU with more memory, or fewer "
+						"--max-num-batched-tokens" :
+						"--sample-layers or a larger --tp");
 	}
 	place = workspace_at(d->mem);
 	carve_all(d, &place);
 	CU(cudaMemsetAsync(d->zero, 0, (size_t)d->env.max_emit * sizeof *d->zero, d->env.stream));
-	st = draw_all(d, err);
+	CU(cudaMemsetAsync(d->first, 0, (size_t)d->env.max_row * sizeof *d->first, d->env.stream));
+	st = d->env.weights ? copy_all(d, err) : draw_all(d, err);
 out:
 	return st;
 }

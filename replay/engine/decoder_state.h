@@ -7,10 +7,8 @@
 
 #include "replay/engine/decoder.h"
 
-#define DECODER_RMS_EPS 1e-5f
-
 /* Weights of a layer.  Products: [out][in], those of experts one after another. */
-enum weight {
+enum layer_weight {
 	W_NORM1,
 	W_QKV, /* or qkvz of a gated DeltaNet */
 	W_O,
@@ -37,7 +35,7 @@ enum weight {
 	W_COUNT
 };
 
-struct weights {
+struct layer_weights {
 	const struct layer_spec *spec;
 	bf16_t *w[W_COUNT]; /* NULL: the layer has none */
 };
@@ -54,23 +52,26 @@ struct decoder {
 	struct decoder_env env;
 	struct gemm *gemm;
 	int n_row, vocab;
-	struct weights *layer;
+	struct layer_weights *layer;
 	bf16_t *norm, *head;
-	bf16_t *x0;		      /* initial hidden states */
+	bf16_t *embed;		      /* [vocab][hidden], or NULL */
+	bf16_t *x0;		      /* initial hidden states; NULL: those of the embeddings */
 	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
 	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */
+	float *logits;		      /* [max_emit][vocab]; NULL: they are in wide */
 	bf16_t *act;		      /* inputs of the products o, down and head */
 	int n_add;
-	const bf16_t *post; /* weights of the norm of what is added; NULL: none */
-	int32_t *token;	    /* [max_emit] sampled */
-	int32_t *zero;	    /* [max_emit] zeros: emit of the warm-up */
+	const bf16_t *post;	 /* weights of the norm of what is added; NULL: none */
+	int32_t *token;		 /* [max_emit] sampled */
+	struct layer_row *first; /* [max_row] zeros: the rows of the warm-up */
+	int32_t *zero;		 /* [max_emit] zeros: emit of the warm-up */
 	void *mem;
 };
 
 /* Set and check the executed layers.  AR_USAGE: the kernels cannot run one's sizes. */
 enum ar_status decoder_open_layers(struct decoder *d, struct ar_err *err);
 
-/* Allocate all memory and draw the weights. */
+/* Allocate all memory, and copy or draw the weights. */
 enum ar_status decoder_open_memory(struct decoder *d, struct ar_err *err);
 
 #endif

@@ -452,8 +452,13 @@ static enum ar_status metadata(const struct bench_load *l, int set, struct ar_er
 static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct kv_cache kv = bench_kv_at(l, set);
-	const struct gemm_args x = { 1,	   l->side, l->side, l->side, bench_q_at(l, set),
-				     kv.k, NULL,    l->out };
+	const struct gemm_args x = { .n_batch = 1,
+				     .m = l->side,
+				     .n = l->side,
+				     .k = l->side,
+				     .a = bench_q_at(l, set),
+				     .w = kv.k,
+				     .c = l->out };
 
 	bench_stage(l, PHASE_NO_LAYER, PHASE_LINEAR);
 	return gemm_run(l->gemm, &x, err);

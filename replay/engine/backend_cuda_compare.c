@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Backend "cuda": accuracy, a method against dense attention. */
+#include "config.h"
+#include "replay/engine/backend_cuda.h"
+
+#include <assert.h>
+
+#include "kernels/methods/accuracy.h"
+
+/* Run method m on the staged rows in executed layer i.  out and lse are on the device. */
+static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
+			      bf16_t *out, float *lse, struct ar_err *err)
+{
+	struct attn_call call = cuda_call(c, &r->prefill, i);
+
+	call.state = m->dense ? NULL : call.state;
+	call.out = out;
+	call.lse = lse;
+	return method_enqueue(m, &call, prof_phase, c->env.prof, err);
+}
+
+enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, struct accuracy *acc,
+			    struct selection_count *count, struct method_selection *sel,
+			    struct ar_err *err)
+{
+	struct cuda *c = self;
+	const struct method *m = attn_engine_method(&c->engine, i);
+	struct batch_entry one = *e;
+	const struct batch b = { .entry = &one, .n = 1 };
+	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
+	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
+	enum ar_status st;
+
+	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
+	c->stale = true;
+	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
+	if (!st)
+		st = c->env.weights ? cuda_reach(c, e, i, err) : cuda_make_qkv(c, i, r, false, err);
+	if (!st)
+		st = run_one(c, i, m, r, c->out, c->lse, err);
+	if (!st)
+		st = method_count_device(m, &on_host->prefill, c->work, count, err);
+	if (!st && sel)
+		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
+	if (!st)
+		st = cuda_stage(c, &b, segment, c->engine.dense, 0, 0, err);
+	if (!st)
+		st = run_one(c, i, c->engine.dense, r, c->compared.out, c->compared.lse, err);
+	if (!st)
+		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), on_host->n_row,
+					     c->out, c->compared.out, c->lse, c->compared.lse,
+					     c->compared.work, c->stream, acc, err);
+	return st;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Backend "cuda": real weights.  What a layer works on is known only when all layers below have run.
+ * So whoever needs Q of a layer outside of an iteration, as droppers and compare() do, runs those
+ * first.
+ */
+#include "config.h"
+#include "replay/engine/backend_cuda.h"
+
+#include <assert.h>
+
+#include "replay/engine/tokens.h"
+
+/* ---- segments ---- */
+
+/* Whole executed layers [from, to), in which no dropper acts. */
+static enum ar_status run_layers(struct cuda *c, int from, int to, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = from; i < to && !st; i++) {
+		const struct rows *r = row_set_of(&c->dev, i);
+
+		st = cuda_mix(c, i, r, true, err);
+		if (!st)
+			st = cuda_until_drop(c, i, r, err);
+	}
+	return st;
+}
+
+enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
+{
+	int last = s ? attn_engine_drop_layer(&c->engine, s - 1) : -1;
+	int i = attn_engine_drop_layer(&c->engine, s);
+	enum ar_status st = s ? cuda_after_drop(c, last, cuda_kept(c, last), err) :
+				cuda_begin(c, err);
+
+	if (!st)
+		st = run_layers(c, last + 1, i, err);
+	if (!st)
+		st = cuda_mix(c, i, row_set_of(&c->dev, i), true, err);
+	return st ? st : cuda_until_drop(c, i, row_set_of(&c->dev, i), err);
+}
+
+/* ---- one entry ---- */
+
+/* What follows the mixer of executed layer i.  Which rows of the entry of req go on is known. */
+static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct ar_err *err)
+{
+	const struct rows *r = row_set_of(&c->dev, i);
+	struct drops *d = &c->engine.drops;
+	enum ar_status st = cuda_until_drop(c, i, r, err);
+	int n;
+
+	if (st || !cuda_drop_at(c, i, r))
+		return st;
+	n = drops_entry_index(d, req, attn_engine_group(&c->engine, i)->segment, d->kept.index);
+	st = cuda_put_index(c, i, d->kept.index, n, err);
+	return st ? st : cuda_after_drop(c, i, n, err);
+}
+
+/* Layers are asked for in order: go on from the last one.  K and V stay as the iteration stored them,
+ * because products of other numbers of rows may be rounded differently. */
+enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err)
+{
+	struct dense_out *d = &c->compared;
+	bool goes_on = d->at >= 0 && d->at < i && d->req == e->req && d->start == e->start;
+	int from = goes_on ? d->at : 0;
+	enum ar_status st = goes_on ? AR_OK : cuda_begin(c, err);
+
+	*d = (struct dense_out){ d->out, d->lse, d->work, -1, e->req, e->start };
+	for (int k = from; k < i && !st; k++) {
+		if (k > from || !goes_on)
+			st = cuda_mix(c, k, row_set_of(&c->dev, k), false, err);
+		if (!st)
+			st = finish_entry(c, k, e->req, err);
+	}
+	if (!st)
+		st = decoder_before(c->decoder, i, c->env.run_layer[i], err);
+	if (!st)
+		st = cuda_make_qkv(c, i, row_set_of(&c->dev, i), false, err);
+	d->at = st ? -1 : i;
+	return st;
+}
+
+/* ---- logits ---- */
+
+/* Rows that output a token are in the order of rows: entries of prefill, then decodes.  A graph has
+ * the logits of all rows. */
+enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
+			       struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int n = 0;
+
+	for (int decode = 0; decode < 2; decode++)
+		for (size_t i = 0; i < b->n && !st; i++) {
+			const struct batch_entry *e = &b->entry[i];
+
+			if (e->decode != decode || !e->emit)
+				continue;
+			st = decoder_logits(c->decoder, graph ? (int)i : n, c->logits, err);
+			if (!st)
+				st = tokens_put(c->env.tokens, e->req,
+						(int64_t)e->start + e->n_tok - 1, c->logits, err);
+			n++;
+		}
+	return st;
+}
