@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: contrib/eval_methods.sh FOLDER --weights DIR --tasks FILE [OPTION]...
+# usage: contrib/eval_methods.sh list
 #
 # Evaluate twelve methods at three settings each on prompts with known answers.  OPTION... are
 # options of 'attnreplay eval', such as --longest-prompt, --type and --backend.  Prompts come one at
-# a time, in chunks of at most 2048 tokens, unless OPTION... says otherwise.  Writes to FOLDER:
+# a time, in chunks of at most 2048 tokens, unless OPTION... says otherwise.  Without --backend they
+# run on a GPU, and no kernels are stored.  list prints the methods.  Writes to FOLDER:
 #
 #   eval.db      all runs
 #   eval.txt     the output of eval: a table of all methods at its end
@@ -13,10 +15,10 @@
 #   report.html  the report, with the curve of the log-probability over the executed share
 #
 #   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
-#   METHODS     the list of methods (default: those below)
+#   METHODS     the list of methods (default: those below); a later command adds to FOLDER
 #   LAYERS      the two layers after which droppers drop tokens (default: 2+5, of eight)
 set -eu
-[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || [ "${1:-}" = list ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 out=$1
 shift
@@ -30,7 +32,7 @@ attnreplay() {
 settings() { # settings BEFORE VALUE...: print BEFORE, the value and a comma for each value
 	before=$1
 	shift
-	printf "$before%s," "$@"
+	printf "$before%s\n" "$@"
 }
 layers=${LAYERS:-2+5}
 all=$(settings flashprefill:alpha= 0.02 0.06 0.25
@@ -47,9 +49,18 @@ all=$(settings flashprefill:alpha= 0.02 0.06 0.25
 	settings "dense+lazyllm:layers=" "${layers%+*}:0.1+${layers#*+}:0.1" \
 		"${layers%+*}:0.3+${layers#*+}:0.3" "${layers%+*}:0.6+${layers#*+}:0.6")
 
+if [ "$out" = list ]; then
+	echo "$all"
+	exit
+fi
+kernels='--keep-kernels 0'
+for option; do
+	case $option in --backend*) kernels= ;; esac
+done
 mkdir -p "$out"
-attnreplay eval --method "dense,${METHODS:-${all%,}}" --db "$out/eval.db" \
-	--max-num-batched-tokens 2048 --loop users "$@" >"$out/eval.txt"
+# shellcheck disable=SC2086
+attnreplay eval --method "dense,${METHODS:-$(echo "$all" | paste -sd , -)}" --db "$out/eval.db" \
+	--max-num-batched-tokens 2048 --loop users --keep-entries no $kernels "$@" >>"$out/eval.txt"
 attnreplay report --html "$out/report.html" "$out/eval.db"
 attnreplay report "$out/eval.db" | awk '
 	/^$/ { shown = 0 }

@@ -167,7 +167,8 @@ script=$srcdir/contrib/eval_methods.sh
 [ -e "$script" ] || { finish; exit; }
 methods() { ATTNREPLAY=$ATTNREPLAY LAYERS=0+1 sh "$script" ev --weights model --tasks tasks.jsonl \
 	--backend cpu --max-num-batched-tokens 128 --requests 2 --accuracy 1; }
-ok 'methods are evaluated by a script' methods
+is 'a script lists 36 methods' "$(sh "$script" list | grep -c '^[a-z].*[:,=]')" 36
+ok '... and evaluates them' methods
 is '... dense, and 36 settings' "$(query ev/eval.db "SELECT count(*), sum(status = 'done'),
 	count(DISTINCT name) FROM run JOIN method USING(method_id)")" 37,37,37
 is '... of twelve methods' "$(query ev/eval.db "SELECT count(DISTINCT substr(name, 1,
