@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Of all prompts, of those of each length, and of each task.
 SELECT run_id AS run, me.name AS method, base_id AS dense_run, prompts, n, lost, won,
-  mcnemar(lost, won) AS p, json_extract(diff, '$[0]') AS logprob,
-  json_extract(diff, '$[1]') AS logprob_lo, json_extract(diff, '$[2]') AS logprob_hi, kl
+  mcnemar(lost, won) AS p, json_extract(diff, '$[0]') AS logprob_diff,
+  json_extract(diff, '$[1]') AS logprob_diff_lo, json_extract(diff, '$[2]') AS logprob_diff_hi, kl
 FROM (
   SELECT run_id, base_id, column1 AS kind, CASE column1 WHEN 0 THEN 'all'
       WHEN 1 THEN printf('of length %d', length) ELSE task END AS prompts, min(length) AS length,
