@@ -64,7 +64,7 @@ attnreplay eval --method "dense,${METHODS:-$(echo "$all" | paste -sd , -)}" --db
 attnreplay report --html "$out/report.html" "$out/eval.db"
 attnreplay report "$out/eval.db" | awk '
 	/^$/ { shown = 0 }
-	/^(Accuracy on tasks|Against dense, prompt|Dense attention against|Rank correlation|Notes)/ {
+	/^(Accuracy on tasks|Against dense, prompt|Dense attention|Rank correlation|Notes)/ {
 		shown = 1
 	}
 	shown { print; blank = 1 }

@@ -57,7 +57,7 @@ check_PROGRAMS += \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \
-  tests/t-drops tests/t-drops-gpu \
+  tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine \
   tests/t-forward \
   tests/t-graphs-gpu \

@@ -2,7 +2,6 @@
 /* The key of a run: what changes it, and what does not. */
 #include "config.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,19 +41,6 @@ static void capture_file(const char *path, bf16_t value)
 	    outfile_write(&f, x, sizeof x, &err) || outfile_commit(&f, &err))
 		bail_out("%s", err.msg);
 	outfile_release(&f);
-}
-
-/* What a key reads of a folder of weights. */
-static void weights_folder(const char *dir, bf16_t value)
-{
-	char path[64];
-
-	if (mkdir(dir, 0777) && errno != EEXIST)
-		bail_out("cannot make %s", dir);
-	snprintf(path, sizeof path, "%s/config.json", dir);
-	text_file(path, "{}");
-	snprintf(path, sizeof path, "%s/model.safetensors", dir);
-	capture_file(path, value);
 }
 
 static void must(enum ar_status st, const struct ar_err *err)
@@ -106,7 +92,6 @@ static const char *key_with(const char *args, struct run_key k)
 
 #define COST "--trace a.csv --backend cost"
 #define CPU "--trace a.csv --backend cpu --model niah-llama-14m --capture a.st"
-#define MODEL "--trace a.csv --backend cpu --weights m --prompts a.csv"
 
 static void test_order(void)
 {
@@ -138,12 +123,10 @@ static const char *other_value(const struct opt *o, const struct opt_group *g)
 	const void *p = (const char *)g->base + o->off;
 	static const struct {
 		const char *name, *value;
-	} files[] = { { "trace", "b.csv" },	 { "merge", "b.csv" },
-		      { "components", "b.csv" }, { "model", "llama-3.1-8b" },
-		      { "capture", "b.st" },	 { "host", "vllm-0.24" },
-		      { "weights", "m" },	 { "prompts", "b.csv" },
-		      { "costs", NULL },	 { "method", NULL },
-		      { "backend", NULL } };
+	} files[] = { { "trace", "b.csv" },  { "merge", "b.csv" },    { "components", "b.csv" },
+		      { "weights", "a" },    { "prompts", "b.csv" },  { "model", "llama-3.1-8b" },
+		      { "capture", "b.st" }, { "host", "vllm-0.24" }, { "costs", NULL },
+		      { "method", NULL },    { "backend", NULL } };
 	static char text[64];
 
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -251,13 +234,6 @@ static void test_files(void)
 	capture_file("a.st", 2);
 	ok(strcmp(key_with(CPU, plain), key), "a changed capture changes the key");
 	capture_file("a.st", 1);
-	key = key_with(MODEL, plain);
-	weights_folder("copy", 1);
-	is_str(key_with("--trace a.csv --backend cpu --weights copy --prompts a.csv", plain), key,
-	       "equal weights of another name have the same key");
-	weights_folder("m", 2);
-	ok(strcmp(key_with(MODEL, plain), key), "changed weights change the key");
-	weights_folder("m", 1);
 	test_packed();
 	ok(strcmp(key_with("--trace a.csv:keep=0.5 --backend cost", plain), key_with(COST, plain)),
 	   "options in the name of the trace count");
@@ -272,6 +248,29 @@ static void test_files(void)
 }
 
 /* The sum of a trace is that of a trace that was read. */
+/* Three MiB of values, one of which is set. */
+static void weights_folder(const char *dir, size_t at, bf16_t value)
+{
+	enum { N = 3 << 19 };
+	const struct safetensors_tensor t = { .name = "x", .n_dim = 2, .dim = { 1, N } };
+	bf16_t *x = calloc(N, sizeof *x);
+	char path[64];
+	struct outfile f;
+	struct ar_err err;
+
+	mkdir(dir, 0777);
+	snprintf(path, sizeof path, "%s/config.json", dir);
+	text_file(path, "{}");
+	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	x[at] = value;
+	if (outfile_open(&f, path, &err) ||
+	    safetensors_write_header(&f, &t, 1, (const char *const[]){ NULL }, &err) ||
+	    outfile_write(&f, x, N * sizeof *x, &err) || outfile_commit(&f, &err))
+		bail_out("%s", err.msg);
+	outfile_release(&f);
+	free(x);
+}
+
 static void test_trace_sum(void)
 {
 	static const char *const all[] = { COST, COST " --merge b.csv:shift=1s --merge a.csv" };
@@ -383,7 +382,30 @@ static void fails(const char *args, const char *method, const char *want)
 	run_options_release(&o);
 }
 
-static void test_faults(void)
+#define REAL "--trace a.csv --backend cpu --weights "
+
+static void test_weights(void)
+{
+	const char *key = key_with(REAL "a --prompts b.csv", plain);
+
+	weights_folder("b", 0, 0);
+	text_file("copy.csv", TRACE(20));
+	is_str(key_with(REAL "b --prompts copy.csv", plain), key,
+	       "weights and prompts of other names have the same key");
+	ok(strcmp(key_with(REAL "a --prompts a.csv", plain), key), "other prompts change the key");
+	weights_folder("b", 7, 1);
+	ok(strcmp(key_with(REAL "b --prompts b.csv", plain), key), "other weights change the key");
+	weights_folder("b", 1 << 19, 1);
+	ok(strcmp(key_with(REAL "b --prompts b.csv", plain), key),
+	   "... in a further megabyte, too");
+	weights_folder("b", 0, 0);
+	text_file("b/config.json", "{ }");
+	ok(strcmp(key_with(REAL "b --prompts b.csv", plain), key), "... and so does their config");
+	remove("b/config.json");
+	fails(REAL "b --prompts b.csv", NULL, "b/config.json: No such file or directory");
+}
+
+static void test_faults(const char *args)
 {
 	struct run_key k = plain;
 	struct ar_err err = { 0 };
@@ -392,7 +414,7 @@ static void test_faults(void)
 	bool failed = true;
 	char *want;
 
-	parse(&o, CPU " --merge b.csv");
+	parse(&o, args);
 	k.o = &o;
 	k.method = "compact-fp";
 	want = strdup(key_of(&o, k));
@@ -425,17 +447,19 @@ int main(void)
 	text_file("b.csv", TRACE(20));
 	capture_file("a.st", 1);
 	capture_file("b.st", 2);
-	weights_folder("m", 1);
+	weights_folder("a", 0, 0);
 	test_order();
 	test_options();
 	test_files();
 	test_trace_sum();
+	test_weights();
 	test_methods();
 	test_plans();
 	test_program();
 	fails("--trace no.csv --backend cost", NULL, "no.csv: No such file or directory");
 	fails("--trace /tmp --backend cost", NULL, "/tmp: Is a directory");
-	test_faults();
+	test_faults(CPU " --merge b.csv");
+	test_faults(REAL "a --prompts b.csv");
 	snprintf(command, sizeof command, "rm -r %s", dir);
 	if (chdir("/") || system(command))
 		diag("%s is left", dir);

@@ -117,47 +117,44 @@ static enum ar_status sum_model(char **text, const char *value, struct ar_err *e
 
 enum { HEAD = 1 << 20, PAGE = 1 << 12 }; /* bytes, of sum_shard() */
 
-/* A file may have gigabytes.  So of what follows its first megabyte, the header in it, only a page of
- * each further megabyte is read. */
-static enum ar_status sum_shard(SHA2_CTX *sha, const char *path, struct ar_err *err)
+/* A file may have gigabytes.  So of what follows its first megabyte, which holds the header, only a page
+ * of each further megabyte is read.  buf: [HEAD]. */
+static enum ar_status sum_shard(SHA2_CTX *sha, unsigned char *buf, const char *path,
+				struct ar_err *err)
 {
-	FILE *f = fopen(path, "rbe");
-	unsigned char *buf = malloc(HEAD);
-	size_t n = buf && f ? fread(buf, 1, HEAD, f) : 0;
-	enum ar_status st = AR_OK;
+	int fd = data_open(path, 0);
+	size_t n = HEAD;
+	ssize_t got = -1;
 
-	if (!f)
-		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	else if (!buf)
-		st = ar_nomem(err);
-	while (!st && n) {
-		SHA256Update(sha, buf, n);
-		n = n < PAGE || fseeko(f, HEAD - (off_t)n, SEEK_CUR) ? 0 : fread(buf, 1, PAGE, f);
+	for (off_t at = 0; fd >= 0 && (got = pread(fd, buf, n, at)) > 0; at += HEAD) {
+		SHA256Update(sha, buf, (size_t)got);
+		n = PAGE;
 	}
-	if (!st && ferror(f))
-		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	if (f)
-		fclose(f);
-	free(buf);
-	return st;
+	if (got)
+		ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return got ? AR_DATA : AR_OK;
 }
 
 /* The config, and the files that the weights are read from. */
 static enum ar_status sum_weights(char **text, const char *value, struct ar_err *err)
 {
 	char config[PATH_MAX], hex[SHA256_DIGEST_STRING_LENGTH];
-	struct shards s;
+	unsigned char *buf = malloc(HEAD);
+	struct shards s = { 0 };
 	SHA2_CTX sha;
-	enum ar_status st = shards_open(&s, value, err);
+	enum ar_status st = buf ? shards_open(&s, value, err) : ar_nomem(err);
 
 	SHA256Init(&sha);
 	snprintf(config, sizeof config, "%s/config.json", value);
 	if (!st)
-		st = sum_shard(&sha, config, err);
+		st = sum_shard(&sha, buf, config, err);
 	for (size_t i = 0; i < s.n_file && !st; i++)
-		st = sum_shard(&sha, s.file[i].path, err);
+		st = sum_shard(&sha, buf, s.file[i].path, err);
 	SHA256End(&sha, hex);
 	shards_close(&s);
+	free(buf);
 	return st ? st : copy(text, hex, err);
 }
 

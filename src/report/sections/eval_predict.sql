@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Over the sparse runs, one pair of figures each.  Runs that are compared have the same prompts.  What
--- a dropper loses is in no figure of a layer, so runs with droppers are left out.
+-- Over the sparse runs, one pair of figures each.  Runs that are compared have the same prompts.
+-- What a dropper loses is in no figure of a layer, so runs with droppers are left out.
 WITH loss AS (
   SELECT run_id, avg(diff) AS logprob, avg(kl) AS kl, avg(exact - dense_exact) AS flips
   FROM v_eval_paired
