@@ -18,7 +18,8 @@
 static const double grid[] = { 0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2,	 0.3,  0.4,  0.5,
 			       0.6,   0.7,  0.8,  0.85, 0.9, 0.94, 0.97, 0.99, 0.997 };
 
-static enum ar_status add_setting(struct plan_settings *s, const char *text, struct ar_err *err)
+enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size_t *at,
+				 struct ar_err *err)
 {
 	struct method **v = realloc(s->method, (s->n + 1) * sizeof *v), *m;
 	enum ar_status st = v ? AR_OK : ar_nomem(err);
@@ -32,16 +33,24 @@ static enum ar_status add_setting(struct plan_settings *s, const char *text, str
 	for (size_t i = 0; i < s->n; i++)
 		if (!strcmp(v[i]->params, m->params)) {
 			method_free(m);
+			*at = i;
 			return AR_OK;
 		}
 	if (!m->dense && !s->page_tok)
 		s->page_tok = method_page_tok(m);
+	*at = s->n;
 	v[s->n++] = m;
 	return AR_OK;
 }
 
-/* Whether the text of a method assigns the key. */
-static bool states(const char *text, const char *key)
+static enum ar_status add_setting(struct plan_settings *s, const char *text, struct ar_err *err)
+{
+	size_t unused;
+
+	return plan_settings_add(s, text, &unused, err);
+}
+
+bool plan_setting_states(const char *text, const char *key)
 {
 	const size_t n = strlen(key);
 
@@ -80,7 +89,7 @@ static enum ar_status add_method(struct plan_settings *s, const char *text, stru
 		return st;
 	threshold = method_threshold(m);
 	method_free(m);
-	if (!threshold || strchr(text, '@') || states(text, threshold->name))
+	if (!threshold || strchr(text, '@') || plan_setting_states(text, threshold->name))
 		return add_setting(s, text, err);
 	return add_values(s, text, threshold, err);
 }
@@ -116,9 +125,9 @@ void plan_settings_release(struct plan_settings *s)
 
 /* ---- one chunk ---- */
 
-struct tally {			/* of a setting in a layer */
-	double selected, total; /* pairs */
-	double recall, heads;	/* sum over heads of chunks, and their number */
+struct tally { /* of a setting in a layer */
+	struct selection_count count;
+	double recall, rel_l2, heads; /* sums over heads of chunks, and their number */
 };
 
 struct work { /* a chunk of a layer */
@@ -166,12 +175,12 @@ static enum ar_status make_state(const struct work *w, const struct method *m, v
 static void count(struct tally *t, const struct attn_shape *s, const struct selection_count *n,
 		  const struct accuracy *acc)
 {
-	for (int h = 0; h < s->kv_heads; h++) {
-		t->selected += (double)n[h].exec_sel;
-		t->total += (double)n[h].exec_total;
-	}
-	for (int h = 0; h < s->q_heads; h++)
+	for (int h = 0; h < s->kv_heads; h++)
+		selection_add(&t->count, &n[h], 1);
+	for (int h = 0; h < s->q_heads; h++) {
 		t->recall += acc[h].mass_recall;
+		t->rel_l2 += acc[h].rel_l2;
+	}
 	t->heads += s->q_heads;
 }
 
@@ -262,8 +271,8 @@ static int by_number(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* The layers of all captures, each once; NULL: no memory. */
-static int *list_layers(const struct calib_input *in, size_t *n)
+/* The layers of all captures that how does not ignore, each once; NULL: no memory. */
+static int *list_layers(const struct calib_input *in, const struct plan_sample *how, size_t *n)
 {
 	size_t all = 0, used = 0;
 	int *layer;
@@ -281,7 +290,8 @@ static int *list_layers(const struct calib_input *in, size_t *n)
 	}
 	qsort(layer, all, sizeof *layer, by_number);
 	for (size_t i = 0; i < all; i++)
-		if (!i || layer[i] != layer[used - 1])
+		if ((!used || layer[i] != layer[used - 1]) &&
+		    !(how->ignore && how->ignore[layer[i]]))
 			layer[used++] = layer[i];
 	*n = used;
 	return layer;
@@ -323,12 +333,23 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 			progress("layers",
 				 (unsigned long)(c * (size_t)info->n_layers) + (unsigned long)i,
 				 (unsigned long)(in->n * (size_t)info->n_layers));
-			st = run_layer(s, in, how, in->capture[c], i,
-				       tally + (size_t)(at - layer) * s->n, err);
+			if (at)
+				st = run_layer(s, in, how, in->capture[c], i,
+					       tally + (size_t)(at - layer) * s->n, err);
 		}
 	}
 	progress_end();
 	return st;
+}
+
+static struct plan_point point_of(const struct tally *t)
+{
+	const struct selection_count *n = &t->count;
+
+	return (struct plan_point){ .density = (double)n->exec_sel / (double)n->exec_total,
+				    .recall = t->recall / t->heads,
+				    .selected = (double)n->tiles_sel / (double)n->tiles_total,
+				    .rel_l2 = t->rel_l2 / t->heads };
 }
 
 enum ar_status plan_measure(const struct plan_settings *s, const struct calib_input *in,
@@ -340,7 +361,9 @@ enum ar_status plan_measure(const struct plan_settings *s, const struct calib_in
 	int n_layers = (int)how->layers;
 
 	*t = (struct plan_table){ .n_setting = s->n };
-	*layer = list_layers(in, &t->n_layer);
+	*layer = list_layers(in, how, &t->n_layer);
+	if (*layer && !t->n_layer)
+		return ar_fail(err, AR_USAGE, "the captures hold no layer to measure methods in");
 	if (*layer) {
 		tally = calloc(t->n_layer * s->n, sizeof *tally);
 		t->at = malloc(t->n_layer * s->n * sizeof *t->at);
@@ -356,9 +379,7 @@ enum ar_status plan_measure(const struct plan_settings *s, const struct calib_in
 	if (!st)
 		st = run_captures(s, in, how, *layer, t->n_layer, tally, err);
 	for (size_t i = 0; i < t->n_layer * s->n && !st; i++)
-		t->at[i] = i % s->n ? (struct plan_point){ tally[i].selected / tally[i].total,
-							   tally[i].recall / tally[i].heads } :
-				      (struct plan_point){ 1, 1 };
+		t->at[i] = i % s->n ? point_of(&tally[i]) : (struct plan_point){ 1, 1, 1, 0 };
 	free(tally);
 	return st;
 }

@@ -21,16 +21,25 @@ struct plan_settings {
 enum ar_status plan_settings_init(struct plan_settings *s, const char *list, struct ar_err *err);
 void plan_settings_release(struct plan_settings *s);
 
-/* Chunks of a capture to measure on. */
+/* Add a setting, if none has its parameters yet.  *at: where it is in s->method.  AR_USAGE: as from
+ * method_parse(). */
+enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size_t *at,
+				 struct ar_err *err);
+
+/* Whether the text of a method assigns the parameter. */
+bool plan_setting_states(const char *text, const char *key);
+
+/* Chunks and layers of captures to measure on. */
 struct plan_sample {
-	int64_t chunk;	 /* tokens of a chunk */
-	int64_t n_chunk; /* chunks, evenly spaced; the last ends with the tokens */
-	int64_t layers;	 /* of the model; 0: up to the last captured */
+	int64_t chunk;	    /* tokens of a chunk */
+	int64_t n_chunk;    /* chunks, evenly spaced; the last ends with the tokens */
+	int64_t layers;	    /* of the model; 0: up to the last captured */
+	const bool *ignore; /* [CAPTURE_MAX_LAYER + 1] layers not to measure in; NULL: none */
 };
 
 /* Measure all settings in all layers of the captures: means over heads, rows and chunks.  *layer:
  * the numbers of the layers, ascending, [t->n_layer].  The caller frees it and t->at, even after a
- * failure. */
+ * failure.  AR_USAGE: there is no layer to measure in, or how->layers has not all of them. */
 enum ar_status plan_measure(const struct plan_settings *s, const struct calib_input *in,
 			    const struct plan_sample *how, struct plan_table *t, int **layer,
 			    struct ar_err *err);
