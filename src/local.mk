@@ -66,7 +66,8 @@ libattnreplay_a_SOURCES += \
     src/select/select_text.c \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
-    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
+  src/tune/threshold.c src/tune/threshold.h
 
 # The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -120,7 +121,8 @@ check_PROGRAMS += \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \
-  tests/t-sweep
+  tests/t-sweep \
+  tests/t-tune
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
