@@ -188,6 +188,45 @@ static struct capture *must_open(void)
 	return c;
 }
 
+/* The same figures from what dense attention gave before. */
+static void test_kept(void)
+{
+	struct capture *c = must_open();
+	const struct calib_input in = { &c, 1, 0 };
+	struct plan_dense dense = { 0 };
+	const struct plan_sample how[] = { { .chunk = 100, .n_chunk = 2 },
+					   { .chunk = 100, .n_chunk = 2, .dense = &dense } };
+	struct plan_table t[3];
+	struct plan_settings s;
+	struct ar_err err;
+	int *layer;
+
+	if (plan_settings_init(&s, "ashape:init=30,local=100", &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 3; i++) {
+		if (plan_measure(&s, &in, &how[i > 0], &t[i], &layer, &err))
+			bail_out("%s", err.msg);
+		free(layer);
+	}
+	is_int((long long)dense.n, 4, "dense attention is kept for 2 chunks of 2 layers");
+	ok(!memcmp(t[0].at, t[1].at, 4 * sizeof *t[0].at) &&
+		   !memcmp(t[1].at, t[2].at, 4 * sizeof *t[0].at),
+	   "... and changes no figure");
+	/* What is kept is what is compared with. */
+	for (size_t i = 0; i < 100 * HEADS * DIM; i++)
+		dense.chunk[0].out[i] = bf16_from_f32(100);
+	free(t[2].at);
+	if (plan_measure(&s, &in, &how[1], &t[2], &layer, &err))
+		bail_out("%s", err.msg);
+	ok(plan_at(&t[2], 0, 1)->rel_l2 != plan_at(&t[0], 0, 1)->rel_l2, "... as it is used");
+	free(layer);
+	for (int i = 0; i < 3; i++)
+		free(t[i].at);
+	plan_dense_release(&dense);
+	plan_settings_release(&s);
+	capture_close(c);
+}
+
 /* Layers that are not wanted. */
 static void test_layers(void)
 {
@@ -347,6 +386,7 @@ int main(void)
 	test_settings();
 	write_capture();
 	test_measures();
+	test_kept();
 	test_layers();
 	test_refused();
 	test_faults();

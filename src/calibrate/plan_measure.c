@@ -134,8 +134,7 @@ struct work { /* a chunk of a layer */
 	const struct plan_settings *s;
 	const struct calib_layer *l;
 	int layer, from, to;
-	bf16_t *dense;
-	float *dense_lse;
+	const struct plan_dense_chunk *dense;
 	struct tally *tally; /* [n] */
 };
 
@@ -210,8 +209,8 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 		st = method_ref(m, &call, n, err);
 	}
 	if (!st)
-		st = accuracy_measure(s, w->to - w->from, out, w->dense, lse, w->dense_lse, acc,
-				      err);
+		st = accuracy_measure(s, w->to - w->from, out, w->dense->out, lse, w->dense->lse,
+				      acc, err);
 	if (!st)
 		count(&w->tally[i + 1], s, n, acc);
 	free(n);
@@ -222,35 +221,62 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 	return st;
 }
 
-static enum ar_status run_chunk(struct work *w, struct ar_err *err)
+/* Add the chunk to what dense attention gives. */
+static enum ar_status add_dense(struct plan_dense *d, const struct work *w, struct ar_err *err)
 {
 	const struct attn_shape *s = &w->l->b.shape;
 	size_t rows = (size_t)(w->to - w->from) * (size_t)s->q_heads;
+	struct plan_dense_chunk *v = realloc(d->chunk, (d->n + 1) * sizeof *v), *c;
 	struct calib_rows r;
 	struct attn_call call;
-	enum ar_status st;
 
+	if (!v)
+		return ar_nomem(err);
+	d->chunk = v;
+	c = &v[d->n++];
+	c->out = malloc(rows * (size_t)s->head_dim * sizeof *c->out);
+	c->lse = malloc(rows * sizeof *c->lse);
+	if (!c->out || !c->lse)
+		return ar_nomem(err);
 	calib_layer_rows(&r, w->l, w->from, w->to);
 	call = call_of(w, &r, NULL);
-	call.out = w->dense = malloc(rows * (size_t)s->head_dim * sizeof *w->dense);
-	call.lse = w->dense_lse = malloc(rows * sizeof *w->dense_lse);
-	st = call.out && call.lse ? method_ref(w->s->method[0], &call, NULL, err) : ar_nomem(err);
-	if (!st)
-		st = parallel_each((int)w->s->n - 1, run_setting, w, err);
-	free(w->dense);
-	free(w->dense_lse);
-	return st;
+	call.out = c->out;
+	call.lse = c->lse;
+	return method_ref(w->s->method[0], &call, NULL, err);
+}
+
+void plan_dense_release(struct plan_dense *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		free(d->chunk[i].out);
+		free(d->chunk[i].lse);
+	}
+	free(d->chunk);
+	*d = (struct plan_dense){ 0 };
+}
+
+/* number: of the chunk in d, from 0. */
+static enum ar_status run_chunk(struct work *w, struct plan_dense *d, size_t number,
+				struct ar_err *err)
+{
+	enum ar_status st = number < d->n ? AR_OK : add_dense(d, w, err);
+
+	if (st)
+		return st;
+	w->dense = &d->chunk[number];
+	return parallel_each((int)w->s->n - 1, run_setting, w, err);
 }
 
 /* ---- captures ---- */
 
-/* Run all chunks of the i-th layer of c.  tally: of the layer. */
+/* Run all chunks of the i-th layer of c.  *number: of the next chunk.  tally: of the layer. */
 static enum ar_status run_layer(const struct plan_settings *s, const struct calib_input *in,
 				const struct plan_sample *how, struct capture *c, int i,
-				struct tally *tally, struct ar_err *err)
+				size_t *number, struct tally *tally, struct ar_err *err)
 {
 	int64_t n_tok = calib_tokens(in, c), chunk = how->chunk < n_tok ? how->chunk : n_tok;
 	int64_t n_chunk = chunk < n_tok ? how->n_chunk : 1;
+	struct plan_dense own = { 0 };
 	struct calib_layer l;
 	struct work w = { .s = s, .l = &l, .layer = capture_info(c)->layer[i], .tally = tally };
 	enum ar_status st = calib_layer_load(&l, c, i, n_tok, s->page_tok, err);
@@ -260,7 +286,9 @@ static enum ar_status run_layer(const struct plan_settings *s, const struct cali
 	for (int64_t k = 1; k <= n_chunk && !st; k++) {
 		w.from = (int)((n_tok - chunk) * k / n_chunk);
 		w.to = w.from + (int)chunk;
-		st = run_chunk(&w, err);
+		st = how->dense ? run_chunk(&w, how->dense, (*number)++, err) :
+				  run_chunk(&w, &own, 0, err);
+		plan_dense_release(&own);
 	}
 	calib_layer_release(&l);
 	return st;
@@ -322,6 +350,7 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 				   struct tally *tally, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	size_t number = 0;
 
 	for (size_t c = 0; c < in->n && !st; c++) {
 		const struct capture_info *info = capture_info(in->capture[c]);
@@ -334,7 +363,7 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 				 (unsigned long)(c * (size_t)info->n_layers) + (unsigned long)i,
 				 (unsigned long)(in->n * (size_t)info->n_layers));
 			if (at)
-				st = run_layer(s, in, how, in->capture[c], i,
+				st = run_layer(s, in, how, in->capture[c], i, &number,
 					       tally + (size_t)(at - layer) * s->n, err);
 		}
 	}
