@@ -4,7 +4,7 @@ attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_curve.c src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
     src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
-    src/cmd_trace.c src/cmdline.c \
+    src/cmd_trace.c src/cmd_tune.c src/cmdline.c \
     src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
@@ -67,7 +67,8 @@ libattnreplay_a_SOURCES += \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
-  src/tune/threshold.c src/tune/threshold.h
+  src/tune/target.c src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
+    src/tune/tune_captures.c src/tune/tune_print.c
 
 # The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -128,7 +129,7 @@ dist_check_SCRIPTS += \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
     tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
-    tests/t-run-weights.sh \
+    tests/t-run-weights.sh tests/t-cmd-tune.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
