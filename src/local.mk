@@ -54,10 +54,10 @@ libattnreplay_a_SOURCES += \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/energy.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
-    src/run/key_inputs.c src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c \
-    src/run/resume.c src/run/resume.h src/run/run.h src/run/scope.c \
-    src/run/weights.c \
+  src/run/energy.c src/run/facts.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
+    src/run/key_inputs.c src/run/key_inputs.h src/run/options.c \
+    src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h src/run/run.h \
+    src/run/scope.c src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \

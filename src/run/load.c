@@ -8,16 +8,6 @@
 #include "base/number.h"
 #include "traces/capture/random.h"
 
-bool run_needs_model(const struct run *r)
-{
-	return !r->backend || r->backend->needs_model;
-}
-
-bool run_is_left(const struct run *r, size_t i)
-{
-	return !r->o.resumed || !r->o.resumed->done[i];
-}
-
 static enum ar_status load_methods(struct run *r, struct ar_err *err)
 {
 	char **name = NULL;
@@ -64,20 +54,6 @@ static enum ar_status try_plans(const struct run *r, struct ar_err *err)
 static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
 {
 	return r->o.dense_as ? dense_as_load(&r->dense_as, r->o.dense_as, err) : AR_OK;
-}
-
-int64_t run_longest_request(const struct run *r)
-{
-	int64_t max = 1;
-	char why[160];
-
-	for (size_t i = 0; i < r->trace->n; i++) {
-		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
-
-		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
-			max = len;
-	}
-	return max;
 }
 
 /* *c stays NULL if it is random: its length is known when the trace is. */

@@ -75,13 +75,15 @@ struct run {
 /* load.c */
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
+/* Set r->host when the backend is known. */
+enum ar_status run_load_host(struct run *r, struct ar_err *err);
+
+/* facts.c */
 bool run_needs_model(const struct run *r);
 /* Tokens of the longest request that the policy admits; at least 1. */
 int64_t run_longest_request(const struct run *r);
 /* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
 bool run_is_left(const struct run *r, size_t i);
-/* Set r->host when the backend is known. */
-enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
 /* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.  AR_USAGE:
  * they are not of --model, or an option is missing or does not go with them.  open_tokens: begin a
