@@ -55,7 +55,7 @@ libattnreplay_a_SOURCES += \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/energy.c src/run/facts.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
-    src/run/key_inputs.c src/run/key_inputs.h src/run/options.c \
+    src/run/key_inputs.c src/run/key_inputs.h src/run/match.c src/run/match.h src/run/options.c \
     src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h src/run/run.h \
     src/run/scope.c src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
@@ -119,6 +119,7 @@ check_PROGRAMS += \
   tests/t-resumed \
   tests/t-roofline-fit \
   tests/t-run-key tests/t-run-tokens \
+  tests/t-run-match \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \
@@ -127,7 +128,7 @@ check_PROGRAMS += \
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
-    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
+    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
     tests/t-run-weights.sh tests/t-cmd-tune.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh

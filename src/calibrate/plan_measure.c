@@ -326,19 +326,22 @@ static int *list_layers(const struct calib_input *in, const struct plan_sample *
 }
 
 static enum ar_status open_methods(const struct plan_settings *s, const struct calib_input *in,
-				   int n_layers, struct ar_err *err)
+				   const struct rope *rope, int n_layers, struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(in->capture[0]);
 	float *inv = calloc((size_t)info->head_dim, sizeof *inv);
-	const struct selector_env env = {
+	struct selector_env env = {
 		.shape = { info->q_heads, info->kv_heads, info->head_dim, s->page_tok },
 		.n_layers = n_layers,
-		.rope_inv = info->rope.theta > 0 ? inv : NULL,
 	};
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
-	if (inv)
-		rope_inv_freq(&info->rope, info->head_dim, inv);
+	if (info->rope.theta > 0 || !rope)
+		rope = &info->rope;
+	if (inv && rope->theta > 0) {
+		rope_inv_freq(rope, info->head_dim, inv);
+		env.rope_inv = inv;
+	}
 	for (size_t i = 0; i < s->n && !st; i++)
 		st = method_open(s->method[i], &env, err);
 	free(inv);
@@ -404,7 +407,8 @@ enum ar_status plan_measure(const struct plan_settings *s, const struct calib_in
 			     "layers %d: layer %d is captured; give the model's layers", n_layers,
 			     (*layer)[t->n_layer - 1]);
 	else
-		st = open_methods(s, in, n_layers ? n_layers : (*layer)[t->n_layer - 1] + 1, err);
+		st = open_methods(s, in, how->rope,
+				  n_layers ? n_layers : (*layer)[t->n_layer - 1] + 1, err);
 	if (!st)
 		st = run_captures(s, in, how, *layer, t->n_layer, tally, err);
 	for (size_t i = 0; i < t->n_layer * s->n && !st; i++)

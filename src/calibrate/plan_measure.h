@@ -46,6 +46,7 @@ struct plan_sample {
 	int64_t chunk;		  /* tokens of a chunk */
 	int64_t n_chunk;	  /* chunks, evenly spaced; the last ends with the tokens */
 	int64_t layers;		  /* of the model; 0: up to the last captured */
+	const struct rope *rope;  /* of the model, for captures that do not state theirs; or NULL */
 	const bool *ignore;	  /* [CAPTURE_MAX_LAYER + 1] layers not to measure in; NULL: none */
 	struct plan_dense *dense; /* kept by the caller; NULL: by no one */
 };

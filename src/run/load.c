@@ -304,6 +304,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
+	if (!st)
+		st = run_match(r, err);
 	for (size_t i = 0; i < r->n_capture && !st && !r->point; i++)
 		capture_warn(capture_info(r->capture[i]), r->model.name);
 	while (!st && !run_is_left(r, r->first))
@@ -319,6 +321,7 @@ void run_unload(struct run *r)
 	if (!r->lent_costs)
 		costs_close(r->costs);
 	prepared_release(&r->prep);
+	run_match_release(r);
 	if (!r->lent_trace)
 		trace_free(r->trace);
 	for (size_t i = 0; i < r->n_capture; i++)

@@ -14,6 +14,7 @@
 #include "replay/engine/tokens.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
+#include "src/run/match.h"
 #include "src/run/options.h"
 #include "traces/prompts.h"
 
@@ -51,7 +52,8 @@ struct run {
 	struct tokens_text *text; /* [trace->n] */
 	struct tokens *tokens;	  /* of the method that runs */
 	struct prepared prep;
-	struct plan **plan; /* [n_runs] of --method */
+	struct plan **plan;	 /* [n_runs] of --method */
+	struct run_match *match; /* of --match; NULL: the methods are as given */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */

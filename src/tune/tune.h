@@ -81,7 +81,8 @@ double tune_figure(const struct tune_goal *g, const struct tune_figures *f);
 /* Write a table of tuned methods, and below it a line for each that has not the wanted figure. */
 void tune_print(const struct tune_goal *g, const struct tuned *t, size_t n, FILE *f);
 
-/* The table as a JSON array.  NULL: no memory. */
+/* A tuned method as a JSON object, and n of them as an array.  NULL: no memory. */
+cJSON *tuned_json(const struct tuned *t);
 cJSON *tune_json(const struct tuned *t, size_t n);
 
 /* ---- samples ---- */

@@ -67,7 +67,7 @@ void tune_print(const struct tune_goal *g, const struct tuned *t, size_t n, FILE
 		print_note(g, &t[i], f);
 }
 
-static cJSON *row_json(const struct tuned *t)
+cJSON *tuned_json(const struct tuned *t)
 {
 	cJSON *o = cJSON_CreateObject();
 	bool done = o && json_add(o, "method", cJSON_CreateString(t->method)) &&
@@ -92,7 +92,7 @@ cJSON *tune_json(const struct tuned *t, size_t n)
 	cJSON *list = cJSON_CreateArray();
 
 	for (size_t i = 0; i < n && list; i++)
-		if (!json_add(list, NULL, row_json(&t[i]))) {
+		if (!json_add(list, NULL, tuned_json(&t[i]))) {
 			cJSON_Delete(list);
 			list = NULL;
 		}
