@@ -111,9 +111,12 @@ ok '... nor has a model of a GPU without a capture' says 2 \
 	'match has no effect without --capture; leave it out' \
 	"$ATTNREPLAY" run --trace trace.csv --backend roofline --gpu h200 --model niah-llama-14m \
 	--match recall=0.9
+ok '... nor has a run with weights' says 2 'match has no effect with --weights; leave it out' \
+	"$ATTNREPLAY" run --trace trace.csv --backend cpu --weights none --prompts none \
+	--match recall=0.9
 "$ATTNREPLAY" -q run $common --backend roofline --gpu h200 --max-num-batched-tokens 256 \
 	--method quoka --match recall=0.9 >out
-is '... with one it has' "$(sed -n 's/: 1 requests ok.*//p' out)" "$(setting quoka)"
+is '... with a capture it has' "$(sed -n 's/: 1 requests ok.*//p' out)" "$(setting quoka)"
 cpu --match density=0.01 --method xattention >out
 ok 'a target that cannot be reached is told in the header' grep -q \
 	'^xattention: no threshold has density 0.01; the nearest, ' out

@@ -194,7 +194,7 @@ static const struct opt model_opts[] = {
 	{ .name = "match", .type = OPT_STR, .off = AT(match), .arg = "FIGURE=X",
 	  .help = "tune the threshold of each method on the captures first, as attnreplay-tune(1) "
 		  "does: recall=X, rel-l2=X or density=X",
-	  .scope = RUN_KERNELS | RUN_CAPTURE, .may_differ = true },
+	  .scope = RUN_KERNELS | RUN_CAPTURE | RUN_REPLAYED, .may_differ = true },
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
