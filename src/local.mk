@@ -4,7 +4,7 @@ attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
     src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
-    src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/main.c \
+    src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -53,11 +53,11 @@ libattnreplay_a_SOURCES += \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/all.c src/run/child.c src/run/energy.c src/run/figures.c src/run/groups.c \
-    src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
-    src/run/load.c src/run/method.c src/run/options.c src/run/options.h src/run/print.c \
-    src/run/resume.c src/run/resume.h src/run/resume_check.c src/run/run.h src/run/scope.c \
-    src/run/setup.c src/run/weights.c \
+  src/run/all.c src/run/child.c src/run/energy.c src/run/facts.c src/run/figures.c \
+    src/run/groups.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
+    src/run/key_inputs.h src/run/load.c src/run/match.c src/run/match.h src/run/method.c \
+    src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
+    src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
@@ -66,7 +66,9 @@ libattnreplay_a_SOURCES += \
     src/select/select_text.c \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
-    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
+  src/tune/target.c src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
+    src/tune/tune_captures.c src/tune/tune_print.c
 
 # The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -121,14 +123,17 @@ check_PROGRAMS += \
   tests/t-resumed \
   tests/t-roofline-fit \
   tests/t-run-key tests/t-run-tokens \
+  tests/t-run-match \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \
-  tests/t-sweep
+  tests/t-sweep \
+  tests/t-tune
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
-    tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
-    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
+    tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \
+    tests/t-cmd-select.sh tests/t-cmd-tune.sh tests/t-foreign.sh tests/t-html.sh \
+    tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
     tests/t-run-weights.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh

@@ -14,6 +14,7 @@
 #include "replay/engine/tokens.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
+#include "src/run/match.h"
 #include "src/run/options.h"
 #include "traces/prompts.h"
 
@@ -66,7 +67,8 @@ struct run {
 	struct tokens_text *text; /* [trace->n] */
 	struct tokens *tokens;	  /* of the method that runs */
 	struct prepared prep;
-	struct plan **plan; /* [n_runs] of --method */
+	struct plan **plan;	 /* [n_runs] of --method */
+	struct run_match *match; /* of --match; NULL: the methods are as given */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
@@ -90,13 +92,15 @@ struct run {
 /* load.c */
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
+/* Set r->host when the backend is known. */
+enum ar_status run_load_host(struct run *r, struct ar_err *err);
+
+/* facts.c */
 bool run_needs_model(const struct run *r);
 /* Tokens of the longest request that the policy admits; at least 1. */
 int64_t run_longest_request(const struct run *r);
 /* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
 bool run_is_left(const struct run *r, size_t i);
-/* Set r->host when the backend is known. */
-enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
 /* Give run i another method, which is checked as those of --method are. */
 enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
