@@ -15,8 +15,9 @@ EXTRA_DIST += \
   contrib/bench.cases contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh \
     contrib/bench_torch.py contrib/capture_hf.py contrib/check_costs.sh \
     contrib/check_roofline.sh contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py \
-    contrib/dense_as_engine.py contrib/gguf_to_safetensors.py contrib/make_tasks.py \
-    contrib/page_png.sh contrib/safetensors_file.py contrib/seer_gate_to_safetensors.py \
+    contrib/dense_as_engine.py contrib/eval_methods.sh \
+    contrib/gguf_to_safetensors.py contrib/make_tasks.py contrib/page_png.sh \
+    contrib/safetensors_file.py contrib/seer_gate_to_safetensors.py \
     contrib/slurm/sweep.sbatch contrib/vllm_steps.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/report-chunks.png \

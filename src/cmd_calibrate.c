@@ -39,49 +39,15 @@ static const struct opt own_opts[] = {
 
 /* ---- captures ---- */
 
-/* All captures must come from one model, since the file written serves one model. */
-static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
-				 struct ar_err *err)
-{
-	if (a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim)
-		return AR_OK;
-	return ar_fail(err, AR_DATA,
-		       "%s has %d query heads over %d KV heads of size %d, %s has "
-		       "%d over %d of size %d; give captures of one model",
-		       b->name, b->q_heads, b->kv_heads, b->head_dim, a->name, a->q_heads,
-		       a->kv_heads, a->head_dim);
-}
-
-static enum ar_status open_all(struct calib_input *in, const struct opt_list *path,
-			       struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-
-	in->capture = calloc(path->n, sizeof(struct capture *));
-	if (!in->capture)
-		return ar_nomem(err);
-	for (; !st && in->n < path->n; in->n += !st) {
-		st = capture_open(&in->capture[in->n], path->v[in->n], err);
-		if (!st && in->n)
-			st = check_same(capture_info(*in->capture),
-					capture_info(in->capture[in->n]), err);
-		if (st)
-			capture_close(in->capture[in->n]);
-	}
-	return st;
-}
-
 static enum ar_status calibrate(const struct calibrator *c, const void *arg, const struct args *a,
 				struct ar_err *err)
 {
 	struct calib_input in = { .tokens = a->tokens };
-	enum ar_status st = open_all(&in, &a->captures, err);
+	enum ar_status st = calib_open(&in, &a->captures, err);
 
 	if (!st)
 		st = c->run(arg, &in, a->output, err);
-	for (size_t i = 0; i < in.n; i++)
-		capture_close(in.capture[i]);
-	free(in.capture);
+	calib_close(&in);
 	return st;
 }
 

@@ -12,7 +12,6 @@
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct run r = { .cmdline = cmd_line("run", argc, argv), .pid = getpid() };
-	char key[RUN_KEY_SIZE];
 	enum ar_status st;
 
 	st = run_options_parse(&r.o, NULL, argc, argv, err);
@@ -23,19 +22,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = run_load(&r, err);
 	if (!st)
-		st = run_describe(&r, err);
-	for (size_t i = r.first + 1; i < r.n_runs && !st; i++)
-		if (run_is_left(&r, i))
-			st = run_try_method(&r, r.plan[i]->name, err);
-	/* The processes of several methods share what is read here. */
-	for (size_t i = 0; i < r.n_runs && r.n_runs > 1 && r.o.db && !st; i++)
-		st = run_make_key(&r, i, key, err);
-	if (!st)
-		st = run_json_open(&r, err);
-	for (size_t i = r.first; i < r.n_runs && !st; i++)
-		if (run_is_left(&r, i))
-			st = r.n_runs > 1 ? run_method_apart(&r, i, err) : run_method(&r, i, err);
-	st = run_json_close(&r, st, err);
+		st = run_all(&r, err);
 	run_unload(&r);
 	return st;
 }

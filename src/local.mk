@@ -2,17 +2,16 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_curve.c src/cmd_diff.c src/cmd_import_engine.c src/cmd_list.h src/cmd_merge.c src/cmd_methods.c \
-    src/cmd_report.c src/cmd_run.c src/cmd_search.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c \
-    src/cmd_trace.c src/cmdline.c \
-    src/main.c \
-  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_delta.c src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_load.h \
-    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_plan.c src/bench/bench_prefill.h \
+    src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
+    src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
+    src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
+  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_delta.c \
+    src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_load.h \
+    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_plan.c \
+    src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
     src/bench/bench_whole.c src/bench/bench_whole.h \
-  src/run/child.c src/run/figures.c src/run/load.c src/run/method.c src/run/resume_check.c \
-    src/run/setup.c \
   src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
     src/search/search_rate.c \
   $(DEVICE_CODE)
@@ -27,8 +26,8 @@ endif
 
 # What tests look at as well.
 libattnreplay_a_SOURCES += \
-  src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/json_file.c \
-    src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c src/trace_json.h \
+  src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/cmdline.c \
+    src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c src/trace_json.h \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
@@ -45,6 +44,8 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
+  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/options.c src/eval/print.c \
+    src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
@@ -55,11 +56,11 @@ libattnreplay_a_SOURCES += \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/energy.c src/run/groups.c src/run/json.c src/run/key.c src/run/key.h \
-    src/run/layers.c \
-    src/run/key_inputs.c src/run/key_inputs.h src/run/options.c src/run/options.h src/run/print.c \
-    src/run/resume.c src/run/resume.h src/run/run.h src/run/scope.c \
-    src/run/weights.c \
+  src/run/all.c src/run/child.c src/run/energy.c src/run/facts.c src/run/figures.c \
+    src/run/groups.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
+    src/run/key_inputs.h src/run/layers.c src/run/load.c src/run/match.c src/run/match.h src/run/method.c \
+    src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
+    src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
@@ -68,7 +69,9 @@ libattnreplay_a_SOURCES += \
     src/select/select_text.c \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
-    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
+  src/tune/target.c src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
+    src/tune/tune_captures.c src/tune/tune_print.c
 
 # The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -103,6 +106,7 @@ src/export/nsys.$(OBJEXT): src/export/nsys.inc src/export/nsys_tables.inc
 src/export/perfetto.$(OBJEXT): src/export/perfetto.inc
 
 check_PROGRAMS += \
+  tests/make-tasks \
   tests/t-bench \
   tests/t-bench-match \
   tests/t-bench-paper \
@@ -112,6 +116,9 @@ check_PROGRAMS += \
   tests/t-chart \
   tests/t-diff \
   tests/t-engine-run \
+  tests/t-eval \
+  tests/t-eval-results \
+  tests/t-eval-score \
   tests/t-export \
   tests/t-host-fit \
   tests/t-json \
@@ -119,14 +126,17 @@ check_PROGRAMS += \
   tests/t-resumed \
   tests/t-roofline-fit \
   tests/t-run-key tests/t-run-tokens \
+  tests/t-run-match \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \
-  tests/t-sweep
+  tests/t-sweep \
+  tests/t-tune
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-delta.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
-    tests/t-cmd-diff.sh tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh \
-    tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh tests/t-outputs.sh \
+    tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \
+    tests/t-cmd-select.sh tests/t-cmd-tune.sh tests/t-foreign.sh tests/t-html.sh \
+    tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
     tests/t-run-weights.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh

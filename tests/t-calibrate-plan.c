@@ -19,11 +19,16 @@
 
 enum { LAYERS = 3, SETTINGS = 4 };
 
+#define POINT(d, r) \
+	{ \
+		.density = (d), .recall = (r) \
+	}
+
 /* Layer 0 loses nothing at first, layer 1 loses most, layer 2 is in between. */
 static struct plan_point points[LAYERS][SETTINGS] = {
-	{ { 1, 1 }, { 0.6, 1 }, { 0.3, 0.96 }, { 0.1, 0.7 } },
-	{ { 1, 1 }, { 0.9, 0.8 }, { 0.5, 0.6 }, { 0.2, 0.3 } },
-	{ { 1, 1 }, { 0.5, 0.98 }, { 0.4, 0.9 }, { 0.2, 0.8 } },
+	{ POINT(1, 1), POINT(0.6, 1), POINT(0.3, 0.96), POINT(0.1, 0.7) },
+	{ POINT(1, 1), POINT(0.9, 0.8), POINT(0.5, 0.6), POINT(0.2, 0.3) },
+	{ POINT(1, 1), POINT(0.5, 0.98), POINT(0.4, 0.9), POINT(0.2, 0.8) },
 };
 static const struct plan_table table = { LAYERS, SETTINGS, points[0] };
 
@@ -75,9 +80,8 @@ static void test_random(void)
 
 		for (int i = 0; i < LAYERS * SETTINGS; i++)
 			at[i / SETTINGS][i % SETTINGS] =
-				i % SETTINGS ?
-					(struct plan_point){ rng_unit(&rng), rng_unit(&rng) } :
-					(struct plan_point){ 1, 1 };
+				(struct plan_point)POINT(i % SETTINGS ? rng_unit(&rng) : 1,
+							 i % SETTINGS ? rng_unit(&rng) : 1);
 		for (int i = 0; i < SETTINGS * SETTINGS * SETTINGS; i++) {
 			all[0] = (size_t)i % SETTINGS;
 			all[1] = (size_t)(i / SETTINGS % SETTINGS);
@@ -184,6 +188,72 @@ static struct capture *must_open(void)
 	return c;
 }
 
+/* The same figures from what dense attention gave before. */
+static void test_kept(void)
+{
+	struct capture *c = must_open();
+	const struct calib_input in = { &c, 1, 0 };
+	struct plan_dense dense = { 0 };
+	const struct plan_sample how[] = { { .chunk = 100, .n_chunk = 2 },
+					   { .chunk = 100, .n_chunk = 2, .dense = &dense } };
+	struct plan_table t[3];
+	struct plan_settings s;
+	struct ar_err err;
+	int *layer;
+
+	if (plan_settings_init(&s, "ashape:init=30,local=100", &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 3; i++) {
+		if (plan_measure(&s, &in, &how[i > 0], &t[i], &layer, &err))
+			bail_out("%s", err.msg);
+		free(layer);
+	}
+	is_int((long long)dense.n, 4, "dense attention is kept for 2 chunks of 2 layers");
+	ok(!memcmp(t[0].at, t[1].at, 4 * sizeof *t[0].at) &&
+		   !memcmp(t[1].at, t[2].at, 4 * sizeof *t[0].at),
+	   "... and changes no figure");
+	/* What is kept is what is compared with. */
+	for (size_t i = 0; i < 100 * HEADS * DIM; i++)
+		dense.chunk[0].out[i] = bf16_from_f32(100);
+	free(t[2].at);
+	if (plan_measure(&s, &in, &how[1], &t[2], &layer, &err))
+		bail_out("%s", err.msg);
+	ok(plan_at(&t[2], 0, 1)->rel_l2 != plan_at(&t[0], 0, 1)->rel_l2, "... as it is used");
+	free(layer);
+	for (int i = 0; i < 3; i++)
+		free(t[i].at);
+	plan_dense_release(&dense);
+	plan_settings_release(&s);
+	capture_close(c);
+}
+
+/* Layers that are not wanted. */
+static void test_layers(void)
+{
+	struct capture *c = must_open();
+	const struct calib_input in = { &c, 1, 0 };
+	bool ignore[CAPTURE_MAX_LAYER + 1] = { [1] = true };
+	const struct plan_sample how = { .chunk = 100, .n_chunk = 1, .ignore = ignore };
+	struct plan_settings s;
+	struct plan_table t;
+	struct ar_err err;
+	int *layer;
+
+	if (plan_settings_init(&s, "ashape:init=30,local=100", &err) ||
+	    plan_measure(&s, &in, &how, &t, &layer, &err))
+		bail_out("%s", err.msg);
+	ok(t.n_layer == 1 && layer[0] == 4, "a layer may be ignored");
+	free(t.at);
+	free(layer);
+	ignore[4] = true;
+	is_int(plan_measure(&s, &in, &how, &t, &layer, &err), AR_USAGE, "... but not all");
+	is_str(err.msg, "the captures hold no layer to measure methods in", "... which is told");
+	free(t.at);
+	free(layer);
+	plan_settings_release(&s);
+	capture_close(c);
+}
+
 /* Each row sees the first 30 and the last 100 keys. */
 static void test_measures(void)
 {
@@ -196,10 +266,13 @@ static void test_measures(void)
 	double kept = 0, all = 0, even = 0;
 	int *layer;
 
-	if (plan_settings_init(&s, "ashape:init=30,local=100", &err) ||
+	if (plan_settings_init(&s,
+			       "ashape:init=30,local=100,"
+			       "trishape:start=128,recent=0,last-dense=0",
+			       &err) ||
 	    plan_measure(&s, &in, &how, &t, &layer, &err))
 		bail_out("%s", err.msg);
-	ok(t.n_layer == 2 && layer[0] == 1 && layer[1] == 4 && t.n_setting == 2,
+	ok(t.n_layer == 2 && layer[0] == 1 && layer[1] == 4 && t.n_setting == 3,
 	   "each captured layer has its measures");
 	for (int from = 250; from <= 500; from += 250) /* the chunks */
 		for (int pos = from; pos < from + 100; pos++) {
@@ -212,7 +285,14 @@ static void test_measures(void)
 	ok(fabs(plan_at(&t, 1, 1)->recall - even) < 1e-4,
 	   "where attention is even, the recall is the share of keys: %g of %g",
 	   plan_at(&t, 1, 1)->recall, even);
-	ok(plan_at(&t, 0, 0)->density == 1 && plan_at(&t, 1, 0)->recall == 1, "dense is 1");
+	ok(plan_at(&t, 0, 2)->selected == 0.5,
+	   "the selector keeps 1 of 1 and 1 of 3 blocks before the chunks, for 2 query blocks "
+	   "each");
+	ok(plan_at(&t, 0, 1)->rel_l2 > 0.1 && plan_at(&t, 0, 1)->rel_l2 < 2,
+	   "the output differs from that of dense attention");
+	ok(plan_at(&t, 0, 0)->density == 1 && plan_at(&t, 1, 0)->recall == 1 &&
+		   plan_at(&t, 0, 0)->selected == 1 && plan_at(&t, 0, 0)->rel_l2 == 0,
+	   "dense keeps all and has no error");
 	free(t.at);
 	free(layer);
 	plan_settings_release(&s);
@@ -306,6 +386,8 @@ int main(void)
 	test_settings();
 	write_capture();
 	test_measures();
+	test_kept();
+	test_layers();
 	test_refused();
 	test_faults();
 	unlink(capture_path);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --json of run, search, trace info, methods and capture info: the same figures as the text, and the ways to
-# write them.  tests/t-outputs.sh has the rest of the files.
+# --json of run, search, trace info, methods, capture info and tune: the same figures as the text, and the
+# ways to write them.  tests/t-outputs.sh has the rest of the files.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -20,8 +20,11 @@ command() { # WHICH ARGUMENT...
 	methods | method) ar methods "$@" ;;
 	capture) ar capture info "$@" "$arc" ;;
 	search) ar search rate --slo $slo --backend cost --trace "$trace" --requests 9 "$@" ;;
+	tune) ar -q tune $tuned "$@" ;;
 	esac
 }
+tuned="--method flashprefill,dense --target density=0.8 --tolerance 0.05 --capture $arc --tokens 600
+	--chunk 128 --chunks 1"
 slo=ttft:p50:100ms,e2e:p99:10s
 python=
 command -v python3 >/dev/null && python=python3
@@ -39,7 +42,7 @@ has() { # DESCRIPTION FILE CONDITION
 	fi
 }
 
-for c in run trace methods capture search; do
+for c in run trace methods capture search tune; do
 	command $c >$c.text
 	ok "$c writes a file" command $c --json $c.json
 	command $c --json again.json >again.text
@@ -55,6 +58,7 @@ for c in run trace methods capture search; do
 		methods) echo 'methods --json /dev/full' ;;
 		capture) echo "capture info $arc --json /dev/full" ;;
 		search) echo "search rate --slo $slo --backend cost --trace $trace --json /dev/full" ;;
+		tune) echo "-q tune $tuned --json /dev/full" ;;
 		esac)
 	full() {
 		command $c --json - >/dev/full 2>err
@@ -68,6 +72,7 @@ for c in run trace methods capture search; do
 		methods) echo 'methods --json /no/where' ;;
 		capture) echo "capture info $arc --json /no/where" ;;
 		search) echo "search rate --slo $slo --backend cost --trace $trace --json /no/where" ;;
+		tune) echo "-q tune $tuned --json /no/where" ;;
 		esac)
 	has '... it names its schema' $c.json "d['schema'].startswith('attnreplay-$c')"
 done

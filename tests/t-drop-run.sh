@@ -42,6 +42,9 @@ ok 'the report shows what is kept' grep -q '^Dense attention that kept tokens ho
 ok '... and the work of layers' grep -q '^  2 .* full  2-4 *3 *62 ' report
 is 'runs say how true their activations are' \
 	"$(sed -n '/^Runs/,/^$/s/.*; fidelity no-drift$/no-drift/p' report | wc -l)" 1
+is 'what it leaves of the pairs: all in 2 of 8 layers, a quarter in 3, a sixteenth in 3' \
+	"$(query 'SELECT run_id, pairs FROM v_kept')" '1,1
+2,0.3671875'
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
 ok '... and the report says so' grep -q '^run 3: its dropper kept every row' report

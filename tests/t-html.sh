@@ -26,9 +26,9 @@ lacks() { ! has "$@"; }
 ok 'the page is written, and nothing else' \
 	silent 0 "$ATTNREPLAY" report --html page.html --slo ttft:10ms sample.db
 well_formed 'it is XML' page.html
-is 'it has eleven parts, in order' \
+is 'it has twelve parts, in order' \
 	"$(sed -n 's/^<h2 id="part\([0-9]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
-	'1 2 3 4 5 6 7 8 9 10 11 '
+	'1 2 3 4 5 6 7 8 9 10 11 12 '
 ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \
 	'compact-fp: TTFT p50 0.5 times that of dense (95 % interval 0.5 to 0.5), TPOT p50 0.5 times (0.5 to 0.5)' \
 	'; mean relative L2 error 2.5 %;' \
@@ -59,7 +59,7 @@ else
 	skip 'every file of charts/ is in the page' 'no sources here'
 fi
 is 'each chart has its SQL, and so have the tables that it reads' \
-	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '10 9'
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '11 9'
 ok 'nothing is fetched' lacks page.html http
 ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
 
@@ -123,6 +123,11 @@ ar report --html same.html --baseline copy.db:1 copy.db:1 sample.db:1 || exit 99
 ok 'a run as fast as the baseline gains nothing' has same.html \
 	'It gains nothing: the interval holds 1.'
 if command -v sqlite3 >/dev/null; then
+	sqlite3 copy.db "UPDATE eval_prompt SET n_best = 0, exact = 0 WHERE task = 'vt'"
+	ar report --html copy.html copy.db || exit 99
+	is 'where dense attention answers little, rows are grey, and say so' \
+		"$(grep '^<tr class="weak">' copy.html | grep -c 'dense below 60 %')" 2
+	is '... others are not' "$(grep -c '<tr class="weak">.*multikey' copy.html)" 0
 	sqlite3 copy.db 'UPDATE iteration SET host_ns = 3e6 WHERE run_id = 2'
 	ar report --html host.html copy.db || exit 99
 	ok 'the wait for the host has a bar and a sentence' has host.html \
@@ -131,6 +136,8 @@ if command -v sqlite3 >/dev/null; then
 	ar report --html host.html copy.db || exit 99
 	ok 'of one request there is no interval' has host.html 'One request has no interval.'
 else
+	skip 'where dense attention answers little, rows are grey, and say so' 'no sqlite3'
+	skip '... others are not' 'no sqlite3'
 	skip 'the wait for the host has a bar and a sentence' 'no sqlite3'
 	skip 'of one request there is no interval' 'no sqlite3'
 fi

@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command, state;
-	bool fine, renamed, engine, captures, modelled, drops, layers;
+	bool fine, renamed, engine, captures, modelled, drops, evals, layers;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -98,6 +98,8 @@ static int64_t whole_version(void)
 			   "AND name GLOB '*capture'") == 2;
 	drops = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('iteration_drop', "
 			"'kv_group')") == 2;
+	evals = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('eval_prompt', "
+			"'eval_token')") == 2;
 	state = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('driver', 'sm_mhz', 'mem_mhz')");
 	layers = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('run_layer', "
@@ -113,15 +115,15 @@ static int64_t whole_version(void)
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
-			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) &&
-			       layers == (version >= 12) ?
+			       evals == (version >= 12) && drops == (version >= 11) &&
+			       state == (version >= 11 ? 3 : 0) && layers == (version >= 13) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[12] = { 0 }, bad = 0;
+	int n[14] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -135,10 +137,11 @@ static void test_ends(bool kill_it, const char *what)
 		n[version < 5 ? 0 : version]++;
 	}
 	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
-		   n[11] > 0,
+		   n[11] > 0 && n[12] > 0 && n[13] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
-	   "(%d times), 10 (%d times) or 11 (%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11]);
+	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times) or 13 (%d times), never "
+	   "between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -224,32 +227,55 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 12, into a file of version 11: undo the last migration. */
-static void test_version_11(void)
+#define DROP_13 \
+	"DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;" \
+	"DELETE FROM schema_log WHERE version > 12; PRAGMA user_version = 12;"
+#define DROP_12 \
+	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
+		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
+
+/* Turn a.db, of this version, into a file of version 12: undo the last migration. */
+static void test_version_12(void)
 {
 	struct ar_err err = { 0 };
 	sqlite3 *db;
 
-	change("a.db", "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;"
-		       "DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11");
-	is_int(whole_version(), 11, "a file of version 11 is made");
+	change("a.db", DROP_13);
+	is_int(whole_version(), 12, "a file of version 12 is made");
 	if (store_open_read(&db, "a.db", &err))
 		bail_out("%s", err.msg);
 	is_int(ask(db, "SELECT count(*) FROM v_run LEFT JOIN v_layer_time USING(run_id) "
 		       "LEFT JOIN drop_sample USING(run_id) WHERE kind IS NULL AND mass IS NULL"),
 	       3, "... and read without the tables that it lacks");
 	sqlite3_close(db);
+	migrate(12);
+}
+
+/* Turn a.db, of this version, into a file of version 11. */
+static void test_version_11(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_12);
+	is_int(whole_version(), 11, "a file of version 11 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM run LEFT JOIN eval_prompt USING(run_id) "
+		       "LEFT JOIN eval_token USING(run_id) WHERE task IS NULL AND gold IS NULL"),
+	       3, "... and read with the tables that it lacks");
+	sqlite3_close(db);
 	migrate(11);
 }
 
-/* Turn a.db, of version 12, into a file of version 10: undo two migrations. */
+/* Turn a.db, of this version, into a file of version 10. */
 static void test_version_10(void)
 {
 	struct ar_err err = { 0 };
 	sqlite3 *db;
 
-	change("a.db", "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;"
-		       "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db",
+	       DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz; DELETE FROM phase WHERE phase_id > 10;"
 		       "DELETE FROM schema_log WHERE version > 10; PRAGMA user_version = 10");
@@ -269,11 +295,11 @@ static void test_version_10(void)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 12, into a file of version 6: undo the migrations. */
+/* Turn a.db, of this version, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
-	change("a.db", "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;"
-		       "DROP TABLE iteration_drop; DROP TABLE kv_group;"
+	change("a.db",
+	       DROP_12 "DROP TABLE iteration_drop; DROP TABLE kv_group;"
 		       "ALTER TABLE run DROP COLUMN driver; ALTER TABLE run DROP COLUMN sm_mhz;"
 		       "ALTER TABLE run DROP COLUMN mem_mhz");
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
@@ -320,6 +346,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_12();
 	test_version_11();
 	test_version_10();
 	test_version_6();

@@ -29,6 +29,12 @@ ok 'accuracy is there' \
 	says '^ +2  compact-fp  16 +0.0250 +0.0400 +0.9970 +0.5000 +0.9150 +0.9000$'
 ok 'densities are there' \
 	says '^ +2  compact-fp  4 +0.2500 +0.3000 +0.3750 +0.5000 +0.5000 +0.5500$'
+ok 'answers are there, by task and length' \
+	says '^ +2  compact-fp  multikey +10 +1 +0.000 +100.000 +-0.7500 +-0.2500 +0.5000 +0.5500 +1.500'
+ok '... and against dense, prompt by prompt' \
+	says '^ +2  compact-fp +1  all +2 +1 +0 +1.0000 +-0.5000 +0.0000 +0.5000$'
+ok '... and those of dense against what the tasks file says' says '^ +1  dense +all +1 +1 +0 +0$'
+ok 'that tasks are not RULER is stated' says 'RULER-like tasks are not RULER'
 ok 'the percentile rule is stated'   says 'interpolate linearly'
 ok 'what accuracy means is stated'   says 'single layers on replayed activations'
 ok 'empty rows are stated'           says 'run 2: 12 rows .* are empty'
@@ -45,9 +51,13 @@ ok 'unfinished requests are stated'  says 'run 3: 1 requests were rejected, 1 di
 what='a database of version 6 has the same report'
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/old.db"
+	sqlite3 "$tmp/old.db" 'DROP TABLE eval_prompt; DROP TABLE eval_token;
+		PRAGMA user_version = 11'
+	report "$tmp/old.db" | tail -n +2 >"$tmp/no-answers"
 	sqlite3 "$tmp/old.db" 'ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;
 		PRAGMA user_version = 6'
-	is "$what" "$(report "$tmp/old.db" | tail -n +2)" "$(tail -n +2 "$tmp/all")"
+	is "$what" "$(report "$tmp/old.db" | tail -n +2)" "$(cat "$tmp/no-answers")"
+	is '... without tasks' "$(grep -c '^Accuracy on tasks' "$tmp/no-answers")" 0
 else
 	skip "$what" 'no sqlite3'
 fi

@@ -123,10 +123,12 @@ static const char *other_value(const struct opt *o, const struct opt_group *g)
 	const void *p = (const char *)g->base + o->off;
 	static const struct {
 		const char *name, *value;
-	} files[] = { { "trace", "b.csv" },  { "merge", "b.csv" },    { "components", "b.csv" },
-		      { "weights", "a" },    { "prompts", "b.csv" },  { "model", "llama-3.1-8b" },
-		      { "capture", "b.st" }, { "host", "vllm-0.24" }, { "costs", NULL },
-		      { "method", NULL },    { "backend", NULL } };
+	} files[] = { { "trace", "b.csv" },	 { "merge", "b.csv" },
+		      { "components", "b.csv" }, { "weights", "a" },
+		      { "prompts", "b.csv" },	 { "model", "llama-3.1-8b" },
+		      { "capture", "b.st" },	 { "host", "vllm-0.24" },
+		      { "costs", NULL },	 { "match", "recall=0.9" },
+		      { "method", NULL },	 { "backend", NULL } };
 	static char text[64];
 
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -315,6 +317,24 @@ static void test_methods(void)
 	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "... and so does a word in its place");
 }
 
+/* What --match tunes to counts, and whether the threshold is tuned. */
+static void test_match(void)
+{
+	struct run_key k = plain, l = plain;
+	char *key;
+
+	k.backend = l.backend = "cpu";
+	k.method = "compact-fp";
+	key = strdup(key_with(CPU " --match recall=0.9", k));
+	ok(strcmp(key_with(CPU, k), key) && strcmp(key_with(CPU " --match recall=0.8", k), key),
+	   "what methods are tuned to counts");
+	l.method = "compact-fp:alpha=0.06";
+	ok(!strcmp(key_with(CPU, l), key_with(CPU, k)) &&
+		   strcmp(key_with(CPU " --match recall=0.9", l), key),
+	   "... and a default that is stated, as it is not tuned");
+	free(key);
+}
+
 static void test_plans(void)
 {
 	struct run_key k = plain, l = plain;
@@ -454,6 +474,7 @@ int main(void)
 	test_trace_sum();
 	test_weights();
 	test_methods();
+	test_match();
 	test_plans();
 	test_program();
 	fails("--trace no.csv --backend cost", NULL, "no.csv: No such file or directory");

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +134,7 @@ static void test_page(sqlite3 *db)
 		case PAGE_TABLE: ok(is_section(i->name), "%s: is a section", i->name); break;
 		default: test_statement(db, i);
 		}
-	is_int(parts, 11, "the page has eleven parts");
+	is_int(parts, 12, "the page has twelve parts");
 }
 
 static sqlite3 *open_sample(void)
@@ -270,17 +271,14 @@ static void test_lacking(void)
 	sqlite3_close(r.db);
 }
 
-/* Set text to what ratio_interval() makes of these rows: place, x, base.  Returns whether it did. */
-static bool ratio(sqlite3 *db, const char *rows, char *text, size_t n)
+/* Set text to what the function makes of the columns of these rows.  Returns whether it did. */
+static bool interval(sqlite3 *db, const char *call, const char *rows, char *text, size_t n)
 {
 	char sql[400];
 	sqlite3_stmt *q = NULL;
 	bool done = false;
 
-	snprintf(sql, sizeof sql,
-		 "SELECT coalesce(ratio_interval(column1, column2, column3), 'NULL') "
-		 "FROM (VALUES %s)",
-		 rows);
+	snprintf(sql, sizeof sql, "SELECT coalesce(%s, 'NULL') FROM (%s)", call, rows);
 	if (!sqlite3_prepare_v2(db, sql, -1, &q, NULL) && sqlite3_step(q) == SQLITE_ROW) {
 		const char *s = (const char *)sqlite3_column_text(q, 0);
 
@@ -289,6 +287,68 @@ static bool ratio(sqlite3 *db, const char *rows, char *text, size_t n)
 	}
 	sqlite3_finalize(q);
 	return done;
+}
+
+/* Rows: place, x, base. */
+static bool ratio(sqlite3 *db, const char *rows, char *text, size_t n)
+{
+	char values[300];
+
+	snprintf(values, sizeof values, "VALUES %s", rows);
+	return interval(db, "ratio_interval(column1, column2, column3)", values, text, n);
+}
+
+/* Rows: place, x. */
+static bool mean(sqlite3 *db, const char *rows, char *text, size_t n)
+{
+	return interval(db, "mean_interval(column1, column2)", rows, text, n);
+}
+
+/* The values i^2 % 101, i < 400, whose mean and deviation SQL has. */
+#define SQUARES \
+	"(WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 399) " \
+	"SELECT i, i * i % 101 AS x FROM n)"
+
+static void test_mean(void)
+{
+	static const char in_order[] = "VALUES (1, -2), (2, 6), (3, 1), (4, 3)";
+	sqlite3 *db = open_sample();
+	char a[200], b[200];
+	double r[3] = { 0 }, want[2] = { 0 };
+	bool clean = true, failed = true;
+	long k = 0;
+
+	if (interval_register(db))
+		bail_out("%s", sqlite3_errmsg(db));
+	ok(mean(db, "VALUES (1, 2), (2, 2)", a, sizeof a), "values have a mean");
+	is_str(a, "[2.0,2.0,2.0]", "... of no spread if all are the same");
+	ok(mean(db, in_order, a, sizeof a) &&
+		   mean(db, "VALUES (4, 3), (2, 6), (7, NULL), (1, -2), (3, 1)", b, sizeof b),
+	   "rows come in any order, some without a value");
+	is_str(b, a, "... which changes nothing");
+	ok(mean(db, "VALUES (1, 2)", b, sizeof b) && !strcmp(b, "[2.0,null,null]"),
+	   "one value has no interval");
+	ok(mean(db, "VALUES (1, NULL)", b, sizeof b) && !strcmp(b, "NULL"), "none has no mean");
+	ok(interval(db, "json_array(avg(x), sqrt(avg(x * x) - avg(x) * avg(x)))", SQUARES, b,
+		    sizeof b) &&
+		   sscanf(b, "[%lf,%lf]", &want[0], &want[1]) == 2 &&
+		   interval(db, "mean_interval(i, x)", SQUARES, b, sizeof b) &&
+		   sscanf(b, "[%lf,%lf,%lf]", &r[0], &r[1], &r[2]) == 3 &&
+		   fabs(r[0] - want[0]) < 1e-9,
+	   "the mean of 400 values");
+	want[1] *= 1.96 / 20;
+	ok(fabs(r[1] - r[0] + want[1]) < 0.1 * want[1] &&
+		   fabs(r[2] - r[0] - want[1]) < 0.1 * want[1],
+	   "its interval is about 1.96 standard errors on both sides: %g, %g to %g", r[0], r[1],
+	   r[2]);
+	for (; failed && clean; k++) {
+		fault_arm(k);
+		clean = !mean(db, in_order, b, sizeof b) || !strcmp(a, b);
+		failed = fault_disarm();
+		clean &= failed || !strcmp(a, b);
+	}
+	ok(clean && k > 2, "each of %ld allocations fails cleanly", k);
+	sqlite3_close(db);
 }
 
 static void test_interval(void)
@@ -336,6 +396,7 @@ int main(void)
 	if (fd < 0 || close(fd) || sample_database(path, &err))
 		bail_out("no sample database");
 	test_interval();
+	test_mean();
 	test_sections();
 	for (int i = 0; report_dialects[i]; i++)
 		test_report(report_dialects[i]);

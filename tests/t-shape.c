@@ -151,6 +151,12 @@ static void test_blocks(void)
 		 "{\"id\":1,\"arrival_ns\":9,\"prompt_tokens\":7,\"output_tokens\":1,"
 		 "\"session\":\"s\",\"turn\":1,\"label\":\"a\"}\n",
 		 "requests of a type; outputs of at least one token; pauses scale with the time");
+	is_lines("longest-prompt=7",
+		 "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":5,\"output_tokens\":3,\"session\":"
+		 "\"s~2\",\"turn\":0,\"blocks\":[5,9],\"label\":\"b\"}\n"
+		 "{\"id\":1,\"arrival_ns\":2,\"prompt_tokens\":7,\"output_tokens\":4,\"session\":"
+		 "\"s\",\"turn\":1,\"label\":\"a\"}\n",
+		 "no longer prompts, and the first one left is at 0");
 	is_lines("skip-requests=1,repeat=2,requests=2,repeat-period=9ns",
 		 "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":12,\"output_tokens\":2,\"session\":"
 		 "\"s\",\"turn\":0,\"think_ns\":5,\"blocks\":[0,1,2],\"label\":\"a\"}\n"
@@ -402,6 +408,7 @@ static void test_composition(void)
 		"spread=random,spread-step=700ms,trace-seed=5",
 		"from=5s,to=60s",
 		"type=chat",
+		"longest-prompt=400",
 		"keep=0.7,trace-seed=9",
 		"skip-requests=2,requests=20",
 		"prompt-scale=1.7",
@@ -614,6 +621,7 @@ static void test_refused(void)
 		{ VI "0,1,1\n9e9,1,1\n", "shift=2540400h", "beyond 2^63 ns" },
 		{ VI "0,1,1\n9e9,1,1\n", "spread=even,spread-step=2540400h", "beyond 2^63 ns" },
 		{ VI "0,1,1\n", "type=a", "no request is of type 'a'; the types are: none" },
+		{ prefixes, "longest-prompt=4", "--longest-prompt" },
 		{ prefixes, "type=c", "no request is of type 'c'; the types are: a, b" },
 		{ prefixes, "to=1ns,type=b", "none of its 1 requests is left; check --type" },
 		{ VI "0,1,1\n", "keep=1e-9", "none of its 1 requests is left; check --keep" },

@@ -102,9 +102,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 12, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 13, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 12", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 13", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -115,7 +115,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 12, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 13, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -154,11 +154,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 12", true);
-	change(path, "PRAGMA user_version = 13");
-	refused(path, AR_DATA, "schema version 13, this program has version 12", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 13", true);
+	change(path, "PRAGMA user_version = 14");
+	refused(path, AR_DATA, "schema version 14, this program has version 13", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 12", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 13", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -406,7 +406,7 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 24, "all views were tried");
+	is_int(n, 27, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }
@@ -515,6 +515,19 @@ static void test_functions(void)
 	       "a percentile above 100 is an error");
 	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))",
 	       "*same in all rows", "a percentile that changes is an error");
+	is_sql(db, "SELECT printf('%.9f', mcnemar(9, 1))", "0.021484375",
+	       "McNemar's p of ten pairs by hand");
+	is_sql(db, "SELECT coalesce(mcnemar(NULL, 1), mcnemar(1, NULL))", "NULL",
+	       "... of an unknown count is NULL");
+	is_sql(db, "SELECT mcnemar(-1, 2)", "*two counts", "... and of a negative one an error");
+	is_sql(db, "SELECT mcnemar(2, 1e9)", "*up to a million", "... or of a huge one");
+	is_sql(db,
+	       "SELECT printf('%.9f', spearman(column1, column2)) FROM "
+	       "(VALUES (1, 5), (2, 6), (NULL, 0), (3, NULL), (4, 4))",
+	       "-0.500000000", "the rank correlation of three pairs by hand skips NULL");
+	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE, "NULL", "... with a constant is NULL");
+	is_sql(db, "SELECT spearman(column1, 1) FROM " FIVE " WHERE 0", "NULL",
+	       "... of nothing is NULL");
 	sqlite3_close(db);
 }
 

@@ -67,7 +67,7 @@ is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1
 3,done
 4,done'
 is '... whose figures are as before' "$(query old.db "$latencies")" "$(cat latencies)"
-is '... in a file of version 12' "$(query old.db 'PRAGMA user_version')" 12
+is '... in a file of version 13' "$(query old.db 'PRAGMA user_version')" 13
 is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 6
 7
@@ -75,7 +75,8 @@ is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 9
 10
 11
-12'
+12
+13'
 is '... and has no views' "$(query old.db "SELECT count(*) FROM sqlite_schema
 	WHERE type = 'view'" )" 0
 is 'equal runs of both versions have equal figures' "$(query old.db 'SELECT count(*) FROM (

@@ -17,7 +17,7 @@ libattnreplay_a_SOURCES += \
     traces/importers/import_burstgpt.c traces/importers/import_canonical.c \
     traces/importers/import_columns.c \
     traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
-    traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
+    traces/importers/import_prompts.c traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \
     traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
     traces/importers/reader.h traces/importers/record.c traces/importers/record.h
@@ -34,6 +34,7 @@ check_PROGRAMS += \
   tests/fuzz-trace \
   tests/t-arc \
   tests/t-capture \
+  tests/t-prompts \
   tests/t-engine-log \
   tests/t-shape \
   tests/t-synth \

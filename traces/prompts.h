@@ -4,8 +4,8 @@
  *
  *   {"prompt":[ids], "answer":[ids], "task":"vt", "length":4096, "ok":true}
  *
- * All but the prompt may be left out, or the line be the list of the prompt's ids alone.  "answer" may
- * be a list of answers: the first one counts.
+ * All but the prompt may be left out, or the line be the list of the prompt's ids alone.
+ * "answer" may be a list of answers: the first one counts.
  */
 #ifndef AR_PROMPTS_H
 #define AR_PROMPTS_H
@@ -31,15 +31,16 @@ struct prompts {
 	size_t n;
 };
 
-/* Read a file, "-" for standard input, compressed or not.  AR_DATA, with file and line: a record is no
- * such object, or an id no number from 0 to 2^31 - 1; the file has no prompt. */
+/* Read a file, "-" for standard input, compressed or not.  AR_DATA, with file and line: a record
+ * is no such object, or an id no number from 0 to 2^31 - 1; the file has no prompt. */
 enum ar_status prompts_read(struct prompts *p, const char *path, struct ar_err *err);
 void prompts_release(struct prompts *p); /* may be called twice */
 
 /* The prompt of this line; NULL: the line has none. */
 const struct prompt *prompts_at(const struct prompts *p, uint64_t line);
 
-/* Read one record, an object or a list.  The caller releases *p also after a failure, and adds file and line. */
+/* Read one record, an object or a list.  The caller releases *p also after a failure, and adds
+ * file and line. */
 enum ar_status prompt_read(struct prompt *p, const struct cJSON *record, struct ar_err *err);
 void prompt_release(struct prompt *p);
 

@@ -74,6 +74,9 @@ const struct opt trace_opts[] = {
 	  .help = "leave out requests that arrive at TIME or later, 0: no limit" },
 	{ .name = "type", .type = OPT_LIST, .off = OFF(type), .arg = "NAME",
 	  .help = "keep requests of this type only; repeat the option for more than one" },
+	{ .name = "longest-prompt", .type = OPT_INT, .off = OFF(longest), .arg = "N", .def = "0",
+	  .min = 0, .max = INT32_MAX,
+	  .help = "leave out requests with prompts of more than N tokens, 0: none" },
 	{ .name = "keep", .type = OPT_REAL, .off = OFF(keep), .arg = "SHARE", .def = "1",
 	  .min = 1e-9, .max = 1,
 	  .help = "keep a random share of the requests; whole sessions, and all prompts with a "

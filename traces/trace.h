@@ -83,6 +83,7 @@ struct trace_args {
 	int64_t step_ns;
 	int64_t from_ns, to_ns; /* half open, in trace time; to 0: open */
 	struct opt_list type;
+	int64_t longest; /* prompt; 0: no limit */
 	double keep;
 	int64_t skip, requests;
 	double prompt_scale, output_scale;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/paired.h"
 #include "base/stats.h"
 #include "profiler/store/distribution.h"
 
@@ -103,6 +104,61 @@ static void final(sqlite3_context *c)
 		free(s->x);
 }
 
+static void mcnemar(sqlite3_context *c, int argc, sqlite3_value **argv)
+{
+	const int64_t n[] = { sqlite3_value_int64(argv[0]), sqlite3_value_int64(argv[1]) };
+
+	(void)argc;
+	if (sqlite3_value_type(argv[0]) == SQLITE_NULL ||
+	    sqlite3_value_type(argv[1]) == SQLITE_NULL)
+		return;
+	if (n[0] < 0 || n[1] < 0 || n[0] > 1000000 || n[1] > 1000000)
+		sqlite3_result_error(c, "mcnemar: want two counts, up to a million", -1);
+	else
+		sqlite3_result_double(c, paired_mcnemar(n[0], n[1]));
+}
+
+/* x of all rows in x, y in y. */
+struct two_samples {
+	struct sample x, y;
+};
+
+static void add_two(sqlite3_context *c, int argc, sqlite3_value **argv)
+{
+	struct two_samples *s = sqlite3_aggregate_context(c, sizeof *s);
+
+	(void)argc;
+	if (!s) {
+		fail_nomem(c);
+		return;
+	}
+	if (sqlite3_value_type(argv[0]) == SQLITE_NULL ||
+	    sqlite3_value_type(argv[1]) == SQLITE_NULL)
+		return;
+	if (!reserve(&s->x) || !reserve(&s->y)) {
+		fail_nomem(c);
+		return;
+	}
+	s->x.x[s->x.n++] = sqlite3_value_double(argv[0]);
+	s->y.x[s->y.n++] = sqlite3_value_double(argv[1]);
+}
+
+static void spearman(sqlite3_context *c)
+{
+	struct two_samples *s = sqlite3_aggregate_context(c, 0);
+	struct ar_err err;
+	double rho;
+
+	if (!s)
+		return;
+	if (paired_spearman(s->x.x, s->y.x, s->x.n, &rho, &err))
+		fail_nomem(c);
+	else
+		sqlite3_result_double(c, rho); /* NaN: NULL */
+	free(s->x.x);
+	free(s->y.x);
+}
+
 int functions_register(sqlite3 *db)
 {
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
@@ -112,6 +168,11 @@ int functions_register(sqlite3 *db)
 	if (!rc)
 		rc = sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step, final,
 						    value, inverse, NULL);
+	if (!rc)
+		rc = sqlite3_create_function(db, "mcnemar", 2, flags, NULL, mcnemar, NULL, NULL);
+	if (!rc)
+		rc = sqlite3_create_function(db, "spearman", 2, flags, NULL, NULL, add_two,
+					     spearman);
 	if (!rc)
 		rc = distribution_register(db);
 	return rc;

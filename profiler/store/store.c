@@ -28,6 +28,8 @@ enum msg_kind {
 	MSG_LAYER,
 	MSG_LAYER_PHASE,
 	MSG_KEPT,
+	MSG_EVAL_PROMPT,
+	MSG_EVAL_TOKEN,
 	MSG_ENERGY,
 	MSG_RUN_END
 };
@@ -55,6 +57,8 @@ struct msg {
 		struct row_run_layer layer;
 		struct row_layer_phase layer_phase;
 		struct row_drop_sample kept;
+		struct row_eval_prompt eval_prompt;
+		struct row_eval_token eval_token;
 		struct energy_use energy;
 	};
 	_Alignas(16) char data[];
@@ -93,6 +97,8 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	case MSG_LAYER: return writer_layer(w, &m->layer, err);
 	case MSG_LAYER_PHASE: return writer_layer_phase(w, &m->layer_phase, err);
 	case MSG_KEPT: return writer_kept(w, &m->kept, err);
+	case MSG_EVAL_PROMPT: return writer_eval_prompt(w, &m->eval_prompt, err);
+	case MSG_EVAL_TOKEN: return writer_eval_token(w, &m->eval_token, err);
 	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
 	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
@@ -360,6 +366,31 @@ enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, stru
 	if (!m)
 		return ar_nomem(err);
 	m->kept = *x;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
+				 struct ar_err *err)
+{
+	const size_t n_task = text_size(p->task);
+	struct msg *m = msg_new(s, MSG_EVAL_PROMPT, padded(n_task));
+	char *to;
+
+	if (!m)
+		return ar_nomem(err);
+	m->eval_prompt = *p;
+	to = m->data;
+	m->eval_prompt.task = add(&to, p->task, n_task);
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_EVAL_TOKEN, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->eval_token = *t;
 	return send(s, QUEUE_BYTES, err);
 }
 

@@ -133,6 +133,11 @@ enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struc
 enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
 				 struct ar_err *err);
 enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err);
+/* Add a prompt with a known answer, and a token of that.  task is copied. */
+enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
+				 struct ar_err *err);
+enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t,
+				struct ar_err *err);
 /* Set the energy of the run. */
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,

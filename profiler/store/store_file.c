@@ -135,6 +135,21 @@ static const struct migration {
 	  "NULL AS window, NULL AS n_layers, NULL AS block_tokens, NULL AS block_bytes, "
 	  "NULL AS peak_blocks WHERE 0" },
 	{ 11,
+	  "CREATE TABLE eval_prompt(run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, "
+	  "task TEXT NOT NULL, length INTEGER NOT NULL, n_answer INTEGER NOT NULL, "
+	  "n_best INTEGER NOT NULL, exact INTEGER NOT NULL, rank_max INTEGER NOT NULL, "
+	  "logprob REAL, kl REAL, expected INTEGER, CHECK(exact = (n_best = n_answer)), "
+	  "PRIMARY KEY(run_id, req_no)) STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE eval_token(run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, "
+	  "out_no INTEGER NOT NULL, gold INTEGER NOT NULL, best INTEGER NOT NULL, "
+	  "rank INTEGER NOT NULL, logprob REAL, kl REAL, "
+	  "PRIMARY KEY(run_id, req_no, out_no)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW eval_prompt AS SELECT NULL AS run_id, NULL AS req_no, NULL AS task, "
+	  "NULL AS length, NULL AS n_answer, NULL AS n_best, NULL AS exact, NULL AS rank_max, "
+	  "NULL AS logprob, NULL AS kl, NULL AS expected WHERE 0;"
+	  "CREATE TEMP VIEW eval_token AS SELECT NULL AS run_id, NULL AS req_no, NULL AS out_no, "
+	  "NULL AS gold, NULL AS best, NULL AS rank, NULL AS logprob, NULL AS kl WHERE 0" },
+	{ 12,
 	  "CREATE TABLE run_layer(run_id INTEGER NOT NULL, layer INTEGER NOT NULL, "
 	  "kind TEXT NOT NULL, n_rows INTEGER NOT NULL, n_pairs INTEGER NOT NULL, "
 	  "product_flops REAL NOT NULL, mixer_flops REAL NOT NULL, kv_bytes INTEGER NOT NULL, "

@@ -788,3 +788,19 @@ enum ar_status writer_energy(struct writer *w, const struct energy_use *use, str
 
 	return st ? st : put_ints(w, STMT_ENERGY, v, 4, err);
 }
+
+enum ar_status writer_eval_prompt(struct writer *w, struct row_eval_prompt *p, struct ar_err *err)
+{
+	enum ar_status st = begin(w, err);
+
+	p->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_eval_prompt, p, NULL, err);
+}
+
+enum ar_status writer_eval_token(struct writer *w, struct row_eval_token *t, struct ar_err *err)
+{
+	enum ar_status st = begin(w, err);
+
+	t->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_eval_token, t, NULL, err);
+}

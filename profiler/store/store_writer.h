@@ -33,6 +33,8 @@ enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_
 enum ar_status writer_layer(struct writer *w, struct row_run_layer *l, struct ar_err *err);
 enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x, struct ar_err *err);
 enum ar_status writer_kept(struct writer *w, struct row_drop_sample *x, struct ar_err *err);
+enum ar_status writer_eval_prompt(struct writer *w, struct row_eval_prompt *p, struct ar_err *err);
+enum ar_status writer_eval_token(struct writer *w, struct row_eval_token *t, struct ar_err *err);
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err);
 
 #endif

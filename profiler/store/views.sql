@@ -445,6 +445,40 @@ CREATE TEMP VIEW v_density AS
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   GROUP BY run_id, layer;
 
+-- The share of the (query, key) pairs of prompts that a dropper leaves to the layers, of all layers and
+-- prompts: where it leaves a share of the rows, about its square of the pairs is left.
+CREATE TEMP VIEW v_kept AS
+  SELECT run_id, coalesce(share, 1.0) AS pairs
+  FROM run LEFT JOIN (
+    SELECT run_id, (first + 1 + sum(kept * kept * (next - layer))) / n_layers AS share
+    FROM (
+      SELECT run_id, layer, n_layers, n_kept * 1.0 / first_value(n_rows) OVER w AS kept,
+        first_value(layer) OVER w AS first, lead(layer, 1, n_layers - 1) OVER w AS next
+      FROM (SELECT run_id, layer, n_layers, sum(n_rows) AS n_rows, sum(n_kept) AS n_kept
+        FROM iteration_drop JOIN run USING(run_id) JOIN model USING(model_id)
+        GROUP BY run_id, layer)
+      WINDOW w AS (PARTITION BY run_id ORDER BY layer))
+    GROUP BY run_id) USING(run_id);
+
+-- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
+-- the prompts; executed is of the sampled chunks of these prompts, times what a dropper left.
+CREATE TEMP VIEW v_eval AS
+  SELECT run_id, me.name AS method, task, length, count(*) AS n, sum(exact) AS exact,
+    avg(logprob / n_answer) AS logprob, avg(kl / n_answer) AS kl, max(rank_max) AS rank_max,
+    pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed, avg(ttft_ns) / 1e6 AS ttft_ms
+  FROM eval_prompt JOIN v_kept USING(run_id) JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+    LEFT JOIN request_outcome USING(run_id, req_no)
+    LEFT JOIN (SELECT run_id, req_no, sum(exec_sel) AS exec_sel, sum(exec_total) AS exec_total
+      FROM selection_stat GROUP BY run_id, req_no) USING(run_id, req_no)
+  GROUP BY run_id, task, length;
+CREATE TEMP VIEW v_eval_paired AS
+  SELECT p.run_id, p.base_id, e.req_no, e.task, e.length, e.n_answer, e.exact,
+    d.exact AS dense_exact, e.logprob / e.n_answer AS logprob,
+    d.logprob / d.n_answer AS dense_logprob, (e.logprob - d.logprob) / e.n_answer AS diff,
+    e.kl / e.n_answer AS kl
+  FROM v_pair p JOIN eval_prompt e ON e.run_id = p.run_id
+    JOIN eval_prompt d ON d.run_id = p.base_id AND d.req_no = e.req_no;
+
 CREATE TEMP VIEW v_kernel AS
   SELECT i.run_id, i.iter_no, e.id, r.ts_base_ns + e.t_ns AS start_ns, e.dur_ns,
     n.value AS name, p.name AS phase, p.core, e.layer, e.device, e.stream, e.corr, s.*

@@ -218,6 +218,10 @@ static void sum_sample(struct loop *l)
 {
 	struct replay_result *r = l->res;
 
+	for (int h = 0; h < l->cfg->kv_heads; h++) {
+		r->exec_sel += l->count[h].exec_sel;
+		r->exec_total += l->count[h].exec_total;
+	}
 	for (int h = 0; h < l->cfg->q_heads; h++) {
 		const struct accuracy *a = &l->acc[h];
 

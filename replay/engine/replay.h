@@ -67,7 +67,8 @@ struct replay_result {
 	/* Over the samples (request, chunk, layer) and heads. */
 	int64_t n_samples;
 	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
-	int64_t n_heads; /* samples times heads */
+	int64_t n_heads;	      /* samples times heads */
+	int64_t exec_sel, exec_total; /* of their selections, see selection_count.h */
 
 	/* [n_group of the limits] the most KV blocks owned at a time; NULL: the limits have no
 	 * groups, or the run has not begun. */

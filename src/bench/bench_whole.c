@@ -64,7 +64,7 @@ static struct trace equal_requests(struct request *req, const struct bench_whole
 			       .format = (char *)(uintptr_t) "none" };
 }
 
-static enum ar_status run_all(struct run *r, const struct args *a, struct bench_whole_result *out,
+static enum ar_status prefill(struct run *r, const struct args *a, struct bench_whole_result *out,
 			      struct ar_err *err)
 {
 	enum ar_status st = run_options_parse(&r->o, NULL, a->n, (char **)(uintptr_t)a->v, err);
@@ -96,7 +96,7 @@ enum ar_status bench_whole_run(const struct bench_whole *w, const char *method,
 	make_args(&a, w, method, random);
 	if (!st) {
 		trace = equal_requests(req, w);
-		st = run_all(&r, &a, out, err);
+		st = prefill(&r, &a, out, err);
 	}
 	run_unload(&r);
 	free(req);

@@ -13,6 +13,47 @@
 #include "kernels/prim/multiply.h"
 #include "model/rope.h"
 
+/* ---- captures ---- */
+
+/* All captures must come from one model, since the file written serves one model. */
+static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
+				 struct ar_err *err)
+{
+	if (a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim)
+		return AR_OK;
+	return ar_fail(err, AR_DATA,
+		       "%s has %d query heads over %d KV heads of size %d, %s has "
+		       "%d over %d of size %d; give captures of one model",
+		       b->name, b->q_heads, b->kv_heads, b->head_dim, a->name, a->q_heads,
+		       a->kv_heads, a->head_dim);
+}
+
+enum ar_status calib_open(struct calib_input *in, const struct opt_list *path, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	in->capture = calloc(path->n, sizeof(struct capture *));
+	if (!in->capture)
+		return ar_nomem(err);
+	for (; !st && in->n < path->n; in->n += !st) {
+		st = capture_open(&in->capture[in->n], path->v[in->n], err);
+		if (!st && in->n)
+			st = check_same(capture_info(*in->capture),
+					capture_info(in->capture[in->n]), err);
+		if (st)
+			capture_close(in->capture[in->n]);
+	}
+	return st;
+}
+
+void calib_close(struct calib_input *in)
+{
+	for (size_t i = 0; i < in->n; i++)
+		capture_close(in->capture[i]);
+	free(in->capture);
+	*in = (struct calib_input){ 0 };
+}
+
 int64_t calib_tokens(const struct calib_input *in, const struct capture *c)
 {
 	int64_t n = capture_info(c)->n_tok;

@@ -18,6 +18,11 @@ struct calib_input {
 	int64_t tokens; /* tokens to use of each capture, from its first; 0: all */
 };
 
+/* Open the captures at path, at least one.  AR_DATA: a file cannot be used, or they are of different
+ * models.  Close *in even after a failure. */
+enum ar_status calib_open(struct calib_input *in, const struct opt_list *path, struct ar_err *err);
+void calib_close(struct calib_input *in);
+
 struct calibrator {
 	const char *name;	/* of the selector, or "plan", "host" or "roofline" */
 	const char *operand;	/* what run_logs() reads, as "step log" */

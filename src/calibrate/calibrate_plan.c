@@ -171,14 +171,7 @@ static const struct opt opts[] = {
 		  "given is varied" },
 	{ .name = "recall", .type = OPT_REAL, .off = OFF(recall), .arg = "SHARE", .def = "0.95",
 	  .max = 1, .help = "share of the attention that each layer keeps at least" },
-	{ .name = "chunk", .type = OPT_INT, .off = OFF(sample.chunk), .arg = "N", .def = "512",
-	  .min = 1, .max = CAPTURE_MAX_TOK, .help = "tokens of a chunk to measure on" },
-	{ .name = "chunks", .type = OPT_INT, .off = OFF(sample.n_chunk), .arg = "N", .def = "2",
-	  .min = 1, .max = 1 << 20,
-	  .help = "chunks of each capture, evenly spaced; the last ends with its tokens" },
-	{ .name = "layers", .type = OPT_INT, .off = OFF(sample.layers), .arg = "N", .def = "0",
-	  .max = CAPTURE_MAX_LAYER + 1,
-	  .help = "layers of the model, for methods with a file; 0: up to the last captured" },
+	PLAN_SAMPLE_OPTS(OFF(sample)),
 	{ 0 }
 };
 /* clang-format on */

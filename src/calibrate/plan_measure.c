@@ -18,7 +18,8 @@
 static const double grid[] = { 0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2,	 0.3,  0.4,  0.5,
 			       0.6,   0.7,  0.8,  0.85, 0.9, 0.94, 0.97, 0.99, 0.997 };
 
-static enum ar_status add_setting(struct plan_settings *s, const char *text, struct ar_err *err)
+enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size_t *at,
+				 struct ar_err *err)
 {
 	struct method **v = realloc(s->method, (s->n + 1) * sizeof *v), *m;
 	enum ar_status st = v ? AR_OK : ar_nomem(err);
@@ -32,16 +33,24 @@ static enum ar_status add_setting(struct plan_settings *s, const char *text, str
 	for (size_t i = 0; i < s->n; i++)
 		if (!strcmp(v[i]->params, m->params)) {
 			method_free(m);
+			*at = i;
 			return AR_OK;
 		}
 	if (!m->dense && !s->page_tok)
 		s->page_tok = method_page_tok(m);
+	*at = s->n;
 	v[s->n++] = m;
 	return AR_OK;
 }
 
-/* Whether the text of a method assigns the key. */
-static bool states(const char *text, const char *key)
+static enum ar_status add_setting(struct plan_settings *s, const char *text, struct ar_err *err)
+{
+	size_t unused;
+
+	return plan_settings_add(s, text, &unused, err);
+}
+
+bool plan_setting_states(const char *text, const char *key)
 {
 	const size_t n = strlen(key);
 
@@ -80,7 +89,7 @@ static enum ar_status add_method(struct plan_settings *s, const char *text, stru
 		return st;
 	threshold = method_threshold(m);
 	method_free(m);
-	if (!threshold || strchr(text, '@') || states(text, threshold->name))
+	if (!threshold || strchr(text, '@') || plan_setting_states(text, threshold->name))
 		return add_setting(s, text, err);
 	return add_values(s, text, threshold, err);
 }
@@ -116,17 +125,16 @@ void plan_settings_release(struct plan_settings *s)
 
 /* ---- one chunk ---- */
 
-struct tally {			/* of a setting in a layer */
-	double selected, total; /* pairs */
-	double recall, heads;	/* sum over heads of chunks, and their number */
+struct tally { /* of a setting in a layer */
+	struct selection_count count;
+	double recall, rel_l2, heads; /* sums over heads of chunks, and their number */
 };
 
 struct work { /* a chunk of a layer */
 	const struct plan_settings *s;
 	const struct calib_layer *l;
 	int layer, from, to;
-	bf16_t *dense;
-	float *dense_lse;
+	const struct plan_dense_chunk *dense;
 	struct tally *tally; /* [n] */
 };
 
@@ -166,12 +174,12 @@ static enum ar_status make_state(const struct work *w, const struct method *m, v
 static void count(struct tally *t, const struct attn_shape *s, const struct selection_count *n,
 		  const struct accuracy *acc)
 {
-	for (int h = 0; h < s->kv_heads; h++) {
-		t->selected += (double)n[h].exec_sel;
-		t->total += (double)n[h].exec_total;
-	}
-	for (int h = 0; h < s->q_heads; h++)
+	for (int h = 0; h < s->kv_heads; h++)
+		selection_add(&t->count, &n[h], 1);
+	for (int h = 0; h < s->q_heads; h++) {
 		t->recall += acc[h].mass_recall;
+		t->rel_l2 += acc[h].rel_l2;
+	}
 	t->heads += s->q_heads;
 }
 
@@ -201,8 +209,8 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 		st = method_ref(m, &call, n, err);
 	}
 	if (!st)
-		st = accuracy_measure(s, w->to - w->from, out, w->dense, lse, w->dense_lse, acc,
-				      err);
+		st = accuracy_measure(s, w->to - w->from, out, w->dense->out, lse, w->dense->lse,
+				      acc, err);
 	if (!st)
 		count(&w->tally[i + 1], s, n, acc);
 	free(n);
@@ -213,35 +221,62 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 	return st;
 }
 
-static enum ar_status run_chunk(struct work *w, struct ar_err *err)
+/* Add the chunk to what dense attention gives. */
+static enum ar_status add_dense(struct plan_dense *d, const struct work *w, struct ar_err *err)
 {
 	const struct attn_shape *s = &w->l->b.shape;
 	size_t rows = (size_t)(w->to - w->from) * (size_t)s->q_heads;
+	struct plan_dense_chunk *v = realloc(d->chunk, (d->n + 1) * sizeof *v), *c;
 	struct calib_rows r;
 	struct attn_call call;
-	enum ar_status st;
 
+	if (!v)
+		return ar_nomem(err);
+	d->chunk = v;
+	c = &v[d->n++];
+	c->out = malloc(rows * (size_t)s->head_dim * sizeof *c->out);
+	c->lse = malloc(rows * sizeof *c->lse);
+	if (!c->out || !c->lse)
+		return ar_nomem(err);
 	calib_layer_rows(&r, w->l, w->from, w->to);
 	call = call_of(w, &r, NULL);
-	call.out = w->dense = malloc(rows * (size_t)s->head_dim * sizeof *w->dense);
-	call.lse = w->dense_lse = malloc(rows * sizeof *w->dense_lse);
-	st = call.out && call.lse ? method_ref(w->s->method[0], &call, NULL, err) : ar_nomem(err);
-	if (!st)
-		st = parallel_each((int)w->s->n - 1, run_setting, w, err);
-	free(w->dense);
-	free(w->dense_lse);
-	return st;
+	call.out = c->out;
+	call.lse = c->lse;
+	return method_ref(w->s->method[0], &call, NULL, err);
+}
+
+void plan_dense_release(struct plan_dense *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		free(d->chunk[i].out);
+		free(d->chunk[i].lse);
+	}
+	free(d->chunk);
+	*d = (struct plan_dense){ 0 };
+}
+
+/* number: of the chunk in d, from 0. */
+static enum ar_status run_chunk(struct work *w, struct plan_dense *d, size_t number,
+				struct ar_err *err)
+{
+	enum ar_status st = number < d->n ? AR_OK : add_dense(d, w, err);
+
+	if (st)
+		return st;
+	w->dense = &d->chunk[number];
+	return parallel_each((int)w->s->n - 1, run_setting, w, err);
 }
 
 /* ---- captures ---- */
 
-/* Run all chunks of the i-th layer of c.  tally: of the layer. */
+/* Run all chunks of the i-th layer of c.  *number: of the next chunk.  tally: of the layer. */
 static enum ar_status run_layer(const struct plan_settings *s, const struct calib_input *in,
 				const struct plan_sample *how, struct capture *c, int i,
-				struct tally *tally, struct ar_err *err)
+				size_t *number, struct tally *tally, struct ar_err *err)
 {
 	int64_t n_tok = calib_tokens(in, c), chunk = how->chunk < n_tok ? how->chunk : n_tok;
 	int64_t n_chunk = chunk < n_tok ? how->n_chunk : 1;
+	struct plan_dense own = { 0 };
 	struct calib_layer l;
 	struct work w = { .s = s, .l = &l, .layer = capture_info(c)->layer[i], .tally = tally };
 	enum ar_status st = calib_layer_load(&l, c, i, n_tok, s->page_tok, err);
@@ -251,7 +286,9 @@ static enum ar_status run_layer(const struct plan_settings *s, const struct cali
 	for (int64_t k = 1; k <= n_chunk && !st; k++) {
 		w.from = (int)((n_tok - chunk) * k / n_chunk);
 		w.to = w.from + (int)chunk;
-		st = run_chunk(&w, err);
+		st = how->dense ? run_chunk(&w, how->dense, (*number)++, err) :
+				  run_chunk(&w, &own, 0, err);
+		plan_dense_release(&own);
 	}
 	calib_layer_release(&l);
 	return st;
@@ -262,8 +299,8 @@ static int by_number(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* The layers of all captures, each once; NULL: no memory. */
-static int *list_layers(const struct calib_input *in, size_t *n)
+/* The layers of all captures that how does not ignore, each once; NULL: no memory. */
+static int *list_layers(const struct calib_input *in, const struct plan_sample *how, size_t *n)
 {
 	size_t all = 0, used = 0;
 	int *layer;
@@ -281,26 +318,30 @@ static int *list_layers(const struct calib_input *in, size_t *n)
 	}
 	qsort(layer, all, sizeof *layer, by_number);
 	for (size_t i = 0; i < all; i++)
-		if (!i || layer[i] != layer[used - 1])
+		if ((!used || layer[i] != layer[used - 1]) &&
+		    !(how->ignore && how->ignore[layer[i]]))
 			layer[used++] = layer[i];
 	*n = used;
 	return layer;
 }
 
 static enum ar_status open_methods(const struct plan_settings *s, const struct calib_input *in,
-				   int n_layers, struct ar_err *err)
+				   const struct rope *rope, int n_layers, struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(in->capture[0]);
 	float *inv = calloc((size_t)info->head_dim, sizeof *inv);
-	const struct selector_env env = {
+	struct selector_env env = {
 		.shape = { info->q_heads, info->kv_heads, info->head_dim, s->page_tok },
 		.n_layers = n_layers,
-		.rope_inv = info->rope.theta > 0 ? inv : NULL,
 	};
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
-	if (inv)
-		rope_inv_freq(&info->rope, info->head_dim, inv);
+	if (info->rope.theta > 0 || !rope)
+		rope = &info->rope;
+	if (inv && rope->theta > 0) {
+		rope_inv_freq(rope, info->head_dim, inv);
+		env.rope_inv = inv;
+	}
 	for (size_t i = 0; i < s->n && !st; i++)
 		st = method_open(s->method[i], &env, err);
 	free(inv);
@@ -312,6 +353,7 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 				   struct tally *tally, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	size_t number = 0;
 
 	for (size_t c = 0; c < in->n && !st; c++) {
 		const struct capture_info *info = capture_info(in->capture[c]);
@@ -323,12 +365,23 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 			progress("layers",
 				 (unsigned long)(c * (size_t)info->n_layers) + (unsigned long)i,
 				 (unsigned long)(in->n * (size_t)info->n_layers));
-			st = run_layer(s, in, how, in->capture[c], i,
-				       tally + (size_t)(at - layer) * s->n, err);
+			if (at)
+				st = run_layer(s, in, how, in->capture[c], i, &number,
+					       tally + (size_t)(at - layer) * s->n, err);
 		}
 	}
 	progress_end();
 	return st;
+}
+
+static struct plan_point point_of(const struct tally *t)
+{
+	const struct selection_count *n = &t->count;
+
+	return (struct plan_point){ .density = (double)n->exec_sel / (double)n->exec_total,
+				    .recall = t->recall / t->heads,
+				    .selected = (double)n->tiles_sel / (double)n->tiles_total,
+				    .rel_l2 = t->rel_l2 / t->heads };
 }
 
 enum ar_status plan_measure(const struct plan_settings *s, const struct calib_input *in,
@@ -340,7 +393,9 @@ enum ar_status plan_measure(const struct plan_settings *s, const struct calib_in
 	int n_layers = (int)how->layers;
 
 	*t = (struct plan_table){ .n_setting = s->n };
-	*layer = list_layers(in, &t->n_layer);
+	*layer = list_layers(in, how, &t->n_layer);
+	if (*layer && !t->n_layer)
+		return ar_fail(err, AR_USAGE, "the captures hold no layer to measure methods in");
 	if (*layer) {
 		tally = calloc(t->n_layer * s->n, sizeof *tally);
 		t->at = malloc(t->n_layer * s->n * sizeof *t->at);
@@ -352,13 +407,12 @@ enum ar_status plan_measure(const struct plan_settings *s, const struct calib_in
 			     "layers %d: layer %d is captured; give the model's layers", n_layers,
 			     (*layer)[t->n_layer - 1]);
 	else
-		st = open_methods(s, in, n_layers ? n_layers : (*layer)[t->n_layer - 1] + 1, err);
+		st = open_methods(s, in, how->rope,
+				  n_layers ? n_layers : (*layer)[t->n_layer - 1] + 1, err);
 	if (!st)
 		st = run_captures(s, in, how, *layer, t->n_layer, tally, err);
 	for (size_t i = 0; i < t->n_layer * s->n && !st; i++)
-		t->at[i] = i % s->n ? (struct plan_point){ tally[i].selected / tally[i].total,
-							   tally[i].recall / tally[i].heads } :
-				      (struct plan_point){ 1, 1 };
+		t->at[i] = i % s->n ? point_of(&tally[i]) : (struct plan_point){ 1, 1, 1, 0 };
 	free(tally);
 	return st;
 }

@@ -21,16 +21,53 @@ struct plan_settings {
 enum ar_status plan_settings_init(struct plan_settings *s, const char *list, struct ar_err *err);
 void plan_settings_release(struct plan_settings *s);
 
-/* Chunks of a capture to measure on. */
-struct plan_sample {
-	int64_t chunk;	 /* tokens of a chunk */
-	int64_t n_chunk; /* chunks, evenly spaced; the last ends with the tokens */
-	int64_t layers;	 /* of the model; 0: up to the last captured */
+/* Add a setting, if none has its parameters yet.  *at: where it is in s->method.  AR_USAGE: as from
+ * method_parse(). */
+enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size_t *at,
+				 struct ar_err *err);
+
+/* Whether the text of a method assigns the parameter. */
+bool plan_setting_states(const char *text, const char *key);
+
+/* What dense attention gives in the chunks of a sample, in their order, kept from one plan_measure()
+ * to the next, of the same captures, sample and page size. */
+struct plan_dense {
+	struct plan_dense_chunk {
+		bf16_t *out; /* [rows][q_heads][head_dim] */
+		float *lse;  /* [rows][q_heads] */
+	} * chunk;	     /* [n] */
+	size_t n;
 };
+
+void plan_dense_release(struct plan_dense *d);
+
+/* Chunks and layers of captures to measure on. */
+struct plan_sample {
+	int64_t chunk;		  /* tokens of a chunk */
+	int64_t n_chunk;	  /* chunks, evenly spaced; the last ends with the tokens */
+	int64_t layers;		  /* of the model; 0: up to the last captured */
+	const struct rope *rope;  /* of the model, for captures that do not state theirs; or NULL */
+	const bool *ignore;	  /* [CAPTURE_MAX_LAYER + 1] layers not to measure in; NULL: none */
+	struct plan_dense *dense; /* kept by the caller; NULL: by no one */
+};
+
+/* Rows of an option table for a plan_sample at this offset. */
+/* clang-format off */
+#define PLAN_SAMPLE_OPTS(at) \
+	{ .name = "chunk", .type = OPT_INT, .off = (at) + offsetof(struct plan_sample, chunk), \
+	  .arg = "N", .def = "512", .min = 1, .max = CAPTURE_MAX_TOK, \
+	  .help = "tokens of a chunk to measure on" }, \
+	{ .name = "chunks", .type = OPT_INT, .off = (at) + offsetof(struct plan_sample, n_chunk), \
+	  .arg = "N", .def = "2", .min = 1, .max = 1 << 20, \
+	  .help = "chunks of each capture, evenly spaced; the last ends with its tokens" }, \
+	{ .name = "layers", .type = OPT_INT, .off = (at) + offsetof(struct plan_sample, layers), \
+	  .arg = "N", .def = "0", .max = CAPTURE_MAX_LAYER + 1, \
+	  .help = "layers of the model, for methods with a file; 0: up to the last captured" }
+/* clang-format on */
 
 /* Measure all settings in all layers of the captures: means over heads, rows and chunks.  *layer:
  * the numbers of the layers, ascending, [t->n_layer].  The caller frees it and t->at, even after a
- * failure. */
+ * failure.  AR_USAGE: there is no layer to measure in, or how->layers has not all of them. */
 enum ar_status plan_measure(const struct plan_settings *s, const struct calib_input *in,
 			    const struct plan_sample *how, struct plan_table *t, int **layer,
 			    struct ar_err *err);

@@ -41,6 +41,8 @@ static void add(struct plan_point *mean, const struct plan_point *x, size_t n)
 {
 	mean->density += x->density / (double)n;
 	mean->recall += x->recall / (double)n;
+	mean->selected += x->selected / (double)n;
+	mean->rel_l2 += x->rel_l2 / (double)n;
 }
 
 struct plan_point plan_mean(const struct plan_table *t, const size_t *choice)

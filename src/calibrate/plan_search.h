@@ -6,13 +6,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a setting does in a layer: the share of (query, key) pairs that it computes, and the share of
- * the attention that these hold. */
+/* What a setting does in a layer. */
 struct plan_point {
-	double density, recall;
+	double density;	 /* share of the (query, key) pairs that it computes */
+	double recall;	 /* share of the attention that these pairs hold */
+	double selected; /* share of the blocks or tokens before the chunk that the selector keeps;
+			  * NaN: there are none */
+	double rel_l2;	 /* relative L2 distance of the output to dense attention */
 };
 
-/* Points of each setting in each layer.  Setting 0 is dense: density 1, recall 1. */
+/* Points of each setting in each layer.  Setting 0 is dense. */
 struct plan_table {
 	size_t n_layer, n_setting;
 	struct plan_point *at; /* [n_layer][n_setting] */

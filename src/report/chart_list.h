@@ -22,6 +22,14 @@ CHART(pareto,
       POINT, "latency, this / {baseline}", LOG, 0.01, "mean relative L2 error, %", LINEAR, 0, 0)
 TABLE(accuracy)
 
+PART("Accuracy on tasks", "runs of attnreplay eval, dense and sparse")
+CHART(eval, "Log-probability of the answers' tokens, less that of {baseline}; bars: 95 % intervals",
+      POINT, "share of the attention that is executed", LINEAR, 0, "nats a token", LINEAR, NAN, 0)
+TABLE(eval)
+TABLE(eval_paired)
+TABLE(eval_predict)
+TABLE(eval_expected)
+
 PART("Latency", "a run with requests that got all of their tokens")
 CHART(cdf, "Share of the requests, or of the times between tokens, up to a latency", STEPS, "ms",
       LOG, 1e-3, NULL, LINEAR, 0, CHART_FREE_X)

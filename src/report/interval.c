@@ -6,12 +6,13 @@
 #include <stdlib.h>
 
 #include "base/bootstrap.h"
+#include "base/rng.h"
 
-enum { RESAMPLES = 1000, SEED = 1 };
+enum { RESAMPLES = 1000, MEANS = 2000, SEED = 1 };
 
 struct pair {
 	int64_t place;
-	double v[2]; /* x, base */
+	double v[2]; /* x, base; of a mean x alone */
 };
 
 struct pairs {
@@ -25,14 +26,13 @@ static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 	size_t cap;
 	struct pair *grown;
 
-	(void)argc;
 	if (!s) {
 		sqlite3_result_error_nomem(c);
 		return;
 	}
-	if (sqlite3_value_type(argv[1]) == SQLITE_NULL ||
-	    sqlite3_value_type(argv[2]) == SQLITE_NULL)
-		return;
+	for (int i = 1; i < argc; i++)
+		if (sqlite3_value_type(argv[i]) == SQLITE_NULL)
+			return;
 	if (s->n == s->cap) {
 		cap = s->cap ? 2 * s->cap : 64;
 		grown = realloc(s->v, cap * sizeof *grown);
@@ -43,9 +43,9 @@ static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 		s->v = grown;
 		s->cap = cap;
 	}
-	s->v[s->n++] =
-		(struct pair){ sqlite3_value_int64(argv[0]),
-			       { sqlite3_value_double(argv[1]), sqlite3_value_double(argv[2]) } };
+	s->v[s->n++] = (struct pair){ sqlite3_value_int64(argv[0]),
+				      { sqlite3_value_double(argv[1]),
+					argc > 2 ? sqlite3_value_double(argv[2]) : 0 } };
 }
 
 static int by_place(const void *a, const void *b)
@@ -74,8 +74,30 @@ static enum ar_status draw_column(const struct pairs *s, int k, double *x, doubl
 	return st;
 }
 
+/* out: mean, lo, hi. */
+static enum ar_status find_mean(const struct pairs *s, double out[3], struct ar_err *err)
+{
+	double *draw = malloc(MEANS * sizeof *draw), sum = 0;
+	struct rng r = { SEED };
+
+	if (!draw)
+		return ar_nomem(err);
+	for (size_t i = 0; i < s->n; i++)
+		sum += s->v[i].v[0];
+	out[0] = sum / (double)s->n;
+	for (size_t k = 0; k < MEANS; k++) {
+		sum = 0;
+		for (size_t i = 0; i < s->n; i++)
+			sum += s->v[rng_below(&r, s->n)].v[0];
+		draw[k] = sum / (double)s->n;
+	}
+	bootstrap_interval(draw, MEANS, 0.95, &out[1], &out[2]);
+	free(draw);
+	return AR_OK;
+}
+
 /* out: ratio, lo, hi. */
-static enum ar_status find_interval(const struct pairs *s, double out[3], struct ar_err *err)
+static enum ar_status find_ratio(const struct pairs *s, double out[3], struct ar_err *err)
 {
 	double *draw = malloc(2 * RESAMPLES * sizeof *draw), *x = malloc(s->n * sizeof *x), p50[2];
 	enum ar_status st = draw && x ? AR_OK : ar_nomem(err);
@@ -93,7 +115,9 @@ static enum ar_status find_interval(const struct pairs *s, double out[3], struct
 	return st;
 }
 
-static void end_ratio(sqlite3_context *c)
+typedef enum ar_status find_interval(const struct pairs *s, double out[3], struct ar_err *err);
+
+static void end_interval(sqlite3_context *c, find_interval *find)
 {
 	struct pairs *s = sqlite3_aggregate_context(c, 0);
 	double r[3];
@@ -102,7 +126,7 @@ static void end_ratio(sqlite3_context *c)
 
 	if (s && s->n) {
 		qsort(s->v, s->n, sizeof *s->v, by_place);
-		if (find_interval(s, r, &err)) {
+		if (find(s, r, &err)) {
 			sqlite3_result_error_nomem(c);
 		} else if (isfinite(r[0]) && isfinite(r[1]) && isfinite(r[2])) {
 			sqlite3_snprintf(sizeof json, json,
@@ -115,10 +139,23 @@ static void end_ratio(sqlite3_context *c)
 		free(s->v);
 }
 
+static void end_ratio(sqlite3_context *c)
+{
+	end_interval(c, find_ratio);
+}
+
+static void end_mean(sqlite3_context *c)
+{
+	end_interval(c, find_mean);
+}
+
 int interval_register(sqlite3 *db)
 {
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
+	int rc = sqlite3_create_function(db, "ratio_interval", 3, flags, NULL, NULL, add_pair,
+					 end_ratio);
 
-	return sqlite3_create_function(db, "ratio_interval", 3, flags, NULL, NULL, add_pair,
-				       end_ratio);
+	return rc ? rc :
+		    sqlite3_create_function(db, "mean_interval", 2, flags, NULL, NULL, add_pair,
+					    end_mean);
 }

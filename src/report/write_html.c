@@ -35,15 +35,28 @@ static void put_cell(const char *element, const struct rows *t, int i, const cha
 	fprintf(f, "</%s>", element);
 }
 
-static void put_rows(const struct rows *t, FILE *f)
+/* Column "weak" tells why a row says little; NULL: it does not.  Such rows are grey.  -1: none. */
+static int weak_column(const struct rows *t, sqlite3_stmt *q)
 {
+	for (int i = 0; i < t->n_col; i++)
+		if (!strcmp(rows_head(t, i, q), "weak"))
+			return i;
+	return -1;
+}
+
+static void put_rows(const struct rows *t, sqlite3_stmt *q, FILE *f)
+{
+	const int weak = weak_column(t, q);
 	char buf[ROWS_TEXT];
 
 	for (size_t k = 0; k < t->n_cell; k++) {
 		int i = (int)(k % (size_t)t->n_col);
 
 		if (!i)
-			fputs("<tr>", f);
+			fputs(weak >= 0 && *rows_text(t, k + (size_t)weak, buf) ?
+				      "<tr class=\"weak\">" :
+				      "<tr>",
+			      f);
 		put_cell("td", t, i, rows_text(t, k, buf), f);
 		if (i == t->n_col - 1)
 			fputs("</tr>\n", f);
@@ -62,7 +75,7 @@ static void put_table(const struct rows *t, sqlite3_stmt *q, FILE *f)
 	for (int i = 0; i < t->n_col; i++)
 		put_cell("th", t, i, rows_head(t, i, q), f);
 	fputs("</tr></thead>\n<tbody>\n", f);
-	put_rows(t, f);
+	put_rows(t, q, f);
 	fputs("</tbody></table></div>\n", f);
 	if (n > FOLDED)
 		fputs("</details>\n", f);

@@ -43,6 +43,14 @@ static cJSON *captures(const struct run *r)
 	return NULL;
 }
 
+/* How the method was tuned, or null. */
+static cJSON *match(const struct run *r, size_t i)
+{
+	const struct tuned *t = run_tuned(r, i);
+
+	return t ? tuned_json(t) : cJSON_CreateNull();
+}
+
 /* What ran. */
 static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p)
 {
@@ -52,6 +60,7 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	return json_add(o, "method", text(p ? p->name : from->method_name)) &&
 	       json_add(o, "repeat", count((int64_t)(i / r->n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
+	       json_add(o, "match", match(r, i)) &&
 	       json_add(o, "model", text(p ? r->model.name : from->model_name)) &&
 	       json_add(o, "weights", text(r->o.weights)) && json_add(o, "captures", captures(r)) &&
 	       json_add(o, "trace", text(r->trace->name)) &&
@@ -203,7 +212,8 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
 		   add_accuracy(o, res) && add_goodput(o, r, res) &&
-		   json_add(o, "kv_groups", groups(r, res)))) {
+		   json_add(o, "kv_groups", groups(r, res)) &&
+		   (!r->watch || r->watch->json(r->watch->ctx, i, o)))) {
 		cJSON_Delete(o);
 		o = NULL;
 	}

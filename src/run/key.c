@@ -221,6 +221,9 @@ enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct r
 		st = run_input_text(in, "method", k->method, &method, err);
 		if (!st)
 			st = put(&l, "method", -1, method, err);
+		/* A threshold that is stated is not tuned, also if it is the default. */
+		if (!st && k->o->match)
+			st = put(&l, "match-method", -1, k->method, err);
 	}
 	if (!st)
 		sum_lines(&l, key);

@@ -8,16 +8,6 @@
 #include "base/number.h"
 #include "traces/capture/random.h"
 
-bool run_needs_model(const struct run *r)
-{
-	return !r->backend || r->backend->needs_model;
-}
-
-bool run_is_left(const struct run *r, size_t i)
-{
-	return !r->o.resumed || !r->o.resumed->done[i];
-}
-
 static enum ar_status load_methods(struct run *r, struct ar_err *err)
 {
 	char **name = NULL;
@@ -60,24 +50,31 @@ static enum ar_status try_plans(const struct run *r, struct ar_err *err)
 	return st;
 }
 
+enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err)
+{
+	struct layer_plan l;
+	struct plan *p;
+	enum ar_status st = plan_parse(&p, name, err);
+
+	if (st)
+		return st;
+	st = plan_init(&l, p, &r->model, err);
+	plan_release(&l);
+	if (!st)
+		st = run_try_method(r, name, err);
+	if (st) {
+		plan_free(p);
+		return st;
+	}
+	plan_free(r->plan[i]);
+	r->plan[i] = p;
+	return AR_OK;
+}
+
 /* A run with --costs has the costs of a run that loaded this. */
 static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
 {
 	return r->o.dense_as ? dense_as_load(&r->dense_as, r->o.dense_as, err) : AR_OK;
-}
-
-int64_t run_longest_request(const struct run *r)
-{
-	int64_t max = 1;
-	char why[160];
-
-	for (size_t i = 0; i < r->trace->n; i++) {
-		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
-
-		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
-			max = len;
-	}
-	return max;
 }
 
 /* *c stays NULL if it is random: its length is known when the trace is. */
@@ -328,6 +325,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
+	if (!st)
+		st = run_match(r, err);
 	for (size_t i = 0; i < r->n_capture && !st && !r->point; i++)
 		capture_warn(capture_info(r->capture[i]), r->model.name);
 	while (!st && !run_is_left(r, r->first))
@@ -343,6 +342,7 @@ void run_unload(struct run *r)
 	if (!r->lent_costs)
 		costs_close(r->costs);
 	prepared_release(&r->prep);
+	run_match_release(r);
 	if (!r->lent_trace)
 		trace_free(r->trace);
 	for (size_t i = 0; i < r->n_capture; i++)

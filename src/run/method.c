@@ -200,7 +200,7 @@ enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], str
 	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
 	const struct run_key k = { .o = &r->o,
 				   .backend = r->backend ? r->backend->name : r->o.backend,
-				   .method = r->plan ? r->plan[i]->name : NULL,
+				   .method = r->plan ? run_method_text(r, i) : NULL,
 				   .repeat = i / r->n_methods,
 				   .device = gpu ? gpu->name : NULL,
 				   .version = AR_REVISION,
@@ -284,6 +284,17 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 	return st ? st : st2;
 }
 
+/* Returns st, or if it is AR_OK what the watch returns. */
+static enum ar_status end_watch(const struct run *r, size_t i, const struct replay_result *res,
+				enum ar_status st, struct ar_err *err)
+{
+	enum ar_status st2 = AR_OK;
+
+	if (r->watch)
+		st2 = r->watch->end(r->watch->ctx, i, res, r->store, st ? NULL : err);
+	return st ? st : st2;
+}
+
 /* The head of the progress line. */
 static void set_title(const struct run *r, size_t i, char *title, size_t n)
 {
@@ -333,11 +344,15 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	set_title(r, i, title, sizeof title);
 	run_set_limits(&cfg, &r->o.objectives);
+	if (r->watch)
+		r->watch->begin(r->watch->ctx, i);
 	run_energy_begin(r);
 	st = replay_run(&cfg, &res, err);
 	run_energy_end(r);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
+	if (ended)
+		st = end_watch(r, i, &res, st, err);
 	st = end_record(r, &res, st, err);
 	if (ended && r->print & RUN_PRINT_RESULT)
 		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);

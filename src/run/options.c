@@ -191,6 +191,10 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods or plans of layers, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
+	{ .name = "match", .type = OPT_STR, .off = AT(match), .arg = "FIGURE=X",
+	  .help = "tune the threshold of each method on the captures first, as attnreplay-tune(1) "
+		  "does: recall=X, rel-l2=X or density=X",
+	  .scope = RUN_KERNELS | RUN_CAPTURE | RUN_REPLAYED, .may_differ = true },
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
@@ -366,6 +370,8 @@ static enum ar_status parse_all(struct run_options *o, struct run_command *c, in
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
 	for (const struct run_setting *s = c ? c->setting : NULL; s && s->name && !st; s++)
 		st = opt_set(o->group, s->name, s->value, err);
+	if (!st && c && c->parsed)
+		st = c->parsed(c, o, err);
 	return st;
 }
 
@@ -396,6 +402,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 	use_policy_name(o);
 	if (!st)
 		st = check_names(o, err);
+	if (!st && o->match)
+		st = tune_goal_parse(&o->match_goal, o->match, 0, err);
 	if (!st && o->slo)
 		st = slo_parse(&o->objectives, o->slo, false, err);
 	if (!st)

@@ -12,6 +12,7 @@
 #include "replay/sched/policy.h"
 #include "src/report/slo.h"
 #include "src/run/resume.h"
+#include "src/tune/tune.h"
 
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32
@@ -45,7 +46,8 @@ struct run_options {
 	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
 
-	char *model, *weights, *prompts, *methods, *layers;
+	char *model, *weights, *prompts, *methods, *layers, *match;
+	struct tune_goal match_goal; /* of match, if it is not NULL */
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures;
@@ -69,6 +71,9 @@ struct run_command {
 	const struct run_setting {
 		const char *name, *value;
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
+	/* Check what was given and set more, before the options of the run are checked; may be NULL. */
+	enum ar_status (*parsed)(const struct run_command *c, struct run_options *o,
+				 struct ar_err *err);
 };
 
 /* Set every option to its default.  own: with those of 'attnreplay run' alone. */

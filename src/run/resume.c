@@ -57,11 +57,12 @@ enum {
 	CONFIG,
 	RUN_KEY,
 	PROGRAM,
-	DEVICE
+	DEVICE,
+	CMDLINE
 };
 static const char runs_sql[] =
 	"SELECT run_id, status, method_no, repeat_no, pid, pid_start, boot_id, pid_ns, num_blocks, options, "
-	"r.backend, sha256, n_requests, config, run_key, version, g.name FROM run r "
+	"r.backend, sha256, n_requests, config, run_key, version, g.name, cmdline FROM run r "
 	"JOIN trace USING(trace_id) LEFT JOIN model USING(model_id) LEFT JOIN gpu g USING(gpu_id) "
 	"WHERE command_utc_ns = ?1 ORDER BY run_id";
 
@@ -121,10 +122,26 @@ static enum ar_status count_runs(struct resumed *r, struct ar_err *err)
 	return r->done ? AR_OK : ar_nomem(err);
 }
 
+/* Options do not tell that the answers of its requests were given. */
+static enum ar_status check_command(sqlite3_stmt *q, struct ar_err *err)
+{
+	static const char eval[] = "attnreplay eval ";
+	const char *line = (const char *)sqlite3_column_text(q, CMDLINE);
+
+	if (line && !strncmp(line, eval, strlen(eval)))
+		return ar_fail(
+			err, AR_USAGE,
+			"it is of 'attnreplay eval', which cannot be resumed; run that command "
+			"again");
+	return AR_OK;
+}
+
 static enum ar_status get_command(struct resumed *r, sqlite3_stmt *q, struct ar_err *err)
 {
-	enum ar_status st = get_text(q, OPTIONS, &r->options, err);
+	enum ar_status st = check_command(q, err);
 
+	if (!st)
+		st = get_text(q, OPTIONS, &r->options, err);
 	r->run = sqlite3_column_int64(q, RUN_ID);
 	r->n_requests = sqlite3_column_int64(q, N_REQUESTS);
 	if (!st)

@@ -14,6 +14,7 @@
 #include "replay/engine/tokens.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
+#include "src/run/match.h"
 #include "src/run/options.h"
 #include "traces/prompts.h"
 
@@ -28,6 +29,20 @@ struct run_figures {
 		      * dropper */
 };
 
+/* Of another command: the answers that runs are made to give, and what it wants to know of them. */
+struct run_watch {
+	void *ctx;
+	/* When the run is loaded: set text[trace->n], which borrows from the run's prompts. */
+	enum ar_status (*texts)(void *ctx, struct tokens_text *text, struct ar_err *err);
+	tokens_see *see;		    /* of the tokens of each run */
+	void (*begin)(void *ctx, size_t i); /* run i begins, in this process */
+	/* Run i has ended, complete or interrupted, and its record not yet.  store NULL: none. */
+	enum ar_status (*end)(void *ctx, size_t i, const struct replay_result *res,
+			      struct store *store, struct ar_err *err);
+	/* Add to the object of run i in --json.  False: no memory. */
+	bool (*json)(void *ctx, size_t i, struct cJSON *o);
+};
+
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
 struct run {
@@ -37,6 +52,7 @@ struct run {
 	/* Of a search, which read them for all points and keeps them; NULL: read them. */
 	struct trace *lent_trace;
 	struct costs *lent_costs;
+	const struct run_watch *watch;	 /* NULL: none */
 	struct run_figures figures;	 /* of the last method that ran */
 	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
@@ -53,7 +69,8 @@ struct run {
 	struct tokens_text *text; /* [trace->n] */
 	struct tokens *tokens;	  /* of the method that runs */
 	struct prepared prep;
-	struct plan **plan; /* [n_runs] of --method */
+	struct plan **plan;	 /* [n_runs] of --method */
+	struct run_match *match; /* of --match; NULL: the methods are as given */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
@@ -77,13 +94,18 @@ struct run {
 /* load.c */
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
+/* Set r->host when the backend is known. */
+enum ar_status run_load_host(struct run *r, struct ar_err *err);
+
+/* facts.c */
 bool run_needs_model(const struct run *r);
 /* Tokens of the longest request that the policy admits; at least 1. */
 int64_t run_longest_request(const struct run *r);
 /* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
 bool run_is_left(const struct run *r, size_t i);
-/* Set r->host when the backend is known. */
-enum ar_status run_load_host(struct run *r, struct ar_err *err);
+
+/* Give run i another method, which is checked as those of --method are. */
+enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
 
 /* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.  AR_USAGE:
  * they are not of --model, or an option is missing or does not go with them.  open_tokens: begin a
@@ -107,6 +129,10 @@ enum ar_status run_put_groups(const struct run *r, const struct replay_result *r
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
 /* What the layers of a group attend to: "full", "window" or "linear". */
 const char *run_group_kind(const struct kv_group *g);
+
+/* all.c: describe the command, check what later methods read, run all that are left, each in a process
+ * of its own if there are several, and write --json. */
+enum ar_status run_all(struct run *r, struct ar_err *err);
 
 /* setup.c.  describe: set what a database keeps of the command: options, setup, the time.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.

@@ -42,12 +42,14 @@ enum ar_status run_load_weights(struct run *r, struct ar_err *err)
 	return st;
 }
 
-/* Request i has prompt i, modulo their number. */
+/* Request i has prompt i, modulo their number, unless a watch says otherwise. */
 static enum ar_status set_text(struct run *r, struct ar_err *err)
 {
 	r->text = calloc(r->trace->n + 1, sizeof *r->text);
 	if (!r->text)
 		return ar_nomem(err);
+	if (r->watch)
+		return r->watch->texts(r->watch->ctx, r->text, err);
 	for (size_t i = 0; i < r->trace->n; i++) {
 		const struct prompt *p = &r->prompts.v[i % r->prompts.n];
 
@@ -66,14 +68,17 @@ enum ar_status run_open_tokens(struct run *r, struct ar_err *err)
 		st = set_text(r, err);
 	tokens_close(r->tokens);
 	r->tokens = NULL;
-	if (!st)
-		st = tokens_open(&r->tokens,
-				 &(struct tokens_env){ .trace = r->trace,
-						       .text = r->text,
-						       .vocab = r->model.vocab,
-						       .temperature = r->o.temperature,
-						       .seed = (uint64_t)r->o.seed },
-				 err);
+	if (st)
+		return st;
+	st = tokens_open(&r->tokens,
+			 &(struct tokens_env){ .trace = r->trace,
+					       .text = r->text,
+					       .vocab = r->model.vocab,
+					       .temperature = r->o.temperature,
+					       .seed = (uint64_t)r->o.seed,
+					       .see = r->watch ? r->watch->see : NULL,
+					       .ctx = r->watch ? r->watch->ctx : NULL },
+			 err);
 	if (st)
 		ar_err_prefix(err, "%s", r->o.prompts);
 	return st;

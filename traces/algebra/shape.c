@@ -274,6 +274,21 @@ static enum ar_status of_types(struct trace *t, const struct trace_args *a, stru
 	return st;
 }
 
+static enum ar_status not_longer(struct trace *t, const struct trace_args *a, struct ar_err *err)
+{
+	const bool has_first = t->req[0].prompt_tok <= a->longest;
+	enum ar_status st;
+	size_t n = 0;
+
+	if (!a->longest)
+		return AR_OK;
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].prompt_tok <= a->longest)
+			t->req[n++] = t->req[i];
+	st = settle(t, n, has_first, "--longest-prompt", err);
+	return st ? st : trace_note(t, err, "longest-prompt=%" PRId64, a->longest);
+}
+
 /* Number of leading full blocks that all prompts share; a shorter prompt shares all it has. */
 static uint32_t common_blocks(const struct trace *t)
 {
@@ -465,8 +480,8 @@ enum ar_status trace_shape(struct trace *t, const struct trace_args *a, struct a
 {
 	static enum ar_status (*const steps[])(struct trace *, const struct trace_args *,
 					       struct ar_err *) = {
-		spread, window, of_types,   thin, slice, scale_lengths,
-		clip,	repeat, time_scale, rate, shift,
+		spread,	       window, of_types, not_longer, thin, slice,
+		scale_lengths, clip,   repeat,	 time_scale, rate, shift,
 	};
 	enum ar_status st = AR_OK;
 

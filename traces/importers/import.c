@@ -622,7 +622,8 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	intern_take(&t->session, &t->n_session, &im->session);
 	intern_take(&t->type, &t->n_type, &im->type);
 	settle_times(im);
-	check_plausible(im);
+	if (!src->f->timeless)
+		check_plausible(im);
 	return note_all(im, err);
 }
 

@@ -107,6 +107,7 @@ struct importer {
 	const char *const *need; /* fields of every record, ended by NULL */
 	const char *const *may;	 /* optional fields; NULL: the importer checks itself */
 	unsigned uses;		 /* USES_... */
+	bool timeless;		 /* its records have no times */
 	uint32_t block_tok;	 /* default tokens of a block; 0: none, or set by the importer */
 	/* Return whether a first record with all fields of need fits this format.  NULL: yes. */
 	bool (*sniff)(const struct record *first);

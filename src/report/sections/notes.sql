@@ -99,6 +99,20 @@ FROM (SELECT run_id, sum(empty_rows) AS empty_rows
   GROUP BY run_id)
 WHERE empty_rows > 0
 
+-- Tasks.
+UNION ALL
+SELECT 'tasks: their names are those of the tasks file; RULER-like tasks are not RULER: haystacks,'
+  || ' lengths and scores differ'
+WHERE EXISTS (SELECT 1 FROM eval_prompt WHERE :run IS NULL OR run_id = :run)
+
+UNION ALL
+SELECT printf('tasks: prompts are prefilled with the method in chunks of at most %s tokens, answers are'
+  || ' decoded with dense attention, and the answer''s own tokens are fed',
+  group_concat(DISTINCT value))
+FROM eval_prompt JOIN run_param USING(run_id)
+WHERE key = 'max-num-batched-tokens' AND (:run IS NULL OR run_id = :run)
+HAVING count(*) > 0
+
 -- Droppers.
 UNION ALL
 SELECT printf('run %d: tokens were dropped (no drift): queries, keys and values after the first drop'

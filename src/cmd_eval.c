@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attnreplay eval: what methods do to a model's answers. */
+#include "config.h"
+
+#include <signal.h>
+
+#include "src/cmd.h"
+#include "src/eval/eval.h"
+#include "src/json_file.h"
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	struct eval e;
+	enum ar_status st = eval_load(&e, NULL, argc, argv, err);
+	const bool quiet = json_file_alone(e.a.json);
+
+	e.r.o.json = e.a.json;
+	e.r.print = quiet ? 0 : RUN_PRINT_HEADER | RUN_PRINT_RESULT;
+	if (!st && e.r.o.db)
+		signal(SIGPIPE, SIG_IGN); /* as in 'attnreplay run' */
+	if (!st)
+		st = run_all(&e.r, err);
+	if (!st && !quiet)
+		st = eval_print(&e, err);
+	eval_release(&e);
+	return st;
+}
+
+static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	show((const struct opt_group[]){ { .title = "Tasks", .opts = eval_opts }, { 0 } }, f);
+	run_options_show(false, show, f);
+}
+
+const struct cmd cmd_eval = {
+	.name = "eval",
+	.usage = "--weights DIR --tasks FILE [OPTION]...",
+	.title = "measure what methods do to a model's answers",
+	.run = run,
+	.options = options,
+};

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/eval/eval.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/cmd.h"
+
+/* Logits lie beside the database; without one where temporary files are. */
+static char *folder(const struct eval *e)
+{
+	const char *slash = e->r.o.db ? strrchr(e->r.o.db, '/') : NULL, *tmp = getenv("TMPDIR");
+
+	if (slash)
+		return strndup(e->r.o.db, slash == e->r.o.db ? 1 : (size_t)(slash - e->r.o.db));
+	return strdup(e->r.o.db ? "." : tmp && *tmp ? tmp : "/tmp");
+}
+
+static enum ar_status open_results(struct eval *e, struct ar_err *err)
+{
+	char *dir = e->r.n_runs > 1 ? folder(e) : NULL;
+	enum ar_status st = AR_OK;
+
+	if (e->r.n_runs > 1 && !dir)
+		st = ar_nomem(err);
+	if (!st)
+		st = eval_results_open(&e->results, e->r.trace, e->r.model.vocab, e->r.n_runs, dir,
+				       err);
+	free(dir);
+	return st;
+}
+
+enum ar_status eval_load(struct eval *e, const struct run_setting *setting, int argc, char **argv,
+			 struct ar_err *err)
+{
+	struct run_command c = { .setting = setting, .parsed = eval_options_set };
+	enum ar_status st;
+
+	*e = (struct eval){ .r = { .cmdline = cmd_line("eval", argc, argv), .pid = getpid() } };
+	e->own = c.own = (struct opt_group){ .title = "Eval", .opts = eval_opts, .base = &e->a };
+	e->watch = eval_watch(e);
+	e->r.watch = &e->watch;
+	st = e->r.cmdline ? AR_OK : ar_nomem(err);
+	if (!st)
+		st = run_options_parse(&e->r.o, &c, argc, argv, err);
+	if (!st)
+		st = run_load(&e->r, err);
+	if (!st)
+		st = open_results(e, err);
+	return st;
+}
+
+void eval_release(struct eval *e)
+{
+	eval_results_close(&e->results);
+	run_unload(&e->r);
+	free(e->prompt);
+	opt_release((struct opt_group[]){ e->own, { 0 } });
+}
+
+enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, struct ar_err *err)
+{
+	struct run *r = &e->r;
+	enum ar_status st = !r->backend || r->backend->uses_gpu ? run_method_apart(r, i, err) :
+								  run_method(r, i, err);
+
+	*out = eval_results_summary(&e->results, i);
+	return st;
+}
+
+enum ar_status eval_try(struct eval *e, size_t i, const char *method, struct eval_summary *out,
+			struct ar_err *err)
+{
+	enum ar_status st = run_set_method(&e->r, i, method, err);
+
+	return st ? st : eval_run(e, i, out, err);
+}

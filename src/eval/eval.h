@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attnreplay eval: runs with real weights whose requests are prompts with known answers.
+ *
+ * The tasks file is the trace of the runs, so that scheduling, methods, latencies and the record
+ * are those of 'attnreplay run'.  The tokens of the answers are given to the model (teacher
+ * forcing): by induction greedy decoding gives an answer exactly if each of its tokens is the
+ * most likely one.
+ */
+#ifndef AR_EVAL_H
+#define AR_EVAL_H
+
+#include "src/eval/results.h"
+#include "src/run/run.h"
+
+struct eval_args {
+	char *tasks, *json;
+};
+
+/* After eval_load() run i of r is ready for eval_run().  Run 0 is dense. */
+struct eval {
+	struct run r;
+	struct eval_args a;
+	struct opt_group own;	      /* of a */
+	const struct prompt **prompt; /* [r.trace->n] of each request, in r.prompts */
+	struct eval_results results;
+	struct run_watch watch;
+	size_t at; /* the run of this process */
+};
+
+/* options.c.  set: after the command line is parsed, let the tasks be trace and prompts, and dense
+ * attention the first method.  A struct run_command's parsed().  AR_USAGE. */
+extern const struct opt eval_opts[]; /* of struct eval_args */
+enum ar_status eval_options_set(const struct run_command *c, struct run_options *o,
+				struct ar_err *err);
+
+/* watch.c: what runs of e are told and asked. */
+struct run_watch eval_watch(struct eval *e);
+
+/* Parse the command line, and load all that runs need.  setting: as of struct run_command; may be
+ * NULL.  AR_DATA: a prompt does not fit the model; the message names file and line.  Release *e
+ * also after a failure. */
+enum ar_status eval_load(struct eval *e, const struct run_setting *setting, int argc, char **argv,
+			 struct ar_err *err);
+void eval_release(struct eval *e);
+
+/* Run method i, in a process of its own where a GPU may be used.  Those that are compared with
+ * the dense one run after it. */
+enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, struct ar_err *err);
+/* The same for another method in place i > 0, whose results are replaced. */
+enum ar_status eval_try(struct eval *e, size_t i, const char *method, struct eval_summary *out,
+			struct ar_err *err);
+
+/* print.c: write a table of all runs.  AR_IO. */
+enum ar_status eval_print(const struct eval *e, struct ar_err *err);
+
+/* eval_json.c: add the results of run i to its object in --json.  False: no memory. */
+bool eval_json(void *ctx, size_t i, struct cJSON *o);
+
+/* Answers of the dense run that the tasks file tells of. */
+struct eval_expected {
+	size_t n, agree, only_here, only_in_file;
+};
+struct eval_expected eval_expected(const struct eval *e);
+
+#endif

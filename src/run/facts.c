@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What follows from the options and inputs of a run. */
+#include "config.h"
+#include "src/run/run.h"
+
+bool run_needs_model(const struct run *r)
+{
+	return !r->backend || r->backend->needs_model;
+}
+
+bool run_is_left(const struct run *r, size_t i)
+{
+	return !r->o.resumed || !r->o.resumed->done[i];
+}
+
+int64_t run_longest_request(const struct run *r)
+{
+	int64_t max = 1;
+	char why[160];
+
+	for (size_t i = 0; i < r->trace->n; i++) {
+		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
+
+		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+			max = len;
+	}
+	return max;
+}

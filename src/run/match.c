@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/run/match.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "src/run/run.h"
+
+/* ---- the sample ---- */
+
+/* Number i of k evenly spaced ones of n; all of them if n is at most k. */
+static size_t spaced(size_t n, size_t k, size_t i)
+{
+	return n <= k ? i : (2 * i + 1) * n / (2 * k);
+}
+
+/* Layers of the captures that the run reads in layers with full attention, from 0 on.  Returns
+ * their number. */
+static int used_layers(const struct run *r, int *layer)
+{
+	const struct capture_info *info = capture_info(r->capture[0]);
+	int n = 0;
+
+	for (int i = 0; i < r->prep.n_run_layers; i++) {
+		int l = r->prep.run_layer[i], at = r->prep.captured_layer[l];
+
+		if (r->model.layer[l].mixer == MIX_FULL && (!n || layer[n - 1] != info->layer[at]))
+			layer[n++] = info->layer[at];
+	}
+	return n;
+}
+
+static enum ar_status choose_layers(struct run_match *m, const struct run *r, struct ar_err *err)
+{
+	int *used = malloc((size_t)r->prep.n_run_layers * sizeof *used), n;
+
+	if (!used)
+		return ar_nomem(err);
+	n = used_layers(r, used);
+	memset(m->ignore, true, sizeof m->ignore);
+	for (m->n_layer = 0; m->n_layer < MATCH_LAYERS && m->n_layer < n; m->n_layer++) {
+		int layer = used[spaced((size_t)n, MATCH_LAYERS, (size_t)m->n_layer)];
+
+		m->layer[m->n_layer] = layer;
+		m->ignore[layer] = false;
+	}
+	free(used);
+	return AR_OK;
+}
+
+static enum ar_status choose_sample(struct run_match *m, const struct run *r, struct ar_err *err)
+{
+	int64_t budget = r->limits.max_batched_tok;
+
+	m->in.tokens = run_longest_request(r);
+	m->in.n = r->n_capture < MATCH_CAPTURES ? r->n_capture : MATCH_CAPTURES;
+	m->in.capture = calloc(m->in.n, sizeof(struct capture *));
+	if (!m->in.capture)
+		return ar_nomem(err);
+	for (size_t i = 0; i < m->in.n; i++)
+		m->in.capture[i] = r->capture[spaced(r->n_capture, MATCH_CAPTURES, i)];
+	m->c = (struct tune_captures){ .in = &m->in,
+				       .how = { .chunk = budget < MATCH_CHUNK_TOK ? budget :
+										    MATCH_CHUNK_TOK,
+						.n_chunk = MATCH_CHUNKS,
+						.layers = r->model.n_layers,
+						.rope = &r->model.rope,
+						.ignore = m->ignore } };
+	return choose_layers(m, r, err);
+}
+
+/* ---- the methods ---- */
+
+static bool can_tune(const struct plan *p)
+{
+	return !plan_is_text(p->name) && !p->drop;
+}
+
+static bool is_left(const struct run *r, size_t method)
+{
+	for (size_t i = method; i < r->n_runs; i += r->n_methods)
+		if (run_is_left(r, i))
+			return true;
+	return false;
+}
+
+static enum ar_status list_methods(struct run_match *m, const struct run *r, struct ar_err *err)
+{
+	m->given = calloc(r->n_methods, sizeof *m->given);
+	m->method = calloc(r->n_methods, sizeof *m->method);
+	if (!m->given || !m->method)
+		return ar_nomem(err);
+	for (size_t i = 0; i < r->n_methods; i++) {
+		m->given[i] = strdup(r->plan[i]->name);
+		if (!m->given[i])
+			return ar_nomem(err);
+		if (can_tune(r->plan[i]) && is_left(r, i))
+			m->method[m->n_tuned++] = i;
+	}
+	return AR_OK;
+}
+
+/* Give all runs of a method its setting. */
+static enum ar_status set_plans(struct run *r, size_t method, const char *setting,
+				struct ar_err *err)
+{
+	for (size_t i = method; i < r->n_runs; i += r->n_methods) {
+		struct plan *p;
+		enum ar_status st = plan_parse(&p, setting, err);
+
+		if (st)
+			return st;
+		plan_free(r->plan[i]);
+		r->plan[i] = p;
+	}
+	return AR_OK;
+}
+
+/* Where there is no header to say it. */
+static void warn(const struct run *r, const struct tuned *t)
+{
+	const struct tune_goal *g = &r->o.match_goal;
+
+	if (t->how == TUNE_BEYOND || t->how == TUNE_JUMPED)
+		log_warn("method '%s': no %s has %s %g; the nearest, %.6g, has %.4f", t->method,
+			 t->threshold, g->target->name, g->want, t->value,
+			 tune_figure(g, &t->figures));
+}
+
+static enum ar_status tune(struct run *r, struct run_match *m, struct ar_err *err)
+{
+	char **method = calloc(m->n_tuned, sizeof *method);
+	enum ar_status st;
+
+	m->tuned = calloc(m->n_tuned, sizeof *m->tuned);
+	st = method && m->tuned ? AR_OK : ar_nomem(err);
+	for (size_t i = 0; i < m->n_tuned && !st; i++)
+		method[i] = m->given[m->method[i]];
+	if (!st)
+		st = tune_methods(&r->o.match_goal, &m->c, method, m->n_tuned, m->tuned, err);
+	free(method);
+	for (size_t i = 0; i < m->n_tuned && !st; i++) {
+		st = set_plans(r, m->method[i], m->tuned[i].setting, err);
+		if (!(r->print & RUN_PRINT_HEADER))
+			warn(r, &m->tuned[i]);
+	}
+	tune_captures_release(&m->c);
+	return st;
+}
+
+/* A point of a search has the settings that were found for its base. */
+enum ar_status run_match(struct run *r, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!r->o.match || r->point)
+		return AR_OK;
+	r->match = calloc(1, sizeof *r->match);
+	st = r->match ? list_methods(r->match, r, err) : ar_nomem(err);
+	if (!st)
+		st = choose_sample(r->match, r, err);
+	if (!st && r->match->n_tuned)
+		st = tune(r, r->match, err);
+	return st;
+}
+
+void run_match_release(struct run *r)
+{
+	struct run_match *m = r->match;
+
+	if (!m)
+		return;
+	for (size_t i = 0; m->given && i < r->n_methods; i++)
+		free(m->given[i]);
+	free(m->given);
+	tuned_release(m->tuned, m->n_tuned);
+	free(m->tuned);
+	free(m->method);
+	free(m->in.capture);
+	free(m);
+	r->match = NULL;
+}
+
+/* ---- what others ask ---- */
+
+const char *run_method_text(const struct run *r, size_t i)
+{
+	return r->match ? r->match->given[i % r->n_methods] : r->plan[i]->name;
+}
+
+const struct tuned *run_tuned(const struct run *r, size_t i)
+{
+	for (size_t k = 0; r->match && k < r->match->n_tuned; k++)
+		if (r->match->method[k] == i % r->n_methods)
+			return &r->match->tuned[k];
+	return NULL;
+}
+
+void run_print_match(const struct run *r)
+{
+	const struct tune_goal *g = &r->o.match_goal;
+	const struct run_match *m = r->match;
+
+	if (!m)
+		return;
+	printf("match     %s %g within %g, on %" PRId64 " chunks of up to %" PRId64
+	       " tokens of %zu capture%s, layers",
+	       g->target->name, g->want, g->near, m->c.how.n_chunk, m->c.how.chunk, m->in.n,
+	       m->in.n > 1 ? "s" : "");
+	for (int i = 0; i < m->n_layer; i++)
+		printf("%c%d", i ? ',' : ' ', m->layer[i]);
+	putchar('\n');
+	if (m->n_tuned)
+		tune_print(g, m->tuned, m->n_tuned, stdout);
+	for (size_t i = 0; i < r->n_methods; i++)
+		if (!can_tune(r->plan[i])) {
+			text_put(r->plan[i]->name, stdout);
+			fputs(": not tuned, as it is a plan of layers or has a dropper\n", stdout);
+		}
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Methods of a run tuned to a figure: which are, and on which sample. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/run/run.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+#include "traces/capture/random.h"
+
+enum { METHODS = 5, REPEATS = 2, LAYERS = 10, TOK = 200 };
+
+/* A run as run_load() leaves it before methods are tuned. */
+struct loaded {
+	struct run r;
+	struct request req;
+	struct trace trace;
+	struct capture *capture[3];
+	struct layer_spec layer[LAYERS];
+	int captured[LAYERS], run_layer[LAYERS];
+	struct resumed resumed;
+	bool done[METHODS * REPEATS];
+};
+
+static const char *const names[METHODS] = { "quoka", "dense", "0-:compact-fp",
+					    "seer:gate=mean,threshold=0.1", "quoka+uniprefill" };
+
+static void load(struct loaded *x)
+{
+	const struct capture_info shape = {
+		.n_layers = LAYERS, .q_heads = 2, .kv_heads = 1, .head_dim = 64, .n_tok = TOK
+	};
+	struct run *r = &x->r;
+	struct ar_err err;
+
+	*x = (struct loaded){ .req = { .prompt_tok = 120, .output_tok = 1 } };
+	x->trace = (struct trace){ .req = &x->req, .n = 1 };
+	for (size_t i = 0; i < 3; i++)
+		if (capture_random(&x->capture[i], "random:1", &shape, &err))
+			bail_out("%s", err.msg);
+	for (int i = 0; i < LAYERS; i++) {
+		x->layer[i] = (struct layer_spec){ .mixer = i % 2 ? MIX_FULL : MIX_WINDOW,
+						   .q_heads = 2,
+						   .kv_heads = 1,
+						   .head_dim = 64 };
+		x->captured[i] = x->run_layer[i] = i;
+	}
+	r->o.match = (char[]){ "recall=0.9" };
+	if (tune_goal_parse(&r->o.match_goal, r->o.match, 0.1, &err))
+		bail_out("%s", err.msg);
+	r->trace = &x->trace;
+	r->limits = (struct sched_limits){ .policy = policies[0],
+					   .max_batched_tok = 16,
+					   .max_seqs = 1,
+					   .block_tok = 16,
+					   .num_blocks = 100 };
+	r->capture = x->capture;
+	r->n_capture = 3;
+	r->model.n_layers = LAYERS;
+	r->model.layer = x->layer;
+	r->model.rope.theta = 10000;
+	r->prep = (struct prepared){ .captured_layer = x->captured,
+				     .run_layer = x->run_layer,
+				     .n_run_layers = LAYERS };
+	r->n_methods = METHODS;
+	r->n_runs = METHODS * REPEATS;
+	r->plan = calloc(r->n_runs, sizeof(struct plan *));
+	for (size_t i = 0; i < r->n_runs; i++)
+		if (plan_parse(&r->plan[i], names[i % METHODS], &err))
+			bail_out("%s", err.msg);
+}
+
+static void unload(struct loaded *x)
+{
+	run_match_release(&x->r);
+	for (size_t i = 0; i < x->r.n_runs; i++)
+		plan_free(x->r.plan[i]);
+	free(x->r.plan);
+	for (size_t i = 0; i < 3; i++)
+		capture_close(x->capture[i]);
+}
+
+static void match(struct run *r)
+{
+	struct ar_err err;
+
+	if (run_match(r, &err))
+		bail_out("%s", err.msg);
+}
+
+static void test_methods(void)
+{
+	struct loaded x;
+	struct run *r = &x.r;
+	int bad = 0;
+
+	load(&x);
+	match(r);
+	for (size_t i = 0; i < r->n_runs; i++)
+		bad += strcmp(run_method_text(r, i), names[i % METHODS]) ||
+		       strcmp(r->plan[i]->name, r->plan[i % METHODS]->name);
+	is_int(bad, 0, "a run keeps its method as written, and repeats have one setting");
+	ok(!strncmp(r->plan[0]->name, "quoka:kv-ratio=", 15) &&
+		   fabs(run_tuned(r, METHODS)->figures.recall - 0.9) <= 0.1,
+	   "a method is tuned: %s", r->plan[0]->name);
+	ok(run_tuned(r, 1)->how == TUNE_FIXED && run_tuned(r, 3)->how == TUNE_GIVEN &&
+		   !strcmp(r->plan[3]->name, names[3]),
+	   "one without a threshold, or with a stated one, is not");
+	ok(!run_tuned(r, 2) && !strcmp(r->plan[2]->name, names[2]), "nor is a plan of layers");
+	ok(!run_tuned(r, 4) && !strcmp(r->plan[4]->name, names[4]), "nor one with a dropper");
+	unload(&x);
+}
+
+static void test_sample(void)
+{
+	struct loaded x;
+	const struct run_match *m;
+
+	load(&x);
+	match(&x.r);
+	m = x.r.match;
+	ok(m->in.n == 2 && m->in.capture[0] == x.capture[0] && m->in.capture[1] == x.capture[2],
+	   "of many captures a few serve");
+	ok(m->n_layer == 4 && m->layer[0] == 1 && m->layer[1] == 3 && m->layer[2] == 7 &&
+		   m->layer[3] == 9 && !m->ignore[7] && m->ignore[0] && m->ignore[5],
+	   "and a few of the layers with full attention: %d %d %d %d", m->layer[0], m->layer[1],
+	   m->layer[2], m->layer[3]);
+	ok(m->c.how.chunk == 16 && m->in.tokens == 121,
+	   "chunks and prompts are as long as those of the run");
+	unload(&x);
+	load(&x);
+	x.r.limits.max_batched_tok = 1 << 20;
+	x.r.prep.n_run_layers = 2;
+	x.r.n_capture = 1;
+	match(&x.r);
+	m = x.r.match;
+	ok(m->c.how.chunk == MATCH_CHUNK_TOK && m->n_layer == 1 && m->layer[0] == 1 && m->in.n == 1,
+	   "chunks have a limit, and there may be fewer layers and captures");
+	unload(&x);
+}
+
+static void test_not_tuned(void)
+{
+	struct loaded x;
+	struct run *r = &x.r;
+
+	load(&x);
+	r->o.match = NULL;
+	match(r);
+	ok(!r->match && !run_tuned(r, 0) && !strcmp(run_method_text(r, 0), "quoka"),
+	   "without the option nothing is tuned");
+	r->o.match = (char[]){ "recall=0.9" };
+	r->point = "rate 1";
+	match(r);
+	ok(!r->match, "nor for a point of a search");
+	r->point = NULL;
+	x.resumed.done = x.done;
+	r->o.resumed = &x.resumed;
+	x.done[0] = x.done[METHODS] = x.done[1] = true;
+	match(r);
+	ok(!run_tuned(r, 0) && run_tuned(r, 1) && !strcmp(r->plan[0]->name, "quoka"),
+	   "of a resumed command only what is left is");
+	unload(&x);
+}
+
+static void test_faults(void)
+{
+	bool clean = true, hit = true;
+	long k;
+
+	for (k = 0; hit; k += fault_stride(7)) {
+		struct loaded x;
+		struct ar_err err;
+		enum ar_status st;
+
+		load(&x);
+		x.r.prep.n_run_layers = 2;
+		x.r.n_capture = 1;
+		fault_arm(k);
+		st = run_match(&x.r, &err);
+		hit = fault_disarm();
+		clean &= st == (hit ? AR_NOMEM : AR_OK);
+		unload(&x);
+	}
+	ok(clean && k > 50, "each of %ld allocations may fail", k);
+}
+
+int main(void)
+{
+	plan(0);
+	test_methods();
+	test_sample();
+	test_not_tuned();
+	test_faults();
+	return done_testing();
+}
