@@ -48,4 +48,10 @@ is 'what it leaves of the pairs: all in 2 of 8 layers, a quarter in 3, a sixteen
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
 ok '... and the report says so' grep -q '^run 3: its dropper kept every row' report
+ok 'prompts may be longer than the token budget' \
+	run --max-num-batched-tokens 64 --max-num-seqs 8 --method lazyllm:layers=1:0.5
+"$ATTNREPLAY" report r.db >report
+ok '... and the report says that each chunk is judged alone' \
+	grep -q '^run 4: 1 prompts ran in several chunks: a dropper judges each' report
+is '... as it does of no other run' "$(grep -c 'ran in several chunks' report)" 1
 finish

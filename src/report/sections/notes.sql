@@ -125,6 +125,14 @@ GROUP BY run_id
 HAVING sum(n_kept) < sum(n_rows)
 
 UNION ALL
+SELECT printf('run %d: %d prompts ran in several chunks: a dropper judges each by its own last queries,'
+  || ' or keeps it whole with mode=official', run_id, count(*))
+FROM request_outcome o
+WHERE (:run IS NULL OR run_id = :run) AND n_chunks > 1
+  AND EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = o.run_id)
+GROUP BY run_id
+
+UNION ALL
 SELECT printf('run %d: its dropper kept every row', run_id)
 FROM iteration_drop
 WHERE :run IS NULL OR run_id = :run
