@@ -10,7 +10,7 @@ WITH part AS (
   GROUP BY run_id
   UNION ALL
   SELECT run_id, 'wait for the host', 1001, 0, sum(host_ns) / 1e6
-  FROM iteration JOIN run USING(run_id) JOIN model USING(model_id)
+  FROM iteration_sum JOIN run USING(run_id) JOIN model USING(model_id)
   WHERE layers_run = n_layers AND run_id IN (SELECT run_id FROM v_phase_time)
   GROUP BY run_id)
 SELECT panel, label AS row, phase AS series, 'bar' AS geom, core AS hatch,

@@ -1,7 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
-SELECT run_id AS run, c.costs, cost_source AS source, iterations, 100 * share AS percent, ms
-FROM v_cost_source
-  JOIN (SELECT run_id, value AS costs FROM run_param
-    WHERE key = 'costs' AND value IS NOT NULL) c USING(run_id)
-WHERE :run IS NULL OR run_id = :run
+-- The rows of v_cost_source.
+SELECT run_id AS run, p.value AS costs, cost_source AS source, iterations,
+  100 * (iterations * 1.0 / sum(iterations) OVER (PARTITION BY run_id)) AS percent,
+  cost_ns / 1e6 AS ms
+FROM iteration_sum JOIN run_param p USING(run_id)
+WHERE cost_source IS NOT NULL AND p.key = 'costs' AND p.value IS NOT NULL
+  AND (:run IS NULL OR run_id = :run)
 ORDER BY run_id, instr('measured interpolated extrapolated', cost_source)

@@ -15,5 +15,5 @@ CREATE TEMP TABLE verdict AS
         sum(ms) FILTER (WHERE phase IN ('select', 'metadata', 'copy')) AS select_ms
       FROM v_phase_time GROUP BY run_id) USING(run_id)
     LEFT JOIN (SELECT run_id, sum(host_ns) / 1e6 AS host_ms
-      FROM iteration JOIN run USING(run_id) JOIN model USING(model_id)
+      FROM iteration_sum JOIN run USING(run_id) JOIN model USING(model_id)
       WHERE layers_run = n_layers GROUP BY run_id) USING(run_id)

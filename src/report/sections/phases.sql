@@ -7,7 +7,7 @@ WITH part AS (
   WHERE :run IS NULL OR run_id = :run
   UNION ALL
   SELECT run_id, me.name, 'host', '', NULL, sum(host_ns) / 1e6, 1000
-  FROM iteration JOIN run r USING(run_id) JOIN model mo USING(model_id)
+  FROM iteration_sum JOIN run r USING(run_id) JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id)
   WHERE (:run IS NULL OR run_id = :run) AND layers_run = n_layers
   GROUP BY run_id
