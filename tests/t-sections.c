@@ -62,6 +62,14 @@ static bool first_of_name(const struct section *s)
 	return true;
 }
 
+static bool on_page(const struct section *s)
+{
+	for (const struct page_item *i = page_items; i->kind; i++)
+		if (i->kind == PAGE_TABLE && !strcmp(i->name, s->name))
+			return true;
+	return false;
+}
+
 /* q: the section's statement; end: what follows it in the file. */
 static void test_section(const struct section *s, sqlite3_stmt *q, const char *end)
 {
@@ -73,6 +81,8 @@ static void test_section(const struct section *s, sqlite3_stmt *q, const char *e
 	ok(!s->title == !sqlite3_column_count(q), "%s: has a title if it shows something", s->name);
 	ok(!s->dialect || is_dialect(s->dialect), "%s: belongs to a report", s->name);
 	ok(first_of_name(s), "%s: is listed once", s->name);
+	if (s->title && (!s->dialect || !strcmp(s->dialect, report_dialects[0])))
+		ok(on_page(s), "%s: is on the page", s->name);
 }
 
 /* ---- the page ---- */

@@ -45,6 +45,8 @@ PART("Where the time goes", "a run that was measured, with --backend cuda or cpu
 CHART(phases, "Time by phase and time of no kernel; the attention core is hatched", BAR, NULL,
       LINEAR, 0, NULL, ROWS, 0, CHART_FREE_X)
 TABLE(phases)
+TABLE(layer_time)
+TABLE(layers)
 
 PART("Goodput", "limits, as in --slo ttft:500ms; for a curve, runs that differ in --rate")
 CHART(goodput, "Requests that keep all limits, over the rate; rings: 99 % do", LINE,
@@ -58,6 +60,7 @@ EACH(timeline, "Iterations; with the script, drag to zoom and double-click to go
      CHART_FREE_Y | CHART_WIDE | CHART_LOW | CHART_ZOOM)
 EACH(lanes, "Requests: in the queue, in prefill (hatched), in decode", SPAN,
      "seconds of virtual time", LINEAR, NAN, NULL, ROWS, 0, CHART_WIDE | CHART_LOW | CHART_ZOOM)
+TABLE(steady)
 
 PART("Chunk size", "runs that differ in --max-num-batched-tokens")
 CHART(chunk, "Over --max-num-batched-tokens", LINE, "tokens of an iteration", LOG, 1, NULL, LINEAR,
@@ -70,10 +73,12 @@ CHART(heat_selected, "Selected share of the blocks before the chunk", CELL, "KV 
 CHART(heat_recall, "Share of the true attention that is not in what is selected", CELL,
       "query head", LINEAR, NAN, "layer", LINEAR, NAN, 0)
 
-PART("Density", "a run with --accuracy above 0")
+PART("Density", "a run with --accuracy above 0, or one with a dropper")
 CHART(density, "Share of what dense attention looks at, after each step", POINT, NULL, LINEAR, 0,
       NULL, ROWS, 0, CHART_WIDE)
 TABLE(density)
+TABLE(drops)
+TABLE(kept)
 
 PART("How it was measured", "no run")
 TABLE(runs)
