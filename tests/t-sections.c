@@ -361,6 +361,37 @@ static void test_mean(void)
 	sqlite3_close(db);
 }
 
+/* Rows: place, sum, number of values. */
+static bool group_mean(sqlite3 *db, const char *rows, char *text, size_t n)
+{
+	return interval(db, "mean_interval(column1, column2, column3)", rows, text, n);
+}
+
+static void test_group_mean(void)
+{
+	sqlite3 *db = open_sample();
+	char a[200], b[200];
+	double mean = 0;
+
+	if (interval_register(db))
+		bail_out("%s", sqlite3_errmsg(db));
+	ok(group_mean(db, "VALUES (1, 2, 1), (2, 10, 2), (7, 15, 3)", a, sizeof a) &&
+		   sscanf(a, "[%lf,", &mean) == 1 && fabs(mean - 4.5) < 1e-9,
+	   "groups weigh by their values: %g", mean);
+	ok(group_mean(db, "VALUES (1, 2, 1), (2, 4, 2), (3, 6, 3)", a, sizeof a) &&
+		   !strcmp(a, "[2.0,2.0,2.0]"),
+	   "groups of one mean have no spread");
+	ok(interval(db, "mean_interval(i, x)", SQUARES, a, sizeof a) &&
+		   interval(db, "mean_interval(i, 4.0 * x, 4)", SQUARES, b, sizeof b),
+	   "a value four times");
+	is_str(b, a, "... makes the interval no narrower");
+	ok(group_mean(db, "VALUES (1, 6, 3)", a, sizeof a) && !strcmp(a, "[2.0,null,null]"),
+	   "one group has no interval");
+	ok(group_mean(db, "VALUES (1, NULL, 0)", a, sizeof a) && !strcmp(a, "NULL"),
+	   "a group without values is none");
+	sqlite3_close(db);
+}
+
 static void test_interval(void)
 {
 	static const char in_order[] = "(1, 1, 2), (2, 5, 3), (3, 2, 3), (4, 8, 4), (5, 3, 1)";
@@ -407,6 +438,7 @@ int main(void)
 		bail_out("no sample database");
 	test_interval();
 	test_mean();
+	test_group_mean();
 	test_sections();
 	for (int i = 0; report_dialects[i]; i++)
 		test_report(report_dialects[i]);

@@ -12,7 +12,7 @@ enum { RESAMPLES = 1000, MEANS = 2000, SEED = 1 };
 
 struct pair {
 	int64_t place;
-	double v[2]; /* x, base; of a mean x alone */
+	double v[2]; /* x, base; of a mean the sum and number of values */
 };
 
 struct pairs {
@@ -45,7 +45,7 @@ static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 	}
 	s->v[s->n++] = (struct pair){ sqlite3_value_int64(argv[0]),
 				      { sqlite3_value_double(argv[1]),
-					argc > 2 ? sqlite3_value_double(argv[2]) : 0 } };
+					argc > 2 ? sqlite3_value_double(argv[2]) : 1 } };
 }
 
 static int by_place(const void *a, const void *b)
@@ -74,23 +74,35 @@ static enum ar_status draw_column(const struct pairs *s, int k, double *x, doubl
 	return st;
 }
 
+/* The mean of a resample of the groups. */
+static double draw_mean(const struct pairs *s, struct rng *r)
+{
+	double sum = 0, n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct pair *p = &s->v[rng_below(r, s->n)];
+
+		sum += p->v[0];
+		n += p->v[1];
+	}
+	return sum / n;
+}
+
 /* out: mean, lo, hi. */
 static enum ar_status find_mean(const struct pairs *s, double out[3], struct ar_err *err)
 {
-	double *draw = malloc(MEANS * sizeof *draw), sum = 0;
+	double *draw = malloc(MEANS * sizeof *draw), sum = 0, n = 0;
 	struct rng r = { SEED };
 
 	if (!draw)
 		return ar_nomem(err);
-	for (size_t i = 0; i < s->n; i++)
+	for (size_t i = 0; i < s->n; i++) {
 		sum += s->v[i].v[0];
-	out[0] = sum / (double)s->n;
-	for (size_t k = 0; k < MEANS; k++) {
-		sum = 0;
-		for (size_t i = 0; i < s->n; i++)
-			sum += s->v[rng_below(&r, s->n)].v[0];
-		draw[k] = sum / (double)s->n;
+		n += s->v[i].v[1];
 	}
+	out[0] = sum / n;
+	for (size_t k = 0; k < MEANS; k++)
+		draw[k] = draw_mean(s, &r);
 	bootstrap_interval(draw, MEANS, 0.95, &out[1], &out[2]);
 	free(draw);
 	return AR_OK;
@@ -155,7 +167,8 @@ int interval_register(sqlite3 *db)
 	int rc = sqlite3_create_function(db, "ratio_interval", 3, flags, NULL, NULL, add_pair,
 					 end_ratio);
 
-	return rc ? rc :
-		    sqlite3_create_function(db, "mean_interval", 2, flags, NULL, NULL, add_pair,
-					    end_mean);
+	for (int n_arg = 2; n_arg <= 3 && !rc; n_arg++)
+		rc = sqlite3_create_function(db, "mean_interval", n_arg, flags, NULL, NULL,
+					     add_pair, end_mean);
+	return rc;
 }

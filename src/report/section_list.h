@@ -23,6 +23,8 @@
  * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %: p50_lo,
  *		p50_hi, p90_lo, p90_hi, p99_lo, p99_hi
  * steady	v_steady of :run; under SECTION only
+ * error	mean relative L2 error of :run and :baseline, a row each: run_id, mean, lo, hi; under SECTION
+ *		only
  * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION only
  * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
  *		method, is_dense, label, style (chart.h)
@@ -33,6 +35,7 @@ SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
 SECTION(make_steady, NULL)
 SECTION(make_iteration_sum, NULL)
+SECTION(make_error, NULL)
 SECTION(make_label, NULL)
 PROSE(make_baseline, NULL)
 PROSE(make_ratio, NULL)

@@ -5,10 +5,9 @@ CREATE TEMP TABLE verdict AS
   SELECT l.run_id, l.label, l.method, l.is_dense,
     (SELECT p50 FROM latency t WHERE t.run_id = l.run_id AND metric = 'ttft') AS ttft,
     (SELECT p50 FROM latency t WHERE t.run_id = l.run_id AND metric = 'tpot') AS tpot,
-    error, executed, kernel_ms, core_ms, select_ms, host_ms
+    e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, executed, kernel_ms, core_ms, select_ms, host_ms
   FROM run_label l
-    LEFT JOIN (SELECT run_id, avg(rel_l2) AS error FROM accuracy_sample
-      GROUP BY run_id) USING(run_id)
+    LEFT JOIN error e USING(run_id)
     LEFT JOIN (SELECT run_id, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
       FROM selection_stat GROUP BY run_id) USING(run_id)
     LEFT JOIN (SELECT run_id, sum(ms) AS kernel_ms, sum(ms * core) AS core_ms,

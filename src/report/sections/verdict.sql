@@ -16,6 +16,8 @@ SELECT verdict FROM (
     || iif(t.ratio > 0, printf(', TPOT p50 %.3g times', t.ratio)
       || iif(t.lo IS NULL, '', printf(' (%.3g to %.3g)', t.lo, t.hi)), '')
     || iif(v.error IS NULL, '', printf('; mean relative L2 error %.3g %%', 100 * v.error))
+    || iif(v.error_lo IS NULL, '',
+      printf(' (%.3g to %.3g)', 100 * v.error_lo, 100 * v.error_hi))
     || iif(v.executed IS NULL, '', printf('; %.0f %% of the attention executed', 100 * v.executed))
     || '.  ' || CASE WHEN r.lo IS NULL THEN 'One request has no interval.'
       WHEN r.hi < 1 THEN 'It is faster.' WHEN r.lo > 1 THEN 'It is slower.'
