@@ -16,5 +16,6 @@ nobase_dist_pkgdata_DATA += \
     model/presets/qwen3-next-80b-a3b.json model/presets/smollm2-135m.json
 
 check_PROGRAMS += \
+  tests/fuzz-weights \
   tests/t-archs tests/t-model tests/t-rope tests/t-weights
 EXTRA_DIST += tests/data/models

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as each of the small files that options and parameters name: models,
- * gates, patterns, thresholds, job files, sweeps, logs of engines, hosts, factors of dense
- * attention.  The file must be read, or refused with a message. */
+ * gates, patterns, thresholds, plans, job files, sweeps, logs of engines, hosts, factors of dense
+ * attention, GPUs of the roofline model, prompts, points of curves.  The file must be read, or refused
+ * with a message. */
 #include "config.h"
 
+#include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +15,14 @@
 #include "kernels/methods/plan.h"
 #include "model/model.h"
 #include "replay/cost/dense_as.h"
+#include "replay/cost/roofline_gpu.h"
 #include "replay/host/host.h"
 #include "src/run/options.h"
+#include "src/select/curve.h"
 #include "src/sweep/sweep_file.h"
 #include "tests/fuzz.h"
 #include "traces/engine/engine_log.h"
+#include "traces/prompts.h"
 
 const char fuzz_corpus[] = "files";
 
@@ -226,6 +231,63 @@ static void as_dense_as(const char *path)
 	check_curve(&d.decode);
 }
 
+static void as_gpu(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct roofline_gpu g;
+
+	if (roofline_gpu_load(&g, path, &err)) {
+		told(&err);
+		return;
+	}
+	must(g.tflops > 0 && g.gbps > 0 && g.launch_ns >= 0 && g.graph_launch_ns >= 0,
+	     "a GPU without a rate");
+	for (int i = 1; i < ROOFLINE_KINDS; i++)
+		must(!g.own[i] || (g.rate[i].compute > 0 && g.rate[i].memory > 0 &&
+				   g.rate[i].fixed_ns >= 0),
+		     "a kind without a rate");
+}
+
+static void as_prompts(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct prompts p = { 0 };
+
+	if (prompts_read(&p, path, &err))
+		told(&err);
+	else
+		must(p.n > 0, "a file without prompts");
+	for (size_t i = 0; i < p.n && !err.status; i++) {
+		const struct prompt *v = &p.v[i];
+
+		must(prompts_at(&p, v->line) == v, "a prompt of another line");
+		must(v->n_prompt > 0 && !v->answer == !v->n_answer, "a prompt without tokens");
+		for (uint32_t k = 0; k < v->n_prompt; k++)
+			must(v->prompt[k] >= 0, "a token below 0");
+		for (uint32_t k = 0; k < v->n_answer; k++)
+			must(v->answer[k] >= 0, "a token below 0");
+	}
+	prompts_release(&p);
+}
+
+static void as_curve(const char *path)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db = NULL;
+	char *text = NULL;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+
+	must(f != NULL, "no memory");
+	if (curve_read(&db, path, &err))
+		told(&err);
+	else if (curve_put_svg(db, f, &err) || curve_put_points(db, f, &err))
+		told(&err);
+	fclose(f);
+	free(text);
+	sqlite3_close(db);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	char path[] = "/tmp/fuzz-files-XXXXXX";
@@ -243,6 +305,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_engine_log(path);
 	as_host(path);
 	as_dense_as(path);
+	as_gpu(path);
+	as_prompts(path);
+	as_curve(path);
 	unlink(path);
 	return 0;
 }
