@@ -21,7 +21,8 @@ enum ar_status config_int(const cJSON *config, const char *key, int max, int def
 	int64_t v = def;
 
 	if ((json_has(config, key) || !def) && !json_int(get(config, key), 1, max, &v))
-		return ar_fail(err, AR_DATA, "%s: want a positive integer as '%s'", path, key);
+		return ar_fail(err, AR_DATA, "%s: want an integer from 1 to %d as '%s'", path, max,
+			       key);
 	*out = (int)v;
 	return AR_OK;
 }

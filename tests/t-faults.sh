@@ -130,7 +130,7 @@ ok 'a model that is no JSON is named with its line' bad './broken.json:3: malfor
 	cpu --model ./broken.json
 echo '{}' >broken.json
 ok 'a key that is missing is named' \
-	bad "./broken.json: want a positive integer as 'num_hidden_layers'" cpu --model \
+	bad "./broken.json: want an integer from 1 to 4094 as 'num_hidden_layers'" cpu --model \
 		./broken.json
 ok 'a split that leaves a rest is refused' wrong \
 	"cannot split model 'niah-llama-14m' into 3 parts: query heads 8 is no multiple of it; "\

@@ -57,9 +57,9 @@ random:1, 42 tokens; random:2, 42 tokens
 unknown model, 2112 tokens"
 notes() { "$ATTNREPLAY" report "$@" a.db | sed -n '/^Notes$/,$p' | grep -E 'captur|random'; }
 is 'notes say whose the accuracy is' "$(notes)" \
-"run 2, 3: niah-2k.arc was captured from niah-llama-14m, not from llama-3.1-8b; accuracy and \
+"runs 2, 3: niah-2k.arc was captured from niah-llama-14m, not from llama-3.1-8b; accuracy and \
 selections are those of niah-llama-14m
-run 4, 5: random:1 are random values; accuracy and selections are of no model
+runs 4, 5: random:1 are random values; accuracy and selections are of no model
 run 5: random:2 are random values; accuracy and selections are of no model
 run 6: unknown.safetensors does not say what model it was captured from; accuracy and selections \
 are those of that model"

@@ -33,7 +33,7 @@ HAVING count(*) > 0
 
 -- Whose the accuracy is, if not the model's.
 UNION ALL
-SELECT printf('run %s: %s', group_concat(run_id, ', '), text)
+SELECT printf('run%s %s: %s', iif(count(*) > 1, 's', ''), group_concat(run_id, ', '), text)
 FROM (
   SELECT DISTINCT run_id, c.name || CASE origin
     WHEN 'random' THEN ' are random values; accuracy and selections are of no model'
@@ -53,15 +53,15 @@ FROM run
 WHERE (:run IS NULL OR run_id = :run) AND status <> 'done'
 
 UNION ALL
-SELECT 'run ' || group_concat(run_id, ', ') || ': times of a CPU show mechanics, not the speed of'
-  || ' a GPU'
+SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ')
+  || ': times of a CPU show mechanics, not the speed of a GPU'
 FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :run)
   ORDER BY run_id)
 HAVING count(*) > 0
 
 UNION ALL
-SELECT 'run ' || group_concat(run_id, ', ') || ': times are modelled, not measured: the roofline of '
-  || gpu
+SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ')
+  || ': times are modelled, not measured: the roofline of ' || gpu
 FROM (SELECT run_id, p.value AS gpu FROM run JOIN run_param p USING(run_id)
   WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
   ORDER BY run_id)
@@ -152,8 +152,8 @@ SELECT 'energy is that of one GPU in the wall time of the run, the host''s pause
 WHERE EXISTS (SELECT 1 FROM v_energy WHERE :run IS NULL OR run_id = :run)
 
 UNION ALL
-SELECT printf('run %s: its energy covers accuracy samples as well; --accuracy 0 leaves them out',
-  group_concat(run_id, ', '))
+SELECT printf('run%s %s: energy covers accuracy samples as well; --accuracy 0 leaves them out',
+  iif(count(*) > 1, 's', ''), group_concat(run_id, ', '))
 FROM (SELECT run_id FROM v_energy e
   WHERE (:run IS NULL OR run_id = :run)
     AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = e.run_id)
