@@ -63,26 +63,24 @@ static void mend_checksum(uint8_t *p, size_t size)
 
 static void run_file(const uint8_t *data, size_t size)
 {
-	char path[] = "/tmp/fuzz-capture-XXXXXX";
-	int fd = mkstemp(path);
+	char path[HOLD_PATH];
+	int fd = hold(data, size, path);
 	struct capture *c;
-	struct ar_err err;
+	struct ar_err err = { 0 };
 
-	if (fd < 0 || write(fd, data, size) != (ssize_t)size)
-		abort();
-	close(fd);
-	if (!capture_open(&c, path, &err))
+	if (capture_open(&c, path, &err))
+		told(&err);
+	else
 		read_some(c);
 	capture_close(c);
-	unlink(path);
+	close(fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t *mended = malloc(size + 1);
 
-	if (!mended)
-		abort();
+	must(mended, "no memory");
 	log_level = LOG_ERROR;
 	memcpy(mended, data, size);
 	mend_checksum(mended, size);

@@ -26,19 +26,6 @@
 
 const char fuzz_corpus[] = "files";
 
-static void must(bool x, const char *what)
-{
-	if (!x) {
-		fprintf(stderr, "fuzz-files: %s\n", what);
-		abort();
-	}
-}
-
-static void told(const struct ar_err *err)
-{
-	must(*err->msg && err->status, "a failure without a message");
-}
-
 static bool has_size(const struct layer_spec *l)
 {
 	const struct delta_spec *d = &l->delta;
@@ -290,11 +277,9 @@ static void as_curve(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	char path[] = "/tmp/fuzz-files-XXXXXX";
-	int fd = mkstemp(path);
+	char path[HOLD_PATH];
+	int fd = hold(data, n, path);
 
-	must(fd >= 0 && write(fd, data, n) == (ssize_t)n, "no file");
-	close(fd);
 	as_model(path);
 	as_parameter("minference:pattern", path);
 	as_parameter("seer:gate", path);
@@ -308,6 +293,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_gpu(path);
 	as_prompts(path);
 	as_curve(path);
-	unlink(path);
+	close(fd);
 	return 0;
 }

@@ -14,19 +14,6 @@
 
 const char fuzz_corpus[] = "plan";
 
-static void must(bool x, const char *what)
-{
-	if (!x) {
-		fprintf(stderr, "fuzz-plan: %s\n", what);
-		abort();
-	}
-}
-
-static void told(const struct ar_err *err)
-{
-	must(*err->msg && err->status, "a failure without a message");
-}
-
 static const struct model *models(size_t i)
 {
 	static const char *const names[] = { "llama-3.1-8b", "gpt-oss-20b" };

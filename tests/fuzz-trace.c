@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -16,24 +14,6 @@
 #include "traces/trace.h"
 
 const char fuzz_corpus[] = "trace";
-
-static void must(int x, const char *what)
-{
-	if (!x) {
-		fprintf(stderr, "fuzz-trace: %s\n", what);
-		abort();
-	}
-}
-
-/* A memory file with these bytes, under the name that goes into path. */
-static int hold(const void *data, size_t n, char *path, size_t size)
-{
-	int fd = memfd_create("trace", 0);
-
-	must(fd >= 0 && (!n || write(fd, data, n) == (ssize_t)n), "no memory file");
-	snprintf(path, size, "/proc/self/fd/%d", fd);
-	return fd;
-}
 
 static char *canonical(const struct trace *t, size_t *n)
 {
@@ -48,14 +28,14 @@ static char *canonical(const struct trace *t, size_t *n)
 static void round_trip(const struct trace *t)
 {
 	const struct trace_args whole = { 0 };
-	char *text, *again_text, path[40];
+	char *text, *again_text, path[HOLD_PATH];
 	struct trace *again;
 	struct ar_err err;
 	size_t n, m;
 	int fd;
 
 	text = canonical(t, &n);
-	fd = hold(text, n, path, sizeof path);
+	fd = hold(text, n, path);
 	must(!trace_read(&again, path, &whole, &err), err.msg);
 	again_text = canonical(again, &m);
 	must(n == m && !memcmp(text, again_text, n), "the canonical form is not stable");
@@ -93,8 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		  .period_ns = INT64_MAX / 4,
 		  .shift_ns = 5 },
 	};
-	char path[40];
-	int fd = hold(data, n, path, sizeof path);
+	char path[HOLD_PATH];
+	int fd = hold(data, n, path);
 
 	log_level = LOG_ERROR;
 	for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
@@ -102,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		struct trace *t;
 
 		if (trace_read(&t, path, &args[i], &err))
-			must(!t && *err.msg && err.status, "a failure without a message");
+			told(&err);
 		else
 			round_trip(t);
 		trace_free(t);
