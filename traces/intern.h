@@ -37,7 +37,7 @@ bool intern_put(struct intern_table *a, const char *s, size_t n, uint32_t *numbe
 /* Add s under the first unused name of s~next, s~(next + 1), ...; next 1 begins with s itself. */
 bool intern_put_new(struct intern_table *a, const char *s, unsigned next);
 uint64_t intern_hash(const char *s, size_t n);
-/* Replace the names of (*v, *n), which are freed, by those of *all, which is empty afterwards. */
+/* Free the names (*v, *n) and put the names of *all in their place.  *all is empty afterwards. */
 void intern_take(char ***v, size_t *n, struct intern_table *all);
 void intern_release(struct intern_table *a);
 

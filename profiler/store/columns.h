@@ -71,8 +71,8 @@ struct table {
 
 extern const struct table store_tables[TABLE_COUNT];
 
-/* The table whose rows column c of t numbers; TABLE_COUNT: none.  The number of a row itself is no
- * reference. */
+/* The table that column c of t refers to by a row number; TABLE_COUNT: none.  The column that
+ * numbers the rows of t itself is no reference. */
 enum table_id column_refers(enum table_id t, const struct column *c);
 
 /* Whether SQLite computes the column, so that no statement may set it. */

@@ -5,8 +5,10 @@
  * Blocks of rows that follow each other are drawn, so rows come in order of time.  An interval is
  * null where fewer than 5 values are beyond the percentile.
  * distribution(x, n) is the same of values that occurred n times; they are drawn as independent.
- * ecdf(x, n), of such values, is an array of [x, share of the values up to x], ascending, from share 0
- * to 1: all values up to 256, else one at each 256th of their number; NULL: no rows. */
+ *
+ * ecdf(x, n) is the cumulative distribution of such values: an array of [x, share of the values up
+ * to x], ascending, from share 0 to 1.  It has every value if there are at most 256, else 256
+ * quantiles.  NULL: no rows. */
 #ifndef AR_DISTRIBUTION_H
 #define AR_DISTRIBUTION_H
 

@@ -12,8 +12,8 @@
 
 /* Which runs to copy.  A run is taken once: run.run_key tells whether it is there already. */
 struct merge_rule {
-	bool all;     /* whatever their keys and states are, as they are, with a row each in
-		       * temp.source_run (store_runs.h) */
+	bool all;     /* copy every run as it is, with or without a key, ended or not; each gets a
+		       * row in temp.source_run (store_runs.h) */
 	bool no_key;  /* also runs without a key, which are not recognised the next time */
 	bool failed;  /* also runs that did not end; one that is 'running' becomes 'aborted' */
 	bool verify;  /* compare the requests of runs that are there already */
@@ -26,8 +26,7 @@ struct merge_count {
 };
 
 /* Copy runs of the file path into db, whose name for messages is db_path, in one transaction.  The
- * file stays as it is; one of an older version is copied and migrated first.  *n: how many runs met
- * with what.
+ * file stays as it is; one of an older version is copied and migrated first.  *n counts the runs.
  *
  * AR_DATA: the file cannot be read or holds tables that db has not; a device, model or other shared
  * row differs from that of db; with verify: a run differs from the run of its key.

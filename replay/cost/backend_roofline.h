@@ -13,9 +13,9 @@ struct roofline_options {
 
 extern const struct backend backend_roofline; /* its options are a struct roofline_options */
 
-/* Check, before anything runs, that the layers of each of n plans run one method, that each density
- * is of a sparse one of these methods, and that the density of each sparse method is known: given,
- * its own parameter, or from a capture.  AR_USAGE: not so. */
+/* Check the options before anything runs.  AR_USAGE: the layers of one of the n plans run several
+ * methods; a density is given for a method that is dense or that no plan has; or the density of a
+ * sparse method is unknown, as it is neither given, nor its own parameter, nor from a capture. */
 enum ar_status roofline_check_density(const struct roofline_options *o, struct plan *const *plan,
 				      size_t n, bool capture, struct ar_err *err);
 

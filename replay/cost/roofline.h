@@ -79,8 +79,8 @@ struct roofline_time roofline_time(const struct roofline_gpu *g, const struct me
 				   const struct roofline_work work[PHASE_COUNT], bool prefill,
 				   int n_layers);
 
-/* times[i]: how many of the n layers in layer[] are of the kind whose first layer is i, else 0.
- * layer NULL: all layers of m. */
+/* Count equal layers among layer[0..n), or among all of m if layer is NULL.  times[i]: how many are
+ * like layer i of the model; 0 if an earlier layer of the model is like layer i. */
 void roofline_kinds(const struct model *m, const int *layer, int n, int *times);
 
 /* The same for layers of several kinds, by the times of roofline_kinds(), and the head. */

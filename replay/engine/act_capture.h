@@ -45,8 +45,8 @@ struct act_capture {
 	struct activations_device device; /* lends their memory if not owned */
 };
 
-/* prepare_run() has checked that the captures fit the model and each other.  A capture can hold
- * the heads of all ranks: the first ones are used, those of rank 0. */
+/* prepare_run() has checked that the captures fit the model and each other.  From a capture with
+ * the heads of all ranks, the first ones are used: the heads of rank 0. */
 extern const struct activations activations_capture;
 
 /* Copy from[rows][width] to the memory: row r goes to offset off + r * pitch.  Units: elements. */

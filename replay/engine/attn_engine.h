@@ -86,7 +86,8 @@ enum ar_status attn_engine_kept(const struct attn_engine *e, const struct batch_
 				int max_row, engine_rows_fn *rows, void *ctx,
 				struct kept_share *out, struct ar_err *err);
 
-/* A shape whose rows have room for those of every executed layer, with the page size of the run. */
+/* The shape with the most heads and the largest heads of all executed layers, and the page size of
+ * the run.  A row of any layer fits into a row of this shape. */
 struct attn_shape attn_engine_widest(const struct attn_engine *e);
 
 /* The sinks of executed layer i in sink, e->sink or its copy; NULL: it has none. */

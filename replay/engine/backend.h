@@ -83,7 +83,7 @@ struct backend {
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);
 	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.
-	 * NULL: the caller takes as many as the trace needs. */
+	 * NULL: no limit, so the caller takes the blocks that the trace needs. */
 	int64_t (*fit_blocks)(void *self);
 	/* Rows of the largest CUDA graph, 0: none.  NULL: the backend has no graphs. */
 	int64_t (*max_captured)(void *self);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The rows of a batch in each segment of the layers.  A layer after which a dropper acts ends a
- * segment.  The rows that it keeps go on, and the layers of the next segment store keys of those
- * only: their caches have a length of their own for each request.
+ * segment.  The layers of the next segment run the kept rows only and store only their keys.  So a
+ * request has as many cache lengths as there are segments.
  *
  * A dropper may bring all rows back: then the layer after which it acts is in segment 0 again, and each
  * segment is made of rows of that one.
@@ -39,7 +39,7 @@ struct drops {
 	int32_t *start, *count;	     /* [n][max_entry] */
 	const int32_t **keep;	     /* [n][max_entry] */
 	const int32_t **before;	     /* [n][max_entry] positions in list */
-	int32_t *row;		     /* [n][max_row] what keep points to */
+	int32_t *row;		     /* [n][max_row] row numbers that keep points to */
 	int32_t *index; /* [n][max_row] rows of a segment that go on, decodes included: their
 			   * numbers in its views */
 	int *n_index;	/* [n] */
@@ -85,7 +85,7 @@ static inline const struct drop_list *drops_tokens(const struct drops *d, int s,
 	return &d->list[(size_t)s * d->n_req + req];
 }
 
-/* Set what an iteration's cost says of droppers; valid until the next batch. */
+/* Set the fields of cost that tell of droppers.  They are valid until the next batch. */
 void drops_cost(const struct drops *d, struct iter_cost *cost);
 void drops_forget(struct drops *d, uint32_t req);
 

@@ -26,7 +26,7 @@ struct cache_group {
 				  * linear layer's */
 	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
-	int64_t max_page;      /* that the requests of a batch can hold, whatever the pool */
+	int64_t max_page;      /* pages of the requests of a batch, if the pool had no end */
 	int segment;	       /* of its layers, see drops.h */
 	int64_t n_row, n_pair; /* of the batches that ran: rows of a layer, and (row, key) pairs of
 				* dense attention over what its cache holds */
@@ -60,21 +60,21 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
 char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
 		      size_t size);
 
-/* Create the pages of every group for a pool of num_blocks blocks of block_tok tokens, as many as
+/* Create the pages of every group for a pool of num_blocks blocks of block_tok tokens:
  * pages_needed(), but at most max_page.  AR_USAGE: too many or too few. */
 enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
 				 size_t n_req, struct ar_err *err);
 
-/* Give the request of e pages for its tokens in every group of segment 0, before e runs, and free
- * those that no row from its first on sees.  AR_NOMEM: the pages run out. */
+/* Give the request of e pages for its tokens in every group of segment 0, before e runs.  Free the
+ * pages that neither e nor a later entry will read.  AR_NOMEM: the pages run out. */
 enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entry *e,
 			   struct ar_err *err);
 /* The same in the groups of a segment, where the rows of e lie at [start, end). */
 enum ar_status groups_grow_segment(const struct cache_groups *g, int segment,
 				   const struct batch_entry *e, int64_t start, int64_t end,
 				   struct ar_err *err);
-/* True: the pages of the request already hold the tokens of e.  Of groups in other segments than 0
- * nothing is said, here and below. */
+/* True: the pages of the request already hold the tokens of e.  It looks at groups of segment 0
+ * only, and so does groups_missing(). */
 bool groups_hold(const struct cache_groups *g, const struct batch_entry *e);
 void groups_drop(const struct cache_groups *g, uint32_t req);
 

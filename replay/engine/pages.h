@@ -21,8 +21,8 @@ enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size
 			  struct ar_err *err);
 void pages_close(struct pages *p); /* NULL is fine */
 
-/* Make room for positions [0, n_tok) of req.  AR_NOMEM when the pages run out; req then
- * keeps what it had. */
+/* Make room for positions [0, n_tok) of req.  AR_NOMEM: the pages run out; the pages of req stay as
+ * they were. */
 enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err);
 void pages_drop(struct pages *p, uint32_t req);
 

@@ -34,23 +34,24 @@ struct prepared {
  * order depends on the seed and on the request's first prefix block or, if it has none, on its
  * number.
  *
- * The i-th of n layers with attention reads LIST[floor(i * len / n)], len being the length of LIST.
+ * The i-th of n layers with attention reads LIST[floor(i * len / n)], where LIST has len layers.
  * The K executed layers are the middles of K equal parts of the model.
  *
- * AR_USAGE: captures that differ in shape or layers, or do not fit a layer with attention (their heads
- * must be the layer's, or those before the split); a list that names a layer no capture has; more
- * layers than there are; K, where layers differ; a request that is longer than every capture.
+ * AR_USAGE: captures that differ in shape or layers; captures whose heads are neither those of the
+ * layers with attention nor those of the model before the split; a list that names a layer no
+ * capture has; more layers than there are; K, where layers differ; a request longer than every
+ * capture.
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
 /* The same without captures: all layers of m are executed, and requests replay none. */
 enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err);
-/* Ask before anything of a run of CUDA kernels is opened.  Every such run decodes, and the method is
- * asked when it is opened, with its GPU and pages.  AR_USAGE: no GPU has kernels for the heads of
- * a layer of m, or for the channels of them that RoPE rotates. */
+/* Check the layers before a run of CUDA kernels opens anything.  AR_USAGE: there are no kernels, on
+ * any GPU, for the heads of a layer of m, or for the channels that RoPE rotates.  Methods are
+ * checked later, when they are opened with their GPU and pages. */
 enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err);
-/* AR_USAGE: the layers with attention differ in their heads, or those of c are neither theirs nor those
- * of the model before the split. */
+/* AR_USAGE: the layers with attention differ in their heads; or c has other heads than they have,
+ * and other heads than the model before the split. */
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err);
 void prepared_release(struct prepared *p);

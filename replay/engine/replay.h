@@ -29,8 +29,8 @@ struct replay {
 	void *self; /* its state, open and started */
 	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
 	const struct cost_formula *formula;
-	/* Factors of attention times, which make it cost what an engine's kernels do.  It needs
-	 * host.n_layers.  NULL: attention costs what it took. */
+	/* Factors of attention times, from this program's kernels to an engine's.  They need
+	 * host.n_layers.  NULL: the measured times stand. */
 	const struct dense_as *dense_as;
 	struct host host;
 	const struct observer *observer; /* or NULL */
@@ -45,11 +45,11 @@ struct replay {
 	int n_run_layers;
 	int q_heads, kv_heads;
 
-	/* The most of a latency that a good request has; 0: no limit.  Not of ITL. */
+	/* The highest latencies of a good request, without ITL; 0: no limit. */
 	int64_t limit_ns[LATENCY_COUNT];
 };
 
-/* The results.  After an error they cover the iterations before the one that failed. */
+/* The results.  After an error they cover the iterations before the failed one. */
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
 	int64_t cost_sources[COST_SOURCES]; /* iterations, by the source of their cost */

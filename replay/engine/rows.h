@@ -26,8 +26,8 @@ struct rows {
 	struct delta_batch delta; /* of linear layers: the prefill rows */
 };
 
-/* The layers that share a view.  In one of linear layers a request has one page, its state, and
- * decode.keys.page lists those of the decodes. */
+/* The layers that share a view.  In a view of linear layers, a request has one page: its state.
+ * decode.keys.page lists the states of the decodes. */
 struct row_view {
 	int segment;
 	const struct cache_group *group; /* the rows are in its pages */
@@ -47,13 +47,13 @@ static inline const struct rows *row_set_of(const struct row_set *s, int i)
 	return &s->view[s->of[i]];
 }
 
-/* A segment is a range of layers that work on the same rows: what goes through it of each entry of a
- * batch.  The i-th row of an entry lies at index start + i of the KV cache.  An entry without rows is
- * no request of the segment's views. */
+/* The rows of each entry of a batch in a segment, a range of layers that work on the same rows.
+ * The i-th row of an entry lies at index start + i of the KV cache.  The segment's views leave
+ * entries without rows out. */
 struct row_segment {
 	const int32_t *start;	    /* [batch->n] tokens of the request in the cache before */
 	const int32_t *n;	    /* [batch->n] rows */
-	const int32_t *const *keep; /* [batch->n] their numbers among those of the entry, ascending;
+	const int32_t *const *keep; /* [batch->n] numbers of the rows in the entry, ascending;
 				      * NULL: the first n */
 	/* [batch->n] or NULL: windows count the positions of the request, of which these are those of
 	 * the tokens in the cache before, ascending.  NULL, there or here: they count the tokens. */
@@ -99,10 +99,10 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 size_t rows_bytes(const struct rows_env *e);
 
 /* Build the rows of b in e->mem.  groups_grow() has given the requests their pages.  segment:
- * [segments]; NULL: all rows go through all layers.  tiles: the method that plans tiles in place of
- * those of the views, or NULL.  pad: number of rows to pad to; padded rows come last, are at position 0
- * of the scratch page, and take no part in attention.  *used: bytes of mem that were filled.
- * AR_USAGE: the batch exceeds the limits. */
+ * [segments]; NULL: all rows go through all layers.  tiles: the method that plans the tiles of all
+ * views; NULL: each view's own.  pad: number of rows to pad to; padded rows come last, are at
+ * position 0 of the scratch page, and take no part in attention.  *used: bytes of mem that were
+ * filled.  AR_USAGE: the batch exceeds the limits. */
 enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const struct batch *b,
 			  const struct row_segment *segment, const struct method *tiles, int pad,
 			  size_t *used, struct ar_err *err);

@@ -10,11 +10,12 @@
  * - eager: larger batches are launched kernel by kernel.
  * The GPU cannot end an iteration before its last kernel is launched.  So the time of launching is
  * the least time of an iteration of this kind.  Between two batches the GPU copies inputs and
- * samples tokens: small kernels, whose gaps (gap) no launching ahead can hide.
+ * samples tokens.  These kernels are small, and launching ahead cannot hide the gaps between them
+ * (gap).
  *
  * The order of the steps is vLLM's (vllm/v1/engine/core.py: step(), step_with_batch_queue()).  With
- * asynchronous scheduling the host launches an iteration while the GPU runs the one before, whose
- * tokens it records afterwards.
+ * asynchronous scheduling the host launches an iteration while the GPU runs the one before.  It
+ * then records the tokens of the one before.
  *
  * All times are integers in ns.  A model with all times 0 says that the host takes no time.
  */
@@ -65,7 +66,8 @@ struct host {
 	int64_t n_layers, n_kernels; /* of the model; see host_bind() */
 };
 
-/* What an iteration's host times depend on.  kernel_extra: kernels of a selection, in all layers. */
+/* The features of an iteration that set its host times.  kernel_extra: kernels of a selection, in
+ * all layers. */
 struct host_load {
 	enum host_kind kind;
 	int64_t n_req, n_tok, n_join;
@@ -80,8 +82,8 @@ struct host_parts {
 
 /* Number of kernels that an engine launches for all layers of model m with dense attention. */
 int64_t host_kernels(const struct model *m);
-/* Set the model whose layers are launched, with n_kernels in all.  Without it the layers take no
- * time. */
+/* Set the layers of the model, and the kernels of all layers together.  Without this call,
+ * launching layers takes no time. */
 void host_bind(struct host *h, int64_t n_layers, int64_t n_kernels);
 
 struct host_load host_load(const struct host *h, const struct batch *b);
@@ -92,9 +94,10 @@ int64_t host_admit(const struct host *h, int64_t prompt_tok);
 /*
  * The two clocks: the host's and the GPU's.  Both replay and calibration advance them here.
  *
- * host_run: the host makes and launches an iteration at h->now, whose kernels take the GPU gpu_ns.
- * The host then waits: async: for the iteration before, if its tokens are not recorded yet; else
- * for this one.  It records the tokens of the one it waited for.  now becomes that time.
+ * host_run: the host prepares and launches an iteration at h->now.  Its kernels take the GPU
+ * gpu_ns.  Then the host waits for this iteration.  If async, it waits for the iteration in flight
+ * instead, if there is one.  It records the tokens of the iteration it waited for.  now becomes the
+ * time after all that.
  * host_drain: nothing can be launched, so the host waits for the iteration in flight.
  * Sums that pass INT64_MAX become INT64_MAX.
  */

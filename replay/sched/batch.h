@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a policy schedules and a backend runs: the batch of one iteration. */
+/* The batch of one iteration: a policy schedules it and a backend runs it. */
 #ifndef AR_BATCH_H
 #define AR_BATCH_H
 
@@ -25,7 +25,7 @@ struct batch {
 	int64_t prefill_tok, decode_tok; /* sums over the entries */
 };
 
-/* What the cost of an iteration depends on. */
+/* Features of a batch that set the cost of its iteration. */
 enum batch_feature {
 	BATCH_PREFILL_TOK,    /* tokens of prefill entries */
 	BATCH_PREFILL_PAIRS,  /* (query, key) pairs of their causal attention */

@@ -21,10 +21,10 @@ struct model_groups {
 	int64_t block_bytes; /* of a block of the pool, in all layers of a group */
 };
 
-/* block_tok: tokens of a block as asked for.  spread: types of which the largest has less than
- * spread times the layers of the smallest are not cut; struct policy has it.  K and V are of 2 bytes
- * an element, and so is a state.  Release *g even after a failure.  AR_USAGE, naming the layers: no
- * block fits all of them. */
+/* block_tok: tokens of a block as asked for.  spread, of struct policy: types are not cut if the
+ * largest has less than spread times the layers of the smallest.  Elements of K, V and states have
+ * 2 bytes.  Release *g even after a failure.  AR_USAGE, naming the layers: no block fits all of
+ * them. */
 enum ar_status model_groups_init(struct model_groups *g, const struct model *m, int64_t block_tok,
 				 double spread, struct ar_err *err);
 void model_groups_release(struct model_groups *g);

@@ -38,8 +38,8 @@ uint64_t prefix_cache_hash(const struct prefix_cache *c, uint32_t req, uint32_t 
  * and stores them in the table that the next sequence gets from prefix_cache_grow(). */
 uint32_t prefix_cache_match(struct prefix_cache *c, uint32_t req, uint32_t max);
 
-/* Free blocks that a sequence with owned blocks needs to own want: new ones, and those of the n_hit
- * blocks just matched that no sequence owns.  n_hit is 0 if owned > 0. */
+/* Number of free blocks that a sequence takes to grow from owned to want blocks.  Of the n_hit
+ * matched blocks, only those count that no sequence owns.  n_hit is 0 if owned > 0. */
 int64_t prefix_cache_need(const struct prefix_cache *c, uint32_t owned, uint32_t n_hit,
 			  uint32_t want);
 

@@ -32,7 +32,7 @@ enum sched_order {
 };
 
 enum sched_chunks {
-	SCHED_CHUNKS_FCFS,  /* each prompt in turn takes what is left of the budget */
+	SCHED_CHUNKS_FCFS,  /* each prompt in turn takes the rest of the budget */
 	SCHED_CHUNKS_EQUAL, /* in rounds, each prompt takes one unit per round */
 	SCHED_CHUNKS_NONE,  /* no prompt is cut */
 };
@@ -53,7 +53,7 @@ struct sched_limits {
 	int order;		       /* enum sched_order, of the waiting queue */
 	int chunks;		       /* enum sched_chunks */
 	int64_t chunk_unit;	       /* tokens; a cut prompt runs a multiple; 0: block_tok */
-	int64_t max_prefill_tok;       /* after so many a batch admits no more, 0: no limit */
+	int64_t max_prefill_tok;       /* prefill tokens that end admission, 0: no limit */
 	bool ignore_eos;	       /* admit as if each request has all its outputs */
 	double watermark;	       /* share of the pool that admissions leave free */
 
@@ -75,7 +75,7 @@ struct sched_seq {
 	uint32_t row;	   /* where blocks have numbers: its tables */
 	uint32_t n_named;  /* with a prefix cache: how many of its blocks can be found */
 	uint32_t n_chunk;  /* batch entries so far */
-	uint32_t n_decode; /* ... of which decodes */
+	uint32_t n_decode; /* decodes among them */
 	uint32_t n_preempt;
 	uint64_t recomputed; /* positions computed again */
 	uint64_t cached;     /* positions found in the prefix cache instead of computed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: make from captures the file that a selector reads or a plan, from step logs that of
- * the host, or from measured runs that of a GPU.  Each has a file calibrate_NAME.c and a row in
- * cmd_calibrate.c. */
+/* Calibration: files with measured parameters.  From captures come the files of selectors, and
+ * plans; from step logs the model of a host; from measured runs the rates of a GPU.  Each
+ * calibrator has a file calibrate_NAME.c and a row in cmd_calibrate.c. */
 #ifndef AR_CALIBRATE_H
 #define AR_CALIBRATE_H
 

@@ -14,9 +14,10 @@ struct plan_settings {
 	int page_tok; /* of all of them */
 };
 
-/* Take the methods of list.  One whose selector has a threshold that its spelling does not state
- * becomes several, with values over the threshold's range; one with the parameters of a model
- * (METHOD@MODEL) stays as it is.  AR_USAGE: as from method_parse(), or their blocks have different
+/* Take the methods of list.  If a selector has a threshold and list gives no value for it, the
+ * method becomes several with values over the threshold's range.  METHOD@MODEL, with the parameters
+ * of a model, stays one method.
+  AR_USAGE: as from method_parse(), or their blocks have different
  * sizes.  Release *s even after a failure. */
 enum ar_status plan_settings_init(struct plan_settings *s, const char *list, struct ar_err *err);
 void plan_settings_release(struct plan_settings *s);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a setting does in a layer. */
+/* A setting measured in a layer. */
 struct plan_point {
 	double density;	 /* share of the (query, key) pairs that it computes */
 	double recall;	 /* share of the attention that these pairs hold */
@@ -27,7 +27,8 @@ static inline const struct plan_point *plan_at(const struct plan_table *t, size_
 	return &t->at[layer * t->n_setting + setting];
 }
 
-/* The setting of a layer with the least density whose recall is at least this. */
+/* The cheapest setting of a layer: the one of least density among those with at least this
+ * recall. */
 size_t plan_cheapest(const struct plan_table *t, size_t layer, double recall);
 
 /* The same for one setting in all layers, by means over the layers. */
@@ -37,12 +38,12 @@ size_t plan_cheapest_uniform(const struct plan_table *t, double recall);
 struct plan_point plan_mean(const struct plan_table *t, const size_t *choice);
 struct plan_point plan_mean_uniform(const struct plan_table *t, size_t setting);
 
-/* Change the setting of the one layer where that saves the most density for each recall lost, and
- * leaves a mean recall of at least this.  False: no layer can save. */
+/* Change the setting of one layer: take the change that saves the most density per recall lost,
+ * among the changes that keep the mean recall at or above recall.  False: there is none. */
 bool plan_step(const struct plan_table *t, double recall, size_t *choice);
 
-/* Search a setting for each layer: take steps from dense in all layers until there is none, and from
- * plan_cheapest_uniform() as well, and return the cheaper.  choice: [n_layer], gets it. */
+/* Search a setting for each layer.  Take steps until none is left, once from dense layers and once
+ * from plan_cheapest_uniform().  choice: [n_layer], gets the cheaper result.  Returns its means. */
 struct plan_point plan_greedy(const struct plan_table *t, double recall, size_t *choice);
 
 #endif

@@ -17,7 +17,7 @@ struct roofline_point {
 	double compute, memory, measured;
 };
 
-/* Which shares the points tell; one that they do not stays as it was. */
+/* The shares that the points determine.  The fit leaves the others unchanged. */
 struct roofline_told {
 	bool compute, memory;
 };

@@ -29,8 +29,8 @@ struct roofline_runs {
 	char gpu[128]; /* of the first run */
 };
 
-/* Add the iterations of a run.  where: DB or DB:RUN, as for costs_open().  AR_USAGE: a run that was
- * not measured on a GPU by CUPTI, or without what is needed; the message says which. */
+/* Add the iterations of a run.  where: DB or DB:RUN, as for costs_open().  AR_USAGE: CUPTI did
+ * not measure the run on a GPU, or the run lacks a figure; the message names it. */
 enum ar_status roofline_runs_add(struct roofline_runs *in, const char *where, struct ar_err *err);
 void roofline_runs_release(struct roofline_runs *in);
 

@@ -35,7 +35,7 @@ struct diff_limit {
 enum ar_status diff_limit_parse(struct diff_limit *l, const char *text, size_t n,
 				struct ar_err *err);
 
-/* AR_LIMIT: the change crosses l, whatever the interval; the message says both.  AR_DATA: a run
+/* AR_LIMIT: the change exceeds l; the message also says whether the interval does.  AR_DATA: a run
  * lacks the figure. */
 enum ar_status diff_judge(const struct diff *x, const struct diff_limit *l, struct ar_err *err);
 

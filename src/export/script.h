@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-/* What :run and :pid mean; 0: NULL. */
+/* Values of :run and :pid; 0: NULL. */
 struct script_values {
 	int64_t run, pid;
 };

@@ -24,9 +24,9 @@ struct run_key {
 	const char *trace_sha256; /* of a trace that cannot be read again; NULL: read it */
 };
 
-/* Write the key.  A GPU's times may change with every commit, so its keys hold the revision, and
- * those of a changed tree never repeat.  Other keys hold the release.  AR_DATA: an input cannot be
- * read. */
+/* Write the key.  A GPU's times may change with every commit, so keys of a GPU hold the revision;
+ * with uncommitted changes no key repeats.  Keys of other backends hold the release.  AR_DATA: an
+ * input cannot be read. */
 enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct run_inputs *in,
 		       struct ar_err *err);
 

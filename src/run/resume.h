@@ -45,8 +45,8 @@ struct resumed {
 enum ar_status resume_open(struct resumed **out, const char *where, struct ar_err *err);
 void resume_close(struct resumed *r); /* NULL is fine */
 
-/* resume_check.c: check the input files against what the command had.  AR_DATA, naming the file:
- * trace, model, a capture or another input is another one. */
+/* resume_check.c: check that trace, model, captures and other inputs are those of the command.
+ * AR_DATA: one has changed; the message names its file. */
 enum ar_status resume_check(struct run *r, struct ar_err *err);
 
 #endif

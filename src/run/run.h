@@ -127,14 +127,14 @@ enum ar_status run_put_groups(const struct run *r, const struct replay_result *r
 			      struct ar_err *err);
 /* layers.c: store the work of the executed layers, where a backend counts it. */
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
-/* What the layers of a group attend to: "full", "window" or "linear". */
+/* The kind of attention in the layers of a group: "full", "window" or "linear". */
 const char *run_group_kind(const struct kv_group *g);
 
 /* all.c: describe the command, check what later methods read, run all that are left, each in a process
  * of its own if there are several, and write --json. */
 enum ar_status run_all(struct run *r, struct ar_err *err);
 
-/* setup.c.  describe: set what a database keeps of the command: options, setup, the time.  AR_NOMEM.
+/* setup.c.  describe: set the options, the setup and the time that a database keeps.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.
  * NULL: no memory. */
 enum ar_status run_describe(struct run *r, struct ar_err *err);
@@ -145,10 +145,10 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
-/* What run i is called in output: its method, else its backend. */
+/* The name of run i in output: its method, else its backend. */
 const char *run_label(const struct run *r, size_t i);
 
-/* figures.c.  limited_latency: which latency a limit is about. */
+/* figures.c.  limited_latency: the latency that a limit is for. */
 enum latency_metric run_limited_latency(const struct slo_limit *l);
 void run_set_limits(struct replay *cfg, const struct slo *slo);
 struct run_figures run_figures(const struct run *r, const struct replay_result *res);
@@ -181,8 +181,8 @@ enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
  * nothing is stored; a warning says why. */
 void run_energy_begin(struct run *r);
 void run_energy_end(struct run *r);
-/* The driver and clocks of the GPU that the backend runs on.  Without NVML the driver is what the
- * backend knows of it. */
+/* The driver and clocks of the GPU that the backend runs on.  Without NVML there are no clocks, and
+ * the backend names the driver. */
 struct gpu_state run_gpu_state(const struct run *r);
 
 /* child.c: run_method() in a process of its own. */

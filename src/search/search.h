@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay search: runs of one trace, each a point of a curve, until a value of an option is found
- * that keeps limits of latency best. */
+/* attnreplay search: find the value of an option that keeps limits of latency best.  Each run of
+ * the trace with one value is a point of a curve. */
 #ifndef AR_SEARCH_H
 #define AR_SEARCH_H
 
@@ -20,7 +20,7 @@ struct point {
 	struct run_figures f;
 };
 
-/* What is searched for: a method, or a run that has the costs of one. */
+/* The subject of a curve: a method, or a run that has the costs of a method. */
 struct subject {
 	struct run *base; /* loaded, but it does not run; its methods are subjects of their own */
 	size_t i;	  /* method of base */

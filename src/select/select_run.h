@@ -8,7 +8,7 @@
 
 extern const char *const select_backends[]; /* names by select_args.backend, ended by NULL */
 
-/* Run the methods on the chunk of every capture of a, and write what they select. */
+/* Run the methods of a on one chunk of each capture, and write the selections. */
 enum ar_status select_run(const struct select_args *a, struct ar_err *err);
 
 #endif

@@ -10,8 +10,8 @@
  * is still there. */
 enum ar_status publish(const char *from, const char *to, struct ar_err *err);
 
-/* Close what a run left open at path, and move it to the path to if an iteration is stored in it,
- * else remove it.  Without a file: do nothing. */
+/* End the database of a failed run at path.  Move it to the path to if it has an iteration, else
+ * remove it.  Without a file: do nothing. */
 enum ar_status publish_failed(const char *path, const char *to, struct ar_err *err);
 
 #endif

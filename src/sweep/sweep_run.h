@@ -8,13 +8,13 @@
 struct sweep_how {
 	const char *out; /* folder of the databases; made if it is missing */
 	int64_t jobs;	 /* points that run at a time */
-	bool force;	 /* also run points whose database is there */
+	bool force;	 /* run points again that have a database */
 	bool keep_going; /* after a point has failed */
 };
 
-/* Run the points [from, to).  A point whose database is there is left as it is.  The status is that
- * of the first point that failed.  AR_INTERRUPTED: a signal came, and running points were stopped;
- * a call with the same arguments goes on. */
+/* Run the points [from, to) that have no database yet.  Returns the status of the first failed
+ * point.  AR_INTERRUPTED: a signal came and stopped the running points; a call with the same
+ * arguments goes on. */
 enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const struct sweep_how *how,
 			 struct ar_err *err);
 

@@ -67,7 +67,7 @@ enum capture_origin {
 extern const char *const capture_origin_names[]; /* by origin */
 /* Names are compared without folders and regardless of case. */
 enum capture_origin capture_origin(const struct capture_info *info, const char *model);
-/* Say whose accuracy and selections will be shown, if those of another model. */
+/* Warn if the capture is not of this model: accuracy and selections will be of another one. */
 void capture_warn(const struct capture_info *info, const char *model);
 
 /* Index in info->layer of the model layer with this number; -1: not captured. */

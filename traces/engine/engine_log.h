@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Step logs: what a real engine did with a trace, step by step and request by request.
+ * Step logs: the steps in which a real engine served a trace, and the times of its requests.
  *
  * Forms of a file (see attnreplay-import-engine(1)):
  * - JSON lines: a header {"engine": ...}, then {"begin": ...} for each step and {"request": ...}
@@ -21,7 +21,7 @@
 
 #include "base/status.h"
 
-/* What the host did in a step.  A log without parts has -1 for each. */
+/* Parts of a step of the host.  A log without parts has -1 for each. */
 enum engine_part {
 	ENGINE_SCHEDULE, /* choose the batch */
 	ENGINE_EXECUTE,	 /* prepare inputs and launch kernels */

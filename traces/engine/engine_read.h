@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the readers of the forms of a log share.  Messages lack file and line: engine_log.c adds
+/* Functions for the readers of all forms of a log.  Messages lack file and line: engine_log.c adds
  * them. */
 #ifndef AR_ENGINE_READ_H
 #define AR_ENGINE_READ_H
@@ -14,7 +14,7 @@
 #define READING_S 1e9 /* ns */
 #define READING_MS 1e6
 
-/* What the values of a file are. */
+/* The form of a file. */
 enum reading_kind { NOTHING, OWN_LINES, AIPERF_LINES, ONE_VALUE };
 
 /* A record of aiperf, which are in order of their ends. */
@@ -38,7 +38,7 @@ struct reading {
 	size_t n_started;
 };
 
-/* A request of which nothing is known. */
+/* A request with no value known. */
 extern const struct engine_request reading_unknown;
 
 /* AR_DATA: "KEY: want WANT". */
