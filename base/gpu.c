@@ -11,7 +11,8 @@ enum { MAX_DEVICES = 64 };
 
 static enum ar_status failed(cudaError_t e, struct ar_err *err)
 {
-	return ar_fail(err, AR_CUDA, "cannot ask the GPU what it is: %s", cudaGetErrorString(e));
+	return ar_fail(err, AR_CUDA, "cannot read the properties of the GPU: %s",
+		       cudaGetErrorString(e));
 }
 
 static enum ar_status ask(int device, struct gpu *g, struct ar_err *err)

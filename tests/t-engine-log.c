@@ -320,7 +320,7 @@ static const struct fault {
 	{ "{\"begin\":1,\"end\":2,\"tokens\":[2147483648]}\n",
 	  ":1: tokens: want an array of integers from 1 to 2147483647" },
 	{ STEP(1, 2, ",\"requests\":1"), ":1: requests: want an array" },
-	{ STEP(1, 2, ",\"requests\":[1,2]"), ":1: 2 requests with 1 numbers of tokens" },
+	{ STEP(1, 2, ",\"requests\":[1,2]"), ":1: requests has 2 numbers, tokens has 1" },
 	{ STEP(1, 2, ",\"requests\":[-1]"),
 	  ":1: requests: want an array of texts or of integers from 0 on" },
 	{ STEP(1, 2, ",\"requests\":[2]") REQUESTS,

@@ -103,8 +103,8 @@ ok 'a text is no database' says 3 'trace.csv: file is not a database; name anoth
 	resume trace.csv
 gzip -dc "$srcdir/tests/data/version-5.db.gz" >five.db
 sum=$(cksum <five.db)
-ok 'an older attnreplay stored no commands' says 2 'five.db: run 1 is one of an engine, or of an '\
-'attnreplay that stored no commands; it cannot be resumed' resume five.db:1
+ok 'an older attnreplay stored no commands' says 2 'five.db: run 1 was imported from an engine, or '\
+'an older attnreplay stored it without its command; it cannot be resumed' resume five.db:1
 ok '... so none is found' says 2 \
 	'five.db: every method of every command is done; there is nothing to resume' resume five.db
 is '... and the file is left as it is' "$(cksum <five.db)" "$sum"

@@ -177,8 +177,8 @@ ok 'a limit without a time' rate "slo 'ttft:p99:': want a time such as 500ms aft
 ok 'a limit given twice' rate 'slo names ttft twice; leave one out' --slo ttft:p9:1s,ttft:p9:2s
 ok 'more limits than there is room for' rate 'slo has more than 8 limits; leave some out' \
 	--slo ttft:p1:1s,ttft:p2:1s,ttft:p3:1s,ttft:p4:1s,ttft:p5:1s,ttft:p6:1s,ttft:p7:1s,ttft:p8:1s,e2e:p9:1s
-ok 'a rate' rate 'rate is what is searched for; leave it out' $limit --rate 3
-ok 'a time scale' rate 'time-scale has no effect where the rate is searched for; leave it out' \
+ok 'a rate' rate 'the search sets rate; leave it out' $limit --rate 3
+ok 'a time scale' rate 'time-scale has no effect, as the search sets the rate; leave it out' \
 	$limit --time-scale 3
 ok 'users' rate '--loop users does not use the times of the trace, so it has no rate to search for; '\
 'replay --loop open or sessions' $limit --loop users
@@ -199,7 +199,7 @@ ok 'a run that is not there, before the first search' fails 2 '^attnreplay: cost
 ok 'a bad method, before the first search' fails 2 "^attnreplay: method 'nope'" "$ATTNREPLAY" \
 	search rate $limit $small --method dense,nope
 chunk() { message=$1; shift; wrong "$message" search chunk $two "$@"; }
-ok 'a chunk size' chunk 'max-num-batched-tokens is what is searched for; leave it out' --slo ttft:1s \
+ok 'a chunk size' chunk 'the search sets max-num-batched-tokens; leave it out' --slo ttft:1s \
 	--max-num-batched-tokens 64
 ok 'a precision of chunk sizes' chunk \
 	'precision has no effect on chunk sizes, which double; leave it out' --slo ttft:1s \

@@ -262,7 +262,7 @@ for s in INT TERM; do
 	kill -s $s $pid
 	wait $pid
 	is '... and end with the sweep' "$? $(cat err log)" \
-		'1 attnreplay: interrupted; the same command does what is missing
+		'1 attnreplay: interrupted; the same command runs the missing points
 2 points: 0 done, 0 there already, 0 failed, 2 to do'
 	is '... their iterations are kept' "$(for k in 0 1; do
 		value "long/$(key long.sweep $k).failed.db" 'SELECT status, (SELECT count(*) > 0
@@ -300,7 +300,7 @@ if command -v sqlite3 >/dev/null; then
 	wait $pid
 	is '... its log cannot be taken in, and it stays' "$(sort err; ls local/*.db)" \
 		"attnreplay: $tmp/$db: in use by another program; end it, and copy the file
-attnreplay: interrupted; the same command does what is missing
+attnreplay: interrupted; the same command runs the missing points
 $db"
 	exec 9>&-
 	rm local/*

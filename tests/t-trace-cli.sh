@@ -345,7 +345,7 @@ printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1,1\n0,1,1\n' 
 trace info "$f" 2>&1 >/dev/null | grep -q 'only 1 distinct arrival times in 3 requests' && burst=1
 is 'coarse times are mentioned'    "$burst" 1
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n9000,1,1\n' >"$f"
-trace info "$f" 2>&1 >/dev/null | grep -q 'requests per second on average, for .* days; is the unit' && slow=1
+trace info "$f" 2>&1 >/dev/null | grep -q 'requests per second on average, for .* days; check the unit' && slow=1
 is 'an odd rate is mentioned'      "$slow" 1
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,0,1\n' >"$f"
 trace info "$f" 2>"$tmp/warnings"
@@ -410,7 +410,7 @@ is 'seconds since 1970 are seconds' "$(epoch 1700000000 1700000002.5) $(cat "$tm
 	'2.500000000 '
 seq 0 400 40000000 | awk 'BEGIN { print "arrived_at,num_prefill_tokens,num_decode_tokens" }
 	{ print $1 ",1,1" }' >"$tmp/span.csv"
-warned() { trace info "$@" 2>&1 >/dev/null | grep -q 'is the unit of its times as in its format'; }
+warned() { trace info "$@" 2>&1 >/dev/null | grep -q 'check the unit of its times, which --time-unit sets'; }
 ok 'a span of more than a year is told'       warned "$tmp/span.csv"
 ok '... and not under the unit that was meant' \
 	sh -c '! "$ATTNREPLAY" trace info --time-unit ms "$1" 2>&1 | grep -q "the unit"' sh "$tmp/span.csv"

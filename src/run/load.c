@@ -25,11 +25,12 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 		st = plan_parse(&r->plan[i], name[i % n], err);
 	for (size_t i = 0; i < n && !st && r->o.limits.prefix_cache; i++)
 		if (r->plan[i]->drop)
-			st = ar_fail(err, AR_USAGE,
-				     "method '%s': the KV of a request is of the tokens that its "
-				     "dropper kept, so no other can share it; leave out "
-				     "--enable-prefix-caching",
-				     r->plan[i]->name);
+			st = ar_fail(
+				err, AR_USAGE,
+				"method '%s': its dropper keeps other tokens in each request, so "
+				"requests cannot share KV blocks; leave out "
+				"--enable-prefix-caching",
+				r->plan[i]->name);
 	for (size_t i = 0; i < n; i++)
 		free(name[i]);
 	free(name);

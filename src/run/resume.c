@@ -282,8 +282,8 @@ static enum ar_status find_by_run(struct resumed *r, sqlite3 *db, int64_t run, s
 		st = sql_fail(r, db, err);
 	else if (!st && !known)
 		st = ar_fail(err, AR_USAGE,
-			     "%s: run %" PRId64 " is one of an engine, or of an attnreplay that "
-			     "stored no commands; it cannot be resumed",
+			     "%s: run %" PRId64 " was imported from an engine, or an older "
+			     "attnreplay stored it without its command; it cannot be resumed",
 			     r->db, run);
 	sqlite3_finalize(q);
 	if (!st)

@@ -46,8 +46,7 @@ static enum ar_status check(struct search *s, struct run_options *o, struct ar_e
 			       "no limits given; give some with --slo, such as "
 			       "ttft:p99:500ms,tpot:p50:30ms");
 	if (opt_given(o->group, s->kind->option))
-		return ar_fail(err, AR_USAGE, "%s is what is searched for; leave it out",
-			       s->kind->option);
+		return ar_fail(err, AR_USAGE, "the search sets %s; leave it out", s->kind->option);
 	if (a->lowest > 0 && a->highest > 0 && a->lowest > a->highest)
 		return ar_fail(err, AR_USAGE, "lowest %.10g is above highest %.10g; swap them",
 			       a->lowest, a->highest);

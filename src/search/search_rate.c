@@ -23,7 +23,7 @@ static enum ar_status check(struct search *s, struct run_options *o, struct ar_e
 				       slo->limit[i].metric, slo->limit[i].metric);
 	if (opt_given(o->group, "time-scale"))
 		return ar_fail(err, AR_USAGE,
-			       "time-scale has no effect where the rate is searched for; leave it "
+			       "time-scale has no effect, as the search sets the rate; leave it "
 			       "out");
 	if (o->arrival.loop == LOOP_USERS)
 		return ar_fail(

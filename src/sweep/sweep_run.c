@@ -285,7 +285,7 @@ enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const str
 		log_line(LOG_ERROR, "%s", r.err.msg);
 	if (ar_interrupted())
 		return ar_fail(err, AR_INTERRUPTED,
-			       "interrupted; the same command does what is missing");
+			       "interrupted; the same command runs the missing points");
 	*err = r.err;
 	return r.err.status;
 }

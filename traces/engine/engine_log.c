@@ -246,7 +246,7 @@ static enum ar_status add_ids(struct reading *r, const cJSON *ids, struct ar_err
 	uint32_t number;
 
 	if (cJSON_GetArraySize(ids) != (int)s->n_entry)
-		return ar_fail(err, AR_DATA, "%d requests with %zu numbers of tokens",
+		return ar_fail(err, AR_DATA, "requests has %d numbers, tokens has %zu",
 			       cJSON_GetArraySize(ids), s->n_entry);
 	cJSON_ArrayForEach(v, ids) {
 		enum ar_status st = AR_OK;

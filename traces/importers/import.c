@@ -599,8 +599,8 @@ static void check_plausible(const struct import *im)
 			 im->path, distinct, t->n);
 	rate = (double)(t->n - 1) / span_s;
 	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000 || span_s > 366 * 86400.0))
-		log_warn("%s: %.3g requests per second on average, for %.3g days; is the unit of "
-			 "its times as in its format? --time-unit sets it",
+		log_warn("%s: %.3g requests per second on average, for %.3g days; check the unit "
+			 "of its times, which --time-unit sets",
 			 im->path, rate, span_s / 86400);
 }
 
