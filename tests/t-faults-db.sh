@@ -29,9 +29,9 @@ noted() { # noted DB STATUS: the report says how the run ended
 	"$ATTNREPLAY" report "$1" | grep -q "^run 1: $2; the figures cover what was committed *$"
 }
 under_way() { # under_way DB: wait until a run has committed iterations
-	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	for i in $(seq 200); do
 		[ "$(query "$1" 'SELECT count(*) > 9 FROM iteration' 2>/dev/null)" = 1 ] && return
-		sleep 0.5
+		sleep 0.05
 	done
 	return 1
 }

@@ -5,9 +5,10 @@
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
-arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
 trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
 ar() { "$ATTNREPLAY" "$@"; }
+arc=small.arc
+ar capture pack --tokens 256 "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" $arc || exit 99
 "$(dirname "$ATTNREPLAY")/tests/make-db" sample.db || exit 99
 cat >made.csv <<'E'
 method,density_executed,rel_l2_mean,recall_mean
