@@ -54,7 +54,7 @@ table=$(density "xattention:table=$tmp/a.json")
 is 'a run takes the thresholds of the table' \
 	"$(awk "BEGIN { print $sparse < $table && $table < 100 }" </dev/null)" 1
 is 'threshold 1 is dense' "$(density xattention:threshold=1 | sed 's/\..*//')" 100
-patterns() { name=$1; shift; calibrate minference --capture "$sample" --from 1000 \
+patterns() { name=$1; shift; calibrate minference --capture "$sample" --from 1900 \
 	-o "$tmp/$name" "$@"; }
 is 'patterns want rows to be judged by' \
 	"$(calibrate minference --capture "$sample" -o "$tmp/x" 2>&1)" \
