@@ -298,8 +298,7 @@ const struct opt *opt_given_of(const struct opt_group *g, unsigned scope)
 	return NULL;
 }
 
-/* One argument, --name or -x with or without its value.  *used counts what was
- * taken of argv. */
+/* Parse one argument, --name or -x with or without its value.  *used: strings of argv taken. */
 static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int *used,
 				struct ar_err *err)
 {

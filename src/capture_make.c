@@ -58,7 +58,7 @@ static enum ar_status see(void *ctx, const struct forward_layer *l, struct ar_er
 	return st ? st : put_tensor(m, l->v, l->v_step, i->kv_heads, err);
 }
 
-/* The layers that are asked for, and what they share. */
+/* Set the numbers, heads and RoPE of the layers to capture. */
 static enum ar_status describe(struct making *m, const struct capture_make *a,
 			       const struct model *model, struct ar_err *err)
 {

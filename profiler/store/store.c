@@ -34,8 +34,8 @@ enum msg_kind {
 	MSG_RUN_END
 };
 
-/* A call of store.h in the queue of the writer.  Pointers of its struct lead into data, except
- * those of begin and end, whose callers wait for the writer. */
+/* A call of store.h in the queue of the writer.  Pointers of its struct point into data.  The calls
+ * of begin and end wait for the writer, so their pointers stay valid without a copy. */
 struct msg {
 	enum msg_kind kind;
 	size_t size; /* of the message; the next one follows */

@@ -164,7 +164,7 @@ static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const ch
 	return AR_OK;
 }
 
-/* The phase whose rate another one has if a file has none for it; PHASE_NONE: it must have one. */
+/* For each phase, the phase whose rate replaces a missing one; PHASE_NONE: a file must have it. */
 static const int stand_in[PHASE_COUNT] = {
 	[PHASE_MIX] = PHASE_ATTEND,
 	[PHASE_DROP] = PHASE_SELECT,

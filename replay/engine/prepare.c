@@ -113,7 +113,7 @@ static bool layer_fits(const struct capture_info *c, const struct model *m, int 
 	       (l.q_heads == c->q_heads && l.kv_heads == c->kv_heads && l.head_dim == c->head_dim);
 }
 
-/* The --tp whose ranks have the heads of c, 0: none. */
+/* The value of --tp with which each rank has the heads of c; 0: none. */
 static int fitting_tp(const struct capture_info *c, const struct model *m, int whole_q_heads,
 		      int whole_kv_heads)
 {

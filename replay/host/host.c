@@ -6,8 +6,9 @@
 
 const char *const host_kind_names[] = { "graph", "pieces", "eager" };
 
-/* Attention: RoPE, cache write and attention.  Linear: the product of b and a, and what backend cuda
- * runs for prompts, which are convolution, chunks, scan, norm and the rows that are kept. */
+/* Kernels of an attention layer: RoPE, cache write and attention.  Of a linear layer: the product
+ * of b and a, and those of prompts in backend cuda: convolution, chunks, scan, norm and kept
+ * rows. */
 static int64_t mixer_kernels(const struct layer_spec *l)
 {
 	return l->mixer == MIX_LINEAR ? 6 : 3 + l->qk_norm + l->out_gate;

@@ -211,8 +211,8 @@ static uint32_t match_pass(const struct kv_groups *g, enum mixer mixer, uint32_t
 	return max;
 }
 
-/* Full attention first: what it holds up to a place it holds up to each place before that too.
- * Windows can each shorten what the others found, until none does. */
+/* Full attention comes first: if it holds a prefix, it holds each shorter prefix, too.  A window
+ * may shorten the prefix that the others found, so the windows are asked again until none does. */
 uint32_t kv_groups_match(struct kv_groups *g, uint32_t req, uint32_t max)
 {
 	uint32_t hit, shorter = match_pass(g, MIX_FULL, req, max);

@@ -39,7 +39,7 @@ static int first_of(const struct model *m, bool linear)
 	return l;
 }
 
-/* So many tokens that a block of attention holds a state; at least block_tok. */
+/* The number of tokens, at least block_tok, with which a block of attention can hold a state. */
 static int64_t raise(const struct model *m, int64_t block_tok)
 {
 	int linear = first_of(m, true), attention = first_of(m, false);

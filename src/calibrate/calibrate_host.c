@@ -71,7 +71,8 @@ static struct host_load load_of(const struct engine_log *log, const struct engin
 	return host_load(h, &b);
 }
 
-/* What a step takes beside its parts, as handing out tokens: it belongs to the last part. */
+/* The time of a step outside of its parts, such as handing out tokens.  It belongs to the last
+ * part. */
 static int64_t rest(const struct engine_step *s)
 {
 	int64_t rest = s->end_ns - s->begin_ns;

@@ -3,8 +3,8 @@
  * A plan: for each layer the setting with the least density that still finds a share of the
  * attention.
  *
- * Beside it a curve over mean recalls is printed: the density of a greedy search, which may lower
- * one layer more than another, and that of the best single setting for all layers.
+ * A curve over mean recalls is printed as well.  It compares two densities: of a greedy search,
+ * which may lower one layer more than another, and of the best single setting for all layers.
  */
 #include "config.h"
 

@@ -9,9 +9,9 @@
 
 enum { RIDGES = 128, ROUNDS = 30, A = 0, B = 1, C = 2, VARS = 3 };
 
-/* Inverse shares: a fit finds none above the peak, and none so low that something else is the bound.
- * better: what a loss is multiplied with before another ridge wins, so that of two equal ones the
- * one with more points bound by memory stays. */
+/* Limits of inverse shares: peak, the hardware's; most, a share so low that something else must be
+ * the bound.  better: a ridge replaces another only if its loss is below better times the other's.
+ * So of two equal ones, the one with more points bound by memory stays. */
 static const double peak = 1, most = 20, better = 0.999;
 
 /* A line of the model: time = x[A] compute + x[B] memory + x[C] of a point bound by one of both. */

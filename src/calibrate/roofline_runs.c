@@ -51,7 +51,7 @@ static enum ar_status open_db(struct reader *r, struct ar_err *err)
 	return st;
 }
 
-/* The times of a run are those of all its layers together, so they must have the same work. */
+/* A run has the time of all layers together, so all layers must have the same work. */
 static enum ar_status check_layers(const struct roofline_run *run, struct ar_err *err)
 {
 	const struct model *m = &run->model;

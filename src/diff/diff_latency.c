@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latencies of both runs.  Where the requests are the same, both runs are resampled at the same
- * requests, so that what they share does not widen the interval of the ratio. */
+/* Latencies of both runs.  If the requests are the same, each resample takes the same requests of
+ * both runs.  So the spread between requests does not widen the interval of the ratio. */
 #include "config.h"
 #include "src/diff/diff.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A log says which tokens a step ran.  What they were follows from the order of a request's entries:
- * its prompt after the tokens found in the prefix cache, then one token a step.  An entry of more
- * tokens after the prompt computes them again, after a preemption.
+ * A log says how many tokens of a request a step ran, but not which.  That follows from the order
+ * of the request's entries: its prompt after the tokens found in the prefix cache, then one token a
+ * step.  A later entry of several tokens computes them again, after a preemption.
  */
 #include "config.h"
 #include "src/engine/engine_run.h"
@@ -151,7 +151,7 @@ static void find_cached(struct walk *w)
 	}
 }
 
-/* Say what an entry of request req computed.  at: the step. */
+/* Set *e to the tokens that entry x of a request computed.  at: the step. */
 static enum ar_status follow(struct walk *w, const struct engine_entry *x, size_t at,
 			     struct batch_entry *e, struct ar_err *err)
 {
@@ -284,7 +284,7 @@ static enum ar_status store_all(struct walk *w, struct ar_err *err)
 	return st;
 }
 
-/* What is known of the engine's options, under the names of attnreplay's. */
+/* The options of the engine that the log tells, under the names of attnreplay. */
 static char *options_json(const struct engine_log *log)
 {
 	cJSON *o = cJSON_CreateObject();
@@ -315,8 +315,7 @@ static void name_engine(const struct engine_run *r, char *name, size_t n)
 			 log->version ? "-" : "", log->version ? log->version : "");
 }
 
-/* Name the model after its architecture: the log does not say what the model's folder was.  False:
- * no memory. */
+/* Name the model after its architecture, as the log does not name the model.  False: no memory. */
 static bool name_model(const char *json, char *name, size_t n)
 {
 	cJSON *config = json_parse_all(json, NULL);

@@ -8,7 +8,7 @@
 #include "src/export/names.h"
 #include "src/export/script.h"
 
-/* What the scripts share. */
+/* The views and tables that all scripts use. */
 static const char shared[] =
 #include "src/export/views.inc"
 	;
@@ -130,7 +130,7 @@ static enum ar_status write_one(const struct exporter *e, const struct report *r
 	return st;
 }
 
-/* What the files with kernels share. */
+/* Make the views and tables of all scripts, with demangled names of kernels. */
 static enum ar_status name_kernels(sqlite3 *db, struct ar_err *err)
 {
 	const struct script_values none = { 0 };

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What the scripts share.  A decode is one token, so the other entries of a batch are chunks.
+-- Views and tables that all scripts use.  A decode is one token, so the other entries of a batch are chunks.
 CREATE TEMP VIEW v_step AS
   SELECT *, CASE WHEN batch_size = 0 THEN 'empty' WHEN prefill_tokens = 0 THEN 'decode'
       WHEN decode_tokens = 0 THEN 'prefill' ELSE 'prefill+decode' END || ' B' || batch_size ||

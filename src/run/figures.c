@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limits of --slo: what the replay counts of them, and the figures of a run that they are about. */
+/* The figures of a run that limits of --slo are compared with, and the counts of kept limits. */
 #include "config.h"
 #include "src/run/run.h"
 

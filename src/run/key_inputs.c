@@ -70,7 +70,7 @@ static enum ar_status sum_fd(char **text, int fd, const char *path, struct ar_er
 	return copy(text, hex, err);
 }
 
-/* A pipe has been read already, and what was in it is not known here. */
+/* The checksum of a file.  A pipe was read before, so its contents are not known here. */
 static enum ar_status sum_file(char **text, const char *path, struct ar_err *err)
 {
 	int fd = data_open(path, O_NONBLOCK);
@@ -253,7 +253,7 @@ static enum ar_status method_text(char **text, const char *value, struct ar_err 
 	return st;
 }
 
-/* Options whose value stands for something else. */
+/* Options with another text in keys than their value. */
 static const struct stand_in {
 	const char *name;
 	enum ar_status (*text)(char **text, const char *value, struct ar_err *err);

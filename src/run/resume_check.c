@@ -77,8 +77,8 @@ static void list_suspects(const struct run *r, const struct plan *p, char *text,
 	}
 }
 
-/* A build of another version may have options that the key lacks, so its keys tell nothing; nor do
- * those of a changed tree on a GPU. */
+/* Keys of another version cannot be compared, as its options may differ.  Nor can keys of a GPU
+ * from a build with uncommitted changes. */
 static bool is_comparable(const struct resumed_key *k)
 {
 	static const char dirty[] = "-dirty";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uses of what an option shapes: refuse options without effect; take options from the run whose costs
- * are used, or from the command that is resumed. */
+/* Uses of the scope of options: refuse options without effect; take options from the run of
+ * --costs, or from the command that is resumed. */
 #include "config.h"
 #include "src/run/options.h"
 

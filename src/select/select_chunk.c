@@ -19,7 +19,7 @@ void select_chunk_release(struct select_chunk *c)
 	free(c->captured);
 }
 
-/* A model from what the capture alone states, for want of --model. */
+/* Without --model: a model with the layers, heads and RoPE that the capture states. */
 static enum ar_status model_of_capture(struct model *m, const struct capture_info *info,
 				       struct ar_err *err)
 {

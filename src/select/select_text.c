@@ -217,7 +217,7 @@ static void put_halves(const struct raster *x, FILE *f)
 	}
 }
 
-/* Shades: the first for a cell of 0, the last for a cell of 1, the others for what is between. */
+/* Shades of cells: the first for 0, the last for 1, the others for values between. */
 static void put_shades(const struct raster *x, bool unicode, FILE *f)
 {
 	static const char *const ascii[] = { " ", ".", ":", "+", "#" };

@@ -96,7 +96,8 @@ static bool has_log(const char *path)
 	return n < (int)sizeof log && !access(log, F_OK);
 }
 
-/* Take in the log that a killed run left, or one that ended while somebody read its database. */
+/* Write the write-ahead log into the database.  It is left by a run that was killed, or that ended
+ * while another program read the database. */
 static enum ar_status take_in_log(const char *path, struct ar_err *err)
 {
 	struct store *s;

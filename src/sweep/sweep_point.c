@@ -29,8 +29,8 @@ void sweep_base_release(struct sweep_base *b)
 
 /* ---- keys ---- */
 
-/* The runs of the point are those of cmd_run: one for each method, or one without, as often as
- * --repeats says. */
+/* List the runs of the point as cmd_run has them: one for each method, or one if there is none,
+ * times --repeats. */
 static enum ar_status list_methods(struct sweep_point *p, struct ar_err *err)
 {
 	if (backend_find(p->o.backend)->needs_model)

@@ -99,7 +99,7 @@ enum ar_status reading_bench(struct reading *r, const cJSON *object, struct ar_e
 
 /* ---- aiperf ---- */
 
-/* Set *v to metrics.key.value, NULL: no such metric.  unit: what it must be in. */
+/* Set *v to metrics.key.value, NULL: no such metric.  unit: the unit that it must have. */
 static enum ar_status metric(const cJSON *metrics, const char *key, const char *unit,
 			     const cJSON **v, struct ar_err *err)
 {

@@ -243,8 +243,8 @@ static void foresee(struct sched *s, uint32_t id)
 	m->end[i] = e;
 }
 
-/* List the end of one more request, where the engine puts it: before the first that comes no
- * earlier or, if it is the latest, before the last one. */
+/* Add the end of a request to the list at the same place as the engine: before the first end that
+ * is not earlier.  If there is none, it goes before the last one. */
 static void foresee_later(struct sched *s, uint32_t id)
 {
 	struct memory *m = s->memory;

@@ -30,7 +30,7 @@
 
 enum capacity { NO_EVICT, MAX_UTIL, STATIC_BATCH, PREFILL_FIRST };
 
-/* What an iteration runs. */
+/* Kinds of entries in an iteration. */
 enum { DECODES = 1, PROMPTS = 2 };
 
 /* No evict reserves a slot for the last output too, which is never computed. */

@@ -27,8 +27,8 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
-/* In what the versions differ.  The first line is one of kv_cache_manager.py of 0.24.0, the others
- * are of sched/scheduler.py of 0.33.0. */
+/* Rules in which the versions differ, with line numbers.  The first line is of kv_cache_manager.py
+ * of 0.24.0, the others are of sched/scheduler.py of 0.33.0. */
 enum rule {
 	WHOLE_FITS = 1,	    /* admission needs blocks for all known tokens, not for a chunk: 372 */
 	ALONE_UNCAPPED = 2, /* no cap on a chunk of the only sequence: 761 */
