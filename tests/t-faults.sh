@@ -166,7 +166,7 @@ ok 'so are heads of another size' wrong \
 	cpu --model ./d96.json
 ok 'a run without a capture is told of one that needs no file' wrong \
 	'no capture given; name one with --capture FILE, replay random values with --capture '\
-'random:0, or replay without kernels with --backend cost' \
+'random:0, run a model itself with --weights DIR, or replay without kernels with --backend cost' \
 	run --backend cpu --trace ok.csv --model niah-llama-14m
 drawn() { run --backend cpu --trace ok.csv --model niah-llama-14m "$@"; }
 for seed in '' x -1 1.5 99999999999999999999; do
