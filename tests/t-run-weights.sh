@@ -213,6 +213,9 @@ echo '{"weight_map":{"model.norm.weight":"model-00002-of-00002.safetensors"}}' \
 copy experts
 sed 's/"llama"/"mixtral","num_local_experts":4,"num_experts_per_tok":2/' tiny/config.json \
 	>experts/config.json
+yes '[1,2,3]' | head -n 20000 >many.jsonl
+ok 'many prompts need no more memory than there is' \
+	run --weights tiny --prompts many.jsonl --max-memory 4M --accuracy 0
 while IFS='|' read -r status message options; do
 	# shellcheck disable=SC2086
 	ok "$options" refused "$status" "$message" $options
@@ -234,6 +237,7 @@ done <<END
 3|empty.jsonl: the file has no prompts|--weights tiny --prompts empty.jsonl
 3|cut.jsonl:1: want a JSON list of token ids|--weights tiny --prompts cut.jsonl
 3|odd.jsonl:1: the record lacks "prompt"|--weights tiny --prompts odd.jsonl
+3|many.jsonl:[0-9]*: the prompts take more than 1 MiB; use a part of the file|--weights tiny --prompts many.jsonl --max-memory 1M
 3|high.jsonl: request 0: token 1 of its prompt is 70, but the vocabulary has 70|--weights tiny --prompts high.jsonl
 3|/no/where: no such file|--weights /no/where --prompts prompts.jsonl
 3|model-00002-of-00002.safetensors: No such file|--weights index --prompts prompts.jsonl

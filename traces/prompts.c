@@ -107,6 +107,12 @@ void prompt_release(struct prompt *p)
 
 /* ---- a file ---- */
 
+static size_t size_of(const struct prompt *p)
+{
+	return sizeof *p + ((size_t)p->n_prompt + p->n_answer) * sizeof *p->prompt +
+	       (p->task ? strlen(p->task) : 0);
+}
+
 static enum ar_status add_line(struct prompts *p, const char *line, uint64_t number,
 			       struct ar_err *err)
 {
@@ -136,11 +142,12 @@ static enum ar_status add_line(struct prompts *p, const char *line, uint64_t num
 	return AR_OK;
 }
 
-static enum ar_status read_lines(struct prompts *p, struct reader *in, struct ar_err *err)
+static enum ar_status read_lines(struct prompts *p, struct reader *in, size_t most,
+				 struct ar_err *err)
 {
+	size_t n, bytes = 0;
 	enum ar_status st;
 	char *line;
-	size_t n;
 
 	while (!(st = reader_next(in, &line, &n, err)) && line) {
 		if (!line[strspn(line, " \t")])
@@ -150,6 +157,12 @@ static enum ar_status read_lines(struct prompts *p, struct reader *in, struct ar
 			ar_err_prefix(err, "%s:%" PRIu64, reader_path(in), reader_line(in));
 		if (st)
 			return st;
+		bytes += size_of(&p->v[p->n - 1]);
+		if (bytes > most)
+			return ar_fail(err, AR_DATA,
+				       "%s:%" PRIu64 ": the prompts take more than %zu MiB; use a "
+				       "part of the file",
+				       reader_path(in), reader_line(in), most >> 20);
 	}
 	if (!st && !p->n)
 		st = ar_fail(err, AR_DATA, "%s: the file has no prompts", reader_path(in));
@@ -158,12 +171,18 @@ static enum ar_status read_lines(struct prompts *p, struct reader *in, struct ar
 
 enum ar_status prompts_read(struct prompts *p, const char *path, struct ar_err *err)
 {
+	return prompts_read_limited(p, path, 0, err);
+}
+
+enum ar_status prompts_read_limited(struct prompts *p, const char *path, int64_t max_memory,
+				    struct ar_err *err)
+{
 	struct reader *in = NULL;
 	enum ar_status st = reader_open(&in, path, err);
 
 	*p = (struct prompts){ 0 };
 	if (!st)
-		st = read_lines(p, in, err);
+		st = read_lines(p, in, reader_memory(max_memory), err);
 	reader_close(in);
 	if (st)
 		prompts_release(p);

@@ -32,7 +32,8 @@ enum ar_status run_load_weights(struct run *r, struct ar_err *err)
 	enum ar_status st = check_options(r, err);
 
 	if (!st)
-		st = prompts_read(&r->prompts, r->o.prompts, err);
+		st = prompts_read_limited(&r->prompts, r->o.prompts, r->o.trace_args.in.max_memory,
+					  err);
 	if (!st)
 		st = weights_open(&r->weights, r->o.weights, err);
 	if (!st && !model_alike(&r->weights.model, &r->model))

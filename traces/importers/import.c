@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/number.h"
@@ -213,14 +212,6 @@ bool import_unserved(struct import *im, const struct request *q)
 	return !q->prompt_tok || !q->output_tok;
 }
 
-/* Bytes that a trace may take: the option, or half of the machine's memory. */
-static size_t memory_limit(const struct import_args *a)
-{
-	if (a->max_memory)
-		return (size_t)a->max_memory;
-	return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 2;
-}
-
 /* Make room for one more element.  Tables of prefix blocks grow with the arrays. */
 static enum ar_status grow(struct import *im, void **array, size_t n, size_t *cap, size_t size,
 			   struct ar_err *err)
@@ -232,9 +223,9 @@ static enum ar_status grow(struct import *im, void **array, size_t n, size_t *ca
 	if (n < *cap)
 		return AR_OK;
 	bytes = im->bytes + (more - *cap) * size;
-	if (bytes + (im->chain.cap + im->seen.cap) * slot > memory_limit(im->args))
+	if (bytes + (im->chain.cap + im->seen.cap) * slot > reader_memory(im->args->max_memory))
 		return import_fail(im, err, "the trace takes more than %zu MiB; raise --max-memory",
-				   memory_limit(im->args) >> 20);
+				   reader_memory(im->args->max_memory) >> 20);
 	p = realloc(*array, more * size);
 	if (!p)
 		return ar_nomem(err);

@@ -47,6 +47,13 @@ struct reader {
 	uint64_t line;
 };
 
+size_t reader_memory(int64_t limit)
+{
+	if (limit)
+		return (size_t)limit;
+	return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 2;
+}
+
 const char *reader_path(const struct reader *r)
 {
 	return r->path;
