@@ -55,6 +55,11 @@ dist_check_SCRIPTS += \
   tests/t-cli.sh tests/t-device-code.sh tests/t-docs.sh tests/t-examples.sh tests/t-includes.sh \
     tests/t-install.sh tests/t-lists.sh tests/t-version.sh
 
+# Fuzz targets, see CONTRIBUTING.md.
+fuzz-%: tests/fuzz-%.c tests/fuzz.h libattnreplay.a
+	$(AM_V_CCLD)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) \
+	  $(AM_CFLAGS) $(CFLAGS) -fsanitize=fuzzer -o $@ $< $(AR_LIBS)
+
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)
 	$(AM_TESTS_ENVIRONMENT) prove --merge -e '' $(check_PROGRAMS) && \
