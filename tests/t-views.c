@@ -217,7 +217,8 @@ static void test_segments(void)
 			     start[2][3] = { { 200, 0, 300 }, { 50, 0, 70 } };
 	static const int32_t n[2][3] = { { 90, 40, 1 }, { 3, 0, 1 } };
 	static const int32_t *const all[3], *const keep[] = { keep0, NULL, NULL };
-	const struct row_segment segment[] = { { start[0], n[0], all }, { start[1], n[1], keep } };
+	const struct row_segment segment[] = { { .start = start[0], .n = n[0], .keep = all },
+					       { .start = start[1], .n = n[1], .keep = keep } };
 	struct batch_entry entry[] = {
 		{ .start = 200, .n_tok = 90, .known = 290, .emit = true },
 		{ .req = 1, .n_tok = 40, .known = 100 },
