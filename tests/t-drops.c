@@ -45,6 +45,27 @@ static void test_phases(void)
 	case_close(&c);
 }
 
+/* A request that has finished takes no memory. */
+static void test_forget(void)
+{
+	struct batch_entry e = { .n_tok = 400, .known = 400 };
+	const struct drop_list *l;
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cpu,
+		      &(struct case_how){ .method = "dense+lazyllm:layers=0:0.5", .mixed = true },
+		      &err))
+		bail_out("%s", err.msg);
+	case_run(&c, &e, 1, &cost);
+	l = drops_tokens(&engine_of(c.self)->drops, 1, 0);
+	is_int(l->n, 200, "the tokens that a request keeps are listed");
+	backend_cpu.drop(c.self, 0);
+	ok(!l->n && !l->pos, "until it has finished");
+	case_close(&c);
+}
+
 static enum ar_status fault_case(struct ar_err *err)
 {
 	struct drops d;
@@ -76,6 +97,7 @@ int main(void)
 	plan(0);
 	drops_test_all(&backend_cpu, read_out, engine_of, 0.01);
 	test_phases();
+	test_forget();
 	test_faults();
 	return done_testing();
 }

@@ -15,7 +15,6 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .n_req = n_req,
 			     .max_entry = max_entry,
 			     .max_row = max_row,
-			     .len = calloc(segs * n_req + 1, sizeof *d->len),
 			     .req = calloc((size_t)max_entry, sizeof *d->req),
 			     .segment = calloc(segs, sizeof *d->segment),
 			     .stat = calloc(segs, sizeof *d->stat),
@@ -33,9 +32,9 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
-	if (!d->len || !d->req || !d->segment || !d->stat || !d->one || !d->list || !d->start ||
-	    !d->count || !d->keep || !d->before || !d->row || !d->index || !d->n_index ||
-	    !d->whole || !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
+	if (!d->req || !d->segment || !d->stat || !d->one || !d->list || !d->start || !d->count ||
+	    !d->keep || !d->before || !d->row || !d->index || !d->n_index || !d->whole ||
+	    !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
 		return ar_nomem(err);
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;
@@ -51,7 +50,6 @@ void drops_close(struct drops *d)
 	for (size_t i = 0; d->list && i < (size_t)d->n * d->n_req; i++)
 		free(d->list[i].pos);
 	free(d->list);
-	free(d->len);
 	free(d->req);
 	free(d->segment);
 	free(d->stat);
@@ -157,7 +155,7 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 			if (b->entry[i].decode != decode)
 				continue;
 			n = keep_rows(d, s, i, first, decode ? NULL : keep + first, row);
-			d->start[next + i] = d->len[(size_t)(s + 1) * d->n_req + req];
+			d->start[next + i] = drops_tokens(d, s + 1, req)->n;
 			d->count[next + i] = n;
 			d->keep[next + i] = decode ? NULL : row;
 			d->before[next + i] = d->windows ? tokens_before(d, s + 1, req) : NULL;
@@ -194,8 +192,6 @@ enum ar_status drops_end(struct drops *d, struct ar_err *err)
 
 	for (int s = 1; s < d->n; s++)
 		for (size_t i = 0; i < d->n_entry && !st; i++) {
-			d->len[(size_t)s * d->n_req + d->req[i]] = d->segment[s].start[i] +
-								   d->segment[s].n[i];
 			st = add_tokens(d, s, i, err);
 			if (d->windows) /* the array may have moved */
 				d->before[(size_t)s * (size_t)d->max_entry + i] =
@@ -213,8 +209,10 @@ void drops_cost(const struct drops *d, struct iter_cost *cost)
 void drops_forget(struct drops *d, uint32_t req)
 {
 	for (int s = 1; s < d->n; s++) {
-		d->len[(size_t)s * d->n_req + req] = 0;
-		d->list[(size_t)s * d->n_req + req].n = 0;
+		struct drop_list *l = &d->list[(size_t)s * d->n_req + req];
+
+		free(l->pos);
+		*l = (struct drop_list){ 0 };
 	}
 }
 

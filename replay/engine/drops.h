@@ -29,7 +29,6 @@ struct drops {
 	bool windows; /* they count positions of the request; the engine sets it */
 	bool back;    /* all rows come back at a layer that drops; the engine sets it */
 	size_t n_req; /* requests of the run */
-	int32_t *len; /* [n][n_req] tokens of a request in the caches of a segment */
 	int max_entry, max_row;
 
 	/* Of the last batch: */
