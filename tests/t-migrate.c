@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "profiler/store/store.h"
 #include "profiler/store/store_file.h"
 #include "tests/query.h"
 #include "tests/tap.h"
