@@ -132,10 +132,14 @@ static void test_layers(void)
 	       "other models need a list");
 	is_str(layers_of("sliminfer", &plain), "10 20", "sliminfer has layers for 32");
 	is_str(layers_of("sliminfer", &next),
-	       "dropper 'sliminfer': model 'next': add layers=LAYER:SHARE+LAYER:SHARE...", "only");
+	       "dropper 'sliminfer': the default layers are for models of 32 layers, but model 'next' "
+	       "has 48: add layers=LAYER:SHARE+LAYER:SHARE...",
+	       "only");
 	is_str(layers_of("lazyllm", &plain), "12 20 28", "lazyllm has layers for 32");
 	is_str(layers_of("lazyllm", &next),
-	       "dropper 'lazyllm': model 'next': add layers=LAYER:RATE+LAYER:RATE...", "only");
+	       "dropper 'lazyllm': the default layers are for models of 32 layers, but model 'next' "
+	       "has 48: add layers=LAYER:RATE+LAYER:RATE...",
+	       "only");
 	ok(!drop_acts_after(NULL, 7), "without a dropper none acts");
 	model_release(&plain);
 	model_release(&next);

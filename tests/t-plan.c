@@ -78,6 +78,12 @@ static const struct {
 	{ "0-:plan=x", "method 'plan=x': a plan of layers; give one method for all layers" },
 	{ "compact-fp+nope", "dropper 'nope': unknown name: " LISTED },
 	{ "0:dense;1-:compact-fp+nope:p=0.9", "dropper 'nope:p=0.9': unknown name: " LISTED },
+	{ "dense+lazyllm+uniprefill",
+	  "two droppers, but a method takes one; leave out '+uniprefill'" },
+	{ "lazyllm+uniprefill:p=1",
+	  "two droppers, but a method takes one; leave out '+uniprefill:p=1'" },
+	{ "lazyllm:layers=7:0.5+uniprefill",
+	  "two droppers, but a method takes one; leave out '+uniprefill'" },
 	{ "uniprefill:p=2", "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
 	{ "dense+uniprefill:p=2", "dropper 'uniprefill:p=2': p '2': want a number from 0 to 1" },
 };

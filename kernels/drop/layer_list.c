@@ -65,6 +65,20 @@ enum ar_status layer_list_read(struct layer_list *l, const char *text, double mo
 	return st;
 }
 
+enum ar_status layer_list_read_or(struct layer_list *l, const char *text, const char *def,
+				  const char *value, double most, const struct model *m,
+				  struct ar_err *err)
+{
+	enum { DEFAULT_OF = 32 };
+
+	if (!text && m->n_layers != DEFAULT_OF)
+		return ar_fail(err, AR_USAGE,
+			       "the default layers are for models of %d layers, but model '%s' has "
+			       "%d: add layers=LAYER:%s+LAYER:%s...",
+			       DEFAULT_OF, m->name, m->n_layers, value, value);
+	return layer_list_read(l, text ? text : def, most, m, err);
+}
+
 int layer_list_find(const struct layer_list *l, int layer)
 {
 	for (int i = 0; i < l->n; i++)

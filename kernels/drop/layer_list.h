@@ -29,6 +29,12 @@ enum ar_status layer_list_parse(struct layer_list *l, const char *text, double m
 enum ar_status layer_list_read(struct layer_list *l, const char *text, double most,
 			       const struct model *m, struct ar_err *err);
 
+/* The same, where text may be NULL: then def, the list for a model of 32 layers.  value: name of a
+ * value in the message.  AR_USAGE, too: there is no text, and m has more or fewer layers. */
+enum ar_status layer_list_read_or(struct layer_list *l, const char *text, const char *def,
+				  const char *value, double most, const struct model *m,
+				  struct ar_err *err);
+
 /* The place of a layer in the list; -1: it is not there. */
 int layer_list_find(const struct layer_list *l, int layer);
 

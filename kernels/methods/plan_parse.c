@@ -31,16 +31,42 @@ static char *find_dropper(char *text)
 	return NULL;
 }
 
+static bool begins_with_dropper(const char *text)
+{
+	size_t n = strcspn(text, ":");
+
+	for (int i = 0; droppers[i]; i++)
+		if (strlen(droppers[i]->name) == n && !strncmp(text, droppers[i]->name, n))
+			return true;
+	return false;
+}
+
+/* A dropper after the first one, which ends text or begins within dropper; NULL: there is none. */
+static const char *second_dropper(char *text, char *dropper)
+{
+	const char *in_text = find_dropper(text), *in_params = find_dropper(dropper);
+
+	if (in_params && begins_with_dropper(in_params + 1))
+		return in_params + 1;
+	return begins_with_dropper(text) || (in_text && begins_with_dropper(in_text + 1)) ?
+		       dropper :
+		       NULL;
+}
+
 /* Take the dropper from the end of text, the name of p. */
 static enum ar_status take_dropper(struct plan *p, char *text, struct ar_err *err)
 {
 	char *dropper = find_dropper(text);
+	const char *second;
 	enum ar_status st;
 
 	if (!dropper)
 		return AR_OK;
 	*dropper++ = 0;
-	st = drop_parse(&p->drop, dropper, err);
+	second = second_dropper(text, dropper);
+	st = second ? ar_fail(err, AR_USAGE,
+			      "two droppers, but a method takes one; leave out '+%s'", second) :
+		      drop_parse(&p->drop, dropper, err);
 	if (st == AR_USAGE)
 		ar_err_prefix(err, "method '%s'", p->name);
 	return st;
@@ -230,16 +256,6 @@ static enum ar_status add_methods(struct plan *p, char *text, struct ar_err *err
 	if (!plan_is_text(text))
 		return add_layers(p, "0-", 2, text, err);
 	return path ? add_file(p, path, err) : add_items(p, text, err);
-}
-
-static bool begins_with_dropper(const char *text)
-{
-	size_t n = strcspn(text, ":");
-
-	for (int i = 0; droppers[i]; i++)
-		if (strlen(droppers[i]->name) == n && !strncmp(text, droppers[i]->name, n))
-			return true;
-	return false;
 }
 
 /* The text in full: a dropper alone drops from dense attention. */

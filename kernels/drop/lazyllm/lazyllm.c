@@ -20,17 +20,12 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 {
 	const struct lazyllm *p = param;
 	struct lazyllm_self *x = calloc(1, sizeof *x);
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 
 	*self = NULL;
 	if (!x)
 		return ar_nomem(err);
-	if (!p->layers && m->n_layers != 32)
-		st = ar_fail(err, AR_USAGE, "model '%s': add layers=LAYER:RATE+LAYER:RATE...",
-			     m->name);
-	if (!st)
-		st = layer_list_read(&x->layers, p->layers ? p->layers : "12:0.3+20:0.5+28:0.7", 1,
-				     m, err);
+	st = layer_list_read_or(&x->layers, p->layers, "12:0.3+20:0.5+28:0.7", "RATE", 1, m, err);
 	if (st)
 		free(x);
 	else

@@ -25,18 +25,13 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 {
 	const struct sliminfer *p = param;
 	struct sliminfer_self *x = calloc(1, sizeof *x);
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 
 	*self = NULL;
 	if (!x)
 		return ar_nomem(err);
 	x->rule = *p;
-	if (!p->layers && m->n_layers != 32)
-		st = ar_fail(err, AR_USAGE, "model '%s': add layers=LAYER:SHARE+LAYER:SHARE...",
-			     m->name);
-	if (!st)
-		st = layer_list_read(&x->layers, p->layers ? p->layers : "10:0.5+20:0.25", MOST, m,
-				     err);
+	st = layer_list_read_or(&x->layers, p->layers, "10:0.5+20:0.25", "SHARE", MOST, m, err);
 	if (st)
 		free(x);
 	else
