@@ -76,16 +76,11 @@ static enum ar_status each_row(const struct rows_job *j, rows_fn *work, struct a
 static void embed_rows(const struct rows_job *j, int row, int n)
 {
 	const struct decoder_ref *d = j->d;
-	size_t hidden = (size_t)d->m->hidden;
+	int hidden = d->m->hidden;
 	float scale = d->m->embed_scale > 0 ? (float)d->m->embed_scale : 1;
 
-	for (int r = row; r < row + n; r++) {
-		const bf16_t *from = d->w->embed + (size_t)j->row[r].tok * hidden;
-		bf16_t *to = d->x + (size_t)r * hidden;
-
-		for (size_t i = 0; i < hidden; i++)
-			to[i] = bf16_from_f32(bf16_to_f32(from[i]) * scale);
-	}
+	layer_embed_ref(d->w->embed, j->row + row, n, hidden, scale,
+			d->x + (size_t)row * (size_t)hidden);
 }
 
 /* x += add, unless there is nothing yet; y = norm(x). */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A row of the product serves the kernels of RoPE and of the cache as a capture of one token. */
 #include "config.h"
 #include "replay/forward/rotate.h"
 
@@ -11,20 +10,17 @@ static enum ar_status rotate_rows(void *ctx, int job, struct ar_err *err)
 {
 	const struct rotate *x = ctx;
 	const struct attn_shape *s = &x->shape;
-	int end = (job + 1) * ROW_STEP < x->product.n_row ? (job + 1) * ROW_STEP : x->product.n_row;
+	int first = job * ROW_STEP, left = x->product.n_row - first;
+	int n = left < ROW_STEP ? left : ROW_STEP;
+	const struct layer_seq seq = { x->product.x + first * layer_qkv_row(&x->product), 0 };
+	size_t q_row = (size_t)(s->q_heads * s->head_dim);
+	size_t k_row = (size_t)(s->kv_heads * s->head_dim);
+	bf16_t *k = x->k + (size_t)first * k_row;
 
 	(void)err;
-	for (int r = job * ROW_STEP; r < end; r++) {
-		const struct layer_seq seq = { x->product.x + r * layer_qkv_row(&x->product), 1 };
-		const struct layer_row row = { .rotation = x->row[r].rotation,
-					       .slot = x->row[r].slot };
-		bf16_t *q = x->q + (size_t)r * (size_t)(s->q_heads * s->head_dim);
-		bf16_t *k = x->k + (size_t)r * (size_t)(s->kv_heads * s->head_dim);
-
-		layer_rope_ref(s, &seq, 0, &row, 1, &x->angles, q, k);
-		if (x->kv)
-			layer_cache_ref(s, &seq, 0, &row, 1, k, x->kv);
-	}
+	layer_rope_ref(s, &seq, 0, x->row + first, n, &x->angles, x->q + (size_t)first * q_row, k);
+	if (x->kv)
+		layer_cache_ref(s, &seq, 0, x->row + first, n, k, x->kv);
 	return AR_OK;
 }
 
