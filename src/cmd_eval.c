@@ -10,8 +10,9 @@
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct eval e;
-	enum ar_status st = eval_load(&e, NULL, argc, argv, err);
+	struct eval e = { 0 };
+	struct run_command c = eval_command(&e.a);
+	enum ar_status st = eval_load(&e, &c, argc, argv, err);
 	const bool quiet = json_file_alone(e.a.json);
 
 	e.r.o.json = e.a.json;

@@ -349,22 +349,29 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
+enum ar_status run_options_read(struct run_options *o, struct opt_group *own, int *argc,
+				char **argv, struct ar_err *err)
+{
+	const size_t n = sizeof o->group / sizeof *o->group;
+	struct opt_group all[1 + sizeof o->group / sizeof *o->group];
+	enum ar_status st = opt_init((struct opt_group[]){ *own, { 0 } }, err);
+
+	all[0] = *own;
+	memcpy(all + 1, o->group, n * sizeof *all);
+	if (!st)
+		st = opt_parse(all, argc, argv, err);
+	memcpy(o->group, all + 1, n * sizeof *all);
+	*own = all[0];
+	return st;
+}
+
 /* Parse the command line into the options of runs and those of the command. */
 static enum ar_status parse_all(struct run_options *o, struct run_command *c, int argc, char **argv,
 				struct ar_err *err)
 {
-	const size_t n = sizeof o->group / sizeof *o->group;
-	struct opt_group all[1 + sizeof o->group / sizeof *o->group];
-	enum ar_status st;
+	struct opt_group none = { .opts = no_opts };
+	enum ar_status st = run_options_read(o, c ? &c->own : &none, &argc, argv, err);
 
-	all[0] = c ? c->own : (struct opt_group){ .opts = no_opts };
-	memcpy(all + 1, o->group, n * sizeof *all);
-	st = c ? opt_init((struct opt_group[]){ c->own, { 0 } }, err) : AR_OK;
-	if (!st)
-		st = opt_parse(all, &argc, argv, err);
-	memcpy(o->group, all + 1, n * sizeof *all);
-	if (c)
-		c->own = all[0];
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);

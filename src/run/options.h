@@ -78,6 +78,10 @@ struct run_command {
 
 /* Set every option to its default.  own: with those of 'attnreplay run' alone. */
 enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);
+/* Parse the options of runs and *own, which comes first, without checks.  The operands are left in
+ * argv[0 .. *argc). */
+enum ar_status run_options_read(struct run_options *o, struct opt_group *own, int *argc, char **argv,
+				struct ar_err *err);
 /* Parse the options and check all that does not depend on the backend.  c NULL: the command is
  * 'attnreplay run'. */
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
