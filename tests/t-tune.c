@@ -50,6 +50,12 @@ static double bent(double x)
 	return 0.5 + 0.7 * (x - 0.5) + 0.4 * sin(4 * M_PI * x);
 }
 
+/* As the share of 50 answers that are exact, over an alpha. */
+static double few_answers(double x)
+{
+	return ceil(50 * (1 - cbrt(x))) / 50;
+}
+
 static double flat(double x)
 {
 	return 0 * x + 0.3;
@@ -58,6 +64,19 @@ static double flat(double x)
 static double nothing(double x)
 {
 	return 0 * x + NAN;
+}
+
+/* The search of at least a figure, where the cost falls with the value. */
+static struct threshold search_least(figure_fn *f, double want, double near, bool costs_known)
+{
+	struct threshold t;
+	double x;
+
+	threshold_init(&t, 0, 1, want, near);
+	t.least = true;
+	while (threshold_next(&t, &x))
+		threshold_tell(&t, f(x), costs_known ? 1 - x : NAN);
+	return t;
 }
 
 static struct threshold search(figure_fn *f, double want, double near)
@@ -76,7 +95,7 @@ static struct threshold search(figure_fn *f, double want, double near)
 		if (strtod(text, NULL) != x || x < 0 || x > 1 || t.steps == 40)
 			bail_out("value %d is %.17g", t.steps, x);
 		tried[t.steps] = x;
-		threshold_tell(&t, f(x));
+		threshold_tell(&t, f(x), NAN);
 	}
 	return t;
 }
@@ -126,7 +145,7 @@ static void test_random(void)
 			double y = pow(mirror ? 1 - u : u, power);
 
 			bad += x < min || x > max;
-			threshold_tell(&t, down ? 1 - y : y);
+			threshold_tell(&t, down ? 1 - y : y, NAN);
 		}
 		bad += !threshold_reached(&t) || t.bends || t.steps > 32;
 	}
@@ -167,6 +186,45 @@ static void test_bends(void)
 	}
 	ok(!wrong && seen > 10, "a function that bends reaches figures, and it is told (%d times)",
 	   seen);
+}
+
+static void test_least(void)
+{
+	struct threshold t;
+	int bad = 0;
+
+	for (int known = 0; known < 2; known++)
+		for (int n = 1; n < 50; n++) {
+			double edge = pow(1 - (n - 1) / 50.0, 3), x;
+
+			t = search_least(few_answers, n / 50.0, 0.0005, known);
+			x = t.best.value;
+			bad += !threshold_reached(&t) || t.best.figure != n / 50.0 || x >= edge ||
+			       (n > 1 && log(edge / (1 - edge)) - log(x / (1 - x)) > 0.13) ||
+			       t.steps > 11;
+		}
+	is_int(bad, 0, "at least a figure with steps: the search ends at the edge of its step");
+	for (int known = 0; known < 2; known++) {
+		t = search_least(flat, 0.2, 0.001, known);
+		ok(threshold_reached(&t) && t.best.value == 1 && t.steps == 2,
+		   "if all values have it, the cheaper end");
+	}
+	t = search_least(flat, 0.4, 0.001, true);
+	ok(threshold_beyond(&t), "or none has");
+}
+
+/* Of values that are as near, the cheapest. */
+static void test_ties(void)
+{
+	for (int rises = 0; rises < 2; rises++) {
+		struct threshold t;
+		double x;
+
+		threshold_init(&t, 0, 1, 0.3, 0.001);
+		while (threshold_next(&t, &x))
+			threshold_tell(&t, flat(x), rises ? x : 1 - x);
+		ok(t.best.value == 1 - rises, "of equal figures the cheaper is taken");
+	}
 }
 
 /* ---- targets ---- */
@@ -406,6 +464,8 @@ int main(void)
 	test_random();
 	test_not_found();
 	test_bends();
+	test_least();
+	test_ties();
 	test_targets();
 	test_methods();
 	test_failures();

@@ -83,7 +83,7 @@ static void take(struct search *s, const struct tune_goal *g, const struct tune_
 	bool best = true;
 
 	if (out->threshold) {
-		threshold_tell(&s->t, tune_figure(g, f));
+		threshold_tell(&s->t, tune_figure(g, f), f->executed);
 		best = s->t.best.value == s->t.asked;
 	}
 	out->steps++;
