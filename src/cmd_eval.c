@@ -30,7 +30,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	show((const struct opt_group[]){ { .title = "Tasks", .opts = eval_opts }, { 0 } }, f);
-	run_options_show(false, show, f);
+	run_options_show(false, NULL, show, f);
 }
 
 const struct cmd cmd_eval = {

@@ -276,14 +276,34 @@ static void set_groups(struct run_options *o, bool own)
 	}
 }
 
-void run_options_show(bool own, void (*show)(const struct opt_group *, FILE *), FILE *f)
+static bool is_named(const struct opt *opts, const char *name)
+{
+	while (opts && opts->name && strcmp(opts->name, name))
+		opts++;
+	return opts && opts->name;
+}
+
+static void show_but(const struct opt_group *g, const struct opt *hide,
+		     void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	struct opt shown[65] = { 0 }; /* as many as a table may have, and its end */
+	size_t n = 0;
+
+	for (const struct opt *x = g->opts; x->name; x++)
+		if (!is_named(hide, x->name))
+			shown[n++] = *x;
+	if (n)
+		show((const struct opt_group[]){ { .title = g->title, .opts = shown }, { 0 } }, f);
+}
+
+void run_options_show(bool own, const struct opt *hide,
+		      void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct run_options o = { 0 };
 
 	set_groups(&o, own);
 	for (const struct opt_group *g = o.group; g->opts; g++)
-		if (g->opts->name)
-			show((const struct opt_group[]){ *g, { 0 } }, f);
+		show_but(g, hide, show, f);
 }
 
 /* The budget must serve every running request at least one token, else some starve. */
