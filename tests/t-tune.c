@@ -229,6 +229,24 @@ static void test_ties(void)
 
 /* ---- targets ---- */
 
+enum { BOTH = TUNE_CAPTURES | TUNE_PROMPTS };
+
+static void test_samples(void)
+{
+	struct tune_goal g;
+	struct ar_err err;
+
+	ok(tune_goal_parse(&g, "exact=1", TUNE_CAPTURES, 0, &err) == AR_USAGE &&
+		   strstr(err.msg, "want one of recall=X, rel-l2=X, density=X") &&
+		   !strstr(err.msg, "logprob"),
+	   "a target of another sample is none: %s", err.msg);
+	ok(tune_goal_parse(&g, "recall=1", TUNE_PROMPTS, 0, &err) == AR_USAGE &&
+		   strstr(err.msg, "want one of logprob=X, exact=X"),
+	   "... of either: %s", err.msg);
+	is_int(tune_goal_parse(&g, "logprob=-0.01", TUNE_PROMPTS, 0, &err), AR_OK,
+	       "one of the sample is taken");
+}
+
 static void test_targets(void)
 {
 	struct tune_goal g;
@@ -239,13 +257,14 @@ static void test_targets(void)
 		char text[64];
 
 		snprintf(text, sizeof text, "%s=%g", t->name, t->max);
-		bad += tune_goal_parse(&g, text, 0, &err) || g.target != t || g.want != t->max ||
-		       g.near != t->near || !(t->near > 0) || !t->title || !t->measure;
+		bad += tune_goal_parse(&g, text, BOTH, 0, &err) || g.target != t ||
+		       g.want != t->max || g.near != t->near || !(t->near > 0) || !t->title ||
+		       !t->measure;
 		snprintf(text, sizeof text, "%s=%g", t->name, t->max + 1e-3);
-		bad += tune_goal_parse(&g, text, 0, &err) != AR_USAGE;
+		bad += tune_goal_parse(&g, text, BOTH, 0, &err) != AR_USAGE;
 	}
-	ok(!bad && n >= 3, "each of %d targets has values", n);
-	if (tune_goal_parse(&g, "recall=0.9", 0.02, &err))
+	ok(!bad && n >= 5, "each of %d targets has values", n);
+	if (tune_goal_parse(&g, "recall=0.9", BOTH, 0.02, &err))
 		bail_out("%s", err.msg);
 	ok(g.near == 0.02 && tune_figure(&g, &(struct tune_figures){ .recall = 0.7 }) == 0.7,
 	   "a tolerance may be given, and a target names a figure");
@@ -280,12 +299,17 @@ static enum ar_status made_up(void *sample, char *const *setting, size_t n,
 				!isnan(mass)  ? 1 - (1 - mass) * (1 - mass) :
 						0.99;
 
-		out[i] = (struct tune_figures){ recall, 1 - recall, recall / 2, recall / 3 };
+		out[i] = tune_unknown;
+		out[i].recall = recall;
+		out[i].rel_l2 = 1 - recall;
+		out[i].executed = recall / 3;
 	}
 	return AR_OK;
 }
 
-static const struct tune_target known = { .name = "recall", .near = 0.001, .measure = made_up };
+static const struct tune_target known = {
+	.name = "recall", .near = 0.001, .sample = TUNE_CAPTURES, .measure = made_up
+};
 
 enum { METHODS = 5 };
 static char *methods[METHODS] = { (char[]){ "flashprefill:sink=1" }, (char[]){ "dense" },
@@ -326,6 +350,29 @@ static void test_methods(void)
 	tuned_release(t, METHODS);
 }
 
+/* On prompts plans of layers and droppers are measured, which captures cannot. */
+static void test_plans(void)
+{
+	struct tune_target on_prompts = known;
+	const struct tune_goal g = { &on_prompts, 0.75, 0.001 };
+	char *list[] = { (char[]){ "0-:dense" }, (char[]){ "flashprefill+uniprefill" },
+			 (char[]){ "flashprefill" } };
+	struct tuned t[3];
+	struct made_up m = { 0 };
+	struct ar_err err;
+
+	is_int(tune_methods(&g, &m, list, 1, t, &err), AR_USAGE, "captures take no plan of layers");
+	tuned_release(t, 1);
+	on_prompts.sample = TUNE_PROMPTS;
+	if (tune_methods(&g, &m, list, 3, t, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 2; i++)
+		ok(t[i].how == TUNE_GIVEN && t[i].steps == 1 && !strcmp(t[i].setting, list[i]),
+		   "on prompts %s is measured as it is", list[i]);
+	is_int(t[2].how, TUNE_REACHED, "... and a method for all layers is tuned");
+	tuned_release(t, 3);
+}
+
 static void test_failures(void)
 {
 	const struct tune_goal g = { &known, 0.75, 0.001 };
@@ -349,25 +396,34 @@ static void test_failures(void)
 static void test_print(void)
 {
 	const struct tune_goal g = { &known, 0.5, 0.001 };
-	struct tuned t = { .method = "m",
-			   .setting = (char[]){ "m:a=1" },
-			   .threshold = "a",
-			   .value = 1,
-			   .how = TUNE_BEYOND,
-			   .bends = true,
-			   .steps = 2,
-			   .figures = { 0.75, 0.25, NAN, 0.125 } };
+	struct tuned t[2] = { { .method = "m",
+				.setting = (char[]){ "m:a=1" },
+				.threshold = "a",
+				.value = 1,
+				.how = TUNE_BEYOND,
+				.bends = true,
+				.steps = 2,
+				.figures = tune_unknown },
+			      { .method = "p",
+				.setting = (char[]){ "p" },
+				.how = TUNE_GIVEN,
+				.figures = tune_unknown } };
 	char *text = NULL;
 	size_t n = 0;
 	FILE *f = open_memstream(&text, &n);
 
 	if (!f)
 		bail_out("no memory");
-	tune_print(&g, &t, 1, f);
+	t[0].figures.recall = 0.75;
+	t[0].figures.rel_l2 = 0.25;
+	t[1].figures.recall = 1;
+	t[1].figures.exact = 0.5;
+	tune_print(&g, t, 2, f);
 	fclose(f);
 	is_str(text,
-	       "    recall    rel L2  selected  executed  steps  method\n"
-	       "    0.7500    0.2500         -    0.1250      2  m:a=1\n"
+	       "    recall    rel L2     exact  steps  method\n"
+	       "    0.7500    0.2500         -      2  m:a=1\n"
+	       "    1.0000         -    0.5000         p (as given)\n"
 	       "m: no a has recall 0.5; the nearest, 1, has 0.7500, at an end of its range\n"
 	       "m: recall both rises and falls with a, so other values may have it too\n",
 	       "what is not as wanted is said below the table");
@@ -467,7 +523,9 @@ int main(void)
 	test_least();
 	test_ties();
 	test_targets();
+	test_samples();
 	test_methods();
+	test_plans();
 	test_failures();
 	test_print();
 	test_captures();
