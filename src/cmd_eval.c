@@ -10,8 +10,9 @@
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct eval e;
-	enum ar_status st = eval_load(&e, NULL, argc, argv, err);
+	struct eval e = { 0 };
+	struct run_command c = eval_command(&e.a);
+	enum ar_status st = eval_load(&e, &c, argc, argv, err);
 	const bool quiet = json_file_alone(e.a.json);
 
 	e.r.o.json = e.a.json;
@@ -29,7 +30,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	show((const struct opt_group[]){ { .title = "Tasks", .opts = eval_opts }, { 0 } }, f);
-	run_options_show(false, show, f);
+	run_options_show(false, NULL, show, f);
 }
 
 const struct cmd cmd_eval = {

@@ -29,7 +29,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	run_options_show(true, show, f);
+	run_options_show(true, NULL, show, f);
 }
 
 const struct cmd cmd_run = {

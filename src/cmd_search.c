@@ -48,7 +48,7 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 	const struct opt_group g[] = { { .title = "Search", .opts = opts }, { 0 } };
 
 	show(g, f);
-	run_options_show(false, show, f);
+	run_options_show(false, NULL, show, f);
 }
 
 const struct cmd cmd_search = {

@@ -9,11 +9,12 @@
 #include "base/text.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
+#include "src/tune/prompts.h"
 #include "src/tune/tune.h"
 
 struct args {
 	struct opt_list captures;
-	char *methods, *target, *json;
+	char *methods, *target, *tasks, *json;
 	double tolerance;
 	int64_t tokens;
 	struct plan_sample sample;
@@ -25,31 +26,44 @@ static const struct opt opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = OFF(methods), .arg = "LIST",
 	  .help = "methods to tune, separated by commas; see 'attnreplay methods'" },
 	{ .name = "target", .type = OPT_STR, .off = OFF(target), .arg = "FIGURE=X",
-	  .help = "what all of them are to have: recall=X, rel-l2=X or density=X" },
+	  .help = "what all of them are to have: recall=X, rel-l2=X or density=X of captures, "
+		  "logprob=X or exact=X of prompts" },
 	{ .name = "tolerance", .type = OPT_REAL, .off = OFF(tolerance), .arg = "X", .def = "0",
 	  .max = 1, .help = "how near to the target is near enough; 0: the own tolerance of the target" },
+	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
+	  .help = JSON_FILE_HELP },
+	{ .name = "tasks", .type = OPT_STR, .off = OFF(tasks), .arg = "FILE",
+	  .help = "prompts with known answers in token ids, JSON lines, to measure on; it needs --weights" },
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
 	  .help = "capture to measure on; repeat the option for more" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
 	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of each capture, 0: all" },
 	PLAN_SAMPLE_OPTS(OFF(sample)),
-	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
-	  .help = JSON_FILE_HELP },
 	{ 0 }
 };
 /* clang-format on */
 
-static void print_head(const struct args *a, const struct tune_goal *g)
+/* A command line that is parsed. */
+struct tune {
+	struct args a;
+	struct opt_group own; /* of a */
+	struct tune_goal goal;
+	char **method; /* [n] */
+	size_t n;
+};
+
+/* ---- output ---- */
+
+static void print_captures(const struct args *a)
 {
-	printf("target    %s %g within %g\nsample    %" PRId64 " chunk%s of %" PRId64
+	printf("sample    %" PRId64 " chunk%s of %" PRId64
 	       " tokens in each layer of each capture\ncapture  ",
-	       g->target->name, g->want, g->near, a->sample.n_chunk,
-	       a->sample.n_chunk > 1 ? "s" : "", a->sample.chunk);
+	       a->sample.n_chunk, a->sample.n_chunk > 1 ? "s" : "", a->sample.chunk);
 	for (size_t i = 0; i < a->captures.n; i++) {
 		putchar(' ');
 		text_put(a->captures.v[i], stdout);
 	}
-	fputs("\n\n", stdout);
+	putchar('\n');
 }
 
 static bool add_captures(cJSON *o, const struct args *a)
@@ -59,103 +73,189 @@ static bool add_captures(cJSON *o, const struct args *a)
 
 	for (size_t i = 0; i < a->captures.n && done; i++)
 		done = json_add(list, NULL, cJSON_CreateString(a->captures.v[i]));
-	return done;
+	return done && json_add_real(o, "tokens", (double)a->tokens) &&
+	       json_add_real(o, "chunk", (double)a->sample.chunk) &&
+	       json_add_real(o, "chunks", (double)a->sample.n_chunk);
 }
 
-static cJSON *json(const struct args *a, const struct tune_goal *g, const struct tuned *t, size_t n)
+/* p NULL: the sample is of captures. */
+static cJSON *json(const struct tune *x, const struct tune_prompts *p, const struct tuned *t)
 {
+	const struct tune_goal *g = &x->goal;
 	cJSON *o = cJSON_CreateObject();
 
 	if (o && json_add(o, "schema", cJSON_CreateString("attnreplay-tune-1")) &&
 	    json_add(o, "target", cJSON_CreateString(g->target->name)) &&
 	    json_add_real(o, "want", g->want) && json_add_real(o, "tolerance", g->near) &&
-	    add_captures(o, a) && json_add_real(o, "tokens", (double)a->tokens) &&
-	    json_add_real(o, "chunk", (double)a->sample.chunk) &&
-	    json_add_real(o, "chunks", (double)a->sample.n_chunk) &&
-	    json_add(o, "methods", tune_json(t, n)))
+	    (p ? tune_prompts_json(p, o) : add_captures(o, &x->a)) &&
+	    json_add(o, "methods", tune_json(t, x->n)))
 		return o;
 	cJSON_Delete(o);
 	return NULL;
 }
 
-static enum ar_status put(const struct args *a, const struct tune_goal *g, const struct tuned *t,
-			  size_t n, struct ar_err *err)
+static enum ar_status put(const struct tune *x, const struct tune_prompts *p, const struct tuned *t,
+			  struct ar_err *err)
 {
-	if (!json_file_alone(a->json)) {
-		print_head(a, g);
-		tune_print(g, t, n, stdout);
+	const struct tune_goal *g = &x->goal;
+
+	if (!json_file_alone(x->a.json)) {
+		printf("target    %s %s%g within %g\n", g->target->name,
+		       g->target->least ? "at least " : "", g->want, g->near);
+		if (p)
+			tune_prompts_print(p, g, stdout);
+		else
+			print_captures(&x->a);
+		putchar('\n');
+		tune_print(g, t, x->n, stdout);
 	}
-	return a->json ? json_file_write(a->json, json(a, g, t, n), err) : AR_OK;
+	return x->a.json ? json_file_write(x->a.json, json(x, p, t), err) : AR_OK;
 }
 
-static enum ar_status tune(const struct args *a, const struct tune_goal *g, char *const *method,
-			   size_t n, struct ar_err *err)
+/* ---- the two samples ---- */
+
+static enum ar_status search(const struct tune *x, void *sample, const struct tune_prompts *p,
+			     struct ar_err *err)
 {
-	struct calib_input in = { .tokens = a->tokens };
-	struct tune_captures c = { .in = &in, .how = a->sample };
-	struct tuned *t = calloc(n, sizeof *t);
-	enum ar_status st = t ? calib_open(&in, &a->captures, err) : ar_nomem(err);
+	struct tuned *t = calloc(x->n, sizeof *t);
+	enum ar_status st = t ? tune_methods(&x->goal, sample, x->method, x->n, t, err) :
+				ar_nomem(err);
 
 	if (!st)
-		st = tune_methods(g, &c, method, n, t, err);
-	if (!st)
-		st = put(a, g, t, n, err);
-	tuned_release(t, n);
+		st = put(x, p, t, err);
+	tuned_release(t, x->n);
 	free(t);
+	return st;
+}
+
+static enum ar_status on_captures(const struct tune *x, struct ar_err *err)
+{
+	struct calib_input in = { .tokens = x->a.tokens };
+	struct tune_captures c = { .in = &in, .how = x->a.sample };
+	enum ar_status st = calib_open(&in, &x->a.captures, err);
+
+	if (!st)
+		st = search(x, &c, NULL, err);
 	tune_captures_release(&c);
 	calib_close(&in);
 	return st;
 }
 
-static enum ar_status check(const struct args *a, int operands, char **argv, struct ar_err *err)
+static enum ar_status prompts_parsed(const struct run_command *c, struct run_options *o,
+				     struct ar_err *err)
 {
-	if (operands)
-		return ar_fail(err, AR_USAGE,
-			       "'%s' is one operand too many: tune takes options only", argv[0]);
-	if (!a->methods)
-		return ar_fail(err, AR_USAGE, "no method to tune; add --method LIST");
-	if (!a->target)
-		return ar_fail(err, AR_USAGE,
-			       "no target to tune to; add one, such as --target recall=0.95");
-	if (!a->captures.n)
+	const struct args *a = c->own.base;
+
+	return tune_prompts_set(o, a->tasks, err);
+}
+
+/* The command line is parsed once more, as that of runs. */
+static enum ar_status on_prompts(const struct tune *x, int argc, char **argv, struct ar_err *err)
+{
+	struct args again = { 0 };
+	struct run_command c = { .own = { .opts = opts, .base = &again },
+				 .parsed = prompts_parsed };
+	struct tune_prompts p = { 0 };
+	enum ar_status st = tune_prompts_open(&p, &c, argc, argv, err);
+
+	if (!st)
+		st = search(x, &p, &p, err);
+	tune_prompts_release(&p);
+	return st;
+}
+
+/* ---- the command line ---- */
+
+static enum ar_status no_effect(const struct tune_goal *g, const char *name, struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "%s has no effect with target %s; leave it out", name,
+		       g->target->name);
+}
+
+static enum ar_status check_captures(const struct tune *x, const struct run_options *o,
+				     struct ar_err *err)
+{
+	if (x->a.tasks)
+		return no_effect(&x->goal, "tasks", err);
+	for (const struct opt_group *g = o->group; g->opts; g++)
+		for (const struct opt *p = g->opts; p->name; p++)
+			if (opt_given(o->group, p->name))
+				return no_effect(&x->goal, p->name, err);
+	if (!x->a.captures.n)
 		return ar_fail(err, AR_USAGE, "no capture to measure on; add --capture FILE");
 	return AR_OK;
 }
 
+static enum ar_status check_prompts(struct tune *x, struct ar_err *err)
+{
+	static const char *const of_captures[] = { "capture", "tokens", "chunk", "chunks",
+						   "layers" };
+
+	for (size_t i = 0; i < sizeof of_captures / sizeof *of_captures; i++)
+		if (opt_given((struct opt_group[]){ x->own, { 0 } }, of_captures[i]))
+			return no_effect(&x->goal, of_captures[i], err);
+	return AR_OK;
+}
+
+static enum ar_status check(struct tune *x, const struct run_options *o, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!x->a.methods)
+		return ar_fail(err, AR_USAGE, "no method to tune; add --method LIST");
+	if (!x->a.target)
+		return ar_fail(err, AR_USAGE,
+			       "no target to tune to; add one, such as --target recall=0.95");
+	st = tune_goal_parse(&x->goal, x->a.target, TUNE_CAPTURES | TUNE_PROMPTS, x->a.tolerance,
+			     err);
+	if (!st)
+		st = x->goal.target->sample == TUNE_PROMPTS ? check_prompts(x, err) :
+							      check_captures(x, o, err);
+	return st ? st : method_split(x->a.methods, &x->method, &x->n, err);
+}
+
+static enum ar_status parse(struct tune *x, int argc, char **argv, struct ar_err *err)
+{
+	struct run_options o;
+	enum ar_status st = run_options_init(&o, false, err);
+
+	x->own = (struct opt_group){ .title = "Tune", .opts = opts, .base = &x->a };
+	if (!st)
+		st = run_options_read(&o, &x->own, &argc, argv, err);
+	if (!st && argc)
+		st = ar_fail(err, AR_USAGE, "'%s' is one operand too many: tune takes options only",
+			     argv[0]);
+	if (!st)
+		st = check(x, &o, err);
+	run_options_release(&o);
+	return st;
+}
+
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct args a = { 0 };
-	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
-	struct tune_goal goal;
-	char **method = NULL;
-	size_t n = 0;
-	enum ar_status st = opt_init(g, err);
+	struct tune x = { 0 };
+	enum ar_status st = parse(&x, argc, argv, err);
 
 	if (!st)
-		st = opt_parse(g, &argc, argv, err);
-	if (!st)
-		st = check(&a, argc, argv, err);
-	if (!st)
-		st = tune_goal_parse(&goal, a.target, a.tolerance, err);
-	if (!st)
-		st = method_split(a.methods, &method, &n, err);
-	if (!st)
-		st = tune(&a, &goal, method, n, err);
-	for (size_t i = 0; i < n; i++)
-		free(method[i]);
-	free(method);
-	opt_release(g);
+		st = x.goal.target->sample == TUNE_PROMPTS ? on_prompts(&x, argc, argv, err) :
+							     on_captures(&x, err);
+	for (size_t i = 0; i < x.n; i++)
+		free(x.method[i]);
+	free(x.method);
+	opt_release((struct opt_group[]){ x.own, { 0 } });
 	return st;
 }
 
 static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	show((const struct opt_group[]){ { .title = "Options", .opts = opts }, { 0 } }, f);
+	show((const struct opt_group[]){ { .title = "Tune", .opts = opts }, { 0 } }, f);
+	run_options_show(false, opts, show, f);
 }
 
 const struct cmd cmd_tune = {
 	.name = "tune",
-	.usage = "--method LIST --target FIGURE=X --capture FILE... [OPTION]...",
+	.usage = "--method LIST --target FIGURE=X --capture FILE ...\n"
+		 "--method LIST --target FIGURE=X --tasks FILE ...",
 	.title = "find the thresholds at which methods have one accuracy",
 	.run = run,
 	.options = show_options,

@@ -70,7 +70,7 @@ libattnreplay_a_SOURCES += \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
-  src/tune/target.c src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
+  src/tune/prompts.c src/tune/prompts.h src/tune/target.c src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
     src/tune/tune_captures.c src/tune/tune_print.c
 
 # The SQL of all sections and of all charts, one string NAME_sql each.
@@ -131,7 +131,8 @@ check_PROGRAMS += \
   tests/t-seer-fit \
   tests/t-select-show \
   tests/t-sweep \
-  tests/t-tune
+  tests/t-tune \
+  tests/t-tune-prompts
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-delta.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \

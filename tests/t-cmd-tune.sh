@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # attnreplay tune on the sample: the settings that it finds, and what select and calibrate plan measure
-# of them.
+# of them; and on the answers of a tiny random model, where eval measures the same.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -22,7 +22,7 @@ ok '... a target' fails 2 'such as --target recall=0.95' tune --method dense --c
 ok '... and a capture' fails 2 'add --capture FILE' tune --method dense --target recall=0.9
 ok 'operands are refused' fails 2 "'x' is one operand too many" one --method dense x
 ok 'a target that is none is named' says 2 \
-	"target 'recal=0.9': want one of recall=X, rel-l2=X, density=X" \
+	"target 'recal=0.9': want one of recall=X, rel-l2=X, density=X, logprob=X, exact=X" \
 	one --method dense --target recal=0.9
 for bad in recall recall= recall=x recall=1.5 recall=-1 recall=nan rel-l2=3; do
 	ok "... so is $bad" fails 2 "^attnreplay: target '$bad': want " \
@@ -89,7 +89,7 @@ ok 'a target beyond all values is told, with the nearest' grep -q \
 one --method $fp --tokens 1024 --chunk 64 --chunks 1 --tolerance 0.0000001 >out
 ok '... so is one that the figure jumps over' grep -q \
 	"^$fp: no alpha has recall 0.9; .*, and the next one is on the other side\$" out
-has() { python3 -c 'import json, sys
+has() { python3 -c 'import json, math, sys
 d = json.load(open("out.json"))
 by = {m["method"]: m for m in d["methods"]}
 assert eval("(" + sys.argv[1] + ")"), json.dumps(d)' "$1"; }
@@ -108,4 +108,81 @@ if command -v python3 >/dev/null; then
 else
 	skip 'the JSON' 'no python3'
 fi
+
+# ---- the answers of a model ----
+
+mkdir model
+"$(dirname "$ATTNREPLAY")/tests/make-tasks" model || { echo 'Bail out! no model'; exit 1; }
+mv model/tasks.jsonl .
+answers='--backend cpu --clock formula --max-num-batched-tokens 128 --weights model --tasks tasks.jsonl'
+prompts() { tune $answers "$@"; }
+# Dense attention has 3 of 6 answers.
+fp=compact-fp:sink=1,window=1,dense-first=0
+drops=dense+lazyllm:layers=0:0.5+1:0.5
+prompts --target exact=0.5 --accuracy 1 --method "quoka,$drops,dense,$fp,0-:compact-fp" \
+	--json out.json >out
+ok 'methods are tuned on answers' grep -q '^target    exact at least 0.5 within 0.0005$' out
+is '... in the order given' "$(awk 'on { print $(NF - (/\)$/ ? 2 : 0)) } / method$/ { on = 1 }' out |
+	sed 's/[:=].*//' | tr '\n' ' ')" 'quoka dense+lazyllm dense compact-fp 0- '
+ok '... beside dense attention' grep -q '^dense     3 of 6 answers exact (0.5000), logprob -[0-9.]* a token$' out
+ok '... which is a method too' grep -q \
+	'^    1.0000    0.0000    1.0000    0.0000    0.5000         dense (no threshold)$' out
+ok 'single layers of a dropper are not known' grep -Eq \
+	'^         -         -         -   -[0-9.]+    0.[0-9]+         dense\+lazyllm.* \(as given\)$' out
+ok 'a plan of layers is measured as it is' grep -q ' 0-:compact-fp (as given)$' out
+is 'the threshold has at least the wanted share' \
+	"$(awk 'NF == 7 && $NF ~ /^(quoka|compact)/ { n += $5 >= 0.5 } END { print n }' out)" 2
+if command -v python3 >/dev/null; then
+	cp out.json tuned.json
+	q=$(sed -n 's/.* \(quoka:[^ ]*\)$/\1/p' out)
+	"$ATTNREPLAY" -q eval $answers --accuracy 1 --method "$q" --json eval.json >/dev/null
+	ok 'eval measures the same of the setting' python3 -c 'import json
+e, t = json.load(open("eval.json"))["runs"], json.load(open("tuned.json"))
+m = t["methods"][0]
+assert t["dense"] == {"exact": e[0]["eval"]["exact"] / 6, "logprob": e[0]["eval"]["logprob"]}, t
+e = e[1]["eval"]
+assert (m["logprob_diff"], m["exact"], m["density_executed"]) == (
+	e["logprob_diff"], e["exact"] / e["prompts"], e["executed"]), (m, e)'
+	ok 'the JSON has the sample' has "(d['weights'], d['tasks'], d['prompts'],
+		d['max_num_batched_tokens'], d['backend']) == ('model', 'tasks.jsonl', 6, 128, 'cpu')"
+	prompts --target logprob=-0.02 --tolerance 0.01 --method $fp --json out.json >/dev/null
+	ok 'another figure is the log-probability' has "by['$fp']['result'] == 'reached' and
+		abs(by['$fp']['logprob_diff'] + 0.02) <= 0.01 and by['$fp']['threshold'] == 'alpha'"
+else
+	skip 'eval measures the same of the setting' 'no python3'
+fi
+prompts --target exact=0.98 --method $fp --accuracy 0 --type right --requests 2 >out
+is 'prompts are chosen as for eval' "$(sed -n 's/^sample *//p' out)" \
+	'2 prompts of tasks.jsonl, in chunks of at most 128 tokens, on backend cpu'
+prompts --target exact=0.98 --method $fp --accuracy 0 >out
+ok 'a share above that of dense attention is told' grep -q \
+	'^dense .*; less than wanted, so a method may not reach it$' out
+ok '... and not reached' grep -q "^$fp: no alpha has exact at least 0.98; the nearest, .*, has 0.5000" out
+is '... without figures that are not known' "$(sed -n '/steps  method$/p' out)" \
+	'   logprob     exact  steps  method'
+"$ATTNREPLAY" -q tune ${answers#--backend cpu} --target exact=0 --method dense --requests 1 >out 2>err
+ok 'the backend is found' grep -Eq '^sample .* on backend (cpu|cuda)$' out
+
+ok 'a target of captures takes no tasks' says 2 'tasks has no effect with target recall; leave it out' \
+	one --method dense --tasks tasks.jsonl
+ok '... nor another option of eval' says 2 'weights has no effect with target recall; leave it out' \
+	one --method dense --weights model
+for given in "capture $arc" 'tokens 100' 'chunk 64' 'chunks 2' 'layers 8'; do
+	ok "a target of prompts takes no ${given%% *}" says 2 \
+		"${given%% *} has no effect with target logprob; leave it out" \
+		prompts --method dense --target logprob=-0.1 --$given
+done
+ok '... needs tasks' says 2 'no tasks given; name a file of prompts and answers with --tasks' \
+	tune --method dense --target exact=1 --weights model
+ok '... and weights' says 2 'no weights given; name the folder of a model with --weights' \
+	tune --method dense --target exact=1 --tasks tasks.jsonl
+ok '... and stores nothing' fails 2 'db has no effect: tune stores nothing' \
+	prompts --method dense --target exact=1 --db a.db
+ok '... and refuses what eval refuses' says 2 \
+	'trace has no effect: prompts and answers are those of --tasks; leave it out' \
+	prompts --method dense --target exact=1 --trace x.csv
+ok '... a plan of more layers than the model has' fails 2 'layer' \
+	prompts --method '0-9:dense' --target exact=1
+ok 'a log-probability above that of dense attention is none' says 2 \
+	"target 'logprob=0.1': want a number from -20 to 0" prompts --method dense --target logprob=0.1
 finish

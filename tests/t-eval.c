@@ -143,7 +143,7 @@ static void load(struct eval *e, const char *text)
 
 	snprintf(path, sizeof path, "%s/t.jsonl", dir);
 	file_write(path, text, strlen(text));
-	*e = (struct eval){ .a.tasks = strdup(path) };
+	*e = (struct eval){ .r.o.prompts = strdup(path) };
 	e->r.n_runs = 2;
 	e->r.model.vocab = VOCAB;
 	e->r.limits = (struct sched_limits){ .policy = policies[0],
@@ -163,7 +163,7 @@ static void unload(struct eval *e)
 	prompts_release(&e->r.prompts);
 	trace_free(e->r.trace);
 	free(e->prompt);
-	free(e->a.tasks);
+	free(e->r.o.prompts);
 }
 
 static enum ar_status texts(struct eval *e, struct tokens_text *text, struct ar_err *err)
@@ -419,12 +419,13 @@ static void test_try(void)
 	char *argv[] = { weights, dir, tasks_option, path, backend, method };
 	struct eval_summary dense, s, again;
 	struct ar_err err = { 0 };
-	struct eval e;
+	struct eval e = { 0 };
+	struct run_command c = eval_command(&e.a);
 
+	c.setting = setting;
 	write_model();
 	snprintf(path, sizeof path, "%s/t.jsonl", dir);
-	if (!is_int(eval_load(&e, setting, 6, argv, &err), AR_OK,
-		    "a model and its tasks are loaded"))
+	if (!is_int(eval_load(&e, &c, 6, argv, &err), AR_OK, "a model and its tasks are loaded"))
 		bail_out("%s", err.msg);
 	is_int(e.r.n_runs, 2, "... with dense attention");
 	is_int(eval_run(&e, 0, &dense, &err), AR_OK, "dense attention runs");
@@ -459,10 +460,11 @@ static void test_load_memory(void)
 	for (bool failed = true; failed; k += fault_stride(7)) {
 		struct ar_err err = { 0 };
 		enum ar_status st;
-		struct eval e;
+		struct eval e = { 0 };
+		struct run_command c = eval_command(&e.a);
 
 		fault_arm(k);
-		st = eval_load(&e, NULL, 5, argv, &err);
+		st = eval_load(&e, &c, 5, argv, &err);
 		failed = fault_disarm();
 		eval_release(&e);
 		if (failed && st != AR_NOMEM)

@@ -104,6 +104,8 @@ is 'a search tunes once' "$(sed -n 's/: best with.*//p' out | sed 's/=.*//')" 'q
 
 ok 'a target that is none is named' says 2 "target 'recal=1': want one of recall=X, rel-l2=X, density=X" \
 	cpu --match recal=1
+ok '... so is one of prompts' says 2 "target 'exact=1': want one of recall=X, rel-l2=X, density=X" \
+	cpu --match exact=1
 ok 'a backend without kernels has nothing to measure on' says 2 \
 	'match has no effect with backend cost; leave it out' \
 	"$ATTNREPLAY" run --trace trace.csv --backend cost --match recall=0.9

@@ -50,7 +50,7 @@ static void load(struct loaded *x)
 		x->captured[i] = x->run_layer[i] = i;
 	}
 	r->o.match = (char[]){ "recall=0.9" };
-	if (tune_goal_parse(&r->o.match_goal, r->o.match, 0.1, &err))
+	if (tune_goal_parse(&r->o.match_goal, r->o.match, TUNE_CAPTURES, 0.1, &err))
 		bail_out("%s", err.msg);
 	r->trace = &x->trace;
 	r->limits = (struct sched_limits){ .policy = policies[0],

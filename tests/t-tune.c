@@ -50,6 +50,12 @@ static double bent(double x)
 	return 0.5 + 0.7 * (x - 0.5) + 0.4 * sin(4 * M_PI * x);
 }
 
+/* As the share of 50 answers that are exact, over an alpha. */
+static double few_answers(double x)
+{
+	return ceil(50 * (1 - cbrt(x))) / 50;
+}
+
 static double flat(double x)
 {
 	return 0 * x + 0.3;
@@ -58,6 +64,19 @@ static double flat(double x)
 static double nothing(double x)
 {
 	return 0 * x + NAN;
+}
+
+/* The search of at least a figure, where the cost falls with the value. */
+static struct threshold search_least(figure_fn *f, double want, double near, bool costs_known)
+{
+	struct threshold t;
+	double x;
+
+	threshold_init(&t, 0, 1, want, near);
+	t.least = true;
+	while (threshold_next(&t, &x))
+		threshold_tell(&t, f(x), costs_known ? 1 - x : NAN);
+	return t;
 }
 
 static struct threshold search(figure_fn *f, double want, double near)
@@ -76,7 +95,7 @@ static struct threshold search(figure_fn *f, double want, double near)
 		if (strtod(text, NULL) != x || x < 0 || x > 1 || t.steps == 40)
 			bail_out("value %d is %.17g", t.steps, x);
 		tried[t.steps] = x;
-		threshold_tell(&t, f(x));
+		threshold_tell(&t, f(x), NAN);
 	}
 	return t;
 }
@@ -126,7 +145,7 @@ static void test_random(void)
 			double y = pow(mirror ? 1 - u : u, power);
 
 			bad += x < min || x > max;
-			threshold_tell(&t, down ? 1 - y : y);
+			threshold_tell(&t, down ? 1 - y : y, NAN);
 		}
 		bad += !threshold_reached(&t) || t.bends || t.steps > 32;
 	}
@@ -169,7 +188,64 @@ static void test_bends(void)
 	   seen);
 }
 
+static void test_least(void)
+{
+	struct threshold t;
+	int bad = 0;
+
+	for (int known = 0; known < 2; known++)
+		for (int n = 1; n < 50; n++) {
+			double edge = pow(1 - (n - 1) / 50.0, 3), x;
+
+			t = search_least(few_answers, n / 50.0, 0.0005, known);
+			x = t.best.value;
+			bad += !threshold_reached(&t) || t.best.figure != n / 50.0 || x >= edge ||
+			       (n > 1 && log(edge / (1 - edge)) - log(x / (1 - x)) > 0.13) ||
+			       t.steps > 11;
+		}
+	is_int(bad, 0, "at least a figure with steps: the search ends at the edge of its step");
+	for (int known = 0; known < 2; known++) {
+		t = search_least(flat, 0.2, 0.001, known);
+		ok(threshold_reached(&t) && t.best.value == 1 && t.steps == 2,
+		   "if all values have it, the cheaper end");
+	}
+	t = search_least(flat, 0.4, 0.001, true);
+	ok(threshold_beyond(&t), "or none has");
+}
+
+/* Of values that are as near, the cheapest. */
+static void test_ties(void)
+{
+	for (int rises = 0; rises < 2; rises++) {
+		struct threshold t;
+		double x;
+
+		threshold_init(&t, 0, 1, 0.3, 0.001);
+		while (threshold_next(&t, &x))
+			threshold_tell(&t, flat(x), rises ? x : 1 - x);
+		ok(t.best.value == 1 - rises, "of equal figures the cheaper is taken");
+	}
+}
+
 /* ---- targets ---- */
+
+enum { BOTH = TUNE_CAPTURES | TUNE_PROMPTS };
+
+static void test_samples(void)
+{
+	struct tune_goal g;
+	struct ar_err err;
+
+	ok(tune_goal_parse(&g, "exact=1", TUNE_CAPTURES, 0, &err) == AR_USAGE &&
+		   strstr(err.msg, "want one of recall=X, rel-l2=X, density=X") &&
+		   !strstr(err.msg, "logprob"),
+	   "a target of another sample is none: %s", err.msg);
+	ok(tune_goal_parse(&g, "recall=1", TUNE_PROMPTS, 0, &err) == AR_USAGE &&
+		   strstr(err.msg, "want one of logprob=X, exact=X"),
+	   "... of either: %s", err.msg);
+	is_int(tune_goal_parse(&g, "logprob=-0.01", TUNE_PROMPTS, 0, &err), AR_OK,
+	       "one of the sample is taken");
+}
 
 static void test_targets(void)
 {
@@ -181,13 +257,14 @@ static void test_targets(void)
 		char text[64];
 
 		snprintf(text, sizeof text, "%s=%g", t->name, t->max);
-		bad += tune_goal_parse(&g, text, 0, &err) || g.target != t || g.want != t->max ||
-		       g.near != t->near || !(t->near > 0) || !t->title || !t->measure;
+		bad += tune_goal_parse(&g, text, BOTH, 0, &err) || g.target != t ||
+		       g.want != t->max || g.near != t->near || !(t->near > 0) || !t->title ||
+		       !t->measure;
 		snprintf(text, sizeof text, "%s=%g", t->name, t->max + 1e-3);
-		bad += tune_goal_parse(&g, text, 0, &err) != AR_USAGE;
+		bad += tune_goal_parse(&g, text, BOTH, 0, &err) != AR_USAGE;
 	}
-	ok(!bad && n >= 3, "each of %d targets has values", n);
-	if (tune_goal_parse(&g, "recall=0.9", 0.02, &err))
+	ok(!bad && n >= 5, "each of %d targets has values", n);
+	if (tune_goal_parse(&g, "recall=0.9", BOTH, 0.02, &err))
 		bail_out("%s", err.msg);
 	ok(g.near == 0.02 && tune_figure(&g, &(struct tune_figures){ .recall = 0.7 }) == 0.7,
 	   "a tolerance may be given, and a target names a figure");
@@ -222,12 +299,17 @@ static enum ar_status made_up(void *sample, char *const *setting, size_t n,
 				!isnan(mass)  ? 1 - (1 - mass) * (1 - mass) :
 						0.99;
 
-		out[i] = (struct tune_figures){ recall, 1 - recall, recall / 2, recall / 3 };
+		out[i] = tune_unknown;
+		out[i].recall = recall;
+		out[i].rel_l2 = 1 - recall;
+		out[i].executed = recall / 3;
 	}
 	return AR_OK;
 }
 
-static const struct tune_target known = { .name = "recall", .near = 0.001, .measure = made_up };
+static const struct tune_target known = {
+	.name = "recall", .near = 0.001, .sample = TUNE_CAPTURES, .measure = made_up
+};
 
 enum { METHODS = 5 };
 static char *methods[METHODS] = { (char[]){ "flashprefill:sink=1" }, (char[]){ "dense" },
@@ -268,6 +350,29 @@ static void test_methods(void)
 	tuned_release(t, METHODS);
 }
 
+/* On prompts plans of layers and droppers are measured, which captures cannot. */
+static void test_plans(void)
+{
+	struct tune_target on_prompts = known;
+	const struct tune_goal g = { &on_prompts, 0.75, 0.001 };
+	char *list[] = { (char[]){ "0-:dense" }, (char[]){ "flashprefill+uniprefill" },
+			 (char[]){ "flashprefill" } };
+	struct tuned t[3];
+	struct made_up m = { 0 };
+	struct ar_err err;
+
+	is_int(tune_methods(&g, &m, list, 1, t, &err), AR_USAGE, "captures take no plan of layers");
+	tuned_release(t, 1);
+	on_prompts.sample = TUNE_PROMPTS;
+	if (tune_methods(&g, &m, list, 3, t, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 2; i++)
+		ok(t[i].how == TUNE_GIVEN && t[i].steps == 1 && !strcmp(t[i].setting, list[i]),
+		   "on prompts %s is measured as it is", list[i]);
+	is_int(t[2].how, TUNE_REACHED, "... and a method for all layers is tuned");
+	tuned_release(t, 3);
+}
+
 static void test_failures(void)
 {
 	const struct tune_goal g = { &known, 0.75, 0.001 };
@@ -291,25 +396,34 @@ static void test_failures(void)
 static void test_print(void)
 {
 	const struct tune_goal g = { &known, 0.5, 0.001 };
-	struct tuned t = { .method = "m",
-			   .setting = (char[]){ "m:a=1" },
-			   .threshold = "a",
-			   .value = 1,
-			   .how = TUNE_BEYOND,
-			   .bends = true,
-			   .steps = 2,
-			   .figures = { 0.75, 0.25, NAN, 0.125 } };
+	struct tuned t[2] = { { .method = "m",
+				.setting = (char[]){ "m:a=1" },
+				.threshold = "a",
+				.value = 1,
+				.how = TUNE_BEYOND,
+				.bends = true,
+				.steps = 2,
+				.figures = tune_unknown },
+			      { .method = "p",
+				.setting = (char[]){ "p" },
+				.how = TUNE_GIVEN,
+				.figures = tune_unknown } };
 	char *text = NULL;
 	size_t n = 0;
 	FILE *f = open_memstream(&text, &n);
 
 	if (!f)
 		bail_out("no memory");
-	tune_print(&g, &t, 1, f);
+	t[0].figures.recall = 0.75;
+	t[0].figures.rel_l2 = 0.25;
+	t[1].figures.recall = 1;
+	t[1].figures.exact = 0.5;
+	tune_print(&g, t, 2, f);
 	fclose(f);
 	is_str(text,
-	       "    recall    rel L2  selected  executed  steps  method\n"
-	       "    0.7500    0.2500         -    0.1250      2  m:a=1\n"
+	       "    recall    rel L2     exact  steps  method\n"
+	       "    0.7500    0.2500         -      2  m:a=1\n"
+	       "    1.0000         -    0.5000         p (as given)\n"
 	       "m: no a has recall 0.5; the nearest, 1, has 0.7500, at an end of its range\n"
 	       "m: recall both rises and falls with a, so other values may have it too\n",
 	       "what is not as wanted is said below the table");
@@ -406,8 +520,12 @@ int main(void)
 	test_random();
 	test_not_found();
 	test_bends();
+	test_least();
+	test_ties();
 	test_targets();
+	test_samples();
 	test_methods();
+	test_plans();
 	test_failures();
 	test_print();
 	test_captures();

@@ -51,7 +51,7 @@ static enum ar_status tune(const char *method, const struct opt *o, double want,
 		if (!st)
 			st = sparsity(ctx, text, &at, err);
 		if (!st)
-			threshold_tell(&t, at);
+			threshold_tell(&t, at, NAN);
 	}
 	if (st || fabs(best->sparsity - want) <= fabs(t.best.figure - want))
 		return st;

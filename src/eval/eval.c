@@ -32,19 +32,18 @@ static enum ar_status open_results(struct eval *e, struct ar_err *err)
 	return st;
 }
 
-enum ar_status eval_load(struct eval *e, const struct run_setting *setting, int argc, char **argv,
+enum ar_status eval_load(struct eval *e, struct run_command *c, int argc, char **argv,
 			 struct ar_err *err)
 {
-	struct run_command c = { .setting = setting, .parsed = eval_options_set };
 	enum ar_status st;
 
-	*e = (struct eval){ .r = { .cmdline = cmd_line("eval", argc, argv), .pid = getpid() } };
-	e->own = c.own = (struct opt_group){ .title = "Eval", .opts = eval_opts, .base = &e->a };
+	e->r = (struct run){ .cmdline = cmd_line("eval", argc, argv), .pid = getpid() };
 	e->watch = eval_watch(e);
 	e->r.watch = &e->watch;
+	e->own = c->own;
 	st = e->r.cmdline ? AR_OK : ar_nomem(err);
 	if (!st)
-		st = run_options_parse(&e->r.o, &c, argc, argv, err);
+		st = run_options_parse(&e->r.o, c, argc, argv, err);
 	if (!st)
 		st = run_load(&e->r, err);
 	if (!st)

@@ -67,11 +67,9 @@ static enum ar_status dense_first(struct run_options *o, struct ar_err *err)
 	return st;
 }
 
-enum ar_status eval_options_set(const struct run_command *c, struct run_options *o,
-				struct ar_err *err)
+enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, struct ar_err *err)
 {
 	static const char *const without[] = { "trace", "merge", "prompts", "temperature" };
-	const struct eval_args *a = c->own.base;
 	enum ar_status st;
 
 	for (size_t i = 0; i < sizeof without / sizeof *without; i++)
@@ -81,16 +79,30 @@ enum ar_status eval_options_set(const struct run_command *c, struct run_options 
 				"%s has no effect: prompts and answers are those of --tasks; "
 				"leave it out",
 				without[i]);
-	if (!a->tasks)
+	if (!tasks)
 		return ar_fail(err, AR_USAGE,
 			       "no tasks given; name a file of prompts and answers with --tasks");
 	if (!o->weights)
 		return ar_fail(err, AR_USAGE,
 			       "no weights given; name the folder of a model with --weights");
-	st = opt_set(o->group, "trace", a->tasks, err);
+	st = opt_set(o->group, "trace", tasks, err);
 	if (!st)
-		st = opt_set(o->group, "prompts", a->tasks, err);
+		st = opt_set(o->group, "prompts", tasks, err);
 	if (!st)
 		st = opt_set(o->group, "format", "prompts", err);
 	return st ? st : dense_first(o, err);
+}
+
+enum ar_status eval_options_set(const struct run_command *c, struct run_options *o,
+				struct ar_err *err)
+{
+	const struct eval_args *a = c->own.base;
+
+	return eval_options_set_tasks(o, a->tasks, err);
+}
+
+struct run_command eval_command(struct eval_args *a)
+{
+	return (struct run_command){ .own = { .title = "Eval", .opts = eval_opts, .base = a },
+				     .parsed = eval_options_set };
 }

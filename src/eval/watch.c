@@ -60,10 +60,11 @@ static enum ar_status set_texts(void *ctx, struct tokens_text *text, struct ar_e
 		const struct prompt *p = prompts_at(&e->r.prompts, t->req[i].line);
 
 		if (!p || !p->answer)
-			return ar_fail(err, AR_DATA, "%s: changed while it was read", e->a.tasks);
+			return ar_fail(err, AR_DATA, "%s: changed while it was read",
+				       e->r.o.prompts);
 		st = check_prompt(e, &t->req[i], p, err);
 		if (st)
-			ar_err_prefix(err, "%s:%" PRIu64, e->a.tasks, p->line);
+			ar_err_prefix(err, "%s:%" PRIu64, e->r.o.prompts, p->line);
 		e->prompt[i] = p;
 		text[i] = (struct tokens_text){ p->prompt, p->n_prompt, p->answer };
 	}

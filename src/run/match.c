@@ -108,16 +108,11 @@ static enum ar_status list_methods(struct run_match *m, const struct run *r, str
 static enum ar_status set_plans(struct run *r, size_t method, const char *setting,
 				struct ar_err *err)
 {
-	for (size_t i = method; i < r->n_runs; i += r->n_methods) {
-		struct plan *p;
-		enum ar_status st = plan_parse(&p, setting, err);
+	enum ar_status st = AR_OK;
 
-		if (st)
-			return st;
-		plan_free(r->plan[i]);
-		r->plan[i] = p;
-	}
-	return AR_OK;
+	for (size_t i = method; i < r->n_runs && !st; i += r->n_methods)
+		st = run_set_method(r, i, setting, err);
+	return st;
 }
 
 /* Where there is no header to say it. */

@@ -356,7 +356,8 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	st = end_record(r, &res, st, err);
 	if (ended && r->print & RUN_PRINT_RESULT)
 		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);
-	r->figures = run_figures(r, &res);
+	if (ended)
+		r->figures = run_figures(r, &res);
 	if (!st && !st2)
 		st2 = run_json_put(r, i, p, &res, err);
 	replay_result_release(&res);

@@ -276,14 +276,34 @@ static void set_groups(struct run_options *o, bool own)
 	}
 }
 
-void run_options_show(bool own, void (*show)(const struct opt_group *, FILE *), FILE *f)
+static bool is_named(const struct opt *opts, const char *name)
+{
+	while (opts && opts->name && strcmp(opts->name, name))
+		opts++;
+	return opts && opts->name;
+}
+
+static void show_but(const struct opt_group *g, const struct opt *hide,
+		     void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	struct opt shown[65] = { 0 }; /* as many as a table may have, and its end */
+	size_t n = 0;
+
+	for (const struct opt *x = g->opts; x->name; x++)
+		if (!is_named(hide, x->name))
+			shown[n++] = *x;
+	if (n)
+		show((const struct opt_group[]){ { .title = g->title, .opts = shown }, { 0 } }, f);
+}
+
+void run_options_show(bool own, const struct opt *hide,
+		      void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct run_options o = { 0 };
 
 	set_groups(&o, own);
 	for (const struct opt_group *g = o.group; g->opts; g++)
-		if (g->opts->name)
-			show((const struct opt_group[]){ *g, { 0 } }, f);
+		show_but(g, hide, show, f);
 }
 
 /* The budget must serve every running request at least one token, else some starve. */
@@ -349,22 +369,29 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
+enum ar_status run_options_read(struct run_options *o, struct opt_group *own, int *argc,
+				char **argv, struct ar_err *err)
+{
+	const size_t n = sizeof o->group / sizeof *o->group;
+	struct opt_group all[1 + sizeof o->group / sizeof *o->group];
+	enum ar_status st = opt_init((struct opt_group[]){ *own, { 0 } }, err);
+
+	all[0] = *own;
+	memcpy(all + 1, o->group, n * sizeof *all);
+	if (!st)
+		st = opt_parse(all, argc, argv, err);
+	memcpy(o->group, all + 1, n * sizeof *all);
+	*own = all[0];
+	return st;
+}
+
 /* Parse the command line into the options of runs and those of the command. */
 static enum ar_status parse_all(struct run_options *o, struct run_command *c, int argc, char **argv,
 				struct ar_err *err)
 {
-	const size_t n = sizeof o->group / sizeof *o->group;
-	struct opt_group all[1 + sizeof o->group / sizeof *o->group];
-	enum ar_status st;
+	struct opt_group none = { .opts = no_opts };
+	enum ar_status st = run_options_read(o, c ? &c->own : &none, &argc, argv, err);
 
-	all[0] = c ? c->own : (struct opt_group){ .opts = no_opts };
-	memcpy(all + 1, o->group, n * sizeof *all);
-	st = c ? opt_init((struct opt_group[]){ c->own, { 0 } }, err) : AR_OK;
-	if (!st)
-		st = opt_parse(all, &argc, argv, err);
-	memcpy(o->group, all + 1, n * sizeof *all);
-	if (c)
-		c->own = all[0];
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
@@ -403,7 +430,7 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->match)
-		st = tune_goal_parse(&o->match_goal, o->match, 0, err);
+		st = tune_goal_parse(&o->match_goal, o->match, TUNE_CAPTURES, 0, err);
 	if (!st && o->slo)
 		st = slo_parse(&o->objectives, o->slo, false, err);
 	if (!st)

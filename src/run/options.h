@@ -78,13 +78,19 @@ struct run_command {
 
 /* Set every option to its default.  own: with those of 'attnreplay run' alone. */
 enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);
+/* Parse the options of runs and *own, which comes first, without checks.  The operands are left in
+ * argv[0 .. *argc). */
+enum ar_status run_options_read(struct run_options *o, struct opt_group *own, int *argc,
+				char **argv, struct ar_err *err);
 /* Parse the options and check all that does not depend on the backend.  c NULL: the command is
  * 'attnreplay run'. */
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
-/* own: with the options of 'attnreplay run' alone. */
-void run_options_show(bool own, void (*show)(const struct opt_group *, FILE *), FILE *f);
+/* own: with the options of 'attnreplay run' alone.  hide: without those that have a name in this table,
+ * as they are the command's own; NULL: none. */
+void run_options_show(bool own, const struct opt *hide,
+		      void (*show)(const struct opt_group *, FILE *), FILE *f);
 
 /* AR_USAGE, naming the option, if a given option has no effect: with any backend (early), or with
  * backend b. */

@@ -12,10 +12,14 @@ enum { STEPS = 32 };
 /* The ends of the range have infinite log-odds; the search looks no nearer to them than this. */
 static const double most_odds = 16;
 
+/* With least, a gap of log-odds that is small: of two values near an end of the range, one is at most
+ * 14 % farther from it.  Eight halvings reach it. */
+static const double small_gap = 0.13;
+
 void threshold_init(struct threshold *t, double min, double max, double want, double near)
 {
 	*t = (struct threshold){
-		.min = min, .max = max, .want = want, .near = near, .best = { NAN, NAN }
+		.min = min, .max = max, .want = want, .near = near, .best = { NAN, NAN, NAN }
 	};
 }
 
@@ -48,12 +52,18 @@ static double middle(const struct threshold *t)
 
 static bool below(const struct threshold *t, const struct threshold_point *p)
 {
-	return p->figure <= t->want;
+	return t->least ? !(p->figure >= t->want - t->near) : p->figure <= t->want;
 }
 
 bool threshold_reached(const struct threshold *t)
 {
-	return fabs(t->best.figure - t->want) <= t->near;
+	return t->least ? !below(t, &t->best) : fabs(t->best.figure - t->want) <= t->near;
+}
+
+static bool found(const struct threshold *t)
+{
+	return t->least ? odds(t, t->hi.value) - odds(t, t->lo.value) < small_gap :
+			  threshold_reached(t);
 }
 
 bool threshold_beyond(const struct threshold *t)
@@ -64,7 +74,7 @@ bool threshold_beyond(const struct threshold *t)
 bool threshold_next(struct threshold *t, double *value)
 {
 	if (t->steps >= 2 &&
-	    (threshold_reached(t) || below(t, &t->lo) == below(t, &t->hi) || t->steps == STEPS))
+	    (found(t) || below(t, &t->lo) == below(t, &t->hi) || t->steps == STEPS))
 		return false;
 	t->asked = t->steps == 0 ? t->min : t->steps == 1 ? t->max : middle(t);
 	if (t->steps >= 2 && (t->asked <= t->lo.value || t->asked >= t->hi.value))
@@ -73,12 +83,24 @@ bool threshold_next(struct threshold *t, double *value)
 	return true;
 }
 
-void threshold_tell(struct threshold *t, double figure)
+static bool better(const struct threshold *t, const struct threshold_point *p)
 {
-	const struct threshold_point p = { t->asked, figure };
+	const struct threshold_point *best = &t->best;
+	double far = fabs(p->figure - t->want), least = fabs(best->figure - t->want);
+
+	if (t->least && below(t, p) != below(t, best))
+		return below(t, best);
+	if (t->least && !below(t, p))
+		return !(p->cost > best->cost);
+	return !(least <= far) || (least == far && p->cost < best->cost);
+}
+
+void threshold_tell(struct threshold *t, double figure, double cost)
+{
+	const struct threshold_point p = { t->asked, figure, cost };
 	double low = fmin(t->lo.figure, t->hi.figure), high = fmax(t->lo.figure, t->hi.figure);
 
-	if (!(fabs(t->best.figure - t->want) <= fabs(figure - t->want)))
+	if (better(t, &p))
 		t->best = p;
 	if (t->steps >= 2)
 		t->bends |= figure < low - t->near || figure > high + t->near;

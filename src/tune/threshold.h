@@ -4,12 +4,16 @@
  *
  *	threshold_init(&s, min, max, want, near);
  *	while (threshold_next(&s, &x))
- *		threshold_tell(&s, the figure measured at x);
+ *		threshold_tell(&s, the figure measured at x, what the method costs there);
  *
  * Both ends of the range are measured first.  If the wanted figure lies between theirs, the gap is
  * halved until a figure is near enough.  So the figure may rise or fall with the value.  Thresholds
  * of probabilities act near the lower end of their range and those of masses near the upper one, so
  * halves are those of the log-odds of the place in the range.
+ *
+ * A share of a few prompts has steps: many values have the same figure.  With .least the search does
+ * not end at one of them.  It halves the gap between values that have at least the wanted figure and
+ * values that have less until the gap is small, and takes the cheapest of the former.
  */
 #ifndef AR_TUNE_THRESHOLD_H
 #define AR_TUNE_THRESHOLD_H
@@ -18,13 +22,15 @@
 
 struct threshold_point {
 	double value, figure;
+	double cost; /* NaN: not known */
 };
 
 struct threshold {
-	double min, max;	       /* of the value */
-	double want, near;	       /* the figure, and how near is near enough */
-	int steps;		       /* values measured so far */
-	double asked;		       /* the value whose figure comes next */
+	double min, max;   /* of the value */
+	double want, near; /* the figure, and how near is near enough */
+	bool least;	   /* at least the wanted figure; set it after threshold_init() */
+	int steps;	   /* values measured so far */
+	double asked;	   /* the value whose figure comes next */
 	struct threshold_point lo, hi; /* the gap: one figure is below the wanted, the other not */
 	struct threshold_point best;   /* nearest to the wanted figure so far */
 	bool bends; /* a figure is not between those of its neighbours, so the search may have
@@ -37,7 +43,8 @@ void threshold_init(struct threshold *t, double min, double max, double want, do
 /* Return whether there is a value to measure, and set it.  It has few digits, so that its text reads
  * back as it. */
 bool threshold_next(struct threshold *t, double *value);
-void threshold_tell(struct threshold *t, double figure); /* NaN: there is none */
+/* figure NaN: there is none. */
+void threshold_tell(struct threshold *t, double figure, double cost);
 
 /* Whether the best figure is near enough. */
 bool threshold_reached(const struct threshold *t);

@@ -39,24 +39,41 @@ static char *spell(const char *method, const char *key, double value)
 	return text;
 }
 
+/* Of one method for all layers, without a dropper, else NULL.  Captures tell of such methods alone. */
+static enum ar_status find_threshold(const char *text, enum tune_sample sample, bool *whole,
+				     const struct opt **threshold, struct ar_err *err)
+{
+	struct method *m = NULL;
+	struct plan *p = NULL;
+	enum ar_status st = sample == TUNE_CAPTURES ? method_parse(&m, text, err) :
+						      plan_parse(&p, text, err);
+
+	if (st)
+		return st;
+	*whole = !plan_is_text(text) && !(p && p->drop);
+	*threshold = *whole ? method_threshold(p ? plan_single(p) : m) : NULL;
+	plan_free(p);
+	method_free(m);
+	return AR_OK;
+}
+
 static enum ar_status begin(struct search *s, const struct tune_goal *g, struct tuned *out,
 			    const char *method, struct ar_err *err)
 {
 	const struct opt *threshold;
-	struct method *m;
-	enum ar_status st = method_parse(&m, method, err);
+	bool whole;
+	enum ar_status st = find_threshold(method, g->target->sample, &whole, &threshold, err);
 
 	if (st)
 		return st;
-	threshold = method_threshold(m);
-	method_free(m);
 	*s = (struct search){ .out = out };
 	*out = (struct tuned){ .method = method, .how = TUNE_FIXED };
-	if (threshold && plan_setting_states(method, threshold->name)) {
+	if (!whole || (threshold && plan_setting_states(method, threshold->name))) {
 		out->how = TUNE_GIVEN;
 	} else if (threshold) {
 		out->threshold = threshold->name;
 		threshold_init(&s->t, threshold->min, threshold->max, g->want, g->near);
+		s->t.least = g->target->least;
 	}
 	return AR_OK;
 }
@@ -83,7 +100,7 @@ static void take(struct search *s, const struct tune_goal *g, const struct tune_
 	bool best = true;
 
 	if (out->threshold) {
-		threshold_tell(&s->t, tune_figure(g, f));
+		threshold_tell(&s->t, tune_figure(g, f), f->executed);
 		best = s->t.best.value == s->t.asked;
 	}
 	out->steps++;

@@ -19,13 +19,19 @@
 	X(recall, "recall", "recall") \
 	X(rel_l2, "rel_l2", "rel L2") \
 	X(selected, "density_selected", "selected") \
-	X(executed, "density_executed", "executed")
+	X(executed, "density_executed", "executed") \
+	X(logprob, "logprob_diff", "logprob") \
+	X(exact, "exact", "exact")
 
 struct tune_figures {
 #define X(name, key, heading) double name;
 	TUNE_FIGURES(X)
 #undef X
 };
+extern const struct tune_figures tune_unknown; /* all are NaN */
+
+/* What a figure is measured on: layers of captures alone, or a model that answers prompts. */
+enum tune_sample { TUNE_CAPTURES = 1, TUNE_PROMPTS = 2 };
 
 /* Measure n settings, as --method takes them, on a sample of the target's kind.  out: [n]. */
 typedef enum ar_status tune_measure_fn(void *sample, char *const *setting, size_t n,
@@ -38,6 +44,8 @@ struct tune_target {
 	size_t figure;	   /* offset in tune_figures */
 	double min, max;   /* of the wanted figure */
 	double near;	   /* how near is near enough, if the user does not say */
+	bool least;	   /* at least the wanted figure: see threshold.h */
+	enum tune_sample sample;
 	tune_measure_fn *measure;
 };
 extern const struct tune_target tune_targets[]; /* ends with name == NULL */
@@ -47,15 +55,17 @@ struct tune_goal {
 	double want, near;
 };
 
-/* Read "recall=0.95".  near: 0, the target's own.  AR_USAGE: no target, or a value out of range. */
-enum ar_status tune_goal_parse(struct tune_goal *g, const char *text, double near,
+/* Read "recall=0.95".  samples: bits of enum tune_sample, what there is to measure on.  near: 0, the
+ * target's own.  AR_USAGE: no target of these samples, or a value out of range. */
+enum ar_status tune_goal_parse(struct tune_goal *g, const char *text, unsigned samples, double near,
 			       struct ar_err *err);
 
 enum tune_how {
 	TUNE_REACHED, /* by a value of the threshold */
 	TUNE_BEYOND,  /* no: the figures at both ends of its range are on one side of the wanted */
 	TUNE_JUMPED,  /* no: the figure jumps over the wanted one */
-	TUNE_GIVEN,   /* the method states its threshold, which is left as it is */
+	TUNE_GIVEN,   /* the method states its threshold, or is a plan of layers or has a dropper:
+		       * it is left as it is */
 	TUNE_FIXED,   /* the method has no threshold */
 };
 
@@ -78,7 +88,7 @@ void tuned_release(struct tuned *t, size_t n);
 
 double tune_figure(const struct tune_goal *g, const struct tune_figures *f);
 
-/* Write a table of tuned methods, and below it a line for each that has not the wanted figure. */
+/* Write a table of tuned methods, of the figures that any has, and below it a line for each that has not the wanted figure. */
 void tune_print(const struct tune_goal *g, const struct tuned *t, size_t n, FILE *f);
 
 /* A tuned method as a JSON object, and n of them as an array.  NULL: no memory. */
@@ -95,7 +105,8 @@ struct tune_captures {
 	struct plan_dense dense[TUNE_PAGE_SIZES]; /* kept between the steps */
 };
 
-tune_measure_fn tune_measure_captures;
+/* Prompts: see src/tune/prompts.h. */
+tune_measure_fn tune_measure_captures, tune_measure_prompts;
 void tune_captures_release(struct tune_captures *c);
 
 #endif

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "src/tune/tune.h"
@@ -67,7 +68,9 @@ static enum ar_status measure(const struct group *g, const struct tune_captures 
 			out[i] = (struct tune_figures){ .recall = p.recall,
 							.rel_l2 = p.rel_l2,
 							.selected = p.selected,
-							.executed = p.density };
+							.executed = p.density,
+							.logprob = NAN,
+							.exact = NAN };
 	}
 	free(t.at);
 	free(layer);

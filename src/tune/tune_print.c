@@ -13,6 +13,30 @@ static const char *const how_names[] = { [TUNE_REACHED] = "reached",
 					 [TUNE_GIVEN] = "given",
 					 [TUNE_FIXED] = "fixed" };
 
+static const struct column {
+	const char *heading;
+	size_t figure; /* offset in tune_figures */
+} columns[] = {
+#define X(name, key, heading) { heading, offsetof(struct tune_figures, name) },
+	TUNE_FIGURES(X)
+#undef X
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static double figure(const struct tuned *t, const struct column *c)
+{
+	return *(const double *)((const char *)&t->figures + c->figure);
+}
+
+/* Whether any of n methods has the figure. */
+static bool is_known(const struct column *c, const struct tuned *t, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!isnan(figure(&t[i], c)))
+			return true;
+	return false;
+}
+
 static void print_figure(double x, FILE *f)
 {
 	if (isnan(x))
@@ -21,11 +45,11 @@ static void print_figure(double x, FILE *f)
 		fprintf(f, "%10.4f", x);
 }
 
-static void print_row(const struct tuned *t, FILE *f)
+static void print_row(const struct tuned *t, const bool *shown, FILE *f)
 {
-#define X(name, key, heading) print_figure(t->figures.name, f);
-	TUNE_FIGURES(X)
-#undef X
+	for (int c = 0; c < COLUMNS; c++)
+		if (shown[c])
+			print_figure(figure(t, &columns[c]), f);
 	if (t->threshold)
 		fprintf(f, "%7d  ", t->steps);
 	else
@@ -43,8 +67,9 @@ static void print_note(const struct tune_goal *g, const struct tuned *t, FILE *f
 
 	if (t->how == TUNE_BEYOND || t->how == TUNE_JUMPED) {
 		text_put(t->method, f);
-		fprintf(f, ": no %s has %s %g; the nearest, %.6g, has %.4f%s\n", t->threshold,
-			target, g->want, t->value, tune_figure(g, &t->figures),
+		fprintf(f, ": no %s has %s %s%g; the nearest, %.6g, has %.4f%s\n", t->threshold,
+			target, g->target->least ? "at least " : "", g->want, t->value,
+			tune_figure(g, &t->figures),
 			t->how == TUNE_JUMPED ? ", and the next one is on the other side" :
 						", at an end of its range");
 	}
@@ -57,12 +82,16 @@ static void print_note(const struct tune_goal *g, const struct tuned *t, FILE *f
 
 void tune_print(const struct tune_goal *g, const struct tuned *t, size_t n, FILE *f)
 {
-#define X(name, key, heading) fprintf(f, "%10s", heading);
-	TUNE_FIGURES(X)
-#undef X
+	bool shown[COLUMNS];
+
+	for (int c = 0; c < COLUMNS; c++) {
+		shown[c] = is_known(&columns[c], t, n);
+		if (shown[c])
+			fprintf(f, "%10s", columns[c].heading);
+	}
 	fprintf(f, "%7s  method\n", "steps");
 	for (size_t i = 0; i < n; i++)
-		print_row(&t[i], f);
+		print_row(&t[i], shown, f);
 	for (size_t i = 0; i < n; i++)
 		print_note(g, &t[i], f);
 }
