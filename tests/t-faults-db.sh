@@ -80,8 +80,8 @@ ok '... and stays as it was' cmp short.csv text.db
 run --trace short.csv --db good.db >/dev/null
 head -c 70000 good.db >cut.db
 head -c 49152 good.db >hole.db
-head -c 200000 /dev/zero | tr '\0' X >>hole.db
-tail -c +249153 good.db >>hole.db
+head -c 500000 /dev/zero | tr '\0' X >>hole.db
+tail -c +549153 good.db >>hole.db
 for c in 'run --backend cost --trace short.csv --db' report; do
 	ok "${c%% *}: a truncated database is damaged" says 3 \
 		'cut.db: database disk image is malformed; name another file' \

@@ -162,7 +162,7 @@ if [ -r "$page" ]; then
 		asked=$((asked + 1))
 		ok "question $asked of attnreplay-db(5) is answered" answers "$q"
 	done
-	is 'the manual asks thirteen questions' "$asked" 13
+	is 'the manual asks fourteen questions' "$asked" 14
 else
 	skip 'the questions of attnreplay-db(5) are answered' 'no manual here'
 fi

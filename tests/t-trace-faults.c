@@ -26,7 +26,7 @@
 #define PART(ns) "{\"input_toks\":1,\"output_toks\":1,\"tool_duration_ns\":" ns "}"
 #define FORMATS \
 	"aiperf, azure, azure-lmm, bailian, burstgpt, canonical, llmservingsim, mooncake, " \
-	"ragpulse, splitwise, vidur, vllm"
+	"prompts, ragpulse, splitwise, vidur, vllm"
 #define HEAD(bs, n) \
 	"{\"format\":\"reqtrace\",\"version\":1,\"block_size\":" #bs ",\"requests\":" #n "}\n"
 #define REQ(id, ns, more) \
