@@ -183,6 +183,9 @@ ok '... and refuses what eval refuses' says 2 \
 	prompts --method dense --target exact=1 --trace x.csv
 ok '... a plan of more layers than the model has' fails 2 'layer' \
 	prompts --method '0-9:dense' --target exact=1
+"$ATTNREPLAY" tune $answers --target exact=1 --method nope >out 2>err
+is '... an unknown method, before anything runs' "$(cat err)" \
+	"attnreplay: method 'nope': unknown name: want one that 'attnreplay methods' lists, or select=NAME/union=NAME/exec=NAME"
 ok 'a log-probability above that of dense attention is none' says 2 \
 	"target 'logprob=0.1': want a number from -20 to 0" prompts --method dense --target logprob=0.1
 finish

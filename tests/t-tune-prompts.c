@@ -66,9 +66,13 @@ static void test_measure(void)
 
 	if (sample_open(&p, cpu, &err))
 		bail_out("%s", err.msg);
-	ok(p.dense.n == 2 && p.dense.logprob < 0, "dense attention answers first");
+	ok(tune_measure_prompts(&p, (char *[]){ setting[0], (char[]){ "0-9:dense" } }, 2, f,
+				&err) == AR_USAGE &&
+		   !p.dense.n,
+	   "a setting that does not fit the model is refused before anything runs: %s", err.msg);
 	if (tune_measure_prompts(&p, setting, 4, f, &err))
 		bail_out("%s", err.msg);
+	ok(p.dense.n == 2 && p.dense.logprob < 0, "dense attention answers too");
 	ok(f[0].logprob == 0 && f[0].exact == (double)p.dense.exact / 2 && f[0].executed == 1 &&
 		   f[0].recall == 1 && f[0].rel_l2 == 0 && isnan(f[0].selected),
 	   "dense attention differs by nothing from itself");
@@ -78,8 +82,7 @@ static void test_measure(void)
 	ok(f[2].executed <= 1 && !isnan(f[2].logprob), "a plan of layers is measured");
 	ok(!memcmp(&f[0], &f[3], sizeof f[0]), "the same setting has the same figures");
 	setting[1] = (char[]){ "0-9:dense" };
-	is_int(tune_measure_prompts(&p, setting, 2, f, &err), AR_USAGE,
-	       "a setting that does not fit the model is refused");
+	is_int(tune_measure_prompts(&p, setting, 2, f, &err), AR_USAGE, "... later too");
 	tune_prompts_release(&p);
 }
 
@@ -92,6 +95,7 @@ static void test_print(void)
 
 	if (sample_open(&p, cpu, &err))
 		bail_out("%s", err.msg);
+	p.dense.n = 2;
 	p.dense.exact = 1;
 	for (int i = 0; i < 2; i++) {
 		char *text = NULL;

@@ -24,9 +24,7 @@ enum ar_status tune_prompts_set(struct run_options *o, const char *tasks, struct
 enum ar_status tune_prompts_open(struct tune_prompts *p, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err)
 {
-	enum ar_status st = eval_load(&p->e, c, argc, argv, err);
-
-	return st ? st : eval_run(&p->e, 0, &p->dense, err);
+	return eval_load(&p->e, c, argc, argv, err);
 }
 
 void tune_prompts_release(struct tune_prompts *p)
@@ -58,13 +56,25 @@ static enum ar_status measure(struct tune_prompts *p, const char *setting, struc
 	return AR_OK;
 }
 
-enum ar_status tune_measure_prompts(void *sample, char *const *setting, size_t n,
-				    struct tune_figures *out, struct ar_err *err)
+/* A setting that does not fit the model fails before dense attention runs. */
+static enum ar_status run_dense(struct tune_prompts *p, char *const *setting, size_t n,
+				struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < n && !st; i++)
-		st = measure(sample, setting[i], &out[i], err);
+		st = run_set_method(&p->e.r, 1, setting[i], err);
+	return st ? st : eval_run(&p->e, 0, &p->dense, err);
+}
+
+enum ar_status tune_measure_prompts(void *sample, char *const *setting, size_t n,
+				    struct tune_figures *out, struct ar_err *err)
+{
+	struct tune_prompts *p = sample;
+	enum ar_status st = p->dense.n ? AR_OK : run_dense(p, setting, n, err);
+
+	for (size_t i = 0; i < n && !st; i++)
+		st = measure(p, setting[i], &out[i], err);
 	return st;
 }
 
