@@ -47,8 +47,6 @@ void tokens_close(struct tokens *t); /* NULL is fine */
 
 /* The id at position pos of req, which is of its prompt or was output before. */
 int32_t tokens_id(const struct tokens *t, uint32_t req, int64_t pos);
-/* Tokens of req that are known without the model: its prompt, and a given answer. */
-int64_t tokens_known(const struct tokens *t, uint32_t req);
 
 /* Take the logits [vocab] of the row at position pos, the last one known, and choose the next
  * token.  A row past the last output, which a policy that plans ahead runs in vain, is left alone.
