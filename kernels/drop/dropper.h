@@ -104,6 +104,8 @@ struct cJSON *drop_json(const struct drop *d);
 bool drop_acts_after(const struct drop *d, int layer);
 /* Whether dropped tokens come back at each layer where d, or NULL, acts. */
 bool drop_brings_back(const struct drop *d);
+/* Whether with d, or NULL, the windows of later layers count positions of the prompt. */
+bool drop_counts_positions(const struct drop *d);
 
 /* The reference of one call, all on the host. */
 enum ar_status drop_ref(const struct drop *d, const struct drop_call *call,
