@@ -3,6 +3,7 @@
 #ifndef AR_LAYER_SIZE_H
 #define AR_LAYER_SIZE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "model/model.h"
@@ -69,11 +70,13 @@ static inline double layer_pair_flops(const struct layer_spec *l)
 	return 4.0 * l->head_dim * l->q_heads;
 }
 
-/* FLOPs of a row in a gated DeltaNet: three products with the state, and two with the 64 rows of its
- * chunk, in keys and in values; else 0. */
-static inline double layer_delta_flops(const struct delta_spec *d)
+/* FLOPs of a row in a gated DeltaNet, 0 without one: three products with the state.  chunked: the row of
+ * a prompt also has two products with the 64 rows of its chunk, in keys and in values. */
+static inline double layer_delta_flops(const struct delta_spec *d, bool chunked)
 {
-	return d->v_heads * (6.0 * d->k_dim * d->v_dim + 4.0 * 64 * (d->k_dim + d->v_dim));
+	double chunk = chunked ? 4.0 * 64 * (d->k_dim + d->v_dim) : 0;
+
+	return d->v_heads * (6.0 * d->k_dim * d->v_dim + chunk);
 }
 
 #endif
