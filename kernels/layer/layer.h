@@ -132,18 +132,18 @@ void layer_sum_ref(const struct layer_sum_args *a);
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 		      bf16_t *out);
 
-/* out[r] is row tok of row r in table, [vocab][width], times scale. */
+/* out[r] = table[row[r].tok] times scale.  table: [vocab][width]; out: [n_row][width]. */
 void layer_embed_ref(const bf16_t *table, const struct layer_row *row, int n_row, int width,
 		     float scale, bf16_t *out);
 
-/* Rows of logits, in one of two types. */
+/* Rows of width logits, in one of two types.  Row r begins at element r * stride. */
 struct layer_logits {
 	const bf16_t *x; /* NULL: real is set */
 	const float *real;
 	int n_row, width, stride;
 };
 
-/* index[r]: where the largest of the width values from row r * stride on is; the first of equals. */
+/* index[r]: number of the largest logit of row r, the first of equals. */
 void layer_argmax_ref(const struct layer_logits *l, int32_t *index);
 
 /* Element i is drawn from (seed, i): about normal with mean 0 and deviation scale, the sum
