@@ -66,11 +66,11 @@ struct dropper {
 	/* Whether it drops rows at this layer of the model; only of full attention. */
 	bool (*acts_after)(const void *self, int layer);
 
-	/* Whether all tokens of the prompt come back at each layer where it acts; NULL: dropped ones
-	 * never do. */
+	/* Whether all tokens of the prompt come back at each layer where it acts; NULL: dropped
+	 * ones never do. */
 	bool (*brings_back)(const void *self);
-	/* Whether the windows of later layers count positions of the prompt; NULL: they never do, but
-	 * count the tokens that are left. */
+	/* Whether the windows of later layers count positions of the prompt; NULL: they never do,
+	 * but count the tokens that are left. */
 	bool (*counts_positions)(const void *self);
 
 	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only

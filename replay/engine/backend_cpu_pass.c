@@ -161,8 +161,8 @@ static void keep_rows(struct cpu *c, int i)
 	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
 }
 
-/* The steps of executed layer i after its attention: projection and MLP of the decoder, if whole, and
- * the dropper between or behind them. */
+/* The steps of executed layer i after its attention: projection and MLP of the decoder, if whole,
+ * and the dropper between or behind them. */
 static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const struct rows *r,
 			     bool whole, struct ar_err *err)
 {
@@ -289,8 +289,8 @@ static enum ar_status leave_layer(struct cpu *c, int i, uint32_t req, struct ar_
 	return st;
 }
 
-/* Run the layers before executed layer i, from the one after the last sample of the same entry on.  The
- * cache holds their keys. */
+/* Run the layers before executed layer i, from the one after the last sample of the same entry on.
+ * The cache holds their keys. */
 static enum ar_status replay_layers(struct cpu *c, const struct batch_entry *e, int i,
 				    struct ar_err *err)
 {
