@@ -292,10 +292,10 @@ static void check_chunks(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors", "prompts", "0",
-					     "1" };
+	static const char *const names[] = { "prompts", "0", "1" };
 	char path[64];
 
+	tiny_remove(dir);
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
 		remove(path);

@@ -553,13 +553,7 @@ static void test_capture_faults(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors" };
-	char name[96];
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		snprintf(name, sizeof name, "%s/%s", dir, names[i]);
-		remove(name);
-	}
+	tiny_remove(dir);
 	remove(arc);
 	remove(prompts);
 	rmdir(dir);

@@ -146,13 +146,11 @@ static void write_model(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors", "prompts.jsonl" };
 	char path[96];
 
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
+	tiny_remove(dir);
+	snprintf(path, sizeof path, "%s/prompts.jsonl", dir);
+	remove(path);
 	rmdir(dir);
 }
 

@@ -11,7 +11,6 @@
 #include "config.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -573,13 +572,7 @@ static void test_no_memory(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors" };
-	char path[64];
-
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
+	tiny_remove(dir);
 	rmdir(dir);
 }
 

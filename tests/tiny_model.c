@@ -250,3 +250,14 @@ void tiny_write(const char *dir, const struct tiny_weights *w, int files)
 		file_write(path, index, n);
 	free(index);
 }
+
+void tiny_remove(const char *dir)
+{
+	static const char *const names[] = { "config.json", "model.safetensors" };
+	char path[256];
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		remove(path);
+	}
+}

@@ -43,5 +43,7 @@ const float *tiny_value(struct tiny_weights *w, int layer, const char *name);
  * index. */
 void tiny_config(const char *dir, const struct tiny *m);
 void tiny_write(const char *dir, const struct tiny_weights *w, int files);
+/* Remove what they wrote, with one file. */
+void tiny_remove(const char *dir);
 
 #endif

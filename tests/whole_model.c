@@ -3,7 +3,6 @@
 #include "tests/whole_model.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,13 +44,7 @@ void whole_begin(void)
 
 void whole_end(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors" };
-	char path[96];
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
+	tiny_remove(dir);
 	rmdir(dir);
 }
 
