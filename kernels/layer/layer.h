@@ -3,9 +3,9 @@
  * The row kernels of a decoder layer: everything around its matrix products and its
  * attention.  Each exists as a C reference (NAME_ref) and as CUDA.
  *
- * Q, K and V come from captures, or with real weights from the product of the QKV projection.  Each
- * row names a captured token.  The RoPE and cache kernels read there, and so move as many bytes as
- * from a product.
+ * Q, K and V come from captures, or with real weights from the product of the QKV projection.  With
+ * captures each row names a token.  The RoPE and cache kernels read it in the capture, and so move
+ * as many bytes as from a product.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
  * bytes, so that all accesses are 16 bytes wide.  On the device head_dim is at most 2048.
@@ -102,7 +102,7 @@ void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int
 		    const struct layer_row *row, int n_row, const struct layer_angles *a, bf16_t *q,
 		    bf16_t *k);
 
-/* K from k[row][kv_heads][head_dim] and V from the captured tokens into the rows' slots. */
+/* K from k[row][kv_heads][head_dim], and V from seq, into the rows' slots. */
 void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 		     const struct layer_row *row, int n_row, const bf16_t *k,
 		     const struct kv_cache *kv);
