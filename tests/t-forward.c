@@ -327,10 +327,7 @@ static void load(struct weights *w, const struct tiny *m)
 {
 	struct ar_err err = { 0 };
 
-	tiny_make(&tw, m);
-	tiny_config(dir, m);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, m);
 	if (weights_open(w, dir, &err))
 		bail_out("no model: %s", err.msg);
 }

@@ -132,16 +132,12 @@ static void test_faults(void)
 static void write_model(void)
 {
 	static const char text[] = "[1,2,3]\n{\"prompt\":[4,5,6],\"answer\":[7]}\n";
-	struct tiny_weights w;
 
 	if (!mkdtemp(dir))
 		bail_out("cannot make a folder");
 	snprintf(prompts, sizeof prompts, "%s/prompts.jsonl", dir);
 	file_write(prompts, text, sizeof text - 1);
-	tiny_make(&w, &tiny_models[0]);
-	tiny_config(dir, &tiny_models[0]);
-	tiny_write(dir, &w, 1);
-	tiny_free(&w);
+	tiny_folder(dir, &tiny_models[0]);
 }
 
 static void clean(void)

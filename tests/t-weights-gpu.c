@@ -72,15 +72,11 @@ static void refer(int text)
 
 static void net_open(int i)
 {
-	struct tiny_weights tw = { 0 };
 	struct ar_err err;
 
 	net.m = tiny_models[i];
 	net.m.dim = head_dim[i];
-	tiny_make(&tw, &net.m);
-	tiny_config(dir, &net.m);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, &net.m);
 	gpu_must(weights_open(&net.w, dir, &err), &err);
 	net.w.model.max_len = MAX;
 	for (int t = 0; t < N_TEXT; t++)

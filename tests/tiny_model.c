@@ -251,6 +251,16 @@ void tiny_write(const char *dir, const struct tiny_weights *w, int files)
 	free(index);
 }
 
+void tiny_folder(const char *dir, const struct tiny *m)
+{
+	struct tiny_weights w;
+
+	tiny_make(&w, m);
+	tiny_config(dir, m);
+	tiny_write(dir, &w, 1);
+	tiny_free(&w);
+}
+
 void tiny_remove(const char *dir)
 {
 	static const char *const names[] = { "config.json", "model.safetensors" };

@@ -50,13 +50,9 @@ void whole_end(void)
 
 void whole_load(struct weights *w, const struct tiny *m)
 {
-	struct tiny_weights tw;
 	struct ar_err err = { 0 };
 
-	tiny_make(&tw, m);
-	tiny_config(dir, m);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, m);
 	if (weights_open(w, dir, &err))
 		bail_out("no model: %s", err.msg);
 	w->model.max_len = WHOLE_LEN;
