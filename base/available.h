@@ -3,8 +3,8 @@
 #ifndef AR_AVAILABLE_H
 #define AR_AVAILABLE_H
 
-/* Bytes of memory that the machine has left without swapping, an estimate of its kernel; infinite if it
- * does not say. */
+/* Bytes of memory that the machine has left without swapping, an estimate of its kernel; infinite
+ * if it does not say. */
 double memory_available(void);
 
 #endif

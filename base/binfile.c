@@ -169,8 +169,8 @@ enum ar_status outfile_write(struct outfile *f, const void *buf, size_t n, struc
 	return AR_OK;
 }
 
-/* Return whether a write failed; errno says why.  If that was an earlier one, a temporary file gets one
- * more byte, to fail again: it is removed anyway. */
+/* Return whether a write failed; errno says why.  If that was an earlier one, a temporary file gets
+ * one more byte, to fail again: it is removed anyway. */
 static bool write_failed(const struct outfile *f)
 {
 	if (fflush(f->f))

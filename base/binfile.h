@@ -31,8 +31,8 @@ struct outfile {
 	FILE *f;      /* for callers that write a stream */
 };
 
-/* Open a temporary file beside the file that path names, behind symbolic links.  It gets the mode of
- * the existing file.  A device, a pipe and the program's standard output are opened directly.
+/* Open a temporary file beside the file that path names, behind symbolic links.  It gets the mode
+ * of the existing file.  A device, a pipe and the program's standard output are opened directly.
  * AR_IO: a write failed; the message names the file. */
 enum ar_status outfile_open(struct outfile *f, const char *path, struct ar_err *err);
 enum ar_status outfile_write(struct outfile *f, const void *buf, size_t n, struct ar_err *err);

@@ -178,8 +178,8 @@ struct window {
 	uint32_t *count; /* of each rank in the window, in this resample */
 };
 
-/* The place of the percentile varies by sqrt(n block p (1 - p)) at most, where the values of a block
- * are all alike; six times that is taken. */
+/* The place of the percentile varies by sqrt(n block p (1 - p)) at most, where the values of a
+ * block are all alike; six times that is taken. */
 static void set_bounds(struct window *w, const struct sample *s, double p, struct place at)
 {
 	double share = p / 100, n = (double)s->n;

@@ -4,9 +4,10 @@
  *
  * A sample is sorted once.  Independent values: the percentile of a resample depends on two of its
  * order statistics alone, and these are beta distributed, so a resample costs the same for any n.
- * Values in order of time that depend on their neighbours: a resample is put together from blocks of
- * consecutive values, which wrap around at the end (Politis and Romano 1992).  Only values near the
- * percentile are counted one by one: 1,000 resamples of 1 M values in blocks of 100 take 1 to 1.6 s.
+ * Values in order of time that depend on their neighbours: a resample is put together from blocks
+ * of consecutive values, which wrap around at the end (Politis and Romano 1992).  Only values near
+ * the percentile are counted one by one: 1,000 resamples of 1 M values in blocks of 100 take 1 to
+ * 1.6 s.
  *
  * The percentile is that of base/stats.h. */
 #ifndef AR_BOOTSTRAP_H
@@ -31,7 +32,8 @@ struct bootstrap {
 	size_t block;  /* values of a block; 0: the values are independent */
 };
 
-/* Copy and sort x[0..n), values in order of time, 0 < n < 2^32.  Release it also after a failure. */
+/* Copy and sort x[0..n), values in order of time, 0 < n < 2^32.  Release it also after a
+ * failure. */
 enum ar_status sample_of_values(struct sample *s, const double *x, size_t n, struct ar_err *err);
 /* Copy the ascending x[0..n); x[i] occurred times[i] > 0 times. */
 enum ar_status sample_of_counts(struct sample *s, const double *x, const int64_t *times, size_t n,

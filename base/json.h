@@ -17,8 +17,8 @@ cJSON *json_parse(const char *text, size_t n, const char **end);
 /* The same for a whole string: only blanks may follow the value. */
 cJSON *json_parse_all(const char *text, const char **end);
 
-/* Parse all of text, the content of the file path.  The caller frees *o.  AR_DATA names path and the
- * line that is malformed. */
+/* Parse all of text, the content of the file path.  The caller frees *o.  AR_DATA names path and
+ * the line that is malformed. */
 enum ar_status json_parse_file(cJSON **o, const char *text, const char *path, struct ar_err *err);
 
 /* Return whether the last parsing in this thread ran out of memory. */

@@ -68,8 +68,8 @@ int text_line(const char *text, const char *end)
 enum { NO_UTF8 = -1 };
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-/* The first character of s, which is not empty, and its number of bytes.  NO_UTF8: a byte that begins
- * no character of RFC 3629. */
+/* The first character of s, which is not empty, and its number of bytes.  NO_UTF8: a byte that
+ * begins no character of RFC 3629. */
 static int32_t first(const char *s, int *n)
 {
 	static const int32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };

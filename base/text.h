@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading whole text files; writing foreign text: names and contents of files, which may hold control
- * characters or bytes that are no UTF-8. */
+/* Reading whole text files; writing foreign text: names and contents of files, which may hold
+ * control characters or bytes that are no UTF-8. */
 #ifndef AR_TEXT_H
 #define AR_TEXT_H
 
@@ -36,7 +36,8 @@ void text_put_csv(const char *s, FILE *f);
  * \u00NN, and U+FFFD replaces bytes that are no UTF-8: cJSON leaves both as they are. */
 void text_put_json_value(const char *json, FILE *f);
 
-/* Return s with U+FFFD in place of bytes that are no UTF-8; the caller owns it.  NULL: no memory. */
+/* Return s with U+FFFD in place of bytes that are no UTF-8; the caller owns it.  NULL: no
+ * memory. */
 char *text_utf8(const char *s);
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 #ifndef AR_LAYER_SIZE_H
 #define AR_LAYER_SIZE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "model/model.h"
@@ -49,7 +50,8 @@ static inline size_t layer_o_width(const struct layer_spec *l)
 					(size_t)l->q_heads * (size_t)l->head_dim;
 }
 
-/* FLOPs of the matrix products of a row: the projections before and after the mixer, and the MLP. */
+/* FLOPs of the matrix products of a row: the projections before and after the mixer, and the
+ * MLP. */
 static inline double layer_project_flops(const struct layer_spec *l, int hidden)
 {
 	return 2.0 * hidden * (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
@@ -69,11 +71,13 @@ static inline double layer_pair_flops(const struct layer_spec *l)
 	return 4.0 * l->head_dim * l->q_heads;
 }
 
-/* FLOPs of a row in a gated DeltaNet: three products with the state, and two with the 64 rows of its
- * chunk, in keys and in values; else 0. */
-static inline double layer_delta_flops(const struct delta_spec *d)
+/* FLOPs of a row in a gated DeltaNet, 0 without one: three products with the state.  chunked: the
+ * row of a prompt also has two products with the 64 rows of its chunk, in keys and in values. */
+static inline double layer_delta_flops(const struct delta_spec *d, bool chunked)
 {
-	return d->v_heads * (6.0 * d->k_dim * d->v_dim + 4.0 * 64 * (d->k_dim + d->v_dim));
+	double chunk = chunked ? 4.0 * 64 * (d->k_dim + d->v_dim) : 0;
+
+	return d->v_heads * (6.0 * d->k_dim * d->v_dim + chunk);
 }
 
 #endif

@@ -223,6 +223,7 @@ static enum ar_status begin(struct reading *r, struct ar_err *err)
 static enum ar_status read_all(struct reading *r, struct ar_err *err)
 {
 	enum ar_status st = begin(r, err);
+	double need, have;
 
 	if (!st)
 		st = take_all(r, err);
@@ -231,12 +232,13 @@ static enum ar_status read_all(struct reading *r, struct ar_err *err)
 	if (st)
 		return st;
 	r->w->n = r->at;
-	if ((double)r->at * sizeof *r->w->data > memory_available())
+	need = (double)r->at * sizeof *r->w->data;
+	have = memory_available();
+	if (need > have)
 		return ar_fail(
 			err, AR_NOMEM,
 			"%s: the weights need %.1f GiB, but %.1f GiB of memory are available",
-			r->dir, (double)r->at * sizeof *r->w->data / 0x1p30,
-			memory_available() / 0x1p30);
+			r->dir, need / 0x1p30, have / 0x1p30);
 	r->w->data = malloc(r->at * sizeof *r->w->data);
 	if (!r->w->data)
 		return ar_nomem(err);

@@ -56,8 +56,8 @@ struct weights {
 /* Read the folder dir.  All tensors are in memory once, after their names, types and shapes were
  * checked.  AR_DATA: a file or tensor is missing, has another shape or an unknown type, is in two
  * shards or has no place in the model, or a value is not finite; or the architecture has experts or
- * linear layers, or its table lacks names.  The message names file and tensor.  AR_NOMEM: before any is
- * read, there is too little memory. */
+ * linear layers, or its table lacks names.  The message names file and tensor.  AR_NOMEM: before
+ * any is read, there is too little memory. */
 enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err);
 void weights_release(struct weights *w); /* may be called twice */
 

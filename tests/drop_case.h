@@ -26,8 +26,8 @@ const char *drop_case_rows(const struct batch_case *c, const char *name, const v
 const char *drop_numbers(const float *v, int n);
 
 /* How many of the rows at [from, len) of a request UniPrefill's rule does not explain.  share: of
- * the blocks of [0, len).  near: shares so close, as a share of themselves, may change places, and their sum may
- * miss p by it. */
+ * the blocks of [0, len).  near: shares so close, as a share of themselves, may change places, and
+ * their sum may miss p by it. */
 int drop_share_faults(const struct uniprefill *p, const double *share, int from, int len,
 		      const uint8_t *keep, double near);
 
@@ -44,11 +44,12 @@ int drop_plain_faults(const struct batch_case *c, const struct uniprefill *p,
 /* Captures of whole prompts: those named in ATTNREPLAY_TEST_CAPTURES, else the sample. */
 int drop_captures(void);
 
-/* Make a case of the i-th capture's layer, by its place in the file: its first `most` tokens, or all
- * for 0.  False: there is no such layer. */
+/* Make a case of the i-th capture's layer, by its place in the file: its first `most` tokens, or
+ * all for 0.  False: there is no such layer. */
 bool drop_case_capture(struct batch_case *c, int i, int layer, int most);
 
-/* The published parameters with p = 0.6, 0.9, 0.99 for k = 0, 1, 2, and without rounding from 3 on. */
+/* The published parameters with p = 0.6, 0.9, 0.99 for k = 0, 1, 2, and without rounding from 3
+ * on. */
 struct uniprefill_self drop_published(int k);
 /* "a capture of 2112 tokens, p 0.6: 300 stay" */
 const char *drop_text(const struct batch_case *c, const struct uniprefill *p,

@@ -292,10 +292,10 @@ static void check_chunks(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors", "prompts", "0",
-					     "1" };
+	static const char *const names[] = { "prompts", "0", "1" };
 	char path[64];
 
+	tiny_remove(dir);
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
 		remove(path);
@@ -306,17 +306,13 @@ static void clean(void)
 static void test(void)
 {
 	static const char text[] = "[1, 2, 3, 4, 69]\n";
-	struct tiny_weights tw = { 0 };
 	struct ar_err err = { 0 };
 
 	if (!mkdtemp(dir))
 		bail_out("no folder");
 	snprintf(prompts, sizeof prompts, "%s/prompts", dir);
 	file_write(prompts, text, sizeof text - 1);
-	tiny_make(&tw, &tiny_models[3]);
-	tiny_config(dir, &tiny_models[3]);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, &tiny_models[3]);
 	for (int i = 0; i < 2; i++) {
 		snprintf(out[i], sizeof out[i], "%s/%d", dir, i);
 		ok(!run("cpu", dir, prompts, out[i], 2 * i, &err), "a pass is written: %s",

@@ -24,15 +24,11 @@ static void write_model(const char *dir)
 	static const char key[] = "\"max_position_embeddings\":64";
 	const struct tiny *m = &tiny_models[2];
 	char path[256], text[1200];
-	struct tiny_weights w;
 	unsigned char *config;
 	const char *at;
 	size_t n;
 
-	tiny_make(&w, m);
-	tiny_config(dir, m);
-	tiny_write(dir, &w, 1);
-	tiny_free(&w);
+	tiny_folder(dir, m);
 	snprintf(path, sizeof path, "%s/config.json", dir);
 	config = file_read(path, &n);
 	at = memmem(config, n, key, strlen(key));

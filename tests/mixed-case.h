@@ -5,7 +5,8 @@
 
 #include "tests/backend-case.h"
 
-/* Copy n elements of the attention output of the executed layer that ran last, from element at on. */
+/* Copy n elements of the attention output of the executed layer that ran last, from element at
+ * on. */
 typedef void mixed_read_fn(void *self, size_t at, size_t n, bf16_t *out);
 
 /* The window layer, computed naively for request 0, from the activations of a backend's input.  The

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention on the device against the reference, over all blocks, over block tables and under
- * windows and sinks, on random batches.  ATTNREPLAY_TEST_CASES (60) is their number, ATTNREPLAY_TEST_SEED (1) their seed.
+ * Decode attention on the device against the reference, over all blocks, over block tables and
+ * under windows and sinks, on random batches.  ATTNREPLAY_TEST_CASES (60) is their number,
+ * ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference of decode attention, over all blocks, over block tables and under windows and sinks,
- * against single rows in double precision. */
+/* The reference of decode attention, over all blocks, over block tables and under windows and
+ * sinks, against single rows in double precision. */
 #include "config.h"
 
 #include <math.h>

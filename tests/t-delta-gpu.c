@@ -6,8 +6,9 @@
  * at most.  Results are sums of many such products, so their errors have a deviation near 2^-9 of
  * the row and of the element itself.  Allowed are 2^-7 on average and 2^-4 for the worst of all.
  *
- * The norm of a row divides by the row's own size.  In a row whose terms cancel, errors that are small
- * beside the other rows of its head grow by it.  So its errors are measured by the others' size.
+ * The norm of a row divides by the row's own size.  In a row whose terms cancel, errors that are
+ * small beside the other rows of its head grow by it.  So its errors are measured by the others'
+ * size.
  *
  * When all keys are equal, the u of up to 64 rows cancel to one value.  Their errors add up to
  * sqrt(64) 2^-9, and those of the largest values of 64 rows meet small results.  Then 2^-6 and 2^-1
@@ -210,9 +211,9 @@ static void add_error(struct error *e, double off, int row)
 	e->mean += off * off;
 }
 
-/* Of rows [0, n_row), before the norm's weight and the gate, less the rounding of both results, which
- * may take them to neighbours in bf16.  A weight near 0 divides by little: then the result is 0 within
- * its rounding. */
+/* Of rows [0, n_row), before the norm's weight and the gate, less the rounding of both results,
+ * which may take them to neighbours in bf16.  A weight near 0 divides by little: then the result is
+ * 0 within its rounding. */
 static struct error out_error(const struct delta_case *c, const struct got *g, int n_row)
 {
 	const struct delta_call *call = &c->call;

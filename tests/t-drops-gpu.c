@@ -26,8 +26,8 @@ static const struct attn_engine *engine_of(const void *self)
 	return &((const struct cuda *)self)->engine;
 }
 
-/* Whole layers: a prompt of which rows are dropped before the MLP or after it, beside a decode, then
- * decodes from graphs. */
+/* Whole layers: a prompt of which rows are dropped before the MLP or after it, beside a decode,
+ * then decodes from graphs. */
 static void test_decoder(const char *method, bool eager)
 {
 	struct batch_entry

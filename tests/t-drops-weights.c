@@ -164,8 +164,8 @@ static void test_drops(const struct weights *w)
 
 /* ---- samples ---- */
 
-/* Serve the prompts, and compare the last chunk of request 0 in the given order of layers.  Q of the
- * last layer is that of the iteration. */
+/* Serve the prompts, and compare the last chunk of request 0 in the given order of layers.  Q of
+ * the last layer is that of the iteration. */
 static void sample(const struct weights *w, const char *method, const int *order,
 		   struct accuracy acc[TINY_LAYERS][WHOLE_HEADS], struct whole_outputs *o)
 {

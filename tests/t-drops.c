@@ -21,6 +21,16 @@ static const struct attn_engine *engine_of(const void *self)
 	return &((const struct cpu *)self)->engine;
 }
 
+/* Half of a prompt's tokens go on after layer 0. */
+static void open_lazy(struct backend_case *c)
+{
+	const struct case_how how = { .method = "dense+lazyllm:layers=0:0.5", .mixed = true };
+	struct ar_err err;
+
+	if (case_open(c, &backend_cpu, &how, &err))
+		bail_out("%s", err.msg);
+}
+
 /* The drop phase has the time of the droppers, and decodes have none. */
 static void test_phases(void)
 {
@@ -28,12 +38,8 @@ static void test_phases(void)
 			   decode = { .start = 400, .n_tok = 1, .decode = true };
 	struct iter_cost cost;
 	struct backend_case c;
-	struct ar_err err;
 
-	if (case_open(&c, &backend_cpu,
-		      &(struct case_how){ .method = "dense+lazyllm:layers=0:0.5", .mixed = true },
-		      &err))
-		bail_out("%s", err.msg);
+	open_lazy(&c);
 	case_run(&c, &e, 1, &cost);
 	ok(cost.phase_ns[PHASE_DROP] > 0 && cost.phase_ns[PHASE_ATTEND] > 0,
 	   "droppers have a time of their own");
@@ -52,12 +58,8 @@ static void test_forget(void)
 	const struct drop_list *l;
 	struct iter_cost cost;
 	struct backend_case c;
-	struct ar_err err;
 
-	if (case_open(&c, &backend_cpu,
-		      &(struct case_how){ .method = "dense+lazyllm:layers=0:0.5", .mixed = true },
-		      &err))
-		bail_out("%s", err.msg);
+	open_lazy(&c);
 	case_run(&c, &e, 1, &cost);
 	l = drops_tokens(&engine_of(c.self)->drops, 1, 0);
 	is_int(l->n, 200, "the tokens that a request keeps are listed");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Energy of a GPU, with a fake NVML library: what the counter says, what the report makes of it, and
- * drivers that say nothing. */
+/* Energy of a GPU, with a fake NVML library: what the counter says, what the report makes of it,
+ * and drivers that say nothing. */
 #include "config.h"
 
 #include <dlfcn.h>

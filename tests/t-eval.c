@@ -398,13 +398,9 @@ static void write_model(void)
 		"{\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,"
 		"28,29,30,31,32,33,34,35,36,37,38,39,40],\"answer\":[41,42]}\n"
 		"{\"prompt\":[60,50,40,30,20,10,5,15,25,35,45,55,65,1,2,3],\"answer\":[7]}\n";
-	struct tiny_weights w;
 	char path[100];
 
-	tiny_make(&w, &tiny_models[2]);
-	tiny_config(dir, &tiny_models[2]);
-	tiny_write(dir, &w, 1);
-	tiny_free(&w);
+	tiny_folder(dir, &tiny_models[2]);
 	snprintf(path, sizeof path, "%s/t.jsonl", dir);
 	file_write(path, text, strlen(text));
 }

@@ -327,10 +327,7 @@ static void load(struct weights *w, const struct tiny *m)
 {
 	struct ar_err err = { 0 };
 
-	tiny_make(&tw, m);
-	tiny_config(dir, m);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, m);
 	if (weights_open(w, dir, &err))
 		bail_out("no model: %s", err.msg);
 }
@@ -553,13 +550,7 @@ static void test_capture_faults(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors" };
-	char name[96];
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		snprintf(name, sizeof name, "%s/%s", dir, names[i]);
-		remove(name);
-	}
+	tiny_remove(dir);
 	remove(arc);
 	remove(prompts);
 	rmdir(dir);

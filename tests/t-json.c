@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON documents of run, search, trace info, methods and capture info: members that the commands' tests
- * do not reach, and no memory at any point. */
+/* The JSON documents of run, search, trace info, methods and capture info: members that the
+ * commands' tests do not reach, and no memory at any point. */
 #include "config.h"
 
 #include <cjson/cJSON.h>

@@ -242,8 +242,8 @@ static void test_groups(void)
 	plan_free(own);
 }
 
-/* Layers 0 and 3 are full, 1 sees 100 keys, 2 is linear.  At most 3 requests run, in entries of at most
- * 300 tokens. */
+/* Layers 0 and 3 are full, 1 sees 100 keys, 2 is linear.  At most 3 requests run, in entries of at
+ * most 300 tokens. */
 static void test_mixed_groups(void)
 {
 	struct batch_entry e = { .req = 1, .n_tok = 300 }, piece;

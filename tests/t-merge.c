@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of several files in one: what is copied, what conflicts, and what a merge leaves that ends in
- * the middle. */
+/* Runs of several files in one: what is copied, what conflicts, and what a merge leaves that ends
+ * in the middle. */
 #include "config.h"
 
 #include <signal.h>

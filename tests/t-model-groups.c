@@ -24,8 +24,8 @@ static const struct layer_spec wide = {
 	.mixer = MIX_FULL, .q_heads = 16, .kv_heads = 2, .head_dim = 256
 };
 
-/* Layers by letters: f, w, l, W (another window), b and B (full, half the bytes and three quarters),
- * q (as wide, beside linear layers). */
+/* Layers by letters: f, w, l, W (another window), b and B (full, half the bytes and three
+ * quarters), q (as wide, beside linear layers). */
 static struct model model_of(const char *layers)
 {
 	struct model m = { .name = "m" };

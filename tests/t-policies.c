@@ -347,8 +347,8 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
   "B ttft 1 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
   "C ttft 5 tpot nan e2e 5 queue 4 preempted 0 recomputed 0\n" },
-/* At 1, B has 12 outputs to come.  A, B and C would take 36 tokens by then; 33 are free behind C and
- * a block.  B ends at 13, and the mark that no more fit is lost one iteration later. */
+/* At 1, B has 12 outputs to come.  A, B and C would take 36 tokens by then; 33 are free behind C
+ * and a block.  B ends at 13, and the mark that no more fit is lost one iteration later. */
 { "all outputs known under sglang", "sglang-0.5.21",
   { LIMITS(32, 8), .block_tok = 1, .num_blocks = 41, .ignore_eos = true }, { 0 },
   { { 0, 2, 14 }, { 0, 3, 13 }, { 500, 1, 13 } }, true,

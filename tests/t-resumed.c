@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command that --resume reads from a database: what is not its to resume, damaged rows, faults. */
+/* The command that --resume reads from a database: what is not its to resume, damaged rows,
+ * faults. */
 #include "config.h"
 
 #include <stdio.h>

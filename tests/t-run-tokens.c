@@ -132,27 +132,21 @@ static void test_faults(void)
 static void write_model(void)
 {
 	static const char text[] = "[1,2,3]\n{\"prompt\":[4,5,6],\"answer\":[7]}\n";
-	struct tiny_weights w;
 
 	if (!mkdtemp(dir))
 		bail_out("cannot make a folder");
 	snprintf(prompts, sizeof prompts, "%s/prompts.jsonl", dir);
 	file_write(prompts, text, sizeof text - 1);
-	tiny_make(&w, &tiny_models[0]);
-	tiny_config(dir, &tiny_models[0]);
-	tiny_write(dir, &w, 1);
-	tiny_free(&w);
+	tiny_folder(dir, &tiny_models[0]);
 }
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors", "prompts.jsonl" };
 	char path[96];
 
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
+	tiny_remove(dir);
+	snprintf(path, sizeof path, "%s/prompts.jsonl", dir);
+	remove(path);
 	rmdir(dir);
 }
 

@@ -68,9 +68,9 @@ static void judged(struct made m, const char *verdict, const char *reason, const
 	is_str(steady("reason"), reason, "... for its reason");
 }
 
-/* Means of batches, by hand: 6, 4, 6, ... at 0, 2, 4, ... s.  With k = 0 ... 9 instead of times, the
- * sum of squares of k is 82.5, that of the means 10, that of products -5.  So the slope is -2 / 33 and
- * its standard error sqrt((10 - 25 / 82.5) / 8 / 82.5), 4 / 33; t is 2.306. */
+/* Means of batches, by hand: 6, 4, 6, ... at 0, 2, 4, ... s.  With k = 0 ... 9 instead of times,
+ * the sum of squares of k is 82.5, that of the means 10, that of products -5.  So the slope is -2 /
+ * 33 and its standard error sqrt((10 - 25 / 82.5) / 8 / 82.5), 4 / 33; t is 2.306. */
 static void test_trend(void)
 {
 	struct made m = usual;

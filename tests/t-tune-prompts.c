@@ -25,12 +25,8 @@ static void write_model(void)
 		"{\"prompt\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20],"
 		"\"answer\":[41,42]}\n"
 		"{\"prompt\":[60,50,40,30,20,10,5,15,25],\"answer\":[7]}\n";
-	struct tiny_weights w;
 
-	tiny_make(&w, &tiny_models[2]);
-	tiny_config(dir, &tiny_models[2]);
-	tiny_write(dir, &w, 1);
-	tiny_free(&w);
+	tiny_folder(dir, &tiny_models[2]);
 	snprintf(path, sizeof path, "%s/t.jsonl", dir);
 	file_write(path, text, strlen(text));
 }

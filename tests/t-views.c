@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of layers that differ: full, window and linear ones, and segments that keep some rows. */
+/* The rows of layers that differ: full, window and linear ones, and segments that keep some
+ * rows. */
 #include "config.h"
 #include "replay/engine/rows.h"
 

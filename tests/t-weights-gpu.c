@@ -4,14 +4,13 @@
  * architecture, with heads of sizes that kernels have.
  *
  * Bounds are relative distances, the square root of the sum of squared differences over that of
- * squares.  Both passes round at the same places, to 8 bits.  t-forward.c bounds the distance of the
- * one on the CPU from the formulas by 0.02; two passes with independent errors of that size are at most
- * sqrt(2) times as far from each other.
+ * squares.  Both passes round at the same places, to 8 bits.  t-forward.c bounds the distance of
+ * the one on the CPU from the formulas by 0.02; two passes with independent errors of that size are
+ * at most sqrt(2) times as far from each other.
  */
 #include "config.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,15 +72,11 @@ static void refer(int text)
 
 static void net_open(int i)
 {
-	struct tiny_weights tw = { 0 };
 	struct ar_err err;
 
 	net.m = tiny_models[i];
 	net.m.dim = head_dim[i];
-	tiny_make(&tw, &net.m);
-	tiny_config(dir, &net.m);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, &net.m);
 	gpu_must(weights_open(&net.w, dir, &err), &err);
 	net.w.model.max_len = MAX;
 	for (int t = 0; t < N_TEXT; t++)
@@ -320,8 +315,8 @@ static void test_again(const char *method)
 	weights_case_close(&c);
 }
 
-/* Pages that decodes filled: the layers run once more for the selector's state, which the next chunk
- * reads. */
+/* Pages that decodes filled: the layers run once more for the selector's state, which the next
+ * chunk reads. */
 static void test_held(const char *method)
 {
 	struct weights_case c;
@@ -385,8 +380,8 @@ static void test_compare(const char *method, double least, double most)
 
 /* ---- costs ---- */
 
-/* Embeddings and the copies of logits are before and after an iteration.  What an iteration costs does
- * not depend on the one before it. */
+/* Embeddings and the copies of logits are before and after an iteration.  What an iteration costs
+ * does not depend on the one before it. */
 static void test_cost(void)
 {
 	struct iter_cost cost[3];
@@ -419,8 +414,8 @@ static void test_cost(void)
 #define DROPS "uniprefill:p=0.3,block=16,last-q=20,sinks=10,min-tokens=0,layers=0+1"
 #define PRUNES "lazyllm:layers=0:0.5+1:0.5"
 
-/* What a dropper keeps follows from the layers below: a chunk gives the same rows however often it is
- * run, and as the entry of a batch. */
+/* What a dropper keeps follows from the layers below: a chunk gives the same rows however often it
+ * is run, and as the entry of a batch. */
 static void test_drops(const char *method)
 {
 	static struct got alone, beside;
@@ -449,8 +444,8 @@ static void test_drops(const char *method)
 
 /* ---- both backends ---- */
 
-/* A method does on the device what its reference does on the host.  Where a score is at a threshold,
- * they may choose differently, which is less than what the method leaves out. */
+/* A method does on the device what its reference does on the host.  Where a score is at a
+ * threshold, they may choose differently, which is less than what the method leaves out. */
 static void test_both(const char *method)
 {
 	static struct got cuda, cpu;
@@ -573,13 +568,7 @@ static void test_no_memory(void)
 
 static void clean(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors" };
-	char path[64];
-
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
+	tiny_remove(dir);
 	rmdir(dir);
 }
 

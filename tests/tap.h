@@ -14,8 +14,9 @@ void skip(unsigned n, const char *why);
 void todo(const char *why); /* NULL ends the block */
 int done_testing(void);
 bool sanitized(void); /* the build has the sanitizers */
-/* How often to repeat a test on random input: all times, or a quarter of them under sanitizers.  They
- * find what an access does wrong; what a rule does wrong is found by the build without them. */
+/* How often to repeat a test on random input: all times, or a quarter of them under sanitizers.
+ * They find what an access does wrong; what a rule does wrong is found by the build without
+ * them. */
 int rounds(int all);
 /* From one failure that a loop makes to the next: 1, or `sparse` under sanitizers, where a round
  * takes far longer.  Take an odd number: allocations often come in pairs. */

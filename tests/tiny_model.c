@@ -250,3 +250,24 @@ void tiny_write(const char *dir, const struct tiny_weights *w, int files)
 		file_write(path, index, n);
 	free(index);
 }
+
+void tiny_folder(const char *dir, const struct tiny *m)
+{
+	struct tiny_weights w;
+
+	tiny_make(&w, m);
+	tiny_config(dir, m);
+	tiny_write(dir, &w, 1);
+	tiny_free(&w);
+}
+
+void tiny_remove(const char *dir)
+{
+	static const char *const names[] = { "config.json", "model.safetensors" };
+	char path[256];
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		remove(path);
+	}
+}

@@ -43,5 +43,8 @@ const float *tiny_value(struct tiny_weights *w, int layer, const char *name);
  * index. */
 void tiny_config(const char *dir, const struct tiny *m);
 void tiny_write(const char *dir, const struct tiny_weights *w, int files);
+/* Write model m with one file; remove it. */
+void tiny_folder(const char *dir, const struct tiny *m);
+void tiny_remove(const char *dir);
 
 #endif

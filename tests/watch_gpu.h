@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keep the hidden states between the layers of a decoder, while a backend runs it without graphs. */
+/* Keep the hidden states between the layers of a decoder, while a backend runs it without
+ * graphs. */
 #ifndef AR_WATCH_GPU_H
 #define AR_WATCH_GPU_H
 

@@ -9,8 +9,8 @@
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/tokens.h"
 
-/* A request: id[n_prompt + n_out] are its prompt and the outputs it is given.  id[n_prompt] alone, if
- * answered is not set: the model chooses. */
+/* A request: id[n_prompt + n_out] are its prompt and the outputs it is given.  id[n_prompt] alone,
+ * if answered is not set: the model chooses. */
 struct weights_text {
 	const int32_t *id;
 	int n_prompt, n_out;

@@ -3,7 +3,6 @@
 #include "tests/whole_model.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,25 +44,15 @@ void whole_begin(void)
 
 void whole_end(void)
 {
-	static const char *const names[] = { "config.json", "model.safetensors" };
-	char path[96];
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-		remove(path);
-	}
+	tiny_remove(dir);
 	rmdir(dir);
 }
 
 void whole_load(struct weights *w, const struct tiny *m)
 {
-	struct tiny_weights tw;
 	struct ar_err err = { 0 };
 
-	tiny_make(&tw, m);
-	tiny_config(dir, m);
-	tiny_write(dir, &tw, 1);
-	tiny_free(&tw);
+	tiny_folder(dir, m);
 	if (weights_open(w, dir, &err))
 		bail_out("no model: %s", err.msg);
 	w->model.max_len = WHOLE_LEN;

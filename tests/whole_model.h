@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of backend cpu with weights: a whole tiny model that serves three requests, whose logits are
- * kept.  Any failure bails out, unless a status is returned. */
+/* Tests of backend cpu with weights: a whole tiny model that serves three requests, whose logits
+ * are kept.  Any failure bails out, unless a status is returned. */
 #ifndef AR_TESTS_WHOLE_MODEL_H
 #define AR_TESTS_WHOLE_MODEL_H
 
@@ -50,7 +50,8 @@ void whole_end(void);
 /* Read tiny model m, which takes as many tokens as the requests have. */
 void whole_load(struct weights *w, const struct tiny *m);
 
-/* Open and start a backend whose outputs go to *o.  try: *x is all 0; close it also after a failure. */
+/* Open and start a backend whose outputs go to *o.  try: *x is all 0; close it also after a
+ * failure. */
 void whole_open(struct whole *x, const struct weights *w, const struct whole_how *how,
 		struct whole_outputs *o);
 enum ar_status whole_try(struct whole *x, const struct weights *w, const struct whole_how *how,

@@ -47,10 +47,10 @@ int attend_rank(int n)
  * smallest one that makes at most w * n_slot parts.
  *
  * Where every block is read, lengths are known, and parts need not be even.  If whole tiles leave
- * multiprocessors idle, each tile is cut at one level, a number of blocks.  The idle multiprocessors
- * take the blocks above it.  Example: 128 tiles of 57 to 64 blocks on 132 multiprocessors take the
- * time of 61 blocks and one cut.  Uncut they take that of 64.  Under tables the part above the level
- * may be empty, but still costs a part.
+ * multiprocessors idle, each tile is cut at one level, a number of blocks.  The idle
+ * multiprocessors take the blocks above it.  Example: 128 tiles of 57 to 64 blocks on 132
+ * multiprocessors take the time of 61 blocks and one cut.  Uncut they take that of 64.  Under
+ * tables the part above the level may be empty, but still costs a part.
  *
  * Lists per (query block, head) differ in length by far more than their contexts do.  There a tile
  * gets a part per `least` blocks of context, up to an equal share of the room, and the kernel cuts.

@@ -43,8 +43,8 @@ int attend_rank(int n);
 enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan, int heads,
 			  const struct block_lists *lists, struct ar_err *err);
 
-/* CUDA.  Calls the kernel for the current device.  plan: the function that made b->tile; heads: most
- * heads packed in a tile. */
+/* CUDA.  Calls the kernel for the current device.  plan: the function that made b->tile; heads:
+ * most heads packed in a tile. */
 typedef enum ar_status attend_enqueue_fn(const struct attn_call *call, attend_plan_fn *plan,
 					 int heads, const struct block_lists *lists,
 					 struct ar_err *err);

@@ -8,8 +8,8 @@
  * of keys that a row must not see to -inf.
  *
  * A kernel whose rows have first keys or sinks is an instance of its own, with C::BOUNDED, so that
- * others pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its sum
- * from the start.
+ * others pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its
+ * sum from the start.
  */
 #ifndef AR_ATTEND_SM90_CUH
 #define AR_ATTEND_SM90_CUH
@@ -503,7 +503,8 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	hold<C::D / 2>(o);
 }
 
-/* Load what bounds the rows m and m + 8 of the tile; padding is bounded as the last row and head. */
+/* Load what bounds the rows m and m + 8 of the tile; padding is bounded as the last row and
+ * head. */
 template <class W>
 __device__ __forceinline__ void bound_rows(struct rows *t, const struct tile_params *p, const W *w,
 					   int m)

@@ -6,9 +6,9 @@
  * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
  * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
  *
- * The grid has as many thread blocks as the GPU runs at once.  Each thread block takes an equal stretch of
- * the line, whatever the lengths of the segments are.  It finds its stretch from ctx or from the
- * lengths of the lists, so lengths never leave the device.
+ * The grid has as many thread blocks as the GPU runs at once.  Each thread block takes an equal
+ * stretch of the line, whatever the lengths of the segments are.  It finds its stretch from ctx or
+ * from the lengths of the lists, so lengths never leave the device.
  *
  * A piece is the part of a stretch inside one segment.  A piece that is a whole segment writes the
  * output.  Other pieces store unnormalised fp32 sums.  A thread block has at most two of them: its

@@ -140,8 +140,8 @@ enum ar_status delta_supported(const struct delta_spec *s, int cc, struct ar_err
 /* Bytes of call.work for batches of at most max_req sequences and max_row rows. */
 size_t delta_work_bytes(const struct delta_spec *s, int max_req, int max_row);
 
-/* Run the references' work on the device; only enqueue on call.stream.  The launch of decode depends
- * on n_row alone.  Padded rows may share a slot of no sequence; its state stays finite. */
+/* Run the references' work on the device; only enqueue on call.stream.  The launch of decode
+ * depends on n_row alone.  Padded rows may share a slot of no sequence; its state stays finite. */
 enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batch *b,
 			     struct ar_err *err);
 enum ar_status delta_decode(const struct delta_call *c, int n_row, const int32_t *slot,

@@ -66,11 +66,11 @@ struct dropper {
 	/* Whether it drops rows at this layer of the model; only of full attention. */
 	bool (*acts_after)(const void *self, int layer);
 
-	/* Whether all tokens of the prompt come back at each layer where it acts; NULL: dropped ones
-	 * never do. */
+	/* Whether all tokens of the prompt come back at each layer where it acts; NULL: dropped
+	 * ones never do. */
 	bool (*brings_back)(const void *self);
-	/* Whether the windows of later layers count positions of the prompt; NULL: they never do, but
-	 * count the tokens that are left. */
+	/* Whether the windows of later layers count positions of the prompt; NULL: they never do,
+	 * but count the tokens that are left. */
 	bool (*counts_positions)(const void *self);
 
 	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only
@@ -104,6 +104,8 @@ struct cJSON *drop_json(const struct drop *d);
 bool drop_acts_after(const struct drop *d, int layer);
 /* Whether dropped tokens come back at each layer where d, or NULL, acts. */
 bool drop_brings_back(const struct drop *d);
+/* Whether with d, or NULL, the windows of later layers count positions of the prompt. */
+bool drop_counts_positions(const struct drop *d);
 
 /* The reference of one call, all on the host. */
 enum ar_status drop_ref(const struct drop *d, const struct drop_call *call,

@@ -126,6 +126,11 @@ bool drop_brings_back(const struct drop *d)
 	return d && d->dropper->brings_back && d->dropper->brings_back(d->self);
 }
 
+bool drop_counts_positions(const struct drop *d)
+{
+	return d && d->dropper->counts_positions && d->dropper->counts_positions(d->self);
+}
+
 void drop_index(const struct attn_rows *rows, const struct drop_kept *out)
 {
 	int n = 0;

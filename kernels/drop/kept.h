@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tokens that a dropper keeps hold of dense attention over all tokens of their request:
+ * How good a dropper's choice of tokens is.  The measure is dense attention of the last queries
+ * over all tokens of their request:
  *
- *   mass     share of the attention of the last queries, over all heads
- *   recall   of the `top` tokens with the most of this attention, the share that is kept
+ *   mass     share of this attention that falls on kept tokens, over all heads
+ *   recall   kept share of the `top` tokens with the most of this attention
  */
 #ifndef AR_KEPT_H
 #define AR_KEPT_H
@@ -24,8 +25,8 @@ struct kept_share {
 };
 
 /* q: [queries][q_heads][head_dim], of the last tokens, k: [n_tok][kv_heads][head_dim], both after
- * RoPE and on the host.  keep: [n_tok] flags.  Sets all of *out from out->n_tok and out->queries, at
- * most n_tok.  Of tokens with equal attention the first count as more. */
+ * RoPE and on the host.  keep: [n_tok] flags.  Reads out->n_tok and out->queries, 1 to n_tok; sets
+ * the other members.  Of tokens with equal attention the first counts as the one with more. */
 enum ar_status kept_share(const struct attn_shape *s, const bf16_t *q, const bf16_t *k,
 			  const uint8_t *keep, struct kept_share *out, struct ar_err *err);
 

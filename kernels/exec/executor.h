@@ -31,8 +31,8 @@ struct executor_lists {
  *
  * A part takes some of the n blocks of the list that its last row can see; without a list, of those
  * from the first row's first key on.  len > 0: len blocks from part * len on.  len 0: blocks
- * [n * part / n_part, n * (part + 1) / n_part), unless the kernel cuts again by the lists.  The parts
- * of a tile are in order in a plan, with others between them.
+ * [n * part / n_part, n * (part + 1) / n_part), unless the kernel cuts again by the lists.  The
+ * parts of a tile are in order in a plan, with others between them.
  *
  * Scratch slots [place, place + n_part) belong to this tile.  joined: a counter for kernels, 0
  * before and after each launch.  So launches over the same tiles must not overlap. */
@@ -99,8 +99,8 @@ static inline int executor_n_sm(const struct gpu *g)
  * whole KV heads.  Lists hold no block past the row's own.  lists NULL: every block.  A row under
  * an empty list gets 0.  First keys and sinks come without lists only, otherwise enqueue fails with
  * AR_USAGE; the work is then proportional to the keys from the first on.  b->tile is not used.  The
- * launch depends on n_req, heads and addresses alone, not on the contents of arrays.  Launches on one
- * device must not overlap. */
+ * launch depends on n_req, heads and addresses alone, not on the contents of arrays.  Launches on
+ * one device must not overlap. */
 enum ar_status decode_ref(const struct attn_call *call, int heads, const struct block_lists *lists,
 			  struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);

@@ -3,9 +3,9 @@
  * The row kernels of a decoder layer: everything around its matrix products and its
  * attention.  Each exists as a C reference (NAME_ref) and as CUDA.
  *
- * Q, K and V come from captures, or with real weights from the product of the QKV projection.  Each
- * row names a captured token.  The RoPE and cache kernels read there, and so move as many bytes as
- * from a product.
+ * Q, K and V come from captures, or with real weights from the product of the QKV projection.  With
+ * captures each row names a token.  The RoPE and cache kernels read it in the capture, and so move
+ * as many bytes as from a product.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
  * bytes, so that all accesses are 16 bytes wide.  On the device head_dim is at most 2048.
@@ -102,7 +102,7 @@ void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int
 		    const struct layer_row *row, int n_row, const struct layer_angles *a, bf16_t *q,
 		    bf16_t *k);
 
-/* K from k[row][kv_heads][head_dim] and V from the captured tokens into the rows' slots. */
+/* K from k[row][kv_heads][head_dim], and V from seq, into the rows' slots. */
 void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 		     const struct layer_row *row, int n_row, const bf16_t *k,
 		     const struct kv_cache *kv);
@@ -132,18 +132,18 @@ void layer_sum_ref(const struct layer_sum_args *a);
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 		      bf16_t *out);
 
-/* out[r] is row tok of row r in table, [vocab][width], times scale. */
+/* out[r] = table[row[r].tok] times scale.  table: [vocab][width]; out: [n_row][width]. */
 void layer_embed_ref(const bf16_t *table, const struct layer_row *row, int n_row, int width,
 		     float scale, bf16_t *out);
 
-/* Rows of logits, in one of two types. */
+/* Rows of width logits, in one of two types.  Row r begins at element r * stride. */
 struct layer_logits {
 	const bf16_t *x; /* NULL: real is set */
 	const float *real;
 	int n_row, width, stride;
 };
 
-/* index[r]: where the largest of the width values from row r * stride on is; the first of equals. */
+/* index[r]: number of the largest logit of row r, the first of equals. */
 void layer_argmax_ref(const struct layer_logits *l, int32_t *index);
 
 /* Element i is drawn from (seed, i): about normal with mean 0 and deviation scale, the sum

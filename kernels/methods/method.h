@@ -76,8 +76,8 @@ int method_tail(const struct method *m);
  * env->device and the current device has no kernels for the shape. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
-/* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method or a plan (plan.h).
- * *out is an array of n strings, each owned, as is the array. */
+/* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method or a plan
+ * (plan.h).  *out is an array of n strings, each owned, as is the array. */
 enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
 
 /* Count request 0.  chosen: the selection; table: its tables under a union; both on the host, and

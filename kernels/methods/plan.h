@@ -67,8 +67,9 @@ struct layer_plan {
 };
 
 /* Give each layer of m with full attention its method.  Pages have the size that the first sparse
- * method takes; a run may set another page_tok.  AR_USAGE: a layer with full attention has no method,
- * or the plan names layers that m lacks.  p outlives *l.  Release *l even after a failure. */
+ * method takes; a run may set another page_tok.  AR_USAGE: a layer with full attention has no
+ * method, or the plan names layers that m lacks.  p outlives *l.  Release *l even after a
+ * failure. */
 enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
 			 struct ar_err *err);
 void plan_release(struct layer_plan *l);
@@ -88,12 +89,14 @@ int plan_segment(const struct layer_plan *l, int layer);
 /* Heads of the layer, and the page size. */
 struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer);
 
-/* Check that each of n methods, some of them NULL, takes pages of page_tok tokens, else AR_USAGE. */
+/* Check that each of n methods, some of them NULL, takes pages of page_tok tokens, else
+ * AR_USAGE. */
 enum ar_status plan_check_pages(struct method *const *method, size_t n, int page_tok,
 				struct ar_err *err);
 
-/* method_open() each method once, and drop_open() the dropper.  env->shape and env->n_layers are ignored: the methods get those
- * of their layers.  AR_USAGE: a method does not take the page size. */
+/* method_open() each method once, and drop_open() the dropper.  env->shape and env->n_layers are
+ * ignored: the methods get those of their layers.  AR_USAGE: a method does not take the page
+ * size. */
 enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err);
 

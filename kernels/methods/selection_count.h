@@ -9,10 +9,10 @@
 /* X(name, doc).  An empty doc: the next doc is for both, as with _total (all) and _sel
  * (selected).
  *
- * Counts are sums over the query heads of one KV head.  All but chunk_*, exec_* and empty_rows count
- * past blocks only (j < ctx / page_tok).  In token lists and vertical-slash lists a block is one
- * token, the past is all tokens before the chunk, and only exec_* counts the chunk.  Query blocks of
- * the dense tail count in exec_* and empty_rows only. */
+ * Counts are sums over the query heads of one KV head.  All but chunk_*, exec_* and empty_rows
+ * count past blocks only (j < ctx / page_tok).  In token lists and vertical-slash lists a block is
+ * one token, the past is all tokens before the chunk, and only exec_* counts the chunk.  Query
+ * blocks of the dense tail count in exec_* and empty_rows only. */
 #define SELECTION_COUNTS(X) \
 	X(tiles_total, "") \
 	X(tiles_sel, "(head, query block, past block) before any union.") \

@@ -6,8 +6,8 @@
 typedef float vec
 	__attribute__((vector_size(MULTIPLY_LANES * sizeof(float)), aligned(4), may_alias));
 
-/* Sanitizers would check an element each time that it is multiplied, which takes ten times as long as
- * the product.  So the rows are checked once, by check(), and what multiplies them is not. */
+/* Sanitizers would check an element each time that it is multiplied, which takes ten times as long
+ * as the product.  So the rows are checked once, by check(), and what multiplies them is not. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #define UNCHECKED __attribute__((no_sanitize_address, no_sanitize_undefined))

@@ -13,8 +13,8 @@
 template <int N> struct ring {
 	uint64_t full[N], empty[N];
 
-	/* By one thread, before fence_barrier_init().  fills: arrivals that complete a stage, beside
-	 * the bytes that TMA counts.  consumers: warp groups that release it. */
+	/* By one thread, before fence_barrier_init().  fills: arrivals that complete a stage,
+	 * beside the bytes that TMA counts.  consumers: warp groups that release it. */
 	__device__ __forceinline__ void init(int fills, int consumers)
 	{
 		for (int i = 0; i < N; i++) {

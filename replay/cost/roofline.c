@@ -11,7 +11,6 @@
 
 /* Bytes of a bf16, a cosine, an entry of a list, and of an element of a DeltaNet's state. */
 enum { BF16 = 2, TRIG = 4, LIST = 4, STATE = 4 };
-enum { DELTA_ROWS = 64 }; /* of a chunk of a gated DeltaNet */
 
 /* ---- counting ---- */
 
@@ -130,7 +129,7 @@ static void count_head(const struct roofline_subject *s, int rows, int emit,
 static void add_attention(const struct layer_spec *l, double n, double pairs, double keys,
 			  struct roofline_work *w)
 {
-	w->flops += 4.0 * l->head_dim * l->q_heads * pairs;
+	w->flops += layer_pair_flops(l) * pairs;
 	w->bytes += 2.0 * BF16 * l->head_dim * (n * l->q_heads + keys * l->kv_heads);
 	w->kernels = 1;
 }
@@ -157,9 +156,8 @@ static void add_mix(const struct layer_spec *l, double n, bool decode, struct ro
 {
 	const struct delta_spec *d = &l->delta;
 	double k = (double)d->k_heads * d->k_dim, v = (double)d->v_heads * d->v_dim;
-	double chunk = decode ? 0 : 4.0 * DELTA_ROWS * (d->k_dim + d->v_dim);
 
-	w->flops += n * d->v_heads * (6.0 * d->k_dim * d->v_dim + chunk);
+	w->flops += n * layer_delta_flops(d, !decode);
 	w->bytes += BF16 * n * (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
 	w->bytes += 2 * STATE * v * d->k_dim + 2.0 * BF16 * (d->conv - 1) * (2 * k + v);
 	*kernels = decode ? 1 : 4;

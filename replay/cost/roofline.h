@@ -54,14 +54,14 @@ struct roofline_work {
 	int kernels; /* launches; 0: the phase does not run */
 };
 
-/* Count the work of batch b: of a layer of the model, and of the head in work[PHASE_HEAD].  density:
- * [b->n] share of the (query row, key) pairs of each prefill entry that the method computes; the
- * entries of decodes are not read. */
+/* Count the work of batch b: of a layer of the model, and of the head in work[PHASE_HEAD].
+ * density: [b->n] share of the (query row, key) pairs of each prefill entry that the method
+ * computes; the entries of decodes are not read. */
 void roofline_count(const struct roofline_subject *s, int layer, const struct batch *b,
 		    const double *density, struct roofline_work work[PHASE_COUNT]);
 
-/* The rate of a phase under a method, NULL: dense.  Of its selector in PHASE_SELECT, of the executor
- * of a sparse method in PHASE_ATTEND, else of the phase. */
+/* The rate of a phase under a method, NULL: dense.  Of its selector in PHASE_SELECT, of the
+ * executor of a sparse method in PHASE_ATTEND, else of the phase. */
 const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const struct method *m,
 					     enum phase p);
 

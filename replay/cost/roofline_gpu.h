@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs for the roofline model: peak rates, and the share of them that the kernels reach.  A GPU is a
- * preset in replay/cost/gpus/ or a file of 'attnreplay calibrate roofline'. */
+/* GPUs for the roofline model: peak rates, and the share of them that the kernels reach.  A GPU is
+ * a preset in replay/cost/gpus/ or a file of 'attnreplay calibrate roofline'. */
 #ifndef AR_ROOFLINE_GPU_H
 #define AR_ROOFLINE_GPU_H
 
@@ -21,9 +21,9 @@ struct roofline_rate {
 	int64_t fixed_ns;
 };
 
-/* Rates of kind i: 0 < i < PHASE_COUNT: of the phase.  From ROOFLINE_SELECTORS on: of the selectors,
- * in the order of selectors[]; from ROOFLINE_EXECUTORS on: of executors[].  A selector or an executor
- * without rates of its own has those of phase select or attend. */
+/* Rates of kind i: 0 < i < PHASE_COUNT: of the phase.  From ROOFLINE_SELECTORS on: of the
+ * selectors, in the order of selectors[]; from ROOFLINE_EXECUTORS on: of executors[].  A selector
+ * or an executor without rates of its own has those of phase select or attend. */
 enum {
 	ROOFLINE_SELECTORS = PHASE_COUNT,
 	ROOFLINE_EXECUTORS = ROOFLINE_SELECTORS + 32,
@@ -35,7 +35,8 @@ struct roofline_gpu {
 	char about[192]; /* the origin of the efficiencies */
 	char source[192];
 	double tflops, gbps; /* dense bf16 TFLOP/s, memory GB/s */
-	/* What each launch adds to an iteration: with prompts in it, and of decodes from a graph. */
+	/* What each launch adds to an iteration: with prompts in it, and of decodes from a
+	 * graph. */
 	int64_t launch_ns, graph_launch_ns;
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS]; /* the kind has rates of its own */
@@ -47,8 +48,8 @@ int roofline_executor_kind(const char *name);
 /* Name of a kind: "linear", "select flashprefill"; NULL: it has no name. */
 const char *roofline_kind_name(int kind, char *buf, size_t n);
 
-/* name_or_path: a file that exists, or a preset.  AR_DATA: there is neither, or the file is bad; the
- * message names the line or the key. */
+/* name_or_path: a file that exists, or a preset.  AR_DATA: there is neither, or the file is bad;
+ * the message names the line or the key. */
 enum ar_status roofline_gpu_load(struct roofline_gpu *g, const char *name_or_path,
 				 struct ar_err *err);
 /* Write g as JSON to path, whole or not at all. */

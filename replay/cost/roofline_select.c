@@ -14,10 +14,10 @@ enum keys {
 	KEYS_GATE   /* the same, a vector for each block and query head */
 };
 
-/* last: rows that are multiplied, from the chunk's end; 0: all.  row, key: how many stand behind one
- * product; 0: a block.  share: parameter that divides the products, or with times multiplies them.
- * heads: parameter with the number of heads, NULL: the query heads, or with per_kv the KV heads.
- * own: rows at the end that each query head multiplies besides. */
+/* last: rows that are multiplied, from the chunk's end; 0: all.  row, key: how many stand behind
+ * one product; 0: a block.  share: parameter that divides the products, or with times multiplies
+ * them.  heads: parameter with the number of heads, NULL: the query heads, or with per_kv the KV
+ * heads.  own: rows at the end that each query head multiplies besides. */
 static const struct rule {
 	const char *name;
 	enum keys keys;

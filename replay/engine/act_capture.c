@@ -99,6 +99,23 @@ static enum ar_status check_factor(const struct act_capture *s, struct ar_err *e
 	return AR_OK;
 }
 
+/* Q and K must be rotated, but nobody knows by which angles. */
+static enum ar_status no_angles(const struct backend_env *env, struct ar_err *err)
+{
+	const char *name = capture_info(env->capture[0])->name;
+
+	if (*env->model->rope_unknown)
+		return ar_fail(err, AR_DATA,
+			       "%s: Q and K must be rotated, but the angles of %s, which model %s "
+			       "has, are not known; replay captures after RoPE, without --extend "
+			       "tile",
+			       name, env->model->rope_unknown, env->model->name);
+	return ar_fail(err, AR_DATA,
+		       "%s: Q and K must be rotated, but neither the capture nor the model says "
+		       "how; pack the capture with its rope_theta",
+		       name);
+}
+
 static enum ar_status open(void **self, const struct backend_env *env,
 			   const struct attn_shape *shape, struct ar_err *err)
 {
@@ -118,26 +135,13 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
 	st = s->seq && s->layer && s->layer_of ? open_ropes(s, env, err) : ar_nomem(err);
-	if (st) {
-		close(s);
-		return st;
+	if (!st) {
+		map_layers(s, env);
+		if (place_captures(s, env) && !(s->ropes.rope[0].r.theta > 0))
+			st = no_angles(env, err);
 	}
-	map_layers(s, env);
-	if (place_captures(s, env) && !(s->ropes.rope[0].r.theta > 0)) {
-		close(s);
-		if (*env->model->rope_unknown)
-			return ar_fail(err, AR_DATA,
-				       "%s: Q and K must be rotated, but the angles of %s, which "
-				       "model %s has, are not known; replay captures after RoPE, "
-				       "without --extend tile",
-				       capture_info(env->capture[0])->name,
-				       env->model->rope_unknown, env->model->name);
-		return ar_fail(err, AR_DATA,
-			       "%s: Q and K must be rotated, but neither the capture "
-			       "nor the model says how; pack the capture with its rope_theta",
-			       capture_info(env->capture[0])->name);
-	}
-	st = check_factor(s, err);
+	if (!st)
+		st = check_factor(s, err);
 	if (st)
 		close(s);
 	else

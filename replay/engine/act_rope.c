@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "model/rope.h"
+#include "replay/forward/rotate.h"
 
 static struct act_rope rope_of(const struct rope *r, int head_dim, bool applied)
 {
@@ -38,30 +39,16 @@ void act_ropes_release(struct act_ropes *a)
 	a->of = NULL;
 }
 
-static enum ar_status make_trig(struct act_rope *r, int64_t n_rotation, struct ar_err *err)
-{
-	size_t half = (size_t)r->dim / 2;
-	float *inv = calloc(half, sizeof *inv);
-	enum ar_status st = AR_OK;
-
-	r->trig = calloc((size_t)n_rotation * half, 2 * sizeof *r->trig);
-	if (inv && r->trig) {
-		rope_inv_freq(&r->r, r->dim, inv);
-		layer_trig_ref(inv, (int)half, (int)n_rotation, r->factor, r->trig);
-	} else {
-		st = ar_nomem(err);
-	}
-	free(inv);
-	return st;
-}
-
 enum ar_status act_ropes_load_ref(struct act_ropes *a, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	for (int i = 0; i < a->n; i++) {
+		struct act_rope *r = &a->rope[i];
 
-	for (int i = 0; i < a->n && !st; i++)
-		st = make_trig(&a->rope[i], a->n_rotation, err);
-	return st;
+		r->trig = rotate_trig(&r->r, r->dim, (int)a->n_rotation, r->factor);
+		if (!r->trig)
+			return ar_nomem(err);
+	}
+	return AR_OK;
 }
 
 void act_ropes_unload_ref(struct act_ropes *a)

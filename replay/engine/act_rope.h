@@ -30,9 +30,9 @@ struct act_ropes {
 	const int *run_layer;	   /* [n_run_layers] borrowed */
 };
 
-/* Set the RoPE of each executed layer: full, that of layers that see all keys, and the model's own for
- * window layers.  applied: Q and K are after RoPE, and so have its attention factor already.  Release
- * *a even after a failure. */
+/* Set the RoPE of each executed layer: full, that of layers that see all keys, and the model's own
+ * for window layers.  applied: Q and K are after RoPE, and so have its attention factor already.
+ * Release *a even after a failure. */
 enum ar_status act_ropes_open(struct act_ropes *a, const struct backend_env *env, int head_dim,
 			      const struct rope *full, bool applied, struct ar_err *err);
 void act_ropes_release(struct act_ropes *a);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activations of a model with real weights: Q, K and V are the product of the layer's QKV projection,
- * after its norms of heads.  RoPE rotates Q and K by the row's position.
+ * Activations of a model with real weights: Q, K and V are the product of the layer's QKV
+ * projection, after its norms of heads.  RoPE rotates Q and K by the row's position.
  *
  * tok of a row is the id of its token, by which the decoder finds the embedding.
  */
@@ -21,8 +21,8 @@ struct act_weights {
 	struct activations_device device; /* lends their memory if not owned */
 };
 
-/* open() needs weights and tokens of struct backend_env.  It fails with AR_DATA if the angles of the
- * model's RoPE are not known. */
+/* open() needs weights and tokens of struct backend_env.  It fails with AR_DATA if the angles of
+ * the model's RoPE are not known. */
 extern const struct activations activations_weights;
 
 /* load() and qkv() of activations_weights. */

@@ -138,8 +138,7 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 				env->trace->n, (int)(seqs + lesser(seqs, tok)), (int)(tok + seqs),
 				err);
 	e->drops.back = !st && drop_brings_back(e->plan.drop);
-	if (!st && e->plan.drop && e->plan.drop->dropper->counts_positions)
-		e->drops.windows = e->plan.drop->dropper->counts_positions(e->plan.drop->self);
+	e->drops.windows = !st && drop_counts_positions(e->plan.drop);
 	if (!st && e->drops.back && env->weights)
 		st = ar_fail(
 			err, AR_USAGE,

@@ -29,14 +29,14 @@ struct attn_engine {
 };
 
 /* device: methods and activations run on the current CUDA device, else on the host.  Release *e
- * even after a failure.  AR_USAGE: besides errors of methods and activations, a layer has sinks, which
- * its executor does not add. */
+ * even after a failure.  AR_USAGE: besides errors of methods and activations, a layer has sinks,
+ * which its executor does not add. */
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);
 
-/* The mixer, the group, the shape and the method of executed layer i.  A linear layer has no heads and
- * no method. */
+/* The mixer, the group, the shape and the method of executed layer i.  A linear layer has no heads
+ * and no method. */
 static inline enum mixer attn_engine_mixer(const struct attn_engine *e, int i)
 {
 	return e->model->layer[e->run_layer[i]].mixer;
@@ -57,22 +57,23 @@ static inline const struct method *attn_engine_method(const struct attn_engine *
 	return plan_method(&e->plan, e->run_layer[i]);
 }
 
-/* The dropper that acts after executed layer i, or NULL; and the executed layer that ends segment s. */
+/* The dropper that acts after executed layer i, or NULL. */
 static inline const struct drop *attn_engine_drop(const struct attn_engine *e, int i)
 {
 	return drop_acts_after(e->plan.drop, e->run_layer[i]) ? e->plan.drop : NULL;
 }
 
+/* The executed layer that ends segment s.  There is one: s is below drops.n - 1. */
 int attn_engine_drop_layer(const struct attn_engine *e, int s);
-/* How many layers that drop come before executed layer i: the segment that it ends. */
+/* Its inverse: the segment that executed layer i ends, as many layers that drop come before it. */
 int attn_engine_drop_no(const struct attn_engine *e, int i);
 
 /* Refuse b if the dropper cannot run it: tokens of the prefix cache were not dropped by it. */
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
 				 struct ar_err *err);
 
-/* Count the rows and pairs of b, which has run, in its groups.  attn_engine_forget() sets the counts
- * to 0. */
+/* Count the rows and pairs of b, which has run, in its groups.  attn_engine_forget() sets the
+ * counts to 0. */
 void attn_engine_tally(struct attn_engine *e, const struct batch *b);
 void attn_engine_forget(struct attn_engine *e);
 
@@ -80,8 +81,8 @@ void attn_engine_forget(struct attn_engine *e);
 typedef enum ar_status engine_rows_fn(void *ctx, int i, const struct layer_row *row, int n_row,
 				      bf16_t *q, bf16_t *k, struct ar_err *err);
 
-/* What the tokens that go on after executed layer i hold of dense attention, for an entry of the last
- * batch; of a layer before the first drop out->n_tok is 0.  Rows are made max_row at a time. */
+/* Measure the tokens that go on after executed layer i, see kept.h.  entry: of the last batch.
+ * out->n_tok 0: no token was dropped yet.  rows makes at most max_row rows at a time. */
 enum ar_status attn_engine_kept(const struct attn_engine *e, const struct batch_entry *entry, int i,
 				int max_row, engine_rows_fn *rows, void *ctx,
 				struct kept_share *out, struct ar_err *err);

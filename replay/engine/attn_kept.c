@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run did to its rows: how many each layer had, and what droppers left of them. */
+/* Figures of a run's rows: how many each layer ran, and how good the kept ones were chosen. */
 #include "config.h"
 #include "replay/engine/attn_engine.h"
 
@@ -31,7 +31,7 @@ void attn_engine_forget(struct attn_engine *e)
 
 /* ---- what is kept ---- */
 
-/* Make n rows from position `start` on, the first `q_from` of them without Q. */
+/* Make K of all tokens of the entry's request so far, to k, and Q of its last x->queries, to q. */
 static enum ar_status make_rows(const struct attn_engine *e, const struct batch_entry *entry, int i,
 				int max_row, engine_rows_fn *rows, void *ctx,
 				const struct kept_share *x, bf16_t *q, bf16_t *k,

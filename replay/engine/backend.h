@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost" without
- * kernels, by a formula or measured costs, "roofline" by a model of a GPU.  One file each, one row in
- * backends.c. */
+ * kernels, by a formula or measured costs, "roofline" by a model of a GPU.  One file each, one row
+ * in backends.c. */
 #ifndef AR_BACKEND_H
 #define AR_BACKEND_H
 
@@ -101,13 +101,14 @@ struct backend {
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
 				  struct method_selection *sel, struct ar_err *err);
-	/* What the tokens that go on after layer run_layer[i] hold of dense attention, for a prefill
-	 * entry that run() has run last; out->n_tok 0: none was dropped before, or with weights, as
-	 * dropped tokens have no keys there.  And the rows that
-	 * run() ran in that layer, and the (row, key) pairs of dense attention over what its cache
-	 * held.  Both NULL for a backend without kernels. */
+	/* Measure how much of dense attention the tokens hold that go on after layer run_layer[i].
+	 * e: a prefill entry of the batch that run() ran last.  out->n_tok 0: no token was dropped
+	 * yet; or the run has weights, where dropped tokens have no keys.  NULL for a backend
+	 * without kernels, as is layer_work. */
 	enum ar_status (*kept)(void *self, const struct batch_entry *e, int i,
 			       struct kept_share *out, struct ar_err *err);
+	/* *n_row: rows that run() has run in layer run_layer[i] so far.  *n_pair: (row, key) pairs
+	 * of dense attention of these rows over the keys in the layer's cache. */
 	void (*layer_work)(const void *self, int i, int64_t *n_row, int64_t *n_pair);
 	/* The request finished or was preempted: forget its KV. */
 	void (*drop)(void *self, uint32_t req);

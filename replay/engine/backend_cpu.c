@@ -139,8 +139,8 @@ static enum ar_status alloc_decoder(struct cpu *c, struct ar_err *err)
 	return c->logits ? decoder_ref_room(c->decoder, max_rows(c), err) : ar_nomem(err);
 }
 
-/* Refuse what the machine cannot hold.  Captures touch few of the pages, so only a run with weights is
- * asked. */
+/* Refuse a run that the machine's memory cannot hold.  Captures touch few of the pages, so this
+ * checks runs with weights only. */
 static enum ar_status check_memory(const struct cpu *c, int64_t num_blocks, struct ar_err *err)
 {
 	const struct backend_env *env = &c->env;
@@ -178,8 +178,8 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 
 /* ---- iterations ---- */
 
-/* Of a pass that fills in an entry which the pages hold: update the selector's state beside them: select,
- * and drop the selection.  What Q is there does not matter. */
+/* In a pass over an entry whose K and V the pages hold: bring the selector's state up to date.  For
+ * that it selects; the selection is not used, so Q need not be right. */
 static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, void *ctx,
 			      struct ar_err *err)
 {
@@ -194,7 +194,7 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, void *
 	return st;
 }
 
-/* The same for pages that do not: store K and V, too. */
+/* The same for an entry whose K and V are missing: store them first. */
 static enum ar_status store(struct cpu *c, int i, const struct rows *r, void *ctx,
 			    struct ar_err *err)
 {
@@ -203,7 +203,8 @@ static enum ar_status store(struct cpu *c, int i, const struct rows *r, void *ct
 	return st ? st : refresh(c, i, r, ctx, err);
 }
 
-/* Compute what e needs and no iteration has computed.  Real hidden states go through whole layers. */
+/* Compute what e needs and no iteration has computed.  Real hidden states go through whole
+ * layers. */
 static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry piece;

@@ -27,8 +27,8 @@ struct cpu {
 	enum phase phase; /* that runs */
 	int64_t since;
 
-	/* With weights: the entry that compare() ran last, and its last layer, whose attention output is
-	 * in out.  layer -1: none. */
+	/* With weights: the entry that compare() ran last, and its last layer, whose attention
+	 * output is in out.  layer -1: none. */
 	struct cpu_sample {
 		uint32_t req, start;
 		int layer;
@@ -55,8 +55,9 @@ struct attn_call cpu_call(const struct cpu *c, const struct attn_batch *b, int i
 typedef enum ar_status cpu_mix_fn(struct cpu *c, int i, const struct rows *r, void *ctx,
 				  struct ar_err *err);
 
-/* Run b through all executed layers.  Rows are built segment by segment, as droppers take some away.
- * whole: with weights the rest of each layer runs, too, and mix finds its product. */
+/* Run b through all executed layers.  Rows are built segment by segment, as droppers take some
+ * away.  whole: in a run with weights, the decoder's part of each layer runs, too; mix finds its QKV
+ * product. */
 enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
 			void *ctx, struct ar_err *err);
 
@@ -69,7 +70,8 @@ cpu_mix_fn cpu_attend;
 /* With weights, after a pass over b: give the logits of rows that output a token to env.tokens. */
 enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err);
 
-/* Build the rows of e, an entry of the batch that ran last, and make its Q and K in executed layer i. */
+/* Build the rows of e, an entry of the batch that ran last, and make its Q and K in executed layer
+ * i. */
 enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err);
 
 #endif

@@ -161,23 +161,23 @@ static void keep_rows(struct cpu *c, int i)
 	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
 }
 
-/* The steps of executed layer i after its attention: the projection, the MLP, and in between or
- * behind them its dropper.  decode: with those of the decoder. */
+/* The steps of executed layer i after its attention: projection and MLP of the decoder, if whole,
+ * and the dropper between or behind them. */
 static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const struct rows *r,
-			     bool decode, struct ar_err *err)
+			     bool whole, struct ar_err *err)
 {
 	const struct drop *drop = attn_engine_drop(&c->engine, i);
 	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
 	int layer = c->env.run_layer[i];
-	enum ar_status st = decode ? decoder_ref_project(c->decoder, layer, c->out, err) : AR_OK;
+	enum ar_status st = whole ? decoder_ref_project(c->decoder, layer, c->out, err) : AR_OK;
 
-	if (!st && decode && !before_mlp)
+	if (!st && whole && !before_mlp)
 		st = decoder_ref_mlp(c->decoder, layer, err);
 	if (!st && drop)
 		st = drop_rows(c, i, b, r, err);
-	if (!st && drop && decode && r->n_prefill)
+	if (!st && drop && whole && r->n_prefill)
 		keep_rows(c, i);
-	if (!st && decode && before_mlp)
+	if (!st && whole && before_mlp)
 		st = decoder_ref_mlp(c->decoder, layer, err);
 	cpu_phase(c, layer, PHASE_NONE);
 	return st;
@@ -186,10 +186,10 @@ static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const 
 enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
 			void *ctx, struct ar_err *err)
 {
-	bool decode = whole && c->decoder;
 	enum ar_status st = AR_OK;
 	int in = -1; /* segment */
 
+	whole = whole && c->decoder;
 	c->sample.layer = -1;
 	drops_begin(&c->engine.drops, b);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
@@ -197,18 +197,19 @@ enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mi
 		int segment = attn_engine_group(&c->engine, i)->segment;
 
 		if (segment != in)
-			st = enter_segment(c, b, in = segment, err);
-		if (!st && !i && decode)
+			st = enter_segment(c, b, segment, err);
+		in = segment;
+		if (!st && !i && whole)
 			st = decoder_ref_begin(c->decoder, r->row, r->n_row, err);
 		if (cpu_skips(c, i))
 			continue;
-		if (!st && decode)
+		if (!st && whole)
 			st = decoder_ref_before(c->decoder, c->env.run_layer[i], err);
 		cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
 		if (!st)
 			st = mix(c, i, r, ctx, err);
 		if (!st)
-			st = finish(c, i, b, r, decode, err);
+			st = finish(c, i, b, r, whole, err);
 	}
 	return st;
 }
@@ -288,8 +289,8 @@ static enum ar_status leave_layer(struct cpu *c, int i, uint32_t req, struct ar_
 	return st;
 }
 
-/* Run the layers before executed layer i, from the one after the last sample of the same entry on.  The
- * cache holds their keys. */
+/* Run the layers before executed layer i, from the one after the last sample of the same entry on.
+ * The cache holds their keys. */
 static enum ar_status replay_layers(struct cpu *c, const struct batch_entry *e, int i,
 				    struct ar_err *err)
 {

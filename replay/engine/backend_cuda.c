@@ -271,8 +271,8 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 }
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
- * beside the pages must process them too, even if decodes have already stored their K and V.  The state
- * of a linear layer stays what it is: its values are those of random hidden states. */
+ * beside the pages must process them too, even if decodes have already stored their K and V.  The
+ * state of a linear layer stays what it is: its values are those of random hidden states. */
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;

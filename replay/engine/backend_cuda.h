@@ -54,8 +54,8 @@ struct cuda {
 		bf16_t *out;
 		float *lse;
 		void *work; /* of accuracy_measure_device() */
-		/* With weights: the executed layer whose attention output of entry (req, start) is in
-		 * out of struct cuda, or -1. */
+		/* With weights: the executed layer whose attention output of entry (req, start) is
+		 * in out of struct cuda, or -1. */
 		int at;
 		uint32_t req, start;
 	} compared;
@@ -74,9 +74,9 @@ static inline bool cuda_skips(const struct cuda *c, int i)
 	return !c->decoder && attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
 }
 
-/* In backend_cuda.c.  Build the rows of b on the host and enqueue their copy to the device.  segment:
- * as for rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph: number of rows
- * of its CUDA graph; 0: it has none and is padded to pad rows. */
+/* In backend_cuda.c.  Build the rows of b on the host and enqueue their copy to the device.
+ * segment: as for rows_build().  m: the method that gets tiles; NULL: that of each layer.  graph:
+ * number of rows of its CUDA graph; 0: it has none and is padded to pad rows. */
 enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
 			  const struct method *m, int graph, int pad, struct ar_err *err);
 /* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
@@ -89,17 +89,17 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
 /* Enqueue executed layer i up to its mixer.  store: as above. */
 enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 			struct ar_err *err);
-/* Then up to where its dropper acts, or to its end without one.  With a dropper the rest follows: go
- * on with n_keep rows, those of cuda_keep_rows(). */
+/* Enqueue the steps after its mixer, up to its dropper; without one, all.  After the dropper,
+ * cuda_after_drop() goes on with the n_keep rows of cuda_put_index(), and enqueues the rest. */
 enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err);
 
-/* In backend_cuda_weights.c.  Run the layers of segment s on the staged rows, up to where the dropper
- * that ends it acts, outside of the timed region.  The segments before have run. */
+/* In backend_cuda_weights.c.  Run the layers of segment s on the staged rows, up to where the
+ * dropper that ends it acts, outside of the timed region.  The segments before have run. */
 enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err);
-/* Run the layers below executed layer i on the staged rows of prefill entry e of the last batch, and
- * make Q of i.  The cache has their K and V already.  Then the method's output in layer i goes to
- * c->out. */
+/* Run the layers below executed layer i on the staged rows of prefill entry e of the last batch,
+ * and make Q of i.  The cache has their K and V already.  Then the method's output in layer i goes
+ * to c->out. */
 enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err);
 /* Give the logits of rows that output a token to the run's tokens.  graph: b ran from one. */
 enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,

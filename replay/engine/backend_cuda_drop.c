@@ -2,10 +2,10 @@
 /*
  * Backend "cuda": droppers.
  *
- * Which rows go on is found before the iteration, outside of the timed region.  So the host knows the
- * rows of each layer, and plans them.  Q and K come from captures, so the droppers need nothing of the
- * layers before; with real weights those run first.  The iteration runs all of it again, for its
- * time.
+ * Which rows go on is found before the iteration, outside of the timed region.  So the host knows
+ * the rows of each layer, and plans them.  Q and K come from captures, so the droppers need nothing
+ * of the layers before; with real weights those run first.  The iteration runs all of it again, for
+ * its time.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"

@@ -3,9 +3,9 @@
  * Backend "cuda": linear layers.  Their inputs are the products of the decoder's projections, as
  * captures hold none.
  *
- * An iteration may run more than once, as when its graphs are made or the host was late.  The states
- * then advance more than once.  Like the hidden states they are of random weights and of no token, so
- * nothing but times depends on them.
+ * An iteration may run more than once, as when its graphs are made or the host was late.  The
+ * states then advance more than once.  Like the hidden states they are of random weights and of no
+ * token, so nothing but times depends on them.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"

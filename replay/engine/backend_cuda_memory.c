@@ -309,8 +309,8 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
  * layers.  server: what a GPU has left that holds the weights and the cache of all layers, and no
  * captures.
  *
- * Workspace bytes are a maximum of functions linear in the pages, so the chord between the two ends is
- * never too small. */
+ * Workspace bytes are a maximum of functions linear in the pages, so the chord between the two ends
+ * is never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;

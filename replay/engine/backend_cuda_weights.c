@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backend "cuda": real weights.  What a layer works on is known only when all layers below have run.
- * So whoever needs Q of a layer outside of an iteration, as droppers and compare() do, runs those
- * first.
+ * Backend "cuda": real weights.  A layer's input exists only after all layers below have run.
+ * Droppers and compare() need Q of a layer outside of an iteration, so they run those first.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -59,8 +58,8 @@ static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct a
 	return st ? st : cuda_after_drop(c, i, n, err);
 }
 
-/* Layers are asked for in order: go on from the last one.  K and V stay as the iteration stored them,
- * because products of other numbers of rows may be rounded differently. */
+/* Layers are asked for in order: go on from the last one.  K and V stay as the iteration stored
+ * them, because products of other numbers of rows may be rounded differently. */
 enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err)
 {
 	struct dense_out *d = &c->compared;

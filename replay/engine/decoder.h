@@ -46,9 +46,9 @@ struct decoder_env {
 	void *phase_ctx;
 };
 
-/* Allocate all memory, and copy or draw the weights.  Run each matrix product at many sizes, so that no
- * library loads code later.  AR_USAGE: the kernels cannot run the model's sizes.  AR_CUDA: too
- * little memory, or the hidden states of a few rows are not finite after all layers. */
+/* Allocate all memory, and copy or draw the weights.  Run each matrix product at many sizes, so
+ * that no library loads code later.  AR_USAGE: the kernels cannot run the model's sizes.  AR_CUDA:
+ * too little memory, or the hidden states of a few rows are not finite after all layers. */
 enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 			    struct ar_err *err);
 void decoder_close(struct decoder *d); /* NULL is fine */
@@ -57,8 +57,8 @@ void decoder_close(struct decoder *d); /* NULL is fine */
  * i decoder_before(), attention or the mixer, decoder_after(); decoder_head().  row: [n_row] on the
  * device, whose tokens name the embeddings; not read without weights.  layer: number in the model,
  * for phase().  attn: [n_row][q_heads][head_dim], output of attention; of a linear layer
- * [n_row][v_heads][v_dim].  The calls after decoder_begin() can be captured as a CUDA graph of n_row
- * rows.  Call decoder_begin() before each launch of that graph. */
+ * [n_row][v_heads][v_dim].  The calls after decoder_begin() can be captured as a CUDA graph of
+ * n_row rows.  Call decoder_begin() before each launch of that graph. */
 enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int n_row,
 			     struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
@@ -92,9 +92,8 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i);
 enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, int n,
 			    struct ar_err *err);
 
-/* Go on with all n rows that the pass had before the first decoder_keep(), before a layer.  The rows that
- * went on since have the state that they have now, the others that of when they were dropped.  whole: [n]
- * as in struct drops, on the device. */
+/* Before a layer, go on with all n rows that the pass began with.  A row that was dropped has the
+ * state it was dropped with.  whole: [n] as in struct drops, on the device. */
 enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *whole, int n,
 				  struct ar_err *err);
 

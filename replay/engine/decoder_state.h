@@ -60,8 +60,8 @@ struct decoder {
 	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */
 	float *logits;		      /* [max_emit][vocab]; NULL: they are in wide */
 	bf16_t *act;		      /* inputs of the products o, down and head */
-	bf16_t *stale; /* [2 max_row][hidden] all rows at the last drop, then those that come back
-			* with a newer state; NULL: none come back */
+	bf16_t *stale; /* [2 max_row][hidden] all rows as they were at the last drop; then the kept
+			* rows as they are now.  NULL: no rows come back */
 	int n_add;
 	const bf16_t *post;	 /* weights of the norm of what is added; NULL: none */
 	int32_t *token;		 /* [max_emit] sampled */

@@ -4,8 +4,8 @@
  * segment.  The layers of the next segment run the kept rows only and store only their keys.  So a
  * request has as many cache lengths as there are segments.
  *
- * A dropper may bring all rows back: then the layer after which it acts is in segment 0 again, and each
- * segment is made of rows of that one.
+ * A dropper may bring all rows back: then the layer after which it acts is in segment 0 again, and
+ * each segment is made of rows of that one.
  *
  * For each batch: drops_begin(); for each segment but the last, drops_grow(), then the dropper and
  * drops_apply(); drops_grow() of the last; and drops_end() after the batch has run.
@@ -42,9 +42,9 @@ struct drops {
 	int32_t *index; /* [n][max_row] rows of a segment that go on, decodes included: their
 			   * numbers in its views */
 	int *n_index;	/* [n] */
-	int32_t *whole; /* [n][max_row] with back, of segment s > 0: for each row of segment 0 its
-			 * number, or where it goes on, the rows of segment 0 + its number among
-			 * those that do */
+	int32_t *whole; /* [n][max_row] with back, of segment s > 0: for each row r of segment 0 its
+			 * place in [rows of segment 0][rows of segment s]: r if it was dropped,
+			 * else n_whole + its number in segment s */
 	int n_whole;	/* rows of segment 0 */
 	int32_t *chunk; /* [max_entry] tokens of each prefill entry */
 	struct store_drop *stat; /* [n - 1] prefill rows; the engine sets the layers */
@@ -72,7 +72,8 @@ static inline const struct row_segment *drops_segments(const struct drops *d)
 enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
 			  const struct batch *b, int s, struct ar_err *err);
 
-/* Fill segment s + 1.  keep: a flag for each prefill row of segment s, or with back of segment 0. */
+/* Fill segment s + 1.  keep: a flag for each prefill row of segment s, or with back of segment
+ * 0. */
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep);
 
 /* The caches hold the rows of the last batch. */

@@ -6,8 +6,8 @@
  *
  * Layers before and after a dropper are in different groups.
  *
- * Window layers give pages back that no later row sees.  Linear layers have no keys: the one page of
- * a request is its state.
+ * Window layers give pages back that no later row sees.  Linear layers have no keys: the one page
+ * of a request is its state.
  */
 #ifndef AR_GROUPS_H
 #define AR_GROUPS_H
@@ -39,8 +39,8 @@ struct cache_groups {
 	int64_t max_seqs;
 };
 
-/* The methods of the plan are open.  At most max_seqs requests run at once, and their entries have at
- * most max_tok tokens.  Release *g even after a failure. */
+/* The methods of the plan are open.  At most max_seqs requests run at once, and their entries have
+ * at most max_tok tokens.  Release *g even after a failure. */
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,
 			   const struct layer_plan *p, int64_t max_seqs, int64_t max_tok,
 			   struct ar_err *err);
@@ -51,12 +51,13 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
 	return &g->group[g->of[layer]];
 }
 
-/* Bytes of layer[0 .. n) of the model together, where a full layer has n_page pages; layer NULL: the
- * first n layers. */
+/* Bytes of layer[0 .. n) of the model together, where a full layer has n_page pages; layer NULL:
+ * the first n layers. */
 double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page);
 
 /* Write what a group holds, for messages: "36 window layers of 1024 tokens, 0.42 GiB".  layer: [n]
- * executed layers; the groups have their pages.  Returns buf; "" if none of them is of the group. */
+ * executed layers; the groups have their pages.  Returns buf; "" if none of them is of the
+ * group. */
 char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
 		      size_t size);
 

@@ -26,8 +26,8 @@ void pages_close(struct pages *p); /* NULL is fine */
 enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err);
 void pages_drop(struct pages *p, uint32_t req);
 
-/* Free the pages of req that lie before position n_tok, which nobody reads again.  Page 0 takes their
- * place in pages_of(). */
+/* Free the pages of req that lie before position n_tok, which nobody reads again.  Page 0 takes
+ * their place in pages_of(). */
 void pages_trim(struct pages *p, uint32_t req, int64_t n_tok);
 
 int64_t pages_len(const struct pages *p, uint32_t req); /* largest n_tok of pages_grow() */

@@ -148,6 +148,23 @@ static enum ar_status record_request(void *self, const struct observed_request *
 			     err);
 }
 
+static enum ar_status put_kept(const struct recorder *r, const struct observed_sample *x,
+			       struct ar_err *err)
+{
+	return store_kept(r->store,
+			  &(struct row_drop_sample){ .iter_no = x->iter_no,
+						     .req_no = x->entry->req,
+						     .chunk_no = x->entry->chunk_no,
+						     .layer = x->layer,
+						     .n_tokens = x->kept->n_tok,
+						     .n_kept = x->kept->n_kept,
+						     .queries = x->kept->queries,
+						     .mass = x->kept->mass,
+						     .top = x->kept->top,
+						     .top_recall = x->kept->recall },
+			  err);
+}
+
 static enum ar_status record_sample(void *self, const struct observed_sample *x, struct ar_err *err)
 {
 	const struct recorder *r = self;
@@ -178,20 +195,7 @@ static enum ar_status record_sample(void *self, const struct observed_sample *x,
 									 .kv_head = h },
 								.count = x->count[h] },
 				     err);
-	if (!st && x->kept)
-		st = store_kept(r->store,
-				&(struct row_drop_sample){ .iter_no = x->iter_no,
-							   .req_no = e->req,
-							   .chunk_no = e->chunk_no,
-							   .layer = x->layer,
-							   .n_tokens = x->kept->n_tok,
-							   .n_kept = x->kept->n_kept,
-							   .queries = x->kept->queries,
-							   .mass = x->kept->mass,
-							   .top = x->kept->top,
-							   .top_recall = x->kept->recall },
-				err);
-	return st;
+	return st || !x->kept ? st : put_kept(r, x, err);
 }
 
 static enum ar_status record_end(void *self, const struct replay_result *res, struct ar_err *err)

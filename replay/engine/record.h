@@ -5,7 +5,7 @@
 
 #include "replay/engine/observer.h"
 
-/* Of the traced kernels of a layer. */
+/* Sums over the traced kernels of a layer, by phase. */
 struct layer_sum {
 	int64_t ns[PHASE_COUNT], kernels[PHASE_COUNT];
 };

@@ -389,9 +389,26 @@ static enum ar_status complete(struct loop *l, struct ar_err *err)
 	return st;
 }
 
+/* Add the iteration, which has run, to the results. */
+static void sum_iteration(struct loop *l, const struct iter_cost *cost)
+{
+	const struct sched *s = l->s;
+	struct replay_result *r = l->res;
+
+	r->iterations++;
+	r->entries += (int64_t)s->batch.n;
+	r->prefill_tok += s->batch.prefill_tok;
+	r->decode_tok += s->batch.decode_tok;
+	r->preemptions += (int64_t)s->n_preempted;
+	if (cost->n_drop) {
+		r->drop_rows += cost->drop->n_row;
+		r->drop_kept += cost->drop[cost->n_drop - 1].n_kept;
+	}
+	r->end_ns = later(l->clock.now, l->clock.gpu_end);
+}
+
 static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
-	struct replay_result *r = l->res;
 	struct sched *s = l->s;
 	bool async = l->cfg->limits.async;
 	int64_t start = later(l->clock.now, l->clock.gpu_end), wait;
@@ -413,7 +430,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 		st = check_clock(l, err);
 		if (!st)
 			st = deliver(l, err);
-		r->end_ns = l->clock.now;
+		l->res->end_ns = l->clock.now;
 		return st ? st : complete(l, err);
 	}
 	st = execute(l, &cost, &parts, &wait, err);
@@ -431,16 +448,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	if (st)
 		return st;
 	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
-	r->iterations++;
-	r->entries += (int64_t)s->batch.n;
-	r->prefill_tok += s->batch.prefill_tok;
-	r->decode_tok += s->batch.decode_tok;
-	r->preemptions += (int64_t)s->n_preempted;
-	if (cost.n_drop) {
-		r->drop_rows += cost.drop->n_row;
-		r->drop_kept += cost.drop[cost.n_drop - 1].n_kept;
-	}
-	r->end_ns = later(l->clock.now, l->clock.gpu_end);
+	sum_iteration(l, &cost);
 	return complete(l, err);
 }
 

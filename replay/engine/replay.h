@@ -3,10 +3,10 @@
  * The engine loop, on a virtual clock in integer nanoseconds.
  *
  * In each iteration, arrived requests join the waiting queue, and the policy plans a batch.  The
- * backend runs it, and its cost and the host's time advance the clock.  Tokens get the time at which
- * the host has recorded them.  If there is nothing to run, the clock jumps to the next arrival.
- * With limits.async, an iteration is planned while the last one runs, and begins when that has
- * ended.  The same trace, limits, costs and host give the same schedule bit for bit.
+ * backend runs it, and its cost and the host's time advance the clock.  Tokens get the time at
+ * which the host has recorded them.  If there is nothing to run, the clock jumps to the next
+ * arrival.  With limits.async, an iteration is planned while the last one runs, and begins when
+ * that has ended.  The same trace, limits, costs and host give the same schedule bit for bit.
  */
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H

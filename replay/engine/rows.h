@@ -4,8 +4,8 @@
  * for decode entries.  Rows of prefill entries come first, then one row per decode entry, both in
  * batch order.
  *
- * Layers of other pages, another method or other rows need arrays of their own: a view.  All arrays of
- * all views are in one block of memory, so that one copy moves them to a device.
+ * Layers of other pages, another method or other rows need arrays of their own: a view.  All arrays
+ * of all views are in one block of memory, so that one copy moves them to a device.
  */
 #ifndef AR_ROWS_H
 #define AR_ROWS_H
@@ -55,13 +55,14 @@ struct row_segment {
 	const int32_t *n;	    /* [batch->n] rows */
 	const int32_t *const *keep; /* [batch->n] numbers of the rows in the entry, ascending;
 				      * NULL: the first n */
-	/* [batch->n] or NULL: windows count the positions of the request, of which these are those of
-	 * the tokens in the cache before, ascending.  NULL, there or here: they count the tokens. */
+	/* [batch->n] positions of the tokens in the cache before, ascending: windows count
+	 * positions of the request.  NULL, the array or an element: windows count tokens of the
+	 * cache. */
 	const int32_t *const *before;
 };
 
-/* (row, key) pairs of entry i of b in a segment, NULL: of all its rows, where a row sees `window` keys
- * at most; 0: all. */
+/* (row, key) pairs of entry i of b in a segment, NULL: of all its rows, where a row sees `window`
+ * keys at most; 0: all. */
 int64_t rows_pairs(const struct row_segment *s, const struct batch *b, size_t i, int window);
 
 struct row_arrays;
@@ -109,8 +110,8 @@ enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const s
 
 /* Build a batch of decodes only, padded to n rows.  Padded rows are at position 0
  * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
- * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows.  For that, views
- * share keys.page, and the first request of a view may begin anywhere in it. */
+ * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows.  For that,
+ * views share keys.page, and the first request of a view may begin anywhere in it. */
 enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 				  const struct batch *b, const struct row_segment *segment, int n,
 				  size_t *used, struct ar_err *err);

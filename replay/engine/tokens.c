@@ -94,13 +94,6 @@ int32_t tokens_id(const struct tokens *t, uint32_t req, int64_t pos)
 	return t->out[t->first[req] + (size_t)(pos - prompt)];
 }
 
-int64_t tokens_known(const struct tokens *t, uint32_t req)
-{
-	const struct request *q = &t->env.trace->req[req];
-
-	return q->prompt_tok + (t->text[req].answer ? (int64_t)q->output_tok : 0);
-}
-
 static int32_t most_likely(const float *x, int n)
 {
 	int best = 0;

@@ -45,10 +45,8 @@ struct tokens_env {
 enum ar_status tokens_open(struct tokens **out, const struct tokens_env *env, struct ar_err *err);
 void tokens_close(struct tokens *t); /* NULL is fine */
 
-/* The id at position pos of req, which is of its prompt or was output before. */
+/* The id at position pos of req.  pos is in its prompt, or its output was put before. */
 int32_t tokens_id(const struct tokens *t, uint32_t req, int64_t pos);
-/* Tokens of req that are known without the model: its prompt, and a given answer. */
-int64_t tokens_known(const struct tokens *t, uint32_t req);
 
 /* Take the logits [vocab] of the row at position pos, the last one known, and choose the next
  * token.  A row past the last output, which a policy that plans ahead runs in vain, is left alone.

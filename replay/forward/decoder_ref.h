@@ -4,8 +4,8 @@
  * projections, MLP and language-model head.  The steps are those of replay/engine/decoder.h.
  *
  * Products, norms and softmax are computed in fp32.  Values are rounded to bf16 where the framework
- * stores a tensor in bf16: the scaled embedding, each norm's output, the output of each product, and
- * the residual stream after each addition.  Between a norm and its weight, and within the MLP's
+ * stores a tensor in bf16: the scaled embedding, each norm's output, the output of each product,
+ * and the residual stream after each addition.  Between a norm and its weight, and within the MLP's
  * activation, the framework rounds more often; here the result is rounded once.  Logits are not
  * rounded.  A row's result does not depend on the rows beside it.
  */
@@ -32,8 +32,8 @@ enum ar_status decoder_ref_room(struct decoder_ref *d, int n_row, struct ar_err 
 double decoder_ref_bytes(const struct model *m, int n_row);
 
 /* A pass over n_row rows, for which there is room, in this order: begin(); for each layer before(),
- * attention over product(), then project() and mlp(); end().  The residual stream of a row begins as the
- * embedding of its tok, an id of the vocabulary.  attn: [n_row][q_heads][head_dim]. */
+ * attention over product(), then project() and mlp(); end().  The residual stream of a row begins
+ * as the embedding of its tok, an id of the vocabulary.  attn: [n_row][q_heads][head_dim]. */
 enum ar_status decoder_ref_begin(struct decoder_ref *d, const struct layer_row *row, int n_row,
 				 struct ar_err *err);
 enum ar_status decoder_ref_before(struct decoder_ref *d, int layer, struct ar_err *err);
@@ -43,11 +43,12 @@ enum ar_status decoder_ref_project(struct decoder_ref *d, int layer, const bf16_
 enum ar_status decoder_ref_mlp(struct decoder_ref *d, int layer, struct ar_err *err);
 enum ar_status decoder_ref_end(struct decoder_ref *d, struct ar_err *err);
 
-/* Go on with n of the pass's rows, after project() or mlp().  index: [n] their numbers, ascending. */
+/* Go on with n of the pass's rows, after project() or mlp().  index: [n] their numbers,
+ * ascending. */
 void decoder_ref_keep(struct decoder_ref *d, int layer, const int32_t *index, int n);
 
-/* The residual stream [n_row][hidden]: after before() what enters the layer, after end() what leaves
- * the last one. */
+/* The residual stream [n_row][hidden]: after before() what enters the layer, after end() what
+ * leaves the last one. */
 const bf16_t *decoder_ref_hidden(const struct decoder_ref *d);
 
 /* After end(): logits of n > 0 rows to out[n][vocab].  index: their numbers. */

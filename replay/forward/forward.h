@@ -2,8 +2,9 @@
 /*
  * The forward pass of a dense model over one sequence, on the CPU.
  *
- * decoder_ref.h says where values are rounded.  Besides, Q and K after RoPE and the output of attention
- * are rounded to bf16.  Within RoPE the framework rounds more often; here the result is rounded once.
+ * decoder_ref.h says where values are rounded.  Besides, Q and K after RoPE and the output of
+ * attention are rounded to bf16.  Within RoPE the framework rounds more often; here the result is
+ * rounded once.
  */
 #ifndef AR_FORWARD_H
 #define AR_FORWARD_H
@@ -42,7 +43,8 @@ void forward_close(struct forward *f); /* NULL is fine */
  * there are more than max_tok tokens.  After another failure only forward_close() is allowed. */
 enum ar_status forward_run(struct forward *f, const int32_t *id, int n, struct ar_err *err);
 
-/* The residual stream behind the last layer, [n][hidden] of the last chunk, before the last norm. */
+/* The residual stream behind the last layer, [n][hidden] of the last chunk, before the last
+ * norm. */
 const bf16_t *forward_hidden(const struct forward *f);
 
 /* Logits of n rows of the last chunk, from row on, to out[n][vocab]. */

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#include "kernels/layer/layer.h"
 #include "model/layer_size.h"
 #include "model/rope.h"
+#include "replay/forward/rotate.h"
 
 static size_t largest(const struct model *m, size_t (*of)(const struct layer_spec *l))
 {
@@ -49,17 +49,10 @@ enum ar_status forward_room(struct forward *f, int n, struct ar_err *err)
 
 static enum ar_status make_trig(struct forward *f, int i, const struct rope *r, struct ar_err *err)
 {
-	const struct layer_spec *l = model_attention(f->m);
-	int half = rope_dim(r, l->head_dim) / 2;
-	float *inv = malloc((size_t)half * sizeof *inv);
+	int dim = rope_dim(r, model_attention(f->m)->head_dim);
 
-	f->trig[i] = malloc((size_t)f->max_tok * (size_t)half * 2 * sizeof(float));
-	if (inv && f->trig[i]) {
-		rope_inv_freq(r, 2 * half, inv);
-		layer_trig_ref(inv, half, f->max_tok, (float)rope_attention_factor(r), f->trig[i]);
-	}
-	free(inv);
-	return inv && f->trig[i] ? AR_OK : ar_nomem(err);
+	f->trig[i] = rotate_trig(r, dim, f->max_tok, (float)rope_attention_factor(r));
+	return f->trig[i] ? AR_OK : ar_nomem(err);
 }
 
 static enum ar_status make_cache(struct forward *f, struct ar_err *err)

@@ -2,7 +2,10 @@
 #include "config.h"
 #include "replay/forward/rotate.h"
 
+#include <stdlib.h>
+
 #include "base/parallel.h"
+#include "model/rope.h"
 
 enum { ROW_STEP = 32 }; /* rows of a job */
 
@@ -29,4 +32,21 @@ enum ar_status rotate_ref(const struct rotate *r, struct ar_err *err)
 	struct rotate x = *r;
 
 	return parallel_each((x.product.n_row + ROW_STEP - 1) / ROW_STEP, rotate_rows, &x, err);
+}
+
+float *rotate_trig(const struct rope *r, int dim, int n, float factor)
+{
+	size_t half = (size_t)dim / 2;
+	float *inv = malloc(half * sizeof *inv),
+	      *trig = malloc((size_t)n * half * 2 * sizeof *trig);
+
+	if (inv && trig) {
+		rope_inv_freq(r, dim, inv);
+		layer_trig_ref(inv, (int)half, n, factor, trig);
+	}
+	free(inv);
+	if (inv)
+		return trig;
+	free(trig);
+	return NULL;
 }

@@ -17,4 +17,8 @@ struct rotate {
 /* AR_INTERRUPTED, or AR_OK. */
 enum ar_status rotate_ref(const struct rotate *r, struct ar_err *err);
 
+/* Cosines and sines for struct layer_angles: positions 0 ... n - 1, dim channels, times factor.
+ * Owned by the caller; NULL: there is no memory. */
+float *rotate_trig(const struct rope *r, int dim, int n, float factor);
+
 #endif

@@ -21,8 +21,8 @@ static int64_t mlp_kernels(const struct layer_spec *l)
 	return 3 + (l->n_experts ? 5 : 0) + (l->shared_ffn ? 3 + l->shared_gate : 0);
 }
 
-/* Norms (2) and products (QKV, output), and the rest.  Biases and norms after attention and MLP belong
- * to kernels that are there without them. */
+/* Norms (2) and products (QKV, output), and the rest.  Biases and norms after attention and MLP
+ * belong to kernels that are there without them. */
 int64_t host_kernels(const struct model *m)
 {
 	int64_t n = 0;

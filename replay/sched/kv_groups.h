@@ -43,8 +43,8 @@ int64_t kv_groups_most(const struct kv_group *group, size_t n_group, int64_t n_t
 		       int64_t max_tok);
 
 /* Tokens of request req, at most max, that every group holds: a multiple of all block sizes.  The
- * blocks are stored in the tables that the next sequence gets from kv_groups_grow().  No group is of
- * linear layers. */
+ * blocks are stored in the tables that the next sequence gets from kv_groups_grow().  No group is
+ * of linear layers. */
 uint32_t kv_groups_match(struct kv_groups *g, uint32_t req, uint32_t max);
 
 /* Free blocks that a sequence with comp computed tokens needs for tokens [0, n_tok).  row: its

@@ -45,8 +45,8 @@ struct policy {
 	 * check: AR_USAGE when it cannot work within the limits.  NULL: it always can.
 	 * slots: the most positions that a request ever has blocks for.  goal: tokens at which the
 	 * request ends.  longest: largest goal of the trace.
-	 * most_outputs: outputs, at least 0, to which a request of prompt_tok tokens is cut, where the
-	 * pool is known; one is always given.  NULL: max_len is the only limit.
+	 * most_outputs: outputs, at least 0, to which a request of prompt_tok tokens is cut, where
+	 * the pool is known; one is always given.  NULL: max_len is the only limit.
 	 * unfit: true if the request can never run; why[n] gets the reason.
 	 * requeue: put a preempted sequence into the waiting queue. */
 	enum ar_status (*check)(const struct sched_limits *l, struct ar_err *err);

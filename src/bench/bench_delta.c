@@ -14,13 +14,10 @@
 
 /* ---- work ---- */
 
-/* A decode has no other rows in its chunk. */
+/* With rows 0 each sequence has one row, a decode. */
 double bench_delta_flops(const struct bench_delta *x)
 {
-	const struct delta_spec *s = &x->spec;
-
-	return x->rows ? layer_delta_flops(s) * x->batch * x->rows :
-			 6.0 * s->k_dim * s->v_dim * s->v_heads * x->batch;
+	return layer_delta_flops(&x->spec, x->rows) * x->batch * (x->rows ? x->rows : 1);
 }
 
 /* A prompt's state is written once; a decode's is read, too. */

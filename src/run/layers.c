@@ -37,7 +37,7 @@ static struct row_run_layer work_of(const struct run *r, int i)
 		.product_flops = layer_project_flops(l, hidden) * (double)n_row +
 				 layer_mlp_flops(l, hidden) * (double)mlp_rows(r, i),
 		.mixer_flops = layer_pair_flops(l) * (double)n_pair +
-			       layer_delta_flops(&l->delta) * (double)n_row,
+			       layer_delta_flops(&l->delta, true) * (double)n_row,
 		.kv_bytes = n_row * 2 * l->kv_heads * l->head_dim * (int64_t)sizeof(bf16_t)
 	};
 }

@@ -20,8 +20,8 @@
  * rounding=bf16.  It adds the shares in fp32; here they are integers in units of 2^-40.
  *
  * The paper also describes that all tokens come back at the next drop layer, with the states that
- * they had (its equation 8); the code does not do it.  With reconstitute=1 each of these layers works on
- * all tokens and decides anew, and the layers in between work on what it has kept.
+ * they had (its equation 8); the code does not do it.  With reconstitute=1 each of these layers
+ * works on all tokens and decides anew, and the layers in between work on what it has kept.
  */
 #include "config.h"
 #include "kernels/drop/uniprefill/uniprefill.h"

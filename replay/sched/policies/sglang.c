@@ -181,8 +181,8 @@ static struct budget prefill_budget(const struct sched *s, bool mixed)
 				.pool = (double)free - kept };
 }
 
-/* Plan n tokens of id.  It is charged a block more and, unless it is cut, all its outputs, also those
- * that it had before it was retracted. */
+/* Plan n tokens of id.  It is charged a block more and, unless it is cut, all its outputs, also
+ * those that it had before it was retracted. */
 static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t n, bool cut)
 {
 	int64_t tokens = whole_blocks(&s->lim, n);

@@ -16,8 +16,8 @@
  * admitted prompts fit the budget, they all run.  Otherwise, with FIRST_COME_FIRST_SERVED, prompts
  * take in order what is left; a cut one is rounded down to whole units.  With EQUAL_PROGRESS they
  * take one unit each per round.  A prompt that gets nothing waits while later ones are tried.
- * Without chunks, the first prompt that does not fit the budget ends the batch.  Prompts come before
- * decodes in the batch.
+ * Without chunks, the first prompt that does not fit the budget ends the batch.  Prompts come
+ * before decodes in the batch.
  *
  * With PREFILL_FIRST the original fails when a decode finds no block.  Here the last running
  * sequence is preempted, as under MAX_UTILIZATION.
