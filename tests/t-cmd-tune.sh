@@ -160,8 +160,14 @@ ok 'a share above that of dense attention is told' grep -q \
 ok '... and not reached' grep -q "^$fp: no alpha has exact at least 0.98; the nearest, .*, has 0.5000" out
 is '... without figures that are not known' "$(sed -n '/steps  method$/p' out)" \
 	'   logprob     exact  steps  method'
-"$ATTNREPLAY" -q tune ${answers#--backend cpu} --target exact=0 --method dense --requests 1 >out 2>err
-ok 'the backend is found' grep -Eq '^sample .* on backend (cpu|cuda)$' out
+# With CUDA the heads of the tiny model are refused, with a GPU or without.
+if "$ATTNREPLAY" -V | grep -q 'cuda yes'; then
+	skip 'the backend is found' 'a build with CUDA'
+else
+	"$ATTNREPLAY" -q tune ${answers#--backend cpu} --target exact=0 --method dense --requests 1 \
+		>out 2>err
+	ok 'the backend is found' grep -q '^sample .* on backend cpu$' out
+fi
 
 ok 'a target of captures takes no tasks' says 2 'tasks has no effect with target recall; leave it out' \
 	one --method dense --tasks tasks.jsonl
