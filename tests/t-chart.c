@@ -285,6 +285,41 @@ static void test_thinning(void)
 	chart_release(&c);
 }
 
+/* Forty series of 96 points, with one of 20, and one long line: the short one stays whole. */
+static void test_many_series(void)
+{
+	struct chart c;
+	size_t drawn = 0, drawn_short = 0;
+	char name[16];
+
+	chart_init(&c, &plain);
+	for (int i = 0; i < 40 * 96; i++) {
+		struct chart_mark m = mark(CHART_POINT, i, i);
+
+		snprintf(name, sizeof name, "series %d", i / 96);
+		m.series = name;
+		add(&c, m);
+	}
+	for (int i = 0; i < 20; i++)
+		add(&c, mark(CHART_POINT, i, i));
+	for (int i = 0; i < 1000; i++)
+		add(&c, mark(CHART_LINE, i, i % 13));
+	chart_finish(&c);
+	for (size_t i = 0; i < c.n; i++) {
+		drawn += !c.item[i].hidden;
+		drawn_short += !c.item[i].hidden && c.item[i].geom == CHART_POINT &&
+			       !strcmp(c.series.name[c.item[i].series], "s");
+	}
+	ok(drawn <= CHART_PANEL_MAX && drawn > CHART_PANEL_MAX / 2, "many series share: %zu marks",
+	   drawn);
+	is_int((long long)drawn_short, 20, "a short one is whole");
+	is_int((long long)c.most, 48, "... and of the others so many are left");
+	is_int((long long)c.hidden, (long long)(c.n - drawn), "what is hidden is counted");
+	is_int((long long)chart_n_single(&c), 40 * 48 + 20,
+	       "marks of a line are none of their own");
+	chart_release(&c);
+}
+
 static void test_foreign(void)
 {
 	static const char odd[] = "<b>&\"'\x1b\xff";
@@ -393,6 +428,7 @@ int main(void)
 	test_cells();
 	test_shapes();
 	test_thinning();
+	test_many_series();
 	test_foreign();
 	test_long_names();
 	test_query();

@@ -88,6 +88,17 @@ sweep 1 512 && sweep 20 1024 && ar report --html sweep.html sweep.db || exit 99
 ok 'over the rate there is a curve of goodput' has sweep.html '<title>cost at 20 a second: '
 ok '... and over the chunk size one of latency' has sweep.html '>TTFT p50, ms</text>'
 
+# ---- many runs ----
+
+for rate in 2 3 4 5; do sweep $rate 512; done && ar report --html many.html sweep.db || exit 99
+ok 'small charts are drawn of more than four runs' [ "$(grep -c '<summary>cost' many.html)" -gt 8 ]
+for rate in 1 2 3 4 5 6; do
+	ar -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --rate $rate --backend cost \
+		--db long.db >out || exit 99
+done
+ar report --html long.html long.db || exit 99
+is '... large ones of four' "$(grep -c '^<p class="note">2 more runs are left out' long.html)" 1
+
 # ---- several databases ----
 
 ar report --html both.html --slo ttft:10ms sample.db sweep.db || exit 99

@@ -148,8 +148,17 @@ void chart_finish(struct chart *c)
 	if (c->n)
 		qsort(c->item, c->n, sizeof *c->item, compare);
 	for (size_t i = 0, end; i < c->n; i = end) {
-		end = chart_series_end(c, i);
-		if (c->item[i].geom <= CHART_STEPS)
-			c->hidden += chart_thin(c->item + i, end - i);
+		end = chart_panel_end(c, i);
+		chart_thin(c, i, end);
 	}
+}
+
+size_t chart_n_single(const struct chart *c)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->n; i++)
+		n += !c->item[i].hidden && c->item[i].geom != CHART_LINE &&
+		     c->item[i].geom != CHART_STEPS;
+	return n;
 }

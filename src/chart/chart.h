@@ -67,6 +67,7 @@ struct chart {
 	struct chart_item *item;
 	size_t n, cap;
 	size_t hidden; /* marks that are not drawn, so that the page stays small */
+	size_t most;   /* the most that are drawn of a series that has more; 0: all are drawn */
 };
 
 /* Begin an empty chart; spec must outlive it. */
@@ -74,12 +75,16 @@ void chart_init(struct chart *c, const struct chart_spec *spec);
 void chart_release(struct chart *c); /* may be called twice */
 enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_err *err);
 
-/* Most marks that are drawn of a series in a panel.  Lines keep their shape (largest triangles, three
- * buckets), of points every n-th is kept.  Bars, spans and cells are all drawn. */
-enum { CHART_POINTS_MAX = 600 };
+/* Most marks that are drawn of a series in a panel, and of all series in it.  Lines keep their shape
+ * (largest triangles, three buckets), of points every n-th is kept.  Bars, spans and cells are all
+ * drawn. */
+enum { CHART_POINTS_MAX = 600, CHART_PANEL_MAX = 2000 };
 
-/* End adding: sort the marks and hide those above CHART_POINTS_MAX.  Call it once, before drawing. */
+/* End adding: sort the marks and hide those above these.  Call it once, before drawing. */
 void chart_finish(struct chart *c);
+
+/* Marks that are drawn one by one, each with a title: all but those of lines. */
+size_t chart_n_single(const struct chart *c);
 
 /* Draw into a page that has chart_css and chart_defs. */
 void chart_put_html(const struct chart *c, FILE *f);

@@ -21,8 +21,8 @@ size_t chart_panel_end(const struct chart *c, size_t i);
 
 /* ---- thinning ---- */
 
-/* Hide all but about CHART_POINTS_MAX of item[0..n), of one series.  Returns how many it hid. */
-size_t chart_thin(struct chart_item *item, size_t n);
+/* Hide marks of the panel of items [from, to) until about CHART_PANEL_MAX are left. */
+void chart_thin(struct chart *c, size_t from, size_t to);
 
 /* ---- axes ---- */
 

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fewer marks of a series.  A line keeps its first and last mark; each bucket between them keeps the
- * mark that spans the largest triangle with the mark kept before and the mean of the next bucket
- * (Steinarsson, "Downsampling Time Series for Visual Representation", 2013). */
+/*
+ * Fewer marks of a panel.  Its series share CHART_PANEL_MAX: short ones are whole, and what they leave
+ * is for the longer ones.
+ *
+ * A line keeps its first and last mark; each bucket between them keeps the mark that spans the largest
+ * triangle with the mark kept before and the mean of the next bucket (Steinarsson, "Downsampling Time
+ * Series for Visual Representation", 2013).
+ */
 #include "config.h"
 #include "src/chart/chart_item.h"
 
 #include <math.h>
 
-enum { BUCKETS = CHART_POINTS_MAX - 2 };
+enum { LEAST = 8 }; /* of a series, however many share the panel */
 
-/* First item of bucket b; the buckets share [1, n - 1). */
-static size_t bucket(size_t b, size_t n)
+/* First item of bucket b of n_bucket, which share [1, n - 1). */
+static size_t bucket(size_t b, size_t n_bucket, size_t n)
 {
-	return 1 + b * (n - 2) / BUCKETS;
+	return 1 + b * (n - 2) / n_bucket;
 }
 
 static void mean(const struct chart_item *item, size_t from, size_t to, double *x, double *y)
@@ -45,23 +50,25 @@ static const struct chart_item *keep_largest(struct chart_item *item, size_t fro
 	return &item[best];
 }
 
-static size_t thin_line(struct chart_item *item, size_t n)
+static size_t thin_line(struct chart_item *item, size_t n, size_t most)
 {
 	const struct chart_item *before = item;
+	const size_t n_bucket = most - 2;
 	double x, y;
 
-	for (size_t b = 0; b < BUCKETS; b++) {
-		size_t next = b + 1 < BUCKETS ? bucket(b + 2, n) : n;
+	for (size_t b = 0; b < n_bucket; b++) {
+		size_t from = bucket(b, n_bucket, n), to = bucket(b + 1, n_bucket, n);
+		size_t next = b + 1 < n_bucket ? bucket(b + 2, n_bucket, n) : n;
 
-		mean(item, bucket(b + 1, n), next, &x, &y);
-		before = keep_largest(item, bucket(b, n), bucket(b + 1, n), before, x, y);
+		mean(item, to, next, &x, &y);
+		before = keep_largest(item, from, to, before, x, y);
 	}
-	return n - CHART_POINTS_MAX;
+	return n - most;
 }
 
-static size_t thin_points(struct chart_item *item, size_t n)
+static size_t thin_points(struct chart_item *item, size_t n, size_t most)
 {
-	size_t every = (n + CHART_POINTS_MAX - 1) / CHART_POINTS_MAX, hidden = 0;
+	size_t every = (n + most - 1) / most, hidden = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		item[i].hidden = i % every && !item[i].ring;
@@ -70,9 +77,37 @@ static size_t thin_points(struct chart_item *item, size_t n)
 	return hidden;
 }
 
-size_t chart_thin(struct chart_item *item, size_t n)
+static bool can_thin(const struct chart_item *i)
 {
-	if (n <= CHART_POINTS_MAX)
-		return 0;
-	return item->geom == CHART_POINT ? thin_points(item, n) : thin_line(item, n);
+	return i->geom <= CHART_STEPS;
+}
+
+/* Marks of the panel's series [from, to), of each at most so many. */
+static size_t count(const struct chart *c, size_t from, size_t to, size_t most)
+{
+	size_t n = 0;
+
+	for (size_t i = from, end; i < to; i = end) {
+		end = chart_series_end(c, i);
+		if (can_thin(&c->item[i]))
+			n += end - i < most ? end - i : most;
+	}
+	return n;
+}
+
+void chart_thin(struct chart *c, size_t from, size_t to)
+{
+	size_t most = CHART_POINTS_MAX;
+
+	while (most > LEAST && count(c, from, to, most) > CHART_PANEL_MAX)
+		most--;
+	for (size_t i = from, end; i < to; i = end) {
+		end = chart_series_end(c, i);
+		if (!can_thin(&c->item[i]) || end - i <= most)
+			continue;
+		c->hidden += c->item[i].geom == CHART_POINT ?
+				     thin_points(c->item + i, end - i, most) :
+				     thin_line(c->item + i, end - i, most);
+		c->most = most < c->most || !c->most ? most : c->most;
+	}
 }

@@ -38,8 +38,9 @@ enum ar_status report_write(const struct report *r, struct document *d, struct a
  * the name of db. */
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err);
 
-/* Most runs that a page shows one after another. */
-enum { REPORT_EACH_MAX = 8 };
+/* Runs that a page shows one after another: so many in any case, and more, up to the most, until their
+ * charts have so many marks. */
+enum { REPORT_EACH_MIN = 4, REPORT_EACH_MAX = 8, REPORT_EACH_MARKS = 800 };
 /* For statements of the program's own over db: an SQL error means that db lacks a table or column,
  * AR_DB.  The other statuses are those of writer_query(). */
 enum ar_status report_fail(sqlite3 *db, struct ar_err *err);

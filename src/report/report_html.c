@@ -83,9 +83,9 @@ static void put_chart(const struct chart *c, FILE *f)
 	if (c->hidden)
 		fprintf(f,
 			"<p class=\"note\">%zu marks are left out, so that the page stays small: "
-			"of each series at most about %d are drawn.  Lines keep their shape, of "
+			"of each series at most about %zu are drawn.  Lines keep their shape, of "
 			"points every n-th is drawn.</p>\n",
-			c->hidden, CHART_POINTS_MAX);
+			c->hidden, c->most);
 }
 
 static enum ar_status put_one(struct page *p, const struct page_item *i, struct ar_err *err)
@@ -107,23 +107,35 @@ static enum ar_status put_one(struct page *p, const struct page_item *i, struct 
 	return st;
 }
 
-/* The chart of one run, folded but for the first.  *n: charts so far. */
-static enum ar_status put_run(struct page *p, const struct page_item *i, sqlite3_stmt *runs, int *n,
-			      struct ar_err *err)
+/* The charts of an item, one of each run. */
+struct each {
+	int n;
+	size_t n_mark;
+};
+
+static bool has_room(const struct each *e)
+{
+	return e->n < REPORT_EACH_MIN || (e->n < REPORT_EACH_MAX && e->n_mark < REPORT_EACH_MARKS);
+}
+
+/* The chart of one run, folded but for the first. */
+static enum ar_status put_run(struct page *p, const struct page_item *i, sqlite3_stmt *runs,
+			      struct each *e, struct ar_err *err)
 {
 	struct chart c;
 	enum ar_status st = query(p, i, sqlite3_column_int64(runs, 0), &c, err);
 	const char *label = (const char *)sqlite3_column_text(runs, 1);
 
 	if (!st && c.n) {
-		if (!*n)
+		if (!e->n)
 			put_title(p, i);
-		fprintf(p->f, "<details%s><summary>", *n ? "" : " open=\"open\"");
+		fprintf(p->f, "<details%s><summary>", e->n ? "" : " open=\"open\"");
 		text_put_xml(label ? label : "", p->f);
 		fputs("</summary>\n", p->f);
 		put_chart(&c, p->f);
 		fputs("</details>\n", p->f);
-		++*n;
+		e->n++;
+		e->n_mark += chart_n_single(&c);
 	}
 	chart_release(&c);
 	return st;
@@ -132,13 +144,14 @@ static enum ar_status put_run(struct page *p, const struct page_item *i, sqlite3
 static enum ar_status put_each(struct page *p, const struct page_item *i, struct ar_err *err)
 {
 	sqlite3_stmt *runs;
-	int rc = SQLITE_DONE, n = 0, left_out = 0;
+	struct each e = { 0 };
+	int rc = SQLITE_DONE, left_out = 0;
 	enum ar_status st = report_prepare(
 		&runs, p->r, "SELECT run_id, label FROM run_label ORDER BY run_id", err);
 
 	while (!st && (rc = sqlite3_step(runs)) == SQLITE_ROW)
-		if (n < REPORT_EACH_MAX)
-			st = put_run(p, i, runs, &n, err);
+		if (has_room(&e))
+			st = put_run(p, i, runs, &e, err);
 		else
 			left_out++;
 	if (!st && rc != SQLITE_DONE)
@@ -147,8 +160,8 @@ static enum ar_status put_each(struct page *p, const struct page_item *i, struct
 	if (!st && left_out)
 		fprintf(p->f, "<p class=\"note\">%d more runs are left out; --run shows one.</p>\n",
 			left_out);
-	p->any = p->any || n;
-	if (!st && n)
+	p->any = p->any || e.n;
+	if (!st && e.n)
 		page_sql("SQL", i->text, p->f);
 	return st;
 }

@@ -1,16 +1,20 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Iterations of one run; of more than 400, groups by time: means of tokens, highest values of the
--- others.  Lines break where nothing ran.
+-- others.  With many runs the groups are 200.  Lines break where nothing ran.
 WITH span AS (
-  SELECT count(*) AS n, min(start_ns) AS t0, max(end_ns) - min(start_ns) + 1 AS ns
+  SELECT count(*) AS n, min(start_ns) AS t0, max(end_ns) - min(start_ns) + 1 AS ns,
+    iif((SELECT count(*) FROM run_label) > 4, 200, 400) AS most
   FROM iteration WHERE run_id = :each),
+part AS MATERIALIZED (
+  SELECT i.*, iif(n <= 400, iter_no, (start_ns - t0) * most / ns) AS part
+  FROM iteration i JOIN span
+  WHERE run_id = :each),
 step AS MATERIALIZED (
   SELECT min(start_ns) / 1e9 AS x, max(end_ns) / 1e9 AS x_hi, count(*) AS n,
     avg(prefill_tokens) AS prefill, avg(decode_tokens) AS decode, max(running) AS running,
     max(waiting) AS waiting, max(blocks_used) AS blocks, sum(preempted) AS preempted
-  FROM iteration JOIN span
-  WHERE run_id = :each
-  GROUP BY iif(span.n <= 400, iter_no, (start_ns - t0) * 400 / ns)),
+  FROM part
+  GROUP BY part),
 at AS MATERIALIZED (
   SELECT x, running, waiting, blocks FROM step
   UNION ALL
@@ -40,8 +44,10 @@ SELECT 'preempted requests', 'preempted', 'span', 4, 0, x, x_hi, 0, preempted, N
 FROM step WHERE preempted > 0
 UNION ALL
 SELECT * FROM (
-  SELECT 'share of the attention executed', 'executed', 'span', 5, 0, start_ns / 1e9, end_ns / 1e9, 0,
-    sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0), NULL, NULL,
-    printf('iteration %d: %.3g executed', i.iter_no, sum(exec_sel) * 1.0 / sum(exec_total))
-  FROM iteration i JOIN selection_stat s ON s.run_id = :each AND s.iter_no = i.iter_no
-  WHERE i.run_id = :each GROUP BY i.iter_no)
+  SELECT 'share of the attention executed', 'executed', 'span', 5, 0, min(start_ns) / 1e9,
+    max(end_ns) / 1e9, 0, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0), NULL, NULL,
+    iif(min(p.iter_no) = max(p.iter_no), printf('iteration %d', p.iter_no),
+      printf('%d sampled iterations', count(DISTINCT p.iter_no)))
+    || printf(': %.3g executed', sum(exec_sel) * 1.0 / sum(exec_total))
+  FROM selection_stat s JOIN part p ON p.iter_no = s.iter_no
+  WHERE s.run_id = :each GROUP BY part)
