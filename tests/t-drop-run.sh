@@ -47,7 +47,7 @@ is 'what it leaves of the pairs: all in 2 of 8 layers, a quarter in 3, a sixteen
 2,0.3671875'
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
-ok '... and the report says so' grep -q '^run 3: its dropper kept every row' report
+ok '... and the report says so' grep -q '^run 3: the dropper kept every row' report
 ok 'prompts may be longer than the token budget' \
 	run --max-num-batched-tokens 64 --max-num-seqs 8 --method lazyllm:layers=1:0.5
 "$ATTNREPLAY" report r.db >report

@@ -40,7 +40,7 @@ ok 'what accuracy means is stated'   says 'single layers on replayed activations
 ok 'empty rows are stated'           says 'run 2: 12 rows .* are empty'
 ok 'sampled layers are stated'       says 'run 3: 4 of 32 layers were executed'
 ok 'what is no steady service is stated' \
-	says '^runs 1, 2, 3: closed batch: all requests arrive before the first iteration ends: '
+	says '^runs 1 to 3: closed batch: all requests arrive before the first iteration ends: '
 ok 'lost records are stated'         says 'run 3: 3 kernel records were lost'
 ok 'tiling is stated'                says 'run 3: requests longer than the capture'
 ok 'notes are lines without a header' says '^Notes$'
@@ -271,8 +271,8 @@ ok 'options in which runs differ are columns beside the method' \
 ok '... of every row'                says '^ +2 +1024  ttft +9 '
 ok '... that none names twice' \
 	says '^run  method  max-num-batched-tokens  trace +model  policy +gpu  backend  capture$'
-ok 'the notes say where runs come from' says '^run 2: 1 of 1024.db$'
-is 'two files have the report of one that holds both' "$(grep -v '^run .: 1 of' all)" \
+ok 'the notes say where runs come from' says '^run 2: run 1 of 1024.db$'
+is 'two files have the report of one that holds both' "$(grep -v '^run .: run 1 of' all)" \
 	"$(report all.db)"
 report --format json all.db >all
 ok 'json has these options, too'     says '"method": null, "max-num-batched-tokens": 512,'
@@ -281,7 +281,7 @@ ok 'a run may be named behind its database' says '^ +2 +azure'
 ok '... alone, without such columns' not 'max-num-batched'
 report all.db:2 512.db >all
 ok '... or with others, in this order' says '^ +1 +1024  ttft +9 '
-ok '... of which the notes tell'     says '^run 1: 2 of all.db$'
+ok '... of which the notes tell'     says '^run 1: run 2 of all.db$'
 cp 512.db odd:3
 ok 'a file of such a name is that file' report odd:3
 ok 'a run that is not there is named' fails 2 'all.db: no run 3;' \
@@ -301,7 +301,7 @@ report --baseline 512.db:1 1024.db >two
 ok '... from another database, which is reported, too' \
 	grep -Eq '^ +1 +1024 +2  ttft +9 +9 +[0-9.]' two
 report --baseline 512.db:1 512.db 1024.db >both
-is '... or from one of several'      "$(grep -v '^run .: 1 of' both)" "$(cat all)"
+is '... or from one of several'      "$(grep -v '^run .: run 1 of' both)" "$(cat all)"
 "$ATTNREPLAY" -q run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 	--requests 8 --db all.db >/dev/null
 ok 'a baseline of other requests is refused' \

@@ -515,6 +515,10 @@ static void test_functions(void)
 	       "a percentile above 100 is an error");
 	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))",
 	       "*same in all rows", "a percentile that changes is an error");
+	is_sql(db, "SELECT runs(column1) FROM (VALUES (9), (4), (NULL), (5), (5), (3), (1), (8))",
+	       "runs 1, 3 to 5, 8, 9", "numbers of runs have ranges");
+	is_sql(db, "SELECT runs(7)", "run 7", "... of one run there is none");
+	is_sql(db, "SELECT runs(column1) FROM " FIVE " WHERE 0", "NULL", "... nor of no run");
 	is_sql(db, "SELECT printf('%.9f', mcnemar(9, 1))", "0.021484375",
 	       "McNemar's p of ten pairs by hand");
 	is_sql(db, "SELECT coalesce(mcnemar(NULL, 1), mcnemar(1, NULL))", "NULL",

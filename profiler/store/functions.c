@@ -104,6 +104,40 @@ static void final(sqlite3_context *c)
 		free(s->x);
 }
 
+/* One past the last of x[i..n) that follows the one before it; x is ascending, and values may repeat. */
+static size_t range_end(const double *x, size_t i, size_t n)
+{
+	while (++i < n && x[i] <= x[i - 1] + 1)
+		;
+	return i;
+}
+
+/* "run 3" or "runs 1, 3 to 5", of the numbers of all rows. */
+static void runs(sqlite3_context *c)
+{
+	struct sample *s = sqlite3_aggregate_context(c, 0);
+	size_t n = s ? s->n : 0;
+	sqlite3_str *text;
+
+	if (!n)
+		return;
+	stats_sort(s->x, n);
+	text = sqlite3_str_new(sqlite3_context_db_handle(c));
+	sqlite3_str_appendf(text, s->x[0] < s->x[n - 1] ? "runs" : "run");
+	for (size_t i = 0, end; i < n; i = end) {
+		const double first = s->x[i];
+		double last;
+
+		end = range_end(s->x, i, n);
+		last = s->x[end - 1];
+		sqlite3_str_appendf(text, "%s %.0f", i ? "," : "", first);
+		if (last > first)
+			sqlite3_str_appendf(text, last > first + 1 ? " to %.0f" : ", %.0f", last);
+	}
+	sqlite3_result_text(c, sqlite3_str_finish(text), -1, sqlite3_free);
+	free(s->x);
+}
+
 static void mcnemar(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	const int64_t n[] = { sqlite3_value_int64(argv[0]), sqlite3_value_int64(argv[1]) };
@@ -168,6 +202,8 @@ int functions_register(sqlite3 *db)
 	if (!rc)
 		rc = sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step, final,
 						    value, inverse, NULL);
+	if (!rc)
+		rc = sqlite3_create_function(db, "runs", 1, flags, NULL, NULL, step, runs);
 	if (!rc)
 		rc = sqlite3_create_function(db, "mcnemar", 2, flags, NULL, mcnemar, NULL, NULL);
 	if (!rc)

@@ -388,7 +388,7 @@ CREATE TEMP VIEW v_steady AS
       WHEN 'no trend' THEN 'fewer than 10 iterations began between warm-up and last arrival'
       WHEN 'short' THEN printf('requests take %.3g s, the warm-up is %.3g s', e2e_s, warmup_s)
       WHEN 'growing' THEN printf('%.3g more KV blocks are in use each second (%.3g to %.3g), of'
-        || ' %.3g', blocks_trend, blocks_lo, blocks_hi, blocks)
+        || ' %.0f', blocks_trend, blocks_lo, blocks_hi, blocks)
       ELSE printf('waiting requests change by %.3g a second (%.3g to %.3g)', waiting_trend,
         waiting_lo, waiting_hi) END AS reason,
     warmup_s, window_s, served, running, waiting, waiting_end, arrive_in_ttft, waiting_trend,

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
-SELECT group_concat(run_id, ', ') AS run, what, value
+SELECT ltrim(runs(run_id), 'runs ') AS run, what, value
 FROM (
   SELECT run_id, column1 AS place, column2 AS what, CASE column1
     WHEN -1 THEN (SELECT printf('run %d of %s', run, path) FROM source_run s

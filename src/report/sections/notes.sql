@@ -9,8 +9,7 @@ WHERE EXISTS (SELECT 1 FROM latency WHERE metric = 'itl' AND p50_lo IS NOT NULL)
 UNION ALL
 SELECT note
 FROM (
-  SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': '
-    || group_concat(run, ', ') || ' of ' || path AS note
+  SELECT runs(run_id) || ': ' || runs(run) || ' of ' || path AS note
   FROM source_run
   GROUP BY path
   ORDER BY min(run_id))
@@ -23,17 +22,16 @@ WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE (:run IS NULL OR run_id = :run
     WHERE key = 'weights' AND value IS NOT NULL))
 
 UNION ALL
-SELECT printf('run %s: with weights, accuracy is the error of single layers on what the method left of'
-  || ' the layers below', group_concat(run_id, ', '))
-FROM (SELECT DISTINCT run_id FROM accuracy_sample WHERE (:run IS NULL OR run_id = :run)
-  AND run_id IN (SELECT run_id FROM run_param
-    WHERE key = 'weights' AND value IS NOT NULL)
-  ORDER BY run_id)
+SELECT runs(run_id) || ': with weights, accuracy is the error of single layers on what the method left'
+  || ' of the layers below'
+FROM run_param r
+WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL
+  AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = r.run_id)
 HAVING count(*) > 0
 
 -- Whose the accuracy is, if not the model's.
 UNION ALL
-SELECT printf('run%s %s: %s', iif(count(*) > 1, 's', ''), group_concat(run_id, ', '), text)
+SELECT runs(run_id) || ': ' || text
 FROM (
   SELECT DISTINCT run_id, c.name || CASE origin
     WHEN 'random' THEN ' are random values; accuracy and selections are of no model'
@@ -43,39 +41,40 @@ FROM (
       || ' model' END AS text
   FROM run_capture JOIN capture c USING(capture_id) JOIN run USING(run_id)
     JOIN model m USING(model_id)
-  WHERE origin <> 'same' AND (:run IS NULL OR run_id = :run)
-  ORDER BY run_id)
+  WHERE origin <> 'same' AND (:run IS NULL OR run_id = :run))
 GROUP BY text
 
 UNION ALL
-SELECT printf('run %d: %s; the figures cover what was committed', run_id, status)
+SELECT printf('%s: %s; the figures cover what was committed', runs(run_id), status)
 FROM run
 WHERE (:run IS NULL OR run_id = :run) AND status <> 'done'
+GROUP BY status
 
 UNION ALL
-SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ')
-  || ': times of a CPU show mechanics, not the speed of a GPU'
-FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :run)
-  ORDER BY run_id)
+SELECT runs(run_id) || ': times of a CPU show mechanics, not the speed of a GPU'
+FROM run
+WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :run)
 HAVING count(*) > 0
 
 UNION ALL
-SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ')
-  || ': times are modelled, not measured: the roofline of ' || gpu
-FROM (SELECT run_id, p.value AS gpu FROM run JOIN run_param p USING(run_id)
-  WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
-  ORDER BY run_id)
-GROUP BY gpu
+SELECT runs(run_id) || ': times are modelled, not measured: the roofline of ' || p.value
+FROM run JOIN run_param p USING(run_id)
+WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
+GROUP BY p.value
 
 UNION ALL
-SELECT iif(count(*) > 1, 'runs ', 'run ') || group_concat(run_id, ', ') || ': ' || verdict || ': '
-  || reason
-FROM (SELECT * FROM steady WHERE verdict <> 'steady' ORDER BY run_id)
-GROUP BY verdict, reason
+SELECT printf('%s: %s: %s', runs(run_id), verdict, text)
+FROM (
+  SELECT run_id, verdict,
+    iif((SELECT count(DISTINCT reason) > 4 FROM steady b WHERE b.verdict = a.verdict),
+      'the table of steady runs has the trends', reason) AS text
+  FROM steady a
+  WHERE verdict <> 'steady')
+GROUP BY verdict, text
 
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL
-SELECT printf('run %d: %s left nothing out: %s', run_id, name,
+SELECT printf('%s: %s left nothing out: %s', runs(run_id), name,
   iif(has_context, 'selector and union kept every block of the sampled chunks',
     'every chunk was the first of its prompt; lower --max-num-batched-tokens'))
 FROM (
@@ -89,6 +88,7 @@ FROM (
   WHERE (:run IS NULL OR run_id = :run) AND NOT is_dense
     AND NOT EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = r.run_id))
 WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
+GROUP BY name, has_context
 
 UNION ALL
 SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks are empty: their'
@@ -115,35 +115,37 @@ HAVING count(*) > 0
 
 -- Droppers.
 UNION ALL
-SELECT printf('run %d: tokens were dropped (no drift): queries, keys and values after the first drop'
-  || ' are of a run that dropped none, and accuracy is that of the rows left', run_id)
-FROM iteration_drop
+SELECT runs(run_id) || ': tokens were dropped (no drift): queries, keys and values after the first drop'
+  || ' are of a run that dropped none, and accuracy is that of the rows left'
+FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows))
 WHERE (:run IS NULL OR run_id = :run)
   AND run_id NOT IN (SELECT run_id FROM run_param
     WHERE key = 'weights' AND value IS NOT NULL)
-GROUP BY run_id
-HAVING sum(n_kept) < sum(n_rows)
+HAVING count(*) > 0
 
 UNION ALL
-SELECT printf('run %d: %d prompts ran in several chunks: a dropper judges each by its own last queries,'
-  || ' or keeps it whole with mode=official', run_id, count(*))
-FROM request_outcome o
-WHERE (:run IS NULL OR run_id = :run) AND n_chunks > 1
-  AND EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = o.run_id)
-GROUP BY run_id
+SELECT printf('%s: %d prompts ran in several chunks: a dropper judges each by its own last queries,'
+  || ' or keeps it whole with mode=official', runs(run_id), n)
+FROM (
+  SELECT run_id, count(*) AS n
+  FROM request_outcome o
+  WHERE (:run IS NULL OR run_id = :run) AND n_chunks > 1
+    AND EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = o.run_id)
+  GROUP BY run_id)
+GROUP BY n
 
 UNION ALL
-SELECT printf('run %d: its dropper kept every row', run_id)
-FROM iteration_drop
+SELECT runs(run_id) || ': the dropper kept every row'
+FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) = sum(n_rows))
 WHERE :run IS NULL OR run_id = :run
-GROUP BY run_id
-HAVING sum(n_kept) = sum(n_rows)
+HAVING count(*) > 0
 
 UNION ALL
-SELECT printf('run %d: %d of %d layers were executed, their time stands for all', run_id,
+SELECT printf('%s: %d of %d layers were executed, their time stands for all', runs(run_id),
   layers_run, n_layers)
 FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND layers_run < n_layers
+GROUP BY layers_run, n_layers
 
 -- What energy covers beside the run, or does not.
 UNION ALL
@@ -152,12 +154,10 @@ SELECT 'energy is that of one GPU in the wall time of the run, the host''s pause
 WHERE EXISTS (SELECT 1 FROM v_energy WHERE :run IS NULL OR run_id = :run)
 
 UNION ALL
-SELECT printf('run%s %s: energy covers accuracy samples as well; --accuracy 0 leaves them out',
-  iif(count(*) > 1, 's', ''), group_concat(run_id, ', '))
-FROM (SELECT run_id FROM v_energy e
-  WHERE (:run IS NULL OR run_id = :run)
-    AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = e.run_id)
-  ORDER BY run_id)
+SELECT runs(run_id) || ': energy covers accuracy samples as well; --accuracy 0 leaves them out'
+FROM v_energy e
+WHERE (:run IS NULL OR run_id = :run)
+  AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = e.run_id)
 HAVING count(*) > 0
 
 UNION ALL
@@ -167,11 +167,13 @@ FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND lost_records > 0
 
 UNION ALL
-SELECT printf('run %d: requests longer than the capture replay it tiled', run_id)
+SELECT runs(run_id) || ': requests longer than the capture replay it tiled'
 FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND extend = 'tile'
+HAVING count(*) > 0
 
 UNION ALL
-SELECT printf('run %d: %d requests were rejected, %d did not finish', run_id, rejected, unfinished)
+SELECT printf('%s: %d requests were rejected, %d did not finish', runs(run_id), rejected, unfinished)
 FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND rejected + unfinished > 0
+GROUP BY rejected, unfinished
