@@ -12,19 +12,20 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct eval e = { 0 };
 	struct run_command c = eval_command(&e.a);
-	enum ar_status st = eval_load(&e, &c, argc, argv, err);
+	enum ar_status st = eval_load(&e, &c, argc, argv, err), st2 = AR_OK;
 	const bool quiet = json_file_alone(e.a.json);
 
 	e.r.o.json = e.a.json;
-	e.r.print = quiet ? 0 : RUN_PRINT_HEADER | RUN_PRINT_RESULT;
+	e.r.print = quiet ? 0 : RUN_PRINT_HEADER;
 	if (!st && e.r.o.db)
 		signal(SIGPIPE, SIG_IGN); /* as in 'attnreplay run' */
-	if (!st)
+	if (!st) {
 		st = run_all(&e.r, err);
-	if (!st && !quiet)
-		st = eval_print(&e, err);
+		if (!quiet)
+			st2 = eval_print(&e, st ? NULL : err);
+	}
 	eval_release(&e);
-	return st;
+	return st ? st : st2;
 }
 
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)

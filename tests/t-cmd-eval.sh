@@ -78,6 +78,24 @@ else
 	skip 'json has the same figures' 'no python3'
 fi
 
+is 'standard output has the inputs once, then the table' \
+	"$(sed 's/ .*//' out | tr '\n' ' ')" "trace arrivals model weights prompts policy blocks backend \
+clock host  Answers, logprob, method dense $few $all dense "
+
+# ---- a dropper ----
+
+half=dense+lazyllm:layers=0:0.5
+tiny --method "$half" --accuracy 1 --db drop.db --json drop.json >out
+is 'runs have their numbers in the database' "$(awk '/^ +[0-9]/ { print $1, $2 }' out)" "1 dense
+2 $half"
+is 'what a dropper leaves is what is executed' \
+	"$(query drop.db "SELECT count(*), sum(abs(executed - (SELECT
+		sum(n_pairs) * 1.0 / count(*) / max(n_pairs)
+		FROM run_layer WHERE run_id = 2)) < 1e-12), max(executed) < 0.9
+		FROM v_eval WHERE run_id = 2")" 6,6,1
+is '... in the table as well' "$(awk '$1 == 2 { print $11 }' out)" \
+	"$(query drop.db "SELECT printf('%.3f', pairs) FROM v_kept WHERE run_id = 2")"
+
 # ---- the report ----
 
 "$ATTNREPLAY" report a.db >report

@@ -278,6 +278,7 @@ static void answer(struct eval *e, uint32_t req, bool right)
 static enum ar_status store_run(struct eval *e, size_t i, struct store *s, struct ar_err *err)
 {
 	static const struct sample_run r = { .method = "dense", .dense = true, .options = "{}" };
+	static const struct backend no_kernels = { .name = "none" };
 	const struct store_run record = sample_record(&r);
 	const struct replay_result res = { .exec_sel = 30,
 					   .exec_total = 120,
@@ -287,6 +288,7 @@ static enum ar_status store_run(struct eval *e, size_t i, struct store *s, struc
 	int64_t id;
 	enum ar_status st = s ? store_run_begin(s, &record, &id, err) : AR_OK;
 
+	e->r.backend = &no_kernels;
 	if (!st)
 		st = e->watch.end(e, i, &res, s, err);
 	return st || !s ? st : store_run_end(s, "done", NULL, err);

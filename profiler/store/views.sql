@@ -445,23 +445,20 @@ CREATE TEMP VIEW v_density AS
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   GROUP BY run_id, layer;
 
--- The share of the (query, key) pairs of prompts that a dropper leaves to the layers, of all layers and
--- prompts: where it leaves a share of the rows, about its square of the pairs is left.
+-- The share of the (query, key) pairs that a dropper leaves to the layers, of prompts and decodes: the
+-- layer of each kind with the most has those that no layer of the kind would lack without a dropper.
 CREATE TEMP VIEW v_kept AS
-  SELECT run_id, coalesce(share, 1.0) AS pairs
+  SELECT run_id, coalesce(share,
+    iif(EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = run.run_id), NULL, 1.0)) AS pairs
   FROM run LEFT JOIN (
-    SELECT run_id, (first + 1 + sum(kept * kept * (next - layer))) / n_layers AS share
-    FROM (
-      SELECT run_id, layer, n_layers, n_kept * 1.0 / first_value(n_rows) OVER w AS kept,
-        first_value(layer) OVER w AS first, lead(layer, 1, n_layers - 1) OVER w AS next
-      FROM (SELECT run_id, layer, n_layers, sum(n_rows) AS n_rows, sum(n_kept) AS n_kept
-        FROM iteration_drop JOIN run USING(run_id) JOIN model USING(model_id)
-        GROUP BY run_id, layer)
-      WINDOW w AS (PARTITION BY run_id ORDER BY layer))
+    SELECT run_id, sum(n_pairs) * 1.0 / nullif(sum(most), 0) AS share
+    FROM (SELECT run_id, n_pairs, max(n_pairs) OVER (PARTITION BY run_id, kind) AS most
+      FROM run_layer)
     GROUP BY run_id) USING(run_id);
 
 -- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
--- the prompts; executed is of the sampled chunks of these prompts, times what a dropper left.
+-- the prompts; executed is of the sampled chunks of these prompts, times what a dropper left in the
+-- whole run.
 CREATE TEMP VIEW v_eval AS
   SELECT run_id, me.name AS method, task, length, count(*) AS n, sum(exact) AS exact,
     avg(logprob / n_answer) AS logprob, avg(kl / n_answer) AS kl, max(rank_max) AS rank_max,

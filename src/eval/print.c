@@ -3,6 +3,7 @@
 #include "src/eval/eval.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,10 @@ static void put_run(const struct eval *e, size_t i, int width)
 {
 	const struct eval_summary s = eval_results_summary(&e->results, i);
 
+	if (!s.run.ended)
+		return;
+	if (e->r.o.db)
+		printf("%5" PRId64 "  ", s.run.id);
 	put_name(run_label(&e->r, i), width);
 	printf("%8zu%8zu", s.n, s.exact);
 	if (i) {
@@ -58,6 +63,8 @@ enum ar_status eval_print(const struct eval *e, struct ar_err *err)
 {
 	int width = 6;
 
+	if (!e->results.run[0].ended)
+		return AR_OK;
 	for (size_t i = 0; i < e->r.n_runs; i++) {
 		const int n = text_put(run_label(&e->r, i), NULL);
 
@@ -65,9 +72,9 @@ enum ar_status eval_print(const struct eval *e, struct ar_err *err)
 	}
 	printf("\nAnswers, those lost and won against dense attention, and McNemar's exact p;\n"
 	       "logprob, diff from dense, kl: nats a token; executed, recall: of sampled chunks\n"
-	       "%-*s%8s%8s%6s%6s%10s%10s%10s%10s%10s%10s%10s\n",
-	       width, "method", "prompts", "exact", "lost", "won", "p", "logprob", "diff", "kl",
-	       "executed", "recall", "TTFT ms");
+	       "%s%-*s%8s%8s%6s%6s%10s%10s%10s%10s%10s%10s%10s\n",
+	       e->r.o.db ? "  run  " : "", width, "method", "prompts", "exact", "lost", "won", "p",
+	       "logprob", "diff", "kl", "executed", "recall", "TTFT ms");
 	for (size_t i = 0; i < e->r.n_runs; i++)
 		put_run(e, i, width);
 	put_expected(e);

@@ -14,7 +14,9 @@
 #include "base/log.h"
 #include "base/paired.h"
 
-static const struct eval_run nothing = { NAN, NAN, NAN, NAN };
+static const struct eval_run nothing = {
+	.executed = NAN, .recall = NAN, .rel_l2 = NAN, .ttft_ms = NAN
+};
 
 /* ---- memory ---- */
 

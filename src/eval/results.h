@@ -17,7 +17,10 @@
 
 /* What a run has beside the scores. */
 struct eval_run {
-	double executed;       /* share of the attention, of the sampled chunks; NaN: not known */
+	bool ended;	       /* complete or interrupted */
+	int64_t id;	       /* in the database; 0: none */
+	double executed;       /* share of the attention: of the sampled chunks, times what a
+				* dropper left; NaN: not known */
 	double recall, rel_l2; /* means over the samples; NaN: there are none */
 	double ttft_ms;	       /* mean; NaN: of no request */
 };

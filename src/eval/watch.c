@@ -143,7 +143,9 @@ static enum ar_status end(void *ctx, size_t i, const struct replay_result *res, 
 	enum ar_status st = AR_OK;
 
 	e->results.run[i] = (struct eval_run){
-		.executed = all > 0 ? (double)res->exec_sel / all : NAN,
+		.ended = true,
+		.id = s ? e->r.run_id : 0,
+		.executed = all > 0 ? (double)res->exec_sel / all * run_pairs_left(&e->r) : NAN,
 		.recall = n > 0 ? res->recall_sum / n : NAN,
 		.rel_l2 = n > 0 ? res->rel_l2_sum / n : NAN,
 		.ttft_ms = ttft->n ? series_mean(ttft) / 1e6 : NAN,

@@ -76,9 +76,13 @@ enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err)
 	return st;
 }
 
-const char *run_group_kind(const struct kv_group *g)
+const char *run_kind(enum mixer m)
 {
-	return g->mixer == MIX_WINDOW ? "window" : g->mixer == MIX_FULL ? "full" : "linear";
+	static const char *const kinds[] = {
+		[MIX_FULL] = "full", [MIX_WINDOW] = "window", [MIX_LINEAR] = "linear"
+	};
+
+	return kinds[m];
 }
 
 enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
@@ -90,7 +94,7 @@ enum ar_status run_put_groups(const struct run *r, const struct replay_result *r
 	for (size_t i = 0; res->group_peak && i < l->n_group && !st; i++) {
 		const struct kv_group *g = &l->group[i];
 		const struct row_kv_group row = { .group_no = (int64_t)i,
-						  .kind = run_group_kind(g),
+						  .kind = run_kind(g->mixer),
 						  .window = g->window ? g->window : -1,
 						  .n_layers = g->n_layers,
 						  .block_tokens = g->block_tok ? g->block_tok : -1,

@@ -172,7 +172,7 @@ static cJSON *groups(const struct run *r, const struct replay_result *res)
 		const struct kv_group *g = &l->group[i];
 		cJSON *o = cJSON_CreateObject();
 
-		done = json_add(all, NULL, o) && json_add(o, "kind", text(run_group_kind(g))) &&
+		done = json_add(all, NULL, o) && json_add(o, "kind", text(run_kind(g->mixer))) &&
 		       json_add(o, "window", positive(g->window)) &&
 		       json_add(o, "layers", count(g->n_layers)) &&
 		       json_add(o, "block_tokens", positive(g->block_tok)) &&

@@ -4,10 +4,6 @@
 
 #include "model/layer_size.h"
 
-static const char *const kinds[] = {
-	[MIX_FULL] = "full", [MIX_WINDOW] = "window", [MIX_LINEAR] = "linear"
-};
-
 /* Rows of the MLP: those of the next layer where rows are dropped before it. */
 static int64_t mlp_rows(const struct run *r, int i)
 {
@@ -31,7 +27,7 @@ static struct row_run_layer work_of(const struct run *r, int i)
 		n_pair = 0;
 	return (struct row_run_layer){
 		.layer = layer,
-		.kind = kinds[l->mixer],
+		.kind = run_kind(l->mixer),
 		.n_rows = n_row,
 		.n_pairs = n_pair,
 		.product_flops = layer_project_flops(l, hidden) * (double)n_row +
@@ -40,6 +36,30 @@ static struct row_run_layer work_of(const struct run *r, int i)
 			       layer_delta_flops(&l->delta, true) * (double)n_row,
 		.kv_bytes = n_row * 2 * l->kv_heads * l->head_dim * (int64_t)sizeof(bf16_t)
 	};
+}
+
+/* A dropper leaves all rows to the first layers, so the layer of each kind with the most pairs has
+ * those that no layer of the kind would lack without a dropper.  v_kept has the same rule. */
+double run_pairs_left(const struct run *r)
+{
+	int64_t most[MIX_LINEAR + 1] = { 0 }, n_row, n_pair;
+	double left = 0, all = 0;
+
+	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers; i++) {
+		const enum mixer kind = r->model.layer[r->prep.run_layer[i]].mixer;
+
+		r->backend->layer_work(r->self, i, &n_row, &n_pair);
+		if (kind != MIX_LINEAR && n_pair > most[kind])
+			most[kind] = n_pair;
+	}
+	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers; i++) {
+		const enum mixer kind = r->model.layer[r->prep.run_layer[i]].mixer;
+
+		r->backend->layer_work(r->self, i, &n_row, &n_pair);
+		left += kind == MIX_LINEAR ? 0 : (double)n_pair;
+		all += (double)most[kind];
+	}
+	return all > 0 ? left / all : 1;
 }
 
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err)

@@ -125,10 +125,14 @@ enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err);
 /* Store the groups with the blocks that res says; does nothing where the limits have none. */
 enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
 			      struct ar_err *err);
-/* layers.c: store the work of the executed layers, where a backend counts it. */
+/* The kind of attention in a layer: "full", "window" or "linear". */
+const char *run_kind(enum mixer m);
+
+/* layers.c: the work of the executed layers, where a backend counts it; the backend is open.
+ * put: store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the layers;
+ * 1: all. */
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
-/* The kind of attention in the layers of a group: "full", "window" or "linear". */
-const char *run_group_kind(const struct kv_group *g);
+double run_pairs_left(const struct run *r);
 
 /* all.c: describe the command, check what later methods read, run all that are left, each in a process
  * of its own if there are several, and write --json. */
