@@ -456,9 +456,15 @@ CREATE TEMP VIEW v_kept AS
       FROM run_layer)
     GROUP BY run_id) USING(run_id);
 
--- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
--- the prompts; executed is of the sampled chunks of these prompts, times what a dropper left in the
+-- The share of the attention that was executed, of the sampled chunks, times what a dropper left in the
 -- whole run.
+CREATE TEMP VIEW v_executed AS
+  SELECT run_id, pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed
+  FROM selection_stat JOIN v_kept USING(run_id)
+  GROUP BY run_id;
+
+-- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
+-- the prompts; executed is that of v_executed, of the sampled chunks of these prompts.
 CREATE TEMP VIEW v_eval AS
   SELECT run_id, me.name AS method, task, length, count(*) AS n, sum(exact) AS exact,
     avg(logprob / n_answer) AS logprob, avg(kl / n_answer) AS kl, max(rank_max) AS rank_max,

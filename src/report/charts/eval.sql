@@ -9,17 +9,16 @@ point AS (
   SELECT run_id, executed AS x, json_extract(d, '$[0]') AS y, json_extract(d, '$[1]') AS y_lo,
     json_extract(d, '$[2]') AS y_hi, printf('; %d prompts: %d answers lost, %d won', n, lost, won)
       AS more
-  FROM diff JOIN (
-    SELECT run_id, pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed
-    FROM selection_stat JOIN v_kept USING(run_id)
-    GROUP BY run_id) USING(run_id)
+  FROM diff JOIN v_executed USING(run_id)
   UNION ALL
   SELECT DISTINCT base_id, 1, 0, NULL, NULL, '' FROM diff)
+SELECT * FROM (
 SELECT '' AS panel, label AS series, style, 'point' AS geom, x, y, y_lo, y_hi,
   printf('%s: %.1f %% executed, %.4f nats a token%s%s', label, 100 * x, y,
     iif(y_lo IS NULL, '', printf(' (%.4f to %.4f)', y_lo, y_hi)), more) AS title
 FROM point JOIN run_label USING(run_id)
 WHERE x IS NOT NULL
+ORDER BY run_id)
 UNION ALL
 SELECT '', 'as ' || name, 0, 'rule', NULL, 0, NULL, NULL, 'as ' || name
 FROM baseline_name

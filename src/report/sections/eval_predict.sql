@@ -10,15 +10,11 @@ layer AS (
     avg(rel_l2) AS rel_l2, max(rel_l2) AS rel_l2_max, avg(cosine) AS cosine
   FROM accuracy_sample
   GROUP BY run_id),
-density AS (
-  SELECT run_id, pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed
-  FROM selection_stat JOIN v_kept USING(run_id)
-  GROUP BY run_id),
 figure AS (
   SELECT column1 AS pos, column2 AS name, logprob, kl, flips,
     CASE column1 WHEN 1 THEN recall WHEN 2 THEN recall_min WHEN 3 THEN rel_l2
       WHEN 4 THEN rel_l2_max WHEN 5 THEN cosine ELSE executed END AS x
-  FROM loss JOIN layer USING(run_id) LEFT JOIN density USING(run_id)
+  FROM loss JOIN layer USING(run_id) LEFT JOIN v_executed USING(run_id)
     JOIN (VALUES (1, 'mean recall'), (2, 'least recall'), (3, 'mean relative L2'),
       (4, 'largest relative L2'), (5, 'mean cosine'), (6, 'executed share'))
   WHERE :run IS NULL AND run_id NOT IN (SELECT run_id FROM iteration_drop))
