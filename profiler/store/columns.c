@@ -21,8 +21,12 @@ const struct table store_tables[TABLE_COUNT] = {
 #define LATER(table, name, type, rule, doc)
 #define AUTO(table, name, type, rule, doc)
 #define END(table, rules, options) \
-	[TABLE_##table] = { #table, table##_columns, \
-			    sizeof table##_columns / sizeof *table##_columns, rules, options },
+	[TABLE_##table] = { #table, \
+			    table##_columns, \
+			    sizeof table##_columns / sizeof *table##_columns, \
+			    sizeof(struct row_##table), \
+			    rules, \
+			    options },
 #include "profiler/store/columns.def"
 };
 

@@ -66,6 +66,7 @@ struct table {
 	const char *name;
 	const struct column *col;
 	int n_col;
+	size_t row_size; /* of struct row_TABLE */
 	const char *rules, *options;
 };
 

@@ -17,22 +17,7 @@ enum {
 	IDLE_NS = 250000000,	/* a pause this long ends the transaction */
 };
 
-enum msg_kind {
-	MSG_RUN_BEGIN,
-	MSG_ITERATION,
-	MSG_OUTCOME,
-	MSG_GAP,
-	MSG_ACCURACY,
-	MSG_SELECTION,
-	MSG_GROUP,
-	MSG_LAYER,
-	MSG_LAYER_PHASE,
-	MSG_KEPT,
-	MSG_EVAL_PROMPT,
-	MSG_EVAL_TOKEN,
-	MSG_ENERGY,
-	MSG_RUN_END
-};
+enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_ROW, MSG_ENERGY, MSG_RUN_END };
 
 /* A call of store.h in the queue of the writer.  Pointers of its struct point into data.  The calls
  * of begin and end wait for the writer, so their pointers stay valid without a copy. */
@@ -49,16 +34,10 @@ struct msg {
 			const struct prof_loss *loss;
 		} end;
 		struct store_iteration iteration;
-		struct row_request_outcome outcome;
-		struct row_token_gap gap;
-		struct row_accuracy_sample accuracy;
-		struct store_selection selection;
-		struct row_kv_group group;
-		struct row_run_layer layer;
-		struct row_layer_phase layer_phase;
-		struct row_drop_sample kept;
-		struct row_eval_prompt eval_prompt;
-		struct row_eval_token eval_token;
+		struct {
+			enum table_id table;
+			void *row;
+		} row;
 		struct energy_use energy;
 	};
 	_Alignas(16) char data[];
@@ -89,16 +68,7 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	switch (m->kind) {
 	case MSG_RUN_BEGIN: return writer_run_begin(w, m->begin.run, m->begin.run_id, err);
 	case MSG_ITERATION: return writer_iteration(w, &m->iteration, err);
-	case MSG_OUTCOME: return writer_outcome(w, &m->outcome, err);
-	case MSG_GAP: return writer_gap(w, &m->gap, err);
-	case MSG_ACCURACY: return writer_accuracy(w, &m->accuracy, err);
-	case MSG_SELECTION: return writer_selection(w, &m->selection, err);
-	case MSG_GROUP: return writer_group(w, &m->group, err);
-	case MSG_LAYER: return writer_layer(w, &m->layer, err);
-	case MSG_LAYER_PHASE: return writer_layer_phase(w, &m->layer_phase, err);
-	case MSG_KEPT: return writer_kept(w, &m->kept, err);
-	case MSG_EVAL_PROMPT: return writer_eval_prompt(w, &m->eval_prompt, err);
-	case MSG_EVAL_TOKEN: return writer_eval_token(w, &m->eval_token, err);
+	case MSG_ROW: return writer_row(w, m->row.table, m->row.row, err);
 	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
 	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
@@ -281,117 +251,102 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	return send(s, QUEUE_BYTES, err);
 }
 
+/* The text of column i in a row of t; NULL: the row has no text there. */
+static const char **text_in(const struct table *t, int i, void *row)
+{
+	const struct column *c = &t->col[i];
+
+	return c->type == COLUMN_TEXT && c->set == SET_BY_INSERT ?
+		       (const char **)((char *)row + c->off) :
+		       NULL;
+}
+
+/* Queue a row of the run, a struct row_TABLE, and copies of its texts. */
+static enum ar_status send_row(struct store *s, enum table_id id, const void *row,
+			       struct ar_err *err)
+{
+	const struct table *t = &store_tables[id];
+	size_t n = padded(t->row_size);
+	struct msg *m;
+	char *to;
+
+	for (int i = 0; i < t->n_col; i++) {
+		const char **text = text_in(t, i, (void *)row);
+
+		n += text ? padded(text_size(*text)) : 0;
+	}
+	m = msg_new(s, MSG_ROW, n);
+	if (!m)
+		return ar_nomem(err);
+	to = m->data;
+	m->row.table = id;
+	m->row.row = add(&to, row, t->row_size);
+	for (int i = 0; i < t->n_col; i++) {
+		const char **text = text_in(t, i, m->row.row);
+
+		if (text)
+			*text = add(&to, *text, text_size(*text));
+	}
+	return send(s, QUEUE_BYTES, err);
+}
+
 enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
 			     struct ar_err *err)
 {
-	const size_t n_outcome = text_size(o->outcome), n_reason = text_size(o->reason);
-	struct msg *m = msg_new(s, MSG_OUTCOME, padded(n_outcome) + padded(n_reason));
-	char *to;
-
-	if (!m)
-		return ar_nomem(err);
-	m->outcome = *o;
-	to = m->data;
-	m->outcome.outcome = add(&to, o->outcome, n_outcome);
-	m->outcome.reason = add(&to, o->reason, n_reason);
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_request_outcome, o, err);
 }
 
 enum ar_status store_gap(struct store *s, const struct row_token_gap *g, struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_GAP, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->gap = *g;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_token_gap, g, err);
 }
 
 enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample *a,
 			      struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_ACCURACY, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->accuracy = *a;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_accuracy_sample, a, err);
 }
 
 enum ar_status store_selection(struct store *s, const struct store_selection *a, struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_SELECTION, 0);
+	struct row_selection_stat row = a->row;
 
-	if (!m)
-		return ar_nomem(err);
-	m->selection = *a;
-	return send(s, QUEUE_BYTES, err);
+#define X(name, doc) row.name = a->count.name;
+	SELECTION_COUNTS(X)
+#undef X
+	return send_row(s, TABLE_selection_stat, &row, err);
 }
 
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_GROUP, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->group = *g;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_kv_group, g, err);
 }
 
 enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_LAYER, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->layer = *l;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_run_layer, l, err);
 }
 
 enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
 				 struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_LAYER_PHASE, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->layer_phase = *x;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_layer_phase, x, err);
 }
 
 enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_KEPT, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->kept = *x;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_drop_sample, x, err);
 }
 
 enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
 				 struct ar_err *err)
 {
-	const size_t n_task = text_size(p->task);
-	struct msg *m = msg_new(s, MSG_EVAL_PROMPT, padded(n_task));
-	char *to;
-
-	if (!m)
-		return ar_nomem(err);
-	m->eval_prompt = *p;
-	to = m->data;
-	m->eval_prompt.task = add(&to, p->task, n_task);
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_eval_prompt, p, err);
 }
 
 enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t, struct ar_err *err)
 {
-	struct msg *m = msg_new(s, MSG_EVAL_TOKEN, 0);
-
-	if (!m)
-		return ar_nomem(err);
-	m->eval_token = *t;
-	return send(s, QUEUE_BYTES, err);
+	return send_row(s, TABLE_eval_token, t, err);
 }
 
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err)

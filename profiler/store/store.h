@@ -116,6 +116,7 @@ enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err);
+/* The rows that follow are copied with their texts. */
 enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
 			     struct ar_err *err);
 /* Add a time between tokens: g->n tokens of the run came g->itl_ns after the previous token of
@@ -125,15 +126,15 @@ enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample 
 			      struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
-/* Add a KV cache group of the run.  kind: a string literal. */
+/* Add a KV cache group of the run. */
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err);
-/* Add the work of a layer of the run.  kind: a string literal. */
+/* Add the work of a layer of the run. */
 enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err);
 /* Add the time of a phase in a layer of the run. */
 enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
 				 struct ar_err *err);
 enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err);
-/* Add a prompt with a known answer, and a token of that.  task is copied. */
+/* Add a prompt with a known answer, and a token of that. */
 enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
 				 struct ar_err *err);
 enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t,

@@ -714,71 +714,14 @@ enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, st
 	return st ? st : put_phases(w, it, err);
 }
 
-enum ar_status writer_outcome(struct writer *w, struct row_request_outcome *o, struct ar_err *err)
+enum ar_status writer_row(struct writer *w, enum table_id t, void *row, struct ar_err *err)
 {
+	const struct column *first = store_tables[t].col;
 	enum ar_status st = begin(w, err);
 
-	o->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_request_outcome, o, NULL, err);
-}
-
-enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	g->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_token_gap, g, NULL, err);
-}
-
-enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	a->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_accuracy_sample, a, NULL, err);
-}
-
-enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	a->row.run_id = w->run_id;
-#define X(name, doc) a->row.name = a->count.name;
-	SELECTION_COUNTS(X)
-#undef X
-	return st ? st : put_row(w, TABLE_selection_stat, &a->row, NULL, err);
-}
-
-enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	g->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_kv_group, g, NULL, err);
-}
-
-enum ar_status writer_layer(struct writer *w, struct row_run_layer *l, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	l->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_run_layer, l, NULL, err);
-}
-
-enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	x->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_layer_phase, x, NULL, err);
-}
-
-enum ar_status writer_kept(struct writer *w, struct row_drop_sample *x, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	x->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_drop_sample, x, NULL, err);
+	assert(!first->off && !strcmp(first->name, "run_id"));
+	*(int64_t *)row = w->run_id;
+	return st ? st : put_row(w, t, row, NULL, err);
 }
 
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err)
@@ -787,20 +730,4 @@ enum ar_status writer_energy(struct writer *w, const struct energy_use *use, str
 	enum ar_status st = begin(w, err);
 
 	return st ? st : put_ints(w, STMT_ENERGY, v, 4, err);
-}
-
-enum ar_status writer_eval_prompt(struct writer *w, struct row_eval_prompt *p, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	p->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_eval_prompt, p, NULL, err);
-}
-
-enum ar_status writer_eval_token(struct writer *w, struct row_eval_token *t, struct ar_err *err)
-{
-	enum ar_status st = begin(w, err);
-
-	t->run_id = w->run_id;
-	return st ? st : put_row(w, TABLE_eval_token, t, NULL, err);
 }

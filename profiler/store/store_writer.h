@@ -23,18 +23,9 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 enum ar_status writer_run_end(struct writer *w, const char *status, const struct prof_loss *loss,
 			      struct ar_err *err);
 /* Add rows; set the members that store.h leaves to the store.  writer_iteration() first commits a
- * transaction that has grown large or old. */
+ * transaction that has grown large or old.  row: a struct row_TABLE that begins with run_id. */
 enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, struct ar_err *err);
-enum ar_status writer_outcome(struct writer *w, struct row_request_outcome *o, struct ar_err *err);
-enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_err *err);
-enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, struct ar_err *err);
-enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err);
-enum ar_status writer_group(struct writer *w, struct row_kv_group *g, struct ar_err *err);
-enum ar_status writer_layer(struct writer *w, struct row_run_layer *l, struct ar_err *err);
-enum ar_status writer_layer_phase(struct writer *w, struct row_layer_phase *x, struct ar_err *err);
-enum ar_status writer_kept(struct writer *w, struct row_drop_sample *x, struct ar_err *err);
-enum ar_status writer_eval_prompt(struct writer *w, struct row_eval_prompt *p, struct ar_err *err);
-enum ar_status writer_eval_token(struct writer *w, struct row_eval_token *t, struct ar_err *err);
+enum ar_status writer_row(struct writer *w, enum table_id t, void *row, struct ar_err *err);
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err);
 
 #endif
