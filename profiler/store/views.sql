@@ -459,9 +459,10 @@ CREATE TEMP VIEW v_kept AS
 -- The share of the attention that was executed, of the sampled chunks, times what a dropper left in the
 -- whole run.
 CREATE TEMP VIEW v_executed AS
-  SELECT run_id, pairs * sum(exec_sel) / nullif(sum(exec_total), 0) AS executed
-  FROM selection_stat JOIN v_kept USING(run_id)
-  GROUP BY run_id;
+  SELECT run_id, pairs * share AS executed
+  FROM v_kept JOIN (
+    SELECT run_id, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS share
+    FROM selection_stat GROUP BY run_id) USING(run_id);
 
 -- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
 -- the prompts; executed is that of v_executed, of the sampled chunks of these prompts.
