@@ -38,6 +38,7 @@ is 'the work of layers is stored' \
 is '... with the pairs of dense attention' \
 	"$(query 'SELECT n_pairs FROM run_layer WHERE run_id = 1 AND layer = 7')" \
 	$((100 * 101 / 2 + 101 + 20 * 21 / 2 + 21))
+ok '... and what densities are of' grep -q '^run 2: densities and selections are shares of what' report
 ok 'the report shows what is kept' grep -q '^Dense attention that kept tokens hold' report
 ok '... and the work of layers' grep -q '^  2 .* full  2-4 *3 *62 ' report
 is 'runs say how true their activations are' \

@@ -124,6 +124,13 @@ WHERE (:run IS NULL OR run_id = :run)
 HAVING count(*) > 0
 
 UNION ALL
+SELECT runs(run_id) || ': densities and selections are shares of what the dropper left'
+FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows)) d
+WHERE (:run IS NULL OR run_id = :run)
+  AND EXISTS (SELECT 1 FROM selection_stat s WHERE s.run_id = d.run_id)
+HAVING count(*) > 0
+
+UNION ALL
 SELECT printf('%s: %d prompts ran in several chunks: a dropper judges each by its own last queries,'
   || ' or keeps it whole with mode=official', runs(run_id), n)
 FROM (
