@@ -304,6 +304,26 @@ static void set_title(const struct run *r, size_t i, char *title, size_t n)
 		snprintf(title, n, "method %zu of %zu, %s", i + 1, r->n_runs, run_label(r, i));
 }
 
+/* Store, print and keep what the run did; st: how it ended, which a later failure does not hide. */
+static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
+				 const struct replay_result *res, enum ar_status st,
+				 struct ar_err *err)
+{
+	const bool ended = !st || st == AR_INTERRUPTED;
+	enum ar_status st2 = AR_OK;
+
+	if (ended)
+		st = end_watch(r, i, res, st, err);
+	st = end_record(r, res, st, err);
+	if (ended && r->print & RUN_PRINT_RESULT)
+		st2 = run_print_result(r, i, run_label(r, i), res, st ? NULL : err);
+	if (ended)
+		r->figures = run_figures(r, res);
+	if (!st && !st2)
+		st2 = run_json_put(r, i, p, res, err);
+	return st ? st : st2;
+}
+
 static enum ar_status replay_method(struct run *r, size_t i, const struct plan *p,
 				    struct ar_err *err)
 {
@@ -335,8 +355,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .q_heads = p ? model_attention(&r->model)->q_heads : 0,
 			      .kv_heads = p ? model_attention(&r->model)->kv_heads : 0 };
 	struct replay_result res;
-	enum ar_status st = begin_record(r, i, p, err), st2 = AR_OK;
-	bool ended;
+	enum ar_status st = begin_record(r, i, p, err);
 
 	if (st)
 		return st;
@@ -350,18 +369,9 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	st = replay_run(&cfg, &res, err);
 	run_energy_end(r);
 	recorder_release(&recorder);
-	ended = !st || st == AR_INTERRUPTED;
-	if (ended)
-		st = end_watch(r, i, &res, st, err);
-	st = end_record(r, &res, st, err);
-	if (ended && r->print & RUN_PRINT_RESULT)
-		st2 = run_print_result(r, i, run_label(r, i), &res, st ? NULL : err);
-	if (ended)
-		r->figures = run_figures(r, &res);
-	if (!st && !st2)
-		st2 = run_json_put(r, i, p, &res, err);
+	st = end_method(r, i, p, &res, st, err);
 	replay_result_release(&res);
-	return st ? st : st2;
+	return st;
 }
 
 static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err)
