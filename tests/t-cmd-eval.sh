@@ -167,7 +167,7 @@ ok 'a prompt without an answer' odd 'bad.jsonl:2: the record lacks "answer"'
 line_of '{"prompt":[1,2],"answer":[]}'
 ok '... or with an empty one' odd 'bad.jsonl:2: "answer" is empty; want a token at least'
 line_of '{"prompt":[1,2],"answer":[3,70]}'
-ok 'an id past the vocabulary' odd "bad.jsonl:2: token 1 of the answer is 70, but the model's \
+ok 'an id past the vocabulary' odd "bad.jsonl:2: token 1 of the answer is 70, but the \
 vocabulary has 70; encode it with the model's tokenizer"
 line_of "{\"prompt\":[0$(printf ',%s' $(seq 1 69) $(seq 1 69) $(seq 1 69) $(seq 1 69) $(seq 1 69) \
 	$(seq 1 69) $(seq 1 69) $(seq 1 69) $(seq 1 69) $(seq 1 69) $(seq 1 69) $(seq 1 39))],\"answer\":[1,2]}"

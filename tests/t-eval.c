@@ -197,7 +197,7 @@ static void test_bad_texts(void)
 		const char *text, *why;
 	} bad[] = {
 		{ "{\"prompt\":[1],\"answer\":[1]}\n{\"prompt\":[1,6],\"answer\":[1]}\n",
-		  "t.jsonl:2: token 1 of the prompt is 6, but the model's vocabulary has 6; encode it "
+		  "t.jsonl:2: token 1 of the prompt is 6, but the vocabulary has 6; encode it "
 		  "with the model's tokenizer" },
 		{ "{\"prompt\":[1],\"answer\":[1,2,9]}\n",
 		  "t.jsonl:1: token 2 of the answer is 9" },

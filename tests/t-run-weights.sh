@@ -101,7 +101,7 @@ is 'a sparse method is not' "$(query a.db "SELECT max(rel_l2) > 0.01 FROM accura
 	WHERE run_id = 2")" 1
 notes() { "$ATTNREPLAY" report a.db | sed -n '/^Notes$/,$p'; }
 ok '... and the report says what its accuracy is' eval \
-	"notes | grep -q '^run 1, 2, 3: with weights, accuracy is the error of single layers on what'"
+	"notes | grep -q '^runs 1 to 3: with weights, accuracy is the error of single layers on what'"
 is '... not that activations are replayed, nor that drops have no effect' \
 	"$(notes | grep -c 'replayed activations\|no drift')" 0
 
@@ -238,7 +238,7 @@ done <<END
 3|cut.jsonl:1: want a JSON list of token ids|--weights tiny --prompts cut.jsonl
 3|odd.jsonl:1: the record lacks "prompt"|--weights tiny --prompts odd.jsonl
 3|many.jsonl:[0-9]*: the prompts take more than 1 MiB; use a part of the file|--weights tiny --prompts many.jsonl --max-memory 1M
-3|high.jsonl: request 0: token 1 of its prompt is 70, but the vocabulary has 70|--weights tiny --prompts high.jsonl
+3|high.jsonl: request 0: token 1 of the prompt is 70, but the vocabulary has 70|--weights tiny --prompts high.jsonl
 3|/no/where: no such file|--weights /no/where --prompts prompts.jsonl
 3|model-00002-of-00002.safetensors: No such file|--weights index --prompts prompts.jsonl
 3|short: no tensor 'model.norm.weight'|--weights short --prompts prompts.jsonl

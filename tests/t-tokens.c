@@ -127,13 +127,13 @@ static void test_refusals(void)
 
 	is_int(tokens_open(&t, &e, &err), AR_DATA, "an id past the vocabulary");
 	is_str(err.msg,
-	       "request 0: token 1 of its prompt is 5, but the vocabulary has 5; encode it with "
+	       "request 0: token 1 of the prompt is 5, but the vocabulary has 5; encode it with "
 	       "the model's tokenizer",
 	       "... is named");
 	e.text = answers;
 	is_int(tokens_open(&t, &e, &err), AR_DATA, "an id below 0 in an answer");
 	is_str(err.msg,
-	       "request 1: token 0 of its answer is -1, but the vocabulary has 5; encode it with "
+	       "request 1: token 0 of the answer is -1, but the vocabulary has 5; encode it with "
 	       "the model's tokenizer",
 	       "... is named");
 	t = opened(0, 0, NULL);

@@ -15,15 +15,15 @@ struct tokens {
 	size_t *first;		  /* [trace->n] where those of a request begin */
 };
 
-static enum ar_status check_ids(const int32_t *id, uint32_t n, int vocab, size_t req,
-				const char *what, struct ar_err *err)
+enum ar_status tokens_check(const int32_t *id, uint32_t n, int vocab, const char *what,
+			    struct ar_err *err)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (id[i] < 0 || id[i] >= vocab)
 			return ar_fail(err, AR_DATA,
-				       "request %zu: token %u of its %s is %d, but the vocabulary "
-				       "has %d; encode it with the model's tokenizer",
-				       req, i, what, id[i], vocab);
+				       "token %u of the %s is %d, but the vocabulary has %d; "
+				       "encode it with the model's tokenizer",
+				       i, what, id[i], vocab);
 	return AR_OK;
 }
 
@@ -39,10 +39,12 @@ static enum ar_status fill(struct tokens *t, struct ar_err *err)
 
 		t->text[i] = t->env.text[i];
 		t->first[i] = at;
-		st = check_ids(t->text[i].prompt, t->text[i].n_prompt, t->env.vocab, i, "prompt",
-			       err);
+		st = tokens_check(t->text[i].prompt, t->text[i].n_prompt, t->env.vocab, "prompt",
+				  err);
 		if (!st && t->text[i].answer)
-			st = check_ids(t->text[i].answer, n, t->env.vocab, i, "answer", err);
+			st = tokens_check(t->text[i].answer, n, t->env.vocab, "answer", err);
+		if (st)
+			ar_err_prefix(err, "request %zu", i);
 		for (uint32_t k = 0; k < n; k++)
 			t->out[at + k] = t->text[i].answer ? t->text[i].answer[k] : -1;
 		at += n;

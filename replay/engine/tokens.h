@@ -41,7 +41,11 @@ struct tokens_env {
 	void *ctx;
 };
 
-/* AR_DATA: an id is not below vocab.  The message names the request. */
+/* AR_DATA: an id is not one of the vocabulary; what: of which text it is. */
+enum ar_status tokens_check(const int32_t *id, uint32_t n, int vocab, const char *what,
+			    struct ar_err *err);
+
+/* AR_DATA: as of tokens_check().  The message names the request. */
 enum ar_status tokens_open(struct tokens **out, const struct tokens_env *env, struct ar_err *err);
 void tokens_close(struct tokens *t); /* NULL is fine */
 

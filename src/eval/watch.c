@@ -9,19 +9,6 @@
 
 /* ---- prompts ---- */
 
-static enum ar_status check_ids(const int32_t *id, uint32_t n, int vocab, const char *what,
-				struct ar_err *err)
-{
-	for (uint32_t i = 0; i < n; i++)
-		if (id[i] >= vocab)
-			return ar_fail(
-				err, AR_DATA,
-				"token %u of the %s is %d, but the model's vocabulary has %d; "
-				"encode it with the model's tokenizer",
-				i, what, id[i], vocab);
-	return AR_OK;
-}
-
 static enum ar_status check_prompt(const struct eval *e, const struct request *q,
 				   const struct prompt *p, struct ar_err *err)
 {
@@ -42,8 +29,8 @@ static enum ar_status check_prompt(const struct eval *e, const struct request *q
 			       " tokens, but the model or --max-model-len "
 			       "allows %" PRId64 "; leave it out with --longest-prompt",
 			       n, e->r.limits.max_len);
-	st = check_ids(p->prompt, p->n_prompt, e->r.model.vocab, "prompt", err);
-	return st ? st : check_ids(p->answer, p->n_answer, e->r.model.vocab, "answer", err);
+	st = tokens_check(p->prompt, p->n_prompt, e->r.model.vocab, "prompt", err);
+	return st ? st : tokens_check(p->answer, p->n_answer, e->r.model.vocab, "answer", err);
 }
 
 /* Find the prompt of each request by its line in the file. */
