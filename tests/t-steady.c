@@ -106,8 +106,7 @@ static void test_verdicts(void)
 	       "... or it shrinks");
 	m.waiting = "3";
 	m.blocks = "i * 20";
-	judged(m, "too short",
-	       "400 more KV blocks are in use each second (400 to 400), of 7990",
+	judged(m, "too short", "400 more KV blocks are in use each second (400 to 400), of 7990",
 	       "KV blocks that grow much are no steady state");
 	m.blocks = "10000 + i";
 	judged(m, "steady", "waiting requests change by 0 a second (0 to 0)",
