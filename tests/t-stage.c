@@ -33,8 +33,12 @@ static const struct column columns[] = {
 	COL(e, COLUMN_TEXT, OR_NULL),
 };
 #undef COL
-static const struct table five = { "t", columns, 5, "", "" }, one = { "t", columns, 1, "", "" };
-static const struct table absent = { "u", columns, 1, "", "" };
+#define TABLE(name, n) \
+	{ \
+		name, columns, n, sizeof(struct row), "", "" \
+	}
+static const struct table five = TABLE("t", 5), one = TABLE("t", 1), absent = TABLE("u", 1);
+#undef TABLE
 
 static sqlite3 *open_with(const char *sql)
 {
