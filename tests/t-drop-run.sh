@@ -47,6 +47,19 @@ is 'runs say how true their activations are' \
 is 'what it leaves of the pairs is counted' \
 	"$(query 'SELECT run_id, round(pairs, 9) FROM v_kept')" "1,1
 2,0.372909699" # (2 * 5382 + 3 * 1392 + 3 * 372) / (8 * 5382)
+# Layer 2 runs all rows again, but the MLP of layer 1 those that stay, as the MLP of layer 2 does.
+brings_back() {
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --accuracy 0 --db b.db \
+		--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" \
+		--method 'uniprefill:layers=1+2,reconstitute=1,p=0.2,min-tokens=0,sinks=8,last-q=8,block=8'
+}
+ok 'tokens come back to a layer that drops' brings_back
+is '... whose products are those of the layer before, which drops as many' \
+	"$("$ATTNREPLAY" sql --format csv b.db 'SELECT min(n_rows), max(n_rows),
+		count(DISTINCT product_flops) FROM run_layer WHERE layer IN (1, 2)' | tail -n +2)" 122,122,1
+is '... and less than those of a layer that keeps all' \
+	"$("$ATTNREPLAY" sql --format csv b.db 'SELECT a.product_flops > b.product_flops
+		FROM run_layer a, run_layer b WHERE a.layer = 0 AND b.layer = 1' | tail -n +2)" 1
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
 ok '... and the report says so' grep -q '^run 3: the dropper kept every row' report

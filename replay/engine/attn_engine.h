@@ -76,6 +76,8 @@ enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch
  * counts to 0. */
 void attn_engine_tally(struct attn_engine *e, const struct batch *b);
 void attn_engine_forget(struct attn_engine *e);
+/* The counts of executed layer i, see struct backend. */
+void attn_engine_work(const struct attn_engine *e, int i, struct layer_work *out);
 
 /* Make Q and K of rows that begin() has set, in executed layer i, on the host. */
 typedef enum ar_status engine_rows_fn(void *ctx, int i, const struct layer_row *row, int n_row,

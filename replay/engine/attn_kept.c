@@ -16,6 +16,8 @@ void attn_engine_tally(struct attn_engine *e, const struct batch *b)
 		struct cache_group *group = &e->groups.group[g];
 		const struct row_segment *s = segment ? &segment[group->segment] : NULL;
 
+		if (group->segment < e->drops.n - 1)
+			group->n_on += e->drops.n_index[group->segment];
 		for (size_t i = 0; i < b->n; i++) {
 			group->n_row += s ? s->n[i] : (int64_t)b->entry[i].n_tok;
 			group->n_pair += rows_pairs(s, b, i, group->window);
@@ -26,7 +28,19 @@ void attn_engine_tally(struct attn_engine *e, const struct batch *b)
 void attn_engine_forget(struct attn_engine *e)
 {
 	for (int g = 0; g < e->groups.n; g++)
-		e->groups.group[g].n_row = e->groups.group[g].n_pair = 0;
+		e->groups.group[g].n_row = e->groups.group[g].n_on = e->groups.group[g].n_pair = 0;
+}
+
+void attn_engine_work(const struct attn_engine *e, int i, struct layer_work *out)
+{
+	const struct cache_group *g = attn_engine_group(e, i);
+	const struct drop *d = attn_engine_drop(e, i);
+
+	*out = (struct layer_work){
+		.n_row = g->n_row,
+		.n_mlp = d && d->dropper->place == DROP_BEFORE_MLP ? g->n_on : g->n_row,
+		.n_pair = g->n_pair,
+	};
 }
 
 /* ---- what is kept ---- */

@@ -72,6 +72,12 @@ struct iter_cost {
 	size_t n_drop;
 };
 
+/* The work of a layer. */
+struct layer_work {
+	int64_t n_row, n_mlp; /* rows; those of them that its MLP runs */
+	int64_t n_pair;	      /* (row, key) pairs of dense attention over the keys in its cache */
+};
+
 struct backend {
 	const char *name, *title;
 	const struct opt *opts; /* its own options of 'attnreplay run', may be NULL */
@@ -107,9 +113,8 @@ struct backend {
 	 * without kernels, as is layer_work. */
 	enum ar_status (*kept)(void *self, const struct batch_entry *e, int i,
 			       struct kept_share *out, struct ar_err *err);
-	/* *n_row: rows that run() has run in layer run_layer[i] so far.  *n_pair: (row, key) pairs
-	 * of dense attention of these rows over the keys in the layer's cache. */
-	void (*layer_work)(const void *self, int i, int64_t *n_row, int64_t *n_pair);
+	/* Get the work of layer run_layer[i] in all batches that run() has run so far. */
+	void (*layer_work)(const void *self, int i, struct layer_work *out);
 	/* The request finished or was preempted: forget its KV. */
 	void (*drop)(void *self, uint32_t req);
 	void (*close)(void *self);

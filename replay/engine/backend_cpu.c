@@ -367,12 +367,9 @@ static enum ar_status cpu_kept(void *self, const struct batch_entry *e, int i,
 	return attn_engine_kept(&c->engine, e, i, c->rows.prefill.max_row, make_rows, c, out, err);
 }
 
-static void cpu_layer_work(const void *self, int i, int64_t *n_row, int64_t *n_pair)
+static void cpu_layer_work(const void *self, int i, struct layer_work *out)
 {
-	const struct cache_group *g = attn_engine_group(&((const struct cpu *)self)->engine, i);
-
-	*n_row = g->n_row;
-	*n_pair = g->n_pair;
+	attn_engine_work(&((const struct cpu *)self)->engine, i, out);
 }
 
 static void cpu_drop(void *self, uint32_t req)

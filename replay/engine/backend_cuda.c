@@ -665,12 +665,9 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 	return st || !c->env.trace->n ? st : warm_up(c, err);
 }
 
-static void cuda_layer_work(const void *self, int i, int64_t *n_row, int64_t *n_pair)
+static void cuda_layer_work(const void *self, int i, struct layer_work *out)
 {
-	const struct cache_group *g = attn_engine_group(&((const struct cuda *)self)->engine, i);
-
-	*n_row = g->n_row;
-	*n_pair = g->n_pair;
+	attn_engine_work(&((const struct cuda *)self)->engine, i, out);
 }
 
 static void cuda_drop(void *self, uint32_t req)

@@ -26,10 +26,11 @@ struct cache_group {
 				  * linear layer's */
 	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
-	int64_t max_page;      /* pages of the requests of a batch, if the pool had no end */
-	int segment;	       /* of its layers, see drops.h */
-	int64_t n_row, n_pair; /* of the batches that ran: rows of a layer, and (row, key) pairs of
-				* dense attention over what its cache holds */
+	int64_t max_page; /* pages of the requests of a batch, if the pool had no end */
+	int segment;	  /* of its layers, see drops.h */
+	/* Of the batches that ran: rows of a layer, those that go on after the segment, and (row,
+	 * key) pairs of dense attention over what the cache holds. */
+	int64_t n_row, n_on, n_pair;
 };
 
 struct cache_groups {

@@ -4,37 +4,25 @@
 
 #include "model/layer_size.h"
 
-/* Rows of the MLP: those of the next layer where rows are dropped before it. */
-static int64_t mlp_rows(const struct run *r, int i)
-{
-	const struct drop *d = r->env.plan->drop;
-	bool before = d && d->dropper->place == DROP_BEFORE_MLP && i + 1 < r->prep.n_run_layers &&
-		      drop_acts_after(d, r->prep.run_layer[i]);
-	int64_t n_row, n_pair;
-
-	r->backend->layer_work(r->self, i + before, &n_row, &n_pair);
-	return n_row;
-}
-
 static struct row_run_layer work_of(const struct run *r, int i)
 {
 	int layer = r->prep.run_layer[i], hidden = r->model.hidden;
 	const struct layer_spec *l = &r->model.layer[layer];
-	int64_t n_row, n_pair;
+	struct layer_work w;
 
-	r->backend->layer_work(r->self, i, &n_row, &n_pair);
+	r->backend->layer_work(r->self, i, &w);
 	if (l->mixer == MIX_LINEAR)
-		n_pair = 0;
+		w.n_pair = 0;
 	return (struct row_run_layer){
 		.layer = layer,
 		.kind = run_kind(l->mixer),
-		.n_rows = n_row,
-		.n_pairs = n_pair,
-		.product_flops = layer_project_flops(l, hidden) * (double)n_row +
-				 layer_mlp_flops(l, hidden) * (double)mlp_rows(r, i),
-		.mixer_flops = layer_pair_flops(l) * (double)n_pair +
-			       layer_delta_flops(&l->delta, true) * (double)n_row,
-		.kv_bytes = n_row * 2 * l->kv_heads * l->head_dim * (int64_t)sizeof(bf16_t)
+		.n_rows = w.n_row,
+		.n_pairs = w.n_pair,
+		.product_flops = layer_project_flops(l, hidden) * (double)w.n_row +
+				 layer_mlp_flops(l, hidden) * (double)w.n_mlp,
+		.mixer_flops = layer_pair_flops(l) * (double)w.n_pair +
+			       layer_delta_flops(&l->delta, true) * (double)w.n_row,
+		.kv_bytes = w.n_row * 2 * l->kv_heads * l->head_dim * (int64_t)sizeof(bf16_t)
 	};
 }
 
@@ -42,21 +30,22 @@ static struct row_run_layer work_of(const struct run *r, int i)
  * those that no layer of the kind would lack without a dropper.  v_kept has the same rule. */
 double run_pairs_left(const struct run *r)
 {
-	int64_t most[MIX_LINEAR + 1] = { 0 }, n_row, n_pair;
+	int64_t most[MIX_LINEAR + 1] = { 0 };
+	struct layer_work w;
 	double left = 0, all = 0;
 
 	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers; i++) {
 		const enum mixer kind = r->model.layer[r->prep.run_layer[i]].mixer;
 
-		r->backend->layer_work(r->self, i, &n_row, &n_pair);
-		if (kind != MIX_LINEAR && n_pair > most[kind])
-			most[kind] = n_pair;
+		r->backend->layer_work(r->self, i, &w);
+		if (kind != MIX_LINEAR && w.n_pair > most[kind])
+			most[kind] = w.n_pair;
 	}
 	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers; i++) {
 		const enum mixer kind = r->model.layer[r->prep.run_layer[i]].mixer;
 
-		r->backend->layer_work(r->self, i, &n_row, &n_pair);
-		left += kind == MIX_LINEAR ? 0 : (double)n_pair;
+		r->backend->layer_work(r->self, i, &w);
+		left += kind == MIX_LINEAR ? 0 : (double)w.n_pair;
 		all += (double)most[kind];
 	}
 	return all > 0 ? left / all : 1;
