@@ -331,7 +331,8 @@ if [ "$sqlite" ]; then
 		SELECT run_id, 0 AS req_no, 0 AS arrival_ns, 0 AS first_sched_ns, 0 AS finish_ns,
 		"ok" AS outcome FROM n WHERE random() = 0.5'
 	interrupted() {
-		$catchable timeout --preserve-status -s INT 1 "$ATTNREPLAY" report --perfetto x a.db \
+		$catchable env "$no_leak_check" timeout --preserve-status -s INT 1 \
+			"$ATTNREPLAY" report --perfetto x a.db \
 			2>err
 		[ $? = 1 ] && [ ! -e x ] && grep -q 'interrupted' err
 	}

@@ -49,12 +49,11 @@ for m in "$srcdir"/model/presets/*.json; do
 done
 ok 'there are presets' test $presets -gt 1
 
-# completions SHELL WORD...: what completing the last word of a command line offers.  Under zsh the
-# leak check at the end of a program can wait for ever for the program itself.
+# completions SHELL WORD...: what completing the last word of a command line offers.
 completions() {
 	shell=$1
 	shift
-	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+	export "$no_leak_check"
 	case $shell in
 	bash)
 		bash -c '. "$srcdir/contrib/attnreplay.bash"

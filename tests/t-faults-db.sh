@@ -252,8 +252,8 @@ ok '... the first one goes on' stopped INT
 rm -f gone.db gone.db-wal
 ok '... without its log the next run is stored' run --trace short.csv --db gone.db
 by_timeout() { # by_timeout: the signal comes twice, to the process and to its group
-	timeout --preserve-status 1 "$ATTNREPLAY" run --backend cost --trace endless.csv \
-		--db timeout.db >out 2>err
+	env "$no_leak_check" timeout --preserve-status 1 "$ATTNREPLAY" run --backend cost \
+		--trace endless.csv --db timeout.db >out 2>err
 	[ $? = 1 ] && [ "$(query timeout.db 'SELECT status FROM run')" = aborted ]
 }
 ok 'a run that timeout(1) ends is marked as well' by_timeout
@@ -261,7 +261,8 @@ mkfifo pipe
 from_pipe() { # from_pipe TEXT TRACE: a run whose pipe holds TEXT and stays open is stopped
 	exec 8<>pipe
 	printf %s "$1" >&8
-	timeout --preserve-status -k 30 1 "$ATTNREPLAY" run --backend cost --trace "$2" <&8 2>err
+	env "$no_leak_check" timeout --preserve-status -k 30 1 \
+		"$ATTNREPLAY" run --backend cost --trace "$2" <&8 2>err
 	status=$?
 	exec 8>&-
 	cat err
@@ -271,7 +272,8 @@ ok 'a run that reads a trace from standard input is stopped' from_pipe \
 	'TIMESTAMP,ContextTokens,Gen' -
 ok '... so is one that reads a pipe by name' from_pipe '' pipe
 unwritten() {
-	timeout --preserve-status -k 30 1 "$ATTNREPLAY" run --backend cost --trace pipe 2>err
+	env "$no_leak_check" timeout --preserve-status -k 30 1 \
+		"$ATTNREPLAY" run --backend cost --trace pipe 2>err
 	[ $? = 1 ] && [ "$(cat err)" = 'attnreplay: interrupted' ]
 }
 ok '... and one that nobody writes to' unwritten
