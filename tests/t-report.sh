@@ -324,7 +324,8 @@ if command -v sqlite3 >/dev/null; then
 		WITH RECURSIVE n(run_id) AS (SELECT 1 UNION ALL SELECT run_id + 1 FROM n)
 		SELECT run_id, 0 AS itl_ns, 1 AS n FROM n WHERE run_id < 0'
 	interrupted() {
-		$catchable env "$no_leak_check" timeout --preserve-status -s INT 1 "$ATTNREPLAY" report "$tmp/endless.db" \
+		$catchable env "$no_leak_check" timeout --preserve-status -s INT 1 \
+			"$ATTNREPLAY" report "$tmp/endless.db" \
 			>"$tmp/out" 2>"$tmp/err"
 		[ $? = 1 ] && [ ! -s "$tmp/out" ] && grep -q 'interrupted' "$tmp/err"
 	}
