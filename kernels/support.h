@@ -21,8 +21,8 @@ struct support {
 };
 extern const struct support supports[]; /* ends with kernel == NULL */
 
-/* AR_USAGE, naming what is supported, unless the family runs the shape on GPUs of compute
- * capability cc.  cc 0: on some GPU. */
+/* Check that the kernels of this family run the shape on GPUs of compute capability cc; cc 0: on
+ * at least one GPU.  AR_USAGE: they do not; the message lists the supported sizes. */
 enum ar_status support_check(const char *kernel, const struct attn_shape *s, int cc,
 			     struct ar_err *err);
 

@@ -94,9 +94,8 @@ struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, 
 enum ar_status plan_check_pages(struct method *const *method, size_t n, int page_tok,
 				struct ar_err *err);
 
-/* method_open() each method once, and drop_open() the dropper.  env->shape and env->n_layers are
- * ignored: the methods get those of their layers.  AR_USAGE: a method does not take the page
- * size. */
+/* method_open() each method once, and drop_open() the dropper.  Each method gets shape and n_layers
+ * of its layers, not those of env.  AR_USAGE: a method does not take the page size. */
 enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err);
 

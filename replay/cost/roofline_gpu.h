@@ -23,7 +23,7 @@ struct roofline_rate {
 
 /* Rates of kind i: 0 < i < PHASE_COUNT: of the phase.  From ROOFLINE_SELECTORS on: of the
  * selectors, in the order of selectors[]; from ROOFLINE_EXECUTORS on: of executors[].  A selector
- * or an executor without rates of its own has those of phase select or attend. */
+ * without rates has those of phase select, an executor without rates those of attend. */
 enum {
 	ROOFLINE_SELECTORS = PHASE_COUNT,
 	ROOFLINE_EXECUTORS = ROOFLINE_SELECTORS + 32,

@@ -222,7 +222,7 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, s
 	return st;
 }
 
-/* The times are those of b alone. */
+/* Run b, and measure its time by phase from 0 on. */
 static enum ar_status run_timed(struct cpu *c, const struct batch *b, struct ar_err *err)
 {
 	enum ar_status st;

@@ -51,7 +51,7 @@ struct attn_call cpu_call(const struct cpu *c, const struct attn_batch *b, int i
 
 /* ---- passes: backend_cpu_pass.c ---- */
 
-/* What a pass does in an executed layer with attention. */
+/* Called by a pass for each executed layer i with attention, on its rows r. */
 typedef enum ar_status cpu_mix_fn(struct cpu *c, int i, const struct rows *r, void *ctx,
 				  struct ar_err *err);
 

@@ -241,7 +241,7 @@ static enum ar_status put_logits(struct cpu *c, struct emitted *x, struct ar_err
 	return st;
 }
 
-/* Rows after the last layer are in the order of struct rows: those of decodes come last. */
+/* After the last layer the decoder has its rows in the order of struct rows: decodes come last. */
 enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err)
 {
 	const struct row_segment *all = drops_segments(&c->engine.drops);

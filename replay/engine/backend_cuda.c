@@ -253,8 +253,8 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
 	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
 }
 
-/* Fill executed layer i, see fill().  With weights all of it runs, as the layers above need what it
- * gives. */
+/* Fill executed layer i, see fill().  With weights the whole layer runs, because the layers above
+ * need its output. */
 static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err *err)
 {
 	const struct rows *r = row_set_of(&c->dev, i);
@@ -272,7 +272,7 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
  * beside the pages must process them too, even if decodes have already stored their K and V.  The
- * state of a linear layer stays what it is: its values are those of random hidden states. */
+ * state of a linear layer is not updated: it comes from random hidden states. */
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;

@@ -19,9 +19,9 @@
  * The published code rounds scores, sums of heads, masses and shares to bf16, as here with
  * rounding=bf16.  It adds the shares in fp32; here they are integers in units of 2^-40.
  *
- * The paper also describes that all tokens come back at the next drop layer, with the states that
- * they had (its equation 8); the code does not do it.  With reconstitute=1 each of these layers
- * works on all tokens and decides anew, and the layers in between work on what it has kept.
+ * In the paper all tokens come back at the next drop layer, with their old states (its equation 8).
+ * The published code does not do it; reconstitute=1 does.  Then each drop layer runs all tokens and
+ * chooses anew, and the layers up to the next drop layer run the tokens that it kept.
  */
 #include "config.h"
 #include "kernels/drop/uniprefill/uniprefill.h"
