@@ -5,6 +5,8 @@
 #include "config.h"
 #include "tests/policy-case.h"
 
+#include <stdio.h>
+
 #include "tests/tap.h"
 
 #define TOKENS .block_tok = 1, .num_blocks = 1001
@@ -404,7 +406,7 @@ static const struct scenario scenarios[] = {
   "A ttft 2 tpot 1.5 e2e 5 queue 0 preempted 0 recomputed 0\n" },
 /* B needs what A will need: it waits while A is a prompt, not while A decodes. */
 { "preemption under trtllm-prefill-first", "trtllm-prefill-first-02a10fe",
-  { LIMITS(16, 8), POOL(6) }, { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  { LIMITS(16, 8), POOL(6), .survives = true }, { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
   "0-1 A:8@0 -> A free 4 blocks\n"
   "1-2 B:7@0 -> B free 2 empty\n"
   "2-3 C:4@0 -> C free 1 empty\n"
@@ -466,7 +468,8 @@ static void test_last_decode(void)
 		{ .arrival_ns = MS / 2, .prompt_tok = 20, .output_tok = 1 },
 	};
 	struct trace t = { .req = req, .n = 2 };
-	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41 };
+	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41,
+				    .survives = true };
 	struct witness s = { 0 };
 	struct replay cfg = replay_of(&t, &lim, "sglang-mixed-0.5.21",
 				      &(struct cost_formula){ MS, 0 }, &s);
@@ -480,10 +483,61 @@ static void test_last_decode(void)
 	replay_result_release(&res);
 }
 
+/* Where its engine fails, a run ends with what it has, unless it survives that. */
+static void test_failure(const char *policy, const struct sched_limits *limits,
+			 const struct request *req, size_t n, const char *what, int64_t iterations)
+{
+	struct trace t = { .req = (struct request *)(uintptr_t)req, .n = n };
+	struct sched_limits lim = *limits;
+	struct witness s = { .quiet = true };
+	struct ar_err err = { 0 };
+	struct replay_result res;
+	struct replay cfg = replay_of(&t, &lim, policy, &(struct cost_formula){ MS, 0 }, &s);
+	char want[200];
+
+	snprintf(want, sizeof want,
+		 "iteration %d: policy %s: here the engine fails, %s; give it "
+		 "more KV blocks, or go on with --survive-out-of-memory",
+		 (int)iterations, policy, what);
+	is_int(replay_run(&cfg, &res, &err), AR_DATA, "%s: the run fails as its engine", policy);
+	is_str(err.msg, want, "... and says why");
+	is_int(res.iterations, iterations, "... after %d iterations", (int)iterations);
+	replay_result_release(&res);
+
+	cfg.limits.survives = true;
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "... and can survive that");
+	ok(res.failures > 0 && res.ok == (int64_t)n, "... once or more, to its end");
+	replay_result_release(&res);
+}
+
+static void test_failures(void)
+{
+	static const char prompt[] = "out of memory for a prompt or for decodes beside it";
+	/* Of 40 blocks, A and B take two an iteration after the first.  One is left then. */
+	static const struct request cut[] = {
+		{ .prompt_tok = 1, .output_tok = 23 },
+		{ .arrival_ns = MS / 2, .prompt_tok = 20, .output_tok = 1 },
+	};
+	/* At 3, A decodes into its third block and B into its second.  Of 6 blocks 5 are taken. */
+	static const struct request beside[] = {
+		{ .prompt_tok = 8, .output_tok = 6 },
+		{ .prompt_tok = 7, .output_tok = 6 },
+		{ .arrival_ns = 3 * MS / 2, .prompt_tok = 4, .output_tok = 2 },
+	};
+
+	test_failure("sglang-mixed-0.5.21",
+		     &(struct sched_limits){ LIMITS(2, 2), .block_tok = 1, .num_blocks = 41 }, cut,
+		     2, prompt, 20);
+	test_failure("trtllm-prefill-first-02a10fe",
+		     &(struct sched_limits){ LIMITS(16, 8), POOL(6) }, beside, 3,
+		     "out of memory for a decode", 3);
+}
+
 int main(void)
 {
 	plan(0);
 	test_last_decode();
+	test_failures();
 	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
 		struct replay_result res;
 

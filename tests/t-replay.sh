@@ -131,10 +131,23 @@ ok '... or a unit' \
 ok 'a unit of chunks is refused without chunks' \
 	refused 'chunk-unit-size has no effect with --chunk-policy none' $basic \
 	--policy trtllm-no-evict-1.2 --chunk-policy none --chunk-unit-size 17
-for o in max-prefill-tokens=99 ignore-eos chunk-unit-size=8; do
+for o in max-prefill-tokens=99 ignore-eos chunk-unit-size=8 survive-out-of-memory; do
 	ok "vllm-0.16 has no $o" refused "${o%%=*} has no effect with policy vllm-0.16" $basic \
 		--policy vllm-0.16 --"$o"
 done
+trace "$tmp/short.csv" 0.0000000,1,23 0.0005000,20,1
+short="--trace $tmp/short.csv --backend cost --cost-fixed 1ms --cost-per-token 0 --block-size 1
+	--policy sglang-mixed-0.5.21 --max-num-batched-tokens 2 --max-num-seqs 2 --num-gpu-blocks 41"
+# shellcheck disable=SC2086
+"$ATTNREPLAY" run $short --db "$tmp/short.db" >"$tmp/out" 2>"$tmp/err"
+is 'where its engine fails, a run fails' "$?$(sed -n 's/.*\(here the engine fails.*\); give.*/ \1/p' \
+	"$tmp/err")" '3 here the engine fails, out of memory for a prompt or for decodes beside it'
+is '... and keeps what it has' "$("$ATTNREPLAY" sql --format csv "$tmp/short.db" \
+	'SELECT status, COUNT(*) FROM run JOIN iteration USING (run_id)' | sed 1d)" failed,20
+# shellcheck disable=SC2086
+"$ATTNREPLAY" run $short --survive-out-of-memory --json "$tmp/short.json" >"$tmp/out"
+ok '... or survives that' grep -q '^in 2 iterations the engine would fail, out of memory$' "$tmp/out"
+ok '... and counts it in JSON' grep -q '"engine_failures":[[:space:]]*2' "$tmp/short.json"
 ok 'an unknown backend is named'       refused "backend 'tpu'; this program has auto, " \
 	$basic --backend tpu
 ok 'kernels need a model'              refused 'no model given' $basic

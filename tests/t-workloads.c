@@ -69,6 +69,7 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 				  .chunks = kind->chunks,
 				  .async = kind->async,
 				  .watermark = p->watermark,
+				  .survives = true,
 				  .policy = p };
 	int64_t most = 0;
 
@@ -336,6 +337,7 @@ static struct sched_limits any_limits(const struct policy *p, struct rng *r)
 	if (p->can & POLICY_PREFILL_TOKENS && rng_below(r, 2))
 		l.max_prefill_tok = 1 + (int64_t)rng_below(r, 30);
 	l.ignore_eos = p->can & POLICY_IGNORE_EOS && rng_below(r, 2);
+	l.survives = true;
 	if (p->can & POLICY_WATERMARK && rng_below(r, 2))
 		l.watermark = 0.9 * rng_unit(r);
 	l.prefix_cache = p->can & POLICY_PREFIX_CACHE && rng_below(r, 2);

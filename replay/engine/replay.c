@@ -407,6 +407,18 @@ static void sum_iteration(struct loop *l, const struct iter_cost *cost)
 	r->end_ns = later(l->clock.now, l->clock.gpu_end);
 }
 
+/* The engine fails here.  A run that survives it only counts it. */
+static enum ar_status fail_as_engine(struct loop *l, struct ar_err *err)
+{
+	if (!l->cfg->limits.survives)
+		return ar_fail(err, AR_DATA,
+			       "policy %s: here the engine fails, %s; give it more KV blocks, or "
+			       "go on with --survive-out-of-memory",
+			       l->cfg->limits.policy->name, l->s->fails);
+	l->res->failures++;
+	return AR_OK;
+}
+
 static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
 	struct sched *s = l->s;
@@ -423,6 +435,11 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
 	l->cfg->limits.policy->compose(s);
+	if (s->fails) {
+		st = fail_as_engine(l, err);
+		if (st)
+			return st;
+	}
 	if (l->cfg->limits.policy->drops_in_flight)
 		drop_in_flight(l);
 	if (l->clock.in_flight && !s->batch.n && !s->n_preempted) {

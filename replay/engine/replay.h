@@ -54,6 +54,7 @@ struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
 	int64_t cost_sources[COST_SOURCES]; /* iterations, by the source of their cost */
 	int64_t preemptions, recomputed_tok;
+	int64_t failures;		  /* iterations in which the engine would fail */
 	int64_t cached_tok;		  /* found in the prefix cache instead of computed */
 	int64_t ok, rejected, unfinished; /* requests */
 	int64_t good;			  /* ok within all limits */
@@ -76,7 +77,8 @@ struct replay_result {
 };
 
 /* Release *res even after an error.  AR_INTERRUPTED: the user stopped the run; the last iteration
- * is complete.  AR_DATA: the policy cannot schedule any request, or the clock passed INT64_MAX ns.
+ * is complete.  AR_DATA: the policy cannot schedule any request, the engine would fail and the
+ * limits do not survive that, or the clock passed INT64_MAX ns.
  * Errors of the backend and of the observer are passed on. */
 enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err);
 void replay_result_release(struct replay_result *res);

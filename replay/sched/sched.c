@@ -236,7 +236,7 @@ void sched_begin(struct sched *s)
 	s->n_plan++;
 	s->batch.n = s->n_preempted = 0;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
-	s->stop = NULL;
+	s->stop = s->fails = NULL;
 }
 
 void sched_match(struct sched *s)

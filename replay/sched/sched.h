@@ -55,6 +55,7 @@ struct sched_limits {
 	int64_t chunk_unit;	       /* tokens; a cut prompt runs a multiple; 0: block_tok */
 	int64_t max_prefill_tok;       /* prefill tokens that end admission, 0: no limit */
 	bool ignore_eos;	       /* admit as if each request has all its outputs */
+	bool survives;		       /* go on where the engine fails, see struct sched */
 	double watermark;	       /* share of the pool that admissions leave free */
 
 	const struct kv_group *group; /* [n_group]; NULL: one of full attention */
@@ -108,7 +109,9 @@ struct sched {
 	struct batch batch;
 	uint32_t *preempted, *finished;
 	size_t n_preempted, n_finished;
-	const char *stop; /* why the policy planned no more, one word */
+	const char *stop;  /* why the policy planned no more, one word */
+	const char *fails; /* what the engine does here instead: it fails for lack of memory; or
+			    * NULL.  Set by the policy */
 };
 
 /* True: the request can never run.  why[n] gets the reason. */

@@ -90,6 +90,7 @@ static bool add_counts(cJSON *o, const struct replay_result *res)
 		     { "decode_tokens", res->decode_tok },
 		     { "output_tokens", res->output_tok },
 		     { "preemptions", res->preemptions },
+		     { "engine_failures", res->failures },
 		     { "recomputed_tokens", res->recomputed_tok },
 		     { "cached_tokens", res->cached_tok },
 		     { "costs_measured", from[COST_MEASURED] },

@@ -151,6 +151,8 @@ static const struct opt sched_opts[] = {
 	{ .name = "ignore-eos", .type = OPT_FLAG, .off = AT(limits.ignore_eos),
 	  .help = "admit requests as an engine does that knows when each of them ends",
 	  .scope = POLICY_IGNORE_EOS },
+	{ .name = "survive-out-of-memory", .type = OPT_FLAG, .off = AT(limits.survives),
+	  .help = "go on where the engine itself fails, out of memory", .scope = POLICY_FAILS },
 	{ .name = "watermark", .type = OPT_REAL, .off = AT(limits.watermark), .arg = "SHARE",
 	  .max = 0.99,
 	  .help = "share of KV blocks to leave free at admission; the policy's own if not given",

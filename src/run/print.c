@@ -327,6 +327,9 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
 	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,
 	       res->recomputed_tok);
+	if (res->failures)
+		printf("in %" PRId64 " iterations the engine would fail, out of memory\n",
+		       res->failures);
 	if (from[COST_MEASURED] + from[COST_INTERPOLATED] + from[COST_EXTRAPOLATED])
 		printf("costs: %" PRId64 " iterations measured, %" PRId64 " interpolated, %" PRId64
 		       " extrapolated\n",

@@ -23,10 +23,10 @@
  * know its outputs: it counts them as to come, and a sequence that has all of them decodes once
  * more unless a prefill batch runs next.
  *
- * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check.
- * Here the chunk waits, and decodes that lack blocks preempt first and run alone.  In the original
- * a sequence that is preempted while its iteration runs loses the output of this iteration.  Here
- * it keeps the output.
+ * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check,
+ * and fails.  A run that survives this lets the chunk wait, and decodes that lack blocks preempt
+ * first and run alone.  In the original a sequence that is preempted while its iteration runs loses
+ * the output of this iteration.  Here it keeps the output.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -38,6 +38,9 @@ enum {
 	STEPS_AHEAD = 20,     /* of every sequence, when the ratio is set again */
 	DECAY_STEPS = 600,
 };
+
+/* Where the original fails: mem_cache/allocation.py, lines 162, 231 and 575. */
+static const char no_prompt[] = "out of memory for a prompt or for decodes beside it";
 
 #define RATIO_FIRST 0.7
 #define RATIO_LEAST (0.14 * RATIO_FIRST)
@@ -213,10 +216,13 @@ static void continue_cut(struct sched *s, struct budget *r)
 	cut = n > most;
 	if (cut)
 		n = most;
-	if (n > 0 && sched_reserve(s, id, (uint32_t)n))
+	if (n > 0 && sched_reserve(s, id, (uint32_t)n)) {
 		plan_prefill(s, r, id, n, cut);
-	else
-		r->chunk = 0;
+		return;
+	}
+	if (n > 0)
+		s->fails = no_prompt;
+	r->chunk = 0;
 }
 
 /* Requests that may be in a prefill batch.  The prompt that goes on holds a slot, and is in the
@@ -321,8 +327,10 @@ static const char *admit_waiting(struct sched *s, struct budget *r, int64_t most
 			return m->full = "blocks";
 		if (n <= 0)
 			return "budget";
-		if (!sched_reserve(s, id, (uint32_t)n))
+		if (!sched_reserve(s, id, (uint32_t)n)) {
+			s->fails = no_prompt; /* they have taken the blocks already */
 			return m->full = "blocks";
+		}
 		sched_admit(s);
 		plan_prefill(s, r, id, n, n < known);
 		if (r->pool <= 0 || r->free <= 0)
@@ -341,6 +349,21 @@ static const char *run_prefills(struct sched *s, struct budget left)
 	if (prompt_is_cut(s))
 		continue_cut(s, &left);
 	return m->full ? m->full : admit_waiting(s, &left, most);
+}
+
+/* Would run_prefills() plan anything, if decodes had not to fit beside it? */
+static bool would_prefill(struct sched *s, struct budget left)
+{
+	const struct memory *m = s->memory;
+	uint32_t id = s->wait_head;
+	int64_t known;
+
+	if (prompt_is_cut(s))
+		return left.chunk > 0;
+	if (m->full || id == SCHED_NONE || most_prefills(s) <= 0)
+		return false;
+	known = s->seq[id].known;
+	return room(s, &left, id, known) && cut_at(s, &left, known) > 0;
 }
 
 static int64_t blocks_for_decodes(const struct sched *s)
@@ -467,6 +490,8 @@ static void compose(struct sched *s, bool mixed)
 	n_along = s->batch.n;
 	if (along || !mixed)
 		s->stop = run_prefills(s, left);
+	else if (would_prefill(s, left))
+		s->fails = no_prompt;
 	if (!s->batch.n && !n_decode(s) && !m->runs && drop_finished(m)) {
 		m->alone = true;
 		s->stop = run_prefills(s, prefill_budget(s, mixed));
@@ -507,7 +532,7 @@ const struct policy policy_sglang = {
 	.also = "sglang",
 	.title = "SGLang 0.5.21, prompts before decodes",
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
-	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS,
+	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
 	.slots = slots,
 	.most_outputs = most_outputs,
@@ -526,7 +551,7 @@ const struct policy policy_sglang_mixed = {
 	.also = "sglang-mixed",
 	.title = "SGLang 0.5.21 with mixed chunks, decodes beside prompts",
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
-	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS,
+	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
 	.slots = slots,
 	.most_outputs = most_outputs,

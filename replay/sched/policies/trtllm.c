@@ -239,8 +239,10 @@ static unsigned prompts_first(struct sched *s)
 		return PROMPTS;
 	n_running = s->n_running;
 	keep_running(s);
-	if (s->n_running < n_running)
+	if (s->n_running < n_running) {
 		s->stop = "preemption";
+		s->fails = "out of memory for a decode";
+	}
 	return DECODES;
 }
 
@@ -320,7 +322,7 @@ const struct policy policy_trtllm_prefill_first = {
 	.name = "trtllm-prefill-first-02a10fe",
 	.title = "TensorRT-LLM at commit 02a10fe, prefill first",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
-	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
+	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
 	.unfit = unfit_again,
