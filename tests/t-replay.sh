@@ -368,8 +368,9 @@ EOF
 	ok 'cpu: kernels are not traced' fails 2 'prof has no effect with backend cpu' \
 		cpu --prof events
 	echo '{"about": "an engine", "prefill": [[1, 3]], "decode": [[1, 5]]}' >"$tmp/as.json"
+	trace "$tmp/once.csv" 0.0000000,10,3 0.0000000,5,2 0.0000000,3,2
 	for as in 3,5 "$tmp/as.json"; do
-		cpu --accuracy 0 --method dense,compact-fp --dense-as-engine "$as" \
+		cpu --trace "$tmp/once.csv" --accuracy 0 --method dense,compact-fp --dense-as-engine "$as" \
 			--db "$tmp/as.db" >>"$tmp/as" 2>&1
 	done
 	is 'cpu: dense attention at the cost of an engine is named' \
