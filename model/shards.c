@@ -237,25 +237,47 @@ enum ar_status shards_check(const struct shard_tensor *t, int64_t rows, int64_t 
 		       t->path, t->t->name, is, wanted);
 }
 
-enum ar_status shards_read(const struct shard_tensor *t, bf16_t *out, struct ar_err *err)
+/* Read n values from value number first on.  piece: room for PIECE values. */
+static enum ar_status read_values(const struct shard_tensor *t, size_t first, size_t n, void *piece,
+				  bf16_t *out, struct ar_err *err)
 {
 	const struct type *y = type_of(t);
-	size_t n = (size_t)(t->t->end - t->t->begin) / y->bytes;
-	float *piece = malloc(PIECE * sizeof *piece);
-	enum ar_status st = piece ? AR_OK : ar_nomem(err);
+	enum ar_status st = AR_OK;
 
 	for (size_t at = 0; at < n && !st; at += PIECE) {
 		size_t some = n - at < PIECE ? n - at : PIECE;
 
-		st = safetensors_read(t->file, t->t, at * y->bytes, piece, some * y->bytes, err);
+		st = safetensors_read(t->file, t->t, (first + at) * y->bytes, piece,
+				      some * y->bytes, err);
 		if (!st)
 			y->read(out + at, piece, some);
 		for (size_t i = at; i < at + some && !st; i++)
 			if (!isfinite(bf16_to_f32(out[i])))
 				st = ar_fail(err, AR_DATA,
 					     "%s: tensor '%.96s': value %zu is not finite", t->path,
-					     t->t->name, i);
+					     t->t->name, first + i);
 	}
+	return st;
+}
+
+/* Whole rows follow each other in the file, parts of rows do not. */
+enum ar_status shards_read(const struct shard_tensor *t, const struct shard_part *part, bf16_t *out,
+			   struct ar_err *err)
+{
+	size_t width = t->t->n_dim == 2 ? (size_t)t->t->dim[1] : 1;
+	size_t n = t->t->n_dim == 2 ? (size_t)part->cols : 1, rows = (size_t)part->rows;
+	size_t first = (size_t)part->row * width + (n < width ? (size_t)part->col : 0);
+	float *piece = malloc(PIECE * sizeof *piece);
+	enum ar_status st = AR_OK;
+
+	if (!piece)
+		return ar_nomem(err);
+	if (n == width) {
+		n *= rows;
+		rows = 1;
+	}
+	for (size_t r = 0; r < rows && !st; r++)
+		st = read_values(t, first + r * width, n, piece, out + r * n, err);
 	free(piece);
 	return st;
 }

@@ -43,7 +43,14 @@ const struct shard_tensor *shards_at(const struct shards *s, size_t i);
 enum ar_status shards_check(const struct shard_tensor *t, int64_t rows, int64_t cols,
 			    struct ar_err *err);
 
-/* Read all of t, which shards_check() has passed, to out.  AR_DATA: a value is not finite. */
-enum ar_status shards_read(const struct shard_tensor *t, bf16_t *out, struct ar_err *err);
+/* A part of a tensor: rows [row, row + rows), and of each of a matrix columns [col, col + cols). */
+struct shard_part {
+	int64_t row, rows, col, cols;
+};
+
+/* Read a part of t, which shards_check() has passed, to out[rows][cols]; cols is not read if t has
+ * one dimension.  AR_DATA: a value of the part is not finite. */
+enum ar_status shards_read(const struct shard_tensor *t, const struct shard_part *part, bf16_t *out,
+			   struct ar_err *err);
 
 #endif

@@ -92,7 +92,9 @@ static size_t count_of(struct shape s)
 }
 
 struct reading {
-	struct weights *w;
+	struct weights *w;	  /* with the model of a rank */
+	struct layer_spec *whole; /* [n_layers] of the whole model, owned */
+	int rank;
 	struct shards shards;
 	const char *dir, *prefix;
 	const char *const *names;
@@ -100,27 +102,44 @@ struct reading {
 	bool load; /* false: only check and count */
 };
 
-/* Check the tensor, or read it to the next place in data, *to. */
-static enum ar_status take(struct reading *r, const char *name, struct shape want,
-			   const bf16_t **to, struct ar_err *err)
+/* Where the rank's share of n rows or columns begins.  Some ranks have the same: all of what is not
+ * divided, and of KV heads where these are fewer than ranks. */
+static int64_t first_of(const struct reading *r, int64_t n, int64_t share)
 {
-	struct shard_tensor *t = want.rows ? shards_find(&r->shards, name) : NULL;
+	return share ? r->rank * (n / share) / r->w->model.tp * share : 0;
+}
+
+/* Check the tensor, or read the rank's share of it to the next place in data, *to. */
+static enum ar_status take(struct reading *r, const char *name, struct shape whole,
+			   struct shape share, const bf16_t **to, struct ar_err *err)
+{
+	const struct shard_part part = { first_of(r, whole.rows, share.rows), share.rows,
+					 first_of(r, whole.cols, share.cols), share.cols };
+	struct shard_tensor *t = whole.rows ? shards_find(&r->shards, name) : NULL;
 	bf16_t *place = r->load ? r->w->data + r->at : NULL;
 	enum ar_status st;
 
-	if (!want.rows)
+	if (!whole.rows)
 		return AR_OK;
 	if (!t)
 		return ar_fail(err, AR_DATA,
 			       "%s: no tensor '%s'; the folder is incomplete or of another "
 			       "architecture than its config.json says",
 			       r->dir, name);
-	r->at += count_of(want);
+	r->at += count_of(share);
 	if (!r->load)
-		return shards_check(t, want.rows, want.cols, err);
-	st = shards_read(t, place, err);
+		return shards_check(t, whole.rows, whole.cols, err);
+	st = shards_read(t, &part, place, err);
 	*to = place;
 	return st;
+}
+
+/* The sum over ranks has each bias once. */
+static void clear_bias(struct reading *r, enum weight i, struct shape share)
+{
+	if (r->load && r->rank && (i == WEIGHT_O_BIAS || i == WEIGHT_DOWN_BIAS))
+		memset(r->w->data + r->at - count_of(share), 0,
+		       count_of(share) * sizeof *r->w->data);
 }
 
 static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
@@ -130,16 +149,18 @@ static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
 	char name[128];
 
 	for (int k = 0; k < WEIGHTS && !st; k++) {
-		struct shape s = shape_of(m, &m->layer[i], (enum weight)k);
+		struct shape whole = shape_of(m, &r->whole[i], (enum weight)k);
+		struct shape share = shape_of(m, &m->layer[i], (enum weight)k);
 
-		if (s.rows && !r->names[k])
+		if (whole.rows && !r->names[k])
 			return ar_fail(err, AR_DATA,
 				       "%s/config.json: a bias that the architecture's weights "
 				       "do not have",
 				       r->dir);
 		snprintf(name, sizeof name, "%slayers.%d.%s", r->prefix, i,
 			 r->names[k] ? r->names[k] : "");
-		st = take(r, name, s, &r->w->layer[i][k], err);
+		st = take(r, name, whole, share, &r->w->layer[i][k], err);
+		clear_bias(r, (enum weight)k, share);
 	}
 	return st;
 }
@@ -149,21 +170,22 @@ static enum ar_status take_all(struct reading *r, struct ar_err *err)
 {
 	struct weights *w = r->w;
 	const struct model *m = &w->model;
-	const struct shape matrix = { m->vocab, m->hidden }, vector = { m->hidden, 0 };
+	const struct shape share = { m->vocab, m->hidden }, vector = { m->hidden, 0 };
+	const struct shape whole = { (int64_t)m->vocab * m->tp, m->hidden };
 	enum ar_status st;
 	char name[128];
 
 	r->at = 0;
 	snprintf(name, sizeof name, "%sembed_tokens.weight", r->prefix);
-	st = take(r, name, matrix, &w->embed, err);
+	st = take(r, name, whole, whole, &w->embed, err);
 	for (int i = 0; i < m->n_layers && !st; i++)
 		st = take_layer(r, i, err);
 	snprintf(name, sizeof name, "%snorm.weight", r->prefix);
-	st = st ? st : take(r, name, vector, &w->norm, err);
-	w->head = w->embed;
+	st = st ? st : take(r, name, vector, vector, &w->norm, err);
+	w->head = r->load ? w->embed + first_of(r, whole.rows, share.rows) * m->hidden : NULL;
 	snprintf(name, sizeof name, "%slm_head.weight",
 		 strncmp(r->prefix, "language_model.", 15) ? "" : "language_model.");
-	return st || m->tied ? st : take(r, name, matrix, &w->head, err);
+	return st || m->tied ? st : take(r, name, whole, share, &w->head, err);
 }
 
 /* A tensor of a layer that nothing asks for would be left out of the computation. */
@@ -246,21 +268,43 @@ static enum ar_status read_all(struct reading *r, struct ar_err *err)
 	return take_all(r, err);
 }
 
-enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err)
+/* Split the model, and keep the layers as they were. */
+static enum ar_status split(struct reading *r, int tp, struct ar_err *err)
 {
-	struct reading r = { .w = w, .dir = dir };
+	struct model *m = &r->w->model;
+	size_t bytes = (size_t)m->n_layers * sizeof *r->whole;
+
+	r->whole = malloc(bytes);
+	if (!r->whole)
+		return ar_nomem(err);
+	memcpy(r->whole, m->layer, bytes);
+	return model_split(m, tp, err);
+}
+
+enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int rank,
+				 struct ar_err *err)
+{
+	struct reading r = { .w = w, .dir = dir, .rank = rank };
 	enum ar_status st;
 
 	*w = (struct weights){ 0 };
 	st = model_load(&w->model, dir, err);
 	if (!st)
+		st = split(&r, tp, err);
+	if (!st)
 		st = shards_open(&r.shards, dir, err);
 	if (!st)
 		st = read_all(&r, err);
 	shards_close(&r.shards);
+	free(r.whole);
 	if (st)
 		weights_release(w);
 	return st;
+}
+
+enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err)
+{
+	return weights_open_rank(w, dir, 1, 0, err);
 }
 
 void weights_release(struct weights *w)

@@ -44,9 +44,9 @@ enum weight {
 extern const char *const weights_llama[WEIGHTS], *const weights_gemma3[WEIGHTS];
 
 struct weights {
-	struct model model;		 /* owned, tp 1 */
-	const bf16_t *embed;		 /* [vocab][hidden] */
-	const bf16_t *head;		 /* [vocab][hidden]; embed if the model is tied */
+	struct model model;		 /* owned; one rank of it, see below */
+	const bf16_t *embed;		 /* [tp * vocab][hidden] */
+	const bf16_t *head;		 /* [vocab][hidden]; a part of embed if the model is tied */
 	const bf16_t *norm;		 /* [hidden], the last one */
 	const bf16_t *(*layer)[WEIGHTS]; /* [n_layers], owned; NULL: the layer has no such tensor */
 	bf16_t *data;			 /* all of them, owned */
@@ -59,6 +59,13 @@ struct weights {
  * linear layers, or its table lacks names.  The message names file and tensor.  AR_NOMEM: before
  * any is read, there is too little memory. */
 enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err);
+
+/* The same for rank 0 <= rank < tp of a tensor-parallel group: model is split, see model_split(),
+ * and only the rank's slices are read.  The outputs of o and down are partial sums; their biases
+ * are those of rank 0, and 0 on the others.  The embeddings are whole: engines add up the ranks'
+ * shares before the first layer.  AR_USAGE: tp does not divide the model. */
+enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int rank,
+				 struct ar_err *err);
 void weights_release(struct weights *w); /* may be called twice */
 
 #endif

@@ -159,6 +159,183 @@ static void test_tied(void)
 	tiny_free(&tw);
 }
 
+/* ---- one rank of several ---- */
+
+/* How ranks share the tensors of a layer, as tensor-parallel engines do: in slices, but ranks that
+ * are more than the KV heads have the one that their query heads read. */
+enum share { WHOLE, FFN_ROWS, FFN_COLS, Q_ROWS, Q_COLS, KV_ROWS, FIRST_RANK };
+static const enum share share_of[WEIGHTS] = {
+	[WEIGHT_Q] = Q_ROWS,	     [WEIGHT_K] = KV_ROWS,
+	[WEIGHT_V] = KV_ROWS,	     [WEIGHT_Q_BIAS] = Q_ROWS,
+	[WEIGHT_K_BIAS] = KV_ROWS,   [WEIGHT_V_BIAS] = KV_ROWS,
+	[WEIGHT_O] = Q_COLS,	     [WEIGHT_O_BIAS] = FIRST_RANK,
+	[WEIGHT_GATE] = FFN_ROWS,    [WEIGHT_UP] = FFN_ROWS,
+	[WEIGHT_DOWN] = FFN_COLS,    [WEIGHT_GATE_BIAS] = FFN_ROWS,
+	[WEIGHT_UP_BIAS] = FFN_ROWS, [WEIGHT_DOWN_BIAS] = FIRST_RANK,
+};
+
+/* NULL: the layer has no such tensor. */
+static const struct tiny_tensor *tensor(const struct tiny *m, int layer, enum weight i)
+{
+	const char *name = (m->gemma ? weights_gemma3 : weights_llama)[i];
+	char full[80];
+
+	snprintf(full, sizeof full, "model.layers.%d.%s", layer, name ? name : "-");
+	for (int k = 0; k < tw.n; k++)
+		if (!strcmp(tw.t[k].name, full))
+			return &tw.t[k];
+	return NULL;
+}
+
+/* Rows and columns of a tensor. */
+struct cut {
+	int row, rows, col, cols;
+};
+
+static struct cut cut_of(const struct tiny_tensor *t, enum share share, const struct tiny *m,
+			 int tp, int rank)
+{
+	int rows = t->rows, cols = t->cols ? t->cols : 1, ffn = TINY_FFN / tp;
+	int q = m->heads / tp, kv = m->kv_heads < tp ? 1 : m->kv_heads / tp;
+	int head = rank * q, kv_head = head * m->kv_heads / m->heads, dim = m->dim;
+
+	switch (share) {
+	case FFN_ROWS: return (struct cut){ rank * ffn, ffn, 0, cols };
+	case FFN_COLS: return (struct cut){ 0, rows, rank * ffn, ffn };
+	case Q_ROWS: return (struct cut){ head * dim, q * dim, 0, cols };
+	case Q_COLS: return (struct cut){ 0, rows, head * dim, q * dim };
+	case KV_ROWS: return (struct cut){ kv_head * dim, kv * dim, 0, cols };
+	default: return (struct cut){ 0, rows, 0, cols };
+	}
+}
+
+static bool is_cut(const bf16_t *got, const struct tiny_tensor *t, struct cut c)
+{
+	bool same = got;
+
+	for (int r = 0; r < c.rows && same; r++)
+		same = equal(got + r * c.cols,
+			     t->value + (c.row + r) * (t->cols ? t->cols : 1) + c.col, c.cols);
+	return same;
+}
+
+/* Set *n: the values of the rank's shares of a layer.  The number of tensors that are right. */
+static int count_shares(const struct weights *w, int l, const struct tiny *m, int rank, int *n)
+{
+	static const float zero[TINY_HIDDEN];
+	int good = 0;
+
+	*n = 0;
+	for (int i = 0; i < WEIGHTS; i++) {
+		const bf16_t *got = w->layer[l][i];
+		const struct tiny_tensor *t = tensor(m, l, (enum weight)i);
+		struct cut c;
+
+		if (!t)
+			continue;
+		c = cut_of(t, share_of[i], m, w->model.tp, rank);
+		*n += c.rows * c.cols;
+		if (share_of[i] == FIRST_RANK && rank ? equal(got, zero, c.rows) :
+							is_cut(got, t, c))
+			good++;
+		else
+			diag("layer %d: %s", l, t->name);
+	}
+	return good;
+}
+
+static void check_rank(const struct tiny *m, int tp, int rank)
+{
+	struct ar_err err = { 0 };
+	struct weights w;
+	int vocab = m->vocab / tp, n = (m->vocab + (m->tied ? 0 : vocab) + 1) * TINY_HIDDEN;
+	struct cut rows = { rank * vocab, vocab, 0, TINY_HIDDEN };
+	const char *head = m->tied ? "model.embed_tokens.weight" : "lm_head.weight";
+	int good = 0, some;
+
+	if (!ok(!weights_open_rank(&w, dir, tp, rank, &err), "%s: rank %d of %d is read: %s",
+		m->what, rank, tp, err.msg))
+		return;
+	for (int l = 0; l < TINY_LAYERS; l++) {
+		good += count_shares(&w, l, m, rank, &some);
+		n += some;
+	}
+	is_int(good, tw.n - (m->tied ? 2 : 3), "... its slices of all tensors of layers");
+	ok(equal(w.embed, tiny_value(&tw, -1, "model.embed_tokens.weight"),
+		 m->vocab * TINY_HIDDEN) &&
+		   is_cut(w.head, tiny_find(&tw, head), rows) &&
+		   equal(w.norm, tiny_value(&tw, -1, "model.norm.weight"), TINY_HIDDEN),
+	   "... all embeddings, its rows of the head, and the norm");
+	ok(w.model.tp == tp && w.model.vocab == vocab && (int)w.n == n, "... and nothing else");
+	weights_release(&w);
+}
+
+/* KV heads are fewer than ranks with Mistral, two on four ranks, and Qwen3, one. */
+static void test_ranks(void)
+{
+	static const int tps[TINY_MODELS] = { 2, 4, 4, 4, 2 };
+
+	for (int i = 0; i < TINY_MODELS; i++)
+		for (int tp = 1; tp <= tps[i]; tp *= 2) {
+			struct tiny m = tiny_models[i];
+
+			m.vocab = 72;
+			m.mlp_bias = i == 0;
+			begin(&m);
+			tiny_write(dir, &tw, 1);
+			for (int rank = 0; rank < tp; rank++)
+				check_rank(&m, tp, rank);
+			tiny_free(&tw);
+		}
+}
+
+/* Model 0 has 6 query heads over 2 KV heads. */
+static void test_ranks_refused(void)
+{
+	static const struct {
+		int tp, vocab;
+		const char *message;
+	} cases[] = {
+		{ 0, 72, "into 0 parts" },
+		{ 4, 72, "into 4 parts: query heads 6 is no multiple of it; change --tp" },
+		{ 3, 72, "into 3 parts: 2 KV heads neither divide nor are divided by it" },
+		{ 2, 71, "into 2 parts: vocabulary 71 is no multiple of it" },
+	};
+	struct tiny m = tiny_models[0];
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ar_err err = { 0 };
+		struct weights w;
+
+		m.vocab = cases[i].vocab;
+		begin(&m);
+		tiny_write(dir, &tw, 1);
+		ok(weights_open_rank(&w, dir, cases[i].tp, 0, &err) == AR_USAGE && !w.data &&
+			   strstr(err.msg, cases[i].message),
+		   "refused: %s", err.msg);
+		weights_release(&w);
+		tiny_free(&tw);
+	}
+}
+
+/* A rank reads its own columns only: 96 of them for two ranks. */
+static void test_ranks_apart(void)
+{
+	struct ar_err err = { 0 };
+	struct weights w;
+
+	begin(&tiny_models[0]);
+	tiny_find(&tw, "model.layers.1.self_attn.o_proj.weight")->value[5 * 96 + 48] = NAN;
+	tiny_write(dir, &tw, 1);
+	ok(!weights_open_rank(&w, dir, 2, 0, &err), "another rank's value may be bad: %s", err.msg);
+	weights_release(&w);
+	ok(weights_open_rank(&w, dir, 2, 1, &err) == AR_DATA &&
+		   strstr(err.msg, "layers.1.self_attn.o_proj.weight': value 528 is not finite"),
+	   "... but not its own: %s", err.msg);
+	weights_release(&w);
+	tiny_free(&tw);
+}
+
 /* ---- what is refused ---- */
 
 static void refused(const char *message)
@@ -329,6 +506,9 @@ int main(void)
 	test_types();
 	test_rounding();
 	test_tied();
+	test_ranks();
+	test_ranks_refused();
+	test_ranks_apart();
 	test_tensors();
 	test_shards();
 	test_archs();

@@ -60,6 +60,11 @@ const struct tiny tiny_models[TINY_MODELS] = {
 	  .tied = true },
 };
 
+static int vocab_of(const struct tiny *m)
+{
+	return m->vocab ? m->vocab : TINY_VOCAB;
+}
+
 /* ---- values ---- */
 
 static void add(struct tiny_weights *w, int layer, const char *name, int rows, int cols,
@@ -109,6 +114,11 @@ static void add_layer(struct tiny_weights *w, const struct tiny *m, int i)
 	}
 	if (m->o_bias)
 		add(w, i, "self_attn.o_proj.bias", TINY_HIDDEN, 0, 0, 0.5);
+	if (m->mlp_bias) {
+		add(w, i, "mlp.gate_proj.bias", TINY_FFN, 0, 0, 0.5);
+		add(w, i, "mlp.up_proj.bias", TINY_FFN, 0, 0, 0.5);
+		add(w, i, "mlp.down_proj.bias", TINY_HIDDEN, 0, 0, 0.5);
+	}
 	if (m->qk_norm) {
 		add(w, i, "self_attn.q_norm.weight", m->dim, 0, norm, 0.3);
 		add(w, i, "self_attn.k_norm.weight", m->dim, 0, norm, 0.3);
@@ -122,12 +132,12 @@ static void add_layer(struct tiny_weights *w, const struct tiny *m, int i)
 void tiny_make(struct tiny_weights *w, const struct tiny *m)
 {
 	w->n = 0;
-	add(w, -1, "model.embed_tokens.weight", TINY_VOCAB, TINY_HIDDEN, 0, 0.5);
+	add(w, -1, "model.embed_tokens.weight", vocab_of(m), TINY_HIDDEN, 0, 0.5);
 	for (int i = 0; i < TINY_LAYERS; i++)
 		add_layer(w, m, i);
 	add(w, -1, "model.norm.weight", TINY_HIDDEN, 0, m->gemma ? 0 : 1, 0.2);
 	if (!m->tied)
-		add(w, -1, "lm_head.weight", TINY_VOCAB, TINY_HIDDEN, 0, 0.3);
+		add(w, -1, "lm_head.weight", vocab_of(m), TINY_HIDDEN, 0, 0.3);
 }
 
 void tiny_free(struct tiny_weights *w)
@@ -221,9 +231,9 @@ void tiny_config(const char *dir, const struct tiny *m)
 			 "{\"hidden_size\":%d,\"intermediate_size\":%d,\"vocab_size\":%d,"
 			 "\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
 			 "\"num_key_value_heads\":%d,\"head_dim\":%d,\"rms_norm_eps\":1e-5,"
-			 "\"max_position_embeddings\":64,%s}",
-			 TINY_HIDDEN, TINY_FFN, TINY_VOCAB, TINY_LAYERS, m->heads, m->kv_heads,
-			 m->dim, m->config);
+			 "\"max_position_embeddings\":64,%s%s}",
+			 TINY_HIDDEN, TINY_FFN, vocab_of(m), TINY_LAYERS, m->heads, m->kv_heads,
+			 m->dim, m->mlp_bias ? "\"mlp_bias\":true," : "", m->config);
 
 	snprintf(path, sizeof path, "%s/config.json", dir);
 	file_write(path, text, (size_t)n);

@@ -12,9 +12,10 @@ enum { TINY_MAX = 64, TINY_HIDDEN = 32, TINY_FFN = 48, TINY_VOCAB = 70, TINY_LAY
 struct tiny {
 	const char *what, *config; /* the keys that differ, after those of all */
 	int heads, kv_heads, dim;
+	int vocab;	   /* 0: TINY_VOCAB */
 	int window, every; /* keys of a window; every every-th layer sees all, 0: none does */
 	double scale;	   /* of scores; 0: 1 / sqrt(dim) */
-	bool bias, o_bias, qk_norm, gemma, tied;
+	bool bias, o_bias, mlp_bias, qk_norm, gemma, tied;
 };
 
 enum { TINY_MODELS = 5 };
