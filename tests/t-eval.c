@@ -269,7 +269,7 @@ static void answer(struct eval *e, uint32_t req, bool right)
 						       .out = k,
 						       .next = gold,
 						       .logits = logits,
-						       .vocab = VOCAB },
+						       .n_logits = VOCAB },
 				 &err))
 			bail_out("%s", err.msg);
 	}

@@ -65,6 +65,23 @@ static void test_ids(void)
 	tokens_close(NULL);
 }
 
+/* The tokens of a prompt are those of all ranks, the next one is of the first. */
+static void test_rank(void)
+{
+	static const float some[2] = { 1, 2 };
+	const struct tokens_env e = {
+		.trace = &trace, .text = text, .vocab = VOCAB, .n_logits = 2
+	};
+	struct ar_err err = { 0 };
+	struct tokens *t;
+
+	is_int(tokens_open(&t, &e, &err), AR_OK, "ids that have no logits");
+	is_int(tokens_id(t, 0, 2), 4, "... are in prompts");
+	is_int(tokens_put(t, 0, 4, some, &err), AR_OK, "logits of a part of the vocabulary");
+	is_int(tokens_id(t, 0, 5), 1, "... choose among them");
+	tokens_close(t);
+}
+
 static void test_choice(void)
 {
 	struct ar_err err = { 0 };
@@ -74,7 +91,7 @@ static void test_choice(void)
 	is_int(tokens_put(t, 0, 4, logits, &err), AR_OK, "logits of the last token of a prompt");
 	is_int(tokens_id(t, 0, 5), 1, "the first of the most likely tokens is next");
 	ok(s.n == 1 && s.last.req == 0 && s.last.out == 0 && s.last.next == 1 &&
-		   s.last.logits == logits && s.last.vocab == VOCAB,
+		   s.last.logits == logits && s.last.n_logits == VOCAB,
 	   "the row is shown");
 	is_int(tokens_put(t, 1, 1, logits, &err), AR_OK, "logits with an answer");
 	ok(s.last.next == 2 && tokens_id(t, 1, 2) == 2, "the answer's token is next");
@@ -168,6 +185,7 @@ int main(void)
 {
 	plan(0);
 	test_ids();
+	test_rank();
 	test_choice();
 	test_draws();
 	test_refusals();

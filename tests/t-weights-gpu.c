@@ -481,10 +481,10 @@ static enum ar_status see_choice(void *ctx, const struct tokens_row *row, struct
 	float second = -INFINITY;
 	int32_t best = 0;
 
-	for (int i = 1; i < row->vocab; i++)
+	for (int i = 1; i < row->n_logits; i++)
 		if (row->logits[i] > row->logits[best])
 			best = i;
-	for (int i = 0; i < row->vocab; i++)
+	for (int i = 0; i < row->n_logits; i++)
 		if (i != best)
 			second = fmaxf(second, row->logits[i]);
 	if (best != row->next)

@@ -64,6 +64,7 @@ enum ar_status tokens_open(struct tokens **out, const struct tokens_env *env, st
 	for (size_t i = 0; i < n; i++)
 		n_out += env->trace->req[i].output_tok;
 	t->env = *env;
+	t->env.n_logits = env->n_logits ? env->n_logits : env->vocab;
 	t->text = calloc(n + 1, sizeof *t->text);
 	t->first = calloc(n + 1, sizeof *t->first);
 	t->out = calloc(n_out + 1, sizeof *t->out);
@@ -111,13 +112,13 @@ static int32_t most_likely(const float *x, int n)
 static int32_t draw(const struct tokens *t, uint32_t req, uint32_t out, const float *x)
 {
 	struct rng r = { rng_mix(t->env.seed ^ rng_mix((uint64_t)req << 32 | out)) };
-	double top = x[most_likely(x, t->env.vocab)], sum = 0, left;
+	double top = x[most_likely(x, t->env.n_logits)], sum = 0, left;
 	int last = 0;
 
-	for (int i = 0; i < t->env.vocab; i++)
+	for (int i = 0; i < t->env.n_logits; i++)
 		sum += exp((x[i] - top) / t->env.temperature);
 	left = rng_unit(&r) * sum;
-	for (int i = 0; i < t->env.vocab; i++) {
+	for (int i = 0; i < t->env.n_logits; i++) {
 		double p = exp((x[i] - top) / t->env.temperature);
 
 		if (p > 0)
@@ -139,7 +140,7 @@ enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const flo
 	assert(pos + 1 >= q->prompt_tok && out <= q->output_tok);
 	if (out == q->output_tok)
 		return AR_OK;
-	for (int i = 0; i < t->env.vocab; i++)
+	for (int i = 0; i < t->env.n_logits; i++)
 		if (!isfinite(logits[i]))
 			return ar_fail(err, AR_DATA,
 				       "request %u: the logit of token %d at position %lld is not "
@@ -147,7 +148,7 @@ enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const flo
 				       req, i, (long long)pos);
 	if (!t->text[req].answer)
 		*next = t->env.temperature > 0 ? draw(t, req, out, logits) :
-						 most_likely(logits, t->env.vocab);
+						 most_likely(logits, t->env.n_logits);
 	if (!t->env.see)
 		return AR_OK;
 	return t->env.see(t->env.ctx,
@@ -155,6 +156,6 @@ enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const flo
 						.out = out,
 						.next = *next,
 						.logits = logits,
-						.vocab = t->env.vocab },
+						.n_logits = t->env.n_logits },
 			  err);
 }

@@ -27,14 +27,15 @@ struct tokens_row {
 	uint32_t req, out; /* request, number of the output token from 0 */
 	int32_t next;	   /* its id */
 	const float *logits;
-	int vocab;
+	int n_logits;
 };
 typedef enum ar_status tokens_see(void *ctx, const struct tokens_row *row, struct ar_err *err);
 
 struct tokens_env {
 	const struct trace *trace;
 	const struct tokens_text *text; /* [trace->n], copied; the arrays are borrowed */
-	int vocab;
+	int vocab;			/* ids are below it */
+	int n_logits;			/* of a row, of the first ids; 0: of all */
 	double temperature; /* of a draw; 0: the most likely token, the first of equals */
 	uint64_t seed;
 	tokens_see *see; /* called for each row that outputs a token; may be NULL */
@@ -52,7 +53,7 @@ void tokens_close(struct tokens *t); /* NULL is fine */
 /* The id at position pos of req.  pos is in its prompt, or its output was put before. */
 int32_t tokens_id(const struct tokens *t, uint32_t req, int64_t pos);
 
-/* Take the logits [vocab] of the row at position pos, the last one known, and choose the next
+/* Take the logits [n_logits] of the row at position pos, the last one known, and choose the next
  * token.  A row past the last output, which a policy that plans ahead runs in vain, is left alone.
  * AR_DATA: a logit is not finite.  Errors of see() are passed on. */
 enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const float *logits,
