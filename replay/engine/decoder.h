@@ -4,7 +4,8 @@
  * head, on the device, at the shapes of one tensor-parallel rank.  Layers may differ.
  *
  * With weights a pass is that of the model.  Values are rounded where the forward pass on the CPU
- * rounds them (replay/forward/forward.h), logits not at all.
+ * rounds them (replay/forward/forward.h), logits not at all.  Of one rank of several the outputs of
+ * the projections and of the MLP are partial sums, to which nothing is added.
  *
  * Without, weights and initial hidden states are random.  Attention reads Q, K and V from captures,
  * so the QKV projection is computed, but its product is not used.  A linear layer's mixer works on
@@ -28,7 +29,7 @@ struct decoder;
 struct weights;
 
 /* Bytes of the weights of all layers, and of those outside the layers: norm, embeddings and, unless
- * the model is tied, head. */
+ * the model is tied, head.  Of the embeddings a rank of an engine has its share. */
 size_t decoder_layers_bytes(const struct model *m);
 size_t decoder_head_bytes(const struct model *m);
 

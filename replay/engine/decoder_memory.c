@@ -110,6 +110,12 @@ static int padded_vocab(const struct model *m)
 	return (m->vocab + VOCAB_PAD - 1) / VOCAB_PAD * VOCAB_PAD;
 }
 
+/* Tokens that have an embedding: those of all ranks. */
+static size_t embedded(const struct model *m)
+{
+	return (size_t)m->vocab * (size_t)m->tp;
+}
+
 static bf16_t *carve(struct workspace *c, size_t n)
 {
 	return workspace_take(c, n, sizeof(bf16_t));
@@ -167,9 +173,18 @@ static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidd
 	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
 }
 
+/* The head of a tied model: the rank's part of the embeddings. */
+static bf16_t *tied_head(const struct decoder *d)
+{
+	const struct weights *w = d->env.weights;
+
+	return d->embed ? d->embed + (w->head - w->embed) : NULL;
+}
+
 static void carve_all(struct decoder *d, struct workspace *c)
 {
-	size_t row = (size_t)d->env.max_row, h = (size_t)d->env.model->hidden;
+	const struct model *m = d->env.model;
+	size_t row = (size_t)d->env.max_row, h = (size_t)m->hidden;
 	size_t emit = (size_t)d->env.max_emit;
 	size_t vocab = (size_t)d->vocab;
 	bool real = d->env.weights;
@@ -177,11 +192,11 @@ static void carve_all(struct decoder *d, struct workspace *c)
 
 	for (int i = 0; i < d->env.n_layers; i++) {
 		fit_layer(&b, d->layer[i].spec, h, row);
-		carve_layer(d->layer[i].spec, d->env.model->hidden, c, &d->layer[i]);
+		carve_layer(d->layer[i].spec, m->hidden, c, &d->layer[i]);
 	}
 	d->norm = carve(c, h);
-	d->embed = real ? carve(c, vocab * h) : NULL;
-	d->head = real && d->env.model->tied ? d->embed : carve(c, vocab * h);
+	d->embed = real ? carve(c, (embedded(m) + vocab - (size_t)m->vocab) * h) : NULL;
+	d->head = real && m->tied ? tied_head(d) : carve(c, vocab * h);
 	d->x0 = real ? NULL : carve(c, row * h);
 	d->logits = real ? workspace_take(c, emit * vocab, sizeof *d->logits) : NULL;
 	d->home.x = carve(c, row * h);
@@ -239,15 +254,15 @@ static enum ar_status copy_layer(const struct decoder *d, int i, struct ar_err *
 	return st;
 }
 
-/* A matrix of the vocabulary; the rows that pad it are 0. */
+/* A matrix of rows tokens; the rows that pad it are 0. */
 static enum ar_status copy_vocab(const struct decoder *d, bf16_t *to, const bf16_t *from,
-				 struct ar_err *err)
+				 size_t rows, struct ar_err *err)
 {
 	const struct model *m = d->env.model;
-	size_t h = (size_t)m->hidden, n = (size_t)m->vocab * h;
+	size_t h = (size_t)m->hidden, n = rows * h, pad = (size_t)(d->vocab - m->vocab);
 	enum ar_status st = AR_OK;
 
-	CU(cudaMemset(to + n, 0, ((size_t)d->vocab * h - n) * sizeof *to));
+	CU(cudaMemset(to + n, 0, pad * h * sizeof *to));
 	st = copy(to, from, n, err);
 out:
 	return st;
@@ -256,12 +271,13 @@ out:
 static enum ar_status copy_all(const struct decoder *d, struct ar_err *err)
 {
 	const struct weights *w = d->env.weights;
-	enum ar_status st = copy(d->norm, w->norm, (size_t)d->env.model->hidden, err);
+	const struct model *m = d->env.model;
+	enum ar_status st = copy(d->norm, w->norm, (size_t)m->hidden, err);
 
 	if (!st)
-		st = copy_vocab(d, d->embed, w->embed, err);
-	if (!st && d->head != d->embed)
-		st = copy_vocab(d, d->head, w->head, err);
+		st = copy_vocab(d, d->embed, w->embed, embedded(m), err);
+	if (!st && !m->tied)
+		st = copy_vocab(d, d->head, w->head, (size_t)m->vocab, err);
 	for (int i = 0; i < d->env.n_layers && !st; i++)
 		st = copy_layer(d, i, err);
 	return st;

@@ -54,7 +54,7 @@ struct decoder {
 	int n_row, vocab;
 	struct layer_weights *layer;
 	bf16_t *norm, *head;
-	bf16_t *embed;		      /* [vocab][hidden], or NULL */
+	bf16_t *embed;		      /* [vocabulary of all ranks][hidden], or NULL */
 	bf16_t *x0;		      /* initial hidden states; NULL: those of the embeddings */
 	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
 	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */

@@ -220,6 +220,7 @@ enum ar_status decoder_ref_mlp(struct decoder_ref *d, int layer, struct ar_err *
 	for (int row = 0; row < d->n_row && !st; row += MLP_ROWS)
 		st = run_gated(d, layer, row, d->n_row - row < MLP_ROWS ? d->n_row - row : MLP_ROWS,
 			       err);
+	d->added = true;
 	d->post = w[WEIGHT_MLP_POST];
 	return st;
 }
