@@ -152,6 +152,9 @@ ok '... and weights' wrong 'no weights given; name the folder of a model with --
 	eval_plain --tasks tasks.jsonl
 ok 'the trace is the tasks' wrong \
 	'trace has no effect: prompts and answers are those of --tasks; leave it out' tiny --trace x.csv
+ok 'one rank of several answers nothing' wrong \
+	'tp 2: one rank alone has partial sums, so its answers are of no model; leave --tp out' \
+	tiny --tp 2
 ok 'a backend without logits is refused' wrong \
 	'weights has no effect with backend cost; leave it out' \
 	"$ATTNREPLAY" eval --backend cost --weights model --tasks tasks.jsonl

@@ -187,6 +187,9 @@ ok '... and stores nothing' fails 2 'db has no effect: tune stores nothing' \
 ok '... and refuses what eval refuses' says 2 \
 	'trace has no effect: prompts and answers are those of --tasks; leave it out' \
 	prompts --method dense --target exact=1 --trace x.csv
+ok '... such as one rank of several' says 2 \
+	'tp 2: one rank alone has partial sums, so its answers are of no model; leave --tp out' \
+	prompts --method dense --target exact=1 --tp 2
 ok '... a plan of more layers than the model has' fails 2 'layer' \
 	prompts --method '0-9:dense' --target exact=1
 "$ATTNREPLAY" tune $answers --target exact=1 --method nope >out 2>err

@@ -34,7 +34,8 @@ CREATE TEMP VIEW v_run AS
           || iif(sha256 = '', '', ', ' || substr(sha256, 1, 8)) AS text
         FROM run_capture rc JOIN capture c USING(capture_id)
         WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))),
-      (SELECT 'weights of ' || mo.name FROM run_param p
+      (SELECT 'weights of ' || mo.name || iif(mo.tp = 1, '',
+          printf(', rank 0 of %d alone: partial sums', mo.tp)) FROM run_param p
         WHERE p.run_id = r.run_id AND key = 'weights' AND value IS NOT NULL)) AS capture,
     r.repeat_no,
     iif(EXISTS (SELECT 1 FROM run_capture rc WHERE rc.run_id = r.run_id),

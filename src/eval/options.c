@@ -85,6 +85,11 @@ enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, 
 	if (!o->weights)
 		return ar_fail(err, AR_USAGE,
 			       "no weights given; name the folder of a model with --weights");
+	if (o->tp > 1)
+		return ar_fail(err, AR_USAGE,
+			       "tp %lld: one rank alone has partial sums, so its answers are of no "
+			       "model; leave --tp out",
+			       (long long)o->tp);
 	st = opt_set(o->group, "trace", tasks, err);
 	if (!st)
 		st = opt_set(o->group, "prompts", tasks, err);

@@ -330,6 +330,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = run_match(r, err);
 	for (size_t i = 0; i < r->n_capture && !st && !r->point; i++)
 		capture_warn(capture_info(r->capture[i]), r->model.name);
+	if (!st)
+		run_warn_rank(r);
 	while (!st && !run_is_left(r, r->first))
 		r->first++;
 	if (r->o.resumed && !r->o.limits.num_blocks)

@@ -40,6 +40,8 @@ static void print_weights(const struct run *r)
 	struct run_fit f = run_prompts_fit(r);
 
 	put_after("weights   ", r->o.weights);
+	if (r->model.tp > 1)
+		printf(", the slices of rank 0");
 	if (r->o.temperature > 0)
 		printf(", tokens drawn at temperature %g", r->o.temperature);
 	put_after("\nprompts   ", r->o.prompts);

@@ -112,6 +112,8 @@ enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct 
  * method anew, or do nothing without --weights.  AR_DATA: an id that the model does not know. */
 enum ar_status run_load_weights(struct run *r, struct ar_err *err);
 enum ar_status run_open_tokens(struct run *r, struct ar_err *err);
+/* Warn if one rank of several runs alone with its weights; a search warns for all of its points. */
+void run_warn_rank(const struct run *r);
 void run_unload_weights(struct run *r);
 /* Requests whose prompt is the start of one in the file, or several times one. */
 struct run_fit {

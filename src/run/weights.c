@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 /* What a run with real weights cannot do, or needs. */
 static enum ar_status check_options(const struct run *r, struct ar_err *err)
 {
@@ -19,11 +21,6 @@ static enum ar_status check_options(const struct run *r, struct ar_err *err)
 		return ar_fail(err, AR_USAGE,
 			       "prompts '-': standard input is read once, but prompts may be read "
 			       "again; write them to a file");
-	if (o->tp > 1)
-		return ar_fail(err, AR_USAGE,
-			       "tp %lld: one rank alone has partial sums only, so with --weights "
-			       "the model runs whole; leave --tp out",
-			       (long long)o->tp);
 	return AR_OK;
 }
 
@@ -35,12 +32,22 @@ enum ar_status run_load_weights(struct run *r, struct ar_err *err)
 		st = prompts_read_limited(&r->prompts, r->o.prompts, r->o.trace_args.in.max_memory,
 					  err);
 	if (!st)
-		st = weights_open(&r->weights, r->o.weights, err);
+		st = weights_open_rank(&r->weights, r->o.weights, (int)r->o.tp, 0, err);
 	if (!st && !model_alike(&r->weights.model, &r->model))
 		st = ar_fail(err, AR_USAGE,
 			     "model '%s' is not that of %s/config.json; leave --model out",
 			     r->o.model, r->o.weights);
 	return st;
+}
+
+void run_warn_rank(const struct run *r)
+{
+	if (r->o.weights && r->model.tp > 1 && !r->point)
+		log_warn(
+			"rank 0 of %d runs alone: times and memory are those of a rank, but behind "
+			"the first layer its activations are partial sums, so tokens, selections "
+			"and accuracy are of no model",
+			r->model.tp);
 }
 
 /* Request i has prompt i, modulo their number, unless a watch says otherwise. */
@@ -74,7 +81,8 @@ enum ar_status run_open_tokens(struct run *r, struct ar_err *err)
 	st = tokens_open(&r->tokens,
 			 &(struct tokens_env){ .trace = r->trace,
 					       .text = r->text,
-					       .vocab = r->model.vocab,
+					       .vocab = r->model.vocab * r->model.tp,
+					       .n_logits = r->model.vocab,
 					       .temperature = r->o.temperature,
 					       .seed = (uint64_t)r->o.seed,
 					       .see = r->watch ? r->watch->see : NULL,
