@@ -22,7 +22,7 @@
 #include "tests/tap.h"
 #include "tests/tiny_model.h"
 #include "tests/watch_gpu.h"
-#include "tests/weights-case.h"
+#include "tests/whole_model.h"
 #include "traces/prompts.h"
 
 enum { LOGIT_ROWS = 64 }; /* computed at a time */

@@ -26,7 +26,7 @@ enum { N_TEXT = 3, PROMPT = 520, OUT = 6, MAX = PROMPT + OUT, ROWS = 700, N_MODE
 #include "replay/engine/backend_cuda.h"
 #include "replay/forward/forward.h"
 #include "tests/watch_gpu.h"
-#include "tests/weights-case.h"
+#include "tests/whole_model.h"
 
 #define BOUND 0.028
 
