@@ -190,11 +190,11 @@ static void draw_capture(struct backend_case *c)
 
 void *case_options(const struct backend *b, const char *name, const char *value)
 {
-	void *opts = calloc(1, b->opts_size + 1);
+	void *opts = b->opts ? calloc(1, b->opts_size) : NULL;
 	struct opt_group g[] = { { .opts = b->opts, .base = opts }, { 0 } };
 	struct ar_err err;
 
-	if (!opts)
+	if (b->opts && !opts)
 		bail_out("out of memory");
 	if (b->opts && (opt_init(g, &err) || (name && opt_set(g, name, value, &err))))
 		bail_out("%s", err.msg);

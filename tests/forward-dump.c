@@ -164,30 +164,32 @@ static enum ar_status put_pass(const struct dump *d, const struct watch_gpu *w, 
 /* The backend runs the prompt in its chunks, with dense attention. */
 static enum ar_status dump_cuda(struct dump *d, struct ar_err *err)
 {
-	const struct weights_text text = { .id = d->id, .n_prompt = d->n, .n_out = 1 };
-	const struct weights_how how = { .method = "dense",
-					 .eager = true,
-					 .text = &text,
-					 .n_text = 1,
-					 .max_batched_tok = d->chunk };
-	struct weights_case c;
+	const struct tokens_text text = { .prompt = d->id, .n_prompt = (uint32_t)d->n };
+	struct request request = { .prompt_tok = (uint32_t)d->n, .output_tok = 1 };
+	const struct trace trace = { .req = &request, .n = 1 };
+	const struct whole_how how = { .method = "dense",
+				       .backend = &backend_cuda,
+				       .eager = true,
+				       .trace = &trace,
+				       .text = &text,
+				       .max_batched_tok = d->chunk };
+	struct whole x;
 	struct watch_gpu w;
-	enum ar_status st = weights_case_open(&c, &backend_cuda, d->w, &how, err);
+	enum ar_status st = whole_try(&x, d->w, how, err);
 
 	if (st) {
-		weights_case_close(&c);
+		whole_close(&x);
 		return st;
 	}
-	watch_gpu_open(&w, ((struct cuda *)c.self)->decoder);
+	watch_gpu_open(&w, ((struct cuda *)x.self)->decoder);
 	for (int at = 0; at < d->n && !st; at += d->chunk) {
-		int n = d->n - at < d->chunk ? d->n - at : d->chunk;
-		struct batch_entry e = weights_entry(&c, 0, at, n);
+		struct batch_entry e = whole_next(&x, 0, (uint32_t)d->chunk);
 
-		weights_case_run(&c, &e, 1);
-		st = put_pass(d, &w, at, n, err);
+		whole_step(&x, &e, 1);
+		st = put_pass(d, &w, at, (int)e.n_tok, err);
 	}
 	watch_gpu_close(&w);
-	weights_case_close(&c);
+	whole_close(&x);
 	return st;
 }
 #endif

@@ -61,7 +61,7 @@ static void compare_models(const struct tiny *m, const struct weights *w, const 
 
 	decode_all(w, &want);
 	for (size_t k = 0; k < sizeof chunk / sizeof *chunk; k++) {
-		whole_run(w, &(struct whole_how){ .method = "dense" }, chunk[k], &got);
+		whole_run(w, whole_three("dense", &got), chunk[k]);
 		ok(outputs_same(&got, &want), "%s%s, chunks of %u: the bits of the forward pass",
 		   m->what, what, chunk[k]);
 	}
@@ -80,7 +80,7 @@ static void test_models(void)
 		whole_load(&w, m);
 		if (m->scale) {
 			decode_all(&w, &want);
-			whole_run(&w, &(struct whole_how){ .method = "dense" }, 129, &got);
+			whole_run(&w, whole_three("dense", &got), 129);
 			ok(outputs_same_tokens(&got, &want) &&
 				   outputs_distance(&got, &want) < 0.02 * outputs_largest(&want),
 			   "%s: off the forward pass by %g of %g", m->what,
@@ -95,49 +95,36 @@ static void test_models(void)
 
 /* ---- histories ---- */
 
-/* Run request 0 as n entries. */
-static void run_entries(struct whole *x, struct batch_entry *e, size_t n)
-{
-	struct ar_err err = { 0 };
-	struct iter_cost cost;
-
-	for (size_t i = 0; i < n; i++)
-		if (whole_step(x, &e[i], 1, &cost, &err))
-			bail_out("%s", err.msg);
-}
-
 static void test_histories(const struct weights *w, const char *method)
 {
-	const struct whole_how how = { .method = method };
 	struct batch_entry hit = { .start = 200, .n_tok = 90, .known = 290, .emit = true };
 	struct batch_entry known = { .n_tok = 292, .known = 292, .emit = true, .recompute = true };
 	static struct whole_outputs want, got;
 	struct whole x;
 
-	whole_run(w, &how, WHOLE_BUDGET, &want);
-	whole_open(&x, w, &how, &got);
+	whole_run(w, whole_three(method, &want), WHOLE_BUDGET);
+	whole_open(&x, w, whole_three(method, &got));
 	whole_serve(&x, 1, WHOLE_BUDGET);
 	whole_serve(&x, 6, WHOLE_BUDGET);
 	ok(outputs_same(&got, &want), "%s: one request after the other", method);
 	whole_close(&x);
 
-	whole_open(&x, w, &how, &got);
+	whole_open(&x, w, whole_three(method, &got));
 	for (int i = 0; i < 3; i++) {
 		struct batch_entry e = whole_next(&x, 0, WHOLE_BUDGET);
 
-		run_entries(&x, &e, 1);
+		whole_step(&x, &e, 1);
 	}
-	backend_cpu.drop(x.self, 0);
-	x.have[0] = 0;
-	x.known[0] = 292;
-	run_entries(&x, &known, 1);
+	whole_drop(&x, 0);
+	x.req[0].known = 292; /* its last output is lost */
+	whole_step(&x, &known, 1);
 	whole_serve(&x, 7, WHOLE_BUDGET);
 	ok(outputs_same_tokens(&got, &want),
 	   "%s: a request preempted and recomputed goes on as before", method);
 	whole_close(&x);
 
-	whole_open(&x, w, &how, &got);
-	run_entries(&x, &hit, 1);
+	whole_open(&x, w, whole_three(method, &got));
+	whole_step(&x, &hit, 1);
 	whole_serve(&x, 7, WHOLE_BUDGET);
 	ok(outputs_same_tokens(&got, &want),
 	   "%s: tokens of the prefix cache are computed through all layers", method);
@@ -154,23 +141,31 @@ static void test_ahead(const struct weights *w)
 	static struct whole_outputs o;
 	struct whole x;
 
-	whole_open(&x, w, &(struct whole_how){ .method = "dense" }, &o);
-	run_entries(&x, e, 2);
+	whole_open(&x, w, whole_three("dense", &o));
+	whole_step(&x, &e[0], 1);
+	whole_step(&x, &e[1], 1);
 	is_int(o.n[2], 1, "a row past the last output gives none");
 	whole_close(&x);
 }
 
+static struct whole_how hot(uint64_t seed, struct whole_outputs *o)
+{
+	struct whole_how how = whole_three("dense", o);
+
+	how.temperature = 1.5;
+	how.seed = seed;
+	return how;
+}
+
 static void test_draws(const struct weights *w)
 {
-	const struct whole_how hot = { .method = "dense", .temperature = 1.5, .seed = 5 },
-			       other = { .method = "dense", .temperature = 1.5, .seed = 6 };
 	static struct whole_outputs want, got, greedy;
 
-	whole_run(w, &hot, WHOLE_BUDGET, &want);
-	whole_run(w, &hot, 50, &got);
+	whole_run(w, hot(5, &want), WHOLE_BUDGET);
+	whole_run(w, hot(5, &got), 50);
 	ok(outputs_same(&got, &want), "drawn tokens are the same again, in other chunks, too");
-	whole_run(w, &other, WHOLE_BUDGET, &got);
-	whole_run(w, &(struct whole_how){ .method = "dense" }, WHOLE_BUDGET, &greedy);
+	whole_run(w, hot(6, &got), WHOLE_BUDGET);
+	whole_run(w, whole_three("dense", &greedy), WHOLE_BUDGET);
 	ok(!outputs_same_tokens(&got, &want) && !outputs_same_tokens(&greedy, &want),
 	   "... but not with another seed, nor without a temperature");
 }
@@ -182,16 +177,14 @@ static void test_phases(const struct weights *w)
 	static const enum phase all[] = { PHASE_LINEAR, PHASE_NORM, PHASE_ROPE, PHASE_ATTEND,
 					  PHASE_HEAD };
 	struct batch_entry e = { .n_tok = 290, .known = 290, .emit = true };
-	struct ar_err err = { 0 };
 	static struct whole_outputs o;
 	struct iter_cost cost;
 	struct whole x;
 	int64_t sum = 0;
 	int good = 0;
 
-	whole_open(&x, w, &(struct whole_how){ .method = "dense" }, &o);
-	if (whole_step(&x, &e, 1, &cost, &err))
-		bail_out("%s", err.msg);
+	whole_open(&x, w, whole_three("dense", &o));
+	cost = whole_step(&x, &e, 1);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		good += cost.phase_ns[all[i]] > 0;
 	for (int p = 0; p < PHASE_COUNT; p++)
@@ -208,17 +201,16 @@ static void test_refused(struct weights *w)
 	struct layer_row row[2];
 	struct whole x;
 
-	whole_open(&x, w, &(struct whole_how){ .method = "dense" }, &o);
+	whole_open(&x, w, whole_three("dense", &o));
 	ok(activations_weights.begin(((const struct cpu *)x.self)->engine.act_self, 0,
 				     WHOLE_LEN - 1, 2, row, &err) == AR_USAGE &&
-		   strstr(err.msg, "position 400 is past the longest request of 400 tokens"),
+		   strstr(err.msg, "position 295 is past the longest request of 295 tokens"),
 	   "a position past the longest request: %s", err.msg);
 	whole_close(&x);
 
-	x = (struct whole){ 0 };
 	w->model.rope.theta = 0;
 	strcpy(w->model.rope_unknown, "rope type 'longrope'");
-	ok(whole_try(&x, w, &(struct whole_how){ .method = "dense" }, &o, &err) == AR_DATA &&
+	ok(whole_try(&x, w, whole_three("dense", &o), &err) == AR_DATA &&
 		   strstr(err.msg, "the angles of rope type 'longrope' are not known"),
 	   "no angles: %s", err.msg);
 	whole_close(&x);
@@ -231,14 +223,15 @@ static void test_room(const struct weights *w)
 {
 	struct ar_err err = { 0 };
 	static struct whole_outputs o;
-	struct whole x = { 0 };
+	struct whole_how how = whole_three("dense", &o);
+	struct whole x;
 
 	if (memory_available() > 7e11) {
 		skip(1, "the machine has more memory");
 		return;
 	}
-	ok(whole_try(&x, w, &(struct whole_how){ .method = "dense", .num_blocks = 130000000 }, &o,
-		     &err) == AR_NOMEM &&
+	how.num_blocks = 130000000;
+	ok(whole_try(&x, w, how, &err) == AR_NOMEM &&
 		   strstr(err.msg, "GiB for 130000000 KV blocks and"),
 	   "a cache that the machine has no room for: %s", err.msg);
 	whole_close(&x);
@@ -253,14 +246,14 @@ static bool run_faulty(const struct weights *w, long k, int *bad)
 	static struct whole_outputs o;
 	struct ar_err err = { 0 };
 	struct iter_cost cost;
-	struct whole x = { 0 };
+	struct whole x;
 	enum ar_status st;
 	bool failed;
 
 	fault_arm(k);
-	st = whole_try(&x, w, &(struct whole_how){ .method = WHOLE_SPARSE WHOLE_LAZY }, &o, &err);
+	st = whole_try(&x, w, whole_three(WHOLE_SPARSE WHOLE_LAZY, &o), &err);
 	if (!st)
-		st = whole_step(&x, &e, 1, &cost, &err);
+		st = whole_try_step(&x, &e, 1, &cost, &err);
 	if (!st)
 		st = backend_cpu.compare(x.self, &e, 1, acc, count, NULL, &err);
 	failed = fault_disarm();

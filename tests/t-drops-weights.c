@@ -35,14 +35,14 @@ static void test_methods(const struct weights *w)
 	};
 	static struct whole_outputs dense, got, again;
 
-	whole_run(w, &(struct whole_how){ .method = "dense" }, 129, &dense);
+	whole_run(w, whole_three("dense", &dense), 129);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		whole_run(w, &(struct whole_how){ .method = all[i] }, 129, &got);
+		whole_run(w, whole_three(all[i], &got), 129);
 		ok(outputs_same(&got, &dense), "%s: all is selected or kept: dense", all[i]);
 	}
 	for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-		whole_run(w, &(struct whole_how){ .method = some[i] }, 129, &got);
-		whole_run(w, &(struct whole_how){ .method = some[i] }, 129, &again);
+		whole_run(w, whole_three(some[i], &got), 129);
+		whole_run(w, whole_three(some[i], &again), 129);
 		ok(outputs_distance(&got, &dense) > 0.01 && outputs_same(&got, &again),
 		   "%s: not dense: off by %g, the same in each run", some[i],
 		   outputs_distance(&got, &dense));
@@ -139,17 +139,15 @@ static void test_drops(const struct weights *w)
 
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
 		struct layer_row row[WHOLE_LEN];
-		struct ar_err err = { 0 };
 		struct iter_cost cost;
 		struct whole x;
 		double most = 0;
 		int kept;
 
-		whole_open(&x, w, &(struct whole_how){ .method = methods[i] }, &o);
+		whole_open(&x, w, whole_three(methods[i], &o));
 		for (int r = 0; r < 290; r++)
 			row[r] = (struct layer_row){ tokens_id(x.tokens, 0, r), r, 0 };
-		if (whole_step(&x, &e, 1, &cost, &err))
-			bail_out("%s", err.msg);
+		cost = whole_step(&x, &e, 1);
 		kept = cost.drop[cost.n_drop - 1].n_kept;
 		run_plainly(w, &((const struct cpu *)x.self)->engine,
 			    ((const struct cpu *)x.self)->engine.act_self, row, 290, want);
@@ -176,14 +174,13 @@ static void sample(const struct weights *w, const char *method, const int *order
 	struct selection_count count[WHOLE_HEADS];
 	const struct cpu *c;
 	struct ar_err err = { 0 };
-	struct iter_cost cost;
 	struct whole x;
 	bf16_t *q;
 	size_t bytes;
 
-	whole_open(&x, w, &(struct whole_how){ .method = method }, o);
-	if (whole_step(&x, &e[0], 1, &cost, &err) || whole_step(&x, &e[1], 1, &cost, &err))
-		bail_out("%s", err.msg);
+	whole_open(&x, w, whole_three(method, o));
+	whole_step(&x, &e[0], 1);
+	whole_step(&x, &e[1], 1);
 	c = x.self;
 	bytes = (size_t)row_set_of(&c->set, TINY_LAYERS - 1)->n_row *
 		(size_t)(w->model.layer->q_heads * w->model.layer->head_dim) * sizeof *q;

@@ -90,10 +90,16 @@ static void net_close(void)
 
 /* ---- runs ---- */
 
-static const struct weights_text texts[N_TEXT] = {
-	{ ids[0], PROMPT, OUT, true },
-	{ ids[1], 33, OUT, true },
-	{ ids[2], 150, OUT, true },
+static struct request requests[N_TEXT] = {
+	{ .prompt_tok = PROMPT, .output_tok = OUT },
+	{ .prompt_tok = 33, .output_tok = OUT },
+	{ .prompt_tok = 150, .output_tok = OUT },
+};
+static const struct trace trace = { .req = requests, .n = N_TEXT };
+static const struct tokens_text texts[N_TEXT] = {
+	{ .prompt = ids[0], .n_prompt = PROMPT, .answer = ids[0] + PROMPT },
+	{ .prompt = ids[1], .n_prompt = 33, .answer = ids[1] + 33 },
+	{ .prompt = ids[2], .n_prompt = 150, .answer = ids[2] + 150 },
 };
 
 /* What a run gave. */
@@ -115,14 +121,15 @@ static enum ar_status see(void *ctx, const struct tokens_row *row, struct ar_err
 	return AR_OK;
 }
 
-static enum ar_status open_on(const struct backend *b, struct weights_case *c, const char *method,
+static enum ar_status open_on(const struct backend *b, struct whole *c, const char *method,
 			      bool eager, int chunk, struct got *g, struct ar_err *err)
 {
-	const struct weights_how how = {
+	const struct whole_how how = {
 		.method = method,
+		.backend = b,
 		.eager = eager,
+		.trace = &trace,
 		.text = texts,
-		.n_text = N_TEXT,
 		.max_batched_tok = chunk,
 		.see = see,
 		.ctx = g,
@@ -130,18 +137,17 @@ static enum ar_status open_on(const struct backend *b, struct weights_case *c, c
 	};
 
 	memset(g, 0, sizeof *g);
-	return weights_case_open(c, b, &net.w, &how, err);
+	return whole_try(c, &net.w, how, err);
 }
 
 /* False: there is no cuBLAS. */
-static bool is_open(struct weights_case *c, const char *method, bool eager, int chunk,
-		    struct got *g)
+static bool is_open(struct whole *c, const char *method, bool eager, int chunk, struct got *g)
 {
 	struct ar_err err;
 	enum ar_status st = open_on(&backend_cuda, c, method, eager, chunk, g, &err);
 
 	if (st == AR_NODEV)
-		weights_case_close(c);
+		whole_close(c);
 	else if (st)
 		bail_out("%s, %s: %s", net.m.what, method, err.msg);
 	return !st;
@@ -190,11 +196,11 @@ static void check(const struct got *g, int n0, int n1, int n2, const char *what)
 	   g->n[2], off);
 }
 
-static void run(struct weights_case *c, int req, int start, int n)
+static void run(struct whole *c, int req, int start, int n)
 {
-	struct batch_entry e = weights_entry(c, req, start, n);
+	struct batch_entry e = whole_entry(c, (uint32_t)req, (uint32_t)start, (uint32_t)n);
 
-	weights_case_run(c, &e, 1);
+	whole_step(c, &e, 1);
 }
 
 /* ---- hidden states ---- */
@@ -227,7 +233,7 @@ static double far_logits(const struct watch_gpu *w, int pos, int n)
 /* All rows of a prompt, step of them at a time. */
 static void test_hidden(int step)
 {
-	struct weights_case c;
+	struct whole c;
 	struct watch_gpu w;
 	struct got g;
 	double worst = 0, logits = 0, embedded = 0;
@@ -257,32 +263,32 @@ static void test_hidden(int step)
 	   logits);
 	check(&g, 1, 0, 0, "the last row's");
 	watch_gpu_close(&w);
-	weights_case_close(&c);
+	whole_close(&c);
 }
 
 /* ---- batches ---- */
 
 /* Three requests: parts of prompts beside decodes, then decodes only. */
-static void play(struct weights_case *c, int more)
+static void play(struct whole *c, int more)
 {
-	struct batch_entry a[] = { weights_entry(c, 0, 3, 97), weights_entry(c, 1, 0, 33) }, b[3];
+	struct batch_entry a[] = { whole_entry(c, 0, 3, 97), whole_entry(c, 1, 0, 33) }, b[3];
 
 	run(c, 0, 0, 3); /* so few are padded, unless eager */
-	weights_case_run(c, a, 2);
-	b[0] = weights_entry(c, 1, 33, 1);
-	b[1] = weights_entry(c, 2, 0, 150);
-	b[2] = weights_entry(c, 0, 100, PROMPT - 100);
-	weights_case_run(c, b, 3);
+	whole_step(c, a, 2);
+	b[0] = whole_entry(c, 1, 33, 1);
+	b[1] = whole_entry(c, 2, 0, 150);
+	b[2] = whole_entry(c, 0, 100, PROMPT - 100);
+	whole_step(c, b, 3);
 	for (int i = 0; i < more; i++) {
 		for (int t = 0; t < N_TEXT; t++)
-			b[t] = weights_entry(c, t, prompt_len[t] + c->n_out[t] - 1, 1);
-		weights_case_run(c, b, 3);
+			b[t] = whole_next(c, (uint32_t)t, 1);
+		whole_step(c, b, 3);
 	}
 }
 
 static void test_batches(const char *method, bool eager, const char *what)
 {
-	struct weights_case c;
+	struct whole c;
 	struct got g;
 
 	if (!is_open(&c, method, eager, ROWS, &g)) {
@@ -291,13 +297,13 @@ static void test_batches(const char *method, bool eager, const char *what)
 	}
 	play(&c, 4);
 	check(&g, 5, 6, 5, what);
-	weights_case_close(&c);
+	whole_close(&c);
 }
 
 /* Tokens of the prefix cache, and those of a request that was preempted, are run again. */
 static void test_again(const char *method)
 {
-	struct weights_case c;
+	struct whole c;
 	struct got g;
 
 	if (!is_open(&c, method, false, ROWS, &g)) {
@@ -307,19 +313,19 @@ static void test_again(const char *method)
 	run(&c, 0, 300, PROMPT - 300);
 	run(&c, 0, PROMPT, 1);
 	check(&g, 2, 0, 0, "a prefix that was never run");
-	weights_case_drop(&c, 0);
+	whole_drop(&c, 0);
 	run(&c, 1, 0, 33);
 	run(&c, 0, 0, PROMPT + 2);
 	run(&c, 0, PROMPT + 2, 1);
 	check(&g, 4, 1, 0, "preempted and recomputed");
-	weights_case_close(&c);
+	whole_close(&c);
 }
 
 /* Pages that decodes filled: the layers run once more for the selector's state, which the next
  * chunk reads. */
 static void test_held(const char *method)
 {
-	struct weights_case c;
+	struct whole c;
 	struct got g;
 
 	if (!is_open(&c, method, false, ROWS, &g)) {
@@ -328,15 +334,15 @@ static void test_held(const char *method)
 	}
 	run(&c, 0, 0, 300);
 	for (int i = 300; i < 310; i++) {
-		struct batch_entry e = weights_entry(&c, 0, i, 1);
+		struct batch_entry e = whole_entry(&c, 0, i, 1);
 
 		e.decode = true;
-		weights_case_run(&c, &e, 1);
+		whole_step(&c, &e, 1);
 	}
 	run(&c, 0, 310, PROMPT - 310);
 	run(&c, 0, PROMPT, 1);
 	check(&g, 2, 0, 0, "a chunk after decodes");
-	weights_case_close(&c);
+	whole_close(&c);
 }
 
 /* Runs that are the same but for compare(), which must not change what follows. */
@@ -345,7 +351,7 @@ static void test_compare(const char *method, double least, double most)
 	static struct got with, without;
 	struct accuracy acc[8];
 	struct selection_count count[8];
-	struct weights_case c, d;
+	struct whole c, d;
 	double worst = 0, low = 1;
 	struct batch_entry e;
 	struct ar_err err;
@@ -355,8 +361,8 @@ static void test_compare(const char *method, double least, double most)
 		return;
 	}
 	is_open(&d, method, false, ROWS, &without);
-	e = weights_entry(&c, 0, 0, PROMPT);
-	weights_case_run(&c, &e, 1);
+	e = whole_entry(&c, 0, 0, PROMPT);
+	whole_step(&c, &e, 1);
 	run(&d, 0, 0, PROMPT);
 	for (int l = 0; l < TINY_LAYERS; l++) {
 		if (net.w.model.layer[l].mixer != MIX_FULL)
@@ -374,8 +380,8 @@ static void test_compare(const char *method, double least, double most)
 		run(&d, 0, PROMPT + i, 1);
 	}
 	ok(with.n[0] == 3 && !memcmp(&with, &without, sizeof with), "... and no output changes");
-	weights_case_close(&c);
-	weights_case_close(&d);
+	whole_close(&c);
+	whole_close(&d);
 }
 
 /* ---- costs ---- */
@@ -385,7 +391,7 @@ static void test_compare(const char *method, double least, double most)
 static void test_cost(void)
 {
 	struct iter_cost cost[3];
-	struct weights_case c;
+	struct whole c;
 	struct got g;
 	int same = 0;
 
@@ -394,9 +400,9 @@ static void test_cost(void)
 		return;
 	}
 	for (int i = 0; i < 3; i++) {
-		struct batch_entry e = weights_entry(&c, 0, 128 * i, 128);
+		struct batch_entry e = whole_entry(&c, 0, 128 * i, 128);
 
-		cost[i] = weights_case_run(&c, &e, 1);
+		cost[i] = whole_step(&c, &e, 1);
 		same += cost[i].phase_kernels[PHASE_HEAD] == 1 &&
 			!cost[i].phase_kernels[PHASE_NONE];
 	}
@@ -405,7 +411,7 @@ static void test_cost(void)
 	       cost[2].phase_kernels[PHASE_HEAD]);
 	is_int(cost[1].phase_kernels[PHASE_NORM], 3 * TINY_LAYERS,
 	       "norms and activations of all layers");
-	weights_case_close(&c);
+	whole_close(&c);
 }
 
 /* ---- droppers ---- */
@@ -419,7 +425,7 @@ static void test_cost(void)
 static void test_drops(const char *method)
 {
 	static struct got alone, beside;
-	struct weights_case c;
+	struct whole c;
 	double off;
 
 	if (!is_open(&c, method, true, ROWS, &alone)) {
@@ -429,7 +435,7 @@ static void test_drops(const char *method)
 	run(&c, 0, 0, PROMPT);
 	run(&c, 0, PROMPT, 1);
 	run(&c, 0, PROMPT + 1, 1);
-	weights_case_close(&c);
+	whole_close(&c);
 	off = far(&alone);
 	ok(off > BOUND && off < 2, "%s: rows that are missing are felt: %.4f off", method, off);
 	is_open(&c, method, true, ROWS, &beside);
@@ -437,7 +443,7 @@ static void test_drops(const char *method)
 	run(&c, 0, 0, PROMPT);
 	run(&c, 0, PROMPT, 1);
 	run(&c, 0, PROMPT + 1, 1);
-	weights_case_close(&c);
+	whole_close(&c);
 	ok(!memcmp(alone.logit[0], beside.logit[0], 2 * sizeof alone.logit[0][0]),
 	   "... whatever ran before");
 }
@@ -449,7 +455,7 @@ static void test_drops(const char *method)
 static void test_both(const char *method)
 {
 	static struct got cuda, cpu;
-	struct weights_case c;
+	struct whole c;
 	double off, apart;
 	struct ar_err err;
 
@@ -458,10 +464,10 @@ static void test_both(const char *method)
 		return;
 	}
 	play(&c, 2);
-	weights_case_close(&c);
+	whole_close(&c);
 	gpu_must(open_on(&backend_cpu, &c, method, false, ROWS, &cpu, &err), &err);
 	play(&c, 2);
-	weights_case_close(&c);
+	whole_close(&c);
 	off = far(&cpu);
 	apart = far_from(&cuda, &cpu);
 	ok(off > 2 * BOUND && apart < off / 2 && cuda.n[1] == cpu.n[1],
@@ -507,23 +513,26 @@ static bool same_choice(const struct choice *a, const struct choice *b)
 /* The same model writes the same from graphs, without, and after a recomputation. */
 static void test_choice(void)
 {
-	static const struct weights_text text = { ids[2], 150, OUT, false };
+	struct request request = { .prompt_tok = 150, .output_tok = OUT };
+	const struct trace one = { .req = &request, .n = 1 };
+	const struct tokens_text text = { .prompt = ids[2], .n_prompt = 150 };
 	struct choice out[3];
 	struct ar_err err;
 
 	for (int i = 0; i < 3; i++) {
-		const struct weights_how how = { .method = "dense",
-						 .eager = i == 1,
-						 .text = &text,
-						 .n_text = 1,
-						 .max_batched_tok = 200,
-						 .see = see_choice,
-						 .ctx = &out[i] };
-		struct weights_case c;
-		enum ar_status st = weights_case_open(&c, &backend_cuda, &net.w, &how, &err);
+		const struct whole_how how = { .method = "dense",
+					       .backend = &backend_cuda,
+					       .eager = i == 1,
+					       .trace = &one,
+					       .text = &text,
+					       .max_batched_tok = 200,
+					       .see = see_choice,
+					       .ctx = &out[i] };
+		struct whole c;
+		enum ar_status st = whole_try(&c, &net.w, how, &err);
 
 		if (st == AR_NODEV) {
-			weights_case_close(&c);
+			whole_close(&c);
 			skip(1, "no cuBLAS");
 			return;
 		}
@@ -531,13 +540,13 @@ static void test_choice(void)
 		run(&c, 0, 0, 150);
 		for (int o = 1; o < OUT; o++) {
 			if (i == 2 && o == 3) {
-				weights_case_drop(&c, 0);
+				whole_drop(&c, 0);
 				run(&c, 0, 0, 150 + o);
 				continue;
 			}
 			run(&c, 0, 150 + o - 1, 1);
 		}
-		weights_case_close(&c);
+		whole_close(&c);
 	}
 	for (int o = 0; o < OUT; o++)
 		diag("output %d is %d, %d and %d, by %.2f", o, out[0].id[o], out[1].id[o],
