@@ -140,7 +140,7 @@ weights of tiny,4'
 
 # ---- one rank of several ----
 
-tiny --tp 2 --method $methods --accuracy 1 --db tp.db >out 2>err
+tiny --tp 2 --method $methods --accuracy 1 --db tp.db --json tp.json >out 2>err
 is 'a rank of two is half of the model' "$(sed -n '2,3p' out)" \
 'model     tiny, 2 layers, 2/1 heads of 8 on each of 2 ranks
 weights   tiny, the slices of rank 0'
@@ -152,6 +152,7 @@ is '... table Runs says whose activations they are' \
 	'"weights of tiny, rank 0 of 2 alone: partial sums"'
 is '... one line says that it is not the model' "$(cat err)" \
 	'attnreplay: warning: rank 0 of 2 runs alone: times and memory are those of a rank, but behind the first layer its activations are partial sums, so tokens, selections and accuracy are of no model'
+is '... --json has the number of ranks' "$(grep -c '"tp":2,"weights":"tiny"' tp.json)" 3
 ok '... so do the notes' eval '"$ATTNREPLAY" report tp.db | grep -q "runs 1 to 3: rank 0 of 2 ran alone"'
 first() { query "$1" "SELECT run_id, req_no, chunk_no, head, rel_l2, mass_recall FROM accuracy_sample
 	WHERE layer = $2 AND head < 2 ORDER BY 1, 2, 3, 4"; }

@@ -56,12 +56,14 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 {
 	const struct store_run *from = r->costs ? &r->costs->run : &(struct store_run){ 0 };
 	const char *params = p ? p->params : from->method_params;
+	int tp = p ? r->model.tp : from->tp;
 
 	return json_add(o, "method", text(p ? p->name : from->method_name)) &&
 	       json_add(o, "repeat", count((int64_t)(i / r->n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
 	       json_add(o, "match", match(r, i)) &&
 	       json_add(o, "model", text(p ? r->model.name : from->model_name)) &&
+	       json_add(o, "tp", tp ? count(tp) : cJSON_CreateNull()) &&
 	       json_add(o, "weights", text(r->o.weights)) && json_add(o, "captures", captures(r)) &&
 	       json_add(o, "trace", text(r->trace->name)) &&
 	       json_add(o, "trace_sha256", text(r->trace->sha256)) &&
