@@ -143,7 +143,7 @@ weights of tiny,4'
 tiny --tp 2 --method $methods --accuracy 1 --db tp.db --json tp.json >out 2>err
 is 'a rank of two is half of the model' "$(sed -n '2,3p' out)" \
 'model     tiny, 2 layers, 2/1 heads of 8 on each of 2 ranks
-weights   tiny, the slices of rank 0'
+weights   tiny, the slices of rank 0 (partial sums: tokens, accuracy and selections are of no model)'
 is '... which serves all requests' "$(query tp.db 'SELECT ok FROM v_run')" "4
 4
 4"
