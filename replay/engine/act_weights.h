@@ -3,8 +3,9 @@
  * Activations of a model with real weights: Q, K and V are the product of the layer's QKV
  * projection, after its norms of heads.  RoPE rotates Q and K by the row's position.
  *
- * tok of a row is the id of its token, by which the decoder finds the embedding.  One rank of several
- * has Q, K and V of its heads: the model's in the first layer, of partial sums in later ones.
+ * tok of a row is the id of its token, by which the decoder finds the embedding.  One rank of
+ * several has Q, K and V of its heads: the model's in the first layer, of partial sums in later
+ * ones.
  */
 #ifndef AR_ACT_WEIGHTS_H
 #define AR_ACT_WEIGHTS_H

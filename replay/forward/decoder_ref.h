@@ -22,9 +22,9 @@
 
 struct decoder_ref;
 
-/* w outlives the decoder.  Of one rank of several the outputs of project() and mlp() are partial
- * sums, to which nothing is added, and logits are those of its share of the vocabulary.  note: called
- * before each group of steps, with ctx; NULL: nobody asks. */
+/* w outlives the decoder.  note: called before each group of steps, with ctx; NULL: nobody asks.
+ * Of one rank of several the outputs of project() and mlp() are partial sums, to which nothing is
+ * added, and logits are those of its share of the vocabulary. */
 enum ar_status decoder_ref_open(struct decoder_ref **out, const struct weights *w, phase_fn *note,
 				void *ctx, struct ar_err *err);
 void decoder_ref_close(struct decoder_ref *d); /* NULL is fine */

@@ -41,8 +41,8 @@ static void print_weights(const struct run *r)
 
 	put_after("weights   ", r->o.weights);
 	if (r->model.tp > 1)
-		printf(", the slices of rank 0 (partial sums: tokens, accuracy and selections are "
-		       "of no model)");
+		printf(", slices of rank 0 (partial sums: tokens, accuracy and selections are of "
+		       "no model)");
 	if (r->o.temperature > 0)
 		printf(", tokens drawn at temperature %g", r->o.temperature);
 	put_after("\nprompts   ", r->o.prompts);

@@ -43,11 +43,10 @@ enum ar_status run_load_weights(struct run *r, struct ar_err *err)
 void run_warn_rank(const struct run *r)
 {
 	if (r->o.weights && r->model.tp > 1 && !r->point)
-		log_warn(
-			"rank 0 of %d runs alone: times and memory are those of a rank, but behind "
-			"the first layer its activations are partial sums, so tokens, selections "
-			"and accuracy are of no model",
-			r->model.tp);
+		log_warn("rank 0 of %d runs alone: times and memory are those of a rank, but "
+			 "activations after the first attention are partial sums, so tokens, "
+			 "selections and accuracy are of no model",
+			 r->model.tp);
 }
 
 /* Request i has prompt i, modulo their number, unless a watch says otherwise. */

@@ -30,9 +30,9 @@ WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL
 HAVING count(*) > 0
 
 UNION ALL
-SELECT printf('%s: rank 0 of %d ran alone with its slices of the weights: times and memory are those'
-  || ' of a rank; behind the first layer its activations are partial sums, so tokens, selections'
-  || ' and accuracy are of no model', runs(run_id), tp)
+SELECT printf('%s: rank 0 of %d ran alone with its slices of the weights: times and memory are'
+  || ' those of a rank; activations after the first attention are partial sums, so tokens,'
+  || ' selections and accuracy are of no model', runs(run_id), tp)
 FROM run_param JOIN run USING(run_id) JOIN model USING(model_id)
 WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL AND tp > 1
 GROUP BY tp
