@@ -17,6 +17,7 @@ EXTRA_DIST += \
     contrib/check_roofline.sh contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py \
     contrib/dense_as_engine.py contrib/eval_methods.sh \
     contrib/gguf_to_safetensors.py contrib/make_tasks.py contrib/page_png.sh \
+    contrib/random_weights.py \
     contrib/safetensors_file.py contrib/seer_gate_to_safetensors.py \
     contrib/slurm/sweep.sbatch contrib/vllm_steps.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
@@ -24,5 +25,5 @@ EXTRA_DIST += \
     doc/report-demo.png doc/report-h200.png
 dist_check_SCRIPTS += \
   tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-curve.sh \
-    tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-seer-gate.sh \
-    tests/t-vllm-steps.sh
+    tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-random-weights.sh \
+    tests/t-seer-gate.sh tests/t-vllm-steps.sh
