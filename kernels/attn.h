@@ -15,6 +15,11 @@
  * attn_is_chunked() checks it, and is asserted where batches are made for a device.  Only the
  * references of executors take rows at any ascending positions.
  *
+ * Keys that lie in order of arrival have positions of their own, keys.pos.  Then a request has one
+ * row, which sees the keys at positions up to rows.own, wherever they lie.  pos[i] is the last
+ * index that it looks at.  Requests may share their pages, so page0 need not ascend.  Only
+ * decode_ref() and decode_enqueue() take such batches.
+ *
  *   q, out   [row][q_heads][head_dim]                          bf16
  *   lse      [row][q_heads]                                    float, natural log
  *   k, v     [page][kv_heads][page_tok][head_dim]              bf16, after RoPE
@@ -65,6 +70,7 @@ struct attn_rows {
 	const int32_t *left;  /* [n_req] tokens of the prompt after the chunk; 0: last chunk */
 	const int32_t *first; /* [n_row] first key that a row sees, at most its own, ascending in
 			       * each request; NULL: key 0 */
+	const int32_t *own;   /* [n_row] with keys.pos: the row's position among them */
 };
 
 /* The keys of each request; its owner keeps the arrays. */
@@ -75,6 +81,8 @@ struct attn_keys {
 	const int32_t *len;   /* [n_req] keys, the chunk's included */
 	const int32_t *page0; /* [n_req + 1] where each request begins in page */
 	const int32_t *page;  /* [n_page] */
+	const int32_t *pos;   /* position of each key; that of key i of request r is at
+			       * page0[r] * page_tok + i.  NULL: it is i */
 };
 
 /* Rows of request r, and how many of them lie below position end.  On the host.  For consecutive

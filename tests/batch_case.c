@@ -192,13 +192,15 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 				      c->ctx,
 				      c->qblk0,
 				      c->left,
+				      NULL,
 				      NULL };
 	b->keys = (struct attn_keys){ c->page0[c->n_seq],
 				      b->keys.max_kv_blk,
 				      (b->keys.max_kv_blk + 31) / 32,
 				      c->end,
 				      c->page0,
-				      c->page };
+				      c->page,
+				      NULL };
 	b->tile = NULL;
 	b->n_tile = b->n_part = 0;
 	c->q_len = (size_t)b->rows.n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
@@ -267,6 +269,57 @@ void case_window(struct batch_case *c, int window, struct rng *rng)
 	c->b.rows.first = c->first;
 }
 
+/* Keys [0, n) get the positions [0, n) in random order. */
+static void draw_positions(int32_t *pos, int n, struct rng *rng)
+{
+	for (int i = 0; i < n; i++) {
+		int k = (int)rng_below(rng, (uint64_t)i + 1);
+
+		pos[i] = pos[k];
+		pos[k] = i;
+	}
+}
+
+void case_positions(struct batch_case *c, const int *rows, struct rng *rng)
+{
+	struct attn_batch *b = &c->b;
+	size_t row = (size_t)(b->shape.q_heads * b->shape.head_dim), n = 0, at = 0, n_key;
+	int32_t *a, *key;
+
+	for (int r = 0; r < c->n_seq; r++)
+		n += (size_t)rows[r];
+	n_key = (size_t)c->page0[c->n_seq] * (size_t)b->shape.page_tok;
+	a = c->shared = need(8 * n + 3 + n_key, sizeof *a);
+	key = a + 8 * n + 3;
+	b->rows = (struct attn_rows){ .n_req = (int)n, .n_row = (int)n, .n_qblk = (int)n };
+	b->rows.row0 = b->rows.qblk0 = a;
+	b->rows.pos = b->rows.pos0 = a + n + 1;
+	b->rows.left = a + 2 * n + 1;
+	b->rows.own = a + 3 * n + 1;
+	b->keys.len = a + 4 * n + 1;
+	b->keys.page0 = a + 5 * n + 1;
+	b->keys.pos = key;
+	free(c->q);
+	c->q_len = n * row;
+	c->q = need(c->q_len, sizeof *c->q);
+	for (int r = 0; r < c->n_seq; r++) {
+		int len = c->len[r], from = c->page0[r];
+
+		draw_positions(key + from * b->shape.page_tok, len, rng);
+		for (int i = 0; i < rows[r]; i++, at++) {
+			size_t q = c->at[r] + rng_below(rng, (uint64_t)len);
+
+			a[at + 1] = (int32_t)at + 1;
+			a[n + 1 + at] = len - 1;
+			a[2 * n + 1 + at] = 0;
+			a[3 * n + 1 + at] = (int32_t)rng_below(rng, (uint64_t)len);
+			a[4 * n + 1 + at] = len;
+			a[5 * n + 1 + at] = a[5 * n + 2 + at] = from;
+			memcpy(c->q + at * row, c->all_q + q * row, row * sizeof *c->q);
+		}
+	}
+}
+
 void case_sinks(struct batch_case *c, struct rng *rng)
 {
 	int n = c->b.shape.q_heads;
@@ -294,6 +347,7 @@ void case_release(struct batch_case *c)
 	free(c->q);
 	free(c->state);
 	free(c->mask);
+	free(c->shared);
 	free(c->len);
 	free(c->at);
 	free(c->all_q);

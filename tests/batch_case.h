@@ -32,8 +32,9 @@ struct batch_case {
 	bf16_t *all_q; /* [token][q_heads][head_dim] */
 	int32_t *row0, *pos, *ctx, *qblk0, *left, *end, *page0, *page; /* end: ctx + rows */
 	struct attn_tile *tile;
-	int32_t *first; /* after case_window: of the batch */
-	float *sink;	/* after case_sinks: [q_heads] */
+	int32_t *first;	 /* after case_window: of the batch */
+	int32_t *shared; /* after case_positions: the arrays of the batch */
+	float *sink;	 /* after case_sinks: [q_heads] */
 };
 
 /* From 1 to max, log-uniform, so that small numbers are as frequent as large ones. */
@@ -62,6 +63,10 @@ void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s
  * no row sees are lost until the sequences are made again: their numbers become that of a page
  * without numbers. */
 void case_window(struct batch_case *c, int window, struct rng *rng);
+
+/* Make the batch one of requests with a row each: rows[r] of sequence r, all on its pages.  Its
+ * keys get random positions, as if they had come in any order; each row has that of one of them. */
+void case_positions(struct batch_case *c, const int *rows, struct rng *rng);
 
 /* Draw sinks, about as large as the logits of keys. */
 void case_sinks(struct batch_case *c, struct rng *rng);

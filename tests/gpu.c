@@ -118,9 +118,14 @@ struct attn_batch gpu_batch(const struct attn_batch *host)
 	b.rows.left = gpu_copy(rows->left, n * size);
 	if (rows->first)
 		b.rows.first = gpu_copy(rows->first, (size_t)rows->n_row * size);
+	if (keys->pos) {
+		b.rows.own = gpu_copy(rows->own, (size_t)rows->n_row * size);
+		b.keys.pos = gpu_copy(keys->pos,
+				      (size_t)(keys->n_page * host->shape.page_tok) * size);
+	}
 	b.keys.len = gpu_copy(keys->len, n * size);
 	b.keys.page0 = gpu_copy(keys->page0, (n + 1) * size);
-	b.keys.page = gpu_copy(keys->page, (size_t)keys->page0[n] * size);
+	b.keys.page = gpu_copy(keys->page, (size_t)keys->n_page * size);
 	if (host->tile)
 		b.tile = gpu_copy(host->tile, (size_t)host->n_tile * sizeof *b.tile);
 	return b;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention on the device against the reference, over all blocks, over block tables and
- * under windows and sinks, on random batches.  ATTNREPLAY_TEST_CASES (60) is their number,
- * ATTNREPLAY_TEST_SEED (1) their seed.
+ * Decode attention on the device against the reference, over all blocks, over block tables, under
+ * windows and sinks, and over keys in any order, on random batches.  ATTNREPLAY_TEST_CASES (60) is
+ * their number, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_EMPTY = 3, N_TEST = N_EMPTY + 1 + 11 };
+enum { N_EMPTY = 4, N_TEST = N_EMPTY + 1 + 13 };
 
 #if HAVE_CUDA
 
@@ -34,20 +34,27 @@ struct pair {
 struct bounds {
 	int window; /* -1: none; 0: random first keys */
 	bool sinks;
+	int rows; /* at random positions of each request; 0: its last one */
 };
-static const struct bounds unbounded = { -1, false };
+static const struct bounds unbounded = { -1, false, 0 };
 
 static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int *ctx,
 		      enum case_fill fill, struct bounds bounds, struct rng *rng)
 {
 	const struct attn_limits most = { .max_req = n_req, .max_row = n_req };
-	int rows[MAX_REQ];
+	int rows[MAX_REQ], more[MAX_REQ];
 
 	for (int r = 0; r < n_req; r++)
 		rows[r] = 1;
 	case_chunks(&p->c, rng, fill, s, n_req, ctx, rows);
 	if (bounds.window >= 0)
 		case_window(&p->c, bounds.window, rng);
+	for (int r = 0; r < n_req; r++)
+		more[r] = (int)rng_below(rng, (uint64_t)bounds.rows + 1);
+	if (bounds.rows) {
+		more[0]++;
+		case_positions(&p->c, more, rng);
+	}
 	p->sink = NULL;
 	if (bounds.sinks) {
 		case_sinks(&p->c, rng);
@@ -214,7 +221,7 @@ static void test_bounds(long cases, long seed, bool window, bool sinks, const ch
 	bool good = true;
 
 	for (long i = 0; i < cases && good; i++) {
-		struct bounds bounds = { window ? windows[i % 12] : -1, sinks };
+		struct bounds bounds = { window ? windows[i % 12] : -1, sinks, 0 };
 		bf16_t *first, *again;
 		struct pair p;
 
@@ -232,6 +239,48 @@ static void test_bounds(long cases, long seed, bool window, bool sinks, const ch
 		pair_release(&p);
 	}
 	ok(good, "%s", what);
+}
+
+/* Requests with rows in the middle, whose keys have come in any order. */
+static void test_positions(long cases, long seed)
+{
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	bool good = true;
+
+	for (long i = 0; i < cases && good; i++) {
+		struct bounds bounds = { -1, i % 3 == 2, 1 + (int)rng_below(&rng, 3) };
+		struct pair p;
+
+		draw_pair(&p, (enum case_fill)(i / 3 % 3), bounds, &rng);
+		good = run_both(&p, 0, NULL, 0);
+		if (!good)
+			diag("seed %ld, case %ld: %d rows, %d heads over %d, size %d, pages of %d",
+			     seed, i, p.c.b.rows.n_req, p.c.b.shape.q_heads, p.c.b.shape.kv_heads,
+			     p.c.b.shape.head_dim, p.c.b.shape.page_tok);
+		pair_release(&p);
+	}
+	ok(good, "keys in any order");
+}
+
+/* Rows at the first positions, which see few of many keys: most pieces hold none of them. */
+static void test_few(long seed)
+{
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	const struct bounds bounds = { -1, false, 3 };
+	const int ctx[] = { 50000 };
+	struct pair p;
+	bool good = true;
+
+	for (int dim = 64; dim <= 256; dim *= 2) {
+		pair_make(&p, (struct attn_shape){ 4, 1, dim, 64 }, 1, ctx, FILL_NORMAL, bounds,
+			  &rng);
+		for (int r = 0; r < p.c.b.rows.n_row; r++)
+			((int32_t *)(uintptr_t)p.c.b.rows.own)[r] = r;
+		p.b = gpu_batch(&p.c.b);
+		good &= run_both(&p, 0, NULL, 0);
+		pair_release(&p);
+	}
+	ok(good, "few keys of many");
 }
 
 /* After a launch under tables, and before one, dense attention finds the work as they left it. */
@@ -350,6 +399,10 @@ static void test_nothing(void)
 	b.rows.first = &first;
 	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, &l, &err), AR_USAGE,
 	       "a window under block tables");
+	b.rows.first = NULL;
+	b.keys.pos = &first;
+	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, &l, &err), AR_USAGE,
+	       "keys in any order under block tables");
 }
 
 static void test_failure(void)
@@ -385,6 +438,8 @@ int main(void)
 	test_bounds(cases, seed + 6, true, false, "windows");
 	test_bounds(cases / 4 + 1, seed + 7, false, true, "sinks");
 	test_bounds(cases, seed + 8, true, true, "windows and sinks");
+	test_positions(cases, seed + 9);
+	test_few(seed + 10);
 	return done_testing();
 }
 

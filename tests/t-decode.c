@@ -178,18 +178,123 @@ static void test_window(int page_tok, int window, bool sinks)
 	case_release(&c);
 }
 
+/* ---- keys in any order ---- */
+
+/* Of the worked example, keys 0, 1, ... have come in this order.  A row sees those up to its own
+ * position: the outputs show them, as equal scores weigh values alike. */
+static void test_order(void)
+{
+	static const int32_t key[12] = { 0, 3, 5, 1, 9, 2, 8, -1, -1, -1, -1, -1 };
+	static const int32_t row0[] = { 0, 1, 2, 3 }, pos[] = { 6, 6, 6 }, left[3],
+			     own[] = { 1, 3, 9 }, len[] = { 7, 7, 7 }, page0[4],
+			     page[] = { 2, 0, 1 };
+	static const char want[3][8] = { "1001000", "1101010", "1111111" };
+	const struct attn_batch b = {
+		.shape = { 1, 1, 8, 4 },
+		.rows = { 3, 3, 3, row0, pos, pos, row0, left, NULL, own },
+		.keys = { 3, 3, 1, len, page0, page, key },
+	};
+	bf16_t q[3 * 8] = { 0 }, k[3 * 4 * 8] = { 0 }, v[3 * 4 * 8] = { 0 }, out[3 * 8];
+	struct ar_err err;
+	int bad = 0;
+
+	for (int i = 0; i < 7; i++)
+		v[(page[i / 4] * 4 + i % 4) * 8 + i] = bf16_from_f32(1);
+	is_int(decode_ref(&(struct attn_call){ .b = &b, .q = q, .kv = { k, v }, .out = out }, 0,
+			  NULL, &err),
+	       AR_OK, "keys with positions of their own");
+	for (int r = 0; r < 3; r++)
+		for (int i = 0; i < 7; i++)
+			bad += (bf16_to_f32(out[r * 8 + i]) > 0) != (want[r][i] == '1');
+	is_int(bad, 0, "a row sees those up to its own, wherever they lie");
+	is_int(out[0], bf16_from_f32(0.5f), "and weighs no other");
+}
+
+/* The largest difference of out from naive rows of a batch of case_positions(). */
+static double order_error(const struct batch_case *c, const int *rows, const bf16_t *out)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t dim = (size_t)s->head_dim, len = 0;
+	bf16_t *mem;
+	double *want = malloc(dim * sizeof *want), worst = 0;
+	int at = 0;
+
+	for (int r = 0; r < c->n_seq; r++)
+		len = fmax(len, c->page0[r + 1] - c->page0[r]);
+	len *= (size_t)s->page_tok * dim;
+	mem = malloc(4 * len * sizeof *mem);
+	for (int r = 0; r < c->n_seq; r++)
+		for (int i = 0; i < rows[r]; i++, at++)
+			for (int h = 0; h < s->q_heads; h++) {
+				const int32_t *pos = c->b.keys.pos + c->page0[r] * s->page_tok;
+				bf16_t *k = mem, *v = mem + len, *to = mem + 2 * len;
+				size_t row = (size_t)(at * s->q_heads + h) * dim;
+
+				in_order(c, c->kv.k, r, h / GROUP, k);
+				in_order(c, c->kv.v, r, h / GROUP, v);
+				for (int t = 0; t < c->len[r]; t++) {
+					size_t p = (size_t)pos[t] * dim;
+
+					memcpy(to + p, k + (size_t)t * dim, dim * sizeof *to);
+					memcpy(to + len + p, v + (size_t)t * dim, dim * sizeof *to);
+				}
+				naive_row(c->q + row, to, to + len, s->head_dim, 0,
+					  c->b.rows.own[at], c->sink ? c->sink[h] : -INFINITY,
+					  want);
+				for (size_t d = 0; d < dim; d++) {
+					double off = fabs(want[d] - bf16_to_f32(out[row + d]));
+
+					worst = off <= worst ? worst : off;
+				}
+			}
+	free(mem);
+	free(want);
+	return worst;
+}
+
+static void test_positions(int page_tok, bool sinks)
+{
+	const struct attn_shape s = { 2 * GROUP, 2, 32, page_tok };
+	const int ctx[] = { 3 * page_tok + 7, page_tok - 1, 0, 4 * page_tok },
+		  one[] = { 1, 1, 1, 1 }, rows[] = { 9, 0, 1, 4 };
+	struct rng rng = { 7 };
+	struct batch_case c;
+	struct ar_err err;
+	bf16_t *out;
+	double off;
+
+	case_chunks(&c, &rng, FILL_NORMAL, s, 4, ctx, one);
+	case_positions(&c, rows, &rng);
+	if (sinks)
+		case_sinks(&c, &rng);
+	out = malloc(c.q_len * sizeof *out);
+	if (decode_ref(
+		    &(struct attn_call){
+			    .b = &c.b, .q = c.q, .kv = c.kv, .sink = c.sink, .out = out },
+		    0, NULL, &err))
+		bail_out("%s", err.msg);
+	off = order_error(&c, rows, out);
+	ok(off < 0.02, "blocks of %d, keys in any order%s: off by %g", page_tok,
+	   sinks ? ", sinks" : "", off);
+	free(out);
+	case_release(&c);
+}
+
 int main(void)
 {
 	static const int page[] = { 16, 64, 128 };
 
-	plan(20 + 3 * 13);
+	plan(20 + 3 * 15 + 3);
 	for (int i = 0; i < 3; i++) {
 		const int window[] = { 1, 7, page[i], page[i] + 1, 1000, 0 };
 
 		for (int k = 0; k < 12; k++)
 			test_window(page[i], window[k / 2], k % 2);
 		test_window(page[i], -1, true);
+		test_positions(page[i], false);
+		test_positions(page[i], true);
 	}
+	test_order();
 	test_tables(64, 1);
 	test_tables(64, GROUP);
 	test_tables(128, 2);

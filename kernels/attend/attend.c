@@ -388,6 +388,8 @@ static void soften(struct desk *d, int i, int from, int n, int n_key)
 		p[t] *= scale;
 		max = p[t] > max ? p[t] : max;
 	}
+	if (max == -INFINITY)
+		n = from; /* all are hidden */
 	for (int t = from; t < n; t++) {
 		p[t] = expf(p[t] - max);
 		sum += p[t];
@@ -403,6 +405,19 @@ static void soften(struct desk *d, int i, int from, int n, int n_key)
 	d->max[i] = max;
 	for (int c = 0; c < j->dim; c++)
 		o[c] *= rescale;
+}
+
+/* Hide keys [0, n) of a block from packed row i, if they are at later positions than the row's.
+ * key: the first one's index. */
+static void hide_later(struct desk *d, const struct attn_tile *t, int i, int key, int n)
+{
+	const struct attn_batch *b = d->job->b;
+	const int32_t *pos = b->keys.pos + (ptrdiff_t)t->page0 * b->shape.page_tok + key;
+	int own = b->rows.own[t->row + i / t->n_head];
+
+	for (int k = 0; k < n; k++)
+		if (pos[k] > own)
+			d->p[i * d->job->ld_key + k] = -INFINITY;
 }
 
 static size_t row_index(const struct job *j, const struct attn_tile *t, int i)
@@ -471,6 +486,8 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 			int row = p / t->n_head, seen = pos[row] - key + 1;
 			int from = first ? first[row] - key : 0;
 
+			if (j->b->keys.pos)
+				hide_later(d, t, p, key, n);
 			soften(d, p, from > 0 ? from : 0, seen < n ? seen : n, n);
 		}
 		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim, n_row, j->dim, n, true);

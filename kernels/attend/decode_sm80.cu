@@ -23,6 +23,9 @@
  * its window, whatever the context is.  Keys, their pages and the row's position count from the
  * first of these blocks on.  A sink is in the sums of one warp of a segment's first piece.
  *
+ * Keys with positions of their own are hidden from rows of lower positions, one by one.  All blocks
+ * are read for each row.  Pieces may hold no key that the row sees.
+ *
  * Listed blocks are treated as if they lay side by side: only the look-up of page numbers depends
  * on where in the context a block lies.  Only the last of them can hold the row's own position.
  *
@@ -239,24 +242,42 @@ static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf
 		}
 }
 
+/* Positions of a lane's keys among a warp's 16, and that of the row. */
+struct places {
+	int2 key[2];
+	int own;
+};
+
+/* Hide the keys at later positions than the row's. */
+static __device__ __forceinline__ void hide_later(float (&s)[2][4], const struct places &at)
+{
+#pragma unroll
+	for (int n = 0; n < 2; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			if ((e % 2 ? at.key[n].y : at.key[n].x) > at.own)
+				s[n][e] = -INFINITY;
+}
+
 /* Take in one warp's 16 keys: online softmax over the scores of keys [from, n), then o += p v.  The
- * queries are in q, or in shared memory at q_at. */
-template <int D>
+ * queries are in q, or in shared memory at q_at.  PLACED: only keys up to the row's position. */
+template <int D, bool PLACED>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
-					    uint32_t k, uint32_t v, int from, int n, int lane)
+					    uint32_t k, uint32_t v, int from, int n,
+					    const struct places &at, int lane)
 {
 	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 	uint32_t b[4], p[4];
 
 #pragma unroll
 	for (int d = 0; d < D / 16; d++) {
-		const uint32_t at = swizzle<D>(lane & 15, d * 2 + (lane >> 4));
+		const uint32_t off = swizzle<D>(lane & 15, d * 2 + (lane >> 4));
 		uint32_t a[4] = { q[d][0], q[d][1], q[d][2], q[d][3] };
 
 		if (Q_SHARED<D>)
-			ldmatrix_x4(a, q_at + at);
-		ldmatrix_x4(b, k + at);
+			ldmatrix_x4(a, q_at + off);
+		ldmatrix_x4(b, k + off);
 		mma_m16n8k16(s[0], a, b[0], b[2]);
 		mma_m16n8k16(s[1], a, b[1], b[3]);
 	}
@@ -270,6 +291,8 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 
 		softmax_mask_before(s, first, lane);
 	}
+	if (PLACED)
+		hide_later(s, at);
 	softmax_step<2, D>(s, o, max, sum);
 	softmax_operand(p, s[0], s[1]);
 #pragma unroll
@@ -306,7 +329,7 @@ static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, i
 }
 
 /* Everything one warp does for a piece. */
-template <int D, int PAGE, bool LISTED, bool BOUNDED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
 						struct ring<D> &ring, float (&o)[D / 8][4],
 						float (&max)[2], float (&sum)[2], int warp,
@@ -320,8 +343,12 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	int first = 0;			// key that the row sees
 	int head = first_head(a, p.seg), kv_head = p.seg / a.kv_seg;
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + head) * D;
+	const int32_t *pos = PLACED ? a.b.keys.pos + (int64_t)a.b.keys.page0[p.req] * PAGE : NULL;
+	struct places at = {};
 	uint32_t q[D / 16][4];
 
+	if (PLACED)
+		at.own = a.b.rows.own[p.req];
 	if (BOUNDED && a.b.rows.first) {
 		const int before = first_block<PAGE, BOUNDED>(a, p.req);
 
@@ -358,14 +385,18 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	if (!Q_SHARED<D>)
 		load_q<D>(q, from, n_heads(a, p.seg), lane);
 	for (int i = 0; i < n; i++) {
+		if (PLACED)
+#pragma unroll
+			for (int e = 0; e < 2; e++)
+				at.key[e] = *(const int2 *)(pos + key_of(i) + e * 8 + lane % 4 * 2);
 		cp_async_wait<STAGES - 2>();
 		__syncwarp();		// every lane's copies are there, step i - 1 is over
 		if (i + STAGES - 1 < n)
 			copy(i + STAGES - 1);
 		cp_async_commit();
-		step<D>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
-			smem_addr(ring.v[i % STAGES]), BOUNDED ? first - key_of(i) : 0,
-			n_key - key_of(i), lane);
+		step<D, PLACED>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
+				smem_addr(ring.v[i % STAGES]), BOUNDED ? first - key_of(i) : 0,
+				n_key - key_of(i), at, lane);
 	}
 	cp_async_wait<0>();
 }
@@ -421,8 +452,8 @@ static __device__ __forceinline__ struct part<D> *part_at(const struct decode_ar
 
 /* Merge head h of n <= FAN parts: base, base + step, and so on.  The result is the output if these
  * are all parts, else part base.  By one warp: a lane computes the weight of one part and sums its
- * own channels. */
-template <int D>
+ * own channels.  PLACED: no part may have seen a key. */
+template <int D, bool PLACED>
 static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 						 const struct piece &p, const struct cut &c,
 						 int base, int step, int n, int h, int lane)
@@ -450,7 +481,8 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 			const float own_max = __ldcg(&own->max[h]), own_sum = __ldcg(&own->sum[h]);
 
 			max = warp_max(own_max);
-			weight = lane < n ? ex2((own_max - max) * softmax_scale_log2<D>) : 0;
+			weight = lane < n && !(PLACED && max == -INFINITY) ?
+					 ex2((own_max - max) * softmax_scale_log2<D>) : 0;
 			sum = warp_sum(weight * own_sum);
 		}
 #pragma unroll
@@ -484,7 +516,7 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 }
 
 /* Report this thread block's part, and merge every group of parts that it completes. */
-template <int D>
+template <int D, bool PLACED>
 static __device__ __forceinline__ void join(const struct decode_args &a, const struct piece &p,
 					    const struct cut &c)
 {
@@ -505,11 +537,11 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 		if (!__syncthreads_and(last))
 			return;
 		for (int h = threadIdx.x / 32; h < heads; h += WARPS)
-			add_parts<D>(a, p, c, base, step, n, h, threadIdx.x % 32);
+			add_parts<D, PLACED>(a, p, c, base, step, n, h, threadIdx.x % 32);
 	}
 }
 
-template <int D, int PAGE, bool LISTED, bool BOUNDED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
 						 const struct cut &c, union decode_smem<D> &sm)
 {
@@ -529,7 +561,7 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 
 			softmax_sink<D>(max[h], sum[h], a.sink[first_head(a, p.seg) + head], lane);
 		}
-	run_warp<D, PAGE, LISTED, BOUNDED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
+	run_warp<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
 	__syncthreads();			// the rings are drained
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
@@ -548,7 +580,7 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 	__syncthreads();
 	finish<D>(a, p, sm.sums, part);
 	if (part)
-		join<D>(a, p, c);
+		join<D, PLACED>(a, p, c);
 	__syncthreads();			// before the next piece fills the rings
 }
 
@@ -566,7 +598,7 @@ static __device__ void clear_empty(const struct decode_args &a)
 
 /* Attention of one token per request.  Each thread block runs the pieces of its share of all
  * units. */
-template <int D, int PAGE, bool LISTED, bool BOUNDED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode(const struct decode_args a)
 {
@@ -596,7 +628,7 @@ decode(const struct decode_args a)
 			cut.first = share_of(total, u - p.blk, n);
 		if (p.blk || p.stop < p.n_blk)
 			cut.n = share_of(total, u - p.blk + p.n_blk - 1, n) - cut.first + 1;
-		run_piece<D, PAGE, LISTED, BOUNDED>(a, p, cut, sm);
+		run_piece<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
 			return;
@@ -623,7 +655,7 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* size of struct part */
 }
 
-template <int D, int PAGE, bool LISTED, bool BOUNDED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const struct gpu *gpu;
@@ -634,20 +666,20 @@ static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, s
 		return st;
 	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
-	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED, BOUNDED>,
+	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED, BOUNDED, PLACED>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode<D, PAGE, LISTED, BOUNDED><<<grid, THREADS, bytes, stream>>>(a);
+	decode<D, PAGE, LISTED, BOUNDED, PLACED><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-template <int D, bool BOUNDED>
+template <int D, bool BOUNDED, bool PLACED>
 static enum ar_status launch_page(const struct decode_args &a, cudaStream_t stream,
 				  struct ar_err *err)
 {
-	return a.b.shape.page_tok == 64 ? launch<D, 64, false, BOUNDED>(a, stream, err) :
-					  launch<D, 128, false, BOUNDED>(a, stream, err);
+	return a.b.shape.page_tok == 64 ? launch<D, 64, false, BOUNDED, PLACED>(a, stream, err) :
+					  launch<D, 128, false, BOUNDED, PLACED>(a, stream, err);
 }
 
 template <int D>
@@ -655,10 +687,13 @@ static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t strea
 				 struct ar_err *err)
 {
 	if (a.lists.block)
-		return a.b.shape.page_tok == 64 ? launch<D, 64, true, false>(a, stream, err) :
-						  launch<D, 128, true, false>(a, stream, err);
-	return a.b.rows.first || a.sink ? launch_page<D, true>(a, stream, err) :
-					  launch_page<D, false>(a, stream, err);
+		return a.b.shape.page_tok == 64 ?
+			       launch<D, 64, true, false, false>(a, stream, err) :
+			       launch<D, 128, true, false, false>(a, stream, err);
+	if (a.b.keys.pos)
+		return launch_page<D, true, true>(a, stream, err);
+	return a.b.rows.first || a.sink ? launch_page<D, true, false>(a, stream, err) :
+					  launch_page<D, false, false>(a, stream, err);
 }
 
 static struct decode_args make_args(const struct attn_call *call, int heads,
@@ -689,10 +724,10 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 	cudaStream_t stream = (cudaStream_t)call->stream;
 	struct decode_args a = make_args(call, heads, lists);
 
-	if (a.lists.block && (b->rows.first || a.sink))
+	if (a.lists.block && (b->rows.first || b->keys.pos || a.sink))
 		return ar_fail(err, AR_USAGE,
-			       "decode under a window or with attention sinks reads every "
-			       "block; use no block tables");
+			       "decode under a window, with attention sinks or with keys at "
+			       "positions of their own reads every block; use no block tables");
 	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {

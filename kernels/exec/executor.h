@@ -98,7 +98,8 @@ static inline int executor_n_sm(const struct gpu *g)
  * ctx[r].  lists: one per (request, group of at most heads heads of a KV head); heads 0: groups are
  * whole KV heads.  Lists hold no block past the row's own.  lists NULL: every block.  A row under
  * an empty list gets 0.  First keys and sinks come without lists only, otherwise enqueue fails with
- * AR_USAGE; the work is then proportional to the keys from the first on.  b->tile is not used.  The
+ * AR_USAGE; the work is then proportional to the keys from the first on.  Keys with positions of
+ * their own come without lists and first keys.  b->tile is not used.  The
  * launch depends on n_req, heads and addresses alone, not on the contents of arrays.  Launches on
  * one device must not overlap. */
 enum ar_status decode_ref(const struct attn_call *call, int heads, const struct block_lists *lists,

@@ -373,10 +373,10 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode
 			return st;
 	}
 	out->shape = p->view->group->shape;
-	out->rows = (struct attn_rows){ r,	 a->row0[r], a->qblk0[r], a->row0, a->pos,
-					a->pos0, a->qblk0,   a->left,	  a->first };
-	out->keys = (struct attn_keys){ a->page0[r], n_blk,    (n_blk + 31) / 32,
-					a->len,	     a->page0, a->page };
+	out->rows = (struct attn_rows){ r,	 a->row0[r], a->qblk0[r], a->row0,  a->pos,
+					a->pos0, a->qblk0,   a->left,	  a->first, NULL };
+	out->keys = (struct attn_keys){ a->page0[r], n_blk, (n_blk + 31) / 32, a->len, a->page0,
+					a->page,     NULL };
 	assert(attn_is_chunked(out));
 	return AR_OK;
 }

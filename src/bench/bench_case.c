@@ -92,8 +92,10 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 
 	b->rows = (struct attn_rows){ n_req, n_req * rows, n_req * (n_blk - past / page_tok),
 				      row0,  pos,	   pos0,
-				      qblk0, left,	   NULL };
-	b->keys = (struct attn_keys){ n_req * n_blk, n_blk, (n_blk + 31) / 32, len, page0, page };
+				      qblk0, left,	   NULL,
+				      NULL };
+	b->keys = (struct attn_keys){ n_req * n_blk, n_blk, (n_blk + 31) / 32, len, page0,
+				      page,	     NULL };
 	if (!row0 || !qblk0 || !page0 || !pos || !pos0 || !len || !page || !left)
 		return false;
 	for (int r = 0; r < n_req; r++) {

@@ -177,9 +177,9 @@ void calib_layer_rows(struct calib_rows *r, const struct calib_layer *l, int fro
 	};
 	r->b.shape = *s;
 	r->b.rows = (struct attn_rows){ 1,	 to - from, n_qblk,  r->row0, l->pos + from,
-					r->pos0, r->qblk0,  r->left, NULL };
-	r->b.keys = (struct attn_keys){ n_page, n_page,	  (n_page + 31) / 32,
-					r->len, r->page0, l->page };
+					r->pos0, r->qblk0,  r->left, NULL,    NULL };
+	r->b.keys = (struct attn_keys){ n_page,	 n_page, (n_page + 31) / 32, r->len, r->page0,
+					l->page, NULL };
 }
 
 /* One request in one chunk, at the end of its prompt; pages in order. */
