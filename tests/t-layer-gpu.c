@@ -10,7 +10,7 @@
 #include "tests/gpu_both.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 9 };
+enum { N_TEST = 10 };
 
 #if HAVE_CUDA
 
@@ -180,11 +180,44 @@ static bool argmax_agrees(const struct both *in, int n_row, int width, int strid
 	return same;
 }
 
+/* Every other row, or the first half, goes to a slot of its own. */
+static bool puts_agree(const struct both *in, int n_in, int width, bool by_index, struct rng *r)
+{
+	int n = (n_in + 1) / 2;
+	struct both row = both_new((size_t)n_in * sizeof(struct layer_row));
+	struct both index = both_new((size_t)n * sizeof(int32_t));
+	struct both out = both_new((size_t)(n_in * width) * sizeof(bf16_t));
+	struct ar_err err;
+	bool good;
+
+	for (int i = 0; i < n_in; i++) {
+		struct layer_row *to = row.host;
+		int k = below(r, i + 1);
+
+		to[i] = to[k];
+		to[k].slot = i;
+	}
+	for (int k = 0; k < n; k++)
+		((int32_t *)index.host)[k] = 2 * k;
+	upload(&row);
+	upload(&index);
+	upload(&out);
+	layer_put_ref(in->host, row.host, by_index ? index.host : NULL, n, width, out.host);
+	must(layer_put(in->dev, row.dev, by_index ? index.dev : NULL, n, width, out.dev, NULL,
+		       &err),
+	     &err);
+	good = equal(&out);
+	both_free(&row);
+	both_free(&index);
+	both_free(&out);
+	return good;
+}
+
 static void test_gather_argmax(void)
 {
 	struct rng r = { 14 };
 	struct ar_err err;
-	bool gather = true, argmax = true;
+	bool gather = true, put = true, argmax = true;
 
 	for (int n = 0; n < CASES; n++) {
 		int n_in = 1 + below(&r, 200), n_out = 1 + below(&r, 300),
@@ -204,12 +237,14 @@ static void test_gather_argmax(void)
 				  NULL, &err),
 		     &err);
 		gather &= equal(&out);
+		put &= puts_agree(&in, n_in, stride, by_index, &r);
 		argmax &= argmax_agrees(&in, n_in, width, stride);
 		both_free(&in);
 		both_free(&index);
 		both_free(&out);
 	}
 	ok(gather, "gathered rows equal the reference");
+	ok(put, "so do rows that are put into slots");
 	ok(argmax, "the index of the maximum equals the reference, ties included");
 }
 

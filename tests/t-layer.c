@@ -321,8 +321,9 @@ static void test_acts(void)
 
 static void test_small(void)
 {
-	bf16_t x[3 * 8], picked[2 * 8];
+	bf16_t x[3 * 8], picked[2 * 8], put[4 * 8];
 	const int32_t index[2] = { 2, 0 };
+	const struct layer_row row[3] = { { .slot = 3 }, { .slot = 0 }, { .slot = 1 } };
 	int32_t best[2];
 	float real[16];
 
@@ -333,6 +334,10 @@ static void test_small(void)
 	layer_gather_ref(x, 1, NULL, 2, 8, picked);
 	ok(!memcmp(picked, x, 16) && !memcmp(picked + 8, x, 16),
 	   "without index rows repeat in turn");
+	layer_put_ref(x, row, index, 2, 8, put);
+	ok(!memcmp(put + 8, x + 16, 16) && !memcmp(put + 24, x, 16), "rows are put into slots");
+	layer_put_ref(x, row, NULL, 2, 8, put);
+	ok(!memcmp(put + 24, x, 16) && !memcmp(put, x + 8, 16), "without index the first ones");
 
 	x[3] = x[7] = bf16_from_f32(100);
 	x[8] = x[12] = x[15] = bf16_from_f32(50);

@@ -221,6 +221,17 @@ void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_ou
 	}
 }
 
+void layer_put_ref(const bf16_t *in, const struct layer_row *row, const int32_t *index, int n,
+		   int width, bf16_t *out)
+{
+	for (int k = 0; k < n; k++) {
+		int from = index ? index[k] : k;
+
+		memcpy(out + (size_t)row[from].slot * (size_t)width,
+		       in + (size_t)from * (size_t)width, (size_t)width * sizeof *out);
+	}
+}
+
 void layer_embed_ref(const bf16_t *table, const struct layer_row *row, int n_row, int width,
 		     float scale, bf16_t *out)
 {

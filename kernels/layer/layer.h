@@ -132,6 +132,10 @@ void layer_sum_ref(const struct layer_sum_args *a);
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 		      bf16_t *out);
 
+/* Row i = index[k], or k with index NULL, of in goes to row row[i].slot of out, for all k < n. */
+void layer_put_ref(const bf16_t *in, const struct layer_row *row, const int32_t *index, int n,
+		   int width, bf16_t *out);
+
 /* out[r] = table[row[r].tok] times scale.  table: [vocab][width]; out: [n_row][width]. */
 void layer_embed_ref(const bf16_t *table, const struct layer_row *row, int n_row, int width,
 		     float scale, bf16_t *out);
@@ -170,6 +174,8 @@ enum ar_status layer_out_gate(const struct layer_qkv *p, const bf16_t *attn, bf1
 enum ar_status layer_sum(const struct layer_sum_args *a, void *stream, struct ar_err *err);
 enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 			    bf16_t *out, void *stream, struct ar_err *err);
+enum ar_status layer_put(const bf16_t *in, const struct layer_row *row, const int32_t *index, int n,
+			 int width, bf16_t *out, void *stream, struct ar_err *err);
 enum ar_status layer_embed(const bf16_t *table, const struct layer_row *row, int n_row, int width,
 			   float scale, bf16_t *out, void *stream, struct ar_err *err);
 enum ar_status layer_argmax(const struct layer_logits *l, int32_t *index, void *stream,

@@ -373,6 +373,21 @@ layer_gather_kernel(const bf16_t *in, int n_in, const int32_t *index, int n_out,
 	store(out + at, load(in + from * width + at % width));
 }
 
+__global__ void __launch_bounds__(threads)
+layer_put_kernel(const bf16_t *in, const layer_row *row, const int32_t *index, int n, int width,
+		 bf16_t *out)
+{
+	int64_t at = thread_index() * 8, k = at / width;
+
+	if (k >= n)
+		return;
+
+	int64_t from = index ? index[k] : k;
+
+	store(out + (int64_t)row[from].slot * width + at % width,
+	      load(in + from * width + at % width));
+}
+
 /* One thread: eight elements of one row. */
 __global__ void __launch_bounds__(act_threads)
 layer_embed_kernel(const bf16_t *table, const layer_row *row, int width, float scale, bf16_t *out)
@@ -650,6 +665,20 @@ enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, in
 
 	layer_gather_kernel<<<grid((int64_t)n_out * (width / 8)), threads, 0,
 			      (cudaStream_t)stream>>>(in, n_in, index, n_out, width, out);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_put(const bf16_t *in, const struct layer_row *row, const int32_t *index, int n,
+			 int width, bf16_t *out, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (!n)
+		return AR_OK;
+	layer_put_kernel<<<grid((int64_t)n * (width / 8)), threads, 0, (cudaStream_t)stream>>>(
+		in, row, index, n, width, out);
 	CU_LAUNCHED();
 out:
 	return st;
