@@ -13,7 +13,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_DIM = 3, N_TEST = 1 + 1 + 2 * N_DIM + 3 * N_DIM + 2 + 6 };
+enum { N_DIM = 3, N_TEST = 1 + 1 + 2 * N_DIM + 4 * N_DIM + 2 + 6 };
 
 #if HAVE_CUDA
 static int cases(int usual)
@@ -431,6 +431,131 @@ static void test_lazyllm(int dim)
 	is_int(good, n, "lazyllm, heads of %d", dim);
 }
 
+/* ---- tokens that decodes revive ---- */
+
+static int descending(const void *x, const void *y)
+{
+	const float *a = x, *b = y;
+
+	return *a < *b ? 1 : *a > *b ? -1 : 0;
+}
+
+/* The k-th largest of n numbers. */
+static float largest(const float *v, int n, int k)
+{
+	float *x = gpu_host((size_t)n * sizeof *x), found;
+
+	memcpy(x, v, (size_t)n * sizeof *x);
+	qsort(x, (size_t)n, sizeof *x, descending);
+	found = x[k - 1];
+	free(x);
+	return found;
+}
+
+/* Whether the n tokens that request r revives follow from the masses of its keys, up to
+ * rounding. */
+static bool revives_right(const struct batch_case *c, const struct lazyllm_self *x, int r,
+			  const uint8_t *gone, int n, const int32_t *index)
+{
+	const struct mass_rule m = lazyllm_decode_mass();
+	int len = c->end[r], goal = lazyllm_stay(x->layers.value[0], len) - 1, sure = 0, may = 0;
+	float *mass = gpu_host((size_t)len * sizeof *mass), cut, least = INFINITY, near;
+	bool *mine = gpu_host((size_t)len * sizeof *mine), good = n <= x->revives;
+	struct ar_err err;
+
+	gpu_must(mass_ref(&m, &c->b, r, c->q, c->kv.k, mass, &err), &err);
+	memset(mine, 0, (size_t)len * sizeof *mine);
+	for (int k = 0; k < n; k++) {
+		good = good && index[k] >= 0 && index[k] < len - 1 && gone[index[k]] &&
+		       (!k || index[k] > index[k - 1]);
+		if (!good)
+			goto out;
+		mine[index[k]] = true;
+		least = fminf(least, mass[index[k]]);
+	}
+	cut = goal ? largest(mass, len - 1, goal) : INFINITY;
+	near = 1e-4f * (float)c->b.shape.q_heads;
+	for (int i = 0; i < len - 1; i++) {
+		sure += gone[i] && mass[i] > cut + near;
+		may += gone[i] && mass[i] >= cut - near;
+		good = good && (!mine[i] || mass[i] >= cut - near);
+		good = good && (!gone[i] || mine[i] || mass[i] <= fmaxf(cut, least) + near ||
+				n < x->revives);
+	}
+	good = good && n >= (sure < x->revives ? sure : x->revives) && n <= may;
+out:
+	free(mass);
+	free(mine);
+	return good;
+}
+
+static bool revival_agrees(const struct lazyllm_self *x, int dim, uint64_t seed)
+{
+	const struct drop d = { .dropper = dropper_find("lazyllm"), .self = (void *)(uintptr_t)x };
+	struct rng rng = { seed };
+	struct batch_case c;
+	struct attn_limits limits;
+	struct attn_batch b;
+	struct attn_call at;
+	struct drop_revived dev;
+	int ctx[3], rows[3], bad = 0, n_key;
+	int32_t *n, *index;
+	struct ar_err err;
+	uint8_t *gone;
+
+	draw_case(&c, &rng, dim, seed % 6 ? 900 : 8000, true, ctx, rows);
+	for (int r = 0; r < c.n_seq; r++) {
+		ctx[r] = c.len[r] - 1;
+		rows[r] = 1;
+	}
+	case_cut(&c, ctx, rows);
+	limits = select_limits(&c.b);
+	b = gpu_batch(&c.b);
+	n_key = c.b.keys.n_page * c.b.shape.page_tok;
+	gone = gpu_host((size_t)n_key);
+	n = gpu_host((size_t)c.n_seq * sizeof *n);
+	index = gpu_host((size_t)(c.n_seq * x->revives) * sizeof *index);
+	for (int i = 0; i < n_key; i++)
+		gone[i] = rng_below(&rng, 1 + seed % 4) == 0;
+	dev = (struct drop_revived){
+		gpu_copy(gone, (size_t)n_key), gpu_new((size_t)c.n_seq * sizeof *n, 0xff),
+		gpu_new((size_t)(c.n_seq * x->revives) * sizeof *index, 0xff)
+	};
+	at = (struct attn_call){ .b = &b,
+				 .q = gpu_copy(c.q, c.q_len * sizeof *c.q),
+				 .kv = gpu_kv(&c.kv, c.kv_len),
+				 .work = gpu_new(drop_work_bytes(&d, &c.b.shape, &limits), 0xff) };
+	gpu_must(drop_revive_enqueue(&d, &(struct drop_call){ &at, NULL, c.n_seq }, &dev, &err),
+		 &err);
+	gpu_read(n, dev.n, (size_t)c.n_seq * sizeof *n);
+	gpu_read(index, dev.index, (size_t)(c.n_seq * x->revives) * sizeof *index);
+	for (int r = 0; r < c.n_seq; r++)
+		bad += !revives_right(&c, x, r, gone + c.page0[r] * c.b.shape.page_tok, n[r],
+				      index + r * x->revives);
+	if (bad)
+		diag("seed %llu: %d of %d requests", (unsigned long long)seed, bad, c.n_seq);
+	free(gone);
+	free(n);
+	free(index);
+	gpu_free_all();
+	case_release(&c);
+	return !bad;
+}
+
+static void test_revival(int dim)
+{
+	static const double rate[] = { 0, 0.3, 0.7, 1 };
+	static const int most[] = { 1, 16, 300 };
+	int n = cases(24), good = 0;
+
+	for (int k = 0; k < n; k++) {
+		struct lazyllm_self x = { { 1, { 0 }, { rate[k % 4] } }, most[k / 4 % 3] };
+
+		good += revival_agrees(&x, dim, (uint64_t)(dim * 4000 + k));
+	}
+	is_int(good, n, "lazyllm's revival, heads of %d", dim);
+}
+
 /* Whole captures by the published parameters, against the second implementation. */
 static void test_captures(void)
 {
@@ -503,6 +628,7 @@ static void run_all(void)
 		test_uniprefill(dim);
 		test_sliminfer(dim);
 		test_lazyllm(dim);
+		test_revival(dim);
 	}
 	test_gates();
 	test_captures();

@@ -104,7 +104,7 @@ static void lazy_scores(const struct batch_case *c, const char *want, const char
 
 static void test_lazyllm(void)
 {
-	struct lazyllm_self x = { { 1, { 0 }, { 0.25 } } };
+	struct lazyllm_self x = { { 1, { 0 }, { 0.25 } }, 0 };
 	struct batch_case c;
 	struct drop_kept first;
 
@@ -135,13 +135,57 @@ static void test_lazyllm(void)
 
 static void test_lazy_ties(void)
 {
-	struct lazyllm_self x = { { 1, { 0 }, { 0.5 } } };
+	struct lazyllm_self x = { { 1, { 0 }, { 0.5 } }, 0 };
 	int ctx = 6, rows = 10;
 	struct rng rng = { 2 };
 	struct batch_case c;
 
 	case_chunks(&c, &rng, FILL_EQUAL, tiny, 1, &ctx, &rows);
 	is_str(drop_case_rows(&c, "lazyllm", &x), "0-3 9", "of equal tokens the lower stay");
+	case_release(&c);
+}
+
+/* ---- lazyllm: tokens that a decode revives ---- */
+
+/* The tokens that the last one of 12 revives, of those marked in gone. */
+static const char *revived(struct batch_case *c, double rate, int most, const char *gone)
+{
+	struct lazyllm_self x = { { 1, { 0 }, { rate } }, most };
+	struct drop d = { .dropper = dropper_find("lazyllm"), .self = &x };
+	uint8_t flag[12];
+	int32_t n, index[16];
+	struct ar_err err;
+
+	for (int i = 0; i < 12; i++)
+		flag[i] = gone[i] == 'x';
+	if (drop_revives(&d) != most ||
+	    drop_revive_ref(&d,
+			    &(struct drop_call){ .at = &(struct attn_call){ .b = &c->b,
+									    .q = c->q,
+									    .kv = c->kv } },
+			    &(struct drop_revived){ flag, &n, index }, &err))
+		bail_out("%s", err.msg);
+	return drop_ranges(index, n);
+}
+
+/* The scores are those of layer A above: 5 3 0 9 6 8 10 2 1 7 4, from high to low. */
+static void test_revival(void)
+{
+	struct rng rng = { 2 };
+	struct batch_case c;
+
+	case_formula(&c, tiny, 12);
+	case_cut(&c, (int[]){ 11 }, (int[]){ 1 });
+	is_str(revived(&c, 0.25, 16, "xx.xxx.x...."), "0 3 5",
+	       "lazyllm: tokens come back that a quarter less would hold");
+	is_str(revived(&c, 0.25, 2, "xx.xxx.x...."), "3 5", "those with most attention first");
+	is_str(revived(&c, 0.5, 16, "xx.xxx.x...."), "0 3 5", "half of 12 hold five others");
+	is_str(revived(&c, 0.5, 16, "........x..."), "", "of which this is none");
+	is_str(revived(&c, 0, 16, "xxxxxxxxxxx."), "0-10", "rate 0 revives all");
+	is_str(revived(&c, 1, 16, "xxxxxxxxxxx."), "", "rate 1 none");
+	case_release(&c);
+	case_chunks(&c, &rng, FILL_EQUAL, tiny, 1, (int[]){ 11 }, (int[]){ 1 });
+	is_str(revived(&c, 0.5, 3, ".xxxxxxxxxx."), "1-3", "of equal tokens those before");
 	case_release(&c);
 }
 
@@ -152,5 +196,6 @@ int main(void)
 	test_slim_chunk();
 	test_lazyllm();
 	test_lazy_ties();
+	test_revival();
 	return done_testing();
 }

@@ -59,6 +59,7 @@ static void test_parse(void)
 		  "0 to 1" },
 		{ "lazyllm:aux-revival=1",
 		  "aux-revival=1: dropped tokens do not come back here; use aux-revival=0" },
+		{ "lazyllm:revive-max=0", "revive-max '0': want an integer from 1 to 1024" },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -222,7 +223,7 @@ static void test_ref_faults(void)
 {
 	static const struct uniprefill_self uni = { { .p = 0.6, .block = 4, .last_q = 3 }, { 0 } };
 	static const struct sliminfer_self slim = { { NULL, 4, 2, 2, 4 }, { 1, { 0 }, { 2 } } };
-	static const struct lazyllm_self lazy = { { 1, { 0 }, { 0.5 } } };
+	static const struct lazyllm_self lazy = { { 1, { 0 }, { 0.5 } }, 0 };
 	static const struct {
 		const char *name;
 		const void *self;
@@ -252,6 +253,36 @@ static void test_ref_faults(void)
 	case_release(&c);
 }
 
+static void test_revive_faults(void)
+{
+	struct lazyllm_self x = { { 1, { 0 }, { 0.5 } }, 4 };
+	struct drop d = { .dropper = dropper_find("lazyllm"), .self = &x };
+	uint8_t gone[24] = { 1, 1, 1 };
+	int32_t n = 0, index[4];
+	struct batch_case c;
+	bool hit = true;
+	int bad = 0, k = 0;
+
+	case_formula(&c, tiny, 24);
+	case_cut(&c, (int[]){ 23 }, (int[]){ 1 });
+	for (; hit && k < 20; k++) {
+		struct ar_err err;
+		enum ar_status st;
+
+		fault_arm(k);
+		st = drop_revive_ref(&d,
+				     &(struct drop_call){ .at = &(struct attn_call){ .b = &c.b,
+										     .q = c.q,
+										     .kv = c.kv } },
+				     &(struct drop_revived){ gone, &n, index }, &err);
+		hit = fault_disarm();
+		bad += st != (hit ? AR_NOMEM : AR_OK);
+	}
+	ok(!bad && k > 2 && !hit, "and of a choice of tokens to revive");
+	ok(!drop_revives(NULL), "without a dropper none is revived");
+	case_release(&c);
+}
+
 int main(void)
 {
 	plan(0);
@@ -261,5 +292,6 @@ int main(void)
 	test_params();
 	test_make_faults();
 	test_ref_faults();
+	test_revive_faults();
 	return done_testing();
 }

@@ -8,6 +8,10 @@
  * and key i of a request is its i-th token that is still there.  Rows of decodes are never
  * dropped, and are not in the batch.  The last row of a request always stays, so that each request
  * has rows in every layer.
+ *
+ * A dropper may revive tokens: in a decode it chooses among those that were dropped at its layer.
+ * They go on to the layers after, from the residual stream that they left the layer with.  For this
+ * it is kept of each dropped token, in the aux cache of the layer.
  */
 #ifndef AR_DROPPER_H
 #define AR_DROPPER_H
@@ -44,8 +48,18 @@ struct drop_kept {
 	int32_t *index;	 /* [n_row] their numbers, ascending; requests are in order */
 };
 
+/* Tokens that decodes revive.  In the batch of the call each request has one row, of a decode,
+ * which sees all keys.  A key has the place page0[r] * page_tok + its index in the request. */
+struct drop_revived {
+	const uint8_t *gone; /* 1 at the place of a key: the token did not go on */
+	int32_t *n;	     /* [n_req] tokens that are revived, at most revives() */
+	int32_t *index;	     /* [n_req][revives()] their indices in the request, ascending */
+};
+
 typedef enum ar_status dropper_fn(const struct drop_call *call, const void *self, uint8_t *keep,
 				  struct ar_err *err);
+typedef enum ar_status dropper_revive_fn(const struct drop_call *call, const void *self,
+					 const struct drop_revived *out, struct ar_err *err);
 
 struct dropper {
 	const char *name;   /* "uniprefill" */
@@ -72,6 +86,12 @@ struct dropper {
 	/* Whether the windows of later layers count positions of the prompt; NULL: they never do,
 	 * but count the tokens that are left. */
 	bool (*counts_positions)(const void *self);
+
+	/* The most tokens of a request that a decode revives at a layer; NULL: none. */
+	int (*revives)(const void *self);
+	/* The reference, and CUDA (NULL in a build without): write n and index.  NULL if revives
+	 * is. */
+	dropper_revive_fn *revive_ref, *revive_enqueue;
 
 	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only
 	 * enqueues on the call's stream; its work has work_bytes() bytes of device memory. */
@@ -106,17 +126,24 @@ bool drop_acts_after(const struct drop *d, int layer);
 bool drop_brings_back(const struct drop *d);
 /* Whether with d, or NULL, the windows of later layers count positions of the prompt. */
 bool drop_counts_positions(const struct drop *d);
+/* The most tokens of a request that a decode revives at a layer of d, or NULL; 0: none. */
+int drop_revives(const struct drop *d);
 
 /* The reference of one call, all on the host. */
 enum ar_status drop_ref(const struct drop *d, const struct drop_call *call,
 			const struct drop_kept *out, struct ar_err *err);
+/* The same for decodes, of a dropper that revives tokens. */
+enum ar_status drop_revive_ref(const struct drop *d, const struct drop_call *call,
+			       const struct drop_revived *out, struct ar_err *err);
 
-/* CUDA: the same.  The call's work has drop_work_bytes() bytes; nothing synchronises or
+/* CUDA: the same two.  The call's work has drop_work_bytes() bytes; nothing synchronises or
  * allocates. */
 size_t drop_work_bytes(const struct drop *d, const struct attn_shape *s,
 		       const struct attn_limits *l);
 enum ar_status drop_enqueue(const struct drop *d, const struct drop_call *call,
 			    const struct drop_kept *out, struct ar_err *err);
+enum ar_status drop_revive_enqueue(const struct drop *d, const struct drop_call *call,
+				   const struct drop_revived *out, struct ar_err *err);
 
 /* Fill n_keep and index from keep: on the host, and on the device. */
 void drop_index(const struct attn_rows *rows, const struct drop_kept *out);

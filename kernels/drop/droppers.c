@@ -131,6 +131,11 @@ bool drop_counts_positions(const struct drop *d)
 	return d && d->dropper->counts_positions && d->dropper->counts_positions(d->self);
 }
 
+int drop_revives(const struct drop *d)
+{
+	return d && d->dropper->revives ? d->dropper->revives(d->self) : 0;
+}
+
 void drop_index(const struct attn_rows *rows, const struct drop_kept *out)
 {
 	int n = 0;
@@ -155,6 +160,12 @@ enum ar_status drop_ref(const struct drop *d, const struct drop_call *call,
 	return st;
 }
 
+enum ar_status drop_revive_ref(const struct drop *d, const struct drop_call *call,
+			       const struct drop_revived *out, struct ar_err *err)
+{
+	return d->dropper->revive_ref(call, d->self, out, err);
+}
+
 #if HAVE_CUDA
 size_t drop_work_bytes(const struct drop *d, const struct attn_shape *s,
 		       const struct attn_limits *l)
@@ -173,5 +184,11 @@ enum ar_status drop_enqueue(const struct drop *d, const struct drop_call *call,
 	return st ? st :
 		    drop_index_enqueue(&call->at->b->rows, out, call->at->work, call->at->stream,
 				       err);
+}
+
+enum ar_status drop_revive_enqueue(const struct drop *d, const struct drop_call *call,
+				   const struct drop_revived *out, struct ar_err *err)
+{
+	return d->dropper->revive_enqueue(call, d->self, out, err);
 }
 #endif

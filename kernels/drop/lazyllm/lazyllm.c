@@ -5,9 +5,14 @@
  * The score of a token is the attention of the chunk's last row, summed over heads.  Of n rows the
  * floor(rate n) with the smallest scores are dropped, of equal ones the higher; the last row stays.
  *
- * The paper also lets a dropped token come back in a decode, with the state that it had.  This
- * would need the residual stream of every dropped row to be kept, by layer, and a decode that
- * computes other rows than its own.
+ * With aux-revival a decode ranks all n tokens in the cache of the layer, its own among them, by
+ * its own attention.  Of the n - floor(rate n) that the rule would keep, those that did not go on
+ * before are revived: the residual stream that they left the layer with goes on beside the
+ * decode's.  So a token is computed at most once in each layer.
+ *
+ * The paper revives all of these at once, and its decodes see nothing but the tokens that the rule
+ * keeps.  Here a decode revives at most revive-max of a request, those with most attention, because
+ * CUDA graphs have a fixed number of rows.  A decode sees all tokens in the cache of a layer.
  */
 #include "config.h"
 #include "kernels/drop/lazyllm/lazyllm.h"
@@ -26,6 +31,7 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 	if (!x)
 		return ar_nomem(err);
 	st = layer_list_read_or(&x->layers, p->layers, "12:0.3+20:0.5+28:0.7", "RATE", 1, m, err);
+	x->revives = p->aux_revival ? (int)p->revive_max : 0;
 	if (st)
 		free(x);
 	else
@@ -48,6 +54,11 @@ static enum ar_status check(const void *param, struct ar_err *err)
 			       "aux-revival=1: dropped tokens do not come back here; use "
 			       "aux-revival=0");
 	return p->layers ? layer_list_parse(&list, p->layers, 1, err) : AR_OK;
+}
+
+static int revives(const void *self)
+{
+	return ((const struct lazyllm_self *)self)->revives;
 }
 
 /* ---- reference ---- */
@@ -89,19 +100,73 @@ static enum ar_status request_ref(const struct attn_call *call, double rate, int
 	return st;
 }
 
+static double rate_of(const struct lazyllm_self *x, int layer)
+{
+	return x->layers.value[layer_list_find(&x->layers, layer)];
+}
+
 static enum ar_status ref(const struct drop_call *call, const void *self, uint8_t *keep,
 			  struct ar_err *err)
 {
 	const struct lazyllm_self *x = self;
 	const struct attn_batch *b = call->at->b;
 	const struct mass_rule m = lazyllm_mass();
-	double rate = x->layers.value[layer_list_find(&x->layers, call->at->layer)];
+	double rate = rate_of(x, call->at->layer);
 	enum ar_status st = AR_OK;
 
 	memset(keep, 1, (size_t)b->rows.n_row);
 	for (int r = 0; !st && r < b->rows.n_req; r++)
 		if (mass_rows(&m, b, r))
 			st = request_ref(call->at, rate, r, keep, err);
+	return st;
+}
+
+static int by_row(const void *x, const void *y)
+{
+	const int32_t *a = x, *b = y;
+
+	return *a < *b ? -1 : 1;
+}
+
+/* Choose for request r; gone, n and index are its own. */
+static enum ar_status revive_request(const struct drop_call *call, const struct lazyllm_self *x,
+				     int r, const uint8_t *gone, int32_t *n, int32_t *index,
+				     struct ar_err *err)
+{
+	const struct attn_call *at = call->at;
+	const struct mass_rule m = lazyllm_decode_mass();
+	int len = at->b->keys.len[r], stay = lazyllm_stay(rate_of(x, at->layer), len);
+	float *mass = malloc((size_t)len * sizeof *mass);
+	struct cell *cell = malloc((size_t)len * sizeof *cell);
+	enum ar_status st = mass && cell ? mass_ref(&m, at->b, r, at->q, at->kv.k, mass, err) :
+					   ar_nomem(err);
+
+	*n = 0;
+	for (int i = 0; i < len - 1 && !st; i++)
+		cell[i] = (struct cell){ mass[i], i };
+	if (!st)
+		qsort(cell, (size_t)len - 1, sizeof *cell, by_score);
+	for (int i = 0; i < stay - 1 && *n < x->revives && !st; i++)
+		if (gone[cell[i].row])
+			index[(*n)++] = cell[i].row;
+	if (!st)
+		qsort(index, (size_t)*n, sizeof *index, by_row);
+	free(mass);
+	free(cell);
+	return st;
+}
+
+static enum ar_status revive_ref(const struct drop_call *call, const void *self,
+				 const struct drop_revived *out, struct ar_err *err)
+{
+	const struct lazyllm_self *x = self;
+	const struct attn_batch *b = call->at->b;
+	enum ar_status st = AR_OK;
+
+	for (int r = 0; r < b->rows.n_req && !st; r++)
+		st = revive_request(call, x, r,
+				    out->gone + (ptrdiff_t)b->keys.page0[r] * b->shape.page_tok,
+				    &out->n[r], out->index + (ptrdiff_t)r * x->revives, err);
 	return st;
 }
 
@@ -113,7 +178,10 @@ static const struct opt params[] = {
 	{ .name = "layers", .type = OPT_STR, .off = OFF(layers), .arg = "LIST",
 	  .help = "layers and the share of tokens to drop, as 12:0.3+20:0.5+28:0.7" },
 	{ .name = "aux-revival", .type = OPT_FLAG, .off = OFF(aux_revival),
-	  .help = "dropped tokens come back in decodes; only 0 is there" },
+	  .help = "decodes revive dropped tokens that the rule now keeps" },
+	{ .name = "revive-max", .type = OPT_INT, .off = OFF(revive_max), .arg = "N", .def = "16",
+	  .min = 1, .max = 1024,
+	  .help = "most tokens of a request that a decode revives at a layer" },
 	{ 0 }
 };
 /* clang-format on */
@@ -130,7 +198,10 @@ const struct dropper dropper_lazyllm = {
 	.open = open_self,
 	.close = free,
 	.acts_after = acts_after,
+	.revives = revives,
+	.revive_ref = revive_ref,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? lazyllm_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? lazyllm_enqueue : NULL,
+	.revive_enqueue = HAVE_CUDA ? lazyllm_revive_enqueue : NULL,
 };

@@ -14,10 +14,12 @@ extern "C" {
 struct lazyllm {
 	char *layers; /* NULL: those for 32 layers */
 	bool aux_revival;
+	int64_t revive_max;
 };
 
 struct lazyllm_self {
 	struct layer_list layers;
+	int revives; /* tokens of a request in a decode, at most; 0: none */
 };
 
 /* Each token is a block, scored by the last row.  A chunk of one row keeps it. */
@@ -25,6 +27,15 @@ AR_BOTH static inline struct mass_rule lazyllm_mass(void)
 {
 	struct mass_rule m = { 1, 1, 1, false, false, false };
 
+	return m;
+}
+
+/* The same for a decode. */
+AR_BOTH static inline struct mass_rule lazyllm_decode_mass(void)
+{
+	struct mass_rule m = lazyllm_mass();
+
+	m.least = 0;
 	return m;
 }
 
@@ -37,6 +48,7 @@ AR_BOTH static inline int lazyllm_stay(double rate, int n)
 }
 
 dropper_fn lazyllm_enqueue;
+dropper_revive_fn lazyllm_revive_enqueue;
 size_t lazyllm_work_bytes(const void *self, const struct attn_shape *s,
 			  const struct attn_limits *l);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LazyLLM on the device: a thread block per request picks among the masses of single tokens. */
+/* LazyLLM on the device: a thread block per request picks among the masses of single tokens.  Of a
+ * decode it picks twice: what the rule keeps, then the first of those that are gone. */
 #include "config.h"
 #include "kernels/drop/lazyllm/lazyllm.h"
 
@@ -58,6 +59,81 @@ lazyllm_pick(double rate, const struct attn_batch b, const float *part, int64_t 
 		keep[others] = 1;
 }
 
+/* List the scores of at least 0 by their numbers, ascending.  Returns how many there are. */
+__device__ int list_scores(const float *score, int n, int32_t *index, struct top_smem &sm)
+{
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	int before = 0;
+
+	__syncthreads();	/* scores are written */
+	for (int first = 0, turn = 0; first < n; first += TOP_THREADS, turn ^= 1) {
+		const int i = first + (int)threadIdx.x;
+		const bool has = i < n && score[i] >= 0;
+		const uint32_t all = __ballot_sync(~0u, has);
+		int at = before + __popc(all & ((1u << lane) - 1));
+
+		if (lane == 0)
+			sm.ties[turn][warp] = __popc(all);
+		__syncthreads();
+		for (int w = 0; w < TOP_WARPS; w++) {
+			at += w < warp ? sm.ties[turn][w] : 0;
+			before += sm.ties[turn][w];
+		}
+		if (has)
+			index[at] = i;
+	}
+	return before;
+}
+
+/* Keep the goal largest scores of those that pass, and make the others -1.  Scores are at least 0,
+ * or -1 already.  goal <= number of scores of at least 0. */
+template <typename Pass>
+__device__ void keep_top(float *score, int n, int goal, const Pass &pass, struct top_smem &sm)
+{
+	const auto one = [](float) { return 1u; };
+	struct top top;
+
+	__syncthreads();	/* scores are written */
+	top = goal ? top_find((const float *)score, n, goal, one, sm) : top_none();
+	drop_tops([=](int i) { return top_key(score[i]); }, n, top, [](int i) { return i; },
+		  [=](int i, bool stays) {
+			  if (!stays || !pass(i))
+				  score[i] = -1;
+		  }, sm);
+	__syncthreads();
+}
+
+__global__ void __launch_bounds__(TOP_THREADS)
+lazyllm_revive(double rate, int most, const struct attn_batch b, const float *part, int64_t room,
+	       float *score, const struct drop_revived out)
+{
+	__shared__ struct top_smem sm;
+	const struct mass_rule m = lazyllm_decode_mass();
+	const int r = blockIdx.x, n = b.keys.len[r], others = n - 1;
+	const int goal = lazyllm_stay(rate, n) - 1;
+	const uint8_t *gone = out.gone + (int64_t)b.keys.page0[r] * b.shape.page_tok;
+	int32_t *index = out.index + (int64_t)r * most;
+
+	part += mass_first(&m, &b, r);
+	score += mass_first(&m, &b, r);
+	for (int i = threadIdx.x; i < others; i += TOP_THREADS) {
+		score[i] = 0;
+		for (int h = 0; h < b.shape.kv_heads; h++)
+			score[i] += part[h * room + i];
+	}
+	keep_top(score, others, goal, [=](int i) { return gone[i] != 0; }, sm);
+
+	const int there = (int)top_sum([=](int i) { return top_key(score[i]); }, others, top_key(0),
+				       [](uint32_t) { return 1u; }, sm);
+
+	if (there > most)
+		keep_top(score, others, most, [](int) { return true; }, sm);
+	const int listed = list_scores(score, others, index, sm);
+
+	if (!threadIdx.x)
+		out.n[r] = listed;
+}
+
 }
 
 size_t lazyllm_work_bytes(const void *self, const struct attn_shape *s,
@@ -92,6 +168,33 @@ enum ar_status lazyllm_enqueue(const struct drop_call *call, const void *self, u
 	lazyllm_pick<<<b->rows.n_req, TOP_THREADS, 0, (cudaStream_t)at->stream>>>(
 		rate, *b, part, mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req),
 		room.score, keep);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status lazyllm_revive_enqueue(const struct drop_call *call, const void *self,
+				      const struct drop_revived *out, struct ar_err *err)
+{
+	const struct lazyllm_self *x = (const struct lazyllm_self *)self;
+	const struct layer_list *l = &x->layers;
+	const double rate = l->value[layer_list_find(l, call->at->layer)];
+	const struct attn_call *at = call->at;
+	const struct attn_batch *b = at->b;
+	const struct mass_rule m = lazyllm_decode_mass();
+	struct workspace w = workspace_at(at->work);
+	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req, &w);
+	float *part;
+	enum ar_status st;
+
+	if (!b->rows.n_req)
+		return AR_OK;
+	st = mass_enqueue(&m, b, at->q, at->kv.k, &part, room.mass, at->stream, err);
+	if (st)
+		return st;
+	lazyllm_revive<<<b->rows.n_req, TOP_THREADS, 0, (cudaStream_t)at->stream>>>(
+		rate, x->revives, *b, part,
+		mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req), room.score, *out);
 	CU_LAUNCHED();
 out:
 	return st;
