@@ -34,7 +34,7 @@ static const struct rope yarn = { .theta = 10000,
 static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
 static const int run_layer[CASE_RUN_LAYERS] = { 1, 2 };
 static const int mixed_captured[CASE_LAYERS] = { 0, -1, 0, 1 };
-static const int mixed_run[CASE_LAYERS] = { 0, 1, 2, 3 };
+static const int every_run[CASE_LAYERS] = { 0, 1, 2, 3 };
 static const uint16_t capture_of[2][CASE_REQ] = { { 0 }, { 0, 1 } }; /* by how->twice */
 
 /* ---- the capture ---- */
@@ -266,8 +266,8 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.n_capture = how->twice ? 2 : 1,
 		.capture_of = capture_of[how->twice],
 		.captured_layer = how->mixed ? mixed_captured : captured_layer,
-		.run_layer = how->mixed ? mixed_run : run_layer,
-		.n_run_layers = how->mixed ? CASE_LAYERS : CASE_RUN_LAYERS,
+		.run_layer = how->mixed || how->every ? every_run : run_layer,
+		.n_run_layers = how->mixed || how->every ? CASE_LAYERS : CASE_RUN_LAYERS,
 		.tile = how->tile,
 		.plan = c->plan,
 		.max_batched_tok = CASE_LEN,

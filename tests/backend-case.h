@@ -33,6 +33,7 @@ struct case_how {
 	bool decoder;	   /* not --attention-only */
 	bool eager;	   /* cuda: no graphs */
 	bool mixed;	   /* layers are full, linear, full, window, and all run */
+	bool every;	   /* all layers run, and are full */
 	int n_experts;
 	struct prof *prof;
 };

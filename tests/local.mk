@@ -44,9 +44,10 @@ tests_libtest_a_SOURCES = \
     tests/fake_cupti.h tests/fake_nvml.h tests/file.c tests/file.h tests/fuzz.h \
     tests/fuzz_main.c tests/gate_file.h tests/gpu.c tests/gpu.h \
     tests/gpu_both.c tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c \
-    tests/query.h tests/rank_case.c tests/rank_case.h tests/sample_db.c tests/sample_db.h \
-    tests/select_gpu.c tests/select_gpu.h tests/tap.c tests/tap.h tests/tiny_model.c \
-    tests/tiny_model.h tests/trace_text.h tests/watch_gpu.c tests/watch_gpu.h \
+    tests/query.h tests/rank_case.c tests/rank_case.h tests/revive-case.c \
+    tests/revive-case.h tests/sample_db.c tests/sample_db.h tests/select_gpu.c \
+    tests/select_gpu.h tests/tap.c tests/tap.h tests/tiny_model.c tests/tiny_model.h \
+    tests/trace_text.h tests/watch_gpu.c tests/watch_gpu.h \
     tests/whole_model.c tests/whole_model.h
 EXTRA_DIST += tests/tap.sh
 

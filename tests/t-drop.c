@@ -57,8 +57,6 @@ static void test_parse(void)
 		{ "lazyllm:layers=7:1.5",
 		  "layers '7:1.5': want LAYER:VALUE+LAYER:VALUE..., layers ascending and values from "
 		  "0 to 1" },
-		{ "lazyllm:aux-revival=1",
-		  "aux-revival=1: dropped tokens do not come back here; use aux-revival=0" },
 		{ "lazyllm:revive-max=0", "revive-max '0': want an integer from 1 to 1024" },
 	};
 

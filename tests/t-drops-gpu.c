@@ -3,10 +3,11 @@
 #include "config.h"
 
 #include "tests/drops-case.h"
+#include "tests/revive-case.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_OWN = 9, N_TEST = DROPS_N_TEST + N_OWN };
+enum { N_OWN = 9 + 2 * 3, N_TEST = DROPS_N_TEST + REVIVE_N_TEST + N_OWN };
 
 #if HAVE_CUDA
 #include "replay/engine/backend_cuda.h"
@@ -65,9 +66,63 @@ static void test_decoder(const char *method, bool eager)
 	case_close(&c);
 }
 
+/* Whole layers: decodes that revive tokens, from a graph that is padded, or without. */
+static void test_revival(bool eager)
+{
+	const struct case_how how = { .method = "dense+lazyllm:layers=0:0.5+2:0.6,aux-revival=1,"
+						"revive-max=5",
+				      .every = true,
+				      .decoder = true,
+				      .eager = eager,
+				      .prof = prof };
+	struct batch_entry prompt[] = { { .n_tok = 300, .known = 300, .emit = true },
+					{ .req = 1, .n_tok = 120, .known = 120, .emit = true },
+					{ .req = 2, .n_tok = 90, .known = 90, .emit = true } };
+	struct layer_work work[2];
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+	const struct drops *d;
+	int n[3] = { 0 };
+	enum ar_status st = case_open(&c, &backend_cuda, &how, &err);
+
+	if (st == AR_NODEV) {
+		skip(3, "no cuBLAS");
+		case_close(&c);
+		return;
+	}
+	if (st)
+		bail_out("%s", err.msg);
+	d = &engine_of(c.self)->drops;
+	case_run(&c, prompt, 3, &cost);
+	backend_cuda.layer_work(c.self, 3, &work[0]);
+	for (uint32_t i = 0; i < 12; i++) {
+		struct batch_entry e[] = {
+			{ .start = 300 + i, .n_tok = 1, .decode = true, .emit = true },
+			{ .req = 1, .start = 120 + i, .n_tok = 1, .decode = true, .emit = true },
+			{ .req = 2, .start = 90 + i, .n_tok = 1, .decode = true, .emit = true },
+		};
+
+		case_run(&c, e, 3, &cost);
+		for (int s = 1; s < 3; s++)
+			for (size_t k = 0; k < 3; k++)
+				n[s] += rows_n_back(&d->segment[s], k);
+	}
+	backend_cuda.layer_work(c.self, 3, &work[1]);
+	ok(n[1] > 5 && n[2] > 5, "%s: %d and %d tokens are revived", eager ? "eager" : "graphs",
+	   n[1], n[2]);
+	is_int((int)(work[1].n_row - work[0].n_row), 36 + n[2], "... which count as rows");
+	ok(cost.cost_ns > 0 && (!prof || cost.phase_kernels[PHASE_DROP] > 8), "... by %d kernels",
+	   cost.phase_kernels[PHASE_DROP]);
+	case_close(&c);
+}
+
 static void run_all(void)
 {
 	drops_test_all(&backend_cuda, read_out, engine_of, 0.02);
+	revive_test_all(&backend_cuda, read_out, engine_of, 0.02);
+	test_revival(false);
+	test_revival(true);
 	test_decoder("dense+uniprefill:p=0.5,block=16,last-q=20,sinks=10,min-tokens=0,layers=0+2",
 		     false);
 	test_decoder("dense+uniprefill:p=0.5,block=16,last-q=20,sinks=10,min-tokens=0,layers=0+2,"

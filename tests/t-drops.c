@@ -2,11 +2,13 @@
 /* Droppers on the cpu backend. */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "replay/engine/backend_cpu.h"
 #include "tests/alloc_fault.h"
 #include "tests/drops-case.h"
+#include "tests/revive-case.h"
 #include "tests/tap.h"
 
 static void read_out(void *self, size_t at, size_t n, bf16_t *out)
@@ -68,10 +70,109 @@ static void test_forget(void)
 	case_close(&c);
 }
 
+/* ---- tokens that are revived, by hand ---- */
+
+/* The tokens of request 0 in segment s, those that are gone in brackets. */
+static const char *listed(const struct drops *d, int s)
+{
+	static char text[2][128];
+	static int turn;
+	const struct drop_list *l = drops_tokens(d, s, 0);
+	char *to = text[turn ^= 1];
+	size_t at = 0;
+
+	*to = '\0';
+	for (int k = 0; k < l->n; k++) {
+		bool gone = s < d->n - 1 && l->gone[k];
+
+		at += (size_t)snprintf(to + at, sizeof *text - at, gone ? "%s(%d)" : "%s%d",
+				       k ? " " : "", l->pos[k]);
+	}
+	return to;
+}
+
+/* Run an entry of request 0: keep[s]: of its rows in segment s; chosen[s]: indices of the tokens
+ * that it revives after segment s, which end with -1. */
+static void book(struct drops *d, const struct batch_entry *e, const char *const *keep,
+		 const int (*chosen)[3])
+{
+	struct batch_entry entry = *e;
+	const struct batch b = { .entry = &entry, .n = 1 };
+	struct ar_err err;
+
+	drops_begin(d, &b);
+	for (int s = 0; s < 2; s++) {
+		uint8_t flag[8] = { 0 };
+
+		for (int i = 0; !e->decode && keep[s][i]; i++)
+			flag[i] = keep[s][i] == 'x';
+		for (d->chosen.n[0] = 0; e->decode && chosen[s][d->chosen.n[0]] >= 0;
+		     d->chosen.n[0]++)
+			d->chosen.index[d->chosen.n[0]] = chosen[s][d->chosen.n[0]];
+		drops_apply(d, &b, s, flag);
+	}
+	if (drops_end(d, &err))
+		bail_out("%s", err.msg);
+}
+
+static void decode(struct drops *d, int pos, const int (*chosen)[3])
+{
+	book(d, &(struct batch_entry){ .start = (uint32_t)pos, .n_tok = 1, .decode = true }, NULL,
+	     chosen);
+}
+
+/* Six tokens, of which 0, 3 and 5 go on to segment 1, then 0 and 5 to segment 2. */
+static void test_revived(void)
+{
+	static const int none[2][3] = { { -1 }, { -1 } },
+			 two[2][3] = { { 1, 4, -1 }, { 1, 4, -1 } };
+	static const int one[2][3] = { { -1 }, { 5, -1 } };
+	static const char *const keep[] = { "x..x.x", "x.x" };
+	struct cache_group g = { .shape = { .page_tok = 4 } };
+	struct drops d;
+	struct ar_err err;
+	const int32_t *page;
+	int32_t slot[4];
+
+	if (drops_open(&d, 3, 1, 1, 8, 2, &err) || pages_open(&g.pages, 3, 4, 1, &err) ||
+	    pages_grow(g.pages, 0, 9, &err))
+		bail_out("%s", err.msg);
+	page = pages_of(g.pages, 0);
+	book(&d, &(struct batch_entry){ .n_tok = 6, .known = 6 }, keep, none);
+	is_str(listed(&d, 0), "0 (1) (2) 3 (4) 5", "a prompt, and the tokens that are gone");
+	is_str(listed(&d, 1), "0 (3) 5", "those of the next segment");
+	is_str(listed(&d, 2), "0 5", "and of the last");
+	decode(&d, 6, none);
+	is_str(listed(&d, 1), "0 (3) 5 6", "a decode that revives none");
+	decode(&d, 7, two);
+	ok(d.segment[1].start[0] == 4 && d.segment[1].n[0] == 3 && d.segment[1].n_back[0] == 2 &&
+		   d.segment[1].back[0][0] == 1 && d.segment[1].back[0][1] == 4,
+	   "the next one brings tokens 1 and 4 to segment 1");
+	ok(d.segment[2].n_back[0] == 2 && d.segment[2].back[0][0] == 3 &&
+		   d.segment[2].back[0][1] == 1,
+	   "of which 1 goes on at once, after token 3 of the prompt");
+	is_int(drops_slots(&d, &g, 1, slot), 2, "two come from the aux cache of segment 0");
+	ok(slot[0] == page[0] * 4 + 1 && slot[1] == page[1] * 4, "where they are");
+	drops_slots(&d, &g, 2, slot);
+	ok(slot[0] == page[0] * 4 + 1 && slot[1] == page[1] * 4,
+	   "two from that of segment 1, where they came second and fifth");
+	is_str(listed(&d, 0), "0 1 (2) 3 4 5 6 7", "they are gone no more");
+	is_str(listed(&d, 1), "0 3 5 6 1 (4) 7",
+	       "caches have them in the order in which they came");
+	is_str(listed(&d, 2), "0 5 6 3 1 7", "in each segment");
+	decode(&d, 8, one);
+	is_str(listed(&d, 1), "0 3 5 6 1 4 7 8", "token 4, dropped again, is revived again");
+	is_str(listed(&d, 2), "0 5 6 3 1 7 4 8", "and goes to the last segment");
+	drops_forget(&d, 0);
+	is_str(listed(&d, 0), "", "a request that is preempted has no tokens");
+	pages_close(g.pages);
+	drops_close(&d);
+}
+
 static enum ar_status fault_case(struct ar_err *err)
 {
 	struct drops d;
-	enum ar_status st = drops_open(&d, 3, 4, 5, 6, err);
+	enum ar_status st = drops_open(&d, 3, 4, 5, 6, 2, err);
 
 	drops_close(&d);
 	return st;
@@ -98,8 +199,10 @@ int main(void)
 {
 	plan(0);
 	drops_test_all(&backend_cpu, read_out, engine_of, 0.01);
+	revive_test_all(&backend_cpu, read_out, engine_of, 0.01);
 	test_phases();
 	test_forget();
+	test_revived();
 	test_faults();
 	return done_testing();
 }

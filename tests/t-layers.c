@@ -11,7 +11,9 @@
 enum { LAYERS = 4 };
 
 static struct layer_spec layer[LAYERS];
-static const struct model model = { .name = "m", .n_layers = LAYERS, .layer = layer, .tp = 1 };
+static const struct model model = {
+	.name = "m", .n_layers = LAYERS, .layer = layer, .tp = 1, .hidden = 96
+};
 
 static void reset_layers(void)
 {
@@ -242,6 +244,40 @@ static void test_groups(void)
 	plan_free(own);
 }
 
+/* Rows that are dropped after layer 1 may be revived: the layer keeps their residual streams. */
+static void test_aux(void)
+{
+	int two[] = { 1, 2 };
+	struct plan *own, *without;
+	struct layer_plan p = apply("dense+lazyllm:layers=1:0.5,aux-revival=1", &own);
+	struct layer_plan q = apply("dense+lazyllm:layers=1:0.5", &without);
+	struct cache_groups g, h;
+	struct ar_err err;
+	double page;
+
+	open_methods(&p);
+	open_methods(&q);
+	if (groups_init(&g, &model, &p, 3, 100, &err) ||
+	    groups_init(&h, &model, &q, 3, 100, &err) || groups_open_pages(&g, 64, 16, 2, &err))
+		bail_out("%s", err.msg);
+	page = (double)(groups_of(&g, 1)->shape.page_tok * model.hidden * 2);
+	ok(page > 0 && g.n == 2 &&
+		   groups_bytes(&g, NULL, LAYERS, 7) ==
+			   groups_bytes(&h, NULL, LAYERS, 7) + 7 * page &&
+		   groups_bytes(&g, two, 2, 7) == groups_bytes(&h, two, 2, 7) + 7 * page &&
+		   groups_bytes(&g, &two[1], 1, 7) == groups_bytes(&h, &two[1], 1, 7),
+	   "an aux cache has a hidden state for each token, in one layer");
+	ok(groups_aux_bytes(&g) == page * (double)groups_of(&g, 1)->n_page &&
+		   groups_aux_bytes(&h) == 0,
+	   "... of all pages");
+	groups_release(&g);
+	groups_release(&h);
+	plan_release(&p);
+	plan_release(&q);
+	plan_free(own);
+	plan_free(without);
+}
+
 /* Layers 0 and 3 are full, 1 sees 100 keys, 2 is linear.  At most 3 requests run, in entries of at
  * most 300 tokens. */
 static void test_mixed_groups(void)
@@ -403,6 +439,7 @@ int main(void)
 	test_page_sizes();
 	test_one_group();
 	test_groups();
+	test_aux();
 	test_mixed_groups();
 	test_pieces();
 	test_faults();

@@ -79,7 +79,7 @@ static struct cache_group group[VIEWS] = {
 static struct cache_groups groups = { .group = group, .n = LATER };
 static struct method *method;
 
-static void env_open(struct rows_env *e)
+static void env_open_for(struct rows_env *e, int revives)
 {
 	/* layers 0, 3 and 4 are full, and 5 after a segment; 4 has a method of its own */
 	static const int of_layer[] = { FULL, WINDOWED, LINEAR, FULL, FULL, LATER };
@@ -96,6 +96,7 @@ static void env_open(struct rows_env *e)
 	e->act_self = &act;
 	e->prefill = (struct attn_limits){ N_REQ, MAX_ROW, MAX_LEN / TOK + 1, 0, 0 };
 	e->decode = (struct attn_limits){ N_REQ, N_REQ, MAX_LEN / TOK + 1, 0, 0 };
+	e->revives = revives;
 	for (int i = 0; i < VIEWS; i++)
 		if (pages_open(&group[i].pages, group[i].n_page, group[i].shape.page_tok, N_REQ,
 			       &err))
@@ -104,6 +105,11 @@ static void env_open(struct rows_env *e)
 	e->mem = malloc(e->bytes);
 	if (!e->mem)
 		bail_out("out of memory");
+}
+
+static void env_open(struct rows_env *e)
+{
+	env_open_for(e, 0);
 }
 
 static void env_close(struct rows_env *e)
@@ -258,6 +264,66 @@ static void test_segments(void)
 	env_close(&e);
 }
 
+/* A decode at position 300 revives tokens 7 and 120; the cache of the later layers holds tokens 0,
+ * 200 and 90, of which 90 is gone from the next segment. */
+static void test_revived(void)
+{
+	static const int32_t start[2][2] = { { 0, 300 }, { 0, 3 } },
+			     n[2][2] = { { 5, 1 }, { 5, 3 } };
+	static const int32_t n_back[2][2] = { { 0 }, { 0, 2 } }, back[] = { 7, 120 };
+	static const int32_t before[] = { 0, 200, 90 }, *const all[2],
+			     *const backs[] = { NULL, back };
+	static const int32_t *const befores[] = { before, before };
+	static const uint8_t gone[] = { 0, 0, 1 }, *const gones[] = { NULL, gone };
+	static const int32_t *const no_backs[2];
+	static const uint8_t want[] = { 0, 0, 1, 1, 1, 0 };
+	const struct row_segment segment[] = {
+		{ .start = start[0],
+		  .n = n[0],
+		  .keep = all,
+		  .n_back = n_back[0],
+		  .back = no_backs },
+		{ start[1], n[1], all, befores, n_back[1], backs, gones },
+	};
+	struct batch_entry entry[] = {
+		{ .n_tok = 5, .known = 5, .emit = true },
+		{ .req = 2, .start = 300, .n_tok = 1, .decode = true, .emit = true },
+	};
+	const struct batch b = { .entry = entry, .n = 2 };
+	const int32_t *page;
+	const struct rows *r;
+	struct rows_env e;
+	struct row_set set;
+	size_t used;
+
+	env_open_for(&e, 2);
+	set_open(&set, &e);
+	grow(&b);
+	build(&set, &e, &b, segment, &used);
+	page = pages_of(group[LATER].pages, 2);
+	r = row_set_of(&set, 5);
+	ok(r->n_row == 8 && r->n_prefill == 5 && r->decode.rows.n_row == 1 &&
+		   r->revived.rows.n_req == 2 && r->row[5].tok == 300 && r->row[6].tok == 7 &&
+		   r->row[7].tok == 120 && r->emit[1] == 5,
+	   "revived rows come after the decodes");
+	ok(r->row[6].slot == page[0] * TOK + 3 && r->row[7].slot == page[0] * TOK + 4 &&
+		   r->row[5].slot == page[0] * TOK + 5 && r->decode.rows.pos0[0] == 5 &&
+		   r->decode.keys.len[0] == 6,
+	   "but before its own in the cache");
+	ok(r->revived.rows.own[0] == 7 && r->revived.rows.own[1] == 120 &&
+		   r->revived.keys.len[0] == 6 && r->revived.rows.pos0[1] == 5 &&
+		   r->revived.keys.page[r->revived.keys.page0[1]] == page[0] &&
+		   !memcmp(r->revived.keys.pos, (int32_t[]){ 0, 200, 90, 7, 120, 300 },
+			   6 * sizeof(int32_t)),
+	   "each looks at all keys, which have positions");
+	ok(r->gone && !memcmp(r->gone, want, sizeof want) && !row_set_of(&set, 0)->gone,
+	   "and flags, where they are asked for");
+	is_int(rows_pairs(&segment[1], &b, 1, 0), 6 + 2 + 4,
+	       "pairs are those of keys that rows see");
+	row_set_release(&set);
+	env_close(&e);
+}
+
 /* ---- decodes of a graph ---- */
 
 static bool same_places(const struct rows *a, const struct rows *b)
@@ -287,6 +353,97 @@ static bool right_request(const struct rows *r, int i, const struct cache_group 
 	       !memcmp(page, want, (size_t)n * sizeof *page) && d->rows.pos[i] == (int)pos &&
 	       d->keys.len[i] == (int)pos + 1 && (!g->window || d->rows.first[i] == first) &&
 	       (!r->row || r->row[i].slot == want[n - 1] * tok + (int)pos % tok);
+}
+
+/* The k-th row that entry i, of request req, revives in a graph, and its keys.  at: rows that the
+ * entries before revive. */
+static bool right_revived(const struct rows *r, int at, int k, const struct row_segment *s,
+			  size_t i, uint32_t req)
+{
+	const struct attn_batch *v = &r->revived;
+	const int32_t *page = pages_of(group[LATER].pages, req);
+	const int32_t *key = v->keys.pos + v->keys.page0[at + k] * TOK;
+	int slot = s->start[i] + k, len = s->start[i] + s->n[i];
+
+	return v->rows.own[at + k] == s->back[i][k] && v->keys.len[at + k] == len &&
+	       v->keys.page[v->keys.page0[at + k]] == page[0] && key[slot] == s->back[i][k] &&
+	       !memcmp(key, s->before[i], (size_t)s->start[i] * sizeof *key) &&
+	       r->row[r->decode.rows.n_req + at + k].tok == s->back[i][k] &&
+	       r->row[r->decode.rows.n_req + at + k].slot == page[slot / TOK] * TOK + slot % TOK;
+}
+
+/* Decodes that revive 0 to MOST tokens each, padded: a view after segment 0 has PAD * MOST rows
+ * more, and the same addresses for any batch. */
+static void test_revived_decodes(void)
+{
+	enum { PAD = 4, MOST = 3, N = 60 };
+	static int32_t start[2][3], n[2][3], n_back[2][3], back[3][MOST], before[3][MAX_LEN];
+	static const int32_t *const all[3], *const no_backs[3];
+	static const int32_t *const backs[] = { back[0], back[1], back[2] };
+	static const int32_t *const befores[] = { before[0], before[1], before[2] };
+	const struct row_segment segment[] = {
+		{ start[0], n[0], all, befores, n_back[0], no_backs, NULL },
+		{ start[1], n[1], all, befores, n_back[1], backs, NULL },
+	};
+	struct rng rng = { 5 };
+	struct rows first = { 0 };
+	struct rows_env e;
+	struct row_set set;
+	bool fixed = true, right = true, padded = true;
+	struct ar_err err;
+	size_t used;
+
+	env_open_for(&e, MOST);
+	set_open(&set, &e);
+	for (int t = 0; t < N; t++) {
+		struct batch_entry entry[3];
+		struct batch b = { .entry = entry, .n = 1 + rng_below(&rng, 3) };
+		const struct rows *r;
+		int at = 0;
+
+		for (size_t i = 0; i < b.n; i++) {
+			start[0][i] = 200 + (int32_t)rng_below(&rng, 1000);
+			start[1][i] = (int32_t)rng_below(&rng, 150);
+			n_back[1][i] = (int32_t)rng_below(&rng, MOST + 1);
+			n[0][i] = 1;
+			n[1][i] = n_back[1][i] + 1;
+			for (int k = 0; k < start[1][i]; k++)
+				before[i][k] = (int32_t)rng_below(&rng, 200);
+			for (int k = 0; k < n_back[1][i]; k++)
+				back[i][k] = (int32_t)rng_below(&rng, 200);
+			entry[i] = (struct batch_entry){ .req = (uint32_t)i,
+							 .start = (uint32_t)start[0][i],
+							 .n_tok = 1,
+							 .decode = true };
+		}
+		grow(&b);
+		if (rows_build_decodes(&set, &e, &b, segment, PAD, &used, &err))
+			bail_out("%s", err.msg);
+		r = row_set_of(&set, 5);
+		if (!t)
+			first = *r;
+		fixed = fixed && same_places(&first, r) && used <= e.bytes &&
+			!memcmp(&first.revived, &r->revived, sizeof first.revived) &&
+			r->n_row == PAD * (1 + MOST) && row_set_of(&set, 0)->n_row == PAD &&
+			r->decode.keys.n_page == first.decode.keys.n_page;
+		for (size_t i = 0; i < b.n; at += n_back[1][i++])
+			for (int k = 0; k < n_back[1][i]; k++)
+				right = right &&
+					right_revived(r, at, k, &segment[1], i, (uint32_t)i);
+		for (; at < PAD * MOST; at++) {
+			int page0 = r->revived.keys.page0[at];
+
+			padded = padded && r->revived.keys.len[at] == 1 &&
+				 r->revived.keys.page[page0] == (int)group[LATER].n_page &&
+				 r->revived.keys.pos[page0 * TOK] <= r->revived.rows.own[at] &&
+				 r->row[PAD + at].slot == (int)group[LATER].n_page * TOK;
+		}
+	}
+	ok(fixed, "a graph with revived rows runs any batch");
+	ok(right, "revived rows are those of the batch");
+	ok(padded, "the others lie in the scratch page, and see themselves");
+	row_set_release(&set);
+	env_close(&e);
 }
 
 static void test_decodes(void)
@@ -389,7 +546,9 @@ int main(void)
 	test_trim();
 	test_views();
 	test_segments();
+	test_revived();
 	test_decodes();
+	test_revived_decodes();
 	test_faults();
 	method_free(method);
 	return done_testing();

@@ -419,6 +419,8 @@ static void test_cost(void)
 #define KEEPS "uniprefill:p=1,min-tokens=0,last-q=20,sinks=10,layers=0+1"
 #define DROPS "uniprefill:p=0.3,block=16,last-q=20,sinks=10,min-tokens=0,layers=0+1"
 #define PRUNES "lazyllm:layers=0:0.5+1:0.5"
+#define REVIVES PRUNES ",aux-revival=1,revive-max=6"
+#define REVIVES_ALL "lazyllm:layers=0:0+1:0,aux-revival=1"
 
 /* What a dropper keeps follows from the layers below: a chunk gives the same rows however often it
  * is run, and as the entry of a batch. */
@@ -446,6 +448,41 @@ static void test_drops(const char *method)
 	whole_close(&c);
 	ok(!memcmp(alone.logit[0], beside.logit[0], 2 * sizeof alone.logit[0][0]),
 	   "... whatever ran before");
+}
+
+/* Decodes that revive tokens choose them by the same passes, with graphs and without.  Tokens that
+ * were dropped are felt less then. */
+static void test_revival(void)
+{
+	static struct got graph, eager, pruned;
+	struct whole c;
+	int n = 0;
+
+	if (!is_open(&c, "dense+" REVIVES, false, ROWS, &graph)) {
+		skip(1, "no cuBLAS");
+		return;
+	}
+	play(&c, 0);
+	for (int i = 0; i < 4; i++) {
+		const struct drops *d = &((struct cuda *)c.self)->engine.drops;
+		struct batch_entry b[N_TEXT];
+
+		for (int t = 0; t < N_TEXT; t++)
+			b[t] = whole_next(&c, (uint32_t)t, 1);
+		whole_step(&c, b, N_TEXT);
+		for (size_t t = 0; t < N_TEXT; t++)
+			n += rows_n_back(&d->segment[1], t) + rows_n_back(&d->segment[2], t);
+	}
+	whole_close(&c);
+	is_open(&c, "dense+" REVIVES, true, ROWS, &eager);
+	play(&c, 4);
+	whole_close(&c);
+	is_open(&c, "dense+" PRUNES, false, ROWS, &pruned);
+	play(&c, 4);
+	whole_close(&c);
+	ok(n > 20 && far_from(&graph, &eager) < BOUND && far_from(&graph, &pruned) > BOUND,
+	   "%d rows revived, eager %.4f off graphs, without revival %.4f", n,
+	   far_from(&graph, &eager), far_from(&graph, &pruned));
 }
 
 /* ---- both backends ---- */
@@ -604,6 +641,7 @@ static void run_all(void)
 			test_again(ALL_BLOCKS);
 			test_held(ALL_BLOCKS);
 			test_batches("dense+" KEEPS, false, "a dropper that keeps all rows");
+			test_batches("dense+" REVIVES_ALL, false, "where nothing is dropped");
 			test_drops("dense+" DROPS);
 			test_drops("dense+" PRUNES);
 			test_compare("dense", 0, 0);
@@ -613,6 +651,9 @@ static void run_all(void)
 			test_both(SOME_BLOCKS);
 			test_both("dense+" DROPS);
 			test_both("dense+" PRUNES);
+			test_both("dense+" REVIVES);
+			test_both(SOME_BLOCKS "+" REVIVES);
+			test_revival();
 			test_both(SOME_BLOCKS "+" DROPS);
 			test_choice();
 			test_cost();

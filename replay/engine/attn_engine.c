@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "model/rope.h"
 
@@ -124,19 +125,36 @@ static int64_t lesser(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+/* Revived tokens follow others of later positions in the caches: windows and the states of linear
+ * layers take tokens in order only. */
+static enum ar_status check_revived(const struct attn_engine *e, struct ar_err *err)
+{
+	for (int l = 0; l < e->model->n_layers && drop_revives(e->plan.drop); l++)
+		if (plan_segment(&e->plan, l) && e->model->layer[l].mixer != MIX_FULL)
+			return ar_fail(err, AR_USAGE,
+				       "dropper '%s': layer %d of model '%s' is not of full "
+				       "attention, where tokens cannot be revived; leave out its "
+				       "parameter that revives tokens",
+				       e->plan.drop->name, l, e->model->name);
+	return AR_OK;
+}
+
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err)
 {
 	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
-	int64_t seqs = env->max_seqs, tok = env->max_batched_tok;
+	int64_t seqs = env->max_seqs, tok = env->max_batched_tok, revives;
 
+	if (!st)
+		st = check_revived(e, err);
+	revives = st ? 0 : drop_revives(e->plan.drop);
 	if (!st)
 		st = groups_init(&e->groups, env->model, &e->plan, seqs, lesser(tok, env->max_len),
 				 err);
 	if (!st)
 		st = drops_open(&e->drops, plan_segment(&e->plan, e->plan.n_layers) + 1,
-				env->trace->n, (int)(seqs + lesser(seqs, tok)), (int)(tok + seqs),
-				err);
+				env->trace->n, (int)(seqs + lesser(seqs, tok)),
+				(int)(tok + seqs * (1 + revives)), (int)revives, err);
 	e->drops.back = !st && drop_brings_back(e->plan.drop);
 	e->drops.windows = !st && drop_counts_positions(e->plan.drop);
 	if (!st && e->drops.back && env->weights)
@@ -193,6 +211,13 @@ enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch
 	return AR_OK;
 }
 
+void attn_engine_log_aux(const struct attn_engine *e)
+{
+	if (e->drops.revives)
+		log_info("aux cache of %d layer%s, %.3f GiB beside the KV cache", e->drops.n - 1,
+			 e->drops.n > 2 ? "s" : "", groups_aux_bytes(&e->groups) / 0x1p30);
+}
+
 struct attn_shape attn_engine_widest(const struct attn_engine *e)
 {
 	struct attn_shape w = { .page_tok = e->plan.page_tok };
@@ -220,6 +245,7 @@ enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backen
 	r->act = e->act;
 	r->act_self = e->act_self;
 	rows_limits(env, e->plan.page_tok, &r->prefill, &r->decode);
+	r->revives = drop_revives(e->plan.drop);
 	return st;
 }
 

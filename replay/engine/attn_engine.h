@@ -72,6 +72,9 @@ int attn_engine_drop_no(const struct attn_engine *e, int i);
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
 				 struct ar_err *err);
 
+/* If tokens are revived, tell the user what the aux caches take.  The groups have their pages. */
+void attn_engine_log_aux(const struct attn_engine *e);
+
 /* Count the rows and pairs of b, which has run, in its groups.  attn_engine_forget() sets the
  * counts to 0. */
 void attn_engine_tally(struct attn_engine *e, const struct batch *b);

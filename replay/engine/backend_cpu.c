@@ -31,9 +31,13 @@ static void cpu_close(void *self)
 		}
 		if (c->state)
 			free(c->state[i]);
+		if (c->aux)
+			free(c->aux[i]);
 	}
 	free(c->kv);
 	free(c->state);
+	free(c->aux);
+	free(c->slot);
 	free(c->rows.mem);
 	rows_env_release(&c->rows);
 	row_set_release(&c->set);
@@ -82,13 +86,25 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 
 /* ---- memory of a run ---- */
 
+/* The aux cache of executed layer i. */
+static bool alloc_aux(struct cpu *c, int i)
+{
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
+
+	if (!c->decoder || !g->aux_bytes || g->aux_layer != c->env.run_layer[i])
+		return true;
+	c->aux[i] = array((size_t)g->n_page, g->aux_bytes);
+	return c->aux[i];
+}
+
 static bool alloc_cache(struct cpu *c)
 {
 	int n = c->env.n_run_layers;
 
 	c->kv = array((size_t)n, sizeof *c->kv);
 	c->state = array((size_t)n, sizeof *c->state);
-	if (!c->kv || !c->state)
+	c->aux = array((size_t)n, sizeof *c->aux);
+	if (!c->kv || !c->state || !c->aux)
 		return false;
 	for (int i = 0; i < n; i++) {
 		const struct cache_group *g = attn_engine_group(&c->engine, i);
@@ -100,33 +116,31 @@ static bool alloc_cache(struct cpu *c)
 		c->kv[i].v = array(n_page, g->kv_bytes);
 		if (g->state_bytes)
 			c->state[i] = array(n_page, g->state_bytes);
-		if (!c->kv[i].k || !c->kv[i].v || (g->state_bytes && !c->state[i]))
+		if (!c->kv[i].k || !c->kv[i].v || (g->state_bytes && !c->state[i]) ||
+		    !alloc_aux(c, i))
 			return false;
 	}
 	return true;
 }
 
-static int max_rows(const struct cpu *c)
-{
-	return c->rows.prefill.max_row + c->rows.decode.max_row;
-}
-
 static bool alloc_rows(struct cpu *c)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
-	size_t row = (size_t)max_rows(c);
+	size_t row = (size_t)rows_max(&c->rows);
 	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
 	size_t dim = (size_t)s.head_dim * sizeof(bf16_t);
 
 	c->rows.bytes = rows_bytes(&c->rows);
 	c->rows.mem = array(c->rows.bytes, 1);
+	c->slot = array((size_t)rows_max_revived(&c->rows), sizeof *c->slot);
 	c->q = array(q, dim);
 	c->k = array(k, dim);
 	c->out = array(q, dim);
 	c->out_dense = array(q, dim);
 	c->lse = array(q, sizeof *c->lse);
 	c->lse_dense = array(q, sizeof *c->lse);
-	return c->rows.mem && c->q && c->k && c->out && c->out_dense && c->lse && c->lse_dense;
+	return c->rows.mem && c->slot && c->q && c->k && c->out && c->out_dense && c->lse &&
+	       c->lse_dense;
 }
 
 static enum ar_status alloc_decoder(struct cpu *c, struct ar_err *err)
@@ -136,7 +150,7 @@ static enum ar_status alloc_decoder(struct cpu *c, struct ar_err *err)
 	if (!c->decoder)
 		return AR_OK;
 	c->logits = array(CPU_LOGIT_ROWS * vocab, sizeof *c->logits);
-	return c->logits ? decoder_ref_room(c->decoder, max_rows(c), err) : ar_nomem(err);
+	return c->logits ? decoder_ref_room(c->decoder, rows_max(&c->rows), err) : ar_nomem(err);
 }
 
 /* Refuse a run that the machine's memory cannot hold.  Captures touch few of the pages, so this
@@ -148,7 +162,7 @@ static enum ar_status check_memory(const struct cpu *c, int64_t num_blocks, stru
 	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs,
 				      c->engine.plan.page_tok);
 	double cache = groups_bytes(g, env->run_layer, env->n_run_layers, n_page);
-	double rows = decoder_ref_bytes(env->model, max_rows(c)), have = memory_available();
+	double rows = decoder_ref_bytes(env->model, rows_max(&c->rows)), have = memory_available();
 
 	if (!c->decoder || cache + rows <= have)
 		return AR_OK;
@@ -173,6 +187,7 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 		return st;
 	if (!alloc_rows(c) || !alloc_cache(c))
 		return ar_nomem(err);
+	attn_engine_log_aux(&c->engine);
 	return alloc_decoder(c, err);
 }
 

@@ -16,6 +16,9 @@ struct cpu {
 	struct row_set set;  /* of the batch that was built last */
 	struct kv_cache *kv; /* [n_run_layers] */
 	void **state;	     /* [n_run_layers] of the selector, or all NULL */
+	bf16_t **aux;  /* [n_run_layers] the aux cache of a layer, [slot][hidden]; NULL: it has
+			      * none, or there are no weights */
+	int32_t *slot; /* [rows_max_revived()] */
 	bf16_t *q, *k, *out, *out_dense;
 	float *lse, *lse_dense;
 

@@ -69,20 +69,32 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b, 
 	return st;
 }
 
-static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+/* The attention call of executed layer i for b, whose rows come after `skip` others. */
+static struct attn_call call_after(const struct cpu *c, const struct attn_batch *b, int i, int skip)
 {
 	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	size_t skip = (size_t)(r->n_prefill * s->q_heads * s->head_dim);
-	struct attn_call call = cpu_call(c, &r->decode, i);
+	ptrdiff_t at = (ptrdiff_t)skip * s->q_heads * s->head_dim;
+	struct attn_call call = cpu_call(c, b, i);
+
+	call.q += at;
+	call.out += at;
+	return call;
+}
+
+static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	int n_decode = r->decode.rows.n_row;
+	struct attn_call decode = call_after(c, &r->decode, i, r->n_prefill);
+	struct attn_call revived = call_after(c, &r->revived, i, r->n_prefill + n_decode);
 	enum ar_status st = r->prefill.rows.n_req ? prefill(c, i, &r->prefill, err) : AR_OK;
 
-	if (st || !r->decode.rows.n_req)
+	if (st || !n_decode)
 		return st;
-	call.q += skip;
-	call.out += skip;
-	cpu_phase(c, call.layer, PHASE_DECODE);
-	st = decode_ref(&call, 0, NULL, err);
-	cpu_phase(c, call.layer, PHASE_NONE);
+	cpu_phase(c, decode.layer, PHASE_DECODE);
+	st = decode_ref(&decode, 0, NULL, err);
+	if (!st && r->revived.rows.n_req)
+		st = decode_ref(&revived, 0, NULL, err);
+	cpu_phase(c, decode.layer, PHASE_NONE);
 	return st;
 }
 
@@ -135,22 +147,28 @@ static enum ar_status enter_segment(struct cpu *c, const struct batch *b, int s,
 static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, const struct rows *r,
 				struct ar_err *err)
 {
+	const struct drop *drop = attn_engine_drop(&c->engine, i);
 	struct drops *d = &c->engine.drops;
 	struct attn_call at = cpu_call(c, &r->prefill, i);
+	struct attn_call decode = call_after(c, &r->decode, i, r->n_prefill);
 	enum ar_status st = AR_OK;
 
-	if (r->n_prefill) {
+	cpu_phase(c, at.layer, PHASE_NONE);
+	if (drops_acts(d, r))
 		cpu_phase(c, at.layer, PHASE_DROP);
-		st = drop_ref(attn_engine_drop(&c->engine, i),
-			      &(struct drop_call){ &at, d->chunk, r->n_row }, &d->kept, err);
-		cpu_phase(c, at.layer, PHASE_NONE);
-	}
+	if (r->n_prefill)
+		st = drop_ref(drop, &(struct drop_call){ &at, d->chunk, r->n_row }, &d->kept, err);
+	d->chosen.gone = r->gone;
+	if (!st && d->revives && r->decode.rows.n_req)
+		st = drop_revive_ref(drop, &(struct drop_call){ &decode, NULL, r->n_row },
+				     &d->chosen, err);
+	cpu_phase(c, at.layer, PHASE_NONE);
 	if (!st)
 		drops_apply(d, b, attn_engine_drop_no(&c->engine, i), d->kept.keep);
 	return st;
 }
 
-/* Go on with the rows that the dropper of executed layer i has kept of the pass. */
+/* Go on with the rows of the pass that the dropper of executed layer i has kept. */
 static void keep_rows(struct cpu *c, int i)
 {
 	const struct drops *d = &c->engine.drops;
@@ -159,6 +177,24 @@ static void keep_rows(struct cpu *c, int i)
 	decoder_ref_keep(c->decoder, c->env.run_layer[i], d->index + (ptrdiff_t)s * d->max_row,
 			 d->n_index[s]);
 	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
+}
+
+/* The same, and with the rows that decodes revive.  The others of rows r go to the aux cache. */
+static enum ar_status revive_rows(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	int s = attn_engine_drop_no(&c->engine, i), layer = c->env.run_layer[i];
+	int n = drops_slots(d, attn_engine_group(&c->engine, i), s + 1, c->slot);
+	enum ar_status st = decoder_ref_settle(c->decoder, layer, err);
+
+	if (st)
+		return st;
+	layer_put_ref(decoder_ref_hidden(c->decoder), r->row, d->left + (ptrdiff_t)s * d->max_row,
+		      d->n_left[s], c->env.model->hidden, c->aux[i]);
+	keep_rows(c, i);
+	decoder_ref_add(c->decoder, layer, c->aux[i], c->slot, n);
+	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
+	return AR_OK;
 }
 
 /* The steps of executed layer i after its attention: projection and MLP of the decoder, if whole,
@@ -175,7 +211,9 @@ static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const 
 		st = decoder_ref_mlp(c->decoder, layer, err);
 	if (!st && drop)
 		st = drop_rows(c, i, b, r, err);
-	if (!st && drop && whole && r->n_prefill)
+	if (!st && drop && whole && c->engine.drops.revives)
+		st = revive_rows(c, i, r, err);
+	else if (!st && drop && whole && r->n_prefill)
 		keep_rows(c, i);
 	if (!st && whole && before_mlp)
 		st = decoder_ref_mlp(c->decoder, layer, err);
@@ -241,25 +279,20 @@ static enum ar_status put_logits(struct cpu *c, struct emitted *x, struct ar_err
 	return st;
 }
 
-/* After the last layer the decoder has its rows in the order of struct rows: decodes come last. */
+/* After the last layer the decoder has the rows of that layer. */
 enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err)
 {
-	const struct row_segment *all = drops_segments(&c->engine.drops);
-	const struct row_segment *last = all ? &all[c->engine.drops.n - 1] : NULL;
+	const int32_t *row = row_set_of(&c->set, c->env.n_run_layers - 1)->emit;
 	struct emitted x = { .n = 0 };
 	enum ar_status st = decoder_ref_end(c->decoder, err);
-	int32_t row = 0;
 
 	for (int decode = 0; decode < 2; decode++)
 		for (size_t i = 0; i < b->n && !st; i++) {
 			const struct batch_entry *e = &b->entry[i];
 
-			if (e->decode != decode)
+			if (e->decode != decode || !e->emit)
 				continue;
-			row += last ? last->n[i] : (int32_t)e->n_tok;
-			if (!e->emit)
-				continue;
-			x.row[x.n] = row - 1;
+			x.row[x.n] = *row++;
 			x.entry[x.n++] = e;
 			if (x.n == CPU_LOGIT_ROWS)
 				st = put_logits(c, &x, err);

@@ -124,7 +124,8 @@ struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	size_t skip = (size_t)r->n_prefill * (size_t)s->q_heads * (size_t)s->head_dim;
+	size_t row = (size_t)s->q_heads * (size_t)s->head_dim;
+	size_t skip = (size_t)r->n_prefill * row;
 	struct attn_call call = cuda_call(c, &r->prefill, i);
 	enum ar_status st = AR_OK;
 
@@ -137,6 +138,12 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	call.b = &r->decode;
 	call.q += skip;
 	call.out += skip;
+	st = decode_enqueue(&call, 0, NULL, err);
+	if (st || !r->revived.rows.n_req)
+		return st;
+	call.b = &r->revived;
+	call.q += (size_t)r->decode.rows.n_row * row;
+	call.out += (size_t)r->decode.rows.n_row * row;
 	return decode_enqueue(&call, 0, NULL, err);
 }
 
@@ -179,17 +186,25 @@ enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err 
 		       decoder_mlp(c->decoder, i, c->env.run_layer[i], err);
 }
 
+enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	bool revives = c->engine.drops.revives && c->decoder;
+	enum ar_status st = revives ? cuda_put_aux(c, i, r, err) : AR_OK;
+
+	if (!st && (!revives || r->n_prefill))
+		st = cuda_after_drop(c, i, cuda_kept(c, i, r), err);
+	return st || !revives ? st : cuda_take_aux(c, i, r, err);
+}
+
 /* What follows the mixer of executed layer i.  In which the dropper of the layer drops rows. */
 static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	enum ar_status st = cuda_until_drop(c, i, r, err);
-	struct attn_call at;
 
 	if (st || !cuda_drop_at(c, i, r))
 		return st;
-	at = cuda_call(c, &r->prefill, i);
-	st = cuda_drop_rows(c, i, &at, r->n_row, err);
-	return st ? st : cuda_after_drop(c, i, cuda_kept(c, i), err);
+	st = cuda_drop_rows(c, i, r, err);
+	return st ? st : cuda_pass_drop(c, i, r, err);
 }
 
 /* hold() has ended, or ends now. */
@@ -310,22 +325,20 @@ static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s,
 {
 	int i = attn_engine_drop_layer(&c->engine, s);
 	const struct rows *r = row_set_of(&c->dev, i);
-	struct attn_call at;
 	enum ar_status st;
 
-	if (only_decodes(b)) {
+	if (only_decodes(b) && !c->engine.drops.revives) {
 		drops_apply(&c->engine.drops, b, s, NULL);
 		return AR_OK;
 	}
 	st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
 	if (st)
 		return st;
-	at = cuda_call(c, &r->prefill, i);
 	c->stale = true;
 	st = c->env.weights ? cuda_reach_drop(c, s, err) : cuda_make_qkv(c, i, r, true, err);
 	if (!st)
-		st = cuda_drop_rows(c, i, &at, r->n_row, err);
-	return st ? st : cuda_read_drops(c, b, s, r->n_prefill, err);
+		st = cuda_drop_rows(c, i, r, err);
+	return st ? st : cuda_read_drops(c, b, s, r, err);
 }
 
 /* Find the rows of b in each segment of layers, and give its requests pages for them. */

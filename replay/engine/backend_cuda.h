@@ -18,7 +18,7 @@ struct cuda_opts {
 	char *capture_sizes; /* read while opening only */
 };
 
-enum { CUDA_ALLOCS = 32 };
+enum { CUDA_ALLOCS = 40 };
 
 struct cuda {
 	struct backend_env env;
@@ -40,6 +40,14 @@ struct cuda {
 		int32_t *chunk;	       /* copy of engine.drops.chunk */
 		int32_t *index;	       /* copy of engine.drops.index */
 		int32_t *whole;	       /* copy of engine.drops.whole; NULL: no rows come back */
+		/* If tokens are revived, else NULL: */
+		struct drop_revived chosen; /* of the decodes at the layer that ran last */
+		int32_t *left;		    /* copy of engine.drops.left */
+		int32_t *slot;		    /* [segments][rows_max_revived()] of revived tokens in
+					     * the aux cache; rest: the scratch slot */
+		int32_t *slot_host;	    /* [rows_max_revived()] pinned */
+		bf16_t **aux;		    /* [segments] the aux cache of the layer that ends it;
+					     * NULL without a decoder */
 	} drops;
 
 	struct kv_cache *kv;	  /* [n_run_layers] */
@@ -90,9 +98,11 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
 enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 			struct ar_err *err);
 /* Enqueue the steps after its mixer, up to its dropper; without one, all.  After the dropper,
- * cuda_after_drop() goes on with the n_keep rows of cuda_put_index(), and enqueues the rest. */
+ * cuda_after_drop() goes on with the n_keep rows of cuda_put_index(), and enqueues the rest.
+ * cuda_pass_drop() does so for all rows r that stay or are revived. */
 enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err);
+enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 
 /* In backend_cuda_weights.c.  Run the layers of segment s on the staged rows, up to where the
  * dropper that ends it acts, outside of the timed region.  The segments before have run. */
@@ -127,16 +137,15 @@ size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s,
 		      const struct attn_limits *l);
 /* After drops_begin(): copy what the droppers read of a batch to the device. */
 enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err);
-/* Enqueue the dropper of executed layer i on the rows of that layer. */
-enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct attn_call *at, int n_row,
-			      struct ar_err *err);
-/* Wait for it, and fill segment s + 1 from its result. */
-enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int n_prefill,
+/* Enqueue the dropper of executed layer i on the rows r of that layer. */
+enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
+/* Wait for it, and fill segment s + 1 from its result.  r: the rows of segment s. */
+enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, const struct rows *r,
 			       struct ar_err *err);
 /* The dropper that acts after executed layer i on these rows, or NULL. */
 const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *r);
-/* Rows of the last batch that stay after executed layer i. */
-int cuda_kept(const struct cuda *c, int i);
+/* Rows r of the last batch that stay after executed layer i, without those that are revived. */
+int cuda_kept(const struct cuda *c, int i, const struct rows *r);
 /* Copy index[n], the rows that stay after executed layer i, to the device. */
 enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n,
 			      struct ar_err *err);
@@ -147,6 +156,12 @@ enum ar_status cuda_kept_share(void *self, const struct batch_entry *e, int i,
 			       struct kept_share *out, struct ar_err *err);
 /* Enqueue that the decoder goes on with those n rows. */
 enum ar_status cuda_keep_rows(struct cuda *c, int i, int n, struct ar_err *err);
+/* If tokens are revived, around it: rows r of executed layer i that do not stay go to the aux
+ * cache; those that are revived come from it. */
+enum ar_status cuda_put_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
+enum ar_status cuda_take_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
+/* Allocate the aux caches. */
+enum ar_status cuda_open_aux(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

@@ -6,10 +6,14 @@
  * the rows of each layer, and plans them.  Q and K come from captures, so the droppers need nothing
  * of the layers before; with real weights those run first.  The iteration runs all of it again, for
  * its time.
+ *
+ * Tokens that decodes revive are found in the same way.  Batches of decodes run from CUDA graphs,
+ * which have room for the most rows: those that are not needed lie in the scratch page.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s, const struct attn_limits *l)
@@ -17,6 +21,52 @@ size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s, const st
 	const struct drop *d = c->engine.plan.drop;
 
 	return d ? drop_work_bytes(d, s, l) : 0;
+}
+
+/* Room for the rows that decodes revive. */
+static enum ar_status take_revived(struct cuda *c, cuda_take_fn *take, struct ar_err *err)
+{
+	static const char what[] = "the rows that are revived";
+	const struct drops *d = &c->engine.drops;
+	struct cuda_drops *x = &c->drops;
+	size_t segs = (size_t)d->n, n = (size_t)rows_max_revived(&c->rows);
+	size_t req = (size_t)c->rows.decode.max_req;
+	enum ar_status st = take(c, &x->chosen.n, req * sizeof *x->chosen.n, what, err);
+
+	if (!st)
+		st = take(c, &x->chosen.index, n * sizeof *x->chosen.index, what, err);
+	if (!st)
+		st = take(c, &x->left, segs * (size_t)d->max_row * sizeof *x->left, what, err);
+	if (!st)
+		st = take(c, &x->slot, segs * n * sizeof *x->slot, what, err);
+	if (!st)
+		CU(cudaMallocHost((void **)&x->slot_host, n * sizeof *x->slot_host));
+out:
+	return st;
+}
+
+enum ar_status cuda_open_aux(struct cuda *c, cuda_take_fn *take, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	enum ar_status st = AR_OK;
+
+	if (!d->revives || !c->decoder)
+		return AR_OK;
+	c->drops.aux = calloc((size_t)d->n, sizeof *c->drops.aux);
+	if (!c->drops.aux)
+		return ar_nomem(err);
+	for (int s = 0; s < d->n - 1 && !st; s++) {
+		int i = attn_engine_drop_layer(&c->engine, s);
+		const struct cache_group *g = attn_engine_group(&c->engine, i);
+		size_t bytes = (size_t)(g->n_page + 1) * g->aux_bytes; /* and the scratch page */
+
+		st = take(c, &c->drops.aux[s], bytes, "the aux cache (lower --num-gpu-blocks)",
+			  err);
+		if (!st)
+			CU(cudaMemsetAsync(c->drops.aux[s], 0, bytes, c->stream));
+	}
+out:
+	return st;
 }
 
 enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err *err)
@@ -43,15 +93,27 @@ enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err
 	if (!st && d->back)
 		st = take(c, &x->whole, (size_t)d->n * rows * sizeof *x->whole,
 			  "the rows that come back", err);
-	return st;
+	return st || !d->revives ? st : take_revived(c, take, err);
 }
 
-enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct attn_call *at, int n_row,
-			      struct ar_err *err)
+enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	prof_phase(c->env.prof, at->layer, PHASE_DROP);
-	return drop_enqueue(attn_engine_drop(&c->engine, i),
-			    &(struct drop_call){ at, c->drops.chunk, n_row }, &c->drops.kept, err);
+	const struct drop *d = attn_engine_drop(&c->engine, i);
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	struct attn_call at = cuda_call(c, &r->prefill, i);
+	enum ar_status st = AR_OK;
+
+	prof_phase(c->env.prof, at.layer, PHASE_DROP);
+	if (r->n_prefill)
+		st = drop_enqueue(d, &(struct drop_call){ &at, c->drops.chunk, r->n_row },
+				  &c->drops.kept, err);
+	if (st || !c->engine.drops.revives || !r->decode.rows.n_req)
+		return st;
+	at.b = &r->decode;
+	at.q += (size_t)r->n_prefill * (size_t)s->q_heads * (size_t)s->head_dim;
+	c->drops.chosen.gone = r->gone;
+	return drop_revive_enqueue(d, &(struct drop_call){ &at, NULL, r->n_row }, &c->drops.chosen,
+				   err);
 }
 
 enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err)
@@ -65,14 +127,56 @@ out:
 	return st;
 }
 
-enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int n_prefill,
+/* Copy what the host knows of the rows after segment s to the device, for the aux cache. */
+static enum ar_status stage_aux(struct cuda *c, int s, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	const struct cache_group *g = attn_engine_group(&c->engine,
+							attn_engine_drop_layer(&c->engine, s));
+	int most = rows_max_revived(&c->rows), n = drops_slots(d, g, s + 1, c->drops.slot_host);
+	int32_t *left = d->left + (ptrdiff_t)s * d->max_row;
+	enum ar_status st = AR_OK;
+
+	for (; n < most; n++)
+		c->drops.slot_host[n] = (int32_t)g->n_page * g->shape.page_tok;
+	CU(cudaMemcpyAsync(c->drops.slot + (ptrdiff_t)(s + 1) * most, c->drops.slot_host,
+			   (size_t)most * sizeof *c->drops.slot, cudaMemcpyHostToDevice,
+			   c->stream));
+	CU(cudaMemcpyAsync(c->drops.left + (ptrdiff_t)s * d->max_row, left,
+			   (size_t)d->n_left[s] * sizeof *left, cudaMemcpyHostToDevice, c->stream));
+	CU(cudaStreamSynchronize(c->stream)); /* slot_host is free again */
+out:
+	return st;
+}
+
+/* Copy the tokens that the n decodes revive to the host. */
+static enum ar_status read_revived(struct cuda *c, int n, struct ar_err *err)
+{
+	struct drops *d = &c->engine.drops;
+	const struct drop_revived *from = &c->drops.chosen;
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpyAsync(d->chosen.n, from->n, (size_t)n * sizeof *from->n,
+			   cudaMemcpyDeviceToHost, c->stream));
+	CU(cudaMemcpyAsync(d->chosen.index, from->index,
+			   (size_t)(n * d->revives) * sizeof *from->index, cudaMemcpyDeviceToHost,
+			   c->stream));
+out:
+	return st;
+}
+
+enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, const struct rows *r,
 			       struct ar_err *err)
 {
 	struct drops *d = &c->engine.drops;
 	enum ar_status st = AR_OK;
 
-	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)n_prefill,
+	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)r->n_prefill,
 			   cudaMemcpyDeviceToHost, c->stream));
+	if (d->revives)
+		st = read_revived(c, r->decode.rows.n_req, err);
+	if (st)
+		return st;
 	CU(cudaStreamSynchronize(c->stream));
 	drops_apply(d, b, s, d->kept.keep);
 	st = cuda_put_index(c, attn_engine_drop_layer(&c->engine, s), d->index + s * d->max_row,
@@ -82,18 +186,45 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, int
 				   d->whole + (ptrdiff_t)(s + 1) * d->max_row,
 				   (size_t)d->n_whole * sizeof *d->whole, cudaMemcpyHostToDevice,
 				   c->stream));
+	if (!st && d->revives)
+		st = stage_aux(c, s, err);
 out:
 	return st;
 }
 
 const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *r)
 {
-	return r->n_prefill ? attn_engine_drop(&c->engine, i) : NULL;
+	return drops_acts(&c->engine.drops, r) ? attn_engine_drop(&c->engine, i) : NULL;
 }
 
-int cuda_kept(const struct cuda *c, int i)
+/* Of decodes only, which may be padded, the host does not list the rows. */
+int cuda_kept(const struct cuda *c, int i, const struct rows *r)
 {
-	return c->engine.drops.n_index[attn_engine_drop_no(&c->engine, i)];
+	return r->n_prefill ? c->engine.drops.n_index[attn_engine_drop_no(&c->engine, i)] :
+			      r->decode.rows.n_row;
+}
+
+enum ar_status cuda_put_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct drops *d = &c->engine.drops;
+	int s = attn_engine_drop_no(&c->engine, i), layer = c->env.run_layer[i];
+	int n_decode = r->decode.rows.n_row;
+
+	if (r->n_prefill)
+		return decoder_put(c->decoder, layer, r->row,
+				   c->drops.left + (ptrdiff_t)s * d->max_row, d->n_left[s], 0,
+				   c->drops.aux[s], err);
+	return decoder_put(c->decoder, layer, r->row + n_decode, NULL, r->revived.rows.n_row,
+			   n_decode, c->drops.aux[s], err);
+}
+
+enum ar_status cuda_take_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	int s = attn_engine_drop_no(&c->engine, i);
+
+	return decoder_take(c->decoder, c->env.run_layer[i], cuda_kept(c, i, r), c->drops.aux[s],
+			    c->drops.slot + (ptrdiff_t)(s + 1) * rows_max_revived(&c->rows),
+			    row_set_of(&c->dev, i + 1)->revived.rows.n_row, err);
 }
 
 /* The rows that stay after executed layer i, on the device. */

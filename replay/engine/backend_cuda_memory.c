@@ -57,6 +57,8 @@ void cuda_close(void *self)
 	row_set_release(&c->dev);
 	cudaFreeHost((void *)c->go);
 	cudaFreeHost(c->logits);
+	cudaFreeHost(c->drops.slot_host);
+	free(c->drops.aux);
 	for (int i = 0; i < 3; i++) {
 		cudaEvent_t e = (cudaEvent_t[]){ c->begin, c->head, c->end }[i];
 
@@ -152,7 +154,7 @@ static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
 	const struct rows_env *r = &c->rows;
-	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s.head_dim;
+	size_t row = (size_t)rows_max(r), dim = (size_t)s.head_dim;
 	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
 	size_t out = larger(q * dim, row * cuda_linear_width(c));
 	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
@@ -188,7 +190,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.model = env->model,
 		.layer = env->run_layer,
 		.n_layers = env->n_run_layers,
-		.max_row = c->rows.prefill.max_row + c->rows.decode.max_row,
+		.max_row = rows_max(&c->rows),
 		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
 		.drops = c->engine.drops.n > 1,
 		.back = c->engine.drops.back,
@@ -287,10 +289,11 @@ out:
 /* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
-	struct attn_limits prefill = c->rows.prefill;
+	struct attn_limits prefill = c->rows.prefill, decode = c->rows.decode;
 	size_t n = c->decoder ? cuda_linear_work(c) : 0;
 
 	prefill.max_page = n_page;
+	decode.max_page = n_page + decode.max_req + 1; /* padded rows */
 	for (int i = 0; i < c->rows.n_view; i++) {
 		const struct row_view *v = &c->rows.view[i];
 		const struct attn_shape *s = &v->group->shape;
@@ -301,6 +304,8 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 		n = larger(n, method_work_bytes(c->engine.dense, s, &prefill));
 		n = larger(n, method_work_bytes(v->method, s, &prefill));
 		n = larger(n, cuda_drop_work(c, s, &prefill));
+		if (c->rows.revives)
+			n = larger(n, cuda_drop_work(c, s, &decode));
 	}
 	return n;
 }
@@ -447,6 +452,10 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take_cache(c, err);
 	if (!st)
-		log_groups(c);
+		st = cuda_open_aux(c, take, err);
+	if (st)
+		return st;
+	log_groups(c);
+	attn_engine_log_aux(&c->engine);
 	return st;
 }

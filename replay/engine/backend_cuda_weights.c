@@ -31,7 +31,7 @@ enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
 {
 	int last = s ? attn_engine_drop_layer(&c->engine, s - 1) : -1;
 	int i = attn_engine_drop_layer(&c->engine, s);
-	enum ar_status st = s ? cuda_after_drop(c, last, cuda_kept(c, last), err) :
+	enum ar_status st = s ? cuda_pass_drop(c, last, row_set_of(&c->dev, last), err) :
 				cuda_begin(c, err);
 
 	if (!st)

@@ -298,12 +298,20 @@ static void exchange(bf16_t **a, bf16_t **b)
 	*b = was;
 }
 
-/* Add what is still to be added to x, and copy x to `to`.  The norm's own result is not used. */
-static enum ar_status settle(struct decoder *d, bf16_t *to, struct ar_err *err)
+/* Add what is still to be added to x.  The norm's own result is not used. */
+static enum ar_status finish_x(struct decoder *d, struct ar_err *err)
 {
 	enum ar_status st = d->n_add ? norm(d, d->norm, err) : AR_OK;
 
 	d->n_add = 0;
+	return st;
+}
+
+/* The same, and copy x to `to`. */
+static enum ar_status settle(struct decoder *d, bf16_t *to, struct ar_err *err)
+{
+	enum ar_status st = finish_x(d, err);
+
 	if (!st)
 		CU(cudaMemcpyAsync(to, d->now.x,
 				   (size_t)d->n_row * (size_t)d->env.model->hidden *
@@ -325,6 +333,34 @@ enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *w
 	if (!st)
 		st = layer_gather(d->stale, 2 * n, whole, n, h, d->now.x, d->env.stream, err);
 	d->n_row = n;
+	return st;
+}
+
+enum ar_status decoder_put(struct decoder *d, int layer, const struct layer_row *row,
+			   const int32_t *index, int n, int skip, bf16_t *x, struct ar_err *err)
+{
+	int h = d->env.model->hidden;
+	enum ar_status st;
+
+	phase(d, layer, PHASE_DROP);
+	st = finish_x(d, err);
+	return st ? st :
+		    layer_put(d->now.x + (size_t)skip * (size_t)h, row, index, n, h, x,
+			      d->env.stream, err);
+}
+
+enum ar_status decoder_take(struct decoder *d, int layer, int n_keep, const bf16_t *x,
+			    const int32_t *slot, int n, struct ar_err *err)
+{
+	int h = d->env.model->hidden;
+	enum ar_status st = AR_OK;
+
+	assert(!d->n_add && n_keep <= d->n_row && n_keep + n <= d->env.max_row);
+	phase(d, layer, PHASE_DROP);
+	if (n)
+		st = layer_gather(x, 0, slot, n, h, d->now.x + (size_t)n_keep * (size_t)h,
+				  d->env.stream, err);
+	d->n_row = n_keep + n;
 	return st;
 }
 

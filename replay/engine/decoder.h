@@ -93,6 +93,14 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i);
 enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, int n,
 			    struct ar_err *err);
 
+/* After a layer: copy rows to x, an aux cache [slots][hidden], where the slots of their rows say.
+ * index: as in layer_put().  skip: of the pass's rows, the first ones, which row and index do not
+ * count.  Then go on with the first n_keep of the pass's rows, and n more from slot[n] of x. */
+enum ar_status decoder_put(struct decoder *d, int layer, const struct layer_row *row,
+			   const int32_t *index, int n, int skip, bf16_t *x, struct ar_err *err);
+enum ar_status decoder_take(struct decoder *d, int layer, int n_keep, const bf16_t *x,
+			    const int32_t *slot, int n, struct ar_err *err);
+
 /* Before a layer, go on with all n rows that the pass began with.  A row that was dropped has the
  * state it was dropped with.  whole: [n] as in struct drops, on the device. */
 enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *whole, int n,

@@ -6,12 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Room for the tokens that decodes revive. */
+static bool open_revived(struct drops *d)
+{
+	size_t entries = (size_t)d->max_entry, segs = (size_t)d->n;
+	size_t most = entries * (size_t)d->revives;
+
+	if (!d->revives)
+		return true;
+	d->back_pos = calloc(segs * entries, sizeof *d->back_pos);
+	d->gone = calloc(segs * entries, sizeof *d->gone);
+	d->n_back = calloc(segs * entries, sizeof *d->n_back);
+	d->revived = calloc(2 * segs * most, sizeof *d->revived);
+	d->left = calloc(segs * (size_t)d->max_row, sizeof *d->left);
+	d->n_left = calloc(segs, sizeof *d->n_left);
+	d->chosen.n = calloc(entries, sizeof *d->chosen.n);
+	d->chosen.index = calloc(most, sizeof *d->chosen.index);
+	for (size_t s = 0; s < segs; s++) {
+		struct row_segment *x = &d->segment[s];
+
+		x->n_back = d->n_back + s * entries;
+		x->back = d->back_pos + s * entries;
+		x->gone = s < segs - 1 ? d->gone + s * entries : NULL;
+	}
+	return d->back_pos && d->gone && d->n_back && d->revived && d->left && d->n_left &&
+	       d->chosen.n && d->chosen.index;
+}
+
 enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,
-			  struct ar_err *err)
+			  int revives, struct ar_err *err)
 {
 	size_t segs = (size_t)n, entries = segs * (size_t)max_entry, rows = segs * (size_t)max_row;
 
 	*d = (struct drops){ .n = n,
+			     .revives = revives,
 			     .n_req = n_req,
 			     .max_entry = max_entry,
 			     .max_row = max_row,
@@ -39,16 +67,20 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;
 
-		d->segment[s] = (struct row_segment){ d->start + at, d->count + at, d->keep + at,
-						      d->before + at };
+		d->segment[s] = (struct row_segment){ .start = d->start + at,
+						      .n = d->count + at,
+						      .keep = d->keep + at,
+						      .before = d->before + at };
 	}
-	return AR_OK;
+	return open_revived(d) ? AR_OK : ar_nomem(err);
 }
 
 void drops_close(struct drops *d)
 {
-	for (size_t i = 0; d->list && i < (size_t)d->n * d->n_req; i++)
+	for (size_t i = 0; d->list && i < (size_t)d->n * d->n_req; i++) {
 		free(d->list[i].pos);
+		free(d->list[i].gone);
+	}
 	free(d->list);
 	free(d->req);
 	free(d->segment);
@@ -66,7 +98,40 @@ void drops_close(struct drops *d)
 	free(d->kept.keep);
 	free(d->kept.n_keep);
 	free(d->kept.index);
+	free(d->back_pos);
+	free(d->gone);
+	free(d->n_back);
+	free(d->revived);
+	free(d->left);
+	free(d->n_left);
+	free(d->chosen.n);
+	free(d->chosen.index);
 	*d = (struct drops){ 0 };
+}
+
+/* Number of entry i in segment s. */
+static size_t in_segment(const struct drops *d, int s, size_t i)
+{
+	return (size_t)s * (size_t)d->max_entry + i;
+}
+
+/* A list without tokens has no arrays, but positions are not NULL here. */
+static const int32_t *tokens_before(const struct drops *d, int s, uint32_t req)
+{
+	static const int32_t none;
+	const struct drop_list *l = drops_tokens(d, s, req);
+
+	return l->pos ? l->pos : &none;
+}
+
+/* Entry i in segment s: what its caches hold already. */
+static void set_before(struct drops *d, int s, size_t i)
+{
+	size_t at = in_segment(d, s, i);
+
+	d->before[at] = (d->windows && s) || d->revives ? tokens_before(d, s, d->req[i]) : NULL;
+	if (d->revives)
+		d->gone[at] = drops_tokens(d, s, d->req[i])->gone;
 }
 
 void drops_begin(struct drops *d, const struct batch *b)
@@ -78,6 +143,8 @@ void drops_begin(struct drops *d, const struct batch *b)
 	d->n_whole = 0;
 	d->prefill = false;
 	memset(d->count, 0, (size_t)(d->n * d->max_entry) * sizeof *d->count);
+	if (d->revives)
+		memset(d->n_back, 0, (size_t)(d->n * d->max_entry) * sizeof *d->n_back);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
 
@@ -85,6 +152,8 @@ void drops_begin(struct drops *d, const struct batch *b)
 		d->start[i] = (int32_t)e->start;
 		d->count[i] = (int32_t)e->n_tok;
 		d->n_whole += (int)e->n_tok;
+		if (d->revives)
+			set_before(d, 0, i);
 		if (e->decode)
 			continue;
 		d->chunk[n++] = (int32_t)e->n_tok;
@@ -110,6 +179,15 @@ static const struct row_segment *segment_before(const struct drops *d, int s)
 	return &d->segment[d->back ? 0 : s];
 }
 
+/* n rows of segment s from row `first` on do not go on. */
+static void leave_rows(struct drops *d, int s, int32_t first, int32_t n)
+{
+	int32_t *left = d->left + (ptrdiff_t)s * d->max_row;
+
+	for (int32_t k = 0; k < n; k++)
+		left[d->n_left[s]++] = first + k;
+}
+
 /* Store the rows of one entry that go on.  first: number of its first row there; keep: the
  * flags of its rows, NULL: all stay.  Returns how many there are. */
 static int32_t keep_rows(struct drops *d, int s, size_t i, int32_t first, const uint8_t *keep,
@@ -119,8 +197,10 @@ static int32_t keep_rows(struct drops *d, int s, size_t i, int32_t first, const 
 	int32_t *index = d->index + (ptrdiff_t)s * d->max_row, n = 0;
 	int32_t *whole = d->whole + (ptrdiff_t)(s + 1) * d->max_row;
 
-	for (int32_t k = 0; k < x->n[i]; k++) {
+	for (int32_t k = 0; k < x->n[i] - rows_n_back(x, i); k++) {
 		whole[first + k] = first + k;
+		if (d->revives && keep && !keep[k])
+			leave_rows(d, s, first + k, 1);
 		if (!keep || keep[k]) {
 			whole[first + k] = d->n_whole + d->n_index[s];
 			index[d->n_index[s]++] = first + k;
@@ -130,74 +210,158 @@ static int32_t keep_rows(struct drops *d, int s, size_t i, int32_t first, const 
 	return n;
 }
 
-/* A list without tokens has no array, but is not NULL here. */
-static const int32_t *tokens_before(const struct drops *d, int s, uint32_t req)
+/* Positions of the tokens that segment s > 0 revives, or their indices in the cache of the segment
+ * before. */
+static int32_t *revived_of(const struct drops *d, int s, bool index)
 {
-	static const int32_t none;
-	const struct drop_list *l = drops_tokens(d, s, req);
+	return d->revived + (ptrdiff_t)(2 * s + index) * d->max_entry * d->revives;
+}
 
-	return l->pos ? l->pos : &none;
+/* Add the tokens that entry i, the k-th decode, revives after segment s: those chosen.  at: how
+ * many the entries before have.  Returns how many it has. */
+static int32_t revive(struct drops *d, int s, size_t i, int k, int32_t at)
+{
+	const struct row_segment *x = &d->segment[s];
+	const int32_t *chosen = d->chosen.index + (ptrdiff_t)k * d->revives;
+	int32_t *pos = revived_of(d, s + 1, false) + at, *index = revived_of(d, s + 1, true) + at;
+	int32_t n = d->chosen.n[k];
+
+	for (int32_t j = 0; j < n; j++) {
+		int32_t own = chosen[j] - x->start[i]; /* among the rows that segment s revives */
+
+		pos[j] = own < 0 ? x->before[i][chosen[j]] : x->back[i][own];
+		index[j] = chosen[j];
+	}
+	d->n_back[in_segment(d, s + 1, i)] = n;
+	d->back_pos[in_segment(d, s + 1, i)] = pos;
+	return n;
 }
 
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep)
 {
 	const struct row_segment *x = segment_before(d, s);
-	int32_t *row = d->row + (ptrdiff_t)(s + 1) * d->max_row, first = 0;
-	size_t next = (size_t)(s + 1) * (size_t)d->max_entry;
+	int32_t *row = d->row + (ptrdiff_t)(s + 1) * d->max_row, first = 0, n_revived = 0;
+	size_t next = in_segment(d, s + 1, 0);
+	int k = 0; /* decodes so far */
+	int32_t n_before = 0;
 
 	d->n_index[s] = 0;
+	if (d->revives)
+		d->n_left[s] = 0;
 	d->stat[s].n_row = d->stat[s].n_kept = 0;
 	for (int decode = 0; decode < 2; decode++)
 		for (size_t i = 0; i < b->n; i++) {
-			uint32_t req = b->entry[i].req;
-			int32_t n;
+			int32_t n, own = x->n[i] - rows_n_back(x, i);
 
 			if (b->entry[i].decode != decode)
 				continue;
 			n = keep_rows(d, s, i, first, decode ? NULL : keep + first, row);
-			d->start[next + i] = drops_tokens(d, s + 1, req)->n;
+			d->start[next + i] = drops_tokens(d, s + 1, b->entry[i].req)->n;
 			d->count[next + i] = n;
 			d->keep[next + i] = decode ? NULL : row;
-			d->before[next + i] = d->windows ? tokens_before(d, s + 1, req) : NULL;
+			set_before(d, s + 1, i);
 			row += n;
-			first += x->n[i];
-			d->stat[s].n_row += decode ? 0 : x->n[i];
+			first += own;
+			d->stat[s].n_row += decode ? 0 : own;
 			d->stat[s].n_kept += decode ? 0 : n;
+			if (!decode || !d->revives)
+				continue;
+			n = revive(d, s, i, k++, n_revived);
+			d->count[next + i] += n;
+			n_revived += n;
+			n_before += rows_n_back(x, i);
 		}
+	if (d->revives)
+		leave_rows(d, s, first, n_before);
 }
 
-/* Add the rows of entry i in segment s to its tokens. */
+static enum ar_status grow_list(struct drop_list *l, int32_t need, bool flags, struct ar_err *err)
+{
+	size_t room = 2 * (size_t)need;
+	int32_t *pos;
+	uint8_t *gone;
+
+	if (need <= l->room)
+		return AR_OK;
+	pos = realloc(l->pos, room * sizeof *pos);
+	if (!pos)
+		return ar_nomem(err);
+	l->pos = pos;
+	if (flags) {
+		gone = realloc(l->gone, room);
+		if (!gone)
+			return ar_nomem(err);
+		l->gone = gone;
+	}
+	l->room = (int32_t)room;
+	return AR_OK;
+}
+
+/* Add the rows of entry i in segment s to its tokens: revived ones first.  All are gone yet. */
 static enum ar_status add_tokens(struct drops *d, int s, size_t i, struct ar_err *err)
 {
 	const struct row_segment *x = &d->segment[s];
 	struct drop_list *l = &d->list[(size_t)s * d->n_req + d->req[i]];
-	int32_t need = l->n + x->n[i];
+	int32_t n_back = rows_n_back(x, i);
+	enum ar_status st = grow_list(l, l->n + x->n[i], d->revives, err);
 
-	if (need > l->room) {
-		int32_t *pos = realloc(l->pos, 2 * (size_t)need * sizeof *pos);
-
-		if (!pos)
-			return ar_nomem(err);
-		l->pos = pos;
-		l->room = 2 * need;
-	}
-	for (int32_t k = 0; k < x->n[i]; k++)
+	if (st)
+		return st;
+	if (l->gone)
+		memset(l->gone + l->n, 1, (size_t)x->n[i]);
+	for (int32_t k = 0; k < n_back; k++)
+		l->pos[l->n++] = x->back[i][k];
+	for (int32_t k = 0; k < x->n[i] - n_back; k++)
 		l->pos[l->n++] = d->segment[0].start[i] + (x->keep[i] ? x->keep[i][k] : k);
 	return AR_OK;
+}
+
+/* The tokens of entry i that went on from segment s are not gone. */
+static void mark_gone(struct drops *d, int s, size_t i)
+{
+	const struct row_segment *from = &d->segment[s], *to = &d->segment[s + 1];
+	uint8_t *gone = drops_tokens(d, s, d->req[i])->gone;
+	int32_t n_back = rows_n_back(from, i), to_back = rows_n_back(to, i), at = 0;
+	const int32_t *pos = revived_of(d, s + 1, false), *index = revived_of(d, s + 1, true);
+	uint8_t *own = gone + from->start[i] + n_back;
+
+	for (int32_t k = 0; k < to_back; k++)
+		gone[index[to->back[i] - pos + k]] = 0;
+	for (int32_t k = 0; k < from->n[i] - n_back; k++)
+		if (at < to->n[i] - to_back && (from->keep[i] ? from->keep[i][k] : k) ==
+						       (to->keep[i] ? to->keep[i][at] : at)) {
+			own[k] = 0;
+			at++;
+		}
 }
 
 enum ar_status drops_end(struct drops *d, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	for (int s = 1; s < d->n; s++)
+	for (int s = d->revives ? 0 : 1; s < d->n; s++)
 		for (size_t i = 0; i < d->n_entry && !st; i++) {
 			st = add_tokens(d, s, i, err);
-			if (d->windows) /* the array may have moved */
-				d->before[(size_t)s * (size_t)d->max_entry + i] =
-					tokens_before(d, s, d->req[i]);
+			set_before(d, s, i); /* the arrays may have moved */
+			if (!st && d->revives && s < d->n - 1)
+				mark_gone(d, s, i);
 		}
 	return st;
+}
+
+int drops_slots(const struct drops *d, const struct cache_group *g, int s, int32_t *slot)
+{
+	const struct row_segment *x = &d->segment[s];
+	const int32_t *index = revived_of(d, s, true);
+	int tok = g->shape.page_tok, n = 0;
+
+	for (size_t i = 0; i < d->n_entry; i++) {
+		const int32_t *page = pages_of(g->pages, d->req[i]);
+
+		for (int32_t k = 0; k < rows_n_back(x, i); k++, n++)
+			slot[n] = page[index[n] / tok] * tok + index[n] % tok;
+	}
+	return n;
 }
 
 void drops_cost(const struct drops *d, struct iter_cost *cost)
@@ -208,10 +372,11 @@ void drops_cost(const struct drops *d, struct iter_cost *cost)
 
 void drops_forget(struct drops *d, uint32_t req)
 {
-	for (int s = 1; s < d->n; s++) {
+	for (int s = 0; s < d->n; s++) {
 		struct drop_list *l = &d->list[(size_t)s * d->n_req + req];
 
 		free(l->pos);
+		free(l->gone);
 		*l = (struct drop_list){ 0 };
 	}
 }
@@ -234,9 +399,10 @@ const struct row_segment *drops_entry(struct drops *d, uint32_t req)
 	if (d->n == 1)
 		return NULL;
 	for (int s = 0; s < d->n; s++)
-		d->one[s] = (struct row_segment){ d->segment[s].start + i, d->segment[s].n + i,
-						  d->segment[s].keep + i,
-						  d->segment[s].before + i };
+		d->one[s] = (struct row_segment){ .start = d->segment[s].start + i,
+						  .n = d->segment[s].n + i,
+						  .keep = d->segment[s].keep + i,
+						  .before = d->segment[s].before + i };
 	return d->one;
 }
 

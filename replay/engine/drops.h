@@ -7,6 +7,10 @@
  * A dropper may bring all rows back: then the layer after which it acts is in segment 0 again, and
  * each segment is made of rows of that one.
  *
+ * A dropper may also revive tokens: a decode brings dropped ones to the next segment.  In the
+ * caches of a request tokens then lie in the order in which they came, not in that of their
+ * positions.
+ *
  * For each batch: drops_begin(); for each segment but the last, drops_grow(), then the dropper and
  * drops_apply(); drops_grow() of the last; and drops_end() after the batch has run.
  */
@@ -18,16 +22,18 @@
 #include "replay/engine/backend.h"
 #include "replay/engine/rows.h"
 
-/* Positions of tokens, ascending. */
+/* Positions of tokens, in the order of the cache: ascending, unless decodes revive tokens. */
 struct drop_list {
 	int32_t n, room;
 	int32_t *pos;
+	uint8_t *gone; /* [n] 1: the token is not in the next segment; NULL: no token is revived */
 };
 
 struct drops {
 	int n;	      /* segments; 1: there is no dropper */
 	bool windows; /* they count positions of the request; the engine sets it */
 	bool back;    /* all rows come back at a layer that drops; the engine sets it */
+	int revives;  /* most tokens of a request that a decode revives at a layer; 0: none */
 	size_t n_req; /* requests of the run */
 	int max_entry, max_row;
 
@@ -38,25 +44,33 @@ struct drops {
 	int32_t *start, *count;	     /* [n][max_entry] */
 	const int32_t **keep;	     /* [n][max_entry] */
 	const int32_t **before;	     /* [n][max_entry] positions in list */
+	const int32_t **back_pos;    /* [n][max_entry] positions of revived tokens */
+	const uint8_t **gone;	     /* [n][max_entry] flags in list */
+	int32_t *n_back;	     /* [n][max_entry] */
 	int32_t *row;		     /* [n][max_row] row numbers that keep points to */
 	int32_t *index; /* [n][max_row] rows of a segment that go on, decodes included: their
 			   * numbers in its views */
 	int *n_index;	/* [n] */
+	int32_t *left;	/* [n][max_row] if tokens are revived: its other rows, for the aux cache */
+	int *n_left;	/* [n] */
 	int32_t *whole; /* [n][max_row] with back, of segment s > 0: for each row r of segment 0 its
 			 * place in [rows of segment 0][rows of segment s]: r if it was dropped,
 			 * else n_whole + its number in segment s */
 	int n_whole;	/* rows of segment 0 */
-	int32_t *chunk; /* [max_entry] tokens of each prefill entry */
-	struct store_drop *stat; /* [n - 1] prefill rows; the engine sets the layers */
-	bool prefill;		 /* there are any */
-	struct row_segment *one; /* [n] for drops_entry() */
-	struct drop_list *list;	 /* [n][n_req] tokens of a request in the caches of a segment */
-	struct drop_kept kept;	 /* room for the result of a dropper, on the host */
+	int32_t *revived; /* [n][2][max_entry * revives] of segment s > 0: positions of its revived
+			   * tokens; then their indices in the cache of segment s - 1 */
+	int32_t *chunk;	  /* [max_entry] tokens of each prefill entry */
+	struct store_drop *stat;    /* [n - 1] prefill rows; the engine sets the layers */
+	bool prefill;		    /* there are any */
+	struct row_segment *one;    /* [n] for drops_entry() */
+	struct drop_list *list;	    /* [n][n_req] tokens of a request in the caches of a segment */
+	struct drop_kept kept;	    /* room for the result of a dropper, on the host */
+	struct drop_revived chosen; /* the same of decodes; its flags are those of the rows */
 };
 
 /* max_entry, max_row: of a batch.  Release *d even after a failure. */
 enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,
-			  struct ar_err *err);
+			  int revives, struct ar_err *err);
 void drops_close(struct drops *d);
 
 /* All rows of b are in segment 0; none is in another yet. */
@@ -68,12 +82,19 @@ static inline const struct row_segment *drops_segments(const struct drops *d)
 	return d->n > 1 ? d->segment : NULL;
 }
 
+/* Whether rows of a batch change at a layer that drops; r: its rows there. */
+static inline bool drops_acts(const struct drops *d, const struct rows *r)
+{
+	return r->n_prefill || (d->revives && r->decode.rows.n_req);
+}
+
 /* Give the requests of b pages for their rows in the groups of segment s. */
 enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
 			  const struct batch *b, int s, struct ar_err *err);
 
 /* Fill segment s + 1.  keep: a flag for each prefill row of segment s, or with back of segment
- * 0. */
+ * 0.  If tokens are revived, those of the decodes are in d->chosen, which has a request for each of
+ * them. */
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep);
 
 /* The caches hold the rows of the last batch. */
@@ -84,6 +105,11 @@ static inline const struct drop_list *drops_tokens(const struct drops *d, int s,
 {
 	return &d->list[(size_t)s * d->n_req + req];
 }
+
+/* Find the slots of the tokens that segment s > 0 revives, in the pages of segment s - 1: in the
+ * order of their rows.  g: the group of the layer that ends that segment.  Returns how many there
+ * are. */
+int drops_slots(const struct drops *d, const struct cache_group *g, int s, int32_t *slot);
 
 /* Set the fields of cost that tell of droppers.  They are valid until the next batch. */
 void drops_cost(const struct drops *d, struct iter_cost *cost);

@@ -73,6 +73,11 @@ enum ar_status groups_init(struct cache_groups *g, const struct model *m,
 		if (at == g->n)
 			g->group[g->n++] = x;
 		g->of[l] = at;
+		if (drop_revives(p->drop) && drop_acts_after(p->drop, l)) {
+			g->group[at].aux_layer = l;
+			g->group[at].aux_bytes = (size_t)x.shape.page_tok * (size_t)m->hidden *
+						 sizeof(bf16_t);
+		}
 	}
 	return AR_OK;
 }
@@ -91,11 +96,22 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
 	double sum = 0;
 
 	for (int i = 0; i < n; i++) {
-		const struct cache_group *x = groups_of(g, layer ? layer[i] : i);
+		int l = layer ? layer[i] : i;
+		const struct cache_group *x = groups_of(g, l);
+		size_t aux = l == x->aux_layer ? x->aux_bytes : 0;
 
-		sum += (double)(2 * x->kv_bytes + x->state_bytes) *
+		sum += (double)(2 * x->kv_bytes + x->state_bytes + aux) *
 		       (double)lesser(n_page, x->max_page);
 	}
+	return sum;
+}
+
+double groups_aux_bytes(const struct cache_groups *g)
+{
+	double sum = 0;
+
+	for (int i = 0; i < g->n; i++)
+		sum += (double)g->group[i].aux_bytes * (double)g->group[i].n_page;
 	return sum;
 }
 

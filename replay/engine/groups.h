@@ -4,7 +4,9 @@
  * mixer and window, the same shape of pages and the same bytes of state per page.  A request holds
  * pages in every group.
  *
- * Layers before and after a dropper are in different groups.
+ * Layers before and after a dropper are in different groups.  A layer after which it drops tokens
+ * that may be revived has an aux cache: for each token of a page, the residual stream that it left
+ * the layer with.
  *
  * Window layers give pages back that no later row sees.  Linear layers have no keys: the one page
  * of a request is its state.
@@ -24,6 +26,8 @@ struct cache_group {
 	size_t kv_bytes;	 /* bytes of K, and of V, per page and layer */
 	size_t state_bytes;	 /* bytes of state per page and layer: the selector's, or all of a
 				  * linear layer's */
+	size_t aux_bytes;	 /* bytes per page of the aux cache, in one layer, */
+	int aux_layer;		 /* this one of the model; aux_bytes 0: there is none */
 	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
 	int64_t max_page; /* pages of the requests of a batch, if the pool had no end */
@@ -52,8 +56,8 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
 	return &g->group[g->of[layer]];
 }
 
-/* Bytes of layer[0 .. n) of the model together, where a full layer has n_page pages; layer NULL:
- * the first n layers. */
+/* Bytes of layer[0 .. n) of the model together, aux caches included, where a full layer has n_page
+ * pages; layer NULL: the first n layers. */
 double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page);
 
 /* Write what a group holds, for messages: "36 window layers of 1024 tokens, 0.42 GiB".  layer: [n]
@@ -61,6 +65,9 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
  * group. */
 char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
 		      size_t size);
+
+/* Bytes of all aux caches.  The groups have their pages. */
+double groups_aux_bytes(const struct cache_groups *g);
 
 /* Create the pages of every group for a pool of num_blocks blocks of block_tok tokens:
  * pages_needed(), but at most max_page.  AR_USAGE: too many or too few. */

@@ -2,7 +2,8 @@
 /*
  * A batch in the arrays that the kernels read: its rows, and an attn_batch for prefill and one
  * for decode entries.  Rows of prefill entries come first, then one row per decode entry, both in
- * batch order.
+ * batch order.  Rows that decodes revive come last, with an attn_batch of their own: they are at
+ * positions before the decode's, and each sees only the keys up to its own position.
  *
  * Layers of other pages, another method or other rows need arrays of their own: a view.  All arrays
  * of all views are in one block of memory, so that one copy moves them to a device.
@@ -23,7 +24,11 @@ struct rows {
 	struct layer_row *row; /* [n_row]; NULL: linear layers, which store no keys */
 	int32_t *emit;	       /* [n_emit] rows that output a token */
 	struct attn_batch prefill, decode;
-	struct delta_batch delta; /* of linear layers: the prefill rows */
+	struct attn_batch revived; /* a request for each row, on the pages of decode; keys.pos is
+				    * set */
+	const uint8_t *gone;	   /* [decode.keys.n_page * page_tok] the flags of struct
+				    * row_segment, see struct drop_revived; NULL: not asked for */
+	struct delta_batch delta;  /* of linear layers: the prefill rows */
 };
 
 /* The layers that share a view.  In a view of linear layers, a request has one page: its state.
@@ -59,7 +64,20 @@ struct row_segment {
 	 * positions of the request.  NULL, the array or an element: windows count tokens of the
 	 * cache. */
 	const int32_t *const *before;
+
+	/* Tokens that decodes revive; NULL: none.  n counts them.  They lie in the cache before the
+	 * decode's own row, whose keys have the positions `before` in any order. */
+	const int32_t *n_back;	    /* [batch->n] */
+	const int32_t *const *back; /* [batch->n][n_back] their positions */
+	const uint8_t *const *gone; /* [batch->n] flags of the tokens in the cache before, 1: not
+				      * in that of the next segment; NULL: not asked for */
 };
+
+/* Tokens that entry i revives in segment s, or NULL. */
+static inline int32_t rows_n_back(const struct row_segment *s, size_t i)
+{
+	return s && s->n_back ? s->n_back[i] : 0;
+}
 
 /* (row, key) pairs of entry i of b in a segment, NULL: of all its rows, where a row sees `window`
  * keys at most; 0: all. */
@@ -75,6 +93,7 @@ struct rows_env {
 	const struct activations *act;
 	const void *act_self;
 	struct attn_limits prefill, decode;
+	int revives;  /* most tokens that a decode revives; 0: none */
 	bool tiles;   /* plan the tiles of prefill entries; page n_page of each group is of no
 		     * request, for padded rows */
 	void *mem;    /* block of memory for the arrays; of the caller */
@@ -96,6 +115,17 @@ void row_set_release(struct row_set *s);
 void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode);
 
+/* Most rows of a batch in one segment, and those of them that are revived. */
+static inline int rows_max_revived(const struct rows_env *e)
+{
+	return e->decode.max_row * e->revives;
+}
+
+static inline int rows_max(const struct rows_env *e)
+{
+	return e->prefill.max_row + e->decode.max_row + rows_max_revived(e);
+}
+
 /* Bytes of mem that are enough for any batch within the limits.  The groups have their pages. */
 size_t rows_bytes(const struct rows_env *e);
 
@@ -109,9 +139,11 @@ enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const s
 			  size_t *used, struct ar_err *err);
 
 /* Build a batch of decodes only, padded to n rows.  Padded rows are at position 0
- * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
- * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows.  For that,
- * views share keys.page, and the first request of a view may begin anywhere in it. */
+ * of the scratch page, and the n rows emit.  If tokens are revived, views after segment 0 have
+ * n * revives rows more, padded, too.  Addresses in mem, numbers of rows and the largest number of
+ * blocks depend on n only.  So one CUDA graph runs all batches of n rows.  For that, views share
+ * keys.page, and the first request of a view may begin anywhere in it; if tokens are revived, each
+ * view has room for all pages, which keys.n_page is then. */
 enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 				  const struct batch *b, const struct row_segment *segment, int n,
 				  size_t *used, struct ar_err *err);

@@ -257,6 +257,28 @@ void decoder_ref_keep(struct decoder_ref *d, int layer, const int32_t *index, in
 	d->n_row = n;
 }
 
+/* The norm's own result is not used. */
+enum ar_status decoder_ref_settle(struct decoder_ref *d, int layer, struct ar_err *err)
+{
+	const struct rows_job j = { .d = d, .norm = d->w->norm };
+	enum ar_status st;
+
+	phase(d, layer, PHASE_DROP);
+	st = d->added ? each_row(&j, add_norm_rows, err) : AR_OK;
+	d->added = false;
+	return st;
+}
+
+void decoder_ref_add(struct decoder_ref *d, int layer, const bf16_t *x, const int32_t *slot, int n)
+{
+	size_t hidden = (size_t)d->m->hidden;
+
+	assert(!d->added && d->n_row + n <= d->max_row);
+	phase(d, layer, PHASE_DROP);
+	layer_gather_ref(x, 0, slot, n, d->m->hidden, d->x + (size_t)d->n_row * hidden);
+	d->n_row += n;
+}
+
 enum ar_status decoder_ref_logits(struct decoder_ref *d, const int32_t *index, int n, float *out,
 				  struct ar_err *err)
 {

@@ -49,6 +49,12 @@ enum ar_status decoder_ref_end(struct decoder_ref *d, struct ar_err *err);
  * ascending. */
 void decoder_ref_keep(struct decoder_ref *d, int layer, const int32_t *index, int n);
 
+/* After mlp(): finish the residual stream, which decoder_ref_hidden() then is as it leaves the
+ * layer.  Then keep() may follow.  add() goes on with n more rows, for which there is room, behind
+ * the others: their residual streams are at slot[n] of x, [slots][hidden]. */
+enum ar_status decoder_ref_settle(struct decoder_ref *d, int layer, struct ar_err *err);
+void decoder_ref_add(struct decoder_ref *d, int layer, const bf16_t *x, const int32_t *slot, int n);
+
 /* The residual stream [n_row][hidden]: after before() what enters the layer, after end() what
  * leaves the last one. */
 const bf16_t *decoder_ref_hidden(const struct decoder_ref *d);

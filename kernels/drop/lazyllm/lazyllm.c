@@ -49,10 +49,6 @@ static enum ar_status check(const void *param, struct ar_err *err)
 	const struct lazyllm *p = param;
 	struct layer_list list;
 
-	if (p->aux_revival)
-		return ar_fail(err, AR_USAGE,
-			       "aux-revival=1: dropped tokens do not come back here; use "
-			       "aux-revival=0");
 	return p->layers ? layer_list_parse(&list, p->layers, 1, err) : AR_OK;
 }
 
