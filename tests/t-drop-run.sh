@@ -60,6 +60,24 @@ is '... whose products are those of the layer before, which drops as many' \
 is '... and less than those of a layer that keeps all' \
 	"$("$ATTNREPLAY" sql --format csv b.db 'SELECT a.product_flops > b.product_flops
 		FROM run_layer a, run_layer b WHERE a.layer = 0 AND b.layer = 1' | tail -n +2)" 1
+# After prompts of 100 and 20 tokens one decode each revives up to three at a layer.
+revives() {
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --accuracy 0 --db v.db \
+		--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" \
+		--method dense+lazyllm:layers=1:0.5+4:0.5,aux-revival=1,revive-max=3 2>log
+}
+ok 'decodes revive dropped tokens' revives
+ok '... from an aux cache whose size is printed' grep -q 'aux cache of 2 layers, 0.0[0-9]* GiB' log
+is '... which are rows of the layers after' \
+	"$("$ATTNREPLAY" sql --format csv v.db 'SELECT layer, n_rows FROM run_layer
+		WHERE layer IN (1, 2, 5)' | tail -n +2)" '1,122
+2,66
+5,37'
+"$ATTNREPLAY" report v.db >report
+ok 'the report shows how many at each layer' \
+	grep -q '^  1  dense+lazyllm.*,revive-max=3 *1 *60 *4 *2.0* *0.0384$' report
+ok '... which may be dropped again' \
+	grep -q '^  1  dense+lazyllm.*,revive-max=3 *4 *34 *5 *2.50* *0.0218$' report
 ok 'droppers that keep all run' run --method dense+uniprefill:layers=3
 "$ATTNREPLAY" report r.db >report
 ok '... and the report says so' grep -q '^run 3: the dropper kept every row' report

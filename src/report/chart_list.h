@@ -78,6 +78,7 @@ CHART(density, "Share of what dense attention looks at, after each step", POINT,
       NULL, ROWS, 0, CHART_WIDE)
 TABLE(density)
 TABLE(drops)
+TABLE(revived)
 TABLE(kept)
 
 PART("How it was measured", "no run")

@@ -62,6 +62,7 @@ SECTION(eval_paired, "Against dense, prompt by prompt: answers lost and won, McN
 SECTION(eval_expected, "Dense attention against what the tasks file says of it, answers")
 SECTION(eval_predict, "Rank correlation of figures of single layers with the change on tasks")
 SECTION(drops, "Rows of prompts that droppers kept, and MB of keys and values in each layer after")
+SECTION(revived, "Tokens that decodes revived, and MB of dropped ones in the layer's aux cache")
 SECTION(kept, "Dense attention that kept tokens hold: mass of the last queries, top 256 tokens")
 SECTION(density, "Density: share of what dense attention looks at")
 DIALECT(vllm, "What vllm bench serve prints")
