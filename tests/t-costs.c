@@ -559,6 +559,7 @@ static struct sched_limits random_limits(const struct policy *p, struct rng *r)
 		.block_tok = BLOCK_TOK,
 		.num_blocks = 45 + (int64_t)(rng_below(r, 2) ? rng_below(r, 60) : 1000),
 		.watermark = p->watermark,
+		.survives = true,
 		.policy = p,
 	};
 
