@@ -19,6 +19,7 @@ libattnreplay_a_SOURCES += \
     replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
+    replay/engine/rows_part.h replay/engine/rows_revived.c \
     replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
   replay/forward/decoder_ref.c replay/forward/decoder_ref.h replay/forward/forward.c \
     replay/forward/forward.h replay/forward/forward_memory.c replay/forward/forward_state.h \

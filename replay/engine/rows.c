@@ -1,31 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "replay/engine/rows.h"
+#include "replay/engine/rows_part.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/workspace.h"
-
 static int blocks_until(int64_t n_tok, int page_tok)
 {
 	return (int)((n_tok + page_tok - 1) / page_tok);
 }
-
-/* The arrays of struct rows.revived while they are filled, and the flags `gone`. */
-struct revived_arrays {
-	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *own;
-	int32_t *key; /* keys.pos */
-	uint8_t *gone;
-};
-
-/* The arrays of an attn_batch while they are filled. */
-struct row_arrays {
-	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *page;
-	int32_t *first;		       /* NULL: rows see key 0 */
-	struct revived_arrays revived; /* of decodes, if tokens are revived */
-};
 
 /* ---- views ---- */
 
@@ -68,16 +52,6 @@ void row_set_release(struct row_set *s)
 {
 	free(s->view);
 	*s = (struct row_set){ 0 };
-}
-
-static bool is_linear(const struct row_view *v)
-{
-	return v->group->mixer == MIX_LINEAR;
-}
-
-static int32_t scratch_page(const struct row_view *v)
-{
-	return (int32_t)v->group->n_page;
 }
 
 /* ---- sizes ---- */
@@ -133,19 +107,11 @@ size_t rows_bytes(const struct rows_env *e)
 
 	for (int i = 0; i < e->n_view; i++)
 		sum += view_bytes(e, e->view[i].group) +
-		       (is_linear(&e->view[i]) ? delta_bytes(&e->prefill) : 0);
+		       (rows_is_linear(&e->view[i]) ? delta_bytes(&e->prefill) : 0);
 	return sum;
 }
 
 /* ---- batches ---- */
-
-/* A batch as a view sees it. */
-struct part {
-	const struct rows_env *env;
-	const struct row_view *view;
-	const struct batch *b;
-	const struct row_segment *segment; /* of the view; NULL: all rows */
-};
 
 static struct part part_of(const struct rows_env *e, int view, const struct batch *b,
 			   const struct row_segment *segment)
@@ -205,23 +171,6 @@ static int32_t first_key(const struct span *x, int32_t index, int window, int32_
 	return from;
 }
 
-/* (row, key) pairs of the rows that entry i revives: of each, the keys up to its position. */
-static int64_t revived_pairs(const struct row_segment *s, size_t i)
-{
-	int32_t n = rows_n_back(s, i);
-	int64_t sum = 0;
-
-	for (int32_t k = 0; k < n; k++) {
-		int32_t own = s->back[i][k];
-
-		for (int32_t t = 0; t < s->start[i]; t++)
-			sum += s->before[i][t] <= own;
-		for (int32_t t = 0; t < n; t++)
-			sum += s->back[i][t] <= own;
-	}
-	return sum;
-}
-
 int64_t rows_pairs(const struct row_segment *s, const struct batch *b, size_t i, int window)
 {
 	const struct span x = span_in(s, b, i);
@@ -237,13 +186,14 @@ int64_t rows_pairs(const struct row_segment *s, const struct batch *b, size_t i,
 		return sum;
 	}
 	whole = whole < n ? whole : n; /* rows that see all */
-	return whole * start + whole * (whole + 1) / 2 + (n - whole) * window + revived_pairs(s, i);
+	return whole * start + whole * (whole + 1) / 2 + (n - whole) * window +
+	       rows_revived_pairs(s, i);
 }
 
 /* Pages of an entry until the end of its rows. */
 static int32_t pages_until(const struct row_view *v, int32_t end)
 {
-	return is_linear(v) ? 1 : blocks_until(end, v->group->shape.page_tok);
+	return rows_is_linear(v) ? 1 : blocks_until(end, v->group->shape.page_tok);
 }
 
 /* Sizes of the prefill or of the decode entries of a batch. */
@@ -297,10 +247,10 @@ static bool carve_arrays(struct workspace *c, const struct size *s, const struct
 	a->len = workspace_take(c, s->req, sizeof *a->len);
 	a->pos = workspace_take(c, s->row, sizeof *a->pos);
 	a->first = window ? workspace_take(c, s->row, sizeof *a->first) : NULL;
-	a->page = is_linear(v) ? workspace_take(c, s->req, sizeof *a->page) : NULL;
+	a->page = rows_is_linear(v) ? workspace_take(c, s->req, sizeof *a->page) : NULL;
 	a->revived = (struct revived_arrays){ 0 };
 	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos &&
-	       (a->first || !window) && (a->page || !is_linear(v));
+	       (a->first || !window) && (a->page || !rows_is_linear(v));
 }
 
 static bool carve_kind(struct workspace *c, const struct size *s, const struct row_view *v,
@@ -308,7 +258,7 @@ static bool carve_kind(struct workspace *c, const struct size *s, const struct r
 {
 	if (!carve_arrays(c, s, v, a))
 		return false;
-	if (!is_linear(v))
+	if (!rows_is_linear(v))
 		a->page = workspace_take(c, s->page, sizeof *a->page);
 	return a->page;
 }
@@ -316,9 +266,9 @@ static bool carve_kind(struct workspace *c, const struct size *s, const struct r
 static bool carve_rows(struct workspace *c, const struct row_view *v, size_t n_row, size_t n_emit,
 		       struct rows *o)
 {
-	o->row = is_linear(v) ? NULL : workspace_take(c, n_row, sizeof *o->row);
+	o->row = rows_is_linear(v) ? NULL : workspace_take(c, n_row, sizeof *o->row);
 	o->emit = workspace_take(c, n_emit, sizeof *o->emit);
-	return o->emit && (o->row || is_linear(v));
+	return o->emit && (o->row || rows_is_linear(v));
 }
 
 /* Store the rows of a request from row `at` on. */
@@ -420,132 +370,6 @@ static enum ar_status too_small(struct ar_err *err)
 	return ar_fail(err, AR_USAGE, "the batch does not fit the memory allocated for batches");
 }
 
-/* ---- revived rows ---- */
-
-static bool carve_revived(struct workspace *c, size_t n, size_t n_key, struct revived_arrays *a)
-{
-	a->row0 = workspace_take(c, n + 1, sizeof *a->row0);
-	a->pos = workspace_take(c, n, sizeof *a->pos);
-	a->pos0 = workspace_take(c, n, sizeof *a->pos0);
-	a->qblk0 = workspace_take(c, n + 1, sizeof *a->qblk0);
-	a->left = workspace_take(c, n, sizeof *a->left);
-	a->len = workspace_take(c, n, sizeof *a->len);
-	a->page0 = workspace_take(c, n + 1, sizeof *a->page0);
-	a->own = workspace_take(c, n, sizeof *a->own);
-	a->key = workspace_take(c, n_key, sizeof *a->key);
-	a->gone = workspace_take(c, n_key, sizeof *a->gone);
-	return a->row0 && a->pos && a->pos0 && a->qblk0 && a->left && a->len && a->page0 &&
-	       a->own && a->key && a->gone;
-}
-
-/* Store revived row r, at position own of a request with end keys from page0 on. */
-static void add_revived(const struct revived_arrays *a, int r, int32_t own, int32_t end,
-			int32_t page0)
-{
-	a->pos[r] = a->pos0[r] = end - 1;
-	a->len[r] = end;
-	a->left[r] = 0;
-	a->own[r] = own;
-	a->page0[r] = a->page0[r + 1] = page0;
-	a->row0[r + 1] = a->qblk0[r + 1] = r + 1;
-}
-
-/* Store the positions and the flags of the keys of entry i, from place `at` on. */
-static void add_keys(const struct revived_arrays *a, const struct part *p, size_t i, int32_t at)
-{
-	const struct row_segment *s = p->segment;
-	const struct batch_entry *e = &p->b->entry[i];
-	int32_t start = s->start[i], n_back = rows_n_back(s, i), *key = a->key + at;
-	uint8_t *gone = a->gone + at;
-
-	for (int32_t t = 0; t < start && n_back; t++)
-		key[t] = s->before[i][t];
-	for (int32_t t = 0; t < n_back; t++)
-		key[start + t] = s->back[i][t];
-	key[start + n_back] = (int32_t)e->start;
-	if (s->gone && s->gone[i])
-		memcpy(gone, s->gone[i], (size_t)start);
-	memset(gone + start, 1, (size_t)n_back);
-	gone[start + n_back] = 0;
-}
-
-/* Find the activations and the slots of the rows that entry i revives. */
-static enum ar_status place_revived(struct layer_row *row, const struct part *p, size_t i,
-				    struct ar_err *err)
-{
-	const struct row_segment *s = p->segment;
-	uint32_t req = p->b->entry[i].req;
-	const int32_t *page = pages_of(p->view->group->pages, req);
-	int tok = p->view->group->shape.page_tok;
-	enum ar_status st = AR_OK;
-
-	for (int32_t k = 0, at = s->start[i]; k < rows_n_back(s, i) && !st; k++, at++) {
-		st = p->env->act->begin(p->env->act_self, req, s->back[i][k], 1, row + k, err);
-		row[k].slot = page[at / tok] * tok + at % tok;
-	}
-	return st;
-}
-
-/* Add the rows that the decodes of the batch revive, and what their dropper reads. */
-static enum ar_status add_revived_rows(struct rows *o, const struct part *p,
-				       const struct revived_arrays *a, struct ar_err *err)
-{
-	const struct attn_batch *d = &o->decode;
-	int n = 0, r = 0;
-	enum ar_status st = AR_OK;
-
-	a->row0[0] = a->qblk0[0] = 0;
-	for (size_t i = 0; i < p->b->n && !st; i++) {
-		int32_t n_back = rows_n_back(p->segment, i);
-
-		if (!p->b->entry[i].decode || !p->segment->n[i])
-			continue;
-		add_keys(a, p, i, d->keys.page0[r] * d->shape.page_tok);
-		st = place_revived(o->row + o->n_row, p, i, err);
-		o->n_row += n_back;
-		for (int32_t k = 0; k < n_back; k++)
-			add_revived(a, n++, p->segment->back[i][k], d->keys.len[r],
-				    d->keys.page0[r]);
-		r++;
-	}
-	o->revived = *d;
-	o->revived.rows = (struct attn_rows){ .n_req = n,
-					      .n_row = n,
-					      .n_qblk = n,
-					      .row0 = a->row0,
-					      .pos = a->pos,
-					      .pos0 = a->pos0,
-					      .qblk0 = a->qblk0,
-					      .left = a->left,
-					      .own = a->own };
-	o->revived.keys.len = a->len;
-	o->revived.keys.page0 = a->page0;
-	o->revived.keys.pos = a->key;
-	o->gone = p->segment->gone ? a->gone : NULL;
-	return st;
-}
-
-/* Whether decodes of the batch may revive tokens. */
-static bool revives(const struct part *p)
-{
-	return p->env->revives && p->segment && !is_linear(p->view);
-}
-
-static size_t page_tok(const struct part *p)
-{
-	return (size_t)p->view->group->shape.page_tok;
-}
-
-/* Rows that the decodes of the batch revive. */
-static size_t count_revived(const struct part *p)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < p->b->n; i++)
-		n += (size_t)rows_n_back(p->segment, i);
-	return n;
-}
-
 static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct workspace *c,
 				struct ar_err *err)
 {
@@ -575,13 +399,6 @@ static enum ar_status add_delta(struct rows *o, struct workspace *c, struct ar_e
 }
 
 /* Row r is a padded one: the first token there is, at position 0 of the scratch page. */
-static void pad_row(struct rows *o, const struct row_view *v, int r)
-{
-	if (o->row)
-		o->row[r] =
-			(struct layer_row){ .slot = scratch_page(v) * v->group->shape.page_tok };
-}
-
 static enum ar_status build_view(struct rows *out, const struct part *p, const struct method *tiles,
 				 int pad, struct workspace *c, struct ar_err *err)
 {
@@ -589,7 +406,7 @@ static enum ar_status build_view(struct rows *out, const struct part *p, const s
 	struct size pre = measure(p, false), dec = measure(p, true);
 	struct row_arrays pre_arrays, dec_arrays;
 	struct rows o = { 0 };
-	size_t n_revived = count_revived(p), n_row = pre.row + dec.row + n_revived;
+	size_t n_revived = rows_revived_count(p), n_row = pre.row + dec.row + n_revived;
 	enum ar_status st = check(&pre, &e->prefill, "prefill", err);
 
 	if (!st)
@@ -601,7 +418,8 @@ static enum ar_status build_view(struct rows *out, const struct part *p, const s
 	    !carve_kind(c, &pre, p->view, &pre_arrays) ||
 	    !carve_kind(c, &dec, p->view, &dec_arrays))
 		return too_small(err);
-	if (revives(p) && !carve_revived(c, n_revived, dec.page * page_tok(p), &dec_arrays.revived))
+	if (rows_revives(p) &&
+	    !rows_revived_take(c, n_revived, dec.page * rows_page_tok(p), &dec_arrays.revived))
 		return too_small(err);
 	st = add_kind(&o, p, false, 0, &pre_arrays, &o.prefill, err);
 	o.n_prefill = o.n_row;
@@ -610,16 +428,16 @@ static enum ar_status build_view(struct rows *out, const struct part *p, const s
 		o.prefill.tail = method_tail(p->view->method);
 	if (!st)
 		st = add_kind(&o, p, true, 0, &dec_arrays, &o.decode, err);
-	if (!st && revives(p))
-		st = add_revived_rows(&o, p, &dec_arrays.revived, err);
+	if (!st && rows_revives(p))
+		st = rows_revived_add(&o, p, &dec_arrays.revived, err);
 	if (!st && e->tiles && p->view->method && o.prefill.rows.n_req)
 		st = add_tiles(&o.prefill, tiles ? tiles : p->view->method, c, err);
-	if (!st && is_linear(p->view))
+	if (!st && rows_is_linear(p->view))
 		st = add_delta(&o, c, err);
 	if (st)
 		return st;
 	while (o.n_row < pad)
-		pad_row(&o, p->view, o.n_row++);
+		rows_pad_row(&o, p->view, o.n_row++);
 	*out = o;
 	return AR_OK;
 }
@@ -642,43 +460,20 @@ enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const s
 
 /* ---- padded decodes ---- */
 
-/* Rows that a batch of n decodes has room for in a view, besides theirs. */
-static int room_revived(const struct part *p, int n)
-{
-	return revives(p) && p->view->segment ? n * p->env->revives : 0;
-}
-
-/* Pad the revived rows to n.  A padded row sees one key, in the scratch page: the last of the
- * view's. */
-static void add_revived_padding(struct rows *o, const struct part *p, const struct row_arrays *a,
-				int n)
-{
-	struct attn_batch *b = &o->revived;
-	int last = b->keys.n_page - 1;
-
-	a->page[last] = scratch_page(p->view);
-	a->revived.key[(size_t)last * page_tok(p)] = 0;
-	for (int r = b->rows.n_row; r < n; r++) {
-		pad_row(o, p->view, o->n_row++);
-		add_revived(&a->revived, r, 0, 1, last);
-	}
-	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = n;
-}
-
 /* Pad to n requests.  A padded request has one token, in the scratch page. */
 static void add_padding(struct rows *o, const struct part *p, const struct row_arrays *a, int n)
 {
 	struct attn_batch *b = &o->decode;
 
 	for (int r = b->rows.n_req; r < n; r++) {
-		pad_row(o, p->view, r);
+		rows_pad_row(o, p->view, r);
 		a->pos0[r] = 0;
 		a->len[r] = 1;
 		a->pos[r] = 0;
 		if (a->first)
 			a->first[r] = 0;
 		a->left[r] = 0;
-		a->page[a->page0[r]] = scratch_page(p->view);
+		a->page[a->page0[r]] = rows_scratch_page(p->view);
 		a->row0[r + 1] = a->row0[r] + 1;
 		a->qblk0[r + 1] = a->qblk0[r] + 1;
 		a->page0[r + 1] = a->page0[r] + 1;
@@ -686,7 +481,7 @@ static void add_padding(struct rows *o, const struct part *p, const struct row_a
 	for (int r = 0; r < n; r++)
 		o->emit[r] = r;
 	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = o->n_row = o->n_emit = n;
-	b->keys.n_page = revives(p) ? max_pages(p->env, p->view->group) : a->page0[n];
+	b->keys.n_page = rows_revives(p) ? max_pages(p->env, p->view->group) : a->page0[n];
 	b->keys.max_kv_blk = p->env->decode.max_kv_blk;
 	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
@@ -697,8 +492,8 @@ static bool carve_room(struct workspace *c, const struct part *p, struct row_arr
 	size_t page = (size_t)max_pages(p->env, p->view->group);
 
 	a->page = workspace_take(c, page, sizeof *a->page);
-	return a->page &&
-	       carve_revived(c, (size_t)room_revived(p, n), page * page_tok(p), &a->revived);
+	return a->page && rows_revived_take(c, (size_t)rows_revived_room(p, n),
+					    page * rows_page_tok(p), &a->revived);
 }
 
 /* Measure the decodes of view i and take its arrays.  *n_page: gets the pages of keys besides. */
@@ -706,17 +501,17 @@ static enum ar_status carve_decodes(struct rows *o, const struct part *p, struct
 				    int n, struct workspace *c, size_t *n_page, struct ar_err *err)
 {
 	const struct size fixed = { .req = (size_t)n, .row = (size_t)n };
-	size_t n_row = fixed.row + (size_t)room_revived(p, n);
+	size_t n_row = fixed.row + (size_t)rows_revived_room(p, n);
 	struct size s = measure(p, true);
 	enum ar_status st = check(&s, &p->env->decode, "decode", err);
 
 	if (st)
 		return st;
 	assert(s.req == p->b->n && s.req <= (size_t)n && n <= p->env->decode.max_req);
-	*n_page += is_linear(p->view) || revives(p) ? 0 : s.page + (size_t)n - s.req;
+	*n_page += rows_is_linear(p->view) || rows_revives(p) ? 0 : s.page + (size_t)n - s.req;
 	*o = (struct rows){ 0 };
 	return carve_rows(c, p->view, n_row, fixed.req, o) && carve_arrays(c, &fixed, p->view, a) &&
-			       (!revives(p) || carve_room(c, p, a, n)) ?
+			       (!rows_revives(p) || carve_room(c, p, a, n)) ?
 		       AR_OK :
 		       too_small(err);
 }
@@ -749,9 +544,9 @@ enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 		if (st)
 			break;
 		add_padding(o, &p, a, n);
-		if (revives(&p)) {
-			st = add_revived_rows(o, &p, &a->revived, err);
-			add_revived_padding(o, &p, a, room_revived(&p, n));
+		if (rows_revives(&p)) {
+			st = rows_revived_add(o, &p, &a->revived, err);
+			rows_revived_pad(o, &p, a, rows_revived_room(&p, n));
 		}
 		page0 = shared ? o->decode.keys.n_page : page0;
 	}
