@@ -8,7 +8,8 @@ libattnreplay_a_SOURCES += \
   kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
-  kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_store.cuh kernels/delta/delta_work.h \
+  kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
+    kernels/delta/delta_rows.cuh kernels/delta/delta_store.cuh kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
     kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
