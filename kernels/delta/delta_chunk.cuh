@@ -4,7 +4,7 @@
  * decays, mix, and T, the inverse of 1 + L.  L is strictly lower triangular (see delta_device.c).
  * A thread block of 8 warps has up to two value heads of a key head:
  *
- *   gates          a warp has a value head, a lane two rows; sums by shuffles
+ *   gates          a warp has 32 rows of a value head; sums by shuffles
  *   L, mix         from the products; L to shared memory, mix to memory
  *   invert         blocks of 32 on the diagonal: a warp has one, a lane a column, in fp32
  *   T21            = -T22 L21 T11, two products of 32 x 32 by mma in tf32, four warps for a head
@@ -35,7 +35,9 @@ constexpr float LOG2E = 1.4426950408889634f;
 /* Of the value heads of a thread block. */
 struct chunk_part {
 	float l[PAIR][C][STRIDE];	/* L transposed, then T */
-	float g[PAIR][C], beta[PAIR][C];	/* g in units of log2 */
+	float g[PAIR][C];		/* of gates_of(), in units of log2 */
+	float sum[PAIR][C];		/* the same from the chunk's first row on */
+	float beta[PAIR][C];
 };
 
 /* Sum of x over the lanes up to this one. */
@@ -50,43 +52,42 @@ __device__ __forceinline__ float sum_up(float x, int lane)
 	return x;
 }
 
-/* Decays and beta of a value head, by one warp. */
-__device__ __forceinline__ void gates_of(const delta_args &a, int head, float *g, float *beta)
+/* Decays and beta of 32 rows of a value head, by one warp.  g: sums from the first of the 32 on. */
+__device__ __forceinline__ void gates_of(const delta_args &a, const delta_chunk &chunk,
+					 const delta_seq &seq, int head, int first, float *g,
+					 float *beta)
 {
-	const int lane = threadIdx.x % 32;
-	const delta_chunk chunk = a.b.chunk[blockIdx.y];
-	const delta_seq seq = a.b.seq[chunk.seq];
-	const float rate = -LOG2E * expf(a.c.w.a_log[head]), bias = a.c.w.dt_bias[head];
-	delta_gates *to = a.w.gates + (int64_t)blockIdx.y * a.c.spec.v_heads + head;
-	float x[2];
+	const int lane = threadIdx.x % 32, at = first + lane, row = chunk.first + at;
+	float x = 0, rate = 0;
 
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		const int at = i * 32 + lane, row = chunk.first + at;
+	if (row < seq.n_row) {
+		const bf16_t *ba = a.c.ba + (int64_t)(seq.row + row) * a.c.ba_stride + head;
+		const float b = __uint_as_float((uint32_t)ba[0] << 16);
+		const float v = __uint_as_float((uint32_t)ba[a.c.spec.v_heads] << 16) +
+				a.c.w.dt_bias[head];
 
-		x[i] = 0;
-		beta[at] = 0;
-		if (row < seq.n_row) {
-			const bf16_t *ba = a.c.ba + (int64_t)(seq.row + row) * a.c.ba_stride + head;
-			const float b = __uint_as_float((uint32_t)ba[0] << 16);
-			const float v = __uint_as_float((uint32_t)ba[a.c.spec.v_heads] << 16) +
-					bias;
-
-			x[i] = rate * (fmaxf(v, 0) + log1pf(expf(-fabsf(v))));
-			beta[at] = 1 / (1 + expf(-b));
-		}
-		x[i] = sum_up(x[i], lane);
+		x = -LOG2E * expf(a.c.w.a_log[head]) * (fmaxf(v, 0) + log1pf(expf(-fabsf(v))));
+		rate = 1 / (1 + expf(-b));
 	}
-	x[1] += __shfl_sync(0xffffffff, x[0], 31);
+	g[at] = sum_up(x, lane);
+	beta[at] = rate;
+}
 
-	const float end = __shfl_sync(0xffffffff, x[1], 31);
+/* Complete the sums of n value heads, and write their decays, by 64 n threads.  at: of the first
+ * head in gates. */
+__device__ __forceinline__ void finish_gates(const delta_args &a, int64_t at, chunk_part &p, int n)
+{
+	const int head = threadIdx.x / C, i = threadIdx.x % C;
+	delta_gates *to = a.w.gates + at + head;
 
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		g[i * 32 + lane] = x[i];
-		to->from_start[i * 32 + lane] = ex2(x[i]);
-		to->to_end[i * 32 + lane] = ex2(end - x[i]);
-	}
+	if (head >= n)
+		return;
+	const float before = p.g[head][HALF - 1], end = before + p.g[head][C - 1];
+	const float g = p.g[head][i] + (i < HALF ? 0 : before);
+
+	to->from_start[i] = ex2(g);
+	to->to_end[i] = ex2(end - g);
+	p.sum[head][i] = g;
 }
 
 /* L and mix of a value head: the warp's part, rows from `row` and columns from `col` on. */
@@ -94,25 +95,35 @@ __device__ __forceinline__ void decay(const float (&kk)[4][4], const float (&qk)
 				      const float *g, const float *beta, float (*l)[STRIDE],
 				      bf16_t *mix, int row, int col)
 {
-	const int lane = threadIdx.x % 32;
+	const int lane = threadIdx.x % 32, from = row + lane / 4, to = col + lane % 4 * 2;
+	const bool crosses = col + HALF > row;	/* the diagonal, or lies above it */
+	const float rows[2] = { g[from], g[from + 8] }, rates[2] = { beta[from], beta[from + 8] };
 
 #pragma unroll
-	for (int n = 0; n < 4; n++)
+	for (int n = 0; n < 4; n++) {
+		const float2 cols = *reinterpret_cast<const float2 *>(&g[to + n * 8]);
+
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
-			const int i = row + h * 8 + lane / 4, j = col + n * 8 + lane % 4 * 2;
-			float m[2];
+			const int i = from + h * 8, j = to + n * 8;
+			float x = ex2(rows[h] - cols.x), y = ex2(rows[h] - cols.y);
 
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
-				const float f = i >= j + e ? ex2(g[i] - g[j + e]) : 0;
-
-				m[e] = f * qk[n][2 * h + e];
-				l[j + e][i] = i > j + e ? beta[i] * f * kk[n][2 * h + e] : 0;
+			if (crosses) {
+				x = i >= j ? x : 0;
+				y = i > j ? y : 0;
 			}
-			*reinterpret_cast<uint32_t *>(
-				mix + swizzle<C>(i, j / 8) / 2 + j % 8) = pack_bf16(m[0], m[1]);
+			*reinterpret_cast<uint32_t *>(mix + swizzle<C>(i, j / 8) / 2 + j % 8) =
+				pack_bf16(x * qk[n][2 * h], y * qk[n][2 * h + 1]);
+			x *= rates[h] * kk[n][2 * h];
+			y *= rates[h] * kk[n][2 * h + 1];
+			if (crosses) {
+				x = i > j ? x : 0;
+				y = i > j + 1 ? y : 0;
+			}
+			l[j][i] = x;
+			l[j + 1][i] = y;
 		}
+	}
 }
 
 /* Replace a block of 32 on the diagonal of L, transposed, by the inverse of 1 + L.  By one warp. */
@@ -126,7 +137,7 @@ __device__ __forceinline__ void invert(float (*l)[STRIDE], int first)
 		x[i] = i == lane;
 #pragma unroll
 	for (int k = 0; k < HALF - 1; k++) {
-		if (k % 4 == 0)
+		if (k % 2 == 0)
 			__syncwarp();	/* keeps ptxas from loading everything first */
 #pragma unroll
 		for (int i = (k + 1) / 4 * 4; i < HALF; i += 4) {
@@ -192,19 +203,21 @@ __device__ __forceinline__ void store_32(float *l, const float (&c)[2][4], float
 __device__ __forceinline__ void store_solve(bf16_t *tile, const float (*l)[STRIDE],
 					    const float *beta)
 {
-	for (int p = threadIdx.x; p < C * C / 8; p += THREADS) {
-		const int i = p / 8, j = p % 8 * 8;
-		const float *from = i < HALF || j >= HALF ? &l[i][j] : &l[i - HALF][j + HALF];
-		float x[8];
-		uint32_t w[4];
+	constexpr int LANES = C / 4;	/* of a row */
+	const int j = threadIdx.x % LANES * 4;
+	const float4 b = *reinterpret_cast<const float4 *>(beta + j);
 
 #pragma unroll
-		for (int e = 0; e < 8; e++)
-			x[e] = i < HALF && j >= HALF ? 0 : from[e] * beta[j + e];
-#pragma unroll
-		for (int e = 0; e < 4; e++)
-			w[e] = pack_bf16(x[2 * e], x[2 * e + 1]);
-		store_words(tile + swizzle<C>(i, j / 8) / 2, w);
+	for (int first = 0; first < C; first += THREADS / LANES) {
+		const int i = first + threadIdx.x / LANES;
+		const bool right = j >= HALF;
+		const float4 x = *reinterpret_cast<const float4 *>(
+			first < HALF || right ? &l[i][j] : &l[i - HALF][j + HALF]);
+		const uint2 w = make_uint2(pack_bf16(x.x * b.x, x.y * b.y),
+					   pack_bf16(x.z * b.z, x.w * b.w));
+
+		*reinterpret_cast<uint2 *>(tile + swizzle<C>(i, j / 8) / 2 + j % 8) =
+			first < HALF && right ? make_uint2(0, 0) : w;
 	}
 }
 
@@ -238,18 +251,21 @@ __device__ __forceinline__ int product_col()
 	return threadIdx.x / 128 * 32;
 }
 
-/* From the products k k^T and q k^T of the warp on, by all threads; gates_of() has run. */
-__device__ __forceinline__ void finish_chunk(const delta_args &a, const chunk_heads &h,
-					     chunk_part &p, const float (&kk)[4][4],
+/* From the products k k^T and q k^T of the warp on, by all threads; finish_gates() has run.  Tiles
+ * of the heads go to mix and solve, one after another. */
+__device__ __forceinline__ void finish_chunk(const chunk_heads &h, chunk_part &p, bf16_t *mix,
+					     bf16_t *solve, const float (&kk)[4][4],
 					     const float (&qk)[4][4])
 {
 	const int warp = threadIdx.x / 32, row = warp % 4 / 2 * 16, col = warp % 2 * 16;
 	float (*l)[STRIDE] = p.l[warp / 4];		/* of the warp in T21 */
 	float c[2][4];
 
-	for (int i = 0; i < h.n; i++)
-		decay(kk, qk, p.g[i], p.beta[i], p.l[i], a.w.mix + (h.at + i) * (C * C),
-		      product_row(), product_col());
+#pragma unroll
+	for (int i = 0; i < PAIR; i++)
+		if (i < h.n)
+			decay(kk, qk, p.sum[i], p.beta[i], p.l[i], mix + i * (C * C), product_row(),
+			      product_col());
 	__syncthreads();
 	if (warp < 2 * h.n)
 		invert(p.l[warp / 2], warp % 2 * HALF);
@@ -266,8 +282,10 @@ __device__ __forceinline__ void finish_chunk(const delta_args &a, const chunk_he
 		store_32(&l[0][HALF], c, -1, row, col);
 	}
 	__syncthreads();
-	for (int i = 0; i < h.n; i++)
-		store_solve(a.w.solve + (h.at + i) * (C * C), p.l[i], p.beta[i]);
+#pragma unroll
+	for (int i = 0; i < PAIR; i++)
+		if (i < h.n)
+			store_solve(solve + i * (C * C), p.l[i], p.beta[i]);
 }
 
 } /* namespace */

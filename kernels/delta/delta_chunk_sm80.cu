@@ -30,6 +30,7 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2) delta_chunks(cons
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const int row = product_row(), col = product_col();
 	const chunk_heads h = heads_of(a);
+	const delta_chunk chunk = a.b.chunk[blockIdx.y];
 	const int64_t tile = (int64_t)blockIdx.y * a.c.spec.k_heads + h.key;
 	const uint32_t place = swizzle<D>(lane & 15, lane >> 4);
 	float kk[1][4][4], qk[1][4][4];
@@ -39,13 +40,17 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2) delta_chunks(cons
 		cp_async_16(smem_addr(sm.k) + i * 16, a.w.k + tile * (C * D) + i * 8, 16);
 	}
 	cp_async_commit();
-	if (warp < h.n)
-		gates_of(a, h.first + warp, sm.part.g[warp], sm.part.beta[warp]);
+	if (warp < 2 * h.n)
+		gates_of(a, chunk, a.b.seq[chunk.seq], h.first + warp / 2, warp % 2 * HALF,
+			 sm.part.g[warp / 2], sm.part.beta[warp / 2]);
 	cp_async_wait<0>();
 	__syncthreads();
+	finish_gates(a, h.at, sm.part, h.n);
 	multiply_qk<D>(kk, smem_addr(sm.k + row * D) + place, smem_addr(sm.k + col * D) + place);
 	multiply_qk<D>(qk, smem_addr(sm.q + row * D) + place, smem_addr(sm.k + col * D) + place);
-	finish_chunk(a, h, sm.part, kk[0], qk[0]);
+	__syncthreads();
+	finish_chunk(h, sm.part, a.w.mix + h.at * (C * C), a.w.solve + h.at * (C * C), kk[0],
+		     qk[0]);
 }
 
 template <int D>

@@ -40,18 +40,17 @@ template <int D, int N>
 __device__ __forceinline__ void store_unit(bf16_t *tile, const float (&y)[ROWS][N], float factor,
 					   int warp, int lane)
 {
+	float scale[ROWS];
+
+	norms(scale, y, factor);
 #pragma unroll
 	for (int i = 0; i < ROWS; i++) {
-		float sum = 0, x[N];
+		float x[N];
 		const uint32_t at = swizzle<D>(warp * ROWS + i, lane * N / 8);
 
 #pragma unroll
 		for (int e = 0; e < N; e++)
-			sum += y[i][e] * y[i][e];
-		const float scale = factor * rsqrtf(warp_sum(sum) + (float)DELTA_L2_EPS);
-#pragma unroll
-		for (int e = 0; e < N; e++)
-			x[e] = y[i][e] * scale;
+			x[e] = y[i][e] * scale[i];
 		store<N>(tile + at / 2 + lane * N % 8, x);
 	}
 }
@@ -64,33 +63,11 @@ template <int D> __global__ void __launch_bounds__(THREADS) delta_conv(const del
 	const delta_chunk chunk = a.b.chunk[blockIdx.y];
 	const delta_seq seq = a.b.seq[chunk.seq];
 	const int first = chunk.first + warp * ROWS;
-	pack<N> x[DELTA_CONV - 1 + ROWS];
-	pack<N * DELTA_CONV> w;
+	taps<N, ROWS> x;
 	float y[ROWS][N];
 
-	w = load<N * DELTA_CONV>(a.c.w.conv + channel * DELTA_CONV);
-#pragma unroll
-	for (int i = 0; i < DELTA_CONV - 1 + ROWS; i++)
-		x[i] = input<N>(a, seq, first - (DELTA_CONV - 1) + i, channel);
-#pragma unroll
-	for (int i = 0; i < ROWS; i++)
-#pragma unroll
-		for (int e = 0; e < N; e++) {
-			float sum = 0;
-
-#pragma unroll
-			for (int j = 0; j < DELTA_CONV; j++)
-				sum += element(w, e * DELTA_CONV + j) * element(x[i + j], e);
-			y[i][e] = silu(sum);
-		}
-	/* Apart from the sums: as a condition of silu() it is a branch for each, one after
-	 * another. */
-	if (first + ROWS > seq.n_row)
-#pragma unroll
-		for (int i = 0; i < ROWS; i++)
-#pragma unroll
-			for (int e = 0; e < N; e++)
-				y[i][e] = first + i < seq.n_row ? y[i][e] : 0;
+	load_taps(x, a, seq, first, channel);
+	convolve(y, x, load<N * DELTA_CONV>(a.c.w.conv + channel * DELTA_CONV), seq.n_row - first);
 	if (head >= 2 * keys)
 		store_v<N>(a.w.v + ((int64_t)blockIdx.y * a.c.spec.v_heads + head - 2 * keys) *
 			   (DELTA_CHUNK * D / 2), y, warp, lane);

@@ -49,7 +49,95 @@ static __device__ __forceinline__ pack<N> input(const delta_args &a, const delta
 
 static __device__ __forceinline__ float silu(float x)
 {
-	return __fdividef(x, 1 + __expf(-x));
+	float r;
+
+	/* Without denormals: __expf() and __fdividef() need three times the instructions. */
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1 + ex2(x * -1.4426950408889634f)));
+	return x * r;
+}
+
+/* N channels of the projection: ROWS rows, and those before that the convolution needs. */
+template <int N, int ROWS> struct taps {
+	pack<N> x[DELTA_CONV - 1 + ROWS];
+};
+
+/* Rows from `first` on; all loads are issued at once. */
+template <int N, int ROWS>
+static __device__ __forceinline__ void load_taps(taps<N, ROWS> &t, const delta_args &a,
+						 const delta_seq &seq, int first, int channel)
+{
+	const int before = first - (DELTA_CONV - 1), stride = a.c.qkvz_stride;
+	const bf16_t *from = a.c.qkvz + (int64_t)(seq.row + before) * stride + channel;
+
+	/* Most rows lie within the sequence.  Then their addresses are cheap. */
+	if (before >= 0 && first + ROWS <= seq.n_row)
+#pragma unroll
+		for (int r = 0; r < DELTA_CONV - 1 + ROWS; r++)
+			t.x[r] = load<N>(from + (int64_t)r * stride);
+	else
+#pragma unroll
+		for (int r = 0; r < DELTA_CONV - 1 + ROWS; r++)
+			t.x[r] = input<N>(a, seq, before + r, channel);
+}
+
+/* y: the rows through the convolution and SiLU; those from row n on are 0. */
+template <int N, int ROWS>
+static __device__ __forceinline__ void convolve(float (&y)[ROWS][N], const taps<N, ROWS> &t,
+						const pack<N * DELTA_CONV> &w, int n)
+{
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+#pragma unroll
+		for (int e = 0; e < N; e++) {
+			float sum = 0;
+
+#pragma unroll
+			for (int j = 0; j < DELTA_CONV; j++)
+				sum += element(w, e * DELTA_CONV + j) * element(t.x[r + j], e);
+			y[r][e] = silu(sum);
+		}
+	/* Apart from the sums: as a condition of silu() it is a branch for each, one after
+	 * another. */
+	if (n < ROWS)
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+#pragma unroll
+			for (int e = 0; e < N; e++)
+				y[r][e] = r < n ? y[r][e] : 0;
+}
+
+/* scale: factor over the norms of 8 rows, of which each lane of the warp has N channels.  Lanes
+ * exchange halves of what they have, so that each ends with the sum of one row. */
+template <int N>
+static __device__ __forceinline__ void norms(float (&scale)[8], const float (&y)[8][N],
+					     float factor)
+{
+	const int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int r = 0; r < 8; r++) {
+		scale[r] = 0;
+#pragma unroll
+		for (int e = 0; e < N; e++)
+			scale[r] += y[r][e] * y[r][e];
+	}
+#pragma unroll
+	for (int n = 4, bit = 16; n; n /= 2, bit /= 2)
+#pragma unroll
+		for (int r = 0; r < n; r++) {
+			const bool high = lane & bit;
+			const float keep = high ? scale[r + n] : scale[r];
+			const float send = high ? scale[r] : scale[r + n];
+
+			scale[r] = keep + __shfl_xor_sync(0xffffffff, send, bit);
+		}
+	scale[0] += __shfl_xor_sync(0xffffffff, scale[0], 2);
+	scale[0] += __shfl_xor_sync(0xffffffff, scale[0], 1);
+
+	const float own = factor * rsqrtf(scale[0] + (float)DELTA_L2_EPS);
+#pragma unroll
+	for (int r = 0; r < 8; r++)
+		scale[r] = __shfl_sync(0xffffffff, own, r * 4);
 }
 
 #endif
