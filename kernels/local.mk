@@ -9,7 +9,8 @@ libattnreplay_a_SOURCES += \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
-    kernels/delta/delta_rows.cuh kernels/delta/delta_store.cuh kernels/delta/delta_work.h \
+    kernels/delta/delta_rows.cuh kernels/delta/delta_store.cuh kernels/delta/delta_walk.h \
+    kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
     kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
@@ -64,8 +65,8 @@ libattnreplay_a_SOURCES += \
 DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
-  kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_rows.cu \
-    kernels/delta/delta_scan_sm80.cu kernels/delta/delta_step.cu \
+  kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_keys_sm90.cu kernels/delta/delta_rows.cu \
+    kernels/delta/delta_scan_sm80.cu kernels/delta/delta_scan_sm90.cu kernels/delta/delta_step.cu \
   kernels/drop/index_device.cu kernels/drop/mass_sm80.cu \
   kernels/drop/lazyllm/lazyllm_device.cu \
   kernels/drop/sliminfer/sliminfer_device.cu \

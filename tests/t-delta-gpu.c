@@ -30,10 +30,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/delta/delta_work.h"
 #include "kernels/layer/layer.h"
 #include "tests/delta_case.h"
 
-enum { N_TEST = 11 };
+enum { N_TEST = 19 };
+
+/* Run the kernels for all devices, also where others are there. */
+static bool portable;
 
 static const char *const fill_name[DELTA_FILLS] = { "mixed", "keep", "forget", "repeat" };
 
@@ -74,8 +78,14 @@ static void prefill(const struct delta_call *d, int n_req, const int32_t *row0, 
 	struct delta_batch b = delta_case_plan(n_req, row0, pos0, slot), on = plan_to_device(&b);
 	struct ar_err err;
 
-	gpu_must(delta_prefill(d, &on, &err), &err);
+	gpu_must(portable ? delta_prefill_by(d, &on, false, &err) : delta_prefill(d, &on, &err),
+		 &err);
 	delta_case_plan_release(&b);
+}
+
+static const char *kernels(void)
+{
+	return portable ? "kernels for all devices" : "kernels of this device";
 }
 
 /* ---- sizes of rows before their norm ---- */
@@ -339,7 +349,7 @@ static void test_random(void)
 
 		for (long i = 0; i < cases; i++)
 			bad += !random_case(&r, fill);
-		ok(!bad, "prefill of random batches, %s", fill_name[fill]);
+		ok(!bad, "prefill of random batches, %s, %s", fill_name[fill], kernels());
 	}
 }
 
@@ -375,11 +385,40 @@ static void test_cuts(void)
 	prefill_cut(&d[2], 6, odd);
 	whole = read_back(&c, &d[0]);
 	cut = read_back(&c, &d[1]);
-	ok(equal(&c, &whole, &cut), "cuts at multiples of 64 rows change no bit");
+	ok(equal(&c, &whole, &cut), "cuts at multiples of 64 rows change no bit, %s", kernels());
 	ok(agrees(&c, &d[2], 300, &prefill_limit[DELTA_MIXED], "cuts"),
-	   "other cuts agree with the reference");
+	   "other cuts agree with the reference, %s", kernels());
 	got_free(&whole);
 	got_free(&cut);
+	delta_case_release(&c);
+	gpu_free_all();
+}
+
+/* Jobs that two clusters of thread blocks share on Hopper: more value heads than clusters, and
+ * sequences of other lengths. */
+static void test_shared(void)
+{
+	static const struct delta_spec s = { 3, 36, 128, 128, 4 };
+	static const int32_t row0[] = { 0, 331, 331 + 70 }, pos0[] = { 0, 9 }, slot[] = { 1, 0 };
+	struct rng r = { 33 };
+	struct delta_call d[2];
+	struct delta_case c;
+	struct got all, each;
+
+	delta_case_make(&c, &r, &s, DELTA_MIXED, row0[2], 2);
+	for (int i = 0; i < 2; i++)
+		d[i] = to_device(&c, 2);
+	prefill_ref(&c, 2, row0, pos0, slot);
+	prefill(&d[0], 2, row0, pos0, slot);
+	for (int i = 0; i < 2; i++)
+		prefill(&d[1], 1, &row0[i], &pos0[i], &slot[i]);
+	all = read_back(&c, &d[0]);
+	each = read_back(&c, &d[1]);
+	ok(agrees(&c, &d[0], row0[2], &prefill_limit[DELTA_MIXED], "shared"),
+	   "36 value heads agree with the reference");
+	ok(equal(&c, &all, &each), "requests by themselves give the same bits");
+	got_free(&all);
+	got_free(&each);
 	delta_case_release(&c);
 	gpu_free_all();
 }
@@ -554,8 +593,13 @@ static void print_times(int tp)
 
 static void run_all(void)
 {
-	test_random();
-	test_cuts();
+	for (int i = 0; i < 2; i++) {
+		portable = i;
+		test_random();
+		test_cuts();
+	}
+	portable = false;
+	test_shared();
 	test_decode();
 	test_long();
 	if (gpu_test_number("ATTNREPLAY_DELTA_TIME", 0)) {
@@ -564,7 +608,7 @@ static void run_all(void)
 	}
 }
 #else
-enum { N_TEST = 11 };
+enum { N_TEST = 19 };
 #define run_all NULL
 #endif
 

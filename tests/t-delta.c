@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/delta/delta_work.h"
+#include "kernels/delta/delta_walk.h"
 #include "tests/delta_case.h"
 #include "tests/tap.h"
 
@@ -287,7 +289,7 @@ static void test_recall(void)
 	delta_case_release(&c);
 }
 
-/* ---- plan and refusals ---- */
+/* ---- plan ---- */
 
 static void test_plan(void)
 {
@@ -306,6 +308,82 @@ static void test_plan(void)
 	   "chunks begin every 64 rows of their own sequence");
 	delta_case_plan_release(&b);
 }
+
+/* ---- how clusters share the chunks ---- */
+
+enum { WALK_SEQ = 5, WALK_HEADS = 40, WALK_CHUNKS = 12 };
+
+/* The clusters of a random batch.  Say what is wrong, or NULL. */
+static const char *walk_case(struct rng *rng)
+{
+	static unsigned char made[WALK_SEQ][WALK_HEADS][WALK_CHUNKS];
+	int32_t row0[WALK_SEQ + 1] = { 0 }, pos0[WALK_SEQ] = { 0 }, slot[WALK_SEQ];
+	int n_seq = 1 + (int)rng_below(rng, WALK_SEQ), n_cluster = 1 + (int)rng_below(rng, 64);
+	int heads = 1 + (int)rng_below(rng, WALK_HEADS), longest = 0, all = 0, most;
+	struct delta_piece before = { .waits = 0 };
+	const char *wrong = NULL;
+	struct delta_batch b;
+
+	memset(made, 0, sizeof made);
+	for (int i = 0; i < n_seq; i++) {
+		int n = 1 + (int)rng_below(rng, WALK_CHUNKS * DELTA_CHUNK);
+
+		slot[i] = i;
+		row0[i + 1] = row0[i] + n;
+		longest = n > longest ? n : longest;
+	}
+	b = delta_case_plan(n_seq, row0, pos0, slot);
+	most = (b.n_chunk * heads + n_cluster - 1) / n_cluster;
+	if (most < delta_count_chunks(longest))
+		most = delta_count_chunks(longest);
+	for (int c = 0; c < n_cluster; c++) {
+		struct delta_walk k = delta_walk_of(&b, heads, longest, c, n_cluster);
+		int done = 0, begins;
+
+		for (; delta_next_piece(&k, &b); done += k.p.n) {
+			begins = done;
+			if (k.p.signals && (done || k.p.first))
+				wrong = "a piece that signals is not the first of all";
+			if (k.p.waits != (k.p.first > 0))
+				wrong = "a piece waits for nothing, or not at all";
+			if (before.waits && (!k.p.signals || k.p.seq.slot != before.seq.slot ||
+					     k.p.head != before.head || k.p.n != before.first))
+				wrong = "the next cluster does not make the chunks before";
+			if (!before.waits && k.p.signals && !done)
+				wrong = "a piece signals to nobody";
+			for (int i = 0; i < k.p.n; i++)
+				made[k.p.seq.slot][k.p.head][k.p.first + i]++;
+			before = k.p.waits ? k.p : (struct delta_piece){ .waits = 0 };
+			if (k.p.waits && begins < k.p.first)
+				wrong = "a piece begins before the chunks before it can be made";
+		}
+		all += done;
+		if (done > most)
+			wrong = "a cluster makes too many chunks";
+	}
+	if (all != b.n_chunk * heads || before.waits)
+		wrong = "some chunks are not made";
+	for (int i = 0; i < n_seq; i++)
+		for (int h = 0; h < heads; h++)
+			for (int j = 0; j < delta_count_chunks(b.seq[i].n_row); j++)
+				if (made[i][h][j] != 1)
+					wrong = "a chunk is not made once";
+	delta_case_plan_release(&b);
+	return wrong;
+}
+
+static void test_walk(void)
+{
+	struct rng rng = { 71 };
+	const char *wrong = NULL;
+
+	for (int i = 0; i < 2000 && !wrong; i++)
+		wrong = walk_case(&rng);
+	ok(!wrong, "clusters share the chunks of random batches%s%s", wrong ? ": " : "",
+	   wrong ? wrong : "");
+}
+
+/* ---- refusals ---- */
 
 static void refused(struct delta_spec s, int cc, const char *message)
 {
@@ -332,9 +410,10 @@ static void test_refusals(void)
 		"delta: convolution of width 3; supported 4");
 	refused((struct delta_spec){ 2, 3, 128, 128, 4 }, 90,
 		"delta: 3 value heads; supported multiples of the 2 key heads");
-	/* bf16 q, k and v, two tiles of 64 x 64 and gates, for 64 + 4 chunks */
+	/* bf16 q, k and v, two tiles of 64 x 64 and gates, for 64 + 4 chunks; flags */
 	is_int((long long)delta_work_bytes(&next, 4, 4096),
-	       68 * (64 * 128 * 2 * (16 + 16 + 32) + 32 * (2 * 64 * 64 * 2 + 2 * 64 * 4)),
+	       68 * (64 * 128 * 2 * (16 + 16 + 32) + 32 * (2 * 64 * 64 * 2 + 2 * 64 * 4)) +
+		       2 * DELTA_CLUSTERS * 4,
 	       "bytes of work");
 }
 
@@ -349,6 +428,7 @@ int main(void)
 	test_decode();
 	test_recall();
 	test_plan();
+	test_walk();
 	test_refusals();
 	return done_testing();
 }

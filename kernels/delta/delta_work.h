@@ -7,6 +7,9 @@
  * (swizzle<> of device.cuh), so that a tile is copied as it lies.  v is in the order of the
  * accumulators of mma: for 16 channels, 8 rows and 8 of the channels, lane l has the rows
  * 2 (l % 4), + 1 of channel l / 4, as one word.
+ *
+ * The kernels for Hopper have q and k in slabs of 64 channels, [k_dim / 64][64][64].  There v
+ * stays in shared memory.
  */
 #ifndef AR_DELTA_WORK_H
 #define AR_DELTA_WORK_H
@@ -14,6 +17,8 @@
 #include "kernels/delta/delta.h"
 
 #define DELTA_L2_EPS 1e-6
+
+enum { DELTA_CLUSTERS = 64 }; /* of thread blocks of the scan on Hopper, at most */
 
 /* Per row of a chunk, with g the sum of the log decays from the chunk's first row on. */
 struct delta_gates {
@@ -27,6 +32,7 @@ struct delta_work {
 	bf16_t *solve;		   /* [chunk][v_head][64][64]: inverse of (1 + L), times beta */
 	bf16_t *mix;		   /* [chunk][v_head][64][64]: q k^T, decayed and causal */
 	struct delta_gates *gates; /* [chunk][v_head] */
+	int32_t *stored;	   /* [DELTA_CLUSTERS][2]: on Hopper */
 	size_t bytes;
 };
 
@@ -44,6 +50,7 @@ static inline struct delta_work delta_work_at(void *mem, const struct delta_spec
 	w.solve = (bf16_t *)workspace_take(&ws, values * tok * tok, sizeof *w.solve);
 	w.mix = (bf16_t *)workspace_take(&ws, values * tok * tok, sizeof *w.mix);
 	w.gates = (struct delta_gates *)workspace_take(&ws, values, sizeof *w.gates);
+	w.stored = (int32_t *)workspace_take(&ws, 2 * DELTA_CLUSTERS, sizeof *w.stored);
 	w.bytes = ws.used;
 	return w;
 }
@@ -60,12 +67,21 @@ struct delta_args {
 extern "C" {
 #endif
 
-/* The kernels of prefill, in this order. */
 typedef enum ar_status delta_enqueue_fn(const struct delta_args *a, struct ar_err *err);
+
+/* The kernels of prefill, in this order. */
 delta_enqueue_fn delta_conv_enqueue;  /* q, k, v */
 delta_enqueue_fn delta_chunk_enqueue; /* solve, mix, gates */
 delta_enqueue_fn delta_scan_enqueue;  /* the states; out before its norm */
 delta_enqueue_fn delta_norm_enqueue;  /* out; the tails */
+
+/* Those of Hopper at head size 128, in this order. */
+delta_enqueue_fn delta_keys_sm90_enqueue; /* q, k, solve, mix, gates */
+delta_enqueue_fn delta_scan_sm90_enqueue; /* v; the states; out; the tails */
+
+/* delta_prefill() by one of the two lists. */
+enum ar_status delta_prefill_by(const struct delta_call *c, const struct delta_batch *b, bool sm90,
+				struct ar_err *err);
 
 #ifdef __cplusplus
 }

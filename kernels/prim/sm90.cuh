@@ -79,6 +79,90 @@ static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
 	asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
 
+/* This thread block's place in its cluster. */
+static __device__ __forceinline__ uint32_t cluster_rank(void)
+{
+	uint32_t r;
+
+	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+	return r;
+}
+
+/* PTX ISA, "barrier.cluster": all threads of the cluster; orders their memory accesses. */
+static __device__ __forceinline__ void cluster_sync(void)
+{
+	asm volatile("barrier.cluster.arrive.release.aligned;\n"
+		     "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* PTX ISA, "mapa": where the shared memory at addr lies in the thread block of that rank. */
+static __device__ __forceinline__ uint32_t cluster_addr(uint32_t addr, uint32_t rank)
+{
+	uint32_t r;
+
+	asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(addr), "r"(rank));
+	return r;
+}
+
+/* An arrival on a barrier at a cluster_addr(). */
+static __device__ __forceinline__ void cluster_arrive(uint32_t bar)
+{
+	asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];"
+		     :: "r"(bar) : "memory");
+}
+
+/* PTX ISA, "st.async": store 4 or 16 bytes at a cluster_addr(), counted on the barrier at bar, of
+ * the same thread block. */
+static __device__ __forceinline__ void cluster_store(uint32_t to, float x, uint32_t bar)
+{
+	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+		     :: "r"(to), "r"(__float_as_uint(x)), "r"(bar) : "memory");
+}
+
+static __device__ __forceinline__ void cluster_store(uint32_t to, const uint32_t (&x)[4],
+						     uint32_t bar)
+{
+	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+		     "[%0], {%1, %2, %3, %4}, [%5];"
+		     :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(bar) : "memory");
+}
+
+/* PTX ISA, "cp.async.bulk", .multicast::cluster: copy bytes, a multiple of 16, to the place of `to`
+ * in each thread block whose bit is set in ranks.  Counted on the barrier in the place of bar. */
+static __device__ __forceinline__ void bulk_load_cluster(void *to, const void *from, uint32_t bytes,
+							 uint64_t *bar, uint16_t ranks)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+		     ".multicast::cluster [%0], [%1], %2, [%3], %4;"
+		     :: "r"(smem_addr(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes),
+			"r"(smem_addr(bar)), "h"(ranks) : "memory");
+}
+
+/* PTX ISA, "cp.async.bulk", shared to global memory, as a group of its own.  After
+ * fence_proxy_async() by the writers. */
+static __device__ __forceinline__ void bulk_store(void *to, const void *from, uint32_t bytes)
+{
+	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+		     "cp.async.bulk.commit_group;"
+		     :: "l"(__cvta_generic_to_global(to)), "r"(smem_addr(from)), "r"(bytes)
+		     : "memory");
+}
+
+/* Until all this thread's bulk_store() have read shared memory. */
+static __device__ __forceinline__ void bulk_store_wait(void)
+{
+	asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* PTX ISA, "stmatrix", .x4, .trans: store four 8x8 matrices of 16-bit elements, transposed.  Lane
+ * 8 i + j gives the address for column j of matrix i; lane l has elements 2 (l % 4), + 1 of row
+ * l / 4 of each. */
+static __device__ __forceinline__ void stmatrix_x4_trans(uint32_t addr, const uint32_t (&r)[4])
+{
+	asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+		     :: "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 /* PTX ISA, "bar.sync" and "bar.arrive": named barrier id for n threads. */
 static __device__ __forceinline__ void bar_sync(int id, int n)
 {
@@ -185,18 +269,20 @@ static __device__ __forceinline__ uint64_t wgmma_at(uint64_t desc, uint32_t byte
 	return desc + bytes / 16;
 }
 
-/* 8, 32, 64 and 128 accumulators from x[i] on as operands; their placeholders in an instruction. */
+/* 8, 16, 32, 64 and 128 accumulators from x[i] on as operands; their places in an instruction. */
 #define WGMMA_ACC_8(x, i) \
 	"+f"((x)[i]), "+f"((x)[(i) + 1]), "+f"((x)[(i) + 2]), "+f"((x)[(i) + 3]), \
 	"+f"((x)[(i) + 4]), "+f"((x)[(i) + 5]), "+f"((x)[(i) + 6]), "+f"((x)[(i) + 7])
 #define WGMMA_ACC_32(x, i) \
 	WGMMA_ACC_8(x, i), WGMMA_ACC_8(x, (i) + 8), WGMMA_ACC_8(x, (i) + 16), \
 	WGMMA_ACC_8(x, (i) + 24)
+#define WGMMA_ACC_16(x) WGMMA_ACC_8(x, 0), WGMMA_ACC_8(x, 8)
 #define WGMMA_ACC_64(x) WGMMA_ACC_32(x, 0), WGMMA_ACC_32(x, 32)
 #define WGMMA_ACC_128(x) WGMMA_ACC_64(x), WGMMA_ACC_32(x, 64), WGMMA_ACC_32(x, 96)
-#define WGMMA_PLACES_32 \
-	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_PLACES_16 \
+	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_PLACES_32 WGMMA_PLACES_16 \
+	", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_PLACES_64 WGMMA_PLACES_32 \
 	", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
 	"%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -248,6 +334,17 @@ static __device__ __forceinline__ void wgmma_m64n64k16_rs_rows(float *d, const u
 		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
 		     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
 		     : WGMMA_ACC_32(d, 0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+/* The same for D[64][32]. */
+static __device__ __forceinline__ void wgmma_m64n32k16_rs_rows(float *d, const uint32_t *a,
+							       uint64_t b, int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" WGMMA_PLACES_16
+		     "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+		     : WGMMA_ACC_16(d)
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
 

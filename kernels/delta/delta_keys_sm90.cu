@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * q and k, and the parts of a chunk that do not depend on the state, for delta_scan_sm90.cu.
+ *
+ * grid (two value heads of a key head, chunk), 8 warps.  First convolution, SiLU and norms of the
+ * chunk's k and q, a warp 8 rows of each, to shared memory; TMA stores them from there.  Then as in
+ * delta_chunk_sm80.cu, see delta_chunk.cuh: of k k^T and q k^T a warp has 16 x 32 of each.  mix and
+ * solve take the places of q and k in shared memory, and TMA stores them.
+ *
+ * Tiles of q and k lie in slabs of 64 columns of all rows, as wgmma reads them.
+ *
+ * At 32 Ki rows, 16 key and 32 value heads of 128 this reads 0.27 GB and writes 0.54 GB: 0.2 ms at
+ * 4 TB/s.  Measured on an H200, in us:
+ *
+ *   stores of mix and solve by threads, 2 thread blocks on a multiprocessor   426
+ *   stores by TMA, 3 thread blocks; norms of 8 rows in one exchange           346
+ *   decays by four warps, not two                                             327
+ *   solve written without bank conflicts                                      322
+ *
+ * 62 of 100 issue slots are used: 22 K instructions a thread block, 8 K of them for convolution and
+ * norms.  The inverse and the products after it leave half of the warps waiting.
+ */
+#include "config.h"
+#include "kernels/delta/delta_chunk.cuh"
+#include "kernels/delta/delta_rows.cuh"
+
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/sm90.cuh"
+
+/* In code for other architectures the kernel is a trap, and its parts are unused. */
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177
+#endif
+
+namespace {
+
+constexpr int D = 128;
+constexpr int SLAB = 64;		/* columns */
+constexpr int ROWS = 8;			/* of a warp */
+constexpr int N = D / 32;		/* channels of a lane */
+constexpr int PER_SM = 3;		/* thread blocks */
+static_assert(PAIR * C <= D, "tiles of the value heads fit in those of q and k");
+
+struct alignas(128) keys_smem {
+	bf16_t q[D / SLAB][C][SLAB], k[D / SLAB][C][SLAB];
+	chunk_part part;
+	chunk_heads heads;		/* for the end: until then registers are scarce */
+};
+
+/* Address of a square of 16 x 16 of a tile; at: of the lane in square 0 of row 0. */
+__device__ __forceinline__ uint32_t slab_square(uint32_t at, int row, int d)
+{
+	return square<SLAB>(at, row, d % 4) + d / 4 * (C * SLAB * 2);
+}
+
+/* Write the warp's rows of q or k, divided by their norms. */
+__device__ __forceinline__ void store_rows(bf16_t (&tile)[D / SLAB][C][SLAB],
+					   const float (&y)[ROWS][N], float factor)
+{
+	const int warp = threadIdx.x / 32, channel = threadIdx.x % 32 * N;
+	float scale[ROWS];
+
+	norms(scale, y, factor);
+#pragma unroll
+	for (int i = 0; i < ROWS; i++)
+		*reinterpret_cast<uint2 *>(
+			&tile[channel / SLAB][0][0] +
+			swizzle<SLAB>(warp * ROWS + i, channel % SLAB / 8) / 2 + channel % 8) =
+			make_uint2(pack_bf16(y[i][0] * scale[i], y[i][1] * scale[i]),
+				   pack_bf16(y[i][2] * scale[i], y[i][3] * scale[i]));
+}
+
+__global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_args a)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ __align__(128) char smem[];
+	keys_smem &sm = *reinterpret_cast<keys_smem *>(smem);
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const chunk_heads h = heads_of(a);
+	const delta_chunk chunk = a.b.chunk[blockIdx.y];
+	const delta_seq seq = a.b.seq[chunk.seq];
+	const uint32_t place = swizzle<SLAB>(lane & 15, lane >> 4);
+	const uint32_t q = smem_addr(sm.q) + place, k = smem_addr(sm.k) + place;
+	const int first = chunk.first + warp * ROWS, channel = h.key * D + lane * N;
+	const bf16_t *conv = a.c.w.conv + channel * DELTA_CONV;
+	float kk[4][4] = {}, qk[4][4] = {};
+	taps<N, ROWS> t;
+	float y[ROWS][N];
+
+	if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x < 2 * DELTA_CLUSTERS)
+		a.w.stored[threadIdx.x] = 0;
+	if (threadIdx.x == 0)
+		sm.heads = h;
+	if (warp < 2 * h.n)
+		gates_of(a, chunk, seq, h.first + warp / 2, warp % 2 * HALF, sm.part.g[warp / 2],
+			 sm.part.beta[warp / 2]);
+	load_taps(t, a, seq, first, a.c.spec.k_heads * D + channel);
+	convolve(y, t, load<N * DELTA_CONV>(conv + a.c.spec.k_heads * D * DELTA_CONV),
+		 seq.n_row - first);
+	store_rows(sm.k, y, 1);
+	load_taps(t, a, seq, first, channel);
+	convolve(y, t, load<N * DELTA_CONV>(conv), seq.n_row - first);
+	store_rows(sm.q, y, rsqrtf((float)D));
+	fence_proxy_async();
+	__syncthreads();
+	finish_gates(a, h.at, sm.part, h.n);
+	if (threadIdx.x == 0 && h.first == h.key * a.group) {
+		const int64_t tile = ((int64_t)blockIdx.y * a.c.spec.k_heads + h.key) * (C * D);
+
+		bulk_store(a.w.q + tile, sm.q, sizeof sm.q);
+		bulk_store(a.w.k + tile, sm.k, sizeof sm.k);
+	}
+	/* The rest is above the diagonal. */
+	if (product_col() < product_row() + 16)
+#pragma unroll
+		for (int d = 0; d < D / 16; d++) {
+			uint32_t x[4], y[4], b[4];
+
+			ldmatrix_x4(x, slab_square(k, product_row(), d));
+			ldmatrix_x4(y, slab_square(q, product_row(), d));
+#pragma unroll
+			for (int n = 0; n < 2; n++) {
+				ldmatrix_x4(b, slab_square(k, product_col() + n * 16, d));
+				mma_m16n8k16(kk[2 * n], x, b[0], b[2]);
+				mma_m16n8k16(kk[2 * n + 1], x, b[1], b[3]);
+				mma_m16n8k16(qk[2 * n], y, b[0], b[2]);
+				mma_m16n8k16(qk[2 * n + 1], y, b[1], b[3]);
+			}
+		}
+	if (threadIdx.x == 0)
+		bulk_store_wait();
+	__syncthreads();
+	/* mix and solve take the places of q and k. */
+	finish_chunk(sm.heads, sm.part, &sm.q[0][0][0], &sm.k[0][0][0], kk, qk);
+	fence_proxy_async();
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		const int64_t at = sm.heads.at * (C * C);
+		const uint32_t bytes = sm.heads.n * C * C * (uint32_t)sizeof(bf16_t);
+
+		bulk_store(a.w.mix + at, sm.q, bytes);
+		bulk_store(a.w.solve + at, sm.k, bytes);
+		bulk_store_wait();
+	}
+#else
+	__trap();
+#endif
+}
+
+} /* namespace */
+
+enum ar_status delta_keys_sm90_enqueue(const struct delta_args *a, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	const int pairs = (a->group - 1) / PAIR + 1;
+	const dim3 grid(a->c.spec.k_heads * pairs, a->b.n_chunk);
+
+	CU(cudaFuncSetAttribute(delta_keys_sm90, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				(int)sizeof(keys_smem)));
+	delta_keys_sm90<<<grid, THREADS, sizeof(keys_smem), (cudaStream_t)a->c.stream>>>(*a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
