@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench delta: the mixer of a gated DeltaNet layer, beside the ceilings of this GPU. */
+/* attnreplay bench delta: the mixer of a gated DeltaNet layer, alone and between its projections,
+ * beside the ceilings of this GPU. */
 #include "config.h"
 #include "src/bench/bench_delta.h"
 
@@ -15,21 +16,28 @@
 /* ---- work ---- */
 
 /* With rows 0 each sequence has one row, a decode. */
+static double count_rows(const struct bench_delta *x)
+{
+	return (double)x->batch * (x->rows ? x->rows : 1);
+}
+
 double bench_delta_flops(const struct bench_delta *x)
 {
-	return layer_delta_flops(&x->spec, x->rows) * x->batch * (x->rows ? x->rows : 1);
+	return count_rows(x) * (layer_delta_flops(&x->layer->delta, x->rows) +
+				(x->hidden ? layer_project_flops(x->layer, x->hidden) : 0));
 }
 
 /* A prompt's state is written once; a decode's is read, too. */
 double bench_delta_bytes(const struct bench_delta *x)
 {
-	const struct delta_spec *s = &x->spec;
-	double row = delta_qkvz_width(s) + delta_ba_width(s) + s->v_heads * s->v_dim;
+	const struct delta_spec *s = &x->layer->delta;
+	double width = delta_qkvz_width(s) + delta_ba_width(s) + s->v_heads * s->v_dim;
 	double state = (double)delta_state_len(s) * sizeof(float) +
 		       (double)delta_tail_len(s) * sizeof(bf16_t);
+	double row = x->hidden ? 2 * x->hidden : width, weights = width * x->hidden;
 
-	return x->batch *
-	       ((x->rows ? x->rows : 1) * row * sizeof(bf16_t) + (x->rows ? 1 : 2) * state);
+	return (count_rows(x) * row + weights) * sizeof(bf16_t) +
+	       x->batch * (x->rows ? 1 : 2) * state;
 }
 
 /* ---- rows ---- */
@@ -45,7 +53,7 @@ struct row {
 
 static const struct bench_col cols[] = {
 #define COL(member) offsetof(struct row, member)
-	{ "what", "what", COL_TEXT, COL(what), -8, 0, 0 },
+	{ "what", "what", COL_TEXT, COL(what), -13, 0, 0 },
 	{ "model", NULL, COL_TEXT, COL(model), 0, 0, 0 },
 	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
 	{ "rows", "rows", COL_COUNT, COL(rows), 6, 0, 0 },
@@ -73,19 +81,20 @@ static const struct bench_col cols[] = {
 struct bench {
 	const struct bench_args *a;
 	struct model model;
-	struct delta_spec spec;
+	const struct layer_spec *layer; /* the first linear one */
 	int64_t batch[BENCH_LIST], rows[BENCH_LIST];
 	int n_batch, n_rows;
 	struct bench_device *device; /* NULL: dry run */
 	struct bench_table table;
 	double tflops, tbs; /* the ceilings; NaN before they are known */
+	bool mixer_only;    /* there is no cuBLAS for projections */
 	int n_off;
 };
 
 enum { CEILING = 8192 };
 static const double rel_l2_most = 0.016;
 
-static enum ar_status find_spec(struct bench *b, struct ar_err *err)
+static enum ar_status find_layer(struct bench *b, struct ar_err *err)
 {
 	int tp = b->a->tp ? (int)b->a->tp : 1, i = 0;
 	const char *name = b->a->model ? b->a->model : "qwen3-next-80b-a3b";
@@ -99,8 +108,8 @@ static enum ar_status find_spec(struct bench *b, struct ar_err *err)
 		i++;
 	if (i == b->model.n_layers)
 		return ar_fail(err, AR_USAGE, "model '%s' has no linear layers", b->model.name);
-	b->spec = b->model.layer[i].delta;
-	return delta_supported(&b->spec, 0, err);
+	b->layer = &b->model.layer[i];
+	return delta_supported(&b->layer->delta, 0, err);
 }
 
 /* FLOP/s of a large product and bytes/s of a copy, in this run. */
@@ -111,7 +120,8 @@ static enum ar_status find_ceilings(struct bench *b, struct ar_err *err)
 	enum ar_status st = bench_product(b->device, CEILING, &product, err);
 
 	if (st == AR_NODEV) {
-		log_warn("%s; without a ceiling for TFLOP/s", err->msg);
+		log_warn("%s; without a ceiling for TFLOP/s, and without projections", err->msg);
+		b->mixer_only = true;
 		st = AR_OK;
 	}
 	if (!st)
@@ -125,11 +135,15 @@ static enum ar_status find_ceilings(struct bench *b, struct ar_err *err)
 	return st;
 }
 
-static enum ar_status run_case(struct bench *b, int64_t batch, int64_t rows, struct ar_err *err)
+static enum ar_status run_case(struct bench *b, int64_t batch, int64_t rows, bool projects,
+			       struct ar_err *err)
 {
-	const struct delta_spec *s = &b->spec;
-	const struct bench_delta x = { *s, (int)batch, (int)rows };
-	struct row r = { .what = rows ? "prefill" : "decode",
+	static const char *const what[2][2] = { { "decode", "decode-layer" },
+						{ "prefill", "prefill-layer" } };
+	const struct delta_spec *s = &b->layer->delta;
+	const struct bench_delta x = { b->layer, projects ? b->model.hidden : 0, (int)batch,
+				       (int)rows };
+	struct row r = { .what = what[rows > 0][projects],
 			 .model = b->model.name,
 			 .batch = batch,
 			 .rows = rows ? rows : 1,
@@ -160,15 +174,23 @@ static enum ar_status run_case(struct bench *b, int64_t batch, int64_t rows, str
 	return bench_table_put(&b->table, &r, err);
 }
 
+/* The mixer, then the layer. */
+static enum ar_status run_both(struct bench *b, int64_t batch, int64_t rows, struct ar_err *err)
+{
+	enum ar_status st = run_case(b, batch, rows, false, err);
+
+	return st || b->mixer_only ? st : run_case(b, batch, rows, true, err);
+}
+
 static enum ar_status run_cases(struct bench *b, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < b->n_batch; i++) {
 		for (int j = 0; j < b->n_rows && !st; j++)
-			st = run_case(b, b->batch[i], b->rows[j], err);
+			st = run_both(b, b->batch[i], b->rows[j], err);
 		if (!st)
-			st = run_case(b, b->batch[i], 0, err);
+			st = run_both(b, b->batch[i], 0, err);
 	}
 	return st;
 }
@@ -178,7 +200,8 @@ static enum ar_status check_sizes(const struct bench *b, struct ar_err *err)
 {
 	for (int i = 0; i < b->n_batch; i++)
 		for (int j = 0; j < b->n_rows; j++)
-			if (b->batch[i] * b->rows[j] > INT32_MAX / delta_qkvz_width(&b->spec))
+			if (b->batch[i] * b->rows[j] >
+			    INT32_MAX / delta_qkvz_width(&b->layer->delta))
 				return ar_fail(err, AR_USAGE,
 					       "batch %lld, chunk %lld: too large; lower one of "
 					       "them",
@@ -208,7 +231,7 @@ enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err)
 	if (!st)
 		st = bench_counts("chunk", a->chunk ? a->chunk : "1024", b.rows, &b.n_rows, err);
 	if (!st)
-		st = find_spec(&b, err);
+		st = find_layer(&b, err);
 	if (!st)
 		st = check_sizes(&b, err);
 	if (!st)

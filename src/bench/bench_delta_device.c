@@ -14,16 +14,33 @@
 enum { CHECKED = 200 }; /* rows of request 0, over several chunks of the kernels */
 static const size_t busy_len = (size_t)128 << 20;
 
-/* All sets share weights, output and work; each has inputs and states of its own. */
+/* All sets share weights, outputs and work; each has inputs and states of its own.  With
+ * projections the rows before the layer are the inputs, and the mixer's own are shared. */
 struct load {
 	struct bench_load l; /* first: launch() gets a pointer to it */
 	const struct bench_delta *x;
 	struct delta_call call;
 	struct delta_batch b;	      /* prefill */
 	const int32_t *slot;	      /* [batch] */
-	size_t qkvz, ba, state, tail; /* elements of a set */
+	size_t qkvz, ba, state, tail; /* elements of a set; 0: shared */
 	int n_row;
+
+	/* projections: */
+	struct gemm *gemm;	/* NULL: none */
+	bf16_t *before, *after; /* [n_row][hidden], the rows before and after the layer */
+	size_t before_len;	/* elements of a set */
+	bf16_t *w_qkvz, *w_ba, *w_out;
 };
+
+static const struct delta_spec *spec_of(const struct load *p)
+{
+	return &p->x->layer->delta;
+}
+
+static int out_width(const struct delta_spec *s)
+{
+	return s->v_heads * s->v_dim;
+}
 
 static struct delta_call call_at(const struct load *p, int set)
 {
@@ -37,14 +54,47 @@ static struct delta_call call_at(const struct load *p, int set)
 	return c;
 }
 
+/* out[n_row][n] = in[n_row][k] w^T. */
+static enum ar_status project(const struct load *p, const bf16_t *in, int k, const bf16_t *w, int n,
+			      const bf16_t *out, struct ar_err *err)
+{
+	const struct gemm_args g = {
+		.n_batch = 1, .m = p->n_row, .n = n, .k = k, .a = in, .w = w, .c = (bf16_t *)out
+	};
+
+	return gemm_run(p->gemm, &g, err);
+}
+
+static enum ar_status project_in(const struct load *p, const struct delta_call *c, int set,
+				 struct ar_err *err)
+{
+	const bf16_t *x = p->before + (size_t)set * p->before_len;
+	const int hidden = p->x->hidden;
+	enum ar_status st = project(p, x, hidden, p->w_qkvz, delta_qkvz_width(&c->spec), c->qkvz,
+				    err);
+
+	return st ? st : project(p, x, hidden, p->w_ba, delta_ba_width(&c->spec), c->ba, err);
+}
+
+static enum ar_status project_out(const struct load *p, const struct delta_call *c,
+				  struct ar_err *err)
+{
+	return project(p, c->out, out_width(&c->spec), p->w_out, p->x->hidden, p->after, err);
+}
+
 static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 {
 	const struct load *p = (const struct load *)l;
 	struct delta_call c = call_at(p, set);
+	enum ar_status st = AR_OK;
 
 	bench_stage(l, PHASE_NO_LAYER, PHASE_MIX);
-	return p->x->rows ? delta_prefill(&c, &p->b, err) :
-			    delta_decode(&c, p->n_row, p->slot, err);
+	if (p->gemm)
+		st = project_in(p, &c, set, err);
+	if (!st)
+		st = p->x->rows ? delta_prefill(&c, &p->b, err) :
+				  delta_decode(&c, p->n_row, p->slot, err);
+	return st || !p->gemm ? st : project_out(p, &c, err);
 }
 
 /* ---- memory ---- */
@@ -101,9 +151,26 @@ static enum ar_status take_batch(struct load *p, struct ar_err *err)
 	return st;
 }
 
+/* Of the projections; their products have a deviation near 1. */
+static enum ar_status take_projections(struct load *p, struct ar_err *err)
+{
+	const struct delta_spec *s = spec_of(p);
+	const size_t hidden = (size_t)p->x->hidden, out = (size_t)out_width(s);
+	const float in_scale = 1 / sqrtf((float)hidden), out_scale = 1 / sqrtf((float)out);
+	enum ar_status st = take(p, &p->w_qkvz, (size_t)delta_qkvz_width(s) * hidden, in_scale,
+				 err);
+
+	if (!st)
+		st = take(p, &p->w_ba, (size_t)delta_ba_width(s) * hidden, in_scale, err);
+	if (!st)
+		st = take(p, &p->w_out, out * hidden, out_scale, err);
+	return st ? st :
+		    bench_take(&p->l, &p->after, (size_t)p->n_row * hidden * sizeof *p->after, err);
+}
+
 static enum ar_status take_weights(struct load *p, struct ar_err *err)
 {
-	const struct delta_spec *s = &p->x->spec;
+	const struct delta_spec *s = spec_of(p);
 	size_t heads = (size_t)s->v_heads;
 	int sets = p->l.n_set;
 	bf16_t *conv, *norm;
@@ -118,22 +185,47 @@ static enum ar_status take_weights(struct load *p, struct ar_err *err)
 		st = take_zeros(p, &a_log, heads * sizeof *a_log, err);
 	if (!st)
 		st = take_zeros(p, &dt_bias, heads * sizeof *dt_bias, err);
+	if (!st && p->x->hidden)
+		st = take_projections(p, err);
 	p->l.n_set = sets;
 	if (!st)
 		p->call.w = (struct delta_weights){ conv, a_log, dt_bias, norm, 1e-6f };
 	return st;
 }
 
+/* What the mixer reads: random, or room for the products of random rows. */
+static enum ar_status take_inputs(struct load *p, bf16_t **qkvz, bf16_t **ba, struct ar_err *err)
+{
+	const size_t rows = (size_t)p->n_row;
+	const size_t n_qkvz = rows * (size_t)delta_qkvz_width(spec_of(p));
+	const size_t n_ba = rows * (size_t)delta_ba_width(spec_of(p));
+	const size_t hidden = (size_t)p->x->hidden, own = hidden ? rows * hidden : n_qkvz + n_ba;
+	enum ar_status st;
+
+	p->l.n_set =
+		bench_sets(&p->l, (size_t)bench_delta_bytes(p->x),
+			   (own + p->tail) * sizeof **qkvz + p->state * sizeof *p->call.state.s);
+	if (hidden) {
+		p->before_len = own;
+		st = bench_take(&p->l, qkvz, n_qkvz * sizeof **qkvz, err);
+		if (!st)
+			st = bench_take(&p->l, ba, n_ba * sizeof **ba, err);
+		return st ? st : take(p, &p->before, own, 1, err);
+	}
+	p->qkvz = n_qkvz;
+	p->ba = n_ba;
+	st = take(p, qkvz, n_qkvz, 1, err);
+	return st ? st : take(p, ba, n_ba, 1, err);
+}
+
 static enum ar_status take_all(struct load *p, struct ar_err *err)
 {
-	const struct delta_spec *s = &p->x->spec;
-	size_t rows = (size_t)p->n_row, batch = (size_t)p->x->batch, sets;
-	size_t out = rows * (size_t)(s->v_heads * s->v_dim);
+	const struct delta_spec *s = spec_of(p);
+	size_t batch = (size_t)p->x->batch, sets;
+	size_t out = (size_t)p->n_row * (size_t)out_width(s);
 	bf16_t *qkvz, *ba;
 	enum ar_status st;
 
-	p->qkvz = rows * (size_t)delta_qkvz_width(s);
-	p->ba = rows * (size_t)delta_ba_width(s);
 	p->state = batch * delta_state_len(s);
 	p->tail = batch * delta_tail_len(s);
 	p->l.busy_len = busy_len;
@@ -143,18 +235,12 @@ static enum ar_status take_all(struct load *p, struct ar_err *err)
 	if (!st)
 		st = bench_take(&p->l, &p->call.work, delta_work_bytes(s, p->x->batch, p->n_row),
 				err);
+	if (!st)
+		st = take_inputs(p, &qkvz, &ba, err);
 	if (st)
 		return st;
-	p->l.n_set = bench_sets(&p->l, (size_t)bench_delta_bytes(p->x),
-				(p->qkvz + p->ba + p->tail) * sizeof *qkvz +
-					p->state * sizeof *p->call.state.s);
 	sets = (size_t)p->l.n_set;
-	st = take(p, &qkvz, p->qkvz, 1, err);
-	if (!st)
-		st = take(p, &ba, p->ba, 1, err);
-	if (!st)
-		st = take_zeros(p, &p->call.state.s, sets * p->state * sizeof *p->call.state.s,
-				err);
+	st = take_zeros(p, &p->call.state.s, sets * p->state * sizeof *p->call.state.s, err);
 	if (!st)
 		st = take_zeros(p, &p->call.state.tail, sets * p->tail * sizeof *qkvz, err);
 	if (!st)
@@ -281,13 +367,15 @@ enum ar_status bench_delta_run(struct bench_device *d, const struct bench_delta 
 {
 	struct load p = { .l = { .d = d, .n_set = 1 },
 			  .x = x,
-			  .call = { .spec = x->spec },
+			  .call = { .spec = x->layer->delta },
 			  .n_row = x->batch * (x->rows ? x->rows : 1) };
 	const struct gpu *gpu = NULL;
 	enum ar_status st = gpu_current(&gpu, err);
 
 	if (!st)
-		st = delta_supported(&x->spec, gpu->cc, err);
+		st = delta_supported(&x->layer->delta, gpu->cc, err);
+	if (!st && x->hidden)
+		st = gemm_open(&p.gemm, d->stream, err);
 	if (!st)
 		st = take_all(&p, err);
 	if (!st)
@@ -295,5 +383,6 @@ enum ar_status bench_delta_run(struct bench_device *d, const struct bench_delta 
 	if (!st && d->env.sample)
 		st = check(&p, r, err);
 	bench_drop(&p.l, 0);
+	gemm_close(p.gemm);
 	return st;
 }
