@@ -39,6 +39,7 @@ libattnreplay_a_SOURCES += \
   replay/engine/act_capture_device.c replay/engine/act_rope_device.c \
     replay/engine/act_weights_device.c \
     replay/engine/backend_cuda.c replay/engine/backend_cuda_compare.c \
+    replay/engine/backend_cuda_cost.c \
     replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
     replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_weights.c \
     replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c

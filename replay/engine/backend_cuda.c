@@ -19,7 +19,7 @@
 #include <assert.h>
 #include <time.h>
 
-enum { HOLD_NS = 20000000, AHEAD = 2, GRAPH_SHARE = 3 };
+enum { HOLD_NS = 20000000, GRAPH_SHARE = 3 };
 
 /* clang-format off */
 static const struct opt cuda_options[] = {
@@ -246,14 +246,14 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 			st = cuda_mix(c, i, r, true, err);
 		if (!st)
 			st = finish(c, i, r, err);
-		enqueued(c, i, i + 1, AHEAD);
+		enqueued(c, i, i + 1, CUDA_AHEAD);
 	}
 	if (st || to <= n)
 		return st;
 	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
 		st = decoder_head(c->decoder, last->emit, last->n_emit, err);
-	enqueued(c, n, n + 1, AHEAD);
+	enqueued(c, n, n + 1, CUDA_AHEAD);
 	if (!st)
 		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
 out:
@@ -429,25 +429,7 @@ out:
 	return st;
 }
 
-/* ---- cost ---- */
-
-static int64_t scaled(const struct cuda *c, int64_t layers_ns, int64_t head_ns)
-{
-	return layers_ns * c->env.model->n_layers / c->env.n_run_layers + head_ns;
-}
-
-static enum ar_status event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-	float layers, head;
-
-	CU(cudaEventElapsedTime(&layers, c->begin, c->head));
-	CU(cudaEventElapsedTime(&head, c->head, c->end));
-	cost->event_ns = (int64_t)(((double)layers + head) * 1e6);
-	cost->cost_ns = scaled(c, (int64_t)((double)layers * 1e6), (int64_t)((double)head * 1e6));
-out:
-	return st;
-}
+/* ---- runs ---- */
 
 /* Make the GPU wait until release().  So the time of the host and its tracer is not measured.  The
  * wait ends after HOLD_NS, as the launch queue is finite. */
@@ -458,79 +440,8 @@ static enum ar_status hold(struct cuda *c, struct ar_err *err)
 	return layer_hold(c->go, HOLD_NS, c->stream, err);
 }
 
-/* Get the traced kernels.  Those before the first phase, of cuda_begin() and hold(), are not the
- * iteration's. */
-static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-
-	if (c->env.prof)
-		st = prof_collect(c->env.prof, &cost->kernel, &cost->n_kernel, err);
-	while (!st && cost->n_kernel && cost->kernel->phase == PHASE_NONE) {
-		cost->kernel++;
-		cost->n_kernel--;
-	}
-	return st;
-}
-
-/* Compute the cost from kernels in order of start.  The head's time is from the end of the last
- * layer kernel to the end of all kernels. */
-static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
-{
-	int64_t first = cost->kernel[0].start_ns, layers = first, end = first;
-
-	cost->busy_ns = 0;
-	for (size_t i = 0; i < cost->n_kernel; i++) {
-		const struct prof_kernel *k = &cost->kernel[i];
-		int64_t from = k->start_ns > end ? k->start_ns : end;
-
-		if (k->end_ns > from)
-			cost->busy_ns += k->end_ns - from;
-		end = k->end_ns > end ? k->end_ns : end;
-		if (k->phase != PHASE_HEAD)
-			layers = k->end_ns > layers ? k->end_ns : layers;
-		cost->phase_ns[k->phase] += k->end_ns - k->start_ns;
-		cost->phase_kernels[k->phase]++;
-	}
-	cost->span_ns = end - first;
-	cost->cost_ns = scaled(c, layers - first, end - layers);
-}
-
-/* The executed layer with kernels that follows layer at. */
-static int layer_after(const struct cuda *c, int at)
-{
-	do
-		at++;
-	while (at < c->env.n_run_layers && cuda_skips(c, at));
-	return at;
-}
-
-/* Whether the GPU may have waited for the host: some layer, or the head, was not enqueued yet when
- * the one before it ended. */
-static bool starved(const struct cuda *c, const struct iter_cost *cost)
-{
-	int64_t end = 0;
-	int n = c->env.n_run_layers, at = 0;
-
-	for (size_t i = 0; i < cost->n_kernel; i++) {
-		const struct prof_kernel *k = &cost->kernel[i];
-		int after = k->phase == PHASE_HEAD ? n : layer_after(c, at);
-		bool next = k->phase == PHASE_HEAD ?
-				    at < n :
-				    after < n && k->layer == c->env.run_layer[after];
-
-		if (next) {
-			at = after;
-			if (at >= AHEAD && c->enqueued_ns[at] >= end)
-				return true;
-		}
-		end = k->end_ns > end ? k->end_ns : end;
-	}
-	return false;
-}
-
-/* Run the staged rows and get their kernels.  c->early: the GPU starts when AHEAD layers, or those
- * of the first graph, are enqueued.  *late: it may have waited for the host since. */
+/* Run the staged rows and get their kernels.  c->early: the GPU starts when CUDA_AHEAD layers, or
+ * those of the first graph, are enqueued.  *late: it may have waited for the host since. */
 static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct iter_cost *cost, struct ar_err *err)
 {
@@ -548,8 +459,8 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(c->stream));
-	st = collect(c, cost, err);
-	*late |= !st && c->early && starved(c, cost);
+	st = cuda_collect(c, cost, err);
+	*late |= !st && c->early && cuda_starved(c, cost);
 out:
 	return st;
 }
@@ -609,9 +520,9 @@ static enum ar_status run_batch(struct cuda *c, const struct batch *b, int pad,
 	if (!st)
 		st = run_in_time(c, &c->dev, pad, &x, err);
 	if (!st)
-		st = event_cost(c, &x, err);
+		st = cuda_event_cost(c, &x, err);
 	if (!st && x.n_kernel)
-		kernel_cost(c, &x);
+		cuda_kernel_cost(c, &x);
 	if (st)
 		return st;
 	attn_engine_tally(&c->engine, b);

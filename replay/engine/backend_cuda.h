@@ -104,6 +104,21 @@ enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, stru
 enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err);
 enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 
+/* Layers that are enqueued when the GPU starts, unless it starts with all of them. */
+enum { CUDA_AHEAD = 2 };
+
+/* In backend_cuda_cost.c.  Compute the cost from the events. */
+enum ar_status cuda_event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
+/* Get the traced kernels.  Those before the first phase, of cuda_begin() and of holding the GPU,
+ * are not the iteration's. */
+enum ar_status cuda_collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
+/* Compute the cost from kernels in order of start.  The head's time is from the end of the last
+ * layer kernel to the end of all kernels. */
+void cuda_kernel_cost(const struct cuda *c, struct iter_cost *cost);
+/* Whether the GPU may have waited for the host: some layer, or the head, was not enqueued yet when
+ * the one before it ended. */
+bool cuda_starved(const struct cuda *c, const struct iter_cost *cost);
+
 /* In backend_cuda_weights.c.  Run the layers of segment s on the staged rows, up to where the
  * dropper that ends it acts, outside of the timed region.  The segments before have run. */
 enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err);

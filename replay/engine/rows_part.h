@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For rows.c and rows_revived.c: a batch as a view sees it, and its arrays while they are filled. */
+/* For rows.c and rows_revived.c: a batch as a view sees it, and arrays while they are filled. */
 #ifndef AR_ROWS_PART_H
 #define AR_ROWS_PART_H
 
