@@ -124,8 +124,8 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 	}
 	if (n < 2)
 		return ar_fail(err, AR_USAGE,
-			       "no room for KV blocks; lower "
-			       "--max-num-batched-tokens or take a smaller model");
+			       "no room for KV blocks on the GPU; stop other programs there, "
+			       "lower --max-num-batched-tokens or take a smaller model");
 	if (r->limits.num_blocks && n < r->limits.num_blocks)
 		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
 			 "; its schedule and later ones may differ from those before",
