@@ -9,6 +9,7 @@
 
 #include "base/available.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "base/safetensors.h"
 #include "model/arch.h"
 #include "model/shards.h"
@@ -98,8 +99,9 @@ struct reading {
 	struct shards shards;
 	const char *dir, *prefix;
 	const char *const *names;
-	size_t at; /* values that were placed */
-	bool load; /* false: only check and count */
+	size_t at;	  /* values that were placed */
+	size_t *layer_at; /* [n_layers] where those of each layer begin, owned */
+	bool load;	  /* false: only check and count */
 };
 
 /* Where the rank's share of n rows or columns begins.  Some ranks have the same: all of what is not
@@ -166,7 +168,7 @@ static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
 }
 
 /* The head stands beside the decoder: "model.norm.weight", but "lm_head.weight". */
-static enum ar_status take_all(struct reading *r, struct ar_err *err)
+static enum ar_status take_outside(struct reading *r, struct ar_err *err)
 {
 	struct weights *w = r->w;
 	const struct model *m = &w->model;
@@ -178,14 +180,35 @@ static enum ar_status take_all(struct reading *r, struct ar_err *err)
 	r->at = 0;
 	snprintf(name, sizeof name, "%sembed_tokens.weight", r->prefix);
 	st = take(r, name, whole, whole, &w->embed, err);
-	for (int i = 0; i < m->n_layers && !st; i++)
-		st = take_layer(r, i, err);
 	snprintf(name, sizeof name, "%snorm.weight", r->prefix);
 	st = st ? st : take(r, name, vector, vector, &w->norm, err);
 	w->head = r->load ? w->embed + first_of(r, whole.rows, share.rows) * m->hidden : NULL;
 	snprintf(name, sizeof name, "%slm_head.weight",
 		 strncmp(r->prefix, "language_model.", 15) ? "" : "language_model.");
 	return st || m->tied ? st : take(r, name, whole, share, &w->head, err);
+}
+
+/* Check all tensors, and find where each layer begins. */
+static enum ar_status check_all(struct reading *r, struct ar_err *err)
+{
+	enum ar_status st = take_outside(r, err);
+
+	for (int i = 0; i < r->w->model.n_layers && !st; i++) {
+		r->layer_at[i] = r->at;
+		st = take_layer(r, i, err);
+	}
+	return st;
+}
+
+/* Part 0 is what is outside of layers, the largest; then follow the layers. */
+static enum ar_status load_part(void *ctx, int part, struct ar_err *err)
+{
+	struct reading own = *(const struct reading *)ctx;
+
+	if (!part)
+		return take_outside(&own, err);
+	own.at = own.layer_at[part - 1];
+	return take_layer(&own, part - 1, err);
 }
 
 /* A tensor of a layer that nothing asks for would be left out of the computation. */
@@ -239,7 +262,8 @@ static enum ar_status begin(struct reading *r, struct ar_err *err)
 	if (!shards_find(&r->shards, name))
 		r->prefix = prefixes[0];
 	r->w->layer = calloc((size_t)r->w->model.n_layers, sizeof *r->w->layer);
-	return r->w->layer ? AR_OK : ar_nomem(err);
+	r->layer_at = calloc((size_t)r->w->model.n_layers, sizeof *r->layer_at);
+	return r->w->layer && r->layer_at ? AR_OK : ar_nomem(err);
 }
 
 static enum ar_status read_all(struct reading *r, struct ar_err *err)
@@ -248,7 +272,7 @@ static enum ar_status read_all(struct reading *r, struct ar_err *err)
 	double need, have;
 
 	if (!st)
-		st = take_all(r, err);
+		st = check_all(r, err);
 	if (!st)
 		st = check_rest(r, err);
 	if (st)
@@ -265,7 +289,7 @@ static enum ar_status read_all(struct reading *r, struct ar_err *err)
 	if (!r->w->data)
 		return ar_nomem(err);
 	r->load = true;
-	return take_all(r, err);
+	return parallel_each(r->w->model.n_layers + 1, load_part, r, err);
 }
 
 /* Split the model, and keep the layers as they were. */
@@ -296,6 +320,7 @@ enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int
 	if (!st)
 		st = read_all(&r, err);
 	shards_close(&r.shards);
+	free(r.layer_at);
 	free(r.whole);
 	if (st)
 		weights_release(w);
