@@ -89,7 +89,7 @@ struct sched {
 	struct sched_limits lim;
 	struct sched_seq *seq; /* by request number */
 	uint32_t longest;      /* most positions that a request can need */
-	uint32_t *running;     /* in order of admission */
+	uint32_t *running;     /* in order of admission, unless the policy has another */
 	size_t n_running;
 	uint32_t wait_head, wait_tail; /* SCHED_NONE when empty */
 	uint32_t *wait_heap;	       /* the waiting queue by priority; NULL: FCFS */

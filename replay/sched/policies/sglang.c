@@ -115,13 +115,21 @@ static bool unfit(const struct sched_limits *l, const struct request *r, char *w
 	return sched_lacks(whole_blocks(l, tokens) / l->block_tok, l->num_blocks - 1, why, n);
 }
 
-/* Tokens that a prefill batch may still take: of the chunk, of max_prefill_tok, of the pool, and of
- * the pool without the tokens kept for outputs to come. */
+/* Tokens that a prefill batch may still take: of the chunk, of max_prefill_tok and of the pool.
+ * pool: tokens that are free before the batch.  taken: those that the batch takes or that are kept
+ * for outputs to come. */
 struct budget {
-	int64_t chunk, prefill, free;
-	double pool;
+	int64_t chunk, prefill, free, pool;
+	double taken;
 	bool foreseen; /* the ends of the sequences are listed */
 };
+
+/* Tokens of the pool without those taken.  Summed and rounded as in the engine:
+ * mem_cache/prefill_budget.py, remaining_total. */
+static double left_of_pool(const struct budget *r)
+{
+	return (double)r->pool - r->taken;
+}
 
 static int64_t at_most(int64_t n)
 {
@@ -170,7 +178,7 @@ static struct budget prefill_budget(const struct sched *s, bool mixed)
 {
 	const struct memory *m = s->memory;
 	int64_t along = mixed ? batch_size(s) : 0;
-	int64_t free = s->pool.n_free * s->lim.block_tok - along;
+	int64_t pool = s->pool.n_free * s->lim.block_tok;
 	int64_t most = s->lim.max_prefill_tok ? s->lim.max_prefill_tok : INT64_MAX;
 	double kept = 0;
 
@@ -180,8 +188,9 @@ static struct budget prefill_budget(const struct sched *s, bool mixed)
 				m->new_token_ratio;
 	return (struct budget){ .chunk = s->lim.max_batched_tok - along,
 				.prefill = most - along,
-				.free = free,
-				.pool = (double)free - kept };
+				.free = pool - along,
+				.pool = pool,
+				.taken = (double)along + kept };
 }
 
 /* Plan n tokens of id.  It is charged a block more and, unless it is cut, all its outputs, also
@@ -195,7 +204,7 @@ static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t
 	r->chunk -= tokens;
 	r->prefill -= tokens;
 	r->free -= tokens + s->lim.block_tok;
-	r->pool -= (double)(tokens + s->lim.block_tok + expected);
+	r->taken += (double)(tokens + s->lim.block_tok + expected);
 }
 
 static bool prompt_is_cut(const struct sched *s)
@@ -209,10 +218,11 @@ static void continue_cut(struct sched *s, struct budget *r)
 {
 	uint32_t id = s->running[s->n_running - 1];
 	int64_t n = s->seq[id].known - s->seq[id].comp, most = r->chunk;
+	double pool = left_of_pool(r);
 	bool cut;
 
-	if (r->pool >= 1 && r->pool < (double)most)
-		most = (int64_t)r->pool;
+	if (pool >= 1 && pool < (double)most)
+		most = (int64_t)pool;
 	cut = n > most;
 	if (cut)
 		n = most;
@@ -272,7 +282,7 @@ static bool room_at_ends(struct sched *s, struct budget *r, uint32_t id, int64_t
 	struct memory *m = s->memory;
 	int64_t tokens = whole_blocks(&s->lim, n) + s->lim.block_tok, free = r->free - tokens;
 
-	if (free < 0 || (double)tokens > r->pool)
+	if (free < 0 || (double)tokens > left_of_pool(r))
 		return false;
 	if (r->foreseen) {
 		foresee_later(s, id);
@@ -300,7 +310,7 @@ static bool room(struct sched *s, struct budget *r, uint32_t id, int64_t n)
 
 	if (s->lim.ignore_eos)
 		return room_at_ends(s, r, id, n);
-	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) < r->pool;
+	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) < left_of_pool(r);
 }
 
 /* Tokens that a prompt of n runs if the chunk has room for no more. */
@@ -333,7 +343,7 @@ static const char *admit_waiting(struct sched *s, struct budget *r, int64_t most
 		}
 		sched_admit(s);
 		plan_prefill(s, r, id, n, n < known);
-		if (r->pool <= 0 || r->free <= 0)
+		if (left_of_pool(r) <= 0 || r->free <= 0)
 			return m->full = "blocks";
 		if (r->chunk <= 0 || r->prefill <= 0)
 			return "budget";
@@ -453,6 +463,22 @@ static bool drop_finished(struct memory *m)
 	return any;
 }
 
+/* The engine puts the decodes of a mixed batch behind its prompts.  So the sequences whose prompt
+ * has just ended come first from now on: managers/schedule_batch.py, mix_with_running(). */
+static void newest_first(struct sched *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i];
+
+		if (s->seq[id].comp != s->seq[id].admitted)
+			continue;
+		memmove(&s->running[n + 1], &s->running[n], (i - n) * sizeof *s->running);
+		s->running[n++] = id;
+	}
+}
+
 /* The last prefill batch joins the running batch.  Its requests that go on, or are known to have
  * finished, do not join.  An empty running batch loses its full mark then.  Other finished requests
  * stay in the running batch until the engine is idle. */
@@ -469,6 +495,8 @@ static void join(struct sched *s)
 	}
 	if (m->prefill && (m->cut || m->alone))
 		m->full = NULL;
+	if (m->prefill && m->along)
+		newest_first(s);
 	if (s->idled) {
 		drop_finished(m);
 		m->new_token_ratio = RATIO_FIRST;
