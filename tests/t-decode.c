@@ -118,6 +118,17 @@ static void naive_row(const bf16_t *q, const bf16_t *k, const bf16_t *v, int dim
 		out[d] /= sum;
 }
 
+/* worst, or the largest difference of a row from want[dim] if that is larger, or no number. */
+static double farther(double worst, const double *want, const bf16_t *row, size_t dim)
+{
+	for (size_t d = 0; d < dim; d++) {
+		double off = fabs(want[d] - bf16_to_f32(row[d]));
+
+		worst = off > worst || isnan(off) ? off : worst; /* no number: it stays */
+	}
+	return worst;
+}
+
 /* The largest difference of out from naive rows. */
 static double window_error(const struct batch_case *c, const bf16_t *out)
 {
@@ -136,11 +147,7 @@ static double window_error(const struct batch_case *c, const bf16_t *out)
 			naive_row(c->q + row, k, v, s->head_dim,
 				  c->b.rows.first ? c->b.rows.first[r] : 0, c->ctx[r],
 				  c->sink ? c->sink[h] : -INFINITY, want);
-			for (size_t d = 0; d < dim; d++) {
-				double off = fabs(want[d] - bf16_to_f32(out[row + d]));
-
-				worst = off <= worst ? worst : off;
-			}
+			worst = farther(worst, want, out + row, dim);
 		}
 	free(k);
 	free(want);
@@ -241,11 +248,7 @@ static double order_error(const struct batch_case *c, const int *rows, const bf1
 				naive_row(c->q + row, to, to + len, s->head_dim, 0,
 					  c->b.rows.own[at], c->sink ? c->sink[h] : -INFINITY,
 					  want);
-				for (size_t d = 0; d < dim; d++) {
-					double off = fabs(want[d] - bf16_to_f32(out[row + d]));
-
-					worst = off <= worst ? worst : off;
-				}
+				worst = farther(worst, want, out + row, dim);
 			}
 	free(mem);
 	free(want);

@@ -213,7 +213,7 @@ static float furthest(size_t n)
 	for (size_t i = 0; i < n * ROW; i++) {
 		float d = fabsf(bf16_to_f32(s.host[0][i]) - bf16_to_f32(s.host[2][i]));
 
-		most = d <= most ? most : d; /* also if it is no number */
+		most = d > most || isnan(d) ? d : most; /* no number: it stays */
 	}
 	return most;
 }
