@@ -104,8 +104,8 @@ struct reading {
 	bool load;	  /* false: only check and count */
 };
 
-/* Where the rank's share of n rows or columns begins.  Some ranks have the same: all of what is not
- * divided, and of KV heads where these are fewer than ranks. */
+/* The first row or column of the rank's share, of n in all.  Ranks have the same ones where nothing
+ * is divided, and where there are fewer KV heads than ranks. */
 static int64_t first_of(const struct reading *r, int64_t n, int64_t share)
 {
 	return share ? r->rank * (n / share) / r->w->model.tp * share : 0;
@@ -200,7 +200,7 @@ static enum ar_status check_all(struct reading *r, struct ar_err *err)
 	return st;
 }
 
-/* Part 0 is what is outside of layers, the largest; then follow the layers. */
+/* Read a part of the weights: part 0 is all outside of layers, the largest; part i, layer i - 1. */
 static enum ar_status load_part(void *ctx, int part, struct ar_err *err)
 {
 	struct reading own = *(const struct reading *)ctx;

@@ -106,8 +106,8 @@ static __device__ __forceinline__ void convolve(float (&y)[ROWS][N], const taps<
 				y[r][e] = r < n ? y[r][e] : 0;
 }
 
-/* scale: factor over the norms of 8 rows, of which each lane of the warp has N channels.  Lanes
- * exchange halves of what they have, so that each ends with the sum of one row. */
+/* scale: factor over the norms of 8 rows, of which each lane of the warp has N channels.  In each
+ * step two lanes swap half of their rows' sums; after the last step each lane has one row's sum. */
 template <int N>
 static __device__ __forceinline__ void norms(float (&scale)[8], const float (&y)[8][N],
 					     float factor)

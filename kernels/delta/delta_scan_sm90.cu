@@ -3,8 +3,9 @@
  * The states along each sequence, and the rows with norm and gate, on Hopper at head size 128.
  *
  * Clusters of four thread blocks share the chunks of the batch; see delta_walk.h.  A cluster has a
- * value head at a time: two thread blocks move the states of 64 value channels each, and two make
- * the rows of those.  The notation is that of delta_device.c; T is solve, with beta in it.
+ * value head at a time.  Two thread blocks update the state, 64 value channels each; the other two
+ * make the output rows of these channels.  delta_device.c explains the symbols; T is array solve,
+ * which has beta in it.
  *
  *   states   x = S^T k^T       y = v^T - exp(g) x       u = y T^T
  *            S^T = exp(g_end) S^T + (exp(g_end - g) u) k
@@ -234,7 +235,8 @@ __device__ __forceinline__ void copy_rows(bf16_t (*raw)[COLS], const delta_args 
 	}
 }
 
-/* The rows of z of each chunk, or those of v and the rows before that its convolution needs. */
+/* Copy the rows of each chunk, by one warp: of z in a rows block; of v in a states block, with the
+ * rows before the chunk that the convolution reads. */
 __device__ __forceinline__ void run_raws(scan_smem &sm, const delta_args &a, const place &w,
 					 delta_walk k)
 {
@@ -436,7 +438,8 @@ __device__ __forceinline__ float *state_at(const delta_args &a, const place &w,
 	       value;
 }
 
-/* What a cluster tells the one before: the state of its first piece is stored. */
+/* The flag by which a cluster tells the cluster before it that it has stored the state of its first
+ * piece. */
 __device__ __forceinline__ int32_t *flag_at(const delta_args &a, const place &w, int cluster)
 {
 	return a.w.stored + cluster * 2 + w.half;

@@ -75,7 +75,7 @@ delta_enqueue_fn delta_chunk_enqueue; /* solve, mix, gates */
 delta_enqueue_fn delta_scan_enqueue;  /* the states; out before its norm */
 delta_enqueue_fn delta_norm_enqueue;  /* out; the tails */
 
-/* Those of Hopper at head size 128, in this order. */
+/* The kernels of prefill on Hopper at head size 128, in this order. */
 delta_enqueue_fn delta_keys_sm90_enqueue; /* q, k, solve, mix, gates */
 delta_enqueue_fn delta_scan_sm90_enqueue; /* v; the states; out; the tails */
 
