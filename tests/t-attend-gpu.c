@@ -18,7 +18,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 41, N_TEST = N_SETTING + 7 };
+enum { N_SETTING = 41, N_TEST = N_SETTING + 9 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -439,6 +439,28 @@ static void test_many_parts(const struct setting *t, long seed)
 	report(&v, name);
 }
 
+/* More tiles than the device runs thread blocks at once, so that each runs several. */
+static void test_many_tiles(const struct setting *t, long seed)
+{
+	static const int ctx[] = { 1, 70, 130, 400, 3500 }, rows[] = { 500, 257, 64, 1, 200 };
+	struct verdict v = { 0 };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	char name[160];
+
+	for (int i = 0; i < 4 && clean(&v); i++) {
+		struct attn_shape s = { 24, 3, i % 2 ? 64 : 128, i / 2 ? 64 : 128 };
+		struct batch_case c;
+
+		case_chunks(&c, &rng, FILL_NORMAL, s, t->n_sm ? 5 : 4, ctx, rows);
+		attend_both(&v, &c, t, &rng);
+		if (c.b.n_tile <= gpu_n_sm())
+			bail_out("%d tiles are not enough", c.b.n_tile);
+		case_release(&c);
+	}
+	snprintf(name, sizeof name, "%s: %s", t->executor, t->what);
+	report(&v, name);
+}
+
 /* ---- the rest ---- */
 
 static void test_refusals(void)
@@ -485,6 +507,8 @@ int main(void)
 					       .n_sm = 4000, .window = true };
 	static const struct setting lists = { "blocksparse", "long lists", .density = 0.3,
 					      .n_sm = 4000 };
+	static const struct setting pages = { "paged", "many tiles", .density = 2 };
+	static const struct setting short_lists = { "blocksparse", "many tiles", .density = 0.3 };
 	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 600);
 	long seed = gpu_test_number("ATTNREPLAY_TEST_SEED", 1);
 
@@ -499,6 +523,8 @@ int main(void)
 	test_many_parts(&many, seed + 1);
 	test_many_parts(&lists, seed + 2);
 	test_many_parts(&window, seed + 3);
+	test_many_tiles(&pages, seed + 4);
+	test_many_tiles(&short_lists, seed + 5);
 	skip(1, "there is a GPU");
 	return done_testing();
 }

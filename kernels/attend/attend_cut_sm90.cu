@@ -91,7 +91,8 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 	__shared__ int count[THREADS], warps[THREADS / 32];
 	const int i = threadIdx.x;
 	attn_tile t = {};
-	int n = 0, n_whole, n_part, waves, all, len, shortest, first, own, bin = -1, place;
+	int n = 0, n_whole, n_part = 0, waves, all, len, shortest, first, own, bin = -1, place;
+	int needed;
 
 #if __CUDA_ARCH__ >= 900
 	grid_launch_next();
@@ -113,8 +114,11 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 		n_part = max((n - 1) / len + 1, 1);
 		first = min(t.part * len, n);
 		own = min(len, n - first);
-		bin = THREADS - 1 - min(own, THREADS - 1);
+		bin = t.part < n_part ? THREADS - 1 - max(min(own, THREADS - 1), 1) : THREADS - 1;
 	}
+	needed = __syncthreads_count(t.part < n_part);
+	if (!i)
+		piece[p.n_tile] = { 0, 0, needed, 0 };
 	place = count_one(count, bin);
 	__syncthreads();
 	sum_before(count, warps);

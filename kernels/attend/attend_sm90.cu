@@ -2,13 +2,13 @@
 /*
  * Attention over block lists on Hopper.
  *
- * One thread block runs one tile (struct attn_tile): 128 packed rows, that is n_row query
+ * A thread block runs tiles (struct attn_tile): 128 packed rows each, that is n_row query
  * rows times n_head heads of one KV head, so that a K and V block is read once for the whole
  * group.  It walks the tile's block list in ascending order, 128 keys a step.  TMA copies them
  * straight from the paged cache into 128-byte swizzled shared memory.  A block is one page.  A
  * block of 128 keys is one step; of 64 keys, two neighbours in the list make one.
  *
- * Warp group 0 is the producer: one thread issues copies, two or three stages of K and of V ahead.
+ * Warp group 0 is the producer: one warp issues copies, two or three stages of K and of V ahead.
  * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
  *
  *   S = Q K^T              wgmma m64n128k16, both operands in shared memory
@@ -40,8 +40,13 @@
  * but loads 32 KiB of K and V.  At some 39 bytes a cycle from the L2 cache that is 840 cycles.
  * With half the rows a key is used half as often, so the tensor cores are busy about 60 % at most.
  *
- * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
- * become free.  A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.
+ * Tiles come sorted, the longest first.  There are as many thread blocks as fit on the device.  Each
+ * begins with the tile of its own number.  Then its producer draws the next tile from a counter,
+ * and copies the first K, V and Q of it while the consumers still compute.  O goes from registers
+ * to memory, because Q, its buffer elsewhere, may be of the next tile by then.  At D = 256 registers
+ * do not suffice for this, and the hardware hands each tile to a new thread block.
+ *
+ * A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.
  * The first of a pair to be ready stores O in fp32, divided by its sum, and the logarithm of the
  * sum.  The second adds that to its own and goes on to the next pair.  The result has the same bits
  * whichever is second.
@@ -51,9 +56,9 @@
  * selections differ more.  There attend_cut runs before this kernel, cuts long tiles and sorts the
  * parts.
  *
- * One tile fills a multiprocessor, so nothing hides the chain of loads before its first product:
- * tile, list, page, K.  Therefore 32 lanes look for the end of a list at once, and tensor maps are
- * fetched and barriers made while the tile is loaded.
+ * Nothing hides the chain of loads before the first product of a thread block: tile, list, page, K.
+ * Therefore 32 lanes look for the end of a list at once, and tensor maps are fetched and barriers
+ * made while the tile is loaded.
  *
  * Tried on H200: D 128, 16 query heads over 4 KV heads, batch 8, chunk 1024, 128K keys, two stages.
  * This kernel takes 11.9 ms there.
@@ -103,6 +108,8 @@
 
 #include <limits.h>
 
+#include <algorithm>
+
 #include "kernels/attend/attend_sm90.cuh"
 
 namespace {
@@ -117,11 +124,13 @@ struct params : tile_params {
 	const uint16_t *block;		/* NULL: all blocks */
 	const int32_t *n_block;
 	int stride;
+	int n_tile;
 	const int32_t *first_key;	/* of each row of the batch; NULL: 0 */
 	const float *sink;		/* of each query head; NULL: none */
 };
 
 struct work : tile_work {
+	int list;			/* -1: all blocks */
 	const uint16_t *block;		/* NULL: all; else from the first on */
 	const int32_t *first_key;	/* from here on of bounded tiles only */
 	const float *sink;
@@ -201,17 +210,18 @@ __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 	return n;
 }
 
-/* Find the work of a tile; without a list, from the first row's first key on. */
+/* Find the work of tile `at`; without a list, from the first row's first key on. */
 template <class C>
-__device__ __forceinline__ struct work work_of(const struct params *p)
+__device__ __forceinline__ struct work work_of(const struct params *p, int at)
 {
 	struct work w;
-	const attn_tile t = tile_of(p, &w);
+	const attn_tile t = tile_of(p, &w, at);
 	const bool window = C::BOUNDED && p->first_key;
 	const int skip = window ? p->first_key[w.row] / C::PAGE : 0;
 
 	w.pos += p->kept ? p->kept[t.list] : 0;
-	w.block = p->block && t.list >= 0 ? p->block + (size_t)t.list * p->stride : NULL;
+	w.list = p->block ? t.list : -1;
+	w.block = w.list >= 0 ? p->block + (size_t)w.list * p->stride : NULL;
 	if (!p->piece) {
 		const int last = (w.pos + t.n_row - 1) / C::PAGE;
 
@@ -241,26 +251,184 @@ __device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const
 			tma_load_2d(to[c][b * C::RUN], map, full, c * COLS, y[b]);
 }
 
+/* Copy the keys and values of a tile, and Q.  By one warp, of which one lane copies.  All lanes wait:
+ * where lanes of a warp wait apart, the wait spins and takes issue slots from the consumers.
+ *
+ * step: in the rings, the first of this tile; round: tiles before that had keys.  Q of a later tile
+ * comes after its first keys, because the tile before uses the room of Q until its last logits. */
 template <class C>
 __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p,
-					const struct work *w, const CUtensorMap *qmap,
-					const CUtensorMap *kmap, const CUtensorMap *vmap)
+					const struct work *w, int step, int round,
+					const CUtensorMap *qmap, const CUtensorMap *kmap,
+					const CUtensorMap *vmap)
 {
+	const int n = keys<C>::n_steps(w), q_step = round ? min(1, n - 1) : 0;
 	int next[C::BLOCKS], y[C::BLOCKS];
+	uint64_t *full;
 
 	pages_of<C>(next, w, 0);
-	load_q<C>(s, p, w, qmap);
-	for (int i = 0; i < keys<C>::n_steps(w); i++) {
-		const int st = s->k_ring.stage(i);
+	for (int i = 0; i < n; i++) {
+		const int st = s->k_ring.stage(step + i);
 
 #pragma unroll
 		for (int b = 0; b < C::BLOCKS; b++)
 			y[b] = (next[b] * p->kv_heads + w->kv_head) * C::PAGE + i % C::STEPS * C::N;
 		pages_of<C>(next, w, i + 1);
-		load_step<C>(s->k[st], kmap, s->k_ring.producer_acquire(i), y);
-		load_step<C>(s->v[st], vmap, s->v_ring.producer_acquire(i), y);
+		full = s->k_ring.producer_acquire(step + i);
+		if (elect_one())
+			load_step<C>(s->k[st], kmap, full, y);
+		if (i == q_step) {
+			if (C::STREAMS)
+				mbarrier_wait(&s->q_empty, (round & 1) ^ 1);
+			if (elect_one())
+				load_q<C>(s, p, w, qmap);
+		}
+		full = s->v_ring.producer_acquire(step + i);
+		if (elect_one())
+			load_step<C>(s->v[st], vmap, full, y);
 	}
 }
+
+/* ---- streams of tiles ---- */
+
+/* Work of the tile at hand and of the next; n_part is 0 after the last. */
+template <class C> struct stream : smem<C> {
+	struct ring<2> ring;
+	struct work work[2];
+};
+template <class C> constexpr int STREAM_BYTES = sizeof(struct stream<C>) + 1024;
+static_assert(STREAM_BYTES<config<128, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(STREAM_BYTES<config<128, 64, 1>> <= 113 * 1024, "shared memory of two");
+
+/* Tell the compiler that x is the same in all lanes. */
+__device__ __forceinline__ int uniform(int x)
+{
+	return __shfl_sync(0xffffffff, x, 0);
+}
+
+/* Read a tile's work from shared memory.  Loops and descriptors depend on it.  If lanes could
+ * differ, each product would first move its descriptor to uniform registers. */
+__device__ __forceinline__ struct work work_from(const struct work *from, const struct params *p)
+{
+	struct work w = *from;
+
+	w.n = uniform(w.n);
+	w.first = uniform(w.first);
+	w.pos = uniform(w.pos);
+	w.list = uniform(w.list);
+	w.kv_head = uniform(w.kv_head);
+	w.page = p->page + uniform(w.page0);
+	w.block = w.list < 0 ? NULL : p->block + (size_t)w.list * p->stride + w.first;
+	w.first_key = p->first_key;
+	w.sink = p->sink;
+	return w;
+}
+
+/* Draw the number of a tile that no thread block has, by one thread.  A launch of n tiles draws n
+ * numbers, which leaves the counter at 0.  Merges of parts do not use that of the first tile. */
+__device__ __forceinline__ int draw_tile(const struct params *p, int n)
+{
+	return gridDim.x + atomicInc((unsigned *)&p->tile[0].joined, n - 1);
+}
+
+/* Find the work of a tile, by one warp, and write it for all. */
+template <class C>
+__device__ __forceinline__ void put_work(struct work *to, const struct params *p, int tile)
+{
+	const struct work w = work_of<C>(p, tile);
+
+	if (threadIdx.x == 0)
+		*to = w;
+}
+
+/* Find tiles for this thread block, and copy their keys and values.  By one warp. */
+template <class C>
+__device__ __forceinline__ void produce_tiles(struct stream<C> *s, const struct params *p,
+					      const CUtensorMap *qmap, const CUtensorMap *kmap,
+					      const CUtensorMap *vmap)
+{
+	int tile = blockIdx.x, n_tile = p->n_tile, step = 0, round = 0;
+
+	if (p->piece) {
+		grid_wait();
+		n_tile = p->piece[n_tile].n;
+	}
+	for (int k = 0;; k++) {
+		uint64_t *full = s->ring.producer_acquire(k);
+		struct work *to = &s->work[k % 2];
+
+		if (tile >= n_tile) {
+			if (threadIdx.x == 0) {
+				to->n_part = 0;
+				mbarrier_arrive(full);
+			}
+			return;
+		}
+		put_work<C>(to, p, tile);
+		__syncwarp();
+		const struct work w = work_from(to, p);
+
+		if (threadIdx.x == 0)
+			mbarrier_arrive(full);
+		if (w.n)
+			produce<C>(s, p, &w, step, round++, qmap, kmap, vmap);
+		step += keys<C>::n_steps(&w);
+		if (threadIdx.x == 0)
+			tile = draw_tile(p, n_tile);
+		tile = uniform(tile);
+	}
+}
+
+template <class C>
+__device__ __forceinline__ void consume_tiles(struct stream<C> *s, const struct params *p, int wg)
+{
+	int step = 0, round = 0;
+
+	if (C::WGS == 2 && wg == 1)
+		bar_arrive(1, 256);
+	for (int k = 0;; k++) {
+		const struct work *from = &s->work[k % 2];
+
+		s->ring.consumer_wait(k);
+		if (!uniform(from->n_part))
+			return;
+		const struct work w = work_from(from, p);
+
+		consume<C, keys<C>>(s, p, &w, wg, uniform(step), round, from);
+		step += keys<C>::n_steps(&w);
+		round += w.n > 0;
+		bar_sync(3 + wg, 128);	/* all have read their work */
+		s->ring.consumer_release(k);
+	}
+}
+
+/* The body of a kernel that streams tiles, by all threads. */
+template <class C, class Prefetch>
+__device__ __forceinline__ void run_tiles(const struct params *p, Prefetch prefetch,
+					  const CUtensorMap *qmap, const CUtensorMap *kmap,
+					  const CUtensorMap *vmap)
+{
+	extern __shared__ char raw[];
+	struct stream<C> *s = (struct stream<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+
+	if (threadIdx.x == 0) {
+		prefetch();
+		s->ring.init(1, C::WGS);
+		s->joins = 0;
+		make_barriers<C>(s);
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<C::FEW>();
+		if (threadIdx.x < 32)
+			produce_tiles<C>(s, p, qmap, kmap, vmap);
+	} else {
+		setmaxnreg_inc<C::MANY>();
+		consume_tiles<C>(s, p, C::WGS == 1 ? 0 : warp_group() - 1);
+	}
+}
+
+/* ---- the kernel ---- */
 
 template <class C>
 __global__ void __launch_bounds__(C::THREADS, C::PER_SM)
@@ -268,14 +436,20 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 	    const __grid_constant__ CUtensorMap vmap, const __grid_constant__ struct params p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-	run_tile<C, keys<C>>(&p, [&] {
+	auto prefetch = [&] {
 		tma_prefetch_map(&qmap);
 		tma_prefetch_map(&kmap);
 		tma_prefetch_map(&vmap);
-	}, [&] { return work_of<C>(&p); }, [&](struct smem<C> *s, const struct work *w) {
-		if (threadIdx.x == 0)
-			produce<C>(s, &p, w, &qmap, &kmap, &vmap);
-	});
+	};
+
+	if constexpr (C::STREAMS)
+		run_tiles<C>(&p, prefetch, &qmap, &kmap, &vmap);
+	else
+		run_tile<C, keys<C>>(&p, prefetch, [&] { return work_of<C>(&p, blockIdx.x); },
+				     [&](struct smem<C> *s, const struct work *w) {
+			if (threadIdx.x < 32)
+				produce<C>(s, &p, w, 0, 0, &qmap, &kmap, &vmap);
+		});
 #else
 	__trap();
 #endif
@@ -290,14 +464,22 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	const uint64_t kvdim[2] = { C::D, INT32_MAX };
 	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;
-	enum ar_status st = map_q<C>(&qmap, &p, call->b, call->q, err);
+	const int n_tile = call->b->n_tile;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
+	if (!st)
+		st = map_q<C>(&qmap, &p, call->b, call->q, err);
 	if (!st)
 		st = tensor_map(&kmap, call->kv.k, 2, kvdim, kvbox, err);
 	if (!st)
 		st = tensor_map(&vmap, call->kv.v, 2, kvdim, kvbox, err);
-	if (!st)
-		st = launch_tiles<C>(attend_sm90<C>, call->b->n_tile, p.piece,
+	if (!st && C::STREAMS)
+		st = launch_tiles<C>(attend_sm90<C>, std::min(n_tile, C::PER_SM * gpu->n_sm),
+				     STREAM_BYTES<C>, p.piece, (cudaStream_t)call->stream, err,
+				     qmap, kmap, vmap, p);
+	else if (!st)
+		st = launch_tiles<C>(attend_sm90<C>, n_tile, SMEM_BYTES<C>, p.piece,
 				     (cudaStream_t)call->stream, err, qmap, kmap, vmap, p);
 	return st;
 }
@@ -341,7 +523,7 @@ size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	const int n = EXECUTOR_WAVES * l->n_sm;
 
 	(void)heads;
-	return attend_piece_bytes(n) + n * part_bytes(s->head_dim);
+	return attend_piece_bytes(n + 1) + n * part_bytes(s->head_dim);
 }
 
 enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
@@ -351,7 +533,7 @@ enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn 
 	const bool per_block = plan == attend_plan_blocks;
 	const bool cut = per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES;
 	const struct params p = { tile_params_of(call, heads, cut), b->kept, lists->block,
-				  lists->n, lists->stride, b->rows.first, call->sink };
+				  lists->n, lists->stride, b->n_tile, b->rows.first, call->sink };
 	enum ar_status st = AR_OK;
 
 	if (cut)

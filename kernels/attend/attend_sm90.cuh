@@ -43,6 +43,9 @@ template <int head_dim, int page, int consumers, bool by_hand = false, bool boun
 struct config {
 	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
 	static constexpr bool BY_HAND = by_hand, BOUNDED = bounded;
+	/* Thread blocks run tile after tile.  Not at D = 256: consumers need the registers that the
+	 * producer would take. */
+	static constexpr bool STREAMS = D < 256 && !BY_HAND;
 	static constexpr int M = WGS * WG_ROWS;			/* packed rows of a tile */
 	/* of K and of V; three where they fit and are faster */
 	static constexpr int STAGES = D == 128 && PAGE == 128 && WGS == 2 && !BY_HAND ? 3 : 2;
@@ -54,9 +57,12 @@ struct config {
 	static constexpr int PER_SM = D == 256 ? 1 : 3 - WGS;	/* thread blocks */
 	static constexpr int COPIERS = BY_HAND ? 128 : 1;	/* threads that fill a stage */
 	/* registers of a thread: the producer's, a consumer's */
-	static constexpr int FEW = BY_HAND ? 40 : 24;
+	static constexpr int FEW = STREAMS || BY_HAND ? 40 : 24;
 	static constexpr int ROOM = (512 / PER_SM - FEW) / WGS / 8 * 8;
 	static constexpr int MANY = ROOM < 248 ? ROOM : 248;
+	/* what a launch gives each; if all ask for more, setmaxnreg waits for ever */
+	static constexpr int GIVEN = 65536 / (PER_SM * THREADS) / 8 * 8;
+	static_assert(FEW + WGS * MANY <= (1 + WGS) * GIVEN, "registers");
 };
 
 /* Parameters of a launch. */
@@ -79,7 +85,8 @@ struct tile_work {
 	int pos;				/* position of the first row */
 	int place, part, n_part;
 	int first, n;				/* blocks to visit, of all or of the list */
-	const int32_t *page;
+	int page0;
+	const int32_t *page;			/* from page0 on */
 };
 
 /* A slab is 64 columns of all rows, in the 128-byte swizzle of TMA. */
@@ -87,32 +94,36 @@ template <class C> struct alignas(1024) smem {
 	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
 	__nv_bfloat16 k[C::STAGES][C::D / COLS][C::N][COLS];
 	__nv_bfloat16 v[C::STAGES][C::D / COLS][C::N][COLS];
-	uint64_t q_full;
+	uint64_t q_full, q_empty;	/* q_empty: of kernels that stream tiles */
 	struct ring<C::STAGES> k_ring, v_ring;
 	struct tile_work work;		/* for the end: until then registers are scarce */
 	int joins;
 };
 template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
+
 /* ---- the beginning ---- */
 
 /* By one thread. */
 template <class C> __device__ __forceinline__ void make_barriers(struct smem<C> *s)
 {
 	mbarrier_init(&s->q_full, 1);
+	if (C::STREAMS)
+		mbarrier_init(&s->q_empty, C::WGS);
 	s->k_ring.init(C::COPIERS, C::WGS);
 	s->v_ring.init(C::COPIERS, C::WGS);
 	fence_barrier_init();
 }
 
-/* Find this thread block's tile.  If attend_cut made pieces, they say which part of which tile. */
-__device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct tile_work *w)
+/* Find the tile of number `at`.  If attend_cut made pieces, they say which part of which tile. */
+__device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct tile_work *w,
+					     int at)
 {
-	struct attend_piece cut = { (int)blockIdx.x };
+	struct attend_piece cut = { at };
 	attn_tile t;
 
 	if (p->piece) {
 		grid_wait();
-		cut = p->piece[blockIdx.x];
+		cut = p->piece[at];
 	}
 	t = p->tile[cut.tile];
 	w->place = t.place;
@@ -123,6 +134,7 @@ __device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct
 	w->n_head = t.n_head;
 	w->kv_head = t.head / p->group;
 	w->pos = t.pos;
+	w->page0 = t.page0;
 	w->page = p->page + t.page0;
 	if (p->piece) {
 		w->first = cut.first;
@@ -319,6 +331,58 @@ __device__ __forceinline__ void store_rows(const float *o, const float *lse, str
 	}
 }
 
+/* Transpose the 4 x 4 words of the four lanes of a quad. */
+__device__ __forceinline__ void transpose(uint32_t *a)
+{
+#pragma unroll
+	for (int d = 1; d <= 2; d *= 2) {
+		const bool up = threadIdx.x & d;
+
+#pragma unroll
+		for (int k = 0; k < 2; k++) {
+			const int i = d == 1 ? 2 * k : k, j = i + d;
+			const uint32_t x = __shfl_xor_sync(0xffffffff, up ? a[i] : a[j], d);
+
+			if (up)
+				a[i] = x;
+			else
+				a[j] = x;
+		}
+	}
+}
+
+/* Round O and store it.  The lanes of a quad have two columns of each eight; they exchange them, so
+ * that each stores 16 bytes. */
+template <class C>
+__device__ __forceinline__ void store_quads(const float *o, const float *lse,
+					    const struct tile_params *p, const struct tile_work *t,
+					    int wg)
+{
+	const int lane = threadIdx.x % 32, first = wg * WG_ROWS + threadIdx.x / 32 % 4 * 16;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const int m = first + lane / 4 + 8 * r;
+		const bool exists = row_exists(p, t, m);
+		const size_t row = row_index(p, t, m);
+		__nv_bfloat16 *to = p->out + row * C::D + 8 * (lane % 4);
+
+		if (p->lse && lane % 4 == 0 && exists)
+			p->lse[row] = lse[r] * LN2;
+#pragma unroll
+		for (int i = 0; i < C::D / 8; i += 4) {
+			uint32_t a[4];
+
+#pragma unroll
+			for (int k = 0; k < 4; k++)
+				a[k] = pack_bf16(o[4 * (i + k) + 2 * r], o[4 * (i + k) + 2 * r + 1]);
+			transpose(a);
+			if (exists)
+				*(uint4 *)(to + 8 * i) = make_uint4(a[0], a[1], a[2], a[3]);
+		}
+	}
+}
+
 /* ---- parts ---- */
 
 /* Merge with the neighbour part.  True: the neighbour is ready, and this thread block keeps the
@@ -366,8 +430,11 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
 
 		if (later >= t->n_part)
 			continue;
-		if (!stays<C>(joined, &place[own], o, lse, s, used))
+		if (!stays<C>(joined, &place[own], o, lse, s, used)) {
+			if (C::STREAMS)	/* all know that it does not */
+				bar_sync(5, C::WGS * 128);
 			return false;
+		}
 		if (used)
 			add_part<C>(o, lse, &place[other], i);
 		bar_sync(5, C::WGS * 128);	/* all know that it stays */
@@ -406,9 +473,9 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 /* Look ahead whether the part to merge with is ready, while the last product runs.  By the first
  * consumer. */
 template <class C>
-__device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_params *p)
+__device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_params *p,
+					   const struct tile_work *w)
 {
-	const struct tile_work *w = &s->work;
 	const int later = w->part | 1;
 
 	if (threadIdx.x == 128 && later < w->n_part)
@@ -434,73 +501,81 @@ template <int n> __device__ __forceinline__ void hold_p(uint32_t *pr)
 template <class C, class K, class W>
 __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t *pr,
 					struct rows *t, struct smem<C> *s,
-					const struct tile_params *p, const W *w, int wg, int i)
+					const struct tile_params *p, const W *w, int wg, int i,
+					int step)
 {
+	const int at = step + i;
 	float acc[C::N / 2], alpha[2];
 	K k(w, C::BY_HAND ? i - 1 : i);
 	bool moved;
 
-	s->k_ring.consumer_wait(i);
+	s->k_ring.consumer_wait(at);
 	if (C::BY_HAND) {
-		s->v_ring.consumer_wait(i - 1);
+		s->v_ring.consumer_wait(at - 1);
 		fence_proxy_async();
 		k = K(w, i);	/* loaded after the fence, which would wait for it */
 	}
 	if (C::WGS == 2)
 		bar_sync(1 + wg, 256);
-	issue_qk<C>(acc, s, i, wg);
+	issue_qk<C>(acc, s, at, wg);
 	if (!C::BY_HAND)
-		s->v_ring.consumer_wait(i - 1);
-	issue_pv<C>(o, pr, s, i - 1);
+		s->v_ring.consumer_wait(at - 1);
+	issue_pv<C>(o, pr, s, at - 1);
 	if (C::WGS == 2)
 		bar_arrive(2 - wg, 256);
 	wgmma_wait<1>();
-	moved = finish_scores<C>(next, acc, t, s, i, p, w, k, alpha, false);
+	moved = finish_scores<C>(next, acc, t, s, at, p, w, k, alpha, false);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
-	s->v_ring.consumer_release(i - 1);
+	s->v_ring.consumer_release(at - 1);
 	if (moved)
 		rescale<C::D>(o, alpha);
 	hold_p<C::N / 4>(next);
 }
 
-/* Run all steps of the list. */
+/* Run all steps of the list.  step: in the rings, the first of this tile; round: tiles before that had
+ * keys; last: the work, in shared memory. */
 template <class C, class K, class W>
 __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<C> *s,
-					     const struct tile_params *p, const W *w, int wg)
+					     const struct tile_params *p, const W *w, int wg,
+					     int step, int round, const struct tile_work *last)
 {
 	const int n = K::n_steps(w);
 	float acc[C::N / 2], alpha[2];
 	uint32_t even[C::N / 4], odd[C::N / 4];
 	int i = 1;
 
-	if (C::WGS == 2 && wg == 1)
+	if (C::WGS == 2 && wg == 1 && !C::STREAMS)
 		bar_arrive(1, 256);
-	mbarrier_wait(&s->q_full, 0);
-	s->k_ring.consumer_wait(0);
+	mbarrier_wait(&s->q_full, round & 1);
+	s->k_ring.consumer_wait(step);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_qk<C>(acc, s, 0, wg);
+	issue_qk<C>(acc, s, step, wg);
 	wgmma_wait<0>();
-	finish_scores<C>(even, acc, t, s, 0, p, w, K(w, 0), alpha, true);
+	finish_scores<C>(even, acc, t, s, step, p, w, K(w, 0), alpha, true);
 	/* two steps a round, if registers allow: P need not be moved */
 	for (; C::D < 256 && i < n - 1; i += 2) {
-		advance<C, K>(o, odd, even, t, s, p, w, wg, i);
-		advance<C, K>(o, even, odd, t, s, p, w, wg, i + 1);
+		advance<C, K>(o, odd, even, t, s, p, w, wg, i, step);
+		advance<C, K>(o, even, odd, t, s, p, w, wg, i + 1, step);
 	}
 	for (; i < n; i++) {
-		advance<C, K>(o, odd, even, t, s, p, w, wg, i);
+		advance<C, K>(o, odd, even, t, s, p, w, wg, i, step);
 #pragma unroll
 		for (int j = 0; j < C::N / 4; j++)
 			even[j] = odd[j];
 	}
-	s->v_ring.consumer_wait(n - 1);
+	if (C::STREAMS && threadIdx.x % 128 == 0)
+		mbarrier_arrive(&s->q_empty);
+	s->v_ring.consumer_wait(step + n - 1);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_pv<C>(o, even, s, n - 1);
-	look_ahead<C>(s, p);
+	issue_pv<C>(o, even, s, step + n - 1);
+	look_ahead<C>(s, p, last);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
+	if (C::STREAMS)
+		s->v_ring.consumer_release(step + n - 1);
 }
 
 /* Load what bounds the rows m and m + 8 of the tile; padding is bounded as the last row and
@@ -524,10 +599,10 @@ __device__ __forceinline__ void bound_rows(struct rows *t, const struct tile_par
 
 template <class C, class K, class W>
 __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_params *p, const W *w,
-					int wg)
+					int wg, int step, int round,
+					const struct tile_work *last)
 {
 	const int m = wg * WG_ROWS + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-	const struct tile_work *last = &s->work;
 	float o[C::D / 2], lse[2];
 	struct rows t;
 
@@ -543,7 +618,7 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 	if constexpr (C::BOUNDED)
 		bound_rows(&t, p, w, m);
 	if (w->n)
-		consume_list<C, K>(o, &t, s, p, w, wg);
+		consume_list<C, K>(o, &t, s, p, w, wg, step, round, last);
 	divide<C::D>(o, &t, lse);
 	if (last->n_part > 1) {
 		bool used = row_exists(p, last, m) || row_exists(p, last, m + 8);
@@ -551,7 +626,10 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 		if (!join<C>(o, lse, s, p, last, __any_sync(0xffffffff, used)))
 			return;
 	}
-	store_rows<C>(o, lse, s, p, last, wg);
+	if (C::STREAMS)
+		store_quads<C>(o, lse, p, last, wg);
+	else
+		store_rows<C>(o, lse, s, p, last, wg);
 }
 
 /* ---- the kernel ---- */
@@ -586,7 +664,7 @@ __device__ __forceinline__ void run_tile(const struct tile_params *p, Prefetch p
 			produce(s, &w);
 	} else {
 		setmaxnreg_inc<C::MANY>();
-		consume<C, K>(s, p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
+		consume<C, K>(s, p, &w, C::WGS == 1 ? 0 : warp_group() - 1, 0, 0, &s->work);
 	}
 }
 
@@ -609,7 +687,7 @@ struct tile_params tile_params_of(const struct attn_call *call, int heads, bool 
 	p.scale = LOG2E / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)call->out;
 	p.lse = call->lse;
-	p.part = (char *)call->work + attend_piece_bytes(b->n_tile);
+	p.part = (char *)call->work + attend_piece_bytes(b->n_tile + 1);
 	return p;
 }
 
@@ -627,8 +705,8 @@ enum ar_status map_q(CUtensorMap *map, struct tile_params *p, const struct attn_
 
 /* Launch one thread block per tile.  overlap: start while the kernel before, attend_cut, ends. */
 template <class C, class... Args>
-enum ar_status launch_tiles(void (*kernel)(Args...), int n_tile, bool overlap, cudaStream_t stream,
-			    struct ar_err *err, const Args &...args)
+enum ar_status launch_tiles(void (*kernel)(Args...), int n, int bytes, bool overlap,
+			    cudaStream_t stream, struct ar_err *err, const Args &...args)
 {
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
@@ -636,14 +714,13 @@ enum ar_status launch_tiles(void (*kernel)(Args...), int n_tile, bool overlap, c
 
 	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
 	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = n_tile;
+	config.gridDim = n;
 	config.blockDim = C::THREADS;
-	config.dynamicSmemBytes = SMEM_BYTES<C>;
+	config.dynamicSmemBytes = bytes;
 	config.stream = stream;
 	config.attrs = &attribute;
 	config.numAttrs = overlap;
-	CU(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				SMEM_BYTES<C>));
+	CU(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 	CU(cudaLaunchKernelEx(&config, kernel, args...));
 out:
 	return st;

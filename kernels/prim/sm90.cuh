@@ -74,6 +74,16 @@ static __device__ __forceinline__ void tma_load_3d(void *to, const CUtensorMap *
 		     : "memory");
 }
 
+/* PTX ISA, "elect.sync": true in one lane of the warp, by all of its lanes. */
+static __device__ __forceinline__ bool elect_one(void)
+{
+	uint32_t one;
+
+	asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p; }"
+		     : "=r"(one) :: "memory");
+	return one;
+}
+
 static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
 {
 	asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");

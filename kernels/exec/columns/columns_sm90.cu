@@ -68,7 +68,7 @@ struct work : tile_work {
 template <int PAGE> __device__ __forceinline__ struct work work_of(const struct params *p)
 {
 	struct work w;
-	const attn_tile t = tile_of(p, &w);
+	const attn_tile t = tile_of(p, &w, blockIdx.x);
 	const struct attn_band band = p->lists.band[t.list];
 
 	w.run = p->lists.run + (size_t)t.list * p->lists.max_run;
@@ -229,7 +229,7 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	enum ar_status st = map_q<C>(&qmap, &p, call->b, call->q, err);
 
 	if (!st)
-		st = launch_tiles<C>(columns_sm90<C>, call->b->n_tile, p.piece,
+		st = launch_tiles<C>(columns_sm90<C>, call->b->n_tile, SMEM_BYTES<C>, p.piece,
 				     (cudaStream_t)call->stream, err, qmap, p);
 	return st;
 }
