@@ -14,11 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/attend/attend_cut.h"
 #include "tests/batch_case.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 41, N_TEST = N_SETTING + 9 };
+enum { N_SETTING = 41, N_TEST = N_SETTING + 10 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -439,7 +440,8 @@ static void test_many_parts(const struct setting *t, long seed)
 	report(&v, name);
 }
 
-/* More tiles than the device runs thread blocks at once, so that each runs several. */
+/* More tiles than the device runs thread blocks at once, so that each runs several.  With n_sm, the
+ * last lists of the plan are sorted where a block has 128 tokens. */
 static void test_many_tiles(const struct setting *t, long seed)
 {
 	static const int ctx[] = { 1, 70, 130, 400, 3500 }, rows[] = { 500, 257, 64, 1, 200 };
@@ -455,6 +457,8 @@ static void test_many_tiles(const struct setting *t, long seed)
 		attend_both(&v, &c, t, &rng);
 		if (c.b.n_tile <= gpu_n_sm())
 			bail_out("%d tiles are not enough", c.b.n_tile);
+		if (t->n_sm && (attend_cut_tiles(&c.b) > 0) != (i < 2))
+			bail_out("the wrong tiles are sorted");
 		case_release(&c);
 	}
 	snprintf(name, sizeof name, "%s: %s", t->executor, t->what);
@@ -509,6 +513,8 @@ int main(void)
 					      .n_sm = 4000 };
 	static const struct setting pages = { "paged", "many tiles", .density = 2 };
 	static const struct setting short_lists = { "blocksparse", "many tiles", .density = 0.3 };
+	static const struct setting last_lists = { "blocksparse", "many tiles, the last sorted",
+						   .density = 0.3, .n_sm = 20 };
 	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 600);
 	long seed = gpu_test_number("ATTNREPLAY_TEST_SEED", 1);
 
@@ -525,6 +531,7 @@ int main(void)
 	test_many_parts(&window, seed + 3);
 	test_many_tiles(&pages, seed + 4);
 	test_many_tiles(&short_lists, seed + 5);
+	test_many_tiles(&last_lists, seed + 6);
 	skip(1, "there is a GPU");
 	return done_testing();
 }

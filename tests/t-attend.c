@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/attend/attend.h"
+#include "kernels/attend/attend_cut.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
@@ -724,6 +725,40 @@ static void test_window_plan(void)
 	case_release(&c);
 }
 
+/* Of which tiles pieces are made, by their lists. */
+static void test_cut_tiles(void)
+{
+	/* clang-format off */
+	static const struct {
+		int n_sm, page, dim, blocks, n_tile, n_part, want;
+		const char *why;
+	} want[] = {
+		{ 132, 128, 128, 512, 512, 512, 512, "all, if there are parts" },
+		{ 300, 128, 128, 512, 1200, 1200, 0, "none of more parts than it takes" },
+		{ 132, 128, 128, 512, 1024, 0, 264, "the last two rounds" },
+		{ 132, 128, 256, 512, 1024, 0, 264, "the same of head size 256" },
+		{ 132, 64, 128, 512, 1024, 0, 0, "none of blocks of 64 tokens" },
+		{ 132, 64, 128, 1024, 512, 512, 512, "all of these, if there are parts" },
+		{ 600, 128, 128, 512, 4096, 0, 1024, "no more than it takes" },
+		{ 132, 128, 128, 512, 200, 0, 200, "all of less than two rounds" },
+		{ 132, 128, 128, 512, 132, 0, 0, "none of one round" },
+		{ 132, 128, 128, 23, 1024, 0, 0, "none of short contexts" },
+		{ 132, 128, 128, 24, 1024, 0, 264, "short lists differ by enough" },
+		{ 0, 128, 128, 512, 1024, 0, 0, "none where tiles stay as they are" },
+	};
+	/* clang-format on */
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		struct attn_batch b = { .shape = { 16, 4, want[i].dim, want[i].page },
+					.keys.max_kv_blk = want[i].blocks,
+					.n_sm = want[i].n_sm,
+					.n_tile = want[i].n_tile,
+					.n_part = want[i].n_part };
+
+		is_int(attend_cut_tiles(&b), want[i].want, "tiles to cut or sort: %s", want[i].why);
+	}
+}
+
 static void test_rank(void)
 {
 	int bad = 0;
@@ -812,6 +847,7 @@ int main(void)
 	test_plan(attend_plan_rows, 300, true, "paged, windows in parts");
 	test_plan(attend_plan_blocks, 300, true, "blocksparse, windows in parts");
 	test_window_plan();
+	test_cut_tiles();
 	test_split();
 	test_level();
 	test_rank();

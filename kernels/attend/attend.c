@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "kernels/attend/attend.h"
+#include "kernels/attend/attend_cut.h"
 #include "kernels/prim/multiply.h"
 
 #include <limits.h>
@@ -311,6 +312,17 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 {
 	(void)heads; /* its lists are per head */
 	return plan(b, 1, true, false, tile);
+}
+
+int attend_cut_tiles(const struct attn_batch *b)
+{
+	const int rounds = 2 * b->n_sm, keys = b->keys.max_kv_blk * b->shape.page_tok;
+
+	if (b->n_part)
+		return b->n_tile <= ATTEND_CUT_TILES ? b->n_tile : 0;
+	if (b->shape.page_tok < ATTEND_ROWS || keys < 2 * ATTEND_LIST_KEYS || b->n_tile <= b->n_sm)
+		return 0;
+	return lesser(lesser(rounds, b->n_tile), ATTEND_CUT_TILES);
 }
 
 /* ---- reference ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cut tiles into parts by the lengths of their lists, which only the device knows. */
+/* Cut and sort tiles by the lengths of their lists, which only the device knows. */
 #ifndef AR_ATTEND_CUT_H
 #define AR_ATTEND_CUT_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { ATTEND_CUT_TILES = 1024 }; /* most tiles of a batch, parts included */
+enum { ATTEND_CUT_TILES = 1024 }; /* most tiles to cut, parts included */
 
 /* A part of a tile: blocks [first, first + n) of its list.  tile: index in b->tile, which says the
  * number of the part; n_part: parts of the tile after cutting. */
@@ -24,15 +24,23 @@ static inline size_t attend_piece_bytes(int n)
 	return workspace_aligned((size_t)n * sizeof(struct attend_piece));
 }
 
-/* CUDA.  Write piece[b->n_tile], the longest first, cut for the thread blocks that b->n_sm
- * multiprocessors run at once.  A tile may get fewer parts than planned: the rest of its pieces
- * are empty, and their part number is n_part or more.  A kernel that is launched to overlap this
- * one starts at once. */
-enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
-				  struct attend_piece *piece, void *stream, struct ar_err *err);
+/* How many tiles of block lists, the last ones of a plan, to make pieces of.  All, if the plan has
+ * parts.  Otherwise those of the last two rounds of thread blocks, to sort them: lists differ, and
+ * the last thread blocks to end decide.  The tiles before keep their order, because neighbours
+ * read the same keys.  0: contexts are short, or all tiles run at once.  So it is for blocks of 64
+ * tokens: their tiles use a key half as often, and without neighbours they wait for keys. */
+int attend_cut_tiles(const struct attn_batch *b);
+
+/* CUDA.  Make pieces of the last n tiles of b->tile.  Write piece[n], the longest first, cut for
+ * the thread blocks that b->n_sm multiprocessors run at once.  A tile may get fewer parts than
+ * planned: the rest of its pieces are empty, and their part number is n_part or more.  A kernel
+ * that is launched to overlap this one starts at once. */
+enum ar_status attend_cut_enqueue(const struct attn_batch *b, int n,
+				  const struct block_lists *lists, struct attend_piece *piece,
+				  void *stream, struct ar_err *err);
 
 /* The same for vertical-slash lists: each run counts as a block, and so do page_tok columns. */
-enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
+enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b, int n,
 					  const struct column_lists *lists,
 					  struct attend_piece *piece, void *stream,
 					  struct ar_err *err);

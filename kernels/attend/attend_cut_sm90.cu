@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cut tiles by the lengths of their lists, and sort the parts, the longest first.
+ * Cut tiles by the lengths of their lists, and sort the parts, the longest first.  Tiles that the
+ * plan leaves whole are sorted only.
  *
  * Whole tiles need `waves` rounds of thread blocks.  The least time for that is an even share of
  * all blocks for each thread block and round.  Tiles longer than the share are cut into parts.  A
  * part is longer than the share by `cost`, because fewer parts cost less.
  *
- * It runs in one thread block, with a thread for each tile of the plan, parts included.
+ * It runs in one thread block, with a thread for each tile to cut, parts included.
  */
 #include "config.h"
 
@@ -27,7 +28,8 @@ struct params {
 	const int32_t *n_block, *n_col;
 	int stride, page_tok;
 	int least, cost;		/* of a part, in blocks */
-	int n_tile, n_slot;
+	int n_plain, n_tile;		/* tiles before the ones to cut, and those */
+	int n_slot;
 };
 
 /* Count the blocks of a tile's list that its rows can see.  Most lists end with the last visible
@@ -98,7 +100,7 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 	grid_launch_next();
 #endif
 	if (i < p.n_tile) {
-		t = p.tile[i];
+		t = p.tile[p.n_plain + i];
 		n = length(&p, t);
 		shortest = max((n - 1) / t.n_part + 1, p.least);
 	}
@@ -123,11 +125,11 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 	__syncthreads();
 	sum_before(count, warps);
 	if (i < p.n_tile)
-		piece[count[bin] + place] = { i, first, own, n_part };
+		piece[count[bin] + place] = { p.n_plain + i, first, own, n_part };
 }
 
-enum ar_status launch(const struct attn_batch *b, struct params p, struct attend_piece *piece,
-		      void *stream, struct ar_err *err)
+enum ar_status launch(const struct attn_batch *b, int n, struct params p,
+		      struct attend_piece *piece, void *stream, struct ar_err *err)
 {
 	const int tok = b->shape.page_tok, per_sm = tok == 64 && b->shape.head_dim < 256 ? 2 : 1;
 	enum ar_status st = AR_OK;
@@ -136,7 +138,8 @@ enum ar_status launch(const struct attn_batch *b, struct params p, struct attend
 	p.page_tok = tok;
 	p.least = ATTEND_PART_KEYS / tok;
 	p.cost = COST / tok;
-	p.n_tile = b->n_tile;
+	p.n_plain = b->n_tile - n;
+	p.n_tile = n;
 	p.n_slot = b->n_sm * per_sm;
 	attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
 	CU_LAUNCHED();
@@ -146,18 +149,19 @@ out:
 
 } /* namespace */
 
-enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
-				  struct attend_piece *piece, void *stream, struct ar_err *err)
+enum ar_status attend_cut_enqueue(const struct attn_batch *b, int n,
+				  const struct block_lists *lists, struct attend_piece *piece,
+				  void *stream, struct ar_err *err)
 {
 	struct params p = {};
 
 	p.block = lists->block;
 	p.n_block = lists->n;
 	p.stride = lists->stride;
-	return launch(b, p, piece, stream, err);
+	return launch(b, n, p, piece, stream, err);
 }
 
-enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
+enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b, int n,
 					  const struct column_lists *lists,
 					  struct attend_piece *piece, void *stream,
 					  struct ar_err *err)
@@ -166,5 +170,5 @@ enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
 
 	p.n_block = lists->n_run;
 	p.n_col = lists->n_col;
-	return launch(b, p, piece, stream, err);
+	return launch(b, n, p, piece, stream, err);
 }

@@ -54,7 +54,8 @@
  * With a list per query block and head and few tiles, the longest list bounds the time.  At a
  * density of 0.1, 64K keys and 128 tiles it has 68 blocks while the mean is 51; lists of real
  * selections differ more.  There attend_cut runs before this kernel, cuts long tiles and sorts the
- * parts.
+ * parts.  With more than two tiles to a multiprocessor the last ones decide: attend_cut sorts those
+ * of two rounds, while this kernel runs the others in the order of the plan.
  *
  * Nothing hides the chain of loads before the first product of a thread block: tile, list, page, K.
  * Therefore 32 lanes look for the end of a list at once, and tensor maps are fetched and barriers
@@ -222,7 +223,7 @@ __device__ __forceinline__ struct work work_of(const struct params *p, int at)
 	w.pos += p->kept ? p->kept[t.list] : 0;
 	w.list = p->block ? t.list : -1;
 	w.block = w.list >= 0 ? p->block + (size_t)w.list * p->stride : NULL;
-	if (!p->piece) {
+	if (!w.n_part) {
 		const int last = (w.pos + t.n_row - 1) / C::PAGE;
 
 		cut_as_planned(&w, t, w.block ? trim(w.block, p->n_block[t.list], last) :
@@ -349,7 +350,7 @@ __device__ __forceinline__ void produce_tiles(struct stream<C> *s, const struct 
 {
 	int tile = blockIdx.x, n_tile = p->n_tile, step = 0, round = 0;
 
-	if (p->piece) {
+	if (p->piece && !p->n_plain) {	/* parts may be fewer than planned */
 		grid_wait();
 		n_tile = p->piece[n_tile].n;
 	}
@@ -531,14 +532,14 @@ enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn 
 {
 	const struct attn_batch *b = call->b;
 	const bool per_block = plan == attend_plan_blocks;
-	const bool cut = per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES;
-	const struct params p = { tile_params_of(call, heads, cut), b->kept, lists->block,
+	const int n_cut = per_block && lists->block ? attend_cut_tiles(b) : 0;
+	const struct params p = { tile_params_of(call, heads, n_cut), b->kept, lists->block,
 				  lists->n, lists->stride, b->n_tile, b->rows.first, call->sink };
 	enum ar_status st = AR_OK;
 
-	if (cut)
-		st = attend_cut_enqueue(b, lists, (struct attend_piece *)call->work, call->stream,
-					err);
+	if (n_cut)
+		st = attend_cut_enqueue(b, n_cut, lists, (struct attend_piece *)call->work,
+					call->stream, err);
 	if (st)
 		return st;
 	return p.first_key || p.sink ? launch_dim<true>(call, per_block, p, err) :

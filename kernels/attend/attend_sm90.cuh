@@ -68,7 +68,8 @@ struct config {
 /* Parameters of a launch. */
 struct tile_params {
 	attn_tile *tile;		/* for its counters, too */
-	const struct attend_piece *piece;	/* made by attend_cut; NULL: parts as planned */
+	const struct attend_piece *piece;	/* made by attend_cut; NULL: tiles as planned */
+	int n_plain;			/* tiles before the ones of the pieces */
 	const int32_t *page;
 	int q_heads, group, kv_heads;
 	int heads;			/* heads packed in a tile; a tile may use fewer */
@@ -114,16 +115,17 @@ template <class C> __device__ __forceinline__ void make_barriers(struct smem<C> 
 	fence_barrier_init();
 }
 
-/* Find the tile of number `at`.  If attend_cut made pieces, they say which part of which tile. */
+/* Find the tile of number `at`.  If attend_cut made a piece for it, that says which part of which
+ * tile; else n_part is 0. */
 __device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct tile_work *w,
 					     int at)
 {
 	struct attend_piece cut = { at };
 	attn_tile t;
 
-	if (p->piece) {
+	if (p->piece && at >= p->n_plain) {
 		grid_wait();
-		cut = p->piece[at];
+		cut = p->piece[at - p->n_plain];
 	}
 	t = p->tile[cut.tile];
 	w->place = t.place;
@@ -136,11 +138,9 @@ __device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct
 	w->pos = t.pos;
 	w->page0 = t.page0;
 	w->page = p->page + t.page0;
-	if (p->piece) {
-		w->first = cut.first;
-		w->n = cut.n;
-		w->n_part = cut.n_part;
-	}
+	w->first = cut.first;
+	w->n = cut.n;
+	w->n_part = cut.n_part;
 	return t;
 }
 
@@ -670,15 +670,17 @@ __device__ __forceinline__ void run_tile(const struct tile_params *p, Prefetch p
 
 /* ---- launch ---- */
 
-/* heads: packed in a tile.  piece: attend_cut makes pieces, at the start of work. */
-struct tile_params tile_params_of(const struct attn_call *call, int heads, bool piece)
+/* heads: packed in a tile.  n_cut: of how many tiles attend_cut makes pieces, at the start of
+ * work. */
+struct tile_params tile_params_of(const struct attn_call *call, int heads, int n_cut)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	struct tile_params p = {};
 
 	p.tile = (attn_tile *)b->tile;
-	p.piece = piece ? (struct attend_piece *)call->work : NULL;
+	p.piece = n_cut ? (struct attend_piece *)call->work : NULL;
+	p.n_plain = b->n_tile - n_cut;
 	p.page = b->keys.page;
 	p.q_heads = s->q_heads;
 	p.group = s->q_heads / s->kv_heads;
@@ -687,7 +689,7 @@ struct tile_params tile_params_of(const struct attn_call *call, int heads, bool 
 	p.scale = LOG2E / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)call->out;
 	p.lse = call->lse;
-	p.part = (char *)call->work + attend_piece_bytes(b->n_tile + 1);
+	p.part = (char *)call->work + attend_piece_bytes(n_cut + 1);
 	return p;
 }
 

@@ -80,7 +80,7 @@ template <int PAGE> __device__ __forceinline__ struct work work_of(const struct 
 	w.init = band.init;
 	w.sink = p->sink;
 	w.tail = w.pos + p->row0[t.req + 1] + p->left[t.req] - t.row - band.last;
-	if (!p->piece)
+	if (!w.n_part)
 		cut_as_planned(&w, t, w.n_run + (w.n_col + PAGE - 1) / PAGE);
 	return w;
 }
@@ -256,14 +256,14 @@ enum ar_status columns_sm90_enqueue(const struct attn_call *call,
 {
 	const struct attn_batch *b = call->b;
 	const struct column_lists *l = &lists->columns;
-	const bool cut = b->n_part && b->n_tile <= ATTEND_CUT_TILES;
-	const struct params p = { tile_params_of(call, 1, cut), *l, b->rows.row0, b->rows.left,
+	const int n_cut = b->n_part && b->n_tile <= ATTEND_CUT_TILES ? b->n_tile : 0;
+	const struct params p = { tile_params_of(call, 1, n_cut), *l, b->rows.row0, b->rows.left,
 				  (const __nv_bfloat16 *)call->kv.k,
 				  (const __nv_bfloat16 *)call->kv.v, call->sink };
 	enum ar_status st = AR_OK;
 
-	if (cut)
-		st = attend_cut_columns_enqueue(b, l, (struct attend_piece *)call->work,
+	if (n_cut)
+		st = attend_cut_columns_enqueue(b, n_cut, l, (struct attend_piece *)call->work,
 						call->stream, err);
 	if (st)
 		return st;
