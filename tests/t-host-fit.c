@@ -54,9 +54,13 @@ static struct host_load random_load(struct rng *r)
 	return x;
 }
 
+/* What preparing and launching takes of its time, each as often, in a log with a spread. */
+static const double spread[] = { 0.6, 1, 2 };
+
 /* Run two engines, of 32 and 16 layers (or both of 32), one after the other.  noise: the largest
- * relative error of the times that the log has.  parts: the log has those of the host. */
-static void make_logs(bool async, bool parts, bool one_model, double noise)
+ * relative error of the times that the log has.  parts: the log has those of the host.  spreads:
+ * preparing and launching takes another time in each step. */
+static void make_log_of(bool async, bool parts, bool one_model, double noise, bool spreads)
 {
 	struct host_clock clock = { 0 };
 	struct rng r = { 11 };
@@ -82,6 +86,12 @@ static void make_logs(bool async, bool parts, bool one_model, double noise)
 		s->begin_ns = clock.now;
 		host_bind(&h, s->n_layers, s->n_kernels);
 		p = host_parts(&h, &s->load);
+		if (spreads) {
+			double x = spread[rng_below(&r, 3)];
+
+			p.prepare = llround(x * (double)p.prepare);
+			p.launch = llround(x * (double)p.launch);
+		}
 		if (s->load.n_req)
 			host_run(&clock, &p, s->load.kind, s->gpu_ns, async);
 		else
@@ -98,6 +108,11 @@ static void make_logs(bool async, bool parts, bool one_model, double noise)
 		admit[i].prompt_tok = (int64_t)rng_below(&r, 30000);
 		admit[i].ns = host_admit(&truth, admit[i].prompt_tok);
 	}
+}
+
+static void make_logs(bool async, bool parts, bool one_model, double noise)
+{
+	make_log_of(async, parts, one_model, noise, false);
 }
 
 static struct host fitted(struct host_fit_result *res)
@@ -201,6 +216,19 @@ static void test_noise(void)
 	free(res.predicted_ns);
 }
 
+static void test_spread(void)
+{
+	struct host_fit_result res;
+	struct host h;
+	double eager;
+
+	make_log_of(true, true, true, 0, true);
+	h = fitted(&res);
+	eager = (double)h.ns[HOST_EAGER_KERNEL] * 320 / (900000 + 33000 * 320);
+	ok(fabs(eager - 1) < 0.1, "launches whose times are spread get their median: %.2f", eager);
+	free(res.predicted_ns);
+}
+
 static void test_unknown_gpu(void)
 {
 	struct host_fit_result res;
@@ -247,7 +275,7 @@ static void test_no_memory(void)
 		wrong += st != AR_NOMEM;
 		n++;
 	}
-	ok(n == 5 && !wrong, "each of %d failing allocations is reported", n);
+	ok(n == 6 && !wrong, "each of %d failing allocations is reported", n);
 }
 
 int main(void)
@@ -258,6 +286,7 @@ int main(void)
 	test_plain();
 	test_one_model();
 	test_noise();
+	test_spread();
 	test_unknown_gpu();
 	test_nothing();
 	test_no_memory();

@@ -40,6 +40,7 @@ struct fit {
 	double *w;	    /* [n_row] weights of the residuals r */
 	double *j;	    /* [N_VAR][n_row] their derivatives */
 	int64_t *predicted; /* [n_step] */
+	double *scale;	    /* [n_step] errors of a step are relative to this */
 	bool used[N_VAR];
 };
 
@@ -86,7 +87,7 @@ static void residuals(struct fit *f, const double *x, double *r)
 		f->host.ns[i] = llround(x[i]);
 	for (size_t i = 0; i < f->in->n_step; i++) {
 		const struct host_fit_step *s = &f->in->step[i];
-		double took = (double)(s->end_ns - s->begin_ns), scale = fmax(took, SHORTEST_NS);
+		double took = (double)(s->end_ns - s->begin_ns), scale = f->scale[i];
 		int64_t update = clock.in_flight && !s->first ? clock.update : 0;
 		struct host_parts p = predict(f, s, x, &clock);
 		const int64_t part[] = { p.schedule, p.prepare + p.launch,
@@ -261,6 +262,29 @@ static void search(struct fit *f, double *x)
 	}
 }
 
+/* Search from x, twice.  First, errors are relative to the measured steps.  A fast step then counts
+ * more than a slow one, so the times come out too short.  The second time errors are relative to
+ * the steps that the first search predicts. */
+static void search_twice(struct fit *f, double *x)
+{
+	const struct host_fit_input *in = f->in;
+
+	for (size_t i = 0; i < in->n_step; i++)
+		f->scale[i] = fmax((double)(in->step[i].end_ns - in->step[i].begin_ns),
+				   SHORTEST_NS);
+	residuals(f, x, f->r);
+	derive(f, x, f->r);
+	choose(f);
+	for (int v = 0; v < N_VAR; v++)
+		if (!f->used[v])
+			x[v] = 0;
+	search(f, x);
+	residuals(f, x, f->r);
+	for (size_t i = 0; i < in->n_step; i++)
+		f->scale[i] = fmax((double)f->predicted[i], SHORTEST_NS);
+	search(f, x);
+}
+
 enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 			struct host_fit_result *res, struct ar_err *err)
 {
@@ -274,19 +298,14 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 	f.w = malloc((f.n_row + 1) * sizeof *f.w);
 	f.j = malloc((f.n_row + 1) * N_VAR * sizeof *f.j);
 	f.predicted = malloc((in->n_step + 1) * sizeof *f.predicted);
-	if (!f.r || !f.r2 || !f.w || !f.j || !f.predicted) {
+	f.scale = malloc((in->n_step + 1) * sizeof *f.scale);
+	if (!f.r || !f.r2 || !f.w || !f.j || !f.predicted || !f.scale) {
 		st = ar_nomem(err);
 		goto out;
 	}
 	for (int k = 0; k < N_VAR; k++)
 		x[order[k].var] = order[k].start;
-	residuals(&f, x, f.r);
-	derive(&f, x, f.r);
-	choose(&f);
-	for (int v = 0; v < N_VAR; v++)
-		if (!f.used[v])
-			x[v] = 0;
-	search(&f, x);
+	search_twice(&f, x);
 	residuals(&f, x, f.r);
 	for (int i = 0; i < HOST_N_TIMES; i++) {
 		h->ns[i] = llround(x[i]);
@@ -300,5 +319,6 @@ out:
 	free(f.w);
 	free(f.j);
 	free(f.predicted);
+	free(f.scale);
 	return st;
 }
