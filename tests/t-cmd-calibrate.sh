@@ -162,6 +162,22 @@ ok 'a log is fitted' grep -q '^40 steps and 0 added requests of an engine, GPU t
 ok '... with what it does not tell' \
 	grep -q '^admit_ns  *0  adding a request to the engine; not identifiable' "$tmp/fit"
 ok '... and errors by kind' grep -Eq '^eager  *[1-9][0-9]*( +-?[0-9.]+){6}$' "$tmp/fit"
+ok '... a log without parts has no spread' grep -Eq '^eager( +-){3}$' "$tmp/fit"
+# 40 steps, whose launches take from 10 to 20 ms
+awk 'BEGIN {
+	print "{\"engine\": \"vllm\", \"version\": \"1\", \"async\": false}"
+	for (i = 0; i < 40; i++) {
+		e = 0.01 * (1 + i / 39)
+		printf "{\"begin\": %.6f, \"end\": %.6f, \"tokens\": [600], \"schedule\": 0.0001, " \
+			"\"execute\": %.6f, \"wait\": 0, \"update\": 0.0001}\n",
+			i, i + e + 0.0002, e
+	}
+}' >"$tmp/parts.jsonl"
+host "$tmp/parts.jsonl" --model llama-3.1-8b >"$tmp/fit2"
+ok '... one with parts has' awk '$1 == "eager" && NF == 4 && $3 > 0.9 && $3 < 1.1 && $4 / $2 > 1.7 \
+	{ found = 1 } END { exit !found }' "$tmp/fit2"
+ok '... in the file' grep -q '"eager_spread": \[[0-9, ]*\]' "$tmp/host.json"
+host "$log" --model llama-3.1-8b --about 'an engine' >"$tmp/fit"
 replay() {
 	"$ATTNREPLAY" run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 		--requests 20 "$@"

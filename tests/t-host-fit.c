@@ -178,6 +178,8 @@ static void test_plain(void)
 
 	make_logs(false, false, false, 0);
 	h = fitted(&res);
+	ok(!h.spread[HOST_KIND_EAGER][0] && !h.spread[HOST_KIND_EAGER][HOST_SPREAD - 1],
+	   "a log without parts has no spread");
 	ok(worst_step(&res) < 0.02, "a log without parts gives its steps back: %.2g",
 	   worst_step(&res));
 	ok(!res.identified[HOST_PREPARE] && !h.ns[HOST_PREPARE],
@@ -220,12 +222,21 @@ static void test_spread(void)
 {
 	struct host_fit_result res;
 	struct host h;
-	double eager;
+	double eager, mid, off = 0;
 
 	make_log_of(true, true, true, 0, true);
 	h = fitted(&res);
 	eager = (double)h.ns[HOST_EAGER_KERNEL] * 320 / (900000 + 33000 * 320);
 	ok(fabs(eager - 1) < 0.1, "launches whose times are spread get their median: %.2f", eager);
+	mid = (double)h.spread[HOST_KIND_EAGER][HOST_SPREAD / 2];
+	for (int i = 0; i < HOST_SPREAD; i++) {
+		double got = (double)h.spread[HOST_KIND_EAGER][i] / mid;
+
+		/* between two values a quantile may be either */
+		if (i % 11 && i % 11 != 10)
+			off = fmax(off, fabs(got / spread[3 * i / HOST_SPREAD] - 1));
+	}
+	ok(off < 0.05, "... and their spread: %.3f off", off);
 	free(res.predicted_ns);
 }
 

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "replay/host/host.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static void test_kernels(void)
 
 static void test_parts(void)
 {
-	struct host_load x = { HOST_KIND_PIECES, 2, 16, 1, 5, false };
+	struct host_load x = { HOST_KIND_PIECES, 2, 16, 1, 5, false, 0 };
 	struct host_parts p = host_parts(&sample, &x);
 
 	is_int(p.schedule, 102, "scheduling counts requests");
@@ -97,6 +98,38 @@ static void test_parts(void)
 	x.kind = HOST_KIND_GRAPH;
 	is_int(host_parts(&sample, &x).launch, 7, "a graph has one launch");
 	is_int(host_admit(&sample, 100), 840, "admission counts the prompt's tokens");
+}
+
+static void test_spread(void)
+{
+	const int64_t spell = HOST_SPELL_NS;
+	struct host h = sample;
+	struct host_load x = { HOST_KIND_EAGER, 2, 16, 1, 5, false, 7 + 5 * HOST_SPREAD };
+	int seen[HOST_SPREAD] = { 0 }, least = INT_MAX, most = 0;
+
+	for (int i = 0; i < HOST_SPREAD; i++)
+		h.spread[HOST_KIND_EAGER][i] = 500 + 100 * i;
+	is_int(host_parts(&h, &x).launch, 125 * 1200 / 1000, "a launch drawn from the spread");
+	is_int(host_parts(&h, &x).prepare, 6052 * 12 / 10, "... and preparing, by the same draw");
+	is_int(host_parts(&h, &x).schedule, 102, "... but no other part");
+	x.kind = HOST_KIND_PIECES;
+	is_int(host_parts(&h, &x).launch, 53, "a kind without a spread takes its time");
+	h.ns[HOST_EAGER] = INT64_MAX / 10;
+	h.spread[HOST_KIND_EAGER][7] = 20000;
+	x.kind = HOST_KIND_EAGER;
+	is_int(host_parts(&h, &x).launch, INT64_MAX, "a product that is too large saturates");
+
+	for (int64_t s = 0; s < 100 * HOST_SPREAD; s++)
+		seen[host_draw(3, s * spell) % HOST_SPREAD]++;
+	for (int i = 0; i < HOST_SPREAD; i++) {
+		least = seen[i] < least ? seen[i] : least;
+		most = seen[i] > most ? seen[i] : most;
+	}
+	ok(least > 60 && most < 140, "all quantiles are drawn: %d to %d of 100 times", least, most);
+	ok(host_draw(3, 5 * spell) == host_draw(3, 6 * spell - 1) &&
+		   host_draw(3, 5 * spell) != host_draw(3, 6 * spell) &&
+		   host_draw(3, 5 * spell) != host_draw(1ull << 40, 5 * spell),
+	   "a draw holds for a while, and depends on the seed");
 }
 
 /* Parts of 10 + 20, a launch of 100, and 5 to record. */
@@ -207,6 +240,10 @@ static void put_with(const char *key, const char *value)
 		if (*v)
 			n += (size_t)snprintf(text + n, sizeof text - n, ", \"%s\": %s", k, v);
 	}
+	for (int k = 0; k < HOST_KINDS; k++)
+		if (!strcmp(host_spread_keys[k], key))
+			n += (size_t)snprintf(text + n, sizeof text - n, ", \"%s\": %s", key,
+					      value);
 	snprintf(text + n, sizeof text - n, "}");
 	put(text);
 }
@@ -229,10 +266,12 @@ static void test_files(void)
 	struct host h = sample, got;
 
 	snprintf(h.about, sizeof h.about, "an \"engine\"");
+	for (int i = 0; i < HOST_SPREAD; i++)
+		h.spread[HOST_KIND_PIECES][i] = 1 + i * 30000;
 	is_int(host_write(&h, size, 3, path, &err), AR_OK, "write a file");
 	is_int(host_load_file(&got, path, &err), AR_OK, "read it");
-	ok(!memcmp(h.ns, got.ns, sizeof h.ns) && got.max_captured == 16 &&
-		   !strcmp(got.about, h.about) && !strcmp(got.name, path),
+	ok(!memcmp(h.ns, got.ns, sizeof h.ns) && !memcmp(h.spread, got.spread, sizeof h.spread) &&
+		   got.max_captured == 16 && !strcmp(got.about, h.about) && !strcmp(got.name, path),
 	   "... and get the same");
 	is_int(host_load_file(&got, "none", &err), AR_OK, "none is no file");
 	is_int(host_admit(&got, 1000), 0, "... and takes no time");
@@ -261,6 +300,22 @@ static void test_files(void)
 	refused(": 'cudagraph_capture_sizes': want an array of numbers of tokens");
 	put_with("cudagraph_capture_sizes", "[0]");
 	refused(": 'cudagraph_capture_sizes': want an array of numbers of tokens");
+	put_with("eager_spread", "1000");
+	refused(": 'eager_spread': want 32 whole numbers of thousandths, from 1 to 1000000");
+	put_with("graph_spread", "[1000, 1000]");
+	refused(": 'graph_spread': want 32 whole numbers of thousandths, from 1 to 1000000");
+	for (int i = 0; i < 3; i++) {
+		static const char *const bad[] = { "0", "1000001", "\"1\"" };
+		char list[256] = "[";
+
+		for (int k = 0; k < HOST_SPREAD; k++) {
+			strcat(list, k ? ", " : "");
+			strcat(list, k == 20 ? bad[i] : "7");
+		}
+		strcat(list, "]");
+		put_with("pieces_spread", list);
+		refused(": 'pieces_spread': want 32 whole numbers of thousandths, from 1 to 1000000");
+	}
 	put_with("", "");
 	is_int(host_load_file(&got, path, &err), AR_OK, "the file without a change is good");
 	is_int(got.max_captured, 512, "... and its largest size counts");
@@ -297,6 +352,7 @@ int main(void)
 	test_kinds();
 	test_kernels();
 	test_parts();
+	test_spread();
 	test_sync();
 	test_async();
 	test_saturation();

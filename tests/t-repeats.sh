@@ -88,6 +88,25 @@ ok 'repeats are refused without kernels' says 2 \
 ok '... and with the clock of the formula, where they are equal' says 2 \
 	'repeats has no effect with --clock formula; leave it out' \
 	cpu --clock formula --repeats 2
+# ---- a host whose times are spread ----
+
+list=$(seq -s ', ' 500 100 3600)
+preset=$ATTNREPLAY_DATA/replay/host/presets/vllm-0.24.json
+grep -v '_spread' "$preset" | sed 's/\("update_request_ns": [0-9]*\),*/\1/' >plain.json
+sed "s/^}/, \"graph_spread\": [$list], \"pieces_spread\": [$list]\n}/" plain.json >spread.json
+cost() { run --backend cost --trace trace.csv --db "$@"; }
+ends() { query "$1" 'SELECT sum(finish_ns) FROM request_outcome GROUP BY run_id'; }
+cost spread.db --host spread.json --repeats 3 >out
+is 'repeats draw other times of the host' "$(ends spread.db | sort -u | wc -l)" 3
+cost again.db --host spread.json >out
+is '... the first of them the same again' "$(ends again.db)" "$(ends spread.db | head -1)"
+cost other.db --host spread.json --host-seed 2 >out
+ok '... and others with another seed' [ "$(ends other.db)" != "$(ends again.db)" ]
+cost none.db --host spread.json --host-seed 0 >out
+cost plain.db --host plain.json >out
+is 'without a seed there is no spread' "$(ends none.db)" "$(ends plain.db)"
+ok '... so repeats are refused' says 2 'repeats has no effect with backend cost; leave it out' \
+	run --backend cost --trace trace.csv --host spread.json --host-seed 0 --repeats 2
 ok '... and 0 of them' says 2 "repeats '0': want an integer from 1 to 1000" cpu --repeats 0
 if command -v python3 >/dev/null; then
 	python3 -c 'import sqlite3

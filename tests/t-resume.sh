@@ -15,7 +15,7 @@ cd "$tmp" || exit 99
 cp "$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" model.json
 plan='0-3:dense;4-:flashprefill:alpha=0.3' # the layer that runs is 4
 echo '0- compact-fp' >layers
-sed "s/\": [1-9][0-9]*,\{0,1\}$/\": 0,/; s/\"update_request_ns.*/\"update_request_ns\": 5/" \
+sed "/_spread\"/d; s/\": [1-9][0-9]*,\{0,1\}$/\": 0,/; s/\"update_request_ns.*/\"update_request_ns\": 5/" \
 	"$ATTNREPLAY_DATA/replay/host/presets/vllm-0.24.json" >host.json
 cp "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" sample.arc
 methods="dense,plan=layers,$plan"

@@ -366,6 +366,7 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, struct host_p
 	}
 	load.kernel_extra = select_kernels(cfg, c);
 	load.idle = l->s->idled;
+	load.draw = host_draw(cfg->host_seed, l->clock.now);
 	*parts = host_parts(&cfg->host, &load);
 	*wait = host_run(&l->clock, parts, load.kind, c->cost_ns, cfg->limits.async);
 	st = check_clock(l, err);

@@ -33,6 +33,7 @@ struct replay {
 	 * host.n_layers.  NULL: the measured times stand. */
 	const struct dense_as *dense_as;
 	struct host host;
+	uint64_t host_seed;		 /* draws from the spread of host */
 	const struct observer *observer; /* or NULL */
 	bool rejects_known;		 /* the user was told of the requests that are rejected */
 

@@ -3,6 +3,7 @@
 #include "replay/host/host.h"
 
 #include "base/number.h"
+#include "base/rng.h"
 
 const char *const host_kind_names[] = { "graph", "pieces", "eager" };
 
@@ -69,17 +70,31 @@ static int64_t launch(const struct host *h, const struct host_load *x)
 	}
 }
 
+uint64_t host_draw(uint64_t seed, int64_t now)
+{
+	return rng_mix(seed + (uint64_t)(now / HOST_SPELL_NS));
+}
+
+/* Draw the time of ns from the spread of the load's kind. */
+static int64_t spread(const struct host *h, const struct host_load *x, int64_t ns)
+{
+	const int64_t part = h->spread[x->kind][x->draw % HOST_SPREAD];
+
+	return part ? num_add(num_mul(ns / 1000, part), ns % 1000 * part / 1000) : ns;
+}
+
 struct host_parts host_parts(const struct host *h, const struct host_load *x)
 {
 	int64_t join = num_mul(x->n_join, h->ns[HOST_JOIN]);
 	int64_t tok = num_mul(x->n_tok, h->ns[HOST_PREPARE_TOK]);
+	int64_t prepare = num_add(num_add(linear(h, HOST_PREPARE, x->n_req, HOST_PREPARE_REQ),
+					  x->idle ? h->ns[HOST_WAKE] : 0),
+				  num_add(join, tok));
 
 	return (struct host_parts){
 		.schedule = linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
-		.prepare = num_add(num_add(linear(h, HOST_PREPARE, x->n_req, HOST_PREPARE_REQ),
-					   x->idle ? h->ns[HOST_WAKE] : 0),
-				   num_add(join, tok)),
-		.launch = launch(h, x),
+		.prepare = spread(h, x, prepare),
+		.launch = spread(h, x, launch(h, x)),
 		.update = linear(h, HOST_UPDATE, x->n_req, HOST_UPDATE_REQ),
 		.gap = h->ns[HOST_GAP],
 	};

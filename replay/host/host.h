@@ -18,6 +18,11 @@
  * then records the tokens of the one before.
  *
  * All times are integers in ns.  A model with all times 0 says that the host takes no time.
+ *
+ * A host does not take the same time twice.  A model may have the spread of preparing and launching
+ * in each kind: quantiles of the time relative to the fitted one.  One is drawn for each second of
+ * the clock, because a host is slow or fast for a while.  Measured beside vLLM: launches less than
+ * 0.15 s apart correlate by 0.75, those 0.4 to 1 s apart by 0.4.
  */
 #ifndef AR_HOST_H
 #define AR_HOST_H
@@ -58,21 +63,29 @@ enum host_time {
 enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS };
 extern const char *const host_kind_names[]; /* by kind */
 
+enum {
+	HOST_SPREAD = 32,	    /* quantiles of a spread: those of (i + 1/2) / HOST_SPREAD */
+	HOST_SPELL_NS = 1000000000, /* how long a host keeps its speed */
+};
+
 struct host {
-	char name[64];		     /* of the preset or file; "none": the host takes no time */
-	char about[128];	     /* engine, GPU and CPU that it was fitted on */
-	int64_t ns[HOST_N_TIMES];    /* >= 0 */
+	char name[64];		  /* of the preset or file; "none": the host takes no time */
+	char about[128];	  /* engine, GPU and CPU that it was fitted on */
+	int64_t ns[HOST_N_TIMES]; /* >= 0 */
+	/* preparing and launching, in thousandths of their time, from low to high; 0: no spread */
+	int64_t spread[HOST_KINDS][HOST_SPREAD];
 	int64_t max_captured;	     /* tokens of the largest CUDA graph; 0: there are none */
 	int64_t n_layers, n_kernels; /* of the model; see host_bind() */
 };
 
 /* The features of an iteration that set its host times.  kernel_extra: kernels of a selection, in
- * all layers. */
+ * all layers.  draw: a number of host_draw(), which chooses from the spread. */
 struct host_load {
 	enum host_kind kind;
 	int64_t n_req, n_tok, n_join;
 	int64_t kernel_extra;
 	bool idle; /* the engine had nothing to run before */
+	uint64_t draw;
 };
 
 /* Parts of the host's time, in ns; and the GPU's gap. */
@@ -88,6 +101,8 @@ void host_bind(struct host *h, int64_t n_layers, int64_t n_kernels);
 
 struct host_load host_load(const struct host *h, const struct batch *b);
 struct host_parts host_parts(const struct host *h, const struct host_load *x);
+/* Draw a random number for an iteration at time now: the same for HOST_SPELL_NS. */
+uint64_t host_draw(uint64_t seed, int64_t now);
 /* Time to add a request to the engine. */
 int64_t host_admit(const struct host *h, int64_t prompt_tok);
 
@@ -116,10 +131,11 @@ void host_drain(struct host_clock *c, int64_t schedule_ns);
 
 /* ---- files ---- */
 
-extern const char *const host_keys[]; /* keys in files, by time */
+extern const char *const host_keys[];	     /* keys in files, by time */
+extern const char *const host_spread_keys[]; /* by kind */
 
 /* Load a host model.  name_or_path: "none", a preset, or a file written by host_write().  AR_DATA:
- * there is no such file or preset, or a key is missing or out of range. */
+ * there is no such file or preset, or a key is missing or out of range.  Spreads may be missing. */
 enum ar_status host_load_file(struct host *h, const char *name_or_path, struct ar_err *err);
 /* Write the path of the file that name_or_path means into path[0..n): itself if it exists, else a
  * preset.  False: there is none. */

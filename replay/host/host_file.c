@@ -19,12 +19,15 @@ enum { FILE_MAX = 1 << 20, TOKENS_MAX = 1 << 30 };
 
 /* One hour: no host works longer on a part of an iteration. */
 static const int64_t time_max = 3600ll * 1000000000;
+static const int64_t spread_max = 1000000; /* a thousand times as long */
 
 const char *const host_keys[] = {
 #define X(name, key, text) key,
 	HOST_TIMES(X)
 #undef X
 };
+
+const char *const host_spread_keys[] = { "graph_spread", "pieces_spread", "eager_spread" };
 
 static enum ar_status bad_key(const char *path, const char *key, const char *want,
 			      struct ar_err *err)
@@ -60,6 +63,23 @@ static enum ar_status get_sizes(struct host *h, const cJSON *o, const char *path
 	return AR_OK;
 }
 
+/* A spread that is not there is 0. */
+static enum ar_status get_spread(struct host *h, enum host_kind kind, const cJSON *o,
+				 const char *path, struct ar_err *err)
+{
+	const char *key = host_spread_keys[kind];
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, key);
+
+	if (!list)
+		return AR_OK;
+	for (int i = 0; i < HOST_SPREAD; i++)
+		if (cJSON_GetArraySize(list) != HOST_SPREAD ||
+		    !json_int(cJSON_GetArrayItem(list, i), 1, spread_max, &h->spread[kind][i]))
+			return bad_key(path, key,
+				       "32 whole numbers of thousandths, from 1 to 1000000", err);
+	return AR_OK;
+}
+
 static enum ar_status parse(struct host *h, const char *text, const char *path, struct ar_err *err)
 {
 	const char *about;
@@ -74,6 +94,8 @@ static enum ar_status parse(struct host *h, const char *text, const char *path, 
 				 ar_fail(err, AR_DATA, "%s: not a JSON object", path);
 	if (!st)
 		st = get_sizes(h, o, path, err);
+	for (int k = 0; k < HOST_KINDS && !st; k++)
+		st = get_spread(h, k, o, path, err);
 	cJSON_Delete(o);
 	return st;
 }
@@ -131,6 +153,14 @@ enum ar_status host_write(const struct host *h, const int64_t *size, size_t n_si
 	putc(']', out.f);
 	for (int i = 0; i < HOST_N_TIMES; i++)
 		fprintf(out.f, ",\n  \"%s\": %lld", host_keys[i], (long long)h->ns[i]);
+	for (int k = 0; k < HOST_KINDS; k++) {
+		if (!h->spread[k][0])
+			continue;
+		fprintf(out.f, ",\n  \"%s\": ", host_spread_keys[k]);
+		for (int i = 0; i < HOST_SPREAD; i++)
+			fprintf(out.f, "%s%lld", i ? ", " : "[", (long long)h->spread[k][i]);
+		putc(']', out.f);
+	}
 	fputs("\n}\n", out.f);
 	st = outfile_commit(&out, err);
 	outfile_release(&out);

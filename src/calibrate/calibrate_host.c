@@ -250,6 +250,27 @@ static enum ar_status print_kind(const struct gather *g, const struct host_fit_r
 	return AR_OK;
 }
 
+/* The time of preparing and launching relative to the fitted one.  A kind with few steps, or whose
+ * logs have no parts, has no spread. */
+static void print_spread(const struct host *h)
+{
+	static const int at[] = { 1, HOST_SPREAD / 2, HOST_SPREAD - 2 };
+
+	printf("\n%-8s%24s\n%-8s", "", "preparing and launching", "kind");
+	for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+		printf("    p%-3.0f", 100 * (at[i] + 0.5) / HOST_SPREAD);
+	putchar('\n');
+	for (int k = 0; k < HOST_KINDS; k++) {
+		printf("%-8s", host_kind_names[k]);
+		for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+			if (h->spread[k][0])
+				printf("%8.3f", (double)h->spread[k][at[i]] / 1000);
+			else
+				printf("%8s", "-");
+		putchar('\n');
+	}
+}
+
 static enum ar_status print_result(const struct gather *g, const struct host *h,
 				   const struct host_fit_result *res, struct ar_err *err)
 {
@@ -264,6 +285,8 @@ static enum ar_status print_result(const struct gather *g, const struct host *h,
 	       "p90 of |.|");
 	for (int k = 0; k < HOST_KINDS && !st; k++)
 		st = print_kind(g, res, k, err);
+	if (!st)
+		print_spread(h);
 	return st;
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/stats.h"
+
 /* The variables: the host's times, then the lines of the GPU's time: a graph and each of its
  * requests, any other step and each of its tokens. */
 enum { GPU_GRAPH = HOST_N_TIMES, GPU_GRAPH_REQ, GPU_STEP, GPU_STEP_TOK, N_VAR };
@@ -15,6 +17,7 @@ enum { PER_STEP = 4, ROUNDS = 200 };
 static const double HUBER = 0.02;	/* a relative error above this counts linearly */
 static const double INDEPENDENT = 0.05; /* least share of a variable's effect that is its own */
 static const double SHORTEST_NS = 5e5;	/* errors of shorter steps are relative to this */
+static const double SPREAD_MAX = 1e6;	/* thousandths */
 
 /* Where the search begins, in ns.  Times per layer, kernel, token and request come before the
  * constants that they cannot be told from if all logs are of one model. */
@@ -43,6 +46,11 @@ struct fit {
 	double *scale;	    /* [n_step] errors of a step are relative to this */
 	bool used[N_VAR];
 };
+
+static int kind_of(const struct host_fit_step *s)
+{
+	return s->load.n_req ? (int)s->load.kind : HOST_KINDS;
+}
 
 static int64_t gpu_ns(const struct host_fit_step *s, const double *x)
 {
@@ -285,6 +293,35 @@ static void search_twice(struct fit *f, double *x)
 	search(f, x);
 }
 
+/* The spread of a kind; f->host has the fitted times.  It overwrites the residuals. */
+static void fit_spread(struct fit *f, int kind, int64_t *spread)
+{
+	double *ratio = f->r;
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->in->n_step; i++) {
+		const struct host_fit_step *s = &f->in->step[i];
+		struct host_parts p;
+
+		if (kind_of(s) != kind || s->part_ns[ENGINE_EXECUTE] < 0)
+			continue;
+		host_bind(&f->host, s->n_layers, s->n_kernels);
+		p = host_parts(&f->host, &s->load);
+		if (p.prepare + p.launch)
+			ratio[n++] = (double)s->part_ns[ENGINE_EXECUTE] /
+				     (double)(p.prepare + p.launch);
+	}
+	memset(spread, 0, HOST_SPREAD * sizeof *spread);
+	if (n < HOST_SPREAD)
+		return;
+	stats_sort(ratio, n);
+	for (int i = 0; i < HOST_SPREAD; i++) {
+		double x = 1000 * stats_percentile(ratio, n, 100 * (i + 0.5) / HOST_SPREAD);
+
+		spread[i] = (int64_t)fmin(fmax(round(x), 1), SPREAD_MAX);
+	}
+}
+
 enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 			struct host_fit_result *res, struct ar_err *err)
 {
@@ -293,6 +330,7 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 	enum ar_status st = AR_OK;
 
 	*res = (struct host_fit_result){ 0 };
+	memset(f.host.spread, 0, sizeof f.host.spread);
 	f.r = malloc((f.n_row + 1) * sizeof *f.r);
 	f.r2 = malloc((f.n_row + 1) * sizeof *f.r2);
 	f.w = malloc((f.n_row + 1) * sizeof *f.w);
@@ -311,6 +349,8 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 		h->ns[i] = llround(x[i]);
 		res->identified[i] = f.used[i];
 	}
+	for (int k = 0; k < HOST_KINDS; k++)
+		fit_spread(&f, k, h->spread[k]);
 	res->predicted_ns = f.predicted;
 	f.predicted = NULL;
 out:

@@ -10,6 +10,9 @@
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
  * requests, for other steps by tokens.
  *
+ * Where the logs have the parts of enough steps of a kind, the spread of the kind is that of the
+ * measured times of preparing and launching, relative to the fitted ones.
+ *
  * A time without a step that depends on it, or that cannot be told from other times, is 0 and not
  * identified.
  */
@@ -45,7 +48,7 @@ struct host_fit_result {
 	int64_t *predicted_ns; /* [n_step] time of each step; the caller frees it */
 };
 
-/* Fit h->ns; the rest of h stays as it is. */
+/* Fit h->ns and h->spread; the rest of h stays as it is. */
 enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 			struct host_fit_result *res, struct ar_err *err);
 

@@ -7,7 +7,7 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 	char key[RUN_KEY_SIZE];
 	enum ar_status st = run_describe(r, err);
 
-	for (size_t i = r->first + 1; i < r->n_runs && !st; i++)
+	for (size_t i = r->first + 1; r->plan && i < r->n_runs && !st; i++)
 		if (run_is_left(r, i))
 			st = run_try_method(r, r->plan[i]->name, err);
 	/* The processes of several methods share what is read here. */

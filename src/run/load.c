@@ -266,6 +266,8 @@ enum ar_status run_load_host(struct run *r, struct ar_err *err)
 	if (!strcmp(name, "auto"))
 		name = preset && gpu_clock(r) ? preset : "none";
 	st = host_load_file(&r->host, name, err);
+	if (!r->o.host_seed)
+		memset(r->host.spread, 0, sizeof r->host.spread);
 	if (!st)
 		st = bind_host(r, err);
 	if (r->backend->max_captured)
@@ -291,7 +293,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 
 	r->limits = r->o.limits;
 	r->backend = backend_find(r->o.backend);
-	r->n_methods = r->n_runs = 1;
+	r->n_methods = 1;
+	r->n_runs = (size_t)r->o.repeats;
 	if (r->backend)
 		st = run_options_check(&r->o, r->backend, err);
 	if (!st)

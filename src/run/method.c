@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
 #include "src/revision.h"
@@ -344,6 +345,8 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .self = r->self,
 			      .dense_as = p && r->o.dense_as ? &dense_as : NULL,
 			      .host = r->host,
+			      .host_seed = rng_mix((uint64_t)r->o.host_seed) +
+					   rng_mix(i / r->n_methods),
 			      .observer = r->store ? &observer : NULL,
 			      .rejects_known = r->point && !(r->print & RUN_PRINT_HEADER),
 			      .formula = formula ? &cost->formula : NULL,

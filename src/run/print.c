@@ -89,6 +89,11 @@ static void print_host(const struct run *r)
 	put_after("host      ", r->host.name);
 	if (*r->host.about)
 		put_after(": ", r->host.about);
+	for (int k = 0; k < HOST_KINDS; k++)
+		if (r->host.spread[k][0]) {
+			printf(", drawn with seed %" PRId64, o->host_seed);
+			break;
+		}
 	if (!strcmp(o->host, "auto") && !none)
 		printf(" (preset of policy %s; see --host)", r->limits.policy->name);
 	for (size_t i = 0; i < sizeof more / sizeof *more; i++)

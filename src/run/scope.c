@@ -68,6 +68,21 @@ static enum ar_status check_others(const struct run_options *o, const struct bac
 	return AR_OK;
 }
 
+/* Refuse repeats that would be equal: nothing is measured, and no spread of the host is drawn. */
+static enum ar_status check_repeats(const struct run_options *o, const struct backend *b,
+				    struct ar_err *err)
+{
+	const bool measured = b->needs_model && o->clock != RUN_CLOCK_FORMULA;
+	const bool host = strcmp(o->host, "auto") ? strcmp(o->host, "none") != 0 :
+						    run_options_costs(o) != NULL;
+
+	if (measured || (host && o->host_seed) || !opt_given(o->group, "repeats"))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "repeats has no effect with %s%s; leave it out",
+		       b->needs_model ? "--clock formula" : "backend ",
+		       b->needs_model ? "" : b->name);
+}
+
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err)
 {
@@ -96,7 +111,9 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 	};
 	enum ar_status st = check_others(o, b, err);
 
-	return st ? st : check_rules(o, rules, sizeof rules / sizeof *rules, err);
+	if (!st)
+		st = check_rules(o, rules, sizeof rules / sizeof *rules, err);
+	return st ? st : check_repeats(o, b, err);
 }
 
 /* ---- costs of an earlier run ---- */
