@@ -40,16 +40,16 @@
  * but loads 32 KiB of K and V.  At some 39 bytes a cycle from the L2 cache that is 840 cycles.
  * With half the rows a key is used half as often, so the tensor cores are busy about 60 % at most.
  *
- * Tiles come sorted, the longest first.  There are as many thread blocks as fit on the device.  Each
- * begins with the tile of its own number.  Then its producer draws the next tile from a counter,
- * and copies the first K, V and Q of it while the consumers still compute.  O goes from registers
- * to memory, because Q, its buffer elsewhere, may be of the next tile by then.  At D = 256 registers
- * do not suffice for this, and the hardware hands each tile to a new thread block.
+ * Tiles come sorted, the longest first.  There are as many thread blocks as fit on the device.
+ * Each begins with the tile of its own number.  Then its producer draws the next tile from a
+ * counter, and copies the first K, V and Q of it while the consumers still compute.  O goes from
+ * registers to memory, because Q, its buffer elsewhere, may be of the next tile by then.  At D =
+ * 256 registers do not suffice for this, and the hardware hands each tile to a new thread block.
  *
- * A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.
- * The first of a pair to be ready stores O in fp32, divided by its sum, and the logarithm of the
- * sum.  The second adds that to its own and goes on to the next pair.  The result has the same bits
- * whichever is second.
+ * A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.  The first of a
+ * pair to be ready stores O in fp32, divided by its sum, and the logarithm of the sum.  The second
+ * adds that to its own and goes on to the next pair.  The result has the same bits whichever is
+ * second.
  *
  * With a list per query block and head and few tiles, the longest list bounds the time.  At a
  * density of 0.1, 64K keys and 128 tiles it has 68 blocks while the mean is 51; lists of real
@@ -72,38 +72,39 @@
  *   with the running maximum 13.8.  Remote arrivals must be relaxed, or each costs a fence.
  * - Three stages: at batch 1 and 64K keys 659 us instead of 677, at batch 8 with lists of a tenth
  *   669 instead of 690.  With the running maximum they gained nothing.
- * - Persistent thread blocks that fetch the next tile's Q during this one's last products: 14 %
- *   slower at 32K keys.
  * - Asking for Q before the end of the list and the first page are known: at batch 1 and 64K keys
  *   787 us instead of 765.
- *
- * Where the time of lists goes, by clocks read in the kernel: chunk 1024, 64K keys, density 0.1.
- * At batch 1, of 86 us: 3.9 until attend_cut ends, 3.3 until the first keys arrive, then steps of
- * 1.32; multiprocessors end between 72 and 86.  At batch 8, in the order of the plan, they end
- * between 568 and 661.  Between two tiles of a multiprocessor: 3 to 4 us until keys arrive, 1.7 for
- * the first logits and their softmax, 0.5 for the last product, 2 to store O.  A step of dense
- * attention takes 2079 cycles, so the tensor cores wait between tiles only.
  *
  * Tried on H200, kernels in turns, each for 8 ms without a pause.  There power limits the clock to
  * 1.6 GHz, so an idle tensor core costs less than its time: others run faster meanwhile.
  *
- * - Tiles of the last two rounds sorted: batch 8, lists of a tenth, 803 us became 782; batch 4 with
- *   32 heads over 8, 802 became 787.  That is less than their steps, which fall from 450 to 424.
- *   Unchanged kernels differed by as much from turn to turn, so it was not kept.
+ * - Thread blocks that run one tile each, instead of a stream: 8192 rows of 8192 keys take 426 us
+ *   instead of 397, 8 x 1024 of 8192 keys 779 instead of 749, head size 64 1052 instead of 980,
+ *   blocks of 64 tokens 1536 instead of 1436, lists of a tenth at batch 8 799 instead of 758.
+ *   Contexts of 128K take the same.  Between two tiles it took 3 to 4 us until keys arrived, 1.7
+ *   for the first logits and their softmax, 0.5 for the last product, 2 to store O.
+ * - A producer of one lane, for which the other lanes of its warp wait at the end of a tile: a step
+ *   takes 2131 cycles instead of 2079.  Waits of a warp that is not whole spin, here 3.4 million
+ *   times instead of 65 thousand, and take issue slots from the consumers.  So all lanes wait, and
+ *   one of them copies.
+ * - The next tile drawn at the start of a tile, not at its end: lists 8 to 22 % slower, as a thread
+ *   block then holds a tile that another could have run.
+ * - Waiting for V before the turn, so that no instruction stands between the products: 1 to 2 %
+ *   slower.  Stages counted up instead of remainders by three: no difference.
+ * - The compiler must see that the steps of a stream are uniform: work and counter go through
+ *   shuffles.  Otherwise each product takes its descriptor through R2UR.
+ * - 24 registers for the producer of a stream: they spill, and the kernel fails.  48, and 232 for
+ *   consumers: it hangs, as a launch gives each of the 384 threads 168.
+ * - Tiles of the last two rounds in the order of the plan, not sorted: lists of a tenth at batch 8
+ *   758 us instead of 742, at batch 4 with 32 heads over 8 749 instead of 716, head size 256 1543
+ *   instead of 1491.
  * - All 1024 tiles of batch 8 sorted: 788 us instead of 698.  Tiles of all requests run at once,
  *   and their keys come from memory.  So it is with 64-token blocks if two rounds are sorted: 1091
  *   instead of 912.
  * - L2 prefetch of what tiles begin with, while attend_cut runs: no gain at batch 1.
- * - Thread blocks that stream tiles: a ticket names the next one; its K, V and Q arrive during the
- *   last products; O goes from registers to memory.  From the end of a tile to the keys of the next
- *   it takes 0.6 us instead of 2.8.  8192 rows of 8192 keys take 388 us instead of 405, but long
- *   contexts, head size 64 and lists at batch 1 are 1 to 3.5 % slower.  A step takes 2131 cycles,
- *   although its instructions are the same; that is not understood.
- * - The compiler must see that the steps of a stream are uniform: work and counter go through
- *   shuffles.  Otherwise each product takes its descriptor through R2UR.  This may have been the
- *   14 % above.
- * - A stream with 48 registers for the producer and 232 for consumers hangs: a launch gives each of
- *   the 384 threads 168, and setmaxnreg waits for more.
+ *
+ * Lists at batch 1, chunk 1024, 64K keys, density 0.1: of 88 us 3.9 until attend_cut ends and 3.3
+ * until the first keys arrive; then most multiprocessors have one tile or part.
  */
 #include "config.h"
 
@@ -252,8 +253,8 @@ __device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const
 			tma_load_2d(to[c][b * C::RUN], map, full, c * COLS, y[b]);
 }
 
-/* Copy the keys and values of a tile, and Q.  By one warp, of which one lane copies.  All lanes wait:
- * where lanes of a warp wait apart, the wait spins and takes issue slots from the consumers.
+/* Copy the keys and values of a tile, and Q.  By one warp, of which one lane copies.  All lanes
+ * wait: where lanes of a warp wait apart, the wait spins and takes issue slots from consumers.
  *
  * step: in the rings, the first of this tile; round: tiles before that had keys.  Q of a later tile
  * comes after its first keys, because the tile before uses the room of Q until its last logits. */

@@ -533,8 +533,8 @@ __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t
 	hold_p<C::N / 4>(next);
 }
 
-/* Run all steps of the list.  step: in the rings, the first of this tile; round: tiles before that had
- * keys; last: the work, in shared memory. */
+/* Run all steps of the list.  step: in the rings, the first of this tile; round: tiles before that
+ * had keys; last: the work, in shared memory. */
 template <class C, class K, class W>
 __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<C> *s,
 					     const struct tile_params *p, const W *w, int wg,
