@@ -19,9 +19,10 @@ struct attend_piece { /* one access of 16 bytes */
 	int32_t first, n, n_part;
 };
 
+/* Of the pieces of n tiles, and one for their number. */
 static inline size_t attend_piece_bytes(int n)
 {
-	return workspace_aligned((size_t)n * sizeof(struct attend_piece));
+	return workspace_aligned(((size_t)n + 1) * sizeof(struct attend_piece));
 }
 
 /* How many tiles of block lists, the last ones of a plan, to make pieces of.  All, if the plan has
@@ -31,10 +32,11 @@ static inline size_t attend_piece_bytes(int n)
  * tokens: their tiles use a key half as often, and without neighbours they wait for keys. */
 int attend_cut_tiles(const struct attn_batch *b);
 
-/* CUDA.  Make pieces of the last n tiles of b->tile.  Write piece[n], the longest first, cut for
- * the thread blocks that b->n_sm multiprocessors run at once.  A tile may get fewer parts than
- * planned: the rest of its pieces are empty, and their part number is n_part or more.  A kernel
- * that is launched to overlap this one starts at once. */
+/* CUDA.  Make pieces of the last n tiles of b->tile.  Write piece[n + 1], the longest first, cut
+ * for the thread blocks that b->n_sm multiprocessors run at once.  A tile may get fewer parts than
+ * planned: the rest of its pieces are empty, and their part number is n_part or more.  They come
+ * last; piece[n].n is the number of the others.  A kernel that is launched to overlap this one
+ * starts at once. */
 enum ar_status attend_cut_enqueue(const struct attn_batch *b, int n,
 				  const struct block_lists *lists, struct attend_piece *piece,
 				  void *stream, struct ar_err *err);

@@ -525,7 +525,7 @@ size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	const int n = EXECUTOR_WAVES * l->n_sm;
 
 	(void)heads;
-	return attend_piece_bytes(n + 1) + n * part_bytes(s->head_dim);
+	return attend_piece_bytes(n) + n * part_bytes(s->head_dim);
 }
 
 enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,

@@ -689,7 +689,7 @@ struct tile_params tile_params_of(const struct attn_call *call, int heads, int n
 	p.scale = LOG2E / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)call->out;
 	p.lse = call->lse;
-	p.part = (char *)call->work + attend_piece_bytes(n_cut + 1);
+	p.part = (char *)call->work + attend_piece_bytes(n_cut);
 	return p;
 }
 
