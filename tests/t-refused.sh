@@ -106,26 +106,34 @@ shown() { fails "$1" "$2" select_ --method "dense,$3" --json x.json && [ ! -e x.
 ok 'no gate is found out before anything is shown' shown 2 'no gate' seer
 ok '... nor a table' shown 3 '/no/where: No such file' xattention:table=/no/where
 
-# The model is checked before its capture is opened and before a GPU is looked for.
-models=$srcdir/tests/data/models
-with() { # with MODEL [OPTION]...
-	model=$1
+# A model is checked before its capture is opened and before backend cuda looks for a GPU.
+heads_96() { # CAPTURE [OPTION]...
+	capture=$1
 	shift
-	"$ATTNREPLAY" run --trace t.csv --model "$models/$model.json" --capture /no/where \
-		--db m.db "$@"
+	"$ATTNREPLAY" run --trace t.csv --model "$srcdir/tests/data/models/phi-3-mini-4k.json" \
+		--capture "$capture" --sample-layers 1 --accuracy 0 --db m.db "$@"
 }
-refuses_96() { # [OPTION]...
-	fails 2 'model phi-3-mini-4k, backend cuda: decode: head size 96; supported 64, 128, 256' \
-		with phi-3-mini-4k "$@" && [ ! -e m.db ]
+no_kernel='model phi-3-mini-4k, backend cuda: decode: head size 96; supported 64, 128, 256'
+refused_96() { fails 2 "$no_kernel" heads_96 "$@" && [ ! -e m.db ]; }
+if "$ATTNREPLAY" --version | grep -q '^cuda yes$'; then
+	ok 'heads that no kernel takes are refused by backend cuda' \
+		refused_96 /no/where --backend cuda
+else
+	skip 'heads that no kernel takes are refused by backend cuda' 'built without CUDA'
+fi
+ok 'backend cpu takes them' fails 3 '/no/where: No such file' heads_96 /no/where --backend cpu
+
+# Backend auto is checked when it is known which one it is.
+by_cpu() { # whatever GPUs the machine has, CUDA sees none
+	(export CUDA_VISIBLE_DEVICES= && heads_96 random:0 --backend auto) >out 2>err &&
+		grep -q '; using backend cpu$' err
 }
-for backend in cuda auto; do
-	if "$ATTNREPLAY" --version | grep -q '^cuda yes$'; then
-		ok "heads that no kernel takes are refused by backend $backend" \
-			refuses_96 --backend $backend
-	else
-		skip "heads that no kernel takes are refused by backend $backend" \
-			'built without CUDA'
-	fi
-done
-ok 'backend cpu takes them' fails 3 '/no/where: No such file' with phi-3-mini-4k --backend cpu
+ok 'backend auto takes them where there is no GPU' by_cpu
+heads_96 random:0 --backend auto 2>err >/dev/null
+if grep -q 'using backend cpu$' err; then
+	skip '... and refuses them where there is one' 'no usable GPU'
+else
+	rm -f m.db*
+	ok '... and refuses them where there is one' refused_96 random:0 --backend auto
+fi
 finish

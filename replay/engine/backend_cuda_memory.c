@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/workspace.h"
 #include "kernels/support.h"
+#include "replay/engine/prepare.h"
 
 static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what, struct ar_err *err)
 {
@@ -244,6 +245,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->stale = true;
 	c->enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->enqueued_ns);
 	st = c->enqueued_ns ? open_device(c, err) : ar_nomem(err);
+	if (!st)
+		st = prepare_check_kernels(env->model, err);
 	if (!st)
 		st = attn_engine_open(&c->engine, env, true, err);
 	if (!st)

@@ -137,7 +137,6 @@ static enum ar_status draw_captures(struct run *r, struct ar_err *err)
 
 static enum ar_status load_model(struct run *r, struct ar_err *err)
 {
-	const struct backend *b = r->backend ? r->backend : backends[0]; /* auto prefers it */
 	enum ar_status st;
 
 	if (!r->o.model && !r->o.weights)
@@ -151,7 +150,8 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	r->whole_kv_heads = model_attention(&r->model)->kv_heads;
 	if (!r->limits.max_len)
 		r->limits.max_len = r->model.max_len;
-	st = b->uses_gpu ? prepare_check_kernels(&r->model, err) : AR_OK;
+	/* auto is known when it is open; backend cuda checks again there. */
+	st = r->backend && r->backend->uses_gpu ? prepare_check_kernels(&r->model, err) : AR_OK;
 	if (!st)
 		st = model_split(&r->model, (int)r->o.tp, err);
 	return st ? st : run_set_groups(r, &r->model, err);
