@@ -58,6 +58,8 @@ static void test_parse(void)
 		  "layers '7:1.5': want LAYER:VALUE+LAYER:VALUE..., layers ascending and values from "
 		  "0 to 1" },
 		{ "lazyllm:revive-max=0", "revive-max '0': want an integer from 1 to 1024" },
+		{ "lazyllm:revive-max=16", "revive-max: only with aux-revival=1" },
+		{ "lazyllm:revive-max=3,aux-revival=0", "revive-max: only with aux-revival=1" },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -68,6 +68,7 @@ while IFS='|' read -r message method; do
 	ok "$method is refused" fails 2 "$message" run $pool --method "$method"
 done <<'END'
 dropper 'lazyllm:layers=1:0.5': needs all layers of model 'niah-llama-14m'|dense+lazyllm:layers=1:0.5
+dropper 'lazyllm:revive-max=4': revive-max: only with aux-revival=1|dense+lazyllm:revive-max=4
 dropper 'uniprefil': unknown name|dense+uniprefil
 END
 rm -f r.db*

@@ -69,8 +69,8 @@ struct dropper {
 	size_t param_size;
 	enum drop_place place;
 
-	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
-	enum ar_status (*check)(const void *param, struct ar_err *err);
+	/* Check that the parameters, g->base, go together, else AR_USAGE; NULL: they always do. */
+	enum ar_status (*check)(const struct opt_group *g, struct ar_err *err);
 
 	/* Make *self, for all functions below.  AR_USAGE: the model has no such layers. */
 	enum ar_status (*open)(void **self, const void *param, const struct model *m,

@@ -56,7 +56,7 @@ static enum ar_status parse(struct drop *d, const char *text, struct ar_err *err
 	if (!st && text[n])
 		st = opt_set_all(g, text + n + 1, err);
 	if (!st && d->dropper->check)
-		st = d->dropper->check(d->param, err);
+		st = d->dropper->check(g, err);
 	return st;
 }
 

@@ -44,11 +44,13 @@ static bool acts_after(const void *self, int layer)
 	return layer_list_find(&((const struct lazyllm_self *)self)->layers, layer) >= 0;
 }
 
-static enum ar_status check(const void *param, struct ar_err *err)
+static enum ar_status check(const struct opt_group *g, struct ar_err *err)
 {
-	const struct lazyllm *p = param;
+	const struct lazyllm *p = g->base;
 	struct layer_list list;
 
+	if (opt_given(g, "revive-max") && !p->aux_revival)
+		return ar_fail(err, AR_USAGE, "revive-max: only with aux-revival=1");
 	return p->layers ? layer_list_parse(&list, p->layers, 1, err) : AR_OK;
 }
 
@@ -177,7 +179,7 @@ static const struct opt params[] = {
 	  .help = "decodes revive dropped tokens that the rule now keeps" },
 	{ .name = "revive-max", .type = OPT_INT, .off = OFF(revive_max), .arg = "N", .def = "16",
 	  .min = 1, .max = 1024,
-	  .help = "most tokens of a request that a decode revives at a layer" },
+	  .help = "most tokens of a request that a decode revives, with aux-revival=1" },
 	{ 0 }
 };
 /* clang-format on */

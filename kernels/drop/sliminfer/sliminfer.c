@@ -44,9 +44,9 @@ static bool acts_after(const void *self, int layer)
 	return layer_list_find(&((const struct sliminfer_self *)self)->layers, layer) >= 0;
 }
 
-static enum ar_status check(const void *param, struct ar_err *err)
+static enum ar_status check(const struct opt_group *g, struct ar_err *err)
 {
-	const struct sliminfer *p = param;
+	const struct sliminfer *p = g->base;
 	struct layer_list list;
 
 	if (p->block % p->unit)

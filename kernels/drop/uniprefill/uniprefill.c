@@ -93,9 +93,9 @@ static bool counts_positions(const void *self)
 	return ((const struct uniprefill_self *)self)->rule.window_space == WINDOW_ORIGINAL;
 }
 
-static enum ar_status check(const void *param, struct ar_err *err)
+static enum ar_status check(const struct opt_group *g, struct ar_err *err)
 {
-	const struct uniprefill *p = param;
+	const struct uniprefill *p = g->base;
 	struct layer_list list;
 
 	if (p->block & (p->block - 1))
