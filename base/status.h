@@ -12,6 +12,7 @@ extern "C" {
 	X(OK, 0, "success") \
 	X(USAGE, 2, "wrong usage") \
 	X(DATA, 3, "input cannot be read or is malformed") \
+	X(ENGINE, 3, "the modelled engine fails") \
 	X(NODEV, 4, "missing device or library") \
 	X(NOMEM, 1, "out of memory") \
 	X(IO, 1, "output error") \

@@ -488,7 +488,7 @@ static void test_empty(void)
 	cfg = config(&f, &s);
 	cfg.limits.policy = &pairs;
 	cfg.trace = &alone;
-	is_int(replay_run(&cfg, &res, &err), AR_DATA,
+	is_int(replay_run(&cfg, &res, &err), AR_ENGINE,
 	       "a policy that is stuck for good is an error");
 	is_str(err.msg,
 	       "iteration 2: policy pairs cannot schedule any of 1 requests; give it more KV "

@@ -502,7 +502,7 @@ static void test_failure(const char *policy, const struct sched_limits *limits,
 		 "iteration %d: policy %s: here the engine fails, %s; give it "
 		 "more KV blocks, or go on with --survive-out-of-memory",
 		 (int)iterations, policy, what);
-	is_int(replay_run(&cfg, &res, &err), AR_DATA, "%s: the run fails as its engine", policy);
+	is_int(replay_run(&cfg, &res, &err), AR_ENGINE, "%s: the run fails as its engine", policy);
 	is_str(err.msg, want, "... and says why");
 	is_int(res.iterations, iterations, "... after %d iterations", (int)iterations);
 	replay_result_release(&res);

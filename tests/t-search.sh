@@ -156,6 +156,59 @@ is 'several runs are a line each' "$(awk '/ method$/ { p = 1 } p { print $1, $2,
 64 30 100.0 dense
 64 30 100.0 compact-fp'
 
+# ---- an engine that fails ----
+
+# The first request decodes with chunks of two tokens, while the prompt of the second takes the blocks
+# that these decodes need: the engine fails, unless the second comes later or its chunk is larger.
+cat >short.csv <<'EOT'
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:00:00.0000000,1,23
+2023-11-16 18:00:00.0005000,20,1
+EOT
+pool="--trace short.csv --backend cost --block-size 1 --max-num-seqs 2 --num-gpu-blocks 41
+	--policy sglang-mixed-0.5.21"
+short="$pool --cost-fixed 1ms --cost-per-token 0"
+fails_at() { printf 'attnreplay: warning: %s: iteration %s: policy sglang-mixed-0.5.21: here the '\
+'engine fails, out of memory for a prompt or for decodes beside it; give it more KV blocks, or go on '\
+'with --survive-out-of-memory\n' "$@"; }
+rate_short() { # LOWEST HIGHEST [OPTION]...
+	lowest=$1 highest=$2
+	shift 2
+	search rate --slo ttft:p99:1s $short --max-num-batched-tokens 2 --precision 1 \
+		--lowest "$lowest" --highest "$highest" "$@" >out 2>err
+}
+curve() { awk '/^limits/ { p = 1 } p && /(yes|no|fails)$/ { print $1, $2, $3, $4 }' out | tr '\n' ,; }
+ok 'a rate at which the engine fails does not end the search' \
+	rate_short 500 2000 --json short.json --db short.db
+is '... it has no figures and keeps no limits' "$(curve)" \
+	'500 60.61 28.720 yes,1000 - - fails,2000 - - fails,'
+is '... and a warning says so' "$(cat err)" "$(fails_at 'rate 1000' 21 'rate 2000' 20)"
+is '... the verdict counts it as one that does not keep them' "$(rates out)" '500 1000'
+is '... its run is stored as failed' \
+	"$(value short.db "SELECT count(*) AS n FROM run WHERE status = 'failed'")" 2
+is '... and its figures are null in JSON' "$(sed 's/[[:space:]]//g' short.json | tr -d '\n' |
+	sed 's/.*"rate":2000,//; s/}.*//')" '"kept":false,"engine_fails":true,"requests":null,'\
+'"ok":null,"within_limits":null,"done_per_s":null,"ttft_p99_ms":null,"latency_ms":[null]'
+rate_short 4000 4000
+is 'without a rate at which the engine runs no rate keeps the limits' "$(tail -n 1 out)" \
+	'cost: no rate keeps the limits; the lowest one tried is 4000 /s'
+ok 'an engine that survives this runs at every rate' rate_short 4000 4000 --survive-out-of-memory
+is '... with figures' "$(curve | sed 's/.* //')" 'yes,'
+chunk_short() { search chunk --slo "$1" $short --lowest 2 --highest "$2" >out 2>err; }
+ok 'a chunk size with which the engine fails does not end the search' chunk_short ttft:p50:1s 4
+is '... and is not the best' "$(awk '/(yes|no|fails)$/ { print $1, $2, $3, $6 }' out | tr '\n' ,
+	grep -o 'best with chunks of . tokens' out)" '2 - - fails,4 2 100.0 yes,best with chunks of 4 tokens'
+ok '... a percentile is of the requests of the first size that ran' grep -q '^TTFT p50 is of 2 requests' out
+chunk_short ttft:1s 4
+is '... also without a limit for all' "$(awk '/fails$/ { print $1, $2, $3, $4 }' out | tr '\n' ,
+	grep -o 'best with chunks of . tokens' out)" '2 - - -,best with chunks of 4 tokens'
+chunk_short ttft:1s 2
+is 'if no size lets it run, that is said' "$(tail -n 1 out)" 'cost: the engine fails with every size'
+"$ATTNREPLAY" run $short --max-num-batched-tokens 2 --survive-out-of-memory --db two.db >out
+search chunk --slo ttft:p99:1s $pool --costs two.db:1,1 --lowest 2 --highest 2 >out 2>err
+is '... in the line of each subject, too' "$(tail -n 1 out)" \
+	"$(printf '%12s%12s%10s%16s  cost of two.db:1' none - - -)"
+
 # ---- what is refused ----
 
 wrong() { message=$1; shift; says 2 "$message" "$ATTNREPLAY" "$@"; }

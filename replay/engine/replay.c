@@ -412,7 +412,7 @@ static void sum_iteration(struct loop *l, const struct iter_cost *cost)
 static enum ar_status fail_as_engine(struct loop *l, struct ar_err *err)
 {
 	if (!l->cfg->limits.survives)
-		return ar_fail(err, AR_DATA,
+		return ar_fail(err, AR_ENGINE,
 			       "policy %s: here the engine fails, %s; give it more KV blocks, or "
 			       "go on with --survive-out-of-memory",
 			       l->cfg->limits.policy->name, l->s->fails);
@@ -430,7 +430,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	enum ar_status st;
 
 	if (l->n_empty > 1)
-		return ar_fail(err, AR_DATA,
+		return ar_fail(err, AR_ENGINE,
 			       "policy %s cannot schedule any of %zu requests; give it "
 			       "more KV blocks",
 			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);

@@ -78,8 +78,8 @@ struct replay_result {
 };
 
 /* Release *res even after an error.  AR_INTERRUPTED: the user stopped the run; the last iteration
- * is complete.  AR_DATA: the policy cannot schedule any request, the engine would fail and the
- * limits do not survive that, or the clock passed INT64_MAX ns.
+ * is complete.  AR_ENGINE: the policy cannot schedule any request, or the engine would fail and the
+ * limits do not survive that.  AR_DATA: the clock passed INT64_MAX ns.
  * Errors of the backend and of the observer are passed on. */
 enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err);
 void replay_result_release(struct replay_result *res);

@@ -3,6 +3,7 @@
 #include "src/search/search.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/text.h"
@@ -41,15 +42,38 @@ void search_print_limits(const struct search *s, const struct point *p)
 {
 	for (size_t i = 0; i < s->slo.n; i++)
 		if (s->slo.limit[i].percentile > 0)
-			printf("%16.3f", p->f.limited[i] / 1e6);
+			search_print_ms(p->f.limited[i]);
+}
+
+void search_print_ms(double ns)
+{
+	if (isnan(ns))
+		printf("%16s", "-");
+	else
+		printf("%16.3f", ns / 1e6);
+}
+
+const char *search_kept(const struct point *p)
+{
+	return p->fails ? "fails" : p->kept ? "yes" : "no";
+}
+
+/* The first point with figures; NULL: none. */
+static const struct point *first_point(const struct subject *u)
+{
+	for (size_t i = 0; i < u->n; i++)
+		if (!u->point[i].fails)
+			return &u->point[i];
+	return NULL;
 }
 
 void search_print_notes(const struct search *s)
 {
-	const struct run_figures *f = &s->subject->point->f;
+	const struct point *p = first_point(s->subject);
 
-	for (size_t i = 0; i < s->slo.n; i++) {
+	for (size_t i = 0; p && i < s->slo.n; i++) {
 		const struct slo_limit *l = &s->slo.limit[i];
+		const struct run_figures *f = &p->f;
 		double beyond = (double)f->n_limited[i] * (100 - l->percentile) / 100;
 
 		if (l->percentile > 0 && beyond < TAIL)

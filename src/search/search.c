@@ -202,8 +202,7 @@ static bool keeps(const struct slo *slo, const struct run_figures *f)
 	return true;
 }
 
-static enum ar_status add_point(const struct search *s, struct subject *u, double x,
-				const struct run_figures *f, bool *kept, struct ar_err *err)
+static enum ar_status add_point(struct subject *u, const struct point *new, struct ar_err *err)
 {
 	struct point *p = realloc(u->point, (u->n + 1) * sizeof *p);
 	size_t i = u->n;
@@ -211,17 +210,31 @@ static enum ar_status add_point(const struct search *s, struct subject *u, doubl
 	if (!p)
 		return ar_nomem(err);
 	u->point = p;
-	for (size_t k = 0; k < s->slo.n; k++)
-		if (!f->n_limited[k])
-			return ar_fail(err, AR_USAGE,
-				       "slo limits %s, but no request has one; leave it out",
-				       s->slo.limit[k].metric);
-	*kept = keeps(&s->slo, f);
-	for (; i && p[i - 1].x > x; i--)
+	for (; i && p[i - 1].x > new->x; i--)
 		p[i] = p[i - 1];
-	p[i] = (struct point){ x, *kept, *f };
+	p[i] = *new;
 	u->n++;
 	return AR_OK;
+}
+
+static enum ar_status judge(const struct slo *slo, struct point *p, struct ar_err *err)
+{
+	for (size_t k = 0; k < slo->n; k++)
+		if (!p->f.n_limited[k])
+			return ar_fail(err, AR_USAGE,
+				       "slo limits %s, but no request has one; leave it out",
+				       slo->limit[k].metric);
+	p->kept = keeps(slo, &p->f);
+	return AR_OK;
+}
+
+static struct point failed_point(double x)
+{
+	struct point p = { .x = x, .fails = true, .f = { .done_per_s = NAN, .ttft_p99 = NAN } };
+
+	for (int k = 0; k < SLO_MAX; k++)
+		p.f.limited[k] = NAN;
+	return p;
 }
 
 /* Runs on a GPU need a process of their own, see run_method_apart(). */
@@ -243,6 +256,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	const struct run *base = u->base;
 	struct run_setting setting[5] = { { s->kind->option, text } };
 	size_t n = 1;
+	struct point p = { .x = x };
 	char what[64];
 	struct run r = { .print = s->header || json_file_alone(s->a.json) ? 0 : RUN_PRINT_HEADER,
 			 .point = what,
@@ -263,10 +277,19 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	if (!st)
 		st = run_point(&r, err);
 	if (!st) {
+		p.f = r.figures;
+		st = judge(&s->slo, &p, err);
+	} else if (st == AR_ENGINE) {
+		log_warn("%s: %s", what, err->msg);
+		p = failed_point(x);
+		st = AR_OK;
+	}
+	if (!st) {
 		s->header = true;
 		s->backend = r.backend;
-		st = add_point(s, u, x, &r.figures, kept, err);
+		st = add_point(u, &p, err);
 	}
+	*kept = p.kept;
 	if (st)
 		ar_err_prefix(err, "%s", what);
 	run_unload(&r);

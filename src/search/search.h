@@ -16,7 +16,8 @@ struct search_args {
 /* One value of the option that a search sets. */
 struct point {
 	double x;
-	bool kept; /* all limits with a percentile */
+	bool kept;  /* all limits with a percentile */
+	bool fails; /* the policy's engine fails: no limit is kept, and f has no figures */
 	struct run_figures f;
 };
 
@@ -70,7 +71,7 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
 			  char **argv, struct ar_err *err);
 
 /* Run subject u with the option of the search at x, written as text, and add the point.  *kept: its
- * limits with a percentile are kept. */
+ * limits with a percentile are kept.  Where the policy's engine fails, a warning says so. */
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
 			    bool *kept, struct ar_err *err);
 
@@ -82,6 +83,8 @@ cJSON *search_json(const struct search *s);
 void search_print_name(const struct subject *u); /* it can be foreign */
 void search_print_heads(const struct search *s);
 void search_print_limits(const struct search *s, const struct point *p);
+void search_print_ms(double ns);		/* a column; NaN: "-" */
+const char *search_kept(const struct point *p); /* "yes", "no" or "fails" */
 void search_print_notes(const struct search *s);
 
 #endif

@@ -68,7 +68,7 @@ static enum ar_status find(struct search *s, struct subject *u, struct ar_err *e
 			break;
 	}
 	for (size_t i = 0; i < u->n && !st; i++)
-		if (!u->best || better(&u->point[i], u->best))
+		if (!u->point[i].fails && (!u->best || better(&u->point[i], u->best)))
 			u->best = &u->point[i];
 	return st;
 }
@@ -90,6 +90,14 @@ static bool limits_tail(const struct search *s)
 	return false;
 }
 
+static void print_within(const struct point *p)
+{
+	if (p->fails)
+		printf("%12s%10s", "-", "-");
+	else
+		printf("%12" PRId64 "%10.1f", p->f.good, percent(&p->f));
+}
+
 static void curve(const struct search *s, const struct subject *u)
 {
 	bool judged = has_percentiles(s);
@@ -104,11 +112,13 @@ static void curve(const struct search *s, const struct subject *u)
 	for (size_t i = 0; i < u->n; i++) {
 		const struct point *p = &u->point[i];
 
-		printf("%12.0f%12" PRId64 "%10.1f", p->x, p->f.good, percent(&p->f));
+		printf("%12.0f", p->x);
+		print_within(p);
 		search_print_limits(s, p);
 		if (!limits_tail(s))
-			printf("%16.3f", p->f.ttft_p99 / 1e6);
-		puts(!judged ? "" : p->kept ? "  yes" : "  no");
+			search_print_ms(p->f.ttft_p99);
+		printf("%s%s\n", judged || p->fails ? "  " : "",
+		       judged || p->fails ? search_kept(p) : "");
 	}
 }
 
@@ -117,6 +127,10 @@ static void verdict(const struct search *s, const struct subject *u)
 	const struct point *p = u->best;
 
 	search_print_name(u);
+	if (!p) {
+		puts(": the engine fails with every size");
+		return;
+	}
 	printf(": best with chunks of %.0f tokens: %" PRId64 " of %" PRId64
 	       " requests (%.1f %%) within the times of %s%s\n",
 	       p->x, p->f.good, p->f.of, percent(&p->f), s->a.slo,
@@ -130,8 +144,14 @@ static void summary(const struct search *s)
 		const struct subject *u = &s->subject[i];
 		const struct point *p = u->best;
 
-		printf("%12.0f%12" PRId64 "%10.1f%16.3f  ", p->x, p->f.good, percent(&p->f),
-		       p->f.ttft_p99 / 1e6);
+		if (p) {
+			printf("%12.0f", p->x);
+			print_within(p);
+			search_print_ms(p->f.ttft_p99);
+		} else {
+			printf("%12s%12s%10s%16s", "none", "-", "-", "-");
+		}
+		fputs("  ", stdout);
 		search_print_name(u);
 		putchar('\n');
 	}

@@ -3,6 +3,8 @@
 #include "config.h"
 #include "src/search/search.h"
 
+#include <math.h>
+
 #include "base/json.h"
 
 static cJSON *text(const char *s)
@@ -24,15 +26,22 @@ static bool add_latencies(cJSON *to, const struct slo *slo, const struct run_fig
 	return done;
 }
 
+/* A count of requests for JSON, null where the engine fails. */
+static double count(const struct point *p, int64_t n)
+{
+	return p->fails ? NAN : (double)n;
+}
+
 static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 {
 	cJSON *o = cJSON_CreateObject();
 
 	return json_add(all, NULL, o) && json_add_real(o, s->kind->name, p->x) &&
 	       json_add(o, "kept", cJSON_CreateBool(p->kept)) &&
-	       json_add_real(o, "requests", (double)p->f.of) &&
-	       json_add_real(o, "ok", (double)p->f.ok) &&
-	       json_add_real(o, "within_limits", (double)p->f.good) &&
+	       json_add(o, "engine_fails", cJSON_CreateBool(p->fails)) &&
+	       json_add_real(o, "requests", count(p, p->f.of)) &&
+	       json_add_real(o, "ok", count(p, p->f.ok)) &&
+	       json_add_real(o, "within_limits", count(p, p->f.good)) &&
 	       json_add_real(o, "done_per_s", p->f.done_per_s) &&
 	       json_add_real(o, "ttft_p99_ms", p->f.ttft_p99 / 1e6) &&
 	       add_latencies(o, &s->slo, &p->f);

@@ -102,9 +102,13 @@ static void curve(const struct search *s, const struct subject *u)
 	for (size_t i = 0; i < u->n; i++) {
 		const struct point *p = &u->point[i];
 
-		printf("%12s%12.4g", rate_text(p->x, text), p->f.done_per_s);
+		printf("%12s", rate_text(p->x, text));
+		if (p->fails)
+			printf("%12s", "-");
+		else
+			printf("%12.4g", p->f.done_per_s);
 		search_print_limits(s, p);
-		puts(p->kept ? "  yes" : "  no");
+		printf("  %s\n", search_kept(p));
 	}
 }
 
