@@ -59,7 +59,8 @@ def parse_args():
                    help="share of the GPU's memory to use (default: 0.8)")
     p.add_argument("--sync", action="store_true", help="turn asynchronous scheduling off")
     p.add_argument("--repeat", type=int, default=1, metavar="N",
-                   help="run each trace N times; logs OUT.1.jsonl, OUT.2.jsonl, ...")
+                   help="run all traces, one after the other, N times, so that a host that gets "
+                        "slower does so for each of them; logs OUT.1.jsonl, OUT.2.jsonl, ...")
     p.add_argument("--profile", action="store_true",
                    help="write kernel times of steps of one kind to OUT.prof of the first OUT")
     a = p.parse_args()
@@ -457,12 +458,13 @@ def run_all(a, traces, folder):
     engine = Engine(a, folder, a.max_model_len or needed_len(a, traces, folder))
     say("started after %.0f s" % (time.perf_counter() - t))
     engine.warm_up()
-    for requests, trace, out in traces:
+    for requests, trace, _ in traces:
         too_long = sum(p + o > engine.max_len for _, p, o in requests)
         if too_long:
             say("%s: %d requests of more than %d tokens are left out" % (
                 trace, too_long, engine.max_len))
-        for i in range(1, a.repeat + 1):
+    for i in range(1, a.repeat + 1):
+        for requests, trace, out in traces:
             lines = engine.run(requests)
             path = numbered(out, i, a.repeat)
             write(path, [dict(engine.header, trace=os.path.basename(trace))] + lines)

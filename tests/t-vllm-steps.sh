@@ -196,6 +196,10 @@ ok '... compressed as well, in the same process' holds "$tmp/c" 'h["trace"] == "
 ok 'repeated runs' steps "$tmp/model/config.json" "$tmp/a.csv" "$tmp/d.jsonl" --repeat 2
 ok 'have numbered logs' holds "$tmp/d.2.jsonl" 'len(r) == 3 and s[0]["begin"] < 0.1'
 ok '... and no other' test ! -e "$tmp/d.jsonl"
+ok 'repeated runs of two traces' steps "$tmp/model" "$tmp/a.csv" "$tmp/r" "$tmp/b.jsonl" "$tmp/s" \
+	--repeat 2
+is '... go through both in each round' "$(grep -o '/[rs]\.[12]\.jsonl' "$tmp/.out" | tr '\n' ' ')" \
+	'/r.1.jsonl /s.1.jsonl /r.2.jsonl /s.2.jsonl '
 
 export PARTS='0.008 0.016 0.064 0.024'
 printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,5,20' >"$tmp/one.csv"
