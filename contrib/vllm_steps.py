@@ -13,6 +13,9 @@ A log is JSON lines; times are seconds since the start of the trace.
   {"request": ...}  arrival, lengths, first and last token, and the time to add it (admit)
 With asynchronous scheduling a step waits for the tokens of the step before it.
 
+For each log it prints p50 and p90 of the steps beyond the largest CUDA graph.  Where they differ
+between runs of one trace, so did the speed of the host.
+
 Needs vllm 0.24 or newer and a GPU; tried with 0.24.0.
 """
 import argparse
@@ -414,19 +417,30 @@ def numbered(path, i, repeat):
     return "%s.%d.jsonl" % (path[:-6] if path.endswith(".jsonl") else path, i)
 
 
-def median(values):
+def percentile(values, p):
+    """Between the two values next to it, linearly; of none 0."""
+    if not values:
+        return 0.0
     values = sorted(values)
-    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2 if values else 0.0
+    at = (len(values) - 1) * p / 100
+    below = values[int(at)]
+    return below + (values[min(int(at) + 1, len(values) - 1)] - below) * (at - int(at))
 
 
-def summary(path, lines):
+def summary(path, lines, graph_rows):
+    """graph_rows: rows of the largest CUDA graph.  Times of longer steps show the noise of the host."""
     requests = [r for r in lines if "request" in r and "last_token" in r]
     ttft = [(r["first_token"] - r["arrival"]) * 1e3 for r in requests]
     tpot = [(r["last_token"] - r["first_token"]) / (r["output_tokens"] - 1) * 1e3
             for r in requests if r["output_tokens"] > 1]
-    say("%s: %d steps, %d requests; medians in ms: TTFT %.2f, TPOT %.3f" % (
-        path, len(lines) - len([r for r in lines if "request" in r]), len(requests),
-        median(ttft), median(tpot)))
+    steps = [s for s in lines if "begin" in s]
+    eager = [(s["end"] - s["begin"]) * 1e3 for s in steps if sum(s["tokens"]) > graph_rows]
+    text = "%s: %d steps, %d requests; medians in ms: TTFT %.2f, TPOT %.3f" % (
+        path, len(steps), len(requests), percentile(ttft, 50), percentile(tpot, 50))
+    if eager:
+        text += "; %d steps of more than %d tokens take %.2f ms (p50), %.2f ms (p90)" % (
+            len(eager), graph_rows, percentile(eager, 50), percentile(eager, 90))
+    say(text)
 
 
 def model_folder(path, temporary):
@@ -468,7 +482,7 @@ def run_all(a, traces, folder):
             lines = engine.run(requests)
             path = numbered(out, i, a.repeat)
             write(path, [dict(engine.header, trace=os.path.basename(trace))] + lines)
-            summary(path, lines)
+            summary(path, lines, max(engine.graphs, default=0))
     if a.profile:
         engine.profile(traces[0][2] + ".prof")
 

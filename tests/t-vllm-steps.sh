@@ -70,6 +70,7 @@ cat >"$tmp/fake/vllm/v1/engine/llm_engine.py" <<'E'
 import collections, concurrent.futures, os, time
 from types import SimpleNamespace as NS
 SCHEDULE, EXECUTE, GPU, UPDATE = (float(x) for x in os.environ.get("PARTS", "0 0 0 0").split())
+TOKEN = float(os.environ.get("TOKEN", "0")) # of the GPU's time for each token
 def pause(s):
     if s: time.sleep(s)
 class Waiting(concurrent.futures.Future):
@@ -83,6 +84,7 @@ class Executor:
         self.ready, self.driver_worker = 0, NS(worker=NS(model_runner=Runner()))
     def execute_model(self, out, non_block):
         pause(EXECUTE); self.ready = max(self.ready, time.perf_counter()) + GPU
+        self.ready += TOKEN * sum(out.num_scheduled_tokens.values())
         f = concurrent.futures.Future(); f.set_result(None); return f
     def sample_tokens(self, grammar, non_block=False):
         if non_block: return Waiting(self.ready)
@@ -201,6 +203,7 @@ ok 'repeated runs of two traces' steps "$tmp/model" "$tmp/a.csv" "$tmp/r" "$tmp/
 is '... go through both in each round' "$(grep -o '/[rs]\.[12]\.jsonl' "$tmp/.out" | tr '\n' ' ')" \
 	'/r.1.jsonl /s.1.jsonl /r.2.jsonl /s.2.jsonl '
 
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,3,2' >"$tmp/tiny.csv"
 export PARTS='0.008 0.016 0.064 0.024'
 printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,5,20' >"$tmp/one.csv"
 ok 'the parts of synchronous steps' steps "$tmp/model" "$tmp/one.csv" "$tmp/sync" --sync
@@ -212,6 +215,15 @@ ok '... as well, and waiting is the rest of the time of the GPU' holds "$tmp/asy
 	s[0]["wait"] == s[0]["update"] == 0 and takes("wait", 0.064 - 0.024, s[1:2]) and
 	takes("wait", 0.064 - 0.048, full[2:])'
 unset PARTS
+
+# Eleven prompts of 100, 200, ... tokens, each alone in its step, and decodes of graphs.
+awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
+	for (i = 1; i < 12; i++) printf "2024-01-01 00:01:%d,%d,3\n", 10 + 3 * i, 100 * i }' >"$tmp/up.csv"
+TOKEN=0.001 steps "$tmp/model" "$tmp/up.csv" "$tmp/u" --sync
+ok 'the time of steps beyond the largest graph is told' grep -q \
+	'/u: .*; 11 steps of more than 4 tokens take 600\.0. ms (p50), 1000\.0. ms (p90)$' "$tmp/.out"
+steps "$tmp/model" "$tmp/tiny.csv" "$tmp/t" --sync
+ok '... unless there are none' grep -q '/t: .*, TPOT [0-9.]*$' "$tmp/.out"
 
 ok 'kernels by kind of step' steps "$tmp/model" "$tmp/one.csv" "$tmp/p" --profile --budget 1024
 ok '... are written' "$python" -c "import json; d = json.load(open('$tmp/p.prof'))
