@@ -35,6 +35,7 @@ check_PROGRAMS += \
   tests/t-merge \
   tests/t-migrate \
   tests/t-prof \
+  tests/t-queries \
   tests/t-spans \
   tests/t-stage \
   tests/t-steady \

@@ -2,6 +2,9 @@
 #include "config.h"
 #include "tests/query.h"
 
+#include <math.h>
+
+#include "profiler/store/store.h"
 #include "tests/tap.h"
 
 int64_t ask(sqlite3 *db, const char *sql)
@@ -23,4 +26,29 @@ void change(const char *path, const char *sql)
 	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
 		bail_out("%s: %s", path, sqlite3_errmsg(db));
 	sqlite3_close(db);
+}
+
+double value(const char *path, const char *sql)
+{
+	sqlite3 *db;
+	sqlite3_stmt *q = NULL;
+	double x = NAN;
+
+	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) ||
+	    sqlite3_exec(db, store_views, NULL, NULL, NULL) ||
+	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
+		diag("%s: %s", sql, sqlite3_errmsg(db));
+	else if (sqlite3_column_type(q, 0) != SQLITE_NULL)
+		x = sqlite3_column_double(q, 0);
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	return x;
+}
+
+void is_value(const char *path, const char *sql, double want, const char *what)
+{
+	double got = value(path, sql);
+
+	if (!ok(fabs(got - want) <= 1e-9 * fabs(want), "%s", what))
+		diag("%s: got %.17g, want %.17g", sql, got, want);
 }

@@ -10,5 +10,9 @@
 int64_t ask(sqlite3 *db, const char *sql);
 /* Execute sql in the database at path; bails out where that fails. */
 void change(const char *path, const char *sql);
+/* The only value of a query, through a connection like anybody's; NaN: there is none. */
+double value(const char *path, const char *sql);
+/* Compare it with want. */
+void is_value(const char *path, const char *sql, double want, const char *what);
 
 #endif
