@@ -70,6 +70,7 @@ check_PROGRAMS += \
   tests/t-pages \
   tests/t-policies \
   tests/t-prefix \
+  tests/t-prepare \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-layers \
   tests/t-tokens \
