@@ -190,6 +190,11 @@ static void as_host(const char *path)
 	must(h.max_captured >= 0, "a graph of fewer than no tokens");
 	for (int i = 0; i < HOST_N_TIMES; i++)
 		must(h.ns[i] >= 0, "a time below 0");
+	for (int k = 0; k < HOST_KINDS; k++)
+		for (int i = 0; i < HOST_SPREAD; i++)
+			must(!h.spread[k][i] == !h.spread[k][0] && h.spread[k][i] >= 0 &&
+				     h.spread[k][i] <= 1000000,
+			     "a spread that is not whole");
 }
 
 static void check_curve(const struct dense_as_curve *c)
