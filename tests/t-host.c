@@ -97,6 +97,7 @@ static void test_parts(void)
 	       "eager: kernels of all layers, and those beside them");
 	x.kind = HOST_KIND_GRAPH;
 	is_int(host_parts(&sample, &x).launch, 7, "a graph has one launch");
+	is_int(host_parts(&sample, &x).prepare, 5052, "... which makes its inputs");
 	is_int(host_admit(&sample, 100), 840, "admission counts the prompt's tokens");
 }
 

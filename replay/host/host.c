@@ -87,9 +87,10 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x)
 {
 	int64_t join = num_mul(x->n_join, h->ns[HOST_JOIN]);
 	int64_t tok = num_mul(x->n_tok, h->ns[HOST_PREPARE_TOK]);
-	int64_t prepare = num_add(num_add(linear(h, HOST_PREPARE, x->n_req, HOST_PREPARE_REQ),
-					  x->idle ? h->ns[HOST_WAKE] : 0),
-				  num_add(join, tok));
+	int64_t wake = x->idle ? h->ns[HOST_WAKE] : 0;
+	int64_t batch = x->kind == HOST_KIND_GRAPH ? 0 : h->ns[HOST_PREPARE];
+	int64_t req = num_mul(x->n_req, h->ns[HOST_PREPARE_REQ]);
+	int64_t prepare = num_add(num_add(batch, req), num_add(wake, num_add(join, tok)));
 
 	return (struct host_parts){
 		.schedule = linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),

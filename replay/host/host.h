@@ -4,7 +4,8 @@
  *
  * The host chooses a batch (schedule), makes its inputs (prepare), launches its kernels (launch),
  * and records the sampled tokens (update).  How it launches is the kind of the iteration:
- * - graph: decodes only run from one CUDA graph, if it was captured for that many rows.
+ * - graph: decodes only run from one CUDA graph, if it was captured for that many rows.  Its inputs are
+ *   made in the time of its launch.
  * - pieces: other batches up to the largest captured size run from one graph for each part of a
  *   layer between attention calls.
  * - eager: larger batches are launched kernel by kernel.
@@ -39,7 +40,7 @@
 	X(ADMIT_TOK, "admit_token_ns", "... for each token of its prompt") \
 	X(SCHEDULE, "schedule_ns", "choosing a batch") \
 	X(SCHEDULE_REQ, "schedule_request_ns", "... for each of its requests") \
-	X(PREPARE, "prepare_ns", "making the inputs of a batch") \
+	X(PREPARE, "prepare_ns", "making the inputs of a batch that is not one graph") \
 	X(PREPARE_REQ, "prepare_request_ns", "... for each of its requests") \
 	X(PREPARE_TOK, "prepare_token_ns", "... for each of its tokens") \
 	X(JOIN, "join_ns", "... for each request that runs for the first time") \
