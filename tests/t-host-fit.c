@@ -240,6 +240,32 @@ static void test_spread(void)
 	free(res.predicted_ns);
 }
 
+/* Times of a GPU whose kernels are faster than the engine's leave the host's parts as they are. */
+static void test_other_gpu(void)
+{
+	struct host_fit_result res;
+	double most = 0;
+	struct host h;
+
+	make_logs(true, true, false, 0);
+	for (int i = 0; i < STEPS; i++)
+		step[i].gpu_ns = step[i].gpu_ns * 9 / 10;
+	h = fitted(&res);
+	for (int i = 0; i < STEPS; i++) {
+		struct host_parts p;
+
+		if (step[i].load.kind != HOST_KIND_EAGER || !step[i].load.n_req)
+			continue;
+		host_bind(&h, step[i].n_layers, step[i].n_kernels);
+		p = host_parts(&h, &step[i].load);
+		most = fmax(most, fabs((double)(p.prepare + p.launch) /
+					       (double)step[i].part_ns[ENGINE_EXECUTE] -
+				       1));
+	}
+	ok(most < 0.03, "a GPU that is 10 %% too fast leaves the launches: %.2g", most);
+	free(res.predicted_ns);
+}
+
 static void test_unknown_gpu(void)
 {
 	struct host_fit_result res;
@@ -286,7 +312,7 @@ static void test_no_memory(void)
 		wrong += st != AR_NOMEM;
 		n++;
 	}
-	ok(n == 6 && !wrong, "each of %d failing allocations is reported", n);
+	ok(n == 7 && !wrong, "each of %d failing allocations is reported", n);
 }
 
 int main(void)
@@ -298,6 +324,7 @@ int main(void)
 	test_one_model();
 	test_noise();
 	test_spread();
+	test_other_gpu();
 	test_unknown_gpu();
 	test_nothing();
 	test_no_memory();

@@ -17,6 +17,7 @@ enum { PER_STEP = 4, ROUNDS = 200 };
 static const double HUBER = 0.02;	/* a relative error above this counts linearly */
 static const double INDEPENDENT = 0.05; /* least share of a variable's effect that is its own */
 static const double SHORTEST_NS = 5e5;	/* errors of shorter steps are relative to this */
+static const double WHOLE = 100;	/* how much more the parts of a step count than it */
 static const double SPREAD_MAX = 1e6;	/* thousandths */
 
 /* Where the search begins, in ns.  Times per layer, kernel, token and request come before the
@@ -43,7 +44,8 @@ struct fit {
 	double *w;	    /* [n_row] weights of the residuals r */
 	double *j;	    /* [N_VAR][n_row] their derivatives */
 	int64_t *predicted; /* [n_step] */
-	double *scale;	    /* [n_step] errors of a step are relative to this */
+	double *want;	    /* [n_row] measured; -1: not */
+	double *scale;	    /* [n_row] errors are relative to this */
 	bool used[N_VAR];
 };
 
@@ -86,8 +88,12 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 	return p;
 }
 
-/* The residuals of x, in the order of steps and requests. */
-static void residuals(struct fit *f, const double *x, double *r)
+/* The parts of a step that logs may have and the host model predicts. */
+static const enum engine_part parts[PER_STEP - 1] = { ENGINE_SCHEDULE, ENGINE_EXECUTE,
+						      ENGINE_UPDATE };
+
+/* What x predicts, in the order of rows: each step and its parts, then the requests. */
+static void predict_rows(struct fit *f, const double *x, double *row)
 {
 	struct host_clock clock = { 0 };
 
@@ -95,26 +101,38 @@ static void residuals(struct fit *f, const double *x, double *r)
 		f->host.ns[i] = llround(x[i]);
 	for (size_t i = 0; i < f->in->n_step; i++) {
 		const struct host_fit_step *s = &f->in->step[i];
-		double took = (double)(s->end_ns - s->begin_ns), scale = f->scale[i];
 		int64_t update = clock.in_flight && !s->first ? clock.update : 0;
 		struct host_parts p = predict(f, s, x, &clock);
-		const int64_t part[] = { p.schedule, p.prepare + p.launch,
-					 s->async ? update : p.update };
-		const enum engine_part of[] = { ENGINE_SCHEDULE, ENGINE_EXECUTE, ENGINE_UPDATE };
 
 		f->predicted[i] = clock.now - s->begin_ns;
-		*r++ = ((double)f->predicted[i] - took) / scale;
-		for (int k = 0; k < 3; k++, r++)
-			*r = s->load.n_req && s->part_ns[of[k]] >= 0 ?
-				     (double)(part[k] - s->part_ns[of[k]]) / scale :
-				     0;
+		*row++ = (double)f->predicted[i];
+		*row++ = (double)p.schedule;
+		*row++ = (double)(p.prepare + p.launch);
+		*row++ = (double)(s->async ? update : p.update);
 	}
-	for (size_t i = 0; i < f->in->n_admit; i++) {
-		const struct host_fit_admit *a = &f->in->admit[i];
+	for (size_t i = 0; i < f->in->n_admit; i++)
+		*row++ = (double)host_admit(&f->host, f->in->admit[i].prompt_tok);
+}
 
-		*r++ = (double)(host_admit(&f->host, a->prompt_tok) - a->ns) /
-		       fmax((double)a->ns, SHORTEST_NS);
+/* What the logs have in each row; -1: nothing. */
+static void measured_rows(const struct host_fit_input *in, double *row)
+{
+	for (size_t i = 0; i < in->n_step; i++) {
+		const struct host_fit_step *s = &in->step[i];
+
+		*row++ = (double)(s->end_ns - s->begin_ns);
+		for (int k = 0; k < PER_STEP - 1; k++)
+			*row++ = s->load.n_req ? (double)s->part_ns[parts[k]] : -1;
 	}
+	for (size_t i = 0; i < in->n_admit; i++)
+		*row++ = (double)in->admit[i].ns;
+}
+
+static void residuals(struct fit *f, const double *x, double *r)
+{
+	predict_rows(f, x, r);
+	for (size_t i = 0; i < f->n_row; i++)
+		r[i] = f->want[i] < 0 ? 0 : (r[i] - f->want[i]) / f->scale[i];
 }
 
 static double loss(const double *r, size_t n)
@@ -270,26 +288,33 @@ static void search(struct fit *f, double *x)
 	}
 }
 
-/* Search from x, twice.  First, errors are relative to the measured steps.  A fast step then counts
+/* whole: errors of a step count so much less than those of its parts. */
+static void set_scale(struct fit *f, const double *row, double whole)
+{
+	for (size_t i = 0; i < f->n_row; i++)
+		f->scale[i] = fmax(row[i], SHORTEST_NS);
+	for (size_t i = 0; i < f->in->n_step; i++)
+		if (f->in->step[i].part_ns[ENGINE_EXECUTE] >= 0)
+			f->scale[i * PER_STEP] *= whole;
+}
+
+/* Search from x, twice.  First, errors are relative to what was measured.  A fast step then counts
  * more than a slow one, so the times come out too short.  The second time errors are relative to
- * the steps that the first search predicts. */
+ * what the first search predicts. */
 static void search_twice(struct fit *f, double *x)
 {
-	const struct host_fit_input *in = f->in;
-
-	for (size_t i = 0; i < in->n_step; i++)
-		f->scale[i] = fmax((double)(in->step[i].end_ns - in->step[i].begin_ns),
-				   SHORTEST_NS);
+	measured_rows(f->in, f->want);
+	set_scale(f, f->want, 1);
 	residuals(f, x, f->r);
 	derive(f, x, f->r);
 	choose(f);
 	for (int v = 0; v < N_VAR; v++)
 		if (!f->used[v])
 			x[v] = 0;
+	set_scale(f, f->want, WHOLE);
 	search(f, x);
-	residuals(f, x, f->r);
-	for (size_t i = 0; i < in->n_step; i++)
-		f->scale[i] = fmax((double)f->predicted[i], SHORTEST_NS);
+	predict_rows(f, x, f->r);
+	set_scale(f, f->r, WHOLE);
 	search(f, x);
 }
 
@@ -336,8 +361,9 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 	f.w = malloc((f.n_row + 1) * sizeof *f.w);
 	f.j = malloc((f.n_row + 1) * N_VAR * sizeof *f.j);
 	f.predicted = malloc((in->n_step + 1) * sizeof *f.predicted);
-	f.scale = malloc((in->n_step + 1) * sizeof *f.scale);
-	if (!f.r || !f.r2 || !f.w || !f.j || !f.predicted || !f.scale) {
+	f.want = malloc((f.n_row + 1) * sizeof *f.want);
+	f.scale = malloc((f.n_row + 1) * sizeof *f.scale);
+	if (!f.r || !f.r2 || !f.w || !f.j || !f.predicted || !f.want || !f.scale) {
 		st = ar_nomem(err);
 		goto out;
 	}
@@ -359,6 +385,7 @@ out:
 	free(f.w);
 	free(f.j);
 	free(f.predicted);
+	free(f.want);
 	free(f.scale);
 	return st;
 }

@@ -4,8 +4,10 @@
  *
  * Each step is predicted by the replay's own clock (replay/host/host.h), begun where the log says.
  * The residuals are those of the step's time and, where a log has them, of its parts and of the
- * times of adding requests.  Relative to the predicted step they enter a Huber loss, which is
- * minimised by Levenberg and Marquardt's method with all times >= 0.
+ * times of adding requests.  Relative to the prediction they enter a Huber loss, which is minimised
+ * by Levenberg and Marquardt's method with all times >= 0.  Where a log has the parts of a step, the
+ * step itself counts little: it depends on the GPU as well, whose times may be those of other
+ * kernels, and has to tell only what the parts do not.
  *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
  * requests, for other steps by tokens.
