@@ -25,11 +25,12 @@ static inline size_t attend_piece_bytes(int n)
 	return workspace_aligned(((size_t)n + 1) * sizeof(struct attend_piece));
 }
 
-/* How many tiles of block lists, the last ones of a plan, to make pieces of.  All, if the plan has
- * parts.  Otherwise those of the last two rounds of thread blocks, to sort them: lists differ, and
- * the last thread blocks to end decide.  The tiles before keep their order, because neighbours
- * read the same keys.  0: contexts are short, or all tiles run at once.  So it is for blocks of 64
- * tokens: their tiles use a key half as often, and without neighbours they wait for keys. */
+/* The number of tiles, at the end of a plan with block lists, to make pieces of.  A plan with parts
+ * takes all of its tiles.  Other plans take the last two rounds of thread blocks, which are sorted,
+ * because the longest list that starts late decides when a launch ends.  Earlier tiles keep their
+ * order, because neighbours read the same keys.  0: contexts are short, all tiles run at once, or
+ * blocks have 64 tokens.  Tiles of such blocks use a key half as often, and wait for keys if they
+ * are not next to each other. */
 int attend_cut_tiles(const struct attn_batch *b);
 
 /* CUDA.  Make pieces of the last n tiles of b->tile.  Write piece[n + 1], the longest first, cut

@@ -60,7 +60,8 @@ struct config {
 	static constexpr int FEW = STREAMS || BY_HAND ? 40 : 24;
 	static constexpr int ROOM = (512 / PER_SM - FEW) / WGS / 8 * 8;
 	static constexpr int MANY = ROOM < 248 ? ROOM : 248;
-	/* what a launch gives each; if all ask for more, setmaxnreg waits for ever */
+	/* Registers of a thread at launch.  If all threads together ask for more, setmaxnreg waits
+	 * for ever. */
 	static constexpr int GIVEN = 65536 / (PER_SM * THREADS) / 8 * 8;
 	static_assert(FEW + WGS * MANY <= (1 + WGS) * GIVEN, "registers");
 };

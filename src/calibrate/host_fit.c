@@ -288,7 +288,8 @@ static void search(struct fit *f, double *x)
 	}
 }
 
-/* whole: errors of a step count so much less than those of its parts. */
+/* row: the values that errors are relative to.  whole: how much less a step counts than its
+ * parts. */
 static void set_scale(struct fit *f, const double *row, double whole)
 {
 	for (size_t i = 0; i < f->n_row; i++)
