@@ -55,10 +55,10 @@ ok 'without a replay there is nothing to compare' not '^Against an engine'
 replay "$tmp/trace.csv" 20ms
 "$ATTNREPLAY" report "$db" >"$tmp/report"
 ok 'a replay of the same requests stands beside the engine' \
-	says '^ +3 +1  vllm-0.24.0  ttft    p50 +30.000 +20.000 +-33.333$'
-ok '... with percentiles' says '^ +3 +1  vllm-0.24.0  ttft    p99 +39.800 +20.000 +-49.749$'
-ok '... of both latencies' says '^ +3 +1  vllm-0.24.0  tpot    p90 +28.000 +20.000 +-28.571$'
-ok '... for each engine' says '^ +3 +2  mine-1 +ttft    p50 +30.000 +20.000 +-33.333$'
+	says '^ +3 +1  vllm-0.24.0  ttft    p50 +30.000 +20.000 +20.000 +20.000 +-33.333$'
+ok '... with percentiles' says '^ +3 +1  vllm-0.24.0  ttft    p99 +39.800 +20.000 +20.000 +20.000 +-49.749$'
+ok '... of both latencies' says '^ +3 +1  vllm-0.24.0  tpot    p90 +28.000 +20.000 +20.000 +20.000 +-28.571$'
+ok '... for each engine' says '^ +3 +2  mine-1 +ttft    p50 +30.000 +20.000 +20.000 +20.000 +-33.333$'
 ok 'iterations are told apart by what the engine does with them' \
 	says '^ +3 +1  decodes +3 +3 +3 +3 +16.667 +20.000 +10.000 +20.000 +26.000 +20.000$'
 ok '... small ones with prompts' \
@@ -90,9 +90,27 @@ ok '... and no other engine' not 'mine-1'
 "$ATTNREPLAY" report --run 4 "$db" >"$tmp/report"
 ok '--run of another run has none' not '^Against an engine'
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
-ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,30,20,-33.3333'
+ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,30,20,20,20,-33.3333'
 "$ATTNREPLAY" report --format json "$db" >"$tmp/report"
-ok 'as JSON' says '"engine_ms": 30, "run_ms": 20, "error_percent": -33.3333'
+ok 'as JSON' says '"engine_ms": 30, "run_ms": 20, "run_min": 20, "run_max": 20, "error_percent": -33.3333'
+
+# ---- repeats ----
+
+list=$(seq -s ', ' 500 100 3600)
+sed "/_spread/d; s/\(\"update_request_ns\": [0-9]*\),*/\1, \"graph_spread\": [$list], \"pieces_spread\": [$list]/" \
+	"$ATTNREPLAY_DATA/replay/host/presets/vllm-0.24.json" >"$tmp/spread.json"
+db=$tmp/repeats.db
+import "$tmp/log.jsonl" --db "$db" >"$tmp/.out"
+replay "$tmp/trace.csv" 20ms --host "$tmp/spread.json" --repeats 3
+"$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
+want=$("$ATTNREPLAY" sql --format csv "$db" "SELECT median(p50), min(p50), max(p50) FROM v_latency
+	WHERE run_id > 1 AND metric = 'ttft'" | tail -n 1)
+is 'repeats are one row: median, smallest and largest' \
+	"$(sed -n 's/^2,1,vllm-0.24.0,ttft,p50,30,//p' "$tmp/report" | cut -d , -f 1-3)" "$want"
+ok '... which differ' test "${want#*,}" != "${want##*,},${want##*,}"
+ok '... and no other row' not '^[34],1,vllm'
+ok 'iterations are those of the first' test "$(grep -c '^2,1,decodes' "$tmp/report")" = 1
+ok '... alone' not '^[34],1,decodes'
 
 # ---- costs ----
 

@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Pairs of an engine's run and a dense replay of the same requests: as many, and no two that both
--- ended have different lengths.
+-- ended have different lengths.  first_id: the first of the replay's repeats.
 CREATE TEMP TABLE engine_pair AS
-  SELECT p.run_id, e.run_id AS engine_id
+  SELECT p.run_id, e.run_id AS engine_id,
+    min(p.run_id) OVER (PARTITION BY e.run_id, coalesce(p.command_utc_ns, -p.run_id), p.method_no)
+      AS first_id
   FROM run e JOIN run p ON p.clock <> 'engine' LEFT JOIN method me ON me.method_id = p.method_id
     JOIN trace te ON te.trace_id = e.trace_id JOIN trace tp ON tp.trace_id = p.trace_id
   WHERE e.clock = 'engine' AND e.status = 'done' AND p.status = 'done'
