@@ -16,7 +16,8 @@
  * :baseline	run that :run is compared with, its dense run or that of --baseline, NULL: none
  * :dialect	"attnreplay", or the name of a DIALECT
  * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns
- * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id;
+ * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id,
+ *		first_id of the run's repeats;
  *		under SECTION only, as is latency
  * source_run	where runs come from, if they come from several databases, a row each: run_id, path, run
  * run_option	options in which the runs differ, a row for each run and option: run_id, key, value
