@@ -21,6 +21,10 @@ out=${1:-bench-results}
 python=${PYTHON:-python3}
 cases=${CASES:-$top/contrib/bench.cases}
 repeat=${REPEAT:-20}
+command -v "$python" >/dev/null || {
+	echo "bench.sh: no program '$python', which compares the results; name one as PYTHON" >&2
+	exit 1
+}
 
 if [ -n "${ATTNREPLAY:-}" ]; then set -- "$ATTNREPLAY"
 elif [ -x "$top/run" ]; then set -- "$top/run" "$top/attnreplay"

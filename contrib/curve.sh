@@ -23,6 +23,11 @@ set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 out=$1
 shift
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || {
+	echo "curve.sh: no program '$python', which compares with the bound; name one as PYTHON" >&2
+	exit 1
+}
 
 attnreplay() {
 	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
@@ -69,4 +74,4 @@ mkdir -p "$out"
 attnreplay select --picture none --csv "$out/curve.csv" --method "${METHODS:-${all%,}}" "$@" \
 	>"$out/curve.txt"
 attnreplay curve --svg "$out/curve.svg" --points "$out/points.csv" "$out/curve.csv"
-"${PYTHON:-python3}" "$top/contrib/curve_bound.py" "$out/curve.csv" >"$out/curve.bound"
+"$python" "$top/contrib/curve_bound.py" "$out/curve.csv" >"$out/curve.bound"

@@ -300,6 +300,10 @@ is 'and measures ours' \
 whole "$tmp/broken" >/dev/null 2>&1
 is 'without a GPU it stops' $? 4
 
+PYTHON=no-such-python sh "$srcdir/contrib/bench.sh" "$tmp/early" >"$tmp/out" 2>&1
+is 'without Python nothing begins' "$?:$(cat "$tmp/out")" \
+	"1:bench.sh: no program 'no-such-python', which compares the results; name one as PYTHON"
+
 # ---- the replay alone ----
 
 replays() {

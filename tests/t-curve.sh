@@ -159,4 +159,8 @@ defaults() {
 	done <list
 }
 ok '... of methods that there are' defaults
+PYTHON=no-such-python sh "$srcdir/contrib/curve.sh" early --capture "$arc" >early.out 2>&1
+is 'without Python nothing begins' "$?:$(cat early.out)" \
+	"1:curve.sh: no program 'no-such-python', which compares with the bound; name one as PYTHON"
+ok '... and nothing is left' test ! -e early
 finish
