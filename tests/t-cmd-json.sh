@@ -11,7 +11,7 @@ ar() { "$ATTNREPLAY" "$@"; }
 cost() { ar run --backend cost --trace "$trace" --requests 9 "$@"; }
 cpu() { ar run --backend cpu --trace "$trace" --requests 2 --max-prompt-tokens 40 \
 	--max-output-tokens 2 --model niah-llama-14m --capture "$arc" --sample-layers 1 "$@"; }
-command() { # WHICH ARGUMENT...
+subcommand() { # WHICH ARGUMENT...
 	which=$1
 	shift
 	case $which in
@@ -43,12 +43,12 @@ has() { # DESCRIPTION FILE CONDITION
 }
 
 for c in run trace methods capture search tune; do
-	command $c >$c.text
-	ok "$c writes a file" command $c --json $c.json
-	command $c --json again.json >again.text
+	subcommand $c >$c.text
+	ok "$c writes a file" subcommand $c --json $c.json
+	subcommand $c --json again.json >again.text
 	ok '... and its text as before' cmp $c.text again.text
 	ok '... the same a second time' cmp $c.json again.json
-	command $c --json - >alone 2>err
+	subcommand $c --json - >alone 2>err
 	ok '... - is standard output, with JSON alone' cmp $c.json alone
 	is '... and no message' "$(cat err)" ''
 	ok '... which may be full' fails 1 '^attnreplay: /dev/full: cannot write: No space left' \
@@ -61,7 +61,7 @@ for c in run trace methods capture search tune; do
 		tune) echo "-q tune $tuned --json /dev/full" ;;
 		esac)
 	full() {
-		command $c --json - >/dev/full 2>err
+		subcommand $c --json - >/dev/full 2>err
 		[ $? = 1 ] && grep -q '^attnreplay: /dev/stdout: cannot write: No space left' err
 	}
 	ok '... as standard output may' full
@@ -141,7 +141,7 @@ has 'a limit of each request has no latency of its own' chunk.json \
 	"[(p['chunk'], p['requests'], p['latency_ms']) for p in d['curves'][0]['points']] ==
 	[(64, 9, [None]), (128, 9, [None])] and d['limits'][0]['percentile'] is None"
 ok 'the database of a search is another file' says 2 \
-	'./x.db: given for two outputs; name another file' command search --json x.db --db ./x.db
+	'./x.db: given for two outputs; name another file' subcommand search --json x.db --db ./x.db
 
 # ---- the clock of a CPU ----
 

@@ -5,7 +5,8 @@
 cd "$tmp" || exit 99
 
 gzip -dc "$srcdir/tests/data/version-5.db.gz" >old.db || exit 99
-trace=$srcdir/traces/samples/azure-2023-code-200.csv
+trace=trace.csv # a copy that user nobody can read, wherever the tree is
+cp "$srcdir/traces/samples/azure-2023-code-200.csv" $trace && chmod 644 $trace || exit 99
 before=$(cksum <old.db)
 query() { # query DB SELECT: the rows; the header is the query itself, so it stands in one line
 	"$ATTNREPLAY" sql --format csv "$1" "$(printf %s "$2" | tr "\n" " ")" | tail -n +2
