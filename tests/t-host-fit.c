@@ -58,8 +58,8 @@ static struct host_load random_load(struct rng *r)
 static const double spread[] = { 0.6, 1, 2 };
 
 /* Run two engines, of 32 and 16 layers (or both of 32), one after the other.  noise: the largest
- * relative error of the times that the log has.  parts: the log has those of the host.  spreads:
- * preparing and launching takes another time in each step. */
+ * relative error of the log's times.  parts: the log has the times of the host's parts.  spreads: the
+ * time of preparing and launching differs from step to step. */
 static void make_log_of(bool async, bool parts, bool one_model, double noise, bool spreads)
 {
 	struct host_clock clock = { 0 };

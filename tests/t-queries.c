@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked of a database: its views, the functions of SQL that the program adds, and the
+/* Queries of a database: its views, the functions of SQL that the program adds, and the
  * baseline of a run. */
 #include "config.h"
 

@@ -92,7 +92,7 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 static const enum engine_part parts[PER_STEP - 1] = { ENGINE_SCHEDULE, ENGINE_EXECUTE,
 						      ENGINE_UPDATE };
 
-/* What x predicts, in the order of rows: each step and its parts, then the requests. */
+/* Write each row as x predicts it.  Rows: each step and its parts, then the requests. */
 static void predict_rows(struct fit *f, const double *x, double *row)
 {
 	struct host_clock clock = { 0 };
@@ -114,7 +114,7 @@ static void predict_rows(struct fit *f, const double *x, double *row)
 		*row++ = (double)host_admit(&f->host, f->in->admit[i].prompt_tok);
 }
 
-/* What the logs have in each row; -1: nothing. */
+/* Write the measured value of each row; -1 where the log has none. */
 static void measured_rows(const struct host_fit_input *in, double *row)
 {
 	for (size_t i = 0; i < in->n_step; i++) {
@@ -299,9 +299,9 @@ static void set_scale(struct fit *f, const double *row, double whole)
 			f->scale[i * PER_STEP] *= whole;
 }
 
-/* Search from x, twice.  First, errors are relative to what was measured.  A fast step then counts
- * more than a slow one, so the times come out too short.  The second time errors are relative to
- * what the first search predicts. */
+/* Search twice, from x.  The first search takes errors relative to the measured rows.  There a fast
+ * step counts more than a slow one, so the fitted times are too short.  The second search takes
+ * errors relative to the rows that the first one predicts. */
 static void search_twice(struct fit *f, double *x)
 {
 	measured_rows(f->in, f->want);

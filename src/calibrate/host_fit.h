@@ -5,9 +5,10 @@
  * Each step is predicted by the replay's own clock (replay/host/host.h), begun where the log says.
  * The residuals are those of the step's time and, where a log has them, of its parts and of the
  * times of adding requests.  Relative to the prediction they enter a Huber loss, which is minimised
- * by Levenberg and Marquardt's method with all times >= 0.  Where a log has the parts of a step, the
- * step itself counts little: it depends on the GPU as well, whose times may be those of other
- * kernels, and has to tell only what the parts do not.
+ * by Levenberg and Marquardt's method with all times >= 0.
+ *
+ * If a log has the parts of a step, the parts decide, and the step counts a hundredth of them.  A
+ * step also depends on the GPU's time, which may come from other kernels than the engine's.
  *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
  * requests, for other steps by tokens.
