@@ -17,7 +17,7 @@ enum { PER_STEP = 4, ROUNDS = 200 };
 static const double HUBER = 0.02;	/* a relative error above this counts linearly */
 static const double INDEPENDENT = 0.05; /* least share of a variable's effect that is its own */
 static const double SHORTEST_NS = 5e5;	/* errors of shorter steps are relative to this */
-static const double WHOLE = 100;	/* how much more the parts of a step count than it */
+static const double WHOLE = 1e-4;	/* how much a step counts beside its parts */
 static const double SPREAD_MAX = 1e6;	/* thousandths */
 
 /* Where the search begins, in ns.  Times per layer, kernel, token and request come before the
@@ -41,7 +41,8 @@ struct fit {
 	struct host host;
 	size_t n_row;
 	double *r, *r2;	    /* [n_row] residuals */
-	double *w;	    /* [n_row] weights of the residuals r */
+	double *w;	    /* [n_row] weights of the residuals r in the normal equations */
+	double *count;	    /* [n_row] how much a row counts */
 	double *j;	    /* [N_VAR][n_row] their derivatives */
 	int64_t *predicted; /* [n_step] */
 	double *want;	    /* [n_row] measured; -1: not */
@@ -135,14 +136,14 @@ static void residuals(struct fit *f, const double *x, double *r)
 		r[i] = f->want[i] < 0 ? 0 : (r[i] - f->want[i]) / f->scale[i];
 }
 
-static double loss(const double *r, size_t n)
+static double loss(const struct fit *f, const double *r)
 {
 	double sum = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < f->n_row; i++) {
 		double a = fabs(r[i]);
 
-		sum += a < HUBER ? a * a / 2 : HUBER * (a - HUBER / 2);
+		sum += f->count[i] * (a < HUBER ? a * a / 2 : HUBER * (a - HUBER / 2));
 	}
 	return sum;
 }
@@ -223,7 +224,7 @@ static void make_normal(const struct fit *f, const double *x, struct normal *m)
 {
 	m->n = 0;
 	for (size_t i = 0; i < f->n_row; i++)
-		f->w[i] = HUBER / fmax(fabs(f->r[i]), HUBER);
+		f->w[i] = f->count[i] * HUBER / fmax(fabs(f->r[i]), HUBER);
 	for (int v = 0; v < N_VAR; v++) {
 		const double *d = f->j + (size_t)v * f->n_row;
 		double slope = 0;
@@ -264,7 +265,7 @@ static void search(struct fit *f, double *x)
 	struct normal m;
 
 	residuals(f, x, f->r);
-	now = loss(f->r, f->n_row);
+	now = loss(f, f->r);
 	for (int round = 0; round < ROUNDS && damp < 1e12; round++) {
 		double then = now;
 
@@ -273,7 +274,7 @@ static void search(struct fit *f, double *x)
 		for (; damp < 1e12; damp *= 10) {
 			advance(m, x, damp, y);
 			residuals(f, y, f->r2);
-			then = loss(f->r2, f->n_row);
+			then = loss(f, f->r2);
 			if (then < now)
 				break;
 		}
@@ -288,15 +289,21 @@ static void search(struct fit *f, double *x)
 	}
 }
 
-/* row: the values that errors are relative to.  whole: how much less a step counts than its
- * parts. */
-static void set_scale(struct fit *f, const double *row, double whole)
+/* row: the values that errors are relative to. */
+static void set_scale(struct fit *f, const double *row)
 {
 	for (size_t i = 0; i < f->n_row; i++)
 		f->scale[i] = fmax(row[i], SHORTEST_NS);
+}
+
+/* Parts of a step decide where a log has them. */
+static void set_count(struct fit *f)
+{
+	for (size_t i = 0; i < f->n_row; i++)
+		f->count[i] = 1;
 	for (size_t i = 0; i < f->in->n_step; i++)
 		if (f->in->step[i].part_ns[ENGINE_EXECUTE] >= 0)
-			f->scale[i * PER_STEP] *= whole;
+			f->count[i * PER_STEP] = WHOLE;
 }
 
 /* Search twice, from x.  The first search takes errors relative to the measured rows.  There a fast
@@ -305,17 +312,17 @@ static void set_scale(struct fit *f, const double *row, double whole)
 static void search_twice(struct fit *f, double *x)
 {
 	measured_rows(f->in, f->want);
-	set_scale(f, f->want, 1);
+	set_scale(f, f->want);
+	set_count(f);
 	residuals(f, x, f->r);
 	derive(f, x, f->r);
 	choose(f);
 	for (int v = 0; v < N_VAR; v++)
 		if (!f->used[v])
 			x[v] = 0;
-	set_scale(f, f->want, WHOLE);
 	search(f, x);
 	predict_rows(f, x, f->r);
-	set_scale(f, f->r, WHOLE);
+	set_scale(f, f->r);
 	search(f, x);
 }
 
@@ -360,11 +367,12 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 	f.r = malloc((f.n_row + 1) * sizeof *f.r);
 	f.r2 = malloc((f.n_row + 1) * sizeof *f.r2);
 	f.w = malloc((f.n_row + 1) * sizeof *f.w);
+	f.count = malloc((f.n_row + 1) * sizeof *f.count);
 	f.j = malloc((f.n_row + 1) * N_VAR * sizeof *f.j);
 	f.predicted = malloc((in->n_step + 1) * sizeof *f.predicted);
 	f.want = malloc((f.n_row + 1) * sizeof *f.want);
 	f.scale = malloc((f.n_row + 1) * sizeof *f.scale);
-	if (!f.r || !f.r2 || !f.w || !f.j || !f.predicted || !f.want || !f.scale) {
+	if (!f.r || !f.r2 || !f.w || !f.count || !f.j || !f.predicted || !f.want || !f.scale) {
 		st = ar_nomem(err);
 		goto out;
 	}
@@ -384,6 +392,7 @@ out:
 	free(f.r);
 	free(f.r2);
 	free(f.w);
+	free(f.count);
 	free(f.j);
 	free(f.predicted);
 	free(f.want);
