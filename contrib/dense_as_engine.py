@@ -11,12 +11,11 @@ The run must have iterations of the same kinds: decodes of 1, 8, 32 and 64 reque
 two lacks is named on standard error and left out.  The others are listed there with their times.
 
 A factor is the time of vLLM's attention kernels in a layer, divided by the median time of phase
-attend or decode.  Prompts give a point each.  All decodes have the same number of keys and give one
-point: the geometric mean of their factors.
+attend or decode.  The number of keys beside it is the mean of the rows of a prompt, or the sum of
+all decodes.
 """
 import argparse
 import json
-import math
 import os
 import pathlib
 import re
@@ -102,11 +101,10 @@ def open_run(path, number):
     return db, runs[0]
 
 
-def measured(db, run, phase, where, values):
+def measured(db, run, phase, keys, where, values):
     """Median time of the phase in ns in the iterations, and their mean number of keys."""
     rows = db.execute(
-        "SELECT gpu_ns, CAST(prefill_pairs + decode_context AS REAL) /"
-        " (prefill_tokens + decode_tokens) FROM iteration"
+        "SELECT gpu_ns, " + keys + " FROM iteration"
         " JOIN iteration_phase USING(run_id, iter_no) JOIN phase USING(phase_id)"
         " WHERE run_id = ? AND phase.name = ? AND " + where, (run, phase) + values).fetchall()
     if not rows:
@@ -115,13 +113,13 @@ def measured(db, run, phase, where, values):
 
 
 def decodes(db, run, n):
-    return measured(db, run, "decode",
+    return measured(db, run, "decode", "decode_context",
                     "prefill_tokens = 0 AND decode_tokens = ? AND decode_context BETWEEN ? AND ?",
                     (n, n * DECODE_CONTEXT, n * DECODE_CONTEXT * LONGER))
 
 
 def prompt(db, run, n):
-    return measured(db, run, "attend",
+    return measured(db, run, "attend", "CAST(prefill_pairs AS REAL) / prefill_tokens",
                     "decode_tokens = 0 AND batch_size = 1 AND prefill_tokens = ?"
                     " AND prefill_pairs = ?", (n, n * (n + 1) // 2))
 
@@ -163,8 +161,6 @@ def main():
         decode = compare({"decode%d" % n: n for n in DECODES}, a, db, run, decodes)
     except sqlite3.Error as e:
         die("%s: %s" % (a.db, e))
-    decode = [(statistics.mean(keys for keys, _ in decode),
-               math.exp(statistics.mean(math.log(factor) for _, factor in decode)))]
     about = "%s against %s:%d, %s with tp %d on %s" % (
         os.path.basename(a.prof), os.path.basename(a.db), run[0], run[2], run[4], run[5])
     lists = ["[" + ", ".join("[%.1f, %.4f]" % p for p in points) + "]"

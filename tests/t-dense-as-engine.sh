@@ -61,7 +61,7 @@ factors prof runs.db >as.json 2>err
 is 'factors are written' "$(cat as.json)" \
 '{"about": "prof against runs.db:1, m with tp 4 on Test GPU",
  "prefill": [[512.5, 2.1924]],
- "decode": [[2002.5, 4.0000]]}'
+ "decode": [[2002.0, 8.0000], [16024.0, 2.0000]]}'
 is '... kinds that one lacks are named, the others listed' "$(cat err)" \
 'dense_as_engine: prefill256 is left out: prof has no such step
 dense_as_engine: prefill512 is left out: run 1 of runs.db has no such step
@@ -70,7 +70,7 @@ dense_as_engine: prefill2048 is left out: prof has no such step
 dense_as_engine: prefill4096 is left out: prof has no such step
 dense_as_engine: prefill8192 is left out: prof has no such step
 dense_as_engine: decode1: 2002.0 keys, in a layer 400.00 us against 50.00 us: 8.0000
-dense_as_engine: decode8: 2003.0 keys, in a layer 800.00 us against 400.00 us: 2.0000
+dense_as_engine: decode8: 16024.0 keys, in a layer 800.00 us against 400.00 us: 2.0000
 dense_as_engine: decode32 is left out: prof has no such step
 dense_as_engine: decode64 is left out: prof has no such step'
 printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,9,2' >one.csv

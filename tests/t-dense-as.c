@@ -202,9 +202,9 @@ static void test_costs(void)
 	is_int(dense_as_cost(&d, &prompt, &c, 4, 2), 0, "... and not below 0");
 
 	d.prefill = (struct dense_as_curve){ 2, { { 105.5 / 2, 1 }, { 105.5 * 2, 3 } } };
-	d.decode = (struct dense_as_curve){ 2, { { 5, 1 }, { 125, 5 } } };
+	d.decode = (struct dense_as_curve){ 2, { { 10, 1 }, { 250, 5 } } };
 	is_int(dense_as_cost(&d, &whole, &cost, 2, 2), 100000 + 1000 + 200,
-	       "the factors are those of the mean numbers of keys");
+	       "the factors are those of the mean of prompts and the sum of decodes");
 }
 
 static void test_saturation(void)

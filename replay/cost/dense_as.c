@@ -154,8 +154,7 @@ int64_t dense_as_cost(const struct dense_as *d, const struct batch *b, const str
 				n_layers, n_run_layers);
 	if (f[BATCH_DECODES])
 		cost = replaced(cost, c->phase_ns[PHASE_DECODE],
-				dense_as_factor(&d->decode, (double)f[BATCH_DECODE_CONTEXT] /
-								    (double)f[BATCH_DECODES]),
+				dense_as_factor(&d->decode, (double)f[BATCH_DECODE_CONTEXT]),
 				n_layers, n_run_layers);
 	return cost;
 }
