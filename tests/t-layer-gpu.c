@@ -50,7 +50,7 @@ static void scene_init(struct scene *c, struct rng *r)
 	c->dim = below(r, 2) ? c->s.head_dim : 16 * (1 + below(r, c->s.head_dim / 16));
 	c->q_scale = below(r, 2) ? 1 : 0.8125f;
 	c->n_layers = 1 + below(r, 3);
-	c->n_row = 1 + below(r, 700);
+	c->n_row = 1 + below(r, below(r, 2) ? 128 : 700); /* RoPE takes up to 128 another way */
 	c->n_page = c->n_row / 128 + 2;
 	c->data = both_normal((size_t)((c->s.q_heads + 2 * c->s.kv_heads) * c->s.head_dim *
 				       (product ? c->n_row : c->n_layers * n_tok)),

@@ -8,7 +8,7 @@
  * as many bytes as from a product.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
- * bytes, so that all accesses are 16 bytes wide.  On the device head_dim is at most 2048.
+ * bytes, so that accesses can be 16 bytes wide.  On the device head_dim is at most 1024.
  */
 #ifndef AR_LAYER_H
 #define AR_LAYER_H
