@@ -37,6 +37,15 @@
  * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one thread
  * block fills a multiprocessor, with the same in flight, and a warp's queries lie in shared
  * memory, since beside O no registers are left for them.
+ *
+ * Instructions are loaded, too: the weights of a layer push them out of all caches.  So this code is
+ * short: 32-bit places, one division for each use, one copy of each loop.  On an H200, with 8 query
+ * and 2 KV heads of 128, requests x context, before and after, us:
+ *	1 x 2K 9.0 7.6	8 x 2K 12.6 11.0  32 x 2K 29.1 24.3	24 of 0.2K to 6K 33.1 30.7
+ *	1 x 32K 18.9 18.6	8 x 16K 44.1 41.5  64 x 2K 44.2 41.2	48 of 0.2K to 6K 51.8 47.7
+ * At 1 x 2K the launch takes 0.7, finding the work 1.4, the first keys 2.7, arithmetic 0.9 and
+ * adding up pieces the rest.  Fewer thread blocks with whole segments: 32 x 2K gained 3 us, but
+ * other batches lost 1 to 5.
  */
 #include "config.h"
 
@@ -60,7 +69,7 @@ constexpr int LEVELS = 2;
 static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
 constexpr unsigned ALL = 0xffffffff;
 
-template <int D> struct ring {
+template <int D> struct __align__(128) ring {	// the swizzle is in the low bits
 	bf16_t k[STAGES][WARP_KEYS * D];
 	bf16_t v[STAGES][WARP_KEYS * D];
 	bf16_t q[Q_SHARED<D> ? HEADS * D : 8];
@@ -92,7 +101,8 @@ static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
 struct decode_args {
 	struct attn_batch b;
 	struct block_lists lists;
-	int heads;			// heads that share a list; without lists: of a KV head
+	int group;			// query heads of a KV head
+	int heads;			// heads that share a list; without lists: group
 	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
 	const bf16_t *q;
 	struct kv_cache kv;
@@ -103,25 +113,31 @@ struct decode_args {
 
 struct piece {
 	int req, seg;			// segment of the request
+	int page0;			// place of the request's first page in the table
+	int head, heads, kv_head;	// query heads from `head` on; the last list of a KV head may
+					// have fewer than others, even none
 	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
 };
 
 /* ---- the line of units ---- */
 
-static __device__ __forceinline__ int first_head(const struct decode_args &a, int seg)
+/* Divide without a sign: half the instructions. */
+static __device__ __forceinline__ int div_int(int a, int b)
 {
-	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
-
-	return seg / a.kv_seg * group + at / a.list_seg * a.heads + at % a.list_seg * HEADS;
+	return (int)((unsigned)a / (unsigned)b);
 }
 
-/* Heads of a segment.  The last list of a KV head may have fewer heads, even none. */
-static __device__ __forceinline__ int n_heads(const struct decode_args &a, int seg)
+/* Make p a piece of segment seg. */
+static __device__ __forceinline__ void set_segment(const struct decode_args &a, struct piece &p,
+						   int seg)
 {
-	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
-	int left = min(group - at / a.list_seg * a.heads, a.heads) - at % a.list_seg * HEADS;
+	int kv_head = div_int(seg, a.kv_seg), at = seg - kv_head * a.kv_seg;
+	int list = div_int(at, a.list_seg), before = (at - list * a.list_seg) * HEADS;
 
-	return min(left, HEADS);
+	p.seg = seg;
+	p.kv_head = kv_head;
+	p.head = kv_head * a.group + list * a.heads + before;
+	p.heads = min(min(a.group - list * a.heads, a.heads) - before, HEADS);
 }
 
 /* Count the blocks of an item.  An item is a request, with segments of equal length, or a listed
@@ -156,75 +172,91 @@ static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int 
 
 /* Units of all segments, by one warp. */
 template <int PAGE, bool LISTED, bool BOUNDED>
-static __device__ int64_t count_units(const struct decode_args &a, int lane)
+static __device__ int count_units(const struct decode_args &a, int lane)
 {
 	int sum = 0;
 
+#pragma unroll 1
 	for (int i = lane; i < n_items<LISTED>(a); i += 32)
 		sum += n_blocks<PAGE, LISTED, BOUNDED>(a, i);
-	return (int64_t)warp_sum(sum) * item_segments<LISTED>(a);
+	return warp_sum(sum) * item_segments<LISTED>(a);
 }
 
-/* Find the item of unit u, and that item's first unit.  u is less than the number of units.  By one
- * warp. */
+/* Find the request and segment of unit u, where its pages begin, and the segment's block.  u is less
+ * than the number of units.  By one warp: a lane loads what it can need with the lengths, so that
+ * one wait for memory is left out. */
 template <int PAGE, bool LISTED, bool BOUNDED>
-static __device__ int find_item(const struct decode_args &a, int64_t u, int lane, int64_t *begin)
+static __device__ struct piece find_unit(const struct decode_args &a, int u, int lane)
 {
+	struct piece p;
 	int base = 0;
 
+#pragma unroll 1
 	for (int r = 0; ; r += 32) {
-		int n = r + lane < n_items<LISTED>(a) ?
-				n_blocks<PAGE, LISTED, BOUNDED>(a, r + lane) : 0;
-		int to = n;
+		const bool some = r + lane < n_items<LISTED>(a);
+		const int req = LISTED ? div_int(r + lane, a.n_seg) : r + lane;
+		int n = some ? n_blocks<PAGE, LISTED, BOUNDED>(a, r + lane) : 0, to = n;
+		int page0 = some ? a.b.keys.page0[req] : 0;
 		unsigned past;
 
+#pragma unroll
 		for (int i = 1; i < 32; i *= 2) {
 			int left = __shfl_up_sync(ALL, to, i);
 
 			to += lane >= i ? left : 0;
 		}
-		past = __ballot_sync(ALL, (int64_t)(base + to) * item_segments<LISTED>(a) > u);
+		past = __ballot_sync(ALL, (base + to) * item_segments<LISTED>(a) > u);
 		if (past) {
-			int i = __ffs(past) - 1;
+			const int i = __ffs(past) - 1;
+			const int before = base + __shfl_sync(ALL, to - n, i);
 
-			*begin = (int64_t)(base + __shfl_sync(ALL, to - n, i)) *
-				 item_segments<LISTED>(a);
-			return r + i;
+			u -= before * item_segments<LISTED>(a);
+			p.n_blk = __shfl_sync(ALL, n, i);
+			p.page0 = __shfl_sync(ALL, page0, i);
+			p.req = __shfl_sync(ALL, req, i);
+			p.seg = LISTED ? r + i - p.req * a.n_seg : div_int(u, p.n_blk);
+			p.blk = LISTED ? u : u - p.seg * p.n_blk;
+			return p;
 		}
 		base += __shfl_sync(ALL, to, 31);
 	}
 }
 
-/* How many thread blocks of the grid work.  Each of them has at least one unit. */
-static __device__ __forceinline__ int n_workers(int64_t total, int grid)
+/* Thread blocks have `least` units each, the first `more` of them one more. */
+struct shares {
+	int least, more;
+};
+
+static __device__ __forceinline__ int share_begin(const struct shares &s, int i)
 {
-	return total < grid ? (int)total : grid;
+	return i * s.least + min(i, s.more);
 }
 
-/* Thread block i of n has the units [i * total / n, (i + 1) * total / n). */
-static __device__ __forceinline__ int64_t share_begin(int64_t total, int i, int n)
+/* The thread block that has unit u. */
+static __device__ __forceinline__ int share_of(const struct shares &s, int u)
 {
-	return total * i / n;
-}
+	int i = div_int(u, s.least + 1);
 
-static __device__ __forceinline__ int share_of(int64_t total, int64_t u, int n)
-{
-	return (int)(((u + 1) * n - 1) / total);
+	return i < s.more ? i : div_int(u - s.more, s.least);
 }
 
 /* ---- a piece ---- */
 
-/* Copy the warp's 16 keys of one step into its ring; keys from n on become zeros. */
+/* Copy the warp's 16 keys of one step into its ring; keys from n on become zeros.  The bits of
+ * first and i are apart, so the swizzle of row first + i is one XOR more. */
 template <int D>
 static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src, int n, int lane)
 {
 	constexpr int PIECES = D / 8;
-	int c = lane % PIECES, first = lane / PIECES;
+	const int c = lane % PIECES, first = lane / PIECES;
 
+	dst += swizzle<D>(first, c);
+	src += first * D + c * 8;
+	asm("" : "+l"(src));		// one address; rows are at immediate offsets from it
+	n -= first;
 #pragma unroll
 	for (int i = 0; i < WARP_KEYS; i += 32 / PIECES)
-		cp_async_16(dst + swizzle<D>(first + i, c), src + (first + i) * D + c * 8,
-			    first + i < n ? 16 : 0);
+		cp_async_16((dst ^ i % 8 * 16) + i * D * 2, src + i * D, i < n ? 16 : 0);
 }
 
 /* Load the A operand of every k step: rows of q, one per head, zeros past n. */
@@ -321,11 +353,12 @@ static __device__ __forceinline__ int n_keys(const struct decode_args &a, const 
 	return p.n_blk * PAGE - (list[p.n_blk - 1] == ctx / PAGE ? PAGE - 1 - ctx % PAGE : 0);
 }
 
-static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, int req, int seg,
+/* The output of head h of the piece. */
+template <int D>
+static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, const struct piece &p,
 						  int h)
 {
-	return a.out + ((size_t)req * a.b.shape.q_heads + first_head(a, seg) + h) *
-		       a.b.shape.head_dim;
+	return a.out + ((size_t)p.req * a.b.shape.q_heads + p.head + h) * D;
 }
 
 /* Everything one warp does for a piece. */
@@ -336,14 +369,13 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 						int lane)
 {
 	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
-	const int32_t *page = a.b.keys.page + a.b.keys.page0[p.req];
+	const int32_t *page = a.b.keys.page + p.page0;
 	const uint16_t *list = LISTED ? list_of(a, p) : NULL;
 	const struct attn_shape &s = a.b.shape;
 	int n = (p.stop - p.blk) * STEPS, n_key = n_keys<PAGE, LISTED>(a, p, list), pages = 0;
 	int first = 0;			// key that the row sees
-	int head = first_head(a, p.seg), kv_head = p.seg / a.kv_seg;
-	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + head) * D;
-	const int32_t *pos = PLACED ? a.b.keys.pos + (int64_t)a.b.keys.page0[p.req] * PAGE : NULL;
+	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + p.head) * D;
+	const int32_t *pos = PLACED ? a.b.keys.pos + (int64_t)p.page0 * PAGE : NULL;
 	struct places at = {};
 	uint32_t q[D / 16][4];
 
@@ -360,40 +392,47 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	auto key_of = [&](int i) {
 		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
 	};
+	// The next 32 page numbers, one a lane, from block blk of the piece on.
+	auto load_pages = [&](int blk) {
+		int next = p.blk + blk + lane;
+
+		pages = next < p.stop ? page[LISTED ? list[next] : next] : 0;
+	};
 	auto copy = [&](int i) {
 		int blk = i / STEPS, key = key_of(i), at;
 		size_t off;
 
-		if (i % STEPS == 0 && blk % 32 == 0) {	// the next 32 page numbers, one a lane
-			int next = p.blk + blk + lane;
-
-			pages = next < p.stop ? page[LISTED ? list[next] : next] : 0;
-		}
+		if (blk && i % STEPS == 0 && blk % 32 == 0)
+			load_pages(blk);
 		at = __shfl_sync(ALL, pages, blk % 32);
-		off = (((size_t)at * s.kv_heads + kv_head) * PAGE + key % PAGE) * D;
+		off = (((size_t)at * s.kv_heads + p.kv_head) * PAGE + key % PAGE) * D;
 		copy_keys<D>(smem_addr(ring.k[i % STAGES]), a.kv.k + off, n_key - key, lane);
 		copy_keys<D>(smem_addr(ring.v[i % STAGES]), a.kv.v + off, n_key - key, lane);
 	};
 
+	load_pages(0);
 	if (Q_SHARED<D>)	// part of the first step's copies
-		copy_keys<D>(smem_addr(ring.q), from, n_heads(a, p.seg), lane);
-	for (int i = 0; i < STAGES - 1; i++) {
-		if (i < n)
-			copy(i);
+		copy_keys<D>(smem_addr(ring.q), from, p.heads, lane);
+	else
+		load_q<D>(q, from, p.heads, lane);
+	// Copies are STAGES - 1 steps ahead.  One loop for both: fewer instructions to load.
+#pragma unroll 1
+	for (int ahead = 0; ahead < n + STAGES - 1; ahead++) {
+		int i = ahead - (STAGES - 1);
+
+		if (i >= 0) {
+			cp_async_wait<STAGES - 2>();
+			__syncwarp();	// every lane's copies are there, step i - 1 is over
+		}
+		if (ahead < n)
+			copy(ahead);
 		cp_async_commit();
-	}
-	if (!Q_SHARED<D>)
-		load_q<D>(q, from, n_heads(a, p.seg), lane);
-	for (int i = 0; i < n; i++) {
+		if (i < 0)
+			continue;
 		if (PLACED)
 #pragma unroll
 			for (int e = 0; e < 2; e++)
 				at.key[e] = *(const int2 *)(pos + key_of(i) + e * 8 + lane % 4 * 2);
-		cp_async_wait<STAGES - 2>();
-		__syncwarp();		// every lane's copies are there, step i - 1 is over
-		if (i + STAGES - 1 < n)
-			copy(i + STAGES - 1);
-		cp_async_commit();
 		step<D, PLACED>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
 				smem_addr(ring.v[i % STAGES]), BOUNDED ? first - key_of(i) : 0,
 				n_key - key_of(i), at, lane);
@@ -407,15 +446,16 @@ template <int D>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
 					      const struct sums<D> &sums, struct part<D> *part)
 {
-	int n = n_heads(a, p.seg);
-
-	for (int i = threadIdx.x; i < n * D; i += THREADS) {
+#pragma unroll 1
+	for (int i = threadIdx.x; i < p.heads * D; i += THREADS) {
 		int h = i / D, d = i % D;
 		float max = -INFINITY, sum = 0, o = 0, base;
 
+#pragma unroll
 		for (int w = 0; w < WARPS; w++)
 			max = fmaxf(max, sums.max[w][h]);
 		base = max == -INFINITY ? 0 : max;
+#pragma unroll
 		for (int w = 0; w < WARPS; w++) {
 			float weight = ex2((sums.max[w][h] - base) * softmax_scale_log2<D>);
 
@@ -423,7 +463,7 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 			o += weight * sums.o[w][h][d];
 		}
 		if (!part) {
-			out_row(a, p.req, p.seg, h)[d] = (bf16_t)pack_bf16(o / sum, 0);
+			out_row<D>(a, p, h)[d] = (bf16_t)pack_bf16(__fdividef(o, sum), 0);
 			continue;
 		}
 		part->o[h][d] = o;
@@ -452,63 +492,69 @@ static __device__ __forceinline__ struct part<D> *part_at(const struct decode_ar
 
 /* Merge head h of n <= FAN parts: base, base + step, and so on.  The result is the output if these
  * are all parts, else part base.  By one warp: a lane computes the weight of one part and sums its
- * own channels.  PLACED: no part may have seen a key. */
+ * own channels, four at a time; at head size 64 two lanes do the same.  PLACED: no part may have
+ * seen a key. */
 template <int D, bool PLACED>
 static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 						 const struct piece &p, const struct cut &c,
 						 int base, int step, int n, int h, int lane)
 {
-	constexpr int PAIRS = D / 64, AT_ONCE = 32 / PAIRS;
-	float max = -INFINITY, sum = 0, weight = 0;
-	float2 o[PAIRS] = {};
+	constexpr int FOURS = (D + 127) / 128, AT_ONCE = 16 / FOURS;
+	const int own = lane % (D / 4);
+	const struct part<D> *mine = part_at<D>(a, c, base + min(lane, n - 1) * step);
+	const float mine_max = __ldcg(&mine->max[h]), mine_sum = __ldcg(&mine->sum[h]);
+	const uint32_t off = (uint32_t)((const char *)mine - (const char *)a.part);
+	const char *head = (const char *)a.part + (h * D + own * 4) * sizeof(float);
+	float max = 0, sum = 0, weight = 0;
+	float4 o[FOURS] = {};
 
 #pragma unroll 1
 	for (int first = 0; first < n; first += AT_ONCE) {
-		float2 v[AT_ONCE][PAIRS];
+		float4 v[AT_ONCE][FOURS];
 
 #pragma unroll
 		for (int i = 0; i < AT_ONCE; i++) {
-			const int at = base + (first + i) * step;
-			const float2 *from = (const float2 *)part_at<D>(a, c, at)->o[h] + lane;
+			const float4 *from =
+				(const float4 *)(head + __shfl_sync(ALL, off, first + i));
 
 #pragma unroll
-			for (int e = 0; e < PAIRS; e++)
-				v[i][e] = first + i < n ? __ldcg(from + 32 * e) : make_float2(0, 0);
+			for (int e = 0; e < FOURS; e++)
+				v[i][e] = __ldcg(from + 32 * e);
 		}
-		if (first == 0) {
-			const struct part<D> *own =
-				part_at<D>(a, c, base + min(lane, n - 1) * step);
-			const float own_max = __ldcg(&own->max[h]), own_sum = __ldcg(&own->sum[h]);
-
-			max = warp_max(own_max);
+		if (first == 0) {	// while the loads are under way
+			max = warp_max(mine_max);
 			weight = lane < n && !(PLACED && max == -INFINITY) ?
-					 ex2((own_max - max) * softmax_scale_log2<D>) : 0;
-			sum = warp_sum(weight * own_sum);
+					 ex2((mine_max - max) * softmax_scale_log2<D>) : 0;
+			sum = warp_sum(weight * mine_sum);
 		}
 #pragma unroll
 		for (int i = 0; i < AT_ONCE; i++) {
-			const float w = __shfl_sync(ALL, weight, (first + i) % 32);
+			const float w = __shfl_sync(ALL, weight, first + i);
 
 #pragma unroll
-			for (int e = 0; e < PAIRS; e++) {
+			for (int e = 0; e < FOURS; e++) {
 				o[e].x += w * v[i][e].x;
 				o[e].y += w * v[i][e].y;
+				o[e].z += w * v[i][e].z;
+				o[e].w += w * v[i][e].w;
 			}
 		}
 	}
 	if (base == 0 && n * step >= c.n) {
-		uint32_t *to = (uint32_t *)out_row(a, p.req, p.seg, h) + lane;
+		uint2 *to = (uint2 *)out_row<D>(a, p, h) + own;
+		const float by = __fdividef(1, sum);
 
 #pragma unroll
-		for (int e = 0; e < PAIRS; e++)
-			to[32 * e] = pack_bf16(o[e].x / sum, o[e].y / sum);
+		for (int e = 0; e < FOURS; e++)
+			to[32 * e] = make_uint2(pack_bf16(o[e].x * by, o[e].y * by),
+						pack_bf16(o[e].z * by, o[e].w * by));
 		return;
 	}
 	struct part<D> *to = part_at<D>(a, c, base);
 
 #pragma unroll
-	for (int e = 0; e < PAIRS; e++)
-		((float2 *)to->o[h])[lane + 32 * e] = o[e];
+	for (int e = 0; e < FOURS; e++)
+		((float4 *)to->o[h])[own + 32 * e] = o[e];
 	if (lane == 0) {
 		to->max[h] = max;
 		to->sum[h] = sum;
@@ -520,7 +566,7 @@ template <int D, bool PLACED>
 static __device__ __forceinline__ void join(const struct decode_args &a, const struct piece &p,
 					    const struct cut &c)
 {
-	int own = blockIdx.x - c.first, heads = n_heads(a, p.seg);
+	int own = blockIdx.x - c.first;
 
 #pragma unroll 1
 	for (int level = 0, step = 1; step < c.n; level++, step *= FAN) {
@@ -536,7 +582,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 			last = inc_acq_rel(&arrived[level][c.first + base], n - 1) == n - 1u;
 		if (!__syncthreads_and(last))
 			return;
-		for (int h = threadIdx.x / 32; h < heads; h += WARPS)
+		for (int h = threadIdx.x / 32; h < p.heads; h += WARPS)
 			add_parts<D, PLACED>(a, p, c, base, step, n, h, threadIdx.x % 32);
 	}
 }
@@ -557,9 +603,9 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 	if (BOUNDED && a.sink && !p.blk && !warp)
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
-			int head = min(lane / 4 + h * 8, n_heads(a, p.seg) - 1);
+			int head = p.head + min(lane / 4 + h * 8, p.heads - 1);
 
-			softmax_sink<D>(max[h], sum[h], a.sink[first_head(a, p.seg) + head], lane);
+			softmax_sink<D>(max[h], sum[h], a.sink[head], lane);
 		}
 	run_warp<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
 	__syncthreads();			// the rings are drained
@@ -590,10 +636,17 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 template <int D>
 static __device__ void clear_empty(const struct decode_args &a)
 {
-	for (int i = blockIdx.x; i < a.b.rows.n_req * a.n_seg; i += gridDim.x)
-		if (!a.lists.n[i / a.list_seg])
-			for (int k = threadIdx.x; k < n_heads(a, i % a.n_seg) * D; k += THREADS)
-				out_row(a, i / a.n_seg, i % a.n_seg, 0)[k] = 0;
+#pragma unroll 1
+	for (int i = blockIdx.x; i < a.b.rows.n_req * a.n_seg; i += gridDim.x) {
+		struct piece p;
+
+		if (a.lists.n[div_int(i, a.list_seg)])
+			continue;
+		p.req = div_int(i, a.n_seg);
+		set_segment(a, p, i - p.req * a.n_seg);
+		for (int k = threadIdx.x; k < p.heads * D; k += THREADS)
+			out_row<D>(a, p, 0)[k] = 0;
+	}
 }
 
 /* Attention of one token per request.  Each thread block runs the pieces of its share of all
@@ -604,30 +657,32 @@ decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
-	int lane = threadIdx.x % 32, item;
-	int64_t total = count_units<PAGE, LISTED, BOUNDED>(a, lane), u, end, begin;
-	int n = n_workers(total, gridDim.x);
+	const int lane = threadIdx.x % 32, total = count_units<PAGE, LISTED, BOUNDED>(a, lane);
+	const int n = min(total, (int)gridDim.x);	// thread blocks that work
 	struct piece p;
+	int u, end;
 
 	if (LISTED)
 		clear_empty<D>(a);
 	if ((int)blockIdx.x >= n)
 		return;
-	u = share_begin(total, blockIdx.x, n);
-	end = share_begin(total, blockIdx.x + 1, n);
-	item = find_item<PAGE, LISTED, BOUNDED>(a, u, lane, &begin);
-	p.n_blk = n_blocks<PAGE, LISTED, BOUNDED>(a, item);
-	p.req = LISTED ? item / a.n_seg : item;
-	p.seg = LISTED ? item % a.n_seg : (int)((u - begin) / p.n_blk);
-	p.blk = (int)((u - begin) % p.n_blk);
+
+	const int least = div_int(total, n);
+	const struct shares s = { least, total - least * n };
+
+	u = share_begin(s, blockIdx.x);
+	end = share_begin(s, blockIdx.x + 1);
+	p = find_unit<PAGE, LISTED, BOUNDED>(a, u, lane);
+#pragma unroll 1
 	for (;;) {
 		struct cut cut = { (int)blockIdx.x, 1 };
 
-		p.stop = end - u < p.n_blk - p.blk ? p.blk + (int)(end - u) : p.n_blk;
-		if (p.blk)
-			cut.first = share_of(total, u - p.blk, n);
-		if (p.blk || p.stop < p.n_blk)
-			cut.n = share_of(total, u - p.blk + p.n_blk - 1, n) - cut.first + 1;
+		set_segment(a, p, p.seg);
+		p.stop = min(p.blk + end - u, p.n_blk);
+		if (p.blk || p.stop < p.n_blk) {
+			cut.first = share_of(s, u - p.blk);
+			cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
+		}
 		run_piece<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
@@ -636,11 +691,11 @@ decode(const struct decode_args a)
 		do {
 			if (++p.seg == a.n_seg) {
 				p.seg = 0;
-				p.req++;
+				p.page0 = a.b.keys.page0[++p.req];
 			}
-			item = LISTED ? p.req * a.n_seg + p.seg : p.req;
 			if (LISTED || !p.seg)
-				p.n_blk = n_blocks<PAGE, LISTED, BOUNDED>(a, item);
+				p.n_blk = n_blocks<PAGE, LISTED, BOUNDED>(
+					a, LISTED ? p.req * a.n_seg + p.seg : p.req);
 		} while (LISTED && !p.n_blk);
 	}
 }
@@ -705,6 +760,7 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 
 	if (lists && lists->block)
 		a.lists = *lists;
+	a.group = group;
 	a.heads = a.lists.block && heads && heads < group ? heads : group;
 	a.list_seg = (a.heads + HEADS - 1) / HEADS;
 	a.kv_seg = (group + a.heads - 1) / a.heads * a.list_seg;
