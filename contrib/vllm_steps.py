@@ -428,7 +428,8 @@ def percentile(values, p):
 
 
 def summary(path, lines, graph_rows):
-    """graph_rows: rows of the largest CUDA graph.  Times of longer steps show the noise of the host."""
+    """Print a line for a log.  graph_rows: rows of the largest CUDA graph; times of longer steps
+    show how fast the host was."""
     requests = [r for r in lines if "request" in r and "last_token" in r]
     ttft = [(r["first_token"] - r["arrival"]) * 1e3 for r in requests]
     tpot = [(r["last_token"] - r["first_token"]) / (r["output_tokens"] - 1) * 1e3

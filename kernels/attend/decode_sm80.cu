@@ -38,14 +38,15 @@
  * block fills a multiprocessor, with the same in flight, and a warp's queries lie in shared
  * memory, since beside O no registers are left for them.
  *
- * Instructions are loaded, too: the weights of a layer push them out of all caches.  So this code is
- * short: 32-bit places, one division for each use, one copy of each loop.  On an H200, with 8 query
- * and 2 KV heads of 128, requests x context, before and after, us:
- *	1 x 2K 9.0 7.6	8 x 2K 12.6 11.0  32 x 2K 29.1 24.3	24 of 0.2K to 6K 33.1 30.7
- *	1 x 32K 18.9 18.6	8 x 16K 44.1 41.5  64 x 2K 44.2 41.2	48 of 0.2K to 6K 51.8 47.7
- * At 1 x 2K the launch takes 0.7, finding the work 1.4, the first keys 2.7, arithmetic 0.9 and
- * adding up pieces the rest.  Fewer thread blocks with whole segments: 32 x 2K gained 3 us, but
- * other batches lost 1 to 5.
+ * Instructions are loaded, too: the weights of a layer push them out of all caches.  So this code
+ * is short: places of 32 bits, divisions without a sign, loops that are not unrolled twice.  On an
+ * H200, with 8 query and 2 KV heads of 128, requests x context, before and after, us:
+ *	1 x 2K	 9.0   7.6	8 x 2K	12.6  11.0	24 x 0.2K to 6K	 33.1  30.7
+ *	1 x 32K	18.9  18.6	32 x 2K	29.1  24.3	48 x 0.2K to 6K	 51.8  47.7
+ *	8 x 16K	44.1  41.5	64 x 2K	44.2  41.2
+ * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
+ * 0.9 and adding up pieces 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
+ * gained 3 and 1 us, but other batches lost up to 5.
  */
 #include "config.h"
 
@@ -114,8 +115,8 @@ struct decode_args {
 struct piece {
 	int req, seg;			// segment of the request
 	int page0;			// place of the request's first page in the table
-	int head, heads, kv_head;	// query heads from `head` on; the last list of a KV head may
-					// have fewer than others, even none
+	int head, heads, kv_head;	// query heads from `head` on; the last list of a KV head
+					// can have fewer than others, even none
 	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
 };
 
@@ -182,9 +183,9 @@ static __device__ int count_units(const struct decode_args &a, int lane)
 	return warp_sum(sum) * item_segments<LISTED>(a);
 }
 
-/* Find the request and segment of unit u, where its pages begin, and the segment's block.  u is less
- * than the number of units.  By one warp: a lane loads what it can need with the lengths, so that
- * one wait for memory is left out. */
+/* Find the piece that begins with unit u: its request, segment, block and first page.  There are
+ * more than u units.  By one warp.  Each lane loads a request's length and first page together,
+ * which saves a wait for memory. */
 template <int PAGE, bool LISTED, bool BOUNDED>
 static __device__ struct piece find_unit(const struct decode_args &a, int u, int lane)
 {
@@ -355,8 +356,8 @@ static __device__ __forceinline__ int n_keys(const struct decode_args &a, const 
 
 /* The output of head h of the piece. */
 template <int D>
-static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, const struct piece &p,
-						  int h)
+static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a,
+						  const struct piece &p, int h)
 {
 	return a.out + ((size_t)p.req * a.b.shape.q_heads + p.head + h) * D;
 }

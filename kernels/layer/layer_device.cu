@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The row kernels on the device.  All are bound by memory: each thread moves 16 bytes a
- * step, of RoPE 4 or 8, and neighbouring threads move neighbouring bytes.  Grids cover rows x 16-byte pieces,
- * or one block per row where a row is reduced (norm, argmax).
+ * The row kernels on the device.  All are bound by memory: each thread moves 16 bytes a step, of
+ * RoPE 4 or 8, and neighbouring threads move neighbouring bytes.  Grids cover rows x pieces of that
+ * size, or one block per row where a row is reduced (norm, argmax).
  *
  * Engines fuse what is fused here.  vLLM compiles the norm of Gemma's addend into the norm after
  * it.  It keeps QK-norm apart from RoPE, as the fused kernel is slower on an H100.
@@ -31,7 +31,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int norm_threads = 1024; /* at most */
 constexpr int act_threads = 128;   /* a few blocks even for one row */
-constexpr int rope_few_rows = 128; /* up to so many a thread of RoPE has 2 pairs, then 4 */
+constexpr int rope_few_rows = 128; /* most rows where a thread of RoPE turns 2 pairs, not 4 */
 
 /* n bf16, as they travel: eight but for RoPE. */
 template <int n>
@@ -74,8 +74,8 @@ __device__ __forceinline__ int64_t thread_index()
 	return (int64_t)blockIdx.x * threads + threadIdx.x;
 }
 
-/* Head h of row r, whose token is tok: Q heads, then K heads, then V heads.  int holds the number of
- * heads of all rows. */
+/* Head h of row r, whose token is tok: Q heads, then K heads, then V heads.  The heads of all rows
+ * together are few enough to count in an int. */
 __device__ __forceinline__ const bf16_t *source_head(attn_shape s, layer_seq seq, int layer, int r,
 						     int32_t tok, int h)
 {
