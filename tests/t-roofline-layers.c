@@ -40,11 +40,8 @@ static void count(struct layer_spec l, const char *method, bool attention_only,
 	const struct model model = { .n_layers = 1, .hidden = H, .vocab = 1000, .layer = &l };
 	struct method *m = parse(method);
 	const double of[] = { 0.5, 0.5 };
-	struct roofline_subject s;
-	struct ar_err err = { 0 };
+	struct roofline_subject s = { &model, m, attention_only };
 
-	if (roofline_subject(&s, &model, m, attention_only, &err))
-		bail_out("%s", err.msg);
 	roofline_count(&s, 0, b, of, work);
 	method_free(m);
 }
@@ -215,14 +212,11 @@ static void test_iteration(void)
 	struct method *sparse = parse("flashprefill");
 	struct roofline_work work[3][PHASE_COUNT];
 	struct roofline_time want[3], got;
-	struct roofline_subject s;
-	struct ar_err err = { 0 };
+	struct roofline_subject s = { &m, sparse, false };
 	int times[6], head;
 
 	layer[2].mixer = MIX_WINDOW;
 	layer[2].window = 32;
-	if (roofline_subject(&s, &m, sparse, false, &err))
-		bail_out("%s", err.msg);
 	roofline_kinds(&m, NULL, 6, times);
 	ok(times[0] == 2 && times[1] == 3 && times[2] == 1 && !times[3] && !times[4] && !times[5],
 	   "two linear layers, three full ones and a window");

@@ -48,11 +48,8 @@ static void count(const struct model *model, const char *method, bool attention_
 {
 	struct method *m = parse(method);
 	const double of[] = { density, density };
-	struct roofline_subject s;
-	struct ar_err err = { 0 };
+	struct roofline_subject s = { model, m, attention_only };
 
-	if (roofline_subject(&s, model, m, attention_only, &err))
-		bail_out("%s", err.msg);
 	roofline_count(&s, 0, b, of, work);
 	method_free(m);
 }
@@ -207,11 +204,8 @@ static int64_t cost_of(const struct roofline_gpu *g, const struct model *model,
 {
 	const double of[] = { density, density };
 	struct roofline_work w[PHASE_COUNT];
-	struct roofline_subject s;
-	struct ar_err err = { 0 };
+	struct roofline_subject s = { model, m, false };
 
-	if (roofline_subject(&s, model, m, false, &err))
-		bail_out("%s", err.msg);
 	roofline_count(&s, 0, b, of, w);
 	return roofline_time(g, m, w, b->prefill_tok > 0, model->n_layers).cost_ns;
 }
@@ -464,9 +458,9 @@ static void test_capture(void)
 	if (case_open(&c, &backend_roofline,
 		      &(struct case_how){ .method = "flashprefill:alpha=0.9,sink=0,window=1" },
 		      &err) ||
-	    roofline_gpu_load(&g, "h200", &err) ||
-	    roofline_subject(&s, &c.model, plan_single(c.plan), c.env.attention_only, &err))
+	    roofline_gpu_load(&g, "h200", &err))
 		bail_out("%s", err.msg);
+	s = (struct roofline_subject){ &c.model, plan_single(c.plan), c.env.attention_only };
 	case_run(&c, &first, 1, &cost);
 	case_run(&c, &second, 1, &cost);
 	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0 }, of, work);

@@ -43,6 +43,18 @@ static inline int selector_file_heads(const struct selector_env *env, int n)
 	return env->repeats > 1 ? n / env->repeats : n;
 }
 
+/* A chunk: the rows [start, start + n_tok) of a request, which see the keys before them. */
+struct selector_chunk {
+	int64_t start, n_tok;
+};
+
+/* What a selector does for a chunk in one layer.  FLOPs are two for each multiply-add of a product.
+ * Bytes are read or written once; those of the selection itself are not among them. */
+struct selector_work {
+	double flops, bytes;
+	int launches;
+};
+
 typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
 				const struct attn_limits *l);
 typedef enum ar_status selector_fn(const struct attn_call *call, const void *self,
@@ -84,7 +96,12 @@ struct selector {
 	 * selector as a chunk before a later chunk builds on them. */
 	size_t (*state_bytes)(const void *self, const struct attn_shape *s);
 
-	/* ref and enqueue are NULL if everything is kept ("none", dense). */
+	/* work, ref and enqueue are NULL if everything is kept ("none", dense). */
+
+	/* Count the work of a chunk, for backend roofline.  Most selectors call
+	 * selector_products() or selector_places(), work.h. */
+	struct selector_work (*work)(const void *param, const struct attn_shape *s,
+				     const struct selector_chunk *c);
 
 	/* The reference, for one layer of the model.  Reads the call's q and kv, brings its state
 	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word

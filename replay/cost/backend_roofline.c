@@ -203,11 +203,10 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 		return ar_nomem(err);
 	c->env = *env;
 	c->method = plan_single(env->plan);
+	c->subject = (struct roofline_subject){ env->model, c->method, env->attention_only };
 	c->density = known_density(o, c->method);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
-	if (!st)
-		st = roofline_subject(&c->subject, env->model, c->method, env->attention_only, err);
 	if (!st)
 		st = find_kinds(c, err);
 	if (!st)

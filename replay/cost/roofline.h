@@ -40,14 +40,7 @@ struct roofline_subject {
 	const struct model *model;
 	const struct method *method;
 	bool attention_only; /* no linear, norm, mix and head */
-	double select_share,
-		select_heads; /* set by roofline_subject(); heads 0: those of a layer */
 };
-
-/* select: see roofline_select.h.  AR_NOMEM only. */
-enum ar_status roofline_subject(struct roofline_subject *s, const struct model *model,
-				const struct method *method, bool attention_only,
-				struct ar_err *err);
 
 struct roofline_work {
 	double flops, bytes;

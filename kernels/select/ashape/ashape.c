@@ -12,6 +12,8 @@
 
 #include <limits.h>
 
+#include "kernels/select/work.h"
+
 static int block_tok(const void *param)
 {
 	return selector_block_tok(((const struct ashape *)param)->block);
@@ -72,6 +74,7 @@ const struct selector selector_ashape = {
 	.block_tok = block_tok,
 	.gives = SHAPE_COLUMNS,
 	.columns = columns,
+	.work = selector_places,
 	.ref = ref,
 	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,
 };

@@ -42,6 +42,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/work.h"
+
 static const char *const pools[] = { "flat", "mean", "center", "maxabs", NULL };
 static const char *const anchors[] = { "last", "first", NULL };
 static const char *const grids[] = { "chunk", "absolute", NULL };
@@ -370,6 +372,15 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	const struct bfla *p = param;
+
+	return selector_products(
+		&(struct selector_form){ .launches = 3, .share = 1.0 / (double)p->group }, s, c);
+}
+
 extern const struct selector selector_bfla;
 const struct selector selector_bfla = {
 	.name = "bfla",
@@ -380,6 +391,7 @@ const struct selector selector_bfla = {
 	.param_size = sizeof(struct bfla),
 	.check = check,
 	.scores = true,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? bfla_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? bfla_enqueue : NULL,

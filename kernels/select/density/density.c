@@ -14,6 +14,8 @@
 #include "config.h"
 #include "kernels/select/density/density.h"
 
+#include "kernels/select/work.h"
+
 static const char *const pers[] = { "head", "group", NULL };
 static int block_tok(const void *param)
 {
@@ -63,6 +65,7 @@ const struct selector selector_density = {
 	.threshold = "density",
 	.param_size = sizeof(struct density),
 	.block_tok = block_tok,
+	.work = selector_places,
 	.ref = ref,
 	.enqueue = HAVE_CUDA ? density_enqueue : NULL,
 };

@@ -33,6 +33,7 @@
 #include <stdlib.h>
 
 #include "kernels/select/means/means.h"
+#include "kernels/select/work.h"
 
 #define LOG2E 1.4426950408889634
 
@@ -222,6 +223,16 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	(void)param;
+	return selector_products(&(struct selector_form){ .keys = SELECTOR_MEANS,
+							  .launches = 3,
+							  .key = s->page_tok },
+				 s, c);
+}
+
 extern const struct selector selector_flashprefill;
 const struct selector selector_flashprefill = {
 	.name = "flashprefill",
@@ -233,6 +244,7 @@ const struct selector selector_flashprefill = {
 	.scores = true,
 	.tail = tail,
 	.state_bytes = state_bytes,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? flashprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? flashprefill_enqueue : NULL,

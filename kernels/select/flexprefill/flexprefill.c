@@ -39,6 +39,7 @@
 
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
+#include "kernels/select/work.h"
 
 struct cell {
 	uint32_t mass;
@@ -313,6 +314,14 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	(void)param;
+	return selector_products(
+		&(struct selector_form){ .launches = 10, .passes = 2, .last = 128 }, s, c);
+}
+
 extern const struct selector selector_flexprefill;
 const struct selector selector_flexprefill = {
 	.name = "flexprefill",
@@ -323,6 +332,7 @@ const struct selector selector_flexprefill = {
 	.param_size = sizeof(struct flexprefill),
 	.check = check,
 	.state_bytes = state_bytes,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? flexprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? flexprefill_enqueue : NULL,

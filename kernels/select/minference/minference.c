@@ -35,6 +35,7 @@
 #include "base/text.h"
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
+#include "kernels/select/work.h"
 
 enum { TOK = 64 };
 enum { FILE_MAX = 64 << 20 }; /* bytes; published ones have some hundred thousand */
@@ -406,6 +407,14 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	(void)param;
+	return selector_products(&(struct selector_form){ .launches = 5, .passes = 2, .last = 64 },
+				 s, c);
+}
+
 extern const struct selector selector_minference;
 const struct selector selector_minference = {
 	.name = "minference",
@@ -419,6 +428,7 @@ const struct selector selector_minference = {
 	.open = open_self,
 	.close = free,
 	.state_bytes = state_bytes,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? minference_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? minference_enqueue : NULL,

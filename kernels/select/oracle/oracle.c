@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #include "kernels/select/scores.h"
+#include "kernels/select/work.h"
 
 static int block_tok(const void *param)
 {
@@ -138,6 +139,13 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	(void)param;
+	return selector_products(&(struct selector_form){ .launches = 2, .passes = 2 }, s, c);
+}
+
 extern const struct selector selector_oracle;
 const struct selector selector_oracle = {
 	.name = "oracle",
@@ -148,6 +156,7 @@ const struct selector selector_oracle = {
 	.param_size = sizeof(struct oracle),
 	.scores = true,
 	.block_tok = block_tok,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? oracle_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? oracle_enqueue : NULL,

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "kernels/select/scores.h"
+#include "kernels/select/work.h"
 
 static int block_tok(const void *param)
 {
@@ -270,6 +271,18 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	const struct proxyattn *p = param;
+
+	return selector_products(&(struct selector_form){ .launches = 6,
+							  .share = 1.0 / (double)p->stride,
+							  .heads = p->groups,
+							  .own = 128 },
+				 s, c);
+}
+
 extern const struct selector selector_proxyattn;
 const struct selector selector_proxyattn = {
 	.name = "proxyattn",
@@ -280,6 +293,7 @@ const struct selector selector_proxyattn = {
 	.param_size = sizeof(struct proxyattn),
 	.scores = true,
 	.block_tok = block_tok,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? proxyattn_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? proxyattn_enqueue : NULL,

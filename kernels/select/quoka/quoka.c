@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "kernels/prim/multiply.h"
+#include "kernels/select/work.h"
 
 /* ---- vectors ---- */
 
@@ -229,6 +230,17 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	const struct quoka *p = param;
+
+	return selector_products(&(struct selector_form){ .launches = 8,
+							  .share = p->query_ratio,
+							  .heads = s->kv_heads },
+				 s, c);
+}
+
 extern const struct selector selector_quoka;
 const struct selector selector_quoka = {
 	.name = "quoka",
@@ -239,6 +251,7 @@ const struct selector selector_quoka = {
 	.param_size = sizeof(struct quoka),
 	.gives = SHAPE_TOKENS,
 	.scores = true,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? quoka_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? quoka_enqueue : NULL,

@@ -37,6 +37,7 @@
 
 #include "base/log.h"
 #include "base/safetensors.h"
+#include "kernels/select/work.h"
 
 static int block_tok(const void *param)
 {
@@ -538,6 +539,16 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	(void)param;
+	return selector_products(
+		&(struct selector_form){
+			.keys = SELECTOR_GATE, .launches = 4, .row = 64, .key = 64 },
+		s, c);
+}
+
 extern const struct selector selector_seer;
 const struct selector selector_seer = {
 	.name = "seer",
@@ -552,6 +563,7 @@ const struct selector selector_seer = {
 	.open = open_self,
 	.close = close_self,
 	.state_bytes = state_bytes,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? seer_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? seer_enqueue : NULL,

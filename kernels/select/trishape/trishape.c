@@ -10,6 +10,8 @@
 #include "config.h"
 #include "kernels/select/trishape/trishape.h"
 
+#include "kernels/select/work.h"
+
 static int block_tok(const void *param)
 {
 	return selector_block_tok(((const struct trishape *)param)->block);
@@ -70,6 +72,7 @@ const struct selector selector_trishape = {
 	.param_size = sizeof(struct trishape),
 	.check = check,
 	.block_tok = block_tok,
+	.work = selector_places,
 	.ref = ref,
 	.enqueue = HAVE_CUDA ? trishape_enqueue : NULL,
 };

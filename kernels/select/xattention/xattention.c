@@ -34,6 +34,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "kernels/prim/multiply.h"
+#include "kernels/select/work.h"
 
 static const char *const strides[] = { "4", "8", "16", NULL };
 static const char *const tails[] = { "doc", "code", NULL };
@@ -412,6 +413,15 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static struct selector_work work(const void *param, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	const struct xattention *p = param;
+
+	return selector_products(
+		&(struct selector_form){ .launches = 3, .share = 1.0 / stride_tok(p) }, s, c);
+}
+
 extern const struct selector selector_xattention;
 const struct selector selector_xattention = {
 	.name = "xattention",
@@ -424,6 +434,7 @@ const struct selector selector_xattention = {
 	.block_tok = block_tok,
 	.open = open_self,
 	.close = free,
+	.work = work,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? xattention_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? xattention_enqueue : NULL,
