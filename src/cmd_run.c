@@ -7,11 +7,14 @@
 
 #include "src/cmd.h"
 #include "src/json_file.h"
+#include "src/run/match.h"
 #include "src/run/run.h"
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct run r = { .cmdline = cmd_line("run", argc, argv), .pid = getpid() };
+	struct run r = { .tuner = &match_tuner,
+			 .cmdline = cmd_line("run", argc, argv),
+			 .pid = getpid() };
 	enum ar_status st;
 
 	st = run_options_parse(&r.o, NULL, argc, argv, err);

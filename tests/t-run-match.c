@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/run/run.h"
+#include "src/run/match.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 #include "traces/capture/random.h"
@@ -49,9 +49,7 @@ static void load(struct loaded *x)
 						   .head_dim = 64 };
 		x->captured[i] = x->run_layer[i] = i;
 	}
-	r->o.match = (char[]){ "recall=0.9" };
-	if (tune_goal_parse(&r->o.match_goal, r->o.match, TUNE_CAPTURES, 0.1, &err))
-		bail_out("%s", err.msg);
+	r->tuner = &match_tuner;
 	r->trace = &x->trace;
 	r->limits = (struct sched_limits){ .policy = policies[0],
 					   .max_batched_tok = 16,
@@ -66,6 +64,7 @@ static void load(struct loaded *x)
 	r->prep = (struct prepared){ .captured_layer = x->captured,
 				     .run_layer = x->run_layer,
 				     .n_run_layers = LAYERS };
+	r->method = (char **)(uintptr_t)names;
 	r->n_methods = METHODS;
 	r->n_runs = METHODS * REPEATS;
 	r->plan = calloc(r->n_runs, sizeof(struct plan *));
@@ -76,7 +75,8 @@ static void load(struct loaded *x)
 
 static void unload(struct loaded *x)
 {
-	run_match_release(&x->r);
+	if (x->r.match)
+		match_tuner.close(x->r.match);
 	for (size_t i = 0; i < x->r.n_runs; i++)
 		plan_free(x->r.plan[i]);
 	free(x->r.plan);
@@ -84,45 +84,64 @@ static void unload(struct loaded *x)
 		capture_close(x->capture[i]);
 }
 
-static void match(struct run *r)
+static enum ar_status match(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = match_tuner.open(&r->match, "recall=0.9", err);
+
+	if (st)
+		return st;
+	((struct match *)r->match)->goal.near = 0.1;
+	return match_tuner.tune(r->match, r, err);
+}
+
+static const struct match *must_match(struct run *r)
 {
 	struct ar_err err;
 
-	if (run_match(r, &err))
+	if (match(r, &err))
 		bail_out("%s", err.msg);
+	return r->match;
+}
+
+/* How a method was tuned; NULL: it was not. */
+static const struct tuned *tuned(const struct match *m, size_t method)
+{
+	for (size_t k = 0; k < m->n_tuned; k++)
+		if (m->method[k] == method)
+			return &m->tuned[k];
+	return NULL;
 }
 
 static void test_methods(void)
 {
 	struct loaded x;
 	struct run *r = &x.r;
+	const struct match *m;
 	int bad = 0;
 
 	load(&x);
-	match(r);
+	m = must_match(r);
 	for (size_t i = 0; i < r->n_runs; i++)
-		bad += strcmp(run_method_text(r, i), names[i % METHODS]) ||
-		       strcmp(r->plan[i]->name, r->plan[i % METHODS]->name);
-	is_int(bad, 0, "a run keeps its method as written, and repeats have one setting");
+		bad += strcmp(r->plan[i]->name, r->plan[i % METHODS]->name) != 0;
+	is_int(bad, 0, "repeats have one setting");
 	ok(!strncmp(r->plan[0]->name, "quoka:kv-ratio=", 15) &&
-		   fabs(run_tuned(r, METHODS)->figures.recall - 0.9) <= 0.1,
+		   fabs(tuned(m, 0)->figures.recall - 0.9) <= 0.1,
 	   "a method is tuned: %s", r->plan[0]->name);
-	ok(run_tuned(r, 1)->how == TUNE_FIXED && run_tuned(r, 3)->how == TUNE_GIVEN &&
+	ok(tuned(m, 1)->how == TUNE_FIXED && tuned(m, 3)->how == TUNE_GIVEN &&
 		   !strcmp(r->plan[3]->name, names[3]),
 	   "one without a threshold, or with a stated one, is not");
-	ok(!run_tuned(r, 2) && !strcmp(r->plan[2]->name, names[2]), "nor is a plan of layers");
-	ok(!run_tuned(r, 4) && !strcmp(r->plan[4]->name, names[4]), "nor one with a dropper");
+	ok(!tuned(m, 2) && !strcmp(r->plan[2]->name, names[2]), "nor is a plan of layers");
+	ok(!tuned(m, 4) && !strcmp(r->plan[4]->name, names[4]), "nor one with a dropper");
 	unload(&x);
 }
 
 static void test_sample(void)
 {
 	struct loaded x;
-	const struct run_match *m;
+	const struct match *m;
 
 	load(&x);
-	match(&x.r);
-	m = x.r.match;
+	m = must_match(&x.r);
 	ok(m->in.n == 2 && m->in.capture[0] == x.capture[0] && m->in.capture[1] == x.capture[2],
 	   "of many captures a few serve");
 	ok(m->n_layer == 4 && m->layer[0] == 1 && m->layer[1] == 3 && m->layer[2] == 7 &&
@@ -136,34 +155,24 @@ static void test_sample(void)
 	x.r.limits.max_batched_tok = 1 << 20;
 	x.r.prep.n_run_layers = 2;
 	x.r.n_capture = 1;
-	match(&x.r);
-	m = x.r.match;
+	m = must_match(&x.r);
 	ok(m->c.how.chunk == MATCH_CHUNK_TOK && m->n_layer == 1 && m->layer[0] == 1 && m->in.n == 1,
 	   "chunks have a limit, and there may be fewer layers and captures");
 	unload(&x);
 }
 
-static void test_not_tuned(void)
+static void test_resumed(void)
 {
 	struct loaded x;
-	struct run *r = &x.r;
+	const struct match *m;
 
 	load(&x);
-	r->o.match = NULL;
-	match(r);
-	ok(!r->match && !run_tuned(r, 0) && !strcmp(run_method_text(r, 0), "quoka"),
-	   "without the option nothing is tuned");
-	r->o.match = (char[]){ "recall=0.9" };
-	r->point = "rate 1";
-	match(r);
-	ok(!r->match, "nor for a point of a search");
-	r->point = NULL;
 	x.resumed.done = x.done;
-	r->o.resumed = &x.resumed;
+	x.r.o.resumed = &x.resumed;
 	x.done[0] = x.done[METHODS] = x.done[1] = true;
-	match(r);
-	ok(!run_tuned(r, 0) && run_tuned(r, 1) && !strcmp(r->plan[0]->name, "quoka"),
-	   "of a resumed command only what is left is");
+	m = must_match(&x.r);
+	ok(!tuned(m, 0) && tuned(m, 1) && !strcmp(x.r.plan[0]->name, "quoka"),
+	   "of a resumed command only what is left is tuned");
 	unload(&x);
 }
 
@@ -181,7 +190,7 @@ static void test_faults(void)
 		x.r.prep.n_run_layers = 2;
 		x.r.n_capture = 1;
 		fault_arm(k);
-		st = run_match(&x.r, &err);
+		st = match(&x.r, &err);
 		hit = fault_disarm();
 		clean &= st == (hit ? AR_NOMEM : AR_OK);
 		unload(&x);
@@ -194,7 +203,7 @@ int main(void)
 	plan(0);
 	test_methods();
 	test_sample();
-	test_not_tuned();
+	test_resumed();
 	test_faults();
 	return done_testing();
 }

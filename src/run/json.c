@@ -46,9 +46,7 @@ static cJSON *captures(const struct run *r)
 /* How the method was tuned, or null. */
 static cJSON *match(const struct run *r, size_t i)
 {
-	const struct tuned *t = run_tuned(r, i);
-
-	return t ? tuned_json(t) : cJSON_CreateNull();
+	return r->match ? r->tuner->json(r->match, i % r->n_methods) : cJSON_CreateNull();
 }
 
 /* What ran. */

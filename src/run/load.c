@@ -10,9 +10,8 @@
 
 static enum ar_status load_methods(struct run *r, struct ar_err *err)
 {
-	char **name = NULL;
 	size_t n = 0;
-	enum ar_status st = method_split(r->o.methods, &name, &n, err);
+	enum ar_status st = method_split(r->o.methods, &r->method, &n, err);
 
 	if (st)
 		return st;
@@ -22,7 +21,7 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 	if (!r->plan)
 		st = ar_nomem(err);
 	for (size_t i = 0; i < r->n_runs && !st; i++)
-		st = plan_parse(&r->plan[i], name[i % n], err);
+		st = plan_parse(&r->plan[i], r->method[i % n], err);
 	for (size_t i = 0; i < n && !st && r->o.limits.prefix_cache; i++)
 		if (r->plan[i]->drop)
 			st = ar_fail(
@@ -31,9 +30,6 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 				"requests cannot share KV blocks; leave out "
 				"--enable-prefix-caching",
 				r->plan[i]->name);
-	for (size_t i = 0; i < n; i++)
-		free(name[i]);
-	free(name);
 	return st;
 }
 
@@ -297,6 +293,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	r->n_runs = (size_t)r->o.repeats;
 	if (r->backend)
 		st = run_options_check(&r->o, r->backend, err);
+	if (!st && r->tuner && r->o.match)
+		st = r->tuner->open(&r->match, r->o.match, err);
 	if (!st)
 		st = try_host(r, err);
 	if (!st)
@@ -329,8 +327,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
-	if (!st)
-		st = run_match(r, err);
+	if (!st && r->match)
+		st = r->tuner->tune(r->match, r, err);
 	for (size_t i = 0; i < r->n_capture && !st && !r->point; i++)
 		capture_warn(capture_info(r->capture[i]), r->model.name);
 	if (!st)
@@ -348,7 +346,8 @@ void run_unload(struct run *r)
 	if (!r->lent_costs)
 		costs_close(r->costs);
 	prepared_release(&r->prep);
-	run_match_release(r);
+	if (r->match)
+		r->tuner->close(r->match);
 	if (!r->lent_trace)
 		trace_free(r->trace);
 	for (size_t i = 0; i < r->n_capture; i++)
@@ -360,6 +359,9 @@ void run_unload(struct run *r)
 	for (size_t i = 0; r->plan && i < r->n_runs; i++)
 		plan_free(r->plan[i]);
 	free(r->plan);
+	for (size_t i = 0; r->method && i < r->n_methods; i++)
+		free(r->method[i]);
+	free(r->method);
 	run_inputs_release(&r->inputs);
 	free(r->options);
 	free(r->setup);

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "src/run/run.h"
 
 /* ---- the sample ---- */
 
@@ -34,7 +33,7 @@ static int used_layers(const struct run *r, int *layer)
 	return n;
 }
 
-static enum ar_status choose_layers(struct run_match *m, const struct run *r, struct ar_err *err)
+static enum ar_status choose_layers(struct match *m, const struct run *r, struct ar_err *err)
 {
 	int *used = malloc((size_t)r->prep.n_run_layers * sizeof *used), n;
 
@@ -52,7 +51,7 @@ static enum ar_status choose_layers(struct run_match *m, const struct run *r, st
 	return AR_OK;
 }
 
-static enum ar_status choose_sample(struct run_match *m, const struct run *r, struct ar_err *err)
+static enum ar_status choose_sample(struct match *m, const struct run *r, struct ar_err *err)
 {
 	int64_t budget = r->limits.max_batched_tok;
 
@@ -88,19 +87,14 @@ static bool is_left(const struct run *r, size_t method)
 	return false;
 }
 
-static enum ar_status list_methods(struct run_match *m, const struct run *r, struct ar_err *err)
+static enum ar_status list_methods(struct match *m, const struct run *r, struct ar_err *err)
 {
-	m->given = calloc(r->n_methods, sizeof *m->given);
 	m->method = calloc(r->n_methods, sizeof *m->method);
-	if (!m->given || !m->method)
+	if (!m->method)
 		return ar_nomem(err);
-	for (size_t i = 0; i < r->n_methods; i++) {
-		m->given[i] = strdup(r->plan[i]->name);
-		if (!m->given[i])
-			return ar_nomem(err);
+	for (size_t i = 0; i < r->n_methods; i++)
 		if (can_tune(r->plan[i]) && is_left(r, i))
 			m->method[m->n_tuned++] = i;
-	}
 	return AR_OK;
 }
 
@@ -116,17 +110,15 @@ static enum ar_status set_plans(struct run *r, size_t method, const char *settin
 }
 
 /* Where there is no header to say it. */
-static void warn(const struct run *r, const struct tuned *t)
+static void warn(const struct tune_goal *g, const struct tuned *t)
 {
-	const struct tune_goal *g = &r->o.match_goal;
-
 	if (t->how == TUNE_BEYOND || t->how == TUNE_JUMPED)
 		log_warn("method '%s': no %s has %s %g; the nearest, %.6g, has %.4f", t->method,
 			 t->threshold, g->target->name, g->want, t->value,
 			 tune_figure(g, &t->figures));
 }
 
-static enum ar_status tune(struct run *r, struct run_match *m, struct ar_err *err)
+static enum ar_status tune_all(struct match *m, struct run *r, struct ar_err *err)
 {
 	char **method = calloc(m->n_tuned, sizeof *method);
 	enum ar_status st;
@@ -134,74 +126,50 @@ static enum ar_status tune(struct run *r, struct run_match *m, struct ar_err *er
 	m->tuned = calloc(m->n_tuned, sizeof *m->tuned);
 	st = method && m->tuned ? AR_OK : ar_nomem(err);
 	for (size_t i = 0; i < m->n_tuned && !st; i++)
-		method[i] = m->given[m->method[i]];
+		method[i] = r->method[m->method[i]];
 	if (!st)
-		st = tune_methods(&r->o.match_goal, &m->c, method, m->n_tuned, m->tuned, err);
+		st = tune_methods(&m->goal, &m->c, method, m->n_tuned, m->tuned, err);
 	free(method);
 	for (size_t i = 0; i < m->n_tuned && !st; i++) {
 		st = set_plans(r, m->method[i], m->tuned[i].setting, err);
 		if (!(r->print & RUN_PRINT_HEADER))
-			warn(r, &m->tuned[i]);
+			warn(&m->goal, &m->tuned[i]);
 	}
 	tune_captures_release(&m->c);
 	return st;
 }
 
-/* A point of a search has the settings that were found for its base. */
-enum ar_status run_match(struct run *r, struct ar_err *err)
-{
-	enum ar_status st;
+/* ---- the hook ---- */
 
-	if (!r->o.match || r->point)
-		return AR_OK;
-	r->match = calloc(1, sizeof *r->match);
-	st = r->match ? list_methods(r->match, r, err) : ar_nomem(err);
+enum ar_status match_check(const char *text, struct ar_err *err)
+{
+	struct tune_goal unused;
+
+	return tune_goal_parse(&unused, text, TUNE_CAPTURES, 0, err);
+}
+
+static enum ar_status open_match(void **self, const char *text, struct ar_err *err)
+{
+	struct match *m = *self = calloc(1, sizeof *m);
+
+	return m ? tune_goal_parse(&m->goal, text, TUNE_CAPTURES, 0, err) : ar_nomem(err);
+}
+
+static enum ar_status tune(void *self, struct run *r, struct ar_err *err)
+{
+	struct match *m = self;
+	enum ar_status st = list_methods(m, r, err);
+
 	if (!st)
-		st = choose_sample(r->match, r, err);
-	if (!st && r->match->n_tuned)
-		st = tune(r, r->match, err);
-	return st;
+		st = choose_sample(m, r, err);
+	return !st && m->n_tuned ? tune_all(m, r, err) : st;
 }
 
-void run_match_release(struct run *r)
+static void print(const void *self, const struct run *r)
 {
-	struct run_match *m = r->match;
+	const struct match *m = self;
+	const struct tune_goal *g = &m->goal;
 
-	if (!m)
-		return;
-	for (size_t i = 0; m->given && i < r->n_methods; i++)
-		free(m->given[i]);
-	free(m->given);
-	tuned_release(m->tuned, m->n_tuned);
-	free(m->tuned);
-	free(m->method);
-	free(m->in.capture);
-	free(m);
-	r->match = NULL;
-}
-
-/* ---- what others ask ---- */
-
-const char *run_method_text(const struct run *r, size_t i)
-{
-	return r->match ? r->match->given[i % r->n_methods] : r->plan[i]->name;
-}
-
-const struct tuned *run_tuned(const struct run *r, size_t i)
-{
-	for (size_t k = 0; r->match && k < r->match->n_tuned; k++)
-		if (r->match->method[k] == i % r->n_methods)
-			return &r->match->tuned[k];
-	return NULL;
-}
-
-void run_print_match(const struct run *r)
-{
-	const struct tune_goal *g = &r->o.match_goal;
-	const struct run_match *m = r->match;
-
-	if (!m)
-		return;
 	printf("match     %s %g within %g, on %" PRId64 " chunks of up to %" PRId64
 	       " tokens of %zu capture%s, layers",
 	       g->target->name, g->want, g->near, m->c.how.n_chunk, m->c.how.chunk, m->in.n,
@@ -217,3 +185,28 @@ void run_print_match(const struct run *r)
 			fputs(": not tuned, as it is a plan of layers or has a dropper\n", stdout);
 		}
 }
+
+static cJSON *json(const void *self, size_t method)
+{
+	const struct match *m = self;
+
+	for (size_t k = 0; k < m->n_tuned; k++)
+		if (m->method[k] == method)
+			return tuned_json(&m->tuned[k]);
+	return cJSON_CreateNull();
+}
+
+static void close_match(void *self)
+{
+	struct match *m = self;
+
+	tuned_release(m->tuned, m->n_tuned);
+	free(m->tuned);
+	free(m->method);
+	free(m->in.capture);
+	free(m);
+}
+
+const struct run_tuner match_tuner = {
+	.open = open_match, .tune = tune, .print = print, .json = json, .close = close_match
+};

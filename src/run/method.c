@@ -201,7 +201,7 @@ enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], str
 	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
 	const struct run_key k = { .o = &r->o,
 				   .backend = r->backend ? r->backend->name : r->o.backend,
-				   .method = r->plan ? run_method_text(r, i) : NULL,
+				   .method = r->method ? r->method[i % r->n_methods] : NULL,
 				   .repeat = i / r->n_methods,
 				   .device = gpu ? gpu->name : NULL,
 				   .version = AR_REVISION,

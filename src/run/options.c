@@ -435,8 +435,6 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 	use_policy_name(o);
 	if (!st)
 		st = check_names(o, err);
-	if (!st && o->match)
-		st = tune_goal_parse(&o->match_goal, o->match, TUNE_CAPTURES, 0, err);
 	if (!st && o->slo)
 		st = slo_parse(&o->objectives, o->slo, false, err);
 	if (!st)

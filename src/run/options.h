@@ -12,7 +12,6 @@
 #include "replay/sched/policy.h"
 #include "src/report/slo.h"
 #include "src/run/resume.h"
-#include "src/tune/tune.h"
 
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32
@@ -47,7 +46,6 @@ struct run_options {
 	char *num_blocks;
 
 	char *model, *weights, *prompts, *methods, *layers, *match;
-	struct tune_goal match_goal; /* of match, if it is not NULL */
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures;

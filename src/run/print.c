@@ -279,7 +279,8 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	       r->o.share_kv	? ", prefix cache across methods" :
 				  ", prefix cache");
 	print_groups(r);
-	run_print_match(r);
+	if (r->match)
+		r->tuner->print(r->match, r);
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
 	print_dense_as(r);

@@ -14,9 +14,10 @@
 #include "replay/engine/tokens.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
-#include "src/run/match.h"
 #include "src/run/options.h"
 #include "traces/prompts.h"
+
+struct run;
 
 /* Figures of a run that a search compares. */
 struct run_figures {
@@ -43,6 +44,21 @@ struct run_watch {
 	bool (*json)(void *ctx, size_t i, struct cJSON *o);
 };
 
+/* Of another part: tunes methods before they run, as --match says. */
+struct run_tuner {
+	/* Before a run is loaded.  *self: also set after a failure, NULL: no memory.  AR_USAGE: match
+	 * is no goal. */
+	enum ar_status (*open)(void **self, const char *match, struct ar_err *err);
+	/* When all is loaded: give methods that are left to run their settings, with
+	 * run_set_method(). */
+	enum ar_status (*tune)(void *self, struct run *r, struct ar_err *err);
+	/* After tune.  print: lines of the header.  json: how method number `method` was tuned, or
+	 * JSON's null.  NULL: no memory. */
+	void (*print)(const void *self, const struct run *r);
+	struct cJSON *(*json)(const void *self, size_t method);
+	void (*close)(void *self);
+};
+
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
 struct run {
@@ -53,6 +69,7 @@ struct run {
 	struct trace *lent_trace;
 	struct costs *lent_costs;
 	const struct run_watch *watch;	 /* NULL: none */
+	const struct run_tuner *tuner;	 /* NULL: none; --match has no effect then */
 	struct run_figures figures;	 /* of the last method that ran */
 	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
@@ -69,8 +86,9 @@ struct run {
 	struct tokens_text *text; /* [trace->n] */
 	struct tokens *tokens;	  /* of the method that runs */
 	struct prepared prep;
-	struct plan **plan;	 /* [n_runs] of --method */
-	struct run_match *match; /* of --match; NULL: the methods are as given */
+	char **method;	    /* [n_methods] of --method, as written; NULL: none */
+	struct plan **plan; /* [n_runs] what runs; NULL: none */
+	void *match;	    /* the tuner's self; NULL: the methods run as written */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
@@ -104,7 +122,8 @@ int64_t run_longest_request(const struct run *r);
 /* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
 bool run_is_left(const struct run *r, size_t i);
 
-/* Give run i another method, which is checked as those of --method are. */
+/* Give run i another method, which is checked as those of --method are.  The run's key stays that of
+ * the method as written. */
 enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
 
 /* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.  AR_USAGE:

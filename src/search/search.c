@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
+#include "src/run/match.h"
 #include "traces/algebra/shape.h"
 
 /* ---- options ---- */
@@ -78,6 +79,7 @@ static enum ar_status load_base(struct search *s, const char *costs, struct ar_e
 		return ar_nomem(err);
 	}
 	base[s->n_base++] = r;
+	r->tuner = &match_tuner; /* points have the settings that it finds */
 	r->lent_trace = r == *base ? NULL : (*base)->trace;
 	st = parse(s, r, setting, err);
 	if (st)

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "kernels/methods/method.h"
 #include "profiler/store/store.h"
+#include "src/run/match.h"
 
 enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const char *version,
 			       struct ar_err *err)
@@ -84,6 +85,8 @@ enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, siz
 	st = sweep_arguments(&b->file, number, b->o.group, &p->args, err);
 	if (!st)
 		st = run_options_parse(&p->o, NULL, (int)p->args.n, p->args.v, err);
+	if (!st && p->o.match)
+		st = match_check(p->o.match, err);
 	if (!st && !backend_find(p->o.backend))
 		st = ar_fail(err, AR_USAGE,
 			     "backend 'auto': points may run on several machines; add 'backend = "
