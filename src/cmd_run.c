@@ -7,8 +7,8 @@
 
 #include "src/cmd.h"
 #include "src/json_file.h"
-#include "src/run/match.h"
 #include "src/run/run.h"
+#include "src/tune/match.h"
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {

@@ -58,7 +58,7 @@ libattnreplay_a_SOURCES += \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/all.c src/run/child.c src/run/energy.c src/run/facts.c src/run/figures.c \
     src/run/groups.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
-    src/run/key_inputs.h src/run/layers.c src/run/load.c src/run/match.c src/run/match.h src/run/method.c \
+    src/run/key_inputs.h src/run/layers.c src/run/load.c src/run/method.c \
     src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
     src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
@@ -70,7 +70,8 @@ libattnreplay_a_SOURCES += \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
-  src/tune/prompts.c src/tune/prompts.h src/tune/target.c src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
+  src/tune/match.c src/tune/match.h src/tune/prompts.c src/tune/prompts.h src/tune/target.c \
+    src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
     src/tune/tune_captures.c src/tune/tune_print.c
 
 # The SQL of all sections and of all charts, one string NAME_sql each.

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/run/match.h"
+#include "src/tune/match.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 #include "traces/capture/random.h"

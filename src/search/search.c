@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
-#include "src/run/match.h"
+#include "src/tune/match.h"
 #include "traces/algebra/shape.h"
 
 /* ---- options ---- */

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "kernels/methods/method.h"
 #include "profiler/store/store.h"
-#include "src/run/match.h"
+#include "src/tune/match.h"
 
 enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const char *version,
 			       struct ar_err *err)

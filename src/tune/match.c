@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/run/match.h"
+#include "src/tune/match.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
