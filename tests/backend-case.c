@@ -302,7 +302,7 @@ void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struc
 	struct ar_err err;
 
 	for (size_t i = 0; i < n; i++)
-		*(entry[i].decode ? &b.decode_tok : &b.prefill_tok) += entry[i].n_tok;
+		*(entry[i].kind == ROW_DECODE ? &b.decode_tok : &b.prefill_tok) += entry[i].n_tok;
 	if (c->backend->run(c->self, &b, cost, &err))
 		bail_out("%s", err.msg);
 }
@@ -353,7 +353,7 @@ double case_largest_error(const struct case_result *r)
 	"select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse"
 
 static const struct batch_entry last_chunk = {
-	.start = 600, .n_tok = 110, .known = 710, .emit = true
+	.start = 600, .n_tok = 110, .known = 710, .n_emit = 1
 };
 
 static void open_or_bail(struct backend_case *c, const struct backend *b,
@@ -420,7 +420,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 	struct batch_entry mixed[] = {
 		{ .req = 1, .n_tok = 200 },
 		last_chunk,
-		{ .req = 2, .start = 500, .n_tok = 1, .decode = true, .emit = true }
+		{ .req = 2, .start = 500, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	struct batch_entry last = last_chunk, e;
 	struct case_result whole, other;
@@ -459,7 +459,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 
 	c.backend->drop(c.self, 0);
 	for (e = (struct batch_entry){ .n_tok = 200 }; e.start < last.start;
-	     e = (struct batch_entry){ .start = e.start + e.n_tok, .n_tok = 1, .decode = true })
+	     e = (struct batch_entry){ .start = e.start + e.n_tok, .n_tok = 1, .kind = ROW_DECODE })
 		case_run(&c, &e, 1, &cost);
 	case_run(&c, &last, 1, &cost);
 	case_compare(&c, &last, &other);

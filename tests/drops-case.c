@@ -140,8 +140,8 @@ static void test_whole(const struct backend *b, mixed_read_fn *read, drops_engin
 		   pages_len(attn_engine_group(l.engine, 3)->pages, 0) == l.n,
 	   "%s: caches hold what their layers see", b->name);
 	is_int(b->compare(l.c.self,
-			  &(struct batch_entry){ .n_tok = PROMPT, .known = PROMPT, .emit = true },
-			  2, acc, count, NULL, &err),
+			  &(struct batch_entry){ .n_tok = PROMPT, .known = PROMPT, .n_emit = 1 }, 2,
+			  acc, count, NULL, &err),
 	       AR_OK, "%s: a later layer can be compared", b->name);
 	ok(acc[0].rel_l2 < 1e-2 && acc[0].mass_recall > 0.999 && acc[0].mass_recall < 1.001,
 	   "%s: on its rows, dense is dense", b->name);
@@ -155,7 +155,7 @@ static void decodes(struct life *l, uint32_t start, int n)
 	for (int i = 0; i < n; i++)
 		run(l,
 		    &(struct batch_entry){
-			    .start = start + (uint32_t)i, .n_tok = 1, .decode = true },
+			    .start = start + (uint32_t)i, .n_tok = 1, .kind = ROW_DECODE },
 		    1, 0);
 }
 
@@ -163,7 +163,7 @@ static void test_decodes(const struct backend *b, mixed_read_fn *read, drops_eng
 			 double tolerance)
 {
 	struct batch_entry mixed[] = {
-		{ .start = PROMPT + 4, .n_tok = 1, .decode = true },
+		{ .start = PROMPT + 4, .n_tok = 1, .kind = ROW_DECODE },
 		{ .req = 1, .n_tok = 300, .known = 300 },
 	};
 	struct life l, again;

@@ -16,7 +16,7 @@ enum { N_PAGE = (CASE_LEN + PAGE_TOK - 1) / PAGE_TOK, HEADS = CASE_HEADS, DIM = 
 static const char sparse[] =
 	"select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse";
 static const struct batch_entry last_chunk = {
-	.start = START, .n_tok = N_TOK, .known = END, .emit = true
+	.start = START, .n_tok = N_TOK, .known = END, .n_emit = 1
 };
 
 /* What the last chunk of request 0 gives: in the full layers against dense, in the window layer its
@@ -170,7 +170,7 @@ static void test_histories(struct backend_case *c, mixed_read_fn *read, const st
 	struct batch_entry first = { .n_tok = START }, mixed[] = {
 		{ .req = 1, .n_tok = 200 },
 		last_chunk,
-		{ .req = 2, .start = 500, .n_tok = 1, .decode = true, .emit = true }
+		{ .req = 2, .start = 500, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	struct batch_entry chunk[] = { { .n_tok = 300 },
 				       { .start = 300, .n_tok = 1 },
@@ -205,7 +205,7 @@ static void test_histories(struct backend_case *c, mixed_read_fn *read, const st
 	first.n_tok = 560;
 	run(c, &first, 1);
 	for (uint32_t i = 560; i < START; i++)
-		run(c, &(struct batch_entry){ .start = i, .n_tok = 1, .decode = true }, 1);
+		run(c, &(struct batch_entry){ .start = i, .n_tok = 1, .kind = ROW_DECODE }, 1);
 	run_last(c, read, &other);
 	ok(same(whole, &other), "%s: after decodes it is the same", name);
 }
@@ -223,8 +223,8 @@ static void test_decodes(struct backend_case *c, mixed_read_fn *read, const stru
 	run(c, &(struct batch_entry){ .req = 1, .n_tok = 30 }, 1);
 	for (uint32_t i = 0; i < 150; i++) {
 		struct batch_entry e[] = {
-			{ .start = 450 + i, .n_tok = 1, .decode = true, .emit = true },
-			{ .req = 1, .start = 30 + i, .n_tok = 1, .decode = true, .emit = true }
+			{ .start = 450 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+			{ .req = 1, .start = 30 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 		};
 
 		run(c, e, 2);

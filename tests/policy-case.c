@@ -41,7 +41,7 @@ static void log_iteration(struct witness *s, const struct observed_iteration *it
 		LOG(s, " %c:%" PRIu32 "@%" PRIu32 "%s", 'A' + (int)b->entry[i].req,
 		    b->entry[i].n_tok, b->entry[i].start, b->entry[i].recompute ? "*" : "");
 	for (size_t i = 0; i < b->n; i++)
-		if (b->entry[i].emit) {
+		if (b->entry[i].n_emit) {
 			LOG(s, "%s %c", sep, 'A' + (int)b->entry[i].req);
 			sep = "";
 		}
@@ -57,10 +57,10 @@ static void check_request(struct witness *s, const struct batch_entry *e, int64_
 	if (!s->n_chunk[e->req])
 		s->first[e->req] = e->start;
 	s->bad_chunk += e->chunk_no != s->n_chunk[e->req]++;
-	s->n_prefill[e->req] += !e->decode;
+	s->n_prefill[e->req] += e->kind != ROW_DECODE;
 	s->bad_mark += e->start < *high && !e->recompute;
 	*high = end > *high ? end : *high;
-	if (!e->emit)
+	if (!e->n_emit)
 		return;
 	if (s->token_ns[e->req])
 		s->gaps += rng_mix((uint64_t)(end_ns - s->token_ns[e->req]));
@@ -105,11 +105,11 @@ static void check_iteration(struct witness *s, const struct observed_iteration *
 		const struct batch_entry *e = &b->entry[i];
 
 		n_tok += e->n_tok;
-		s->n_emit += e->emit;
+		s->n_emit += e->n_emit;
 		check_request(s, e, it->end_ns);
-		if (!e->emit && e->start + e->n_tok == e->known) {
+		if (!e->n_emit && e->start + e->n_tok == e->known) {
 			s->overrun++;
-		} else if (!e->emit) {
+		} else if (!e->n_emit) {
 			partial++;
 			s->bad_partial += !s->long_prefill_tok && !s->prefill_first && i + 1 < b->n;
 		}

@@ -229,14 +229,14 @@ static void check_choice(struct life *l, const struct batch_entry *e, size_t of,
 	for (int k = 0; k < n; k++)
 		went[pos[k]] = true;
 	score(&l->layer[drop_layer[s]], l->has[s], last, sum);
-	l->wrong += e[of].decode ? decode_faults(sum, l->has[s], l->has[s + 1], went, last, rate[s],
-						 l->most) :
-				   chunk_faults(sum, listed, went, last, rate[s]);
+	l->wrong += e[of].kind == ROW_DECODE ? decode_faults(sum, l->has[s], l->has[s + 1], went,
+							     last, rate[s], l->most) :
+					       chunk_faults(sum, listed, went, last, rate[s]);
 	for (int k = 0; k < n; k++) {
 		l->twice += l->has[s + 1][pos[k]];
 		l->has[s + 1][pos[k]] = true;
 	}
-	if (e[of].decode) {
+	if (e[of].kind == ROW_DECODE) {
 		l->n_revived[s + 1] += n - 1;
 		l->surplus += n - 1 > l->most;
 	}
@@ -250,7 +250,7 @@ static int row_number(const struct life *l, const struct batch_entry *e, size_t 
 
 	for (int kind = 0; kind < 3; kind++) /* chunks, decodes, revived rows */
 		for (size_t i = 0; i < n; i++) {
-			bool mine = kind == 0 ? !e[i].decode : e[i].decode;
+			bool mine = (kind == 0) == (e[i].kind == ROW_PREFILL);
 			int rows = kind == 2 ? rows_n_back(x, i) : x->n[i] - rows_n_back(x, i);
 
 			if (i == of && mine && (kind == 2) == (k < n_back))
@@ -293,7 +293,7 @@ static void decodes(struct life *l, uint32_t start, int n)
 	for (int i = 0; i < n; i++)
 		run(l,
 		    &(struct batch_entry){
-			    .start = start + (uint32_t)i, .n_tok = 1, .decode = true },
+			    .start = start + (uint32_t)i, .n_tok = 1, .kind = ROW_DECODE },
 		    1, 0);
 }
 
@@ -391,8 +391,8 @@ static void test_beside(const struct backend *b, mixed_read_fn *read, drops_engi
 	chunk(&l, 150, PROMPT, PROMPT);
 	for (uint32_t i = 0; i < 8; i++) {
 		struct batch_entry e[] = {
-			{ .req = 1, .start = 200 + i, .n_tok = 1, .decode = true },
-			{ .start = PROMPT + i, .n_tok = 1, .decode = true },
+			{ .req = 1, .start = 200 + i, .n_tok = 1, .kind = ROW_DECODE },
+			{ .start = PROMPT + i, .n_tok = 1, .kind = ROW_DECODE },
 			{ .req = 2, .start = 30 * i, .n_tok = 30, .known = 300 },
 		};
 

@@ -15,7 +15,7 @@
 /* Layer sampling: two of four layers were run. */
 static void test_cost(void)
 {
-	struct batch_entry e = { .n_tok = 500, .emit = true };
+	struct batch_entry e = { .n_tok = 500, .n_emit = 1 };
 	struct iter_cost cost;
 	struct backend_case c;
 	struct ar_err err;
@@ -42,8 +42,8 @@ static void test_phases(void)
 		{ "minference", true, false },
 	};
 	struct batch_entry first = { .n_tok = 300 };
-	struct batch_entry second = { .start = 300, .n_tok = 200, .emit = true };
-	struct batch_entry decode = { .start = 500, .n_tok = 1, .decode = true, .emit = true };
+	struct batch_entry second = { .start = 300, .n_tok = 200, .n_emit = 1 };
+	struct batch_entry decode = { .start = 500, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 };
 	struct ar_err err;
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -123,7 +123,7 @@ static void test_rank(void)
 /* Open, start, run and compare with the k-th allocation failing. */
 static enum ar_status life(const struct backend_env *env)
 {
-	struct batch_entry e = { .n_tok = 130, .emit = true };
+	struct batch_entry e = { .n_tok = 130, .n_emit = 1 };
 	struct accuracy acc[CASE_HEADS];
 	struct selection_count count[CASE_KV_HEADS];
 	struct method_selection sel = { .scored = true };

@@ -28,9 +28,9 @@ static void run_both(const char *method, struct case_result *cpu, struct case_re
 	for (int i = 0; i < 2; i++) {
 		struct batch_entry e[] = {
 			{ .n_tok = 400 },
-			{ .start = 400, .n_tok = 310, .emit = true },
+			{ .start = 400, .n_tok = 310, .n_emit = 1 },
 			{ .req = 1, .n_tok = 130 },
-			{ .req = 1, .start = 130, .n_tok = 1, .decode = true, .emit = true }
+			{ .req = 1, .start = 130, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 		};
 		struct iter_cost cost;
 		struct backend_case c;
@@ -124,8 +124,8 @@ static void test_layers(int n_experts)
 {
 	const char *what = n_experts ? "experts" : "a dense MLP";
 	struct batch_entry e[] = {
-		{ .n_tok = 600, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+		{ .n_tok = 600, .n_emit = 1 },
+		{ .req = 1, .start = 20, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	struct iter_cost cost;
 	struct backend_case c;
@@ -168,8 +168,8 @@ static void check_trace(const struct iter_cost *cost)
 static void test_trace(struct prof *prof)
 {
 	struct batch_entry e[] = {
-		{ .n_tok = 600, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+		{ .n_tok = 600, .n_emit = 1 },
+		{ .req = 1, .start = 20, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	struct iter_cost cost;
 	struct backend_case c;
@@ -197,7 +197,7 @@ static void step(struct backend_case *c, int i, uint32_t *len)
 		uint32_t req = (uint32_t)(q + (size_t)i) % CASE_REQ;
 
 		e[q] = (struct batch_entry){
-			.req = req, .start = len[req]++, .n_tok = 1, .decode = true, .emit = true
+			.req = req, .start = len[req]++, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1
 		};
 	}
 	case_run(c, e, n, &cost);
@@ -230,7 +230,7 @@ static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_RE
 		case_run(&c, &(struct batch_entry){ .req = 1, .n_tok = len[1] }, 1, &cost);
 	}
 	for (uint32_t q = 0; q < CASE_REQ; q++) {
-		struct batch_entry e = { .req = q, .start = len[q], .n_tok = 200, .emit = true };
+		struct batch_entry e = { .req = q, .start = len[q], .n_tok = 200, .n_emit = 1 };
 
 		case_run(&c, &e, 1, &cost);
 		case_compare(&c, &e, &out[q]);
@@ -264,8 +264,8 @@ static void trace_decodes(struct backend_case *c, struct iter_cost *cost)
 {
 	for (uint32_t i = 0; i < 3; i++) {
 		struct batch_entry e[] = {
-			{ .start = 200 + i, .n_tok = 1, .decode = true, .emit = true },
-			{ .req = 1, .start = 20 + i, .n_tok = 1, .decode = true, .emit = true }
+			{ .start = 200 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+			{ .req = 1, .start = 20 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 		};
 
 		case_run(c, e, 2, cost);
@@ -338,8 +338,8 @@ static int rope_rows(bool eager, struct prof *prof)
 {
 	const struct case_how how = { .method = "dense", .eager = eager, .prof = prof };
 	struct batch_entry e[] = {
-		{ .n_tok = 4, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+		{ .n_tok = 4, .n_emit = 1 },
+		{ .req = 1, .start = 20, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	struct iter_cost cost;
 	struct backend_case c;
@@ -466,12 +466,12 @@ static void test_linear(bool eager, struct prof *prof)
 		.method = "dense", .mixed = true, .decoder = true, .eager = eager, .prof = prof
 	};
 	struct batch_entry chunk[] = {
-		{ .n_tok = 300, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+		{ .n_tok = 300, .n_emit = 1 },
+		{ .req = 1, .start = 20, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	struct batch_entry decode[] = {
-		{ .start = 300, .n_tok = 1, .decode = true, .emit = true },
-		{ .req = 1, .start = 21, .n_tok = 1, .decode = true, .emit = true }
+		{ .start = 300, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .req = 1, .start = 21, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
 	};
 	const char *what = eager ? "eager" : "graphs";
 	float *first, *second, *third;

@@ -97,8 +97,8 @@ static void test_models(void)
 
 static void test_histories(const struct weights *w, const char *method)
 {
-	struct batch_entry hit = { .start = 200, .n_tok = 90, .known = 290, .emit = true };
-	struct batch_entry known = { .n_tok = 292, .known = 292, .emit = true, .recompute = true };
+	struct batch_entry hit = { .start = 200, .n_tok = 90, .known = 290, .n_emit = 1 };
+	struct batch_entry known = { .n_tok = 292, .known = 292, .n_emit = 1, .recompute = true };
 	static struct whole_outputs want, got;
 	struct whole x;
 
@@ -134,10 +134,13 @@ static void test_histories(const struct weights *w, const char *method)
 /* A policy that plans ahead runs one row more. */
 static void test_ahead(const struct weights *w)
 {
-	struct batch_entry e[] = {
-		{ .req = 2, .n_tok = 131, .known = 131, .emit = true },
-		{ .req = 2, .start = 131, .n_tok = 1, .known = 132, .decode = true, .emit = true }
-	};
+	struct batch_entry e[] = { { .req = 2, .n_tok = 131, .known = 131, .n_emit = 1 },
+				   { .req = 2,
+				     .start = 131,
+				     .n_tok = 1,
+				     .known = 132,
+				     .kind = ROW_DECODE,
+				     .n_emit = 1 } };
 	static struct whole_outputs o;
 	struct whole x;
 
@@ -176,7 +179,7 @@ static void test_phases(const struct weights *w)
 {
 	static const enum phase all[] = { PHASE_LINEAR, PHASE_NORM, PHASE_ROPE, PHASE_ATTEND,
 					  PHASE_HEAD };
-	struct batch_entry e = { .n_tok = 290, .known = 290, .emit = true };
+	struct batch_entry e = { .n_tok = 290, .known = 290, .n_emit = 1 };
 	static struct whole_outputs o;
 	struct iter_cost cost;
 	struct whole x;
@@ -240,7 +243,7 @@ static void test_room(const struct weights *w)
 /* Open a backend, run a chunk and compare it with allocation k failing.  True: none failed. */
 static bool run_faulty(const struct weights *w, long k, int *bad)
 {
-	struct batch_entry e = { .n_tok = 290, .known = 290, .emit = true };
+	struct batch_entry e = { .n_tok = 290, .known = 290, .n_emit = 1 };
 	struct selection_count count[WHOLE_HEADS];
 	struct accuracy acc[WHOLE_HEADS];
 	static struct whole_outputs o;

@@ -27,10 +27,10 @@ static char path[256]; /* of the database of a test */
 static void test_shape(void)
 {
 	struct batch_entry e[] = {
-		{ .req = 7, .start = 0, .n_tok = 8, .emit = true },
+		{ .req = 7, .start = 0, .n_tok = 8, .n_emit = 1 },
 		{ .req = 2, .start = 100, .n_tok = 3 },
-		{ .req = 9, .start = 50, .n_tok = 1, .decode = true, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 9, .start = 50, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .req = 1, .start = 20, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
 	const struct batch_entry last = e[3];
 	struct batch b = { .entry = e, .n = 4, .prefill_tok = 11, .decode_tok = 2 };
@@ -55,7 +55,7 @@ static void test_shape(void)
 	   "contexts of the same sum are another composition");
 	e[0].start--;
 	e[2].start++;
-	e[1].emit = true;
+	e[1].n_emit = 1;
 	ok(batch_shape(&b).composition != s.composition,
 	   "a chunk that ends its prompt makes another batch");
 }

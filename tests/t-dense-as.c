@@ -169,8 +169,8 @@ static void test_interpolation(void)
 /* A prefill chunk whose rows attend to 101 to 110 keys, and decodes of 20 and 30. */
 static struct batch_entry entry[] = {
 	{ .start = 100, .n_tok = 10 },
-	{ .start = 19, .n_tok = 1, .decode = true },
-	{ .start = 29, .n_tok = 1, .decode = true },
+	{ .start = 19, .n_tok = 1, .kind = ROW_DECODE },
+	{ .start = 29, .n_tok = 1, .kind = ROW_DECODE },
 };
 static const struct batch whole = { entry, 3, 10, 2 };
 static const struct batch prompt = { entry, 1, 10, 0 };

@@ -33,10 +33,16 @@ static void test_decoder(const char *method, bool eager)
 {
 	struct batch_entry
 		first = { .req = 1, .n_tok = 20, .known = 20 },
-		prompt[] = { { .n_tok = 500, .known = 500, .emit = true },
-			     { .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } },
-		decode[] = { { .start = 500, .n_tok = 1, .decode = true, .emit = true },
-			     { .req = 1, .start = 21, .n_tok = 1, .decode = true, .emit = true } };
+		prompt[] = { { .n_tok = 500, .known = 500, .n_emit = 1 },
+			     { .req = 1,
+			       .start = 20,
+			       .n_tok = 1,
+			       .kind = ROW_DECODE,
+			       .n_emit = 1 } },
+		decode[] = {
+			{ .start = 500, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+			{ .req = 1, .start = 21, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 }
+		};
 	const struct case_how how = {
 		.method = method, .mixed = true, .decoder = true, .eager = eager, .prof = prof
 	};
@@ -75,9 +81,9 @@ static void test_revival(bool eager)
 				      .decoder = true,
 				      .eager = eager,
 				      .prof = prof };
-	struct batch_entry prompt[] = { { .n_tok = 300, .known = 300, .emit = true },
-					{ .req = 1, .n_tok = 120, .known = 120, .emit = true },
-					{ .req = 2, .n_tok = 90, .known = 90, .emit = true } };
+	struct batch_entry prompt[] = { { .n_tok = 300, .known = 300, .n_emit = 1 },
+					{ .req = 1, .n_tok = 120, .known = 120, .n_emit = 1 },
+					{ .req = 2, .n_tok = 90, .known = 90, .n_emit = 1 } };
 	struct layer_work work[2];
 	struct iter_cost cost;
 	struct backend_case c;
@@ -98,9 +104,9 @@ static void test_revival(bool eager)
 	backend_cuda.layer_work(c.self, 3, &work[0]);
 	for (uint32_t i = 0; i < 12; i++) {
 		struct batch_entry e[] = {
-			{ .start = 300 + i, .n_tok = 1, .decode = true, .emit = true },
-			{ .req = 1, .start = 120 + i, .n_tok = 1, .decode = true, .emit = true },
-			{ .req = 2, .start = 90 + i, .n_tok = 1, .decode = true, .emit = true },
+			{ .start = 300 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+			{ .req = 1, .start = 120 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+			{ .req = 2, .start = 90 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 		};
 
 		case_run(&c, e, 3, &cost);

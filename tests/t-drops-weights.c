@@ -136,7 +136,7 @@ static void run_plainly(const struct weights *w, const struct attn_engine *e,
 static void test_drops(const struct weights *w)
 {
 	static const char *const methods[] = { "dense" WHOLE_LAZY, "dense" UNI };
-	struct batch_entry e = { .n_tok = 290, .known = 290, .emit = true };
+	struct batch_entry e = { .n_tok = 290, .known = 290, .n_emit = 1 };
 	static float want[TINY_VOCAB];
 	static struct whole_outputs o;
 
@@ -323,7 +323,7 @@ static void test_revival(const struct weights *w, uint32_t chunk, int preempt)
 						    (int32_t)(entry[0].start + t), 0 };
 		whole_step(&x, entry, n);
 		n_revived += plain_step(p, e, &entry[0], 0);
-		if (entry[0].emit)
+		if (entry[0].n_emit)
 			most = fmax(most,
 				    plain_logits_off(p, (int)(entry[0].start + entry[0].n_tok) - 1,
 						     o.logit[0][n_out++]));
@@ -345,7 +345,7 @@ static void sample(const struct weights *w, const char *method, const int *order
 {
 	struct batch_entry e[] = {
 		{ .n_tok = 150, .known = 290 },
-		{ .start = 150, .n_tok = 140, .known = 290, .emit = true, .chunk_no = 1 }
+		{ .start = 150, .n_tok = 140, .known = 290, .n_emit = 1, .chunk_no = 1 }
 	};
 	struct selection_count count[WHOLE_HEADS];
 	const struct cpu *c;

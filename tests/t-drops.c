@@ -37,7 +37,7 @@ static void open_lazy(struct backend_case *c)
 static void test_phases(void)
 {
 	struct batch_entry e = { .n_tok = 400, .known = 400 },
-			   decode = { .start = 400, .n_tok = 1, .decode = true };
+			   decode = { .start = 400, .n_tok = 1, .kind = ROW_DECODE };
 	struct iter_cost cost;
 	struct backend_case c;
 
@@ -104,9 +104,9 @@ static void book(struct drops *d, const struct batch_entry *e, const char *const
 	for (int s = 0; s < 2; s++) {
 		uint8_t flag[8] = { 0 };
 
-		for (int i = 0; !e->decode && keep[s][i]; i++)
+		for (int i = 0; e->kind != ROW_DECODE && keep[s][i]; i++)
 			flag[i] = keep[s][i] == 'x';
-		for (d->chosen.n[0] = 0; e->decode && chosen[s][d->chosen.n[0]] >= 0;
+		for (d->chosen.n[0] = 0; e->kind == ROW_DECODE && chosen[s][d->chosen.n[0]] >= 0;
 		     d->chosen.n[0]++)
 			d->chosen.index[d->chosen.n[0]] = chosen[s][d->chosen.n[0]];
 		drops_apply(d, &b, s, flag);
@@ -117,8 +117,8 @@ static void book(struct drops *d, const struct batch_entry *e, const char *const
 
 static void decode(struct drops *d, int pos, const int (*chosen)[3])
 {
-	book(d, &(struct batch_entry){ .start = (uint32_t)pos, .n_tok = 1, .decode = true }, NULL,
-	     chosen);
+	book(d, &(struct batch_entry){ .start = (uint32_t)pos, .n_tok = 1, .kind = ROW_DECODE },
+	     NULL, chosen);
 }
 
 /* Six tokens, of which 0, 3 and 5 go on to segment 1, then 0 and 5 to segment 2. */

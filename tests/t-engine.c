@@ -142,7 +142,7 @@ static enum ar_status fake_compare(void *self, const struct batch_entry *e, int 
 {
 	struct fake *f = self;
 
-	if (e->decode)
+	if (e->kind == ROW_DECODE)
 		return ar_fail(err, AR_CUDA, "decodes are not compared");
 	f->compares++;
 	for (int h = 0; h < 4; h++)

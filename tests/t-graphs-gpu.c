@@ -197,8 +197,8 @@ static size_t random_batch(struct batch_entry *e, struct rng *r)
 		e[i] = (struct batch_entry){
 			.req = i,
 			.n_tok = 1,
-			.decode = true,
-			.emit = true,
+			.kind = ROW_DECODE,
+			.n_emit = 1,
 			.start = (uint32_t)rng_below(r, rng_below(r, 4) ? 1000 : MAX_LEN)
 		};
 		must(pages_grow(s.group.pages, i, e[i].start + 1, &err), &err);
@@ -248,7 +248,7 @@ static void test_batches(struct rng *r)
 
 static void test_capture(void)
 {
-	struct batch_entry e = { .n_tok = 1, .decode = true, .emit = true };
+	struct batch_entry e = { .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 };
 	const struct batch b = { .entry = &e, .n = 1 };
 	struct graphs g;
 	struct ar_err err;

@@ -39,7 +39,7 @@ static const struct host sample = {
 
 static void test_kinds(void)
 {
-	struct batch_entry e[] = { { .n_tok = 1, .decode = true, .chunk_no = 3 },
+	struct batch_entry e[] = { { .n_tok = 1, .kind = ROW_DECODE, .chunk_no = 3 },
 				   { .n_tok = 15, .chunk_no = 0 } };
 	struct batch b = { e, 1, 0, 1 };
 	struct host_load x = host_load(&sample, &b);

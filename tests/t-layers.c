@@ -330,7 +330,7 @@ static void test_mixed_groups(void)
 	ok(pages_free(window->pages) == 15 - 4 && pages_free(full->pages) == 203 - 47 &&
 		   pages_free(linear->pages) == 2,
 	   "what it does not see is free");
-	e = (struct batch_entry){ .req = 0, .start = 500, .n_tok = 1, .decode = true };
+	e = (struct batch_entry){ .req = 0, .start = 500, .n_tok = 1, .kind = ROW_DECODE };
 	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 0 && piece.n_tok == 300,
 	   "a state is not missing on its own");
 	groups_drop(&g, 1);
@@ -358,7 +358,7 @@ static void test_pieces(void)
 	open_methods(&p);
 	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 100, 16, 1, &err))
 		bail_out("%s", err.msg);
-	decode.decode = true;
+	decode.kind = ROW_DECODE;
 	if (groups_grow(&g, &e, &err) || groups_grow(&g, &decode, &err))
 		bail_out("%s", err.msg);
 	e = (struct batch_entry){ .start = 80, .n_tok = 20 };

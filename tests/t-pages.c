@@ -148,8 +148,8 @@ static void grow(struct pages *p, const struct batch *b)
 static void test_batch(void)
 {
 	struct batch_entry entry[] = {
-		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .emit = true },
-		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .n_emit = 1 },
+		{ .req = 1, .start = 256, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 		{ .req = 2, .start = 0, .n_tok = 3, .known = 9 },
 	};
 	const struct batch b = { .entry = entry, .n = 3 };
@@ -294,8 +294,8 @@ static void test_padding(void)
 {
 	enum { PAD = 4 };
 	struct batch_entry entry[] = {
-		{ .req = 0, .start = 130, .n_tok = 1, .decode = true, .emit = true },
-		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 0, .start = 130, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .req = 1, .start = 256, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
 	const struct batch b = { .entry = entry, .n = 2 };
 	static const int32_t upto[] = { 0, 1, 2, 3, 4 }, page0[] = { 0, 2, 5, 6, 7 };
@@ -353,7 +353,7 @@ static size_t random_decodes(struct batch_entry *entry, struct rng *r)
 			entry[n++] =
 				(struct batch_entry){ .req = q,
 						      .n_tok = 1,
-						      .decode = true,
+						      .kind = ROW_DECODE,
 						      .start = (uint32_t)rng_below(r, MAX_LEN) };
 	return n;
 }
@@ -363,8 +363,8 @@ static void test_padded_prompt(void)
 {
 	enum { PAD = 400 };
 	struct batch_entry entry[] = {
-		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
-		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .emit = true },
+		{ .req = 1, .start = 256, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .n_emit = 1 },
 	};
 	const struct batch b = { .entry = entry, .n = 2 };
 	const int32_t slot = N_PAGE * PAGE_TOK;
@@ -497,12 +497,12 @@ static void test_missing(void)
 	const struct cache_groups g = { .group = &one, .n = 1 };
 	struct ar_err err;
 
-	decode.decode = true;
+	decode.kind = ROW_DECODE;
 	decode.n_tok = 1;
 	if (pages_open(&one.pages, 10, PAGE_TOK, 1, &err))
 		bail_out("%s", err.msg);
 	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
-		   !piece.emit,
+		   !piece.n_emit,
 	   "a prefix that was never computed here is missing");
 	is_int(groups_grow(&g, &piece, &err), AR_OK, "after the first piece");
 	one.state_bytes = 8;
@@ -541,8 +541,8 @@ static size_t random_batch(struct batch_entry *entry, struct rng *r)
 				.req = q,
 				.start = (uint32_t)rng_below(r, 3000),
 				.n_tok = decode ? 1 : 1 + (uint32_t)rng_below(r, MAX_ROW / N_REQ),
-				.decode = decode,
-				.emit = rng_below(r, 2)
+				.kind = decode ? ROW_DECODE : ROW_PREFILL,
+				.n_emit = (uint32_t)rng_below(r, 2)
 			};
 		}
 	return n;
@@ -560,7 +560,7 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 		const struct capture_seq *from = &seqs[capture_of[e->req]];
 		int n_page;
 
-		if (e->decode != decode)
+		if ((e->kind == ROW_DECODE) != decode)
 			continue;
 		n_page = b->keys.page0[q + 1] - b->keys.page0[q];
 		most = n_page > most ? n_page : most;

@@ -108,7 +108,7 @@ static struct batch make_batch(int i, struct batch_entry *e)
 
 		*e = (struct batch_entry){ .start = (uint32_t)(i % 5) * 16384,
 					   .n_tok = n,
-					   .emit = i % 4 == 1 };
+					   .n_emit = i % 4 == 1 };
 		b.prefill_tok = n;
 		return b;
 	}
@@ -117,8 +117,8 @@ static struct batch make_batch(int i, struct batch_entry *e)
 		e[k] = (struct batch_entry){ .req = (uint32_t)k,
 					     .start = 100 + (uint32_t)(i * i),
 					     .n_tok = 1,
-					     .decode = true,
-					     .emit = true };
+					     .kind = ROW_DECODE,
+					     .n_emit = 1 };
 	b.decode_tok = (int64_t)b.n;
 	return b;
 }
@@ -138,8 +138,13 @@ static enum ar_status put_iteration(struct store *s, const struct roofline_gpu *
 	struct store_iteration it = { 0 };
 
 	for (size_t k = 0; k < b.n; k++) {
-		row[k] = (struct store_entry){ e[k].req,    e[k].start, e[k].n_tok, (uint32_t)i,
-					       e[k].decode, e[k].emit,	false };
+		row[k] = (struct store_entry){ e[k].req,
+					       e[k].start,
+					       e[k].n_tok,
+					       (uint32_t)i,
+					       e[k].kind == ROW_DECODE,
+					       e[k].n_emit > 0,
+					       false };
 		density[k] = subject->method->dense ? 1 : HALF / 100.0;
 	}
 	roofline_count(subject, 0, &b, density, work);

@@ -20,7 +20,7 @@ static const struct layer_spec linear = { .mixer = MIX_LINEAR,
 /* A chunk of 128 rows on 128 keys, and a decode with 256. */
 static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
-	{ .start = 255, .n_tok = 1, .decode = true, .emit = true },
+	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
 static const struct batch both = { entry, 2, 128, 1 };
 

@@ -28,7 +28,7 @@ static const struct model small = { .n_layers = 1, .hidden = 256, .vocab = 1000,
 /* A chunk of 128 rows on 128 keys, and a decode that emits and attends to 256. */
 static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
-	{ .start = 255, .n_tok = 1, .decode = true, .emit = true },
+	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
 static const struct batch both = { entry, 2, 128, 1 };
 static const struct batch decode_only = { entry + 1, 1, 0, 1 };
@@ -431,8 +431,8 @@ static void test_densities(void)
 static void test_capture(void)
 {
 	struct batch_entry first = { .n_tok = 300 };
-	struct batch_entry second = { .start = 300, .n_tok = 200, .emit = true };
-	struct batch_entry far = { .req = 1, .start = 256, .n_tok = 256, .emit = true };
+	struct batch_entry second = { .start = 300, .n_tok = 200, .n_emit = 1 };
+	struct batch_entry far = { .req = 1, .start = 256, .n_tok = 256, .n_emit = 1 };
 	struct roofline_work work[PHASE_COUNT];
 	double of[1], selected = 0, total = 0;
 	struct roofline_gpu g;
@@ -484,7 +484,7 @@ static void test_capture(void)
 
 static void test_no_memory(void)
 {
-	struct batch_entry e = { .n_tok = 130, .emit = true };
+	struct batch_entry e = { .n_tok = 130, .n_emit = 1 };
 	struct backend_case c;
 	struct ar_err err;
 	int wrong = 0, n = 0;

@@ -155,8 +155,8 @@ static void test_views(void)
 	struct batch_entry before = { .n_tok = 500, .known = 600 };
 	struct batch_entry entry[] = {
 		{ .start = 500, .n_tok = 90, .known = 600 },
-		{ .req = 1, .start = 99, .n_tok = 1, .decode = true, .emit = true },
-		{ .req = 2, .n_tok = 130, .known = 130, .emit = true },
+		{ .req = 1, .start = 99, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .req = 2, .n_tok = 130, .known = 130, .n_emit = 1 },
 	};
 	const struct batch b = { .entry = entry, .n = 3 };
 	const struct rows *full, *window, *linear;
@@ -227,9 +227,9 @@ static void test_segments(void)
 	const struct row_segment segment[] = { { .start = start[0], .n = n[0], .keep = all },
 					       { .start = start[1], .n = n[1], .keep = keep } };
 	struct batch_entry entry[] = {
-		{ .start = 200, .n_tok = 90, .known = 290, .emit = true },
+		{ .start = 200, .n_tok = 90, .known = 290, .n_emit = 1 },
 		{ .req = 1, .n_tok = 40, .known = 100 },
-		{ .req = 2, .start = 300, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 2, .start = 300, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
 	const struct batch b = { .entry = entry, .n = 3 };
 	const int32_t *page;
@@ -286,8 +286,8 @@ static void test_revived(void)
 		{ start[1], n[1], all, befores, n_back[1], backs, gones },
 	};
 	struct batch_entry entry[] = {
-		{ .n_tok = 5, .known = 5, .emit = true },
-		{ .req = 2, .start = 300, .n_tok = 1, .decode = true, .emit = true },
+		{ .n_tok = 5, .known = 5, .n_emit = 1 },
+		{ .req = 2, .start = 300, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
 	const struct batch b = { .entry = entry, .n = 2 };
 	const int32_t *page;
@@ -414,7 +414,7 @@ static void test_revived_decodes(void)
 			entry[i] = (struct batch_entry){ .req = (uint32_t)i,
 							 .start = (uint32_t)start[0][i],
 							 .n_tok = 1,
-							 .decode = true };
+							 .kind = ROW_DECODE };
 		}
 		grow(&b);
 		if (rows_build_decodes(&set, &e, &b, segment, PAD, &used, &err))
@@ -474,7 +474,7 @@ static void test_decodes(void)
 					.req = q,
 					.start = (uint32_t)rng_below(&rng, MAX_LEN - 1),
 					.n_tok = 1,
-					.decode = true
+					.kind = ROW_DECODE
 				};
 		grow(&b);
 		if (rows_build_decodes(&set, &e, &b, NULL, PAD, &used, &err))
@@ -503,11 +503,12 @@ static void test_decodes(void)
 	ok(fixed, "at addresses that the number of rows decides");
 	ok(copied, "one copy moves all views");
 	e.bytes = 3000;
-	is_int(rows_build_decodes(&set, &e,
-				  &(struct batch){ .entry = &(struct batch_entry){ .n_tok = 1,
-										   .decode = true },
-						   .n = 1 },
-				  NULL, PAD, &used, &err),
+	is_int(rows_build_decodes(
+		       &set, &e,
+		       &(struct batch){
+			       .entry = &(struct batch_entry){ .n_tok = 1, .kind = ROW_DECODE },
+			       .n = 1 },
+		       NULL, PAD, &used, &err),
 	       AR_USAGE, "memory for some of the views only is too small");
 	free(copy);
 	row_set_release(&dev);

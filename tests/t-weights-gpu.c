@@ -336,7 +336,7 @@ static void test_held(const char *method)
 	for (int i = 300; i < 310; i++) {
 		struct batch_entry e = whole_entry(&c, 0, i, 1);
 
-		e.decode = true;
+		e.kind = ROW_DECODE;
 		whole_step(&c, &e, 1);
 	}
 	run(&c, 0, 310, PROMPT - 310);

@@ -111,8 +111,10 @@ struct batch_entry whole_entry(const struct whole *x, uint32_t q, uint32_t start
 				     .start = start,
 				     .n_tok = n,
 				     .known = r->known,
-				     .decode = n == 1 && start >= x->env.trace->req[q].prompt_tok,
-				     .emit = n && start + n == r->known,
+				     .kind = n == 1 && start >= x->env.trace->req[q].prompt_tok ?
+						     ROW_DECODE :
+						     ROW_PREFILL,
+				     .n_emit = n && start + n == r->known,
 				     .chunk_no = r->chunks };
 }
 
@@ -132,13 +134,13 @@ enum ar_status whole_try_step(struct whole *x, struct batch_entry *e, size_t n,
 	enum ar_status st;
 
 	for (size_t i = 0; i < n; i++)
-		*(e[i].decode ? &b.decode_tok : &b.prefill_tok) += e[i].n_tok;
+		*(e[i].kind == ROW_DECODE ? &b.decode_tok : &b.prefill_tok) += e[i].n_tok;
 	st = x->backend->run(x->self, &b, cost, err);
 	for (size_t i = 0; i < n && !st; i++) {
 		struct whole_request *r = &x->req[e[i].req];
 
 		r->have = e[i].start + e[i].n_tok;
-		r->known += e[i].emit;
+		r->known += e[i].n_emit;
 		r->chunks++;
 	}
 	return st;

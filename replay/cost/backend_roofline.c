@@ -243,7 +243,7 @@ static enum ar_status roofline_run(void *self, const struct batch *b, struct ite
 		enum ar_status st = AR_OK;
 
 		c->of_entry[i] = c->density;
-		if (c->cpu && !b->entry[i].decode)
+		if (c->cpu && b->entry[i].kind != ROW_DECODE)
 			st = select_density(c, &b->entry[i], &c->of_entry[i], err);
 		if (st)
 			return st;

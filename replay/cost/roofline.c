@@ -196,15 +196,16 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
 		double len = (double)e->start + e->n_tok;
+		bool decode = e->kind == ROW_DECODE;
 
 		rows += (int)e->n_tok;
-		emit += e->emit;
+		emit += (int)e->n_emit;
 		if (l->mixer == MIX_LINEAR && !s->attention_only)
-			add_mix(l, e->n_tok, e->decode, &work[PHASE_MIX], &mix[e->decode]);
+			add_mix(l, e->n_tok, decode, &work[PHASE_MIX], &mix[decode]);
 		else if (l->mixer == MIX_WINDOW)
 			add_window(l, e->start, e->n_tok,
-				   &work[e->decode ? PHASE_DECODE : PHASE_ATTEND]);
-		else if (l->mixer == MIX_FULL && e->decode)
+				   &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
+		else if (l->mixer == MIX_FULL && decode)
 			add_attention(l, 1, len, len, &work[PHASE_DECODE]);
 		else if (l->mixer == MIX_FULL)
 			count_chunk(s, l, e, density[i], work);
@@ -288,7 +289,7 @@ struct roofline_time roofline_iteration(const struct roofline_gpu *g,
 	bool prefill = false, first = true;
 
 	for (size_t i = 0; i < b->n; i++)
-		prefill = prefill || !b->entry[i].decode;
+		prefill = prefill || b->entry[i].kind != ROW_DECODE;
 	for (int i = 0; i < s->model->n_layers; i++) {
 		bool full = s->model->layer[i].mixer == MIX_FULL;
 		struct roofline_work work[PHASE_COUNT];

@@ -345,7 +345,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	struct attn_call dense;
 	enum ar_status st;
 
-	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
+	assert(e->kind == ROW_PREFILL && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	st = cpu_sample(c, e, i, err);
 	if (st)
 		return st;

@@ -290,7 +290,7 @@ enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err
 		for (size_t i = 0; i < b->n && !st; i++) {
 			const struct batch_entry *e = &b->entry[i];
 
-			if (e->decode != decode || !e->emit)
+			if ((e->kind == ROW_DECODE) != decode || !e->n_emit)
 				continue;
 			x.row[x.n] = *row++;
 			x.entry[x.n++] = e;

@@ -46,7 +46,7 @@ static const struct opt cuda_options[] = {
 static bool only_decodes(const struct batch *b)
 {
 	for (size_t i = 0; i < b->n; i++)
-		if (!b->entry[i].decode)
+		if (b->entry[i].kind != ROW_DECODE)
 			return false;
 	return true;
 }
@@ -564,8 +564,12 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	uint32_t n = (uint32_t)lesser(c->env.max_batched_tok, (tok - !last) / 2);
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .known = 2 * n },
-		{ .start = n, .n_tok = n, .known = 2 * n, .emit = true },
-		{ .start = 2 * n - last, .n_tok = 1, .known = 2 * n, .decode = true, .emit = true },
+		{ .start = n, .n_tok = n, .known = 2 * n, .n_emit = 1 },
+		{ .start = 2 * n - last,
+		  .n_tok = 1,
+		  .known = 2 * n,
+		  .kind = ROW_DECODE,
+		  .n_emit = 1 },
 	};
 	struct iter_cost unused;
 	enum ar_status st = AR_OK;

@@ -31,7 +31,7 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
 	enum ar_status st;
 
-	assert(!e->decode && attn_engine_mixer(&c->engine, i) == MIX_FULL);
+	assert(e->kind == ROW_PREFILL && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	c->stale = true;
 	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)

@@ -96,7 +96,7 @@ enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph
 		for (size_t i = 0; i < b->n && !st; i++) {
 			const struct batch_entry *e = &b->entry[i];
 
-			if (e->decode != decode || !e->emit)
+			if ((e->kind == ROW_DECODE) != decode || !e->n_emit)
 				continue;
 			st = decoder_logits(c->decoder, graph ? (int)i : n, c->logits, err);
 			if (!st)

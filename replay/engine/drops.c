@@ -154,7 +154,7 @@ void drops_begin(struct drops *d, const struct batch *b)
 		d->n_whole += (int)e->n_tok;
 		if (d->revives)
 			set_before(d, 0, i);
-		if (e->decode)
+		if (e->kind == ROW_DECODE)
 			continue;
 		d->chunk[n++] = (int32_t)e->n_tok;
 		d->prefill = true;
@@ -253,7 +253,7 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 		for (size_t i = 0; i < b->n; i++) {
 			int32_t n, own = x->n[i] - rows_n_back(x, i);
 
-			if (b->entry[i].decode != decode)
+			if ((b->entry[i].kind == ROW_DECODE) != decode)
 				continue;
 			n = keep_rows(d, s, i, first, decode ? NULL : keep + first, row);
 			d->start[next + i] = drops_tokens(d, s + 1, b->entry[i].req)->n;

@@ -172,7 +172,7 @@ enum ar_status groups_grow_segment(const struct cache_groups *g, int segment,
 		if (x->window)
 			pages_trim(x->pages, e->req, start - x->window + 1);
 		st = pages_grow(x->pages, e->req, x->mixer == MIX_LINEAR ? 1 : end, err);
-		if (!st && !e->decode)
+		if (!st && e->kind != ROW_DECODE)
 			pages_set_chunked(x->pages, e->req, end);
 	}
 	return st;
@@ -202,7 +202,7 @@ bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, i
 
 	for (int i = 0; i < g->n; i++) {
 		const struct cache_group *x = &g->group[i];
-		bool chunked = x->state_bytes && !e->decode;
+		bool chunked = x->state_bytes && e->kind != ROW_DECODE;
 
 		if (x->segment || x->mixer == MIX_LINEAR)
 			continue;

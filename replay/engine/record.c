@@ -13,8 +13,8 @@ struct store_entry record_entry(const struct batch_entry *e)
 				     .start = e->start,
 				     .n_tok = e->n_tok,
 				     .chunk_no = e->chunk_no,
-				     .decode = e->decode,
-				     .emit = e->emit,
+				     .decode = e->kind == ROW_DECODE,
+				     .emit = e->n_emit > 0,
 				     .recompute = e->recompute };
 }
 

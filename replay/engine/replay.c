@@ -168,7 +168,7 @@ static void note_plan(struct loop *l, int64_t start)
 	for (; e < end; e++) {
 		if (!e->chunk_no)
 			l->t[e->req].first_sched = start;
-		if (e->emit)
+		if (e->n_emit)
 			*emit++ = e->req;
 	}
 	l->n_emit = (size_t)(emit - l->emit);
@@ -258,7 +258,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 		const struct batch_entry *e = &l->s->batch.entry[i];
 		struct kept_share kept = { 0 };
 
-		for (int k = 0; k < cfg->n_run_layers && !e->decode && !st; k++) {
+		for (int k = 0; k < cfg->n_run_layers && e->kind == ROW_PREFILL && !st; k++) {
 			if (!drawn(cfg, e, cfg->run_layer[k]))
 				continue;
 			st = cfg->backend->compare(cfg->self, e, k, l->acc, l->count, NULL, err);

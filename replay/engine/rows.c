@@ -210,7 +210,7 @@ static struct size measure(const struct part *p, bool decode)
 		struct span x = span_of(p, i);
 		int32_t n = pages_until(p->view, x.start + x.n);
 
-		if (p->b->entry[i].decode != decode || !x.n)
+		if ((p->b->entry[i].kind == ROW_DECODE) != decode || !x.n)
 			continue;
 		s.req++;
 		s.row += (size_t)x.n;
@@ -327,7 +327,7 @@ static enum ar_status add_rows(struct rows *o, const struct part *p, const struc
 	enum ar_status st = o->row ? place_rows(o->row + o->n_row, p, e, x, err) : AR_OK;
 
 	o->n_row += x->n;
-	if (e->emit)
+	if (e->n_emit)
 		o->emit[o->n_emit++] = o->n_row - 1;
 	return st;
 }
@@ -347,7 +347,7 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode
 		enum ar_status st;
 		int own;
 
-		if (e->decode != decode || !x.n)
+		if ((e->kind == ROW_DECODE) != decode || !x.n)
 			continue;
 		add_request(a, r++, e, p->view, &x);
 		own = a->page0[r] - a->page0[r - 1];

@@ -96,7 +96,7 @@ enum ar_status rows_revived_add(struct rows *o, const struct part *p,
 	for (size_t i = 0; i < p->b->n && !st; i++) {
 		int32_t n_back = rows_n_back(p->segment, i);
 
-		if (!p->b->entry[i].decode || !p->segment->n[i])
+		if (p->b->entry[i].kind != ROW_DECODE || !p->segment->n[i])
 			continue;
 		add_keys(a, p, i, d->keys.page0[r] * d->shape.page_tok);
 		st = place_revived(o->row + o->n_row, p, i, err);

@@ -7,7 +7,7 @@
 /* Hash of one entry.  composition is their sum, so the order of entries does not matter. */
 static uint64_t entry_mark(const struct batch_entry *e)
 {
-	uint64_t kind = (uint64_t)e->decode | (uint64_t)e->emit << 1;
+	uint64_t kind = (uint64_t)e->kind | (uint64_t)e->n_emit << 1;
 
 	return rng_mix(rng_mix((uint64_t)e->start << 32 | e->n_tok) ^ kind);
 }
@@ -20,7 +20,7 @@ struct batch_shape batch_shape(const struct batch *b)
 		const struct batch_entry *e = &b->entry[i];
 		int64_t start = e->start, n = e->n_tok;
 
-		if (e->decode) {
+		if (e->kind == ROW_DECODE) {
 			s.feature[BATCH_DECODES]++;
 			s.feature[BATCH_DECODE_CONTEXT] += start + 1;
 		} else {

@@ -7,14 +7,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What rows are for.  All loops over rows go by kind, in this order. */
+enum row_kind {
+	ROW_PREFILL, /* tokens that are known */
+	ROW_DECODE,  /* the last known token, after the prompt: one row */
+	ROW_REVIVED, /* tokens that a decode brings back; of no entry */
+	ROW_KINDS
+};
+
 /* Request req runs n_tok tokens starting at position start.  Positions below prompt_tok +
  * outputs so far are known; prompt tokens come first. */
 struct batch_entry {
 	uint32_t req; /* index into the trace */
 	uint32_t start, n_tok;
-	uint32_t known;	   /* tokens known before this iteration */
-	bool decode;	   /* n_tok == 1 and start >= prompt_tok: one decode row */
-	bool emit;	   /* it outputs a token: start + n_tok == known */
+	uint32_t known; /* tokens known before this iteration */
+	enum row_kind kind;
+	uint32_t n_emit;   /* most tokens that it outputs: 1 if start + n_tok == known, else 0 */
 	bool recompute;	   /* positions that had been computed before a preemption */
 	uint32_t chunk_no; /* number of entries of the request before this one */
 };
@@ -37,7 +45,7 @@ enum batch_feature {
 struct batch_shape {
 	int64_t feature[BATCH_FEATURES];
 	int64_t n_entry;
-	/* Hash of the multiset of (start, n_tok, decode, emit): request numbers and order do not
+	/* Hash of the multiset of (start, n_tok, kind, n_emit): request numbers and order do not
 	 * count.  Equal shapes are taken for equal multisets.  Two of a million different ones
 	 * have the same hash with a probability below 1e-7. */
 	uint64_t composition;

@@ -367,13 +367,13 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->start = q->comp;
 	e->n_tok = n;
 	e->known = q->known;
-	e->decode = n == 1 && q->comp >= q->prompt;
+	e->kind = n == 1 && q->comp >= q->prompt ? ROW_DECODE : ROW_PREFILL;
 	e->recompute = q->comp < q->high;
 	e->chunk_no = q->n_chunk++;
 	q->comp += n;
-	e->emit = q->comp == q->known && q->known < q->goal;
-	q->n_decode += e->decode;
-	if (e->decode)
+	e->n_emit = q->comp == q->known && q->known < q->goal;
+	q->n_decode += e->kind == ROW_DECODE;
+	if (e->kind == ROW_DECODE)
 		s->batch.decode_tok++;
 	else
 		s->batch.prefill_tok += n;
@@ -386,7 +386,7 @@ void sched_extend(struct sched *s, size_t i, uint32_t n)
 
 	e->n_tok += n;
 	q->comp += n;
-	e->emit = q->comp == q->known;
+	e->n_emit = q->comp == q->known;
 	s->batch.prefill_tok += n;
 }
 
@@ -404,8 +404,8 @@ uint32_t sched_unplan(struct sched *s, uint32_t id)
 	for (b->n--; i < b->n; i++)
 		b->entry[i] = b->entry[i + 1];
 	s->seq[id].n_chunk--;
-	s->seq[id].n_decode -= e.decode;
-	if (e.decode)
+	s->seq[id].n_decode -= e.kind == ROW_DECODE;
+	if (e.kind == ROW_DECODE)
 		b->decode_tok--;
 	else
 		b->prefill_tok -= e.n_tok;
@@ -507,7 +507,7 @@ void sched_emit(struct sched *s)
 			q->recomputed += (end < q->high ? end : q->high) - e->start;
 		if (q->high < end)
 			q->high = end;
-		if (!e->emit)
+		if (!e->n_emit)
 			continue;
 		q->emitted = s->n_plan;
 		if (++q->known == q->goal)

@@ -57,8 +57,8 @@ static struct host_load load_of(const struct engine_log *log, const struct engin
 
 		entry[i] = (struct batch_entry){ .start = at ? *at : 0,
 						 .n_tok = e->n_tok,
-						 .decode = decode,
-						 .emit = at && *at + e->n_tok >= prompt,
+						 .kind = decode ? ROW_DECODE : ROW_PREFILL,
+						 .n_emit = at && *at + e->n_tok >= prompt,
 						 .chunk_no = at ? *at > 0 : decode };
 		if (at)
 			*at += e->n_tok;

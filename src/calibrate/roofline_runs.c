@@ -162,11 +162,12 @@ static enum ar_status take_entries(struct reader *r, sqlite3_stmt *q, int64_t no
 		if (!grow(r, b->n))
 			return ar_nomem(err);
 		if (sqlite3_column_int64(q, 0) == no) {
-			r->entry[b->n] =
-				(struct batch_entry){ .start = (uint32_t)sqlite3_column_int64(q, 1),
-						      .n_tok = (uint32_t)sqlite3_column_int64(q, 2),
-						      .decode = sqlite3_column_int(q, 3),
-						      .emit = sqlite3_column_int(q, 4) };
+			r->entry[b->n] = (struct batch_entry){
+				.start = (uint32_t)sqlite3_column_int64(q, 1),
+				.n_tok = (uint32_t)sqlite3_column_int64(q, 2),
+				.kind = sqlite3_column_int(q, 3) ? ROW_DECODE : ROW_PREFILL,
+				.n_emit = (uint32_t)sqlite3_column_int(q, 4)
+			};
 			r->density[b->n++] = r->run->density;
 		}
 		*more = sqlite3_step(q) == SQLITE_ROW;
@@ -223,7 +224,7 @@ static enum ar_status add_iterations(struct reader *r, sqlite3_stmt *it, sqlite3
 		if (st || !b.n || s->span_ns <= 0)
 			continue;
 		for (size_t i = 0; i < b.n; i++)
-			s->prefill = s->prefill || !b.entry[i].decode;
+			s->prefill = s->prefill || b.entry[i].kind != ROW_DECODE;
 		roofline_count(&r->subject, 0, &b, r->density, s->work);
 		r->in->n_sample++;
 	}

@@ -179,8 +179,8 @@ static enum ar_status follow(struct walk *w, const struct engine_entry *x, size_
 	*e = (struct batch_entry){ .req = (uint32_t)x->req,
 				   .start = p->pos,
 				   .n_tok = x->n_tok,
-				   .decode = after,
-				   .emit = after || p->pos + x->n_tok >= p->known,
+				   .kind = after ? ROW_DECODE : ROW_PREFILL,
+				   .n_emit = after || p->pos + x->n_tok >= p->known,
 				   .recompute = p->again && !after,
 				   .chunk_no = p->n_entry++ };
 	p->n_chunk += !after;
@@ -207,11 +207,13 @@ static enum ar_status fill_batch(struct walk *w, size_t at, bool *named, struct 
 		if (x->req >= 0)
 			st = follow(w, x, at, e, err);
 		else
-			*e = (struct batch_entry){ .n_tok = x->n_tok, .decode = x->n_tok == 1 };
+			*e = (struct batch_entry){ .n_tok = x->n_tok,
+						   .kind = x->n_tok == 1 ? ROW_DECODE :
+									   ROW_PREFILL };
 		if (st)
 			return st;
 		*named = *named && x->req >= 0;
-		*(e->decode ? &b->decode_tok : &b->prefill_tok) += x->n_tok;
+		*(e->kind == ROW_DECODE ? &b->decode_tok : &b->prefill_tok) += x->n_tok;
 		w->row[i] = record_entry(e);
 	}
 	return AR_OK;

@@ -116,7 +116,7 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 	x->entry = (struct batch_entry){ .start = (uint32_t)c->ctx,
 					 .n_tok = (uint32_t)c->chunk,
 					 .known = (uint32_t)c->known,
-					 .emit = c->known == end };
+					 .n_emit = c->known == end };
 	x->env = (struct backend_env){
 		.trace = &x->trace,
 		.model = &c->model,
