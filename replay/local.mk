@@ -16,7 +16,7 @@ libattnreplay_a_SOURCES += \
     replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c replay/engine/drops.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
-    replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
+    replay/engine/latency.h replay/engine/observer.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
     replay/engine/rows_part.h replay/engine/rows_revived.c \
@@ -27,8 +27,9 @@ libattnreplay_a_SOURCES += \
     replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
-    replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/kv_blocks.c \
-    replay/sched/kv_blocks.h replay/sched/kv_groups.c replay/sched/kv_groups.h \
+    replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
+    replay/sched/blocks.h replay/sched/kv_blocks.c replay/sched/kv_blocks.h \
+    replay/sched/kv_groups.c replay/sched/kv_groups.h \
     replay/sched/model_groups.c replay/sched/model_groups.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
     replay/sched/sched.c replay/sched/sched.h \

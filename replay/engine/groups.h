@@ -15,8 +15,8 @@
 #define AR_GROUPS_H
 
 #include "kernels/methods/plan.h"
-#include "replay/engine/pages.h"
 #include "replay/sched/batch.h"
+#include "replay/sched/blocks.h"
 
 struct cache_group {
 	enum mixer mixer;
@@ -54,6 +54,13 @@ void groups_release(struct cache_groups *g);
 static inline const struct cache_group *groups_of(const struct cache_groups *g, int layer)
 {
 	return &g->group[g->of[layer]];
+}
+
+/* Elements from the start of a layer's K or V to head h, place 0 of page. */
+static inline size_t pages_offset(const struct attn_shape *s, int32_t page, int h)
+{
+	return ((size_t)page * (size_t)s->kv_heads + (size_t)h) * (size_t)s->page_tok *
+	       (size_t)s->head_dim;
 }
 
 /* Bytes of layer[0 .. n) of the model together, aux caches included, where a full layer has n_page

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "replay/engine/pages.h"
+#include "replay/sched/blocks.h"
 
 #include <stdlib.h>
 

@@ -2,14 +2,13 @@
 /* The physical pages of the KV cache, and the pages that each request holds.  A page has page_tok
  * tokens of all KV heads.  The policy's block pool decides whether there is room; this allocator
  * only finds free pages. */
-#ifndef AR_PAGES_H
-#define AR_PAGES_H
+#ifndef AR_BLOCKS_H
+#define AR_BLOCKS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "kernels/attn.h"
 
 struct pages;
 
@@ -38,12 +37,5 @@ void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok);
 int64_t pages_chunked(const struct pages *p, uint32_t req);
 const int32_t *pages_of(const struct pages *p, uint32_t req); /* borrowed, in order */
 int64_t pages_free(const struct pages *p);
-
-/* Elements from the start of a layer's K or V to head h, place 0 of page. */
-static inline size_t pages_offset(const struct attn_shape *s, int32_t page, int h)
-{
-	return ((size_t)page * (size_t)s->kv_heads + (size_t)h) * (size_t)s->page_tok *
-	       (size_t)s->head_dim;
-}
 
 #endif
