@@ -3,10 +3,8 @@
  * reference.  The chunks are the first chunk of a prompt, a chunk that begins and ends inside
  * blocks, and a short last chunk.
  *
- * Where rounding decides, both results are right.  The reference defines this band: the cells
- * between its selections under a slightly stricter and a slightly looser parameter.  A few more
- * cells may differ (slack), because equal sums change ranks.  The reference itself must lie in its
- * band. */
+ * Descriptors bring the methods, each with the band of selections that are right (selector.band).
+ * The reference itself must lie in its band. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -22,33 +20,12 @@
 #include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/gpu.h"
+#include "tests/selector_text.h"
 #include "tests/tap.h"
 
-/* strict and loose NULL: there is no band. */
-static const struct {
-	const char *method, *value, *strict, *loose; /* value in place of % */
-	double slack; /* share of the cells that may be outside of the band */
-} rules[] = {
-	{ "dense", "", NULL, NULL, 0 },
-	{ "trishape:start=128,recent=256", "", NULL, NULL, 0 },
-	{ "ashape:init=100,local=300", "", NULL, NULL, 0 },
-	{ "select=density,density=0.4/union=none/exec=blocksparse", "", NULL, NULL, 0 },
-	{ "flashprefill:sink=1,window=1,dense-first=0,alpha=%", "0.05", "0.050025", "0.049975", 0 },
-	{ "compact-fp:sink=0,window=2,alpha=%", "0.3", "0.30015", "0.29985", 0 },
-	{ "seer:gate=agree.gate,threshold=%", "0.05", "0.055", "0.045", 0 },
-	{ "xattention:threshold=%", "0.8", "0.799", "0.801", 0.01 },
-	{ "xattention:stride=16,block=64,threshold=%", "0.9", "0.899", "0.901", 0.01 },
-	{ "flexprefill:tau=0,min-budget=128,gamma=%", "0.8", "0.799", "0.801", 0.01 },
-	{ "flexprefill:tau=1,min-budget=128,gamma=%", "0.8", "0.799", "0.801", 0.01 },
-	{ "bfla:block=128,local=0,min-tokens=1,mass=%", "0.9", "0.8995", "0.9005", 0.01 },
-	{ "bfla:pool=mean,min-tokens=1,stride=7,mass=%", "0.8", "0.7995", "0.8005", 0.01 },
-	{ "proxyattn:groups=2,mass=%", "0.8", "0.7995", "0.8005", 0.01 },
-	{ "select=oracle,density=%/union=none/exec=blocksparse", "0.3", "0.297", "0.303", 0.01 },
-	{ "quoka:kv-ratio=%", "0.25", "0.22", "0.28", 0.03 },
-	{ "minference:vertical=60,slash=150", "", NULL, NULL, 0.02 },
-	{ "minference:pattern=agree.json,blocks=3", "", NULL, NULL, 0.02 },
-};
-enum { N_RULE = sizeof rules / sizeof *rules };
+enum { MAX_RULE = 256 };
+static const struct selector_band *rules[MAX_RULE];
+static int n_rule, n_band; /* of them, those with strict and loose */
 
 static const struct {
 	const char *what;
@@ -59,7 +36,17 @@ static const struct {
 	{ "the last one", 2000, 104 },
 };
 enum { N_PLACE = sizeof places / sizeof *places, MIDDLE = 1 };
-enum { N_BAND = 12, N_TEST = N_RULE * N_PLACE + N_BAND };
+
+static void find_rules(void)
+{
+	for (int i = 0; selectors[i]; i++)
+		for (const struct selector_band *b = selectors[i]->band; b && b->method; b++) {
+			if (n_rule == MAX_RULE)
+				bail_out("more bands than this test has room for: raise MAX_RULE");
+			rules[n_rule++] = b;
+			n_band += !!b->strict;
+		}
+}
 
 /* ---- selections of the program ---- */
 
@@ -146,23 +133,23 @@ enum which { VALUE, STRICT, LOOSE };
 
 static bool has(int rule, enum which which)
 {
-	return which == VALUE || rules[rule].strict;
+	return which == VALUE || rules[rule]->strict;
 }
 
 static const char *value_of(int rule, enum which which)
 {
-	return which == STRICT ? rules[rule].strict :
-	       which == LOOSE  ? rules[rule].loose :
-				 rules[rule].value;
+	return which == STRICT ? rules[rule]->strict :
+	       which == LOOSE  ? rules[rule]->loose :
+				 rules[rule]->value;
 }
 
 /* All rules at one place, in one run of the program; of values that make a band those that have
  * one. */
 static struct shown *show(const char *backend, int place, enum which which)
 {
-	struct shown *x = calloc(N_RULE, sizeof *x);
+	struct shown *x = calloc((size_t)n_rule, sizeof *x);
 	const cJSON *o, *root;
-	char cmd[4096], *text;
+	char cmd[16384], *text;
 	struct ar_err err;
 	size_t n;
 	int status, shown = 0;
@@ -174,14 +161,13 @@ static struct shown *show(const char *backend, int place, enum which which)
 			     "niah-llama-14m --picture none "
 			     "--context %d --chunk %d --backend %s --json agree-out.json --method ",
 			     places[place].context, places[place].chunk, backend);
-	for (int r = 0; r < N_RULE; r++) {
-		const char *cut = strchr(rules[r].method, '%');
-
+	for (int r = 0; r < n_rule; r++) {
 		if (!has(r, which))
 			continue;
-		n += (size_t)snprintf(cmd + n, sizeof cmd - n, "%s%.*s%s%s", shown++ ? "," : "",
-				      cut ? (int)(cut - rules[r].method) : 999, rules[r].method,
-				      value_of(r, which), cut ? cut + 1 : "");
+		n += (size_t)snprintf(cmd + n, sizeof cmd - n, "%s", shown++ ? "," : "");
+		n += selector_text(cmd + n, sizeof cmd - n, rules[r]->method, value_of(r, which));
+		if (n + 32 > sizeof cmd)
+			bail_out("the methods do not fit: make cmd larger");
 	}
 	snprintf(cmd + n, sizeof cmd - n, " >/dev/null");
 	status = system(cmd);
@@ -193,7 +179,7 @@ static struct shown *show(const char *backend, int place, enum which which)
 	if (cJSON_GetArraySize(root) != shown)
 		bail_out("there are %d selections", cJSON_GetArraySize(root));
 	o = root->child;
-	for (int r = 0; r < N_RULE; r++)
+	for (int r = 0; r < n_rule; r++)
 		if (has(r, which)) {
 			read_shown(&x[r], o);
 			o = o->next;
@@ -229,7 +215,7 @@ static bool as_far_from_dense(const struct shown *a, const struct shown *b)
 static void compare(const char *backend, int place, struct shown *const band[3],
 		    const struct shown *x, bool own)
 {
-	for (int r = 0; r < N_RULE; r++) {
+	for (int r = 0; r < n_rule; r++) {
 		const struct shown *want = &band[VALUE][r];
 		bool banded = has(r, STRICT), equal = !memcmp(x[r].on, want->on, CELLS);
 		int out = outside(&x[r], banded ? &band[STRICT][r] : want,
@@ -237,10 +223,10 @@ static void compare(const char *backend, int place, struct shown *const band[3],
 
 		if (own && !banded)
 			continue;
-		ok(out <= (own ? 0 : rules[r].slack * x[r].cells) &&
+		ok(out <= (own ? 0 : rules[r]->slack * x[r].cells) &&
 			   (!equal || as_far_from_dense(&x[r], want)),
 		   "%s, %s, %s: %d of %d cells outside of the band", backend, places[place].what,
-		   rules[r].method, out, x[r].cells);
+		   rules[r]->method, out, x[r].cells);
 	}
 }
 
@@ -287,7 +273,8 @@ int main(void)
 	char folder[] = "/tmp/t-select-agree-XXXXXX";
 	bool gpu;
 
-	plan(N_TEST);
+	find_rules();
+	plan((unsigned)(n_rule * N_PLACE + n_band));
 	log_level = LOG_ERROR;
 	if (!mkdtemp(folder) || chdir(folder))
 		bail_out("no temporary folder");
@@ -297,9 +284,10 @@ int main(void)
 		if (gpu || (i == MIDDLE && !sanitized()))
 			test_place(i, gpu);
 	if (!gpu)
-		skip(N_RULE * N_PLACE, "no usable GPU");
+		skip((unsigned)(n_rule * N_PLACE), "no usable GPU");
 	if (!gpu && sanitized())
-		skip(N_BAND, "sums, not accesses; the build without sanitizers tests them");
+		skip((unsigned)n_band,
+		     "sums, not accesses; the build without sanitizers tests them");
 	unlink("agree.json");
 	unlink("agree.gate");
 	unlink("agree-out.json");

@@ -3,7 +3,8 @@
  * - no block after the query block is kept;
  * - blocks that the selector always keeps are kept;
  * - a request has the same selection in a batch as alone;
- * - a looser parameter keeps all blocks that a stricter one keeps. */
+ * - a looser parameter keeps all blocks that a stricter one keeps.
+ * Descriptors bring the methods (selector.order). */
 #include "config.h"
 
 #include <math.h>
@@ -13,49 +14,11 @@
 
 #include "kernels/methods/method.h"
 #include "tests/batch_case.h"
+#include "tests/selector_text.h"
 #include "tests/tap.h"
 
-enum { N_VALUE = 4, N_CASE = 6, N_REQ = 3 };
-
-/* first, own: whether the first block and the query block's own are always kept. */
-/* clang-format off */
-static const struct rule {
-	const char *selector, *method, *param;
-	const char *value[N_VALUE];	/* each keeps at least what those before it keep */
-	bool first, own;
-} rules[] = {
-	{ "flashprefill", "flashprefill:dense-first=0,sink=1,window=1", "alpha",
-	  { "1", "0.5", "0.1", "0.001" }, true, true },
-	{ "flexprefill", "flexprefill:tau=0,min-budget=1", "gamma", { "0", "0.3", "0.6", "0.9" },
-	  true, true },
-	{ "flexprefill", "flexprefill:tau=1,min-budget=1", "gamma", { "0", "0.3", "0.6", "0.9" },
-	  true, true },
-	{ "xattention", "xattention", "threshold", { "0", "0.5", "0.8", "0.99" }, true, true },
-	{ "xattention", "xattention:stride=16,block=64", "threshold", { "0", "0.4", "0.7", "1" },
-	  true, true },
-	{ "seer", "seer:gate=mean", "threshold", { "0.5", "0.1", "0.05", "0.01" }, false, false },
-	{ "seer", "seer:gate=mean,diagonal=1", "nz-ratio", { "0.1", "0.3", "0.6", "1" }, false,
-	  true },
-	{ "bfla", "bfla:block=128,local=128,min-tokens=0", "mass", { "0", "0.3", "0.7", "0.95" },
-	  true, true },
-	{ "bfla", "bfla:block=128,pool=mean,mass=0,local=0,min-tokens=0", "threshold",
-	  { "0.9", "0.3", "0.1", "0.01" }, true, true },
-	{ "bfla", "bfla:block=128,pool=maxabs,mass=0,local=0,stride=5,min-tokens=0", "ratio",
-	  { "0.1", "0.3", "0.5", "1" }, true, true },
-	{ "proxyattn", "proxyattn:groups=2", "mass", { "0", "0.4", "0.8", "0.99" }, true, true },
-	{ "oracle", "select=oracle/exec=blocksparse", "density", { "0.1", "0.2", "0.5", "0.9" },
-	  false, false },
-	{ "density", "select=density/exec=blocksparse", "density", { "0.1", "0.2", "0.5", "0.9" },
-	  false, true },
-	{ "trishape", "trishape:last-dense=0,start=128", "recent", { "0", "128", "256", "512" },
-	  true, true },
-	{ "quoka", "quoka", "kv-ratio", { "0.05", "0.2", "0.5", "0.9" }, false, false },
-	{ "minference", "minference:slash=130", "vertical", { "0", "50", "100", "300" }, true,
-	  true },
-	{ "ashape", "ashape:init=40", "local", { "1", "70", "200", "500" }, true, true },
-};
-/* clang-format on */
-enum { N_RULE = sizeof rules / sizeof *rules };
+enum { N_CASE = 6, N_REQ = 3 };
+enum { N_VALUE = sizeof((struct selector_order *)0)->value / sizeof(char *) };
 
 static const struct attn_shape heads = { .q_heads = 4, .kv_heads = 2, .head_dim = 16 };
 
@@ -65,20 +28,18 @@ static void must(enum ar_status st, const struct ar_err *err)
 		bail_out("%s", err->msg);
 }
 
-static struct method *open_method(const struct rule *r, const char *value, struct attn_shape *s)
+static struct method *open_method(const struct selector_order *r, const char *value,
+				  struct attn_shape *s)
 {
 	static float inv[8];
 	struct selector_env env = { .n_layers = 1, .rope_inv = inv };
 	char text[160];
 	struct method *m;
 	struct ar_err err;
-	const char *exec = strstr(r->method, "/exec=");
-	int n = exec ? (int)(exec - r->method) : (int)strlen(r->method);
 
 	for (int i = 0; i < 8; i++)
 		inv[i] = powf(10000, -(float)i / 8);
-	snprintf(text, sizeof text, "%.*s%s%s=%s%s", n, r->method,
-		 exec || strchr(r->method, ':') ? "," : ":", r->param, value, exec ? exec : "");
+	selector_text(text, sizeof text, r->method, value);
 	must(method_parse(&m, text, &err), &err);
 	*s = heads;
 	s->page_tok = method_page_tok(m);
@@ -194,8 +155,8 @@ static int request_of(const struct attn_batch *b, int qblk)
 
 /* Rows that keep a key past the own block, and those that lack what is always kept.  Runs may reach
  * past a query block. */
-static void check_places(const struct rule *rule, const struct attn_batch *b, const struct keys *x,
-			 bool mask, int *past, int *lacking)
+static void check_places(const struct selector_order *rule, const struct attn_batch *b,
+			 const struct keys *x, bool mask, int *past, int *lacking)
 {
 	int tok = b->shape.page_tok;
 
@@ -246,7 +207,7 @@ static void compare(const struct keys *a, const struct keys *b, int *lost, int *
 	}
 }
 
-static void test_rule(const struct rule *rule)
+static void test_rule(const struct selector_order *rule)
 {
 	int past = 0, lacking = 0, alone = 0, lost = 0, won = 0;
 
@@ -278,30 +239,15 @@ static void test_rule(const struct rule *rule)
 	is_int(past, 0, "%s: nothing past a query block", rule->method);
 	is_int(lacking, 0, "%s: what is always kept is there", rule->method);
 	is_int(alone, 0, "%s: a ragged batch has what its requests have alone", rule->method);
-	is_int(lost, 0, "%s: %s keeps more and more", rule->method, rule->param);
+	is_int(lost, 0, "%s: keeps more and more", rule->method);
 	ok(won, "%s: ... and not the same", rule->method);
-}
-
-/* A selector without a rule is untested. */
-static void test_all(void)
-{
-	int without = 0;
-
-	for (int i = 0; selectors[i]; i++) {
-		bool any = !selectors[i]->ref;
-
-		for (int k = 0; k < N_RULE; k++)
-			any |= !strcmp(selectors[i]->name, rules[k].selector);
-		without += !any;
-	}
-	is_int(without, 0, "every selector is here");
 }
 
 int main(void)
 {
 	plan(0);
-	test_all();
-	for (int i = 0; i < N_RULE; i++)
-		test_rule(&rules[i]);
+	for (int i = 0; selectors[i]; i++)
+		for (const struct selector_order *o = selectors[i]->order; o && o->method; o++)
+			test_rule(o);
 	return done_testing();
 }

@@ -55,6 +55,22 @@ struct selector_work {
 	int launches;
 };
 
+/* A method under which its kernels are compared with its reference, with value in place of %.  Where
+ * rounding decides, both are right: cells may differ that the reference keeps under only one of
+ * strict and loose, and a share slack of all cells besides.  strict and loose NULL: no others.
+ * The methods may read agree.gate (of seer) and agree.json (of minference), of 8 heads. */
+struct selector_band {
+	const char *method, *value, *strict, *loose;
+	double slack;
+};
+
+/* A method whose reference keeps, with each value in place of %, all that it keeps with those
+ * before.  first, own: it always keeps the first block, the query block's own. */
+struct selector_order {
+	const char *method, *value[4];
+	bool first, own;
+};
+
 typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
 				const struct attn_limits *l);
 typedef enum ar_status selector_fn(const struct attn_call *call, const void *self,
@@ -107,6 +123,10 @@ struct selector {
 	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word
 	 * of the mask or every list.  May allocate. */
 	selector_fn *ref;
+
+	/* What tests hold kernels and reference to; each ends with method == NULL. */
+	const struct selector_band *band;
+	const struct selector_order *order;
 
 	/* CUDA; NULL in a build without.  Only enqueues on stream; no allocation, no
 	 * synchronisation.  work has work_bytes() bytes of device memory; NULL: none. */

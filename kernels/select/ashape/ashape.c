@@ -62,6 +62,16 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "ashape:init=100,local=300", NULL, NULL, NULL, 0 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "ashape:init=40,local=%", { "1", "70", "200", "500" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 extern const struct selector selector_ashape;
@@ -76,5 +86,7 @@ const struct selector selector_ashape = {
 	.columns = columns,
 	.work = selector_places,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,
 };

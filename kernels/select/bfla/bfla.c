@@ -370,6 +370,22 @@ static const struct opt params[] = {
 	  .help = "keep everything while a batch has fewer than N prompt tokens" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "bfla:block=128,local=0,min-tokens=1,mass=%", "0.9", "0.8995", "0.9005", 0.01 },
+	{ "bfla:pool=mean,min-tokens=1,stride=7,mass=%", "0.8", "0.7995", "0.8005", 0.01 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "bfla:block=128,local=128,min-tokens=0,mass=%",
+	  { "0", "0.3", "0.7", "0.95" }, true, true },
+	{ "bfla:block=128,pool=mean,mass=0,local=0,min-tokens=0,threshold=%",
+	  { "0.9", "0.3", "0.1", "0.01" }, true, true },
+	{ "bfla:block=128,pool=maxabs,mass=0,local=0,stride=5,min-tokens=0,ratio=%",
+	  { "0.1", "0.3", "0.5", "1" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -393,6 +409,8 @@ const struct selector selector_bfla = {
 	.scores = true,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? bfla_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? bfla_enqueue : NULL,
 };

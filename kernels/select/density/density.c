@@ -54,6 +54,17 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "select=density,density=0.4/union=none/exec=blocksparse", NULL, NULL, NULL, 0 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "select=density,density=%/exec=blocksparse",
+	  { "0.1", "0.2", "0.5", "0.9" }, false, true },
+	{ 0 }
+};
 /* clang-format on */
 
 extern const struct selector selector_density;
@@ -67,5 +78,7 @@ const struct selector selector_density = {
 	.block_tok = block_tok,
 	.work = selector_places,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.enqueue = HAVE_CUDA ? density_enqueue : NULL,
 };

@@ -221,6 +221,18 @@ static const struct opt params[] = {
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "flashprefill:sink=1,window=1,dense-first=0,alpha=%", "0.05", "0.050025", "0.049975", 0 },
+	{ "compact-fp:sink=0,window=2,alpha=%", "0.3", "0.30015", "0.29985", 0 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "flashprefill:dense-first=0,sink=1,window=1,alpha=%",
+	  { "1", "0.5", "0.1", "0.001" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -246,6 +258,8 @@ const struct selector selector_flashprefill = {
 	.state_bytes = state_bytes,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? flashprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? flashprefill_enqueue : NULL,
 };

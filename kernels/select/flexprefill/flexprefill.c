@@ -312,6 +312,18 @@ static const struct opt params[] = {
 	  .max = 1 << 30, .help = "keep at most N tokens of each; 0: no limit" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "flexprefill:tau=0,min-budget=128,gamma=%", "0.8", "0.799", "0.801", 0.01 },
+	{ "flexprefill:tau=1,min-budget=128,gamma=%", "0.8", "0.799", "0.801", 0.01 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "flexprefill:tau=0,min-budget=1,gamma=%", { "0", "0.3", "0.6", "0.9" }, true, true },
+	{ "flexprefill:tau=1,min-budget=1,gamma=%", { "0", "0.3", "0.6", "0.9" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -334,6 +346,8 @@ const struct selector selector_flexprefill = {
 	.state_bytes = state_bytes,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? flexprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? flexprefill_enqueue : NULL,
 };

@@ -405,6 +405,17 @@ static const struct opt params[] = {
 	  .help = "pattern block_sparse: always keep the query block's own block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "minference:vertical=60,slash=150", NULL, NULL, NULL, 0.02 },
+	{ "minference:pattern=agree.json,blocks=3", NULL, NULL, NULL, 0.02 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "minference:slash=130,vertical=%", { "0", "50", "100", "300" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -430,6 +441,8 @@ const struct selector selector_minference = {
 	.state_bytes = state_bytes,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? minference_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? minference_enqueue : NULL,
 };

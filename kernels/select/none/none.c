@@ -5,10 +5,13 @@
 
 static const struct opt params[] = { { 0 } };
 
+static const struct selector_band bands[] = { { .method = "dense" }, { 0 } };
+
 extern const struct selector selector_none;
 const struct selector selector_none = {
 	.name = "none",
 	.title = "keep every block",
 	.origin = "dense causal attention",
 	.params = params,
+	.band = bands,
 };

@@ -137,6 +137,17 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "select=oracle,density=%/union=none/exec=blocksparse", "0.3", "0.297", "0.303", 0.01 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "select=oracle,density=%/exec=blocksparse",
+	  { "0.1", "0.2", "0.5", "0.9" }, false, false },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -158,6 +169,8 @@ const struct selector selector_oracle = {
 	.block_tok = block_tok,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? oracle_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? oracle_enqueue : NULL,
 };

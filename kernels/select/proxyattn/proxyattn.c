@@ -269,6 +269,16 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "proxyattn:groups=2,mass=%", "0.8", "0.7995", "0.8005", 0.01 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "proxyattn:groups=2,mass=%", { "0", "0.4", "0.8", "0.99" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -295,6 +305,8 @@ const struct selector selector_proxyattn = {
 	.block_tok = block_tok,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? proxyattn_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? proxyattn_enqueue : NULL,
 };

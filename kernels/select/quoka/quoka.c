@@ -228,6 +228,16 @@ static const struct opt params[] = {
 	  .max = 1 << 20, .help = "number of tokens to keep instead; 0: by kv-ratio" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "quoka:kv-ratio=%", "0.25", "0.22", "0.28", 0.03 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "quoka:kv-ratio=%", { "0.05", "0.2", "0.5", "0.9" }, false, false },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -253,6 +263,8 @@ const struct selector selector_quoka = {
 	.scores = true,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? quoka_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? quoka_enqueue : NULL,
 };

@@ -537,6 +537,17 @@ static const struct opt params[] = {
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "seer:gate=agree.gate,threshold=%", "0.05", "0.055", "0.045", 0 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "seer:gate=mean,threshold=%", { "0.5", "0.1", "0.05", "0.01" }, false, false },
+	{ "seer:gate=mean,diagonal=1,nz-ratio=%", { "0.1", "0.3", "0.6", "1" }, false, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -565,6 +576,8 @@ const struct selector selector_seer = {
 	.state_bytes = state_bytes,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? seer_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? seer_enqueue : NULL,
 };

@@ -61,6 +61,16 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "trishape:start=128,recent=256", NULL, NULL, NULL, 0 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "trishape:last-dense=0,start=128,recent=%", { "0", "128", "256", "512" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 extern const struct selector selector_trishape;
@@ -74,5 +84,7 @@ const struct selector selector_trishape = {
 	.block_tok = block_tok,
 	.work = selector_places,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.enqueue = HAVE_CUDA ? trishape_enqueue : NULL,
 };

@@ -411,6 +411,18 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+
+static const struct selector_band bands[] = {
+	{ "xattention:threshold=%", "0.8", "0.799", "0.801", 0.01 },
+	{ "xattention:stride=16,block=64,threshold=%", "0.9", "0.899", "0.901", 0.01 },
+	{ 0 }
+};
+
+static const struct selector_order orders[] = {
+	{ "xattention:threshold=%", { "0", "0.5", "0.8", "0.99" }, true, true },
+	{ "xattention:stride=16,block=64,threshold=%", { "0", "0.4", "0.7", "1" }, true, true },
+	{ 0 }
+};
 /* clang-format on */
 
 static struct selector_work work(const void *param, const struct attn_shape *s,
@@ -436,6 +448,8 @@ const struct selector selector_xattention = {
 	.close = free,
 	.work = work,
 	.ref = ref,
+	.band = bands,
+	.order = orders,
 	.work_bytes = HAVE_CUDA ? xattention_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? xattention_enqueue : NULL,
 };
