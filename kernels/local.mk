@@ -33,9 +33,9 @@ libattnreplay_a_SOURCES += \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
   kernels/select/pick.cuh kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
-    kernels/select/scores.h kernels/select/selector.h kernels/select/selectors.c \
-    kernels/select/tiles.cuh kernels/select/top.cuh kernels/select/work.c \
-    kernels/select/work.h \
+    kernels/select/scores.h kernels/select/selector.h kernels/select/selector_check.c \
+    kernels/select/selectors.c kernels/select/tiles.cuh kernels/select/top.cuh \
+    kernels/select/work.c kernels/select/work.h \
   kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h \
   kernels/select/bfla/bfla.c kernels/select/bfla/bfla.h \
   kernels/select/density/density.c kernels/select/density/density.h \
@@ -125,6 +125,7 @@ check_PROGRAMS += \
   tests/t-select-seer tests/t-select-seer-gpu \
   tests/t-select-xattention tests/t-select-xattention-gpu \
   tests/t-selection-shapes \
+  tests/t-selectors \
   tests/t-support \
   tests/t-tail \
   tests/t-vectors

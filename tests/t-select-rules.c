@@ -18,7 +18,6 @@
 #include "tests/tap.h"
 
 enum { N_CASE = 6, N_REQ = 3 };
-enum { N_VALUE = sizeof((struct selector_order *)0)->value / sizeof(char *) };
 
 static const struct attn_shape heads = { .q_heads = 4, .kv_heads = 2, .head_dim = 16 };
 
@@ -214,7 +213,7 @@ static void test_rule(const struct selector_order *rule)
 	for (int k = 0; k < rounds(N_CASE); k++) {
 		struct keys before = { 0 }, x;
 
-		for (int v = 0; v < N_VALUE; v++) {
+		for (int v = 0; v < SELECTOR_VALUES; v++) {
 			struct attn_shape s;
 			struct method *m = open_method(rule, rule->value[v], &s);
 			struct batch_case c;

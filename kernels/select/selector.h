@@ -64,10 +64,11 @@ struct selector_band {
 	double slack;
 };
 
+enum { SELECTOR_VALUES = 4 };
 /* A method whose reference keeps, with each value in place of %, all that it keeps with those
  * before.  first, own: it always keeps the first block, the query block's own. */
 struct selector_order {
-	const char *method, *value[4];
+	const char *method, *value[SELECTOR_VALUES];
 	bool first, own;
 };
 
@@ -143,6 +144,10 @@ static inline int selector_block_tok(int i)
 
 extern const struct selector *const selectors[]; /* ends with NULL */
 const struct selector *selector_find(const char *name);
+
+/* Check that s has every member that it needs for what it says it gives.  AR_USAGE: the message
+ * names a member and says what to do. */
+enum ar_status selector_check(const struct selector *s, struct ar_err *err);
 
 #ifdef __cplusplus
 }
