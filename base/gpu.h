@@ -24,10 +24,11 @@ struct gpu {
  * fails.  AR_NODEV: a build without CUDA. */
 enum ar_status gpu_current(const struct gpu **out, struct ar_err *err);
 
-/* Hopper has wgmma and TMA. */
-static inline bool gpu_is_hopper(const struct gpu *g)
+/* Whether the GPU is Hopper, which has wgmma and TMA, and this build has the kernels for it.  Others
+ * run the kernels for compute capability 8.0. */
+static inline bool gpu_runs_sm90(const struct gpu *g)
 {
-	return g->cc / 10 == 9;
+	return HAVE_SM90A && g->cc / 10 == 9;
 }
 
 #ifdef __cplusplus

@@ -12,7 +12,9 @@
 const struct support supports[] = {
 	/* attention */
 	{ "attend", 80, 0, 64 | 128, BOTH },
+#if !HAVE_CUDA || HAVE_SM90A
 	{ "attend", 90, 90, 256, BOTH },
+#endif
 	{ "columns", 80, 0, ALL_DIMS, BOTH },
 	{ "decode", 80, 0, ALL_DIMS, BOTH },
 	/* gated DeltaNet; 128 needs 163 KiB of shared memory */

@@ -6,7 +6,9 @@ dnl SPDX-License-Identifier: Apache-2.0
 #                      build without device code
 #   --with-cupti=DIR   DIR/include/cupti.h
 #   --with-cuda-arch=LIST
-#                      comma separated, default 90a
+#                      comma separated, default 90a.  90a: machine code for compute capability
+#                      9.0.  80-virtual: PTX for 8.0, which the driver compiles for GPUs from 8.0
+#                      on when they run it.  Only 90a and 90a-virtual have the kernels for Hopper.
 #
 # The program links cudart statically, the tests share one.  cuBLAS and CUPTI are
 # loaded at run time, so a build needs their headers only, and the program starts
@@ -15,7 +17,7 @@ dnl SPDX-License-Identifier: Apache-2.0
 # Sets NVCC NVCC_GENCODE CUDA_CPPFLAGS CUDA_LIBDIR CUDA_LDFLAGS CUDA_LIBS,
 # CUDA_SHARED_LIBS (CUDA_LIBS with the shared cudart), the conditionals HAVE_CUDA
 # and HAVE_CUPTI, and the macros HAVE_CUDA, HAVE_CUPTI (always
-# defined, 0 or 1) and CUDA_LIBDIR (where the toolkit keeps its libraries).
+# defined, 0 or 1), HAVE_SM90A (0 or 1) and CUDA_LIBDIR (where the toolkit keeps its libraries).
 AC_DEFUN([AR_CHECK_CUDA], [
   AC_ARG_VAR([NVCC],      [CUDA compiler driver])
   AC_ARG_VAR([NVCCFLAGS], [flags for the CUDA compiler])
@@ -30,10 +32,10 @@ AC_DEFUN([AR_CHECK_CUDA], [
     [AS_HELP_STRING([--with-cupti=DIR], [CUPTI root @<:@look in the toolkit@:>@])],
     [], [with_cupti=check])
   AC_ARG_WITH([cuda-arch],
-    [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities @<:@90a@:>@])],
+    [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities of machine code; 80-virtual: PTX for 8.0 @<:@90a@:>@])],
     [], [with_cuda_arch=90a])
 
-  have_cuda=no have_cupti=no cuda_version= cuda_root= ar_lib=
+  have_cuda=no have_cupti=no have_sm90a=0 cuda_version= cuda_root= ar_lib=
   CUDA_CPPFLAGS= CUDA_LDFLAGS= CUDA_LIBS= CUDA_SHARED_LIBS= NVCC_GENCODE=
 
   AS_CASE([$with_cuda], [no], [], [AR_FIND_CUDA])
@@ -50,6 +52,7 @@ AC_DEFUN([AR_CHECK_CUDA], [
   AC_DEFINE_UNQUOTED([HAVE_CUDA],  [$ar_def], [1 if device code is built.])
   AS_IF([test "$have_cupti" = yes], [ar_def=1], [ar_def=0])
   AC_DEFINE_UNQUOTED([HAVE_CUPTI], [$ar_def], [1 if CUPTI's headers were found.])
+  AC_DEFINE_UNQUOTED([HAVE_SM90A], [$have_sm90a], [1 if the kernels for Hopper are built.])
   AC_DEFINE_UNQUOTED([CUDA_LIBDIR], ["$ar_lib"], [Where the toolkit keeps its libraries.])
   AM_CONDITIONAL([HAVE_CUDA],  [test "$have_cuda" = yes])
   AM_CONDITIONAL([HAVE_CUPTI], [test "$have_cupti" = yes])
@@ -85,7 +88,10 @@ AC_DEFUN([AR_FIND_CUDA], [
                     cuda_root=`cd "$cuda_root" && pwd`],
       [cuda_root=$with_cuda])
     for ar_arch in `echo "$with_cuda_arch" | tr , ' '`; do
-      NVCC_GENCODE="$NVCC_GENCODE -gencode=arch=compute_$ar_arch,code=sm_$ar_arch"
+      ar_cc=`AS_ECHO(["$ar_arch"]) | $SED 's/-virtual$//'`
+      AS_CASE([$ar_arch], [*-virtual], [ar_code=compute], [ar_code=sm])
+      AS_IF([test "$ar_cc" = 90a], [have_sm90a=1])
+      NVCC_GENCODE="$NVCC_GENCODE -gencode=arch=compute_$ar_cc,code=${ar_code}_$ar_cc"
     done
 
     AC_MSG_CHECKING([the nvcc version])

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/exec/executor.h"
+#include "kernels/support.h"
 #include "tests/tap.h"
 
 long gpu_test_number(const char *name, long usual)
@@ -102,6 +103,16 @@ int gpu_n_sm(void)
 	if (gpu_current(&gpu, &err))
 		bail_out("%s", err.msg);
 	return executor_n_sm(gpu);
+}
+
+bool gpu_attends(int head_dim)
+{
+	const struct attn_shape s = { 1, 1, head_dim, 128 };
+	const struct gpu *gpu;
+	struct ar_err err;
+
+	gpu_must(gpu_current(&gpu, &err), &err);
+	return !support_check("attend", &s, gpu->cc, &err);
 }
 
 struct attn_batch gpu_batch(const struct attn_batch *host)

@@ -33,6 +33,9 @@ void gpu_free_all(void);
 /* The n_sm of batches for the current device. */
 int gpu_n_sm(void);
 
+/* Whether attention runs on it with this head size. */
+bool gpu_attends(int head_dim);
+
 /* The same with the arrays on the device. */
 struct attn_batch gpu_batch(const struct attn_batch *host);
 struct kv_cache gpu_kv(const struct kv_cache *host, size_t len);  /* elements of k */

@@ -525,7 +525,7 @@ int main(void)
 		skip(N_TEST - 4, "no usable GPU");
 		return done_testing();
 	}
-	test_settings(gpu_test_number("ATTNREPLAY_TEST_FIRST", 0), cases, seed, gpu_n_sm() > 0);
+	test_settings(gpu_test_number("ATTNREPLAY_TEST_FIRST", 0), cases, seed, gpu_attends(256));
 	test_many_parts(&many, seed + 1);
 	test_many_parts(&lists, seed + 2);
 	test_many_parts(&window, seed + 3);

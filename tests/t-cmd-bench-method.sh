@@ -29,7 +29,7 @@ ok 'an operand is wrong usage'                   fails 2 "unexpected operand 'x'
 ok 'a shape that is too large is refused' \
 	fails 2 'too large; lower one of them' method --dry-run --batch 100000
 ok 'a head size without kernels is refused' \
-	fails 2 'attend: head size 96; supported 64, 128, 256$' method --dry-run --head-dim 96
+	fails 2 'attend: head size 96; supported 64, 128' method --dry-run --head-dim 96
 ok 'GPUs that do not divide the heads are refused' \
 	fails 2 'does not divide 16 query heads and 4 KV heads' method --dry-run --tp 8
 ok 'random inputs have no layers' \

@@ -242,7 +242,7 @@ static bool columns_case(struct batch_case *c, struct rng *rng, enum ar_status *
 	return good;
 }
 
-/* Only the kernel of compute capability 9 does, which also takes head size 256. */
+/* Only the kernel for compute capability 9.0 does. */
 static bool takes_parts(void)
 {
 	return gpu_n_sm();
@@ -254,8 +254,8 @@ static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
 	struct ar_err err = { 0 };
 	bool good = true;
 
-	if (dim == 256 && !takes_parts() && fn != columns_case) {
-		skip(1, "head size 256 takes a GPU of compute capability 9");
+	if (!gpu_attends(dim) && fn != columns_case) {
+		skip(1, "no kernel for the head size");
 		return;
 	}
 	for (int k = 0; k < CASES && good && !st; k++) {

@@ -28,7 +28,7 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	assert(gpu_is_hopper(gpu) || b->shape.head_dim <= 128);
-	fn = gpu_is_hopper(gpu) ? attend_sm90_enqueue : attend_sm80_enqueue;
+	assert(gpu_runs_sm90(gpu) || b->shape.head_dim <= 128);
+	fn = gpu_runs_sm90(gpu) ? attend_sm90_enqueue : attend_sm80_enqueue;
 	return fn(call, plan, heads, lists, err);
 }

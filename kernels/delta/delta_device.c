@@ -63,5 +63,5 @@ enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batc
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	return st ? st : delta_prefill_by(c, b, gpu_is_hopper(gpu) && c->spec.k_dim == 128, err);
+	return st ? st : delta_prefill_by(c, b, gpu_runs_sm90(gpu) && c->spec.k_dim == 128, err);
 }

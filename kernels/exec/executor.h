@@ -91,7 +91,7 @@ int executor_count_parts(const struct attn_tile *tile, int n);
 /* attn_batch.n_sm for a GPU; 0 if its kernels take whole tiles only. */
 static inline int executor_n_sm(const struct gpu *g)
 {
-	return gpu_is_hopper(g) ? g->n_sm : 0;
+	return gpu_runs_sm90(g) ? g->n_sm : 0;
 }
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position

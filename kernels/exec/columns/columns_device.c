@@ -18,5 +18,5 @@ enum ar_status columns_enqueue(const struct attn_call *call, const struct execut
 	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	return (gpu_is_hopper(gpu) ? columns_sm90_enqueue : columns_sm80_enqueue)(call, lists, err);
+	return (gpu_runs_sm90(gpu) ? columns_sm90_enqueue : columns_sm80_enqueue)(call, lists, err);
 }

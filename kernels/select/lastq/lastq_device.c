@@ -77,7 +77,7 @@ static enum ar_status ask(bool *hopper, struct ar_err *err)
 	enum ar_status st = gpu_current(&gpu, err);
 
 	if (!st)
-		*hopper = gpu_is_hopper(gpu);
+		*hopper = gpu_runs_sm90(gpu);
 	return st;
 }
 

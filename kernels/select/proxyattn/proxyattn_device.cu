@@ -372,7 +372,7 @@ enum ar_status proxyattn_enqueue(const struct attn_call *call, const void *self,
 
 	if (st || !call->b->rows.n_qblk)
 		return st;
-	return enqueue(call, self, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);
+	return enqueue(call, self, gpu_runs_sm90(gpu) ? gpu->n_sm : 0, out->mask, err);
 }
 
 enum ar_status proxyattn_sm80_enqueue(const struct attn_call *call, const void *self,

@@ -602,7 +602,7 @@ enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
 	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	return enqueue(call, self, gpu_is_hopper(gpu), &out->tokens, err);
+	return enqueue(call, self, gpu_runs_sm90(gpu), &out->tokens, err);
 }
 
 enum ar_status quoka_sm80_enqueue(const struct attn_call *call, const void *self,

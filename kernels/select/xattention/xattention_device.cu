@@ -189,7 +189,7 @@ enum ar_status xattention_enqueue(const struct attn_call *call, const void *self
 		st = gpu_current(&gpu, err);
 	if (st || !call->b->rows.n_qblk)
 		return st;
-	return enqueue(call, x, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);
+	return enqueue(call, x, gpu_runs_sm90(gpu) ? gpu->n_sm : 0, out->mask, err);
 }
 
 enum ar_status xattention_sm80_enqueue(const struct attn_call *call, const void *self,
