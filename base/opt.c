@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/jsonval.h"
 #include "base/log.h"
@@ -29,13 +30,10 @@ static void list_clear(struct opt_list *l)
 
 static enum ar_status list_add(struct opt_list *l, const char *value, struct ar_err *err)
 {
-	char **v = realloc(l->v, (l->n + 1) * sizeof *v);
-
-	if (!v)
+	if (!GROW(l->v, l->cap, l->n + 1))
 		return ar_nomem(err);
-	l->v = v;
-	v[l->n] = strdup(value);
-	if (!v[l->n])
+	l->v[l->n] = strdup(value);
+	if (!l->v[l->n])
 		return ar_nomem(err);
 	l->n++;
 	return AR_OK;

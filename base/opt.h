@@ -33,7 +33,7 @@ enum opt_type {
 
 struct opt_list {
 	char **v;
-	size_t n;
+	size_t n, cap;
 };
 
 struct opt {

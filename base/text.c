@@ -8,24 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/number.h"
+
+enum { READ_BYTES = 4095 };
 
 /* Read up to cap bytes of f; *n: bytes read. */
 static enum ar_status fill(FILE *f, char **text, size_t cap, size_t *n, struct ar_err *err)
 {
-	size_t have = 0;
+	size_t room = 0, want = READ_BYTES, got = want;
 
-	for (*n = 0; *n == have && have < cap;) {
-		size_t room = have ? 2 * have : 4096;
-		char *more;
-
-		room = room < cap ? room : cap;
-		more = realloc(*text, room + 1);
-		if (!more)
+	for (*n = 0; got == want && *n < cap; *n += got) {
+		if (!GROW(*text, room, *n + READ_BYTES + 1))
 			return ar_nomem(err);
-		*text = more;
-		*n += fread(*text + *n, 1, room - *n, f);
-		have = room;
+		want = room - 1 - *n < cap - *n ? room - 1 - *n : cap - *n;
+		got = fread(*text + *n, 1, want, f);
 	}
 	(*text)[*n] = 0;
 	return AR_OK;

@@ -14,6 +14,7 @@
 
 #include "base/bf16.h"
 #include "base/gpu.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/opt.h"
@@ -433,6 +434,49 @@ static void test_threads(void)
 	ok(!parallel_each(0, mark, &bad, &err), "nothing to do is fine");
 }
 
+/* Add n numbers one by one; return how often the room changed, -1 after a failure. */
+static int add_numbers(int **v, size_t *cap, int n)
+{
+	int changes = 0;
+
+	for (int i = 0; i < n; i++) {
+		const size_t before = *cap;
+
+		if (!GROW(*v, *cap, (size_t)i + 1))
+			return -1;
+		changes += *cap != before;
+		(*v)[i] = i;
+	}
+	return changes;
+}
+
+static void test_growth(void)
+{
+	int *v = NULL, *old, kept = 0, n;
+	size_t cap = 0;
+	bool grown;
+
+	n = add_numbers(&v, &cap, 1000);
+	for (int i = 0; i < 1000; i++)
+		kept += v[i] == i;
+	ok(n > 0 && n < 10 && kept == 1000 && cap < 2000, "1000 elements grow %d times", n);
+	old = v;
+	ok(GROW(v, cap, cap) && v == old && cap >= 1000, "an array with room stays");
+	for (size_t need = cap + 1; need; need = need == SIZE_MAX ? 0 : SIZE_MAX) {
+		const size_t before = cap;
+
+		fault_arm(0);
+		grown = GROW(v, cap, need);
+		ok(fault_disarm() == (need < SIZE_MAX) && !grown && v == old && cap == before &&
+			   v[999] == 999,
+		   "an array that cannot grow to %zu stays", need);
+	}
+	ok(!GROW(v, cap, SIZE_MAX / sizeof *v + 1), "no size wraps around");
+	ok(array_room(SIZE_MAX / 2 + 1, SIZE_MAX) == SIZE_MAX, "... nor does a number of elements");
+	ok(GROW(v, cap, 5000) && cap == 5000 && v[999] == 999, "many are added at once");
+	free(v);
+}
+
 /* What progress() writes to standard error, without a terminal. */
 static const char *heard(double period_s, enum log_level level, unsigned long n_done)
 {
@@ -524,6 +568,7 @@ int main(void)
 	test_workspace();
 	test_gpu();
 	test_threads();
+	test_growth();
 	test_progress();
 	return done_testing();
 }

@@ -441,7 +441,7 @@ static void sample_open(struct sample *s, int64_t tokens, int64_t chunk)
 {
 	const char *data = getenv("ATTNREPLAY_DATA");
 	char path[512], *v[] = { path };
-	const struct opt_list list = { v, 1 };
+	const struct opt_list list = { .v = v, .n = 1 };
 	struct ar_err err;
 
 	snprintf(path, sizeof path, "%s/traces/samples/niah-2k.arc", data ? data : ".");
