@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/rng.h"
 
 struct chain_slot {
@@ -82,22 +83,18 @@ static uint32_t *intern_find(const struct intern_table *a, const char *s, size_t
 
 static bool intern_grow(struct intern_table *a)
 {
-	size_t cap = a->cap ? 2 * a->cap : 64;
-	char **v = realloc(a->v, cap * sizeof *v);
-	uint32_t *slot;
+	size_t n_slot = 2 * array_room(a->cap, a->n + 1); /* a power of two */
+	uint32_t *slot = calloc(n_slot, sizeof *slot);
 
-	if (!v)
+	if (!slot || !GROW(a->v, a->cap, a->n + 1)) {
+		free(slot);
 		return false;
-	a->v = v;
-	slot = calloc(2 * cap, sizeof *slot);
-	if (!slot)
-		return false;
+	}
 	free(a->slot);
 	a->slot = slot;
-	a->n_slot = 2 * cap;
-	a->cap = cap;
+	a->n_slot = n_slot;
 	for (size_t i = 0; i < a->n; i++)
-		*intern_find(a, v[i], strlen(v[i])) = (uint32_t)i + 1;
+		*intern_find(a, a->v[i], strlen(a->v[i])) = (uint32_t)i + 1;
 	return true;
 }
 

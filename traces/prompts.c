@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "traces/importers/reader.h"
 
@@ -116,15 +117,15 @@ static size_t size_of(const struct prompt *p)
 static enum ar_status add_line(struct prompts *p, const char *line, uint64_t number,
 			       struct ar_err *err)
 {
-	struct prompt *v = realloc(p->v, (p->n + 1) * sizeof *v);
+	struct prompt *v;
 	enum ar_status st;
 	cJSON *record;
 
-	if (!v)
+	if (!GROW(p->v, p->cap, p->n + 1))
 		return ar_nomem(err);
-	p->v = v;
 	record = json_parse_all(line, NULL);
-	v[p->n] = (struct prompt){ 0 };
+	v = &p->v[p->n];
+	*v = (struct prompt){ 0 };
 	if (!record && json_nomem())
 		st = ar_nomem(err);
 	else if (!cJSON_IsObject(record) && !cJSON_IsArray(record))
@@ -132,13 +133,14 @@ static enum ar_status add_line(struct prompts *p, const char *line, uint64_t num
 			     "want a JSON list of token ids, or an object that has one as "
 			     "\"prompt\"");
 	else
-		st = prompt_read(&v[p->n], record, err);
-	if (st)
-		prompt_release(&v[p->n]);
+		st = prompt_read(v, record, err);
 	cJSON_Delete(record);
-	if (st)
+	if (st) {
+		prompt_release(v);
 		return st;
-	v[p->n++].line = number;
+	}
+	v->line = number;
+	p->n++;
 	return AR_OK;
 }
 

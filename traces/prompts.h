@@ -28,7 +28,7 @@ struct prompt {
 
 struct prompts {
 	struct prompt *v; /* [n] by line, n > 0 */
-	size_t n;
+	size_t n, cap;
 };
 
 /* Read a file, "-" for standard input, compressed or not.  AR_DATA, with file and line: a record

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/grow.h"
 #include "traces/algebra/renumber.h"
 #include "traces/intern.h"
 
@@ -78,18 +79,16 @@ static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_
 /* Repeat t->block n times, with different ids in each copy. */
 static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *err)
 {
-	uint64_t n_ids, *block;
+	uint64_t n_ids;
 	enum ar_status st = trace_number_blocks(t, &n_ids, err);
-	size_t one = t->n_block, all = (size_t)n * one;
+	size_t one = t->n_block, cap = one, all = (size_t)n * one;
 
 	if (st)
 		return st;
-	block = realloc(t->block, (all + 1) * sizeof *block);
-	if (!block)
+	if (!GROW(t->block, cap, all))
 		return ar_nomem(err);
 	for (size_t k = one; k < all; k++)
-		block[k] = block[k - one] + n_ids;
-	t->block = block;
+		t->block[k] = t->block[k - one] + n_ids;
 	t->n_block = all;
 	return AR_OK;
 }
@@ -97,18 +96,15 @@ static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *e
 enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool share,
 			    struct ar_err *err)
 {
-	size_t n_session = t->n_session, n_block;
+	size_t n_session = t->n_session, cap = t->n, n_block;
 	enum ar_status st = settle_period(t, n, &period_ns, err);
-	struct request *req;
 
 	if (st)
 		return st;
 	if ((uint64_t)n > INT32_MAX / (n_session + 1) || (uint64_t)n > UINT32_MAX / t->n)
 		return ar_fail(err, AR_USAGE, "--repeat %" PRId64 " makes too many requests", n);
-	req = realloc(t->req, (size_t)n * t->n * sizeof *req);
-	if (!req)
+	if (!GROW(t->req, cap, (size_t)n * t->n))
 		return ar_nomem(err);
-	t->req = req;
 	if (!share)
 		st = repeat_blocks(t, n, err);
 	if (!st && !repeat_names(t, n))

@@ -14,6 +14,7 @@
 #include <zstd.h>
 
 #include "base/binfile.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/jsonval.h"
 #include "model/rope.h"
@@ -371,20 +372,6 @@ static void unpacker_return(struct arc *a, struct unpacker *d)
 	pthread_mutex_unlock(&a->lock);
 }
 
-static enum ar_status reserve(unsigned char **buf, size_t *size, size_t want, struct ar_err *err)
-{
-	unsigned char *p;
-
-	if (want <= *size)
-		return AR_OK;
-	p = realloc(*buf, want);
-	if (!p)
-		return ar_nomem(err);
-	*buf = p;
-	*size = want;
-	return AR_OK;
-}
-
 /* Decode src[0..n) into raw.  Return NULL, or a message when src is not one frame of exactly
  * bytes bytes.  The tested bit of the frame header says that a checksum follows. */
 static const char *decode(struct unpacker *d, size_t n, size_t bytes)
@@ -415,11 +402,9 @@ static enum ar_status load_frame(const struct arc *a, struct unpacker *d, int i,
 	if (n > ZSTD_compressBound(bytes))
 		return ar_fail(err, AR_DATA, "%s: frame %zu has %zu bytes, too many for its tokens",
 			       a->file.path, k, n);
-	st = reserve(&d->src, &d->src_size, n, err);
-	if (!st)
-		st = reserve(&d->raw, &d->raw_size, bytes, err);
-	if (!st)
-		st = infile_read(&a->file, a->end[k], d->src, n, err);
+	if (!GROW(d->src, d->src_size, n) || !GROW(d->raw, d->raw_size, bytes))
+		return ar_nomem(err);
+	st = infile_read(&a->file, a->end[k], d->src, n, err);
 	if (st)
 		return st;
 	wrong = decode(d, n, bytes);
@@ -583,13 +568,11 @@ enum ar_status arc_create(struct arc_writer **out, const char *path,
 enum ar_status arc_put(struct arc_writer *w, const bf16_t *x, size_t n, struct ar_err *err)
 {
 	size_t bound = ZSTD_compressBound(n * 2), got;
-	enum ar_status st = reserve(&w->raw, &w->raw_size, n * 2, err);
+	enum ar_status st;
 
 	assert(w->put < w->n_frames);
-	if (!st)
-		st = reserve(&w->dst, &w->dst_size, bound, err);
-	if (st)
-		return st;
+	if (!GROW(w->raw, w->raw_size, n * 2) || !GROW(w->dst, w->dst_size, bound))
+		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++) {
 		w->raw[i] = (unsigned char)(x[i] >> 8);
 		w->raw[n + i] = (unsigned char)x[i];

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/jsonval.h"
 #include "traces/engine/engine_read.h"
@@ -126,30 +127,13 @@ enum ar_status reading_array(const cJSON *object, const char *key, const cJSON *
 	return !*array || cJSON_IsArray(*array) ? AR_OK : reading_bad(key, "an array", err);
 }
 
-/* ---- arrays that grow ---- */
-
-/* Return room for element n of array v, which has *cap of size bytes each; NULL: no memory. */
-void *reading_grow(void *v, size_t n, size_t *cap, size_t size)
-{
-	size_t more = *cap ? 2 * *cap : 64;
-
-	if (n < *cap)
-		return v;
-	v = realloc(v, more * size);
-	if (v)
-		*cap = more;
-	return v;
-}
-
 static enum ar_status add_entry(struct reading *r, uint32_t n_tok, struct ar_err *err)
 {
 	struct engine_log *log = r->log;
-	struct engine_entry *v = reading_grow(log->entry, log->n_entry, &r->cap_entry, sizeof *v);
 
-	if (!v)
+	if (!GROW(log->entry, r->cap_entry, log->n_entry + 1))
 		return ar_nomem(err);
-	log->entry = v;
-	v[log->n_entry++] = (struct engine_entry){ n_tok, -1 };
+	log->entry[log->n_entry++] = (struct engine_entry){ n_tok, -1 };
 	return AR_OK;
 }
 
@@ -157,15 +141,12 @@ enum ar_status reading_request(struct reading *r, const struct engine_request *q
 			       struct ar_err *err)
 {
 	struct engine_log *log = r->log;
-	struct engine_request *v;
 
 	if (log->n_request == INT32_MAX)
 		return ar_fail(err, AR_DATA, "more than 2147483647 requests");
-	v = reading_grow(log->request, log->n_request, &r->cap_request, sizeof *v);
-	if (!v)
+	if (!GROW(log->request, r->cap_request, log->n_request + 1))
 		return ar_nomem(err);
-	log->request = v;
-	v[log->n_request++] = *q;
+	log->request[log->n_request++] = *q;
 	return AR_OK;
 }
 
@@ -176,7 +157,7 @@ static enum ar_status add_step(struct reading *r, const cJSON *begin, const cJSO
 			       struct ar_err *err)
 {
 	struct engine_log *log = r->log;
-	struct engine_step *v, s = { .first = log->n_entry };
+	struct engine_step s = { .first = log->n_entry };
 
 	if (!reading_time(begin, READING_S, &s.begin_ns))
 		return reading_bad("begin", "seconds from 0 to 2e9", err);
@@ -189,11 +170,9 @@ static enum ar_status add_step(struct reading *r, const cJSON *begin, const cJSO
 			       "the step begins before the previous one; sort the steps by begin");
 	for (int i = 0; i < ENGINE_PARTS; i++)
 		s.part_ns[i] = -1;
-	v = reading_grow(log->step, log->n_step, &r->cap_step, sizeof *v);
-	if (!v)
+	if (!GROW(log->step, r->cap_step, log->n_step + 1))
 		return ar_nomem(err);
-	log->step = v;
-	v[log->n_step++] = s;
+	log->step[log->n_step++] = s;
 	return AR_OK;
 }
 
@@ -222,16 +201,11 @@ static enum ar_status add_tokens(struct reading *r, const cJSON *tokens, struct 
 static enum ar_status number_of(struct reading *r, const char *id, uint32_t *number,
 				struct ar_err *err)
 {
-	int32_t *v;
-
-	if (!intern_put(&r->id, id, strlen(id), number))
+	if (!intern_put(&r->id, id, strlen(id), number) ||
+	    !GROW(r->named, r->cap_named, (size_t)*number + 1))
 		return ar_nomem(err);
-	v = reading_grow(r->named, *number, &r->cap_named, sizeof *v);
-	if (!v)
-		return ar_nomem(err);
-	r->named = v;
 	if (*number == r->n_named)
-		v[r->n_named++] = -1;
+		r->named[r->n_named++] = -1;
 	return AR_OK;
 }
 
@@ -581,7 +555,7 @@ static enum ar_status rest_of(struct reader *in, char **text, size_t len, struct
 {
 	enum ar_status st;
 	size_t n, cap = len + 1;
-	char *line, *more;
+	char *line;
 
 	while (!(st = reader_next(in, &line, &n, err)) && line) {
 		if (len + n > TEXT_MAX_BYTES)
@@ -589,13 +563,8 @@ static enum ar_status rest_of(struct reader *in, char **text, size_t len, struct
 				err, AR_DATA,
 				"%s: a value of more than 64 MiB; write a line for each step",
 				reader_path(in));
-		if (len + n + 2 > cap) {
-			cap = 2 * (len + n + 2);
-			more = realloc(*text, cap);
-			if (!more)
-				return ar_nomem(err);
-			*text = more;
-		}
+		if (!GROW(*text, cap, len + n + 2))
+			return ar_nomem(err);
 		(*text)[len++] = '\n';
 		strcpy(*text + len, line);
 		len += n;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/jsonval.h"
 #include "traces/engine/engine_read.h"
 
@@ -169,13 +170,12 @@ static enum ar_status metrics_of(struct engine_request *q, const cJSON *m, struc
 
 enum ar_status reading_aiperf(struct reading *r, const cJSON *object, struct ar_err *err)
 {
-	struct started *v = reading_grow(r->started, r->n_started, &r->cap_started, sizeof *v);
+	struct started *v;
 	enum ar_status st;
 
-	if (!v)
+	if (!GROW(r->started, r->cap_started, r->n_started + 1))
 		return ar_nomem(err);
-	r->started = v;
-	v += r->n_started++;
+	v = &r->started[r->n_started++];
 	*v = (struct started){ .q = reading_unknown };
 	st = started(v, reading_member(object, "metadata"), err);
 	return st ? st : metrics_of(&v->q, reading_member(object, "metrics"), err);

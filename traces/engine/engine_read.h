@@ -52,8 +52,6 @@ bool reading_count(const cJSON *v, int64_t min, uint32_t *n);
 /* Set *array to object.key, an array; NULL: there is none. */
 enum ar_status reading_array(const cJSON *object, const char *key, const cJSON **array,
 			     struct ar_err *err);
-/* Return room for element n of array v, which has *cap of size bytes each; NULL: no memory. */
-void *reading_grow(void *v, size_t n, size_t *cap, size_t size);
 enum ar_status reading_request(struct reading *r, const struct engine_request *q,
 			       struct ar_err *err);
 

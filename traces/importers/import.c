@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "traces/importers/reader.h"
@@ -212,39 +213,31 @@ bool import_unserved(struct import *im, const struct request *q)
 	return !q->prompt_tok || !q->output_tok;
 }
 
-/* Make room for one more element.  Tables of prefix blocks grow with the arrays. */
-static enum ar_status grow(struct import *im, void **array, size_t n, size_t *cap, size_t size,
+/* Make room for one more element, see array_grow().  Tables of prefix blocks grow with the arrays. */
+static enum ar_status grow(struct import *im, void *array, size_t n, size_t *cap, size_t size,
 			   struct ar_err *err)
 {
 	const size_t slot = sizeof(struct chain_key) + 2 * sizeof(uint64_t);
-	size_t more = *cap ? 2 * *cap : 256, bytes;
-	void *p;
+	const size_t bytes = im->bytes + (array_room(*cap, n + 1) - *cap) * size;
 
 	if (n < *cap)
 		return AR_OK;
-	bytes = im->bytes + (more - *cap) * size;
 	if (bytes + (im->chain.cap + im->seen.cap) * slot > reader_memory(im->args->max_memory))
 		return import_fail(im, err, "the trace takes more than %zu MiB; raise --max-memory",
 				   reader_memory(im->args->max_memory) >> 20);
-	p = realloc(*array, more * size);
-	if (!p)
+	if (!array_grow(array, cap, n + 1, size))
 		return ar_nomem(err);
 	im->bytes = bytes;
-	*array = p;
-	*cap = more;
 	return AR_OK;
 }
 
 enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 {
-	void *p = im->t->block;
-	enum ar_status st = grow(im, &p, im->t->n_block, &im->cap_block, sizeof id, err);
+	enum ar_status st = grow(im, &im->t->block, im->t->n_block, &im->cap_block, sizeof id, err);
 
-	if (st)
-		return st;
-	im->t->block = p;
-	im->t->block[im->t->n_block++] = id;
-	return AR_OK;
+	if (!st)
+		im->t->block[im->t->n_block++] = id;
+	return st;
 }
 
 /* Handle a restart of the clock, which goes back by back_ns to *t_ns. */
@@ -298,15 +291,13 @@ static enum ar_status check_order(struct import *im, int64_t *t_ns, struct ar_er
 static enum ar_status add(struct import *im, struct request *q, struct ar_err *err)
 {
 	struct trace *t = im->t;
-	void *p = t->req;
 	enum ar_status st;
 
 	if (t->has_epoch && q->arrival_ns >= DATE_MAX_NS)
 		return import_fail(im, err, "the time goes beyond the year 2262");
-	st = grow(im, &p, t->n, &im->cap_req, sizeof *q, err);
+	st = grow(im, &t->req, t->n, &im->cap_req, sizeof *q, err);
 	if (st)
 		return st;
-	t->req = p;
 	im->unsorted |= t->n && q->arrival_ns < im->max_ns;
 	if (!t->n || q->arrival_ns < im->first_ns)
 		im->first_ns = q->arrival_ns;
@@ -347,13 +338,11 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 			   struct import_session **ses, struct ar_err *err)
 {
 	while (number >= im->cap_ses) {
-		void *p = im->ses;
 		size_t old = im->cap_ses;
-		enum ar_status st = grow(im, &p, old, &im->cap_ses, sizeof *im->ses, err);
+		enum ar_status st = grow(im, &im->ses, old, &im->cap_ses, sizeof *im->ses, err);
 
 		if (st)
 			return st;
-		im->ses = p;
 		memset(im->ses + old, 0, (im->cap_ses - old) * sizeof *im->ses);
 	}
 	*ses = &im->ses[number];

@@ -19,6 +19,7 @@
 #include <zstd_errors.h>
 
 #include "base/data.h"
+#include "base/grow.h"
 
 enum {
 	RAW_BYTES = 1 << 17,
@@ -100,25 +101,13 @@ static enum ar_status read_raw(struct reader *r, struct ar_err *err)
 /* Make room in text for RAW_BYTES more and a NUL. */
 static enum ar_status make_room(struct reader *r, struct ar_err *err)
 {
-	size_t cap = r->cap ? r->cap : 2 * RAW_BYTES + 1;
-	char *text;
-
 	if (r->pos) {
 		memmove(r->text, r->text + r->pos, r->len - r->pos);
 		r->len -= r->pos;
 		r->scan -= r->pos;
 		r->pos = 0;
 	}
-	while (cap - r->len <= RAW_BYTES)
-		cap *= 2;
-	if (cap == r->cap)
-		return AR_OK;
-	text = realloc(r->text, cap);
-	if (!text)
-		return ar_nomem(err);
-	r->text = text;
-	r->cap = cap;
-	return AR_OK;
+	return GROW(r->text, r->cap, r->len + RAW_BYTES + 1) ? AR_OK : ar_nomem(err);
 }
 
 static enum ar_status fail_damaged(const struct reader *r, const char *kind, const char *why,
