@@ -57,6 +57,7 @@ check_PROGRAMS += \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
   tests/t-backend-weights \
+  tests/t-blocks \
   tests/t-costs \
   tests/t-decoder-gpu \
   tests/t-dense-as \

@@ -275,6 +275,7 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.max_len = CASE_LEN,
 		.num_blocks = 240,
 		.block_tok = 16,
+		.blocks = &c->blocks,
 		.seed = 3,
 		.attention_only = !how->decoder,
 		.prof = how->prof,
@@ -290,6 +291,7 @@ void case_close(struct backend_case *c)
 {
 	if (c->self)
 		c->backend->close(c->self);
+	blocks_release(&c->blocks);
 	plan_free(c->plan);
 	if (c->capture[1] != c->capture[0])
 		capture_close(c->capture[1]);
@@ -298,7 +300,7 @@ void case_close(struct backend_case *c)
 
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost)
 {
-	struct batch b = { .entry = entry, .n = n };
+	struct batch b = { .entry = entry, .n = n, .blocks = &c->blocks };
 	struct ar_err err;
 
 	for (size_t i = 0; i < n; i++)
@@ -649,10 +651,12 @@ static void test_errors(const struct backend *b)
 
 	open_or_bail(&c, b, &(struct case_how){ .method = "dense" });
 	past.start = CASE_LEN - 5;
-	ok(c.backend->run(c.self, &(struct batch){ .entry = &past, .n = 1 }, &cost, &err) != AR_OK,
+	ok(c.backend->run(c.self, &(struct batch){ .entry = &past, .n = 1, .blocks = &c.blocks },
+			  &cost, &err) != AR_OK,
 	   "%s: positions past the longest request are refused", b->name);
 	c.backend->drop(c.self, 0);
-	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2 }, &cost, &err),
+	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2, .blocks = &c.blocks },
+			      &cost, &err),
 	       AR_USAGE, "%s: so are more tokens than a batch can have", b->name);
 	is_int(cost.cost_ns, 77, "%s: a failure leaves the cost alone", b->name);
 	case_close(&c);

@@ -40,6 +40,7 @@ struct case_how {
 
 struct backend_case {
 	struct backend_env env;
+	struct blocks blocks;
 	struct trace trace;
 	struct request req[CASE_REQ];
 	struct model model;

@@ -135,9 +135,10 @@ static void test_whole(const struct backend *b, mixed_read_fn *read, drops_engin
 	is_int(bad, 0, "%s: sinks and last rows among them", b->name);
 	off = error_of(&l, 0, l.n);
 	ok(off < tolerance, "%s: rows that stay see each other: off by %g", b->name, off);
-	ok(pages_len(attn_engine_group(l.engine, 0)->pages, 0) == PROMPT &&
-		   pages_len(attn_engine_group(l.engine, 2)->pages, 0) == d->segment[1].n[0] &&
-		   pages_len(attn_engine_group(l.engine, 3)->pages, 0) == l.n,
+	ok(blocks_len(&l.c.blocks, attn_engine_group(l.engine, 0)->no, 0) == PROMPT &&
+		   blocks_len(&l.c.blocks, attn_engine_group(l.engine, 2)->no, 0) ==
+			   d->segment[1].n[0] &&
+		   blocks_len(&l.c.blocks, attn_engine_group(l.engine, 3)->no, 0) == l.n,
 	   "%s: caches hold what their layers see", b->name);
 	is_int(b->compare(l.c.self,
 			  &(struct batch_entry){ .n_tok = PROMPT, .known = PROMPT, .n_emit = 1 }, 2,
@@ -282,8 +283,8 @@ static void test_back(const struct backend *b, mixed_read_fn *read, drops_engine
 	ok(back.n == alone.n && !memcmp(back.pos, alone.pos, (size_t)back.n * sizeof *back.pos),
 	   "%s: tokens that come back are chosen from anew: %d stay", b->name, back.n);
 	ok(off < tolerance, "%s: and see each other: off by %g", b->name, off);
-	ok(pages_len(attn_engine_group(back.engine, 2)->pages, 0) == PROMPT &&
-		   pages_len(attn_engine_group(back.engine, 3)->pages, 0) == back.n,
+	ok(blocks_len(&back.c.blocks, attn_engine_group(back.engine, 2)->no, 0) == PROMPT &&
+		   blocks_len(&back.c.blocks, attn_engine_group(back.engine, 3)->no, 0) == back.n,
 	   "%s: the cache of a layer that drops holds all", b->name);
 	life_close(&back);
 	life_close(&alone);
@@ -330,8 +331,9 @@ static void test_refused(const struct backend *b)
 
 	if (case_open(&c, b, &(struct case_how){ .method = tight, .mixed = true }, &err))
 		bail_out("%s", err.msg);
-	is_int(b->run(c.self, &(struct batch){ .entry = &cached, .n = 1 }, &cost, &err), AR_USAGE,
-	       "%s: tokens of the prefix cache are refused", b->name);
+	is_int(b->run(c.self, &(struct batch){ .entry = &cached, .n = 1, .blocks = &c.blocks },
+		      &cost, &err),
+	       AR_USAGE, "%s: tokens of the prefix cache are refused", b->name);
 	case_close(&c);
 	is_int(case_open(&c, b, &(struct case_how){ .method = tight }, &err), AR_USAGE,
 	       "%s: so are layers that are not executed", b->name);

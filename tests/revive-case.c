@@ -331,7 +331,7 @@ static bool right_caches(const struct life *l)
 		for (int t = 0; t < CASE_LEN; t++)
 			n += l->has[s][t];
 		right = right && list->n == n &&
-			pages_len(attn_engine_group(l->engine, layer)->pages, 0) == n;
+			blocks_len(&l->c.blocks, attn_engine_group(l->engine, layer)->no, 0) == n;
 		for (int k = 0; k < list->n; k++) {
 			bool gone = s < SEGMENTS - 1 && !l->has[s + 1][list->pos[k]];
 

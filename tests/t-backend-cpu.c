@@ -127,19 +127,26 @@ static enum ar_status life(const struct backend_env *env)
 	struct accuracy acc[CASE_HEADS];
 	struct selection_count count[CASE_KV_HEADS];
 	struct method_selection sel = { .scored = true };
+	struct blocks blocks = { 0 };
+	const struct batch b = { .entry = &e, .n = 1, .blocks = &blocks };
+	struct backend_env own = *env;
 	struct iter_cost cost;
 	struct ar_err err;
+	enum ar_status st;
 	void *self;
-	enum ar_status st = backend_cpu.open(&self, NULL, env, &err);
+
+	own.blocks = &blocks;
+	st = backend_cpu.open(&self, NULL, &own, &err);
 
 	if (!st)
 		st = backend_cpu.start(self, env->num_blocks, &err);
 	if (!st)
-		st = backend_cpu.run(self, &(struct batch){ .entry = &e, .n = 1 }, &cost, &err);
+		st = backend_cpu.run(self, &b, &cost, &err);
 	if (!st)
 		st = backend_cpu.compare(self, &e, 0, acc, count, &sel, &err);
 	method_selection_release(&sel);
 	backend_cpu.close(self);
+	blocks_release(&blocks);
 	return st;
 }
 

@@ -128,16 +128,18 @@ static void test_revived(void)
 			 two[2][3] = { { 1, 4, -1 }, { 1, 4, -1 } };
 	static const int one[2][3] = { { -1 }, { 5, -1 } };
 	static const char *const keep[] = { "x..x.x", "x.x" };
-	struct cache_group g = { .shape = { .page_tok = 4 } };
+	const struct cache_group g = { .shape = { .page_tok = 4 } };
+	const struct block_group four = { .page_tok = 4, .n_page = 3 };
+	struct blocks tables;
 	struct drops d;
 	struct ar_err err;
 	const int32_t *page;
 	int32_t slot[4];
 
-	if (drops_open(&d, 3, 1, 1, 8, 2, &err) || pages_open(&g.pages, 3, 4, 1, &err) ||
-	    pages_grow(g.pages, 0, 9, &err))
+	if (drops_open(&d, 3, 1, 1, 8, 2, &err) || blocks_open(&tables, &four, 1, 1, &err) ||
+	    blocks_grow(&tables, 0, 0, 9, &err))
 		bail_out("%s", err.msg);
-	page = pages_of(g.pages, 0);
+	page = blocks_table(&tables, 0, 0);
 	book(&d, &(struct batch_entry){ .n_tok = 6, .known = 6 }, keep, none);
 	is_str(listed(&d, 0), "0 (1) (2) 3 (4) 5", "a prompt, and the tokens that are gone");
 	is_str(listed(&d, 1), "0 (3) 5", "those of the next segment");
@@ -151,9 +153,10 @@ static void test_revived(void)
 	ok(d.segment[2].n_back[0] == 2 && d.segment[2].back[0][0] == 3 &&
 		   d.segment[2].back[0][1] == 1,
 	   "of which 1 goes on at once, after token 3 of the prompt");
-	is_int(drops_slots(&d, &g, 1, slot), 2, "two come from the aux cache of segment 0");
+	is_int(drops_slots(&d, &tables, &g, 1, slot), 2,
+	       "two come from the aux cache of segment 0");
 	ok(slot[0] == page[0] * 4 + 1 && slot[1] == page[1] * 4, "where they are");
-	drops_slots(&d, &g, 2, slot);
+	drops_slots(&d, &tables, &g, 2, slot);
 	ok(slot[0] == page[0] * 4 + 1 && slot[1] == page[1] * 4,
 	   "two from that of segment 1, where they came second and fifth");
 	is_str(listed(&d, 0), "0 1 (2) 3 4 5 6 7", "they are gone no more");
@@ -165,7 +168,7 @@ static void test_revived(void)
 	is_str(listed(&d, 2), "0 5 6 3 1 7 4 8", "and goes to the last segment");
 	drops_forget(&d, 0);
 	is_str(listed(&d, 0), "", "a request that is preempted has no tokens");
-	pages_close(g.pages);
+	blocks_release(&tables);
 	drops_close(&d);
 }
 

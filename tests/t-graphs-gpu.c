@@ -47,6 +47,7 @@ static struct state {
 	struct graph_sizes sizes;
 	struct rows_env env;
 	struct cache_group group;
+	struct blocks tables;
 	void *dev; /* the rows */
 	struct kv_cache kv;
 	bf16_t *q, *out;
@@ -96,7 +97,9 @@ static void open_all(struct rng *r)
 	s.env.mem = malloc(s.env.bytes);
 	if (!s.env.mem)
 		bail_out("out of memory");
-	must(pages_open(&s.group.pages, N_PAGE, PAGE_TOK, MAX_REQ, &err), &err);
+	must(blocks_open(&s.tables, &(struct block_group){ .page_tok = PAGE_TOK, .n_page = N_PAGE },
+			 1, MAX_REQ, &err),
+	     &err);
 	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
 	must(graph_sizes_open(&s.sizes, NULL, MAX_REQ, MAX_LEN, &err), &err);
 	check(cudaStreamCreate(&s.stream), "cudaStreamCreate");
@@ -114,7 +117,7 @@ static void close_all(void)
 	graph_sizes_release(&s.sizes);
 	check(cudaStreamDestroy(s.stream), "cudaStreamDestroy");
 	gpu_free_all();
-	pages_close(s.group.pages);
+	blocks_release(&s.tables);
 	free(s.env.mem);
 	rows_env_release(&s.env);
 }
@@ -201,7 +204,7 @@ static size_t random_batch(struct batch_entry *e, struct rng *r)
 			.n_emit = 1,
 			.start = (uint32_t)rng_below(r, rng_below(r, 4) ? 1000 : MAX_LEN)
 		};
-		must(pages_grow(s.group.pages, i, e[i].start + 1, &err), &err);
+		must(blocks_grow(&s.tables, 0, i, e[i].start + 1, &err), &err);
 	}
 	return n;
 }
@@ -226,7 +229,7 @@ static void test_batches(struct rng *r)
 
 	for (int i = 0; i < 60; i++) {
 		struct batch_entry e[MAX_REQ];
-		const struct batch b = { .entry = e, .n = random_batch(e, r) };
+		const struct batch b = { .entry = e, .n = random_batch(e, r), .blocks = &s.tables };
 		size_t n = (size_t)padded_size(b.n);
 
 		run(&b);
@@ -236,7 +239,7 @@ static void test_batches(struct rng *r)
 			padded = padded && (s.host[0][k] == 0xffff) == (k >= n * ROW);
 		for (uint32_t q = 0; q < MAX_REQ; q++)
 			if (rng_below(r, 3) == 0)
-				pages_drop(s.group.pages, q);
+				blocks_drop(&s.tables, q);
 	}
 	ok(same, "a graph gives bit for bit what its kernels give on the same batch");
 	ok(most < 0.02F, "and what the batch gives without padding: %g apart", (double)most);
@@ -249,7 +252,7 @@ static void test_batches(struct rng *r)
 static void test_capture(void)
 {
 	struct batch_entry e = { .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 };
-	const struct batch b = { .entry = &e, .n = 1 };
+	const struct batch b = { .entry = &e, .n = 1, .blocks = &s.tables };
 	struct graphs g;
 	struct ar_err err;
 
@@ -259,7 +262,7 @@ static void test_capture(void)
 	is_str(err.msg, "no", "with its message");
 	ok(!g.exec[3], "a failed capture leaves no graph");
 	graphs_release(&g);
-	must(pages_grow(s.group.pages, 0, 1, &err), &err);
+	must(blocks_grow(&s.tables, 0, 0, 1, &err), &err);
 	run(&b);
 	ok(furthest(1) < 0.02F, "and the stream works on");
 }

@@ -177,6 +177,8 @@ static void test_page_sizes(void)
 
 /* ---- groups ---- */
 
+static struct blocks tables;
+
 static void test_one_group(void)
 {
 	struct plan *own;
@@ -190,21 +192,24 @@ static void test_one_group(void)
 	is_int(groups_init(&g, &model, &p, 3, 100, &err), AR_OK, "groups of layers that are alike");
 	x = groups_of(&g, 0);
 	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
-	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->pages &&
+	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->n_page &&
 		   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
 		   x->state_bytes == method_state_bytes(plan_single(own), &x->shape),
 	   "with the sizes of a page");
 	ok(groups_bytes(&g, some, 2, 5) == 5 * 2 * (double)(2 * x->kv_bytes + x->state_bytes) &&
 		   groups_bytes(&g, NULL, LAYERS, 5) == 2 * groups_bytes(&g, some, 2, 5),
 	   "a page takes as much in every layer");
-	is_int(groups_open_pages(&g, 16, 16, 2, &err), AR_OK, "it gets pages");
-	ok(x->n_page == pages_needed(16, 16, 3, 128) && pages_free(x->pages) == x->n_page,
+	is_int(groups_open_blocks(&g, &tables, 16, 16, 2, &err), AR_OK, "it gets pages");
+	ok(x->n_page == blocks_pages(16, 16, 3, 128) && blocks_free(&tables, 0) == x->n_page,
 	   "as many as the pool needs");
 	groups_release(&g);
+	blocks_release(&tables);
 	ok(!g.n && !g.group && !g.of, "released groups are none");
 	is_int(groups_init(&g, &model, &p, 0, 100, &err), AR_OK, "groups again");
-	is_int(groups_open_pages(&g, 0, 16, 2, &err), AR_USAGE, "a pool of nothing is refused");
+	is_int(groups_open_blocks(&g, &tables, 0, 16, 2, &err), AR_USAGE,
+	       "a pool of nothing is refused");
 	groups_release(&g);
+	blocks_release(&tables);
 	plan_release(&p);
 	plan_free(own);
 }
@@ -224,21 +229,25 @@ static void test_groups(void)
 	ok(g.n == 3 && groups_of(&g, 0) == groups_of(&g, 3) &&
 		   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->state_bytes,
 	   "are as many as there are kinds");
-	if (groups_open_pages(&g, 64, 16, 2, &err))
+	if (groups_open_blocks(&g, &tables, 64, 16, 2, &err))
 		bail_out("%s", err.msg);
-	is_int(groups_grow(&g, &e, &err), AR_OK, "an entry");
-	ok(pages_len(groups_of(&g, 0)->pages, 1) == 70 &&
-		   pages_len(groups_of(&g, 1)->pages, 1) == 70 &&
-		   pages_len(groups_of(&g, 2)->pages, 1) == 70 && groups_hold(&g, &e),
+	is_int(blocks_place(&tables, &e, &err), AR_OK, "an entry");
+	ok(blocks_len(&tables, groups_of(&g, 0)->no, 1) == 70 &&
+		   blocks_len(&tables, groups_of(&g, 1)->no, 1) == 70 &&
+		   blocks_len(&tables, groups_of(&g, 2)->no, 1) == 70 && blocks_hold(&tables, &e),
 	   "has room in each");
-	pages_drop(groups_of(&g, 2)->pages, 1);
-	ok(!groups_hold(&g, &e) && groups_missing(&g, &e, 50, &piece) && piece.start == 0 &&
-		   piece.n_tok == 50,
+	e.req = 0;
+	if (blocks_grow(&tables, 0, 0, 70, &err) || blocks_grow(&tables, 1, 0, 70, &err))
+		bail_out("%s", err.msg);
+	ok(!blocks_hold(&tables, &e) && blocks_missing(&tables, &e, 50, &piece) &&
+		   piece.start == 0 && piece.n_tok == 50,
 	   "what one of them misses is missing");
-	groups_drop(&g, 1);
-	ok(!pages_len(groups_of(&g, 0)->pages, 1) && !pages_len(groups_of(&g, 1)->pages, 1),
+	blocks_drop(&tables, 1);
+	ok(!blocks_len(&tables, groups_of(&g, 0)->no, 1) &&
+		   !blocks_len(&tables, groups_of(&g, 1)->no, 1),
 	   "all forget a request");
 	groups_release(&g);
+	blocks_release(&tables);
 	plan_release(&p);
 	reset_layers();
 	plan_free(own);
@@ -258,7 +267,8 @@ static void test_aux(void)
 	open_methods(&p);
 	open_methods(&q);
 	if (groups_init(&g, &model, &p, 3, 100, &err) ||
-	    groups_init(&h, &model, &q, 3, 100, &err) || groups_open_pages(&g, 64, 16, 2, &err))
+	    groups_init(&h, &model, &q, 3, 100, &err) ||
+	    groups_open_blocks(&g, &tables, 64, 16, 2, &err))
 		bail_out("%s", err.msg);
 	page = (double)(groups_of(&g, 1)->shape.page_tok * model.hidden * 2);
 	ok(page > 0 && g.n == 2 &&
@@ -271,6 +281,7 @@ static void test_aux(void)
 		   groups_aux_bytes(&h) == 0,
 	   "... of all pages");
 	groups_release(&g);
+	blocks_release(&tables);
 	groups_release(&h);
 	plan_release(&p);
 	plan_release(&q);
@@ -300,7 +311,8 @@ static void test_mixed_groups(void)
 	p.method[1] = plan_single(a);
 	open_methods(&p);
 	ok(!plan_first(&p, 2), "a layer without attention has no method");
-	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 1600, 16, 2, &err))
+	if (groups_init(&g, &model, &p, 3, 300, &err) ||
+	    groups_open_blocks(&g, &tables, 1600, 16, 2, &err))
 		bail_out("%s", err.msg);
 	full = groups_of(&g, 0);
 	window = groups_of(&g, 1);
@@ -324,19 +336,23 @@ static void test_mixed_groups(void)
 	       "... but not if none is executed");
 	for (e.start = 0; e.start < 6000; e.start += 300)
 		for (int rep = 0; rep < 2 && held; rep++)
-			held = !groups_missing(&g, &e, 300, &piece) && !groups_grow(&g, &e, &err);
-	ok(held && pages_len(full->pages, 1) == 6000 && pages_len(window->pages, 1) == 6000,
+			held = !blocks_missing(&tables, &e, 300, &piece) &&
+			       !blocks_place(&tables, &e, &err);
+	ok(held && blocks_len(&tables, full->no, 1) == 6000 &&
+		   blocks_len(&tables, window->no, 1) == 6000,
 	   "a window's few pages last for any prompt");
-	ok(pages_free(window->pages) == 15 - 4 && pages_free(full->pages) == 203 - 47 &&
-		   pages_free(linear->pages) == 2,
+	ok(blocks_free(&tables, window->no) == 15 - 4 &&
+		   blocks_free(&tables, full->no) == 203 - 47 &&
+		   blocks_free(&tables, linear->no) == 2,
 	   "what it does not see is free");
 	e = (struct batch_entry){ .req = 0, .start = 500, .n_tok = 1, .kind = ROW_DECODE };
-	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 0 && piece.n_tok == 300,
+	ok(blocks_missing(&tables, &e, 300, &piece) && piece.start == 0 && piece.n_tok == 300,
 	   "a state is not missing on its own");
-	groups_drop(&g, 1);
-	ok(pages_free(window->pages) == 15 && pages_free(linear->pages) == 3,
+	blocks_drop(&tables, 1);
+	ok(blocks_free(&tables, window->no) == 15 && blocks_free(&tables, linear->no) == 3,
 	   "all of it goes with the request");
 	groups_release(&g);
+	blocks_release(&tables);
 	plan_release(&p);
 	reset_layers();
 	plan_free(a);
@@ -356,21 +372,23 @@ static void test_pieces(void)
 	if (plan_init(&p, a, &model, &err))
 		bail_out("%s", err.msg);
 	open_methods(&p);
-	if (groups_init(&g, &model, &p, 3, 300, &err) || groups_open_pages(&g, 100, 16, 1, &err))
+	if (groups_init(&g, &model, &p, 3, 300, &err) ||
+	    groups_open_blocks(&g, &tables, 100, 16, 1, &err))
 		bail_out("%s", err.msg);
 	decode.kind = ROW_DECODE;
-	if (groups_grow(&g, &e, &err) || groups_grow(&g, &decode, &err))
+	if (blocks_place(&tables, &e, &err) || blocks_place(&tables, &decode, &err))
 		bail_out("%s", err.msg);
 	e = (struct batch_entry){ .start = 80, .n_tok = 20 };
-	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 50 && piece.n_tok == 1 &&
-		   groups_hold(&g, &piece),
+	ok(blocks_missing(&tables, &e, 300, &piece) && piece.start == 50 && piece.n_tok == 1 &&
+		   blocks_hold(&tables, &piece),
 	   "a piece is held by all pages");
-	if (groups_grow(&g, &piece, &err))
+	if (blocks_place(&tables, &piece, &err))
 		bail_out("%s", err.msg);
-	ok(groups_missing(&g, &e, 300, &piece) && piece.start == 51 && piece.n_tok == 29 &&
-		   !groups_hold(&g, &piece),
+	ok(blocks_missing(&tables, &e, 300, &piece) && piece.start == 51 && piece.n_tok == 29 &&
+		   !blocks_hold(&tables, &piece),
 	   "or by none");
 	groups_release(&g);
+	blocks_release(&tables);
 	plan_release(&p);
 	plan_free(a);
 }
@@ -385,8 +403,9 @@ static enum ar_status life(const struct plan *own)
 	if (!st)
 		st = groups_init(&g, &model, &p, 3, 100, &err);
 	if (!st)
-		st = groups_open_pages(&g, 16, 16, 2, &err);
+		st = groups_open_blocks(&g, &tables, 16, 16, 2, &err);
 	groups_release(&g);
+	blocks_release(&tables);
 	plan_release(&p);
 	return st;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages of requests, positions in captures, and the arrays of ragged batches. */
+/* Positions in captures, and the arrays of ragged batches. */
 #include "config.h"
 #include "replay/engine/rows.h"
 
@@ -14,52 +14,6 @@
 #include "tests/tap.h"
 
 enum { PAGE_TOK = 128 };
-
-/* ---- pages ---- */
-
-static void test_pages(void)
-{
-	struct pages *p;
-	struct ar_err err;
-	const int32_t *page;
-	int32_t first;
-
-	is_int(pages_needed(1000, 16, 7, PAGE_TOK), 125 + 7,
-	       "every request may waste the end of a page");
-	is_int(pages_needed(1001, 16, 0, PAGE_TOK), 126, "a part of a page is a page");
-	is_int(pages_open(&p, 4, PAGE_TOK, 3, &err), AR_OK, "four pages");
-	is_int(pages_grow(p, 0, 1, &err), AR_OK, "the first token takes a page");
-	first = pages_of(p, 0)[0];
-	is_int(pages_grow(p, 0, 128, &err), AR_OK, "127 more need none");
-	is_int(pages_free(p), 3, "three are left");
-	is_int(pages_grow(p, 0, 129, &err), AR_OK, "the next one does");
-	is_int(pages_free(p), 2, "two are left");
-	is_int(pages_of(p, 0)[0], first, "what a request holds stays where it is");
-	is_int(pages_grow(p, 0, 5, &err), AR_OK, "asking for less is fine");
-	is_int(pages_len(p, 0), 129, "and takes nothing away");
-	is_int(pages_grow(p, 1, 129, &err), AR_OK, "another request takes the rest");
-	page = pages_of(p, 1);
-	ok(page[0] != page[1] && page[0] != pages_of(p, 0)[0] && page[0] != pages_of(p, 0)[1] &&
-		   page[1] != pages_of(p, 0)[0] && page[1] != pages_of(p, 0)[1],
-	   "no page is held twice");
-	is_int(pages_grow(p, 1, 257, &err), AR_NOMEM, "exhaustion is an error");
-	is_str(err.msg,
-	       "the KV cache is full: request 1 needs 1 more of 4 pages, 0 are free; "
-	       "raise --num-gpu-blocks",
-	       "the message says what is missing");
-	is_int(pages_len(p, 1), 129, "and the request keeps what it had");
-	pages_drop(p, 0);
-	is_int(pages_free(p), 2, "dropping gives pages back");
-	is_int(pages_len(p, 0), 0, "and forgets the request");
-	is_int(pages_grow(p, 1, 512, &err), AR_OK, "others can have them");
-	pages_drop(p, 2);
-	is_int(pages_free(p), 0, "dropping a request without pages does nothing");
-	pages_close(p);
-	is_int(pages_open(&p, 0, PAGE_TOK, 3, &err), AR_USAGE, "no pages are refused");
-	is_int(pages_open(&p, (int64_t)1 << 40, PAGE_TOK, 3, &err), AR_USAGE,
-	       "and more than slots can number");
-	ok(!p, "there is nothing to close then");
-}
 
 /* ---- rows ---- */
 
@@ -100,20 +54,22 @@ static void set_views(struct rows_env *e, int layers, const struct row_view *vie
 		bail_out("out of memory");
 }
 
+static struct blocks tables;
+
 /* One layer. */
-static void rows_env_open(struct rows_env *e, struct pages **p)
+static void rows_env_open(struct rows_env *e)
 {
 	struct ar_err err;
 
-	if (pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))
+	if (blocks_open(&tables, &(struct block_group){ .page_tok = PAGE_TOK, .n_page = N_PAGE }, 1,
+			N_REQ, &err))
 		bail_out("out of memory");
-	group.pages = *p;
 	set_views(e, 1, &(struct row_view){ .group = &group });
 }
 
-static void rows_env_close(struct rows_env *e, struct pages *p)
+static void rows_env_close(struct rows_env *e)
 {
-	pages_close(p);
+	blocks_release(&tables);
 	free(e->mem);
 	rows_env_release(e);
 }
@@ -134,12 +90,13 @@ static enum ar_status build_decodes(struct rows *r, const struct rows_env *e, co
 	return rows_build_decodes(&set, e, b, NULL, n, used, err);
 }
 
-static void grow(struct pages *p, const struct batch *b)
+static void grow(const struct batch *b)
 {
 	struct ar_err err;
 
 	for (size_t i = 0; i < b->n; i++)
-		if (pages_grow(p, b->entry[i].req, b->entry[i].start + b->entry[i].n_tok, &err))
+		if (blocks_grow(&tables, 0, b->entry[i].req, b->entry[i].start + b->entry[i].n_tok,
+				&err))
 			bail_out("%s", err.msg);
 }
 
@@ -152,15 +109,14 @@ static void test_batch(void)
 		{ .req = 1, .start = 256, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 		{ .req = 2, .start = 0, .n_tok = 3, .known = 9 },
 	};
-	const struct batch b = { .entry = entry, .n = 3 };
+	const struct batch b = { .entry = entry, .n = 3, .blocks = &tables };
 	struct rows_env e;
-	struct pages *p;
 	struct rows r;
 	struct ar_err err;
 	size_t used;
 
-	rows_env_open(&e, &p);
-	grow(p, &b);
+	rows_env_open(&e);
+	grow(&b);
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
 	is_int(r.n_prefill, 203, "those of chunks first");
@@ -175,8 +131,9 @@ static void test_batch(void)
 	   "rows 130 ... 329 touch two blocks of the grid, not three");
 	ok(r.prefill.keys.page0[1] == 3 && r.prefill.keys.page0[2] == 4,
 	   "pages until the end of the chunk");
-	ok(!memcmp(r.prefill.keys.page, pages_of(p, 0), 3 * sizeof *r.prefill.keys.page) &&
-		   r.prefill.keys.page[3] == pages_of(p, 2)[0],
+	ok(!memcmp(r.prefill.keys.page, blocks_table(&tables, 0, 0),
+		   3 * sizeof *r.prefill.keys.page) &&
+		   r.prefill.keys.page[3] == blocks_table(&tables, 0, 2)[0],
 	   "in the order of positions");
 	is_int(r.prefill.keys.max_kv_blk, 3, "the largest request has three blocks");
 	is_int(r.prefill.keys.mask_words, 1, "whose mask is one word");
@@ -190,30 +147,30 @@ static void test_batch(void)
 	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
 	ok(r.row[203].tok == 100 + 256 && r.row[203].rotation == 256,
 	   "before RoPE the turn is the position; the next capture's tokens follow");
-	is_int(r.row[0].slot, pages_of(p, 0)[1] * PAGE_TOK + 2, "and lies in place 2 of page 1");
+	is_int(r.row[0].slot, blocks_table(&tables, 0, 0)[1] * PAGE_TOK + 2,
+	       "and lies in place 2 of page 1");
 	ok(used <= e.bytes, "the block of memory was enough");
-	rows_env_close(&e, p);
+	rows_env_close(&e);
 }
 
 /* 64 tokens on 3000: one query block and few heads, so a tile or two. */
 static void test_parts(void)
 {
 	struct batch_entry entry = { .req = 0, .start = 3000, .n_tok = 64 };
-	const struct batch b = { .entry = &entry, .n = 1 };
+	const struct batch b = { .entry = &entry, .n = 1, .blocks = &tables };
 	int n_whole, small = 0, sms[] = { 4, 132, 1000 };
 	struct method *m;
 	struct rows_env e;
-	struct pages *p;
 	struct rows r;
 	struct ar_err err;
 	size_t used;
 
 	if (method_parse(&m, "dense", &err))
 		bail_out("%s", err.msg);
-	rows_env_open(&e, &p);
+	rows_env_open(&e);
 	e.view[0].method = m;
 	e.tiles = true;
-	grow(p, &b);
+	grow(&b);
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "rows with tiles");
 	n_whole = r.prefill.n_tile;
 	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
@@ -230,7 +187,7 @@ static void test_parts(void)
 	}
 	is_int(small, 0, "they are cut into parts");
 	method_free(m);
-	rows_env_close(&e, p);
+	rows_env_close(&e);
 }
 
 /* ---- padded decodes ---- */
@@ -297,18 +254,17 @@ static void test_padding(void)
 		{ .req = 0, .start = 130, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 		{ .req = 1, .start = 256, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
-	const struct batch b = { .entry = entry, .n = 2 };
+	const struct batch b = { .entry = entry, .n = 2, .blocks = &tables };
 	static const int32_t upto[] = { 0, 1, 2, 3, 4 }, page0[] = { 0, 2, 5, 6, 7 };
 	struct rows_env e;
-	struct pages *p;
 	struct rows r;
 	struct ar_err err;
 	size_t used;
 	int32_t slot;
 
-	rows_env_open(&e, &p);
+	rows_env_open(&e);
 	slot = N_PAGE * PAGE_TOK;
-	grow(p, &b);
+	grow(&b);
 	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_OK, "two decodes as four");
 	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.rows.n_req == 0,
 	   "are four rows that emit, and no chunk");
@@ -321,12 +277,13 @@ static void test_padding(void)
 		   !r.decode.rows.pos0[3],
 	   "those that pad stand on nothing");
 	ok(!memcmp(r.decode.keys.page0, page0, sizeof page0) &&
-		   !memcmp(r.decode.keys.page, pages_of(p, 0), 2 * sizeof *page0) &&
-		   !memcmp(r.decode.keys.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
+		   !memcmp(r.decode.keys.page, blocks_table(&tables, 0, 0), 2 * sizeof *page0) &&
+		   !memcmp(r.decode.keys.page + 2, blocks_table(&tables, 0, 1),
+			   3 * sizeof *page0) &&
 		   r.decode.keys.page[5] == N_PAGE && r.decode.keys.page[6] == N_PAGE,
 	   "in the scratch page");
-	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
-		   r.row[3].slot == slot,
+	ok(r.row[0].slot == blocks_table(&tables, 0, 0)[1] * PAGE_TOK + 2 &&
+		   r.row[2].slot == slot && r.row[3].slot == slot,
 	   "where they are written to");
 	ok(r.row[2].tok == 0 && r.row[2].rotation == 0, "with the first token there is");
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
@@ -341,7 +298,7 @@ static void test_padding(void)
 	e.bytes = 1000;
 	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
 	       "a block that is too small is seen");
-	rows_env_close(&e, p);
+	rows_env_close(&e);
 }
 
 static size_t random_decodes(struct batch_entry *entry, struct rng *r)
@@ -366,17 +323,16 @@ static void test_padded_prompt(void)
 		{ .req = 1, .start = 256, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .n_emit = 1 },
 	};
-	const struct batch b = { .entry = entry, .n = 2 };
+	const struct batch b = { .entry = entry, .n = 2, .blocks = &tables };
 	const int32_t slot = N_PAGE * PAGE_TOK;
 	struct rows_env e;
-	struct pages *p;
 	struct rows r;
 	struct ar_err err;
 	size_t used;
 	bool padded = true;
 
-	rows_env_open(&e, &p);
-	grow(p, &b);
+	rows_env_open(&e);
+	grow(&b);
 	is_int(build(&r, &e, &b, 201, &used, &err), AR_OK, "no row to add");
 	is_int(r.n_row, 201, "adds none");
 	is_int(build(&r, &e, &b, PAD, &used, &err), AR_OK, "201 rows as 400");
@@ -388,7 +344,7 @@ static void test_padded_prompt(void)
 	ok(r.prefill.rows.n_row == 200 && r.decode.rows.n_row == 1,
 	   "and take no part in attention");
 	ok(used <= e.bytes, "the block of memory is enough");
-	rows_env_close(&e, p);
+	rows_env_close(&e);
 }
 
 static bool same_places(const struct rows *a, const struct rows *b)
@@ -422,10 +378,9 @@ static void test_fixed(void)
 	struct rows first[MAX_REQ + 1] = { 0 };
 	struct graph_sizes sizes;
 	struct rows_env e, plain;
-	struct pages *p;
 	bool fixed = true, same = true;
 
-	rows_env_open(&e, &p);
+	rows_env_open(&e);
 	sizes_open(&sizes, NULL, MAX_REQ / 2, MAX_ROW);
 	plain = e;
 	plain.mem = malloc(plain.bytes);
@@ -433,13 +388,15 @@ static void test_fixed(void)
 		bail_out("out of memory");
 	for (int i = 0; i < 300; i++) {
 		struct batch_entry entry[N_REQ];
-		const struct batch b = { .entry = entry, .n = random_decodes(entry, &r) };
+		const struct batch b = { .entry = entry,
+					 .n = random_decodes(entry, &r),
+					 .blocks = &tables };
 		int n = graph_sizes_fit(&sizes, (int64_t)b.n);
 		struct rows x, y;
 		struct ar_err err;
 		size_t used;
 
-		grow(p, &b);
+		grow(&b);
 		if (build(&y, &plain, &b, 0, &used, &err) ||
 		    build_decodes(&x, &e, &b, n, &used, &err))
 			bail_out("%s", err.msg);
@@ -449,27 +406,26 @@ static void test_fixed(void)
 		same = same && same_rows(&x, &y, (int)b.n);
 		for (uint32_t q = 0; q < N_REQ; q++)
 			if (rng_below(&r, 3) == 0)
-				pages_drop(p, q);
+				blocks_drop(&tables, q);
 	}
 	ok(fixed, "batches of one size differ in contents only");
 	ok(same, "and begin with the rows that they have without padding");
 	graph_sizes_release(&sizes);
 	free(plain.mem);
-	rows_env_close(&e, p);
+	rows_env_close(&e);
 }
 
 static void test_refusals(void)
 {
 	struct batch_entry entry = { .req = 0, .start = 0, .n_tok = MAX_ROW + 1 };
-	const struct batch b = { .entry = &entry, .n = 1 };
+	const struct batch b = { .entry = &entry, .n = 1, .blocks = &tables };
 	struct rows_env e;
-	struct pages *p;
 	struct rows r;
 	struct ar_err err;
 	size_t used;
 
-	rows_env_open(&e, &p);
-	grow(p, &b);
+	rows_env_open(&e);
+	grow(&b);
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "too many rows are refused");
 	entry.n_tok = 1;
 	entry.start = 5000;
@@ -487,44 +443,7 @@ static void test_refusals(void)
 	act.ropes.n_rotation = MAX_LEN;
 	e.bytes = 1000;
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "a block that is too small is seen");
-	rows_env_close(&e, p);
-}
-
-static void test_missing(void)
-{
-	struct batch_entry e = { .req = 0, .start = 300, .n_tok = 10 }, piece, decode = e;
-	struct cache_group one = { .shape = { 4, 2, 64, PAGE_TOK } };
-	const struct cache_groups g = { .group = &one, .n = 1 };
-	struct ar_err err;
-
-	decode.kind = ROW_DECODE;
-	decode.n_tok = 1;
-	if (pages_open(&one.pages, 10, PAGE_TOK, 1, &err))
-		bail_out("%s", err.msg);
-	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
-		   !piece.n_emit,
-	   "a prefix that was never computed here is missing");
-	is_int(groups_grow(&g, &piece, &err), AR_OK, "after the first piece");
-	one.state_bytes = 8;
-	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
-	   "the rest is");
-	is_int(groups_grow(&g, &piece, &err), AR_OK, "after the second");
-	ok(!groups_missing(&g, &e, 200, &piece), "nothing is");
-	is_int(groups_grow(&g, &decode, &err), AR_OK, "after a decode");
-	e.start = decode.start = 301;
-	one.state_bytes = 0;
-	ok(!groups_missing(&g, &e, 200, &piece), "nor without state");
-	one.state_bytes = 8;
-	ok(!groups_missing(&g, &decode, 200, &piece), "nor before a decode with it");
-	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 300 && piece.n_tok == 1,
-	   "but to a selector with state its token is");
-	is_int(groups_grow(&g, &e, &err), AR_OK, "after a chunk at the same place");
-	e.start = 311;
-	ok(!groups_missing(&g, &e, 200, &piece), "nothing is");
-	groups_drop(&g, 0);
-	ok(groups_missing(&g, &e, 500, &piece) && piece.start == 0 && piece.n_tok == 311,
-	   "after a preemption everything is");
-	pages_close(one.pages);
+	rows_env_close(&e);
 }
 
 /* ---- random batches ---- */
@@ -590,19 +509,20 @@ static void test_random(void)
 {
 	struct rng r = { 99 };
 	struct rows_env e;
-	struct pages *p;
 	bool good = true, copied = true;
 
-	rows_env_open(&e, &p);
+	rows_env_open(&e);
 	for (int n = 0; n < 300; n++) {
 		struct batch_entry entry[N_REQ];
-		const struct batch b = { .entry = entry, .n = random_batch(entry, &r) };
+		const struct batch b = { .entry = entry,
+					 .n = random_batch(entry, &r),
+					 .blocks = &tables };
 		struct rows x, y;
 		struct ar_err err;
 		size_t used;
 		char *copy;
 
-		grow(p, &b);
+		grow(&b);
 		if (build(&x, &e, &b, 0, &used, &err))
 			bail_out("%s", err.msg);
 		copy = malloc(used + 1);
@@ -620,11 +540,11 @@ static void test_random(void)
 		free(copy);
 		for (uint32_t q = 0; q < N_REQ; q++)
 			if (rng_below(&r, 3) == 0)
-				pages_drop(p, q);
+				blocks_drop(&tables, q);
 	}
 	ok(good, "rows, pages and blocks of random batches agree with their definitions");
 	ok(copied, "a copy of the block holds all of it");
-	rows_env_close(&e, p);
+	rows_env_close(&e);
 }
 
 static void test_offset(void)
@@ -638,7 +558,6 @@ static void test_offset(void)
 int main(void)
 {
 	plan(0);
-	test_pages();
 	test_batch();
 	test_parts();
 	test_sizes();
@@ -646,7 +565,6 @@ int main(void)
 	test_padded_prompt();
 	test_fixed();
 	test_refusals();
-	test_missing();
 	test_random();
 	test_offset();
 	return done_testing();

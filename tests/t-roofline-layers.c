@@ -22,7 +22,7 @@ static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
 	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
-static const struct batch both = { entry, 2, 128, 1 };
+static const struct batch both = { entry, 2, 128, 1, NULL };
 
 static struct method *parse(const char *name)
 {
@@ -143,7 +143,7 @@ static void test_window(void)
 
 				for (int i = start; i < last; i++)
 					pairs += i + 1 < l.window ? i + 1 : l.window;
-				count(l, "dense", true, &(struct batch){ &e, 1, rows, 0 }, w);
+				count(l, "dense", true, &(struct batch){ &e, 1, rows, 0, NULL }, w);
 				wrong += w[PHASE_ATTEND].flops != 4.0 * 64 * 4 * pairs;
 				wrong += w[PHASE_ATTEND].bytes !=
 					 2.0 * 2 * 64 *
@@ -246,8 +246,9 @@ static void test_iteration(void)
 	want[1] = roofline_time(&g, sparse, work[1], true, 2);
 	ok(!memcmp(&got, &want[1], sizeof got), "cost what layers that are alike cost");
 	times[1] = 1;
-	got = roofline_iteration(&g, &s, times, &(struct batch){ entry + 1, 1, 0, 1 }, of + 1);
-	roofline_count(&s, 1, &(struct batch){ entry + 1, 1, 0, 1 }, of + 1, work[1]);
+	got = roofline_iteration(&g, &s, times, &(struct batch){ entry + 1, 1, 0, 1, NULL },
+				 of + 1);
+	roofline_count(&s, 1, &(struct batch){ entry + 1, 1, 0, 1, NULL }, of + 1, work[1]);
 	want[1] = roofline_time(&g, sparse, work[1], false, 1);
 	is_int(got.cost_ns, want[1].cost_ns, "decodes launch graphs");
 	method_free(sparse);

@@ -30,8 +30,8 @@ static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
 	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
-static const struct batch both = { entry, 2, 128, 1 };
-static const struct batch decode_only = { entry + 1, 1, 0, 1 };
+static const struct batch both = { entry, 2, 128, 1, NULL };
+static const struct batch decode_only = { entry + 1, 1, 0, 1, NULL };
 
 static struct method *parse(const char *name)
 {
@@ -89,7 +89,7 @@ static void test_dense_layer(void)
 	is_int(w[PHASE_LINEAR].kernels + w[PHASE_NORM].kernels + w[PHASE_HEAD].kernels, 0,
 	       "attention alone has no products");
 	is_int(w[PHASE_ROPE].kernels + w[PHASE_ATTEND].kernels, 2, "... but attention");
-	count(&small, "dense", false, &(struct batch){ entry, 1, 128, 0 }, 1, w);
+	count(&small, "dense", false, &(struct batch){ entry, 1, 128, 0, NULL }, 1, w);
 	is_work(&w[PHASE_HEAD], 0, 2 * 256 * (128 * 4 + 1), 1, "head without a row that emits");
 	is_int(w[PHASE_DECODE].kernels, 0, "no decodes, no work");
 }
@@ -231,7 +231,7 @@ static void test_monotonic(void)
 
 			for (uint32_t i = 1; i <= 4096; i *= 2, n++) {
 				struct batch_entry e = { .start = 8192, .n_tok = i };
-				struct batch b = { &e, 1, i, 0 };
+				struct batch b = { &e, 1, i, 0, NULL };
 				int64_t cost[3] = { cost_of(&g, &model, m, &b, 0.3) };
 
 				e = (struct batch_entry){ .start = 64 * i, .n_tok = 256 };
@@ -463,7 +463,7 @@ static void test_capture(void)
 	s = (struct roofline_subject){ &c.model, plan_single(c.plan), c.env.attention_only };
 	case_run(&c, &first, 1, &cost);
 	case_run(&c, &second, 1, &cost);
-	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0 }, of, work);
+	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0, NULL }, of, work);
 	ok(of[0] < 1, "the method leaves something out: density %g", of[0]);
 	is_int(cost.cost_ns,
 	       roofline_time(&g, plan_single(c.plan), work, true, CASE_LAYERS).cost_ns,
@@ -502,8 +502,8 @@ static void test_no_memory(void)
 		if (!st)
 			st = backend_roofline.start(self, c.env.num_blocks, &err);
 		if (!st)
-			st = backend_roofline.run(self, &(struct batch){ &e, 1, 130, 0 }, &cost,
-						  &err);
+			st = backend_roofline.run(self, &(struct batch){ &e, 1, 130, 0, NULL },
+						  &cost, &err);
 		backend_roofline.close(self);
 		if (!fault_disarm())
 			break;

@@ -16,43 +16,6 @@
 enum { TOK = 64, WINDOW = 100, MAX_LEN = 2000, MAX_ROW = 900, N_REQ = 5, N_PAGE = 200 };
 enum { FULL, WINDOWED, LINEAR, LATER, VIEWS };
 
-/* ---- pages that fell out of a window ---- */
-
-static void test_trim(void)
-{
-	struct pages *p;
-	struct ar_err err;
-	int32_t third;
-
-	if (pages_open(&p, 6, TOK, 2, &err) || pages_grow(p, 0, 4 * TOK + 1, &err))
-		bail_out("no pages");
-	third = pages_of(p, 0)[2];
-	pages_trim(p, 0, -5);
-	pages_trim(p, 0, TOK - 1);
-	is_int(pages_free(p), 1, "a page with one token in sight stays");
-	pages_trim(p, 0, TOK);
-	is_int(pages_free(p), 2, "one that is out of sight is free");
-	pages_trim(p, 0, 2 * TOK + 7);
-	pages_trim(p, 0, TOK);
-	ok(pages_free(p) == 3 && pages_of(p, 0)[0] == 0 && pages_of(p, 0)[1] == 0 &&
-		   pages_of(p, 0)[2] == third,
-	   "as is the next one, and pages keep their places");
-	is_int(pages_len(p, 0), 4 * TOK + 1, "the request is as long as before");
-	is_int(pages_grow(p, 0, 8 * TOK, &err), AR_OK, "it takes the free ones again");
-	is_int(pages_grow(p, 0, 8 * TOK + 1, &err), AR_NOMEM, "but no more than there are");
-	pages_drop(p, 0);
-	is_int(pages_free(p), 6, "dropped, it gives back each page once");
-	if (pages_grow(p, 1, 6 * TOK, &err))
-		bail_out("%s", err.msg);
-	for (int i = 0; i < 6; i++)
-		for (int k = 0; k < i; k++)
-			if (pages_of(p, 1)[i] == pages_of(p, 1)[k])
-				bail_out("a page is held twice");
-	pages_trim(p, 1, 100 * TOK);
-	is_int(pages_free(p), 6, "no page that a request does not hold is freed");
-	pages_close(p);
-}
-
 /* ---- views ---- */
 
 static struct capture_seq seqs[] = { { .n_tok = 5000, .rope_applied = true, .name = "a" } };
@@ -65,18 +28,26 @@ static struct act_capture act = { .shape = { 4, 2, 64, TOK },
 
 /* FULL and LATER share a group's shape, LATER is of segment 1. */
 static struct cache_group group[VIEWS] = {
-	[FULL] = { .mixer = MIX_FULL, .shape = { 4, 2, 64, TOK }, .n_page = N_PAGE },
-	[WINDOWED] = { .mixer = MIX_WINDOW,
+	[FULL] = { .no = FULL, .mixer = MIX_FULL, .shape = { 4, 2, 64, TOK }, .n_page = N_PAGE },
+	[WINDOWED] = { .no = WINDOWED,
+		       .mixer = MIX_WINDOW,
 		       .window = WINDOW,
 		       .shape = { 2, 2, 64, TOK },
 		       .n_page = N_PAGE },
-	[LINEAR] = { .mixer = MIX_LINEAR,
+	[LINEAR] = { .no = LINEAR,
+		     .mixer = MIX_LINEAR,
 		     .shape = { .page_tok = 1 },
 		     .state_bytes = 8,
 		     .n_page = N_REQ },
-	[LATER] = { .mixer = MIX_FULL, .shape = { 4, 2, 64, TOK }, .n_page = N_PAGE },
+	[LATER] = { .no = LATER, .mixer = MIX_FULL, .shape = { 4, 2, 64, TOK }, .n_page = N_PAGE },
 };
-static struct cache_groups groups = { .group = group, .n = LATER };
+static const struct block_group tables_of[VIEWS] = {
+	[FULL] = { .page_tok = TOK, .n_page = N_PAGE },
+	[WINDOWED] = { .page_tok = TOK, .window = WINDOW, .n_page = N_PAGE },
+	[LINEAR] = { .page_tok = 1, .linear = true, .n_page = N_REQ },
+	[LATER] = { .page_tok = TOK, .segment = 1, .n_page = N_PAGE },
+};
+static struct blocks tables;
 static struct method *method;
 
 static void env_open_for(struct rows_env *e, int revives)
@@ -97,10 +68,8 @@ static void env_open_for(struct rows_env *e, int revives)
 	e->prefill = (struct attn_limits){ N_REQ, MAX_ROW, MAX_LEN / TOK + 1, 0, 0 };
 	e->decode = (struct attn_limits){ N_REQ, N_REQ, MAX_LEN / TOK + 1, 0, 0 };
 	e->revives = revives;
-	for (int i = 0; i < VIEWS; i++)
-		if (pages_open(&group[i].pages, group[i].n_page, group[i].shape.page_tok, N_REQ,
-			       &err))
-			bail_out("%s", err.msg);
+	if (blocks_open(&tables, tables_of, VIEWS, N_REQ, &err))
+		bail_out("%s", err.msg);
 	e->bytes = rows_bytes(e);
 	e->mem = malloc(e->bytes);
 	if (!e->mem)
@@ -114,8 +83,7 @@ static void env_open(struct rows_env *e)
 
 static void env_close(struct rows_env *e)
 {
-	for (int i = 0; i < VIEWS; i++)
-		pages_close(group[i].pages);
+	blocks_release(&tables);
 	free(e->mem);
 	rows_env_release(e);
 }
@@ -125,9 +93,9 @@ static void grow(const struct batch *b)
 	struct ar_err err;
 
 	for (size_t i = 0; i < b->n; i++)
-		if (groups_grow(&groups, &b->entry[i], &err) ||
-		    pages_grow(group[LATER].pages, b->entry[i].req,
-			       b->entry[i].start + b->entry[i].n_tok, &err))
+		if (blocks_place(&tables, &b->entry[i], &err) ||
+		    blocks_grow(&tables, LATER, b->entry[i].req,
+				b->entry[i].start + b->entry[i].n_tok, &err))
 			bail_out("%s", err.msg);
 }
 
@@ -158,7 +126,7 @@ static void test_views(void)
 		{ .req = 1, .start = 99, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 		{ .req = 2, .n_tok = 130, .known = 130, .n_emit = 1 },
 	};
-	const struct batch b = { .entry = entry, .n = 3 };
+	const struct batch b = { .entry = entry, .n = 3, .blocks = &tables };
 	const struct rows *full, *window, *linear;
 	struct rows_env e;
 	struct row_set set;
@@ -169,7 +137,7 @@ static void test_views(void)
 	ok(e.n_view == 5 && e.of[0] == e.of[3] && e.of[4] != e.of[0] && e.of[5] != e.of[0],
 	   "layers share a view if group, method and segment are the same");
 	set_open(&set, &e);
-	grow(&(struct batch){ .entry = &before, .n = 1 });
+	grow(&(struct batch){ .entry = &before, .n = 1, .blocks = &tables });
 	grow(&b);
 	build(&set, &e, &b, NULL, &used);
 	full = row_set_of(&set, 0);
@@ -189,8 +157,8 @@ static void test_views(void)
 	   "each with its own heads");
 	/* rows 500 ... see keys from 401 on, in block 6 */
 	ok(window->prefill.keys.page[5] == 0 && full->prefill.keys.page[5] != 0 &&
-		   window->prefill.keys.page[6] == pages_of(group[WINDOWED].pages, 0)[6] &&
-		   pages_free(group[WINDOWED].pages) == pages_free(group[FULL].pages) + 6,
+		   window->prefill.keys.page[6] == blocks_table(&tables, WINDOWED, 0)[6] &&
+		   blocks_free(&tables, WINDOWED) == blocks_free(&tables, FULL) + 6,
 	   "pages out of sight are free");
 	ok(window->row[0].slot == window->prefill.keys.page[7] * TOK + 500 - 7 * TOK,
 	   "rows are stored in the pages of their group");
@@ -198,9 +166,9 @@ static void test_views(void)
 		   linear->n_emit == 2 && linear->emit[0] == 219 && linear->emit[1] == 220,
 	   "linear layers have the same rows, and store none");
 	ok(linear->prefill.rows.pos0[0] == 500 && linear->prefill.rows.pos0[1] == 0 &&
-		   linear->prefill.keys.page[0] == pages_of(group[LINEAR].pages, 0)[0] &&
-		   linear->prefill.keys.page[1] == pages_of(group[LINEAR].pages, 2)[0] &&
-		   linear->decode.keys.page[0] == pages_of(group[LINEAR].pages, 1)[0] &&
+		   linear->prefill.keys.page[0] == blocks_table(&tables, LINEAR, 0)[0] &&
+		   linear->prefill.keys.page[1] == blocks_table(&tables, LINEAR, 2)[0] &&
+		   linear->decode.keys.page[0] == blocks_table(&tables, LINEAR, 1)[0] &&
 		   linear->prefill.keys.n_page == 2 && linear->decode.keys.n_page == 1,
 	   "but each request has a state");
 	ok(linear->delta.n_seq == 2 && linear->delta.n_chunk == 5 &&
@@ -209,9 +177,9 @@ static void test_views(void)
 		   linear->delta.seq[1].row == 90 && linear->delta.chunk[4].first == 128 &&
 		   !full->delta.n_seq,
 	   "which goes on, or is new where the request begins");
-	groups_drop(&groups, 0);
-	ok(pages_free(group[LINEAR].pages) == N_REQ - 2 && !pages_of(group[WINDOWED].pages, 3) &&
-		   pages_free(group[WINDOWED].pages) == pages_free(group[FULL].pages),
+	blocks_drop(&tables, 0);
+	ok(blocks_free(&tables, LINEAR) == N_REQ - 2 && !blocks_table(&tables, WINDOWED, 3) &&
+		   blocks_free(&tables, WINDOWED) == blocks_free(&tables, FULL),
 	   "which goes with the request");
 	row_set_release(&set);
 	env_close(&e);
@@ -231,7 +199,7 @@ static void test_segments(void)
 		{ .req = 1, .n_tok = 40, .known = 100 },
 		{ .req = 2, .start = 300, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
-	const struct batch b = { .entry = entry, .n = 3 };
+	const struct batch b = { .entry = entry, .n = 3, .blocks = &tables };
 	const int32_t *page;
 	const struct rows *r;
 	struct rows_env e;
@@ -242,7 +210,7 @@ static void test_segments(void)
 	set_open(&set, &e);
 	grow(&b);
 	build(&set, &e, &b, segment, &used);
-	page = pages_of(group[LATER].pages, 0);
+	page = blocks_table(&tables, LATER, 0);
 	r = row_set_of(&set, 0);
 	ok(r->n_row == 131 && r->prefill.rows.n_req == 2 && r->row[130].tok == 300,
 	   "all rows go through the first segment");
@@ -289,7 +257,7 @@ static void test_revived(void)
 		{ .n_tok = 5, .known = 5, .n_emit = 1 },
 		{ .req = 2, .start = 300, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
-	const struct batch b = { .entry = entry, .n = 2 };
+	const struct batch b = { .entry = entry, .n = 2, .blocks = &tables };
 	const int32_t *page;
 	const struct rows *r;
 	struct rows_env e;
@@ -300,7 +268,7 @@ static void test_revived(void)
 	set_open(&set, &e);
 	grow(&b);
 	build(&set, &e, &b, segment, &used);
-	page = pages_of(group[LATER].pages, 2);
+	page = blocks_table(&tables, LATER, 2);
 	r = row_set_of(&set, 5);
 	ok(r->n_row == 8 && r->n_prefill == 5 && r->decode.rows.n_row == 1 &&
 		   r->revived.rows.n_req == 2 && r->row[5].tok == 300 && r->row[6].tok == 7 &&
@@ -346,7 +314,7 @@ static bool right_request(const struct rows *r, int i, const struct cache_group 
 	int tok = g->shape.page_tok, n = g->mixer == MIX_LINEAR ? 1 : (int)pos / tok + 1;
 	const int32_t *page = d->keys.page + d->keys.page0[i];
 	int32_t scratch = (int32_t)g->n_page;
-	const int32_t *want = real ? pages_of(g->pages, b->entry[i].req) : &scratch;
+	const int32_t *want = real ? batch_table(b, &b->entry[i], g->no) : &scratch;
 	int first = g->window && (int)pos >= g->window ? (int)pos - g->window + 1 : 0;
 
 	return d->keys.page0[i + 1] - d->keys.page0[i] == n &&
@@ -361,7 +329,7 @@ static bool right_revived(const struct rows *r, int at, int k, const struct row_
 			  size_t i, uint32_t req)
 {
 	const struct attn_batch *v = &r->revived;
-	const int32_t *page = pages_of(group[LATER].pages, req);
+	const int32_t *page = blocks_table(&tables, LATER, req);
 	const int32_t *key = v->keys.pos + v->keys.page0[at + k] * TOK;
 	int slot = s->start[i] + k, len = s->start[i] + s->n[i];
 
@@ -397,7 +365,7 @@ static void test_revived_decodes(void)
 	set_open(&set, &e);
 	for (int t = 0; t < N; t++) {
 		struct batch_entry entry[3];
-		struct batch b = { .entry = entry, .n = 1 + rng_below(&rng, 3) };
+		struct batch b = { .entry = entry, .n = 1 + rng_below(&rng, 3), .blocks = &tables };
 		const struct rows *r;
 		int at = 0;
 
@@ -466,7 +434,7 @@ static void test_decodes(void)
 		bail_out("out of memory");
 	for (int t = 0; t < N; t++) {
 		struct batch_entry entry[3];
-		struct batch b = { .entry = entry };
+		struct batch b = { .entry = entry, .blocks = &tables };
 
 		for (uint32_t q = 0; q < 3; q++)
 			if (!b.n || rng_below(&rng, 2))
@@ -495,8 +463,7 @@ static void test_decodes(void)
 				right = right && right_request(r, k, v->group, &b);
 		}
 		for (uint32_t q = 0; q < 3; q++) {
-			groups_drop(&groups, q);
-			pages_drop(group[LATER].pages, q);
+			blocks_drop(&tables, q);
 		}
 	}
 	ok(right, "padded decodes of every view are at the places of their groups");
@@ -544,7 +511,6 @@ int main(void)
 	plan(0);
 	if (method_parse(&method, "dense", &err))
 		bail_out("%s", err.msg);
-	test_trim();
 	test_views();
 	test_segments();
 	test_revived();

@@ -49,6 +49,7 @@ static enum ar_status set_env(struct whole *x, const struct weights *w, const st
 				       .max_batched_tok = how->max_batched_tok,
 				       .max_seqs = (int)how->trace->n + 1,
 				       .block_tok = BLOCK,
+				       .blocks = &x->blocks,
 				       .seed = 3,
 				       .prof = how->prof };
 	for (size_t i = 0; i < how->trace->n; i++) {
@@ -96,6 +97,7 @@ void whole_close(struct whole *x)
 {
 	if (x->self)
 		x->backend->close(x->self);
+	blocks_release(&x->blocks);
 	tokens_close(x->tokens);
 	plan_free(x->plan);
 	free(x->layer);
@@ -130,7 +132,7 @@ struct batch_entry whole_next(const struct whole *x, uint32_t q, uint32_t budget
 enum ar_status whole_try_step(struct whole *x, struct batch_entry *e, size_t n,
 			      struct iter_cost *cost, struct ar_err *err)
 {
-	struct batch b = { .entry = e, .n = n };
+	struct batch b = { .entry = e, .n = n, .blocks = &x->blocks };
 	enum ar_status st;
 
 	for (size_t i = 0; i < n; i++)

@@ -29,6 +29,7 @@ struct whole_how {
 
 struct whole {
 	struct backend_env env;
+	struct blocks blocks;
 	const struct backend *backend;
 	void *self;
 	struct tokens *tokens;

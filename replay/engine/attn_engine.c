@@ -203,7 +203,7 @@ enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch
 	struct batch_entry piece;
 
 	for (size_t i = 0; i < b->n && e->drops.n > 1; i++)
-		if (groups_missing(&e->groups, &b->entry[i], 1, &piece))
+		if (blocks_missing(b->blocks, &b->entry[i], 1, &piece))
 			return ar_fail(err, AR_USAGE,
 				       "request %u has tokens from the prefix cache, which dropper "
 				       "'%s' has not seen; turn the prefix cache off",

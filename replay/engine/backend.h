@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
-#include "replay/sched/batch.h"
+#include "replay/sched/blocks.h"
 #include "traces/capture/capture.h"
 #include "traces/trace.h"
 
@@ -39,6 +39,7 @@ struct backend_env {
 	int page_tok;		       /* tokens of a page of the KV cache; 0: as plan takes it */
 	int64_t max_batched_tok, max_seqs, max_len; /* limits of the policy; longest request */
 	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
+	struct blocks *blocks;	       /* closed; start() of a backend that keeps KV opens it */
 	uint64_t seed;
 	bool attention_only;
 	struct prof *prof;   /* cuda: tracing session, or NULL */

@@ -159,7 +159,7 @@ static enum ar_status check_memory(const struct cpu *c, int64_t num_blocks, stru
 {
 	const struct backend_env *env = &c->env;
 	const struct cache_groups *g = &c->engine.groups;
-	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs,
+	int64_t n_page = blocks_pages(num_blocks, env->block_tok, env->max_seqs,
 				      c->engine.plan.page_tok);
 	double cache = groups_bytes(g, env->run_layer, env->n_run_layers, n_page);
 	double rows = decoder_ref_bytes(env->model, rows_max(&c->rows)), have = memory_available();
@@ -178,8 +178,8 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 {
 	struct cpu *c = self;
 	const struct backend_env *env = &c->env;
-	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, env->block_tok,
-					      env->trace->n, err);
+	enum ar_status st = groups_open_blocks(&c->engine.groups, env->blocks, num_blocks,
+					       env->block_tok, env->trace->n, err);
 
 	if (!st)
 		st = check_memory(c, num_blocks, err);
@@ -225,10 +225,12 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, s
 	struct batch_entry piece;
 	enum ar_status st = AR_OK;
 
-	while (!st && groups_missing(&c->engine.groups, e, c->rows.prefill.max_row, &piece)) {
-		bool held = groups_hold(&c->engine.groups, &piece);
+	while (!st && blocks_missing(c->env.blocks, e, c->rows.prefill.max_row, &piece)) {
+		bool held = blocks_hold(c->env.blocks, &piece);
 
-		st = cpu_pass(c, &(struct batch){ .entry = &piece, .n = 1 }, !held,
+		st = cpu_pass(c,
+			      &(struct batch){ .entry = &piece, .n = 1, .blocks = c->env.blocks },
+			      !held,
 			      held	 ? refresh :
 			      c->decoder ? cpu_attend :
 					   store,
@@ -331,8 +333,8 @@ enum ar_status backend_cpu_count(void *self, const struct batch_entry *e,
 	assert(!c->decoder);
 	memset(count, 0, (size_t)(c->env.n_run_layers * heads) * sizeof *count);
 	return st ? st :
-		    cpu_pass(c, &(struct batch){ .entry = &one, .n = 1 }, false, count_layer, count,
-			     err);
+		    cpu_pass(c, &(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
+			     false, count_layer, count, err);
 }
 
 static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i,
@@ -391,7 +393,7 @@ static void cpu_drop(void *self, uint32_t req)
 {
 	struct cpu *c = self;
 
-	groups_drop(&c->engine.groups, req);
+	blocks_drop(c->env.blocks, req);
 	drops_forget(&c->engine.drops, req);
 }
 

@@ -138,7 +138,7 @@ static enum ar_status build(struct cpu *c, const struct batch *b, const struct r
 static enum ar_status enter_segment(struct cpu *c, const struct batch *b, int s, struct ar_err *err)
 {
 	struct drops *d = &c->engine.drops;
-	enum ar_status st = drops_grow(d, &c->engine.groups, b, s, err);
+	enum ar_status st = drops_grow(d, c->env.blocks, b, s, err);
 
 	return st ? st : build(c, b, drops_segments(d), err);
 }
@@ -184,7 +184,7 @@ static enum ar_status revive_rows(struct cpu *c, int i, const struct rows *r, st
 {
 	const struct drops *d = &c->engine.drops;
 	int s = attn_engine_drop_no(&c->engine, i), layer = c->env.run_layer[i];
-	int n = drops_slots(d, attn_engine_group(&c->engine, i), s + 1, c->slot);
+	int n = drops_slots(d, c->env.blocks, attn_engine_group(&c->engine, i), s + 1, c->slot);
 	enum ar_status st = decoder_ref_settle(c->decoder, layer, err);
 
 	if (st)
@@ -351,7 +351,8 @@ static enum ar_status replay_layers(struct cpu *c, const struct batch_entry *e, 
 enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err)
 {
 	struct batch_entry one = *e;
-	enum ar_status st = build(c, &(struct batch){ .entry = &one, .n = 1 },
+	enum ar_status st = build(c,
+				  &(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
 				  drops_entry(&c->engine.drops, e->req), err);
 
 	if (st)

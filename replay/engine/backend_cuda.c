@@ -291,11 +291,13 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
-	bool held = groups_hold(&c->engine.groups, e);
-	enum ar_status st = groups_grow(&c->engine.groups, e, err);
+	bool held = blocks_hold(c->env.blocks, e);
+	enum ar_status st = blocks_place(c->env.blocks, e, err);
 
 	if (!st)
-		st = cuda_stage(c, &(struct batch){ .entry = &one, .n = 1 }, NULL, NULL, 0, 0, err);
+		st = cuda_stage(c,
+				&(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
+				NULL, NULL, 0, 0, err);
 	if (!st && c->env.weights)
 		st = cuda_begin(c, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++)
@@ -314,8 +316,8 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && groups_missing(&c->engine.groups, &b->entry[e],
-					     c->rows.prefill.max_row, &piece))
+		while (!st &&
+		       blocks_missing(c->env.blocks, &b->entry[e], c->rows.prefill.max_row, &piece))
 			st = fill(c, &piece, err);
 	return st;
 }
@@ -351,7 +353,7 @@ static enum ar_status find_segments(struct cuda *c, const struct batch *b, struc
 	if (d->n > 1)
 		st = cuda_stage_chunks(c, err);
 	for (int s = 0; s < d->n && !st; s++) {
-		st = drops_grow(d, &c->engine.groups, b, s, err);
+		st = drops_grow(d, c->env.blocks, b, s, err);
 		if (!st && s < d->n - 1)
 			st = drop_segment(c, b, s, err);
 	}
@@ -575,11 +577,11 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; n && i < 3 && !st; i++) {
-		const struct batch b = { .entry = &e[i], .n = 1 };
+		const struct batch b = { .entry = &e[i], .n = 1, .blocks = c->env.blocks };
 
 		st = run_batch(c, &b, graph_rows(c, &b), &unused, err);
 	}
-	groups_drop(&c->engine.groups, 0);
+	blocks_drop(c->env.blocks, 0);
 	drops_forget(&c->engine.drops, 0);
 	attn_engine_forget(&c->engine);
 	return st;
@@ -602,7 +604,7 @@ static void cuda_drop(void *self, uint32_t req)
 {
 	struct cuda *c = self;
 
-	groups_drop(&c->engine.groups, req);
+	blocks_drop(c->env.blocks, req);
 	drops_forget(&c->engine.drops, req);
 }
 

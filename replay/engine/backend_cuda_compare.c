@@ -26,7 +26,7 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	struct cuda *c = self;
 	const struct method *m = attn_engine_method(&c->engine, i);
 	struct batch_entry one = *e;
-	const struct batch b = { .entry = &one, .n = 1 };
+	const struct batch b = { .entry = &one, .n = 1, .blocks = c->env.blocks };
 	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
 	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
 	enum ar_status st;

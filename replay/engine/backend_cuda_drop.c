@@ -133,7 +133,8 @@ static enum ar_status stage_aux(struct cuda *c, int s, struct ar_err *err)
 	const struct drops *d = &c->engine.drops;
 	const struct cache_group *g = attn_engine_group(&c->engine,
 							attn_engine_drop_layer(&c->engine, s));
-	int most = rows_max_revived(&c->rows), n = drops_slots(d, g, s + 1, c->drops.slot_host);
+	int most = rows_max_revived(&c->rows);
+	int n = drops_slots(d, c->env.blocks, g, s + 1, c->drops.slot_host);
 	int32_t *left = d->left + (ptrdiff_t)s * d->max_row;
 	enum ar_status st = AR_OK;
 

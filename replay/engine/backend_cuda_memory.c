@@ -345,7 +345,7 @@ int64_t cuda_fit_blocks(void *self)
 		else
 			most = mid - 1;
 	}
-	pages -= c->env.max_seqs + 1; /* see pages_needed(); scratch */
+	pages -= c->env.max_seqs + 1; /* see blocks_pages(); scratch */
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
@@ -440,8 +440,8 @@ static void log_groups(const struct cuda *c)
 
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
-	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, c->env.block_tok,
-					      c->env.trace->n, err);
+	enum ar_status st = groups_open_blocks(&c->engine.groups, c->env.blocks, num_blocks,
+					       c->env.block_tok, c->env.trace->n, err);
 
 	if (!st)
 		st = take_rows(c, err);

@@ -161,15 +161,15 @@ void drops_begin(struct drops *d, const struct batch *b)
 	}
 }
 
-enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
-			  const struct batch *b, int s, struct ar_err *err)
+enum ar_status drops_grow(const struct drops *d, struct blocks *blocks, const struct batch *b,
+			  int s, struct ar_err *err)
 {
 	const struct row_segment *x = &d->segment[s];
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < b->n && !st; i++)
-		st = groups_grow_segment(g, s, &b->entry[i], x->start[i],
-					 (int64_t)x->start[i] + x->n[i], err);
+		st = blocks_place_rows(blocks, s, &b->entry[i], x->start[i],
+				       (int64_t)x->start[i] + x->n[i], err);
 	return st;
 }
 
@@ -349,14 +349,15 @@ enum ar_status drops_end(struct drops *d, struct ar_err *err)
 	return st;
 }
 
-int drops_slots(const struct drops *d, const struct cache_group *g, int s, int32_t *slot)
+int drops_slots(const struct drops *d, const struct blocks *blocks, const struct cache_group *g,
+		int s, int32_t *slot)
 {
 	const struct row_segment *x = &d->segment[s];
 	const int32_t *index = revived_of(d, s, true);
 	int tok = g->shape.page_tok, n = 0;
 
 	for (size_t i = 0; i < d->n_entry; i++) {
-		const int32_t *page = pages_of(g->pages, d->req[i]);
+		const int32_t *page = blocks_table(blocks, g->no, d->req[i]);
 
 		for (int32_t k = 0; k < rows_n_back(x, i); k++, n++)
 			slot[n] = page[index[n] / tok] * tok + index[n] % tok;

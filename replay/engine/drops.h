@@ -89,8 +89,8 @@ static inline bool drops_acts(const struct drops *d, const struct rows *r)
 }
 
 /* Give the requests of b pages for their rows in the groups of segment s. */
-enum ar_status drops_grow(const struct drops *d, const struct cache_groups *g,
-			  const struct batch *b, int s, struct ar_err *err);
+enum ar_status drops_grow(const struct drops *d, struct blocks *blocks, const struct batch *b,
+			  int s, struct ar_err *err);
 
 /* Fill segment s + 1.  keep: a flag for each prefill row of segment s, or with back of segment
  * 0.  If tokens are revived, those of the decodes are in d->chosen, which has a request for each of
@@ -109,7 +109,8 @@ static inline const struct drop_list *drops_tokens(const struct drops *d, int s,
 /* Find the slots of the tokens that segment s > 0 revives, in the pages of segment s - 1: in the
  * order of their rows.  g: the group of the layer that ends that segment.  Returns how many there
  * are. */
-int drops_slots(const struct drops *d, const struct cache_group *g, int s, int32_t *slot);
+int drops_slots(const struct drops *d, const struct blocks *blocks, const struct cache_group *g,
+		int s, int32_t *slot);
 
 /* Set the fields of cost that tell of droppers.  They are valid until the next batch. */
 void drops_cost(const struct drops *d, struct iter_cost *cost);

@@ -70,8 +70,10 @@ enum ar_status groups_init(struct cache_groups *g, const struct model *m,
 
 		while (at < g->n && !same_group(&g->group[at], &x))
 			at++;
-		if (at == g->n)
+		if (at == g->n) {
 			g->group[g->n++] = x;
+			g->group[at].no = at;
+		}
 		g->of[l] = at;
 		if (drop_revives(p->drop) && drop_acts_after(p->drop, l)) {
 			g->group[at].aux_layer = l;
@@ -84,8 +86,6 @@ enum ar_status groups_init(struct cache_groups *g, const struct model *m,
 
 void groups_release(struct cache_groups *g)
 {
-	for (int i = 0; i < g->n; i++)
-		pages_close(g->group[i].pages);
 	free(g->group);
 	free(g->of);
 	*g = (struct cache_groups){ 0 };
@@ -136,84 +136,28 @@ char *groups_describe(const struct cache_groups *g, int group, const int *layer,
 	return buf;
 }
 
-enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
-				 size_t n_req, struct ar_err *err)
+enum ar_status groups_open_blocks(struct cache_groups *g, struct blocks *b, int64_t num_blocks,
+				  int64_t block_tok, size_t n_req, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	struct block_group *to = calloc((size_t)g->n, sizeof *to);
+	enum ar_status st;
 
-	for (int i = 0; i < g->n && !st; i++) {
+	if (!to)
+		return ar_nomem(err);
+	for (int i = 0; i < g->n; i++) {
 		struct cache_group *x = &g->group[i];
 		int tok = x->shape.page_tok;
 
-		x->n_page = lesser(pages_needed(num_blocks, block_tok, g->max_seqs, tok),
+		x->n_page = lesser(blocks_pages(num_blocks, block_tok, g->max_seqs, tok),
 				   x->max_page);
-		st = pages_open(&x->pages, x->n_page, tok, n_req, err);
+		to[i] = (struct block_group){ .page_tok = tok,
+					      .window = x->window,
+					      .segment = x->segment,
+					      .linear = x->mixer == MIX_LINEAR,
+					      .selects = x->kv_bytes && x->state_bytes,
+					      .n_page = x->n_page };
 	}
+	st = blocks_open(b, to, g->n, n_req, err);
+	free(to);
 	return st;
-}
-
-enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entry *e,
-			   struct ar_err *err)
-{
-	return groups_grow_segment(g, 0, e, e->start, (int64_t)e->start + e->n_tok, err);
-}
-
-enum ar_status groups_grow_segment(const struct cache_groups *g, int segment,
-				   const struct batch_entry *e, int64_t start, int64_t end,
-				   struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-
-	for (int i = 0; i < g->n && !st; i++) {
-		const struct cache_group *x = &g->group[i];
-
-		if (x->segment != segment)
-			continue;
-		if (x->window)
-			pages_trim(x->pages, e->req, start - x->window + 1);
-		st = pages_grow(x->pages, e->req, x->mixer == MIX_LINEAR ? 1 : end, err);
-		if (!st && e->kind != ROW_DECODE)
-			pages_set_chunked(x->pages, e->req, end);
-	}
-	return st;
-}
-
-bool groups_hold(const struct cache_groups *g, const struct batch_entry *e)
-{
-	int64_t end = (int64_t)e->start + e->n_tok;
-
-	for (int i = 0; i < g->n; i++)
-		if (!g->group[i].segment && g->group[i].mixer != MIX_LINEAR &&
-		    pages_len(g->group[i].pages, e->req) < end)
-			return false;
-	return true;
-}
-
-void groups_drop(const struct cache_groups *g, uint32_t req)
-{
-	for (int i = 0; i < g->n; i++)
-		pages_drop(g->group[i].pages, req);
-}
-
-bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, int64_t max_tok,
-		    struct batch_entry *piece)
-{
-	int64_t have = e->start, held = e->start;
-
-	for (int i = 0; i < g->n; i++) {
-		const struct cache_group *x = &g->group[i];
-		bool chunked = x->state_bytes && e->kind != ROW_DECODE;
-
-		if (x->segment || x->mixer == MIX_LINEAR)
-			continue;
-		held = lesser(held, pages_len(x->pages, e->req));
-		have = lesser(have, chunked ? pages_chunked(x->pages, e->req) : held);
-	}
-	if (have >= e->start)
-		return false;
-	held = held > have ? held : e->start; /* where the piece must end */
-	*piece = (struct batch_entry){ .req = e->req,
-				       .start = (uint32_t)have,
-				       .n_tok = (uint32_t)lesser(held - have, max_tok) };
-	return true;
 }

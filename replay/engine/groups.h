@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * KV cache groups, as in vLLM: layers that share a page table.  Layers of a group have the same
- * mixer and window, the same shape of pages and the same bytes of state per page.  A request holds
- * pages in every group.
+ * mixer and window, the same shape of pages and the same bytes of state per page.  A request has a
+ * table in every group (blocks.h).
  *
  * Layers before and after a dropper are in different groups.  A layer after which it drops tokens
  * that may be revived has an aux cache: for each token of a page, the residual stream that it left
@@ -28,10 +28,10 @@ struct cache_group {
 				  * linear layer's */
 	size_t aux_bytes;	 /* bytes per page of the aux cache, in one layer, */
 	int aux_layer;		 /* this one of the model; aux_bytes 0: there is none */
-	struct pages *pages;	 /* NULL before groups_open_pages() */
-	int64_t n_page;
-	int64_t max_page; /* pages of the requests of a batch, if the pool had no end */
-	int segment;	  /* of its layers, see drops.h */
+	int no;			 /* its number: that of its tables */
+	int64_t n_page;		 /* 0 before groups_open_blocks() */
+	int64_t max_page;	 /* pages of the requests of a batch, if the pool had no end */
+	int segment;		 /* of its layers, see drops.h */
 	/* Of the batches that ran: rows of a layer, those that go on after the segment, and (row,
 	 * key) pairs of dense attention over what the cache holds. */
 	int64_t n_row, n_on, n_pair;
@@ -76,29 +76,10 @@ char *groups_describe(const struct cache_groups *g, int group, const int *layer,
 /* Bytes of all aux caches.  The groups have their pages. */
 double groups_aux_bytes(const struct cache_groups *g);
 
-/* Create the pages of every group for a pool of num_blocks blocks of block_tok tokens:
- * pages_needed(), but at most max_page.  AR_USAGE: too many or too few. */
-enum ar_status groups_open_pages(struct cache_groups *g, int64_t num_blocks, int64_t block_tok,
-				 size_t n_req, struct ar_err *err);
-
-/* Give the request of e pages for its tokens in every group of segment 0, before e runs.  Free the
- * pages that neither e nor a later entry will read.  AR_NOMEM: the pages run out. */
-enum ar_status groups_grow(const struct cache_groups *g, const struct batch_entry *e,
-			   struct ar_err *err);
-/* The same in the groups of a segment, where the rows of e lie at [start, end). */
-enum ar_status groups_grow_segment(const struct cache_groups *g, int segment,
-				   const struct batch_entry *e, int64_t start, int64_t end,
-				   struct ar_err *err);
-/* True: the pages of the request already hold the tokens of e.  It looks at groups of segment 0
- * only, and so does groups_missing(). */
-bool groups_hold(const struct cache_groups *g, const struct batch_entry *e);
-void groups_drop(const struct cache_groups *g, uint32_t req);
-
-/* Find tokens below e->start that must be computed before e.  True: *piece is an entry of the next
- * ones, at most max_tok.  Missing are tokens that the request's pages do not hold, as when the
- * policy found them in its prefix cache.  If e is a chunk and a selector keeps state, tokens that
- * no chunk computed are missing too.  The pages hold all of a piece or nothing. */
-bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, int64_t max_tok,
-		    struct batch_entry *piece);
+/* Open b: tables in every group for a pool of num_blocks blocks of block_tok tokens.  A group gets
+ * blocks_pages(), but at most max_page.  The caller releases b, even after a failure.  AR_USAGE: too
+ * many or too few pages. */
+enum ar_status groups_open_blocks(struct cache_groups *g, struct blocks *b, int64_t num_blocks,
+				  int64_t block_tok, size_t n_req, struct ar_err *err);
 
 #endif

@@ -284,9 +284,10 @@ static void add_positions(const struct row_arrays *a, int32_t at, const struct s
 }
 
 /* Store the rows of entry e as request r. */
-static void add_request(const struct row_arrays *a, int r, const struct batch_entry *e,
-			const struct row_view *v, const struct span *x)
+static void add_request(const struct row_arrays *a, int r, const struct part *p,
+			const struct batch_entry *e, const struct span *x)
 {
+	const struct row_view *v = p->view;
 	int32_t end = x->start + x->n, n = pages_until(v, end);
 	int page_tok = v->group->shape.page_tok;
 
@@ -297,7 +298,7 @@ static void add_request(const struct row_arrays *a, int r, const struct batch_en
 	a->page0[r + 1] = a->page0[r] + n;
 	a->left[r] = (int32_t)e->known - (int32_t)(e->start + e->n_tok);
 	add_positions(a, a->row0[r], x, v->group->window);
-	memcpy(a->page + a->page0[r], pages_of(v->group->pages, e->req),
+	memcpy(a->page + a->page0[r], batch_table(p->b, e, v->group->no),
 	       (size_t)n * sizeof *a->page);
 }
 
@@ -307,7 +308,7 @@ static enum ar_status place_rows(struct layer_row *row, const struct part *p,
 				 struct ar_err *err)
 {
 	const struct rows_env *env = p->env;
-	const int32_t *page = pages_of(p->view->group->pages, e->req);
+	const int32_t *page = batch_table(p->b, e, p->view->group->no);
 	int tok = p->view->group->shape.page_tok;
 	uint32_t run = x->keep ? 1 : (uint32_t)x->n; /* consecutive positions */
 	enum ar_status st = AR_OK;
@@ -349,7 +350,7 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode
 
 		if ((e->kind == ROW_DECODE) != decode || !x.n)
 			continue;
-		add_request(a, r++, e, p->view, &x);
+		add_request(a, r++, p, e, &x);
 		own = a->page0[r] - a->page0[r - 1];
 		n_blk = own > n_blk ? own : n_blk;
 		st = add_rows(o, p, e, &x, err);

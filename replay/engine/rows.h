@@ -129,7 +129,7 @@ static inline int rows_max(const struct rows_env *e)
 /* Bytes of mem that are enough for any batch within the limits.  The groups have their pages. */
 size_t rows_bytes(const struct rows_env *e);
 
-/* Build the rows of b in e->mem.  groups_grow() has given the requests their pages.  segment:
+/* Build the rows of b in e->mem.  blocks_place() has given the requests their pages.  segment:
  * [segments]; NULL: all rows go through all layers.  tiles: the method that plans the tiles of all
  * views; NULL: each view's own.  pad: number of rows to pad to; padded rows come last, are at
  * position 0 of the scratch page, and take no part in attention.  *used: bytes of mem that were

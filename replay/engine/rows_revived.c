@@ -74,7 +74,7 @@ static enum ar_status place_revived(struct layer_row *row, const struct part *p,
 {
 	const struct row_segment *s = p->segment;
 	uint32_t req = p->b->entry[i].req;
-	const int32_t *page = pages_of(p->view->group->pages, req);
+	const int32_t *page = batch_table(p->b, &p->b->entry[i], p->view->group->no);
 	int tok = p->view->group->shape.page_tok;
 	enum ar_status st = AR_OK;
 

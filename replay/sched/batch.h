@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct blocks;
+
 /* What rows are for.  All loops over rows go by kind, in this order. */
 enum row_kind {
 	ROW_PREFILL, /* tokens that are known */
@@ -31,6 +33,8 @@ struct batch {
 	struct batch_entry *entry;
 	size_t n;
 	int64_t prefill_tok, decode_tok; /* sums over the entries */
+	const struct blocks *blocks;	 /* tables of the requests, for batch_table(); NULL: the
+					  * backend keeps no KV */
 };
 
 /* Features of a batch that set the cost of its iteration. */

@@ -3,20 +3,20 @@
 #include "replay/sched/blocks.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-struct held { /* by one request */
+struct table {
 	int32_t *page;
 	int32_t n, cap;
-	int32_t n_freed; /* by pages_trim() */
+	int32_t n_gone; /* pages [0, n_gone) are freed */
 	int64_t n_tok, n_chunked;
 };
 
-struct pages {
+struct block_pages {
 	int32_t *free; /* a stack: what was freed last is taken first */
-	int64_t n_free, n_page;
-	struct held *req;
+	int64_t n_free;
+	struct table *table; /* [n_req] */
 	size_t n_req;
-	int page_tok;
 };
 
 static int64_t pages_for(int64_t n_tok, int page_tok)
@@ -24,120 +24,218 @@ static int64_t pages_for(int64_t n_tok, int page_tok)
 	return (n_tok + page_tok - 1) / page_tok;
 }
 
-int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok)
+static int64_t lesser(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+int64_t blocks_pages(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok)
 {
 	return pages_for(num_blocks * block_tok, page_tok) + max_seqs;
 }
 
-enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size_t n_req,
-			  struct ar_err *err)
-{
-	struct pages *p;
+/* ---- groups ---- */
 
-	*out = NULL;
-	if (n_page < 1 || n_page > INT32_MAX / page_tok) /* slots are 32-bit numbers */
+static enum ar_status open_pages(struct block_pages *p, const struct block_group *g, size_t n_req,
+				 struct ar_err *err)
+{
+	int64_t n = g->n_page;
+
+	if (n < 1 || n > INT32_MAX / g->page_tok) /* slots are 32-bit numbers */
 		return ar_fail(err, AR_USAGE,
 			       "a KV cache of %lld pages of %d tokens is out of range "
 			       "1...%d; change --num-gpu-blocks",
-			       (long long)n_page, page_tok, INT32_MAX / page_tok);
-	p = calloc(1, sizeof *p);
-	if (!p)
+			       (long long)n, g->page_tok, INT32_MAX / g->page_tok);
+	p->free = malloc((size_t)n * sizeof *p->free);
+	p->table = calloc(n_req ? n_req : 1, sizeof *p->table);
+	if (!p->free || !p->table)
 		return ar_nomem(err);
-	p->free = malloc((size_t)n_page * sizeof *p->free);
-	p->req = calloc(n_req ? n_req : 1, sizeof *p->req);
-	if (!p->free || !p->req) {
-		pages_close(p);
-		return ar_nomem(err);
-	}
-	p->n_page = p->n_free = n_page;
 	p->n_req = n_req;
-	p->page_tok = page_tok;
-	for (int64_t i = 0; i < n_page; i++)
-		p->free[i] = (int32_t)(n_page - 1 - i);
-	*out = p;
+	for (p->n_free = 0; p->n_free < n; p->n_free++)
+		p->free[p->n_free] = (int32_t)(n - 1 - p->n_free);
 	return AR_OK;
 }
 
-void pages_close(struct pages *p)
+enum ar_status blocks_open(struct blocks *b, const struct block_group *group, int n, size_t n_req,
+			   struct ar_err *err)
 {
-	if (!p)
-		return;
-	for (size_t i = 0; i < p->n_req; i++)
-		free(p->req[i].page);
-	free(p->req);
-	free(p->free);
-	free(p);
+	enum ar_status st = AR_OK;
+
+	*b = (struct blocks){ .group = calloc((size_t)n, sizeof *b->group),
+			      .pages = calloc((size_t)n, sizeof *b->pages),
+			      .n = n };
+	if (!b->group || !b->pages)
+		return ar_nomem(err);
+	memcpy(b->group, group, (size_t)n * sizeof *group);
+	for (int g = 0; g < n && !st; g++)
+		st = open_pages(&b->pages[g], &group[g], n_req, err);
+	return st;
 }
 
-enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err)
+void blocks_release(struct blocks *b)
 {
-	struct held *h = &p->req[req];
-	int64_t want = pages_for(n_tok, p->page_tok);
+	for (int g = 0; b->pages && g < b->n; g++) {
+		struct block_pages *p = &b->pages[g];
 
-	if (want - h->n > p->n_free)
+		for (size_t i = 0; i < p->n_req; i++)
+			free(p->table[i].page);
+		free(p->table);
+		free(p->free);
+	}
+	free(b->group);
+	free(b->pages);
+	*b = (struct blocks){ 0 };
+}
+
+/* ---- tables ---- */
+
+static struct table *table_of(const struct blocks *b, int g, uint32_t req)
+{
+	return &b->pages[g].table[req];
+}
+
+static enum ar_status room_for(struct table *t, int64_t n, struct ar_err *err)
+{
+	int64_t cap = n > 2 * (int64_t)t->cap ? n : 2 * (int64_t)t->cap;
+	int32_t *page;
+
+	if (n <= t->cap)
+		return AR_OK;
+	page = realloc(t->page, (size_t)cap * sizeof *page);
+	if (!page)
+		return ar_nomem(err);
+	t->page = page;
+	t->cap = (int32_t)cap;
+	return AR_OK;
+}
+
+enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok, struct ar_err *err)
+{
+	struct block_pages *p = &b->pages[g];
+	struct table *t = table_of(b, g, req);
+	int64_t want = pages_for(n_tok, b->group[g].page_tok), more = want - t->n;
+	enum ar_status st;
+
+	if (more > p->n_free)
 		return ar_fail(err, AR_NOMEM,
 			       "the KV cache is full: request %u needs %lld more of %lld "
 			       "pages, %lld are free; raise --num-gpu-blocks",
-			       (unsigned)req, (long long)(want - h->n), (long long)p->n_page,
+			       (unsigned)req, (long long)more, (long long)b->group[g].n_page,
 			       (long long)p->n_free);
-	if (want > h->cap) {
-		int64_t cap = want > 2 * (int64_t)h->cap ? want : 2 * (int64_t)h->cap;
-		int32_t *page = realloc(h->page, (size_t)cap * sizeof *page);
-
-		if (!page)
-			return ar_nomem(err);
-		h->page = page;
-		h->cap = (int32_t)cap;
-	}
-	while (h->n < want)
-		h->page[h->n++] = p->free[--p->n_free];
-	if (n_tok > h->n_tok)
-		h->n_tok = n_tok;
+	st = room_for(t, want, err);
+	if (st)
+		return st;
+	while (t->n < want)
+		t->page[t->n++] = p->free[--p->n_free];
+	if (n_tok > t->n_tok)
+		t->n_tok = n_tok;
 	return AR_OK;
 }
 
-void pages_drop(struct pages *p, uint32_t req)
+void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok)
 {
-	struct held *h = &p->req[req];
+	struct block_pages *p = &b->pages[g];
+	struct table *t = table_of(b, g, req);
 
-	while (h->n > h->n_freed)
-		p->free[p->n_free++] = h->page[--h->n];
-	h->n = h->n_freed = 0;
-	h->n_tok = h->n_chunked = 0;
-}
-
-void pages_trim(struct pages *p, uint32_t req, int64_t n_tok)
-{
-	struct held *h = &p->req[req];
-
-	while (h->n_freed < h->n && (int64_t)(h->n_freed + 1) * p->page_tok <= n_tok) {
-		p->free[p->n_free++] = h->page[h->n_freed];
-		h->page[h->n_freed++] = 0;
+	while (t->n_gone < t->n && (int64_t)(t->n_gone + 1) * b->group[g].page_tok <= n_tok) {
+		p->free[p->n_free++] = t->page[t->n_gone];
+		t->page[t->n_gone++] = 0;
 	}
 }
 
-int64_t pages_len(const struct pages *p, uint32_t req)
+static void empty(struct blocks *b, int g, uint32_t req)
 {
-	return p->req[req].n_tok;
+	struct block_pages *p = &b->pages[g];
+	struct table *t = table_of(b, g, req);
+
+	while (t->n > t->n_gone)
+		p->free[p->n_free++] = t->page[--t->n];
+	t->n = t->n_gone = 0;
+	t->n_tok = t->n_chunked = 0;
 }
 
-void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok)
+const int32_t *blocks_table(const struct blocks *b, int g, uint32_t req)
 {
-	if (n_tok > p->req[req].n_chunked)
-		p->req[req].n_chunked = n_tok;
+	return table_of(b, g, req)->page;
 }
 
-int64_t pages_chunked(const struct pages *p, uint32_t req)
+int64_t blocks_len(const struct blocks *b, int g, uint32_t req)
 {
-	return p->req[req].n_chunked;
+	return table_of(b, g, req)->n_tok;
 }
 
-const int32_t *pages_of(const struct pages *p, uint32_t req)
+int64_t blocks_chunked(const struct blocks *b, int g, uint32_t req)
 {
-	return p->req[req].page;
+	return table_of(b, g, req)->n_chunked;
 }
 
-int64_t pages_free(const struct pages *p)
+int64_t blocks_free(const struct blocks *b, int g)
 {
-	return p->n_free;
+	return b->pages[g].n_free;
+}
+
+/* ---- requests ---- */
+
+enum ar_status blocks_place(struct blocks *b, const struct batch_entry *e, struct ar_err *err)
+{
+	return blocks_place_rows(b, 0, e, e->start, (int64_t)e->start + e->n_tok, err);
+}
+
+enum ar_status blocks_place_rows(struct blocks *b, int segment, const struct batch_entry *e,
+				 int64_t start, int64_t end, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int g = 0; g < b->n && !st; g++) {
+		const struct block_group *x = &b->group[g];
+		struct table *t = table_of(b, g, e->req);
+
+		if (x->segment != segment)
+			continue;
+		if (x->window)
+			blocks_trim(b, g, e->req, start - x->window + 1);
+		st = blocks_grow(b, g, e->req, x->linear ? 1 : end, err);
+		if (!st && e->kind == ROW_PREFILL && end > t->n_chunked)
+			t->n_chunked = end;
+	}
+	return st;
+}
+
+void blocks_drop(struct blocks *b, uint32_t req)
+{
+	for (int g = 0; g < b->n; g++)
+		empty(b, g, req);
+}
+
+bool blocks_hold(const struct blocks *b, const struct batch_entry *e)
+{
+	int64_t end = (int64_t)e->start + e->n_tok;
+
+	for (int g = 0; g < b->n; g++)
+		if (!b->group[g].segment && !b->group[g].linear && blocks_len(b, g, e->req) < end)
+			return false;
+	return true;
+}
+
+bool blocks_missing(const struct blocks *b, const struct batch_entry *e, int64_t max_tok,
+		    struct batch_entry *piece)
+{
+	int64_t have = e->start, held = e->start;
+
+	for (int g = 0; g < b->n; g++) {
+		const struct block_group *x = &b->group[g];
+		bool chunked = x->selects && e->kind == ROW_PREFILL;
+
+		if (x->segment || x->linear)
+			continue;
+		held = lesser(held, blocks_len(b, g, e->req));
+		have = lesser(have, chunked ? blocks_chunked(b, g, e->req) : held);
+	}
+	if (have >= e->start)
+		return false;
+	held = held > have ? held : e->start; /* where the piece must end */
+	*piece = (struct batch_entry){ .req = e->req,
+				       .start = (uint32_t)have,
+				       .n_tok = (uint32_t)lesser(held - have, max_tok) };
+	return true;
 }

@@ -1,41 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The physical pages of the KV cache, and the pages that each request holds.  A page has page_tok
- * tokens of all KV heads.  The policy's block pool decides whether there is room; this allocator
- * only finds free pages. */
+/*
+ * The KV cache on a device: pages, and the tables of requests, by KV cache group.  The policy's pool
+ * counts blocks and decides whether there is room (block_pool.h); a page holds the tokens of some of
+ * its blocks.  A run without kernels has no groups, and so no tables.
+ *
+ * A page has page_tok tokens of all KV heads.  A request has a table in each group: its pages, in
+ * the order of its tokens.  Page 0 stands in a table where a window has left a page.
+ *
+ * The backend describes its groups with blocks_open() and makes room for the entries that it runs.
+ * A batch shows the tables of its entries: batch_table().
+ */
 #ifndef AR_BLOCKS_H
 #define AR_BLOCKS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/status.h"
+#include "replay/sched/batch.h"
 
-struct pages;
+/* Layers of the device whose tables are equal. */
+struct block_group {
+	int page_tok;	/* tokens of a page */
+	int window;	/* keys that a row sees; 0: all before it */
+	int segment;	/* of the layers, which droppers end: each has its own numbers of tokens */
+	bool linear;	/* no keys: the one page of a request is its state */
+	bool selects;	/* a selector keeps state beside the tokens of a page */
+	int64_t n_page; /* all pages */
+};
+
+struct block_pages;
+
+struct blocks {
+	struct block_group *group; /* [n] */
+	struct block_pages *pages; /* [n] */
+	int n;
+};
 
 /* Pages that are enough for all that a pool of num_blocks blocks of block_tok tokens can hold.
  * Each of max_seqs requests may leave its last page partly empty. */
-int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok);
+int64_t blocks_pages(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok);
 
-enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size_t n_req,
-			  struct ar_err *err);
-void pages_close(struct pages *p); /* NULL is fine */
+/* Empty tables of n_req requests in each of n groups, and all pages free.  group is copied.  Release
+ * *b even after a failure.  AR_USAGE: a group has too many or too few pages. */
+enum ar_status blocks_open(struct blocks *b, const struct block_group *group, int n, size_t n_req,
+			   struct ar_err *err);
+void blocks_release(struct blocks *b);
 
-/* Make room for positions [0, n_tok) of req.  AR_NOMEM: the pages run out; the pages of req stay as
- * they were. */
-enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err);
-void pages_drop(struct pages *p, uint32_t req);
+/* ---- the table of request req in group g ---- */
 
-/* Free the pages of req that lie before position n_tok, which nobody reads again.  Page 0 takes
- * their place in pages_of(). */
-void pages_trim(struct pages *p, uint32_t req, int64_t n_tok);
+/* Make room for tokens [0, n_tok).  AR_NOMEM: the pages run out; the table stays as it was. */
+enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
+			   struct ar_err *err);
+/* Free the pages that lie before token n_tok, which nobody reads again. */
+void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok);
 
-int64_t pages_len(const struct pages *p, uint32_t req); /* largest n_tok of pages_grow() */
+const int32_t *blocks_table(const struct blocks *b, int g, uint32_t req); /* borrowed */
+int64_t blocks_len(const struct blocks *b, int g,
+		   uint32_t req); /* largest n_tok of blocks_grow() */
+/* Tokens that chunks computed.  A selector does not see tokens that decodes compute, so its state of
+ * their pages is out of date. */
+int64_t blocks_chunked(const struct blocks *b, int g, uint32_t req);
+int64_t blocks_free(const struct blocks *b, int g); /* pages that no table lists */
 
-/* Record that chunks computed positions [0, n_tok) of req.  A selector does not see positions that
- * decodes compute, so its state of their pages is out of date. */
-void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok);
-int64_t pages_chunked(const struct pages *p, uint32_t req);
-const int32_t *pages_of(const struct pages *p, uint32_t req); /* borrowed, in order */
-int64_t pages_free(const struct pages *p);
+/* ---- requests, in all groups ---- */
+
+/* Make room for the tokens of e in every group of segment 0, before e runs.  Free the pages that
+ * neither e nor a later entry will read.  AR_NOMEM: the pages run out. */
+enum ar_status blocks_place(struct blocks *b, const struct batch_entry *e, struct ar_err *err);
+/* The same in the groups of a segment, where the rows of e lie at [start, end). */
+enum ar_status blocks_place_rows(struct blocks *b, int segment, const struct batch_entry *e,
+				 int64_t start, int64_t end, struct ar_err *err);
+/* Empty the tables of req. */
+void blocks_drop(struct blocks *b, uint32_t req);
+
+/* True: the tables of the request already hold the tokens of e.  It looks at groups of segment 0
+ * only, and so does blocks_missing(). */
+bool blocks_hold(const struct blocks *b, const struct batch_entry *e);
+
+/* Find tokens below e->start that must be computed before e.  True: *piece is an entry of the next
+ * ones, at most max_tok.  Missing are tokens that the tables do not hold, as when the policy found
+ * them in its prefix cache.  If e is a chunk and a selector keeps state, tokens that no chunk
+ * computed are missing too.  The tables hold all of a piece or nothing. */
+bool blocks_missing(const struct blocks *b, const struct batch_entry *e, int64_t max_tok,
+		    struct batch_entry *piece);
+
+/* The table of entry e of a batch in group g. */
+static inline const int32_t *batch_table(const struct batch *b, const struct batch_entry *e, int g)
+{
+	return blocks_table(b->blocks, g, e->req);
+}
 
 #endif

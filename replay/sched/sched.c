@@ -135,6 +135,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 		s->seq[i].prompt = s->seq[i].known = t->req[i].prompt_tok;
 		s->seq[i].goal = sched_goal(l, &t->req[i]);
 	}
+	s->batch.blocks = l->blocks;
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
 	s->longest = longest(t, l);

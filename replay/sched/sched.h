@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "replay/sched/batch.h"
 #include "replay/sched/block_pool.h"
+#include "replay/sched/blocks.h"
 #include "replay/sched/kv_groups.h"
 #include "replay/sched/prefix_cache.h"
 #include "traces/trace.h"
@@ -60,6 +61,7 @@ struct sched_limits {
 
 	const struct kv_group *group; /* [n_group]; NULL: one of full attention */
 	size_t n_group;
+	struct blocks *blocks; /* tables of the requests on the device; NULL: there are none */
 };
 
 #define SCHED_NONE UINT32_MAX

@@ -67,6 +67,7 @@ static void set_env(struct run *r, struct plan *p)
 				       .max_len = run_longest_request(r),
 				       .num_blocks = r->o.limits.num_blocks,
 				       .block_tok = r->limits.block_tok,
+				       .blocks = &r->blocks,
 				       .seed = (uint64_t)r->o.seed,
 				       .costs = r->costs };
 	if (!run_needs_model(r))
@@ -365,6 +366,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	if (p && !p->dense) /* its decodes are dense */
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	set_title(r, i, title, sizeof title);
+	cfg.limits.blocks = r->blocks.n ? &r->blocks : NULL;
 	run_set_limits(&cfg, &r->o.objectives);
 	if (r->watch)
 		r->watch->begin(r->watch->ctx, i);
@@ -401,6 +403,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (r->self)
 		r->backend->close(r->self);
 	r->self = NULL;
+	blocks_release(&r->blocks);
 	return st;
 }
 

@@ -106,6 +106,7 @@ struct run {
 	struct energy_use energy;      /* of the run */
 	const struct backend *backend; /* NULL: auto, not chosen yet */
 	struct backend_env env;	       /* the open backend keeps a pointer to it */
+	struct blocks blocks;	       /* of the method that runs; closed if it keeps no KV */
 	void *self;
 };
 

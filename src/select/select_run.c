@@ -24,6 +24,7 @@ struct shown {
 	struct trace trace;
 	struct batch_entry entry;
 	struct backend_env env;
+	struct blocks blocks;
 	void *self;
 	struct accuracy *acc;
 	struct selection_count *count;
@@ -82,7 +83,7 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 {
 	struct iter_cost unused;
 	struct batch_entry last = x->entry;
-	struct batch b = { .entry = &last, .n = 1, .prefill_tok = 1 };
+	struct batch b = { .entry = &last, .n = 1, .prefill_tok = 1, .blocks = &x->blocks };
 	enum ar_status st = open_backend(x, err);
 
 	last.start += last.n_tok - 1;
@@ -97,6 +98,7 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}
 	x->backend->close(x->self);
+	blocks_release(&x->blocks);
 	return st;
 }
 
@@ -127,6 +129,7 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 		.run_layer = c->layer,
 		.n_run_layers = c->n_layers,
 		.plan = x->plan,
+		.blocks = &x->blocks,
 		.max_batched_tok = c->chunk,
 		.max_seqs = 1,
 		.max_len = end,
