@@ -69,13 +69,13 @@ static const char *key_of(const struct run_options *o, struct run_key k)
 {
 	static char keys[64][RUN_KEY_SIZE];
 	static int next;
-	struct run_inputs in = { 0 };
+	struct key_inputs in = { 0 };
 	struct ar_err err = { 0 };
 	char *key = keys[next++ % 64];
 
 	k.o = o;
 	must(run_key(key, &k, &in, &err), &err);
-	run_inputs_release(&in);
+	key_inputs_release(&in);
 	return key;
 }
 
@@ -212,7 +212,7 @@ static void test_packed(void)
 static void test_files(void)
 {
 	const char *key = key_with(CPU, plain);
-	struct run_inputs in = { 0 };
+	struct key_inputs in = { 0 };
 	struct ar_err err = { 0 };
 	struct run_options o;
 	struct run_key k = plain;
@@ -229,7 +229,7 @@ static void test_files(void)
 	ok(strcmp(key_with(CPU, plain), key), "a changed trace changes the key");
 	must(run_key(again, &k, &in, &err), &err);
 	is_str(again, first, "... where it is read again");
-	run_inputs_release(&in);
+	key_inputs_release(&in);
 	run_options_release(&o);
 	text_file("a.csv", TRACE(10));
 	is_str(key_with(CPU, plain), key, "the first content has the first key");
@@ -388,7 +388,7 @@ static void test_program(void)
 static void fails(const char *args, const char *method, const char *want)
 {
 	struct run_key k = plain;
-	struct run_inputs in = { 0 };
+	struct key_inputs in = { 0 };
 	struct ar_err err = { 0 };
 	struct run_options o;
 	char key[RUN_KEY_SIZE];
@@ -398,7 +398,7 @@ static void fails(const char *args, const char *method, const char *want)
 	k.method = method;
 	is_int(run_key(key, &k, &in, &err), AR_DATA, "an input that cannot be read: %s", want);
 	is_str(err.msg, want, "... is named");
-	run_inputs_release(&in);
+	key_inputs_release(&in);
 	run_options_release(&o);
 }
 
@@ -439,7 +439,7 @@ static void test_faults(const char *args)
 	k.method = "compact-fp";
 	want = strdup(key_of(&o, k));
 	for (; failed; n++) {
-		struct run_inputs in = { 0 };
+		struct key_inputs in = { 0 };
 		char key[RUN_KEY_SIZE] = "";
 		enum ar_status st;
 
@@ -449,7 +449,7 @@ static void test_faults(const char *args)
 		bad += failed ? st != AR_NOMEM : st || strcmp(key, want) != 0;
 		if (run_key(key, &k, &in, &err) || strcmp(key, want))
 			bad++;
-		run_inputs_release(&in);
+		key_inputs_release(&in);
 	}
 	ok(n > 20 && !bad, "without memory there is no key (%ld places)", n - 1);
 	free(want);

@@ -69,16 +69,16 @@ static bool shapes(const struct opt *o, const struct run_key *k)
 	       strcmp(o->name, "merge") != 0 && !(o->scope & RUN_COSTED && run_options_costs(k->o));
 }
 
-static enum ar_status put_text(struct lines *l, struct run_inputs *in, const char *name, int number,
+static enum ar_status put_text(struct lines *l, struct key_inputs *in, const char *name, int number,
 			       const char *value, struct ar_err *err)
 {
 	const char *text;
-	enum ar_status st = run_input_text(in, name, value, &text, err);
+	enum ar_status st = key_input_text(in, name, value, &text, err);
 
 	return st ? st : put(l, name, number, text, err);
 }
 
-static enum ar_status put_list(struct lines *l, struct run_inputs *in, const char *name,
+static enum ar_status put_list(struct lines *l, struct key_inputs *in, const char *name,
 			       const struct opt_list *list, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -88,7 +88,7 @@ static enum ar_status put_list(struct lines *l, struct run_inputs *in, const cha
 	return st;
 }
 
-static enum ar_status put_option(struct lines *l, struct run_inputs *in, const struct opt *o,
+static enum ar_status put_option(struct lines *l, struct key_inputs *in, const struct opt *o,
 				 const void *base, struct ar_err *err)
 {
 	const void *p = (const char *)base + o->off;
@@ -115,7 +115,7 @@ static enum ar_status put_option(struct lines *l, struct run_inputs *in, const s
 }
 
 /* Of other backends only options with a scope have an effect. */
-static enum ar_status put_group(struct lines *l, struct run_inputs *in, const struct run_key *k,
+static enum ar_status put_group(struct lines *l, struct key_inputs *in, const struct run_key *k,
 				const struct opt_group *g, bool others, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -128,7 +128,7 @@ static enum ar_status put_group(struct lines *l, struct run_inputs *in, const st
 
 /* Put a file of the trace, "FILE" or "FILE:NAME=VALUE,...": its options, and its content into sum,
  * as trace_merge() does. */
-static enum ar_status put_file(struct lines *l, struct run_inputs *in, const struct run_key *k,
+static enum ar_status put_file(struct lines *l, struct key_inputs *in, const struct run_key *k,
 			       int number, const char *spec, char sum[65], struct ar_err *err)
 {
 	const size_t n = trace_path_length(spec);
@@ -137,7 +137,7 @@ static enum ar_status put_file(struct lines *l, struct run_inputs *in, const str
 	enum ar_status st = path ? put(l, name, number, spec + n, err) : ar_nomem(err);
 
 	if (!st && !k->trace_sha256)
-		st = run_input_text(in, name, path, &text, err);
+		st = key_input_text(in, name, path, &text, err);
 	if (!st && number < 0)
 		snprintf(sum, 65, "%s", text);
 	else if (!st)
@@ -146,7 +146,7 @@ static enum ar_status put_file(struct lines *l, struct run_inputs *in, const str
 	return st;
 }
 
-static enum ar_status put_trace(struct lines *l, struct run_inputs *in, const struct run_key *k,
+static enum ar_status put_trace(struct lines *l, struct key_inputs *in, const struct run_key *k,
 				struct ar_err *err)
 {
 	const struct opt_list *merge = &k->o->trace_args.merge;
@@ -158,7 +158,7 @@ static enum ar_status put_trace(struct lines *l, struct run_inputs *in, const st
 	return st ? st : put(l, "trace-sha256", -1, k->trace_sha256 ? k->trace_sha256 : sum, err);
 }
 
-static enum ar_status put_options(struct lines *l, struct run_inputs *in, const struct run_key *k,
+static enum ar_status put_options(struct lines *l, struct key_inputs *in, const struct run_key *k,
 				  struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -196,7 +196,7 @@ static enum ar_status put_program(struct lines *l, const struct run_key *k, stru
 		st = put(l, "device", -1, k->device, err);
 	if (st || !gpu || !ends_with(k->version, "-dirty"))
 		return st;
-	st = run_random_text(&text, err);
+	st = key_random_text(&text, err);
 	if (!st) {
 		st = put(l, "tree", -1, text, err);
 		free(text);
@@ -204,7 +204,7 @@ static enum ar_status put_program(struct lines *l, const struct run_key *k, stru
 	return st;
 }
 
-enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct run_inputs *in,
+enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct key_inputs *in,
 		       struct ar_err *err)
 {
 	struct lines l = { 0 };
@@ -218,7 +218,7 @@ enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct r
 	if (!st)
 		st = put(&l, "repeat", -1, repeat, err);
 	if (!st && k->method) {
-		st = run_input_text(in, "method", k->method, &method, err);
+		st = key_input_text(in, "method", k->method, &method, err);
 		if (!st)
 			st = put(&l, "method", -1, method, err);
 		/* A threshold that is stated is not tuned, also if it is the default. */

@@ -27,7 +27,7 @@ struct run_key {
 /* Write the key.  A GPU's times may change with every commit, so keys of a GPU hold the revision;
  * with uncommitted changes no key repeats.  Keys of other backends hold the release.  AR_DATA: an
  * input cannot be read. */
-enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct run_inputs *in,
+enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct key_inputs *in,
 		       struct ar_err *err);
 
 #endif

@@ -40,7 +40,7 @@ static enum ar_status sum_text(char **text, const char *s, struct ar_err *err)
 	return copy(text, hex, err);
 }
 
-enum ar_status run_random_text(char **text, struct ar_err *err)
+enum ar_status key_random_text(char **text, struct ar_err *err)
 {
 	char number[32];
 	uint64_t x;
@@ -79,7 +79,7 @@ static enum ar_status sum_file(char **text, const char *path, struct ar_err *err
 
 	if (fd < 0)
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	st = !fstat(fd, &s) && S_ISFIFO(s.st_mode) ? run_random_text(text, err) :
+	st = !fstat(fd, &s) && S_ISFIFO(s.st_mode) ? key_random_text(text, err) :
 						     sum_fd(text, fd, path, err);
 	close(fd);
 	return st;
@@ -280,7 +280,7 @@ static const struct stand_in *find_stand_in(const char *name)
 	return NULL;
 }
 
-void run_inputs_release(struct run_inputs *in)
+void key_inputs_release(struct key_inputs *in)
 {
 	for (size_t i = 0; i < in->n; i++) {
 		free(in->v[i].name);
@@ -288,14 +288,14 @@ void run_inputs_release(struct run_inputs *in)
 		free(in->v[i].text);
 	}
 	free(in->v);
-	*in = (struct run_inputs){ 0 };
+	*in = (struct key_inputs){ 0 };
 }
 
-static enum ar_status read_input(struct run_inputs *in, const struct stand_in *s, const char *value,
+static enum ar_status read_input(struct key_inputs *in, const struct stand_in *s, const char *value,
 				 struct ar_err *err)
 {
-	struct run_input *v = realloc(in->v, (in->n + 1) * sizeof *v);
-	struct run_input x = { .name = strdup(s->name), .value = strdup(value) };
+	struct key_input *v = realloc(in->v, (in->n + 1) * sizeof *v);
+	struct key_input x = { .name = strdup(s->name), .value = strdup(value) };
 	enum ar_status st = AR_OK;
 
 	if (v)
@@ -313,7 +313,7 @@ static enum ar_status read_input(struct run_inputs *in, const struct stand_in *s
 	return st;
 }
 
-enum ar_status run_input_text(struct run_inputs *in, const char *name, const char *value,
+enum ar_status key_input_text(struct key_inputs *in, const char *name, const char *value,
 			      const char **text, struct ar_err *err)
 {
 	const struct stand_in *s = find_stand_in(name);

@@ -8,20 +8,20 @@
 #include "base/status.h"
 
 /* The texts of options that name files.  A file is read once.  All 0: none was read. */
-struct run_inputs {
-	struct run_input {
+struct key_inputs {
+	struct key_input {
 		char *name, *value, *text; /* option, its value, the text for keys */
 	} * v;
 	size_t n;
 };
-void run_inputs_release(struct run_inputs *in);
+void key_inputs_release(struct key_inputs *in);
 
 /* *text: the text for keys, owned by in; the value itself if it names no file.  AR_DATA: the file
  * cannot be read. */
-enum ar_status run_input_text(struct run_inputs *in, const char *name, const char *value,
+enum ar_status key_input_text(struct key_inputs *in, const char *name, const char *value,
 			      const char **text, struct ar_err *err);
 
 /* A text that never repeats; the caller frees it. */
-enum ar_status run_random_text(char **text, struct ar_err *err);
+enum ar_status key_random_text(char **text, struct ar_err *err);
 
 #endif

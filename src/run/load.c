@@ -362,7 +362,7 @@ void run_unload(struct run *r)
 	for (size_t i = 0; r->method && i < r->n_methods; i++)
 		free(r->method[i]);
 	free(r->method);
-	run_inputs_release(&r->inputs);
+	key_inputs_release(&r->inputs);
 	free(r->options);
 	free(r->setup);
 	free(r->cmdline);

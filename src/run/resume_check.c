@@ -40,7 +40,7 @@ static enum ar_status check_captures(const struct run *r, struct ar_err *err)
 /* ---- inputs that only keys know ---- */
 
 /* Whether it is a capture that was compared. */
-static bool is_known(const struct run *r, const struct run_input *in)
+static bool is_known(const struct run *r, const struct key_input *in)
 {
 	for (size_t i = 0; i < r->n_capture && !strcmp(in->name, "capture"); i++)
 		if (has_sum(r->o.resumed, i) && !strcmp(r->o.captures.v[i], in->value))
@@ -50,7 +50,7 @@ static bool is_known(const struct run *r, const struct run_input *in)
 
 /* Whether the input is a file, or a method that names one, which nothing else compared.
  * p: the method of the key, or NULL. */
-static bool is_suspect(const struct run *r, const struct run_input *in, const struct plan *p)
+static bool is_suspect(const struct run *r, const struct key_input *in, const struct plan *p)
 {
 	static const char *const others[] = { "trace", "merge", "model", "num-gpu-blocks", NULL };
 
@@ -69,7 +69,7 @@ static void list_suspects(const struct run *r, const struct plan *p, char *text,
 
 	*text = 0;
 	for (size_t i = 0; i < r->inputs.n && n < size; i++) {
-		const struct run_input *in = &r->inputs.v[i];
+		const struct key_input *in = &r->inputs.v[i];
 
 		if (is_suspect(r, in, p))
 			n += (size_t)snprintf(text + n, size - n, "%s%s %s", n ? ", " : "",

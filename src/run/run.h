@@ -98,7 +98,7 @@ struct run {
 	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
 	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
 	struct outfile json;	  /* of --json; f NULL: not given */
-	struct run_inputs inputs; /* of run_key(), with --db */
+	struct key_inputs inputs; /* of run_key(), with --db */
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;

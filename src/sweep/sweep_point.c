@@ -24,7 +24,7 @@ enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const cha
 void sweep_base_release(struct sweep_base *b)
 {
 	sweep_release(&b->file);
-	run_inputs_release(&b->inputs);
+	key_inputs_release(&b->inputs);
 	run_options_release(&b->o);
 }
 

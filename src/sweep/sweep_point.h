@@ -20,7 +20,7 @@ struct sweep_point {
 struct sweep_base {
 	struct sweep file;
 	struct run_options o;	  /* its option tables check the file */
-	struct run_inputs inputs; /* read for keys */
+	struct key_inputs inputs; /* read for keys */
 	const char *version;	  /* AR_REVISION */
 };
 
