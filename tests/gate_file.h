@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "kernels/select/seer/seer.h"
+#include "kernels/select/selectors.h"
 #include "tests/tap.h"
 
 /* Heads of the model; q_heads 0: no projection of queries. */

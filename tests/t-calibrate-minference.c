@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "kernels/select/means/means.h"
 #include "kernels/select/minference/minference.h"
+#include "kernels/select/selectors.h"
 #include "src/calibrate/calibrate.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "kernels/select/selectors.h"
 #include "kernels/select/xattention/xattention.h"
 #include "src/calibrate/calibrate.h"
 #include "tests/alloc_fault.h"

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "kernels/select/seer/seer.h"
+#include "kernels/select/selectors.h"
 #include "src/calibrate/seer_fit.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "kernels/select/selectors.h"
 #include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/gpu.h"

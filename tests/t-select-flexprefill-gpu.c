@@ -10,6 +10,7 @@
 #include "kernels/select/flexprefill/flexprefill.h"
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
+#include "kernels/select/selectors.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

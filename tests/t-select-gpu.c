@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/select/flashprefill/flashprefill.h"
+#include "kernels/select/selectors.h"
 #include "kernels/union/union.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"

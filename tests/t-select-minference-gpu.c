@@ -12,6 +12,7 @@
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
 #include "kernels/select/minference/minference.h"
+#include "kernels/select/selectors.h"
 #include "tests/file.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/select/oracle/oracle.h"
+#include "kernels/select/selectors.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/select/oracle/oracle.h"
+#include "kernels/select/selectors.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"

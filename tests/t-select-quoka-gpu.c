@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "kernels/select/quoka/quoka.h"
+#include "kernels/select/selectors.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/select/selectors.h"
 #include "tests/gate_file.h"
 #include "tests/select_gpu.h"
 

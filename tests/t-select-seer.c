@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/select/selectors.h"
 #include "kernels/union/union.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"

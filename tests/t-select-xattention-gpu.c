@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/selectors.h"
 #include "kernels/select/xattention/xattention.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/opt.h"
 #include "kernels/methods/method.h"
 #include "tests/selector_text.h"
 #include "tests/tap.h"

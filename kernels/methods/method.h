@@ -16,7 +16,7 @@
 #include "kernels/exec/executor.h"
 #include "kernels/methods/selection_count.h"
 #include "kernels/phase.h"
-#include "kernels/select/selector.h"
+#include "kernels/select/selectors.h"
 #include "kernels/union/union.h"
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-#include "base/opt.h"
+#include "base/opt_table.h"
 #include "base/status.h"
 #include "kernels/attn.h"
 
@@ -141,13 +141,6 @@ static inline int selector_block_tok(int i)
 {
 	return 64 << i;
 }
-
-extern const struct selector *const selectors[]; /* ends with NULL */
-const struct selector *selector_find(const char *name);
-
-/* Check that s has every member that it needs for what it says it gives.  AR_USAGE: the message
- * names a member and says what to do. */
-enum ar_status selector_check(const struct selector *s, struct ar_err *err);
 
 #ifdef __cplusplus
 }

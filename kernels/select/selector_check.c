@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a descriptor must have, by what it says that it gives. */
 #include "config.h"
-#include "kernels/select/selector.h"
+#include "kernels/select/selectors.h"
 
 #include <string.h>
 

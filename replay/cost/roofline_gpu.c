@@ -18,7 +18,7 @@
 #include "base/jsonval.h"
 #include "base/text.h"
 #include "kernels/exec/executor.h"
-#include "kernels/select/selector.h"
+#include "kernels/select/selectors.h"
 
 enum { FILE_MAX = 1 << 20 };
 
