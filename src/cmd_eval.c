@@ -15,9 +15,9 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	enum ar_status st = eval_load(&e, &c, argc, argv, err), st2 = AR_OK;
 	const bool quiet = json_file_alone(e.a.json);
 
-	e.r.o.json = e.a.json;
-	e.r.print = quiet ? 0 : RUN_PRINT_HEADER;
-	if (!st && e.r.o.db)
+	e.r.session.o.json = e.a.json;
+	e.r.session.print = quiet ? 0 : RUN_PRINT_HEADER;
+	if (!st && e.r.session.o.db)
 		signal(SIGPIPE, SIG_IGN); /* as in 'attnreplay run' */
 	if (!st) {
 		st = run_all(&e.r, err);

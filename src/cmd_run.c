@@ -12,15 +12,15 @@
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct run r = { .tuner = &match_tuner,
-			 .cmdline = cmd_line("run", argc, argv),
-			 .pid = getpid() };
+	struct run r = { .session = { .tuner = &match_tuner,
+				      .cmdline = cmd_line("run", argc, argv),
+				      .pid = getpid() } };
 	enum ar_status st;
 
-	st = run_options_parse(&r.o, NULL, argc, argv, err);
-	if (!json_file_alone(r.o.json))
-		r.print = RUN_PRINT_HEADER | RUN_PRINT_RESULT;
-	if (!st && r.o.db)
+	st = run_options_parse(&r.session.o, NULL, argc, argv, err);
+	if (!json_file_alone(r.session.o.json))
+		r.session.print = RUN_PRINT_HEADER | RUN_PRINT_RESULT;
+	if (!st && r.session.o.db)
 		signal(SIGPIPE, SIG_IGN); /* go on storing when nobody reads the output */
 	if (!st)
 		st = run_load(&r, err);

@@ -174,36 +174,36 @@ static const struct store_gpu *gpu_of(void *self)
 static void test_run(void)
 {
 	const struct backend with = { .gpu = gpu_of }, without = { 0 };
-	struct run r = { .backend = &with };
+	struct run r = { .session.backend = &with };
 	struct ar_err err;
 
-	open_meter(&r.meter);
-	energy_close(&r.meter);
+	open_meter(&r.session.meter);
+	energy_close(&r.session.meter);
 	run_energy_begin(&r);
 	run_energy_end(&r);
 	is_int(fake->reads, 0, "a run that is not stored measures nothing");
-	if (store_open(&r.store, path, &err))
+	if (store_open(&r.session.store, path, &err))
 		bail_out("%s", err.msg);
-	r.backend = &without;
+	r.session.backend = &without;
 	run_energy_begin(&r);
 	run_energy_end(&r);
 	is_int(fake->reads, 0, "nor does one without a GPU");
-	r.backend = &with;
+	r.session.backend = &with;
 	run_energy_begin(&r);
 	fake->mj += 7000;
 	run_energy_end(&r);
-	ok(r.energy.mj == 7400 && r.energy.ns > 0, "a run has its energy");
+	ok(r.out.energy.mj == 7400 && r.out.energy.ns > 0, "a run has its energy");
 	is_int(fake->open, 0, "and NVML is closed");
 	fake->fail_at = 1;
 	run_energy_begin(&r);
 	run_energy_end(&r);
-	ok(!r.energy.ns && !fake->open, "the next has none if the counter fails");
+	ok(!r.out.energy.ns && !fake->open, "the next has none if the counter fails");
 	fake->fail_at = 0;
 	fake->find = 3;
 	run_energy_begin(&r);
 	run_energy_end(&r);
-	ok(!r.energy.ns && !fake->open, "... or if the GPU is not found");
-	store_close(r.store, NULL);
+	ok(!r.out.energy.ns && !fake->open, "... or if the GPU is not found");
+	store_close(r.session.store, NULL);
 }
 
 static void is_state(const struct run *r, const char *driver, int64_t sm_mhz, int64_t mem_mhz,
@@ -220,7 +220,7 @@ static void is_state(const struct run *r, const char *driver, int64_t sm_mhz, in
 static void test_state(void)
 {
 	const struct backend with = { .gpu = gpu_of }, without = { 0 };
-	struct run r = { .backend = &with };
+	struct run r = { .session.backend = &with };
 
 	*fake = (struct fake_nvml){ 0 };
 	is_state(&r, "580.159.04", 1980, 3201, "driver and clocks are read");
@@ -229,7 +229,7 @@ static void test_state(void)
 	is_state(&r, "CUDA 13.0", 0, 0, "what NVML does not tell is not known");
 	fake->find = 3;
 	is_state(&r, "CUDA 13.0", 0, 0, "the backend's driver stands in for NVML's");
-	r.backend = &without;
+	r.session.backend = &without;
 	is_state(&r, "", 0, 0, "a run without a GPU has neither");
 }
 

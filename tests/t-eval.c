@@ -143,16 +143,17 @@ static void load(struct eval *e, const char *text)
 
 	snprintf(path, sizeof path, "%s/t.jsonl", dir);
 	file_write(path, text, strlen(text));
-	*e = (struct eval){ .r.o.prompts = strdup(path) };
-	e->r.n_runs = 2;
-	e->r.model.vocab = VOCAB;
-	e->r.limits = (struct sched_limits){ .policy = policies[0],
-					     .max_batched_tok = 64,
-					     .max_seqs = 8,
-					     .block_tok = 16,
-					     .max_len = 20 };
-	if (trace_read(&e->r.trace, path, &all, &err) || prompts_read(&e->r.prompts, path, &err) ||
-	    eval_results_open(&e->results, e->r.trace, VOCAB, 2, dir, &err))
+	*e = (struct eval){ .r.session.o.prompts = strdup(path) };
+	e->r.in.n_runs = 2;
+	e->r.in.model.vocab = VOCAB;
+	e->r.in.limits = (struct sched_limits){ .policy = policies[0],
+						.max_batched_tok = 64,
+						.max_seqs = 8,
+						.block_tok = 16,
+						.max_len = 20 };
+	if (trace_read(&e->r.in.trace, path, &all, &err) ||
+	    prompts_read(&e->r.in.prompts, path, &err) ||
+	    eval_results_open(&e->results, e->r.in.trace, VOCAB, 2, dir, &err))
 		bail_out("%s", err.msg);
 	e->watch = eval_watch(e);
 }
@@ -160,10 +161,10 @@ static void load(struct eval *e, const char *text)
 static void unload(struct eval *e)
 {
 	eval_results_close(&e->results);
-	prompts_release(&e->r.prompts);
-	trace_free(e->r.trace);
+	prompts_release(&e->r.in.prompts);
+	trace_free(e->r.in.trace);
 	free(e->prompt);
-	free(e->r.o.prompts);
+	free(e->r.session.o.prompts);
 }
 
 static enum ar_status texts(struct eval *e, struct tokens_text *text, struct ar_err *err)
@@ -185,8 +186,8 @@ static void test_texts(void)
 	ok(text[0].n_prompt == 3 && text[0].prompt[2] == 3 && text[0].answer[1] == 5,
 	   "... of its line");
 	ok(text[2].n_prompt == 1 && text[2].answer[2] == 3 && text[1].answer[0] == 0, "... each");
-	e.r.trace->req[0] = e.r.trace->req[2];
-	e.r.trace->n = 1;
+	e.r.in.trace->req[0] = e.r.in.trace->req[2];
+	e.r.in.trace->n = 1;
 	ok(!texts(&e, text, &err) && text[0].n_prompt == 1, "... also where others are left out");
 	unload(&e);
 }
@@ -218,13 +219,13 @@ static void test_bad_texts(void)
 			   "--max-model-len allows 20; leave it out with --longest-prompt"),
 	   "... and what to do");
 	load(&e, tasks);
-	e.r.trace->req[1].prompt_tok = 1;
+	e.r.in.trace->req[1].prompt_tok = 1;
 	ok(texts(&e, text, &err) == AR_USAGE &&
 		   strstr(err.msg,
 			  "t.jsonl:2: the prompt has 2 tokens and the answer 1, but the run "
 			  "1 and 1; leave out the options that change lengths"),
 	   "a prompt that was cut is refused: %s", err.msg);
-	e.r.trace->req[1].line = 9;
+	e.r.in.trace->req[1].line = 9;
 	ok(texts(&e, text, &err) == AR_DATA && strstr(err.msg, "changed while it was read"),
 	   "a file that changed is found out");
 	unload(&e);
@@ -288,7 +289,7 @@ static enum ar_status store_run(struct eval *e, size_t i, struct store *s, struc
 	int64_t id;
 	enum ar_status st = s ? store_run_begin(s, &record, &id, err) : AR_OK;
 
-	e->r.backend = &no_kernels;
+	e->r.session.backend = &no_kernels;
 	if (!st)
 		st = e->watch.end(e, i, &res, s, err);
 	return st || !s ? st : store_run_end(s, "done", NULL, err);
@@ -425,7 +426,7 @@ static void test_try(void)
 	snprintf(path, sizeof path, "%s/t.jsonl", dir);
 	if (!is_int(eval_load(&e, &c, 6, argv, &err), AR_OK, "a model and its tasks are loaded"))
 		bail_out("%s", err.msg);
-	is_int(e.r.n_runs, 2, "... with dense attention");
+	is_int(e.r.in.n_runs, 2, "... with dense attention");
 	is_int(eval_run(&e, 0, &dense, &err), AR_OK, "dense attention runs");
 	ok(dense.n == 2 && dense.logprob < 0 && dense.kl == 0 && dense.diff == 0 &&
 		   dense.run.executed == 1 && dense.run.recall == 1,

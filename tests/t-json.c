@@ -81,7 +81,8 @@ static cJSON *of_method(void)
 static cJSON *of_search(void)
 {
 	static const struct search_kind kind = { .name = "rate" };
-	static struct run run = { .trace = &trace, .backend = &backend_cost }, *base = &run;
+	static struct run run = { .in.trace = &trace, .session.backend = &backend_cost },
+			  *base = &run;
 	struct point point[] = { { .x = 1.5, .f = { .of = 2, .limited = { 2e6 } } },
 				 { .x = 3, .f = { .of = 2, .limited = { 4e6 } } } };
 	struct subject subject = { .base = base, .point = point, .n = 2, .failed = 1.5 };
@@ -113,14 +114,15 @@ static enum ar_status write_run(bool full, struct ar_err *err)
 {
 	struct series_run once = { 2.5e6, 4 };
 	struct replay_result res = { .ok = full, .rejected = !full, .good = full };
-	struct run r = { .n_methods = 1, .trace = &trace, .backend = &backend_cost };
+	struct run r = { .in = { .n_methods = 1, .trace = &trace },
+			 .session.backend = &backend_cost };
 	enum ar_status st;
 
-	r.limits.policy = policies[0];
-	r.o.json = file;
-	strcpy(r.host.name, "none");
+	r.in.limits.policy = policies[0];
+	r.session.o.json = file;
+	strcpy(r.in.host.name, "none");
 	if (full) {
-		r.o.slo = slo;
+		r.session.o.slo = slo;
 		res.end_ns = 3000000000;
 		res.latency[LATENCY_ITL] = (struct series){ &once, 1, 1, 4 };
 		res.n_samples = 1;

@@ -161,7 +161,7 @@ static enum ar_status set(struct run *r, const char *layers, struct ar_err *err)
 	struct model m = model_of(layers);
 	enum ar_status st;
 
-	r->limits.block_tok = 16;
+	r->in.limits.block_tok = 16;
 	st = run_set_groups(r, &m, err);
 	model_release(&m);
 	return st;
@@ -173,35 +173,35 @@ static void is_refused(struct run r, const char *layers, const char *why, const 
 
 	is_int(set(&r, layers, &err), AR_USAGE, "%s: refused", what);
 	ok(strstr(err.msg, why), "... %s", err.msg);
-	model_groups_release(&r.groups);
+	model_groups_release(&r.in.groups);
 }
 
 static void test_runs(void)
 {
-	struct run vllm = { .limits = { .policy = policy_find("vllm-0.16") } }, r = vllm;
-	struct run sglang = { .limits = { .policy = policy_find("sglang") } };
+	struct run vllm = { .in.limits = { .policy = policy_find("vllm-0.16") } }, r = vllm;
+	struct run sglang = { .in.limits = { .policy = policy_find("sglang") } };
 	struct ar_err err = { 0 };
 
-	ok(!set(&r, "ff", &err) && !r.limits.group && r.limits.block_tok == 16,
+	ok(!set(&r, "ff", &err) && !r.in.limits.group && r.in.limits.block_tok == 16,
 	   "a run with equal layers has no groups");
-	model_groups_release(&r.groups);
+	model_groups_release(&r.in.groups);
 	r = sglang;
-	ok(!set(&r, "ff", &err) && !r.limits.group, "... with any policy");
-	model_groups_release(&r.groups);
+	ok(!set(&r, "ff", &err) && !r.in.limits.group, "... with any policy");
+	model_groups_release(&r.in.groups);
 	r = vllm;
-	ok(!set(&r, "lq", &err) && r.limits.n_group == 2 && r.limits.block_tok == 544,
+	ok(!set(&r, "lq", &err) && r.in.limits.n_group == 2 && r.in.limits.block_tok == 544,
 	   "where they differ, it has groups and their block size");
-	model_groups_release(&r.groups);
+	model_groups_release(&r.in.groups);
 	r = sglang;
-	r.o.no_hybrid = true;
-	ok(!set(&r, "wf", &err) && !r.limits.group && r.limits.block_tok == 16,
+	r.session.o.no_hybrid = true;
+	ok(!set(&r, "wf", &err) && !r.in.limits.group && r.in.limits.block_tok == 16,
 	   "without the hybrid manager all layers have the blocks of full attention");
-	model_groups_release(&r.groups);
+	model_groups_release(&r.in.groups);
 	is_refused(sglang, "wf", "policy 'sglang-0.5.21' has no rules",
 		   "a policy of another engine");
-	vllm.limits.prefix_cache = true;
+	vllm.in.limits.prefix_cache = true;
 	is_refused(vllm, "lq", "no prefix cache of linear layers", "a prefix cache with states");
-	vllm.o.no_hybrid = true;
+	vllm.session.o.no_hybrid = true;
 	is_refused(vllm, "lq", "disable-hybrid-kv-cache-manager", "states as full attention");
 	is_refused(vllm, "ff", "has no effect with m,", "no hybrid manager where none is");
 	is_refused(sglang, "wBw", "no KV block fits", "blocks of no size");

@@ -49,49 +49,49 @@ static void load(struct loaded *x)
 						   .head_dim = 64 };
 		x->captured[i] = x->run_layer[i] = i;
 	}
-	r->tuner = &match_tuner;
-	r->trace = &x->trace;
-	r->limits = (struct sched_limits){ .policy = policies[0],
-					   .max_batched_tok = 16,
-					   .max_seqs = 1,
-					   .block_tok = 16,
-					   .num_blocks = 100 };
-	r->capture = x->capture;
-	r->n_capture = 3;
-	r->model.n_layers = LAYERS;
-	r->model.layer = x->layer;
-	r->model.rope.theta = 10000;
-	r->prep = (struct prepared){ .captured_layer = x->captured,
-				     .run_layer = x->run_layer,
-				     .n_run_layers = LAYERS };
-	r->method = (char **)(uintptr_t)names;
-	r->n_methods = METHODS;
-	r->n_runs = METHODS * REPEATS;
-	r->plan = calloc(r->n_runs, sizeof(struct plan *));
-	for (size_t i = 0; i < r->n_runs; i++)
-		if (plan_parse(&r->plan[i], names[i % METHODS], &err))
+	r->session.tuner = &match_tuner;
+	r->in.trace = &x->trace;
+	r->in.limits = (struct sched_limits){ .policy = policies[0],
+					      .max_batched_tok = 16,
+					      .max_seqs = 1,
+					      .block_tok = 16,
+					      .num_blocks = 100 };
+	r->in.capture = x->capture;
+	r->in.n_capture = 3;
+	r->in.model.n_layers = LAYERS;
+	r->in.model.layer = x->layer;
+	r->in.model.rope.theta = 10000;
+	r->in.prep = (struct prepared){ .captured_layer = x->captured,
+					.run_layer = x->run_layer,
+					.n_run_layers = LAYERS };
+	r->in.method = (char **)(uintptr_t)names;
+	r->in.n_methods = METHODS;
+	r->in.n_runs = METHODS * REPEATS;
+	r->in.plan = calloc(r->in.n_runs, sizeof(struct plan *));
+	for (size_t i = 0; i < r->in.n_runs; i++)
+		if (plan_parse(&r->in.plan[i], names[i % METHODS], &err))
 			bail_out("%s", err.msg);
 }
 
 static void unload(struct loaded *x)
 {
-	if (x->r.match)
-		match_tuner.close(x->r.match);
-	for (size_t i = 0; i < x->r.n_runs; i++)
-		plan_free(x->r.plan[i]);
-	free(x->r.plan);
+	if (x->r.session.match)
+		match_tuner.close(x->r.session.match);
+	for (size_t i = 0; i < x->r.in.n_runs; i++)
+		plan_free(x->r.in.plan[i]);
+	free(x->r.in.plan);
 	for (size_t i = 0; i < 3; i++)
 		capture_close(x->capture[i]);
 }
 
 static enum ar_status match(struct run *r, struct ar_err *err)
 {
-	enum ar_status st = match_tuner.open(&r->match, "recall=0.9", err);
+	enum ar_status st = match_tuner.open(&r->session.match, "recall=0.9", err);
 
 	if (st)
 		return st;
-	((struct match *)r->match)->goal.near = 0.1;
-	return match_tuner.tune(r->match, r, err);
+	((struct match *)r->session.match)->goal.near = 0.1;
+	return match_tuner.tune(r->session.match, r, err);
 }
 
 static const struct match *must_match(struct run *r)
@@ -100,7 +100,7 @@ static const struct match *must_match(struct run *r)
 
 	if (match(r, &err))
 		bail_out("%s", err.msg);
-	return r->match;
+	return r->session.match;
 }
 
 /* How a method was tuned; NULL: it was not. */
@@ -121,17 +121,17 @@ static void test_methods(void)
 
 	load(&x);
 	m = must_match(r);
-	for (size_t i = 0; i < r->n_runs; i++)
-		bad += strcmp(r->plan[i]->name, r->plan[i % METHODS]->name) != 0;
+	for (size_t i = 0; i < r->in.n_runs; i++)
+		bad += strcmp(r->in.plan[i]->name, r->in.plan[i % METHODS]->name) != 0;
 	is_int(bad, 0, "repeats have one setting");
-	ok(!strncmp(r->plan[0]->name, "quoka:kv-ratio=", 15) &&
+	ok(!strncmp(r->in.plan[0]->name, "quoka:kv-ratio=", 15) &&
 		   fabs(tuned(m, 0)->figures.recall - 0.9) <= 0.1,
-	   "a method is tuned: %s", r->plan[0]->name);
+	   "a method is tuned: %s", r->in.plan[0]->name);
 	ok(tuned(m, 1)->how == TUNE_FIXED && tuned(m, 3)->how == TUNE_GIVEN &&
-		   !strcmp(r->plan[3]->name, names[3]),
+		   !strcmp(r->in.plan[3]->name, names[3]),
 	   "one without a threshold, or with a stated one, is not");
-	ok(!tuned(m, 2) && !strcmp(r->plan[2]->name, names[2]), "nor is a plan of layers");
-	ok(!tuned(m, 4) && !strcmp(r->plan[4]->name, names[4]), "nor one with a dropper");
+	ok(!tuned(m, 2) && !strcmp(r->in.plan[2]->name, names[2]), "nor is a plan of layers");
+	ok(!tuned(m, 4) && !strcmp(r->in.plan[4]->name, names[4]), "nor one with a dropper");
 	unload(&x);
 }
 
@@ -152,9 +152,9 @@ static void test_sample(void)
 	   "chunks and prompts are as long as those of the run");
 	unload(&x);
 	load(&x);
-	x.r.limits.max_batched_tok = 1 << 20;
-	x.r.prep.n_run_layers = 2;
-	x.r.n_capture = 1;
+	x.r.in.limits.max_batched_tok = 1 << 20;
+	x.r.in.prep.n_run_layers = 2;
+	x.r.in.n_capture = 1;
 	m = must_match(&x.r);
 	ok(m->c.how.chunk == MATCH_CHUNK_TOK && m->n_layer == 1 && m->layer[0] == 1 && m->in.n == 1,
 	   "chunks have a limit, and there may be fewer layers and captures");
@@ -168,10 +168,10 @@ static void test_resumed(void)
 
 	load(&x);
 	x.resumed.done = x.done;
-	x.r.o.resumed = &x.resumed;
+	x.r.session.o.resumed = &x.resumed;
 	x.done[0] = x.done[METHODS] = x.done[1] = true;
 	m = must_match(&x.r);
-	ok(!tuned(m, 0) && tuned(m, 1) && !strcmp(x.r.plan[0]->name, "quoka"),
+	ok(!tuned(m, 0) && tuned(m, 1) && !strcmp(x.r.in.plan[0]->name, "quoka"),
 	   "of a resumed command only what is left is tuned");
 	unload(&x);
 }
@@ -187,8 +187,8 @@ static void test_faults(void)
 		enum ar_status st;
 
 		load(&x);
-		x.r.prep.n_run_layers = 2;
-		x.r.n_capture = 1;
+		x.r.in.prep.n_run_layers = 2;
+		x.r.in.n_capture = 1;
 		fault_arm(k);
 		st = match(&x.r, &err);
 		hit = fault_disarm();

@@ -23,12 +23,12 @@ static struct trace trace = { .req = requests, .n = 3 };
 /* What 'run' has read before its weights. */
 static enum ar_status begin(struct run *r, const char *model, struct ar_err *err)
 {
-	*r = (struct run){ .trace = &trace };
-	r->o.weights = dir;
-	r->o.prompts = prompts;
-	r->o.model = (char *)(uintptr_t)model;
-	r->o.tp = 1;
-	return model_load(&r->model, model ? model : dir, err);
+	*r = (struct run){ .in.trace = &trace };
+	r->session.o.weights = dir;
+	r->session.o.prompts = prompts;
+	r->session.o.model = (char *)(uintptr_t)model;
+	r->session.o.tp = 1;
+	return model_load(&r->in.model, model ? model : dir, err);
 }
 
 static enum ar_status load(struct run *r, struct ar_err *err)
@@ -43,7 +43,7 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 static void end(struct run *r)
 {
 	run_unload_weights(r);
-	model_release(&r->model);
+	model_release(&r->in.model);
 }
 
 /* Requests take the prompts 1 2 3 and 4 5 6 in turn. */
@@ -60,16 +60,16 @@ static void test_tokens(void)
 		bail_out("%s", err.msg);
 	for (uint32_t q = 0; q < 3; q++)
 		for (uint32_t i = 0; i < requests[q].prompt_tok; i++)
-			wrong += tokens_id(r.tokens, q, i) != want[q][i];
+			wrong += tokens_id(r.session.tokens, q, i) != want[q][i];
 	is_int(wrong, 0, "requests take the prompts in turn, repeated or cut");
 	fit = run_prompts_fit(&r);
 	ok(fit.cut == 1 && fit.repeated == 1, "... which is counted");
-	is_int(tokens_put(r.tokens, 0, 2, logits, &err), AR_OK, "a token is output");
+	is_int(tokens_put(r.session.tokens, 0, 2, logits, &err), AR_OK, "a token is output");
 	is_int(run_open_tokens(&r, &err), AR_OK, "the next method begins");
 	logits[9] = 0;
 	logits[8] = 1;
-	is_int(tokens_put(r.tokens, 0, 2, logits, &err), AR_OK, "... and outputs another");
-	is_int(tokens_id(r.tokens, 0, 3), 8, "... which counts");
+	is_int(tokens_put(r.session.tokens, 0, 2, logits, &err), AR_OK, "... and outputs another");
+	is_int(tokens_id(r.session.tokens, 0, 3), 8, "... which counts");
 	end(&r);
 }
 
@@ -102,10 +102,11 @@ static void test_model(void)
 
 static void test_nothing(void)
 {
-	struct run r = { .trace = &trace };
+	struct run r = { .in.trace = &trace };
 	struct ar_err err = { 0 };
 
-	ok(run_open_tokens(&r, &err) == AR_OK && !r.tokens, "without weights there are no tokens");
+	ok(run_open_tokens(&r, &err) == AR_OK && !r.session.tokens,
+	   "without weights there are no tokens");
 	run_unload_weights(&r);
 }
 

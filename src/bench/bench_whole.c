@@ -67,18 +67,20 @@ static struct trace equal_requests(struct request *req, const struct bench_whole
 static enum ar_status prefill(struct run *r, const struct args *a, struct bench_whole_result *out,
 			      struct ar_err *err)
 {
-	enum ar_status st = run_options_parse(&r->o, NULL, a->n, (char **)(uintptr_t)a->v, err);
+	enum ar_status st = run_options_parse(&r->session.o, NULL, a->n, (char **)(uintptr_t)a->v,
+					      err);
 
 	if (!st)
 		st = run_load(r, err);
 	if (!st)
 		st = run_method_apart(r, 0, err);
-	if (!st && r->figures.ok < r->figures.of)
+	if (!st && r->out.figures.ok < r->out.figures.of)
 		st = ar_fail(err, AR_USAGE, "%" PRId64 " of %" PRId64 " requests were rejected",
-			     r->figures.of - r->figures.ok, r->figures.of);
+			     r->out.figures.of - r->out.figures.ok, r->out.figures.of);
 	if (!st)
-		*out = (struct bench_whole_result){ (double)r->figures.ok / r->figures.done_per_s,
-						    r->figures.kept };
+		*out = (struct bench_whole_result){
+			(double)r->out.figures.ok / r->out.figures.done_per_s, r->out.figures.kept
+		};
 	return st;
 }
 
@@ -87,7 +89,7 @@ enum ar_status bench_whole_run(const struct bench_whole *w, const char *method,
 {
 	struct request *req = calloc((size_t)w->batch, sizeof *req);
 	struct trace trace;
-	struct run r = { .point = "prefill", .lent_trace = &trace };
+	struct run r = { .in.lent_trace = &trace, .session.point = "prefill" };
 	char random[NUMBER];
 	struct args a;
 	enum ar_status st = req ? AR_OK : ar_nomem(err);

@@ -11,23 +11,26 @@
 /* Logits lie beside the database; without one where temporary files are. */
 static char *folder(const struct eval *e)
 {
-	const char *slash = e->r.o.db ? strrchr(e->r.o.db, '/') : NULL, *tmp = getenv("TMPDIR");
+	const char *slash = e->r.session.o.db ? strrchr(e->r.session.o.db, '/') : NULL,
+		   *tmp = getenv("TMPDIR");
 
 	if (slash)
-		return strndup(e->r.o.db, slash == e->r.o.db ? 1 : (size_t)(slash - e->r.o.db));
-	return strdup(e->r.o.db ? "." : tmp && *tmp ? tmp : "/tmp");
+		return strndup(e->r.session.o.db, slash == e->r.session.o.db ?
+							  1 :
+							  (size_t)(slash - e->r.session.o.db));
+	return strdup(e->r.session.o.db ? "." : tmp && *tmp ? tmp : "/tmp");
 }
 
 static enum ar_status open_results(struct eval *e, struct ar_err *err)
 {
-	char *dir = e->r.n_runs > 1 ? folder(e) : NULL;
+	char *dir = e->r.in.n_runs > 1 ? folder(e) : NULL;
 	enum ar_status st = AR_OK;
 
-	if (e->r.n_runs > 1 && !dir)
+	if (e->r.in.n_runs > 1 && !dir)
 		st = ar_nomem(err);
 	if (!st)
-		st = eval_results_open(&e->results, e->r.trace, e->r.model.vocab, e->r.n_runs, dir,
-				       err);
+		st = eval_results_open(&e->results, e->r.in.trace, e->r.in.model.vocab,
+				       e->r.in.n_runs, dir, err);
 	free(dir);
 	return st;
 }
@@ -37,13 +40,14 @@ enum ar_status eval_load(struct eval *e, struct run_command *c, int argc, char *
 {
 	enum ar_status st;
 
-	e->r = (struct run){ .cmdline = cmd_line("eval", argc, argv), .pid = getpid() };
+	e->r = (struct run){ .session = { .cmdline = cmd_line("eval", argc, argv),
+					  .pid = getpid() } };
 	e->watch = eval_watch(e);
-	e->r.watch = &e->watch;
+	e->r.session.watch = &e->watch;
 	e->own = c->own;
-	st = e->r.cmdline ? AR_OK : ar_nomem(err);
+	st = e->r.session.cmdline ? AR_OK : ar_nomem(err);
 	if (!st)
-		st = run_options_parse(&e->r.o, c, argc, argv, err);
+		st = run_options_parse(&e->r.session.o, c, argc, argv, err);
 	if (!st)
 		st = run_load(&e->r, err);
 	if (!st)
@@ -62,8 +66,9 @@ void eval_release(struct eval *e)
 enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, struct ar_err *err)
 {
 	struct run *r = &e->r;
-	enum ar_status st = !r->backend || r->backend->uses_gpu ? run_method_apart(r, i, err) :
-								  run_method(r, i, err);
+	enum ar_status st = !r->session.backend || r->session.backend->uses_gpu ?
+				    run_method_apart(r, i, err) :
+				    run_method(r, i, err);
 
 	*out = eval_results_summary(&e->results, i);
 	return st;

@@ -30,7 +30,7 @@ static void put_run(const struct eval *e, size_t i, int width)
 
 	if (!s.run.ended)
 		return;
-	if (e->r.o.db)
+	if (e->r.session.o.db)
 		printf("%5" PRId64 "  ", s.run.id);
 	put_name(run_label(&e->r, i), width);
 	printf("%8zu%8zu", s.n, s.exact);
@@ -65,7 +65,7 @@ enum ar_status eval_print(const struct eval *e, struct ar_err *err)
 
 	if (!e->results.run[0].ended)
 		return AR_OK;
-	for (size_t i = 0; i < e->r.n_runs; i++) {
+	for (size_t i = 0; i < e->r.in.n_runs; i++) {
 		const int n = text_put(run_label(&e->r, i), NULL);
 
 		width = n > width ? n : width;
@@ -73,9 +73,9 @@ enum ar_status eval_print(const struct eval *e, struct ar_err *err)
 	printf("\nAnswers, those lost and won against dense attention, and McNemar's exact p;\n"
 	       "logprob, diff from dense, kl: nats a token; executed, recall: of sampled chunks\n"
 	       "%s%-*s%8s%8s%6s%6s%10s%10s%10s%10s%10s%10s%10s\n",
-	       e->r.o.db ? "  run  " : "", width, "method", "prompts", "exact", "lost", "won", "p",
-	       "logprob", "diff", "kl", "executed", "recall", "TTFT ms");
-	for (size_t i = 0; i < e->r.n_runs; i++)
+	       e->r.session.o.db ? "  run  " : "", width, "method", "prompts", "exact", "lost",
+	       "won", "p", "logprob", "diff", "kl", "executed", "recall", "TTFT ms");
+	for (size_t i = 0; i < e->r.in.n_runs; i++)
 		put_run(e, i, width);
 	put_expected(e);
 	if (fflush(stdout))

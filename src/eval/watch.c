@@ -21,37 +21,37 @@ static enum ar_status check_prompt(const struct eval *e, const struct request *q
 			       "the prompt has %u tokens and the answer %u, but the run %u and %u; "
 			       "leave out the options that change lengths",
 			       p->n_prompt, p->n_answer, q->prompt_tok, q->output_tok);
-	if (sched_rejects(&e->r.limits, q, why, sizeof why))
+	if (sched_rejects(&e->r.in.limits, q, why, sizeof why))
 		return ar_fail(err, AR_DATA, "%s; leave it out with --longest-prompt", why);
-	if (sched_goal(&e->r.limits, q) < n)
+	if (sched_goal(&e->r.in.limits, q) < n)
 		return ar_fail(err, AR_DATA,
 			       "prompt and answer have %" PRIu64
 			       " tokens, but the model or --max-model-len "
 			       "allows %" PRId64 "; leave it out with --longest-prompt",
-			       n, e->r.limits.max_len);
-	st = tokens_check(p->prompt, p->n_prompt, e->r.model.vocab, "prompt", err);
-	return st ? st : tokens_check(p->answer, p->n_answer, e->r.model.vocab, "answer", err);
+			       n, e->r.in.limits.max_len);
+	st = tokens_check(p->prompt, p->n_prompt, e->r.in.model.vocab, "prompt", err);
+	return st ? st : tokens_check(p->answer, p->n_answer, e->r.in.model.vocab, "answer", err);
 }
 
 /* Find the prompt of each request by its line in the file. */
 static enum ar_status set_texts(void *ctx, struct tokens_text *text, struct ar_err *err)
 {
 	struct eval *e = ctx;
-	const struct trace *t = e->r.trace;
+	const struct trace *t = e->r.in.trace;
 	enum ar_status st = AR_OK;
 
 	e->prompt = calloc(t->n + 1, sizeof *e->prompt);
 	if (!e->prompt)
 		return ar_nomem(err);
 	for (size_t i = 0; i < t->n && !st; i++) {
-		const struct prompt *p = prompts_at(&e->r.prompts, t->req[i].line);
+		const struct prompt *p = prompts_at(&e->r.in.prompts, t->req[i].line);
 
 		if (!p || !p->answer)
 			return ar_fail(err, AR_DATA, "%s: changed while it was read",
-				       e->r.o.prompts);
+				       e->r.session.o.prompts);
 		st = check_prompt(e, &t->req[i], p, err);
 		if (st)
-			ar_err_prefix(err, "%s:%" PRIu64, e->r.o.prompts, p->line);
+			ar_err_prefix(err, "%s:%" PRIu64, e->r.session.o.prompts, p->line);
 		e->prompt[i] = p;
 		text[i] = (struct tokens_text){ p->prompt, p->n_prompt, p->answer };
 	}
@@ -131,7 +131,7 @@ static enum ar_status end(void *ctx, size_t i, const struct replay_result *res, 
 
 	e->results.run[i] = (struct eval_run){
 		.ended = true,
-		.id = s ? e->r.run_id : 0,
+		.id = s ? e->r.out.run_id : 0,
 		.executed = all > 0 ? (double)res->exec_sel / all * run_pairs_left(&e->r) : NAN,
 		.recall = n > 0 ? res->recall_sum / n : NAN,
 		.rel_l2 = n > 0 ? res->rel_l2_sum / n : NAN,

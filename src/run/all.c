@@ -7,16 +7,16 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 	char key[RUN_KEY_SIZE];
 	enum ar_status st = run_describe(r, err);
 
-	for (size_t i = r->first + 1; r->plan && i < r->n_runs && !st; i++)
+	for (size_t i = r->session.first + 1; r->in.plan && i < r->in.n_runs && !st; i++)
 		if (run_is_left(r, i))
-			st = run_try_method(r, r->plan[i]->name, err);
+			st = run_try_method(r, r->in.plan[i]->name, err);
 	/* The processes of several methods share what is read here. */
-	for (size_t i = 0; i < r->n_runs && r->n_runs > 1 && r->o.db && !st; i++)
+	for (size_t i = 0; i < r->in.n_runs && r->in.n_runs > 1 && r->session.o.db && !st; i++)
 		st = run_make_key(r, i, key, err);
 	if (!st)
 		st = run_json_open(r, err);
-	for (size_t i = r->first; i < r->n_runs && !st; i++)
+	for (size_t i = r->session.first; i < r->in.n_runs && !st; i++)
 		if (run_is_left(r, i))
-			st = r->n_runs > 1 ? run_method_apart(r, i, err) : run_method(r, i, err);
+			st = r->in.n_runs > 1 ? run_method_apart(r, i, err) : run_method(r, i, err);
 	return run_json_close(r, st, err);
 }

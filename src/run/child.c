@@ -16,7 +16,7 @@ struct child_result {
 	struct ar_err err;
 	const struct backend *backend; /* chosen by --backend auto */
 	int64_t num_blocks;
-	struct run_figures figures;
+	struct run_outcome out;
 };
 
 static void child_main(struct run *r, size_t i, int to)
@@ -25,9 +25,9 @@ static void child_main(struct run *r, size_t i, int to)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
 	res.st = run_method(r, i, &res.err);
-	res.backend = r->backend;
-	res.num_blocks = r->limits.num_blocks;
-	res.figures = r->figures;
+	res.backend = r->session.backend;
+	res.num_blocks = r->in.limits.num_blocks;
+	res.out = r->out;
 	_exit(write(to, &res, sizeof res) != sizeof res);
 }
 
@@ -64,9 +64,9 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 			       WIFSIGNALED(status) ? "by signal" : "with exit status",
 			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	*err = res.err;
-	r->backend = res.backend;
-	r->limits.num_blocks = res.num_blocks;
-	r->figures = res.figures;
+	r->session.backend = res.backend;
+	r->in.limits.num_blocks = res.num_blocks;
+	r->out = res.out;
 	return res.st;
 }
 

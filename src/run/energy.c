@@ -12,18 +12,21 @@ enum { IDLE_NS = 1000000000 };
 static void give_up(struct run *r, const struct ar_err *err)
 {
 	log_warn("%s; no energy is stored", err->msg);
-	energy_close(&r->meter);
+	energy_close(&r->session.meter);
 }
 
 void run_energy_begin(struct run *r)
 {
-	const struct store_gpu *gpu = r->store && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	const struct store_gpu *gpu = r->session.store && r->session.backend->gpu ?
+					      r->session.backend->gpu(r->session.self) :
+					      NULL;
 	struct ar_err err = { 0 };
 
-	r->energy = (struct energy_use){ 0 };
+	r->out.energy = (struct energy_use){ 0 };
 	if (!gpu)
 		return;
-	if (energy_open(&r->meter, gpu->uuid, &err) || energy_begin(&r->meter, IDLE_NS, &err))
+	if (energy_open(&r->session.meter, gpu->uuid, &err) ||
+	    energy_begin(&r->session.meter, IDLE_NS, &err))
 		give_up(r, &err);
 }
 
@@ -31,16 +34,18 @@ void run_energy_end(struct run *r)
 {
 	struct ar_err err = { 0 };
 
-	if (!r->meter.gpu)
+	if (!r->session.meter.gpu)
 		return;
-	if (energy_end(&r->meter, &r->energy, &err))
+	if (energy_end(&r->session.meter, &r->out.energy, &err))
 		give_up(r, &err);
-	energy_close(&r->meter);
+	energy_close(&r->session.meter);
 }
 
 struct gpu_state run_gpu_state(const struct run *r)
 {
-	const struct store_gpu *gpu = r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	const struct store_gpu *gpu = r->session.backend->gpu ?
+					      r->session.backend->gpu(r->session.self) :
+					      NULL;
 	struct gpu_state s = { 0 };
 
 	if (!gpu)

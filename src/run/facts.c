@@ -5,12 +5,12 @@
 
 bool run_needs_model(const struct run *r)
 {
-	return !r->backend || r->backend->needs_model;
+	return !r->session.backend || r->session.backend->needs_model;
 }
 
 bool run_is_left(const struct run *r, size_t i)
 {
-	return !r->o.resumed || !r->o.resumed->done[i];
+	return !r->session.o.resumed || !r->session.o.resumed->done[i];
 }
 
 int64_t run_longest_request(const struct run *r)
@@ -18,10 +18,11 @@ int64_t run_longest_request(const struct run *r)
 	int64_t max = 1;
 	char why[160];
 
-	for (size_t i = 0; i < r->trace->n; i++) {
-		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
+	for (size_t i = 0; i < r->in.trace->n; i++) {
+		int64_t len = sched_goal(&r->in.limits, &r->in.trace->req[i]);
 
-		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+		if (len > max &&
+		    !sched_rejects(&r->in.limits, &r->in.trace->req[i], why, sizeof why))
 			max = len;
 	}
 	return max;

@@ -22,7 +22,7 @@ static enum ar_status without_manager(const struct model_groups *g, const char *
 
 static enum ar_status check(const struct run *r, const char *model, struct ar_err *err)
 {
-	const struct policy *p = r->limits.policy;
+	const struct policy *p = r->in.limits.policy;
 
 	if (!p->spread)
 		return ar_fail(err, AR_USAGE,
@@ -30,8 +30,8 @@ static enum ar_status check(const struct run *r, const char *model, struct ar_er
 			       "differ; take --policy vllm-0.16 or vllm-0.19, or add "
 			       "--disable-hybrid-kv-cache-manager",
 			       model, p->name);
-	for (size_t i = 0; r->limits.prefix_cache && i < r->groups.n; i++)
-		if (r->groups.group[i].mixer == MIX_LINEAR)
+	for (size_t i = 0; r->in.limits.prefix_cache && i < r->in.groups.n; i++)
+		if (r->in.groups.group[i].mixer == MIX_LINEAR)
 			return ar_fail(err, AR_USAGE,
 				       "%s: no prefix cache of linear layers is modelled; leave "
 				       "--enable-prefix-caching out",
@@ -41,32 +41,32 @@ static enum ar_status check(const struct run *r, const char *model, struct ar_er
 
 enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err)
 {
-	struct sched_limits *l = &r->limits;
+	struct sched_limits *l = &r->in.limits;
 	double spread = l->policy->spread;
-	enum ar_status st = model_groups_init(&r->groups, m, l->block_tok, spread ? spread : 1,
+	enum ar_status st = model_groups_init(&r->in.groups, m, l->block_tok, spread ? spread : 1,
 					      err);
 
 	if (st)
 		return st;
-	if (r->o.no_hybrid)
-		return without_manager(&r->groups, m->name, err);
-	if (model_groups_plain(&r->groups))
+	if (r->session.o.no_hybrid)
+		return without_manager(&r->in.groups, m->name, err);
+	if (model_groups_plain(&r->in.groups))
 		return AR_OK;
-	l->group = r->groups.group;
-	l->n_group = r->groups.n;
-	l->block_tok = r->groups.block_tok;
+	l->group = r->in.groups.group;
+	l->n_group = r->in.groups.n;
+	l->block_tok = r->in.groups.block_tok;
 	return check(r, m->name, err);
 }
 
 enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err)
 {
-	const struct store_run *from = &r->costs->run;
+	const struct store_run *from = &r->in.costs->run;
 	struct model m;
 	enum ar_status st;
 
 	if (!from->model_json)
 		return AR_OK;
-	st = model_parse(&m, r->costs->name, from->model_json, err);
+	st = model_parse(&m, r->in.costs->name, from->model_json, err);
 	if (st)
 		return st;
 	st = model_split(&m, from->tp, err);
@@ -88,7 +88,7 @@ const char *run_kind(enum mixer m)
 enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
 			      struct ar_err *err)
 {
-	const struct sched_limits *l = &r->limits;
+	const struct sched_limits *l = &r->in.limits;
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; res->group_peak && i < l->n_group && !st; i++) {
@@ -98,10 +98,10 @@ enum ar_status run_put_groups(const struct run *r, const struct replay_result *r
 						  .window = g->window ? g->window : -1,
 						  .n_layers = g->n_layers,
 						  .block_tokens = g->block_tok ? g->block_tok : -1,
-						  .block_bytes = r->groups.block_bytes,
+						  .block_bytes = r->in.groups.block_bytes,
 						  .peak_blocks = res->group_peak[i] };
 
-		st = store_group(r->store, &row, err);
+		st = store_group(r->session.store, &row, err);
 	}
 	return st;
 }

@@ -23,11 +23,11 @@ static cJSON *count(int64_t n)
 /* The captures, or null if no kernels ran. */
 static cJSON *captures(const struct run *r)
 {
-	cJSON *all = r->n_capture ? cJSON_CreateArray() : cJSON_CreateNull();
+	cJSON *all = r->in.n_capture ? cJSON_CreateArray() : cJSON_CreateNull();
 	bool done = all;
 
-	for (size_t i = 0; done && i < r->n_capture; i++) {
-		const struct capture_info *info = capture_info(r->capture[i]);
+	for (size_t i = 0; done && i < r->in.n_capture; i++) {
+		const struct capture_info *info = capture_info(r->in.capture[i]);
 		cJSON *o = cJSON_CreateObject();
 
 		done = json_add(all, NULL, o) && json_add(o, "name", text(info->name)) &&
@@ -35,7 +35,7 @@ static cJSON *captures(const struct run *r)
 		       json_add(o, "model", text(*info->model ? info->model : NULL)) &&
 		       json_add(o, "tokens", count(info->n_tok)) &&
 		       json_add(o, "origin",
-				text(capture_origin_names[capture_origin(info, r->model.name)]));
+				text(capture_origin_names[capture_origin(info, r->in.model.name)]));
 	}
 	if (done)
 		return all;
@@ -46,33 +46,35 @@ static cJSON *captures(const struct run *r)
 /* How the method was tuned, or null. */
 static cJSON *match(const struct run *r, size_t i)
 {
-	return r->match ? r->tuner->json(r->match, i % r->n_methods) : cJSON_CreateNull();
+	return r->session.match ? r->session.tuner->json(r->session.match, i % r->in.n_methods) :
+				  cJSON_CreateNull();
 }
 
 /* What ran. */
 static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p)
 {
-	const struct store_run *from = r->costs ? &r->costs->run : &(struct store_run){ 0 };
+	const struct store_run *from = r->in.costs ? &r->in.costs->run : &(struct store_run){ 0 };
 	const char *params = p ? p->params : from->method_params;
-	int tp = p ? r->model.tp : from->tp;
+	int tp = p ? r->in.model.tp : from->tp;
 
 	return json_add(o, "method", text(p ? p->name : from->method_name)) &&
-	       json_add(o, "repeat", count((int64_t)(i / r->n_methods))) &&
+	       json_add(o, "repeat", count((int64_t)(i / r->in.n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
 	       json_add(o, "match", match(r, i)) &&
-	       json_add(o, "model", text(p ? r->model.name : from->model_name)) &&
+	       json_add(o, "model", text(p ? r->in.model.name : from->model_name)) &&
 	       json_add(o, "tp", tp ? count(tp) : cJSON_CreateNull()) &&
-	       json_add(o, "weights", text(r->o.weights)) && json_add(o, "captures", captures(r)) &&
-	       json_add(o, "trace", text(r->trace->name)) &&
-	       json_add(o, "trace_sha256", text(r->trace->sha256)) &&
-	       json_add(o, "policy", text(r->limits.policy->name)) &&
-	       json_add(o, "backend", text(r->backend->name)) &&
+	       json_add(o, "weights", text(r->session.o.weights)) &&
+	       json_add(o, "captures", captures(r)) &&
+	       json_add(o, "trace", text(r->in.trace->name)) &&
+	       json_add(o, "trace_sha256", text(r->in.trace->sha256)) &&
+	       json_add(o, "policy", text(r->in.limits.policy->name)) &&
+	       json_add(o, "backend", text(r->session.backend->name)) &&
 	       json_add(o, "clock", text(run_clock_name(r))) &&
-	       json_add(o, "host", text(r->host.name)) &&
-	       json_add(o, "blocks", count(r->limits.num_blocks)) &&
-	       json_add(o, "block_tokens", count(r->limits.block_tok)) &&
-	       json_add(o, "db", text(r->o.db)) &&
-	       json_add(o, "run_id", r->store ? count(r->run_id) : cJSON_CreateNull());
+	       json_add(o, "host", text(r->in.host.name)) &&
+	       json_add(o, "blocks", count(r->in.limits.num_blocks)) &&
+	       json_add(o, "block_tokens", count(r->in.limits.block_tok)) &&
+	       json_add(o, "db", text(r->session.o.db)) &&
+	       json_add(o, "run_id", r->session.store ? count(r->out.run_id) : cJSON_CreateNull());
 }
 
 static bool add_counts(cJSON *o, const struct replay_result *res)
@@ -149,12 +151,12 @@ static bool add_goodput(cJSON *o, const struct run *r, const struct replay_resul
 	struct run_goodput g = run_goodput(r, res);
 	cJSON *x;
 
-	if (!r->o.slo)
+	if (!r->session.o.slo)
 		return json_add(o, "goodput", cJSON_CreateNull());
 	x = cJSON_AddObjectToObject(o, "goodput");
-	return x && json_add(x, "slo", text(r->o.slo)) && json_add_real(x, "requests", g.good) &&
-	       json_add_real(x, "of", g.of) && json_add_real(x, "share", g.share) &&
-	       json_add_real(x, "per_s", g.per_s);
+	return x && json_add(x, "slo", text(r->session.o.slo)) &&
+	       json_add_real(x, "requests", g.good) && json_add_real(x, "of", g.of) &&
+	       json_add_real(x, "share", g.share) && json_add_real(x, "per_s", g.per_s);
 }
 
 static cJSON *positive(int64_t n)
@@ -165,7 +167,7 @@ static cJSON *positive(int64_t n)
 /* The KV cache groups, or null if the run has none. */
 static cJSON *groups(const struct run *r, const struct replay_result *res)
 {
-	const struct sched_limits *l = &r->limits;
+	const struct sched_limits *l = &r->in.limits;
 	cJSON *all = res->group_peak ? cJSON_CreateArray() : cJSON_CreateNull();
 	bool done = all;
 
@@ -177,7 +179,7 @@ static cJSON *groups(const struct run *r, const struct replay_result *res)
 		       json_add(o, "window", positive(g->window)) &&
 		       json_add(o, "layers", count(g->n_layers)) &&
 		       json_add(o, "block_tokens", positive(g->block_tok)) &&
-		       json_add(o, "block_bytes", count(r->groups.block_bytes)) &&
+		       json_add(o, "block_bytes", count(r->in.groups.block_bytes)) &&
 		       json_add(o, "peak_blocks", count(res->group_peak[i]));
 	}
 	if (done)
@@ -191,45 +193,46 @@ enum ar_status run_json_open(struct run *r, struct ar_err *err)
 	bool same = false;
 	enum ar_status st = AR_OK;
 
-	if (r->o.json && r->o.db)
-		st = outfile_same(r->o.json, r->o.db, &same, err);
+	if (r->session.o.json && r->session.o.db)
+		st = outfile_same(r->session.o.json, r->session.o.db, &same, err);
 	if (same)
 		return ar_fail(err, AR_USAGE, "%s: given for two outputs; name another file",
-			       r->o.db);
-	return st ? st : json_file_open(&r->json, r->o.json, err);
+			       r->session.o.db);
+	return st ? st : json_file_open(&r->session.json, r->session.o.json, err);
 }
 
 /* The stream is flushed: run_method_apart() may be in a process that ends without that. */
 enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err)
 {
-	FILE *f = r->json.f;
+	FILE *f = r->session.json.f;
 	cJSON *o;
 	enum ar_status st;
 
 	if (!f)
 		return AR_OK;
-	fputs(i > r->first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
+	fputs(i > r->session.first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
 		   add_accuracy(o, res) && add_goodput(o, r, res) &&
 		   json_add(o, "kv_groups", groups(r, res)) &&
-		   (!r->watch || r->watch->json(r->watch->ctx, i, o)))) {
+		   (!r->session.watch || r->session.watch->json(r->session.watch->ctx, i, o)))) {
 		cJSON_Delete(o);
 		o = NULL;
 	}
 	st = json_put(o, f, err);
 	if (!st && (fflush(f) || ferror(f)))
-		st = ar_fail(err, AR_IO, "%s: cannot write: %s", r->json.path, strerror(errno));
+		st = ar_fail(err, AR_IO, "%s: cannot write: %s", r->session.json.path,
+			     strerror(errno));
 	return st;
 }
 
 enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err)
 {
-	if (!st && r->json.f) {
-		fputs("]}\n", r->json.f);
-		st = outfile_commit(&r->json, err);
+	if (!st && r->session.json.f) {
+		fputs("]}\n", r->session.json.f);
+		st = outfile_commit(&r->session.json, err);
 	}
-	outfile_release(&r->json);
+	outfile_release(&r->session.json);
 	return st;
 }

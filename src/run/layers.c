@@ -6,11 +6,11 @@
 
 static struct row_run_layer work_of(const struct run *r, int i)
 {
-	int layer = r->prep.run_layer[i], hidden = r->model.hidden;
-	const struct layer_spec *l = &r->model.layer[layer];
+	int layer = r->in.prep.run_layer[i], hidden = r->in.model.hidden;
+	const struct layer_spec *l = &r->in.model.layer[layer];
 	struct layer_work w;
 
-	r->backend->layer_work(r->self, i, &w);
+	r->session.backend->layer_work(r->session.self, i, &w);
 	if (l->mixer == MIX_LINEAR)
 		w.n_pair = 0;
 	return (struct row_run_layer){
@@ -34,17 +34,17 @@ double run_pairs_left(const struct run *r)
 	struct layer_work w;
 	double left = 0, all = 0;
 
-	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers; i++) {
-		const enum mixer kind = r->model.layer[r->prep.run_layer[i]].mixer;
+	for (int i = 0; r->session.backend->layer_work && i < r->in.prep.n_run_layers; i++) {
+		const enum mixer kind = r->in.model.layer[r->in.prep.run_layer[i]].mixer;
 
-		r->backend->layer_work(r->self, i, &w);
+		r->session.backend->layer_work(r->session.self, i, &w);
 		if (kind != MIX_LINEAR && w.n_pair > most[kind])
 			most[kind] = w.n_pair;
 	}
-	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers; i++) {
-		const enum mixer kind = r->model.layer[r->prep.run_layer[i]].mixer;
+	for (int i = 0; r->session.backend->layer_work && i < r->in.prep.n_run_layers; i++) {
+		const enum mixer kind = r->in.model.layer[r->in.prep.run_layer[i]].mixer;
 
-		r->backend->layer_work(r->self, i, &w);
+		r->session.backend->layer_work(r->session.self, i, &w);
 		left += kind == MIX_LINEAR ? 0 : (double)w.n_pair;
 		all += (double)most[kind];
 	}
@@ -55,10 +55,10 @@ enum ar_status run_put_layers(const struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; r->backend->layer_work && i < r->prep.n_run_layers && !st; i++) {
+	for (int i = 0; r->session.backend->layer_work && i < r->in.prep.n_run_layers && !st; i++) {
 		const struct row_run_layer row = work_of(r, i);
 
-		st = store_layer(r->store, &row, err);
+		st = store_layer(r->session.store, &row, err);
 	}
 	return st;
 }

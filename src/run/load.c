@@ -11,25 +11,25 @@
 static enum ar_status load_methods(struct run *r, struct ar_err *err)
 {
 	size_t n = 0;
-	enum ar_status st = method_split(r->o.methods, &r->method, &n, err);
+	enum ar_status st = method_split(r->session.o.methods, &r->in.method, &n, err);
 
 	if (st)
 		return st;
-	r->n_methods = n;
-	r->n_runs = n * (size_t)r->o.repeats;
-	r->plan = calloc(r->n_runs, sizeof *r->plan);
-	if (!r->plan)
+	r->in.n_methods = n;
+	r->in.n_runs = n * (size_t)r->session.o.repeats;
+	r->in.plan = calloc(r->in.n_runs, sizeof *r->in.plan);
+	if (!r->in.plan)
 		st = ar_nomem(err);
-	for (size_t i = 0; i < r->n_runs && !st; i++)
-		st = plan_parse(&r->plan[i], r->method[i % n], err);
-	for (size_t i = 0; i < n && !st && r->o.limits.prefix_cache; i++)
-		if (r->plan[i]->drop)
+	for (size_t i = 0; i < r->in.n_runs && !st; i++)
+		st = plan_parse(&r->in.plan[i], r->in.method[i % n], err);
+	for (size_t i = 0; i < n && !st && r->session.o.limits.prefix_cache; i++)
+		if (r->in.plan[i]->drop)
 			st = ar_fail(
 				err, AR_USAGE,
 				"method '%s': its dropper keeps other tokens in each request, so "
 				"requests cannot share KV blocks; leave out "
 				"--enable-prefix-caching",
-				r->plan[i]->name);
+				r->in.plan[i]->name);
 	return st;
 }
 
@@ -38,10 +38,10 @@ static enum ar_status try_plans(const struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	for (size_t i = 0; i < r->n_methods && !st; i++) {
+	for (size_t i = 0; i < r->in.n_methods && !st; i++) {
 		struct layer_plan l;
 
-		st = plan_init(&l, r->plan[i], &r->model, err);
+		st = plan_init(&l, r->in.plan[i], &r->in.model, err);
 		plan_release(&l);
 	}
 	return st;
@@ -55,7 +55,7 @@ enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct 
 
 	if (st)
 		return st;
-	st = plan_init(&l, p, &r->model, err);
+	st = plan_init(&l, p, &r->in.model, err);
 	plan_release(&l);
 	if (!st)
 		st = run_try_method(r, name, err);
@@ -63,15 +63,16 @@ enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct 
 		plan_free(p);
 		return st;
 	}
-	plan_free(r->plan[i]);
-	r->plan[i] = p;
+	plan_free(r->in.plan[i]);
+	r->in.plan[i] = p;
 	return AR_OK;
 }
 
 /* A run with --costs has the costs of a run that loaded this. */
 static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
 {
-	return r->o.dense_as ? dense_as_load(&r->dense_as, r->o.dense_as, err) : AR_OK;
+	return r->session.o.dense_as ? dense_as_load(&r->in.dense_as, r->session.o.dense_as, err) :
+				       AR_OK;
 }
 
 /* *c stays NULL if it is random: its length is known when the trace is. */
@@ -84,7 +85,7 @@ static enum ar_status load_capture(const struct run *r, const char *name, struct
 	if (!random_named(name))
 		return capture_open(c, name, err);
 	st = random_seed(name, &seed, err);
-	if (!st && r->o.extend == RUN_EXTEND_TILE)
+	if (!st && r->session.o.extend == RUN_EXTEND_TILE)
 		st = ar_fail(
 			err, AR_USAGE,
 			"extend tile has no effect with %s, which has any length; leave it out",
@@ -95,39 +96,41 @@ static enum ar_status load_capture(const struct run *r, const char *name, struct
 static enum ar_status load_captures(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
-	size_t n = r->o.captures.n;
+	size_t n = r->session.o.captures.n;
 
-	if (r->o.weights)
+	if (r->session.o.weights)
 		return run_load_weights(r, err);
-	if (!n && r->backend && r->backend->modelled)
+	if (!n && r->session.backend && r->session.backend->modelled)
 		return AR_OK;
 	if (!n)
 		return ar_fail(err, AR_USAGE,
 			       "no capture given; name one with --capture FILE, replay random "
 			       "values with --capture random:0, run a model itself with --weights "
 			       "DIR, or replay without kernels with --backend cost");
-	r->capture = calloc(n, sizeof *r->capture);
-	if (!r->capture)
+	r->in.capture = calloc(n, sizeof *r->in.capture);
+	if (!r->in.capture)
 		return ar_nomem(err);
-	for (; r->n_capture < n && !st; r->n_capture += !st)
-		st = load_capture(r, r->o.captures.v[r->n_capture], &r->capture[r->n_capture], err);
+	for (; r->in.n_capture < n && !st; r->in.n_capture += !st)
+		st = load_capture(r, r->session.o.captures.v[r->in.n_capture],
+				  &r->in.capture[r->in.n_capture], err);
 	return st;
 }
 
 /* Make the random captures, as long as the longest request. */
 static enum ar_status draw_captures(struct run *r, struct ar_err *err)
 {
-	const struct layer_spec *l = model_attention(&r->model);
-	const struct capture_info shape = { .n_layers = r->model.n_layers,
+	const struct layer_spec *l = model_attention(&r->in.model);
+	const struct capture_info shape = { .n_layers = r->in.model.n_layers,
 					    .q_heads = l->q_heads,
 					    .kv_heads = l->kv_heads,
 					    .head_dim = l->head_dim,
 					    .n_tok = run_longest_request(r) };
 	enum ar_status st = AR_OK;
 
-	for (size_t i = 0; i < r->n_capture && !st; i++)
-		if (!r->capture[i])
-			st = capture_random(&r->capture[i], r->o.captures.v[i], &shape, err);
+	for (size_t i = 0; i < r->in.n_capture && !st; i++)
+		if (!r->in.capture[i])
+			st = capture_random(&r->in.capture[i], r->session.o.captures.v[i], &shape,
+					    err);
 	return st;
 }
 
@@ -135,22 +138,25 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 {
 	enum ar_status st;
 
-	if (!r->o.model && !r->o.weights)
+	if (!r->session.o.model && !r->session.o.weights)
 		return ar_fail(err, AR_USAGE,
 			       "no model given; name one with --model, or replay "
 			       "without kernels with --backend cost");
-	st = model_load(&r->model, r->o.model ? r->o.model : r->o.weights, err);
+	st = model_load(&r->in.model,
+			r->session.o.model ? r->session.o.model : r->session.o.weights, err);
 	if (st)
 		return st;
-	r->whole_q_heads = model_attention(&r->model)->q_heads;
-	r->whole_kv_heads = model_attention(&r->model)->kv_heads;
-	if (!r->limits.max_len)
-		r->limits.max_len = r->model.max_len;
+	r->in.whole_q_heads = model_attention(&r->in.model)->q_heads;
+	r->in.whole_kv_heads = model_attention(&r->in.model)->kv_heads;
+	if (!r->in.limits.max_len)
+		r->in.limits.max_len = r->in.model.max_len;
 	/* auto is known when it is open; backend cuda checks again there. */
-	st = r->backend && r->backend->uses_gpu ? prepare_check_kernels(&r->model, err) : AR_OK;
+	st = r->session.backend && r->session.backend->uses_gpu ?
+		     prepare_check_kernels(&r->in.model, err) :
+		     AR_OK;
 	if (!st)
-		st = model_split(&r->model, (int)r->o.tp, err);
-	return st ? st : run_set_groups(r, &r->model, err);
+		st = model_split(&r->in.model, (int)r->session.o.tp, err);
+	return st ? st : run_set_groups(r, &r->in.model, err);
 }
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)
@@ -158,25 +164,25 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 	const struct capture_info **info;
 	enum ar_status st;
 
-	if (!r->n_capture)
-		return prepare_all_layers(&r->prep, &r->model, err);
-	info = malloc(r->n_capture * sizeof *info);
+	if (!r->in.n_capture)
+		return prepare_all_layers(&r->in.prep, &r->in.model, err);
+	info = malloc(r->in.n_capture * sizeof *info);
 	if (!info)
 		return ar_nomem(err);
-	for (size_t i = 0; i < r->n_capture; i++)
-		info[i] = capture_info(r->capture[i]);
-	st = prepare_run(&r->prep,
-			 &(struct prepare_in){ .trace = r->trace,
-					       .limits = &r->limits,
-					       .model = &r->model,
-					       .whole_q_heads = r->whole_q_heads,
-					       .whole_kv_heads = r->whole_kv_heads,
+	for (size_t i = 0; i < r->in.n_capture; i++)
+		info[i] = capture_info(r->in.capture[i]);
+	st = prepare_run(&r->in.prep,
+			 &(struct prepare_in){ .trace = r->in.trace,
+					       .limits = &r->in.limits,
+					       .model = &r->in.model,
+					       .whole_q_heads = r->in.whole_q_heads,
+					       .whole_kv_heads = r->in.whole_kv_heads,
 					       .info = info,
-					       .n_capture = r->n_capture,
-					       .layers = r->o.layers,
-					       .sample_layers = r->o.sample_layers,
-					       .tile = r->o.extend == RUN_EXTEND_TILE,
-					       .seed = (uint64_t)r->o.seed },
+					       .n_capture = r->in.n_capture,
+					       .layers = r->session.o.layers,
+					       .sample_layers = r->session.o.sample_layers,
+					       .tile = r->session.o.extend == RUN_EXTEND_TILE,
+					       .seed = (uint64_t)r->session.o.seed },
 			 err);
 	free(info);
 	return st;
@@ -185,43 +191,46 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 /* A GPU or a density that backend roofline cannot use fails before anything runs. */
 static enum ar_status try_roofline(const struct run *r, struct ar_err *err)
 {
-	const struct roofline_options *o = run_options_of(&r->o, &backend_roofline);
+	const struct roofline_options *o = run_options_of(&r->session.o, &backend_roofline);
 	struct roofline_gpu unused;
 	enum ar_status st;
 
-	if (r->backend != &backend_roofline)
+	if (r->session.backend != &backend_roofline)
 		return AR_OK;
 	st = roofline_gpu_load(&unused, o->gpu, err);
-	return st ? st : roofline_check_density(o, r->plan, r->n_runs, r->o.captures.n, err);
+	return st ? st :
+		    roofline_check_density(o, r->in.plan, r->in.n_runs, r->session.o.captures.n,
+					   err);
 }
 
 /* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
  * size of its KV pool in tokens. */
 static enum ar_status load_costs(struct run *r, struct ar_err *err)
 {
-	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
+	const struct cost_options *o = run_options_of(&r->session.o, &backend_cost);
 	const struct store_run *m;
 	enum ar_status st;
 
 	if (!o->costs)
 		return AR_OK;
-	r->costs = r->lent_costs;
-	st = r->costs ? AR_OK : costs_open(&r->costs, o->costs, err);
+	r->in.costs = r->in.lent_costs;
+	st = r->in.costs ? AR_OK : costs_open(&r->in.costs, o->costs, err);
 	if (!st)
-		st = run_options_adopt(&r->o, r->costs, err);
+		st = run_options_adopt(&r->session.o, r->in.costs, err);
 	if (!st)
 		st = run_set_cost_groups(r, err);
 	if (st)
 		return st;
-	m = &r->costs->run;
-	if (!r->limits.max_len)
-		r->limits.max_len = r->costs->max_len;
-	if (!r->limits.num_blocks && m->gpu) {
-		int64_t n = m->num_blocks * m->block_tok / r->limits.block_tok;
+	m = &r->in.costs->run;
+	if (!r->in.limits.max_len)
+		r->in.limits.max_len = r->in.costs->max_len;
+	if (!r->in.limits.num_blocks && m->gpu) {
+		int64_t n = m->num_blocks * m->block_tok / r->in.limits.block_tok;
 
-		r->o.limits.num_blocks = r->limits.num_blocks = n < 2	       ? 2 :
-								n > UINT32_MAX ? UINT32_MAX :
-										 n;
+		r->session.o.limits.num_blocks = r->in.limits.num_blocks = n < 2 ? 2 :
+									   n > UINT32_MAX ?
+										   UINT32_MAX :
+										   n;
 	}
 	return AR_OK;
 }
@@ -229,9 +238,9 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 /* The times of a GPU move the clock: measured now, or in the run that --costs names, or modelled. */
 static bool gpu_clock(const struct run *r)
 {
-	return r->o.clock == RUN_CLOCK_MEASURED &&
-	       (r->costs ? r->costs->run.gpu != NULL :
-			   r->backend->uses_gpu || r->backend->modelled);
+	return r->session.o.clock == RUN_CLOCK_MEASURED &&
+	       (r->in.costs ? r->in.costs->run.gpu != NULL :
+			      r->session.backend->uses_gpu || r->session.backend->modelled);
 }
 
 /* Set the model whose layers the host launches: the run's own, or that of --costs. */
@@ -241,37 +250,39 @@ static enum ar_status bind_host(struct run *r, struct ar_err *err)
 	enum ar_status st;
 
 	if (run_needs_model(r)) {
-		host_bind(&r->host, r->model.n_layers, host_kernels(&r->model));
+		host_bind(&r->in.host, r->in.model.n_layers, host_kernels(&r->in.model));
 		return AR_OK;
 	}
-	if (!r->costs || !r->costs->run.model_json)
+	if (!r->in.costs || !r->in.costs->run.model_json)
 		return AR_OK;
-	st = model_parse(&m, r->costs->name, r->costs->run.model_json, err);
+	st = model_parse(&m, r->in.costs->name, r->in.costs->run.model_json, err);
 	if (st)
 		return st;
-	host_bind(&r->host, m.n_layers, host_kernels(&m));
+	host_bind(&r->in.host, m.n_layers, host_kernels(&m));
 	model_release(&m);
 	return AR_OK;
 }
 
 enum ar_status run_load_host(struct run *r, struct ar_err *err)
 {
-	const char *preset = r->limits.policy->host, *name = r->o.host;
+	const char *preset = r->in.limits.policy->host, *name = r->session.o.host;
 	enum ar_status st;
 
 	if (!strcmp(name, "auto"))
 		name = preset && gpu_clock(r) ? preset : "none";
-	st = host_load_file(&r->host, name, err);
-	if (!r->o.host_seed)
-		memset(r->host.spread, 0, sizeof r->host.spread);
+	st = host_load_file(&r->in.host, name, err);
+	if (!r->session.o.host_seed)
+		memset(r->in.host.spread, 0, sizeof r->in.host.spread);
 	if (!st)
 		st = bind_host(r, err);
-	if (r->backend->max_captured)
-		r->host.max_captured = r->backend->max_captured(r->self);
-	r->host.ns[HOST_SCHEDULE] = num_add(r->host.ns[HOST_SCHEDULE], r->o.host_fixed_ns);
-	r->host.ns[HOST_SCHEDULE_REQ] = num_add(r->host.ns[HOST_SCHEDULE_REQ],
-						r->o.host_per_request_ns);
-	r->host.ns[HOST_PREPARE_TOK] = num_add(r->host.ns[HOST_PREPARE_TOK], r->o.host_per_tok_ns);
+	if (r->session.backend->max_captured)
+		r->in.host.max_captured = r->session.backend->max_captured(r->session.self);
+	r->in.host.ns[HOST_SCHEDULE] = num_add(r->in.host.ns[HOST_SCHEDULE],
+					       r->session.o.host_fixed_ns);
+	r->in.host.ns[HOST_SCHEDULE_REQ] = num_add(r->in.host.ns[HOST_SCHEDULE_REQ],
+						   r->session.o.host_per_request_ns);
+	r->in.host.ns[HOST_PREPARE_TOK] = num_add(r->in.host.ns[HOST_PREPARE_TOK],
+						  r->session.o.host_per_tok_ns);
 	return st;
 }
 
@@ -280,21 +291,22 @@ static enum ar_status try_host(const struct run *r, struct ar_err *err)
 {
 	struct host unused;
 
-	return strcmp(r->o.host, "auto") ? host_load_file(&unused, r->o.host, err) : AR_OK;
+	return strcmp(r->session.o.host, "auto") ? host_load_file(&unused, r->session.o.host, err) :
+						   AR_OK;
 }
 
 enum ar_status run_load(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	r->limits = r->o.limits;
-	r->backend = backend_find(r->o.backend);
-	r->n_methods = 1;
-	r->n_runs = (size_t)r->o.repeats;
-	if (r->backend)
-		st = run_options_check(&r->o, r->backend, err);
-	if (!st && r->tuner && r->o.match)
-		st = r->tuner->open(&r->match, r->o.match, err);
+	r->in.limits = r->session.o.limits;
+	r->session.backend = backend_find(r->session.o.backend);
+	r->in.n_methods = 1;
+	r->in.n_runs = (size_t)r->session.o.repeats;
+	if (r->session.backend)
+		st = run_options_check(&r->session.o, r->session.backend, err);
+	if (!st && r->session.tuner && r->session.o.match)
+		st = r->session.tuner->open(&r->session.match, r->session.o.match, err);
 	if (!st)
 		st = try_host(r, err);
 	if (!st)
@@ -311,15 +323,15 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = try_plans(r, err);
 	if (!st && run_needs_model(r))
 		st = load_captures(r, err);
-	r->trace = r->lent_trace;
-	if (!st && !r->trace)
-		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
-	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
+	r->in.trace = r->in.lent_trace;
+	if (!st && !r->in.trace)
+		st = trace_read(&r->in.trace, r->session.o.trace, &r->session.o.trace_args, err);
+	if (!st && r->session.o.arrival.loop == LOOP_SESSIONS && !r->in.trace->n_session)
 		st = ar_fail(err, AR_USAGE,
 			     "%s: the trace has no sessions; replay it with --loop "
 			     "open or users",
-			     r->trace->name);
-	if (!st && r->o.resumed)
+			     r->in.trace->name);
+	if (!st && r->session.o.resumed)
 		st = resume_check(r, err);
 	if (!st)
 		st = run_open_tokens(r, err); /* a prompt that is wrong fails now */
@@ -327,44 +339,44 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
-	if (!st && r->match)
-		st = r->tuner->tune(r->match, r, err);
-	for (size_t i = 0; i < r->n_capture && !st && !r->point; i++)
-		capture_warn(capture_info(r->capture[i]), r->model.name);
+	if (!st && r->session.match)
+		st = r->session.tuner->tune(r->session.match, r, err);
+	for (size_t i = 0; i < r->in.n_capture && !st && !r->session.point; i++)
+		capture_warn(capture_info(r->in.capture[i]), r->in.model.name);
 	if (!st)
 		run_warn_rank(r);
-	while (!st && !run_is_left(r, r->first))
-		r->first++;
-	if (r->o.resumed && !r->o.limits.num_blocks)
-		r->limits.num_blocks = r->o.resumed->num_blocks;
+	while (!st && !run_is_left(r, r->session.first))
+		r->session.first++;
+	if (r->session.o.resumed && !r->session.o.limits.num_blocks)
+		r->in.limits.num_blocks = r->session.o.resumed->num_blocks;
 	return st;
 }
 
 void run_unload(struct run *r)
 {
-	prof_close(r->prof);
-	if (!r->lent_costs)
-		costs_close(r->costs);
-	prepared_release(&r->prep);
-	if (r->match)
-		r->tuner->close(r->match);
-	if (!r->lent_trace)
-		trace_free(r->trace);
-	for (size_t i = 0; i < r->n_capture; i++)
-		capture_close(r->capture[i]);
-	free(r->capture);
+	prof_close(r->session.prof);
+	if (!r->in.lent_costs)
+		costs_close(r->in.costs);
+	prepared_release(&r->in.prep);
+	if (r->session.match)
+		r->session.tuner->close(r->session.match);
+	if (!r->in.lent_trace)
+		trace_free(r->in.trace);
+	for (size_t i = 0; i < r->in.n_capture; i++)
+		capture_close(r->in.capture[i]);
+	free(r->in.capture);
 	run_unload_weights(r);
-	model_groups_release(&r->groups);
-	model_release(&r->model);
-	for (size_t i = 0; r->plan && i < r->n_runs; i++)
-		plan_free(r->plan[i]);
-	free(r->plan);
-	for (size_t i = 0; r->method && i < r->n_methods; i++)
-		free(r->method[i]);
-	free(r->method);
-	key_inputs_release(&r->inputs);
-	free(r->options);
-	free(r->setup);
-	free(r->cmdline);
-	run_options_release(&r->o);
+	model_groups_release(&r->in.groups);
+	model_release(&r->in.model);
+	for (size_t i = 0; r->in.plan && i < r->in.n_runs; i++)
+		plan_free(r->in.plan[i]);
+	free(r->in.plan);
+	for (size_t i = 0; r->in.method && i < r->in.n_methods; i++)
+		free(r->in.method[i]);
+	free(r->in.method);
+	key_inputs_release(&r->session.keys);
+	free(r->session.options);
+	free(r->session.setup);
+	free(r->session.cmdline);
+	run_options_release(&r->session.o);
 }

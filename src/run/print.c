@@ -13,11 +13,11 @@
 
 const char *run_clock_name(const struct run *r)
 {
-	if (!r->backend->needs_model || r->o.clock == RUN_CLOCK_FORMULA)
+	if (!r->session.backend->needs_model || r->session.o.clock == RUN_CLOCK_FORMULA)
 		return "cost";
-	if (r->backend->modelled)
+	if (r->session.backend->modelled)
 		return "modelled";
-	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
+	return !r->session.backend->uses_gpu ? "cpu" : r->session.prof ? "cupti" : "events";
 }
 
 /* Names of files, and text from them, are foreign. */
@@ -29,8 +29,8 @@ static void put_after(const char *before, const char *name)
 
 static bool any_random(const struct run *r)
 {
-	for (size_t i = 0; i < r->n_capture; i++)
-		if (capture_info(r->capture[i])->random)
+	for (size_t i = 0; i < r->in.n_capture; i++)
+		if (capture_info(r->in.capture[i])->random)
 			return true;
 	return false;
 }
@@ -39,45 +39,47 @@ static void print_weights(const struct run *r)
 {
 	struct run_fit f = run_prompts_fit(r);
 
-	put_after("weights   ", r->o.weights);
-	if (r->model.tp > 1)
+	put_after("weights   ", r->session.o.weights);
+	if (r->in.model.tp > 1)
 		printf(", slices of rank 0 (partial sums: tokens, accuracy and selections are of "
 		       "no model)");
-	if (r->o.temperature > 0)
-		printf(", tokens drawn at temperature %g", r->o.temperature);
-	put_after("\nprompts   ", r->o.prompts);
+	if (r->session.o.temperature > 0)
+		printf(", tokens drawn at temperature %g", r->session.o.temperature);
+	put_after("\nprompts   ", r->session.o.prompts);
 	printf(": %zu for %zu requests; to the lengths of the trace %zu are cut and %zu repeated\n",
-	       r->prompts.n, r->trace->n, f.cut, f.repeated);
+	       r->in.prompts.n, r->in.trace->n, f.cut, f.repeated);
 }
 
 static void print_model(const struct run *r)
 {
-	const struct model *m = &r->model;
+	const struct model *m = &r->in.model;
 	const struct layer_spec *l = model_attention(m);
 
 	put_after("model     ", m->name);
 	printf(", %d layers, %d/%d heads of %d", m->n_layers, l->q_heads, l->kv_heads, l->head_dim);
 	if (m->tp > 1)
 		printf(" on each of %d ranks", m->tp);
-	if (r->prep.n_run_layers < m->n_layers)
-		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
+	if (r->in.prep.n_run_layers < m->n_layers)
+		printf(", %d layers executed and scaled to %d", r->in.prep.n_run_layers,
+		       m->n_layers);
 	putchar('\n');
-	if (r->o.weights)
+	if (r->session.o.weights)
 		print_weights(r);
-	if (!r->n_capture)
+	if (!r->in.n_capture)
 		return;
 	printf("capture  ");
-	for (size_t i = 0; i < r->n_capture; i++)
-		put_after(" ", capture_info(r->capture[i])->name);
+	for (size_t i = 0; i < r->in.n_capture; i++)
+		put_after(" ", capture_info(r->in.capture[i])->name);
 	if (any_random(r))
 		printf(" (random values: accuracy and selections are of no model)");
-	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
+	printf("%s\n",
+	       r->session.o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
 static void print_host(const struct run *r)
 {
-	const struct run_options *o = &r->o;
-	bool none = !strcmp(r->host.name, "none");
+	const struct run_options *o = &r->session.o;
+	bool none = !strcmp(r->in.host.name, "none");
 	const struct {
 		int64_t ns;
 		const char *of;
@@ -86,16 +88,16 @@ static void print_host(const struct run *r)
 		     { o->host_per_tok_ns, "a token" } };
 	char time[32];
 
-	put_after("host      ", r->host.name);
-	if (*r->host.about)
-		put_after(": ", r->host.about);
+	put_after("host      ", r->in.host.name);
+	if (*r->in.host.about)
+		put_after(": ", r->in.host.about);
 	for (int k = 0; k < HOST_KINDS; k++)
-		if (r->host.spread[k][0]) {
+		if (r->in.host.spread[k][0]) {
 			printf(", drawn with seed %" PRId64, o->host_seed);
 			break;
 		}
 	if (!strcmp(o->host, "auto") && !none)
-		printf(" (preset of policy %s; see --host)", r->limits.policy->name);
+		printf(" (preset of policy %s; see --host)", r->in.limits.policy->name);
 	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
 		if (more[i].ns) {
 			printf(" + %s %s", num_time_str(time, sizeof time, (double)more[i].ns),
@@ -107,15 +109,16 @@ static void print_host(const struct run *r)
 
 static void print_clock(const struct run *r)
 {
-	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
-	const struct costs *c = r->costs;
+	const struct cost_options *o = run_options_of(&r->session.o, &backend_cost);
+	const struct costs *c = r->in.costs;
 	char fixed[32], per_tok[32];
 
 	printf("clock     %s", run_clock_name(r));
 	if (!strcmp(run_clock_name(r), "cpu"))
 		printf(" (times of this CPU show mechanics, not the speed of a GPU)");
 	if (!strcmp(run_clock_name(r), "modelled")) {
-		const struct roofline_options *roof = run_options_of(&r->o, &backend_roofline);
+		const struct roofline_options *roof = run_options_of(&r->session.o,
+								     &backend_roofline);
 
 		put_after(", not measured: the roofline of ", roof->gpu);
 	} else if (c) {
@@ -137,19 +140,19 @@ static void print_clock(const struct run *r)
 
 static void print_dense_as(const struct run *r)
 {
-	const struct dense_as *d = &r->dense_as;
+	const struct dense_as *d = &r->in.dense_as;
 
-	if (!r->o.dense_as)
+	if (!r->session.o.dense_as)
 		return;
 	fputs("dense     as the engine's: ", stdout);
-	if (!r->backend->needs_model) {
-		put_after("", r->o.dense_as);
+	if (!r->session.backend->needs_model) {
+		put_after("", r->session.o.dense_as);
 		fputs(" in the run with the costs", stdout);
 	} else if (!d->file) {
 		printf("attention x %g, decode x %g", d->prefill.point[0].factor,
 		       d->decode.point[0].factor);
 	} else {
-		put_after("", r->o.dense_as);
+		put_after("", r->session.o.dense_as);
 		if (*d->about)
 			put_after(": ", d->about);
 	}
@@ -158,7 +161,7 @@ static void print_dense_as(const struct run *r)
 
 static void print_arrivals(const struct run *r)
 {
-	const struct arrival_rule *a = &r->o.arrival;
+	const struct arrival_rule *a = &r->session.o.arrival;
 	char think[32] = "0";
 
 	if (a->think_ns)
@@ -193,7 +196,7 @@ static size_t same_type(const struct sched_limits *l, size_t i)
 
 static void print_groups(const struct run *r)
 {
-	const struct sched_limits *l = &r->limits;
+	const struct sched_limits *l = &r->in.limits;
 
 	for (size_t i = 0, n; l->group && i < l->n_group; i += n) {
 		n = same_type(l, i);
@@ -203,13 +206,13 @@ static void print_groups(const struct run *r)
 		printf(" with %d layers%s", l->group[i].n_layers, n > 1 ? " each" : "");
 	}
 	if (l->group)
-		printf("; a block has %.4g MB\n", (double)r->groups.block_bytes / 1e6);
+		printf("; a block has %.4g MB\n", (double)r->in.groups.block_bytes / 1e6);
 }
 
 /* Groups of one type need about the same; the largest counts for all. */
 static void print_group_peaks(const struct run *r, const struct replay_result *res)
 {
-	const struct sched_limits *l = &r->limits;
+	const struct sched_limits *l = &r->in.limits;
 
 	for (size_t i = 0, n; res->group_peak && i < l->n_group; i += n) {
 		int64_t most = 0;
@@ -220,7 +223,7 @@ static void print_group_peaks(const struct run *r, const struct replay_result *r
 		fputs(i ? "; " : "KV blocks used at most: ", stdout);
 		put_kind(&l->group[i]);
 		printf(" %" PRId64 "%s, %.1f MB", most, n > 1 ? " in each group" : "",
-		       (double)most * (double)n * (double)r->groups.block_bytes / 1e6);
+		       (double)most * (double)n * (double)r->in.groups.block_bytes / 1e6);
 	}
 	if (res->group_peak)
 		putchar('\n');
@@ -228,11 +231,11 @@ static void print_group_peaks(const struct run *r, const struct replay_result *r
 
 const char *run_label(const struct run *r, size_t i)
 {
-	const char *method = r->plan  ? r->plan[i]->name :
-			     r->costs ? r->costs->run.method_name :
-					NULL;
+	const char *method = r->in.plan	 ? r->in.plan[i]->name :
+			     r->in.costs ? r->in.costs->run.method_name :
+					   NULL;
 
-	return method ? method : r->backend->name;
+	return method ? method : r->session.backend->name;
 }
 
 static enum ar_status end_print(struct ar_err *err)
@@ -244,14 +247,14 @@ static enum ar_status end_print(struct ar_err *err)
 
 static void print_resumed(const struct run *r)
 {
-	const struct resumed *old = r->o.resumed;
+	const struct resumed *old = r->session.o.resumed;
 
 	if (!old)
 		return;
 	printf("resumed   run %" PRId64, old->run);
 	put_after(" of ", old->db);
-	for (size_t i = 0; i < r->n_runs && r->plan; i++) {
-		put_after(i ? ", " : ": ", r->plan[i]->name);
+	for (size_t i = 0; i < r->in.n_runs && r->in.plan; i++) {
+		put_after(i ? ", " : ": ", r->in.plan[i]->name);
 		fputs(old->done[i] ? " is done" : " will run", stdout);
 	}
 	putchar('\n');
@@ -260,28 +263,29 @@ static void print_resumed(const struct run *r)
 /* Printed before the run, so that an output that cannot be written fails now, not after hours. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 {
-	const struct sched_limits *l = &r->limits;
+	const struct sched_limits *l = &r->in.limits;
 
 	print_resumed(r);
-	if (r->point)
-		printf("search    %s is the first point, others differ in that\n", r->point);
-	put_after("trace     ", r->trace->name);
-	printf(" (%s), %zu requests\n", r->trace->format, r->trace->n);
+	if (r->session.point)
+		printf("search    %s is the first point, others differ in that\n",
+		       r->session.point);
+	put_after("trace     ", r->in.trace->name);
+	printf(" (%s), %zu requests\n", r->in.trace->format, r->in.trace->n);
 	print_arrivals(r);
-	if (r->backend->needs_model)
+	if (r->session.backend->needs_model)
 		print_model(r);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
-	       r->limits.policy->name, l->max_batched_tok, l->max_seqs,
+	       r->in.limits.policy->name, l->max_batched_tok, l->max_seqs,
 	       l->async ? ", planned ahead" : "");
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
-	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
-	       !l->prefix_cache ? "" :
-	       r->o.share_kv	? ", prefix cache across methods" :
-				  ", prefix cache");
+	       l->block_tok, r->session.o.limits.num_blocks ? "" : " (auto)",
+	       !l->prefix_cache	     ? "" :
+	       r->session.o.share_kv ? ", prefix cache across methods" :
+				       ", prefix cache");
 	print_groups(r);
-	if (r->match)
-		r->tuner->print(r->match, r);
-	printf("backend   %s\n", r->backend->name);
+	if (r->session.match)
+		r->session.tuner->print(r->session.match, r);
+	printf("backend   %s\n", r->session.backend->name);
 	print_clock(r);
 	print_dense_as(r);
 	print_host(r);
@@ -291,7 +295,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 struct run_goodput run_goodput(const struct run *r, const struct replay_result *res)
 {
 	double of = (double)(res->ok + res->rejected + res->unfinished), good = (double)res->good;
-	double s = (double)(res->end_ns - r->trace->req[0].arrival_ns) / 1e9;
+	double s = (double)(res->end_ns - r->in.trace->req[0].arrival_ns) / 1e9;
 
 	return (struct run_goodput){ .good = good,
 				     .of = of,
@@ -304,7 +308,7 @@ static void print_goodput(const struct run *r, const struct replay_result *res)
 	struct run_goodput g = run_goodput(r, res);
 
 	printf("goodput: %.0f of %.0f requests (%.1f %%) within %s", g.good, g.of, 100 * g.share,
-	       r->o.slo);
+	       r->session.o.slo);
 	if (!isnan(g.per_s))
 		printf(", %.4g a second", g.per_s);
 	putchar('\n');
@@ -312,7 +316,7 @@ static void print_goodput(const struct run *r, const struct replay_result *res)
 
 static void print_energy(const struct run *r)
 {
-	const struct energy_use *e = &r->energy;
+	const struct energy_use *e = &r->out.energy;
 	double j = (double)e->mj / 1e3, s = (double)e->ns / 1e9, idle_w = (double)e->idle_mw / 1e3;
 
 	if (e->ns)
@@ -327,8 +331,8 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 	const int64_t *from = res->cost_sources;
 
 	put_after("\n", label);
-	if (r->o.repeats > 1)
-		printf(", repeat %zu of %" PRId64, i / r->n_methods + 1, r->o.repeats);
+	if (r->session.o.repeats > 1)
+		printf(", repeat %zu of %" PRId64, i / r->in.n_methods + 1, r->session.o.repeats);
 	printf(": %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n",
 	       res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
@@ -343,7 +347,7 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		printf("costs: %" PRId64 " iterations measured, %" PRId64 " interpolated, %" PRId64
 		       " extrapolated\n",
 		       from[COST_MEASURED], from[COST_INTERPOLATED], from[COST_EXTRAPOLATED]);
-	if (r->limits.prefix_cache)
+	if (r->in.limits.prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
 	print_group_peaks(r, res);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
@@ -363,10 +367,10 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		       any_random(r) ? " on values of no model" : "", res->n_samples,
 		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
 		       res->recall_sum / (double)res->n_heads);
-	if (r->o.slo)
+	if (r->session.o.slo)
 		print_goodput(r, res);
 	print_energy(r);
-	if (r->store)
-		printf("stored as run %" PRId64 " in %s\n", r->run_id, r->o.db);
+	if (r->session.store)
+		printf("stored as run %" PRId64 " in %s\n", r->out.run_id, r->session.o.db);
 	return end_print(err);
 }

@@ -16,7 +16,7 @@ static enum ar_status changed(const struct run *r, const char *file, const char 
 	return ar_fail(err, AR_DATA,
 		       "%s: changed since run %" PRId64 " of %s, which cannot be resumed without "
 		       "its %s",
-		       file, r->o.resumed->run, r->o.resumed->db, word);
+		       file, r->session.o.resumed->run, r->session.o.resumed->db, word);
 }
 
 /* Whether capture i has a checksum in the database. */
@@ -27,13 +27,13 @@ static bool has_sum(const struct resumed *old, size_t i)
 
 static enum ar_status check_captures(const struct run *r, struct ar_err *err)
 {
-	const struct resumed *old = r->o.resumed;
+	const struct resumed *old = r->session.o.resumed;
 
-	for (size_t i = 0; i < r->n_capture; i++)
+	for (size_t i = 0; i < r->in.n_capture; i++)
 		if (has_sum(old, i) &&
-		    (!r->capture[i] ||
-		     strcmp(capture_info(r->capture[i])->sha256, old->capture_sha256[i]) != 0))
-			return changed(r, r->o.captures.v[i], "capture", err);
+		    (!r->in.capture[i] ||
+		     strcmp(capture_info(r->in.capture[i])->sha256, old->capture_sha256[i]) != 0))
+			return changed(r, r->session.o.captures.v[i], "capture", err);
 	return AR_OK;
 }
 
@@ -42,8 +42,9 @@ static enum ar_status check_captures(const struct run *r, struct ar_err *err)
 /* Whether it is a capture that was compared. */
 static bool is_known(const struct run *r, const struct key_input *in)
 {
-	for (size_t i = 0; i < r->n_capture && !strcmp(in->name, "capture"); i++)
-		if (has_sum(r->o.resumed, i) && !strcmp(r->o.captures.v[i], in->value))
+	for (size_t i = 0; i < r->in.n_capture && !strcmp(in->name, "capture"); i++)
+		if (has_sum(r->session.o.resumed, i) &&
+		    !strcmp(r->session.o.captures.v[i], in->value))
 			return true;
 	return false;
 }
@@ -68,8 +69,8 @@ static void list_suspects(const struct run *r, const struct plan *p, char *text,
 	size_t n = 0;
 
 	*text = 0;
-	for (size_t i = 0; i < r->inputs.n && n < size; i++) {
-		const struct key_input *in = &r->inputs.v[i];
+	for (size_t i = 0; i < r->session.keys.n && n < size; i++) {
+		const struct key_input *in = &r->session.keys.v[i];
 
 		if (is_suspect(r, in, p))
 			n += (size_t)snprintf(text + n, size - n, "%s%s %s", n ? ", " : "",
@@ -90,39 +91,40 @@ static bool is_comparable(const struct resumed_key *k)
 
 static enum ar_status check_key(struct run *r, const struct resumed_key *old, struct ar_err *err)
 {
-	const struct plan *p = r->plan ? r->plan[old->i] : NULL;
-	const struct run_key k = { .o = &r->o,
-				   .backend = r->o.resumed->backend,
+	const struct plan *p = r->in.plan ? r->in.plan[old->i] : NULL;
+	const struct run_key k = { .o = &r->session.o,
+				   .backend = r->session.o.resumed->backend,
 				   .method = p ? p->name : NULL,
-				   .repeat = old->i / r->n_methods,
+				   .repeat = old->i / r->in.n_methods,
 				   .device = old->device,
 				   .version = old->version,
-				   .trace_sha256 = r->trace->sha256 };
+				   .trace_sha256 = r->in.trace->sha256 };
 	char key[RUN_KEY_SIZE], suspects[1024];
 	enum ar_status st;
 
 	if (!is_comparable(old))
 		return AR_OK;
-	st = run_key(key, &k, &r->inputs, err);
+	st = run_key(key, &k, &r->session.keys, err);
 	if (st || !strcmp(key, old->key))
 		return st;
 	list_suspects(r, p, suspects, sizeof suspects);
 	return ar_fail(err, AR_DATA,
 		       "%s: an input file changed since run %" PRId64 ", and the command cannot be "
 		       "resumed without it; it is one of: %s",
-		       r->o.resumed->db, old->run, suspects);
+		       r->session.o.resumed->db, old->run, suspects);
 }
 
 enum ar_status resume_check(struct run *r, struct ar_err *err)
 {
-	const struct resumed *old = r->o.resumed;
+	const struct resumed *old = r->session.o.resumed;
 	enum ar_status st;
 
-	if (strcmp(r->trace->sha256, old->trace_sha256) != 0 ||
-	    (int64_t)r->trace->n != old->n_requests)
-		return changed(r, r->o.trace, "trace", err);
-	if (r->plan && (!old->model_json || strcmp(r->model.json, old->model_json) != 0))
-		return changed(r, r->o.model ? r->o.model : r->o.weights, "model", err);
+	if (strcmp(r->in.trace->sha256, old->trace_sha256) != 0 ||
+	    (int64_t)r->in.trace->n != old->n_requests)
+		return changed(r, r->session.o.trace, "trace", err);
+	if (r->in.plan && (!old->model_json || strcmp(r->in.model.json, old->model_json) != 0))
+		return changed(r, r->session.o.model ? r->session.o.model : r->session.o.weights,
+			       "model", err);
 	st = check_captures(r, err);
 	for (size_t i = 0; i < old->n_key && !st; i++)
 		st = check_key(r, &old->key[i], err);

@@ -61,18 +61,14 @@ struct run_tuner {
 
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
-struct run {
-	struct run_options o;
-	unsigned print;	   /* bits of enum run_print */
-	const char *point; /* of a search, for the progress line: "rate 2.5"; NULL: none */
+/* What the command line names, loaded once for all of its runs.  Its limits, groups and plans follow
+ * from that. */
+struct run_inputs {
 	/* Of a search, which read them for all points and keeps them; NULL: read them. */
 	struct trace *lent_trace;
 	struct costs *lent_costs;
-	const struct run_watch *watch;	 /* NULL: none */
-	const struct run_tuner *tuner;	 /* NULL: none; --match has no effect then */
-	struct run_figures figures;	 /* of the last method that ran */
-	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
+	struct costs *costs;	    /* backend cost: of --costs; NULL: the formula */
 	struct sched_limits limits; /* num_blocks 0 until the backend is open */
 	struct model_groups groups; /* of the model, if limits.group is not NULL */
 
@@ -81,33 +77,56 @@ struct run {
 	int whole_q_heads, whole_kv_heads;
 	struct capture **capture;
 	size_t n_capture;
-	struct weights weights; /* of --weights, as is all until tokens */
+	struct weights weights; /* of --weights, as is all until text */
 	struct prompts prompts;
 	struct tokens_text *text; /* [trace->n] */
-	struct tokens *tokens;	  /* of the method that runs */
 	struct prepared prep;
-	char **method;	    /* [n_methods] of --method, as written; NULL: none */
-	struct plan **plan; /* [n_runs] what runs; NULL: none */
-	void *match;	    /* the tuner's self; NULL: the methods run as written */
+	char **method;		  /* [n_methods] of --method, as written; NULL: none */
+	struct plan **plan;	  /* [n_runs] what runs; NULL: none */
+	struct dense_as dense_as; /* of --dense-as-engine */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
-	size_t first;	  /* of them, the first to run */
+	struct host host; /* when the backend is known */
+};
+
+/* The command: its options and outputs, and what is open while it runs. */
+struct run_session {
+	struct run_options o;
+	unsigned print;	   /* bits of enum run_print */
+	const char *point; /* of a search, for the progress line: "rate 2.5"; NULL: none */
+	const struct run_watch *watch;	 /* NULL: none */
+	const struct run_tuner *tuner;	 /* NULL: none; --match has no effect then */
+	void *match;			 /* the tuner's self; NULL: the methods run as written */
+	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	int64_t pid, command_utc_ns;
-	struct host host;
-	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
-	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
-	struct outfile json;	  /* of --json; f NULL: not given */
-	struct key_inputs inputs; /* of run_key(), with --db */
-	struct store *store;
-	int64_t run_id; /* in store */
-	struct prof *prof;
-	struct energy_meter meter;     /* of the GPU, while a run is stored */
-	struct energy_use energy;      /* of the run */
+	size_t first;		/* of the runs, the first to run */
+	struct outfile json;	/* of --json; f NULL: not given */
+	struct key_inputs keys; /* of run_key(), with --db */
+
 	const struct backend *backend; /* NULL: auto, not chosen yet */
-	struct backend_env env;	       /* the open backend keeps a pointer to it */
-	struct blocks blocks;	       /* of the method that runs; closed if it keeps no KV */
-	void *self;
+	/* While a method runs. */
+	struct backend_env env; /* the open backend keeps a pointer to it */
+	struct blocks blocks;	/* closed if it keeps no KV */
+	void *self;		/* of the backend */
+	struct prof *prof;
+	struct tokens *tokens; /* with --weights */
+	struct store *store;
+	struct energy_meter meter; /* of the GPU, while a run is stored */
+};
+
+/* Of the last method that ran. */
+struct run_outcome {
+	struct run_figures figures;
+	int64_t run_id;		/* in the database */
+	char key[RUN_KEY_SIZE]; /* in the database */
+	struct energy_use energy;
+};
+
+struct run {
+	struct run_inputs in;
+	struct run_session session;
+	struct run_outcome out;
 };
 
 /* load.c */

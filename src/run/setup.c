@@ -64,8 +64,11 @@ static int64_t now_utc_ns(void)
 
 enum ar_status run_describe(struct run *r, struct ar_err *err)
 {
-	r->command_utc_ns = r->o.resumed ? r->o.resumed->command_utc_ns : now_utc_ns();
-	r->options = options_json(r->o.group);
-	r->setup = r->o.db ? run_setup(r->o.group) : NULL;
-	return r->options && r->cmdline && (!r->o.db || r->setup) ? AR_OK : ar_nomem(err);
+	r->session.command_utc_ns = r->session.o.resumed ? r->session.o.resumed->command_utc_ns :
+							   now_utc_ns();
+	r->session.options = options_json(r->session.o.group);
+	r->session.setup = r->session.o.db ? run_setup(r->session.o.group) : NULL;
+	return r->session.options && r->session.cmdline && (!r->session.o.db || r->session.setup) ?
+		       AR_OK :
+		       ar_nomem(err);
 }

@@ -19,9 +19,9 @@ static const char *metric_name(const struct slo_limit *l)
 void search_print_name(const struct subject *u)
 {
 	text_put(run_label(u->base, u->i), stdout);
-	if (u->base->costs) {
+	if (u->base->in.costs) {
 		fputs(" of ", stdout);
-		text_put(u->base->costs->name, stdout);
+		text_put(u->base->in.costs->name, stdout);
 	}
 }
 

@@ -30,12 +30,12 @@ static enum ar_status parse(const struct search *s, struct run *r,
 	enum ar_status st;
 
 	c.own.base = &unused;
-	st = run_options_parse(&r->o, &c, s->argc, s->argv, err);
+	st = run_options_parse(&r->session.o, &c, s->argc, s->argv, err);
 	opt_release((struct opt_group[]){ c.own, { 0 } });
-	r->o.objectives = s->slo;
-	r->pid = getpid();
-	r->cmdline = strdup(s->cmdline);
-	return st || r->cmdline ? st : ar_nomem(err);
+	r->session.o.objectives = s->slo;
+	r->session.pid = getpid();
+	r->session.cmdline = strdup(s->cmdline);
+	return st || r->session.cmdline ? st : ar_nomem(err);
 }
 
 static enum ar_status check(struct search *s, struct run_options *o, struct ar_err *err)
@@ -79,17 +79,17 @@ static enum ar_status load_base(struct search *s, const char *costs, struct ar_e
 		return ar_nomem(err);
 	}
 	base[s->n_base++] = r;
-	r->tuner = &match_tuner; /* points have the settings that it finds */
-	r->lent_trace = r == *base ? NULL : (*base)->trace;
+	r->session.tuner = &match_tuner; /* points have the settings that it finds */
+	r->in.lent_trace = r == *base ? NULL : (*base)->in.trace;
 	st = parse(s, r, setting, err);
 	if (st)
 		return st;
-	s->shift_ns = r->o.trace_args.shift_ns;
+	s->shift_ns = r->session.o.trace_args.shift_ns;
 	if (s->kind->scales)
-		r->o.trace_args.shift_ns = 0;
+		r->session.o.trace_args.shift_ns = 0;
 	st = run_load(r, err);
-	for (size_t i = 1; i < r->n_runs && !st; i++)
-		st = run_try_method(r, r->plan[i]->name, err);
+	for (size_t i = 1; i < r->in.n_runs && !st; i++)
+		st = run_try_method(r, r->in.plan[i]->name, err);
 	return st;
 }
 
@@ -128,14 +128,15 @@ static enum ar_status add_subjects(struct search *s, struct ar_err *err)
 	size_t n = 0;
 
 	for (size_t b = 0; b < s->n_base; b++)
-		n += s->base[b]->n_runs;
+		n += s->base[b]->in.n_runs;
 	s->subject = calloc(n, sizeof *s->subject);
 	if (!s->subject)
 		return ar_nomem(err);
 	for (size_t b = 0; b < s->n_base; b++)
-		for (size_t i = 0; i < s->base[b]->n_runs; i++) {
+		for (size_t i = 0; i < s->base[b]->in.n_runs; i++) {
 			struct run *r = s->base[b];
-			bool dense = r->plan ? r->plan[i]->dense : r->costs && r->costs->run.dense;
+			bool dense = r->in.plan ? r->in.plan[i]->dense :
+						  r->in.costs && r->in.costs->run.dense;
 
 			s->subject[s->n_subject++] =
 				(struct subject){ .base = r, .i = i, .dense = dense };
@@ -167,7 +168,7 @@ static enum ar_status load(struct search *s, struct ar_err *err)
 		st = load_bases(s, costs, err);
 	free(costs);
 	if (!st) {
-		const struct trace *t = s->base[0]->trace;
+		const struct trace *t = s->base[0]->in.trace;
 
 		s->req = malloc(t->n * sizeof *s->req);
 		if (!s->req)
@@ -183,8 +184,9 @@ static enum ar_status load(struct search *s, struct ar_err *err)
 /* Give the trace another rate, as --rate does. */
 static enum ar_status set_rate(const struct search *s, const struct run *r, struct ar_err *err)
 {
-	const struct trace_args args = { .rate = r->o.trace_args.rate, .shift_ns = s->shift_ns };
-	struct trace *t = s->base[0]->trace;
+	const struct trace_args args = { .rate = r->session.o.trace_args.rate,
+					 .shift_ns = s->shift_ns };
+	struct trace *t = s->base[0]->in.trace;
 	const enum log_level level = log_level;
 	enum ar_status st;
 
@@ -248,8 +250,8 @@ static enum ar_status run_point(struct run *r, struct ar_err *err)
 		st = run_describe(r, err);
 	if (st)
 		return st;
-	return !r->backend || r->backend->uses_gpu ? run_method_apart(r, 0, err) :
-						     run_method(r, 0, err);
+	return !r->session.backend || r->session.backend->uses_gpu ? run_method_apart(r, 0, err) :
+								     run_method(r, 0, err);
 }
 
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
@@ -260,17 +262,18 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	size_t n = 1;
 	struct point p = { .x = x };
 	char what[64];
-	struct run r = { .print = s->header || json_file_alone(s->a.json) ? 0 : RUN_PRINT_HEADER,
-			 .point = what,
-			 .lent_trace = s->base[0]->trace,
-			 .lent_costs = base->costs };
+	struct run r = { .in = { .lent_trace = s->base[0]->in.trace, .lent_costs = base->in.costs },
+			 .session = { .print = s->header || json_file_alone(s->a.json) ?
+						       0 :
+						       RUN_PRINT_HEADER,
+				      .point = what } };
 	enum ar_status st;
 
-	if (base->plan)
-		setting[n++] = (struct run_setting){ "method", base->plan[u->i]->name };
-	if (base->costs)
-		setting[n++] = (struct run_setting){ "costs", base->costs->name };
-	if (s->backend && !base->backend) /* auto */
+	if (base->in.plan)
+		setting[n++] = (struct run_setting){ "method", base->in.plan[u->i]->name };
+	if (base->in.costs)
+		setting[n++] = (struct run_setting){ "costs", base->in.costs->name };
+	if (s->backend && !base->session.backend) /* auto */
 		setting[n++] = (struct run_setting){ "backend", s->backend->name };
 	snprintf(what, sizeof what, "%s %s", s->kind->name, text);
 	st = parse(s, &r, setting, err);
@@ -279,7 +282,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	if (!st)
 		st = run_point(&r, err);
 	if (!st) {
-		p.f = r.figures;
+		p.f = r.out.figures;
 		st = judge(&s->slo, &p, err);
 	} else if (st == AR_ENGINE) {
 		log_warn("%s: %s", what, err->msg);
@@ -288,7 +291,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	}
 	if (!st) {
 		s->header = true;
-		s->backend = r.backend;
+		s->backend = r.session.backend;
 		st = add_point(u, &p, err);
 	}
 	*kept = p.kept;
@@ -336,7 +339,7 @@ static enum ar_status search_one(struct search *s, struct subject *u, struct ar_
 /* A file that cannot be written is found out before the search. */
 static enum ar_status open_json(const struct search *s, struct outfile *f, struct ar_err *err)
 {
-	const char *db = s->base[0]->o.db;
+	const char *db = s->base[0]->session.o.db;
 	bool same = false;
 	enum ar_status st = AR_OK;
 

@@ -50,14 +50,14 @@ static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 static bool add_subject(cJSON *all, const struct search *s, const struct subject *u)
 {
 	cJSON *o = cJSON_CreateObject(), *points;
-	bool done = json_add(all, NULL, o) &&
-		    json_add(o, "method", text(run_label(u->base, u->i))) &&
-		    json_add(o, "costs", text(u->base->costs ? u->base->costs->name : NULL)) &&
-		    json_add(o, "dense", cJSON_CreateBool(u->dense)) &&
-		    json_add(o, "best",
-			     u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
-		    json_add(o, "failed",
-			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull());
+	bool done =
+		json_add(all, NULL, o) && json_add(o, "method", text(run_label(u->base, u->i))) &&
+		json_add(o, "costs", text(u->base->in.costs ? u->base->in.costs->name : NULL)) &&
+		json_add(o, "dense", cJSON_CreateBool(u->dense)) &&
+		json_add(o, "best",
+			 u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
+		json_add(o, "failed",
+			 u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull());
 
 	points = done ? cJSON_AddArrayToObject(o, "points") : NULL;
 	done = points;
@@ -89,7 +89,8 @@ cJSON *search_json(const struct search *s)
 	cJSON *o = cJSON_CreateObject(), *all = NULL;
 	bool done = o && json_add(o, "schema", text("attnreplay-search-1")) &&
 		    json_add(o, "searched", text(s->kind->name)) &&
-		    json_add(o, "trace", text(s->base[0]->trace->name)) && add_limits(o, &s->slo);
+		    json_add(o, "trace", text(s->base[0]->in.trace->name)) &&
+		    add_limits(o, &s->slo);
 
 	if (done)
 		all = cJSON_AddArrayToObject(o, "curves");

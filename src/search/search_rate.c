@@ -51,7 +51,7 @@ static enum ar_status keeps(void *self, double rate, bool *kept, struct ar_err *
 /* The rate of the trace itself, in four digits. */
 static enum ar_status own_rate(const struct search *s, double *rate, struct ar_err *err)
 {
-	const struct trace *t = s->base[0]->trace;
+	const struct trace *t = s->base[0]->in.trace;
 	double span_s = (double)(s->req[t->n - 1].arrival_ns - s->req[0].arrival_ns) / 1e9;
 
 	if (span_s <= 0)

@@ -21,13 +21,14 @@ static size_t spaced(size_t n, size_t k, size_t i)
  * their number. */
 static int used_layers(const struct run *r, int *layer)
 {
-	const struct capture_info *info = capture_info(r->capture[0]);
+	const struct capture_info *info = capture_info(r->in.capture[0]);
 	int n = 0;
 
-	for (int i = 0; i < r->prep.n_run_layers; i++) {
-		int l = r->prep.run_layer[i], at = r->prep.captured_layer[l];
+	for (int i = 0; i < r->in.prep.n_run_layers; i++) {
+		int l = r->in.prep.run_layer[i], at = r->in.prep.captured_layer[l];
 
-		if (r->model.layer[l].mixer == MIX_FULL && (!n || layer[n - 1] != info->layer[at]))
+		if (r->in.model.layer[l].mixer == MIX_FULL &&
+		    (!n || layer[n - 1] != info->layer[at]))
 			layer[n++] = info->layer[at];
 	}
 	return n;
@@ -35,7 +36,7 @@ static int used_layers(const struct run *r, int *layer)
 
 static enum ar_status choose_layers(struct match *m, const struct run *r, struct ar_err *err)
 {
-	int *used = malloc((size_t)r->prep.n_run_layers * sizeof *used), n;
+	int *used = malloc((size_t)r->in.prep.n_run_layers * sizeof *used), n;
 
 	if (!used)
 		return ar_nomem(err);
@@ -53,21 +54,21 @@ static enum ar_status choose_layers(struct match *m, const struct run *r, struct
 
 static enum ar_status choose_sample(struct match *m, const struct run *r, struct ar_err *err)
 {
-	int64_t budget = r->limits.max_batched_tok;
+	int64_t budget = r->in.limits.max_batched_tok;
 
 	m->in.tokens = run_longest_request(r);
-	m->in.n = r->n_capture < MATCH_CAPTURES ? r->n_capture : MATCH_CAPTURES;
+	m->in.n = r->in.n_capture < MATCH_CAPTURES ? r->in.n_capture : MATCH_CAPTURES;
 	m->in.capture = calloc(m->in.n, sizeof(struct capture *));
 	if (!m->in.capture)
 		return ar_nomem(err);
 	for (size_t i = 0; i < m->in.n; i++)
-		m->in.capture[i] = r->capture[spaced(r->n_capture, MATCH_CAPTURES, i)];
+		m->in.capture[i] = r->in.capture[spaced(r->in.n_capture, MATCH_CAPTURES, i)];
 	m->c = (struct tune_captures){ .in = &m->in,
 				       .how = { .chunk = budget < MATCH_CHUNK_TOK ? budget :
 										    MATCH_CHUNK_TOK,
 						.n_chunk = MATCH_CHUNKS,
-						.layers = r->model.n_layers,
-						.rope = &r->model.rope,
+						.layers = r->in.model.n_layers,
+						.rope = &r->in.model.rope,
 						.ignore = m->ignore } };
 	return choose_layers(m, r, err);
 }
@@ -81,7 +82,7 @@ static bool can_tune(const struct plan *p)
 
 static bool is_left(const struct run *r, size_t method)
 {
-	for (size_t i = method; i < r->n_runs; i += r->n_methods)
+	for (size_t i = method; i < r->in.n_runs; i += r->in.n_methods)
 		if (run_is_left(r, i))
 			return true;
 	return false;
@@ -89,11 +90,11 @@ static bool is_left(const struct run *r, size_t method)
 
 static enum ar_status list_methods(struct match *m, const struct run *r, struct ar_err *err)
 {
-	m->method = calloc(r->n_methods, sizeof *m->method);
+	m->method = calloc(r->in.n_methods, sizeof *m->method);
 	if (!m->method)
 		return ar_nomem(err);
-	for (size_t i = 0; i < r->n_methods; i++)
-		if (can_tune(r->plan[i]) && is_left(r, i))
+	for (size_t i = 0; i < r->in.n_methods; i++)
+		if (can_tune(r->in.plan[i]) && is_left(r, i))
 			m->method[m->n_tuned++] = i;
 	return AR_OK;
 }
@@ -104,7 +105,7 @@ static enum ar_status set_plans(struct run *r, size_t method, const char *settin
 {
 	enum ar_status st = AR_OK;
 
-	for (size_t i = method; i < r->n_runs && !st; i += r->n_methods)
+	for (size_t i = method; i < r->in.n_runs && !st; i += r->in.n_methods)
 		st = run_set_method(r, i, setting, err);
 	return st;
 }
@@ -126,13 +127,13 @@ static enum ar_status tune_all(struct match *m, struct run *r, struct ar_err *er
 	m->tuned = calloc(m->n_tuned, sizeof *m->tuned);
 	st = method && m->tuned ? AR_OK : ar_nomem(err);
 	for (size_t i = 0; i < m->n_tuned && !st; i++)
-		method[i] = r->method[m->method[i]];
+		method[i] = r->in.method[m->method[i]];
 	if (!st)
 		st = tune_methods(&m->goal, &m->c, method, m->n_tuned, m->tuned, err);
 	free(method);
 	for (size_t i = 0; i < m->n_tuned && !st; i++) {
 		st = set_plans(r, m->method[i], m->tuned[i].setting, err);
-		if (!(r->print & RUN_PRINT_HEADER))
+		if (!(r->session.print & RUN_PRINT_HEADER))
 			warn(&m->goal, &m->tuned[i]);
 	}
 	tune_captures_release(&m->c);
@@ -179,9 +180,9 @@ static void print(const void *self, const struct run *r)
 	putchar('\n');
 	if (m->n_tuned)
 		tune_print(g, m->tuned, m->n_tuned, stdout);
-	for (size_t i = 0; i < r->n_methods; i++)
-		if (!can_tune(r->plan[i])) {
-			text_put(r->plan[i]->name, stdout);
+	for (size_t i = 0; i < r->in.n_methods; i++)
+		if (!can_tune(r->in.plan[i])) {
+			text_put(r->in.plan[i]->name, stdout);
 			fputs(": not tuned, as it is a plan of layers or has a dropper\n", stdout);
 		}
 }

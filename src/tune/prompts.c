@@ -46,7 +46,7 @@ static enum ar_status measure(struct tune_prompts *p, const char *setting, struc
 	*f = tune_unknown;
 	if (st)
 		return st;
-	if (!p->e.r.plan[1]->drop) { /* else they are of the tokens that are left */
+	if (!p->e.r.in.plan[1]->drop) { /* else they are of the tokens that are left */
 		f->recall = s.run.recall;
 		f->rel_l2 = s.run.rel_l2;
 		f->executed = s.run.executed;
@@ -85,11 +85,11 @@ void tune_prompts_print(const struct tune_prompts *p, const struct tune_goal *g,
 	const struct tune_figures dense = { .exact = exact_share(d) };
 
 	fputs("weights   ", f);
-	text_put(r->o.weights, f);
-	fprintf(f, "\nsample    %zu prompt%s of ", r->trace->n, r->trace->n > 1 ? "s" : "");
-	text_put(r->o.prompts, f);
+	text_put(r->session.o.weights, f);
+	fprintf(f, "\nsample    %zu prompt%s of ", r->in.trace->n, r->in.trace->n > 1 ? "s" : "");
+	text_put(r->session.o.prompts, f);
 	fprintf(f, ", in chunks of at most %" PRId64 " tokens, on backend %s\n",
-		r->limits.max_batched_tok, r->backend->name);
+		r->in.limits.max_batched_tok, r->session.backend->name);
 	fprintf(f, "dense     %zu of %zu answers exact (%.4f), logprob %.4f a token%s\n", d->exact,
 		d->n, dense.exact, d->logprob,
 		g->target->least && tune_figure(g, &dense) < g->want ?
@@ -107,10 +107,10 @@ bool tune_prompts_json(const struct tune_prompts *p, cJSON *o)
 {
 	const struct run *r = &p->e.r;
 
-	return json_add(o, "weights", cJSON_CreateString(r->o.weights)) &&
-	       json_add(o, "tasks", cJSON_CreateString(r->o.prompts)) &&
-	       json_add_real(o, "prompts", (double)r->trace->n) &&
-	       json_add_real(o, "max_num_batched_tokens", (double)r->limits.max_batched_tok) &&
-	       json_add(o, "backend", cJSON_CreateString(r->backend->name)) &&
+	return json_add(o, "weights", cJSON_CreateString(r->session.o.weights)) &&
+	       json_add(o, "tasks", cJSON_CreateString(r->session.o.prompts)) &&
+	       json_add_real(o, "prompts", (double)r->in.trace->n) &&
+	       json_add_real(o, "max_num_batched_tokens", (double)r->in.limits.max_batched_tok) &&
+	       json_add(o, "backend", cJSON_CreateString(r->session.backend->name)) &&
 	       add_dense(p, cJSON_AddObjectToObject(o, "dense"));
 }
