@@ -179,29 +179,29 @@ static void test_run(void)
 
 	open_meter(&r.session.meter);
 	energy_close(&r.session.meter);
-	run_energy_begin(&r);
-	run_energy_end(&r);
+	run_energy_begin(&r.session, &r.out.energy);
+	run_energy_end(&r.session, &r.out.energy);
 	is_int(fake->reads, 0, "a run that is not stored measures nothing");
 	if (store_open(&r.session.store, path, &err))
 		bail_out("%s", err.msg);
 	r.session.backend = &without;
-	run_energy_begin(&r);
-	run_energy_end(&r);
+	run_energy_begin(&r.session, &r.out.energy);
+	run_energy_end(&r.session, &r.out.energy);
 	is_int(fake->reads, 0, "nor does one without a GPU");
 	r.session.backend = &with;
-	run_energy_begin(&r);
+	run_energy_begin(&r.session, &r.out.energy);
 	fake->mj += 7000;
-	run_energy_end(&r);
+	run_energy_end(&r.session, &r.out.energy);
 	ok(r.out.energy.mj == 7400 && r.out.energy.ns > 0, "a run has its energy");
 	is_int(fake->open, 0, "and NVML is closed");
 	fake->fail_at = 1;
-	run_energy_begin(&r);
-	run_energy_end(&r);
+	run_energy_begin(&r.session, &r.out.energy);
+	run_energy_end(&r.session, &r.out.energy);
 	ok(!r.out.energy.ns && !fake->open, "the next has none if the counter fails");
 	fake->fail_at = 0;
 	fake->find = 3;
-	run_energy_begin(&r);
-	run_energy_end(&r);
+	run_energy_begin(&r.session, &r.out.energy);
+	run_energy_end(&r.session, &r.out.energy);
 	ok(!r.out.energy.ns && !fake->open, "... or if the GPU is not found");
 	store_close(r.session.store, NULL);
 }
@@ -209,7 +209,7 @@ static void test_run(void)
 static void is_state(const struct run *r, const char *driver, int64_t sm_mhz, int64_t mem_mhz,
 		     const char *what)
 {
-	struct gpu_state s = run_gpu_state(r);
+	struct gpu_state s = run_gpu_state(&r->session);
 
 	if (!ok(!strcmp(s.driver, driver) && s.sm_mhz == sm_mhz && s.mem_mhz == mem_mhz &&
 			!fake->open,

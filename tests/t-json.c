@@ -129,10 +129,10 @@ static enum ar_status write_run(bool full, struct ar_err *err)
 		res.n_heads = 2;
 		res.rel_l2_sum = 1;
 	}
-	st = run_json_open(&r, err);
+	st = run_json_open(&r.session, err);
 	if (!st)
 		st = run_json_put(&r, 0, NULL, &res, err);
-	return run_json_close(&r, st, err);
+	return run_json_close(&r.session, st, err);
 }
 
 static double number(const cJSON *o, const char *a, const char *b, const char *c)

@@ -162,7 +162,7 @@ static enum ar_status set(struct run *r, const char *layers, struct ar_err *err)
 	enum ar_status st;
 
 	r->in.limits.block_tok = 16;
-	st = run_set_groups(r, &m, err);
+	st = run_set_groups(&r->in, &r->session.o, &m, err);
 	model_release(&m);
 	return st;
 }

@@ -36,13 +36,14 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 	enum ar_status st = begin(r, NULL, err);
 
 	if (!st)
-		st = run_load_weights(r, err);
-	return st ? st : run_open_tokens(r, err);
+		st = run_load_weights(&r->in, &r->session.o, err);
+	return st ? st : run_open_tokens(&r->in, &r->session, err);
 }
 
 static void end(struct run *r)
 {
-	run_unload_weights(r);
+	tokens_close(r->session.tokens);
+	run_unload_weights(&r->in);
 	model_release(&r->in.model);
 }
 
@@ -62,10 +63,10 @@ static void test_tokens(void)
 		for (uint32_t i = 0; i < requests[q].prompt_tok; i++)
 			wrong += tokens_id(r.session.tokens, q, i) != want[q][i];
 	is_int(wrong, 0, "requests take the prompts in turn, repeated or cut");
-	fit = run_prompts_fit(&r);
+	fit = run_prompts_fit(&r.in);
 	ok(fit.cut == 1 && fit.repeated == 1, "... which is counted");
 	is_int(tokens_put(r.session.tokens, 0, 2, logits, &err), AR_OK, "a token is output");
-	is_int(run_open_tokens(&r, &err), AR_OK, "the next method begins");
+	is_int(run_open_tokens(&r.in, &r.session, &err), AR_OK, "the next method begins");
 	logits[9] = 0;
 	logits[8] = 1;
 	is_int(tokens_put(r.session.tokens, 0, 2, logits, &err), AR_OK, "... and outputs another");
@@ -94,7 +95,7 @@ static void test_model(void)
 	tiny_config(dir, &tiny_models[0]);
 	if (begin(&r, "niah-llama-14m", &err))
 		bail_out("%s", err.msg);
-	ok(run_load_weights(&r, &err) == AR_USAGE &&
+	ok(run_load_weights(&r.in, &r.session.o, &err) == AR_USAGE &&
 		   strstr(err.msg, "model 'niah-llama-14m' is not that of /tmp/t-run-tokens-"),
 	   "weights of another model than --model: %s", err.msg);
 	end(&r);
@@ -105,9 +106,9 @@ static void test_nothing(void)
 	struct run r = { .in.trace = &trace };
 	struct ar_err err = { 0 };
 
-	ok(run_open_tokens(&r, &err) == AR_OK && !r.session.tokens,
+	ok(run_open_tokens(&r.in, &r.session, &err) == AR_OK && !r.session.tokens,
 	   "without weights there are no tokens");
-	run_unload_weights(&r);
+	run_unload_weights(&r.in);
 }
 
 static void test_faults(void)

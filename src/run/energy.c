@@ -9,49 +9,44 @@
 enum { IDLE_NS = 1000000000 };
 
 /* A run is of use without its energy. */
-static void give_up(struct run *r, const struct ar_err *err)
+static void give_up(struct energy_meter *m, const struct ar_err *err)
 {
 	log_warn("%s; no energy is stored", err->msg);
-	energy_close(&r->session.meter);
+	energy_close(m);
 }
 
-void run_energy_begin(struct run *r)
+void run_energy_begin(struct run_session *s, struct energy_use *use)
 {
-	const struct store_gpu *gpu = r->session.store && r->session.backend->gpu ?
-					      r->session.backend->gpu(r->session.self) :
-					      NULL;
+	const struct store_gpu *gpu = s->store && s->backend->gpu ? s->backend->gpu(s->self) : NULL;
 	struct ar_err err = { 0 };
 
-	r->out.energy = (struct energy_use){ 0 };
+	*use = (struct energy_use){ 0 };
 	if (!gpu)
 		return;
-	if (energy_open(&r->session.meter, gpu->uuid, &err) ||
-	    energy_begin(&r->session.meter, IDLE_NS, &err))
-		give_up(r, &err);
+	if (energy_open(&s->meter, gpu->uuid, &err) || energy_begin(&s->meter, IDLE_NS, &err))
+		give_up(&s->meter, &err);
 }
 
-void run_energy_end(struct run *r)
+void run_energy_end(struct run_session *s, struct energy_use *use)
 {
 	struct ar_err err = { 0 };
 
-	if (!r->session.meter.gpu)
+	if (!s->meter.gpu)
 		return;
-	if (energy_end(&r->session.meter, &r->out.energy, &err))
-		give_up(r, &err);
-	energy_close(&r->session.meter);
+	if (energy_end(&s->meter, use, &err))
+		give_up(&s->meter, &err);
+	energy_close(&s->meter);
 }
 
-struct gpu_state run_gpu_state(const struct run *r)
+struct gpu_state run_gpu_state(const struct run_session *s)
 {
-	const struct store_gpu *gpu = r->session.backend->gpu ?
-					      r->session.backend->gpu(r->session.self) :
-					      NULL;
-	struct gpu_state s = { 0 };
+	const struct store_gpu *gpu = s->backend->gpu ? s->backend->gpu(s->self) : NULL;
+	struct gpu_state state = { 0 };
 
 	if (!gpu)
-		return s;
-	gpu_state_read(&s, gpu->uuid);
-	if (!*s.driver)
-		snprintf(s.driver, sizeof s.driver, "%s", gpu->driver);
-	return s;
+		return state;
+	gpu_state_read(&state, gpu->uuid);
+	if (!*state.driver)
+		snprintf(state.driver, sizeof state.driver, "%s", gpu->driver);
+	return state;
 }

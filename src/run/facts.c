@@ -3,26 +3,25 @@
 #include "config.h"
 #include "src/run/run.h"
 
-bool run_needs_model(const struct run *r)
+bool run_needs_model(const struct run_session *s)
 {
-	return !r->session.backend || r->session.backend->needs_model;
+	return !s->backend || s->backend->needs_model;
 }
 
-bool run_is_left(const struct run *r, size_t i)
+bool run_is_left(const struct run_options *o, size_t i)
 {
-	return !r->session.o.resumed || !r->session.o.resumed->done[i];
+	return !o->resumed || !o->resumed->done[i];
 }
 
-int64_t run_longest_request(const struct run *r)
+int64_t run_longest_request(const struct run_inputs *in)
 {
 	int64_t max = 1;
 	char why[160];
 
-	for (size_t i = 0; i < r->in.trace->n; i++) {
-		int64_t len = sched_goal(&r->in.limits, &r->in.trace->req[i]);
+	for (size_t i = 0; i < in->trace->n; i++) {
+		int64_t len = sched_goal(&in->limits, &in->trace->req[i]);
 
-		if (len > max &&
-		    !sched_rejects(&r->in.limits, &r->in.trace->req[i], why, sizeof why))
+		if (len > max && !sched_rejects(&in->limits, &in->trace->req[i], why, sizeof why))
 			max = len;
 	}
 	return max;

@@ -31,9 +31,10 @@ static double percentile(const struct series *s, double p)
 	return s->n ? series_percentile(s, p) : NAN;
 }
 
-struct run_figures run_figures(const struct run *r, const struct replay_result *res)
+struct run_figures run_figures(const struct trace *trace, const struct slo *slo,
+			       const struct replay_result *res)
 {
-	double s = (double)(res->end_ns - r->in.trace->req[0].arrival_ns) / 1e9;
+	double s = (double)(res->end_ns - trace->req[0].arrival_ns) / 1e9;
 	struct run_figures f = { .ok = res->ok,
 				 .good = res->good,
 				 .of = res->ok + res->rejected + res->unfinished,
@@ -43,8 +44,8 @@ struct run_figures run_figures(const struct run *r, const struct replay_result *
 						 1,
 				 .ttft_p99 = percentile(&res->latency[LATENCY_TTFT], 99) };
 
-	for (size_t i = 0; i < r->session.o.objectives.n; i++) {
-		const struct slo_limit *l = &r->session.o.objectives.limit[i];
+	for (size_t i = 0; i < slo->n; i++) {
+		const struct slo_limit *l = &slo->limit[i];
 		const struct series *x = &res->latency[run_limited_latency(l)];
 
 		f.limited[i] = percentile(x, l->percentile);

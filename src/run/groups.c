@@ -20,9 +20,9 @@ static enum ar_status without_manager(const struct model_groups *g, const char *
 	return AR_OK;
 }
 
-static enum ar_status check(const struct run *r, const char *model, struct ar_err *err)
+static enum ar_status check(const struct run_inputs *in, const char *model, struct ar_err *err)
 {
-	const struct policy *p = r->in.limits.policy;
+	const struct policy *p = in->limits.policy;
 
 	if (!p->spread)
 		return ar_fail(err, AR_USAGE,
@@ -30,8 +30,8 @@ static enum ar_status check(const struct run *r, const char *model, struct ar_er
 			       "differ; take --policy vllm-0.16 or vllm-0.19, or add "
 			       "--disable-hybrid-kv-cache-manager",
 			       model, p->name);
-	for (size_t i = 0; r->in.limits.prefix_cache && i < r->in.groups.n; i++)
-		if (r->in.groups.group[i].mixer == MIX_LINEAR)
+	for (size_t i = 0; in->limits.prefix_cache && i < in->groups.n; i++)
+		if (in->groups.group[i].mixer == MIX_LINEAR)
 			return ar_fail(err, AR_USAGE,
 				       "%s: no prefix cache of linear layers is modelled; leave "
 				       "--enable-prefix-caching out",
@@ -39,39 +39,41 @@ static enum ar_status check(const struct run *r, const char *model, struct ar_er
 	return AR_OK;
 }
 
-enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err)
+enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o,
+			      const struct model *m, struct ar_err *err)
 {
-	struct sched_limits *l = &r->in.limits;
+	struct sched_limits *l = &in->limits;
 	double spread = l->policy->spread;
-	enum ar_status st = model_groups_init(&r->in.groups, m, l->block_tok, spread ? spread : 1,
+	enum ar_status st = model_groups_init(&in->groups, m, l->block_tok, spread ? spread : 1,
 					      err);
 
 	if (st)
 		return st;
-	if (r->session.o.no_hybrid)
-		return without_manager(&r->in.groups, m->name, err);
-	if (model_groups_plain(&r->in.groups))
+	if (o->no_hybrid)
+		return without_manager(&in->groups, m->name, err);
+	if (model_groups_plain(&in->groups))
 		return AR_OK;
-	l->group = r->in.groups.group;
-	l->n_group = r->in.groups.n;
-	l->block_tok = r->in.groups.block_tok;
-	return check(r, m->name, err);
+	l->group = in->groups.group;
+	l->n_group = in->groups.n;
+	l->block_tok = in->groups.block_tok;
+	return check(in, m->name, err);
 }
 
-enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err)
+enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_options *o,
+				   struct ar_err *err)
 {
-	const struct store_run *from = &r->in.costs->run;
+	const struct store_run *from = &in->costs->run;
 	struct model m;
 	enum ar_status st;
 
 	if (!from->model_json)
 		return AR_OK;
-	st = model_parse(&m, r->in.costs->name, from->model_json, err);
+	st = model_parse(&m, in->costs->name, from->model_json, err);
 	if (st)
 		return st;
 	st = model_split(&m, from->tp, err);
 	if (!st)
-		st = run_set_groups(r, &m, err);
+		st = run_set_groups(in, o, &m, err);
 	model_release(&m);
 	return st;
 }
@@ -85,10 +87,10 @@ const char *run_kind(enum mixer m)
 	return kinds[m];
 }
 
-enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
-			      struct ar_err *err)
+enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
+			      const struct replay_result *res, struct ar_err *err)
 {
-	const struct sched_limits *l = &r->in.limits;
+	const struct sched_limits *l = &in->limits;
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; res->group_peak && i < l->n_group && !st; i++) {
@@ -98,10 +100,10 @@ enum ar_status run_put_groups(const struct run *r, const struct replay_result *r
 						  .window = g->window ? g->window : -1,
 						  .n_layers = g->n_layers,
 						  .block_tokens = g->block_tok ? g->block_tok : -1,
-						  .block_bytes = r->in.groups.block_bytes,
+						  .block_bytes = in->groups.block_bytes,
 						  .peak_blocks = res->group_peak[i] };
 
-		st = store_group(r->session.store, &row, err);
+		st = store_group(store, &row, err);
 	}
 	return st;
 }

@@ -21,13 +21,13 @@ static cJSON *count(int64_t n)
 }
 
 /* The captures, or null if no kernels ran. */
-static cJSON *captures(const struct run *r)
+static cJSON *captures(const struct run_inputs *in)
 {
-	cJSON *all = r->in.n_capture ? cJSON_CreateArray() : cJSON_CreateNull();
+	cJSON *all = in->n_capture ? cJSON_CreateArray() : cJSON_CreateNull();
 	bool done = all;
 
-	for (size_t i = 0; done && i < r->in.n_capture; i++) {
-		const struct capture_info *info = capture_info(r->in.capture[i]);
+	for (size_t i = 0; done && i < in->n_capture; i++) {
+		const struct capture_info *info = capture_info(in->capture[i]);
 		cJSON *o = cJSON_CreateObject();
 
 		done = json_add(all, NULL, o) && json_add(o, "name", text(info->name)) &&
@@ -35,7 +35,7 @@ static cJSON *captures(const struct run *r)
 		       json_add(o, "model", text(*info->model ? info->model : NULL)) &&
 		       json_add(o, "tokens", count(info->n_tok)) &&
 		       json_add(o, "origin",
-				text(capture_origin_names[capture_origin(info, r->in.model.name)]));
+				text(capture_origin_names[capture_origin(info, in->model.name)]));
 	}
 	if (done)
 		return all;
@@ -64,12 +64,12 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	       json_add(o, "model", text(p ? r->in.model.name : from->model_name)) &&
 	       json_add(o, "tp", tp ? count(tp) : cJSON_CreateNull()) &&
 	       json_add(o, "weights", text(r->session.o.weights)) &&
-	       json_add(o, "captures", captures(r)) &&
+	       json_add(o, "captures", captures(&r->in)) &&
 	       json_add(o, "trace", text(r->in.trace->name)) &&
 	       json_add(o, "trace_sha256", text(r->in.trace->sha256)) &&
 	       json_add(o, "policy", text(r->in.limits.policy->name)) &&
 	       json_add(o, "backend", text(r->session.backend->name)) &&
-	       json_add(o, "clock", text(run_clock_name(r))) &&
+	       json_add(o, "clock", text(run_clock_name(&r->session))) &&
 	       json_add(o, "host", text(r->in.host.name)) &&
 	       json_add(o, "blocks", count(r->in.limits.num_blocks)) &&
 	       json_add(o, "block_tokens", count(r->in.limits.block_tok)) &&
@@ -146,17 +146,18 @@ static bool add_accuracy(cJSON *o, const struct replay_result *res)
 	       json_add_real(x, "recall_mean", res->recall_sum / n);
 }
 
-static bool add_goodput(cJSON *o, const struct run *r, const struct replay_result *res)
+static bool add_goodput(cJSON *o, const struct trace *trace, const char *slo,
+			const struct replay_result *res)
 {
-	struct run_goodput g = run_goodput(r, res);
+	struct run_goodput g = run_goodput(trace, res);
 	cJSON *x;
 
-	if (!r->session.o.slo)
+	if (!slo)
 		return json_add(o, "goodput", cJSON_CreateNull());
 	x = cJSON_AddObjectToObject(o, "goodput");
-	return x && json_add(x, "slo", text(r->session.o.slo)) &&
-	       json_add_real(x, "requests", g.good) && json_add_real(x, "of", g.of) &&
-	       json_add_real(x, "share", g.share) && json_add_real(x, "per_s", g.per_s);
+	return x && json_add(x, "slo", text(slo)) && json_add_real(x, "requests", g.good) &&
+	       json_add_real(x, "of", g.of) && json_add_real(x, "share", g.share) &&
+	       json_add_real(x, "per_s", g.per_s);
 }
 
 static cJSON *positive(int64_t n)
@@ -165,9 +166,9 @@ static cJSON *positive(int64_t n)
 }
 
 /* The KV cache groups, or null if the run has none. */
-static cJSON *groups(const struct run *r, const struct replay_result *res)
+static cJSON *groups(const struct run_inputs *in, const struct replay_result *res)
 {
-	const struct sched_limits *l = &r->in.limits;
+	const struct sched_limits *l = &in->limits;
 	cJSON *all = res->group_peak ? cJSON_CreateArray() : cJSON_CreateNull();
 	bool done = all;
 
@@ -179,7 +180,7 @@ static cJSON *groups(const struct run *r, const struct replay_result *res)
 		       json_add(o, "window", positive(g->window)) &&
 		       json_add(o, "layers", count(g->n_layers)) &&
 		       json_add(o, "block_tokens", positive(g->block_tok)) &&
-		       json_add(o, "block_bytes", count(r->in.groups.block_bytes)) &&
+		       json_add(o, "block_bytes", count(in->groups.block_bytes)) &&
 		       json_add(o, "peak_blocks", count(res->group_peak[i]));
 	}
 	if (done)
@@ -188,17 +189,17 @@ static cJSON *groups(const struct run *r, const struct replay_result *res)
 	return NULL;
 }
 
-enum ar_status run_json_open(struct run *r, struct ar_err *err)
+enum ar_status run_json_open(struct run_session *s, struct ar_err *err)
 {
 	bool same = false;
 	enum ar_status st = AR_OK;
 
-	if (r->session.o.json && r->session.o.db)
-		st = outfile_same(r->session.o.json, r->session.o.db, &same, err);
+	if (s->o.json && s->o.db)
+		st = outfile_same(s->o.json, s->o.db, &same, err);
 	if (same)
 		return ar_fail(err, AR_USAGE, "%s: given for two outputs; name another file",
-			       r->session.o.db);
-	return st ? st : json_file_open(&r->session.json, r->session.o.json, err);
+			       s->o.db);
+	return st ? st : json_file_open(&s->json, s->o.json, err);
 }
 
 /* The stream is flushed: run_method_apart() may be in a process that ends without that. */
@@ -214,8 +215,8 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	fputs(i > r->session.first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
-		   add_accuracy(o, res) && add_goodput(o, r, res) &&
-		   json_add(o, "kv_groups", groups(r, res)) &&
+		   add_accuracy(o, res) && add_goodput(o, r->in.trace, r->session.o.slo, res) &&
+		   json_add(o, "kv_groups", groups(&r->in, res)) &&
 		   (!r->session.watch || r->session.watch->json(r->session.watch->ctx, i, o)))) {
 		cJSON_Delete(o);
 		o = NULL;
@@ -227,12 +228,12 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	return st;
 }
 
-enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err)
+enum ar_status run_json_close(struct run_session *s, enum ar_status st, struct ar_err *err)
 {
-	if (!st && r->session.json.f) {
-		fputs("]}\n", r->session.json.f);
-		st = outfile_commit(&r->session.json, err);
+	if (!st && s->json.f) {
+		fputs("]}\n", s->json.f);
+		st = outfile_commit(&s->json, err);
 	}
-	outfile_release(&r->session.json);
+	outfile_release(&s->json);
 	return st;
 }

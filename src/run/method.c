@@ -14,39 +14,39 @@
 
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
-static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_err *err)
+static enum ar_status open_as(struct run_session *s, const struct backend *b, struct ar_err *err)
 {
 	struct ar_err no_prof = { 0 };
 	enum ar_status st;
 
-	if (b->uses_gpu && r->session.o.prof == RUN_PROF_ACTIVITY) {
-		st = prof_open(&r->session.prof, &no_prof);
+	if (b->uses_gpu && s->o.prof == RUN_PROF_ACTIVITY) {
+		st = prof_open(&s->prof, &no_prof);
 		if (st && st != AR_NODEV) {
 			*err = no_prof;
 			return st;
 		}
 	}
-	r->session.env.prof = b->uses_gpu ? r->session.prof : NULL;
-	st = b->open(&r->session.self, run_options_of(&r->session.o, b), &r->session.env, err);
+	s->env.prof = b->uses_gpu ? s->prof : NULL;
+	st = b->open(&s->self, run_options_of(&s->o, b), &s->env, err);
 	if (!st && no_prof.status)
 		log_warn("%s; CUDA events are the clock and no kernels are stored", no_prof.msg);
 	return st;
 }
 
 /* auto: cuda, or cpu where this program or this machine has no CUDA. */
-static enum ar_status open_auto(struct run *r, struct ar_err *err)
+static enum ar_status open_auto(struct run_session *s, struct ar_err *err)
 {
 	const struct backend *cuda = backend_find("cuda"), *cpu = backend_find("cpu");
 	enum ar_status st = AR_NODEV;
 
 	if (cuda) {
-		st = open_as(r, cuda, err);
+		st = open_as(s, cuda, err);
 		if (!st)
-			r->session.backend = cuda;
+			s->backend = cuda;
 		if (st != AR_NODEV)
 			return st;
-		prof_close(r->session.prof);
-		r->session.prof = NULL;
+		prof_close(s->prof);
+		s->prof = NULL;
 	}
 	if (!cpu)
 		return ar_fail(err, AR_NODEV,
@@ -55,50 +55,49 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 	/* Times of a CPU say nothing about a GPU, so -q does not hide this line. */
 	log_line(LOG_INFO, "%s; using backend cpu",
 		 cuda ? err->msg : "this program was built without CUDA");
-	r->session.backend = cpu;
-	return open_as(r, cpu, err);
+	s->backend = cpu;
+	return open_as(s, cpu, err);
 }
 
-static void set_env(struct run *r, struct plan *p)
+static void set_env(const struct run_inputs *in, struct run_session *s, struct plan *p)
 {
-	r->session.env = (struct backend_env){ .trace = r->in.trace,
-					       .max_batched_tok = r->in.limits.max_batched_tok,
-					       .max_seqs = r->in.limits.max_seqs,
-					       .max_len = run_longest_request(r),
-					       .num_blocks = r->session.o.limits.num_blocks,
-					       .block_tok = r->in.limits.block_tok,
-					       .blocks = &r->session.blocks,
-					       .seed = (uint64_t)r->session.o.seed,
-					       .costs = r->in.costs };
-	if (!run_needs_model(r))
+	s->env = (struct backend_env){ .trace = in->trace,
+				       .max_batched_tok = in->limits.max_batched_tok,
+				       .max_seqs = in->limits.max_seqs,
+				       .max_len = run_longest_request(in),
+				       .num_blocks = s->o.limits.num_blocks,
+				       .block_tok = in->limits.block_tok,
+				       .blocks = &s->blocks,
+				       .seed = (uint64_t)s->o.seed,
+				       .costs = in->costs };
+	if (!run_needs_model(s))
 		return;
-	r->session.env.model = &r->in.model;
-	r->session.env.capture = r->in.capture;
-	r->session.env.n_capture = r->in.n_capture;
-	r->session.env.capture_of = r->in.prep.capture_of;
-	r->session.env.captured_layer = r->in.prep.captured_layer;
-	r->session.env.run_layer = r->in.prep.run_layer;
-	r->session.env.n_run_layers = r->in.prep.n_run_layers;
-	r->session.env.weights = r->session.o.weights ? &r->in.weights : NULL;
-	r->session.env.tokens = r->session.tokens;
-	r->session.env.tile = r->session.o.extend == RUN_EXTEND_TILE;
-	r->session.env.plan = p;
-	r->session.env.page_tok = r->session.o.page_size ?
-					  selector_block_tok(r->session.o.page_size - 1) :
-					  0;
-	r->session.env.attention_only = r->session.o.attention_only;
+	s->env.model = &in->model;
+	s->env.capture = in->capture;
+	s->env.n_capture = in->n_capture;
+	s->env.capture_of = in->prep.capture_of;
+	s->env.captured_layer = in->prep.captured_layer;
+	s->env.run_layer = in->prep.run_layer;
+	s->env.n_run_layers = in->prep.n_run_layers;
+	s->env.weights = s->o.weights ? &in->weights : NULL;
+	s->env.tokens = s->tokens;
+	s->env.tile = s->o.extend == RUN_EXTEND_TILE;
+	s->env.plan = p;
+	s->env.page_tok = s->o.page_size ? selector_block_tok(s->o.page_size - 1) : 0;
+	s->env.attention_only = s->o.attention_only;
 }
 
-static enum ar_status open_backend(struct run *r, struct plan *p, struct ar_err *err)
+static enum ar_status open_backend(const struct run_inputs *in, struct run_session *s,
+				   struct plan *p, struct ar_err *err)
 {
-	bool settled = r->session.backend;
+	bool settled = s->backend;
 	enum ar_status st;
 
-	set_env(r, p);
-	st = settled ? open_as(r, r->session.backend, err) : open_auto(r, err);
+	set_env(in, s, p);
+	st = settled ? open_as(s, s->backend, err) : open_auto(s, err);
 	if (!st && !settled)
-		st = run_options_check(&r->session.o, r->session.backend, err);
-	if (!st && r->session.o.dense_as && r->session.backend->uses_gpu && !r->session.prof)
+		st = run_options_check(&s->o, s->backend, err);
+	if (!st && s->o.dense_as && s->backend->uses_gpu && !s->prof)
 		st = ar_fail(err, AR_USAGE,
 			     "dense-as-engine has no effect without the times of kernels; leave it "
 			     "out, or make CUPTI usable");
@@ -107,53 +106,54 @@ static enum ar_status open_backend(struct run *r, struct plan *p, struct ar_err 
 
 /* All methods use the pool of the first, so that their schedules can be compared.  A method with
  * less room shrinks the pool for itself and for later ones. */
-static enum ar_status size_pool(struct run *r, struct ar_err *err)
+static enum ar_status size_pool(struct run_inputs *in, const struct run_session *s,
+				struct ar_err *err)
 {
-	struct sched_limits l = r->in.limits;
+	struct sched_limits l = in->limits;
 	int64_t n;
 
-	if (r->session.o.limits.num_blocks)
+	if (s->o.limits.num_blocks)
 		return AR_OK;
 	l.num_blocks = 0;
-	if (!r->session.backend->fit_blocks) {
-		enum ar_status st = sched_ample_blocks(r->in.trace, &l, &n, err);
+	if (!s->backend->fit_blocks) {
+		enum ar_status st = sched_ample_blocks(in->trace, &l, &n, err);
 
 		if (st)
 			return st;
 	} else {
-		n = r->session.backend->fit_blocks(r->session.self);
+		n = s->backend->fit_blocks(s->self);
 		/* 1 % reserve: later methods may keep more beside the cache */
-		if (r->in.n_runs > 1 && !r->in.limits.num_blocks)
+		if (in->n_runs > 1 && !in->limits.num_blocks)
 			n -= n / 100;
 	}
 	if (n < 2)
 		return ar_fail(err, AR_USAGE,
 			       "no room for KV blocks on the GPU; stop other programs there, "
 			       "lower --max-num-batched-tokens or take a smaller model");
-	if (r->in.limits.num_blocks && n < r->in.limits.num_blocks)
+	if (in->limits.num_blocks && n < in->limits.num_blocks)
 		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
 			 "; its schedule and later ones may differ from those before",
-			 r->session.env.plan->name, n, r->in.limits.num_blocks);
-	if (!r->in.limits.num_blocks || n < r->in.limits.num_blocks)
-		r->in.limits.num_blocks = n;
+			 s->env.plan->name, n, in->limits.num_blocks);
+	if (!in->limits.num_blocks || n < in->limits.num_blocks)
+		in->limits.num_blocks = n;
 	return AR_OK;
 }
 
 /* Blocks to allocate.  A backend stores a shared block once for each request that shares it.  So
  * with a prefix cache it gets room for the largest requests that can run together, at most what
  * fits the device and at least the scheduler's pool. */
-static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *err)
+static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
+				      int64_t *n, struct ar_err *err)
 {
-	struct sched_limits l = r->in.limits;
+	struct sched_limits l = in->limits;
 	enum ar_status st = AR_OK;
 
 	*n = l.num_blocks;
 	if (!l.prefix_cache)
 		return AR_OK;
-	st = sched_ample_blocks(r->in.trace, &l, n, err);
-	if (!st && r->session.backend->fit_blocks &&
-	    *n > r->session.backend->fit_blocks(r->session.self))
-		*n = r->session.backend->fit_blocks(r->session.self);
+	st = sched_ample_blocks(in->trace, &l, n, err);
+	if (!st && s->backend->fit_blocks && *n > s->backend->fit_blocks(s->self))
+		*n = s->backend->fit_blocks(s->self);
 	if (*n < l.num_blocks)
 		*n = l.num_blocks;
 	return st;
@@ -178,12 +178,12 @@ static void record_costs(struct store_run *s, const struct store_run *from)
 }
 
 /* The captures of the run.  The caller frees them; NULL: no memory. */
-static struct store_capture *record_captures(const struct run *r)
+static struct store_capture *record_captures(const struct run_inputs *in)
 {
-	struct store_capture *c = calloc(r->in.n_capture + 1, sizeof *c);
+	struct store_capture *c = calloc(in->n_capture + 1, sizeof *c);
 
-	for (size_t i = 0; c && i < r->in.n_capture; i++) {
-		const struct capture_info *info = capture_info(r->in.capture[i]);
+	for (size_t i = 0; c && i < in->n_capture; i++) {
+		const struct capture_info *info = capture_info(in->capture[i]);
 
 		c[i] = (struct store_capture){
 			.row = { .name = info->name,
@@ -194,79 +194,78 @@ static struct store_capture *record_captures(const struct run *r)
 				 .q_heads = info->q_heads,
 				 .kv_heads = info->kv_heads,
 				 .head_dim = info->head_dim },
-			.origin = capture_origin_names[capture_origin(info, r->in.model.name)]
+			.origin = capture_origin_names[capture_origin(info, in->model.name)]
 		};
 	}
 	return c;
 }
 
-enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], struct ar_err *err)
+enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
+			    char key[RUN_KEY_SIZE], struct ar_err *err)
 {
-	const struct store_gpu *gpu = r->session.self && r->session.backend->gpu ?
-					      r->session.backend->gpu(r->session.self) :
-					      NULL;
-	const struct run_key k = {
-		.o = &r->session.o,
-		.backend = r->session.backend ? r->session.backend->name : r->session.o.backend,
-		.method = r->in.method ? r->in.method[i % r->in.n_methods] : NULL,
-		.repeat = i / r->in.n_methods,
-		.device = gpu ? gpu->name : NULL,
-		.version = AR_REVISION,
-		.trace_sha256 = r->in.trace->sha256
-	};
+	const struct store_gpu *gpu = s->self && s->backend->gpu ? s->backend->gpu(s->self) : NULL;
+	const struct run_key k = { .o = &s->o,
+				   .backend = s->backend ? s->backend->name : s->o.backend,
+				   .method = in->method ? in->method[i % in->n_methods] : NULL,
+				   .repeat = i / in->n_methods,
+				   .device = gpu ? gpu->name : NULL,
+				   .version = AR_REVISION,
+				   .trace_sha256 = in->trace->sha256 };
 
-	return run_key(key, &k, &r->session.keys, err);
+	return run_key(key, &k, &s->keys, err);
 }
 
 static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p,
 				   struct ar_err *err)
 {
-	bool kernels = r->session.backend->needs_model;
-	const struct layer_spec *heads = kernels ? model_attention(&r->in.model) : NULL;
+	const struct run_inputs *in = &r->in;
+	struct run_session *s = &r->session;
+	bool kernels = s->backend->needs_model;
+	const struct layer_spec *heads = kernels ? model_attention(&in->model) : NULL;
 	/* clang-format off */
-	struct store_run s = {
-		.trace_name = r->in.trace->name, .trace_sha256 = r->in.trace->sha256,
-		.trace_format = r->in.trace->format, .n_requests = (int64_t)r->in.trace->n,
-		.policy = r->in.limits.policy->name, .backend = r->session.backend->name,
-		.seed = (uint64_t)r->session.o.seed, .version = AR_REVISION, .cmdline = r->session.cmdline,
-		.options = r->session.options, .setup = r->session.setup, .clock = run_clock_name(r),
-		.num_blocks = r->in.limits.num_blocks, .block_tok = r->in.limits.block_tok,
-		.pid = r->session.pid, .command_utc_ns = r->session.command_utc_ns,
-		.method_no = (int64_t)(i % r->in.n_methods),
-		.repeat_no = (int64_t)(i / r->in.n_methods), .n_capture = r->in.n_capture };
+	struct store_run row = {
+		.trace_name = in->trace->name, .trace_sha256 = in->trace->sha256,
+		.trace_format = in->trace->format, .n_requests = (int64_t)in->trace->n,
+		.policy = in->limits.policy->name, .backend = s->backend->name,
+		.seed = (uint64_t)s->o.seed, .version = AR_REVISION, .cmdline = s->cmdline,
+		.options = s->options, .setup = s->setup, .clock = run_clock_name(s),
+		.num_blocks = in->limits.num_blocks, .block_tok = in->limits.block_tok,
+		.pid = s->pid, .command_utc_ns = s->command_utc_ns,
+		.method_no = (int64_t)(i % in->n_methods),
+		.repeat_no = (int64_t)(i / in->n_methods), .n_capture = in->n_capture };
 	struct store_capture *capture;
 	enum ar_status st;
 
-	if (!r->session.store)
+	if (!s->store)
 		return AR_OK;
-	st = run_make_key(r, i, r->out.key, err);
+	st = run_make_key(in, s, i, r->out.key, err);
 	if (st)
 		return st;
-	s.run_key = r->out.key;
+	row.run_key = r->out.key;
 	if (kernels) {
-		s.model_name = r->in.model.name;
-		s.model_json = r->in.model.json;
-		s.n_layers = r->in.model.n_layers;
-		s.hidden = r->in.model.hidden;
-		s.q_heads = heads->q_heads;
-		s.kv_heads = heads->kv_heads;
-		s.head_dim = heads->head_dim;
-		s.tp = r->in.model.tp;
-		s.method_name = p->name;
-		s.method_params = p->params;
-		s.dense = p->dense;
-		s.layers_run = r->in.prep.n_run_layers;
+		row.model_name = in->model.name;
+		row.model_json = in->model.json;
+		row.n_layers = in->model.n_layers;
+		row.hidden = in->model.hidden;
+		row.q_heads = heads->q_heads;
+		row.kv_heads = heads->kv_heads;
+		row.head_dim = heads->head_dim;
+		row.tp = in->model.tp;
+		row.method_name = p->name;
+		row.method_params = p->params;
+		row.dense = p->dense;
+		row.layers_run = in->prep.n_run_layers;
 	}
 	/* clang-format on */
-	if (r->in.costs)
-		record_costs(&s, &r->in.costs->run);
-	if (r->session.backend->gpu)
-		s.gpu = r->session.backend->gpu(r->session.self);
-	s.gpu_state = run_gpu_state(r);
-	if (r->session.prof)
-		s.cupti_api = prof_api_version(r->session.prof);
-	s.capture = capture = record_captures(r);
-	st = capture ? store_run_begin(r->session.store, &s, &r->out.run_id, err) : ar_nomem(err);
+	if (in->costs)
+		record_costs(&row, &in->costs->run);
+	if (s->backend->gpu)
+		row.gpu = s->backend->gpu(s->self);
+	row.gpu_state = run_gpu_state(s);
+	if (s->prof)
+		row.cupti_api = prof_api_version(s->prof);
+	row.capture = capture = record_captures(in);
+	st = capture ? store_run_begin(s->store, &row, &r->out.run_id, err) : ar_nomem(err);
 	free(capture);
 	return st;
 }
@@ -281,7 +280,7 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 
 	if (!r->session.store)
 		return st;
-	st2 = run_put_groups(r, res, st ? NULL : err);
+	st2 = run_put_groups(&r->in, r->session.store, res, st ? NULL : err);
 	if (!st2)
 		st2 = run_put_layers(r, st ? NULL : err);
 	if (!st2 && r->out.energy.ns)
@@ -294,14 +293,14 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 }
 
 /* Returns st, or if it is AR_OK what the watch returns. */
-static enum ar_status end_watch(const struct run *r, size_t i, const struct replay_result *res,
-				enum ar_status st, struct ar_err *err)
+static enum ar_status end_watch(const struct run_session *s, size_t i,
+				const struct replay_result *res, enum ar_status st,
+				struct ar_err *err)
 {
 	enum ar_status st2 = AR_OK;
 
-	if (r->session.watch)
-		st2 = r->session.watch->end(r->session.watch->ctx, i, res, r->session.store,
-					    st ? NULL : err);
+	if (s->watch)
+		st2 = s->watch->end(s->watch->ctx, i, res, s->store, st ? NULL : err);
 	return st ? st : st2;
 }
 
@@ -323,12 +322,12 @@ static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
 	enum ar_status st2 = AR_OK;
 
 	if (ended)
-		st = end_watch(r, i, res, st, err);
+		st = end_watch(&r->session, i, res, st, err);
 	st = end_record(r, res, st, err);
 	if (ended && r->session.print & RUN_PRINT_RESULT)
 		st2 = run_print_result(r, i, run_label(r, i), res, st ? NULL : err);
 	if (ended)
-		r->out.figures = run_figures(r, res);
+		r->out.figures = run_figures(r->in.trace, &r->session.o.objectives, res);
 	if (!st && !st2)
 		st2 = run_json_put(r, i, p, res, err);
 	return st ? st : st2;
@@ -337,36 +336,37 @@ static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
 static enum ar_status replay_method(struct run *r, size_t i, const struct plan *p,
 				    struct ar_err *err)
 {
-	const struct cost_options *cost = run_options_of(&r->session.o, &backend_cost);
-	bool formula = r->session.o.clock == RUN_CLOCK_FORMULA;
+	const struct run_inputs *in = &r->in;
+	struct run_session *s = &r->session;
+	const struct cost_options *cost = run_options_of(&s->o, &backend_cost);
+	bool formula = s->o.clock == RUN_CLOCK_FORMULA;
 	char title[96];
-	struct dense_as dense_as = r->in.dense_as;
-	struct recorder recorder = { .store = r->session.store,
-				     .entries = r->session.o.keep_entries,
-				     .phases = r->session.backend->needs_model,
-				     .kernels = r->session.o.keep_kernels };
+	struct dense_as dense_as = in->dense_as;
+	struct recorder recorder = { .store = s->store,
+				     .entries = s->o.keep_entries,
+				     .phases = s->backend->needs_model,
+				     .kernels = s->o.keep_kernels };
 	const struct observer observer = recorder_observer(&recorder);
 	struct replay cfg = { .title = title,
-			      .trace = r->in.trace,
-			      .arrival = r->session.o.arrival,
-			      .limits = r->in.limits,
-			      .backend = r->session.backend,
-			      .self = r->session.self,
-			      .dense_as = p && r->session.o.dense_as ? &dense_as : NULL,
-			      .host = r->in.host,
-			      .host_seed = rng_mix((uint64_t)r->session.o.host_seed) +
-					   rng_mix(i / r->in.n_methods),
-			      .observer = r->session.store ? &observer : NULL,
-			      .rejects_known = r->session.point &&
-					       !(r->session.print & RUN_PRINT_HEADER),
+			      .trace = in->trace,
+			      .arrival = s->o.arrival,
+			      .limits = in->limits,
+			      .backend = s->backend,
+			      .self = s->self,
+			      .dense_as = p && s->o.dense_as ? &dense_as : NULL,
+			      .host = in->host,
+			      .host_seed = rng_mix((uint64_t)s->o.host_seed) +
+					   rng_mix(i / in->n_methods),
+			      .observer = s->store ? &observer : NULL,
+			      .rejects_known = s->point && !(s->print & RUN_PRINT_HEADER),
 			      .formula = formula ? &cost->formula : NULL,
-			      .accuracy = r->session.o.accuracy,
-			      .seed = (uint64_t)r->session.o.seed,
-			      .run_layer = r->in.prep.run_layer,
-			      .n_run_layers = r->in.prep.n_run_layers,
-			      .model = &r->in.model,
-			      .q_heads = p ? model_attention(&r->in.model)->q_heads : 0,
-			      .kv_heads = p ? model_attention(&r->in.model)->kv_heads : 0 };
+			      .accuracy = s->o.accuracy,
+			      .seed = (uint64_t)s->o.seed,
+			      .run_layer = in->prep.run_layer,
+			      .n_run_layers = in->prep.n_run_layers,
+			      .model = &in->model,
+			      .q_heads = p ? model_attention(&in->model)->q_heads : 0,
+			      .kv_heads = p ? model_attention(&in->model)->kv_heads : 0 };
 	struct replay_result res;
 	enum ar_status st = begin_record(r, i, p, err);
 
@@ -375,13 +375,13 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	if (p && !p->dense) /* its decodes are dense */
 		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	set_title(r, i, title, sizeof title);
-	cfg.limits.blocks = r->session.blocks.n ? &r->session.blocks : NULL;
-	run_set_limits(&cfg, &r->session.o.objectives);
-	if (r->session.watch)
-		r->session.watch->begin(r->session.watch->ctx, i);
-	run_energy_begin(r);
+	cfg.limits.blocks = s->blocks.n ? &s->blocks : NULL;
+	run_set_limits(&cfg, &s->o.objectives);
+	if (s->watch)
+		s->watch->begin(s->watch->ctx, i);
+	run_energy_begin(s, &r->out.energy);
 	st = replay_run(&cfg, &res, err);
-	run_energy_end(r);
+	run_energy_end(s, &r->out.energy);
 	recorder_release(&recorder);
 	st = end_method(r, i, p, &res, st, err);
 	replay_result_release(&res);
@@ -390,44 +390,47 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 
 static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err)
 {
-	struct plan *p = r->in.plan ? r->in.plan[i] : NULL;
-	enum ar_status st = run_open_tokens(r, err);
+	struct run_inputs *in = &r->in;
+	struct run_session *s = &r->session;
+	struct plan *p = in->plan ? in->plan[i] : NULL;
+	enum ar_status st = run_open_tokens(in, s, err);
 	int64_t n_block = 0;
 
 	if (!st)
-		st = open_backend(r, p, err);
-	r->in.limits.cache_root = prefix_cache_root(p && !r->session.o.share_kv ? p->params : NULL);
+		st = open_backend(in, s, p, err);
+	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
 	if (!st)
-		st = size_pool(r, err);
+		st = size_pool(in, s, err);
 	if (!st)
-		st = physical_blocks(r, &n_block, err);
+		st = physical_blocks(in, s, &n_block, err);
 	if (!st)
-		st = r->session.backend->start(r->session.self, n_block, err);
+		st = s->backend->start(s->self, n_block, err);
 	if (!st)
-		st = run_load_host(r, err);
-	if (!st && i == r->session.first && r->session.print & RUN_PRINT_HEADER)
+		st = run_load_host(in, s, err);
+	if (!st && i == s->first && s->print & RUN_PRINT_HEADER)
 		st = run_print_header(r, err);
 	if (!st)
 		st = replay_method(r, i, p, err);
-	if (r->session.self)
-		r->session.backend->close(r->session.self);
-	r->session.self = NULL;
-	blocks_release(&r->session.blocks);
+	if (s->self)
+		s->backend->close(s->self);
+	s->self = NULL;
+	blocks_release(&s->blocks);
 	return st;
 }
 
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 {
+	struct run_session *s = &r->session;
 	struct ar_err close_err = { 0 };
 	enum ar_status st = AR_OK;
 
-	if (r->session.o.db)
-		st = store_open(&r->session.store, r->session.o.db, err);
+	if (s->o.db)
+		st = store_open(&s->store, s->o.db, err);
 	if (!st)
 		st = run_on_backend(r, i, err);
-	if (r->session.store && store_close(r->session.store, &close_err) && !st)
+	if (s->store && store_close(s->store, &close_err) && !st)
 		log_warn("%s", close_err.msg); /* store_run_end() has committed all of the run */
-	r->session.store = NULL;
+	s->store = NULL;
 	return st;
 }
 
@@ -440,7 +443,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 
 	if (st)
 		return st;
-	set_env(r, p);
+	set_env(&r->in, &r->session, p);
 	st = r->in.n_capture || r->session.o.weights ? attn_engine_try(&r->session.env, err) :
 						       AR_OK;
 	plan_free(p);

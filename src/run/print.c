@@ -11,13 +11,13 @@
 #include "base/number.h"
 #include "base/text.h"
 
-const char *run_clock_name(const struct run *r)
+const char *run_clock_name(const struct run_session *s)
 {
-	if (!r->session.backend->needs_model || r->session.o.clock == RUN_CLOCK_FORMULA)
+	if (!s->backend->needs_model || s->o.clock == RUN_CLOCK_FORMULA)
 		return "cost";
-	if (r->session.backend->modelled)
+	if (s->backend->modelled)
 		return "modelled";
-	return !r->session.backend->uses_gpu ? "cpu" : r->session.prof ? "cupti" : "events";
+	return !s->backend->uses_gpu ? "cpu" : s->prof ? "cupti" : "events";
 }
 
 /* Names of files, and text from them, are foreign. */
@@ -27,59 +27,56 @@ static void put_after(const char *before, const char *name)
 	text_put(name, stdout);
 }
 
-static bool any_random(const struct run *r)
+static bool any_random(const struct run_inputs *in)
 {
-	for (size_t i = 0; i < r->in.n_capture; i++)
-		if (capture_info(r->in.capture[i])->random)
+	for (size_t i = 0; i < in->n_capture; i++)
+		if (capture_info(in->capture[i])->random)
 			return true;
 	return false;
 }
 
-static void print_weights(const struct run *r)
+static void print_weights(const struct run_inputs *in, const struct run_options *o)
 {
-	struct run_fit f = run_prompts_fit(r);
+	struct run_fit f = run_prompts_fit(in);
 
-	put_after("weights   ", r->session.o.weights);
-	if (r->in.model.tp > 1)
+	put_after("weights   ", o->weights);
+	if (in->model.tp > 1)
 		printf(", slices of rank 0 (partial sums: tokens, accuracy and selections are of "
 		       "no model)");
-	if (r->session.o.temperature > 0)
-		printf(", tokens drawn at temperature %g", r->session.o.temperature);
-	put_after("\nprompts   ", r->session.o.prompts);
+	if (o->temperature > 0)
+		printf(", tokens drawn at temperature %g", o->temperature);
+	put_after("\nprompts   ", o->prompts);
 	printf(": %zu for %zu requests; to the lengths of the trace %zu are cut and %zu repeated\n",
-	       r->in.prompts.n, r->in.trace->n, f.cut, f.repeated);
+	       in->prompts.n, in->trace->n, f.cut, f.repeated);
 }
 
-static void print_model(const struct run *r)
+static void print_model(const struct run_inputs *in, const struct run_options *o)
 {
-	const struct model *m = &r->in.model;
+	const struct model *m = &in->model;
 	const struct layer_spec *l = model_attention(m);
 
 	put_after("model     ", m->name);
 	printf(", %d layers, %d/%d heads of %d", m->n_layers, l->q_heads, l->kv_heads, l->head_dim);
 	if (m->tp > 1)
 		printf(" on each of %d ranks", m->tp);
-	if (r->in.prep.n_run_layers < m->n_layers)
-		printf(", %d layers executed and scaled to %d", r->in.prep.n_run_layers,
-		       m->n_layers);
+	if (in->prep.n_run_layers < m->n_layers)
+		printf(", %d layers executed and scaled to %d", in->prep.n_run_layers, m->n_layers);
 	putchar('\n');
-	if (r->session.o.weights)
-		print_weights(r);
-	if (!r->in.n_capture)
+	if (o->weights)
+		print_weights(in, o);
+	if (!in->n_capture)
 		return;
 	printf("capture  ");
-	for (size_t i = 0; i < r->in.n_capture; i++)
-		put_after(" ", capture_info(r->in.capture[i])->name);
-	if (any_random(r))
+	for (size_t i = 0; i < in->n_capture; i++)
+		put_after(" ", capture_info(in->capture[i])->name);
+	if (any_random(in))
 		printf(" (random values: accuracy and selections are of no model)");
-	printf("%s\n",
-	       r->session.o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
+	printf("%s\n", o->extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
-static void print_host(const struct run *r)
+static void print_host(const struct run_inputs *in, const struct run_options *o)
 {
-	const struct run_options *o = &r->session.o;
-	bool none = !strcmp(r->in.host.name, "none");
+	bool none = !strcmp(in->host.name, "none");
 	const struct {
 		int64_t ns;
 		const char *of;
@@ -88,16 +85,16 @@ static void print_host(const struct run *r)
 		     { o->host_per_tok_ns, "a token" } };
 	char time[32];
 
-	put_after("host      ", r->in.host.name);
-	if (*r->in.host.about)
-		put_after(": ", r->in.host.about);
+	put_after("host      ", in->host.name);
+	if (*in->host.about)
+		put_after(": ", in->host.about);
 	for (int k = 0; k < HOST_KINDS; k++)
-		if (r->in.host.spread[k][0]) {
+		if (in->host.spread[k][0]) {
 			printf(", drawn with seed %" PRId64, o->host_seed);
 			break;
 		}
 	if (!strcmp(o->host, "auto") && !none)
-		printf(" (preset of policy %s; see --host)", r->in.limits.policy->name);
+		printf(" (preset of policy %s; see --host)", in->limits.policy->name);
 	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
 		if (more[i].ns) {
 			printf(" + %s %s", num_time_str(time, sizeof time, (double)more[i].ns),
@@ -107,18 +104,17 @@ static void print_host(const struct run *r)
 	puts(none ? " (host time is not modelled)" : "");
 }
 
-static void print_clock(const struct run *r)
+static void print_clock(const struct run_inputs *in, const struct run_session *s)
 {
-	const struct cost_options *o = run_options_of(&r->session.o, &backend_cost);
-	const struct costs *c = r->in.costs;
+	const struct cost_options *o = run_options_of(&s->o, &backend_cost);
+	const struct costs *c = in->costs;
 	char fixed[32], per_tok[32];
 
-	printf("clock     %s", run_clock_name(r));
-	if (!strcmp(run_clock_name(r), "cpu"))
+	printf("clock     %s", run_clock_name(s));
+	if (!strcmp(run_clock_name(s), "cpu"))
 		printf(" (times of this CPU show mechanics, not the speed of a GPU)");
-	if (!strcmp(run_clock_name(r), "modelled")) {
-		const struct roofline_options *roof = run_options_of(&r->session.o,
-								     &backend_roofline);
+	if (!strcmp(run_clock_name(s), "modelled")) {
+		const struct roofline_options *roof = run_options_of(&s->o, &backend_roofline);
 
 		put_after(", not measured: the roofline of ", roof->gpu);
 	} else if (c) {
@@ -130,7 +126,7 @@ static void print_clock(const struct run *r)
 		}
 		if (c->run.gpu)
 			put_after(", ", c->gpu.name);
-	} else if (!strcmp(run_clock_name(r), "cost")) {
+	} else if (!strcmp(run_clock_name(s), "cost")) {
 		printf(", %s + %s a token",
 		       num_time_str(fixed, sizeof fixed, (double)o->formula.fixed_ns),
 		       num_time_str(per_tok, sizeof per_tok, (double)o->formula.per_tok_ns));
@@ -138,30 +134,30 @@ static void print_clock(const struct run *r)
 	putchar('\n');
 }
 
-static void print_dense_as(const struct run *r)
+static void print_dense_as(const struct run_inputs *in, const struct run_session *s)
 {
-	const struct dense_as *d = &r->in.dense_as;
+	const struct dense_as *d = &in->dense_as;
 
-	if (!r->session.o.dense_as)
+	if (!s->o.dense_as)
 		return;
 	fputs("dense     as the engine's: ", stdout);
-	if (!r->session.backend->needs_model) {
-		put_after("", r->session.o.dense_as);
+	if (!s->backend->needs_model) {
+		put_after("", s->o.dense_as);
 		fputs(" in the run with the costs", stdout);
 	} else if (!d->file) {
 		printf("attention x %g, decode x %g", d->prefill.point[0].factor,
 		       d->decode.point[0].factor);
 	} else {
-		put_after("", r->session.o.dense_as);
+		put_after("", s->o.dense_as);
 		if (*d->about)
 			put_after(": ", d->about);
 	}
 	puts(" (--dense-as-engine)");
 }
 
-static void print_arrivals(const struct run *r)
+static void print_arrivals(const struct run_options *o)
 {
-	const struct arrival_rule *a = &r->session.o.arrival;
+	const struct arrival_rule *a = &o->arrival;
 	char think[32] = "0";
 
 	if (a->think_ns)
@@ -194,9 +190,9 @@ static size_t same_type(const struct sched_limits *l, size_t i)
 	return n;
 }
 
-static void print_groups(const struct run *r)
+static void print_groups(const struct run_inputs *in)
 {
-	const struct sched_limits *l = &r->in.limits;
+	const struct sched_limits *l = &in->limits;
 
 	for (size_t i = 0, n; l->group && i < l->n_group; i += n) {
 		n = same_type(l, i);
@@ -206,13 +202,13 @@ static void print_groups(const struct run *r)
 		printf(" with %d layers%s", l->group[i].n_layers, n > 1 ? " each" : "");
 	}
 	if (l->group)
-		printf("; a block has %.4g MB\n", (double)r->in.groups.block_bytes / 1e6);
+		printf("; a block has %.4g MB\n", (double)in->groups.block_bytes / 1e6);
 }
 
 /* Groups of one type need about the same; the largest counts for all. */
-static void print_group_peaks(const struct run *r, const struct replay_result *res)
+static void print_group_peaks(const struct run_inputs *in, const struct replay_result *res)
 {
-	const struct sched_limits *l = &r->in.limits;
+	const struct sched_limits *l = &in->limits;
 
 	for (size_t i = 0, n; res->group_peak && i < l->n_group; i += n) {
 		int64_t most = 0;
@@ -223,7 +219,7 @@ static void print_group_peaks(const struct run *r, const struct replay_result *r
 		fputs(i ? "; " : "KV blocks used at most: ", stdout);
 		put_kind(&l->group[i]);
 		printf(" %" PRId64 "%s, %.1f MB", most, n > 1 ? " in each group" : "",
-		       (double)most * (double)n * (double)r->in.groups.block_bytes / 1e6);
+		       (double)most * (double)n * (double)in->groups.block_bytes / 1e6);
 	}
 	if (res->group_peak)
 		putchar('\n');
@@ -245,16 +241,16 @@ static enum ar_status end_print(struct ar_err *err)
 	return AR_OK;
 }
 
-static void print_resumed(const struct run *r)
+static void print_resumed(const struct run_inputs *in, const struct run_options *o)
 {
-	const struct resumed *old = r->session.o.resumed;
+	const struct resumed *old = o->resumed;
 
 	if (!old)
 		return;
 	printf("resumed   run %" PRId64, old->run);
 	put_after(" of ", old->db);
-	for (size_t i = 0; i < r->in.n_runs && r->in.plan; i++) {
-		put_after(i ? ", " : ": ", r->in.plan[i]->name);
+	for (size_t i = 0; i < in->n_runs && in->plan; i++) {
+		put_after(i ? ", " : ": ", in->plan[i]->name);
 		fputs(old->done[i] ? " is done" : " will run", stdout);
 	}
 	putchar('\n');
@@ -265,15 +261,15 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 {
 	const struct sched_limits *l = &r->in.limits;
 
-	print_resumed(r);
+	print_resumed(&r->in, &r->session.o);
 	if (r->session.point)
 		printf("search    %s is the first point, others differ in that\n",
 		       r->session.point);
 	put_after("trace     ", r->in.trace->name);
 	printf(" (%s), %zu requests\n", r->in.trace->format, r->in.trace->n);
-	print_arrivals(r);
+	print_arrivals(&r->session.o);
 	if (r->session.backend->needs_model)
-		print_model(r);
+		print_model(&r->in, &r->session.o);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
 	       r->in.limits.policy->name, l->max_batched_tok, l->max_seqs,
 	       l->async ? ", planned ahead" : "");
@@ -282,20 +278,20 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	       !l->prefix_cache	     ? "" :
 	       r->session.o.share_kv ? ", prefix cache across methods" :
 				       ", prefix cache");
-	print_groups(r);
+	print_groups(&r->in);
 	if (r->session.match)
 		r->session.tuner->print(r->session.match, r);
 	printf("backend   %s\n", r->session.backend->name);
-	print_clock(r);
-	print_dense_as(r);
-	print_host(r);
+	print_clock(&r->in, &r->session);
+	print_dense_as(&r->in, &r->session);
+	print_host(&r->in, &r->session.o);
 	return end_print(err);
 }
 
-struct run_goodput run_goodput(const struct run *r, const struct replay_result *res)
+struct run_goodput run_goodput(const struct trace *trace, const struct replay_result *res)
 {
 	double of = (double)(res->ok + res->rejected + res->unfinished), good = (double)res->good;
-	double s = (double)(res->end_ns - r->in.trace->req[0].arrival_ns) / 1e9;
+	double s = (double)(res->end_ns - trace->req[0].arrival_ns) / 1e9;
 
 	return (struct run_goodput){ .good = good,
 				     .of = of,
@@ -303,20 +299,20 @@ struct run_goodput run_goodput(const struct run *r, const struct replay_result *
 				     .per_s = s > 0 ? good / s : NAN };
 }
 
-static void print_goodput(const struct run *r, const struct replay_result *res)
+static void print_goodput(const struct run_inputs *in, const struct run_options *o,
+			  const struct replay_result *res)
 {
-	struct run_goodput g = run_goodput(r, res);
+	struct run_goodput g = run_goodput(in->trace, res);
 
 	printf("goodput: %.0f of %.0f requests (%.1f %%) within %s", g.good, g.of, 100 * g.share,
-	       r->session.o.slo);
+	       o->slo);
 	if (!isnan(g.per_s))
 		printf(", %.4g a second", g.per_s);
 	putchar('\n');
 }
 
-static void print_energy(const struct run *r)
+static void print_energy(const struct energy_use *e)
 {
-	const struct energy_use *e = &r->out.energy;
 	double j = (double)e->mj / 1e3, s = (double)e->ns / 1e9, idle_w = (double)e->idle_mw / 1e3;
 
 	if (e->ns)
@@ -349,7 +345,7 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		       from[COST_MEASURED], from[COST_INTERPOLATED], from[COST_EXTRAPOLATED]);
 	if (r->in.limits.prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
-	print_group_peaks(r, res);
+	print_group_peaks(&r->in, res);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
 		const struct series *s = &res->latency[m];
@@ -364,12 +360,12 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 	if (res->n_heads)
 		printf("against dense%s, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
 		       "cosine min %.6f, recall mean %.4f\n",
-		       any_random(r) ? " on values of no model" : "", res->n_samples,
+		       any_random(&r->in) ? " on values of no model" : "", res->n_samples,
 		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
 		       res->recall_sum / (double)res->n_heads);
 	if (r->session.o.slo)
-		print_goodput(r, res);
-	print_energy(r);
+		print_goodput(&r->in, &r->session.o, res);
+	print_energy(&r->out.energy);
 	if (r->session.store)
 		printf("stored as run %" PRId64 " in %s\n", r->out.run_id, r->session.o.db);
 	return end_print(err);

@@ -10,13 +10,13 @@
 #include "src/revision.h"
 #include "src/run/run.h"
 
-static enum ar_status changed(const struct run *r, const char *file, const char *word,
+static enum ar_status changed(const struct resumed *old, const char *file, const char *word,
 			      struct ar_err *err)
 {
 	return ar_fail(err, AR_DATA,
 		       "%s: changed since run %" PRId64 " of %s, which cannot be resumed without "
 		       "its %s",
-		       file, r->session.o.resumed->run, r->session.o.resumed->db, word);
+		       file, old->run, old->db, word);
 }
 
 /* Whether capture i has a checksum in the database. */
@@ -25,56 +25,59 @@ static bool has_sum(const struct resumed *old, size_t i)
 	return i < old->n_capture && old->capture_sha256[i] && *old->capture_sha256[i];
 }
 
-static enum ar_status check_captures(const struct run *r, struct ar_err *err)
+static enum ar_status check_captures(const struct run_inputs *in, const struct run_options *o,
+				     struct ar_err *err)
 {
-	const struct resumed *old = r->session.o.resumed;
+	const struct resumed *old = o->resumed;
 
-	for (size_t i = 0; i < r->in.n_capture; i++)
+	for (size_t i = 0; i < in->n_capture; i++)
 		if (has_sum(old, i) &&
-		    (!r->in.capture[i] ||
-		     strcmp(capture_info(r->in.capture[i])->sha256, old->capture_sha256[i]) != 0))
-			return changed(r, r->session.o.captures.v[i], "capture", err);
+		    (!in->capture[i] ||
+		     strcmp(capture_info(in->capture[i])->sha256, old->capture_sha256[i]) != 0))
+			return changed(old, o->captures.v[i], "capture", err);
 	return AR_OK;
 }
 
 /* ---- inputs that only keys know ---- */
 
 /* Whether it is a capture that was compared. */
-static bool is_known(const struct run *r, const struct key_input *in)
+static bool is_known(const struct run_inputs *in, const struct run_options *o,
+		     const struct key_input *x)
 {
-	for (size_t i = 0; i < r->in.n_capture && !strcmp(in->name, "capture"); i++)
-		if (has_sum(r->session.o.resumed, i) &&
-		    !strcmp(r->session.o.captures.v[i], in->value))
+	for (size_t i = 0; i < in->n_capture && !strcmp(x->name, "capture"); i++)
+		if (has_sum(o->resumed, i) && !strcmp(o->captures.v[i], x->value))
 			return true;
 	return false;
 }
 
 /* Whether the input is a file, or a method that names one, which nothing else compared.
  * p: the method of the key, or NULL. */
-static bool is_suspect(const struct run *r, const struct key_input *in, const struct plan *p)
+static bool is_suspect(const struct run_inputs *in, const struct run_options *o,
+		       const struct key_input *x, const struct plan *p)
 {
 	static const char *const others[] = { "trace", "merge", "model", "num-gpu-blocks", NULL };
 
 	for (int i = 0; others[i]; i++)
-		if (!strcmp(others[i], in->name))
+		if (!strcmp(others[i], x->name))
 			return false;
-	if (!strcmp(in->name, "method"))
-		return !strcmp(in->value, p->name) &&
-		       (plan_file(p->name) || strcmp(in->text, p->params) != 0);
-	return strcmp(in->text, in->value) != 0 && !is_known(r, in);
+	if (!strcmp(x->name, "method"))
+		return !strcmp(x->value, p->name) &&
+		       (plan_file(p->name) || strcmp(x->text, p->params) != 0);
+	return strcmp(x->text, x->value) != 0 && !is_known(in, o, x);
 }
 
-static void list_suspects(const struct run *r, const struct plan *p, char *text, size_t size)
+static void list_suspects(const struct run_inputs *in, const struct run_session *s,
+			  const struct plan *p, char *text, size_t size)
 {
 	size_t n = 0;
 
 	*text = 0;
-	for (size_t i = 0; i < r->session.keys.n && n < size; i++) {
-		const struct key_input *in = &r->session.keys.v[i];
+	for (size_t i = 0; i < s->keys.n && n < size; i++) {
+		const struct key_input *x = &s->keys.v[i];
 
-		if (is_suspect(r, in, p))
-			n += (size_t)snprintf(text + n, size - n, "%s%s %s", n ? ", " : "",
-					      in->name, in->value);
+		if (is_suspect(in, &s->o, x, p))
+			n += (size_t)snprintf(text + n, size - n, "%s%s %s", n ? ", " : "", x->name,
+					      x->value);
 	}
 }
 
@@ -89,29 +92,30 @@ static bool is_comparable(const struct resumed_key *k)
 	       !(k->device && n >= m && !strcmp(AR_REVISION + n - m, dirty));
 }
 
-static enum ar_status check_key(struct run *r, const struct resumed_key *old, struct ar_err *err)
+static enum ar_status check_key(const struct run_inputs *in, struct run_session *s,
+				const struct resumed_key *old, struct ar_err *err)
 {
-	const struct plan *p = r->in.plan ? r->in.plan[old->i] : NULL;
-	const struct run_key k = { .o = &r->session.o,
-				   .backend = r->session.o.resumed->backend,
+	const struct plan *p = in->plan ? in->plan[old->i] : NULL;
+	const struct run_key k = { .o = &s->o,
+				   .backend = s->o.resumed->backend,
 				   .method = p ? p->name : NULL,
-				   .repeat = old->i / r->in.n_methods,
+				   .repeat = old->i / in->n_methods,
 				   .device = old->device,
 				   .version = old->version,
-				   .trace_sha256 = r->in.trace->sha256 };
+				   .trace_sha256 = in->trace->sha256 };
 	char key[RUN_KEY_SIZE], suspects[1024];
 	enum ar_status st;
 
 	if (!is_comparable(old))
 		return AR_OK;
-	st = run_key(key, &k, &r->session.keys, err);
+	st = run_key(key, &k, &s->keys, err);
 	if (st || !strcmp(key, old->key))
 		return st;
-	list_suspects(r, p, suspects, sizeof suspects);
+	list_suspects(in, s, p, suspects, sizeof suspects);
 	return ar_fail(err, AR_DATA,
 		       "%s: an input file changed since run %" PRId64 ", and the command cannot be "
 		       "resumed without it; it is one of: %s",
-		       r->session.o.resumed->db, old->run, suspects);
+		       s->o.resumed->db, old->run, suspects);
 }
 
 enum ar_status resume_check(struct run *r, struct ar_err *err)
@@ -121,12 +125,12 @@ enum ar_status resume_check(struct run *r, struct ar_err *err)
 
 	if (strcmp(r->in.trace->sha256, old->trace_sha256) != 0 ||
 	    (int64_t)r->in.trace->n != old->n_requests)
-		return changed(r, r->session.o.trace, "trace", err);
+		return changed(old, r->session.o.trace, "trace", err);
 	if (r->in.plan && (!old->model_json || strcmp(r->in.model.json, old->model_json) != 0))
-		return changed(r, r->session.o.model ? r->session.o.model : r->session.o.weights,
+		return changed(old, r->session.o.model ? r->session.o.model : r->session.o.weights,
 			       "model", err);
-	st = check_captures(r, err);
+	st = check_captures(&r->in, &r->session.o, err);
 	for (size_t i = 0; i < old->n_key && !st; i++)
-		st = check_key(r, &old->key[i], err);
+		st = check_key(&r->in, &r->session, &old->key[i], err);
 	return st;
 }

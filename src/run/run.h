@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One invocation of 'attnreplay run', or a point of a search: what it loaded, and the parts that use
- * it. */
+/* One invocation of 'attnreplay run', or a point of a search: what it loaded, and the parts that
+ * use it. */
 #ifndef AR_RUN_H
 #define AR_RUN_H
 
@@ -61,8 +61,8 @@ struct run_tuner {
 
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
-/* What the command line names, loaded once for all of its runs.  Its limits, groups and plans follow
- * from that. */
+/* What the command line names, loaded once for all of its runs.  Its limits, groups and plans
+ * follow from that. */
 struct run_inputs {
 	/* Of a search, which read them for all points and keeps them; NULL: read them. */
 	struct trace *lent_trace;
@@ -132,103 +132,111 @@ struct run {
 /* load.c */
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
-/* Set r->host when the backend is known. */
-enum ar_status run_load_host(struct run *r, struct ar_err *err);
+/* Set in->host; the backend is open. */
+enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
+			     struct ar_err *err);
 
 /* facts.c */
-bool run_needs_model(const struct run *r);
+bool run_needs_model(const struct run_session *s);
 /* Tokens of the longest request that the policy admits; at least 1. */
-int64_t run_longest_request(const struct run *r);
+int64_t run_longest_request(const struct run_inputs *in);
 /* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
-bool run_is_left(const struct run *r, size_t i);
+bool run_is_left(const struct run_options *o, size_t i);
 
-/* Give run i another method, which is checked as those of --method are.  The run's key stays that of
- * the method as written. */
+/* Give run i another method, which is checked as those of --method are.  The run's key stays that
+ * of the method as written. */
 enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
 
-/* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.  AR_USAGE:
- * they are not of --model, or an option is missing or does not go with them.  open_tokens: begin a
- * method anew, or do nothing without --weights.  AR_DATA: an id that the model does not know. */
-enum ar_status run_load_weights(struct run *r, struct ar_err *err);
-enum ar_status run_open_tokens(struct run *r, struct ar_err *err);
+/* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.
+ * AR_USAGE: they are not of --model, or an option is missing or does not go with them.
+ * open_tokens: begin a method anew, or do nothing without --weights.  AR_DATA: an id that the
+ * model does not know. */
+enum ar_status run_load_weights(struct run_inputs *in, const struct run_options *o,
+				struct ar_err *err);
+enum ar_status run_open_tokens(struct run_inputs *in, struct run_session *s, struct ar_err *err);
 /* Warn if one rank of several runs alone with its weights; a search warns for all of its points. */
 void run_warn_rank(const struct run *r);
-void run_unload_weights(struct run *r);
+void run_unload_weights(struct run_inputs *in);
 /* Requests whose prompt is the start of one in the file, or several times one. */
 struct run_fit {
 	size_t cut, repeated;
-} run_prompts_fit(const struct run *r);
+} run_prompts_fit(const struct run_inputs *in);
 
-/* groups.c: set the KV cache groups of the limits, and their block size, where the layers of model m
- * differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for them. */
-enum ar_status run_set_groups(struct run *r, const struct model *m, struct ar_err *err);
-enum ar_status run_set_cost_groups(struct run *r, struct ar_err *err);
+/* groups.c: set the KV cache groups of the limits, and their block size, where the layers of model
+ * m differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for
+ * them. */
+enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o,
+			      const struct model *m, struct ar_err *err);
+enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_options *o,
+				   struct ar_err *err);
 /* Store the groups with the blocks that res says; does nothing where the limits have none. */
-enum ar_status run_put_groups(const struct run *r, const struct replay_result *res,
-			      struct ar_err *err);
+enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
+			      const struct replay_result *res, struct ar_err *err);
 /* The kind of attention in a layer: "full", "window" or "linear". */
 const char *run_kind(enum mixer m);
 
-/* layers.c: the work of the executed layers, where a backend counts it; the backend is open.
- * put: store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the layers;
- * 1: all. */
+/* layers.c: the work of the executed layers, where a backend counts it; the backend is open.  put:
+ * store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the layers; 1:
+ * all. */
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
 double run_pairs_left(const struct run *r);
 
-/* all.c: describe the command, check what later methods read, run all that are left, each in a process
- * of its own if there are several, and write --json. */
+/* all.c: describe the command, check what later methods read, run all that are left, each in a
+ * process of its own if there are several, and write --json. */
 enum ar_status run_all(struct run *r, struct ar_err *err);
 
 /* setup.c.  describe: set the options, the setup and the time that a database keeps.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.
  * NULL: no memory. */
-enum ar_status run_describe(struct run *r, struct ar_err *err);
+enum ar_status run_describe(struct run_session *s, struct ar_err *err);
 char *run_setup(const struct opt_group *g);
 
 /* print.c.  i: the run, from 0.  AR_IO: standard output cannot be written. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
-const char *run_clock_name(const struct run *r);
+const char *run_clock_name(const struct run_session *s);
 /* The name of run i in output: its method, else its backend. */
 const char *run_label(const struct run *r, size_t i);
 
-/* figures.c.  limited_latency: the latency that a limit is for. */
+/* figures.c.  limited_latency: the latency that a limit is for.  figures: slo has the limits. */
 enum latency_metric run_limited_latency(const struct slo_limit *l);
 void run_set_limits(struct replay *cfg, const struct slo *slo);
-struct run_figures run_figures(const struct run *r, const struct replay_result *res);
+struct run_figures run_figures(const struct trace *trace, const struct slo *slo,
+			       const struct replay_result *res);
 
 /* Requests within all limits of --slo. */
 struct run_goodput {
 	double good, of, share; /* requests, and good / of */
 	double per_s;		/* NaN: the run took no time */
 };
-struct run_goodput run_goodput(const struct run *r, const struct replay_result *res);
+struct run_goodput run_goodput(const struct trace *trace, const struct replay_result *res);
 
 /* json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
  * so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.  put: add
  * run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing; the file
  * appears only then. */
-enum ar_status run_json_open(struct run *r, struct ar_err *err);
+enum ar_status run_json_open(struct run_session *s, struct ar_err *err);
 enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err);
-enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err);
+enum ar_status run_json_close(struct run_session *s, enum ar_status st, struct ar_err *err);
 
 /* method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the input
  * files at the first call. */
-enum ar_status run_make_key(struct run *r, size_t i, char key[RUN_KEY_SIZE], struct ar_err *err);
+enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
+			    char key[RUN_KEY_SIZE], struct ar_err *err);
 /* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 
-/* energy.c: measure the energy of a GPU into r->energy, which stays 0 where it cannot be measured or
+/* energy.c: measure the energy of a GPU into *use, which is 0 where it cannot be measured or
  * nothing is stored; a warning says why. */
-void run_energy_begin(struct run *r);
-void run_energy_end(struct run *r);
+void run_energy_begin(struct run_session *s, struct energy_use *use);
+void run_energy_end(struct run_session *s, struct energy_use *use);
 /* The driver and clocks of the GPU that the backend runs on.  Without NVML there are no clocks, and
  * the backend names the driver. */
-struct gpu_state run_gpu_state(const struct run *r);
+struct gpu_state run_gpu_state(const struct run_session *s);
 
 /* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);

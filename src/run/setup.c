@@ -62,13 +62,10 @@ static int64_t now_utc_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-enum ar_status run_describe(struct run *r, struct ar_err *err)
+enum ar_status run_describe(struct run_session *s, struct ar_err *err)
 {
-	r->session.command_utc_ns = r->session.o.resumed ? r->session.o.resumed->command_utc_ns :
-							   now_utc_ns();
-	r->session.options = options_json(r->session.o.group);
-	r->session.setup = r->session.o.db ? run_setup(r->session.o.group) : NULL;
-	return r->session.options && r->session.cmdline && (!r->session.o.db || r->session.setup) ?
-		       AR_OK :
-		       ar_nomem(err);
+	s->command_utc_ns = s->o.resumed ? s->o.resumed->command_utc_ns : now_utc_ns();
+	s->options = options_json(s->o.group);
+	s->setup = s->o.db ? run_setup(s->o.group) : NULL;
+	return s->options && s->cmdline && (!s->o.db || s->setup) ? AR_OK : ar_nomem(err);
 }

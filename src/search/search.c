@@ -247,7 +247,7 @@ static enum ar_status run_point(struct run *r, struct ar_err *err)
 	enum ar_status st = run_load(r, err);
 
 	if (!st)
-		st = run_describe(r, err);
+		st = run_describe(&r->session, err);
 	if (st)
 		return st;
 	return !r->session.backend || r->session.backend->uses_gpu ? run_method_apart(r, 0, err) :

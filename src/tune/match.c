@@ -56,7 +56,7 @@ static enum ar_status choose_sample(struct match *m, const struct run *r, struct
 {
 	int64_t budget = r->in.limits.max_batched_tok;
 
-	m->in.tokens = run_longest_request(r);
+	m->in.tokens = run_longest_request(&r->in);
 	m->in.n = r->in.n_capture < MATCH_CAPTURES ? r->in.n_capture : MATCH_CAPTURES;
 	m->in.capture = calloc(m->in.n, sizeof(struct capture *));
 	if (!m->in.capture)
@@ -83,7 +83,7 @@ static bool can_tune(const struct plan *p)
 static bool is_left(const struct run *r, size_t method)
 {
 	for (size_t i = method; i < r->in.n_runs; i += r->in.n_methods)
-		if (run_is_left(r, i))
+		if (run_is_left(&r->session.o, i))
 			return true;
 	return false;
 }
