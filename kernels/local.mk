@@ -5,7 +5,7 @@
 # names.
 # Methods: selectors, unions, executors; and the kernels of a decoder layer.
 libattnreplay_a_SOURCES += \
-  kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
+  kernels/attn.h kernels/phase.h kernels/row_kind.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \

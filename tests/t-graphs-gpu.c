@@ -91,8 +91,9 @@ static void open_all(struct rng *r)
 	rows_env_add(&s.env, 0, &(struct row_view){ .group = &s.group });
 	s.env.act = &activations_capture;
 	s.env.act_self = &act;
-	s.env.prefill = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 };
-	s.env.decode = s.env.prefill;
+	s.env.limit[ROW_PREFILL] = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1,
+							 0, 0 };
+	s.env.limit[ROW_DECODE] = s.env.limit[ROW_PREFILL];
 	s.env.bytes = rows_bytes(&s.env);
 	s.env.mem = malloc(s.env.bytes);
 	if (!s.env.mem)
@@ -108,7 +109,7 @@ static void open_all(struct rng *r)
 	s.kv.v = random_values(TOUCHED * page, r);
 	s.q = random_values(MAX_REQ * ROW, r);
 	s.out = gpu_new(sizeof s.host[0], 0);
-	s.work = gpu_new(decode_work_bytes(&act.shape, &s.env.decode), 0);
+	s.work = gpu_new(decode_work_bytes(&act.shape, &s.env.limit[ROW_DECODE]), 0);
 }
 
 static void close_all(void)
@@ -126,7 +127,7 @@ static enum ar_status enqueue(void *ctx, struct ar_err *err)
 {
 	const struct rows *r = ctx;
 
-	return decode_enqueue(&(struct attn_call){ .b = &r->decode,
+	return decode_enqueue(&(struct attn_call){ .b = &r->part[ROW_DECODE],
 						   .q = s.q,
 						   .kv = s.kv,
 						   .out = s.out,

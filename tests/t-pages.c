@@ -46,8 +46,10 @@ static void set_views(struct rows_env *e, int layers, const struct row_view *vie
 		rows_env_add(e, i, &view[i]);
 	e->act = &activations_capture;
 	e->act_self = &act;
-	e->prefill = (struct attn_limits){ MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 };
-	e->decode = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 };
+	e->limit[ROW_PREFILL] = (struct attn_limits){ MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0,
+						      0 };
+	e->limit[ROW_DECODE] = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0,
+						     0 };
 	e->bytes = rows_bytes(e);
 	e->mem = malloc(e->bytes);
 	if (!e->mem)
@@ -119,28 +121,29 @@ static void test_batch(void)
 	grow(&b);
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
-	is_int(r.n_prefill, 203, "those of chunks first");
-	is_int(r.prefill.rows.n_req, 2, "two of its entries are chunks");
-	ok(r.prefill.rows.row0[0] == 0 && r.prefill.rows.row0[1] == 200 &&
-		   r.prefill.rows.row0[2] == 203,
+	is_int(rows_count(&r, ROW_PREFILL), 203, "those of chunks first");
+	is_int(r.part[ROW_PREFILL].rows.n_req, 2, "two of its entries are chunks");
+	ok(r.part[ROW_PREFILL].rows.row0[0] == 0 && r.part[ROW_PREFILL].rows.row0[1] == 200 &&
+		   r.part[ROW_PREFILL].rows.row0[2] == 203,
 	   "rows are counted up");
-	ok(r.prefill.rows.pos0[0] == 130 && r.prefill.rows.pos0[1] == 0,
+	ok(r.part[ROW_PREFILL].rows.pos0[0] == 130 && r.part[ROW_PREFILL].rows.pos0[1] == 0,
 	   "the context is where the chunk starts");
-	ok(r.prefill.rows.qblk0[1] == 2 && r.prefill.rows.qblk0[2] == 3 &&
-		   r.prefill.rows.n_qblk == 3,
+	ok(r.part[ROW_PREFILL].rows.qblk0[1] == 2 && r.part[ROW_PREFILL].rows.qblk0[2] == 3 &&
+		   r.part[ROW_PREFILL].rows.n_qblk == 3,
 	   "rows 130 ... 329 touch two blocks of the grid, not three");
-	ok(r.prefill.keys.page0[1] == 3 && r.prefill.keys.page0[2] == 4,
+	ok(r.part[ROW_PREFILL].keys.page0[1] == 3 && r.part[ROW_PREFILL].keys.page0[2] == 4,
 	   "pages until the end of the chunk");
-	ok(!memcmp(r.prefill.keys.page, blocks_table(&tables, 0, 0),
-		   3 * sizeof *r.prefill.keys.page) &&
-		   r.prefill.keys.page[3] == blocks_table(&tables, 0, 2)[0],
+	ok(!memcmp(r.part[ROW_PREFILL].keys.page, blocks_table(&tables, 0, 0),
+		   3 * sizeof *r.part[ROW_PREFILL].keys.page) &&
+		   r.part[ROW_PREFILL].keys.page[3] == blocks_table(&tables, 0, 2)[0],
 	   "in the order of positions");
-	is_int(r.prefill.keys.max_kv_blk, 3, "the largest request has three blocks");
-	is_int(r.prefill.keys.mask_words, 1, "whose mask is one word");
-	ok(!r.prefill.rows.left[0] && r.prefill.rows.left[1],
+	is_int(r.part[ROW_PREFILL].keys.max_kv_blk, 3, "the largest request has three blocks");
+	is_int(r.part[ROW_PREFILL].keys.mask_words, 1, "whose mask is one word");
+	ok(!r.part[ROW_PREFILL].rows.left[0] && r.part[ROW_PREFILL].rows.left[1],
 	   "the chunk a token comes out of is the last");
-	ok(r.decode.rows.n_req == 1 && r.decode.rows.n_row == 1 && r.decode.rows.pos0[0] == 256 &&
-		   r.decode.keys.max_kv_blk == 3,
+	ok(r.part[ROW_DECODE].rows.n_req == 1 && r.part[ROW_DECODE].rows.n_row == 1 &&
+		   r.part[ROW_DECODE].rows.pos0[0] == 256 &&
+		   r.part[ROW_DECODE].keys.max_kv_blk == 3,
 	   "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
 	ok(r.row[0].tok == 30 && r.row[0].rotation == 100,
@@ -172,18 +175,18 @@ static void test_parts(void)
 	e.tiles = true;
 	grow(&b);
 	is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "rows with tiles");
-	n_whole = r.prefill.n_tile;
-	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
+	n_whole = r.part[ROW_PREFILL].n_tile;
+	ok(n_whole > 0 && r.part[ROW_PREFILL].n_part == 0, "the tiles are whole");
 	for (int i = 0; i < 3; i++) {
 		free(e.mem);
-		e.prefill.n_sm = sms[i];
+		e.limit[ROW_PREFILL].n_sm = sms[i];
 		e.bytes = rows_bytes(&e);
 		e.mem = malloc(e.bytes);
 		if (!e.mem)
 			bail_out("out of memory");
 		is_int(build(&r, &e, &b, 0, &used, &err), AR_OK, "for %d multiprocessors", sms[i]);
-		small += r.prefill.n_tile <= n_whole || r.prefill.n_part != r.prefill.n_tile ||
-			 used > e.bytes;
+		small += r.part[ROW_PREFILL].n_tile <= n_whole ||
+			 r.part[ROW_PREFILL].n_part != r.part[ROW_PREFILL].n_tile || used > e.bytes;
 	}
 	is_int(small, 0, "they are cut into parts");
 	method_free(m);
@@ -266,28 +269,34 @@ static void test_padding(void)
 	slot = N_PAGE * PAGE_TOK;
 	grow(&b);
 	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_OK, "two decodes as four");
-	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.rows.n_req == 0,
+	ok(r.n_row == PAD && r.n_emit == PAD && rows_count(&r, ROW_PREFILL) == 0 &&
+		   r.part[ROW_PREFILL].rows.n_req == 0,
 	   "are four rows that emit, and no chunk");
-	ok(r.decode.rows.n_req == PAD && r.decode.rows.n_row == PAD &&
-		   r.decode.rows.n_qblk == PAD && !memcmp(r.emit, upto, PAD * sizeof *upto) &&
-		   !memcmp(r.decode.rows.row0, upto, sizeof upto) &&
-		   !memcmp(r.decode.rows.qblk0, upto, sizeof upto),
+	ok(r.part[ROW_DECODE].rows.n_req == PAD && r.part[ROW_DECODE].rows.n_row == PAD &&
+		   r.part[ROW_DECODE].rows.n_qblk == PAD &&
+		   !memcmp(r.emit, upto, PAD * sizeof *upto) &&
+		   !memcmp(r.part[ROW_DECODE].rows.row0, upto, sizeof upto) &&
+		   !memcmp(r.part[ROW_DECODE].rows.qblk0, upto, sizeof upto),
 	   "a request, a row and a query block each");
-	ok(r.decode.rows.pos0[0] == 130 && r.decode.rows.pos0[1] == 256 && !r.decode.rows.pos0[2] &&
-		   !r.decode.rows.pos0[3],
+	ok(r.part[ROW_DECODE].rows.pos0[0] == 130 && r.part[ROW_DECODE].rows.pos0[1] == 256 &&
+		   !r.part[ROW_DECODE].rows.pos0[2] && !r.part[ROW_DECODE].rows.pos0[3],
 	   "those that pad stand on nothing");
-	ok(!memcmp(r.decode.keys.page0, page0, sizeof page0) &&
-		   !memcmp(r.decode.keys.page, blocks_table(&tables, 0, 0), 2 * sizeof *page0) &&
-		   !memcmp(r.decode.keys.page + 2, blocks_table(&tables, 0, 1),
+	ok(!memcmp(r.part[ROW_DECODE].keys.page0, page0, sizeof page0) &&
+		   !memcmp(r.part[ROW_DECODE].keys.page, blocks_table(&tables, 0, 0),
+			   2 * sizeof *page0) &&
+		   !memcmp(r.part[ROW_DECODE].keys.page + 2, blocks_table(&tables, 0, 1),
 			   3 * sizeof *page0) &&
-		   r.decode.keys.page[5] == N_PAGE && r.decode.keys.page[6] == N_PAGE,
+		   r.part[ROW_DECODE].keys.page[5] == N_PAGE &&
+		   r.part[ROW_DECODE].keys.page[6] == N_PAGE,
 	   "in the scratch page");
 	ok(r.row[0].slot == blocks_table(&tables, 0, 0)[1] * PAGE_TOK + 2 &&
 		   r.row[2].slot == slot && r.row[3].slot == slot,
 	   "where they are written to");
 	ok(r.row[2].tok == 0 && r.row[2].rotation == 0, "with the first token there is");
-	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
-	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
+	is_int(r.part[ROW_DECODE].keys.max_kv_blk, e.limit[ROW_DECODE].max_kv_blk,
+	       "the number of blocks is the limit");
+	is_int(r.part[ROW_DECODE].keys.mask_words, (e.limit[ROW_DECODE].max_kv_blk + 31) / 32,
+	       "also in words");
 	act.tile = false;
 	is_int(build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
 	       "positions past a capture are refused");
@@ -336,12 +345,13 @@ static void test_padded_prompt(void)
 	is_int(build(&r, &e, &b, 201, &used, &err), AR_OK, "no row to add");
 	is_int(r.n_row, 201, "adds none");
 	is_int(build(&r, &e, &b, PAD, &used, &err), AR_OK, "201 rows as 400");
-	ok(r.n_row == PAD && r.n_prefill == 200 && r.n_emit == 2 && r.emit[1] == 200,
+	ok(r.n_row == PAD && rows_count(&r, ROW_PREFILL) == 200 && r.n_emit == 2 &&
+		   r.emit[1] == 200,
 	   "rows of prompts, of decodes, then those that pad");
 	for (int i = 201; i < PAD; i++)
 		padded = padded && r.row[i].slot == slot && !r.row[i].tok && !r.row[i].rotation;
 	ok(padded && r.row[200].slot != slot, "which are in the scratch page");
-	ok(r.prefill.rows.n_row == 200 && r.decode.rows.n_row == 1,
+	ok(r.part[ROW_PREFILL].rows.n_row == 200 && r.part[ROW_DECODE].rows.n_row == 1,
 	   "and take no part in attention");
 	ok(used <= e.bytes, "the block of memory is enough");
 	rows_env_close(&e);
@@ -349,10 +359,10 @@ static void test_padded_prompt(void)
 
 static bool same_places(const struct rows *a, const struct rows *b)
 {
-	const struct attn_batch *x = &a->decode, *y = &b->decode;
+	const struct attn_batch *x = &a->part[ROW_DECODE], *y = &b->part[ROW_DECODE];
 
 	return a->row == b->row && a->emit == b->emit && a->n_row == b->n_row &&
-	       a->n_emit == b->n_emit && a->n_prefill == b->n_prefill &&
+	       a->n_emit == b->n_emit && rows_count(a, ROW_PREFILL) == rows_count(b, ROW_PREFILL) &&
 	       !memcmp(&x->rows, &y->rows, sizeof x->rows) &&
 	       x->keys.max_kv_blk == y->keys.max_kv_blk &&
 	       x->keys.mask_words == y->keys.mask_words && x->keys.len == y->keys.len &&
@@ -363,12 +373,13 @@ static bool same_places(const struct rows *a, const struct rows *b)
 static bool same_rows(const struct rows *a, const struct rows *b, int n)
 {
 	return !memcmp(a->row, b->row, (size_t)n * sizeof *a->row) &&
-	       !memcmp(a->decode.rows.pos0, b->decode.rows.pos0,
-		       (size_t)n * sizeof *a->decode.rows.pos0) &&
-	       !memcmp(a->decode.keys.page0, b->decode.keys.page0,
-		       (size_t)(n + 1) * sizeof *a->decode.keys.page0) &&
-	       !memcmp(a->decode.keys.page, b->decode.keys.page,
-		       (size_t)a->decode.keys.page0[n] * sizeof *a->decode.keys.page);
+	       !memcmp(a->part[ROW_DECODE].rows.pos0, b->part[ROW_DECODE].rows.pos0,
+		       (size_t)n * sizeof *a->part[ROW_DECODE].rows.pos0) &&
+	       !memcmp(a->part[ROW_DECODE].keys.page0, b->part[ROW_DECODE].keys.page0,
+		       (size_t)(n + 1) * sizeof *a->part[ROW_DECODE].keys.page0) &&
+	       !memcmp(a->part[ROW_DECODE].keys.page, b->part[ROW_DECODE].keys.page,
+		       (size_t)a->part[ROW_DECODE].keys.page0[n] *
+			       sizeof *a->part[ROW_DECODE].keys.page);
 }
 
 /* The arguments of a captured graph must not change. */
@@ -532,11 +543,12 @@ static void test_random(void)
 		row_set_at(&(struct row_set){ .view = &y }, &(struct row_set){ &x, e.of, 1 }, e.mem,
 			   copy);
 		memset(e.mem, 0xff, used);
-		copied &= check_kind(&y, &y.prefill, &b, false, 0);
+		copied &= check_kind(&y, &y.part[ROW_PREFILL], &b, false, 0);
 		memcpy(e.mem, copy, used);
-		good &= check_kind(&x, &x.prefill, &b, false, 0) &&
-			check_kind(&x, &x.decode, &b, true, x.n_prefill) &&
-			x.n_row == x.n_prefill + x.decode.rows.n_row;
+		good &= check_kind(&x, &x.part[ROW_PREFILL], &b, false, 0) &&
+			check_kind(&x, &x.part[ROW_DECODE], &b, true,
+				   rows_count(&x, ROW_PREFILL)) &&
+			x.n_row == rows_count(&x, ROW_PREFILL) + x.part[ROW_DECODE].rows.n_row;
 		free(copy);
 		for (uint32_t q = 0; q < N_REQ; q++)
 			if (rng_below(&r, 3) == 0)

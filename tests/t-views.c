@@ -65,8 +65,9 @@ static void env_open_for(struct rows_env *e, int revives)
 						 .method = i == 4 ? method : NULL });
 	e->act = &activations_capture;
 	e->act_self = &act;
-	e->prefill = (struct attn_limits){ N_REQ, MAX_ROW, MAX_LEN / TOK + 1, 0, 0 };
-	e->decode = (struct attn_limits){ N_REQ, N_REQ, MAX_LEN / TOK + 1, 0, 0 };
+	e->limit[ROW_PREFILL] = (struct attn_limits){ N_REQ, MAX_ROW, MAX_LEN / TOK + 1, 0, 0 };
+	e->limit[ROW_DECODE] = (struct attn_limits){ N_REQ, N_REQ, MAX_LEN / TOK + 1, 0, 0 };
+	e->limit[ROW_REVIVED] = (struct attn_limits){ N_REQ * revives, N_REQ * revives, 0, 0, 0 };
 	e->revives = revives;
 	if (blocks_open(&tables, tables_of, VIEWS, N_REQ, &err))
 		bail_out("%s", err.msg);
@@ -144,35 +145,43 @@ static void test_views(void)
 	window = row_set_of(&set, 1);
 	linear = row_set_of(&set, 2);
 	ok(full == row_set_of(&set, 3) && full != row_set_of(&set, 4), "as the layers say");
-	ok(!full->prefill.rows.first && !full->decode.rows.first && !linear->prefill.rows.first,
+	ok(!full->part[ROW_PREFILL].rows.first && !full->part[ROW_DECODE].rows.first &&
+		   !linear->part[ROW_PREFILL].rows.first,
 	   "rows of full layers see every key");
 	for (int i = 0; i < 220; i++) {
 		int pos = i < 90 ? 500 + i : i - 90;
 
-		right = right && window->prefill.rows.pos[i] == pos &&
-			window->prefill.rows.first[i] == (pos < WINDOW ? 0 : pos - WINDOW + 1);
+		right = right && window->part[ROW_PREFILL].rows.pos[i] == pos &&
+			window->part[ROW_PREFILL].rows.first[i] ==
+				(pos < WINDOW ? 0 : pos - WINDOW + 1);
 	}
-	ok(right && window->decode.rows.first[0] == 0, "those of window layers the last ones");
-	ok(window->prefill.shape.q_heads == 2 && full->prefill.shape.q_heads == 4,
+	ok(right && window->part[ROW_DECODE].rows.first[0] == 0,
+	   "those of window layers the last ones");
+	ok(window->part[ROW_PREFILL].shape.q_heads == 2 &&
+		   full->part[ROW_PREFILL].shape.q_heads == 4,
 	   "each with its own heads");
 	/* rows 500 ... see keys from 401 on, in block 6 */
-	ok(window->prefill.keys.page[5] == 0 && full->prefill.keys.page[5] != 0 &&
-		   window->prefill.keys.page[6] == blocks_table(&tables, WINDOWED, 0)[6] &&
+	ok(window->part[ROW_PREFILL].keys.page[5] == 0 &&
+		   full->part[ROW_PREFILL].keys.page[5] != 0 &&
+		   window->part[ROW_PREFILL].keys.page[6] ==
+			   blocks_table(&tables, WINDOWED, 0)[6] &&
 		   blocks_free(&tables, WINDOWED) == blocks_free(&tables, FULL) + 6,
 	   "pages out of sight are free");
-	ok(window->row[0].slot == window->prefill.keys.page[7] * TOK + 500 - 7 * TOK,
+	ok(window->row[0].slot == window->part[ROW_PREFILL].keys.page[7] * TOK + 500 - 7 * TOK,
 	   "rows are stored in the pages of their group");
-	ok(!linear->row && linear->n_row == 221 && linear->n_prefill == 220 &&
+	ok(!linear->row && linear->n_row == 221 && rows_count(linear, ROW_PREFILL) == 220 &&
 		   linear->n_emit == 2 && linear->emit[0] == 219 && linear->emit[1] == 220,
 	   "linear layers have the same rows, and store none");
-	ok(linear->prefill.rows.pos0[0] == 500 && linear->prefill.rows.pos0[1] == 0 &&
-		   linear->prefill.keys.page[0] == blocks_table(&tables, LINEAR, 0)[0] &&
-		   linear->prefill.keys.page[1] == blocks_table(&tables, LINEAR, 2)[0] &&
-		   linear->decode.keys.page[0] == blocks_table(&tables, LINEAR, 1)[0] &&
-		   linear->prefill.keys.n_page == 2 && linear->decode.keys.n_page == 1,
+	ok(linear->part[ROW_PREFILL].rows.pos0[0] == 500 &&
+		   linear->part[ROW_PREFILL].rows.pos0[1] == 0 &&
+		   linear->part[ROW_PREFILL].keys.page[0] == blocks_table(&tables, LINEAR, 0)[0] &&
+		   linear->part[ROW_PREFILL].keys.page[1] == blocks_table(&tables, LINEAR, 2)[0] &&
+		   linear->part[ROW_DECODE].keys.page[0] == blocks_table(&tables, LINEAR, 1)[0] &&
+		   linear->part[ROW_PREFILL].keys.n_page == 2 &&
+		   linear->part[ROW_DECODE].keys.n_page == 1,
 	   "but each request has a state");
 	ok(linear->delta.n_seq == 2 && linear->delta.n_chunk == 5 &&
-		   linear->delta.seq[0].slot == linear->prefill.keys.page[0] &&
+		   linear->delta.seq[0].slot == linear->part[ROW_PREFILL].keys.page[0] &&
 		   !linear->delta.seq[0].fresh && linear->delta.seq[1].fresh &&
 		   linear->delta.seq[1].row == 90 && linear->delta.chunk[4].first == 128 &&
 		   !full->delta.n_seq,
@@ -212,21 +221,23 @@ static void test_segments(void)
 	build(&set, &e, &b, segment, &used);
 	page = blocks_table(&tables, LATER, 0);
 	r = row_set_of(&set, 0);
-	ok(r->n_row == 131 && r->prefill.rows.n_req == 2 && r->row[130].tok == 300,
+	ok(r->n_row == 131 && r->part[ROW_PREFILL].rows.n_req == 2 && r->row[130].tok == 300,
 	   "all rows go through the first segment");
 	r = row_set_of(&set, 5);
-	ok(r->n_row == 4 && r->n_prefill == 3 && r->prefill.rows.n_req == 1 &&
-		   r->decode.rows.n_req == 1,
+	ok(r->n_row == 4 && rows_count(r, ROW_PREFILL) == 3 &&
+		   r->part[ROW_PREFILL].rows.n_req == 1 && r->part[ROW_DECODE].rows.n_req == 1,
 	   "some through the next one, and none of a request that keeps none");
 	ok(r->row[0].tok == 202 && r->row[1].tok == 203 && r->row[2].tok == 288 &&
 		   r->row[3].tok == 300,
 	   "they have the activations of their positions");
-	ok(r->prefill.rows.pos[0] == 50 && r->prefill.rows.pos[2] == 52 &&
-		   r->prefill.keys.len[0] == 53 && r->prefill.rows.pos0[0] == 50 &&
-		   r->prefill.keys.n_page == 1 && r->decode.keys.len[0] == 71 &&
+	ok(r->part[ROW_PREFILL].rows.pos[0] == 50 && r->part[ROW_PREFILL].rows.pos[2] == 52 &&
+		   r->part[ROW_PREFILL].keys.len[0] == 53 &&
+		   r->part[ROW_PREFILL].rows.pos0[0] == 50 &&
+		   r->part[ROW_PREFILL].keys.n_page == 1 && r->part[ROW_DECODE].keys.len[0] == 71 &&
 		   r->row[0].slot == page[0] * TOK + 50 && r->row[2].slot == page[0] * TOK + 52,
 	   "and follow each other in the cache");
-	ok(r->n_emit == 2 && r->emit[0] == 2 && r->emit[1] == 3 && r->prefill.rows.left[0] == 0,
+	ok(r->n_emit == 2 && r->emit[0] == 2 && r->emit[1] == 3 &&
+		   r->part[ROW_PREFILL].rows.left[0] == 0,
 	   "the last one of a prompt emits");
 	row_set_release(&set);
 	env_close(&e);
@@ -270,18 +281,20 @@ static void test_revived(void)
 	build(&set, &e, &b, segment, &used);
 	page = blocks_table(&tables, LATER, 2);
 	r = row_set_of(&set, 5);
-	ok(r->n_row == 8 && r->n_prefill == 5 && r->decode.rows.n_row == 1 &&
-		   r->revived.rows.n_req == 2 && r->row[5].tok == 300 && r->row[6].tok == 7 &&
-		   r->row[7].tok == 120 && r->emit[1] == 5,
+	ok(r->n_row == 8 && rows_count(r, ROW_PREFILL) == 5 &&
+		   r->part[ROW_DECODE].rows.n_row == 1 && r->part[ROW_REVIVED].rows.n_req == 2 &&
+		   r->row[5].tok == 300 && r->row[6].tok == 7 && r->row[7].tok == 120 &&
+		   r->emit[1] == 5,
 	   "revived rows come after the decodes");
 	ok(r->row[6].slot == page[0] * TOK + 3 && r->row[7].slot == page[0] * TOK + 4 &&
-		   r->row[5].slot == page[0] * TOK + 5 && r->decode.rows.pos0[0] == 5 &&
-		   r->decode.keys.len[0] == 6,
+		   r->row[5].slot == page[0] * TOK + 5 && r->part[ROW_DECODE].rows.pos0[0] == 5 &&
+		   r->part[ROW_DECODE].keys.len[0] == 6,
 	   "but before its own in the cache");
-	ok(r->revived.rows.own[0] == 7 && r->revived.rows.own[1] == 120 &&
-		   r->revived.keys.len[0] == 6 && r->revived.rows.pos0[1] == 5 &&
-		   r->revived.keys.page[r->revived.keys.page0[1]] == page[0] &&
-		   !memcmp(r->revived.keys.pos, (int32_t[]){ 0, 200, 90, 7, 120, 300 },
+	ok(r->part[ROW_REVIVED].rows.own[0] == 7 && r->part[ROW_REVIVED].rows.own[1] == 120 &&
+		   r->part[ROW_REVIVED].keys.len[0] == 6 &&
+		   r->part[ROW_REVIVED].rows.pos0[1] == 5 &&
+		   r->part[ROW_REVIVED].keys.page[r->part[ROW_REVIVED].keys.page0[1]] == page[0] &&
+		   !memcmp(r->part[ROW_REVIVED].keys.pos, (int32_t[]){ 0, 200, 90, 7, 120, 300 },
 			   6 * sizeof(int32_t)),
 	   "each looks at all keys, which have positions");
 	ok(r->gone && !memcmp(r->gone, want, sizeof want) && !row_set_of(&set, 0)->gone,
@@ -296,7 +309,7 @@ static void test_revived(void)
 
 static bool same_places(const struct rows *a, const struct rows *b)
 {
-	const struct attn_batch *x = &a->decode, *y = &b->decode;
+	const struct attn_batch *x = &a->part[ROW_DECODE], *y = &b->part[ROW_DECODE];
 
 	return a->row == b->row && a->emit == b->emit && a->n_row == b->n_row &&
 	       !memcmp(&x->rows, &y->rows, sizeof x->rows) && x->keys.len == y->keys.len &&
@@ -308,7 +321,7 @@ static bool same_places(const struct rows *a, const struct rows *b)
 static bool right_request(const struct rows *r, int i, const struct cache_group *g,
 			  const struct batch *b)
 {
-	const struct attn_batch *d = &r->decode;
+	const struct attn_batch *d = &r->part[ROW_DECODE];
 	bool real = i < (int)b->n;
 	uint32_t pos = real ? b->entry[i].start : 0;
 	int tok = g->shape.page_tok, n = g->mixer == MIX_LINEAR ? 1 : (int)pos / tok + 1;
@@ -328,7 +341,7 @@ static bool right_request(const struct rows *r, int i, const struct cache_group 
 static bool right_revived(const struct rows *r, int at, int k, const struct row_segment *s,
 			  size_t i, uint32_t req)
 {
-	const struct attn_batch *v = &r->revived;
+	const struct attn_batch *v = &r->part[ROW_REVIVED];
 	const int32_t *page = blocks_table(&tables, LATER, req);
 	const int32_t *key = v->keys.pos + v->keys.page0[at + k] * TOK;
 	int slot = s->start[i] + k, len = s->start[i] + s->n[i];
@@ -336,8 +349,9 @@ static bool right_revived(const struct rows *r, int at, int k, const struct row_
 	return v->rows.own[at + k] == s->back[i][k] && v->keys.len[at + k] == len &&
 	       v->keys.page[v->keys.page0[at + k]] == page[0] && key[slot] == s->back[i][k] &&
 	       !memcmp(key, s->before[i], (size_t)s->start[i] * sizeof *key) &&
-	       r->row[r->decode.rows.n_req + at + k].tok == s->back[i][k] &&
-	       r->row[r->decode.rows.n_req + at + k].slot == page[slot / TOK] * TOK + slot % TOK;
+	       r->row[r->part[ROW_DECODE].rows.n_req + at + k].tok == s->back[i][k] &&
+	       r->row[r->part[ROW_DECODE].rows.n_req + at + k].slot ==
+		       page[slot / TOK] * TOK + slot % TOK;
 }
 
 /* Decodes that revive 0 to MOST tokens each, padded: a view after segment 0 has PAD * MOST rows
@@ -391,19 +405,22 @@ static void test_revived_decodes(void)
 		if (!t)
 			first = *r;
 		fixed = fixed && same_places(&first, r) && used <= e.bytes &&
-			!memcmp(&first.revived, &r->revived, sizeof first.revived) &&
+			!memcmp(&first.part[ROW_REVIVED], &r->part[ROW_REVIVED],
+				sizeof first.part[ROW_REVIVED]) &&
 			r->n_row == PAD * (1 + MOST) && row_set_of(&set, 0)->n_row == PAD &&
-			r->decode.keys.n_page == first.decode.keys.n_page;
+			r->part[ROW_DECODE].keys.n_page == first.part[ROW_DECODE].keys.n_page;
 		for (size_t i = 0; i < b.n; at += n_back[1][i++])
 			for (int k = 0; k < n_back[1][i]; k++)
 				right = right &&
 					right_revived(r, at, k, &segment[1], i, (uint32_t)i);
 		for (; at < PAD * MOST; at++) {
-			int page0 = r->revived.keys.page0[at];
+			int page0 = r->part[ROW_REVIVED].keys.page0[at];
 
-			padded = padded && r->revived.keys.len[at] == 1 &&
-				 r->revived.keys.page[page0] == (int)group[LATER].n_page &&
-				 r->revived.keys.pos[page0 * TOK] <= r->revived.rows.own[at] &&
+			padded = padded && r->part[ROW_REVIVED].keys.len[at] == 1 &&
+				 r->part[ROW_REVIVED].keys.page[page0] ==
+					 (int)group[LATER].n_page &&
+				 r->part[ROW_REVIVED].keys.pos[page0 * TOK] <=
+					 r->part[ROW_REVIVED].rows.own[at] &&
 				 r->row[PAD + at].slot == (int)group[LATER].n_page * TOK;
 		}
 	}

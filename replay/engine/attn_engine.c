@@ -244,8 +244,8 @@ enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backen
 						 .method = attn_engine_method(e, i) });
 	r->act = e->act;
 	r->act_self = e->act_self;
-	rows_limits(env, e->plan.page_tok, &r->prefill, &r->decode);
 	r->revives = drop_revives(e->plan.drop);
+	rows_limits(r, env, e->plan.page_tok);
 	return st;
 }
 

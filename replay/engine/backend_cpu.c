@@ -132,7 +132,7 @@ static bool alloc_rows(struct cpu *c)
 
 	c->rows.bytes = rows_bytes(&c->rows);
 	c->rows.mem = array(c->rows.bytes, 1);
-	c->slot = array((size_t)rows_max_revived(&c->rows), sizeof *c->slot);
+	c->slot = array((size_t)c->rows.limit[ROW_REVIVED].max_row, sizeof *c->slot);
 	c->q = array(q, dim);
 	c->k = array(k, dim);
 	c->out = array(q, dim);
@@ -199,7 +199,7 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, void *
 			      struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	struct attn_call call = cpu_call(c, &r->prefill, i);
+	struct attn_call call = cpu_call(c, r, ROW_PREFILL, i);
 	enum ar_status st = AR_OK;
 
 	(void)ctx;
@@ -225,7 +225,8 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, s
 	struct batch_entry piece;
 	enum ar_status st = AR_OK;
 
-	while (!st && blocks_missing(c->env.blocks, e, c->rows.prefill.max_row, &piece)) {
+	while (!st &&
+	       blocks_missing(c->env.blocks, e, c->rows.limit[ROW_PREFILL].max_row, &piece)) {
 		bool held = blocks_hold(c->env.blocks, &piece);
 
 		st = cpu_pass(c,
@@ -286,10 +287,10 @@ static enum ar_status select_counted(struct cpu *c, int i, const struct rows *r,
 				     struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
-	struct attn_call call = cpu_call(c, &r->prefill, i);
+	struct attn_call call = cpu_call(c, r, ROW_PREFILL, i);
 	enum ar_status st = method_select_ref(m, &call, x, err);
 
-	return st ? st : method_count(m, &r->prefill, &x->chosen, x->table, count, err);
+	return st ? st : method_count(m, call.b, &x->chosen, x->table, count, err);
 }
 
 /* The same, then attention. */
@@ -297,7 +298,7 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 				     struct selection_count *count, struct method_selection *x,
 				     struct ar_err *err)
 {
-	struct attn_call call = cpu_call(c, &r->prefill, i);
+	struct attn_call call = cpu_call(c, r, ROW_PREFILL, i);
 	enum ar_status st = select_counted(c, i, r, count, x, err);
 
 	call.lse = c->lse;
@@ -351,7 +352,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	st = cpu_sample(c, e, i, err);
 	if (st)
 		return st;
-	dense = cpu_call(c, &r->prefill, i);
+	dense = cpu_call(c, r, ROW_PREFILL, i);
 	dense.out = c->out_dense;
 	dense.lse = c->lse_dense;
 	st = attend_counted(c, i, r, count, sel ? sel : &own, err);
@@ -381,7 +382,8 @@ static enum ar_status cpu_kept(void *self, const struct batch_entry *e, int i,
 	*out = (struct kept_share){ 0 };
 	if (c->env.weights)
 		return AR_OK;
-	return attn_engine_kept(&c->engine, e, i, c->rows.prefill.max_row, make_rows, c, out, err);
+	return attn_engine_kept(&c->engine, e, i, c->rows.limit[ROW_PREFILL].max_row, make_rows, c,
+				out, err);
 }
 
 static void cpu_layer_work(const void *self, int i, struct layer_work *out)

@@ -18,7 +18,7 @@ struct cpu {
 	void **state;	     /* [n_run_layers] of the selector, or all NULL */
 	bf16_t **aux;  /* [n_run_layers] the aux cache of a layer, [slot][hidden]; NULL: it has
 			      * none, or there are no weights */
-	int32_t *slot; /* [rows_max_revived()] */
+	int32_t *slot; /* [most revived rows] */
 	bf16_t *q, *k, *out, *out_dense;
 	float *lse, *lse_dense;
 
@@ -49,8 +49,8 @@ static inline bool cpu_skips(const struct cpu *c, int i)
 	return attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
 }
 
-/* The attention call of executed layer i: from c->q to c->out. */
-struct attn_call cpu_call(const struct cpu *c, const struct attn_batch *b, int i);
+/* The attention call of rows of a kind in executed layer i: from c->q to c->out. */
+struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_kind kind, int i);
 
 /* ---- passes: backend_cpu_pass.c ---- */
 

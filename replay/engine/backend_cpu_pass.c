@@ -33,68 +33,58 @@ void cpu_phase(void *ctx, int layer, enum phase phase)
 
 /* ---- attention ---- */
 
-struct attn_call cpu_call(const struct cpu *c, const struct attn_batch *b, int i)
+struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_kind kind, int i)
 {
-	return (struct attn_call){ .b = b,
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	ptrdiff_t at = (ptrdiff_t)rows_before(r, kind) * s->q_heads * s->head_dim;
+
+	return (struct attn_call){ .b = &r->part[kind],
 				   .layer = c->env.run_layer[i],
-				   .q = c->q,
+				   .q = c->q + at,
 				   .kv = c->kv[i],
 				   .state = c->state[i],
 				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
-				   .out = c->out };
+				   .out = c->out + at };
 }
 
 /* Run the method on the chunks in executed layer i.  An executor that copies blocks does so in
  * ref(), in PHASE_ATTEND. */
-static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b, struct ar_err *err)
+static enum ar_status prefill(struct cpu *c, const struct method *m, const struct attn_call *call,
+			      struct ar_err *err)
 {
-	const struct method *m = attn_engine_method(&c->engine, i);
 	struct method_selection x = { 0 };
-	struct attn_call call = cpu_call(c, b, i);
 	enum ar_status st = AR_OK;
 
 	if (!m->dense) {
-		cpu_phase(c, call.layer, PHASE_SELECT);
-		st = method_choose_ref(m, &call, &x, err);
+		cpu_phase(c, call->layer, PHASE_SELECT);
+		st = method_choose_ref(m, call, &x, err);
 	}
 	if (!st && x.chosen.mask) {
-		cpu_phase(c, call.layer, PHASE_METADATA);
-		method_lower_ref(b, &x);
+		cpu_phase(c, call->layer, PHASE_METADATA);
+		method_lower_ref(call->b, &x);
 	}
-	cpu_phase(c, call.layer, PHASE_ATTEND);
+	cpu_phase(c, call->layer, PHASE_ATTEND);
 	if (!st)
-		st = m->executor->ref(&call, &x.lists, err);
-	cpu_phase(c, call.layer, PHASE_NONE);
+		st = m->executor->ref(call, &x.lists, err);
 	method_selection_release(&x);
 	return st;
 }
 
-/* The attention call of executed layer i for b, whose rows come after `skip` others. */
-static struct attn_call call_after(const struct cpu *c, const struct attn_batch *b, int i, int skip)
-{
-	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	ptrdiff_t at = (ptrdiff_t)skip * s->q_heads * s->head_dim;
-	struct attn_call call = cpu_call(c, b, i);
-
-	call.q += at;
-	call.out += at;
-	return call;
-}
-
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
-	int n_decode = r->decode.rows.n_row;
-	struct attn_call decode = call_after(c, &r->decode, i, r->n_prefill);
-	struct attn_call revived = call_after(c, &r->revived, i, r->n_prefill + n_decode);
-	enum ar_status st = r->prefill.rows.n_req ? prefill(c, i, &r->prefill, err) : AR_OK;
+	enum ar_status st = AR_OK;
 
-	if (st || !n_decode)
-		return st;
-	cpu_phase(c, decode.layer, PHASE_DECODE);
-	st = decode_ref(&decode, 0, NULL, err);
-	if (!st && r->revived.rows.n_req)
-		st = decode_ref(&revived, 0, NULL, err);
-	cpu_phase(c, decode.layer, PHASE_NONE);
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		struct attn_call call = cpu_call(c, r, k, i);
+
+		if (!rows_count(r, k))
+			continue;
+		if (k != ROW_PREFILL)
+			cpu_phase(c, call.layer, PHASE_DECODE);
+		st = k == ROW_PREFILL ? prefill(c, attn_engine_method(&c->engine, i), &call, err) :
+					decode_ref(&call, 0, NULL, err);
+		cpu_phase(c, call.layer, PHASE_NONE);
+	}
 	return st;
 }
 
@@ -149,17 +139,17 @@ static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, con
 {
 	const struct drop *drop = attn_engine_drop(&c->engine, i);
 	struct drops *d = &c->engine.drops;
-	struct attn_call at = cpu_call(c, &r->prefill, i);
-	struct attn_call decode = call_after(c, &r->decode, i, r->n_prefill);
+	struct attn_call at = cpu_call(c, r, ROW_PREFILL, i);
+	struct attn_call decode = cpu_call(c, r, ROW_DECODE, i);
 	enum ar_status st = AR_OK;
 
 	cpu_phase(c, at.layer, PHASE_NONE);
 	if (drops_acts(d, r))
 		cpu_phase(c, at.layer, PHASE_DROP);
-	if (r->n_prefill)
+	if (rows_count(r, ROW_PREFILL))
 		st = drop_ref(drop, &(struct drop_call){ &at, d->chunk, r->n_row }, &d->kept, err);
 	d->chosen.gone = r->gone;
-	if (!st && d->revives && r->decode.rows.n_req)
+	if (!st && d->revives && rows_count(r, ROW_DECODE))
 		st = drop_revive_ref(drop, &(struct drop_call){ &decode, NULL, r->n_row },
 				     &d->chosen, err);
 	cpu_phase(c, at.layer, PHASE_NONE);
@@ -213,7 +203,7 @@ static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const 
 		st = drop_rows(c, i, b, r, err);
 	if (!st && drop && whole && c->engine.drops.revives)
 		st = revive_rows(c, i, r, err);
-	else if (!st && drop && whole && r->n_prefill)
+	else if (!st && drop && whole && rows_count(r, ROW_PREFILL))
 		keep_rows(c, i);
 	if (!st && whole && before_mlp)
 		st = decoder_ref_mlp(c->decoder, layer, err);
@@ -286,11 +276,11 @@ enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err
 	struct emitted x = { .n = 0 };
 	enum ar_status st = decoder_ref_end(c->decoder, err);
 
-	for (int decode = 0; decode < 2; decode++)
+	for (int kind = 0; kind < ROW_KINDS; kind++)
 		for (size_t i = 0; i < b->n && !st; i++) {
 			const struct batch_entry *e = &b->entry[i];
 
-			if ((e->kind == ROW_DECODE) != decode || !e->n_emit)
+			if ((int)e->kind != kind || !e->n_emit)
 				continue;
 			x.row[x.n] = *row++;
 			x.entry[x.n++] = e;

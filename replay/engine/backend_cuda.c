@@ -108,43 +108,38 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 				  c->decoder ? &product : NULL, &out, err);
 }
 
-struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int i)
+struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i)
 {
-	return (struct attn_call){ .b = b,
+	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+	ptrdiff_t at = (ptrdiff_t)rows_before(r, kind) * s->q_heads * s->head_dim;
+
+	return (struct attn_call){ .b = &r->part[kind],
 				   .layer = c->env.run_layer[i],
-				   .q = c->q,
+				   .q = c->q + at,
 				   .kv = c->kv[i],
 				   .state = c->state[i],
 				   .sink = attn_engine_sink(&c->engine, c->sink, i),
-				   .out = c->out,
+				   .out = c->out + at,
 				   .work = c->work,
 				   .stream = c->stream };
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	size_t row = (size_t)s->q_heads * (size_t)s->head_dim;
-	size_t skip = (size_t)r->n_prefill * row;
-	struct attn_call call = cuda_call(c, &r->prefill, i);
 	enum ar_status st = AR_OK;
 
-	if (r->prefill.rows.n_req)
-		st = method_enqueue(attn_engine_method(&c->engine, i), &call, prof_phase,
-				    c->env.prof, err);
-	if (st || !r->decode.rows.n_req)
-		return st;
-	prof_phase(c->env.prof, call.layer, PHASE_DECODE);
-	call.b = &r->decode;
-	call.q += skip;
-	call.out += skip;
-	st = decode_enqueue(&call, 0, NULL, err);
-	if (st || !r->revived.rows.n_req)
-		return st;
-	call.b = &r->revived;
-	call.q += (size_t)r->decode.rows.n_row * row;
-	call.out += (size_t)r->decode.rows.n_row * row;
-	return decode_enqueue(&call, 0, NULL, err);
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		struct attn_call call = cuda_call(c, r, k, i);
+
+		if (!rows_count(r, k))
+			continue;
+		if (k != ROW_PREFILL)
+			prof_phase(c->env.prof, call.layer, PHASE_DECODE);
+		st = k == ROW_PREFILL ? method_enqueue(attn_engine_method(&c->engine, i), &call,
+						       prof_phase, c->env.prof, err) :
+					decode_enqueue(&call, 0, NULL, err);
+	}
+	return st;
 }
 
 enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store, struct ar_err *err)
@@ -191,7 +186,7 @@ enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struc
 	bool revives = c->engine.drops.revives && c->decoder;
 	enum ar_status st = revives ? cuda_put_aux(c, i, r, err) : AR_OK;
 
-	if (!st && (!revives || r->n_prefill))
+	if (!st && (!revives || rows_count(r, ROW_PREFILL)))
 		st = cuda_after_drop(c, i, cuda_kept(c, i, r), err);
 	return st || !revives ? st : cuda_take_aux(c, i, r, err);
 }
@@ -316,8 +311,8 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st &&
-		       blocks_missing(c->env.blocks, &b->entry[e], c->rows.prefill.max_row, &piece))
+		while (!st && blocks_missing(c->env.blocks, &b->entry[e],
+					     c->rows.limit[ROW_PREFILL].max_row, &piece))
 			st = fill(c, &piece, err);
 	return st;
 }
@@ -559,7 +554,8 @@ static int64_t lesser(int64_t a, int64_t b)
 /* Launch every kernel before the first iteration: run two chunks and a decode of request 0. */
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
-	int64_t most = lesser(c->env.max_len, c->rows.prefill.max_page * c->engine.plan.page_tok);
+	int64_t most = lesser(c->env.max_len,
+			      c->rows.limit[ROW_PREFILL].max_page * c->engine.plan.page_tok);
 	uint32_t last = c->engine.drops.n ==
 			1; /* the decode repeats a token; none that is dropped */
 	int64_t tok = lesser(most, c->engine.act->n_tok(c->engine.act_self, 0));

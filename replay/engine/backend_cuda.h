@@ -43,9 +43,9 @@ struct cuda {
 		/* If tokens are revived, else NULL: */
 		struct drop_revived chosen; /* of the decodes at the layer that ran last */
 		int32_t *left;		    /* copy of engine.drops.left */
-		int32_t *slot;		    /* [segments][rows_max_revived()] of revived tokens in
+		int32_t *slot;		    /* [segments][most revived rows] of revived tokens in
 					     * the aux cache; rest: the scratch slot */
-		int32_t *slot_host;	    /* [rows_max_revived()] pinned */
+		int32_t *slot_host;	    /* [most revived rows] pinned */
 		bf16_t **aux;		    /* [segments] the aux cache of the layer that ends it;
 					     * NULL without a decoder */
 	} drops;
@@ -90,8 +90,8 @@ enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct ro
 /* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
 enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
 			     struct ar_err *err);
-/* The attention call of executed layer i: from c->q to c->out. */
-struct attn_call cuda_call(const struct cuda *c, const struct attn_batch *b, int i);
+/* The attention call of rows of a kind in executed layer i: from c->q to c->out. */
+struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i);
 /* Begin a pass of the decoder over the staged rows. */
 enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
 /* Enqueue executed layer i up to its mixer.  store: as above. */

@@ -29,8 +29,8 @@ static enum ar_status take_revived(struct cuda *c, cuda_take_fn *take, struct ar
 	static const char what[] = "the rows that are revived";
 	const struct drops *d = &c->engine.drops;
 	struct cuda_drops *x = &c->drops;
-	size_t segs = (size_t)d->n, n = (size_t)rows_max_revived(&c->rows);
-	size_t req = (size_t)c->rows.decode.max_req;
+	size_t segs = (size_t)d->n, n = (size_t)c->rows.limit[ROW_REVIVED].max_row;
+	size_t req = (size_t)c->rows.limit[ROW_DECODE].max_req;
 	enum ar_status st = take(c, &x->chosen.n, req * sizeof *x->chosen.n, what, err);
 
 	if (!st)
@@ -99,21 +99,19 @@ enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err
 enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct drop *d = attn_engine_drop(&c->engine, i);
-	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	struct attn_call at = cuda_call(c, &r->prefill, i);
+	struct attn_call at = cuda_call(c, r, ROW_PREFILL, i);
+	struct attn_call decode = cuda_call(c, r, ROW_DECODE, i);
 	enum ar_status st = AR_OK;
 
 	prof_phase(c->env.prof, at.layer, PHASE_DROP);
-	if (r->n_prefill)
+	if (rows_count(r, ROW_PREFILL))
 		st = drop_enqueue(d, &(struct drop_call){ &at, c->drops.chunk, r->n_row },
 				  &c->drops.kept, err);
-	if (st || !c->engine.drops.revives || !r->decode.rows.n_req)
+	if (st || !c->engine.drops.revives || !rows_count(r, ROW_DECODE))
 		return st;
-	at.b = &r->decode;
-	at.q += (size_t)r->n_prefill * (size_t)s->q_heads * (size_t)s->head_dim;
 	c->drops.chosen.gone = r->gone;
-	return drop_revive_enqueue(d, &(struct drop_call){ &at, NULL, r->n_row }, &c->drops.chosen,
-				   err);
+	return drop_revive_enqueue(d, &(struct drop_call){ &decode, NULL, r->n_row },
+				   &c->drops.chosen, err);
 }
 
 enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err)
@@ -133,7 +131,7 @@ static enum ar_status stage_aux(struct cuda *c, int s, struct ar_err *err)
 	const struct drops *d = &c->engine.drops;
 	const struct cache_group *g = attn_engine_group(&c->engine,
 							attn_engine_drop_layer(&c->engine, s));
-	int most = rows_max_revived(&c->rows);
+	int most = c->rows.limit[ROW_REVIVED].max_row;
 	int n = drops_slots(d, c->env.blocks, g, s + 1, c->drops.slot_host);
 	int32_t *left = d->left + (ptrdiff_t)s * d->max_row;
 	enum ar_status st = AR_OK;
@@ -172,10 +170,10 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, con
 	struct drops *d = &c->engine.drops;
 	enum ar_status st = AR_OK;
 
-	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)r->n_prefill,
+	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)rows_count(r, ROW_PREFILL),
 			   cudaMemcpyDeviceToHost, c->stream));
 	if (d->revives)
-		st = read_revived(c, r->decode.rows.n_req, err);
+		st = read_revived(c, rows_count(r, ROW_DECODE), err);
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(c->stream));
@@ -201,21 +199,22 @@ const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *
 /* Of decodes only, which may be padded, the host does not list the rows. */
 int cuda_kept(const struct cuda *c, int i, const struct rows *r)
 {
-	return r->n_prefill ? c->engine.drops.n_index[attn_engine_drop_no(&c->engine, i)] :
-			      r->decode.rows.n_row;
+	return rows_count(r, ROW_PREFILL) ?
+		       c->engine.drops.n_index[attn_engine_drop_no(&c->engine, i)] :
+		       rows_count(r, ROW_DECODE);
 }
 
 enum ar_status cuda_put_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct drops *d = &c->engine.drops;
 	int s = attn_engine_drop_no(&c->engine, i), layer = c->env.run_layer[i];
-	int n_decode = r->decode.rows.n_row;
+	int n_decode = rows_count(r, ROW_DECODE);
 
-	if (r->n_prefill)
+	if (rows_count(r, ROW_PREFILL))
 		return decoder_put(c->decoder, layer, r->row,
 				   c->drops.left + (ptrdiff_t)s * d->max_row, d->n_left[s], 0,
 				   c->drops.aux[s], err);
-	return decoder_put(c->decoder, layer, r->row + n_decode, NULL, r->revived.rows.n_row,
+	return decoder_put(c->decoder, layer, r->row + n_decode, NULL, rows_count(r, ROW_REVIVED),
 			   n_decode, c->drops.aux[s], err);
 }
 
@@ -224,8 +223,8 @@ enum ar_status cuda_take_aux(struct cuda *c, int i, const struct rows *r, struct
 	int s = attn_engine_drop_no(&c->engine, i);
 
 	return decoder_take(c->decoder, c->env.run_layer[i], cuda_kept(c, i, r), c->drops.aux[s],
-			    c->drops.slot + (ptrdiff_t)(s + 1) * rows_max_revived(&c->rows),
-			    row_set_of(&c->dev, i + 1)->revived.rows.n_row, err);
+			    c->drops.slot + (ptrdiff_t)(s + 1) * c->rows.limit[ROW_REVIVED].max_row,
+			    rows_count(row_set_of(&c->dev, i + 1), ROW_REVIVED), err);
 }
 
 /* The rows that stay after executed layer i, on the device. */
@@ -294,5 +293,6 @@ enum ar_status cuda_kept_share(void *self, const struct batch_entry *e, int i,
 	if (c->env.weights)
 		return AR_OK;
 	c->stale = true;
-	return attn_engine_kept(&c->engine, e, i, c->rows.prefill.max_row, make_rows, c, out, err);
+	return attn_engine_kept(&c->engine, e, i, c->rows.limit[ROW_PREFILL].max_row, make_rows, c,
+				out, err);
 }

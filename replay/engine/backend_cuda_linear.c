@@ -38,17 +38,18 @@ enum ar_status cuda_mix_linear(struct cuda *c, int i, const struct rows *r, stru
 				   .out = c->out,
 				   .work = c->work,
 				   .stream = c->stream };
+	size_t before = (size_t)rows_before(r, ROW_DECODE);
 	enum ar_status st = AR_OK;
 
 	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_MIX);
 	if (r->delta.n_seq)
 		st = delta_prefill(&call, &r->delta, err);
-	if (st || !r->decode.rows.n_req)
+	if (st || !rows_count(r, ROW_DECODE))
 		return st;
-	call.qkvz += (size_t)r->n_prefill * (size_t)m.qkvz_stride;
-	call.ba += (size_t)r->n_prefill * (size_t)m.ba_stride;
-	call.out += (size_t)r->n_prefill * (size_t)(d->v_heads * d->v_dim);
-	return delta_decode(&call, r->decode.rows.n_req, r->decode.keys.page, err);
+	call.qkvz += before * (size_t)m.qkvz_stride;
+	call.ba += before * (size_t)m.ba_stride;
+	call.out += before * (size_t)(d->v_heads * d->v_dim);
+	return delta_decode(&call, rows_count(r, ROW_DECODE), r->part[ROW_DECODE].keys.page, err);
 }
 
 enum ar_status cuda_check_linear(const struct cuda *c, int cc, struct ar_err *err)
@@ -79,7 +80,7 @@ size_t cuda_linear_width(const struct cuda *c)
 
 size_t cuda_linear_work(const struct cuda *c)
 {
-	const struct attn_limits *l = &c->rows.prefill;
+	const struct attn_limits *l = &c->rows.limit[ROW_PREFILL];
 	size_t n = 0;
 
 	for (int i = 0; i < c->env.n_run_layers; i++)

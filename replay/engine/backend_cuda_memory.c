@@ -192,7 +192,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.layer = env->run_layer,
 		.n_layers = env->n_run_layers,
 		.max_row = rows_max(&c->rows),
-		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
+		.max_emit = rows_max_emit(&c->rows),
 		.drops = c->engine.drops.n > 1,
 		.back = c->engine.drops.back,
 		.weights = env->weights,
@@ -264,9 +264,9 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	if (st)
 		goto out;
 	c->rows.tiles = true;
-	c->rows.prefill.n_sm = executor_n_sm(gpu);
+	c->rows.limit[ROW_PREFILL].n_sm = executor_n_sm(gpu);
 	for (int i = 0; i < 2 && !st; i++)
-		st = graphs_init(&c->graphs[i], c->rows.decode.max_req, err);
+		st = graphs_init(&c->graphs[i], c->rows.limit[ROW_DECODE].max_req, err);
 	if (!st && !c->opts.enforce_eager)
 		st = graph_sizes_open(&c->sizes, c->opts.capture_sizes, env->max_seqs,
 				      env->max_batched_tok, err);
@@ -292,7 +292,8 @@ out:
 /* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
-	struct attn_limits prefill = c->rows.prefill, decode = c->rows.decode;
+	struct attn_limits prefill = c->rows.limit[ROW_PREFILL];
+	struct attn_limits decode = c->rows.limit[ROW_DECODE];
 	size_t n = c->decoder ? cuda_linear_work(c) : 0;
 
 	prefill.max_page = n_page;
@@ -303,7 +304,7 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 
 		if (!v->method)
 			continue;
-		n = larger(n, decode_work_bytes(s, &c->rows.decode));
+		n = larger(n, decode_work_bytes(s, &decode));
 		n = larger(n, method_work_bytes(c->engine.dense, s, &prefill));
 		n = larger(n, method_work_bytes(v->method, s, &prefill));
 		n = larger(n, cuda_drop_work(c, s, &prefill));
@@ -396,8 +397,8 @@ static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 	enum ar_status st;
 
 	for (int i = 0; i < c->rows.n_view; i++)
-		if (c->rows.view[i].group->n_page > c->rows.prefill.max_page)
-			c->rows.prefill.max_page = c->rows.view[i].group->n_page;
+		if (c->rows.view[i].group->n_page > c->rows.limit[ROW_PREFILL].max_page)
+			c->rows.limit[ROW_PREFILL].max_page = c->rows.view[i].group->n_page;
 	c->rows.bytes = rows_bytes(&c->rows);
 	st = take(c, &c->rows_dev, c->rows.bytes, "the arrays of a batch", err);
 	if (st)
@@ -411,7 +412,7 @@ out:
 static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
-	int max_row = c->rows.prefill.max_row;
+	int max_row = c->rows.limit[ROW_PREFILL].max_row;
 	size_t n = (size_t)max_row * (size_t)s.q_heads;
 	enum ar_status st = take(c, &c->compared.out,
 				 n * (size_t)s.head_dim * sizeof *c->compared.out,
@@ -448,7 +449,7 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take_compared(c, err);
 	if (!st)
-		st = take(c, &c->work, work_bytes(c, c->rows.prefill.max_page),
+		st = take(c, &c->work, work_bytes(c, c->rows.limit[ROW_PREFILL].max_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
 		st = cuda_take_drops(c, take, err);

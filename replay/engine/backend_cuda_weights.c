@@ -92,11 +92,11 @@ enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph
 	enum ar_status st = AR_OK;
 	int n = 0;
 
-	for (int decode = 0; decode < 2; decode++)
+	for (int kind = 0; kind < ROW_KINDS; kind++)
 		for (size_t i = 0; i < b->n && !st; i++) {
 			const struct batch_entry *e = &b->entry[i];
 
-			if ((e->kind == ROW_DECODE) != decode || !e->n_emit)
+			if ((int)e->kind != kind || !e->n_emit)
 				continue;
 			st = decoder_logits(c->decoder, graph ? (int)i : n, c->logits, err);
 			if (!st)

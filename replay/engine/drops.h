@@ -85,7 +85,7 @@ static inline const struct row_segment *drops_segments(const struct drops *d)
 /* Whether rows of a batch change at a layer that drops; r: its rows there. */
 static inline bool drops_acts(const struct drops *d, const struct rows *r)
 {
-	return r->n_prefill || (d->revives && r->decode.rows.n_req);
+	return rows_count(r, ROW_PREFILL) || (d->revives && rows_count(r, ROW_DECODE));
 }
 
 /* Give the requests of b pages for their rows in the groups of segment s. */

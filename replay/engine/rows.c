@@ -17,7 +17,7 @@ enum ar_status rows_env_init(struct rows_env *e, int n_layers, struct ar_err *er
 {
 	*e = (struct rows_env){ .view = calloc((size_t)n_layers, sizeof *e->view),
 				.of = calloc((size_t)n_layers, sizeof *e->of),
-				.arrays = calloc((size_t)n_layers, sizeof *e->arrays) };
+				.arrays = calloc((size_t)n_layers * ROW_KINDS, sizeof *e->arrays) };
 	return e->view && e->of && e->arrays ? AR_OK : ar_nomem(err);
 }
 
@@ -56,43 +56,60 @@ void row_set_release(struct row_set *s)
 
 /* ---- sizes ---- */
 
-void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
-		 struct attn_limits *decode)
+void rows_limits(struct rows_env *e, const struct backend_env *env, int page_tok)
 {
 	int seqs = (int)env->max_seqs, tok = (int)env->max_batched_tok;
-	int blocks = blocks_until(env->max_len, page_tok);
+	int blocks = blocks_until(env->max_len, page_tok), revived = seqs * e->revives;
 
-	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0, 0 };
-	*decode = (struct attn_limits){ seqs, seqs, blocks, 0, 0 };
+	e->limit[ROW_PREFILL] = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0, 0 };
+	e->limit[ROW_DECODE] = (struct attn_limits){ seqs, seqs, blocks, 0, 0 };
+	e->limit[ROW_REVIVED] = (struct attn_limits){ revived, revived, blocks, 0, 0 };
 }
 
-/* Most tiles of a prefill batch.  A whole tile holds at least half a query block of one head.  A
+/* Most tiles of rows of a kind.  A whole tile holds at least half a query block of one head.  A
  * plan that cuts tiles into parts has at most EXECUTOR_WAVES tiles per multiprocessor. */
-static size_t max_tiles(const struct rows_env *e, const struct attn_shape *s)
+static size_t max_tiles(const struct attn_limits *l, const struct attn_shape *s)
 {
-	return (size_t)(2 * s->q_heads) * (size_t)attn_max_qblk(&e->prefill, s->page_tok) +
-	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
+	return (size_t)(2 * s->q_heads) * (size_t)attn_max_qblk(l, s->page_tok) +
+	       (size_t)(EXECUTOR_WAVES * l->n_sm);
 }
 
 /* Most pages of decodes: one for each padded row, and one for padded rows that are revived. */
 static int max_pages(const struct rows_env *e, const struct cache_group *g)
 {
-	return (int)g->n_page + e->decode.max_req + 1;
+	return (int)g->n_page + e->limit[ROW_DECODE].max_req + 1;
+}
+
+/* Whether rows of a kind come in tiles. */
+static bool has_tiles(enum row_kind kind)
+{
+	return kind == ROW_PREFILL;
+}
+
+/* The arrays of one kind but for pages. */
+static size_t kind_bytes(const struct attn_limits *l, const struct cache_group *g,
+			 enum row_kind kind)
+{
+	size_t pos = g->window ? 2 : 1; /* and the first key, or its own */
+
+	pos += kind == ROW_REVIVED;
+	return ((size_t)l->max_req + 1) * 7 * sizeof(int32_t) +
+	       (size_t)l->max_row * pos * sizeof(int32_t) +
+	       (has_tiles(kind) ? max_tiles(l, &g->shape) * sizeof(struct attn_tile) : 0) +
+	       16 * WORKSPACE_ALIGN; /* alignment of the arrays */
 }
 
 static size_t view_bytes(const struct rows_env *e, const struct cache_group *g)
 {
-	size_t req = (size_t)(e->prefill.max_req + e->decode.max_req + 2);
-	size_t row = (size_t)rows_max(e), revived = (size_t)rows_max_revived(e);
 	size_t page = (size_t)max_pages(e, g);
-	size_t pos = g->window ? 2 : 1;				     /* and the first key */
-	size_t key = revived ? page * (size_t)g->shape.page_tok : 0; /* position and flag */
+	size_t key = e->revives ? page * (size_t)g->shape.page_tok : 0; /* position and flag */
+	size_t sum = (size_t)rows_max(e) * sizeof(struct layer_row) +
+		     (size_t)rows_max_emit(e) * sizeof(int32_t) + page * sizeof(int32_t) +
+		     key * (sizeof(int32_t) + 1);
 
-	return row * (sizeof(struct layer_row) + pos * sizeof(int32_t)) +
-	       (req + revived) * 7 * sizeof(int32_t) + page * sizeof(int32_t) +
-	       revived * sizeof(int32_t) + key * (sizeof(int32_t) + 1) +
-	       max_tiles(e, &g->shape) * sizeof(struct attn_tile) +
-	       32 * WORKSPACE_ALIGN; /* alignment of the arrays */
+	for (int k = 0; k < ROW_KINDS; k++)
+		sum += kind_bytes(&e->limit[k], g, k);
+	return sum;
 }
 
 static size_t delta_bytes(const struct attn_limits *l)
@@ -107,7 +124,7 @@ size_t rows_bytes(const struct rows_env *e)
 
 	for (int i = 0; i < e->n_view; i++)
 		sum += view_bytes(e, e->view[i].group) +
-		       (rows_is_linear(&e->view[i]) ? delta_bytes(&e->prefill) : 0);
+		       (rows_is_linear(&e->view[i]) ? delta_bytes(&e->limit[ROW_PREFILL]) : 0);
 	return sum;
 }
 
@@ -196,40 +213,45 @@ static int32_t pages_until(const struct row_view *v, int32_t end)
 	return rows_is_linear(v) ? 1 : blocks_until(end, v->group->shape.page_tok);
 }
 
-/* Sizes of the prefill or of the decode entries of a batch. */
+/* Sizes of the rows of a kind. */
 struct size {
-	size_t req, row, page;
+	size_t req, row, page, emit;
 	int64_t max_kv_blk;
 };
 
-static struct size measure(const struct part *p, bool decode)
+static struct size measure(const struct part *p, enum row_kind kind)
 {
 	struct size s = { 0 };
 
+	if (kind == ROW_REVIVED)
+		s.req = s.row = rows_revived_count(p);
 	for (size_t i = 0; i < p->b->n; i++) {
 		struct span x = span_of(p, i);
 		int32_t n = pages_until(p->view, x.start + x.n);
 
-		if ((p->b->entry[i].kind == ROW_DECODE) != decode || !x.n)
+		if (p->b->entry[i].kind != kind || !x.n)
 			continue;
 		s.req++;
 		s.row += (size_t)x.n;
+		s.emit += p->b->entry[i].n_emit;
 		s.page += (size_t)n;
 		s.max_kv_blk = n > s.max_kv_blk ? n : s.max_kv_blk;
 	}
 	return s;
 }
 
-static enum ar_status check(const struct size *s, const struct attn_limits *l, const char *kind,
+static enum ar_status check(const struct size *s, const struct rows_env *e, enum row_kind kind,
 			    struct ar_err *err)
 {
+	const struct attn_limits *l = &e->limit[kind];
+
 	if (s->req > (size_t)l->max_req || s->row > (size_t)l->max_row ||
 	    s->max_kv_blk > l->max_kv_blk)
 		return ar_fail(err, AR_USAGE,
 			       "%zu %s entries with %zu tokens and up to %lld blocks exceed "
 			       "the limits of %d entries, %d tokens and %d blocks",
-			       s->req, kind, s->row, (long long)s->max_kv_blk, l->max_req,
-			       l->max_row, l->max_kv_blk);
+			       s->req, row_kind_name(kind), s->row, (long long)s->max_kv_blk,
+			       l->max_req, l->max_row, l->max_kv_blk);
 	return AR_OK;
 }
 
@@ -248,17 +270,19 @@ static bool carve_arrays(struct workspace *c, const struct size *s, const struct
 	a->pos = workspace_take(c, s->row, sizeof *a->pos);
 	a->first = window ? workspace_take(c, s->row, sizeof *a->first) : NULL;
 	a->page = rows_is_linear(v) ? workspace_take(c, s->req, sizeof *a->page) : NULL;
-	a->revived = (struct revived_arrays){ 0 };
 	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos &&
 	       (a->first || !window) && (a->page || !rows_is_linear(v));
 }
 
-static bool carve_kind(struct workspace *c, const struct size *s, const struct row_view *v,
-		       struct row_arrays *a)
+/* Take the arrays of a kind.  n_page: pages of the decodes, on which revived rows are. */
+static bool carve_kind(struct workspace *c, const struct size *s, const struct part *p,
+		       enum row_kind kind, size_t n_page, struct row_arrays *a)
 {
-	if (!carve_arrays(c, s, v, a))
+	if (!carve_arrays(c, s, p->view, a))
 		return false;
-	if (!rows_is_linear(v))
+	if (kind == ROW_REVIVED)
+		return rows_revived_take(c, s->row, n_page * rows_page_tok(p), a);
+	if (!rows_is_linear(p->view))
 		a->page = workspace_take(c, s->page, sizeof *a->page);
 	return a->page;
 }
@@ -328,16 +352,16 @@ static enum ar_status add_rows(struct rows *o, const struct part *p, const struc
 	enum ar_status st = o->row ? place_rows(o->row + o->n_row, p, e, x, err) : AR_OK;
 
 	o->n_row += x->n;
-	if (e->n_emit)
-		o->emit[o->n_emit++] = o->n_row - 1;
+	for (int32_t left = (int32_t)e->n_emit; left; left--)
+		o->emit[o->n_emit++] = o->n_row - left;
 	return st;
 }
 
-/* Add all decode entries of the batch, or all prefill entries.  page0: of the first request. */
-static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode, int32_t page0,
-			       const struct row_arrays *a, struct attn_batch *out,
-			       struct ar_err *err)
+/* Add all entries of a kind.  page0: of the first request. */
+static enum ar_status add_entries(struct rows *o, const struct part *p, enum row_kind kind,
+				  int32_t page0, const struct row_arrays *a, struct ar_err *err)
 {
+	struct attn_batch *out = &o->part[kind];
 	int r = 0, n_blk = 0;
 
 	a->row0[0] = a->qblk0[0] = 0;
@@ -348,7 +372,7 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode
 		enum ar_status st;
 		int own;
 
-		if ((e->kind == ROW_DECODE) != decode || !x.n)
+		if (e->kind != kind || !x.n)
 			continue;
 		add_request(a, r++, p, e, &x);
 		own = a->page0[r] - a->page0[r - 1];
@@ -358,6 +382,7 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, bool decode
 			return st;
 	}
 	out->shape = p->view->group->shape;
+	out->n_sm = p->env->limit[kind].n_sm;
 	out->rows = (struct attn_rows){ r,	 a->row0[r], a->qblk0[r], a->row0,  a->pos,
 					a->pos0, a->qblk0,   a->left,	  a->first, NULL };
 	out->keys = (struct attn_keys){ a->page0[r], n_blk, (n_blk + 31) / 32, a->len, a->page0,
@@ -388,7 +413,7 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 
 static enum ar_status add_delta(struct rows *o, struct workspace *c, struct ar_err *err)
 {
-	const struct attn_batch *b = &o->prefill;
+	const struct attn_batch *b = &o->part[ROW_PREFILL];
 	int max_chunk = delta_max_chunk(b->rows.n_req, b->rows.n_row);
 	struct delta_seq *seq = workspace_take(c, (size_t)b->rows.n_req, sizeof *seq);
 	struct delta_chunk *chunk = workspace_take(c, (size_t)max_chunk, sizeof *chunk);
@@ -399,40 +424,64 @@ static enum ar_status add_delta(struct rows *o, struct workspace *c, struct ar_e
 	return AR_OK;
 }
 
+/* Add the rows of a kind.  tiles: the method that plans their tiles, if they have some. */
+static enum ar_status add_kind(struct rows *o, const struct part *p, enum row_kind kind,
+			       const struct row_arrays *a, const struct method *tiles,
+			       struct workspace *c, struct ar_err *err)
+{
+	const struct method *m = p->view->method;
+	struct attn_batch *b = &o->part[kind];
+	enum ar_status st = kind == ROW_REVIVED ? rows_revived_add(o, p, a, err) :
+						  add_entries(o, p, kind, 0, a, err);
+
+	if (st || !m || !has_tiles(kind))
+		return st;
+	b->tail = method_tail(m);
+	return p->env->tiles && b->rows.n_req ? add_tiles(b, tiles ? tiles : m, c, err) : AR_OK;
+}
+
+/* Whether a view has a part for rows of a kind. */
+static bool has_part(const struct part *p, enum row_kind kind)
+{
+	return kind != ROW_REVIVED || rows_revives(p);
+}
+
+/* Measure the rows of all kinds.  sum: gets the rows and those that output a token. */
+static enum ar_status measure_all(const struct part *p, struct size s[ROW_KINDS], struct size *sum,
+				  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	*sum = (struct size){ 0 };
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		s[k] = measure(p, k);
+		sum->row += s[k].row;
+		sum->emit += s[k].emit;
+		st = check(&s[k], p->env, k, err);
+	}
+	return st;
+}
+
 /* Row r is a padded one: the first token there is, at position 0 of the scratch page. */
 static enum ar_status build_view(struct rows *out, const struct part *p, const struct method *tiles,
 				 int pad, struct workspace *c, struct ar_err *err)
 {
-	const struct rows_env *e = p->env;
-	struct size pre = measure(p, false), dec = measure(p, true);
-	struct row_arrays pre_arrays, dec_arrays;
+	struct size s[ROW_KINDS], sum;
+	struct row_arrays a;
 	struct rows o = { 0 };
-	size_t n_revived = rows_revived_count(p), n_row = pre.row + dec.row + n_revived;
-	enum ar_status st = check(&pre, &e->prefill, "prefill", err);
+	enum ar_status st = measure_all(p, s, &sum, err);
 
-	if (!st)
-		st = check(&dec, &e->decode, "decode", err);
 	if (st)
 		return st;
-	n_row = n_row > (size_t)pad ? n_row : (size_t)pad;
-	if (!carve_rows(c, p->view, n_row, pre.req + dec.req, &o) ||
-	    !carve_kind(c, &pre, p->view, &pre_arrays) ||
-	    !carve_kind(c, &dec, p->view, &dec_arrays))
+	if (!carve_rows(c, p->view, sum.row > (size_t)pad ? sum.row : (size_t)pad, sum.emit, &o))
 		return too_small(err);
-	if (rows_revives(p) &&
-	    !rows_revived_take(c, n_revived, dec.page * rows_page_tok(p), &dec_arrays.revived))
-		return too_small(err);
-	st = add_kind(&o, p, false, 0, &pre_arrays, &o.prefill, err);
-	o.n_prefill = o.n_row;
-	o.prefill.n_sm = e->prefill.n_sm;
-	if (p->view->method)
-		o.prefill.tail = method_tail(p->view->method);
-	if (!st)
-		st = add_kind(&o, p, true, 0, &dec_arrays, &o.decode, err);
-	if (!st && rows_revives(p))
-		st = rows_revived_add(&o, p, &dec_arrays.revived, err);
-	if (!st && e->tiles && p->view->method && o.prefill.rows.n_req)
-		st = add_tiles(&o.prefill, tiles ? tiles : p->view->method, c, err);
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		if (!has_part(p, k))
+			continue;
+		st = carve_kind(c, &s[k], p, k, s[ROW_DECODE].page, &a) ?
+			     add_kind(&o, p, k, &a, tiles, c, err) :
+			     too_small(err);
+	}
 	if (!st && rows_is_linear(p->view))
 		st = add_delta(&o, c, err);
 	if (st)
@@ -464,7 +513,7 @@ enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const s
 /* Pad to n requests.  A padded request has one token, in the scratch page. */
 static void add_padding(struct rows *o, const struct part *p, const struct row_arrays *a, int n)
 {
-	struct attn_batch *b = &o->decode;
+	struct attn_batch *b = &o->part[ROW_DECODE];
 
 	for (int r = b->rows.n_req; r < n; r++) {
 		rows_pad_row(o, p->view, r);
@@ -483,38 +532,58 @@ static void add_padding(struct rows *o, const struct part *p, const struct row_a
 		o->emit[r] = r;
 	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = o->n_row = o->n_emit = n;
 	b->keys.n_page = rows_revives(p) ? max_pages(p->env, p->view->group) : a->page0[n];
-	b->keys.max_kv_blk = p->env->decode.max_kv_blk;
+	b->keys.max_kv_blk = p->env->limit[ROW_DECODE].max_kv_blk;
 	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
 
-/* Take what revived rows need in a view, and its pages. */
+/* Take what revived rows need in a view, and its pages.  a: [ROW_KINDS]. */
 static bool carve_room(struct workspace *c, const struct part *p, struct row_arrays *a, int n)
 {
 	size_t page = (size_t)max_pages(p->env, p->view->group);
+	size_t row = (size_t)rows_revived_room(p, n);
 
-	a->page = workspace_take(c, page, sizeof *a->page);
-	return a->page && rows_revived_take(c, (size_t)rows_revived_room(p, n),
-					    page * rows_page_tok(p), &a->revived);
+	a[ROW_DECODE].page = workspace_take(c, page, sizeof *a->page);
+	return a[ROW_DECODE].page && carve_kind(c, &(struct size){ .req = row, .row = row }, p,
+						ROW_REVIVED, page, &a[ROW_REVIVED]);
 }
 
-/* Measure the decodes of view i and take its arrays.  *n_page: gets the pages of keys besides. */
+/* Measure the decodes of a view and take its arrays, a[ROW_KINDS].  *n_page: gets the pages of keys
+ * besides. */
 static enum ar_status carve_decodes(struct rows *o, const struct part *p, struct row_arrays *a,
 				    int n, struct workspace *c, size_t *n_page, struct ar_err *err)
 {
 	const struct size fixed = { .req = (size_t)n, .row = (size_t)n };
 	size_t n_row = fixed.row + (size_t)rows_revived_room(p, n);
-	struct size s = measure(p, true);
-	enum ar_status st = check(&s, &p->env->decode, "decode", err);
+	struct size s = measure(p, ROW_DECODE);
+	enum ar_status st = check(&s, p->env, ROW_DECODE, err);
 
 	if (st)
 		return st;
-	assert(s.req == p->b->n && s.req <= (size_t)n && n <= p->env->decode.max_req);
+	assert(s.req == p->b->n && s.req <= (size_t)n && n <= p->env->limit[ROW_DECODE].max_req);
 	*n_page += rows_is_linear(p->view) || rows_revives(p) ? 0 : s.page + (size_t)n - s.req;
 	*o = (struct rows){ 0 };
-	return carve_rows(c, p->view, n_row, fixed.req, o) && carve_arrays(c, &fixed, p->view, a) &&
+	return carve_rows(c, p->view, n_row, fixed.req, o) &&
+			       carve_arrays(c, &fixed, p->view, &a[ROW_DECODE]) &&
 			       (!rows_revives(p) || carve_room(c, p, a, n)) ?
 		       AR_OK :
 		       too_small(err);
+}
+
+/* Add the decodes of a view, padded to n, and the rows that they revive.  page0: of the first
+ * request. */
+static enum ar_status add_decodes(struct rows *o, const struct part *p, const struct row_arrays *a,
+				  int n, int32_t page0, struct ar_err *err)
+{
+	enum ar_status st = add_entries(o, p, ROW_DECODE, page0, &a[ROW_DECODE], err);
+
+	if (st)
+		return st;
+	add_padding(o, p, &a[ROW_DECODE], n);
+	if (!rows_revives(p))
+		return AR_OK;
+	st = rows_revived_add(o, p, &a[ROW_REVIVED], err);
+	rows_revived_pad(o, p, &a[ROW_REVIVED], a[ROW_DECODE].page, rows_revived_room(p, n));
+	return st;
 }
 
 enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
@@ -529,27 +598,21 @@ enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 	for (int i = 0; i < e->n_view && !st; i++) {
 		const struct part p = part_of(e, i, b, segment);
 
-		st = carve_decodes(&out->view[i], &p, &e->arrays[i], n, &c, &n_page, err);
+		st = carve_decodes(&out->view[i], &p, &e->arrays[i * ROW_KINDS], n, &c, &n_page,
+				   err);
 	}
 	page = st ? NULL : workspace_take(&c, n_page, sizeof *page);
 	if (!st && !page)
 		st = too_small(err);
 	for (int i = 0; i < e->n_view && !st; i++) {
 		const struct part p = part_of(e, i, b, segment);
-		struct rows *o = &out->view[i];
-		struct row_arrays *a = &e->arrays[i];
-		bool shared = !a->page;
+		struct row_arrays *a = &e->arrays[i * ROW_KINDS];
+		bool shared = !a[ROW_DECODE].page;
 
-		a->page = shared ? page : a->page;
-		st = add_kind(o, &p, true, shared ? page0 : 0, a, &o->decode, err);
-		if (st)
-			break;
-		add_padding(o, &p, a, n);
-		if (rows_revives(&p)) {
-			st = rows_revived_add(o, &p, &a->revived, err);
-			rows_revived_pad(o, &p, a, rows_revived_room(&p, n));
-		}
-		page0 = shared ? o->decode.keys.n_page : page0;
+		if (shared)
+			a[ROW_DECODE].page = page;
+		st = add_decodes(&out->view[i], &p, a, n, shared ? page0 : 0, err);
+		page0 = shared ? out->view[i].part[ROW_DECODE].keys.n_page : page0;
 	}
 	*used = c.used;
 	return st;
@@ -590,9 +653,8 @@ void row_set_at(struct row_set *out, const struct row_set *s, const void *mem, v
 		*o = *r;
 		o->row = moved(r->row, mem, copy);
 		o->emit = moved(r->emit, mem, copy);
-		o->prefill = batch_at(&r->prefill, mem, copy);
-		o->decode = batch_at(&r->decode, mem, copy);
-		o->revived = batch_at(&r->revived, mem, copy);
+		for (int k = 0; k < ROW_KINDS; k++)
+			o->part[k] = batch_at(&r->part[k], mem, copy);
 		o->gone = moved(r->gone, mem, copy);
 		o->delta.seq = moved(r->delta.seq, mem, copy);
 		o->delta.chunk = moved(r->delta.chunk, mem, copy);

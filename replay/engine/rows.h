@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A batch in the arrays that the kernels read: its rows, and an attn_batch for prefill and one
- * for decode entries.  Rows of prefill entries come first, then one row per decode entry, both in
- * batch order.  Rows that decodes revive come last, with an attn_batch of their own: they are at
- * positions before the decode's, and each sees only the keys up to its own position.
+ * A batch in the arrays that the kernels read: its rows, and a part for each kind of rows, an
+ * attn_batch.  Rows are in the order of kinds, those of a kind in batch order.  Rows that decodes
+ * revive are at positions before the decode's, and each sees only the keys up to its own position.
  *
  * Layers of other pages, another method or other rows need arrays of their own: a view.  All arrays
  * of all views are in one block of memory, so that one copy moves them to a device.
@@ -19,20 +18,33 @@
 #include "replay/sched/batch.h"
 
 struct rows {
-	int n_row, n_prefill; /* all rows, rows of prefill entries */
-	int n_emit;
-	struct layer_row *row; /* [n_row]; NULL: linear layers, which store no keys */
-	int32_t *emit;	       /* [n_emit] rows that output a token */
-	struct attn_batch prefill, decode;
-	struct attn_batch revived; /* a request for each row, on the pages of decode; keys.pos is
-				    * set */
-	const uint8_t *gone;	   /* [decode.keys.n_page * page_tok] the flags of struct
-				    * row_segment, see struct drop_revived; NULL: not asked for */
-	struct delta_batch delta;  /* of linear layers: the prefill rows */
+	int n_row, n_emit;
+	struct layer_row *row;		   /* [n_row]; NULL: linear layers, which store no keys */
+	int32_t *emit;			   /* [n_emit] rows that output a token */
+	struct attn_batch part[ROW_KINDS]; /* ROW_REVIVED: a request for each row, on the pages of
+					    * the decodes; keys.pos is set */
+	const uint8_t *gone; /* [pages of the decodes][page_tok] the flags of struct row_segment,
+			      * see struct drop_revived; NULL: not asked for */
+	struct delta_batch delta; /* of linear layers: the prefill rows */
 };
 
+/* Rows of a kind, and those of all kinds before it. */
+static inline int rows_count(const struct rows *r, enum row_kind kind)
+{
+	return r->part[kind].rows.n_row;
+}
+
+static inline int rows_before(const struct rows *r, enum row_kind kind)
+{
+	int n = 0;
+
+	for (int k = 0; k < (int)kind; k++)
+		n += r->part[k].rows.n_row;
+	return n;
+}
+
 /* The layers that share a view.  In a view of linear layers, a request has one page: its state.
- * decode.keys.page lists the states of the decodes. */
+ * keys.page of a part lists the states of its requests. */
 struct row_view {
 	int segment;
 	const struct cache_group *group; /* the rows are in its pages */
@@ -92,13 +104,13 @@ struct rows_env {
 	int *of; /* [n_run_layers] view of each executed layer */
 	const struct activations *act;
 	const void *act_self;
-	struct attn_limits prefill, decode;
-	int revives;  /* most tokens that a decode revives; 0: none */
+	struct attn_limits limit[ROW_KINDS]; /* of a batch; all 0: it has no rows of the kind */
+	int revives;			     /* most tokens that a decode revives; 0: none */
 	bool tiles;   /* plan the tiles of prefill entries; page n_page of each group is of no
 		     * request, for padded rows */
 	void *mem;    /* block of memory for the arrays; of the caller */
 	size_t bytes; /* rows_bytes() */
-	struct row_arrays *arrays; /* [n_view], owned; rows_build_decodes() uses it */
+	struct row_arrays *arrays; /* [n_view][ROW_KINDS], owned; rows_build_decodes() uses it */
 };
 
 /* Make room for n_layers executed layers without a view.  Release *e even after a failure. */
@@ -110,20 +122,24 @@ void rows_env_add(struct rows_env *e, int i, const struct row_view *view);
 enum ar_status row_set_init(struct row_set *s, const struct rows_env *e, struct ar_err *err);
 void row_set_release(struct row_set *s);
 
-/* The limits of a policy's batches, for prefill and decode entries.  n_sm (tiles are whole) and
- * max_page (the size of the cache is not known yet) are 0. */
-void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
-		 struct attn_limits *decode);
+/* Set the limits of a policy's batches; a decode revives at most e->revives tokens.  n_sm (tiles
+ * are whole) and max_page (the size of the cache is not known yet) are 0. */
+void rows_limits(struct rows_env *e, const struct backend_env *env, int page_tok);
 
-/* Most rows of a batch in one segment, and those of them that are revived. */
-static inline int rows_max_revived(const struct rows_env *e)
-{
-	return e->decode.max_row * e->revives;
-}
-
+/* Most rows of a batch in one segment. */
 static inline int rows_max(const struct rows_env *e)
 {
-	return e->prefill.max_row + e->decode.max_row + rows_max_revived(e);
+	int n = 0;
+
+	for (int k = 0; k < ROW_KINDS; k++)
+		n += e->limit[k].max_row;
+	return n;
+}
+
+/* Most rows that output a token: of a prefill entry its last. */
+static inline int rows_max_emit(const struct rows_env *e)
+{
+	return e->limit[ROW_PREFILL].max_req + e->limit[ROW_DECODE].max_row;
 }
 
 /* Bytes of mem that are enough for any batch within the limits.  The groups have their pages. */

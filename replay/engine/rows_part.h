@@ -6,18 +6,14 @@
 #include "base/workspace.h"
 #include "replay/engine/rows.h"
 
-/* The arrays of struct rows.revived while they are filled, and the flags `gone`. */
-struct revived_arrays {
-	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *own;
-	int32_t *key; /* keys.pos */
-	uint8_t *gone;
-};
-
-/* The arrays of an attn_batch while they are filled. */
+/* The arrays of a part while they are filled. */
 struct row_arrays {
 	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *page;
-	int32_t *first;		       /* NULL: rows see key 0 */
-	struct revived_arrays revived; /* of decodes, if tokens are revived */
+	int32_t *first; /* NULL: rows see key 0 */
+	/* Of ROW_REVIVED only: */
+	int32_t *own;
+	int32_t *key;  /* keys.pos */
+	uint8_t *gone; /* the flags */
 };
 
 /* A batch as a view sees it. */
@@ -63,13 +59,15 @@ int64_t rows_revived_pairs(const struct row_segment *s, size_t i);
 /* Rows that a batch of n decodes has room for in a view, besides theirs. */
 int rows_revived_room(const struct part *p, int n);
 
-/* Take the arrays of n revived rows and n_key keys.  False: there is no room. */
-bool rows_revived_take(struct workspace *c, size_t n, size_t n_key, struct revived_arrays *a);
+/* Take what n revived rows have besides the arrays of other rows; n_key: keys of the decodes.
+ * False: there is no room. */
+bool rows_revived_take(struct workspace *c, size_t n, size_t n_key, struct row_arrays *a);
 /* Add the rows that the decodes of the batch revive, and what their dropper reads. */
-enum ar_status rows_revived_add(struct rows *o, const struct part *p,
-				const struct revived_arrays *a, struct ar_err *err);
+enum ar_status rows_revived_add(struct rows *o, const struct part *p, const struct row_arrays *a,
+				struct ar_err *err);
 /* Pad the revived rows to n.  A padded row sees one key, in the scratch page: the last of the
- * view's. */
-void rows_revived_pad(struct rows *o, const struct part *p, const struct row_arrays *a, int n);
+ * view's.  page: the pages of the decodes. */
+void rows_revived_pad(struct rows *o, const struct part *p, const struct row_arrays *a,
+		      int32_t *page, int n);
 
 #endif

@@ -21,25 +21,16 @@ int64_t rows_revived_pairs(const struct row_segment *s, size_t i)
 	return sum;
 }
 
-bool rows_revived_take(struct workspace *c, size_t n, size_t n_key, struct revived_arrays *a)
+bool rows_revived_take(struct workspace *c, size_t n, size_t n_key, struct row_arrays *a)
 {
-	a->row0 = workspace_take(c, n + 1, sizeof *a->row0);
-	a->pos = workspace_take(c, n, sizeof *a->pos);
-	a->pos0 = workspace_take(c, n, sizeof *a->pos0);
-	a->qblk0 = workspace_take(c, n + 1, sizeof *a->qblk0);
-	a->left = workspace_take(c, n, sizeof *a->left);
-	a->len = workspace_take(c, n, sizeof *a->len);
-	a->page0 = workspace_take(c, n + 1, sizeof *a->page0);
 	a->own = workspace_take(c, n, sizeof *a->own);
 	a->key = workspace_take(c, n_key, sizeof *a->key);
 	a->gone = workspace_take(c, n_key, sizeof *a->gone);
-	return a->row0 && a->pos && a->pos0 && a->qblk0 && a->left && a->len && a->page0 &&
-	       a->own && a->key && a->gone;
+	return a->own && a->key && a->gone;
 }
 
 /* Store revived row r, at position own of a request with end keys from page0 on. */
-static void add_revived(const struct revived_arrays *a, int r, int32_t own, int32_t end,
-			int32_t page0)
+static void add_revived(const struct row_arrays *a, int r, int32_t own, int32_t end, int32_t page0)
 {
 	a->pos[r] = a->pos0[r] = end - 1;
 	a->len[r] = end;
@@ -50,7 +41,7 @@ static void add_revived(const struct revived_arrays *a, int r, int32_t own, int3
 }
 
 /* Store the positions and the flags of the keys of entry i, from place `at` on. */
-static void add_keys(const struct revived_arrays *a, const struct part *p, size_t i, int32_t at)
+static void add_keys(const struct row_arrays *a, const struct part *p, size_t i, int32_t at)
 {
 	const struct row_segment *s = p->segment;
 	const struct batch_entry *e = &p->b->entry[i];
@@ -85,10 +76,11 @@ static enum ar_status place_revived(struct layer_row *row, const struct part *p,
 	return st;
 }
 
-enum ar_status rows_revived_add(struct rows *o, const struct part *p,
-				const struct revived_arrays *a, struct ar_err *err)
+enum ar_status rows_revived_add(struct rows *o, const struct part *p, const struct row_arrays *a,
+				struct ar_err *err)
 {
-	const struct attn_batch *d = &o->decode;
+	const struct attn_batch *d = &o->part[ROW_DECODE];
+	struct attn_batch *out = &o->part[ROW_REVIVED];
 	int n = 0, r = 0;
 	enum ar_status st = AR_OK;
 
@@ -106,19 +98,19 @@ enum ar_status rows_revived_add(struct rows *o, const struct part *p,
 				    d->keys.page0[r]);
 		r++;
 	}
-	o->revived = *d;
-	o->revived.rows = (struct attn_rows){ .n_req = n,
-					      .n_row = n,
-					      .n_qblk = n,
-					      .row0 = a->row0,
-					      .pos = a->pos,
-					      .pos0 = a->pos0,
-					      .qblk0 = a->qblk0,
-					      .left = a->left,
-					      .own = a->own };
-	o->revived.keys.len = a->len;
-	o->revived.keys.page0 = a->page0;
-	o->revived.keys.pos = a->key;
+	*out = *d;
+	out->rows = (struct attn_rows){ .n_req = n,
+					.n_row = n,
+					.n_qblk = n,
+					.row0 = a->row0,
+					.pos = a->pos,
+					.pos0 = a->pos0,
+					.qblk0 = a->qblk0,
+					.left = a->left,
+					.own = a->own };
+	out->keys.len = a->len;
+	out->keys.page0 = a->page0;
+	out->keys.pos = a->key;
 	o->gone = p->segment->gone ? a->gone : NULL;
 	return st;
 }
@@ -137,16 +129,17 @@ int rows_revived_room(const struct part *p, int n)
 	return rows_revives(p) && p->view->segment ? n * p->env->revives : 0;
 }
 
-void rows_revived_pad(struct rows *o, const struct part *p, const struct row_arrays *a, int n)
+void rows_revived_pad(struct rows *o, const struct part *p, const struct row_arrays *a,
+		      int32_t *page, int n)
 {
-	struct attn_batch *b = &o->revived;
+	struct attn_batch *b = &o->part[ROW_REVIVED];
 	int last = b->keys.n_page - 1;
 
-	a->page[last] = rows_scratch_page(p->view);
-	a->revived.key[(size_t)last * rows_page_tok(p)] = 0;
+	page[last] = rows_scratch_page(p->view);
+	a->key[(size_t)last * rows_page_tok(p)] = 0;
 	for (int r = b->rows.n_row; r < n; r++) {
 		rows_pad_row(o, p->view, o->n_row++);
-		add_revived(&a->revived, r, 0, 1, last);
+		add_revived(a, r, 0, 1, last);
 	}
 	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = n;
 }

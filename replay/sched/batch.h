@@ -7,15 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct blocks;
+#include "kernels/row_kind.h"
 
-/* What rows are for.  All loops over rows go by kind, in this order. */
-enum row_kind {
-	ROW_PREFILL, /* tokens that are known */
-	ROW_DECODE,  /* the last known token, after the prompt: one row */
-	ROW_REVIVED, /* tokens that a decode brings back; of no entry */
-	ROW_KINDS
-};
+struct blocks;
 
 /* Request req runs n_tok tokens starting at position start.  Positions below prompt_tok +
  * outputs so far are known; prompt tokens come first. */
