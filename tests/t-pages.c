@@ -466,22 +466,26 @@ static size_t random_batch(struct batch_entry *entry, struct rng *r)
 	for (uint32_t q = 0; q < N_REQ; q++)
 		if (rng_below(r, 4)) {
 			bool decode = rng_below(r, 3) == 0;
+			uint32_t n_tok = decode ? 1 : 1 + (uint32_t)rng_below(r, MAX_ROW / N_REQ);
 
 			entry[n++] = (struct batch_entry){
 				.req = q,
 				.start = (uint32_t)rng_below(r, 3000),
-				.n_tok = decode ? 1 : 1 + (uint32_t)rng_below(r, MAX_ROW / N_REQ),
+				.n_tok = n_tok,
 				.kind = decode ? ROW_DECODE : ROW_PREFILL,
-				.n_emit = (uint32_t)rng_below(r, 2)
+				.n_emit = (uint32_t)rng_below(r, n_tok > 2 ? 4 : 2)
 			};
 		}
 	return n;
 }
 
-/* Every row against its definition, by walking the arrays of its kind. */
-static bool check_kind(const struct rows *r, const struct attn_batch *b, const struct batch *batch,
-		       bool decode, int row)
+/* Every row against its definition, by walking the arrays of its kind.  *emit: the rows of emit
+ * before; those of the kind are added. */
+static bool check_kind(const struct rows *r, enum row_kind kind, const struct batch *batch,
+		       int *emit)
 {
+	const struct attn_batch *b = &r->part[kind];
+	int row = rows_before(r, kind);
 	bool good = b->rows.row0[0] == 0 && b->rows.qblk0[0] == 0 && b->keys.page0[0] == 0;
 	int q = 0, most = 0;
 
@@ -490,7 +494,7 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 		const struct capture_seq *from = &seqs[capture_of[e->req]];
 		int n_page;
 
-		if ((e->kind == ROW_DECODE) != decode)
+		if (e->kind != kind)
 			continue;
 		n_page = b->keys.page0[q + 1] - b->keys.page0[q];
 		most = n_page > most ? n_page : most;
@@ -509,11 +513,23 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 			good &= x->tok == (int)(from->first + pos % from->n_tok) &&
 				x->rotation == (int)pos - (from->rope_applied ? x->tok : 0);
 		}
+		for (int left = (int)e->n_emit; left; left--)
+			good &= r->emit[(*emit)++] == row - left;
 		q++;
 	}
 	return good && q == b->rows.n_req && b->rows.n_row == b->rows.row0[q] &&
 	       b->rows.n_qblk == b->rows.qblk0[q] && most == b->keys.max_kv_blk &&
 	       b->keys.mask_words == (most + 31) / 32;
+}
+
+static bool check_all(const struct rows *r, const struct batch *batch)
+{
+	bool good = true;
+	int emit = 0;
+
+	for (int k = 0; k < ROW_REVIVED; k++)
+		good &= check_kind(r, k, batch, &emit);
+	return good && emit == r->n_emit && r->n_row == rows_before(r, ROW_KINDS);
 }
 
 static void test_random(void)
@@ -543,12 +559,9 @@ static void test_random(void)
 		row_set_at(&(struct row_set){ .view = &y }, &(struct row_set){ &x, e.of, 1 }, e.mem,
 			   copy);
 		memset(e.mem, 0xff, used);
-		copied &= check_kind(&y, &y.part[ROW_PREFILL], &b, false, 0);
+		copied &= check_all(&y, &b);
 		memcpy(e.mem, copy, used);
-		good &= check_kind(&x, &x.part[ROW_PREFILL], &b, false, 0) &&
-			check_kind(&x, &x.part[ROW_DECODE], &b, true,
-				   rows_count(&x, ROW_PREFILL)) &&
-			x.n_row == rows_count(&x, ROW_PREFILL) + x.part[ROW_DECODE].rows.n_row;
+		good &= check_all(&x, &b);
 		free(copy);
 		for (uint32_t q = 0; q < N_REQ; q++)
 			if (rng_below(&r, 3) == 0)
