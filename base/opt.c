@@ -244,6 +244,8 @@ static enum ar_status set(struct opt_group *g, const struct opt *o, const char *
 	if (o->type == OPT_LIST && !(from == FROM_USER ? g->given & bit : g->from_job & bit))
 		list_clear(field(g, o));
 	st = assign(g, o, value, err);
+	if (!st && o->use)
+		st = o->use(value, err);
 	if (st)
 		return st;
 	*(from == FROM_USER ? &g->given : &g->from_job) |= bit;

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 /* Type of the option, and of its value at base + off. */
 enum opt_type {
 	OPT_FLAG = 1, /* bool; --x, or x=0|1 */
@@ -40,6 +42,9 @@ struct opt {
 	bool may_differ;  /* records that differ in it can be compared: it names the subject,
 					 * as a method does, or sets how much is stored */
 	bool record_only; /* it says what is stored or shown: it shapes no result */
+
+	/* Called with each value that is set, from wherever; NULL: nothing to do. */
+	enum ar_status (*use)(const char *value, struct ar_err *err);
 };
 
 #endif

@@ -220,6 +220,31 @@ static void test_options(void)
 }
 
 /* What opt_json() wrote sets the same values; given are those that differ from the defaults. */
+static int n_used;
+
+static enum ar_status use_item(const char *value, struct ar_err *err)
+{
+	n_used++;
+	return strcmp(value, "bad") ? AR_OK : ar_fail(err, AR_DATA, "bad: of no use");
+}
+
+/* An option may name what is to be used from then on. */
+static void test_use(void)
+{
+	static const struct opt opts[] = { { .name = "item", .type = OPT_LIST, .use = use_item },
+					   { 0 } };
+	struct opt_list l = { 0 };
+	struct opt_group g[] = { { .opts = opts, .base = &l }, { 0 } };
+	cJSON *o = cJSON_Parse("{\"item\":[\"a\",\"b\"]}");
+	struct ar_err err;
+
+	ok(!opt_set_json(g, o, &err) && n_used == 2, "each value of a list is used");
+	ok(opt_set(g, "item", "bad", &err) == AR_DATA && !strcmp(err.msg, "bad: of no use"),
+	   "... and what is of no use is refused");
+	opt_release(g);
+	cJSON_Delete(o);
+}
+
 static void test_options_of_json(void)
 {
 	struct conf from = { 0 }, to = { 0 };
@@ -559,6 +584,7 @@ int main(void)
 	test_numbers();
 	test_options();
 	test_options_of_json();
+	test_use();
 	test_scope();
 	test_stats();
 	test_bf16();
