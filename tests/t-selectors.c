@@ -128,7 +128,8 @@ static const struct selector_order orders[] = {
 
 static struct selector whole(void)
 {
-	return (struct selector){ .name = "a-1",
+	return (struct selector){ .version = AR_SELECTOR_VERSION,
+				  .name = "a-1",
 				  .title = "all",
 				  .origin = "a test",
 				  .params = params,
@@ -164,6 +165,7 @@ static void refused(struct selector s, const char *member)
 
 static void test_members(void)
 {
+	REFUSED(version, AR_SELECTOR_VERSION + 1);
 	REFUSED(name, NULL);
 	REFUSED(name, "");
 	REFUSED(name, "a/b");

@@ -5,6 +5,10 @@
  * (kernels/local.mk has the rule), and NAME_sm90.cu if Hopper has kernels of its own.  selectors.c
  * and kernels/support.c have a row for each.
  *
+ * A selector may also be a shared object of its own, a plug-in, which defines selector_plugin and is
+ * loaded by --selector FILE: see doc/plugin.md.  This header and those that it includes are installed
+ * for it.  A plug-in may call what they declare.
+ *
  * Blocks are the pages of the batch: shape.page_tok tokens on the absolute grid.  A selector states
  * the tokens of a block (block_tok).  The run decides the page size, and refuses a selector whose
  * blocks have another size.
@@ -21,6 +25,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Of the structs in this header and in those that it includes.  A change of any of them raises it. */
+#define AR_SELECTOR_VERSION 1
 
 /* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
  * others. */
@@ -78,6 +85,7 @@ typedef enum ar_status selector_fn(const struct attn_call *call, const void *sel
 				   const struct selection *out, struct ar_err *err);
 
 struct selector {
+	unsigned version;   /* AR_SELECTOR_VERSION */
 	const char *name;   /* "flashprefill" */
 	const char *title;  /* one line */
 	const char *origin; /* paper or code it follows */
@@ -133,7 +141,17 @@ struct selector {
 	 * synchronisation.  work has work_bytes() bytes of device memory; NULL: none. */
 	selector_work_fn *work_bytes;
 	selector_fn *enqueue;
+
+	/* Of a plug-in with enqueue: what its kernels run. */
+	struct selector_support {
+		int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
+		unsigned head_dims; /* 64 | 128: sizes are powers of two; 0: every size */
+		unsigned page_toks; /* likewise, tokens of a page */
+	} support;
 };
+
+/* What a plug-in defines. */
+extern const struct selector selector_plugin;
 
 /* The choices of a parameter 'block', the tokens of a block; and the tokens of choice i. */
 extern const char *const selector_blocks[]; /* ends with NULL */

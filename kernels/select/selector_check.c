@@ -62,6 +62,7 @@ enum ar_status selector_check(const struct selector *s, struct ar_err *err)
 		bool bad;
 		const char *member, *want;
 	} rules[] = {
+		{ s->version != AR_SELECTOR_VERSION, "version", "want AR_SELECTOR_VERSION" },
 		{ !is_name(s->name), "name", "want a word of a-z, 0-9 and '-'" },
 		{ !s->title, "title", "say in one line which keys it keeps" },
 		{ !s->origin, "origin", "say which paper or code it follows" },

@@ -25,8 +25,10 @@ SELECTORS(X)
 #undef X
 
 #define X(name) &selector_##name,
-const struct selector *const selectors[] = { SELECTORS(X) NULL };
+static const struct selector *table[SELECTORS_MAX + 1] = { SELECTORS(X) NULL };
 #undef X
+
+const struct selector *const *const selectors = table;
 
 const char *const selector_blocks[] = { "64", "128", NULL };
 
@@ -36,4 +38,23 @@ const struct selector *selector_find(const char *name)
 		if (!strcmp(selectors[i]->name, name))
 			return selectors[i];
 	return NULL;
+}
+
+enum ar_status selector_add(const struct selector *s, struct ar_err *err)
+{
+	int n = 0;
+	enum ar_status st = selector_check(s, err);
+
+	if (st)
+		return st;
+	if (selector_find(s->name))
+		return ar_fail(err, AR_USAGE, "selector '%s' exists already: give it another name",
+			       s->name);
+	while (table[n])
+		n++;
+	if (n == SELECTORS_MAX)
+		return ar_fail(err, AR_USAGE, "selector '%s': there is room for %d selectors",
+			       s->name, SELECTORS_MAX);
+	table[n] = s;
+	return AR_OK;
 }

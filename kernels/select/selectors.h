@@ -9,12 +9,19 @@
 extern "C" {
 #endif
 
-extern const struct selector *const selectors[]; /* ends with NULL */
+/* The selectors of this program, then plug-ins in the order in which they were loaded; ends with
+ * NULL. */
+enum { SELECTORS_MAX = 32 };
+extern const struct selector *const *const selectors;
 const struct selector *selector_find(const char *name);
 
 /* Check that s has every member that it needs for what it says it gives.  AR_USAGE: the message
  * names a member and says what to do. */
 enum ar_status selector_check(const struct selector *s, struct ar_err *err);
+
+/* Add s, which stays valid, to the table.  AR_USAGE: as from selector_check(), or its name is
+ * taken, or there is no room. */
+enum ar_status selector_add(const struct selector *s, struct ar_err *err);
 
 #ifdef __cplusplus
 }

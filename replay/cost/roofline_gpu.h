@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "kernels/phase.h"
+#include "kernels/select/selectors.h"
 
 /* The names of the presets, ends with NULL. */
 extern const char *const roofline_gpu_names[];
@@ -26,7 +27,7 @@ struct roofline_rate {
  * without rates has those of phase select, an executor without rates those of attend. */
 enum {
 	ROOFLINE_SELECTORS = PHASE_COUNT,
-	ROOFLINE_EXECUTORS = ROOFLINE_SELECTORS + 32,
+	ROOFLINE_EXECUTORS = ROOFLINE_SELECTORS + SELECTORS_MAX,
 	ROOFLINE_KINDS = ROOFLINE_EXECUTORS + 16
 };
 

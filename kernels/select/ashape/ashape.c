@@ -76,6 +76,7 @@ static const struct selector_order orders[] = {
 
 extern const struct selector selector_ashape;
 const struct selector selector_ashape = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "ashape",
 	.title = "the first and the last tokens before each row",
 	.origin = "MInference (2024) and SCBench, A-shape and tri-shape",

@@ -399,6 +399,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_bfla;
 const struct selector selector_bfla = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "bfla",
 	.title = "coarse blocks whose pooled keys match the pooled queries, per KV head",
 	.origin = "BFLA (2026), block filter on flattened token groups",

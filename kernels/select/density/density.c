@@ -69,6 +69,7 @@ static const struct selector_order orders[] = {
 
 extern const struct selector selector_density;
 const struct selector selector_density = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "density",
 	.title = "random blocks, as many as asked for",
 	.origin = "synthetic, for execution at equal density",

@@ -247,6 +247,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_flashprefill;
 const struct selector selector_flashprefill = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "flashprefill",
 	.title = "blocks whose mean key attracts the query block",
 	.origin = "FlashPrefill (2026), block scores and max-relative threshold",

@@ -336,6 +336,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_flexprefill;
 const struct selector selector_flexprefill = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "flexprefill",
 	.title = "vertical-slash blocks by the last queries, or blocks by their means",
 	.origin = "FlexPrefill (ICLR 2025), for chunks instead of whole prompts",

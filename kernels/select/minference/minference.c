@@ -428,6 +428,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_minference;
 const struct selector selector_minference = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "minference",
 	.title = "vertical-slash lists or a fixed pattern, found offline for each head",
 	.origin = "MInference 1.0 (NeurIPS 2024), for chunks instead of whole prompts",

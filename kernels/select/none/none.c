@@ -9,6 +9,7 @@ static const struct selector_band bands[] = { { .method = "dense" }, { 0 } };
 
 extern const struct selector selector_none;
 const struct selector selector_none = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "none",
 	.title = "keep every block",
 	.origin = "dense causal attention",

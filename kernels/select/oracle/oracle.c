@@ -159,6 +159,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_oracle;
 const struct selector selector_oracle = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "oracle",
 	.title = "the blocks with the most true attention mass",
 	.origin = "upper bound, from the attention itself",

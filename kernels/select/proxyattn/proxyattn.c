@@ -295,6 +295,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_proxyattn;
 const struct selector selector_proxyattn = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "proxyattn",
 	.title = "token scores of a mean head, a budget for each head (unverified)",
 	.origin = "ProxyAttn (2025), settings that the paper leaves open are ours",

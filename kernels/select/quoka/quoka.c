@@ -253,6 +253,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_quoka;
 const struct selector selector_quoka = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "quoka",
 	.title = "tokens like the queries that are least like the others",
 	.origin = "QUOKA (2026), as the baseline of CompactAttention (2026) runs it",

@@ -562,6 +562,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_seer;
 const struct selector selector_seer = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "seer",
 	.title = "blocks that a learned gate predicts",
 	.origin = "SeerAttention (2024), AttnGate for prefill",

@@ -75,6 +75,7 @@ static const struct selector_order orders[] = {
 
 extern const struct selector selector_trishape;
 const struct selector selector_trishape = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "trishape",
 	.title = "the first and the last blocks before the chunk",
 	.origin = "OpenVINO GenAI, sparse attention mode TRISHAPE",

@@ -436,6 +436,7 @@ static struct selector_work work(const void *param, const struct attn_shape *s,
 
 extern const struct selector selector_xattention;
 const struct selector selector_xattention = {
+	.version = AR_SELECTOR_VERSION,
 	.name = "xattention",
 	.title = "blocks whose antidiagonals hold most of the estimated attention",
 	.origin = "XAttention (2025); dense tail as in OpenVINO GenAI",
