@@ -309,6 +309,12 @@ void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struc
 		bail_out("%s", err.msg);
 }
 
+void case_drop(struct backend_case *c, uint32_t req)
+{
+	blocks_leave(&c->blocks, req);
+	c->backend->drop(c->self, req);
+}
+
 void case_compare(struct backend_case *c, const struct batch_entry *e, struct case_result *out)
 {
 	struct ar_err err;
@@ -434,7 +440,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 	ok(whole.count[0][0].tiles_sel < whole.count[0][0].tiles_total &&
 		   case_largest_error(&whole) > 0,
 	   "%s, %s: blocks are left out", b->name, what);
-	c.backend->drop(c.self, 0);
+	case_drop(&c, 0);
 	for (int i = 0; i < 3; i++)
 		case_run(&c, &chunk[i], 1, &cost);
 	case_run(&c, &last, 1, &cost);
@@ -442,16 +448,16 @@ static void test_histories(const struct backend *b, const char *what, const char
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
 	   "%s, %s: a prompt in chunks fills the same cache", b->name, what);
 
-	c.backend->drop(c.self, 0);
+	case_drop(&c, 0);
 	case_run(&c, &first, 1, &cost);
-	c.backend->drop(c.self, 0);
+	case_drop(&c, 0);
 	case_run(&c, &mixed[0], 1, &cost); /* takes the pages of the preempted request */
 	run_whole(&c, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
 	   "%s, %s: a request preempted and recomputed is as before", b->name, what);
 
-	c.backend->drop(c.self, 0);
-	c.backend->drop(c.self, 1);
+	case_drop(&c, 0);
+	case_drop(&c, 1);
 	case_run(&c, mixed, 3, &cost);
 	case_compare(&c, &last, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
@@ -459,7 +465,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 	   what);
 	ok(cost.cost_ns > 0, "%s, %s: a mixed batch takes time", b->name, what);
 
-	c.backend->drop(c.self, 0);
+	case_drop(&c, 0);
 	for (e = (struct batch_entry){ .n_tok = 200 }; e.start < last.start;
 	     e = (struct batch_entry){ .start = e.start + e.n_tok, .n_tok = 1, .kind = ROW_DECODE })
 		case_run(&c, &e, 1, &cost);
@@ -654,7 +660,7 @@ static void test_errors(const struct backend *b)
 	ok(c.backend->run(c.self, &(struct batch){ .entry = &past, .n = 1, .blocks = &c.blocks },
 			  &cost, &err) != AR_OK,
 	   "%s: positions past the longest request are refused", b->name);
-	c.backend->drop(c.self, 0);
+	case_drop(&c, 0);
 	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2, .blocks = &c.blocks },
 			      &cost, &err),
 	       AR_USAGE, "%s: so are more tokens than a batch can have", b->name);

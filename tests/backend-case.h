@@ -65,6 +65,9 @@ void case_options_free(const struct backend *b, void *opts);
 /* Run one batch; bails out on failure. */
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost);
 
+/* Request req has finished or is preempted. */
+void case_drop(struct backend_case *c, uint32_t req);
+
 /* The results of compare() for an entry in every executed layer. */
 struct case_result {
 	struct accuracy acc[CASE_RUN_LAYERS][CASE_HEADS];

@@ -185,7 +185,7 @@ static void test_decodes(const struct backend *b, mixed_read_fn *read, drops_eng
 	life_open(&again, b, tight, read, engine);
 	chunk(&again, 0, 400, 400);
 	decodes(&again, 400, 2);
-	b->drop(again.c.self, 0);
+	case_drop(&again.c, 0);
 	again.n = 0;
 	chunk(&again, 0, PROMPT, PROMPT);
 	decodes(&again, PROMPT, 1);
@@ -210,8 +210,8 @@ static void test_append(const struct backend *b, mixed_read_fn *read, drops_engi
 	chunk(&official, 0, PROMPT, PROMPT);
 	chunk(&append, 0, PROMPT, PROMPT);
 	ok(same_rows(&official, &append), "%s: one chunk: append is official", b->name);
-	b->drop(official.c.self, 0);
-	b->drop(append.c.self, 0);
+	case_drop(&official.c, 0);
+	case_drop(&append.c, 0);
 	official.n = append.n = 0;
 	for (uint32_t at = 0; at < PROMPT; at += 125) {
 		n = append.n;

@@ -177,22 +177,22 @@ static void test_histories(struct backend_case *c, mixed_read_fn *read, const st
 				       { .start = 301, .n_tok = 299 } };
 	struct result other;
 
-	c->backend->drop(c->self, 0);
+	case_drop(c, 0);
 	for (int i = 0; i < 3; i++)
 		run(c, &chunk[i], 1);
 	run_last(c, read, &other);
 	ok(same(whole, &other), "%s: a prompt in chunks gives the same in every layer", name);
 
-	c->backend->drop(c->self, 0);
+	case_drop(c, 0);
 	run(c, &first, 1);
-	c->backend->drop(c->self, 0);
+	case_drop(c, 0);
 	run(c, &mixed[0], 1); /* takes the pages of the preempted request */
 	run(c, &first, 1);
 	run_last(c, read, &other);
 	ok(same(whole, &other), "%s: a request preempted and recomputed is as before", name);
 
-	c->backend->drop(c->self, 0);
-	c->backend->drop(c->self, 1);
+	case_drop(c, 0);
+	case_drop(c, 1);
 	run(c, mixed, 3);
 	measure(c, read, 200, &other);
 	ok(!memcmp(&whole->acc, &other.acc, sizeof whole->acc) &&
@@ -200,8 +200,8 @@ static void test_histories(struct backend_case *c, mixed_read_fn *read, const st
 		   !memcmp(&whole->out, &other.out, sizeof whole->out),
 	   "%s: a prefix that was never run is filled in, also in a mixed batch", name);
 
-	c->backend->drop(c->self, 0);
-	c->backend->drop(c->self, 2);
+	case_drop(c, 0);
+	case_drop(c, 2);
 	first.n_tok = 560;
 	run(c, &first, 1);
 	for (uint32_t i = 560; i < START; i++)
@@ -217,8 +217,8 @@ static void test_decodes(struct backend_case *c, mixed_read_fn *read, const stru
 	bf16_t row[2][HEADS][DIM];
 	double most = 0;
 
-	c->backend->drop(c->self, 0);
-	c->backend->drop(c->self, 1);
+	case_drop(c, 0);
+	case_drop(c, 1);
 	run(c, &(struct batch_entry){ .n_tok = 450 }, 1);
 	run(c, &(struct batch_entry){ .req = 1, .n_tok = 30 }, 1);
 	for (uint32_t i = 0; i < 150; i++) {

@@ -401,7 +401,7 @@ static void test_beside(const struct backend *b, mixed_read_fn *read, drops_engi
 			case_run(&l.c, &e[2], 1, &cost);
 	}
 	check(&l, tolerance, "beside others");
-	b->drop(l.c.self, 0);
+	case_drop(&l.c, 0);
 	memset(l.has, 0, sizeof l.has);
 	chunk(&l, 0, PROMPT + 8, PROMPT + 8);
 	decodes(&l, PROMPT + 8, 6);

@@ -226,7 +226,7 @@ static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_RE
 		step(&c, i, len);
 		if (i != STEPS / 2)
 			continue;
-		c.backend->drop(c.self, 1);
+		case_drop(&c, 1);
 		case_run(&c, &(struct batch_entry){ .req = 1, .n_tok = len[1] }, 1, &cost);
 	}
 	for (uint32_t q = 0; q < CASE_REQ; q++) {

@@ -136,8 +136,10 @@ static void test_revived(void)
 	const int32_t *page;
 	int32_t slot[4];
 
-	if (drops_open(&d, 3, 1, 1, 8, 2, &err) || blocks_open(&tables, &four, 1, 1, &err) ||
-	    blocks_grow(&tables, 0, 0, 9, &err))
+	if (drops_open(&d, 3, 1, 1, 8, 2, &err) || blocks_open(&tables, &four, 1, 1, &err))
+		bail_out("%s", err.msg);
+	blocks_begin(&tables);
+	if (blocks_grow(&tables, 0, 0, 9, &err))
 		bail_out("%s", err.msg);
 	page = blocks_table(&tables, 0, 0);
 	book(&d, &(struct batch_entry){ .n_tok = 6, .known = 6 }, keep, none);

@@ -179,6 +179,14 @@ static void test_page_sizes(void)
 
 static struct blocks tables;
 
+/* Empty the tables of request q. */
+static void drop(uint32_t q)
+{
+	blocks_end(&tables);
+	blocks_leave(&tables, q);
+	blocks_begin(&tables);
+}
+
 static void test_one_group(void)
 {
 	struct plan *own;
@@ -231,6 +239,7 @@ static void test_groups(void)
 	   "are as many as there are kinds");
 	if (groups_open_blocks(&g, &tables, 64, 16, 2, &err))
 		bail_out("%s", err.msg);
+	blocks_begin(&tables);
 	is_int(blocks_place(&tables, &e, &err), AR_OK, "an entry");
 	ok(blocks_len(&tables, groups_of(&g, 0)->no, 1) == 70 &&
 		   blocks_len(&tables, groups_of(&g, 1)->no, 1) == 70 &&
@@ -242,7 +251,7 @@ static void test_groups(void)
 	ok(!blocks_hold(&tables, &e) && blocks_missing(&tables, &e, 50, &piece) &&
 		   piece.start == 0 && piece.n_tok == 50,
 	   "what one of them misses is missing");
-	blocks_drop(&tables, 1);
+	drop(1);
 	ok(!blocks_len(&tables, groups_of(&g, 0)->no, 1) &&
 		   !blocks_len(&tables, groups_of(&g, 1)->no, 1),
 	   "all forget a request");
@@ -270,6 +279,7 @@ static void test_aux(void)
 	    groups_init(&h, &model, &q, 3, 100, &err) ||
 	    groups_open_blocks(&g, &tables, 64, 16, 2, &err))
 		bail_out("%s", err.msg);
+	blocks_begin(&tables);
 	page = (double)(groups_of(&g, 1)->shape.page_tok * model.hidden * 2);
 	ok(page > 0 && g.n == 2 &&
 		   groups_bytes(&g, NULL, LAYERS, 7) ==
@@ -314,6 +324,7 @@ static void test_mixed_groups(void)
 	if (groups_init(&g, &model, &p, 3, 300, &err) ||
 	    groups_open_blocks(&g, &tables, 1600, 16, 2, &err))
 		bail_out("%s", err.msg);
+	blocks_begin(&tables);
 	full = groups_of(&g, 0);
 	window = groups_of(&g, 1);
 	linear = groups_of(&g, 2);
@@ -348,7 +359,7 @@ static void test_mixed_groups(void)
 	e = (struct batch_entry){ .req = 0, .start = 500, .n_tok = 1, .kind = ROW_DECODE };
 	ok(blocks_missing(&tables, &e, 300, &piece) && piece.start == 0 && piece.n_tok == 300,
 	   "a state is not missing on its own");
-	blocks_drop(&tables, 1);
+	drop(1);
 	ok(blocks_free(&tables, window->no) == 15 && blocks_free(&tables, linear->no) == 3,
 	   "all of it goes with the request");
 	groups_release(&g);
@@ -375,6 +386,7 @@ static void test_pieces(void)
 	if (groups_init(&g, &model, &p, 3, 300, &err) ||
 	    groups_open_blocks(&g, &tables, 100, 16, 1, &err))
 		bail_out("%s", err.msg);
+	blocks_begin(&tables);
 	decode.kind = ROW_DECODE;
 	if (blocks_place(&tables, &e, &err) || blocks_place(&tables, &decode, &err))
 		bail_out("%s", err.msg);

@@ -477,8 +477,8 @@ static void test_capture(void)
 	is_int(c.backend->max_captured(c.self) > 0, 1, "it has the sizes of graphs");
 	case_run(&c, &far, 1, &cost);
 	ok(cost.cost_ns > 0, "tokens that no chunk ran are made up for");
-	c.backend->drop(c.self, 1);
-	c.backend->drop(c.self, 0);
+	case_drop(&c, 1);
+	case_drop(&c, 0);
 	case_close(&c);
 }
 

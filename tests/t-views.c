@@ -71,6 +71,7 @@ static void env_open_for(struct rows_env *e, int revives)
 	e->revives = revives;
 	if (blocks_open(&tables, tables_of, VIEWS, N_REQ, &err))
 		bail_out("%s", err.msg);
+	blocks_begin(&tables);
 	e->bytes = rows_bytes(e);
 	e->mem = malloc(e->bytes);
 	if (!e->mem)
@@ -87,6 +88,14 @@ static void env_close(struct rows_env *e)
 	blocks_release(&tables);
 	free(e->mem);
 	rows_env_release(e);
+}
+
+/* Empty the tables of request q. */
+static void drop(uint32_t q)
+{
+	blocks_end(&tables);
+	blocks_leave(&tables, q);
+	blocks_begin(&tables);
 }
 
 static void grow(const struct batch *b)
@@ -186,7 +195,7 @@ static void test_views(void)
 		   linear->delta.seq[1].row == 90 && linear->delta.chunk[4].first == 128 &&
 		   !full->delta.n_seq,
 	   "which goes on, or is new where the request begins");
-	blocks_drop(&tables, 0);
+	drop(0);
 	ok(blocks_free(&tables, LINEAR) == N_REQ - 2 && !blocks_table(&tables, WINDOWED, 3) &&
 		   blocks_free(&tables, WINDOWED) == blocks_free(&tables, FULL),
 	   "which goes with the request");
@@ -480,7 +489,7 @@ static void test_decodes(void)
 				right = right && right_request(r, k, v->group, &b);
 		}
 		for (uint32_t q = 0; q < 3; q++) {
-			blocks_drop(&tables, q);
+			drop(q);
 		}
 	}
 	ok(right, "padded decodes of every view are at the places of their groups");

@@ -160,6 +160,7 @@ struct iter_cost whole_step(struct whole *x, struct batch_entry *e, size_t n)
 
 void whole_drop(struct whole *x, uint32_t q)
 {
+	blocks_leave(&x->blocks, q);
 	x->backend->drop(x->self, q);
 	x->req[q].have = 0;
 }

@@ -116,7 +116,7 @@ struct backend {
 			       struct kept_share *out, struct ar_err *err);
 	/* Get the work of layer run_layer[i] in all batches that run() has run so far. */
 	void (*layer_work)(const void *self, int i, struct layer_work *out);
-	/* The request finished or was preempted: forget its KV. */
+	/* The request finished or was preempted: forget what is kept of it beside its tables. */
 	void (*drop)(void *self, uint32_t req);
 	void (*close)(void *self);
 };

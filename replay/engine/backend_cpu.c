@@ -254,10 +254,9 @@ static enum ar_status run_timed(struct cpu *c, const struct batch *b, struct ar_
 	return st;
 }
 
-static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cost *cost,
-			      struct ar_err *err)
+static enum ar_status run_batch(struct cpu *c, const struct batch *b, struct iter_cost *cost,
+				struct ar_err *err)
 {
-	struct cpu *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	int64_t sum = 0;
 	enum ar_status st = attn_engine_check(&c->engine, b, err);
@@ -279,6 +278,18 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 	x.cost_ns = sum * c->env.model->n_layers / c->env.n_run_layers;
 	*cost = x;
 	return AR_OK;
+}
+
+static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cost *cost,
+			      struct ar_err *err)
+{
+	struct cpu *c = self;
+	enum ar_status st;
+
+	blocks_begin(c->env.blocks);
+	st = run_batch(c, b, cost, err);
+	blocks_end(c->env.blocks);
+	return st;
 }
 
 /* Select for the rows.  *x: the selection.  count: its counts, [kv_heads]. */
@@ -329,13 +340,17 @@ enum ar_status backend_cpu_count(void *self, const struct batch_entry *e,
 	struct cpu *c = self;
 	struct batch_entry one = *e;
 	int heads = attn_engine_widest(&c->engine).kv_heads;
-	enum ar_status st = fill_missing(c, e, err);
+	enum ar_status st;
 
 	assert(!c->decoder);
+	blocks_begin(c->env.blocks);
+	st = fill_missing(c, e, err);
 	memset(count, 0, (size_t)(c->env.n_run_layers * heads) * sizeof *count);
-	return st ? st :
-		    cpu_pass(c, &(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
-			     false, count_layer, count, err);
+	if (!st)
+		st = cpu_pass(c, &(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
+			      false, count_layer, count, err);
+	blocks_end(c->env.blocks);
+	return st;
 }
 
 static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i,
@@ -395,7 +410,6 @@ static void cpu_drop(void *self, uint32_t req)
 {
 	struct cpu *c = self;
 
-	blocks_drop(c->env.blocks, req);
 	drops_forget(&c->engine.drops, req);
 }
 

@@ -497,9 +497,9 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	return st;
 }
 
-/* Run b.  pad: number of rows of its CUDA graph, or 0. */
-static enum ar_status run_batch(struct cuda *c, const struct batch *b, int pad,
-				struct iter_cost *cost, struct ar_err *err)
+/* See run_batch(); the tables may change. */
+static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
+				 struct iter_cost *cost, struct ar_err *err)
 {
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	enum ar_status st = attn_engine_check(&c->engine, b, err);
@@ -529,6 +529,18 @@ static enum ar_status run_batch(struct cuda *c, const struct batch *b, int pad,
 	drops_cost(&c->engine.drops, &x);
 	*cost = x;
 	return AR_OK;
+}
+
+/* Run b.  pad: number of rows of its CUDA graph, or 0. */
+static enum ar_status run_batch(struct cuda *c, const struct batch *b, int pad,
+				struct iter_cost *cost, struct ar_err *err)
+{
+	enum ar_status st;
+
+	blocks_begin(c->env.blocks);
+	st = run_placed(c, b, pad, cost, err);
+	blocks_end(c->env.blocks);
+	return st;
 }
 
 static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -577,7 +589,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 
 		st = run_batch(c, &b, graph_rows(c, &b), &unused, err);
 	}
-	blocks_drop(c->env.blocks, 0);
+	blocks_leave(c->env.blocks, 0);
 	drops_forget(&c->engine.drops, 0);
 	attn_engine_forget(&c->engine);
 	return st;
@@ -600,7 +612,6 @@ static void cuda_drop(void *self, uint32_t req)
 {
 	struct cuda *c = self;
 
-	blocks_drop(c->env.blocks, req);
 	drops_forget(&c->engine.drops, req);
 }
 

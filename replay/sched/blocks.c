@@ -2,6 +2,7 @@
 #include "config.h"
 #include "replay/sched/blocks.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,8 +64,10 @@ enum ar_status blocks_open(struct blocks *b, const struct block_group *group, in
 
 	*b = (struct blocks){ .group = calloc((size_t)n, sizeof *b->group),
 			      .pages = calloc((size_t)n, sizeof *b->pages),
-			      .n = n };
-	if (!b->group || !b->pages)
+			      .n = n,
+			      .left = calloc(n_req + 1, sizeof *b->left),
+			      .leaving = calloc(n_req + 1, sizeof *b->leaving) };
+	if (!b->group || !b->pages || !b->left || !b->leaving)
 		return ar_nomem(err);
 	memcpy(b->group, group, (size_t)n * sizeof *group);
 	for (int g = 0; g < n && !st; g++)
@@ -84,6 +87,8 @@ void blocks_release(struct blocks *b)
 	}
 	free(b->group);
 	free(b->pages);
+	free(b->left);
+	free(b->leaving);
 	*b = (struct blocks){ 0 };
 }
 
@@ -116,6 +121,7 @@ enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 	int64_t want = pages_for(n_tok, b->group[g].page_tok), more = want - t->n;
 	enum ar_status st;
 
+	assert(b->running);
 	if (more > p->n_free)
 		return ar_fail(err, AR_NOMEM,
 			       "the KV cache is full: request %u needs %lld more of %lld "
@@ -137,6 +143,7 @@ void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok)
 	struct block_pages *p = &b->pages[g];
 	struct table *t = table_of(b, g, req);
 
+	assert(b->running);
 	while (t->n_gone < t->n && (int64_t)(t->n_gone + 1) * b->group[g].page_tok <= n_tok) {
 		p->free[p->n_free++] = t->page[t->n_gone];
 		t->page[t->n_gone++] = 0;
@@ -176,6 +183,32 @@ int64_t blocks_free(const struct blocks *b, int g)
 
 /* ---- requests ---- */
 
+void blocks_begin(struct blocks *b)
+{
+	b->running = true;
+	for (size_t i = 0; i < b->n_left; i++) {
+		for (int g = 0; g < b->n; g++)
+			empty(b, g, b->left[i]);
+		b->leaving[b->left[i]] = false;
+	}
+	b->n_left = 0;
+}
+
+void blocks_end(struct blocks *b)
+{
+	b->running = false;
+}
+
+/* A request may leave twice: preempted while its last output is in flight, it finishes later. */
+void blocks_leave(struct blocks *b, uint32_t req)
+{
+	assert(!b->running);
+	if (b->leaving[req])
+		return;
+	b->leaving[req] = true;
+	b->left[b->n_left++] = req;
+}
+
 enum ar_status blocks_place(struct blocks *b, const struct batch_entry *e, struct ar_err *err)
 {
 	return blocks_place_rows(b, 0, e, e->start, (int64_t)e->start + e->n_tok, err);
@@ -199,12 +232,6 @@ enum ar_status blocks_place_rows(struct blocks *b, int segment, const struct bat
 			t->n_chunked = end;
 	}
 	return st;
-}
-
-void blocks_drop(struct blocks *b, uint32_t req)
-{
-	for (int g = 0; g < b->n; g++)
-		empty(b, g, req);
 }
 
 bool blocks_hold(const struct blocks *b, const struct batch_entry *e)

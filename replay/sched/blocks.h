@@ -7,8 +7,14 @@
  * A page has page_tok tokens of all KV heads.  A request has a table in each group: its pages, in
  * the order of its tokens.  Page 0 stands in a table where a window has left a page.
  *
- * The backend describes its groups with blocks_open() and makes room for the entries that it runs.
- * A batch shows the tables of its entries: batch_table().
+ * The life of a table.  The backend describes its groups with blocks_open().  While it runs a batch,
+ * from blocks_begin() to blocks_end(), it makes room in the tables: for the entries before they run,
+ * and behind a dropper when it knows the rows.  sched_preempt() and sched_retire() end a table with
+ * blocks_leave(); its pages are free from the next blocks_begin() on.  So no table changes while a
+ * batch is planned, and those of an iteration in flight are what they were when it was run.
+ * drop() of a backend is about what it keeps of a request beside the tables.
+ *
+ * batch_table() shows the table of an entry.
  */
 #ifndef AR_BLOCKS_H
 #define AR_BLOCKS_H
@@ -32,6 +38,10 @@ struct blocks {
 	struct block_group *group; /* [n] */
 	struct block_pages *pages; /* [n] */
 	int n;
+	uint32_t *left; /* [n_left] requests that have left, in order */
+	size_t n_left;
+	bool *leaving; /* [requests] they are in left */
+	bool running;  /* a batch is */
 };
 
 /* Pages that are enough for all that a pool of num_blocks blocks of block_tok tokens can hold.
@@ -44,7 +54,13 @@ enum ar_status blocks_open(struct blocks *b, const struct block_group *group, in
 			   struct ar_err *err);
 void blocks_release(struct blocks *b);
 
-/* ---- the table of request req in group g ---- */
+/* A batch runs from now on: requests that have left are gone, the first one first. */
+void blocks_begin(struct blocks *b);
+void blocks_end(struct blocks *b);
+/* Request req has finished or is preempted.  No batch runs. */
+void blocks_leave(struct blocks *b, uint32_t req);
+
+/* ---- the table of request req in group g; it changes while a batch runs ---- */
 
 /* Make room for tokens [0, n_tok).  AR_NOMEM: the pages run out; the table stays as it was. */
 enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
@@ -68,8 +84,6 @@ enum ar_status blocks_place(struct blocks *b, const struct batch_entry *e, struc
 /* The same in the groups of a segment, where the rows of e lie at [start, end). */
 enum ar_status blocks_place_rows(struct blocks *b, int segment, const struct batch_entry *e,
 				 int64_t start, int64_t end, struct ar_err *err);
-/* Empty the tables of req. */
-void blocks_drop(struct blocks *b, uint32_t req);
 
 /* True: the tables of the request already hold the tokens of e.  It looks at groups of segment 0
  * only, and so does blocks_missing(). */

@@ -345,6 +345,8 @@ static void release(struct sched *s, uint32_t id, bool there)
 {
 	struct sched_seq *q = &s->seq[id];
 
+	if (s->lim.blocks)
+		blocks_leave(s->lim.blocks, id);
 	if (!s->numbered) {
 		block_pool_release(&s->pool, &q->n_block);
 		return;
