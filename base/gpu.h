@@ -3,7 +3,6 @@
 #ifndef AR_GPU_H
 #define AR_GPU_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -23,13 +22,6 @@ struct gpu {
 /* The calling thread's current device; *out lives as long as the process.  AR_CUDA: the driver
  * fails.  AR_NODEV: a build without CUDA. */
 enum ar_status gpu_current(const struct gpu **out, struct ar_err *err);
-
-/* Whether the GPU is Hopper, which has wgmma and TMA, and this build has the kernels for it.  Others
- * run the kernels for compute capability 8.0. */
-static inline bool gpu_runs_sm90(const struct gpu *g)
-{
-	return HAVE_SM90A && g->cc / 10 == 9;
-}
 
 #ifdef __cplusplus
 }

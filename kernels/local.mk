@@ -62,6 +62,7 @@ libattnreplay_a_SOURCES += \
   kernels/layer/gemm.c \
   kernels/methods/method_device.c \
   kernels/prim/tensor_map.c \
+  kernels/select/selector_device.c \
   kernels/select/lastq/lastq_device.c
 DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \

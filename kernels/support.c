@@ -2,42 +2,60 @@
 #include "config.h"
 #include "kernels/support.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/gpu.h"
+#include "kernels/attend/attend.h"
+#include "kernels/delta/delta_work.h"
+#include "kernels/exec/columns/columns.h"
+#include "kernels/select/lastq/lastq.h"
+#include "kernels/select/proxyattn/proxyattn.h"
+#include "kernels/select/quoka/quoka.h"
+#include "kernels/select/xattention/xattention.h"
+
 #define ALL_DIMS (64 | 128 | 256)
 #define BOTH (64 | 128)
+#define HAS_SM90 (!HAVE_CUDA || HAVE_SM90A) /* without CUDA, all rows are there */
+#define FN(f) (HAVE_CUDA ? (support_fn *)(f) : NULL)
 
 const struct support supports[] = {
-	/* attention */
-	{ "attend", 80, 0, 64 | 128, BOTH },
-#if !HAVE_CUDA || HAVE_SM90A
-	{ "attend", 90, 90, 256, BOTH },
+#if HAS_SM90 /* wgmma and TMA */
+	{ "attend", 90, 90, ALL_DIMS, BOTH, .fn = FN(attend_sm90_enqueue), .parts = true },
+	{ "columns", 90, 90, ALL_DIMS, BOTH, .fn = FN(columns_sm90_enqueue), .parts = true },
+	{ "delta", 90, 90, 128, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
+	{ "lastq", 90, 90, ALL_DIMS, BOTH, .fn = FN(lastq_sm90_enqueue) },
+	{ "lastq-blocks", 90, 90, 64 | 128, 128, .fn = FN(lastq_sm90_rows_enqueue) },
+	{ "proxyattn", 90, 90, ALL_DIMS, BOTH, .fn = FN(proxyattn_sm90_enqueue) },
+	{ "quoka", 90, 90, ALL_DIMS, BOTH, .fn = FN(quoka_sm90_enqueue) },
+	{ "xattention", 90, 90, ALL_DIMS, BOTH, .fn = FN(xattention_sm90_enqueue) },
 #endif
-	{ "columns", 80, 0, ALL_DIMS, BOTH },
-	{ "decode", 80, 0, ALL_DIMS, BOTH },
+	/* attention */
+	{ "attend", 80, 0, 64 | 128, BOTH, .fn = FN(attend_sm80_enqueue) },
+	{ "columns", 80, 0, ALL_DIMS, BOTH, .fn = FN(columns_sm80_enqueue) },
+	{ "decode", 80, 0, ALL_DIMS, .page_toks = BOTH },
 	/* gated DeltaNet; 128 needs 163 KiB of shared memory */
-	{ "delta", 80, 0, 64, SUPPORT_ANY },
-	{ "delta", 80, 80, 128, SUPPORT_ANY },
-	{ "delta", 90, 119, 128, SUPPORT_ANY },
-	/* selectors */
-	{ "ashape", 80, 0, SUPPORT_ANY, SUPPORT_ANY },
-	{ "bfla", 80, 0, ALL_DIMS, 128 },
-	{ "density", 80, 0, SUPPORT_ANY, SUPPORT_ANY },
-	{ "flashprefill", 80, 0, ALL_DIMS, BOTH },
-	{ "flexprefill", 80, 0, ALL_DIMS, BOTH },
-	{ "minference", 80, 0, ALL_DIMS, BOTH },
-	{ "oracle", 80, 0, ALL_DIMS, BOTH },
-	{ "proxyattn", 80, 0, ALL_DIMS, BOTH },
-	{ "quoka", 80, 0, ALL_DIMS, BOTH },
-	{ "seer", 80, 0, ALL_DIMS, 64 },
-	{ "trishape", 80, 0, SUPPORT_ANY, SUPPORT_ANY },
-	{ "xattention", 80, 0, ALL_DIMS, BOTH },
+	{ "delta", 80, 0, 64, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	{ "delta", 80, 80, 128, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	{ "delta", 90, 119, 128, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	/* selectors, and kernels that several of them share */
+	{ "ashape", 80, 0, SUPPORT_ANY, .page_toks = SUPPORT_ANY },
+	{ "bfla", 80, 0, ALL_DIMS, .page_toks = 128 },
+	{ "density", 80, 0, SUPPORT_ANY, .page_toks = SUPPORT_ANY },
+	{ "flashprefill", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "flexprefill", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "lastq", 80, 0, ALL_DIMS, BOTH, .fn = FN(lastq_sm80_enqueue) },
+	{ "minference", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "oracle", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "proxyattn", 80, 0, ALL_DIMS, BOTH, .fn = FN(proxyattn_sm80_enqueue) },
+	{ "quoka", 80, 0, ALL_DIMS, BOTH, .fn = FN(quoka_sm80_enqueue) },
+	{ "seer", 80, 0, ALL_DIMS, .page_toks = 64 },
+	{ "trishape", 80, 0, SUPPORT_ANY, .page_toks = SUPPORT_ANY },
+	{ "xattention", 80, 0, ALL_DIMS, BOTH, .fn = FN(xattention_sm80_enqueue) },
 	/* droppers */
-	{ "lazyllm", 80, 0, ALL_DIMS, BOTH },
-	{ "sliminfer", 80, 0, ALL_DIMS, BOTH },
-	{ "uniprefill", 80, 0, ALL_DIMS, BOTH },
+	{ "lazyllm", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "sliminfer", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "uniprefill", 80, 0, ALL_DIMS, .page_toks = BOTH },
 	{ 0 }
 };
 
@@ -48,6 +66,11 @@ struct sum {
 	unsigned head_dims, page_toks;
 };
 
+static bool on(const struct support *s, int cc)
+{
+	return !cc || (cc >= s->cc_min && (!s->cc_max || cc <= s->cc_max));
+}
+
 static struct sum sum_up(const char *kernel, int cc)
 {
 	struct sum x = { 0 };
@@ -56,7 +79,7 @@ static struct sum sum_up(const char *kernel, int cc)
 		if (strcmp(s->kernel, kernel))
 			continue;
 		x.cc_min = x.cc_min && x.cc_min < s->cc_min ? x.cc_min : s->cc_min;
-		if (cc && (cc < s->cc_min || (s->cc_max && cc > s->cc_max)))
+		if (!on(s, cc))
 			continue;
 		x.found = true;
 		x.head_dims |= s->head_dims;
@@ -103,5 +126,30 @@ enum ar_status support_check(const char *kernel, const struct attn_shape *s, int
 		return refuse(kernel, "head size", s->head_dim, x.head_dims, cc, err);
 	if (!has(x.page_toks, s->page_tok))
 		return refuse(kernel, "page size", s->page_tok, x.page_toks, cc, err);
+	return AR_OK;
+}
+
+const struct support *support_find(const char *kernel, const struct attn_shape *s, int cc)
+{
+	for (const struct support *row = supports; row->kernel; row++)
+		if (on(row, cc) && has(row->head_dims, s->head_dim) &&
+		    has(row->page_toks, s->page_tok) && !strcmp(row->kernel, kernel))
+			return row;
+	return NULL;
+}
+
+enum ar_status support_dispatch(support_fn **fn, const char *kernel, const struct attn_shape *s,
+				struct ar_err *err)
+{
+	const struct support *row;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+
+	if (st)
+		return st;
+	row = support_find(kernel, s, gpu->cc);
+	if (!row)
+		return support_check(kernel, s, gpu->cc, err);
+	*fn = row->fn;
 	return AR_OK;
 }

@@ -78,8 +78,7 @@ static void prefill(const struct delta_call *d, int n_req, const int32_t *row0, 
 	struct delta_batch b = delta_case_plan(n_req, row0, pos0, slot), on = plan_to_device(&b);
 	struct ar_err err;
 
-	gpu_must(portable ? delta_prefill_by(d, &on, false, &err) : delta_prefill(d, &on, &err),
-		 &err);
+	gpu_must((portable ? delta_prefill_sm80 : delta_prefill)(d, &on, &err), &err);
 	delta_case_plan_release(&b);
 }
 

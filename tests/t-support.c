@@ -21,6 +21,26 @@ static bool in_table(const char *kernel)
 	return false;
 }
 
+/* Whether two rows are of one family, and differ in what must not depend on the GPU. */
+static bool clash(const struct support *a, const struct support *b)
+{
+	return !strcmp(a->kernel, b->kernel) && (a->page_toks != b->page_toks || !a->fn != !b->fn ||
+						 (a != b && HAVE_CUDA && !a->fn));
+}
+
+static void test_families(void)
+{
+	for (const struct support *a = supports; a->kernel; a++) {
+		const struct support *b = supports;
+
+		while (b->kernel && !clash(a, b))
+			b++;
+		ok(!b->kernel && (HAVE_CUDA || !a->fn),
+		   "%s, %d: rows of a family have the same page sizes, and functions to choose from",
+		   a->kernel, a->cc_min);
+	}
+}
+
 static void test_table(void)
 {
 	int bad = 0;
@@ -28,6 +48,7 @@ static void test_table(void)
 	for (const struct support *s = supports; s->kernel; s++)
 		bad += s->cc_min < 80 || (s->cc_max && s->cc_max < s->cc_min);
 	ok(!bad, "every row has a range of GPUs");
+	test_families();
 	for (int i = 0; selectors[i]; i++)
 		ok(!selectors[i]->ref || in_table(selectors[i]->name),
 		   "selector %s is in the table or selects nothing", selectors[i]->name);
@@ -80,6 +101,43 @@ static void test_messages(void)
 	   "what there are kernels for in the build passes");
 }
 
+/* The first row that runs the shape is taken. */
+static void test_find(void)
+{
+	static const struct attn_shape s = { 8, 2, 128, 128 }, wide = { 8, 2, 256, 128 },
+				       odd = { 8, 2, 96, 128 };
+	const struct executor *x = executor_find("paged");
+	const struct support *here, *old = support_find("attend", &s, 80);
+	const struct gpu hopper = { .cc = 90, .n_sm = 132 }, ampere = { .cc = 80, .n_sm = 108 };
+
+	here = support_find("attend", &s, 90);
+	ok(old && !old->parts && here && here->parts == HAS_SM90 && (here == old) == !HAS_SM90 &&
+		   !support_find("attend", &wide, 80) && !support_find("attend", &odd, 0) &&
+		   !support_find("nothing", &s, 0),
+	   "a GPU runs the first row that has the shape");
+	ok(executor_n_sm(x, &s, &hopper) == (HAS_SM90 ? 132 : 0) &&
+		   !executor_n_sm(x, &s, &ampere) && !executor_n_sm(x, &odd, &hopper),
+	   "tiles are cut for kernels that take parts");
+}
+
+static void test_dispatch(void)
+{
+	static const struct attn_shape s = { 8, 2, 128, 128 }, odd = { 8, 2, 96, 128 };
+	const struct gpu *gpu;
+	struct ar_err err = { 0 };
+	support_fn *fn = NULL;
+	enum ar_status st = support_dispatch(&fn, "attend", &s, &err);
+
+	if (gpu_current(&gpu, &err))
+		ok(st == (HAVE_CUDA ? AR_CUDA : AR_NODEV) && *err.msg && !fn,
+		   "without a GPU nothing is dispatched: %s", err.msg);
+	else
+		ok(!st && fn == support_find("attend", &s, gpu->cc)->fn &&
+			   support_dispatch(&fn, "attend", &odd, &err) == AR_USAGE &&
+			   strstr(err.msg, "attend: head size 96; supported"),
+		   "a shape without a kernel is not dispatched: %s", err.msg);
+}
+
 static struct method *parse(const char *text)
 {
 	struct method *m;
@@ -124,6 +182,8 @@ int main(void)
 	plan(0);
 	test_table();
 	test_messages();
+	test_find();
+	test_dispatch();
 	test_methods();
 	return done_testing();
 }

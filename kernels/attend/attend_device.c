@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choose the attention kernel of the device. */
+/* Block lists that no kernel takes are refused; the others go to the kernel of the device. */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
 
-#include <assert.h>
+#include "kernels/support.h"
 
 enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
 			      const struct block_lists *lists, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
-	attend_enqueue_fn *fn;
-	const struct gpu *gpu;
+	support_fn *fn;
 	enum ar_status st;
 
 	if (heads > ATTEND_ROWS)
@@ -25,10 +24,6 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 			       "use the executor paged without tables");
 	if (!b->n_tile)
 		return AR_OK;
-	st = gpu_current(&gpu, err);
-	if (st)
-		return st;
-	assert(gpu_runs_sm90(gpu) || b->shape.head_dim <= 128);
-	fn = gpu_runs_sm90(gpu) ? attend_sm90_enqueue : attend_sm80_enqueue;
-	return fn(call, plan, heads, lists, err);
+	st = support_dispatch(&fn, "attend", &b->shape, err);
+	return st ? st : ((attend_enqueue_fn *)fn)(call, plan, heads, lists, err);
 }

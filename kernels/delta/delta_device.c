@@ -37,31 +37,47 @@
 
 #include <assert.h>
 
-#include "base/gpu.h"
 #include "kernels/delta/delta_work.h"
+#include "kernels/support.h"
 
-enum ar_status delta_prefill_by(const struct delta_call *c, const struct delta_batch *b, bool sm90,
-				struct ar_err *err)
+/* Run the n kernels of part, one after the other. */
+static enum ar_status prefill(const struct delta_call *c, const struct delta_batch *b,
+			      delta_enqueue_fn *const *part, int n, struct ar_err *err)
 {
-	static delta_enqueue_fn *const part[][4] = {
-		{ delta_conv_enqueue, delta_chunk_enqueue, delta_scan_enqueue, delta_norm_enqueue },
-		{ delta_keys_sm90_enqueue, delta_scan_sm90_enqueue }
-	};
 	const struct delta_args a = { *c, *b, delta_work_at(c->work, &c->spec, b->n_chunk),
 				      delta_channels(&c->spec), c->spec.v_heads / c->spec.k_heads };
 	enum ar_status st = AR_OK;
 
 	assert(!delta_supported(&c->spec, 0, NULL) && c->qkvz_stride % 8 == 0);
-	for (int i = 0; !st && b->n_chunk && i < 4 && part[sm90][i]; i++)
-		st = part[sm90][i](&a, err);
+	for (int i = 0; !st && b->n_chunk && i < n; i++)
+		st = part[i](&a, err);
 	return st;
+}
+
+enum ar_status delta_prefill_sm80(const struct delta_call *c, const struct delta_batch *b,
+				  struct ar_err *err)
+{
+	static delta_enqueue_fn *const part[] = { delta_conv_enqueue, delta_chunk_enqueue,
+						  delta_scan_enqueue, delta_norm_enqueue };
+
+	return prefill(c, b, part, sizeof part / sizeof *part, err);
+}
+
+enum ar_status delta_prefill_sm90(const struct delta_call *c, const struct delta_batch *b,
+				  struct ar_err *err)
+{
+	static delta_enqueue_fn *const part[] = { delta_keys_sm90_enqueue,
+						  delta_scan_sm90_enqueue };
+
+	return prefill(c, b, part, sizeof part / sizeof *part, err);
 }
 
 enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batch *b,
 			     struct ar_err *err)
 {
-	const struct gpu *gpu;
-	enum ar_status st = gpu_current(&gpu, err);
+	const struct attn_shape s = delta_shape(&c->spec);
+	support_fn *fn;
+	enum ar_status st = support_dispatch(&fn, "delta", &s, err);
 
-	return st ? st : delta_prefill_by(c, b, gpu_runs_sm90(gpu) && c->spec.k_dim == 128, err);
+	return st ? st : ((delta_prefill_fn *)fn)(c, b, err);
 }

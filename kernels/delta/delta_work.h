@@ -36,6 +36,12 @@ struct delta_work {
 	size_t bytes;
 };
 
+/* The shape that asks kernels/support.h for the kernels of a layer. */
+static inline struct attn_shape delta_shape(const struct delta_spec *s)
+{
+	return (struct attn_shape){ s->v_heads, s->k_heads, s->k_dim, DELTA_CHUNK };
+}
+
 /* mem NULL: measure. */
 static inline struct delta_work delta_work_at(void *mem, const struct delta_spec *s, int n_chunk)
 {
@@ -80,8 +86,9 @@ delta_enqueue_fn delta_keys_sm90_enqueue; /* q, k, solve, mix, gates */
 delta_enqueue_fn delta_scan_sm90_enqueue; /* v; the states; out; the tails */
 
 /* delta_prefill() by one of the two lists. */
-enum ar_status delta_prefill_by(const struct delta_call *c, const struct delta_batch *b, bool sm90,
-				struct ar_err *err);
+typedef enum ar_status delta_prefill_fn(const struct delta_call *c, const struct delta_batch *b,
+					struct ar_err *err);
+delta_prefill_fn delta_prefill_sm80, delta_prefill_sm90;
 
 #ifdef __cplusplus
 }

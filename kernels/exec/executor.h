@@ -88,11 +88,8 @@ const struct executor *executor_find(const char *name);
 /* attn_batch.n_part of a batch with these tiles. */
 int executor_count_parts(const struct attn_tile *tile, int n);
 
-/* attn_batch.n_sm for a GPU; 0 if its kernels take whole tiles only. */
-static inline int executor_n_sm(const struct gpu *g)
-{
-	return gpu_runs_sm90(g) ? g->n_sm : 0;
-}
+/* attn_batch.n_sm for a GPU; 0 if its kernels of this shape take whole tiles only. */
+int executor_n_sm(const struct executor *x, const struct attn_shape *s, const struct gpu *g);
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
  * ctx[r].  lists: one per (request, group of at most heads heads of a KV head); heads 0: groups are

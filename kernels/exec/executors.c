@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "kernels/support.h"
+
 extern const struct executor executor_paged, executor_blocksparse, executor_copy, executor_gather;
 extern const struct executor executor_columns;
 
@@ -19,6 +21,13 @@ const struct executor *executor_find(const char *name)
 		if (!strcmp(executors[i]->name, name))
 			return executors[i];
 	return NULL;
+}
+
+int executor_n_sm(const struct executor *x, const struct attn_shape *s, const struct gpu *g)
+{
+	const struct support *row = support_find(x->kernel, s, g->cc);
+
+	return row && row->parts ? g->n_sm : 0;
 }
 
 int executor_count_parts(const struct attn_tile *tile, int n)

@@ -23,6 +23,11 @@ enum ar_status selector_check(const struct selector *s, struct ar_err *err);
  * taken, or there is no room. */
 enum ar_status selector_add(const struct selector *s, struct ar_err *err);
 
+/* CUDA: call the function of the row of kernels/support.c that the current GPU runs.  kernel: the
+ * family of the selector, with functions in its rows. */
+enum ar_status selector_dispatch(const char *kernel, const struct attn_call *call, const void *self,
+				 const struct selection *out, struct ar_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -211,7 +211,7 @@ static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 	if (st)
 		return st;
 	assert(attn_is_chunked(&host));
-	l->b.n_sm = host.n_sm = executor_n_sm(gpu);
+	l->b.n_sm = host.n_sm = executor_n_sm(x, &host.shape, gpu);
 	l->b.n_tile = x->plan(&host, l->c->lists.heads, NULL);
 	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
 	if (!tile)

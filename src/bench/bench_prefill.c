@@ -325,7 +325,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	enum ar_status st = gpu_current(&gpu, err);
 
 	if (!st)
-		limits.n_sm = executor_n_sm(gpu);
+		limits.n_sm = executor_n_sm(p->m->executor, s, gpu);
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
 	p->state_bytes = workspace_aligned(n_page * method_state_bytes(p->m, s));

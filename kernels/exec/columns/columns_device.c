@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choose the vertical-slash kernel of the device. */
+/* A window is refused; other batches go to the vertical-slash kernel of the device. */
 #include "config.h"
 
 #include "kernels/exec/columns/columns.h"
+#include "kernels/support.h"
 
 enum ar_status columns_enqueue(const struct attn_call *call, const struct executor_lists *lists,
 			       struct ar_err *err)
 {
-	const struct gpu *gpu;
+	support_fn *fn;
 	enum ar_status st;
 
 	if (call->b->rows.first)
@@ -15,8 +16,6 @@ enum ar_status columns_enqueue(const struct attn_call *call, const struct execut
 			       "vertical-slash attention takes no window; use the executor paged");
 	if (!call->b->n_tile)
 		return AR_OK;
-	st = gpu_current(&gpu, err);
-	if (st)
-		return st;
-	return (gpu_runs_sm90(gpu) ? columns_sm90_enqueue : columns_sm80_enqueue)(call, lists, err);
+	st = support_dispatch(&fn, "columns", &call->b->shape, err);
+	return st ? st : ((executor_fn *)fn)(call, lists, err);
 }

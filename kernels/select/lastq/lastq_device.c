@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choose the kernels that the device can run. */
+/* Lay out the work, and run the kernels of the device. */
 #include "config.h"
 
 #include "base/gpu.h"
 #include "base/workspace.h"
 #include "kernels/select/lastq/lastq.h"
+#include "kernels/support.h"
 
 /* The arrays in work. */
 struct room {
@@ -41,13 +42,6 @@ static struct room room_of(const struct attn_batch *b, bool blocks, void *work)
 	return room_at(&b->shape, b->rows.n_req, b->keys.max_kv_blk, blocks, &w);
 }
 
-/* Whether the first pass can compute the sums by blocks.  Otherwise the second pass must run for
- * all heads. */
-static bool first_pass_tells(const struct attn_shape *s)
-{
-	return s->page_tok == 128 && s->head_dim <= 128;
-}
-
 static size_t kernel_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
 {
 	size_t new = lastq_sm90_work_bytes(s, l, blocks), old = lastq_sm80_work_bytes(s, l);
@@ -68,42 +62,40 @@ size_t lastq_blocks_work_bytes(const struct attn_shape *s, const struct attn_lim
 	struct workspace w = workspace_at(NULL);
 
 	room_at(s, l->max_req, l->max_kv_blk, true, &w);
-	return w.used + kernel_bytes(s, l, first_pass_tells(s));
+	return w.used + kernel_bytes(s, l, support_find("lastq-blocks", s, 0));
 }
 
-static enum ar_status ask(bool *hopper, struct ar_err *err)
+static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
+			       const struct lastq *out, void *work, void *stream,
+			       struct ar_err *err)
 {
+	support_fn *fn;
+	enum ar_status st = support_dispatch(&fn, "lastq", &b->shape, err);
+
+	return st ? st : ((lastq_fn *)fn)(b, n, q, k, out, work, stream, err);
+}
+
+/* What computes the sums by blocks in a first pass.  *fn NULL: nothing does, and the sums of all
+ * heads must be there first. */
+static enum ar_status first_pass(lastq_fn **fn, const struct attn_shape *s, struct ar_err *err)
+{
+	const struct support *row = NULL;
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
 	if (!st)
-		*hopper = gpu_runs_sm90(gpu);
+		row = support_find("lastq-blocks", s, gpu->cc);
+	*fn = row ? (lastq_fn *)row->fn : NULL;
 	return st;
-}
-
-static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
-			       const struct lastq *out, void *work, bool hopper, void *stream,
-			       struct ar_err *err)
-{
-	enum ar_status st;
-
-	if (!hopper)
-		return lastq_sm80_enqueue(b, n, q, k, out, work, stream, err);
-	st = lastq_sm90_rows_enqueue(b, n, q, k, NULL, work, stream, err);
-	return st ? st : lastq_sm90_sums_enqueue(b, n, q, k, NULL, out, work, stream, err);
 }
 
 enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
 			     struct lastq *out, void *work, void *stream, struct ar_err *err)
 {
 	const struct room r = room_of(b, false, work);
-	bool hopper;
-	enum ar_status st = ask(&hopper, err);
 
-	if (st)
-		return st;
 	*out = r.sums;
-	return all_sums(b, n, q, k, out, r.kernel, hopper, stream, err);
+	return all_sums(b, n, q, k, out, r.kernel, stream, err);
 }
 
 enum ar_status lastq_blocks_enqueue(const struct attn_batch *b, const bf16_t *q, const bf16_t *k,
@@ -112,15 +104,15 @@ enum ar_status lastq_blocks_enqueue(const struct attn_batch *b, const bf16_t *q,
 {
 	const struct room r = room_of(b, true, work);
 	const int n = b->shape.page_tok;
-	bool hopper;
-	enum ar_status st = ask(&hopper, err);
+	lastq_fn *fn;
+	enum ar_status st = first_pass(&fn, &b->shape, err);
 
 	if (st)
 		return st;
 	*blocks = r.blocks;
-	if (hopper && first_pass_tells(&b->shape))
-		return lastq_sm90_rows_enqueue(b, n, q, k, blocks, r.kernel, stream, err);
-	st = all_sums(b, n, q, k, &r.sums, r.kernel, hopper, stream, err);
+	if (fn)
+		return fn(b, n, q, k, blocks, r.kernel, stream, err);
+	st = all_sums(b, n, q, k, &r.sums, r.kernel, stream, err);
 	return st ? st : lastq_pool_enqueue(b, &r.sums, blocks, stream, err);
 }
 
@@ -129,13 +121,13 @@ enum ar_status lastq_wanted_enqueue(const struct attn_batch *b, const bf16_t *q,
 				    struct ar_err *err)
 {
 	const struct room r = room_of(b, true, work);
-	bool hopper;
-	enum ar_status st = ask(&hopper, err);
+	lastq_fn *fn;
+	enum ar_status st = first_pass(&fn, &b->shape, err);
 
 	if (st)
 		return st;
 	*out = r.sums;
-	if (!hopper || !first_pass_tells(&b->shape))
+	if (!fn)
 		return AR_OK;
 	return lastq_sm90_sums_enqueue(b, b->shape.page_tok, q, k, want, out, r.kernel, stream,
 				       err);

@@ -698,3 +698,12 @@ enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const 
 	default: return launch_pad<256>(a, q, k, (cudaStream_t)stream, err);
 	}
 }
+
+enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				  const bf16_t *k, const struct lastq *out, void *work,
+				  void *stream, struct ar_err *err)
+{
+	enum ar_status st = lastq_sm90_rows_enqueue(b, n, q, k, NULL, work, stream, err);
+
+	return st ? st : lastq_sm90_sums_enqueue(b, n, q, k, NULL, out, work, stream, err);
+}

@@ -55,8 +55,8 @@ AR_BOTH static inline int proxyattn_budget(int k, int qa, int n_blk)
 selector_work_fn proxyattn_work_bytes;
 selector_fn proxyattn_enqueue;
 
-/* The same with the kernels for devices before Hopper.  n_qblk > 0. */
-selector_fn proxyattn_sm80_enqueue;
+/* The same with the kernels of one kind, for sizes that they support.  n_qblk > 0. */
+selector_fn proxyattn_sm80_enqueue, proxyattn_sm90_enqueue;
 
 #ifdef __cplusplus
 }

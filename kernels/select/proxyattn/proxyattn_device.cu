@@ -34,6 +34,7 @@
 #include "kernels/prim/cuda.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
 #include "kernels/select/qblk.cuh"
+#include "kernels/select/selectors.h"
 #include "kernels/select/top.cuh"
 
 namespace {
@@ -331,7 +332,7 @@ out:
 	return st;
 }
 
-/* n_sm: multiprocessors of a device with Hopper's instructions, or 0. */
+/* n_sm: multiprocessors of the device, for the kernel for Hopper; 0: take the other one. */
 enum ar_status enqueue(const struct attn_call *call, const void *self, int n_sm, uint32_t *mask,
 		       struct ar_err *err)
 {
@@ -367,12 +368,16 @@ size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
 enum ar_status proxyattn_enqueue(const struct attn_call *call, const void *self,
 				 const struct selection *out, struct ar_err *err)
 {
+	return selector_dispatch("proxyattn", call, self, out, err);
+}
+
+enum ar_status proxyattn_sm90_enqueue(const struct attn_call *call, const void *self,
+				      const struct selection *out, struct ar_err *err)
+{
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	if (st || !call->b->rows.n_qblk)
-		return st;
-	return enqueue(call, self, gpu_runs_sm90(gpu) ? gpu->n_sm : 0, out->mask, err);
+	return st ? st : enqueue(call, self, gpu->n_sm, out->mask, err);
 }
 
 enum ar_status proxyattn_sm80_enqueue(const struct attn_call *call, const void *self,

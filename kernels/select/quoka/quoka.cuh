@@ -48,10 +48,9 @@ static inline dim3 quoka_score_grid(const struct quoka_job &j)
 }
 
 /* Score from qbar, by mma.sync for any device from 8.0 on, and by wgmma. */
-enum ar_status quoka_score_sm80(const struct quoka_job *j, cudaStream_t stream,
-				struct ar_err *err);
-enum ar_status quoka_score_sm90(const struct quoka_job *j, cudaStream_t stream,
-				struct ar_err *err);
+typedef enum ar_status quoka_score_fn(const struct quoka_job *j, cudaStream_t stream,
+				      struct ar_err *err);
+quoka_score_fn quoka_score_sm80, quoka_score_sm90;
 
 static __device__ __forceinline__ float quoka_low_half(uint32_t x)
 {

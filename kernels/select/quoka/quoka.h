@@ -54,8 +54,8 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 selector_work_fn quoka_work_bytes;
 selector_fn quoka_enqueue;
 
-/* The same with the kernels for devices before Hopper, for sizes that they support.  n_qblk > 0. */
-selector_fn quoka_sm80_enqueue;
+/* The same with the kernels of one kind, for sizes that they support.  n_qblk > 0. */
+selector_fn quoka_sm80_enqueue, quoka_sm90_enqueue;
 
 #ifdef __cplusplus
 }

@@ -28,10 +28,10 @@
 #include "config.h"
 #include "kernels/select/quoka/quoka.cuh"
 
-#include "base/gpu.h"
 #include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
+#include "kernels/select/selectors.h"
 
 namespace {
 
@@ -530,7 +530,7 @@ out:
 }
 
 template <int D>
-enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t stream,
+enum ar_status launch(const struct quoka_job &j, quoka_score_fn *score, cudaStream_t stream,
 		      struct ar_err *err)
 {
 	const struct attn_shape &s = j.b.shape;
@@ -548,7 +548,7 @@ enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t strea
 	CU_LAUNCHED();
 	quoka_qbar<D><<<slots, THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
-	st = (hopper ? quoka_score_sm90 : quoka_score_sm80)(&j, stream, err);
+	st = score(&j, stream, err);
 	if (st)
 		return st;
 	return launch_lists(j, slices, stream, err);
@@ -556,8 +556,7 @@ out:
 	return st;
 }
 
-/* hopper: the device has its instructions. */
-enum ar_status enqueue(const struct attn_call *call, const void *self, bool hopper,
+enum ar_status enqueue(const struct attn_call *call, const void *self, quoka_score_fn *score,
 		       const struct token_lists *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
@@ -570,11 +569,11 @@ enum ar_status enqueue(const struct attn_call *call, const void *self, bool hopp
 
 	switch (b->shape.head_dim) {
 	case 64:
-		return launch<64>(j, hopper, stream, err);
+		return launch<64>(j, score, stream, err);
 	case 128:
-		return launch<128>(j, hopper, stream, err);
+		return launch<128>(j, score, stream, err);
 	default:
-		return launch<256>(j, hopper, stream, err);
+		return launch<256>(j, score, stream, err);
 	}
 }
 
@@ -594,19 +593,17 @@ size_t quoka_work_bytes(const void *, const struct attn_shape *s, const struct a
 enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
 			     const struct selection *out, struct ar_err *err)
 {
-	enum ar_status st;
-	const struct gpu *gpu;
+	return selector_dispatch("quoka", call, self, out, err);
+}
 
-	if (!call->b->rows.n_qblk)
-		return AR_OK;
-	st = gpu_current(&gpu, err);
-	if (st)
-		return st;
-	return enqueue(call, self, gpu_runs_sm90(gpu), &out->tokens, err);
+enum ar_status quoka_sm90_enqueue(const struct attn_call *call, const void *self,
+				  const struct selection *out, struct ar_err *err)
+{
+	return enqueue(call, self, quoka_score_sm90, &out->tokens, err);
 }
 
 enum ar_status quoka_sm80_enqueue(const struct attn_call *call, const void *self,
 				  const struct selection *out, struct ar_err *err)
 {
-	return enqueue(call, self, false, &out->tokens, err);
+	return enqueue(call, self, quoka_score_sm80, &out->tokens, err);
 }

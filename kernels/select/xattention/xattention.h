@@ -59,8 +59,8 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 selector_work_fn xattention_work_bytes;
 selector_fn xattention_enqueue;
 
-/* The same with the kernels for devices before Hopper, for sizes that they support.  n_qblk > 0. */
-selector_fn xattention_sm80_enqueue;
+/* The same with the kernels of one kind, for sizes that they support.  n_qblk > 0. */
+selector_fn xattention_sm80_enqueue, xattention_sm90_enqueue;
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,7 @@
 #include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
+#include "kernels/select/selectors.h"
 #include "kernels/select/top.cuh"
 
 namespace {
@@ -136,7 +137,7 @@ size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk,
 	return w.used;
 }
 
-/* n_sm: multiprocessors of a device with Hopper's instructions, or 0. */
+/* n_sm: multiprocessors of the device, for the kernel for Hopper; 0: take the other one. */
 enum ar_status enqueue(const struct attn_call *call, const struct xattention_self *x, int n_sm,
 		       uint32_t *mask, struct ar_err *err)
 {
@@ -183,13 +184,18 @@ enum ar_status xattention_enqueue(const struct attn_call *call, const void *self
 {
 	const struct xattention_self *x = (const struct xattention_self *)self;
 	enum ar_status st = check(&call->b->shape, x->stride, err);
-	const struct gpu *gpu = NULL;
 
-	if (!st)
-		st = gpu_current(&gpu, err);
-	if (st || !call->b->rows.n_qblk)
-		return st;
-	return enqueue(call, x, gpu_runs_sm90(gpu) ? gpu->n_sm : 0, out->mask, err);
+	return st ? st : selector_dispatch("xattention", call, self, out, err);
+}
+
+enum ar_status xattention_sm90_enqueue(const struct attn_call *call, const void *self,
+				       const struct selection *out, struct ar_err *err)
+{
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+
+	return st ? st :
+		    enqueue(call, (const struct xattention_self *)self, gpu->n_sm, out->mask, err);
 }
 
 enum ar_status xattention_sm80_enqueue(const struct attn_call *call, const void *self,
