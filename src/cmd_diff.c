@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "src/cmd.h"
 #include "src/diff/diff.h"
@@ -17,7 +18,7 @@ struct diff_args {
 	int format;
 	struct opt_list fail_if;
 	struct diff_limit *limit; /* n_limit, of fail_if */
-	size_t n_limit;
+	size_t n_limit, cap_limit;
 };
 
 #define OFF(member) offsetof(struct diff_args, member)
@@ -41,12 +42,9 @@ static const struct opt diff_opts[] = {
 
 static enum ar_status add_limit(struct diff_args *a, const char *text, size_t n, struct ar_err *err)
 {
-	struct diff_limit *l = realloc(a->limit, (a->n_limit + 1) * sizeof *l);
-
-	if (!l)
+	if (!GROW(a->limit, a->cap_limit, a->n_limit + 1))
 		return ar_nomem(err);
-	a->limit = l;
-	return diff_limit_parse(&l[a->n_limit++], text, n, err);
+	return diff_limit_parse(&a->limit[a->n_limit++], text, n, err);
 }
 
 static enum ar_status parse_limits(struct diff_args *a, struct ar_err *err)

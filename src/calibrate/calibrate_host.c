@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "replay/cost/costs.h"
@@ -24,7 +25,7 @@ struct gather {
 	struct costs *costs; /* or NULL */
 	struct host_fit_step *step;
 	struct host_fit_admit *admit;
-	size_t n_step, n_admit;
+	size_t n_step, n_admit, cap_step, cap_admit;
 	int64_t *size; /* [n_size] captured sizes */
 	size_t n_size;
 	char about[128];
@@ -90,11 +91,8 @@ static enum ar_status add_steps(struct gather *g, const struct engine_log *log,
 {
 	struct batch_entry *entry = calloc(log->n_entry + 1, sizeof *entry);
 	uint32_t *start = calloc(log->n_request + 1, sizeof *start);
-	struct host_fit_step *step = realloc(g->step, (g->n_step + log->n_step) * sizeof *step);
 
-	if (step)
-		g->step = step;
-	if (!entry || !start || !step) {
+	if (!entry || !start || !GROW(g->step, g->cap_step, g->n_step + log->n_step)) {
 		free(entry);
 		free(start);
 		return ar_nomem(err);
@@ -127,11 +125,8 @@ static enum ar_status add_steps(struct gather *g, const struct engine_log *log,
 static enum ar_status add_requests(struct gather *g, const struct engine_log *log,
 				   struct ar_err *err)
 {
-	struct host_fit_admit *a = realloc(g->admit, (g->n_admit + log->n_request + 1) * sizeof *a);
-
-	if (!a)
+	if (!GROW(g->admit, g->cap_admit, g->n_admit + log->n_request))
 		return ar_nomem(err);
-	g->admit = a;
 	for (size_t i = 0; i < log->n_request; i++)
 		if (log->request[i].admit_ns >= 0)
 			g->admit[g->n_admit++] = (struct host_fit_admit){

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "kernels/methods/accuracy.h"
@@ -21,17 +22,16 @@ static const double grid[] = { 0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2,	 0.3,  0
 enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size_t *at,
 				 struct ar_err *err)
 {
-	struct method **v = realloc(s->method, (s->n + 1) * sizeof *v), *m;
-	enum ar_status st = v ? AR_OK : ar_nomem(err);
+	struct method *m;
+	enum ar_status st;
 
-	if (v)
-		s->method = v;
-	if (!st)
-		st = method_parse(&m, text, err);
+	if (!GROW(s->method, s->cap, s->n + 1))
+		return ar_nomem(err);
+	st = method_parse(&m, text, err);
 	if (st)
 		return st;
 	for (size_t i = 0; i < s->n; i++)
-		if (!strcmp(v[i]->params, m->params)) {
+		if (!strcmp(s->method[i]->params, m->params)) {
 			method_free(m);
 			*at = i;
 			return AR_OK;
@@ -39,7 +39,7 @@ enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size
 	if (!m->dense && !s->page_tok)
 		s->page_tok = method_page_tok(m);
 	*at = s->n;
-	v[s->n++] = m;
+	s->method[s->n++] = m;
 	return AR_OK;
 }
 
@@ -226,14 +226,13 @@ static enum ar_status add_dense(struct plan_dense *d, const struct work *w, stru
 {
 	const struct attn_shape *s = &w->l->b.shape;
 	size_t rows = (size_t)(w->to - w->from) * (size_t)s->q_heads;
-	struct plan_dense_chunk *v = realloc(d->chunk, (d->n + 1) * sizeof *v), *c;
+	struct plan_dense_chunk *c;
 	struct calib_rows r;
 	struct attn_call call;
 
-	if (!v)
+	if (!GROW(d->chunk, d->cap, d->n + 1))
 		return ar_nomem(err);
-	d->chunk = v;
-	c = &v[d->n++];
+	c = &d->chunk[d->n++];
 	c->out = malloc(rows * (size_t)s->head_dim * sizeof *c->out);
 	c->lse = malloc(rows * sizeof *c->lse);
 	if (!c->out || !c->lse)

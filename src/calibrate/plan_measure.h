@@ -10,7 +10,7 @@
 /* Methods to choose from.  The first is dense; no two have equal parameters. */
 struct plan_settings {
 	struct method **method; /* [n] owned */
-	size_t n;
+	size_t n, cap;
 	int page_tok; /* of all of them */
 };
 
@@ -37,7 +37,7 @@ struct plan_dense {
 		bf16_t *out; /* [rows][q_heads][head_dim] */
 		float *lse;  /* [rows][q_heads] */
 	} * chunk;	     /* [n] */
-	size_t n;
+	size_t n, cap;
 };
 
 void plan_dense_release(struct plan_dense *d);

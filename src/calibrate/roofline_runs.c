@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "replay/cost/costs.h"
 
@@ -133,24 +134,11 @@ static enum ar_status check_run(struct reader *r, struct ar_err *err)
 
 /* ---- iterations ---- */
 
-static bool grow(struct reader *r, size_t n)
+static bool grow(struct reader *r, size_t need)
 {
-	size_t cap = 2 * n + 16;
-	struct batch_entry *e;
-	double *d;
+	size_t cap = r->cap;
 
-	if (n < r->cap)
-		return true;
-	e = realloc(r->entry, cap * sizeof *e);
-	if (e)
-		r->entry = e;
-	d = realloc(r->density, cap * sizeof *d);
-	if (d)
-		r->density = d;
-	if (!e || !d)
-		return false;
-	r->cap = cap;
-	return true;
+	return GROW(r->entry, cap, need) && GROW(r->density, r->cap, need);
 }
 
 /* Take the entries of iteration no from q, which stands at the first or later. */
@@ -159,7 +147,7 @@ static enum ar_status take_entries(struct reader *r, sqlite3_stmt *q, int64_t no
 {
 	*b = (struct batch){ 0 };
 	while (*more && sqlite3_column_int64(q, 0) <= no) {
-		if (!grow(r, b->n))
+		if (!grow(r, b->n + 1))
 			return ar_nomem(err);
 		if (sqlite3_column_int64(q, 0) == no) {
 			r->entry[b->n] = (struct batch_entry){
@@ -188,16 +176,10 @@ static void take_phases(sqlite3_stmt *q, int64_t no, bool *more, struct roofline
 
 static struct roofline_sample *next_sample(struct roofline_runs *in)
 {
-	size_t cap = in->cap ? 2 * in->cap : 64;
 	struct roofline_sample *s;
 
-	if (in->n_sample == in->cap) {
-		s = realloc(in->sample, cap * sizeof *s);
-		if (!s)
-			return NULL;
-		in->sample = s;
-		in->cap = cap;
-	}
+	if (!GROW(in->sample, in->cap_sample, in->n_sample + 1))
+		return NULL;
 	s = &in->sample[in->n_sample];
 	*s = (struct roofline_sample){ .run = in->n_run };
 	return s;
@@ -278,14 +260,12 @@ static void release_run(struct roofline_run *r)
 
 enum ar_status roofline_runs_add(struct roofline_runs *in, const char *where, struct ar_err *err)
 {
-	struct roofline_run *run = realloc(in->run, (in->n_run + 1) * sizeof *run);
 	struct reader r = { .in = in };
 	enum ar_status st;
 
-	if (!run)
+	if (!GROW(in->run, in->cap_run, in->n_run + 1))
 		return ar_nomem(err);
-	in->run = run;
-	r.run = &run[in->n_run];
+	r.run = &in->run[in->n_run];
 	*r.run = (struct roofline_run){ 0 };
 	st = costs_open(&r.costs, where, err);
 	if (!st)

@@ -25,7 +25,7 @@ struct roofline_sample {
 struct roofline_runs {
 	struct roofline_run *run;	/* [n_run] */
 	struct roofline_sample *sample; /* [n_sample] */
-	size_t n_run, n_sample, cap;
+	size_t n_run, n_sample, cap_run, cap_sample;
 	char gpu[128]; /* of the first run */
 };
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "src/chart/chart_item.h"
 
 const char *const chart_geoms[CHART_GEOMS + 1] = { "point", "line", "steps", "bar", "group",
@@ -38,37 +39,18 @@ void chart_release(struct chart *c)
 static enum ar_status intern(struct chart_names *s, const char *name, size_t *index,
 			     struct ar_err *err)
 {
-	char **grown;
-
 	name = name ? name : "";
 	for (size_t i = s->n; i > 0; i--)
 		if (!strcmp(s->name[i - 1], name)) {
 			*index = i - 1;
 			return AR_OK;
 		}
-	grown = realloc(s->name, (s->n + 1) * sizeof *grown);
-	if (!grown)
+	if (!GROW(s->name, s->cap, s->n + 1))
 		return ar_nomem(err);
-	s->name = grown;
-	grown[s->n] = strdup(name);
-	if (!grown[s->n])
+	s->name[s->n] = strdup(name);
+	if (!s->name[s->n])
 		return ar_nomem(err);
 	*index = s->n++;
-	return AR_OK;
-}
-
-static enum ar_status reserve(struct chart *c, struct ar_err *err)
-{
-	size_t cap = c->cap ? 2 * c->cap : 64;
-	struct chart_item *item;
-
-	if (c->n < c->cap)
-		return AR_OK;
-	item = realloc(c->item, cap * sizeof *item);
-	if (!item)
-		return ar_nomem(err);
-	c->item = item;
-	c->cap = cap;
 	return AR_OK;
 }
 
@@ -88,7 +70,7 @@ enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_
 		.hatch = m->hatch,
 		.ring = m->ring,
 	};
-	enum ar_status st = reserve(c, err);
+	enum ar_status st = GROW(c->item, c->cap, c->n + 1) ? AR_OK : ar_nomem(err);
 
 	if (!st)
 		st = intern(&c->panel, m->panel, &i.panel, err);

@@ -62,7 +62,7 @@ struct chart {
 	const struct chart_spec *spec;
 	struct chart_names {
 		char **name;
-		size_t n;
+		size_t n, cap;
 	} panel, row, series;
 	struct chart_item *item;
 	size_t n, cap;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/bootstrap.h"
+#include "base/grow.h"
 
 #define SHARE 0.95 /* of an interval */
 
@@ -45,20 +46,9 @@ struct values {
 
 static bool reserve(struct values *v)
 {
-	size_t cap = v->cap ? 2 * v->cap : 256;
-	double *x;
-	int64_t *times;
+	size_t cap = v->cap;
 
-	if (v->n < v->cap)
-		return true;
-	x = realloc(v->x, cap * sizeof *x);
-	if (x)
-		v->x = x;
-	times = realloc(v->times, cap * sizeof *times);
-	if (times)
-		v->times = times;
-	v->cap = x && times ? cap : v->cap;
-	return x && times;
+	return GROW(v->x, cap, v->n + 1) && GROW(v->times, v->cap, v->n + 1);
 }
 
 static void release(struct values *v)

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/grow.h"
+
 static bool before(const struct lane *a, const struct lane *b)
 {
 	return a->end_ns != b->end_ns ? a->end_ns < b->end_ns : a->no < b->no;
@@ -45,15 +47,8 @@ int64_t lanes_take(struct lanes *l, int64_t start_ns, int64_t end_ns)
 		sift_down(l->lane, l->n);
 		return no;
 	}
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		struct lane *v = realloc(l->lane, cap * sizeof *v);
-
-		if (!v)
-			return 0;
-		l->lane = v;
-		l->cap = cap;
-	}
+	if (!GROW(l->lane, l->cap, l->n + 1))
+		return 0;
 	no = (int64_t)l->n + 1;
 	l->lane[l->n] = (struct lane){ end_ns, no };
 	sift_up(l->lane, l->n++);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/bootstrap.h"
+#include "base/grow.h"
 #include "base/rng.h"
 
 enum { RESAMPLES = 1000, MEANS = 2000, SEED = 1 };
@@ -23,8 +24,6 @@ struct pairs {
 static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	struct pairs *s = sqlite3_aggregate_context(c, sizeof *s);
-	size_t cap;
-	struct pair *grown;
 
 	if (!s) {
 		sqlite3_result_error_nomem(c);
@@ -33,15 +32,9 @@ static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 	for (int i = 1; i < argc; i++)
 		if (sqlite3_value_type(argv[i]) == SQLITE_NULL)
 			return;
-	if (s->n == s->cap) {
-		cap = s->cap ? 2 * s->cap : 64;
-		grown = realloc(s->v, cap * sizeof *grown);
-		if (!grown) {
-			sqlite3_result_error_nomem(c);
-			return;
-		}
-		s->v = grown;
-		s->cap = cap;
+	if (!GROW(s->v, s->cap, s->n + 1)) {
+		sqlite3_result_error_nomem(c);
+		return;
 	}
 	s->v[s->n++] = (struct pair){ sqlite3_value_int64(argv[0]),
 				      { sqlite3_value_double(argv[1]),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/text.h"
 
 /* Column i of q and the next one are the ends of an interval around the one before. */
@@ -40,27 +41,14 @@ enum ar_status rows_begin(struct document *d, sqlite3_stmt *q, struct ar_err *er
 	return AR_OK;
 }
 
-static enum ar_status reserve_row(struct rows *t, struct ar_err *err)
-{
-	size_t cap = t->cap ? 2 * t->cap : 64 * (size_t)t->n_col;
-	struct cell *cell;
-
-	if (t->n_cell + (size_t)t->n_col <= t->cap)
-		return AR_OK;
-	cell = realloc(t->cell, cap * sizeof *cell);
-	if (!cell)
-		return ar_nomem(err);
-	t->cell = cell;
-	t->cap = cap;
-	return AR_OK;
-}
-
 enum ar_status rows_add(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	struct rows *t = d->state;
-	enum ar_status st = reserve_row(t, err);
+	enum ar_status st = AR_OK;
 	const char *text;
 
+	if (!GROW(t->cell, t->cap, t->n_cell + (size_t)t->n_col))
+		return ar_nomem(err);
 	for (int i = 0; i < t->n_col && !st; i++) {
 		struct cell *c = &t->cell[t->n_cell++];
 		int from = t->col[i].from;

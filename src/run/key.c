@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "replay/engine/run_scope.h"
 
 /* ---- lines ---- */
 
 struct lines {
 	char **v;
-	size_t n;
+	size_t n, cap;
 };
 
 static void lines_release(struct lines *l)
@@ -27,14 +28,13 @@ static void lines_release(struct lines *l)
 static enum ar_status put(struct lines *l, const char *name, int number, const char *value,
 			  struct ar_err *err)
 {
-	char place[16] = "", **v = realloc(l->v, (l->n + 1) * sizeof *v);
+	char place[16] = "";
 
-	if (!v)
+	if (!GROW(l->v, l->cap, l->n + 1))
 		return ar_nomem(err);
-	l->v = v;
 	if (number >= 0)
 		snprintf(place, sizeof place, ".%04d", number);
-	if (asprintf(&v[l->n], "%s%s=%s\n", name, place, value) < 0)
+	if (asprintf(&l->v[l->n], "%s%s=%s\n", name, place, value) < 0)
 		return ar_nomem(err);
 	l->n++;
 	return AR_OK;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/data.h"
+#include "base/grow.h"
 #include "base/number.h"
 #include "kernels/methods/plan.h"
 #include "model/model.h"
@@ -294,18 +295,15 @@ void key_inputs_release(struct key_inputs *in)
 static enum ar_status read_input(struct key_inputs *in, const struct stand_in *s, const char *value,
 				 struct ar_err *err)
 {
-	struct key_input *v = realloc(in->v, (in->n + 1) * sizeof *v);
 	struct key_input x = { .name = strdup(s->name), .value = strdup(value) };
 	enum ar_status st = AR_OK;
 
-	if (v)
-		in->v = v;
-	if (!v || !x.name || !x.value)
+	if (!x.name || !x.value || !GROW(in->v, in->cap, in->n + 1))
 		st = ar_nomem(err);
 	if (!st)
 		st = s->text(&x.text, value, err);
 	if (!st) {
-		v[in->n++] = x;
+		in->v[in->n++] = x;
 		return AR_OK;
 	}
 	free(x.name);

@@ -12,7 +12,7 @@ struct key_inputs {
 	struct key_input {
 		char *name, *value, *text; /* option, its value, the text for keys */
 	} * v;
-	size_t n;
+	size_t n, cap;
 };
 void key_inputs_release(struct key_inputs *in);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "profiler/store/process.h"
 #include "src/run/run.h"
@@ -158,13 +159,12 @@ static enum ar_status get_command(struct resumed *r, sqlite3_stmt *q, struct ar_
 /* Keep the key of run i of the command, if it has one. */
 static enum ar_status get_key(struct resumed *r, sqlite3_stmt *q, size_t i, struct ar_err *err)
 {
-	struct resumed_key *v = realloc(r->key, (r->n_key + 1) * sizeof *v), *k;
+	struct resumed_key *k;
 	enum ar_status st;
 
-	if (!v)
+	if (!GROW(r->key, r->cap_key, r->n_key + 1))
 		return ar_nomem(err);
-	r->key = v;
-	k = &v[r->n_key++];
+	k = &r->key[r->n_key++];
 	*k = (struct resumed_key){ .run = sqlite3_column_int64(q, RUN_ID), .i = i };
 	st = get_text(q, RUN_KEY, &k->key, err);
 	if (!st)
@@ -225,15 +225,12 @@ static enum ar_status read_captures(struct resumed *r, sqlite3 *db, struct ar_er
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
-		char **v = realloc(r->capture_sha256, (r->n_capture + 1) * sizeof *v);
-
-		if (!v) {
+		if (!GROW(r->capture_sha256, r->cap_capture, r->n_capture + 1)) {
 			st = ar_nomem(err);
 			break;
 		}
-		r->capture_sha256 = v;
-		v[r->n_capture++] = NULL;
-		st = get_text(q, 0, &v[r->n_capture - 1], err);
+		r->capture_sha256[r->n_capture++] = NULL;
+		st = get_text(q, 0, &r->capture_sha256[r->n_capture - 1], err);
 	}
 	if (!st && rc != SQLITE_DONE)
 		st = sql_fail(r, db, err);

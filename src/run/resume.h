@@ -34,9 +34,9 @@ struct resumed {
 	size_t n_run;		 /* n_method * --repeats */
 	bool *done;		 /* [n_run]: done, in the order of the command */
 	struct resumed_key *key; /* [n_key], of its runs so far */
-	size_t n_key;
+	size_t n_key, cap_key;
 	char **capture_sha256; /* [n_capture]; "": its file has no checksum */
-	size_t n_capture;
+	size_t n_capture, cap_capture;
 };
 
 /* where: "DB:RUN", the command of that run, or "DB", the latest command with a method that is not

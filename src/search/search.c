@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -68,19 +69,16 @@ static const char *cost_runs(const char *costs)
 static enum ar_status load_base(struct search *s, const char *costs, struct ar_err *err)
 {
 	const struct run_setting setting[] = { { costs ? "costs" : NULL, costs }, { 0 } };
-	struct run **base = realloc(s->base, (s->n_base + 1) * sizeof *base);
 	struct run *r = calloc(1, sizeof *r);
 	enum ar_status st;
 
-	if (base)
-		s->base = base;
-	if (!base || !r) {
+	if (!r || !GROW(s->base, s->cap_base, s->n_base + 1)) {
 		free(r);
 		return ar_nomem(err);
 	}
-	base[s->n_base++] = r;
+	s->base[s->n_base++] = r;
 	r->session.tuner = &match_tuner; /* points have the settings that it finds */
-	r->in.lent_trace = r == *base ? NULL : (*base)->in.trace;
+	r->in.lent_trace = r == *s->base ? NULL : (*s->base)->in.trace;
 	st = parse(s, r, setting, err);
 	if (st)
 		return st;
@@ -208,15 +206,13 @@ static bool keeps(const struct slo *slo, const struct run_figures *f)
 
 static enum ar_status add_point(struct subject *u, const struct point *new, struct ar_err *err)
 {
-	struct point *p = realloc(u->point, (u->n + 1) * sizeof *p);
 	size_t i = u->n;
 
-	if (!p)
+	if (!GROW(u->point, u->cap, u->n + 1))
 		return ar_nomem(err);
-	u->point = p;
-	for (; i && p[i - 1].x > new->x; i--)
-		p[i] = p[i - 1];
-	p[i] = *new;
+	for (; i && u->point[i - 1].x > new->x; i--)
+		u->point[i] = u->point[i - 1];
+	u->point[i] = *new;
 	u->n++;
 	return AR_OK;
 }

@@ -27,7 +27,7 @@ struct subject {
 	size_t i;	  /* method of base */
 	bool dense;
 	struct point *point; /* [n] by x */
-	size_t n;
+	size_t n, cap;
 	struct point *best; /* NULL: none */
 	double failed;	    /* rate: the lowest one above the best that failed, 0: none did */
 };
@@ -42,7 +42,7 @@ struct search {
 	int argc;
 	char **argv, *cmdline;
 	struct run **base; /* [n_base] one for each of --costs, or one; the first owns the trace */
-	size_t n_base;
+	size_t n_base, cap_base;
 	struct request *req; /* [trace->n] of the trace as it was read */
 	int64_t shift_ns;    /* --shift, which follows the rate */
 	struct subject *subject;

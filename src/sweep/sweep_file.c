@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 /* ---- memory ---- */
 
 static void line_release(struct sweep_line *l)
@@ -110,17 +112,14 @@ static enum ar_status check_once(const struct reader *r, const struct sweep_line
 }
 
 /* l is owned by the list, or released, after this. */
-static enum ar_status add_line(struct sweep_line **list, size_t *n, struct sweep_line *l,
-			       struct ar_err *err)
+static enum ar_status add_line(struct sweep_line **list, size_t *n, size_t *cap,
+			       struct sweep_line *l, struct ar_err *err)
 {
-	struct sweep_line *v = realloc(*list, (*n + 1) * sizeof *v);
-
-	if (!v) {
+	if (!GROW(*list, *cap, *n + 1)) {
 		line_release(l);
 		return ar_nomem(err);
 	}
-	*list = v;
-	v[(*n)++] = *l;
+	(*list)[(*n)++] = *l;
 	return AR_OK;
 }
 
@@ -225,13 +224,13 @@ static enum ar_status read_line(void *ctx, char *name, char *value, unsigned lin
 	if (st && *k->word)
 		ar_err_prefix(err, "%.*s", (int)strcspn(k->word, ":"), k->word);
 	if (!st && k->read == skip_line)
-		return add_line(&r->s->skip, &r->s->n_skip, &l, err);
+		return add_line(&r->s->skip, &r->s->n_skip, &r->s->cap_skip, &l, err);
 	if (!st)
 		st = check_once(r, &l, err);
 	if (!st)
 		st = check_line(r, &l, err);
 	if (!st)
-		return add_line(&r->s->line, &r->s->n_line, &l, err);
+		return add_line(&r->s->line, &r->s->n_line, &r->s->cap_line, &l, err);
 	line_release(&l);
 	return st;
 }

@@ -6,15 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 enum ar_status texts_add(struct texts *t, const char *text, size_t n, struct ar_err *err)
 {
-	char **v = realloc(t->v, (t->n + 1) * sizeof *v);
-
-	if (!v)
+	if (!GROW(t->v, t->cap, t->n + 1))
 		return ar_nomem(err);
-	t->v = v;
-	v[t->n] = strndup(text, n);
-	if (!v[t->n])
+	t->v[t->n] = strndup(text, n);
+	if (!t->v[t->n])
 		return ar_nomem(err);
 	t->n++;
 	return AR_OK;

@@ -10,7 +10,7 @@
 /* Texts, owned. */
 struct texts {
 	char **v;
-	size_t n;
+	size_t n, cap;
 };
 
 /* Append a copy of n bytes of text. */
