@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/dynlib.h"
+#include "base/grow.h"
 
 /* The library may append to a record, never change it. */
 static_assert(sizeof(CUpti_ActivityKernel10) == 216, "another layout of the kernel record");
@@ -505,23 +506,6 @@ void prof_phase(void *ctx, int layer, enum phase phase)
 
 /* ---- records ---- */
 
-/* Make room for one more element of size bytes. */
-static bool grow(void *array, size_t n, size_t *cap, size_t size)
-{
-	size_t want = *cap ? 2 * *cap : 4096;
-	void *old, *p;
-
-	if (n < *cap)
-		return true;
-	memcpy(&old, array, sizeof old);
-	p = realloc(old, want * size);
-	if (!p)
-		return false;
-	memcpy(array, &p, sizeof p);
-	*cap = want;
-	return true;
-}
-
 static size_t name_hash(const char *s)
 {
 	uint64_t h = 0xcbf29ce484222325u;
@@ -598,7 +582,7 @@ static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
 		return true;
 	}
 	name = intern(p, r->name);
-	if (!name || !grow(&p->kernel, p->n_kernel, &p->cap_kernel, sizeof *p->kernel))
+	if (!name || !GROW(p->kernel, p->cap_kernel, p->n_kernel + 1))
 		return false;
 	k = &p->kernel[p->n_kernel++];
 	*k = (struct prof_kernel){
@@ -628,7 +612,7 @@ static bool add_scope(struct prof *p, const CUpti_ActivityExternalCorrelation *r
 {
 	if (r->externalKind != scope_kind)
 		return true;
-	if (!grow(&p->scope, p->n_scope, &p->cap_scope, sizeof *p->scope))
+	if (!GROW(p->scope, p->cap_scope, p->n_scope + 1))
 		return false;
 	p->scope[p->n_scope++] = (struct scope){ r->correlationId, r->externalId };
 	return true;

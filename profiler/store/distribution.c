@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/bootstrap.h"
+#include "base/grow.h"
 #include "base/number.h"
 
 #define SHARE 0.95    /* of an interval */
@@ -21,26 +22,11 @@ struct collected {
 	bool counted;
 };
 
-static bool reserve(struct collected *s)
-{
-	size_t cap = s->cap ? 2 * s->cap : 64;
-	double *v;
-
-	if (s->n + 2 <= s->cap)
-		return true;
-	v = realloc(s->v, cap * sizeof *v);
-	if (!v)
-		return false;
-	s->v = v;
-	s->cap = cap;
-	return true;
-}
-
 static void add(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	struct collected *s = sqlite3_aggregate_context(c, sizeof *s);
 
-	if (!s || !reserve(s)) {
+	if (!s || !GROW(s->v, s->cap, s->n + 2)) {
 		sqlite3_result_error_nomem(c);
 		return;
 	}

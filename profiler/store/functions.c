@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/paired.h"
 #include "base/stats.h"
 #include "profiler/store/distribution.h"
@@ -19,21 +20,6 @@ struct sample {
 static void fail_nomem(sqlite3_context *c)
 {
 	sqlite3_result_error_nomem(c);
-}
-
-static int reserve(struct sample *s)
-{
-	size_t cap = s->cap ? 2 * s->cap : 64;
-	double *x;
-
-	if (s->n < s->cap)
-		return 1;
-	x = realloc(s->x, cap * sizeof *x);
-	if (!x)
-		return 0;
-	s->x = x;
-	s->cap = cap;
-	return 1;
 }
 
 static void step(sqlite3_context *c, int argc, sqlite3_value **argv)
@@ -58,7 +44,7 @@ static void step(sqlite3_context *c, int argc, sqlite3_value **argv)
 	s->p = p;
 	if (sqlite3_value_type(argv[0]) == SQLITE_NULL)
 		return;
-	if (!reserve(s)) {
+	if (!GROW(s->x, s->cap, s->n + 1)) {
 		fail_nomem(c);
 		return;
 	}
@@ -169,7 +155,7 @@ static void add_two(sqlite3_context *c, int argc, sqlite3_value **argv)
 	if (sqlite3_value_type(argv[0]) == SQLITE_NULL ||
 	    sqlite3_value_type(argv[1]) == SQLITE_NULL)
 		return;
-	if (!reserve(&s->x) || !reserve(&s->y)) {
+	if (!GROW(s->x.x, s->x.cap, s->x.n + 1) || !GROW(s->y.x, s->y.cap, s->y.n + 1)) {
 		fail_nomem(c);
 		return;
 	}

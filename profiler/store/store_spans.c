@@ -3,7 +3,8 @@
 #include "profiler/store/store_spans.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+#include "base/grow.h"
 
 static bool follows(const struct request_span *s, int64_t iter_no, const struct store_entry *e)
 {
@@ -16,32 +17,12 @@ static bool follows(const struct request_span *s, int64_t iter_no, const struct 
 
 static bool grow_last(struct request_spans *s, uint32_t req)
 {
-	size_t n = 2 * (size_t)req + 64;
-	uint32_t *last;
+	const size_t before = s->cap_last;
 
-	if (req < s->n_req)
-		return true;
-	last = realloc(s->last, n * sizeof *last);
-	if (!last)
+	if (!GROW(s->last, s->cap_last, (size_t)req + 1))
 		return false;
-	memset(last + s->n_req, 0, (n - s->n_req) * sizeof *last);
-	s->last = last;
-	s->n_req = n;
-	return true;
-}
-
-static bool grow_spans(struct request_spans *s)
-{
-	size_t cap = s->cap ? 2 * s->cap : 256;
-	struct request_span *span;
-
-	if (s->n < s->cap)
-		return true;
-	span = realloc(s->span, cap * sizeof *span);
-	if (!span)
-		return false;
-	s->span = span;
-	s->cap = cap;
+	for (size_t i = before; i < s->cap_last; i++)
+		s->last[i] = 0;
 	return true;
 }
 
@@ -57,7 +38,7 @@ bool spans_add(struct request_spans *s, int64_t iter_no, const struct store_entr
 			return true;
 		}
 	}
-	if (!grow_spans(s))
+	if (!GROW(s->span, s->cap, s->n + 1))
 		return false;
 	s->span[s->n++] = (struct request_span){ .first = *e, .iter_no = iter_no, .n = 1 };
 	s->last[e->req] = (uint32_t)s->n;

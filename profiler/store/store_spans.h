@@ -23,8 +23,8 @@ struct request_span {
 struct request_spans {
 	struct request_span *span; /* in order of iter_no */
 	size_t n, cap;
-	uint32_t *last; /* by request: index of its last span + 1, or 0 */
-	size_t n_req;
+	uint32_t *last; /* [cap_last] by request: index of its last span + 1, or 0 */
+	size_t cap_last;
 };
 
 /* Add an entry.  Calls come in order of iterations, at most one per request and iteration.  False:
