@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "kernels/exec/executor.h"
 #include "kernels/support.h"
 #include "tests/tap.h"
@@ -36,7 +37,7 @@ void *gpu_host(size_t bytes)
 #include <cuda_runtime_api.h>
 
 static void **taken;
-static size_t n_taken;
+static size_t n_taken, cap_taken;
 
 static void check(cudaError_t e, const char *what)
 {
@@ -57,8 +58,7 @@ void *gpu_new(size_t bytes, int fill)
 {
 	void *p = NULL;
 
-	taken = realloc(taken, (n_taken + 1) * sizeof *taken);
-	if (!taken)
+	if (!GROW(taken, cap_taken, n_taken + 1))
 		bail_out("out of memory");
 	check(cudaMalloc(&p, bytes + 1), "cudaMalloc");
 	gpu_fill(p, bytes + 1, fill);

@@ -35,9 +35,9 @@ struct plan {
 			 * "method":{...}}, ...]}.  With a dropper, "drop":{...} in it too */
 	bool dense;   /* all of its methods are dense, and it has no dropper */
 	struct method **method; /* [n_method], no two with equal parameters */
-	size_t n_method;
+	size_t n_method, cap_method;
 	struct plan_range *range; /* [n_range], ascending, without overlaps */
-	size_t n_range;
+	size_t n_range, cap_range;
 	struct drop *drop; /* NULL: no rows are dropped */
 };
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -106,13 +107,13 @@ static bool reaches(const struct plan_range *a, const struct plan_range *b)
 
 static enum ar_status insert_range(struct plan *p, const struct plan_range *r, struct ar_err *err)
 {
-	struct plan_range *v = realloc(p->range, (p->n_range + 1) * sizeof *v);
+	struct plan_range *v;
 	char a[32], b[32];
 	size_t i = p->n_range;
 
-	if (!v)
+	if (!GROW(p->range, p->cap_range, p->n_range + 1))
 		return ar_nomem(err);
-	p->range = v;
+	v = p->range;
 	for (; i && v[i - 1].first > r->first; i--)
 		v[i] = v[i - 1];
 	v[i] = *r;
@@ -130,21 +131,20 @@ static enum ar_status insert_range(struct plan *p, const struct plan_range *r, s
 /* Add a method unless there is one with its parameters.  *at: its place. */
 static enum ar_status add_method(struct plan *p, const char *text, size_t *at, struct ar_err *err)
 {
-	struct method **v = realloc(p->method, (p->n_method + 1) * sizeof *v), *m;
-	enum ar_status st = v ? AR_OK : ar_nomem(err);
+	struct method *m;
+	enum ar_status st;
 
-	if (v)
-		p->method = v;
-	if (!st)
-		st = method_parse(&m, text, err);
+	if (!GROW(p->method, p->cap_method, p->n_method + 1))
+		return ar_nomem(err);
+	st = method_parse(&m, text, err);
 	if (st)
 		return st;
-	for (*at = 0; *at < p->n_method && strcmp(v[*at]->params, m->params) != 0;)
+	for (*at = 0; *at < p->n_method && strcmp(p->method[*at]->params, m->params) != 0;)
 		++*at;
 	if (*at < p->n_method)
 		method_free(m);
 	else
-		v[p->n_method++] = m;
+		p->method[p->n_method++] = m;
 	return AR_OK;
 }
 
