@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/rng.h"
 #include "base/stats.h"
 
@@ -19,10 +20,9 @@ struct indexed {
 static int by_value(const void *a, const void *b)
 {
 	const struct indexed *x = a, *y = b;
+	const int c = ORDER(x->x, y->x);
 
-	if (x->x < y->x || x->x > y->x)
-		return x->x < y->x ? -1 : 1;
-	return (x->i > y->i) - (x->i < y->i);
+	return c ? c : ORDER(x->i, y->i);
 }
 
 enum ar_status sample_of_values(struct sample *s, const double *x, size_t n, struct ar_err *err)

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
+
 double paired_mcnemar(int64_t b, int64_t c)
 {
 	const double n = (double)(b + c);
@@ -28,7 +30,7 @@ static int by_value(const void *a, const void *b)
 {
 	const struct ranked *p = a, *q = b;
 
-	return (p->x > q->x) - (p->x < q->x);
+	return ORDER(p->x, q->x);
 }
 
 /* Set rank[i] to that of x[i], from 0; scratch: room for n. */

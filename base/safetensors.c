@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/jsonval.h"
+#include "base/order.h"
 
 enum { HEADER_MAX = 100000000 }; /* bytes, the limit of the format */
 
@@ -91,12 +92,11 @@ static const char *parse_tensor(struct safetensors_tensor *t, const cJSON *v)
 static int by_place(const void *pa, const void *pb)
 {
 	const struct safetensors_tensor *a = pa, *b = pb;
+	int c = ORDER(a->begin, b->begin);
 
-	if (a->begin != b->begin)
-		return a->begin < b->begin ? -1 : 1;
-	if (a->end != b->end)
-		return a->end < b->end ? -1 : 1;
-	return strcmp(a->name, b->name);
+	if (!c)
+		c = ORDER(a->end, b->end);
+	return c ? c : strcmp(a->name, b->name);
 }
 
 static bool is_metadata(const cJSON *v)

@@ -4,16 +4,11 @@
 
 #include <stdlib.h>
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
+#include "base/order.h"
 
 void stats_sort(double *x, size_t n)
 {
-	qsort(x, n, sizeof *x, by_value);
+	qsort(x, n, sizeof *x, order_f64);
 }
 
 double stats_percentile(const double *x, size_t n, double p)

@@ -15,6 +15,7 @@
 #include "base/data.h"
 #include "base/json.h"
 #include "base/jsonval.h"
+#include "base/order.h"
 
 enum { CONFIG_MAX = 1 << 20 }; /* bytes, as a report reads them; real ones have a few thousand */
 
@@ -62,11 +63,6 @@ static void name_model(struct model *m, const char *path)
 	snprintf(m->name, sizeof m->name, "%.*s", (int)(end - base), base);
 }
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Refuse a key that o has twice: readers would disagree on its value. */
 static enum ar_status check_unique(const cJSON *o, const char *path, struct ar_err *err)
 {
@@ -80,7 +76,7 @@ static enum ar_status check_unique(const cJSON *o, const char *path, struct ar_e
 		return ar_nomem(err);
 	cJSON_ArrayForEach(v, o)
 		name[i++] = v->string;
-	qsort(name, n, sizeof *name, by_name);
+	qsort(name, n, sizeof *name, order_text);
 	for (i = 1; i < n && !st; i++)
 		if (!strcmp(name[i - 1], name[i]))
 			st = ar_fail(err, AR_DATA, "%s: key '%.64s' appears twice", path, name[i]);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "replay/engine/act_capture.h"
 #include "tests/tap.h"
 
@@ -126,13 +127,6 @@ static double error_of(const struct life *l, int pos, const bf16_t *out)
 	return most;
 }
 
-static int descending(const void *x, const void *y)
-{
-	const double *a = x, *b = y;
-
-	return *a < *b ? 1 : *a > *b ? -1 : 0;
-}
-
 /* The score of the n-th best of the tokens listed; n 0: above all. */
 static double cut_at(const double *sum, const bool *listed, int n)
 {
@@ -142,7 +136,7 @@ static double cut_at(const double *sum, const bool *listed, int n)
 	for (int t = 0; t < CASE_LEN; t++)
 		if (listed[t])
 			v[k++] = sum[t];
-	qsort(v, (size_t)k, sizeof *v, descending);
+	qsort(v, (size_t)k, sizeof *v, order_f64_down);
 	cut = n ? v[n - 1] : 2 * HEADS;
 	return cut;
 }

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/opt.h"
+#include "base/order.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/stats.h"
@@ -501,6 +502,29 @@ static void test_growth(void)
 	free(v);
 }
 
+static void test_orders(void)
+{
+	const char *text[] = { "b", "a", "ab" };
+	int64_t down[] = { INT64_MIN, 3, INT64_MAX, -1 };
+	int32_t i32[] = { INT32_MAX, INT32_MIN, 0 };
+	uint64_t u64[] = { UINT64_MAX, 0, 1 };
+	double f64[] = { 0.5, -INFINITY, 1e-300, INFINITY }, f64_down[] = { -1, 2, 0 };
+
+	qsort(text, 3, sizeof *text, order_text);
+	ok(!strcmp(text[0], "a") && !strcmp(text[1], "ab"), "texts in order");
+	qsort(down, 4, sizeof *down, order_i64_down);
+	ok(down[0] == INT64_MAX && down[1] == 3 && down[2] == -1, "integers, the largest first");
+	qsort(i32, 3, sizeof *i32, order_i32);
+	ok(i32[0] == INT32_MIN && i32[1] == 0, "integers whose difference overflows");
+	qsort(u64, 3, sizeof *u64, order_u64);
+	ok(u64[0] == 0 && u64[2] == UINT64_MAX, "integers without a sign");
+	qsort(f64, 4, sizeof *f64, order_f64);
+	ok(f64[0] < -1 && f64[1] < 1e-200 && f64[2] < 1, "numbers that differ by less than 1");
+	qsort(f64_down, 3, sizeof *f64_down, order_f64_down);
+	ok(f64_down[0] > 1 && f64_down[2] < 0, "numbers, the largest first");
+	ok(ORDER(1, 2) < 0 && !ORDER(2, 2) && ORDER(2, 1) > 0, "an order of two values");
+}
+
 /* What progress() writes to standard error, without a terminal. */
 static const char *heard(double period_s, enum log_level level, unsigned long n_done)
 {
@@ -594,6 +618,7 @@ int main(void)
 	test_gpu();
 	test_threads();
 	test_growth();
+	test_orders();
 	test_progress();
 	return done_testing();
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/order.h"
 #include "base/rng.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
@@ -181,9 +182,9 @@ static void test_linear(void)
 static int by_distance(const void *a, const void *b)
 {
 	const struct kd_found *x = a, *y = b;
-	int c = (x->dist > y->dist) - (x->dist < y->dist);
+	const int c = ORDER(x->dist, y->dist);
 
-	return c ? c : (x->id > y->id) - (x->id < y->id);
+	return c ? c : ORDER(x->id, y->id);
 }
 
 static void test_tree(void)
@@ -291,7 +292,7 @@ static int by_cost(const void *a, const void *b)
 {
 	const struct guess *x = a, *y = b;
 
-	return (x->cost > y->cost) - (x->cost < y->cost);
+	return ORDER(x->cost, y->cost);
 }
 
 enum { N_GUESS = 2000, PARTS = 10 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "kernels/drop/lazyllm/lazyllm.h"
 #include "kernels/drop/sliminfer/sliminfer.h"
 #include "tests/drop_case.h"
@@ -437,7 +438,7 @@ static int descending(const void *x, const void *y)
 {
 	const float *a = x, *b = y;
 
-	return *a < *b ? 1 : *a > *b ? -1 : 0;
+	return ORDER(*b, *a);
 }
 
 /* The k-th largest of n numbers. */

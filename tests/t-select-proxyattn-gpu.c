@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "kernels/methods/method.h"
 #include "kernels/select/proxyattn/proxyattn.h"
 #include "tests/select_gpu.h"
@@ -61,13 +62,6 @@ static void attend(const struct batch_case *c, int r, int pos, const struct prox
 		out[x] /= sum;
 }
 
-static int ascending(const void *x, const void *y)
-{
-	const double *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* The fewest and the most blocks that rounding may find a head to need. */
 static void need(const struct batch_case *c, const struct proxyattn *p, int r, int head, double *x,
 		 int out[2])
@@ -85,7 +79,7 @@ static void need(const struct batch_case *c, const struct proxyattn *p, int r, i
 			all += x[t];
 		}
 	}
-	qsort(mass, (size_t)n, sizeof *mass, ascending);
+	qsort(mass, (size_t)n, sizeof *mass, order_f64);
 	for (int side = 0; side < 2; side++) {
 		double sum = 0, goal = (p->mass + (side ? 5e-4 : -5e-4)) * all;
 		int k = 0;

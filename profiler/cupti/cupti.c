@@ -24,6 +24,7 @@
 
 #include "base/dynlib.h"
 #include "base/grow.h"
+#include "base/order.h"
 
 /* The library may append to a record, never change it. */
 static_assert(sizeof(CUpti_ActivityKernel10) == 216, "another layout of the kernel record");
@@ -664,16 +665,15 @@ static int by_corr(const void *a, const void *b)
 {
 	const struct scope *x = a, *y = b;
 
-	return (x->corr > y->corr) - (x->corr < y->corr);
+	return ORDER(x->corr, y->corr);
 }
 
 static int by_start(const void *a, const void *b)
 {
 	const struct prof_kernel *x = a, *y = b;
+	const int c = ORDER(x->start_ns, y->start_ns);
 
-	if (x->start_ns != y->start_ns)
-		return x->start_ns < y->start_ns ? -1 : 1;
-	return (x->corr > y->corr) - (x->corr < y->corr);
+	return c ? c : ORDER(x->corr, y->corr);
 }
 
 /* The scope of a kernel; 0: unknown. */

@@ -8,6 +8,7 @@
 #include "base/bootstrap.h"
 #include "base/grow.h"
 #include "base/number.h"
+#include "base/order.h"
 
 #define SHARE 0.95    /* of an interval */
 #define RESAMPLES 400 /* an interval's width varies by 5 %, */
@@ -39,13 +40,6 @@ static void add(sqlite3_context *c, int argc, sqlite3_value **argv)
 		s->v[s->n++] = (double)sqlite3_value_int64(argv[1]);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 static enum ar_status make_counted(struct sample *s, struct collected *from, struct ar_err *err)
 {
 	size_t n = from->n / 2;
@@ -53,7 +47,7 @@ static enum ar_status make_counted(struct sample *s, struct collected *from, str
 	int64_t *times = malloc(n * sizeof *times);
 	enum ar_status st = x && times ? AR_OK : ar_nomem(err);
 
-	qsort(from->v, n, 2 * sizeof *from->v, by_value);
+	qsort(from->v, n, 2 * sizeof *from->v, order_f64);
 	for (size_t i = 0; i < n && !st; i++) {
 		x[i] = from->v[2 * i];
 		times[i] = (int64_t)from->v[2 * i + 1];
@@ -210,7 +204,7 @@ static void end_ecdf(sqlite3_context *c)
 		sqlite3_result_null(c);
 		return;
 	}
-	qsort(s->v, s->n / 2, 2 * sizeof *s->v, by_value);
+	qsort(s->v, s->n / 2, 2 * sizeof *s->v, order_f64);
 	out = sqlite3_str_new(NULL);
 	sqlite3_str_appendchar(out, 1, '[');
 	put_shares(out, s);

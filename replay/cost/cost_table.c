@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "replay/cost/kdtree.h"
 
 enum {
@@ -84,21 +85,16 @@ enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s,
 
 static_assert((int)KD_DIMS == (int)BATCH_FEATURES, "a coordinate for each feature");
 
-static int cmp_int(int64_t a, int64_t b)
-{
-	return (a > b) - (a < b);
-}
-
 /* Features first, so that iterations of equal features are adjacent, for make_residuals(). */
 static int cmp_shape(const struct batch_shape *a, const struct batch_shape *b)
 {
 	int c = 0;
 
 	for (int f = 0; f < BATCH_FEATURES && !c; f++)
-		c = cmp_int(a->feature[f], b->feature[f]);
+		c = ORDER(a->feature[f], b->feature[f]);
 	if (!c)
-		c = cmp_int(a->n_entry, b->n_entry);
-	return c ? c : (a->composition > b->composition) - (a->composition < b->composition);
+		c = ORDER(a->n_entry, b->n_entry);
+	return c ? c : ORDER(a->composition, b->composition);
 }
 
 static int by_shape(const void *a, const void *b)
@@ -106,7 +102,7 @@ static int by_shape(const void *a, const void *b)
 	const struct measured *x = a, *y = b;
 	int c = cmp_shape(&x->shape, &y->shape);
 
-	return c ? c : (x->order > y->order) - (x->order < y->order);
+	return c ? c : ORDER(x->order, y->order);
 }
 
 static bool same_features(const struct batch_shape *a, const struct batch_shape *b)

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/order.h"
+
 const char *const latency_names[] = {
 	[LATENCY_TTFT] = "TTFT", [LATENCY_TPOT] = "TPOT",   [LATENCY_ITL] = "ITL",
 	[LATENCY_E2E] = "E2E",	 [LATENCY_QUEUE] = "queue",
@@ -52,7 +54,7 @@ static int by_value(const void *a, const void *b)
 {
 	const struct series_run *x = a, *y = b;
 
-	return (x->x > y->x) - (x->x < y->x);
+	return ORDER(x->x, y->x);
 }
 
 void series_sort(struct series *s)

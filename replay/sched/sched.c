@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/order.h"
+
 uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 {
 	uint64_t limit = l->max_len ? (uint64_t)l->max_len : UINT32_MAX;
@@ -45,13 +47,6 @@ bool sched_rejects(const struct sched_limits *l, const struct request *r, char *
 	return l->policy->unfit(l, r, why, n);
 }
 
-static int descending(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x < y) - (x > y);
-}
-
 enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
 				  int64_t *num_blocks, struct ar_err *err)
 {
@@ -64,7 +59,7 @@ enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limi
 			longest = sched_goal(l, &t->req[i]);
 	for (size_t i = 0; i < t->n; i++)
 		need[i] = most_blocks(l, sched_goal(l, &t->req[i]), longest);
-	qsort(need, t->n, sizeof *need, descending);
+	qsort(need, t->n, sizeof *need, order_i64_down);
 	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
 		sum += need[i];
 	free(need);

@@ -9,6 +9,7 @@
 
 #include "base/grow.h"
 #include "base/log.h"
+#include "base/order.h"
 #include "base/parallel.h"
 #include "kernels/methods/accuracy.h"
 
@@ -293,11 +294,6 @@ static enum ar_status run_layer(const struct plan_settings *s, const struct cali
 	return st;
 }
 
-static int by_number(const void *a, const void *b)
-{
-	return *(const int *)a - *(const int *)b;
-}
-
 /* The layers of all captures that how does not ignore, each once; NULL: no memory. */
 static int *list_layers(const struct calib_input *in, const struct plan_sample *how, size_t *n)
 {
@@ -315,7 +311,7 @@ static int *list_layers(const struct calib_input *in, const struct plan_sample *
 		memcpy(layer + at, info->layer, (size_t)info->n_layers * sizeof *layer);
 		at += (size_t)info->n_layers;
 	}
-	qsort(layer, all, sizeof *layer, by_number);
+	qsort(layer, all, sizeof *layer, order_i32);
 	for (size_t i = 0; i < all; i++)
 		if ((!used || layer[i] != layer[used - 1]) &&
 		    !(how->ignore && how->ignore[layer[i]]))
@@ -359,7 +355,7 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 
 		for (int i = 0; i < info->n_layers && !st; i++) {
 			const int *at = bsearch(&info->layer[i], layer, n_layer, sizeof *layer,
-						by_number);
+						order_i32);
 
 			progress("layers",
 				 (unsigned long)(c * (size_t)info->n_layers) + (unsigned long)i,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
+
 enum { RIDGES = 128, ROUNDS = 30, A = 0, B = 1, C = 2, VARS = 3 };
 
 /* Limits of inverse shares: peak, the hardware's; most, a share so low that something else must be
@@ -31,9 +33,8 @@ double roofline_fit_ns(const struct roofline_rate *r, const struct roofline_poin
 static int by_intensity(const void *a, const void *b)
 {
 	const struct roofline_point *p = a, *q = b;
-	double x = p->compute / p->memory, y = q->compute / q->memory;
 
-	return (x > y) - (x < y);
+	return ORDER(p->compute / p->memory, q->compute / q->memory);
 }
 
 /* The sum of squared relative errors. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "src/chart/chart_item.h"
 
 const char *const chart_geoms[CHART_GEOMS + 1] = { "point", "line", "steps", "bar", "group",
@@ -89,21 +90,16 @@ enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_
 	return AR_OK;
 }
 
-static int compare_sizes(size_t a, size_t b)
-{
-	return (a > b) - (a < b);
-}
-
 static int compare(const void *a, const void *b)
 {
 	const struct chart_item *x = a, *y = b;
-	int by = compare_sizes(x->panel, y->panel);
+	int c = ORDER(x->panel, y->panel);
 
-	if (!by)
-		by = compare_sizes(x->series, y->series);
-	if (!by)
-		by = compare_sizes(x->geom, y->geom);
-	return by ? by : compare_sizes(x->order, y->order);
+	if (!c)
+		c = ORDER(x->series, y->series);
+	if (!c)
+		c = ORDER(x->geom, y->geom);
+	return c ? c : ORDER(x->order, y->order);
 }
 
 size_t chart_series_end(const struct chart *c, size_t i)

@@ -7,6 +7,7 @@
 
 #include "base/bootstrap.h"
 #include "base/grow.h"
+#include "base/order.h"
 #include "base/rng.h"
 
 enum { RESAMPLES = 1000, MEANS = 2000, SEED = 1 };
@@ -45,7 +46,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct pair *x = a, *y = b;
 
-	return (x->place > y->place) - (x->place < y->place);
+	return ORDER(x->place, y->place);
 }
 
 /* Draw p50 of column k of the pairs; x: room for n, draw: for RESAMPLES. */

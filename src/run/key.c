@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "replay/engine/run_scope.h"
 
 /* ---- lines ---- */
@@ -40,17 +41,12 @@ static enum ar_status put(struct lines *l, const char *name, int number, const c
 	return AR_OK;
 }
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void sum_lines(struct lines *l, char key[RUN_KEY_SIZE])
 {
 	char hex[SHA256_DIGEST_STRING_LENGTH];
 	SHA2_CTX sha;
 
-	qsort(l->v, l->n, sizeof *l->v, by_text);
+	qsort(l->v, l->n, sizeof *l->v, order_text);
 	SHA256Init(&sha);
 	for (size_t i = 0; i < l->n; i++)
 		SHA256Update(&sha, (const uint8_t *)l->v[i], strlen(l->v[i]));

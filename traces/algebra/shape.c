@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "traces/algebra/repeat.h"
 #include "traces/intern.h"
@@ -20,13 +21,6 @@ const char *const trace_spreads[] = { "none", "even", "random", NULL };
 static int64_t last_arrival(const struct trace *t)
 {
 	return t->req[t->n - 1].arrival_ns;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
 }
 
 /* Spread requests [i, i + n), which arrive together, over the room_ns that follow. */
@@ -41,7 +35,7 @@ static enum ar_status spread_group(struct trace *t, size_t i, size_t n, int64_t 
 	for (size_t k = 0; k < n; k++)
 		at[k] = a->spread == SPREAD_RANDOM ? rng_below(&rng, (uint64_t)room_ns) :
 						     (uint64_t)((unsigned __int128)room_ns * k / n);
-	qsort(at, n, sizeof *at, by_value);
+	qsort(at, n, sizeof *at, order_u64);
 	for (size_t k = 0; k < n; k++)
 		t->req[i + k].arrival_ns += (int64_t)at[k];
 	free(at);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "traces/intern.h"
 
 const int summary_window_s[SUMMARY_WINDOWS] = { 1, 10, 60 };
@@ -60,13 +61,6 @@ static struct window_counts count_windows(const struct trace *t, int64_t w_ns)
 	return c;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static struct spread spread(uint64_t *v, size_t n)
 {
 	struct spread s = { .n = n };
@@ -75,7 +69,7 @@ static struct spread spread(uint64_t *v, size_t n)
 		return s;
 	for (size_t i = 0; i < n; i++)
 		s.sum += v[i];
-	qsort(v, n, sizeof *v, by_value);
+	qsort(v, n, sizeof *v, order_u64);
 	s.min = v[0];
 	s.p50 = v[(n * 50 + 99) / 100 - 1];
 	s.p90 = v[(n * 90 + 99) / 100 - 1];

@@ -15,6 +15,7 @@
 #include "base/grow.h"
 #include "base/json.h"
 #include "base/jsonval.h"
+#include "base/order.h"
 #include "traces/engine/engine_read.h"
 #include "traces/importers/reader.h"
 
@@ -412,13 +413,6 @@ static enum ar_status scheduling(struct engine_log *log, const cJSON *object, st
 	return AR_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-	const int64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 static enum ar_status capture_sizes(struct engine_log *log, const cJSON *object, struct ar_err *err)
 {
 	const cJSON *sizes, *v;
@@ -433,7 +427,7 @@ static enum ar_status capture_sizes(struct engine_log *log, const cJSON *object,
 		if (!json_int(v, 1, INT32_MAX, &log->capture_size[log->n_capture_size++]))
 			return reading_bad("cudagraph_capture_sizes",
 					   "integers from 1 to 2147483647", err);
-	qsort(log->capture_size, log->n_capture_size, sizeof *log->capture_size, ascending);
+	qsort(log->capture_size, log->n_capture_size, sizeof *log->capture_size, order_i64);
 	return AR_OK;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/grow.h"
 #include "base/jsonval.h"
+#include "base/order.h"
 #include "traces/engine/engine_read.h"
 
 /* ---- vllm bench serve ---- */
@@ -184,10 +185,9 @@ enum ar_status reading_aiperf(struct reading *r, const cJSON *object, struct ar_
 static int by_start(const void *a, const void *b)
 {
 	const struct started *x = a, *y = b;
+	const int c = ORDER(x->ns, y->ns);
 
-	if (x->ns != y->ns)
-		return x->ns < y->ns ? -1 : 1;
-	return (x->session > y->session) - (x->session < y->session);
+	return c ? c : ORDER(x->session, y->session);
 }
 
 /* Add the requests of aiperf in order of their starts; the first starts at 0. */

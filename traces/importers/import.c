@@ -12,6 +12,7 @@
 #include "base/grow.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/order.h"
 #include "traces/importers/reader.h"
 
 /* A step back in time beyond this and beyond half of the recording so far is a restart of the
@@ -523,12 +524,11 @@ static enum ar_status all_lines(struct import *im, struct source *src, struct ar
 static int by_arrival(const void *a, const void *b)
 {
 	const struct request *x = a, *y = b;
+	int c = ORDER(x->arrival_ns, y->arrival_ns);
 
-	if (x->arrival_ns != y->arrival_ns)
-		return x->arrival_ns < y->arrival_ns ? -1 : 1;
-	if (x->line != y->line)
-		return x->line < y->line ? -1 : 1;
-	return (x->turn > y->turn) - (x->turn < y->turn);
+	if (!c)
+		c = ORDER(x->line, y->line);
+	return c ? c : ORDER(x->turn, y->turn);
 }
 
 static enum ar_status note_all(struct import *im, struct ar_err *err)

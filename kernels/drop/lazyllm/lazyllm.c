@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
+
 static enum ar_status open_self(void **self, const void *param, const struct model *m,
 				struct ar_err *err)
 {
@@ -119,13 +121,6 @@ static enum ar_status ref(const struct drop_call *call, const void *self, uint8_
 	return st;
 }
 
-static int by_row(const void *x, const void *y)
-{
-	const int32_t *a = x, *b = y;
-
-	return *a < *b ? -1 : 1;
-}
-
 /* Choose for request r; gone, n and index are its own. */
 static enum ar_status revive_request(const struct drop_call *call, const struct lazyllm_self *x,
 				     int r, const uint8_t *gone, int32_t *n, int32_t *index,
@@ -148,7 +143,7 @@ static enum ar_status revive_request(const struct drop_call *call, const struct 
 		if (gone[cell[i].row])
 			index[(*n)++] = cell[i].row;
 	if (!st)
-		qsort(index, (size_t)*n, sizeof *index, by_row);
+		qsort(index, (size_t)*n, sizeof *index, order_i32);
 	free(mass);
 	free(cell);
 	return st;

@@ -32,6 +32,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/order.h"
 #include "base/text.h"
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
@@ -218,20 +219,13 @@ static int by_key(const void *x, const void *y)
 	return a->at < b->at ? -1 : 1;
 }
 
-static int ascending(const void *x, const void *y)
-{
-	int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
-
-	return (a > b) - (a < b);
-}
-
 /* The places of the n largest cells, ascending. */
 static void pick(struct minference_cell *cell, int n_cell, int n, int32_t *out)
 {
 	qsort(cell, (size_t)n_cell, sizeof *cell, by_key);
 	for (int i = 0; i < n; i++)
 		out[i] = cell[i].at;
-	qsort(out, (size_t)n, sizeof *out, ascending);
+	qsort(out, (size_t)n, sizeof *out, order_i32);
 }
 
 int minference_pick(const float *mass, int end, int forced, int n, struct minference_cell *cell,

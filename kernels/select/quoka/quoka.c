@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "kernels/prim/multiply.h"
 #include "kernels/select/work.h"
 
@@ -178,11 +179,6 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 	return good ? AR_OK : ar_nomem(err);
 }
 
-static int ascending(const void *a, const void *b)
-{
-	return *(const int32_t *)a - *(const int32_t *)b;
-}
-
 static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
@@ -208,7 +204,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 			for (int t = 0; out->score && t < b->rows.pos0[r]; t++)
 				out->score[row + (size_t)t] = bf16_to_f32(quoka_unorder(score[t]));
 			largest(score, b->rows.pos0[r], keep, tok);
-			qsort(tok, (size_t)keep, sizeof *tok, ascending);
+			qsort(tok, (size_t)keep, sizeof *tok, order_i32);
 		}
 	free(score);
 	return st;
