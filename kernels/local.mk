@@ -35,7 +35,8 @@ libattnreplay_a_SOURCES += \
   kernels/select/pick.cuh kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
     kernels/select/scores.h kernels/select/selector.h kernels/select/selector_check.c \
     kernels/select/selectors.c kernels/select/selectors.h kernels/select/tiles.cuh \
-    kernels/select/top.cuh kernels/select/work.c kernels/select/work.h \
+    kernels/select/top.c kernels/select/top.cuh kernels/select/top.h kernels/select/work.c \
+    kernels/select/work.h \
   kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h \
   kernels/select/bfla/bfla.c kernels/select/bfla/bfla.h \
   kernels/select/density/density.c kernels/select/density/density.h \

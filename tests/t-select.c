@@ -8,6 +8,7 @@
 
 #include "kernels/methods/method.h"
 #include "kernels/select/flashprefill/flashprefill.h"
+#include "kernels/select/top.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
@@ -563,6 +564,26 @@ static void test_no_memory(void)
 	case_release(&c);
 }
 
+static void test_top(void)
+{
+	const float key[] = { 1, 3, -2, 3, 0.5f, -0.0f, 3, 0 };
+	const int64_t want[] = { 1, 3, 6, 0, 4, 5, 7, 2 };
+	struct top_cell cell[8] = { { UINT32_MAX, -7 },
+				    { UINT32_MAX - 1.0, 0 },
+				    { UINT32_MAX, -8 } };
+	int right = 0;
+
+	top_sort(cell, 3);
+	ok(cell[0].at == -8 && cell[1].at == -7 && cell[2].at == 0,
+	   "the largest integers come first, of equal ones the lowest place");
+	top_of(cell, key, 8);
+	for (int i = 0; i < 8; i++)
+		right += cell[i].at == want[i] && cell[i].key == (double)key[want[i]];
+	is_int(right, 8, "the same for all of an array");
+	top_of(cell, key, -1);
+	ok(cell[0].at == 1, "nothing is sorted of no cells");
+}
+
 int main(void)
 {
 	struct batch_case c;
@@ -576,6 +597,7 @@ int main(void)
 	test_lists();
 	test_thresholds();
 	test_peak();
+	test_top();
 	test_cuts();
 	test_future();
 	test_ragged();

@@ -6,35 +6,23 @@
 #include <string.h>
 
 #include "kernels/drop/mass.h"
+#include "kernels/select/top.h"
 
-struct cell {
-	float mass;
-	int tok;
-};
-
-static int by_mass(const void *x, const void *y)
-{
-	const struct cell *a = x, *b = y;
-
-	if (a->mass != b->mass)
-		return a->mass > b->mass ? -1 : 1;
-	return a->tok < b->tok ? -1 : 1;
-}
-
-static void sum_up(struct cell *cell, const uint8_t *keep, struct kept_share *out)
+static void sum_up(const float *mass_of, const uint8_t *keep, struct top_cell *cell,
+		   struct kept_share *out)
 {
 	double all = 0, mass = 0;
 	int kept = 0, top = 0;
 
 	for (int t = 0; t < out->n_tok; t++) {
-		all += (double)cell[t].mass;
-		mass += keep[t] ? (double)cell[t].mass : 0;
+		all += (double)mass_of[t];
+		mass += keep[t] ? (double)mass_of[t] : 0;
 		kept += keep[t];
 	}
-	qsort(cell, (size_t)out->n_tok, sizeof *cell, by_mass);
+	top_of(cell, mass_of, out->n_tok);
 	out->top = out->n_tok < KEPT_TOP ? out->n_tok : KEPT_TOP;
 	for (int i = 0; i < out->top; i++)
-		top += keep[cell[i].tok];
+		top += keep[cell[i].at];
 	out->n_kept = kept;
 	out->mass = mass / all;
 	out->recall = (double)top / out->top;
@@ -70,18 +58,15 @@ enum ar_status kept_share(const struct attn_shape *s, const bf16_t *q, const bf1
 	size_t n = (size_t)out->n_tok, row = (size_t)(s->kv_heads * s->head_dim);
 	bf16_t *keys = malloc(n * row * sizeof *keys);
 	float *mass = malloc(n * sizeof *mass);
-	struct cell *cell = malloc(n * sizeof *cell);
+	struct top_cell *cell = malloc(n * sizeof *cell);
 	enum ar_status st = keys && mass && cell ? AR_OK : ar_nomem(err);
 
 	if (!st) {
 		fill_page(s, out->n_tok, k, keys);
 		st = mass_ref(&rule, &b, 0, q, keys, mass, err);
 	}
-	if (!st) {
-		for (int t = 0; t < out->n_tok; t++)
-			cell[t] = (struct cell){ mass[t], t };
-		sum_up(cell, keep, out);
-	}
+	if (!st)
+		sum_up(mass, keep, cell, out);
 	free(keys);
 	free(mass);
 	free(cell);

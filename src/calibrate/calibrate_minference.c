@@ -54,8 +54,8 @@ struct job { /* a layer */
 struct scratch {
 	struct calib_attention truth;
 	float *column, *slash; /* [n] attention of the last rows, by column and by distance */
-	struct minference_cell *cell; /* [n] */
-	int32_t *list;		      /* [N_CANDIDATE][2][n] columns and distances */
+	struct top_cell *cell; /* [n] */
+	int32_t *list;	       /* [N_CANDIDATE][2][n] columns and distances */
 	int n_list[N_CANDIDATE][2];
 	struct minference_row row;
 	struct attn_band band; /* of its runs */

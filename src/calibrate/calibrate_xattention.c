@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/top.h"
 #include "kernels/select/xattention/xattention.h"
 #include "base/parallel.h"
 #include "src/calibrate/calibrate.h"
@@ -57,36 +58,23 @@ static void true_masses(struct calib_attention *t, int qa, double *mass)
 
 /* ---- the rule ---- */
 
-struct entry {
-	double mass;
-	uint32_t estimate;
-	int blk;
-};
-
-static int by_mass(const void *x, const void *y)
-{
-	const struct entry *a = x, *b = y;
-
-	if (a->mass != b->mass)
-		return a->mass > b->mass ? -1 : 1;
-	return a->blk < b->blk ? -1 : 1;
-}
-
 /* Add the estimated mass of a query block with n blocks to *all, and the part to keep to *kept. */
 static void add_row(const double *mass, const uint32_t *estimate, int n, double share,
-		    struct entry *e, uint64_t *kept, uint64_t *all)
+		    struct top_cell *cell, uint64_t *kept, uint64_t *all)
 {
 	uint32_t least = UINT32_MAX;
 	double total = 0, sum = 0;
 
 	for (int j = 0; j < n; j++) {
-		e[j] = (struct entry){ mass[j], estimate[j], j };
+		cell[j] = (struct top_cell){ mass[j], j };
 		total += mass[j];
 	}
-	qsort(e, (size_t)n, sizeof *e, by_mass);
+	top_sort(cell, n);
 	for (int j = 0; j < n && (!j || sum < share * total); j++) {
-		sum += e[j].mass;
-		least = e[j].estimate < least ? e[j].estimate : least;
+		const uint32_t own = estimate[cell[j].at];
+
+		sum += cell[j].key;
+		least = own < least ? own : least;
 	}
 	for (int j = 0; j < n; j++) {
 		*kept += estimate[j] >= least ? estimate[j] : 0;
@@ -109,18 +97,18 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	struct calib_attention t = { 0 };
 	size_t blks = (size_t)b->keys.max_kv_blk;
 	uint32_t *estimate = malloc(blks * blks * sizeof *estimate);
-	struct entry *e = malloc(blks * sizeof *e);
+	struct top_cell *cell = malloc(blks * sizeof *cell);
 	double *mass = malloc(blks * sizeof *mass);
 	uint64_t kept = 0, all = 0;
-	enum ar_status st = estimate && e && mass ? calib_attention_init(&t, j->l, h, err) :
-						    ar_nomem(err);
+	enum ar_status st = estimate && cell && mass ? calib_attention_init(&t, j->l, h, err) :
+						       ar_nomem(err);
 
 	if (!st)
 		st = xattention_masses(b, stride_tok(j->a), 0, h, j->l->q, j->l->kv.k, estimate,
 				       err);
 	for (int qa = 0; !st && qa < b->keys.max_kv_blk; qa++) {
 		true_masses(&t, qa, mass);
-		add_row(mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, e, &kept, &all);
+		add_row(mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, cell, &kept, &all);
 		if (ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}
@@ -128,7 +116,7 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 		j->row[h] = fmax(j->row[h], (double)kept / (double)all);
 	calib_attention_release(&t);
 	free(estimate);
-	free(e);
+	free(cell);
 	free(mass);
 	return st;
 }

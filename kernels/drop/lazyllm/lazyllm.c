@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "kernels/select/top.h"
 
 static enum ar_status open_self(void **self, const void *param, const struct model *m,
 				struct ar_err *err)
@@ -63,20 +64,6 @@ static int revives(const void *self)
 
 /* ---- reference ---- */
 
-struct cell {
-	float score;
-	int row;
-};
-
-static int by_score(const void *x, const void *y)
-{
-	const struct cell *a = x, *b = y;
-
-	if (a->score != b->score)
-		return a->score > b->score ? -1 : 1;
-	return a->row < b->row ? -1 : 1;
-}
-
 static enum ar_status request_ref(const struct attn_call *call, double rate, int r, uint8_t *keep,
 				  struct ar_err *err)
 {
@@ -84,16 +71,14 @@ static enum ar_status request_ref(const struct attn_call *call, double rate, int
 	const struct mass_rule m = lazyllm_mass();
 	int n = attn_n_row(&b->rows, r), stay = lazyllm_stay(rate, n);
 	float *mass = malloc((size_t)b->keys.len[r] * sizeof *mass);
-	struct cell *cell = malloc((size_t)n * sizeof *cell);
+	struct top_cell *cell = malloc((size_t)n * sizeof *cell);
 	enum ar_status st = mass && cell ? mass_ref(&m, b, r, call->q, call->kv.k, mass, err) :
 					   ar_nomem(err);
 
 	if (!st) {
-		for (int i = 0; i < n - 1; i++)
-			cell[i] = (struct cell){ mass[b->rows.pos0[r] + i], b->rows.row0[r] + i };
-		qsort(cell, (size_t)n - 1, sizeof *cell, by_score);
+		top_of(cell, mass + b->rows.pos0[r], n - 1);
 		for (int i = stay - 1; i < n - 1; i++)
-			keep[cell[i].row] = 0;
+			keep[b->rows.row0[r] + cell[i].at] = 0;
 	}
 	free(mass);
 	free(cell);
@@ -130,18 +115,16 @@ static enum ar_status revive_request(const struct drop_call *call, const struct 
 	const struct mass_rule m = lazyllm_decode_mass();
 	int len = at->b->keys.len[r], stay = lazyllm_stay(rate_of(x, at->layer), len);
 	float *mass = malloc((size_t)len * sizeof *mass);
-	struct cell *cell = malloc((size_t)len * sizeof *cell);
+	struct top_cell *cell = malloc((size_t)len * sizeof *cell);
 	enum ar_status st = mass && cell ? mass_ref(&m, at->b, r, at->q, at->kv.k, mass, err) :
 					   ar_nomem(err);
 
 	*n = 0;
-	for (int i = 0; i < len - 1 && !st; i++)
-		cell[i] = (struct cell){ mass[i], i };
 	if (!st)
-		qsort(cell, (size_t)len - 1, sizeof *cell, by_score);
+		top_of(cell, mass, len - 1);
 	for (int i = 0; i < stay - 1 && *n < x->revives && !st; i++)
-		if (gone[cell[i].row])
-			index[(*n)++] = cell[i].row;
+		if (gone[cell[i].at])
+			index[(*n)++] = (int32_t)cell[i].at;
 	if (!st)
 		qsort(index, (size_t)*n, sizeof *index, order_i32);
 	free(mass);

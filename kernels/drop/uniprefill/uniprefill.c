@@ -29,6 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/top.h"
+
 /* ---- layers ---- */
 
 /* What is published for a model: its layers, and one that tells it from others of the same
@@ -108,20 +110,6 @@ static enum ar_status check(const struct opt_group *g, struct ar_err *err)
 
 /* ---- reference ---- */
 
-struct cell {
-	float share;
-	int blk;
-};
-
-static int by_share(const void *x, const void *y)
-{
-	const struct cell *a = x, *b = y;
-
-	if (a->share != b->share)
-		return a->share > b->share ? -1 : 1;
-	return a->blk > b->blk ? -1 : 1;
-}
-
 static float rounded(const struct uniprefill *p, float x)
 {
 	return p->rounding == ROUNDING_BF16 ? bf16_round(x) : x;
@@ -131,20 +119,21 @@ enum ar_status uniprefill_pick(const struct uniprefill *p, const float *mass, in
 			       struct ar_err *err)
 {
 	uint64_t all = 0, before = 0, limit = uniprefill_limit(p);
-	struct cell *cell = malloc((size_t)n * sizeof *cell);
+	struct top_cell *cell = malloc((size_t)n * sizeof *cell);
 
 	if (!cell)
 		return ar_nomem(err);
 	for (int i = 0; i < n; i++)
 		all += uniprefill_fixed(rounded(p, mass[i]));
 	for (int i = 0; i < n; i++)
-		cell[i] = (struct cell){ uniprefill_share(rounded(p, mass[i]), all), i };
-	qsort(cell, (size_t)n, sizeof *cell, by_share);
+		cell[i] = (struct top_cell){ (double)uniprefill_share(rounded(p, mass[i]), all),
+					     -i };
+	top_sort(cell, n); /* of equal shares the highest block */
 	for (int i = 0; i < n; i++) {
-		uint64_t own = uniprefill_fixed(rounded(p, cell[i].share));
+		uint64_t own = uniprefill_fixed(rounded(p, (float)cell[i].key));
 		uint64_t sum = p->crossing == CROSSING_INCLUDE ? before : before + own;
 
-		kept[cell[i].blk] = !i || sum <= limit;
+		kept[-cell[i].at] = !i || sum <= limit;
 		before += own;
 	}
 	free(cell);

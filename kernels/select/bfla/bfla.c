@@ -42,6 +42,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
 static const char *const pools[] = { "flat", "mean", "center", "maxabs", NULL };
@@ -159,62 +160,45 @@ static struct page_range pages_of(const struct bfla *p, const struct bfla_rows *
 	return (struct page_range){ from / tok, (to - 1) / tok };
 }
 
-struct cell {
-	int j;
-	float s, p;
+/* Of the blocks that a coarse query block sees. */
+struct scratch {
+	float *score, *share;  /* [n] */
+	struct top_cell *cell; /* [n] */
+	uint8_t *keep;	       /* [n] */
 };
 
-static int by_score(const void *x, const void *y)
-{
-	const struct cell *a = x, *b = y;
-
-	if (a->s != b->s)
-		return a->s > b->s ? -1 : 1;
-	return a->j < b->j ? -1 : 1;
-}
-
-static int by_share(const void *x, const void *y)
-{
-	const struct cell *a = x, *b = y;
-
-	if (a->p != b->p)
-		return a->p > b->p ? -1 : 1;
-	return a->j < b->j ? -1 : 1;
-}
-
 /* Blocks up to last that one head's scores keep; n: of the request. */
-static void keep_scored(const struct bfla *p, struct cell *cell, int last, int n, float scale,
-			uint8_t *keep)
+static void keep_scored(const struct bfla *p, const struct scratch *x, int last, int n, float scale)
 {
 	float max = -INFINITY, all = 0, sum = 0;
 
 	for (int j = 0; j <= last; j++)
-		max = fmaxf(max, cell[j].s);
+		max = fmaxf(max, x->score[j]);
 	for (int j = 0; j <= last; j++)
-		all += cell[j].p = expf((cell[j].s - max) * scale);
+		all += x->share[j] = expf((x->score[j] - max) * scale);
 	for (int j = 0; j <= last; j++) {
-		cell[j].p /= all;
-		keep[j] |= cell[j].p > (float)p->threshold;
+		x->share[j] /= all;
+		x->keep[j] |= x->share[j] > (float)p->threshold;
 	}
 	if (p->mass > 0) {
-		qsort(cell, (size_t)last + 1, sizeof *cell, by_share);
+		top_of(x->cell, x->share, last + 1);
 		for (int k = 0; k <= last && (!k || sum < (float)p->mass); k++) {
-			keep[cell[k].j] = 1;
-			sum += cell[k].p;
+			x->keep[x->cell[k].at] = 1;
+			sum += x->share[x->cell[k].at];
 		}
 	}
 	if (p->ratio > 0 || p->least > 0) {
-		qsort(cell, (size_t)last + 1, sizeof *cell, by_score);
+		top_of(x->cell, x->score, last + 1);
 		for (int k = 0; k <= last && k < bfla_top(p, n); k++)
-			keep[cell[k].j] = 1;
+			x->keep[x->cell[k].at] = 1;
 	}
 }
 
-/* Write the shares of coarse query block i, cells up to last, as scores of the pages in it.  A page
- * in two coarse query blocks gets the larger share. */
+/* Write share[0..last] of coarse query block i as scores of the pages in it.  A page in two
+ * coarse query blocks gets the larger share. */
 static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
-		       const struct bfla_rows *rows, int i, int head, const struct cell *cell,
-		       int last, const struct selection *out)
+		       const struct bfla_rows *rows, int i, int head, const float *share, int last,
+		       const struct selection *out)
 {
 	int tok = b->shape.page_tok, per = (int)p->block / tok;
 	struct page_range own = pages_of(p, rows, i, tok);
@@ -224,15 +208,15 @@ static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
 					       head);
 
 		for (int k = 0; score && k <= last; k++)
-			for (int j = cell[k].j * per; j < (cell[k].j + 1) * per && j <= qa; j++)
-				score[j] = fmaxf(score[j], cell[k].p);
+			for (int j = k * per; j < (k + 1) * per && j <= qa; j++)
+				score[j] = fmaxf(score[j], share[k]);
 	}
 }
 
-/* Query block i of request r and one KV head: keep[j] for all j up to the last it sees. */
+/* Query block i of request r and one KV head: x->keep[j] for all j up to the last it sees. */
 static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 		     const struct bfla_rows *rows, int i, int kv_head, const bf16_t *q,
-		     const bf16_t *k, struct cell *cell, uint8_t *keep, const struct selection *out)
+		     const bf16_t *k, const struct scratch *x, const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int tok = (int)p->block, last = bfla_last(p, rows, i), group = s->q_heads / s->kv_heads;
@@ -245,7 +229,7 @@ static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 			       (size_t)s->kv_heads * head,
 			       s->head_dim };
 
-	memset(keep, 0, (size_t)last + 1);
+	memset(x->keep, 0, (size_t)last + 1);
 	for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
 		struct tokens own = {
 			q + ((size_t)b->rows.row0[r] * (size_t)s->q_heads + (size_t)h) * dim,
@@ -257,16 +241,14 @@ static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 			s->head_dim
 		};
 
-		for (int j = 0; j <= last; j++) {
-			cell[j].j = j;
-			cell[j].s = score(p, rows, &own, rows->origin + i * tok, &keys, j * tok);
-		}
-		keep_scored(p, cell, last, (rows->end + tok - 1) / tok,
-			    (float)bfla_scale(p, s->head_dim), keep);
-		put_scores(b, p, r, rows, i, h, cell, last, out);
+		for (int j = 0; j <= last; j++)
+			x->score[j] = score(p, rows, &own, rows->origin + i * tok, &keys, j * tok);
+		keep_scored(p, x, last, (rows->end + tok - 1) / tok,
+			    (float)bfla_scale(p, s->head_dim));
+		put_scores(b, p, r, rows, i, h, x->share, last, out);
 	}
 	for (int j = 0; j <= last; j++)
-		keep[j] |= bfla_placed(p, rows, i, j, kv_head);
+		x->keep[j] |= bfla_placed(p, rows, i, j, kv_head);
 }
 
 /* ---- masks ---- */
@@ -298,14 +280,15 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 {
 	const struct attn_batch *b = call->b;
 	size_t n = (size_t)b->keys.max_kv_blk + 1;
-	struct cell *cell = malloc(n * sizeof *cell);
-	uint8_t *keep = malloc(n);
+	struct scratch x = { malloc(n * sizeof *x.score), malloc(n * sizeof *x.share),
+			     malloc(n * sizeof *x.cell), malloc(n) };
+	bool good = x.score && x.share && x.cell && x.keep;
 	const struct bfla *p = self;
 
 	memset(out->mask, 0,
 	       (size_t)b->rows.n_qblk * (size_t)b->shape.q_heads * (size_t)b->keys.mask_words *
 		       sizeof *out->mask);
-	for (int r = 0; cell && keep && r < b->rows.n_req; r++) {
+	for (int r = 0; good && r < b->rows.n_req; r++) {
 		int n_row = attn_n_row(&b->rows, r);
 		struct bfla_rows rows = bfla_rows(p, b->rows.pos0[r], n_row);
 		bool dense = bfla_dense(p, n_row, b->rows.n_row);
@@ -313,14 +296,16 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 		for (int i = 0; n_row && i < rows.n; i++)
 			for (int h = 0; h < b->shape.kv_heads; h++) {
 				if (!dense)
-					keep_row(b, p, r, &rows, i, h, call->q, call->kv.k, cell,
-						 keep, out);
-				add_row(b, p, r, &rows, i, h, dense ? NULL : keep, out->mask);
+					keep_row(b, p, r, &rows, i, h, call->q, call->kv.k, &x,
+						 out);
+				add_row(b, p, r, &rows, i, h, dense ? NULL : x.keep, out->mask);
 			}
 	}
-	free(cell);
-	free(keep);
-	return cell && keep ? AR_OK : ar_nomem(err);
+	free(x.score);
+	free(x.share);
+	free(x.cell);
+	free(x.keep);
+	return good ? AR_OK : ar_nomem(err);
 }
 
 /* ---- descriptor ---- */

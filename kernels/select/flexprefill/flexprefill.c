@@ -39,19 +39,15 @@
 
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
+#include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
-struct cell {
-	uint32_t mass;
-	uint32_t at;
-};
-
 struct scratch {
-	struct cell *cell; /* [positions or query blocks * blocks] */
-	uint32_t *pool[2]; /* V and S [blocks] */
-	bool *on[2];	   /* which of them are taken */
-	float *p;	   /* [blocks] */
-	float *mean;	   /* [head_dim] of queries */
+	struct top_cell *cell; /* [positions or query blocks * blocks] of masses */
+	uint32_t *pool[2];     /* V and S [blocks] */
+	bool *on[2];	       /* which of them are taken */
+	float *p;	       /* [blocks] */
+	float *mean;	       /* [head_dim] of queries */
 };
 
 static void scratch_release(struct scratch *t)
@@ -80,24 +76,15 @@ static enum ar_status scratch_init(struct scratch *t, size_t positions, size_t n
 	return AR_OK;
 }
 
-static int by_mass(const void *x, const void *y)
-{
-	const struct cell *a = x, *b = y;
-
-	if (a->mass != b->mass)
-		return a->mass > b->mass ? -1 : 1;
-	return a->at < b->at ? -1 : 1;
-}
-
 /* Sort the n cells by mass.  Returns how many of the largest add up to at most the budget. */
-static int within(struct cell *cell, int n, uint32_t budget)
+static int within(struct top_cell *cell, int n, uint32_t budget)
 {
 	uint64_t sum = 0;
 	int i = 0;
 
-	qsort(cell, (size_t)n, sizeof *cell, by_mass);
-	for (; i < n && sum + cell[i].mass <= budget; i++)
-		sum += cell[i].mass;
+	top_sort(cell, n);
+	for (; i < n && sum + (uint32_t)cell[i].key <= budget; i++)
+		sum += (uint32_t)cell[i].key;
 	return i;
 }
 
@@ -122,7 +109,7 @@ static int weigh(const struct head *h, int slash, const float *mass, struct scra
 		uint32_t units = flexprefill_units(mass[slash ? h->end - 1 - i : i], 31);
 
 		pool[i / tok] += units;
-		t->cell[i] = (struct cell){ units, (uint32_t)i };
+		t->cell[i] = (struct top_cell){ units, i };
 	}
 	return flexprefill_count(h->p, tok, h->nb,
 				 within(t->cell, h->end, flexprefill_budget(h->p, 1)));
@@ -173,10 +160,10 @@ static void take(const struct head *h, int slash, int n, struct scratch *t)
 {
 	t->pool[slash][slash ? h->nb - 1 : 0] = UINT32_MAX;
 	for (int j = 0; j < h->nb; j++) {
-		t->cell[j] = (struct cell){ t->pool[slash][j], (uint32_t)j };
+		t->cell[j] = (struct top_cell){ t->pool[slash][j], j };
 		t->on[slash][j] = false;
 	}
-	qsort(t->cell, (size_t)h->nb, sizeof *t->cell, by_mass);
+	top_sort(t->cell, h->nb);
 	for (int i = 0; i < n; i++)
 		t->on[slash][t->cell[i].at] = true;
 }
@@ -207,9 +194,9 @@ static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
 		hi = h->b->rows.row0[h->r] + (hi < h->rows ? hi : h->rows);
 		block_attention(h, lo, hi, first + i + 1, t, t->p);
 		for (int j = 0; j <= first + i; j++)
-			t->cell[n++] = (struct cell){
+			t->cell[n++] = (struct top_cell){
 				flexprefill_units(t->p[j], flexprefill_shift(n_row)),
-				(uint32_t)(i * h->nb + j),
+				i * h->nb + j,
 			};
 	}
 	n = within(t->cell, n, flexprefill_budget(h->p, n_row));

@@ -210,31 +210,20 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 
 /* ---- reference ---- */
 
-static int by_key(const void *x, const void *y)
-{
-	const struct minference_cell *a = x, *b = y;
-
-	if (a->key != b->key)
-		return a->key > b->key ? -1 : 1;
-	return a->at < b->at ? -1 : 1;
-}
-
 /* The places of the n largest cells, ascending. */
-static void pick(struct minference_cell *cell, int n_cell, int n, int32_t *out)
+static void pick(struct top_cell *cell, int n_cell, int n, int32_t *out)
 {
-	qsort(cell, (size_t)n_cell, sizeof *cell, by_key);
+	top_sort(cell, n_cell);
 	for (int i = 0; i < n; i++)
-		out[i] = cell[i].at;
+		out[i] = (int32_t)cell[i].at;
 	qsort(out, (size_t)n, sizeof *out, order_i32);
 }
 
-int minference_pick(const float *mass, int end, int forced, int n, struct minference_cell *cell,
+int minference_pick(const float *mass, int end, int forced, int n, struct top_cell *cell,
 		    int32_t *out)
 {
 	for (int i = 0; i < end; i++)
-		cell[i] = (struct minference_cell){ i < forced ? UINT32_MAX :
-								 minference_key(mass[i]),
-						    i };
+		cell[i] = (struct top_cell){ i < forced ? UINT32_MAX : minference_key(mass[i]), i };
 	n = n < end ? n : end;
 	pick(cell, end, n, out);
 	return n;
@@ -259,7 +248,7 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 				const struct column_lists *out, struct ar_err *err)
 {
 	int tok = b->shape.page_tok, rows = attn_n_row(&b->rows, r), end = b->keys.len[r];
-	struct minference_cell *cell = malloc((size_t)end * sizeof *cell);
+	struct top_cell *cell = malloc((size_t)end * sizeof *cell);
 	int32_t *v = malloc(2 * (size_t)end * sizeof *v);
 	bool shape = rows == 1 || head->pattern == PATTERN_SHAPE;
 	struct attn_band band = minference_band(head, rows);
@@ -289,8 +278,8 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 }
 
 void minference_best(const struct attn_batch *b, const struct minference *p, int r, int i, int h,
-		     const bf16_t *q, const float *mean_of_keys, float *mean,
-		     struct minference_cell *cell, struct minference_row *out)
+		     const bf16_t *q, const float *mean_of_keys, float *mean, struct top_cell *cell,
+		     struct minference_row *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int tok = s->page_tok, ctx = b->rows.pos0[r], rows = attn_n_row(&b->rows, r);
@@ -303,7 +292,7 @@ void minference_best(const struct attn_batch *b, const struct minference *p, int
 			mean, means_at(b, r, j, h / (s->q_heads / s->kv_heads), mean_of_keys),
 			s->head_dim);
 
-		cell[j] = (struct minference_cell){
+		cell[j] = (struct top_cell){
 			minference_key(product * minference_fill(tok, ctx + rows, j)), j
 		};
 	}
@@ -320,7 +309,7 @@ static enum ar_status blocks_ref(const struct attn_batch *b, const struct minfer
 				 int h, const bf16_t *q, const float *state,
 				 const struct column_lists *out, struct ar_err *err)
 {
-	struct minference_cell *cell = malloc((size_t)b->keys.max_kv_blk * sizeof *cell);
+	struct top_cell *cell = malloc((size_t)b->keys.max_kv_blk * sizeof *cell);
 	float *mean = malloc((size_t)b->shape.head_dim * sizeof *mean);
 	enum ar_status st = cell && mean ? AR_OK : ar_nomem(err);
 

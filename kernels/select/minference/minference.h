@@ -9,6 +9,7 @@
 #include "base/both.h"
 #include "kernels/select/ashape/ashape.h"
 #include "kernels/select/selector.h"
+#include "kernels/select/top.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -108,21 +109,17 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 				const struct column_lists *out, struct ar_err *err);
 
 /* Parts of the reference.  The caller provides the scratch: cell and mean. */
-struct minference_cell {
-	uint32_t key;
-	int32_t at;
-};
 
 /* Write the places of the n largest of `end` masses, ascending; the first `forced` masses count as
  * the largest.  Returns how many.  cell: [end]. */
-int minference_pick(const float *mass, int end, int forced, int n, struct minference_cell *cell,
+int minference_pick(const float *mass, int end, int forced, int n, struct top_cell *cell,
 		    int32_t *out);
 
 /* The list of query block i of request r under block_sparse, from the means of blocks of keys.
  * mean: [head_dim], cell: [blocks]. */
 void minference_best(const struct attn_batch *b, const struct minference *p, int r, int i, int h,
-		     const bf16_t *q, const float *mean_of_keys, float *mean,
-		     struct minference_cell *cell, struct minference_row *out);
+		     const bf16_t *q, const float *mean_of_keys, float *mean, struct top_cell *cell,
+		     struct minference_row *out);
 
 selector_work_fn minference_work_bytes;
 selector_fn minference_enqueue;

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #include "kernels/select/scores.h"
+#include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
 static int block_tok(const void *param)
@@ -27,42 +28,26 @@ static int block_tok(const void *param)
 	return selector_block_tok(((const struct oracle *)param)->block);
 }
 
-struct cell {
-	float mean;
-	int64_t at; /* word * 32 + bit, ascending with the number of the cell */
-};
-
-static int by_mean(const void *x, const void *y)
+/* Set the means of query block qa, whose rows are [lo, hi); x: their scores. */
+static void find_means(const struct attn_shape *s, int qa, int lo, int hi, struct scores *x,
+		       float *mean)
 {
-	const struct cell *a = x, *b = y;
-
-	if (a->mean != b->mean)
-		return a->mean > b->mean ? -1 : 1;
-	return a->at < b->at ? -1 : 1;
-}
-
-/* Add the attention of the rows [lo, hi) of query block qa to its cells; x: their scores. */
-static void add_rows(const struct attn_shape *s, int qa, int lo, int hi, struct scores *x,
-		     struct cell *cell)
-{
+	for (int j = 0; j <= qa; j++)
+		mean[j] = 0;
 	for (int row = lo; row < hi; row++) {
 		int n = qa * s->page_tok + row + 1;
 		const float *p = scores_soften(x, row - lo, n);
 
 		for (int t = 0; t < n; t++)
-			cell[t / s->page_tok].mean += p[t];
+			mean[t / s->page_tok] += p[t];
 	}
-}
-
-/* Turn the sums of query block qa, of rows [lo, hi), into means. */
-static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct cell *cell)
-{
 	for (int j = 0; j <= qa; j++)
-		cell[j].mean /= (float)oracle_pairs(lo, hi, j < qa ? s->page_tok : 0);
+		mean[j] /= (float)oracle_pairs(lo, hi, j < qa ? s->page_tok : 0);
 }
 
+/* cell: its place is word * 32 + bit, ascending with its number; mean: [max_kv_blk]. */
 static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
-		    const bf16_t *k, struct scores *x, struct cell *cell,
+		    const bf16_t *k, struct scores *x, struct top_cell *cell, float *mean,
 		    const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
@@ -82,21 +67,19 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 			int64_t word = (int64_t)(i * s->q_heads + h) * b->keys.mask_words;
 			float *score = selection_score(out, b, i, h);
 
-			for (int j = 0; j <= qa; j++)
-				cell[n + j] = (struct cell){ 0, word * 32 + j };
 			scores_rows(x, b, b->rows.row0[r] + at + lo - b->rows.pos0[r], hi - lo, h,
 				    q);
 			scores_multiply(x, hi - lo, at + hi);
-			add_rows(s, qa, lo, hi, x, cell + n);
-			divide(s, qa, lo, hi, cell + n);
+			find_means(s, qa, lo, hi, x, mean);
+			for (int j = 0; j <= qa; j++)
+				cell[n++] = (struct top_cell){ (double)mean[j], word * 32 + j };
 			for (int j = 0; score && j <= qa; j++)
-				score[j] = cell[n + j].mean;
+				score[j] = mean[j];
 			for (int w = 0; w < b->keys.mask_words; w++)
 				out->mask[word + w] = 0;
-			n += qa + 1;
 		}
 	}
-	qsort(cell, (size_t)n, sizeof *cell, by_mean);
+	top_sort(cell, n);
 	for (int64_t i = 0; i < keep; i++)
 		out->mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
 }
@@ -108,7 +91,8 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	const struct attn_shape *s = &b->shape;
 	size_t cells = 0;
 	struct scores x;
-	struct cell *cell;
+	struct top_cell *cell;
+	float *mean;
 	enum ar_status st;
 
 	for (int r = 0; r < b->rows.n_req; r++) {
@@ -119,11 +103,13 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	}
 	st = scores_init(&x, b, s->page_tok, err);
 	cell = malloc((cells + 1) * sizeof *cell);
-	if (!st && !cell)
+	mean = malloc((size_t)b->keys.max_kv_blk * sizeof *mean);
+	if (!st && !(cell && mean))
 		st = ar_nomem(err);
 	for (int r = 0; r < b->rows.n_req && !st; r++)
-		request(b, self, r, call->q, call->kv.k, &x, cell, out);
+		request(b, self, r, call->q, call->kv.k, &x, cell, mean, out);
 	free(cell);
+	free(mean);
 	scores_release(&x);
 	return st;
 }

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "kernels/select/scores.h"
+#include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
 static int block_tok(const void *param)
@@ -45,10 +46,10 @@ static int at_least(int a, int b)
 /* ---- attention ---- */
 
 struct scratch {
-	struct scores a; /* of a proxy or head, over the keys of one request */
-	float *s;	 /* [max_kv_blk] */
-	int *order;	 /* [max_kv_blk] */
-	int *need;	 /* [q_heads] */
+	struct scores a;	/* of a proxy or head, over the keys of one request */
+	float *s;		/* [max_kv_blk] */
+	struct top_cell *order; /* [max_kv_blk] */
+	int *need;		/* [q_heads] */
 };
 
 static void scratch_release(struct scratch *t)
@@ -118,18 +119,6 @@ static void multiply_rows(const struct attn_batch *b, int r, int pos, int n, int
 
 /* ---- choice ---- */
 
-/* The blocks [first, n) by descending s, at equal s ascending. */
-static void sort_blocks(const float *s, int first, int n, int *order)
-{
-	for (int j = first; j < n; j++) {
-		int at = j - first;
-
-		for (; at && s[order[at - 1]] < s[j]; at--)
-			order[at] = order[at - 1];
-		order[at] = j;
-	}
-}
-
 /* The fewest blocks that hold the mass of head h. */
 static int probe(const struct attn_batch *b, const struct proxyattn *p, int r, int h,
 		 const bf16_t *q, struct scratch *t)
@@ -152,9 +141,9 @@ static int probe(const struct attn_batch *b, const struct proxyattn *p, int r, i
 	}
 	for (int j = 0; j < n_blk; j++)
 		all += t->s[j];
-	sort_blocks(t->s, 0, n_blk, t->order);
+	top_of(t->order, t->s, n_blk);
 	while (k < n_blk && (!k || sum < (float)p->mass * all))
-		sum += t->s[t->order[k++]];
+		sum += t->s[t->order[k++].at];
 	return k;
 }
 
@@ -192,7 +181,7 @@ static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
 		int qa = ctx / tok + i - b->rows.qblk0[r];
 
 		block_scores(b, p, r, qa, h, q, t);
-		sort_blocks(t->s, 1, qa, t->order);
+		top_of(t->order, t->s + 1, qa - 1);
 		for (int head = h->q; head < h->q_end; head++) {
 			size_t at = (size_t)i * (size_t)s->q_heads + (size_t)head;
 			uint32_t *row = out->mask + at * (size_t)b->keys.mask_words;
@@ -204,7 +193,7 @@ static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
 			keep(row, 0);
 			keep(row, qa);
 			for (int j = 0; j < n - 2 && j < qa - 1; j++)
-				keep(row, t->order[j]);
+				keep(row, (int)t->order[j].at + 1);
 		}
 	}
 }

@@ -37,6 +37,7 @@
 
 #include "base/log.h"
 #include "base/safetensors.h"
+#include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
 static int block_tok(const void *param)
@@ -390,9 +391,9 @@ static void update_keys(const struct attn_batch *b, const struct seer_self *g, i
 /* ---- scores and masks ---- */
 
 struct scratch {
-	float *f;   /* [(SEER_POOLS + 1) * head_dim] */
-	float *a;   /* [max_kv_blk] */
-	int *order; /* [max_kv_blk] */
+	float *f;		/* [(SEER_POOLS + 1) * head_dim] */
+	float *a;		/* [max_kv_blk] */
+	struct top_cell *order; /* [max_kv_blk] */
 };
 
 /* The vector of a query block into y, from n rows at q, the first at position pos.  f: scratch. */
@@ -437,23 +438,11 @@ static void shares(const struct attn_batch *b, const struct seer_self *g, int r,
 }
 
 /* Keep the k largest of a[0..n), or all if n <= k. */
-static void keep_largest(const float *a, int n, int k, int *order, uint32_t *row)
+static void keep_largest(const float *a, int n, int k, struct top_cell *order, uint32_t *row)
 {
-	int m = 0;
-
-	for (int j = 0; j < n; j++) { /* insertion: equals stay in their order */
-		int at = m < k ? m++ : k;
-
-		while (at && a[order[at - 1]] < a[j]) {
-			if (at < m)
-				order[at] = order[at - 1];
-			at--;
-		}
-		if (at < m)
-			order[at] = j;
-	}
-	for (int i = 0; i < m; i++)
-		row[order[i] / 32] |= 1u << order[i] % 32;
+	top_of(order, a, n);
+	for (int i = 0; i < n && i < k; i++)
+		row[order[i].at / 32] |= 1u << order[i].at % 32;
 }
 
 static void mask_row(const struct attn_batch *b, const struct seer_self *g, int layer, int r,

@@ -34,6 +34,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "kernels/prim/multiply.h"
+#include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
 static const char *const strides[] = { "4", "8", "16", NULL };
@@ -323,22 +324,8 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 
 /* ---- selection ---- */
 
-struct entry {
-	uint32_t mass;
-	int blk;
-};
-
-static int by_mass(const void *x, const void *y)
-{
-	const struct entry *a = x, *b = y;
-
-	if (a->mass != b->mass)
-		return a->mass > b->mass ? -1 : 1;
-	return a->blk < b->blk ? -1 : 1;
-}
-
-/* One mask row, of query block qa; e: room for qa blocks; score: shares of the mass, or NULL. */
-static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, struct entry *e,
+/* One mask row, of query block qa; cell: room for qa blocks; score: shares of the mass, or NULL. */
+static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, struct top_cell *cell,
 		     int words, uint32_t *row, float *score)
 {
 	uint32_t total = 0, sum = mass[0] + (qa ? mass[qa] : 0), need;
@@ -352,12 +339,11 @@ static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, st
 	row[0] |= 1;
 	row[qa / 32] |= 1u << qa % 32;
 	for (int j = 1; j < qa; j++)
-		e[j - 1] = (struct entry){ mass[j], j };
-	if (qa > 1)
-		qsort(e, (size_t)(qa - 1), sizeof *e, by_mass);
+		cell[j - 1] = (struct top_cell){ mass[j], j };
+	top_sort(cell, qa - 1);
 	for (int i = 0; i < qa - 1 && sum < need; i++) {
-		sum += e[i].mass;
-		row[e[i].blk / 32] |= 1u << e[i].blk % 32;
+		sum += mass[cell[i].at];
+		row[cell[i].at / 32] |= 1u << cell[i].at % 32;
 	}
 }
 
@@ -369,8 +355,8 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	int heads = b->shape.q_heads;
 	size_t blks = (size_t)b->keys.max_kv_blk;
 	uint32_t *mass = malloc(((size_t)b->rows.n_qblk * blks + 1) * sizeof *mass);
-	struct entry *e = malloc(blks * sizeof *e);
-	enum ar_status st = mass && e ? AR_OK : ar_nomem(err);
+	struct top_cell *cell = malloc(blks * sizeof *cell);
+	enum ar_status st = mass && cell ? AR_OK : ar_nomem(err);
 
 	for (int k = 0; !st && k < b->rows.n_req * heads; k++) {
 		int r = k / heads, h = k % heads;
@@ -381,13 +367,13 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 		st = xattention_masses(b, x->stride, r, h, call->q, call->kv.k, mass, err);
 		for (int i = 0; !st && i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++)
 			mask_row(mass + (size_t)i * blks, b->rows.pos0[r] / b->shape.page_tok + i,
-				 threshold, all, e, b->keys.mask_words,
+				 threshold, all, cell, b->keys.mask_words,
 				 out->mask + (size_t)((b->rows.qblk0[r] + i) * heads + h) *
 						     (size_t)b->keys.mask_words,
 				 selection_score(out, b, b->rows.qblk0[r] + i, h));
 	}
 	free(mass);
-	free(e);
+	free(cell);
 	return st;
 }
 
