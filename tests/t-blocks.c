@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/rng.h"
 #include "replay/engine/replay.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
@@ -196,6 +197,208 @@ static void test_groups(void)
 	ok(!b.n && !b.group, "released, there are no tables");
 }
 
+/* ---- pages of several tables ---- */
+
+static bool copies(uint32_t req, int32_t from, int32_t to)
+{
+	struct block_copy c = blocks_copied(&b, 0, req);
+
+	return c.from == from && c.to == to;
+}
+
+static enum ar_status share(uint32_t from, uint32_t req, int64_t n_tok)
+{
+	struct ar_err err;
+
+	return blocks_share(&b, 0, from, req, n_tok, &err);
+}
+
+/* The first request has 22 tokens in pages 0, 1 and 2 of eight. */
+static void test_share(void)
+{
+	const struct batch_entry next = { .req = 1, .start = 20, .n_tok = 5 };
+	struct batch_entry piece;
+
+	open_one((struct block_group){ .page_tok = 8, .n_page = 6, .selects = true }, 4);
+	if (place(&(struct batch_entry){ .n_tok = 22 }))
+		bail_out("no pages");
+	is_int(share(0, 1, 20), AR_OK, "a second request shares 20 tokens");
+	ok(blocks_free(&b, 0) == 3 && blocks_len(&b, 0, 1) == 20 &&
+		   !memcmp(table(0), table(1), 3 * sizeof *table(0)),
+	   "in the same pages");
+	ok(!blocks_missing(&b, &next, 100, &piece), "a selector has seen them");
+	is_int(grow(1, 27), AR_OK, "it appends seven");
+	ok(table(1)[0] == 0 && table(1)[1] == 1 && table(1)[2] == 3 && table(1)[3] == 4 &&
+		   table(0)[2] == 2 && copies(1, 2, 3),
+	   "to a copy of the page that others read, and to a page of its own");
+	ok(!grow(1, 28) && copies(1, 0, 0), "once");
+	is_int(share(0, 2, 16), AR_OK, "a third request shares two pages");
+	ok(!grow(2, 21) && table(2)[1] == 1 && table(2)[2] == 5 && copies(2, 0, 0),
+	   "nothing is copied at the end of a page");
+	ok(!grow(0, 23) && copies(0, 0, 0), "the first appends to a page that is its own again");
+	drop(0);
+	is_int(blocks_free(&b, 0), 1, "it leaves; a page that nobody else lists is free");
+	ok(!share(1, 3, 28) && !grow(3, 28) && copies(3, 0, 0),
+	   "a request that appends nothing copies nothing");
+	is_int(grow(1, 29), AR_OK, "two read a page, and one appends");
+	ok(table(1)[3] == 2 && table(3)[3] == 4 && copies(1, 4, 2), "to a copy");
+	is_int(share(3, 0, 28), AR_OK, "a page that is shared");
+	is_int(grow(0, 29), AR_NOMEM, "needs a free one");
+	ok(table(0)[3] == 4 && blocks_len(&b, 0, 0) == 28, "else the table stays as it was");
+	for (uint32_t q = 0; q < 4; q++)
+		drop(q);
+	is_int(blocks_free(&b, 0), 6, "all leave, and no page is lost");
+	blocks_release(&b);
+}
+
+enum { TWINS = 10, TWIN_LEN = 60, TWIN_TOK = 4, TWIN_PAGES = 40 };
+
+/* What a request has in a group. */
+struct twin {
+	int token[TWIN_LEN];
+	int n, gone; /* tokens, pages that it left */
+};
+
+/* Both groups, and the tokens that lie in the pages. */
+struct twins {
+	struct twin of[2][TWINS];
+	int cell[2][TWIN_PAGES][TWIN_TOK];
+	int n_token, n_copy, n_full;
+	bool right;
+};
+
+static int pages_of(int n_tok)
+{
+	return (n_tok + TWIN_TOK - 1) / TWIN_TOK;
+}
+
+/* Tables that list each page of group g. */
+static void count_tables(const struct twins *x, int g, int *n)
+{
+	memset(n, 0, TWIN_PAGES * sizeof *n);
+	for (uint32_t q = 0; q < TWINS; q++)
+		for (int k = x->of[g][q].gone; k < pages_of(x->of[g][q].n); k++)
+			n[blocks_table(&b, g, q)[k]]++;
+}
+
+/* Each request finds its tokens, and the other pages are free. */
+static bool right_tables(const struct twins *x, int g)
+{
+	int n_table[TWIN_PAGES], n_free = 0;
+	bool right = true;
+
+	for (uint32_t q = 0; q < TWINS; q++) {
+		const struct twin *t = &x->of[g][q];
+		const int32_t *page = blocks_table(&b, g, q);
+
+		right = right && blocks_len(&b, g, q) == t->n;
+		for (int k = 0; k < t->gone; k++)
+			right = right && !page[k];
+		for (int i = t->gone * TWIN_TOK; i < t->n; i++)
+			right = right &&
+				x->cell[g][page[i / TWIN_TOK]][i % TWIN_TOK] == t->token[i];
+	}
+	count_tables(x, g, n_table);
+	for (int i = 0; i < TWIN_PAGES; i++)
+		n_free += !n_table[i];
+	return right && blocks_free(&b, g) == n_free;
+}
+
+static void append(struct twins *x, int g, uint32_t q, int n)
+{
+	struct twin *t = &x->of[g][q];
+	int n_table[TWIN_PAGES], end = t->n + n;
+	struct block_copy c;
+	struct ar_err err;
+	bool shared;
+
+	if (end > TWIN_LEN)
+		return;
+	count_tables(x, g, n_table);
+	shared = t->n % TWIN_TOK && n_table[blocks_table(&b, g, q)[t->n / TWIN_TOK]] > 1;
+	if (pages_of(end) - pages_of(t->n) + shared > blocks_free(&b, g)) {
+		x->right = x->right && blocks_grow(&b, g, q, end, &err) == AR_NOMEM;
+		x->n_full++;
+		return;
+	}
+	x->right = x->right && blocks_grow(&b, g, q, end, &err) == AR_OK;
+	c = blocks_copied(&b, g, q);
+	x->right = x->right && (c.from != c.to) == shared;
+	x->n_copy += shared;
+	memcpy(x->cell[g][c.to], x->cell[g][c.from], sizeof x->cell[g][0]);
+	while (t->n < end) {
+		int32_t page = blocks_table(&b, g, q)[t->n / TWIN_TOK];
+
+		x->cell[g][page][t->n % TWIN_TOK] = t->token[t->n] = ++x->n_token;
+		t->n++;
+	}
+}
+
+static void share_some(struct twins *x, int g, uint32_t from, uint32_t q, struct rng *r)
+{
+	struct twin *f = &x->of[g][from], *t = &x->of[g][q];
+	int least = f->gone * TWIN_TOK, n;
+	struct ar_err err;
+
+	if (t->n || least >= f->n)
+		return;
+	n = least + 1 + (int)rng_below(r, (uint32_t)(f->n - least));
+	x->right = x->right && blocks_share(&b, g, from, q, n, &err) == AR_OK;
+	*t = *f;
+	t->n = n;
+}
+
+static void leave_some(struct twins *x, uint32_t q)
+{
+	drop(q);
+	x->of[0][q] = x->of[1][q] = (struct twin){ 0 };
+}
+
+/* Requests of the second group leave pages. */
+static void trim_some(struct twins *x, uint32_t q, struct rng *r)
+{
+	struct twin *t = &x->of[1][q];
+	int n = (int)rng_below(r, (uint32_t)t->n + 1);
+
+	blocks_trim(&b, 1, q, n);
+	t->gone = n / TWIN_TOK > t->gone ? n / TWIN_TOK : t->gone;
+}
+
+static void test_random(void)
+{
+	const struct block_group group[] = { { .page_tok = TWIN_TOK, .n_page = TWIN_PAGES },
+					     { .page_tok = TWIN_TOK, .n_page = TWIN_PAGES } };
+	static struct twins x = { .right = true };
+	struct rng r = { 5 };
+	struct ar_err err;
+
+	if (blocks_open(&b, group, 2, TWINS, &err))
+		bail_out("%s", err.msg);
+	blocks_begin(&b);
+	for (int i = 0; i < 100000 && x.right; i++) {
+		uint32_t q = (uint32_t)rng_below(&r, TWINS), from = (uint32_t)rng_below(&r, TWINS);
+		int g = (int)rng_below(&r, 2), what = (int)rng_below(&r, 16);
+
+		if (what < 9)
+			append(&x, g, q, 1 + (int)rng_below(&r, 9));
+		else if (what < 13)
+			share_some(&x, g, from, q, &r);
+		else if (what < 14)
+			trim_some(&x, q, &r);
+		else
+			leave_some(&x, q);
+		x.right = x.right && right_tables(&x, 0) && right_tables(&x, 1);
+	}
+	ok(x.right, "each request reads its own tokens, whatever the others append and leave");
+	ok(x.n_copy > 1000 && x.n_full > 1000, "after %d copies and %d refusals", x.n_copy,
+	   x.n_full);
+	for (uint32_t q = 0; q < TWINS; q++)
+		leave_some(&x, q);
+	ok(blocks_free(&b, 0) == TWIN_PAGES && blocks_free(&b, 1) == TWIN_PAGES,
+	   "all leave, and no page is lost");
+	blocks_release(&b);
+}
+
 /* ---- iterations in flight ---- */
 
 static void test_leaving(void)
@@ -362,13 +565,15 @@ static void test_faults(void)
 		blocks_begin(&b);
 		if (!st)
 			st = grow(0, 3);
+		if (!st)
+			st = share(0, 1, 2);
 		if (!fault_disarm())
 			break;
-		if (st != AR_NOMEM || (!opened && (blocks_len(&b, 0, 0) || blocks_free(&b, 0) < 9)))
+		if (st != AR_NOMEM || (!opened && blocks_len(&b, 0, 1)))
 			bail_out("allocation %ld may not fail", k);
 		blocks_release(&b);
 	}
-	ok(!st && k == 9, "each of %ld allocations may fail", k);
+	ok(!st && k == 12, "each of %ld allocations may fail", k);
 	blocks_release(&b);
 }
 
@@ -379,6 +584,8 @@ int main(void)
 	test_trim();
 	test_missing();
 	test_groups();
+	test_share();
+	test_random();
 	test_leaving();
 	test_in_flight(false);
 	test_in_flight(true);

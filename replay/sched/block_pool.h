@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* KV blocks of a policy.  Without a prefix cache all blocks are alike, so the pool is a count.
- * Device pages are assigned by the backend. */
+ * The pages of a device hold the blocks: blocks.h. */
 #ifndef AR_BLOCK_POOL_H
 #define AR_BLOCK_POOL_H
 

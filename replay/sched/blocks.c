@@ -10,12 +10,17 @@ struct table {
 	int32_t *page;
 	int32_t n, cap;
 	int32_t n_gone; /* pages [0, n_gone) are freed */
-	int64_t n_tok, n_chunked;
+	int64_t n_tok;
+	/* Tokens that chunks computed.  A selector does not see tokens that decodes compute, so its
+	 * state of their pages is out of date. */
+	int64_t n_chunked;
+	struct block_copy copied;
 };
 
 struct block_pages {
 	int32_t *free; /* a stack: what was freed last is taken first */
 	int64_t n_free;
+	uint32_t *n_ref;     /* [n_page] tables that list the page */
 	struct table *table; /* [n_req] */
 	size_t n_req;
 };
@@ -48,8 +53,9 @@ static enum ar_status open_pages(struct block_pages *p, const struct block_group
 			       "1...%d; change --num-gpu-blocks",
 			       (long long)n, g->page_tok, INT32_MAX / g->page_tok);
 	p->free = malloc((size_t)n * sizeof *p->free);
+	p->n_ref = calloc((size_t)n, sizeof *p->n_ref);
 	p->table = calloc(n_req ? n_req : 1, sizeof *p->table);
-	if (!p->free || !p->table)
+	if (!p->free || !p->n_ref || !p->table)
 		return ar_nomem(err);
 	p->n_req = n_req;
 	for (p->n_free = 0; p->n_free < n; p->n_free++)
@@ -83,6 +89,7 @@ void blocks_release(struct blocks *b)
 		for (size_t i = 0; i < p->n_req; i++)
 			free(p->table[i].page);
 		free(p->table);
+		free(p->n_ref);
 		free(p->free);
 	}
 	free(b->group);
@@ -114,11 +121,46 @@ static enum ar_status room_for(struct table *t, int64_t n, struct ar_err *err)
 	return AR_OK;
 }
 
+static int32_t take_page(struct block_pages *p)
+{
+	int32_t page = p->free[--p->n_free];
+
+	p->n_ref[page] = 1;
+	return page;
+}
+
+/* A table lists the page no more. */
+static void leave_page(struct block_pages *p, int32_t page)
+{
+	if (!--p->n_ref[page])
+		p->free[p->n_free++] = page;
+}
+
+/* The place in t of the page that the next token shares with other tables, or -1. */
+static int32_t shared_end(const struct block_pages *p, const struct table *t, int page_tok)
+{
+	int32_t k = (int32_t)(t->n_tok / page_tok);
+
+	return t->n_tok % page_tok && k >= t->n_gone && p->n_ref[t->page[k]] > 1 ? k : -1;
+}
+
+/* Replace the page at place k, which other tables list. */
+static struct block_copy replace_page(struct block_pages *p, struct table *t, int32_t k)
+{
+	struct block_copy c = { t->page[k], take_page(p) };
+
+	leave_page(p, c.from);
+	t->page[k] = c.to;
+	return c;
+}
+
 enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok, struct ar_err *err)
 {
 	struct block_pages *p = &b->pages[g];
 	struct table *t = table_of(b, g, req);
-	int64_t want = pages_for(n_tok, b->group[g].page_tok), more = want - t->n;
+	int tok = b->group[g].page_tok;
+	int32_t shared = n_tok > t->n_tok ? shared_end(p, t, tok) : -1;
+	int64_t want = pages_for(n_tok, tok), more = want - t->n + (shared >= 0);
 	enum ar_status st;
 
 	assert(b->running);
@@ -131,10 +173,38 @@ enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 	st = room_for(t, want, err);
 	if (st)
 		return st;
+	t->copied = shared < 0 ? (struct block_copy){ 0 } : replace_page(p, t, shared);
 	while (t->n < want)
-		t->page[t->n++] = p->free[--p->n_free];
+		t->page[t->n++] = take_page(p);
 	if (n_tok > t->n_tok)
 		t->n_tok = n_tok;
+	return AR_OK;
+}
+
+struct block_copy blocks_copied(const struct blocks *b, int g, uint32_t req)
+{
+	return table_of(b, g, req)->copied;
+}
+
+enum ar_status blocks_share(struct blocks *b, int g, uint32_t from, uint32_t req, int64_t n_tok,
+			    struct ar_err *err)
+{
+	const struct table *f = table_of(b, g, from);
+	struct table *t = table_of(b, g, req);
+	int64_t n = pages_for(n_tok, b->group[g].page_tok);
+	enum ar_status st = room_for(t, n, err);
+
+	assert(b->running && !b->group[g].linear && !t->n);
+	assert(n_tok <= f->n_tok && f->n_gone < n);
+	if (st)
+		return st;
+	memcpy(t->page, f->page, (size_t)n * sizeof *t->page);
+	for (int64_t k = f->n_gone; k < n; k++)
+		b->pages[g].n_ref[t->page[k]]++;
+	t->n = (int32_t)n;
+	t->n_gone = f->n_gone;
+	t->n_tok = n_tok;
+	t->n_chunked = lesser(f->n_chunked, n_tok);
 	return AR_OK;
 }
 
@@ -145,7 +215,7 @@ void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok)
 
 	assert(b->running);
 	while (t->n_gone < t->n && (int64_t)(t->n_gone + 1) * b->group[g].page_tok <= n_tok) {
-		p->free[p->n_free++] = t->page[t->n_gone];
+		leave_page(p, t->page[t->n_gone]);
 		t->page[t->n_gone++] = 0;
 	}
 }
@@ -156,9 +226,10 @@ static void empty(struct blocks *b, int g, uint32_t req)
 	struct table *t = table_of(b, g, req);
 
 	while (t->n > t->n_gone)
-		p->free[p->n_free++] = t->page[--t->n];
+		leave_page(p, t->page[--t->n]);
 	t->n = t->n_gone = 0;
 	t->n_tok = t->n_chunked = 0;
+	t->copied = (struct block_copy){ 0 };
 }
 
 const int32_t *blocks_table(const struct blocks *b, int g, uint32_t req)
@@ -169,11 +240,6 @@ const int32_t *blocks_table(const struct blocks *b, int g, uint32_t req)
 int64_t blocks_len(const struct blocks *b, int g, uint32_t req)
 {
 	return table_of(b, g, req)->n_tok;
-}
-
-int64_t blocks_chunked(const struct blocks *b, int g, uint32_t req)
-{
-	return table_of(b, g, req)->n_chunked;
 }
 
 int64_t blocks_free(const struct blocks *b, int g)
@@ -251,12 +317,13 @@ bool blocks_missing(const struct blocks *b, const struct batch_entry *e, int64_t
 
 	for (int g = 0; g < b->n; g++) {
 		const struct block_group *x = &b->group[g];
+		const struct table *t = table_of(b, g, e->req);
 		bool chunked = x->selects && e->kind == ROW_PREFILL;
 
 		if (x->segment || x->linear)
 			continue;
-		held = lesser(held, blocks_len(b, g, e->req));
-		have = lesser(have, chunked ? blocks_chunked(b, g, e->req) : held);
+		held = lesser(held, t->n_tok);
+		have = lesser(have, chunked ? t->n_chunked : held);
 	}
 	if (have >= e->start)
 		return false;

@@ -5,7 +5,8 @@
  * its blocks.  A run without kernels has no groups, and so no tables.
  *
  * A page has page_tok tokens of all KV heads.  A request has a table in each group: its pages, in
- * the order of its tokens.  Page 0 stands in a table where a window has left a page.
+ * the order of its tokens.  Page 0 stands in a table where a window has left a page.  Several tables
+ * may list a page; it is free when none does.  Tokens are appended to pages of one table only.
  *
  * The life of a table.  The backend describes its groups with blocks_open().  While it runs a batch,
  * from blocks_begin() to blocks_end(), it makes room in the tables: for the entries before they run,
@@ -33,6 +34,11 @@ struct block_group {
 };
 
 struct block_pages;
+
+/* A page whose tokens are to be copied to another one. */
+struct block_copy {
+	int32_t from, to; /* equal: none */
+};
 
 struct blocks {
 	struct block_group *group; /* [n] */
@@ -62,18 +68,23 @@ void blocks_leave(struct blocks *b, uint32_t req);
 
 /* ---- the table of request req in group g; it changes while a batch runs ---- */
 
-/* Make room for tokens [0, n_tok).  AR_NOMEM: the pages run out; the table stays as it was. */
+/* Make room for tokens [0, n_tok).  If other tables list the page of the first new token, a fresh
+ * page takes its place here.  AR_NOMEM: the pages run out; the table stays as it was. */
 enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 			   struct ar_err *err);
-/* Free the pages that lie before token n_tok, which nobody reads again. */
+/* The page that the last blocks_grow() of the table replaced, and the fresh one.  The caller copies
+ * the tokens before it changes a table again. */
+struct block_copy blocks_copied(const struct blocks *b, int g, uint32_t req);
+/* List the pages of tokens [0, n_tok) of request `from` in the table of req, which is empty.  The
+ * group is not linear, and no window has left the last page.  AR_NOMEM: the table stays empty. */
+enum ar_status blocks_share(struct blocks *b, int g, uint32_t from, uint32_t req, int64_t n_tok,
+			    struct ar_err *err);
+/* Leave the pages that lie before token n_tok, which the request does not read again. */
 void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok);
 
 const int32_t *blocks_table(const struct blocks *b, int g, uint32_t req); /* borrowed */
-int64_t blocks_len(const struct blocks *b, int g,
-		   uint32_t req); /* largest n_tok of blocks_grow() */
-/* Tokens that chunks computed.  A selector does not see tokens that decodes compute, so its state of
- * their pages is out of date. */
-int64_t blocks_chunked(const struct blocks *b, int g, uint32_t req);
+/* Tokens that the table has room for. */
+int64_t blocks_len(const struct blocks *b, int g, uint32_t req);
 int64_t blocks_free(const struct blocks *b, int g); /* pages that no table lists */
 
 /* ---- requests, in all groups ---- */
