@@ -14,6 +14,20 @@ struct times {
 	int64_t first_sched, first_token, last_token;
 };
 
+/* An iteration that was launched.  The host has not recorded its tokens yet. */
+struct launched {
+	uint32_t *emit; /* [n_emit] requests that get a token */
+	size_t n_emit;
+	bool counted; /* sched_emit() has counted its tokens */
+};
+
+/* The iteration of the last plan. */
+struct step {
+	int64_t start_ns, wait_ns; /* wait_ns: how long the GPU waits for the host in it */
+	struct host_parts host;
+	struct iter_cost cost;
+};
+
 struct loop {
 	const struct replay *cfg;
 	struct replay_result *res;
@@ -21,18 +35,17 @@ struct loop {
 	struct times *t; /* [trace->n] */
 	bool *settled;	 /* [trace->n] rejected or finished */
 	struct arrivals *arrivals;
-	struct host_clock clock; /* now: when the next plan is made */
-	uint32_t *emit;		 /* [n_emit] requests whose tokens are not recorded yet */
-	size_t n_emit;
-	int n_empty;		       /* empty plans in a row; 0 after an arrival */
-	struct accuracy *acc;	       /* [q_heads] */
+	struct host_clock clock;  /* now: when the next plan is made */
+	struct launched queue[2]; /* [n_queue], the oldest first */
+	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
+	int n_empty;		  /* empty plans in a row; 0 after an arrival */
+	struct accuracy *acc;	  /* [q_heads] */
 	struct selection_count *count; /* [kv_heads] */
 };
 
 /* ---- calls of the observer ---- */
 
-static enum ar_status notify_iteration(const struct loop *l, int64_t start, int64_t host,
-				       const struct host_parts *parts, const struct iter_cost *c,
+static enum ar_status notify_iteration(const struct loop *l, const struct step *x,
 				       struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;
@@ -41,12 +54,12 @@ static enum ar_status notify_iteration(const struct loop *l, int64_t start, int6
 		return AR_OK;
 	return o->iteration(o->self,
 			    &(struct observed_iteration){ .no = l->res->iterations,
-							  .start_ns = start,
+							  .start_ns = x->start_ns,
 							  .end_ns = l->clock.gpu_end,
-							  .host_ns = host,
-							  .host = parts,
+							  .host_ns = x->wait_ns,
+							  .host = &x->host,
 							  .sched = l->s,
-							  .cost = c },
+							  .cost = &x->cost },
 			    err);
 }
 
@@ -125,7 +138,7 @@ static int64_t later(int64_t a, int64_t b)
 /* Requests wait or run, or tokens are in flight that nobody needs. */
 static bool has_work(const struct loop *l)
 {
-	return l->s->n_waiting || l->s->n_running || l->clock.in_flight;
+	return l->s->n_waiting || l->s->n_running || l->n_queue;
 }
 
 /* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
@@ -159,11 +172,12 @@ static bool arrive(struct loop *l)
 	return has_work(l);
 }
 
-/* The plan is scheduled.  Remember whose tokens it makes. */
-static void note_plan(struct loop *l, int64_t start)
+/* Queue the iteration of the plan, which was launched. */
+static void push(struct loop *l, int64_t start)
 {
 	const struct batch_entry *e = l->s->batch.entry, *end = e + l->s->batch.n;
-	uint32_t *emit = l->emit + l->n_emit;
+	struct launched *q = &l->queue[l->n_queue++];
+	uint32_t *emit = q->emit;
 
 	for (; e < end; e++) {
 		if (!e->chunk_no)
@@ -171,47 +185,60 @@ static void note_plan(struct loop *l, int64_t start)
 		if (e->n_emit)
 			*emit++ = e->req;
 	}
-	l->n_emit = (size_t)(emit - l->emit);
+	q->n_emit = (size_t)(emit - q->emit);
+	q->counted = false;
+}
+
+/* Take the oldest iteration off the queue. */
+static void pop(struct loop *l)
+{
+	struct launched oldest = l->queue[0];
+
+	l->queue[0] = l->queue[1];
+	l->queue[1] = oldest;
+	l->n_queue--;
 }
 
 /* Forget the tokens in flight of the requests that the plan preempts. */
-static void drop_in_flight(struct loop *l)
+static void drop_in_flight(const struct loop *l, struct launched *q)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < l->n_emit; i++) {
+	for (size_t i = 0; i < q->n_emit; i++) {
 		bool kept = true;
 
 		for (size_t k = 0; k < l->s->n_preempted; k++)
-			kept = kept && l->s->preempted[k] != l->emit[i];
+			kept = kept && l->s->preempted[k] != q->emit[i];
 		if (kept)
-			l->emit[n++] = l->emit[i];
+			q->emit[n++] = q->emit[i];
 	}
-	l->n_emit = n;
+	q->n_emit = n;
 }
 
-/* The host has recorded the tokens of an iteration. */
+/* The host has recorded the tokens of the oldest iteration. */
 static enum ar_status deliver(struct loop *l, struct ar_err *err)
 {
 	struct series *itl = &l->res->latency[LATENCY_ITL];
-	const uint32_t *id = l->emit, *end = id + l->n_emit;
+	const struct launched *q = &l->queue[0];
+	const uint32_t *id = q->emit, *end = id + q->n_emit;
 	struct times *all = l->t;
 	int64_t now = l->clock.now;
-	enum ar_status st = AR_OK;
 
-	l->res->output_tok += (int64_t)l->n_emit;
-	l->n_emit = 0;
-	for (; id < end && !st; id++) {
+	l->res->output_tok += (int64_t)q->n_emit;
+	for (; id < end; id++) {
 		struct times *t = &all[*id];
 		int64_t last = t->last_token;
+		enum ar_status st = AR_OK;
 
 		t->last_token = now;
 		if (last < 0)
 			t->first_token = now;
 		else
 			st = series_add(itl, (double)(now - last), err);
+		if (st)
+			return st;
 	}
-	return st;
+	return AR_OK;
 }
 
 static void sum_sample(struct loop *l)
@@ -319,13 +346,6 @@ static enum ar_status check_clock(const struct loop *l, struct ar_err *err)
 		       AR_OK;
 }
 
-/* Wait for the iteration in flight, if there is one.  It is a part of an empty plan, too. */
-static void drain(struct loop *l)
-{
-	if (l->clock.in_flight)
-		host_drain(&l->clock, l->cfg->host.ns[HOST_SCHEDULE]);
-}
-
 /* Kernels of a selection in all layers of the model. */
 static int64_t select_kernels(const struct replay *cfg, const struct iter_cost *c)
 {
@@ -335,22 +355,22 @@ static int64_t select_kernels(const struct replay *cfg, const struct iter_cost *
 	return cfg->n_run_layers ? n * cfg->host.n_layers / cfg->n_run_layers : n;
 }
 
-/* Run the plan.  *parts: the times of the host.  *wait: how long the GPU waits for it. */
-static enum ar_status execute(struct loop *l, struct iter_cost *c, struct host_parts *parts,
-			      int64_t *wait, struct ar_err *err)
+/* Run the plan, and queue its iteration.  If nothing can run, the host waits for the iteration in
+ * the queue: the next plan can differ. */
+static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
 	const struct batch *b = &l->s->batch;
 	struct host_load load = host_load(&cfg->host, b);
+	struct iter_cost *c = &x->cost;
 	enum ar_status st;
 
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	*parts = (struct host_parts){ 0 };
-	*wait = 0;
 	for (size_t i = 0; i < l->s->n_preempted; i++)
 		cfg->backend->drop(cfg->self, l->s->preempted[i]);
-	if (!b->n) { /* an empty plan costs nothing; the next one can differ */
-		drain(l);
+	if (!b->n) {
+		if (l->n_queue)
+			host_drain(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
 		l->clock.now = l->clock.gpu_end = later(l->clock.now, l->clock.gpu_end);
 		return check_clock(l, err);
 	}
@@ -367,30 +387,40 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, struct host_p
 	load.kernel_extra = select_kernels(cfg, c);
 	load.idle = l->s->idled;
 	load.draw = host_draw(cfg->host_seed, l->clock.now);
-	*parts = host_parts(&cfg->host, &load);
-	*wait = host_run(&l->clock, parts, load.kind, c->cost_ns, cfg->limits.async);
+	x->host = host_parts(&cfg->host, &load);
+	x->wait_ns = host_run(&l->clock, &x->host, load.kind, c->cost_ns, l->depth > 1);
 	st = check_clock(l, err);
-	if (!st)
-		l->res->cost_sources[c->source]++;
-	return st;
+	if (st)
+		return st;
+	l->res->cost_sources[c->source]++;
+	push(l, x->start_ns);
+	return AR_OK;
 }
 
-/* Retire the requests that the plan finished.  With async, retire those that the plan before it
- * finished: this one still runs when the next is made. */
+/* Count the tokens of the oldest iteration, with which the next plan is made. */
+static void count_oldest(struct loop *l)
+{
+	struct launched *q = &l->queue[0];
+
+	if (!l->n_queue || q->counted)
+		return;
+	sched_emit(l->s);
+	q->counted = true;
+}
+
+/* Retire the requests that the oldest iteration finished. */
 static enum ar_status complete(struct loop *l, struct ar_err *err)
 {
 	enum ar_status st;
 
-	if (!l->cfg->limits.async)
-		sched_emit(l->s);
 	sched_retire(l->s);
 	st = settle(l, err);
-	if (l->cfg->limits.async)
-		sched_emit(l->s);
+	pop(l);
+	count_oldest(l);
 	return st;
 }
 
-/* Add the iteration, which has run, to the results. */
+/* Add the iteration to the results. */
 static void sum_iteration(struct loop *l, const struct iter_cost *cost)
 {
 	const struct sched *s = l->s;
@@ -405,7 +435,21 @@ static void sum_iteration(struct loop *l, const struct iter_cost *cost)
 		r->drop_rows += cost->drop->n_row;
 		r->drop_kept += cost->drop[cost->n_drop - 1].n_kept;
 	}
-	r->end_ns = later(l->clock.now, l->clock.gpu_end);
+}
+
+/* Tell the observer of the iteration, compare its samples, and add it to the results. */
+static enum ar_status report(struct loop *l, const struct step *x, struct ar_err *err)
+{
+	const struct sched *s = l->s;
+	enum ar_status st = notify_iteration(l, x, err);
+
+	if (!st)
+		st = sample_accuracy(l, err);
+	if (st)
+		return st;
+	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
+	sum_iteration(l, &x->cost);
+	return AR_OK;
 }
 
 /* The engine fails here.  A run that survives it only counts it. */
@@ -420,54 +464,49 @@ static enum ar_status fail_as_engine(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status iterate(struct loop *l, struct ar_err *err)
+static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 {
+	const struct policy *p = l->cfg->limits.policy;
 	struct sched *s = l->s;
-	bool async = l->cfg->limits.async;
-	int64_t start = later(l->clock.now, l->clock.gpu_end), wait;
-	struct host_parts parts;
-	struct iter_cost cost;
 	enum ar_status st;
 
 	if (l->n_empty > 1)
 		return ar_fail(err, AR_ENGINE,
 			       "policy %s cannot schedule any of %zu requests; give it "
 			       "more KV blocks",
-			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);
+			       p->name, s->n_waiting + s->n_running);
 	sched_begin(s);
-	l->cfg->limits.policy->compose(s);
-	if (s->fails) {
-		st = fail_as_engine(l, err);
-		if (st)
-			return st;
-	}
-	if (l->cfg->limits.policy->drops_in_flight)
-		drop_in_flight(l);
-	if (l->clock.in_flight && !s->batch.n && !s->n_preempted) {
-		drain(l); /* nothing can run until the last iteration has ended */
-		st = check_clock(l, err);
-		if (!st)
-			st = deliver(l, err);
-		l->res->end_ns = l->clock.now;
-		return st ? st : complete(l, err);
-	}
-	st = execute(l, &cost, &parts, &wait, err);
-	if (!st && async)
-		st = deliver(l, err); /* of the iteration before */
+	p->compose(s);
+	st = s->fails ? fail_as_engine(l, err) : AR_OK;
+	for (int i = 0; p->drops_in_flight && i < l->n_queue; i++)
+		drop_in_flight(l, &l->queue[i]);
+	return st;
+}
+
+/* Plan, execute, and queue the iteration.  The oldest one is delivered when the queue is full, or
+ * when nothing can run.  A plan that only waits for it is no iteration. */
+static enum ar_status iterate(struct loop *l, struct ar_err *err)
+{
+	const struct sched *s = l->s;
+	struct step x = { .start_ns = later(l->clock.now, l->clock.gpu_end) };
+	enum ar_status st = make_plan(l, err);
+	bool due, waits;
+
+	if (!st)
+		st = execute(l, &x, err);
 	if (st)
 		return st;
-	note_plan(l, start);
-	if (!async)
+	due = l->n_queue == l->depth || (l->n_queue && !s->batch.n);
+	waits = due && !s->batch.n && !s->n_preempted;
+	if (due)
 		st = deliver(l, err);
-	if (!st)
-		st = notify_iteration(l, start, wait, &parts, &cost, err);
-	if (!st)
-		st = sample_accuracy(l, err);
+	if (!st && !waits)
+		st = report(l, &x, err);
 	if (st)
 		return st;
-	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
-	sum_iteration(l, &cost);
-	return complete(l, err);
+	l->res->end_ns = later(l->clock.now, l->clock.gpu_end);
+	count_oldest(l);
+	return due ? complete(l, err) : AR_OK;
 }
 
 static enum ar_status loop_open(struct loop *l, struct ar_err *err)
@@ -481,14 +520,16 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	if (st)
 		return st;
 	l->t = malloc((n + 1) * sizeof *l->t);
-	l->emit = malloc((n + 1) * sizeof *l->emit);
+	l->depth = cfg->limits.async ? 2 : 1;
+	for (int i = 0; i < 2; i++)
+		l->queue[i].emit = malloc((n + 1) * sizeof *l->queue[i].emit);
 	l->settled = calloc(n + 1, sizeof *l->settled);
 	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
 	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
 	if (cfg->limits.group)
 		l->res->group_peak = calloc(cfg->limits.n_group, sizeof *l->res->group_peak);
-	if (!l->t || !l->emit || !l->settled || !l->acc || !l->count ||
-	    (cfg->limits.group && !l->res->group_peak))
+	if (!l->t || !l->queue[0].emit || !l->queue[1].emit || !l->settled || !l->acc ||
+	    !l->count || (cfg->limits.group && !l->res->group_peak))
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		l->t[i] = (struct times){ -1, -1, -1 };
@@ -562,7 +603,8 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	sched_close(l.s);
 	arrivals_close(l.arrivals);
 	free(l.t);
-	free(l.emit);
+	free(l.queue[0].emit);
+	free(l.queue[1].emit);
 	free(l.settled);
 	free(l.acc);
 	free(l.count);
