@@ -13,13 +13,10 @@ int64_t block_pool_need(const struct block_pool *p, int64_t n_tok)
 	return (n_tok + p->block_tok - 1) / p->block_tok;
 }
 
-bool block_pool_grow(struct block_pool *p, uint32_t *owned, int64_t n_tok)
+bool block_pool_take(struct block_pool *p, uint32_t *owned, int64_t n_tok)
 {
-	int64_t more;
+	int64_t more = block_pool_need(p, n_tok) - *owned;
 
-	if (n_tok <= *owned * p->block_tok)
-		return true;
-	more = block_pool_need(p, n_tok) - *owned;
 	if (more > p->n_free)
 		return false;
 	p->n_free -= more;

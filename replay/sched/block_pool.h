@@ -18,9 +18,16 @@ void block_pool_init(struct block_pool *p, int64_t num_blocks, int64_t block_tok
 /* Blocks that hold n_tok tokens. */
 int64_t block_pool_need(const struct block_pool *p, int64_t n_tok);
 
-/* Raise *owned until it covers n_tok tokens.  False, and nothing changed, when there are not
- * enough free blocks. */
-bool block_pool_grow(struct block_pool *p, uint32_t *owned, int64_t n_tok);
+/* Take the blocks that *owned lacks to cover n_tok tokens.  False, and nothing changed, when there
+ * are not enough free blocks. */
+bool block_pool_take(struct block_pool *p, uint32_t *owned, int64_t n_tok);
+
+/* The same, if it lacks any: most decodes need none. */
+static inline bool block_pool_grow(struct block_pool *p, uint32_t *owned, int64_t n_tok)
+{
+	return n_tok <= *owned * p->block_tok || block_pool_take(p, owned, n_tok);
+}
+
 void block_pool_release(struct block_pool *p, uint32_t *owned);
 
 #endif
