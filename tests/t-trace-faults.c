@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "tests/trace_text.h"
+#include "traces/importers/import.h"
 
 #define MO(len, ids) \
 	"{\"timestamp\":0,\"input_length\":" #len ",\"output_length\":1,\"hash_ids\":" ids "}\n"
@@ -24,9 +25,7 @@
 	"}\n"
 #define LL(ns, more) "{\"arrival_time_ns\":" #ns "," more "}\n"
 #define PART(ns) "{\"input_toks\":1,\"output_toks\":1,\"tool_duration_ns\":" ns "}"
-#define FORMATS \
-	"aiperf, azure, azure-lmm, bailian, burstgpt, canonical, llmservingsim, mooncake, " \
-	"prompts, ragpulse, splitwise, vidur, vllm"
+#define FORMATS "<formats>" /* the names of all importers */
 #define HEAD(bs, n) \
 	"{\"format\":\"reqtrace\",\"version\":1,\"block_size\":" #bs ",\"requests\":" #n "}\n"
 #define REQ(id, ns, more) \
@@ -429,6 +428,22 @@ static void test_program(size_t i, const char *msg)
 	   i);
 }
 
+/* The text with the names in place of FORMATS. */
+static const char *with_formats(const char *text)
+{
+	static char out[1024];
+	const char *end = strstr(text, FORMATS);
+	size_t n;
+
+	if (!end)
+		return text;
+	n = (size_t)snprintf(out, sizeof out, "%.*s", (int)(end - text), text);
+	for (int i = 0; importers[i] && n < sizeof out; i++)
+		n += (size_t)snprintf(out + n, sizeof out - n, "%s%s", i ? ", " : "",
+				      importers[i]->name);
+	return out;
+}
+
 static void test_faults(void)
 {
 	struct ar_err err;
@@ -438,7 +453,7 @@ static void test_faults(void)
 
 		ok(!t && err.status == AR_DATA && !strncmp(err.msg, path, strlen(path)),
 		   "fault %zu is bad data, with its file", i);
-		is_str(t ? "" : err.msg + strlen(path), faults[i].message,
+		is_str(t ? "" : err.msg + strlen(path), with_formats(faults[i].message),
 		       "fault %zu says what and where", i);
 		test_program(i, err.msg);
 		trace_free(t);
@@ -477,7 +492,7 @@ static void test_named_format(void)
 	a.in.format = no;
 	ok(!read_with(dialogue, &a, &err) && err.status == AR_USAGE,
 	   "an unknown format is wrong usage");
-	is_str(err.msg, "unknown trace format 'no'; want one of " FORMATS,
+	is_str(err.msg, with_formats("unknown trace format 'no'; want one of " FORMATS),
 	       "and the known ones are listed");
 	a.in.format = azure;
 	trace_free(read_with("TIMESTAMP,arrived_at,num_prefill_tokens,num_decode_tokens,"

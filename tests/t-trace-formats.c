@@ -2,7 +2,9 @@
 /* Trace formats: worked records of each format, effects of options, and recognition. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "tests/trace_text.h"
@@ -470,30 +472,73 @@ static void test_csv_pairs(void)
 		}
 }
 
-static void test_survival(void)
-{
-	static const struct {
-		const char *what, *text;
-	} of[] = {
-		{ "azure-lmm", LMM "2024-10-15T12:00:00.269Z,0,770,491\n" },
-		{ "burstgpt", BU3 "19440110.0,1722,43,GPT-4,906,446,1352,Conversation log\n"
-				  "19440210.0,1722,43,GPT-4,906,446,1352,Conversation log\n" },
-		{ "splitwise", SP "0,2,0,1,1,4096,32\n1,2,1,3,1,2048,8\n" },
-		{ "bailian", CHAT(0, -1, 1, 0, "[7,8]") CHAT(9, 0, 2, 62, "[7,9]") },
-		{ "vllm", "{\"timestamp\":1,\"input_length\":20,\"output_length\":1,"
-			  "\"hash_ids\":[1,\"2\"]}\n" },
-		{ "aiperf", DELTA("s", "\"timestamp\":0", 600, 300, "[1,2]")
-			    DELTA("s", "\"delay\":1", 500, 2, "[3]") },
-		{ "llmservingsim", "{\"input_toks\":3,\"output_toks\":2,\"arrival_time_ns\":0,"
-				   "\"input_tok_ids\":[1,2,3]}\n"
-				   "{\"session_id\":\"s\",\"arrival_time_ns\":40,\"sub_requests\":["
-				   "{\"input_toks\":2,\"output_toks\":3,"
-				   "\"tool_duration_ns\":7}]}\n" },
-		{ "ragpulse", rag },
-	};
+/* ---- a sample of each format ---- */
 
-	for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-		survive(of[i].text, strlen(of[i].text), &whole, of[i].what);
+/* The sample's path, which stands in messages. */
+static const char *sample_path(const struct importer *f)
+{
+	static char name[512];
+	const char *srcdir = getenv("srcdir");
+
+	snprintf(name, sizeof name, "%s/tests/data/corpus/trace/%s.%s", srcdir ? srcdir : ".",
+		 f->name, f->kind == RECORD_CSV ? "csv" : "jsonl");
+	return name;
+}
+
+/* A file that is cut anywhere is read, or refused with its name. */
+static void test_cut(const struct importer *f, const unsigned char *data, size_t n)
+{
+	long bad = 0;
+
+	for (size_t k = 0; k < n; k++) {
+		struct trace *t;
+		struct ar_err err;
+
+		put(data, k);
+		bad += trace_read(&t, path, &whole, &err) &&
+		       (err.status != AR_DATA || strncmp(err.msg, path, strlen(path)) != 0);
+		trace_free(t);
+	}
+	is_int(bad, 0, "%s: a cut sample is read or refused", f->name);
+}
+
+/* What was read is the same after a round trip through the canonical form. */
+static void test_round_trip(const struct importer *f, const struct trace *t)
+{
+	char *text = canonical(t), *again = NULL;
+	struct trace *u = read_text(text);
+
+	if (u)
+		again = canonical(u);
+	is_str(again, text, "%s: its sample has a canonical form", f->name);
+	free(text);
+	free(again);
+	trace_free(u);
+}
+
+static void test_sample(const struct importer *f)
+{
+	const char *name = sample_path(f);
+	struct ar_err err = { 0 };
+	unsigned char *data;
+	struct trace *t;
+	size_t n;
+
+	if (!ok(!access(name, R_OK), "%s: the format has a sample", f->name)) {
+		diag("write a few records, with what is optional in them, to %s", name);
+		return;
+	}
+	data = file_read(name, &n);
+	put(data, n);
+	if (trace_read(&t, path, &whole, &err))
+		diag("%s", err.msg);
+	is_str(t ? t->format : NULL, f->name, "%s: its sample is known by its content", f->name);
+	if (t)
+		test_round_trip(f, t);
+	trace_free(t);
+	test_cut(f, data, n);
+	survive(data, n, &whole, f->name);
+	free(data);
 }
 
 int main(void)
@@ -517,7 +562,8 @@ int main(void)
 	test_restart();
 	test_useless_options();
 	test_csv_pairs();
-	test_survival();
+	for (int i = 0; importers[i]; i++)
+		test_sample(importers[i]);
 	text_end();
 	return done_testing();
 }
