@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/selector_text.h"
 #include "tests/tap.h"
 #include "traces/capture/capture.h"
 
@@ -47,6 +48,30 @@ struct drop_kept drop_case(const struct batch_case *c, const char *name, const v
 
 	if (drop_case_try(c, name, self, c->b.rows.n_row, &x, &err))
 		bail_out("%s", err.msg);
+	return x;
+}
+
+struct drop *drop_case_open(const char *text, const char *value)
+{
+	struct model m = { 0 };
+	char spelt[256];
+	struct drop *d;
+	struct ar_err err;
+
+	selector_text(spelt, sizeof spelt, text, value);
+	if (model_set_layers(&m, 1, &(struct layer_spec){ .q_heads = 8 }, &err) ||
+	    drop_parse(&d, spelt, &err) || drop_open(d, &m, &err))
+		bail_out("%s: %s", spelt, err.msg);
+	model_release(&m);
+	return d;
+}
+
+struct drop_kept drop_case_band(const struct batch_case *c, const char *text, const char *value)
+{
+	struct drop *d = drop_case_open(text, value);
+	struct drop_kept x = drop_case(c, d->dropper->name, d->self);
+
+	drop_free(d);
 	return x;
 }
 

@@ -18,6 +18,11 @@ enum ar_status drop_case_try(const struct batch_case *c, const char *name, const
 /* The same with nothing but the batch in the iteration.  Bails out if it fails. */
 struct drop_kept drop_case(const struct batch_case *c, const char *name, const void *self);
 
+/* The dropper of a band, open for a model of one layer; the caller frees it.  Bails out. */
+struct drop *drop_case_open(const char *text, const char *value);
+/* drop_case() of it. */
+struct drop_kept drop_case_band(const struct batch_case *c, const char *text, const char *value);
+
 /* Numbers as "0-1 12-21"; of two calls, both texts last. */
 const char *drop_ranges(const int32_t *v, int n);
 /* The rows of request 0 that stay. */

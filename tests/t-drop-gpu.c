@@ -14,6 +14,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
+/* Beside the bands of all droppers. */
 enum { N_DIM = 3, N_TEST = 1 + 1 + 2 * N_DIM + 4 * N_DIM + 2 + 6 };
 
 #if HAVE_CUDA
@@ -384,6 +385,54 @@ static bool call_agrees(const char *name, const void *self, faults_fn *faults, i
 	return !bad;
 }
 
+/* ---- bands: every dropper ---- */
+
+/* Rows that the device keeps though the loose reference drops them, and the reverse. */
+static int outside(const struct batch_case *c, const struct dropper_band *b)
+{
+	struct drop *d = drop_case_open(b->text, b->value);
+	struct drop_kept got = device_call(c, d->dropper->name, d->self, c->b.rows.n_row);
+	struct drop_kept strict = drop_case_band(c, b->text, b->strict);
+	struct drop_kept loose = drop_case_band(c, b->text, b->loose);
+	int n = 0;
+
+	for (int i = 0; i < c->b.rows.n_row; i++)
+		n += strict.keep[i] > got.keep[i] || got.keep[i] > loose.keep[i];
+	drop_kept_free(&got);
+	drop_kept_free(&strict);
+	drop_kept_free(&loose);
+	drop_free(d);
+	gpu_free_all();
+	return n;
+}
+
+static void test_band(const struct dropper_band *b, int dim)
+{
+	int bad = 0, all = 0;
+
+	for (int k = 0; k < cases(8); k++) {
+		struct rng rng = { (uint64_t)(dim * 4000 + k) };
+		int ctx[3], rows[3];
+		struct batch_case c;
+
+		draw_case(&c, &rng, dim, 900, false, ctx, rows);
+		bad += outside(&c, b);
+		all += c.b.rows.n_row;
+		case_release(&c);
+	}
+	ok(bad <= b->slack * all, "%s, %s, heads of %d: %d of %d rows are outside of its band",
+	   b->text, b->value, dim, bad, all);
+}
+
+static void test_bands(int dim)
+{
+	for (int i = 0; droppers[i]; i++)
+		for (const struct dropper_band *b = droppers[i]->band; b && b->text; b++)
+			test_band(b, dim);
+}
+
+/* ---- the rules of droppers, row by row ---- */
+
 static void test_uniprefill(int dim)
 {
 	static const double p[] = { 0.3, 0.6, 0.9, 0.99 };
@@ -626,6 +675,7 @@ static void run_all(void)
 				good += mass_agrees(dim, round, (uint64_t)(dim * 100 + k));
 			is_int(good, m, "masses, heads of %d%s", dim, round ? ", rounded" : "");
 		}
+		test_bands(dim);
 		test_uniprefill(dim);
 		test_sliminfer(dim);
 		test_lazyllm(dim);
@@ -640,5 +690,10 @@ static void run_all(void)
 
 int main(void)
 {
-	return gpu_main(N_TEST, run_all);
+	int n_band = 0;
+
+	for (int i = 0; droppers[i]; i++)
+		for (const struct dropper_band *b = droppers[i]->band; b && b->text; b++)
+			n_band++;
+	return gpu_main(N_TEST + N_DIM * n_band, run_all);
 }

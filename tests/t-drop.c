@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "kernels/drop/lazyllm/lazyllm.h"
-#include "kernels/drop/sliminfer/sliminfer.h"
 #include "tests/alloc_fault.h"
 #include "tests/drop_case.h"
+#include "tests/selector_text.h"
 #include "tests/tap.h"
 
 static const struct attn_shape tiny = { 2, 1, 4, 4 };
@@ -174,10 +174,39 @@ static void test_params(void)
 	model_release(&m);
 }
 
-/* ---- faults ---- */
+/* ---- bands ---- */
 
-static const char *const texts[] = { "uniprefill:layers=0", "sliminfer:layers=0:0.5",
-				     "lazyllm:layers=0:0.5" };
+/* Rows that one keeps and the other drops. */
+static int more(const struct batch_case *c, const struct drop_kept *x, const struct drop_kept *y)
+{
+	int n = 0;
+
+	for (int i = 0; i < c->b.rows.n_row; i++)
+		n += x->keep[i] > y->keep[i];
+	return n;
+}
+
+/* The reference keeps more and more from strict to loose, and leaves room between them. */
+static void test_band(const struct dropper_band *b)
+{
+	int ctx[] = { 0, 0 }, rows[] = { 700, 300 };
+	struct rng rng = { 7 };
+	struct drop_kept strict, value, loose;
+	struct batch_case c;
+
+	case_chunks(&c, &rng, FILL_NORMAL, (struct attn_shape){ 4, 2, 64, 64 }, 2, ctx, rows);
+	strict = drop_case_band(&c, b->text, b->strict);
+	value = drop_case_band(&c, b->text, b->value);
+	loose = drop_case_band(&c, b->text, b->loose);
+	ok(!more(&c, &strict, &value) && !more(&c, &value, &loose) && more(&c, &loose, &strict) > 0,
+	   "%s: %s keeps less than %s, and %s is between", b->text, b->strict, b->loose, b->value);
+	drop_kept_free(&strict);
+	drop_kept_free(&value);
+	drop_kept_free(&loose);
+	case_release(&c);
+}
+
+/* ---- faults ---- */
 
 static enum ar_status make(const char *text, const struct model *m, struct ar_err *err)
 {
@@ -196,61 +225,52 @@ static enum ar_status make(const char *text, const struct model *m, struct ar_er
 	return st;
 }
 
-static void test_make_faults(void)
+static void test_make_faults(const struct dropper_band *b)
 {
 	struct model m;
+	char text[256];
+	bool hit = true;
+	int bad = 0, k = 0;
 
 	make_model(&m, "plain", 1, 1, MIX_FULL);
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		bool hit = true;
-		int bad = 0, k = 0;
+	selector_text(text, sizeof text, b->text, b->value);
+	for (; hit && k < 200; k++) {
+		struct ar_err err;
+		enum ar_status st;
 
-		for (; hit && k < 200; k++) {
-			struct ar_err err;
-			enum ar_status st;
-
-			fault_arm(k);
-			st = make(texts[i], &m, &err);
-			hit = fault_disarm();
-			bad += st != (hit ? AR_NOMEM : AR_OK);
-		}
-		ok(!bad && k > 5 && !hit, "%s: every allocation that fails is reported", texts[i]);
+		fault_arm(k);
+		st = make(text, &m, &err);
+		hit = fault_disarm();
+		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}
+	ok(!bad && k > 5 && !hit, "%s: every allocation that fails is reported", text);
 	model_release(&m);
 }
 
-static void test_ref_faults(void)
+static void test_ref_faults(const struct dropper_band *b)
 {
-	static const struct uniprefill_self uni = { { .p = 0.6, .block = 4, .last_q = 3 }, { 0 } };
-	static const struct sliminfer_self slim = { { NULL, 4, 2, 2, 4 }, { 1, { 0 }, { 2 } } };
-	static const struct lazyllm_self lazy = { { 1, { 0 }, { 0.5 } }, 0 };
-	static const struct {
-		const char *name;
-		const void *self;
-	} v[] = { { "uniprefill", &uni }, { "sliminfer", &slim }, { "lazyllm", &lazy } };
+	struct drop *d = drop_case_open(b->text, b->value);
 	struct batch_case c;
 	struct drop_kept x;
+	bool hit = true;
+	int bad = 0, k = 0;
 
-	case_formula(&c, tiny, 24);
-	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	case_formula(&c, tiny, 200);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 200 });
 	x = drop_kept_new(&c);
-	for (int i = 0; i < 3; i++) {
-		bool hit = true;
-		int bad = 0, k = 0;
+	for (; hit && k < 20; k++) {
+		struct ar_err err;
+		enum ar_status st;
 
-		for (; hit && k < 20; k++) {
-			struct ar_err err;
-			enum ar_status st;
-
-			fault_arm(k);
-			st = drop_case_try(&c, v[i].name, v[i].self, 24, &x, &err);
-			hit = fault_disarm();
-			bad += st != (hit ? AR_NOMEM : AR_OK);
-		}
-		ok(!bad && k > 2 && !hit, "%s: so is every one of a call", v[i].name);
+		fault_arm(k);
+		st = drop_case_try(&c, d->dropper->name, d->self, 200, &x, &err);
+		hit = fault_disarm();
+		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}
+	ok(!bad && k > 2 && !hit, "%s: so is every one of a call", d->name);
 	drop_kept_free(&x);
 	case_release(&c);
+	drop_free(d);
 }
 
 static void test_revive_faults(void)
@@ -290,8 +310,12 @@ int main(void)
 	test_parse();
 	test_layers();
 	test_params();
-	test_make_faults();
-	test_ref_faults();
+	for (int i = 0; droppers[i]; i++)
+		for (const struct dropper_band *b = droppers[i]->band; b && b->text; b++) {
+			test_band(b);
+			test_make_faults(b);
+			test_ref_faults(b);
+		}
 	test_revive_faults();
 	return done_testing();
 }

@@ -61,6 +61,14 @@ typedef enum ar_status dropper_fn(const struct drop_call *call, const void *self
 typedef enum ar_status dropper_revive_fn(const struct drop_call *call, const void *self,
 					 const struct drop_revived *out, struct ar_err *err);
 
+/* Rows that kernels and reference agree on.  text is for drop_parse(), with layer 0 and % for a
+ * value.  With `value` both keep each row that the reference keeps with `strict`, and none that it
+ * drops with `loose`; but for a share `slack` of the rows, where rounding changes an order. */
+struct dropper_band {
+	const char *text, *value, *strict, *loose;
+	double slack;
+};
+
 struct dropper {
 	const char *name;   /* "uniprefill" */
 	const char *title;  /* one line */
@@ -96,6 +104,7 @@ struct dropper {
 	/* The reference, and CUDA (NULL in a build without): write keep[n_row].  enqueue() only
 	 * enqueues on the call's stream; its work has work_bytes() bytes of device memory. */
 	dropper_fn *ref;
+	const struct dropper_band *band; /* for the tests; ends with text == NULL */
 	size_t (*work_bytes)(const void *self, const struct attn_shape *s,
 			     const struct attn_limits *l);
 	dropper_fn *enqueue;

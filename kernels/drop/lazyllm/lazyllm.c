@@ -162,6 +162,10 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static const struct dropper_band bands[] = { { "lazyllm:layers=0:%", "0.5", "0.55", "0.45", 0.01 },
+					     { "lazyllm:layers=0:%", "0.9", "0.95", "0.85", 0.01 },
+					     { 0 } };
+
 extern const struct dropper dropper_lazyllm;
 const struct dropper dropper_lazyllm = {
 	.name = "lazyllm",
@@ -177,6 +181,7 @@ const struct dropper dropper_lazyllm = {
 	.revives = revives,
 	.revive_ref = revive_ref,
 	.ref = ref,
+	.band = bands,
 	.work_bytes = HAVE_CUDA ? lazyllm_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? lazyllm_enqueue : NULL,
 	.revive_enqueue = HAVE_CUDA ? lazyllm_revive_enqueue : NULL,

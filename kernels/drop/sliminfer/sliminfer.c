@@ -205,6 +205,12 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static const struct dropper_band bands[] = {
+	{ "sliminfer:block=48,unit=16,window=40,sinks=50,layers=0:%", "0.3", "0.25", "0.35", 0.01 },
+	{ "sliminfer:block=48,unit=3,window=40,sinks=50,layers=0:%", "3", "2", "4", 0.01 },
+	{ 0 }
+};
+
 extern const struct dropper dropper_sliminfer;
 const struct dropper dropper_sliminfer = {
 	.name = "sliminfer",
@@ -218,6 +224,7 @@ const struct dropper dropper_sliminfer = {
 	.close = free,
 	.acts_after = acts_after,
 	.ref = ref,
+	.band = bands,
 	.work_bytes = HAVE_CUDA ? sliminfer_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? sliminfer_enqueue : NULL,
 };

@@ -221,6 +221,14 @@ static const struct opt params[] = {
 };
 /* clang-format on */
 
+static const struct dropper_band bands[] = {
+	{ "uniprefill:layers=0,min-tokens=0,block=32,last-q=24,sinks=32,mode=append,rounding=none,p=%",
+	  "0.6", "0.5", "0.7", 0.01 },
+	{ "uniprefill:layers=0,min-tokens=0,block=16,last-q=24,sinks=32,p=%", "0.8", "0.7", "0.9",
+	  0.03 },
+	{ 0 }
+};
+
 extern const struct dropper dropper_uniprefill;
 const struct dropper dropper_uniprefill = {
 	.name = "uniprefill",
@@ -236,6 +244,7 @@ const struct dropper dropper_uniprefill = {
 	.brings_back = brings_back,
 	.counts_positions = counts_positions,
 	.ref = ref,
+	.band = bands,
 	.work_bytes = HAVE_CUDA ? uniprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? uniprefill_enqueue : NULL,
 };
