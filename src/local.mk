@@ -131,7 +131,7 @@ check_PROGRAMS += \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \
-  tests/t-sweep \
+  tests/t-sweep tests/t-tables \
   tests/t-tune \
   tests/t-tune-prompts
 dist_check_SCRIPTS += \
