@@ -16,7 +16,8 @@
 #
 #   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
 #   PYTHON      the Python program (default: python3)
-#   METHODS     the list of methods (default: sweeps over the thresholds and densities below)
+#   METHODS     the list of methods (default: sweeps over the thresholds and densities below, and
+#               for each further selector the first method that 'attnreplay methods' lists)
 #   GATE        a gate for seer; without a gate seer is left out
 set -eu
 [ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
@@ -69,6 +70,21 @@ all=$(sweep flashprefill:alpha= $thresholds ''
 	}
 	sweep select=oracle,density= $bound $plain
 	sweep select=density,density= $shares $plain)
+# The first method of each selector that has no sweep, with a comma after each.
+others() {
+	attnreplay methods --json - | "$python" -c '
+import json, re, sys
+selector = {m["name"]: re.match("select=([^,/]*)", m["is"]).group(1)
+            for m in json.load(sys.stdin)["methods"]}
+swept = {"none"} | set(re.findall("select=([^,/]*)", sys.argv[1])) | set(sys.argv[2:])
+swept |= {s for m, s in selector.items() if re.search("(^|,)%s:" % re.escape(m), sys.argv[1])}
+for m, s in selector.items():
+    if s not in swept:
+        swept.add(s)
+        print(m, end=",")' "$@"
+}
+# shellcheck disable=SC2086
+[ -n "${METHODS:-}" ] || all=$all$(others "$all" ${GATE:-seer})
 
 mkdir -p "$out"
 attnreplay select --picture none --csv "$out/curve.csv" --method "${METHODS:-${all%,}}" "$@" \

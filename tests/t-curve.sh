@@ -112,7 +112,15 @@ is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 
 # ---- the curves of the README ----
 
+drawn_methods() { # drawn_methods CSV: the program has them; else measure and draw anew
+	sed '1d; s/^"\([^"]*\)".*/\1/; t; s/,.*//' "$1" >names
+	while read -r m; do
+		"$ATTNREPLAY" methods "$m" >/dev/null || return 1
+	done <names
+}
 for doc in accuracy-density accuracy-density-32k; do
+	ok "$doc: its methods are methods; else measure with contrib/curve.sh anew" \
+		drawn_methods "$srcdir/doc/$doc.csv"
 	is "$doc: what is drawn is what the table has" "$(points "$srcdir/doc/$doc.svg")" \
 		"$(sed 1d "$srcdir/doc/$doc.csv" | awk 'END { print 2 * NR }')"
 done
@@ -139,18 +147,22 @@ ok 'the oracle beats chance, and with more it is better' better
 cat >fake <<'F'
 #!/bin/sh
 # Write the methods, one on each line.  A comma precedes a further parameter or a method.
+[ "$1" != methods ] || exec "$real" "$@"
 [ "$1" = select ] || exit 0
 while [ "$1" != --method ]; do [ "$1" != --csv ] || csv=$2; shift; done
-printf %s "$2" | awk -v RS=, '{ printf "%s%s", NR == 1 ? "" : /:|^select=/ ? "\n" : ",", $0 }
+printf %s "$2" | awk -v RS=, '{ printf "%s%s", NR == 1 ? "" : /:|^select=/ || !/=/ ? "\n" : ",", $0 }
 	END { print "" }' >list
 cp made.csv "$csv"
 F
 chmod +x fake
+real=$ATTNREPLAY
+export real
 sweep() {
 	unset METHODS
 	GATE=mean ATTNREPLAY=$tmp/fake curve all --capture x
 }
 ok 'the default sweeps over parameters' sweep
+cp list before
 is '... each value once' "$(sort list | uniq -d)" ''
 defaults() {
 	[ "$(wc -l <list)" -gt 60 ] || return 1
@@ -159,6 +171,19 @@ defaults() {
 	done <list
 }
 ok '... of methods that there are' defaults
+selector_of() { "$ATTNREPLAY" methods "$1" | grep -o '"select":"[^"]*"' | cut -d'"' -f4; }
+while read -r m; do selector_of "$m"; done <list | sort -u >drawn
+for s in $("$ATTNREPLAY" methods | sed -n '/^selectors,/,/^$/s/^  \([a-z-]*\) .*/\1/p' | grep -vx none); do
+	ok "... and of selector $s, which needs a named method or a sweep in curve.sh" grep -qx "$s" drawn
+done
+# Without its sweep a selector is drawn by the first method that has it.
+mkdir -p copy/contrib
+sed '/sweep bfla:/d' "$srcdir/contrib/curve.sh" >copy/contrib/curve.sh
+cp "$srcdir/contrib/curve_bound.py" copy/contrib
+GATE=mean ATTNREPLAY=$tmp/fake sh copy/contrib/curve.sh all --capture x
+is 'a selector without a sweep has a point' "$(grep bfla list)" bfla
+is '... and others have no more than before' "$(wc -l <list | tr -d ' ')" \
+	$(($(wc -l <before) - 5))
 PYTHON=no-such-python sh "$srcdir/contrib/curve.sh" early --capture "$arc" >early.out 2>&1
 is 'without Python nothing begins' "$?:$(cat early.out)" \
 	"1:curve.sh: no program 'no-such-python', which compares with the bound; name one as PYTHON"

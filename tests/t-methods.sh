@@ -5,11 +5,11 @@
 
 methods() { "$ATTNREPLAY" methods "$@"; }
 
+# The names of both lists, the one for people and the one for programs, are the same.
 lists_all() {
-	methods >"$tmp/all" &&
-	for name in dense flashprefill compact-fp none q-block sub-group group paged blocksparse; do
-		grep -q "^  $name " "$tmp/all" || { echo "no $name"; return 1; }
-	done
+	methods | sed -n '/^compositions/q; s/^  \([a-z][^ ]*\) .*/\1/p' | sort >"$tmp/names"
+	methods --json - | grep -o '{"name":"[^"]*","title"' | cut -d'"' -f4 | sort >"$tmp/json"
+	[ "$(wc -l <"$tmp/names")" -gt 40 ] && diff "$tmp/names" "$tmp/json"
 }
 
 # the composition printed for a name parses to the same method as the name
