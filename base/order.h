@@ -30,11 +30,6 @@ static inline int order_i64_down(const void *a, const void *b)
 	return order_i64(b, a);
 }
 
-static inline int order_f64_down(const void *a, const void *b)
-{
-	return order_f64(b, a);
-}
-
 /* Texts: a and b point to char *. */
 static inline int order_text(const void *a, const void *b)
 {

@@ -136,8 +136,8 @@ static double cut_at(const double *sum, const bool *listed, int n)
 	for (int t = 0; t < CASE_LEN; t++)
 		if (listed[t])
 			v[k++] = sum[t];
-	qsort(v, (size_t)k, sizeof *v, order_f64_down);
-	cut = n ? v[n - 1] : 2 * HEADS;
+	qsort(v, (size_t)k, sizeof *v, order_f64);
+	cut = n ? v[k - n] : 2 * HEADS;
 	return cut;
 }
 
