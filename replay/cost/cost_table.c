@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/order.h"
 #include "replay/cost/kdtree.h"
 
@@ -67,15 +68,8 @@ void cost_table_destroy(struct cost_table *t)
 enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s, int64_t cost_ns,
 			      struct ar_err *err)
 {
-	if (t->n == t->cap) {
-		size_t cap = t->cap ? 2 * t->cap : 1024;
-		struct measured *m = realloc(t->measured, cap * sizeof *m);
-
-		if (!m)
-			return ar_nomem(err);
-		t->measured = m;
-		t->cap = cap;
-	}
+	if (!GROW(t->measured, t->cap, t->n + 1))
+		return ar_nomem(err);
 	t->measured[t->n] = (struct measured){ *s, cost_ns, t->n };
 	t->n++;
 	return AR_OK;

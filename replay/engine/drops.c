@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 /* Room for the tokens that decodes revive. */
 static bool open_revived(struct drops *d)
 {
@@ -277,24 +279,11 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 
 static enum ar_status grow_list(struct drop_list *l, int32_t need, bool flags, struct ar_err *err)
 {
-	size_t room = 2 * (size_t)need;
-	int32_t *pos;
-	uint8_t *gone;
+	size_t cap = l->cap;
 
-	if (need <= l->room)
-		return AR_OK;
-	pos = realloc(l->pos, room * sizeof *pos);
-	if (!pos)
-		return ar_nomem(err);
-	l->pos = pos;
-	if (flags) {
-		gone = realloc(l->gone, room);
-		if (!gone)
-			return ar_nomem(err);
-		l->gone = gone;
-	}
-	l->room = (int32_t)room;
-	return AR_OK;
+	return (!flags || GROW(l->gone, cap, (size_t)need)) && GROW(l->pos, l->cap, (size_t)need) ?
+		       AR_OK :
+		       ar_nomem(err);
 }
 
 /* Add the rows of entry i in segment s to its tokens: revived ones first.  All are gone yet. */

@@ -24,7 +24,8 @@
 
 /* Positions of tokens, in the order of the cache: ascending, unless decodes revive tokens. */
 struct drop_list {
-	int32_t n, room;
+	int32_t n;
+	size_t cap; /* of pos and gone */
 	int32_t *pos;
 	uint8_t *gone; /* [n] 1: the token is not in the next segment; NULL: no token is revived */
 };

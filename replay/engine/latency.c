@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/grow.h"
 #include "base/order.h"
 
 const char *const latency_names[] = {
@@ -14,18 +15,10 @@ const char *const latency_names[] = {
 /* Join equal runs.  If more than a quarter of the memory is still used, double it. */
 static enum ar_status make_room(struct series *s, struct ar_err *err)
 {
-	size_t cap = s->cap ? 2 * s->cap : 256;
-	struct series_run *run;
-
 	series_sort(s);
 	if (s->cap && s->n_run <= s->cap / 4)
 		return AR_OK;
-	run = realloc(s->run, cap * sizeof *run);
-	if (!run)
-		return ar_nomem(err);
-	s->run = run;
-	s->cap = cap;
-	return AR_OK;
+	return GROW(s->run, s->cap, s->cap ? 2 * s->cap : 256) ? AR_OK : ar_nomem(err);
 }
 
 enum ar_status series_add(struct series *s, double x, struct ar_err *err)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "replay/engine/replay.h"
 
 struct store_entry record_entry(const struct batch_entry *e)
@@ -20,14 +21,8 @@ struct store_entry record_entry(const struct batch_entry *e)
 
 static enum ar_status fill_rows(struct recorder *r, const struct batch *b, struct ar_err *err)
 {
-	if (b->n > r->cap) {
-		struct store_entry *row = realloc(r->row, 2 * b->n * sizeof *row);
-
-		if (!row)
-			return ar_nomem(err);
-		r->row = row;
-		r->cap = 2 * b->n;
-	}
+	if (!GROW(r->row, r->cap, b->n))
+		return ar_nomem(err);
 	for (size_t i = 0; i < b->n; i++)
 		r->row[i] = record_entry(&b->entry[i]);
 	return AR_OK;
@@ -42,14 +37,10 @@ static enum ar_status add_kernels(struct recorder *r, const struct iter_cost *c,
 		if (k->layer == PHASE_NO_LAYER)
 			continue;
 		if (k->layer >= r->n_layers) {
-			int n = k->layer + 1;
-			struct layer_sum *sum = realloc(r->sum, (size_t)n * sizeof *sum);
-
-			if (!sum)
+			if (!GROW(r->sum, r->cap_sum, (size_t)k->layer + 1))
 				return ar_nomem(err);
-			memset(sum + r->n_layers, 0, (size_t)(n - r->n_layers) * sizeof *sum);
-			r->sum = sum;
-			r->n_layers = n;
+			while (r->n_layers <= k->layer)
+				r->sum[r->n_layers++] = (struct layer_sum){ 0 };
 		}
 		r->sum[k->layer].ns[k->phase] += k->end_ns - k->start_ns;
 		r->sum[k->layer].kernels[k->phase]++;
@@ -227,6 +218,6 @@ void recorder_release(struct recorder *r)
 	free(r->sum);
 	r->row = NULL;
 	r->sum = NULL;
-	r->cap = 0;
+	r->cap = r->cap_sum = 0;
 	r->n_layers = 0;
 }

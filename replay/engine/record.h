@@ -20,6 +20,7 @@ struct recorder {
 	struct store_entry *row;
 	size_t cap;
 	struct layer_sum *sum; /* [n_layers] by number of the layer */
+	size_t cap_sum;
 	int n_layers;
 };
 

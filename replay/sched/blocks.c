@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 struct table {
 	int32_t *page;
-	int32_t n, cap;
+	size_t cap;
+	int32_t n;
 	int32_t n_gone; /* pages [0, n_gone) are freed */
 	int64_t n_tok;
 	/* Tokens that chunks computed.  A selector does not see tokens that decodes compute, so its
@@ -106,21 +109,6 @@ static struct table *table_of(const struct blocks *b, int g, uint32_t req)
 	return &b->pages[g].table[req];
 }
 
-static enum ar_status room_for(struct table *t, int64_t n, struct ar_err *err)
-{
-	int64_t cap = n > 2 * (int64_t)t->cap ? n : 2 * (int64_t)t->cap;
-	int32_t *page;
-
-	if (n <= t->cap)
-		return AR_OK;
-	page = realloc(t->page, (size_t)cap * sizeof *page);
-	if (!page)
-		return ar_nomem(err);
-	t->page = page;
-	t->cap = (int32_t)cap;
-	return AR_OK;
-}
-
 static int32_t take_page(struct block_pages *p)
 {
 	int32_t page = p->free[--p->n_free];
@@ -161,7 +149,6 @@ enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 	int tok = b->group[g].page_tok;
 	int32_t shared = n_tok > t->n_tok ? shared_end(p, t, tok) : -1;
 	int64_t want = pages_for(n_tok, tok), more = want - t->n + (shared >= 0);
-	enum ar_status st;
 
 	assert(b->running);
 	if (more > p->n_free)
@@ -170,9 +157,8 @@ enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 			       "pages, %lld are free; raise --num-gpu-blocks",
 			       (unsigned)req, (long long)more, (long long)b->group[g].n_page,
 			       (long long)p->n_free);
-	st = room_for(t, want, err);
-	if (st)
-		return st;
+	if (!GROW(t->page, t->cap, (size_t)want))
+		return ar_nomem(err);
 	t->copied = shared < 0 ? (struct block_copy){ 0 } : replace_page(p, t, shared);
 	while (t->n < want)
 		t->page[t->n++] = take_page(p);
@@ -192,12 +178,11 @@ enum ar_status blocks_share(struct blocks *b, int g, uint32_t from, uint32_t req
 	const struct table *f = table_of(b, g, from);
 	struct table *t = table_of(b, g, req);
 	int64_t n = pages_for(n_tok, b->group[g].page_tok);
-	enum ar_status st = room_for(t, n, err);
 
 	assert(b->running && !b->group[g].linear && !t->n);
 	assert(n_tok <= f->n_tok && f->n_gone < n);
-	if (st)
-		return st;
+	if (!GROW(t->page, t->cap, (size_t)n))
+		return ar_nomem(err);
 	memcpy(t->page, f->page, (size_t)n * sizeof *t->page);
 	for (int64_t k = f->n_gone; k < n; k++)
 		b->pages[g].n_ref[t->page[k]]++;
