@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of a backend with droppers, on the model of mixed-case.h: they act after layers 0 and 2,
- * the last layer has a window. */
+/* Tests of a backend with droppers, which act after layers 0 and 2.  The layers are as in
+ * mixed-case.h: full attention, linear, full, window. */
 #ifndef AR_DROPS_CASE_H
 #define AR_DROPS_CASE_H
 

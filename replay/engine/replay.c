@@ -315,7 +315,7 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 		ns[LATENCY_TPOT] = n_out > 1 ?
 					   (double)(t->last_token - t->first_token) / (n_out - 1) :
 					   -1;
-		ns[LATENCY_ITL] = -1; /* stamp() adds it, token by token */
+		ns[LATENCY_ITL] = -1; /* added token by token, as they come */
 		ns[LATENCY_E2E] = (double)(t->last_token - arrival);
 		ns[LATENCY_QUEUE] = (double)(t->first_sched - arrival);
 		for (int m = 0; m < LATENCY_COUNT && !st; m++) {
