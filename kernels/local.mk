@@ -25,7 +25,7 @@ libattnreplay_a_SOURCES += \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \
   kernels/methods/accuracy.c kernels/methods/accuracy.h kernels/methods/accuracy_row.h \
-    kernels/methods/count.c kernels/methods/method.c kernels/methods/method.h \
+    kernels/methods/count.c kernels/methods/guarded.c kernels/methods/guarded.h kernels/methods/method.c kernels/methods/method.h \
     kernels/methods/method_parse.c kernels/methods/names.c kernels/methods/plan.c \
     kernels/methods/plan.h kernels/methods/plan_parse.c kernels/methods/selection_count.h \
     kernels/methods/shapes.c kernels/methods/shapes.h \
@@ -110,6 +110,7 @@ check_PROGRAMS += \
   tests/t-drop tests/t-drop-gpu \
   tests/t-drop-kept tests/t-drop-prune tests/t-drop-uniprefill \
   tests/t-executors tests/t-executors-gpu \
+  tests/t-guarded \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-method tests/t-method-gpu \
   tests/t-plan \

@@ -254,7 +254,7 @@ struct shape_extent shape_most(const struct method *m, const struct attn_shape *
 
 /* ---- memory ---- */
 
-static void set(struct method_selection *x, const struct shape_array *a, void *p)
+void shape_set(struct method_selection *x, const struct shape_array *a, void *p)
 {
 	memcpy((char *)x + a->at, &p, sizeof p);
 }
@@ -288,7 +288,7 @@ void shape_lay(struct method_selection *x, const struct shape_extent *e, void *m
 
 	*x = (struct method_selection){ 0 };
 	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
-		set(x, a, at);
+		shape_set(x, a, at);
 		at += shape_room(a, e);
 	}
 	finish(x, e);
@@ -300,12 +300,17 @@ static void *array(size_t bytes)
 	return calloc(bytes ? bytes : 1, 1);
 }
 
+size_t shape_score_bytes(const struct shape_extent *e)
+{
+	return e->row->per_kv ? token_bytes(e) / sizeof(int32_t) * sizeof(float) :
+				n_mask(e) * (size_t)e->max_kv_blk * sizeof(float);
+}
+
 static bool alloc_scores(struct method_selection *x, const struct shape_extent *e)
 {
-	size_t n = e->row->per_kv ? token_bytes(e) / sizeof(int32_t) :
-				    n_mask(e) * (size_t)e->max_kv_blk;
+	size_t n = shape_score_bytes(e) / sizeof *x->chosen.score;
 
-	x->chosen.score = array(n * sizeof *x->chosen.score);
+	x->chosen.score = array(shape_score_bytes(e));
 	for (size_t i = 0; x->chosen.score && i < n; i++)
 		x->chosen.score[i] = NAN;
 	return x->chosen.score;
@@ -321,7 +326,7 @@ bool shape_alloc(struct method_selection *x, const struct method *m, const struc
 
 		if (!p)
 			return false;
-		set(x, a, p);
+		shape_set(x, a, p);
 	}
 	finish(x, e);
 	return true;
@@ -333,7 +338,7 @@ void shape_release(struct method_selection *x)
 	for (const struct selection_shape *row = selection_shapes; row->bit; row++)
 		for (const struct shape_array *a = row->array; a->bytes; a++) {
 			free(shape_array(x, a));
-			set(x, a, NULL);
+			shape_set(x, a, NULL);
 		}
 	free(x->chosen.score);
 	*x = (struct method_selection){ .scored = x->scored };

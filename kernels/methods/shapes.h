@@ -87,6 +87,12 @@ void shape_lay(struct method_selection *x, const struct shape_extent *e, void *m
 bool shape_alloc(struct method_selection *x, const struct method *m, const struct shape_extent *e);
 void shape_release(struct method_selection *x);
 
+/* Bytes of its scores. */
+size_t shape_score_bytes(const struct shape_extent *e);
+
+/* Set the array's pointer in x. */
+void shape_set(struct method_selection *x, const struct shape_array *a, void *p);
+
 /* The array's pointer in x; the room of the array in shape_lay()'s memory. */
 void *shape_array(const struct method_selection *x, const struct shape_array *a);
 static inline size_t shape_room(const struct shape_array *a, const struct shape_extent *e)
