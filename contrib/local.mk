@@ -18,7 +18,9 @@ EXTRA_DIST += \
     contrib/dense_as_engine.py contrib/eval_methods.sh \
     contrib/gguf_to_safetensors.py contrib/make_tasks.py contrib/page_png.sh \
     contrib/random_weights.py \
-    contrib/safetensors_file.py contrib/seer_gate_to_safetensors.py \
+    contrib/safetensors_file.py contrib/selector/Makefile contrib/selector/pagebound.c \
+    contrib/selector/pagebound.h contrib/selector/pagebound_device.cu \
+    contrib/seer_gate_to_safetensors.py \
     contrib/slurm/sweep.sbatch contrib/vllm_steps.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/report-chunks.png \

@@ -5,7 +5,7 @@
 # names.
 # Methods: selectors, unions, executors; and the kernels of a decoder layer.
 libattnreplay_a_SOURCES += \
-  kernels/attn.h kernels/phase.h kernels/row_kind.h kernels/support.c kernels/support.h \
+  kernels/phase.h kernels/row_kind.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
@@ -25,18 +25,19 @@ libattnreplay_a_SOURCES += \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \
   kernels/methods/accuracy.c kernels/methods/accuracy.h kernels/methods/accuracy_row.h \
-    kernels/methods/count.c kernels/methods/guarded.c kernels/methods/guarded.h kernels/methods/method.c kernels/methods/method.h \
-    kernels/methods/method_parse.c kernels/methods/names.c kernels/methods/plan.c \
-    kernels/methods/plan.h kernels/methods/plan_parse.c kernels/methods/selection_count.h \
-    kernels/methods/shapes.c kernels/methods/shapes.h \
+    kernels/methods/count.c kernels/methods/guarded.c kernels/methods/guarded.h \
+    kernels/methods/method.c kernels/methods/method.h kernels/methods/method_parse.c \
+    kernels/methods/names.c kernels/methods/plan.c kernels/methods/plan.h \
+    kernels/methods/plan_parse.c kernels/methods/selection_count.h kernels/methods/shapes.c \
+    kernels/methods/shapes.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
-  kernels/select/pick.cuh kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
-    kernels/select/scores.h kernels/select/selector.h kernels/select/selector_check.c \
-    kernels/select/selectors.c kernels/select/selectors.h kernels/select/tiles.cuh \
-    kernels/select/top.c kernels/select/top.cuh kernels/select/top.h kernels/select/work.c \
-    kernels/select/work.h \
+  kernels/select/pick.cuh kernels/select/plugin.c kernels/select/plugin.h \
+    kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
+    kernels/select/scores.h kernels/select/selector_check.c kernels/select/selectors.c \
+    kernels/select/selectors.h kernels/select/tiles.cuh kernels/select/top.c \
+    kernels/select/top.cuh kernels/select/top.h kernels/select/work.c \
   kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h \
   kernels/select/bfla/bfla.c kernels/select/bfla/bfla.h \
   kernels/select/density/density.c kernels/select/density/density.h \
@@ -99,6 +100,14 @@ DEVICE_CODE += \
   kernels/union/union_device.cu
 endif
 
+# The headers for plug-ins, in the folder attnreplay of the include files; what they declare is in
+# plugin.list.
+nobase_pkginclude_HEADERS += \
+  base/bf16.h base/both.h base/opt_table.h base/status.h \
+  kernels/attn.h kernels/select/selector.h kernels/select/work.h
+EXTRA_DIST += kernels/select/plugin.list
+PLUGIN_EXPORTS = -Wl,--dynamic-list=$(srcdir)/kernels/select/plugin.list
+
 check_PROGRAMS += \
   tests/fuzz-plan \
   tests/t-accuracy tests/t-accuracy-gpu \
@@ -133,4 +142,4 @@ check_PROGRAMS += \
   tests/t-tail \
   tests/t-vectors
 dist_check_SCRIPTS += \
-  tests/t-methods.sh tests/t-refused.sh
+  tests/t-methods.sh tests/t-plugin.sh tests/t-refused.sh

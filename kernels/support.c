@@ -71,11 +71,11 @@ static bool on(const struct support *s, int cc)
 	return !cc || (cc >= s->cc_min && (!s->cc_max || cc <= s->cc_max));
 }
 
-static struct sum sum_up(const char *kernel, int cc)
+static struct sum sum_up(const struct support *rows, const char *kernel, int cc)
 {
 	struct sum x = { 0 };
 
-	for (const struct support *s = supports; s->kernel; s++) {
+	for (const struct support *s = rows; s->kernel; s++) {
 		if (strcmp(s->kernel, kernel))
 			continue;
 		x.cc_min = x.cc_min && x.cc_min < s->cc_min ? x.cc_min : s->cc_min;
@@ -113,7 +113,13 @@ static enum ar_status refuse(const char *kernel, const char *what, int size, uns
 enum ar_status support_check(const char *kernel, const struct attn_shape *s, int cc,
 			     struct ar_err *err)
 {
-	struct sum x = sum_up(kernel, cc);
+	return support_check_in(supports, kernel, s, cc, err);
+}
+
+enum ar_status support_check_in(const struct support *rows, const char *kernel,
+				const struct attn_shape *s, int cc, struct ar_err *err)
+{
+	struct sum x = sum_up(rows, kernel, cc);
 
 	if (!x.cc_min)
 		return ar_fail(err, AR_USAGE, "%s: there is no CUDA kernel", kernel);

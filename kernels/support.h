@@ -35,6 +35,10 @@ extern const struct support supports[]; /* ends with kernel == NULL */
 enum ar_status support_check(const char *kernel, const struct attn_shape *s, int cc,
 			     struct ar_err *err);
 
+/* The same with other rows than supports[]. */
+enum ar_status support_check_in(const struct support *rows, const char *kernel,
+				const struct attn_shape *s, int cc, struct ar_err *err);
+
 /* The row that runs the shape on GPUs of compute capability cc; cc 0: on any GPU.  NULL: none does. */
 const struct support *support_find(const char *kernel, const struct attn_shape *s, int cc);
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/select/plugin.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_device.h"
 #include "src/cmd.h"
@@ -86,6 +87,7 @@ static const struct opt input_opts[] = {
 	  .help = "measure with captured Q, K and V instead of random ones" },
 	{ .name = "layer", .type = OPT_STR, .off = OFF(layer), .arg = "LIST",
 	  .help = "layers of the capture, by their numbers in the model; all if not given" },
+	PLUGIN_OPT(OFF(selectors)),
 	{ .name = NULL }
 };
 

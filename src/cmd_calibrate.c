@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/plugin.h"
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
@@ -19,7 +20,7 @@ static const struct calibrator *const calibrators[] = { &calibrate_host,
 							NULL };
 
 struct args {
-	struct opt_list captures;
+	struct opt_list captures, selectors;
 	char *output;
 	int64_t tokens;
 };
@@ -33,6 +34,7 @@ static const struct opt own_opts[] = {
 	  .help = "file to write" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
 	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of each capture, 0: all" },
+	PLUGIN_OPT(OFF(selectors)),
 	{ 0 }
 };
 /* clang-format on */

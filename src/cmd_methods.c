@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "kernels/drop/dropper.h"
 #include "kernels/methods/shapes.h"
+#include "kernels/select/plugin.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
 #include "src/methods_json.h"
@@ -18,6 +19,7 @@
 struct args {
 	bool all;
 	char *json;
+	struct opt_list selectors;
 };
 
 /* clang-format off */
@@ -27,6 +29,7 @@ static const struct opt opts[] = {
 	{ .name = "json", .type = OPT_STR, .off = offsetof(struct args, json), .arg = "FILE",
 	  .help = "write all that is known of the entries to FILE as JSON, too; -: to standard "
 		  "output, alone" },
+	PLUGIN_OPT(offsetof(struct args, selectors)),
 	{ 0 }
 };
 /* clang-format on */

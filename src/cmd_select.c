@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "kernels/select/plugin.h"
 #include "src/cmd.h"
 #include "src/select/select_run.h"
 #include "traces/capture/capture.h"
@@ -29,6 +30,7 @@ static const struct opt opts[] = {
 		  "chunk's end" },
 	{ .name = "method", .type = OPT_STR, .off = OFF(methods), .arg = "LIST",
 	  .def = "compact-fp", .help = "methods, separated by commas; see 'attnreplay methods'" },
+	PLUGIN_OPT(OFF(selectors)),
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
 	  .help = "model of the capture, a preset or a config.json, to take RoPE from if the "
 		  "capture lacks it" },

@@ -7,13 +7,14 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "kernels/select/plugin.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
 #include "src/tune/prompts.h"
 #include "src/tune/tune.h"
 
 struct args {
-	struct opt_list captures;
+	struct opt_list captures, selectors;
 	char *methods, *target, *tasks, *json;
 	double tolerance;
 	int64_t tokens;
@@ -25,6 +26,7 @@ struct args {
 static const struct opt opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = OFF(methods), .arg = "LIST",
 	  .help = "methods to tune, separated by commas; see 'attnreplay methods'" },
+	PLUGIN_OPT(OFF(selectors)),
 	{ .name = "target", .type = OPT_STR, .off = OFF(target), .arg = "FIGURE=X",
 	  .help = "what all of them are to have: recall=X, rel-l2=X or density=X of captures, "
 		  "logprob=X or exact=X of prompts" },

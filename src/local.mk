@@ -16,7 +16,8 @@ attnreplay_SOURCES = \
     src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
-attnreplay_LDFLAGS = $(SAN_CFLAGS)
+attnreplay_LDFLAGS = $(SAN_CFLAGS) $(PLUGIN_EXPORTS)
+EXTRA_attnreplay_DEPENDENCIES = kernels/select/plugin.list
 if HAVE_CUDA
 attnreplay_SOURCES += \
   src/bench/bench_check.c src/bench/bench_delta_device.c src/bench/bench_device.c src/bench/bench_prefill.c

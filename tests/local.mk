@@ -19,7 +19,7 @@ LDADD = tests/libtest.a libattnreplay.a $(KERNELS_SO) $(AR_LIBS) $(CUDA_SHARED_L
 # Every test can make allocations and threads fail, so alloc_fault.c is in each program.
 AM_LDFLAGS += -Wl,-u,fault_arm,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createCStream \
-              -Wl,--wrap=ZSTD_createDStream
+              -Wl,--wrap=ZSTD_createDStream $(PLUGIN_EXPORTS)
 
 # Device code is large, so all tests share one copy of it.  That library takes the C functions that
 # it calls from the test program (AR_LIBS has libattnreplay.a once more for them), and both take
@@ -46,11 +46,11 @@ tests_libtest_a_SOURCES = \
     tests/gpu_both.c tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c \
     tests/query.h tests/rank_case.c tests/rank_case.h tests/revive-case.c \
     tests/revive-case.h tests/sample_db.c tests/sample_db.h tests/select_gpu.c \
-    tests/select_gpu.h tests/selector_text.h tests/store_case.c tests/store_case.h tests/tap.c \
+    tests/select_gpu.h tests/selector_case.h tests/store_case.c tests/store_case.h tests/tap.c \
     tests/tap.h tests/tiny_model.c tests/tiny_model.h \
     tests/trace_text.h tests/watch_gpu.c tests/watch_gpu.h \
     tests/whole_model.c tests/whole_model.h
-EXTRA_DIST += tests/tap.sh
+EXTRA_DIST += tests/plugin_fault.c tests/tap.sh
 
 check_PROGRAMS += tests/fuzz-files
 dist_check_SCRIPTS += \

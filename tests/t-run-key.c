@@ -134,6 +134,8 @@ static const char *other_value(const struct opt *o, const struct opt_group *g)
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
 		if (!strcmp(files[i].name, o->name))
 			return files[i].value;
+	if (o->use)
+		return NULL;
 	switch (o->type) {
 	case OPT_FLAG: return *(const bool *)p ? "0" : "1";
 	case OPT_INT:

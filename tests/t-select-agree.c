@@ -21,12 +21,13 @@
 #include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/gpu.h"
-#include "tests/selector_text.h"
+#include "tests/selector_case.h"
 #include "tests/tap.h"
 
 enum { MAX_RULE = 256 };
 static const struct selector_band *rules[MAX_RULE];
 static int n_rule, n_band; /* of them, those with strict and loose */
+static char plugins[8192]; /* options that load them */
 
 static const struct {
 	const char *what;
@@ -38,9 +39,9 @@ static const struct {
 };
 enum { N_PLACE = sizeof places / sizeof *places, MIDDLE = 1 };
 
-static void find_rules(void)
+static void find_rules(int first)
 {
-	for (int i = 0; selectors[i]; i++)
+	for (int i = first; selectors[i]; i++)
 		for (const struct selector_band *b = selectors[i]->band; b && b->method; b++) {
 			if (n_rule == MAX_RULE)
 				bail_out("more bands than this test has room for: raise MAX_RULE");
@@ -150,7 +151,7 @@ static struct shown *show(const char *backend, int place, enum which which)
 {
 	struct shown *x = calloc((size_t)n_rule, sizeof *x);
 	const cJSON *o, *root;
-	char cmd[16384], *text;
+	char cmd[32768], *text;
 	struct ar_err err;
 	size_t n;
 	int status, shown = 0;
@@ -160,8 +161,9 @@ static struct shown *show(const char *backend, int place, enum which which)
 			     "\"$ATTNREPLAY\" -q select --capture "
 			     "\"$ATTNREPLAY_DATA\"/traces/samples/niah-2k.arc --model "
 			     "niah-llama-14m --picture none "
-			     "--context %d --chunk %d --backend %s --json agree-out.json --method ",
-			     places[place].context, places[place].chunk, backend);
+			     "--context %d --chunk %d --backend %s --json agree-out.json "
+			     "%s--method ",
+			     places[place].context, places[place].chunk, backend, plugins);
 	for (int r = 0; r < n_rule; r++) {
 		if (!has(r, which))
 			continue;
@@ -170,6 +172,8 @@ static struct shown *show(const char *backend, int place, enum which which)
 		if (n + 32 > sizeof cmd)
 			bail_out("the methods do not fit: make cmd larger");
 	}
+	if (!shown)
+		return x;
 	snprintf(cmd + n, sizeof cmd - n, " >/dev/null");
 	status = system(cmd);
 	if (!x || !WIFEXITED(status) || WEXITSTATUS(status))
@@ -269,12 +273,28 @@ static void write_files(void)
 	gate_write("agree.gate", &(struct gate_file){ 1, HEADS, 0, 128 }, 5, 1, &rng, NULL);
 }
 
-int main(void)
+/* The paths stay right in another folder. */
+static void load_files(int argc, char **argv)
+{
+	size_t n = 0;
+
+	for (int i = 1; i < argc; i++) {
+		char *path = realpath(argv[i], NULL);
+
+		argv[i] = path ? path : argv[i];
+		n += (size_t)snprintf(plugins + n, sizeof plugins - n, "--selector '%s' ", argv[i]);
+		if (n >= sizeof plugins)
+			bail_out("paths are too long");
+	}
+	find_rules(selector_first(argc, argv));
+}
+
+int main(int argc, char **argv)
 {
 	char folder[] = "/tmp/t-select-agree-XXXXXX";
 	bool gpu;
 
-	find_rules();
+	load_files(argc, argv);
 	plan((unsigned)(n_rule * N_PLACE + n_band));
 	log_level = LOG_ERROR;
 	if (!mkdtemp(folder) || chdir(folder))

@@ -14,7 +14,7 @@
 
 #include "kernels/methods/method.h"
 #include "tests/batch_case.h"
-#include "tests/selector_text.h"
+#include "tests/selector_case.h"
 #include "tests/tap.h"
 
 enum { N_CASE = 6, N_REQ = 3 };
@@ -187,7 +187,7 @@ static int check_alone(const struct method *m, const struct batch_case *c, const
 	b.rows.n_req = 1, b.rows.n_row = row0[1], b.rows.n_qblk = qblk0[1];
 	b.rows.row0 = row0, b.rows.qblk0 = qblk0, b.keys.page0 = page0;
 	b.rows.pos += all->rows.row0[r], b.rows.pos0 += r, b.rows.left += r;
-	b.keys.len += r, b.keys.page += all->keys.page0[r];
+	b.keys.len += r, b.keys.page += all->keys.page0[r], b.keys.n_page = page0[1];
 	choose(&own, m, &b, c,
 	       c->q + (size_t)all->rows.row0[r] * (size_t)(s->q_heads * s->head_dim), state);
 	for (int i = 0; i < own.n_row; i++)
@@ -242,10 +242,10 @@ static void test_rule(const struct selector_order *rule)
 	ok(won, "%s: ... and not the same", rule->method);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	plan(0);
-	for (int i = 0; selectors[i]; i++)
+	for (int i = selector_first(argc, argv); selectors[i]; i++)
 		for (const struct selector_order *o = selectors[i]->order; o && o->method; o++)
 			test_rule(o);
 	return done_testing();

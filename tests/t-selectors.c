@@ -8,7 +8,7 @@
 
 #include "base/opt.h"
 #include "kernels/methods/method.h"
-#include "tests/selector_text.h"
+#include "tests/selector_case.h"
 #include "tests/tap.h"
 
 /* ---- every selector ---- */
@@ -231,17 +231,49 @@ static void test_cases(void)
 	refuse_order((struct selector_order){ .method = "a:x=%", .value = { "1", "1", "1" } });
 }
 
-int main(void)
+/* Names are unique, and there is room for so many. */
+static void test_table(void)
+{
+	static struct selector more[SELECTORS_MAX];
+	static char name[SELECTORS_MAX][16];
+	struct ar_err err;
+	int n = 0;
+
+	more[0] = whole();
+	more[0].name = "quoka";
+	ok(selector_add(&more[0], &err) == AR_USAGE && strstr(err.msg, "exists already"),
+	   "a name that is taken is refused");
+	more[0].title = NULL;
+	ok(selector_add(&more[0], &err) == AR_USAGE && strstr(err.msg, ".title"),
+	   "... as is what lacks a member");
+	while (selectors[n])
+		n++;
+	for (int i = n; i < SELECTORS_MAX; i++) {
+		snprintf(name[i], sizeof name[i], "a-%d", i);
+		more[i] = whole();
+		more[i].name = name[i];
+		if (selector_add(&more[i], &err) || selector_find(name[i]) != &more[i])
+			bail_out("%s", err.msg);
+	}
+	more[0] = whole();
+	ok(selector_add(&more[0], &err) == AR_USAGE && strstr(err.msg, "room for 32"),
+	   "%d selectors are all that there is room for", SELECTORS_MAX);
+}
+
+int main(int argc, char **argv)
 {
 	plan(0);
-	for (int i = 0; selectors[i]; i++) {
+	for (int i = selector_first(argc, argv); selectors[i]; i++) {
 		test_descriptor(selectors[i]);
 		if (selectors[i]->work)
 			test_work(selectors[i]);
 		test_methods(selectors[i]);
 	}
-	test_members();
-	test_pairs();
-	test_cases();
+	if (argc == 1) {
+		test_members();
+		test_pairs();
+		test_cases();
+		test_table();
+	}
 	return done_testing();
 }

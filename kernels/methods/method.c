@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/gpu.h"
+#include "kernels/methods/guarded.h"
+#include "kernels/select/plugin.h"
 #include "kernels/support.h"
 
 unsigned method_shape(const struct method *m)
@@ -39,10 +41,22 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 				value);
 }
 
+/* A plug-in brings its row. */
+static enum ar_status selector_supported(const struct selector *x, const struct attn_shape *s,
+					 int cc, struct ar_err *err)
+{
+	const struct selector_support *p = &x->support;
+	const struct support own[] = {
+		{ x->name, p->cc_min, p->cc_max, p->head_dims, .page_toks = p->page_toks }, { 0 }
+	};
+
+	return support_check_in(x->enqueue && p->cc_min ? own : supports, x->name, s, cc, err);
+}
+
 enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
 				struct ar_err *err)
 {
-	enum ar_status st = m->dense ? AR_OK : support_check(m->selector->name, s, cc, err);
+	enum ar_status st = m->dense ? AR_OK : selector_supported(m->selector, s, cc, err);
 
 	return st ? st : support_check(m->executor->kernel, s, cc, err);
 }
@@ -111,7 +125,12 @@ enum ar_status method_choose_ref(const struct method *m, const struct attn_call 
 
 	if (st || m->dense)
 		return st;
-	return m->selector->ref(call, m->self, &x->chosen, err);
+	if (!plugin_of(m->selector))
+		return m->selector->ref(call, m->self, &x->chosen, err);
+	st = guarded_ref(m, call, x, err);
+	if (st)
+		ar_err_prefix(err, "%s", plugin_of(m->selector)->path);
+	return st;
 }
 
 void method_lower_ref(const struct attn_batch *b, struct method_selection *x)

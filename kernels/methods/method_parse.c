@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/select/plugin.h"
+
 /* ---- lists of names, for messages ---- */
 
 struct names {
@@ -210,6 +212,15 @@ static cJSON *sorted(cJSON *from)
 	return to;
 }
 
+/* Of a selector from a file, which may change. */
+static bool add_plugin(cJSON *o, const struct selector *s)
+{
+	const struct plugin *p = plugin_of(s);
+
+	return !p || (cJSON_AddStringToObject(o, "selector-file", p->path) &&
+		      cJSON_AddStringToObject(o, "selector-sha256", p->sha256));
+}
+
 static char *params_json(const struct method *m)
 {
 	struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param }, { 0 } };
@@ -218,7 +229,8 @@ static char *params_json(const struct method *m)
 
 	if (all && cJSON_AddStringToObject(all, "select", m->selector->name) &&
 	    cJSON_AddStringToObject(all, "union", unions[m->u].name) &&
-	    cJSON_AddStringToObject(all, "exec", m->executor->name) && opt_json(g, all))
+	    cJSON_AddStringToObject(all, "exec", m->executor->name) && opt_json(g, all) &&
+	    add_plugin(all, m->selector))
 		object = sorted(all);
 	if (object)
 		text = cJSON_PrintUnformatted(object);

@@ -18,6 +18,7 @@
 
 #include "kernels/drop/dropper.h"
 #include "kernels/methods/method.h"
+#include "kernels/select/plugin.h"
 #include "model/model.h"
 
 enum { PLAN_TO_LAST = -1 }; /* plan_range.last of "N-" */
@@ -54,6 +55,9 @@ void plan_free(struct plan *p);
 
 /* The method of all its layers; NULL: they differ. */
 struct method *plan_single(const struct plan *p);
+
+/* The file that the selector of one of its methods is from; NULL: there is none. */
+const struct plugin *plan_plugin(const struct plan *p);
 
 /* Write "2", "0-1" or "2-"; returns buf. */
 char *plan_layers(const struct plan_range *r, char *buf, size_t n);

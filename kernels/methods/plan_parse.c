@@ -358,6 +358,15 @@ void plan_free(struct plan *p)
 	free(p);
 }
 
+const struct plugin *plan_plugin(const struct plan *p)
+{
+	const struct plugin *x = NULL;
+
+	for (size_t i = 0; i < p->n_method && !x; i++)
+		x = plugin_of(p->method[i]->selector);
+	return x;
+}
+
 struct method *plan_single(const struct plan *p)
 {
 	return p->n_method == 1 ? p->method[0] : NULL;

@@ -14,6 +14,10 @@
 
 #include "kernels/select/selector.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum selector_keys {
 	SELECTOR_KEYS,	/* every key of the request, once a pass */
 	SELECTOR_MEANS, /* a mean for each block and KV head, and the chunk's keys to make them */
@@ -38,4 +42,7 @@ struct selector_work selector_products(const struct selector_form *f, const stru
 struct selector_work selector_places(const void *param, const struct attn_shape *s,
 				     const struct selector_chunk *c);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

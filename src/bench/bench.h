@@ -19,7 +19,7 @@ struct bench_args {
 	bool match;
 	bool heads; /* --q-heads, --kv-heads or --head-dim was given */
 	char *method, *capture, *layer, *table, *model;
-	struct opt_list use;
+	struct opt_list use, selectors;
 	int64_t tp, sample_chunks, left;
 };
 

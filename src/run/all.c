@@ -2,6 +2,34 @@
 #include "config.h"
 #include "src/run/run.h"
 
+#include "base/log.h"
+
+/* A method with a selector from a file has a process of its own, which may fail: the others go on.  Of
+ * several errors the last is returned, and those before are printed. */
+static enum ar_status run_each(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK, one;
+	bool go_on = true;
+	struct ar_err e;
+
+	for (size_t i = r->session.first; i < r->in.n_runs && go_on; i++) {
+		const bool plugin = run_plugin(&r->in, i);
+
+		if (!run_is_left(&r->session.o, i))
+			continue;
+		one = r->in.n_runs > 1 || plugin ? run_method_apart(r, i, &e) :
+						   run_method(r, i, &e);
+		if (!one)
+			continue;
+		if (st)
+			log_line(LOG_ERROR, "%s", err->msg);
+		st = one;
+		*err = e;
+		go_on = plugin && one != AR_INTERRUPTED;
+	}
+	return st;
+}
+
 enum ar_status run_all(struct run *r, struct ar_err *err)
 {
 	char key[RUN_KEY_SIZE];
@@ -15,8 +43,7 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 		st = run_make_key(&r->in, &r->session, i, key, err);
 	if (!st)
 		st = run_json_open(&r->session, err);
-	for (size_t i = r->session.first; i < r->in.n_runs && !st; i++)
-		if (run_is_left(&r->session.o, i))
-			st = r->in.n_runs > 1 ? run_method_apart(r, i, err) : run_method(r, i, err);
+	if (!st)
+		st = run_each(r, err);
 	return run_json_close(&r->session, st, err);
 }

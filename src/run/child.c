@@ -42,6 +42,19 @@ static void end_waits(int sig)
 	sigaction(sig, &a, NULL);
 }
 
+static enum ar_status ended(const struct run *r, size_t i, int status, struct ar_err *err)
+{
+	const struct plugin *p = run_plugin(&r->in, i);
+	enum ar_status st =
+		ar_fail(err, AR_IO, "the process of method '%s' ended without a result, %s %d",
+			run_label(r, i), WIFSIGNALED(status) ? "by signal" : "with exit status",
+			WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+
+	if (p)
+		ar_err_prefix(err, "%s", p->path);
+	return st;
+}
+
 static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from,
 				  struct ar_err *err)
 {
@@ -57,12 +70,7 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	if (n != sizeof res)
-		return ar_fail(err, AR_IO,
-			       "the process of method '%s' ended without a result, %s "
-			       "%d",
-			       run_label(r, i),
-			       WIFSIGNALED(status) ? "by signal" : "with exit status",
-			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+		return ended(r, i, status, err);
 	*err = res.err;
 	r->session.backend = res.backend;
 	r->in.limits.num_blocks = res.num_blocks;

@@ -13,6 +13,11 @@ bool run_is_left(const struct run_options *o, size_t i)
 	return !o->resumed || !o->resumed->done[i];
 }
 
+const struct plugin *run_plugin(const struct run_inputs *in, size_t i)
+{
+	return in->plan ? plan_plugin(in->plan[i]) : NULL;
+}
+
 int64_t run_longest_request(const struct run_inputs *in)
 {
 	int64_t max = 1;

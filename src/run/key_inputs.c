@@ -198,11 +198,13 @@ static enum ar_status count_text(char **text, const char *value, struct ar_err *
 	return copy(text, number, err);
 }
 
-/* Put sums in place of the files that parameters of the method name. */
+/* Put sums in place of the files that parameters of the method name.  The file of its selector has
+ * one already. */
 static enum ar_status sum_parameters(const struct method *m, cJSON *params, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
+	cJSON_DeleteItemFromObjectCaseSensitive(params, "selector-file");
 	for (const struct opt *o = m->selector->params; o->name && !st; o++) {
 		cJSON *v = cJSON_GetObjectItemCaseSensitive(params, o->name);
 		char *sum = NULL;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "kernels/select/plugin.h"
 #include "replay/engine/run_scope.h"
 #include "src/json_file.h"
 
@@ -197,6 +198,7 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods or plans of layers, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
+	PLUGIN_OPT(AT(selectors)),
 	{ .name = "match", .type = OPT_STR, .off = AT(match), .arg = "FIGURE=X",
 	  .help = "tune the threshold of each method on the captures first, as attnreplay-tune(1) "
 		  "does: recall=X, rel-l2=X or density=X",

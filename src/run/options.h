@@ -48,7 +48,7 @@ struct run_options {
 	char *model, *weights, *prompts, *methods, *layers, *match;
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
-	struct opt_list captures;
+	struct opt_list captures, selectors;
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	double accuracy;

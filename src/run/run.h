@@ -142,6 +142,8 @@ bool run_needs_model(const struct run_session *s);
 int64_t run_longest_request(const struct run_inputs *in);
 /* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
 bool run_is_left(const struct run_options *o, size_t i);
+/* The file that the selector of run i is from; NULL: there is none. */
+const struct plugin *run_plugin(const struct run_inputs *in, size_t i);
 
 /* Give run i another method, which is checked as those of --method are.  The run's key stays that
  * of the method as written. */

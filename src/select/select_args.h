@@ -9,7 +9,7 @@
 #include "base/opt.h"
 
 struct select_args {
-	struct opt_list captures;
+	struct opt_list captures, selectors;
 	char *model, *methods, *layers, *json, *csv, *svg;
 	int64_t tp, context, chunk, prompt, head;
 	int backend, picture;
