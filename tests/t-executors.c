@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Executors copy, gather and columns (vertical-slash): references, plans and counts. */
+/* Executors: every reference over every shape that it takes; plans and counts of some. */
 #include "config.h"
 
 #include <math.h>
@@ -8,6 +8,7 @@
 
 #include "kernels/exec/pool/pool.h"
 #include "kernels/methods/method.h"
+#include "kernels/methods/shapes.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
@@ -56,6 +57,44 @@ static double naive(const struct batch_case *c, int r, int row, int h, const boo
 	for (size_t d = 0; d < dim && sum > 0; d++)
 		out[d] /= sum;
 	return log(sum);
+}
+
+static void see_all(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+		    int h, bool *visible)
+{
+	(void)l, (void)h;
+	for (int t = 0; t <= c->ctx[r] + row; t++)
+		visible[t] = true;
+}
+
+static void see_blocks(const struct batch_case *c, const struct executor_lists *l, int list,
+		       bool *visible)
+{
+	const struct block_lists *x = &l->blocks;
+
+	for (int i = 0; i < x->n[list]; i++)
+		for (int t = 0, tok = c->b.shape.page_tok; t < tok; t++)
+			visible[x->block[list * x->stride + i] * tok + t] = true;
+}
+
+static void see_mask(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+		     int h, bool *visible)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int blk = (c->ctx[r] + row) / s->page_tok - c->ctx[r] / s->page_tok;
+
+	see_blocks(c, l, (c->qblk0[r] + blk) * s->q_heads + h, visible);
+}
+
+static void see_table(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+		      int h, bool *visible)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int group = s->q_heads / s->kv_heads, each = (group + l->heads - 1) / l->heads;
+	int table = h / group * each + h % group / l->heads;
+
+	(void)row;
+	see_blocks(c, l, r * union_groups(l->heads, s) + table, visible);
 }
 
 static void see_tokens(const struct batch_case *c, const struct executor_lists *l, int r, int row,
@@ -136,31 +175,92 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 	return bad;
 }
 
-static void test_references(void)
+static void list_all(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
 {
-	int gather = 0, columns = 0, empty = 0;
+	(void)c, (void)l, (void)rng;
+}
 
-	for (int k = 0; k < 20; k++) {
+static void list_mask(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
+{
+	case_lists(c, case_n_list(c, attend_plan_blocks, 0), 0.4, &l->blocks, rng);
+}
+
+static void list_table(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
+{
+	l->heads = 1 + (int)rng_below(rng, 3);
+	case_tables(c, l->heads, 0.4, &l->blocks, rng);
+}
+
+static void list_tokens(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
+{
+	case_tokens(c, 0.3, &l->tokens, rng);
+}
+
+static void list_columns(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
+{
+	case_columns(c, 0.2, &l->columns, rng);
+}
+
+/* Random lists of each shape, and the keys that they let a row see. */
+static const struct lists_of {
+	unsigned shape;
+	void (*draw)(const struct batch_case *c, struct executor_lists *l, struct rng *rng);
+	see_fn *see;
+} all_lists[] = { { SHAPE_ALL, list_all, see_all },
+		  { SHAPE_MASK, list_mask, see_mask },
+		  { SHAPE_TABLE, list_table, see_table },
+		  { SHAPE_TOKENS, list_tokens, see_tokens },
+		  { SHAPE_COLUMNS, list_columns, see_columns },
+		  { 0 } };
+
+static const struct lists_of *lists_of(unsigned shape)
+{
+	const struct lists_of *d = all_lists;
+
+	while (d->shape && d->shape != shape)
+		d++;
+	return d->shape ? d : NULL;
+}
+
+static void release_lists(struct executor_lists *l)
+{
+	lists_free(&l->blocks);
+	tokens_free(&l->tokens);
+	columns_free(&l->columns);
+}
+
+static void test_reference(const struct executor *e, const struct selection_shape *s)
+{
+	const struct lists_of *d = lists_of(s->bit);
+	int bad = 0;
+
+	if (!ok(d, "%s: the keys that it lets a row see are known", s->title)) {
+		diag("add a row for the shape to all_lists[] in tests/t-executors.c");
+		return;
+	}
+	for (int k = 0; k < 12; k++) {
 		struct rng rng = { (uint64_t)k };
 		struct executor_lists l = { 0 };
 		struct batch_case c;
 
 		small_case(&c, &rng);
-		case_tokens(&c, 0.3, &l.tokens, &rng);
-		case_columns(&c, 0.2, &l.columns, &rng);
-		if (k % 2)
+		d->draw(&c, &l, &rng);
+		if (k % 2 && e->sinks)
 			case_sinks(&c, &rng);
-		for (int i = 0; i < c.b.rows.n_qblk * small.q_heads; i++)
-			empty += !l.columns.n_run[i] && !l.columns.n_col[i];
-		gather += rows_off(&c, executor_find("gather"), &l, see_tokens);
-		columns += rows_off(&c, executor_find("columns"), &l, see_columns);
-		tokens_free(&l.tokens);
-		columns_free(&l.columns);
+		bad += rows_off(&c, e, &l, d->see);
+		release_lists(&l);
 		case_release(&c);
 	}
-	is_int(gather, 0, "gather: listed tokens and the chunk's own, by sums in double precision");
-	is_int(columns, 0, "columns: runs anywhere and columns, by sums in double precision");
-	ok(empty, "some lists are empty (%d)", empty);
+	is_int(bad, 0, "%s: %s, by sums in double precision", e->name, s->title);
+}
+
+/* Each executor over each shape that it takes. */
+static void for_each(void (*test)(const struct executor *e, const struct selection_shape *s))
+{
+	for (int i = 0; executors[i]; i++)
+		for (const struct selection_shape *s = selection_shapes; s->bit; s++)
+			if (executors[i]->takes & s->bit)
+				test(executors[i], s);
 }
 
 /* ---- the same thing in several ways ---- */
@@ -488,33 +588,24 @@ static int some_off(const struct batch_case *c, const struct some *x, const stru
 	return bad;
 }
 
-static void test_positions(void)
+static void test_positions(const struct executor *e, const struct selection_shape *s)
 {
-	static const struct attn_shape s = { 4, 2, 16, 8 };
-	struct executor_lists none = { 0 }, table = { .heads = 2 }, mask = { 0 };
-	struct executor_lists tokens = { 0 }, columns = { 0 };
+	static const struct attn_shape shape = { 4, 2, 16, 8 };
+	const struct lists_of *d = lists_of(s->bit);
+	struct executor_lists l = { 0 };
 	struct rng rng = { 12 };
 	struct batch_case c;
 	struct some x;
 
-	case_chunks(&c, &rng, FILL_NORMAL, s, 2, (int[]){ 20, 3 }, (int[]){ 41, 30 });
+	case_chunks(&c, &rng, FILL_NORMAL, shape, 2, (int[]){ 20, 3 }, (int[]){ 41, 30 });
 	take_some(&x, &c, &rng);
-	case_tables(&c, 2, 0.5, &table.blocks, &rng);
-	case_lists(&c, case_n_list(&c, attend_plan_blocks, 0), 0.5, &mask.blocks, &rng);
-	case_tokens(&c, 0.5, &tokens.tokens, &rng);
-	case_columns(&c, 0.5, &columns.columns, &rng);
 	ok(attn_is_chunked(&c.b) && !attn_is_chunked(&x.b), "rows with holes are no chunk");
-	is_int(some_off(&c, &x, executor_find("paged"), &none), 0,
-	       "paged: a row gets the same without the others");
-	is_int(some_off(&c, &x, executor_find("paged"), &table), 0, "under tables as well");
-	is_int(some_off(&c, &x, executor_find("copy"), &table), 0, "copy: as well");
-	is_int(some_off(&c, &x, executor_find("blocksparse"), &mask), 0, "blocksparse: as well");
-	is_int(some_off(&c, &x, executor_find("gather"), &tokens), 0, "gather: as well");
-	is_int(some_off(&c, &x, executor_find("columns"), &columns), 0, "columns: as well");
-	lists_free(&table.blocks);
-	lists_free(&mask.blocks);
-	tokens_free(&tokens.tokens);
-	columns_free(&columns.columns);
+	if (d) {
+		d->draw(&c, &l, &rng);
+		is_int(some_off(&c, &x, e, &l), 0, "%s: %s, a row gets the same without the others",
+		       e->name, s->title);
+	}
+	release_lists(&l);
 	free(x.q);
 	case_release(&c);
 }
@@ -522,8 +613,8 @@ static void test_positions(void)
 int main(void)
 {
 	plan(0);
-	test_references();
-	test_positions();
+	for_each(test_reference);
+	for_each(test_positions);
 	test_equal();
 	test_plans();
 	test_counts();
