@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/selector_text.h"
+#include "tests/selector_case.h"
 #include "tests/tap.h"
 #include "traces/capture/capture.h"
 

@@ -10,7 +10,7 @@
 #include "kernels/drop/lazyllm/lazyllm.h"
 #include "tests/alloc_fault.h"
 #include "tests/drop_case.h"
-#include "tests/selector_text.h"
+#include "tests/selector_case.h"
 #include "tests/tap.h"
 
 static const struct attn_shape tiny = { 2, 1, 4, 4 };
