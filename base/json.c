@@ -89,3 +89,68 @@ enum ar_status json_put(cJSON *o, FILE *f, struct ar_err *err)
 	cJSON_free(text);
 	return AR_OK;
 }
+
+/* ---- lines ---- */
+
+static bool put_lines(const cJSON *v, int depth, FILE *f);
+
+static bool is_flat(const cJSON *v)
+{
+	for (v = v->child; v; v = v->next)
+		if (v->child)
+			return false;
+	return true;
+}
+
+static bool put_scalar(const cJSON *v, FILE *f)
+{
+	char *text = cJSON_PrintUnformatted(v);
+
+	if (text)
+		text_put_json_value(text, f);
+	cJSON_free(text);
+	return text;
+}
+
+static bool put_items(const cJSON *v, int depth, FILE *f)
+{
+	const bool flat = is_flat(v);
+	bool done = true;
+
+	for (const cJSON *x = v->child; x && done; x = x->next) {
+		if (!flat)
+			fprintf(f, "\n%*s", 2 * depth + 2, "");
+		if (x->string) {
+			text_put_json(x->string, f);
+			fputs(": ", f);
+		}
+		done = put_lines(x, depth + 1, f);
+		if (x->next)
+			fputs(flat ? ", " : ",", f);
+	}
+	if (!flat)
+		fprintf(f, "\n%*s", 2 * depth, "");
+	return done;
+}
+
+static bool put_lines(const cJSON *v, int depth, FILE *f)
+{
+	const bool object = cJSON_IsObject(v);
+	bool done;
+
+	if (!v->child)
+		return put_scalar(v, f);
+	putc(object ? '{' : '[', f);
+	done = put_items(v, depth, f);
+	putc(object ? '}' : ']', f);
+	return done;
+}
+
+enum ar_status json_put_lines(cJSON *o, FILE *f, struct ar_err *err)
+{
+	const bool done = o && put_lines(o, 0, f);
+
+	cJSON_Delete(o);
+	putc('\n', f);
+	return done ? AR_OK : ar_nomem(err);
+}

@@ -15,6 +15,7 @@
 #include "base/bf16.h"
 #include "base/gpu.h"
 #include "base/grow.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/opt.h"
@@ -459,6 +460,36 @@ static void test_threads(void)
 	ok(!parallel_each(0, mark, &bad, &err), "nothing to do is fine");
 }
 
+static void test_json_lines(void)
+{
+	static const char want[] = "{\n"
+				   "  \"a\": \"\\u0001\",\n"
+				   "  \"b\": [1, 0.50, null],\n"
+				   "  \"c\": [\n"
+				   "    [],\n"
+				   "    [\n      [2],\n      {}\n    ]\n"
+				   "  ]\n"
+				   "}\n";
+	cJSON *o = cJSON_Parse("{\"a\":\"\\u0001\",\"b\":[1],\"c\":[[],[[2],{}]]}");
+	cJSON *b = cJSON_GetObjectItem(o, "b");
+	char *text = NULL;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+	enum ar_status st;
+
+	if (!json_add(b, NULL, cJSON_CreateRaw("0.50")) || !json_add_real(b, NULL, NAN) || !f)
+		bail_out("out of memory");
+	st = json_put_lines(o, f, NULL);
+	fclose(f);
+	is_int(st, AR_OK, "JSON is written over several lines");
+	is_str(text, want, "... what holds no others on one");
+	free(text);
+	f = open_memstream(&text, &n);
+	is_int(json_put_lines(NULL, f, NULL), AR_NOMEM, "no value: there was no memory for it");
+	fclose(f);
+	free(text);
+}
+
 /* Add n numbers one by one; return how often the room changed, -1 after a failure. */
 static int add_numbers(int **v, size_t *cap, int n)
 {
@@ -616,6 +647,7 @@ int main(void)
 	test_gpu();
 	test_threads();
 	test_growth();
+	test_json_lines();
 	test_orders();
 	test_progress();
 	return done_testing();

@@ -265,6 +265,8 @@ static void test_files(void)
 	static const int64_t size[] = { 1, 8, 16 };
 	struct ar_err err = { 0 };
 	struct host h = sample, got;
+	bool hit = true;
+	int wrong = 0;
 
 	snprintf(h.about, sizeof h.about, "an \"engine\"");
 	for (int i = 0; i < HOST_SPREAD; i++)
@@ -274,6 +276,16 @@ static void test_files(void)
 	ok(!memcmp(h.ns, got.ns, sizeof h.ns) && !memcmp(h.spread, got.spread, sizeof h.spread) &&
 		   got.max_captured == 16 && !strcmp(got.about, h.about) && !strcmp(got.name, path),
 	   "... and get the same");
+	unlink(path);
+	for (long k = 0; hit && k < 1000; k++) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = host_write(&h, size, 3, path, &err);
+		hit = fault_disarm();
+		wrong += st != (hit ? AR_NOMEM : AR_OK) || !access(path, F_OK) == hit;
+	}
+	ok(!wrong && !hit, "each allocation of writing may fail, and leaves no file");
 	is_int(host_load_file(&got, "none", &err), AR_OK, "none is no file");
 	is_int(host_admit(&got, 1000), 0, "... and takes no time");
 	is_int(host_load_file(&got, "vllm-0.24", &err), AR_OK, "a preset is found by its name");

@@ -137,6 +137,33 @@ enum ar_status host_load_file(struct host *h, const char *name_or_path, struct a
 	return st;
 }
 
+static bool add_list(cJSON *o, const char *key, const int64_t *v, size_t n)
+{
+	cJSON *list = cJSON_CreateArray();
+	bool done = json_add(o, key, list);
+
+	for (size_t i = 0; i < n && done; i++)
+		done = json_add_real(list, NULL, (double)v[i]);
+	return done;
+}
+
+static cJSON *host_json(const struct host *h, const int64_t *size, size_t n_size)
+{
+	cJSON *o = cJSON_CreateObject();
+	bool done = json_add_string(o, "about", h->about) &&
+		    add_list(o, "cudagraph_capture_sizes", size, n_size);
+
+	for (int i = 0; i < HOST_N_TIMES && done; i++)
+		done = json_add_real(o, host_keys[i], (double)h->ns[i]);
+	for (int k = 0; k < HOST_KINDS && done; k++)
+		if (h->spread[k][0])
+			done = add_list(o, host_spread_keys[k], h->spread[k], HOST_SPREAD);
+	if (done)
+		return o;
+	cJSON_Delete(o);
+	return NULL;
+}
+
 enum ar_status host_write(const struct host *h, const int64_t *size, size_t n_size,
 			  const char *path, struct ar_err *err)
 {
@@ -145,24 +172,9 @@ enum ar_status host_write(const struct host *h, const int64_t *size, size_t n_si
 
 	if (st)
 		return st;
-	fputs("{\n  \"about\": ", out.f);
-	text_put_json(h->about, out.f);
-	fputs(",\n  \"cudagraph_capture_sizes\": [", out.f);
-	for (size_t i = 0; i < n_size; i++)
-		fprintf(out.f, "%s%lld", i ? ", " : "", (long long)size[i]);
-	putc(']', out.f);
-	for (int i = 0; i < HOST_N_TIMES; i++)
-		fprintf(out.f, ",\n  \"%s\": %lld", host_keys[i], (long long)h->ns[i]);
-	for (int k = 0; k < HOST_KINDS; k++) {
-		if (!h->spread[k][0])
-			continue;
-		fprintf(out.f, ",\n  \"%s\": ", host_spread_keys[k]);
-		for (int i = 0; i < HOST_SPREAD; i++)
-			fprintf(out.f, "%s%lld", i ? ", " : "[", (long long)h->spread[k][i]);
-		putc(']', out.f);
-	}
-	fputs("\n}\n", out.f);
-	st = outfile_commit(&out, err);
+	st = json_put_lines(host_json(h, size, n_size), out.f, err);
+	if (!st)
+		st = outfile_commit(&out, err);
 	outfile_release(&out);
 	return st;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/binfile.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "kernels/layer/layer.h"
 #include "kernels/prim/multiply.h"
@@ -88,8 +89,7 @@ static enum ar_status fit_all(const void *arg, const struct calib_input *in, siz
 }
 
 enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
-			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
-			   struct ar_err *err)
+			   size_t entry, calib_fit_fn *fit, calib_json_fn *make, struct ar_err *err)
 {
 	void **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
 	struct outfile f;
@@ -98,8 +98,10 @@ enum ar_status calib_table(const void *arg, const struct calib_input *in, const 
 	if (!st)
 		st = outfile_open(&f, out, err);
 	if (!st) {
-		print(f.f, arg, table, capture_info(*in->capture)->q_heads);
-		st = outfile_commit(&f, err);
+		st = json_put_lines(make(arg, table, capture_info(*in->capture)->q_heads), f.f,
+				    err);
+		if (!st)
+			st = outfile_commit(&f, err);
 		outfile_release(&f);
 	}
 	for (int l = 0; table && l <= CAPTURE_MAX_LAYER; l++)

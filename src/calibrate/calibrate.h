@@ -5,7 +5,7 @@
 #ifndef AR_CALIBRATE_H
 #define AR_CALIBRATE_H
 
-#include <stdio.h>
+#include <cjson/cJSON.h>
 
 #include "base/opt.h"
 #include "base/status.h"
@@ -42,13 +42,13 @@ extern const struct calibrator calibrate_host, calibrate_minference, calibrate_p
 	calibrate_roofline, calibrate_seer, calibrate_xattention;
 
 /* Write a file with an entry for each layer and head.  fit: add the i-th layer of a capture to row,
- * [q_heads] entries that begin as zeros.  print: table[0 .. CAPTURE_MAX_LAYER] are rows, or NULL
- * where no capture has the layer. */
+ * [q_heads] entries that begin as zeros.  make: the content of the file; NULL: no memory.
+ * table[0 .. CAPTURE_MAX_LAYER] are rows, or NULL where no capture has the layer. */
 typedef enum ar_status calib_fit_fn(const void *arg, const struct calib_input *in,
 				    struct capture *c, int i, void *row, struct ar_err *err);
-typedef void calib_print_fn(FILE *f, const void *arg, void *const *table, int q_heads);
+typedef cJSON *calib_json_fn(const void *arg, void *const *table, int q_heads);
 enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
-			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
+			   size_t entry, calib_fit_fn *fit, calib_json_fn *make,
 			   struct ar_err *err);
 
 /* Rows of a prompt as a chunk: a batch of one request. */

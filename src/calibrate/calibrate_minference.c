@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "kernels/select/lastq/lastq.h"
 #include "base/parallel.h"
 #include "kernels/select/means/means.h"
@@ -203,10 +204,13 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 	return st;
 }
 
-static void print_head(FILE *f, const struct args *a, const struct score *s)
+/* [pattern, size, size, score] */
+static bool add_head(cJSON *layer, int h, const struct args *a, const struct score *s)
 {
 	static const struct minference_head widened = { PATTERN_SLASH, 1000, 6096 };
 	struct minference_head out;
+	cJSON *v = cJSON_CreateArray();
+	char key[16], score[32];
 	int best = 0;
 
 	for (int k = 1; k < N_CANDIDATE; k++)
@@ -217,8 +221,12 @@ static void print_head(FILE *f, const struct args *a, const struct score *s)
 		out = widened;
 	else if (a->as_published)
 		out.pattern = PATTERN_SLASH;
-	fprintf(f, "[\"%s\", %d, %d, %.4f]", minference_patterns[out.pattern], out.vertical,
-		out.slash, s->mass[best] / (double)s->rows);
+	snprintf(key, sizeof key, "%d", h);
+	snprintf(score, sizeof score, "%.4f", s->mass[best] / (double)s->rows);
+	return json_add(layer, key, v) &&
+	       json_add(v, NULL, cJSON_CreateString(minference_patterns[out.pattern])) &&
+	       json_add_real(v, NULL, out.vertical) && json_add_real(v, NULL, out.slash) &&
+	       json_add(v, NULL, cJSON_CreateRaw(score));
 }
 
 /* The captured layer nearest to l; of two as near, the lower. */
@@ -233,22 +241,27 @@ static const struct score *nearest(void *const *table, int l)
 	return NULL;
 }
 
-static void print_table(FILE *f, const void *arg, void *const *table, int q_heads)
+static cJSON *make_table(const void *arg, void *const *table, int q_heads)
 {
 	const struct args *a = arg;
+	cJSON *all = cJSON_CreateArray();
 	int layers = (int)a->layers;
+	bool done = all;
 
 	for (int l = 0; !a->layers && l <= CAPTURE_MAX_LAYER; l++)
 		layers = table[l] ? l + 1 : layers;
-	for (int l = 0; l < layers; l++) {
+	for (int l = 0; l < layers && done; l++) {
 		const struct score *row = nearest(table, l);
+		cJSON *layer = cJSON_CreateObject();
 
-		for (int h = 0; h < q_heads; h++) {
-			fprintf(f, "%s\"%d\": ", h ? ",\n  " : l ? "},\n {" : "[{", h);
-			print_head(f, a, &row[h]);
-		}
+		done = json_add(all, NULL, layer);
+		for (int h = 0; h < q_heads && done; h++)
+			done = add_head(layer, h, a, &row[h]);
 	}
-	fputs("}]\n", f);
+	if (done)
+		return all;
+	cJSON_Delete(all);
+	return NULL;
 }
 
 static enum ar_status check(const struct args *a, const struct calib_input *in, struct ar_err *err)
@@ -271,7 +284,7 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 	enum ar_status st = check(arg, in, err);
 
 	return st ? st :
-		    calib_table(arg, in, out, sizeof(struct score), fit_layer, print_table, err);
+		    calib_table(arg, in, out, sizeof(struct score), fit_layer, make_table, err);
 }
 
 #define OFF(member) offsetof(struct args, member)

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/jsonval.h"
 #include "kernels/select/top.h"
 #include "kernels/select/xattention/xattention.h"
 #include "base/parallel.h"
@@ -134,43 +136,44 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 	return st;
 }
 
-static void print_table(FILE *f, const void *arg, void *const *table, int q_heads)
+/* Rounded up, so that the threshold still finds these blocks. */
+static bool add_thresholds(cJSON *rows, const double *threshold, int q_heads)
+{
+	cJSON *row = cJSON_CreateArray();
+	bool done = json_add(rows, NULL, row);
+	char text[32];
+
+	for (int h = 0; h < q_heads && done; h++) {
+		snprintf(text, sizeof text, "%.4f", ceil(threshold[h] * 1e4) / 1e4);
+		done = json_add(row, NULL, cJSON_CreateRaw(text));
+	}
+	return done;
+}
+
+static cJSON *make_table(const void *arg, void *const *table, int q_heads)
 {
 	const struct args *a = arg;
-	const char *sep = "";
+	cJSON *o = cJSON_CreateObject(), *layers, *rows;
+	bool done = json_add_string(o, "selector", "xattention") &&
+		    json_add_real(o, "stride", stride_tok(a)) &&
+		    json_add_real(o, "block", block_tok(a)) && json_add_real(o, "mass", a->mass);
 
-	fprintf(f,
-		"{\n  \"selector\": \"xattention\",\n  \"stride\": %d,\n  \"block\": %d,\n"
-		"  \"mass\": %.15g,\n  \"layers\": [",
-		stride_tok(a), block_tok(a), a->mass);
-	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++)
-		if (table[l]) {
-			fprintf(f, "%s%d", sep, l);
-			sep = ", ";
-		}
-	fputs("],\n  \"threshold\": [", f);
-	sep = "";
-	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
-		const double *row = table[l];
-
-		if (!row)
-			continue;
-		/* Rounded up, so that the threshold still finds these blocks. */
-		for (int h = 0; h < q_heads; h++)
-			fprintf(f, "%s%.4f",
-				h    ? ", " :
-				*sep ? "],\n    [" :
-				       "\n    [",
-				ceil(row[h] * 1e4) / 1e4);
-		sep = ",";
-	}
-	fputs("]\n  ]\n}\n", f);
+	layers = cJSON_AddArrayToObject(o, "layers");
+	rows = cJSON_AddArrayToObject(o, "threshold");
+	for (int l = 0; l <= CAPTURE_MAX_LAYER && done; l++)
+		if (table[l])
+			done = json_add_real(layers, NULL, l) &&
+			       add_thresholds(rows, table[l], q_heads);
+	if (done)
+		return o;
+	cJSON_Delete(o);
+	return NULL;
 }
 
 static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
 			  struct ar_err *err)
 {
-	return calib_table(arg, in, out, sizeof(double), fit_layer, print_table, err);
+	return calib_table(arg, in, out, sizeof(double), fit_layer, make_table, err);
 }
 
 #define OFF(member) offsetof(struct args, member)
