@@ -565,6 +565,46 @@ static void test_random(void)
 	       "... in these words");
 }
 
+/* The values of another capture, in one array. */
+static void test_memory(void)
+{
+	enum { HEADS = R_HEADS + 2 * 2, LAYER = HEADS * R_TOK * R_DIM };
+	static bf16_t values[R_LAYERS * LAYER], part[R_SIZE], want[R_SIZE];
+	static char name[] = "mine";
+	struct capture *from = must_draw("random:9", R_HEADS, R_TOK), *c;
+	struct capture_info shape = *capture_info(from);
+	int layer[] = { 4, 5, 9 }, bad = 0;
+	struct ar_err err;
+
+	for (int i = 0; i < R_LAYERS; i++) {
+		bf16_t *to = values + i * LAYER;
+
+		must_read(from, i, CAPTURE_Q, 0, R_TOK, to);
+		must_read(from, i, CAPTURE_K, 0, R_TOK, to + R_HEADS * R_TOK * R_DIM);
+		must_read(from, i, CAPTURE_V, 0, R_TOK, to + (R_HEADS + 2) * R_TOK * R_DIM);
+	}
+	shape.name = name;
+	shape.layer = layer;
+	shape.rope_applied = false;
+	shape.rope.theta = 10000;
+	if (capture_memory(&c, &shape, values, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < R_LAYERS; i++)
+		for (int t = 0; t < 3; t++) {
+			size_t n = (size_t)(t == CAPTURE_Q ? R_HEADS : 2) * 50 * R_DIM;
+
+			must_read(from, i, (enum capture_tensor)t, 20, 50, want);
+			must_read(c, i, (enum capture_tensor)t, 20, 50, part);
+			bad += memcmp(part, want, n * sizeof *part) != 0;
+		}
+	is_int(bad, 0, "a capture in memory has the values given to it");
+	ok(!strcmp(capture_info(c)->name, "mine") && capture_find_layer(capture_info(c), 9) == 2 &&
+		   !capture_info(c)->rope_applied && capture_info(c)->rope.theta > 9999,
+	   "and the name, layers and RoPE");
+	capture_close(c);
+	capture_close(from);
+}
+
 static void test_origin(void)
 {
 	const struct {
@@ -626,6 +666,28 @@ static enum ar_status fault_random(struct ar_err *err)
 	return st;
 }
 
+static enum ar_status fault_memory(struct ar_err *err)
+{
+	static char name[] = "mine";
+	static int layer = 3;
+	static const bf16_t values[3 * 4];
+	struct capture *c;
+	enum ar_status st = capture_memory(&c,
+					   &(struct capture_info){ .name = name,
+								   .n_layers = 1,
+								   .layer = &layer,
+								   .q_heads = 1,
+								   .kv_heads = 1,
+								   .head_dim = 4,
+								   .n_tok = 1 },
+					   values, err);
+
+	if (st && c)
+		bail_out("a failed capture_memory() left a capture");
+	capture_close(c);
+	return st;
+}
+
 static struct capture *fault_capture;
 
 static enum ar_status fault_pack(struct ar_err *err)
@@ -648,6 +710,7 @@ static void test_faults(void)
 		{ "reading safetensors", fault_open_st },
 		{ "reading an .arc file", fault_open_arc },
 		{ "drawing random values", fault_random },
+		{ "taking values in memory", fault_memory },
 		{ "packing", fault_pack },
 		{ "unpacking", fault_unpack },
 	};
@@ -706,6 +769,7 @@ int main(void)
 	test_named_frame();
 	test_full_disk();
 	test_random();
+	test_memory();
 	test_origin();
 	test_faults();
 	unlink(arc_path);

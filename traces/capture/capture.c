@@ -24,9 +24,10 @@ static const char tensor_letter[] = "qkv";
 
 struct capture {
 	struct capture_info info;
-	struct arc *arc; /* arc or st is set, or info.random */
+	struct arc *arc; /* arc, st or values is set, or info.random */
 	struct safetensors *st;
 	uint64_t seed;				       /* of random values */
+	const bf16_t *values;			       /* of capture_memory() */
 	const struct safetensors_tensor *(*tensor)[3]; /* of st, by index into info.layer */
 };
 
@@ -322,35 +323,64 @@ enum ar_status capture_open(struct capture **out, const char *path, struct ar_er
 	return st;
 }
 
-enum ar_status capture_random(struct capture **out, const char *arg,
-			      const struct capture_info *shape, struct ar_err *err)
+/* A capture without values.  Of shape it takes the sizes. */
+static enum ar_status capture_new(struct capture **out, const char *name,
+				  const struct capture_info *shape, struct ar_err *err)
 {
 	struct capture *c = calloc(1, sizeof *c);
-	enum ar_status st;
 
-	*out = NULL;
+	*out = c;
 	if (!c)
 		return ar_nomem(err);
-	c->info = (struct capture_info){ .name = strdup(arg),
+	c->info = (struct capture_info){ .name = strdup(name),
 					 .model = strdup(""),
-					 .container = "random",
-					 .random = true,
 					 .n_layers = shape->n_layers,
 					 .layer = calloc((size_t)shape->n_layers, sizeof(int)),
 					 .q_heads = shape->q_heads,
 					 .kv_heads = shape->kv_heads,
 					 .head_dim = shape->head_dim,
 					 .n_tok = shape->n_tok,
-					 .n_prompt = shape->n_tok,
-					 .rope_applied = true };
-	st = c->info.name && c->info.model && c->info.layer ? random_seed(arg, &c->seed, err) :
-							      ar_nomem(err);
+					 .n_prompt = shape->n_tok };
+	return c->info.name && c->info.model && c->info.layer ? AR_OK : ar_nomem(err);
+}
+
+enum ar_status capture_random(struct capture **out, const char *arg,
+			      const struct capture_info *shape, struct ar_err *err)
+{
+	struct capture *c;
+	enum ar_status st = capture_new(&c, arg, shape, err);
+
+	*out = NULL;
+	if (!st)
+		st = random_seed(arg, &c->seed, err);
 	if (st) {
 		capture_close(c);
 		return st;
 	}
+	c->info.container = "random";
+	c->info.random = c->info.rope_applied = true;
 	for (int i = 0; i < c->info.n_layers; i++)
 		c->info.layer[i] = i;
+	*out = c;
+	return AR_OK;
+}
+
+enum ar_status capture_memory(struct capture **out, const struct capture_info *shape,
+			      const bf16_t *values, struct ar_err *err)
+{
+	struct capture *c;
+	enum ar_status st = capture_new(&c, shape->name, shape, err);
+
+	*out = NULL;
+	if (st) {
+		capture_close(c);
+		return st;
+	}
+	c->info.container = "memory";
+	c->info.rope_applied = shape->rope_applied;
+	c->info.rope = shape->rope;
+	memcpy(c->info.layer, shape->layer, (size_t)shape->n_layers * sizeof *shape->layer);
+	c->values = values;
 	*out = c;
 	return AR_OK;
 }
@@ -392,6 +422,20 @@ static int heads_of(const struct capture_info *info, enum capture_tensor t)
 	return t == CAPTURE_Q ? info->q_heads : info->kv_heads;
 }
 
+static void copy_values(const struct capture *c, int i, enum capture_tensor t, int64_t tok0,
+			int64_t n, bf16_t *out)
+{
+	const struct capture_info *info = &c->info;
+	const int head0[] = { 0, info->q_heads, info->q_heads + info->kv_heads };
+	const size_t row = (size_t)info->head_dim, head = (size_t)info->n_tok * row;
+	const size_t first = (size_t)(i * (info->q_heads + 2 * info->kv_heads) + head0[t]);
+
+	for (size_t h = 0; h < (size_t)heads_of(info, t); h++)
+		memcpy(out + h * (size_t)n * row,
+		       c->values + (first + h) * head + (size_t)tok0 * row,
+		       (size_t)n * row * sizeof *out);
+}
+
 enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t, int64_t tok0,
 			    int64_t n, bf16_t *out, struct ar_err *err)
 {
@@ -409,6 +453,10 @@ enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t, int
 	}
 	if (c->arc)
 		return arc_read(c->arc, i, t, tok0, n, out, err);
+	if (c->values) {
+		copy_values(c, i, t, tok0, n, out);
+		return AR_OK;
+	}
 	for (int h = 0; h < heads_of(info, t); h++) {
 		uint64_t from = ((uint64_t)h * (uint64_t)info->n_tok + (uint64_t)tok0) * row;
 		enum ar_status st = safetensors_read(c->st, c->tensor[i][t], from * sizeof *out,

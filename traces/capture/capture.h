@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Captures: Q, K and V of some layers of a real model over one token sequence; or random values in
- * their place. */
+ * their place, or the caller's. */
 #ifndef AR_CAPTURE_H
 #define AR_CAPTURE_H
 
@@ -25,7 +25,7 @@ enum {
 struct capture_info {
 	char *name;	       /* file name without folders, or random:SEED */
 	char *model;	       /* name of the model in the file, or "" */
-	const char *container; /* "arc", "safetensors" or "random" */
+	const char *container; /* "arc", "safetensors", "random" or "memory" */
 	bool random;	       /* its values are of no model */
 	char sha256[65];       /* .arc: of its header and index, as the file states; else "" */
 	int n_layers;	       /* captured layers */
@@ -50,6 +50,10 @@ enum ar_status capture_open(struct capture **out, const char *path, struct ar_er
  * stored: capture_read() computes them.  AR_USAGE: SEED is no number. */
 enum ar_status capture_random(struct capture **out, const char *arg,
 			      const struct capture_info *shape, struct ar_err *err);
+/* Make a capture of values [n_layers][q heads, k heads, v heads][n_tok][head_dim] in memory, which
+ * are borrowed.  Of shape it takes name, layer, the sizes and RoPE. */
+enum ar_status capture_memory(struct capture **out, const struct capture_info *shape,
+			      const bf16_t *values, struct ar_err *err);
 void capture_close(struct capture *c); /* NULL is fine */
 const struct capture_info *capture_info(const struct capture *c);
 
