@@ -7,8 +7,8 @@ attnreplay_SOURCES = \
     src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_delta.c \
     src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_load.h \
-    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_plan.c \
-    src/bench/bench_prefill.h \
+    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
+    src/bench/bench_prefill_state.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
     src/bench/bench_whole.c src/bench/bench_whole.h \
@@ -20,7 +20,8 @@ attnreplay_LDFLAGS = $(SAN_CFLAGS) $(PLUGIN_EXPORTS)
 EXTRA_attnreplay_DEPENDENCIES = kernels/select/plugin.list
 if HAVE_CUDA
 attnreplay_SOURCES += \
-  src/bench/bench_check.c src/bench/bench_delta_device.c src/bench/bench_device.c src/bench/bench_prefill.c
+  src/bench/bench_check.c src/bench/bench_delta_device.c src/bench/bench_device.c src/bench/bench_prefill.c \
+    src/bench/bench_prefill_memory.c
 else
 attnreplay_SOURCES += src/bench/bench_none.c
 endif
@@ -29,9 +30,10 @@ endif
 libattnreplay_a_SOURCES += \
   src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/cmdline.c \
     src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c src/trace_json.h \
-  src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_input.c src/bench/bench_input.h \
+  src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_engine.c \
+    src/bench/bench_engine.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
-    src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
+    src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
     src/calibrate/calibrate_minference.c src/calibrate/calibrate_plan.c \
     src/calibrate/calibrate_roofline.c src/calibrate/calibrate_seer.c \
@@ -110,6 +112,7 @@ src/export/perfetto.$(OBJEXT): src/export/perfetto.inc
 check_PROGRAMS += \
   tests/make-tasks \
   tests/t-bench \
+  tests/t-bench-engine \
   tests/t-bench-match \
   tests/t-bench-paper \
   tests/t-calibrate \

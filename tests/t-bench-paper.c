@@ -79,49 +79,6 @@ static void test_counts(void)
 	   "a share of 0 out of 0 is undefined");
 }
 
-/* ---- chunks of a case ---- */
-
-static void test_chunk(void)
-{
-	struct bench_shape shape = { .q_heads = 4,
-				     .kv_heads = 2,
-				     .head_dim = 64,
-				     .page_tok = 128,
-				     .batch = 3,
-				     .chunk = 256,
-				     .context = 1280 };
-	struct bench_case whole, c;
-	struct ar_err err;
-	int bad = 0;
-
-	if (bench_case_make(&whole, BENCH_DENSE, &shape, 1, 5, &err) ||
-	    bench_case_chunk(&c, &whole, 512, 256, &err))
-		bail_out("%s", err.msg);
-	is_int(c.b.rows.pos0[2], 512, "a chunk begins where it was asked for");
-	is_int(c.b.rows.row0[1], 256, "and has as many rows");
-	is_int(c.b.rows.left[1], 512, "what the prompt has after it is left");
-	is_int(c.b.keys.page0[1], 6, "it sees the pages up to its end");
-	for (int r = 0; r < 3; r++)
-		for (int j = 0; j < 6; j++)
-			bad += c.b.keys.page[c.b.keys.page0[r] + j] !=
-			       whole.b.keys.page[whole.b.keys.page0[r] + j];
-	is_int(bad, 0, "which are those of the whole prompt");
-	bench_case_release(&c);
-	if (bench_case_chunk(&c, &whole, 1024, 256, &err))
-		bail_out("%s", err.msg);
-	is_int(c.b.rows.left[0], 0, "after the last chunk nothing is left");
-	bench_case_release(&c);
-	bench_case_release(&whole);
-	shape.left = 5000;
-	if (bench_case_make(&whole, BENCH_DENSE, &shape, 1, 5, &err) ||
-	    bench_case_chunk(&c, &whole, 512, 256, &err))
-		bail_out("%s", err.msg);
-	is_int(whole.b.rows.left[2], 5000, "unless the prompt is longer than the context");
-	is_int(c.b.rows.left[2], 5512, "and before it there is as much more left");
-	bench_case_release(&c);
-	bench_case_release(&whole);
-}
-
 /* ---- inputs ---- */
 
 static const struct attn_shape heads = { 4, 2, 64, 0 };
@@ -505,7 +462,6 @@ int main(void)
 	test_samples();
 	test_estimate();
 	test_counts();
-	test_chunk();
 	test_random();
 	test_capture();
 	test_repeated();

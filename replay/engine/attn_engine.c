@@ -88,6 +88,26 @@ const float *attn_engine_sink(const struct attn_engine *e, const float *sink, in
 	return e->model->layer[e->run_layer[i]].sinks ? sink + (size_t)i * e->n_sink : NULL;
 }
 
+/* Give each layer its method, not open yet. */
+static enum ar_status take_plan(struct attn_engine *e, const struct backend_env *env,
+				struct ar_err *err)
+{
+	enum ar_status st = plan_init(&e->plan, env->plan, env->model, err);
+
+	if (st)
+		return st;
+	set_mixers(e);
+	if (e->plan.drop && env->n_run_layers != env->model->n_layers)
+		return ar_fail(err, AR_USAGE,
+			       "dropper '%s': needs all layers of model '%s'; leave out "
+			       "--sample-layers",
+			       e->plan.drop->name, env->model->name);
+	st = check_sinks(e, err);
+	if (!st && env->page_tok)
+		e->plan.page_tok = env->page_tok;
+	return st;
+}
+
 static enum ar_status open_as(struct attn_engine *e, const struct backend_env *env,
 			      struct selector_env s, struct ar_err *err)
 {
@@ -101,23 +121,31 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 				   .act = activations_of(env) };
 	st = method_parse(&e->dense, "dense", err);
 	if (!st)
-		st = plan_init(&e->plan, env->plan, env->model, err);
+		st = take_plan(e, env, err);
 	if (st)
 		return st;
-	set_mixers(e);
-	if (e->plan.drop && env->n_run_layers != env->model->n_layers)
-		return ar_fail(err, AR_USAGE,
-			       "dropper '%s': needs all layers of model '%s'; leave out "
-			       "--sample-layers",
-			       e->plan.drop->name, env->model->name);
-	st = check_sinks(e, err);
-	if (st)
-		return st;
-	if (env->page_tok)
-		e->plan.page_tok = env->page_tok;
 	shape = attention_shape(e);
 	st = e->act->open(&e->act_self, env, &shape, err);
 	return st ? st : open_methods(e, env, s, err);
+}
+
+static struct selector_env selectors_of(const struct backend_env *env, bool device)
+{
+	return (struct selector_env){ .device = device, .repeats = env->repeats };
+}
+
+enum ar_status attn_engine_use(struct attn_engine *e, const struct backend_env *env, bool device,
+			       struct ar_err *err)
+{
+	struct layer_plan before = e->plan;
+	enum ar_status st = take_plan(e, env, err);
+
+	if (!st)
+		st = open_methods(e, env, selectors_of(env, device), err);
+	plan_release(st ? &e->plan : &before);
+	if (st)
+		e->plan = before;
+	return st;
 }
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -142,7 +170,7 @@ static enum ar_status check_revived(const struct attn_engine *e, struct ar_err *
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err)
 {
-	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
+	enum ar_status st = open_as(e, env, selectors_of(env, device), err);
 	int64_t seqs = env->max_seqs, tok = env->max_batched_tok, revives;
 
 	if (!st)
@@ -230,6 +258,22 @@ struct attn_shape attn_engine_widest(const struct attn_engine *e)
 		w.head_dim = s->head_dim > w.head_dim ? s->head_dim : w.head_dim;
 	}
 	return w;
+}
+
+int attn_engine_n_sm(const struct attn_engine *e, const struct gpu *gpu)
+{
+	int least = gpu->n_sm;
+
+	for (int i = 0; i < e->n_run_layers; i++) {
+		const struct method *m[] = { attn_engine_method(e, i), e->dense };
+
+		for (int k = 0; k < 2 && attn_engine_mixer(e, i) != MIX_LINEAR; k++) {
+			int n = executor_n_sm(m[k]->executor, attn_engine_shape(e, i), gpu);
+
+			least = n < least ? n : least;
+		}
+	}
+	return least;
 }
 
 enum ar_status attn_engine_rows(const struct attn_engine *e, const struct backend_env *env,

@@ -35,6 +35,11 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);
 
+/* Run the methods of env->plan from here on.  They may differ from those before only in thresholds
+ * of selectors.  Errors are those of attn_engine_open(); the methods then stay. */
+enum ar_status attn_engine_use(struct attn_engine *e, const struct backend_env *env, bool device,
+			       struct ar_err *err);
+
 /* The mixer, the group, the shape and the method of executed layer i.  A linear layer has no heads
  * and no method. */
 static inline enum mixer attn_engine_mixer(const struct attn_engine *e, int i)
@@ -98,6 +103,9 @@ struct attn_shape attn_engine_widest(const struct attn_engine *e);
 
 /* The sinks of executed layer i in sink, e->sink or its copy; NULL: it has none. */
 const float *attn_engine_sink(const struct attn_engine *e, const float *sink, int i);
+
+/* attn_limits.n_sm on a GPU: one plan of tiles must suit the kernels of all layers. */
+int attn_engine_n_sm(const struct attn_engine *e, const struct gpu *gpu);
 
 /* Set up the rows of batches for the executed layers, but for memory.  Release *r even after a
  * failure. */

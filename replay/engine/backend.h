@@ -32,7 +32,8 @@ struct backend_env {
 					 * each layer of the model */
 	const int *run_layer;	    /* [n_run_layers] model layers that are executed */
 	int n_run_layers;
-	bool tile;		       /* --extend=tile */
+	bool tile;   /* --extend=tile */
+	int repeats; /* above 1: heads of the captures are those of a file, repeated that often */
 	const struct weights *weights; /* real ones of the model; NULL: activations are captures */
 	struct tokens *tokens;	       /* of the requests, with weights */
 	struct plan *plan;	       /* the backend opens its methods */

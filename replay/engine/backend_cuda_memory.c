@@ -230,24 +230,6 @@ static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu,
 	return st;
 }
 
-/* attn_limits.n_sm: one plan of tiles must suit the kernels of all layers. */
-static int least_n_sm(const struct cuda *c, const struct gpu *gpu)
-{
-	int least = gpu->n_sm;
-
-	for (int i = 0; i < c->env.n_run_layers; i++) {
-		const struct method *m[] = { attn_engine_method(&c->engine, i), c->engine.dense };
-
-		for (int k = 0; k < 2 && attn_engine_mixer(&c->engine, i) != MIX_LINEAR; k++) {
-			int n = executor_n_sm(m[k]->executor, attn_engine_shape(&c->engine, i),
-					      gpu);
-
-			least = n < least ? n : least;
-		}
-	}
-	return least;
-}
-
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err)
 {
@@ -282,7 +264,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	if (st)
 		goto out;
 	c->rows.tiles = true;
-	c->rows.limit[ROW_PREFILL].n_sm = least_n_sm(c, gpu);
+	c->rows.limit[ROW_PREFILL].n_sm = attn_engine_n_sm(&c->engine, gpu);
 	for (int i = 0; i < 2 && !st; i++)
 		st = graphs_init(&c->graphs[i], c->rows.limit[ROW_DECODE].max_req, err);
 	if (!st && !c->opts.enforce_eager)

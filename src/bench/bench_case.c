@@ -75,6 +75,16 @@ static void *array(size_t n, size_t size)
 	return calloc(n ? n : 1, size);
 }
 
+void bench_shuffle(int32_t *x, int n, struct rng *rng)
+{
+	for (int i = 0; i < n; i++) {
+		int k = (int)rng_below(rng, (uint64_t)i + 1);
+
+		x[i] = x[k];
+		x[k] = i;
+	}
+}
+
 static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct rng *rng)
 {
 	struct attn_batch *b = &c->b;
@@ -106,12 +116,7 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 		qblk0[r + 1] = qblk0[r] + n_blk - past / page_tok;
 		page0[r + 1] = page0[r] + n_blk;
 	}
-	for (int i = 0; i < n_req * n_blk; i++) {
-		int k = (int)rng_below(rng, (uint64_t)i + 1);
-
-		page[i] = page[k];
-		page[k] = i;
-	}
+	bench_shuffle(page, n_req * n_blk, rng);
 	for (int i = 0; i < n_req * rows; i++)
 		pos[i] = past + i % rows;
 	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
@@ -291,28 +296,6 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 	}
 	count_pairs(c);
 	return AR_OK;
-}
-
-enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *whole, int ctx,
-				int n, struct ar_err *err)
-{
-	const struct attn_batch *w = &whole->b;
-	const struct bench_shape s = { w->shape.q_heads,  w->shape.kv_heads,
-				       w->shape.head_dim, w->shape.page_tok,
-				       w->rows.n_req,	  n,
-				       ctx + n,		  0 };
-	enum ar_status st = bench_case_make(c, BENCH_DENSE, &s, 1, 0, err);
-
-	for (int r = 0; r < w->rows.n_req && !st; r++) {
-		int32_t *left = (int32_t *)(uintptr_t)c->b.rows.left;
-
-		memcpy((void *)(uintptr_t)(c->b.keys.page + c->b.keys.page0[r]),
-		       w->keys.page + w->keys.page0[r],
-		       (size_t)(c->b.keys.page0[r + 1] - c->b.keys.page0[r]) *
-			       sizeof *w->keys.page);
-		left[r] = w->rows.left[r] + w->keys.len[r] - ctx - n;
-	}
-	return st;
 }
 
 void bench_case_release(struct bench_case *c)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/rng.h"
 #include "kernels/exec/executor.h"
 
 enum bench_what {
@@ -72,10 +73,8 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       struct ar_err *err);
 void bench_case_release(struct bench_case *c);
 
-/* Make a dense case of rows [ctx, ctx + n) of the prompts of whole, a dense case, over its
- * pages. */
-enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *whole, int ctx,
-				int n, struct ar_err *err);
+/* Write the numbers below n to x, in random order. */
+void bench_shuffle(int32_t *x, int n, struct rng *rng);
 
 /* BENCH_GATHER: move the gathered tokens of k, the keys or values of a request and KV head, to its
  * front.  k: [token][head_dim] in order.  Other cases: do nothing. */

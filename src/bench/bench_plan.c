@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/bench/bench_prefill.h"
+#include "src/bench/bench_plan.h"
 
 #include <stdio.h>
 

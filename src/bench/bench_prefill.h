@@ -4,7 +4,7 @@
 #ifndef AR_BENCH_PREFILL_H
 #define AR_BENCH_PREFILL_H
 
-#include "kernels/methods/plan.h"
+#include "kernels/methods/selection_count.h"
 #include "src/bench/bench_device.h"
 #include "src/bench/bench_input.h"
 
@@ -31,13 +31,6 @@ struct bench_core {
 };
 
 struct bench_prefill;
-
-/* Parse a method for all layers, with a dropper or without.  AR_USAGE: layers differ, or as from
- * plan_parse(). */
-enum ar_status bench_plan(struct plan **out, const char *text, struct ar_err *err);
-
-/* Open the plan's dropper, if there is one.  AR_USAGE: it does not act after this layer. */
-enum ar_status bench_plan_drop(const struct plan *p, int layer, struct ar_err *err);
 
 /* Prepare equal prompts of s->context tokens, in chunks of at most s->chunk.  s->page_tok is
  * ignored: the method has its own.  Writes K and V of all tokens and the selector's state.

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "src/bench/bench_plan.h"
 #include "src/bench/bench_sample.h"
 #include "src/bench/bench_values.h"
 
