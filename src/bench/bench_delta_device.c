@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
-#include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 #include "src/bench/bench_load.h"
 
@@ -99,16 +97,6 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 
 /* ---- memory ---- */
 
-/* n random values in each set. */
-static enum ar_status take(struct load *p, bf16_t **to, size_t n, float scale, struct ar_err *err)
-{
-	size_t all = n * (size_t)p->l.n_set;
-	uint64_t seed = rng_mix(p->l.d->env.seed + (uint64_t)p->l.n_alloc);
-	enum ar_status st = bench_take(&p->l, to, all * sizeof **to, err);
-
-	return st ? st : layer_fill(*to, all, seed, scale, p->l.d->stream, err);
-}
-
 static enum ar_status take_zeros(struct load *p, void *to, size_t bytes, struct ar_err *err)
 {
 	enum ar_status st = bench_take(&p->l, to, bytes, err);
@@ -157,13 +145,14 @@ static enum ar_status take_projections(struct load *p, struct ar_err *err)
 	const struct delta_spec *s = spec_of(p);
 	const size_t hidden = (size_t)p->x->hidden, out = (size_t)out_width(s);
 	const float in_scale = 1 / sqrtf((float)hidden), out_scale = 1 / sqrtf((float)out);
-	enum ar_status st = take(p, &p->w_qkvz, (size_t)delta_qkvz_width(s) * hidden, in_scale,
-				 err);
+	enum ar_status st = bench_take_random(&p->l, &p->w_qkvz,
+					      (size_t)delta_qkvz_width(s) * hidden, in_scale, err);
 
 	if (!st)
-		st = take(p, &p->w_ba, (size_t)delta_ba_width(s) * hidden, in_scale, err);
+		st = bench_take_random(&p->l, &p->w_ba, (size_t)delta_ba_width(s) * hidden,
+				       in_scale, err);
 	if (!st)
-		st = take(p, &p->w_out, out * hidden, out_scale, err);
+		st = bench_take_random(&p->l, &p->w_out, out * hidden, out_scale, err);
 	return st ? st :
 		    bench_take(&p->l, &p->after, (size_t)p->n_row * hidden * sizeof *p->after, err);
 }
@@ -178,9 +167,10 @@ static enum ar_status take_weights(struct load *p, struct ar_err *err)
 	enum ar_status st;
 
 	p->l.n_set = 1;
-	st = take(p, &conv, (size_t)delta_channels(s) * (size_t)s->conv, 0.5f, err);
+	st = bench_take_random(&p->l, &conv, (size_t)delta_channels(s) * (size_t)s->conv, 0.5f,
+			       err);
 	if (!st)
-		st = take(p, &norm, (size_t)s->v_dim, 1, err);
+		st = bench_take_random(&p->l, &norm, (size_t)s->v_dim, 1, err);
 	if (!st)
 		st = take_zeros(p, &a_log, heads * sizeof *a_log, err);
 	if (!st)
@@ -210,12 +200,12 @@ static enum ar_status take_inputs(struct load *p, bf16_t **qkvz, bf16_t **ba, st
 		st = bench_take(&p->l, qkvz, n_qkvz * sizeof **qkvz, err);
 		if (!st)
 			st = bench_take(&p->l, ba, n_ba * sizeof **ba, err);
-		return st ? st : take(p, &p->before, own, 1, err);
+		return st ? st : bench_take_random(&p->l, &p->before, own, 1, err);
 	}
 	p->qkvz = n_qkvz;
 	p->ba = n_ba;
-	st = take(p, qkvz, n_qkvz, 1, err);
-	return st ? st : take(p, ba, n_ba, 1, err);
+	st = bench_take_random(&p->l, qkvz, n_qkvz, 1, err);
+	return st ? st : bench_take_random(&p->l, ba, n_ba, 1, err);
 }
 
 static enum ar_status take_all(struct load *p, struct ar_err *err)
