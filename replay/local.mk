@@ -3,7 +3,8 @@
 libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/backend_roofline.c \
     replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
-    replay/cost/costs.c replay/cost/costs.h replay/cost/dense_as.c replay/cost/dense_as.h \
+    replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
+    replay/cost/dense_as.c replay/cost/dense_as.h \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
     replay/cost/roofline_select.h \

@@ -3,6 +3,7 @@
 #ifndef AR_POLICY_CASE_H
 #define AR_POLICY_CASE_H
 
+#include "replay/cost/backend_cost.h"
 #include "replay/engine/replay.h"
 
 #define MS 1000000

@@ -3,6 +3,7 @@
  * costs.  Also the error of the interpolation for batches that it did not see. */
 #include "config.h"
 #include "replay/cost/costs.h"
+#include "replay/cost/backend_cost.h"
 #include "replay/cost/kdtree.h"
 #include "replay/engine/record.h"
 #include "replay/engine/replay.h"

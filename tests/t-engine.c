@@ -3,6 +3,8 @@
  * in turn. */
 #include "config.h"
 #include "replay/engine/record.h"
+#include "replay/cost/backend_cost.h"
+#include "replay/cost/dense_as.h"
 #include "replay/engine/replay.h"
 
 #include <math.h>
@@ -287,7 +289,7 @@ static void test_rows(void)
 
 	cfg = config(&f, &s);
 	recorder.kernels = 2;
-	cfg.formula = &(struct cost_formula){ 2 * MS, MS / 2 };
+	cfg.cost = cost_by_formula(&(struct cost_formula){ 2 * MS, MS / 2 });
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
 	ok(!strcmp(s.last.row.cost_source, "formula") &&
@@ -387,15 +389,16 @@ static void test_host_selection(void)
  * one of decodes only, in two of eight layers. */
 static void test_dense_as(void)
 {
-	const struct dense_as twice = { .prefill = { 1, { { 1, 2 } } },
-					.decode = { 1, { { 1, 5 } } } };
+	const struct dense_as_run twice = { { .prefill = { 1, { { 1, 2 } } },
+					      .decode = { 1, { { 1, 5 } } } },
+					    .n_layers = 8,
+					    .n_run_layers = 2 };
 	struct fake f;
 	struct store s;
 	struct replay cfg = config(&f, &s);
 	struct replay_result res;
 
-	cfg.dense_as = &twice;
-	cfg.host.n_layers = 8;
+	cfg.cost = cost_dense_as(&twice);
 	cfg.host.ns[HOST_SCHEDULE] = MS;
 	f.attention_ns = 1000;
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run as an engine's ends well");
@@ -546,7 +549,7 @@ static void test_clock_end(const char *what, const struct cost_formula *formula,
 	late.arrival_ns = INT64_MAX - left_ns;
 	f.cost_ns = cost_ns;
 	cfg.trace = &one;
-	cfg.formula = formula;
+	cfg.cost = formula ? cost_by_formula(formula) : (struct cost){ 0 };
 	cfg.host = host;
 	cfg.limits.async = async;
 	is_int(replay_run(&cfg, &res, &err), AR_DATA, "%s past the clock's end is an error", what);

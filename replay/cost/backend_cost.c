@@ -9,7 +9,7 @@
 #include "replay/cost/costs.h"
 #include "replay/engine/run_scope.h"
 
-struct cost {
+struct cost_backend {
 	struct cost_formula formula;
 	struct costs *costs; /* or NULL */
 	bool extrapolate;
@@ -43,16 +43,27 @@ int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b)
 	return num_add(f->fixed_ns, num_mul(f->per_tok_ns, b->prefill_tok + b->decode_tok));
 }
 
+static void set_by_formula(const void *self, const struct batch *b, struct iter_cost *c)
+{
+	c->source = COST_FORMULA;
+	c->cost_ns = cost_formula_ns(self, b);
+}
+
+struct cost cost_by_formula(const struct cost_formula *f)
+{
+	return (struct cost){ set_by_formula, f };
+}
+
 static enum ar_status cost_open(void **self, const void *opts, const struct backend_env *env,
 				struct ar_err *err)
 {
 	const struct cost_options *o = opts;
-	struct cost *c = malloc(sizeof *c);
+	struct cost_backend *c = malloc(sizeof *c);
 
 	*self = NULL;
 	if (!c)
 		return ar_nomem(err);
-	*c = (struct cost){ o->formula, env->costs, o->extrapolate };
+	*c = (struct cost_backend){ o->formula, env->costs, o->extrapolate };
 	if (c->costs)
 		cost_table_rewind(c->costs->table);
 	*self = c;
@@ -86,7 +97,7 @@ static enum ar_status refuse(const struct costs *c, const struct batch_shape *s,
 static enum ar_status cost_run(void *self, const struct batch *b, struct iter_cost *cost,
 			       struct ar_err *err)
 {
-	struct cost *c = self;
+	struct cost_backend *c = self;
 
 	*cost = (struct iter_cost){
 		.source = COST_FORMULA, .event_ns = -1, .span_ns = -1, .busy_ns = -1

@@ -158,3 +158,15 @@ int64_t dense_as_cost(const struct dense_as *d, const struct batch *b, const str
 				n_layers, n_run_layers);
 	return cost;
 }
+
+static void set_dense_as(const void *self, const struct batch *b, struct iter_cost *c)
+{
+	const struct dense_as_run *r = self;
+
+	c->cost_ns = dense_as_cost(&r->factors, b, c, r->n_layers, r->n_run_layers);
+}
+
+struct cost cost_dense_as(const struct dense_as_run *r)
+{
+	return (struct cost){ set_dense_as, r };
+}

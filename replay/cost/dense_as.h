@@ -10,6 +10,7 @@
 #ifndef AR_DENSE_AS_H
 #define AR_DENSE_AS_H
 
+#include "replay/cost/cost.h"
 #include "replay/engine/backend.h"
 
 enum { DENSE_AS_POINTS_MAX = 64 };
@@ -43,5 +44,13 @@ double dense_as_factor(const struct dense_as_curve *c, double keys);
  * The phases of c cover n_run_layers of n_layers.  From 0 to INT64_MAX. */
 int64_t dense_as_cost(const struct dense_as *d, const struct batch *b, const struct iter_cost *c,
 		      int64_t n_layers, int64_t n_run_layers);
+
+/* The factors of a run, and the layers as above. */
+struct dense_as_run {
+	struct dense_as factors;
+	int64_t n_layers, n_run_layers;
+};
+
+struct cost cost_dense_as(const struct dense_as_run *r);
 
 #endif

@@ -377,13 +377,8 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	st = cfg->backend->run(cfg->self, b, c, err);
 	if (st)
 		return st;
-	if (cfg->dense_as)
-		c->cost_ns = dense_as_cost(cfg->dense_as, b, c, cfg->host.n_layers,
-					   cfg->n_run_layers);
-	if (cfg->formula) {
-		c->source = COST_FORMULA;
-		c->cost_ns = cost_formula_ns(cfg->formula, b);
-	}
+	if (cfg->cost.set)
+		cfg->cost.set(cfg->cost.self, b, c);
 	load.kernel_extra = select_kernels(cfg, c);
 	load.idle = l->s->idled;
 	load.draw = host_draw(cfg->host_seed, l->clock.now);

@@ -11,8 +11,7 @@
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
 
-#include "replay/cost/backend_cost.h"
-#include "replay/cost/dense_as.h"
+#include "replay/cost/cost.h"
 #include "replay/engine/backend.h"
 #include "replay/engine/latency.h"
 #include "replay/engine/observer.h"
@@ -26,12 +25,8 @@ struct replay {
 	struct arrival_rule arrival;
 	struct sched_limits limits;
 	const struct backend *backend;
-	void *self; /* its state, open and started */
-	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
-	const struct cost_formula *formula;
-	/* Factors of attention times, from this program's kernels to an engine's.  They need
-	 * host.n_layers.  NULL: the measured times stand. */
-	const struct dense_as *dense_as;
+	void *self;	  /* its state, open and started */
+	struct cost cost; /* advances the clock */
 	struct host host;
 	uint64_t host_seed;		 /* draws from the spread of host */
 	const struct observer *observer; /* or NULL */

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "replay/cost/backend_cost.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
 #include "src/revision.h"
@@ -333,15 +334,30 @@ static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
 	return st ? st : st2;
 }
 
+/* What advances the clock.  *d: gets the factors of --dense-as-engine, if they do. */
+static struct cost run_cost(const struct run *r, const struct plan *p, struct dense_as_run *d)
+{
+	const struct run_inputs *in = &r->in;
+	const struct run_options *o = &r->session.o;
+	const struct cost_options *cost = run_options_of(o, &backend_cost);
+
+	if (o->clock == RUN_CLOCK_FORMULA)
+		return cost_by_formula(&cost->formula);
+	if (!p || !o->dense_as)
+		return (struct cost){ 0 };
+	*d = (struct dense_as_run){ in->dense_as, in->host.n_layers, in->prep.n_run_layers };
+	if (!p->dense) /* its decodes are dense */
+		d->factors.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
+	return cost_dense_as(d);
+}
+
 static enum ar_status replay_method(struct run *r, size_t i, const struct plan *p,
 				    struct ar_err *err)
 {
 	const struct run_inputs *in = &r->in;
 	struct run_session *s = &r->session;
-	const struct cost_options *cost = run_options_of(&s->o, &backend_cost);
-	bool formula = s->o.clock == RUN_CLOCK_FORMULA;
+	struct dense_as_run dense_as;
 	char title[96];
-	struct dense_as dense_as = in->dense_as;
 	struct recorder recorder = { .store = s->store,
 				     .entries = s->o.keep_entries,
 				     .phases = s->backend->needs_model,
@@ -353,13 +369,12 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .limits = in->limits,
 			      .backend = s->backend,
 			      .self = s->self,
-			      .dense_as = p && s->o.dense_as ? &dense_as : NULL,
+			      .cost = run_cost(r, p, &dense_as),
 			      .host = in->host,
 			      .host_seed = rng_mix((uint64_t)s->o.host_seed) +
 					   rng_mix(i / in->n_methods),
 			      .observer = s->store ? &observer : NULL,
 			      .rejects_known = s->point && !(s->print & RUN_PRINT_HEADER),
-			      .formula = formula ? &cost->formula : NULL,
 			      .accuracy = s->o.accuracy,
 			      .seed = (uint64_t)s->o.seed,
 			      .run_layer = in->prep.run_layer,
@@ -372,8 +387,6 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 
 	if (st)
 		return st;
-	if (p && !p->dense) /* its decodes are dense */
-		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	set_title(r, i, title, sizeof title);
 	cfg.limits.blocks = s->blocks.n ? &s->blocks : NULL;
 	run_set_limits(&cfg, &s->o.objectives);

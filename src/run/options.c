@@ -9,6 +9,7 @@
 
 #include "base/number.h"
 #include "kernels/select/plugin.h"
+#include "replay/cost/backend_cost.h"
 #include "replay/engine/run_scope.h"
 #include "src/json_file.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "replay/cost/backend_cost.h"
 
 const char *run_clock_name(const struct run_session *s)
 {

@@ -9,6 +9,7 @@
 #include "model/weights.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
+#include "replay/cost/dense_as.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
 #include "replay/engine/tokens.h"
