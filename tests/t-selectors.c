@@ -8,6 +8,7 @@
 
 #include "base/opt.h"
 #include "kernels/methods/method.h"
+#include "kernels/select/work.h"
 #include "tests/selector_case.h"
 #include "tests/tap.h"
 
@@ -260,6 +261,31 @@ static void test_table(void)
 	   "%d selectors are all that there is room for", SELECTORS_MAX);
 }
 
+#define SIZE(type, n) \
+	{ \
+#type, sizeof(struct type), n \
+	}
+
+/* Plug-ins were built with these structs. */
+static void test_layout(void)
+{
+	static const struct {
+		const char *name;
+		size_t is, was;
+	} structs[] = {
+		SIZE(selector, 192),	  SIZE(selector_env, 56),   SIZE(selector_band, 40),
+		SIZE(selector_order, 48), SIZE(selector_chunk, 16), SIZE(selector_work, 24),
+		SIZE(selector_form, 48),  SIZE(opt, 104),	    SIZE(attn_shape, 16),
+		SIZE(attn_limits, 24),	  SIZE(attn_batch, 168),    SIZE(attn_call, 88),
+		SIZE(selection, 80),	  SIZE(ar_err, 516),
+	};
+
+	for (size_t i = 0; i < sizeof structs / sizeof *structs; i++)
+		is_int((long long)structs[i].is, (long long)structs[i].was,
+		       "struct %s has the size of AR_SELECTOR_VERSION %d; if it changes, raise that",
+		       structs[i].name, AR_SELECTOR_VERSION);
+}
+
 int main(int argc, char **argv)
 {
 	plan(0);
@@ -274,6 +300,8 @@ int main(int argc, char **argv)
 		test_pairs();
 		test_cases();
 		test_table();
+		if (sizeof(void *) == 8)
+			test_layout();
 	}
 	return done_testing();
 }
