@@ -23,8 +23,8 @@ EXTRA_DIST += \
     contrib/seer_gate_to_safetensors.py \
     contrib/slurm/sweep.sbatch contrib/vllm_steps.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
-    doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/report-chunks.png \
-    doc/report-demo.png doc/report-h200.png
+    doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/plugin.md \
+    doc/report-chunks.png doc/report-demo.png doc/report-h200.png
 dist_check_SCRIPTS += \
   tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-curve.sh \
     tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-random-weights.sh \
