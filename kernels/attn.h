@@ -39,6 +39,7 @@
 
 #include "base/bf16.h"
 #include "base/both.h"
+#include "model/cache_layout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -143,8 +144,20 @@ AR_BOTH static inline int attn_body(const struct attn_batch *b, int r)
 	return !b->tail || b->rows.left[r] ? n : n > b->tail ? n - b->tail : 0;
 }
 
-struct kv_cache { /* of one layer */
+/* The planes of layout kv-bf16, as device code sees them. */
+struct kv_bf16 {
 	bf16_t *k, *v;
+};
+
+/* The planes of one layer: by number, and those of kv-bf16 by name. */
+struct kv_cache {
+	union {
+		struct {
+			bf16_t *k, *v;
+		};
+		struct kv_bf16 bf16;
+		void *plane[CACHE_PLANES];
+	};
 };
 
 /* One call of a selector, an executor or a whole method, in one layer.  The caller owns all of it;

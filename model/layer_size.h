@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "model/cache_layout.h"
 #include "model/model.h"
 
 /* Experts that run, and rows of each.  A dense MLP is one expert. */
@@ -48,6 +49,12 @@ static inline size_t layer_o_width(const struct layer_spec *l)
 {
 	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
 					(size_t)l->q_heads * (size_t)l->head_dim;
+}
+
+/* Bytes of a token in the KV cache of the layer. */
+static inline int64_t layer_cache_bytes(const struct layer_spec *l)
+{
+	return (int64_t)cache_token_bytes(l->cache, l->kv_heads, l->head_dim);
 }
 
 /* FLOPs of the matrix products of a row: the projections before and after the mixer, and the

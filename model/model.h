@@ -63,10 +63,11 @@ struct layer_spec {
 	int post_norms;		 /* norms after attention and MLP, too: four in all */
 	struct delta_spec delta; /* MIX_LINEAR; else all 0 */
 	enum mlp_act act;
-	int ffn;			/* gated MLP's width; of one expert when n_experts > 0 */
-	int n_experts, experts_per_tok; /* 0: dense MLP */
-	int shared_ffn;			/* width of the expert that all rows take; 0: none */
-	int shared_gate;		/* its output times the sigmoid of a gate of one column */
+	int ffn;			  /* gated MLP's width; of one expert when n_experts > 0 */
+	int n_experts, experts_per_tok;	  /* 0: dense MLP */
+	int shared_ffn;			  /* width of the expert that all rows take; 0: none */
+	int shared_gate;		  /* its output times the sigmoid of a gate of one column */
+	const struct cache_layout *cache; /* of its KV cache; NULL: kv-bf16 */
 };
 
 struct model {

@@ -75,9 +75,9 @@ struct naive *naive_open(const struct backend_env *env)
 	for (int i = 0; i < CASE_LEN; i++)
 		row[i].slot = i;
 	if (a->qkv_ref(self, WINDOW_LAYER, row, CASE_LEN, NULL,
-		       &(struct qkv){
-			       x->q[0][0], x->k[0][0],
-			       &(struct kv_cache){ x->cache_k[0][0][0], x->cache_v[0][0][0] } },
+		       &(struct qkv){ x->q[0][0], x->k[0][0],
+				      &(struct kv_cache){ .k = x->cache_k[0][0][0],
+							  .v = x->cache_v[0][0][0] } },
 		       &err))
 		bail_out("%s", err.msg);
 	a->close(self);

@@ -61,8 +61,8 @@ static void make_layers(struct life *l)
 
 		if (a->qkv_ref(self, i, row, CASE_LEN, NULL,
 			       &(struct qkv){ x->q[0][0], x->k[0][0],
-					      &(struct kv_cache){ x->cache_k[0][0][0],
-								  x->cache_v[0][0][0] } },
+					      &(struct kv_cache){ .k = x->cache_k[0][0][0],
+								  .v = x->cache_v[0][0][0] } },
 			       &err))
 			bail_out("%s", err.msg);
 	}

@@ -239,7 +239,7 @@ static double difference(const struct bench_case *c, struct rng *rng)
 	size_t n_q = (size_t)c->b.rows.n_row * row;
 	size_t n_kv = (size_t)c->b.keys.page0[c->b.rows.n_req] * page;
 	bf16_t *q = malloc((2 * n_q + 2 * n_kv) * sizeof *q), *out = q + n_q;
-	struct kv_cache kv = { out + n_q, out + n_q + n_kv };
+	struct kv_cache kv = { .k = out + n_q, .v = out + n_q + n_kv };
 	bf16_t *k = malloc(2 * (size_t)c->b.keys.max_kv_blk * blk * sizeof *k);
 	bf16_t *v = k + (size_t)c->b.keys.max_kv_blk * blk;
 	double ref[256], worst = 0;

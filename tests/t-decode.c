@@ -207,8 +207,9 @@ static void test_order(void)
 
 	for (int i = 0; i < 7; i++)
 		v[(page[i / 4] * 4 + i % 4) * 8 + i] = bf16_from_f32(1);
-	is_int(decode_ref(&(struct attn_call){ .b = &b, .q = q, .kv = { k, v }, .out = out }, 0,
-			  NULL, &err),
+	is_int(decode_ref(
+		       &(struct attn_call){ .b = &b, .q = q, .kv = { .k = k, .v = v }, .out = out },
+		       0, NULL, &err),
 	       AR_OK, "keys with positions of their own");
 	for (int r = 0; r < 3; r++)
 		for (int i = 0; i < 7; i++)

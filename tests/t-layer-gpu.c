@@ -99,8 +99,8 @@ static void test_rope_cache(void)
 		pv = both_new(pk.bytes);
 		memset(pk.host, 0xff, pk.bytes);
 		memset(pv.host, 0xff, pv.bytes);
-		host = (struct kv_cache){ pk.host, pv.host };
-		dev = (struct kv_cache){ pk.dev, pv.dev };
+		host = (struct kv_cache){ .k = pk.host, .v = pv.host };
+		dev = (struct kv_cache){ .k = pk.dev, .v = pv.dev };
 		layer_rope_ref(&c.s, &c.host, layer, c.row.host, c.n_row,
 			       &(struct layer_angles){ c.trig.host, c.dim, c.q_scale }, q.host,
 			       k.host);

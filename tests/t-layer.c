@@ -135,7 +135,7 @@ static void test_cache(void)
 	const struct layer_row row[2] = { { 5, 0, 6 }, { 10, 0, 9 } };
 	bf16_t k[2 * HEADS_KV * DIM], pages_k[3 * HEADS_KV * PAGE * DIM] = { 0 };
 	bf16_t pages_v[3 * HEADS_KV * PAGE * DIM] = { 0 };
-	const struct kv_cache kv = { pages_k, pages_v };
+	const struct kv_cache kv = { .k = pages_k, .v = pages_v };
 	struct rng r = { 3 };
 	int written = 0;
 
@@ -361,7 +361,7 @@ static void test_product_rows(void)
 	const struct layer_row row[2] = { { .tok = 9, .slot = 3 }, { .tok = 7, .slot = 0 } };
 	static bf16_t x[2 * OF * WIDE], q[2 * WIDE], k[2 * WIDE], pages[2][64 * WIDE];
 	const struct layer_seq product = { x, 0 };
-	const struct kv_cache kv = { pages[0], pages[1] };
+	const struct kv_cache kv = { .k = pages[0], .v = pages[1] };
 	bf16_t out[2 * WIDE];
 
 	for (int i = 0; i < 2 * OF * WIDE; i++)

@@ -201,10 +201,10 @@ static void test_one_group(void)
 	x = groups_of(&g, 0);
 	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
 	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->n_page &&
-		   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
+		   x->kv_bytes == 2 * 2 * 128 * 8 * sizeof(bf16_t) &&
 		   x->state_bytes == method_state_bytes(plan_single(own), &x->shape),
 	   "with the sizes of a page");
-	ok(groups_bytes(&g, some, 2, 5) == 5 * 2 * (double)(2 * x->kv_bytes + x->state_bytes) &&
+	ok(groups_bytes(&g, some, 2, 5) == 5 * 2 * (double)(x->kv_bytes + x->state_bytes) &&
 		   groups_bytes(&g, NULL, LAYERS, 5) == 2 * groups_bytes(&g, some, 2, 5),
 	   "a page takes as much in every layer");
 	is_int(groups_open_blocks(&g, &tables, 16, 16, 2, &err), AR_OK, "it gets pages");
@@ -220,6 +220,33 @@ static void test_one_group(void)
 	blocks_release(&tables);
 	plan_release(&p);
 	plan_free(own);
+}
+
+/* Layer 1 keeps one plane of 12 elements a token. */
+static void test_layouts(void)
+{
+	static const struct cache_layout odd = { "odd", 1u << 31, 1, { { 1, 12, ELEM_BF16 } } };
+	struct plan *own;
+	struct layer_plan p = apply("dense", &own);
+	struct cache_groups g;
+	const struct cache_group *x, *y;
+	struct ar_err err;
+
+	layer[1].cache = &odd;
+	layer[2].cache = cache_layouts;
+	is_int(groups_init(&g, &model, &p, 3, 100, &err), AR_OK, "groups of layers with layouts");
+	x = groups_of(&g, 0);
+	y = groups_of(&g, 1);
+	ok(g.n == 2 && groups_of(&g, 2) == x && x->kv_bytes == 2 * groups_plane_bytes(x, 0),
+	   "layers of one layout are a group");
+	ok(y->kv_bytes == 128 * 12 * sizeof(bf16_t) && groups_plane_bytes(y, 0) == y->kv_bytes &&
+		   groups_bytes(&g, NULL, LAYERS, 5) ==
+			   5 * (double)((LAYERS - 1) * x->kv_bytes + y->kv_bytes),
+	   "bytes are those of the layout");
+	groups_release(&g);
+	plan_release(&p);
+	plan_free(own);
+	reset_layers();
 }
 
 /* Layer 1 has other heads, layer 2 a state beside its pages. */
@@ -335,8 +362,8 @@ static void test_mixed_groups(void)
 	is_int((long long)linear->state_bytes, 4 * 8 * 16 * 4 + (2 * 2 * 8 + 4 * 16) * 3 * 2,
 	       "a linear layer its matrices and the last inputs of the convolution");
 	ok(!linear->kv_bytes && linear->n_page == 3, "for each request");
-	ok(groups_bytes(&g, NULL, LAYERS, 203) == 2 * 203.0 * 2 * (double)full->kv_bytes +
-							  15.0 * 2 * (double)full->kv_bytes +
+	ok(groups_bytes(&g, NULL, LAYERS, 203) == 2 * 203.0 * (double)full->kv_bytes +
+							  15.0 * (double)full->kv_bytes +
 							  3.0 * (double)linear->state_bytes,
 	   "all have their bytes");
 	is_str(groups_describe(&g, g.of[1], run, 4, text, sizeof text),
@@ -469,6 +496,7 @@ int main(void)
 	test_misfits();
 	test_page_sizes();
 	test_one_group();
+	test_layouts();
 	test_groups();
 	test_aux();
 	test_mixed_groups();

@@ -65,7 +65,7 @@ struct attend_args {
 	struct attn_batch b;
 	struct block_lists lists;
 	const bf16_t *q;
-	struct kv_cache kv;
+	struct kv_bf16 kv;
 	bf16_t *out;
 	float *lse;
 	const float *sink;		// of each query head; NULL: none
@@ -316,7 +316,7 @@ out:
 enum ar_status attend_sm80_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
 				   const struct block_lists *lists, struct ar_err *err)
 {
-	struct attend_args a = { *call->b,  *lists,    call->q,   call->kv,
+	struct attend_args a = { *call->b,  *lists,    call->q,   call->kv.bf16,
 				 call->out, call->lse, call->sink };
 	cudaStream_t stream = (cudaStream_t)call->stream;
 

@@ -106,7 +106,7 @@ struct decode_args {
 	int heads;			// heads that share a list; without lists: group
 	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
 	const bf16_t *q;
-	struct kv_cache kv;
+	struct kv_bf16 kv;
 	bf16_t *out;
 	void *part;			// struct part: [grid][2]
 	const float *sink;		// of each query head; NULL: none
@@ -767,7 +767,7 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	a.kv_seg = (group + a.heads - 1) / a.heads * a.list_seg;
 	a.n_seg = b->shape.kv_heads * a.kv_seg;
 	a.q = call->q;
-	a.kv = call->kv;
+	a.kv = call->kv.bf16;
 	a.out = call->out;
 	a.part = call->work;
 	a.sink = call->sink;

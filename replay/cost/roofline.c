@@ -80,8 +80,9 @@ static void count_cache(const struct layer_spec *l, int rows, struct roofline_wo
 	work[PHASE_ROPE] = (struct roofline_work){
 		0, rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), 1
 	};
-	work[PHASE_CACHE] =
-		(struct roofline_work){ 0, 4.0 * BF16 * rows * l->kv_heads * l->head_dim, 1 };
+	work[PHASE_CACHE] = (struct roofline_work){
+		0, rows * (2.0 * BF16 * l->kv_heads * l->head_dim + (double)layer_cache_bytes(l)), 1
+	};
 }
 
 /* Add the work of the layer outside attention. */
@@ -130,7 +131,8 @@ static void add_attention(const struct layer_spec *l, double n, double pairs, do
 			  struct roofline_work *w)
 {
 	w->flops += layer_pair_flops(l) * pairs;
-	w->bytes += 2.0 * BF16 * l->head_dim * (n * l->q_heads + keys * l->kv_heads);
+	w->bytes += 2.0 * BF16 * l->head_dim * n * l->q_heads;
+	w->bytes += (double)layer_cache_bytes(l) * keys;
 	w->kernels = 1;
 }
 
@@ -180,7 +182,7 @@ static void count_chunk(const struct roofline_subject *s, const struct layer_spe
 		work[PHASE_METADATA].kernels = method_shape(m) == SHAPE_TABLE ? 2 : 1;
 	}
 	if (m->executor->copies) {
-		work[PHASE_COPY].bytes += 4.0 * BF16 * l->head_dim * l->kv_heads * len * density;
+		work[PHASE_COPY].bytes += 2.0 * (double)layer_cache_bytes(l) * len * density;
 		work[PHASE_COPY].kernels = 1;
 	}
 	add_attention(l, n, pairs * density, len * density, &work[PHASE_ATTEND]);

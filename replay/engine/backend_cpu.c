@@ -25,10 +25,8 @@ static void cpu_close(void *self)
 	if (!c)
 		return;
 	for (int i = 0; i < c->env.n_run_layers; i++) {
-		if (c->kv) {
-			free(c->kv[i].k);
-			free(c->kv[i].v);
-		}
+		for (int p = 0; c->kv && p < CACHE_PLANES; p++)
+			free(c->kv[i].plane[p]);
 		if (c->state)
 			free(c->state[i]);
 		if (c->aux)
@@ -97,6 +95,17 @@ static bool alloc_aux(struct cpu *c, int i)
 	return c->aux[i];
 }
 
+static bool alloc_planes(struct kv_cache *kv, const struct cache_group *g)
+{
+	bool ok = true;
+
+	for (int i = 0; i < cache_layout(g->layout)->n_plane; i++) {
+		kv->plane[i] = array((size_t)g->n_page, groups_plane_bytes(g, i));
+		ok &= kv->plane[i] != NULL;
+	}
+	return ok;
+}
+
 static bool alloc_cache(struct cpu *c)
 {
 	int n = c->env.n_run_layers;
@@ -108,16 +117,14 @@ static bool alloc_cache(struct cpu *c)
 		return false;
 	for (int i = 0; i < n; i++) {
 		const struct cache_group *g = attn_engine_group(&c->engine, i);
-		size_t n_page = (size_t)g->n_page;
+		bool planes;
 
 		if (cpu_skips(c, i))
 			continue;
-		c->kv[i].k = array(n_page, g->kv_bytes);
-		c->kv[i].v = array(n_page, g->kv_bytes);
+		planes = alloc_planes(&c->kv[i], g);
 		if (g->state_bytes)
-			c->state[i] = array(n_page, g->state_bytes);
-		if (!c->kv[i].k || !c->kv[i].v || (g->state_bytes && !c->state[i]) ||
-		    !alloc_aux(c, i))
+			c->state[i] = array((size_t)g->n_page, g->state_bytes);
+		if (!planes || (g->state_bytes && !c->state[i]) || !alloc_aux(c, i))
 			return false;
 	}
 	return true;

@@ -350,26 +350,33 @@ int64_t cuda_fit_blocks(void *self)
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
-/* Bytes of K in one layer of the group, as many as of V: its pages and the scratch page. */
-static size_t kv_bytes(const struct cache_group *g)
+/* Set the planes and the state of one layer of the group, the scratch page included, from mem on.
+ * Returns their bytes.  mem NULL: only count. */
+static size_t lay_layer(const struct cache_group *g, char *mem, struct kv_cache *kv, void **state)
 {
-	return (size_t)(g->n_page + 1) * g->kv_bytes;
-}
+	const size_t n_page = (size_t)(g->n_page + 1);
+	struct workspace w = workspace_at(mem);
 
-static size_t layer_bytes(const struct cache_group *g)
-{
-	return 2 * kv_bytes(g) + workspace_aligned((size_t)(g->n_page + 1) * g->state_bytes);
+	for (int i = 0; i < cache_layout(g->layout)->n_plane; i++)
+		kv->plane[i] = workspace_take(&w, n_page, groups_plane_bytes(g, i));
+	*state = workspace_take(&w, n_page, g->state_bytes);
+	if (!g->state_bytes)
+		*state = NULL;
+	return w.used;
 }
 
 static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
 {
 	int n = c->env.n_run_layers;
+	struct kv_cache kv;
 	size_t bytes = 0;
 	char *mem = NULL;
+	void *state;
 	enum ar_status st;
 
 	for (int i = 0; i < n; i++)
-		bytes += cuda_skips(c, i) ? 0 : layer_bytes(attn_engine_group(&c->engine, i));
+		if (!cuda_skips(c, i))
+			bytes += lay_layer(attn_engine_group(&c->engine, i), NULL, &kv, &state);
 	st = take(c, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
 	if (st)
 		return st;
@@ -378,16 +385,10 @@ static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
 	if (!c->kv || !c->state)
 		return ar_nomem(err);
 	CU(cudaMemsetAsync(mem, 0, bytes, c->stream));
-	for (int i = 0; i < n; i++) {
-		const struct cache_group *g = attn_engine_group(&c->engine, i);
-
-		if (cuda_skips(c, i))
-			continue;
-		c->kv[i].k = (bf16_t *)mem;
-		c->kv[i].v = (bf16_t *)(mem + kv_bytes(g));
-		c->state[i] = g->state_bytes ? mem + 2 * kv_bytes(g) : NULL;
-		mem += layer_bytes(g);
-	}
+	for (int i = 0; i < n; i++)
+		if (!cuda_skips(c, i))
+			mem += lay_layer(attn_engine_group(&c->engine, i), mem, &c->kv[i],
+					 &c->state[i]);
 out:
 	return st;
 }

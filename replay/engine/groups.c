@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/delta/delta.h"
+#include "model/layer_size.h"
 
 static int64_t lesser(int64_t a, int64_t b)
 {
@@ -37,7 +38,8 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 		return x;
 	}
 	x.shape = plan_shape(p, m, layer);
-	x.kv_bytes = pages_offset(&x.shape, 1, 0) * sizeof(bf16_t);
+	x.layout = l->cache;
+	x.kv_bytes = (size_t)x.shape.page_tok * (size_t)layer_cache_bytes(l);
 	x.state_bytes = method_state_bytes(plan_method(p, layer), &x.shape);
 	if (l->mixer == MIX_WINDOW)
 		x.max_page = max_seqs * window_pages(&x, max_tok);
@@ -50,7 +52,8 @@ static bool same_group(const struct cache_group *a, const struct cache_group *b)
 
 	return a->mixer == b->mixer && a->window == b->window && a->segment == b->segment &&
 	       s->q_heads == t->q_heads && s->kv_heads == t->kv_heads &&
-	       s->head_dim == t->head_dim && a->state_bytes == b->state_bytes;
+	       s->head_dim == t->head_dim && a->state_bytes == b->state_bytes &&
+	       cache_layout(a->layout) == cache_layout(b->layout);
 }
 
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,
@@ -100,7 +103,7 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
 		const struct cache_group *x = groups_of(g, l);
 		size_t aux = l == x->aux_layer ? x->aux_bytes : 0;
 
-		sum += (double)(2 * x->kv_bytes + x->state_bytes + aux) *
+		sum += (double)(x->kv_bytes + x->state_bytes + aux) *
 		       (double)lesser(n_page, x->max_page);
 	}
 	return sum;
@@ -131,7 +134,7 @@ char *groups_describe(const struct cache_groups *g, int group, const int *layer,
 	if (count)
 		snprintf(buf, size, "%d %s layer%s%s, %.2f GiB", count, kind[x->mixer],
 			 count > 1 ? "s" : "", window,
-			 (double)count * (double)(2 * x->kv_bytes + x->state_bytes) *
+			 (double)count * (double)(x->kv_bytes + x->state_bytes) *
 				 (double)x->n_page / 0x1p30);
 	return buf;
 }

@@ -23,15 +23,16 @@ struct cache_group {
 	int window;		 /* keys that a row sees; 0: all before it */
 	struct attn_shape shape; /* of its layers, with the page size; MIX_LINEAR: no heads, and
 				  * pages of a token */
-	size_t kv_bytes;	 /* bytes of K, and of V, per page and layer */
-	size_t state_bytes;	 /* bytes of state per page and layer: the selector's, or all of a
+	const struct cache_layout *layout; /* of its layers */
+	size_t kv_bytes;		   /* bytes of keys and values per page and layer */
+	size_t state_bytes; /* bytes of state per page and layer: the selector's, or all of a
 				  * linear layer's */
-	size_t aux_bytes;	 /* bytes per page of the aux cache, in one layer, */
-	int aux_layer;		 /* this one of the model; aux_bytes 0: there is none */
-	int no;			 /* its number: that of its tables */
-	int64_t n_page;		 /* 0 before groups_open_blocks() */
-	int64_t max_page;	 /* pages of the requests of a batch, if the pool had no end */
-	int segment;		 /* of its layers, see drops.h */
+	size_t aux_bytes;   /* bytes per page of the aux cache, in one layer, */
+	int aux_layer;	    /* this one of the model; aux_bytes 0: there is none */
+	int no;		    /* its number: that of its tables */
+	int64_t n_page;	    /* 0 before groups_open_blocks() */
+	int64_t max_page;   /* pages of the requests of a batch, if the pool had no end */
+	int segment;	    /* of its layers, see drops.h */
 	/* Of the batches that ran: rows of a layer, those that go on after the segment, and (row,
 	 * key) pairs of dense attention over what the cache holds. */
 	int64_t n_row, n_on, n_pair;
@@ -54,6 +55,13 @@ void groups_release(struct cache_groups *g);
 static inline const struct cache_group *groups_of(const struct cache_groups *g, int layer)
 {
 	return &g->group[g->of[layer]];
+}
+
+/* Bytes of a page in a plane of the layout. */
+static inline size_t groups_plane_bytes(const struct cache_group *x, int plane)
+{
+	return (size_t)x->shape.page_tok *
+	       cache_plane_bytes(x->layout, plane, x->shape.kv_heads, x->shape.head_dim);
 }
 
 /* Elements from the start of a layer's K or V to head h, place 0 of page. */

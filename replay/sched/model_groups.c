@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "model/layer_size.h"
+
 enum { ELEMENT = 2, ROUND = 16 /* tokens that an attention kernel's blocks are a multiple of */ };
 
 /* Layers that can share a group. */
@@ -15,12 +17,6 @@ struct type {
 	int64_t bytes; /* of a block in a layer */
 	int first, n;  /* layers */
 };
-
-/* K and V of a token. */
-static int64_t token_bytes(const struct layer_spec *l)
-{
-	return (int64_t)2 * l->kv_heads * l->head_dim * ELEMENT;
-}
 
 static int64_t state_bytes(const struct layer_spec *l)
 {
@@ -47,7 +43,7 @@ static int64_t raise(const struct model *m, int64_t block_tok)
 
 	if (linear == m->n_layers || attention == m->n_layers)
 		return block_tok;
-	unit = ROUND * token_bytes(&m->layer[attention]);
+	unit = ROUND * layer_cache_bytes(&m->layer[attention]);
 	least = (state_bytes(&m->layer[linear]) + unit - 1) / unit * ROUND;
 	return block_tok > least ? block_tok : least;
 }
@@ -64,11 +60,11 @@ static struct type type_of(const struct model *m, int layer, int64_t block_tok)
 
 	if (l->mixer != MIX_LINEAR) {
 		t.block_tok = block_tok;
-		t.bytes = block_tok * token_bytes(l);
+		t.bytes = block_tok * layer_cache_bytes(l);
 	} else if (attention == m->n_layers) {
 		t.bytes = state_bytes(l);
 	} else { /* padded */
-		t.bytes = block_tok * token_bytes(&m->layer[attention]);
+		t.bytes = block_tok * layer_cache_bytes(&m->layer[attention]);
 	}
 	return t;
 }

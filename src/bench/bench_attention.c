@@ -211,6 +211,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 {
 	bool select = c->what == BENCH_SELECT, decode = bench_decodes(c->what);
 	double group = (double)(s->q_heads / s->kv_heads);
+	double head = (double)cache_token_bytes(NULL, 1, (int)s->head_dim); /* bytes of a token */
 
 	return (struct row){
 		.what = bench_names[c->what],
@@ -223,9 +224,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 		.block_size = s->page_tok,
 		.density = (c->n_list && c->what != BENCH_PAST) || c->b.rows.first ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
-		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
-					  ((double)c->pairs / group) :
-				  NAN,
+		.bytes = decode ? head * ((double)c->pairs / group) : NAN,
 		.executed = select ? NAN : (double)c->pairs / (double)c->dense_pairs,
 		.r = nothing,
 	};
@@ -264,7 +263,8 @@ static enum ar_status put_case(struct bench *b, const struct bench_case *c, cons
 		if (c->what == BENCH_SELECT)
 			r.executed = r.r.kept;
 		if (c->moved && i == 0) { /* keys and values, read and written */
-			r.bytes = 4 * (double)c->moved * (double)r.head_dim * sizeof(bf16_t);
+			r.bytes = 2 * (double)c->moved *
+				  (double)cache_token_bytes(NULL, 1, (int)r.head_dim);
 			r.flops = NAN;
 		}
 		b->n_off += is_off(b, c, i, &r.r);

@@ -75,7 +75,7 @@ struct kv_cache bench_kv_at(const struct bench_load *l, int set)
 {
 	size_t at = (size_t)set * l->kv_len;
 
-	return (struct kv_cache){ l->kv.k + at, l->kv.v ? l->kv.v + at : NULL };
+	return (struct kv_cache){ .k = l->kv.k + at, .v = l->kv.v ? l->kv.v + at : NULL };
 }
 
 const bf16_t *bench_q_at(const struct bench_load *l, int set)

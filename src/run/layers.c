@@ -22,7 +22,7 @@ static struct row_run_layer work_of(const struct run *r, int i)
 				 layer_mlp_flops(l, hidden) * (double)w.n_mlp,
 		.mixer_flops = layer_pair_flops(l) * (double)w.n_pair +
 			       layer_delta_flops(&l->delta, true) * (double)w.n_row,
-		.kv_bytes = w.n_row * 2 * l->kv_heads * l->head_dim * (int64_t)sizeof(bf16_t)
+		.kv_bytes = w.n_row * layer_cache_bytes(l),
 	};
 }
 

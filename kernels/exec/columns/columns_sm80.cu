@@ -60,7 +60,7 @@ struct columns_args {
 	struct attn_batch b;
 	struct column_lists lists;
 	const bf16_t *q;
-	struct kv_cache kv;
+	struct kv_bf16 kv;
 	bf16_t *out;
 	float *lse;
 	const float *sink;	/* of each query head; NULL: none */
@@ -328,7 +328,7 @@ static enum ar_status launch_sinks(const struct columns_args &a, cudaStream_t st
 enum ar_status columns_sm80_enqueue(const struct attn_call *call,
 				    const struct executor_lists *lists, struct ar_err *err)
 {
-	const struct columns_args a = { *call->b, lists->columns, call->q, call->kv, call->out,
+	const struct columns_args a = { *call->b, lists->columns, call->q, call->kv.bf16, call->out,
 					call->lse, call->sink };
 	cudaStream_t stream = (cudaStream_t)call->stream;
 

@@ -59,7 +59,7 @@ enum ar_status pool_attend(const struct attn_call *call, int heads, int lists, s
 	packed.keys.page = p.page;
 	packed.kept = p.ctx;
 	pool.b = &packed;
-	pool.kv = p.kv;
+	pool.kv.bf16 = p.kv;
 	pool.work = p.rest;
 	return attend_enqueue(&pool, attend_plan_rows, heads, &all, err);
 }

@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 struct pool {
-	struct kv_cache kv;
+	struct kv_bf16 kv;
 	int32_t *ctx, *page;
 	void *rest; /* the rest of work, for attend_enqueue */
 };

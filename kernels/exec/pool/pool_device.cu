@@ -18,7 +18,7 @@ static constexpr int GRID = 4096;	/* thread blocks; several waves on any GPU */
 
 struct move {
 	struct attn_batch b;
-	struct kv_cache from;
+	struct kv_bf16 from;
 	struct pool to;
 	int lists;			/* per request */
 };
@@ -161,7 +161,7 @@ static enum ar_status fill(const struct attn_call *call, const Lists &from, int 
 			   struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
-	const struct move m = { *b, call->kv, pool_at(b, lists, call->work), lists };
+	const struct move m = { *b, call->kv.bf16, pool_at(b, lists, call->work), lists };
 	const int n_list = b->rows.n_req * lists;
 	enum ar_status st = AR_OK;
 	int per;

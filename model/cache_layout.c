@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "model/cache_layout.h"
+
+#include "base/bf16.h"
+
+const struct cache_layout cache_layouts[] = {
+	{ "kv-bf16", CACHE_KV_BF16, 2, { { 0, 0, ELEM_BF16 }, { 0, 0, ELEM_BF16 } } }, { 0 }
+};
+
+static const size_t elem_bytes[] = { [ELEM_BF16] = sizeof(bf16_t) };
+
+size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim)
+{
+	const struct cache_plane *p = &cache_layout(l)->plane[plane];
+
+	return (size_t)(p->heads ? p->heads : kv_heads) * (size_t)(p->dim ? p->dim : head_dim) *
+	       elem_bytes[p->elem];
+}
+
+size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim)
+{
+	size_t sum = 0;
+
+	for (int i = 0; i < cache_layout(l)->n_plane; i++)
+		sum += cache_plane_bytes(l, i, kv_heads, head_dim);
+	return sum;
+}

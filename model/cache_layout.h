@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the KV cache of a layer lies in memory.  A layout NULL is kv-bf16, in all of these functions. */
+#ifndef AR_CACHE_LAYOUT_H
+#define AR_CACHE_LAYOUT_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum elem { ELEM_BF16 };
+enum { CACHE_PLANES = 2 };
+
+/* A plane is an array [page][heads][page_tok][dim].  Heads and dim are the layer's KV heads and head
+ * size where they are 0 here. */
+struct cache_plane {
+	int heads, dim;
+	enum elem elem;
+};
+
+enum { CACHE_KV_BF16 = 1 }; /* bits of layouts, for sets of them */
+
+struct cache_layout {
+	const char *name; /* "kv-bf16" */
+	unsigned bit;
+	int n_plane;
+	struct cache_plane plane[CACHE_PLANES];
+};
+extern const struct cache_layout cache_layouts[]; /* ends with name == NULL */
+
+static inline const struct cache_layout *cache_layout(const struct cache_layout *l)
+{
+	return l ? l : cache_layouts;
+}
+
+/* Bytes of a token in a plane, and in all planes together.  Those of a page are page_tok times as
+ * many. */
+size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim);
+size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layouts of the KV cache, and the bytes that follow from them. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/bf16.h"
+#include "model/layer_size.h"
+#include "tests/tap.h"
+
+static void test_table(void)
+{
+	unsigned bits = 0;
+
+	for (const struct cache_layout *l = cache_layouts; l->name; l++) {
+		const struct cache_layout *same = cache_layouts;
+
+		while (same != l && strcmp(same->name, l->name) != 0)
+			same++;
+		ok(same == l && l->bit && !(l->bit & (l->bit - 1)) && !(l->bit & bits) &&
+			   l->n_plane > 0 && l->n_plane <= CACHE_PLANES,
+		   "layout %s has a name and a bit of its own, and planes", l->name);
+		bits |= l->bit;
+	}
+	ok(cache_layout(NULL) == cache_layouts && !strcmp(cache_layouts->name, "kv-bf16"),
+	   "the usual layout is kv-bf16");
+}
+
+static void test_bytes(void)
+{
+	static const struct cache_layout latent = { "latent", 2, 1, { { 1, 576, ELEM_BF16 } } };
+	struct layer_spec l = { .q_heads = 32, .kv_heads = 8, .head_dim = 128 };
+
+	is_int(layer_cache_bytes(&l), 2 * 8 * 128 * sizeof(bf16_t), "keys and values of a token");
+	is_int(cache_plane_bytes(cache_layouts, 1, 8, 128), 8 * 128 * sizeof(bf16_t), "values");
+	l.cache = &latent;
+	is_int(layer_cache_bytes(&l), 576 * sizeof(bf16_t), "a plane may have sizes of its own");
+}
+
+int main(void)
+{
+	plan(0);
+	test_table();
+	test_bytes();
+	return done_testing();
+}
