@@ -168,7 +168,8 @@ struct attn_call {
 	int layer; /* of the model */
 	const bf16_t *q;
 	struct kv_cache kv;
-	void *state;	   /* of the selector, see selector.h */
+	const struct cache_layout *layout; /* of kv; NULL: kv-bf16 */
+	void *state;			   /* of the selector, see selector.h */
 	const float *sink; /* [q_heads] logits in the sum of softmax, without a value; NULL: none */
 	bf16_t *out;
 	float *lse;	     /* NULL: not asked for */

@@ -104,7 +104,7 @@ endif
 # plugin.list.
 nobase_pkginclude_HEADERS += \
   base/bf16.h base/both.h base/opt_table.h base/status.h \
-  kernels/attn.h kernels/select/selector.h kernels/select/work.h
+  kernels/attn.h kernels/select/selector.h kernels/select/work.h model/cache_layout.h
 EXTRA_DIST += kernels/select/plugin.list
 PLUGIN_EXPORTS = -Wl,--dynamic-list=$(srcdir)/kernels/select/plugin.list
 

@@ -16,46 +16,47 @@
 
 #define ALL_DIMS (64 | 128 | 256)
 #define BOTH (64 | 128)
+#define KV CACHE_KV_BF16
 #define HAS_SM90 (!HAVE_CUDA || HAVE_SM90A) /* without CUDA, all rows are there */
 #define FN(f) (HAVE_CUDA ? (support_fn *)(f) : NULL)
 
 const struct support supports[] = {
 #if HAS_SM90 /* wgmma and TMA */
-	{ "attend", 90, 90, ALL_DIMS, BOTH, .fn = FN(attend_sm90_enqueue), .parts = true },
-	{ "columns", 90, 90, ALL_DIMS, BOTH, .fn = FN(columns_sm90_enqueue), .parts = true },
-	{ "delta", 90, 90, 128, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
-	{ "lastq", 90, 90, ALL_DIMS, BOTH, .fn = FN(lastq_sm90_enqueue) },
-	{ "lastq-blocks", 90, 90, 64 | 128, 128, .fn = FN(lastq_sm90_rows_enqueue) },
-	{ "proxyattn", 90, 90, ALL_DIMS, BOTH, .fn = FN(proxyattn_sm90_enqueue) },
-	{ "quoka", 90, 90, ALL_DIMS, BOTH, .fn = FN(quoka_sm90_enqueue) },
-	{ "xattention", 90, 90, ALL_DIMS, BOTH, .fn = FN(xattention_sm90_enqueue) },
+	{ "attend", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(attend_sm90_enqueue), .parts = true },
+	{ "columns", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(columns_sm90_enqueue), .parts = true },
+	{ "delta", 90, 90, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
+	{ "lastq", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_enqueue) },
+	{ "lastq-blocks", 90, 90, 64 | 128, 128, KV, .fn = FN(lastq_sm90_rows_enqueue) },
+	{ "proxyattn", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(proxyattn_sm90_enqueue) },
+	{ "quoka", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm90_enqueue) },
+	{ "xattention", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm90_enqueue) },
 #endif
 	/* attention */
-	{ "attend", 80, 0, 64 | 128, BOTH, .fn = FN(attend_sm80_enqueue) },
-	{ "columns", 80, 0, ALL_DIMS, BOTH, .fn = FN(columns_sm80_enqueue) },
-	{ "decode", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "attend", 80, 0, 64 | 128, BOTH, KV, .fn = FN(attend_sm80_enqueue) },
+	{ "columns", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(columns_sm80_enqueue) },
+	{ "decode", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	/* gated DeltaNet; 128 needs 163 KiB of shared memory */
-	{ "delta", 80, 0, 64, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
-	{ "delta", 80, 80, 128, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
-	{ "delta", 90, 119, 128, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	{ "delta", 80, 0, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	{ "delta", 80, 80, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	{ "delta", 90, 119, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	/* selectors, and kernels that several of them share */
-	{ "ashape", 80, 0, SUPPORT_ANY, .page_toks = SUPPORT_ANY },
-	{ "bfla", 80, 0, ALL_DIMS, .page_toks = 128 },
-	{ "density", 80, 0, SUPPORT_ANY, .page_toks = SUPPORT_ANY },
-	{ "flashprefill", 80, 0, ALL_DIMS, .page_toks = BOTH },
-	{ "flexprefill", 80, 0, ALL_DIMS, .page_toks = BOTH },
-	{ "lastq", 80, 0, ALL_DIMS, BOTH, .fn = FN(lastq_sm80_enqueue) },
-	{ "minference", 80, 0, ALL_DIMS, .page_toks = BOTH },
-	{ "oracle", 80, 0, ALL_DIMS, .page_toks = BOTH },
-	{ "proxyattn", 80, 0, ALL_DIMS, BOTH, .fn = FN(proxyattn_sm80_enqueue) },
-	{ "quoka", 80, 0, ALL_DIMS, BOTH, .fn = FN(quoka_sm80_enqueue) },
-	{ "seer", 80, 0, ALL_DIMS, .page_toks = 64 },
-	{ "trishape", 80, 0, SUPPORT_ANY, .page_toks = SUPPORT_ANY },
-	{ "xattention", 80, 0, ALL_DIMS, BOTH, .fn = FN(xattention_sm80_enqueue) },
+	{ "ashape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
+	{ "bfla", 80, 0, ALL_DIMS, 128, .layouts = KV },
+	{ "density", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
+	{ "flashprefill", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "flexprefill", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "lastq", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm80_enqueue) },
+	{ "minference", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "oracle", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "proxyattn", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(proxyattn_sm80_enqueue) },
+	{ "quoka", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm80_enqueue) },
+	{ "seer", 80, 0, ALL_DIMS, 64, .layouts = KV },
+	{ "trishape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
+	{ "xattention", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm80_enqueue) },
 	/* droppers */
-	{ "lazyllm", 80, 0, ALL_DIMS, .page_toks = BOTH },
-	{ "sliminfer", 80, 0, ALL_DIMS, .page_toks = BOTH },
-	{ "uniprefill", 80, 0, ALL_DIMS, .page_toks = BOTH },
+	{ "lazyllm", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "sliminfer", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "uniprefill", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ 0 }
 };
 
@@ -63,7 +64,7 @@ const struct support supports[] = {
 struct sum {
 	int cc_min; /* the least of all rows; 0: the family has none */
 	bool found; /* a row is for the GPU; the sizes are those of such rows */
-	unsigned head_dims, page_toks;
+	unsigned head_dims, page_toks, layouts;
 };
 
 static bool on(const struct support *s, int cc)
@@ -84,6 +85,7 @@ static struct sum sum_up(const struct support *rows, const char *kernel, int cc)
 		x.found = true;
 		x.head_dims |= s->head_dims;
 		x.page_toks |= s->page_toks;
+		x.layouts |= s->layouts;
 	}
 	return x;
 }
@@ -95,29 +97,71 @@ static bool has(unsigned sizes, int size)
 	return sizes == SUPPORT_ANY || (power && sizes & (unsigned)size);
 }
 
-/* "KERNEL: WHAT SIZE; supported 64, 128 on compute capability 9.0" */
-static enum ar_status refuse(const char *kernel, const char *what, int size, unsigned sizes, int cc,
-			     struct ar_err *err)
+static bool takes(unsigned layouts, const struct cache_layout *l)
 {
-	char list[64] = "", on[48] = "";
-	size_t n = 0;
-
-	for (unsigned k = 1; k && n < sizeof list; k <<= 1)
-		if (sizes & k)
-			n += (size_t)snprintf(list + n, sizeof list - n, "%s%u", n ? ", " : "", k);
-	if (cc)
-		snprintf(on, sizeof on, " on compute capability %d.%d", cc / 10, cc % 10);
-	return ar_fail(err, AR_USAGE, "%s: %s %d; supported %s%s", kernel, what, size, list, on);
+	return layouts == SUPPORT_ANY || layouts & cache_layout(l)->bit;
 }
 
-enum ar_status support_check(const char *kernel, const struct attn_shape *s, int cc,
+const char *support_sizes(unsigned sizes, char *buf, size_t n)
+{
+	size_t at = 0;
+
+	snprintf(buf, n, "any");
+	for (unsigned k = 1; k && at < n; k <<= 1)
+		if (sizes & k)
+			at += (size_t)snprintf(buf + at, n - at, "%s%u", at ? ", " : "", k);
+	return buf;
+}
+
+const char *support_layouts(unsigned bits, char *buf, size_t n)
+{
+	size_t at = 0;
+
+	snprintf(buf, n, "any");
+	for (const struct cache_layout *l = cache_layouts; l->name && at < n; l++)
+		if (bits & l->bit)
+			at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", l->name);
+	return buf;
+}
+
+/* "KERNEL: WHAT; supported LIST on compute capability 9.0" */
+static enum ar_status refuse(const char *kernel, const char *what, const char *list, int cc,
 			     struct ar_err *err)
 {
-	return support_check_in(supports, kernel, s, cc, err);
+	char on[48] = "";
+
+	if (cc)
+		snprintf(on, sizeof on, " on compute capability %d.%d", cc / 10, cc % 10);
+	return ar_fail(err, AR_USAGE, "%s: %s; supported %s%s", kernel, what, list, on);
+}
+
+static enum ar_status refuse_size(const char *kernel, const char *what, int size, unsigned sizes,
+				  int cc, struct ar_err *err)
+{
+	char list[64], name[32];
+
+	snprintf(name, sizeof name, "%s %d", what, size);
+	return refuse(kernel, name, support_sizes(sizes, list, sizeof list), cc, err);
+}
+
+static enum ar_status refuse_layout(const char *kernel, const struct cache_layout *l, unsigned bits,
+				    int cc, struct ar_err *err)
+{
+	char list[64], name[48];
+
+	snprintf(name, sizeof name, "cache %s", l->name);
+	return refuse(kernel, name, support_layouts(bits, list, sizeof list), cc, err);
+}
+
+enum ar_status support_check(const char *kernel, const struct attn_shape *s,
+			     const struct cache_layout *layout, int cc, struct ar_err *err)
+{
+	return support_check_in(supports, kernel, s, layout, cc, err);
 }
 
 enum ar_status support_check_in(const struct support *rows, const char *kernel,
-				const struct attn_shape *s, int cc, struct ar_err *err)
+				const struct attn_shape *s, const struct cache_layout *layout,
+				int cc, struct ar_err *err)
 {
 	struct sum x = sum_up(rows, kernel, cc);
 
@@ -129,23 +173,27 @@ enum ar_status support_check_in(const struct support *rows, const char *kernel,
 			       "later",
 			       kernel, cc / 10, cc % 10, x.cc_min / 10, x.cc_min % 10);
 	if (!has(x.head_dims, s->head_dim))
-		return refuse(kernel, "head size", s->head_dim, x.head_dims, cc, err);
+		return refuse_size(kernel, "head size", s->head_dim, x.head_dims, cc, err);
 	if (!has(x.page_toks, s->page_tok))
-		return refuse(kernel, "page size", s->page_tok, x.page_toks, cc, err);
+		return refuse_size(kernel, "page size", s->page_tok, x.page_toks, cc, err);
+	if (!takes(x.layouts, layout))
+		return refuse_layout(kernel, cache_layout(layout), x.layouts, cc, err);
 	return AR_OK;
 }
 
-const struct support *support_find(const char *kernel, const struct attn_shape *s, int cc)
+const struct support *support_find(const char *kernel, const struct attn_shape *s,
+				   const struct cache_layout *layout, int cc)
 {
 	for (const struct support *row = supports; row->kernel; row++)
 		if (on(row, cc) && has(row->head_dims, s->head_dim) &&
-		    has(row->page_toks, s->page_tok) && !strcmp(row->kernel, kernel))
+		    has(row->page_toks, s->page_tok) && takes(row->layouts, layout) &&
+		    !strcmp(row->kernel, kernel))
 			return row;
 	return NULL;
 }
 
 enum ar_status support_dispatch(support_fn **fn, const char *kernel, const struct attn_shape *s,
-				struct ar_err *err)
+				const struct cache_layout *layout, struct ar_err *err)
 {
 	const struct support *row;
 	const struct gpu *gpu;
@@ -153,9 +201,9 @@ enum ar_status support_dispatch(support_fn **fn, const char *kernel, const struc
 
 	if (st)
 		return st;
-	row = support_find(kernel, s, gpu->cc);
+	row = support_find(kernel, s, layout, gpu->cc);
 	if (!row)
-		return support_check(kernel, s, gpu->cc, err);
+		return support_check(kernel, s, layout, gpu->cc, err);
 	*fn = row->fn;
 	return AR_OK;
 }

@@ -25,27 +25,36 @@ struct support {
 	int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
 	unsigned head_dims; /* 64 | 128: sizes are powers of two, or SUPPORT_ANY */
 	unsigned page_toks; /* likewise, tokens of a page */
+	unsigned layouts;   /* of the cache: bits of cache_layouts, or SUPPORT_ANY */
 	support_fn *fn;	    /* NULL: the family has one function, and no dispatcher */
 	bool parts;	    /* attention: runs tiles in parts, see attn_batch.n_sm */
 };
 extern const struct support supports[]; /* ends with kernel == NULL */
 
-/* Check that the kernels of this family run the shape on GPUs of compute capability cc; cc 0: on
- * at least one GPU.  AR_USAGE: they do not; the message lists the supported sizes. */
-enum ar_status support_check(const char *kernel, const struct attn_shape *s, int cc,
-			     struct ar_err *err);
+/* Check that the kernels of this family run the shape, over a cache of this layout (NULL: kv-bf16), on
+ * GPUs of compute capability cc; cc 0: on at least one GPU.  AR_USAGE: they do not; the message lists
+ * what is supported. */
+enum ar_status support_check(const char *kernel, const struct attn_shape *s,
+			     const struct cache_layout *layout, int cc, struct ar_err *err);
 
 /* The same with other rows than supports[]. */
 enum ar_status support_check_in(const struct support *rows, const char *kernel,
-				const struct attn_shape *s, int cc, struct ar_err *err);
+				const struct attn_shape *s, const struct cache_layout *layout,
+				int cc, struct ar_err *err);
 
-/* The row that runs the shape on GPUs of compute capability cc; cc 0: on any GPU.  NULL: none does. */
-const struct support *support_find(const char *kernel, const struct attn_shape *s, int cc);
+/* Write "64, 128" for sizes of a row, and "kv-bf16" for its layouts; "any".  Return buf. */
+const char *support_sizes(unsigned sizes, char *buf, size_t n);
+const char *support_layouts(unsigned bits, char *buf, size_t n);
 
-/* Set *fn to the function that runs the shape on the current GPU.  Fails as support_check() does, and
- * as gpu_current(). */
+/* The row that runs the shape over this layout on GPUs of compute capability cc; cc 0: on any GPU.
+ * NULL: none does. */
+const struct support *support_find(const char *kernel, const struct attn_shape *s,
+				   const struct cache_layout *layout, int cc);
+
+/* Set *fn to the function that runs the shape over this layout on the current GPU.  Fails as
+ * support_check() and gpu_current() do. */
 enum ar_status support_dispatch(support_fn **fn, const char *kernel, const struct attn_shape *s,
-				struct ar_err *err);
+				const struct cache_layout *layout, struct ar_err *err);
 
 #ifdef __cplusplus
 }

@@ -112,7 +112,7 @@ bool gpu_attends(int head_dim)
 	struct ar_err err;
 
 	gpu_must(gpu_current(&gpu, &err), &err);
-	return !support_check("attend", &s, gpu->cc, &err);
+	return !support_check("attend", &s, NULL, gpu->cc, &err);
 }
 
 struct attn_batch gpu_batch(const struct attn_batch *host)

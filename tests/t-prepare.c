@@ -2,6 +2,7 @@
 /* Run preparation: layers and captures that are assigned, runs that are refused, and each allocation
  * failing in turn. */
 #include "config.h"
+#include "model/cache_layout.h"
 #include "replay/engine/prepare.h"
 
 #include <stdio.h>
@@ -118,6 +119,7 @@ static void refuses(const struct prepare_in *in, const char *message)
 
 static void test_kernels(void)
 {
+	static const struct cache_layout odd = { "odd", 1u << 31, 1, { { 1, 8, ELEM_BF16 } } };
 	static const int sizes[] = { 64, 128, 256 };
 	struct layer_spec layer = LAYER, two[] = { LAYER, LAYER };
 	struct model m = model8;
@@ -137,6 +139,11 @@ static void test_kernels(void)
 	is_str(err.msg, "model m, backend cuda: decode: head size 96; supported 64, 128, 256",
 	       "... in these words");
 	layer.head_dim = 64;
+	layer.cache = &odd;
+	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "nor for another layout of the cache");
+	is_str(err.msg, "model m, backend cuda: decode: cache odd; supported kv-bf16",
+	       "... in these words");
+	layer.cache = NULL;
 	layer.rotary_dim = 24;
 	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "nor for 24 channels that rotate");
 	is_str(err.msg,

@@ -64,7 +64,7 @@ static void refused(const char *kernel, int dim, int page_tok, int cc, const cha
 {
 	struct attn_shape s = { 8, 2, dim, page_tok };
 	struct ar_err err = { 0 };
-	enum ar_status st = support_check(kernel, &s, cc, &err);
+	enum ar_status st = support_check(kernel, &s, NULL, cc, &err);
 
 	ok(st == AR_USAGE && !strcmp(err.msg, message), "%s", message);
 	if (strcmp(err.msg, message))
@@ -75,7 +75,7 @@ static bool runs(const char *kernel, int dim, int page_tok, int cc)
 {
 	struct ar_err err;
 
-	return !support_check(kernel, &(struct attn_shape){ 8, 2, dim, page_tok }, cc, &err);
+	return !support_check(kernel, &(struct attn_shape){ 8, 2, dim, page_tok }, NULL, cc, &err);
 }
 
 static void test_messages(void)
@@ -101,19 +101,61 @@ static void test_messages(void)
 	   "what there are kernels for in the build passes");
 }
 
+static struct method *parse(const char *text)
+{
+	struct method *m;
+	struct ar_err err;
+
+	if (method_parse(&m, text, &err))
+		bail_out("%s", err.msg);
+	return m;
+}
+
+/* A layout that the table lacks is refused before anything is allocated. */
+static void test_layouts(void)
+{
+	static const struct cache_layout odd = {
+		"odd-bf16", 1u << 31, 1, { { 1, 576, ELEM_BF16 } }
+	};
+	static const struct attn_shape s = { 8, 2, 128, 128 };
+	struct selector_env env = { .shape = s, .n_layers = 1, .layout = &odd };
+	struct method *m = parse("compact-fp");
+	struct ar_err err = { 0 };
+	int bad = 0;
+
+	for (const struct support *row = supports; row->kernel; row++)
+		bad += row->page_toks != SUPPORT_ANY && row->layouts == SUPPORT_ANY;
+	ok(!bad, "a row with page sizes names its layouts");
+	ok(support_check("attend", &s, &odd, 90, &err) == AR_USAGE &&
+		   !support_find("attend", &s, &odd, 90),
+	   "a layout that kernels do not take is refused");
+	is_str(err.msg, "attend: cache odd-bf16; supported kv-bf16 on compute capability 9.0",
+	       "... with what they take");
+	ok(!support_check("attend", &s, cache_layouts, 90, &err) &&
+		   !support_check("ashape", &s, &odd, 90, &err),
+	   "kernels that do not read the cache take any");
+	ok(method_supported(m, &s, &odd, 0, &err) == AR_USAGE &&
+		   !strcmp(err.msg, "flashprefill: cache odd-bf16; supported kv-bf16"),
+	   "a method asks for its selector: %s", err.msg);
+	ok(method_open(m, &env, &err) == AR_USAGE &&
+		   !strcmp(err.msg, "method 'compact-fp': cache odd-bf16; references take kv-bf16"),
+	   "references refuse it, too: %s", err.msg);
+	method_free(m);
+}
+
 /* The first row that runs the shape is taken. */
 static void test_find(void)
 {
 	static const struct attn_shape s = { 8, 2, 128, 128 }, wide = { 8, 2, 256, 128 },
 				       odd = { 8, 2, 96, 128 };
 	const struct executor *x = executor_find("paged");
-	const struct support *here, *old = support_find("attend", &s, 80);
+	const struct support *here, *old = support_find("attend", &s, NULL, 80);
 	const struct gpu hopper = { .cc = 90, .n_sm = 132 }, ampere = { .cc = 80, .n_sm = 108 };
 
-	here = support_find("attend", &s, 90);
+	here = support_find("attend", &s, NULL, 90);
 	ok(old && !old->parts && here && here->parts == HAS_SM90 && (here == old) == !HAS_SM90 &&
-		   !support_find("attend", &wide, 80) && !support_find("attend", &odd, 0) &&
-		   !support_find("nothing", &s, 0),
+		   !support_find("attend", &wide, NULL, 80) &&
+		   !support_find("attend", &odd, NULL, 0) && !support_find("nothing", &s, NULL, 0),
 	   "a GPU runs the first row that has the shape");
 	ok(executor_n_sm(x, &s, &hopper) == (HAS_SM90 ? 132 : 0) &&
 		   !executor_n_sm(x, &s, &ampere) && !executor_n_sm(x, &odd, &hopper),
@@ -126,26 +168,16 @@ static void test_dispatch(void)
 	const struct gpu *gpu;
 	struct ar_err err = { 0 };
 	support_fn *fn = NULL;
-	enum ar_status st = support_dispatch(&fn, "attend", &s, &err);
+	enum ar_status st = support_dispatch(&fn, "attend", &s, NULL, &err);
 
 	if (gpu_current(&gpu, &err))
 		ok(st == (HAVE_CUDA ? AR_CUDA : AR_NODEV) && *err.msg && !fn,
 		   "without a GPU nothing is dispatched: %s", err.msg);
 	else
-		ok(!st && fn == support_find("attend", &s, gpu->cc)->fn &&
-			   support_dispatch(&fn, "attend", &odd, &err) == AR_USAGE &&
+		ok(!st && fn == support_find("attend", &s, NULL, gpu->cc)->fn &&
+			   support_dispatch(&fn, "attend", &odd, NULL, &err) == AR_USAGE &&
 			   strstr(err.msg, "attend: head size 96; supported"),
 		   "a shape without a kernel is not dispatched: %s", err.msg);
-}
-
-static struct method *parse(const char *text)
-{
-	struct method *m;
-	struct ar_err err;
-
-	if (method_parse(&m, text, &err))
-		bail_out("%s", err.msg);
-	return m;
 }
 
 static void test_methods(void)
@@ -157,10 +189,10 @@ static void test_methods(void)
 	struct ar_err err = { 0 };
 	bool device;
 
-	ok(method_supported(m, &odd, 90, &err) == AR_USAGE &&
+	ok(method_supported(m, &odd, NULL, 90, &err) == AR_USAGE &&
 		   !strncmp(err.msg, "columns: head size 96;", 22),
 	   "a method asks for its executor");
-	ok(!method_supported(m, &good, 90, &err), "and passes if all of its parts do");
+	ok(!method_supported(m, &good, NULL, 90, &err), "and passes if all of its parts do");
 	device = !gpu_current(&gpu, &err);
 	ok(method_open(m, &env, &err) == (device    ? AR_USAGE :
 					  HAVE_CUDA ? AR_CUDA :
@@ -171,7 +203,7 @@ static void test_methods(void)
 	ok(!method_open(m, &env, &err), "but not for a reference");
 	method_free(m);
 	m = parse("select=bfla/union=none/exec=blocksparse");
-	ok(method_supported(m, &(struct attn_shape){ 8, 2, 128, 64 }, 90, &err) == AR_USAGE &&
+	ok(method_supported(m, &(struct attn_shape){ 8, 2, 128, 64 }, NULL, 90, &err) == AR_USAGE &&
 		   !strncmp(err.msg, "bfla: page size 64; supported 128 on", 36),
 	   "a method asks for its selector");
 	method_free(m);
@@ -182,6 +214,7 @@ int main(void)
 	plan(0);
 	test_table();
 	test_messages();
+	test_layouts();
 	test_find();
 	test_dispatch();
 	test_methods();

@@ -24,6 +24,6 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 			       "use the executor paged without tables");
 	if (!b->n_tile)
 		return AR_OK;
-	st = support_dispatch(&fn, "attend", &b->shape, err);
+	st = support_dispatch(&fn, "attend", &b->shape, call->layout, err);
 	return st ? st : ((attend_enqueue_fn *)fn)(call, plan, heads, lists, err);
 }

@@ -31,7 +31,7 @@ struct delta_batch delta_plan(const struct attn_rows *rows, const int32_t *slot,
 enum ar_status delta_supported(const struct delta_spec *s, int cc, struct ar_err *err)
 {
 	const struct attn_shape shape = delta_shape(s);
-	enum ar_status st = support_check("delta", &shape, cc, err);
+	enum ar_status st = support_check("delta", &shape, NULL, cc, err);
 
 	if (st)
 		return st;

@@ -77,7 +77,7 @@ enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batc
 {
 	const struct attn_shape s = delta_shape(&c->spec);
 	support_fn *fn;
-	enum ar_status st = support_dispatch(&fn, "delta", &s, err);
+	enum ar_status st = support_dispatch(&fn, "delta", &s, NULL, err);
 
 	return st ? st : ((delta_prefill_fn *)fn)(c, b, err);
 }

@@ -25,7 +25,7 @@ const struct executor *executor_find(const char *name)
 
 int executor_n_sm(const struct executor *x, const struct attn_shape *s, const struct gpu *g)
 {
-	const struct support *row = support_find(x->kernel, s, g->cc);
+	const struct support *row = support_find(x->kernel, s, NULL, g->cc);
 
 	return row && row->parts ? g->n_sm : 0;
 }

@@ -43,22 +43,26 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 
 /* A plug-in brings its row. */
 static enum ar_status selector_supported(const struct selector *x, const struct attn_shape *s,
-					 int cc, struct ar_err *err)
+					 const struct cache_layout *layout, int cc,
+					 struct ar_err *err)
 {
 	const struct selector_support *p = &x->support;
-	const struct support own[] = {
-		{ x->name, p->cc_min, p->cc_max, p->head_dims, .page_toks = p->page_toks }, { 0 }
-	};
+	const struct support own[] = { { x->name, p->cc_min, p->cc_max, p->head_dims, p->page_toks,
+					 .layouts = CACHE_KV_BF16 },
+				       { 0 } };
 
-	return support_check_in(x->enqueue && p->cc_min ? own : supports, x->name, s, cc, err);
+	return support_check_in(x->enqueue && p->cc_min ? own : supports, x->name, s, layout, cc,
+				err);
 }
 
-enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
-				struct ar_err *err)
+enum ar_status method_supported(const struct method *m, const struct attn_shape *s,
+				const struct cache_layout *layout, int cc, struct ar_err *err)
 {
-	enum ar_status st = m->dense ? AR_OK : selector_supported(m->selector, s, cc, err);
+	enum ar_status st = AR_OK;
 
-	return st ? st : support_check(m->executor->kernel, s, cc, err);
+	if (!m->dense)
+		st = selector_supported(m->selector, s, layout, cc, err);
+	return st ? st : support_check(m->executor->kernel, s, layout, cc, err);
 }
 
 int method_tail(const struct method *m)
@@ -67,18 +71,28 @@ int method_tail(const struct method *m)
 								     0;
 }
 
-static enum ar_status check_device(const struct method *m, const struct attn_shape *s,
+static enum ar_status check_device(const struct method *m, const struct selector_env *env,
 				   struct ar_err *err)
 {
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	return st ? st : method_supported(m, s, gpu->cc, err);
+	return st ? st : method_supported(m, &env->shape, env->layout, gpu->cc, err);
+}
+
+/* References read kv-bf16 alone. */
+static enum ar_status check_reference(const struct selector_env *env, struct ar_err *err)
+{
+	const struct cache_layout *l = cache_layout(env->layout);
+
+	if (l->bit == CACHE_KV_BF16)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "cache %s; references take %s", l->name, cache_layouts->name);
 }
 
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err)
 {
-	enum ar_status st = env->device ? check_device(m, &env->shape, err) : AR_OK;
+	enum ar_status st = env->device ? check_device(m, env, err) : check_reference(env, err);
 
 	if (!st && m->selector->open)
 		st = m->selector->open(&m->self, m->param, env, err);

@@ -65,8 +65,8 @@ const struct opt *method_threshold(const struct method *m);
 size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value);
 
 /* support_check() of its selector and its executor. */
-enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
-				struct ar_err *err);
+enum ar_status method_supported(const struct method *m, const struct attn_shape *s,
+				const struct cache_layout *layout, int cc, struct ar_err *err);
 
 /* The dense tail of its batches, attn_batch.tail. */
 int method_tail(const struct method *m);

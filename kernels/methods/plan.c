@@ -160,7 +160,7 @@ static enum ar_status open_dropper(const struct layer_plan *l, const struct mode
 	enum ar_status st = device ? gpu_current(&gpu, err) : AR_OK;
 
 	if (!st && device)
-		st = support_check(l->drop->dropper->name, &s, gpu->cc, err);
+		st = support_check(l->drop->dropper->name, &s, m->layer[layer].cache, gpu->cc, err);
 	if (!st)
 		st = drop_open(l->drop, m, err);
 	if (!st && drop_acts_after(l->drop, m->n_layers - 1))
@@ -182,6 +182,7 @@ enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 		if (!plan_first(l, i))
 			continue;
 		e.shape = plan_shape(l, m, i);
+		e.layout = m->layer[i].cache;
 		st = method_open(l->method[i], &e, err);
 	}
 	return st || !l->drop ? st : open_dropper(l, m, env->device, err);

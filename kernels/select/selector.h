@@ -32,9 +32,10 @@ extern "C" {
 /* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
  * others. */
 struct selector_env {
-	struct attn_shape shape;  /* of this rank */
-	int n_layers;		  /* of the model */
-	const float *rope_inv;	  /* [head_dim / 2] RoPE turned Q and K by inv * position;
+	struct attn_shape shape;	   /* of this rank */
+	const struct cache_layout *layout; /* of the KV cache; NULL: kv-bf16 */
+	int n_layers;			   /* of the model */
+	const float *rope_inv;		   /* [head_dim / 2] RoPE turned Q and K by inv * position;
 					 * NULL: unknown */
 	const char *rope_unknown; /* why, such as "rope type 'longrope'"; NULL: nothing states it */
 	bool device;		  /* enqueue() will be called on the current device */

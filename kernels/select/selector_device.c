@@ -12,6 +12,6 @@ enum ar_status selector_dispatch(const char *kernel, const struct attn_call *cal
 
 	if (!call->b->rows.n_qblk)
 		return AR_OK;
-	st = support_dispatch(&fn, kernel, &call->b->shape, err);
+	st = support_dispatch(&fn, kernel, &call->b->shape, call->layout, err);
 	return st ? st : ((selector_fn *)fn)(call, self, out, err);
 }

@@ -42,6 +42,7 @@ struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_ki
 				   .layer = c->env.run_layer[i],
 				   .q = c->q + at,
 				   .kv = c->kv[i],
+				   .layout = attn_engine_group(&c->engine, i)->layout,
 				   .state = c->state[i],
 				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
 				   .out = c->out + at };

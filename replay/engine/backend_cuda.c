@@ -117,6 +117,7 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 				   .layer = c->env.run_layer[i],
 				   .q = c->q + at,
 				   .kv = c->kv[i],
+				   .layout = attn_engine_group(&c->engine, i)->layout,
 				   .state = c->state[i],
 				   .sink = attn_engine_sink(&c->engine, c->sink, i),
 				   .out = c->out + at,

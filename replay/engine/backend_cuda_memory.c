@@ -220,12 +220,13 @@ static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu,
 
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct attn_shape *s = attn_engine_shape(&c->engine, i);
+		const struct cache_layout *layout = attn_engine_group(&c->engine, i)->layout;
 
 		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 			continue;
-		st = support_check("decode", s, gpu->cc, err);
+		st = support_check("decode", s, layout, gpu->cc, err);
 		if (!st)
-			st = method_supported(c->engine.dense, s, gpu->cc, err);
+			st = method_supported(c->engine.dense, s, layout, gpu->cc, err);
 	}
 	return st;
 }

@@ -79,7 +79,7 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 
 		if (l->mixer == MIX_LINEAR)
 			continue;
-		st = support_check("decode", &s, 0, err);
+		st = support_check("decode", &s, l->cache, 0, err);
 		if (!st && l->rotary_dim % 16)
 			st = ar_fail(err, AR_USAGE,
 				     "layer %d: RoPE rotates %d channels of a head, but its kernel "

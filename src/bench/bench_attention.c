@@ -308,7 +308,7 @@ static enum ar_status check_kernel(struct bench *b, enum bench_what what,
 	enum ar_status st = b->device ? gpu_current(&gpu, err) : AR_OK;
 
 	(void)density;
-	return st ? st : support_check(bench_kernel(what), &shape, gpu ? gpu->cc : 0, err);
+	return st ? st : support_check(bench_kernel(what), &shape, NULL, gpu ? gpu->cc : 0, err);
 }
 
 static enum ar_status check_case(struct bench *b, enum bench_what what, const struct bench_shape *s,

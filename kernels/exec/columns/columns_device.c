@@ -16,6 +16,6 @@ enum ar_status columns_enqueue(const struct attn_call *call, const struct execut
 			       "vertical-slash attention takes no window; use the executor paged");
 	if (!call->b->n_tile)
 		return AR_OK;
-	st = support_dispatch(&fn, "columns", &call->b->shape, err);
+	st = support_dispatch(&fn, "columns", &call->b->shape, call->layout, err);
 	return st ? st : ((executor_fn *)fn)(call, lists, err);
 }

@@ -62,7 +62,7 @@ size_t lastq_blocks_work_bytes(const struct attn_shape *s, const struct attn_lim
 	struct workspace w = workspace_at(NULL);
 
 	room_at(s, l->max_req, l->max_kv_blk, true, &w);
-	return w.used + kernel_bytes(s, l, support_find("lastq-blocks", s, 0));
+	return w.used + kernel_bytes(s, l, support_find("lastq-blocks", s, NULL, 0));
 }
 
 static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
@@ -70,7 +70,7 @@ static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *
 			       struct ar_err *err)
 {
 	support_fn *fn;
-	enum ar_status st = support_dispatch(&fn, "lastq", &b->shape, err);
+	enum ar_status st = support_dispatch(&fn, "lastq", &b->shape, NULL, err);
 
 	return st ? st : ((lastq_fn *)fn)(b, n, q, k, out, work, stream, err);
 }
@@ -84,7 +84,7 @@ static enum ar_status first_pass(lastq_fn **fn, const struct attn_shape *s, stru
 	enum ar_status st = gpu_current(&gpu, err);
 
 	if (!st)
-		row = support_find("lastq-blocks", s, gpu->cc);
+		row = support_find("lastq-blocks", s, NULL, gpu->cc);
 	*fn = row ? (lastq_fn *)row->fn : NULL;
 	return st;
 }
