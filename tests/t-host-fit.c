@@ -102,7 +102,7 @@ static void make_log(struct log l)
 		if (s->load.n_req)
 			host_run(&clock, &p, s->load.kind, s->gpu_ns, l.async);
 		else
-			host_drain(&clock, h.ns[HOST_SCHEDULE]);
+			host_wait(&clock, h.ns[HOST_SCHEDULE]);
 		clock.now += (int64_t)((double)(clock.now - s->begin_ns) * l.noise * rng_unit(&r));
 		if (i % 5 == 4)
 			clock.now += l.late_ns;

@@ -170,7 +170,7 @@ static void test_async(void)
 	is_int(host_run(&c, &parts, HOST_KIND_EAGER, 40, true), 55,
 	       "a host that is slower than the GPU");
 	ok(c.gpu_end == 1665 && c.now == 1670, "... sets the pace");
-	host_drain(&c, 10);
+	host_wait(&c, 10);
 	ok(c.now == 1685 && !c.in_flight, "nothing to launch: the host records the last tokens");
 }
 
@@ -181,7 +181,7 @@ static void test_saturation(void)
 
 	host_run(&c, &p, HOST_KIND_EAGER, INT64_MAX, true);
 	host_run(&c, &p, HOST_KIND_EAGER, INT64_MAX, true);
-	host_drain(&c, INT64_MAX);
+	host_wait(&c, INT64_MAX);
 	ok(c.now == INT64_MAX && c.gpu_end == INT64_MAX, "sums end at the clock's end");
 }
 

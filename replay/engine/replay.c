@@ -33,7 +33,7 @@ struct loop {
 	struct replay_result *res;
 	struct sched *s;
 	struct times *t; /* [trace->n] */
-	bool *settled;	 /* [trace->n] rejected or finished */
+	bool *done;	 /* [trace->n] rejected or finished */
 	struct arrivals *arrivals;
 	struct host_clock clock;  /* now: when the next plan is made */
 	struct launched queue[2]; /* [n_queue], the oldest first */
@@ -120,7 +120,7 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 		if (!l->res->rejected++ && !l->cfg->rejects_known)
 			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
 				 why);
-		l->settled[i] = true;
+		l->done[i] = true;
 		st = notify_request(l, (uint32_t)i, "rejected", why, err);
 		if (st)
 			return st;
@@ -151,7 +151,7 @@ static bool arrive(struct loop *l)
 
 	l->s->idled = false;
 	while (arrivals_peek(l->arrivals, &id, &at)) {
-		if (l->settled[id]) {
+		if (l->done[id]) {
 			arrivals_pop(l->arrivals);
 			arrivals_done(l->arrivals, id, at);
 			continue;
@@ -216,7 +216,7 @@ static void drop_in_flight(const struct loop *l, struct launched *q)
 }
 
 /* The host has recorded the tokens of the oldest iteration. */
-static enum ar_status deliver(struct loop *l, struct ar_err *err)
+static enum ar_status record_oldest(struct loop *l, struct ar_err *err)
 {
 	struct series *itl = &l->res->latency[LATENCY_ITL];
 	const struct launched *q = &l->queue[0];
@@ -301,7 +301,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 }
 
 /* Record the latencies of the finished requests, and drop their KV. */
-static enum ar_status settle(struct loop *l, struct ar_err *err)
+static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 {
 	for (size_t i = 0; i < l->s->n_finished; i++) {
 		uint32_t id = l->s->finished[i], n_out = l->s->seq[id].known - l->s->seq[id].prompt;
@@ -332,7 +332,7 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 		if (st)
 			return st;
 		l->cfg->backend->drop(l->cfg->self, id);
-		l->settled[id] = true;
+		l->done[id] = true;
 		arrivals_done(l->arrivals, id, t->last_token);
 		l->res->ok++;
 	}
@@ -370,7 +370,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 		cfg->backend->drop(cfg->self, l->s->preempted[i]);
 	if (!b->n) {
 		if (l->n_queue)
-			host_drain(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
+			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
 		l->clock.now = l->clock.gpu_end = later(l->clock.now, l->clock.gpu_end);
 		return check_clock(l, err);
 	}
@@ -404,12 +404,12 @@ static void count_oldest(struct loop *l)
 }
 
 /* Retire the requests that the oldest iteration finished. */
-static enum ar_status complete(struct loop *l, struct ar_err *err)
+static enum ar_status retire_oldest(struct loop *l, struct ar_err *err)
 {
 	enum ar_status st;
 
 	sched_retire(l->s);
-	st = settle(l, err);
+	st = finish_requests(l, err);
 	pop(l);
 	count_oldest(l);
 	return st;
@@ -478,8 +478,8 @@ static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 	return st;
 }
 
-/* Plan, execute, and queue the iteration.  The oldest one is delivered when the queue is full, or
- * when nothing can run.  A plan that only waits for it is no iteration. */
+/* Plan, execute, and queue the iteration.  The oldest one is recorded and retired when the queue is
+ * full, or when nothing can run.  A plan that only waits for it is no iteration. */
 static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
 	const struct sched *s = l->s;
@@ -494,14 +494,14 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	due = l->n_queue == l->depth || (l->n_queue && !s->batch.n);
 	waits = due && !s->batch.n && !s->n_preempted;
 	if (due)
-		st = deliver(l, err);
+		st = record_oldest(l, err);
 	if (!st && !waits)
 		st = report(l, &x, err);
 	if (st)
 		return st;
 	l->res->end_ns = later(l->clock.now, l->clock.gpu_end);
 	count_oldest(l);
-	return due ? complete(l, err) : AR_OK;
+	return due ? retire_oldest(l, err) : AR_OK;
 }
 
 static enum ar_status loop_open(struct loop *l, struct ar_err *err)
@@ -518,13 +518,13 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	l->depth = cfg->limits.async ? 2 : 1;
 	for (int i = 0; i < 2; i++)
 		l->queue[i].emit = malloc((n + 1) * sizeof *l->queue[i].emit);
-	l->settled = calloc(n + 1, sizeof *l->settled);
+	l->done = calloc(n + 1, sizeof *l->done);
 	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
 	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
 	if (cfg->limits.group)
 		l->res->group_peak = calloc(cfg->limits.n_group, sizeof *l->res->group_peak);
-	if (!l->t || !l->queue[0].emit || !l->queue[1].emit || !l->settled || !l->acc ||
-	    !l->count || (cfg->limits.group && !l->res->group_peak))
+	if (!l->t || !l->queue[0].emit || !l->queue[1].emit || !l->done || !l->acc || !l->count ||
+	    (cfg->limits.group && !l->res->group_peak))
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		l->t[i] = (struct times){ -1, -1, -1 };
@@ -533,7 +533,7 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 
 /* Sum the counts of all requests, and report the unfinished ones.  st: status of the run, which is
  * returned rather than an error here. */
-static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *err)
+static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;
 	enum ar_status st2;
@@ -541,7 +541,7 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 	for (size_t i = 0; i < l->cfg->trace->n; i++) {
 		l->res->recomputed_tok += (int64_t)l->s->seq[i].recomputed;
 		l->res->cached_tok += (int64_t)l->s->seq[i].cached;
-		if (l->settled[i])
+		if (l->done[i])
 			continue;
 		l->res->unfinished++;
 		st2 = notify_request(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
@@ -594,13 +594,13 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	*res = (struct replay_result){ 0 };
 	st = loop_open(&l, err);
 	if (!st)
-		st = wind_up(&l, loop_run(&l, err), err);
+		st = end_run(&l, loop_run(&l, err), err);
 	sched_close(l.s);
 	arrivals_close(l.arrivals);
 	free(l.t);
 	free(l.queue[0].emit);
 	free(l.queue[1].emit);
-	free(l.settled);
+	free(l.done);
 	free(l.acc);
 	free(l.count);
 	return st;

@@ -134,7 +134,7 @@ int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kin
 	return c->gpu_end - from - (end - begin);
 }
 
-void host_drain(struct host_clock *c, int64_t schedule_ns)
+void host_wait(struct host_clock *c, int64_t schedule_ns)
 {
 	c->now = num_add(later(num_add(c->now, schedule_ns), c->gpu_end), c->update);
 	c->in_flight = false;

@@ -114,7 +114,7 @@ int64_t host_admit(const struct host *h, int64_t prompt_tok);
  * gpu_ns.  Then the host waits for this iteration.  If async, it waits for the iteration in flight
  * instead, if there is one.  It records the tokens of the iteration it waited for.  now becomes the
  * time after all that.
- * host_drain: nothing can be launched, so the host waits for the iteration in flight.
+ * host_wait: nothing can be launched, so the host waits for the iteration in flight.
  * Sums that pass INT64_MAX become INT64_MAX.
  */
 struct host_clock {
@@ -128,7 +128,7 @@ struct host_clock {
 /* Returns the time that the GPU waits for the host: before its first kernel, and between them. */
 int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kind kind,
 		 int64_t gpu_ns, bool async);
-void host_drain(struct host_clock *c, int64_t schedule_ns);
+void host_wait(struct host_clock *c, int64_t schedule_ns);
 
 /* ---- files ---- */
 

@@ -84,7 +84,7 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 		if (clock->gpu_end > left)
 			clock->gpu_end = left;
 	} else {
-		host_drain(clock, f->host.ns[HOST_SCHEDULE]);
+		host_wait(clock, f->host.ns[HOST_SCHEDULE]);
 	}
 	return p;
 }
