@@ -273,10 +273,10 @@ static void test_layout(void)
 		const char *name;
 		size_t is, was;
 	} structs[] = {
-		SIZE(selector, 192),	  SIZE(selector_env, 56),   SIZE(selector_band, 40),
+		SIZE(selector, 192),	  SIZE(selector_env, 64),   SIZE(selector_band, 40),
 		SIZE(selector_order, 48), SIZE(selector_chunk, 16), SIZE(selector_work, 24),
 		SIZE(selector_form, 48),  SIZE(opt, 104),	    SIZE(attn_shape, 16),
-		SIZE(attn_limits, 24),	  SIZE(attn_batch, 168),    SIZE(attn_call, 88),
+		SIZE(attn_limits, 24),	  SIZE(attn_batch, 168),    SIZE(attn_call, 96),
 		SIZE(selection, 80),	  SIZE(ar_err, 516),
 	};
 
