@@ -3,7 +3,7 @@
 libattnreplay_a_SOURCES += \
   profiler/cupti/prof.h profiler/nvml/energy.c profiler/nvml/energy.h profiler/nvml/gpu_state.c \
     profiler/nvml/gpu_state.h profiler/nvml/nvml.c profiler/nvml/nvml.h \
-  profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
+  profiler/store/store_columns.c profiler/store/columns.def profiler/store/store_columns.h \
     profiler/store/distribution.c profiler/store/distribution.h profiler/store/functions.c \
     profiler/store/functions.h profiler/store/process.c profiler/store/process.h \
     profiler/store/store.c profiler/store/store.h profiler/store/store_file.c \

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "profiler/store/columns.h"
+#include "profiler/store/store_columns.h"
 #include "tests/tap.h"
 
 enum { MOST_COLUMNS = 64 };

@@ -20,7 +20,7 @@
 #include "profiler/cupti/prof.h"
 #include "profiler/nvml/energy.h"
 #include "profiler/nvml/gpu_state.h"
-#include "profiler/store/columns.h"
+#include "profiler/store/store_columns.h"
 
 struct store;
 
@@ -30,7 +30,7 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 /* Write all queued rows, checkpoint and close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
 
-/* Rows are the struct row_* of columns.h; the store sets their run_id.  The structs below are not
+/* Rows are the struct row_* of store_columns.h; the store sets their run_id.  The structs below are not
  * rows: the store makes rows of one or more tables from them. */
 
 /* A device as its driver describes it.  It holds copies of the driver's texts. */

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "kernels/phase.h"
-#include "profiler/store/columns.h"
+#include "profiler/store/store_columns.h"
 #include "profiler/store/functions.h"
 #include "profiler/store/store.h"
 

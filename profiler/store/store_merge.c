@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiler/store/columns.h"
+#include "profiler/store/store_columns.h"
 #include "profiler/store/store.h"
 #include "profiler/store/store_file.h"
 

@@ -17,7 +17,7 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 
-#include "profiler/store/columns.h"
+#include "profiler/store/store_columns.h"
 
 /* False: write iterations by plain INSERT.  The rows are the same. */
 #define STAGE_ITERATIONS true

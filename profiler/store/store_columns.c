@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "profiler/store/columns.h"
+#include "profiler/store/store_columns.h"
 
 #include <string.h>
 
