@@ -14,7 +14,7 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else
-libattnreplay_a_SOURCES += profiler/cupti/none.c
+libattnreplay_a_SOURCES += profiler/cupti/prof_none.c
 endif
 
 # The tables' part of attnreplay-db(5).

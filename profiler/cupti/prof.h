@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tracing of GPU kernels: CUPTI activity records with external correlation.  Two files
- * implement it: cupti.c, and none.c where CUPTI's headers were not found. */
+ * implement it: cupti.c, and prof_none.c where CUPTI's headers were not found. */
 #ifndef AR_PROF_H
 #define AR_PROF_H
 
