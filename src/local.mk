@@ -51,7 +51,7 @@ libattnreplay_a_SOURCES += \
   src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/options.c src/eval/print.c \
     src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
-    src/export/lanes.c src/export/lanes.h src/export/names.c src/export/names.h \
+    src/export/lanes.c src/export/lanes.h src/export/export_names.c src/export/export_names.h \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
   src/report/chart_list.h src/report/chart_query.c src/report/chart_query.h \
     src/report/interval.c src/report/interval.h src/report/page.c src/report/page.h src/report/page_items.c src/report/report.c src/report/report.h \

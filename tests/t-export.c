@@ -11,7 +11,7 @@
 #include "base/packed.h"
 #include "src/export/export.h"
 #include "src/export/lanes.h"
-#include "src/export/names.h"
+#include "src/export/export_names.h"
 #include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"

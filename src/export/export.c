@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/log.h"
-#include "src/export/names.h"
+#include "src/export/export_names.h"
 #include "src/export/script.h"
 
 /* The views and tables that all scripts use. */

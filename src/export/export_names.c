@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/export/names.h"
+#include "src/export/export_names.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
