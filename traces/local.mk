@@ -20,7 +20,7 @@ libattnreplay_a_SOURCES += \
     traces/importers/import_prompts.c traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \
     traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
-    traces/importers/reader.h traces/importers/record.c traces/importers/record.h
+    traces/importers/reader.h traces/importers/trace_record.c traces/importers/trace_record.h
 nobase_dist_pkgdata_DATA += \
   traces/samples/README.md traces/samples/azure-2023-code-200.csv traces/samples/niah-2k.arc
 EXTRA_DIST += \

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "src/report/chart_query.h"
 #include "src/report/writer.h"
-#include "traces/importers/record.h"
+#include "traces/importers/trace_record.h"
 
 enum { CSV_MAX = 64 << 20, LINE_NAME = 200, N_VALUES = 3 };
 static const char *const value_names[N_VALUES] = { "density_executed", "rel_l2_mean",

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "traces/importers/record.h"
+#include "traces/importers/trace_record.h"
 
 enum date_zone { DATE_BARE = 1, DATE_ZONED };
 

@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "traces/importers/date.h"
-#include "traces/importers/record.h"
+#include "traces/importers/trace_record.h"
 #include "traces/intern.h"
 #include "traces/trace.h"
 

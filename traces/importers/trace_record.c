@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Splitting lines into fields. */
 #include "config.h"
-#include "traces/importers/record.h"
+#include "traces/importers/trace_record.h"
 
 #include <cjson/cJSON.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of a trace file: a row of CSV or an object of JSON, with the text of each value. */
-#ifndef AR_RECORD_H
-#define AR_RECORD_H
+#ifndef AR_TRACE_RECORD_H
+#define AR_TRACE_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>
