@@ -11,7 +11,7 @@ libattnreplay_a_SOURCES += \
     traces/capture/origin.c traces/capture/random.c traces/capture/random.h \
   traces/engine/engine_log.c traces/engine/engine_log.h traces/engine/engine_outcomes.c \
     traces/engine/engine_read.h \
-  traces/importers/blocks.c traces/importers/date.c traces/importers/date.h \
+  traces/importers/prefix_blocks.c traces/importers/date.c traces/importers/date.h \
     traces/importers/import.c traces/importers/import.h traces/importers/import_aiperf.c \
     traces/importers/import_azure.c traces/importers/import_bailian.c \
     traces/importers/import_burstgpt.c traces/importers/import_canonical.c \

@@ -170,7 +170,7 @@ enum ar_status import_add_earliest(struct import *im, struct request *q, struct 
 enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
 			   struct import_session **ses, struct ar_err *err);
 
-/* ---- prefix blocks (blocks.c) ---- */
+/* ---- prefix blocks (prefix_blocks.c) ---- */
 
 /* Add the blocks of a prompt from its hash_ids, one id for each block. */
 enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
