@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "src/report/rows.h"
+#include "src/report/result_rows.h"
 
 static void put_list(const struct rows *t, FILE *f)
 {

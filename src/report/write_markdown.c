@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "src/report/rows.h"
+#include "src/report/result_rows.h"
 
 /* Foreign text ends no cell and no line, and makes no markup: a backslash precedes what Markdown would
  * read.  Control characters are written as for people. */

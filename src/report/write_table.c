@@ -4,7 +4,7 @@
 #include "src/report/writer.h"
 
 #include "base/text.h"
-#include "src/report/rows.h"
+#include "src/report/result_rows.h"
 
 /* No blanks at the end of a line. */
 static void put_cell(FILE *f, const char *s, struct rows_column c, bool first, bool last)

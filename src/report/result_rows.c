@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/report/rows.h"
+#include "src/report/result_rows.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All rows of a result, for writers that must know a whole column: reals of a column have as many
  * decimals as its largest value wants. */
-#ifndef AR_ROWS_H
-#define AR_ROWS_H
+#ifndef AR_RESULT_ROWS_H
+#define AR_RESULT_ROWS_H
 
 #include <sqlite3.h>
 #include <stdbool.h>
