@@ -10,7 +10,7 @@
 #include "kernels/select/plugin.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
-#include "src/tune/prompts.h"
+#include "src/tune/tune_prompts.h"
 #include "src/tune/tune.h"
 
 struct args {

@@ -74,7 +74,7 @@ libattnreplay_a_SOURCES += \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
-  src/tune/match.c src/tune/match.h src/tune/prompts.c src/tune/prompts.h src/tune/target.c \
+  src/tune/match.c src/tune/match.h src/tune/tune_prompts.c src/tune/tune_prompts.h src/tune/target.c \
     src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
     src/tune/tune_captures.c src/tune/tune_print.c
 

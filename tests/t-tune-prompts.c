@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings measured by the answers of a tiny model: the figures, and that failures are clean. */
 #include "config.h"
-#include "src/tune/prompts.h"
+#include "src/tune/tune_prompts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -105,7 +105,7 @@ struct tune_captures {
 	struct plan_dense dense[TUNE_PAGE_SIZES]; /* kept between the steps */
 };
 
-/* Prompts: see src/tune/prompts.h. */
+/* Prompts: see src/tune/tune_prompts.h. */
 tune_measure_fn tune_measure_captures, tune_measure_prompts;
 void tune_captures_release(struct tune_captures *c);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/tune/prompts.h"
+#include "src/tune/tune_prompts.h"
 
 #include <inttypes.h>
 #include <math.h>
