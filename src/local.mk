@@ -12,7 +12,7 @@ attnreplay_SOURCES = \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
     src/bench/bench_whole.c src/bench/bench_whole.h \
-  src/search/print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
+  src/search/search_print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
     src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
@@ -48,7 +48,7 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
-  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/eval_options.c src/eval/print.c \
+  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/eval_options.c src/eval/eval_print.c \
     src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/export_names.c src/export/export_names.h \

@@ -54,7 +54,7 @@ enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, stru
 enum ar_status eval_try(struct eval *e, size_t i, const char *method, struct eval_summary *out,
 			struct ar_err *err);
 
-/* print.c: write a table of the runs that ended, if there are any.  AR_IO. */
+/* eval_print.c: write a table of the runs that ended, if there are any.  AR_IO. */
 enum ar_status eval_print(const struct eval *e, struct ar_err *err);
 
 /* eval_json.c: add the results of run i to its object in --json.  False: no memory. */

@@ -78,7 +78,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 /* search_json.c: the document of --json, owned by the caller.  NULL: no memory. */
 cJSON *search_json(const struct search *s);
 
-/* print.c: the columns of a curve for limits with a percentile; notes on how far they can be
+/* search_print.c: the columns of a curve for limits with a percentile; notes on how far they can be
  * trusted. */
 void search_print_name(const struct subject *u); /* it can be foreign */
 void search_print_heads(const struct search *s);
