@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 #if HAVE_CUDA

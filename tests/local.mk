@@ -42,7 +42,7 @@ tests_libtest_a_SOURCES = \
     tests/batch_case.c tests/batch_case.h tests/delta_case.c tests/delta_case.h \
     tests/drop_case.c tests/drop_case.h tests/drops-case.c tests/drops-case.h \
     tests/fake_cupti.h tests/fake_nvml.h tests/file.c tests/file.h tests/fuzz.h \
-    tests/fuzz_main.c tests/gate_file.h tests/gpu.c tests/gpu.h \
+    tests/fuzz_main.c tests/gate_file.h tests/gpu_test.c tests/gpu_test.h \
     tests/gpu_both.c tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c \
     tests/query.h tests/rank_case.c tests/rank_case.h tests/revive-case.c \
     tests/revive-case.h tests/sample_db.c tests/sample_db.h tests/select_gpu.c \

@@ -5,7 +5,7 @@
 
 #include "kernels/select/selector.h"
 #include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 
 /* Set the members before c and zero the rest; then make c with case_make() or case_chunks(). */
 struct select_pair {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 enum { N_TEST = 5 };

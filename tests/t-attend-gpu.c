@@ -16,7 +16,7 @@
 
 #include "kernels/attend/attend_cut.h"
 #include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 enum { N_SETTING = 41, N_TEST = N_SETTING + 10 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/mixed-case.h"
 #include "tests/tap.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 enum { N_EMPTY = 4, N_TEST = N_EMPTY + 1 + 13 };

@@ -20,7 +20,7 @@
 #include "config.h"
 #include "kernels/delta/delta.h"
 
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 #if HAVE_CUDA

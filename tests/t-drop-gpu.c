@@ -10,7 +10,7 @@
 #include "kernels/drop/lazyllm/lazyllm.h"
 #include "kernels/drop/sliminfer/sliminfer.h"
 #include "tests/drop_case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -4,7 +4,7 @@
 
 #include "tests/drops-case.h"
 #include "tests/revive-case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 enum { N_OWN = 9 + 2 * 3, N_TEST = DROPS_N_TEST + REVIVE_N_TEST + N_OWN };

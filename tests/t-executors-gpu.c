@@ -13,7 +13,7 @@
 #include "kernels/attend/attend_cut.h"
 #include "kernels/methods/method.h"
 #include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 2 + 1 };

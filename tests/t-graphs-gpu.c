@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decode attention from captured graphs: batches of any size on one set of device addresses. */
 #include "config.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 
 #include "tests/tap.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/gpu_both.h"
 #include "tests/tap.h"
 

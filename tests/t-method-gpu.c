@@ -8,7 +8,7 @@
 
 #include "kernels/methods/method.h"
 #include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 static const struct {

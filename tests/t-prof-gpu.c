@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "profiler/cupti/prof.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 int prof_spin_launch(long long ns, void *stream);

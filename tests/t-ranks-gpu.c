@@ -2,7 +2,7 @@
 /* Ranks of a tensor-parallel group in the decoder on the device. */
 #include "config.h"
 
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/rank_case.h"
 #include "tests/tap.h"
 

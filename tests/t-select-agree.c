@@ -20,7 +20,7 @@
 #include "kernels/select/selectors.h"
 #include "tests/file.h"
 #include "tests/gate_file.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/selector_case.h"
 #include "tests/tap.h"
 

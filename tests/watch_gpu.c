@@ -10,7 +10,7 @@
 
 #include "kernels/prim/cuda.h"
 #include "replay/engine/decoder_state.h"
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 #include "tests/tap.h"
 
 static size_t states(const struct decoder *d, int n_row)

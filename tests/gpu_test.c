@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/gpu.h"
+#include "tests/gpu_test.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory for tests and measurements; one call frees all of it.  Any failure bails out,
  * because later results cannot be trusted. */
-#ifndef AR_TESTS_GPU_H
-#define AR_TESTS_GPU_H
+#ifndef AR_TESTS_GPU_TEST_H
+#define AR_TESTS_GPU_TEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
