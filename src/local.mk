@@ -30,11 +30,13 @@ endif
 # What tests look at as well.
 libattnreplay_a_SOURCES += \
   src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/cmdline.c \
-    src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c src/trace_json.h \
+    src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c \
+    src/trace_json.h \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_engine.c \
     src/bench/bench_engine.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
-    src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h src/bench/bench_sample.c src/bench/bench_sample.h \
+    src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h \
+    src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
     src/calibrate/calibrate_minference.c src/calibrate/calibrate_plan.c \
     src/calibrate/calibrate_roofline.c src/calibrate/calibrate_seer.c \
@@ -48,14 +50,17 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
   src/engine/engine_run.c src/engine/engine_run.h \
-  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/eval_options.c src/eval/eval_print.c \
+  src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/eval_options.c \
+    src/eval/eval_print.c \
     src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/html.c \
     src/export/lanes.c src/export/lanes.h src/export/export_names.c src/export/export_names.h \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
   src/report/chart_list.h src/report/chart_query.c src/report/chart_query.h \
-    src/report/interval.c src/report/interval.h src/report/page.c src/report/page.h src/report/page_items.c src/report/report.c src/report/report.h \
-    src/report/report_html.c src/report/report_query.h src/report/result_rows.c src/report/result_rows.h \
+    src/report/interval.c src/report/interval.h src/report/page.c src/report/page.h \
+    src/report/page_items.c src/report/report.c src/report/report.h \
+    src/report/report_html.c src/report/report_query.h src/report/result_rows.c \
+    src/report/result_rows.h \
     src/report/section_list.h src/report/sections.c src/report/slo.c src/report/slo.h \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
@@ -74,7 +79,8 @@ libattnreplay_a_SOURCES += \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
-  src/tune/match.c src/tune/match.h src/tune/tune_prompts.c src/tune/tune_prompts.h src/tune/target.c \
+  src/tune/match.c src/tune/match.h src/tune/tune_prompts.c src/tune/tune_prompts.h \
+    src/tune/target.c \
     src/tune/threshold.c src/tune/threshold.h src/tune/tune.c src/tune/tune.h \
     src/tune/tune_captures.c src/tune/tune_print.c
 
@@ -140,7 +146,8 @@ check_PROGRAMS += \
   tests/t-tune \
   tests/t-tune-prompts
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-delta.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
+  tests/t-cmd-bench.sh tests/t-cmd-bench-delta.sh tests/t-cmd-bench-method.sh \
+    tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \
     tests/t-cmd-select.sh tests/t-cmd-tune.sh tests/t-foreign.sh tests/t-html.sh \
     tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
