@@ -148,8 +148,8 @@ static void open_host(struct host *h, const struct bench_input *x, const char *m
 
 	must_open(&h->e, x, method);
 	g = bench_engine_group(&h->e);
-	h->kv.k = zeros((size_t)g->n_page * g->kv_bytes);
-	h->kv.v = zeros((size_t)g->n_page * g->kv_bytes);
+	h->kv.k = zeros((size_t)g->n_page * groups_plane_bytes(g, 0));
+	h->kv.v = zeros((size_t)g->n_page * groups_plane_bytes(g, 1));
 	h->state = zeros((size_t)g->n_page * g->state_bytes + 1);
 	h->q = zeros(MAX_ROW * HEADS * DIM * sizeof *h->q);
 	h->out = zeros(MAX_ROW * HEADS * DIM * sizeof *h->out);

@@ -229,7 +229,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	enum ar_status st = row_set_init(&p->dev, &p->e.rows, err);
 
 	l->q_len = max_row * (size_t)(s->q_heads * s->head_dim);
-	l->kv_len = n_page * g->kv_bytes / sizeof *l->kv.k;
+	l->kv_len = n_page * groups_plane_bytes(g, 0) / sizeof *l->kv.k;
 	p->state_bytes = workspace_aligned(n_page * g->state_bytes);
 	l->busy_len = busy_len;
 	if (!st)
