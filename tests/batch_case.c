@@ -591,3 +591,29 @@ void columns_free(struct column_lists *l)
 	free(l->band);
 	memset(l, 0, sizeof *l);
 }
+
+bool case_shape(const struct batch_case *c, unsigned shape, int most_heads,
+		struct executor_lists *l, struct rng *rng)
+{
+	*l = (struct executor_lists){ 0 };
+	switch (shape) {
+	case SHAPE_ALL: return true;
+	case SHAPE_MASK:
+		case_lists(c, case_n_list(c, attend_plan_blocks, 0), 0.4, &l->blocks, rng);
+		return true;
+	case SHAPE_TABLE:
+		l->heads = 1 + (int)rng_below(rng, (uint64_t)most_heads);
+		case_tables(c, l->heads, 0.4, &l->blocks, rng);
+		return true;
+	case SHAPE_TOKENS: case_tokens(c, 0.3, &l->tokens, rng); return true;
+	case SHAPE_COLUMNS: case_columns(c, 0.2, &l->columns, rng); return true;
+	}
+	return false;
+}
+
+void shape_lists_free(struct executor_lists *l)
+{
+	lists_free(&l->blocks);
+	tokens_free(&l->tokens);
+	columns_free(&l->columns);
+}

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "kernels/attend/attend.h"
+#include "kernels/exec/executor.h"
 
 enum case_fill {
 	FILL_NORMAL, /* about normal, variance 1 */
@@ -124,5 +125,11 @@ void tokens_free(struct token_lists *l);
 void case_columns(const struct batch_case *c, double density, struct column_lists *l,
 		  struct rng *rng);
 void columns_free(struct column_lists *l);
+
+/* Random lists of a selection shape, for executors.  False: this function does not know the shape.
+ * Tables are of up to most_heads heads. */
+bool case_shape(const struct batch_case *c, unsigned shape, int most_heads,
+		struct executor_lists *l, struct rng *rng);
+void shape_lists_free(struct executor_lists *l);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA executors copy, gather and columns on random ragged batches.  All are compared with
- * their references; copy must also equal paged bit for bit.
+ * The CUDA executors on random ragged batches, over each shape that they take.  All are compared
+ * with their references; copy must also equal paged bit for bit.
  */
 #include "config.h"
 
@@ -12,11 +12,24 @@
 
 #include "kernels/attend/attend_cut.h"
 #include "kernels/methods/method.h"
+#include "kernels/methods/shapes.h"
+#include "kernels/support.h"
 #include "tests/batch_case.h"
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 2 + 1 };
+/* Beside each executor over each shape. */
+enum { N_SIZE = 6, N_TEST = (1 + 4) * N_SIZE + 2 * 4 + 2 + 1 };
+
+static int count_pairs(void)
+{
+	int n = 0;
+
+	for (int i = 0; executors[i]; i++)
+		for (const struct selection_shape *s = selection_shapes; s->bit; s++)
+			n += !!(executors[i]->takes & s->bit);
+	return n;
+}
 
 #if HAVE_CUDA
 
@@ -191,12 +204,11 @@ static bool copy_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
 }
 
 /* Device against reference. */
-static bool compare(struct batch_case *c, const char *name, const struct executor_lists *l,
+static bool compare(struct batch_case *c, const struct executor *x, const struct executor_lists *l,
 		    const struct executor_lists *dev, int n_sm, enum ar_status *st,
 		    struct ar_err *err)
 {
 	struct output got = output_new(c), want = output_new(c);
-	const struct executor *x = executor_find(name);
 	bool good = false;
 	void *work;
 
@@ -216,29 +228,34 @@ static bool compare(struct batch_case *c, const char *name, const struct executo
 	return good;
 }
 
-static bool gather_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
-			struct ar_err *err)
+/* What any_case() runs. */
+static struct {
+	const struct executor *x;
+	unsigned shape;
+} tried;
+
+static bool any_case(struct batch_case *c, struct rng *rng, enum ar_status *st, struct ar_err *err)
 {
-	struct executor_lists l = { 0 }, dev = l;
+	struct executor_lists l, dev;
 	bool good;
 
-	case_tokens(c, 0.3, &l.tokens, rng);
-	dev.tokens = gpu_tokens(c, &l.tokens);
-	good = compare(c, "gather", &l, &dev, 1 + (int)rng_below(rng, 300), st, err);
-	tokens_free(&l.tokens);
-	return good;
-}
-
-static bool columns_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
-			 struct ar_err *err)
-{
-	struct executor_lists l = { 0 }, dev = l;
-	bool good;
-
-	case_columns(c, 0.2, &l.columns, rng);
-	dev.columns = gpu_columns(c, &l.columns);
-	good = compare(c, "columns", &l, &dev, 1 + (int)rng_below(rng, 300), st, err);
-	columns_free(&l.columns);
+	if (!case_shape(c, tried.shape, c->b.shape.q_heads / c->b.shape.kv_heads, &l, rng))
+		return false;
+	dev = (struct executor_lists){ .heads = l.heads };
+	if (l.blocks.n)
+		dev.blocks = gpu_lists(
+			&l.blocks,
+			case_n_list(c, l.heads ? attend_plan_rows : attend_plan_blocks, l.heads));
+	if (l.tokens.n)
+		dev.tokens = gpu_tokens(c, &l.tokens);
+	if (l.columns.n_run)
+		dev.columns = gpu_columns(c, &l.columns);
+	if (!tried.x->sinks) {
+		free(c->sink);
+		c->sink = NULL;
+	}
+	good = compare(c, tried.x, &l, &dev, 1 + (int)rng_below(rng, 300), st, err);
+	shape_lists_free(&l);
 	return good;
 }
 
@@ -254,10 +271,6 @@ static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
 	struct ar_err err = { 0 };
 	bool good = true;
 
-	if (!gpu_attends(dim) && fn != columns_case) {
-		skip(1, "no kernel for the head size");
-		return;
-	}
 	for (int k = 0; k < CASES && good && !st; k++) {
 		struct rng rng = { rng_mix((uint64_t)(k + 1000 * page_tok + dim)) };
 		struct batch_case c;
@@ -272,6 +285,43 @@ static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
 	}
 	ok(good && !st, "%s, head size %d, blocks of %d tokens%s%s", what, dim, page_tok,
 	   st ? ": " : "", st ? err.msg : "");
+}
+
+/* Whether the GPU has kernels of the executor's family for this size. */
+static bool has_kernel(const struct executor *x, int page_tok, int dim)
+{
+	const struct attn_shape s = { 1, 1, dim, page_tok };
+	const struct gpu *gpu;
+	struct ar_err err;
+
+	gpu_must(gpu_current(&gpu, &err), &err);
+	return !support_check(x->kernel, &s, gpu->cc, &err);
+}
+
+static void test_copy(int page_tok, int dim)
+{
+	if (has_kernel(executor_find("copy"), page_tok, dim))
+		test_cases(copy_case, "copy is paged to the last bit", page_tok, dim);
+	else
+		skip(1, "no kernel for the head size");
+}
+
+static void test_pairs(int page_tok, int dim)
+{
+	for (int i = 0; executors[i]; i++)
+		for (const struct selection_shape *s = selection_shapes; s->bit; s++) {
+			char what[96];
+
+			if (!(executors[i]->takes & s->bit))
+				continue;
+			tried.x = executors[i];
+			tried.shape = s->bit;
+			snprintf(what, sizeof what, "%s: %s", tried.x->name, s->title);
+			if (has_kernel(tried.x, page_tok, dim))
+				test_cases(any_case, what, page_tok, dim);
+			else
+				skip(1, "no kernel for the head size");
+		}
 }
 
 /* ---- long lists of runs and columns ---- */
@@ -591,18 +641,19 @@ static void test_failure(void)
 
 int main(void)
 {
-	plan(N_TEST);
+	const int n = N_TEST + N_SIZE * count_pairs();
+
+	plan(n);
 	test_nothing();
 	if (!gpu_usable()) {
 		test_failure();
-		skip(N_TEST - 3, "no usable GPU");
+		skip(n - 3, "no usable GPU");
 		return done_testing();
 	}
 	for (int page_tok = 64; page_tok <= 128; page_tok *= 2) {
 		for (int dim = 64; dim <= 256; dim *= 2) {
-			test_cases(copy_case, "copy is paged to the last bit", page_tok, dim);
-			test_cases(gather_case, "gather", page_tok, dim);
-			test_cases(columns_case, "columns", page_tok, dim);
+			test_copy(page_tok, dim);
+			test_pairs(page_tok, dim);
 			for (enum listed what = BOTH; what <= ALL; what++)
 				test_long(what, page_tok, dim);
 		}
@@ -615,9 +666,11 @@ int main(void)
 #else
 int main(void)
 {
-	plan(N_TEST);
+	const int n = N_TEST + N_SIZE * count_pairs();
+
+	plan(n);
 	gpu_usable();
-	skip(N_TEST, "no usable GPU");
+	skip(n, "no usable GPU");
 	return done_testing();
 }
 #endif

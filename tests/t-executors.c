@@ -175,80 +175,43 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 	return bad;
 }
 
-static void list_all(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
-{
-	(void)c, (void)l, (void)rng;
-}
-
-static void list_mask(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
-{
-	case_lists(c, case_n_list(c, attend_plan_blocks, 0), 0.4, &l->blocks, rng);
-}
-
-static void list_table(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
-{
-	l->heads = 1 + (int)rng_below(rng, 3);
-	case_tables(c, l->heads, 0.4, &l->blocks, rng);
-}
-
-static void list_tokens(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
-{
-	case_tokens(c, 0.3, &l->tokens, rng);
-}
-
-static void list_columns(const struct batch_case *c, struct executor_lists *l, struct rng *rng)
-{
-	case_columns(c, 0.2, &l->columns, rng);
-}
-
-/* Random lists of each shape, and the keys that they let a row see. */
-static const struct lists_of {
+/* The keys that lists of a shape let a row see. */
+static const struct sees {
 	unsigned shape;
-	void (*draw)(const struct batch_case *c, struct executor_lists *l, struct rng *rng);
 	see_fn *see;
-} all_lists[] = { { SHAPE_ALL, list_all, see_all },
-		  { SHAPE_MASK, list_mask, see_mask },
-		  { SHAPE_TABLE, list_table, see_table },
-		  { SHAPE_TOKENS, list_tokens, see_tokens },
-		  { SHAPE_COLUMNS, list_columns, see_columns },
-		  { 0 } };
+} all_sees[] = { { SHAPE_ALL, see_all },	 { SHAPE_MASK, see_mask },
+		 { SHAPE_TABLE, see_table },	 { SHAPE_TOKENS, see_tokens },
+		 { SHAPE_COLUMNS, see_columns }, { 0 } };
 
-static const struct lists_of *lists_of(unsigned shape)
+static see_fn *see_of(unsigned shape)
 {
-	const struct lists_of *d = all_lists;
+	const struct sees *x = all_sees;
 
-	while (d->shape && d->shape != shape)
-		d++;
-	return d->shape ? d : NULL;
-}
-
-static void release_lists(struct executor_lists *l)
-{
-	lists_free(&l->blocks);
-	tokens_free(&l->tokens);
-	columns_free(&l->columns);
+	while (x->shape && x->shape != shape)
+		x++;
+	return x->see;
 }
 
 static void test_reference(const struct executor *e, const struct selection_shape *s)
 {
-	const struct lists_of *d = lists_of(s->bit);
+	see_fn *see = see_of(s->bit);
 	int bad = 0;
 
-	if (!ok(d, "%s: the keys that it lets a row see are known", s->title)) {
-		diag("add a row for the shape to all_lists[] in tests/t-executors.c");
+	if (!ok(see, "%s: the keys that it lets a row see are known", s->title)) {
+		diag("add the shape to all_sees[] here and to case_shape() in tests/batch_case.c");
 		return;
 	}
 	for (int k = 0; k < 12; k++) {
 		struct rng rng = { (uint64_t)k };
-		struct executor_lists l = { 0 };
+		struct executor_lists l;
 		struct batch_case c;
 
 		small_case(&c, &rng);
-		d->draw(&c, &l, &rng);
+		bad += !case_shape(&c, s->bit, 3, &l, &rng);
 		if (k % 2 && e->sinks)
 			case_sinks(&c, &rng);
-		bad += rows_off(&c, e, &l, d->see);
-		release_lists(&l);
+		bad += rows_off(&c, e, &l, see);
+		shape_lists_free(&l);
 		case_release(&c);
 	}
 	is_int(bad, 0, "%s: %s, by sums in double precision", e->name, s->title);
@@ -591,8 +554,7 @@ static int some_off(const struct batch_case *c, const struct some *x, const stru
 static void test_positions(const struct executor *e, const struct selection_shape *s)
 {
 	static const struct attn_shape shape = { 4, 2, 16, 8 };
-	const struct lists_of *d = lists_of(s->bit);
-	struct executor_lists l = { 0 };
+	struct executor_lists l;
 	struct rng rng = { 12 };
 	struct batch_case c;
 	struct some x;
@@ -600,12 +562,10 @@ static void test_positions(const struct executor *e, const struct selection_shap
 	case_chunks(&c, &rng, FILL_NORMAL, shape, 2, (int[]){ 20, 3 }, (int[]){ 41, 30 });
 	take_some(&x, &c, &rng);
 	ok(attn_is_chunked(&c.b) && !attn_is_chunked(&x.b), "rows with holes are no chunk");
-	if (d) {
-		d->draw(&c, &l, &rng);
+	if (case_shape(&c, s->bit, 2, &l, &rng))
 		is_int(some_off(&c, &x, e, &l), 0, "%s: %s, a row gets the same without the others",
 		       e->name, s->title);
-	}
-	release_lists(&l);
+	shape_lists_free(&l);
 	free(x.q);
 	case_release(&c);
 }
