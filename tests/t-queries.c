@@ -123,6 +123,16 @@ static void test_weights(void)
 #undef ITL
 }
 
+/* Views that store_views makes. */
+static int count_views(void)
+{
+	int n = 0;
+
+	for (const char *s = store_views; (s = strstr(s, "TEMP VIEW ")); s++)
+		n++;
+	return n;
+}
+
 static void test_views(void)
 {
 	const char *path = in_dir("rows.db");
@@ -145,12 +155,13 @@ static void test_views(void)
 
 		snprintf(sql, sizeof sql, "SELECT * FROM %s", name);
 		sqlite3_prepare_v2(db, sql, -1, &q, NULL);
-		ok(sqlite3_step(q) == SQLITE_ROW, "view %s needs no function of ours and has rows",
-		   name);
+		if (!ok(sqlite3_step(q) == SQLITE_ROW,
+			"view %s needs no function of ours and has rows", name))
+			diag("write_rows() here gives rows to the tables that it reads");
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 28, "all views were tried");
+	is_int(n, count_views(), "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }
