@@ -280,9 +280,9 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		.attention_only = !how->decoder,
 		.prof = how->prof,
 	};
-	st = b->open(&c->self, opts, &c->env, err);
+	st = backend_open(b, &c->self, opts, &c->env, err);
 	case_options_free(b, opts);
-	if (!st && b->start(c->self, c->env.num_blocks, err))
+	if (!st && backend_start(b, c->self, c->env.num_blocks, err))
 		bail_out("%s", err->msg);
 	return st;
 }
@@ -290,7 +290,7 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 void case_close(struct backend_case *c)
 {
 	if (c->self)
-		c->backend->close(c->self);
+		backend_close(c->backend, c->self);
 	blocks_release(&c->blocks);
 	plan_free(c->plan);
 	if (c->capture[1] != c->capture[0])
@@ -305,14 +305,14 @@ void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struc
 
 	for (size_t i = 0; i < n; i++)
 		*(entry[i].kind == ROW_DECODE ? &b.decode_tok : &b.prefill_tok) += entry[i].n_tok;
-	if (c->backend->run(c->self, &b, cost, &err))
+	if (backend_run(c->backend, c->self, &b, cost, &err))
 		bail_out("%s", err.msg);
 }
 
 void case_drop(struct backend_case *c, uint32_t req)
 {
 	blocks_leave(&c->blocks, req);
-	c->backend->drop(c->self, req);
+	backend_drop(c->backend, c->self, req);
 }
 
 void case_compare(struct backend_case *c, const struct batch_entry *e, struct case_result *out)
@@ -321,7 +321,8 @@ void case_compare(struct backend_case *c, const struct batch_entry *e, struct ca
 
 	memset(out, 0, sizeof *out);
 	for (int i = 0; i < CASE_RUN_LAYERS; i++)
-		if (c->backend->compare(c->self, e, i, out->acc[i], out->count[i], NULL, &err))
+		if (backend_compare(c->backend, c->self, e, i, out->acc[i], out->count[i], NULL,
+				    &err))
 			bail_out("%s", err.msg);
 }
 
@@ -657,12 +658,14 @@ static void test_errors(const struct backend *b)
 
 	open_or_bail(&c, b, &(struct case_how){ .method = "dense" });
 	past.start = CASE_LEN - 5;
-	ok(c.backend->run(c.self, &(struct batch){ .entry = &past, .n = 1, .blocks = &c.blocks },
-			  &cost, &err) != AR_OK,
+	ok(backend_run(c.backend, c.self,
+		       &(struct batch){ .entry = &past, .n = 1, .blocks = &c.blocks }, &cost,
+		       &err) != AR_OK,
 	   "%s: positions past the longest request are refused", b->name);
 	case_drop(&c, 0);
-	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2, .blocks = &c.blocks },
-			      &cost, &err),
+	is_int(backend_run(c.backend, c.self,
+			   &(struct batch){ .entry = many, .n = 2, .blocks = &c.blocks }, &cost,
+			   &err),
 	       AR_USAGE, "%s: so are more tokens than a batch can have", b->name);
 	is_int(cost.cost_ns, 77, "%s: a failure leaves the cost alone", b->name);
 	case_close(&c);

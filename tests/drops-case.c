@@ -140,9 +140,10 @@ static void test_whole(const struct backend *b, mixed_read_fn *read, drops_engin
 			   d->segment[1].n[0] &&
 		   blocks_len(&l.c.blocks, attn_engine_group(l.engine, 3)->no, 0) == l.n,
 	   "%s: caches hold what their layers see", b->name);
-	is_int(b->compare(l.c.self,
-			  &(struct batch_entry){ .n_tok = PROMPT, .known = PROMPT, .n_emit = 1 }, 2,
-			  acc, count, NULL, &err),
+	is_int(backend_compare(b, l.c.self,
+			       &(struct batch_entry){
+				       .n_tok = PROMPT, .known = PROMPT, .n_emit = 1 },
+			       2, acc, count, NULL, &err),
 	       AR_OK, "%s: a later layer can be compared", b->name);
 	ok(acc[0].rel_l2 < 1e-2 && acc[0].mass_recall > 0.999 && acc[0].mass_recall < 1.001,
 	   "%s: on its rows, dense is dense", b->name);
@@ -331,8 +332,9 @@ static void test_refused(const struct backend *b)
 
 	if (case_open(&c, b, &(struct case_how){ .method = tight, .mixed = true }, &err))
 		bail_out("%s", err.msg);
-	is_int(b->run(c.self, &(struct batch){ .entry = &cached, .n = 1, .blocks = &c.blocks },
-		      &cost, &err),
+	is_int(backend_run(b, c.self,
+			   &(struct batch){ .entry = &cached, .n = 1, .blocks = &c.blocks }, &cost,
+			   &err),
 	       AR_USAGE, "%s: tokens of the prefix cache are refused", b->name);
 	case_close(&c);
 	is_int(case_open(&c, b, &(struct case_how){ .method = tight }, &err), AR_USAGE,

@@ -151,8 +151,8 @@ static void measure(struct backend_case *c, mixed_read_fn *read, int row, struct
 	memset(r, 0, sizeof *r);
 	read(c->self, (size_t)(row * HEADS * DIM), N_TOK * HEADS * DIM, r->out[0][0]);
 	for (int i = 0; i < 2; i++)
-		if (c->backend->compare(c->self, &last_chunk, 2 * i, r->acc[i], r->count[i], NULL,
-					&err))
+		if (backend_compare(c->backend, c->self, &last_chunk, 2 * i, r->acc[i], r->count[i],
+				    NULL, &err))
 			bail_out("%s", err.msg);
 }
 

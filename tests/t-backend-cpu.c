@@ -114,9 +114,9 @@ static void test_rank(void)
 	c.model.vocab = 1000;
 	if (model_split(&c.model, 2, &err))
 		bail_out("%s", err.msg);
-	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_OK,
+	is_int(backend_open(&backend_cpu, &self, NULL, &c.env, &err), AR_OK,
 	       "a capture of all ranks serves one of them");
-	backend_cpu.close(self);
+	backend_close(&backend_cpu, self);
 	case_close(&c);
 }
 
@@ -136,16 +136,16 @@ static enum ar_status life(const struct backend_env *env)
 	void *self;
 
 	own.blocks = &blocks;
-	st = backend_cpu.open(&self, NULL, &own, &err);
+	st = backend_open(&backend_cpu, &self, NULL, &own, &err);
 
 	if (!st)
-		st = backend_cpu.start(self, env->num_blocks, &err);
+		st = backend_start(&backend_cpu, self, env->num_blocks, &err);
 	if (!st)
-		st = backend_cpu.run(self, &b, &cost, &err);
+		st = backend_run(&backend_cpu, self, &b, &cost, &err);
 	if (!st)
-		st = backend_cpu.compare(self, &e, 0, acc, count, &sel, &err);
+		st = backend_compare(&backend_cpu, self, &e, 0, acc, count, &sel, &err);
 	method_selection_release(&sel);
-	backend_cpu.close(self);
+	backend_close(&backend_cpu, self);
 	blocks_release(&blocks);
 	return st;
 }

@@ -384,13 +384,15 @@ static void test_device(void)
 
 	if (case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err))
 		bail_out("%s", err.msg);
-	gpu = c.backend->gpu(c.self);
+	gpu = backend_gpu(c.backend, c.self);
 	ok(gpu->cc_major >= 8 && gpu->sm_count > 0 && gpu->mem_bytes > 0 && gpu->name[0] &&
 		   strlen(gpu->uuid) == 36,
 	   "the device is described: %s", gpu->name);
-	ok(c.backend->fit_blocks(c.self) > c.env.num_blocks, "blocks fit into what is free");
-	is_int(backend_cuda.open(&self, opts, &c.env, &err), AR_NODEV, "there is no device 1000");
-	is_int(backend_cuda.open(&self, sizes, &c.env, &err), AR_USAGE,
+	ok(backend_fit_blocks(c.backend, c.self) > c.env.num_blocks,
+	   "blocks fit into what is free");
+	is_int(backend_open(&backend_cuda, &self, opts, &c.env, &err), AR_NODEV,
+	       "there is no device 1000");
+	is_int(backend_open(&backend_cuda, &self, sizes, &c.env, &err), AR_USAGE,
 	       "sizes of graphs are in ascending order");
 	case_close(&c);
 	opt_release(g);
@@ -405,12 +407,12 @@ static void test_too_large(void)
 	struct ar_err err;
 
 	if (case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err) ||
-	    backend_cuda.open(&self, opts, &c.env, &err))
+	    backend_open(&backend_cuda, &self, opts, &c.env, &err))
 		bail_out("%s", err.msg);
-	is_int(backend_cuda.start(self, (int64_t)1 << 26, &err), AR_CUDA,
+	is_int(backend_start(&backend_cuda, self, (int64_t)1 << 26, &err), AR_CUDA,
 	       "a cache larger than the GPU is refused");
 	ok(strstr(err.msg, "lower --num-gpu-blocks"), "with what to do: %s", err.msg);
-	backend_cuda.close(self);
+	backend_close(&backend_cuda, self);
 	case_close(&c);
 	free(opts);
 }

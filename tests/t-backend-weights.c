@@ -258,7 +258,7 @@ static bool run_faulty(const struct weights *w, long k, int *bad)
 	if (!st)
 		st = whole_try_step(&x, &e, 1, &cost, &err);
 	if (!st)
-		st = backend_cpu.compare(x.self, &e, 1, acc, count, NULL, &err);
+		st = backend_compare(&backend_cpu, x.self, &e, 1, acc, count, NULL, &err);
 	failed = fault_disarm();
 	*bad += st != (failed ? AR_NOMEM : AR_OK);
 	whole_close(&x);

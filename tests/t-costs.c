@@ -473,10 +473,10 @@ static enum ar_status run_costs(const struct replay *cfg, bool extrapolate,
 	enum ar_status st;
 
 	snprintf(where, sizeof where, "%s:1", path);
-	if (costs_open(&env.costs, where, err) || backend_cost.open(&self, &o, &env, err))
+	if (costs_open(&env.costs, where, err) || backend_open(&backend_cost, &self, &o, &env, err))
 		bail_out("%s", err->msg);
 	st = run(*cfg, &backend_cost, self, res, err);
-	backend_cost.close(self);
+	backend_close(&backend_cost, self);
 	costs_close(env.costs);
 	return st;
 }

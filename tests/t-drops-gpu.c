@@ -101,7 +101,7 @@ static void test_revival(bool eager)
 		bail_out("%s", err.msg);
 	d = &engine_of(c.self)->drops;
 	case_run(&c, prompt, 3, &cost);
-	backend_cuda.layer_work(c.self, 3, &work[0]);
+	backend_layer_work(&backend_cuda, c.self, 3, &work[0]);
 	for (uint32_t i = 0; i < 12; i++) {
 		struct batch_entry e[] = {
 			{ .start = 300 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
@@ -114,7 +114,7 @@ static void test_revival(bool eager)
 			for (size_t k = 0; k < 3; k++)
 				n[s] += rows_n_back(&d->segment[s], k);
 	}
-	backend_cuda.layer_work(c.self, 3, &work[1]);
+	backend_layer_work(&backend_cuda, c.self, 3, &work[1]);
 	ok(n[1] > 5 && n[2] > 5, "%s: %d and %d tokens are revived", eager ? "eager" : "graphs",
 	   n[1], n[2]);
 	is_int((int)(work[1].n_row - work[0].n_row), 36 + n[2], "... which count as rows");

@@ -365,7 +365,8 @@ static void sample(const struct weights *w, const char *method, const int *order
 		bail_out("out of memory");
 	memcpy(q, c->q, bytes);
 	for (int i = 0; i < TINY_LAYERS; i++) {
-		if (backend_cpu.compare(x.self, &e[1], order[i], acc[order[i]], count, NULL, &err))
+		if (backend_compare(&backend_cpu, x.self, &e[1], order[i], acc[order[i]], count,
+				    NULL, &err))
 			bail_out("%s", err.msg);
 		if (order[i] == TINY_LAYERS - 1)
 			ok(!memcmp(q, c->q, bytes), "%s: a sample has the Q of the iteration",

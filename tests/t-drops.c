@@ -65,7 +65,7 @@ static void test_forget(void)
 	case_run(&c, &e, 1, &cost);
 	l = drops_tokens(&engine_of(c.self)->drops, 1, 0);
 	is_int(l->n, 200, "the tokens that a request keeps are listed");
-	backend_cpu.drop(c.self, 0);
+	backend_drop(&backend_cpu, c.self, 0);
 	ok(!l->n && !l->pos, "until it has finished");
 	case_close(&c);
 }

@@ -675,24 +675,35 @@ static void test_cost(void)
 	const struct backend *b = backend_find("cost");
 	const struct cost_options o = { .formula = { 6 * MS, 20000 } };
 	const struct backend_env env = { 0 };
-	struct batch batch = { .prefill_tok = 100, .decode_tok = 3 };
+	struct batch_entry e = { .n_tok = 100 };
+	struct batch batch = { .entry = &e, .n = 1, .prefill_tok = 100, .decode_tok = 3 };
 	struct iter_cost cost = { 0 };
+	struct kept_share kept = { .n_tok = 1 };
+	struct layer_work work = { 7, 7, 7 };
 	struct ar_err err = { 0 };
 	void *self;
 
 	fault_arm(0);
-	is_int(b->open(&self, &o, &env, &err), AR_NOMEM, "cost: its allocation can fail");
+	is_int(backend_open(b, &self, &o, &env, &err), AR_NOMEM, "cost: its allocation can fail");
 	fault_disarm();
-	is_int(b->open(&self, &o, &env, &err) + b->start(self, 5, &err) +
-		       b->run(self, &batch, &cost, &err),
+	is_int(backend_open(b, &self, &o, &env, &err) + backend_start(b, self, 5, &err) +
+		       backend_run(b, self, &batch, &cost, &err),
 	       AR_OK, "cost: runs");
 	is_int(cost.cost_ns, 6 * MS + 103 * 20000, "cost: fixed and per token");
 	is_int(cost.span_ns, -1, "cost: there is no kernel time");
 	batch.decode_tok = INT64_MAX / 20000;
-	b->run(self, &batch, &cost, &err);
+	backend_run(b, self, &batch, &cost, &err);
 	is_int(cost.cost_ns, INT64_MAX, "cost: a sum past the largest time is the largest time");
-	b->drop(self, 0);
-	b->close(self);
+	ok(backend_fit_blocks(b, self) == BACKEND_ANY_BLOCKS &&
+		   backend_max_captured(b, self) == -1 && !backend_gpu(b, self) &&
+		   !backend_compares(b),
+	   "cost: it has no limit of blocks, no graphs, no GPU and no reference");
+	ok(!backend_kept(b, self, &e, 0, &kept, &err) && !kept.n_tok, "... drops no tokens");
+	ok(!backend_layer_work(b, self, 0, &work) && work.n_row == 7,
+	   "... and has no work of layers");
+	backend_drop(b, self, 0);
+	backend_close(b, self);
+	backend_close(b, NULL);
 	ok(!backend_find("none"), "an unknown backend is not found");
 }
 

@@ -367,7 +367,7 @@ static void test_compare(const char *method, double least, double most)
 	for (int l = 0; l < TINY_LAYERS; l++) {
 		if (net.w.model.layer[l].mixer != MIX_FULL)
 			continue;
-		gpu_must(c.backend->compare(c.self, &e, l, acc, count, NULL, &err), &err);
+		gpu_must(backend_compare(c.backend, c.self, &e, l, acc, count, NULL, &err), &err);
 		for (int h = 0; h < net.m.heads; h++) {
 			worst = fmax(worst, acc[h].rel_l2);
 			low = fmin(low, acc[h].rel_l2);

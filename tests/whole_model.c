@@ -78,9 +78,9 @@ enum ar_status whole_try(struct whole *x, const struct weights *w, struct whole_
 	if (!st)
 		st = set_env(x, w, &how, err);
 	if (!st)
-		st = how.backend->open(&x->self, opts, &x->env, err);
+		st = backend_open(how.backend, &x->self, opts, &x->env, err);
 	if (!st)
-		st = how.backend->start(x->self, x->env.num_blocks, err);
+		st = backend_start(how.backend, x->self, x->env.num_blocks, err);
 	case_options_free(how.backend, opts);
 	return st;
 }
@@ -96,7 +96,7 @@ void whole_open(struct whole *x, const struct weights *w, struct whole_how how)
 void whole_close(struct whole *x)
 {
 	if (x->self)
-		x->backend->close(x->self);
+		backend_close(x->backend, x->self);
 	blocks_release(&x->blocks);
 	tokens_close(x->tokens);
 	plan_free(x->plan);
@@ -137,7 +137,7 @@ enum ar_status whole_try_step(struct whole *x, struct batch_entry *e, size_t n,
 
 	for (size_t i = 0; i < n; i++)
 		*(e[i].kind == ROW_DECODE ? &b.decode_tok : &b.prefill_tok) += e[i].n_tok;
-	st = x->backend->run(x->self, &b, cost, err);
+	st = backend_run(x->backend, x->self, &b, cost, err);
 	for (size_t i = 0; i < n && !st; i++) {
 		struct whole_request *r = &x->req[e[i].req];
 
@@ -161,7 +161,7 @@ struct iter_cost whole_step(struct whole *x, struct batch_entry *e, size_t n)
 void whole_drop(struct whole *x, uint32_t q)
 {
 	blocks_leave(&x->blocks, q);
-	x->backend->drop(x->self, q);
+	backend_drop(x->backend, x->self, q);
 	x->req[q].have = 0;
 }
 

@@ -144,7 +144,7 @@ static void roofline_close(void *self)
 
 	if (!c)
 		return;
-	backend_cpu.close(c->cpu);
+	backend_close(&backend_cpu, c->cpu);
 	free(c->all);
 	free(c->run);
 	free(c->of_entry);
@@ -174,7 +174,7 @@ static enum ar_status open_selection(struct roofline *c, struct ar_err *err)
 	if (c->method->dense || !env->n_capture)
 		return AR_OK;
 	c->count = calloc(n, sizeof *c->count);
-	return c->count ? backend_cpu.open(&c->cpu, NULL, env, err) : ar_nomem(err);
+	return c->count ? backend_open(&backend_cpu, &c->cpu, NULL, env, err) : ar_nomem(err);
 }
 
 static enum ar_status find_kinds(struct roofline *c, struct ar_err *err)
@@ -230,7 +230,7 @@ static enum ar_status roofline_start(void *self, int64_t num_blocks, struct ar_e
 {
 	struct roofline *c = self;
 
-	return c->cpu ? backend_cpu.start(c->cpu, num_blocks, err) : AR_OK;
+	return c->cpu ? backend_start(&backend_cpu, c->cpu, num_blocks, err) : AR_OK;
 }
 
 static enum ar_status roofline_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -265,7 +265,7 @@ static void roofline_drop(void *self, uint32_t req)
 	struct roofline *c = self;
 
 	if (c->cpu)
-		backend_cpu.drop(c->cpu, req);
+		backend_drop(&backend_cpu, c->cpu, req);
 }
 
 const struct backend backend_roofline = {

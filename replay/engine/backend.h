@@ -80,6 +80,8 @@ struct layer_work {
 	int64_t n_pair;	      /* (row, key) pairs of dense attention over the keys in its cache */
 };
 
+/* A backend has the functions below.  Call them by the functions after the struct, which hold what
+ * each asks of its caller. */
 struct backend {
 	const char *name, *title;
 	const struct opt *opts; /* its own options of 'attnreplay run', may be NULL */
@@ -124,5 +126,36 @@ struct backend {
 
 extern const struct backend *const backends[]; /* ends with NULL */
 const struct backend *backend_find(const char *name);
+
+/* The calls of backend b, whose state self is.  Those not listed here do as the members say.
+ *
+ * fit_blocks: BACKEND_ANY_BLOCKS without a limit.
+ * max_captured: -1 for a backend without graphs.
+ * gpu: NULL for one without a GPU.
+ * run: the batch is not empty.
+ * compares: backend_compare() may be called.
+ * compare, kept: e is a prefill entry.  A backend without kept() has dropped nothing.
+ * layer_work: false if the backend has no kernels; *out is unchanged.
+ * close: self may be NULL. */
+#define BACKEND_ANY_BLOCKS INT64_MAX
+
+enum ar_status backend_open(const struct backend *b, void **self, const void *opts,
+			    const struct backend_env *env, struct ar_err *err);
+int64_t backend_fit_blocks(const struct backend *b, void *self);
+int64_t backend_max_captured(const struct backend *b, void *self);
+const struct store_gpu *backend_gpu(const struct backend *b, void *self);
+enum ar_status backend_start(const struct backend *b, void *self, int64_t num_blocks,
+			     struct ar_err *err);
+enum ar_status backend_run(const struct backend *b, void *self, const struct batch *batch,
+			   struct iter_cost *cost, struct ar_err *err);
+bool backend_compares(const struct backend *b);
+enum ar_status backend_compare(const struct backend *b, void *self, const struct batch_entry *e,
+			       int i, struct accuracy *acc, struct selection_count *count,
+			       struct method_selection *sel, struct ar_err *err);
+enum ar_status backend_kept(const struct backend *b, void *self, const struct batch_entry *e, int i,
+			    struct kept_share *out, struct ar_err *err);
+bool backend_layer_work(const struct backend *b, const void *self, int i, struct layer_work *out);
+void backend_drop(const struct backend *b, void *self, uint32_t req);
+void backend_close(const struct backend *b, void *self);
 
 #endif

@@ -279,7 +279,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 	const struct replay *cfg = l->cfg;
 	enum ar_status st = AR_OK;
 
-	if (!cfg->backend->compare || cfg->accuracy <= 0)
+	if (!backend_compares(cfg->backend) || cfg->accuracy <= 0)
 		return AR_OK;
 	for (size_t i = 0; i < l->s->batch.n && !st; i++) {
 		const struct batch_entry *e = &l->s->batch.entry[i];
@@ -288,9 +288,10 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 		for (int k = 0; k < cfg->n_run_layers && e->kind == ROW_PREFILL && !st; k++) {
 			if (!drawn(cfg, e, cfg->run_layer[k]))
 				continue;
-			st = cfg->backend->compare(cfg->self, e, k, l->acc, l->count, NULL, err);
-			if (!st && cfg->backend->kept)
-				st = cfg->backend->kept(cfg->self, e, k, &kept, err);
+			st = backend_compare(cfg->backend, cfg->self, e, k, l->acc, l->count, NULL,
+					     err);
+			if (!st)
+				st = backend_kept(cfg->backend, cfg->self, e, k, &kept, err);
 			if (st)
 				break;
 			sum_sample(l);
@@ -331,7 +332,7 @@ static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 			st = notify_request(l, id, "ok", NULL, err);
 		if (st)
 			return st;
-		l->cfg->backend->drop(l->cfg->self, id);
+		backend_drop(l->cfg->backend, l->cfg->self, id);
 		l->done[id] = true;
 		arrivals_done(l->arrivals, id, t->last_token);
 		l->res->ok++;
@@ -367,14 +368,14 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	for (size_t i = 0; i < l->s->n_preempted; i++)
-		cfg->backend->drop(cfg->self, l->s->preempted[i]);
+		backend_drop(cfg->backend, cfg->self, l->s->preempted[i]);
 	if (!b->n) {
 		if (l->n_queue)
 			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
 		l->clock.now = l->clock.gpu_end = later(l->clock.now, l->clock.gpu_end);
 		return check_clock(l, err);
 	}
-	st = cfg->backend->run(cfg->self, b, c, err);
+	st = backend_run(cfg->backend, cfg->self, b, c, err);
 	if (st)
 		return st;
 	if (cfg->cost.set)

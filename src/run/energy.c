@@ -17,7 +17,7 @@ static void give_up(struct energy_meter *m, const struct ar_err *err)
 
 void run_energy_begin(struct run_session *s, struct energy_use *use)
 {
-	const struct store_gpu *gpu = s->store && s->backend->gpu ? s->backend->gpu(s->self) : NULL;
+	const struct store_gpu *gpu = s->store ? backend_gpu(s->backend, s->self) : NULL;
 	struct ar_err err = { 0 };
 
 	*use = (struct energy_use){ 0 };
@@ -40,7 +40,7 @@ void run_energy_end(struct run_session *s, struct energy_use *use)
 
 struct gpu_state run_gpu_state(const struct run_session *s)
 {
-	const struct store_gpu *gpu = s->backend->gpu ? s->backend->gpu(s->self) : NULL;
+	const struct store_gpu *gpu = backend_gpu(s->backend, s->self);
 	struct gpu_state state = { 0 };
 
 	if (!gpu)

@@ -4,13 +4,16 @@
 
 #include "model/layer_size.h"
 
-static struct row_run_layer work_of(const struct run *r, int i)
+static bool get_work(const struct run *r, int i, struct layer_work *w)
+{
+	return backend_layer_work(r->session.backend, r->session.self, i, w);
+}
+
+static struct row_run_layer layer_row(const struct run *r, int i, struct layer_work w)
 {
 	int layer = r->in.prep.run_layer[i], hidden = r->in.model.hidden;
 	const struct layer_spec *l = &r->in.model.layer[layer];
-	struct layer_work w;
 
-	r->session.backend->layer_work(r->session.self, i, &w);
 	if (l->mixer == MIX_LINEAR)
 		w.n_pair = 0;
 	return (struct row_run_layer){
@@ -34,17 +37,15 @@ double run_pairs_left(const struct run *r)
 	struct layer_work w;
 	double left = 0, all = 0;
 
-	for (int i = 0; r->session.backend->layer_work && i < r->in.prep.n_run_layers; i++) {
+	for (int i = 0; i < r->in.prep.n_run_layers && get_work(r, i, &w); i++) {
 		const enum mixer kind = r->in.model.layer[r->in.prep.run_layer[i]].mixer;
 
-		r->session.backend->layer_work(r->session.self, i, &w);
 		if (kind != MIX_LINEAR && w.n_pair > most[kind])
 			most[kind] = w.n_pair;
 	}
-	for (int i = 0; r->session.backend->layer_work && i < r->in.prep.n_run_layers; i++) {
+	for (int i = 0; i < r->in.prep.n_run_layers && get_work(r, i, &w); i++) {
 		const enum mixer kind = r->in.model.layer[r->in.prep.run_layer[i]].mixer;
 
-		r->session.backend->layer_work(r->session.self, i, &w);
 		left += kind == MIX_LINEAR ? 0 : (double)w.n_pair;
 		all += (double)most[kind];
 	}
@@ -53,10 +54,11 @@ double run_pairs_left(const struct run *r)
 
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err)
 {
+	struct layer_work w;
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; r->session.backend->layer_work && i < r->in.prep.n_run_layers && !st; i++) {
-		const struct row_run_layer row = work_of(r, i);
+	for (int i = 0; i < r->in.prep.n_run_layers && !st && get_work(r, i, &w); i++) {
+		const struct row_run_layer row = layer_row(r, i, w);
 
 		st = store_layer(r->session.store, &row, err);
 	}

@@ -266,6 +266,7 @@ static enum ar_status bind_host(struct run_inputs *in, const struct run_session 
 enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
 {
 	const char *preset = in->limits.policy->host, *name = s->o.host;
+	int64_t max_captured = backend_max_captured(s->backend, s->self);
 	enum ar_status st;
 
 	if (!strcmp(name, "auto"))
@@ -275,8 +276,8 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 		memset(in->host.spread, 0, sizeof in->host.spread);
 	if (!st)
 		st = bind_host(in, s, err);
-	if (s->backend->max_captured)
-		in->host.max_captured = s->backend->max_captured(s->self);
+	if (max_captured >= 0)
+		in->host.max_captured = max_captured;
 	in->host.ns[HOST_SCHEDULE] = num_add(in->host.ns[HOST_SCHEDULE], s->o.host_fixed_ns);
 	in->host.ns[HOST_SCHEDULE_REQ] = num_add(in->host.ns[HOST_SCHEDULE_REQ],
 						 s->o.host_per_request_ns);

@@ -28,7 +28,7 @@ static enum ar_status open_as(struct run_session *s, const struct backend *b, st
 		}
 	}
 	s->env.prof = b->uses_gpu ? s->prof : NULL;
-	st = b->open(&s->self, run_options_of(&s->o, b), &s->env, err);
+	st = backend_open(b, &s->self, run_options_of(&s->o, b), &s->env, err);
 	if (!st && no_prof.status)
 		log_warn("%s; CUDA events are the clock and no kernels are stored", no_prof.msg);
 	return st;
@@ -116,16 +116,14 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
 	if (s->o.limits.num_blocks)
 		return AR_OK;
 	l.num_blocks = 0;
-	if (!s->backend->fit_blocks) {
+	n = backend_fit_blocks(s->backend, s->self);
+	if (n == BACKEND_ANY_BLOCKS) {
 		enum ar_status st = sched_ample_blocks(in->trace, &l, &n, err);
 
 		if (st)
 			return st;
-	} else {
-		n = s->backend->fit_blocks(s->self);
-		/* 1 % reserve: later methods may keep more beside the cache */
-		if (in->n_runs > 1 && !in->limits.num_blocks)
-			n -= n / 100;
+	} else if (in->n_runs > 1 && !in->limits.num_blocks) {
+		n -= n / 100; /* a reserve: later methods may keep more beside the cache */
 	}
 	if (n < 2)
 		return ar_fail(err, AR_USAGE,
@@ -147,14 +145,16 @@ static enum ar_status physical_blocks(const struct run_inputs *in, const struct 
 				      int64_t *n, struct ar_err *err)
 {
 	struct sched_limits l = in->limits;
-	enum ar_status st = AR_OK;
+	enum ar_status st;
+	int64_t fit;
 
 	*n = l.num_blocks;
 	if (!l.prefix_cache)
 		return AR_OK;
+	fit = backend_fit_blocks(s->backend, s->self);
 	st = sched_ample_blocks(in->trace, &l, n, err);
-	if (!st && s->backend->fit_blocks && *n > s->backend->fit_blocks(s->self))
-		*n = s->backend->fit_blocks(s->self);
+	if (!st && *n > fit)
+		*n = fit;
 	if (*n < l.num_blocks)
 		*n = l.num_blocks;
 	return st;
@@ -204,7 +204,7 @@ static struct store_capture *record_captures(const struct run_inputs *in)
 enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
 			    char key[RUN_KEY_SIZE], struct ar_err *err)
 {
-	const struct store_gpu *gpu = s->self && s->backend->gpu ? s->backend->gpu(s->self) : NULL;
+	const struct store_gpu *gpu = s->self ? backend_gpu(s->backend, s->self) : NULL;
 	const struct run_key k = { .o = &s->o,
 				   .backend = s->backend ? s->backend->name : s->o.backend,
 				   .method = in->method ? in->method[i % in->n_methods] : NULL,
@@ -260,8 +260,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	/* clang-format on */
 	if (in->costs)
 		record_costs(&row, &in->costs->run);
-	if (s->backend->gpu)
-		row.gpu = s->backend->gpu(s->self);
+	row.gpu = backend_gpu(s->backend, s->self);
 	row.gpu_state = run_gpu_state(s);
 	if (s->prof)
 		row.cupti_api = prof_api_version(s->prof);
@@ -417,7 +416,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st)
 		st = physical_blocks(in, s, &n_block, err);
 	if (!st)
-		st = s->backend->start(s->self, n_block, err);
+		st = backend_start(s->backend, s->self, n_block, err);
 	if (!st)
 		st = run_load_host(in, s, err);
 	if (!st && i == s->first && s->print & RUN_PRINT_HEADER)
@@ -425,7 +424,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st)
 		st = replay_method(r, i, p, err);
 	if (s->self)
-		s->backend->close(s->self);
+		backend_close(s->backend, s->self);
 	s->self = NULL;
 	blocks_release(&s->blocks);
 	return st;

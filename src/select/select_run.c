@@ -37,7 +37,8 @@ static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 	const struct select_chunk *c = x->chunk;
 	const struct layer_spec *l = &c->model.layer[c->layer[i]];
 	struct method_selection sel = { .scored = x->scores };
-	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
+	enum ar_status st = backend_compare(x->backend, x->self, &x->entry, i, x->acc, x->count,
+					    &sel, err);
 	const struct select_result r = {
 		.capture = capture_info(c->capture)->name,
 		.random = capture_info(c->capture)->random,
@@ -68,9 +69,9 @@ static enum ar_status open_backend(struct shown *x, struct ar_err *err)
 	enum ar_status st = options ? opt_init(g, err) : ar_nomem(err);
 
 	if (!st)
-		st = b->open(&x->self, options, &x->env, err);
+		st = backend_open(b, &x->self, options, &x->env, err);
 	if (!st)
-		st = b->start(x->self, x->env.num_blocks, err);
+		st = backend_start(b, x->self, x->env.num_blocks, err);
 	if (options)
 		opt_release(g);
 	free(options);
@@ -91,13 +92,13 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 	if (!st)
 		st = select_files_open(x->out, err);
 	if (!st)
-		st = x->backend->run(x->self, &b, &unused, err);
+		st = backend_run(x->backend, x->self, &b, &unused, err);
 	for (int i = 0; i < x->chunk->n_layers && !st; i++) {
 		st = show_layer(x, i, err);
 		if (!st && ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}
-	x->backend->close(x->self);
+	backend_close(x->backend, x->self);
 	blocks_release(&x->blocks);
 	return st;
 }
