@@ -60,21 +60,14 @@ const struct support supports[] = {
 	{ 0 }
 };
 
-/* The rows of a family together. */
-struct sum {
-	int cc_min; /* the least of all rows; 0: the family has none */
-	bool found; /* a row is for the GPU; the sizes are those of such rows */
-	unsigned head_dims, page_toks, layouts;
-};
-
 static bool on(const struct support *s, int cc)
 {
 	return !cc || (cc >= s->cc_min && (!s->cc_max || cc <= s->cc_max));
 }
 
-static struct sum sum_up(const struct support *rows, const char *kernel, int cc)
+struct support_sum support_sum(const struct support *rows, const char *kernel, int cc)
 {
-	struct sum x = { 0 };
+	struct support_sum x = { 0 };
 
 	for (const struct support *s = rows; s->kernel; s++) {
 		if (strcmp(s->kernel, kernel))
@@ -163,7 +156,7 @@ enum ar_status support_check_in(const struct support *rows, const char *kernel,
 				const struct attn_shape *s, const struct cache_layout *layout,
 				int cc, struct ar_err *err)
 {
-	struct sum x = sum_up(rows, kernel, cc);
+	struct support_sum x = support_sum(rows, kernel, cc);
 
 	if (!x.cc_min)
 		return ar_fail(err, AR_USAGE, "%s: there is no CUDA kernel", kernel);

@@ -42,6 +42,14 @@ enum ar_status support_check_in(const struct support *rows, const char *kernel,
 				const struct attn_shape *s, const struct cache_layout *layout,
 				int cc, struct ar_err *err);
 
+/* The rows of a family together. */
+struct support_sum {
+	int cc_min; /* the least of all rows; 0: the family has none */
+	bool found; /* a row is for GPUs of capability cc; the sizes are those of such rows */
+	unsigned head_dims, page_toks, layouts;
+};
+struct support_sum support_sum(const struct support *rows, const char *kernel, int cc);
+
 /* Write "64, 128" for sizes of a row, and "kv-bf16" for its layouts; "any".  Return buf. */
 const char *support_sizes(unsigned sizes, char *buf, size_t n);
 const char *support_layouts(unsigned bits, char *buf, size_t n);

@@ -15,10 +15,12 @@
 #include "src/cmd.h"
 #include "src/json_file.h"
 #include "src/methods_json.h"
+#include "src/methods_support.h"
 
 struct args {
-	bool all;
-	char *json;
+	bool all, support;
+	int64_t head_dim, page_tok;
+	char *cc, *json;
 	struct opt_list selectors;
 };
 
@@ -26,6 +28,15 @@ struct args {
 static const struct opt opts[] = {
 	{ .name = "all", .type = OPT_FLAG, .off = offsetof(struct args, all), .letter = 'a',
 	  .help = "list every entry in full, and what can be combined" },
+	{ .name = "support", .type = OPT_FLAG, .off = offsetof(struct args, support),
+	  .help = "show what each family of CUDA kernels supports, and lacks of what is required" },
+	{ .name = "head-dim", .type = OPT_INT, .off = offsetof(struct args, head_dim), .arg = "N",
+	  .max = 65536, .help = "with --support, the required head size; 0: 128" },
+	{ .name = "block-size", .type = OPT_INT, .off = offsetof(struct args, page_tok), .arg = "N",
+	  .max = 65536,
+	  .help = "with --support, the required tokens of a page; 0: the method's, or 128" },
+	{ .name = "cc", .type = OPT_STR, .off = offsetof(struct args, cc), .arg = "X.Y",
+	  .help = "with --support, the compute capability of the GPU; default: of this GPU, or any" },
 	{ .name = "json", .type = OPT_STR, .off = offsetof(struct args, json), .arg = "FILE",
 	  .help = "write all that is known of the entries to FILE as JSON, too; -: to standard "
 		  "output, alone" },
@@ -295,6 +306,17 @@ static enum ar_status show(const struct args *a, const char *name, struct ar_err
 	return st || json_file_alone(a->json) ? st : list(&l, err);
 }
 
+static enum ar_status check_support(const struct args *a, struct ar_err *err)
+{
+	if (!a->support && (a->head_dim || a->page_tok || a->cc))
+		return ar_fail(
+			err, AR_USAGE,
+			"--head-dim, --block-size and --cc have no effect without --support");
+	if (a->support && a->all)
+		return ar_fail(err, AR_USAGE, "--all has no effect with --support; leave it out");
+	return AR_OK;
+}
+
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
@@ -307,6 +329,12 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		st = ar_fail(err, AR_USAGE, "'%s' is one operand too many: want a name or a method",
 			     argv[1]);
 	if (!st)
+		st = check_support(&a, err);
+	if (!st && a.support)
+		st = methods_support(&(struct methods_ask){ argc ? argv[0] : NULL, a.head_dim,
+							    a.page_tok, a.cc },
+				     a.json, err);
+	else if (!st)
 		st = show(&a, argc ? argv[0] : NULL, err);
 	opt_release(g);
 	return st;

@@ -30,8 +30,8 @@ endif
 # What tests look at as well.
 libattnreplay_a_SOURCES += \
   src/capture_json.c src/capture_json.h src/capture_make.c src/capture_make.h src/cmdline.c \
-    src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h src/trace_json.c \
-    src/trace_json.h \
+    src/json_file.c src/json_file.h src/methods_json.c src/methods_json.h \
+    src/methods_support.c src/methods_support.h src/trace_json.c src/trace_json.h \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_engine.c \
     src/bench/bench_engine.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \

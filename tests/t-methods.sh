@@ -104,6 +104,39 @@ ok '... with its parameters' fails 2 \
 ok 'an unknown name is wrong usage'  fails 2 "method 'nope': unknown name" methods nope
 ok 'an impossible pair is refused' \
 	fails 2 "takes all blocks, a table" methods select=flashprefill/exec=paged
+# ---- what kernels support ----
+
+support() { methods --support "$@"; }
+families() { support "$@" | sed -n '3,$p' | awk '{ printf "%s ", $1 }'; }
+missing() { support "$@" | awk -v k="$kernels" '$1 == k' | sed 's/.*kv-bf16  *//'; }
+
+is 'all families of kernels are listed once' "$(families | tr ' ' '\n' | sort | uniq -d)" ''
+is 'those of a method are what a run needs' "$(families compact-fp)" 'flashprefill attend decode '
+is 'dense attention needs no selector' "$(families dense)" 'attend decode '
+is 'pages are those of the method' "$(support seer | head -1)" \
+	"$(support --block-size 64 seer | head -1)"
+kernels=attend
+is 'a missing head size is named' "$(missing --cc 8.0 --head-dim 256)" 'head size 256'
+is '... unless there is a kernel' "$(missing --cc 8.0 --head-dim 128)" -
+kernels=seer
+is 'so is a page size' "$(missing --block-size 128)" 'page size 128'
+is 'an old GPU has no sizes' "$(support --cc 7.5 dense | awk '$1 == "decode"' | tr -s ' ')" \
+	' decode 8.0 - - - compute capability 7.5'
+same_json() {
+	support --json "$tmp/x.json" --cc 8.0 --head-dim 256 >"$tmp/table" &&
+		[ "$(grep -o '"kernels":"[^"]*"' "$tmp/x.json" | cut -d'"' -f4)" = \
+			"$(sed -n '3,$p' "$tmp/table" | awk '{ print $1 }')" ] &&
+		grep -q '"head_size":256,"block_size":128,"cache":"kv-bf16","capability":"8.0"' "$tmp/x.json" &&
+		grep -q '"kernels":"attend",.*"missing":"head size 256"' "$tmp/x.json"
+}
+ok 'the JSON document has the same rows' same_json
+is 'and stands alone on standard output' "$(support --json - | head -c 12)" '{"schema":"a'
+ok 'a capability that is none is wrong usage' \
+	fails 2 "--cc '9': want a compute capability such as 9.0" methods --support --cc 9
+ok '--all does not go with it' fails 2 '--all has no effect with --support' methods --support --all
+ok 'a requirement needs the table' fails 2 'have no effect without --support' methods --cc 9.0
+ok 'a method that is none is refused' fails 2 "method 'x'" methods --support x
+
 ok 'a second operand is wrong usage' fails 2 "'b' is one operand too many" methods a b
 ok 'an unknown option is wrong usage' fails 2 "unknown option '--x'" methods --x
 finish

@@ -41,27 +41,25 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 				value);
 }
 
-/* A plug-in brings its row. */
-static enum ar_status selector_supported(const struct selector *x, const struct attn_shape *s,
-					 const struct cache_layout *layout, int cc,
-					 struct ar_err *err)
+const struct support *method_rows(const struct method *m, struct support *own)
 {
+	const struct selector *x = m->selector;
 	const struct selector_support *p = &x->support;
-	const struct support own[] = { { x->name, p->cc_min, p->cc_max, p->head_dims, p->page_toks,
-					 .layouts = CACHE_KV_BF16 },
-				       { 0 } };
 
-	return support_check_in(x->enqueue && p->cc_min ? own : supports, x->name, s, layout, cc,
-				err);
+	own[0] = (struct support){ x->name,	 p->cc_min,    p->cc_max,
+				   p->head_dims, p->page_toks, .layouts = CACHE_KV_BF16 };
+	own[1] = (struct support){ 0 };
+	return x->enqueue && p->cc_min ? own : supports;
 }
 
 enum ar_status method_supported(const struct method *m, const struct attn_shape *s,
 				const struct cache_layout *layout, int cc, struct ar_err *err)
 {
+	struct support own[2];
 	enum ar_status st = AR_OK;
 
 	if (!m->dense)
-		st = selector_supported(m->selector, s, layout, cc, err);
+		st = support_check_in(method_rows(m, own), m->selector->name, s, layout, cc, err);
 	return st ? st : support_check(m->executor->kernel, s, layout, cc, err);
 }
 

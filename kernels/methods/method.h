@@ -64,6 +64,10 @@ const struct opt *method_threshold(const struct method *m);
  * Returns its length; it is cut if that is not below n. */
 size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value);
 
+/* The rows that say what its selector's kernels run: supports[], or own, [2], of a plug-in. */
+struct support;
+const struct support *method_rows(const struct method *m, struct support *own);
+
 /* support_check() of its selector and its executor. */
 enum ar_status method_supported(const struct method *m, const struct attn_shape *s,
 				const struct cache_layout *layout, int cc, struct ar_err *err);

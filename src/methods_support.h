@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of 'attnreplay methods --support'. */
+#ifndef AR_METHODS_SUPPORT_H
+#define AR_METHODS_SUPPORT_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* What is asked of the kernels. */
+struct methods_ask {
+	const char *method; /* the kernels of this method and of decode; NULL: all */
+	int64_t head_dim;   /* 0: 128 */
+	int64_t page_tok;   /* 0: the method's, or 128 */
+	const char *cc;	    /* "9.0"; NULL: of the current GPU, or of any without one */
+};
+
+/* Print what each family of kernels supports and lacks, and write it to the file json as JSON, see
+ * json_file.h. */
+enum ar_status methods_support(const struct methods_ask *ask, const char *json, struct ar_err *err);
+
+#endif
