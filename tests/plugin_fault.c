@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in that keeps every block, and with -DFAULT=... does something wrong; t-plugin.sh builds it
- * with the headers that are installed. */
+/* A plug-in that keeps every block, and with -DFAULT=... does something wrong; t-plugin.sh builds
+ * it with the headers that are installed. */
 #include <string.h>
 
 #include "kernels/select/work.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* References that are not of this program: whatever they write wrongly is found, and right ones give
- * what they give without guards. */
+/* References that are not of this program: whatever they write wrongly is found, and right ones
+ * give what they give without guards. */
 #include "config.h"
 #include "kernels/methods/guarded.h"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A selector from outside of the tree: built with an installed attnreplay, used by every command that
-# takes methods, and each fault of one.
+# A selector from outside of the tree: built with an installed attnreplay, used by every command
+# that takes methods, and each fault of one.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -58,12 +58,13 @@ records() { attnreplay methods --selector $so "$page" |
 selects() { attnreplay select --selector $so --capture "$arc" --layer 5 --chunk 256 \
 	--method "$page,pagebound,dense" 2>&1 | grep -q 'a selector, not a method'; }
 shows() { attnreplay select --selector $so --capture "$arc" --layer 5 --chunk 256 \
-	--method "$page" --json s.json >/dev/null && grep -q '"scores"' s.json || grep -q '"blocks"' s.json; }
+	--method "$page" --scores --json s.json >/dev/null && grep -q '"scores"' s.json; }
 tunes() { attnreplay tune --selector $so --capture "$arc" --tokens 1024 --target density=0.5 \
-	--method select=pagebound/exec=blocksparse --json t.json >/dev/null && grep -q pagebound t.json; }
+	--method select=pagebound/exec=blocksparse --json t.json >/dev/null &&
+	grep -q pagebound t.json; }
 models() { bare --backend roofline --gpu h200 --capture "$arc" --selector $so --method "$page" \
 	--json r.json >/dev/null && grep -q pagebound r.json; }
-plans() { bare --backend cpu --capture "$arc" --selector $so --method "0-3:dense;4-:$page" >/dev/null; }
+plans() { bare --backend cpu --capture "$arc" --selector $so --method "0-3:dense;4-:$page"; }
 
 ok 'methods lists it'                          lists
 ok '... and a method has its file and checksum' records
@@ -74,8 +75,8 @@ ok 'backend roofline has its cost'             models
 ok 'a plan of layers takes it'                 plans
 ok 'run takes it beside another method' \
 	run --selector $so --method "$page,dense" --db a.db
-is '... and the record has its checksum' \
-	"$(sql a.db "SELECT count(*) FROM method WHERE params LIKE '%\"selector-sha256\":\"$sum\"%'")" 1
+is '... and the record has its checksum' "$(sql a.db "SELECT count(*) FROM method
+	WHERE json_extract(params, '\$.selector-sha256') = '$sum'")" 1
 ok 'a job file may name it' sh -c "echo 'selector = $so' >job &&
 	'$prefix/bin/attnreplay' run --job job --trace t.csv --model niah-llama-14m \
 	--sample-layers 1 --backend cpu --capture '$arc' --method '$page' >job.out"
@@ -94,7 +95,8 @@ is 'a copy has the same key'  "$(key copy.so)" "$(key $so)"
 ok 'another content has not'  test "$(key other.so)" != "$(key $so)"
 ok '... and one content is loaded once' \
 	attnreplay methods --selector $so --selector copy.so pagebound
-ok 'of two contents the second is refused' fails 2 "^attnreplay: other.so: selector 'pagebound' exists" \
+ok 'of two contents the second is refused' \
+	fails 2 "^attnreplay: other.so: selector 'pagebound' exists" \
 	attnreplay methods --selector $so --selector other.so
 
 # ---- faults ----
@@ -122,7 +124,8 @@ ok '... one that needs more than there is' \
 ok '... one without a selector' \
 	refused 3 empty.so 'it does not define selector_plugin, see kernels/select/selector.h'
 ok '... one of another version' refused 3 fault-VERSION.so \
-	'it is of version 2 of selector.h, and this program has 1: build it again with the headers of this program'
+	"it is of version 2 of selector.h, and this program has 1: build it again with the headers\
+ of this program"
 ok '... one that lacks a member' refused 2 fault-NO_WORK.so \
 	"selector 'fault': .work: count FLOPs, bytes and launches, see kernels/select/work.h"
 ok '... kernels for no GPU' refused 2 fault-NO_SUPPORT.so \
@@ -158,13 +161,20 @@ fi
 
 run --selector fault-OUTSIDE.so --selector copy.so --method "$page,$all" --db gone.db \
 	>/dev/null 2>&1
-cp fault-NONE.so kept.so
+resume() { attnreplay run --resume gone.db "$@"; }
+resumes() { # what is left fails as it did
+	resume --selector copy.so --selector fault-OUTSIDE.so 2>err
+	grep -q 'wrote outside of its selection' err
+}
+ok 'a run of a plug-in is resumed'      resumes
 mv fault-OUTSIDE.so away.so
 ok 'a run whose file is gone is read'   attnreplay report gone.db
 ok '... and merged'                     attnreplay merge merged.db gone.db a.db
-ok '... but not resumed'                says 3 'gone.db: run 1: fault-OUTSIDE.so: No such file or directory' \
-	attnreplay run --resume gone.db
+ok '... but not resumed'  says 3 'fault-OUTSIDE.so: No such file or directory' \
+	resume --selector copy.so --selector fault-OUTSIDE.so
+ok '... and a database loads no code' \
+	fails 2 '^attnreplay: gone.db: run 1: a selector is from a file.*: add --selector f' resume
 cp fault-NONE.so fault-OUTSIDE.so
 ok '... nor with a file that differs'   fails 3 'an input file changed since run' \
-	attnreplay run --resume gone.db
+	resume --selector copy.so --selector fault-OUTSIDE.so
 finish

@@ -282,7 +282,7 @@ static void test_layout(void)
 
 	for (size_t i = 0; i < sizeof structs / sizeof *structs; i++)
 		is_int((long long)structs[i].is, (long long)structs[i].was,
-		       "struct %s has the size of AR_SELECTOR_VERSION %d; if it changes, raise that",
+		       "struct %s: a change of its size raises AR_SELECTOR_VERSION %d",
 		       structs[i].name, AR_SELECTOR_VERSION);
 }
 

@@ -2,19 +2,20 @@
 /*
  * A selector outside of the tree of attnreplay: Quest's page bound, for chunks of a prompt.
  *
- * Of each block of keys the state has the minimum and the maximum of every channel d.  They bound the
- * product of a query row q with any key of the block:
+ * Of each block of keys the state has the minimum and the maximum of every channel d.  They bound
+ * the product of a query row q with any key of the block:
  *
  *   bound[j] = sum over d of max(q[d] * min[j][d], q[d] * max[j][d])
  *
- * A query block scores block j with the largest bound of its rows.  For each query head it keeps the
- * share `density` of the blocks before its own that have the largest scores, the first `sink` blocks
- * and its own block.
+ * A query block scores block j with the largest bound of its rows.  For each query head it keeps
+ * the share `density` of the blocks before its own that have the largest scores, the first `sink`
+ * blocks and its own block.
  *
- * Products of two bf16 are exact in fp32, and sums are in order of channels, here and in the kernels.
- * So both keep the same blocks, to the bit.
+ * Products of two bf16 are exact in fp32, and sums are in order of channels, here and in the
+ * kernels.  So both keep the same blocks, to the bit.
  *
- * Follows: Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", 2024.
+ * Follows: Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference",
+ * 2024.
  */
 #include "pagebound.h"
 

@@ -17,14 +17,15 @@ struct pagebound {
 	int block;    /* index into 64, 128 */
 };
 
-/* The state of a page: [kv_heads][2][head_dim], of each channel of K the minimum, then the maximum. */
+/* The state of a page: [kv_heads][2][head_dim], of each channel of K the minimum, then the
+ * maximum. */
 AR_BOTH static inline size_t pagebound_at(const struct attn_shape *s, size_t page, int kv_head)
 {
 	return (page * (size_t)s->kv_heads + (size_t)kv_head) * 2 * (size_t)s->head_dim;
 }
 
-/* Whether block j is kept for a query block in block own.  score: of the blocks before own; of equal
- * scores the lower number is first. */
+/* Whether block j is kept for a query block in block own.  score: of the blocks before own; of
+ * equal scores the lower number is first. */
 AR_BOTH static inline bool pagebound_keeps(const struct pagebound *p, const float *score, int own,
 					   int j)
 {

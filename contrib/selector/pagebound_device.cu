@@ -54,8 +54,8 @@ __global__ void pagebound_update(struct attn_batch b, const bf16_t *__restrict__
 
 constexpr int THREADS = 128, ROWS = 16;
 
-/* Grid (query block, query head, blocks / THREADS), a thread per block before the query block's own.
- * A pass has ROWS rows in shared memory, so that bounds are loaded once for all of them. */
+/* Grid (query block, query head, blocks / THREADS), a thread per block before the query block's
+ * own.  A pass has ROWS rows in shared memory, so that bounds are loaded once for all of them. */
 __global__ void __launch_bounds__(THREADS)
 pagebound_score(struct attn_batch b, const bf16_t *__restrict__ q,
 		const bf16_t *__restrict__ state, float *__restrict__ score)

@@ -28,8 +28,8 @@ static bool is_loaded(const char *sha256)
 	return false;
 }
 
-/* dlopen() would search for a name without a slash in other folders.  The text of dlerror() begins with
- * the path that was opened. */
+/* dlopen() would search for a name without a slash in other folders.  The text of dlerror() begins
+ * with the path that was opened. */
 static enum ar_status open_object(void **so, const char *path, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;

@@ -5,9 +5,9 @@
  * (kernels/local.mk has the rule), and NAME_sm90.cu if Hopper has kernels of its own.  selectors.c
  * and kernels/support.c have a row for each.
  *
- * A selector may also be a shared object of its own, a plug-in, which defines selector_plugin and is
- * loaded by --selector FILE: see doc/plugin.md.  This header and those that it includes are installed
- * for it.  A plug-in may call what they declare.
+ * A selector may also be a shared object of its own, a plug-in.  It defines selector_plugin and is
+ * loaded by --selector FILE: see doc/plugin.md.  For it this header and those that it includes are
+ * installed.  A plug-in may call what they declare.
  *
  * Blocks are the pages of the batch: shape.page_tok tokens on the absolute grid.  A selector states
  * the tokens of a block (block_tok).  The run decides the page size, and refuses a selector whose
@@ -26,7 +26,8 @@
 extern "C" {
 #endif
 
-/* Of the structs in this header and in those that it includes.  A change of any of them raises it. */
+/* Of the structs in this header and in those that it includes.  A change of any of them raises
+ * it. */
 #define AR_SELECTOR_VERSION 1
 
 /* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
@@ -63,10 +64,10 @@ struct selector_work {
 	int launches;
 };
 
-/* A method under which its kernels are compared with its reference, with value in place of %.  Where
- * rounding decides, both are right: cells may differ that the reference keeps under only one of
- * strict and loose, and a share slack of all cells besides.  strict and loose NULL: no others.
- * The methods may read agree.gate (of seer) and agree.json (of minference), of 8 heads. */
+/* A method under which its kernels are compared with its reference, with value in place of
+ * %.  Where rounding decides, both are right: cells may differ that the reference keeps under only
+ * one of strict and loose, and a share slack of all cells besides.  strict and loose NULL: no
+ * others.  The methods may read agree.gate (of seer) and agree.json (of minference), of 8 heads. */
 struct selector_band {
 	const char *method, *value, *strict, *loose;
 	double slack;

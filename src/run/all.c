@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 
-/* A method with a selector from a file has a process of its own, which may fail: the others go on.  Of
- * several errors the last is returned, and those before are printed. */
+/* A method with a selector from a file has a process of its own, which may fail: the others go
+ * on.  Of several errors the last is returned, and those before are printed. */
 static enum ar_status run_each(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK, one;

@@ -174,13 +174,30 @@ static enum ar_status check_given(const struct run_options *o, struct ar_err *er
 	return AR_OK;
 }
 
+/* A database may be from elsewhere, so it does not decide which code runs. */
+static enum ar_status check_selectors(const struct run_options *o, const cJSON *stored,
+				      struct ar_err *err)
+{
+	const char *file = cJSON_GetStringValue(
+		cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(stored, "selector"), 0));
+
+	if (!file || o->selectors.n)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "a selector is from a file, which is code, and only an option loads it: add "
+		       "--selector %s",
+		       file);
+}
+
 static enum ar_status take_stored(struct run_options *o, cJSON *stored, struct ar_err *err)
 {
 	/* These are set below, or each command has its own. */
-	static const char *const own[] = { "resume", "db", "backend", "json" };
+	static const char *const own[] = { "resume", "db", "backend", "json", "selector" };
 	const struct policy *p;
-	enum ar_status st;
+	enum ar_status st = check_selectors(o, stored, err);
 
+	if (st)
+		return st;
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
 		cJSON_DeleteItemFromObjectCaseSensitive(stored, own[i]);
 	/* Another watermark than the policy's own was given. */
