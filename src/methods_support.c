@@ -58,7 +58,7 @@ static void shorten(char *message, const char *kernel)
 static bool put(const struct asked *a, const struct support *rows, const char *kernel)
 {
 	const struct support_sum x = support_sum(rows, kernel, a->cc);
-	char from[8], heads[32], pages[32], layouts[32];
+	char from[24], heads[32], pages[32], layouts[32];
 	struct ar_err lacks = { 0 };
 	cJSON *o = cJSON_CreateObject();
 
@@ -112,7 +112,7 @@ static bool put_method(const struct asked *a, const struct method *m)
 static cJSON *document(struct asked *a)
 {
 	cJSON *o = cJSON_CreateObject(), *q;
-	char on[8];
+	char on[24];
 
 	cc_text(a->cc, on, sizeof on);
 	q = cJSON_AddStringToObject(o, "schema", "attnreplay-support-1") ?
@@ -130,7 +130,7 @@ static cJSON *document(struct asked *a)
 
 static void print_heads(const struct asked *a)
 {
-	char on[8];
+	char on[24];
 
 	cc_text(a->cc, on, sizeof on);
 	if (!a->quiet)
