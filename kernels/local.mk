@@ -12,7 +12,8 @@ libattnreplay_a_SOURCES += \
     kernels/delta/delta_rows.cuh kernels/delta/delta_store.cuh kernels/delta/delta_walk.h \
     kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
-    kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h kernels/drop/mass.c kernels/drop/mass.h \
+    kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h \
+    kernels/drop/mass.c kernels/drop/mass.h \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
   kernels/drop/sliminfer/sliminfer.c kernels/drop/sliminfer/sliminfer.h \
   kernels/drop/uniprefill/uniprefill.c kernels/drop/uniprefill/uniprefill.h \

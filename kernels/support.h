@@ -14,12 +14,13 @@ extern "C" {
 
 enum { SUPPORT_ANY = 0 }; /* every size */
 
-/* What runs a row.  Its type is that of the function that calls support_dispatch() for the family. */
+/* What runs a row.  Its type is that of the function that calls support_dispatch() for the
+ * family. */
 typedef void support_fn(void);
 
 /* A family has one row or more.  On a GPU it runs the sizes of all rows that name the GPU, each by
- * the first row that has it.  Kernels that the build lacks have no row; a build without CUDA has all
- * rows, without functions. */
+ * the first row that has it.  Kernels that the build lacks have no row; a build without CUDA has
+ * all rows, without functions. */
 struct support {
 	const char *kernel; /* the family: a selector, executor->kernel, "decode" or "delta" */
 	int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
@@ -31,9 +32,9 @@ struct support {
 };
 extern const struct support supports[]; /* ends with kernel == NULL */
 
-/* Check that the kernels of this family run the shape, over a cache of this layout (NULL: kv-bf16), on
- * GPUs of compute capability cc; cc 0: on at least one GPU.  AR_USAGE: they do not; the message lists
- * what is supported. */
+/* Check that the kernels of this family run the shape, over a cache of this layout (NULL: kv-bf16),
+ * on GPUs of compute capability cc; cc 0: on at least one GPU.  AR_USAGE: they do not; the message
+ * lists what is supported. */
 enum ar_status support_check(const char *kernel, const struct attn_shape *s,
 			     const struct cache_layout *layout, int cc, struct ar_err *err);
 

@@ -5,7 +5,8 @@
 # profiler/store/columns.def says of the tables.
 MAN_PAGES = \
   man/attnreplay-bench.1 man/attnreplay-calibrate.1 man/attnreplay-capture.1 \
-    man/attnreplay-capture.5 man/attnreplay-curve.1 man/attnreplay-db.5 man/attnreplay-diff.1 man/attnreplay-eval.1 \
+    man/attnreplay-capture.5 man/attnreplay-curve.1 man/attnreplay-db.5 man/attnreplay-diff.1 \
+    man/attnreplay-eval.1 \
     man/attnreplay-import-engine.1 man/attnreplay-merge.1 man/attnreplay-methods.1 \
     man/attnreplay-report.1 man/attnreplay-run.1 man/attnreplay-search.1 \
     man/attnreplay-select.1 man/attnreplay-sql.1 man/attnreplay-sweep.1 man/attnreplay-trace.1 \

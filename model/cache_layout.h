@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the KV cache of a layer lies in memory.  A layout NULL is kv-bf16, in all of these functions. */
+/* How the KV cache of a layer lies in memory.  A layout NULL is kv-bf16, in all of these
+ * functions. */
 #ifndef AR_CACHE_LAYOUT_H
 #define AR_CACHE_LAYOUT_H
 
@@ -12,8 +13,8 @@ extern "C" {
 enum elem { ELEM_BF16 };
 enum { CACHE_PLANES = 2 };
 
-/* A plane is an array [page][heads][page_tok][dim].  Heads and dim are the layer's KV heads and head
- * size where they are 0 here. */
+/* A plane is an array [page][heads][page_tok][dim].  Heads and dim are the layer's KV heads and
+ * head size where they are 0 here. */
 struct cache_plane {
 	int heads, dim;
 	enum elem elem;

@@ -79,8 +79,8 @@ struct model {
 	struct rope rope_window; /* of window layers; theta 0: the same */
 	double embed_scale;	 /* of the embeddings' rows; 0: 1 */
 	double norm_eps;	 /* of all RMS norms */
-	int norm_plus_one; /* norms multiply by 1 + weight; those of heads in linear layers do not */
-	int tied;	   /* the head's weights are the embeddings */
+	int norm_plus_one;	 /* norms multiply by 1 + weight; heads' in linear layers do not */
+	int tied;		 /* the head's weights are the embeddings */
 	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
 				* "rope type 'longrope'"; else "" */
 	int tp;		       /* 1: whole; N: layers and vocab are rank 0's slice of N */

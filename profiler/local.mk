@@ -51,7 +51,8 @@ endif
 
 # Libraries that look like CUPTI and NVML.
 FAKE_LIBRARY = $(AM_V_CCLD)$(MKDIR_P) $(@D) && \
-	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC -shared \
+	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC \
+    -shared \
 	  -o $@
 EXTRA_DIST += tests/fake_cupti.c tests/fake_nvml.c
 EXTRA_tests_t_energy_DEPENDENCIES = tests/fake_nvml.so

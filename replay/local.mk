@@ -14,8 +14,10 @@ libattnreplay_a_SOURCES += \
     replay/engine/attn_engine.c replay/engine/attn_engine.h replay/engine/attn_kept.c \
     replay/engine/backend.c replay/engine/backend.h replay/engine/backend_cpu.c \
     replay/engine/backend_cpu.h \
-    replay/engine/backend_cpu_pass.c replay/engine/backend_cuda.h replay/engine/backends.c replay/engine/backends_attn.h \
-    replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c replay/engine/drops.h \
+    replay/engine/backend_cpu_pass.c replay/engine/backend_cuda.h replay/engine/backends.c \
+    replay/engine/backends_attn.h \
+    replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c \
+    replay/engine/drops.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h \

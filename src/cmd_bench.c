@@ -200,8 +200,10 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 
 const struct cmd cmd_bench = {
 	.name = "bench",
-	.usage =
-		"attention [OPTION]...\nmethod [OPTION]...\ndelta [OPTION]...\npaper --table NAME [OPTION]...",
+	.usage = "attention [OPTION]...\n"
+		 "method [OPTION]...\n"
+		 "delta [OPTION]...\n"
+		 "paper --table NAME [OPTION]...",
 	.title = "measure attention kernels, methods and linear layers on this GPU",
 	.run = run,
 	.options = options,

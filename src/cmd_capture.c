@@ -300,9 +300,11 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 
 const struct cmd cmd_capture = {
 	.name = "capture",
-	.usage =
-		"info [OPTION]... FILE\nmake [OPTION]... --weights DIR --prompt IDS -o OUT\npack [OPTION]... IN OUT.arc\nverify FILE\n"
-		"unpack IN.arc OUT.safetensors",
+	.usage = "info [OPTION]... FILE\n"
+		 "make [OPTION]... --weights DIR --prompt IDS -o OUT\n"
+		 "pack [OPTION]... IN OUT.arc\n"
+		 "verify FILE\n"
+		 "unpack IN.arc OUT.safetensors",
 	.title = "look at captures of Q, K and V, make, pack, check and unpack them",
 	.run = run,
 	.options = options,

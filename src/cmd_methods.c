@@ -36,7 +36,8 @@ static const struct opt opts[] = {
 	  .max = 65536,
 	  .help = "with --support, the required tokens of a page; 0: the method's, or 128" },
 	{ .name = "cc", .type = OPT_STR, .off = offsetof(struct args, cc), .arg = "X.Y",
-	  .help = "with --support, the compute capability of the GPU; default: of this GPU, or any" },
+	  .help = "with --support, the compute capability of the GPU; default: of this GPU, or "
+		  "any" },
 	{ .name = "json", .type = OPT_STR, .off = offsetof(struct args, json), .arg = "FILE",
 	  .help = "write all that is known of the entries to FILE as JSON, too; -: to standard "
 		  "output, alone" },

@@ -17,7 +17,8 @@ static const struct opt opts[] = {
 	  .type = OPT_STR, .off = OFF(slo), .arg = "LIST",
 	  .help = "latency limits to keep, such as ttft:p99:500ms,tpot:p50:30ms; for chunk also "
 		  "limits of each request, such as ttft:500ms" },
-	{ .name = "lowest", .type = OPT_REAL, .off = OFF(lowest), .arg = "X", .def = "0", .max = 1e9,
+	{ .name = "lowest", .type = OPT_REAL, .off = OFF(lowest), .arg = "X", .def = "0",
+	  .max = 1e9,
 	  .help = "least rate, in requests a second, or chunk size to try; 0: found for rate, 256 "
 		  "for chunk" },
 	{ .name = "highest", .type = OPT_REAL, .off = OFF(highest), .arg = "X", .def = "0",
@@ -25,8 +26,10 @@ static const struct opt opts[] = {
 	  .help = "greatest rate or chunk size to try; 0: found for rate, 16384 for chunk" },
 	{ .name = "precision", .type = OPT_REAL, .off = OFF(precision), .arg = "SHARE",
 	  .def = "0.02", .min = 0.01, .max = 1,
-	  .help = "end when a rate that keeps the limits and one that does not are this close (rate)" },
-	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE", .help = JSON_FILE_HELP },
+	  .help = "end when a rate that keeps the limits and one that does not are this close "
+		  "(rate)" },
+	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
+	  .help = JSON_FILE_HELP },
 	{ 0 }
 };
 /* clang-format on */

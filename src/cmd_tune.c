@@ -31,11 +31,13 @@ static const struct opt opts[] = {
 	  .help = "what all of them are to have: recall=X, rel-l2=X or density=X of captures, "
 		  "logprob=X or exact=X of prompts" },
 	{ .name = "tolerance", .type = OPT_REAL, .off = OFF(tolerance), .arg = "X", .def = "0",
-	  .max = 1, .help = "how near to the target is near enough; 0: the own tolerance of the target" },
+	  .max = 1, .help = "how near to the target is near enough; 0: the own tolerance of the "
+		  "target" },
 	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
 	  .help = JSON_FILE_HELP },
 	{ .name = "tasks", .type = OPT_STR, .off = OFF(tasks), .arg = "FILE",
-	  .help = "prompts with known answers in token ids, JSON lines, to measure on; it needs --weights" },
+	  .help = "prompts with known answers in token ids, JSON lines, to measure on; it needs "
+		  "--weights" },
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
 	  .help = "capture to measure on; repeat the option for more" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",

@@ -18,7 +18,8 @@ bool json_file_alone(const char *path);
 enum ar_status json_file_open(struct outfile *f, const char *path, struct ar_err *err);
 
 /* Write o, one document, and a line feed to f, which is open, and commit it.  o is owned here, even
- * after a failure.  NULL: there was no memory to make it.  AR_IO, naming the file: a write failed. */
+ * after a failure.  NULL: there was no memory to make it.  AR_IO, naming the file: a write
+ * failed. */
 enum ar_status json_file_end(struct outfile *f, cJSON *o, struct ar_err *err);
 
 /* Write o, one document, to path and a line feed.  o is owned here, even after a failure.  NULL:

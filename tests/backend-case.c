@@ -613,9 +613,11 @@ static void test_unknown_rope(const struct backend *b)
 	static const char *const why[] = {
 		"neither the capture nor the model says how",
 		"which is not known; pack the capture with its rope_theta",
-		"of rope type 'longrope', which model small has, are not known; replay captures after",
+		"of rope type 'longrope', which model small has, are not known; replay captures "
+		"after",
 		"but rope type 'longrope' cannot be undone; use a method without a gate",
-		"of rope type 'longrope', which model small has, are not known; replay captures after",
+		"of rope type 'longrope', which model small has, are not known; replay captures "
+		"after",
 	};
 	const struct case_how asks[] = {
 		{ .method = "dense", .rope_applied = true, .rope_unknown = true, .tile = true },

@@ -412,8 +412,8 @@ static void test_refused(const struct backend *b)
 	       AR_USAGE, "%s: tokens are not revived in other layers", b->name);
 	is_str(err.msg,
 	       "dropper 'lazyllm:layers=0:0.5+2:0.6,aux-revival=1': layer 1 of model 'small' is "
-	       "not of full attention, where tokens cannot be revived; leave out its parameter that "
-	       "revives tokens",
+	       "not of full attention, where tokens cannot be revived; leave out its parameter "
+	       "that revives tokens",
 	       "... as the message says");
 	case_close(&c);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine of a benchmark, on the host: rows and pages of chunks, the cache that activations fill,
- * and the methods that run on it. */
+/* The engine of a benchmark, on the host: rows and pages of chunks, the cache that activations
+ * fill, and the methods that run on it. */
 #include "config.h"
 #include "src/bench/bench_engine.h"
 

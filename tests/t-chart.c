@@ -362,8 +362,9 @@ static void test_long_names(void)
 /* ---- failures ---- */
 
 static const char rows_sql[] =
-	"SELECT 'p' || (column1 / 30) AS panel, 's' || column1 AS series, 'r' AS row, 'line' AS geom,"
-	" 1 AS style, column1 AS x, 2 AS y, NULL AS y_lo, 1 AS ring, 0 AS hatch, 't' AS title, 5 AS other"
+	"SELECT 'p' || (column1 / 30) AS panel, 's' || column1 AS series, 'r' AS row,"
+	" 'line' AS geom, 1 AS style, column1 AS x, 2 AS y, NULL AS y_lo, 1 AS ring, 0 AS hatch,"
+	" 't' AS title, 5 AS other"
 	" FROM (WITH RECURSIVE n(column1) AS (SELECT 0 UNION ALL SELECT column1 + 1 FROM n"
 	" WHERE column1 < 70) SELECT * FROM n)";
 

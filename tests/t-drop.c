@@ -55,8 +55,8 @@ static void test_parse(void)
 		  "to 1.04858e+06" },
 		{ "sliminfer:unit=24", "unit=24: block=64 is not a multiple of it" },
 		{ "lazyllm:layers=7:1.5",
-		  "layers '7:1.5': want LAYER:VALUE+LAYER:VALUE..., layers ascending and values from "
-		  "0 to 1" },
+		  "layers '7:1.5': want LAYER:VALUE+LAYER:VALUE..., layers ascending and values "
+		  "from 0 to 1" },
 		{ "lazyllm:revive-max=0", "revive-max '0': want an integer from 1 to 1024" },
 		{ "lazyllm:revive-max=16", "revive-max: only with aux-revival=1" },
 		{ "lazyllm:revive-max=3,aux-revival=0", "revive-max: only with aux-revival=1" },
@@ -133,13 +133,13 @@ static void test_layers(void)
 	       "other models need a list");
 	is_str(layers_of("sliminfer", &plain), "10 20", "sliminfer has layers for 32");
 	is_str(layers_of("sliminfer", &next),
-	       "dropper 'sliminfer': the default layers are for models of 32 layers, but model 'next' "
-	       "has 48: add layers=LAYER:SHARE+LAYER:SHARE...",
+	       "dropper 'sliminfer': the default layers are for models of 32 layers, but model "
+	       "'next' has 48: add layers=LAYER:SHARE+LAYER:SHARE...",
 	       "only");
 	is_str(layers_of("lazyllm", &plain), "12 20 28", "lazyllm has layers for 32");
 	is_str(layers_of("lazyllm", &next),
-	       "dropper 'lazyllm': the default layers are for models of 32 layers, but model 'next' "
-	       "has 48: add layers=LAYER:RATE+LAYER:RATE...",
+	       "dropper 'lazyllm': the default layers are for models of 32 layers, but model "
+	       "'next' has 48: add layers=LAYER:RATE+LAYER:RATE...",
 	       "only");
 	ok(!drop_acts_after(NULL, 7), "without a dropper none acts");
 	model_release(&plain);

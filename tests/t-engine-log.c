@@ -45,8 +45,8 @@ static struct engine_log *open_text(const char *text)
 	"\"max_num_batched_tokens\":8192,\"max_num_seqs\":256," \
 	"\"cudagraph_capture_sizes\":[4,1,2],\"model\":{\"hidden_size\":64}}\n"
 #define STEPS \
-	"{\"begin\":0.5,\"end\":0.502,\"tokens\":[100,7],\"requests\":[0,\"b\"],\"schedule\":1e-4," \
-	"\"execute\":2e-4,\"wait\":3e-4,\"update\":4e-5}\n" \
+	"{\"begin\":0.5,\"end\":0.502,\"tokens\":[100,7],\"requests\":[0,\"b\"]," \
+	"\"schedule\":1e-4,\"execute\":2e-4,\"wait\":3e-4,\"update\":4e-5}\n" \
 	"{\"begin\":0.502,\"end\":0.503,\"tokens\":[1],\"requests\":[\"b\"]}\n" \
 	"{\"begin\":0.503,\"end\":0.503,\"tokens\":[]}\n"
 #define REQUESTS \

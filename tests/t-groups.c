@@ -98,7 +98,8 @@ static const struct scenario scenarios[] = {
   "6-7 C:11@8 [1 2 14 15 16|5 17 18]\n",
   "6 10 11 12 8 7 4 3 13 9 16 15 14 2 1 18 17 5" },
 
-{ "a window ends where no block of full attention does", { FULL(0, 8), WINDOW(1, 6, 4) }, 12, 14, true,
+{ "a window ends where no block of full attention does",
+  { FULL(0, 8), WINDOW(1, 6, 4) }, 12, 14, true,
   { { 0, XQ, 2 }, { 4000, "ABCDEFGHIJ", 2 }, { 8000, X "mnopqyz", 1 } },
   "0-1 A:12@0 [1 2|3 4 5]\n"
   "1-2 A:12@12 [1 2 6|- 4 5 7 8 9]\n"

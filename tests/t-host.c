@@ -327,7 +327,8 @@ static void test_files(void)
 		}
 		strcat(list, "]");
 		put_with("pieces_spread", list);
-		refused(": 'pieces_spread': want 32 whole numbers of thousandths, from 1 to 1000000");
+		refused(": 'pieces_spread': want 32 whole numbers of thousandths, from 1 to "
+			"1000000");
 	}
 	put_with("", "");
 	is_int(host_load_file(&got, path, &err), AR_OK, "the file without a change is good");

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Each source file and each test is in one list and has its SPDX line; the check names the file.
+# Lines of more than 100 columns are named by another.
 . "$srcdir/tests/tap.sh"
-check=$srcdir/build-aux/check-lists
+check=$srcdir/build-aux/check-lists width=$srcdir/build-aux/check-width
 
 licensed() { echo '/* SPDX-License-Identifier: Apache-2.0 */' >"$1"; }
 tree() { # tree: one of each kind of list, complete
@@ -40,6 +41,13 @@ unlicensed() {
 	[ "$said" = 'base/a.h: no SPDX line' ]
 }
 
+wide() { # wide FILE COLUMNS: the check names such a line, which has a tab, but none of 100 columns
+	(tree) && mkdir "$tmp/tree/contrib" && printf '\t%092d\n' 0 >>"$tmp/tree/$1" &&
+	"$width" "$tmp/tree" && printf '\t%0'$(($2 - 8))'d\n' 0 >>"$tmp/tree/$1" &&
+	said=$("$width" "$tmp/tree") && return 1
+	[ "$said" = "$1:$(awk 'END { print NR }' "$tmp/tree/$1"): $2 columns" ]
+}
+
 if [ -e "$srcdir/replay/local.mk" ]; then
 	ok 'the tree' "$check" "$srcdir"
 else
@@ -56,6 +64,10 @@ if [ -e "$check" ]; then
 	ok '... a test whose program names it' twice tests/t-one.c
 	ok '... one of several files' twice tests/t-two.c
 	ok 'a file without the licence is named' unlicensed
+	ok 'a line of 101 columns is named' wide base/a.c 101
+	ok '... of device code' wide kernels/k.cu 130
+	ok '... of a list' wide base/local.mk 101
+	ok '... of a make file' wide Makefile.am 101
 else
 	skip 'lists' 'no sources here'
 fi

@@ -187,8 +187,8 @@ static void test_tables(void)
 		bail_out("%s", sqlite3_errmsg(db));
 	is_int(columns_differ(db), 0, "... with the tables of a new file");
 	is_int(ask(db, "SELECT count(*) FROM new.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'") -
-		       ask(db,
-			   "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'"),
+		       ask(db, "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE "
+			       "TABLE%'"),
 	       0, "... all of them");
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");

@@ -409,7 +409,8 @@ static const struct scenario scenarios[] = {
   "A ttft 2 tpot 1.5 e2e 5 queue 0 preempted 0 recomputed 0\n" },
 /* B needs what A will need: it waits while A is a prompt, not while A decodes. */
 { "preemption under trtllm-prefill-first", "trtllm-prefill-first-02a10fe",
-  { LIMITS(16, 8), POOL(6), .survives = true }, { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  { LIMITS(16, 8), POOL(6), .survives = true }, { 0 },
+  { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
   "0-1 A:8@0 -> A free 4 blocks\n"
   "1-2 B:7@0 -> B free 2 empty\n"
   "2-3 C:4@0 -> C free 1 empty\n"
@@ -521,8 +522,8 @@ static void test_failures(void)
 		{ .prompt_tok = 1, .output_tok = 23 },
 		{ .arrival_ns = MS / 2, .prompt_tok = 20, .output_tok = 1 },
 	};
-	/* D fits as it is counted, but A, B and C decode into a block each.  SGLang's own code fails
-	 * there. */
+	/* D fits as it is counted, but A, B and C decode into a block each.  SGLang's own code
+	 * fails there. */
 	static const struct request pages[] = {
 		{ .prompt_tok = 16, .output_tok = 2 },
 		{ .prompt_tok = 16, .output_tok = 2 },

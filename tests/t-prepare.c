@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Run preparation: layers and captures that are assigned, runs that are refused, and each allocation
- * failing in turn. */
+/* Run preparation: layers and captures that are assigned, runs that are refused, and each
+ * allocation failing in turn. */
 #include "config.h"
 #include "model/cache_layout.h"
 #include "replay/engine/prepare.h"

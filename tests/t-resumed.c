@@ -121,8 +121,8 @@ static void test_refusals(void)
 	refused("UPDATE run SET options = '[]'", AR_DATA,
 		"a.db: run 1: its options have no methods", "options that are a list");
 	refused("UPDATE run SET cmdline = 'attnreplay eval --tasks t'", AR_USAGE,
-		"a.db: run 1: it is of 'attnreplay eval', which cannot be resumed; run that command "
-		"again",
+		"a.db: run 1: it is of 'attnreplay eval', which cannot be resumed; run that "
+		"command again",
 		"a command that gives answers");
 	refused("UPDATE run SET method_no = 2", AR_DATA, "a.db: run 1: the command has no method 2",
 		"a method that the list has not");

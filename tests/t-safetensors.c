@@ -97,7 +97,8 @@ static void test_meta(void)
 		{ META("\"rope_scaling\":\"{\\\"rope_type\\\":\\\"dynamic\\\"}\""),
 		  "unknown rope type 'dynamic'" },
 		{ META("\"rope_applied\":\"true\",\"rope_theta\":\"10000\",\"rope_scaling\":"
-		       "\"{\\\"rope_type\\\":\\\"default\\\",\\\"partial_rotary_factor\\\":0.01}\""),
+		       "\"{\\\"rope_type\\\":\\\"default\\\","
+		       "\\\"partial_rotary_factor\\\":0.01}\""),
 		  "rotates 0 channels of a head of" },
 		{ "{\"__metadata__\":[]," QKV "}", "__metadata__ is no object" },
 	};

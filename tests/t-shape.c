@@ -108,7 +108,8 @@ static void test_spread(void)
 /* Blocks of four tokens; the prompts of 0 and 1 share eight, that of 2 shares four with them. */
 #define HEAD(n) "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":4,\"requests\":" #n "}\n"
 static const char prefixes[] = HEAD(
-	4) "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":10,\"output_tokens\":1,\"blocks\":[5,6,7]}\n"
+	4) "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":10,\"output_tokens\":1,"
+	   "\"blocks\":[5,6,7]}\n"
 	   "{\"id\":1,\"arrival_ns\":1,\"prompt_tokens\":12,\"output_tokens\":2,\"session\":\"s\","
 	   "\"turn\":0,\"think_ns\":5,\"blocks\":[5,6,8],\"label\":\"a\"}\n"
 	   "{\"id\":2,\"arrival_ns\":2,\"prompt_tokens\":5,\"output_tokens\":3,\"session\":\"s~2\","
@@ -197,8 +198,8 @@ static void test_merge(void)
 	static const char more[] = HEAD(
 		2) "{\"id\":0,\"arrival_ns\":1,\"prompt_tokens\":9,\"output_tokens\":5,\"session\":"
 		   "\"s\",\"turn\":0,\"blocks\":[5,6,7],\"label\":\"b\"}\n"
-		   "{\"id\":1,\"arrival_ns\":3,\"prompt_tokens\":4,\"output_tokens\":6,\"blocks\":[5],"
-		   "\"label\":\"c\"}\n";
+		   "{\"id\":1,\"arrival_ns\":3,\"prompt_tokens\":4,\"output_tokens\":6,"
+		   "\"blocks\":[5],\"label\":\"c\"}\n";
 	struct ar_err err;
 	struct trace *t;
 	char *text;

@@ -162,8 +162,8 @@ static void test_round_trip(void)
 	is_int(ask(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
 		       "main.request_span)") +
 		       ask(db,
-			   "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
-			   "s.request_span)"),
+			   "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT "
+			   "* FROM s.request_span)"),
 	       0, "when transactions end changes no span");
 	sqlite3_exec(db, "CREATE INDEX mine ON iteration(run_id, iter_no)", NULL, NULL, NULL);
 	write_random(path[1], again, false);

@@ -36,7 +36,8 @@ static void test_families(void)
 		while (b->kernel && !clash(a, b))
 			b++;
 		ok(!b->kernel && (HAVE_CUDA || !a->fn),
-		   "%s, %d: rows of a family have the same page sizes, and functions to choose from",
+		   "%s, %d: rows of a family have the same page sizes, and functions to choose "
+		   "from",
 		   a->kernel, a->cc_min);
 	}
 }

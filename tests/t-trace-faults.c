@@ -187,7 +187,8 @@ static const struct fault {
 	  ":1: no format fits: ragpulse needs \"session_id\" (have: timestamp, input_length, "
 	  "output_length, hash_ids); see --columns" },
 	{ "arrival_time,num_prefill_tokens,num_decode_tokens\n",
-	  ":1: this looks like a Vidur file of dates, which cannot be read; convert it to one of " FORMATS },
+	  ":1: this looks like a Vidur file of dates, which cannot be read; convert it to one "
+	  "of " FORMATS },
 	{ "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n",
 	  ":1: this looks like a Vidur file without \"arrived_at\", which cannot be read; convert "
 	  "it to one of " FORMATS },
@@ -207,7 +208,8 @@ static const struct fault {
 	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
 	  "convert it to one of " FORMATS },
 	{ "{\"round\":1,\"timing_events\":[]}\n",
-	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one of " FORMATS },
+	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one "
+	  "of " FORMATS },
 	{ "{\"captureData\":{},\"eventMetadata\":{}}\n",
 	  ":1: this looks like data captured by SageMaker, which cannot be read; convert it to one "
 	  "of " FORMATS },

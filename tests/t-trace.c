@@ -639,10 +639,9 @@ static void test_summary(void)
 
 static void test_survival(void)
 {
-	static const char azure
-		[] = AZ "2023-11-16 18:15:46,1,1\n",
-	   strings[] =
-		   "{\"timestamp\":0,\"input_length\":17,\"output_length\":1,\"hash_ids\":[\"a\"]}\n";
+	static const char azure[] = AZ "2023-11-16 18:15:46,1,1\n",
+			  strings[] = "{\"timestamp\":0,\"input_length\":17,\"output_length\":1,"
+				      "\"hash_ids\":[\"a\"]}\n";
 	char zst[1024];
 	size_t n = frame(zst, sizeof zst, dialogue, strlen(dialogue));
 

@@ -17,7 +17,8 @@ libattnreplay_a_SOURCES += \
     traces/importers/import_burstgpt.c traces/importers/import_canonical.c \
     traces/importers/import_columns.c \
     traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
-    traces/importers/import_prompts.c traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
+    traces/importers/import_prompts.c traces/importers/import_ragpulse.c \
+    traces/importers/import_splitwise.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \
     traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
     traces/importers/reader.h traces/importers/trace_record.c traces/importers/trace_record.h
@@ -26,8 +27,8 @@ nobase_dist_pkgdata_DATA += \
 EXTRA_DIST += \
   tests/data/LICENSE-Apache-2.0.txt tests/data/README.md tests/data/burstgpt-1-30.csv \
     tests/data/burstgpt-3-40.csv tests/data/corpus tests/data/mooncake-14.jsonl \
-    tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl tests/data/vidur-code-200.csv \
-    tests/data/vllm-steps-40.json
+    tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl \
+    tests/data/vidur-code-200.csv tests/data/vllm-steps-40.json
 
 check_PROGRAMS += \
   tests/fuzz-capture \

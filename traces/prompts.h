@@ -34,7 +34,8 @@ struct prompts {
 /* Read a file, "-" for standard input, compressed or not.  AR_DATA, with file and line: a record
  * is no such object, or an id no number from 0 to 2^31 - 1; the file has no prompt. */
 enum ar_status prompts_read(struct prompts *p, const char *path, struct ar_err *err);
-/* max_memory: bytes that the prompts may take, 0: half of the machine's.  AR_DATA: they take more. */
+/* max_memory: bytes that the prompts may take, 0: half of the machine's.  AR_DATA: they take
+ * more. */
 enum ar_status prompts_read_limited(struct prompts *p, const char *path, int64_t max_memory,
 				    struct ar_err *err);
 void prompts_release(struct prompts *p); /* may be called twice */

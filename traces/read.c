@@ -25,8 +25,8 @@ const struct opt trace_opts[] = {
 	  .may_differ = true },
 	{ .name = "columns", .type = OPT_STR, .off = OFF(in.columns),
 	  .arg = "arrival=NAME,prompt=NAME,output=NAME",
-	  .help = "read CSV or JSON lines of no known format by these columns or keys; arrivals are "
-		  "dates or numbers",
+	  .help = "read CSV or JSON lines of no known format by these columns or keys; arrivals "
+		  "are dates or numbers",
 	  .may_differ = true },
 	{ .name = "time-unit", .type = OPT_ENUM, .off = OFF(in.time_unit), .arg = "UNIT",
 	  .def = "auto", .choice = units,
@@ -51,8 +51,8 @@ const struct opt trace_opts[] = {
 	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
 	{ .name = "max-memory", .type = OPT_INT, .off = OFF(in.max_memory), .arg = "SIZE",
 	  .def = "0", .min = 0, .max = 1e15, .may_differ = true, .record_only = true,
-	  .help = "most bytes that the requests of a trace, or the prompts of --prompts, may take in "
-		  "memory, such as 4G; 0: half of the machine's memory" },
+	  .help = "most bytes that the requests of a trace, or the prompts of --prompts, may "
+		  "take in memory, such as 4G; 0: half of the machine's memory" },
 	{ .name = "components", .type = OPT_LIST, .off = OFF(in.components), .arg = "FILE",
 	  .help = "file with the lengths of the components of RAGPulse prompts; repeat the option "
 		  "for more" },

@@ -305,8 +305,8 @@ static enum ar_status launch(const struct attend_args &a, cudaStream_t stream, s
 	enum ar_status st = AR_OK;
 	int bytes = (int)sizeof(struct attend_smem<D>);
 
-	CU(cudaFuncSetAttribute(attend_sm80<D, BOUNDED>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				bytes));
+	CU(cudaFuncSetAttribute(attend_sm80<D, BOUNDED>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 	attend_sm80<D, BOUNDED><<<a.b.n_tile, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:

@@ -376,7 +376,8 @@ __device__ __forceinline__ void store_quads(const float *o, const float *lse,
 
 #pragma unroll
 			for (int k = 0; k < 4; k++)
-				a[k] = pack_bf16(o[4 * (i + k) + 2 * r], o[4 * (i + k) + 2 * r + 1]);
+				a[k] = pack_bf16(o[4 * (i + k) + 2 * r],
+						 o[4 * (i + k) + 2 * r + 1]);
 			transpose(a);
 			if (exists)
 				*(uint4 *)(to + 8 * i) = make_uint4(a[0], a[1], a[2], a[3]);

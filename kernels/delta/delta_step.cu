@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(GROUPS * D) delta_decode_row(const delta_args 
 #pragma unroll
 			for (int j = 0; j < D; j++) {
 				if (j % 16 == 0)
-					__syncwarp();	/* keeps ptxas from loading all of k first */
+					__syncwarp(); /* keeps ptxas from loading all of k first */
 				known += s[j] * k[j];
 			}
 			u = __fdividef((v - decay * known * k_unit) * k_unit,

@@ -33,8 +33,8 @@ enum {
 	BUFFER_BYTES = 4 << 20,
 	BUFFER_HEAD = 4096, /* struct buffer; the records after it are page-aligned */
 	BUFFERS_AHEAD = 4,
-	/* A buffer of CUPTI on the device: times of 12,500 kernels, more than an iteration has.  With
-	 * the default of 3,200,000 bytes a graph launch takes 0.6 ms, with these 0.4 ms. */
+	/* A buffer of CUPTI on the device: times of 12,500 kernels, more than an iteration has.
+	 * With the default of 3,200,000 bytes a graph launch takes 0.6 ms, with these 0.4 ms. */
 	DEVICE_BUFFER_BYTES = 400000,
 };
 

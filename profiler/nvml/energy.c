@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVML's counter moves in steps, which may be longer than an iteration.  So each reading waits for a
- * step: then counter and clock belong together.  The idle power comes from the same counter.
+ * NVML's counter moves in steps, which may be longer than an iteration.  So each reading waits for
+ * a step: then counter and clock belong together.  The idle power comes from the same counter.
  */
 #include "config.h"
 #include "profiler/nvml/energy.h"

@@ -21,10 +21,10 @@ struct nvml {
 };
 extern struct nvml nvml; /* set by nvml_open() */
 
-/* Load NVML and find the GPU by its UUID, which CUDA_VISIBLE_DEVICES does not change; uuid is that of
- * struct store_gpu, without "GPU-".  Environment variable ATTNREPLAY_NVML names another library.
- * Each success needs an nvml_close().  AR_NODEV: there is no NVML, or it has no such GPU; then *gpu is
- * NULL and nothing is open. */
+/* Load NVML and find the GPU by its UUID, which CUDA_VISIBLE_DEVICES does not change; uuid is that
+ * of struct store_gpu, without "GPU-".  Environment variable ATTNREPLAY_NVML names another library.
+ * Each success needs an nvml_close().  AR_NODEV: there is no NVML, or it has no such GPU; then *gpu
+ * is NULL and nothing is open. */
 enum ar_status nvml_open(void **gpu, const char *uuid, struct ar_err *err);
 void nvml_close(void);
 

@@ -90,7 +90,8 @@ static void final(sqlite3_context *c)
 		free(s->x);
 }
 
-/* One past the last of x[i..n) that follows the one before it; x is ascending, and values may repeat. */
+/* One past the last of x[i..n) that follows the one before it; x is ascending, and values may
+ * repeat. */
 static size_t range_end(const double *x, size_t i, size_t n)
 {
 	while (++i < n && x[i] <= x[i - 1] + 1)

@@ -30,8 +30,8 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 /* Write all queued rows, checkpoint and close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
 
-/* Rows are the struct row_* of store_columns.h; the store sets their run_id.  The structs below are not
- * rows: the store makes rows of one or more tables from them. */
+/* Rows are the struct row_* of store_columns.h; the store sets their run_id.  The structs below are
+ * not rows: the store makes rows of one or more tables from them. */
 
 /* A device as its driver describes it.  It holds copies of the driver's texts. */
 struct store_gpu {
@@ -147,8 +147,9 @@ enum ar_status store_energy(struct store *s, const struct energy_use *use, struc
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
 
-/* Split "DB:7" into the name of a database and the number of a run.  A colon without a number behind
- * it belongs to the name; *run is 0 then.  The caller frees *path.  AR_USAGE: the number is 0. */
+/* Split "DB:7" into the name of a database and the number of a run.  A colon without a number
+ * behind it belongs to the name; *run is 0 then.  The caller frees *path.  AR_USAGE: the number is
+ * 0. */
 enum ar_status store_where(const char *where, char **path, int64_t *run, struct ar_err *err);
 
 /* SQL that makes the views of attnreplay-db(5), as TEMP views of a connection. */

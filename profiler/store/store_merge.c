@@ -245,8 +245,8 @@ static enum ar_status copy_table(struct merge *m, enum table_id t, struct ar_err
 
 /* ---- runs ---- */
 
-/* Decide which runs of the file are copied, and give these new numbers.  If several runs have one key,
- * the first that is done is copied. */
+/* Decide which runs of the file are copied, and give these new numbers.  If several runs have one
+ * key, the first that is done is copied. */
 static enum ar_status choose_runs(const struct merge *m, struct ar_err *err)
 {
 	const struct merge_rule *r = m->rule;
@@ -256,8 +256,8 @@ static enum ar_status choose_runs(const struct merge *m, struct ar_err *err)
 		"WHEN status <> 'done' AND NOT %d THEN 'unfinished' "
 		"WHEN run_key IS NULL THEN iif(%d, 'added', 'keyless') "
 		"WHEN nth > 1 OR EXISTS (SELECT 1 FROM main.run o WHERE o.run_key = i.run_key "
-		"AND (o.status = 'done' OR i.status <> 'done')) THEN 'there' ELSE 'added' END AS what "
-		"FROM (SELECT *, row_number() OVER (PARTITION BY run_key "
+		"AND (o.status = 'done' OR i.status <> 'done')) THEN 'there' ELSE 'added' END AS "
+		"what FROM (SELECT *, row_number() OVER (PARTITION BY run_key "
 		"ORDER BY status <> 'done', run_id) AS nth FROM a.run) i WHERE %lld IN (0, run_id)",
 		r->all, r->failed, r->no_key, (long long)r->run);
 

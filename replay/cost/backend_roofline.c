@@ -31,8 +31,8 @@ static const struct opt roofline_opts[] = {
 	  .help = "GPU to model: a preset, or a file of 'attnreplay calibrate roofline'" },
 	{ .name = "density", .type = OPT_LIST, .off = offsetof(struct roofline_options, density),
 	  .arg = "METHOD=SHARE",
-	  .help = "share of the (query, key) pairs that a sparse method computes; repeat the option "
-		  "for more methods",
+	  .help = "share of the (query, key) pairs that a sparse method computes; repeat the "
+		  "option for more methods",
 	  .scope = RUN_DENSITY, .may_differ = true },
 	{ 0 }
 };

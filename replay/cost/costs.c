@@ -125,8 +125,8 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 static enum ar_status read_run(const struct reader *r, struct costs *c, struct ar_err *err)
 {
 	static const char sql[] =
-		"SELECT CASE clock WHEN 'engine' THEN 'one of an engine' WHEN 'modelled' THEN 'modelled'"
-		" ELSE status END, options, layers_run, num_blocks, block_tokens,"
+		"SELECT CASE clock WHEN 'engine' THEN 'one of an engine' WHEN 'modelled' THEN "
+		"'modelled' ELSE status END, options, layers_run, num_blocks, block_tokens,"
 		" mo.name, config, n_layers, hidden, q_heads, kv_heads, head_dim, tp,"
 		" json_extract(config, '$.max_position_embeddings'),"
 		" me.name, params, is_dense,"

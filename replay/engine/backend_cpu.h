@@ -59,8 +59,8 @@ typedef enum ar_status cpu_mix_fn(struct cpu *c, int i, const struct rows *r, vo
 				  struct ar_err *err);
 
 /* Run b through all executed layers.  Rows are built segment by segment, as droppers take some
- * away.  whole: in a run with weights, the decoder's part of each layer runs, too; mix finds its QKV
- * product. */
+ * away.  whole: in a run with weights, the decoder's part of each layer runs, too; mix finds its
+ * QKV product. */
 enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
 			void *ctx, struct ar_err *err);
 

@@ -85,8 +85,8 @@ char *groups_describe(const struct cache_groups *g, int group, const int *layer,
 double groups_aux_bytes(const struct cache_groups *g);
 
 /* Open b: tables in every group for a pool of num_blocks blocks of block_tok tokens.  A group gets
- * blocks_pages(), but at most max_page.  The caller releases b, even after a failure.  AR_USAGE: too
- * many or too few pages. */
+ * blocks_pages(), but at most max_page.  The caller releases b, even after a failure.  AR_USAGE:
+ * too many or too few pages. */
 enum ar_status groups_open_blocks(struct cache_groups *g, struct blocks *b, int64_t num_blocks,
 				  int64_t block_tok, size_t n_req, struct ar_err *err);
 

@@ -47,8 +47,8 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 /* The same without captures: all layers of m are executed, and requests replay none. */
 enum ar_status prepare_all_layers(struct prepared *p, const struct model *m, struct ar_err *err);
 /* Check the layers before backend cuda opens them, for a named backend before captures are read.
- * AR_USAGE: there are no kernels, on any GPU, for the heads of a layer of m, or for the channels that
- * RoPE rotates.  Methods are checked later, when they are opened with their GPU and pages. */
+ * AR_USAGE: there are no kernels, on any GPU, for the heads of a layer of m, or for the channels
+ * that RoPE rotates.  Methods are checked later, when they are opened with their GPU and pages. */
 enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err);
 /* AR_USAGE: the layers with attention differ in their heads; or c has other heads than they have,
  * and other heads than the model before the split. */

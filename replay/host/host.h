@@ -4,7 +4,8 @@
  *
  * The host chooses a batch (schedule), makes its inputs (prepare), launches its kernels (launch),
  * and records the sampled tokens (update).  How it launches is the kind of the iteration:
- * - graph: decodes only run from one CUDA graph, if it was captured for that many rows.  Its inputs are
+ * - graph: decodes only run from one CUDA graph, if it was captured for that many rows.  Its inputs
+ * are
  *   made in the time of its launch.
  * - pieces: other batches up to the largest captured size run from one graph for each part of a
  *   layer between attention calls.

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The KV cache on a device: pages, and the tables of requests, by KV cache group.  The policy's pool
- * counts blocks and decides whether there is room (block_pool.h); a page holds the tokens of some of
- * its blocks.  A run without kernels has no groups, and so no tables.
+ * The KV cache on a device: pages, and the tables of requests, by KV cache group.  The policy's
+ * pool counts blocks and decides whether there is room (block_pool.h); a page holds the tokens of
+ * some of its blocks.  A run without kernels has no groups, and so no tables.
  *
  * A page has page_tok tokens of all KV heads.  A request has a table in each group: its pages, in
- * the order of its tokens.  Page 0 stands in a table where a window has left a page.  Several tables
- * may list a page; it is free when none does.  Tokens are appended to pages of one table only.
+ * the order of its tokens.  Page 0 stands in a table where a window has left a page.  Several
+ * tables may list a page; it is free when none does.  Tokens are appended to pages of one table
+ * only.
  *
- * The life of a table.  The backend describes its groups with blocks_open().  While it runs a batch,
- * from blocks_begin() to blocks_end(), it makes room in the tables: for the entries before they run,
- * and behind a dropper when it knows the rows.  sched_preempt() and sched_retire() end a table with
- * blocks_leave(); its pages are free from the next blocks_begin() on.  So no table changes while a
- * batch is planned, and those of an iteration in flight are what they were when it was run.
- * drop() of a backend is about what it keeps of a request beside the tables.
+ * The life of a table.  The backend describes its groups with blocks_open().  While it runs a
+ * batch, from blocks_begin() to blocks_end(), it makes room in the tables: for the entries before
+ * they run, and behind a dropper when it knows the rows.  sched_preempt() and sched_retire() end a
+ * table with blocks_leave(); its pages are free from the next blocks_begin() on.  So no table
+ * changes while a batch is planned, and those of an iteration in flight are what they were when it
+ * was run.  drop() of a backend is about what it keeps of a request beside the tables.
  *
  * batch_table() shows the table of an entry.
  */
@@ -54,8 +55,8 @@ struct blocks {
  * Each of max_seqs requests may leave its last page partly empty. */
 int64_t blocks_pages(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok);
 
-/* Empty tables of n_req requests in each of n groups, and all pages free.  group is copied.  Release
- * *b even after a failure.  AR_USAGE: a group has too many or too few pages. */
+/* Empty tables of n_req requests in each of n groups, and all pages free.  group is copied.
+ * Release *b even after a failure.  AR_USAGE: a group has too many or too few pages. */
 enum ar_status blocks_open(struct blocks *b, const struct block_group *group, int n, size_t n_req,
 			   struct ar_err *err);
 void blocks_release(struct blocks *b);

@@ -87,8 +87,8 @@ int bench_position(const struct bench_case *c, int req, int row, int head);
  * for the first blocks. */
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block);
 
-/* Reference attention of one row at position pos over the n blocks of bench_list(), from key `first`
- * on.  k, v: of its request and KV head in order, [token][head_dim].  out: [head_dim]. */
+/* Reference attention of one row at position pos over the n blocks of bench_list(), from key
+ * `first` on.  k, v: of its request and KV head in order, [token][head_dim].  out: [head_dim]. */
 void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
 		   const uint16_t *block, int n, int first, int pos, double *out);
 

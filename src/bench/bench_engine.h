@@ -43,8 +43,8 @@ enum ar_status bench_engine_open(struct bench_engine *e, const struct bench_engi
 				 const char *method, struct ar_err *err);
 void bench_engine_release(struct bench_engine *e);
 
-/* Use `method` from here on.  It may differ from the one before only in its selector's threshold, on
- * which neither state nor memory depends. */
+/* Use `method` from here on.  It may differ from the one before only in its selector's threshold,
+ * on which neither state nor memory depends. */
 enum ar_status bench_engine_use(struct bench_engine *e, const char *method, struct ar_err *err);
 
 /* Build the rows of the chunk [ctx, ctx + n) of all requests in rows.mem, of which *used bytes are

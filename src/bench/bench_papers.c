@@ -314,8 +314,9 @@ static const struct paper_row up4_gemma[] = {
 };
 
 static const char *const ranks =
-	"machine, chunk budget and, of other methods, settings are not stated; one rank of eight runs "
-	"here, without all-reduces, which the paper's times have; what is kept depends on the input";
+	"machine, chunk budget and, of other methods, settings are not stated; one rank of eight "
+	"runs here, without all-reduces, which the paper's times have; what is kept depends on the "
+	"input";
 
 /* ---- BFLA: whole models ---- */
 
@@ -331,9 +332,9 @@ static const struct paper_row bfla2_rows[] = {
 };
 
 static const char *const unverified =
-	"the model's configuration is not part of this program: give a config.json; parallelism and "
-	"chunk budget are not stated, here it is one GPU and 8192 tokens; the paper's dense attention is "
-	"slower than ours";
+	"the model's configuration is not part of this program: give a config.json; parallelism "
+	"and chunk budget are not stated, here it is one GPU and 8192 tokens; the paper's dense "
+	"attention is slower than ours";
 
 /* ---- all ---- */
 

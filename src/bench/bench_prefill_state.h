@@ -30,8 +30,8 @@ struct bench_prefill {
 	int32_t *tok;	       /* [batch] tokens of the chunk */
 };
 
-/* Stage the chunk [ctx, ctx + n): its rows on the device, and no Q.  tiles: the method that plans the
- * tiles; NULL: the one that is measured. */
+/* Stage the chunk [ctx, ctx + n): its rows on the device, and no Q.  tiles: the method that plans
+ * the tiles; NULL: the one that is measured. */
 enum ar_status bench_prefill_stage(struct bench_prefill *p, int ctx, int n,
 				   const struct method *tiles, struct ar_err *err);
 /* The same, with Q in the first n_set sets. */

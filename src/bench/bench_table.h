@@ -48,8 +48,8 @@ struct bench_table {
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err);
 void bench_table_heads(const struct bench_table *t);
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err);
-/* Make the file appear if st, the status of the work, is AR_OK.  Returns st, or the failure to write
- * it. */
+/* Make the file appear if st, the status of the work, is AR_OK.  Returns st, or the failure to
+ * write it. */
 enum ar_status bench_table_close(struct bench_table *t, enum ar_status st, struct ar_err *err);
 
 #endif

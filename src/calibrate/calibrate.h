@@ -18,8 +18,8 @@ struct calib_input {
 	int64_t tokens; /* tokens to use of each capture, from its first; 0: all */
 };
 
-/* Open the captures at path, at least one.  AR_DATA: a file cannot be used, or they are of different
- * models.  Close *in even after a failure. */
+/* Open the captures at path, at least one.  AR_DATA: a file cannot be used, or they are of
+ * different models.  Close *in even after a failure. */
 enum ar_status calib_open(struct calib_input *in, const struct opt_list *path, struct ar_err *err);
 void calib_close(struct calib_input *in);
 
@@ -75,8 +75,8 @@ enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i,
 				int page_tok, struct ar_err *err);
 void calib_layer_release(struct calib_layer *l); /* may be called twice */
 
-/* Make *r the rows from .. to - 1 of the layer, a chunk after the rows before.  The prompt ends with
- * the layer's rows.  *r stays where it is, as its batch points into it. */
+/* Make *r the rows from .. to - 1 of the layer, a chunk after the rows before.  The prompt ends
+ * with the layer's rows.  *r stays where it is, as its batch points into it. */
 void calib_layer_rows(struct calib_rows *r, const struct calib_layer *l, int from, int to);
 
 /* Attention of one head of a layer, a query block at a time. */

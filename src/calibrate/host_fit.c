@@ -214,7 +214,8 @@ static void solve(double a[N_VAR][N_VAR], double *b, int n)
 	}
 }
 
-/* The normal equations of the variables var[0 .. n) at x.  One at 0 that would fall is none of them. */
+/* The normal equations of the variables var[0 .. n) at x.  One at 0 that would fall is none of
+ * them. */
 struct normal {
 	double a[N_VAR][N_VAR], b[N_VAR];
 	int var[N_VAR], n;

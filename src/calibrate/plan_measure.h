@@ -30,8 +30,8 @@ enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size
 /* Whether the text of a method assigns the parameter. */
 bool plan_setting_states(const char *text, const char *key);
 
-/* What dense attention gives in the chunks of a sample, in their order, kept from one plan_measure()
- * to the next, of the same captures, sample and page size. */
+/* What dense attention gives in the chunks of a sample, in their order, kept from one
+ * plan_measure() to the next, of the same captures, sample and page size. */
 struct plan_dense {
 	struct plan_dense_chunk {
 		bf16_t *out; /* [rows][q_heads][head_dim] */

@@ -3,8 +3,8 @@
  * Fit the rates of the roofline model to measured times.
  *
  * A point has the times that its FLOPs and bytes would take at the peaks.  Its time is modelled as
- * max(compute / c, memory / m) + fixed.  Points with more FLOPs per byte than some ridge are bound by
- * compute, the others by memory.  For each of many ridges, weighted least squares give c, m and
+ * max(compute / c, memory / m) + fixed.  Points with more FLOPs per byte than some ridge are bound
+ * by compute, the others by memory.  For each of many ridges, weighted least squares give c, m and
  * fixed; the ridge with the least sum of squared relative errors wins.
  */
 #ifndef AR_ROOFLINE_FIT_H

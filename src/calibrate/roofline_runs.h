@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measured runs, as the roofline model is fitted to them: the counted work and the times by phase of
- * each iteration. */
+/* Measured runs, as the roofline model is fitted to them: the counted work and the times by phase
+ * of each iteration. */
 #ifndef AR_ROOFLINE_RUNS_H
 #define AR_ROOFLINE_RUNS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charts as SVG: marks are added one by one, then a chart is drawn into an HTML page or as a file of
- * its own.  Colours come from CSS classes, so that light, dark and print are matters of style.sheet.
- * No meaning is in a colour alone: a style has its own marker and dash as well. */
+/* Charts as SVG: marks are added one by one, then a chart is drawn into an HTML page or as a file
+ * of its own.  Colours come from CSS classes, so that light, dark and print are matters of
+ * style.sheet.  No meaning is in a colour alone: a style has its own marker and dash as well. */
 #ifndef AR_CHART_H
 #define AR_CHART_H
 
@@ -75,9 +75,9 @@ void chart_init(struct chart *c, const struct chart_spec *spec);
 void chart_release(struct chart *c); /* may be called twice */
 enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_err *err);
 
-/* Most marks that are drawn of a series in a panel, and of all series in it.  Lines keep their shape
- * (largest triangles, three buckets), of points every n-th is kept.  Bars, spans and cells are all
- * drawn. */
+/* Most marks that are drawn of a series in a panel, and of all series in it.  Lines keep their
+ * shape (largest triangles, three buckets), of points every n-th is kept.  Bars, spans and cells
+ * are all drawn. */
 enum { CHART_POINTS_MAX = 600, CHART_PANEL_MAX = 2000 };
 
 /* End adding: sort the marks and hide those above these.  Call it once, before drawing. */
@@ -88,14 +88,14 @@ size_t chart_n_single(const struct chart *c);
 
 /* Draw into a page that has chart_css and chart_defs. */
 void chart_put_html(const struct chart *c, FILE *f);
-/* Draw n charts as a file: one SVG with its own style, two panels side by side, and the legend of the
- * first chart. */
+/* Draw n charts as a file: one SVG with its own style, two panels side by side, and the legend of
+ * the first chart. */
 void chart_put_svg(const struct chart *c, size_t n, FILE *f);
 
 /* ---- parts, for drawings of another layout ---- */
 
-/* A style is a colour, 0 ... CHART_COLOURS, and CHART_TURN times a turn: each turn has other markers
- * and dashes.  Colour 0 is grey, for dense attention.  Below 0: no colour, for bars. */
+/* A style is a colour, 0 ... CHART_COLOURS, and CHART_TURN times a turn: each turn has other
+ * markers and dashes.  Colour 0 is grey, for dense attention.  Below 0: no colour, for bars. */
 enum { CHART_COLOURS = 8, CHART_TURN = 16 };
 
 extern const char chart_css[];	/* rules, without <style> */

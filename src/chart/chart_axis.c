@@ -54,8 +54,8 @@ static double step_of(double span, int n)
 	return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
 }
 
-/* Leave some room at the ends.  A linear y axis reaches to the next ticks, a linear x axis begins at
- * the least value. */
+/* Leave some room at the ends.  A linear y axis reaches to the next ticks, a linear x axis begins
+ * at the least value. */
 static void widen(struct chart_range *r, int dim)
 {
 	double step, room;

@@ -26,7 +26,8 @@ static void begin_heat(const struct chart_box *b, double n_x, double n_y, FILE *
 static void end_heat(const struct chart_box *b, FILE *f)
 {
 	fprintf(f,
-		"</svg>\n<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"frame\"/>\n",
+		"</svg>\n<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
+		"class=\"frame\"/>\n",
 		b->x, b->y, b->width, b->height);
 }
 

@@ -82,8 +82,8 @@ static double plot_height(const struct chart *c, const struct chart_range *y, do
 	return c->spec->flags & CHART_LOW ? LOW : HEIGHT;
 }
 
-/* Heights above and below the plot, by what stands there.  Low panels share the title of the x axis,
- * under the last of them. */
+/* Heights above and below the plot, by what stands there.  Low panels share the title of the x
+ * axis, under the last of them. */
 static bool has_name(const struct chart *c)
 {
 	for (size_t i = 0; i < c->panel.n; i++)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fewer marks of a panel.  Its series share CHART_PANEL_MAX: short ones are whole, and what they leave
- * is for the longer ones.
+ * Fewer marks of a panel.  Its series share CHART_PANEL_MAX: short ones are whole, and what they
+ * leave is for the longer ones.
  *
- * A line keeps its first and last mark; each bucket between them keeps the mark that spans the largest
- * triangle with the mark kept before and the mean of the next bucket (Steinarsson, "Downsampling Time
- * Series for Visual Representation", 2013).
+ * A line keeps its first and last mark; each bucket between them keeps the mark that spans the
+ * largest triangle with the mark kept before and the mean of the next bucket (Steinarsson,
+ * "Downsampling Time Series for Visual Representation", 2013).
  */
 #include "config.h"
 #include "src/chart/chart_item.h"

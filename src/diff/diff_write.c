@@ -7,8 +7,8 @@ static const struct {
 	const char *name, *title, *sql;
 } sections[] = {
 	{ "runs", "Runs",
-	  "SELECT iif(run_id = 1, 'before', 'after') AS run, path || ':' || s.run AS source, method, "
-	  "trace, model, policy, gpu, backend, status, ok "
+	  "SELECT iif(run_id = 1, 'before', 'after') AS run, path || ':' || s.run AS source, "
+	  "method, trace, model, policy, gpu, backend, status, ok "
 	  "FROM v_run r JOIN source_run s USING(run_id) ORDER BY run_id" },
 	/* Of a run's own record, not of the command that made several runs. */
 	{ "options", "Options that differ",
@@ -35,8 +35,8 @@ static const struct {
 	{ "phases", "Time by phase, ms of kernels and percent of the run; * is the attention core",
 	  "SELECT phase, iif(c, '*', '') AS core, before, after, after / nullif(before, 0) AS "
 	  "ratio, before_percent, after_percent FROM (SELECT phase, max(core) AS c, "
-	  "max(ms) FILTER (WHERE run_id = 1) AS before, max(ms) FILTER (WHERE run_id = 2) AS after, "
-	  "100 * max(share) FILTER (WHERE run_id = 1) AS before_percent, "
+	  "max(ms) FILTER (WHERE run_id = 1) AS before, max(ms) FILTER (WHERE run_id = 2) AS "
+	  "after, 100 * max(share) FILTER (WHERE run_id = 1) AS before_percent, "
 	  "100 * max(share) FILTER (WHERE run_id = 2) AS after_percent "
 	  "FROM v_phase_time GROUP BY phase) JOIN phase p ON p.name = phase ORDER BY p.phase_id" },
 	{ "kernels", "Kernels that changed most, of the iterations whose kernels were kept",
@@ -49,8 +49,8 @@ static const struct {
 	  "FROM v_kernel GROUP BY name, phase) WHERE before_ms <> after_ms "
 	  "ORDER BY abs(after_ms - before_ms) DESC, name LIMIT 10" },
 	{ "notes", "Notes",
-	  "SELECT iif(paired, 'requests are the same: each resample takes the same requests of both "
-	  "runs', 'requests differ: each run is resampled alone') AS note FROM diff_paired "
+	  "SELECT iif(paired, 'requests are the same: each resample takes the same requests of "
+	  "both runs', 'requests differ: each run is resampled alone') AS note FROM diff_paired "
 	  "UNION ALL SELECT 'times between tokens are resampled as if independent: their intervals "
 	  "are too narrow' WHERE EXISTS (SELECT 1 FROM diff_latency WHERE metric = 'itl') "
 	  "UNION ALL SELECT 'no difference: each interval of a ratio holds 1' WHERE EXISTS "

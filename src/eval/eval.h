@@ -28,8 +28,9 @@ struct eval {
 	size_t at; /* the run of this process */
 };
 
-/* options.c.  set_tasks: after a command line is parsed, let the tasks be trace and prompts, and dense
- * attention the first method.  AR_USAGE.  set: the same as a struct run_command's parsed(). */
+/* options.c.  set_tasks: after a command line is parsed, let the tasks be trace and prompts, and
+ * dense attention the first method.  AR_USAGE.  set: the same as a struct run_command's
+ * parsed(). */
 extern const struct opt eval_opts[]; /* of struct eval_args */
 enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, struct ar_err *err);
 enum ar_status eval_options_set(const struct run_command *c, struct run_options *o,
@@ -40,9 +41,9 @@ struct run_command eval_command(struct eval_args *a);
 /* watch.c: what runs of e are told and asked. */
 struct run_watch eval_watch(struct eval *e);
 
-/* Parse the command line, and load all that runs need.  c: whose own options are released with *e, and
- * whose parsed() sets the tasks.  AR_DATA: a prompt does not fit the model; the message names file and
- * line.  *e is zero before.  Release it also after a failure. */
+/* Parse the command line, and load all that runs need.  c: whose own options are released with *e,
+ * and whose parsed() sets the tasks.  AR_DATA: a prompt does not fit the model; the message names
+ * file and line.  *e is zero before.  Release it also after a failure. */
 enum ar_status eval_load(struct eval *e, struct run_command *c, int argc, char **argv,
 			 struct ar_err *err);
 void eval_release(struct eval *e);

@@ -12,7 +12,8 @@
 const struct opt eval_opts[] = {
 	{ .name = "tasks", .type = OPT_STR, .off = OFF(tasks), .arg = "FILE",
 	  .help = "prompts with known answers in token ids, JSON lines" },
-	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE", .help = JSON_FILE_HELP },
+	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
+	  .help = JSON_FILE_HELP },
 	{ 0 }
 };
 /* clang-format on */

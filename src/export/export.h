@@ -37,8 +37,8 @@ bool export_wanted(const struct export_files *o);
 enum ar_status export_check(const struct export_files *o, const struct store_source *source,
 			    size_t n, struct ar_err *err);
 
-/* Write each file.  It appears when it is complete.  AR_USAGE: there is no such run; AR_DATA, AR_DB:
- * the database is damaged or of another schema; AR_IO: a write failed; AR_INTERRUPTED. */
+/* Write each file.  It appears when it is complete.  AR_USAGE: there is no such run; AR_DATA,
+ * AR_DB: the database is damaged or of another schema; AR_IO: a write failed; AR_INTERRUPTED. */
 enum ar_status export_write(const struct export_files *o, const struct report *r,
 			    struct ar_err *err);
 

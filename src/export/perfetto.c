@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A time line in the JSON of Chrome's trace viewer, which ui.perfetto.dev opens.  Times there are us;
- * three decimals keep the ns. */
+/* A time line in the JSON of Chrome's trace viewer, which ui.perfetto.dev opens.  Times there are
+ * us; three decimals keep the ns. */
 #include "config.h"
 
 #include <errno.h>

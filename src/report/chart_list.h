@@ -10,15 +10,17 @@
  *
  * {baseline} in a title stands for the name of the baseline.
  *
- * The statements are as those of sections and come after all of them.  Columns of a chart are members
- * of struct chart_mark by their names, geom by its name; those that a statement lacks are NULL. */
+ * The statements are as those of sections and come after all of them.  Columns of a chart are
+ * members of struct chart_mark by their names, geom by its name; those that a statement lacks are
+ * NULL. */
 PART("Verdict", "no run")
 TABLE(verdict)
 TABLE(notes)
 
 PART("Error against latency", "a dense run beside sparse ones, with --accuracy above 0")
 CHART(pareto,
-      "Below and left is better; bars: 95 % intervals; rings: no other run is both as fast and as exact",
+      "Below and left is better; bars: 95 % intervals; rings: no other run is both as fast and "
+      "as exact",
       POINT, "latency, this / {baseline}", LOG, 0.01, "mean relative L2 error, %", LINEAR, 0, 0)
 TABLE(accuracy)
 
@@ -67,7 +69,8 @@ CHART(chunk, "Over --max-num-batched-tokens", LINE, "tokens of an iteration", LO
       0, CHART_FREE_Y)
 
 PART("What is selected, by layer and head",
-     "a sparse run with --accuracy above 0; for one chunk and its blocks: attnreplay select --svg FILE")
+     "a sparse run with --accuracy above 0; for one chunk and its blocks: attnreplay select "
+     "--svg FILE")
 CHART(heat_selected, "Selected share of the blocks before the chunk", CELL, "KV head", LINEAR, NAN,
       "layer", LINEAR, NAN, 0)
 CHART(heat_recall, "Share of the true attention that is not in what is selected", CELL,

@@ -31,15 +31,16 @@ struct report {
 };
 
 /* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, the
- * baseline did not end or had other requests, or slo is wrong; AR_DATA, AR_DB: db is damaged or of another schema; AR_INTERRUPTED. */
+ * baseline did not end or had other requests, or slo is wrong; AR_DATA, AR_DB: db is damaged or of
+ * another schema; AR_INTERRUPTED. */
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err);
 
-/* Write the report to f as one HTML page, with the charts of chart_list.h.  The same errors, without
- * the name of db. */
+/* Write the report to f as one HTML page, with the charts of chart_list.h.  The same errors,
+ * without the name of db. */
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err);
 
-/* Runs that a page shows one after another: so many in any case, and more, up to the most, until their
- * charts have so many marks. */
+/* Runs that a page shows one after another: so many in any case, and more, up to the most, until
+ * their charts have so many marks. */
 enum { REPORT_EACH_MIN = 4, REPORT_EACH_MAX = 8, REPORT_EACH_MARKS = 800 };
 /* For statements of the program's own over db: an SQL error means that db lacks a table or column,
  * AR_DB.  The other statuses are those of writer_query(). */

@@ -35,8 +35,8 @@ struct rows {
 enum ar_status rows_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 enum ar_status rows_add(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 
-/* In end(): the rows, with columns measured.  NULL: nothing is to be written, because the result broke
- * off, or has a title and no rows. */
+/* In end(): the rows, with columns measured.  NULL: nothing is to be written, because the result
+ * broke off, or has a title and no rows. */
 const struct rows *rows_measure(struct document *d, sqlite3_stmt *q);
 void rows_end(struct document *d); /* release d->state */
 

@@ -19,16 +19,18 @@
  * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id,
  *		first_id of the run's repeats;
  *		under SECTION only, as is latency
- * source_run	where runs come from, if they come from several databases, a row each: run_id, path, run
+ * source_run	where runs come from, if they come from several databases, a row each: run_id,
+ *		path, run
  * run_option	options in which the runs differ, a row for each run and option: run_id, key, value
- * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %: p50_lo,
- *		p50_hi, p90_lo, p90_hi, p99_lo, p99_hi
+ * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %:
+ *		p50_lo, p50_hi, p90_lo, p90_hi, p99_lo, p99_hi
  * steady	v_steady of :run; under SECTION only
- * error	mean relative L2 error of :run and :baseline, a row each: run_id, mean, lo, hi; under SECTION
+ * error	mean relative L2 error of :run and :baseline, a row each: run_id, mean, lo, hi;
+ *		under SECTION only
+ * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION
  *		only
- * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION only
- * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
- *		method, is_dense, label, style (chart.h)
+ * run_label	the runs of the report, :baseline included, as charts and sentences name them:
+ *		run_id, method, is_dense, label, style (chart.h)
  * goodput	requests that kept their limits, see make_goodput.sql
  * baseline_name, ratio, verdict	for sentences and charts alone, see their make_NAME.sql */
 COMMON(make_options, NULL)

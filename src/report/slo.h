@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Service-level objectives: limits on the latencies of each request, "ttft:500ms,tpot:50ms,e2e:10s",
- * or on a percentile of a run's latencies, "ttft:p99:500ms,tpot:p50:30ms". */
+/* Service-level objectives: limits on the latencies of each request,
+ * "ttft:500ms,tpot:50ms,e2e:10s", or on a percentile of a run's latencies,
+ * "ttft:p99:500ms,tpot:p50:30ms". */
 #ifndef AR_SLO_H
 #define AR_SLO_H
 

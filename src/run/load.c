@@ -234,7 +234,8 @@ static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, s
 	return AR_OK;
 }
 
-/* The times of a GPU move the clock: measured now, or in the run that --costs names, or modelled. */
+/* The times of a GPU move the clock: measured now, or in the run that --costs names, or
+ * modelled. */
 static bool gpu_clock(const struct run_inputs *in, const struct run_session *s)
 {
 	return s->o.clock == RUN_CLOCK_MEASURED &&

@@ -64,7 +64,8 @@ static const struct opt main_opts[] = {
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
 		  "formula; the backend runs in both cases", .scope = RUN_CLOCK },
-	{ .name = "host", .type = OPT_STR, .off = AT(host), .arg = "FILE|PRESET|none", .def = "auto",
+	{ .name = "host", .type = OPT_STR, .off = AT(host), .arg = "FILE|PRESET|none",
+	  .def = "auto",
 	  .help = "time that the engine's host takes: a file of 'attnreplay calibrate host', a "
 		  "preset, or none; auto: the preset of the policy where GPU times are the clock" },
 	{ .name = "host-seed", .type = OPT_INT, .off = AT(host_seed), .arg = "N", .def = "1",
@@ -187,7 +188,8 @@ static const struct opt model_opts[] = {
 	  .help = "capture of Q, K and V to replay, or random:SEED; repeat the option for more",
 	  .scope = RUN_KERNELS | RUN_REPLAYED },
 	{ .name = "weights", .type = OPT_STR, .off = AT(weights), .arg = "DIR",
-	  .help = "folder with config.json and safetensors: run this model itself, on the tokens of "
+	  .help = "folder with config.json and safetensors: run this model itself, on the tokens "
+		  "of "
 		  "--prompts, in place of a capture", .scope = RUN_KERNELS | RUN_REFERENCE },
 	{ .name = "prompts", .type = OPT_STR, .off = AT(prompts), .arg = "FILE",
 	  .help = "token ids: on each line a JSON list, or an object that has one as 'prompt'; "

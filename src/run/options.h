@@ -69,7 +69,8 @@ struct run_command {
 	const struct run_setting {
 		const char *name, *value;
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
-	/* Check what was given and set more, before the options of the run are checked; may be NULL. */
+	/* Check what was given and set more, before the options of the run are checked; may be
+	 * NULL. */
 	enum ar_status (*parsed)(const struct run_command *c, struct run_options *o,
 				 struct ar_err *err);
 };
@@ -85,8 +86,8 @@ enum ar_status run_options_read(struct run_options *o, struct opt_group *own, in
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
-/* own: with the options of 'attnreplay run' alone.  hide: without those that have a name in this table,
- * as they are the command's own; NULL: none. */
+/* own: with the options of 'attnreplay run' alone.  hide: without those that have a name in this
+ * table, as they are the command's own; NULL: none. */
 void run_options_show(bool own, const struct opt *hide,
 		      void (*show)(const struct opt_group *, FILE *), FILE *f);
 

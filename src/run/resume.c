@@ -62,10 +62,10 @@ enum {
 	CMDLINE
 };
 static const char runs_sql[] =
-	"SELECT run_id, status, method_no, repeat_no, pid, pid_start, boot_id, pid_ns, num_blocks, options, "
-	"r.backend, sha256, n_requests, config, run_key, version, g.name, cmdline FROM run r "
-	"JOIN trace USING(trace_id) LEFT JOIN model USING(model_id) LEFT JOIN gpu g USING(gpu_id) "
-	"WHERE command_utc_ns = ?1 ORDER BY run_id";
+	"SELECT run_id, status, method_no, repeat_no, pid, pid_start, boot_id, pid_ns, "
+	"num_blocks, options, r.backend, sha256, n_requests, config, run_key, version, g.name, "
+	"cmdline FROM run r JOIN trace USING(trace_id) LEFT JOIN model USING(model_id) LEFT JOIN "
+	"gpu g USING(gpu_id) WHERE command_utc_ns = ?1 ORDER BY run_id";
 
 static bool is_status(sqlite3_stmt *q, const char *status)
 {

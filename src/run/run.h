@@ -47,8 +47,8 @@ struct run_watch {
 
 /* Of another part: tunes methods before they run, as --match says. */
 struct run_tuner {
-	/* Before a run is loaded.  *self: also set after a failure, NULL: no memory.  AR_USAGE: match
-	 * is no goal. */
+	/* Before a run is loaded.  *self: also set after a failure, NULL: no memory.  AR_USAGE:
+	 * match is no goal. */
 	enum ar_status (*open)(void **self, const char *match, struct ar_err *err);
 	/* When all is loaded: give methods that are left to run their settings, with
 	 * run_set_method(). */

@@ -37,8 +37,8 @@ static bool is(struct span v, const char *text)
 	return v.n == strlen(text) && !memcmp(v.s, text, v.n);
 }
 
-/* The line that a method belongs to: its name, or the parts of a composition.  The oracle bounds the
- * recall of blocks of its size, so that is in its name.  Returns whether it is the oracle. */
+/* The line that a method belongs to: its name, or the parts of a composition.  The oracle bounds
+ * the recall of blocks of its size, so that is in its name.  Returns whether it is the oracle. */
 static bool name_line(const char *method, struct span block_tokens, char name[LINE_NAME])
 {
 	struct span select = part(method, "select="), u = part(method, "/union=");
@@ -154,9 +154,11 @@ static enum ar_status read_rows(sqlite3 *db, sqlite3_stmt *q, char *text, const 
 static const char tables[] =
 	"CREATE TABLE row(oracle, line, method, density, error, recall);"
 	"CREATE VIEW line AS SELECT line, oracle, min(rowid) AS place,"
-	" row_number() OVER (PARTITION BY oracle ORDER BY min(rowid)) - 1 AS k FROM row GROUP BY line;"
+	" row_number() OVER (PARTITION BY oracle ORDER BY min(rowid)) - 1 AS k"
+	" FROM row GROUP BY line;"
 	"CREATE VIEW point AS SELECT line, method, avg(density) AS density, avg(error) AS error,"
-	" avg(recall) AS recall, place, iif(line.oracle, 8 + 16 * k, 1 + k % 7 + 16 * (k / 7)) AS style"
+	" avg(recall) AS recall, place,"
+	" iif(line.oracle, 8 + 16 * k, 1 + k % 7 + 16 * (k / 7)) AS style"
 	" FROM row JOIN line USING(line) GROUP BY line, method ORDER BY place, density, method";
 
 enum ar_status curve_read(sqlite3 **db, const char *path, struct ar_err *err)
@@ -192,8 +194,8 @@ static const struct curve {
 } curves[] = {
 	{ { CHART_LINE, DENSITY, { NULL, CHART_LOG, 1e-4 }, 0 },
 	  "SELECT 'relative L2 error against dense, mean' AS panel, line AS series, style,"
-	  " density AS x, error AS y, printf('%s: density %.3g, error %.3g', method, density, error)"
-	  " AS title FROM point" },
+	  " density AS x, error AS y,"
+	  " printf('%s: density %.3g, error %.3g', method, density, error) AS title FROM point" },
 	{ { CHART_LINE, DENSITY, { NULL, CHART_LINEAR, 0 }, 0 },
 	  "SELECT 'recall of the true attention mass, mean' AS panel, line AS series, style,"
 	  " density AS x, recall AS y, printf('%s: density %.3g, recall %.3g', method, density,"

@@ -12,8 +12,8 @@
 struct sqlite3;
 
 /* Read the CSV file path, whose columns method, density_executed, rel_l2_mean and recall_mean are
- * used, and block_tokens if it is there.  The caller closes *db.  AR_DATA: it cannot be read, or has
- * no rows; the message names file, line and column. */
+ * used, and block_tokens if it is there.  The caller closes *db.  AR_DATA: it cannot be read, or
+ * has no rows; the message names file, line and column. */
 enum ar_status curve_read(struct sqlite3 **db, const char *path, struct ar_err *err);
 
 /* Draw relative L2 error and recall over the executed density. */

@@ -6,8 +6,8 @@
 #include "base/status.h"
 
 /* Move the closed database from to the path to, which is replaced.  It is on the disk when this
- * returns.  Between file systems: copy beside it, then rename.  AR_IO: the message names from, which
- * is still there. */
+ * returns.  Between file systems: copy beside it, then rename.  AR_IO: the message names from,
+ * which is still there. */
 enum ar_status publish(const char *from, const char *to, struct ar_err *err);
 
 /* End the database of a failed run at path.  Move it to the path to if it has an iteration, else

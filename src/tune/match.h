@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Option --match: before a run, the methods are tuned to one figure on its captures.  Methods that
- * state their threshold or have none, plans of layers, and methods with a dropper stay as they are. */
+ * state their threshold or have none, plans of layers, and methods with a dropper stay as they
+ * are. */
 #ifndef AR_TUNE_MATCH_H
 #define AR_TUNE_MATCH_H
 

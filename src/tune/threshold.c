@@ -12,8 +12,8 @@ enum { STEPS = 32 };
 /* The ends of the range have infinite log-odds; the search looks no nearer to them than this. */
 static const double most_odds = 16;
 
-/* With least, a gap of log-odds that is small: of two values near an end of the range, one is at most
- * 14 % farther from it.  Eight halvings reach it. */
+/* With least, a gap of log-odds that is small: of two values near an end of the range, one is at
+ * most 14 % farther from it.  Eight halvings reach it. */
 static const double small_gap = 0.13;
 
 void threshold_init(struct threshold *t, double min, double max, double want, double near)

@@ -11,9 +11,9 @@
  * of probabilities act near the lower end of their range and those of masses near the upper one, so
  * halves are those of the log-odds of the place in the range.
  *
- * A share of a few prompts has steps: many values have the same figure.  With .least the search does
- * not end at one of them.  It halves the gap between values that have at least the wanted figure and
- * values that have less until the gap is small, and takes the cheapest of the former.
+ * A share of a few prompts has steps: many values have the same figure.  With .least the search
+ * does not end at one of them.  It halves the gap between values that have at least the wanted
+ * figure and values that have less until the gap is small, and takes the cheapest of the former.
  */
 #ifndef AR_TUNE_THRESHOLD_H
 #define AR_TUNE_THRESHOLD_H
@@ -40,8 +40,8 @@ struct threshold {
 /* min < max, near > 0. */
 void threshold_init(struct threshold *t, double min, double max, double want, double near);
 
-/* Return whether there is a value to measure, and set it.  It has few digits, so that its text reads
- * back as it. */
+/* Return whether there is a value to measure, and set it.  It has few digits, so that its text
+ * reads back as it. */
 bool threshold_next(struct threshold *t, double *value);
 /* figure NaN: there is none. */
 void threshold_tell(struct threshold *t, double figure, double cost);

@@ -39,7 +39,8 @@ static char *spell(const char *method, const char *key, double value)
 	return text;
 }
 
-/* Of one method for all layers, without a dropper, else NULL.  Captures tell of such methods alone. */
+/* Of one method for all layers, without a dropper, else NULL.  Captures tell of such methods
+ * alone. */
 static enum ar_status find_threshold(const char *text, enum tune_sample sample, bool *whole,
 				     const struct opt **threshold, struct ar_err *err)
 {

@@ -55,8 +55,8 @@ struct tune_goal {
 	double want, near;
 };
 
-/* Read "recall=0.95".  samples: bits of enum tune_sample, what there is to measure on.  near: 0, the
- * target's own.  AR_USAGE: no target of these samples, or a value out of range. */
+/* Read "recall=0.95".  samples: bits of enum tune_sample, what there is to measure on.  near: 0,
+ * the target's own.  AR_USAGE: no target of these samples, or a value out of range. */
 enum ar_status tune_goal_parse(struct tune_goal *g, const char *text, unsigned samples, double near,
 			       struct ar_err *err);
 
@@ -88,7 +88,8 @@ void tuned_release(struct tuned *t, size_t n);
 
 double tune_figure(const struct tune_goal *g, const struct tune_figures *f);
 
-/* Write a table of tuned methods, of the figures that any has, and below it a line for each that has not the wanted figure. */
+/* Write a table of tuned methods, of the figures that any has, and below it a line for each that
+ * has not the wanted figure. */
 void tune_print(const struct tune_goal *g, const struct tuned *t, size_t n, FILE *f);
 
 /* A tuned method as a JSON object, and n of them as an array.  NULL: no memory. */

@@ -12,11 +12,12 @@ struct tune_prompts {
 	struct eval_summary dense; /* after the first measure */
 };
 
-/* After a command line is parsed: as eval_options_set_tasks(), with room for a setting.  AR_USAGE. */
+/* After a command line is parsed: as eval_options_set_tasks(), with room for a setting.
+ * AR_USAGE. */
 enum ar_status tune_prompts_set(struct run_options *o, const char *tasks, struct ar_err *err);
 
-/* Load the model and the prompts.  c: as of eval_load(), with a parsed() that calls tune_prompts_set().
- * Release *p also after a failure. */
+/* Load the model and the prompts.  c: as of eval_load(), with a parsed() that calls
+ * tune_prompts_set().  Release *p also after a failure. */
 enum ar_status tune_prompts_open(struct tune_prompts *p, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err);
 void tune_prompts_release(struct tune_prompts *p);

@@ -8,7 +8,8 @@
  * - One JSON object with "steps": [[begin s, end s, [tokens of each request]], ...] and, if there
  *   are such, "ttft" and "tpot": ms of each request.
  * - A bare JSON array of such steps.
- * - Outcomes without steps: the JSON of `vllm bench serve --save-detailed` (vllm/benchmarks/serve.py),
+ * - Outcomes without steps: the JSON of `vllm bench serve --save-detailed`
+ * (vllm/benchmarks/serve.py),
  *   and the records of aiperf (profile_export.jsonl), one request a line.
  * A file may be compressed by gzip or zstd.
  */

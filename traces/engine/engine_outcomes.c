@@ -29,8 +29,8 @@ static double sum_of(const cJSON *gaps)
 	return sum;
 }
 
-/* Request i, whose values are v.  A request that failed has no output tokens and no times.  zero_ns:
- * the earliest start. */
+/* Request i, whose values are v.  A request that failed has no output tokens and no times.
+ * zero_ns: the earliest start. */
 static enum ar_status bench_request(struct reading *r, const cJSON *const v[N_BENCH],
 				    int64_t zero_ns, struct ar_err *err)
 {

@@ -214,7 +214,8 @@ bool import_unserved(struct import *im, const struct request *q)
 	return !q->prompt_tok || !q->output_tok;
 }
 
-/* Make room for one more element, see array_grow().  Tables of prefix blocks grow with the arrays. */
+/* Make room for one more element, see array_grow().  Tables of prefix blocks grow with the
+ * arrays. */
 static enum ar_status grow(struct import *im, void *array, size_t n, size_t *cap, size_t size,
 			   struct ar_err *err)
 {

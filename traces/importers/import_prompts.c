@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts with known answers, in token ids: their lengths, all at time 0.  The ids themselves are read
- * by traces/prompts.h. */
+/* Prompts with known answers, in token ids: their lengths, all at time 0.  The ids themselves are
+ * read by traces/prompts.h. */
 #include "config.h"
 #include "traces/importers/import.h"
 

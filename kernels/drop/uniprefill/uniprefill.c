@@ -222,7 +222,8 @@ static const struct opt params[] = {
 /* clang-format on */
 
 static const struct dropper_band bands[] = {
-	{ "uniprefill:layers=0,min-tokens=0,block=32,last-q=24,sinks=32,mode=append,rounding=none,p=%",
+	{ "uniprefill:layers=0,min-tokens=0,block=32,last-q=24,sinks=32,mode=append,rounding=none,"
+	  "p=%",
 	  "0.6", "0.5", "0.7", 0.01 },
 	{ "uniprefill:layers=0,min-tokens=0,block=16,last-q=24,sinks=32,p=%", "0.8", "0.7", "0.9",
 	  0.03 },

@@ -88,7 +88,8 @@ uniprefill_pick(const struct uniprefill p, const struct attn_batch b, const floa
 
 	if (p.crossing == CROSSING_EXCLUDE)
 		exclude(top, share, n, sm);
-	drop_tops([=](int i) { return top_key(share[i]); }, n, top, [=](int i) { return n - 1 - i; },
+	drop_tops([=](int i) { return top_key(share[i]); }, n, top,
+		  [=](int i) { return n - 1 - i; },
 		  [=](int i, bool stays) { kept[i] = stays; }, sm);
 }
 

@@ -59,17 +59,17 @@ typedef enum ar_status lastq_fn(const struct attn_batch *b, int n, const bf16_t 
 				const struct lastq *out, void *work, void *stream,
 				struct ar_err *err);
 
-/* The kernels for compute capability 9.0.  lastq_sm90_enqueue() is both steps, which share the work.
- * The first one writes the sums by blocks, only if n and page_tok are 128 and heads have up to 128
- * channels; out NULL: it does not.  want NULL: all heads. */
+/* The kernels for compute capability 9.0.  lastq_sm90_enqueue() is both steps, which share the
+ * work.  The first one writes the sums by blocks, only if n and page_tok are 128 and heads have up
+ * to 128 channels; out NULL: it does not.  want NULL: all heads. */
 size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks);
 lastq_fn lastq_sm90_enqueue, lastq_sm90_rows_enqueue;
 enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
 				       const bf16_t *k, const int *want, const struct lastq *out,
 				       void *work, void *stream, struct ar_err *err);
 
-/* The kernels for compute capability 8.0.  lastq_pool_enqueue(): the sums by blocks from the sums, on
- * any device. */
+/* The kernels for compute capability 8.0.  lastq_pool_enqueue(): the sums by blocks from the sums,
+ * on any device. */
 size_t lastq_sm80_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
 lastq_fn lastq_sm80_enqueue;
 enum ar_status lastq_pool_enqueue(const struct attn_batch *b, const struct lastq *sums,

@@ -67,7 +67,8 @@ __device__ struct own_line line_at(const struct proxy_job &j, int at)
 		x.heads = { h, h + 1, h / per_kv, h / per_kv + 1 };
 		x.row = s.row + s.probe + h % per_kv * s.probing;
 	} else {
-		const int g = at / j.b.rows.n_qblk, qblk = at % j.b.rows.n_qblk, r = qblk_at(j.b, qblk).req;
+		const int g = at / j.b.rows.n_qblk, qblk = at % j.b.rows.n_qblk;
+		const int r = qblk_at(j.b, qblk).req;
 		const int i = qblk - j.b.rows.qblk0[r];
 
 		x.l = proxy_sample(j, r, i);
@@ -127,7 +128,8 @@ proxy_rows(const __grid_constant__ struct proxy_job j)
 	if (i >= x.l.n * pieces)
 		return;
 	const int pos = x.l.last - i / pieces * (int)j.p.stride;
-	const int64_t row = (int64_t)(j.b.rows.row0[r] + pos - j.b.rows.pos0[r]) * j.b.shape.q_heads;
+	const int64_t row =
+		(int64_t)(j.b.rows.row0[r] + pos - j.b.rows.pos0[r]) * j.b.shape.q_heads;
 	const bf16_t *src = j.q + (row + x.heads.q) * dim + i % pieces * 8;
 
 	*(uint4 *)(j.row + x.row * dim + i * 8) = mean(src, x.heads.q_end - x.heads.q, dim);
@@ -261,7 +263,8 @@ proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ ma
 	__shared__ struct top_smem sm;
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int head = blockIdx.y, g = head / proxyattn_size(&j.p, &j.b.shape);
-	const float *score = j.score + ((size_t)g * j.b.rows.n_qblk + blockIdx.x) * j.b.keys.max_kv_blk;
+	const float *score =
+		j.score + ((size_t)g * j.b.rows.n_qblk + blockIdx.x) * j.b.keys.max_kv_blk;
 	const bool open = proxy_rows_in(j, s.req) <= 1;
 	const int need = open ? 0 : j.need[s.req * j.b.shape.q_heads + head];
 	const int free = min(proxyattn_budget(need, s.blk, blocks_of(j, s.req)) - 2, s.blk - 1);

@@ -53,7 +53,8 @@ __host__ __device__ size_t cosine_stride(size_t n_row, size_t n_req)
 
 __device__ size_t cosine_at(const struct quoka_job &j, int r, int head)
 {
-	return head * cosine_stride(j.b.rows.n_row, j.b.rows.n_req) + (j.b.rows.row0[r] + RUN * r) / RUN * RUN;
+	return head * cosine_stride(j.b.rows.n_row, j.b.rows.n_req) +
+	       (j.b.rows.row0[r] + RUN * r) / RUN * RUN;
 }
 
 /* Where the counts of slice 0 of a list lie.  Those of the next slice are KV heads * BINS
@@ -415,8 +416,8 @@ struct list_place {
 		ctx = j.b.rows.pos0[r];
 		keep = quoka_keep(&j.p, ctx, j.b.rows.row0[r + 1] - j.b.rows.row0[r]);
 		n_slice = (ctx + SLICE - 1) / SLICE;
-		row = attn_token_row(&j.b.shape, j.b.keys.page0[r], j.b.keys.page0[r + 1] - j.b.keys.page0[r],
-				     kv_head);
+		row = attn_token_row(&j.b.shape, j.b.keys.page0[r],
+				     j.b.keys.page0[r + 1] - j.b.keys.page0[r], kv_head);
 		counts = counts_at(j, r, kv_head);
 		stride = (size_t)j.b.shape.kv_heads * BINS;
 	}

@@ -328,7 +328,8 @@ enum ar_status launch(struct xattention_job *job, dim3 grid, cudaStream_t stream
 	const struct xattention_job &j = *job;
 	const struct attn_shape *s = &j.b.shape;
 	const uint64_t len = (uint64_t)j.stride * s->head_dim;
-	const uint64_t rows = xattention_rows(j.b.rows.n_row, j.b.rows.n_req, j.stride) * s->q_heads;
+	const uint64_t rows =
+		xattention_rows(j.b.rows.n_row, j.b.rows.n_req, j.stride) * s->q_heads;
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t row[2] = { len, rows }, key[2] = { len, INT32_MAX };
 	const uint64_t last[2] = { len, (uint64_t)j.b.rows.n_req * s->kv_heads * PER };
