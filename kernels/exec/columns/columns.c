@@ -63,6 +63,7 @@ const struct executor executor_columns = {
 	.origin = "MInference, vertical-slash attention",
 	.kernel = "columns",
 	.takes = SHAPE_COLUMNS,
+	.sinks = true,
 	.plan = attend_plan_blocks,
 	.ref = columns_ref,
 #if HAVE_CUDA
