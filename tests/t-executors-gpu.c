@@ -295,7 +295,7 @@ static bool has_kernel(const struct executor *x, int page_tok, int dim)
 	struct ar_err err;
 
 	gpu_must(gpu_current(&gpu, &err), &err);
-	return !support_check(x->kernel, &s, gpu->cc, &err);
+	return !support_check(x->kernel, &s, NULL, gpu->cc, &err);
 }
 
 static void test_copy(int page_tok, int dim)
