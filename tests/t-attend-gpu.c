@@ -457,7 +457,7 @@ static void test_many_tiles(const struct setting *t, long seed)
 		attend_both(&v, &c, t, &rng);
 		if (c.b.n_tile <= gpu_n_sm())
 			bail_out("%d tiles are not enough", c.b.n_tile);
-		if (t->n_sm && (attend_cut_tiles(&c.b) > 0) != (i < 2))
+		if (c.b.n_sm && (attend_cut_tiles(&c.b) > 0) != (i < 2))
 			bail_out("the wrong tiles are sorted");
 		case_release(&c);
 	}
