@@ -7,7 +7,7 @@
 libattnreplay_a_SOURCES += \
   kernels/phase.h kernels/row_kind.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
-    kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
+    kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
     kernels/delta/delta_rows.cuh kernels/delta/delta_store.cuh kernels/delta/delta_walk.h \
     kernels/delta/delta_work.h \
@@ -21,6 +21,7 @@ libattnreplay_a_SOURCES += \
   kernels/exec/blocksparse/blocksparse.c \
   kernels/exec/columns/columns.c kernels/exec/columns/columns.h \
   kernels/exec/copy/copy.c \
+  kernels/exec/decode/decode.c \
   kernels/exec/gather/gather.c \
   kernels/exec/paged/paged.c \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \

@@ -148,7 +148,7 @@ static enum ar_status show_named(const struct method_name *name, bool with_param
 	if (!value)
 		st = ar_nomem(err);
 	else if (with_params)
-		show_params(m->selector->params, value);
+		show_params(method_prefill(m)->selector->params, value);
 	cJSON_Delete(value);
 	method_free(m);
 	return st;
@@ -180,7 +180,7 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 
 static unsigned shape_given(const struct selector *s, enum union_kind u)
 {
-	return method_shape(&(struct method){ .selector = s, .u = u, .dense = !s->ref });
+	return method_shape(&(struct method_part){ .selector = s, .u = u, .dense = !s->ref });
 }
 
 /* Print one row: the executors that run `shape`, the result of the union `name`. */
@@ -188,8 +188,9 @@ static void show_pairs(unsigned shape, const char *name)
 {
 	printf("    %-12s", name);
 	for (int i = 0; executors[i]; i++)
-		printf("  %*s", (int)strlen(executors[i]->name),
-		       executors[i]->takes & shape ? "x" : "-");
+		if (!executors[i]->one_row)
+			printf("  %*s", (int)strlen(executors[i]->name),
+			       executor_takes(executors[i], shape) ? "x" : "-");
 	putchar('\n');
 }
 
@@ -199,7 +200,8 @@ static void show_compositions(void)
 {
 	printf("\ncompositions, x: the executor runs it:\n    %-12s", "");
 	for (int i = 0; executors[i]; i++)
-		printf("  %s", executors[i]->name);
+		if (!executors[i]->one_row)
+			printf("  %s", executors[i]->name);
 	putchar('\n');
 	for (const struct selection_shape *e = selection_shapes; e->bit; e++) {
 		const struct selector *first = NULL;
@@ -238,7 +240,8 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 		entry(l, u->name, u->title);
 	begin(l, "executors, exec=NAME", 13);
 	for (int i = 0; executors[i]; i++)
-		if (entry(l, executors[i]->name, executors[i]->title) && l->full) {
+		if (!executors[i]->one_row && entry(l, executors[i]->name, executors[i]->title) &&
+		    l->full) {
 			show_executor(executors[i]);
 			note("from", executors[i]->origin);
 		}
@@ -285,7 +288,7 @@ static bool listed(const char *only)
 	for (const struct union_rule *u = unions; u->name && !is; u++)
 		is = !strcmp(u->name, only);
 	for (int i = 0; executors[i] && !is; i++)
-		is = !strcmp(executors[i]->name, only);
+		is = !executors[i]->one_row && !strcmp(executors[i]->name, only);
 	for (int i = 0; droppers[i] && !is; i++)
 		is = !strcmp(droppers[i]->name, only);
 	return is;

@@ -150,7 +150,7 @@ static bool add_executors(cJSON *o, const char *only)
 	bool done = a;
 
 	for (int i = 0; done && executors[i]; i++)
-		if (wanted(executors[i]->name, only)) {
+		if (!executors[i]->one_row && wanted(executors[i]->name, only)) {
 			cJSON *x = entry(a, executors[i]->name, executors[i]->title);
 
 			done = x && add_takes(x, executors[i]) &&

@@ -102,10 +102,12 @@ static bool put_all(const struct asked *a)
 
 static bool put_method(const struct asked *a, const struct method *m)
 {
+	const struct method_part *p = method_prefill(m);
 	struct support own[2];
 
-	return (m->dense || put(a, method_rows(m, own), m->selector->name)) &&
-	       put(a, supports, m->executor->kernel) && put(a, supports, "decode");
+	return (p->dense || put(a, method_rows(p, own), p->selector->name)) &&
+	       put(a, supports, p->executor->kernel) &&
+	       put(a, supports, m->part[ROW_DECODE].executor->kernel);
 }
 
 /* Make the document, without its list. */

@@ -38,8 +38,9 @@ static bool right(struct batch_case *c, const int rule[3], int ctx, int rows, bo
 	case_cut(c, &ctx, &rows);
 	out = malloc(c->q_len * sizeof *out);
 	if (method_parse(&m, text, &err) ||
-	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = out },
-		       count, &err))
+	    method_ref(method_prefill(m),
+		       &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = out }, count,
+		       &err))
 		bail_out("%s", err.msg);
 	for (int i = ctx; i < ctx + rows; i++)
 		for (int h = 0; h < 2; h++) {

@@ -137,7 +137,7 @@ static void must_run(struct host *h, int ctx, int n, struct selection_count *cou
 	struct ar_err err;
 
 	if (e->act->qkv_ref(e->act_self, 0, r->row, r->n_row, NULL, &out, &err) ||
-	    method_ref(bench_engine_method(&h->e), &call, count, &err))
+	    method_ref(method_prefill(bench_engine_method(&h->e)), &call, count, &err))
 		bail_out("%s", err.msg);
 }
 

@@ -210,12 +210,12 @@ static enum ar_status count_chunks(struct batch_case *c, const struct method *m,
 		struct method_selection s = { 0 };
 
 		case_cut(c, &ctx, (int[]){ CHUNK });
-		st = method_select_ref(m,
+		st = method_select_ref(method_prefill(m),
 				       &(struct attn_call){
 					       .b = &c->b, .q = c->q, .kv = c->kv, .state = state },
 				       &s, err);
 		if (!st)
-			st = method_count(m, &c->b, &s.chosen, s.table, x, err);
+			st = method_count(method_prefill(m), &c->b, &s.chosen, s.table, x, err);
 		for (int h = 0; h < 2 && !st; h++)
 			selection_add(sum, &x[h], 1);
 		method_selection_release(&s);
@@ -239,7 +239,8 @@ static enum ar_status reference(void *ctx, const char *method, double *sparsity,
 	if (!st)
 		st = method_open(m, &env, err);
 	if (!st) {
-		state = calloc((size_t)c->n_page + 1, method_state_bytes(m, &c->b.shape) + 1);
+		state = calloc((size_t)c->n_page + 1,
+			       method_state_bytes(method_prefill(m), &c->b.shape) + 1);
 		st = count_chunks(c, m, state, &sum, err);
 		*sparsity = 100 * (1 - bench_ratio(sum.group_sel, sum.group_total));
 	}

@@ -418,15 +418,15 @@ static int packed(const char *method, const struct attn_batch *b, enum union_kin
 
 	if (method_parse(&m, method, &err))
 		bail_out("%s", err.msg);
-	n = method_plan(m, b, NULL);
+	n = method_plan(method_prefill(m), b, NULL);
 	tile = aligned_alloc(alignof(struct attn_tile), (size_t)n * sizeof *tile);
 	if (!tile)
 		bail_out("no memory for tiles");
-	method_plan(m, b, tile);
+	method_plan(method_prefill(m), b, tile);
 	n_head = tile->n_head;
 	for (int i = 1; i < n; i++)
 		n_head = tile[i].n_head == n_head ? n_head : 0;
-	*u = m->u;
+	*u = method_prefill(m)->u;
 	free(tile);
 	method_free(m);
 	return n_head;

@@ -25,7 +25,7 @@ static const struct selector of_columns = { .name = "columns",
 /* Request 0 of a batch and its selection. */
 struct picked {
 	struct batch_case c;
-	struct method m;
+	struct method_part m;
 	struct selection sel;
 	uint32_t *table;
 	int group, past, body, n_qblk; /* past: blocks, or tokens */

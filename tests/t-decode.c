@@ -59,6 +59,24 @@ static double error_of(const struct batch_case *c, int heads, const struct block
 	return worst;
 }
 
+/* Whether the executor gives the same bits as decode_ref(), in out. */
+static bool same_as_executor(const struct batch_case *c, int heads, const struct block_lists *l,
+			     const bf16_t *out)
+{
+	const struct executor_lists lists = { .heads = heads, .blocks = *l };
+	bf16_t *own = malloc(c->q_len * sizeof *own);
+	struct ar_err err;
+	bool same;
+
+	if (executor_find("decode")->ref(
+		    &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = own }, &lists,
+		    &err))
+		bail_out("%s", err.msg);
+	same = !memcmp(own, out, c->q_len * sizeof *own);
+	free(own);
+	return same;
+}
+
 /* Two requests, two KV heads, groups of `heads` heads.  Tables are counted in binary, so that the
  * first is empty; the row's own block is in some of them only. */
 static void test_tables(int page_tok, int heads)
@@ -84,6 +102,7 @@ static void test_tables(int page_tok, int heads)
 			  &l, &err),
 	       AR_OK, "decode under tables of %d heads, blocks of %d", heads, page_tok);
 	ok(error_of(&c, heads, &l, out) < 0.02, "each row sees what its table lists");
+	ok(same_as_executor(&c, heads, &l, out), "and under the executor");
 	for (int d = 0; d < s.head_dim; d++)
 		n_zero += out[d] == 0;
 	is_int(n_zero, s.head_dim, "a row under an empty table is 0");
@@ -91,6 +110,7 @@ static void test_tables(int page_tok, int heads)
 			  NULL, &err),
 	       AR_OK, "decode without tables");
 	ok(error_of(&c, GROUP, NULL, out) < 0.02, "each row sees all tokens up to its own");
+	ok(same_as_executor(&c, 0, &(struct block_lists){ 0 }, out), "and under the executor");
 	free(out);
 	case_release(&c);
 }
@@ -288,7 +308,7 @@ int main(void)
 {
 	static const int page[] = { 16, 64, 128 };
 
-	plan(20 + 3 * 15 + 3);
+	plan(28 + 3 * 15 + 3);
 	for (int i = 0; i < 3; i++) {
 		const int window[] = { 1, 7, page[i], page[i] + 1, 1000, 0 };
 

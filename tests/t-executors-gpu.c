@@ -530,7 +530,7 @@ static void note_phase(void *ctx, int layer, enum phase phase)
 static void test_method(struct batch_case *c, const struct selector *s, const char *exec,
 			const char *phases)
 {
-	const struct method m = { .selector = s, .executor = executor_find(exec) };
+	const struct method_part m = { .selector = s, .executor = executor_find(exec) };
 	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0,
 				    c->b.keys.n_page };
 	struct output got = output_new(c), want = output_new(c);

@@ -235,7 +235,7 @@ static bf16_t *run(const struct batch_case *c, const char *name)
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m,
+	    method_ref(method_prefill(m),
 		       &(struct attn_call){
 			       .b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = out },
 		       NULL, &err))
@@ -365,7 +365,7 @@ static void counted_case(struct batch_case *c)
 static struct selection_count counts_of(const struct batch_case *c, const struct selector *s,
 					const char *exec)
 {
-	struct method m = { .selector = s, .executor = executor_find(exec) };
+	struct method_part m = { .selector = s, .executor = executor_find(exec) };
 	bf16_t *out = malloc(c->q_len * sizeof *out);
 	struct selection_count count;
 	struct ar_err err;
@@ -422,10 +422,10 @@ static void test_methods(void)
 
 	for (int k = 0; k < 5; k++) {
 		struct rng rng = { 40 + (uint64_t)k };
-		struct method gather = { .selector = &picks_tokens,
-					 .executor = executor_find("gather") };
-		struct method columns = { .selector = &picks_columns,
-					  .executor = executor_find("columns") };
+		struct method_part gather = { .selector = &picks_tokens,
+					      .executor = executor_find("gather") };
+		struct method_part columns = { .selector = &picks_columns,
+					       .executor = executor_find("columns") };
 		bf16_t *got, *want;
 		struct batch_case c;
 		struct ar_err err;
@@ -436,7 +436,7 @@ static void test_methods(void)
 		got = malloc(2 * c.q_len * sizeof *got);
 		want = got + c.q_len;
 		for (int i = 0; i < 2; i++) {
-			const struct method *m = i ? &columns : &gather;
+			const struct method_part *m = i ? &columns : &gather;
 
 			if (method_ref(m,
 				       &(struct attn_call){
@@ -461,7 +461,7 @@ static void test_methods(void)
 
 static void test_no_memory(const struct selector *s, const char *exec)
 {
-	struct method m = { .selector = s, .executor = executor_find(exec) };
+	struct method_part m = { .selector = s, .executor = executor_find(exec) };
 	struct selection_count count[2];
 	struct rng rng = { 6 };
 	struct batch_case c;

@@ -200,7 +200,7 @@ static void after_bands(const struct attn_call *call, const struct selection *ou
 struct guarded_case {
 	struct batch_case c;
 	struct selector s;
-	struct method m;
+	struct method_part m;
 	char *state;
 	struct method_selection x;
 };
@@ -214,7 +214,7 @@ static void make(struct guarded_case *g, unsigned gives)
 	case_cut(&g->c, (int[]){ 200, 70 }, (int[]){ 130, 20 });
 	g->s = selector;
 	g->s.gives = gives;
-	g->m = (struct method){ .selector = &g->s, .u = UNION_NONE };
+	g->m = (struct method_part){ .selector = &g->s, .u = UNION_NONE };
 	g->state = calloc((size_t)g->c.n_page, STATE);
 	g->x = (struct method_selection){ .scored = true };
 	if (!g->state || method_selection_init(&g->x, &g->m, &g->c.b, &err))

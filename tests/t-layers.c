@@ -202,7 +202,8 @@ static void test_one_group(void)
 	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
 	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->n_page &&
 		   x->kv_bytes == 2 * 2 * 128 * 8 * sizeof(bf16_t) &&
-		   x->state_bytes == method_state_bytes(plan_single(own), &x->shape),
+		   x->state_bytes ==
+			   method_state_bytes(method_prefill(plan_single(own)), &x->shape),
 	   "with the sizes of a page");
 	ok(groups_bytes(&g, some, 2, 5) == 5 * 2 * (double)(x->kv_bytes + x->state_bytes) &&
 		   groups_bytes(&g, NULL, LAYERS, 5) == 2 * groups_bytes(&g, some, 2, 5),

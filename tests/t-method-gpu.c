@@ -73,7 +73,7 @@ static void side_make(struct device_side *d, const struct batch_case *c, const s
 	d->state = gpu_copy(c->state,
 			    (size_t)c->n_page *
 				    selector_find("flashprefill")->state_bytes(NULL, &c->b.shape));
-	d->work = gpu_new(method_work_bytes(m, &c->b.shape, l), 0xff);
+	d->work = gpu_new(method_work_bytes(method_prefill(m), &c->b.shape, l), 0xff);
 }
 
 static double relative_l2(const bf16_t *got, const bf16_t *want, size_t n)
@@ -138,20 +138,20 @@ static void test_method(struct batch_case *c, int which)
 	must(method_parse(&m, methods[which].name, &err), &err);
 	must(method_open(m, &env, &err), &err);
 	c->b.n_sm = limits.n_sm = gpu_n_sm();
-	c->b.tail = method_tail(m);
-	c->b.n_tile = method_plan(m, &c->b, NULL);
+	c->b.tail = method_tail(method_prefill(m));
+	c->b.n_tile = method_plan(method_prefill(m), &c->b, NULL);
 	free(c->tile);
 	c->tile = calloc((size_t)c->b.n_tile, sizeof *c->tile);
-	method_plan(m, &c->b, c->tile);
+	method_plan(method_prefill(m), &c->b, c->tile);
 	c->b.tile = c->tile;
 	c->b.n_part = executor_count_parts(c->tile, c->b.n_tile);
 	side_make(&d, c, m, &limits);
-	must(method_ref(m,
+	must(method_ref(method_prefill(m),
 			&(struct attn_call){
 				.b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = ref },
 			want, &err),
 	     &err);
-	must(method_enqueue(m,
+	must(method_enqueue(method_prefill(m),
 			    &(struct attn_call){ .b = &d.b,
 						 .layer = 7,
 						 .q = d.q,
@@ -162,7 +162,7 @@ static void test_method(struct batch_case *c, int which)
 			    note_phase, phases, &err),
 	     &err);
 	gpu_read(out, d.out, n * sizeof *out);
-	must(method_count_device(m, &c->b, d.work, got, &err), &err);
+	must(method_count_device(method_prefill(m), &c->b, d.work, got, &err), &err);
 	ok(relative_l2(out, ref, n) < 1e-2, "outputs of %s are the reference's up to rounding",
 	   methods[which].name);
 	ok(counts_near(got, want, c->b.shape.kv_heads), "the counts are the reference's too");
@@ -186,9 +186,9 @@ static void run_all(void)
 	case_make(&c, &rng, FILL_BLOCKS, shape, 3, (int[]){ 3000, 700, 131 });
 	case_cut(&c, (int[3]){ 0 }, c.len);
 	must(method_parse(&m, "flashprefill", &err), &err);
-	must(m->selector->ref(
+	must(method_prefill(m)->selector->ref(
 		     &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .state = c.state },
-		     m->self, &(struct selection){ .mask = c.mask }, &err),
+		     method_prefill(m)->self, &(struct selection){ .mask = c.mask }, &err),
 	     &err);
 	method_free(m);
 	case_cut(&c, (int[]){ 2500, 333, 0 }, (int[]){ 500, 200, 131 });

@@ -81,6 +81,8 @@ static const struct {
 	{ "compact-fp:exec=gather",
 	  "executor 'gather' takes a token list per KV head, but select=flashprefill with "
 	  "union=group gives a table per head group: use exec=paged, blocksparse, copy" },
+	{ "dense:exec=decode", "executor 'decode' is for requests of one row, not for prefill: "
+			       "use exec=paged" },
 };
 
 static void test_spellings(void)
@@ -119,6 +121,16 @@ static void test_spellings(void)
 	method_free(NULL);
 }
 
+/* Whether m has a part for each kind of rows. */
+static bool is_whole(const struct method *m)
+{
+	bool whole = true;
+
+	for (int k = 0; k < ROW_KINDS; k++)
+		whole = whole && m->part[k].selector && m->part[k].executor;
+	return whole;
+}
+
 /* Pieces of spellings in random order: refused or accepted, and never both. */
 static void test_random_spellings(void)
 {
@@ -143,7 +155,7 @@ static void test_random_spellings(void)
 		if (st)
 			good += st == AR_USAGE && !m && *err.msg;
 		else
-			good += m && m->executor && *m->params == '{';
+			good += m && is_whole(m) && *m->params == '{';
 		accepted += !st;
 		method_free(m);
 	}
@@ -219,12 +231,12 @@ static float *run(struct batch_case *c, const char *name, struct selection_count
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m,
+	    method_ref(method_prefill(m),
 		       &(struct attn_call){
 			       .b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = out },
 		       count, &err))
 		bail_out("%s", err.msg);
-	if (method_plan(m, &c->b, NULL) <= 0)
+	if (method_plan(method_prefill(m), &c->b, NULL) <= 0)
 		bail_out("no tiles");
 	for (size_t i = 0; i < n; i++)
 		f[i] = bf16_to_f32(out[i]);
@@ -314,13 +326,13 @@ static void test_failures(void)
 		     sizeof *out);
 	if (method_parse(&m, "compact-fp", &err))
 		bail_out("%s", err.msg);
-	m->executor = &fake;
+	m->part[ROW_PREFILL].executor = &fake;
 	for (long k = 0;; k++) {
 		enum ar_status st;
 
 		fault_arm(k);
 		st = method_ref(
-			m,
+			method_prefill(m),
 			&(struct attn_call){
 				.b = &c.b, .q = c.q, .kv = c.kv, .state = c.state, .out = out },
 			NULL, &err);

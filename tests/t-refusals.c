@@ -134,7 +134,7 @@ static int wrong_pairs(const struct selector *s)
 
 			snprintf(text, sizeof text, "select=%s/union=%s/exec=%s", s->name,
 				 unions[u].name, executors[x]->name);
-			runs = (masks || !u) && executors[x]->takes & shape;
+			runs = (masks || !u) && executor_takes(executors[x], shape);
 			st = method_parse(&m, text, &err);
 			bad += runs ? st != AR_OK : st != AR_USAGE || m || !*err.msg;
 			if (runs == !!st)

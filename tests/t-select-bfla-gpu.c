@@ -196,7 +196,8 @@ static bool same_masks(const struct method *m, struct rng *rng, struct attn_shap
 		       const int *ctx, const int *rows, float scale)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
-	struct select_pair p = { .selector = m->selector, .self = m->self };
+	struct select_pair p = { .selector = method_prefill(m)->selector,
+				 .self = method_prefill(m)->self };
 	bool good;
 
 	case_chunks(&p.c, rng, fills[rng_below(rng, 4)], s, n, ctx, rows);

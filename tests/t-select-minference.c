@@ -340,7 +340,7 @@ static bool layer_right(struct batch_case *c, const struct minference_head *head
 	out = malloc(c->q_len * sizeof *out);
 	snprintf(text, sizeof text, "minference:pattern=%s,sink=0,local=1,blocks=%d", file, blocks);
 	if (method_parse(&m, text, &err) || method_open(m, &env, &err) ||
-	    method_ref(m,
+	    method_ref(method_prefill(m),
 		       &(struct attn_call){
 			       .b = &c->b, .q = c->q, .kv = c->kv, .state = state, .out = out },
 		       &count, &err))
@@ -462,7 +462,7 @@ static void test_file(void)
 	if (method_open(m, &(struct selector_env){ .shape = { 2, 1, 64, 64 }, .n_layers = 2 },
 			&err))
 		bail_out("%s", err.msg);
-	x = m->self;
+	x = method_prefill(m)->self;
 	ok(x->head[2].vertical == 250 && x->head[2].slash == 1524 && x->head[0].vertical == 30 &&
 		   x->head[0].slash == 50,
 	   "a quarter of the file's, but for what is forced");
@@ -474,7 +474,7 @@ static void test_file(void)
 				.shape = { 4, 2, 64, 64 }, .n_layers = 2, .repeats = 2 },
 			&err))
 		bail_out("%s", err.msg);
-	x = m->self;
+	x = method_prefill(m)->self;
 	ok(x->head[2].slash == 50 && x->head[3].slash == 800 && x->head[4].slash == 6096 &&
 		   x->head[7].pattern == PATTERN_BLOCK,
 	   "heads that are repeated have the file's as often");

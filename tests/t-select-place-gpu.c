@@ -27,7 +27,9 @@ static bool equal(const struct method *m, uint64_t seed)
 	struct rng rng = { seed };
 	struct attn_shape s = { 8, 2, 64, method_page_tok(m) };
 	int n = 1 + (int)rng_below(&rng, 5), len[5], ctx[5], rows[5];
-	struct select_pair p = { .selector = m->selector, .self = m->self, .layer = 3 };
+	struct select_pair p = { .selector = method_prefill(m)->selector,
+				 .self = method_prefill(m)->self,
+				 .layer = 3 };
 	bool same;
 
 	for (int r = 0; r < n; r++) {

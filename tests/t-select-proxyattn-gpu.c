@@ -145,7 +145,9 @@ static bool agrees(const struct method *m, selector_fn *enqueue, int dim, uint64
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
 	struct rng rng = { seed };
 	struct attn_shape s = { seed % 2 ? 8 : 6, 2, dim, method_page_tok(m) };
-	struct select_pair p = { .selector = m->selector, .self = m->self, .enqueue = enqueue };
+	struct select_pair p = { .selector = method_prefill(m)->selector,
+				 .self = method_prefill(m)->self,
+				 .enqueue = enqueue };
 	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3];
 	bool good;
 
@@ -172,8 +174,8 @@ static void test_long(void)
 	struct select_pair p = { .enqueue = proxyattn_enqueue };
 
 	gpu_must(method_parse(&m, "proxyattn", &err), &err);
-	p.selector = m->selector;
-	p.self = m->self;
+	p.selector = method_prefill(m)->selector;
+	p.self = method_prefill(m)->self;
 	case_chunks(&p.c, &rng, FILL_HUGE, (struct attn_shape){ 8, 2, 64, method_page_tok(m) }, 1,
 		    &ctx, &rows);
 	select_both(&p);

@@ -258,13 +258,15 @@ static void test_method(void)
 	out = malloc(c.q_len * sizeof *out);
 	dense = malloc(c.q_len * sizeof *dense);
 	must(method_parse(&m, "dense", &err), &err);
-	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = dense },
-			NULL, &err),
+	must(method_ref(method_prefill(m),
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = dense }, NULL,
+			&err),
 	     &err);
 	method_free(m);
 	must(method_parse(&m, "quoka:kv-ratio=1", &err), &err);
-	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
-			count, &err),
+	must(method_ref(method_prefill(m),
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out }, count,
+			&err),
 	     &err);
 	for (size_t i = 0; i < c.q_len; i++)
 		diff += fabsf(bf16_to_f32(out[i]) - bf16_to_f32(dense[i])) > 0.01f;
@@ -272,8 +274,9 @@ static void test_method(void)
 	is_int(count[1].group_sel, 203, "... and counts them all");
 	method_free(m);
 	must(method_parse(&m, "quoka", &err), &err);
-	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
-			count, &err),
+	must(method_ref(method_prefill(m),
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out }, count,
+			&err),
 	     &err);
 	is_int(count[1].group_sel, 50, "by itself it keeps a quarter");
 	is_str(m->params,

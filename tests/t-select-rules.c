@@ -91,10 +91,10 @@ static void choose(struct keys *x, const struct method *m, const struct attn_bat
 		   const struct batch_case *c, const bf16_t *q, void *state)
 {
 	struct method_selection sel = { 0 };
-	bool tokens = m->selector->gives == SHAPE_TOKENS;
+	bool tokens = method_prefill(m)->selector->gives == SHAPE_TOKENS;
 	struct ar_err err;
 
-	must(method_select_ref(m,
+	must(method_select_ref(method_prefill(m),
 			       &(struct attn_call){ .b = b, .q = q, .kv = c->kv, .state = state },
 			       &sel, &err),
 	     &err);
@@ -131,7 +131,7 @@ static void *make_case(struct batch_case *c, const struct method *m, struct attn
 		len[r] = ctx[r] + rows[r] + draw(&rng, 0, 1) * 200;
 	}
 	case_make(c, &rng, k % 2 ? FILL_BLOCKS : FILL_NORMAL, s, N_REQ, len);
-	state = calloc((size_t)c->n_page, method_state_bytes(m, &s) + 1);
+	state = calloc((size_t)c->n_page, method_state_bytes(method_prefill(m), &s) + 1);
 	for (int r = 0; r < N_REQ; r++)
 		len[r] = ctx[r] > 0 ? ctx[r] : 1;
 	case_cut(c, (int[N_REQ]){ 0 }, len);
@@ -181,7 +181,7 @@ static int check_alone(const struct method *m, const struct batch_case *c, const
 	const struct attn_shape *s = &all->shape;
 	struct attn_batch b = *all;
 	struct keys own;
-	bool tokens = m->selector->gives == SHAPE_TOKENS;
+	bool tokens = method_prefill(m)->selector->gives == SHAPE_TOKENS;
 	int off = 0, first = tokens ? r * s->kv_heads : all->rows.qblk0[r] * s->q_heads;
 
 	b.rows.n_req = 1, b.rows.n_row = row0[1], b.rows.n_qblk = qblk0[1];
@@ -220,8 +220,9 @@ static void test_rule(const struct selector_order *rule)
 			void *state = make_case(&c, m, s, k);
 
 			choose(&x, m, &c.b, &c, c.q, state);
-			if (m->selector->gives != SHAPE_TOKENS)
-				check_places(rule, &c.b, &x, m->selector->gives != SHAPE_COLUMNS,
+			if (method_prefill(m)->selector->gives != SHAPE_TOKENS)
+				check_places(rule, &c.b, &x,
+					     method_prefill(m)->selector->gives != SHAPE_COLUMNS,
 					     &past, &lacking);
 			for (int r = 0; r < N_REQ; r++)
 				alone += check_alone(m, &c, &x, state, r);

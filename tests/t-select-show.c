@@ -64,13 +64,13 @@ static void begin(struct shown *x, const struct selector *s, enum union_kind u)
 	struct ar_err err;
 
 	memset(x, 0, sizeof *x);
-	x->m = (struct method){ .name = name,
-				.params = params,
-				.selector = s,
-				.u = u,
-				.executor = executor_find("paged") };
+	x->m = (struct method){
+		.name = name,
+		.params = params,
+		.part[ROW_PREFILL] = { .selector = s, .u = u, .executor = executor_find("paged") }
+	};
 	x->sel.scored = true;
-	if (method_selection_init(&x->sel, &x->m, &batch, &err))
+	if (method_selection_init(&x->sel, method_prefill(&x->m), &batch, &err))
 		bail_out("%s", err.msg);
 	for (int h = 0; h < 4; h++)
 		x->acc[h] = (struct accuracy){ 0.1 * (h + 1), 1 - 0.1 * h, 0.5, 0.25 * (h + 1) };
@@ -80,7 +80,8 @@ static void end(struct shown *x)
 {
 	struct ar_err err;
 
-	if (method_count(&x->m, &batch, &x->sel.chosen, x->sel.table, x->count, &err))
+	if (method_count(method_prefill(&x->m), &batch, &x->sel.chosen, x->sel.table, x->count,
+			 &err))
 		bail_out("%s", err.msg);
 	x->r = (struct select_result){
 		.capture = "a&b",
@@ -406,7 +407,7 @@ static void test_faults(void)
 			fault_disarm();
 		}
 		ok(!st && k > 50, "without memory at any point, outputs fail cleanly (%s)",
-		   x.m.selector->name);
+		   method_prefill(&x.m)->selector->name);
 		method_selection_release(&x.sel);
 	}
 	cJSON_InitHooks(NULL);

@@ -382,7 +382,7 @@ static enum ar_status open_table(const struct selector_env *e, const char *text,
 	if (st)
 		bail_out("%s", err->msg);
 	st = method_open(*m, e, err);
-	*x = (*m)->self;
+	*x = method_prefill(*m)->self;
 	return st;
 }
 
@@ -424,7 +424,7 @@ static void test_table(void)
 			 &err) ||
 	    method_open(m, &env, &err))
 		bail_out("%s", err.msg);
-	x = m->self;
+	x = method_prefill(m)->self;
 	ok(x->stride == 16 && x->threshold[0] == 0.25f && x->threshold[7] == 0.25f &&
 		   x->last_dense == 100 && x->tail == XATTENTION_TAIL_CODE,
 	   "without a table the threshold holds everywhere");
@@ -504,7 +504,7 @@ static void test_table_faults(void)
 		fault_arm(k);
 		st = method_open(m, &env, &err);
 		hit = fault_disarm();
-		x = m->self;
+		x = method_prefill(m)->self;
 		bad += hit ? st != AR_NOMEM || x : st != AR_OK;
 		method_free(m);
 	}

@@ -136,7 +136,7 @@ static void test_example_scores(struct batch_case *c)
 	ok(n == 22 && !bad, "every block's share is right to 1e-6 (%d off)", bad);
 }
 
-static void count(const struct method *m, const struct batch_case *c, uint32_t *mask,
+static void count(const struct method_part *m, const struct batch_case *c, uint32_t *mask,
 		  const uint32_t *table, struct selection_count *n)
 {
 	struct ar_err err;
@@ -148,9 +148,9 @@ static void count(const struct method *m, const struct batch_case *c, uint32_t *
 static void test_example_unions(struct batch_case *c)
 {
 	struct flashprefill p = { .alpha = 0.30, .sink = 1, .window = 1 };
-	struct method m = { .selector = selector_find("flashprefill"),
-			    .param = &p,
-			    .u = UNION_GROUP };
+	struct method_part m = { .selector = selector_find("flashprefill"),
+				 .param = &p,
+				 .u = UNION_GROUP };
 	struct selection_count n;
 	uint32_t *mask = select_new(c, &p), table[2];
 
@@ -168,7 +168,7 @@ static void test_example_unions(struct batch_case *c)
 	count(&m, c, mask, NULL, &n);
 	ok(n.group_sel == 8 && n.group_total == 20, "without a union the executor gets the tiles");
 	is_int(n.exec_sel, 4 * (5 + 6), "and runs two past blocks and the diagonal for each list");
-	m = (struct method){ .selector = selector_find("none"), .dense = true };
+	m = (struct method_part){ .selector = selector_find("none"), .dense = true };
 	count(&m, c, NULL, NULL, &n);
 	ok(n.tiles_sel == 20 && n.tiles_total == 20 && n.qunion_sel == 10 && n.exec_sel == 100 &&
 		   n.exec_total == 100,

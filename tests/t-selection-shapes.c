@@ -20,15 +20,15 @@ static void few(const void *self, const struct attn_shape *s, int *max_run, int 
 }
 
 /* A selector that gives the row's shape, under a union where the row is a table. */
-static struct method method_of(const struct selection_shape *row, struct selector *s)
+static struct method_part method_of(const struct selection_shape *row, struct selector *s)
 {
 	*s = (struct selector){ .name = "any",
 				.scores = true,
 				.columns = few,
 				.gives = row->bit & (SHAPE_MASK | SHAPE_TABLE) ? 0 : row->bit };
-	return (struct method){ .selector = s,
-				.dense = row->bit == SHAPE_ALL,
-				.u = row->bit == SHAPE_TABLE ? UNION_GROUP : UNION_NONE };
+	return (struct method_part){ .selector = s,
+				     .dense = row->bit == SHAPE_ALL,
+				     .u = row->bit == SHAPE_TABLE ? UNION_GROUP : UNION_NONE };
 }
 
 static bool holds_all(const struct method_selection *x, const struct selection_shape *row)
@@ -75,7 +75,7 @@ static int n_entries(const struct selection_shape *row, const struct method_sele
 	return n;
 }
 
-static void test_failures(const struct selection_shape *row, const struct method *m,
+static void test_failures(const struct selection_shape *row, const struct method_part *m,
 			  const struct attn_batch *b)
 {
 	int n = 0, bad = 0;
@@ -100,7 +100,7 @@ static void test_failures(const struct selection_shape *row, const struct method
 static void test_row(const struct selection_shape *row, struct batch_case *c)
 {
 	struct selector s;
-	struct method m = method_of(row, &s);
+	struct method_part m = method_of(row, &s);
 	struct method_selection x = { .scored = row->bit != SHAPE_ALL };
 	struct selection_count count[2];
 	const struct attn_batch *b = &c->b;

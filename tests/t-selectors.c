@@ -78,7 +78,7 @@ static bool is_own(const struct selector *s, const char *method, const char *val
 		diag("%s", err.msg);
 		return false;
 	}
-	own = m->selector == s;
+	own = method_prefill(m)->selector == s;
 	method_free(m);
 	return own;
 }

@@ -135,7 +135,7 @@ static void test_layouts(void)
 	ok(!support_check("attend", &s, cache_layouts, 90, &err) &&
 		   !support_check("ashape", &s, &odd, 90, &err),
 	   "kernels that do not read the cache take any");
-	ok(method_supported(m, &s, &odd, 0, &err) == AR_USAGE &&
+	ok(method_supported(method_prefill(m), &s, &odd, 0, &err) == AR_USAGE &&
 		   !strcmp(err.msg, "flashprefill: cache odd-bf16; supported kv-bf16"),
 	   "a method asks for its selector: %s", err.msg);
 	ok(method_open(m, &env, &err) == AR_USAGE &&
@@ -190,10 +190,11 @@ static void test_methods(void)
 	struct ar_err err = { 0 };
 	bool device;
 
-	ok(method_supported(m, &odd, NULL, 90, &err) == AR_USAGE &&
+	ok(method_supported(method_prefill(m), &odd, NULL, 90, &err) == AR_USAGE &&
 		   !strncmp(err.msg, "columns: head size 96;", 22),
 	   "a method asks for its executor");
-	ok(!method_supported(m, &good, NULL, 90, &err), "and passes if all of its parts do");
+	ok(!method_supported(method_prefill(m), &good, NULL, 90, &err),
+	   "and passes if all of its parts do");
 	device = !gpu_current(&gpu, &err);
 	ok(method_open(m, &env, &err) == (device    ? AR_USAGE :
 					  HAVE_CUDA ? AR_CUDA :
@@ -204,7 +205,8 @@ static void test_methods(void)
 	ok(!method_open(m, &env, &err), "but not for a reference");
 	method_free(m);
 	m = parse("select=bfla/union=none/exec=blocksparse");
-	ok(method_supported(m, &(struct attn_shape){ 8, 2, 128, 64 }, NULL, 90, &err) == AR_USAGE &&
+	ok(method_supported(method_prefill(m), &(struct attn_shape){ 8, 2, 128, 64 }, NULL, 90,
+			    &err) == AR_USAGE &&
 		   !strncmp(err.msg, "bfla: page size 64; supported 128 on", 36),
 	   "a method asks for its selector");
 	method_free(m);

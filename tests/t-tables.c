@@ -136,7 +136,8 @@ static const char *check_executor(const struct executor *e)
 		     TEXT(e, origin, "say which paper or code it follows"),
 		     TEXT(e, kernel, "name its family in kernels/support.c"),
 		     { !e->takes || e->takes & ~shapes, "takes", "want SHAPE_... or'ed" },
-		     HOOK(e, plan, "cut a batch into tiles"),
+		     { !e->plan && !e->one_row, "plan", "cut a batch into tiles" },
+		     { !e->phase, "phase", "say what its attention is counted as" },
 		     HOOK(e, ref, "kernels need a reference to be compared with"),
 		     { e->move && !e->copies, "copies", "it has a move()" },
 		     { HAVE_CUDA && e->copies && !e->move, "move", "it says that it copies" },
@@ -153,6 +154,7 @@ static void test_executors(void)
 	REFUSED(check_executor, struct executor, executors[0], kernel, NULL);
 	REFUSED(check_executor, struct executor, executors[0], takes, 0);
 	REFUSED(check_executor, struct executor, executors[0], plan, NULL);
+	REFUSED(check_executor, struct executor, executors[0], phase, PHASE_NONE);
 	REFUSED(check_executor, struct executor, executors[0], ref, NULL);
 }
 

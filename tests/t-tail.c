@@ -43,17 +43,18 @@ static struct made make(const char *method, bool last_chunk)
 		method_selection_release(&x);
 		case_cut(&c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
 		c.left[0] += !last_chunk;
-		c.b.tail = method_tail(m);
-		must(method_select_ref(m,
+		c.b.tail = method_tail(method_prefill(m));
+		must(method_select_ref(method_prefill(m),
 				       &(struct attn_call){
 					       .b = &c.b, .q = c.q, .kv = c.kv, .state = c.state },
 				       &x, &err),
 		     &err);
 	}
-	must(m->executor->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
-			      &x.lists, &err),
+	must(method_prefill(m)->executor->ref(
+		     &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out }, &x.lists,
+		     &err),
 	     &err);
-	must(method_count(m, &c.b, &x.chosen, x.table, &made.n, &err), &err);
+	must(method_count(method_prefill(m), &c.b, &x.chosen, x.table, &made.n, &err), &err);
 	made.table = *x.table;
 	for (int i = 0; i < 16; i++)
 		made.out[i] = bf16_to_f32(out[i]);
@@ -140,7 +141,7 @@ static void run(const struct method *m, struct batch_case *c, void *state, const
 
 	case_cut(c, ctx, rows);
 	own = malloc(c->q_len * sizeof *own + 1);
-	must(method_ref(m,
+	must(method_ref(method_prefill(m),
 			&(struct attn_call){
 				.b = &c->b, .q = c->q, .kv = c->kv, .state = state, .out = own },
 			NULL, &err),
@@ -184,7 +185,7 @@ static bool in_two(const char *name, int k, struct rng *rng)
 	must(method_open(m, &(struct selector_env){ .shape = s, .n_layers = 1, .rope_inv = inv },
 			 &err),
 	     &err);
-	state = calloc((size_t)c.n_page, method_state_bytes(m, &s));
+	state = calloc((size_t)c.n_page, method_state_bytes(method_prefill(m), &s));
 	bytes = c.at[N_SEQ] * (size_t)(s.q_heads * s.head_dim) * sizeof *one;
 	one = calloc(1, bytes);
 	two = calloc(1, bytes);
@@ -193,7 +194,7 @@ static bool in_two(const char *name, int k, struct rng *rng)
 	run(m, &c, state, ctx, body, two);
 	run(dense, &c, NULL, mid, (int[]){ len[0] - mid[0], len[1] - mid[1], len[2] - mid[2] },
 	    two);
-	c.b.tail = method_tail(m);
+	c.b.tail = method_tail(method_prefill(m));
 	run(m, &c, state, ctx, rows, one);
 	same = c.b.tail == k && !memcmp(one, two, bytes);
 	free(one);
@@ -307,7 +308,7 @@ static void test_methods(void)
 
 	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
 		must(method_parse(&m, v[i].name, &err), &err);
-		is_int(method_tail(m), v[i].tail, "the tail of %s", v[i].name);
+		is_int(method_tail(method_prefill(m)), v[i].tail, "the tail of %s", v[i].name);
 		method_free(m);
 	}
 	is_int(method_parse(&m, "compact-fp-copy:last-n=1", &err), AR_USAGE,

@@ -97,8 +97,8 @@ static void show(struct shown *x, const char *method)
 	for (int cut = 0; cut < 2; cut++) {
 		method_selection_release(&x->sel);
 		case_cut(&x->c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
-		x->c.b.tail = method_tail(x->m);
-		must(method_select_ref(x->m,
+		x->c.b.tail = method_tail(method_prefill(x->m));
+		must(method_select_ref(method_prefill(x->m),
 				       &(struct attn_call){ .b = &x->c.b,
 							    .q = x->c.q,
 							    .kv = x->c.kv,
@@ -106,7 +106,9 @@ static void show(struct shown *x, const char *method)
 				       &x->sel, &err),
 		     &err);
 	}
-	must(method_count(x->m, &x->c.b, &x->sel.chosen, x->sel.table, x->count, &err), &err);
+	must(method_count(method_prefill(x->m), &x->c.b, &x->sel.chosen, x->sel.table, x->count,
+			  &err),
+	     &err);
 	x->r = (struct select_result){ .capture = "",
 				       .model = "",
 				       .backend = "cpu",
@@ -442,12 +444,13 @@ static void test_one_row(void)
 		must(method_open(m, &(struct selector_env){ .shape = c.b.shape, .n_layers = 1 },
 				 &err),
 		     &err);
-		state = calloc((size_t)c.n_page, method_state_bytes(m, &c.b.shape) + 1);
+		state = calloc((size_t)c.n_page,
+			       method_state_bytes(method_prefill(m), &c.b.shape) + 1);
 		for (int cut = 0; cut < 2; cut++) {
 			method_selection_release(&sel);
 			case_cut(&c, (int[]){ cut ? len - 1 : 0 }, (int[]){ cut ? 1 : len - 1 });
 			must(method_select_ref(
-				     m,
+				     method_prefill(m),
 				     &(struct attn_call){
 					     .b = &c.b, .q = c.q, .kv = c.kv, .state = state },
 				     &sel, &err),

@@ -10,6 +10,7 @@
 #include "base/gpu.h"
 #include "base/status.h"
 #include "kernels/attn.h"
+#include "kernels/phase.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -62,11 +63,13 @@ struct executor {
 	bool tail;	    /* runs the dense tail of a batch beside its tables */
 	bool copies;	    /* it has a move() where there are kernels */
 	bool sinks;	    /* adds the call's sinks to the sums of softmax */
+	bool one_row;	    /* runs requests of one row only, as decodes are */
+	enum phase phase;   /* of its attention */
 
-	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
-	 * executor_lists.  If whole tiles would leave some of b->n_sm multiprocessors idle, they
-	 * are cut into parts, each a tile of its own.  tile NULL: only count.  Returns the number
-	 * of tiles. */
+	/* Cut the batch (its arrays on the host) into tiles, the longest first.  NULL: it takes no
+	 * tiles.  heads: as in executor_lists.  If whole tiles would leave some of b->n_sm
+	 * multiprocessors idle, they are cut into parts, each a tile of its own.  tile NULL: only
+	 * count.  Returns the number of tiles. */
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 	/* softmax(q k^T / sqrt(head_dim)) v over the listed keys and allowed
@@ -84,6 +87,12 @@ struct executor {
 
 extern const struct executor *const executors[]; /* ends with NULL */
 const struct executor *executor_find(const char *name);
+
+/* Whether e runs chunks over a selection of this shape. */
+static inline bool executor_takes(const struct executor *e, unsigned shape)
+{
+	return e->takes & shape && !e->one_row;
+}
 
 /* attn_batch.n_part of a batch with these tiles. */
 int executor_count_parts(const struct attn_tile *tile, int n);

@@ -9,11 +9,15 @@
 #include "kernels/support.h"
 
 extern const struct executor executor_paged, executor_blocksparse, executor_copy, executor_gather;
-extern const struct executor executor_columns;
+extern const struct executor executor_columns, executor_decode;
 
-const struct executor *const executors[] = { &executor_paged,	&executor_blocksparse,
-					     &executor_copy,	&executor_gather,
-					     &executor_columns, NULL };
+const struct executor *const executors[] = { &executor_paged,
+					     &executor_blocksparse,
+					     &executor_copy,
+					     &executor_gather,
+					     &executor_columns,
+					     &executor_decode,
+					     NULL };
 
 const struct executor *executor_find(const char *name)
 {

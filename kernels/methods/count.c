@@ -112,13 +112,13 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 	}
 }
 
-void count_blocks(const struct method *m, const struct attn_batch *b,
+void count_blocks(const struct method_part *p, const struct attn_batch *b,
 		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		  struct selection_count *count)
 {
 	const struct attn_shape *s = &b->shape;
 	const uint32_t *mask = chosen ? chosen->mask : NULL;
-	int heads = method_table_heads(m, s), group = s->q_heads / s->kv_heads;
+	int heads = method_table_heads(p, s), group = s->q_heads / s->kv_heads;
 	int past = past_blocks(b);
 
 	for (int kv = 0; kv < s->kv_heads; kv++) {
@@ -144,7 +144,7 @@ void count_blocks(const struct method *m, const struct attn_batch *b,
 }
 
 /* One list for all heads and query blocks of a KV head. */
-void count_tokens(const struct method *m, const struct attn_batch *b,
+void count_tokens(const struct method_part *p, const struct attn_batch *b,
 		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		  struct selection_count *count)
 {
@@ -154,7 +154,7 @@ void count_tokens(const struct method *m, const struct attn_batch *b,
 	int64_t sub = union_groups(union_heads(UNION_SUBGROUP, &b->shape), &b->shape) /
 		      b->shape.kv_heads;
 
-	(void)m, (void)table, (void)mark;
+	(void)p, (void)table, (void)mark;
 	for (int kv = 0; kv < b->shape.kv_heads; kv++)
 		count[kv] = (struct selection_count){
 			.tiles_total = group * n_qblk * ctx,
@@ -214,7 +214,7 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 	}
 }
 
-void count_columns(const struct method *m, const struct attn_batch *b,
+void count_columns(const struct method_part *p, const struct attn_batch *b,
 		   const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		   struct selection_count *count)
 {
@@ -222,7 +222,7 @@ void count_columns(const struct method *m, const struct attn_batch *b,
 	int64_t ctx = b->rows.pos0[0], rows = b->rows.row0[1];
 	int group = b->shape.q_heads / b->shape.kv_heads;
 
-	(void)m, (void)table;
+	(void)p, (void)table;
 	for (int kv = 0; kv < b->shape.kv_heads; kv++) {
 		struct selection_count *c = &count[kv];
 
@@ -238,7 +238,7 @@ void count_columns(const struct method *m, const struct attn_batch *b,
 	}
 }
 
-enum ar_status method_count(const struct method *m, const struct attn_batch *b,
+enum ar_status method_count(const struct method_part *p, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err)
 {
@@ -246,7 +246,7 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 
 	if (!mark)
 		return ar_nomem(err);
-	shape_of(m)->count(m, b, chosen, table, mark, count);
+	shape_of(p)->count(p, b, chosen, table, mark, count);
 	free(mark);
 	return AR_OK;
 }

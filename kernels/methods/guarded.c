@@ -46,7 +46,7 @@ static void copy_back(const struct copy *c)
 enum { ARRAYS_MAX = 8 }; /* of a shape */
 
 struct guarded {
-	const struct method *m;
+	const struct method_part *part;
 	struct attn_call call;
 	struct method_selection x;
 	struct copy array[ARRAYS_MAX], score, state;
@@ -184,7 +184,7 @@ static const char *check_lists(const struct guarded *g)
 	const char *fault = NULL;
 
 	for (int r = 0; r < rows->n_req && !fault; r++) {
-		if (g->m->selector->gives == SHAPE_TOKENS)
+		if (g->part->selector->gives == SHAPE_TOKENS)
 			fault = check_tokens(g, r);
 		else
 			for (int i = 0; i < rows->qblk0[r + 1] - rows->qblk0[r] && !fault; i++)
@@ -201,21 +201,22 @@ static enum ar_status check(const struct guarded *g, struct ar_err *err)
 		fault = "it wrote to the state of pages that are not of the batch";
 	if (!fault)
 		fault = check_lists(g);
-	return fault ? ar_fail(err, AR_DATA, "selector '%s': %s", g->m->selector->name, fault) :
+	return fault ? ar_fail(err, AR_DATA, "selector '%s': %s", g->part->selector->name, fault) :
 		       AR_OK;
 }
 
-enum ar_status guarded_ref(const struct method *m, const struct attn_call *call,
+enum ar_status guarded_ref(const struct method_part *p, const struct attn_call *call,
 			   struct method_selection *x, struct ar_err *err)
 {
-	struct guarded g = {
-		.m = m, .call = *call, .x = *x, .page_bytes = method_state_bytes(m, &call->b->shape)
-	};
-	struct shape_extent e = shape_extent(m, call->b);
+	struct guarded g = { .part = p,
+			     .call = *call,
+			     .x = *x,
+			     .page_bytes = method_state_bytes(p, &call->b->shape) };
+	struct shape_extent e = shape_extent(p, call->b);
 	enum ar_status st = copy_arrays(&g, x, &e) && copy_state(&g) ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = m->selector->ref(&g.call, m->self, &g.x.chosen, err);
+		st = p->selector->ref(&g.call, p->self, &g.x.chosen, err);
 	if (!st)
 		st = check(&g, err);
 	for (int i = 0; i < g.n_array && !st; i++)

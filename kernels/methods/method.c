@@ -12,27 +12,30 @@
 #include "kernels/select/plugin.h"
 #include "kernels/support.h"
 
-unsigned method_shape(const struct method *m)
+unsigned method_shape(const struct method_part *p)
 {
-	if (m->dense)
+	if (p->dense)
 		return SHAPE_ALL;
-	if (m->selector->gives)
-		return m->selector->gives;
-	return m->u == UNION_NONE ? SHAPE_MASK : SHAPE_TABLE;
+	if (p->selector->gives)
+		return p->selector->gives;
+	return p->u == UNION_NONE ? SHAPE_MASK : SHAPE_TABLE;
 }
 
 int method_page_tok(const struct method *m)
 {
-	return m->selector->block_tok ? m->selector->block_tok(m->param) : 128;
+	const struct method_part *p = method_prefill(m);
+
+	return p->selector->block_tok ? p->selector->block_tok(p->param) : 128;
 }
 
 const struct opt *method_threshold(const struct method *m)
 {
-	const struct opt *o = m->selector->params;
+	const struct selector *s = method_prefill(m)->selector;
+	const struct opt *o = s->params;
 
-	while (m->selector->threshold && strcmp(o->name, m->selector->threshold) != 0)
+	while (s->threshold && strcmp(o->name, s->threshold) != 0)
 		o++;
-	return m->selector->threshold ? o : NULL;
+	return s->threshold ? o : NULL;
 }
 
 size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value)
@@ -41,31 +44,31 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 				value);
 }
 
-const struct support *method_rows(const struct method *m, struct support *own)
+const struct support *method_rows(const struct method_part *p, struct support *own)
 {
-	const struct selector *x = m->selector;
-	const struct selector_support *p = &x->support;
+	const struct selector *x = p->selector;
+	const struct selector_support *s = &x->support;
 
-	own[0] = (struct support){ x->name,	 p->cc_min,    p->cc_max,
-				   p->head_dims, p->page_toks, .layouts = CACHE_KV_BF16 };
+	own[0] = (struct support){ x->name,	 s->cc_min,    s->cc_max,
+				   s->head_dims, s->page_toks, .layouts = CACHE_KV_BF16 };
 	own[1] = (struct support){ 0 };
-	return x->enqueue && p->cc_min ? own : supports;
+	return x->enqueue && s->cc_min ? own : supports;
 }
 
-enum ar_status method_supported(const struct method *m, const struct attn_shape *s,
+enum ar_status method_supported(const struct method_part *p, const struct attn_shape *s,
 				const struct cache_layout *layout, int cc, struct ar_err *err)
 {
 	struct support own[2];
 	enum ar_status st = AR_OK;
 
-	if (!m->dense)
-		st = support_check_in(method_rows(m, own), m->selector->name, s, layout, cc, err);
-	return st ? st : support_check(m->executor->kernel, s, layout, cc, err);
+	if (!p->dense)
+		st = support_check_in(method_rows(p, own), p->selector->name, s, layout, cc, err);
+	return st ? st : support_check(p->executor->kernel, s, layout, cc, err);
 }
 
-int method_tail(const struct method *m)
+int method_tail(const struct method_part *p)
 {
-	return method_shape(m) == SHAPE_TABLE && m->selector->tail ? m->selector->tail(m->param) :
+	return method_shape(p) == SHAPE_TABLE && p->selector->tail ? p->selector->tail(p->param) :
 								     0;
 }
 
@@ -75,7 +78,8 @@ static enum ar_status check_device(const struct method *m, const struct selector
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	return st ? st : method_supported(m, &env->shape, env->layout, gpu->cc, err);
+	return st ? st :
+		    method_supported(method_prefill(m), &env->shape, env->layout, gpu->cc, err);
 }
 
 /* References read kv-bf16 alone. */
@@ -92,27 +96,30 @@ enum ar_status method_open(struct method *m, const struct selector_env *env, str
 {
 	enum ar_status st = env->device ? check_device(m, env, err) : check_reference(env, err);
 
-	if (!st && m->selector->open)
-		st = m->selector->open(&m->self, m->param, env, err);
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		struct method_part *p = &m->part[k];
+
+		st = p->selector->open ? p->selector->open(&p->self, p->param, env, err) : AR_OK;
+	}
 	if (st)
 		ar_err_prefix(err, "method '%s'", m->name);
 	return st;
 }
 
-size_t method_state_bytes(const struct method *m, const struct attn_shape *s)
+size_t method_state_bytes(const struct method_part *p, const struct attn_shape *s)
 {
-	return m->selector->state_bytes ? m->selector->state_bytes(m->self, s) : 0;
+	return p->selector->state_bytes ? p->selector->state_bytes(p->self, s) : 0;
 }
 
-int method_table_heads(const struct method *m, const struct attn_shape *s)
+int method_table_heads(const struct method_part *p, const struct attn_shape *s)
 {
-	return method_shape(m) == SHAPE_TABLE ? union_heads(m->u, s) : 0;
+	return method_shape(p) == SHAPE_TABLE ? union_heads(p->u, s) : 0;
 }
 
-int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile)
+int method_plan(const struct method_part *p, const struct attn_batch *b, struct attn_tile *tile)
 {
 	assert(attn_is_chunked(b));
-	return m->executor->plan(b, method_table_heads(m, &b->shape), tile);
+	return p->executor->plan(b, method_table_heads(p, &b->shape), tile);
 }
 
 /* ---- reference ---- */
@@ -122,26 +129,26 @@ void method_selection_release(struct method_selection *x)
 	shape_release(x);
 }
 
-enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
+enum ar_status method_selection_init(struct method_selection *x, const struct method_part *p,
 				     const struct attn_batch *b, struct ar_err *err)
 {
-	struct shape_extent e = shape_extent(m, b);
+	struct shape_extent e = shape_extent(p, b);
 
-	return shape_alloc(x, m, &e) ? AR_OK : ar_nomem(err);
+	return shape_alloc(x, p, &e) ? AR_OK : ar_nomem(err);
 }
 
-enum ar_status method_choose_ref(const struct method *m, const struct attn_call *call,
+enum ar_status method_choose_ref(const struct method_part *p, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err)
 {
-	enum ar_status st = method_selection_init(x, m, call->b, err);
+	enum ar_status st = method_selection_init(x, p, call->b, err);
 
-	if (st || m->dense)
+	if (st || p->dense)
 		return st;
-	if (!plugin_of(m->selector))
-		return m->selector->ref(call, m->self, &x->chosen, err);
-	st = guarded_ref(m, call, x, err);
+	if (!plugin_of(p->selector))
+		return p->selector->ref(call, p->self, &x->chosen, err);
+	st = guarded_ref(p, call, x, err);
 	if (st)
-		ar_err_prefix(err, "%s", plugin_of(m->selector)->path);
+		ar_err_prefix(err, "%s", plugin_of(p->selector)->path);
 	return st;
 }
 
@@ -157,26 +164,26 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x)
 		  b->keys.mask_words, &x->lists.blocks);
 }
 
-enum ar_status method_select_ref(const struct method *m, const struct attn_call *call,
+enum ar_status method_select_ref(const struct method_part *p, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err)
 {
-	enum ar_status st = method_choose_ref(m, call, x, err);
+	enum ar_status st = method_choose_ref(p, call, x, err);
 
 	if (!st && x->chosen.mask)
 		method_lower_ref(call->b, x);
 	return st;
 }
 
-enum ar_status method_ref(const struct method *m, const struct attn_call *call,
+enum ar_status method_ref(const struct method_part *p, const struct attn_call *call,
 			  struct selection_count *count, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_select_ref(m, call, &x, err);
+	enum ar_status st = method_select_ref(p, call, &x, err);
 
 	if (!st)
-		st = m->executor->ref(call, &x.lists, err);
+		st = p->executor->ref(call, &x.lists, err);
 	if (!st && count)
-		st = method_count(m, call->b, &x.chosen, x.table, count, err);
+		st = method_count(p, call->b, &x.chosen, x.table, count, err);
 	method_selection_release(&x);
 	return st;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Methods: a selector, a union and an executor with parameters, under a name.
+ * Methods: a selector, a union and an executor with parameters, under a name.  They are for prefill;
+ * other kinds of rows have parts of their own.
  *
  *   dense
  *   compact-fp:alpha=0.06
@@ -16,6 +17,7 @@
 #include "kernels/exec/executor.h"
 #include "kernels/methods/selection_count.h"
 #include "kernels/phase.h"
+#include "kernels/row_kind.h"
 #include "kernels/select/selectors.h"
 #include "kernels/union/union.h"
 
@@ -29,11 +31,11 @@ struct method_name {
 	const char *name, *spec, *title, *origin;
 };
 extern const struct method_name method_names[]; /* ends with name == NULL */
+/* What runs the decodes; the first is what they have. */
+extern const struct method_name decode_parts[]; /* ends with name == NULL */
 
-struct method {
-	char *name;   /* as the user wrote it */
-	char *params; /* JSON object, sorted keys: select, union, exec,
-					 * parameters */
+/* What runs the rows of one kind. */
+struct method_part {
 	const struct selector *selector;
 	void *param; /* the selector's struct */
 	void *self;  /* for the selector: param, or what method_open() made */
@@ -42,16 +44,28 @@ struct method {
 	bool dense; /* selects everything */
 };
 
+struct method {
+	char *name;   /* as the user wrote it */
+	char *params; /* JSON object, sorted keys: select, union, exec, parameters; of prefill */
+	struct method_part part[ROW_KINDS];
+	bool dense; /* all parts select everything */
+};
+
+static inline const struct method_part *method_prefill(const struct method *m)
+{
+	return &m->part[ROW_PREFILL];
+}
+
 /* AR_USAGE: unknown name or parameter, value out of range, a composition the executor cannot run,
  * saying what is missing, or a plan of layers (plan.h). */
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
 /* The shape of the selection that the executor gets, one of SHAPE_*. */
-unsigned method_shape(const struct method *m);
+unsigned method_shape(const struct method_part *p);
 
 /* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
-int method_table_heads(const struct method *m, const struct attn_shape *s);
+int method_table_heads(const struct method_part *p, const struct attn_shape *s);
 
 /* Tokens of a page for m: a block of its selector.  A dense method takes any page size; the
  * result is 128. */
@@ -66,14 +80,14 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 
 /* The rows that say what its selector's kernels run: supports[], or own, [2], of a plug-in. */
 struct support;
-const struct support *method_rows(const struct method *m, struct support *own);
+const struct support *method_rows(const struct method_part *p, struct support *own);
 
 /* support_check() of its selector and its executor. */
-enum ar_status method_supported(const struct method *m, const struct attn_shape *s,
+enum ar_status method_supported(const struct method_part *p, const struct attn_shape *s,
 				const struct cache_layout *layout, int cc, struct ar_err *err);
 
 /* The dense tail of its batches, attn_batch.tail. */
-int method_tail(const struct method *m);
+int method_tail(const struct method_part *p);
 
 /* Read the files that parameters name.  Call it before any function below.  env->shape has a
  * page_tok that m takes.  AR_DATA and AR_USAGE: a file cannot be read or does not fit the model, or
@@ -86,7 +100,7 @@ enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_
 
 /* Count request 0.  chosen: the selection; table: its tables under a union; both on the host, and
  * NULL for a dense method.  b: on the host; count: [kv_heads]. */
-enum ar_status method_count(const struct method *m, const struct attn_batch *b,
+enum ar_status method_count(const struct method_part *p, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err);
 
@@ -100,48 +114,48 @@ struct method_selection {
 };
 
 /* Allocate the arrays of the shape for batch b, filled with 0, scores with NaN. */
-enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
+enum ar_status method_selection_init(struct method_selection *x, const struct method_part *p,
 				     const struct attn_batch *b, struct ar_err *err);
 void method_selection_release(struct method_selection *x);
 
 /* The reference of one call: select, union, lists.  Release *x even after a failure. */
-enum ar_status method_select_ref(const struct method *m, const struct attn_call *call,
+enum ar_status method_select_ref(const struct method_part *p, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err);
 
 /* The same, then attention over the selection.  count: [kv_heads] of request 0, or NULL. */
-enum ar_status method_ref(const struct method *m, const struct attn_call *call,
+enum ar_status method_ref(const struct method_part *p, const struct attn_call *call,
 			  struct selection_count *count, struct ar_err *err);
 
 /* The steps of method_select_ref(): the selector; then, if it gives a mask, union and lists. */
-enum ar_status method_choose_ref(const struct method *m, const struct attn_call *call,
+enum ar_status method_choose_ref(const struct method_part *p, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err);
 void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
-size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
+size_t method_state_bytes(const struct method_part *p, const struct attn_shape *s);
 
 /* Plan the tiles of b under m for the device, see executor->plan.  b: on the host; rows as
  * attn_is_chunked() wants them. */
-int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
+int method_plan(const struct method_part *p, const struct attn_batch *b, struct attn_tile *tile);
 
 /* CUDA: enqueue what method_ref() does.  phase is called before each stage with the call's layer.
  * The call's work has method_work_bytes() bytes; nothing synchronises or allocates. */
-size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
+size_t method_work_bytes(const struct method_part *p, const struct attn_shape *s,
 			 const struct attn_limits *l);
-enum ar_status method_enqueue(const struct method *m, const struct attn_call *call, phase_fn *phase,
-			      void *phase_ctx, struct ar_err *err);
+enum ar_status method_enqueue(const struct method_part *p, const struct attn_call *call,
+			      phase_fn *phase, void *phase_ctx, struct ar_err *err);
 
 /* Enqueue only the selector, which brings its state up to date.  Not for a dense method. */
-enum ar_status method_choose(const struct method *m, const struct attn_call *call,
+enum ar_status method_choose(const struct method_part *p, const struct attn_call *call,
 			     struct ar_err *err);
 
 /* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
  * count it, [kv_heads].  host: the batch, its arrays on the host.  Release *x even after a
  * failure. */
-enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
+enum ar_status method_selection_device(const struct method_part *p, const struct attn_batch *host,
 				       const void *work, struct method_selection *x,
 				       struct ar_err *err);
-enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
+enum ar_status method_count_device(const struct method_part *p, const struct attn_batch *host,
 				   const void *work, struct selection_count *count,
 				   struct ar_err *err);
 

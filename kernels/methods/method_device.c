@@ -6,12 +6,12 @@
 #include "kernels/prim/cuda.h"
 
 /* Work holds the arrays of the selection, then scratch, for the selector and later the executor. */
-size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
+size_t method_work_bytes(const struct method_part *p, const struct attn_shape *s,
 			 const struct attn_limits *l)
 {
-	struct shape_extent e = shape_most(m, s, l);
-	size_t attend = m->executor->work_bytes(s, l, e.table_heads);
-	size_t select = m->selector->work_bytes ? m->selector->work_bytes(m->self, s, l) : 0;
+	struct shape_extent e = shape_most(p, s, l);
+	size_t attend = p->executor->work_bytes(s, l, e.table_heads);
+	size_t select = p->selector->work_bytes ? p->selector->work_bytes(p->self, s, l) : 0;
 
 	return shape_bytes(&e) + (select > attend ? select : attend);
 }
@@ -42,42 +42,42 @@ static struct attn_call behind(const struct attn_call *call, const struct shape_
 	return own;
 }
 
-enum ar_status method_choose(const struct method *m, const struct attn_call *call,
+enum ar_status method_choose(const struct method_part *p, const struct attn_call *call,
 			     struct ar_err *err)
 {
-	struct shape_extent e = shape_extent(m, call->b);
+	struct shape_extent e = shape_extent(p, call->b);
 	struct attn_call own = behind(call, &e);
 	struct method_selection x;
 
 	shape_lay(&x, &e, call->work);
-	return m->selector->enqueue(&own, m->self, &x.chosen, err);
+	return p->selector->enqueue(&own, p->self, &x.chosen, err);
 }
 
-enum ar_status method_enqueue(const struct method *m, const struct attn_call *call, phase_fn *phase,
-			      void *phase_ctx, struct ar_err *err)
+enum ar_status method_enqueue(const struct method_part *p, const struct attn_call *call,
+			      phase_fn *phase, void *phase_ctx, struct ar_err *err)
 {
-	struct shape_extent e = shape_extent(m, call->b);
+	struct shape_extent e = shape_extent(p, call->b);
 	struct attn_call own = behind(call, &e);
 	struct method_selection x;
 	enum ar_status st = AR_OK;
 
 	shape_lay(&x, &e, call->work);
-	if (!m->dense) {
+	if (!p->dense) {
 		phase(phase_ctx, call->layer, PHASE_SELECT);
-		st = m->selector->enqueue(&own, m->self, &x.chosen, err);
+		st = p->selector->enqueue(&own, p->self, &x.chosen, err);
 	}
 	if (!st && e.row->bit & (SHAPE_MASK | SHAPE_TABLE)) {
 		phase(phase_ctx, call->layer, PHASE_METADATA);
 		st = lower(call->b, &x, call->stream, err);
 	}
-	if (!st && m->executor->move) {
+	if (!st && p->executor->move) {
 		phase(phase_ctx, call->layer, PHASE_COPY);
-		st = m->executor->move(&own, &x.lists, err);
+		st = p->executor->move(&own, &x.lists, err);
 	}
 	if (st)
 		return st;
-	phase(phase_ctx, call->layer, PHASE_ATTEND);
-	return m->executor->enqueue(&own, &x.lists, err);
+	phase(phase_ctx, call->layer, p->executor->phase);
+	return p->executor->enqueue(&own, &x.lists, err);
 }
 
 /* Copy request 0, which comes first in every array.  one: the extent of request 0 alone. */
@@ -94,32 +94,32 @@ out:
 	return st;
 }
 
-enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
+enum ar_status method_selection_device(const struct method_part *p, const struct attn_batch *host,
 				       const void *work, struct method_selection *x,
 				       struct ar_err *err)
 {
 	struct attn_batch first = *host;
-	struct shape_extent all = shape_extent(m, host), one;
+	struct shape_extent all = shape_extent(p, host), one;
 	enum ar_status st;
 
 	first.rows.n_req = 1;
 	first.rows.n_row = host->rows.row0[1];
 	first.rows.n_qblk = host->rows.qblk0[1];
 	first.keys.n_page = host->keys.page0[1];
-	one = shape_extent(m, &first);
-	st = method_selection_init(x, m, &first, err);
+	one = shape_extent(p, &first);
+	st = method_selection_init(x, p, &first, err);
 	return st ? st : copy_arrays(&all, &one, work, x, err);
 }
 
-enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
+enum ar_status method_count_device(const struct method_part *p, const struct attn_batch *host,
 				   const void *work, struct selection_count *count,
 				   struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_selection_device(m, host, work, &x, err);
+	enum ar_status st = method_selection_device(p, host, work, &x, err);
 
 	if (!st)
-		st = method_count(m, host, &x.chosen, x.table, count, err);
+		st = method_count(p, host, &x.chosen, x.table, count, err);
 	method_selection_release(&x);
 	return st;
 }

@@ -7,6 +7,8 @@
  *
  * Both are lists of assignments; a name stands for those of its composition.  The keys are
  * select, union, exec and the parameters of the selector, which therefore comes first.
+ *
+ * They are for prefill; other kinds of rows have parts that attend to every key.
  */
 #include "config.h"
 #include "kernels/methods/plan.h"
@@ -50,70 +52,70 @@ static enum ar_status unknown_param(const struct selector *s, const char *key, s
 
 /* ---- assignments ---- */
 
-static enum ar_status set_selector(struct method *m, const char *value, struct ar_err *err)
+static enum ar_status set_selector(struct method_part *p, const char *value, struct ar_err *err)
 {
 	const struct selector *s = selector_find(value);
 	struct opt_group g[2] = { 0 };
 
-	if (m->selector)
+	if (p->selector)
 		return ar_fail(err, AR_USAGE,
 			       "select is given already: write the whole composition instead");
 	if (!s)
 		return unknown("selector", value, err);
 	if (s->param_size) {
-		m->param = calloc(1, s->param_size);
-		if (!m->param)
+		p->param = calloc(1, s->param_size);
+		if (!p->param)
 			return ar_nomem(err);
 	}
-	m->selector = s;
-	m->self = s->open ? NULL : m->param;
-	m->dense = !s->ref;
+	p->selector = s;
+	p->self = s->open ? NULL : p->param;
+	p->dense = !s->ref;
 	g->opts = s->params;
-	g->base = m->param;
+	g->base = p->param;
 	return opt_init(g, err);
 }
 
-static enum ar_status set_union(struct method *m, const char *value, struct ar_err *err)
+static enum ar_status set_union(struct method_part *p, const char *value, struct ar_err *err)
 {
 	for (const struct union_rule *u = unions; u->name; u++)
 		if (!strcmp(u->name, value)) {
-			m->u = u->kind;
+			p->u = u->kind;
 			return AR_OK;
 		}
 	return unknown("union", value, err);
 }
 
-static enum ar_status set_executor(struct method *m, const char *value, struct ar_err *err)
+static enum ar_status set_executor(struct method_part *p, const char *value, struct ar_err *err)
 {
 	const struct executor *e = executor_find(value);
 
 	if (!e)
 		return unknown("executor", value, err);
-	m->executor = e;
+	p->executor = e;
 	return AR_OK;
 }
 
-static enum ar_status assign(struct method *m, const char *key, const char *value,
+static enum ar_status assign(struct method_part *p, const char *key, const char *value,
 			     struct ar_err *err)
 {
 	struct opt_group g[2] = { 0 };
 
 	if (!strcmp(key, "select"))
-		return set_selector(m, value, err);
-	if (!m->selector)
+		return set_selector(p, value, err);
+	if (!p->selector)
 		return ar_fail(err, AR_USAGE, "'%s' comes before select=NAME: put select first",
 			       key);
 	if (!strcmp(key, "union"))
-		return set_union(m, value, err);
+		return set_union(p, value, err);
 	if (!strcmp(key, "exec"))
-		return set_executor(m, value, err);
-	for (const struct opt *o = m->selector->params; o->name; o++)
+		return set_executor(p, value, err);
+	for (const struct opt *o = p->selector->params; o->name; o++)
 		if (!strcmp(o->name, key)) {
-			g->opts = m->selector->params;
-			g->base = m->param;
+			g->opts = p->selector->params;
+			g->base = p->param;
 			return opt_set(g, key, value, err);
 		}
-	return unknown_param(m->selector, key, err);
+	return unknown_param(p->selector, key, err);
 }
 
 /* The separator before the next assignment: a comma, or a slash before union or exec, because file
@@ -126,7 +128,7 @@ static char *next_item(char *text)
 	return NULL;
 }
 
-static enum ar_status assign_all(struct method *m, const char *text, struct ar_err *err)
+static enum ar_status assign_all(struct method_part *p, const char *text, struct ar_err *err)
 {
 	char *copy = strdup(text), *item = copy, *next, *value;
 	enum ar_status st = copy ? AR_OK : ar_nomem(err);
@@ -141,7 +143,7 @@ static enum ar_status assign_all(struct method *m, const char *text, struct ar_e
 			break;
 		}
 		*value++ = 0;
-		st = assign(m, item, value, err);
+		st = assign(p, item, value, err);
 	}
 	free(copy);
 	return st;
@@ -156,36 +158,41 @@ static void shape_names(unsigned takes, struct names *l)
 			names_add(l, s->title);
 }
 
-static enum ar_status check(const struct method *m, struct ar_err *err)
+static enum ar_status check(const struct method_part *p, struct ar_err *err)
 {
-	unsigned gives = method_shape(m);
+	unsigned gives = method_shape(p);
 	struct names takes = { 0 }, given = { 0 }, fit = { 0 };
 
-	if (!m->executor)
+	if (!p->executor)
 		return ar_fail(err, AR_USAGE, "no executor: add /exec=NAME");
-	if (!(gives & (SHAPE_MASK | SHAPE_TABLE)) && m->u != UNION_NONE)
+	if (!(gives & (SHAPE_MASK | SHAPE_TABLE)) && p->u != UNION_NONE)
 		return ar_fail(err, AR_USAGE,
 			       "selector '%s' %s, so there is nothing to unite: use union=none",
-			       m->selector->name,
-			       m->dense ? "keeps every block" : "has no block mask");
-	if (m->executor->takes & gives && method_tail(m) && !m->executor->tail)
+			       p->selector->name,
+			       p->dense ? "keeps every block" : "has no block mask");
+	if (p->executor->one_row)
+		return ar_fail(err, AR_USAGE,
+			       "executor '%s' is for requests of one row, not for prefill: use "
+			       "exec=paged",
+			       p->executor->name);
+	if (p->executor->takes & gives && method_tail(p) && !p->executor->tail)
 		return ar_fail(err, AR_USAGE,
 			       "executor '%s' reads only tables, but query blocks of the dense "
 			       "tail see every block: use exec=paged, or no dense tail",
-			       m->executor->name);
-	if (m->executor->takes & gives)
-		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
-	shape_names(m->executor->takes, &takes);
+			       p->executor->name);
+	if (p->executor->takes & gives)
+		return p->selector->check ? p->selector->check(p->param, err) : AR_OK;
+	shape_names(p->executor->takes, &takes);
 	shape_names(gives, &given);
 	for (int i = 0; executors[i]; i++)
-		if (executors[i]->takes & gives)
+		if (executor_takes(executors[i], gives))
 			names_add(&fit, executors[i]->name);
 	return ar_fail(err, AR_USAGE,
 		       "executor '%s' takes %s, but select=%s with union=%s gives %s: "
 		       "use exec=%s%s",
-		       m->executor->name, takes.text, m->selector->name, unions[m->u].name,
+		       p->executor->name, takes.text, p->selector->name, unions[p->u].name,
 		       given.text, fit.text,
-		       gives == SHAPE_MASK && m->executor->takes & SHAPE_TABLE ? " or a union" :
+		       gives == SHAPE_MASK && p->executor->takes & SHAPE_TABLE ? " or a union" :
 										 "");
 }
 
@@ -221,16 +228,16 @@ static bool add_plugin(cJSON *o, const struct selector *s)
 		      cJSON_AddStringToObject(o, "selector-sha256", p->sha256));
 }
 
-static char *params_json(const struct method *m)
+static char *params_json(const struct method_part *p)
 {
-	struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param }, { 0 } };
+	struct opt_group g[2] = { { .opts = p->selector->params, .base = p->param }, { 0 } };
 	cJSON *all = cJSON_CreateObject(), *object = NULL;
 	char *text = NULL, *own = NULL;
 
-	if (all && cJSON_AddStringToObject(all, "select", m->selector->name) &&
-	    cJSON_AddStringToObject(all, "union", unions[m->u].name) &&
-	    cJSON_AddStringToObject(all, "exec", m->executor->name) && opt_json(g, all) &&
-	    add_plugin(all, m->selector))
+	if (all && cJSON_AddStringToObject(all, "select", p->selector->name) &&
+	    cJSON_AddStringToObject(all, "union", unions[p->u].name) &&
+	    cJSON_AddStringToObject(all, "exec", p->executor->name) && opt_json(g, all) &&
+	    add_plugin(all, p->selector))
 		object = sorted(all);
 	if (object)
 		text = cJSON_PrintUnformatted(object);
@@ -284,25 +291,25 @@ static const struct selector *selector_named(const char *text, size_t n)
 static enum ar_status bare_selector(const struct selector *s, const char *params,
 				    struct ar_err *err)
 {
-	unsigned gives = method_shape(&(struct method){ .selector = s, .dense = !s->ref });
+	unsigned gives = method_shape(&(struct method_part){ .selector = s, .dense = !s->ref });
 	int i = 0;
 
-	while (executors[i + 1] && !(executors[i]->takes & gives))
+	while (executors[i + 1] && !executor_takes(executors[i], gives))
 		i++;
 	return ar_fail(err, AR_USAGE,
 		       "a selector, not a method; write select=%s%s%s/union=none/exec=%s", s->name,
 		       *params ? "," : "", *params ? params + 1 : "", executors[i]->name);
 }
 
-static enum ar_status assign_named(struct method *m, const char *text, struct ar_err *err)
+static enum ar_status assign_named(struct method_part *p, const char *text, struct ar_err *err)
 {
 	size_t n = strcspn(text, ":");
 	enum ar_status st;
 
 	for (const struct method_name *i = method_names; i->name; i++)
 		if (strlen(i->name) == n && !strncmp(i->name, text, n)) {
-			st = assign_all(m, i->spec, err);
-			return st || !text[n] ? st : assign_all(m, text + n + 1, err);
+			st = assign_all(p, i->spec, err);
+			return st || !text[n] ? st : assign_all(p, text + n + 1, err);
 		}
 	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
 		return unknown_preset(text, n, err);
@@ -318,29 +325,49 @@ static enum ar_status refuse_plan(struct ar_err *err)
 	return ar_fail(err, AR_USAGE, "a plan of layers; give one method for all layers");
 }
 
+/* What runs rows of a kind that the text does not name. */
+static enum ar_status take_default(struct method_part *p, enum row_kind kind, struct ar_err *err)
+{
+	bool one_row = kind == ROW_DECODE || kind == ROW_REVIVED;
+
+	return p->selector ? AR_OK :
+			     assign_all(p, (one_row ? decode_parts : method_names)->spec, err);
+}
+
+/* Fill the parts of m from text. */
+static enum ar_status take_parts(struct method *m, const char *text, struct ar_err *err)
+{
+	struct method_part *prefill = &m->part[ROW_PREFILL];
+	enum ar_status st = plan_is_text(text)	 ? refuse_plan(err) :
+			    is_composition(text) ? assign_all(prefill, text, err) :
+						   assign_named(prefill, text, err);
+
+	if (!st)
+		st = check(prefill, err);
+	m->dense = true;
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		st = take_default(&m->part[k], k, err);
+		m->dense &= m->part[k].dense;
+	}
+	return st;
+}
+
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
 {
 	struct method *m = calloc(1, sizeof *m);
 	enum ar_status st;
 
 	*out = NULL;
-	if (!m)
-		return ar_nomem(err);
-	m->name = strdup(text);
-	if (!m->name) {
+	if (!m || !(m->name = strdup(text))) {
 		st = ar_nomem(err);
 		goto out;
 	}
-	st = plan_is_text(text)	  ? refuse_plan(err) :
-	     is_composition(text) ? assign_all(m, text, err) :
-				    assign_named(m, text, err);
-	if (!st)
-		st = check(m, err);
+	st = take_parts(m, text, err);
 	if (st) {
 		ar_err_prefix(err, "method '%s'", text);
 		goto out;
 	}
-	m->params = params_json(m);
+	m->params = params_json(method_prefill(m));
 	if (!m->params) {
 		st = ar_nomem(err);
 		goto out;
@@ -352,19 +379,25 @@ out:
 	return st;
 }
 
+static void part_release(struct method_part *p)
+{
+	if (p->self && p->selector->close)
+		p->selector->close(p->self);
+	if (p->param) {
+		struct opt_group g[2] = { { .opts = p->selector->params, .base = p->param },
+					  { 0 } };
+
+		opt_release(g);
+		free(p->param);
+	}
+}
+
 void method_free(struct method *m)
 {
 	if (!m)
 		return;
-	if (m->self && m->selector->close)
-		m->selector->close(m->self);
-	if (m->param) {
-		struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param },
-					  { 0 } };
-
-		opt_release(g);
-		free(m->param);
-	}
+	for (int k = 0; k < ROW_KINDS; k++)
+		part_release(&m->part[k]);
 	free(m->name);
 	free(m->params);
 	free(m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The named methods. */
+/* The named methods and parts. */
 #include "config.h"
 #include "kernels/methods/method.h"
 
@@ -85,3 +85,7 @@ const struct method_name method_names[] = {
 	  "CompactAttention (2026), baseline; threshold as for Llama" },
 	{ 0 }
 };
+
+const struct method_name decode_parts[] = { { "dense", "select=none/union=none/exec=decode",
+					      "every key", "the baseline of every comparison" },
+					    { 0 } };

@@ -106,7 +106,7 @@ struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, 
 
 static bool sets_block(const struct method *m)
 {
-	const struct opt *o = m->selector->params;
+	const struct opt *o = method_prefill(m)->selector->params;
 
 	while (o->name && o->choice != selector_blocks)
 		o++;

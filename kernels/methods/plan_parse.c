@@ -363,7 +363,7 @@ const struct plugin *plan_plugin(const struct plan *p)
 	const struct plugin *x = NULL;
 
 	for (size_t i = 0; i < p->n_method && !x; i++)
-		x = plugin_of(p->method[i]->selector);
+		x = plugin_of(method_prefill(p->method[i])->selector);
 	return x;
 }
 

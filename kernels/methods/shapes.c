@@ -46,9 +46,9 @@ static size_t n_block_bytes(const struct shape_extent *e)
 	return n_list(e) * sizeof(int32_t);
 }
 
-static void fit_table(const struct method *m, struct shape_extent *e)
+static void fit_table(const struct method_part *p, struct shape_extent *e)
 {
-	e->table_heads = union_heads(m->u, &e->shape);
+	e->table_heads = union_heads(p->u, &e->shape);
 }
 
 static void link_blocks(struct method_selection *x, const struct shape_extent *e)
@@ -151,11 +151,11 @@ static size_t band_bytes(const struct shape_extent *e)
 }
 
 /* Bound runs by blocks, because they do not overlap, and columns by keys: none is listed twice. */
-static void fit_columns(const struct method *m, struct shape_extent *e)
+static void fit_columns(const struct method_part *p, struct shape_extent *e)
 {
 	int runs = e->max_kv_blk + 1, keys = e->max_kv_blk * e->shape.page_tok;
 
-	m->selector->columns(m->self, &e->shape, &e->max_run, &e->max_col);
+	p->selector->columns(p->self, &e->shape, &e->max_run, &e->max_col);
 	e->max_run = e->max_run < runs ? e->max_run : runs;
 	e->max_col = e->max_col < keys ? e->max_col : keys;
 }
@@ -214,38 +214,38 @@ const struct selection_shape selection_shapes[] = {
 };
 /* clang-format on */
 
-const struct selection_shape *shape_of(const struct method *m)
+const struct selection_shape *shape_of(const struct method_part *p)
 {
 	const struct selection_shape *row = selection_shapes;
 
-	while (row->bit != method_shape(m))
+	while (row->bit != method_shape(p))
 		row++;
 	return row;
 }
 
 /* ---- sizes ---- */
 
-static struct shape_extent fitted(const struct method *m, struct shape_extent e)
+static struct shape_extent fitted(const struct method_part *p, struct shape_extent e)
 {
-	e.row = shape_of(m);
+	e.row = shape_of(p);
 	if (e.row->fit)
-		e.row->fit(m, &e);
+		e.row->fit(p, &e);
 	return e;
 }
 
-struct shape_extent shape_extent(const struct method *m, const struct attn_batch *b)
+struct shape_extent shape_extent(const struct method_part *p, const struct attn_batch *b)
 {
-	return fitted(m, (struct shape_extent){ .shape = b->shape,
+	return fitted(p, (struct shape_extent){ .shape = b->shape,
 						.n_req = (size_t)b->rows.n_req,
 						.n_qblk = (size_t)b->rows.n_qblk,
 						.n_page = (size_t)b->keys.n_page,
 						.max_kv_blk = b->keys.max_kv_blk });
 }
 
-struct shape_extent shape_most(const struct method *m, const struct attn_shape *s,
+struct shape_extent shape_most(const struct method_part *p, const struct attn_shape *s,
 			       const struct attn_limits *l)
 {
-	return fitted(m, (struct shape_extent){ .shape = *s,
+	return fitted(p, (struct shape_extent){ .shape = *s,
 						.n_req = (size_t)l->max_req,
 						.n_qblk = (size_t)attn_max_qblk(l, s->page_tok),
 						.n_page = (size_t)l->max_page,
@@ -316,17 +316,18 @@ static bool alloc_scores(struct method_selection *x, const struct shape_extent *
 	return x->chosen.score;
 }
 
-bool shape_alloc(struct method_selection *x, const struct method *m, const struct shape_extent *e)
+bool shape_alloc(struct method_selection *x, const struct method_part *p,
+		 const struct shape_extent *e)
 {
 	*x = (struct method_selection){ .scored = x->scored };
-	if (x->scored && m->selector->scores && !alloc_scores(x, e))
+	if (x->scored && p->selector->scores && !alloc_scores(x, e))
 		return false;
 	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
-		void *p = array(a->bytes(e));
+		void *mem = array(a->bytes(e));
 
-		if (!p)
+		if (!mem)
 			return false;
-		shape_set(x, a, p);
+		shape_set(x, a, mem);
 	}
 	finish(x, e);
 	return true;

@@ -56,24 +56,24 @@ struct selection_shape {
 	bool per_kv;			 /* a list per KV head, which sees the chunk's tokens
 					 * besides; else per (query head, query block) */
 
-	/* Set the members of the extent that m decides.  NULL: there are none. */
-	void (*fit)(const struct method *m, struct shape_extent *e);
+	/* Set the members of the extent that p decides.  NULL: there are none. */
+	void (*fit)(const struct method_part *p, struct shape_extent *e);
 
 	/* After x has its arrays: set their strides and hand them to x->lists.  NULL: none. */
 	void (*link)(struct method_selection *x, const struct shape_extent *e);
 
 	/* Count request 0 as method_count() does.  mark: a 0 for each token before the chunk. */
-	void (*count)(const struct method *m, const struct attn_batch *b,
+	void (*count)(const struct method_part *p, const struct attn_batch *b,
 		      const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		      struct selection_count *count);
 };
 extern const struct selection_shape selection_shapes[]; /* ends with bit == 0 */
 
-/* The row of the shape that m's executor gets. */
-const struct selection_shape *shape_of(const struct method *m);
+/* The row of the shape that p's executor gets. */
+const struct selection_shape *shape_of(const struct method_part *p);
 
-struct shape_extent shape_extent(const struct method *m, const struct attn_batch *b);
-struct shape_extent shape_most(const struct method *m, const struct attn_shape *s,
+struct shape_extent shape_extent(const struct method_part *p, const struct attn_batch *b);
+struct shape_extent shape_most(const struct method_part *p, const struct attn_shape *s,
 			       const struct attn_limits *l);
 
 /* Bytes of all arrays, each on a boundary of 256 bytes. */
@@ -84,7 +84,8 @@ void shape_lay(struct method_selection *x, const struct shape_extent *e, void *m
 
 /* The same with an allocation for each array, filled with 0, and if x->scored for scores, filled
  * with NaN.  False: there is no memory.  Release *x in either case. */
-bool shape_alloc(struct method_selection *x, const struct method *m, const struct shape_extent *e);
+bool shape_alloc(struct method_selection *x, const struct method_part *p,
+		 const struct shape_extent *e);
 void shape_release(struct method_selection *x);
 
 /* Bytes of its scores. */
@@ -102,13 +103,13 @@ static inline size_t shape_room(const struct shape_array *a, const struct shape_
 
 /* ---- kernels/methods/count.c ---- */
 
-void count_blocks(const struct method *m, const struct attn_batch *b,
+void count_blocks(const struct method_part *p, const struct attn_batch *b,
 		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		  struct selection_count *count);
-void count_tokens(const struct method *m, const struct attn_batch *b,
+void count_tokens(const struct method_part *p, const struct attn_batch *b,
 		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		  struct selection_count *count);
-void count_columns(const struct method *m, const struct attn_batch *b,
+void count_columns(const struct method_part *p, const struct attn_batch *b,
 		   const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		   struct selection_count *count);
 

@@ -71,8 +71,8 @@ static double known_density(const struct roofline_options *o, const struct metho
 	for (size_t i = 0; i < o->density.n; i++)
 		if (names(o->density.v[i], m))
 			num_real(strrchr(o->density.v[i], '=') + 1, &share);
-	if (share < 0 && !strcmp(m->selector->name, "density"))
-		share = ((const struct density *)m->param)->share;
+	if (share < 0 && !strcmp(method_prefill(m)->selector->name, "density"))
+		share = ((const struct density *)method_prefill(m)->param)->share;
 	return share;
 }
 

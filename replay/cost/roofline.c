@@ -169,7 +169,7 @@ static void add_mix(const struct layer_spec *l, double n, bool decode, struct ro
 static void count_chunk(const struct roofline_subject *s, const struct layer_spec *l,
 			const struct batch_entry *e, double density, struct roofline_work *work)
 {
-	const struct method *m = s->method;
+	const struct method_part *m = method_prefill(s->method);
 	double n = e->n_tok, len = e->start + n, pairs = n * e->start + n * (n + 1) / 2;
 	double mask = roofline_mask_bytes(s, l, e);
 
@@ -227,9 +227,9 @@ const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const
 	if (!m)
 		return &g->rate[p];
 	if (p == PHASE_SELECT)
-		kind = roofline_selector_kind(m->selector->name);
+		kind = roofline_selector_kind(method_prefill(m)->selector->name);
 	else if (p == PHASE_ATTEND && !m->dense)
-		kind = roofline_executor_kind(m->executor->name);
+		kind = roofline_executor_kind(method_prefill(m)->executor->name);
 	return &g->rate[g->own[kind] ? kind : (int)p];
 }
 

@@ -21,8 +21,8 @@ void roofline_select(const struct roofline_subject *s, const struct layer_spec *
 	const struct method *m = s->method;
 	const struct attn_shape shape = { l->q_heads, l->kv_heads, l->head_dim,
 					  method_page_tok(m) };
-	const struct selector_work x =
-		m->selector->work(m->param, &shape, &(struct selector_chunk){ e->start, e->n_tok });
+	const struct selector_work x = method_prefill(m)->selector->work(
+		method_prefill(m)->param, &shape, &(struct selector_chunk){ e->start, e->n_tok });
 
 	w->kernels = x.launches;
 	w->flops += x.flops;

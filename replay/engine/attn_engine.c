@@ -46,17 +46,27 @@ static void set_mixers(struct attn_engine *e)
 			e->plan.method[l] = NULL;
 }
 
+/* An executor of m that adds no sinks, or NULL. */
+static const struct executor *without_sinks(const struct method *m)
+{
+	for (int k = 0; k < ROW_KINDS; k++)
+		if (!m->part[k].executor->sinks)
+			return m->part[k].executor;
+	return NULL;
+}
+
 static enum ar_status check_sinks(const struct attn_engine *e, struct ar_err *err)
 {
 	for (int i = 0; i < e->n_run_layers; i++) {
 		const struct method *m = attn_engine_method(e, i);
 
-		if (m && e->model->layer[e->run_layer[i]].sinks && !m->executor->sinks)
+		if (m && e->model->layer[e->run_layer[i]].sinks && without_sinks(m))
 			return ar_fail(err, AR_USAGE,
 				       "method '%s': layer %d of model %s has sinks, which "
 				       "executor %s does not add; take a method with another "
 				       "executor",
-				       m->name, e->run_layer[i], e->model->name, m->executor->name);
+				       m->name, e->run_layer[i], e->model->name,
+				       without_sinks(m)->name);
 	}
 	return AR_OK;
 }
@@ -268,7 +278,8 @@ int attn_engine_n_sm(const struct attn_engine *e, const struct gpu *gpu)
 		const struct method *m[] = { attn_engine_method(e, i), e->dense };
 
 		for (int k = 0; k < 2 && attn_engine_mixer(e, i) != MIX_LINEAR; k++) {
-			int n = executor_n_sm(m[k]->executor, attn_engine_shape(e, i), gpu);
+			int n = executor_n_sm(method_prefill(m[k])->executor,
+					      attn_engine_shape(e, i), gpu);
 
 			least = n < least ? n : least;
 		}

@@ -211,7 +211,8 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, void *
 
 	(void)ctx;
 	if (c->state[i])
-		st = method_choose_ref(attn_engine_method(&c->engine, i), &call, &x, err);
+		st = method_choose_ref(method_prefill(attn_engine_method(&c->engine, i)), &call, &x,
+				       err);
 	method_selection_release(&x);
 	return st;
 }
@@ -306,9 +307,9 @@ static enum ar_status select_counted(struct cpu *c, int i, const struct rows *r,
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
 	struct attn_call call = cpu_call(c, r, ROW_PREFILL, i);
-	enum ar_status st = method_select_ref(m, &call, x, err);
+	enum ar_status st = method_select_ref(method_prefill(m), &call, x, err);
 
-	return st ? st : method_count(m, call.b, &x->chosen, x->table, count, err);
+	return st ? st : method_count(method_prefill(m), call.b, &x->chosen, x->table, count, err);
 }
 
 /* The same, then attention. */
@@ -320,7 +321,9 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 	enum ar_status st = select_counted(c, i, r, count, x, err);
 
 	call.lse = c->lse;
-	return st ? st : attn_engine_method(&c->engine, i)->executor->ref(&call, &x->lists, err);
+	return st ? st :
+		    method_prefill(attn_engine_method(&c->engine, i))
+			       ->executor->ref(&call, &x->lists, err);
 }
 
 /* Of a pass that counts in layers that see all keys; ctx: [n_run_layers][kv_heads]. */
@@ -379,7 +382,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	dense.lse = c->lse_dense;
 	st = attend_counted(c, i, r, count, sel ? sel : &own, err);
 	if (!st)
-		st = method_ref(c->engine.dense, &dense, NULL, err);
+		st = method_ref(method_prefill(c->engine.dense), &dense, NULL, err);
 	if (!st)
 		st = accuracy_measure(attn_engine_shape(&c->engine, i), r->n_row, c->out,
 				      c->out_dense, c->lse, c->lse_dense, acc, err);

@@ -48,43 +48,39 @@ struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_ki
 				   .out = c->out + at };
 }
 
-/* Run the method on the chunks in executed layer i.  An executor that copies blocks does so in
- * ref(), in PHASE_ATTEND. */
-static enum ar_status prefill(struct cpu *c, const struct method *m, const struct attn_call *call,
-			      struct ar_err *err)
+/* Run a part of a method.  An executor that copies blocks does so in ref(), in its phase. */
+static enum ar_status run_part(struct cpu *c, const struct method_part *p,
+			       const struct attn_call *call, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
 	enum ar_status st = AR_OK;
 
-	if (!m->dense) {
+	if (!p->dense) {
 		cpu_phase(c, call->layer, PHASE_SELECT);
-		st = method_choose_ref(m, call, &x, err);
+		st = method_choose_ref(p, call, &x, err);
 	}
 	if (!st && x.chosen.mask) {
 		cpu_phase(c, call->layer, PHASE_METADATA);
 		method_lower_ref(call->b, &x);
 	}
-	cpu_phase(c, call->layer, PHASE_ATTEND);
+	cpu_phase(c, call->layer, p->executor->phase);
 	if (!st)
-		st = m->executor->ref(call, &x.lists, err);
+		st = p->executor->ref(call, &x.lists, err);
+	cpu_phase(c, call->layer, PHASE_NONE);
 	method_selection_release(&x);
 	return st;
 }
 
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
+	const struct method *m = attn_engine_method(&c->engine, i);
 	enum ar_status st = AR_OK;
 
 	for (int k = 0; k < ROW_KINDS && !st; k++) {
 		struct attn_call call = cpu_call(c, r, k, i);
 
-		if (!rows_count(r, k))
-			continue;
-		if (k != ROW_PREFILL)
-			cpu_phase(c, call.layer, PHASE_DECODE);
-		st = k == ROW_PREFILL ? prefill(c, attn_engine_method(&c->engine, i), &call, err) :
-					decode_ref(&call, 0, NULL, err);
-		cpu_phase(c, call.layer, PHASE_NONE);
+		if (rows_count(r, k))
+			st = run_part(c, &m->part[k], &call, err);
 	}
 	return st;
 }

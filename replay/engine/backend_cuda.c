@@ -127,18 +127,14 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
+	const struct method *m = attn_engine_method(&c->engine, i);
 	enum ar_status st = AR_OK;
 
 	for (int k = 0; k < ROW_KINDS && !st; k++) {
 		struct attn_call call = cuda_call(c, r, k, i);
 
-		if (!rows_count(r, k))
-			continue;
-		if (k != ROW_PREFILL)
-			prof_phase(c->env.prof, call.layer, PHASE_DECODE);
-		st = k == ROW_PREFILL ? method_enqueue(attn_engine_method(&c->engine, i), &call,
-						       prof_phase, c->env.prof, err) :
-					decode_enqueue(&call, 0, NULL, err);
+		if (rows_count(r, k))
+			st = method_enqueue(&m->part[k], &call, prof_phase, c->env.prof, err);
 	}
 	return st;
 }

@@ -13,10 +13,10 @@ static enum ar_status run_one(struct cuda *c, int i, const struct method *m, con
 {
 	struct attn_call call = cuda_call(c, r, ROW_PREFILL, i);
 
-	call.state = m->dense ? NULL : call.state;
+	call.state = method_prefill(m)->dense ? NULL : call.state;
 	call.out = out;
 	call.lse = lse;
-	return method_enqueue(m, &call, prof_phase, c->env.prof, err);
+	return method_enqueue(method_prefill(m), &call, prof_phase, c->env.prof, err);
 }
 
 enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, struct accuracy *acc,
@@ -39,9 +39,11 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	if (!st)
 		st = run_one(c, i, m, r, c->out, c->lse, err);
 	if (!st)
-		st = method_count_device(m, &on_host->part[ROW_PREFILL], c->work, count, err);
+		st = method_count_device(method_prefill(m), &on_host->part[ROW_PREFILL], c->work,
+					 count, err);
 	if (!st && sel)
-		st = method_selection_device(m, &on_host->part[ROW_PREFILL], c->work, sel, err);
+		st = method_selection_device(method_prefill(m), &on_host->part[ROW_PREFILL],
+					     c->work, sel, err);
 	if (!st)
 		st = cuda_stage(c, &b, segment, c->engine.dense, 0, 0, err);
 	if (!st)

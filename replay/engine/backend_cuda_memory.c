@@ -213,21 +213,29 @@ out:
 	return st;
 }
 
-/* What runs beside the method: decodes, and dense attention to compare with. */
+/* What runs in executed layer i: a part of its method for each kind of rows, and dense attention to
+ * compare with. */
+static enum ar_status check_layer(const struct cuda *c, int i, int cc, struct ar_err *err)
+{
+	const struct method *m = attn_engine_method(&c->engine, i);
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
+	enum ar_status st = AR_OK;
+
+	for (int k = 0; k < ROW_KINDS && !st; k++)
+		if (c->rows.limit[k].max_row)
+			st = method_supported(&m->part[k], &g->shape, g->layout, cc, err);
+	return st ? st :
+		    method_supported(method_prefill(c->engine.dense), &g->shape, g->layout, cc,
+				     err);
+}
+
 static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-		const struct cache_layout *layout = attn_engine_group(&c->engine, i)->layout;
-
-		if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
-			continue;
-		st = support_check("decode", s, layout, gpu->cc, err);
-		if (!st)
-			st = method_supported(c->engine.dense, s, layout, gpu->cc, err);
-	}
+	for (int i = 0; i < c->env.n_run_layers && !st; i++)
+		if (attn_engine_mixer(&c->engine, i) != MIX_LINEAR)
+			st = check_layer(c, i, gpu->cc, err);
 	return st;
 }
 
@@ -290,28 +298,32 @@ out:
 
 /* ---- the KV cache ---- */
 
+/* Bytes of the workspace for a view, in which limits l[ROW_KINDS] hold. */
+static size_t view_work(const struct cuda *c, const struct row_view *v, const struct attn_limits *l)
+{
+	const struct attn_shape *s = &v->group->shape;
+	size_t n = method_work_bytes(method_prefill(c->engine.dense), s, &l[ROW_PREFILL]);
+
+	for (int k = 0; k < ROW_KINDS; k++)
+		if (l[k].max_row)
+			n = larger(n, method_work_bytes(&v->method->part[k], s, &l[k]));
+	n = larger(n, cuda_drop_work(c, s, &l[ROW_PREFILL]));
+	return c->rows.revives ? larger(n, cuda_drop_work(c, s, &l[ROW_DECODE])) : n;
+}
+
 /* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
-	struct attn_limits prefill = c->rows.limit[ROW_PREFILL];
-	struct attn_limits decode = c->rows.limit[ROW_DECODE];
+	struct attn_limits l[ROW_KINDS];
 	size_t n = c->decoder ? cuda_linear_work(c) : 0;
 
-	prefill.max_page = n_page;
-	decode.max_page = n_page + decode.max_req + 1; /* padded rows */
-	for (int i = 0; i < c->rows.n_view; i++) {
-		const struct row_view *v = &c->rows.view[i];
-		const struct attn_shape *s = &v->group->shape;
-
-		if (!v->method)
-			continue;
-		n = larger(n, decode_work_bytes(s, &decode));
-		n = larger(n, method_work_bytes(c->engine.dense, s, &prefill));
-		n = larger(n, method_work_bytes(v->method, s, &prefill));
-		n = larger(n, cuda_drop_work(c, s, &prefill));
-		if (c->rows.revives)
-			n = larger(n, cuda_drop_work(c, s, &decode));
-	}
+	memcpy(l, c->rows.limit, sizeof l);
+	for (int k = 0; k < ROW_KINDS; k++)
+		l[k].max_page = n_page;
+	l[ROW_DECODE].max_page += l[ROW_DECODE].max_req + 1; /* padded rows */
+	for (int i = 0; i < c->rows.n_view; i++)
+		if (c->rows.view[i].method)
+			n = larger(n, view_work(c, &c->rows.view[i], l));
 	return n;
 }
 

@@ -40,7 +40,7 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 	x.shape = plan_shape(p, m, layer);
 	x.layout = l->cache;
 	x.kv_bytes = (size_t)x.shape.page_tok * (size_t)layer_cache_bytes(l);
-	x.state_bytes = method_state_bytes(plan_method(p, layer), &x.shape);
+	x.state_bytes = method_state_bytes(method_prefill(plan_method(p, layer)), &x.shape);
 	if (l->mixer == MIX_WINDOW)
 		x.max_page = max_seqs * window_pages(&x, max_tok);
 	return x;

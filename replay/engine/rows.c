@@ -80,27 +80,29 @@ static int max_pages(const struct rows_env *e, const struct cache_group *g)
 	return (int)g->n_page + e->limit[ROW_DECODE].max_req + 1;
 }
 
-/* Whether rows of a kind come in tiles. */
-static bool has_tiles(enum row_kind kind)
+/* Whether rows of a kind come in tiles under m. */
+static bool has_tiles(const struct method *m, enum row_kind kind)
 {
-	return kind == ROW_PREFILL;
+	return m && m->part[kind].executor->plan;
 }
 
 /* The arrays of one kind but for pages. */
-static size_t kind_bytes(const struct attn_limits *l, const struct cache_group *g,
-			 enum row_kind kind)
+static size_t kind_bytes(const struct attn_limits *l, const struct row_view *v, enum row_kind kind)
 {
+	const struct cache_group *g = v->group;
 	size_t pos = g->window ? 2 : 1; /* and the first key, or its own */
 
 	pos += kind == ROW_REVIVED;
 	return ((size_t)l->max_req + 1) * 7 * sizeof(int32_t) +
 	       (size_t)l->max_row * pos * sizeof(int32_t) +
-	       (has_tiles(kind) ? max_tiles(l, &g->shape) * sizeof(struct attn_tile) : 0) +
+	       (has_tiles(v->method, kind) ? max_tiles(l, &g->shape) * sizeof(struct attn_tile) :
+					     0) +
 	       16 * WORKSPACE_ALIGN; /* alignment of the arrays */
 }
 
-static size_t view_bytes(const struct rows_env *e, const struct cache_group *g)
+static size_t view_bytes(const struct rows_env *e, const struct row_view *v)
 {
+	const struct cache_group *g = v->group;
 	size_t page = (size_t)max_pages(e, g);
 	size_t key = e->revives ? page * (size_t)g->shape.page_tok : 0; /* position and flag */
 	size_t sum = (size_t)rows_max(e) * sizeof(struct layer_row) +
@@ -108,7 +110,7 @@ static size_t view_bytes(const struct rows_env *e, const struct cache_group *g)
 		     key * (sizeof(int32_t) + 1);
 
 	for (int k = 0; k < ROW_KINDS; k++)
-		sum += kind_bytes(&e->limit[k], g, k);
+		sum += kind_bytes(&e->limit[k], v, k);
 	return sum;
 }
 
@@ -123,7 +125,7 @@ size_t rows_bytes(const struct rows_env *e)
 	size_t sum = 0;
 
 	for (int i = 0; i < e->n_view; i++)
-		sum += view_bytes(e, e->view[i].group) +
+		sum += view_bytes(e, &e->view[i]) +
 		       (rows_is_linear(&e->view[i]) ? delta_bytes(&e->limit[ROW_PREFILL]) : 0);
 	return sum;
 }
@@ -396,8 +398,8 @@ static enum ar_status too_small(struct ar_err *err)
 	return ar_fail(err, AR_USAGE, "the batch does not fit the memory allocated for batches");
 }
 
-static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct workspace *c,
-				struct ar_err *err)
+static enum ar_status add_tiles(struct attn_batch *b, const struct method_part *m,
+				struct workspace *c, struct ar_err *err)
 {
 	struct attn_tile *tile;
 
@@ -434,10 +436,13 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, enum row_ki
 	enum ar_status st = kind == ROW_REVIVED ? rows_revived_add(o, p, a, err) :
 						  add_entries(o, p, kind, 0, a, err);
 
-	if (st || !m || !has_tiles(kind))
+	if (st || !m)
 		return st;
-	b->tail = method_tail(m);
-	return p->env->tiles && b->rows.n_req ? add_tiles(b, tiles ? tiles : m, c, err) : AR_OK;
+	b->tail = method_tail(&m->part[kind]);
+	m = tiles ? tiles : m;
+	return p->env->tiles && b->rows.n_req && has_tiles(m, kind) ?
+		       add_tiles(b, &m->part[kind], c, err) :
+		       AR_OK;
 }
 
 /* Whether a view has a part for rows of a kind. */

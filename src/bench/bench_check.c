@@ -203,7 +203,7 @@ enum ar_status bench_check_selection(const struct bench_load *l, struct bench_re
 {
 	const struct method *m = l->d->method;
 	const struct attn_shape *s = &l->b.shape;
-	int heads = union_heads(m->u, s), groups = union_groups(heads, s);
+	int heads = union_heads(method_prefill(m)->u, s), groups = union_groups(heads, s);
 	struct selection_count sum = { 0 };
 	struct alone a = { 0 };
 	struct kv_cache kv;
@@ -214,16 +214,17 @@ enum ar_status bench_check_selection(const struct bench_load *l, struct bench_re
 	if (st)
 		goto out;
 	kv = (struct kv_cache){ .k = a.k };
-	st = m->selector->ref(
-		&(struct attn_call){ .b = &a.b, .q = a.q, .kv = kv, .state = a.state }, m->self,
-		&(struct selection){ .mask = a.ref }, err);
+	st = method_prefill(m)->selector->ref(
+		&(struct attn_call){ .b = &a.b, .q = a.q, .kv = kv, .state = a.state },
+		method_prefill(m)->self, &(struct selection){ .mask = a.ref }, err);
 	if (st)
 		goto out;
 	union_ref(&a.b, heads, a.mask, a.table_ref);
 	r[0].bits_off = bits_off(a.mask, a.ref,
 				 (size_t)(a.b.rows.n_qblk * s->q_heads * a.b.keys.mask_words));
 	r[1].bits_off = bits_off(a.table, a.table_ref, (size_t)(groups * a.b.keys.mask_words));
-	st = method_count(m, &a.b, &(struct selection){ .mask = a.mask }, a.table, a.count, err);
+	st = method_count(method_prefill(m), &a.b, &(struct selection){ .mask = a.mask }, a.table,
+			  a.count, err);
 	if (st)
 		goto out;
 	for (int i = 0; i < s->kv_heads; i++)

@@ -96,13 +96,13 @@ enum ar_status bench_match_random(const char *method, struct bench_goal goal,
 
 	if (st)
 		return st;
-	shape = method_shape(m);
+	shape = method_shape(method_prefill(m));
 	if (shape == SHAPE_MASK || (shape == SHAPE_TABLE && !goal.selected))
 		snprintf(text, BENCH_MATCH_TEXT,
 			 "select=density,density=%.8g,block=%d,per=%s/union=%s/exec=%s",
 			 1 - goal.sparsity / 100, method_page_tok(m),
-			 shape == SHAPE_TABLE ? "group" : "head", unions[m->u].name,
-			 m->executor->name);
+			 shape == SHAPE_TABLE ? "group" : "head", unions[method_prefill(m)->u].name,
+			 method_prefill(m)->executor->name);
 	else
 		st = ar_fail(err, AR_USAGE, "%s: what it keeps cannot be drawn", method);
 	method_free(m);

@@ -30,7 +30,8 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 	struct bench_prefill *p = (struct bench_prefill *)l;
 	const struct drop *drop = p->e.plan->drop;
 	struct attn_call call = bench_prefill_call(p, set);
-	enum ar_status st = method_enqueue(bench_engine_method(&p->e), &call, bench_stage, l, err);
+	enum ar_status st = method_enqueue(method_prefill(bench_engine_method(&p->e)), &call,
+					   bench_stage, l, err);
 
 	if (st || !drop)
 		return st;
@@ -86,7 +87,7 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 	call.out = p->dense_out;
 	call.work = p->dense_work;
 	if (!st)
-		st = method_enqueue(dense, &call, bench_no_phase, NULL, err);
+		st = method_enqueue(method_prefill(dense), &call, bench_no_phase, NULL, err);
 	if (st)
 		goto out;
 	CU(cudaStreamSynchronize(p->l.d->stream));
@@ -115,7 +116,8 @@ static enum ar_status check_rows(struct bench_prefill *p, const struct method_se
 	struct bench_result r = { .rel_l2 = NAN };
 	enum ar_status st;
 
-	while (checked[i].shape && checked[i].shape != method_shape(bench_engine_method(&p->e)))
+	while (checked[i].shape &&
+	       checked[i].shape != method_shape(method_prefill(bench_engine_method(&p->e))))
 		i++;
 	if (!checked[i].shape)
 		return AR_OK;
@@ -134,8 +136,8 @@ static enum ar_status count_all(const struct bench_prefill *p, const struct meth
 {
 	const struct attn_batch *b = &p->c.b;
 	struct selection_count *count = calloc((size_t)b->shape.kv_heads, sizeof *count);
-	enum ar_status st = count ? method_count(bench_engine_method(&p->e), b, &x->chosen,
-						 x->table, count, err) :
+	enum ar_status st = count ? method_count(method_prefill(bench_engine_method(&p->e)), b,
+						 &x->chosen, x->table, count, err) :
 				    ar_nomem(err);
 
 	for (int i = 0; i < b->shape.kv_heads && !st; i++)
@@ -153,7 +155,8 @@ static enum ar_status select_once(struct bench_prefill *p, struct method_selecti
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(p->l.d->stream));
-	st = method_selection_device(bench_engine_method(&p->e), &p->c.b, p->l.work, x, err);
+	st = method_selection_device(method_prefill(bench_engine_method(&p->e)), &p->c.b, p->l.work,
+				     x, err);
 	if (!st)
 		st = count_all(p, x, count, err);
 out:

@@ -125,7 +125,7 @@ static enum ar_status show_chunk(struct bench_prefill *p, int ctx, int n, struct
 	enum ar_status st = bench_prefill_queries(p, ctx, n, 1, err);
 	struct attn_call call = bench_prefill_call(p, 0);
 
-	return st ? st : method_choose(bench_engine_method(&p->e), &call, err);
+	return st ? st : method_choose(method_prefill(bench_engine_method(&p->e)), &call, err);
 }
 
 /* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
@@ -190,14 +190,15 @@ static enum ar_status take_work(struct bench_prefill *p, struct ar_err *err)
 	const struct attn_shape *s = attn_engine_shape(&p->e.engine, 0);
 	const struct attn_limits *limits = &p->e.rows.limit[ROW_PREFILL];
 	const struct drop *drop = p->e.plan->drop;
-	size_t work = method_work_bytes(bench_engine_method(&p->e), s, limits);
+	size_t work = method_work_bytes(method_prefill(bench_engine_method(&p->e)), s, limits);
 	size_t more = drop ? drop_work_bytes(drop, s, limits) : 0;
 	enum ar_status st = drop ? take_kept(p, err) : AR_OK;
 
 	if (!st)
 		st = bench_take(l, &l->work, more > work ? more : work, err);
 	if (!st && l->d->env.sample)
-		st = bench_take(l, &p->dense_work, method_work_bytes(p->e.engine.dense, s, limits),
+		st = bench_take(l, &p->dense_work,
+				method_work_bytes(method_prefill(p->e.engine.dense), s, limits),
 				err);
 	return st;
 }

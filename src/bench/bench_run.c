@@ -157,7 +157,8 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 	const struct attn_limits limits = limits_of(b);
 	const struct method *m = l->d->method;
 	size_t n_mask = (size_t)b->rows.n_qblk * (size_t)s->q_heads;
-	size_t n_list = (size_t)b->rows.n_req * (size_t)union_groups(union_heads(m->u, s), s);
+	size_t n_list = (size_t)b->rows.n_req *
+			(size_t)union_groups(union_heads(method_prefill(m)->u, s), s);
 	size_t words = (size_t)b->keys.mask_words;
 	enum ar_status st = bench_take_random(l, &l->state, l->state_len, 1.5f, err);
 
@@ -175,7 +176,10 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 				n_list * (size_t)b->keys.max_kv_blk * sizeof *l->lists.blocks.block,
 				err);
 	if (!st)
-		st = bench_take(l, &l->work, m->selector->work_bytes(m->self, s, &limits), err);
+		st = bench_take(l, &l->work,
+				method_prefill(m)->selector->work_bytes(method_prefill(m)->self, s,
+									&limits),
+				err);
 	return st;
 }
 
@@ -247,12 +251,13 @@ static enum ar_status selection(const struct bench_load *l, int set, struct ar_e
 	struct attn_call call = bench_call(l, set);
 
 	call.state = l->state + (size_t)set * l->state_len;
-	return m->selector->enqueue(&call, m->self, &(struct selection){ .mask = l->mask }, err);
+	return method_prefill(m)->selector->enqueue(&call, method_prefill(m)->self,
+						    &(struct selection){ .mask = l->mask }, err);
 }
 
 static enum ar_status metadata(const struct bench_load *l, int set, struct ar_err *err)
 {
-	int heads = union_heads(l->d->method->u, &l->b.shape);
+	int heads = union_heads(method_prefill(l->d->method)->u, &l->b.shape);
 	struct block_lists lists = l->lists.blocks;
 	enum ar_status st = union_enqueue(&l->b, heads, l->mask, l->table, l->d->stream, err);
 

@@ -296,7 +296,7 @@ enum ar_status bench_session_check(const char *method, const struct bench_shape 
 
 	if (!st) {
 		paged.page_tok = *page_tok = heads.page_tok = method_page_tok(plan_single(p));
-		st = method_supported(plan_single(p), &heads, NULL, 0, err);
+		st = method_supported(method_prefill(plan_single(p)), &heads, NULL, 0, err);
 		plan_free(p);
 	}
 	if (refused)

@@ -23,9 +23,9 @@ struct args {
 static int kind_of(const struct roofline_run *r, enum phase p)
 {
 	if (p == PHASE_SELECT)
-		return roofline_selector_kind(r->method->selector->name);
+		return roofline_selector_kind(method_prefill(r->method)->selector->name);
 	return p == PHASE_ATTEND && !r->method->dense ?
-		       roofline_executor_kind(r->method->executor->name) :
+		       roofline_executor_kind(method_prefill(r->method)->executor->name) :
 		       (int)p;
 }
 

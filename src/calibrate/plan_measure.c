@@ -151,7 +151,7 @@ static enum ar_status make_state(const struct work *w, const struct method *m, v
 				 struct ar_err *err)
 {
 	const struct attn_batch *b = &w->l->b;
-	size_t bytes = method_state_bytes(m, &b->shape);
+	size_t bytes = method_state_bytes(method_prefill(m), &b->shape);
 	struct method_selection unused = { 0 };
 	struct calib_rows before;
 	struct attn_call call;
@@ -165,9 +165,9 @@ static enum ar_status make_state(const struct work *w, const struct method *m, v
 	if (!w->from)
 		return AR_OK;
 	calib_layer_rows(&before, w->l, 0, w->from);
-	before.b.tail = method_tail(m);
+	before.b.tail = method_tail(method_prefill(m));
 	call = call_of(w, &before, *state);
-	st = method_choose_ref(m, &call, &unused, err);
+	st = method_choose_ref(method_prefill(m), &call, &unused, err);
 	method_selection_release(&unused);
 	return st;
 }
@@ -203,11 +203,11 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 		struct attn_call call;
 
 		calib_layer_rows(&r, w->l, w->from, w->to);
-		r.b.tail = method_tail(m);
+		r.b.tail = method_tail(method_prefill(m));
 		call = call_of(w, &r, state);
 		call.out = out;
 		call.lse = lse;
-		st = method_ref(m, &call, n, err);
+		st = method_ref(method_prefill(m), &call, n, err);
 	}
 	if (!st)
 		st = accuracy_measure(s, w->to - w->from, out, w->dense->out, lse, w->dense->lse,
@@ -242,7 +242,7 @@ static enum ar_status add_dense(struct plan_dense *d, const struct work *w, stru
 	call = call_of(w, &r, NULL);
 	call.out = c->out;
 	call.lse = c->lse;
-	return method_ref(w->s->method[0], &call, NULL, err);
+	return method_ref(method_prefill(w->s->method[0]), &call, NULL, err);
 }
 
 void plan_dense_release(struct plan_dense *d)

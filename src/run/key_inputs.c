@@ -205,13 +205,15 @@ static enum ar_status sum_parameters(const struct method *m, cJSON *params, stru
 	enum ar_status st = AR_OK;
 
 	cJSON_DeleteItemFromObjectCaseSensitive(params, "selector-file");
-	for (const struct opt *o = m->selector->params; o->name && !st; o++) {
+	for (const struct opt *o = method_prefill(m)->selector->params; o->name && !st; o++) {
 		cJSON *v = cJSON_GetObjectItemCaseSensitive(params, o->name);
 		char *sum = NULL;
 
 		if (!cJSON_IsString(v) || !o->arg || strcmp(o->arg, "FILE") != 0)
 			continue;
-		st = sum_named(&sum, *(char *const *)((const char *)m->param + o->off), err);
+		st = sum_named(&sum,
+			       *(char *const *)((const char *)method_prefill(m)->param + o->off),
+			       err);
 		if (!st && !cJSON_SetValuestring(v, sum))
 			st = ar_nomem(err);
 		free(sum);

@@ -23,7 +23,7 @@ int select_query_blocks(const struct select_result *r)
 
 int select_body(const struct select_result *r)
 {
-	int n = select_query_blocks(r), tail = method_tail(r->method);
+	int n = select_query_blocks(r), tail = method_tail(method_prefill(r->method));
 
 	return !tail || r->left ? n : n > tail ? n - tail : 0;
 }
@@ -62,7 +62,7 @@ static struct selection_count total(const struct select_result *r)
 
 static bool in_blocks(const struct select_result *r)
 {
-	return shape_of(r->method)->list->entry == ENTRY_BLOCK;
+	return shape_of(method_prefill(r->method))->list->entry == ENTRY_BLOCK;
 }
 
 static struct select_density *put(struct select_density *to, const char *step, const char *scope,
@@ -166,7 +166,8 @@ double select_head_density(const struct select_result *r, int head)
 	for (int i = 0; i < n_qblk; i++) {
 		struct shape_place at = select_place(r, head, i);
 
-		for (const struct shape_list *l = shape_of(r->method)->list; l->name; l++)
+		for (const struct shape_list *l = shape_of(method_prefill(r->method))->list;
+		     l->name; l++)
 			for (int k = 0, entry; (entry = l->next(r->sel, &at, &k)) >= 0;)
 				sel += past_of(r, l->entry, entry);
 	}
@@ -215,7 +216,7 @@ static void cover_list(const struct select_result *r, const struct shape_list *l
 
 void select_cover(const struct select_result *r, int head, int i, float *out)
 {
-	const struct selection_shape *shape = shape_of(r->method);
+	const struct selection_shape *shape = shape_of(method_prefill(r->method));
 	int n = select_blocks(r), tok = r->shape.page_tok;
 
 	for (int j = 0; j < n; j++)

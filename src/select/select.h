@@ -28,7 +28,7 @@ int select_blocks(const struct select_result *r);
 int select_query_blocks(const struct select_result *r);
 int select_body(const struct select_result *r);
 
-/* Position of query block i of a query head, to read the lists of shape_of(r->method). */
+/* Position of query block i of a query head, to read the lists of shape_of(). */
 struct shape_place select_place(const struct select_result *r, int head, int i);
 
 /* ---- densities ---- */

@@ -124,7 +124,7 @@ static bool add_heads(cJSON *o, const char *name, const struct select_result *r,
 
 static bool add_lists(cJSON *o, const struct select_result *r)
 {
-	const struct selection_shape *shape = shape_of(r->method);
+	const struct selection_shape *shape = shape_of(method_prefill(r->method));
 	int kv_heads = r->shape.kv_heads;
 	bool done = true;
 

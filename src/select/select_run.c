@@ -186,11 +186,11 @@ static enum ar_status check_methods(char *const *name, size_t n, const struct se
 		struct method *m;
 
 		st = method_parse(&m, name[i], err);
-		if (!st && a->scores && !m->selector->scores)
+		if (!st && a->scores && !method_prefill(m)->selector->scores)
 			st = ar_fail(err, AR_USAGE,
 				     "method '%s': selector '%s' has no scores; leave out "
 				     "--scores",
-				     name[i], m->selector->name);
+				     name[i], method_prefill(m)->selector->name);
 		method_free(m);
 	}
 	if (!st && a->scores && !a->json)

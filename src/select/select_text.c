@@ -109,7 +109,7 @@ static void put_query_block(const struct select_result *r, int head, int i, FILE
 	const char *sep = "";
 
 	fprintf(f, "  query block %d:", select_past(r) + i);
-	for (const struct shape_list *l = shape_of(r->method)->list; l->name; l++) {
+	for (const struct shape_list *l = shape_of(method_prefill(r->method))->list; l->name; l++) {
 		fprintf(f, "%s%s%s", sep, *l->text ? " " : "", l->text);
 		put_entries(r, l, head, i, f);
 		sep = ";";
@@ -133,7 +133,7 @@ static void put_table(const struct select_result *r, int head, FILE *f)
 
 static void put_lists(const struct select_result *r, int head, FILE *f)
 {
-	const struct selection_shape *shape = shape_of(r->method);
+	const struct selection_shape *shape = shape_of(method_prefill(r->method));
 	int kv = head / (r->shape.q_heads / r->shape.kv_heads);
 
 	for (const struct shape_list *l = shape->list; shape->per_kv && l->name; l++) {
@@ -266,9 +266,10 @@ enum ar_status select_put_text(const struct select_result *r, int head, enum sel
 	fprintf(f,
 		"  select %s, union %s, exec %s; %d query heads, %d KV heads; blocks of %d: %d "
 		"before the chunk, %d of it\n",
-		r->method->selector->name, unions[r->method->u].name, r->method->executor->name,
-		r->shape.q_heads, r->shape.kv_heads, r->shape.page_tok, select_past(r),
-		select_query_blocks(r));
+		method_prefill(r->method)->selector->name,
+		unions[method_prefill(r->method)->u].name,
+		method_prefill(r->method)->executor->name, r->shape.q_heads, r->shape.kv_heads,
+		r->shape.page_tok, select_past(r), select_query_blocks(r));
 	put_densities(r, f);
 	put_accuracy(r, f);
 	put_heads(r, head, f);

@@ -41,6 +41,7 @@ const struct executor executor_blocksparse = {
 	.origin = "FlashPrefill, block-sparse attention",
 	.kernel = "attend",
 	.sinks = true,
+	.phase = PHASE_ATTEND,
 	.takes = SHAPE_ALL | SHAPE_MASK | SHAPE_TABLE,
 	.tail = true,
 	.plan = blocksparse_plan,

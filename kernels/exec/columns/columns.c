@@ -62,6 +62,7 @@ const struct executor executor_columns = {
 	.title = "a vertical-slash list per query block and query head",
 	.origin = "MInference, vertical-slash attention",
 	.kernel = "columns",
+	.phase = PHASE_ATTEND,
 	.takes = SHAPE_COLUMNS,
 	.sinks = true,
 	.plan = attend_plan_blocks,

@@ -32,6 +32,7 @@ const struct executor executor_copy = {
 	.origin = "CompactAttention, copy execution (CA-FP copy)",
 	.kernel = "attend",
 	.sinks = true,
+	.phase = PHASE_ATTEND,
 	.takes = SHAPE_TABLE,
 	.copies = true,
 	.plan = pool_plan,

@@ -60,6 +60,7 @@ const struct executor executor_gather = {
 	.origin = "QUOKA, packed keys and values",
 	.kernel = "attend",
 	.sinks = true,
+	.phase = PHASE_ATTEND,
 	.takes = SHAPE_TOKENS,
 	.copies = true,
 	.plan = pool_plan,
