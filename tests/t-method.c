@@ -36,10 +36,16 @@ static const struct {
 	{ "compact-fp-copy", FP("0.06", "copy", "2", "group", "4") },
 	{ "union-bs:union=sub-group", FP("0.06", "blocksparse", "2", "sub-group", "4") },
 	{ "select=flashprefill/exec=blocksparse", FP("0.01", "blocksparse", "2", "none", "4") },
+	/* what decodes have without a part is not in the record */
+	{ "dense/decode=dense", "{\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
+	{ "compact-fp:alpha=0.12/decode=dense", FP("0.12", "paged", "2", "group", "4") },
+	{ "select=flashprefill,alpha=0.06/union=group/exec=paged/decode=dense",
+	  FP("0.06", "paged", "2", "group", "4") },
 };
 
 #define LISTED "want one that 'attnreplay methods' lists"
 #define SPELLED "unknown name: " LISTED ", or select=NAME/union=NAME/exec=NAME"
+#define PARTS "there is /decode=NAME, NAME one of dense"
 static const struct {
 	const char *text, *msg;
 } mistakes[] = {
@@ -82,7 +88,19 @@ static const struct {
 	  "executor 'gather' takes a token list per KV head, but select=flashprefill with "
 	  "union=group gives a table per head group: use exec=paged, blocksparse, copy" },
 	{ "dense:exec=decode", "executor 'decode' is for requests of one row, not for prefill: "
-			       "use exec=paged" },
+			       "give it to decodes, /decode=dense" },
+	{ "/decode=dense", SPELLED },
+	{ "dense/decode=", "unknown decode part '': want one of dense" },
+	{ "dense/decode=quest,budget=8192", "unknown decode part 'quest': want one of dense" },
+	{ "dense/decode=dense,budget=1", "unknown parameter 'budget': selector 'none' has none" },
+	{ "dense/decode=dense:", "'': want NAME=VALUE" },
+	{ "dense/decode=dense,exec=paged", "'exec=paged' after /decode=: put it before" },
+	{ "dense/decode=dense/union=none", "'union=none' after /decode=: put it before" },
+	{ "dense/decode=dense,select=none", "'select=none' after /decode=: put it before" },
+	{ "dense/decode=dense/decode=dense", "two parts for decodes; leave out '/decode=dense'" },
+	{ "dense/evict=snapkv,budget=8", "no part 'evict' yet; " PARTS },
+	{ "dense/decode=dense/prune=twilight", "no part 'prune' yet; " PARTS },
+	{ "compact-fp:alpha=0.1/skip=softmax", "no part 'skip' yet; " PARTS },
 };
 
 static void test_spellings(void)
@@ -138,7 +156,7 @@ static void test_random_spellings(void)
 		"dense", "compact-fp", "flashprefill", "select=",     "union=", "exec=",
 		"none",	 "group",      "paged",	       "blocksparse", "alpha",	"sink",
 		"=",	 "=0.5",       "=3",	       ":",	      ",",	"/",
-		"",	 "x"
+		"",	 "x",	       "/decode=",     "/skip="
 	};
 	int good = 0, accepted = 0;
 
@@ -176,6 +194,11 @@ static const struct {
 	  "compact-fp:union=sub-group,alpha=0.1|flashprefill:sink=1" },
 	{ "select=flashprefill,alpha=0.1/exec=blocksparse,select=none/exec=paged,dense",
 	  "select=flashprefill,alpha=0.1/exec=blocksparse|select=none/exec=paged|dense" },
+	{ "dense/decode=dense,compact-fp/decode=dense,flashprefill",
+	  "dense/decode=dense|compact-fp/decode=dense|flashprefill" },
+	{ "compact-fp:alpha=0.1/decode=quest,budget=8,page=16,dense/evict=snapkv,budget=1/skip=a",
+	  "compact-fp:alpha=0.1/decode=quest,budget=8,page=16|dense/evict=snapkv,budget=1/skip=a" },
+	{ "seer:gate=/a/b,dense", "seer:gate=/a/b|dense" },
 };
 
 static void free_all(char **v, size_t n)
@@ -211,6 +234,25 @@ static void test_splits(void)
 		snprintf(want, sizeof want, "empty method name in '%s'", empty[i]);
 		is_str(st == AR_USAGE && !v ? err.msg : "accepted", want, "'%s' is refused",
 		       empty[i]);
+	}
+}
+
+static void test_with(void)
+{
+	static const char *const with[][2] = {
+		{ "dense", "dense:alpha=0.25" },
+		{ "compact-fp:sink=1", "compact-fp:sink=1,alpha=0.25" },
+		{ "select=none/exec=paged", "select=none/exec=paged,alpha=0.25" },
+		{ "dense/decode=dense", "dense:alpha=0.25/decode=dense" },
+		{ "compact-fp:sink=1/decode=dense", "compact-fp:sink=1,alpha=0.25/decode=dense" },
+	};
+
+	for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+		char got[80];
+		size_t n = method_spell_with(got, sizeof got, with[i][0], "alpha", 0.25);
+
+		is_str(n == strlen(got) ? got : "", with[i][1], "%s with another alpha",
+		       with[i][0]);
 	}
 }
 
@@ -356,7 +398,7 @@ static void test_no_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = method_parse(&m, "compact-fp:alpha=0.1", &err);
+		st = method_parse(&m, "compact-fp:alpha=0.1/decode=dense", &err);
 		if (!fault_disarm()) {
 			method_free(m);
 			break;
@@ -382,6 +424,7 @@ int main(void)
 {
 	plan(0);
 	test_spellings();
+	test_with();
 	test_random_spellings();
 	test_splits();
 	test_example();

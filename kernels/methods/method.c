@@ -40,8 +40,11 @@ const struct opt *method_threshold(const struct method *m)
 
 size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value)
 {
-	return (size_t)snprintf(buf, n, "%s%c%s=%.8g", text, strpbrk(text, ":/") ? ',' : ':', key,
-				value);
+	int end = (int)(method_parts(text) - text);
+	bool more = strcspn(text, ":/") < (size_t)end;
+
+	return (size_t)snprintf(buf, n, "%.*s%c%s=%.8g%s", end, text, more ? ',' : ':', key, value,
+				text + end);
 }
 
 const struct support *method_rows(const struct method_part *p, struct support *own)

@@ -6,6 +6,7 @@
  *   dense
  *   compact-fp:alpha=0.06
  *   select=flashprefill,alpha=0.06/union=group/exec=paged
+ *   compact-fp/decode=dense
  */
 #ifndef AR_METHOD_H
 #define AR_METHOD_H
@@ -31,7 +32,7 @@ struct method_name {
 	const char *name, *spec, *title, *origin;
 };
 extern const struct method_name method_names[]; /* ends with name == NULL */
-/* What runs the decodes; the first is what they have. */
+/* What "/decode=NAME" gives the decodes; the first is what they have without it. */
 extern const struct method_name decode_parts[]; /* ends with name == NULL */
 
 /* What runs the rows of one kind. */
@@ -56,6 +57,9 @@ static inline const struct method_part *method_prefill(const struct method *m)
 	return &m->part[ROW_PREFILL];
 }
 
+/* The parts that text has after prefill's, such as "/decode=dense", or its end. */
+const char *method_parts(const char *text);
+
 /* AR_USAGE: unknown name or parameter, value out of range, a composition the executor cannot run,
  * saying what is missing, or a plan of layers (plan.h). */
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
@@ -74,7 +78,7 @@ int method_page_tok(const struct method *m);
 /* The parameter that selector->threshold names; NULL: there is none. */
 const struct opt *method_threshold(const struct method *m);
 
-/* Write the spelling of a method with key=value added at the end: of two values the last holds.
+/* Write the spelling of a method with key=value added for prefill: of two values the last holds.
  * Returns its length; it is cut if that is not below n. */
 size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value);
 

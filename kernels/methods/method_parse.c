@@ -8,7 +8,7 @@
  * Both are lists of assignments; a name stands for those of its composition.  The keys are
  * select, union, exec and the parameters of the selector, which therefore comes first.
  *
- * They are for prefill; other kinds of rows have parts that attend to every key.
+ * They are for prefill.  After them, /decode=NAME[,KEY=VALUE...] names the part of decodes.
  */
 #include "config.h"
 #include "kernels/methods/plan.h"
@@ -32,6 +32,13 @@ static void names_add(struct names *l, const char *name)
 	if (l->n < sizeof l->text)
 		l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s",
 					 l->n ? ", " : "", name);
+}
+
+static const char *names_of(const struct method_name *table, struct names *l)
+{
+	for (; table->name; table++)
+		names_add(l, table->name);
+	return l->text;
 }
 
 static enum ar_status unknown(const char *what, const char *name, struct ar_err *err)
@@ -172,8 +179,8 @@ static enum ar_status check(const struct method_part *p, struct ar_err *err)
 			       p->dense ? "keeps every block" : "has no block mask");
 	if (p->executor->one_row)
 		return ar_fail(err, AR_USAGE,
-			       "executor '%s' is for requests of one row, not for prefill: use "
-			       "exec=paged",
+			       "executor '%s' is for requests of one row, not for prefill: give it "
+			       "to decodes, /decode=dense",
 			       p->executor->name);
 	if (p->executor->takes & gives && method_tail(p) && !p->executor->tail)
 		return ar_fail(err, AR_USAGE,
@@ -325,6 +332,65 @@ static enum ar_status refuse_plan(struct ar_err *err)
 	return ar_fail(err, AR_USAGE, "a plan of layers; give one method for all layers");
 }
 
+/* ---- parts after prefill's ---- */
+
+/* The keys that begin a part. */
+static const char *const part_keys[] = { "evict", "decode", "prune", "skip" };
+
+static bool begins_part(const char *text)
+{
+	for (size_t i = 0; i < sizeof part_keys / sizeof *part_keys; i++) {
+		size_t n = strlen(part_keys[i]);
+
+		if (!strncmp(text, part_keys[i], n) && text[n] == '=')
+			return true;
+	}
+	return false;
+}
+
+/* Other slashes are text: file names have them. */
+const char *method_parts(const char *text)
+{
+	while (*text && (*text != '/' || !begins_part(text + 1)))
+		text++;
+	return text;
+}
+
+/* text[0..n) is the NAME of "decode=NAME", with parameters after it. */
+static enum ar_status take_decode(struct method_part *p, const char *text, struct ar_err *err)
+{
+	size_t n = strcspn(text, ",:/");
+	struct names l = { 0 };
+	enum ar_status st;
+
+	for (const char *c = text; (c = strpbrk(c, ",:/")); c++)
+		if (is_composition(c + 1) || !strncmp(c + 1, "union=", 6) ||
+		    !strncmp(c + 1, "exec=", 5))
+			return ar_fail(err, AR_USAGE, "'%s' after /decode=: put it before", c + 1);
+	for (const struct method_name *i = decode_parts; i->name; i++)
+		if (strlen(i->name) == n && !strncmp(i->name, text, n)) {
+			st = assign_all(p, i->spec, err);
+			return st || !text[n] ? st : assign_all(p, text + n + 1, err);
+		}
+	return ar_fail(err, AR_USAGE, "unknown decode part '%.*s': want one of %s", (int)n, text,
+		       names_of(decode_parts, &l));
+}
+
+/* Take "KEY=NAME..." */
+static enum ar_status take_part(struct method *m, const char *text, struct ar_err *err)
+{
+	int n = (int)strcspn(text, "=");
+	struct names l = { 0 };
+
+	if (strncmp(text, "decode=", 7))
+		return ar_fail(err, AR_USAGE,
+			       "no part '%.*s' yet; there is /decode=NAME, NAME one of %s", n, text,
+			       names_of(decode_parts, &l));
+	if (m->part[ROW_DECODE].selector)
+		return ar_fail(err, AR_USAGE, "two parts for decodes; leave out '/%s'", text);
+	return take_decode(&m->part[ROW_DECODE], text + 7, err);
+}
+
 /* What runs rows of a kind that the text does not name. */
 static enum ar_status take_default(struct method_part *p, enum row_kind kind, struct ar_err *err)
 {
@@ -334,16 +400,26 @@ static enum ar_status take_default(struct method_part *p, enum row_kind kind, st
 			     assign_all(p, (one_row ? decode_parts : method_names)->spec, err);
 }
 
-/* Fill the parts of m from text. */
-static enum ar_status take_parts(struct method *m, const char *text, struct ar_err *err)
+/* Fill the parts of m from text, which is changed. */
+static enum ar_status take_parts(struct method *m, char *text, struct ar_err *err)
 {
 	struct method_part *prefill = &m->part[ROW_PREFILL];
-	enum ar_status st = plan_is_text(text)	 ? refuse_plan(err) :
-			    is_composition(text) ? assign_all(prefill, text, err) :
-						   assign_named(prefill, text, err);
+	char *rest = text + (method_parts(text) - text), *next;
+	enum ar_status st;
 
+	if (*rest)
+		*rest++ = 0;
+	st = plan_is_text(text)	  ? refuse_plan(err) :
+	     is_composition(text) ? assign_all(prefill, text, err) :
+				    assign_named(prefill, text, err);
 	if (!st)
 		st = check(prefill, err);
+	for (; !st && *rest; rest = next) {
+		next = rest + (method_parts(rest) - rest);
+		if (*next)
+			*next++ = 0;
+		st = take_part(m, rest, err);
+	}
 	m->dense = true;
 	for (int k = 0; k < ROW_KINDS && !st; k++) {
 		st = take_default(&m->part[k], k, err);
@@ -355,14 +431,15 @@ static enum ar_status take_parts(struct method *m, const char *text, struct ar_e
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
 {
 	struct method *m = calloc(1, sizeof *m);
+	char *copy = strdup(text);
 	enum ar_status st;
 
 	*out = NULL;
-	if (!m || !(m->name = strdup(text))) {
+	if (!m || !copy || !(m->name = strdup(text))) {
 		st = ar_nomem(err);
 		goto out;
 	}
-	st = take_parts(m, text, err);
+	st = take_parts(m, copy, err);
 	if (st) {
 		ar_err_prefix(err, "method '%s'", text);
 		goto out;
@@ -375,6 +452,7 @@ enum ar_status method_parse(struct method **out, const char *text, struct ar_err
 	*out = m;
 	m = NULL;
 out:
+	free(copy);
 	method_free(m);
 	return st;
 }
@@ -409,7 +487,7 @@ void method_free(struct method *m)
  * plan. */
 static bool begins_method(const char *piece)
 {
-	return piece[strcspn(piece, "=:,")] != '=' || is_composition(piece) || plan_file(piece);
+	return piece[strcspn(piece, "=:,/")] != '=' || is_composition(piece) || plan_file(piece);
 }
 
 static void free_strings(char **v, size_t n)
