@@ -68,8 +68,8 @@ out:
 	return st;
 }
 
-/* Samples are the last row of a random request, then ROWS_PER_HEAD - 1 random rows of it, all under
- * one random KV head. */
+/* Check sampled rows: the last row of a random request, then ROWS_PER_HEAD - 1 random rows of it.
+ * All are under one random KV head. */
 enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result *r,
 				struct ar_err *err)
 {

@@ -21,7 +21,7 @@ double bench_delta_flops(const struct bench_delta *x);
 double bench_delta_bytes(const struct bench_delta *x);
 
 /* Measure it, on prompts from their beginning or on decodes.  The first rows of request 0 are
- * checked against delta_prefill_ref(), or delta_decode_ref(), of what the first projections gave:
+ * checked against delta_prefill_ref(), or delta_decode_ref(), of the first projections' results:
  * r->rel_l2.  AR_USAGE: there are no kernels for it on this GPU.  AR_NODEV: projections without
  * cuBLAS. */
 enum ar_status bench_delta_run(struct bench_device *d, const struct bench_delta *x,

@@ -183,7 +183,7 @@ static enum ar_status take_weights(struct load *p, struct ar_err *err)
 	return st;
 }
 
-/* What the mixer reads: random, or room for the products of random rows. */
+/* Allocate the mixer's inputs: random, or room for the products of random rows. */
 static enum ar_status take_inputs(struct load *p, bf16_t **qkvz, bf16_t **ba, struct ar_err *err)
 {
 	const size_t rows = (size_t)p->n_row;
@@ -247,7 +247,7 @@ static enum ar_status take_all(struct load *p, struct ar_err *err)
 
 /* ---- check ---- */
 
-/* Copies on the host of what the first n rows of set 0 need, in the order of the list below. */
+/* Copies on the host of the arrays for the check of the first n rows of set 0. */
 struct host {
 	bf16_t *qkvz, *ba, *conv, *norm, *tail, *out, *want;
 	float *a_log, *dt_bias, *state;

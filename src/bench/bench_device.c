@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device, launches and their times.  Repeats take turns on the sets of a load.  All repeats are
- * enqueued behind other work before the first is waited for, so that the GPU does not wait for the
+ * enqueued behind other work before the host waits for the first.  So the GPU does not wait for the
  * host.  In the trace the layer number is the repeat, so that each kernel is counted for its
  * repeat.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Benchmarks on the GPU: the median time of many launches and the error against the reference.
- * Launches take turns on several sets of inputs, so that the L2 cache holds none of them. */
+ * Launches take turns on several sets of inputs, so that the L2 cache holds no set. */
 #ifndef AR_BENCH_DEVICE_H
 #define AR_BENCH_DEVICE_H
 

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "src/bench/bench_plan.h"
 
-/* ---- what a run has ---- */
+/* ---- a run's model, capture, prompts and pages ---- */
 
 static enum ar_status open_model(struct bench_engine *e, const struct bench_input *x,
 				 struct ar_err *err)

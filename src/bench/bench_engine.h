@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay runs attention on, for one layer: the method, groups, rows and activations of
- * replay/engine, over equal prompts that all have the tokens of one input. */
+/* One layer's attention as in a replay: the method, groups, rows and activations of replay/engine.
+ * The prompts are equal: all have the tokens of one input. */
 #ifndef AR_BENCH_ENGINE_H
 #define AR_BENCH_ENGINE_H
 
@@ -47,8 +47,8 @@ void bench_engine_release(struct bench_engine *e);
  * on which neither state nor memory depends. */
 enum ar_status bench_engine_use(struct bench_engine *e, const char *method, struct ar_err *err);
 
-/* Build the rows of the chunk [ctx, ctx + n) of all requests in rows.mem, of which *used bytes are
- * filled.  tiles: the method that plans the tiles; NULL: the engine's own. */
+/* Build the rows of the chunk [ctx, ctx + n) of all requests in rows.mem.  *used: the bytes that
+ * are filled.  tiles: the method that plans the tiles; NULL: the engine's own. */
 enum ar_status bench_engine_rows(struct bench_engine *e, int ctx, int n, const struct method *tiles,
 				 size_t *used, struct ar_err *err);
 

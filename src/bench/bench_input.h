@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs of a method benchmark: Q, K and V of one layer over one sequence, random or captured, on
- * the host.  Position p has token p % n_tok.  If the shape has more heads than the capture, head h
- * is the capture's head h modulo its number of heads. */
+ * the host.  Position p has token p % n_tok.  Head h is the capture's head h modulo the capture's
+ * number of heads, as the shape may have more. */
 #ifndef AR_BENCH_INPUT_H
 #define AR_BENCH_INPUT_H
 

@@ -57,13 +57,13 @@ enum ar_status bench_upload(struct bench_load *l, void *to, const void *host, si
 			    struct ar_err *err);
 void bench_drop(struct bench_load *l, int keep);
 
-/* The seed of what is allocated next. */
+/* The seed of the next allocation. */
 uint64_t bench_next_seed(const struct bench_load *l);
 /* Allocate n elements for each set, about normal.  Each call draws new values. */
 enum ar_status bench_take_random(struct bench_load *l, bf16_t **to, size_t n, float scale,
 				 struct ar_err *err);
 
-/* Number of sets.  Launches on all of them read several times the size of the L2 cache.  At
+/* Number of sets.  Launches on all sets read several times the size of the L2 cache.  At
  * least 2, if memory fits them.  used: bytes that a launch reads of a set; taken: size of a set
  * in bytes. */
 int bench_sets(const struct bench_load *l, size_t used, size_t taken);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Find the value of a selector's threshold at which a method leaves out as much as wanted, by the
- * search of threshold.h.  If no value is near enough, the nearest one is returned.
+ * Find the value of a selector's threshold at which a method has the wanted sparsity.  The search
+ * is that of threshold.h.  If no value is near enough, the nearest one is returned.
  */
 #include "config.h"
 #include "src/bench/bench_match.h"

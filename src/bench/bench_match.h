@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tune a method until it leaves out as many blocks as the paper states, since the inputs differ
- * from the paper's. */
+/* Tune a method until it leaves out as many blocks as the paper states.  Its own threshold may
+ * leave out more or fewer, as the inputs differ from the paper's. */
 #ifndef AR_BENCH_MATCH_H
 #define AR_BENCH_MATCH_H
 

@@ -136,7 +136,7 @@ static enum ar_status choose(const struct paper *p, const struct paper_row *r, s
 		       sizeof k->text - 1);
 }
 
-/* Replace copies and attention of sum by those of x, which attends to random blocks. */
+/* Replace copies and attention of sum by the ones of x, which attends to random blocks. */
 static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 {
 	static const enum bench_part part[] = { BENCH_PART_COPY, BENCH_PART_ATTEND };
@@ -207,13 +207,13 @@ static bool is_share(enum paper_quantity what)
 	return !strcmp(paper_quantities[what].unit, "%");
 }
 
-/* Only times are measured at a matched sparsity: shares are what the table compares. */
+/* Only times are measured at a matched sparsity.  Shares are not: the table compares them. */
 static bool is_matched(const struct paper *p, const struct paper_row *r)
 {
 	return p->session.a->match && p->session.device && !is_share(r->what);
 }
 
-/* Prompts share an iteration, but for those in chunks. */
+/* The token budget of an iteration: prompts share it, unless they are cut into chunks. */
 static int64_t budget_of(const struct paper_column *c)
 {
 	const int64_t most = 128 << 10;

@@ -236,7 +236,7 @@ static const struct paper_column up_batches[] = { UP_COLUMNS(1), UP_LONG(1),	 UP
 		} \
 	}
 
-/* Layers of models of 48 are those of 32 layers, in proportion, that have full attention. */
+/* Layers for 48-layer models: the ones for 32 layers, in proportion, with full attention. */
 #define GEMMA_UP "uniprefill:p=0.98,min-tokens=1024"
 #define NEXT_LAZY "lazyllm:layers=19:0.3+31:0.5+43:0.7"
 #define GEMMA_LAZY "lazyllm:layers=17:0.3+29:0.5+41:0.7"

@@ -35,7 +35,7 @@ extern const struct paper_quantity_info paper_quantities[]; /* by enum paper_qua
 
 enum { PAPER_COLS = 22 };
 
-/* Whole prefills: chunk is the token budget of an iteration, and one as long as the context lets
+/* Whole prefills: chunk is the token budget of an iteration.  If it is as long as the context,
  * prompts of up to 128 K tokens together share an iteration. */
 struct paper_column {
 	int64_t batch, chunk, context;

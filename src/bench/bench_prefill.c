@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measurements of the chunks of a prefill, and checks of what they compute. */
+/* Measurements of the chunks of a prefill, and checks of their results. */
 #include "config.h"
 #include "src/bench/bench_prefill_state.h"
 
@@ -183,8 +183,8 @@ out:
 	return st;
 }
 
-/* Launch set 0 once more, count its selection and check its outputs: those there may be of another
- * set. */
+/* Launch set 0 once more, as the outputs may be another set's.  Count its selection and check its
+ * outputs. */
 static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core, struct ar_err *err)
 {
 	struct method_selection x = { 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The attention core of one layer of a method, chunk by chunk of a prefill, on the GPU.  With a
- * dropper, what it does after the layer's attention, too. */
+ * dropper, also the dropper's work after the layer's attention. */
 #ifndef AR_BENCH_PREFILL_H
 #define AR_BENCH_PREFILL_H
 

@@ -169,7 +169,7 @@ static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
-/* What the dropper writes and reads. */
+/* Allocate the arrays that the dropper writes and reads. */
 static enum ar_status take_kept(struct bench_prefill *p, struct ar_err *err)
 {
 	size_t rows = (size_t)p->e.rows.limit[ROW_PREFILL].max_row, n_req = p->e.trace.n;

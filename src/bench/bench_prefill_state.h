@@ -3,8 +3,8 @@
  * The state of struct bench_prefill, shared by its source files.
  *
  * A set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold the
- * same values at different addresses, so that the L2 cache holds none of them.  Rows, pages and
- * activations are those of a replay; they fill set 0, which is copied to the others.
+ * same values at different addresses, so that the L2 cache holds no set.  The rows, pages and
+ * activations of a replay fill set 0, which is copied to the others.
  */
 #ifndef AR_BENCH_PREFILL_STATE_H
 #define AR_BENCH_PREFILL_STATE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases and ceilings: their random inputs, and what a launch of them enqueues. */
+/* Cases and ceilings: their random inputs, and the work that a launch enqueues. */
 #include "config.h"
 #include "src/bench/bench_load.h"
 
@@ -148,8 +148,8 @@ static struct attn_limits limits_of(const struct attn_batch *b)
 				     b->keys.n_page };
 }
 
-/* State and lists of the selector.  Means of past blocks are random; the selector takes those of
- * the chunk's blocks from the keys. */
+/* State and lists of the selector.  Means of past blocks are random; the selector computes the
+ * means of the chunk's blocks from the keys. */
 static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_batch *b = &l->b;
@@ -325,7 +325,7 @@ static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *
 	return st;
 }
 
-/* Launch set 0 once more: the outputs may be those of another set. */
+/* Launch set 0 once more, as the outputs may be another set's, and check it. */
 static enum ar_status check(struct bench_load *l, struct bench_result *r, struct ar_err *err)
 {
 	enum ar_status st = bench_launch(l, launch_case, -1, 0, err);

@@ -28,9 +28,9 @@ enum ar_status bench_session_open(struct bench_session *s, const struct bench_ar
 enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err);
 void bench_session_close(struct bench_session *s);
 
-/* Set shape's heads to those of one of tp GPUs.  Before, they are those of all GPUs in the paper's
- * model, or 0 without a model.  Options win; then the model, if there is no capture or it fits
- * (bench_input_fits()); then the capture. */
+/* Set shape's heads to the heads of one of tp GPUs.  Before, shape has the heads of all GPUs in the
+ * paper's model, or 0 without a model.  Options win; then the model, if there is no capture or it
+ * fits (bench_input_fits()); then the capture. */
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err);
 
