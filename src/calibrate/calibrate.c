@@ -112,7 +112,7 @@ enum ar_status calib_table(const void *arg, const struct calib_input *in, const 
 
 /* ---- layers ---- */
 
-/* Q, K and V of a capture, and what RoPE needs. */
+/* Q, K and V of a capture, and the angles of RoPE. */
 struct raw {
 	bf16_t *data; /* [q_heads + 2 kv_heads][n_tok][head_dim] */
 	struct layer_row *row;

@@ -25,9 +25,9 @@ void calib_close(struct calib_input *in);
 
 struct calibrator {
 	const char *name;	/* of the selector, or "plan", "host" or "roofline" */
-	const char *operand;	/* what run_logs() reads, as "step log" */
-	const char *title;	/* one line: what it writes */
-	const struct opt *opts; /* besides those of the command */
+	const char *operand;	/* kind of file that run_logs() reads, as "step log" */
+	const char *title;	/* one line: the file that it writes */
+	const struct opt *opts; /* besides the options of the command */
 	size_t arg_size;
 
 	/* Write the file out, whole or not at all.  One of the two is NULL: the input is captures,

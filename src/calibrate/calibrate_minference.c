@@ -2,11 +2,11 @@
 /*
  * MInference's patterns, one for each layer and head.
  *
- * Each prompt is one chunk.  The score of a candidate is the attention mass of the keys that it
- * selects, averaged over the rows from 'from' on and over the captures.  The best candidate is
- * written, of equal ones the first.  The candidates and the default of 'from' are those of the
- * published search.  Its released configurations replace every other pattern by vertical_and_slash;
- * so does 'as-published' here.
+ * Each prompt is one chunk.  The score of a candidate is the attention mass of its keys, averaged
+ * over the captures and over the rows from position 'from' on.  The best candidate is written, of
+ * equal ones the first.  The candidates and the default of 'from' come from the published search.
+ * Its released configurations replace every other pattern by vertical_and_slash; so does
+ * 'as-published' here.
  */
 #include "config.h"
 

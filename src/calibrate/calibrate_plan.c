@@ -3,8 +3,9 @@
  * A plan: for each layer the setting with the least density that still finds a share of the
  * attention.
  *
- * A curve over mean recalls is printed as well.  It compares two densities: of a greedy search,
- * which may lower one layer more than another, and of the best single setting for all layers.
+ * A curve over mean recalls is printed as well.  It compares the density of a greedy search with
+ * that of the best single setting for all layers.  The greedy search may lower one layer more than
+ * another.
  */
 #include "config.h"
 
@@ -62,7 +63,7 @@ static void put_plan(FILE *f, const struct found *x)
 	}
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static void print_layers(const struct found *x, const char *out)
 {

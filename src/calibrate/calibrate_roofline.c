@@ -52,7 +52,7 @@ static size_t take_points(const struct roofline_runs *in, const struct roofline_
 	return n;
 }
 
-/* What each launch adds, from the gaps of the iterations with or without prompts. */
+/* Fit the time that each launch adds, from the gaps of the iterations with or without prompts. */
 static void fit_launch(const struct roofline_runs *in, bool prefill, int64_t *launch_ns)
 {
 	double gap = 0, n = 0;

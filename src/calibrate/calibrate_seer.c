@@ -141,7 +141,7 @@ static enum ar_status check_angles(const char *name, const struct rope *rope, st
 		      AR_OK;
 }
 
-/* Find RoPE of Q and K: what a capture states, else that of --model. */
+/* Find RoPE of Q and K: the one that a capture states, else that of --model. */
 static enum ar_status find_rope(const struct args *a, const struct calib_input *in,
 				struct rope *rope, struct ar_err *err)
 {

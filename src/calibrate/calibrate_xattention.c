@@ -2,10 +2,10 @@
 /*
  * Thresholds of XAttention, one for each layer and head.
  *
- * Each prompt is one chunk.  For each query block of a head, take the fewest blocks whose true
- * mass, a sum of softmax probabilities, reaches the share 'mass'.  The smallest estimated mass
- * among them is a cut: the blocks estimated at least as large include them all.  The threshold is
- * the share of these blocks in the estimated mass, summed over the query blocks.  Of several
+ * Each prompt is one chunk.  A block's true mass is a sum of softmax probabilities.  For each query
+ * block of a head, take the fewest blocks whose true mass reaches the share 'mass'.  Their smallest
+ * estimated mass is a cut: the blocks estimated at least as large include them all.  The threshold
+ * is the share of these blocks in the estimated mass, summed over the query blocks.  Of several
  * captures the largest threshold counts.
  */
 #include "config.h"

@@ -20,8 +20,8 @@ static const double SHORTEST_NS = 5e5;	/* errors of shorter steps are relative t
 static const double WHOLE = 1e-4;	/* how much a step counts beside its parts */
 static const double SPREAD_MAX = 1e6;	/* thousandths */
 
-/* Where the search begins, in ns.  Times per layer, kernel, token and request come before the
- * constants that they cannot be told from if all logs are of one model. */
+/* Where the search begins, in ns.  Times per layer, kernel, token and request come before
+ * constants: the two cannot be told apart if all logs are of one model. */
 static const struct {
 	int var;
 	double start;
@@ -172,8 +172,8 @@ static double dot(const double *a, const double *b, size_t n)
 	return sum;
 }
 
-/* Choose variables whose effects are independent, in the given order, by Gram and Schmidt's
- * method on the derivatives, which it overwrites. */
+/* Choose variables whose effects are independent, in the given order.  It applies Gram and
+ * Schmidt's method to the derivatives, and overwrites them. */
 static void choose(struct fit *f)
 {
 	size_t n = f->n_row;

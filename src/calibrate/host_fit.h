@@ -3,21 +3,21 @@
  * Fit a host model to step logs.
  *
  * Each step is predicted by the replay's own clock (replay/host/host.h), begun where the log says.
- * The residuals are those of the step's time and, where a log has them, of its parts and of the
- * times of adding requests.  Relative to the prediction they enter a Huber loss, which is minimised
- * by Levenberg and Marquardt's method with all times >= 0.
+ * Each step's time has a residual.  So have the step's parts and the times of adding requests,
+ * where a log has them.  Relative to the prediction the residuals enter a Huber loss.  Levenberg
+ * and Marquardt's method minimises it with all times >= 0.
  *
- * If a log has the parts of a step, the parts decide, and the step counts a hundredth of them.  A
- * step also depends on the GPU's time, which may come from other kernels than the engine's.
+ * If a log has the parts of a step, the parts decide: the step's own time weighs 1e-4 in the loss.
+ * It also depends on the GPU's time, which may come from other kernels than the engine's.
  *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
  * requests, for other steps by tokens.
  *
- * Where the logs have the parts of enough steps of a kind, the spread of the kind is that of the
- * measured times of preparing and launching, relative to the fitted ones.
+ * A kind of steps has a spread if the logs have the parts of enough such steps.  It is the spread
+ * of the measured times of preparing and launching, relative to the fitted times.
  *
- * A time without a step that depends on it, or that cannot be told from other times, is 0 and not
- * identified.
+ * A time is 0 and not identified if no step depends on it, or if it cannot be told from other
+ * times.
  */
 #ifndef AR_HOST_FIT_H
 #define AR_HOST_FIT_H

@@ -15,8 +15,8 @@
 
 /* ---- settings ---- */
 
-/* Values of a threshold, as shares of its range.  Thresholds of probabilities act near 0, those of
- * masses near 1. */
+/* Values of a threshold, as shares of its range.  Thresholds of probabilities act near 0,
+ * thresholds of masses near 1. */
 static const double grid[] = { 0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2,	 0.3,  0.4,  0.5,
 			       0.6,   0.7,  0.8,  0.85, 0.9, 0.94, 0.97, 0.99, 0.997 };
 
@@ -222,7 +222,7 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 	return st;
 }
 
-/* Add the chunk to what dense attention gives. */
+/* Add the results of dense attention on the chunk to d. */
 static enum ar_status add_dense(struct plan_dense *d, const struct work *w, struct ar_err *err)
 {
 	const struct attn_shape *s = &w->l->b.shape;

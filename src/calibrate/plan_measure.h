@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings of methods, and what each does in the layers of captures. */
+/* Settings of methods, and the density and recall of each in the layers of captures. */
 #ifndef AR_PLAN_MEASURE_H
 #define AR_PLAN_MEASURE_H
 
@@ -11,14 +11,13 @@
 struct plan_settings {
 	struct method **method; /* [n] owned */
 	size_t n, cap;
-	int page_tok; /* of all of them */
+	int page_tok; /* of all settings */
 };
 
-/* Take the methods of list.  If a selector has a threshold and list gives no value for it, the
- * method becomes several with values over the threshold's range.  METHOD@MODEL, with the parameters
- * of a model, stays one method.
-  AR_USAGE: as from method_parse(), or their blocks have different
- * sizes.  Release *s even after a failure. */
+/* Take the methods of list.  A method whose selector has a threshold without a value in list
+ * becomes several, with values over the threshold's range.  METHOD@MODEL, with the parameters of a
+ * model, stays one method.  AR_USAGE: as from method_parse(), or their blocks have different sizes.
+ * Release *s even after a failure. */
 enum ar_status plan_settings_init(struct plan_settings *s, const char *list, struct ar_err *err);
 void plan_settings_release(struct plan_settings *s);
 
@@ -30,8 +29,8 @@ enum ar_status plan_settings_add(struct plan_settings *s, const char *text, size
 /* Whether the text of a method assigns the parameter. */
 bool plan_setting_states(const char *text, const char *key);
 
-/* What dense attention gives in the chunks of a sample, in their order, kept from one
- * plan_measure() to the next, of the same captures, sample and page size. */
+/* Results of dense attention in the chunks of a sample, in their order.  They are kept from one
+ * plan_measure() to the next one of the same captures, sample and page size. */
 struct plan_dense {
 	struct plan_dense_chunk {
 		bf16_t *out; /* [rows][q_heads][head_dim] */
@@ -68,7 +67,7 @@ struct plan_sample {
 
 /* Measure all settings in all layers of the captures: means over heads, rows and chunks.  *layer:
  * the numbers of the layers, ascending, [t->n_layer].  The caller frees it and t->at, even after a
- * failure.  AR_USAGE: there is no layer to measure in, or how->layers has not all of them. */
+ * failure.  AR_USAGE: there is no layer to measure in, or how->layers lacks one. */
 enum ar_status plan_measure(const struct plan_settings *s, const struct calib_input *in,
 			    const struct plan_sample *how, struct plan_table *t, int **layer,
 			    struct ar_err *err);

@@ -27,8 +27,8 @@ static inline const struct plan_point *plan_at(const struct plan_table *t, size_
 	return &t->at[layer * t->n_setting + setting];
 }
 
-/* The cheapest setting of a layer: the one of least density among those with at least this
- * recall. */
+/* The cheapest setting of a layer: of the settings with at least this recall, the one of least
+ * density. */
 size_t plan_cheapest(const struct plan_table *t, size_t layer, double recall);
 
 /* The same for one setting in all layers, by means over the layers. */
@@ -38,8 +38,8 @@ size_t plan_cheapest_uniform(const struct plan_table *t, double recall);
 struct plan_point plan_mean(const struct plan_table *t, const size_t *choice);
 struct plan_point plan_mean_uniform(const struct plan_table *t, size_t setting);
 
-/* Change the setting of one layer: take the change that saves the most density per recall lost,
- * among the changes that keep the mean recall at or above recall.  False: there is none. */
+/* Change the setting of one layer, so that the mean recall stays at or above recall.  Of all such
+ * changes take the one that saves the most density per recall lost.  False: there is none. */
 bool plan_step(const struct plan_table *t, double recall, size_t *choice);
 
 /* Search a setting for each layer.  Take steps until none is left, once from dense layers and once

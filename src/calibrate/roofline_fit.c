@@ -108,7 +108,7 @@ static bool solve(const double sum[VARS + 1][VARS + 1], unsigned set, double x[V
 	return true;
 }
 
-/* Fit the variables in set; those in pin are at the peak, the others as in keep. */
+/* Fit the variables in set.  Variables in pin are at the peak, the others as in keep. */
 static void try_set(struct fit *f, const double sum[VARS + 1][VARS + 1], unsigned set, unsigned pin,
 		    const double keep[VARS], struct fit *best)
 {

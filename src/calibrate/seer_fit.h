@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Distil a gate of SeerAttention: fit the projection of pooled keys of one layer and head, so that
- * the gate's shares come near those of the attention.
+ * Distil a gate of SeerAttention for one layer and head.  Fit the projection of pooled keys, so
+ * that the gate's shares come near the shares of the attention.
  *
- *   m[i][j] = the largest probability of a row of query block i and a key of block j
- *   t[i][j] = m[i][j] / sum over j of m[i][j]
- *   loss    = mean over the rows i of sum over j of t[i][j] (log t[i][j] - log a[i][j])
+ *     m[i][j] = the largest probability of a row of query block i and a key of block j
+ *     t[i][j] = m[i][j] / sum over j of m[i][j]
+ *     loss    = mean over the rows i of sum over j of t[i][j] (log t[i][j] - log a[i][j])
  *
  * a is the gate's share; of its roundings only that of cos and sin to bf16 is done.  The first
  * quarter of a prompt's query blocks does not count.  With g = (a - t) / rows, u[i] the query after
  * RoPE and Rope'(j) the inverse rotation, the gradient is
  *
- *   dW = 1/sqrt(dim) sum over j of f[j] (Rope'(j) sum over i of g[i][j] u[i])^T
+ *     dW = 1/sqrt(dim) sum over j of f[j] (Rope'(j) sum over i of g[i][j] u[i])^T
  *
  * Each step is one of Adam (AdamW without decay) on one prompt; the prompts take turns.  The rate
  * rises over the first 20 steps and falls to 0 along a cosine.
