@@ -20,7 +20,7 @@ struct cache_plane {
 	enum elem elem;
 };
 
-enum { CACHE_KV_BF16 = 1 }; /* bits of layouts, for sets of them */
+enum { CACHE_KV_BF16 = 1 }; /* bits of layouts, for sets of layouts */
 
 struct cache_layout {
 	const char *name; /* "kv-bf16" */
@@ -35,8 +35,8 @@ static inline const struct cache_layout *cache_layout(const struct cache_layout 
 	return l ? l : cache_layouts;
 }
 
-/* Bytes of a token in a plane, and in all planes together.  Those of a page are page_tok times as
- * many. */
+/* Bytes of a token in a plane, and in all planes together.  A page has page_tok times as many
+ * bytes. */
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim);
 size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim);
 

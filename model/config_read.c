@@ -152,7 +152,7 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 /* ---- what belongs to no layer ---- */
 
 /* A capture after RoPE replays without angles.  So an embedding whose angles are not known is only
- * noted, for those who need them.  Models with two embeddings name the kinds of layers. */
+ * noted, for callers that need the angles.  Models with two embeddings name the kinds of layers. */
 static enum ar_status read_rope(struct model *m, const cJSON *config, const char *path,
 				struct ar_err *err)
 {

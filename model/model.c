@@ -200,8 +200,8 @@ enum ar_status model_parse(struct model *m, const char *name, const char *json, 
 	return copy ? read_json(m, name, copy, err) : ar_nomem(err);
 }
 
-/* Find the config of name_or_path: the path itself if it exists, config.json in it if it is a
- * folder, else a preset of that name. */
+/* Find the config of name_or_path: an existing file, config.json in an existing folder, else a
+ * preset of that name. */
 static bool find_config(const char *name_or_path, char *path, size_t n)
 {
 	size_t len = strlen(name_or_path);

@@ -31,7 +31,7 @@ static double pair_of(const struct rope *r, int dim, double n)
 	return dim * log(r->original_len / (n * 2 * PI)) / (2 * log(r->theta));
 }
 
-/* YaRN: pairs that turn often within the original context are unchanged, those that hardly turn
+/* YaRN: pairs that turn often within the original context are unchanged; pairs that hardly turn
  * rotate factor times slower.  share goes from 0 to 1 from the pair low to the pair high. */
 static double scale_yarn(const struct rope *r, int dim, int k, double inv)
 {

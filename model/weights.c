@@ -100,7 +100,7 @@ struct reading {
 	const char *dir, *prefix;
 	const char *const *names;
 	size_t at;	  /* values that were placed */
-	size_t *layer_at; /* [n_layers] where those of each layer begin, owned */
+	size_t *layer_at; /* [n_layers] where the values of each layer begin, owned */
 	bool load;	  /* false: only check and count */
 };
 

@@ -49,21 +49,21 @@ struct weights {
 	const bf16_t *head;		 /* [vocab][hidden]; a part of embed if the model is tied */
 	const bf16_t *norm;		 /* [hidden], the last one */
 	const bf16_t *(*layer)[WEIGHTS]; /* [n_layers], owned; NULL: the layer has no such tensor */
-	bf16_t *data;			 /* all of them, owned */
+	bf16_t *data;			 /* all values, owned */
 	size_t n;			 /* values in data */
 };
 
 /* Read the folder dir.  All tensors are in memory once, after their names, types and shapes were
- * checked.  AR_DATA: a file or tensor is missing, has another shape or an unknown type, is in two
- * shards or has no place in the model, or a value is not finite; or the architecture has experts or
- * linear layers, or its table lacks names.  The message names file and tensor.  AR_NOMEM: before
- * any is read, there is too little memory. */
+ * checked.  AR_DATA: a file or tensor is missing, has another shape or an unknown type, or is in
+ * two shards; a tensor has no place in the model; a value is not finite; the architecture has
+ * experts or linear layers, or its table lacks names.  The message names file and tensor.
+ * AR_NOMEM: before any is read, there is too little memory. */
 enum ar_status weights_open(struct weights *w, const char *dir, struct ar_err *err);
 
 /* The same for rank 0 <= rank < tp of a tensor-parallel group: model is split, see model_split(),
- * and only the rank's slices are read.  The outputs of o and down are partial sums; their biases
- * are those of rank 0, and 0 on the others.  The embeddings are whole: engines add up the ranks'
- * shares before the first layer.  AR_USAGE: tp does not divide the model. */
+ * and only the rank's slices are read.  The outputs of o and down are partial sums; rank 0 has
+ * their biases, the others have 0.  The embeddings are whole: engines add up the ranks' shares
+ * before the first layer.  AR_USAGE: tp does not divide the model. */
 enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int rank,
 				 struct ar_err *err);
 void weights_release(struct weights *w); /* may be called twice */
