@@ -18,7 +18,7 @@ struct request {
 	uint32_t prompt_tok; /* >= 1, whole prompt as served */
 	uint32_t output_tok; /* >= 1, first token included */
 	uint32_t n_block;    /* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
-	size_t block;	     /* ... first of them in trace.block */
+	size_t block;	     /* ... the first one in trace.block */
 	int32_t session;     /* number of the session, -1: none */
 	uint32_t turn;	     /* 0-based in the session */
 	int64_t think_ns;    /* from the end of the previous turn to this arrival; -1: not
@@ -63,7 +63,7 @@ enum trace_unit { UNIT_AUTO, UNIT_S, UNIT_MS, UNIT_US, UNIT_NS };
 /* Options for reading a file. */
 struct import_args {
 	char *format;		    /* --format, NULL: by content */
-	char *columns;		    /* --columns, NULL: those of the format */
+	char *columns;		    /* --columns, NULL: the format's own */
 	int time_unit;		    /* --time-unit, enum trace_unit */
 	int restart;		    /* --restart, enum trace_restart */
 	int64_t period_ns;	    /* --restart-period, 0: append at the last arrival */

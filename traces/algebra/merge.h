@@ -7,8 +7,8 @@
 
 enum trace_align { ALIGN_START, ALIGN_CLOCK };
 
-/* Add the requests of b to a; their prefixes and sessions stay apart from those of a.  align: both
- * traces begin together, or each at its absolute time. */
+/* Add the requests of b to a; the two share no prefixes and no sessions.  align: both traces begin
+ * together, or each at its absolute time. */
 enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_align align,
 			   struct ar_err *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Renumbering of prefix blocks, so that those of two origins stay apart. */
+/* Renumbering of prefix blocks, so that the blocks of two origins stay apart. */
 #ifndef AR_RENUMBER_H
 #define AR_RENUMBER_H
 

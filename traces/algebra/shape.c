@@ -305,8 +305,8 @@ static uint32_t common_blocks(const struct trace *t)
 	return n;
 }
 
-/* Requests with the same key are kept or dropped together: those of a session, else those that
- * share the first block after the common ones. */
+/* Requests with the same key are kept or dropped together: the requests of a session, else the
+ * requests that share the first block after the common ones. */
 static uint64_t group_key(const struct trace *t, size_t i, uint32_t common)
 {
 	const struct request *q = &t->req[i];

@@ -9,7 +9,7 @@
 enum trace_spread { SPREAD_NONE, SPREAD_EVEN, SPREAD_RANDOM };
 extern const char *const trace_spreads[]; /* their names, ended by NULL */
 
-/* Apply all options of a except those for reading and merging. */
+/* Apply all options of a except the options for reading and merging. */
 enum ar_status trace_shape(struct trace *t, const struct trace_args *a, struct ar_err *err);
 
 #endif

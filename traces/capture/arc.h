@@ -48,8 +48,8 @@ struct arc;
 enum ar_status arc_open(struct arc **out, const char *path, struct capture_info *info,
 			struct ar_err *err);
 void arc_close(struct arc *a); /* NULL is fine */
-/* Identify the contents of the file: the SHA-256, in hex, of its checksum and those of its
- * frames. */
+/* Identify the contents of the file: the SHA-256, in hex, of its checksum and of its frames'
+ * checksums. */
 enum ar_status arc_sum(const struct arc *a, char hex[65], struct ar_err *err);
 
 /* Read like capture_read; the caller has checked the arguments.  Every frame that the range touches

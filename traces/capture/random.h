@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of random captures.  Each is a function of the seed and of its place alone, so any range
- * of tokens can be read, and heads and tokens that are left out change no other. */
+/* Values of random captures.  Each value is a function of the seed and of its place alone.  So any
+ * range of tokens can be read.  Heads and tokens that are left out change no other value. */
 #ifndef AR_RANDOM_H
 #define AR_RANDOM_H
 

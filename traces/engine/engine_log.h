@@ -9,8 +9,8 @@
  *   are such, "ttft" and "tpot": ms of each request.
  * - A bare JSON array of such steps.
  * - Outcomes without steps: the JSON of `vllm bench serve --save-detailed`
- * (vllm/benchmarks/serve.py),
- *   and the records of aiperf (profile_export.jsonl), one request a line.
+ *   (vllm/benchmarks/serve.py).
+ * - The same: the records of aiperf (profile_export.jsonl), one request a line.
  * A file may be compressed by gzip or zstd.
  */
 #ifndef AR_ENGINE_LOG_H
@@ -27,7 +27,7 @@ enum engine_part {
 	ENGINE_SCHEDULE, /* choose the batch */
 	ENGINE_EXECUTE,	 /* prepare inputs and launch kernels */
 	ENGINE_WAIT,	 /* wait for the sampled tokens of a batch */
-	ENGINE_UPDATE,	 /* record those tokens in the scheduler */
+	ENGINE_UPDATE,	 /* record the tokens in the scheduler */
 	ENGINE_PARTS
 };
 
@@ -67,7 +67,7 @@ struct engine_log {
 };
 
 /* Read a log; "-" is standard input, the caller closes the log.  AR_DATA: bad contents; the message
- * names the file and the line, or the number of the step or request in a file of one value. */
+ * names the file and the line; in a file of one value, the number of the step or request. */
 enum ar_status engine_log_open(struct engine_log **out, const char *path, struct ar_err *err);
 void engine_log_close(struct engine_log *log); /* NULL is fine */
 

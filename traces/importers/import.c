@@ -15,8 +15,8 @@
 #include "base/order.h"
 #include "traces/importers/reader.h"
 
-/* A step back in time beyond this and beyond half of the recording so far is a restart of the
- * clock.  A shorter step is jitter. */
+/* A step back in time beyond JITTER_NS and half of the recording so far is a restarted clock.  A
+ * shorter step is jitter. */
 static const int64_t JITTER_NS = 1000000000;
 
 static const char *const warning_text[WARN_COUNT] = {

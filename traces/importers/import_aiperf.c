@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions for aiperf: Mooncake's keys in milliseconds, and the session of each record.  A later
- * turn has a delay after the previous turn instead of a time, and only the new tokens of its
+ * turn has a delay after the previous turn instead of a time.  It has only the new tokens of its
  * prompt. */
 #include "config.h"
 #include "traces/importers/import.h"

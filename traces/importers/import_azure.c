@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Azure LLM inference traces of 2023 (times without a zone) and 2024 (times with a zone), and the
+/* Azure LLM inference traces: of 2023 (times without a zone), of 2024 (times with a zone), and the
  * multimodal trace of 2025 (with images). */
 #include "config.h"
 #include "traces/importers/import.h"
