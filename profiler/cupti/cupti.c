@@ -7,9 +7,9 @@
  * that prof_phase() announced on the launching thread.  CUPTI fills our buffers with records in any
  * order.  prof_collect() reads them on the caller's thread, when the device is idle.
  *
- * All kernels of a CUDA graph have the correlation id of the graph's launch, but each has the id of
- * its node.  CUPTI calls back when capture creates a node and when instantiation clones it.  A node
- * has the scope announced at its capture; a clone has the scope of its original.
+ * All kernels of a CUDA graph have the correlation id of the graph's launch.  But each kernel has
+ * the id of its node.  CUPTI calls back when capture creates a node and when instantiation clones
+ * it.  A node has the scope announced at its capture; a clone has the scope of its original.
  */
 #include "config.h"
 #include "profiler/cupti/prof.h"
@@ -177,7 +177,7 @@ static struct buffer *take_list(struct buffer **list)
 	return b;
 }
 
-/* Free the buffers of a list: those that CUPTI does not hold. */
+/* Free the buffers of a list.  A buffer that CUPTI holds is in no list. */
 static void pool_release(struct buffer **list)
 {
 	struct buffer *next;

@@ -27,8 +27,8 @@ void energy_close(struct energy_meter *m);
 /* Measure the power of the idle GPU for at least idle_ns, then begin to count.  AR_NODEV: the
  * counter cannot be read or stands still. */
 enum ar_status energy_begin(struct energy_meter *m, int64_t idle_ns, struct ar_err *err);
-/* Read what the GPU used since energy_begin().  It waits for a step of the counter, so the GPU must
- * be idle.  AR_NODEV: as above, or the counter has gone back. */
+/* Read the energy that the GPU used since energy_begin().  energy_end() waits for a step of the
+ * counter, so the GPU must be idle.  AR_NODEV: as above, or the counter has gone back. */
 enum ar_status energy_end(const struct energy_meter *m, struct energy_use *use, struct ar_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a GPU runs with, from NVML (nvml.h). */
+/* The driver and the clocks of a GPU, from NVML (nvml.h). */
 #ifndef AR_GPU_STATE_H
 #define AR_GPU_STATE_H
 

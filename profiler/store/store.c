@@ -75,8 +75,8 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	return AR_OK;
 }
 
-/* Wait for messages and take all of them.  NULL: none came for IDLE_NS while a transaction was
- * open, or *stop is true. */
+/* Wait for messages and take them all.  NULL: none came for IDLE_NS while a transaction was open,
+ * or *stop is true. */
 static struct chunk *take_all(struct store *s, bool *stop)
 {
 	bool timed = writer_age_ns(s->w) > 0 && !s->err.status;

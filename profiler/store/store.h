@@ -109,9 +109,9 @@ struct store_selection {
 	struct selection_count count;
 };
 
-/* Begin a run.  Its baseline is the latest dense run before it, else the first after it, with the
- * same trace, model, device, policy, backend, clock and setup, of the same repeat if there is one.
- * *run_id: the run's number. */
+/* Begin a run.  Its baseline is the latest dense run before it, else the first after it.  The two
+ * have the same trace, model, device, policy, backend, clock and setup.  They are of the same
+ * repeat if there is one.  *run_id: the run's number. */
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,

@@ -20,7 +20,7 @@ struct merge {
 	const char *db_path, *path;
 	const struct merge_rule *rule;
 	bool done[TABLE_COUNT];
-	int64_t kernel_offset; /* from kernel numbers of the file to those of db */
+	int64_t kernel_offset; /* from kernel numbers of the file to numbers of db */
 };
 
 /* ---- statements ---- */

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-/* The runs of a file, or one of them. */
+/* All runs of a file, or one run. */
 struct store_source {
 	const char *path;
 	int64_t run; /* 0: all */
@@ -20,7 +20,7 @@ struct store_source {
  * store_open_read(); n > 0.  One source is read in its file, with all of its runs.  Several are
  * copied into a temporary database, and runs get new numbers in the order of the sources; only
  * kernels may be left out.  The TEMP table source_run tells which run each was: run_id, path, run.
- * It is empty for one source.  Errors are those of store_open_read() and store_merge(). */
+ * It is empty for one source.  Errors: see store_open_read() and store_merge(). */
 enum ar_status store_open_runs(sqlite3 **db, const struct store_source *source, size_t n,
 			       bool kernels, struct ar_err *err);
 

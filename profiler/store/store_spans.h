@@ -17,7 +17,7 @@ enum { SPAN_MAX = 256 };
 struct request_span {
 	struct store_entry first;
 	int64_t iter_no;      /* of first; one entry in each iteration from there */
-	uint32_t n, n_stored; /* entries; how many of them are in the database */
+	uint32_t n, n_stored; /* entries, and how many are in the database */
 };
 
 struct request_spans {

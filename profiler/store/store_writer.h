@@ -11,7 +11,7 @@ struct writer;
  * store_stage.h, else by INSERT.  On failure db stays the caller's. */
 enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, bool stage,
 			   struct ar_err *err);
-/* Roll back what is not committed, then close the file.  NULL is fine. */
+/* Roll back the open transaction, then close the file.  NULL is fine. */
 enum ar_status writer_close(struct writer *w, struct ar_err *err);
 
 /* Commit the open transaction, if any.  writer_age_ns: its age; 0: none is open. */
