@@ -423,7 +423,8 @@ static void read_out(void *self, size_t at, size_t n, bf16_t *out)
 {
 	const struct cuda *c = self;
 
-	if (cudaMemcpy(out, c->out + at, n * sizeof *out, cudaMemcpyDeviceToHost) != cudaSuccess)
+	if (cudaMemcpy(out, c->pass.out + at, n * sizeof *out, cudaMemcpyDeviceToHost) !=
+	    cudaSuccess)
 		bail_out("cannot read the device");
 }
 
@@ -438,7 +439,7 @@ static float *read_state(const struct backend_case *c, size_t *n)
 
 	*n = (size_t)(g->n_page + 1) * delta_state_len(&c->layer[STATE_LAYER].delta);
 	host = malloc(*n * sizeof *host);
-	if (!host || cudaMemcpy(host, x->state[STATE_LAYER], *n * sizeof *host,
+	if (!host || cudaMemcpy(host, x->pass.state[STATE_LAYER], *n * sizeof *host,
 				cudaMemcpyDeviceToHost) != cudaSuccess)
 		bail_out("cannot read the device");
 	return host;

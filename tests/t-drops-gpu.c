@@ -18,7 +18,8 @@ static void read_out(void *self, size_t at, size_t n, bf16_t *out)
 {
 	const struct cuda *c = self;
 
-	if (cudaMemcpy(out, c->out + at, n * sizeof *out, cudaMemcpyDeviceToHost) != cudaSuccess)
+	if (cudaMemcpy(out, c->pass.out + at, n * sizeof *out, cudaMemcpyDeviceToHost) !=
+	    cudaSuccess)
 		bail_out("cannot read the device");
 }
 

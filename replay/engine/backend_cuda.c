@@ -52,13 +52,13 @@ static bool only_decodes(const struct batch *b)
 }
 
 /* Number of rows of the CUDA graph that runs b; 0: b runs without a graph. */
-static int graph_rows(const struct cuda *c, const struct batch *b)
+static int graph_rows(const struct cuda_pass *p, const struct batch *b)
 {
-	int n = graph_sizes_fit(&c->sizes, (int64_t)b->n);
+	int n = graph_sizes_fit(&p->sizes, (int64_t)b->n);
 
 	if (!only_decodes(b))
 		return 0;
-	return n < c->graphs[0].max_row ? n : c->graphs[0].max_row;
+	return n < p->graphs[0].max_row ? n : p->graphs[0].max_row;
 }
 
 /* Number of rows to pad a batch with prompts to; 0: none.  Of such a batch an engine runs the parts
@@ -71,7 +71,7 @@ static int piece_rows(const struct cuda *c, const struct batch *b)
 		return 0;
 	for (size_t i = 0; i < b->n; i++)
 		n += b->entry[i].n_tok;
-	return graph_sizes_fit(&c->sizes, n);
+	return graph_sizes_fit(&c->pass.sizes, n);
 }
 
 /* Number of executed layers in the first graph. */
@@ -84,14 +84,16 @@ enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct ro
 			  const struct method *m, int graph, int pad, struct ar_err *err)
 {
 	size_t used = 0;
-	enum ar_status st = graph ? rows_build_decodes(&c->host, &c->rows, b, segment, graph, &used,
-						       err) :
-				    rows_build(&c->host, &c->rows, b, segment, m, pad, &used, err);
+	enum ar_status st = graph ? rows_build_decodes(&c->pass.host, &c->pass.rows, b, segment,
+						       graph, &used, err) :
+				    rows_build(&c->pass.host, &c->pass.rows, b, segment, m, pad,
+					       &used, err);
 
 	if (st)
 		return st;
-	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, used, cudaMemcpyHostToDevice, c->stream));
-	row_set_at(&c->dev, &c->host, c->rows.mem, c->rows_dev);
+	CU(cudaMemcpyAsync(c->pass.rows_dev, c->pass.rows.mem, used, cudaMemcpyHostToDevice,
+			   c->device.stream));
+	row_set_at(&c->pass.dev, &c->pass.host, c->pass.rows.mem, c->pass.rows_dev);
 out:
 	return st;
 }
@@ -99,7 +101,7 @@ out:
 enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
 			     struct ar_err *err)
 {
-	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
+	const struct qkv out = { c->pass.q, c->pass.k, store ? &c->pass.kv[i] : NULL };
 	struct layer_qkv product;
 
 	if (c->decoder)
@@ -115,14 +117,14 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 
 	return (struct attn_call){ .b = &r->part[kind],
 				   .layer = c->env.run_layer[i],
-				   .q = c->q + at,
-				   .kv = c->kv[i],
+				   .q = c->pass.q + at,
+				   .kv = c->pass.kv[i],
 				   .layout = attn_engine_group(&c->engine, i)->layout,
-				   .state = c->state[i],
-				   .sink = attn_engine_sink(&c->engine, c->sink, i),
-				   .out = c->out + at,
-				   .work = c->work,
-				   .stream = c->stream };
+				   .state = c->pass.state[i],
+				   .sink = attn_engine_sink(&c->engine, c->pass.sink, i),
+				   .out = c->pass.out + at,
+				   .work = c->pass.work,
+				   .stream = c->device.stream };
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
@@ -165,8 +167,9 @@ enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, stru
 
 	if (!c->decoder)
 		return AR_OK;
-	return splits(cuda_drop_at(c, i, r)) ? decoder_project(c->decoder, i, layer, c->out, err) :
-					       decoder_after(c->decoder, i, layer, c->out, err);
+	return splits(cuda_drop_at(c, i, r)) ?
+		       decoder_project(c->decoder, i, layer, c->pass.out, err) :
+		       decoder_after(c->decoder, i, layer, c->pass.out, err);
 }
 
 enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err)
@@ -200,23 +203,23 @@ static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct
 }
 
 /* hold() has ended, or ends now. */
-static void release(struct cuda *c)
+static void release(struct cuda_clock *t)
 {
-	if (*c->go != LAYER_HOLD_OVER)
-		*c->go = 1;
+	if (*t->go != LAYER_HOLD_OVER)
+		*t->go = 1;
 }
 
 /* Executed layers [from, to) have been enqueued.  Layer n_run_layers is the head.  ahead: the
  * number of layers that the GPU may start with. */
-static void enqueued(struct cuda *c, int from, int to, int ahead)
+static void enqueued(struct cuda_clock *clock, int from, int to, int ahead)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t); /* as in struct prof_kernel */
 	for (int i = from; i < to; i++)
-		c->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-	if (c->early && to == ahead)
-		release(c);
+		clock->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+	if (clock->early && to == ahead)
+		release(clock);
 }
 
 /* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  Events: begin, layers,
@@ -229,7 +232,7 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 	enum ar_status st = AR_OK;
 
 	if (!from)
-		CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
+		CU(cudaEventRecordWithFlags(c->clock.begin, c->device.stream, flags));
 	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
 
@@ -238,23 +241,23 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 			st = cuda_mix(c, i, r, true, err);
 		if (!st)
 			st = finish(c, i, r, err);
-		enqueued(c, i, i + 1, CUDA_AHEAD);
+		enqueued(&c->clock, i, i + 1, CUDA_AHEAD);
 	}
 	if (st || to <= n)
 		return st;
-	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
+	CU(cudaEventRecordWithFlags(c->clock.head, c->device.stream, flags));
 	if (c->decoder)
 		st = decoder_head(c->decoder, last->emit, last->n_emit, err);
-	enqueued(c, n, n + 1, CUDA_AHEAD);
+	enqueued(&c->clock, n, n + 1, CUDA_AHEAD);
 	if (!st)
-		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
+		CU(cudaEventRecordWithFlags(c->clock.end, c->device.stream, flags));
 out:
 	return st;
 }
 
 enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
 {
-	const struct rows *r = row_set_of(&c->dev, 0);
+	const struct rows *r = row_set_of(&c->pass.dev, 0);
 
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
@@ -264,7 +267,7 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
  * need its output. */
 static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err *err)
 {
-	const struct rows *r = row_set_of(&c->dev, i);
+	const struct rows *r = row_set_of(&c->pass.dev, i);
 	enum ar_status st;
 
 	if (c->env.weights) {
@@ -274,7 +277,7 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 		return AR_OK;
 	st = cuda_make_qkv(c, i, r, !held, err);
-	return st || !c->state[i] ? st : attend(c, i, r, err);
+	return st || !c->pass.state[i] ? st : attend(c, i, r, err);
 }
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
@@ -296,8 +299,8 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 		st = fill_layer(c, i, held, err);
 	if (st)
 		return st;
-	c->stale = true;
-	CU(cudaStreamSynchronize(c->stream));
+	c->clock.stale = true;
+	CU(cudaStreamSynchronize(c->device.stream));
 out:
 	return st;
 }
@@ -309,7 +312,7 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 
 	for (size_t e = 0; e < b->n && !st; e++)
 		while (!st && blocks_missing(c->env.blocks, &b->entry[e],
-					     c->rows.limit[ROW_PREFILL].max_row, &piece))
+					     c->pass.rows.limit[ROW_PREFILL].max_row, &piece))
 			st = fill(c, &piece, err);
 	return st;
 }
@@ -318,7 +321,7 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s, struct ar_err *err)
 {
 	int i = attn_engine_drop_layer(&c->engine, s);
-	const struct rows *r = row_set_of(&c->dev, i);
+	const struct rows *r = row_set_of(&c->pass.dev, i);
 	enum ar_status st;
 
 	if (only_decodes(b) && !c->engine.drops.revives) {
@@ -328,7 +331,7 @@ static enum ar_status drop_segment(struct cuda *c, const struct batch *b, int s,
 	st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, 0, 0, err);
 	if (st)
 		return st;
-	c->stale = true;
+	c->clock.stale = true;
 	st = c->env.weights ? cuda_reach_drop(c, s, err) : cuda_make_qkv(c, i, r, true, err);
 	if (!st)
 		st = cuda_drop_rows(c, i, r, err);
@@ -377,12 +380,12 @@ static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 static enum ar_status launch_graphs(struct cuda *c, int n_row, struct ar_err *err)
 {
 	int first = first_layers(c), n = c->env.n_run_layers;
-	enum ar_status st = graphs_launch(&c->graphs[0], n_row, c->stream, err);
+	enum ar_status st = graphs_launch(&c->pass.graphs[0], n_row, c->device.stream, err);
 
-	enqueued(c, 0, first, first);
+	enqueued(&c->clock, 0, first, first);
 	if (!st)
-		st = graphs_launch(&c->graphs[1], n_row, c->stream, err);
-	enqueued(c, first, n + 1, first);
+		st = graphs_launch(&c->pass.graphs[1], n_row, c->device.stream, err);
+	enqueued(&c->clock, first, n + 1, first);
 	return st;
 }
 
@@ -400,10 +403,11 @@ static enum ar_status make_graphs(struct cuda *c, const struct row_set *set, str
 	if (!st)
 		st = cuda_begin(c, err);
 	for (int i = 0; i < 2 && !st; i++)
-		st = graphs_capture(&c->graphs[i], n_row, enqueue_pass, &part[i], c->stream, err);
+		st = graphs_capture(&c->pass.graphs[i], n_row, enqueue_pass, &part[i],
+				    c->device.stream, err);
 	if (!st)
 		st = launch_graphs(c, n_row, err);
-	c->stale = true;
+	c->clock.stale = true;
 	return st;
 }
 
@@ -414,10 +418,10 @@ static enum ar_status discard(struct cuda *c, struct ar_err *err)
 	enum ar_status st = AR_OK;
 	size_t n;
 
-	if (!c->env.prof || !c->stale)
+	if (!c->env.prof || !c->clock.stale)
 		return AR_OK;
-	CU(cudaStreamSynchronize(c->stream));
-	c->stale = false;
+	CU(cudaStreamSynchronize(c->device.stream));
+	c->clock.stale = false;
 	st = prof_collect(c->env.prof, &kernel, &n, err);
 out:
 	return st;
@@ -429,13 +433,13 @@ out:
  * wait ends after HOLD_NS, as the launch queue is finite. */
 static enum ar_status hold(struct cuda *c, struct ar_err *err)
 {
-	*c->go = 0;
+	*c->clock.go = 0;
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
-	return layer_hold(c->go, HOLD_NS, c->stream, err);
+	return layer_hold(c->clock.go, HOLD_NS, c->device.stream, err);
 }
 
-/* Run the staged rows and get their kernels.  c->early: the GPU starts when CUDA_AHEAD layers, or
- * those of the first graph, are enqueued.  *late: it may have waited for the host since. */
+/* Run the staged rows and get their kernels.  clock.early: the GPU starts when CUDA_AHEAD layers,
+ * or those of the first graph, are enqueued.  *late: it may have waited for the host since. */
 static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct iter_cost *cost, struct ar_err *err)
 {
@@ -448,13 +452,13 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	st = hold(c, err);
 	if (!st)
 		st = pad ? launch_graphs(c, pad, err) : enqueue_all(c, set, err);
-	*late = *c->go == LAYER_HOLD_OVER;
-	release(c);
+	*late = *c->clock.go == LAYER_HOLD_OVER;
+	release(&c->clock);
 	if (st)
 		return st;
-	CU(cudaStreamSynchronize(c->stream));
+	CU(cudaStreamSynchronize(c->device.stream));
 	st = cuda_collect(c, cost, err);
-	*late |= !st && c->early && cuda_starved(c, cost);
+	*late |= !st && c->clock.early && cuda_starved(c, cost);
 out:
 	return st;
 }
@@ -463,8 +467,8 @@ out:
  * the host's time for layers one by one.  With graphs the first needs the second's launch time. */
 static void learn_pace(struct cuda *c, int n_row, int pad, const struct iter_cost *cost)
 {
-	int *held = &c->held_rows[pad > 0];
-	int64_t host = c->enqueued_ns[c->env.n_run_layers] - c->enqueued_ns[0];
+	int *held = &c->clock.held_rows[pad > 0];
+	int64_t host = c->clock.enqueued_ns[c->env.n_run_layers] - c->clock.enqueued_ns[0];
 	int64_t gpu = cost->n_kernel ?
 			      cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns :
 			      0;
@@ -483,12 +487,12 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	bool late = false;
 	enum ar_status st;
 
-	c->early = c->env.prof && n_row > c->held_rows[pad > 0];
+	c->clock.early = c->env.prof && n_row > c->clock.held_rows[pad > 0];
 	st = run_staged(c, set, pad, &late, cost, err);
-	if (st || !late || c->slow_host)
+	if (st || !late || c->clock.slow_host)
 		return st;
-	c->early = false;
-	st = run_staged(c, set, pad, &c->slow_host, cost, err);
+	c->clock.early = false;
+	st = run_staged(c, set, pad, &c->clock.slow_host, cost, err);
 	if (!st)
 		learn_pace(c, n_row, pad, cost);
 	return st;
@@ -501,7 +505,7 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
-	c->compared.at = -1;
+	c->pass.compared.at = -1;
 	if (!st)
 		st = fill_missing(c, b, err);
 	if (!st)
@@ -509,10 +513,10 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 	if (!st)
 		st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
 				err);
-	if (!st && pad && !c->graphs[1].exec[pad])
-		st = make_graphs(c, &c->dev, err);
+	if (!st && pad && !c->pass.graphs[1].exec[pad])
+		st = make_graphs(c, &c->pass.dev, err);
 	if (!st)
-		st = run_in_time(c, &c->dev, pad, &x, err);
+		st = run_in_time(c, &c->pass.dev, pad, &x, err);
 	if (!st)
 		st = cuda_event_cost(c, &x, err);
 	if (!st && x.n_kernel)
@@ -544,7 +548,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 			       struct ar_err *err)
 {
 	struct cuda *c = self;
-	int pad = graph_rows(c, b);
+	int pad = graph_rows(&c->pass, b);
 	enum ar_status st;
 
 	if (!b->n) {
@@ -564,7 +568,7 @@ static int64_t lesser(int64_t a, int64_t b)
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
 	int64_t most = lesser(c->env.max_len,
-			      c->rows.limit[ROW_PREFILL].max_page * c->engine.plan.page_tok);
+			      c->pass.rows.limit[ROW_PREFILL].max_page * c->engine.plan.page_tok);
 	uint32_t last = c->engine.drops.n ==
 			1; /* the decode repeats a token; none that is dropped */
 	int64_t tok = lesser(most, c->engine.act->n_tok(c->engine.act_self, 0));
@@ -584,7 +588,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	for (int i = 0; n && i < 3 && !st; i++) {
 		const struct batch b = { .entry = &e[i], .n = 1, .blocks = c->env.blocks };
 
-		st = run_batch(c, &b, graph_rows(c, &b), &unused, err);
+		st = run_batch(c, &b, graph_rows(&c->pass, &b), &unused, err);
 	}
 	blocks_leave(c->env.blocks, 0);
 	drops_forget(&c->engine.drops, 0);
@@ -616,14 +620,14 @@ static const struct store_gpu *cuda_gpu(void *self)
 {
 	struct cuda *c = self;
 
-	return &c->gpu;
+	return &c->device.gpu;
 }
 
 static int64_t cuda_max_captured(void *self)
 {
 	const struct cuda *c = self;
 
-	return c->sizes.n ? c->sizes.size[c->sizes.n - 1] : 0;
+	return c->pass.sizes.n ? c->pass.sizes.size[c->pass.sizes.n - 1] : 0;
 }
 
 const struct backend backend_cuda = {

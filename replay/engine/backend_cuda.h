@@ -20,20 +20,19 @@ struct cuda_opts {
 
 enum { CUDA_ALLOCS = 40 };
 
-struct cuda {
-	struct backend_env env;
-	struct cuda_opts opts;
-	struct attn_engine engine;
+/* The GPU, from open() to close(). */
+struct cuda_device {
 	struct store_gpu gpu;
-	cudaStream_t stream; /* a blocking stream: in order with cudaMemcpy() */
-	cudaEvent_t begin, head, end;
-	struct decoder *decoder; /* NULL: attention only, without linear layers */
-
+	cudaStream_t stream;	  /* a blocking stream: in order with cudaMemcpy() */
 	void *alloc[CUDA_ALLOCS]; /* device memory, freed at close */
 	int n_alloc;
+};
+
+/* The rows that run, and what they run on. */
+struct cuda_pass {
 	bf16_t *q, *k, *out;	       /* [rows of an iteration][heads][head_dim] */
 	float *lse;		       /* [rows][q_heads] */
-	void *work;		       /* workspace of the method, then of decode */
+	void *work;		       /* workspace of the parts of methods, one after the other */
 	float *sink;		       /* copy of engine.sink */
 	struct cuda_drops {	       /* on the device; without a dropper, NULL */
 		struct drop_kept kept; /* of the dropper that ran last */
@@ -63,17 +62,32 @@ struct cuda {
 		float *lse;
 		void *work; /* of accuracy_measure_device() */
 		/* With weights: the executed layer whose attention output of entry (req, start) is
-		 * in out of struct cuda, or -1. */
+		 * in out of struct cuda_pass, or -1. */
 		int at;
 		uint32_t req, start;
 	} compared;
-	float *logits;	      /* [vocab] pinned, with weights */
+	float *logits; /* [vocab] pinned, with weights */
+};
+
+/* What measures an iteration. */
+struct cuda_clock {
+	cudaEvent_t begin, head, end;
 	volatile int *go;     /* pinned; see hold() and release() */
 	bool early;	      /* release() before all is enqueued */
 	int held_rows[2];     /* not for batches of at most this many rows; [1]: from graphs */
 	int64_t *enqueued_ns; /* [n_run_layers + 1] when each layer and the head was */
 	bool stale;	      /* the tracer may hold kernels of no iteration */
 	bool slow_host;	      /* the host enqueues for longer than hold() waits */
+};
+
+struct cuda {
+	struct backend_env env;
+	struct cuda_opts opts;
+	struct attn_engine engine;
+	struct decoder *decoder; /* NULL: attention only, without linear layers */
+	struct cuda_device device;
+	struct cuda_pass pass;
+	struct cuda_clock clock;
 };
 
 /* Linear layers are not executed without the decoder, which makes their inputs. */
@@ -90,7 +104,7 @@ enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct ro
 /* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
 enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
 			     struct ar_err *err);
-/* The attention call of rows of a kind in executed layer i: from c->q to c->out. */
+/* The attention call of rows of a kind in executed layer i: from pass.q to pass.out. */
 struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i);
 /* Begin a pass of the decoder over the staged rows. */
 enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
@@ -124,7 +138,7 @@ bool cuda_starved(const struct cuda *c, const struct iter_cost *cost);
 enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err);
 /* Run the layers below executed layer i on the staged rows of prefill entry e of the last batch,
  * and make Q of i.  The cache has their K and V already.  Then the method's output in layer i goes
- * to c->out. */
+ * to pass.out. */
 enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err);
 /* Give the logits of rows that output a token to the run's tokens.  graph: b ran from one. */
 enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
@@ -136,15 +150,15 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 			    struct ar_err *err);
 
 /* In backend_cuda_linear.c.  Mix the rows of linear executed layer i, from the products of
- * decoder_before() to c->out. */
+ * decoder_before() to pass.out. */
 enum ar_status cuda_mix_linear(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 /* AR_USAGE: there are no kernels for a linear layer on GPUs of compute capability cc. */
 enum ar_status cuda_check_linear(const struct cuda *c, int cc, struct ar_err *err);
-/* Of linear layers: the widest row of c->out, and the bytes of c->work; 0: there are none. */
+/* Of linear layers: the widest row of pass.out, and the bytes of pass.work; 0: there are none. */
 size_t cuda_linear_width(const struct cuda *c);
 size_t cuda_linear_work(const struct cuda *c);
 
-/* In backend_cuda_drop.c.  Device memory; take() allocates. */
+/* In backend_cuda_drop.c.  Device memory; take() allocates, ctx is the struct cuda_device. */
 typedef enum ar_status cuda_take_fn(void *ctx, void *to, size_t bytes, const char *what,
 				    struct ar_err *err);
 enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err *err);

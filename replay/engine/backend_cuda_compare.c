@@ -28,29 +28,31 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1, .blocks = c->env.blocks };
 	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
-	const struct rows *r = row_set_of(&c->dev, i), *on_host = row_set_of(&c->host, i);
+	const struct rows *r = row_set_of(&c->pass.dev, i), *on_host = row_set_of(&c->pass.host, i);
 	enum ar_status st;
 
 	assert(e->kind == ROW_PREFILL && attn_engine_mixer(&c->engine, i) == MIX_FULL);
-	c->stale = true;
+	c->clock.stale = true;
 	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)
 		st = c->env.weights ? cuda_reach(c, e, i, err) : cuda_make_qkv(c, i, r, false, err);
 	if (!st)
-		st = run_one(c, i, m, r, c->out, c->lse, err);
+		st = run_one(c, i, m, r, c->pass.out, c->pass.lse, err);
 	if (!st)
-		st = method_count_device(method_prefill(m), &on_host->part[ROW_PREFILL], c->work,
-					 count, err);
+		st = method_count_device(method_prefill(m), &on_host->part[ROW_PREFILL],
+					 c->pass.work, count, err);
 	if (!st && sel)
 		st = method_selection_device(method_prefill(m), &on_host->part[ROW_PREFILL],
-					     c->work, sel, err);
+					     c->pass.work, sel, err);
 	if (!st)
 		st = cuda_stage(c, &b, segment, c->engine.dense, 0, 0, err);
 	if (!st)
-		st = run_one(c, i, c->engine.dense, r, c->compared.out, c->compared.lse, err);
+		st = run_one(c, i, c->engine.dense, r, c->pass.compared.out, c->pass.compared.lse,
+			     err);
 	if (!st)
 		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), on_host->n_row,
-					     c->out, c->compared.out, c->lse, c->compared.lse,
-					     c->compared.work, c->stream, acc, err);
+					     c->pass.out, c->pass.compared.out, c->pass.lse,
+					     c->pass.compared.lse, c->pass.compared.work,
+					     c->device.stream, acc, err);
 	return st;
 }

@@ -13,8 +13,8 @@ enum ar_status cuda_event_cost(struct cuda *c, struct iter_cost *cost, struct ar
 	enum ar_status st = AR_OK;
 	float layers, head;
 
-	CU(cudaEventElapsedTime(&layers, c->begin, c->head));
-	CU(cudaEventElapsedTime(&head, c->head, c->end));
+	CU(cudaEventElapsedTime(&layers, c->clock.begin, c->clock.head));
+	CU(cudaEventElapsedTime(&head, c->clock.head, c->clock.end));
 	cost->event_ns = (int64_t)(((double)layers + head) * 1e6);
 	cost->cost_ns = scaled(c, (int64_t)((double)layers * 1e6), (int64_t)((double)head * 1e6));
 out:
@@ -78,7 +78,7 @@ bool cuda_starved(const struct cuda *c, const struct iter_cost *cost)
 
 		if (next) {
 			at = after;
-			if (at >= CUDA_AHEAD && c->enqueued_ns[at] >= end)
+			if (at >= CUDA_AHEAD && c->clock.enqueued_ns[at] >= end)
 				return true;
 		}
 		end = k->end_ns > end ? k->end_ns : end;

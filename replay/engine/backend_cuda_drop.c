@@ -28,17 +28,18 @@ static enum ar_status take_revived(struct cuda *c, cuda_take_fn *take, struct ar
 {
 	static const char what[] = "the rows that are revived";
 	const struct drops *d = &c->engine.drops;
-	struct cuda_drops *x = &c->drops;
-	size_t segs = (size_t)d->n, n = (size_t)c->rows.limit[ROW_REVIVED].max_row;
-	size_t req = (size_t)c->rows.limit[ROW_DECODE].max_req;
-	enum ar_status st = take(c, &x->chosen.n, req * sizeof *x->chosen.n, what, err);
+	struct cuda_drops *x = &c->pass.drops;
+	size_t segs = (size_t)d->n, n = (size_t)c->pass.rows.limit[ROW_REVIVED].max_row;
+	size_t req = (size_t)c->pass.rows.limit[ROW_DECODE].max_req;
+	enum ar_status st = take(&c->device, &x->chosen.n, req * sizeof *x->chosen.n, what, err);
 
 	if (!st)
-		st = take(c, &x->chosen.index, n * sizeof *x->chosen.index, what, err);
+		st = take(&c->device, &x->chosen.index, n * sizeof *x->chosen.index, what, err);
 	if (!st)
-		st = take(c, &x->left, segs * (size_t)d->max_row * sizeof *x->left, what, err);
+		st = take(&c->device, &x->left, segs * (size_t)d->max_row * sizeof *x->left, what,
+			  err);
 	if (!st)
-		st = take(c, &x->slot, segs * n * sizeof *x->slot, what, err);
+		st = take(&c->device, &x->slot, segs * n * sizeof *x->slot, what, err);
 	if (!st)
 		CU(cudaMallocHost((void **)&x->slot_host, n * sizeof *x->slot_host));
 out:
@@ -52,18 +53,18 @@ enum ar_status cuda_open_aux(struct cuda *c, cuda_take_fn *take, struct ar_err *
 
 	if (!d->revives || !c->decoder)
 		return AR_OK;
-	c->drops.aux = calloc((size_t)d->n, sizeof *c->drops.aux);
-	if (!c->drops.aux)
+	c->pass.drops.aux = calloc((size_t)d->n, sizeof *c->pass.drops.aux);
+	if (!c->pass.drops.aux)
 		return ar_nomem(err);
 	for (int s = 0; s < d->n - 1 && !st; s++) {
 		int i = attn_engine_drop_layer(&c->engine, s);
 		const struct cache_group *g = attn_engine_group(&c->engine, i);
 		size_t bytes = (size_t)(g->n_page + 1) * g->aux_bytes; /* and the scratch page */
 
-		st = take(c, &c->drops.aux[s], bytes, "the aux cache (lower --num-gpu-blocks)",
-			  err);
+		st = take(&c->device, &c->pass.drops.aux[s], bytes,
+			  "the aux cache (lower --num-gpu-blocks)", err);
 		if (!st)
-			CU(cudaMemsetAsync(c->drops.aux[s], 0, bytes, c->stream));
+			CU(cudaMemsetAsync(c->pass.drops.aux[s], 0, bytes, c->device.stream));
 	}
 out:
 	return st;
@@ -73,25 +74,27 @@ enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err
 {
 	const struct drops *d = &c->engine.drops;
 	size_t rows = (size_t)d->max_row, entries = (size_t)d->max_entry;
-	struct cuda_drops *x = &c->drops;
+	struct cuda_drops *x = &c->pass.drops;
 	enum ar_status st = AR_OK;
 
 	if (d->n == 1)
 		return AR_OK;
-	st = take(c, &x->kept.keep, rows * sizeof *x->kept.keep, "the rows that stay", err);
+	st = take(&c->device, &x->kept.keep, rows * sizeof *x->kept.keep, "the rows that stay",
+		  err);
 	if (!st)
-		st = take(c, &x->kept.n_keep, entries * sizeof *x->kept.n_keep,
+		st = take(&c->device, &x->kept.n_keep, entries * sizeof *x->kept.n_keep,
 			  "the rows that stay", err);
 	if (!st)
-		st = take(c, &x->kept.index, rows * sizeof *x->kept.index, "the rows that stay",
+		st = take(&c->device, &x->kept.index, rows * sizeof *x->kept.index,
+			  "the rows that stay", err);
+	if (!st)
+		st = take(&c->device, &x->chunk, entries * sizeof *x->chunk, "the rows that stay",
 			  err);
 	if (!st)
-		st = take(c, &x->chunk, entries * sizeof *x->chunk, "the rows that stay", err);
-	if (!st)
-		st = take(c, &x->index, (size_t)d->n * rows * sizeof *x->index,
+		st = take(&c->device, &x->index, (size_t)d->n * rows * sizeof *x->index,
 			  "the rows that stay", err);
 	if (!st && d->back)
-		st = take(c, &x->whole, (size_t)d->n * rows * sizeof *x->whole,
+		st = take(&c->device, &x->whole, (size_t)d->n * rows * sizeof *x->whole,
 			  "the rows that come back", err);
 	return st || !d->revives ? st : take_revived(c, take, err);
 }
@@ -105,13 +108,13 @@ enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struc
 
 	prof_phase(c->env.prof, at.layer, PHASE_DROP);
 	if (rows_count(r, ROW_PREFILL))
-		st = drop_enqueue(d, &(struct drop_call){ &at, c->drops.chunk, r->n_row },
-				  &c->drops.kept, err);
+		st = drop_enqueue(d, &(struct drop_call){ &at, c->pass.drops.chunk, r->n_row },
+				  &c->pass.drops.kept, err);
 	if (st || !c->engine.drops.revives || !rows_count(r, ROW_DECODE))
 		return st;
-	c->drops.chosen.gone = r->gone;
+	c->pass.drops.chosen.gone = r->gone;
 	return drop_revive_enqueue(d, &(struct drop_call){ &decode, NULL, r->n_row },
-				   &c->drops.chosen, err);
+				   &c->pass.drops.chosen, err);
 }
 
 enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err)
@@ -119,8 +122,8 @@ enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err)
 	const struct drops *d = &c->engine.drops;
 	enum ar_status st = AR_OK;
 
-	CU(cudaMemcpyAsync(c->drops.chunk, d->chunk, (size_t)d->max_entry * sizeof *d->chunk,
-			   cudaMemcpyHostToDevice, c->stream));
+	CU(cudaMemcpyAsync(c->pass.drops.chunk, d->chunk, (size_t)d->max_entry * sizeof *d->chunk,
+			   cudaMemcpyHostToDevice, c->device.stream));
 out:
 	return st;
 }
@@ -131,19 +134,20 @@ static enum ar_status stage_aux(struct cuda *c, int s, struct ar_err *err)
 	const struct drops *d = &c->engine.drops;
 	const struct cache_group *g = attn_engine_group(&c->engine,
 							attn_engine_drop_layer(&c->engine, s));
-	int most = c->rows.limit[ROW_REVIVED].max_row;
-	int n = drops_slots(d, c->env.blocks, g, s + 1, c->drops.slot_host);
+	int most = c->pass.rows.limit[ROW_REVIVED].max_row;
+	int n = drops_slots(d, c->env.blocks, g, s + 1, c->pass.drops.slot_host);
 	int32_t *left = d->left + (ptrdiff_t)s * d->max_row;
 	enum ar_status st = AR_OK;
 
 	for (; n < most; n++)
-		c->drops.slot_host[n] = (int32_t)g->n_page * g->shape.page_tok;
-	CU(cudaMemcpyAsync(c->drops.slot + (ptrdiff_t)(s + 1) * most, c->drops.slot_host,
-			   (size_t)most * sizeof *c->drops.slot, cudaMemcpyHostToDevice,
-			   c->stream));
-	CU(cudaMemcpyAsync(c->drops.left + (ptrdiff_t)s * d->max_row, left,
-			   (size_t)d->n_left[s] * sizeof *left, cudaMemcpyHostToDevice, c->stream));
-	CU(cudaStreamSynchronize(c->stream)); /* slot_host is free again */
+		c->pass.drops.slot_host[n] = (int32_t)g->n_page * g->shape.page_tok;
+	CU(cudaMemcpyAsync(c->pass.drops.slot + (ptrdiff_t)(s + 1) * most, c->pass.drops.slot_host,
+			   (size_t)most * sizeof *c->pass.drops.slot, cudaMemcpyHostToDevice,
+			   c->device.stream));
+	CU(cudaMemcpyAsync(c->pass.drops.left + (ptrdiff_t)s * d->max_row, left,
+			   (size_t)d->n_left[s] * sizeof *left, cudaMemcpyHostToDevice,
+			   c->device.stream));
+	CU(cudaStreamSynchronize(c->device.stream)); /* slot_host is free again */
 out:
 	return st;
 }
@@ -152,14 +156,14 @@ out:
 static enum ar_status read_revived(struct cuda *c, int n, struct ar_err *err)
 {
 	struct drops *d = &c->engine.drops;
-	const struct drop_revived *from = &c->drops.chosen;
+	const struct drop_revived *from = &c->pass.drops.chosen;
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemcpyAsync(d->chosen.n, from->n, (size_t)n * sizeof *from->n,
-			   cudaMemcpyDeviceToHost, c->stream));
+			   cudaMemcpyDeviceToHost, c->device.stream));
 	CU(cudaMemcpyAsync(d->chosen.index, from->index,
 			   (size_t)(n * d->revives) * sizeof *from->index, cudaMemcpyDeviceToHost,
-			   c->stream));
+			   c->device.stream));
 out:
 	return st;
 }
@@ -170,21 +174,22 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, con
 	struct drops *d = &c->engine.drops;
 	enum ar_status st = AR_OK;
 
-	CU(cudaMemcpyAsync(d->kept.keep, c->drops.kept.keep, (size_t)rows_count(r, ROW_PREFILL),
-			   cudaMemcpyDeviceToHost, c->stream));
+	CU(cudaMemcpyAsync(d->kept.keep, c->pass.drops.kept.keep,
+			   (size_t)rows_count(r, ROW_PREFILL), cudaMemcpyDeviceToHost,
+			   c->device.stream));
 	if (d->revives)
 		st = read_revived(c, rows_count(r, ROW_DECODE), err);
 	if (st)
 		return st;
-	CU(cudaStreamSynchronize(c->stream));
+	CU(cudaStreamSynchronize(c->device.stream));
 	drops_apply(d, b, s, d->kept.keep);
 	st = cuda_put_index(c, attn_engine_drop_layer(&c->engine, s), d->index + s * d->max_row,
 			    d->n_index[s], err);
 	if (!st && d->back)
-		CU(cudaMemcpyAsync(c->drops.whole + (ptrdiff_t)(s + 1) * d->max_row,
+		CU(cudaMemcpyAsync(c->pass.drops.whole + (ptrdiff_t)(s + 1) * d->max_row,
 				   d->whole + (ptrdiff_t)(s + 1) * d->max_row,
 				   (size_t)d->n_whole * sizeof *d->whole, cudaMemcpyHostToDevice,
-				   c->stream));
+				   c->device.stream));
 	if (!st && d->revives)
 		st = stage_aux(c, s, err);
 out:
@@ -212,25 +217,26 @@ enum ar_status cuda_put_aux(struct cuda *c, int i, const struct rows *r, struct 
 
 	if (rows_count(r, ROW_PREFILL))
 		return decoder_put(c->decoder, layer, r->row,
-				   c->drops.left + (ptrdiff_t)s * d->max_row, d->n_left[s], 0,
-				   c->drops.aux[s], err);
+				   c->pass.drops.left + (ptrdiff_t)s * d->max_row, d->n_left[s], 0,
+				   c->pass.drops.aux[s], err);
 	return decoder_put(c->decoder, layer, r->row + n_decode, NULL, rows_count(r, ROW_REVIVED),
-			   n_decode, c->drops.aux[s], err);
+			   n_decode, c->pass.drops.aux[s], err);
 }
 
 enum ar_status cuda_take_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	int s = attn_engine_drop_no(&c->engine, i);
 
-	return decoder_take(c->decoder, c->env.run_layer[i], cuda_kept(c, i, r), c->drops.aux[s],
-			    c->drops.slot + (ptrdiff_t)(s + 1) * c->rows.limit[ROW_REVIVED].max_row,
-			    rows_count(row_set_of(&c->dev, i + 1), ROW_REVIVED), err);
+	return decoder_take(
+		c->decoder, c->env.run_layer[i], cuda_kept(c, i, r), c->pass.drops.aux[s],
+		c->pass.drops.slot + (ptrdiff_t)(s + 1) * c->pass.rows.limit[ROW_REVIVED].max_row,
+		rows_count(row_set_of(&c->pass.dev, i + 1), ROW_REVIVED), err);
 }
 
 /* The rows that stay after executed layer i, on the device. */
 static int32_t *index_of(const struct cuda *c, int i)
 {
-	return c->drops.index +
+	return c->pass.drops.index +
 	       (ptrdiff_t)attn_engine_drop_no(&c->engine, i) * c->engine.drops.max_row;
 }
 
@@ -240,7 +246,7 @@ enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemcpyAsync(index_of(c, i), index, (size_t)n * sizeof *index, cudaMemcpyHostToDevice,
-			   c->stream));
+			   c->device.stream));
 out:
 	return st;
 }
@@ -258,7 +264,7 @@ enum ar_status cuda_bring_back(struct cuda *c, int i, const struct rows *r, stru
 	if (!s || !c->decoder)
 		return AR_OK;
 	return decoder_bring_back(c->decoder, c->env.run_layer[i],
-				  c->drops.whole + (ptrdiff_t)s * d->max_row, r->n_row, err);
+				  c->pass.drops.whole + (ptrdiff_t)s * d->max_row, r->n_row, err);
 }
 
 /* The memory of staged rows holds these for once. */
@@ -270,16 +276,16 @@ static enum ar_status make_rows(void *ctx, int i, const struct layer_row *row, i
 	size_t rows = (size_t)n_row, dim = (size_t)s->head_dim * sizeof *q;
 	enum ar_status st = AR_OK;
 
-	memcpy(c->rows.mem, row, rows * sizeof *row);
-	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, rows * sizeof *row, cudaMemcpyHostToDevice,
-			   c->stream));
-	st = c->engine.act->qkv(c->engine.act_self, i, c->rows_dev, n_row, NULL,
-				&(struct qkv){ c->q, c->k, NULL }, err);
+	memcpy(c->pass.rows.mem, row, rows * sizeof *row);
+	CU(cudaMemcpyAsync(c->pass.rows_dev, c->pass.rows.mem, rows * sizeof *row,
+			   cudaMemcpyHostToDevice, c->device.stream));
+	st = c->engine.act->qkv(c->engine.act_self, i, c->pass.rows_dev, n_row, NULL,
+				&(struct qkv){ c->pass.q, c->pass.k, NULL }, err);
 	if (st)
 		return st;
-	CU(cudaStreamSynchronize(c->stream));
-	CU(cudaMemcpy(q, c->q, rows * (size_t)s->q_heads * dim, cudaMemcpyDeviceToHost));
-	CU(cudaMemcpy(k, c->k, rows * (size_t)s->kv_heads * dim, cudaMemcpyDeviceToHost));
+	CU(cudaStreamSynchronize(c->device.stream));
+	CU(cudaMemcpy(q, c->pass.q, rows * (size_t)s->q_heads * dim, cudaMemcpyDeviceToHost));
+	CU(cudaMemcpy(k, c->pass.k, rows * (size_t)s->kv_heads * dim, cudaMemcpyDeviceToHost));
 out:
 	return st;
 }
@@ -292,7 +298,7 @@ enum ar_status cuda_kept_share(void *self, const struct batch_entry *e, int i,
 	*out = (struct kept_share){ 0 };
 	if (c->env.weights)
 		return AR_OK;
-	c->stale = true;
-	return attn_engine_kept(&c->engine, e, i, c->rows.limit[ROW_PREFILL].max_row, make_rows, c,
-				out, err);
+	c->clock.stale = true;
+	return attn_engine_kept(&c->engine, e, i, c->pass.rows.limit[ROW_PREFILL].max_row,
+				make_rows, c, out, err);
 }

@@ -19,7 +19,7 @@ static const struct delta_spec *spec_of(const struct cuda *c, int i)
 static struct delta_state state_of(const struct cuda *c, int i)
 {
 	size_t slots = (size_t)attn_engine_group(&c->engine, i)->n_page + 1; /* and scratch */
-	float *s = c->state[i];
+	float *s = c->pass.state[i];
 
 	return (struct delta_state){ s, (bf16_t *)(s + slots * delta_state_len(spec_of(c, i))) };
 }
@@ -35,9 +35,9 @@ enum ar_status cuda_mix_linear(struct cuda *c, int i, const struct rows *r, stru
 				   .ba = m.ba,
 				   .qkvz_stride = m.qkvz_stride,
 				   .ba_stride = m.ba_stride,
-				   .out = c->out,
-				   .work = c->work,
-				   .stream = c->stream };
+				   .out = c->pass.out,
+				   .work = c->pass.work,
+				   .stream = c->device.stream };
 	size_t before = (size_t)rows_before(r, ROW_DECODE);
 	enum ar_status st = AR_OK;
 
@@ -80,7 +80,7 @@ size_t cuda_linear_width(const struct cuda *c)
 
 size_t cuda_linear_work(const struct cuda *c)
 {
-	const struct attn_limits *l = &c->rows.limit[ROW_PREFILL];
+	const struct attn_limits *l = &c->pass.rows.limit[ROW_PREFILL];
 	size_t n = 0;
 
 	for (int i = 0; i < c->env.n_run_layers; i++)

@@ -20,11 +20,11 @@
 
 static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what, struct ar_err *err)
 {
-	struct cuda *c = ctx;
+	struct cuda_device *d = ctx;
 	void *p;
 	size_t unused = 0, total = 0;
 
-	assert(c->n_alloc < CUDA_ALLOCS);
+	assert(d->n_alloc < CUDA_ALLOCS);
 	if (cudaMalloc(&p, bytes ? bytes : 1) != cudaSuccess) {
 		cudaGetLastError();
 		cudaMemGetInfo(&unused, &total);
@@ -33,9 +33,45 @@ static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what, 
 			       (double)bytes / 0x1p30, what, (double)unused / 0x1p30,
 			       (double)total / 0x1p30);
 	}
-	c->alloc[c->n_alloc++] = p;
+	d->alloc[d->n_alloc++] = p;
 	memcpy(to, &p, sizeof p);
 	return AR_OK;
+}
+
+static void pass_release(struct cuda_pass *p)
+{
+	for (int i = 0; i < 2; i++)
+		graphs_release(&p->graphs[i]);
+	graph_sizes_release(&p->sizes);
+	cudaFreeHost(p->rows.mem);
+	rows_env_release(&p->rows);
+	row_set_release(&p->host);
+	row_set_release(&p->dev);
+	cudaFreeHost(p->logits);
+	cudaFreeHost(p->drops.slot_host);
+	free(p->drops.aux);
+	free(p->kv);
+	free(p->state);
+}
+
+static void clock_release(struct cuda_clock *t)
+{
+	for (int i = 0; i < 3; i++) {
+		cudaEvent_t e = (cudaEvent_t[]){ t->begin, t->head, t->end }[i];
+
+		if (e)
+			cudaEventDestroy(e);
+	}
+	cudaFreeHost((void *)t->go);
+	free(t->enqueued_ns);
+}
+
+static void device_release(struct cuda_device *d)
+{
+	for (int i = 0; i < d->n_alloc; i++)
+		cudaFree(d->alloc[i]);
+	if (d->stream)
+		cudaStreamDestroy(d->stream);
 }
 
 void cuda_close(void *self)
@@ -44,33 +80,12 @@ void cuda_close(void *self)
 
 	if (!c)
 		return;
-	if (c->stream)
-		cudaStreamSynchronize(c->stream);
-	for (int i = 0; i < 2; i++)
-		graphs_release(&c->graphs[i]);
-	graph_sizes_release(&c->sizes);
+	if (c->device.stream)
+		cudaStreamSynchronize(c->device.stream);
+	pass_release(&c->pass);
 	decoder_close(c->decoder);
-	for (int i = 0; i < c->n_alloc; i++)
-		cudaFree(c->alloc[i]);
-	cudaFreeHost(c->rows.mem);
-	rows_env_release(&c->rows);
-	row_set_release(&c->host);
-	row_set_release(&c->dev);
-	cudaFreeHost((void *)c->go);
-	cudaFreeHost(c->logits);
-	cudaFreeHost(c->drops.slot_host);
-	free(c->drops.aux);
-	for (int i = 0; i < 3; i++) {
-		cudaEvent_t e = (cudaEvent_t[]){ c->begin, c->head, c->end }[i];
-
-		if (e)
-			cudaEventDestroy(e);
-	}
-	if (c->stream)
-		cudaStreamDestroy(c->stream);
-	free(c->kv);
-	free(c->state);
-	free(c->enqueued_ns);
+	clock_release(&c->clock);
+	device_release(&c->device);
 	attn_engine_release(&c->engine);
 	free(c);
 }
@@ -115,20 +130,21 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	CU(cudaSetDevice((int)c->opts.device));
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	CU(cudaGetDeviceProperties(&prop, (int)c->opts.device));
-	describe(&prop, &c->gpu);
+	describe(&prop, &c->device.gpu);
 	if (prop.major < 8)
 		return ar_fail(err, AR_NODEV,
 			       "GPU %lld, %s, has compute capability %d.%d, but 8.0 or later "
 			       "is needed; change --device",
-			       (long long)c->opts.device, c->gpu.name, prop.major, prop.minor);
+			       (long long)c->opts.device, c->device.gpu.name, prop.major,
+			       prop.minor);
 	st = layer_supported(err);
 	if (st)
 		return st;
-	CU(cudaStreamCreate(&c->stream));
-	CU(cudaMallocHost((void **)&c->go, sizeof *c->go));
-	CU(cudaEventCreate(&c->begin));
-	CU(cudaEventCreate(&c->head));
-	CU(cudaEventCreate(&c->end));
+	CU(cudaStreamCreate(&c->device.stream));
+	CU(cudaMallocHost((void **)&c->clock.go, sizeof *c->clock.go));
+	CU(cudaEventCreate(&c->clock.begin));
+	CU(cudaEventCreate(&c->clock.head));
+	CU(cudaEventCreate(&c->clock.end));
 out:
 	return st;
 }
@@ -137,8 +153,8 @@ static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 {
 	const struct activations_device d = {
 		.take = take,
-		.take_ctx = c,
-		.stream = c->stream,
+		.take_ctx = &c->device,
+		.stream = c->device.stream,
 		.phase = prof_phase,
 		.phase_ctx = c->env.prof,
 	};
@@ -154,31 +170,33 @@ static size_t larger(size_t a, size_t b)
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
-	const struct rows_env *r = &c->rows;
+	const struct rows_env *r = &c->pass.rows;
 	size_t row = (size_t)rows_max(r), dim = (size_t)s.head_dim;
 	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
 	size_t out = larger(q * dim, row * cuda_linear_width(c));
-	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
+	enum ar_status st = take(&c->device, &c->pass.q, q * dim * sizeof *c->pass.q, "the queries",
+				 err);
 
 	if (!st)
-		st = take(c, &c->k, k * dim * sizeof *c->k, "the keys", err);
+		st = take(&c->device, &c->pass.k, k * dim * sizeof *c->pass.k, "the keys", err);
 	if (!st)
-		st = take(c, &c->out, out * sizeof *c->out, "the attention outputs", err);
+		st = take(&c->device, &c->pass.out, out * sizeof *c->pass.out,
+			  "the attention outputs", err);
 	if (!st)
-		st = take(c, &c->lse, q * sizeof *c->lse, "the log sums", err);
+		st = take(&c->device, &c->pass.lse, q * sizeof *c->pass.lse, "the log sums", err);
 	return st;
 }
 
 static enum ar_status open_sinks(struct cuda *c, struct ar_err *err)
 {
-	size_t bytes = (size_t)c->env.n_run_layers * c->engine.n_sink * sizeof *c->sink;
+	size_t bytes = (size_t)c->env.n_run_layers * c->engine.n_sink * sizeof *c->pass.sink;
 	enum ar_status st;
 
 	if (!c->engine.sink)
 		return AR_OK;
-	st = take(c, &c->sink, bytes, "the sinks", err);
+	st = take(&c->device, &c->pass.sink, bytes, "the sinks", err);
 	if (!st)
-		CU(cudaMemcpy(c->sink, c->engine.sink, bytes, cudaMemcpyHostToDevice));
+		CU(cudaMemcpy(c->pass.sink, c->engine.sink, bytes, cudaMemcpyHostToDevice));
 out:
 	return st;
 }
@@ -191,13 +209,13 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.model = env->model,
 		.layer = env->run_layer,
 		.n_layers = env->n_run_layers,
-		.max_row = rows_max(&c->rows),
-		.max_emit = rows_max_emit(&c->rows),
+		.max_row = rows_max(&c->pass.rows),
+		.max_emit = rows_max_emit(&c->pass.rows),
 		.drops = c->engine.drops.n > 1,
 		.back = c->engine.drops.back,
 		.weights = env->weights,
 		.seed = env->seed,
-		.stream = c->stream,
+		.stream = c->device.stream,
 		.phase = prof_phase,
 		.phase_ctx = env->prof,
 	};
@@ -205,8 +223,8 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 	assert(!env->weights ||
 	       (!env->attention_only && env->n_run_layers == env->model->n_layers));
 	if (env->weights)
-		CU(cudaMallocHost((void **)&c->logits,
-				  (size_t)env->model->vocab * sizeof *c->logits));
+		CU(cudaMallocHost((void **)&c->pass.logits,
+				  (size_t)env->model->vocab * sizeof *c->pass.logits));
 	if (!env->attention_only)
 		st = decoder_open(&c->decoder, &d, err);
 out:
@@ -222,7 +240,7 @@ static enum ar_status check_layer(const struct cuda *c, int i, int cc, struct ar
 	enum ar_status st = AR_OK;
 
 	for (int k = 0; k < ROW_KINDS && !st; k++)
-		if (c->rows.limit[k].max_row)
+		if (c->pass.rows.limit[k].max_row)
 			st = method_supported(&m->part[k], &g->shape, g->layout, cc, err);
 	return st ? st :
 		    method_supported(method_prefill(c->engine.dense), &g->shape, g->layout, cc,
@@ -251,19 +269,19 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		return ar_nomem(err);
 	c->env = *env;
 	c->opts = *(const struct cuda_opts *)opts;
-	c->stale = true;
-	c->enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->enqueued_ns);
-	st = c->enqueued_ns ? open_device(c, err) : ar_nomem(err);
+	c->clock.stale = true;
+	c->clock.enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->clock.enqueued_ns);
+	st = c->clock.enqueued_ns ? open_device(c, err) : ar_nomem(err);
 	if (!st)
 		st = prepare_check_kernels(env->model, err);
 	if (!st)
 		st = attn_engine_open(&c->engine, env, true, err);
 	if (!st)
-		st = attn_engine_rows(&c->engine, env, &c->rows, err);
+		st = attn_engine_rows(&c->engine, env, &c->pass.rows, err);
 	if (!st)
-		st = row_set_init(&c->host, &c->rows, err);
+		st = row_set_init(&c->pass.host, &c->pass.rows, err);
 	if (!st)
-		st = row_set_init(&c->dev, &c->rows, err);
+		st = row_set_init(&c->pass.dev, &c->pass.rows, err);
 	if (!st)
 		st = gpu_current(&gpu, err);
 	if (!st)
@@ -272,12 +290,12 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = cuda_check_linear(c, gpu->cc, err);
 	if (st)
 		goto out;
-	c->rows.tiles = true;
-	c->rows.limit[ROW_PREFILL].n_sm = attn_engine_n_sm(&c->engine, gpu);
+	c->pass.rows.tiles = true;
+	c->pass.rows.limit[ROW_PREFILL].n_sm = attn_engine_n_sm(&c->engine, gpu);
 	for (int i = 0; i < 2 && !st; i++)
-		st = graphs_init(&c->graphs[i], c->rows.limit[ROW_DECODE].max_req, err);
+		st = graphs_init(&c->pass.graphs[i], c->pass.rows.limit[ROW_DECODE].max_req, err);
 	if (!st && !c->opts.enforce_eager)
-		st = graph_sizes_open(&c->sizes, c->opts.capture_sizes, env->max_seqs,
+		st = graph_sizes_open(&c->pass.sizes, c->opts.capture_sizes, env->max_seqs,
 				      env->max_batched_tok, err);
 	if (!st)
 		st = load_activations(c, err);
@@ -308,7 +326,7 @@ static size_t view_work(const struct cuda *c, const struct row_view *v, const st
 		if (l[k].max_row)
 			n = larger(n, method_work_bytes(&v->method->part[k], s, &l[k]));
 	n = larger(n, cuda_drop_work(c, s, &l[ROW_PREFILL]));
-	return c->rows.revives ? larger(n, cuda_drop_work(c, s, &l[ROW_DECODE])) : n;
+	return c->pass.rows.revives ? larger(n, cuda_drop_work(c, s, &l[ROW_DECODE])) : n;
 }
 
 /* Bytes of the workspace for a cache of n_page pages. */
@@ -317,13 +335,13 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 	struct attn_limits l[ROW_KINDS];
 	size_t n = c->decoder ? cuda_linear_work(c) : 0;
 
-	memcpy(l, c->rows.limit, sizeof l);
+	memcpy(l, c->pass.rows.limit, sizeof l);
 	for (int k = 0; k < ROW_KINDS; k++)
 		l[k].max_page = n_page;
 	l[ROW_DECODE].max_page += l[ROW_DECODE].max_req + 1; /* padded rows */
-	for (int i = 0; i < c->rows.n_view; i++)
-		if (c->rows.view[i].method)
-			n = larger(n, view_work(c, &c->rows.view[i], l));
+	for (int i = 0; i < c->pass.rows.n_view; i++)
+		if (c->pass.rows.view[i].method)
+			n = larger(n, view_work(c, &c->pass.rows.view[i], l));
 	return n;
 }
 
@@ -390,18 +408,18 @@ static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
 	for (int i = 0; i < n; i++)
 		if (!cuda_skips(c, i))
 			bytes += lay_layer(attn_engine_group(&c->engine, i), NULL, &kv, &state);
-	st = take(c, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
+	st = take(&c->device, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
 	if (st)
 		return st;
-	c->kv = calloc((size_t)n, sizeof *c->kv);
-	c->state = calloc((size_t)n, sizeof *c->state);
-	if (!c->kv || !c->state)
+	c->pass.kv = calloc((size_t)n, sizeof *c->pass.kv);
+	c->pass.state = calloc((size_t)n, sizeof *c->pass.state);
+	if (!c->pass.kv || !c->pass.state)
 		return ar_nomem(err);
-	CU(cudaMemsetAsync(mem, 0, bytes, c->stream));
+	CU(cudaMemsetAsync(mem, 0, bytes, c->device.stream));
 	for (int i = 0; i < n; i++)
 		if (!cuda_skips(c, i))
-			mem += lay_layer(attn_engine_group(&c->engine, i), mem, &c->kv[i],
-					 &c->state[i]);
+			mem += lay_layer(attn_engine_group(&c->engine, i), mem, &c->pass.kv[i],
+					 &c->pass.state[i]);
 out:
 	return st;
 }
@@ -410,14 +428,15 @@ static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
 	enum ar_status st;
 
-	for (int i = 0; i < c->rows.n_view; i++)
-		if (c->rows.view[i].group->n_page > c->rows.limit[ROW_PREFILL].max_page)
-			c->rows.limit[ROW_PREFILL].max_page = c->rows.view[i].group->n_page;
-	c->rows.bytes = rows_bytes(&c->rows);
-	st = take(c, &c->rows_dev, c->rows.bytes, "the arrays of a batch", err);
+	for (int i = 0; i < c->pass.rows.n_view; i++)
+		if (c->pass.rows.view[i].group->n_page > c->pass.rows.limit[ROW_PREFILL].max_page)
+			c->pass.rows.limit[ROW_PREFILL].max_page =
+				c->pass.rows.view[i].group->n_page;
+	c->pass.rows.bytes = rows_bytes(&c->pass.rows);
+	st = take(&c->device, &c->pass.rows_dev, c->pass.rows.bytes, "the arrays of a batch", err);
 	if (st)
 		return st;
-	CU(cudaMallocHost(&c->rows.mem, c->rows.bytes));
+	CU(cudaMallocHost(&c->pass.rows.mem, c->pass.rows.bytes));
 out:
 	return st;
 }
@@ -426,17 +445,17 @@ out:
 static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape s = attn_engine_widest(&c->engine);
-	int max_row = c->rows.limit[ROW_PREFILL].max_row;
+	int max_row = c->pass.rows.limit[ROW_PREFILL].max_row;
 	size_t n = (size_t)max_row * (size_t)s.q_heads;
-	enum ar_status st = take(c, &c->compared.out,
-				 n * (size_t)s.head_dim * sizeof *c->compared.out,
+	enum ar_status st = take(&c->device, &c->pass.compared.out,
+				 n * (size_t)s.head_dim * sizeof *c->pass.compared.out,
 				 "the dense outputs", err);
 
 	if (!st)
-		st = take(c, &c->compared.lse, n * sizeof *c->compared.lse, "the dense log sums",
-			  err);
+		st = take(&c->device, &c->pass.compared.lse, n * sizeof *c->pass.compared.lse,
+			  "the dense log sums", err);
 	if (!st)
-		st = take(c, &c->compared.work, accuracy_work_bytes(&s, max_row),
+		st = take(&c->device, &c->pass.compared.work, accuracy_work_bytes(&s, max_row),
 			  "the distances of outputs", err);
 	return st;
 }
@@ -463,7 +482,8 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take_compared(c, err);
 	if (!st)
-		st = take(c, &c->work, work_bytes(c, c->rows.limit[ROW_PREFILL].max_page),
+		st = take(&c->device, &c->pass.work,
+			  work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
 		st = cuda_take_drops(c, take, err);

@@ -18,7 +18,7 @@ static enum ar_status run_layers(struct cuda *c, int from, int to, struct ar_err
 	enum ar_status st = AR_OK;
 
 	for (int i = from; i < to && !st; i++) {
-		const struct rows *r = row_set_of(&c->dev, i);
+		const struct rows *r = row_set_of(&c->pass.dev, i);
 
 		st = cuda_mix(c, i, r, true, err);
 		if (!st)
@@ -31,14 +31,14 @@ enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
 {
 	int last = s ? attn_engine_drop_layer(&c->engine, s - 1) : -1;
 	int i = attn_engine_drop_layer(&c->engine, s);
-	enum ar_status st = s ? cuda_pass_drop(c, last, row_set_of(&c->dev, last), err) :
+	enum ar_status st = s ? cuda_pass_drop(c, last, row_set_of(&c->pass.dev, last), err) :
 				cuda_begin(c, err);
 
 	if (!st)
 		st = run_layers(c, last + 1, i, err);
 	if (!st)
-		st = cuda_mix(c, i, row_set_of(&c->dev, i), true, err);
-	return st ? st : cuda_until_drop(c, i, row_set_of(&c->dev, i), err);
+		st = cuda_mix(c, i, row_set_of(&c->pass.dev, i), true, err);
+	return st ? st : cuda_until_drop(c, i, row_set_of(&c->pass.dev, i), err);
 }
 
 /* ---- one entry ---- */
@@ -46,7 +46,7 @@ enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
 /* What follows the mixer of executed layer i.  Which rows of the entry of req go on is known. */
 static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct ar_err *err)
 {
-	const struct rows *r = row_set_of(&c->dev, i);
+	const struct rows *r = row_set_of(&c->pass.dev, i);
 	struct drops *d = &c->engine.drops;
 	enum ar_status st = cuda_until_drop(c, i, r, err);
 	int n;
@@ -62,7 +62,7 @@ static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct a
  * them, because products of other numbers of rows may be rounded differently. */
 enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err)
 {
-	struct dense_out *d = &c->compared;
+	struct dense_out *d = &c->pass.compared;
 	bool goes_on = d->at >= 0 && d->at < i && d->req == e->req && d->start == e->start;
 	int from = goes_on ? d->at : 0;
 	enum ar_status st = goes_on ? AR_OK : cuda_begin(c, err);
@@ -70,14 +70,14 @@ enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, st
 	*d = (struct dense_out){ d->out, d->lse, d->work, -1, e->req, e->start };
 	for (int k = from; k < i && !st; k++) {
 		if (k > from || !goes_on)
-			st = cuda_mix(c, k, row_set_of(&c->dev, k), false, err);
+			st = cuda_mix(c, k, row_set_of(&c->pass.dev, k), false, err);
 		if (!st)
 			st = finish_entry(c, k, e->req, err);
 	}
 	if (!st)
 		st = decoder_before(c->decoder, i, c->env.run_layer[i], err);
 	if (!st)
-		st = cuda_make_qkv(c, i, row_set_of(&c->dev, i), false, err);
+		st = cuda_make_qkv(c, i, row_set_of(&c->pass.dev, i), false, err);
 	d->at = st ? -1 : i;
 	return st;
 }
@@ -98,10 +98,11 @@ enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph
 
 			if ((int)e->kind != kind || !e->n_emit)
 				continue;
-			st = decoder_logits(c->decoder, graph ? (int)i : n, c->logits, err);
+			st = decoder_logits(c->decoder, graph ? (int)i : n, c->pass.logits, err);
 			if (!st)
 				st = tokens_put(c->env.tokens, e->req,
-						(int64_t)e->start + e->n_tok - 1, c->logits, err);
+						(int64_t)e->start + e->n_tok - 1, c->pass.logits,
+						err);
 			n++;
 		}
 	return st;
