@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Methods: a selector, a union and an executor with parameters, under a name.  They are for prefill;
- * other kinds of rows have parts of their own.
+ * Methods: a selector, a union and an executor with parameters, under a name.  They are for
+ * prefill; other kinds of rows have parts of their own.
  *
  *   dense
  *   compact-fp:alpha=0.06
