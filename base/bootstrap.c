@@ -152,8 +152,8 @@ static size_t index_of(double u, size_t n)
 	return i < n ? i : n - 1;
 }
 
-/* Positions of a resample are uniform, so order statistic k of n is beta distributed with k + 1 and
- * n - k, and the next one is the least of n - k - 1 uniform ones above it. */
+/* Positions of a resample are uniform.  So order statistic k of n is beta distributed with k + 1
+ * and n - k.  The next one is the least of n - k - 1 uniform ones above it. */
 static double draw_independent(const struct sample *s, struct place at, struct rng *r)
 {
 	double below = gamma_of(r, (double)at.k + 1), above = gamma_of(r, (double)(s->n - at.k));
@@ -178,8 +178,8 @@ struct window {
 	uint32_t *count; /* of each rank in the window, in this resample */
 };
 
-/* The place of the percentile varies by sqrt(n block p (1 - p)) at most, where the values of a
- * block are all alike; six times that is taken. */
+/* The place of the percentile varies by sqrt(n block p (1 - p)), or less where a block has unlike
+ * values.  The window reaches six times as far. */
 static void set_bounds(struct window *w, const struct sample *s, double p, struct place at)
 {
 	double share = p / 100, n = (double)s->n;

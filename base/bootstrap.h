@@ -3,7 +3,7 @@
  * observed again.
  *
  * A sample is sorted once.  Independent values: the percentile of a resample depends on two of its
- * order statistics alone, and these are beta distributed, so a resample costs the same for any n.
+ * order statistics alone.  These are beta distributed, so a resample costs the same for any n.
  * Values in order of time that depend on their neighbours: a resample is put together from blocks
  * of consecutive values, which wrap around at the end (Politis and Romano 1992).  Only values near
  * the percentile are counted one by one: 1,000 resamples of 1 M values in blocks of 100 take 1 to

@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /* Find the data file rel ("model/presets/x.json") and write its path into path[0..n).  False: not
- * found.  The search order is $ATTNREPLAY_DATA, ../share/attnreplay beside the program's folder,
- * the program's folder and its parent (a build tree), and the configured data folder. */
+ * found.  The search order is: $ATTNREPLAY_DATA; ../share/attnreplay beside the program's folder;
+ * the program's folder and its parent (a build tree); the configured data folder. */
 bool data_find(const char *rel, char *path, size_t n);
 
 /* Open path for reading, with further flags of open(2).  A relative path that does not exist names

@@ -15,10 +15,9 @@ struct dynlib_sym {
 };
 
 /* Load soname (for example "libcupti.so.13") and resolve syms, which a NULL name ends.  The search
- * order is: the file in environment variable env, the loader's path, $CUDA_HOME/lib64 and
- * $CUDA_HOME/extras/CUPTI/lib64, the toolkit of the build, and the same folders of
- * /usr/local/cuda.  AR_NODEV: not found, or a symbol is missing.  The library stays loaded until
- * the program ends. */
+ * order is: the file in environment variable env; the loader's path; $CUDA_HOME/lib64 and
+ * $CUDA_HOME/extras/CUPTI/lib64; the toolkit of the build; the same folders of /usr/local/cuda.
+ * AR_NODEV: not found, or a symbol is missing.  The library stays loaded until the program ends. */
 enum ar_status dynlib_load(const char *soname, const char *env, const struct dynlib_sym *syms,
 			   struct ar_err *err);
 

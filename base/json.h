@@ -39,8 +39,8 @@ const char *json_text(const cJSON *v, char *buf, size_t n);
  * there was no memory to make it.  AR_NOMEM: nothing was written. */
 enum ar_status json_put(cJSON *o, FILE *f, struct ar_err *err);
 
-/* The same for people who read the file: an array or object whose items hold others has a line for
- * each item, one that holds no others is on one line.  A line end follows.  AR_NOMEM: a part may
+/* The same for people who read the file.  An array or object that holds a further one with items
+ * has a line for each item.  Any other is on one line.  A line end follows.  AR_NOMEM: a part may
  * have been written. */
 enum ar_status json_put_lines(cJSON *o, FILE *f, struct ar_err *err);
 

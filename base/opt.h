@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option tables.  One const array says name, type, default, range and help of every
- * option of a command or of a member of a family (policy, backend, selector ...);
- * the command line parser, job files, --method parameters, --help, the man pages
- * and the database's record of a run all read it. */
+/* Option tables.  One const array describes the options of a command or of a member of a family
+ * (policy, backend, selector ...).  It gives name, type, default, range and help.  All of these
+ * read it: the command line parser, job files, --method parameters, --help, the man pages, the
+ * database's record of a run. */
 #ifndef AR_OPT_H
 #define AR_OPT_H
 
@@ -66,7 +66,7 @@ void opt_mdoc(const struct opt_group *g, FILE *f); /* for man pages */
 /* Add every option that has a value to the JSON object, with its type.  False: no memory. */
 bool opt_json(const struct opt_group *g, struct cJSON *object);
 
-/* Set options from an object of opt_json(): those that were not given and have another value there.
+/* Set options from an object of opt_json(), if they were not given and have another value there.
  * They count as given then.  AR_DATA: a name that is no option, or a value of no option.  AR_USAGE:
  * a value that the option does not take. */
 enum ar_status opt_set_json(struct opt_group *g, const struct cJSON *object, struct ar_err *err);

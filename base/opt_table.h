@@ -41,7 +41,7 @@ struct opt {
 	unsigned scope;	  /* bits of the command for which it has an effect; 0: all */
 	bool may_differ;  /* records that differ in it can be compared: it names the subject,
 					 * as a method does, or sets how much is stored */
-	bool record_only; /* it says what is stored or shown: it shapes no result */
+	bool record_only; /* it says what to store or show: it shapes no result */
 
 	/* Called with each value that is set, from wherever; NULL: nothing to do. */
 	enum ar_status (*use)(const char *value, struct ar_err *err);

@@ -14,7 +14,7 @@
 double paired_mcnemar(int64_t b, int64_t c);
 
 /* Spearman's rank correlation of x[n] and y[n]: Pearson's of their ranks, where equal values share
- * the mean of their ranks.  NaN: n is below 2, or all values of one of them are equal. */
+ * the mean of their ranks.  NaN: n is below 2, or all values of x or of y are equal. */
 enum ar_status paired_spearman(const double *x, const double *y, size_t n, double *rho,
 			       struct ar_err *err);
 

@@ -20,14 +20,14 @@ enum ar_status text_read(char **out, const char *path, size_t max, struct ar_err
 /* Return the line number of end in text, from 1. */
 int text_line(const char *text, const char *end);
 
-/* Write s for people.  The bytes of control characters and those that are no UTF-8 become \xNN: a
+/* Write s for people.  Bytes of control characters and bytes that are no UTF-8 become \xNN: a
  * terminal would obey them.  f NULL: write nothing.  Returns the columns on a terminal. */
 int text_put(const char *s, FILE *f);
 
-/* Write s as JSON, in quotes, as the content of an XML element or attribute, and as a field of CSV
- * (RFC 4180).  In JSON and XML U+FFFD replaces bytes that are no UTF-8, and characters that XML
- * forbids.  In CSV an apostrophe precedes text that spreadsheets would run as a formula: it begins
- * with = + - @, a tab or a carriage return, and is no number. */
+/* Write s as JSON in quotes, as content of an XML element or attribute, as a field of CSV (RFC
+ * 4180).  In JSON and XML U+FFFD replaces bytes that are no UTF-8, and characters that XML forbids.
+ * In CSV an apostrophe precedes text that spreadsheets would run as a formula: it begins with =, +,
+ * -, @, a tab or a carriage return, and is no number. */
 void text_put_json(const char *s, FILE *f);
 void text_put_xml(const char *s, FILE *f);
 void text_put_csv(const char *s, FILE *f);
