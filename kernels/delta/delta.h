@@ -46,7 +46,7 @@ enum {
 struct delta_seq {
 	int32_t row, n_row; /* its rows, consecutive; n_row > 0 */
 	int32_t slot;
-	int32_t fresh;	/* 1: the sequence begins here; what the slot holds is ignored */
+	int32_t fresh;	/* 1: the sequence begins here; the content of the slot is ignored */
 	int32_t chunk0; /* its first entry in delta_batch.chunk */
 };
 

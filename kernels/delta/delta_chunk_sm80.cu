@@ -9,7 +9,7 @@
  * Budget: four of the eight warps issue 500 FMA and 140 loads each while the others wait.  Two
  * thread blocks share a multiprocessor, so that one works while the other waits or copies.  At
  * 32 K tokens and 16 key heads of two value heads a multiprocessor has 62 thread blocks.  At 3000
- * cycles for two of them that is 95 K cycles or 0.05 ms; the 0.54 GB take 0.13 ms.
+ * cycles for two thread blocks that is 95 K cycles or 0.05 ms; the 0.54 GB take 0.13 ms.
  */
 #include "config.h"
 #include "kernels/delta/delta_chunk.cuh"

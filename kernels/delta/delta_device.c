@@ -8,11 +8,11 @@
  *   norm    output norm and gate, in place; then the rows that the next call's convolution needs
  *
  * On Hopper, at head size 128, two kernels do it: keys is chunk with the convolution of q and k.
- * scan_sm90 has that of v, the norm and the tails, so that v and the rows before their norm stay on
- * the chip.
+ * scan_sm90 has the convolution of v, the norm and the tails.  So v and the rows before their norm
+ * stay on the chip.
  *
- * Within a chunk with begin state S, g the sum of the log decays up to a row, the rows u that the
- * delta rule adds to the state solve a triangular system:
+ * S is the state where a chunk begins, g the sum of the log decays up to a row.  The rows u that
+ * the delta rule adds to the state solve a triangular system:
  *
  *   L_ij = beta_i exp(g_i - g_j) k_i k_j for j < i       (1 + L) u = beta (v - exp(g) k S)
  *   o_i = exp(g_i) q_i S + sum over j <= i of exp(g_i - g_j) (q_i k_j) u_j

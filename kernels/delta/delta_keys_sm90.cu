@@ -17,8 +17,8 @@
  *   decays by four warps, not two                                             327
  *   solve written without bank conflicts                                      322
  *
- * 62 of 100 issue slots are used: 22 K instructions a thread block, 8 K of them for convolution and
- * norms.  The inverse and the products after it leave half of the warps waiting.
+ * 62 of 100 issue slots are used: 22 K instructions a thread block, of which 8 K are for
+ * convolution and norms.  The inverse and the products after it leave half of the warps waiting.
  */
 #include "config.h"
 #include "kernels/delta/delta_chunk.cuh"

@@ -56,7 +56,7 @@ static __device__ __forceinline__ float silu(float x)
 	return x * r;
 }
 
-/* N channels of the projection: ROWS rows, and those before that the convolution needs. */
+/* N channels of the projection: ROWS rows, and the rows before that the convolution needs. */
 template <int N, int ROWS> struct taps {
 	pack<N> x[DELTA_CONV - 1 + ROWS];
 };
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void load_taps(taps<N, ROWS> &t, const delta_a
 			t.x[r] = input<N>(a, seq, before + r, channel);
 }
 
-/* y: the rows through the convolution and SiLU; those from row n on are 0. */
+/* y: the rows through the convolution and SiLU; rows from n on are 0. */
 template <int N, int ROWS>
 static __device__ __forceinline__ void convolve(float (&y)[ROWS][N], const taps<N, ROWS> &t,
 						const pack<N * DELTA_CONV> &w, int n)

@@ -4,8 +4,8 @@
  *
  * grid (slice of 32 value channels, value head, sequence), four warps.  The transposed state of 16
  * channels, [16][k_dim] in fp32, stays in the accumulators of a warp for the whole sequence.  An
- * accumulator is the next product's A operand, so a chunk is one chain in registers, without a
- * barrier (notation of delta_device.c; T is solve, with beta in it):
+ * accumulator is the next product's A operand.  So a chunk is one chain in registers, without a
+ * barrier.  The notation is that of delta_device.c; T is solve, with beta in it:
  *
  *   warps 0, 1   x = S^T k^T       y = v^T - exp(g) x       u = y T^T
  *                S^T = exp(g_end) S^T + (exp(g_end - g) u) k
@@ -15,8 +15,8 @@
  * A operand here are columns of the B operand there.  One barrier a chunk separates all of it.
  *
  * Copies are STAGES - 1 chunks ahead.  Step i of the loop works on chunk i in warps 0 and 1, and on
- * chunk i - 1 in warps 2 and 3.  It loads chunk i + STAGES - 1 for the former into the stage that
- * step i - 1 has left, and so one chunk earlier for the latter.
+ * chunk i - 1 in warps 2 and 3.  For warps 0 and 1 it loads chunk i + STAGES - 1 into the stage
+ * that step i - 1 has left.  So for warps 2 and 3 it loads one chunk earlier.
  *
  * Budget of a chunk at head size 128, in cycles.  Each warp has a quarter of the multiprocessor.
  *
@@ -234,7 +234,7 @@ __device__ __forceinline__ void step_out(const delta_args &a, const work &w, int
 			o[m][0][e] *= f;
 			o[m][1][e] *= f;
 		}
-	/* Rows see themselves and those before. */
+	/* Rows see themselves and the rows before. */
 #pragma unroll
 	for (int j = 0; j < C / 16; j++) {
 		const uint4 u = pass.u[j][lane];

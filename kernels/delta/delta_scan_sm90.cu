@@ -12,11 +12,11 @@
  *   v        convolution and SiLU, for `states` of the same thread block
  *   rows     o = exp(g) S^T q^T + u mix^T, with S and u as they lie in the lanes of `states`
  *   norm     norm and gate of the rows; sums of squares over 64 channels go to the other half
- *   copies   k, T, decays, or q, mix, decays by TMA: each half copies one half of them into both.
- *            A second warp copies rows of the projection
+ *   copies   k, T, decays, or q, mix, decays by TMA: each half copies one half of the data into
+ *            both.  A second warp copies rows of the projection
  *
  * The transposed state, [64][128] in fp32, stays in the accumulators of a warp group for the whole
- * sequence.  Packed to bf16 an accumulator is the A operand of the next product, so a chunk is one
+ * sequence.  Packed to bf16 an accumulator is the A operand of the next product.  So a chunk is one
  * chain in registers.  S and u go to `rows` through the cluster's shared memory.  T is a lower
  * triangle: columns from 32 on are a product [64][32] of their own.
  *
@@ -35,9 +35,9 @@
  *     the product for S runs                     683
  *   rows of v and z copied by a warp for it      590
  *
- * That is 1940 cycles a chunk.  The chain takes all of them: packing S 150, x 440, y and u 500, its
- * scaling 370, S and the next operands 440.  One warp of a scheduler has the chain, so each latency
- * counts, and v takes half of the issue slots beside it.
+ * That is 1940 cycles a chunk.  The chain takes all of this time: packing S 150, x 440, y and u
+ * 500, its scaling 370, S and the next operands 440.  One warp of a scheduler has the chain, so
+ * each latency counts.  Beside it v takes half of the issue slots.
  *
  * What failed:
  *
@@ -54,8 +54,8 @@
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/ring.cuh"
 
-/* In code for other architectures the kernel is a trap, and its parts are unused.  Not all of them
- * have clusters. */
+/* In code for other architectures the kernel is a trap, and its parts are unused.  Not all of these
+ * architectures have clusters. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177
 #define CLUSTER_DIMS
@@ -74,7 +74,7 @@ constexpr int RAWS = 4;			/* chunks of v or z under way */
 constexpr int PASSES = 2;		/* chunks that a warp group may be ahead of the next */
 constexpr int CLUSTER = 4;		/* thread blocks */
 constexpr int WARPS = 4;		/* of a warp group: each arrives at a barrier */
-constexpr int END_WARPS = 2 * WARPS;	/* of those that make v, or finish rows */
+constexpr int END_WARPS = 2 * WARPS;	/* warps that make v, or finish rows */
 constexpr int ROWS = C / END_WARPS;	/* of a warp in the convolution */
 constexpr int FEW = 48, CHAIN = 208, ENDS = 128;	/* registers of a thread */
 static_assert(FEW + CHAIN + 2 * ENDS <= 512, "four warp groups share 64 Ki registers");
@@ -438,8 +438,7 @@ __device__ __forceinline__ float *state_at(const delta_args &a, const place &w,
 	       value;
 }
 
-/* The flag by which a cluster tells the cluster before it that it has stored the state of its first
- * piece. */
+/* The flag by which a cluster tells the one before that it has stored its first piece's state. */
 __device__ __forceinline__ int32_t *flag_at(const delta_args &a, const place &w, int cluster)
 {
 	return a.w.stored + cluster * 2 + w.half;
@@ -484,7 +483,7 @@ __device__ __forceinline__ void keep_tail(const delta_args &a, const delta_piece
 			tid * 8) = x[r];
 }
 
-/* The state, for those who go on with it; at the end of a sequence its tails, too. */
+/* Store the state for the next piece or the next call; at the end of a sequence its tails, too. */
 __device__ __forceinline__ void store_state(const float *s, const delta_args &a, const place &w,
 					    const delta_piece &p)
 {
@@ -603,7 +602,7 @@ __device__ __forceinline__ void run_rows(scan_smem &sm, const place &w, int n)
 /* Eight channels of rows: a thread's part of o and z. */
 constexpr int LANES = COLS / 8, STEP = END_WARPS * 32 / LANES, PIECES = C / STEP;
 
-/* A thread's place among those that make v, or finish rows. */
+/* A thread's place among the threads that make v, or finish rows. */
 __device__ __forceinline__ int end_thread(void)
 {
 	return threadIdx.x % (END_WARPS * 32);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stores of several words to global memory.  Assignments of structs such as uint4 may be compiled
- * to a store for each word, which here cost a third of a kernel's time. */
+ * to a store for each word.  Here that cost a third of a kernel's time. */
 #ifndef AR_DELTA_STORE_CUH
 #define AR_DELTA_STORE_CUH
 

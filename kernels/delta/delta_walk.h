@@ -4,8 +4,8 @@
  *
  * A job is a sequence and a value head; its chunks are one chain.  With all jobs in a row, cluster
  * c makes len chunks from c * len on.  len is at least the longest job, so a job has at most two
- * clusters.  The second one begins with it: it makes the first chunks of the job, and the first
- * one ends with those after.  So all clusters end together, and no piece waits for one that
+ * clusters.  The second one begins with the job: it makes the job's first chunks.  The first one
+ * ends with the chunks after them.  So all clusters end together, and no piece waits for one that
  * waits.
  */
 #ifndef AR_DELTA_WALK_H
@@ -20,7 +20,7 @@ struct delta_piece {
 	int head;
 	int first, n; /* chunks of the sequence */
 	int waits;    /* the next cluster makes the chunks before */
-	int signals;  /* the cluster before this one makes those after */
+	int signals;  /* the cluster before this one makes the chunks after */
 };
 
 /* A way through the chunks of a cluster. */

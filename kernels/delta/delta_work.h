@@ -3,10 +3,10 @@
  * Arrays that the CUDA kernels of a gated DeltaNet layer share, chunk by chunk.  A last chunk is
  * filled up with rows that change nothing: q, k and v are 0, decay is 1, beta is 0.
  *
- * q, k, solve and mix are tiles of DELTA_CHUNK rows in the swizzled order of shared memory
- * (swizzle<> of device.cuh), so that a tile is copied as it lies.  v is in the order of the
- * accumulators of mma: for 16 channels, 8 rows and 8 of the channels, lane l has the rows
- * 2 (l % 4), + 1 of channel l / 4, as one word.
+ * q, k, solve and mix are tiles of DELTA_CHUNK rows, swizzled as in shared memory (swizzle<> of
+ * device.cuh).  So a tile is copied as it lies.  v is in the order of the accumulators of mma: for
+ * 16 channels, 8 rows and 8 of the channels, lane l has the rows 2 (l % 4), + 1 of channel l / 4,
+ * as one word.
  *
  * The kernels for Hopper have q and k in slabs of 64 channels, [k_dim / 64][64][64].  There v
  * stays in shared memory.
