@@ -7,12 +7,12 @@
  * and may attend every position up to its own.  The request has len[r] keys, at positions
  * [0, len[r]).  They are addressed by absolute blocks of page_tok tokens: block j holds positions
  * [j * page_tok, (j + 1) * page_tok) and lies in page page[page0[r] + j].  Query blocks lie on the
- * same grid.  A request has those from its first row to its last; the first and the last may be
- * partial.
+ * same grid.  A request has the query blocks from its first row to its last; the first and the last
+ * may be partial.
  *
- * Required today: the rows of a request are consecutive, pos[row0[r] + i] == pos0[r] + i, and the
- * last row is the last key, len[r] == pos0[r] + rows.  Selectors and all kernels depend on it.
- * attn_is_chunked() checks it, and is asserted where batches are made for a device.  Only the
+ * Required today: the rows of a request are consecutive, pos[row0[r] + i] == pos0[r] + i.  The last
+ * row is the last key, len[r] == pos0[r] + rows.  Selectors and all kernels depend on both.
+ * attn_is_chunked() checks both, and is asserted where batches are made for a device.  Only the
  * references of executors take rows at any ascending positions.
  *
  * Keys that lie in order of arrival have positions of their own, keys.pos.  Then a request has one
@@ -86,8 +86,8 @@ struct attn_keys {
 			       * page0[r] * page_tok + i.  NULL: it is i */
 };
 
-/* Rows of request r, and how many of them lie below position end.  On the host.  For consecutive
- * rows the first guess is right. */
+/* The number of rows of request r, and of its rows below position end.  On the host.  For
+ * consecutive rows the first guess is right. */
 static inline int attn_n_row(const struct attn_rows *rows, int r)
 {
 	return rows->row0[r + 1] - rows->row0[r];
@@ -149,7 +149,7 @@ struct kv_bf16 {
 	bf16_t *k, *v;
 };
 
-/* The planes of one layer: by number, and those of kv-bf16 by name. */
+/* The planes of one layer: by number, and for kv-bf16 by name. */
 struct kv_cache {
 	union {
 		struct {
@@ -201,8 +201,8 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 	       (size_t)s->page_tok;
 }
 
-/* Which keys of runs a row sees: those below position init, and those less than local before the
- * row.  A row among the last `last` tokens of the prompt sees all.  local 0: every row does. */
+/* Which keys of runs a row sees: keys below position init, and keys less than local before the row.
+ * A row among the last `last` tokens of the prompt sees all.  local 0: every row does. */
 struct attn_band {
 	int init, local, last;
 };
@@ -216,7 +216,7 @@ AR_BOTH static inline bool attn_band_hides(const struct attn_band *b, int total,
 /* Vertical-slash lists, one per (query block, query head), as in a mask.  A run is page_tok keys
  * from any position on; a column is a single key.  Runs ascend, do not overlap and may reach past
  * the query block.  Columns ascend, lie before its first position and in no run.  List l has the
- * first positions of n_run[l] runs from run[l * max_run] on, seen under band[l], and n_col[l]
+ * first positions of n_run[l] runs from run[l * max_run] on, seen under band[l].  It has n_col[l]
  * columns from col[l * max_col] on. */
 struct column_lists {
 	int32_t *run, *n_run, *col, *n_col;

@@ -4,8 +4,8 @@
  *
  * The reference is fp32 with an online softmax, one block after the other.  The keys of a
  * block are converted once per tile and transposed for multiply().  A row's result depends on its
- * own list and first key alone, not on the rows packed with it or on the number of threads.  A sink
- * is in the maximum and the sum from the start.
+ * own list and first key alone: not on the rows packed with it, nor on the number of threads.  A
+ * sink is in the maximum and the sum from the start.
  */
 #include "config.h"
 
@@ -44,8 +44,8 @@ int attend_rank(int n)
 
 /*
  * A plan is made in passes over the whole tiles, in the order (request, head, row).  A tile is cut
- * into parts of at most `part` blocks.  To fill w waves of thread blocks, the best `part` is the
- * smallest one that makes at most w * n_slot parts.
+ * into parts of at most `part` blocks.  For w waves of thread blocks, the best `part` is the
+ * smallest that makes at most w * n_slot parts.
  *
  * Where every block is read, lengths are known, and parts need not be even.  If whole tiles leave
  * multiprocessors idle, each tile is cut at one level, a number of blocks.  The idle
@@ -54,7 +54,7 @@ int attend_rank(int n)
  * tables the part above the level may be empty, but still costs a part.
  *
  * Lists per (query block, head) differ in length by far more than their contexts do.  There a tile
- * gets a part per `least` blocks of context, up to an equal share of the room, and the kernel cuts.
+ * gets a part per `least` blocks of context, up to an equal share of the room.  The kernel cuts.
  *
  * Tiles of the dense tail read every block, the others only what tables hold: the former go first.
  */

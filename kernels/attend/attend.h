@@ -4,8 +4,8 @@
  * numbers, so everything after that is the same.
  *
  * A tile's rows are packed row by row: packed row p is chunk row tile.row + p / n_head, head
- * tile.head + p % n_head.  At most ATTEND_ROWS rows are packed, so that the blocks of a
- * KV head are read once for all of its query heads. */
+ * tile.head + p % n_head.  At most ATTEND_ROWS rows are packed.  So the blocks of a KV head are
+ * read once for all of its query heads. */
 #ifndef AR_ATTEND_H
 #define AR_ATTEND_H
 

@@ -26,11 +26,11 @@ static inline size_t attend_piece_bytes(int n)
 }
 
 /* The number of tiles, at the end of a plan with block lists, to make pieces of.  A plan with parts
- * takes all of its tiles.  Other plans take the last two rounds of thread blocks, which are sorted,
- * because the longest list that starts late decides when a launch ends.  Earlier tiles keep their
- * order, because neighbours read the same keys.  0: contexts are short, all tiles run at once, or
- * blocks have 64 tokens.  Tiles of such blocks use a key half as often, and wait for keys if they
- * are not next to each other. */
+ * takes all of its tiles.  Other plans take the last two rounds of thread blocks, which are sorted:
+ * the longest list that starts late decides when a launch ends.  Earlier tiles keep their order,
+ * because neighbours read the same keys.  0: contexts are short, all tiles run at once, or blocks
+ * have 64 tokens.  Tiles of such blocks use a key half as often.  If sorting moves them apart, they
+ * wait for keys. */
 int attend_cut_tiles(const struct attn_batch *b);
 
 /* CUDA.  Make pieces of the last n tiles of b->tile.  Write piece[n + 1], the longest first, cut

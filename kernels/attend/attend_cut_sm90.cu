@@ -28,7 +28,7 @@ struct params {
 	const int32_t *n_block, *n_col;
 	int stride, page_tok;
 	int least, cost;		/* of a part, in blocks */
-	int n_plain, n_tile;		/* tiles before the ones to cut, and those */
+	int n_plain, n_tile;		/* tiles before the ones to cut; tiles to cut */
 	int n_slot;
 };
 

@@ -3,8 +3,8 @@
  * Attention of prefill chunks over block lists, for compute capability 8.0 and later.
  *
  * One thread block runs one tile of the plan: up to 128 packed rows, all of one KV head, under
- * one list.  It walks the list in steps of 64 keys, a KV block or half of one.  While a step is
- * computed, the next one's keys and values are on their way into the other of two stages.
+ * one list.  It walks the list in steps of 64 keys, a KV block or half of one.  There are two
+ * stages: while a step is computed, the next one's keys and values are on their way.
  *
  *   wait for step i, barrier           every warp is done with the other stage now
  *   start the copy of step i + 1       cp.async, zeros past the tile's last position
@@ -14,11 +14,11 @@
  *   online softmax                     base 2, fp32
  *   O += P V                           P rounded to bf16, V through ldmatrix.trans
  *
- * Budget.  Four warps of 32 rows: a key fragment serves two row tiles, which halves the shared
- * memory traffic of 16-row warps and leaves the tensor cores the bottleneck.  A thread holds
- * 128 fp32 of O and 64 of S at head size 128, so Q is read again each step.  Shared memory: Q
- * 32 KiB, two stages of K and V 64 KiB; two thread blocks per multiprocessor, so that the
- * softmax of one hides behind the products of the other.
+ * Budget.  Four warps of 32 rows: a key fragment serves two row tiles.  This halves the shared
+ * memory traffic of 16-row warps, and leaves the tensor cores the bottleneck.  A thread holds 128
+ * fp32 of O and 64 of S at head size 128, so Q is read again each step.  Shared memory: Q 32 KiB,
+ * two stages of K and V 64 KiB.  Two thread blocks share a multiprocessor, so that the softmax of
+ * one hides behind the products of the other.
  *
  * Rows with first keys, or heads with sinks, have an instance of the kernel of their own.  Its walk
  * begins at the first row's first key.
@@ -39,7 +39,7 @@ constexpr int THREADS = 128;
 constexpr int WARP_ROWS = ATTEND_ROWS / (THREADS / 32);
 constexpr int M_TILES = WARP_ROWS / 16;
 
-/* What a tile's threads share.  It lives in shared memory because at head size 128 no
+/* Values that a tile's threads share.  They live in shared memory because at head size 128 no
  * register is left for it. */
 struct view {
 	const uint16_t *list;		// NULL: every block

@@ -2,11 +2,11 @@
 /*
  * Attention over block lists on Hopper.
  *
- * A thread block runs tiles (struct attn_tile): 128 packed rows each, that is n_row query
- * rows times n_head heads of one KV head, so that a K and V block is read once for the whole
- * group.  It walks the tile's block list in ascending order, 128 keys a step.  TMA copies them
- * straight from the paged cache into 128-byte swizzled shared memory.  A block is one page.  A
- * block of 128 keys is one step; of 64 keys, two neighbours in the list make one.
+ * A thread block runs tiles (struct attn_tile).  A tile has 128 packed rows: n_row query rows times
+ * n_head heads of one KV head.  So a K and V block is read once for the whole group.  The thread
+ * block walks the tile's block list in ascending order, 128 keys a step.  TMA copies them straight
+ * from the paged cache into 128-byte swizzled shared memory.  A block is one page.  A block of 128
+ * keys is one step; of 64 keys, two neighbours in the list make one.
  *
  * Warp group 0 is the producer: one warp issues copies, two or three stages of K and of V ahead.
  * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
@@ -17,7 +17,7 @@
  *
  * A softmax needs a base near the maximum only to avoid overflow.  A row's base is the maximum of
  * its first step.  It moves, and the row's sum and O are rescaled, only when the sum passes LIMIT.
- * P, in bf16, has the range of fp32 and the same relative error everywhere, so values above the
+ * P, in bf16, has the range of fp32 and the same relative error everywhere.  So values above the
  * base lose no precision.  One thing differs: if one key outweighs a row, its P is not exactly 1,
  * but rounded like the others, by 2^-9 at most.  So no step looks for a maximum, and O is hardly
  * ever multiplied.  S stays until the sum is known: a step whose exponentials are infinite is done
@@ -26,10 +26,10 @@
  * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product, 2048
  * cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special function
  * units; some 500 of the schedulers.  The tensor cores must hide the rest.  S of the next step and
- * O of this one are in flight together, and the softmax of the next runs meanwhile.  The two
- * consumers take turns at issuing (named barriers), so that one computes its softmax while the
- * other has the tensor cores.  When power limits the chip, each instruction saved counts: an ffma,
- * fadd or fmul also delays the tensor cores by about a cycle.
+ * O of this one are in flight together.  The softmax of the next runs meanwhile.  The two consumers
+ * take turns at issuing (named barriers): one computes its softmax while the other has the tensor
+ * cores.  When power limits the chip, each instruction saved counts: an ffma, fadd or fmul also
+ * delays the tensor cores by about a cycle.
  *
  * At D = 256 a step has 64 keys: Q takes 64 KiB, and two stages of K and V of 64 keys
  * 128 KiB more; O takes 128 registers a thread and S 32.
@@ -42,24 +42,23 @@
  *
  * Tiles come sorted, the longest first.  There are as many thread blocks as fit on the device.
  * Each begins with the tile of its own number.  Then its producer draws the next tile from a
- * counter, and copies the first K, V and Q of it while the consumers still compute.  O goes from
- * registers to memory, because Q, its buffer elsewhere, may be of the next tile by then.  At D =
- * 256 registers do not suffice for this, and the hardware hands each tile to a new thread block.
+ * counter.  It copies the first K, V and Q of that tile while the consumers still compute.  O goes
+ * from registers to memory, because Q, its buffer elsewhere, may be of the next tile by then.  At D
+ * = 256 registers do not suffice for this, and the hardware hands each tile to a new thread block.
  *
- * A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.  The first of a
- * pair to be ready stores O in fp32, divided by its sum, and the logarithm of the sum.  The second
- * adds that to its own and goes on to the next pair.  The result has the same bits whichever is
- * second.
+ * A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.  The first part
+ * to be ready stores O in fp32, divided by its sum, and the logarithm of the sum.  The second adds
+ * that to its own and goes on to the next pair.  The result has the same bits whichever is second.
  *
  * With a list per query block and head and few tiles, the longest list bounds the time.  At a
  * density of 0.1, 64K keys and 128 tiles it has 68 blocks while the mean is 51; lists of real
  * selections differ more.  There attend_cut runs before this kernel, cuts long tiles and sorts the
- * parts.  With more than two tiles to a multiprocessor the last ones decide: attend_cut sorts those
- * of two rounds, while this kernel runs the others in the order of the plan.
+ * parts.  With more than two tiles to a multiprocessor the last ones decide: attend_cut sorts the
+ * tiles of two rounds, while this kernel runs the others in the order of the plan.
  *
  * Nothing hides the chain of loads before the first product of a thread block: tile, list, page, K.
- * Therefore 32 lanes look for the end of a list at once, and tensor maps are fetched and barriers
- * made while the tile is loaded.
+ * Therefore 32 lanes look for the end of a list at once.  Tensor maps are fetched and barriers made
+ * while the tile is loaded.
  *
  * Tried on H200: D 128, 16 query heads over 4 KV heads, batch 8, chunk 1024, 128K keys, two stages.
  * This kernel takes 11.9 ms there.
@@ -79,14 +78,14 @@
  * 1.6 GHz, so an idle tensor core costs less than its time: others run faster meanwhile.
  *
  * - Thread blocks that run one tile each, instead of a stream: 8192 rows of 8192 keys take 426 us
- *   instead of 397, 8 x 1024 of 8192 keys 779 instead of 749, head size 64 1052 instead of 980,
- *   blocks of 64 tokens 1536 instead of 1436, lists of a tenth at batch 8 799 instead of 758.
- *   Contexts of 128K take the same.  Between two tiles it took 3 to 4 us until keys arrived, 1.7
+ *   instead of 397; 8 x 1024 of 8192 keys 779 instead of 749; head size 64 1052 instead of 980;
+ *   blocks of 64 tokens 1536 instead of 1436; lists of a tenth at batch 8 799 instead of 758.
+ *   Contexts of 128K take the same.  Between two tiles it took 3 to 4 us until keys arrived; 1.7
  *   for the first logits and their softmax, 0.5 for the last product, 2 to store O.
  * - A producer of one lane, for which the other lanes of its warp wait at the end of a tile: a step
- *   takes 2131 cycles instead of 2079.  Waits of a warp that is not whole spin, here 3.4 million
- *   times instead of 65 thousand, and take issue slots from the consumers.  So all lanes wait, and
- *   one of them copies.
+ *   takes 2131 cycles instead of 2079.  Waits of a warp that is not whole spin, and take issue
+ *   slots from the consumers: here 3.4 million times instead of 65 thousand.  So all lanes wait,
+ *   and one lane copies.
  * - The next tile drawn at the start of a tile, not at its end: on an H100 lists are 7 to 22 %
  *   slower, as a thread block then holds a tile that another could have run.
  * - Waiting for V before the turn, so that no instruction stands between the products: 1 to 2 %
@@ -257,7 +256,7 @@ __device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const
  * wait: where lanes of a warp wait apart, the wait spins and takes issue slots from consumers.
  *
  * step: in the rings, the first of this tile; round: tiles before that had keys.  Q of a later tile
- * comes after its first keys, because the tile before uses the room of Q until its last logits. */
+ * comes after its first keys: the tile before uses the room of Q until its last logits. */
 template <class C>
 __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p,
 					const struct work *w, int step, int round,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the attention kernels on Hopper share.  A thread block has one producer warp group and one
- * or two consumers of 64 rows each; attend_sm90.cu describes them.
+ * Parts that the attention kernels on Hopper share.  A thread block has one producer warp group and
+ * one or two consumers of 64 rows each; attend_sm90.cu describes them.
  *
- * A kernel derives its params and its work from those below.  A struct K says what a list holds.
- * K::n_steps(work) counts steps, and K(work, step) finds the keys of one.  hide() sets the logits
- * of keys that a row must not see to -inf.
+ * A kernel derives its params and its work from the structs below.  A struct K describes the
+ * entries of a list.  K::n_steps(work) counts steps, and K(work, step) finds the keys of one.
+ * hide() sets the logits of keys that a row must not see to -inf.
  *
- * A kernel whose rows have first keys or sinks is an instance of its own, with C::BOUNDED, so that
- * others pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its
- * sum from the start.
+ * A kernel whose rows have first keys or sinks is an instance of its own, with C::BOUNDED: others
+ * pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its sum from
+ * the start.
  */
 #ifndef AR_ATTEND_SM90_CUH
 #define AR_ATTEND_SM90_CUH
@@ -237,7 +237,7 @@ __device__ __forceinline__ void exponentials(uint32_t *pr, float *sum, const flo
 }
 
 /* Move bases up to the step's logits, in rows whose sum with the step exceeds LIMIT.  alpha: factor
- * for what was summed before.  Other rows of the warp keep every bit. */
+ * for the sums before.  Other rows of the warp keep every bit. */
 template <int N>
 __device__ __forceinline__ void rebase(struct rows *t, float *alpha, const float *acc,
 				       const float *sum, float scale)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention: one query row per request, over all of its blocks or over those in a list.  It
- * is memory bound.
+ * Decode attention: one query row per request, over all of its blocks or over the blocks in a list.
+ * It is memory bound.
  *
  * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
  * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
@@ -11,31 +11,32 @@
  * from the lengths of the lists, so lengths never leave the device.
  *
  * A piece is the part of a stretch inside one segment.  A piece that is a whole segment writes the
- * output.  Other pieces store unnormalised fp32 sums.  A thread block has at most two of them: its
- * first piece (slot 0), and one that begins a segment (slot 1).
+ * output.  Other pieces store unnormalised fp32 sums.  A thread block has at most two such pieces:
+ * its first (slot 0), and one that begins a segment (slot 1).
  *
  * The sums of up to 32 neighbouring pieces are added up by the thread block that finishes last.  If
  * a segment has more pieces, the results are added up in the same way.  So no thread block waits
  * for another, and none reads more than 32 sums at a time.  Sums are added in the order of the
  * pieces, whichever thread block does it.
  *
- * A request whose row has a first key has the blocks from that key's on, so a segment is as long as
- * its window, whatever the context is.  Keys, their pages and the row's position count from the
+ * If a row has a first key, its request has the blocks from that key's on.  So a segment is as long
+ * as the window, whatever the context is.  Keys, their pages and the row's position count from the
  * first of these blocks on.  A sink is in the sums of one warp of a segment's first piece.
  *
  * Keys with positions of their own are hidden from rows of lower positions, one by one.  All blocks
  * are read for each row.  Pieces may hold no key that the row sees.
  *
  * Listed blocks are treated as if they lay side by side: only the look-up of page numbers depends
- * on where in the context a block lies.  Only the last of them can hold the row's own position.
+ * on where in the context a block lies.  Only the last listed block can hold the row's own
+ * position.
  *
- * In a thread block each of four warps takes 16 keys of every 64 and runs on its own: its own
- * ring of copies, its own online softmax, the heads as the 16 rows of mma m16n8k16 (idle
- * rows cost nothing, the loads are the bottleneck).  The warps meet at the end of a piece.
+ * In a thread block each of four warps takes 16 keys of every 64 and runs on its own.  It has its
+ * own ring of copies and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle
+ * rows cost nothing, as the loads are the bottleneck.  The warps meet at the end of a piece.
  *
  * In flight per multiprocessor at head size 128: 2 thread blocks x 4 warps x 2 of 3 stages x
  * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one thread
- * block fills a multiprocessor, with the same in flight, and a warp's queries lie in shared
+ * block fills a multiprocessor, with the same in flight.  There a warp's queries lie in shared
  * memory, since beside O no registers are left for them.
  *
  * Instructions are loaded, too: the weights of a layer push them out of all caches.  So this code
@@ -223,7 +224,7 @@ static __device__ struct piece find_unit(const struct decode_args &a, int u, int
 	}
 }
 
-/* Thread blocks have `least` units each, the first `more` of them one more. */
+/* Each thread block has `least` units, the first `more` thread blocks one more. */
 struct shares {
 	int least, more;
 };
