@@ -2,10 +2,10 @@
 /*
  * MInference's patterns, one for each layer and head.
  *
- * Each prompt is one chunk.  The score of a candidate is the attention mass of its keys, averaged
- * over the captures and over the rows from position 'from' on.  The best candidate is written, of
- * equal ones the first.  The candidates and the default of 'from' come from the published search.
- * Its released configurations replace every other pattern by vertical_and_slash; so does
+ * Each prompt is one chunk.  A candidate's score is the mean attention mass of its keys.  The mean
+ * is over the captures and over the rows from position 'from' on.  The best candidate is written,
+ * of equal ones the first.  The candidates and the default of 'from' come from the published
+ * search.  Its released configurations replace every other pattern by vertical_and_slash; so does
  * 'as-published' here.
  */
 #include "config.h"

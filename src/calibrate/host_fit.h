@@ -16,8 +16,7 @@
  * A kind of steps has a spread if the logs have the parts of enough such steps.  It is the spread
  * of the measured times of preparing and launching, relative to the fitted times.
  *
- * A time is 0 and not identified if no step depends on it, or if it cannot be told from other
- * times.
+ * A time that no step depends on, or that cannot be told from others, is 0 and not identified.
  */
 #ifndef AR_HOST_FIT_H
 #define AR_HOST_FIT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charts as SVG: marks are added one by one, then a chart is drawn into an HTML page or as a file
+/* Charts as SVG.  Marks are added one by one; then a chart is drawn into an HTML page or as a file
  * of its own.  Colours come from CSS classes, so that light, dark and print are matters of
  * style.sheet.  No meaning is in a colour alone: a style has its own marker and dash as well. */
 #ifndef AR_CHART_H
@@ -80,10 +80,10 @@ enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_
  * are all drawn. */
 enum { CHART_POINTS_MAX = 600, CHART_PANEL_MAX = 2000 };
 
-/* End adding: sort the marks and hide those above these.  Call it once, before drawing. */
+/* End adding: sort the marks and hide marks above these limits.  Call it once, before drawing. */
 void chart_finish(struct chart *c);
 
-/* Marks that are drawn one by one, each with a title: all but those of lines. */
+/* Number of marks that are drawn one by one, each with a title: all but the marks of lines. */
 size_t chart_n_single(const struct chart *c);
 
 /* Draw into a page that has chart_css and chart_defs. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the chart module share. */
+/* Declarations that the files of the chart module share. */
 #ifndef AR_CHART_ITEM_H
 #define AR_CHART_ITEM_H
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "src/chart/chart_item.h"
 
-enum { MARKED = 40 }; /* lines of at most so many marks show them */
+enum { MARKED = 40 }; /* a line with at most MARKED marks shows its marks */
 
 static double at_x(const struct plot *p, double x)
 {
@@ -96,7 +96,7 @@ static void put_box(const struct plot *p, const struct chart_item *i, double x, 
 	fputs("</g>\n", p->f);
 }
 
-/* A bar begins where those before it in its row end. */
+/* A bar begins where the bars before it in its row end. */
 static void put_bar(const struct plot *p, const struct chart_item *i)
 {
 	double before = 0, x;

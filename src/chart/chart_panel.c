@@ -32,7 +32,7 @@ void chart_text(double x, double y, const char *class, const char *text, FILE *f
 	fputs("</text>\n", f);
 }
 
-/* Text of at most `width` pixels; what is cut is shown on hovering. */
+/* Text, cut to at most `width` pixels; hovering over cut text shows all of it. */
 static void put_cut_text(double x, double y, const char *class, const char *text, double width,
 			 FILE *f)
 {
@@ -82,8 +82,8 @@ static double plot_height(const struct chart *c, const struct chart_range *y, do
 	return c->spec->flags & CHART_LOW ? LOW : HEIGHT;
 }
 
-/* Heights above and below the plot, by what stands there.  Low panels share the title of the x
- * axis, under the last of them. */
+/* Heights above and below the plot, from the names and titles there.  Low panels share the title of
+ * the x axis, under the last panel. */
 static bool has_name(const struct chart *c)
 {
 	for (size_t i = 0; i < c->panel.n; i++)
@@ -130,7 +130,7 @@ static bool in_cells(const struct plot *p)
 	return p->c->spec->geom == CHART_CELL;
 }
 
-/* The places of ticks.  Those of cells are at the middle of whole columns and lines. */
+/* The places of ticks.  Ticks of cells are at the middle of whole columns and lines. */
 static int find_ticks(const struct plot *p, const struct chart_range *r, int wanted,
 		      double at[CHART_TICKS_MAX], double place[CHART_TICKS_MAX])
 {

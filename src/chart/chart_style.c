@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Colours, markers and dashes.  The colours are those of Okabe and Ito ("Color Universal Design",
- * 2008), darker or lighter where their contrast with the background is below 3. */
+/* Colours, markers and dashes.  The colours are from Okabe and Ito ("Color Universal Design",
+ * 2008).  Some are darker or lighter, as their contrast with the background would be below 3. */
 #include "config.h"
 #include "src/chart/chart_item.h"
 

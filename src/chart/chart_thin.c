@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fewer marks of a panel.  Its series share CHART_PANEL_MAX: short ones are whole, and what they
- * leave is for the longer ones.
+ * Fewer marks of a panel.  Its series share CHART_PANEL_MAX.  Short series are whole; the longer
+ * ones share the rest.
  *
- * A line keeps its first and last mark; each bucket between them keeps the mark that spans the
- * largest triangle with the mark kept before and the mean of the next bucket (Steinarsson,
- * "Downsampling Time Series for Visual Representation", 2013).
+ * A line keeps its first and last mark, and one mark of each bucket between the two.  It is the
+ * mark of the largest triangle with the mark kept before and the mean of the next bucket.  See
+ * Steinarsson, "Downsampling Time Series for Visual Representation", 2013.
  */
 #include "config.h"
 #include "src/chart/chart_item.h"
@@ -82,7 +82,7 @@ static bool can_thin(const struct chart_item *i)
 	return i->geom <= CHART_STEPS;
 }
 
-/* Marks of the panel's series [from, to), of each at most so many. */
+/* Count the marks of the panel's series [from, to), at most `most` of each series. */
 static size_t count(const struct chart *c, size_t from, size_t to, size_t most)
 {
 	size_t n = 0;
