@@ -18,8 +18,8 @@ struct capture_make {
 	int64_t frame_tok; /* tokens of a frame */
 };
 
-/* Run the model over the prompt in one chunk and write Q, K and V of the layers, Q and K after
- * RoPE, as the .arc file path.  The file appears only when it is complete. */
+/* Run the model over the prompt in one chunk.  Write Q and K after RoPE, and V, of the layers to
+ * the .arc file path.  The file appears only when it is complete. */
 enum ar_status capture_make(const struct capture_make *a, const char *path, struct ar_err *err);
 
 #endif

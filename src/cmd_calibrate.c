@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay calibrate: make files for selectors and plans from captures, for the host from step
- * logs, and for the roofline model from measured runs. */
+/* attnreplay calibrate: make files for selectors and plans from captures.  It also makes them for
+ * the host from step logs, and for the roofline model from measured runs. */
 #include "config.h"
 
 #include <inttypes.h>

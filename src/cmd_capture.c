@@ -223,7 +223,7 @@ enum { GROUP_INFO, GROUP_PACK, GROUP_MAKE, GROUPS };
 static const struct verb {
 	const char *name;
 	int operands;
-	int groups; /* bits of those that have its options */
+	int groups; /* bits of the option groups that it takes */
 	enum ar_status (*run)(struct capture *c, const char *out, const struct args *a,
 			      struct ar_err *err);
 } verbs[] = { { "info", 1, 1 << GROUP_INFO, run_info },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay report: what was run, how long requests waited, where the time went, what it cost
- * in accuracy. */
+/* attnreplay report: show the runs, how long requests waited, where the time went, and how accurate
+ * the methods were. */
 #include "config.h"
 
 #include <stddef.h>
@@ -42,7 +42,7 @@ static const struct opt report_opts[] = {
 };
 /* clang-format on */
 
-/* What is reported: room for a baseline after the operands. */
+/* The runs to report: the operands, with room for a baseline after them. */
 struct sources {
 	struct store_source *v;
 	size_t n;
@@ -50,7 +50,7 @@ struct sources {
 	struct store_source *named; /* of several, one of v; NULL: none */
 };
 
-/* A baseline of another database than those of the operands is reported with them. */
+/* A baseline from a database that is no operand is reported with the operands. */
 static enum ar_status add_baseline(struct sources *s, char *text, struct ar_err *err)
 {
 	struct store_source b;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay select: what methods select for one chunk of a capture, and what it costs in
+/* attnreplay select: show the selections of methods for one chunk of a capture, and their
  * accuracy. */
 #include "config.h"
 

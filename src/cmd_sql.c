@@ -58,9 +58,9 @@ static unsigned line_of(const char *sql, const char *p)
 	return line;
 }
 
-/* Run the statement at *p and move *p behind it.  The database is open for reading only.  A
- * statement that would write elsewhere, as into a temporary table, or that returns no columns, as
- * ATTACH, is refused as well. */
+/* Run the statement at *p and move *p behind it.  The database is open for reading only.  Two more
+ * kinds of statements are refused: some would write elsewhere, as into a temporary table; others
+ * return no columns, as ATTACH. */
 static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of --json, which describes in JSON what a command prints. */
+/* The file of --json: the output of a command as JSON. */
 #ifndef AR_JSON_FILE_H
 #define AR_JSON_FILE_H
 

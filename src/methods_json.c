@@ -66,7 +66,7 @@ static bool add_params(cJSON *o, const struct opt *params)
 	return done;
 }
 
-/* presets: those with a @ in the name, or the others. */
+/* presets: add the names with a @; else add the others. */
 static enum ar_status add_names(cJSON *o, const char *key, bool presets, const char *only,
 				struct ar_err *err)
 {

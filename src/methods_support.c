@@ -54,7 +54,7 @@ static void shorten(char *message, const char *kernel)
 	message[strcspn(message, ";")] = '\0';
 }
 
-/* Add one family: what it supports on the GPU, and what it lacks. */
+/* Add one family: its support on the GPU, and its lacks. */
 static bool put(const struct asked *a, const struct support *rows, const char *kernel)
 {
 	const struct support_sum x = support_sum(rows, kernel, a->cc);

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* What is asked of the kernels. */
+/* Requirements on the kernels. */
 struct methods_ask {
 	const char *method; /* the kernels of this method and of decode; NULL: all */
 	int64_t head_dim;   /* 0: 128 */
@@ -15,8 +15,8 @@ struct methods_ask {
 	const char *cc;	    /* "9.0"; NULL: of the current GPU, or of any without one */
 };
 
-/* Print what each family of kernels supports and lacks, and write it to the file json as JSON, see
- * json_file.h. */
+/* Print the support and the lacks of each family of kernels.  Write them as JSON to the file json,
+ * too; see json_file.h. */
 enum ar_status methods_support(const struct methods_ask *ask, const char *json, struct ar_err *err);
 
 #endif
