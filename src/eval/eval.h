@@ -2,10 +2,9 @@
 /*
  * attnreplay eval: runs with real weights whose requests are prompts with known answers.
  *
- * The tasks file is the trace of the runs, so that scheduling, methods, latencies and the record
- * are those of 'attnreplay run'.  The tokens of the answers are given to the model (teacher
- * forcing): by induction greedy decoding gives an answer exactly if each of its tokens is the
- * most likely one.
+ * The tasks file is the trace of the runs.  So scheduling, methods, latencies and the record are as
+ * in 'attnreplay run'.  The model is given the tokens of the answers (teacher forcing).  By
+ * induction greedy decoding gives an answer exactly if each of its tokens is the most likely one.
  */
 #ifndef AR_EVAL_H
 #define AR_EVAL_H
@@ -38,7 +37,7 @@ enum ar_status eval_options_set(const struct run_command *c, struct run_options 
 /* The command itself, with a its own options. */
 struct run_command eval_command(struct eval_args *a);
 
-/* watch.c: what runs of e are told and asked. */
+/* watch.c: give the runs of e the texts of their requests, and score their answers. */
 struct run_watch eval_watch(struct eval *e);
 
 /* Parse the command line, and load all that runs need.  c: whose own options are released with *e,
@@ -48,8 +47,8 @@ enum ar_status eval_load(struct eval *e, struct run_command *c, int argc, char *
 			 struct ar_err *err);
 void eval_release(struct eval *e);
 
-/* Run method i, in a process of its own where a GPU may be used.  Those that are compared with
- * the dense one run after it. */
+/* Run method i, in a process of its own where a GPU may be used.  The dense method runs before the
+ * methods that are compared with it. */
 enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, struct ar_err *err);
 /* The same for another method in place i > 0, whose results are replaced. */
 enum ar_status eval_try(struct eval *e, size_t i, const char *method, struct eval_summary *out,

@@ -18,7 +18,8 @@ const struct opt eval_opts[] = {
 };
 /* clang-format on */
 
-/* Append the methods of names that are dense, or those that are not; names[i] NULL: none. */
+/* Append the methods of names that are dense, or not dense, as `dense` says.  names[i] NULL:
+ * none. */
 static enum ar_status append_methods(char **names, size_t n, bool dense, char **list,
 				     struct ar_err *err)
 {

@@ -15,12 +15,12 @@
 #include "replay/engine/tokens.h"
 #include "src/eval/score.h"
 
-/* What a run has beside the scores. */
+/* Results of a run, beside the scores. */
 struct eval_run {
 	bool ended;	       /* complete or interrupted */
 	int64_t id;	       /* in the database; 0: none */
-	double executed;       /* share of the attention: of the sampled chunks, times what a
-				* dropper left; NaN: not known */
+	double executed;       /* share of the attention: of the sampled chunks, times the share
+				* that a dropper left; NaN: not known */
 	double recall, rel_l2; /* means over the samples; NaN: there are none */
 	double ttft_ms;	       /* mean; NaN: of no request */
 };
@@ -30,7 +30,7 @@ struct eval_results {
 	int vocab;
 	size_t *first;		  /* [n_req + 1] the first row of each request; a row is a token */
 	bool *scored;		  /* [n_run][n_row] */
-	struct eval_token *token; /* [n_run][n_row], of what is scored */
+	struct eval_token *token; /* [n_run][n_row], of scored rows */
 	struct eval_run *run;	  /* [n_run] */
 	float *dense;		  /* [n_row][vocab]; NULL: not kept, KL is not known */
 	void *shared;		  /* the mapping of scored, token and run */

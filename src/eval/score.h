@@ -15,7 +15,7 @@ struct eval_token {
 	double kl;	/* KL(dense || this) over the vocabulary, in nats, >= 0; NaN: not known */
 };
 
-/* Score logits[vocab].  dense: [vocab] those of dense attention at the same position; NULL: kl is
+/* Score logits[vocab].  dense: [vocab] logits of dense attention at the same position; NULL: kl is
  * NaN. */
 struct eval_token eval_score(const float *logits, const float *dense, int vocab, int32_t gold);
 

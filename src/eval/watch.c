@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runs are told and asked: the texts of their requests, and the scores of the answers. */
+/* Give the runs the texts of their requests, and score their answers. */
 #include "config.h"
 #include "src/eval/eval.h"
 

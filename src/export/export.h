@@ -32,8 +32,8 @@ extern const struct opt export_opts[]; /* of struct export_files */
 /* Return whether a file is to be written. */
 bool export_wanted(const struct export_files *o);
 
-/* Before the n databases are read.  AR_USAGE: two outputs are one file, or one is a database, or a
- * wanted file is of one database and n is above 1. */
+/* Check the outputs before the n databases are read.  AR_USAGE: two outputs are one file, one is a
+ * database, or one takes a single database and n is above 1. */
 enum ar_status export_check(const struct export_files *o, const struct store_source *source,
 			    size_t n, struct ar_err *err);
 

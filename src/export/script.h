@@ -18,8 +18,8 @@ struct script_values {
 /* q is at a row, or has just ended: then row is false. */
 typedef enum ar_status script_fn(void *self, sqlite3_stmt *q, bool row, struct ar_err *err);
 
-/* Run the statements one after another and call fn for the rows of those that return any.
- * Statuses are those of report_fail(), and of fn. */
+/* Run the statements one after another, and call fn for each row that one returns.  Statuses: as
+ * from report_fail(), and from fn. */
 enum ar_status script_run(sqlite3 *db, const char *sql, const struct script_values *v,
 			  script_fn *fn, void *self, struct ar_err *err);
 
