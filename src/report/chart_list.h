@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTML report in its order: parts, and in them charts and tables.
  *
- * PART(title, lacking)	lacking: what would bring it, if it has nothing to show
- * TABLE(name)		the section of this name, see section_list.h
- * QUERY(name, title)	a table of charts/NAME.sql
- * CHART(name, title, geometry, x title, x scale, x least, y title, y scale, y least, flags)
- *			a chart of charts/NAME.sql; for geometry to flags see chart.h
- * EACH(...)		the same for each run: the statement has the run as :each
+ * PART(title, lacking)	a part; lacking: how to get it, if it has nothing to show.
+ * TABLE(name)		the section of this name, see section_list.h.
+ * QUERY(name, title)	a table of charts/NAME.sql.
+ * CHART(name, title, geometry, x title, x scale, x least, y title, y scale, y least, flags):
+ *			a chart of charts/NAME.sql; for geometry to flags see chart.h.
+ * EACH(...)		the same for each run: the statement has the run as :each.
  *
  * {baseline} in a title stands for the name of the baseline.
  *
- * The statements are as those of sections and come after all of them.  Columns of a chart are
- * members of struct chart_mark by their names, geom by its name; those that a statement lacks are
- * NULL. */
+ * The statements may use the tables and parameters of sections, and run after all sections.
+ * Columns of a chart are members of struct chart_mark by their names, geom by its name.  A column
+ * that a statement lacks is NULL. */
 PART("Verdict", "no run")
 TABLE(verdict)
 TABLE(notes)

@@ -9,7 +9,7 @@
 
 /* Run q to its end and add a mark for each row; then finish the chart.  A column sets the member of
  * struct chart_mark that has its name; others are left out, NULL is "" or NaN.  AR_DB: a geometry
- * that there is not.  Other errors are those of writer_query(). */
+ * that there is not.  Other errors: as from writer_query(). */
 enum ar_status chart_query(struct chart *c, sqlite3_stmt *q, struct ar_err *err);
 
 #endif

@@ -39,11 +39,11 @@ enum ar_status report_write(const struct report *r, struct document *d, struct a
  * without the name of db. */
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err);
 
-/* Runs that a page shows one after another: so many in any case, and more, up to the most, until
- * their charts have so many marks. */
+/* Runs that a page shows one after another: REPORT_EACH_MIN in any case.  More follow, up to
+ * REPORT_EACH_MAX, until their charts have REPORT_EACH_MARKS marks. */
 enum { REPORT_EACH_MIN = 4, REPORT_EACH_MAX = 8, REPORT_EACH_MARKS = 800 };
 /* For statements of the program's own over db: an SQL error means that db lacks a table or column,
- * AR_DB.  The other statuses are those of writer_query(). */
+ * AR_DB.  Other statuses: as from writer_query(). */
 enum ar_status report_fail(sqlite3 *db, struct ar_err *err);
 /* Bind v if the statement has the parameter; 0 binds NULL.  Returns an SQLite result code. */
 int report_bind(sqlite3_stmt *q, const char *name, int64_t v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the writers of a report share: its statements. */
+/* The statements of a report, which its writers share. */
 #ifndef AR_REPORT_QUERY_H
 #define AR_REPORT_QUERY_H
 

@@ -23,8 +23,8 @@ struct rows {
 	struct cell *cell; /* [n_cell]; row by row */
 	struct rows_column {
 		int from;     /* column of the result */
-		bool half;    /* half the distance of from and the next one, which are an
-				 * interval around the one before, and with its decimals */
+		bool half;    /* half the distance of column from and the next.  The two are an
+				 * interval around the column before; it has that one's decimals */
 		int decimals; /* of its reals; -1: with exponents */
 		bool numeric; /* holds numbers, which stand to the right */
 		int width;    /* on a terminal, of its name or its widest text */

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sections of the report in their order, one line each; the SQL is in sections/NAME.sql.
  *
- * SECTION	shown without --dialect
- * DIALECT	shown with --dialect NAME only
- * COMMON	shown in every report
- * PROSE		as SECTION, but only for writers of long lines (struct report_writer)
+ * SECTION	shown without --dialect.
+ * DIALECT	shown with --dialect NAME only.
+ * COMMON	shown in every report.
+ * PROSE		as SECTION, but only for writers of long lines (struct report_writer).
  *
  * Title NULL: the statement makes a table for the sections after it and shows nothing.
  *
- * Each file holds one statement.  Beside what attnreplay-db(5) describes, it may use:
- *
  * Where runs differ in options, these become columns after a column "method".
  *
- * :run		run to report, NULL: all
- * :baseline	run that :run is compared with, its dense run or that of --baseline, NULL: none
- * :dialect	"attnreplay", or the name of a DIALECT
- * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns
- * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id,
- *		first_id of the run's repeats;
- *		under SECTION only, as is latency
+ * Each file holds one statement.  It may use the tables of attnreplay-db(5) and these:
+ *
+ * :run		run to report, NULL: all.
+ * :baseline	run that :run is compared with, its dense run or that of --baseline, NULL: none.
+ * :dialect	"attnreplay", or the name of a DIALECT.
+ * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns.
+ * engine_pair	an engine's run and a dense run of the same requests, a row each;
+ *		run_id, engine_id, first_id of the run's repeats;
+ *		under SECTION only, as is latency.
  * source_run	where runs come from, if they come from several databases, a row each: run_id,
- *		path, run
- * run_option	options in which the runs differ, a row for each run and option: run_id, key, value
- * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %:
- *		p50_lo, p50_hi, p90_lo, p90_hi, p99_lo, p99_hi
- * steady	v_steady of :run; under SECTION only
+ *		path, run.
+ * run_option	options in which the runs differ, a row for each run and option: run_id, key,
+ *		value.
+ * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %;
+ *		p50_lo, p50_hi, p90_lo, p90_hi, p99_lo, p99_hi.
+ * steady	v_steady of :run; under SECTION only.
  * error	mean relative L2 error of :run and :baseline, a row each: run_id, mean, lo, hi;
- *		under SECTION only
+ *		under SECTION only.
  * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION
- *		only
- * run_label	the runs of the report, :baseline included, as charts and sentences name them:
- *		run_id, method, is_dense, label, style (chart.h)
- * goodput	requests that kept their limits, see make_goodput.sql
+ *		only.
+ * run_label	the runs of the report, :baseline included, as charts and sentences name them;
+ *		run_id, method, is_dense, label, style (chart.h).
+ * goodput	requests that kept their limits, see make_goodput.sql.
  * baseline_name, ratio, verdict	for sentences and charts alone, see their make_NAME.sql */
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Service-level objectives: limits on the latencies of each request,
- * "ttft:500ms,tpot:50ms,e2e:10s", or on a percentile of a run's latencies,
- * "ttft:p99:500ms,tpot:p50:30ms". */
+/* Service-level objectives: limits on latencies.  "ttft:500ms,tpot:50ms,e2e:10s" limits each
+ * request; "ttft:p99:500ms,tpot:p50:30ms" limits percentiles of a run. */
 #ifndef AR_SLO_H
 #define AR_SLO_H
 
@@ -22,7 +21,7 @@ struct slo {
 	} limit[SLO_MAX];
 };
 
-/* percentiles: limits may name one.  AR_USAGE, naming what is wrong. */
+/* percentiles: limits may name one.  AR_USAGE: the message names the wrong limit. */
 enum ar_status slo_parse(struct slo *out, const char *text, bool percentiles, struct ar_err *err);
 
 #endif

@@ -43,12 +43,11 @@ extern const char *const writer_names[];	    /* the same, for an option's choice
 /* The writer of this name, one of writers. */
 const struct report_writer *writer_of(const char *name);
 
-/* Run q to its end and write what it returns.  AR_USAGE: the query fails; AR_DATA: the
+/* Run q to its end and write its result.  AR_USAGE: the query fails; AR_DATA: the
  * database is damaged; AR_INTERRUPTED. */
 enum ar_status writer_query(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 
-/* The error of a statement that could not be prepared.  The statuses are those of
- * writer_query(). */
+/* The error of a statement that could not be prepared.  Statuses: as from writer_query(). */
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err);
 void writer_finish(struct document *d);
 
