@@ -21,7 +21,7 @@ struct table {
 };
 
 struct block_pages {
-	int32_t *free; /* a stack: what was freed last is taken first */
+	int32_t *free; /* a stack: the page freed last is taken first */
 	int64_t n_free;
 	uint32_t *n_ref;     /* [n_page] tables that list the page */
 	struct table *table; /* [n_req] */

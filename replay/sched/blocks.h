@@ -13,8 +13,8 @@
  * batch, from blocks_begin() to blocks_end(), it makes room in the tables: for the entries before
  * they run, and behind a dropper when it knows the rows.  sched_preempt() and sched_retire() end a
  * table with blocks_leave(); its pages are free from the next blocks_begin() on.  So no table
- * changes while a batch is planned, and those of an iteration in flight are what they were when it
- * was run.  drop() of a backend is about what it keeps of a request beside the tables.
+ * changes while a batch is planned.  The tables of an iteration in flight stay as they were when it
+ * was run.  drop() of a backend is about its other state of a request.
  *
  * batch_table() shows the table of an entry.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV blocks with numbers: their contents and the free list.  Block tables are made of them
+ * KV blocks with numbers: their contents and the free list.  Block tables consist of these blocks
  * (prefix_cache.h, kv_groups.h).  The functions are inline, as a schedule takes and frees many.
  *
  * A free block keeps its key until it is taken: the free list is the order of eviction.  Blocks

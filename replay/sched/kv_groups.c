@@ -9,7 +9,7 @@
 struct table {
 	uint32_t *block; /* [0, n_gone) are released */
 	uint32_t n, n_gone;
-	uint32_t n_named; /* those before it can be found, if they are not released */
+	uint32_t n_named; /* [0, n_named) can be found, if they are not released */
 };
 
 struct kv_groups {
@@ -157,7 +157,7 @@ static bool find(const struct kv_groups *g, size_t first, uint32_t req, uint32_t
 	return true;
 }
 
-/* n blocks, without those at the end that other groups have no boundary after. */
+/* n blocks, rounded down to a block that ends at a boundary of every group. */
 static uint32_t aligned(const struct kv_groups *g, size_t first, uint32_t n)
 {
 	while (n * g->group[first].block_tok % g->align)
@@ -279,7 +279,7 @@ static void slide(struct kv_groups *g, struct table *t, uint32_t *owned, uint32_
 	}
 }
 
-/* Take the blocks just matched, comp tokens of them. */
+/* Take the blocks of comp tokens just matched. */
 static void take_found(struct kv_groups *g, struct table *t, uint32_t *owned, uint32_t comp)
 {
 	for (size_t i = 0; i < g->n_group; i++, t++) {

@@ -37,8 +37,8 @@ enum ar_status kv_groups_open(struct kv_groups **out, struct block_pool *pool,
 			      size_t n_group, size_t n_row, int64_t longest, struct ar_err *err);
 void kv_groups_close(struct kv_groups *g); /* NULL is fine */
 
-/* The most blocks that a sequence of n_tok tokens owns at a time, if an iteration computes at most
- * max_tok of them.  vLLM checks that this much memory is there: v1/kv_cache_interface.py. */
+/* The most blocks that a sequence of n_tok tokens owns at a time.  An iteration computes at most
+ * max_tok tokens.  vLLM checks that this much memory is there: v1/kv_cache_interface.py. */
 int64_t kv_groups_most(const struct kv_group *group, size_t n_group, int64_t n_tok,
 		       int64_t max_tok);
 

@@ -4,9 +4,9 @@
  * HybridAttentionMambaModelConfig of model_executor/models/config.py.
  *
  * Layers that keep the same things in blocks of the same bytes are of one type.  Each type is cut
- * into groups of as many layers as the smallest type has, so a block of the pool fits any group.
- * If layers differ in bytes, those with fewer get more tokens in a block.  Beside linear layers,
- * blocks of attention get so many tokens that a state fits into one.
+ * into groups of as many layers as the smallest type has.  So a block of the pool fits any group.
+ * If layers differ in bytes, layers with fewer bytes get more tokens in a block.  Beside linear
+ * layers, a block of attention gets enough tokens to hold a state.
  */
 #ifndef AR_MODEL_GROUPS_H
 #define AR_MODEL_GROUPS_H

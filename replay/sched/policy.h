@@ -6,8 +6,8 @@
 
 #include "replay/sched/sched.h"
 
-/* Settings that only some policies have.  They are also bits of an option's scope, above those of
- * enum run_scope. */
+/* Settings that only some policies have.  They are also bits of an option's scope, above the bits
+ * of enum run_scope. */
 enum {
 	POLICY_LONG_PREFILL = 1 << 16,
 	POLICY_ORDER = 1 << 17,
@@ -20,7 +20,7 @@ enum {
 	POLICY_IGNORE_EOS = 1 << 27,
 	POLICY_CHUNK_UNIT = 1 << 28,
 
-	POLICY_SETTINGS = 0x1fff << 16, /* all of them */
+	POLICY_SETTINGS = 0x1fff << 16, /* all settings */
 };
 
 struct policy {
@@ -34,8 +34,8 @@ struct policy {
 	bool unnamed_first;
 	/* Its rules for layers that differ: the spread of model_groups_init().  0: it has none. */
 	double spread;
-	/* A request is admitted only if all its blocks fit, those that will have left a window by
-	 * then included: vLLM 0.19.0, kv_cache_manager.py, can_fit_full_sequence(). */
+	/* A request is admitted only if all its blocks fit, even blocks that will have left a
+	 * window by then: vLLM 0.19.0, kv_cache_manager.py, can_fit_full_sequence(). */
 	bool windows_whole;
 	/* A preempted request loses the output of the iteration that still runs: SGLang 0.5.21,
 	 * managers/schedule_batch.py, reset_for_retract(). */

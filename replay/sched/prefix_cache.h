@@ -9,7 +9,7 @@
  * preemption.
  *
  * Keys of ids include a root, a hash of the method: from the second layer on, the keys and values
- * of one method are not those of another.
+ * of two methods differ.
  *
  * The blocks, and the order in which they are evicted: kv_blocks.h.
  */
@@ -38,8 +38,8 @@ uint64_t prefix_cache_hash(const struct prefix_cache *c, uint32_t req, uint32_t 
  * and stores them in the table that the next sequence gets from prefix_cache_grow(). */
 uint32_t prefix_cache_match(struct prefix_cache *c, uint32_t req, uint32_t max);
 
-/* Number of free blocks that a sequence takes to grow from owned to want blocks.  Of the n_hit
- * matched blocks, only those count that no sequence owns.  n_hit is 0 if owned > 0. */
+/* Number of free blocks that a sequence takes to grow from owned to want blocks.  The n_hit matched
+ * blocks count only if no sequence owns them.  n_hit is 0 if owned > 0. */
 int64_t prefix_cache_need(const struct prefix_cache *c, uint32_t owned, uint32_t n_hit,
 			  uint32_t want);
 

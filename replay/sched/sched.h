@@ -5,8 +5,8 @@
  * operations below, which allocate no memory.
  *
  * There is no prefill phase and no decode phase.  A sequence has known tokens (prompt and outputs
- * so far) and computed positions, and each iteration computes some of the missing positions.  A
- * decode computes the only missing one.
+ * so far) and computed positions.  Each iteration computes some of the missing positions.  A decode
+ * computes the only missing one.
  *
  *   arrive -> waiting -> running -> finished
  *                ^          |
@@ -112,7 +112,7 @@ struct sched {
 	uint32_t *preempted, *finished;
 	size_t n_preempted, n_finished;
 	const char *stop;  /* why the policy planned no more, one word */
-	const char *fails; /* what the engine does here instead: it fails for lack of memory; or
+	const char *fails; /* how the engine fails here, for lack of memory; or
 			    * NULL.  Set by the policy */
 };
 

@@ -2,7 +2,7 @@
 /*
  * Sarathi-Serve's scheduler, and Vidur's model of it: stall-free batches.
  *
- * Decodes are planned first.  Then the prompt in progress takes what is left of the budget, then
+ * Decodes are planned first.  Then the prompt in progress takes the rest of the budget, then
  * waiting prompts are admitted.  At admission a prompt gets all its blocks, and the watermark must
  * stay free besides.  A decode needs a free block even if its token fits its last block.  If none
  * is free, the last running sequence is preempted, which can be the decode itself.
@@ -25,7 +25,7 @@ static bool fits(const struct sched *s, uint32_t id)
 	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim));
 }
 
-/* run_decodes() and run_prefills() return what is left of the budget. */
+/* run_decodes() and run_prefills() return the rest of the budget. */
 static int64_t run_decodes(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++) {

@@ -16,12 +16,13 @@
  * With ignore_eos the engine knows when each request ends.  It admits a request if the pool has
  * room at each of these ends.  A prompt is then cut inside of a block.
  *
- * After an admission has failed for lack of blocks or of sequence slots, none is tried until a
- * sequence leaves the running batch, which finished ones do when it is next about to decode.
+ * An admission may fail for lack of blocks or of sequence slots.  Then none is tried until a
+ * sequence leaves the running batch.  A finished sequence leaves it when the batch is next about to
+ * decode.
  *
  * With async, the engine's overlap loop, the last iteration still runs.  The scheduler does not
- * know its outputs: it counts them as to come, and a sequence that has all of them decodes once
- * more unless a prefill batch runs next.
+ * know its outputs: it counts them as outputs to come.  So a sequence that has all its outputs
+ * decodes once more, unless a prefill batch runs next.
  *
  * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check,
  * and fails.  A run that survives this lets the chunk wait, and decodes that lack blocks preempt
@@ -61,7 +62,7 @@ struct memory {
 	size_t n_planned; /* n_running after its plan */
 	bool prefill;	  /* it had prompts */
 	bool along;	  /* ... and decodes beside them */
-	bool cut;	  /* one of them goes on */
+	bool cut;	  /* one of its prompts goes on */
 	bool alone;	  /* meanwhile the running batch was empty */
 	bool runs;	  /* it has not ended yet */
 
@@ -99,8 +100,9 @@ static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest
 	return goal + 2 * l->block_tok;
 }
 
-/* Admission wants less than the pool.  With ignore_eos it wants one token less, and a block for the
- * end of a prompt that is longer after a preemption.  The original waits for ever for less. */
+/* Admission wants less than the pool.  With ignore_eos it wants one token less.  It also wants a
+ * block for the end of a prompt that is longer after a preemption.  If the pool cannot give that,
+ * the original waits for ever. */
 static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
 {
 	int64_t tokens = most_outputs(l, r->prompt_tok);
@@ -116,7 +118,7 @@ static bool unfit(const struct sched_limits *l, const struct request *r, char *w
 }
 
 /* Tokens that a prefill batch may still take: of the chunk, of max_prefill_tok and of the pool.
- * pool: tokens that are free before the batch.  taken: those that the batch takes or that are kept
+ * pool: tokens that are free before the batch.  taken: tokens that the batch takes or that are kept
  * for outputs to come. */
 struct budget {
 	int64_t chunk, prefill, free, pool;
@@ -124,7 +126,7 @@ struct budget {
 	bool foreseen; /* the ends of the sequences are listed */
 };
 
-/* Tokens of the pool without those taken.  Summed and rounded as in the engine:
+/* Tokens of the pool that are not taken.  Summed and rounded as in the engine:
  * mem_cache/prefill_budget.py, remaining_total. */
 static double left_of_pool(const struct budget *r)
 {
@@ -193,8 +195,8 @@ static struct budget prefill_budget(const struct sched *s, bool mixed)
 				.taken = (double)along + kept };
 }
 
-/* Plan n tokens of id.  It is charged a block more and, unless it is cut, all its outputs, also
- * those that it had before it was retracted. */
+/* Plan n tokens of id.  It is charged a block more.  Unless it is cut, it is charged all its
+ * outputs, even outputs from before a preemption. */
 static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t n, bool cut)
 {
 	int64_t tokens = whole_blocks(&s->lim, n);

@@ -9,15 +9,15 @@
  * blocks for its prompt.  If a decode finds no block, the last running sequence is preempted, and
  * none is admitted in this iteration.  STATIC_BATCH admits as GUARANTEED_NO_EVICT does, but only
  * while no sequence decodes; prompts that go on wait as well.  PREFILL_FIRST lets decodes wait
- * while there are prompts.  It admits a request if free blocks can hold its prompt and all its
- * outputs, beside the rest of each prompt that goes on.
+ * while there are prompts.  It admits a request if free blocks can hold three things: its prompt,
+ * all its outputs, and the rest of each prompt that goes on.
  *
  * Step 2, how many tokens they run.  Decodes are planned first.  If all missing tokens of the
  * admitted prompts fit the budget, they all run.  Otherwise, with FIRST_COME_FIRST_SERVED, prompts
- * take in order what is left; a cut one is rounded down to whole units.  With EQUAL_PROGRESS they
- * take one unit each per round.  A prompt that gets nothing waits while later ones are tried.
- * Without chunks, the first prompt that does not fit the budget ends the batch.  Prompts come
- * before decodes in the batch.
+ * take the rest in order; a cut one is rounded down to whole units.  With EQUAL_PROGRESS they take
+ * one unit each per round.  A prompt that gets nothing waits while later ones are tried.  Without
+ * chunks, the first prompt that does not fit the budget ends the batch.  Prompts come before
+ * decodes in the batch.
  *
  * With PREFILL_FIRST the original fails when a decode finds no block.  Here the last running
  * sequence is preempted, as under MAX_UTILIZATION.
@@ -215,7 +215,8 @@ static void run_prompts(struct sched *s, int64_t budget)
 		run_in_order(s, budget);
 }
 
-/* Keep the running sequences, then admit others.  Returns what the iteration runs. */
+/* Keep the running sequences, then admit others.  Returns the kinds of sequences that the iteration
+ * runs. */
 static unsigned decodes_first(struct sched *s, enum capacity how)
 {
 	size_t n_running = s->n_running;

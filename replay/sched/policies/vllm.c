@@ -5,8 +5,8 @@
  * Running sequences are planned first, in order of admission, then waiting ones, until the token
  * budget is spent.  If a running sequence finds no block, the one admitted last or, by priority,
  * the least important one is preempted.  An iteration that preempted admits nobody, even if blocks
- * are free by then.  If the head of the queue is not admitted, those behind it wait too.  The
- * prefix cache is searched whenever the head could be admitted.
+ * are free by then.  If the head of the queue is not admitted, the sequences behind it wait, too.
+ * The prefix cache is searched whenever the head could be admitted.
  *
  * In 0.16, admission needs blocks for the first chunk only, so prompts are admitted that cannot be
  * finished.  From 0.19 on, blocks for all known tokens of the sequence must be free and, unless
@@ -14,7 +14,7 @@
  *
  * In 0.24, free blocks without a name, which nobody can find, are taken before all others.  In
  * 0.33, the cap on a chunk is not for the only sequence.  By priority, a sequence that lacks blocks
- * can be the victim itself.  Then 0.33 goes on with those behind it, where others stop.
+ * can be the victim itself.  Then 0.33 goes on with the sequences behind it, where others stop.
  *
  * With asynchronous scheduling the last iteration still runs.  Its output tokens count as known, so
  * its sequences are planned again.  A sequence that it finishes is passed over.  It keeps its
@@ -79,7 +79,7 @@ static bool make_room(struct sched *s, size_t *i, uint32_t n, int64_t *budget, u
 	return true;
 }
 
-/* Plan the running sequences.  Returns what is left of the budget. */
+/* Plan the running sequences.  Returns the rest of the budget. */
 static int64_t run_running(struct sched *s, unsigned rules)
 {
 	int64_t budget = s->lim.max_batched_tok;
