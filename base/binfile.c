@@ -70,7 +70,7 @@ void infile_release(struct infile *f)
 enum { LINKS_MAX = 40 }; /* as Linux has it */
 
 /* *target: path behind its symbolic links, the caller owns it.  The file may be missing. */
-static enum ar_status follow(char **target, const char *path, struct ar_err *err)
+static enum ar_status follow_link(char **target, const char *path, struct ar_err *err)
 {
 	char to[PATH_MAX], *at = strdup(path), *next;
 
@@ -154,7 +154,7 @@ enum ar_status outfile_open(struct outfile *f, const char *path, struct ar_err *
 	enum ar_status st;
 
 	*f = (struct outfile){ .path = strdup(path) };
-	st = f->path ? follow(&f->target, path, err) : ar_nomem(err);
+	st = f->path ? follow_link(&f->target, path, err) : ar_nomem(err);
 	if (!st)
 		st = open_file(f, err);
 	if (st)
@@ -217,7 +217,7 @@ void outfile_release(struct outfile *f)
 }
 
 /* Split target into its folder and its name there. */
-static const char *split(char *target, struct stat *folder, bool *known)
+static const char *split_path(char *target, struct stat *folder, bool *known)
 {
 	char *slash = strrchr(target, '/');
 
@@ -230,17 +230,17 @@ static const char *split(char *target, struct stat *folder, bool *known)
 enum ar_status outfile_same(const char *a, const char *b, bool *same, struct ar_err *err)
 {
 	char *at[2] = { NULL, NULL };
-	enum ar_status st = follow(&at[0], a, err);
+	enum ar_status st = follow_link(&at[0], a, err);
 	struct stat folder[2];
 	const char *name[2];
 	bool known[2];
 
 	*same = false;
 	if (!st)
-		st = follow(&at[1], b, err);
+		st = follow_link(&at[1], b, err);
 	if (!st) {
 		for (int i = 0; i < 2; i++)
-			name[i] = split(at[i], &folder[i], &known[i]);
+			name[i] = split_path(at[i], &folder[i], &known[i]);
 		*same = known[0] && known[1] && one_file(&folder[0], &folder[1]) &&
 			!strcmp(name[0], name[1]);
 	}

@@ -72,7 +72,7 @@ void sample_release(struct sample *s)
 }
 
 /* Value number k of the sorted sample, from 0. */
-static double value(const struct sample *s, size_t k)
+static double sample_value(const struct sample *s, size_t k)
 {
 	size_t lo = 0, hi = s->n_sorted - 1;
 
@@ -90,25 +90,25 @@ static double value(const struct sample *s, size_t k)
 }
 
 /* Percentile p lies between order statistics k and k + 1, at part of the way. */
-struct place {
+struct value_place {
 	size_t k;
 	double part;
 };
 
-static struct place place_of(size_t n, double p)
+static struct value_place place_of(size_t n, double p)
 {
 	double h = (double)(n - 1) * p / 100;
 	size_t k = (size_t)h;
 
-	return (struct place){ k, k + 1 < n ? h - (double)k : 0 };
+	return (struct value_place){ k, k + 1 < n ? h - (double)k : 0 };
 }
 
 double sample_percentile(const struct sample *s, double p)
 {
-	struct place at = place_of(s->n, p);
-	double x = value(s, at.k);
+	struct value_place at = place_of(s->n, p);
+	double x = sample_value(s, at.k);
 
-	return at.part > 0 ? x + at.part * (value(s, at.k + 1) - x) : x;
+	return at.part > 0 ? x + at.part * (sample_value(s, at.k + 1) - x) : x;
 }
 
 /* ---- independent values ---- */
@@ -154,15 +154,15 @@ static size_t index_of(double u, size_t n)
 
 /* Positions of a resample are uniform.  So order statistic k of n is beta distributed with k + 1
  * and n - k.  The next one is the least of n - k - 1 uniform ones above it. */
-static double draw_independent(const struct sample *s, struct place at, struct rng *r)
+static double draw_independent(const struct sample *s, struct value_place at, struct rng *r)
 {
 	double below = gamma_of(r, (double)at.k + 1), above = gamma_of(r, (double)(s->n - at.k));
-	double u = below / (below + above), x = value(s, index_of(u, s->n)), next;
+	double u = below / (below + above), x = sample_value(s, index_of(u, s->n)), next;
 
 	if (at.part <= 0)
 		return x;
 	next = 1 - (1 - u) * pow(uniform(r), 1 / (double)(s->n - at.k - 1));
-	return x + at.part * (value(s, index_of(next, s->n)) - x);
+	return x + at.part * (sample_value(s, index_of(next, s->n)) - x);
 }
 
 /* ---- blocks ---- */
@@ -180,7 +180,7 @@ struct window {
 
 /* The place of the percentile varies by sqrt(n block p (1 - p)), or less where a block has unlike
  * values.  The window reaches six times as far. */
-static void set_bounds(struct window *w, const struct sample *s, double p, struct place at)
+static void set_bounds(struct window *w, const struct sample *s, double p, struct value_place at)
 {
 	double share = p / 100, n = (double)s->n;
 	double reach = 6 * sqrt(n * (double)w->block * share * (1 - share)) + (double)w->block + 2;
@@ -198,7 +198,7 @@ static void window_release(struct window *w)
 }
 
 static enum ar_status window_make(struct window *w, const struct sample *s, double p,
-				  struct place at, struct ar_err *err)
+				  struct value_place at, struct ar_err *err)
 {
 	uint32_t n_slot = 0;
 
@@ -218,7 +218,7 @@ static enum ar_status window_make(struct window *w, const struct sample *s, doub
 }
 
 /* Take the values at positions [from, to).  Returns how many are below the window. */
-static size_t take(struct window *w, size_t from, size_t to)
+static size_t take_values(struct window *w, size_t from, size_t to)
 {
 	const struct before a = w->before[from], b = w->before[to];
 
@@ -237,13 +237,14 @@ static size_t take_blocks(struct window *w, struct rng *r)
 		size_t n = left < w->block ? left : w->block, from = rng_below(r, w->n);
 		size_t to = from + n < w->n ? from + n : w->n;
 
-		below += take(w, from, to) + take(w, 0, from + n - to);
+		below += take_values(w, from, to) + take_values(w, 0, from + n - to);
 		left -= n;
 	}
 	return below;
 }
 
-static double draw_blocks(const struct sample *s, struct window *w, struct place at, struct rng *r)
+static double draw_blocks(const struct sample *s, struct window *w, struct value_place at,
+			  struct rng *r)
 {
 	size_t seen = take_blocks(w, r), i = w->lo;
 	double x;
@@ -263,7 +264,7 @@ static double draw_blocks(const struct sample *s, struct window *w, struct place
 enum ar_status bootstrap_draw(const struct bootstrap *b, const struct sample *s, double p,
 			      double *draw, struct ar_err *err)
 {
-	const struct place at = place_of(s->n, p);
+	const struct value_place at = place_of(s->n, p);
 	struct window w = { .block = b->block };
 	struct rng r = { rng_mix(b->seed) };
 	enum ar_status st = b->block ? window_make(&w, s, p, at, err) : AR_OK;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Set path to dir/sub/rel and return whether that file can be read.  dir "": unknown folder. */
-static bool probe(const char *dir, const char *sub, const char *rel, char *path, size_t n)
+static bool probe_file(const char *dir, const char *sub, const char *rel, char *path, size_t n)
 {
 	int len = snprintf(path, n, "%s%s/%s", dir, sub, rel);
 
@@ -36,13 +36,13 @@ bool data_find(const char *rel, char *path, size_t n)
 	const char *env = getenv("ATTNREPLAY_DATA");
 	char dir[PATH_MAX];
 
-	if (probe(env ? env : "", "", rel, path, n))
+	if (probe_file(env ? env : "", "", rel, path, n))
 		return true;
 	program_dir(dir, sizeof dir);
 	for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
-		if (probe(dir, beside[i], rel, path, n))
+		if (probe_file(dir, beside[i], rel, path, n))
 			return true;
-	return probe(PKGDATADIR, "", rel, path, n);
+	return probe_file(PKGDATADIR, "", rel, path, n);
 }
 
 int data_open(const char *path, int flags)

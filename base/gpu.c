@@ -15,7 +15,7 @@ static enum ar_status failed(cudaError_t e, struct ar_err *err)
 		       cudaGetErrorString(e));
 }
 
-static enum ar_status ask(int device, struct gpu *g, struct ar_err *err)
+static enum ar_status ask_driver(int device, struct gpu *g, struct ar_err *err)
 {
 	struct cudaDeviceProp p;
 	cudaError_t e = cudaGetDeviceProperties(&p, device);
@@ -46,7 +46,7 @@ enum ar_status gpu_current(const struct gpu **out, struct ar_err *err)
 			       MAX_DEVICES);
 	pthread_mutex_lock(&lock);
 	if (!known[device].cc)
-		st = ask(device, &known[device], err);
+		st = ask_driver(device, &known[device], err);
 	pthread_mutex_unlock(&lock);
 	*out = &known[device];
 	return st;

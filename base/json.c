@@ -18,7 +18,7 @@ static void *allocate(size_t n)
 	return p;
 }
 
-static cJSON *parse(const char *text, size_t n, const char **end, bool all)
+static cJSON *parse_text(const char *text, size_t n, const char **end, bool all)
 {
 	cJSON_InitHooks(&(cJSON_Hooks){ .malloc_fn = allocate, .free_fn = free });
 	nomem = false;
@@ -27,12 +27,12 @@ static cJSON *parse(const char *text, size_t n, const char **end, bool all)
 
 cJSON *json_parse(const char *text, size_t n, const char **end)
 {
-	return parse(text, n, end, false);
+	return parse_text(text, n, end, false);
 }
 
 cJSON *json_parse_all(const char *text, const char **end)
 {
-	return parse(text, strlen(text) + 1, end, true);
+	return parse_text(text, strlen(text) + 1, end, true);
 }
 
 enum ar_status json_parse_file(cJSON **o, const char *text, const char *path, struct ar_err *err)

@@ -79,8 +79,8 @@ static bool in_range(const struct opt *o, double x)
 	return !(o->min < o->max) || (x >= o->min && x <= o->max);
 }
 
-static enum ar_status assign(const struct opt_group *g, const struct opt *o, const char *value,
-			     struct ar_err *err)
+static enum ar_status assign_option(const struct opt_group *g, const struct opt *o,
+				    const char *value, struct ar_err *err)
 {
 	void *p = field(g, o);
 	int64_t i;
@@ -126,7 +126,7 @@ enum ar_status opt_init(struct opt_group *g, struct ar_err *err)
 	for (; g->opts; g++) {
 		g->given = g->from_job = 0;
 		for (const struct opt *o = g->opts; o->name; o++) {
-			enum ar_status st = o->def ? assign(g, o, o->def, err) : AR_OK;
+			enum ar_status st = o->def ? assign_option(g, o, o->def, err) : AR_OK;
 
 			if (st)
 				return st;
@@ -148,7 +148,7 @@ void opt_release(struct opt_group *g)
 		}
 }
 
-static const struct opt *find(struct opt_group **g, const char *name, size_t n)
+static const struct opt *find_option(struct opt_group **g, const char *name, size_t n)
 {
 	for (; (*g)->opts; (*g)++)
 		for (const struct opt *o = (*g)->opts; o->name; o++)
@@ -167,7 +167,7 @@ static const struct opt *find_letter(struct opt_group **g, char letter)
 }
 
 /* Edit distance: letters to insert, leave out or replace to turn a into b. */
-static size_t distance(const char *a, size_t n, const char *b)
+static size_t edit_distance(const char *a, size_t n, const char *b)
 {
 	size_t row[64], m = strlen(b);
 
@@ -195,14 +195,14 @@ static size_t distance(const char *a, size_t n, const char *b)
 /* The least distance to the name of the option or to one of its other names. */
 static size_t least_distance(const char *name, size_t n, const struct opt *o)
 {
-	size_t least = distance(name, n, o->name);
+	size_t least = edit_distance(name, n, o->name);
 
 	for (const char *s = o->also; s && *s; s += *s == ',') {
 		char other[64];
 		size_t d, len = strcspn(s, ",");
 
 		snprintf(other, sizeof other, "%.*s", (int)len, s);
-		d = distance(name, n, other);
+		d = edit_distance(name, n, other);
 		least = d < least ? d : least;
 		s += len;
 	}
@@ -210,8 +210,8 @@ static size_t least_distance(const char *name, size_t n, const struct opt *o)
 }
 
 /* The user wrote text, which has a name of n letters after dashes ("--", "-" or ""). */
-static enum ar_status unknown(const struct opt_group *g, const char *text, const char *dashes,
-			      size_t n, struct ar_err *err)
+static enum ar_status unknown_option(const struct opt_group *g, const char *text,
+				     const char *dashes, size_t n, struct ar_err *err)
 {
 	size_t best = (n + 2) / 3 + 1;
 	const char *near = NULL;
@@ -233,8 +233,8 @@ static enum ar_status unknown(const struct opt_group *g, const char *text, const
 
 enum source { FROM_USER, FROM_JOB };
 
-static enum ar_status set(struct opt_group *g, const struct opt *o, const char *value,
-			  enum source from, struct ar_err *err)
+static enum ar_status set_option(struct opt_group *g, const struct opt *o, const char *value,
+				 enum source from, struct ar_err *err)
 {
 	uint64_t bit = 1ull << (o - g->opts);
 	enum ar_status st = check_text(o, value, err);
@@ -243,7 +243,7 @@ static enum ar_status set(struct opt_group *g, const struct opt *o, const char *
 		return st;
 	if (o->type == OPT_LIST && !(from == FROM_USER ? g->given & bit : g->from_job & bit))
 		list_clear(field(g, o));
-	st = assign(g, o, value, err);
+	st = assign_option(g, o, value, err);
 	if (!st && o->use)
 		st = o->use(value, err);
 	if (st)
@@ -255,9 +255,10 @@ static enum ar_status set(struct opt_group *g, const struct opt *o, const char *
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value, struct ar_err *err)
 {
 	struct opt_group *in = g;
-	const struct opt *o = find(&in, name, strlen(name));
+	const struct opt *o = find_option(&in, name, strlen(name));
 
-	return o ? set(in, o, value, FROM_USER, err) : unknown(g, name, "", strlen(name), err);
+	return o ? set_option(in, o, value, FROM_USER, err) :
+		   unknown_option(g, name, "", strlen(name), err);
 }
 
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err)
@@ -284,7 +285,7 @@ enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err 
 bool opt_given(const struct opt_group *g, const char *name)
 {
 	struct opt_group *in = (struct opt_group *)(uintptr_t)g;
-	const struct opt *o = find(&in, name, strlen(name));
+	const struct opt *o = find_option(&in, name, strlen(name));
 
 	return o && (in->given | in->from_job) & 1ull << (o - in->opts);
 }
@@ -310,7 +311,7 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 	*used = 1;
 	if (arg[1] == '-') {
 		n = strcspn(arg + 2, "=");
-		o = find(&in, arg + 2, n);
+		o = find_option(&in, arg + 2, n);
 		if (arg[2 + n])
 			value = arg + 3 + n;
 	} else {
@@ -321,7 +322,7 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 	if (!o && log_option(arg))
 		return AR_OK;
 	if (!o)
-		return unknown(g, arg, arg[1] == '-' ? "--" : "-", n, err);
+		return unknown_option(g, arg, arg[1] == '-' ? "--" : "-", n, err);
 	if (o->type == OPT_FLAG && !value) {
 		value = "1";
 	} else if (!value) {
@@ -332,7 +333,7 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 	}
 	if (o->type == OPT_JOB && *value)
 		return opt_load(g, value, err);
-	return set(in, o, value, FROM_USER, err);
+	return set_option(in, o, value, FROM_USER, err);
 }
 
 enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_err *err)
@@ -373,10 +374,10 @@ char *opt_trim(char *s)
 const struct opt *opt_find(struct opt_group **g, const char *name, struct ar_err *err)
 {
 	struct opt_group *all = *g;
-	const struct opt *o = find(g, name, strlen(name));
+	const struct opt *o = find_option(g, name, strlen(name));
 
 	if (!o)
-		unknown(all, name, "", strlen(name), err);
+		unknown_option(all, name, "", strlen(name), err);
 	return o;
 }
 
@@ -395,7 +396,7 @@ static enum ar_status load_line(void *ctx, char *name, char *value, unsigned lin
 			       "here");
 	if (!value && o->type != OPT_FLAG)
 		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
-	return set(in, o, value ? value : "1", FROM_JOB, err);
+	return set_option(in, o, value ? value : "1", FROM_JOB, err);
 }
 
 static enum ar_status read_line(char *text, unsigned n, opt_line_fn *put, void *ctx,
@@ -605,7 +606,7 @@ static enum ar_status set_value(struct opt_group *g, const struct opt *o, const 
 	if (st || same)
 		return st;
 	snprintf(time, sizeof time, "%sns", text);
-	return set(g, o, o->type == OPT_TIME ? time : text, FROM_USER, err);
+	return set_option(g, o, o->type == OPT_TIME ? time : text, FROM_USER, err);
 }
 
 static enum ar_status set_list(struct opt_group *g, const struct opt *o, const cJSON *list,
@@ -628,7 +629,7 @@ enum ar_status opt_set_json(struct opt_group *g, const cJSON *object, struct ar_
 
 	cJSON_ArrayForEach(v, object) {
 		struct opt_group *in = g;
-		const struct opt *o = find(&in, v->string, strlen(v->string));
+		const struct opt *o = find_option(&in, v->string, strlen(v->string));
 
 		if (!o)
 			return ar_fail(err, AR_DATA, "option '%s' is not known to this program",

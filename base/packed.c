@@ -18,7 +18,7 @@ struct packer {
 	unsigned char out[1 << 16];
 };
 
-static bool put(struct packer *k, size_t n)
+static bool packer_put(struct packer *k, size_t n)
 {
 	return fwrite(k->out, 1, n, k->to) == n;
 }
@@ -38,7 +38,7 @@ static bool by_zstd(struct packer *k, const char *in, size_t n, bool end)
 			errno = ENOMEM; /* the one cause */
 			return false;
 		}
-		if (!put(k, to.pos))
+		if (!packer_put(k, to.pos))
 			return false;
 	} while (end ? left : from.pos < n);
 	return true;
@@ -52,7 +52,7 @@ static bool by_gzip(struct packer *k, const char *in, size_t n, bool end)
 		k->gzip.next_out = k->out;
 		k->gzip.avail_out = sizeof k->out;
 		deflate(&k->gzip, end ? Z_FINISH : Z_NO_FLUSH);
-		if (!put(k, sizeof k->out - k->gzip.avail_out))
+		if (!packer_put(k, sizeof k->out - k->gzip.avail_out))
 			return false;
 	} while (!k->gzip.avail_out);
 	return true;

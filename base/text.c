@@ -14,7 +14,7 @@
 enum { READ_BYTES = 4095 };
 
 /* Read up to cap bytes of f; *n: bytes read. */
-static enum ar_status fill(FILE *f, char **text, size_t cap, size_t *n, struct ar_err *err)
+static enum ar_status fill_text(FILE *f, char **text, size_t cap, size_t *n, struct ar_err *err)
 {
 	size_t room = 0, want = READ_BYTES, got = want;
 
@@ -38,7 +38,7 @@ enum ar_status text_read(char **out, const char *path, size_t max, struct ar_err
 	*out = NULL;
 	if (!f)
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	st = fill(f, &text, max + 1, &n, err);
+	st = fill_text(f, &text, max + 1, &n, err);
 	if (!st && ferror(f))
 		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	else if (!st && n > max)

@@ -218,7 +218,7 @@ struct prof {
 	bool collected;	    /* last_corr is valid */
 	struct recent {
 		const char *from, *name;
-	} recent[256];		 /* intern()'s last answers, by a hash of the pointer */
+	} recent[256];		 /* intern_text()'s last answers, by a hash of the pointer */
 	char **name;		 /* set of names, open addressing, at most half full */
 	size_t n_name, cap_name; /* cap_name: a power of two */
 	struct prof_loss loss;
@@ -253,7 +253,7 @@ static enum ar_status cupti_fail(CUptiResult r, const char *what, struct ar_err 
 		} \
 	} while (0)
 
-static enum ar_status load(uint32_t *version, struct ar_err *err)
+static enum ar_status load_cupti(uint32_t *version, struct ar_err *err)
 {
 	static const struct dynlib_sym syms[] = {
 #define X(f) { #f, (void **)(void *)&api.f },
@@ -421,7 +421,7 @@ enum ar_status prof_open(struct prof **out, struct ar_err *err)
 	*out = NULL;
 	if (!p)
 		return ar_nomem(err);
-	st = load(&p->version, err);
+	st = load_cupti(&p->version, err);
 	for (int i = 0; i < BUFFERS_AHEAD && !st; i++) {
 		struct buffer *b = buffer_new();
 
@@ -546,7 +546,7 @@ static bool names_grow(struct prof *p)
 
 /* A copy of s that lives as long as p; the text of a record goes with its module.  NULL: no
  * memory. */
-static const char *intern(struct prof *p, const char *s)
+static const char *intern_text(struct prof *p, const char *s)
 {
 	struct recent *r;
 	char **slot;
@@ -582,7 +582,7 @@ static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
 		p->loss.zero_ts++;
 		return true;
 	}
-	name = intern(p, r->name);
+	name = intern_text(p, r->name);
 	if (!name || !GROW(p->kernel, p->cap_kernel, p->n_kernel + 1))
 		return false;
 	k = &p->kernel[p->n_kernel++];
@@ -631,7 +631,7 @@ static bool add_record(struct prof *p, const CUpti_Activity *r)
 
 /* CUPTI stops reading at a record of a kind that it does not know.  The rest of the buffer is lost
  * and counted as one dropped record. */
-static bool decode(struct prof *p, struct buffer *b)
+static bool decode_buffer(struct prof *p, struct buffer *b)
 {
 	CUpti_Activity *r = NULL;
 	CUptiResult res = CUPTI_SUCCESS;
@@ -655,7 +655,7 @@ static enum ar_status decode_all(struct prof *p, struct ar_err *err)
 
 	for (struct buffer *b = take_list(&pool.full); b; b = next) {
 		next = b->next;
-		ok = ok && decode(p, b);
+		ok = ok && decode_buffer(p, b);
 		recycle(b);
 	}
 	return ok ? AR_OK : ar_nomem(err);

@@ -21,7 +21,8 @@ struct reading {
 	int64_t mj, at_ns;
 };
 
-static enum ar_status get(const struct energy_meter *m, struct reading *r, struct ar_err *err)
+static enum ar_status get_energy(const struct energy_meter *m, struct reading *r,
+				 struct ar_err *err)
 {
 	unsigned long long mj = 0;
 	enum ar_status st = nvml_check(nvml.energy(m->gpu, &mj), "read the GPU's energy counter",
@@ -45,9 +46,9 @@ static void pause_until(int64_t ns)
 static enum ar_status get_step(const struct energy_meter *m, struct reading *r, struct ar_err *err)
 {
 	struct reading first;
-	enum ar_status st = get(m, &first, err);
+	enum ar_status st = get_energy(m, &first, err);
 
-	for (*r = first; !st && r->mj == first.mj; st = get(m, r, err)) {
+	for (*r = first; !st && r->mj == first.mj; st = get_energy(m, r, err)) {
 		if (r->at_ns - first.at_ns > STILL_NS)
 			return ar_fail(err, AR_NODEV, "the GPU's energy counter stands still");
 		pause_until(r->at_ns + POLL_NS);

@@ -23,7 +23,7 @@ struct collected {
 	bool counted;
 };
 
-static void add(sqlite3_context *c, int argc, sqlite3_value **argv)
+static void dist_add(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	struct collected *s = sqlite3_aggregate_context(c, sizeof *s);
 
@@ -139,7 +139,7 @@ static void write_figures(sqlite3_context *c, const struct sample *s, const stru
 		sqlite3_result_error_nomem(c);
 }
 
-static void end(sqlite3_context *c)
+static void dist_end(sqlite3_context *c)
 {
 	struct collected *from = sqlite3_aggregate_context(c, 0);
 	struct sample s = { 0 };
@@ -223,7 +223,8 @@ int distribution_register(sqlite3 *db)
 	int rc = SQLITE_OK;
 
 	for (int n_arg = 1; n_arg <= 2 && !rc; n_arg++)
-		rc = sqlite3_create_function(db, "distribution", n_arg, flags, NULL, NULL, add,
-					     end);
-	return rc ? rc : sqlite3_create_function(db, "ecdf", 2, flags, NULL, NULL, add, end_ecdf);
+		rc = sqlite3_create_function(db, "distribution", n_arg, flags, NULL, NULL, dist_add,
+					     dist_end);
+	return rc ? rc :
+		    sqlite3_create_function(db, "ecdf", 2, flags, NULL, NULL, dist_add, end_ecdf);
 }

@@ -22,7 +22,7 @@ static void fail_nomem(sqlite3_context *c)
 	sqlite3_result_error_nomem(c);
 }
 
-static void step(sqlite3_context *c, int argc, sqlite3_value **argv)
+static void step_function(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	struct sample *s = sqlite3_aggregate_context(c, sizeof *s);
 	double p = argc > 1 ? sqlite3_value_double(argv[1]) : 50;
@@ -60,7 +60,7 @@ static void inverse(sqlite3_context *c, int argc, sqlite3_value **argv)
 		s->first++;
 }
 
-static void value(sqlite3_context *c)
+static void value_function(sqlite3_context *c)
 {
 	struct sample *s = sqlite3_aggregate_context(c, 0);
 	size_t n = s ? s->n - s->first : 0;
@@ -85,7 +85,7 @@ static void final(sqlite3_context *c)
 {
 	struct sample *s = sqlite3_aggregate_context(c, 0);
 
-	value(c);
+	value_function(c);
 	if (s)
 		free(s->x);
 }
@@ -183,14 +183,14 @@ static void spearman(sqlite3_context *c)
 int functions_register(sqlite3 *db)
 {
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
-	int rc = sqlite3_create_window_function(db, "median", 1, flags, NULL, step, final, value,
-						inverse, NULL);
+	int rc = sqlite3_create_window_function(db, "median", 1, flags, NULL, step_function, final,
+						value_function, inverse, NULL);
 
 	if (!rc)
-		rc = sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step, final,
-						    value, inverse, NULL);
+		rc = sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step_function,
+						    final, value_function, inverse, NULL);
 	if (!rc)
-		rc = sqlite3_create_function(db, "runs", 1, flags, NULL, NULL, step, runs);
+		rc = sqlite3_create_function(db, "runs", 1, flags, NULL, NULL, step_function, runs);
 	if (!rc)
 		rc = sqlite3_create_function(db, "mcnemar", 2, flags, NULL, mcnemar, NULL, NULL);
 	if (!rc)

@@ -210,7 +210,7 @@ static enum ar_status send(struct store *s, size_t most_bytes, struct ar_err *er
 }
 
 /* Append n bytes to a message's data. */
-static void *add(char **to, const void *from, size_t n)
+static void *append_bytes(char **to, const void *from, size_t n)
 {
 	void *p = *to;
 
@@ -243,11 +243,11 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 		return ar_nomem(err);
 	m->iteration = *it;
 	to = m->data;
-	m->iteration.entry = add(&to, it->entry, n_entry);
-	m->iteration.kernel = add(&to, it->kernel, n_kernel);
-	m->iteration.phase_ns = add(&to, it->phase_ns, n_ns);
-	m->iteration.phase_kernels = add(&to, it->phase_kernels, n_count);
-	m->iteration.drop = add(&to, it->drop, n_drop);
+	m->iteration.entry = append_bytes(&to, it->entry, n_entry);
+	m->iteration.kernel = append_bytes(&to, it->kernel, n_kernel);
+	m->iteration.phase_ns = append_bytes(&to, it->phase_ns, n_ns);
+	m->iteration.phase_kernels = append_bytes(&to, it->phase_kernels, n_count);
+	m->iteration.drop = append_bytes(&to, it->drop, n_drop);
 	return send(s, QUEUE_BYTES, err);
 }
 
@@ -280,12 +280,12 @@ static enum ar_status send_row(struct store *s, enum table_id id, const void *ro
 		return ar_nomem(err);
 	to = m->data;
 	m->row.table = id;
-	m->row.row = add(&to, row, t->row_size);
+	m->row.row = append_bytes(&to, row, t->row_size);
 	for (int i = 0; i < t->n_col; i++) {
 		const char **text = text_in(t, i, m->row.row);
 
 		if (text)
-			*text = add(&to, *text, text_size(*text));
+			*text = append_bytes(&to, *text, text_size(*text));
 	}
 	return send(s, QUEUE_BYTES, err);
 }

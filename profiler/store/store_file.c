@@ -269,14 +269,15 @@ enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 	return ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
 }
 
-static enum ar_status exec(sqlite3 *db, const char *path, const char *sql, struct ar_err *err)
+static enum ar_status exec_sql(sqlite3 *db, const char *path, const char *sql, struct ar_err *err)
 {
 	return sqlite3_exec(db, sql, NULL, NULL, NULL) ? store_sql_fail(db, path, err) : AR_OK;
 }
 
 /* Read the version of a file; 0: it is empty.  One statement, because another program may be making
  * the file: one statement sees one state of it. */
-static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version, struct ar_err *err)
+static enum ar_status identify_file(sqlite3 *db, const char *path, int64_t *version,
+				    struct ar_err *err)
 {
 	static const char sql[] =
 		"SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
@@ -315,7 +316,7 @@ static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *
 		PHASE_MAP(X);
 #undef X
 
-	return exec(db, path, sql, err);
+	return exec_sql(db, path, sql, err);
 }
 
 static enum ar_status make_tables(sqlite3 *db, const char *path, struct ar_err *err)
@@ -325,10 +326,10 @@ static enum ar_status make_tables(sqlite3 *db, const char *path, struct ar_err *
 	for (int i = 0; i < TABLE_COUNT && !st; i++) {
 		char *sql = table_create_sql(&store_tables[i]);
 
-		st = sql ? exec(db, path, sql, err) : ar_nomem(err);
+		st = sql ? exec_sql(db, path, sql, err) : ar_nomem(err);
 		sqlite3_free(sql);
 	}
-	return st ? st : exec(db, path, "INSERT INTO iteration_number(n) VALUES(0)", err);
+	return st ? st : exec_sql(db, path, "INSERT INTO iteration_number(n) VALUES(0)", err);
 }
 
 static enum ar_status migrate(sqlite3 *db, const char *path, int64_t from, struct ar_err *err)
@@ -337,7 +338,7 @@ static enum ar_status migrate(sqlite3 *db, const char *path, int64_t from, struc
 
 	while (m->from != from)
 		m++;
-	return exec(db, path, m->sql, err);
+	return exec_sql(db, path, m->sql, err);
 }
 
 static enum ar_status set_version(sqlite3 *db, const char *path, int version, struct ar_err *err)
@@ -348,15 +349,16 @@ static enum ar_status set_version(sqlite3 *db, const char *path, int version, st
 		 "PRAGMA application_id = %d; PRAGMA user_version = %d;"
 		 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
 		 STORE_APPLICATION_ID, version, version, PACKAGE_VERSION);
-	return exec(db, path, sql, err);
+	return exec_sql(db, path, sql, err);
 }
 
 /* Make the tables, or migrate the file to the next version.  *current: it was up to date already;
  * another program may have been faster. */
-static enum ar_status advance(sqlite3 *db, const char *path, bool *current, struct ar_err *err)
+static enum ar_status advance_version(sqlite3 *db, const char *path, bool *current,
+				      struct ar_err *err)
 {
 	int64_t version = 0;
-	enum ar_status st = identify(db, path, &version, err);
+	enum ar_status st = identify_file(db, path, &version, err);
 
 	*current = version == STORE_VERSION;
 	if (st || *current)
@@ -367,16 +369,16 @@ static enum ar_status advance(sqlite3 *db, const char *path, bool *current, stru
 	return set_version(db, path, version ? (int)version + 1 : STORE_VERSION, err);
 }
 
-/* advance() in one transaction. */
+/* advance_version() in one transaction. */
 static enum ar_status advance_whole(sqlite3 *db, const char *path, bool *current,
 				    struct ar_err *err)
 {
-	enum ar_status st = exec(db, path, "BEGIN IMMEDIATE", err);
+	enum ar_status st = exec_sql(db, path, "BEGIN IMMEDIATE", err);
 
 	if (!st)
-		st = advance(db, path, current, err);
+		st = advance_version(db, path, current, err);
 	if (!st)
-		st = exec(db, path, "COMMIT", err);
+		st = exec_sql(db, path, "COMMIT", err);
 	if (st && !sqlite3_get_autocommit(db))
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 	return st;
@@ -391,10 +393,10 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 		"PRAGMA foreign_keys = ON";
 	bool current = false;
 	int64_t version;
-	enum ar_status st = identify(db, path, &version, err);
+	enum ar_status st = identify_file(db, path, &version, err);
 
 	if (!st)
-		st = exec(db, path, pragmas, err);
+		st = exec_sql(db, path, pragmas, err);
 	while (!st && !current)
 		st = advance_whole(db, path, &current, err);
 	return st;
@@ -483,8 +485,8 @@ static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version,
 
 	for (size_t i = 0; i < sizeof migrations / sizeof *migrations && !st; i++)
 		if (migrations[i].from >= version && migrations[i].reading)
-			st = exec(db, path, migrations[i].reading, err);
-	return st ? st : exec(db, path, store_views, err);
+			st = exec_sql(db, path, migrations[i].reading, err);
+	return st ? st : exec_sql(db, path, store_views, err);
 }
 
 enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version,
@@ -507,7 +509,7 @@ enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version
 	sqlite3_busy_timeout(db, BUSY_MS);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	st = identify(db, path, version, err);
+	st = identify_file(db, path, version, err);
 	if (st == AR_IO) /* a run that did not end left a log beside the file */
 		st = ar_fail(err, AR_DATA,
 			     "%s: %s; if a run did not end, its folder must be "
@@ -558,7 +560,7 @@ enum ar_status store_file_scratch(sqlite3 **out, const char *name, struct ar_err
 	if (sqlite3_open_v2("", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | FLAGS, NULL))
 		st = store_sql_fail(db, name, err);
 	else
-		st = exec(db, name, "PRAGMA journal_mode = OFF; PRAGMA page_size = 16384", err);
+		st = exec_sql(db, name, "PRAGMA journal_mode = OFF; PRAGMA page_size = 16384", err);
 	if (!st)
 		st = make_tables(db, name, err);
 	if (!st)

@@ -25,7 +25,7 @@ struct merge {
 
 /* ---- statements ---- */
 
-static enum ar_status fail(const struct merge *m, struct ar_err *err)
+static enum ar_status merge_fail(const struct merge *m, struct ar_err *err)
 {
 	enum ar_status st = store_sql_fail(m->db, m->db_path, err);
 
@@ -48,13 +48,13 @@ static enum ar_status run_sql(const struct merge *m, char *sql, int64_t *value, 
 		rc = SQLITE_OK;
 	}
 	if (rc != SQLITE_DONE)
-		st = fail(m, err);
+		st = merge_fail(m, err);
 	sqlite3_finalize(q);
 	sqlite3_free(sql);
 	return st;
 }
 
-static enum ar_status exec(const struct merge *m, struct ar_err *err, const char *format, ...)
+static enum ar_status merge_exec(const struct merge *m, struct ar_err *err, const char *format, ...)
 {
 	va_list args;
 	char *sql;
@@ -65,8 +65,8 @@ static enum ar_status exec(const struct merge *m, struct ar_err *err, const char
 	return run_sql(m, sql, NULL, err);
 }
 
-static enum ar_status ask(const struct merge *m, int64_t *value, struct ar_err *err,
-			  const char *format, ...)
+static enum ar_status merge_ask(const struct merge *m, int64_t *value, struct ar_err *err,
+				const char *format, ...)
 {
 	va_list args;
 	char *sql;
@@ -155,10 +155,10 @@ static enum ar_status check_numbers(const struct merge *m, enum table_id t, stru
 {
 	const char *name = store_tables[t].name, *key = store_tables[t].col->name;
 	int64_t row = 0;
-	enum ar_status st = ask(m, &row, err,
-				"SELECT min(%s) FROM a.%s WHERE %s NOT IN "
-				"(SELECT old FROM temp.new_%s)",
-				key, name, key, name);
+	enum ar_status st = merge_ask(m, &row, err,
+				      "SELECT min(%s) FROM a.%s WHERE %s NOT IN "
+				      "(SELECT old FROM temp.new_%s)",
+				      key, name, key, name);
 
 	if (!st && row)
 		st = ar_fail(err, AR_DATA,
@@ -177,9 +177,10 @@ static enum ar_status copy_shared(const struct merge *m, enum table_id t, struct
 	sqlite3_str *s;
 
 	if (!st)
-		st = exec(m, err,
-			  "CREATE TEMP TABLE new_%s(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)",
-			  x->name);
+		st = merge_exec(
+			m, err,
+			"CREATE TEMP TABLE new_%s(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)",
+			x->name);
 	if (st)
 		return st;
 	s = sqlite3_str_new(NULL);
@@ -208,8 +209,8 @@ static enum ar_status copy_of_runs(struct merge *m, enum table_id t, struct ar_e
 	enum ar_status st = AR_OK;
 
 	if (t == TABLE_kernel_event)
-		st = ask(m, &m->kernel_offset, err,
-			 "SELECT coalesce(max(id), 0) FROM main.kernel_event");
+		st = merge_ask(m, &m->kernel_offset, err,
+			       "SELECT coalesce(max(id), 0) FROM main.kernel_event");
 	if (st)
 		return st;
 	s = insert_sql(m, "INSERT", t, 0);
@@ -250,7 +251,7 @@ static enum ar_status copy_table(struct merge *m, enum table_id t, struct ar_err
 static enum ar_status choose_runs(const struct merge *m, struct ar_err *err)
 {
 	const struct merge_rule *r = m->rule;
-	enum ar_status st = exec(
+	enum ar_status st = merge_exec(
 		m, err,
 		"CREATE TEMP TABLE chosen AS SELECT run_id, run_key, CASE WHEN %d THEN 'added' "
 		"WHEN status <> 'done' AND NOT %d THEN 'unfinished' "
@@ -262,14 +263,15 @@ static enum ar_status choose_runs(const struct merge *m, struct ar_err *err)
 		r->all, r->failed, r->no_key, (long long)r->run);
 
 	if (!st)
-		st = exec(
+		st = merge_exec(
 			m, err,
 			"CREATE TEMP TABLE new_run(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)");
 	if (!st)
-		st = exec(m, err,
-			  "INSERT INTO temp.new_run SELECT run_id, row_number() OVER "
-			  "(ORDER BY run_id) + (SELECT coalesce(max(run_id), 0) FROM main.run) "
-			  "FROM temp.chosen WHERE what = 'added'");
+		st = merge_exec(
+			m, err,
+			"INSERT INTO temp.new_run SELECT run_id, row_number() OVER "
+			"(ORDER BY run_id) + (SELECT coalesce(max(run_id), 0) FROM main.run) "
+			"FROM temp.chosen WHERE what = 'added'");
 	return st;
 }
 
@@ -285,8 +287,8 @@ static enum ar_status count_runs(const struct merge *m, struct merge_count *n, s
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < sizeof of / sizeof *of && !st; i++)
-		st = ask(m, of[i].n, err, "SELECT count(*) FROM temp.chosen WHERE what = %Q",
-			 of[i].what);
+		st = merge_ask(m, of[i].n, err, "SELECT count(*) FROM temp.chosen WHERE what = %Q",
+			       of[i].what);
 	if (!st && m->rule->run && !(n->added + n->there + n->unfinished + n->keyless))
 		st = ar_fail(err, AR_USAGE,
 			     "%s: no run %lld; 'attnreplay report %s' lists the runs", m->path,
@@ -301,7 +303,7 @@ static enum ar_status verify_runs(const struct merge *m, struct ar_err *err)
 	"req_no, outcome, reason, arrival_ns, first_sched_ns, first_token_ns, finish_ns, " \
 	"prompt_tokens, output_tokens"
 	int64_t run = 0;
-	enum ar_status st = ask(
+	enum ar_status st = merge_ask(
 		m, &run, err,
 		"SELECT min(c.run_id) FROM temp.chosen c JOIN main.run o ON o.run_key = c.run_key "
 		"AND o.status = 'done' WHERE what = 'there' AND (EXISTS (SELECT " COLUMNS
@@ -335,7 +337,7 @@ static enum ar_status find_baselines(const struct merge *m, struct ar_err *err)
 		sqlite3_reset(find);
 	}
 	if (rc != SQLITE_DONE)
-		st = fail(m, err);
+		st = merge_fail(m, err);
 	sqlite3_finalize(list);
 	sqlite3_finalize(find);
 	return st;
@@ -347,10 +349,11 @@ static enum ar_status find_baselines(const struct merge *m, struct ar_err *err)
 static enum ar_status check_tables(const struct merge *m, struct ar_err *err)
 {
 	int64_t unknown = 0;
-	enum ar_status st = ask(m, &unknown, err,
-				"SELECT count(*) FROM a.sqlite_schema WHERE type = 'table' AND "
-				"name NOT LIKE 'sqlite_%%' AND name NOT IN "
-				"(SELECT name FROM main.sqlite_schema)");
+	enum ar_status st =
+		merge_ask(m, &unknown, err,
+			  "SELECT count(*) FROM a.sqlite_schema WHERE type = 'table' AND "
+			  "name NOT LIKE 'sqlite_%%' AND name NOT IN "
+			  "(SELECT name FROM main.sqlite_schema)");
 
 	if (!st && unknown)
 		st = ar_fail(err, AR_DATA,
@@ -371,25 +374,25 @@ static enum ar_status copy_runs(struct merge *m, struct merge_count *n, struct a
 	for (int t = 0; t < TABLE_COUNT && !st && n->added; t++)
 		st = copy_table(m, t, err);
 	if (!st && m->rule->all)
-		st = exec(m, err,
-			  "INSERT INTO temp.source_run SELECT new, %Q, old FROM temp.new_run",
-			  m->path);
+		st = merge_exec(m, err,
+				"INSERT INTO temp.source_run SELECT new, %Q, old FROM temp.new_run",
+				m->path);
 	return st ? st : find_baselines(m, err);
 }
 
 /* The TEMP tables of a merge go with its transaction, or here. */
 static enum ar_status drop_tables(const struct merge *m, struct ar_err *err)
 {
-	enum ar_status st = exec(m, err, "DROP TABLE temp.chosen");
+	enum ar_status st = merge_exec(m, err, "DROP TABLE temp.chosen");
 
 	for (int t = 0; t < TABLE_COUNT && !st; t++)
-		st = exec(m, err, "DROP TABLE IF EXISTS temp.new_%s", store_tables[t].name);
+		st = merge_exec(m, err, "DROP TABLE IF EXISTS temp.new_%s", store_tables[t].name);
 	return st;
 }
 
 static enum ar_status copy_whole(struct merge *m, struct merge_count *n, struct ar_err *err)
 {
-	enum ar_status st = exec(m, err, "BEGIN IMMEDIATE");
+	enum ar_status st = merge_exec(m, err, "BEGIN IMMEDIATE");
 
 	if (!st && !m->rule->all)
 		st = check_tables(m, err);
@@ -398,7 +401,7 @@ static enum ar_status copy_whole(struct merge *m, struct merge_count *n, struct 
 	if (!st)
 		st = drop_tables(m, err);
 	if (!st)
-		st = exec(m, err, "COMMIT");
+		st = merge_exec(m, err, "COMMIT");
 	if (st && !sqlite3_get_autocommit(m->db))
 		sqlite3_exec(m->db, "ROLLBACK", NULL, NULL, NULL);
 	return st;
@@ -425,7 +428,7 @@ static enum ar_status merge_file(struct merge *m, const char *at, struct merge_c
 				 struct ar_err *err)
 {
 	char *uri = read_only_uri(at);
-	enum ar_status st = uri ? exec(m, err, "ATTACH %Q AS a", uri) : ar_nomem(err);
+	enum ar_status st = uri ? merge_exec(m, err, "ATTACH %Q AS a", uri) : ar_nomem(err);
 
 	sqlite3_free(uri);
 	if (st)

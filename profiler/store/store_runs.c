@@ -8,8 +8,8 @@
 
 static const char name[] = "a temporary database";
 
-static enum ar_status copy(sqlite3 *db, const struct store_source *source, size_t n, bool kernels,
-			   struct ar_err *err)
+static enum ar_status copy_from(sqlite3 *db, const struct store_source *source, size_t n,
+				bool kernels, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -36,7 +36,7 @@ enum ar_status store_open_runs(sqlite3 **out, const struct store_source *source,
 	    sqlite3_exec(db, "CREATE TEMP TABLE source_run(run_id, path, run)", NULL, NULL, NULL))
 		st = store_sql_fail(db, name, err);
 	if (!st && n > 1)
-		st = copy(db, source, n, kernels, err);
+		st = copy_from(db, source, n, kernels, err);
 	if (st)
 		sqlite3_close(db);
 	else

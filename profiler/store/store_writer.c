@@ -100,8 +100,8 @@ static enum ar_status sql_fail(struct writer *w, struct ar_err *err)
 
 /* Run a statement.  rc: the result of binding its values.  *id: the number it returns; id may be
  * NULL. */
-static enum ar_status step(struct writer *w, sqlite3_stmt *q, int rc, int64_t *id,
-			   struct ar_err *err)
+static enum ar_status writer_step(struct writer *w, sqlite3_stmt *q, int rc, int64_t *id,
+				  struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -123,7 +123,7 @@ static enum ar_status put_row(struct writer *w, enum table_id t, const void *row
 {
 	sqlite3_stmt *q = w->insert[t];
 
-	return step(w, q, table_bind(&store_tables[t], SET_BY_INSERT, q, row), id, err);
+	return writer_step(w, q, table_bind(&store_tables[t], SET_BY_INSERT, q, row), id, err);
 }
 
 /* Insert a row, given as the initializers of its struct. */
@@ -140,7 +140,7 @@ static enum ar_status put_ints(struct writer *w, enum stmt s, const int64_t *v, 
 
 	for (int i = 0; i < n && !rc; i++)
 		rc = sqlite3_bind_int64(q, i + 1, v[i]);
-	return step(w, q, rc, NULL, err);
+	return writer_step(w, q, rc, NULL, err);
 }
 
 /* Store the spans that are new or have grown. */
@@ -166,14 +166,14 @@ static enum ar_status put_spans(struct writer *w, struct ar_err *err)
 static enum ar_status put_numbers(struct writer *w, struct ar_err *err)
 {
 	int64_t last = 0;
-	enum ar_status st = step(w, w->stmt[STMT_LAST_NUMBER], SQLITE_OK, &last, err);
+	enum ar_status st = writer_step(w, w->stmt[STMT_LAST_NUMBER], SQLITE_OK, &last, err);
 
 	while (last < w->iter_no && !st)
 		st = PUT(w, iteration_number, err, .n = ++last);
 	return st;
 }
 
-static enum ar_status begin(struct writer *w, struct ar_err *err)
+static enum ar_status writer_begin(struct writer *w, struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -230,7 +230,7 @@ static bool is_lost(sqlite3_stmt *q)
 static enum ar_status abort_lost_runs(struct writer *w, struct ar_err *err)
 {
 	sqlite3_stmt *q = w->stmt[STMT_RUNNING];
-	enum ar_status st = begin(w, err);
+	enum ar_status st = writer_begin(w, err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -244,7 +244,7 @@ static enum ar_status abort_lost_runs(struct writer *w, struct ar_err *err)
 	return st ? st : writer_commit(w, err);
 }
 
-static void release(struct writer *w)
+static void writer_release(struct writer *w)
 {
 	for (int i = 0; i < STMT_COUNT; i++)
 		sqlite3_finalize(w->stmt[i]);
@@ -258,8 +258,8 @@ static void release(struct writer *w)
 	free(w);
 }
 
-static enum ar_status prepare(struct writer *w, const char *sql, sqlite3_stmt **q,
-			      struct ar_err *err)
+static enum ar_status writer_prepare(struct writer *w, const char *sql, sqlite3_stmt **q,
+				     struct ar_err *err)
 {
 	if (!sql)
 		return ar_nomem(err);
@@ -272,7 +272,7 @@ static enum ar_status prepare(struct writer *w, const char *sql, sqlite3_stmt **
 static enum ar_status prepare_made(struct writer *w, char *sql, sqlite3_stmt **q,
 				   struct ar_err *err)
 {
-	enum ar_status st = prepare(w, sql, q, err);
+	enum ar_status st = writer_prepare(w, sql, q, err);
 
 	sqlite3_free(sql);
 	return st;
@@ -283,7 +283,7 @@ static enum ar_status prepare_all(struct writer *w, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < STMT_COUNT && !st; i++)
-		st = prepare(w, stmt_sql[i], &w->stmt[i], err);
+		st = writer_prepare(w, stmt_sql[i], &w->stmt[i], err);
 	for (int i = 0; i < TABLE_COUNT && !st; i++) {
 		const char *tail = insert_tail[i] ? insert_tail[i] : "";
 
@@ -327,7 +327,7 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, b
 	w = NULL;
 out:
 	if (w)
-		release(w);
+		writer_release(w);
 	return st;
 }
 
@@ -344,7 +344,7 @@ enum ar_status writer_close(struct writer *w, struct ar_err *err)
 	w->path = NULL;
 	if (w->in_txn)
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-	release(w);
+	writer_release(w);
 	st = store_file_close(db, path, err);
 	free(path);
 	return st;
@@ -453,7 +453,7 @@ static enum ar_status put_params(struct writer *w, int64_t run_id, const char *o
 
 	if (!rc)
 		rc = sqlite3_bind_text(q, 2, options, -1, SQLITE_STATIC);
-	return step(w, q, rc, NULL, err);
+	return writer_step(w, q, rc, NULL, err);
 }
 
 static enum ar_status put_end(struct writer *w, const struct run_end *end, struct ar_err *err)
@@ -462,14 +462,14 @@ static enum ar_status put_end(struct writer *w, const struct run_end *end, struc
 
 	if (!rc)
 		rc = sqlite3_bind_int64(w->end, sqlite3_bind_parameter_count(w->end), w->run_id);
-	return step(w, w->end, rc, NULL, err);
+	return writer_step(w, w->end, rc, NULL, err);
 }
 
 enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int64_t *run_id,
 				struct ar_err *err)
 {
 	int64_t id = 0;
-	enum ar_status st = begin(w, err);
+	enum ar_status st = writer_begin(w, err);
 
 	if (!st)
 		st = insert_run(w, r, &id, err);
@@ -505,7 +505,7 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 		.unattributed = now->unattributed - old->unattributed,
 		.late = now->late - old->late,
 	};
-	enum ar_status st = begin(w, err);
+	enum ar_status st = writer_begin(w, err);
 
 	if (!st)
 		st = put_end(w, &end, err);
@@ -699,7 +699,7 @@ enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, st
 	    writer_age_ns(w) >= TXN_NS)
 		st = writer_commit(w, err);
 	if (!st)
-		st = begin(w, err);
+		st = writer_begin(w, err);
 	if (!st)
 		st = put_kernels(w, it, err);
 	if (st)
@@ -717,7 +717,7 @@ enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, st
 enum ar_status writer_row(struct writer *w, enum table_id t, void *row, struct ar_err *err)
 {
 	const struct column *first = store_tables[t].col;
-	enum ar_status st = begin(w, err);
+	enum ar_status st = writer_begin(w, err);
 
 	assert(!first->off && !strcmp(first->name, "run_id"));
 	*(int64_t *)row = w->run_id;
@@ -727,7 +727,7 @@ enum ar_status writer_row(struct writer *w, enum table_id t, void *row, struct a
 enum ar_status writer_energy(struct writer *w, const struct energy_use *use, struct ar_err *err)
 {
 	const int64_t v[] = { use->mj, use->ns, use->idle_mw, w->run_id };
-	enum ar_status st = begin(w, err);
+	enum ar_status st = writer_begin(w, err);
 
 	return st ? st : put_ints(w, STMT_ENERGY, v, 4, err);
 }
