@@ -90,7 +90,7 @@ static bool has(unsigned sizes, int size)
 	return sizes == SUPPORT_ANY || (power && sizes & (unsigned)size);
 }
 
-static bool takes(unsigned layouts, const struct cache_layout *l)
+static bool takes_layout(unsigned layouts, const struct cache_layout *l)
 {
 	return layouts == SUPPORT_ANY || layouts & cache_layout(l)->bit;
 }
@@ -118,8 +118,8 @@ const char *support_layouts(unsigned bits, char *buf, size_t n)
 }
 
 /* "KERNEL: WHAT; supported LIST on compute capability 9.0" */
-static enum ar_status refuse(const char *kernel, const char *what, const char *list, int cc,
-			     struct ar_err *err)
+static enum ar_status refuse_kernel(const char *kernel, const char *what, const char *list, int cc,
+				    struct ar_err *err)
 {
 	char on[48] = "";
 
@@ -134,7 +134,7 @@ static enum ar_status refuse_size(const char *kernel, const char *what, int size
 	char list[64], name[32];
 
 	snprintf(name, sizeof name, "%s %d", what, size);
-	return refuse(kernel, name, support_sizes(sizes, list, sizeof list), cc, err);
+	return refuse_kernel(kernel, name, support_sizes(sizes, list, sizeof list), cc, err);
 }
 
 static enum ar_status refuse_layout(const char *kernel, const struct cache_layout *l, unsigned bits,
@@ -143,7 +143,7 @@ static enum ar_status refuse_layout(const char *kernel, const struct cache_layou
 	char list[64], name[48];
 
 	snprintf(name, sizeof name, "cache %s", l->name);
-	return refuse(kernel, name, support_layouts(bits, list, sizeof list), cc, err);
+	return refuse_kernel(kernel, name, support_layouts(bits, list, sizeof list), cc, err);
 }
 
 enum ar_status support_check(const char *kernel, const struct attn_shape *s,
@@ -169,7 +169,7 @@ enum ar_status support_check_in(const struct support *rows, const char *kernel,
 		return refuse_size(kernel, "head size", s->head_dim, x.head_dims, cc, err);
 	if (!has(x.page_toks, s->page_tok))
 		return refuse_size(kernel, "page size", s->page_tok, x.page_toks, cc, err);
-	if (!takes(x.layouts, layout))
+	if (!takes_layout(x.layouts, layout))
 		return refuse_layout(kernel, cache_layout(layout), x.layouts, cc, err);
 	return AR_OK;
 }
@@ -179,7 +179,7 @@ const struct support *support_find(const char *kernel, const struct attn_shape *
 {
 	for (const struct support *row = supports; row->kernel; row++)
 		if (on(row, cc) && has(row->head_dims, s->head_dim) &&
-		    has(row->page_toks, s->page_tok) && takes(row->layouts, layout) &&
+		    has(row->page_toks, s->page_tok) && takes_layout(row->layouts, layout) &&
 		    !strcmp(row->kernel, kernel))
 			return row;
 	return NULL;

@@ -88,7 +88,7 @@ static int n_parts(const struct plan *p, int n_blk, int part)
 	return n > 1 ? n : 1;
 }
 
-static void add(struct plan *p, struct attn_tile t, int n_blk)
+static void plan_add(struct plan *p, struct attn_tile t, int n_blk)
 {
 	t.n_part = (int16_t)(p->level ? divide_up(n_blk, p->part) : n_parts(p, n_blk, p->part));
 	t.len = p->level ? p->part : 0;
@@ -114,7 +114,7 @@ static int first_block(const struct attn_batch *b, int i)
 	return b->rows.first ? b->rows.first[i] / b->shape.page_tok : 0;
 }
 
-static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per_block)
+static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, bool per_block)
 {
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
@@ -147,9 +147,9 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 						 (b->rows.qblk0[r] + qblk - first) * s->q_heads +
 							 t.head :
 						 list;
-				add(p, t,
-				    pos[row + t.n_row - 1] / s->page_tok + 1 -
-					    first_block(b, t.row));
+				plan_add(p, t,
+					 pos[row + t.n_row - 1] / s->page_tok + 1 -
+						 first_block(b, t.row));
 			}
 		}
 	}
@@ -192,7 +192,7 @@ static int smallest_part(const struct plan *p, int n, int longest)
  * level, take a slot each.  Shorter rests follow each other in the slots left.  A slot starts one
  * while it has time for the longest, so it takes at least level - longest.  extra: fixed cost of a
  * rest, in blocks. */
-static bool fits(const struct plan *p, int level, int extra)
+static bool plan_fits(const struct plan *p, int level, int extra)
 {
 	int n = 0, slots = p->n_slot, sum = 0, longest = 0;
 
@@ -218,7 +218,7 @@ static int lowest_level(const struct plan *p, int longest, int extra, int step)
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
 
-		if (fits(p, mid * step, extra))
+		if (plan_fits(p, mid * step, extra))
 			hi = mid;
 		else
 			lo = mid + 1;
@@ -268,8 +268,8 @@ static void choose_part(struct plan *p, int page_tok, bool known)
 
 /* per_block: a tile is one query block and head, with a list of its own; otherwise it may have rows
  * of several query blocks.  known: every block is read. */
-static int plan(const struct attn_batch *b, int heads, bool per_block, bool known,
-		struct attn_tile *tile)
+static int plan_tiles(const struct attn_batch *b, int heads, bool per_block, bool known,
+		      struct attn_tile *tile)
 {
 	int part_keys = per_block ? ATTEND_LIST_KEYS : ATTEND_PART_KEYS;
 	int page_tok = b->shape.page_tok, n_sm = lesser(b->n_sm, MAX_SLOT / 2);
@@ -279,7 +279,7 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, bool know
 			  .room = INT_MAX,
 			  .least = divide_up(part_keys, page_tok) };
 
-	pass(&p, b, heads, per_block);
+	plan_pass(&p, b, heads, per_block);
 	if (p.n_whole && p.n_whole < 2 * p.n_slot) {
 		if (per_block) {
 			p.room = EXECUTOR_WAVES * n_sm / p.n_whole;
@@ -288,7 +288,7 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, bool know
 			choose_part(&p, page_tok, known);
 		}
 		memset(p.at, 0, sizeof p.at);
-		pass(&p, b, heads, per_block);
+		plan_pass(&p, b, heads, per_block);
 	}
 	if (tile) {
 		for (int i = N_RANK - 1, start = 0; i >= 0; i--) {
@@ -298,20 +298,21 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, bool know
 			start += count;
 		}
 		p.tile = tile;
-		pass(&p, b, heads, per_block);
+		plan_pass(&p, b, heads, per_block);
 	}
 	return p.n;
 }
 
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
-	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads, tile);
+	return plan_tiles(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads,
+			  tile);
 }
 
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
 	(void)heads; /* its lists are per head */
-	return plan(b, 1, true, false, tile);
+	return plan_tiles(b, 1, true, false, tile);
 }
 
 int attend_cut_tiles(const struct attn_batch *b)
@@ -507,7 +508,7 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 	end_tile(d, t);
 }
 
-static void *run(void *arg)
+static void *attend_thread(void *arg)
 {
 	struct desk *d = arg;
 	struct job *j = d->job;
@@ -524,9 +525,10 @@ static void run_all(struct desk *desk, int n)
 	pthread_t thread[MAX_THREADS];
 	int started = 1;
 
-	while (started < n && !pthread_create(&thread[started], NULL, run, &desk[started]))
+	while (started < n &&
+	       !pthread_create(&thread[started], NULL, attend_thread, &desk[started]))
 		started++;
-	run(&desk[0]);
+	attend_thread(&desk[0]);
 	for (int i = 1; i < started; i++)
 		pthread_join(thread[i], NULL);
 }

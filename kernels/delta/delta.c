@@ -62,7 +62,8 @@ static double silu(double x)
 }
 
 /* Element `channel` of the projection t rows after seq->row; before it, of the slot. */
-static double input(const struct delta_call *c, const struct delta_seq *seq, int t, int channel)
+static double input_value(const struct delta_call *c, const struct delta_seq *seq, int t,
+			  int channel)
 {
 	const struct delta_spec *s = &c->spec;
 	size_t row = (size_t)(seq->row + t);
@@ -86,7 +87,7 @@ static void convolve(const struct delta_call *c, const struct delta_seq *seq, in
 
 		for (int j = 0; j < c->spec.conv; j++)
 			sum += (double)bf16_to_f32(w[j]) *
-			       input(c, seq, t - c->spec.conv + 1 + j, first + i);
+			       input_value(c, seq, t - c->spec.conv + 1 + j, first + i);
 		to[i] = silu(sum);
 	}
 }
@@ -102,8 +103,8 @@ static void normalise(double *x, int n, double factor)
 }
 
 /* One step of the delta rule.  o = S^T q. */
-static void step(float *state, const struct delta_spec *s, const double *q, const double *k,
-		 const double *v, double decay, double beta, double *o)
+static void delta_step(float *state, const struct delta_spec *s, const double *q, const double *k,
+		       const double *v, double decay, double beta, double *o)
 {
 	double u[DELTA_MAX_DIM] = { 0 };
 
@@ -124,7 +125,7 @@ static void step(float *state, const struct delta_spec *s, const double *q, cons
 }
 
 /* Write a head's output: RMS norm and the gate of z. */
-static void finish(const struct delta_call *c, size_t row, int head, const double *o)
+static void finish_head(const struct delta_call *c, size_t row, int head, const double *o)
 {
 	const struct delta_spec *s = &c->spec;
 	const bf16_t *z = c->qkvz + row * (size_t)c->qkvz_stride + delta_channels(s) +
@@ -164,9 +165,9 @@ static void mix_head(const struct delta_call *c, const struct delta_seq *seq, in
 		convolve(c, seq, t, 2 * keys + head * s->v_dim, s->v_dim, v);
 		normalise(q, s->k_dim, 1 / sqrt(s->k_dim));
 		normalise(k, s->k_dim, 1);
-		step(state, s, q, k, v, exp(-exp((double)c->w.a_log[head]) * softplus),
-		     1 / (1 + exp(-b)), o);
-		finish(c, row, head, o);
+		delta_step(state, s, q, k, v, exp(-exp((double)c->w.a_log[head]) * softplus),
+			   1 / (1 + exp(-b)), o);
+		finish_head(c, row, head, o);
 	}
 }
 
@@ -180,7 +181,7 @@ static void keep_tail(const struct delta_call *c, const struct delta_seq *seq)
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < channels; j++)
 			tail[(size_t)i * (size_t)channels + (size_t)j] =
-				bf16_from_f32((float)input(c, seq, seq->n_row - n + i, j));
+				bf16_from_f32((float)input_value(c, seq, seq->n_row - n + i, j));
 }
 
 static void mix(const struct delta_call *c, const struct delta_seq *seq)

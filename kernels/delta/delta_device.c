@@ -41,8 +41,8 @@
 #include "kernels/support.h"
 
 /* Run the n kernels of part, one after the other. */
-static enum ar_status prefill(const struct delta_call *c, const struct delta_batch *b,
-			      delta_enqueue_fn *const *part, int n, struct ar_err *err)
+static enum ar_status prefill_part(const struct delta_call *c, const struct delta_batch *b,
+			       delta_enqueue_fn *const *part, int n, struct ar_err *err)
 {
 	const struct delta_args a = { *c, *b, delta_work_at(c->work, &c->spec, b->n_chunk),
 				      delta_channels(&c->spec), c->spec.v_heads / c->spec.k_heads };
@@ -60,7 +60,7 @@ enum ar_status delta_prefill_sm80(const struct delta_call *c, const struct delta
 	static delta_enqueue_fn *const part[] = { delta_conv_enqueue, delta_chunk_enqueue,
 						  delta_scan_enqueue, delta_norm_enqueue };
 
-	return prefill(c, b, part, sizeof part / sizeof *part, err);
+	return prefill_part(c, b, part, sizeof part / sizeof *part, err);
 }
 
 enum ar_status delta_prefill_sm90(const struct delta_call *c, const struct delta_batch *b,
@@ -69,7 +69,7 @@ enum ar_status delta_prefill_sm90(const struct delta_call *c, const struct delta
 	static delta_enqueue_fn *const part[] = { delta_keys_sm90_enqueue,
 						  delta_scan_sm90_enqueue };
 
-	return prefill(c, b, part, sizeof part / sizeof *part, err);
+	return prefill_part(c, b, part, sizeof part / sizeof *part, err);
 }
 
 enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batch *b,

@@ -30,7 +30,7 @@ const struct dropper *dropper_find(const char *name)
 
 /* ---- spellings ---- */
 
-static enum ar_status parse(struct drop *d, const char *text, struct ar_err *err)
+static enum ar_status parse_drop(struct drop *d, const char *text, struct ar_err *err)
 {
 	size_t n = strcspn(text, ":");
 	char *name = strndup(text, n);
@@ -63,7 +63,7 @@ static enum ar_status parse(struct drop *d, const char *text, struct ar_err *err
 enum ar_status drop_parse(struct drop **out, const char *text, struct ar_err *err)
 {
 	struct drop *d = calloc(1, sizeof *d);
-	enum ar_status st = d ? parse(d, text, err) : ar_nomem(err);
+	enum ar_status st = d ? parse_drop(d, text, err) : ar_nomem(err);
 
 	*out = NULL;
 	if (st) {

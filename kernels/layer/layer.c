@@ -28,7 +28,7 @@ static const bf16_t *source_head(const struct attn_shape *s, const struct layer_
 	return seq->data + at * s->head_dim;
 }
 
-static void rotate(const bf16_t *from, const float *trig, int half, float scale, bf16_t *to)
+static void rotate_head(const bf16_t *from, const float *trig, int half, float scale, bf16_t *to)
 {
 	for (int i = 0; i < half; i++) {
 		float x = bf16_to_f32(from[i]), y = bf16_to_f32(from[i + half]);
@@ -43,7 +43,7 @@ static void rotate(const bf16_t *from, const float *trig, int half, float scale,
 static void rope_head(const bf16_t *from, const float *trig, int dim, int head_dim, float scale,
 		      bf16_t *to)
 {
-	rotate(from, trig, dim / 2, scale, to);
+	rotate_head(from, trig, dim / 2, scale, to);
 	for (int i = dim; i < head_dim; i++)
 		to[i] = bf16_from_f32(bf16_to_f32(from[i]) * scale);
 }

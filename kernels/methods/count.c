@@ -23,7 +23,7 @@ static bool is_empty(const uint32_t *row, int words)
  * KV head. */
 enum { IN_HEAD = 1, IN_SUB = 2, IN_KV = 4, IN_ALL = 7 };
 
-static int64_t take(uint8_t *mark, int past, uint8_t bit)
+static int64_t take_marks(uint8_t *mark, int past, uint8_t bit)
 {
 	int64_t n = 0;
 
@@ -41,14 +41,14 @@ static void count_unions(const struct attn_shape *s, int k, uint8_t *mark, int p
 	int end = k + 1, group = s->q_heads / s->kv_heads;
 
 	c->qunion_total += past;
-	c->qunion_sel += take(mark, past, IN_HEAD);
+	c->qunion_sel += take_marks(mark, past, IN_HEAD);
 	if (end == group || end % union_heads(UNION_SUBGROUP, s) == 0) {
 		c->sub_total += past;
-		c->sub_sel += take(mark, past, IN_SUB);
+		c->sub_sel += take_marks(mark, past, IN_SUB);
 	}
 	if (end == group) {
 		c->kv_total += past;
-		c->kv_sel += take(mark, past, IN_KV);
+		c->kv_sel += take_marks(mark, past, IN_KV);
 	}
 }
 

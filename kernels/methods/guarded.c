@@ -97,7 +97,7 @@ static bool state_is_own(const struct guarded *g)
 	return !memcmp(g->state.of, now, g->state.n);
 }
 
-static void release(struct guarded *g)
+static void guarded_release(struct guarded *g)
 {
 	for (int i = 0; i < g->n_array; i++)
 		free(g->array[i].mem);
@@ -193,7 +193,7 @@ static const char *check_lists(const struct guarded *g)
 	return fault;
 }
 
-static enum ar_status check(const struct guarded *g, struct ar_err *err)
+static enum ar_status guarded_check(const struct guarded *g, struct ar_err *err)
 {
 	const char *fault = check_bounds(g);
 
@@ -218,11 +218,11 @@ enum ar_status guarded_ref(const struct method_part *p, const struct attn_call *
 	if (!st)
 		st = p->selector->ref(&g.call, p->self, &g.x.chosen, err);
 	if (!st)
-		st = check(&g, err);
+		st = guarded_check(&g, err);
 	for (int i = 0; i < g.n_array && !st; i++)
 		copy_back(&g.array[i]);
 	if (!st && g.score.mem)
 		copy_back(&g.score);
-	release(&g);
+	guarded_release(&g);
 	return st;
 }

@@ -41,7 +41,7 @@ static const char *names_of(const struct method_name *table, struct names *l)
 	return l->text;
 }
 
-static enum ar_status unknown(const char *what, const char *name, struct ar_err *err)
+static enum ar_status unknown_name(const char *what, const char *name, struct ar_err *err)
 {
 	return ar_fail(err, AR_USAGE, "unknown %s '%s': want one that 'attnreplay methods' lists",
 		       what, name);
@@ -68,7 +68,7 @@ static enum ar_status set_selector(struct method_part *p, const char *value, str
 		return ar_fail(err, AR_USAGE,
 			       "select is given already: write the whole composition instead");
 	if (!s)
-		return unknown("selector", value, err);
+		return unknown_name("selector", value, err);
 	if (s->param_size) {
 		p->param = calloc(1, s->param_size);
 		if (!p->param)
@@ -89,7 +89,7 @@ static enum ar_status set_union(struct method_part *p, const char *value, struct
 			p->u = u->kind;
 			return AR_OK;
 		}
-	return unknown("union", value, err);
+	return unknown_name("union", value, err);
 }
 
 static enum ar_status set_executor(struct method_part *p, const char *value, struct ar_err *err)
@@ -97,13 +97,13 @@ static enum ar_status set_executor(struct method_part *p, const char *value, str
 	const struct executor *e = executor_find(value);
 
 	if (!e)
-		return unknown("executor", value, err);
+		return unknown_name("executor", value, err);
 	p->executor = e;
 	return AR_OK;
 }
 
-static enum ar_status assign(struct method_part *p, const char *key, const char *value,
-			     struct ar_err *err)
+static enum ar_status assign_param(struct method_part *p, const char *key, const char *value,
+				   struct ar_err *err)
 {
 	struct opt_group g[2] = { 0 };
 
@@ -150,7 +150,7 @@ static enum ar_status assign_all(struct method_part *p, const char *text, struct
 			break;
 		}
 		*value++ = 0;
-		st = assign(p, item, value, err);
+		st = assign_param(p, item, value, err);
 	}
 	free(copy);
 	return st;
@@ -165,7 +165,7 @@ static void shape_names(unsigned takes, struct names *l)
 			names_add(l, s->title);
 }
 
-static enum ar_status check(const struct method_part *p, struct ar_err *err)
+static enum ar_status check_composition(const struct method_part *p, struct ar_err *err)
 {
 	unsigned gives = method_shape(p);
 	struct names takes = { 0 }, given = { 0 }, fit = { 0 };
@@ -413,7 +413,7 @@ static enum ar_status take_parts(struct method *m, char *text, struct ar_err *er
 	     is_composition(text) ? assign_all(prefill, text, err) :
 				    assign_named(prefill, text, err);
 	if (!st)
-		st = check(prefill, err);
+		st = check_composition(prefill, err);
 	for (; !st && *rest; rest = next) {
 		next = rest + (method_parts(rest) - rest);
 		if (*next)

@@ -276,7 +276,7 @@ size_t shape_bytes(const struct shape_extent *e)
 	return sum;
 }
 
-static void finish(struct method_selection *x, const struct shape_extent *e)
+static void finish_lists(struct method_selection *x, const struct shape_extent *e)
 {
 	if (e->row->link)
 		e->row->link(x, e);
@@ -291,11 +291,11 @@ void shape_lay(struct method_selection *x, const struct shape_extent *e, void *m
 		shape_set(x, a, at);
 		at += shape_room(a, e);
 	}
-	finish(x, e);
+	finish_lists(x, e);
 }
 
 /* At least one byte, so that an empty batch is no failure. */
-static void *array(size_t bytes)
+static void *new_array(size_t bytes)
 {
 	return calloc(bytes ? bytes : 1, 1);
 }
@@ -310,7 +310,7 @@ static bool alloc_scores(struct method_selection *x, const struct shape_extent *
 {
 	size_t n = shape_score_bytes(e) / sizeof *x->chosen.score;
 
-	x->chosen.score = array(shape_score_bytes(e));
+	x->chosen.score = new_array(shape_score_bytes(e));
 	for (size_t i = 0; x->chosen.score && i < n; i++)
 		x->chosen.score[i] = NAN;
 	return x->chosen.score;
@@ -323,13 +323,13 @@ bool shape_alloc(struct method_selection *x, const struct method_part *p,
 	if (x->scored && p->selector->scores && !alloc_scores(x, e))
 		return false;
 	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
-		void *mem = array(a->bytes(e));
+		void *mem = new_array(a->bytes(e));
 
 		if (!mem)
 			return false;
 		shape_set(x, a, mem);
 	}
-	finish(x, e);
+	finish_lists(x, e);
 	return true;
 }
 

@@ -7,13 +7,14 @@ typedef float vec
 	__attribute__((vector_size(MULTIPLY_LANES * sizeof(float)), aligned(4), may_alias));
 
 /* Sanitizers would check an element each time that it is multiplied, which takes ten times as long
- * as the product.  So the rows are checked once, by check(), and what multiplies them is not. */
+ * as the product.  So the rows are checked once, by check_bytes(), and what multiplies them is
+ * not. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #define UNCHECKED __attribute__((no_sanitize_address, no_sanitize_undefined))
 
 /* Report the first of n bytes that is not to be touched. */
-static void check(const void *x, size_t n)
+static void check_bytes(const void *x, size_t n)
 {
 	const volatile char *bad = __asan_region_is_poisoned((void *)(uintptr_t)x, n);
 
@@ -22,7 +23,7 @@ static void check(const void *x, size_t n)
 }
 #else
 #define UNCHECKED
-static void check(const void *x, size_t n)
+static void check_bytes(const void *x, size_t n)
 {
 	(void)x, (void)n;
 }
@@ -32,7 +33,7 @@ static void check(const void *x, size_t n)
 static void check_rows(const float *x, int ld, int rows, int cols)
 {
 	for (int i = 0; i < rows; i++)
-		check(x + i * ld, (size_t)cols * sizeof *x);
+		check_bytes(x + i * ld, (size_t)cols * sizeof *x);
 }
 
 /* MULTIPLY_ROWS rows by MULTIPLY_LANES columns. */
@@ -86,8 +87,8 @@ UNCHECKED static void add_multiple(float *y, float a, const float *x, int n)
 
 void multiply_add(float *y, float a, const float *x, int n)
 {
-	check(y, (size_t)n * sizeof *y);
-	check(x, (size_t)n * sizeof *x);
+	check_bytes(y, (size_t)n * sizeof *y);
+	check_bytes(x, (size_t)n * sizeof *x);
 	add_multiple(y, a, x, n);
 }
 
@@ -101,6 +102,6 @@ UNCHECKED static void transpose(float *b, int ldb, const bf16_t *x, int n, int d
 void multiply_transpose(float *b, int ldb, const bf16_t *x, int n, int dim)
 {
 	check_rows(b, ldb, dim, n);
-	check(x, (size_t)n * (size_t)dim * sizeof *x);
+	check_bytes(x, (size_t)n * (size_t)dim * sizeof *x);
 	transpose(b, ldb, x, n, dim);
 }

@@ -68,7 +68,7 @@ static enum ar_status check_object(const struct selector *s, struct ar_err *err)
 	return selector_add(s, err);
 }
 
-static enum ar_status load(struct plugin *p, const char *path, struct ar_err *err)
+static enum ar_status load_plugin(struct plugin *p, const char *path, struct ar_err *err)
 {
 	void *so = NULL;
 	enum ar_status st = open_object(&so, path, err);
@@ -95,7 +95,7 @@ enum ar_status plugin_load(const char *path, struct ar_err *err)
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (is_loaded(p.sha256))
 		return AR_OK;
-	st = load(&p, path, err);
+	st = load_plugin(&p, path, err);
 	if (!st)
 		plugins[n_plugin++] = p;
 	return st;

@@ -23,8 +23,8 @@
 #include "base/order.h"
 #include "kernels/select/top.h"
 
-static enum ar_status open_self(void **self, const void *param, const struct model *m,
-				struct ar_err *err)
+static enum ar_status lazyllm_open(void **self, const void *param, const struct model *m,
+				   struct ar_err *err)
 {
 	const struct lazyllm *p = param;
 	struct lazyllm_self *x = calloc(1, sizeof *x);
@@ -42,12 +42,12 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 	return st;
 }
 
-static bool acts_after(const void *self, int layer)
+static bool lazyllm_acts_after(const void *self, int layer)
 {
 	return layer_list_find(&((const struct lazyllm_self *)self)->layers, layer) >= 0;
 }
 
-static enum ar_status check(const struct opt_group *g, struct ar_err *err)
+static enum ar_status lazyllm_check(const struct opt_group *g, struct ar_err *err)
 {
 	const struct lazyllm *p = g->base;
 	struct layer_list list;
@@ -90,8 +90,8 @@ static double rate_of(const struct lazyllm_self *x, int layer)
 	return x->layers.value[layer_list_find(&x->layers, layer)];
 }
 
-static enum ar_status ref(const struct drop_call *call, const void *self, uint8_t *keep,
-			  struct ar_err *err)
+static enum ar_status lazyllm_ref(const struct drop_call *call, const void *self, uint8_t *keep,
+				  struct ar_err *err)
 {
 	const struct lazyllm_self *x = self;
 	const struct attn_batch *b = call->at->b;
@@ -174,13 +174,13 @@ const struct dropper dropper_lazyllm = {
 	.params = params,
 	.param_size = sizeof(struct lazyllm),
 	.place = DROP_AFTER_LAYER,
-	.check = check,
-	.open = open_self,
+	.check = lazyllm_check,
+	.open = lazyllm_open,
 	.close = free,
-	.acts_after = acts_after,
+	.acts_after = lazyllm_acts_after,
 	.revives = revives,
 	.revive_ref = revive_ref,
-	.ref = ref,
+	.ref = lazyllm_ref,
 	.band = bands,
 	.work_bytes = HAVE_CUDA ? lazyllm_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? lazyllm_enqueue : NULL,

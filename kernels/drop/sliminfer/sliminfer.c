@@ -20,8 +20,8 @@
 
 enum { MOST = 1 << 20 }; /* blocks */
 
-static enum ar_status open_self(void **self, const void *param, const struct model *m,
-				struct ar_err *err)
+static enum ar_status sliminfer_open(void **self, const void *param, const struct model *m,
+				     struct ar_err *err)
 {
 	const struct sliminfer *p = param;
 	struct sliminfer_self *x = calloc(1, sizeof *x);
@@ -39,12 +39,12 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 	return st;
 }
 
-static bool acts_after(const void *self, int layer)
+static bool sliminfer_acts_after(const void *self, int layer)
 {
 	return layer_list_find(&((const struct sliminfer_self *)self)->layers, layer) >= 0;
 }
 
-static enum ar_status check(const struct opt_group *g, struct ar_err *err)
+static enum ar_status sliminfer_check(const struct opt_group *g, struct ar_err *err)
 {
 	const struct sliminfer *p = g->base;
 	struct layer_list list;
@@ -63,7 +63,7 @@ static int at_most(int a, int b)
 }
 
 /* The mean of vectors that are pitch elements apart. */
-static void mean(const bf16_t *x, int n, size_t pitch, int dim, float *out)
+static void mean_vector(const bf16_t *x, int n, size_t pitch, int dim, float *out)
 {
 	for (int d = 0; d < dim; d++) {
 		out[d] = 0;
@@ -113,8 +113,8 @@ void sliminfer_scores(const struct attn_call *call, const struct sliminfer *p, i
 
 	memset(score, 0, (size_t)n_blk * sizeof *score);
 	for (int h = 0; h < s->q_heads; h++) {
-		mean(call->q + (row * (size_t)s->q_heads + (size_t)h) * dim, n,
-		     (size_t)s->q_heads * dim, s->head_dim, qbar);
+		mean_vector(call->q + (row * (size_t)s->q_heads + (size_t)h) * dim, n,
+			    (size_t)s->q_heads * dim, s->head_dim, qbar);
 		for (int i = 0; i < n_blk; i++) {
 			int end = at_most((i + 1) * block, rows);
 			float best = -INFINITY;
@@ -131,8 +131,8 @@ void sliminfer_scores(const struct attn_call *call, const struct sliminfer *p, i
 }
 
 /* Set kept[n] of the blocks that stay. */
-static void pick(const struct sliminfer *p, const float *score, int pos0, int rows, int budget,
-		 uint8_t *kept)
+static void pick_blocks(const struct sliminfer *p, const float *score, int pos0, int rows,
+			int budget, uint8_t *kept)
 {
 	int n = (rows + (int)p->block - 1) / (int)p->block;
 
@@ -163,7 +163,8 @@ static enum ar_status request_ref(const struct drop_call *call, const struct sli
 
 	if (!st) {
 		sliminfer_scores(call->at, p, r, score);
-		pick(p, score, rows->pos0[r], n, sliminfer_budget(p, value, call->chunk[r]), kept);
+		pick_blocks(p, score, rows->pos0[r], n, sliminfer_budget(p, value, call->chunk[r]),
+			    kept);
 		for (int i = 0; i < n; i++)
 			keep[rows->row0[r] + i] = kept[i / p->block];
 	}
@@ -172,8 +173,8 @@ static enum ar_status request_ref(const struct drop_call *call, const struct sli
 	return st;
 }
 
-static enum ar_status ref(const struct drop_call *call, const void *self, uint8_t *keep,
-			  struct ar_err *err)
+static enum ar_status sliminfer_ref(const struct drop_call *call, const void *self, uint8_t *keep,
+				    struct ar_err *err)
 {
 	const struct sliminfer_self *x = self;
 	const struct attn_rows *rows = &call->at->b->rows;
@@ -219,11 +220,11 @@ const struct dropper dropper_sliminfer = {
 	.params = params,
 	.param_size = sizeof(struct sliminfer),
 	.place = DROP_AFTER_LAYER,
-	.check = check,
-	.open = open_self,
+	.check = sliminfer_check,
+	.open = sliminfer_open,
 	.close = free,
-	.acts_after = acts_after,
-	.ref = ref,
+	.acts_after = sliminfer_acts_after,
+	.ref = sliminfer_ref,
 	.band = bands,
 	.work_bytes = HAVE_CUDA ? sliminfer_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? sliminfer_enqueue : NULL,

@@ -57,8 +57,8 @@ static enum ar_status published_layers(const struct model *m, const char **out, 
 		       m->name);
 }
 
-static enum ar_status open_self(void **self, const void *param, const struct model *m,
-				struct ar_err *err)
+static enum ar_status uniprefill_open(void **self, const void *param, const struct model *m,
+				      struct ar_err *err)
 {
 	const struct uniprefill *p = param;
 	struct uniprefill_self *x = calloc(1, sizeof *x);
@@ -80,7 +80,7 @@ static enum ar_status open_self(void **self, const void *param, const struct mod
 	return st;
 }
 
-static bool acts_after(const void *self, int layer)
+static bool uniprefill_acts_after(const void *self, int layer)
 {
 	return layer_list_find(&((const struct uniprefill_self *)self)->layers, layer) >= 0;
 }
@@ -95,7 +95,7 @@ static bool counts_positions(const void *self)
 	return ((const struct uniprefill_self *)self)->rule.window_space == WINDOW_ORIGINAL;
 }
 
-static enum ar_status check(const struct opt_group *g, struct ar_err *err)
+static enum ar_status uniprefill_check(const struct opt_group *g, struct ar_err *err)
 {
 	const struct uniprefill *p = g->base;
 	struct layer_list list;
@@ -163,8 +163,8 @@ static enum ar_status request_ref(const struct attn_call *call, const struct uni
 	return st;
 }
 
-static enum ar_status ref(const struct drop_call *call, const void *self, uint8_t *keep,
-			  struct ar_err *err)
+static enum ar_status uniprefill_ref(const struct drop_call *call, const void *self, uint8_t *keep,
+				     struct ar_err *err)
 {
 	const struct uniprefill *p = &((const struct uniprefill_self *)self)->rule;
 	const struct attn_batch *b = call->at->b;
@@ -238,13 +238,13 @@ const struct dropper dropper_uniprefill = {
 	.params = params,
 	.param_size = sizeof(struct uniprefill),
 	.place = DROP_BEFORE_MLP,
-	.check = check,
-	.open = open_self,
+	.check = uniprefill_check,
+	.open = uniprefill_open,
 	.close = free,
-	.acts_after = acts_after,
+	.acts_after = uniprefill_acts_after,
 	.brings_back = brings_back,
 	.counts_positions = counts_positions,
-	.ref = ref,
+	.ref = uniprefill_ref,
 	.band = bands,
 	.work_bytes = HAVE_CUDA ? uniprefill_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? uniprefill_enqueue : NULL,

@@ -14,21 +14,21 @@
 
 #include "kernels/select/work.h"
 
-static int block_tok(const void *param)
+static int ashape_block_tok(const void *param)
 {
 	return selector_block_tok(((const struct ashape *)param)->block);
 }
 
 /* Rows of the dense tail see all blocks, so only the number of blocks bounds the runs. */
-static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
+static void ashape_columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
 {
 	(void)self, (void)s;
 	*max_run = INT_MAX;
 	*max_col = 0;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status ashape_ref(const struct attn_call *call, const void *self,
+				 const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct column_lists *l = &out->columns;
@@ -82,11 +82,11 @@ const struct selector selector_ashape = {
 	.origin = "MInference (2024) and SCBench, A-shape and tri-shape",
 	.params = params,
 	.param_size = sizeof(struct ashape),
-	.block_tok = block_tok,
+	.block_tok = ashape_block_tok,
 	.gives = SHAPE_COLUMNS,
-	.columns = columns,
+	.columns = ashape_columns,
 	.work = selector_places,
-	.ref = ref,
+	.ref = ashape_ref,
 	.band = bands,
 	.order = orders,
 	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,

@@ -50,7 +50,7 @@ static const char *const anchors[] = { "last", "first", NULL };
 static const char *const grids[] = { "chunk", "absolute", NULL };
 static const char *const pads[] = { "keep", "exclude", NULL };
 
-static enum ar_status check(const void *param, struct ar_err *err)
+static enum ar_status bfla_check(const void *param, struct ar_err *err)
 {
 	const struct bfla *p = param;
 
@@ -275,8 +275,8 @@ static void add_row(const struct attn_batch *b, const struct bfla *p, int r,
 		}
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status bfla_ref(const struct attn_call *call, const void *self,
+			       const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	size_t n = (size_t)b->keys.max_kv_blk + 1;
@@ -373,8 +373,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work bfla_work(const void *param, const struct attn_shape *s,
+				      const struct selector_chunk *c)
 {
 	const struct bfla *p = param;
 
@@ -391,10 +391,10 @@ const struct selector selector_bfla = {
 	.params = params,
 	.threshold = "mass",
 	.param_size = sizeof(struct bfla),
-	.check = check,
+	.check = bfla_check,
 	.scores = true,
-	.work = work,
-	.ref = ref,
+	.work = bfla_work,
+	.ref = bfla_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? bfla_work_bytes : NULL,

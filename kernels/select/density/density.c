@@ -17,13 +17,13 @@
 #include "kernels/select/work.h"
 
 static const char *const pers[] = { "head", "group", NULL };
-static int block_tok(const void *param)
+static int density_block_tok(const void *param)
 {
 	return selector_block_tok(((const struct density *)param)->block);
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status density_ref(const struct attn_call *call, const void *self,
+				  const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct density *p = self;
@@ -76,9 +76,9 @@ const struct selector selector_density = {
 	.params = params,
 	.threshold = "density",
 	.param_size = sizeof(struct density),
-	.block_tok = block_tok,
+	.block_tok = density_block_tok,
 	.work = selector_places,
-	.ref = ref,
+	.ref = density_ref,
 	.band = bands,
 	.order = orders,
 	.enqueue = HAVE_CUDA ? density_enqueue : NULL,

@@ -37,7 +37,7 @@
 
 #define LOG2E 1.4426950408889634
 
-static size_t state_bytes(const void *self, const struct attn_shape *s)
+static size_t flashprefill_state_bytes(const void *self, const struct attn_shape *s)
 {
 	(void)self;
 	return (size_t)s->kv_heads * (size_t)s->head_dim * sizeof(bf16_t);
@@ -161,8 +161,8 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 			row[j / 32] |= 1u << j % 32;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status flashprefill_ref(const struct attn_call *call, const void *self,
+				       const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
@@ -193,7 +193,7 @@ out:
 
 /* ---- descriptor ---- */
 
-static int tail(const void *param)
+static int flashprefill_tail(const void *param)
 {
 	const struct flashprefill *p = param;
 
@@ -235,8 +235,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work flashprefill_work(const void *param, const struct attn_shape *s,
+					      const struct selector_chunk *c)
 {
 	(void)param;
 	return selector_products(&(struct selector_form){ .keys = SELECTOR_MEANS,
@@ -255,10 +255,10 @@ const struct selector selector_flashprefill = {
 	.threshold = "alpha",
 	.param_size = sizeof(struct flashprefill),
 	.scores = true,
-	.tail = tail,
-	.state_bytes = state_bytes,
-	.work = work,
-	.ref = ref,
+	.tail = flashprefill_tail,
+	.state_bytes = flashprefill_state_bytes,
+	.work = flashprefill_work,
+	.ref = flashprefill_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? flashprefill_work_bytes : NULL,

@@ -99,7 +99,7 @@ struct head {
 };
 
 /* Add up the masses of columns or diagonals by block; returns n_v or n_s. */
-static int weigh(const struct head *h, int slash, const float *mass, struct scratch *t)
+static int add_masses(const struct head *h, int slash, const float *mass, struct scratch *t)
 {
 	int tok = h->b->shape.page_tok;
 	uint32_t *pool = t->pool[slash];
@@ -156,7 +156,7 @@ static bool query_aware(const struct head *h, struct scratch *t)
 }
 
 /* Mark the n blocks or slashes of largest mass. */
-static void take(const struct head *h, int slash, int n, struct scratch *t)
+static void mark_largest(const struct head *h, int slash, int n, struct scratch *t)
 {
 	t->pool[slash][slash ? h->nb - 1 : 0] = UINT32_MAX;
 	for (int j = 0; j < h->nb; j++) {
@@ -176,7 +176,7 @@ static uint32_t *mask_row(const struct head *h, int i, uint32_t *mask)
 	return mask + row * (size_t)h->b->keys.mask_words;
 }
 
-static void keep(uint32_t *row, int j)
+static void flexprefill_keep(uint32_t *row, int j)
 {
 	row[j / 32] |= 1u << j % 32;
 }
@@ -201,7 +201,8 @@ static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
 	}
 	n = within(t->cell, n, flexprefill_budget(h->p, n_row));
 	for (int i = 0; i < n; i++)
-		keep(mask_row(h, (int)t->cell[i].at / h->nb, mask), (int)t->cell[i].at % h->nb);
+		flexprefill_keep(mask_row(h, (int)t->cell[i].at / h->nb, mask),
+				 (int)t->cell[i].at % h->nb);
 }
 
 enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexprefill *p, int r,
@@ -220,13 +221,13 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 	if (st)
 		goto out;
 	if (!open) {
-		n[0] = weigh(&h, 0, column, &t);
-		n[1] = weigh(&h, 1, slash, &t);
+		n[0] = add_masses(&h, 0, column, &t);
+		n[1] = add_masses(&h, 1, slash, &t);
 		for (int i = 0; i < 2 && pool; i++)
 			memcpy(t.pool[i], pool[i], (size_t)h.nb * sizeof *pool[i]);
 		aware = query_aware(&h, &t);
 		for (int i = 0; i < 2; i++)
-			take(&h, i, aware ? flexprefill_count(p, tok, h.nb, 0) : n[i], &t);
+			mark_largest(&h, i, aware ? flexprefill_count(p, tok, h.nb, 0) : n[i], &t);
 	}
 	for (int i = 0; i < n_row; i++) {
 		uint32_t *row = mask_row(&h, i, mask);
@@ -234,7 +235,7 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 		memset(row, 0, (size_t)b->keys.mask_words * sizeof *row);
 		for (int j = 0; j <= first + i; j++)
 			if (open || t.on[0][j] || t.on[1][h.nb - 1 - (first + i - j)])
-				keep(row, j);
+				flexprefill_keep(row, j);
 	}
 	if (aware)
 		keep_aware(&h, &t, mask);
@@ -243,8 +244,8 @@ out:
 	return st;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status flexprefill_ref(const struct attn_call *call, const void *self,
+				      const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
@@ -268,13 +269,13 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 
 /* ---- descriptor ---- */
 
-static size_t state_bytes(const void *self, const struct attn_shape *s)
+static size_t flexprefill_state_bytes(const void *self, const struct attn_shape *s)
 {
 	(void)self;
 	return means_state_bytes(s);
 }
 
-static enum ar_status check(const void *param, struct ar_err *err)
+static enum ar_status flexprefill_check(const void *param, struct ar_err *err)
 {
 	const struct flexprefill *p = param;
 
@@ -313,8 +314,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work flexprefill_work(const void *param, const struct attn_shape *s,
+					     const struct selector_chunk *c)
 {
 	(void)param;
 	return selector_products(
@@ -330,10 +331,10 @@ const struct selector selector_flexprefill = {
 	.params = params,
 	.threshold = "gamma",
 	.param_size = sizeof(struct flexprefill),
-	.check = check,
-	.state_bytes = state_bytes,
-	.work = work,
-	.ref = ref,
+	.check = flexprefill_check,
+	.state_bytes = flexprefill_state_bytes,
+	.work = flexprefill_work,
+	.ref = flexprefill_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? flexprefill_work_bytes : NULL,

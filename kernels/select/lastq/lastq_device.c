@@ -13,7 +13,7 @@ struct room {
 	void *kernel; /* the kernels' own */
 };
 
-static struct lastq take(struct workspace *w, size_t heads, int stride)
+static struct lastq lastq_take(struct workspace *w, size_t heads, int stride)
 {
 	struct lastq x = { .stride = stride };
 
@@ -27,10 +27,10 @@ static struct room room_at(const struct attn_shape *s, int n_req, int max_kv_blk
 			   struct workspace *w)
 {
 	size_t heads = (size_t)n_req * (size_t)s->q_heads;
-	struct room r = { .sums = take(w, heads, max_kv_blk * s->page_tok) };
+	struct room r = { .sums = lastq_take(w, heads, max_kv_blk * s->page_tok) };
 
 	if (blocks)
-		r.blocks = take(w, heads, (max_kv_blk + 3) / 4 * 4);
+		r.blocks = lastq_take(w, heads, (max_kv_blk + 3) / 4 * 4);
 	r.kernel = workspace_take(w, 0, 0);
 	return r;
 }

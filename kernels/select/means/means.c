@@ -18,7 +18,7 @@ static float mean_of(const bf16_t *x, int n, size_t stride)
 }
 
 /* Write the means to `mean` or `rounded`; the other is NULL. */
-static void update(const struct attn_batch *b, const bf16_t *k, float *mean, bf16_t *rounded)
+static void update_means(const struct attn_batch *b, const bf16_t *k, float *mean, bf16_t *rounded)
 {
 	const struct attn_shape *s = &b->shape;
 	size_t dim = (size_t)s->head_dim, heads = (size_t)s->kv_heads, tok = (size_t)s->page_tok;
@@ -46,12 +46,12 @@ static void update(const struct attn_batch *b, const bf16_t *k, float *mean, bf1
 
 void means_update(const struct attn_batch *b, const bf16_t *k, float *mean)
 {
-	update(b, k, mean, NULL);
+	update_means(b, k, mean, NULL);
 }
 
 void means_update_bf16(const struct attn_batch *b, const bf16_t *k, bf16_t *mean)
 {
-	update(b, k, NULL, mean);
+	update_means(b, k, NULL, mean);
 }
 
 void means_of_rows(const struct attn_batch *b, int lo, int hi, int head, const bf16_t *q,

@@ -47,7 +47,7 @@ enum { NO_VERTICAL = 1000, NO_SLASH = 6096 }; /* of heads that a file lacks */
 const char *const minference_patterns[] = { "vertical_and_slash", "stream_llm", "block_sparse",
 					    NULL };
 
-static int block_tok(const void *param)
+static int minference_block_tok(const void *param)
 {
 	(void)param;
 	return TOK;
@@ -153,7 +153,7 @@ static int larger(int a, int b)
 }
 
 /* Set the most columns and distances of any head. */
-static void bound(struct minference_self *x)
+static void set_most(struct minference_self *x)
 {
 	for (int i = 0; i < x->n_layers * x->q_heads; i++) {
 		const struct minference_head *h = &x->head[i];
@@ -166,8 +166,8 @@ static void bound(struct minference_self *x)
 	}
 }
 
-static enum ar_status open_self(void **self, const void *param, const struct selector_env *env,
-				struct ar_err *err)
+static enum ar_status minference_open(void **self, const void *param,
+				      const struct selector_env *env, struct ar_err *err)
 {
 	const struct minference *p = param;
 	size_t n = (size_t)env->n_layers * (size_t)env->shape.q_heads;
@@ -191,7 +191,7 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 				       slash_head(p, p->vertical, p->slash);
 	if (p->path)
 		st = read_file(x, selector_file_heads(env, x->q_heads), err);
-	bound(x);
+	set_most(x);
 	if (st)
 		free(x);
 	else
@@ -199,7 +199,8 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 	return st;
 }
 
-static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
+static void minference_columns(const void *self, const struct attn_shape *s, int *max_run,
+			       int *max_col)
 {
 	const struct minference_self *x = self;
 
@@ -211,7 +212,7 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 /* ---- reference ---- */
 
 /* The places of the n largest cells, ascending. */
-static void pick(struct top_cell *cell, int n_cell, int n, int32_t *out)
+static void pick_places(struct top_cell *cell, int n_cell, int n, int32_t *out)
 {
 	top_sort(cell, n_cell);
 	for (int i = 0; i < n; i++)
@@ -225,7 +226,7 @@ int minference_pick(const float *mass, int end, int forced, int n, struct top_ce
 	for (int i = 0; i < end; i++)
 		cell[i] = (struct top_cell){ i < forced ? UINT32_MAX : minference_key(mass[i]), i };
 	n = n < end ? n : end;
-	pick(cell, end, n, out);
+	pick_places(cell, end, n, out);
 	return n;
 }
 
@@ -298,7 +299,7 @@ void minference_best(const struct attn_batch *b, const struct minference *p, int
 	}
 	if (p->force_diag)
 		cell[qa].key = UINT32_MAX;
-	pick(cell, qa + 1, n, out->run);
+	pick_places(cell, qa + 1, n, out->run);
 	for (int k = 0; k < n; k++)
 		out->run[k] *= tok;
 	out->n_run = n;
@@ -327,8 +328,8 @@ static enum ar_status blocks_ref(const struct attn_batch *b, const struct minfer
 	return st;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status minference_ref(const struct attn_call *call, const void *self,
+				     const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct minference_self *m = self;
@@ -358,7 +359,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 
 /* ---- descriptor ---- */
 
-static size_t state_bytes(const void *self, const struct attn_shape *s)
+static size_t minference_state_bytes(const void *self, const struct attn_shape *s)
 {
 	return ((const struct minference_self *)self)->any_block ? means_state_bytes(s) : 0;
 }
@@ -401,8 +402,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work minference_work(const void *param, const struct attn_shape *s,
+					    const struct selector_chunk *c)
 {
 	(void)param;
 	return selector_products(&(struct selector_form){ .launches = 5, .passes = 2, .last = 64 },
@@ -418,13 +419,13 @@ const struct selector selector_minference = {
 	.params = params,
 	.param_size = sizeof(struct minference),
 	.gives = SHAPE_COLUMNS,
-	.columns = columns,
-	.block_tok = block_tok,
-	.open = open_self,
+	.columns = minference_columns,
+	.block_tok = minference_block_tok,
+	.open = minference_open,
 	.close = free,
-	.state_bytes = state_bytes,
-	.work = work,
-	.ref = ref,
+	.state_bytes = minference_state_bytes,
+	.work = minference_work,
+	.ref = minference_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? minference_work_bytes : NULL,

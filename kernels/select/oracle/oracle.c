@@ -23,7 +23,7 @@
 #include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
-static int block_tok(const void *param)
+static int oracle_block_tok(const void *param)
 {
 	return selector_block_tok(((const struct oracle *)param)->block);
 }
@@ -46,9 +46,9 @@ static void find_means(const struct attn_shape *s, int qa, int lo, int hi, struc
 }
 
 /* cell: its place is word * 32 + bit, ascending with its number; mean: [max_kv_blk]. */
-static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
-		    const bf16_t *k, struct scores *x, struct top_cell *cell, float *mean,
-		    const struct selection *out)
+static void oracle_request(const struct attn_batch *b, const struct oracle *p, int r,
+			   const bf16_t *q, const bf16_t *k, struct scores *x,
+			   struct top_cell *cell, float *mean, const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int end = b->keys.len[r], first = b->rows.pos0[r] / s->page_tok;
@@ -84,8 +84,8 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 		out->mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status oracle_ref(const struct attn_call *call, const void *self,
+				 const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
@@ -107,7 +107,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	if (!st && !(cell && mean))
 		st = ar_nomem(err);
 	for (int r = 0; r < b->rows.n_req && !st; r++)
-		request(b, self, r, call->q, call->kv.k, &x, cell, mean, out);
+		oracle_request(b, self, r, call->q, call->kv.k, &x, cell, mean, out);
 	free(cell);
 	free(mean);
 	scores_release(&x);
@@ -136,8 +136,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work oracle_work(const void *param, const struct attn_shape *s,
+					const struct selector_chunk *c)
 {
 	(void)param;
 	return selector_products(&(struct selector_form){ .launches = 2, .passes = 2 }, s, c);
@@ -153,9 +153,9 @@ const struct selector selector_oracle = {
 	.threshold = "density",
 	.param_size = sizeof(struct oracle),
 	.scores = true,
-	.block_tok = block_tok,
-	.work = work,
-	.ref = ref,
+	.block_tok = oracle_block_tok,
+	.work = oracle_work,
+	.ref = oracle_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? oracle_work_bytes : NULL,

@@ -28,7 +28,7 @@
 #include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
-static int block_tok(const void *param)
+static int proxyattn_block_tok(const void *param)
 {
 	return selector_block_tok(((const struct proxyattn *)param)->block);
 }
@@ -74,7 +74,7 @@ static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b
 
 /* The mean of n heads' vectors, rounded to bf16; of one head, its vector.  step: between elements
  * of out. */
-static void mean(const bf16_t *x, int n, size_t pitch, int head_dim, float *out, int step)
+static void mean_head(const bf16_t *x, int n, size_t pitch, int head_dim, float *out, int step)
 {
 	for (int d = 0; d < head_dim; d++) {
 		float sum = 0;
@@ -96,8 +96,8 @@ static void load_keys(const struct attn_batch *b, int r, const struct proxy_head
 		size_t page = (size_t)b->keys.page[b->keys.page0[r] + t / s->page_tok];
 		size_t at = page * (size_t)s->kv_heads + (size_t)h->kv;
 
-		mean(k + (at * tok + (size_t)(t % s->page_tok)) * dim, h->kv_end - h->kv, tok * dim,
-		     s->head_dim, scores_key(a, t), a->ld_key);
+		mean_head(k + (at * tok + (size_t)(t % s->page_tok)) * dim, h->kv_end - h->kv,
+			  tok * dim, s->head_dim, scores_key(a, t), a->ld_key);
 	}
 }
 
@@ -111,8 +111,8 @@ static void multiply_rows(const struct attn_batch *b, int r, int pos, int n, int
 	for (int i = 0; i < n; i++) {
 		size_t row = (size_t)(b->rows.row0[r] + pos - i * stride - b->rows.pos0[r]);
 
-		mean(q + (row * (size_t)s->q_heads + (size_t)h->q) * dim, h->q_end - h->q, dim,
-		     s->head_dim, a->q + (size_t)i * dim, 1);
+		mean_head(q + (row * (size_t)s->q_heads + (size_t)h->q) * dim, h->q_end - h->q, dim,
+			  s->head_dim, a->q + (size_t)i * dim, 1);
 	}
 	scores_multiply(a, n, pos + 1);
 }
@@ -120,8 +120,8 @@ static void multiply_rows(const struct attn_batch *b, int r, int pos, int n, int
 /* ---- choice ---- */
 
 /* The fewest blocks that hold the mass of head h. */
-static int probe(const struct attn_batch *b, const struct proxyattn *p, int r, int h,
-		 const bf16_t *q, struct scratch *t)
+static int fewest_blocks(const struct attn_batch *b, const struct proxyattn *p, int r, int h,
+			 const bf16_t *q, struct scratch *t)
 {
 	const struct attn_shape *s = &b->shape;
 	int kv = h / (s->q_heads / s->kv_heads), tok = s->page_tok;
@@ -165,7 +165,7 @@ static void block_scores(const struct attn_batch *b, const struct proxyattn *p, 
 	}
 }
 
-static void keep(uint32_t *row, int j)
+static void proxyattn_keep(uint32_t *row, int j)
 {
 	row[j / 32] |= 1u << j % 32;
 }
@@ -190,10 +190,10 @@ static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
 
 			if (score)
 				memcpy(score, t->s, ((size_t)qa + 1) * sizeof *score);
-			keep(row, 0);
-			keep(row, qa);
+			proxyattn_keep(row, 0);
+			proxyattn_keep(row, qa);
 			for (int j = 0; j < n - 2 && j < qa - 1; j++)
-				keep(row, (int)t->order[j].at + 1);
+				proxyattn_keep(row, (int)t->order[j].at + 1);
 		}
 	}
 }
@@ -205,11 +205,11 @@ static void open_row(const struct attn_batch *b, int r, uint32_t *mask)
 
 	for (size_t h = 0; h < heads; h++)
 		for (int j = 0; j <= b->rows.pos0[r] / b->shape.page_tok; j++)
-			keep(mask + ((size_t)b->rows.qblk0[r] * heads + h) * words, j);
+			proxyattn_keep(mask + ((size_t)b->rows.qblk0[r] * heads + h) * words, j);
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status proxyattn_ref(const struct attn_call *call, const void *self,
+				    const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct proxyattn *p = self;
@@ -230,7 +230,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 
 			load_keys(b, r, &(struct proxy_heads){ h, h + 1, kv_head, kv_head + 1 },
 				  call->kv.k, &t.a);
-			t.need[h] = probe(b, p, r, h, call->q, &t);
+			t.need[h] = fewest_blocks(b, p, r, h, call->q, &t);
 		}
 		for (int g = 0; n_row > 1 && g < proxyattn_groups(p, s); g++) {
 			struct proxy_heads h = proxyattn_heads(p, s, g);
@@ -270,8 +270,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work proxyattn_work(const void *param, const struct attn_shape *s,
+					   const struct selector_chunk *c)
 {
 	const struct proxyattn *p = param;
 
@@ -292,9 +292,9 @@ const struct selector selector_proxyattn = {
 	.threshold = "mass",
 	.param_size = sizeof(struct proxyattn),
 	.scores = true,
-	.block_tok = block_tok,
-	.work = work,
-	.ref = ref,
+	.block_tok = proxyattn_block_tok,
+	.work = proxyattn_work,
+	.ref = proxyattn_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? proxyattn_work_bytes : NULL,

@@ -98,7 +98,7 @@ static void scratch_release(struct scratch *x)
 	free(x->row);
 }
 
-static const bf16_t *query(const struct attn_batch *b, const bf16_t *q, int r, int row, int h)
+static const bf16_t *query_row(const struct attn_batch *b, const bf16_t *q, int r, int row, int h)
 {
 	return q + ((size_t)(b->rows.row0[r] + row) * (size_t)b->shape.q_heads + (size_t)h) *
 			   (size_t)b->shape.head_dim;
@@ -117,7 +117,7 @@ static void mean_unit(const struct attn_batch *b, int r, int h, const bf16_t *q,
 			float part = 0;
 
 			do
-				part += bf16_to_f32(query(b, q, r, row++, h)[d]);
+				part += bf16_to_f32(query_row(b, q, r, row++, h)[d]);
 			while (row < rows && (b->rows.pos0[r] + row) % tok);
 			sum += part;
 		}
@@ -134,13 +134,13 @@ static void add_head(const struct attn_batch *b, int r, int h, int nq, const bf1
 
 	mean_unit(b, r, h, q, x->mean);
 	for (int row = 0; row < rows; row++) {
-		unit(query(b, q, r, row, h), dim, x->own);
+		unit(query_row(b, q, r, row, h), dim, x->own);
 		x->cosine[row] =
 			(uint16_t)~quoka_order(bf16_from_f32(bf16_dot(x->own, x->mean, dim)));
 	}
 	largest(x->cosine, rows, nq, x->row);
 	for (int i = 0; i < nq; i++) {
-		unit(query(b, q, r, x->row[i], h), dim, x->own);
+		unit(query_row(b, q, r, x->row[i], h), dim, x->own);
 		for (int d = 0; d < dim; d++)
 			x->sum[i * dim + d] += bf16_to_f32(x->own[d]);
 	}
@@ -179,8 +179,8 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 	return good ? AR_OK : ar_nomem(err);
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status quoka_ref(const struct attn_call *call, const void *self,
+				const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
@@ -236,8 +236,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work quoka_work(const void *param, const struct attn_shape *s,
+				       const struct selector_chunk *c)
 {
 	const struct quoka *p = param;
 
@@ -258,8 +258,8 @@ const struct selector selector_quoka = {
 	.param_size = sizeof(struct quoka),
 	.gives = SHAPE_TOKENS,
 	.scores = true,
-	.work = work,
-	.ref = ref,
+	.work = quoka_work,
+	.ref = quoka_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? quoka_work_bytes : NULL,

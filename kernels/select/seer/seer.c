@@ -40,13 +40,13 @@
 #include "kernels/select/top.h"
 #include "kernels/select/work.h"
 
-static int block_tok(const void *param)
+static int seer_block_tok(const void *param)
 {
 	(void)param;
 	return SEER_BLOCK;
 }
 
-static int tail(const void *param)
+static int seer_tail(const void *param)
 {
 	return ((const struct seer *)param)->dense_tail ? SEER_TAIL : 0;
 }
@@ -55,7 +55,8 @@ static int tail(const void *param)
 
 enum { MAX_LAYER = 4096 };
 
-static const struct safetensors_tensor *find(const struct safetensors *s, int layer, char which)
+static const struct safetensors_tensor *find_gate(const struct safetensors *s, int layer,
+						  char which)
 {
 	char name[96];
 
@@ -138,7 +139,7 @@ static int list_layers(const struct safetensors *s, int max, int *layer)
 	int n = 0;
 
 	for (int l = 0; l < MAX_LAYER && n < max; l++)
-		if (find(s, l, 'k'))
+		if (find_gate(s, l, 'k'))
 			layer[n++] = l;
 	return n;
 }
@@ -146,18 +147,18 @@ static int list_layers(const struct safetensors *s, int max, int *layer)
 static enum ar_status read_layers(struct seer_self *g, const struct safetensors *s,
 				  const int *layer, int n_kv, const char *path, struct ar_err *err)
 {
-	bool want_q = find(s, *layer, 'q');
+	bool want_q = find_gate(s, *layer, 'q');
 	size_t n = (size_t)g->n_layers;
 	enum ar_status st = AR_OK;
 
-	infer(g, find(s, *layer, 'k'), find(s, *layer, 'q'), n_kv);
+	infer(g, find_gate(s, *layer, 'k'), find_gate(s, *layer, 'q'), n_kv);
 	g->host.k = malloc(n * seer_k_size(g) * sizeof(bf16_t));
 	g->host.q = want_q ? malloc(n * seer_q_size(g) * sizeof(bf16_t)) : NULL;
 	if (!g->host.k || (want_q && !g->host.q))
 		return ar_nomem(err);
 	for (size_t i = 0; !st && i < n; i++) {
-		const struct safetensors_tensor *k = find(s, layer[i], 'k');
-		const struct safetensors_tensor *q = find(s, layer[i], 'q');
+		const struct safetensors_tensor *k = find_gate(s, layer[i], 'k');
+		const struct safetensors_tensor *q = find_gate(s, layer[i], 'q');
 
 		st = check_layer(g, k, q, want_q, path, err);
 		if (!st)
@@ -208,7 +209,7 @@ static enum ar_status mean_gate(struct seer_self *g, struct ar_err *err)
 	return AR_OK;
 }
 
-static void close_self(void *self)
+static void seer_close(void *self)
 {
 	struct seer_self *g = self;
 
@@ -221,7 +222,7 @@ static void close_self(void *self)
 	free(g);
 }
 
-static enum ar_status open_self(void **self, const void *param, const struct selector_env *env,
+static enum ar_status seer_open(void **self, const void *param, const struct selector_env *env,
 				struct ar_err *err)
 {
 	const struct seer *p = param;
@@ -265,7 +266,7 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 		st = seer_upload(g, err);
 #endif
 	if (st)
-		close_self(g);
+		seer_close(g);
 	else
 		*self = g;
 	return st;
@@ -328,7 +329,7 @@ void seer_turn(int pos, const float *inv, int head_dim, float *x)
 }
 
 /* y[o] = sum over i of x[i] w[o][i]. */
-static void project(const float *x, int in, const bf16_t *w, int out, float *y)
+static void project_row(const float *x, int in, const bf16_t *w, int out, float *y)
 {
 	for (int o = 0; o < out; o++, w += in) {
 		float sum = 0;
@@ -341,7 +342,7 @@ static void project(const float *x, int in, const bf16_t *w, int out, float *y)
 
 /* ---- gate keys ---- */
 
-static size_t state_bytes(const void *self, const struct attn_shape *s)
+static size_t seer_state_bytes(const void *self, const struct attn_shape *s)
 {
 	return (size_t)((const struct seer_self *)self)->k_heads * (size_t)s->head_dim *
 	       sizeof(bf16_t);
@@ -359,8 +360,8 @@ static void block_keys(const struct attn_shape *s, const struct seer_self *g, co
 		if (h % per == 0)
 			seer_pool(k + (size_t)(h / per) * (size_t)(s->page_tok * dim), (size_t)dim,
 				  n, pos, g->host.inv, dim, f, f + dim, f + 2 * dim);
-		project(f, SEER_POOLS * dim, w + (size_t)h * (size_t)(SEER_POOLS * dim * dim), dim,
-			y);
+		project_row(f, SEER_POOLS * dim, w + (size_t)h * (size_t)(SEER_POOLS * dim * dim),
+			    dim, y);
 		seer_turn(pos, g->host.inv, dim, y);
 		for (int d = 0; d < dim; d++)
 			state[h * dim + d] = bf16_from_f32(y[d]);
@@ -405,10 +406,10 @@ static void block_query(const struct attn_batch *b, const struct seer_self *g, i
 
 	seer_pool(q, (size_t)(s->q_heads * dim), n, pos, g->host.inv, dim, NULL, NULL, f);
 	if (g->host.q)
-		project(f, dim,
-			g->host.q + (size_t)seer_layer(g, layer) * seer_q_size(g) +
-				(size_t)head * (size_t)(dim * dim),
-			dim, y);
+		project_row(f, dim,
+			    g->host.q + (size_t)seer_layer(g, layer) * seer_q_size(g) +
+				    (size_t)head * (size_t)(dim * dim),
+			    dim, y);
 	else
 		memcpy(y, f, (size_t)dim * sizeof *y);
 	seer_turn(blk * s->page_tok, g->host.inv, dim, y);
@@ -475,8 +476,8 @@ static void mask_row(const struct attn_batch *b, const struct seer_self *g, int 
 			row[j / 32] |= 1u << j % 32;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status seer_ref(const struct attn_call *call, const void *self,
+			       const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct seer_self *g = self;
@@ -539,8 +540,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work seer_work(const void *param, const struct attn_shape *s,
+				      const struct selector_chunk *c)
 {
 	(void)param;
 	return selector_products(
@@ -559,13 +560,13 @@ const struct selector selector_seer = {
 	.threshold = "threshold",
 	.param_size = sizeof(struct seer),
 	.scores = true,
-	.block_tok = block_tok,
-	.tail = tail,
-	.open = open_self,
-	.close = close_self,
-	.state_bytes = state_bytes,
-	.work = work,
-	.ref = ref,
+	.block_tok = seer_block_tok,
+	.tail = seer_tail,
+	.open = seer_open,
+	.close = seer_close,
+	.state_bytes = seer_state_bytes,
+	.work = seer_work,
+	.ref = seer_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? seer_work_bytes : NULL,

@@ -12,15 +12,15 @@
 
 #include "kernels/select/work.h"
 
-static int block_tok(const void *param)
+static int trishape_block_tok(const void *param)
 {
 	return selector_block_tok(((const struct trishape *)param)->block);
 }
 
-static enum ar_status check(const void *param, struct ar_err *err)
+static enum ar_status trishape_check(const void *param, struct ar_err *err)
 {
 	const struct trishape *p = param;
-	int tok = block_tok(p);
+	int tok = trishape_block_tok(p);
 
 	if (p->start % tok || p->recent % tok)
 		return ar_fail(err, AR_USAGE,
@@ -29,8 +29,8 @@ static enum ar_status check(const void *param, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status trishape_ref(const struct attn_call *call, const void *self,
+				   const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
@@ -81,10 +81,10 @@ const struct selector selector_trishape = {
 	.origin = "OpenVINO GenAI, sparse attention mode TRISHAPE",
 	.params = params,
 	.param_size = sizeof(struct trishape),
-	.check = check,
-	.block_tok = block_tok,
+	.check = trishape_check,
+	.block_tok = trishape_block_tok,
 	.work = selector_places,
-	.ref = ref,
+	.ref = trishape_ref,
 	.band = bands,
 	.order = orders,
 	.enqueue = HAVE_CUDA ? trishape_enqueue : NULL,

@@ -40,7 +40,7 @@
 static const char *const strides[] = { "4", "8", "16", NULL };
 static const char *const tails[] = { "doc", "code", NULL };
 
-static int block_tok(const void *param)
+static int xattention_block_tok(const void *param)
 {
 	return selector_block_tok(((const struct xattention *)param)->block);
 }
@@ -80,7 +80,7 @@ static enum ar_status check_table(struct table *t, const struct xattention *p, s
 	enum ar_status st = check_size(t, "stride", stride_tok(p), err);
 
 	if (!st)
-		st = check_size(t, "block", block_tok(p), err);
+		st = check_size(t, "block", xattention_block_tok(p), err);
 	if (st)
 		return st;
 	t->rows = cJSON_GetObjectItemCaseSensitive(t->json, "threshold");
@@ -184,8 +184,8 @@ static enum ar_status read_table(struct xattention_self *x, const struct xattent
 	return st;
 }
 
-static enum ar_status open_self(void **self, const void *param, const struct selector_env *env,
-				struct ar_err *err)
+static enum ar_status xattention_open(void **self, const void *param,
+				      const struct selector_env *env, struct ar_err *err)
 {
 	const struct xattention *p = param;
 	int n = env->n_layers * env->shape.q_heads;
@@ -347,8 +347,8 @@ static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, st
 	}
 }
 
-static enum ar_status ref(const struct attn_call *call, const void *self,
-			  const struct selection *out, struct ar_err *err)
+static enum ar_status xattention_ref(const struct attn_call *call, const void *self,
+				     const struct selection *out, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct xattention_self *x = self;
@@ -411,8 +411,8 @@ static const struct selector_order orders[] = {
 };
 /* clang-format on */
 
-static struct selector_work work(const void *param, const struct attn_shape *s,
-				 const struct selector_chunk *c)
+static struct selector_work xattention_work(const void *param, const struct attn_shape *s,
+					    const struct selector_chunk *c)
 {
 	const struct xattention *p = param;
 
@@ -430,11 +430,11 @@ const struct selector selector_xattention = {
 	.threshold = "threshold",
 	.param_size = sizeof(struct xattention),
 	.scores = true,
-	.block_tok = block_tok,
-	.open = open_self,
+	.block_tok = xattention_block_tok,
+	.open = xattention_open,
 	.close = free,
-	.work = work,
-	.ref = ref,
+	.work = xattention_work,
+	.ref = xattention_ref,
 	.band = bands,
 	.order = orders,
 	.work_bytes = HAVE_CUDA ? xattention_work_bytes : NULL,
