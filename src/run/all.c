@@ -5,7 +5,7 @@
 #include "base/log.h"
 
 /* A method with a selector from a file has a process of its own, which may fail: the others go
- * on.  Of several errors the last is returned, and those before are printed. */
+ * on.  Of several errors the last is returned; the errors before it are printed. */
 static enum ar_status run_each(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK, one;
@@ -38,7 +38,7 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 	for (size_t i = r->session.first + 1; r->in.plan && i < r->in.n_runs && !st; i++)
 		if (run_is_left(&r->session.o, i))
 			st = run_try_method(r, r->in.plan[i]->name, err);
-	/* The processes of several methods share what is read here. */
+	/* The processes of several methods share the files that this reads. */
 	for (size_t i = 0; i < r->in.n_runs && r->in.n_runs > 1 && r->session.o.db && !st; i++)
 		st = run_make_key(&r->in, &r->session, i, key, err);
 	if (!st)

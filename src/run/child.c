@@ -78,9 +78,8 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 	return res.st;
 }
 
-/* Run method i in a process of its own, so that runs can be compared.  In one process the CUDA
- * graphs of a second run had 8 % longer spans under trace than those of the first, with the same
- * method. */
+/* Run method i in a process of its own, so that runs can be compared.  When a second run of the
+ * same method shared the process, its CUDA graphs had 8 % longer spans under trace. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err)
 {
 	enum ar_status st;

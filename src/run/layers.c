@@ -29,8 +29,8 @@ static struct row_run_layer layer_row(const struct run *r, int i, struct layer_w
 	};
 }
 
-/* A dropper leaves all rows to the first layers, so the layer of each kind with the most pairs has
- * those that no layer of the kind would lack without a dropper.  v_kept has the same rule. */
+/* A dropper leaves all rows to the first layers.  So the layer with the most pairs of its kind has
+ * all pairs; without a dropper each layer of the kind has as many.  v_kept has the same rule. */
 double run_pairs_left(const struct run *r)
 {
 	int64_t most[MIX_LINEAR + 1] = { 0 };

@@ -203,8 +203,8 @@ static enum ar_status try_roofline(const struct run_inputs *in, const struct run
 	return st ? st : roofline_check_density(o, in->plan, in->n_runs, s->o.captures.n, err);
 }
 
-/* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
- * size of its KV pool in tokens. */
+/* Load --costs.  The measured run also supplies its model's length limit.  If it had a GPU, it
+ * supplies the size of its KV pool in tokens, too. */
 static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, struct ar_err *err)
 {
 	const char *name = run_options_costs(o);

@@ -138,9 +138,10 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
 	return AR_OK;
 }
 
-/* Blocks to allocate.  A backend stores a shared block once for each request that shares it.  So
- * with a prefix cache it gets room for the largest requests that can run together, at most what
- * fits the device and at least the scheduler's pool. */
+/* Set *n to the number of blocks to allocate.  A backend stores a shared block once for each
+ * request that shares it.  So with a prefix cache it gets room for the largest requests that can
+ * run together.  It gets at most the blocks that fit the device, and at least the scheduler's
+ * pool. */
 static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
 				      int64_t *n, struct ar_err *err)
 {
@@ -292,7 +293,7 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 	return st ? st : st2;
 }
 
-/* Returns st, or if it is AR_OK what the watch returns. */
+/* Tell the watch that run i has ended.  Returns st, or the watch's status if st is AR_OK. */
 static enum ar_status end_watch(const struct run_session *s, size_t i,
 				const struct replay_result *res, enum ar_status st,
 				struct ar_err *err)
@@ -313,7 +314,8 @@ static void set_title(const struct run *r, size_t i, char *title, size_t n)
 		snprintf(title, n, "method %zu of %zu, %s", i + 1, r->in.n_runs, run_label(r, i));
 }
 
-/* Store, print and keep what the run did; st: how it ended, which a later failure does not hide. */
+/* Store, print and keep the results of the run.  st: how it ended; a later failure does not hide
+ * it. */
 static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
 				 const struct replay_result *res, enum ar_status st,
 				 struct ar_err *err)

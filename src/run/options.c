@@ -396,7 +396,7 @@ enum ar_status run_options_read(struct run_options *o, struct opt_group *own, in
 	return st;
 }
 
-/* Parse the command line into the options of runs and those of the command. */
+/* Parse the command line into the options of runs and the options of the command. */
 static enum ar_status parse_all(struct run_options *o, struct run_command *c, int argc, char **argv,
 				struct ar_err *err)
 {

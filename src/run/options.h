@@ -20,7 +20,7 @@ enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
 enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
 enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 
-/* Groups in the order of --help; those of the backends follow. */
+/* Groups in the order of --help; the groups of the backends follow. */
 enum {
 	RUN_GROUP_MAIN,
 	RUN_GROUP_COMMAND,
@@ -69,13 +69,13 @@ struct run_command {
 	const struct run_setting {
 		const char *name, *value;
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
-	/* Check what was given and set more, before the options of the run are checked; may be
+	/* Check the given options and set more, before the options of the run are checked; may be
 	 * NULL. */
 	enum ar_status (*parsed)(const struct run_command *c, struct run_options *o,
 				 struct ar_err *err);
 };
 
-/* Set every option to its default.  own: with those of 'attnreplay run' alone. */
+/* Set every option to its default.  own: with the options that only 'attnreplay run' has. */
 enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);
 /* Parse the options of runs and *own, which comes first, without checks.  The operands are left in
  * argv[0 .. *argc). */
@@ -86,8 +86,8 @@ enum ar_status run_options_read(struct run_options *o, struct opt_group *own, in
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
-/* own: with the options of 'attnreplay run' alone.  hide: without those that have a name in this
- * table, as they are the command's own; NULL: none. */
+/* Show the groups of options.  own: with the options that only 'attnreplay run' has.  hide: leave
+ * out the options with a name in this table, as they are the command's own; NULL: none. */
 void run_options_show(bool own, const struct opt *hide,
 		      void (*show)(const struct opt_group *, FILE *), FILE *f);
 

@@ -238,7 +238,7 @@ static enum ar_status read_captures(struct resumed *r, sqlite3 *db, struct ar_er
 	return st;
 }
 
-/* Read the runs of a command.  *left: those that are not done. */
+/* Read the runs of a command.  *left: the number of runs that are not done. */
 static enum ar_status read_command(struct resumed *r, sqlite3 *db, int64_t command, size_t *left,
 				   struct ar_err *err)
 {

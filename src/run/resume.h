@@ -40,12 +40,12 @@ struct resumed {
 };
 
 /* where: "DB:RUN", the command of that run, or "DB", the latest command with a method that is not
- * done.  AR_USAGE: there is no such run, nothing is left to run, a run is still running, or it was
- * stored without its command.  AR_DATA: the database or the run cannot be used. */
+ * done.  AR_USAGE: there is no such run, none is left to run, one is running, or it has no stored
+ * command.  AR_DATA: the database or the run cannot be used. */
 enum ar_status resume_open(struct resumed **out, const char *where, struct ar_err *err);
 void resume_close(struct resumed *r); /* NULL is fine */
 
-/* resume_check.c: check that trace, model, captures and other inputs are those of the command.
+/* resume_check.c: check that trace, model, captures and other inputs are as when the command ran.
  * AR_DATA: one has changed; the message names its file. */
 enum ar_status resume_check(struct run *r, struct ar_err *err);
 

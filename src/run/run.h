@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One invocation of 'attnreplay run', or a point of a search: what it loaded, and the parts that
- * use it. */
+/* One invocation of 'attnreplay run', or a point of a search: its inputs, and the parts that use
+ * them. */
 #ifndef AR_RUN_H
 #define AR_RUN_H
 
@@ -31,7 +31,8 @@ struct run_figures {
 		      * dropper */
 };
 
-/* Of another command: the answers that runs are made to give, and what it wants to know of them. */
+/* Hooks of another command.  They set the answers that runs give, and learn of their tokens, begin
+ * and end. */
 struct run_watch {
 	void *ctx;
 	/* When the run is loaded: set text[trace->n], which borrows from the run's prompts. */
@@ -62,8 +63,8 @@ struct run_tuner {
 
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
-/* What the command line names, loaded once for all of its runs.  Its limits, groups and plans
- * follow from that. */
+/* The inputs that the command line names, loaded once for all of its runs.  Limits, groups and plans
+ * follow from them. */
 struct run_inputs {
 	/* Of a search, which read them for all points and keeps them; NULL: read them. */
 	struct trace *lent_trace;
@@ -91,7 +92,7 @@ struct run_inputs {
 	struct host host; /* when the backend is known */
 };
 
-/* The command: its options and outputs, and what is open while it runs. */
+/* The command: its options and outputs, and the objects that are open while it runs. */
 struct run_session {
 	struct run_options o;
 	unsigned print;	   /* bits of enum run_print */
@@ -141,13 +142,13 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 bool run_needs_model(const struct run_session *s);
 /* Tokens of the longest request that the policy admits; at least 1. */
 int64_t run_longest_request(const struct run_inputs *in);
-/* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
+/* Whether run i, counted from 0, is left to do: --resume leaves out runs that are done. */
 bool run_is_left(const struct run_options *o, size_t i);
 /* The file that the selector of run i is from; NULL: there is none. */
 const struct plugin *run_plugin(const struct run_inputs *in, size_t i);
 
-/* Give run i another method, which is checked as those of --method are.  The run's key stays that
- * of the method as written. */
+/* Give run i another method, and check it as methods of --method are checked.  The run's key stays
+ * that of the method as written. */
 enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
 
 /* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.
@@ -184,8 +185,8 @@ const char *run_kind(enum mixer m);
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
 double run_pairs_left(const struct run *r);
 
-/* all.c: describe the command, check what later methods read, run all that are left, each in a
- * process of its own if there are several, and write --json. */
+/* all.c: describe the command, check the files that later methods read, run all methods that are
+ * left, and write --json.  Several methods have a process each. */
 enum ar_status run_all(struct run *r, struct ar_err *err);
 
 /* setup.c.  describe: set the options, the setup and the time that a database keeps.  AR_NOMEM.

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 
-/* What a run with real weights cannot do, or needs. */
+/* Check the options of a run with real weights: it needs prompts from a file. */
 static enum ar_status check_options(const struct run_options *o, struct ar_err *err)
 {
 	if (!o->prompts)
