@@ -27,8 +27,8 @@ struct rates_found {
 
 /*
  * Double the rate from the start until two rates in a row fail; if the start fails, halve it first
- * until one keeps the limits.  Then halve the gap above the highest rate that kept them, on a log
- * scale, until it is within the precision.  Rates have four digits, except ends that were given.
+ * until one keeps the limits.  Then halve, on a log scale, the gap above the highest rate that kept
+ * them.  End when the gap is within the precision.  Rates have four digits, except given ends.
  */
 enum ar_status rates_find(const struct rates *r, struct rates_found *out, struct ar_err *err);
 

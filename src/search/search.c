@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A point of a search is a run with options of its own.  The trace and the costs are read once, and
- * lent to all of them. */
+ * lent to all points. */
 #include "config.h"
 #include "src/search/search.h"
 
@@ -55,7 +55,7 @@ static enum ar_status check(struct search *s, struct run_options *o, struct ar_e
 	return slo_parse(&s->slo, a->slo, true, err);
 }
 
-/* ---- what is searched ---- */
+/* ---- the searched space ---- */
 
 /* The runs of --costs DB:RUN,RUN-RUN; NULL: none is named so. */
 static const char *cost_runs(const char *costs)

@@ -51,9 +51,9 @@ int select_densities(const struct select_result *r, struct select_density out[SE
 /* The density of a step and scope.  NaN: the shape lacks it, or total is 0. */
 double select_density(const struct select_result *r, const char *step, const char *scope);
 
-/* Mean Jaccard index of the past blocks of two query blocks, over all heads and pairs of query
- * blocks in the body.  Two empty sets are equal.  NaN: no pair, no past, or no selection in
- * blocks. */
+/* Mean Jaccard index of the past blocks of two query blocks.  The mean is over all heads and pairs
+ * of query blocks in the body.  Two empty sets are equal.  NaN: no pair, no past, or no selection
+ * in blocks. */
 double select_jaccard(const struct select_result *r);
 
 /* Empty rows of the selection: (query head, query block) whose list is empty. */

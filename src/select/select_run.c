@@ -174,7 +174,7 @@ static enum ar_status look_at(struct select_chunk *c, const char *method, struct
 	return st;
 }
 
-/* ---- all of them ---- */
+/* ---- all methods ---- */
 
 /* Check what needs no capture: names and parameters of methods, and --scores. */
 static enum ar_status check_methods(char *const *name, size_t n, const struct select_args *a,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draw a selection: a panel for each query head, with a row for each query block and a column for
- * each block, and a strip for each table. */
+/* Draw a selection: a panel for each query head, and a strip for each table.  A panel has a row for
+ * each query block and a column for each block. */
 #include "config.h"
 
 #include <stdlib.h>

@@ -29,7 +29,7 @@ struct sweep {
 	char *path;
 	struct sweep_line *line, *skip; /* a skip has one choice */
 	size_t n_line, n_skip, cap_line, cap_skip;
-	size_t *point; /* numbers in the product, without those that are skipped */
+	size_t *point; /* numbers in the product, without skipped points */
 	size_t n_point;
 };
 

@@ -113,7 +113,7 @@ void sweep_point_release(struct sweep_point *p)
 
 /* ---- databases ---- */
 
-/* Keys of the finished runs; those of other runs are NULL. */
+/* The key and GPU of each run; the key is NULL if the run is not finished. */
 static const char runs_sql[] =
 	"SELECT iif(status = 'done', run_key, NULL), g.name FROM run LEFT JOIN gpu g USING(gpu_id) "
 	"ORDER BY run_id";
