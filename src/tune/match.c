@@ -11,7 +11,7 @@
 
 /* ---- the sample ---- */
 
-/* Number i of k evenly spaced ones of n; all of them if n is at most k. */
+/* Item i of k evenly spaced items of n; if n is at most k, all items are taken. */
 static size_t spaced(size_t n, size_t k, size_t i)
 {
 	return n <= k ? i : (2 * i + 1) * n / (2 * k);

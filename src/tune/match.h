@@ -8,8 +8,8 @@
 #include "src/run/run.h"
 #include "src/tune/tune.h"
 
-/* The sample is at most this large, as references measure it.  Chunks are no longer than those of
- * the run. */
+/* The sample is at most this large, as references measure it.  Its chunks are no longer than the
+ * run's. */
 enum { MATCH_CAPTURES = 2, MATCH_LAYERS = 4, MATCH_CHUNKS = 2, MATCH_CHUNK_TOK = 2048 };
 
 /* The self of match_tuner. */

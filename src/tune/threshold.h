@@ -4,16 +4,17 @@
  *
  *	threshold_init(&s, min, max, want, near);
  *	while (threshold_next(&s, &x))
- *		threshold_tell(&s, the figure measured at x, what the method costs there);
+ *		threshold_tell(&s, the figure measured at x, the cost of the method there);
  *
  * Both ends of the range are measured first.  If the wanted figure lies between theirs, the gap is
  * halved until a figure is near enough.  So the figure may rise or fall with the value.  Thresholds
- * of probabilities act near the lower end of their range and those of masses near the upper one, so
- * halves are those of the log-odds of the place in the range.
+ * of probabilities act near the lower end of their range, thresholds of masses near the upper end.
+ * So the gap is halved in the log-odds of the place in the range.
  *
  * A share of a few prompts has steps: many values have the same figure.  With .least the search
- * does not end at one of them.  It halves the gap between values that have at least the wanted
- * figure and values that have less until the gap is small, and takes the cheapest of the former.
+ * does not end at such a value.  At one end of the gap the figure is at least the wanted one, at
+ * the other it is less.  The gap is halved until it is small.  Then the search takes the cheapest
+ * value whose figure is at least the wanted one.
  */
 #ifndef AR_TUNE_THRESHOLD_H
 #define AR_TUNE_THRESHOLD_H
@@ -33,7 +34,7 @@ struct threshold {
 	double asked;	   /* the value whose figure comes next */
 	struct threshold_point lo, hi; /* the gap: one figure is below the wanted, the other not */
 	struct threshold_point best;   /* nearest to the wanted figure so far */
-	bool bends; /* a figure is not between those of its neighbours, so the search may have
+	bool bends; /* a figure is not between its neighbours' figures; the search may have
 		     * missed other values with the wanted figure */
 };
 
@@ -49,7 +50,7 @@ void threshold_tell(struct threshold *t, double figure, double cost);
 /* Whether the best figure is near enough. */
 bool threshold_reached(const struct threshold *t);
 
-/* Whether the wanted figure is beyond those at the ends of the range. */
+/* Whether the wanted figure is beyond the figures at the ends of the range. */
 bool threshold_beyond(const struct threshold *t);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The searches of all methods go on side by side: each step measures one value of each threshold,
- * so that a sample is read, and its dense attention known, for all of them at once.
+ * The searches of all methods go on side by side: each step measures one value of each threshold.
+ * So a step reads a sample, and computes its dense attention, once for all methods.
  */
 #include "config.h"
 #include "src/tune/tune.h"
@@ -21,7 +21,7 @@ struct search {
 struct step {
 	struct search *search; /* [n] */
 	size_t n;
-	/* The searches that go on, [n_now], and what they measure. */
+	/* [n_now] the searches that go on, their settings and the measured figures. */
 	struct search **now;
 	char **setting;
 	struct tune_figures *figures;

@@ -14,7 +14,7 @@
 #include "src/calibrate/calibrate.h"
 #include "src/calibrate/plan_measure.h"
 
-/* X(name, JSON key, heading): what a setting of a method does in a sample.  NaN: not measured. */
+/* X(name, JSON key, heading): a figure of a method's setting in a sample.  NaN: not measured. */
 #define TUNE_FIGURES(X) \
 	X(recall, "recall", "recall") \
 	X(rel_l2, "rel_l2", "rel L2") \
@@ -30,7 +30,7 @@ struct tune_figures {
 };
 extern const struct tune_figures tune_unknown; /* all are NaN */
 
-/* What a figure is measured on: layers of captures alone, or a model that answers prompts. */
+/* The sample of a figure: layers of captures alone, or a model that answers prompts. */
 enum tune_sample { TUNE_CAPTURES = 1, TUNE_PROMPTS = 2 };
 
 /* Measure n settings, as --method takes them, on a sample of the target's kind.  out: [n]. */
@@ -88,11 +88,11 @@ void tuned_release(struct tuned *t, size_t n);
 
 double tune_figure(const struct tune_goal *g, const struct tune_figures *f);
 
-/* Write a table of tuned methods, of the figures that any has, and below it a line for each that
- * has not the wanted figure. */
+/* Write a table of tuned methods, with the figures that any method has.  Below it write a line for
+ * each method that has not the wanted figure. */
 void tune_print(const struct tune_goal *g, const struct tuned *t, size_t n, FILE *f);
 
-/* A tuned method as a JSON object, and n of them as an array.  NULL: no memory. */
+/* A tuned method as a JSON object, and n tuned methods as an array.  NULL: no memory. */
 cJSON *tuned_json(const struct tuned *t);
 cJSON *tune_json(const struct tuned *t, size_t n);
 

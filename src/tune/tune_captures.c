@@ -10,8 +10,8 @@
 
 /* Settings of one page size. */
 struct group {
-	struct plan_settings s; /* dense, then those of the group */
-	size_t *at;		/* [n] where setting i is in s, 0 also for those of other groups */
+	struct plan_settings s; /* dense, then the settings of the group */
+	size_t *at;		/* [n] where setting i is in s; 0 also if it is in another group */
 	bool *in;		/* [n] whether setting i is in the group */
 	bool any;
 };

@@ -22,7 +22,7 @@ enum ar_status tune_prompts_open(struct tune_prompts *p, struct run_command *c, 
 				 char **argv, struct ar_err *err);
 void tune_prompts_release(struct tune_prompts *p);
 
-/* After a measure, write what the sample is, and the answers of dense attention. */
+/* After a measure, describe the sample and the answers of dense attention. */
 void tune_prompts_print(const struct tune_prompts *p, const struct tune_goal *g, FILE *f);
 /* Add the same to an object.  False: no memory. */
 bool tune_prompts_json(const struct tune_prompts *p, cJSON *o);
