@@ -27,8 +27,8 @@ static const struct config_default defaults[] = {
 	{ NULL, 0 },
 };
 
-static enum ar_status read(struct model *m, const cJSON *config, const char *path,
-			   struct ar_err *err)
+static enum ar_status gemma3_read(struct model *m, const cJSON *config, const char *path,
+				  struct ar_err *err)
 {
 	double scalar, theta;
 	enum ar_status st = config_real(config, "query_pre_attn_scalar", 0, &scalar, path, err);
@@ -53,6 +53,6 @@ const struct arch arch_gemma3 = {
 	.hf_names = hf_names,
 	.base = { .qk_norm = 1, .post_norms = 1, .act = ACT_GELU_TANH },
 	.defaults = defaults,
-	.read = read,
+	.read = gemma3_read,
 	.weights = weights_gemma3,
 };

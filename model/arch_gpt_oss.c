@@ -14,8 +14,8 @@ static const struct config_default defaults[] = {
 };
 
 /* The only bound of the activation that kernels know. */
-static enum ar_status read(struct model *m, const struct cJSON *config, const char *path,
-			   struct ar_err *err)
+static enum ar_status gpt_oss_read(struct model *m, const struct cJSON *config, const char *path,
+				   struct ar_err *err)
 {
 	double limit;
 	enum ar_status st = config_real(config, "swiglu_limit", 7, &limit, path, err);
@@ -33,5 +33,5 @@ const struct arch arch_gpt_oss = {
 	.hf_names = hf_names,
 	.base = { .qkv_bias = 1, .o_bias = 1, .mlp_bias = 1, .sinks = 1, .act = ACT_SWIGLU_CLAMP },
 	.defaults = defaults,
-	.read = read,
+	.read = gpt_oss_read,
 };

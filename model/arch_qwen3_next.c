@@ -46,8 +46,8 @@ static void make_linear(struct layer_spec *l, const struct delta_spec *d)
 	l->qkv_bias = l->o_bias = l->qk_norm = l->out_gate = 0;
 }
 
-static enum ar_status read(struct model *m, const struct cJSON *config, const char *path,
-			   struct ar_err *err)
+static enum ar_status qwen3_next_read(struct model *m, const struct cJSON *config, const char *path,
+				      struct ar_err *err)
 {
 	struct delta_spec d;
 	enum ar_status st = read_delta(&d, config, path, err);
@@ -66,5 +66,5 @@ const struct arch arch_qwen3_next = {
 	.base = { .qk_norm = 1, .out_gate = 1 },
 	.linear = true,
 	.defaults = defaults,
-	.read = read,
+	.read = qwen3_next_read,
 };

@@ -35,7 +35,7 @@ static const struct arch *find_name(const cJSON *name)
 }
 
 /* NULL: config names no row. */
-static const struct arch *find(const cJSON *config)
+static const struct arch *find_arch(const cJSON *config)
 {
 	const struct arch *a = find_name(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
 	const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "architectures"), *name;
@@ -47,8 +47,8 @@ static const struct arch *find(const cJSON *config)
 
 const struct arch *arch_find(const cJSON *config)
 {
-	const struct arch *a = find(cJSON_GetObjectItemCaseSensitive(config, "text_config"));
+	const struct arch *a = find_arch(cJSON_GetObjectItemCaseSensitive(config, "text_config"));
 
-	a = a ? a : find(config);
+	a = a ? a : find_arch(config);
 	return a ? a : archs[0];
 }

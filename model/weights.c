@@ -112,8 +112,8 @@ static int64_t first_of(const struct reading *r, int64_t n, int64_t share)
 }
 
 /* Check the tensor, or read the rank's share of it to the next place in data, *to. */
-static enum ar_status take(struct reading *r, const char *name, struct shape whole,
-			   struct shape share, const bf16_t **to, struct ar_err *err)
+static enum ar_status take_tensor(struct reading *r, const char *name, struct shape whole,
+				  struct shape share, const bf16_t **to, struct ar_err *err)
 {
 	const struct shard_part part = { first_of(r, whole.rows, share.rows), share.rows,
 					 first_of(r, whole.cols, share.cols), share.cols };
@@ -161,7 +161,7 @@ static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
 				       r->dir);
 		snprintf(name, sizeof name, "%slayers.%d.%s", r->prefix, i,
 			 r->names[k] ? r->names[k] : "");
-		st = take(r, name, whole, share, &r->w->layer[i][k], err);
+		st = take_tensor(r, name, whole, share, &r->w->layer[i][k], err);
 		clear_bias(r, (enum weight)k, share);
 	}
 	return st;
@@ -179,13 +179,13 @@ static enum ar_status take_outside(struct reading *r, struct ar_err *err)
 
 	r->at = 0;
 	snprintf(name, sizeof name, "%sembed_tokens.weight", r->prefix);
-	st = take(r, name, whole, whole, &w->embed, err);
+	st = take_tensor(r, name, whole, whole, &w->embed, err);
 	snprintf(name, sizeof name, "%snorm.weight", r->prefix);
-	st = st ? st : take(r, name, vector, vector, &w->norm, err);
+	st = st ? st : take_tensor(r, name, vector, vector, &w->norm, err);
 	w->head = r->load ? w->embed + first_of(r, whole.rows, share.rows) * m->hidden : NULL;
 	snprintf(name, sizeof name, "%slm_head.weight",
 		 strncmp(r->prefix, "language_model.", 15) ? "" : "language_model.");
-	return st || m->tied ? st : take(r, name, whole, share, &w->head, err);
+	return st || m->tied ? st : take_tensor(r, name, whole, share, &w->head, err);
 }
 
 /* Check all tensors, and find where each layer begins. */
@@ -247,7 +247,7 @@ static enum ar_status find_names(struct reading *r, struct ar_err *err)
 		       r->dir, a->name, m->layer[0].n_experts ? " with experts" : "");
 }
 
-static enum ar_status begin(struct reading *r, struct ar_err *err)
+static enum ar_status weights_begin(struct reading *r, struct ar_err *err)
 {
 	char name[128];
 	int i = 0;
@@ -268,7 +268,7 @@ static enum ar_status begin(struct reading *r, struct ar_err *err)
 
 static enum ar_status read_all(struct reading *r, struct ar_err *err)
 {
-	enum ar_status st = begin(r, err);
+	enum ar_status st = weights_begin(r, err);
 	double need, have;
 
 	if (!st)
@@ -293,7 +293,7 @@ static enum ar_status read_all(struct reading *r, struct ar_err *err)
 }
 
 /* Split the model, and keep the layers as they were. */
-static enum ar_status split(struct reading *r, int tp, struct ar_err *err)
+static enum ar_status split_model(struct reading *r, int tp, struct ar_err *err)
 {
 	struct model *m = &r->w->model;
 	size_t bytes = (size_t)m->n_layers * sizeof *r->whole;
@@ -314,7 +314,7 @@ enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int
 	*w = (struct weights){ 0 };
 	st = model_load(&w->model, dir, err);
 	if (!st)
-		st = split(&r, tp, err);
+		st = split_model(&r, tp, err);
 	if (!st)
 		st = shards_open(&r.shards, dir, err);
 	if (!st)

@@ -121,7 +121,7 @@ const struct opt trace_opts[] = {
 };
 /* clang-format on */
 
-static enum ar_status check(const struct trace_args *a, struct ar_err *err)
+static enum ar_status check_trace_args(const struct trace_args *a, struct ar_err *err)
 {
 	if (a->in.columns && a->in.format)
 		return ar_fail(err, AR_USAGE,
@@ -183,7 +183,7 @@ static enum ar_status read_part(struct trace **out, const char *path, const char
 	if (!st && own.merge.n)
 		st = ar_fail(err, AR_USAGE, "a trace that is merged cannot merge others");
 	if (!st)
-		st = check(&own, err);
+		st = check_trace_args(&own, err);
 	if (st)
 		ar_err_prefix(err, "%s", path);
 	else
@@ -226,7 +226,7 @@ enum ar_status trace_read(struct trace **out, const char *path, const struct tra
 	enum ar_status st;
 
 	*out = NULL;
-	st = check(a, err);
+	st = check_trace_args(a, err);
 	if (!st)
 		st = read_spec(&t, path, &a->in, err);
 	for (size_t i = 0; i < a->merge.n && !st; i++) {

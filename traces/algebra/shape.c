@@ -55,7 +55,8 @@ static int64_t shortest_step(const struct trace *t)
 	return step;
 }
 
-static enum ar_status spread(struct trace *t, const struct trace_args *a, struct ar_err *err)
+static enum ar_status spread_arrivals(struct trace *t, const struct trace_args *a,
+				      struct ar_err *err)
 {
 	enum ar_status st;
 	int64_t step;
@@ -124,7 +125,8 @@ static enum ar_status rate(struct trace *t, const struct trace_args *a, struct a
 	return st ? st : trace_note(t, err, "rate=%.17g", a->rate);
 }
 
-static enum ar_status shift(struct trace *t, const struct trace_args *a, struct ar_err *err)
+static enum ar_status shift_arrivals(struct trace *t, const struct trace_args *a,
+				     struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -176,8 +178,8 @@ static void trim_blocks(struct trace *t)
 
 /* Keep the first n requests.  has_first: the first request of the trace is among them; else time
  * counts from the first that is kept.  opts: the options to name if none is kept. */
-static enum ar_status settle(struct trace *t, size_t n, bool has_first, const char *opts,
-			     struct ar_err *err)
+static enum ar_status keep_first(struct trace *t, size_t n, bool has_first, const char *opts,
+				 struct ar_err *err)
 {
 	int64_t t0 = has_first || !n ? 0 : t->req[0].arrival_ns;
 
@@ -200,7 +202,7 @@ static enum ar_status keep_range(struct trace *t, size_t lo, size_t hi, const ch
 		return AR_OK;
 	if (lo < hi)
 		memmove(t->req, t->req + lo, (hi - lo) * sizeof *t->req);
-	return settle(t, lo < hi ? hi - lo : 0, !lo, opts, err);
+	return keep_first(t, lo < hi ? hi - lo : 0, !lo, opts, err);
 }
 
 static enum ar_status window(struct trace *t, const struct trace_args *a, struct ar_err *err)
@@ -262,7 +264,7 @@ static enum ar_status of_types(struct trace *t, const struct trace_args *a, stru
 		for (size_t i = 0; i < t->n; i++)
 			if (wanted[t->req[i].type])
 				t->req[n++] = t->req[i];
-		st = settle(t, n, has_first, "--type", err);
+		st = keep_first(t, n, has_first, "--type", err);
 	}
 	free(wanted);
 	return st;
@@ -279,7 +281,7 @@ static enum ar_status not_longer(struct trace *t, const struct trace_args *a, st
 	for (size_t i = 0; i < t->n; i++)
 		if (t->req[i].prompt_tok <= a->longest)
 			t->req[n++] = t->req[i];
-	st = settle(t, n, has_first, "--longest-prompt", err);
+	st = keep_first(t, n, has_first, "--longest-prompt", err);
 	return st ? st : trace_note(t, err, "longest-prompt=%" PRId64, a->longest);
 }
 
@@ -336,7 +338,7 @@ static enum ar_status thin(struct trace *t, const struct trace_args *a, struct a
 		has_first |= !i;
 		t->req[n++] = t->req[i];
 	}
-	st = settle(t, n, has_first, "--keep", err);
+	st = keep_first(t, n, has_first, "--keep", err);
 	return st ? st : trace_note(t, err, "keep=%.17g,trace-seed=%" PRId64, a->keep, a->seed);
 }
 
@@ -474,8 +476,8 @@ enum ar_status trace_shape(struct trace *t, const struct trace_args *a, struct a
 {
 	static enum ar_status (*const steps[])(struct trace *, const struct trace_args *,
 					       struct ar_err *) = {
-		spread,	       window, of_types, not_longer, thin, slice,
-		scale_lengths, clip,   repeat,	 time_scale, rate, shift,
+		spread_arrivals, window, of_types, not_longer, thin, slice,
+		scale_lengths,	 clip,	 repeat,   time_scale, rate, shift_arrivals,
 	};
 	enum ar_status st = AR_OK;
 

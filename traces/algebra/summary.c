@@ -11,14 +11,14 @@
 
 const int summary_window_s[SUMMARY_WINDOWS] = { 1, 10, 60 };
 
-static int64_t span(const struct trace *t)
+static int64_t trace_span(const struct trace *t)
 {
 	return t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
 }
 
 static double gap_cv(const struct trace *t)
 {
-	double n = (double)t->n - 1, mean = (double)span(t) / n, ss = 0;
+	double n = (double)t->n - 1, mean = (double)trace_span(t) / n, ss = 0;
 
 	for (size_t i = 1; i < t->n; i++) {
 		double d = (double)(t->req[i].arrival_ns - t->req[i - 1].arrival_ns) - mean;
@@ -32,7 +32,7 @@ static double gap_cv(const struct trace *t)
 static struct window_counts count_windows(const struct trace *t, int64_t w_ns)
 {
 	struct window_counts c = {
-		.dispersion = NAN, .idle = NAN, .windows = span(t) / w_ns, .min = UINT64_MAX
+		.dispersion = NAN, .idle = NAN, .windows = trace_span(t) / w_ns, .min = UINT64_MAX
 	};
 	int64_t t0 = t->req[0].arrival_ns, busy = 0;
 	double sum = 0, squares = 0, n = (double)c.windows;
@@ -61,7 +61,7 @@ static struct window_counts count_windows(const struct trace *t, int64_t w_ns)
 	return c;
 }
 
-static struct spread spread(uint64_t *v, size_t n)
+static struct spread spread_of(uint64_t *v, size_t n)
 {
 	struct spread s = { .n = n };
 
@@ -135,17 +135,17 @@ static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 
 	for (size_t i = 0; i < t->n; i++)
 		v[i] = t->req[i].prompt_tok;
-	s->prompt = spread(v, t->n);
+	s->prompt = spread_of(v, t->n);
 	for (size_t i = 0; i < t->n; i++)
 		v[i] = t->req[i].output_tok;
-	s->output = spread(v, t->n);
+	s->output = spread_of(v, t->n);
 	for (size_t i = 1; i < t->n; i++)
 		v[i - 1] = (uint64_t)(t->req[i].arrival_ns - t->req[i - 1].arrival_ns);
-	s->gap_ns = spread(v, t->n - 1);
+	s->gap_ns = spread_of(v, t->n - 1);
 	for (size_t i = 0; i < t->n; i++)
 		if (t->req[i].n_block)
 			v[n++] = t->req[i].n_block;
-	s->block = spread(v, n);
+	s->block = spread_of(v, n);
 	memset(v, 0, t->n_session * sizeof *v);
 	for (size_t i = 0; i < t->n; i++)
 		if (t->req[i].session >= 0)
@@ -154,7 +154,7 @@ static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 	for (size_t i = 0; i < t->n_session; i++)
 		if (v[i])
 			v[n++] = v[i];
-	s->session = spread(v, n);
+	s->session = spread_of(v, n);
 }
 
 enum ar_status trace_summarize(struct summary *out, const struct trace *t, struct ar_err *err)
@@ -181,7 +181,7 @@ enum ar_status trace_summarize(struct summary *out, const struct trace *t, struc
 	if (!done)
 		return ar_nomem(err);
 	if (s.distinct > 1) {
-		s.rate = (double)t->n / ((double)span(t) * 1e-9);
+		s.rate = (double)t->n / ((double)trace_span(t) * 1e-9);
 		s.gap_cv = gap_cv(t);
 	}
 	for (int i = 0; i < SUMMARY_WINDOWS; i++)

@@ -114,8 +114,9 @@ static const struct kind length_kinds[] = { [BY_ROW] = { "trace", no_params, tru
 					    [LOGNORMAL] = { "lognormal", lognormal_params, false },
 					    { 0 } };
 
-static enum ar_status parse(const struct kind *kinds, const char *option, const char *spec,
-			    const struct trace *t, void *params, int *which, struct ar_err *err)
+static enum ar_status parse_spec(const struct kind *kinds, const char *option, const char *spec,
+				 const struct trace *t, void *params, int *which,
+				 struct ar_err *err)
 {
 	size_t n = strcspn(spec, ":");
 	struct opt_group g[2] = { { .base = params } };
@@ -219,7 +220,7 @@ static double next_gap(struct synth *s)
 	}
 }
 
-static double arrival(struct synth *s, size_t i)
+static double draw_arrival(struct synth *s, size_t i)
 {
 	const struct trace *t = s->t;
 
@@ -229,7 +230,7 @@ static double arrival(struct synth *s, size_t i)
 	return i ? (double)s->now_ns + floor(next_gap(s) + 0.5) : 0;
 }
 
-static uint32_t tokens(const struct lognormal *d, double z)
+static uint32_t draw_tokens(const struct lognormal *d, double z)
 {
 	double n = floor(exp(d->mu + d->sigma * z) + 0.5);
 
@@ -243,8 +244,8 @@ static void lengths(struct synth *s, size_t i, struct request *q)
 	if (s->lengths == LOGNORMAL) {
 		double x = normal(&s->sizes), y = normal(&s->sizes), c = s->correlation;
 
-		q->prompt_tok = tokens(&s->prompt, x);
-		q->output_tok = tokens(&s->output, c * x + sqrt(1 - c * c) * y);
+		q->prompt_tok = draw_tokens(&s->prompt, x);
+		q->output_tok = draw_tokens(&s->output, c * x + sqrt(1 - c * c) * y);
 		return;
 	}
 	*q = t->req[s->lengths == BY_ROW ? i % t->n : rng_below(&s->sizes, t->n)];
@@ -259,7 +260,7 @@ static void lengths(struct synth *s, size_t i, struct request *q)
 /* ---- setting up ---- */
 
 /* Maximum-likelihood fit of mean and standard deviation of the logarithms. */
-static void fit(struct synth *s)
+static void fit_lengths(struct synth *s)
 {
 	double n = (double)s->t->n, x1 = 0, x2 = 0, y1 = 0, y2 = 0, xy = 0;
 
@@ -304,16 +305,16 @@ static enum ar_status set_rate(struct synth *s, struct ar_err *err)
 }
 
 /* Without a trace to follow, an empty trace holds the members that the header needs. */
-static enum ar_status prepare(struct synth *s, struct trace *t, const struct synth_args *a,
-			      struct ar_err *err)
+static enum ar_status prepare_trace(struct synth *s, struct trace *t, const struct synth_args *a,
+				    struct ar_err *err)
 {
 	struct length_params length = { 0 };
 	const char *how = a->lengths ? a->lengths : t ? "trace" : "lognormal";
-	enum ar_status st = parse(processes, "arrivals", a->arrivals, t, &s->arrival, &s->process,
-				  err);
+	enum ar_status st = parse_spec(processes, "arrivals", a->arrivals, t, &s->arrival,
+				       &s->process, err);
 
 	if (!st)
-		st = parse(length_kinds, "lengths", how, t, &length, &s->lengths, err);
+		st = parse_spec(length_kinds, "lengths", how, t, &length, &s->lengths, err);
 	if (!st && t && s->lengths == LOGNORMAL && strchr(how, ':'))
 		st = ar_fail(err, AR_USAGE,
 			     "--lengths %s: a trace settles the lengths; leave out "
@@ -324,7 +325,7 @@ static enum ar_status prepare(struct synth *s, struct trace *t, const struct syn
 	if (st)
 		return st;
 	if (t && s->lengths == LOGNORMAL)
-		fit(s);
+		fit_lengths(s);
 	s->on_left_ns = exponential(&s->times) * (double)s->arrival.on_ns;
 	if (!t) {
 		s->prompt = with_mean(length.prompt, length.prompt_cv);
@@ -343,7 +344,7 @@ static enum ar_status generate(struct synth *s, size_t n, FILE *f, struct ar_err
 		return ar_nomem(err);
 	for (size_t i = 0; i < n && !ferror(f); i++) {
 		struct request q = request_none;
-		double at = arrival(s, i);
+		double at = draw_arrival(s, i);
 
 		if (at >= 9.2e18)
 			return ar_fail(err, AR_USAGE,
@@ -381,7 +382,7 @@ enum ar_status trace_synthesize(struct trace *t, const struct synth_args *a, int
 		}
 	}
 	s.t = t ? t : none;
-	st = prepare(&s, t, a, err);
+	st = prepare_trace(&s, t, a, err);
 	if (!st)
 		st = trace_note(s.t, err, "trace-seed=%" PRId64, seed);
 	if (!st)

@@ -374,7 +374,7 @@ static void unpacker_return(struct arc *a, struct unpacker *d)
 
 /* Decode src[0..n) into raw.  Return NULL, or a message when src is not one frame of exactly
  * bytes bytes.  The tested bit of the frame header says that a checksum follows. */
-static const char *decode(struct unpacker *d, size_t n, size_t bytes)
+static const char *decode_frame(struct unpacker *d, size_t n, size_t bytes)
 {
 	size_t got;
 
@@ -407,7 +407,7 @@ static enum ar_status load_frame(const struct arc *a, struct unpacker *d, int i,
 	st = infile_read(&a->file, a->end[k], d->src, n, err);
 	if (st)
 		return st;
-	wrong = decode(d, n, bytes);
+	wrong = decode_frame(d, n, bytes);
 	if (wrong)
 		return ar_fail(err, AR_DATA,
 			       "%s: layer %d %c, tokens %" PRId64 " to %" PRId64

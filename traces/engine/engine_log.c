@@ -33,7 +33,7 @@ const struct engine_request reading_unknown = {
 /* ---- messages ---- */
 
 /* Put file and line before the message of a failure. */
-static enum ar_status place(const struct reading *r, enum ar_status st, struct ar_err *err)
+static enum ar_status at_log_line(const struct reading *r, enum ar_status st, struct ar_err *err)
 {
 	if (st == AR_DATA && r->line)
 		ar_err_prefix(err, "%s:%" PRIu64, r->path, r->line);
@@ -286,7 +286,7 @@ static enum ar_status step_array(struct reading *r, const cJSON *steps, struct a
 /* ---- requests ---- */
 
 /* Set TTFT and TPOT from the times of a request. */
-static enum ar_status derive(struct engine_request *q, struct ar_err *err)
+static enum ar_status derive_latency(struct engine_request *q, struct ar_err *err)
 {
 	if (q->first_token_ns >= 0 && q->arrival_ns > q->first_token_ns)
 		return ar_fail(err, AR_DATA, "the first token comes before the arrival");
@@ -300,7 +300,7 @@ static enum ar_status derive(struct engine_request *q, struct ar_err *err)
 }
 
 /* A number is the request's place in the file, a text its name. */
-static enum ar_status identify(struct reading *r, const cJSON *id, struct ar_err *err)
+static enum ar_status identify_request(struct reading *r, const cJSON *id, struct ar_err *err)
 {
 	size_t at = r->log->n_request;
 	uint32_t number;
@@ -327,7 +327,7 @@ static enum ar_status identify(struct reading *r, const cJSON *id, struct ar_err
 static enum ar_status request_line(struct reading *r, const cJSON *object, struct ar_err *err)
 {
 	struct engine_request q = reading_unknown;
-	enum ar_status st = identify(r, reading_member(object, "request"), err);
+	enum ar_status st = identify_request(r, reading_member(object, "request"), err);
 
 	if (!st)
 		st = may_count(object, "prompt_tokens", &q.prompt_tok, err);
@@ -342,7 +342,7 @@ static enum ar_status request_line(struct reading *r, const cJSON *object, struc
 	if (!st)
 		st = may_time(object, "admit", &q.admit_ns, err);
 	if (!st)
-		st = derive(&q, err);
+		st = derive_latency(&q, err);
 	return st ? st : reading_request(r, &q, err);
 }
 
@@ -442,7 +442,7 @@ static enum ar_status model_of(struct engine_log *log, const cJSON *object, stru
 	return log->model_json ? AR_OK : ar_nomem(err);
 }
 
-static enum ar_status header(struct reading *r, const cJSON *object, struct ar_err *err)
+static enum ar_status log_header(struct reading *r, const cJSON *object, struct ar_err *err)
 {
 	struct engine_log *log = r->log;
 	enum ar_status st;
@@ -485,7 +485,7 @@ static enum ar_status same_kind(struct reading *r, enum reading_kind kind, struc
 static enum ar_status whole_log(struct reading *r, const cJSON *object, struct ar_err *err)
 {
 	const cJSON *steps;
-	enum ar_status st = header(r, object, err);
+	enum ar_status st = log_header(r, object, err);
 
 	if (!st)
 		st = reading_array(object, "steps", &steps, err);
@@ -500,13 +500,10 @@ static const struct form {
 	enum reading_kind kind;
 	enum ar_status (*read)(struct reading *, const cJSON *, struct ar_err *);
 } forms[] = {
-	{ "begin", OWN_LINES, step_line },
-	{ "request", OWN_LINES, request_line },
-	{ "steps", ONE_VALUE, whole_log },
-	{ "metadata", AIPERF_LINES, reading_aiperf },
-	{ "input_lens", ONE_VALUE, reading_bench },
-	{ "ttfts", ONE_VALUE, reading_bench },
-	{ "engine", OWN_LINES, header },
+	{ "begin", OWN_LINES, step_line },	    { "request", OWN_LINES, request_line },
+	{ "steps", ONE_VALUE, whole_log },	    { "metadata", AIPERF_LINES, reading_aiperf },
+	{ "input_lens", ONE_VALUE, reading_bench }, { "ttfts", ONE_VALUE, reading_bench },
+	{ "engine", OWN_LINES, log_header },
 };
 
 static enum ar_status one_value(struct reading *r, const cJSON *v, struct ar_err *err)
@@ -527,8 +524,8 @@ static enum ar_status one_value(struct reading *r, const cJSON *v, struct ar_err
 		       "attnreplay-import-engine(1)");
 }
 
-static enum ar_status parse(struct reading *r, const char *text, const char **end,
-			    struct ar_err *err)
+static enum ar_status parse_line(struct reading *r, const char *text, const char **end,
+				 struct ar_err *err)
 {
 	cJSON *v = json_parse_all(text, end);
 	enum ar_status st;
@@ -575,9 +572,9 @@ static enum ar_status one_text(struct reading *r, struct reader *in, const char 
 	enum ar_status st = text ? rest_of(in, &text, n, err) : ar_nomem(err);
 
 	if (!st) {
-		st = parse(r, text, &end, err);
+		st = parse_line(r, text, &end, err);
 		r->line = end ? first + (uint64_t)text_line(text, end) - 1 : 0;
-		st = place(r, st, err);
+		st = at_log_line(r, st, err);
 	}
 	free(text);
 	return st;
@@ -594,7 +591,7 @@ static enum ar_status all_lines(struct reading *r, struct reader *in, struct ar_
 		if (!line[strspn(line, " 	")])
 			continue;
 		r->line = reader_line(in);
-		st = parse(r, line, &end, err);
+		st = parse_line(r, line, &end, err);
 		if (st == AR_DATA && end && r->kind == NOTHING)
 			return one_text(r, in, line, n, err);
 		if (r->kind == ONE_VALUE)
@@ -602,7 +599,7 @@ static enum ar_status all_lines(struct reading *r, struct reader *in, struct ar_
 		if (!st && ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 		if (st)
-			return place(r, st, err);
+			return at_log_line(r, st, err);
 	}
 	return st;
 }
@@ -631,7 +628,7 @@ static enum ar_status resolve(struct reading *r, size_t step, struct engine_entr
 	return AR_OK;
 }
 
-static enum ar_status finish(struct reading *r, struct ar_err *err)
+static enum ar_status finish_log(struct reading *r, struct ar_err *err)
 {
 	struct engine_log *log = r->log;
 	enum ar_status st = reading_aiperf_end(r, err);
@@ -658,7 +655,7 @@ static enum ar_status read_log(struct engine_log *log, const char *path, struct 
 	log->name = strdup(base ? base + 1 : r.path);
 	st = log->name ? all_lines(&r, in, err) : ar_nomem(err);
 	if (!st)
-		st = finish(&r, err);
+		st = finish_log(&r, err);
 	reader_close(in);
 	intern_release(&r.id);
 	free(r.named);

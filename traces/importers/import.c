@@ -216,8 +216,8 @@ bool import_unserved(struct import *im, const struct request *q)
 
 /* Make room for one more element, see array_grow().  Tables of prefix blocks grow with the
  * arrays. */
-static enum ar_status grow(struct import *im, void *array, size_t n, size_t *cap, size_t size,
-			   struct ar_err *err)
+static enum ar_status grow_requests(struct import *im, void *array, size_t n, size_t *cap,
+				    size_t size, struct ar_err *err)
 {
 	const size_t slot = sizeof(struct chain_key) + 2 * sizeof(uint64_t);
 	const size_t bytes = im->bytes + (array_room(*cap, n + 1) - *cap) * size;
@@ -235,7 +235,8 @@ static enum ar_status grow(struct import *im, void *array, size_t n, size_t *cap
 
 enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 {
-	enum ar_status st = grow(im, &im->t->block, im->t->n_block, &im->cap_block, sizeof id, err);
+	enum ar_status st = grow_requests(im, &im->t->block, im->t->n_block, &im->cap_block,
+					  sizeof id, err);
 
 	if (!st)
 		im->t->block[im->t->n_block++] = id;
@@ -290,14 +291,14 @@ static enum ar_status check_order(struct import *im, int64_t *t_ns, struct ar_er
 	return AR_OK;
 }
 
-static enum ar_status add(struct import *im, struct request *q, struct ar_err *err)
+static enum ar_status add_to_trace(struct import *im, struct request *q, struct ar_err *err)
 {
 	struct trace *t = im->t;
 	enum ar_status st;
 
 	if (t->has_epoch && q->arrival_ns >= DATE_MAX_NS)
 		return import_fail(im, err, "the time goes beyond the year 2262");
-	st = grow(im, &t->req, t->n, &im->cap_req, sizeof *q, err);
+	st = grow_requests(im, &t->req, t->n, &im->cap_req, sizeof *q, err);
 	if (st)
 		return st;
 	im->unsorted |= t->n && q->arrival_ns < im->max_ns;
@@ -312,7 +313,7 @@ static enum ar_status add(struct import *im, struct request *q, struct ar_err *e
 	return AR_OK;
 }
 
-static enum ar_status shift(const struct import *im, struct request *q, struct ar_err *err)
+static enum ar_status shift_request(const struct import *im, struct request *q, struct ar_err *err)
 {
 	if (__builtin_add_overflow(q->arrival_ns, im->shift_ns, &q->arrival_ns))
 		return import_fail(im, err, "the time goes beyond 2^63 ns");
@@ -321,19 +322,19 @@ static enum ar_status shift(const struct import *im, struct request *q, struct a
 
 enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err)
 {
-	enum ar_status st = shift(im, q, err);
+	enum ar_status st = shift_request(im, q, err);
 
 	if (!st)
 		st = check_order(im, &q->arrival_ns, err);
-	return st ? st : add(im, q, err);
+	return st ? st : add_to_trace(im, q, err);
 }
 
 enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err)
 {
-	enum ar_status st = shift(im, q, err);
+	enum ar_status st = shift_request(im, q, err);
 
 	import_warn(im, WARN_EARLIEST);
-	return st ? st : add(im, q, err);
+	return st ? st : add_to_trace(im, q, err);
 }
 
 enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
@@ -341,7 +342,8 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 {
 	while (number >= im->cap_ses) {
 		size_t old = im->cap_ses;
-		enum ar_status st = grow(im, &im->ses, old, &im->cap_ses, sizeof *im->ses, err);
+		enum ar_status st = grow_requests(im, &im->ses, old, &im->cap_ses, sizeof *im->ses,
+						  err);
 
 		if (st)
 			return st;
@@ -390,7 +392,7 @@ static void settle_columns(struct import *im, const struct importer *f, struct r
 		}
 }
 
-static enum ar_status place(const struct import *im, enum ar_status st, struct ar_err *err)
+static enum ar_status at_line(const struct import *im, enum ar_status st, struct ar_err *err)
 {
 	if (st == AR_DATA)
 		ar_err_prefix(err, "%s:%" PRIu64, im->path, im->line);
@@ -453,7 +455,7 @@ static enum ar_status first_line(struct import *im, struct source *src, char *li
 	else if (!st)
 		st = importer_pick(&src->f, &src->r, im->args->format, err);
 	if (st)
-		return place(im, st, err);
+		return at_line(im, st, err);
 	st = check_options(im->args, src->f, err);
 	im->t->block_tok = im->args->hash_tok ? (uint32_t)im->args->hash_tok : src->f->block_tok;
 	if (!st && src->f->start)
@@ -482,7 +484,7 @@ static enum ar_status one_line(struct import *im, struct source *src, char *line
 		st = src->f->kind == RECORD_CSV ? record_csv_row(&src->r, line, err) :
 						  record_json(&src->r, line, n, err);
 		if (st)
-			return place(im, st, err);
+			return at_line(im, st, err);
 	}
 	if (src->r.kind == RECORD_JSON) {
 		st = check_need(im, src->f, &src->r, err);
@@ -585,7 +587,7 @@ static void check_plausible(const struct import *im)
 			 im->path, rate, span_s / 86400);
 }
 
-static enum ar_status settle(struct import *im, const struct source *src, struct ar_err *err)
+static enum ar_status settle_trace(struct import *im, const struct source *src, struct ar_err *err)
 {
 	struct trace *t = im->t;
 	const char *base = strrchr(im->path, '/');
@@ -629,7 +631,7 @@ enum ar_status import_file(struct trace **out, const char *path, const struct im
 	}
 	st = all_lines(&im, &src, err);
 	if (!st)
-		st = settle(&im, &src, err);
+		st = settle_trace(&im, &src, err);
 	if (!st) {
 		*out = im.t;
 		im.t = NULL;

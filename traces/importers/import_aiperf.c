@@ -13,7 +13,7 @@ static const char *const may[] = { "timestamp", "delay", "hash_ids", "group_id",
 static const int64_t MS_NS = 1000000;
 
 /* RAGPulse traces have sessions too, but their hash_ids are an object. */
-static bool sniff(const struct record *first)
+static bool aiperf_sniff(const struct record *first)
 {
 	const struct field *ids = record_find(first, "hash_ids");
 
@@ -22,8 +22,8 @@ static bool sniff(const struct record *first)
 
 /* Set think time and arrival.  The delay is the think time.  Without a recorded arrival, the turn
  * gets its earliest possible arrival. */
-static enum ar_status arrival(struct import *im, const struct record *r, struct request *q,
-			      const struct import_session *s, struct ar_err *err)
+static enum ar_status aiperf_arrival(struct import *im, const struct record *r, struct request *q,
+				     const struct import_session *s, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -109,7 +109,7 @@ static enum ar_status prompt(struct import *im, const struct record *r, struct r
 	return st;
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status aiperf_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct request q = request_none;
 	struct import_session *s;
@@ -126,7 +126,7 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 		return st;
 	st = import_turn(im, number, &q, &s, err);
 	if (!st)
-		st = arrival(im, r, &q, s, err);
+		st = aiperf_arrival(im, r, &q, s, err);
 	if (!st)
 		st = prompt(im, r, &q, s, err);
 	if (st)
@@ -144,6 +144,6 @@ const struct importer importer_aiperf = {
 	.may = may,
 	.uses = USES_CONTEXT | USES_UNIT,
 	.block_tok = 512,
-	.sniff = sniff,
-	.record = record,
+	.sniff = aiperf_sniff,
+	.record = aiperf_record,
 };

@@ -9,7 +9,7 @@ static const char *const need_lmm[] = { "TIMESTAMP", "NumImages", "ContextTokens
 					"GeneratedTokens", NULL };
 static const char *const may[] = { NULL };
 
-static bool sniff(const struct record *first)
+static bool azure_sniff(const struct record *first)
 {
 	return !record_has(first, "NumImages");
 }
@@ -31,8 +31,8 @@ static enum ar_status add_images(struct import *im, const struct record *r, stru
 	return st;
 }
 
-static enum ar_status request(struct import *im, const struct record *r, bool images,
-			      struct ar_err *err)
+static enum ar_status azure_request(struct import *im, const struct record *r, bool images,
+				    struct ar_err *err)
 {
 	struct request q = request_none;
 	enum ar_status st = import_date(im, "TIMESTAMP", record_find(r, "TIMESTAMP")->value,
@@ -48,14 +48,14 @@ static enum ar_status request(struct import *im, const struct record *r, bool im
 	return import_add(im, &q, err);
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status azure_record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	return request(im, r, false, err);
+	return azure_request(im, r, false, err);
 }
 
 static enum ar_status record_lmm(struct import *im, const struct record *r, struct ar_err *err)
 {
-	return request(im, r, true, err);
+	return azure_request(im, r, true, err);
 }
 
 const struct importer importer_azure = {
@@ -64,8 +64,8 @@ const struct importer importer_azure = {
 	.kind = RECORD_CSV,
 	.need = need,
 	.may = may,
-	.sniff = sniff,
-	.record = record,
+	.sniff = azure_sniff,
+	.record = azure_record,
 };
 
 const struct importer importer_azure_lmm = {

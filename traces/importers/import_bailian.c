@@ -17,8 +17,8 @@ static const char *const may[] = { "type", "hash_ids", NULL };
 /* Stored for a parent chat that is not in the file so far. */
 static const uint64_t MISSING = UINT64_MAX;
 
-static enum ar_status integer(struct import *im, const struct record *r, const char *name,
-			      uint64_t *out, struct ar_err *err)
+static enum ar_status bailian_integer(struct import *im, const struct record *r, const char *name,
+				      uint64_t *out, struct ar_err *err)
 {
 	struct span v = record_find(r, name)->value;
 
@@ -35,8 +35,8 @@ static bool is_root(const struct record *r)
 }
 
 /* Find the parent of the chat.  *known packs its session and turn; MISSING: no parent. */
-static enum ar_status parent(struct import *im, const struct record *r, uint64_t chat,
-			     uint64_t *known, struct ar_err *err)
+static enum ar_status bailian_parent(struct import *im, const struct record *r, uint64_t chat,
+				     uint64_t *known, struct ar_err *err)
 {
 	struct chain_key key = { 0 };
 	enum ar_status st;
@@ -44,7 +44,7 @@ static enum ar_status parent(struct import *im, const struct record *r, uint64_t
 	*known = MISSING;
 	if (is_root(r))
 		return AR_OK;
-	st = integer(im, r, "parent_chat_id", &key.src, err);
+	st = bailian_integer(im, r, "parent_chat_id", &key.src, err);
 	if (st)
 		return st;
 	if (key.src == chat)
@@ -57,21 +57,21 @@ static enum ar_status parent(struct import *im, const struct record *r, uint64_t
 }
 
 /* Set session and turn.  The first chat names the session. */
-static enum ar_status session(struct import *im, const struct record *r, struct request *q,
-			      struct ar_err *err)
+static enum ar_status bailian_session(struct import *im, const struct record *r, struct request *q,
+				      struct ar_err *err)
 {
 	uint64_t chat, turn, known, old;
 	size_t n_seen;
 	char name[24];
 	uint32_t number;
-	enum ar_status st = integer(im, r, "chat_id", &chat, err);
+	enum ar_status st = bailian_integer(im, r, "chat_id", &chat, err);
 
 	if (!st)
-		st = integer(im, r, "turn", &turn, err);
+		st = bailian_integer(im, r, "turn", &turn, err);
 	if (!st && (!turn || turn > INT32_MAX))
 		return import_fail(im, err, "turn is %" PRIu64 ", want 1 to 2147483647", turn);
 	if (!st)
-		st = parent(im, r, chat, &known, err);
+		st = bailian_parent(im, r, chat, &known, err);
 	if (st)
 		return st;
 	if (is_root(r) ? turn != 1 : known != MISSING && turn != (uint32_t)known + 2)
@@ -96,7 +96,7 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 	return AR_OK;
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status bailian_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct request q = request_none;
 	uint32_t number;
@@ -105,7 +105,7 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 	if (!st)
 		st = import_lengths(im, r, "input_length", "output_length", &q, err);
 	if (!st)
-		st = session(im, r, &q, err);
+		st = bailian_session(im, r, &q, err);
 	if (!st && record_find(r, "type")) {
 		st = import_name(im, r, "type", &im->type, &number, err);
 		q.type = st ? 0 : number + 1;
@@ -124,5 +124,5 @@ const struct importer importer_bailian = {
 	.need = need,
 	.may = may,
 	.block_tok = 16,
-	.record = record,
+	.record = bailian_record,
 };

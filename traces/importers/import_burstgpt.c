@@ -25,8 +25,8 @@ static enum ar_status check_total(struct import *im, const struct record *r,
 }
 
 /* Set session, turn and think time: from the end of the previous output to this arrival. */
-static enum ar_status session(struct import *im, const struct record *r, struct request *q,
-			      struct ar_err *err)
+static enum ar_status burstgpt_session(struct import *im, const struct record *r, struct request *q,
+				       struct ar_err *err)
 {
 	const struct field *id = record_find(r, "Session ID");
 	struct import_session *s;
@@ -50,7 +50,7 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 	return AR_OK;
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status burstgpt_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct request q = request_none;
 	uint32_t model;
@@ -67,7 +67,7 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 		q.type = st ? 0 : model + 1;
 	}
 	if (!st)
-		st = session(im, r, &q, err);
+		st = burstgpt_session(im, r, &q, err);
 	return st ? st : import_add(im, &q, err);
 }
 
@@ -78,5 +78,5 @@ const struct importer importer_burstgpt = {
 	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
-	.record = record,
+	.record = burstgpt_record,
 };

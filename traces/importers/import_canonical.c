@@ -24,14 +24,14 @@ static const char *const request_keys[] = {
 };
 static const char *const unused_keys[] = { "completion_blocks", "flags", "parent", NULL };
 
-static bool is(const struct field *f, const char *text)
+static bool field_is(const struct field *f, const char *text)
 {
 	return f && f->value.n == strlen(text) && !memcmp(f->value.s, text, f->value.n);
 }
 
-static bool sniff(const struct record *first)
+static bool canonical_sniff(const struct record *first)
 {
-	return is(record_find(first, "format"), "\"reqtrace\"");
+	return field_is(record_find(first, "format"), "\"reqtrace\"");
 }
 
 static enum ar_status check_keys(struct import *im, const struct record *r, const char *const *keys,
@@ -49,8 +49,8 @@ static enum ar_status check_keys(struct import *im, const struct record *r, cons
 }
 
 /* Read a required integer from 0 to max. */
-static enum ar_status integer(struct import *im, const struct record *r, const char *name,
-			      uint64_t max, uint64_t *out, struct ar_err *err)
+static enum ar_status canonical_integer(struct import *im, const struct record *r, const char *name,
+					uint64_t max, uint64_t *out, struct ar_err *err)
 {
 	const struct field *f = record_find(r, name);
 
@@ -70,7 +70,7 @@ static enum ar_status read_epoch(struct import *im, const struct record *r, stru
 	enum date_zone zone;
 	struct span v;
 
-	if (!f || is(f, "null"))
+	if (!f || field_is(f, "null"))
 		return AR_OK;
 	v = (struct span){ f->value.s + 1, f->value.n - 2 };
 	if (*f->value.s != '"' || !date_parse(v, &im->t->epoch_ns, &zone) || zone != DATE_ZONED)
@@ -120,27 +120,28 @@ static enum ar_status read_history(struct import *im, const struct record *r, st
 	return AR_OK;
 }
 
-static enum ar_status header(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status canonical_header(struct import *im, const struct record *r,
+				       struct ar_err *err)
 {
 	uint64_t version, block_tok;
 	enum ar_status st;
 
-	if (!sniff(r))
+	if (!canonical_sniff(r))
 		return import_fail(im, err,
 				   "the first line is not a header with \"format\":\"reqtrace\"");
-	st = integer(im, r, "version", UINT64_MAX, &version, err);
+	st = canonical_integer(im, r, "version", UINT64_MAX, &version, err);
 	if (!st && version != 1)
 		return import_fail(im, err, "version %" PRIu64 ", this program reads version 1",
 				   version);
 	if (!st)
 		st = check_keys(im, r, header_keys, err);
 	if (!st)
-		st = integer(im, r, "block_size", INT32_MAX, &block_tok, err);
+		st = canonical_integer(im, r, "block_size", INT32_MAX, &block_tok, err);
 	if (!st)
-		st = integer(im, r, "requests", UINT64_MAX, &im->promised, err);
+		st = canonical_integer(im, r, "requests", UINT64_MAX, &im->promised, err);
 	if (st)
 		return st;
-	if (record_find(r, "context") && !is(record_find(r, "context"), "\"cumulative\""))
+	if (record_find(r, "context") && !field_is(record_find(r, "context"), "\"cumulative\""))
 		return import_fail(im, err, "context is not \"cumulative\"; write whole prompts");
 	im->t->block_tok = (uint32_t)block_tok;
 	st = read_epoch(im, r, err);
@@ -171,8 +172,8 @@ static enum ar_status one_block(struct import *im, struct span text, uint64_t *p
 	return import_block(im, key.src, err);
 }
 
-static enum ar_status blocks(struct import *im, const struct record *r, uint32_t prompt_tok,
-			     struct ar_err *err)
+static enum ar_status canonical_blocks(struct import *im, const struct record *r,
+				       uint32_t prompt_tok, struct ar_err *err)
 {
 	const struct field *f = record_find(r, "blocks");
 	uint32_t bs = im->t->block_tok, want, have = 0;
@@ -198,8 +199,8 @@ static enum ar_status blocks(struct import *im, const struct record *r, uint32_t
 	return st;
 }
 
-static enum ar_status session(struct import *im, const struct record *r, struct request *q,
-			      struct ar_err *err)
+static enum ar_status canonical_session(struct import *im, const struct record *r,
+					struct request *q, struct ar_err *err)
 {
 	uint64_t turn = 0, think = 0;
 	uint32_t number = 0;
@@ -212,9 +213,9 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 	}
 	st = import_name(im, r, "session", &im->session, &number, err);
 	if (!st)
-		st = integer(im, r, "turn", UINT32_MAX, &turn, err);
+		st = canonical_integer(im, r, "turn", UINT32_MAX, &turn, err);
 	if (!st && record_find(r, "think_ns")) {
-		st = integer(im, r, "think_ns", INT64_MAX, &think, err);
+		st = canonical_integer(im, r, "think_ns", INT64_MAX, &think, err);
 		q->think_ns = (int64_t)think;
 	}
 	q->session = (int32_t)number;
@@ -236,20 +237,20 @@ static enum ar_status kind(struct import *im, const struct record *r, struct req
 		q->type = number + 1;
 	}
 	if (record_find(r, "images"))
-		st = integer(im, r, "images", UINT32_MAX, &images, err);
+		st = canonical_integer(im, r, "images", UINT32_MAX, &images, err);
 	q->images = (uint32_t)images;
 	return st;
 }
 
-static enum ar_status parent(struct import *im, const struct record *r, const struct request *q,
-			     struct ar_err *err)
+static enum ar_status canonical_parent(struct import *im, const struct record *r,
+				       const struct request *q, struct ar_err *err)
 {
 	uint64_t p;
 	enum ar_status st;
 
 	if (!record_find(r, "parent"))
 		return AR_OK;
-	st = integer(im, r, "parent", UINT64_MAX, &p, err);
+	st = canonical_integer(im, r, "parent", UINT64_MAX, &p, err);
 	if (st)
 		return st;
 	if (p >= im->t->n || q->session < 0 || im->t->req[p].session != q->session)
@@ -259,11 +260,11 @@ static enum ar_status parent(struct import *im, const struct record *r, const st
 }
 
 /* Read a token count of at least 1. */
-static enum ar_status tokens(struct import *im, const struct record *r, const char *name,
-			     uint32_t *out, struct ar_err *err)
+static enum ar_status canonical_tokens(struct import *im, const struct record *r, const char *name,
+				       uint32_t *out, struct ar_err *err)
 {
 	uint64_t n = 0;
-	enum ar_status st = integer(im, r, name, INT32_MAX, &n, err);
+	enum ar_status st = canonical_integer(im, r, name, INT32_MAX, &n, err);
 
 	if (!st && !n)
 		return import_fail(im, err, "%s is 0, want at least 1", name);
@@ -271,32 +272,33 @@ static enum ar_status tokens(struct import *im, const struct record *r, const ch
 	return st;
 }
 
-static enum ar_status request(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status canonical_request(struct import *im, const struct record *r,
+					struct ar_err *err)
 {
 	struct request q = request_none;
 	uint64_t id, arrival;
 	enum ar_status st = check_keys(im, r, request_keys, err);
 
 	if (!st)
-		st = integer(im, r, "id", UINT64_MAX, &id, err);
+		st = canonical_integer(im, r, "id", UINT64_MAX, &id, err);
 	if (!st && id != im->line - 2)
 		return import_fail(im, err,
 				   "id is %" PRIu64 ", want %" PRIu64 ", the line number less 2",
 				   id, im->line - 2);
 	if (!st)
-		st = integer(im, r, "arrival_ns", INT64_MAX, &arrival, err);
+		st = canonical_integer(im, r, "arrival_ns", INT64_MAX, &arrival, err);
 	if (!st && im->t->n && (int64_t)arrival < im->last_ns)
 		return import_fail(im, err, "arrival_ns decreases");
 	if (!st)
-		st = tokens(im, r, "prompt_tokens", &q.prompt_tok, err);
+		st = canonical_tokens(im, r, "prompt_tokens", &q.prompt_tok, err);
 	if (!st)
-		st = tokens(im, r, "output_tokens", &q.output_tok, err);
+		st = canonical_tokens(im, r, "output_tokens", &q.output_tok, err);
 	if (!st)
-		st = session(im, r, &q, err);
+		st = canonical_session(im, r, &q, err);
 	if (!st)
-		st = parent(im, r, &q, err);
+		st = canonical_parent(im, r, &q, err);
 	if (!st)
-		st = blocks(im, r, q.prompt_tok, err);
+		st = canonical_blocks(im, r, q.prompt_tok, err);
 	if (!st)
 		st = kind(im, r, &q, err);
 	if (st)
@@ -310,12 +312,13 @@ static enum ar_status request(struct import *im, const struct record *r, struct 
 	return import_add(im, &q, err);
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status canonical_record(struct import *im, const struct record *r,
+				       struct ar_err *err)
 {
-	return im->line == 1 ? header(im, r, err) : request(im, r, err);
+	return im->line == 1 ? canonical_header(im, r, err) : canonical_request(im, r, err);
 }
 
-static enum ar_status finish(struct import *im, struct ar_err *err)
+static enum ar_status canonical_finish(struct import *im, struct ar_err *err)
 {
 	if (im->t->has_epoch && im->max_ns >= DATE_MAX_NS - im->t->epoch_ns)
 		return import_fail(im, err, "epoch and arrival_ns go beyond the year 2262");
@@ -331,7 +334,7 @@ const struct importer importer_canonical = {
 	.title = "the canonical form of attnreplay (JSON lines)",
 	.kind = RECORD_JSON,
 	.need = need,
-	.sniff = sniff,
-	.record = record,
-	.finish = finish,
+	.sniff = canonical_sniff,
+	.record = canonical_record,
+	.finish = canonical_finish,
 };

@@ -17,7 +17,7 @@ static const struct opt keys[] = {
 };
 /* clang-format on */
 
-static enum ar_status start(struct import *im, struct ar_err *err)
+static enum ar_status columns_start(struct import *im, struct ar_err *err)
 {
 	struct import_columns *c = &im->columns;
 	struct opt_group g[] = { { .opts = keys, .base = c }, { 0 } };
@@ -48,8 +48,8 @@ static enum ar_status find_all(struct import *im, const struct record *r, struct
 	return AR_OK;
 }
 
-static enum ar_status arrival(struct import *im, const struct record *r, int64_t *ns,
-			      struct ar_err *err)
+static enum ar_status columns_arrival(struct import *im, const struct record *r, int64_t *ns,
+				      struct ar_err *err)
 {
 	struct span v = record_find(r, im->columns.arrival)->value;
 	enum date_zone zone;
@@ -66,13 +66,13 @@ static enum ar_status arrival(struct import *im, const struct record *r, int64_t
 		      import_time_text(im, im->columns.arrival, v, 1000000000, ns, err);
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status columns_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct request q = request_none;
 	enum ar_status st = find_all(im, r, err);
 
 	if (!st)
-		st = arrival(im, r, &q.arrival_ns, err);
+		st = columns_arrival(im, r, &q.arrival_ns, err);
 	if (!st)
 		st = import_lengths(im, r, im->columns.prompt, im->columns.output, &q, err);
 	if (st || import_unserved(im, &q))
@@ -83,7 +83,7 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 #define COLUMNS(k) \
 	{ \
 		.name = "columns", .title = "columns named by --columns", .kind = (k), \
-		.need = need, .uses = USES_UNIT, .start = start, .record = record \
+		.need = need, .uses = USES_UNIT, .start = columns_start, .record = columns_record \
 	}
 static const struct importer by_kind[] = {
 	[RECORD_CSV] = COLUMNS(RECORD_CSV), [RECORD_JSON] = COLUMNS(RECORD_JSON)

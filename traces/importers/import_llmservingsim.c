@@ -15,7 +15,7 @@ static const char *const may[] = {
 	"sub_requests", NULL
 };
 
-static bool sniff(const struct record *first)
+static bool llmservingsim_sniff(const struct record *first)
 {
 	return record_find(first, "input_toks") || record_find(first, "sub_requests");
 }
@@ -52,8 +52,8 @@ static enum ar_status token_ids(struct import *im, const struct record *r, const
 	return st;
 }
 
-static enum ar_status blocks(struct import *im, const struct record *r, const struct request *q,
-			     struct ar_err *err)
+static enum ar_status llmservingsim_blocks(struct import *im, const struct record *r,
+					   const struct request *q, struct ar_err *err)
 {
 	struct cutter c = CUTTER_START;
 	enum ar_status st = AR_OK;
@@ -71,8 +71,8 @@ static enum ar_status blocks(struct import *im, const struct record *r, const st
 }
 
 /* Import a record, or a part of a session.  q has the arrival and the session. */
-static enum ar_status request(struct import *im, const struct record *r, struct request *q,
-			      struct ar_err *err)
+static enum ar_status llmservingsim_request(struct import *im, const struct record *r,
+					    struct request *q, struct ar_err *err)
 {
 	enum ar_status st = must_have(im, r, "input_toks", err);
 
@@ -82,15 +82,15 @@ static enum ar_status request(struct import *im, const struct record *r, struct 
 		st = import_lengths(im, r, "input_toks", "output_toks", q, err);
 	if (st || import_unserved(im, q))
 		return st;
-	st = blocks(im, r, q, err);
+	st = llmservingsim_blocks(im, r, q, err);
 	if (st)
 		return st;
 	return q->turn ? import_add_earliest(im, q, err) : import_add(im, q, err);
 }
 
 /* Import the next part of a session.  *pause_ns is the duration of its tool. */
-static enum ar_status part(struct import *im, struct span text, struct request *q,
-			   int64_t *pause_ns, struct ar_err *err)
+static enum ar_status llmservingsim_part(struct import *im, struct span text, struct request *q,
+					 int64_t *pause_ns, struct ar_err *err)
 {
 	struct record r = { 0 };
 	char *line = strndup(text.s, text.n);
@@ -100,7 +100,7 @@ static enum ar_status part(struct import *im, struct span text, struct request *
 		st = import_fail(im, err, "sub_requests holds \"%s\", want objects",
 				 span_show(text).s);
 	if (!st)
-		st = request(im, &r, q, err);
+		st = llmservingsim_request(im, &r, q, err);
 	if (!st)
 		st = must_have(im, &r, "tool_duration_ns", err);
 	if (!st)
@@ -110,8 +110,8 @@ static enum ar_status part(struct import *im, struct span text, struct request *
 	return st;
 }
 
-static enum ar_status session(struct import *im, const struct record *r, struct request *q,
-			      struct ar_err *err)
+static enum ar_status llmservingsim_session(struct import *im, const struct record *r,
+					    struct request *q, struct ar_err *err)
 {
 	struct span parts = record_find(r, "sub_requests")->value, text;
 	int64_t arrival_ns = q->arrival_ns, pause_ns;
@@ -134,7 +134,7 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 	while (!st && record_next(&parts, &text)) {
 		struct request next = *q;
 
-		st = part(im, text, &next, &pause_ns, err);
+		st = llmservingsim_part(im, text, &next, &pause_ns, err);
 		if (!st && __builtin_add_overflow(arrival_ns, pause_ns, &arrival_ns))
 			st = import_fail(im, err, "the time goes beyond 2^63 ns");
 		q->arrival_ns = arrival_ns;
@@ -146,14 +146,16 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 	return st;
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status llmservingsim_record(struct import *im, const struct record *r,
+					   struct ar_err *err)
 {
 	struct request q = request_none;
 	enum ar_status st = import_time(im, r, "arrival_time_ns", 1, &q.arrival_ns, err);
 
 	if (st)
 		return st;
-	return record_find(r, "sub_requests") ? session(im, r, &q, err) : request(im, r, &q, err);
+	return record_find(r, "sub_requests") ? llmservingsim_session(im, r, &q, err) :
+						llmservingsim_request(im, r, &q, err);
 }
 
 const struct importer importer_llmservingsim = {
@@ -164,6 +166,6 @@ const struct importer importer_llmservingsim = {
 	.need = need,
 	.may = may,
 	.block_tok = 16,
-	.sniff = sniff,
-	.record = record,
+	.sniff = llmservingsim_sniff,
+	.record = llmservingsim_record,
 };

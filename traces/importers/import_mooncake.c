@@ -19,7 +19,7 @@ static const struct {
 };
 
 /* Timed traces of vLLM have the same keys, but times in seconds and shorter blocks. */
-static bool sniff(const struct record *first)
+static bool mooncake_sniff(const struct record *first)
 {
 	const struct field *ids = record_find(first, "hash_ids");
 
@@ -30,7 +30,7 @@ static bool sniff(const struct record *first)
 			(import_hash_fits(first, 512) || !import_hash_fits(first, 16)));
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status mooncake_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
 		if (record_find(r, refused[i].key))
@@ -47,6 +47,6 @@ const struct importer importer_mooncake = {
 	.need = need,
 	.may = may,
 	.block_tok = 512,
-	.sniff = sniff,
-	.record = record,
+	.sniff = mooncake_sniff,
+	.record = mooncake_record,
 };

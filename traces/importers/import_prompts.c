@@ -11,12 +11,12 @@
 static const char *const need[] = { "prompt", "answer", NULL };
 
 /* A prompt may be a text in other files. */
-static bool sniff(const struct record *first)
+static bool prompts_sniff(const struct record *first)
 {
 	return *record_find(first, "prompt")->value.s == '[';
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status prompts_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct request q = request_none;
 	uint32_t number = 0;
@@ -43,6 +43,6 @@ const struct importer importer_prompts = {
 	.kind = RECORD_JSON,
 	.timeless = true,
 	.need = need,
-	.sniff = sniff,
-	.record = record,
+	.sniff = prompts_sniff,
+	.record = prompts_record,
 };

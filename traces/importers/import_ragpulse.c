@@ -27,7 +27,7 @@ enum { N_PARTS = sizeof parts / sizeof *parts };
 
 static const uint64_t UNKNOWN = UINT64_MAX; /* stored for a component without a length */
 
-static bool sniff(const struct record *first)
+static bool ragpulse_sniff(const struct record *first)
 {
 	return *record_find(first, "hash_ids")->value.s == '{';
 }
@@ -87,7 +87,7 @@ static enum ar_status read_lengths(struct import *im, const char *path, struct a
 	return st;
 }
 
-static enum ar_status start(struct import *im, struct ar_err *err)
+static enum ar_status ragpulse_start(struct import *im, struct ar_err *err)
 {
 	const struct opt_list *files = &im->args->components;
 	const char *path = im->path;
@@ -162,7 +162,7 @@ static enum ar_status components(struct import *im, const struct record *r, uint
 	return st ? st : import_cut_end(im, c, err);
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status ragpulse_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct span time = record_find(r, "timestamp")->value;
 	struct request q = request_none;
@@ -195,7 +195,7 @@ const struct importer importer_ragpulse = {
 	.may = may,
 	.uses = USES_COMPONENTS | USES_UNIT,
 	.block_tok = 16,
-	.sniff = sniff,
-	.start = start,
-	.record = record,
+	.sniff = ragpulse_sniff,
+	.start = ragpulse_start,
+	.record = ragpulse_record,
 };

@@ -38,7 +38,8 @@ static enum ar_status check_id(struct import *im, const struct record *r, struct
 	return AR_OK;
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status splitwise_record(struct import *im, const struct record *r,
+				       struct ar_err *err)
 {
 	struct request q = request_none;
 	uint32_t app;
@@ -66,5 +67,5 @@ const struct importer importer_splitwise = {
 	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
-	.record = record,
+	.record = splitwise_record,
 };

@@ -6,7 +6,7 @@
 static const char *const need[] = { "arrived_at", "num_prefill_tokens", "num_decode_tokens", NULL };
 static const char *const may[] = { "num_total_tokens", "pd_ratio", NULL };
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status vidur_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct request q = request_none;
 	enum ar_status st = import_time(im, r, "arrived_at", 1000000000, &q.arrival_ns, err);
@@ -25,5 +25,5 @@ const struct importer importer_vidur = {
 	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
-	.record = record,
+	.record = vidur_record,
 };

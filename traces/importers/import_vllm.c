@@ -7,14 +7,14 @@ static const char *const need[] = { "timestamp", "input_length", "output_length"
 static const char *const may[] = { "hash_ids", NULL };
 
 /* Without hashes the trace is indistinguishable from a Mooncake trace, and both fit. */
-static bool sniff(const struct record *first)
+static bool vllm_sniff(const struct record *first)
 {
 	return (!record_find(first, "hash_ids") || import_hash_fits(first, 16)) &&
 	       !record_find(first, "chat_id") && !record_find(first, "session_id") &&
 	       !record_find(first, "delay");
 }
 
-static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+static enum ar_status vllm_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	return import_hashed(im, r, 1000000000, err);
 }
@@ -27,6 +27,6 @@ const struct importer importer_vllm = {
 	.need = need,
 	.may = may,
 	.block_tok = 16,
-	.sniff = sniff,
-	.record = record,
+	.sniff = vllm_sniff,
+	.record = vllm_record,
 };

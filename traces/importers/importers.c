@@ -45,7 +45,7 @@ static const char *lacking(const struct importer *f, const struct record *r)
 	return NULL;
 }
 
-static bool fits(const struct importer *f, const struct record *r)
+static bool importer_fits(const struct importer *f, const struct record *r)
 {
 	return f->kind == r->kind && !lacking(f, r) && (!f->sniff || f->sniff(r));
 }
@@ -114,7 +114,8 @@ static size_t list_lacking(const struct importer *f, const struct record *r, cha
 }
 
 /* Count the fields of need that r has and lacks. */
-static void compare(const struct importer *f, const struct record *r, size_t *have, size_t *lack)
+static void compare_fields(const struct importer *f, const struct record *r, size_t *have,
+			   size_t *lack)
 {
 	*have = *lack = 0;
 	for (const char *const *need = f->need; *need; need++)
@@ -129,14 +130,14 @@ static void list_nearest(const struct record *r, char *buf, size_t size)
 
 	*buf = 0;
 	for (int i = 0; importers[i]; i++) {
-		compare(importers[i], r, &have, &lack);
+		compare_fields(importers[i], r, &have, &lack);
 		if (have && lack && (lack < least || (lack == least && have > most))) {
 			least = lack;
 			most = have;
 		}
 	}
 	for (int i = 0; importers[i] && n < size; i++) {
-		compare(importers[i], r, &have, &lack);
+		compare_fields(importers[i], r, &have, &lack);
 		if (!most || have != most || lack != least)
 			continue;
 		n += (size_t)snprintf(buf + n, size - n, "%s%s needs", n ? "; " : "",
@@ -145,7 +146,7 @@ static void list_nearest(const struct record *r, char *buf, size_t size)
 	}
 }
 
-static enum ar_status unknown(const struct record *first, struct ar_err *err)
+static enum ar_status unknown_format(const struct record *first, struct ar_err *err)
 {
 	char have[200], near[200];
 
@@ -172,7 +173,7 @@ enum ar_status importer_pick(const struct importer **out, const struct record *f
 	if (format)
 		return pick_named(out, first, format, err);
 	for (int i = 0; importers[i]; i++) {
-		if (!fits(importers[i], first))
+		if (!importer_fits(importers[i], first))
 			continue;
 		if (f)
 			return ar_fail(err, AR_DATA,
@@ -181,7 +182,7 @@ enum ar_status importer_pick(const struct importer **out, const struct record *f
 		f = importers[i];
 	}
 	if (!f)
-		return unknown(first, err);
+		return unknown_format(first, err);
 	*out = f;
 	return AR_OK;
 }

@@ -32,7 +32,7 @@ enum ar_status import_hash_id(struct import *im, struct span id, struct chain_ke
 	return AR_OK;
 }
 
-static uint32_t count(struct span array)
+static uint32_t count_hashes(struct span array)
 {
 	struct span e;
 	uint32_t n = 0;
@@ -53,7 +53,7 @@ bool import_hash_fits(const struct record *r, uint32_t block_tok)
 	uint64_t tok;
 
 	return ids && *ids->value.s == '[' && num_u64(len->value.s, len->value.n, &tok) &&
-	       tok <= INT32_MAX && count(ids->value) == n_blocks((uint32_t)tok, block_tok);
+	       tok <= INT32_MAX && count_hashes(ids->value) == n_blocks((uint32_t)tok, block_tok);
 }
 
 enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t tok, uint32_t *n,
@@ -64,7 +64,7 @@ enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t to
 
 	if (*ids.s != '[')
 		return import_fail(im, err, "hash_ids is \"%s\", want an array", span_show(ids).s);
-	have = count(ids);
+	have = count_hashes(ids);
 	*n = want;
 	if (have == want)
 		return AR_OK;
@@ -136,7 +136,8 @@ static enum ar_status end_block(struct import *im, struct cutter *c, uint32_t ta
 	return import_block(im, c->prev, err);
 }
 
-static enum ar_status advance(struct import *im, struct cutter *c, uint32_t n, struct ar_err *err)
+static enum ar_status advance_cutter(struct import *im, struct cutter *c, uint32_t n,
+				     struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -156,7 +157,7 @@ enum ar_status import_cut_token(struct import *im, struct cutter *c, uint64_t to
 
 	if (!chain_put(&im->seen, key, im->seen.n, &c->node))
 		return ar_nomem(err);
-	return advance(im, c, 1, err);
+	return advance_cutter(im, c, 1, err);
 }
 
 enum ar_status import_cut(struct import *im, struct cutter *c, uint64_t text, uint32_t kind,
@@ -175,7 +176,7 @@ enum ar_status import_cut(struct import *im, struct cutter *c, uint64_t text, ui
 		if (!chain_put(&im->seen, what, im->seen.n, &range.prev) ||
 		    !chain_put(&im->seen, range, im->seen.n, &c->node))
 			return ar_nomem(err);
-		st = advance(im, c, piece, err);
+		st = advance_cutter(im, c, piece, err);
 	}
 	return st;
 }

@@ -274,7 +274,7 @@ static bool gzip_begin(z_stream *z)
 	return inflateInit2(z, GZIP_ONLY + MAX_WBITS) == Z_OK;
 }
 
-static enum ar_status start(struct reader *r, struct ar_err *err)
+static enum ar_status start_reader(struct reader *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -313,7 +313,7 @@ enum ar_status reader_open(struct reader **out, const char *path, struct ar_err 
 	if (r->fd < 0)
 		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	else
-		st = start(r, err);
+		st = start_reader(r, err);
 	if (st) {
 		reader_close(r);
 		return st;
