@@ -76,8 +76,8 @@ static enum ar_status cost_start(void *self, int64_t num_blocks, struct ar_err *
 	return AR_OK;
 }
 
-static enum ar_status refuse(const struct costs *c, const struct batch_shape *s, int feature,
-			     struct ar_err *err)
+static enum ar_status refuse_feature(const struct costs *c, const struct batch_shape *s,
+				     int feature, struct ar_err *err)
 {
 	static const char *const names[] = {
 		[BATCH_PREFILL_TOK] = "prefill tokens",
@@ -110,7 +110,7 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 		if (b->prefill_tok)
 			cost->phase_kernels[PHASE_SELECT] = (int32_t)c->costs->select_kernels;
 		if (cost->source == COST_EXTRAPOLATED && !c->extrapolate)
-			return refuse(c->costs, &s, outside, err);
+			return refuse_feature(c->costs, &s, outside, err);
 	} else {
 		cost->cost_ns = cost_formula_ns(&c->formula, b);
 	}

@@ -174,7 +174,7 @@ static void normal_add(struct normal *e, const struct cost_table *t, const struc
 
 /* Solve for the terms in set, by Cholesky decomposition; the others are 0.  False: the terms are
  * linearly dependent. */
-static bool solve(const struct normal *e, unsigned set, double *x)
+static bool solve_terms(const struct normal *e, unsigned set, double *x)
 {
 	double l[TERMS][TERMS] = { 0 }, y[TERMS];
 	int term[TERMS], n = 0;
@@ -224,7 +224,7 @@ static void fit_trend(struct cost_table *t)
 		normal_add(&e, t, &t->measured[i]);
 	for (unsigned set = 1; set < 1u << TERMS; set++) {
 		double rest = e.c;
-		bool fits = solve(&e, set, x);
+		bool fits = solve_terms(&e, set, x);
 
 		for (int i = 0; i < TERMS; i++) {
 			fits = fits && x[i] >= 0;

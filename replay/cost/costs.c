@@ -24,8 +24,8 @@ static enum ar_status sql_fail(const struct reader *r, struct ar_err *err)
 }
 
 /* Prepare a statement; ?1 is the run. */
-static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_stmt **q,
-			      struct ar_err *err)
+static enum ar_status prepare_read(const struct reader *r, const char *sql, sqlite3_stmt **q,
+				   struct ar_err *err)
 {
 	return sqlite3_prepare_v2(r->db, sql, -1, q, NULL) ||
 			       (r->run && sqlite3_bind_int64(*q, 1, r->run)) ?
@@ -41,10 +41,10 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 
 	if (r->run)
 		return AR_OK;
-	st = prepare(r,
-		     "SELECT count(*), max(run_id) FROM run WHERE status = 'done' "
-		     "AND clock NOT IN ('engine', 'modelled')",
-		     &q, err);
+	st = prepare_read(r,
+			  "SELECT count(*), max(run_id) FROM run WHERE status = 'done' "
+			  "AND clock NOT IN ('engine', 'modelled')",
+			  &q, err);
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);
 	if (!st) {
@@ -135,7 +135,7 @@ static enum ar_status read_run(const struct reader *r, struct costs *c, struct a
 		" FROM run LEFT JOIN model mo USING(model_id) LEFT JOIN method me USING(method_id)"
 		" LEFT JOIN gpu g USING(gpu_id) WHERE run_id = ?1";
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, sql, &q, err);
+	enum ar_status st = prepare_read(r, sql, &q, err);
 	const char *status;
 	int rc;
 
@@ -196,7 +196,7 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 		" prefill_tokens, prefill_pairs, decode_tokens, decode_context"
 		" FROM iteration WHERE run_id = ?1 AND batch_size > 0 ORDER BY rowid";
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, sql, &q, err);
+	enum ar_status st = prepare_read(r, sql, &q, err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -229,7 +229,7 @@ static enum ar_status read_select_kernels(const struct reader *r, struct costs *
 		" JOIN phase USING(phase_id) WHERE run_id = ?1 AND name IN ('select', 'metadata',"
 		" 'copy') GROUP BY iter_no)";
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, sql, &q, err);
+	enum ar_status st = prepare_read(r, sql, &q, err);
 
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);

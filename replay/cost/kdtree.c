@@ -23,7 +23,7 @@ struct kdtree {
 	size_t n;
 };
 
-static void swap(struct kd_point *a, struct kd_point *b)
+static void swap_points(struct kd_point *a, struct kd_point *b)
 {
 	struct kd_point c = *a;
 
@@ -43,11 +43,11 @@ static void divide(struct kd_point *p, size_t n, int d, size_t *less, size_t *eq
 		*less = *equal = from;
 		for (size_t i = from; i < to; i++)
 			if (p[i].at[d] < pivot)
-				swap(&p[i], &p[(*less)++]);
+				swap_points(&p[i], &p[(*less)++]);
 		*equal = *less;
 		for (size_t i = *less; i < to; i++)
 			if (p[i].at[d] == pivot)
-				swap(&p[i], &p[(*equal)++]);
+				swap_points(&p[i], &p[(*equal)++]);
 		if (n / 2 < *less)
 			to = *less;
 		else if (n / 2 >= *equal)
@@ -82,7 +82,7 @@ static int widest(const struct kd_point *p, size_t n)
 	return d;
 }
 
-static void build(struct kdtree *t, struct kd_point *p, size_t n)
+static void build_tree(struct kdtree *t, struct kd_point *p, size_t n)
 {
 	struct node *node = &t->node[t->n++];
 	size_t less, equal;
@@ -99,9 +99,9 @@ static void build(struct kdtree *t, struct kd_point *p, size_t n)
 	*node = (struct node){ .d = d };
 	range(p, less, d, &unused, &node->below);
 	range(p + less, n - less, d, &node->above, &unused);
-	build(t, p, less);
+	build_tree(t, p, less);
 	node->right = t->n;
-	build(t, p + less, n - less);
+	build_tree(t, p + less, n - less);
 }
 
 enum ar_status kdtree_build(struct kdtree **out, struct kd_point *p, size_t n, struct ar_err *err)
@@ -115,7 +115,7 @@ enum ar_status kdtree_build(struct kdtree **out, struct kd_point *p, size_t n, s
 		kdtree_destroy(t);
 		return ar_nomem(err);
 	}
-	build(t, p, n);
+	build_tree(t, p, n);
 	*out = t;
 	return AR_OK;
 }
@@ -171,7 +171,7 @@ static void offer(struct query *q, const struct kd_point *p)
 	q->found[i] = f;
 }
 
-static void search(struct query *q, size_t index)
+static void kdtree_search(struct query *q, size_t index)
 {
 	const struct node *node = &q->t->node[index];
 	double x, to_left, to_right, old;
@@ -189,9 +189,9 @@ static void search(struct query *q, size_t index)
 	to_right = x < node->above ? node->above - x : old;
 	left = to_left < to_right;
 	q->off[node->d] = left ? to_left : to_right;
-	search(q, left ? index + 1 : node->right);
+	kdtree_search(q, left ? index + 1 : node->right);
 	q->off[node->d] = left ? to_right : to_left;
-	search(q, left ? node->right : index + 1);
+	kdtree_search(q, left ? node->right : index + 1);
 	q->off[node->d] = old;
 }
 
@@ -199,6 +199,6 @@ size_t kdtree_nearest(const struct kdtree *t, const double *at, struct kd_found 
 {
 	struct query q = { .t = t, .at = at, .found = found, .k = k };
 
-	search(&q, 0);
+	kdtree_search(&q, 0);
 	return q.n;
 }

@@ -230,8 +230,8 @@ static void get_text(const cJSON *o, const char *key, char *to, size_t n)
 	snprintf(to, n, "%s", s ? s : "");
 }
 
-static enum ar_status parse(struct roofline_gpu *g, const char *text, const char *path,
-			    struct ar_err *err)
+static enum ar_status parse_gpu(struct roofline_gpu *g, const char *text, const char *path,
+				struct ar_err *err)
 {
 	cJSON *o;
 	enum ar_status st = json_parse_file(&o, text, path, err);
@@ -248,7 +248,7 @@ static enum ar_status parse(struct roofline_gpu *g, const char *text, const char
 }
 
 /* A file that exists, else a preset. */
-static bool find(const char *name, char *path, size_t n)
+static bool find_file(const char *name, char *path, size_t n)
 {
 	struct stat s;
 
@@ -267,7 +267,7 @@ static bool find(const char *name, char *path, size_t n)
 	return false;
 }
 
-static enum ar_status unknown(const char *name, struct ar_err *err)
+static enum ar_status unknown_gpu(const char *name, struct ar_err *err)
 {
 	char all[128] = "";
 	size_t n = 0;
@@ -289,12 +289,12 @@ enum ar_status roofline_gpu_load(struct roofline_gpu *g, const char *name_or_pat
 
 	*g = (struct roofline_gpu){ 0 };
 	snprintf(g->name, sizeof g->name, "%s", name_or_path);
-	if (!find(name_or_path, path, sizeof path))
-		return unknown(name_or_path, err);
+	if (!find_file(name_or_path, path, sizeof path))
+		return unknown_gpu(name_or_path, err);
 	st = text_read(&text, path, FILE_MAX, err);
 	if (st)
 		return st;
-	st = parse(g, text, path, err);
+	st = parse_gpu(g, text, path, err);
 	free(text);
 	return st;
 }

@@ -2,7 +2,7 @@
 #include "config.h"
 #include "replay/cost/roofline_select.h"
 
-static double blocks(const struct roofline_subject *s, int64_t tok)
+static double block_count(const struct roofline_subject *s, int64_t tok)
 {
 	int64_t page = method_page_tok(s->method);
 
@@ -12,7 +12,8 @@ static double blocks(const struct roofline_subject *s, int64_t tok)
 double roofline_mask_bytes(const struct roofline_subject *s, const struct layer_spec *l,
 			   const struct batch_entry *e)
 {
-	return l->q_heads * blocks(s, e->n_tok) * blocks(s, (int64_t)e->start + e->n_tok) / 8;
+	return l->q_heads * block_count(s, e->n_tok) *
+	       block_count(s, (int64_t)e->start + e->n_tok) / 8;
 }
 
 void roofline_select(const struct roofline_subject *s, const struct layer_spec *l,

@@ -44,7 +44,7 @@ static int heads_of(const struct act_capture *s)
 	return s->shape.q_heads + 2 * s->shape.kv_heads;
 }
 
-static void close(void *self)
+static void act_capture_close(void *self)
 {
 	struct act_capture *s = self;
 
@@ -116,8 +116,8 @@ static enum ar_status no_angles(const struct backend_env *env, struct ar_err *er
 		       name);
 }
 
-static enum ar_status open(void **self, const struct backend_env *env,
-			   const struct attn_shape *shape, struct ar_err *err)
+static enum ar_status act_capture_open(void **self, const struct backend_env *env,
+				       const struct attn_shape *shape, struct ar_err *err)
 {
 	struct act_capture *s = calloc(1, sizeof *s);
 	enum ar_status st;
@@ -143,18 +143,18 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	if (!st)
 		st = check_factor(s, err);
 	if (st)
-		close(s);
+		act_capture_close(s);
 	else
 		*self = s;
 	return st;
 }
 
-static const struct rope *rope(const void *self)
+static const struct rope *act_capture_rope(const void *self)
 {
 	return &((const struct act_capture *)self)->ropes.rope[0].r;
 }
 
-static int64_t n_tok(const void *self, uint32_t req)
+static int64_t act_capture_n_tok(const void *self, uint32_t req)
 {
 	const struct act_capture *s = self;
 
@@ -270,8 +270,8 @@ static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t 
 	return AR_OK;
 }
 
-static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint32_t n,
-			    struct layer_row *row, struct ar_err *err)
+static enum ar_status act_capture_begin(const void *self, uint32_t req, int64_t start, uint32_t n,
+					struct layer_row *row, struct ar_err *err)
 {
 	const struct act_capture *s = self;
 	enum ar_status st = AR_OK;
@@ -283,8 +283,8 @@ static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint3
 
 /* ---- on the host ---- */
 
-static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
-			  size_t rows, struct ar_err *err)
+static enum ar_status put_host(void *ctx, size_t off, size_t pitch, const bf16_t *from,
+			       size_t width, size_t rows, struct ar_err *err)
 {
 	bf16_t *to = (bf16_t *)ctx + off;
 
@@ -294,7 +294,7 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 	return AR_OK;
 }
 
-static enum ar_status load_ref(void *self, struct ar_err *err)
+static enum ar_status act_capture_load_ref(void *self, struct ar_err *err)
 {
 	struct act_capture *s = self;
 	enum ar_status st;
@@ -302,12 +302,12 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
 	st = s->data ? act_ropes_load_ref(&s->ropes, err) : ar_nomem(err);
-	return st ? st : act_capture_read(s, put, s->data, err);
+	return st ? st : act_capture_read(s, put_host, s->data, err);
 }
 
-static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
-			      const struct layer_qkv *product, const struct qkv *out,
-			      struct ar_err *err)
+static enum ar_status act_capture_qkv_ref(const void *self, int i, const struct layer_row *row,
+					  int n_row, const struct layer_qkv *product,
+					  const struct qkv *out, struct ar_err *err)
 {
 	const struct act_capture *s = self;
 	const struct layer_seq seq = { s->data, s->n_tok };
@@ -324,13 +324,13 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 
 const struct activations activations_capture = {
 	.name = "capture",
-	.open = open,
-	.rope = rope,
-	.n_tok = n_tok,
-	.begin = begin,
-	.load_ref = load_ref,
-	.qkv_ref = qkv_ref,
+	.open = act_capture_open,
+	.rope = act_capture_rope,
+	.n_tok = act_capture_n_tok,
+	.begin = act_capture_begin,
+	.load_ref = act_capture_load_ref,
+	.qkv_ref = act_capture_qkv_ref,
 	.load = HAVE_CUDA ? capture_load : NULL,
 	.qkv = HAVE_CUDA ? capture_qkv : NULL,
-	.close = close,
+	.close = act_capture_close,
 };

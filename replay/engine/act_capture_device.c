@@ -10,8 +10,8 @@ struct target {
 	int device;
 };
 
-static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
-			  size_t rows, struct ar_err *err)
+static enum ar_status put_device(void *ctx, size_t off, size_t pitch, const bf16_t *from,
+				 size_t width, size_t rows, struct ar_err *err)
 {
 	const struct target *t = ctx;
 	bf16_t *to = t->data + off;
@@ -37,7 +37,7 @@ enum ar_status capture_load(void *self, const struct activations_device *d, stru
 		goto out;
 	target.data = s->data;
 	CU(cudaGetDevice(&target.device));
-	st = act_capture_read(s, put, &target, err);
+	st = act_capture_read(s, put_device, &target, err);
 	if (!st)
 		st = act_ropes_load(&s->ropes, d, err);
 out:

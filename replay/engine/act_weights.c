@@ -8,7 +8,7 @@
 #include "replay/engine/tokens.h"
 #include "replay/forward/rotate.h"
 
-static void close(void *self)
+static void act_weights_close(void *self)
 {
 	struct act_weights *s = self;
 
@@ -20,8 +20,8 @@ static void close(void *self)
 	free(s);
 }
 
-static enum ar_status open(void **self, const struct backend_env *env,
-			   const struct attn_shape *shape, struct ar_err *err)
+static enum ar_status act_weights_open(void **self, const struct backend_env *env,
+				       const struct attn_shape *shape, struct ar_err *err)
 {
 	const struct model *m = env->model;
 	struct act_weights *s;
@@ -40,24 +40,24 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	st = act_ropes_open(&s->ropes, env, shape->head_dim, &m->rope, false, err);
 	s->ropes.n_rotation = env->max_len;
 	if (st)
-		close(s);
+		act_weights_close(s);
 	else
 		*self = s;
 	return st;
 }
 
-static const struct rope *rope(const void *self)
+static const struct rope *act_weights_rope(const void *self)
 {
 	return &((const struct act_weights *)self)->ropes.rope[0].r;
 }
 
-static int64_t n_tok(const void *self, uint32_t req)
+static int64_t act_weights_n_tok(const void *self, uint32_t req)
 {
 	return ((const struct act_weights *)self)->trace->req[req].prompt_tok;
 }
 
-static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint32_t n,
-			    struct layer_row *row, struct ar_err *err)
+static enum ar_status act_weights_begin(const void *self, uint32_t req, int64_t start, uint32_t n,
+					struct layer_row *row, struct ar_err *err)
 {
 	const struct act_weights *s = self;
 
@@ -75,7 +75,7 @@ static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint3
 
 /* ---- on the host ---- */
 
-static enum ar_status load_ref(void *self, struct ar_err *err)
+static enum ar_status act_weights_load_ref(void *self, struct ar_err *err)
 {
 	struct act_weights *s = self;
 
@@ -83,9 +83,9 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 	return act_ropes_load_ref(&s->ropes, err);
 }
 
-static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
-			      const struct layer_qkv *product, const struct qkv *out,
-			      struct ar_err *err)
+static enum ar_status act_weights_qkv_ref(const void *self, int i, const struct layer_row *row,
+					  int n_row, const struct layer_qkv *product,
+					  const struct qkv *out, struct ar_err *err)
 {
 	const struct act_weights *s = self;
 
@@ -102,13 +102,13 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 
 const struct activations activations_weights = {
 	.name = "weights",
-	.open = open,
-	.rope = rope,
-	.n_tok = n_tok,
-	.begin = begin,
-	.load_ref = load_ref,
-	.qkv_ref = qkv_ref,
+	.open = act_weights_open,
+	.rope = act_weights_rope,
+	.n_tok = act_weights_n_tok,
+	.begin = act_weights_begin,
+	.load_ref = act_weights_load_ref,
+	.qkv_ref = act_weights_qkv_ref,
 	.load = HAVE_CUDA ? weights_load : NULL,
 	.qkv = HAVE_CUDA ? weights_qkv : NULL,
-	.close = close,
+	.close = act_weights_close,
 };

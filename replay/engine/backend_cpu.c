@@ -13,7 +13,7 @@
 #include "kernels/methods/accuracy.h"
 #include "replay/forward/decoder_ref.h"
 
-static void *array(size_t n, size_t size)
+static void *cpu_array(size_t n, size_t size)
 {
 	return calloc(n ? n : 1, size);
 }
@@ -91,7 +91,7 @@ static bool alloc_aux(struct cpu *c, int i)
 
 	if (!c->decoder || !g->aux_bytes || g->aux_layer != c->env.run_layer[i])
 		return true;
-	c->aux[i] = array((size_t)g->n_page, g->aux_bytes);
+	c->aux[i] = cpu_array((size_t)g->n_page, g->aux_bytes);
 	return c->aux[i];
 }
 
@@ -100,7 +100,7 @@ static bool alloc_planes(struct kv_cache *kv, const struct cache_group *g)
 	bool ok = true;
 
 	for (int i = 0; i < cache_layout(g->layout)->n_plane; i++) {
-		kv->plane[i] = array((size_t)g->n_page, groups_plane_bytes(g, i));
+		kv->plane[i] = cpu_array((size_t)g->n_page, groups_plane_bytes(g, i));
 		ok &= kv->plane[i] != NULL;
 	}
 	return ok;
@@ -110,9 +110,9 @@ static bool alloc_cache(struct cpu *c)
 {
 	int n = c->env.n_run_layers;
 
-	c->kv = array((size_t)n, sizeof *c->kv);
-	c->state = array((size_t)n, sizeof *c->state);
-	c->aux = array((size_t)n, sizeof *c->aux);
+	c->kv = cpu_array((size_t)n, sizeof *c->kv);
+	c->state = cpu_array((size_t)n, sizeof *c->state);
+	c->aux = cpu_array((size_t)n, sizeof *c->aux);
 	if (!c->kv || !c->state || !c->aux)
 		return false;
 	for (int i = 0; i < n; i++) {
@@ -123,7 +123,7 @@ static bool alloc_cache(struct cpu *c)
 			continue;
 		planes = alloc_planes(&c->kv[i], g);
 		if (g->state_bytes)
-			c->state[i] = array((size_t)g->n_page, g->state_bytes);
+			c->state[i] = cpu_array((size_t)g->n_page, g->state_bytes);
 		if (!planes || (g->state_bytes && !c->state[i]) || !alloc_aux(c, i))
 			return false;
 	}
@@ -138,14 +138,14 @@ static bool alloc_rows(struct cpu *c)
 	size_t dim = (size_t)s.head_dim * sizeof(bf16_t);
 
 	c->rows.bytes = rows_bytes(&c->rows);
-	c->rows.mem = array(c->rows.bytes, 1);
-	c->slot = array((size_t)c->rows.limit[ROW_REVIVED].max_row, sizeof *c->slot);
-	c->q = array(q, dim);
-	c->k = array(k, dim);
-	c->out = array(q, dim);
-	c->out_dense = array(q, dim);
-	c->lse = array(q, sizeof *c->lse);
-	c->lse_dense = array(q, sizeof *c->lse);
+	c->rows.mem = cpu_array(c->rows.bytes, 1);
+	c->slot = cpu_array((size_t)c->rows.limit[ROW_REVIVED].max_row, sizeof *c->slot);
+	c->q = cpu_array(q, dim);
+	c->k = cpu_array(k, dim);
+	c->out = cpu_array(q, dim);
+	c->out_dense = cpu_array(q, dim);
+	c->lse = cpu_array(q, sizeof *c->lse);
+	c->lse_dense = cpu_array(q, sizeof *c->lse);
 	return c->rows.mem && c->slot && c->q && c->k && c->out && c->out_dense && c->lse &&
 	       c->lse_dense;
 }
@@ -156,7 +156,7 @@ static enum ar_status alloc_decoder(struct cpu *c, struct ar_err *err)
 
 	if (!c->decoder)
 		return AR_OK;
-	c->logits = array(CPU_LOGIT_ROWS * vocab, sizeof *c->logits);
+	c->logits = cpu_array(CPU_LOGIT_ROWS * vocab, sizeof *c->logits);
 	return c->logits ? decoder_ref_room(c->decoder, rows_max(&c->rows), err) : ar_nomem(err);
 }
 
@@ -218,8 +218,8 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, void *
 }
 
 /* The same for an entry whose K and V are missing: store them first. */
-static enum ar_status store(struct cpu *c, int i, const struct rows *r, void *ctx,
-			    struct ar_err *err)
+static enum ar_status store_missing(struct cpu *c, int i, const struct rows *r, void *ctx,
+				    struct ar_err *err)
 {
 	enum ar_status st = cpu_qkv(c, i, r, true, err);
 
@@ -242,7 +242,7 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, s
 			      !held,
 			      held	 ? refresh :
 			      c->decoder ? cpu_attend :
-					   store,
+					   store_missing,
 			      NULL, err);
 	}
 	return st;

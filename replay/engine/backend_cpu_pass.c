@@ -71,7 +71,7 @@ static enum ar_status run_part(struct cpu *c, const struct method_part *p,
 	return st;
 }
 
-static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+static enum ar_status attend_layer(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
 	enum ar_status st = AR_OK;
@@ -108,13 +108,13 @@ enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx,
 	enum ar_status st = cpu_qkv(c, i, r, true, err);
 
 	(void)ctx;
-	return st ? st : attend(c, i, r, err);
+	return st ? st : attend_layer(c, i, r, err);
 }
 
 /* ---- passes ---- */
 
-static enum ar_status build(struct cpu *c, const struct batch *b, const struct row_segment *segment,
-			    struct ar_err *err)
+static enum ar_status build_rows(struct cpu *c, const struct batch *b,
+				 const struct row_segment *segment, struct ar_err *err)
 {
 	size_t used;
 
@@ -127,7 +127,7 @@ static enum ar_status enter_segment(struct cpu *c, const struct batch *b, int s,
 	struct drops *d = &c->engine.drops;
 	enum ar_status st = drops_grow(d, c->env.blocks, b, s, err);
 
-	return st ? st : build(c, b, drops_segments(d), err);
+	return st ? st : build_rows(c, b, drops_segments(d), err);
 }
 
 /* Run the dropper of executed layer i, and find the rows of the next segment. */
@@ -186,8 +186,8 @@ static enum ar_status revive_rows(struct cpu *c, int i, const struct rows *r, st
 
 /* The steps of executed layer i after its attention: projection and MLP of the decoder, if whole,
  * and the dropper between or behind them. */
-static enum ar_status finish(struct cpu *c, int i, const struct batch *b, const struct rows *r,
-			     bool whole, struct ar_err *err)
+static enum ar_status finish_layer(struct cpu *c, int i, const struct batch *b,
+				   const struct rows *r, bool whole, struct ar_err *err)
 {
 	const struct drop *drop = attn_engine_drop(&c->engine, i);
 	bool before_mlp = drop && drop->dropper->place == DROP_BEFORE_MLP;
@@ -234,7 +234,7 @@ enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mi
 		if (!st)
 			st = mix(c, i, r, ctx, err);
 		if (!st)
-			st = finish(c, i, b, r, whole, err);
+			st = finish_layer(c, i, b, r, whole, err);
 	}
 	return st;
 }
@@ -327,7 +327,7 @@ static enum ar_status replay_layers(struct cpu *c, const struct batch_entry *e, 
 		if (!st)
 			st = cpu_qkv(c, l, r, false, err);
 		if (!st && l < i)
-			st = attend(c, l, r, err);
+			st = attend_layer(c, l, r, err);
 		if (!st && l < i)
 			st = leave_layer(c, l, e->req, err);
 	}
@@ -338,9 +338,9 @@ static enum ar_status replay_layers(struct cpu *c, const struct batch_entry *e, 
 enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err)
 {
 	struct batch_entry one = *e;
-	enum ar_status st = build(c,
-				  &(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
-				  drops_entry(&c->engine.drops, e->req), err);
+	enum ar_status st =
+		build_rows(c, &(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
+			   drops_entry(&c->engine.drops, e->req), err);
 
 	if (st)
 		return st;

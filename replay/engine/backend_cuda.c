@@ -127,7 +127,7 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 				   .stream = c->device.stream };
 }
 
-static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+static enum ar_status cuda_attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
 	enum ar_status st = AR_OK;
@@ -152,7 +152,7 @@ enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 		return cuda_mix_linear(c, i, r, err);
 	st = cuda_make_qkv(c, i, r, store, err);
-	return st ? st : attend(c, i, r, err);
+	return st ? st : cuda_attend(c, i, r, err);
 }
 
 /* Whether the dropper of executed layer i acts between the halves of decoder_after(). */
@@ -192,7 +192,7 @@ enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struc
 }
 
 /* What follows the mixer of executed layer i.  In which the dropper of the layer drops rows. */
-static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+static enum ar_status cuda_finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	enum ar_status st = cuda_until_drop(c, i, r, err);
 
@@ -202,8 +202,8 @@ static enum ar_status finish(struct cuda *c, int i, const struct rows *r, struct
 	return st ? st : cuda_pass_drop(c, i, r, err);
 }
 
-/* hold() has ended, or ends now. */
-static void release(struct cuda_clock *t)
+/* hold_gpu() has ended, or ends now. */
+static void release_gpu(struct cuda_clock *t)
 {
 	if (*t->go != LAYER_HOLD_OVER)
 		*t->go = 1;
@@ -219,13 +219,13 @@ static void enqueued(struct cuda_clock *clock, int from, int to, int ahead)
 	for (int i = from; i < to; i++)
 		clock->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 	if (clock->early && to == ahead)
-		release(clock);
+		release_gpu(clock);
 }
 
 /* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  Events: begin, layers,
  * head, end.  flags: for cudaEventRecordWithFlags(). */
-static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int from, int to,
-			      unsigned flags, struct ar_err *err)
+static enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, int from, int to,
+				   unsigned flags, struct ar_err *err)
 {
 	int n = c->env.n_run_layers;
 	const struct rows *last = row_set_of(set, n - 1);
@@ -240,7 +240,7 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int fro
 		if (!st)
 			st = cuda_mix(c, i, r, true, err);
 		if (!st)
-			st = finish(c, i, r, err);
+			st = cuda_finish(c, i, r, err);
 		enqueued(&c->clock, i, i + 1, CUDA_AHEAD);
 	}
 	if (st || to <= n)
@@ -263,8 +263,8 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
 	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
 }
 
-/* Fill executed layer i, see fill().  With weights the whole layer runs, because the layers above
- * need its output. */
+/* Fill executed layer i, see fill_entry().  With weights the whole layer runs, because the layers
+ * above need its output. */
 static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err *err)
 {
 	const struct rows *r = row_set_of(&c->pass.dev, i);
@@ -272,18 +272,18 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 
 	if (c->env.weights) {
 		st = cuda_mix(c, i, r, !held, err);
-		return st ? st : finish(c, i, r, err);
+		return st ? st : cuda_finish(c, i, r, err);
 	}
 	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
 		return AR_OK;
 	st = cuda_make_qkv(c, i, r, !held, err);
-	return st || !c->pass.state[i] ? st : attend(c, i, r, err);
+	return st || !c->pass.state[i] ? st : cuda_attend(c, i, r, err);
 }
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
  * beside the pages must process them too, even if decodes have already stored their K and V.  The
  * state of a linear layer is not updated: it comes from random hidden states. */
-static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
+static enum ar_status fill_entry(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
 	bool held = blocks_hold(c->env.blocks, e);
@@ -313,7 +313,7 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	for (size_t e = 0; e < b->n && !st; e++)
 		while (!st && blocks_missing(c->env.blocks, &b->entry[e],
 					     c->pass.rows.limit[ROW_PREFILL].max_row, &piece))
-			st = fill(c, &piece, err);
+			st = fill_entry(c, &piece, err);
 	return st;
 }
 
@@ -357,7 +357,7 @@ static enum ar_status find_segments(struct cuda *c, const struct batch *b, struc
 
 static enum ar_status enqueue_all(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	return enqueue(c, set, 0, c->env.n_run_layers + 1, cudaEventRecordDefault, err);
+	return cuda_enqueue(c, set, 0, c->env.n_run_layers + 1, cudaEventRecordDefault, err);
 }
 
 struct pass {
@@ -370,7 +370,8 @@ struct pass {
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;
-	enum ar_status st = enqueue(p->c, p->set, p->from, p->to, cudaEventRecordExternal, err);
+	enum ar_status st = cuda_enqueue(p->c, p->set, p->from, p->to, cudaEventRecordExternal,
+					 err);
 
 	prof_phase(p->c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return st;
@@ -429,9 +430,9 @@ out:
 
 /* ---- runs ---- */
 
-/* Make the GPU wait until release().  So the time of the host and its tracer is not measured.  The
- * wait ends after HOLD_NS, as the launch queue is finite. */
-static enum ar_status hold(struct cuda *c, struct ar_err *err)
+/* Make the GPU wait until release_gpu().  So the time of the host and its tracer is not measured.
+ * The wait ends after HOLD_NS, as the launch queue is finite. */
+static enum ar_status hold_gpu(struct cuda *c, struct ar_err *err)
 {
 	*c->clock.go = 0;
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
@@ -449,11 +450,11 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 		st = cuda_begin(c, err);
 	if (st)
 		return st;
-	st = hold(c, err);
+	st = hold_gpu(c, err);
 	if (!st)
 		st = pad ? launch_graphs(c, pad, err) : enqueue_all(c, set, err);
 	*late = *c->clock.go == LAYER_HOLD_OVER;
-	release(&c->clock);
+	release_gpu(&c->clock);
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(c->device.stream));

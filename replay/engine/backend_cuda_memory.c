@@ -18,7 +18,8 @@
 #include "kernels/support.h"
 #include "replay/engine/prepare.h"
 
-static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what, struct ar_err *err)
+static enum ar_status cuda_take(void *ctx, void *to, size_t bytes, const char *what,
+				struct ar_err *err)
 {
 	struct cuda_device *d = ctx;
 	void *p;
@@ -92,7 +93,7 @@ void cuda_close(void *self)
 
 /* ---- opening ---- */
 
-static void describe(const struct cudaDeviceProp *p, struct store_gpu *gpu)
+static void describe_gpu(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 {
 	const unsigned char *u = (const unsigned char *)p->uuid.bytes;
 	int cuda = 0;
@@ -130,7 +131,7 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	CU(cudaSetDevice((int)c->opts.device));
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	CU(cudaGetDeviceProperties(&prop, (int)c->opts.device));
-	describe(&prop, &c->device.gpu);
+	describe_gpu(&prop, &c->device.gpu);
 	if (prop.major < 8)
 		return ar_fail(err, AR_NODEV,
 			       "GPU %lld, %s, has compute capability %d.%d, but 8.0 or later "
@@ -152,7 +153,7 @@ out:
 static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 {
 	const struct activations_device d = {
-		.take = take,
+		.take = cuda_take,
 		.take_ctx = &c->device,
 		.stream = c->device.stream,
 		.phase = prof_phase,
@@ -174,16 +175,18 @@ static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 	size_t row = (size_t)rows_max(r), dim = (size_t)s.head_dim;
 	size_t q = row * (size_t)s.q_heads, k = row * (size_t)s.kv_heads;
 	size_t out = larger(q * dim, row * cuda_linear_width(c));
-	enum ar_status st = take(&c->device, &c->pass.q, q * dim * sizeof *c->pass.q, "the queries",
-				 err);
+	enum ar_status st = cuda_take(&c->device, &c->pass.q, q * dim * sizeof *c->pass.q,
+				      "the queries", err);
 
 	if (!st)
-		st = take(&c->device, &c->pass.k, k * dim * sizeof *c->pass.k, "the keys", err);
+		st = cuda_take(&c->device, &c->pass.k, k * dim * sizeof *c->pass.k, "the keys",
+			       err);
 	if (!st)
-		st = take(&c->device, &c->pass.out, out * sizeof *c->pass.out,
-			  "the attention outputs", err);
+		st = cuda_take(&c->device, &c->pass.out, out * sizeof *c->pass.out,
+			       "the attention outputs", err);
 	if (!st)
-		st = take(&c->device, &c->pass.lse, q * sizeof *c->pass.lse, "the log sums", err);
+		st = cuda_take(&c->device, &c->pass.lse, q * sizeof *c->pass.lse, "the log sums",
+			       err);
 	return st;
 }
 
@@ -194,7 +197,7 @@ static enum ar_status open_sinks(struct cuda *c, struct ar_err *err)
 
 	if (!c->engine.sink)
 		return AR_OK;
-	st = take(&c->device, &c->pass.sink, bytes, "the sinks", err);
+	st = cuda_take(&c->device, &c->pass.sink, bytes, "the sinks", err);
 	if (!st)
 		CU(cudaMemcpy(c->pass.sink, c->engine.sink, bytes, cudaMemcpyHostToDevice));
 out:
@@ -408,7 +411,7 @@ static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
 	for (int i = 0; i < n; i++)
 		if (!cuda_skips(c, i))
 			bytes += lay_layer(attn_engine_group(&c->engine, i), NULL, &kv, &state);
-	st = take(&c->device, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
+	st = cuda_take(&c->device, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
 	if (st)
 		return st;
 	c->pass.kv = calloc((size_t)n, sizeof *c->pass.kv);
@@ -433,7 +436,8 @@ static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 			c->pass.rows.limit[ROW_PREFILL].max_page =
 				c->pass.rows.view[i].group->n_page;
 	c->pass.rows.bytes = rows_bytes(&c->pass.rows);
-	st = take(&c->device, &c->pass.rows_dev, c->pass.rows.bytes, "the arrays of a batch", err);
+	st = cuda_take(&c->device, &c->pass.rows_dev, c->pass.rows.bytes, "the arrays of a batch",
+		       err);
 	if (st)
 		return st;
 	CU(cudaMallocHost(&c->pass.rows.mem, c->pass.rows.bytes));
@@ -447,16 +451,16 @@ static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 	const struct attn_shape s = attn_engine_widest(&c->engine);
 	int max_row = c->pass.rows.limit[ROW_PREFILL].max_row;
 	size_t n = (size_t)max_row * (size_t)s.q_heads;
-	enum ar_status st = take(&c->device, &c->pass.compared.out,
-				 n * (size_t)s.head_dim * sizeof *c->pass.compared.out,
-				 "the dense outputs", err);
+	enum ar_status st = cuda_take(&c->device, &c->pass.compared.out,
+				      n * (size_t)s.head_dim * sizeof *c->pass.compared.out,
+				      "the dense outputs", err);
 
 	if (!st)
-		st = take(&c->device, &c->pass.compared.lse, n * sizeof *c->pass.compared.lse,
-			  "the dense log sums", err);
+		st = cuda_take(&c->device, &c->pass.compared.lse, n * sizeof *c->pass.compared.lse,
+			       "the dense log sums", err);
 	if (!st)
-		st = take(&c->device, &c->pass.compared.work, accuracy_work_bytes(&s, max_row),
-			  "the distances of outputs", err);
+		st = cuda_take(&c->device, &c->pass.compared.work, accuracy_work_bytes(&s, max_row),
+			       "the distances of outputs", err);
 	return st;
 }
 
@@ -482,15 +486,16 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take_compared(c, err);
 	if (!st)
-		st = take(&c->device, &c->pass.work,
-			  work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page),
-			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
+		st = cuda_take(&c->device, &c->pass.work,
+			       work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page),
+			       "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)",
+			       err);
 	if (!st)
-		st = cuda_take_drops(c, take, err);
+		st = cuda_take_drops(c, cuda_take, err);
 	if (!st)
 		st = take_cache(c, err);
 	if (!st)
-		st = cuda_open_aux(c, take, err);
+		st = cuda_open_aux(c, cuda_take, err);
 	if (st)
 		return st;
 	log_groups(c);

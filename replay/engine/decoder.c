@@ -43,7 +43,7 @@ static float norm_plus(const struct decoder *d)
 	return d->env.model->norm_plus_one ? 1 : 0;
 }
 
-static void phase(const struct decoder *d, int layer, enum phase what)
+static void decoder_phase(const struct decoder *d, int layer, enum phase what)
 {
 	d->env.phase(d->env.phase_ctx, layer, what);
 }
@@ -66,8 +66,9 @@ static enum ar_status norm(struct decoder *d, const bf16_t *w, struct ar_err *er
 }
 
 /* All rows times one matrix: out[n_row][n] from in[n_row][k].  bias NULL: none. */
-static enum ar_status product(struct decoder *d, size_t n, size_t k, const bf16_t *in,
-			      const bf16_t *w, const bf16_t *bias, bf16_t *out, struct ar_err *err)
+static enum ar_status decoder_multiply(struct decoder *d, size_t n, size_t k, const bf16_t *in,
+				       const bf16_t *w, const bf16_t *bias, bf16_t *out,
+				       struct ar_err *err)
 {
 	const struct gemm_args x = { .n_batch = 1,
 				     .m = d->n_row,
@@ -107,18 +108,19 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 	size_t h = (size_t)d->env.model->hidden;
 	enum ar_status st;
 
-	phase(d, layer, PHASE_NORM);
+	decoder_phase(d, layer, PHASE_NORM);
 	st = norm(d, w->w[W_NORM1], err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_LINEAR);
-	st = product(d, layer_qkv_width(l), h, d->now.y, w->w[W_QKV], w->w[W_QKV_BIAS], d->wide,
-		     err);
+	decoder_phase(d, layer, PHASE_LINEAR);
+	st = decoder_multiply(d, layer_qkv_width(l), h, d->now.y, w->w[W_QKV], w->w[W_QKV_BIAS],
+			      d->wide, err);
 	if (!st && layer_ba_width(l))
-		st = product(d, layer_ba_width(l), h, d->now.y, w->w[W_BA], NULL, ba_of(d, l), err);
+		st = decoder_multiply(d, layer_ba_width(l), h, d->now.y, w->w[W_BA], NULL,
+				      ba_of(d, l), err);
 	if (st || !l->qk_norm)
 		return st;
-	phase(d, layer, PHASE_NORM);
+	decoder_phase(d, layer, PHASE_NORM);
 	return layer_qk_norm(&qkv, w->w[W_QK_NORM], norm_eps(d), d->env.stream, err);
 }
 
@@ -150,17 +152,17 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 	enum ar_status st = AR_OK;
 
 	if (w->spec->out_gate) {
-		phase(d, layer, PHASE_NORM);
+		decoder_phase(d, layer, PHASE_NORM);
 		st = layer_out_gate(&qkv, attn, d->act, d->env.stream, err);
 		attn = d->act;
 	}
 	if (st)
 		return st;
-	phase(d, layer, PHASE_LINEAR);
+	decoder_phase(d, layer, PHASE_LINEAR);
 	d->n_add = 1;
 	d->post = w->w[W_POST1];
-	return product(d, (size_t)d->env.model->hidden, layer_o_width(w->spec), attn, w->w[W_O],
-		       w->w[W_O_BIAS], d->now.add, err);
+	return decoder_multiply(d, (size_t)d->env.model->hidden, layer_o_width(w->spec), attn,
+				w->w[W_O], w->w[W_O_BIAS], d->now.add, err);
 }
 
 /* Run the router and gather the rows of each expert.  *in: input of the gate/up product. */
@@ -173,12 +175,12 @@ static enum ar_status route(struct decoder *d, const struct layer_weights *w, in
 	*in = d->now.y;
 	if (!n_experts)
 		return AR_OK;
-	phase(d, layer, PHASE_LINEAR);
-	st = product(d, (size_t)n_experts, (size_t)h, d->now.y, w->w[W_ROUTER], w->w[W_ROUTER_BIAS],
-		     d->wide, err);
+	decoder_phase(d, layer, PHASE_LINEAR);
+	st = decoder_multiply(d, (size_t)n_experts, (size_t)h, d->now.y, w->w[W_ROUTER],
+			      w->w[W_ROUTER_BIAS], d->wide, err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_NORM);
+	decoder_phase(d, layer, PHASE_NORM);
 	*in = d->now.spare;
 	return layer_gather(d->now.y, d->n_row, NULL, e->experts * e->rows, h, d->now.spare,
 			    d->env.stream, err);
@@ -212,15 +214,15 @@ static enum ar_status run_gated(struct decoder *d, const struct gated_mlp *m, en
 					.c = out };
 	enum ar_status st;
 
-	phase(d, layer, PHASE_LINEAR);
+	decoder_phase(d, layer, PHASE_LINEAR);
 	st = gemm_run(d->gemm, &up, err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_NORM);
+	decoder_phase(d, layer, PHASE_NORM);
 	st = layer_act(act, d->wide, n * m->rows, m->ffn, d->act, d->env.stream, err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_LINEAR);
+	decoder_phase(d, layer, PHASE_LINEAR);
 	return gemm_run(d->gemm, &down, err);
 }
 
@@ -248,11 +250,11 @@ static enum ar_status share(struct decoder *d, const struct layer_weights *w, in
 	enum ar_status st = run_gated(d, &m, w->spec->act, layer, d->now.y, d->now.spare, err);
 
 	if (!st && gate)
-		st = product(d, 1, (size_t)d->env.model->hidden, d->now.y, w->w[W_SHARED_GATE],
-			     NULL, d->wide, err);
+		st = decoder_multiply(d, 1, (size_t)d->env.model->hidden, d->now.y,
+				      w->w[W_SHARED_GATE], NULL, d->wide, err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_NORM);
+	decoder_phase(d, layer, PHASE_NORM);
 	return sum_up(d, d->now.spare, gate, err);
 }
 
@@ -271,7 +273,7 @@ enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *e
 	const bf16_t *in;
 	enum ar_status st;
 
-	phase(d, layer, PHASE_NORM);
+	decoder_phase(d, layer, PHASE_NORM);
 	st = norm(d, w->w[W_NORM2], err);
 	if (!st)
 		st = route(d, w, layer, &e, &in, err);
@@ -308,7 +310,7 @@ static enum ar_status finish_x(struct decoder *d, struct ar_err *err)
 }
 
 /* The same, and copy x to `to`. */
-static enum ar_status settle(struct decoder *d, bf16_t *to, struct ar_err *err)
+static enum ar_status settle_to(struct decoder *d, bf16_t *to, struct ar_err *err)
 {
 	enum ar_status st = finish_x(d, err);
 
@@ -328,8 +330,8 @@ enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *w
 	enum ar_status st;
 
 	assert(d->stale && n >= d->n_row);
-	phase(d, layer, PHASE_DROP);
-	st = settle(d, d->stale + (size_t)n * (size_t)h, err);
+	decoder_phase(d, layer, PHASE_DROP);
+	st = settle_to(d, d->stale + (size_t)n * (size_t)h, err);
 	if (!st)
 		st = layer_gather(d->stale, 2 * n, whole, n, h, d->now.x, d->env.stream, err);
 	d->n_row = n;
@@ -342,7 +344,7 @@ enum ar_status decoder_put(struct decoder *d, int layer, const struct layer_row 
 	int h = d->env.model->hidden;
 	enum ar_status st;
 
-	phase(d, layer, PHASE_DROP);
+	decoder_phase(d, layer, PHASE_DROP);
 	st = finish_x(d, err);
 	return st ? st :
 		    layer_put(d->now.x + (size_t)skip * (size_t)h, row, index, n, h, x,
@@ -356,7 +358,7 @@ enum ar_status decoder_take(struct decoder *d, int layer, int n_keep, const bf16
 	enum ar_status st = AR_OK;
 
 	assert(!d->n_add && n_keep <= d->n_row && n_keep + n <= d->env.max_row);
-	phase(d, layer, PHASE_DROP);
+	decoder_phase(d, layer, PHASE_DROP);
 	if (n)
 		st = layer_gather(x, 0, slot, n, h, d->now.x + (size_t)n_keep * (size_t)h,
 				  d->env.stream, err);
@@ -371,9 +373,9 @@ enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, 
 	enum ar_status st = AR_OK;
 
 	assert(d->env.drops && n > 0 && n <= d->n_row);
-	phase(d, layer, PHASE_DROP);
+	decoder_phase(d, layer, PHASE_DROP);
 	if (d->stale)
-		st = settle(d, d->stale, err);
+		st = settle_to(d, d->stale, err);
 	if (!st && d->n_add > 1)
 		st = sum_up(d, NULL, NULL, err);
 	if (!st)
@@ -405,7 +407,7 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 					.stride = d->vocab };
 	enum ar_status st;
 
-	phase(d, PHASE_NO_LAYER, PHASE_HEAD);
+	decoder_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
 	st = norm(d, d->norm, err);
 	if (!st && n_emit)
 		st = layer_gather(d->now.y, d->n_row, emit, n_emit, m->hidden, d->act,
@@ -434,7 +436,7 @@ out:
 
 /* Run n rows through layers [from, to) and the head.  The QKV product is used as the attention
  * output. */
-static enum ar_status pass(struct decoder *d, int n, int from, int to, struct ar_err *err)
+static enum ar_status decoder_pass(struct decoder *d, int n, int from, int to, struct ar_err *err)
 {
 	enum ar_status st = decoder_begin(d, d->first, n, err);
 
@@ -453,11 +455,11 @@ static enum ar_status warm_up_layer(struct decoder *d, int i, struct ar_err *err
 	enum ar_status st = AR_OK;
 
 	for (int64_t n = 1; n < max && !st; n *= 2) {
-		st = pass(d, (int)n, i, i + 1, err);
+		st = decoder_pass(d, (int)n, i, i + 1, err);
 		if (!st && n > 1 && n + n / 2 < max)
-			st = pass(d, (int)(n + n / 2), i, i + 1, err);
+			st = decoder_pass(d, (int)(n + n / 2), i, i + 1, err);
 	}
-	return st ? st : pass(d, max, i, i + 1, err);
+	return st ? st : decoder_pass(d, max, i, i + 1, err);
 }
 
 /* Return whether executed layer i is the first one of its kind. */
@@ -491,7 +493,7 @@ static enum ar_status check_finite(struct decoder *d, struct ar_err *err)
 
 	if (!x)
 		return ar_nomem(err);
-	st = pass(d, n, 0, d->env.n_layers, err);
+	st = decoder_pass(d, n, 0, d->env.n_layers, err);
 	if (st)
 		goto out;
 	CU(cudaStreamSynchronize(d->env.stream));

@@ -232,7 +232,7 @@ static const enum weight tensor_of[W_COUNT] = {
 };
 
 /* The driver stages the copy through pinned memory of its own. */
-static enum ar_status copy(bf16_t *to, const bf16_t *from, size_t n, struct ar_err *err)
+static enum ar_status copy_weights(bf16_t *to, const bf16_t *from, size_t n, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -250,7 +250,7 @@ static enum ar_status copy_layer(const struct decoder *d, int i, struct ar_err *
 
 	for (int k = 0; k < W_COUNT && !st; k++)
 		if (w->w[k])
-			st = copy(w->w[k], from[tensor_of[k]], e.of[k].n, err);
+			st = copy_weights(w->w[k], from[tensor_of[k]], e.of[k].n, err);
 	return st;
 }
 
@@ -263,7 +263,7 @@ static enum ar_status copy_vocab(const struct decoder *d, bf16_t *to, const bf16
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemset(to + n, 0, pad * h * sizeof *to));
-	st = copy(to, from, n, err);
+	st = copy_weights(to, from, n, err);
 out:
 	return st;
 }
@@ -272,7 +272,7 @@ static enum ar_status copy_all(const struct decoder *d, struct ar_err *err)
 {
 	const struct weights *w = d->env.weights;
 	const struct model *m = d->env.model;
-	enum ar_status st = copy(d->norm, w->norm, (size_t)m->hidden, err);
+	enum ar_status st = copy_weights(d->norm, w->norm, (size_t)m->hidden, err);
 
 	if (!st)
 		st = copy_vocab(d, d->embed, w->embed, embedded(m), err);
@@ -285,8 +285,8 @@ static enum ar_status copy_all(const struct decoder *d, struct ar_err *err)
 
 /* ---- random weights ---- */
 
-static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in, uint64_t *seed,
-			   struct ar_err *err)
+static enum ar_status draw_weights(struct decoder *d, bf16_t *x, size_t n, size_t fan_in,
+				   uint64_t *seed, struct ar_err *err)
 {
 	*seed = rng_mix(*seed);
 	return n ? layer_fill(x, n, *seed, 1 / sqrtf((float)fan_in), d->env.stream, err) : AR_OK;
@@ -299,7 +299,7 @@ static enum ar_status draw_layer(struct decoder *d, const struct layer_weights *
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < W_COUNT && !st; i++)
-		st = draw(d, w->w[i], e.of[i].n, e.of[i].fan_in, seed, err);
+		st = draw_weights(d, w->w[i], e.of[i].n, e.of[i].fan_in, seed, err);
 	return st;
 }
 
@@ -307,12 +307,12 @@ static enum ar_status draw_all(struct decoder *d, struct ar_err *err)
 {
 	size_t h = (size_t)d->env.model->hidden;
 	uint64_t seed = d->env.seed;
-	enum ar_status st = draw(d, d->norm, h, 1, &seed, err);
+	enum ar_status st = draw_weights(d, d->norm, h, 1, &seed, err);
 
 	if (!st)
-		st = draw(d, d->head, (size_t)d->vocab * h, h, &seed, err);
+		st = draw_weights(d, d->head, (size_t)d->vocab * h, h, &seed, err);
 	if (!st)
-		st = draw(d, d->x0, (size_t)d->env.max_row * h, 1, &seed, err);
+		st = draw_weights(d, d->x0, (size_t)d->env.max_row * h, 1, &seed, err);
 	for (int i = 0; i < d->env.n_layers && !st; i++)
 		st = draw_layer(d, &d->layer[i], &seed, err);
 	return st;

@@ -66,7 +66,7 @@ void series_sort(struct series *s)
 	s->n_run = n + 1;
 }
 
-static double at(const struct series *s, uint64_t k)
+static double series_at(const struct series *s, uint64_t k)
 {
 	size_t i = 0;
 
@@ -79,9 +79,9 @@ double series_percentile(const struct series *s, double p)
 {
 	double h = (double)(s->n - 1) * p / 100;
 	uint64_t k = (uint64_t)h;
-	double lo = at(s, k);
+	double lo = series_at(s, k);
 
-	return lo + (h - (double)k) * (at(s, k + 1) - lo);
+	return lo + (h - (double)k) * (series_at(s, k + 1) - lo);
 }
 
 double series_mean(const struct series *s)

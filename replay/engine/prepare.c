@@ -183,7 +183,7 @@ static enum ar_status parse_layers(const char *s, const struct capture_info *c, 
 }
 
 /* Spread the listed layers evenly over the layers with attention. */
-static void spread(int *captured, const struct model *m, const int *list, int len)
+static void spread_layers(int *captured, const struct model *m, const int *list, int len)
 {
 	int64_t n = 0, at = 0;
 
@@ -211,7 +211,7 @@ static enum ar_status map_layers(struct prepared *p, const struct prepare_in *in
 		for (; len < c->n_layers && len < n && !(c->random && len == RANDOM_LAYERS); len++)
 			list[len] = len;
 	if (!st)
-		spread(p->captured_layer, in->model, list, len);
+		spread_layers(p->captured_layer, in->model, list, len);
 	free(list);
 	return st;
 }

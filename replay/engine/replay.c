@@ -130,7 +130,7 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-static int64_t later(int64_t a, int64_t b)
+static int64_t later_time(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
 }
@@ -173,7 +173,7 @@ static bool arrive(struct loop *l)
 }
 
 /* Queue the iteration of the plan, which was launched. */
-static void push(struct loop *l, int64_t start)
+static void push_iteration(struct loop *l, int64_t start)
 {
 	const struct batch_entry *e = l->s->batch.entry, *end = e + l->s->batch.n;
 	struct launched *q = &l->queue[l->n_queue++];
@@ -190,7 +190,7 @@ static void push(struct loop *l, int64_t start)
 }
 
 /* Take the oldest iteration off the queue. */
-static void pop(struct loop *l)
+static void pop_iteration(struct loop *l)
 {
 	struct launched oldest = l->queue[0];
 
@@ -372,7 +372,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	if (!b->n) {
 		if (l->n_queue)
 			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
-		l->clock.now = l->clock.gpu_end = later(l->clock.now, l->clock.gpu_end);
+		l->clock.now = l->clock.gpu_end = later_time(l->clock.now, l->clock.gpu_end);
 		return check_clock(l, err);
 	}
 	st = backend_run(cfg->backend, cfg->self, b, c, err);
@@ -389,7 +389,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	if (st)
 		return st;
 	l->res->cost_sources[c->source]++;
-	push(l, x->start_ns);
+	push_iteration(l, x->start_ns);
 	return AR_OK;
 }
 
@@ -411,7 +411,7 @@ static enum ar_status retire_oldest(struct loop *l, struct ar_err *err)
 
 	sched_retire(l->s);
 	st = finish_requests(l, err);
-	pop(l);
+	pop_iteration(l);
 	count_oldest(l);
 	return st;
 }
@@ -484,7 +484,7 @@ static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
 	const struct sched *s = l->s;
-	struct step x = { .start_ns = later(l->clock.now, l->clock.gpu_end) };
+	struct step x = { .start_ns = later_time(l->clock.now, l->clock.gpu_end) };
 	enum ar_status st = make_plan(l, err);
 	bool due, waits;
 
@@ -500,7 +500,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 		st = report(l, &x, err);
 	if (st)
 		return st;
-	l->res->end_ns = later(l->clock.now, l->clock.gpu_end);
+	l->res->end_ns = later_time(l->clock.now, l->clock.gpu_end);
 	count_oldest(l);
 	return due ? retire_oldest(l, err) : AR_OK;
 }

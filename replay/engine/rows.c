@@ -132,31 +132,31 @@ size_t rows_bytes(const struct rows_env *e)
 
 /* ---- batches ---- */
 
-static struct part part_of(const struct rows_env *e, int view, const struct batch *b,
-			   const struct row_segment *segment)
+static struct rows_part part_of(const struct rows_env *e, int view, const struct batch *b,
+				const struct row_segment *segment)
 {
 	const struct row_view *v = &e->view[view];
 
-	return (struct part){ e, v, b, segment ? &segment[v->segment] : NULL };
+	return (struct rows_part){ e, v, b, segment ? &segment[v->segment] : NULL };
 }
 
 /* The rows of an entry in a view, without revived ones: indices [start, start + n) in the cache. */
-struct span {
+struct entry_span {
 	int32_t start, n, pos;	      /* pos: position of the entry's first token */
 	const int32_t *keep, *before; /* as in struct row_segment */
 };
 
-static struct span span_in(const struct row_segment *s, const struct batch *b, size_t i)
+static struct entry_span span_in(const struct row_segment *s, const struct batch *b, size_t i)
 {
 	const struct batch_entry *e = &b->entry[i];
 	int32_t pos = (int32_t)e->start, n_back = rows_n_back(s, i);
 
-	return s ? (struct span){ s->start[i] + n_back, s->n[i] - n_back, pos, s->keep[i],
-				  s->before ? s->before[i] : NULL } :
-		   (struct span){ pos, (int32_t)e->n_tok, pos, NULL, NULL };
+	return s ? (struct entry_span){ s->start[i] + n_back, s->n[i] - n_back, pos, s->keep[i],
+					s->before ? s->before[i] : NULL } :
+		   (struct entry_span){ pos, (int32_t)e->n_tok, pos, NULL, NULL };
 }
 
-static struct span span_of(const struct part *p, size_t i)
+static struct entry_span span_of(const struct rows_part *p, size_t i)
 {
 	return span_in(p->segment, p->b, i);
 }
@@ -164,7 +164,7 @@ static struct span span_of(const struct part *p, size_t i)
 /* ---- windows ---- */
 
 /* The position of the token at an index of the cache, where windows count positions. */
-static int32_t position_of(const struct span *x, int32_t index)
+static int32_t position_of(const struct entry_span *x, int32_t index)
 {
 	int32_t k = index - x->start;
 
@@ -172,7 +172,7 @@ static int32_t position_of(const struct span *x, int32_t index)
 }
 
 /* The first key that the row at an index sees, not before key `from`. */
-static int32_t first_key(const struct span *x, int32_t index, int window, int32_t from)
+static int32_t first_key(const struct entry_span *x, int32_t index, int window, int32_t from)
 {
 	int32_t to = index, beyond;
 
@@ -192,7 +192,7 @@ static int32_t first_key(const struct span *x, int32_t index, int window, int32_
 
 int64_t rows_pairs(const struct row_segment *s, const struct batch *b, size_t i, int window)
 {
-	const struct span x = span_in(s, b, i);
+	const struct entry_span x = span_in(s, b, i);
 	int64_t start = x.start, n = x.n, sum = 0;
 	int64_t whole = !window ? n : window - 1 > start ? window - 1 - start : 0;
 	int32_t first = 0;
@@ -216,19 +216,19 @@ static int32_t pages_until(const struct row_view *v, int32_t end)
 }
 
 /* Sizes of the rows of a kind. */
-struct size {
+struct part_size {
 	size_t req, row, page, emit;
 	int64_t max_kv_blk;
 };
 
-static struct size measure(const struct part *p, enum row_kind kind)
+static struct part_size measure_kind(const struct rows_part *p, enum row_kind kind)
 {
-	struct size s = { 0 };
+	struct part_size s = { 0 };
 
 	if (kind == ROW_REVIVED)
 		s.req = s.row = rows_revived_count(p);
 	for (size_t i = 0; i < p->b->n; i++) {
-		struct span x = span_of(p, i);
+		struct entry_span x = span_of(p, i);
 		int32_t n = pages_until(p->view, x.start + x.n);
 
 		if (p->b->entry[i].kind != kind || !x.n)
@@ -242,8 +242,8 @@ static struct size measure(const struct part *p, enum row_kind kind)
 	return s;
 }
 
-static enum ar_status check(const struct size *s, const struct rows_env *e, enum row_kind kind,
-			    struct ar_err *err)
+static enum ar_status check_part(const struct part_size *s, const struct rows_env *e,
+				 enum row_kind kind, struct ar_err *err)
 {
 	const struct attn_limits *l = &e->limit[kind];
 
@@ -258,7 +258,7 @@ static enum ar_status check(const struct size *s, const struct rows_env *e, enum
 }
 
 /* All but the pages of keys: their addresses depend on s->req and s->row only. */
-static bool carve_arrays(struct workspace *c, const struct size *s, const struct row_view *v,
+static bool carve_arrays(struct workspace *c, const struct part_size *s, const struct row_view *v,
 			 struct row_arrays *a)
 {
 	bool window = v->group->window;
@@ -277,7 +277,7 @@ static bool carve_arrays(struct workspace *c, const struct size *s, const struct
 }
 
 /* Take the arrays of a kind.  n_page: pages of the decodes, on which revived rows are. */
-static bool carve_kind(struct workspace *c, const struct size *s, const struct part *p,
+static bool carve_kind(struct workspace *c, const struct part_size *s, const struct rows_part *p,
 		       enum row_kind kind, size_t n_page, struct row_arrays *a)
 {
 	if (!carve_arrays(c, s, p->view, a))
@@ -298,7 +298,8 @@ static bool carve_rows(struct workspace *c, const struct row_view *v, size_t n_r
 }
 
 /* Store the rows of a request from row `at` on. */
-static void add_positions(const struct row_arrays *a, int32_t at, const struct span *x, int window)
+static void add_positions(const struct row_arrays *a, int32_t at, const struct entry_span *x,
+			  int window)
 {
 	int32_t first = 0;
 
@@ -310,8 +311,8 @@ static void add_positions(const struct row_arrays *a, int32_t at, const struct s
 }
 
 /* Store the rows of entry e as request r. */
-static void add_request(const struct row_arrays *a, int r, const struct part *p,
-			const struct batch_entry *e, const struct span *x)
+static void add_request(const struct row_arrays *a, int r, const struct rows_part *p,
+			const struct batch_entry *e, const struct entry_span *x)
 {
 	const struct row_view *v = p->view;
 	int32_t end = x->start + x->n, n = pages_until(v, end);
@@ -329,8 +330,8 @@ static void add_request(const struct row_arrays *a, int r, const struct part *p,
 }
 
 /* Find the activations and the slots of the rows of entry e. */
-static enum ar_status place_rows(struct layer_row *row, const struct part *p,
-				 const struct batch_entry *e, const struct span *x,
+static enum ar_status place_rows(struct layer_row *row, const struct rows_part *p,
+				 const struct batch_entry *e, const struct entry_span *x,
 				 struct ar_err *err)
 {
 	const struct rows_env *env = p->env;
@@ -348,8 +349,9 @@ static enum ar_status place_rows(struct layer_row *row, const struct part *p,
 	return st;
 }
 
-static enum ar_status add_rows(struct rows *o, const struct part *p, const struct batch_entry *e,
-			       const struct span *x, struct ar_err *err)
+static enum ar_status add_rows(struct rows *o, const struct rows_part *p,
+			       const struct batch_entry *e, const struct entry_span *x,
+			       struct ar_err *err)
 {
 	enum ar_status st = o->row ? place_rows(o->row + o->n_row, p, e, x, err) : AR_OK;
 
@@ -360,7 +362,7 @@ static enum ar_status add_rows(struct rows *o, const struct part *p, const struc
 }
 
 /* Add all entries of a kind.  page0: of the first request. */
-static enum ar_status add_entries(struct rows *o, const struct part *p, enum row_kind kind,
+static enum ar_status add_entries(struct rows *o, const struct rows_part *p, enum row_kind kind,
 				  int32_t page0, const struct row_arrays *a, struct ar_err *err)
 {
 	struct attn_batch *out = &o->part[kind];
@@ -370,7 +372,7 @@ static enum ar_status add_entries(struct rows *o, const struct part *p, enum row
 	a->page0[0] = page0;
 	for (size_t i = 0; i < p->b->n; i++) {
 		const struct batch_entry *e = &p->b->entry[i];
-		struct span x = span_of(p, i);
+		struct entry_span x = span_of(p, i);
 		enum ar_status st;
 		int own;
 
@@ -427,7 +429,7 @@ static enum ar_status add_delta(struct rows *o, struct workspace *c, struct ar_e
 }
 
 /* Add the rows of a kind.  tiles: the method that plans their tiles, if they have some. */
-static enum ar_status add_kind(struct rows *o, const struct part *p, enum row_kind kind,
+static enum ar_status add_kind(struct rows *o, const struct rows_part *p, enum row_kind kind,
 			       const struct row_arrays *a, const struct method *tiles,
 			       struct workspace *c, struct ar_err *err)
 {
@@ -446,32 +448,33 @@ static enum ar_status add_kind(struct rows *o, const struct part *p, enum row_ki
 }
 
 /* Whether a view has a part for rows of a kind. */
-static bool has_part(const struct part *p, enum row_kind kind)
+static bool has_part(const struct rows_part *p, enum row_kind kind)
 {
 	return kind != ROW_REVIVED || rows_revives(p);
 }
 
 /* Measure the rows of all kinds.  sum: gets the rows and those that output a token. */
-static enum ar_status measure_all(const struct part *p, struct size s[ROW_KINDS], struct size *sum,
-				  struct ar_err *err)
+static enum ar_status measure_all(const struct rows_part *p, struct part_size s[ROW_KINDS],
+				  struct part_size *sum, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	*sum = (struct size){ 0 };
+	*sum = (struct part_size){ 0 };
 	for (int k = 0; k < ROW_KINDS && !st; k++) {
-		s[k] = measure(p, k);
+		s[k] = measure_kind(p, k);
 		sum->row += s[k].row;
 		sum->emit += s[k].emit;
-		st = check(&s[k], p->env, k, err);
+		st = check_part(&s[k], p->env, k, err);
 	}
 	return st;
 }
 
 /* Row r is a padded one: the first token there is, at position 0 of the scratch page. */
-static enum ar_status build_view(struct rows *out, const struct part *p, const struct method *tiles,
-				 int pad, struct workspace *c, struct ar_err *err)
+static enum ar_status build_view(struct rows *out, const struct rows_part *p,
+				 const struct method *tiles, int pad, struct workspace *c,
+				 struct ar_err *err)
 {
-	struct size s[ROW_KINDS], sum;
+	struct part_size s[ROW_KINDS], sum;
 	struct row_arrays a;
 	struct rows o = { 0 };
 	enum ar_status st = measure_all(p, s, &sum, err);
@@ -505,7 +508,7 @@ enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const s
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < e->n_view && !st; i++) {
-		const struct part p = part_of(e, i, b, segment);
+		const struct rows_part p = part_of(e, i, b, segment);
 
 		st = build_view(&out->view[i], &p, tiles, pad, &c, err);
 	}
@@ -516,7 +519,8 @@ enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const s
 /* ---- padded decodes ---- */
 
 /* Pad to n requests.  A padded request has one token, in the scratch page. */
-static void add_padding(struct rows *o, const struct part *p, const struct row_arrays *a, int n)
+static void add_padding(struct rows *o, const struct rows_part *p, const struct row_arrays *a,
+			int n)
 {
 	struct attn_batch *b = &o->part[ROW_DECODE];
 
@@ -542,25 +546,25 @@ static void add_padding(struct rows *o, const struct part *p, const struct row_a
 }
 
 /* Take what revived rows need in a view, and its pages.  a: [ROW_KINDS]. */
-static bool carve_room(struct workspace *c, const struct part *p, struct row_arrays *a, int n)
+static bool carve_room(struct workspace *c, const struct rows_part *p, struct row_arrays *a, int n)
 {
 	size_t page = (size_t)max_pages(p->env, p->view->group);
 	size_t row = (size_t)rows_revived_room(p, n);
 
 	a[ROW_DECODE].page = workspace_take(c, page, sizeof *a->page);
-	return a[ROW_DECODE].page && carve_kind(c, &(struct size){ .req = row, .row = row }, p,
+	return a[ROW_DECODE].page && carve_kind(c, &(struct part_size){ .req = row, .row = row }, p,
 						ROW_REVIVED, page, &a[ROW_REVIVED]);
 }
 
 /* Measure the decodes of a view and take its arrays, a[ROW_KINDS].  *n_page: gets the pages of keys
  * besides. */
-static enum ar_status carve_decodes(struct rows *o, const struct part *p, struct row_arrays *a,
+static enum ar_status carve_decodes(struct rows *o, const struct rows_part *p, struct row_arrays *a,
 				    int n, struct workspace *c, size_t *n_page, struct ar_err *err)
 {
-	const struct size fixed = { .req = (size_t)n, .row = (size_t)n };
+	const struct part_size fixed = { .req = (size_t)n, .row = (size_t)n };
 	size_t n_row = fixed.row + (size_t)rows_revived_room(p, n);
-	struct size s = measure(p, ROW_DECODE);
-	enum ar_status st = check(&s, p->env, ROW_DECODE, err);
+	struct part_size s = measure_kind(p, ROW_DECODE);
+	enum ar_status st = check_part(&s, p->env, ROW_DECODE, err);
 
 	if (st)
 		return st;
@@ -576,8 +580,9 @@ static enum ar_status carve_decodes(struct rows *o, const struct part *p, struct
 
 /* Add the decodes of a view, padded to n, and the rows that they revive.  page0: of the first
  * request. */
-static enum ar_status add_decodes(struct rows *o, const struct part *p, const struct row_arrays *a,
-				  int n, int32_t page0, struct ar_err *err)
+static enum ar_status add_decodes(struct rows *o, const struct rows_part *p,
+				  const struct row_arrays *a, int n, int32_t page0,
+				  struct ar_err *err)
 {
 	enum ar_status st = add_entries(o, p, ROW_DECODE, page0, &a[ROW_DECODE], err);
 
@@ -601,7 +606,7 @@ enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < e->n_view && !st; i++) {
-		const struct part p = part_of(e, i, b, segment);
+		const struct rows_part p = part_of(e, i, b, segment);
 
 		st = carve_decodes(&out->view[i], &p, &e->arrays[i * ROW_KINDS], n, &c, &n_page,
 				   err);
@@ -610,7 +615,7 @@ enum ar_status rows_build_decodes(struct row_set *out, const struct rows_env *e,
 	if (!st && !page)
 		st = too_small(err);
 	for (int i = 0; i < e->n_view && !st; i++) {
-		const struct part p = part_of(e, i, b, segment);
+		const struct rows_part p = part_of(e, i, b, segment);
 		struct row_arrays *a = &e->arrays[i * ROW_KINDS];
 		bool shared = !a[ROW_DECODE].page;
 

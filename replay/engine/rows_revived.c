@@ -41,7 +41,7 @@ static void add_revived(const struct row_arrays *a, int r, int32_t own, int32_t 
 }
 
 /* Store the positions and the flags of the keys of entry i, from place `at` on. */
-static void add_keys(const struct row_arrays *a, const struct part *p, size_t i, int32_t at)
+static void add_keys(const struct row_arrays *a, const struct rows_part *p, size_t i, int32_t at)
 {
 	const struct row_segment *s = p->segment;
 	const struct batch_entry *e = &p->b->entry[i];
@@ -60,7 +60,7 @@ static void add_keys(const struct row_arrays *a, const struct part *p, size_t i,
 }
 
 /* Find the activations and the slots of the rows that entry i revives. */
-static enum ar_status place_revived(struct layer_row *row, const struct part *p, size_t i,
+static enum ar_status place_revived(struct layer_row *row, const struct rows_part *p, size_t i,
 				    struct ar_err *err)
 {
 	const struct row_segment *s = p->segment;
@@ -76,8 +76,8 @@ static enum ar_status place_revived(struct layer_row *row, const struct part *p,
 	return st;
 }
 
-enum ar_status rows_revived_add(struct rows *o, const struct part *p, const struct row_arrays *a,
-				struct ar_err *err)
+enum ar_status rows_revived_add(struct rows *o, const struct rows_part *p,
+				const struct row_arrays *a, struct ar_err *err)
 {
 	const struct attn_batch *d = &o->part[ROW_DECODE];
 	struct attn_batch *out = &o->part[ROW_REVIVED];
@@ -115,7 +115,7 @@ enum ar_status rows_revived_add(struct rows *o, const struct part *p, const stru
 	return st;
 }
 
-size_t rows_revived_count(const struct part *p)
+size_t rows_revived_count(const struct rows_part *p)
 {
 	size_t n = 0;
 
@@ -124,12 +124,12 @@ size_t rows_revived_count(const struct part *p)
 	return n;
 }
 
-int rows_revived_room(const struct part *p, int n)
+int rows_revived_room(const struct rows_part *p, int n)
 {
 	return rows_revives(p) && p->view->segment ? n * p->env->revives : 0;
 }
 
-void rows_revived_pad(struct rows *o, const struct part *p, const struct row_arrays *a,
+void rows_revived_pad(struct rows *o, const struct rows_part *p, const struct row_arrays *a,
 		      int32_t *page, int n)
 {
 	struct attn_batch *b = &o->part[ROW_REVIVED];

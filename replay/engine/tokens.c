@@ -28,7 +28,7 @@ enum ar_status tokens_check(const int32_t *id, uint32_t n, int vocab, const char
 }
 
 /* Outputs are unknown until the model makes them, but an answer is known from the start. */
-static enum ar_status fill(struct tokens *t, struct ar_err *err)
+static enum ar_status fill_answers(struct tokens *t, struct ar_err *err)
 {
 	const struct trace *trace = t->env.trace;
 	enum ar_status st = AR_OK;
@@ -68,7 +68,7 @@ enum ar_status tokens_open(struct tokens **out, const struct tokens_env *env, st
 	t->text = calloc(n + 1, sizeof *t->text);
 	t->first = calloc(n + 1, sizeof *t->first);
 	t->out = calloc(n_out + 1, sizeof *t->out);
-	st = t->text && t->first && t->out ? fill(t, err) : ar_nomem(err);
+	st = t->text && t->first && t->out ? fill_answers(t, err) : ar_nomem(err);
 	if (st)
 		tokens_close(t);
 	else
@@ -109,7 +109,7 @@ static int32_t most_likely(const float *x, int n)
 
 /* Draw from softmax(x / temperature).  The draw depends on the seed, the request and the number of
  * the output only. */
-static int32_t draw(const struct tokens *t, uint32_t req, uint32_t out, const float *x)
+static int32_t draw_token(const struct tokens *t, uint32_t req, uint32_t out, const float *x)
 {
 	struct rng r = { rng_mix(t->env.seed ^ rng_mix((uint64_t)req << 32 | out)) };
 	double top = x[most_likely(x, t->env.n_logits)], sum = 0, left;
@@ -147,7 +147,7 @@ enum ar_status tokens_put(struct tokens *t, uint32_t req, int64_t pos, const flo
 				       "finite",
 				       req, i, (long long)pos);
 	if (!t->text[req].answer)
-		*next = t->env.temperature > 0 ? draw(t, req, out, logits) :
+		*next = t->env.temperature > 0 ? draw_token(t, req, out, logits) :
 						 most_likely(logits, t->env.n_logits);
 	if (!t->env.see)
 		return AR_OK;

@@ -32,7 +32,7 @@ struct decoder_ref {
 	bf16_t *gate_up, *act; /* [MLP_ROWS][...] */
 };
 
-static void phase(const struct decoder_ref *d, int layer, enum phase what)
+static void ref_phase(const struct decoder_ref *d, int layer, enum phase what)
 {
 	if (d->phase)
 		d->phase(d->phase_ctx, layer, what);
@@ -124,8 +124,9 @@ static void qk_norm_rows(const struct rows_job *j, int row, int n)
 
 /* ---- steps ---- */
 
-static enum ar_status product(const bf16_t *x, int rows, size_t in, size_t out, const bf16_t *w,
-			      const bf16_t *bias, bf16_t *y, struct ar_err *err)
+static enum ar_status multiply_ref(const bf16_t *x, int rows, size_t in, size_t out,
+				   const bf16_t *w, const bf16_t *bias, bf16_t *y,
+				   struct ar_err *err)
 {
 	return product_run(&(struct product){ .x = x,
 					      .rows = rows,
@@ -156,16 +157,16 @@ enum ar_status decoder_ref_before(struct decoder_ref *d, int layer, struct ar_er
 	struct rows_job j = { .d = d, .norm = w[WEIGHT_ATTN_NORM], .layer = layer };
 	enum ar_status st;
 
-	phase(d, layer, PHASE_NORM);
+	ref_phase(d, layer, PHASE_NORM);
 	st = each_row(&j, add_norm_rows, err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_LINEAR);
-	st = product(d->y, d->n_row, (size_t)d->m->hidden, layer_qkv_width(l), w[WEIGHT_Q],
-		     w[WEIGHT_Q_BIAS], d->qkv, err);
+	ref_phase(d, layer, PHASE_LINEAR);
+	st = multiply_ref(d->y, d->n_row, (size_t)d->m->hidden, layer_qkv_width(l), w[WEIGHT_Q],
+			  w[WEIGHT_Q_BIAS], d->qkv, err);
 	if (st || !w[WEIGHT_Q_NORM])
 		return st;
-	phase(d, layer, PHASE_NORM);
+	ref_phase(d, layer, PHASE_NORM);
 	j.norm = w[WEIGHT_Q_NORM];
 	return each_row(&j, qk_norm_rows, err);
 }
@@ -181,11 +182,11 @@ enum ar_status decoder_ref_project(struct decoder_ref *d, int layer, const bf16_
 	const struct layer_spec *l = &d->m->layer[layer];
 	const bf16_t *const *w = d->w->layer[layer];
 
-	phase(d, layer, PHASE_LINEAR);
+	ref_phase(d, layer, PHASE_LINEAR);
 	d->added = true;
 	d->post = w[WEIGHT_ATTN_POST];
-	return product(attn, d->n_row, layer_o_width(l), (size_t)d->m->hidden, w[WEIGHT_O],
-		       w[WEIGHT_O_BIAS], d->add, err);
+	return multiply_ref(attn, d->n_row, layer_o_width(l), (size_t)d->m->hidden, w[WEIGHT_O],
+			    w[WEIGHT_O_BIAS], d->add, err);
 }
 
 /* The MLP of n rows, from y to add. */
@@ -197,16 +198,16 @@ static enum ar_status run_gated(struct decoder_ref *d, int layer, int row, int n
 	size_t hidden = (size_t)d->m->hidden, ffn = (size_t)l->ffn, at = (size_t)row * hidden;
 	enum ar_status st;
 
-	phase(d, layer, PHASE_LINEAR);
-	st = product(d->y + at, n, hidden, 2 * ffn, w[WEIGHT_GATE], w[WEIGHT_GATE_BIAS], d->gate_up,
-		     err);
+	ref_phase(d, layer, PHASE_LINEAR);
+	st = multiply_ref(d->y + at, n, hidden, 2 * ffn, w[WEIGHT_GATE], w[WEIGHT_GATE_BIAS],
+			  d->gate_up, err);
 	if (st)
 		return st;
-	phase(d, layer, PHASE_NORM);
+	ref_phase(d, layer, PHASE_NORM);
 	layer_act_ref(l->act, d->gate_up, n, l->ffn, d->act);
-	phase(d, layer, PHASE_LINEAR);
-	return product(d->act, n, ffn, hidden, w[WEIGHT_DOWN], w[WEIGHT_DOWN_BIAS], d->add + at,
-		       err);
+	ref_phase(d, layer, PHASE_LINEAR);
+	return multiply_ref(d->act, n, ffn, hidden, w[WEIGHT_DOWN], w[WEIGHT_DOWN_BIAS],
+			    d->add + at, err);
 }
 
 enum ar_status decoder_ref_mlp(struct decoder_ref *d, int layer, struct ar_err *err)
@@ -215,7 +216,7 @@ enum ar_status decoder_ref_mlp(struct decoder_ref *d, int layer, struct ar_err *
 	const struct rows_job j = { .d = d, .norm = w[WEIGHT_MLP_NORM] };
 	enum ar_status st;
 
-	phase(d, layer, PHASE_NORM);
+	ref_phase(d, layer, PHASE_NORM);
 	st = each_row(&j, add_norm_rows, err);
 	for (int row = 0; row < d->n_row && !st; row += MLP_ROWS)
 		st = run_gated(d, layer, row, d->n_row - row < MLP_ROWS ? d->n_row - row : MLP_ROWS,
@@ -229,7 +230,7 @@ enum ar_status decoder_ref_end(struct decoder_ref *d, struct ar_err *err)
 {
 	const struct rows_job j = { .d = d, .norm = d->w->norm };
 
-	phase(d, PHASE_NO_LAYER, PHASE_HEAD);
+	ref_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
 	return each_row(&j, add_norm_rows, err);
 }
 
@@ -251,7 +252,7 @@ void decoder_ref_keep(struct decoder_ref *d, int layer, const int32_t *index, in
 {
 	size_t hidden = (size_t)d->m->hidden;
 
-	phase(d, layer, PHASE_DROP);
+	ref_phase(d, layer, PHASE_DROP);
 	keep_rows(d->x, hidden, index, n);
 	keep_rows(d->add, hidden, index, n);
 	d->n_row = n;
@@ -263,7 +264,7 @@ enum ar_status decoder_ref_settle(struct decoder_ref *d, int layer, struct ar_er
 	const struct rows_job j = { .d = d, .norm = d->w->norm };
 	enum ar_status st;
 
-	phase(d, layer, PHASE_DROP);
+	ref_phase(d, layer, PHASE_DROP);
 	st = d->added ? each_row(&j, add_norm_rows, err) : AR_OK;
 	d->added = false;
 	return st;
@@ -274,7 +275,7 @@ void decoder_ref_add(struct decoder_ref *d, int layer, const bf16_t *x, const in
 	size_t hidden = (size_t)d->m->hidden;
 
 	assert(!d->added && d->n_row + n <= d->max_row);
-	phase(d, layer, PHASE_DROP);
+	ref_phase(d, layer, PHASE_DROP);
 	layer_gather_ref(x, 0, slot, n, d->m->hidden, d->x + (size_t)d->n_row * hidden);
 	d->n_row += n;
 }
@@ -288,7 +289,7 @@ enum ar_status decoder_ref_logits(struct decoder_ref *d, const int32_t *index, i
 
 	if (!x)
 		return ar_nomem(err);
-	phase(d, PHASE_NO_LAYER, PHASE_HEAD);
+	ref_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
 	layer_gather_ref(d->y, d->n_row, index, n, d->m->hidden, x);
 	st = product_run(&(struct product){ .x = x,
 					    .rows = n,

@@ -16,7 +16,7 @@ static struct attn_shape shape_of(const struct layer_spec *l)
 }
 
 /* RoPE, and K and V into the cache. */
-static enum ar_status rotate(struct forward *f, int layer, struct ar_err *err)
+static enum ar_status forward_rotate(struct forward *f, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = &f->m->layer[layer];
 
@@ -44,7 +44,7 @@ static void scale_q(struct forward *f, const struct layer_spec *l)
 }
 
 /* Dense attention over all keys or a window. */
-static enum ar_status attend(struct forward *f, int layer, struct ar_err *err)
+static enum ar_status forward_attend(struct forward *f, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = &f->m->layer[layer];
 	int end = f->n_past + f->n_row, used = (end + FORWARD_PAGE - 1) / FORWARD_PAGE;
@@ -80,7 +80,7 @@ static enum ar_status attend(struct forward *f, int layer, struct ar_err *err)
 		attend_plan_rows, 0, &(struct block_lists){ 0 }, err);
 }
 
-static enum ar_status show(struct forward *f, int layer, struct ar_err *err)
+static enum ar_status forward_show(struct forward *f, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = &f->m->layer[layer];
 	struct layer_qkv p = decoder_ref_product(f->decoder, layer);
@@ -105,13 +105,13 @@ static enum ar_status run_layer(struct forward *f, int layer, struct ar_err *err
 	enum ar_status st = decoder_ref_before(f->decoder, layer, err);
 
 	if (!st)
-		st = rotate(f, layer, err);
+		st = forward_rotate(f, layer, err);
 	if (!st)
-		st = show(f, layer, err);
+		st = forward_show(f, layer, err);
 	if (st)
 		return st;
 	scale_q(f, &f->m->layer[layer]);
-	st = attend(f, layer, err);
+	st = forward_attend(f, layer, err);
 	if (!st)
 		st = decoder_ref_project(f->decoder, layer, f->attn, err);
 	return st ? st : decoder_ref_mlp(f->decoder, layer, err);

@@ -81,7 +81,7 @@ static enum ar_status make_cache(struct forward *f, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status check(const struct model *m, int max_tok, struct ar_err *err)
+static enum ar_status check_model(const struct model *m, int max_tok, struct ar_err *err)
 {
 	if (!(m->rope.theta > 0))
 		return ar_fail(err, AR_DATA, "%s: the angles of %s are not known", m->name,
@@ -98,7 +98,7 @@ enum ar_status forward_open(struct forward **out, const struct weights *w, int m
 {
 	const struct model *m = &w->model;
 	struct forward *f;
-	enum ar_status st = check(m, max_tok, err);
+	enum ar_status st = check_model(m, max_tok, err);
 
 	*out = NULL;
 	if (st)

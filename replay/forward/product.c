@@ -18,7 +18,8 @@ struct job {
 	const float *x; /* [rows, padded][in] */
 };
 
-static void store(const struct product *p, const float *c, int row, int col, int rows, int cols)
+static void store_tile(const struct product *p, const float *c, int row, int col, int rows,
+		       int cols)
 {
 	for (int i = 0; i < rows; i++)
 		for (int j = 0; j < cols; j++) {
@@ -49,7 +50,7 @@ static enum ar_status run_tile(void *ctx, int i, struct ar_err *err)
 
 		multiply(c, COLS, j->x + (size_t)row * (size_t)p->in, p->in, w, COLS, rows, cols,
 			 p->in, false);
-		store(p, c, row, col, rows, cols);
+		store_tile(p, c, row, col, rows, cols);
 	}
 	free(w);
 	return AR_OK;

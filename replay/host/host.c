@@ -58,7 +58,7 @@ static int64_t linear(const struct host *h, enum host_time at, int64_t n, enum h
 	return num_add(h->ns[at], num_mul(n, h->ns[each]));
 }
 
-static int64_t launch(const struct host *h, const struct host_load *x)
+static int64_t launch_time(const struct host *h, const struct host_load *x)
 {
 	int64_t extra = num_mul(x->kernel_extra, h->ns[HOST_EAGER_KERNEL]);
 
@@ -76,7 +76,7 @@ uint64_t host_draw(uint64_t seed, int64_t now)
 }
 
 /* Draw the time of ns from the spread of the load's kind. */
-static int64_t spread(const struct host *h, const struct host_load *x, int64_t ns)
+static int64_t spread_time(const struct host *h, const struct host_load *x, int64_t ns)
 {
 	const int64_t part = h->spread[x->kind][x->draw % HOST_SPREAD];
 
@@ -94,8 +94,8 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x)
 
 	return (struct host_parts){
 		.schedule = linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
-		.prepare = spread(h, x, prepare),
-		.launch = spread(h, x, launch(h, x)),
+		.prepare = spread_time(h, x, prepare),
+		.launch = spread_time(h, x, launch_time(h, x)),
 		.update = linear(h, HOST_UPDATE, x->n_req, HOST_UPDATE_REQ),
 		.gap = h->ns[HOST_GAP],
 	};
@@ -106,7 +106,7 @@ int64_t host_admit(const struct host *h, int64_t prompt_tok)
 	return linear(h, HOST_ADMIT, prompt_tok, HOST_ADMIT_TOK);
 }
 
-static int64_t later(int64_t a, int64_t b)
+static int64_t later_ns(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
 }
@@ -114,20 +114,20 @@ static int64_t later(int64_t a, int64_t b)
 int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kind kind,
 		 int64_t gpu_ns, bool async)
 {
-	int64_t before = c->gpu_end, from = later(c->now, before);
+	int64_t before = c->gpu_end, from = later_ns(c->now, before);
 	int64_t first = num_add(c->now, num_add(p->schedule, p->prepare)), begin, end;
 
 	c->launched = num_add(first, p->launch);
 	/* a graph starts when its launch returns, other kernels while the rest is launched */
-	begin = num_add(later(kind == HOST_KIND_GRAPH ? c->launched : first, before), p->gap);
+	begin = num_add(later_ns(kind == HOST_KIND_GRAPH ? c->launched : first, before), p->gap);
 	end = num_add(begin, gpu_ns);
-	c->gpu_end = later(end, c->launched);
+	c->gpu_end = later_ns(end, c->launched);
 	if (!async) {
 		c->now = num_add(c->gpu_end, p->update);
 	} else {
 		c->now = c->launched;
 		if (c->in_flight)
-			c->now = num_add(later(c->now, before), c->update);
+			c->now = num_add(later_ns(c->now, before), c->update);
 		c->update = p->update;
 		c->in_flight = true;
 	}
@@ -136,6 +136,6 @@ int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kin
 
 void host_wait(struct host_clock *c, int64_t schedule_ns)
 {
-	c->now = num_add(later(num_add(c->now, schedule_ns), c->gpu_end), c->update);
+	c->now = num_add(later_ns(num_add(c->now, schedule_ns), c->gpu_end), c->update);
 	c->in_flight = false;
 }

@@ -80,7 +80,8 @@ static enum ar_status get_spread(struct host *h, enum host_kind kind, const cJSO
 	return AR_OK;
 }
 
-static enum ar_status parse(struct host *h, const char *text, const char *path, struct ar_err *err)
+static enum ar_status parse_host(struct host *h, const char *text, const char *path,
+				 struct ar_err *err)
 {
 	const char *about;
 	cJSON *o;
@@ -132,7 +133,7 @@ enum ar_status host_load_file(struct host *h, const char *name_or_path, struct a
 	st = text_read(&text, path, FILE_MAX, err);
 	if (st)
 		return st;
-	st = parse(h, text, path, err);
+	st = parse_host(h, text, path, err);
 	free(text);
 	return st;
 }

@@ -37,29 +37,29 @@ void arrivals_close(struct arrivals *a)
 
 /* ---- the heap ---- */
 
-static bool before(const struct arrivals *a, uint32_t x, uint32_t y)
+static bool arrives_before(const struct arrivals *a, uint32_t x, uint32_t y)
 {
 	return a->at[x] != a->at[y] ? a->at[x] < a->at[y] : x < y;
 }
 
-static void push(struct arrivals *a, uint32_t id, int64_t at_ns)
+static void push_arrival(struct arrivals *a, uint32_t id, int64_t at_ns)
 {
 	size_t i = a->n_heap++;
 
 	a->at[id] = at_ns;
-	for (; i && before(a, id, a->heap[(i - 1) / 2]); i = (i - 1) / 2)
+	for (; i && arrives_before(a, id, a->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		a->heap[i] = a->heap[(i - 1) / 2];
 	a->heap[i] = id;
 }
 
-static void pop(struct arrivals *a)
+static void pop_arrival(struct arrivals *a)
 {
 	uint32_t *heap = a->heap, id = heap[--a->n_heap];
 	size_t n = a->n_heap, i = 0;
 
 	for (size_t child = 1; child < n; child = 2 * i + 1) {
-		child += child + 1 < n && before(a, heap[child + 1], heap[child]);
-		if (!before(a, heap[child], id))
+		child += child + 1 < n && arrives_before(a, heap[child + 1], heap[child]);
+		if (!arrives_before(a, heap[child], id))
 			break;
 		heap[i] = heap[child];
 		i = child;
@@ -85,7 +85,7 @@ static void take_head(struct arrivals *a, int64_t at_ns)
 	if (id == NO_REQ)
 		return;
 	a->head++;
-	push(a, id, at_ns);
+	push_arrival(a, id, at_ns);
 }
 
 static bool link_sessions(struct arrivals *a)
@@ -151,7 +151,7 @@ bool arrivals_peek(struct arrivals *a, uint32_t *id, int64_t *at_ns)
 	uint32_t head = a->rule.loop == LOOP_USERS ? NO_REQ : next_head(a);
 
 	*id = a->n_heap ? a->heap[0] : NO_REQ;
-	if (head != NO_REQ && (*id == NO_REQ || before(a, head, *id)))
+	if (head != NO_REQ && (*id == NO_REQ || arrives_before(a, head, *id)))
 		*id = head;
 	if (*id == NO_REQ)
 		return false;
@@ -167,7 +167,7 @@ void arrivals_pop(struct arrivals *a)
 	if (!arrivals_peek(a, &id, &at_ns))
 		return;
 	if (a->n_heap && a->heap[0] == id)
-		pop(a);
+		pop_arrival(a);
 	else
 		a->head++;
 }
@@ -179,7 +179,7 @@ void arrivals_done(struct arrivals *a, uint32_t id, int64_t now_ns)
 	if (next != NO_REQ) {
 		int64_t think_ns = a->trace->req[next].think_ns;
 
-		push(a, next, num_add(now_ns, think_ns >= 0 ? think_ns : a->rule.think_ns));
+		push_arrival(a, next, num_add(now_ns, think_ns >= 0 ? think_ns : a->rule.think_ns));
 	} else if (a->rule.loop == LOOP_USERS) {
 		take_head(a, num_add(now_ns, a->rule.think_ns));
 	}

@@ -141,7 +141,7 @@ static struct table *next_tables(const struct kv_groups *g)
 /* ---- finding ---- */
 
 /* Find block k of req in all groups of the type of group first. */
-static bool find(const struct kv_groups *g, size_t first, uint32_t req, uint32_t k)
+static bool find_block(const struct kv_groups *g, size_t first, uint32_t req, uint32_t k)
 {
 	struct table *t = next_tables(g);
 	size_t i = first;
@@ -170,7 +170,7 @@ static uint32_t match_full(const struct kv_groups *g, size_t first, uint32_t req
 {
 	uint32_t k = 0;
 
-	while (k < n && find(g, first, req, k))
+	while (k < n && find_block(g, first, req, k))
 		k++;
 	return aligned(g, first, k);
 }
@@ -182,7 +182,7 @@ static uint32_t match_window(const struct kv_groups *g, size_t first, uint32_t r
 	uint32_t want = (uint32_t)div_up(x->window - 1, x->block_tok), run = 0;
 
 	for (uint32_t k = n; k-- > 0;) {
-		if (!find(g, first, req, k))
+		if (!find_block(g, first, req, k))
 			run = 0;
 		else if (run || aligned(g, first, k + 1) == k + 1)
 			run++;
@@ -251,14 +251,14 @@ int64_t kv_groups_need(const struct kv_groups *g, uint32_t row, uint32_t comp, u
 	return sum;
 }
 
-static void drop(struct kv_groups *g, size_t i, uint32_t b)
+static void drop_block(struct kv_groups *g, size_t i, uint32_t b)
 {
 	kv_drop(&g->blocks, b);
 	g->used[i] -= !g->blocks.block[b].n_owner;
 }
 
 /* Count a block of group i that had no owner. */
-static void count(struct kv_groups *g, size_t i)
+static void count_block(struct kv_groups *g, size_t i)
 {
 	if (++g->used[i] > g->peak[i])
 		g->peak[i] = g->used[i];
@@ -271,7 +271,7 @@ static void slide(struct kv_groups *g, struct table *t, uint32_t *owned, uint32_
 		uint32_t gone = blocks_before(&g->group[i], comp);
 
 		for (uint32_t k = gone; k-- > t->n_gone; --*owned) {
-			drop(g, i, t->block[k]);
+			drop_block(g, i, t->block[k]);
 			t->block[k] = 0;
 		}
 		if (gone > t->n_gone)
@@ -289,7 +289,7 @@ static void take_found(struct kv_groups *g, struct table *t, uint32_t *owned, ui
 			t->block[k] = 0;
 		for (uint32_t k = t->n_gone; k < t->n; k++, ++*owned) {
 			if (!g->blocks.block[t->block[k]].n_owner)
-				count(g, i);
+				count_block(g, i);
 			kv_touch(&g->blocks, t->block[k]);
 		}
 	}
@@ -312,7 +312,7 @@ bool kv_groups_grow(struct kv_groups *g, uint32_t *row, uint32_t *owned, uint32_
 	for (size_t i = 0; i < g->n_group; i++, t++)
 		for (uint32_t want = blocks_of(&g->group[i], n_tok); t->n < want; ++*owned) {
 			t->block[t->n++] = kv_take(&g->blocks);
-			count(g, i);
+			count_block(g, i);
 		}
 	return true;
 }
@@ -342,7 +342,7 @@ void kv_groups_release(struct kv_groups *g, uint32_t *row, uint32_t *owned)
 	t = tables_of(g, *row);
 	for (size_t i = 0; i < g->n_group; i++, t++)
 		while (t->n > t->n_gone)
-			drop(g, i, t->block[--t->n]);
+			drop_block(g, i, t->block[--t->n]);
 	g->free_row[g->n_free_row++] = *row;
 	*owned = *row = 0;
 }

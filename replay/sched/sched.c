@@ -153,7 +153,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 
 /* ---- the waiting queue ---- */
 
-static bool before(const struct sched *s, uint32_t a, uint32_t b)
+static bool queued_before(const struct sched *s, uint32_t a, uint32_t b)
 {
 	int32_t pa = s->trace->req[a].priority, pb = s->trace->req[b].priority;
 
@@ -165,7 +165,7 @@ static void heap_push(struct sched *s, uint32_t id)
 	uint32_t *heap = s->wait_heap;
 	size_t i = s->n_waiting++;
 
-	for (; i && before(s, id, heap[(i - 1) / 2]); i = (i - 1) / 2)
+	for (; i && queued_before(s, id, heap[(i - 1) / 2]); i = (i - 1) / 2)
 		heap[i] = heap[(i - 1) / 2];
 	heap[i] = id;
 	s->wait_head = heap[0];
@@ -177,8 +177,8 @@ static void heap_pop(struct sched *s)
 	size_t n = s->n_waiting, i = 0;
 
 	for (size_t child = 1; child < n; child = 2 * i + 1) {
-		child += child + 1 < n && before(s, heap[child + 1], heap[child]);
-		if (!before(s, heap[child], id))
+		child += child + 1 < n && queued_before(s, heap[child + 1], heap[child]);
+		if (!queued_before(s, heap[child], id))
 			break;
 		heap[i] = heap[child];
 		i = child;
@@ -336,7 +336,7 @@ static void release_grouped(struct sched *s, uint32_t id, bool there)
 }
 
 /* there: the tokens of all computed positions are there. */
-static void release(struct sched *s, uint32_t id, bool there)
+static void release_blocks(struct sched *s, uint32_t id, bool there)
 {
 	struct sched_seq *q = &s->seq[id];
 
@@ -454,7 +454,7 @@ size_t sched_victim(const struct sched *s)
 	if (!s->wait_heap)
 		return s->n_running - 1;
 	for (size_t i = 1; i < s->n_running; i++)
-		if (before(s, s->running[least], s->running[i]))
+		if (queued_before(s, s->running[least], s->running[i]))
 			least = i;
 	return least;
 }
@@ -482,7 +482,7 @@ void sched_preempt(struct sched *s, size_t i)
 
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
-	release(s, id, !sched_in_flight(s, id));
+	release_blocks(s, id, !sched_in_flight(s, id));
 	if (s->lim.policy->drops_in_flight && sched_in_flight(s, id))
 		drop_in_flight(s, id);
 	if (q->comp) { /* else it had computed nothing */
@@ -542,7 +542,7 @@ void sched_retire(struct sched *s)
 	if (!s->n_finished)
 		return;
 	for (size_t i = 0; i < s->n_finished; i++)
-		release(s, s->finished[i], true);
+		release_blocks(s, s->finished[i], true);
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!is_finished(s, s->running[i]))
 			s->running[n++] = s->running[i];

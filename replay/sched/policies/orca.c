@@ -12,13 +12,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
+static int64_t orca_slots(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	(void)goal;
 	return l->max_len ? l->max_len : longest - 1;
 }
 
-static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+static bool orca_unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
 {
 	if (r->prompt_tok <= l->max_batched_tok)
 		return sched_unfit_pool(l, r, why, n);
@@ -53,7 +53,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 	return "empty";
 }
 
-static void compose(struct sched *s)
+static void orca_compose(struct sched *s)
 {
 	int64_t budget = run_running(s, s->lim.max_batched_tok);
 
@@ -64,8 +64,8 @@ const struct policy policy_orca = {
 	.name = "orca",
 	.title = "Orca, whole prompts and blocks for the maximum length",
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/orca_scheduler.py",
-	.slots = slots,
-	.unfit = unfit,
+	.slots = orca_slots,
+	.unfit = orca_unfit,
 	.requeue = sched_requeue_first,
-	.compose = compose,
+	.compose = orca_compose,
 };

@@ -15,12 +15,13 @@
 #include "replay/sched/policy.h"
 
 /* The watermark stays free even when nothing runs. */
-static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+static bool sarathi_unfit(const struct sched_limits *l, const struct request *r, char *why,
+			  size_t n)
 {
 	return sched_lacks_blocks(l, r, l->num_blocks - 1 - sched_watermark(l), why, n);
 }
 
-static bool fits(const struct sched *s, uint32_t id)
+static bool sarathi_fits(const struct sched *s, uint32_t id)
 {
 	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim));
 }
@@ -71,7 +72,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 
 		if (id == SCHED_NONE)
 			return "empty";
-		if (!fits(s, id))
+		if (!sarathi_fits(s, id))
 			return "blocks";
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
@@ -123,7 +124,7 @@ const struct policy policy_sarathi = {
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
 	.slots = sched_slots_computed,
-	.unfit = unfit,
+	.unfit = sarathi_unfit,
 	.requeue = sched_requeue_first,
 	.compose = compose_sarathi,
 };
@@ -135,7 +136,7 @@ const struct policy policy_vidur_sarathi = {
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
 	.slots = sched_slots_computed,
-	.unfit = unfit,
+	.unfit = sarathi_unfit,
 	.requeue = sched_requeue_first,
 	.compose = compose_vidur,
 };

@@ -71,7 +71,7 @@ struct memory {
 	struct end end[];
 };
 
-static void begin(struct sched *s)
+static void sglang_begin(struct sched *s)
 {
 	struct memory *m = s->memory;
 
@@ -94,7 +94,7 @@ static int64_t most_outputs(const struct sched_limits *l, uint32_t prompt_tok)
 }
 
 /* So that no outputs are cut. */
-static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
+static int64_t sglang_slots(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	(void)longest;
 	return goal + 2 * l->block_tok;
@@ -103,7 +103,7 @@ static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest
 /* Admission wants less than the pool.  With ignore_eos it wants one token less.  It also wants a
  * block for the end of a prompt that is longer after a preemption.  If the pool cannot give that,
  * the original waits for ever. */
-static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+static bool sglang_unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
 {
 	int64_t tokens = most_outputs(l, r->prompt_tok);
 
@@ -484,7 +484,7 @@ static void newest_first(struct sched *s)
 /* The last prefill batch joins the running batch.  Its requests that go on, or are known to have
  * finished, do not join.  An empty running batch loses its full mark then.  Other finished requests
  * stay in the running batch until the engine is idle. */
-static void join(struct sched *s)
+static void join_running(struct sched *s)
 {
 	struct memory *m = s->memory;
 	size_t finished = m->n_planned - s->n_running;
@@ -505,14 +505,14 @@ static void join(struct sched *s)
 	}
 }
 
-static void compose(struct sched *s, bool mixed)
+static void sglang_compose(struct sched *s, bool mixed)
 {
 	struct memory *m = s->memory;
 	bool enough = blocks_for_decodes(s) <= s->pool.n_free, along = mixed && enough;
 	struct budget left;
 	size_t n_along;
 
-	join(s);
+	join_running(s);
 	left = prefill_budget(s, mixed);
 	m->alone = along || !batch_size(s);
 	if (along)
@@ -548,12 +548,12 @@ static void compose(struct sched *s, bool mixed)
 
 static void compose_plain(struct sched *s)
 {
-	compose(s, false);
+	sglang_compose(s, false);
 }
 
 static void compose_mixed(struct sched *s)
 {
-	compose(s, true);
+	sglang_compose(s, true);
 }
 
 const struct policy policy_sglang = {
@@ -564,14 +564,14 @@ const struct policy policy_sglang = {
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
 	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
-	.slots = slots,
+	.slots = sglang_slots,
 	.most_outputs = most_outputs,
-	.unfit = unfit,
+	.unfit = sglang_unfit,
 	.requeue = sched_requeue_last,
 	.overruns = true,
 	.memory_size = sizeof(struct memory),
 	.memory_per_seq = sizeof(struct end),
-	.begin = begin,
+	.begin = sglang_begin,
 	.compose = compose_plain,
 };
 
@@ -583,13 +583,13 @@ const struct policy policy_sglang_mixed = {
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
 	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
-	.slots = slots,
+	.slots = sglang_slots,
 	.most_outputs = most_outputs,
-	.unfit = unfit,
+	.unfit = sglang_unfit,
 	.requeue = sched_requeue_last,
 	.overruns = true,
 	.memory_size = sizeof(struct memory),
 	.memory_per_seq = sizeof(struct end),
-	.begin = begin,
+	.begin = sglang_begin,
 	.compose = compose_mixed,
 };

@@ -51,7 +51,7 @@ static bool exceeds(const struct sched_limits *l, int64_t tokens, char *why, siz
 	return true;
 }
 
-static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+static bool trtllm_unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
 {
 	return exceeds(l, r->prompt_tok, why, n) || sched_unfit_pool(l, r, why, n);
 }
@@ -247,7 +247,7 @@ static unsigned prompts_first(struct sched *s)
 	return DECODES;
 }
 
-static void compose(struct sched *s, enum capacity how)
+static void trtllm_compose(struct sched *s, enum capacity how)
 {
 	unsigned kinds = how == PREFILL_FIRST ? prompts_first(s) : decodes_first(s, how);
 	int64_t budget = s->lim.max_batched_tok;
@@ -263,22 +263,22 @@ static void compose(struct sched *s, enum capacity how)
 
 static void compose_no_evict(struct sched *s)
 {
-	compose(s, NO_EVICT);
+	trtllm_compose(s, NO_EVICT);
 }
 
 static void compose_max_util(struct sched *s)
 {
-	compose(s, MAX_UTIL);
+	trtllm_compose(s, MAX_UTIL);
 }
 
 static void compose_static_batch(struct sched *s)
 {
-	compose(s, STATIC_BATCH);
+	trtllm_compose(s, STATIC_BATCH);
 }
 
 static void compose_prefill_first(struct sched *s)
 {
-	compose(s, PREFILL_FIRST);
+	trtllm_compose(s, PREFILL_FIRST);
 }
 
 const struct policy policy_trtllm_no_evict = {
@@ -289,7 +289,7 @@ const struct policy policy_trtllm_no_evict = {
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
-	.unfit = unfit,
+	.unfit = trtllm_unfit,
 	.requeue = sched_requeue_first,
 	.compose = compose_no_evict,
 };
@@ -314,7 +314,7 @@ const struct policy policy_trtllm_static_batch = {
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
-	.unfit = unfit,
+	.unfit = trtllm_unfit,
 	.requeue = sched_requeue_first,
 	.compose = compose_static_batch,
 };

@@ -130,7 +130,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget, unsigned rules
 	return "budget";
 }
 
-static void compose(struct sched *s, unsigned rules)
+static void vllm_compose(struct sched *s, unsigned rules)
 {
 	int64_t budget = run_running(s, rules);
 
@@ -139,17 +139,17 @@ static void compose(struct sched *s, unsigned rules)
 
 static void compose_0_16(struct sched *s)
 {
-	compose(s, 0);
+	vllm_compose(s, 0);
 }
 
 static void compose_0_19(struct sched *s)
 {
-	compose(s, WHOLE_FITS);
+	vllm_compose(s, WHOLE_FITS);
 }
 
 static void compose_0_33(struct sched *s)
 {
-	compose(s, WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP);
+	vllm_compose(s, WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP);
 }
 
 #define CAN (POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC)
