@@ -8,7 +8,7 @@
 const char *const host_kind_names[] = { "graph", "pieces", "eager" };
 
 /* Kernels of an attention layer: RoPE, cache write and attention.  Of a linear layer: the product
- * of b and a, and those of prompts in backend cuda: convolution, chunks, scan, norm and kept
+ * of b and a, and the kernels of prompts in backend cuda: convolution, chunks, scan, norm and kept
  * rows. */
 static int64_t mixer_kernels(const struct layer_spec *l)
 {

@@ -5,10 +5,9 @@
  * The host chooses a batch (schedule), makes its inputs (prepare), launches its kernels (launch),
  * and records the sampled tokens (update).  How it launches is the kind of the iteration:
  * - graph: decodes only run from one CUDA graph, if it was captured for that many rows.  Its inputs
- * are
- *   made in the time of its launch.
- * - pieces: other batches up to the largest captured size run from one graph for each part of a
- *   layer between attention calls.
+ *   are made in the time of its launch.
+ * - pieces: other batches up to the largest captured size run from graphs.  Each graph has a part
+ *   of a layer between attention calls.
  * - eager: larger batches are launched kernel by kernel.
  * The GPU cannot end an iteration before its last kernel is launched.  So the time of launching is
  * the least time of an iteration of this kind.  Between two batches the GPU copies inputs and
@@ -24,7 +23,7 @@
  * A host does not take the same time twice.  A model may have the spread of preparing and launching
  * in each kind: quantiles of the time relative to the fitted one.  One is drawn for each second of
  * the clock, because a host is slow or fast for a while.  Measured beside vLLM: launches less than
- * 0.15 s apart correlate by 0.75, those 0.4 to 1 s apart by 0.4.
+ * 0.15 s apart correlate by 0.75, launches 0.4 to 1 s apart by 0.4.
  */
 #ifndef AR_HOST_H
 #define AR_HOST_H
@@ -66,7 +65,7 @@ enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS 
 extern const char *const host_kind_names[]; /* by kind */
 
 enum {
-	HOST_SPREAD = 32,	    /* quantiles of a spread: those of (i + 1/2) / HOST_SPREAD */
+	HOST_SPREAD = 32,	    /* quantiles of a spread, of (i + 1/2) / HOST_SPREAD */
 	HOST_SPELL_NS = 1000000000, /* how long a host keeps its speed */
 };
 
