@@ -23,11 +23,11 @@ struct decoder_ref {
 	phase_fn *phase;
 	void *phase_ctx;
 	int n_row;
-	bool added;	    /* the next norm adds what is in add */
-	const bf16_t *post; /* the norm of what is added; NULL: none */
+	bool added;	    /* the next norm adds add to x */
+	const bf16_t *post; /* the norm of add; NULL: none */
 	/* Each [max_row][...]. */
 	int max_row;
-	bf16_t *x, *y, *add;   /* [hidden]: residual stream, after a norm, what is added */
+	bf16_t *x, *y, *add;   /* [hidden]: residual stream, after a norm, to be added */
 	bf16_t *qkv;	       /* the QKV product */
 	bf16_t *gate_up, *act; /* [MLP_ROWS][...] */
 };

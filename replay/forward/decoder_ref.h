@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parts of a decoder outside attention, with real weights, on the host: embedding, norms,
- * projections, MLP and language-model head.  The steps are those of replay/engine/decoder.h.
+ * projections, MLP and language-model head.  The steps are as in replay/engine/decoder.h.
  *
  * Products, norms and softmax are computed in fp32.  Values are rounded to bf16 where the framework
  * stores a tensor in bf16: the scaled embedding, each norm's output, the output of each product,
@@ -23,8 +23,8 @@
 struct decoder_ref;
 
 /* w outlives the decoder.  note: called before each group of steps, with ctx; NULL: nobody asks.
- * Of one rank of several the outputs of project() and mlp() are partial sums, to which nothing is
- * added, and logits are those of its share of the vocabulary. */
+ * On one rank of several, the outputs of project() and mlp() are partial sums, to which nothing is
+ * added.  Its logits are of its share of the vocabulary. */
 enum ar_status decoder_ref_open(struct decoder_ref **out, const struct weights *w, phase_fn *note,
 				void *ctx, struct ar_err *err);
 void decoder_ref_close(struct decoder_ref *d); /* NULL is fine */

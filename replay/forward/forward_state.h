@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a forward pass holds: the files of this folder share it. */
+/* The state of a forward pass, which the files of this folder share. */
 #ifndef AR_FORWARD_STATE_H
 #define AR_FORWARD_STATE_H
 

@@ -9,7 +9,7 @@
 #include "kernels/prim/multiply.h"
 
 enum {
-	COLS = 16, /* of a tile; a row of them is a line of the cache */
+	COLS = 16, /* of a tile; a row of the tile is a line of the cache */
 	ROWS = 16, /* that are multiplied at a time */
 };
 
