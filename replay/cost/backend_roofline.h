@@ -15,7 +15,7 @@ extern const struct backend backend_roofline; /* its options are a struct roofli
 
 /* Check the options before anything runs.  AR_USAGE: the layers of one of the n plans run several
  * methods; a density is given for a method that is dense or that no plan has; or the density of a
- * sparse method is unknown, as it is neither given, nor its own parameter, nor from a capture. */
+ * sparse method is unknown: neither given, nor its own parameter, nor from a capture. */
 enum ar_status roofline_check_density(const struct roofline_options *o, struct plan *const *plan,
 				      size_t n, bool capture, struct ar_err *err);
 

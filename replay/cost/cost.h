@@ -7,8 +7,8 @@ struct batch;
 struct iter_cost;
 
 struct cost {
-	/* Set cost_ns of c, and source if it is no longer the backend's.  c: what the backend gave
-	 * for batch b.  set is NULL if the costs of the backend stand. */
+	/* Set cost_ns of c, and source if it is no longer the backend's.  c: the backend's cost of
+	 * batch b.  set is NULL if the costs of the backend stand. */
 	void (*set)(const void *self, const struct batch *b, struct iter_cost *c);
 	const void *self; /* borrowed, with all that it points to */
 };

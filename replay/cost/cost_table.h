@@ -2,15 +2,15 @@
 /*
  * A table of the costs of measured iterations.
  *
- * A batch whose shape was measured gets its measured cost.  If it was measured several times, the
- * costs are returned in the order of measurement, and then the last one always.  So a schedule that
- * repeats the measured one gets each measured cost in its place.
+ * A batch whose shape was measured gets its measured cost.  If it was measured several times, it
+ * gets the costs in the order of measurement, then always the last one.  So a schedule that repeats
+ * the measured one gets each measured cost in its place.
  *
- * Any other batch gets the cost of a trend plus the mean residual of the trend at the nearest
- * measured batches.  The trend is linear in the features, with coefficients >= 0 (more work never
- * costs less).  It is fitted by least squares of the relative error.  Distance counts doublings of
- * the part of the trend that each feature adds: 500 tokens are as far from 1000 as 8000 from
- * 16000, and a feature that costs little counts little.
+ * Any other batch gets the cost of a trend plus a residual: the trend's mean residual at the
+ * nearest measured batches.  The trend is linear in the features, with coefficients >= 0 (more work
+ * never costs less).  It is fitted by least squares of the relative error.  Distance counts
+ * doublings of the part of the trend that each feature adds: 500 tokens are as far from 1000 as
+ * 8000 from 16000, and a feature that costs little counts little.
  *
  * All arithmetic is exact, or IEEE operations in a fixed order: the same table gives the same costs
  * on every machine.

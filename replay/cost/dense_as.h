@@ -3,9 +3,9 @@
  * Dense attention at the cost of an engine's own kernels: factors by which the measured times of
  * its phases are multiplied.
  *
- * A factor of prefill rows (PHASE_ATTEND) depends on the mean number of keys that a row of a batch
- * attends to, one of decode rows (PHASE_DECODE) on the number of keys of all of them.  That is what
- * their kernels read, and a kernel's fixed time counts less the more it reads.
+ * A factor of prefill rows (PHASE_ATTEND) depends on a batch's mean number of attended keys per
+ * row.  A factor of decode rows (PHASE_DECODE) depends on the number of attended keys of all decode
+ * rows.  The kernels read these keys, and a kernel's fixed time counts less the more it reads.
  */
 #ifndef AR_DENSE_AS_H
 #define AR_DENSE_AS_H

@@ -136,8 +136,8 @@ static void add_attention(const struct layer_spec *l, double n, double pairs, do
 	w->kernels = 1;
 }
 
-/* Attention of n rows from position start on, each to the last `window` keys up to its own; those
- * before position window see all. */
+/* Attention of n rows from position start on, each to the last `window` keys up to its own; rows
+ * before position window see all keys. */
 static void add_window(const struct layer_spec *l, double start, double n, struct roofline_work *w)
 {
 	double past = start + n - l->window, keys = start + n, pairs = n * start + n * (n + 1) / 2;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work of an iteration by phase, counted from the model, the method and the batch, and its time
- * on a GPU by the roofline model (Williams, Waterman, Patterson, 2009).
+ * The work of an iteration by phase, counted from the model, the method and the batch.  Its time on
+ * a GPU is by the roofline model (Williams, Waterman, Patterson, 2009).
  *
- * FLOPs are those of matrix products: two for each multiply-add, on tensor cores.  Norms, RoPE and
- * softmax have none.  Bytes are those that must move to or from memory once, in bf16.
+ * FLOPs are of matrix products: two for each multiply-add, on tensor cores.  Norms, RoPE and
+ * softmax have none.  Bytes are of values that must move to or from memory, once, in bf16.
  *
- *   linear    QKV, output, router, gate and up, down, and those of a shared expert and of a gated
+ *   linear    products of QKV, output, router, gate and up, down, a shared expert and a gated
  *             DeltaNet's gates: operands, bias and product of each
  *   norm      two norms with residual, activation, norms of Q and K, output gate; with experts, the
  *             gather of their rows, and the sum with a shared one

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of GPUs for the roofline model: a JSON object with peak rates, "launch_ns" and
- * "graph_launch_ns", "phases" with the rates of each phase, and "selectors" and "executors" with
- * the rates of some selectors and executors. */
+/* Files of GPUs for the roofline model.  A file is a JSON object with peak rates, "launch_ns" and
+ * "graph_launch_ns".  "phases" has the rates of each phase; "selectors" and "executors" have the
+ * rates of some selectors and executors. */
 #include "config.h"
 #include "replay/cost/roofline_gpu.h"
 

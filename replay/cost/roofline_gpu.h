@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs for the roofline model: peak rates, and the share of them that the kernels reach.  A GPU is
- * a preset in replay/cost/gpus/ or a file of 'attnreplay calibrate roofline'. */
+/* GPUs for the roofline model: peak rates, and the share of each rate that the kernels reach.  A
+ * GPU is a preset in replay/cost/gpus/ or a file of 'attnreplay calibrate roofline'. */
 #ifndef AR_ROOFLINE_GPU_H
 #define AR_ROOFLINE_GPU_H
 
@@ -24,7 +24,7 @@ struct roofline_rate {
 
 /* Rates of kind i: 0 < i < PHASE_COUNT: of the phase.  From ROOFLINE_SELECTORS on: of the
  * selectors, in the order of selectors[]; from ROOFLINE_EXECUTORS on: of executors[].  A selector
- * without rates has those of phase select, an executor without rates those of attend. */
+ * without rates has the rates of phase select, an executor without rates the rates of attend. */
 enum {
 	ROOFLINE_SELECTORS = PHASE_COUNT,
 	ROOFLINE_EXECUTORS = ROOFLINE_SELECTORS + SELECTORS_MAX,
