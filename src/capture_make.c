@@ -41,7 +41,7 @@ static enum ar_status put_tensor(struct making *m, const bf16_t *x, int64_t step
 	return st;
 }
 
-static enum ar_status see(void *ctx, const struct forward_layer *l, struct ar_err *err)
+static enum ar_status see_layer(void *ctx, const struct forward_layer *l, struct ar_err *err)
 {
 	struct making *m = ctx;
 	const struct capture_info *i = &m->info;
@@ -59,8 +59,8 @@ static enum ar_status see(void *ctx, const struct forward_layer *l, struct ar_er
 }
 
 /* Set the numbers, heads and RoPE of the layers to capture. */
-static enum ar_status describe(struct making *m, const struct capture_make *a,
-			       const struct model *model, struct ar_err *err)
+static enum ar_status describe_layers(struct making *m, const struct capture_make *a,
+				      const struct model *model, struct ar_err *err)
 {
 	const struct layer_spec *l = model->layer;
 	struct capture_info *i = &m->info;
@@ -97,7 +97,7 @@ static enum ar_status write_file(struct making *m, const struct capture_make *a,
 	const struct capture_info *i = &m->info;
 	int64_t rows = i->frame_tok < i->n_tok ? i->frame_tok : i->n_tok;
 	struct forward *f = NULL;
-	enum ar_status st = forward_open(&f, w, (int)i->n_tok, see, m, err);
+	enum ar_status st = forward_open(&f, w, (int)i->n_tok, see_layer, m, err);
 
 	if (!st)
 		st = arc_create(&m->w, path, i, a->level, err);
@@ -132,7 +132,7 @@ static enum ar_status run_model(const struct capture_make *a, const int32_t *id,
 	m.info.n_prompt = m.info.n_tok;
 	st = weights_open(&w, a->weights, err);
 	if (!st)
-		st = describe(&m, a, &w.model, err);
+		st = describe_layers(&m, a, &w.model, err);
 	if (!st)
 		st = write_file(&m, a, &w, id, path, err);
 	free(m.info.layer);

@@ -153,7 +153,7 @@ static const struct {
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 /* Write the option groups of the modes in bits to `to`, [N_GROUPS + 1], ended by an empty group. */
-static void choose(unsigned bits, void *base, struct opt_group *to)
+static void choose_groups(unsigned bits, void *base, struct opt_group *to)
 {
 	for (int i = 0; i < N_GROUPS; i++)
 		if (groups[i].modes & bits)
@@ -163,7 +163,7 @@ static void choose(unsigned bits, void *base, struct opt_group *to)
 	*to = (struct opt_group){ 0 };
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status bench_main(int argc, char **argv, struct ar_err *err)
 {
 	struct opt_group g[N_GROUPS + 1];
 	struct bench_args a = { 0 };
@@ -177,7 +177,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	argc--, argv++;
-	choose(m->bit, &a, g);
+	choose_groups(m->bit, &a, g);
 	st = opt_init(g, err);
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
@@ -190,11 +190,11 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	return st;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void bench_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct opt_group g[N_GROUPS + 1];
 
-	choose(ALL, NULL, g);
+	choose_groups(ALL, NULL, g);
 	show(g, f);
 }
 
@@ -205,6 +205,6 @@ const struct cmd cmd_bench = {
 		 "delta [OPTION]...\n"
 		 "paper --table NAME [OPTION]...",
 	.title = "measure attention kernels, methods and linear layers on this GPU",
-	.run = run,
-	.options = options,
+	.run = bench_main,
+	.options = bench_show_options,
 };

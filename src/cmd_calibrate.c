@@ -55,7 +55,8 @@ static enum ar_status calibrate(const struct calibrator *c, const void *arg, con
 
 /* ---- the command ---- */
 
-static enum ar_status find(const char *name, const struct calibrator **out, struct ar_err *err)
+static enum ar_status find_calibrator(const char *name, const struct calibrator **out,
+				      struct ar_err *err)
 {
 	char names[128] = "";
 	size_t n = 0;
@@ -94,11 +95,11 @@ static enum ar_status check_captures(const struct args *a, int operands, char **
 	return AR_OK;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status calibrate_main(int argc, char **argv, struct ar_err *err)
 {
 	const struct calibrator *c = NULL;
 	struct args a = { 0 };
-	enum ar_status st = find(argc ? argv[0] : NULL, &c, err);
+	enum ar_status st = find_calibrator(argc ? argv[0] : NULL, &c, err);
 	void *arg = NULL;
 
 	if (st)
@@ -127,7 +128,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	return st;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void calibrate_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	char title[sizeof calibrators / sizeof *calibrators][96];
 	struct opt_group g[1 + sizeof calibrators / sizeof *calibrators] = { { .title = "Options",
@@ -148,6 +149,6 @@ const struct cmd cmd_calibrate = {
 		 "host LOG... --output FILE [OPTION]...\n"
 		 "roofline DB[:RUN]... --output FILE [OPTION]...",
 	.title = "make files for selectors, plans of layers, run --host and run --gpu",
-	.run = run,
-	.options = options,
+	.run = calibrate_main,
+	.options = calibrate_show_options,
 };

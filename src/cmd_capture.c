@@ -242,8 +242,8 @@ static const struct verb *find_verb(const char *name)
 	return v->name ? v : NULL;
 }
 
-static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
-			       const struct args *a, struct ar_err *err)
+static enum ar_status dispatch_verb(const struct opt_group *g, int argc, char **argv,
+				    const struct args *a, struct ar_err *err)
 {
 	const struct verb *v = argc ? find_verb(argv[0]) : NULL;
 	struct capture *c = NULL;
@@ -269,7 +269,7 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 	return st;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status capture_main(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
 	struct opt_group g[] = {
@@ -283,12 +283,12 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st)
-		st = dispatch(g, argc, argv, &a, err);
+		st = dispatch_verb(g, argc, argv, &a, err);
 	opt_release(g);
 	return st;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void capture_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	const struct opt_group g[] = { { .title = "Options of info", .opts = info_opts },
 				       { .title = "Options of make and pack", .opts = pack_opts },
@@ -306,6 +306,6 @@ const struct cmd cmd_capture = {
 		 "verify FILE\n"
 		 "unpack IN.arc OUT.safetensors",
 	.title = "look at captures of Q, K and V, make, pack, check and unpack them",
-	.run = run,
-	.options = options,
+	.run = capture_main,
+	.options = capture_show_options,
 };

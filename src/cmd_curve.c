@@ -39,7 +39,7 @@ static enum ar_status write_file(sqlite3 *db, put_fn *put, const char *path, str
 	return st;
 }
 
-static enum ar_status check(const struct curve_args *a, int argc, struct ar_err *err)
+static enum ar_status check_curve(const struct curve_args *a, int argc, struct ar_err *err)
 {
 	bool same = false;
 	enum ar_status st = AR_OK;
@@ -66,7 +66,7 @@ static enum ar_status cmd_curve_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st)
-		st = check(&a, argc, err);
+		st = check_curve(&a, argc, err);
 	if (!st)
 		st = curve_read(&db, argv[0], err);
 	if (!st)

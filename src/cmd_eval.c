@@ -8,7 +8,7 @@
 #include "src/eval/eval.h"
 #include "src/json_file.h"
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status eval_main(int argc, char **argv, struct ar_err *err)
 {
 	struct eval e = { 0 };
 	struct run_command c = eval_command(&e.a);
@@ -28,7 +28,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	return st ? st : st2;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void eval_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	show((const struct opt_group[]){ { .title = "Tasks", .opts = eval_opts }, { 0 } }, f);
 	run_options_show(false, NULL, show, f);
@@ -38,6 +38,6 @@ const struct cmd cmd_eval = {
 	.name = "eval",
 	.usage = "--weights DIR --tasks FILE [OPTION]...",
 	.title = "measure what methods do to a model's answers",
-	.run = run,
-	.options = options,
+	.run = eval_main,
+	.options = eval_show_options,
 };

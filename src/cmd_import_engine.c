@@ -72,7 +72,7 @@ static enum ar_status import(const char *path, const struct args *a, const char 
 	return st;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status import_engine_main(int argc, char **argv, struct ar_err *err)
 {
 	char *cmdline = cmd_line("import-engine", argc, argv);
 	struct args a = { 0 };
@@ -98,7 +98,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	return st;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void import_engine_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct opt_group g[] = { { .title = "Options", .opts = own_opts },
 				 { .title = "Trace", .opts = trace_opts },
@@ -111,6 +111,6 @@ const struct cmd cmd_import_engine = {
 	.name = "import-engine",
 	.usage = "LOG --db FILE [OPTION]...",
 	.title = "store the log of an engine as a run, to compare replays with it",
-	.run = run,
-	.options = options,
+	.run = import_engine_main,
+	.options = import_engine_show_options,
 };

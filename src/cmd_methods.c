@@ -62,7 +62,7 @@ struct listing {
 	int width; /* of names */
 };
 
-static void begin(struct listing *l, const char *head, int width)
+static void begin_list(struct listing *l, const char *head, int width)
 {
 	l->head = head;
 	l->n = 0;
@@ -70,7 +70,7 @@ static void begin(struct listing *l, const char *head, int width)
 }
 
 /* Print an entry unless l->only excludes it.  True: it was printed. */
-static bool entry(struct listing *l, const char *name, const char *title)
+static bool list_entry(struct listing *l, const char *name, const char *title)
 {
 	if (l->only && strcmp(l->only, name))
 		return false;
@@ -171,7 +171,8 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 	enum ar_status st = AR_OK;
 
 	for (const struct method_name *m = method_names; m->name && !st; m++)
-		if (presets == !!strchr(m->name, '@') && entry(l, m->name, m->title) && l->full)
+		if (presets == !!strchr(m->name, '@') && list_entry(l, m->name, m->title) &&
+		    l->full)
 			st = show_named(m, !presets || l->only, err);
 	return st;
 }
@@ -224,30 +225,30 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 {
 	enum ar_status st;
 
-	begin(l, "methods, --method NAME[:PARAMETER=VALUE,...]", 13);
+	begin_list(l, "methods, --method NAME[:PARAMETER=VALUE,...]", 13);
 	st = show_names(l, false, err);
-	begin(l, "presets, --method METHOD@MODEL[:PARAMETER=VALUE,...]", 26);
+	begin_list(l, "presets, --method METHOD@MODEL[:PARAMETER=VALUE,...]", 26);
 	if (!st)
 		st = show_names(l, true, err);
-	begin(l, "selectors, select=NAME[,PARAMETER=VALUE...]", 13);
+	begin_list(l, "selectors, select=NAME[,PARAMETER=VALUE...]", 13);
 	for (int i = 0; selectors[i]; i++)
-		if (entry(l, selectors[i]->name, selectors[i]->title) && l->full) {
+		if (list_entry(l, selectors[i]->name, selectors[i]->title) && l->full) {
 			note("from", selectors[i]->origin);
 			show_params(selectors[i]->params, NULL);
 		}
-	begin(l, "unions, union=NAME", 13);
+	begin_list(l, "unions, union=NAME", 13);
 	for (const struct union_rule *u = unions; u->name; u++)
-		entry(l, u->name, u->title);
-	begin(l, "executors, exec=NAME", 13);
+		list_entry(l, u->name, u->title);
+	begin_list(l, "executors, exec=NAME", 13);
 	for (int i = 0; executors[i]; i++)
-		if (!executors[i]->one_row && entry(l, executors[i]->name, executors[i]->title) &&
-		    l->full) {
+		if (!executors[i]->one_row &&
+		    list_entry(l, executors[i]->name, executors[i]->title) && l->full) {
 			show_executor(executors[i]);
 			note("from", executors[i]->origin);
 		}
-	begin(l, "droppers, --method METHOD+DROPPER[:PARAMETER=VALUE,...]", 13);
+	begin_list(l, "droppers, --method METHOD+DROPPER[:PARAMETER=VALUE,...]", 13);
 	for (int i = 0; droppers[i]; i++)
-		if (entry(l, droppers[i]->name, droppers[i]->title) && l->full) {
+		if (list_entry(l, droppers[i]->name, droppers[i]->title) && l->full) {
 			note("from", droppers[i]->origin);
 			show_params(droppers[i]->params, NULL);
 		}
@@ -294,7 +295,7 @@ static bool listed(const char *only)
 	return is;
 }
 
-static enum ar_status show(const struct args *a, const char *name, struct ar_err *err)
+static enum ar_status show_list(const struct args *a, const char *name, struct ar_err *err)
 {
 	struct listing l = { .only = name, .full = name || a->all };
 	enum ar_status st = AR_OK;
@@ -321,7 +322,7 @@ static enum ar_status check_support(const struct args *a, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status methods_main(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
 	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
@@ -339,7 +340,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 							    a.page_tok, a.cc },
 				     a.json, err);
 	else if (!st)
-		st = show(&a, argc ? argv[0] : NULL, err);
+		st = show_list(&a, argc ? argv[0] : NULL, err);
 	opt_release(g);
 	return st;
 }
@@ -348,6 +349,6 @@ const struct cmd cmd_methods = {
 	.name = "methods",
 	.usage = "[OPTION]...\n[OPTION]... NAME|METHOD",
 	.title = "list attention methods, their parts and parameters",
-	.run = run,
+	.run = methods_main,
 	.options = show_options,
 };

@@ -120,8 +120,8 @@ static enum ar_status find_named(sqlite3 *db, const struct store_source *b, int6
 	return st;
 }
 
-static enum ar_status report(const struct sources *s, const struct report_args *a,
-			     const struct export_files *files, struct ar_err *err)
+static enum ar_status report_sources(const struct sources *s, const struct report_args *a,
+				     const struct export_files *files, struct ar_err *err)
 {
 	struct document d = { .writer = writers[a->format], .f = stdout };
 	struct report r = {
@@ -146,8 +146,8 @@ static enum ar_status report(const struct sources *s, const struct report_args *
 }
 
 /* The page has its own form and no other tool's figures. */
-static enum ar_status check(const struct report_args *a, const struct export_files *files,
-			    struct ar_err *err)
+static enum ar_status check_format(const struct report_args *a, const struct export_files *files,
+				   struct ar_err *err)
 {
 	if (files->html && (a->format || a->dialect))
 		return ar_fail(err, AR_USAGE, "--%s has no effect with --html; leave it out",
@@ -172,11 +172,11 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = parse_sources(&s, argc, argv, &a, err);
 	if (!st)
-		st = check(&a, &files, err);
+		st = check_format(&a, &files, err);
 	if (!st)
 		st = export_check(&files, s.v, s.n, err);
 	if (!st)
-		st = report(&s, &a, &files, err);
+		st = report_sources(&s, &a, &files, err);
 	free(s.v);
 	opt_release(g);
 	return st;

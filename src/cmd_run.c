@@ -10,7 +10,7 @@
 #include "src/run/run.h"
 #include "src/tune/match.h"
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status run_main(int argc, char **argv, struct ar_err *err)
 {
 	struct run r = { .session = { .tuner = &match_tuner,
 				      .cmdline = cmd_line("run", argc, argv),
@@ -30,7 +30,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	return st;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void run_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	run_options_show(true, NULL, show, f);
 }
@@ -39,6 +39,6 @@ const struct cmd cmd_run = {
 	.name = "run",
 	.usage = "--trace FILE [OPTION]...\n--resume DB[:RUN] [OPTION]...",
 	.title = "replay a request trace and measure latency, kernels and accuracy",
-	.run = run,
-	.options = options,
+	.run = run_main,
+	.options = run_show_options,
 };

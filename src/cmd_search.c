@@ -36,7 +36,7 @@ static const struct opt opts[] = {
 
 static const struct search_kind *const kinds[] = { &search_rate, &search_chunk, NULL };
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status search_main(int argc, char **argv, struct ar_err *err)
 {
 	for (int i = 0; argc && kinds[i]; i++)
 		if (!strcmp(argv[0], kinds[i]->name))
@@ -46,7 +46,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		      ar_fail(err, AR_USAGE, "nothing to search for; want rate or chunk");
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void search_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	const struct opt_group g[] = { { .title = "Search", .opts = opts }, { 0 } };
 
@@ -59,6 +59,6 @@ const struct cmd cmd_search = {
 	.usage = "rate --slo LIST --trace FILE [OPTION]...\n"
 		 "chunk --slo LIST --trace FILE [OPTION]...",
 	.title = "find the highest rate, or the best chunk size, that keeps limits of latency",
-	.run = run,
-	.options = options,
+	.run = search_main,
+	.options = search_show_options,
 };

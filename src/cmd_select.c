@@ -56,7 +56,7 @@ static const struct opt opts[] = {
 };
 /* clang-format on */
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status select_main(int argc, char **argv, struct ar_err *err)
 {
 	struct select_args a = { 0 };
 	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
@@ -84,6 +84,6 @@ const struct cmd cmd_select = {
 	.name = "select",
 	.usage = "--capture FILE [OPTION]...",
 	.title = "show what methods select for one chunk of a capture",
-	.run = run,
+	.run = select_main,
 	.options = show_options,
 };

@@ -81,8 +81,8 @@ static enum ar_status index_of_task(uint64_t *index, struct ar_err *err)
 }
 
 /* Set the points [*from, *to), of n at most. */
-static enum ar_status choose(const struct args *a, size_t n, size_t *from, size_t *to,
-			     struct ar_err *err)
+static enum ar_status choose_points(const struct args *a, size_t n, size_t *from, size_t *to,
+				    struct ar_err *err)
 {
 	uint64_t first = 0, last = n - 1;
 	enum ar_status st = AR_OK;
@@ -102,8 +102,8 @@ static enum ar_status choose(const struct args *a, size_t n, size_t *from, size_
 
 /* ---- actions ---- */
 
-static enum ar_status plan(const struct args *a, struct sweep_base *b, size_t from, size_t to,
-			   struct ar_err *err)
+static enum ar_status plan_points(const struct args *a, struct sweep_base *b, size_t from,
+				  size_t to, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -140,9 +140,9 @@ static enum ar_status act(const struct args *a, struct sweep_base *b, struct ar_
 		printf("%zu\n", n);
 		return AR_OK;
 	}
-	st = choose(a, n, &from, &to, err);
+	st = choose_points(a, n, &from, &to, err);
 	if (st || a->plan)
-		return st ? st : plan(a, b, from, to, err);
+		return st ? st : plan_points(a, b, from, to, err);
 	if (from == n) {
 		printf("the points of %s are 0 to %zu; nothing to do\n", b->file.path, n - 1);
 		return AR_OK;
@@ -151,7 +151,8 @@ static enum ar_status act(const struct args *a, struct sweep_base *b, struct ar_
 }
 
 /* Refuse options without effect. */
-static enum ar_status check(const struct args *a, const struct opt_group *g, struct ar_err *err)
+static enum ar_status check_sweep(const struct args *a, const struct opt_group *g,
+				  struct ar_err *err)
 {
 	static const char *const runs[] = { "jobs", "force", "keep-going", NULL };
 	static const char *const points[] = { "out", "index", "all", "offset", NULL };
@@ -175,7 +176,7 @@ static enum ar_status check(const struct args *a, const struct opt_group *g, str
 	return AR_OK;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status sweep_main(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
 	struct opt_group g[] = { { "Sweep", opts, &a, 0, 0 }, { 0 } };
@@ -189,7 +190,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 				    argv[1]) :
 			    ar_fail(err, AR_USAGE, "no file given; name the file of the sweep");
 	if (!st)
-		st = check(&a, g, err);
+		st = check_sweep(&a, g, err);
 	if (!st)
 		st = sweep_base_open(&b, argv[0], AR_REVISION, err);
 	if (!st)
@@ -203,6 +204,6 @@ const struct cmd cmd_sweep = {
 	.name = "sweep",
 	.usage = "FILE --plan|--count\nFILE --out DIR [--index N|--index A-B|--all] [OPTION]...",
 	.title = "run every combination of the options in a file, or one task's share of them",
-	.run = run,
+	.run = sweep_main,
 	.options = show_options,
 };

@@ -284,7 +284,7 @@ static enum ar_status put_file(const struct verb *v, struct trace *t, const stru
 	return st;
 }
 
-static bool takes(const struct verb *v, const char *opt)
+static bool verb_takes(const struct verb *v, const char *opt)
 {
 	for (const char *const *o = v->opt; *o; o++)
 		if (!strcmp(*o, opt))
@@ -297,7 +297,7 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 {
 	for (int i = 0; i < N_VERBS; i++)
 		for (const char *const *o = verbs[i].opt; *o; o++)
-			if (opt_given(g, *o) && !takes(v, *o))
+			if (opt_given(g, *o) && !verb_takes(v, *o))
 				return ar_fail(err, AR_USAGE,
 					       "--%s has no effect in 'trace %s'; "
 					       "leave it out",
@@ -337,7 +337,7 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	return st;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status trace_main(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
 	struct opt_group g[] = { { .title = "Options", .opts = own_opts, .base = &a },
@@ -354,7 +354,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	return st;
 }
 
-static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+static void trace_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	const struct opt_group g[] = { { .title = "Options", .opts = own_opts },
 				       { .title = "Synthesis", .opts = synth_opts },
@@ -371,6 +371,6 @@ const struct cmd cmd_trace = {
 		 "head [-n N] [OPTION]... FILE\n"
 		 "synth [-o FILE] [OPTION]... [FILE]",
 	.title = "look at a request trace, convert it to the canonical form, or make one",
-	.run = run,
-	.options = options,
+	.run = trace_main,
+	.options = trace_show_options,
 };

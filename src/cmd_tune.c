@@ -83,7 +83,7 @@ static bool add_captures(cJSON *o, const struct args *a)
 }
 
 /* p NULL: the sample is of captures. */
-static cJSON *json(const struct tune *x, const struct tune_prompts *p, const struct tuned *t)
+static cJSON *result_json(const struct tune *x, const struct tune_prompts *p, const struct tuned *t)
 {
 	const struct tune_goal *g = &x->goal;
 	cJSON *o = cJSON_CreateObject();
@@ -98,8 +98,8 @@ static cJSON *json(const struct tune *x, const struct tune_prompts *p, const str
 	return NULL;
 }
 
-static enum ar_status put(const struct tune *x, const struct tune_prompts *p, const struct tuned *t,
-			  struct ar_err *err)
+static enum ar_status put_tuned(const struct tune *x, const struct tune_prompts *p,
+				const struct tuned *t, struct ar_err *err)
 {
 	const struct tune_goal *g = &x->goal;
 
@@ -113,20 +113,20 @@ static enum ar_status put(const struct tune *x, const struct tune_prompts *p, co
 		putchar('\n');
 		tune_print(g, t, x->n, stdout);
 	}
-	return x->a.json ? json_file_write(x->a.json, json(x, p, t), err) : AR_OK;
+	return x->a.json ? json_file_write(x->a.json, result_json(x, p, t), err) : AR_OK;
 }
 
 /* ---- the two samples ---- */
 
-static enum ar_status search(const struct tune *x, void *sample, const struct tune_prompts *p,
-			     struct ar_err *err)
+static enum ar_status search_setting(const struct tune *x, void *sample,
+				     const struct tune_prompts *p, struct ar_err *err)
 {
 	struct tuned *t = calloc(x->n, sizeof *t);
 	enum ar_status st = t ? tune_methods(&x->goal, sample, x->method, x->n, t, err) :
 				ar_nomem(err);
 
 	if (!st)
-		st = put(x, p, t, err);
+		st = put_tuned(x, p, t, err);
 	tuned_release(t, x->n);
 	free(t);
 	return st;
@@ -139,7 +139,7 @@ static enum ar_status on_captures(const struct tune *x, struct ar_err *err)
 	enum ar_status st = calib_open(&in, &x->a.captures, err);
 
 	if (!st)
-		st = search(x, &c, NULL, err);
+		st = search_setting(x, &c, NULL, err);
 	tune_captures_release(&c);
 	calib_close(&in);
 	return st;
@@ -163,7 +163,7 @@ static enum ar_status on_prompts(const struct tune *x, int argc, char **argv, st
 	enum ar_status st = tune_prompts_open(&p, &c, argc, argv, err);
 
 	if (!st)
-		st = search(x, &p, &p, err);
+		st = search_setting(x, &p, &p, err);
 	tune_prompts_release(&p);
 	return st;
 }
@@ -201,7 +201,7 @@ static enum ar_status check_prompts(struct tune *x, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status check(struct tune *x, const struct run_options *o, struct ar_err *err)
+static enum ar_status check_target(struct tune *x, const struct run_options *o, struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -218,7 +218,7 @@ static enum ar_status check(struct tune *x, const struct run_options *o, struct 
 	return st ? st : method_split(x->a.methods, &x->method, &x->n, err);
 }
 
-static enum ar_status parse(struct tune *x, int argc, char **argv, struct ar_err *err)
+static enum ar_status parse_target(struct tune *x, int argc, char **argv, struct ar_err *err)
 {
 	struct run_options o;
 	enum ar_status st = run_options_init(&o, false, err);
@@ -230,15 +230,15 @@ static enum ar_status parse(struct tune *x, int argc, char **argv, struct ar_err
 		st = ar_fail(err, AR_USAGE, "'%s' is one operand too many: tune takes options only",
 			     argv[0]);
 	if (!st)
-		st = check(x, &o, err);
+		st = check_target(x, &o, err);
 	run_options_release(&o);
 	return st;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status tune_main(int argc, char **argv, struct ar_err *err)
 {
 	struct tune x = { 0 };
-	enum ar_status st = parse(&x, argc, argv, err);
+	enum ar_status st = parse_target(&x, argc, argv, err);
 
 	if (!st)
 		st = x.goal.target->sample == TUNE_PROMPTS ? on_prompts(&x, argc, argv, err) :
@@ -261,6 +261,6 @@ const struct cmd cmd_tune = {
 	.usage = "--method LIST --target FIGURE=X --capture FILE ...\n"
 		 "--method LIST --target FIGURE=X --tasks FILE ...",
 	.title = "find the thresholds at which methods have one accuracy",
-	.run = run,
+	.run = tune_main,
 	.options = show_options,
 };

@@ -65,7 +65,8 @@ static bool is_version(const char *arg)
 }
 
 /* --mdoc prints the option lists as the man pages include them. */
-static enum ar_status dispatch(const struct cmd *c, int argc, char **argv, struct ar_err *err)
+static enum ar_status dispatch_command(const struct cmd *c, int argc, char **argv,
+				       struct ar_err *err)
 {
 	for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) {
 		if (is_help(argv[i])) {
@@ -113,7 +114,7 @@ static enum ar_status help(int argc, char **argv, struct ar_err *err)
 	return st;
 }
 
-static enum ar_status run(int argc, char **argv, struct ar_err *err)
+static enum ar_status run_program(int argc, char **argv, struct ar_err *err)
 {
 	const struct cmd *c;
 	enum ar_status st;
@@ -141,7 +142,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	st = find_cmd(&c, argv[i], err);
 	if (st)
 		return st;
-	st = dispatch(c, argc - i - 1, argv + i + 1, err);
+	st = dispatch_command(c, argc - i - 1, argv + i + 1, err);
 	if (st == AR_USAGE)
 		log_debug("try 'attnreplay %s --help'", c->name);
 	return st;
@@ -154,7 +155,7 @@ int main(int argc, char **argv)
 
 	ar_catch_interrupts();
 	signal(SIGXFSZ, SIG_IGN); /* over the size limit write() fails, no kill */
-	st = run(argc, argv, &err);
+	st = run_program(argc, argv, &err);
 	errno = 0;
 	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {
 		if (!st)

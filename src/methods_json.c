@@ -20,7 +20,7 @@ static cJSON *document(void)
 }
 
 /* Add an entry to a list.  Returns it, owned by the list; NULL: no memory. */
-static cJSON *entry(cJSON *list, const char *name, const char *title)
+static cJSON *json_entry(cJSON *list, const char *name, const char *title)
 {
 	cJSON *o = cJSON_CreateObject();
 
@@ -82,7 +82,7 @@ static enum ar_status add_names(cJSON *o, const char *key, bool presets, const c
 		st = method_parse(&m, n->spec, err);
 		if (st)
 			return st;
-		x = entry(a, n->name, n->title);
+		x = json_entry(a, n->name, n->title);
 		if (!x || !cJSON_AddStringToObject(x, "is", n->spec) ||
 		    !cJSON_AddStringToObject(x, "from", n->origin) ||
 		    !json_add(x, "values", cJSON_Parse(m->params)))
@@ -99,7 +99,7 @@ static bool add_selectors(cJSON *o, const char *only)
 
 	for (int i = 0; done && selectors[i]; i++)
 		if (wanted(selectors[i]->name, only)) {
-			cJSON *x = entry(a, selectors[i]->name, selectors[i]->title);
+			cJSON *x = json_entry(a, selectors[i]->name, selectors[i]->title);
 
 			done = x && cJSON_AddStringToObject(x, "from", selectors[i]->origin) &&
 			       add_params(x, selectors[i]->params);
@@ -114,7 +114,7 @@ static bool add_droppers(cJSON *o, const char *only)
 
 	for (int i = 0; done && droppers[i]; i++)
 		if (wanted(droppers[i]->name, only)) {
-			cJSON *x = entry(a, droppers[i]->name, droppers[i]->title);
+			cJSON *x = json_entry(a, droppers[i]->name, droppers[i]->title);
 
 			done = x && cJSON_AddStringToObject(x, "from", droppers[i]->origin) &&
 			       add_params(x, droppers[i]->params);
@@ -129,7 +129,7 @@ static bool add_unions(cJSON *o, const char *only)
 
 	for (const struct union_rule *u = unions; done && u->name; u++)
 		if (wanted(u->name, only))
-			done = entry(a, u->name, u->title);
+			done = json_entry(a, u->name, u->title);
 	return done;
 }
 
@@ -151,7 +151,7 @@ static bool add_executors(cJSON *o, const char *only)
 
 	for (int i = 0; done && executors[i]; i++)
 		if (!executors[i]->one_row && wanted(executors[i]->name, only)) {
-			cJSON *x = entry(a, executors[i]->name, executors[i]->title);
+			cJSON *x = json_entry(a, executors[i]->name, executors[i]->title);
 
 			done = x && add_takes(x, executors[i]) &&
 			       cJSON_AddStringToObject(x, "from", executors[i]->origin);

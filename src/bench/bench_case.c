@@ -70,7 +70,7 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 
 /* ---- the batch ---- */
 
-static void *array(size_t n, size_t size)
+static void *bench_array(size_t n, size_t size)
 {
 	return calloc(n ? n : 1, size);
 }
@@ -91,14 +91,14 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, keys = (int)keys_of(c->what, s);
 	int page_tok = (int)s->page_tok, n_req = (int)s->batch, past = keys - rows;
 	int n_blk = (keys + page_tok - 1) / page_tok;
-	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
-	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
-	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
-	int32_t *pos = array((size_t)(n_req * rows), sizeof *pos);
-	int32_t *pos0 = array((size_t)n_req, sizeof *pos0);
-	int32_t *len = array((size_t)n_req, sizeof *len);
-	int32_t *page = array((size_t)n_req * (size_t)n_blk, sizeof *page);
-	int32_t *left = array((size_t)n_req, sizeof *left);
+	int32_t *row0 = bench_array((size_t)n_req + 1, sizeof *row0);
+	int32_t *qblk0 = bench_array((size_t)n_req + 1, sizeof *qblk0);
+	int32_t *page0 = bench_array((size_t)n_req + 1, sizeof *page0);
+	int32_t *pos = bench_array((size_t)(n_req * rows), sizeof *pos);
+	int32_t *pos0 = bench_array((size_t)n_req, sizeof *pos0);
+	int32_t *len = bench_array((size_t)n_req, sizeof *len);
+	int32_t *page = bench_array((size_t)n_req * (size_t)n_blk, sizeof *page);
+	int32_t *left = bench_array((size_t)n_req, sizeof *left);
 
 	b->rows = (struct attn_rows){ n_req, n_req * rows, n_req * (n_blk - past / page_tok),
 				      row0,  pos,	   pos0,
@@ -128,7 +128,7 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 static bool make_window(struct bench_case *c, double share)
 {
 	const struct attn_rows *rows = &c->b.rows;
-	int32_t *first = array((size_t)rows->n_row, sizeof *first);
+	int32_t *first = bench_array((size_t)rows->n_row, sizeof *first);
 	int window = share > 0 ? (int)ceil(share * c->b.keys.len[0]) : 1;
 
 	c->b.rows.first = first;
@@ -158,8 +158,8 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 	c->lists.heads = table ? b->shape.q_heads / b->shape.kv_heads : 0;
 	c->n_list = b->rows.n_req * heads * (table ? 1 : n_qblk);
 	l->stride = b->keys.max_kv_blk;
-	l->block = array((size_t)c->n_list * (size_t)l->stride, sizeof *l->block);
-	l->n = array((size_t)c->n_list, sizeof *l->n);
+	l->block = bench_array((size_t)c->n_list * (size_t)l->stride, sizeof *l->block);
+	l->n = bench_array((size_t)c->n_list, sizeof *l->n);
 	if (!l->block || !l->n)
 		return false;
 	for (int i = 0; i < c->n_list; i++) {
@@ -182,9 +182,9 @@ static bool make_tokens(struct bench_case *c, double density, uint64_t seed)
 	int heads = b->shape.kv_heads, n_page = b->keys.page0[1];
 
 	c->n_list = b->rows.n_req * heads;
-	l->tok = array((size_t)(b->keys.n_page * b->shape.page_tok) * (size_t)heads,
-		       sizeof *l->tok);
-	l->n = array((size_t)c->n_list, sizeof *l->n);
+	l->tok = bench_array((size_t)(b->keys.n_page * b->shape.page_tok) * (size_t)heads,
+			     sizeof *l->tok);
+	l->n = bench_array((size_t)c->n_list, sizeof *l->n);
 	if (!l->tok || !l->n)
 		return false;
 	for (int i = 0; i < c->n_list; i++) {

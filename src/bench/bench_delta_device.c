@@ -15,7 +15,7 @@ static const size_t busy_len = (size_t)128 << 20;
 /* All sets share weights, outputs and work; each has inputs and states of its own.  With
  * projections the rows before the layer are the inputs, and the mixer's own are shared. */
 struct load {
-	struct bench_load l; /* first: launch() gets a pointer to it */
+	struct bench_load l; /* first: launch_delta() gets a pointer to it */
 	const struct bench_delta *x;
 	struct delta_call call;
 	struct delta_batch b;	      /* prefill */
@@ -53,8 +53,8 @@ static struct delta_call call_at(const struct load *p, int set)
 }
 
 /* out[n_row][n] = in[n_row][k] w^T. */
-static enum ar_status project(const struct load *p, const bf16_t *in, int k, const bf16_t *w, int n,
-			      const bf16_t *out, struct ar_err *err)
+static enum ar_status project_rows(const struct load *p, const bf16_t *in, int k, const bf16_t *w,
+				   int n, const bf16_t *out, struct ar_err *err)
 {
 	const struct gemm_args g = {
 		.n_batch = 1, .m = p->n_row, .n = n, .k = k, .a = in, .w = w, .c = (bf16_t *)out
@@ -68,19 +68,19 @@ static enum ar_status project_in(const struct load *p, const struct delta_call *
 {
 	const bf16_t *x = p->before + (size_t)set * p->before_len;
 	const int hidden = p->x->hidden;
-	enum ar_status st = project(p, x, hidden, p->w_qkvz, delta_qkvz_width(&c->spec), c->qkvz,
-				    err);
+	enum ar_status st = project_rows(p, x, hidden, p->w_qkvz, delta_qkvz_width(&c->spec),
+					 c->qkvz, err);
 
-	return st ? st : project(p, x, hidden, p->w_ba, delta_ba_width(&c->spec), c->ba, err);
+	return st ? st : project_rows(p, x, hidden, p->w_ba, delta_ba_width(&c->spec), c->ba, err);
 }
 
 static enum ar_status project_out(const struct load *p, const struct delta_call *c,
 				  struct ar_err *err)
 {
-	return project(p, c->out, out_width(&c->spec), p->w_out, p->x->hidden, p->after, err);
+	return project_rows(p, c->out, out_width(&c->spec), p->w_out, p->x->hidden, p->after, err);
 }
 
-static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status launch_delta(struct bench_load *l, int set, struct ar_err *err)
 {
 	const struct load *p = (const struct load *)l;
 	struct delta_call c = call_at(p, set);
@@ -298,7 +298,7 @@ out:
 	return st;
 }
 
-static double distance(const bf16_t *x, const bf16_t *want, size_t n)
+static double rel_distance(const bf16_t *x, const bf16_t *want, size_t n)
 {
 	double off = 0, sum = 0;
 
@@ -312,7 +312,7 @@ static double distance(const bf16_t *x, const bf16_t *want, size_t n)
 }
 
 /* Compare the first rows of request 0 after a launch on set 0, from states of zeros. */
-static enum ar_status check(struct load *p, struct bench_result *r, struct ar_err *err)
+static enum ar_status check_first_rows(struct load *p, struct bench_result *r, struct ar_err *err)
 {
 	static const int32_t slot;
 	int n = p->x->rows < CHECKED ? p->x->rows : CHECKED;
@@ -327,7 +327,7 @@ static enum ar_status check(struct load *p, struct bench_result *r, struct ar_er
 	CU(cudaMemsetAsync(p->call.state.s, 0, p->state * sizeof *p->call.state.s, p->l.d->stream));
 	CU(cudaMemsetAsync(p->call.state.tail, 0, p->tail * sizeof *p->call.state.tail,
 			   p->l.d->stream));
-	st = bench_launch(&p->l, launch, -1, 0, err);
+	st = bench_launch(&p->l, launch_delta, -1, 0, err);
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(p->l.d->stream));
@@ -345,8 +345,8 @@ static enum ar_status check(struct load *p, struct bench_result *r, struct ar_er
 		delta_prefill_ref(&c, &b);
 	else
 		delta_decode_ref(&c, 1, &slot);
-	r->rel_l2 = distance(h.out, h.want,
-			     (size_t)(n ? n : 1) * (size_t)(c.spec.v_heads * c.spec.v_dim));
+	r->rel_l2 = rel_distance(h.out, h.want,
+				 (size_t)(n ? n : 1) * (size_t)(c.spec.v_heads * c.spec.v_dim));
 out:
 	free(h.mem);
 	return st;
@@ -369,9 +369,9 @@ enum ar_status bench_delta_run(struct bench_device *d, const struct bench_delta 
 	if (!st)
 		st = take_all(&p, err);
 	if (!st)
-		st = bench_measure(&p.l, launch, r, err);
+		st = bench_measure(&p.l, launch_delta, r, err);
 	if (!st && d->env.sample)
-		st = check(&p, r, err);
+		st = check_first_rows(&p, r, err);
 	bench_drop(&p.l, 0);
 	gemm_close(p.gemm);
 	return st;

@@ -35,9 +35,9 @@ static enum ar_status with_threshold(const char *method, const char *threshold, 
 }
 
 /* *best: the method as given, and the nearest one at the end. */
-static enum ar_status tune(const char *method, const struct opt *o, double want,
-			   bench_sparsity_fn *sparsity, void *ctx, struct bench_match *best,
-			   struct ar_err *err)
+static enum ar_status tune_threshold(const char *method, const struct opt *o, double want,
+				     bench_sparsity_fn *sparsity, void *ctx,
+				     struct bench_match *best, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	struct threshold t;
@@ -78,7 +78,7 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 	st = sparsity(ctx, method, &best.sparsity, err);
 	if (!st && fabs(best.sparsity - want) > bench_match_near) {
 		if (threshold)
-			st = tune(method, threshold, want, sparsity, ctx, &best, err);
+			st = tune_threshold(method, threshold, want, sparsity, ctx, &best, err);
 		best.how = fabs(best.sparsity - want) <= bench_match_near ? BENCH_MATCH_TUNED :
 									    BENCH_MATCH_NONE;
 	}

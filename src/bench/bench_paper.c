@@ -120,8 +120,8 @@ static void add_note(struct known *k, const char *text)
 }
 
 /* Set k->text, the method to run: that of --use, else a stand-in, else the row's own. */
-static enum ar_status choose(const struct paper *p, const struct paper_row *r, struct known *k,
-			     struct ar_err *err)
+static enum ar_status choose_method(const struct paper *p, const struct paper_row *r,
+				    struct known *k, struct ar_err *err)
 {
 	const char *use = bench_session_method(&p->session, r->method);
 	const struct paper_method *m = paper_method(r->method);
@@ -176,8 +176,9 @@ static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 /* Tune k->text to the stated sparsity: over the whole prefill, or over its last chunk if the table
  * states one for all rows.  A prompt of one chunk has no blocks before it; there tune a prefill in
  * the chunks of the last column. */
-static enum ar_status match(struct paper *p, const struct bench_shape *s, struct bench_goal goal,
-			    struct known *k, struct bench_match *m, struct ar_err *err)
+static enum ar_status match_sparsity(struct paper *p, const struct bench_shape *s,
+				     struct bench_goal goal, struct known *k, struct bench_match *m,
+				     struct ar_err *err)
 {
 	bool one = s->chunk == s->context;
 	const struct bench_chunks chunks = { p->t->sparsity && !one,
@@ -238,7 +239,7 @@ static enum ar_status measure_whole(struct paper *p, const struct paper_row *r, 
 				       .capture = a->capture,
 				       .seed = a->seed,
 				       .device = a->device };
-	enum ar_status st = choose(p, r, k, err);
+	enum ar_status st = choose_method(p, r, k, err);
 
 	if (!st && !a->dry_run)
 		st = bench_whole_run(&w, k->text, &k->whole, err);
@@ -247,8 +248,8 @@ static enum ar_status measure_whole(struct paper *p, const struct paper_row *r, 
 	return st;
 }
 
-static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
-			      struct ar_err *err)
+static enum ar_status measure_method(struct paper *p, const struct paper_row *r, struct known *k,
+				     struct ar_err *err)
 {
 	const struct bench_chunks chunks = { p->t->last, (int)p->session.a->sample_chunks };
 	struct bench_match m = { .how = BENCH_MATCH_STATED };
@@ -262,9 +263,9 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 		return st;
 	goal.sparsity = paper_sparsity(p->t, r, k->col, &goal.selected);
 	goal.selected = goal.selected && isfinite(goal.sparsity);
-	st = choose(p, r, k, err);
+	st = choose_method(p, r, k, err);
 	if (!st && is_matched(p, r) && isfinite(goal.sparsity))
-		st = match(p, &s, goal, k, &m, err);
+		st = match_sparsity(p, &s, goal, k, &m, err);
 	if (st) {
 		k->sum.refused = st == AR_USAGE || st == AR_DATA;
 		return st;
@@ -291,7 +292,7 @@ static enum ar_status measured(struct paper *p, const struct paper_row *r, int c
 	if (k < end)
 		return AR_OK;
 	*k = (struct known){ .method = r->method, .col = col, .sparsity = NAN };
-	st = measure(p, r, k, &own);
+	st = measure_method(p, r, k, &own);
 	if (st && !k->sum.refused)
 		return ar_fail(err, st, "%s, context %lld: %s", r->method,
 			       (long long)p->t->column[col].context, own.msg);

@@ -25,7 +25,7 @@ out:
 	return st;
 }
 
-static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status launch_chunk(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct bench_prefill *p = (struct bench_prefill *)l;
 	const struct drop *drop = p->e.plan->drop;
@@ -150,7 +150,7 @@ static enum ar_status count_all(const struct bench_prefill *p, const struct meth
 static enum ar_status select_once(struct bench_prefill *p, struct method_selection *x,
 				  struct selection_count *count, struct ar_err *err)
 {
-	enum ar_status st = bench_launch(&p->l, launch, -1, 0, err);
+	enum ar_status st = bench_launch(&p->l, launch_chunk, -1, 0, err);
 
 	if (st)
 		return st;
@@ -228,7 +228,7 @@ enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct
 	if (!st && p->e.plan->drop)
 		st = take_tokens(p, n, err);
 	if (!st)
-		st = bench_measure(&p->l, launch, r, err);
+		st = bench_measure(&p->l, launch_chunk, r, err);
 	if (st)
 		return st;
 	add_times(&p->l, r, &x);

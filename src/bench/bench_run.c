@@ -224,28 +224,28 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 
 /* ---- steps ---- */
 
-static enum ar_status attend(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status enqueue_attend(const struct bench_load *l, int set, struct ar_err *err)
 {
 	struct attn_call call = bench_call(l, set);
 
 	return l->c->executor->enqueue(&call, &l->lists, err);
 }
 
-static enum ar_status move(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status enqueue_move(const struct bench_load *l, int set, struct ar_err *err)
 {
 	struct attn_call call = bench_call(l, set);
 
 	return l->c->executor->move(&call, &l->lists, err);
 }
 
-static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status enqueue_decode(const struct bench_load *l, int set, struct ar_err *err)
 {
 	struct attn_call call = bench_call(l, set);
 
 	return decode_enqueue(&call, 0, &l->lists.blocks, err);
 }
 
-static enum ar_status selection(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status enqueue_selection(const struct bench_load *l, int set, struct ar_err *err)
 {
 	const struct method *m = l->d->method;
 	struct attn_call call = bench_call(l, set);
@@ -255,7 +255,7 @@ static enum ar_status selection(const struct bench_load *l, int set, struct ar_e
 						    &(struct selection){ .mask = l->mask }, err);
 }
 
-static enum ar_status metadata(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status enqueue_metadata(const struct bench_load *l, int set, struct ar_err *err)
 {
 	int heads = union_heads(method_prefill(l->d->method)->u, &l->b.shape);
 	struct block_lists lists = l->lists.blocks;
@@ -267,7 +267,7 @@ static enum ar_status metadata(const struct bench_load *l, int set, struct ar_er
 				  l->b.keys.mask_words, &lists, l->d->stream, err);
 }
 
-static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status launch_product(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct kv_cache kv = bench_kv_at(l, set);
 	const struct gemm_args x = { .n_batch = 1,
@@ -282,7 +282,7 @@ static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)
 	return gemm_run(l->gemm, &x, err);
 }
 
-static enum ar_status copy(struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status launch_copy(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct kv_cache kv = bench_kv_at(l, set);
 	enum ar_status st = AR_OK;
@@ -300,17 +300,19 @@ static const struct {
 	struct step step[BENCH_PARTS];
 	int n;
 } steps[] = {
-	[BENCH_DENSE] = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_PAST] = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_TABLE] = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_COPY] = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
-	[BENCH_GATHER] = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
-	[BENCH_DECODE] = { { { PHASE_DECODE, decode } }, 1 },
-	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, decode } }, 1 },
-	[BENCH_WINDOW] = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_DECODE_WINDOW] = { { { PHASE_DECODE, decode } }, 1 },
-	[BENCH_SELECT] = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
+	[BENCH_DENSE] = { { { PHASE_ATTEND, enqueue_attend } }, 1 },
+	[BENCH_PAST] = { { { PHASE_ATTEND, enqueue_attend } }, 1 },
+	[BENCH_TABLE] = { { { PHASE_ATTEND, enqueue_attend } }, 1 },
+	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, enqueue_attend } }, 1 },
+	[BENCH_COPY] = { { { PHASE_COPY, enqueue_move }, { PHASE_ATTEND, enqueue_attend } }, 2 },
+	[BENCH_GATHER] = { { { PHASE_COPY, enqueue_move }, { PHASE_ATTEND, enqueue_attend } }, 2 },
+	[BENCH_DECODE] = { { { PHASE_DECODE, enqueue_decode } }, 1 },
+	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, enqueue_decode } }, 1 },
+	[BENCH_WINDOW] = { { { PHASE_ATTEND, enqueue_attend } }, 1 },
+	[BENCH_DECODE_WINDOW] = { { { PHASE_DECODE, enqueue_decode } }, 1 },
+	[BENCH_SELECT] = { { { PHASE_SELECT, enqueue_selection },
+			     { PHASE_METADATA, enqueue_metadata } },
+			   2 },
 };
 
 static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *err)
@@ -326,7 +328,8 @@ static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *
 }
 
 /* Launch set 0 once more, as the outputs may be another set's, and check it. */
-static enum ar_status check(struct bench_load *l, struct bench_result *r, struct ar_err *err)
+static enum ar_status check_outputs(struct bench_load *l, struct bench_result *r,
+				    struct ar_err *err)
 {
 	enum ar_status st = bench_launch(l, launch_case, -1, 0, err);
 
@@ -348,7 +351,7 @@ enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 	if (!st)
 		st = bench_measure(&l, launch_case, result, err);
 	if (!st && d->env.sample)
-		st = check(&l, result, err);
+		st = check_outputs(&l, result, err);
 	load_release(&l);
 	return st;
 }
@@ -368,7 +371,7 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 	if (!st)
 		st = bench_take(&l, &l.out, len * sizeof *l.out, err);
 	if (!st)
-		st = bench_measure(&l, product, r, err);
+		st = bench_measure(&l, launch_product, r, err);
 	load_release(&l);
 	return st;
 }
@@ -384,7 +387,7 @@ enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
 	if (!st)
 		st = bench_take_random(&l, &l.kv.v, len, 1, err);
 	if (!st)
-		st = bench_measure(&l, copy, r, err);
+		st = bench_measure(&l, launch_copy, r, err);
 	load_release(&l);
 	return st;
 }

@@ -235,17 +235,18 @@ static int count_samples(const struct bench_shape *shape, struct bench_chunks ch
 }
 
 /* A sample: the chunk [ctx, ctx + n), and how many chunks it stands for. */
-struct place {
+struct chunk_place {
 	int ctx, n, weight;
 };
 
-static struct place place_of(const struct bench_shape *shape, struct bench_chunks chunks, int i)
+static struct chunk_place place_of(const struct bench_shape *shape, struct bench_chunks chunks,
+				   int i)
 {
 	struct bench_sample at = bench_sample_at(count_chunks(shape), chunks.samples, i);
 	int64_t ctx = chunks.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
 	int64_t left = shape->context - ctx, n = left < shape->chunk ? left : shape->chunk;
 
-	return (struct place){ (int)ctx, (int)n, chunks.last ? 1 : at.weight };
+	return (struct chunk_place){ (int)ctx, (int)n, chunks.last ? 1 : at.weight };
 }
 
 static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_shape *shape,
@@ -255,7 +256,7 @@ static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_sha
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < sum->n_sample && !st; i++) {
-		struct place at = place_of(shape, chunks, i);
+		struct chunk_place at = place_of(shape, chunks, i);
 		struct bench_core core;
 
 		if (ar_interrupted())
@@ -367,7 +368,7 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 	for (int l = 0; l < j->n_layer && !st; l++) {
 		st = bench_prefill_use(j->p[l], method, err);
 		for (int i = 0; i < n && !st; i++) {
-			struct place at = place_of(&j->shape, j->chunks, i);
+			struct chunk_place at = place_of(&j->shape, j->chunks, i);
 
 			if (ar_interrupted())
 				return ar_fail(err, AR_INTERRUPTED, "interrupted");

@@ -18,7 +18,7 @@ struct args {
 	int n, n_number;
 };
 
-static void add(struct args *a, const char *name, const char *value)
+static void whole_add(struct args *a, const char *name, const char *value)
 {
 	a->v[a->n++] = (char *)(uintptr_t)name;
 	a->v[a->n++] = (char *)(uintptr_t)value;
@@ -29,26 +29,26 @@ static void add_number(struct args *a, const char *name, int64_t value)
 	char *to = a->number[a->n_number++];
 
 	snprintf(to, NUMBER, "%" PRId64, value);
-	add(a, name, to);
+	whole_add(a, name, to);
 }
 
 static void make_args(struct args *a, const struct bench_whole *w, const char *method,
 		      const char *random)
 {
 	*a = (struct args){ 0 };
-	add(a, "--trace", "equal requests");
-	add(a, "--backend", "cuda");
-	add(a, "--model", w->model);
-	add(a, "--method", method);
-	add(a, "--capture", w->capture ? w->capture : random);
+	whole_add(a, "--trace", "equal requests");
+	whole_add(a, "--backend", "cuda");
+	whole_add(a, "--model", w->model);
+	whole_add(a, "--method", method);
+	whole_add(a, "--capture", w->capture ? w->capture : random);
 	if (w->capture)
-		add(a, "--extend", "tile");
+		whole_add(a, "--extend", "tile");
 	add_number(a, "--tp", w->tp);
 	add_number(a, "--max-num-batched-tokens", w->budget);
 	add_number(a, "--max-num-seqs", w->batch < w->budget ? w->batch : w->budget);
 	add_number(a, "--max-model-len", w->context + 1);
 	add_number(a, "--device", w->device);
-	add(a, "--accuracy", "0");
+	whole_add(a, "--accuracy", "0");
 }
 
 static struct trace equal_requests(struct request *req, const struct bench_whole *w)
@@ -64,8 +64,8 @@ static struct trace equal_requests(struct request *req, const struct bench_whole
 			       .format = (char *)(uintptr_t) "none" };
 }
 
-static enum ar_status prefill(struct run *r, const struct args *a, struct bench_whole_result *out,
-			      struct ar_err *err)
+static enum ar_status run_prefill(struct run *r, const struct args *a,
+				  struct bench_whole_result *out, struct ar_err *err)
 {
 	enum ar_status st = run_options_parse(&r->session.o, NULL, a->n, (char **)(uintptr_t)a->v,
 					      err);
@@ -98,7 +98,7 @@ enum ar_status bench_whole_run(const struct bench_whole *w, const char *method,
 	make_args(&a, w, method, random);
 	if (!st) {
 		trace = equal_requests(req, w);
-		st = prefill(&r, &a, out, err);
+		st = run_prefill(&r, &a, out, err);
 	}
 	run_unload(&r);
 	free(req);

@@ -285,7 +285,7 @@ static enum ar_status print_result(const struct gather *g, const struct host *h,
 	return st;
 }
 
-static enum ar_status run_logs(const void *arg, char *const *path, size_t n, const char *out,
+static enum ar_status run_host(const void *arg, char *const *path, size_t n, const char *out,
 			       struct ar_err *err)
 {
 	struct gather g = { .args = arg };
@@ -332,5 +332,5 @@ const struct calibrator calibrate_host = {
 	.operand = "step log",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
-	.run_logs = run_logs,
+	.run_logs = run_host,
 };

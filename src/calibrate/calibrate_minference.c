@@ -117,7 +117,7 @@ static enum ar_status pick_lists(const struct job *j, int h, struct scratch *t, 
 	return st;
 }
 
-static void choose(const struct job *j, int h, int k, int qa, struct scratch *t)
+static void choose_pattern(const struct job *j, int h, int k, int qa, struct scratch *t)
 {
 	const struct minference_head *c = &candidate[k];
 
@@ -166,7 +166,7 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 
 		calib_attention_rows(&t.truth, qa);
 		for (int k = 0; k < N_CANDIDATE; k++) {
-			choose(j, h, k, qa, &t);
+			choose_pattern(j, h, k, qa, &t);
 			for (int row = lo > from ? lo : from; row < hi; row++)
 				s->mass[k] += held(&t, t.truth.x + (size_t)(row - lo) * (size_t)t.n,
 						   row);
@@ -264,7 +264,8 @@ static cJSON *make_table(const void *arg, void *const *table, int q_heads)
 	return NULL;
 }
 
-static enum ar_status check(const struct args *a, const struct calib_input *in, struct ar_err *err)
+static enum ar_status check_minference(const struct args *a, const struct calib_input *in,
+				       struct ar_err *err)
 {
 	for (size_t i = 0; i < in->n; i++) {
 		int64_t n = calib_tokens(in, in->capture[i]);
@@ -278,10 +279,10 @@ static enum ar_status check(const struct args *a, const struct calib_input *in, 
 	return AR_OK;
 }
 
-static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
-			  struct ar_err *err)
+static enum ar_status run_minference(const void *arg, const struct calib_input *in, const char *out,
+				     struct ar_err *err)
 {
-	enum ar_status st = check(arg, in, err);
+	enum ar_status st = check_minference(arg, in, err);
 
 	return st ? st :
 		    calib_table(arg, in, out, sizeof(struct score), fit_layer, make_table, err);
@@ -307,5 +308,5 @@ const struct calibrator calibrate_minference = {
 	.title = "a pattern for each layer and head, for the parameter pattern",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
-	.run = run,
+	.run = run_minference,
 };

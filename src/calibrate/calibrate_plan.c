@@ -29,7 +29,7 @@ struct found {
 	size_t *scratch;
 };
 
-static void choose(const struct found *x)
+static void choose_point(const struct found *x)
 {
 	for (size_t l = 0; l < x->t.n_layer; l++)
 		x->choice[l] = plan_cheapest(&x->t, l, x->a->recall);
@@ -121,8 +121,8 @@ static enum ar_status write_plan(const struct found *x, const char *out, struct 
 	return st;
 }
 
-static enum ar_status find(struct found *x, const struct calib_input *in, const char *out,
-			   struct ar_err *err)
+static enum ar_status find_plan(struct found *x, const struct calib_input *in, const char *out,
+				struct ar_err *err)
 {
 	enum ar_status st = plan_measure(x->s, in, &x->a->sample, &x->t, &x->layer, err);
 
@@ -132,7 +132,7 @@ static enum ar_status find(struct found *x, const struct calib_input *in, const 
 	x->scratch = calloc(x->t.n_layer, sizeof *x->scratch);
 	if (!x->choice || !x->scratch)
 		return ar_nomem(err);
-	choose(x);
+	choose_point(x);
 	st = write_plan(x, out, err);
 	if (st)
 		return st;
@@ -141,8 +141,8 @@ static enum ar_status find(struct found *x, const struct calib_input *in, const 
 	return AR_OK;
 }
 
-static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
-			  struct ar_err *err)
+static enum ar_status run_plan(const void *arg, const struct calib_input *in, const char *out,
+			       struct ar_err *err)
 {
 	const struct args *a = arg;
 	struct plan_settings s = { 0 };
@@ -155,7 +155,7 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 			       "compact-fp,flashprefill");
 	st = plan_settings_init(&s, a->methods, err);
 	if (!st)
-		st = find(&x, in, out, err);
+		st = find_plan(&x, in, out, err);
 	free(x.t.at);
 	free(x.layer);
 	free(x.choice);
@@ -182,5 +182,5 @@ const struct calibrator calibrate_plan = {
 	.title = "a method for each layer, for --method plan=FILE",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
-	.run = run,
+	.run = run_plan,
 };

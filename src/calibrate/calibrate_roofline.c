@@ -137,8 +137,8 @@ static void print_run(const struct roofline_runs *in, const struct roofline_gpu 
 	       stats_percentile(off, n, 50), stats_percentile(off, n, 90));
 }
 
-static enum ar_status fit(const struct roofline_runs *in, struct roofline_gpu *g,
-			  struct ar_err *err)
+static enum ar_status fit_gpu(const struct roofline_runs *in, struct roofline_gpu *g,
+			      struct ar_err *err)
 {
 	size_t most = in->n_sample * 2 + 1;
 	struct roofline_point *p = malloc(most * sizeof *p);
@@ -177,7 +177,8 @@ static enum ar_status fit(const struct roofline_runs *in, struct roofline_gpu *g
 	return AR_OK;
 }
 
-static void describe(const struct args *a, const struct roofline_runs *in, struct roofline_gpu *g)
+static void describe_result(const struct args *a, const struct roofline_runs *in,
+			    struct roofline_gpu *g)
 {
 	if (a->about)
 		snprintf(g->about, sizeof g->about, "%s", a->about);
@@ -186,8 +187,8 @@ static void describe(const struct args *a, const struct roofline_runs *in, struc
 			 in->n_sample, in->n_run, in->gpu);
 }
 
-static enum ar_status run_logs(const void *arg, char *const *path, size_t n, const char *out,
-			       struct ar_err *err)
+static enum ar_status run_roofline(const void *arg, char *const *path, size_t n, const char *out,
+				   struct ar_err *err)
 {
 	const struct args *a = arg;
 	struct roofline_runs in = { 0 };
@@ -197,9 +198,9 @@ static enum ar_status run_logs(const void *arg, char *const *path, size_t n, con
 	for (size_t i = 0; i < n && !st; i++)
 		st = roofline_runs_add(&in, path[i], err);
 	if (!st)
-		st = fit(&in, &g, err);
+		st = fit_gpu(&in, &g, err);
 	if (!st) {
-		describe(a, &in, &g);
+		describe_result(a, &in, &g);
 		st = roofline_gpu_write(&g, out, err);
 	}
 	roofline_runs_release(&in);
@@ -225,5 +226,5 @@ const struct calibrator calibrate_roofline = {
 	.operand = "measured run",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
-	.run_logs = run_logs,
+	.run_logs = run_roofline,
 };

@@ -232,8 +232,8 @@ static enum ar_status write_gate(const struct gate *g, const struct args *a,
 	return st;
 }
 
-static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
-			  struct ar_err *err)
+static enum ar_status run_seer(const void *arg, const struct calib_input *in, const char *out,
+			       struct ar_err *err)
 {
 	struct gate g = { 0 };
 	enum ar_status st = gate_init(&g, arg, in, err);
@@ -264,5 +264,5 @@ const struct calibrator calibrate_seer = {
 	.title = "a gate, for the parameter gate",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
-	.run = run,
+	.run = run_seer,
 };

@@ -170,8 +170,8 @@ static cJSON *make_table(const void *arg, void *const *table, int q_heads)
 	return NULL;
 }
 
-static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
-			  struct ar_err *err)
+static enum ar_status run_xattention(const void *arg, const struct calib_input *in, const char *out,
+				     struct ar_err *err)
 {
 	return calib_table(arg, in, out, sizeof(double), fit_layer, make_table, err);
 }
@@ -195,5 +195,5 @@ const struct calibrator calibrate_xattention = {
 	.title = "thresholds by layer and head, for the parameter table",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
-	.run = run,
+	.run = run_xattention,
 };

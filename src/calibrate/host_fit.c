@@ -149,7 +149,7 @@ static double loss(const struct fit *f, const double *r)
 }
 
 /* Derivatives of the residuals r of x. */
-static void derive(struct fit *f, double *x, const double *r)
+static void derive_residuals(struct fit *f, double *x, const double *r)
 {
 	for (int v = 0; v < N_VAR; v++) {
 		double *d = f->j + (size_t)v * f->n_row, old = x[v];
@@ -174,7 +174,7 @@ static double dot(const double *a, const double *b, size_t n)
 
 /* Choose variables whose effects are independent, in the given order.  It applies Gram and
  * Schmidt's method to the derivatives, and overwrites them. */
-static void choose(struct fit *f)
+static void choose_variables(struct fit *f)
 {
 	size_t n = f->n_row;
 	int n_used = 0, used[N_VAR];
@@ -197,7 +197,7 @@ static void choose(struct fit *f)
 }
 
 /* Solve a x = b of n equations by Gauss's elimination; a is symmetric and positive definite. */
-static void solve(double a[N_VAR][N_VAR], double *b, int n)
+static void solve_equations(double a[N_VAR][N_VAR], double *b, int n)
 {
 	for (int k = 0; k < n; k++)
 		for (int i = k + 1; i < n; i++) {
@@ -250,17 +250,17 @@ static void make_normal(const struct fit *f, const double *x, struct normal *m)
 }
 
 /* One step of the search from x, damped by damp, to y. */
-static void advance(struct normal m, const double *x, double damp, double *y)
+static void advance_fit(struct normal m, const double *x, double damp, double *y)
 {
 	memcpy(y, x, N_VAR * sizeof *y);
 	for (int p = 0; p < m.n; p++)
 		m.a[p][p] = m.a[p][p] * (1 + damp) + 1e-30;
-	solve(m.a, m.b, m.n);
+	solve_equations(m.a, m.b, m.n);
 	for (int p = 0; p < m.n; p++)
 		y[m.var[p]] = fmax(0, x[m.var[p]] + m.b[p]);
 }
 
-static void search(struct fit *f, double *x)
+static void search_fit(struct fit *f, double *x)
 {
 	double damp = 1e-3, now, y[N_VAR];
 	struct normal m;
@@ -270,10 +270,10 @@ static void search(struct fit *f, double *x)
 	for (int round = 0; round < ROUNDS && damp < 1e12; round++) {
 		double then = now;
 
-		derive(f, x, f->r);
+		derive_residuals(f, x, f->r);
 		make_normal(f, x, &m);
 		for (; damp < 1e12; damp *= 10) {
-			advance(m, x, damp, y);
+			advance_fit(m, x, damp, y);
 			residuals(f, y, f->r2);
 			then = loss(f, f->r2);
 			if (then < now)
@@ -316,15 +316,15 @@ static void search_twice(struct fit *f, double *x)
 	set_scale(f, f->want);
 	set_count(f);
 	residuals(f, x, f->r);
-	derive(f, x, f->r);
-	choose(f);
+	derive_residuals(f, x, f->r);
+	choose_variables(f);
 	for (int v = 0; v < N_VAR; v++)
 		if (!f->used[v])
 			x[v] = 0;
-	search(f, x);
+	search_fit(f, x);
 	predict_rows(f, x, f->r);
 	set_scale(f, f->r);
-	search(f, x);
+	search_fit(f, x);
 }
 
 /* The spread of a kind; f->host has the fitted times.  It overwrites the residuals. */

@@ -172,8 +172,8 @@ static enum ar_status make_state(const struct work *w, const struct method *m, v
 	return st;
 }
 
-static void count(struct tally *t, const struct attn_shape *s, const struct selection_count *n,
-		  const struct accuracy *acc)
+static void count_selection(struct tally *t, const struct attn_shape *s,
+			    const struct selection_count *n, const struct accuracy *acc)
 {
 	for (int h = 0; h < s->kv_heads; h++)
 		selection_add(&t->count, &n[h], 1);
@@ -213,7 +213,7 @@ static enum ar_status run_setting(void *ctx, int i, struct ar_err *err)
 		st = accuracy_measure(s, w->to - w->from, out, w->dense->out, lse, w->dense->lse,
 				      acc, err);
 	if (!st)
-		count(&w->tally[i + 1], s, n, acc);
+		count_selection(&w->tally[i + 1], s, n, acc);
 	free(n);
 	free(acc);
 	free(out);

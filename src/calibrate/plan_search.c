@@ -37,7 +37,7 @@ size_t plan_cheapest_uniform(const struct plan_table *t, double recall)
 	return best;
 }
 
-static void add(struct plan_point *mean, const struct plan_point *x, size_t n)
+static void sum_point(struct plan_point *mean, const struct plan_point *x, size_t n)
 {
 	mean->density += x->density / (double)n;
 	mean->recall += x->recall / (double)n;
@@ -50,7 +50,7 @@ struct plan_point plan_mean(const struct plan_table *t, const size_t *choice)
 	struct plan_point mean = { 0 };
 
 	for (size_t l = 0; l < t->n_layer; l++)
-		add(&mean, plan_at(t, l, choice[l]), t->n_layer);
+		sum_point(&mean, plan_at(t, l, choice[l]), t->n_layer);
 	return mean;
 }
 
@@ -59,7 +59,7 @@ struct plan_point plan_mean_uniform(const struct plan_table *t, size_t setting)
 	struct plan_point mean = { 0 };
 
 	for (size_t l = 0; l < t->n_layer; l++)
-		add(&mean, plan_at(t, l, setting), t->n_layer);
+		sum_point(&mean, plan_at(t, l, setting), t->n_layer);
 	return mean;
 }
 

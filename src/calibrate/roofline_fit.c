@@ -71,7 +71,7 @@ static void add_up(const struct fit *f, double sum[VARS + 1][VARS + 1])
 
 /* Solve for the variables in set; the others stay.  False: they cannot be told apart, or one is out
  * of range. */
-static bool solve(const double sum[VARS + 1][VARS + 1], unsigned set, double x[VARS])
+static bool solve_variables(const double sum[VARS + 1][VARS + 1], unsigned set, double x[VARS])
 {
 	double a[VARS][VARS + 1], full[VARS];
 	int var[VARS], n = 0;
@@ -114,7 +114,7 @@ static void try_set(struct fit *f, const double sum[VARS + 1][VARS + 1], unsigne
 {
 	for (int i = 0; i < VARS; i++)
 		f->x[i] = pin >> i & 1 ? peak : keep[i];
-	if (!solve(sum, set, f->x))
+	if (!solve_variables(sum, set, f->x))
 		return;
 	f->told = set | pin;
 	f->loss = loss(f);

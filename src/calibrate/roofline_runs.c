@@ -30,8 +30,8 @@ static enum ar_status sql_fail(const struct reader *r, struct ar_err *err)
 		       ar_fail(err, AR_DATA, "%s: %s", r->run->name, sqlite3_errmsg(r->db));
 }
 
-static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_stmt **q,
-			      struct ar_err *err)
+static enum ar_status prepare_query(const struct reader *r, const char *sql, sqlite3_stmt **q,
+				    struct ar_err *err)
 {
 	return sqlite3_prepare_v2(r->db, sql, -1, q, NULL) || sqlite3_bind_int64(*q, 1, r->id) ?
 		       sql_fail(r, err) :
@@ -106,7 +106,7 @@ static enum ar_status check_run(struct reader *r, struct ar_err *err)
 		" WHERE t.run_id = ?1) FROM run WHERE run_id = ?1";
 	const char *name = r->run->name, *clock;
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, sql, &q, err);
+	enum ar_status st = prepare_query(r, sql, &q, err);
 
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);
@@ -134,7 +134,7 @@ static enum ar_status check_run(struct reader *r, struct ar_err *err)
 
 /* ---- iterations ---- */
 
-static bool grow(struct reader *r, size_t need)
+static bool grow_reader(struct reader *r, size_t need)
 {
 	size_t cap = r->cap;
 
@@ -147,7 +147,7 @@ static enum ar_status take_entries(struct reader *r, sqlite3_stmt *q, int64_t no
 {
 	*b = (struct batch){ 0 };
 	while (*more && sqlite3_column_int64(q, 0) <= no) {
-		if (!grow(r, b->n + 1))
+		if (!grow_reader(r, b->n + 1))
 			return ar_nomem(err);
 		if (sqlite3_column_int64(q, 0) == no) {
 			r->entry[b->n] = (struct batch_entry){
@@ -228,7 +228,7 @@ static enum ar_status read_iterations(struct reader *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < 3 && !st; i++)
-		st = prepare(r, sql[i], &q[i], err);
+		st = prepare_query(r, sql[i], &q[i], err);
 	if (!st)
 		st = add_iterations(r, q[0], q[1], q[2], err);
 	for (int i = 0; i < 3; i++)

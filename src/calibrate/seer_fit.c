@@ -102,7 +102,7 @@ void seer_fit_seq_release(struct seer_fit_seq *s)
 /* ---- loss and gradient ---- */
 
 /* Rotate x by a block's angles; sign -1: rotate back. */
-static void rotate(const float *trig, int dim, float sign, float *x)
+static void rotate_block(const float *trig, int dim, float sign, float *x)
 {
 	int half = dim / 2;
 
@@ -176,7 +176,7 @@ enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, doubl
 		goto out;
 	for (size_t j = 0; j < n; j++) {
 		multiply_row(s->f + j * (size_t)in, w, in, s->dim, key + j * dim);
-		rotate(s->trig + j * dim, s->dim, 1, key + j * dim);
+		rotate_block(s->trig + j * dim, s->dim, 1, key + j * dim);
 	}
 	for (int i = first; i < s->n; i++)
 		sum += add_row(s, i, key, g, grad ? key_grad : NULL);
@@ -187,7 +187,7 @@ enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, doubl
 	for (size_t j = 0; j < n; j++) {
 		float *x = key_grad + j * dim;
 
-		rotate(s->trig + j * dim, s->dim, -1, x);
+		rotate_block(s->trig + j * dim, s->dim, -1, x);
 		for (size_t d = 0; d < dim; d++)
 			x[d] /= (float)rows;
 		add_outer(s->f + j * (size_t)in, x, in, s->dim, grad);

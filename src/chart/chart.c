@@ -37,8 +37,8 @@ void chart_release(struct chart *c)
 }
 
 /* *index: the place of name, which is added if it is new.  The latest name is the likeliest. */
-static enum ar_status intern(struct chart_names *s, const char *name, size_t *index,
-			     struct ar_err *err)
+static enum ar_status intern_name(struct chart_names *s, const char *name, size_t *index,
+				  struct ar_err *err)
 {
 	name = name ? name : "";
 	for (size_t i = s->n; i > 0; i--)
@@ -74,11 +74,11 @@ enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_
 	enum ar_status st = GROW(c->item, c->cap, c->n + 1) ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = intern(&c->panel, m->panel, &i.panel, err);
+		st = intern_name(&c->panel, m->panel, &i.panel, err);
 	if (!st)
-		st = intern(&c->series, m->series, &i.series, err);
+		st = intern_name(&c->series, m->series, &i.series, err);
 	if (!st)
-		st = intern(&c->row, m->row, &i.row, err);
+		st = intern_name(&c->row, m->row, &i.row, err);
 	if (st)
 		return st;
 	if (m->title && *m->title) {
@@ -90,7 +90,7 @@ enum ar_status chart_add(struct chart *c, const struct chart_mark *m, struct ar_
 	return AR_OK;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_items(const void *a, const void *b)
 {
 	const struct chart_item *x = a, *y = b;
 	int c = ORDER(x->panel, y->panel);
@@ -124,7 +124,7 @@ size_t chart_panel_end(const struct chart *c, size_t i)
 void chart_finish(struct chart *c)
 {
 	if (c->n)
-		qsort(c->item, c->n, sizeof *c->item, compare);
+		qsort(c->item, c->n, sizeof *c->item, compare_items);
 	for (size_t i = 0, end; i < c->n; i = end) {
 		end = chart_panel_end(c, i);
 		chart_thin(c, i, end);

@@ -56,7 +56,7 @@ static double step_of(double span, int n)
 
 /* Leave some room at the ends.  A linear y axis reaches to the next ticks, a linear x axis begins
  * at the least value. */
-static void widen(struct chart_range *r, int dim)
+static void widen_range(struct chart_range *r, int dim)
 {
 	double step, room;
 
@@ -92,7 +92,7 @@ struct chart_range chart_range_of(const struct chart *c, int dim, size_t from, s
 	if (r.lo >= r.hi)
 		r.hi = r.lo > 0 ? 1.1 * r.lo : r.lo + 1;
 	if (c->spec->geom != CHART_CELL)
-		widen(&r, dim);
+		widen_range(&r, dim);
 	return r;
 }
 

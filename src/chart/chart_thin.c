@@ -20,7 +20,7 @@ static size_t bucket(size_t b, size_t n_bucket, size_t n)
 	return 1 + b * (n - 2) / n_bucket;
 }
 
-static void mean(const struct chart_item *item, size_t from, size_t to, double *x, double *y)
+static void mean_place(const struct chart_item *item, size_t from, size_t to, double *x, double *y)
 {
 	*x = *y = 0;
 	for (size_t i = from; i < to; i++) {
@@ -60,7 +60,7 @@ static size_t thin_line(struct chart_item *item, size_t n, size_t most)
 		size_t from = bucket(b, n_bucket, n), to = bucket(b + 1, n_bucket, n);
 		size_t next = b + 1 < n_bucket ? bucket(b + 2, n_bucket, n) : n;
 
-		mean(item, to, next, &x, &y);
+		mean_place(item, to, next, &x, &y);
 		before = keep_largest(item, from, to, before, x, y);
 	}
 	return n - most;
@@ -83,7 +83,7 @@ static bool can_thin(const struct chart_item *i)
 }
 
 /* Count the marks of the panel's series [from, to), at most `most` of each series. */
-static size_t count(const struct chart *c, size_t from, size_t to, size_t most)
+static size_t count_marks(const struct chart *c, size_t from, size_t to, size_t most)
 {
 	size_t n = 0;
 
@@ -99,7 +99,7 @@ void chart_thin(struct chart *c, size_t from, size_t to)
 {
 	size_t most = CHART_POINTS_MAX;
 
-	while (most > LEAST && count(c, from, to, most) > CHART_PANEL_MAX)
+	while (most > LEAST && count_marks(c, from, to, most) > CHART_PANEL_MAX)
 		most--;
 	for (size_t i = from, end; i < to; i = end) {
 		end = chart_series_end(c, i);

@@ -51,7 +51,7 @@ static bool reserve(struct values *v)
 	return GROW(v->x, cap, v->n + 1) && GROW(v->times, v->cap, v->n + 1);
 }
 
-static void release(struct values *v)
+static void values_release(struct values *v)
 {
 	free(v->x);
 	free(v->times);
@@ -90,7 +90,7 @@ static enum ar_status read_sample(sqlite3 *db, const struct metric *m, int64_t r
 	if (!st && v.n)
 		st = m->counted ? sample_of_counts(s, v.x, v.times, v.n, err) :
 				  sample_of_values(s, v.x, v.n, err);
-	release(&v);
+	values_release(&v);
 	return st;
 }
 
@@ -136,8 +136,9 @@ static enum ar_status put_row(const struct diff *x, const struct metric *m, cons
 }
 
 /* Percentile p of both samples, and its ratio; draw: room for three times x->resamples. */
-static enum ar_status compare(const struct diff *x, const struct sample s[2], bool paired, double p,
-			      double *draw, struct figure f[3], struct ar_err *err)
+static enum ar_status compare_percentile(const struct diff *x, const struct sample s[2],
+					 bool paired, double p, double *draw, struct figure f[3],
+					 struct ar_err *err)
 {
 	const size_t n = (size_t)x->resamples;
 	enum ar_status st = AR_OK;
@@ -172,7 +173,7 @@ static enum ar_status compute(const struct diff *x, const struct metric *m, bool
 	if (!st)
 		st = read_sample(x->db, m, 2, &s[1], err);
 	for (size_t i = 0; i < sizeof places / sizeof *places && !st && s[0].n && s[1].n; i++) {
-		st = compare(x, s, paired && !m->counted, places[i].p, draw, f, err);
+		st = compare_percentile(x, s, paired && !m->counted, places[i].p, draw, f, err);
 		if (!st)
 			st = put_row(x, m, places[i].name, s, f, err);
 	}
@@ -182,7 +183,7 @@ static enum ar_status compute(const struct diff *x, const struct metric *m, bool
 }
 
 /* The integer that sql returns. */
-static enum ar_status ask(sqlite3 *db, const char *sql, int64_t *value, struct ar_err *err)
+static enum ar_status ask_integer(sqlite3 *db, const char *sql, int64_t *value, struct ar_err *err)
 {
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = AR_OK;
@@ -198,7 +199,7 @@ static enum ar_status ask(sqlite3 *db, const char *sql, int64_t *value, struct a
 static enum ar_status check_runs(const struct diff *x, struct ar_err *err)
 {
 	int64_t n = 0;
-	enum ar_status st = ask(x->db, "SELECT count(*) FROM run", &n, err);
+	enum ar_status st = ask_integer(x->db, "SELECT count(*) FROM run", &n, err);
 
 	if (!st && n != 2)
 		st = ar_fail(err, AR_USAGE,
@@ -226,7 +227,7 @@ enum ar_status diff_compute(const struct diff *x, struct ar_err *err)
 	if (!st && sqlite3_exec(x->db, same, NULL, NULL, NULL))
 		st = writer_fail(x->db, err);
 	if (!st)
-		st = ask(x->db, "SELECT paired FROM diff_paired", &paired, err);
+		st = ask_integer(x->db, "SELECT paired FROM diff_paired", &paired, err);
 	if (!st && !(draw = malloc(3 * (size_t)x->resamples * sizeof *draw)))
 		st = ar_nomem(err);
 	for (size_t i = 0; i < sizeof metrics / sizeof *metrics && !st; i++)

@@ -45,14 +45,15 @@ enum ar_status diff_limit_parse(struct diff_limit *l, const char *text, size_t n
 		(int)n, text);
 }
 
-static double percent(sqlite3_stmt *q, int i)
+static double percent_column(sqlite3_stmt *q, int i)
 {
 	return 100 * (sqlite3_column_double(q, i) - 1);
 }
 
-static enum ar_status judge(sqlite3_stmt *q, const struct diff_limit *l, struct ar_err *err)
+static enum ar_status judge_limit(sqlite3_stmt *q, const struct diff_limit *l, struct ar_err *err)
 {
-	const double change = percent(q, 0), lo = percent(q, 1), hi = percent(q, 2);
+	const double change = percent_column(q, 0), lo = percent_column(q, 1),
+		     hi = percent_column(q, 2);
 	const bool crossed = l->sign == '>' ? change > l->percent : change < l->percent;
 
 	if (!crossed)
@@ -79,7 +80,7 @@ enum ar_status diff_judge(const struct diff *x, const struct diff_limit *l, stru
 	if (!rc)
 		rc = sqlite3_step(q);
 	if (rc == SQLITE_ROW)
-		st = judge(q, l, err);
+		st = judge_limit(q, l, err);
 	else if (rc == SQLITE_DONE)
 		st = ar_fail(err, AR_DATA,
 			     "%s.%s: one of the runs has no such figure; leave it out", l->metric,

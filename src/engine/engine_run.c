@@ -152,8 +152,8 @@ static void find_cached(struct walk *w)
 }
 
 /* Set *e to the tokens that entry x of a request computed.  at: the step. */
-static enum ar_status follow(struct walk *w, const struct engine_entry *x, size_t at,
-			     struct batch_entry *e, struct ar_err *err)
+static enum ar_status follow_entry(struct walk *w, const struct engine_entry *x, size_t at,
+				   struct batch_entry *e, struct ar_err *err)
 {
 	const struct engine_log *log = w->r->log;
 	struct progress *p = &w->request[x->req];
@@ -205,7 +205,7 @@ static enum ar_status fill_batch(struct walk *w, size_t at, bool *named, struct 
 		enum ar_status st = AR_OK;
 
 		if (x->req >= 0)
-			st = follow(w, x, at, e, err);
+			st = follow_entry(w, x, at, e, err);
 		else
 			*e = (struct batch_entry){ .n_tok = x->n_tok,
 						   .kind = x->n_tok == 1 ? ROW_DECODE :
@@ -348,8 +348,9 @@ static enum ar_status read_model(const struct engine_log *log, struct model *m, 
 	return AR_OK;
 }
 
-static enum ar_status begin(const struct engine_run *r, const struct model *m, const char *options,
-			    struct store *s, int64_t *run_id, struct ar_err *err)
+static enum ar_status begin_run(const struct engine_run *r, const struct model *m,
+				const char *options, struct store *s, int64_t *run_id,
+				struct ar_err *err)
 {
 	const struct engine_log *log = r->log;
 	const struct layer_spec none = { 0 }, *layer = m->layer ? model_attention(m) : &none;
@@ -400,7 +401,7 @@ enum ar_status engine_run_store(const struct engine_run *r, struct store *s, int
 		free(options);
 		return st;
 	}
-	st = begin(r, &m, options, s, run_id, err);
+	st = begin_run(r, &m, options, s, run_id, err);
 	if (!st) {
 		st = store_all(&w, err);
 		st2 = store_run_end(s,

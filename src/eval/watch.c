@@ -60,7 +60,7 @@ static enum ar_status set_texts(void *ctx, struct tokens_text *text, struct ar_e
 
 /* ---- scores ---- */
 
-static enum ar_status see(void *ctx, const struct tokens_row *row, struct ar_err *err)
+static enum ar_status watch_token(void *ctx, const struct tokens_row *row, struct ar_err *err)
 {
 	struct eval *e = ctx;
 
@@ -69,7 +69,7 @@ static enum ar_status see(void *ctx, const struct tokens_row *row, struct ar_err
 	return AR_OK;
 }
 
-static void begin(void *ctx, size_t i)
+static void watch_begin(void *ctx, size_t i)
 {
 	struct eval *e = ctx;
 
@@ -121,8 +121,8 @@ static enum ar_status put_prompt(const struct eval *e, size_t i, size_t req, str
 	return st ? st : put_tokens(e, i, req, s, err);
 }
 
-static enum ar_status end(void *ctx, size_t i, const struct replay_result *res, struct store *s,
-			  struct ar_err *err)
+static enum ar_status watch_end(void *ctx, size_t i, const struct replay_result *res,
+				struct store *s, struct ar_err *err)
 {
 	struct eval *e = ctx;
 	const struct series *ttft = &res->latency[LATENCY_TTFT];
@@ -144,7 +144,7 @@ static enum ar_status end(void *ctx, size_t i, const struct replay_result *res, 
 
 struct run_watch eval_watch(struct eval *e)
 {
-	return (struct run_watch){ e, set_texts, see, begin, end, eval_json };
+	return (struct run_watch){ e, set_texts, watch_token, watch_begin, watch_end, eval_json };
 }
 
 struct eval_expected eval_expected(const struct eval *e)

@@ -50,8 +50,8 @@ bool export_wanted(const struct export_files *o)
 }
 
 /* Output i is none of the databases, nor an output before it. */
-static enum ar_status check(const struct export_files *o, int i, const struct store_source *source,
-			    size_t n, struct ar_err *err)
+static enum ar_status check_output(const struct export_files *o, int i,
+				   const struct store_source *source, size_t n, struct ar_err *err)
 {
 	const char *path = path_of(o, i);
 	bool same = false;
@@ -82,7 +82,7 @@ enum ar_status export_check(const struct export_files *o, const struct store_sou
 				     "--%s is of one database; join them first: "
 				     "attnreplay merge --no-key ALL.db %s ...",
 				     exporters[i]->name, source->path) :
-			     check(o, i, source, n, err);
+			     check_output(o, i, source, n, err);
 	}
 	return st;
 }

@@ -7,12 +7,12 @@
 
 #include "base/grow.h"
 
-static bool before(const struct lane *a, const struct lane *b)
+static bool lane_before(const struct lane *a, const struct lane *b)
 {
 	return a->end_ns != b->end_ns ? a->end_ns < b->end_ns : a->no < b->no;
 }
 
-static void swap(struct lane *a, struct lane *b)
+static void lane_swap(struct lane *a, struct lane *b)
 {
 	struct lane x = *a;
 
@@ -22,18 +22,18 @@ static void swap(struct lane *a, struct lane *b)
 
 static void sift_up(struct lane *v, size_t i)
 {
-	for (; i && before(&v[i], &v[(i - 1) / 2]); i = (i - 1) / 2)
-		swap(&v[i], &v[(i - 1) / 2]);
+	for (; i && lane_before(&v[i], &v[(i - 1) / 2]); i = (i - 1) / 2)
+		lane_swap(&v[i], &v[(i - 1) / 2]);
 }
 
 static void sift_down(struct lane *v, size_t n)
 {
 	for (size_t i = 0, k; (k = 2 * i + 1) < n; i = k) {
-		if (k + 1 < n && before(&v[k + 1], &v[k]))
+		if (k + 1 < n && lane_before(&v[k + 1], &v[k]))
 			k++;
-		if (before(&v[i], &v[k]))
+		if (lane_before(&v[i], &v[k]))
 			return;
-		swap(&v[i], &v[k]);
+		lane_swap(&v[i], &v[k]);
 	}
 }
 
@@ -55,7 +55,7 @@ int64_t lanes_take(struct lanes *l, int64_t start_ns, int64_t end_ns)
 	return no;
 }
 
-static void take(sqlite3_context *c, int argc, sqlite3_value **argv)
+static void lane_take(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	int64_t no = lanes_take(sqlite3_user_data(c), sqlite3_value_int64(argv[0]),
 				sqlite3_value_int64(argv[1]));
@@ -67,7 +67,7 @@ static void take(sqlite3_context *c, int argc, sqlite3_value **argv)
 		sqlite3_result_error_nomem(c);
 }
 
-static void drop(void *lanes)
+static void lanes_drop(void *lanes)
 {
 	free(((struct lanes *)lanes)->lane);
 	free(lanes);
@@ -78,7 +78,7 @@ int lanes_register(sqlite3 *db)
 {
 	struct lanes *l = calloc(1, sizeof *l);
 
-	return l ? sqlite3_create_function_v2(db, "lane", 2, SQLITE_UTF8, l, take, NULL, NULL,
-					      drop) :
+	return l ? sqlite3_create_function_v2(db, "lane", 2, SQLITE_UTF8, l, lane_take, NULL, NULL,
+					      lanes_drop) :
 		   SQLITE_NOMEM;
 }

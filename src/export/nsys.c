@@ -22,7 +22,7 @@ struct nsys {
 	sqlite3_stmt *insert; /* for the rows of the present statement, or NULL */
 };
 
-static enum ar_status fail(const struct nsys *o, struct ar_err *err)
+static enum ar_status nsys_fail(const struct nsys *o, struct ar_err *err)
 {
 	int number = sqlite3_system_errno(o->db);
 
@@ -51,7 +51,7 @@ static enum ar_status prepare_insert(struct nsys *o, sqlite3_stmt *q, struct ar_
 	if (!text)
 		return ar_nomem(err);
 	if (sqlite3_prepare_v2(o->db, text, -1, &o->insert, NULL))
-		st = fail(o, err);
+		st = nsys_fail(o, err);
 	sqlite3_free(text);
 	return st;
 }
@@ -63,9 +63,9 @@ static enum ar_status copy_row(void *self, sqlite3_stmt *q, bool row, struct ar_
 
 	for (int i = 1; row && !st && i < sqlite3_column_count(q); i++)
 		if (sqlite3_bind_value(o->insert, i, sqlite3_column_value(q, i)))
-			st = fail(o, err);
+			st = nsys_fail(o, err);
 	if (row && !st && sqlite3_step(o->insert) != SQLITE_DONE)
-		st = fail(o, err);
+		st = nsys_fail(o, err);
 	if (row && !st) {
 		sqlite3_reset(o->insert);
 		return AR_OK;
@@ -75,9 +75,9 @@ static enum ar_status copy_row(void *self, sqlite3_stmt *q, bool row, struct ar_
 	return st;
 }
 
-static enum ar_status exec(const struct nsys *o, const char *sql, struct ar_err *err)
+static enum ar_status nsys_exec(const struct nsys *o, const char *sql, struct ar_err *err)
 {
-	return sqlite3_exec(o->db, sql, NULL, NULL, NULL) ? fail(o, err) : AR_OK;
+	return sqlite3_exec(o->db, sql, NULL, NULL, NULL) ? nsys_fail(o, err) : AR_OK;
 }
 
 static enum ar_status has_kernels(const struct report *r, struct ar_err *err)
@@ -104,18 +104,18 @@ static enum ar_status has_kernels(const struct report *r, struct ar_err *err)
 }
 
 /* The caller syncs and renames the file, so SQLite needs no journal. */
-static enum ar_status fill(struct nsys *o, const struct report *r, struct ar_err *err)
+static enum ar_status fill_file(struct nsys *o, const struct report *r, struct ar_err *err)
 {
 	const struct script_values v = { .run = r->run };
-	enum ar_status st = exec(o, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN",
-				 err);
+	enum ar_status st =
+		nsys_exec(o, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN", err);
 
 	if (!st)
-		st = exec(o, tables, err);
+		st = nsys_exec(o, tables, err);
 	if (!st)
 		st = script_run(r->db, rows, &v, copy_row, o, err);
 	sqlite3_finalize(o->insert);
-	return st ? st : exec(o, "COMMIT", err);
+	return st ? st : nsys_exec(o, "COMMIT", err);
 }
 
 static enum ar_status nsys(const struct report *r, struct outfile *f, struct ar_err *err)
@@ -127,9 +127,9 @@ static enum ar_status nsys(const struct report *r, struct outfile *f, struct ar_
 		st = ar_fail(err, AR_USAGE, "%s: not a regular file, as SQLite needs; name another",
 			     f->path);
 	if (!st && store_file_open_plain(&o.db, f->tmp, SQLITE_OPEN_READWRITE))
-		st = fail(&o, err);
+		st = nsys_fail(&o, err);
 	if (!st)
-		st = fill(&o, r, err);
+		st = fill_file(&o, r, err);
 	sqlite3_close(o.db);
 	return st;
 }

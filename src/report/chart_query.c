@@ -42,7 +42,7 @@ static enum ar_status geom(sqlite3_stmt *q, int i, enum chart_geom *out, struct 
 	return ar_fail(err, AR_DB, "no geometry '%s'", name ? name : "");
 }
 
-static enum ar_status set(struct chart_mark *m, sqlite3_stmt *q, int i, struct ar_err *err)
+static enum ar_status set_member(struct chart_mark *m, sqlite3_stmt *q, int i, struct ar_err *err)
 {
 	const char *name = sqlite3_column_name(q, i);
 
@@ -78,7 +78,7 @@ enum ar_status chart_query(struct chart *c, sqlite3_stmt *q, struct ar_err *err)
 					.value = NAN };
 
 		for (int i = 0; i < sqlite3_column_count(q) && !st; i++)
-			st = set(&m, q, i, err);
+			st = set_member(&m, q, i, err);
 		if (!st)
 			st = chart_add(c, &m, err);
 	}

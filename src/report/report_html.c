@@ -39,8 +39,8 @@ static enum ar_status put_table(struct page *p, const struct section *s, struct 
 	return st;
 }
 
-static enum ar_status query(struct page *p, const struct page_item *i, int64_t each,
-			    struct chart *c, struct ar_err *err)
+static enum ar_status query_item(struct page *p, const struct page_item *i, int64_t each,
+				 struct chart *c, struct ar_err *err)
 {
 	sqlite3_stmt *q;
 	enum ar_status st = report_prepare(&q, p->r, i->text, err);
@@ -93,7 +93,7 @@ static enum ar_status put_one(struct page *p, const struct page_item *i, struct 
 	struct chart c;
 	char title[ROOM];
 	struct chart_spec named = i->spec;
-	enum ar_status st = query(p, i, 0, &c, err);
+	enum ar_status st = query_item(p, i, 0, &c, err);
 
 	if (!st && c.n) {
 		p->any = true;
@@ -123,7 +123,7 @@ static enum ar_status put_run(struct page *p, const struct page_item *i, sqlite3
 			      struct each *e, struct ar_err *err)
 {
 	struct chart c;
-	enum ar_status st = query(p, i, sqlite3_column_int64(runs, 0), &c, err);
+	enum ar_status st = query_item(p, i, sqlite3_column_int64(runs, 0), &c, err);
 	const char *label = (const char *)sqlite3_column_text(runs, 1);
 
 	if (!st && c.n) {

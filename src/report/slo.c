@@ -40,8 +40,8 @@ static enum ar_status check_twice(const struct slo *s, const struct slo_limit *l
 					"slo has more than %d limits; leave some out", SLO_MAX);
 }
 
-static enum ar_status add(struct slo *s, const char *item, size_t n, bool percentiles,
-			  struct ar_err *err)
+static enum ar_status slo_add(struct slo *s, const char *item, size_t n, bool percentiles,
+			      struct ar_err *err)
 {
 	const char *at = memchr(item, ':', n);
 	struct slo_limit l = { 0 };
@@ -83,7 +83,7 @@ enum ar_status slo_parse(struct slo *out, const char *text, bool percentiles, st
 	for (;; text++) {
 		size_t n = strcspn(text, ",");
 
-		st = add(&s, text, n, percentiles, err);
+		st = slo_add(&s, text, n, percentiles, err);
 		text += n;
 		if (st || !*text)
 			break;

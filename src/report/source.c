@@ -7,7 +7,7 @@
 
 #include "base/number.h"
 
-static void parse(struct store_source *s, char *operand)
+static void parse_operand(struct store_source *s, char *operand)
 {
 	char *colon = strrchr(operand, ':');
 	uint64_t run;
@@ -23,5 +23,5 @@ static void parse(struct store_source *s, char *operand)
 void source_parse(struct store_source *source, char **operand, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		parse(&source[i], operand[i]);
+		parse_operand(&source[i], operand[i]);
 }

@@ -20,7 +20,8 @@ static enum ar_status without_manager(const struct model_groups *g, const char *
 	return AR_OK;
 }
 
-static enum ar_status check(const struct run_inputs *in, const char *model, struct ar_err *err)
+static enum ar_status check_groups(const struct run_inputs *in, const char *model,
+				   struct ar_err *err)
 {
 	const struct policy *p = in->limits.policy;
 
@@ -56,7 +57,7 @@ enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o
 	l->group = in->groups.group;
 	l->n_group = in->groups.n;
 	l->block_tok = in->groups.block_tok;
-	return check(in, m->name, err);
+	return check_groups(in, m->name, err);
 }
 
 enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_options *o,

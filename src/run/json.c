@@ -10,12 +10,12 @@
 #include "base/json.h"
 #include "src/json_file.h"
 
-static cJSON *text(const char *s)
+static cJSON *json_of_text(const char *s)
 {
 	return s ? cJSON_CreateString(s) : cJSON_CreateNull();
 }
 
-static cJSON *count(int64_t n)
+static cJSON *json_count(int64_t n)
 {
 	return cJSON_CreateNumber((double)n);
 }
@@ -30,12 +30,14 @@ static cJSON *captures(const struct run_inputs *in)
 		const struct capture_info *info = capture_info(in->capture[i]);
 		cJSON *o = cJSON_CreateObject();
 
-		done = json_add(all, NULL, o) && json_add(o, "name", text(info->name)) &&
-		       json_add(o, "checksum", text(*info->sha256 ? info->sha256 : NULL)) &&
-		       json_add(o, "model", text(*info->model ? info->model : NULL)) &&
-		       json_add(o, "tokens", count(info->n_tok)) &&
-		       json_add(o, "origin",
-				text(capture_origin_names[capture_origin(info, in->model.name)]));
+		done = json_add(all, NULL, o) && json_add(o, "name", json_of_text(info->name)) &&
+		       json_add(o, "checksum", json_of_text(*info->sha256 ? info->sha256 : NULL)) &&
+		       json_add(o, "model", json_of_text(*info->model ? info->model : NULL)) &&
+		       json_add(o, "tokens", json_count(info->n_tok)) &&
+		       json_add(
+			       o, "origin",
+			       json_of_text(
+				       capture_origin_names[capture_origin(info, in->model.name)]));
 	}
 	if (done)
 		return all;
@@ -44,7 +46,7 @@ static cJSON *captures(const struct run_inputs *in)
 }
 
 /* How the method was tuned, or null. */
-static cJSON *match(const struct run *r, size_t i)
+static cJSON *json_match(const struct run *r, size_t i)
 {
 	return r->session.match ? r->session.tuner->json(r->session.match, i % r->in.n_methods) :
 				  cJSON_CreateNull();
@@ -57,24 +59,25 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	const char *params = p ? p->params : from->method_params;
 	int tp = p ? r->in.model.tp : from->tp;
 
-	return json_add(o, "method", text(p ? p->name : from->method_name)) &&
-	       json_add(o, "repeat", count((int64_t)(i / r->in.n_methods))) &&
+	return json_add(o, "method", json_of_text(p ? p->name : from->method_name)) &&
+	       json_add(o, "repeat", json_count((int64_t)(i / r->in.n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
-	       json_add(o, "match", match(r, i)) &&
-	       json_add(o, "model", text(p ? r->in.model.name : from->model_name)) &&
-	       json_add(o, "tp", tp ? count(tp) : cJSON_CreateNull()) &&
-	       json_add(o, "weights", text(r->session.o.weights)) &&
+	       json_add(o, "match", json_match(r, i)) &&
+	       json_add(o, "model", json_of_text(p ? r->in.model.name : from->model_name)) &&
+	       json_add(o, "tp", tp ? json_count(tp) : cJSON_CreateNull()) &&
+	       json_add(o, "weights", json_of_text(r->session.o.weights)) &&
 	       json_add(o, "captures", captures(&r->in)) &&
-	       json_add(o, "trace", text(r->in.trace->name)) &&
-	       json_add(o, "trace_sha256", text(r->in.trace->sha256)) &&
-	       json_add(o, "policy", text(r->in.limits.policy->name)) &&
-	       json_add(o, "backend", text(r->session.backend->name)) &&
-	       json_add(o, "clock", text(run_clock_name(&r->session))) &&
-	       json_add(o, "host", text(r->in.host.name)) &&
-	       json_add(o, "blocks", count(r->in.limits.num_blocks)) &&
-	       json_add(o, "block_tokens", count(r->in.limits.block_tok)) &&
-	       json_add(o, "db", text(r->session.o.db)) &&
-	       json_add(o, "run_id", r->session.store ? count(r->out.run_id) : cJSON_CreateNull());
+	       json_add(o, "trace", json_of_text(r->in.trace->name)) &&
+	       json_add(o, "trace_sha256", json_of_text(r->in.trace->sha256)) &&
+	       json_add(o, "policy", json_of_text(r->in.limits.policy->name)) &&
+	       json_add(o, "backend", json_of_text(r->session.backend->name)) &&
+	       json_add(o, "clock", json_of_text(run_clock_name(&r->session))) &&
+	       json_add(o, "host", json_of_text(r->in.host.name)) &&
+	       json_add(o, "blocks", json_count(r->in.limits.num_blocks)) &&
+	       json_add(o, "block_tokens", json_count(r->in.limits.block_tok)) &&
+	       json_add(o, "db", json_of_text(r->session.o.db)) &&
+	       json_add(o, "run_id",
+			r->session.store ? json_count(r->out.run_id) : cJSON_CreateNull());
 }
 
 static bool add_counts(cJSON *o, const struct replay_result *res)
@@ -101,7 +104,7 @@ static bool add_counts(cJSON *o, const struct replay_result *res)
 	bool done = json_add_real(o, "end_s", (double)res->end_ns / 1e9);
 
 	for (size_t i = 0; done && i < sizeof list / sizeof *list; i++)
-		done = json_add(o, list[i].name, count(list[i].n));
+		done = json_add(o, list[i].name, json_count(list[i].n));
 	return done;
 }
 
@@ -121,7 +124,7 @@ static bool add_latencies(cJSON *o, const struct replay_result *res)
 		const struct series *s = &res->latency[m];
 		cJSON *x = cJSON_AddObjectToObject(all, latency_names[m]);
 
-		done = x && json_add(x, "count", count((int64_t)s->n)) &&
+		done = x && json_add(x, "count", json_count((int64_t)s->n)) &&
 		       json_add(x, "mean",
 				s->n ? cJSON_CreateNumber(series_mean(s) / 1e6) :
 				       cJSON_CreateNull()) &&
@@ -139,7 +142,7 @@ static bool add_accuracy(cJSON *o, const struct replay_result *res)
 	if (!res->n_heads)
 		return json_add(o, "accuracy", cJSON_CreateNull());
 	x = cJSON_AddObjectToObject(o, "accuracy");
-	return x && json_add(x, "samples", count(res->n_samples)) &&
+	return x && json_add(x, "samples", json_count(res->n_samples)) &&
 	       json_add_real(x, "rel_l2_mean", res->rel_l2_sum / n) &&
 	       json_add_real(x, "rel_l2_max", res->rel_l2_max) &&
 	       json_add_real(x, "cosine_min", res->cosine_min) &&
@@ -155,14 +158,14 @@ static bool add_goodput(cJSON *o, const struct trace *trace, const char *slo,
 	if (!slo)
 		return json_add(o, "goodput", cJSON_CreateNull());
 	x = cJSON_AddObjectToObject(o, "goodput");
-	return x && json_add(x, "slo", text(slo)) && json_add_real(x, "requests", g.good) &&
+	return x && json_add(x, "slo", json_of_text(slo)) && json_add_real(x, "requests", g.good) &&
 	       json_add_real(x, "of", g.of) && json_add_real(x, "share", g.share) &&
 	       json_add_real(x, "per_s", g.per_s);
 }
 
 static cJSON *positive(int64_t n)
 {
-	return n ? count(n) : cJSON_CreateNull();
+	return n ? json_count(n) : cJSON_CreateNull();
 }
 
 /* The KV cache groups, or null if the run has none. */
@@ -176,12 +179,13 @@ static cJSON *groups(const struct run_inputs *in, const struct replay_result *re
 		const struct kv_group *g = &l->group[i];
 		cJSON *o = cJSON_CreateObject();
 
-		done = json_add(all, NULL, o) && json_add(o, "kind", text(run_kind(g->mixer))) &&
+		done = json_add(all, NULL, o) &&
+		       json_add(o, "kind", json_of_text(run_kind(g->mixer))) &&
 		       json_add(o, "window", positive(g->window)) &&
-		       json_add(o, "layers", count(g->n_layers)) &&
+		       json_add(o, "layers", json_count(g->n_layers)) &&
 		       json_add(o, "block_tokens", positive(g->block_tok)) &&
-		       json_add(o, "block_bytes", count(in->groups.block_bytes)) &&
-		       json_add(o, "peak_blocks", count(res->group_peak[i]));
+		       json_add(o, "block_bytes", json_count(in->groups.block_bytes)) &&
+		       json_add(o, "peak_blocks", json_count(res->group_peak[i]));
 	}
 	if (done)
 		return all;

@@ -26,8 +26,8 @@ static void lines_release(struct lines *l)
 }
 
 /* Add "name=value"; number: its place in a list, from 0, or -1. */
-static enum ar_status put(struct lines *l, const char *name, int number, const char *value,
-			  struct ar_err *err)
+static enum ar_status key_put(struct lines *l, const char *name, int number, const char *value,
+			      struct ar_err *err)
 {
 	char place[16] = "";
 
@@ -71,7 +71,7 @@ static enum ar_status put_text(struct lines *l, struct key_inputs *in, const cha
 	const char *text;
 	enum ar_status st = key_input_text(in, name, value, &text, err);
 
-	return st ? st : put(l, name, number, text, err);
+	return st ? st : key_put(l, name, number, text, err);
 }
 
 static enum ar_status put_list(struct lines *l, struct key_inputs *in, const char *name,
@@ -91,8 +91,8 @@ static enum ar_status put_option(struct lines *l, struct key_inputs *in, const s
 	char number[32];
 
 	switch (o->type) {
-	case OPT_FLAG: return put(l, o->name, -1, *(const bool *)p ? "1" : "0", err);
-	case OPT_ENUM: return put(l, o->name, -1, o->choice[*(const int *)p], err);
+	case OPT_FLAG: return key_put(l, o->name, -1, *(const bool *)p ? "1" : "0", err);
+	case OPT_ENUM: return key_put(l, o->name, -1, o->choice[*(const int *)p], err);
 	case OPT_LIST: return put_list(l, in, o->name, p, err);
 	case OPT_STR:
 		if (!*(char *const *)p)
@@ -101,10 +101,10 @@ static enum ar_status put_option(struct lines *l, struct key_inputs *in, const s
 	case OPT_INT:
 	case OPT_TIME:
 		snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)p);
-		return put(l, o->name, -1, number, err);
+		return key_put(l, o->name, -1, number, err);
 	case OPT_REAL:
 		snprintf(number, sizeof number, "%.17g", *(const double *)p);
-		return put(l, o->name, -1, number, err);
+		return key_put(l, o->name, -1, number, err);
 	case OPT_JOB: break;
 	}
 	return AR_OK;
@@ -130,7 +130,7 @@ static enum ar_status put_file(struct lines *l, struct key_inputs *in, const str
 	const size_t n = trace_path_length(spec);
 	const char *name = number < 0 ? "trace" : "merge", *text = "";
 	char *path = strndup(spec, n);
-	enum ar_status st = path ? put(l, name, number, spec + n, err) : ar_nomem(err);
+	enum ar_status st = path ? key_put(l, name, number, spec + n, err) : ar_nomem(err);
 
 	if (!st && !k->trace_sha256)
 		st = key_input_text(in, name, path, &text, err);
@@ -151,7 +151,8 @@ static enum ar_status put_trace(struct lines *l, struct key_inputs *in, const st
 
 	for (size_t i = 0; i < merge->n && !st; i++)
 		st = put_file(l, in, k, (int)i, merge->v[i], sum, err);
-	return st ? st : put(l, "trace-sha256", -1, k->trace_sha256 ? k->trace_sha256 : sum, err);
+	return st ? st :
+		    key_put(l, "trace-sha256", -1, k->trace_sha256 ? k->trace_sha256 : sum, err);
 }
 
 static enum ar_status put_options(struct lines *l, struct key_inputs *in, const struct run_key *k,
@@ -185,16 +186,16 @@ static enum ar_status put_program(struct lines *l, const struct run_key *k, stru
 
 	snprintf(version, sizeof version, "%.*s", gpu ? 63 : (int)strcspn(k->version, "-"),
 		 k->version);
-	st = put(l, "version", -1, version, err);
+	st = key_put(l, "version", -1, version, err);
 	if (!st)
-		st = put(l, "backend", -1, k->backend, err);
+		st = key_put(l, "backend", -1, k->backend, err);
 	if (!st && k->device)
-		st = put(l, "device", -1, k->device, err);
+		st = key_put(l, "device", -1, k->device, err);
 	if (st || !gpu || !ends_with(k->version, "-dirty"))
 		return st;
 	st = key_random_text(&text, err);
 	if (!st) {
-		st = put(l, "tree", -1, text, err);
+		st = key_put(l, "tree", -1, text, err);
 		free(text);
 	}
 	return st;
@@ -212,14 +213,14 @@ enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct k
 		st = put_program(&l, k, err);
 	snprintf(repeat, sizeof repeat, "%zu", k->repeat);
 	if (!st)
-		st = put(&l, "repeat", -1, repeat, err);
+		st = key_put(&l, "repeat", -1, repeat, err);
 	if (!st && k->method) {
 		st = key_input_text(in, "method", k->method, &method, err);
 		if (!st)
-			st = put(&l, "method", -1, method, err);
+			st = key_put(&l, "method", -1, method, err);
 		/* A threshold that is stated is not tuned, also if it is the default. */
 		if (!st && k->o->match)
-			st = put(&l, "match-method", -1, k->method, err);
+			st = key_put(&l, "match-method", -1, k->method, err);
 	}
 	if (!st)
 		sum_lines(&l, key);

@@ -27,7 +27,7 @@
 #include "traces/capture/capture.h"
 #include "traces/capture/random.h"
 
-static enum ar_status copy(char **text, const char *s, struct ar_err *err)
+static enum ar_status copy_text(char **text, const char *s, struct ar_err *err)
 {
 	*text = strdup(s);
 	return *text ? AR_OK : ar_nomem(err);
@@ -38,7 +38,7 @@ static enum ar_status sum_text(char **text, const char *s, struct ar_err *err)
 	char hex[SHA256_DIGEST_STRING_LENGTH];
 
 	SHA256Data((const uint8_t *)s, strlen(s), hex);
-	return copy(text, hex, err);
+	return copy_text(text, hex, err);
 }
 
 enum ar_status key_random_text(char **text, struct ar_err *err)
@@ -49,7 +49,7 @@ enum ar_status key_random_text(char **text, struct ar_err *err)
 	if (getrandom(&x, sizeof x, 0) != sizeof x)
 		return ar_fail(err, AR_IO, "cannot get a random number: %s", strerror(errno));
 	snprintf(number, sizeof number, "random %016llx", (unsigned long long)x);
-	return copy(text, number, err);
+	return copy_text(text, number, err);
 }
 
 static enum ar_status sum_fd(char **text, int fd, const char *path, struct ar_err *err)
@@ -68,7 +68,7 @@ static enum ar_status sum_fd(char **text, int fd, const char *path, struct ar_er
 	SHA256End(&sha, hex);
 	if (n < 0)
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	return copy(text, hex, err);
+	return copy_text(text, hex, err);
 }
 
 /* The checksum of a file.  A pipe was read before, so its contents are not known here. */
@@ -94,12 +94,12 @@ static enum ar_status sum_capture(char **text, const char *value, struct ar_err 
 	enum ar_status st;
 
 	if (random_named(value))
-		return copy(text, value, err);
+		return copy_text(text, value, err);
 	st = capture_open(&c, value, err);
 	if (!st)
 		st = capture_sum(c, hex, err);
 	if (!st)
-		st = *hex ? copy(text, hex, err) : sum_file(text, value, err);
+		st = *hex ? copy_text(text, hex, err) : sum_file(text, value, err);
 	capture_close(c);
 	return st;
 }
@@ -156,7 +156,7 @@ static enum ar_status sum_weights(char **text, const char *value, struct ar_err 
 	SHA256End(&sha, hex);
 	shards_close(&s);
 	free(buf);
-	return st ? st : copy(text, hex, err);
+	return st ? st : copy_text(text, hex, err);
 }
 
 static enum ar_status sum_host(char **text, const char *value, struct ar_err *err)
@@ -165,13 +165,13 @@ static enum ar_status sum_host(char **text, const char *value, struct ar_err *er
 
 	if (strcmp(value, "auto") != 0 && host_find(value, path, sizeof path))
 		return sum_file(text, path, err);
-	return copy(text, value, err); /* auto and none; a bad name fails when it is loaded */
+	return copy_text(text, value, err); /* auto and none; a bad name fails when it is loaded */
 }
 
 /* A value that names no file has a meaning of its own. */
 static enum ar_status sum_named(char **text, const char *value, struct ar_err *err)
 {
-	return access(value, F_OK) ? copy(text, value, err) : sum_file(text, value, err);
+	return access(value, F_OK) ? copy_text(text, value, err) : sum_file(text, value, err);
 }
 
 static enum ar_status key_of_costs(char **text, const char *value, struct ar_err *err)
@@ -181,7 +181,7 @@ static enum ar_status key_of_costs(char **text, const char *value, struct ar_err
 
 	if (st)
 		return st;
-	st = copy(text, c->run.run_key, err);
+	st = copy_text(text, c->run.run_key, err);
 	costs_close(c);
 	return st;
 }
@@ -195,7 +195,7 @@ static enum ar_status count_text(char **text, const char *value, struct ar_err *
 		snprintf(number, sizeof number, "%lld", (long long)n);
 	else
 		snprintf(number, sizeof number, "%s", value);
-	return copy(text, number, err);
+	return copy_text(text, number, err);
 }
 
 /* Put sums in place of the files that parameters of the method name.  The file of its selector has
@@ -250,7 +250,7 @@ static enum ar_status method_text(char **text, const char *value, struct ar_err 
 	st = params ? sum_plan(p, params, err) : ar_nomem(err);
 	if (!st) {
 		json = cJSON_PrintUnformatted(params);
-		st = json ? copy(text, json, err) : ar_nomem(err);
+		st = json ? copy_text(text, json, err) : ar_nomem(err);
 	}
 	cJSON_free(json);
 	cJSON_Delete(params);

@@ -159,8 +159,8 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 	return st ? st : run_set_groups(in, &s->o, &in->model, err);
 }
 
-static enum ar_status prepare(struct run_inputs *in, const struct run_options *o,
-			      struct ar_err *err)
+static enum ar_status prepare_inputs(struct run_inputs *in, const struct run_options *o,
+				     struct ar_err *err)
 {
 	const struct capture_info **info;
 	enum ar_status st;
@@ -348,7 +348,7 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 	if (!st && kernels)
 		st = draw_captures(in, &s->o, err);
 	if (!st && kernels)
-		st = prepare(in, &s->o, err);
+		st = prepare_inputs(in, &s->o, err);
 	if (!st && s->match)
 		st = s->tuner->tune(s->match, r, err);
 	return st;

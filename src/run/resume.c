@@ -20,8 +20,8 @@ static enum ar_status sql_fail(const struct resumed *r, sqlite3 *db, struct ar_e
 }
 
 /* Prepare a statement; number is its ?1. */
-static enum ar_status prepare(const struct resumed *r, sqlite3 *db, const char *sql, int64_t number,
-			      sqlite3_stmt **q, struct ar_err *err)
+static enum ar_status prepare_number(const struct resumed *r, sqlite3 *db, const char *sql,
+				     int64_t number, sqlite3_stmt **q, struct ar_err *err)
 {
 	return sqlite3_prepare_v2(db, sql, -1, q, NULL) || sqlite3_bind_int64(*q, 1, number) ?
 		       sql_fail(r, db, err) :
@@ -221,7 +221,7 @@ static enum ar_status read_captures(struct resumed *r, sqlite3 *db, struct ar_er
 	static const char sql[] = "SELECT sha256 FROM run_capture JOIN capture USING(capture_id) "
 				  "WHERE run_id = ?1 ORDER BY capture_no";
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, db, sql, r->run, &q, err);
+	enum ar_status st = prepare_number(r, db, sql, r->run, &q, err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -243,7 +243,7 @@ static enum ar_status read_command(struct resumed *r, sqlite3 *db, int64_t comma
 				   struct ar_err *err)
 {
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, db, runs_sql, command, &q, err);
+	enum ar_status st = prepare_number(r, db, runs_sql, command, &q, err);
 	int rc = SQLITE_DONE;
 
 	forget_command(r);
@@ -265,7 +265,7 @@ static enum ar_status find_by_run(struct resumed *r, sqlite3 *db, int64_t run, s
 {
 	static const char sql[] = "SELECT command_utc_ns FROM run WHERE run_id = ?1";
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, db, sql, run, &q, err);
+	enum ar_status st = prepare_number(r, db, sql, run, &q, err);
 	int rc = st ? SQLITE_DONE : sqlite3_step(q);
 	const bool known = rc == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL;
 	const int64_t command = known ? sqlite3_column_int64(q, 0) : 0;
@@ -298,7 +298,7 @@ static enum ar_status find_latest(struct resumed *r, sqlite3 *db, struct ar_err 
 	static const char sql[] = "SELECT command_utc_ns FROM run WHERE command_utc_ns > ?1 "
 				  "GROUP BY 1 ORDER BY max(run_id) DESC";
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = prepare(r, db, sql, 0, &q, err);
+	enum ar_status st = prepare_number(r, db, sql, 0, &q, err);
 	int rc = SQLITE_DONE;
 	size_t left = 0;
 

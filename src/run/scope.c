@@ -12,7 +12,7 @@
 #include "replay/engine/run_scope.h"
 
 /* Options with one of the bits in their scope have no effect unless the rule holds. */
-struct rule {
+struct scope_rule {
 	unsigned scope;
 	bool holds;
 	const char *why, *name; /* message: "OPTION has no effect WHY[NAME]"; name may be
@@ -26,8 +26,8 @@ static enum ar_status no_effect(const struct opt *o, const char *why, const char
 		       name ? name : "");
 }
 
-static enum ar_status check_rules(const struct run_options *o, const struct rule *rule, size_t n,
-				  struct ar_err *err)
+static enum ar_status check_rules(const struct run_options *o, const struct scope_rule *rule,
+				  size_t n, struct ar_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct opt *x = rule[i].holds ? NULL : opt_given_of(o->group, rule[i].scope);
@@ -42,7 +42,7 @@ static enum ar_status check_rules(const struct run_options *o, const struct rule
 enum ar_status run_options_check_early(const struct run_options *o, struct ar_err *err)
 {
 	const struct policy *p = policies[o->policy];
-	const struct rule rules[] = {
+	const struct scope_rule rules[] = {
 		{ RUN_USERS, o->arrival.loop == LOOP_USERS, "without --loop users", NULL },
 		{ RUN_ANSWERS, o->arrival.loop != LOOP_OPEN, "with --loop open", NULL },
 		{ POLICY_SETTINGS & ~p->can, false, "with policy ", p->name },
@@ -88,7 +88,7 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 {
 	bool cost = b == &backend_cost, costs = run_options_costs(o), kernels = b->needs_model;
 	bool by_formula = o->clock == RUN_CLOCK_FORMULA;
-	const struct rule rules[] = {
+	const struct scope_rule rules[] = {
 		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ",
 		  b->name },
 		{ RUN_KERNELS, kernels, "with backend ", b->name },

@@ -23,8 +23,8 @@
 /* ---- options ---- */
 
 /* Parse the command line once more, with settings after it. */
-static enum ar_status parse(const struct search *s, struct run *r,
-			    const struct run_setting *setting, struct ar_err *err)
+static enum ar_status search_parse(const struct search *s, struct run *r,
+				   const struct run_setting *setting, struct ar_err *err)
 {
 	struct search_args unused = { 0 };
 	struct run_command c = { .own = s->own, .setting = setting };
@@ -39,7 +39,7 @@ static enum ar_status parse(const struct search *s, struct run *r,
 	return st || r->session.cmdline ? st : ar_nomem(err);
 }
 
-static enum ar_status check(struct search *s, struct run_options *o, struct ar_err *err)
+static enum ar_status search_check(struct search *s, struct run_options *o, struct ar_err *err)
 {
 	const struct search_args *a = &s->a;
 
@@ -79,7 +79,7 @@ static enum ar_status load_base(struct search *s, const char *costs, struct ar_e
 	s->base[s->n_base++] = r;
 	r->session.tuner = &match_tuner; /* points have the settings that it finds */
 	r->in.lent_trace = r == *s->base ? NULL : (*s->base)->in.trace;
-	st = parse(s, r, setting, err);
+	st = search_parse(s, r, setting, err);
 	if (st)
 		return st;
 	s->shift_ns = r->session.o.trace_args.shift_ns;
@@ -142,7 +142,7 @@ static enum ar_status add_subjects(struct search *s, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status load(struct search *s, struct ar_err *err)
+static enum ar_status search_load(struct search *s, struct ar_err *err)
 {
 	struct run_command c = { .own = s->own };
 	struct run_options o;
@@ -151,7 +151,7 @@ static enum ar_status load(struct search *s, struct ar_err *err)
 
 	s->own = c.own;
 	if (!st)
-		st = check(s, &o, err);
+		st = search_check(s, &o, err);
 	if (!st)
 		st = s->kind->check(s, &o, err);
 	if (!st && o.db)
@@ -217,7 +217,7 @@ static enum ar_status add_point(struct subject *u, const struct point *new, stru
 	return AR_OK;
 }
 
-static enum ar_status judge(const struct slo *slo, struct point *p, struct ar_err *err)
+static enum ar_status judge_point(const struct slo *slo, struct point *p, struct ar_err *err)
 {
 	for (size_t k = 0; k < slo->n; k++)
 		if (!p->f.n_limited[k])
@@ -272,14 +272,14 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	if (s->backend && !base->session.backend) /* auto */
 		setting[n++] = (struct run_setting){ "backend", s->backend->name };
 	snprintf(what, sizeof what, "%s %s", s->kind->name, text);
-	st = parse(s, &r, setting, err);
+	st = search_parse(s, &r, setting, err);
 	if (!st && s->kind->scales)
 		st = set_rate(s, &r, err);
 	if (!st)
 		st = run_point(&r, err);
 	if (!st) {
 		p.f = r.out.figures;
-		st = judge(&s->slo, &p, err);
+		st = judge_point(&s->slo, &p, err);
 	} else if (st == AR_ENGINE) {
 		log_warn("%s: %s", what, err->msg);
 		p = failed_point(x);
@@ -299,7 +299,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 
 /* ---- the command ---- */
 
-static void release(struct search *s)
+static void search_release(struct search *s)
 {
 	for (size_t i = 0; i < s->n_subject; i++)
 		free(s->subject[i].point);
@@ -358,7 +358,7 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
 
 	s.own = (struct opt_group){ .opts = opts, .base = &s.a };
 	if (!st)
-		st = load(&s, err);
+		st = search_load(&s, err);
 	if (!st)
 		st = open_json(&s, &json, err);
 	for (size_t i = 0; i < s.n_subject && !st; i++)
@@ -371,6 +371,6 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
 	if (!st && json.f)
 		st = json_file_end(&json, search_json(&s), err);
 	outfile_release(&json);
-	release(&s);
+	search_release(&s);
 	return st;
 }

@@ -8,7 +8,7 @@
 
 #include "src/search/search.h"
 
-static enum ar_status check(struct search *s, struct run_options *o, struct ar_err *err)
+static enum ar_status chunk_check(struct search *s, struct run_options *o, struct ar_err *err)
 {
 	struct search_args *a = &s->a;
 	const double most = 1 << 30;
@@ -44,7 +44,7 @@ static bool has_percentiles(const struct search *s)
 }
 
 /* Percentiles come first, then single requests; of equal ones the lower tail of TTFT is better. */
-static bool better(const struct point *a, const struct point *b)
+static bool better_point(const struct point *a, const struct point *b)
 {
 	if (a->kept != b->kept)
 		return a->kept;
@@ -53,7 +53,7 @@ static bool better(const struct point *a, const struct point *b)
 	return a->f.ttft_p99 < b->f.ttft_p99;
 }
 
-static enum ar_status find(struct search *s, struct subject *u, struct ar_err *err)
+static enum ar_status chunk_find(struct search *s, struct subject *u, struct ar_err *err)
 {
 	const double last = s->a.highest;
 	enum ar_status st = AR_OK;
@@ -68,14 +68,14 @@ static enum ar_status find(struct search *s, struct subject *u, struct ar_err *e
 			break;
 	}
 	for (size_t i = 0; i < u->n && !st; i++)
-		if (!u->point[i].fails && (!u->best || better(&u->point[i], u->best)))
+		if (!u->point[i].fails && (!u->best || better_point(&u->point[i], u->best)))
 			u->best = &u->point[i];
 	return st;
 }
 
 /* ---- output ---- */
 
-static double percent(const struct run_figures *f)
+static double ttft_percent(const struct run_figures *f)
 {
 	return f->of ? 100 * (double)f->good / (double)f->of : 0;
 }
@@ -95,10 +95,10 @@ static void print_within(const struct point *p)
 	if (p->fails)
 		printf("%12s%10s", "-", "-");
 	else
-		printf("%12" PRId64 "%10.1f", p->f.good, percent(&p->f));
+		printf("%12" PRId64 "%10.1f", p->f.good, ttft_percent(&p->f));
 }
 
-static void curve(const struct search *s, const struct subject *u)
+static void chunk_curve(const struct search *s, const struct subject *u)
 {
 	bool judged = has_percentiles(s);
 
@@ -122,7 +122,7 @@ static void curve(const struct search *s, const struct subject *u)
 	}
 }
 
-static void verdict(const struct search *s, const struct subject *u)
+static void chunk_verdict(const struct search *s, const struct subject *u)
 {
 	const struct point *p = u->best;
 
@@ -133,11 +133,11 @@ static void verdict(const struct search *s, const struct subject *u)
 	}
 	printf(": best with chunks of %.0f tokens: %" PRId64 " of %" PRId64
 	       " requests (%.1f %%) within the times of %s%s\n",
-	       p->x, p->f.good, p->f.of, percent(&p->f), s->a.slo,
+	       p->x, p->f.good, p->f.of, ttft_percent(&p->f), s->a.slo,
 	       p->kept ? "" : "; no size keeps the percentiles");
 }
 
-static void summary(const struct search *s)
+static void chunk_summary(const struct search *s)
 {
 	printf("\n%12s%12s%10s%16s  method\n", "chunk", "within", "%", "TTFT p99 ms");
 	for (size_t i = 0; i < s->n_subject; i++) {
@@ -159,8 +159,8 @@ static void summary(const struct search *s)
 
 const struct search_kind search_chunk = { .name = "chunk",
 					  .option = "max-num-batched-tokens",
-					  .check = check,
-					  .find = find,
-					  .curve = curve,
-					  .verdict = verdict,
-					  .summary = summary };
+					  .check = chunk_check,
+					  .find = chunk_find,
+					  .curve = chunk_curve,
+					  .verdict = chunk_verdict,
+					  .summary = chunk_summary };

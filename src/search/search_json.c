@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 
-static cJSON *text(const char *s)
+static cJSON *search_text(const char *s)
 {
 	return s ? cJSON_CreateString(s) : cJSON_CreateNull();
 }
@@ -27,7 +27,7 @@ static bool add_latencies(cJSON *to, const struct slo *slo, const struct run_fig
 }
 
 /* A count of requests for JSON, null where the engine fails. */
-static double count(const struct point *p, int64_t n)
+static double json_requests(const struct point *p, int64_t n)
 {
 	return p->fails ? NAN : (double)n;
 }
@@ -39,9 +39,9 @@ static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 	return json_add(all, NULL, o) && json_add_real(o, s->kind->name, p->x) &&
 	       json_add(o, "kept", cJSON_CreateBool(p->kept)) &&
 	       json_add(o, "engine_fails", cJSON_CreateBool(p->fails)) &&
-	       json_add_real(o, "requests", count(p, p->f.of)) &&
-	       json_add_real(o, "ok", count(p, p->f.ok)) &&
-	       json_add_real(o, "within_limits", count(p, p->f.good)) &&
+	       json_add_real(o, "requests", json_requests(p, p->f.of)) &&
+	       json_add_real(o, "ok", json_requests(p, p->f.ok)) &&
+	       json_add_real(o, "within_limits", json_requests(p, p->f.good)) &&
 	       json_add_real(o, "done_per_s", p->f.done_per_s) &&
 	       json_add_real(o, "ttft_p99_ms", p->f.ttft_p99 / 1e6) &&
 	       add_latencies(o, &s->slo, &p->f);
@@ -50,14 +50,15 @@ static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 static bool add_subject(cJSON *all, const struct search *s, const struct subject *u)
 {
 	cJSON *o = cJSON_CreateObject(), *points;
-	bool done =
-		json_add(all, NULL, o) && json_add(o, "method", text(run_label(u->base, u->i))) &&
-		json_add(o, "costs", text(u->base->in.costs ? u->base->in.costs->name : NULL)) &&
-		json_add(o, "dense", cJSON_CreateBool(u->dense)) &&
-		json_add(o, "best",
-			 u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
-		json_add(o, "failed",
-			 u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull());
+	bool done = json_add(all, NULL, o) &&
+		    json_add(o, "method", search_text(run_label(u->base, u->i))) &&
+		    json_add(o, "costs",
+			     search_text(u->base->in.costs ? u->base->in.costs->name : NULL)) &&
+		    json_add(o, "dense", cJSON_CreateBool(u->dense)) &&
+		    json_add(o, "best",
+			     u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
+		    json_add(o, "failed",
+			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull());
 
 	points = done ? cJSON_AddArrayToObject(o, "points") : NULL;
 	done = points;
@@ -75,7 +76,7 @@ static bool add_limits(cJSON *o, const struct slo *slo)
 		const struct slo_limit *l = &slo->limit[i];
 		cJSON *x = cJSON_CreateObject();
 
-		done = json_add(all, NULL, x) && json_add(x, "metric", text(l->metric)) &&
+		done = json_add(all, NULL, x) && json_add(x, "metric", search_text(l->metric)) &&
 		       json_add(x, "percentile",
 				l->percentile > 0 ? cJSON_CreateNumber(l->percentile) :
 						    cJSON_CreateNull()) &&
@@ -87,9 +88,9 @@ static bool add_limits(cJSON *o, const struct slo *slo)
 cJSON *search_json(const struct search *s)
 {
 	cJSON *o = cJSON_CreateObject(), *all = NULL;
-	bool done = o && json_add(o, "schema", text("attnreplay-search-1")) &&
-		    json_add(o, "searched", text(s->kind->name)) &&
-		    json_add(o, "trace", text(s->base[0]->in.trace->name)) &&
+	bool done = o && json_add(o, "schema", search_text("attnreplay-search-1")) &&
+		    json_add(o, "searched", search_text(s->kind->name)) &&
+		    json_add(o, "trace", search_text(s->base[0]->in.trace->name)) &&
 		    add_limits(o, &s->slo);
 
 	if (done)

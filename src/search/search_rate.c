@@ -11,7 +11,7 @@
 /* Requests finish this much slower than they arrive where the end of the trace hides a queue. */
 #define BEHIND 0.9
 
-static enum ar_status check(struct search *s, struct run_options *o, struct ar_err *err)
+static enum ar_status rate_check(struct search *s, struct run_options *o, struct ar_err *err)
 {
 	const struct slo *slo = &s->slo;
 
@@ -63,7 +63,7 @@ static enum ar_status own_rate(const struct search *s, double *rate, struct ar_e
 	return AR_OK;
 }
 
-static enum ar_status find(struct search *s, struct subject *u, struct ar_err *err)
+static enum ar_status rate_find(struct search *s, struct subject *u, struct ar_err *err)
 {
 	const struct search_args *a = &s->a;
 	struct tries tries = { s, u };
@@ -90,7 +90,7 @@ static enum ar_status find(struct search *s, struct subject *u, struct ar_err *e
 
 /* ---- output ---- */
 
-static void curve(const struct search *s, const struct subject *u)
+static void rate_curve(const struct search *s, const struct subject *u)
 {
 	char text[RATE_CHARS];
 
@@ -132,7 +132,7 @@ static void print_dips(const struct subject *u)
 	}
 }
 
-static void verdict(const struct search *s, const struct subject *u)
+static void rate_verdict(const struct search *s, const struct subject *u)
 {
 	const struct point *p = u->best;
 	char best[RATE_CHARS], next[RATE_CHARS];
@@ -163,7 +163,7 @@ static void print_ratio(const struct subject *u, const struct subject *dense)
 		printf("%10s", "-");
 }
 
-static void summary(const struct search *s)
+static void rate_summary(const struct search *s)
 {
 	const struct subject *dense = NULL;
 
@@ -188,8 +188,8 @@ static void summary(const struct search *s)
 const struct search_kind search_rate = { .name = "rate",
 					 .option = "rate",
 					 .scales = true,
-					 .check = check,
-					 .find = find,
-					 .curve = curve,
-					 .verdict = verdict,
-					 .summary = summary };
+					 .check = rate_check,
+					 .find = rate_find,
+					 .curve = rate_curve,
+					 .verdict = rate_verdict,
+					 .summary = rate_summary };

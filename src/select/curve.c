@@ -20,7 +20,7 @@ static const char *const value_names[N_VALUES] = { "density_executed", "rel_l2_m
 /* ---- reading ---- */
 
 /* The text of `key` in a part of a composition, such as "select=": up to a comma or slash. */
-static struct span part(const char *method, const char *key)
+static struct span method_part_text(const char *method, const char *key)
 {
 	const char *s = strstr(method, key);
 	struct span v = { "", 0 };
@@ -32,7 +32,7 @@ static struct span part(const char *method, const char *key)
 	return v;
 }
 
-static bool is(struct span v, const char *text)
+static bool span_is(struct span v, const char *text)
 {
 	return v.n == strlen(text) && !memcmp(v.s, text, v.n);
 }
@@ -41,14 +41,16 @@ static bool is(struct span v, const char *text)
  * the recall of blocks of its size, so that is in its name.  Returns whether it is the oracle. */
 static bool name_line(const char *method, struct span block_tokens, char name[LINE_NAME])
 {
-	struct span select = part(method, "select="), u = part(method, "/union=");
-	struct span exec = part(method, "/exec="), block = part(method, ",block=");
+	struct span select = method_part_text(method, "select="),
+		    u = method_part_text(method, "/union=");
+	struct span exec = method_part_text(method, "/exec="),
+		    block = method_part_text(method, ",block=");
 
 	if (strncmp(method, "select=", 7)) {
 		snprintf(name, LINE_NAME, "%.*s", (int)strcspn(method, ":"), method);
 		return false;
 	}
-	if (!is(select, "oracle") || !is(u, "none") || !is(exec, "blocksparse")) {
+	if (!span_is(select, "oracle") || !span_is(u, "none") || !span_is(exec, "blocksparse")) {
 		snprintf(name, LINE_NAME, "%.*s/%.*s/%.*s", (int)select.n, select.s, (int)u.n, u.s,
 			 (int)exec.n, exec.s);
 		return false;
@@ -203,8 +205,8 @@ static const struct curve {
 };
 enum { N_CURVES = sizeof curves / sizeof *curves };
 
-static enum ar_status draw(sqlite3 *db, const struct curve *how, struct chart *c,
-			   struct ar_err *err)
+static enum ar_status draw_curve(sqlite3 *db, const struct curve *how, struct chart *c,
+				 struct ar_err *err)
 {
 	sqlite3_stmt *q;
 	enum ar_status st;
@@ -223,7 +225,7 @@ enum ar_status curve_put_svg(sqlite3 *db, FILE *f, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < N_CURVES && !st; i++)
-		st = draw(db, &curves[i], &c[i], err);
+		st = draw_curve(db, &curves[i], &c[i], err);
 	if (!st)
 		chart_put_svg(c, N_CURVES, f);
 	for (int i = 0; i < N_CURVES; i++)

@@ -65,8 +65,9 @@ static bool in_blocks(const struct select_result *r)
 	return shape_of(method_prefill(r->method))->list->entry == ENTRY_BLOCK;
 }
 
-static struct select_density *put(struct select_density *to, const char *step, const char *scope,
-				  const char *unit, int64_t selected, int64_t total)
+static struct select_density *put_density(struct select_density *to, const char *step,
+					  const char *scope, const char *unit, int64_t selected,
+					  int64_t total)
 {
 	*to = (struct select_density){ step, scope, unit, selected, total };
 	return to + 1;
@@ -81,9 +82,9 @@ static struct select_density *put_union(const struct select_result *r, enum unio
 
 	open *= union_groups(union_heads(u, &r->shape), &r->shape) / r->shape.kv_heads;
 	if (!in_blocks(r))
-		return put(to, step, "past", "token", selected, total);
-	to = put(to, step, "past", "block", selected, total);
-	return put(to, step, "full", "block", selected + open, total + open);
+		return put_density(to, step, "past", "token", selected, total);
+	to = put_density(to, step, "past", "block", selected, total);
+	return put_density(to, step, "full", "block", selected + open, total + open);
 }
 
 int select_densities(const struct select_result *r, struct select_density out[SELECT_DENSITIES])
@@ -92,18 +93,18 @@ int select_densities(const struct select_result *r, struct select_density out[SE
 	struct select_density *to = out;
 
 	if (in_blocks(r)) {
-		to = put(to, "selected", "past", "block", c.tiles_sel, c.tiles_total);
-		to = put(to, "selected", "causal", "block", c.tiles_sel + c.chunk_sel,
-			 c.tiles_total + c.chunk_total);
-		to = put(to, "selected", "full", "block", c.tiles_sel + c.chunk_sel,
-			 c.tiles_total + c.chunk_full);
+		to = put_density(to, "selected", "past", "block", c.tiles_sel, c.tiles_total);
+		to = put_density(to, "selected", "causal", "block", c.tiles_sel + c.chunk_sel,
+				 c.tiles_total + c.chunk_total);
+		to = put_density(to, "selected", "full", "block", c.tiles_sel + c.chunk_sel,
+				 c.tiles_total + c.chunk_full);
 	} else {
-		to = put(to, "selected", "past", "token", c.tiles_sel, c.tiles_total);
+		to = put_density(to, "selected", "past", "token", c.tiles_sel, c.tiles_total);
 	}
 	to = put_union(r, UNION_QBLOCK, c.qunion_sel, c.qunion_total, c.chunk_open, to);
 	to = put_union(r, UNION_SUBGROUP, c.sub_sel, c.sub_total, c.chunk_open, to);
 	to = put_union(r, UNION_GROUP, c.kv_sel, c.kv_total, c.chunk_open, to);
-	to = put(to, "executed", "causal", "pair", c.exec_sel, c.exec_total);
+	to = put_density(to, "executed", "causal", "pair", c.exec_sel, c.exec_total);
 	return (int)(to - out);
 }
 

@@ -141,8 +141,9 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 	return st;
 }
 
-static enum ar_status show(const struct backend *backend, struct select_chunk *c,
-			   const char *method, struct select_files *out, struct ar_err *err)
+static enum ar_status show_selection(const struct backend *backend, struct select_chunk *c,
+				     const char *method, struct select_files *out,
+				     struct ar_err *err)
 {
 	const struct layer_spec *l = model_attention(&c->model);
 	struct shown x = {
@@ -234,7 +235,7 @@ static enum ar_status select_all(const struct backend *b, const struct select_ar
 			capture_warn(capture_info(c.capture), c.model.name);
 		for (size_t k = 0; k < n && !st; k++) {
 			progress("selections", i * n + k, a->captures.n * n);
-			st = show(b, &c, method[k], &out, err);
+			st = show_selection(b, &c, method[k], &out, err);
 		}
 		select_chunk_release(&c);
 	}

@@ -63,7 +63,7 @@ static void put_strip(const struct select_result *r, int g, double x, double y, 
 }
 
 /* Top left corner of panel k; every panel is `high` pixels high. */
-static void place(int k, double high, double top, double *x, double *y)
+static void place_panel(int k, double high, double top, double *x, double *y)
 {
 	*x = MARGIN + k % PANELS * (double)(PANEL + MARGIN);
 	*y = top + k / PANELS * (high + TITLE + 6) + TITLE;
@@ -85,12 +85,12 @@ enum ar_status select_put_svg(const struct select_result *r, int head, FILE *f, 
 	text_put_xml(r->capture, f);
 	fprintf(f, ", layer %d, context %d, chunk %d</text>\n", r->layer, r->ctx, r->chunk);
 	for (int k = 0; k < n; k++) {
-		place(k, high, top, &px, &py);
+		place_panel(k, high, top, &px, &py);
 		put_head(r, first + k, px, py, cell, f);
 	}
 	*y = py + high + MARGIN;
 	for (int g = 0; head < 0 && g < select_groups(r); g++) {
-		place(g, row_height(r), *y, &px, &py);
+		place_panel(g, row_height(r), *y, &px, &py);
 		put_strip(r, g, px, py, cell, f);
 	}
 	if (head < 0 && select_groups(r))

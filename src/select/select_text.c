@@ -161,8 +161,8 @@ static int cell_of(int at, int n, int cells)
 	return (int)((int64_t)at * cells / n);
 }
 
-static enum ar_status draw(const struct select_result *r, int head, struct raster *x,
-			   struct ar_err *err)
+static enum ar_status draw_raster(const struct select_result *r, int head, struct raster *x,
+				  struct ar_err *err)
 {
 	int n = select_blocks(r), n_qblk = select_query_blocks(r);
 	int first = head < 0 ? 0 : head, end = head < 0 ? r->shape.q_heads : head + 1;
@@ -239,7 +239,7 @@ static enum ar_status put_picture(const struct select_result *r, int head, bool 
 				  struct ar_err *err)
 {
 	struct raster x = { 0 };
-	enum ar_status st = draw(r, head, &x, err);
+	enum ar_status st = draw_raster(r, head, &x, err);
 
 	if (st)
 		return st;

@@ -41,7 +41,7 @@ static bool write_all(int fd, const char *p, size_t n)
 }
 
 /* Over a network the write error may come as late as close(). */
-static bool copy(const char *from, const char *to)
+static bool copy_file(const char *from, const char *to)
 {
 	static char buf[1 << 20];
 	const int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -69,7 +69,7 @@ static bool copy_and_rename(const char *from, const char *to)
 		errno = ENAMETOOLONG;
 		return false;
 	}
-	if (copy(from, part) && !rename(part, to)) {
+	if (copy_file(from, part) && !rename(part, to)) {
 		unlink(from);
 		return true;
 	}

@@ -283,7 +283,7 @@ static bool skipped(const struct sweep *s, const size_t *choice)
 }
 
 /* The last line is the fastest. */
-static void split(const struct sweep *s, size_t number, size_t *choice)
+static void split_number(const struct sweep *s, size_t number, size_t *choice)
 {
 	for (size_t i = s->n_line; i--;) {
 		choice[i] = number % choices(&s->line[i]);
@@ -300,7 +300,7 @@ static enum ar_status number_points(struct sweep *s, struct ar_err *err)
 	if (choice && n <= SWEEP_POINTS_MAX)
 		s->point = calloc(n, sizeof *s->point);
 	for (size_t i = 0; s->point && i < n; i++) {
-		split(s, i, choice);
+		split_number(s, i, choice);
 		if (!skipped(s, choice))
 			s->point[s->n_point++] = i;
 	}
@@ -351,7 +351,7 @@ enum ar_status sweep_arguments(const struct sweep *s, size_t i, struct opt_group
 	enum ar_status st = choice ? AR_OK : ar_nomem(err);
 
 	if (choice)
-		split(s, s->point[i], choice);
+		split_number(s, s->point[i], choice);
 	for (size_t k = 0; k < s->n_line && !st; k++) {
 		const struct sweep_line *l = &s->line[k];
 

@@ -117,7 +117,7 @@ static void job_release(struct job *j)
 }
 
 /* Start point i, unless its database is there. */
-static enum ar_status start(struct runner *r, struct job *j, size_t i, struct ar_err *err)
+static enum ar_status start_point(struct runner *r, struct job *j, size_t i, struct ar_err *err)
 {
 	enum ar_status st = sweep_point_open(&j->p, r->b, i, err);
 	char *path = st ? NULL : sweep_path(r->how->out, j->p.key, ".db");
@@ -139,8 +139,8 @@ static enum ar_status start(struct runner *r, struct job *j, size_t i, struct ar
 }
 
 /* Move the database of the point to its place. */
-static enum ar_status keep(const struct runner *r, const struct job *j, bool done,
-			   struct ar_err *err)
+static enum ar_status keep_database(const struct runner *r, const struct job *j, bool done,
+				    struct ar_err *err)
 {
 	char *path = sweep_path(r->how->out, j->p.key, ".db");
 	char *failed = sweep_path(r->how->out, j->p.key, ".failed.db");
@@ -166,10 +166,10 @@ static enum ar_status status_of(int status)
 	return AR_IO;
 }
 
-static enum ar_status end(struct runner *r, struct job *j, int status, struct ar_err *err)
+static enum ar_status end_point(struct runner *r, struct job *j, int status, struct ar_err *err)
 {
 	const bool done = WIFEXITED(status) && !WEXITSTATUS(status);
-	enum ar_status st = keep(r, j, done, err);
+	enum ar_status st = keep_database(r, j, done, err);
 
 	if (st)
 		return st;
@@ -225,7 +225,7 @@ static void wait_one(struct runner *r)
 	}
 	for (int64_t i = 0; i < r->how->jobs; i++)
 		if (r->job[i].pid == pid) {
-			if (end(r, &r->job[i], status, &err))
+			if (end_point(r, &r->job[i], status, &err))
 				failed(r, &err);
 			job_release(&r->job[i]);
 			r->n_running--;
@@ -254,7 +254,7 @@ static void run_all(struct runner *r, size_t from, size_t to)
 
 		if (!j)
 			wait_one(r);
-		else if (start(r, j, from++, &err))
+		else if (start_point(r, j, from++, &err))
 			failed(r, &err);
 	}
 }

@@ -156,7 +156,7 @@ static enum ar_status open_match(void **self, const char *text, struct ar_err *e
 	return m ? tune_goal_parse(&m->goal, text, TUNE_CAPTURES, 0, err) : ar_nomem(err);
 }
 
-static enum ar_status tune(void *self, struct run *r, struct ar_err *err)
+static enum ar_status match_tune(void *self, struct run *r, struct ar_err *err)
 {
 	struct match *m = self;
 	enum ar_status st = list_methods(m, r, err);
@@ -187,7 +187,7 @@ static void print(const void *self, const struct run *r)
 		}
 }
 
-static cJSON *json(const void *self, size_t method)
+static cJSON *match_json(const void *self, size_t method)
 {
 	const struct match *m = self;
 
@@ -208,6 +208,8 @@ static void close_match(void *self)
 	free(m);
 }
 
-const struct run_tuner match_tuner = {
-	.open = open_match, .tune = tune, .print = print, .json = json, .close = close_match
-};
+const struct run_tuner match_tuner = { .open = open_match,
+				       .tune = match_tune,
+				       .print = print,
+				       .json = match_json,
+				       .close = close_match };

@@ -57,7 +57,7 @@ const struct tune_target tune_targets[] = {
 	{ 0 },
 };
 
-static enum ar_status unknown(const char *text, unsigned samples, struct ar_err *err)
+static enum ar_status unknown_target(const char *text, unsigned samples, struct ar_err *err)
 {
 	char names[128] = "";
 	size_t n = 0;
@@ -78,7 +78,7 @@ enum ar_status tune_goal_parse(struct tune_goal *g, const char *text, unsigned s
 	while (t->name && (strncmp(t->name, text, n) || t->name[n]))
 		t++;
 	if (!t->name || !(t->sample & samples) || !text[n])
-		return unknown(text, samples, err);
+		return unknown_target(text, samples, err);
 	*g = (struct tune_goal){ .target = t, .near = near > 0 ? near : t->near };
 	if (!num_real(text + n + 1, &g->want) || !(g->want >= t->min && g->want <= t->max))
 		return ar_fail(err, AR_USAGE, "target '%.60s': want a number from %g to %g", text,

@@ -83,7 +83,7 @@ bool threshold_next(struct threshold *t, double *value)
 	return true;
 }
 
-static bool better(const struct threshold *t, const struct threshold_point *p)
+static bool better_threshold(const struct threshold *t, const struct threshold_point *p)
 {
 	const struct threshold_point *best = &t->best;
 	double far = fabs(p->figure - t->want), least = fabs(best->figure - t->want);
@@ -100,7 +100,7 @@ void threshold_tell(struct threshold *t, double figure, double cost)
 	const struct threshold_point p = { t->asked, figure, cost };
 	double low = fmin(t->lo.figure, t->hi.figure), high = fmax(t->lo.figure, t->hi.figure);
 
-	if (better(t, &p))
+	if (better_threshold(t, &p))
 		t->best = p;
 	if (t->steps >= 2)
 		t->bends |= figure < low - t->near || figure > high + t->near;

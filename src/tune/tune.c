@@ -58,8 +58,8 @@ static enum ar_status find_threshold(const char *text, enum tune_sample sample, 
 	return AR_OK;
 }
 
-static enum ar_status begin(struct search *s, const struct tune_goal *g, struct tuned *out,
-			    const char *method, struct ar_err *err)
+static enum ar_status tune_begin(struct search *s, const struct tune_goal *g, struct tuned *out,
+				 const char *method, struct ar_err *err)
 {
 	const struct opt *threshold;
 	bool whole;
@@ -95,7 +95,7 @@ static enum ar_status propose(struct search *s, struct ar_err *err)
 }
 
 /* Take the figures of the setting, and the setting too if it is the best so far. */
-static void take(struct search *s, const struct tune_goal *g, const struct tune_figures *f)
+static void take_figures(struct search *s, const struct tune_goal *g, const struct tune_figures *f)
 {
 	struct tuned *out = s->out;
 	bool best = true;
@@ -114,7 +114,7 @@ static void take(struct search *s, const struct tune_goal *g, const struct tune_
 	out->figures = *f;
 }
 
-static void end(struct search *s)
+static void tune_end(struct search *s)
 {
 	struct tuned *out = s->out;
 
@@ -147,7 +147,7 @@ static enum ar_status take_step(struct step *x, const struct tune_goal *g, void 
 		st = g->target->measure(sample, x->setting, x->n_now, x->figures, err);
 	for (size_t i = 0; i < x->n_now; i++) {
 		if (!st)
-			take(x->now[i], g, &x->figures[i]);
+			take_figures(x->now[i], g, &x->figures[i]);
 		free(x->now[i]->setting);
 		x->now[i]->setting = NULL;
 	}
@@ -177,11 +177,11 @@ enum ar_status tune_methods(const struct tune_goal *g, void *sample, char *const
 	if (!x.search || !x.now || !x.setting || !x.figures)
 		st = ar_nomem(err);
 	for (size_t i = 0; i < n && !st; i++)
-		st = begin(&x.search[i], g, &out[i], method[i], err);
+		st = tune_begin(&x.search[i], g, &out[i], method[i], err);
 	while (!st && x.n_now)
 		st = take_step(&x, g, sample, err);
 	for (size_t i = 0; i < n && !st; i++)
-		end(&x.search[i]);
+		tune_end(&x.search[i]);
 	step_release(&x);
 	return st;
 }

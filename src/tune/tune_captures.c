@@ -16,8 +16,8 @@ struct group {
 	bool any;
 };
 
-static enum ar_status add(struct group *g, size_t i, const char *setting, int page_tok,
-			  struct ar_err *err)
+static enum ar_status add_capture(struct group *g, size_t i, const char *setting, int page_tok,
+				  struct ar_err *err)
 {
 	struct method *m;
 	enum ar_status st = method_parse(&m, setting, err);
@@ -39,7 +39,7 @@ static enum ar_status group_init(struct group *g, char *const *setting, size_t n
 	st = g->at && g->in ? plan_settings_init(&g->s, "dense", err) : ar_nomem(err);
 	g->s.page_tok = page_tok;
 	for (size_t i = 0; i < n && !st; i++)
-		st = add(g, i, setting[i], page_tok, err);
+		st = add_capture(g, i, setting[i], page_tok, err);
 	return st;
 }
 
@@ -50,9 +50,9 @@ static void group_release(struct group *g)
 	free(g->in);
 }
 
-static enum ar_status measure(const struct group *g, const struct tune_captures *c,
-			      struct plan_dense *dense, size_t n, struct tune_figures *out,
-			      struct ar_err *err)
+static enum ar_status measure_captures(const struct group *g, const struct tune_captures *c,
+				       struct plan_dense *dense, size_t n, struct tune_figures *out,
+				       struct ar_err *err)
 {
 	struct plan_sample how = c->how;
 	struct plan_table t;
@@ -89,7 +89,7 @@ enum ar_status tune_measure_captures(void *sample, char *const *setting, size_t 
 		assert(i < TUNE_PAGE_SIZES);
 		st = group_init(&g, setting, n, selector_block_tok(i), err);
 		if (!st && g.any)
-			st = measure(&g, c, &c->dense[i], n, out, err);
+			st = measure_captures(&g, c, &c->dense[i], n, out, err);
 		group_release(&g);
 	}
 	return st;

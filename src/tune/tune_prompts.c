@@ -37,8 +37,8 @@ static double exact_share(const struct eval_summary *s)
 	return (double)s->exact / (double)s->n;
 }
 
-static enum ar_status measure(struct tune_prompts *p, const char *setting, struct tune_figures *f,
-			      struct ar_err *err)
+static enum ar_status measure_prompts(struct tune_prompts *p, const char *setting,
+				      struct tune_figures *f, struct ar_err *err)
 {
 	struct eval_summary s;
 	enum ar_status st = eval_try(&p->e, 1, setting, &s, err);
@@ -74,7 +74,7 @@ enum ar_status tune_measure_prompts(void *sample, char *const *setting, size_t n
 	enum ar_status st = p->dense.n ? AR_OK : run_dense(p, setting, n, err);
 
 	for (size_t i = 0; i < n && !st; i++)
-		st = measure(p, setting[i], &out[i], err);
+		st = measure_prompts(p, setting[i], &out[i], err);
 	return st;
 }
 
