@@ -63,8 +63,8 @@ struct run_tuner {
 
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
-/* The inputs that the command line names, loaded once for all of its runs.  Limits, groups and plans
- * follow from them. */
+/* The inputs that the command line names, loaded once for all of its runs.  Limits, groups and
+ * plans follow from them. */
 struct run_inputs {
 	/* Of a search, which read them for all points and keeps them; NULL: read them. */
 	struct trace *lent_trace;
