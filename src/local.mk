@@ -65,11 +65,11 @@ libattnreplay_a_SOURCES += \
     src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/all.c src/run/child.c src/run/energy.c src/run/facts.c src/run/figures.c \
-    src/run/groups.c src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
-    src/run/key_inputs.h src/run/layers.c src/run/load.c src/run/method.c \
-    src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
-    src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/weights.c \
+  src/run/all.c src/run/child.c src/run/run_energy.c src/run/facts.c src/run/figures.c \
+    src/run/run_groups.c src/run/run_json.c src/run/key.c src/run/key.h src/run/key_inputs.c \
+    src/run/key_inputs.h src/run/run_layers.c src/run/load.c src/run/run_method.c \
+    src/run/options.c src/run/options.h src/run/run_print.c src/run/resume.c src/run/resume.h \
+    src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/run_weights.c \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
@@ -159,7 +159,7 @@ dist_check_SCRIPTS += \
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
 src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
-  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT) \
+  src/bench/bench_table.$(OBJEXT) src/run/run_method.$(OBJEXT) \
   src/run/resume_check.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE

@@ -151,7 +151,7 @@ const struct plugin *run_plugin(const struct run_inputs *in, size_t i);
  * that of the method as written. */
 enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct ar_err *err);
 
-/* weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.
+/* run_weights.c: the inputs of --weights.  load: read weights and prompts; the model is loaded.
  * AR_USAGE: they are not of --model, or an option is missing or does not go with them.
  * open_tokens: begin a method anew, or do nothing without --weights.  AR_DATA: an id that the
  * model does not know. */
@@ -166,7 +166,7 @@ struct run_fit {
 	size_t cut, repeated;
 } run_prompts_fit(const struct run_inputs *in);
 
-/* groups.c: set the KV cache groups of the limits, and their block size, where the layers of model
+/* run_groups.c: set the KV cache groups of the limits, and their block size, where the layers of model
  * m differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for
  * them. */
 enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o,
@@ -179,7 +179,7 @@ enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
 /* The kind of attention in a layer: "full", "window" or "linear". */
 const char *run_kind(enum mixer m);
 
-/* layers.c: the work of the executed layers, where a backend counts it; the backend is open.  put:
+/* run_layers.c: the work of the executed layers, where a backend counts it; the backend is open.  put:
  * store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the layers; 1:
  * all. */
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
@@ -195,7 +195,7 @@ enum ar_status run_all(struct run *r, struct ar_err *err);
 enum ar_status run_describe(struct run_session *s, struct ar_err *err);
 char *run_setup(const struct opt_group *g);
 
-/* print.c.  i: the run, from 0.  AR_IO: standard output cannot be written. */
+/* run_print.c.  i: the run, from 0.  AR_IO: standard output cannot be written. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
@@ -216,7 +216,7 @@ struct run_goodput {
 };
 struct run_goodput run_goodput(const struct trace *trace, const struct replay_result *res);
 
-/* json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
+/* run_json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
  * so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.  put: add
  * run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing; the file
  * appears only then. */
@@ -225,7 +225,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err);
 enum ar_status run_json_close(struct run_session *s, enum ar_status st, struct ar_err *err);
 
-/* method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the input
+/* run_method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the input
  * files at the first call. */
 enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
 			    char key[RUN_KEY_SIZE], struct ar_err *err);
@@ -234,7 +234,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 
-/* energy.c: measure the energy of a GPU into *use, which is 0 where it cannot be measured or
+/* run_energy.c: measure the energy of a GPU into *use, which is 0 where it cannot be measured or
  * nothing is stored; a warning says why. */
 void run_energy_begin(struct run_session *s, struct energy_use *use);
 void run_energy_end(struct run_session *s, struct energy_use *use);
