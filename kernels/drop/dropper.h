@@ -9,9 +9,9 @@
  * dropped, and are not in the batch.  The last row of a request always stays, so that each request
  * has rows in every layer.
  *
- * A dropper may revive tokens: in a decode it chooses among those that were dropped at its layer.
- * They go on to the layers after, from the residual stream that they left the layer with.  For this
- * it is kept of each dropped token, in the aux cache of the layer.
+ * A dropper may revive tokens: in a decode it chooses among the tokens dropped at its layer.
+ * Revived tokens go on to the layers after, from the residual stream that they left the layer with.
+ * For this the aux cache of the layer keeps the stream of each dropped token.
  */
 #ifndef AR_DROPPER_H
 #define AR_DROPPER_H
@@ -38,7 +38,7 @@ struct drop_call {
 	const struct attn_call *at; /* b, layer, q, kv, work and stream; the cache holds the
 				     * chunk's keys */
 	const int32_t *chunk;	    /* [n_req] tokens of the chunk before anything was dropped */
-	int n_step;		    /* rows of the iteration in this layer, those of decodes too */
+	int n_step;		    /* rows of the iteration in this layer, also of decodes */
 };
 
 /* What goes on.  n_row, n_req: of the batch. */

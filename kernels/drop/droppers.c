@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of droppers, and what all of them share. */
+/* The list of droppers, and the code that all droppers share. */
 #include "config.h"
 #include "kernels/drop/dropper.h"
 

@@ -3,7 +3,7 @@
  * The numbers of the rows that stay, in order.  Three kernels, without atomics:
  *
  *   drop_count   a thread block per TILE rows: how many stay
- *   drop_number  writes the numbers of its rows, behind those of the tiles before
+ *   drop_number  writes the numbers of its rows, behind the numbers of the tiles before
  *   drop_sizes   how many stay of each request, found in the numbers
  */
 #include "config.h"

@@ -19,7 +19,7 @@ extern "C" {
 enum { KEPT_QUERIES = 128, KEPT_TOP = 256 };
 
 struct kept_share {
-	int n_tok, n_kept; /* tokens of the request so far, and those that are kept */
+	int n_tok, n_kept; /* tokens of the request so far; kept tokens */
 	int queries, top;
 	double mass, recall;
 };

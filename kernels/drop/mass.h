@@ -6,7 +6,7 @@
  *   w[h][x]     = sum over a of softmax over x of s[h][a] / sqrt(head_dim)
  *   mass[B]     = sum over all query heads and the keys x of block B of w[h][x]
  *
- * The keys x are those of the cache, or those of the chunk only.  Block 0 begins at the first key.
+ * The keys x are all keys of the cache, or the chunk's keys only.  Block 0 begins at the first key.
  * A chunk with fewer than n rows takes part whole.  With `round`, s and w are rounded to bf16.
  */
 #ifndef AR_MASS_H
@@ -28,7 +28,7 @@ struct mass_rule {
 	int n;	    /* rows */
 	int block;  /* keys, a power of two up to MASS_BLOCK */
 	int least;  /* requests with at most this many rows have no mass */
-	bool whole; /* nor have those whose rows are not their whole prompt */
+	bool whole; /* nor have requests whose rows are not their whole prompt */
 	bool chunk; /* keys of the chunk only */
 	bool round;
 };
@@ -54,7 +54,7 @@ AR_BOTH static inline int mass_blocks(const struct mass_rule *m, const struct at
 	return (b->keys.len[r] - mass_base(m, b, r) + m->block - 1) / m->block;
 }
 
-/* Where the blocks of request r begin on the device, and room for those of all requests. */
+/* Where the blocks of request r begin on the device, and room for the blocks of all requests. */
 AR_BOTH static inline int64_t mass_first(const struct mass_rule *m, const struct attn_batch *b,
 					 int r)
 {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The mass of blocks on the device; mass.h defines it.  Scores are computed twice, as there are too
- * many to keep: 128 rows, 32 heads and 128 Ki keys have 1 GiB of them in bf16.
+ * many to keep: 128 rows, 32 heads and 128 Ki keys have 1 GiB of scores in bf16.
  *
  *   mass_scan   (max, sum) of every row's exponentials over a split of SPLIT keys
  *   mass_merge  merges the splits of a row: the log2 of its sum of exponentials
  *   mass_add    the probabilities again, added up over rows, heads and the keys of a block
  *
  * The rows of all query heads of a KV head are numbered in one sequence, `pad` places for each
- * head, so that they share what is read of K.  Both passes keep a tile of OWN rows of mma's A
- * operand in shared memory, a warp 16 M of them, and let tiles of 64 of the other operand pass by.
- * The first pass keeps queries: a thread's maximum and sum belong to a query.  The second keeps
- * keys: a thread adds up a key's probabilities over all rows without a shuffle.
+ * head.  So they share the reads of K.  Both passes keep a tile of OWN rows of mma's A operand in
+ * shared memory, 16 M rows a warp.  Tiles of 64 of the other operand pass by.  The first pass keeps
+ * queries: a thread's maximum and sum belong to a query.  The second keeps keys: a thread adds up a
+ * key's probabilities over all rows without a shuffle.
  *
  * All sums have a fixed order.  A head's rows stand at the end of its places; places without a row
  * have a total of +inf, hence probability 0.
  *
  * At 128 Ki tokens, 32 heads of 128 channels and 128 rows the passes have 2 x 137 GFLOP and 2 x
- * 5.4e8 exponentials a request, and read K (256 MiB) twice and once: 0.2 % of the products of dense
- * attention of the whole prompt.
+ * 5.4e8 exponentials a request.  They read K (256 MiB) twice and once.  The products are 0.2 % of
+ * dense attention's for the whole prompt.
  */
 #include "config.h"
 #include "kernels/drop/mass.h"
@@ -74,7 +74,7 @@ __device__ struct span span_of(const struct args &a, int r)
 	return { mass_base(&a.rule, &a.b, r), a.b.keys.len[r], mass_rows(&a.rule, &a.b, r) };
 }
 
-/* Start the copy of n keys from `key` on; those past the end become zeros. */
+/* Start the copy of n keys from `key` on; keys past the end become zeros. */
 template <int D>
 __device__ __forceinline__ void copy_keys(bf16_t *tile, const struct args &a, const struct span &s,
 					  int kv_head, int key, int n)

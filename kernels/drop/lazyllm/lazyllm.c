@@ -5,13 +5,13 @@
  * The score of a token is the attention of the chunk's last row, summed over heads.  Of n rows the
  * floor(rate n) with the smallest scores are dropped, of equal ones the higher; the last row stays.
  *
- * With aux-revival a decode ranks all n tokens in the cache of the layer, its own among them, by
- * its own attention.  Of the n - floor(rate n) that the rule would keep, those that did not go on
- * before are revived: the residual stream that they left the layer with goes on beside the
+ * With aux-revival a decode ranks all n tokens in the cache of the layer by its attention.  Its own
+ * token is one of the n.  Of the n - floor(rate n) that the rule would keep, it revives the tokens
+ * that did not go on before.  The residual stream that they left the layer with goes on beside the
  * decode's.  So a token is computed at most once in each layer.
  *
  * The paper revives all of these at once, and its decodes see nothing but the tokens that the rule
- * keeps.  Here a decode revives at most revive-max of a request, those with most attention, because
+ * keeps.  Here a decode revives at most revive-max of a request, with the most attention first:
  * CUDA graphs have a fixed number of rows.  A decode sees all tokens in the cache of a layer.
  */
 #include "config.h"

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 struct lazyllm {
-	char *layers; /* NULL: those for 32 layers */
+	char *layers; /* NULL: the list for 32 layers */
 	bool aux_revival;
 	int64_t revive_max;
 };
@@ -39,7 +39,7 @@ AR_BOTH static inline struct mass_rule lazyllm_decode_mass(void)
 	return m;
 }
 
-/* How many of n rows stay; the last row is one of them. */
+/* How many of n rows stay; the last row always does. */
 AR_BOTH static inline int lazyllm_stay(double rate, int n)
 {
 	int pruned = (int)(rate * n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LazyLLM on the device: a thread block per request picks tokens by their masses.  For a decode it
- * picks twice: the tokens that the rule keeps, then the largest among those that were dropped. */
+ * picks twice: the tokens that the rule keeps, then the largest among the dropped tokens. */
 #include "config.h"
 #include "kernels/drop/lazyllm/lazyllm.h"
 
@@ -85,8 +85,8 @@ __device__ int list_scores(const float *score, int n, int32_t *index, struct top
 	return before;
 }
 
-/* Find the goal largest scores, keep those that pass, and set all others to -1.  Scores are at
- * least 0, or -1 already.  goal <= number of scores of at least 0. */
+/* Of the goal largest scores keep the ones that pass; set all others to -1.  Scores are at least 0,
+ * or -1 already.  goal <= number of scores of at least 0. */
 template <typename Pass>
 __device__ void keep_top(float *score, int n, int goal, const Pass &pass, struct top_smem &sm)
 {

@@ -9,7 +9,7 @@
  *
  * Blocks are runs of 'block' rows of the chunk, units runs of 'unit' keys of a block.  Blocks with
  * one of the first 'sinks' tokens or of the last 'window' tokens stay.  Of the others as many stay
- * as the layer's value says, those with the largest scores, of equal ones the lower.
+ * as the layer's value says: the blocks with the largest scores, of equal ones the lower.
  */
 #include "config.h"
 #include "kernels/drop/sliminfer/sliminfer.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SlimInfer: what the reference and the CUDA file share. */
+/* SlimInfer: shared by the reference and the CUDA file. */
 #ifndef AR_SLIMINFER_H
 #define AR_SLIMINFER_H
 
@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 struct sliminfer {
-	char *layers; /* NULL: those for 32 layers */
+	char *layers; /* NULL: the list for 32 layers */
 	int64_t block, unit, window, sinks;
 };
 
@@ -22,8 +22,8 @@ struct sliminfer_self {
 	struct layer_list layers;
 };
 
-/* Blocks that stay because of their score: value up to 1 is a share of the chunk's blocks as they
- * were before any drop, a larger one their number. */
+/* Blocks that stay because of their score.  A value up to 1 is a share of the chunk's blocks before
+ * any drop, a larger one their number. */
 AR_BOTH static inline int sliminfer_budget(const struct sliminfer *p, double value, int chunk)
 {
 	int64_t n = (chunk + p->block - 1) / p->block;

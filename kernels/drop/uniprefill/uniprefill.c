@@ -3,13 +3,13 @@
  * UniPrefill's rule: keep the blocks of a prompt that its last queries look at most.
  *
  * c[B] is the share of block B in the mass (mass.h) of the request.  Blocks are taken by descending
- * c, at equal c the higher first, while the shares of those before add up to at most p: the block
- * that crosses p is kept.  The first 'sinks' tokens and the last 'last-q' stay in any case.  With
- * crossing=exclude the crossing block is dropped, if it is not the very first, and sinks and last
- * tokens are whole blocks.
+ * c, at equal c the higher first.  A block is kept if the shares of the blocks before it add up to
+ * at most p: the block that crosses p is kept.  The first 'sinks' tokens and the last 'last-q' stay
+ * in any case.  With crossing=exclude the crossing block is dropped, if it is not the very first;
+ * sinks and last tokens are whole blocks.
  *
- * Decisions are made from what is left: index 64 of a layer is its 65th kept token, whatever was
- * dropped before.  A dropped token never comes back.
+ * Decisions are made from the tokens that are left: index 64 of a layer is its 65th kept token,
+ * whatever was dropped before.  A dropped token never comes back.
  *
  * In mode 'official' a prompt is one chunk; one that is cut into several keeps all of its tokens.
  * In mode 'append' each chunk is decided on its own, by its own last queries: with scores=cache
@@ -21,7 +21,7 @@
  *
  * In the paper all tokens come back at the next drop layer, with their old states (its equation 8).
  * The published code does not do it; reconstitute=1 does.  Then each drop layer runs all tokens and
- * chooses anew, and the layers up to the next drop layer run the tokens that it kept.
+ * chooses anew.  The layers up to the next drop layer run the tokens that it kept.
  */
 #include "config.h"
 #include "kernels/drop/uniprefill/uniprefill.h"
@@ -33,8 +33,7 @@
 
 /* ---- layers ---- */
 
-/* What is published for a model: its layers, and one that tells it from others of the same
- * depth. */
+/* Drop layers published for a model; mixer tells the model from others of the same depth. */
 static const struct {
 	int n_layers;
 	enum mixer mixer; /* of layer 0 */

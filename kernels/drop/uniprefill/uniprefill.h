@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UniPrefill: what the reference and the CUDA file share. */
+/* UniPrefill: shared by the reference and the CUDA file. */
 #ifndef AR_UNIPREFILL_H
 #define AR_UNIPREFILL_H
 
@@ -14,7 +14,7 @@ extern "C" {
 struct uniprefill {
 	double p;
 	int64_t block, last_q, sinks, min_tokens;
-	char *layers; /* NULL: those published for the model */
+	char *layers; /* NULL: the list published for the model */
 	int mode, scores, window_space, crossing, rounding; /* of the choices below */
 	bool reconstitute;
 };
