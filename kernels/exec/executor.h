@@ -30,8 +30,8 @@ struct executor_lists {
  * request's pages begin at page0.  list: the list of all these rows and heads; -1: every block.
  * Over block lists, a thread block reads nothing else about the request.
  *
- * A part takes some of the n blocks of the list that its last row can see; without a list, of those
- * from the first row's first key on.  len > 0: len blocks from part * len on.  len 0: blocks
+ * A part takes some of the n blocks that its last row can see: of the list; without a list, of all
+ * blocks from the first row's first key on.  len > 0: len blocks from part * len on.  len 0: blocks
  * [n * part / n_part, n * (part + 1) / n_part), unless the kernel cuts again by the lists.  The
  * parts of a tile are in order in a plan, with others between them.
  *
@@ -68,8 +68,8 @@ struct executor {
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  NULL: it takes no
 	 * tiles.  heads: as in executor_lists.  If whole tiles would leave some of b->n_sm
-	 * multiprocessors idle, they are cut into parts, each a tile of its own.  tile NULL: only
-	 * count.  Returns the number of tiles. */
+	 * multiprocessors idle, it cuts them into parts, each its own tile.  tile NULL: only count.
+	 * Returns the number of tiles. */
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 	/* softmax(q k^T / sqrt(head_dim)) v over the listed keys and allowed

@@ -20,8 +20,8 @@ struct keys {
 enum ar_status keys_init(struct keys *k, const struct attn_batch *b, struct ar_err *err);
 void keys_release(struct keys *k);
 
-/* Attention of rows [row, row + n_row) of request req, at most page_tok of them.  Each row attends
- * to the keys in k at positions up to its own. */
+/* Attention of rows [row, row + n_row) of request req, at most page_tok rows.  Each row attends to
+ * the keys in k at positions up to its own. */
 void keys_attend(struct keys *k, const struct attn_call *call, int req, int row, int n_row,
 		 int head);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block-sparse attention: every (query block, query head) has a list of its own, so heads
- * cannot share a tile and each reads its blocks itself.  Under tables, each head still reads the
- * blocks of its group's table by itself: this shows what tables save without packed heads. */
+/* Block-sparse attention: every (query block, query head) has a list of its own.  So heads cannot
+ * share a tile, and each reads its blocks itself.  Under tables, each head still reads the blocks
+ * of its group's table by itself: this shows what tables save without packed heads. */
 #include "config.h"
 
 #include "kernels/attend/attend.h"

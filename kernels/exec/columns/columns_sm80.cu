@@ -34,14 +34,14 @@ template <int D, int ROWS> struct config {
 	static constexpr int RUN_STEPS = ROWS / KEYS;		/* a run is as long as a block */
 };
 
-/* What the threads of a block share of its query block and lists. */
+/* The query block and the lists of a thread block; its threads share them. */
 struct view {
 	const int32_t *run, *col, *page;
 	int n_run, n_col;
 	int first_pos, last_pos;	/* of its rows */
 	int n_row, head, kv_head;
 	int row;			/* the first, in q */
-	/* The band hides keys of runs at least `far` behind a row, except those before position
+	/* The band hides keys of runs at least `far` behind a row, except keys before position
 	 * init.  Rows from `tail` on see all.  init and tail count from the first row. */
 	int far, init, tail;
 };

@@ -4,15 +4,15 @@
  *
  * One thread block runs one (query block, head) or a part of one, as in attend_sm90.cu.  It has a
  * producer warp group, and consumers of 64 rows each that take turns at the tensor cores.  A list
- * holds runs first, each a block, then columns, page_tok of them a block.  Parts are cut and merged
- * in the same way.
+ * holds runs first, each a block, then columns, page_tok a block.  Parts are cut and merged in the
+ * same way.
  *
- * A run begins anywhere in a page and a column is a single key, so TMA has no boxes for them.  The
+ * A run begins anywhere in a page and a column is a single key: TMA has no boxes for them.  The
  * producer's 128 threads copy rows, 16 bytes at a time, and write the 128-byte swizzle themselves.
  * A warp copies a quarter of a step's keys.  One lane looks up each key: the list's entry two steps
  * ahead, the page one step ahead.  These are two dependent loads.  From there on runs and columns
- * are alike.  A key past the tile's rows, or past the last column, is replaced by the last row's
- * key, which is finite.  Its logits are hidden.
+ * are alike.  The last row's key, which is finite, replaces a key past the tile's rows or past the
+ * last column.  The replaced key's logits are hidden.
  *
  * Copies signal a stage's barrier themselves (cp.async.mbarrier.arrive), and the producer runs
  * ahead while stages are free.  Only some steps pay for masks: at the diagonal, where the band may
@@ -60,7 +60,7 @@ struct work : tile_work {
 	const int32_t *run, *col;
 	int n_run, n_col;
 	int last_pos;			/* of its rows */
-	/* The band hides keys of runs at least `far` behind a row, except those before position
+	/* The band hides keys of runs at least `far` behind a row, except keys before position
 	 * init.  Rows from position `tail` on see all. */
 	int far, init, tail;
 };

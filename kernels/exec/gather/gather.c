@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over gathered tokens: the tokens on the list of a KV head and the chunk's own are
- * copied together, and attention is dense over the copy. */
+ * copied together.  Attention is dense over the copy. */
 #include "config.h"
 
 #include "kernels/exec/keys.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dense attention over one block table per (request, group of heads): the heads of a group
- * are packed into one tile, so a block is read once for all of them. */
+ * are packed into one tile, so a block is read once for the group. */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
