@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products through cuBLAS, which is loaded at run time.  Those with a bias go through
+/* Matrix products through cuBLAS, which is loaded at run time.  Products with a bias go through
  * cuBLASLt, which adds it in the epilogue, as PyTorch does. */
 #ifndef AR_GEMM_H
 #define AR_GEMM_H
@@ -15,7 +15,7 @@ enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err);
 void gemm_close(struct gemm *g); /* NULL is fine */
 
 /* c[i] = a[i] w[i]^T + bias[i] for i < n_batch: a [m][k], w [n][k], bias [n], c [m][n], each
- * row-major and those of a batch one after another.  bf16, summed in fp32. */
+ * row-major.  The matrices of a batch lie one after another.  bf16, summed in fp32. */
 struct gemm_args {
 	int n_batch, m, n, k;
 	const bf16_t *a, *w;

@@ -74,7 +74,7 @@ AR_BOTH static inline int64_t layer_qkv_head(const struct layer_qkv *p, int h)
 	return (int64_t)(h + p->gated * (h < p->q_heads ? h : p->q_heads)) * p->head_dim;
 }
 
-/* Sum of what the experts of a row give: add[r] = mean over j < n_add of add[j * n_row + r], plus
+/* Sum of the outputs of a row's experts: add[r] = mean over j < n_add of add[j * n_row + r], plus
  * shared[r] times the sigmoid of gate[r]. */
 struct layer_sum_args {
 	bf16_t *add;
@@ -132,7 +132,7 @@ void layer_sum_ref(const struct layer_sum_args *a);
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 		      bf16_t *out);
 
-/* Row i = index[k], or k with index NULL, of in goes to row row[i].slot of out, for all k < n. */
+/* For all k < n, row i of in goes to row row[i].slot of out.  i is index[k]; index NULL: k. */
 void layer_put_ref(const bf16_t *in, const struct layer_row *row, const int32_t *index, int n,
 		   int width, bf16_t *out);
 

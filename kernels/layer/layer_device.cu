@@ -4,12 +4,12 @@
  * RoPE 4 or 8, and neighbouring threads move neighbouring bytes.  Grids cover rows x pieces of that
  * size, or one block per row where a row is reduced (norm, argmax).
  *
- * Engines fuse what is fused here.  vLLM compiles the norm of Gemma's addend into the norm after
- * it.  It keeps QK-norm apart from RoPE, as the fused kernel is slower on an H100.
+ * Engines fuse the same steps.  vLLM compiles the norm of Gemma's addend into the norm after it.
+ * It keeps QK-norm apart from RoPE, as the fused kernel is slower on an H100.
  *
  * With few rows a kernel takes as long as its chain of loads and arithmetic.  So loads come first,
- * blockIdx.x is the row where an index would have to be divided, and norm has enough threads for
- * one piece each.  It loads its weights after the sum, as vLLM's does.
+ * and blockIdx.x is the row where an index would have to be divided.  norm has enough threads for
+ * one piece each, and loads its weights after the sum, as vLLM's does.
  *
  * Instructions are loaded, too: the weights of a layer push them out of all caches.  So RoPE is
  * short.  On an H200 its 220 instructions took 1.81 and 1.83 us in decodes of 1 and 8 requests, 104
@@ -100,7 +100,7 @@ layer_trig_kernel(const float *inv, int half, int n_rotation, float factor, floa
 
 /* One thread: n pairs (i, i + half) of one head of one row, or 2 n channels that do not rotate.
  * captured: seq has captured tokens.  whole: all channels rotate.  Bounds of one block leave a
- * thread the registers to load all of them at once. */
+ * thread the registers to load all pairs at once. */
 template <bool captured, bool whole, int n>
 __global__ void __launch_bounds__(threads, 1)
 layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
@@ -527,7 +527,7 @@ dim3 head_block(int pieces, int heads)
 	return dim3(pieces, heads < threads / pieces ? heads : threads / pieces);
 }
 
-/* Blocks: rows, times those that the heads of a row need. */
+/* Blocks: rows, times the blocks that the heads of a row need. */
 dim3 head_grid(int n_row, int heads, dim3 block)
 {
 	return dim3(n_row, (heads - 1) / block.y + 1);
@@ -661,7 +661,7 @@ enum ar_status layer_qk_norm(const struct layer_qkv *p, const bf16_t *w, float e
 	while (lanes * 8 < p->head_dim)
 		lanes *= 2;
 
-	/* Whole warps, and no more of them than the heads need. */
+	/* Whole warps, and no more than the heads need. */
 	int some = (heads * lanes + 31) / 32 * 32 / lanes;
 	const dim3 block(lanes, some < threads / lanes ? some : threads / lanes);
 
