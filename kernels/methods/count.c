@@ -52,7 +52,7 @@ static void count_unions(const struct attn_shape *s, int k, uint8_t *mark, int p
 	}
 }
 
-/* Kept blocks before the chunk in a row; no row: all of them. */
+/* Kept blocks before the chunk in a row; row NULL: all blocks before it. */
 static int64_t count_past(const uint32_t *row, int past)
 {
 	int64_t n = 0;
@@ -172,7 +172,7 @@ void count_tokens(const struct method_part *p, const struct attn_batch *b,
 		};
 }
 
-/* Count the n keys from first on for the rows [lo, hi) of request 0, and mark those before the
+/* Count the n keys from first on for the rows [lo, hi) of request 0.  Mark the keys before the
  * chunk. */
 static void count_run(const struct attn_batch *b, int first, int n, const struct attn_band *band,
 		      int lo, int hi, uint8_t *mark, struct selection_count *c)

@@ -12,7 +12,7 @@
 enum { GUARD = 256, PATTERN = 0xa5 }; /* bytes before and after */
 
 struct copy {
-	void *of; /* what it is a copy of */
+	void *of; /* the original */
 	unsigned char *mem;
 	size_t n;
 };
@@ -105,7 +105,7 @@ static void guarded_release(struct guarded *g)
 	free(g->state.mem);
 }
 
-/* ---- what it wrote ---- */
+/* ---- check of the writes ---- */
 
 static const char *check_bounds(const struct guarded *g)
 {

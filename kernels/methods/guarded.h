@@ -5,9 +5,9 @@
 
 #include "kernels/methods/method.h"
 
-/* Call the reference of p's selector, as method_choose_ref() does, on copies of its arrays with
- * guard words around them, and check what it wrote.  AR_DATA: it wrote outside of its arrays or to
- * the state of other pages, or a list is none that attn.h allows; x is then as before. */
+/* Call the reference of p's selector as method_choose_ref() does, but on copies of its arrays with
+ * guard words around them.  Check its writes.  AR_DATA: it wrote outside of its arrays or to the
+ * state of other pages; or attn.h does not allow a list.  Then x is as before. */
 enum ar_status guarded_ref(const struct method_part *p, const struct attn_call *call,
 			   struct method_selection *x, struct ar_err *err);
 

@@ -32,10 +32,10 @@ struct method_name {
 	const char *name, *spec, *title, *origin;
 };
 extern const struct method_name method_names[]; /* ends with name == NULL */
-/* What "/decode=NAME" gives the decodes; the first is what they have without it. */
+/* The parts that "/decode=NAME" gives to decodes; without it they have the first. */
 extern const struct method_name decode_parts[]; /* ends with name == NULL */
 
-/* What runs the rows of one kind. */
+/* Selector, union and executor of the rows of one kind. */
 struct method_part {
 	const struct selector *selector;
 	void *param; /* the selector's struct */
@@ -60,8 +60,8 @@ static inline const struct method_part *method_prefill(const struct method *m)
 /* The parts that text has after prefill's, such as "/decode=dense", or its end. */
 const char *method_parts(const char *text);
 
-/* AR_USAGE: unknown name or parameter, value out of range, a composition the executor cannot run,
- * saying what is missing, or a plan of layers (plan.h). */
+/* AR_USAGE: an unknown name or parameter; a value out of range; a composition that the executor
+ * cannot run (the message names the missing part); a plan of layers (plan.h). */
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
@@ -94,8 +94,8 @@ enum ar_status method_supported(const struct method_part *p, const struct attn_s
 int method_tail(const struct method_part *p);
 
 /* Read the files that parameters name.  Call it before any function below.  env->shape has a
- * page_tok that m takes.  AR_DATA and AR_USAGE: a file cannot be read or does not fit the model, or
- * env->device and the current device has no kernels for the shape. */
+ * page_tok that m takes.  AR_DATA and AR_USAGE: a file cannot be read or does not fit the model;
+ * with env->device, the current device has no kernels for the shape. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
 /* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method or a plan

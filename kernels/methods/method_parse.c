@@ -5,8 +5,8 @@
  *   NAME[:KEY=VALUE,...]               a named composition, with changes
  *   select=NAME[,KEY=VALUE...]/union=NAME/exec=NAME
  *
- * Both are lists of assignments; a name stands for those of its composition.  The keys are
- * select, union, exec and the parameters of the selector, which therefore comes first.
+ * Both are lists of assignments; a name stands for the assignments of its composition.  The keys
+ * are select, union, exec and the parameters of the selector, which therefore comes first.
  *
  * They are for prefill.  After them, /decode=NAME[,KEY=VALUE...] names the part of decodes.
  */
@@ -263,7 +263,8 @@ static bool is_composition(const char *text)
 	return !strncmp(text, "select=", 7);
 }
 
-/* The first n characters of text are METHOD@MODEL, with an unknown preset: list those of METHOD. */
+/* The first n characters of text are METHOD@MODEL, with an unknown preset: list the presets of
+ * METHOD. */
 static enum ar_status unknown_preset(const char *text, size_t n, struct ar_err *err)
 {
 	size_t method = strcspn(text, "@");

@@ -29,7 +29,7 @@ struct plan_range {
 	size_t method;
 };
 
-/* What a text says, before a model is known.  It owns its methods. */
+/* A plan as its text says it, before a model is known.  It owns its methods. */
 struct plan {
 	char *name;   /* as the user wrote it */
 	char *params; /* JSON: of its only method, see struct method; else {"plan":[{"layers":"0-1",
@@ -93,13 +93,12 @@ int plan_segment(const struct layer_plan *l, int layer);
 /* Heads of the layer, and the page size. */
 struct attn_shape plan_shape(const struct layer_plan *l, const struct model *m, int layer);
 
-/* Check that each of n methods, some of them NULL, takes pages of page_tok tokens, else
- * AR_USAGE. */
+/* Check that each of n methods takes pages of page_tok tokens, else AR_USAGE.  NULL: no method. */
 enum ar_status plan_check_pages(struct method *const *method, size_t n, int page_tok,
 				struct ar_err *err);
 
 /* method_open() each method once, and drop_open() the dropper.  Each method gets shape and n_layers
- * of its layers, not those of env.  AR_USAGE: a method does not take the page size. */
+ * of its layers, in place of env's.  AR_USAGE: a method does not take the page size. */
 enum ar_status plan_open(const struct layer_plan *l, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much a selection kept, as raw counts; every density is a ratio of them.  A name here is a
+/* How much a selection kept, as raw counts; every density is a ratio of counts.  A name here is a
  * column of the database and a JSON key of bench. */
 #ifndef AR_SELECTION_COUNT_H
 #define AR_SELECTION_COUNT_H
@@ -11,7 +11,7 @@
  *
  * Counts are sums over the query heads of one KV head.  All but chunk_*, exec_* and empty_rows
  * count past blocks only (j < ctx / page_tok).  In token lists and vertical-slash lists a block is
- * one token, the past is all tokens before the chunk, and only exec_* counts the chunk.  Query
+ * one token, the past is all tokens before the chunk.  There only exec_* counts the chunk.  Query
  * blocks of the dense tail count in exec_* and empty_rows only. */
 #define SELECTION_COUNTS(X) \
 	X(tiles_total, "") \

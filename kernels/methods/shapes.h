@@ -3,15 +3,16 @@
  * The shapes that a selection can have, one row each.
  *
  * A row names the arrays of a shape, their sizes, how to count them and how to read them.  From it
- * follow their memory on the host, their places on the device, the copy back, their release, and
- * what attnreplay-select(1) shows.
+ * follow: their memory on the host, their places on the device, the copy back, their release; the
+ * output of attnreplay-select(1).
  */
 #ifndef AR_SHAPES_H
 #define AR_SHAPES_H
 
 #include "kernels/methods/method.h"
 
-/* What the sizes of a selection depend on: a batch, or the most that its limits allow. */
+/* The extent of a batch, or the most that its limits allow: the sizes of a selection depend on
+ * it. */
 struct shape_extent {
 	const struct selection_shape *row;
 	struct attn_shape shape;
@@ -30,7 +31,7 @@ struct shape_array {
 /* Which list of one request is read. */
 struct shape_place {
 	const struct attn_shape *shape;
-	int past, n_blk; /* blocks before the chunk, and all of them */
+	int past, n_blk; /* blocks before the chunk; all blocks */
 	int head, qblk;	 /* query head; query block of the chunk, from 0 on */
 };
 
