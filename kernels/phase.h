@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a piece of GPU work is for.  The numbers are stored: never reuse one. */
+/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one. */
 #ifndef AR_PHASE_H
 #define AR_PHASE_H
 

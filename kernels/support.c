@@ -39,7 +39,7 @@ const struct support supports[] = {
 	{ "delta", 80, 0, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 80, 80, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 90, 119, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
-	/* selectors, and kernels that several of them share */
+	/* selectors, and kernels that several selectors share */
 	{ "ashape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	{ "bfla", 80, 0, ALL_DIMS, 128, .layouts = KV },
 	{ "density", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },

@@ -18,9 +18,9 @@ enum { SUPPORT_ANY = 0 }; /* every size */
  * family. */
 typedef void support_fn(void);
 
-/* A family has one row or more.  On a GPU it runs the sizes of all rows that name the GPU, each by
- * the first row that has it.  Kernels that the build lacks have no row; a build without CUDA has
- * all rows, without functions. */
+/* A family has one row or more.  On a GPU it runs the sizes of all rows that name the GPU.  The
+ * first row that has a size runs it.  Kernels that the build lacks have no row; a build without
+ * CUDA has all rows, without functions. */
 struct support {
 	const char *kernel; /* the family: a selector, executor->kernel, "decode" or "delta" */
 	int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
@@ -34,7 +34,7 @@ extern const struct support supports[]; /* ends with kernel == NULL */
 
 /* Check that the kernels of this family run the shape, over a cache of this layout (NULL: kv-bf16),
  * on GPUs of compute capability cc; cc 0: on at least one GPU.  AR_USAGE: they do not; the message
- * lists what is supported. */
+ * lists the supported values. */
 enum ar_status support_check(const char *kernel, const struct attn_shape *s,
 			     const struct cache_layout *layout, int cc, struct ar_err *err);
 
@@ -46,7 +46,7 @@ enum ar_status support_check_in(const struct support *rows, const char *kernel,
 /* The rows of a family together. */
 struct support_sum {
 	int cc_min; /* the least of all rows; 0: the family has none */
-	bool found; /* a row is for GPUs of capability cc; the sizes are those of such rows */
+	bool found; /* a row is for GPUs of capability cc; the sizes come from such rows */
 	unsigned head_dims, page_toks, layouts;
 };
 struct support_sum support_sum(const struct support *rows, const char *kernel, int cc);

@@ -16,7 +16,7 @@ static inline int multiply_pad(int n, int to)
 }
 
 /* c[i][j] = (add ? c[i][j] : 0) + sum over k < n of a[i][k] * b[k][j].  The caller pads rows of a
- * and c to a multiple of MULTIPLY_ROWS, and columns of b and c to a multiple of MULTIPLY_LANES. */
+ * and c to a multiple of MULTIPLY_ROWS; columns of b and c to one of MULTIPLY_LANES. */
 void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb, int rows,
 	      int cols, int n, bool add);
 

@@ -3,7 +3,7 @@
  * A ring of N stages in shared memory: a producer fills them, consumer warp groups empty them.
  *
  * Both sides count steps from 0.  Step i uses stage i % N in round i / N, whose lowest bit is the
- * phase of the stage's barriers.  The stages lie outside: kernels differ in what they hold.
+ * phase of the stage's barriers.  The stages lie outside: their contents differ by kernel.
  */
 #ifndef AR_RING_CUH
 #define AR_RING_CUH

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hopper's instructions, beside those of device.cuh: one inline function each, named after the
+/* Hopper's instructions, beside the ones of device.cuh: one inline function each, named after the
  * mnemonic.  No policy. */
 #ifndef AR_SM90_CUH
 #define AR_SM90_CUH

@@ -27,9 +27,9 @@ extern const struct union_rule unions[]; /* ends with name == NULL */
 int union_heads(enum union_kind u, const struct attn_shape *s);
 int union_groups(int heads, const struct attn_shape *s); /* groups per request */
 
-/* table: [r * groups + g][mask_words].  For blocks before the chunk (j < ctx / page_tok) it is the
- * OR of the masks of g's heads over the query blocks of r before the dense tail.  Every block of
- * the chunk itself is set, none past it. */
+/* table: [r * groups + g][mask_words].  For blocks before the chunk (j < ctx / page_tok): the OR of
+ * the masks of g's heads, over the query blocks of r before the dense tail.  Every block of the
+ * chunk itself is set, none past it. */
 void union_ref(const struct attn_batch *b, int heads, const uint32_t *mask, uint32_t *table);
 
 /* The bits of n_rows mask rows as ascending lists.  lists->stride may be less than 32 * words: a
