@@ -48,10 +48,10 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint3
 		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(addr) : "memory");
 }
 
-/* PTX ISA, "mma", .m16n8k16, bf16 in, fp32 out: c += a b.  Lane l has g = l / 4, t = 2 (l % 4).  It
- * holds: a[0..3] = (g, t), (g + 8, t), (g, t + 8), (g + 8, t + 8) as (row, k), k and k + 1 packed;
- * b0, b1 = (t, g), (t + 8, g) as (k, column); c[0..3] = (g, t), (g, t + 1), (g + 8, t), (g + 8, t +
- * 1) as (row, column). */
+/* PTX ISA, "mma", .m16n8k16, bf16 in, fp32 out: c += a b.  Lane l has g = l / 4, t = 2 (l % 4).
+ * It holds: a[0..3] = (g, t), (g + 8, t), (g, t + 8), (g + 8, t + 8) as (row, k), k and k + 1
+ * packed; b0, b1 = (t, g), (t + 8, g) as (k, column); c[0..3] = (g, t), (g, t + 1),
+ * (g + 8, t), (g + 8, t + 1) as (row, column). */
 static __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4],
 						    uint32_t b0, uint32_t b1)
 {
