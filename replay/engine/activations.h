@@ -21,7 +21,7 @@ struct qkv {
 					 * there already */
 };
 
-/* What a backend provides to activations on its device. */
+/* The device of a backend, as activations use it. */
 struct activations_device {
 	/* Allocate device memory, freed when the backend closes.  to: address of the pointer to
 	 * set.  what: name of the memory in the error. */

@@ -35,8 +35,8 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);
 
-/* Run the methods of env->plan from here on.  They may differ from those before only in thresholds
- * of selectors.  Errors are those of attn_engine_open(); the methods then stay. */
+/* Run the methods of env->plan from here on.  They may differ from the methods before only in
+ * thresholds of selectors.  Errors: see attn_engine_open(); the methods then stay. */
 enum ar_status attn_engine_use(struct attn_engine *e, const struct backend_env *env, bool device,
 			       struct ar_err *err);
 
@@ -77,7 +77,7 @@ int attn_engine_drop_no(const struct attn_engine *e, int i);
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
 				 struct ar_err *err);
 
-/* If tokens are revived, tell the user what the aux caches take.  The groups have their pages. */
+/* If tokens are revived, tell the user the size of the aux caches.  The groups have their pages. */
 void attn_engine_log_aux(const struct attn_engine *e);
 
 /* Count the rows and pairs of b, which has run, in its groups.  attn_engine_forget() sets the
@@ -97,8 +97,8 @@ enum ar_status attn_engine_kept(const struct attn_engine *e, const struct batch_
 				int max_row, engine_rows_fn *rows, void *ctx,
 				struct kept_share *out, struct ar_err *err);
 
-/* The shape with the most heads and the largest heads of all executed layers, and the page size of
- * the run.  A row of any layer fits into a row of this shape. */
+/* A shape of the most heads and the largest heads of all executed layers, with the run's page size.
+ * A row of any layer fits into a row of this shape. */
 struct attn_shape attn_engine_widest(const struct attn_engine *e);
 
 /* The sinks of executed layer i in sink, e->sink or its copy; NULL: it has none. */

@@ -43,9 +43,10 @@ void attn_engine_work(const struct attn_engine *e, int i, struct layer_work *out
 	};
 }
 
-/* ---- what is kept ---- */
+/* ---- the share that is kept ---- */
 
-/* Make K of all tokens of the entry's request so far, to k, and Q of its last x->queries, to q. */
+/* Make K of all tokens of the entry's request so far, to k.  Make Q of its last x->queries tokens,
+ * to q. */
 static enum ar_status make_rows(const struct attn_engine *e, const struct batch_entry *entry, int i,
 				int max_row, engine_rows_fn *rows, void *ctx,
 				const struct kept_share *x, bf16_t *q, bf16_t *k,

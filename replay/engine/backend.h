@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost" without
- * kernels, by a formula or measured costs, "roofline" by a model of a GPU.  One file each, one row
+/* Backends run iterations: "cuda" with real kernels; "cpu" with the references in C; "cost" without
+ * kernels, by a formula or measured costs; "roofline" by a model of a GPU.  One file each, one row
  * in backends.c. */
 #ifndef AR_BACKEND_H
 #define AR_BACKEND_H
@@ -33,7 +33,7 @@ struct backend_env {
 	const int *run_layer;	    /* [n_run_layers] model layers that are executed */
 	int n_run_layers;
 	bool tile;   /* --extend=tile */
-	int repeats; /* above 1: heads of the captures are those of a file, repeated that often */
+	int repeats; /* above 1: the captures repeat the heads of a file that often */
 	const struct weights *weights; /* real ones of the model; NULL: activations are captures */
 	struct tokens *tokens;	       /* of the requests, with weights */
 	struct plan *plan;	       /* the backend opens its methods */
@@ -76,7 +76,7 @@ struct iter_cost {
 
 /* The work of a layer. */
 struct layer_work {
-	int64_t n_row, n_mlp; /* rows; those of them that its MLP runs */
+	int64_t n_row, n_mlp; /* rows, and rows that its MLP runs */
 	int64_t n_pair;	      /* (row, key) pairs of dense attention over the keys in its cache */
 };
 
@@ -119,7 +119,7 @@ struct backend {
 			       struct kept_share *out, struct ar_err *err);
 	/* Get the work of layer run_layer[i] in all batches that run() has run so far. */
 	void (*layer_work)(const void *self, int i, struct layer_work *out);
-	/* The request finished or was preempted: forget what is kept of it beside its tables. */
+	/* The request finished or was preempted: forget its state beside its tables. */
 	void (*drop)(void *self, uint32_t req);
 	void (*close)(void *self);
 };
@@ -127,7 +127,7 @@ struct backend {
 extern const struct backend *const backends[]; /* ends with NULL */
 const struct backend *backend_find(const char *name);
 
-/* The calls of backend b, whose state self is.  Those not listed here do as the members say.
+/* The calls of backend b, whose state self is.  A call not listed here does as its member says.
  *
  * fit_blocks: BACKEND_ANY_BLOCKS without a limit.
  * max_captured: -1 for a backend without graphs.

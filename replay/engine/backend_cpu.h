@@ -73,8 +73,8 @@ cpu_mix_fn cpu_attend;
 /* With weights, after a pass over b: give the logits of rows that output a token to env.tokens. */
 enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err);
 
-/* Build the rows of e, an entry of the batch that ran last, and make its Q and K in executed layer
- * i. */
+/* Build the rows of e, and make its Q and K in executed layer i.  e: an entry of the batch that ran
+ * last. */
 enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err);
 
 #endif

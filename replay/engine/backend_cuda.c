@@ -8,9 +8,9 @@
  * executed, everything but the head is scaled by N / n.
  *
  * An iteration of decodes only runs from CUDA graphs.  As in engines, its batch is padded to one of
- * a few sizes, and its cost is that of the padded batch.  There are two graphs, because a tracer
+ * a few sizes.  Its cost is the cost of the padded batch.  There are two graphs, because a tracer
  * makes launching slow: the GPU runs the first layers while the host launches the others.  A batch
- * of few tokens with a prompt among them is padded, too, as engines run its parts between attention
+ * of few tokens with a prompt among them is padded, too: engines run its parts between attention
  * calls from graphs.
  */
 #include "config.h"
@@ -61,8 +61,8 @@ static int graph_rows(const struct cuda_pass *p, const struct batch *b)
 	return n < p->graphs[0].max_row ? n : p->graphs[0].max_row;
 }
 
-/* Number of rows to pad a batch with prompts to; 0: none.  Of such a batch an engine runs the parts
- * between attention calls from CUDA graphs, but not where rows are dropped. */
+/* Number of rows to pad a batch with prompts to; 0: none.  An engine runs the parts of such a batch
+ * between attention calls from CUDA graphs.  Where rows are dropped, it does not. */
 static int piece_rows(const struct cuda *c, const struct batch *b)
 {
 	int64_t n = 0;
@@ -281,8 +281,8 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 }
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
- * beside the pages must process them too, even if decodes have already stored their K and V.  The
- * state of a linear layer is not updated: it comes from random hidden states. */
+ * beside the pages must process them, too.  It must do so even if decodes have already stored their
+ * K and V.  The state of a linear layer is not updated: it comes from random hidden states. */
 static enum ar_status fill_entry(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
@@ -392,7 +392,7 @@ static enum ar_status launch_graphs(struct cuda *c, int n_row, struct ar_err *er
 
 /* Capture the CUDA graphs of this number of rows and run them once, outside of any timed region.
  * The pass before it makes libraries load their code, which a capture must not.  Both write only
- * what the iteration writes again. */
+ * values that the iteration writes again. */
 static enum ar_status make_graphs(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
 	int first = first_layers(c), n_row = row_set_of(set, 0)->n_row;
@@ -440,7 +440,7 @@ static enum ar_status hold_gpu(struct cuda *c, struct ar_err *err)
 }
 
 /* Run the staged rows and get their kernels.  clock.early: the GPU starts when CUDA_AHEAD layers,
- * or those of the first graph, are enqueued.  *late: it may have waited for the host since. */
+ * or all of the first graph, are enqueued.  *late: it may have waited for the host since. */
 static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct iter_cost *cost, struct ar_err *err)
 {

@@ -118,12 +118,12 @@ enum ar_status cuda_until_drop(struct cuda *c, int i, const struct rows *r, stru
 enum ar_status cuda_after_drop(struct cuda *c, int i, int n_keep, struct ar_err *err);
 enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 
-/* Layers that are enqueued when the GPU starts, unless it starts with all of them. */
+/* Layers that are enqueued when the GPU starts, unless it starts with all layers. */
 enum { CUDA_AHEAD = 2 };
 
 /* In backend_cuda_cost.c.  Compute the cost from the events. */
 enum ar_status cuda_event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
-/* Get the traced kernels.  Those before the first phase, of cuda_begin() and of holding the GPU,
+/* Get the traced kernels.  Kernels before the first phase, of cuda_begin() and of holding the GPU,
  * are not the iteration's. */
 enum ar_status cuda_collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
 /* Compute the cost from kernels in order of start.  The head's time is from the end of the last
@@ -133,12 +133,12 @@ void cuda_kernel_cost(const struct cuda *c, struct iter_cost *cost);
  * the one before it ended. */
 bool cuda_starved(const struct cuda *c, const struct iter_cost *cost);
 
-/* In backend_cuda_weights.c.  Run the layers of segment s on the staged rows, up to where the
- * dropper that ends it acts, outside of the timed region.  The segments before have run. */
+/* In backend_cuda_weights.c.  Outside of the timed region, run the layers of segment s on the
+ * staged rows, up to its dropper.  The segments before have run. */
 enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err);
-/* Run the layers below executed layer i on the staged rows of prefill entry e of the last batch,
- * and make Q of i.  The cache has their K and V already.  Then the method's output in layer i goes
- * to pass.out. */
+/* Make Q of executed layer i, from the layers below.  They run on the staged rows of prefill entry
+ * e of the last batch.  The cache has their K and V already.  Then the method's output in layer i
+ * goes to pass.out. */
 enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, struct ar_err *err);
 /* Give the logits of rows that output a token to the run's tokens.  graph: b ran from one. */
 enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
@@ -164,7 +164,8 @@ typedef enum ar_status cuda_take_fn(void *ctx, void *to, size_t bytes, const cha
 enum ar_status cuda_take_drops(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
 size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s,
 		      const struct attn_limits *l);
-/* After drops_begin(): copy what the droppers read of a batch to the device. */
+/* After drops_begin(): copy the token count of each prefill entry to the device, for the
+ * droppers. */
 enum ar_status cuda_stage_chunks(struct cuda *c, struct ar_err *err);
 /* Enqueue the dropper of executed layer i on the rows r of that layer. */
 enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
@@ -173,7 +174,7 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, con
 			       struct ar_err *err);
 /* The dropper that acts after executed layer i on these rows, or NULL. */
 const struct drop *cuda_drop_at(const struct cuda *c, int i, const struct rows *r);
-/* Rows r of the last batch that stay after executed layer i, without those that are revived. */
+/* Rows r of the last batch that stay after executed layer i, without revived rows. */
 int cuda_kept(const struct cuda *c, int i, const struct rows *r);
 /* Copy index[n], the rows that stay after executed layer i, to the device. */
 enum ar_status cuda_put_index(struct cuda *c, int i, const int32_t *index, int n,
@@ -183,10 +184,10 @@ enum ar_status cuda_bring_back(struct cuda *c, int i, const struct rows *r, stru
 /* The function kept() of struct backend. */
 enum ar_status cuda_kept_share(void *self, const struct batch_entry *e, int i,
 			       struct kept_share *out, struct ar_err *err);
-/* Enqueue that the decoder goes on with those n rows. */
+/* Enqueue that the decoder goes on with the n rows of cuda_put_index(). */
 enum ar_status cuda_keep_rows(struct cuda *c, int i, int n, struct ar_err *err);
-/* If tokens are revived, around it: rows r of executed layer i that do not stay go to the aux
- * cache; those that are revived come from it. */
+/* If tokens are revived, call both around cuda_after_drop().  Rows r of executed layer i that do
+ * not stay go to the aux cache; revived rows come from it. */
 enum ar_status cuda_put_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 enum ar_status cuda_take_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 /* Allocate the aux caches. */

@@ -4,11 +4,11 @@
  *
  * Which rows go on is found before the iteration, outside of the timed region.  So the host knows
  * the rows of each layer, and plans them.  Q and K come from captures, so the droppers need nothing
- * of the layers before; with real weights those run first.  The iteration runs all of it again, for
- * its time.
+ * of the layers before; with real weights these layers run first.  The iteration runs all of it
+ * again, for its time.
  *
  * Tokens that decodes revive are found in the same way.  Batches of decodes run from CUDA graphs,
- * which have room for the most rows: those that are not needed lie in the scratch page.
+ * which have room for the most rows: rows that are not needed lie in the scratch page.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -128,7 +128,8 @@ out:
 	return st;
 }
 
-/* Copy what the host knows of the rows after segment s to the device, for the aux cache. */
+/* Copy the slots of revived rows and the dropped rows after segment s to the device, for the aux
+ * cache. */
 static enum ar_status stage_aux(struct cuda *c, int s, struct ar_err *err)
 {
 	const struct drops *d = &c->engine.drops;

@@ -348,12 +348,12 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 	return n;
 }
 
-/* The most pages of a full layer for which both fit.  here: what this GPU has left for the executed
- * layers.  server: what a GPU has left that holds the weights and the cache of all layers, and no
- * captures.
+/* The most pages of a full layer for which two caches fit.  here: bytes that this GPU has left for
+ * the cache of the executed layers.  server: bytes that a GPU with all weights and no captures has
+ * left for the cache of all layers.
  *
- * Workspace bytes are a maximum of functions linear in the pages, so the chord between the two ends
- * is never too small. */
+ * Workspace bytes are a maximum of functions linear in the pages.  So the chord between the two
+ * ends is never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
@@ -464,7 +464,7 @@ static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 	return st;
 }
 
-/* Where layers differ, say what the KV cache is made of. */
+/* Where layers differ, describe the groups of the KV cache. */
 static void log_groups(const struct cuda *c)
 {
 	const struct cache_groups *g = &c->engine.groups;

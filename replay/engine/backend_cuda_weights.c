@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Backend "cuda": real weights.  A layer's input exists only after all layers below have run.
- * Droppers and compare() need Q of a layer outside of an iteration, so they run those first.
+ * Droppers and compare() need Q of a layer outside of an iteration, so they run the layers below
+ * first.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"

@@ -8,7 +8,7 @@
 extern const struct backend backend_cpu;
 extern const struct backend backend_cuda; /* in builds with CUDA */
 
-/* Count what the method selects for prefill entry e, without attention.  count: [n_run_layers]
+/* Count the method's selection for prefill entry e, without attention.  count: [n_run_layers]
  * [kv_heads], 0 in layers that see no or not all keys.  self: of backend_cpu, started.  Each chunk
  * of a request follows the ones before. */
 enum ar_status backend_cpu_count(void *self, const struct batch_entry *e,

@@ -186,7 +186,7 @@ static enum ar_status route(struct decoder *d, const struct layer_weights *w, in
 			    d->env.stream, err);
 }
 
-/* A gated MLP, or a batch of them: out from in, both [n_batch][rows][hidden]. */
+/* A gated MLP, or a batch of MLPs: out from in, both [n_batch][rows][hidden]. */
 struct gated_mlp {
 	int n_batch, rows, ffn;
 	const bf16_t *gate_up, *gate_up_bias, *down, *down_bias;
@@ -226,7 +226,7 @@ static enum ar_status run_gated(struct decoder *d, const struct gated_mlp *m, en
 	return gemm_run(d->gemm, &down, err);
 }
 
-/* Replace what is to be added by one row for each row.  shared NULL: the mean of all. */
+/* Sum up now.add: n_add rows for each row become one.  shared NULL: it is their mean alone. */
 static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16_t *gate,
 			     struct ar_err *err)
 {
@@ -300,7 +300,7 @@ static void exchange(bf16_t **a, bf16_t **b)
 	*b = was;
 }
 
-/* Add what is still to be added to x.  The norm's own result is not used. */
+/* Add the rows that are still to be added to x.  The norm's own result is not used. */
 static enum ar_status finish_x(struct decoder *d, struct ar_err *err)
 {
 	enum ar_status st = d->n_add ? norm(d, d->norm, err) : AR_OK;

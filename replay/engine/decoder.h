@@ -4,8 +4,8 @@
  * head, on the device, at the shapes of one tensor-parallel rank.  Layers may differ.
  *
  * With weights a pass is that of the model.  Values are rounded where the forward pass on the CPU
- * rounds them (replay/forward/forward.h), logits not at all.  Of one rank of several the outputs of
- * the projections and of the MLP are partial sums, to which nothing is added.
+ * rounds them (replay/forward/forward.h), logits not at all.  On one rank of several, the outputs
+ * of projections and MLP are partial sums, to which nothing is added.
  *
  * Without, weights and initial hidden states are random.  Attention reads Q, K and V from captures,
  * so the QKV projection is computed, but its product is not used.  A linear layer's mixer works on
@@ -28,8 +28,8 @@
 struct decoder;
 struct weights;
 
-/* Bytes of the weights of all layers, and of those outside the layers: norm, embeddings and, unless
- * the model is tied, head.  Of the embeddings a rank of an engine has its share. */
+/* Bytes of the weights of all layers, and of the weights outside the layers: norm, embeddings and,
+ * unless the model is tied, head.  Of the embeddings a rank of an engine has its share. */
 size_t decoder_layers_bytes(const struct model *m);
 size_t decoder_head_bytes(const struct model *m);
 
@@ -75,7 +75,7 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 			       struct ar_err *err);
 enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *err);
 
-/* What the mixer of linear layer i works on after decoder_before(), on the device.  Valid until
+/* The inputs of the mixer of linear layer i after decoder_before(), on the device.  Valid until
  * decoder_after() or decoder_project(). */
 struct decoder_mix {
 	const bf16_t *qkvz, *ba;      /* [n_row] products of the projections */

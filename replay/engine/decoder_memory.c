@@ -110,7 +110,7 @@ static int padded_vocab(const struct model *m)
 	return (m->vocab + VOCAB_PAD - 1) / VOCAB_PAD * VOCAB_PAD;
 }
 
-/* Tokens that have an embedding: those of all ranks. */
+/* Tokens that have an embedding: the vocabulary of all ranks. */
 static size_t embedded(const struct model *m)
 {
 	return (size_t)m->vocab * (size_t)m->tp;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the decoder share; nothing else includes it but their test. */
+/* State that the files of the decoder share; nothing else includes it but their test. */
 #ifndef AR_DECODER_STATE_H
 #define AR_DECODER_STATE_H
 
@@ -7,7 +7,7 @@
 
 #include "replay/engine/decoder.h"
 
-/* Weights of a layer.  Products: [out][in], those of experts one after another. */
+/* Weights of a layer.  Products: [out][in], one expert after another. */
 enum layer_weight {
 	W_NORM1,
 	W_QKV, /* or qkvz of a gated DeltaNet */
@@ -28,7 +28,7 @@ enum layer_weight {
 	W_SHARED_DOWN,
 	W_SHARED_GATE,
 	W_BA,
-	W_CONV, /* as in struct decoder_mix, as are those below */
+	W_CONV, /* this and all below: as in struct decoder_mix */
 	W_A_LOG,
 	W_DT_BIAS,
 	W_MIX_NORM,
@@ -55,7 +55,7 @@ struct decoder {
 	struct layer_weights *layer;
 	bf16_t *norm, *head;
 	bf16_t *embed;		      /* [vocabulary of all ranks][hidden], or NULL */
-	bf16_t *x0;		      /* initial hidden states; NULL: those of the embeddings */
+	bf16_t *x0;		      /* initial hidden states; NULL: from the embeddings */
 	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
 	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */
 	float *logits;		      /* [max_emit][vocab]; NULL: they are in wide */
@@ -63,7 +63,7 @@ struct decoder {
 	bf16_t *stale; /* [2 max_row][hidden] all rows as they were at the last drop; then the kept
 			* rows as they are now.  NULL: no rows come back */
 	int n_add;
-	const bf16_t *post;	 /* weights of the norm of what is added; NULL: none */
+	const bf16_t *post;	 /* weights of the norm of now.add; NULL: none */
 	int32_t *token;		 /* [max_emit] sampled */
 	struct layer_row *first; /* [max_row] zeros: the rows of the warm-up */
 	int32_t *zero;		 /* [max_emit] zeros: emit of the warm-up */

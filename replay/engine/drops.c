@@ -219,8 +219,8 @@ static int32_t *revived_of(const struct drops *d, int s, bool index)
 	return d->revived + (ptrdiff_t)(2 * s + index) * d->max_entry * d->revives;
 }
 
-/* Add the tokens that entry i, the k-th decode, revives after segment s: those chosen.  at: how
- * many the entries before have.  Returns how many it has. */
+/* Add the tokens that entry i, the k-th decode, revives after segment s, as d->chosen says.  at:
+ * revived tokens of the entries before.  Returns the number of its own. */
 static int32_t revive(struct drops *d, int s, size_t i, int k, int32_t at)
 {
 	const struct row_segment *x = &d->segment[s];

@@ -4,12 +4,11 @@
  * segment.  The layers of the next segment run the kept rows only and store only their keys.  So a
  * request has as many cache lengths as there are segments.
  *
- * A dropper may bring all rows back: then the layer after which it acts is in segment 0 again, and
- * each segment is made of rows of that one.
+ * A dropper may bring all rows back.  Then the layer after which it acts is in segment 0 again.
+ * Each segment is made of rows of segment 0.
  *
  * A dropper may also revive tokens: a decode brings dropped ones to the next segment.  In the
- * caches of a request tokens then lie in the order in which they came, not in that of their
- * positions.
+ * caches of a request, tokens then lie in the order in which they came, not by position.
  *
  * For each batch: drops_begin(); for each segment but the last, drops_grow(), then the dropper and
  * drops_apply(); drops_grow() of the last; and drops_end() after the batch has run.
@@ -66,7 +65,7 @@ struct drops {
 	struct row_segment *one;    /* [n] for drops_entry() */
 	struct drop_list *list;	    /* [n][n_req] tokens of a request in the caches of a segment */
 	struct drop_kept kept;	    /* room for the result of a dropper, on the host */
-	struct drop_revived chosen; /* the same of decodes; its flags are those of the rows */
+	struct drop_revived chosen; /* the same of decodes; its flags are the rows' flags */
 };
 
 /* max_entry, max_row: of a batch.  Release *d even after a failure. */
@@ -94,8 +93,7 @@ enum ar_status drops_grow(const struct drops *d, struct blocks *blocks, const st
 			  int s, struct ar_err *err);
 
 /* Fill segment s + 1.  keep: a flag for each prefill row of segment s, or with back of segment
- * 0.  If tokens are revived, those of the decodes are in d->chosen, which has a request for each of
- * them. */
+ * 0.  If tokens are revived, d->chosen has a request for each decode, with its revived tokens. */
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep);
 
 /* The caches hold the rows of the last batch. */

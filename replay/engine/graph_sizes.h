@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The numbers of rows for which an engine captures CUDA graphs.  A batch of fewer rows is padded to
- * the next of them. */
+ * the next number. */
 #ifndef AR_GRAPH_SIZES_H
 #define AR_GRAPH_SIZES_H
 

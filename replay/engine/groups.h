@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * KV cache groups, as in vLLM: layers that share a page table.  Layers of a group have the same
- * mixer and window, the same shape of pages and the same bytes of state per page.  A request has a
+ * mixer and window.  Their pages have the same shape and the same bytes of state.  A request has a
  * table in every group (blocks.h).
  *
  * Layers before and after a dropper are in different groups.  A layer after which it drops tokens
@@ -33,8 +33,8 @@ struct cache_group {
 	int64_t n_page;	    /* 0 before groups_open_blocks() */
 	int64_t max_page;   /* pages of the requests of a batch, if the pool had no end */
 	int segment;	    /* of its layers, see drops.h */
-	/* Of the batches that ran: rows of a layer, those that go on after the segment, and (row,
-	 * key) pairs of dense attention over what the cache holds. */
+	/* Of the batches that ran: rows of a layer; rows that go on after the segment; (row, key)
+	 * pairs of dense attention over the keys in the cache. */
 	int64_t n_row, n_on, n_pair;
 };
 
@@ -75,9 +75,9 @@ static inline size_t pages_offset(const struct attn_shape *s, int32_t page, int 
  * pages; layer NULL: the first n layers. */
 double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page);
 
-/* Write what a group holds, for messages: "36 window layers of 1024 tokens, 0.42 GiB".  layer: [n]
- * executed layers; the groups have their pages.  Returns buf; "" if none of them is of the
- * group. */
+/* Describe the contents of a group, for messages: "36 window layers of 1024 tokens, 0.42 GiB".
+ * layer: [n] executed layers; the groups have their pages.  Returns buf; "" if none of the layers
+ * is of the group. */
 char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
 		      size_t size);
 

@@ -16,7 +16,7 @@
 #include "base/status.h"
 
 /* A multiset of numbers, stored as runs of equal ones.  Token gaps are nearly always equal within
- * an iteration and in many iterations, so millions of them take little memory. */
+ * an iteration and in many iterations, so millions of gaps take little memory. */
 struct series {
 	struct series_run {
 		double x;

@@ -91,8 +91,8 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 	return st;
 }
 
-/* Whether layer i of the whole model can be split into tp parts, with the heads of c if it has
- * attention. */
+/* Whether layer i of the whole model can be split into tp parts.  If it has attention, each part
+ * must have the heads of c. */
 static bool layer_fits(const struct capture_info *c, const struct model *m, int i,
 		       int whole_q_heads, int whole_kv_heads, int tp)
 {
@@ -247,7 +247,7 @@ static uint64_t request_key(const struct trace *t, size_t i)
 	return r->n_block ? rng_mix(t->block[r->block]) : rng_mix(~(uint64_t)i);
 }
 
-/* The capture that ranks first for request i among those of at least n_tok tokens; -1: none. */
+/* The capture that ranks first for request i among captures of at least n_tok tokens; -1: none. */
 static int pick_capture(const struct prepare_in *in, size_t i, int64_t n_tok)
 {
 	uint64_t key = in->seed ^ request_key(in->trace, i), best = 0;

@@ -55,7 +55,7 @@ struct replay_result {
 	int64_t ok, rejected, unfinished; /* requests */
 	int64_t good;			  /* ok within all limits */
 	int64_t output_tok;
-	int64_t drop_rows, drop_kept; /* rows of prompts at the first layer that drops, and those
+	int64_t drop_rows, drop_kept; /* rows of prompts at the first layer that drops, and rows
 				       * left after the last */
 	int64_t end_ns;		      /* the clock at the end */
 	/* In ns, sorted; of finished requests, but ITL of all. */

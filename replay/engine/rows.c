@@ -453,7 +453,7 @@ static bool has_part(const struct rows_part *p, enum row_kind kind)
 	return kind != ROW_REVIVED || rows_revives(p);
 }
 
-/* Measure the rows of all kinds.  sum: gets the rows and those that output a token. */
+/* Measure the rows of all kinds.  sum: gets the rows, and the rows that output a token. */
 static enum ar_status measure_all(const struct rows_part *p, struct part_size s[ROW_KINDS],
 				  struct part_size *sum, struct ar_err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A batch in the arrays that the kernels read: its rows, and a part for each kind of rows, an
- * attn_batch.  Rows are in the order of kinds, those of a kind in batch order.  Rows that decodes
- * revive are at positions before the decode's, and each sees only the keys up to its own position.
+ * attn_batch.  Rows are in the order of kinds, rows of a kind in batch order.  Rows that decodes
+ * revive are at positions before the decode's.  Each sees only the keys up to its own position.
  *
  * Layers of other pages, another method or other rows need arrays of their own: a view.  All arrays
  * of all views are in one block of memory, so that one copy moves them to a device.
@@ -28,7 +28,7 @@ struct rows {
 	struct delta_batch delta; /* of linear layers: the prefill rows */
 };
 
-/* Rows of a kind, and those of all kinds before it. */
+/* Rows of a kind, and rows of all kinds before it. */
 static inline int rows_count(const struct rows *r, enum row_kind kind)
 {
 	return r->part[kind].rows.n_row;
@@ -64,9 +64,9 @@ static inline const struct rows *row_set_of(const struct row_set *s, int i)
 	return &s->view[s->of[i]];
 }
 
-/* The rows of each entry of a batch in a segment, a range of layers that work on the same rows.
- * The i-th row of an entry lies at index start + i of the KV cache.  The segment's views leave
- * entries without rows out. */
+/* The rows of each entry of a batch in a segment.  A segment is a range of layers that work on the
+ * same rows.  The i-th row of an entry lies at index start + i of the KV cache.  The segment's
+ * views leave entries without rows out. */
 struct row_segment {
 	const int32_t *start;	    /* [batch->n] tokens of the request in the cache before */
 	const int32_t *n;	    /* [batch->n] rows */

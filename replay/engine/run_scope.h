@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conditions for an option of 'attnreplay run' to have an effect.  The scope of an option is a set
- * of these bits and of the settings of policies (replay/sched/policy.h), which are bits 16 to 28.
- * All of them must hold.  A backend's option without a scope is read by that backend only. */
+ * of conditions, which must all hold: these bits, and the settings of policies in bits 16 to 28
+ * (replay/sched/policy.h).  A backend's option without a scope is read by that backend only. */
 #ifndef AR_RUN_SCOPE_H
 #define AR_RUN_SCOPE_H
 

@@ -12,7 +12,7 @@ struct tokens {
 	struct tokens_env env;
 	struct tokens_text *text; /* [trace->n] */
 	int32_t *out;		  /* outputs of all requests */
-	size_t *first;		  /* [trace->n] where those of a request begin */
+	size_t *first;		  /* [trace->n] where the outputs of a request begin */
 };
 
 enum ar_status tokens_check(const int32_t *id, uint32_t n, int vocab, const char *what,
