@@ -166,9 +166,9 @@ struct run_fit {
 	size_t cut, repeated;
 } run_prompts_fit(const struct run_inputs *in);
 
-/* run_groups.c: set the KV cache groups of the limits, and their block size, where the layers of model
- * m differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules for
- * them. */
+/* run_groups.c: set the KV cache groups of the limits, and their block size, where the layers of
+ * model m differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules
+ * for them. */
 enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o,
 			      const struct model *m, struct ar_err *err);
 enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_options *o,
@@ -179,9 +179,9 @@ enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
 /* The kind of attention in a layer: "full", "window" or "linear". */
 const char *run_kind(enum mixer m);
 
-/* run_layers.c: the work of the executed layers, where a backend counts it; the backend is open.  put:
- * store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the layers; 1:
- * all. */
+/* run_layers.c: the work of the executed layers, where a backend counts it; the backend is open.
+ * put: store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the
+ * layers; 1: all. */
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
 double run_pairs_left(const struct run *r);
 
@@ -216,17 +216,17 @@ struct run_goodput {
 };
 struct run_goodput run_goodput(const struct trace *trace, const struct replay_result *res);
 
-/* run_json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
- * so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.  put: add
- * run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing; the file
- * appears only then. */
+/* run_json.c: the file of --json; without the option all do nothing.  open: call it after all
+ * checks, so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.
+ * put: add run i; p NULL: no method.  close: returns st, or if it is AR_OK the status of writing;
+ * the file appears only then. */
 enum ar_status run_json_open(struct run_session *s, struct ar_err *err);
 enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err);
 enum ar_status run_json_close(struct run_session *s, enum ar_status st, struct ar_err *err);
 
-/* run_method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the input
- * files at the first call. */
+/* run_method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the
+ * input files at the first call. */
 enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
 			    char key[RUN_KEY_SIZE], struct ar_err *err);
 /* try_method: check, before any run, that the files named by a method can be read. */

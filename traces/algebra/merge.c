@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merging two traces, a and b, whose blocks and sessions stay apart.  So blocks get new numbers, and
- * sessions of b new names. */
+/* Merging two traces, a and b, whose blocks and sessions stay apart.  So blocks get new numbers,
+ * and sessions of b new names. */
 #include "config.h"
 #include "traces/algebra/merge.h"
 
