@@ -42,7 +42,7 @@
 
 /* Run the n kernels of part, one after the other. */
 static enum ar_status prefill_part(const struct delta_call *c, const struct delta_batch *b,
-			       delta_enqueue_fn *const *part, int n, struct ar_err *err)
+				   delta_enqueue_fn *const *part, int n, struct ar_err *err)
 {
 	const struct delta_args a = { *c, *b, delta_work_at(c->work, &c->spec, b->n_chunk),
 				      delta_channels(&c->spec), c->spec.v_heads / c->spec.k_heads };
