@@ -21,12 +21,12 @@ struct arch {
 	const char *name;
 	const char *const *hf_names; /* values of model_type and architectures; ends with NULL */
 
-	struct layer_spec base;		       /* what layers have, and config does not say */
+	struct layer_spec base;		       /* traits of layers that config does not say */
 	bool linear;			       /* layers may be gated DeltaNets */
 	const struct config_default *defaults; /* ends with key NULL; NULL: none */
 	const char *const *weights; /* names of tensors, see weights.h; NULL: none are read */
 
-	/* Read what config_decoder() does not, into m, which it has filled.  path begins the
+	/* Read the rest of config into m, which config_decoder() has filled.  path begins the
 	 * message.  AR_DATA: a key is missing or out of range, or the model cannot be replayed.
 	 * NULL: there is nothing. */
 	enum ar_status (*read)(struct model *m, const struct cJSON *config, const char *path,

@@ -149,7 +149,7 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 	return st || !json_has(config, experts) ? st : read_experts(l, experts, config, path, err);
 }
 
-/* ---- what belongs to no layer ---- */
+/* ---- the model outside its layers ---- */
 
 /* A capture after RoPE replays without angles.  So an embedding whose angles are not known is only
  * noted, for callers that need the angles.  Models with two embeddings name the kinds of layers. */

@@ -104,14 +104,14 @@ bool model_alike(const struct model *a, const struct model *b);
 int model_odd_layer(const struct model *m);
 /* The first layer that is like layer i: the same number for all layers of a kind. */
 int model_layer_kind(const struct model *m, int i);
-/* What Q is multiplied by, because kernels scale q k^T by 1 / sqrt(head_dim). */
+/* The factor of Q, because kernels scale q k^T by 1 / sqrt(head_dim). */
 double layer_q_scale(const struct layer_spec *l);
 /* The first layer with attention; if there is none, the first layer, which has no heads. */
 const struct layer_spec *model_attention(const struct model *m);
 
 /* Keep one rank's share: heads, FFN and shared expert of each layer, and vocabulary.  If KV heads
  * are fewer than tp, each rank has one, as in engines.  Key heads of linear layers are divided.
- * AR_USAGE names what tp does not divide; then nothing is split. */
+ * AR_USAGE names the size that tp does not divide; then nothing is split. */
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
 
 #endif

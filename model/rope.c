@@ -216,7 +216,7 @@ const char *rope_type_unknown(const cJSON *scaling)
 	return NULL;
 }
 
-/* Read what an object of any type has: rope_type, rope_theta and partial_rotary_factor. */
+/* Read the keys that an object of any type has: rope_type, rope_theta and partial_rotary_factor. */
 static enum ar_status parse_common(struct rope *r, const cJSON *scaling, const char *path,
 				   struct ar_err *err)
 {

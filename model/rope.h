@@ -39,11 +39,11 @@ int rope_dim(const struct rope *r, int head_dim);
 enum ar_status rope_check_dim(const struct rope *r, int head_dim, const char *path,
 			      struct ar_err *err);
 
-/* What Q and K are multiplied by when they are rotated, so that of yarn softmax is sharper. */
+/* The factor of Q and K when they are rotated.  It makes the softmax of yarn sharper. */
 double rope_attention_factor(const struct rope *r);
 
-/* What keys need to be as before RoPE, besides the angles of pairs (k, k + head_dim / 2): such as
- * "partial rotary embeddings".  NULL: nothing. */
+/* Name the trait of RoPE that angles of pairs (k, k + head_dim / 2) alone do not undo: such as
+ * "partial rotary embeddings".  NULL: none. */
 const char *rope_besides_angles(const struct rope *r);
 
 #endif
