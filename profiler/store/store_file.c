@@ -37,8 +37,9 @@ const char store_baseline_sql[] =
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
 	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
-/* What makes a file of version from one of the next.  A file that is only read stays as it is:
- * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
+/* The SQL that makes a file of version `from` one of the next version.  A file that is only read
+ * stays as it is: reading makes TEMP views that give its tables the names of the next version;
+ * NULL: none. */
 static const struct migration {
 	int from;
 	const char *sql, *reading;

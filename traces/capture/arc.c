@@ -90,7 +90,7 @@ static void checksum(const void *head, size_t n_head, const void *index, size_t 
 
 /* ---- reading ---- */
 
-/* What one thread needs to decode frames. */
+/* The memory in which one thread decodes frames. */
 struct unpacker {
 	struct unpacker *next;
 	ZSTD_DCtx *zstd;
