@@ -35,7 +35,7 @@
 #include "replay/cost/roofline_gpu.h"
 #include "replay/sched/batch.h"
 
-/* What runs: one rank of a model, and a method, parsed. */
+/* The rank of a model and the method that run, parsed. */
 struct roofline_subject {
 	const struct model *model;
 	const struct method *method;

@@ -36,7 +36,7 @@ struct roofline_gpu {
 	char about[192]; /* the origin of the efficiencies */
 	char source[192];
 	double tflops, gbps; /* dense bf16 TFLOP/s, memory GB/s */
-	/* What each launch adds to an iteration: with prompts in it, and of decodes from a
+	/* Time that each launch adds to an iteration: with prompts in it, and of decodes from a
 	 * graph. */
 	int64_t launch_ns, graph_launch_ns;
 	struct roofline_rate rate[ROOFLINE_KINDS];

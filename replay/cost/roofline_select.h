@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The work of the method's selector in one layer: what its descriptor says (selector.work), and the
- * mask that it writes. */
+/* The work of the method's selector in one layer: the work that its descriptor counts
+ * (selector.work), and the mask that it writes. */
 #ifndef AR_ROOFLINE_SELECT_H
 #define AR_ROOFLINE_SELECT_H
 

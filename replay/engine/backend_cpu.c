@@ -226,8 +226,8 @@ static enum ar_status store_missing(struct cpu *c, int i, const struct rows *r, 
 	return st ? st : refresh(c, i, r, ctx, err);
 }
 
-/* Compute what e needs and no iteration has computed.  Real hidden states go through whole
- * layers. */
+/* Compute the tokens that e needs and no iteration has computed.  Real hidden states go through
+ * whole layers. */
 static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry piece;

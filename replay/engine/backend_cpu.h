@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of backend "cpu", and what its files share. */
+/* The state of backend "cpu", and the functions that its files share. */
 #ifndef AR_BACKEND_CPU_H
 #define AR_BACKEND_CPU_H
 

@@ -191,7 +191,8 @@ enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struc
 	return st || !revives ? st : cuda_take_aux(c, i, r, err);
 }
 
-/* What follows the mixer of executed layer i.  In which the dropper of the layer drops rows. */
+/* Enqueue the steps after the mixer of executed layer i.  The layer's dropper, if any, drops
+ * rows. */
 static enum ar_status cuda_finish(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	enum ar_status st = cuda_until_drop(c, i, r, err);

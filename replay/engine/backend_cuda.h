@@ -28,7 +28,7 @@ struct cuda_device {
 	int n_alloc;
 };
 
-/* The rows that run, and what they run on. */
+/* The rows that run, and their memory and graphs. */
 struct cuda_pass {
 	bf16_t *q, *k, *out;	       /* [rows of an iteration][heads][head_dim] */
 	float *lse;		       /* [rows][q_heads] */
@@ -69,7 +69,7 @@ struct cuda_pass {
 	float *logits; /* [vocab] pinned, with weights */
 };
 
-/* What measures an iteration. */
+/* The clock of an iteration. */
 struct cuda_clock {
 	cudaEvent_t begin, head, end;
 	volatile int *go;     /* pinned; see hold() and release() */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an iteration cost on the GPU, from events or from traced kernels. */
+/* The cost of an iteration on the GPU, from events or from traced kernels. */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
 

@@ -234,8 +234,8 @@ out:
 	return st;
 }
 
-/* What runs in executed layer i: a part of its method for each kind of rows, and dense attention to
- * compare with. */
+/* Check the kernels of executed layer i: a part of its method for each kind of rows, and dense
+ * attention to compare with. */
 static enum ar_status check_layer(const struct cuda *c, int i, int cc, struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);

@@ -44,7 +44,8 @@ enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
 
 /* ---- one entry ---- */
 
-/* What follows the mixer of executed layer i.  Which rows of the entry of req go on is known. */
+/* Enqueue the steps after the mixer of executed layer i.  It is known which rows of req's entry go
+ * on. */
 static enum ar_status finish_entry(struct cuda *c, int i, uint32_t req, struct ar_err *err)
 {
 	const struct rows *r = row_set_of(&c->pass.dev, i);

@@ -37,7 +37,7 @@ static float norm_eps(const struct decoder *d)
 	return (float)d->env.model->norm_eps;
 }
 
-/* What norms add to their weights. */
+/* The number that norms add to their weights. */
 static float norm_plus(const struct decoder *d)
 {
 	return d->env.model->norm_plus_one ? 1 : 0;
@@ -237,7 +237,7 @@ static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16
 	return layer_sum(&a, d->env.stream, err);
 }
 
-/* Run the shared expert and add its output to that of the others. */
+/* Run the shared expert and add its output to the output of the others. */
 static enum ar_status share(struct decoder *d, const struct layer_weights *w, int layer,
 			    struct ar_err *err)
 {

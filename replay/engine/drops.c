@@ -126,7 +126,7 @@ static const int32_t *tokens_before(const struct drops *d, int s, uint32_t req)
 	return l->pos ? l->pos : &none;
 }
 
-/* Entry i in segment s: what its caches hold already. */
+/* Set the tokens that the caches of entry i hold already in segment s. */
 static void set_before(struct drops *d, int s, size_t i)
 {
 	size_t at = in_segment(d, s, i);

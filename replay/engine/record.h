@@ -12,7 +12,7 @@ struct layer_sum {
 
 struct recorder {
 	struct store *store; /* after store_run_begin() */
-	bool entries;	     /* store what each request ran in each iteration */
+	bool entries;	     /* store the entries of each iteration */
 	bool phases;	     /* the backend measures phases: store their times */
 	int64_t kernels;     /* store the kernels of every Nth iteration, 0: none */
 

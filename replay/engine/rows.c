@@ -545,7 +545,7 @@ static void add_padding(struct rows *o, const struct rows_part *p, const struct 
 	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
 
-/* Take what revived rows need in a view, and its pages.  a: [ROW_KINDS]. */
+/* Take the arrays of a view for revived rows, and its pages.  a: [ROW_KINDS]. */
 static bool carve_room(struct workspace *c, const struct rows_part *p, struct row_arrays *a, int n)
 {
 	size_t page = (size_t)max_pages(p->env, p->view->group);

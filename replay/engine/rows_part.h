@@ -59,10 +59,10 @@ int64_t rows_revived_pairs(const struct row_segment *s, size_t i);
 /* Rows that a batch of n decodes has room for in a view, besides theirs. */
 int rows_revived_room(const struct rows_part *p, int n);
 
-/* Take what n revived rows have besides the arrays of other rows; n_key: keys of the decodes.
- * False: there is no room. */
+/* Take the arrays that n revived rows have besides the arrays of other rows; n_key: keys of the
+ * decodes.  False: there is no room. */
 bool rows_revived_take(struct workspace *c, size_t n, size_t n_key, struct row_arrays *a);
-/* Add the rows that the decodes of the batch revive, and what their dropper reads. */
+/* Add the rows that the decodes of the batch revive, and the arrays that their dropper reads. */
 enum ar_status rows_revived_add(struct rows *o, const struct rows_part *p,
 				const struct row_arrays *a, struct ar_err *err);
 /* Pad the revived rows to n.  A padded row sees one key, in the scratch page: the last of the

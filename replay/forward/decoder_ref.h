@@ -55,7 +55,7 @@ void decoder_ref_keep(struct decoder_ref *d, int layer, const int32_t *index, in
 enum ar_status decoder_ref_settle(struct decoder_ref *d, int layer, struct ar_err *err);
 void decoder_ref_add(struct decoder_ref *d, int layer, const bf16_t *x, const int32_t *slot, int n);
 
-/* The residual stream [n_row][hidden]: after before() what enters the layer, after end() what
+/* The residual stream [n_row][hidden]: after before() as it enters the layer, after end() as it
  * leaves the last one. */
 const bf16_t *decoder_ref_hidden(const struct decoder_ref *d);
 

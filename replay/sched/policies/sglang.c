@@ -51,8 +51,8 @@ struct end {
 	int64_t left, tokens;
 };
 
-/* The engine's running batch is what decodes.  It keeps finished requests until it is next about to
- * decode, and a prefill batch joins it after its iteration. */
+/* The engine's running batch has the sequences that decode.  It keeps finished requests until it is
+ * next about to decode, and a prefill batch joins it after its iteration. */
 struct memory {
 	double new_token_ratio; /* share of the outputs to come that is kept free */
 	const char *full;  /* why none is admitted for now, or NULL: the engine's batch_is_full */
@@ -84,7 +84,7 @@ static int64_t whole_blocks(const struct sched_limits *l, int64_t n)
 	return (n + l->block_tok - 1) / l->block_tok * l->block_tok;
 }
 
-/* The engine cuts outputs to what an empty pool admits.  allocator/base.py, line 94. */
+/* The engine cuts outputs to the tokens that an empty pool admits.  allocator/base.py, line 94. */
 static int64_t most_outputs(const struct sched_limits *l, uint32_t prompt_tok)
 {
 	int64_t pool = (l->num_blocks - 1) * l->block_tok;
