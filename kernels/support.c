@@ -33,7 +33,9 @@ const struct support supports[] = {
 #endif
 	/* attention */
 	{ "attend", 80, 0, 64 | 128, BOTH, KV, .fn = FN(attend_sm80_enqueue) },
-	{ "columns", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(columns_sm80_enqueue) },
+	/* 256 needs 193 KiB of shared memory */
+	{ "columns", 80, 0, 64 | 128, BOTH, KV, .fn = FN(columns_sm80_enqueue) },
+	{ "columns", 90, 119, 256, BOTH, KV, .fn = FN(columns_sm80_enqueue) },
 	{ "decode", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	/* gated DeltaNet; 128 needs 163 KiB of shared memory */
 	{ "delta", 80, 0, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
@@ -52,7 +54,8 @@ const struct support supports[] = {
 	{ "quoka", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm80_enqueue) },
 	{ "seer", 80, 0, ALL_DIMS, 64, .layouts = KV },
 	{ "trishape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
-	{ "xattention", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm80_enqueue) },
+	/* 195 KiB of shared memory */
+	{ "xattention", 90, 119, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm80_enqueue) },
 	/* droppers */
 	{ "lazyllm", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "sliminfer", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
