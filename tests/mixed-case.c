@@ -288,14 +288,4 @@ void mixed_test_all(const struct backend *b, mixed_read_fn *read, double toleran
 	test_decodes(&c, read, x, tolerance);
 	free(x);
 	case_close(&c);
-	is_int(case_open(&c, b, &(struct case_how){ .method = "minference", .mixed = true }, &err),
-	       AR_OK, "%s: sinks of window layers are no matter of the method", b->name);
-	c.layer[0].sinks = 1;
-	is_int(attn_engine_try(&c.env, &err), AR_USAGE, "%s: but those of full layers are",
-	       b->name);
-	is_str(err.msg,
-	       "method 'minference': layer 0 of model small has sinks, which executor columns does "
-	       "not add; take a method with another executor",
-	       "... by name");
-	case_close(&c);
 }

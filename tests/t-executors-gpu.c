@@ -250,10 +250,6 @@ static bool any_case(struct batch_case *c, struct rng *rng, enum ar_status *st, 
 		dev.tokens = gpu_tokens(c, &l.tokens);
 	if (l.columns.n_run)
 		dev.columns = gpu_columns(c, &l.columns);
-	if (!tried.x->sinks) {
-		free(c->sink);
-		c->sink = NULL;
-	}
 	good = compare(c, tried.x, &l, &dev, 1 + (int)rng_below(rng, 300), st, err);
 	shape_lists_free(&l);
 	return good;

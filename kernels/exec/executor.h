@@ -62,7 +62,6 @@ struct executor {
 	unsigned takes;	    /* SHAPE_* that it runs, or'ed */
 	bool tail;	    /* runs the dense tail of a batch beside its tables */
 	bool copies;	    /* it has a move() where there are kernels */
-	bool sinks;	    /* adds the call's sinks to the sums of softmax */
 	bool one_row;	    /* runs requests of one row only, as decodes are */
 	enum phase phase;   /* of its attention */
 

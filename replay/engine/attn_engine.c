@@ -46,31 +46,6 @@ static void set_mixers(struct attn_engine *e)
 			e->plan.method[l] = NULL;
 }
 
-/* An executor of m that adds no sinks, or NULL. */
-static const struct executor *without_sinks(const struct method *m)
-{
-	for (int k = 0; k < ROW_KINDS; k++)
-		if (!m->part[k].executor->sinks)
-			return m->part[k].executor;
-	return NULL;
-}
-
-static enum ar_status check_sinks(const struct attn_engine *e, struct ar_err *err)
-{
-	for (int i = 0; i < e->n_run_layers; i++) {
-		const struct method *m = attn_engine_method(e, i);
-
-		if (m && e->model->layer[e->run_layer[i]].sinks && without_sinks(m))
-			return ar_fail(err, AR_USAGE,
-				       "method '%s': layer %d of model %s has sinks, which "
-				       "executor %s does not add; take a method with another "
-				       "executor",
-				       m->name, e->run_layer[i], e->model->name,
-				       without_sinks(m)->name);
-	}
-	return AR_OK;
-}
-
 /* Sinks are weights, and so random, of the numbers of layer and head. */
 static enum ar_status draw_sinks(struct attn_engine *e, uint64_t seed, struct ar_err *err)
 {
@@ -112,10 +87,9 @@ static enum ar_status take_plan(struct attn_engine *e, const struct backend_env 
 			       "dropper '%s': needs all layers of model '%s'; leave out "
 			       "--sample-layers",
 			       e->plan.drop->name, env->model->name);
-	st = check_sinks(e, err);
-	if (!st && env->page_tok)
+	if (env->page_tok)
 		e->plan.page_tok = env->page_tok;
-	return st;
+	return AR_OK;
 }
 
 static enum ar_status open_as(struct attn_engine *e, const struct backend_env *env,

@@ -29,8 +29,7 @@ struct attn_engine {
 };
 
 /* device: methods and activations run on the current CUDA device, else on the host.  Release *e
- * even after a failure.  AR_USAGE: besides errors of methods and activations, a layer has sinks,
- * which its executor does not add. */
+ * even after a failure.  Errors are those of methods and activations. */
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);

@@ -40,7 +40,6 @@ const struct executor executor_blocksparse = {
 	.title = "a block list per query block and query head",
 	.origin = "FlashPrefill, block-sparse attention",
 	.kernel = "attend",
-	.sinks = true,
 	.phase = PHASE_ATTEND,
 	.takes = SHAPE_ALL | SHAPE_MASK | SHAPE_TABLE,
 	.tail = true,

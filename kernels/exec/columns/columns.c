@@ -64,7 +64,6 @@ const struct executor executor_columns = {
 	.kernel = "columns",
 	.phase = PHASE_ATTEND,
 	.takes = SHAPE_COLUMNS,
-	.sinks = true,
 	.plan = attend_plan_blocks,
 	.ref = columns_ref,
 #if HAVE_CUDA

@@ -31,7 +31,6 @@ const struct executor executor_copy = {
 	.title = "copy the blocks of a table together, then dense attention",
 	.origin = "CompactAttention, copy execution (CA-FP copy)",
 	.kernel = "attend",
-	.sinks = true,
 	.phase = PHASE_ATTEND,
 	.takes = SHAPE_TABLE,
 	.copies = true,

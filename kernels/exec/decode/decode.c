@@ -38,7 +38,6 @@ const struct executor executor_decode = {
 	.title = "dense attention of one row a request, its keys split among thread blocks",
 	.origin = "Flash-Decoding (2023)",
 	.kernel = "decode",
-	.sinks = true,
 	.one_row = true,
 	.phase = PHASE_DECODE,
 	.takes = SHAPE_ALL | SHAPE_TABLE,

@@ -59,7 +59,6 @@ const struct executor executor_gather = {
 	.title = "copy the listed tokens together, then dense attention",
 	.origin = "QUOKA, packed keys and values",
 	.kernel = "attend",
-	.sinks = true,
 	.phase = PHASE_ATTEND,
 	.takes = SHAPE_TOKENS,
 	.copies = true,

@@ -28,7 +28,6 @@ const struct executor executor_paged = {
 	.title = "dense attention over a block table per group of heads",
 	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
 	.kernel = "attend",
-	.sinks = true,
 	.phase = PHASE_ATTEND,
 	.takes = SHAPE_ALL | SHAPE_TABLE,
 	.tail = true,
