@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay select on a real capture: the kernels of every selector select the same as its
- * reference.  The chunks are the first chunk of a prompt, a chunk that begins and ends inside
- * blocks, and a short last chunk.
+ * reference.  There are three chunks: the first of a prompt, one that begins and ends inside
+ * blocks, and a short last one.
  *
  * Descriptors bring the methods, each with the band of selections that are right (selector.band).
  * The reference itself must lie in its band. */
@@ -26,7 +26,7 @@
 
 enum { MAX_RULE = 256 };
 static const struct selector_band *rules[MAX_RULE];
-static int n_rule, n_band; /* of them, those with strict and loose */
+static int n_rule, n_band; /* n_band: rules with strict and loose */
 static char plugins[8192]; /* options that load them */
 
 static const struct {
@@ -145,8 +145,8 @@ static const char *value_of(int rule, enum which which)
 				 rules[rule]->value;
 }
 
-/* All rules at one place, in one run of the program; of values that make a band those that have
- * one. */
+/* All rules at one place, in one run of the program.  STRICT and LOOSE: only the rules that have
+ * such a value. */
 static struct shown *show(const char *backend, int place, enum which which)
 {
 	struct shown *x = calloc((size_t)n_rule, sizeof *x);

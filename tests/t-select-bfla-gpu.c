@@ -78,7 +78,7 @@ static double pool(const struct batch_case *c, const struct bfla *p, at_fn *at, 
 	return p->pool == BFLA_MEAN ? bf16_round((float)x) : x;
 }
 
-/* The score of the blocks at q0 and k0; *size: the sum of the magnitudes of what it sums. */
+/* The score of the blocks at q0 and k0; *size: the sum of the magnitudes of its terms. */
 static double score(const struct batch_case *c, const struct bfla *p, int r, int h, int q0, int k0,
 		    double *size)
 {
@@ -229,7 +229,7 @@ static bool agrees(const struct method *m, int dim, uint64_t seed)
 	return good;
 }
 
-/* So many requests that tiles are large ones. */
+/* Enough requests for large tiles. */
 static void test_many(void)
 {
 	enum { N = 40 };
@@ -250,8 +250,8 @@ static void test_many(void)
 	method_free(m);
 }
 
-/* One request more or less decides into how many parts products are cut, one token more whether a
- * row's blocks are compared each with each. */
+/* One request more or less changes the number of parts into which products are cut.  One token more
+ * changes whether a row's blocks are compared each with each. */
 static void test_borders(void)
 {
 	enum { N = 20 };

@@ -57,8 +57,8 @@ static int bits_beyond(const struct batch_case *c, int r, int h, const uint32_t 
 	return n;
 }
 
-/* Whether a head's mask follows from the sums: JS may lie on either side of a tau within 1e-4, and
- * of a query-aware head's cells those at the threshold may change places. */
+/* Whether a head's mask follows from the sums.  JS may lie on either side of a tau within 1e-4.
+ * Cells of a query-aware head that are at the threshold may change places. */
 static bool follows(struct select_pair *p, int r, int h, const float *column, const float *slash,
 		    const uint32_t *const *pool)
 {
@@ -251,7 +251,7 @@ static void run_tau(struct attn_shape s, uint64_t seed, double tau, int n, const
 		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 2) * 50;
 	case_make(&p.c, &rng, fill[seed % 5], s, n, len);
 	select_load(&p);
-	case_cut(&p.c, (int[3]){ 0 }, ctx); /* the means of what is cached */
+	case_cut(&p.c, (int[3]){ 0 }, ctx); /* the means of cached tokens */
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);
 	gpu_write(p.state, p.state_ref, p.state_bytes);
 	case_cut(&p.c, ctx, rows);
@@ -271,8 +271,8 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	run_tau(s, seed, seed % 3 ? 0.3 * (double)(seed % 3) : 0, n, ctx, rows);
 }
 
-/* Scores so large that neighbours in fp32 are further apart than exponents of its range.  What is
- * selected is no matter: a step that never fits would not come back. */
+/* Scores so large that neighbours in fp32 are further apart than exponents of its range.  The
+ * selection does not matter: a step that never fits would not come back. */
 static void run_vast(struct attn_shape s)
 {
 	struct flexprefill param = { .gamma = 0.9, .tau = 0.1, .min_budget = 1 };
@@ -332,11 +332,11 @@ static void run_all(void)
 	run_case(shape[1].s, 5, 3, (int[]){ 0, 0, 100 }, (int[]){ 1, 100, 300 });
 	run_case(shape[3].s, 16, 2, (int[]){ 8000 - 30, 2500 }, (int[]){ 200, 140 });
 	report("on both sides of where work is split");
-	for (int k = 0; k < 4; k++) /* one of them with equal keys only */
+	for (int k = 0; k < 4; k++) /* one has equal keys only */
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },
 			 (int[]){ 200, 4 });
 	report("where a sample is taken");
-	for (int i = 0; i < N_SHAPE; i++) { /* tau is amid what JS is */
+	for (int i = 0; i < N_SHAPE; i++) { /* tau is amid the values of JS */
 		run_tau(shape[i].s, 31, 0.505, 2, (int[]){ 3000, 1500 }, (int[]){ 200, 300 });
 		run_tau(shape[i].s, 32, 0.164, 2, (int[]){ 3000, 1500 }, (int[]){ 200, 300 });
 		run_tau(shape[i].s, 33, 0.17, 2, (int[]){ 3000, 1500 }, (int[]){ 90, 300 });

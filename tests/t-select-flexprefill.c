@@ -170,7 +170,7 @@ static int draw(struct rng *rng, int lo, int hi)
 	return lo + (int)rng_below(rng, (uint64_t)(hi - lo + 1));
 }
 
-/* Three sequences cut at random, and the means of what they have cached. */
+/* Three sequences cut at random, and the means of their cached tokens. */
 static float *random_case(struct batch_case *c, struct rng *rng)
 {
 	const struct flexprefill p = { .gamma = 0.5 };

@@ -224,7 +224,7 @@ static void run_all(void)
 	run_case(shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
 	run_case(shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
 	report("on both sides of where work is split");
-	for (int k = 0; k < 4; k++) /* one of them with equal keys only */
+	for (int k = 0; k < 4; k++) /* one has equal keys only */
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },
 			 (int[]){ 200, 4 });
 	report("where few of many are taken");

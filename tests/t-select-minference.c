@@ -320,7 +320,8 @@ static bool sees(const struct minference_head *x, int last, int i, int j)
 	}
 }
 
-/* Rows [ctx, ctx + rows) of a prompt as they come out of the method; head: what the file says. */
+/* Check rows [ctx, ctx + rows) of a prompt as they come out of the method.  head: the pattern in
+ * the file. */
 static bool layer_right(struct batch_case *c, const struct minference_head *head, int blocks,
 			int ctx, int rows, bool *counted)
 {

@@ -115,7 +115,7 @@ static void test_density(void)
 			memcpy(first, c.mask, bytes);
 	}
 	is_int(wrong, 0, "each row keeps its share of the blocks before its own, and its own");
-	/* 3200 rows or more: 0.3 of them is 960 with a deviation of 26. */
+	/* Of 3200 rows or more, a share of 0.3 is 960 with a deviation of 26. */
 	for (int j = 0; j < 100; j++)
 		uneven += abs(each[j] - 3 * rows / 10) > rows / 20;
 	is_int(uneven, 0, "every block as often as any other");

@@ -157,8 +157,8 @@ static void test_stride(void)
 	case_release(&c);
 }
 
-/* What a head's blocks of largest mass hold together; the last row keeps as many as hold the mass,
- * two at least. */
+/* sum[h][k]: the mass that the k + 1 heaviest blocks of head h hold.  The last row keeps as many
+ * blocks as hold p.mass, two at least. */
 static void test_budgets(void)
 {
 	static const double sum[2][6] = {

@@ -62,9 +62,10 @@ static float value(uint16_t order)
 	return bf16_to_f32(order & 0x8000 ? order & 0x7fff : (bf16_t)~order);
 }
 
-/* Two roundings to bfloat16 apart, and, near zero, what a norm does that was summed in another
- * order: an element of the unit vector rounds the other way, by 2^-8 of it, and the product with
- * the other's element, at most a quarter where vectors have 64 elements or more, moves by 2^-10. */
+/* Whether a and b are two roundings to bfloat16 apart.  Near zero they may differ by 2^-10 more, as
+ * the norm may be summed in another order.  Then an element of the unit vector rounds the other
+ * way, by 2^-8 of it.  The other vector's element is at most a quarter, if there are 64 or more
+ * elements: the product moves by 2^-10. */
 static bool near(uint16_t a, uint16_t b)
 {
 	return fabsf(value(a) - value(b)) <= fabsf(value(b)) / 64 + 0x1p-10f;
@@ -91,7 +92,7 @@ static bool is_best(const uint16_t *score, int ctx, const int32_t *tok, int n)
 	return good;
 }
 
-/* Whether tokens that only one of the lists has are as good as the worst of them. */
+/* Whether each token that only one of the lists has is as good as the worst wanted token. */
 static bool same_but_for_rounding(const uint16_t *score, int ctx, const int32_t *want,
 				  const int32_t *got, int n)
 {

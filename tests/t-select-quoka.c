@@ -109,8 +109,8 @@ static void ragged_make(struct batch_case *c, enum case_fill fill)
 	case_chunks(c, &rng, fill, shape, N_REQ, ctx, rows);
 }
 
-/* Lists that do not ascend, reach past the context, have another length than asked for, or leave
- * out a token for a worse or later one. */
+/* Count faults of lists: a list does not ascend, reaches past the context, or has a wrong length;
+ * or it leaves out a token for a worse or later one. */
 static int faults(const struct batch_case *c, const struct quoka *p, const struct token_lists *l)
 {
 	int bad = 0;

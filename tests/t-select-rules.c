@@ -152,8 +152,8 @@ static int request_of(const struct attn_batch *b, int qblk)
 	return r;
 }
 
-/* Rows that keep a key past the own block, and those that lack what is always kept.  Runs may reach
- * past a query block. */
+/* Count rows that keep a key past the own block, and rows that lack a key that is always kept.
+ * Runs may reach past a query block. */
 static void check_places(const struct selector_order *rule, const struct attn_batch *b,
 			 const struct keys *x, bool mask, int *past, int *lacking)
 {
@@ -197,7 +197,7 @@ static int check_alone(const struct method *m, const struct batch_case *c, const
 	return off;
 }
 
-/* Keys of a that b lacks, and those it has besides. */
+/* Count keys of a that b lacks, and keys of b that a lacks. */
 static void compare(const struct keys *a, const struct keys *b, int *lost, int *won)
 {
 	for (int i = 0; i < a->n_row * a->n_key; i++) {

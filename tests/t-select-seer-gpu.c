@@ -95,8 +95,8 @@ static bool keys_close(const struct pair *p)
 	return same && worst <= size / 100;
 }
 
-/* The device keeps what the reference keeps under a stricter rule, and nothing that it drops under
- * a laxer one. */
+/* Whether masks are nested.  The device keeps all cells that the stricter rule's reference keeps.
+ * It keeps no cell that the laxer rule's reference drops. */
 static bool masks_nested(struct pair *p)
 {
 	uint32_t *strict = ref_mask(p, 1.1), *same = ref_mask(p, 1), *lax = ref_mask(p, 1 / 1.1);
@@ -165,7 +165,7 @@ static bool random_batch(int kind, uint64_t seed, int *n_off, int *n_cell)
 	return good;
 }
 
-/* More requests than lanes of a warp, some of them without a row. */
+/* More requests than lanes of a warp; some have no row. */
 static bool many(void)
 {
 	enum { N = 70 };

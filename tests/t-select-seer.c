@@ -238,8 +238,8 @@ static void gate_query(const struct definition *x, int r, int head, int qa, doub
 		    qa * s->page_tok, y);
 }
 
-/* Cells whose place in the mask is not that of their share; *near: those within a tenth of the
- * threshold, which rounding may move. */
+/* Number of cells whose bit in the mask does not follow from their share.  *near: cells within a
+ * tenth of the threshold, which rounding may move. */
 static int count_wrong(const struct definition *x, double threshold, int *cells, int *near)
 {
 	const struct batch_case *c = x->c;
@@ -476,7 +476,7 @@ static void test_options(void)
 	case_release(&c);
 }
 
-/* Equal shares: those of equal keys before a RoPE that turns nothing. */
+/* Equal shares, from equal keys before a RoPE that turns nothing. */
 static void test_ties(void)
 {
 	const struct attn_shape s = { 2, 1, 16, 16 };

@@ -161,8 +161,8 @@ static bool random_batch(int which, uint64_t seed, bool old)
 	return agrees(&p);
 }
 
-/* More requests than lanes of a warp, some of them without a row, and one that is longer: thread
- * blocks enough for wide tiles. */
+/* More requests than lanes of a warp.  Some have no row, and one is longer: there are thread blocks
+ * enough for wide tiles. */
 static bool many(int stride, int page_tok)
 {
 	enum { N = 70 };

@@ -154,7 +154,7 @@ static void test_large(void)
 
 /* All keys alike: every reduced column weighs the same, so the lower of equal blocks go first.  16
  * reduced rows see 152.5 columns on average: the first block has 1.68, the diagonal 0.89, and four
- * more blocks make up for what they lack to 8. */
+ * more blocks add the rest of 8. */
 static void test_ties(void)
 {
 	struct xattention_self *x = rule(4, 1, 0.5);
@@ -184,8 +184,8 @@ static void random_case(struct batch_case *c, struct rng *rng)
 	case_chunks(c, rng, FILL_NORMAL, small, 3, ctx, rows);
 }
 
-/* Whether the row keeps the first block and its own, nothing past it, and of the others the
- * largest, no more than the threshold asks for. */
+/* Whether the row keeps the first block and its own, and nothing past its own.  Of the others it
+ * keeps the largest, no more than the threshold asks for. */
 static bool row_holds(const struct batch_case *c, int qblk, int h, int qa, const uint32_t *mass,
 		      double threshold)
 {

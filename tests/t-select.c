@@ -240,7 +240,7 @@ static bool subset(const uint32_t *a, const uint32_t *b, size_t n)
 	return true;
 }
 
-/* Every row keeps the blocks for which want() is 1 and lacks those for which it is 0. */
+/* Every row keeps the blocks for which want() is 1 and lacks the blocks for which it is 0. */
 static bool rows_are(const struct batch_case *c, const uint32_t *mask, int (*want)(int qa, int j))
 {
 	for (int r = 0; r < c->b.rows.n_req; r++)

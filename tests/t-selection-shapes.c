@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of shapes: whatever a row names has memory on the host, a place on the device, lists
- * that can be read, and counts. */
+/* The table of shapes: each shape has memory on the host, a place on the device, lists that can be
+ * read, and counts. */
 #include "config.h"
 
 #include <stdint.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors of selectors: each has what it must have, and what lacks something is refused. */
+/* Descriptors of selectors: each has all members that it must have, and one that lacks a member is
+ * refused. */
 #include "config.h"
 
 #include <math.h>
@@ -94,7 +95,7 @@ static void test_methods(const struct selector *s)
 	ok(own, "%s: .band, .order: methods are of this selector", s->name);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static const struct opt params[] = {
 	{ .name = "share", .type = OPT_REAL, .arg = "X", .def = "1", .max = 1, .help = "a share" },
@@ -232,7 +233,7 @@ static void test_cases(void)
 	refuse_order((struct selector_order){ .method = "a:x=%", .value = { "1", "1", "1" } });
 }
 
-/* Names are unique, and there is room for so many. */
+/* Names are unique, and there is room for SELECTORS_MAX. */
 static void test_table(void)
 {
 	static struct selector more[SELECTORS_MAX];
