@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <zstd.h>
 
-static atomic_long left = -1; /* calls that still succeed; negative: all of them */
+static atomic_long left = -1; /* calls that still succeed; negative: all calls */
 static atomic_bool fired;
 static atomic_bool no_threads;
 

@@ -40,8 +40,8 @@ static const uint16_t capture_of[2][CASE_REQ] = { { 0 }, { 0, 1 } }; /* by how->
 /* ---- the capture ---- */
 
 /* Draw Q, K and V of one captured layer before RoPE, [ROWS][BASE_TOK][DIM].  Ranges of keys share a
- * direction in the slowly rotating pairs, and ranges of queries match one of them.  So selectors
- * have something to find. */
+ * direction in the slowly rotating pairs, and ranges of queries match one such direction.  So
+ * selectors have something to find. */
 static void draw_layer(int layer, bf16_t *x)
 {
 	enum { STRETCH = 60, N = BASE_TOK / STRETCH };
@@ -541,7 +541,7 @@ static bool same_layer(const struct case_result *x, const struct case_result *y,
 	return case_same_counts(&a, &b) && case_distance(&a, &b) == 0;
 }
 
-/* Each layer of a plan does what it does in a run of its method alone. */
+/* Each layer of a plan has the results of a run with its method alone. */
 static void test_plan(const struct backend *b)
 {
 	static const char lists[] = SPARSE, tables[] = "compact-fp:alpha=0.7,sink=1,dense-first=0";

@@ -60,13 +60,14 @@ void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, str
 void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_req,
 		      const int *ctx, const int *rows);
 
-/* Let each row of the batch see its last `window` keys; 0: those from a random key on.  Blocks that
- * no row sees are lost until the sequences are made again: their numbers become that of a page
+/* Let each row of the batch see its last `window` keys; 0: all keys from a random one on.  Blocks
+ * that no row sees are lost until the sequences are made again: their numbers become that of a page
  * without numbers. */
 void case_window(struct batch_case *c, int window, struct rng *rng);
 
 /* Make the batch one of requests with a row each: rows[r] of sequence r, all on its pages.  Its
- * keys get random positions, as if they had come in any order; each row has that of one of them. */
+ * keys get random positions, as if they had come in any order; each row has the position of a
+ * key. */
 void case_positions(struct batch_case *c, const int *rows, struct rng *rng);
 
 /* Draw sinks, about as large as the logits of keys. */
@@ -93,8 +94,8 @@ void case_example_out(enum case_example which, float out[16]);
  * bf16.  The caller cuts the batch with case_cut. */
 void case_formula(struct batch_case *c, struct attn_shape s, int len);
 
-/* Set the value at position t to 1 in channel t and 0 elsewhere, so that an output shows the keys
- * of its row.  For one sequence and one KV head, with at most as many tokens as channels. */
+/* Set the value at position t to 1 in channel t and 0 elsewhere: an output shows its row's keys.
+ * For one sequence and one KV head, with at most as many tokens as channels. */
 void case_unit_values(struct batch_case *c);
 
 /* ---- block lists ---- */
@@ -115,7 +116,7 @@ void lists_free(struct block_lists *l);
 void case_tables(const struct batch_case *c, int heads, double density, struct block_lists *l,
 		 struct rng *rng);
 
-/* Make random token lists, some of them empty. */
+/* Make random token lists; some are empty. */
 void case_tokens(const struct batch_case *c, double density, struct token_lists *l,
 		 struct rng *rng);
 void tokens_free(struct token_lists *l);

@@ -59,8 +59,9 @@ size_t delta_case_tail(const struct delta_case *c)
 	return (size_t)c->n_slot * delta_tail_len(&c->call.spec);
 }
 
-/* Shape n_row rows of q, k, v.  keys: of all rows, or NULL.  Half of the channels of q are those of
- * k.  So no output is a small difference of large terms, whose rounding the norm would magnify. */
+/* Shape n_row rows of q, k, v.  keys: of all rows, or NULL.  Half of the channels of q are copies
+ * from k.  So no output is a small difference of large terms, whose rounding the norm would
+ * magnify. */
 static void shape_rows(bf16_t *row, int n_row, int stride, int n, const bf16_t *keys)
 {
 	for (; n_row--; row += stride) {

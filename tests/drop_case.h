@@ -46,7 +46,7 @@ void drop_plain_shares(const struct batch_case *c, const struct uniprefill *p, i
 int drop_plain_faults(const struct batch_case *c, const struct uniprefill *p,
 		      const struct drop_kept *got, double near);
 
-/* Captures of whole prompts: those named in ATTNREPLAY_TEST_CAPTURES, else the sample. */
+/* Captures of whole prompts: the files that ATTNREPLAY_TEST_CAPTURES names, else the sample. */
 int drop_captures(void);
 
 /* Make a case of the i-th capture's layer, by its place in the file: its first `most` tokens, or

@@ -321,7 +321,7 @@ static void test_others(const struct backend *b, mixed_read_fn *read, drops_engi
 	}
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void test_refused(const struct backend *b)
 {

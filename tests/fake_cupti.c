@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fake CUPTI library.  The test announces launches, and the library delivers the records that
- * CUPTI would deliver, out of order and longer than in the header. */
+/* A fake CUPTI library.  The test announces launches.  The library delivers CUPTI's records of
+ * them, out of order and longer than in the header. */
 #include <cuda.h>
 #include <cupti.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward-dump BACKEND WEIGHTS_DIR PROMPTS OUT.safetensors [CHUNK] runs a model over the first
- * prompt of a file, CHUNK tokens at a time (default: all at once), and writes what
+/* forward-dump BACKEND WEIGHTS_DIR PROMPTS OUT.safetensors [CHUNK]: run a model over the first
+ * prompt of a file, CHUNK tokens at a time (default: all at once).  Write the tensors that
  * contrib/compare_hf.py compares with the framework:
  *
  *   hidden.0 ... hidden.L  BF16 [tokens][hidden]  the residual stream that enters a layer; hidden.L
@@ -100,7 +100,7 @@ static enum ar_status see(void *ctx, const struct forward_layer *l, struct ar_er
 	return put_hidden(ctx, l->layer, l->pos0, l->n_row, l->x, err);
 }
 
-/* Write what the chunk of n tokens at position pos leaves behind the layers. */
+/* Write hidden states behind the layers, and logits, of the chunk of n tokens at position pos. */
 static enum ar_status put_end(const struct dump *d, const struct forward *f, int pos, int n,
 			      struct ar_err *err)
 {
@@ -139,7 +139,7 @@ static enum ar_status dump_cpu(struct dump *d, struct ar_err *err)
 #if HAVE_CUDA
 #include "replay/engine/backend_cuda.h"
 
-/* Write what the last pass had: n rows from position pos on. */
+/* Write the tensors of the last pass, of n rows from position pos on. */
 static enum ar_status put_pass(const struct dump *d, const struct watch_gpu *w, int pos, int n,
 			       struct ar_err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any bytes as each of the small files that options and parameters name: models,
- * gates, patterns, thresholds, plans, job files, sweeps, logs of engines, hosts, factors of dense
- * attention, GPUs of the roofline model, prompts, points of curves.  The file must be read, or
- * refused with a message. */
+/* Fuzz target: any bytes as each of the small files that options and parameters name.  They are
+ * models, gates, patterns, thresholds, plans, job files, sweeps, logs of engines, hosts; factors of
+ * dense attention, GPUs of the roofline model, prompts, points of curves.  The file must be read,
+ * or refused with a message. */
 #include "config.h"
 
 #include <sqlite3.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: any bytes as each file of a Hugging Face folder whose other files are those of a
- * tiny model: config.json, model.safetensors, and the index of shards.  The weights must be read,
- * or refused with a message. */
+/* Fuzz target: any bytes as each file of a Hugging Face folder: config.json, model.safetensors, and
+ * the index of shards.  The other files are a tiny model's.  The weights must be read, or refused
+ * with a message. */
 #include "config.h"
 
 #include <math.h>

@@ -19,7 +19,7 @@ static const struct batch_entry last_chunk = {
 	.start = START, .n_tok = N_TOK, .known = END, .n_emit = 1
 };
 
-/* What the last chunk of request 0 gives: in the full layers against dense, in the window layer its
+/* Results of the last chunk of request 0: of the full layers against dense, of the window layer its
  * output. */
 struct result {
 	struct accuracy acc[2][HEADS];
@@ -143,7 +143,7 @@ static void run(struct backend_case *c, struct batch_entry *e, size_t n)
 	case_run(c, e, n, &cost);
 }
 
-/* row: the first of the last chunk among those of the batch that ran last. */
+/* row: the first row of the last chunk in the batch that ran last. */
 static void measure(struct backend_case *c, mixed_read_fn *read, int row, struct result *r)
 {
 	struct ar_err err;

@@ -8,7 +8,7 @@
 
 #define MS 1000000
 
-/* An observer that writes the text of a scenario, or checks what it is told. */
+/* An observer that writes the text of a scenario, or checks properties of its events. */
 struct witness {
 	struct observer observer;      /* replay_of() fills it in */
 	char log[4096], outcome[1024]; /* text of the scenario */
@@ -31,7 +31,7 @@ struct witness {
 	uint32_t n_prefill[64], first[64], high[64];
 	int64_t token_ns[64], before_ns[64]; /* of the last output and of the one before; 0: none */
 	int64_t token_iter[64];		     /* the iteration of the last output, from 1 */
-	uint64_t digest, gaps; /* gaps: sum over those of the entries, less those of the result */
+	uint64_t digest, gaps; /* gaps: hashes of the entries' gaps less the result's; ends as 0 */
 };
 
 /* A request; arrival in microseconds.  In the logs a star marks work that is repeated. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums are compared by the root of the sum of squares.  The bound is that of all roundings to bf16
- * on both sides, half a unit in the last place each, which is at most 2^-8 of the value: of what is
- * added, and of the stream after it.
+ * Sums are compared by the root of the sum of squares.  The bound is the sum of all roundings to
+ * bf16 on both sides: of the added values, and of the stream after them.  A rounding is half a unit
+ * in the last place, at most 2^-8 of the value.
  */
 #include "config.h"
 #include "tests/rank_case.h"
@@ -92,7 +92,7 @@ static double square(double x)
 	return x * x;
 }
 
-/* What a part added to x, summed over n ranks. */
+/* The values that a part added to x, summed over n ranks. */
 struct sum {
 	double of[ELEMS];
 	double rounded; /* squares of all values that were rounded */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of a tensor-parallel group, one after another: what they compute adds up to what the
- * whole model computes.  Any failure but that of a check bails out. */
+/* The ranks of a tensor-parallel group, one after another: their results add up to the whole
+ * model's.  Any failure but that of a check bails out. */
 #ifndef AR_TESTS_RANK_CASE_H
 #define AR_TESTS_RANK_CASE_H
 
@@ -11,7 +11,7 @@
 
 enum { RANK_ROWS = 5, RANK_LAYER = 1, RANK_VOCAB = 72 };
 
-/* What is added to the embeddings of the rows. */
+/* The part of a layer whose result is added to the embeddings of the rows. */
 enum rank_part { RANK_NOTHING, RANK_PROJECT, RANK_MLP };
 
 struct rank_out {

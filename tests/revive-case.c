@@ -156,8 +156,8 @@ static int rows_of(const struct life *l, const struct batch_entry *e, size_t of,
 	return n;
 }
 
-/* Of a chunk: count rows of segment s, listed, that are kept or dropped against the rule.  went:
- * those that were kept. */
+/* Of a chunk: count rows of a segment that are kept or dropped against the rule.  listed: the
+ * segment's rows; went: the rows that were kept. */
 static int chunk_faults(const double *sum, const bool *listed, const bool *went, int last, double r)
 {
 	bool others[CASE_LEN];
@@ -177,8 +177,8 @@ static int chunk_faults(const double *sum, const bool *listed, const bool *went,
 	return bad + (kept != n - (int)(r * n)) + !went[last];
 }
 
-/* Of a decode: has: tokens of segment s, next: those of the next one before, went: those that it
- * gets. */
+/* Of a decode: count tokens that are revived or left against the rule.  has: tokens of segment s;
+ * next: tokens that the next segment had before; went: tokens that it gets. */
 static int decode_faults(const double *sum, const bool *has, const bool *next, const bool *went,
 			 int last, double r, int most)
 {

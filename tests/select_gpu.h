@@ -40,7 +40,7 @@ const uint32_t *select_both(struct select_pair *p);  /* and the reference's */
 void select_load(struct select_pair *p);
 void select_release(struct select_pair *p);
 
-struct attn_limits select_limits(const struct attn_batch *b); /* exactly those of b */
+struct attn_limits select_limits(const struct attn_batch *b); /* exactly the sizes of b */
 
 /* Number of bits of row (request r, its query block i, head h) that differ by more than rounding
  * explains. */

@@ -9,8 +9,8 @@
 #include "kernels/select/plugin.h"
 #include "tests/tap.h"
 
-/* The first selector of the table that the test is of.  Without arguments it is of all; else of
- * those that the arguments, files, bring. */
+/* Return the number of the first selector in the table to test.  Without arguments the test is of
+ * all selectors, else of the selectors in the files that the arguments name. */
 static inline int selector_first(int argc, char **argv)
 {
 	struct ar_err err;

@@ -9,7 +9,7 @@
 
 extern const struct sample_run case_dense, case_sparse;
 
-/* Make and remove the folder.  in_dir: the path of a file in it; four of them are kept. */
+/* Make and remove the folder.  in_dir: the path of a file in it; four paths are kept. */
 void case_begin(void);
 void case_end(void);
 const char *in_dir(const char *name);

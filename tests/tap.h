@@ -14,9 +14,8 @@ void skip(unsigned n, const char *why);
 void todo(const char *why); /* NULL ends the block */
 int done_testing(void);
 bool sanitized(void); /* the build has the sanitizers */
-/* How often to repeat a test on random input: all times, or a quarter of them under sanitizers.
- * They find what an access does wrong; what a rule does wrong is found by the build without
- * them. */
+/* How often to repeat a test on random input: all times, or a quarter as often under sanitizers.
+ * Sanitizers find wrong accesses; the build without sanitizers finds wrong rules. */
 int rounds(int all);
 /* From one failure that a loop makes to the next: 1, or `sparse` under sanitizers, where a round
  * takes far longer.  Take an odd number: allocations often come in pairs. */

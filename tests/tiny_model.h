@@ -10,7 +10,7 @@
 enum { TINY_MAX = 64, TINY_HIDDEN = 32, TINY_FFN = 48, TINY_VOCAB = 70, TINY_LAYERS = 3 };
 
 struct tiny {
-	const char *what, *config; /* the keys that differ, after those of all */
+	const char *what, *config; /* the keys of this model, after the keys of all */
 	int heads, kv_heads, dim;
 	int vocab;	   /* 0: TINY_VOCAB */
 	int window, every; /* keys of a window; every every-th layer sees all, 0: none does */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layer's input is complete when its first norm has added what the layer before gave.  The phase
- * after that norm is where it is copied. */
+/* A layer's input is complete when its first norm has added the output of the layer before.  It is
+ * copied in the phase after that norm. */
 #include "config.h"
 #include "tests/watch_gpu.h"
 
