@@ -54,7 +54,7 @@ static void test_identical(void)
 
 static void test_known(void)
 {
-	/* Head 1: dense rows (3, 4, 0 ...), output rows (3, 0, 0 ...) in the first of them. */
+	/* Head 1: dense rows (3, 4, 0 ...); the first output row is (3, 0, 0 ...). */
 	reset();
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < DIM; i++)

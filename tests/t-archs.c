@@ -270,7 +270,7 @@ static void test_patterns(void)
 	}
 }
 
-/* What the published files of Gemma 3 leave out, and keys that change a layer. */
+/* Keys that the published files of Gemma 3 leave out, and keys that change a layer. */
 static void test_keys(void)
 {
 	struct ar_err err = { 0 };

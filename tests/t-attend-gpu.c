@@ -252,8 +252,8 @@ static cudaGraphExec_t record(const struct launch *l)
 	return exec;
 }
 
-/* How many of some launches, alone and from a graph, over memory full of numbers that are none
- * have not the bits of the first, which is out and lse. */
+/* Repeat the launch, alone and from a graph, over memory full of NaN.  Return how many repeats
+ * differ in a bit from out and lse, the results of the first. */
 static int repeat(const struct launch *l, const bf16_t *out, const float *lse)
 {
 	enum { TIMES = 4 };

@@ -221,7 +221,7 @@ static void full_lists(const struct batch_case *c, int n, struct block_lists *l,
 	}
 }
 
-/* A window of a case: sizes about those of blocks, or any first keys. */
+/* A window of a case: about the size of a block, or any first keys. */
 static int draw_window(const struct batch_case *c, int i)
 {
 	const int tok = c->b.shape.page_tok, window[] = { 1, 7, tok, tok + 1, 1000, 0 };
@@ -440,7 +440,7 @@ static void test_decode(void)
 
 /* ---- plans ---- */
 
-/* Blocks that the tile's rows can see; of them its part is [part_begin, part_end). */
+/* Number of blocks that the tile's rows can see; the tile's part is [part_begin, part_end). */
 static int n_blocks(const struct batch_case *c, const struct attn_tile *t)
 {
 	int first = c->b.rows.first ? c->b.rows.first[t->row] : 0, tok = c->b.shape.page_tok;
@@ -464,7 +464,7 @@ static int part_end(const struct batch_case *c, const struct attn_tile *t)
 }
 
 /* left: the blocks of each (row, head) that no tile had yet, -1 at first.  False when the tile has
- * some of them twice or does not fit the batch or the packing. */
+ * a block that another had, or does not fit the batch or the packing. */
 static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 		const struct attn_tile *t, int *left)
 {
@@ -492,7 +492,7 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 	return 1;
 }
 
-/* Even parts and those of a level have their least length; the last of a level has a block. */
+/* Even parts and parts of a level have their least length; the last of a level has a block. */
 static int well_cut(const struct batch_case *c, const struct attn_tile *t)
 {
 	int n = n_blocks(c, t), least = ATTEND_PART_KEYS / c->b.shape.page_tok;
@@ -504,7 +504,7 @@ static int well_cut(const struct batch_case *c, const struct attn_tile *t)
 	return t->len >= least && t->n_part == (n - 1) / t->len + 1;
 }
 
-/* Every tile has a place of its own, next to those of the other parts. */
+/* Every tile has a place of its own, next to the places of its other parts. */
 static int well_placed(const struct attn_tile *tile, int n)
 {
 	struct attn_tile *at = calloc((size_t)n + 1, sizeof *at);
@@ -612,7 +612,7 @@ static int last_end(const struct batch_case *c, const struct attn_tile *tile, in
 }
 
 struct split {
-	int n, parts; /* tiles, and how many the first of them is in */
+	int n, parts; /* tiles, and the parts of the first tile */
 	int len;
 	int end;
 };
@@ -675,7 +675,7 @@ static void test_split(void)
 	}
 }
 
-/* Every block is read: what is cut off ends with the rest. */
+/* Every block is read: parts that are cut off end with the rest. */
 static void test_level(void)
 {
 	static const struct {

@@ -64,7 +64,7 @@ static void test_agreement(void)
 	}
 }
 
-/* Random captures: the device holds what the host does. */
+/* Random captures: the device holds the host's values. */
 static void test_random(void)
 {
 	const struct attn_shape shape = { CASE_HEADS, CASE_KV_HEADS, 64, 128 };
@@ -203,9 +203,9 @@ static void step(struct backend_case *c, int i, uint32_t *len)
 	case_run(c, e, n, &cost);
 }
 
-/* Prompts, then decodes of one, two and three of them in turn, past the end of a page, one
- * preempted on the way; or the same tokens all as prompts.  Then what the next chunk of each
- * request finds in the cache. */
+/* Prompts, then decodes of one, two and three requests in turn, past the end of a page.  One is
+ * preempted on the way.  Or the same tokens all as prompts.  out: the results of the next chunk of
+ * each request, which show the cache. */
 static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_REQ])
 {
 	const struct case_how how = {
@@ -445,7 +445,7 @@ static float *read_state(const struct backend_case *c, size_t *n)
 	return host;
 }
 
-/* Slots whose state differs, and whether all of them are finite. */
+/* Number of slots whose state differs.  *finite: false if a state in b is not finite. */
 static int changed_slots(const float *a, const float *b, size_t n, size_t slot, bool *finite)
 {
 	int changed = 0;

@@ -106,7 +106,7 @@ static const struct opt conf_opts[] = {
 };
 /* clang-format on */
 
-/* Options are found by what they need, given on the command line or in a job file. */
+/* A given option is found by a bit of its scope, also if a job file gives it. */
 static void test_scope(void)
 {
 	static const struct opt first[] = { { .name = "a",
@@ -221,7 +221,6 @@ static void test_options(void)
 	ok(parse(&c, &err, &argc, ARGV(m_, path)) == AR_DATA, "a missing job file");
 }
 
-/* What opt_json() wrote sets the same values; given are those that differ from the defaults. */
 static int n_used;
 
 static enum ar_status use_item(const char *value, struct ar_err *err)
@@ -230,7 +229,7 @@ static enum ar_status use_item(const char *value, struct ar_err *err)
 	return strcmp(value, "bad") ? AR_OK : ar_fail(err, AR_DATA, "bad: of no use");
 }
 
-/* An option may name what is to be used from then on. */
+/* An option may name a thing that is used from then on. */
 static void test_use(void)
 {
 	static const struct opt opts[] = { { .name = "item", .type = OPT_LIST, .use = use_item },
@@ -247,6 +246,8 @@ static void test_use(void)
 	cJSON_Delete(o);
 }
 
+/* The JSON of opt_json() sets the same values.  Then options that differ from the defaults count as
+ * given. */
 static void test_options_of_json(void)
 {
 	struct conf from = { 0 }, to = { 0 };

@@ -284,7 +284,7 @@ static void test_use(void)
 	bench_input_release(&x);
 }
 
-/* Heads 2 and 3 repeat those of the pattern's file, so its entry "2" is not read. */
+/* Heads 2 and 3 repeat heads 0 and 1 of the pattern's file, so its entry "2" is not read. */
 static void test_repeated_heads(void)
 {
 	static const char path[] = "t-bench-engine.json", text[] = "[{\"2\": \"no pattern\"}]";

@@ -189,7 +189,7 @@ static void test_capture(void)
 	capture_close(c);
 }
 
-/* Heads [n, 2n) of a tensor that begins at head first of all, against those before. */
+/* Whether heads [n, 2n) of a tensor equal heads [0, n).  first: the tensor's first head in data. */
 static bool again(const struct bench_input *s, int first, int n)
 {
 	size_t head = (size_t)s->n_tok * (size_t)s->shape.head_dim;

@@ -253,7 +253,7 @@ static void test_share(void)
 
 enum { TWINS = 10, TWIN_LEN = 60, TWIN_TOK = 4, TWIN_PAGES = 40 };
 
-/* What a request has in a group. */
+/* The tokens and pages of a request in a group. */
 struct twin {
 	int token[TWIN_LEN];
 	int n, gone; /* tokens, pages that it left */
@@ -434,7 +434,7 @@ struct paged {
 	int32_t page[SEQS][MOST];
 	int64_t len[SEQS];
 	int left;  /* requests that left while it was in flight */
-	bool same; /* its tables are those with which it ran */
+	bool same; /* its tables have not changed since it began */
 	bool own;  /* no page is in two tables */
 };
 

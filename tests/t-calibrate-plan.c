@@ -212,7 +212,7 @@ static void test_kept(void)
 	ok(!memcmp(t[0].at, t[1].at, 4 * sizeof *t[0].at) &&
 		   !memcmp(t[1].at, t[2].at, 4 * sizeof *t[0].at),
 	   "... and changes no figure");
-	/* What is kept is what is compared with. */
+	/* Outputs are compared with the kept ones. */
 	for (size_t i = 0; i < 100 * HEADS * DIM; i++)
 		dense.chunk[0].out[i] = bf16_from_f32(100);
 	free(t[2].at);

@@ -199,7 +199,7 @@ static double threshold(const struct calib_layer *l, int h, int stride, double s
 	return kept / all;
 }
 
-/* The calibrator's arguments, from words like those of the command line. */
+/* The calibrator's arguments, from words as on the command line. */
 struct setting {
 	struct opt_group g[2];
 	void *arg;

@@ -99,7 +99,7 @@ static size_t values(const struct capture_info *i, int t, int64_t n)
 	return (size_t)(t ? i->kv_heads : i->q_heads) * (size_t)n * (size_t)i->head_dim;
 }
 
-/* Whether tokens [at, at + n) of tensor t of layer index ia in a and ib in b are the same. */
+/* Whether tokens [at, at + n) of tensor t are the same.  ia, ib: index of the layer in a, in b. */
 static bool same_range(struct capture *a, int ia, struct capture *b, int ib, int t, int64_t at,
 		       int64_t n)
 {

@@ -260,8 +260,8 @@ static void test_nearest(void)
 	cost_table_destroy(t);
 }
 
-/* Costs that no line has: few rows cost as much as more of them, many go by waves, and attention
- * reads faster where there is more to read. */
+/* Costs that no line has: 1 row costs as much as 128, many rows go by waves, and attention reads
+ * faster where there is more to read. */
 static double curved(const struct batch_shape *s)
 {
 	int64_t rows = s->feature[BATCH_PREFILL_TOK] + s->feature[BATCH_DECODES];
@@ -273,7 +273,7 @@ static double curved(const struct batch_shape *s)
 	       12e3 * (double)s->feature[BATCH_DECODES] + 9 * context / (1 + context / 4e5);
 }
 
-/* Most batches are light, and the heaviest lie at the edge of what was measured. */
+/* Most batches are light, and the heaviest lie at the edge of the measured range. */
 static struct batch_shape skewed_shape(struct rng *r)
 {
 	double u = rng_unit(r), v = rng_unit(r);
@@ -320,7 +320,7 @@ static void guess(struct guess *g, struct rng *r)
 	qsort(g, N_GUESS, sizeof *g, by_cost);
 }
 
-/* An error that heavy batches have in common adds up for those who queue behind them. */
+/* An error that heavy batches have in common adds up for the requests that queue behind. */
 static void test_bias(void)
 {
 	static struct guess g[N_GUESS];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention on the device against the reference, over all blocks, over block tables, under
- * windows and sinks, and over keys in any order, on random batches.  ATTNREPLAY_TEST_CASES (60) is
- * their number, ATTNREPLAY_TEST_SEED (1) their seed.
+ * Decode attention on the device against the reference, on random batches: over all blocks, over
+ * block tables, under windows and sinks, and over keys in any order.  ATTNREPLAY_TEST_CASES (60) is
+ * the number of batches, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 
@@ -262,7 +262,7 @@ static void test_positions(long cases, long seed)
 	ok(good, "keys in any order");
 }
 
-/* Rows at the first positions, which see few of many keys: most pieces hold none of them. */
+/* Rows at the first positions, which see few of many keys: most pieces hold no key for them. */
 static void test_few(long seed)
 {
 	struct rng rng = { rng_mix((uint64_t)seed) };
@@ -334,7 +334,7 @@ static void test_full(long cases, long seed)
 	is_int(same, cases, "tables of all blocks give the bits of dense attention");
 }
 
-/* More segments than thread blocks, most or all of them empty. */
+/* More segments than thread blocks; most or all segments are empty. */
 static void test_empty(long seed)
 {
 	const struct attn_shape s = { 32, 8, 128, 64 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference of decode attention, over all blocks, over block tables and under windows and
- * sinks, against single rows in double precision. */
+/* The reference of decode attention against single rows in double precision: over all blocks, over
+ * block tables, and under windows and sinks. */
 #include "config.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ static bool same_as_executor(const struct batch_case *c, int heads, const struct
 }
 
 /* Two requests, two KV heads, groups of `heads` heads.  Tables are counted in binary, so that the
- * first is empty; the row's own block is in some of them only. */
+ * first is empty; the row's own block is in some tables only. */
 static void test_tables(int page_tok, int heads)
 {
 	const struct attn_shape s = { 2 * GROUP, 2, 32, page_tok };
@@ -207,7 +207,7 @@ static void test_window(int page_tok, int window, bool sinks)
 
 /* ---- keys in any order ---- */
 
-/* Of the worked example, keys 0, 1, ... have come in this order.  A row sees those up to its own
+/* Of the worked example, keys 0, 1, ... have come in this order.  A row sees the keys up to its own
  * position: the outputs show them, as equal scores weigh values alike. */
 static void test_order(void)
 {

@@ -178,7 +178,7 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 	return out;
 }
 
-/* One gated MLP, or those of experts. */
+/* One gated MLP, or the MLPs of experts. */
 static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum layer_weight up,
 			  enum layer_weight down, const bf16_t *up_bias, const bf16_t *down_bias)
 {
@@ -195,7 +195,7 @@ static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, e
 	return x;
 }
 
-/* What the MLP of a layer adds to x; *n_add: the rows whose mean it is. */
+/* Return the output of a layer's MLP: *n_add rows for each row of x, whose mean is added to it. */
 static bf16_t *host_mlp(const struct host *h, int *n_add)
 {
 	const struct layer_spec *l = h->l;
@@ -323,7 +323,7 @@ static void test_products(struct decoder *d, char *m, int i)
 	free(want);
 }
 
-/* What is drawn for a mixer: finite, and not all alike. */
+/* The drawn parameters of a mixer are finite, and not all alike. */
 static void test_mixer(struct decoder *d, int i)
 {
 	const struct decoder_mix mix = decoder_mix(d, i);

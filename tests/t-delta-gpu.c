@@ -3,7 +3,7 @@
  * The mixer of a gated DeltaNet layer on the device against its references.
  *
  * Prefill rounds q, k, v, u, T, mix, and the state where it is multiplied, to bf16: by 2^-9 of each
- * at most.  Results are sums of many such products, so their errors have a deviation near 2^-9 of
+ * at most.  Results are sums of many such products.  So their errors have a deviation near 2^-9 of
  * the row and of the element itself.  Allowed are 2^-7 on average and 2^-4 for the worst of all.
  *
  * The norm of a row divides by the row's own size.  In a row whose terms cancel, errors that are
@@ -11,8 +11,8 @@
  * size.
  *
  * When all keys are equal, the u of up to 64 rows cancel to one value.  Their errors add up to
- * sqrt(64) 2^-9, and those of the largest values of 64 rows meet small results.  Then 2^-6 and 2^-1
- * are allowed.  Decode computes in fp32.
+ * sqrt(64) 2^-9, and the errors of the largest values of 64 rows meet small results.  Then 2^-6 and
+ * 2^-1 are allowed.  Decode computes in fp32.
  *
  * ATTNREPLAY_DELTA_CASES: random cases.  ATTNREPLAY_DELTA_LONG: rows of the long sequences.
  * ATTNREPLAY_DELTA_TIME=1: also print times.
@@ -177,7 +177,7 @@ static void prefill_ref(const struct delta_case *c, int n_req, const int32_t *ro
 	delta_case_plan_release(&b);
 }
 
-/* What the device has. */
+/* The device's results. */
 struct got {
 	bf16_t *out, *tail;
 	float *state;
@@ -220,9 +220,9 @@ static void add_error(struct error *e, double off, int row)
 	e->mean += off * off;
 }
 
-/* Of rows [0, n_row), before the norm's weight and the gate, less the rounding of both results,
- * which may take them to neighbours in bf16.  A weight near 0 divides by little: then the result is
- * 0 within its rounding. */
+/* Error of rows [0, n_row), before the norm's weight and the gate.  The rounding of both results
+ * does not count, as it may take them to neighbours in bf16.  A weight near 0 divides by little:
+ * then the result is 0 within its rounding. */
 static struct error out_error(const struct delta_case *c, const struct got *g, int n_row)
 {
 	const struct delta_call *call = &c->call;

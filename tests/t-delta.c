@@ -313,7 +313,7 @@ static void test_plan(void)
 
 enum { WALK_SEQ = 5, WALK_HEADS = 40, WALK_CHUNKS = 12 };
 
-/* The clusters of a random batch.  Say what is wrong, or NULL. */
+/* Check the clusters of a random batch.  Return the error's text, or NULL. */
 static const char *walk_case(struct rng *rng)
 {
 	static unsigned char made[WALK_SEQ][WALK_HEADS][WALK_CHUNKS];

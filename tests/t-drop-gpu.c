@@ -267,7 +267,7 @@ static struct drop_kept device_call(const struct batch_case *c, const char *name
 	return got;
 }
 
-/* Whether numbers and counts are those of the flags. */
+/* Whether numbers and counts follow from the flags. */
 static bool sound(const struct batch_case *c, const struct drop_kept *got)
 {
 	int at = 0;
@@ -312,7 +312,8 @@ out:
 	return bad;
 }
 
-/* Of equally many rows, those in one set only must have nearly the score of the last. */
+/* Count faults of two sets of equally many rows.  A row in one set only must have nearly the score
+ * of the last. */
 static int rank_faults(const float *score, int n, int per, const uint8_t *got, const uint8_t *want)
 {
 	double least = INFINITY, scale = 0;

@@ -69,7 +69,7 @@ static void test_slim_chunk(void)
 	case_release(&c);
 }
 
-/* ---- lazyllm: a second layer over the tokens that stayed, its inputs those of token t + 5 ---- */
+/* ---- lazyllm: a second layer over the tokens that stayed, with the inputs of token t + 5 ---- */
 
 static void put_token(struct batch_case *c, int at, int t)
 {
@@ -147,7 +147,7 @@ static void test_lazy_ties(void)
 
 /* ---- lazyllm: tokens that a decode revives ---- */
 
-/* The tokens that the last one of 12 revives, of those marked in gone. */
+/* Of the tokens marked in gone, the ones that the last token of 12 revives. */
 static const char *revived(struct batch_case *c, double rate, int most, const char *gone)
 {
 	struct lazyllm_self x = { { 1, { 0 }, { rate } }, most };
@@ -168,7 +168,7 @@ static const char *revived(struct batch_case *c, double rate, int most, const ch
 	return drop_ranges(index, n);
 }
 
-/* The scores are those of layer A above: 5 3 0 9 6 8 10 2 1 7 4, from high to low. */
+/* The scores are as in layer A above: 5 3 0 9 6 8 10 2 1 7 4, from high to low. */
 static void test_revival(void)
 {
 	struct rng rng = { 2 };

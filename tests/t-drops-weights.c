@@ -220,7 +220,7 @@ static void plain_enter(struct plain *p, int pos, int layer)
 	p->has[layer][pos] = true;
 }
 
-/* The token at pos over those that are there, up to itself. */
+/* Attention of the token at pos over the tokens that are there, up to itself. */
 static void plain_attend(struct plain *p, int pos, int layer)
 {
 	const struct layer_spec *s = &p->w->model.layer[layer];

@@ -72,7 +72,7 @@ static void test_forget(void)
 
 /* ---- tokens that are revived, by hand ---- */
 
-/* The tokens of request 0 in segment s, those that are gone in brackets. */
+/* The tokens of request 0 in segment s; tokens that are gone stand in brackets. */
 static const char *listed(const struct drops *d, int s)
 {
 	static char text[2][128];

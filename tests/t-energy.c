@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Energy of a GPU, with a fake NVML library: what the counter says, what the report makes of it,
- * and drivers that say nothing. */
+/* Energy of a GPU, with a fake NVML library: the counter, its figures in the report, and drivers
+ * without a counter. */
 #include "config.h"
 
 #include <dlfcn.h>

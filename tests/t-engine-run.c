@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logs of engines as runs: what the steps did, by the order of each request's entries. */
+/* Logs of engines as runs: the work of each step, from the order of each request's entries. */
 #include "config.h"
 
 #include <signal.h>

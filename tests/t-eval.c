@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What 'attnreplay eval' sets, tells runs and stores of them, without running them. */
+/* The settings, answers and stored results of 'attnreplay eval', without running a model. */
 #include "config.h"
 #include "src/eval/eval.h"
 
@@ -252,8 +252,8 @@ static void test_text_memory(void)
 	unload(&e);
 }
 
-/* Let request req see logits whose most likely tokens are those of its answer, but for the last one
- * if right is false. */
+/* Let request req see logits whose most likely tokens are its answer's.  right: false: but for the
+ * last one. */
 static void answer(struct eval *e, uint32_t req, bool right)
 {
 	const struct prompt *p = e->prompt[req];

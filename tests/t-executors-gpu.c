@@ -104,8 +104,8 @@ static bool output_near(const struct batch_case *c, const struct output *got,
 	return good && sqrt(diff) <= 5e-3 * sqrt(norm);
 }
 
-/* x over lists on the device, its memory full of numbers that are none.  Tiles may be cut for up
- * to n_sm multiprocessors.  work: what it had, until gpu_free_all(). */
+/* Run x over lists on the device, its memory full of NaN.  Tiles may be cut for up to n_sm
+ * multiprocessors.  *work: its working memory, until gpu_free_all(). */
 static enum ar_status run(struct batch_case *c, const struct executor *x,
 			  const struct executor_lists *dev, int n_sm, void **work, struct output *o,
 			  struct ar_err *err)
@@ -328,7 +328,7 @@ static const char *const listed_name[] = { "runs and columns", "only runs", "onl
 					   "all keys under a band" };
 
 /* List k, of a query block that begins at st, has all keys before its end: columns, fewer than a
- * page, then runs that straddle pages.  Most rows see few of them.  Every fifth list is empty. */
+ * page, then runs that straddle pages.  Most rows see few keys.  Every fifth list is empty. */
 static void list_all(struct column_lists *l, int k, int st, int tok)
 {
 	int32_t *run = l->run + k * l->max_run, *col = l->col + k * l->max_col;

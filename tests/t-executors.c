@@ -529,7 +529,7 @@ static void take_some(struct some *x, const struct batch_case *c, struct rng *rn
 	x->b.rows.pos = x->pos;
 }
 
-/* Values of the rows of x that differ from those that the whole case gets. */
+/* Number of values in the rows of x that differ from the same rows of the whole case. */
 static int some_off(const struct batch_case *c, const struct some *x, const struct executor *e,
 		    const struct executor_lists *l)
 {

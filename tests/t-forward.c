@@ -196,7 +196,7 @@ static void ref_run(const struct tiny *m, const struct model *model)
 
 /* ---- the pass ---- */
 
-/* What a pass gave, row by row. */
+/* The results of a pass, row by row. */
 struct got {
 	const struct tiny *m;
 	bf16_t x[TINY_LAYERS + 1][N][HID];
@@ -321,7 +321,7 @@ static void test_models(void)
 	}
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void load(struct weights *w, const struct tiny *m)
 {
@@ -422,7 +422,7 @@ static void write_prompts(void)
 	file_write(prompts, text, n);
 }
 
-/* The captured values are those that the pass showed. */
+/* The captured values are the ones that the pass showed. */
 static void check_tensor(struct capture *c, int i, enum capture_tensor t, const bf16_t *want,
 			 int heads, int dim, int n_tok)
 {

@@ -301,7 +301,7 @@ static bool check_table(const struct sched *s, const struct sched_seq *q, size_t
 	return x->mixer != MIX_WINDOW || owned <= (seen + x->block_tok - 1) / x->block_tok + 1;
 }
 
-/* Does every running sequence own what it needs, and nobody the rest? */
+/* Whether every running sequence owns the blocks that it needs, and nobody the rest. */
 static bool tables_add_up(const struct sched *s)
 {
 	struct marks m = { .n_owned = 0 };

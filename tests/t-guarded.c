@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* References that are not of this program: whatever they write wrongly is found, and right ones
- * give what they give without guards. */
+ * have the same results as without guards. */
 #include "config.h"
 #include "kernels/methods/guarded.h"
 
@@ -18,7 +18,7 @@ static const struct attn_shape heads = {
 	.q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = TOK
 };
 
-/* What a reference does besides writing what is right. */
+/* A fault of the reference, besides writing the right results. */
 static void (*fault)(const struct attn_call *call, const struct selection *out);
 static bool failing;
 

@@ -20,7 +20,7 @@
 
 static char file[] = "/tmp/t-json-XXXXXX";
 
-/* ---- what the documents describe ---- */
+/* ---- the runs that the documents describe ---- */
 
 static struct request request[] = {
 	{ .arrival_ns = 1000000000, .prompt_tok = 8, .output_tok = 2, .type = 1 },

@@ -398,7 +398,7 @@ static void test_mixed_groups(void)
 }
 
 /* A selector with state and a window: tokens that decodes wrote are shown to the selector, but not
- * together with those that no page holds. */
+ * together with tokens that no page holds. */
 static void test_pieces(void)
 {
 	struct batch_entry e = { .req = 0, .n_tok = 50 }, decode = { .start = 50, .n_tok = 1 },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of several files in one: what is copied, what conflicts, and what a merge leaves that ends
- * in the middle. */
+/* Runs of several files in one: copies, conflicts, and the remains of a merge that ends in the
+ * middle. */
 #include "config.h"
 
 #include <signal.h>
@@ -131,7 +131,7 @@ static bool equal(const char *a, const char *b)
 	return !n;
 }
 
-/* What the numbers of other rows lead to. */
+/* Sums over the rows that numbers of other rows refer to. */
 #define LEADS \
 	"SELECT total(length(trace) + length(model) + length(method) + length(gpu)) * 1000 " \
 	"+ count(*) FROM v_run"
@@ -349,7 +349,7 @@ static void test_ends(bool kill_it, const char *what)
 
 /* SQLite's own allocations fail on demand. */
 static sqlite3_mem_methods memory;
-static long left = -1; /* allocations that still succeed; negative: all of them */
+static long left = -1; /* allocations that still succeed; negative: all */
 
 static void *faulty_malloc(int n)
 {

@@ -24,8 +24,8 @@ static const struct layer_spec wide = {
 	.mixer = MIX_FULL, .q_heads = 16, .kv_heads = 2, .head_dim = 256
 };
 
-/* Layers by letters: f, w, l, W (another window), b and B (full, half the bytes and three
- * quarters), q (as wide, beside linear layers). */
+/* Layers by letters: f full, w window, l linear, W another window; b and B full, with half and
+ * three quarters of the bytes; q as wide, beside linear layers. */
 static struct model model_of(const char *layers)
 {
 	struct model m = { .name = "m" };
@@ -155,7 +155,7 @@ static void test_refused(void)
 
 /* ---- runs ---- */
 
-/* Set the groups of a run.  *r has limits.policy, and what the test sets. */
+/* Set the groups of a run.  *r has limits.policy, and the other members that the test sets. */
 static enum ar_status set(struct run *r, const char *layers, struct ar_err *err)
 {
 	struct model m = model_of(layers);

@@ -58,7 +58,7 @@ static void test_presets(void)
 	   "a preset's name is no path");
 }
 
-/* What the published config.json files state.  folder: NULL for a preset. */
+/* Values of the published config.json files.  folder: NULL for a preset. */
 static const struct published {
 	const char *name, *folder;
 	int n_layers, hidden, q_heads, kv_heads, head_dim, ffn, n_experts, experts_per_tok, vocab;

@@ -488,8 +488,8 @@ static size_t random_batch(struct batch_entry *entry, struct rng *r)
 	return n;
 }
 
-/* Every row against its definition, by walking the arrays of its kind.  *emit: the rows of emit
- * before; those of the kind are added. */
+/* Every row against its definition, by walking the arrays of its kind.  *emit: the number of rows
+ * of emit before; the rows of the kind are added. */
 static bool check_kind(const struct rows *r, enum row_kind kind, const struct batch *batch,
 		       int *emit)
 {

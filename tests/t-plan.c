@@ -32,7 +32,7 @@ static const char *show(const struct plan *p)
 	return text;
 }
 
-/* ---- what a text says ---- */
+/* ---- texts ---- */
 
 static const struct {
 	const char *text, *want;

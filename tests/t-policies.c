@@ -70,7 +70,7 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
 
-/* Each takes 3 of 7 blocks, those of the longest that runs. */
+/* Each takes 3 of 7 blocks, as many as the longest that runs. */
 { "blocks for the longest", "orca", { LIMITS(15, 8), POOL(7) }, { 0 },
   { { 0, 10, 3 }, { 0, 4, 2 }, { 0, 1, 1 }, { 0, 16, 1 } }, true,
   "0-1 A:10@0 B:4@0 -> A B free 1 blocks\n"
@@ -302,7 +302,7 @@ static const struct scenario scenarios[] = {
   "C ttft 1.5 tpot 1.08333 e2e 14.5 queue 0.5 preempted 0 recomputed 0\n"
   "B ttft 1 tpot 1.25 e2e 16 queue 0 preempted 1 recomputed 14\n"
   "A ttft 1 tpot 1.23077 e2e 17 queue 0 preempted 0 recomputed 0\n" },
-/* D finds no room beside what the others may produce.  C has the fewest outputs and queues behind
+/* D finds no room beside the others' possible outputs.  C has the fewest outputs and queues behind
  * D.  It is charged all its outputs again, so that it waits for A to end. */
 { "retraction, mixed", "sglang-mixed-0.5.21", RETRACTION,
   "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
@@ -407,7 +407,7 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 2 e2e 4 queue 1 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n"
   "A ttft 2 tpot 1.5 e2e 5 queue 0 preempted 0 recomputed 0\n" },
-/* B needs what A will need: it waits while A is a prompt, not while A decodes. */
+/* B needs the blocks that A will need: it waits while A is a prompt, not while A decodes. */
 { "preemption under trtllm-prefill-first", "trtllm-prefill-first-02a10fe",
   { LIMITS(16, 8), POOL(6), .survives = true }, { 0 },
   { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
@@ -464,7 +464,7 @@ static const struct scenario scenarios[] = {
 };
 /* clang-format on */
 
-/* A has to be kept, being the only one that decodes, so that B gives its part of a prompt up. */
+/* A is the only one that decodes, so it is kept, and B gives up its part of a prompt. */
 static void test_last_decode(void)
 {
 	struct request req[] = {
@@ -487,7 +487,7 @@ static void test_last_decode(void)
 	replay_result_release(&res);
 }
 
-/* Where its engine fails, a run ends with what it has, unless it survives that. */
+/* Where its engine fails, a run ends with the results so far, unless it survives. */
 static void test_failure(const char *policy, const struct sched_limits *limits,
 			 const struct request *req, size_t n, const char *what, int64_t iterations)
 {

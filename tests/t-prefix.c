@@ -159,8 +159,8 @@ struct live { /* a running sequence in both caches */
 
 static char prompt[REQS][LEN + 1];
 
-/* What block k of req holds, the trace's granularity included: all its text up to the end of
- * the trace's block, or the name of the request where no id covers it. */
+/* Write the content of block k of req, the trace's granularity included.  It is all text up to the
+ * end of the trace's block.  Where no id covers the block, it is the request's name. */
 static void content(char *out, const struct trace *t, uint32_t block_tok, uint32_t req, uint32_t k)
 {
 	uint32_t end = (k + 1) * block_tok, len = t->req[req].prompt_tok;

@@ -7,7 +7,7 @@
 
 #include "tests/tap.h"
 
-/* Rates below most keep the limits, except those from gap to gap_end. */
+/* Rates up to most keep the limits, except rates from gap to gap_end. */
 struct limit {
 	double most, gap, gap_end;
 	int tries, fails_at; /* number of the try that fails, 0: none */

@@ -18,8 +18,8 @@ static const char *rest_of(const struct selector *s)
 					   "exec=blocksparse";
 }
 
-/* Whether the value is refused, the message beginning with the parameter and the value, and saying
- * what is wanted instead. */
+/* Whether the value is refused.  The message begins with the parameter and the value, and names the
+ * wanted values. */
 static bool refused(const struct selector *s, const char *name, const char *value)
 {
 	char text[256], start[512];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command that --resume reads from a database: what is not its to resume, damaged rows,
+/* The command that --resume reads from a database: runs that it cannot resume, damaged rows,
  * faults. */
 #include "config.h"
 

@@ -175,7 +175,7 @@ static const char *const good[] = {
 };
 enum { N_GOOD = sizeof good / sizeof *good };
 
-/* What is written is read as the same. */
+/* A RoPE that is written is read as the same. */
 static void test_json(void)
 {
 	struct ar_err err = { 0 };

@@ -117,7 +117,7 @@ static void test_order(void)
 	   "the order in a list counts");
 }
 
-/* A value of the option that differs from what it has; NULL: another test has it. */
+/* Another value of the option than the present one; NULL: another test has it. */
 static const char *other_value(const struct opt *o, const struct opt_group *g)
 {
 	const void *p = (const char *)g->base + o->off;

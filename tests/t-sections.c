@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sections of the report: rules that each of them keeps, and failures of the whole. */
+/* The sections of the report: rules that each section keeps, and failures of the whole. */
 #include "config.h"
 
 #include <ctype.h>
@@ -133,7 +133,7 @@ static bool is_section(const char *name)
 	return s->name && s->title;
 }
 
-/* A part says what would bring it, and is followed by what it shows. */
+/* A part says how to get it, and its charts or tables follow it. */
 static void test_part(const struct page_item *i)
 {
 	ok(i->title && *i->title && i->text && *i->text && i[1].kind != PAGE_PART &&
@@ -163,7 +163,7 @@ static sqlite3 *open_sample(void)
 	return db;
 }
 
-/* In order, since one may use the tables of those before. */
+/* In order, since a section may use the tables of sections before it. */
 static void test_sections(void)
 {
 	sqlite3 *db = open_sample();
@@ -208,7 +208,7 @@ static enum ar_status write_page(bool armed, long k, size_t *size, struct ar_err
 	return st;
 }
 
-/* One in 13 of the allocations, or in 65: SQLite makes most of them. */
+/* Fail one in 13 allocations, or in 65: SQLite makes most allocations. */
 static void test_page_faults(void)
 {
 	size_t size = 0;
@@ -287,7 +287,7 @@ static void test_lacking(void)
 	sqlite3_close(r.db);
 }
 
-/* Set text to what the function makes of the columns of these rows.  Returns whether it did. */
+/* Set text to the function's result over the columns of these rows.  Returns whether it did. */
 static bool interval(sqlite3 *db, const char *call, const char *rows, char *text, size_t n)
 {
 	char sql[400];

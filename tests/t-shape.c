@@ -249,7 +249,7 @@ static void test_merge(void)
 	trace_free(t);
 }
 
-/* How files are read is said for all of them, or for one. */
+/* Options of reading are given for all files, or for one. */
 static void test_merge_reading(void)
 {
 	static const char twice[] = VI "0,1,1\n604453,2,1\n0,3,1\n";
@@ -371,7 +371,7 @@ static double shared_tokens(const struct trace *t, size_t i, size_t j)
 	return fmin(n, fmin(t->req[i].prompt_tok, t->req[j].prompt_tok));
 }
 
-/* Options applied one after another, through a file, make the same trace as all of them at once. */
+/* Options applied one after another, through a file, make the same trace as all at once. */
 static void is_composed(const char *first, const char *second, bool all_bytes)
 {
 	char both[200], *want, *text;

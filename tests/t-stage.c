@@ -49,7 +49,7 @@ static sqlite3 *open_with(const char *sql)
 	return db;
 }
 
-/* Integers of all sizes, most of them next to where a size ends. */
+/* Integers of all sizes; most are next to where a size ends. */
 static int64_t some_int(struct rng *r)
 {
 	uint64_t x = (uint64_t)1 << rng_below(r, 64);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels run: every family is in the table, and refusals say what is supported. */
+/* Support of the kernels: every family is in the table, and refusals name the supported values. */
 #include "config.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of descriptors: each member has what it must have, by what it says of itself.  A failure
- * names the member and says what to do.  Descriptors of selectors: see t-selectors.c. */
+/* Tables of descriptors: each descriptor has the members that it must have, as its other members
+ * say.  A failure names the member and says how to mend it.  Descriptors of selectors: see
+ * t-selectors.c. */
 #include "config.h"
 
 #include <stdio.h>
@@ -61,7 +62,8 @@ static bool is_name(const char *s)
 		!(x)->member, #member, want \
 	}
 
-/* What the tests of a table call: the descriptor, of this name, is whole. */
+/* For the tests of a table: the descriptor of this name is whole.  bad: its faulty member, or
+ * NULL. */
 static void whole(const char *kind, const char *name, const char *bad)
 {
 	is_str(bad, NULL, "%s %s has what it must have", kind, name);

@@ -232,7 +232,7 @@ static void test_pieces(void)
 
 /* ---- plans ---- */
 
-/* Whether tiles hold each row and head once, those of the tail first and under no list. */
+/* Whether tiles hold each row and head once, with tiles of the tail first and under no list. */
 static bool covers(const struct batch_case *c)
 {
 	const struct attn_batch *b = &c->b;

@@ -65,7 +65,7 @@ static void test_ids(void)
 	tokens_close(NULL);
 }
 
-/* The tokens of a prompt are those of all ranks, the next one is of the first. */
+/* The tokens of a prompt may be of all ranks; the next token is of the first rank. */
 static void test_rank(void)
 {
 	static const float some[2] = { 1, 2 };
@@ -102,7 +102,7 @@ static void test_choice(void)
 	tokens_close(t);
 }
 
-/* The shares of 4000 draws are those of the softmax, to five deviations. */
+/* The shares of 4000 draws are the softmax's, to five deviations. */
 static void test_draws(void)
 {
 	int n[VOCAB] = { 0 }, good = 0, again = 0;

@@ -448,7 +448,7 @@ static void header(char *buf, size_t size, const struct importer *a, const struc
 		at += (size_t)snprintf(buf + at, size - at, "%s%s", names[n], n ? "," : "\n");
 }
 
-/* Every pair of CSV formats.  Azure's columns are part of those of its multimodal traces. */
+/* Every pair of CSV formats.  Azure's columns are among the columns of its multimodal traces. */
 static void test_csv_pairs(void)
 {
 	for (int i = 0; importers[i]; i++)
@@ -502,7 +502,7 @@ static void test_cut(const struct importer *f, const unsigned char *data, size_t
 	is_int(bad, 0, "%s: a cut sample is read or refused", f->name);
 }
 
-/* What was read is the same after a round trip through the canonical form. */
+/* A trace is the same after a round trip through the canonical form. */
 static void test_round_trip(const struct importer *f, const struct trace *t)
 {
 	char *text = canonical(t), *again = NULL;

@@ -110,7 +110,7 @@ static void test_print(void)
 	tune_prompts_release(&p);
 }
 
-/* What the memory of one step is for, from loading to the JSON. */
+/* One step, from loading to the JSON, with all of its allocations. */
 static enum ar_status step(struct tune_prompts *p, bool *json, struct ar_err *err)
 {
 	char *setting = (char[]){ "compact-fp" };

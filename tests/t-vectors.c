@@ -227,8 +227,8 @@ static void test_flexprefill(void)
 	       "flexprefill: eight tokens, the one that crosses among them, are three blocks");
 }
 
-/* Shares of query-aware blocks that neither the column nor the diagonal holds, and what the blocks
- * with no smaller ones add up to. */
+/* Query-aware blocks that neither the column nor the diagonal holds.  sum: the shares of all blocks
+ * whose share is no smaller. */
 static void test_flexprefill_order(void)
 {
 	static const struct {
@@ -278,8 +278,8 @@ static uint32_t heaviest(const float *share, int n)
 	return set;
 }
 
-/* Of each query block and head: shares of the aligned example, and which blocks make up 0.7 in both
- * of them. */
+/* Of each query block and head: shares of the aligned example.  set: the blocks that make up 0.7,
+ * in the aligned example and in another. */
 static void test_shares(void)
 {
 	static const double share[2][2][8] = {
@@ -334,8 +334,8 @@ static void test_shares(void)
 	}
 }
 
-/* Coarse blocks that are kept in the two query blocks, as bits: those of the n best scores of each
- * head, the first, and the band. */
+/* Coarse blocks that are kept in the two query blocks, as bits.  They are the blocks of the n best
+ * scores of each head, the first block, and the band. */
 static void test_scores(void)
 {
 	static const struct {

@@ -102,7 +102,7 @@ static const struct tokens_text texts[N_TEXT] = {
 	{ .prompt = ids[2], .n_prompt = 150, .answer = ids[2] + 150 },
 };
 
-/* What a run gave. */
+/* The logits of a run. */
 struct got {
 	float logit[N_TEXT][OUT][TINY_VOCAB];
 	int n[N_TEXT]; /* outputs, each once */
@@ -168,7 +168,7 @@ static double relative(const struct distance *d)
 	return sqrt(d->off / d->size);
 }
 
-/* Of the logits of all outputs, from those of other; NULL: of the forward pass. */
+/* Distance of the logits of all outputs from other's; NULL: from the forward pass. */
 static double far_from(const struct got *g, const struct got *other)
 {
 	struct distance d = { 0, 0 };
@@ -230,7 +230,7 @@ static double far_logits(const struct watch_gpu *w, int pos, int n)
 	return relative(&d);
 }
 
-/* All rows of a prompt, step of them at a time. */
+/* All rows of a prompt, step rows at a time. */
 static void test_hidden(int step)
 {
 	struct whole c;
@@ -300,7 +300,7 @@ static void test_batches(const char *method, bool eager, const char *what)
 	whole_close(&c);
 }
 
-/* Tokens of the prefix cache, and those of a request that was preempted, are run again. */
+/* Tokens of the prefix cache, and tokens of a request that was preempted, are run again. */
 static void test_again(const char *method)
 {
 	struct whole c;
@@ -422,8 +422,8 @@ static void test_cost(void)
 #define REVIVES PRUNES ",aux-revival=1,revive-max=6"
 #define REVIVES_ALL "lazyllm:layers=0:0+1:0,aux-revival=1"
 
-/* What a dropper keeps follows from the layers below: a chunk gives the same rows however often it
- * is run, and as the entry of a batch. */
+/* The rows that a dropper keeps follow from the layers below: a chunk gives the same rows however
+ * often it is run, and as the entry of a batch. */
 static void test_drops(const char *method)
 {
 	static struct got alone, beside;
@@ -487,8 +487,8 @@ static void test_revival(void)
 
 /* ---- both backends ---- */
 
-/* A method does on the device what its reference does on the host.  Where a score is at a
- * threshold, they may choose differently, which is less than what the method leaves out. */
+/* A method has the same results on the device as its reference on the host.  Where a score is at a
+ * threshold, they may choose differently.  That changes logits less than the method itself does. */
 static void test_both(const char *method)
 {
 	static struct got cuda, cpu;

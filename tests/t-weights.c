@@ -51,7 +51,7 @@ static void begin(const struct tiny *m)
 	tiny_config(dir, m);
 }
 
-/* ---- what is read ---- */
+/* ---- reading ---- */
 
 static bool equal(const bf16_t *got, const float *want, int n)
 {
@@ -318,7 +318,7 @@ static void test_ranks_refused(void)
 	}
 }
 
-/* A rank reads its own columns only: 96 of them for two ranks. */
+/* A rank reads its own columns only: two ranks share 96 columns. */
 static void test_ranks_apart(void)
 {
 	struct ar_err err = { 0 };
@@ -336,7 +336,7 @@ static void test_ranks_apart(void)
 	tiny_free(&tw);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refused(const char *message)
 {
