@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay diff: what changed from one run to another, for people and for CI. */
+/* attnreplay diff: show the changes from one run to another, for people and for CI. */
 #include "config.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay eval: what methods do to a model's answers. */
+/* attnreplay eval: measure the effect of methods on a model's answers. */
 #include "config.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay methods: what --method takes.  Everything is printed from the tables that the
+/* attnreplay methods: show the values of --method.  Everything is printed from the tables that the
  * parser uses. */
 #include "config.h"
 
@@ -177,7 +177,7 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 	return st;
 }
 
-/* ---- what goes together ---- */
+/* ---- pairs that go together ---- */
 
 static unsigned shape_given(const struct selector *s, enum union_kind u)
 {

@@ -11,7 +11,7 @@
 #include "kernels/support.h"
 #include "src/json_file.h"
 
-/* What all families are asked for, and where the answers go. */
+/* The requirements on all families, and the place of the answers. */
 struct asked {
 	struct attn_shape shape;
 	int cc;	     /* 0: any GPU */

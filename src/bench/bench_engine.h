@@ -16,7 +16,7 @@ struct bench_engine {
 	struct plan *plan;
 	int layer; /* number of the executed layer in the model */
 
-	/* What env points to. */
+	/* The objects that env points to. */
 	struct backend_env env;
 	struct model model;
 	struct trace trace;

@@ -39,8 +39,8 @@ struct bench_match {
 /* A match differs by at most this many percentage points. */
 extern const double bench_match_near;
 
-/* Find what comes nearest to `want`.  AR_USAGE: the method is wrong; else the status of
- * sparsity(). */
+/* Find the variant of method whose sparsity is nearest to `want`.  AR_USAGE: the method is wrong;
+ * else the status of sparsity(). */
 enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *sparsity, void *ctx,
 			   struct bench_match *out, struct ar_err *err);
 

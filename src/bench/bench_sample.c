@@ -9,8 +9,8 @@ int bench_samples(int n_chunk, int n)
 	return n && n < n_chunk ? n : n_chunk;
 }
 
-/* A run of even length has two middle chunks.  Even runs take the first, odd runs the second, so
- * that what grows with the context is not underrated. */
+/* A run of even length has two middle chunks.  Even runs take the first, odd runs the second.  So
+ * times that grow with the context are not underrated. */
 struct bench_sample bench_sample_at(int n_chunk, int n, int i)
 {
 	int samples = bench_samples(n_chunk, n);

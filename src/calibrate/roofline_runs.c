@@ -96,7 +96,7 @@ static enum ar_status load_subject(struct reader *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Read what one statement says of the run: is it measured, and how dense was it? */
+/* Check with one statement that the run is measured, and read its density. */
 static enum ar_status check_run(struct reader *r, struct ar_err *err)
 {
 	static const char sql[] =

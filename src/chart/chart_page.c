@@ -9,7 +9,7 @@
 
 enum { GAP = 20, COLUMNS = 2, LEGEND_COLUMNS = 4, LEGEND_STEP = 20, SWATCH = 28 };
 
-/* What stands for a series in the legend: its line, else its first mark. */
+/* The mark that stands for a series in the legend: of its line, else its first mark. */
 static const struct chart_item *sample_of(const struct chart *c, size_t series)
 {
 	const struct chart_item *found = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What changed from one run to another: options, latencies with intervals, phases, kernels. */
+/* Changes from one run to another: options, latencies with intervals, phases, kernels. */
 #ifndef AR_DIFF_H
 #define AR_DIFF_H
 

@@ -130,7 +130,7 @@ static enum ar_status store_request(struct walk *w, size_t i, struct ar_err *err
 
 /* ---- steps ---- */
 
-/* Sum the tokens of each request.  What lacks was in the prefix cache. */
+/* Sum the tokens of each request.  Prompt tokens that lack were in the prefix cache. */
 static void find_cached(struct walk *w)
 {
 	const struct engine_log *log = w->r->log;

@@ -113,7 +113,7 @@ void eval_results_add(struct eval_results *e, size_t i, const struct tokens_row 
 
 	if (dense && !i)
 		memcpy(dense, row->logits, (size_t)e->vocab * sizeof *dense);
-	/* What dense attention has not run has no logits. */
+	/* A row that dense attention has not run has no logits. */
 	e->token[i * e->n_row + at] = eval_score(row->logits, e->scored[at] || !i ? dense : NULL,
 						 e->vocab, row->next);
 	e->scored[i * e->n_row + at] = true;

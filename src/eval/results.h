@@ -45,7 +45,7 @@ void eval_results_close(struct eval_results *e); /* may be called twice */
 
 /* Score a row of run i.  The answer's token is row->next. */
 void eval_results_add(struct eval_results *e, size_t i, const struct tokens_row *row);
-/* Forget what run i has. */
+/* Forget the results of run i. */
 void eval_results_clear(struct eval_results *e, size_t i);
 
 /* The answer of a request: sums over its tokens. */

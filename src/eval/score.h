@@ -8,7 +8,7 @@
 /* A position of an answer.  The sums are computed in double. */
 struct eval_token {
 	int32_t gold;	/* the answer's token */
-	int32_t best;	/* the most likely one, the first of equals: what greedy decoding takes */
+	int32_t best;	/* the most likely one, the first of equals: greedy decoding takes it */
 	int32_t rank;	/* tokens before gold: more likely ones, and equal ones with a smaller id.
 		       * So it is 0 exactly if gold is best. */
 	double logprob; /* ln p(gold) */

@@ -10,7 +10,7 @@
 struct page_item {
 	enum { PAGE_END, PAGE_PART, PAGE_TABLE, PAGE_QUERY, PAGE_CHART, PAGE_EACH } kind;
 	const char *name, *title; /* PART: name NULL */
-	const char *text;	  /* PART: what would bring it; QUERY, CHART, EACH: the statement */
+	const char *text;	  /* PART: how to get it; QUERY, CHART, EACH: the statement */
 	struct chart_spec spec;	  /* CHART, EACH */
 };
 extern const struct page_item page_items[]; /* ends with PAGE_END */

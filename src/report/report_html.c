@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report as a page.  A part without anything in it says what would bring it. */
+/* The report as a page.  A part without anything in it says how to get it. */
 #include "config.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ static enum ar_status query_item(struct page *p, const struct page_item *i, int6
 	return st;
 }
 
-/* Set out to the title with the name of the baseline; what does not fit is cut. */
+/* Set out to the title with the name of the baseline, cut to fit. */
 static const char *expand(const struct page *p, const char *title, char out[ROOM])
 {
 	static const char word[] = "{baseline}";

@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "src/report/result_rows.h"
 
-/* Foreign text ends no cell and no line, and makes no markup: a backslash precedes what Markdown
- * would read.  Control characters are written as for people. */
+/* Foreign text ends no cell and no line, and makes no markup: a backslash precedes each character
+ * that Markdown would read.  Control characters are written as for people. */
 static void put_text(const char *s, FILE *f)
 {
 	char one[8];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows from the options and inputs of a run. */
+/* Facts that follow from the options and inputs of a run. */
 #include "config.h"
 #include "src/run/run.h"
 

@@ -118,8 +118,8 @@ static enum ar_status sum_model(char **text, const char *value, struct ar_err *e
 
 enum { HEAD = 1 << 20, PAGE = 1 << 12 }; /* bytes, of sum_shard() */
 
-/* A file may have gigabytes.  So of what follows its first megabyte, which holds the header, only a
- * page of each further megabyte is read.  buf: [HEAD]. */
+/* A file may have gigabytes.  So its first megabyte is read, which holds the header, but only a
+ * page of each further megabyte.  buf: [HEAD]. */
 static enum ar_status sum_shard(SHA2_CTX *sha, unsigned char *buf, const char *path,
 				struct ar_err *err)
 {

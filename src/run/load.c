@@ -295,7 +295,7 @@ static enum ar_status try_host(const struct run_options *o, struct ar_err *err)
 	return strcmp(o->host, "auto") ? host_load_file(&unused, o->host, err) : AR_OK;
 }
 
-/* Load what kernels need, but for what depends on the trace. */
+/* Load the inputs of kernels, except inputs that depend on the trace. */
 static enum ar_status load_kernels(struct run_inputs *in, const struct run_session *s,
 				   struct ar_err *err)
 {

@@ -84,7 +84,7 @@ struct run_inputs {
 	struct tokens_text *text; /* [trace->n] */
 	struct prepared prep;
 	char **method;		  /* [n_methods] of --method, as written; NULL: none */
-	struct plan **plan;	  /* [n_runs] what runs; NULL: none */
+	struct plan **plan;	  /* [n_runs] the method of each run; NULL: none */
 	struct dense_as dense_as; /* of --dense-as-engine */
 
 	size_t n_methods; /* at least 1 */

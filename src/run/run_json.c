@@ -52,7 +52,7 @@ static cJSON *json_match(const struct run *r, size_t i)
 				  cJSON_CreateNull();
 }
 
-/* What ran. */
+/* Add the method, the inputs and the settings of run i. */
 static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p)
 {
 	const struct store_run *from = r->in.costs ? &r->in.costs->run : &(struct store_run){ 0 };

@@ -335,7 +335,7 @@ static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
 	return st ? st : st2;
 }
 
-/* What advances the clock.  *d: gets the factors of --dense-as-engine, if they do. */
+/* The cost that advances the clock.  *d: gets the factors of --dense-as-engine, if they do. */
 static struct cost run_cost(const struct run *r, const struct plan *p, struct dense_as_run *d)
 {
 	const struct run_inputs *in = &r->in;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The result of 'attnreplay select': what one method selects for one chunk of a capture in one
+/* The result of 'attnreplay select': the selection of one method for one chunk of a capture in one
  * layer. */
 #ifndef AR_SELECT_H
 #define AR_SELECT_H

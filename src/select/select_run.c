@@ -177,7 +177,7 @@ static enum ar_status look_at(struct select_chunk *c, const char *method, struct
 
 /* ---- all methods ---- */
 
-/* Check what needs no capture: names and parameters of methods, and --scores. */
+/* Check all that needs no capture: names and parameters of methods, and --scores. */
 static enum ar_status check_methods(char *const *name, size_t n, const struct select_args *a,
 				    struct ar_err *err)
 {

@@ -16,7 +16,7 @@ struct sweep_point {
 	char key[RUN_KEY_SIZE];
 };
 
-/* What all points share. */
+/* Inputs that all points share. */
 struct sweep_base {
 	struct sweep file;
 	struct run_options o;	  /* its option tables check the file */

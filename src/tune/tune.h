@@ -55,8 +55,8 @@ struct tune_goal {
 	double want, near;
 };
 
-/* Read "recall=0.95".  samples: bits of enum tune_sample, what there is to measure on.  near: 0,
- * the target's own.  AR_USAGE: no target of these samples, or a value out of range. */
+/* Read "recall=0.95".  samples: bits of enum tune_sample, the samples that there are.  near: 0, the
+ * target's own.  AR_USAGE: no target of these samples, or a value out of range. */
 enum ar_status tune_goal_parse(struct tune_goal *g, const char *text, unsigned samples, double near,
 			       struct ar_err *err);
 
