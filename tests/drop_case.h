@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of droppers on batches of a case, on the host, and what may differ from them. */
+/* Calls of droppers on batches of a case, on the host, and counts of wrong differences from
+ * them. */
 #ifndef AR_TESTS_DROP_CASE_H
 #define AR_TESTS_DROP_CASE_H
 
@@ -42,7 +43,7 @@ int drop_share_faults(const struct uniprefill *p, const double *share, int from,
 void drop_plain_shares(const struct batch_case *c, const struct uniprefill *p, int r,
 		       double *share);
 
-/* What drop_share_faults() says of the rows of request 0 by these shares. */
+/* The faults that drop_share_faults() counts in the rows of request 0, by plain shares. */
 int drop_plain_faults(const struct batch_case *c, const struct uniprefill *p,
 		      const struct drop_kept *got, double near);
 

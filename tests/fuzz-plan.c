@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as the text of --method: a list of plans of layers, methods and droppers,
- * and as the parameters of each dropper.  Each text must be taken, or refused with a message.  What
- * is taken is put on models whose layers are alike, and whose layers differ. */
+ * and as the parameters of each dropper.  Each text must be taken, or refused with a message.  A
+ * plan that is taken is put on models whose layers are alike, and whose layers differ. */
 #include "config.h"
 
 #include <stdint.h>

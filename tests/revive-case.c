@@ -25,7 +25,7 @@ struct layer {
 	bf16_t cache_k[N_PAGE][KV_HEADS][PAGE][DIM], cache_v[N_PAGE][KV_HEADS][PAGE][DIM];
 };
 
-/* A backend, and what request 0 has in the caches of each segment. */
+/* A backend, and the tokens of request 0 in the caches of each segment. */
 struct life {
 	struct backend_case c;
 	mixed_read_fn *read;
@@ -209,7 +209,7 @@ static int decode_faults(const double *sum, const bool *has, const bool *next, c
 	return bad + !went[last];
 }
 
-/* Take in what segment s + 1 got of entry `of`, and compare it with the rule. */
+/* Note the tokens that segment s + 1 got of entry `of`, and compare them with the rule. */
 static void check_choice(struct life *l, const struct batch_entry *e, size_t of, int s)
 {
 	int pos[CASE_LEN], last = (int)(e[of].start + e[of].n_tok) - 1;

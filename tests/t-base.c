@@ -555,7 +555,7 @@ static void test_orders(void)
 	ok(ORDER(1, 2) < 0 && !ORDER(2, 2) && ORDER(2, 1) > 0, "an order of two values");
 }
 
-/* What progress() writes to standard error, without a terminal. */
+/* The text that progress() writes to standard error, without a terminal. */
 static const char *heard(double period_s, enum log_level level, unsigned long n_done)
 {
 	static char text[256];

@@ -188,7 +188,7 @@ static struct capture *must_open(void)
 	return c;
 }
 
-/* The same figures from what dense attention gave before. */
+/* The same figures from kept results of dense attention. */
 static void test_kept(void)
 {
 	struct capture *c = must_open();

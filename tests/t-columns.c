@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each table of columns.def: what CREATE TABLE makes, where INSERT puts the members of a row. */
+/* Each table of columns.def: the columns that CREATE TABLE makes, and where INSERT puts the members
+ * of a row. */
 #include "config.h"
 
 #include <math.h>
@@ -151,7 +152,7 @@ static void test_end(void)
 	is_row(t, SET_AT_END, "each member of the end is in its column");
 }
 
-/* Rows that are copied between files need to know what their numbers mean. */
+/* Rows that are copied between files must know which table each of their numbers refers to. */
 static void test_references(void)
 {
 	int unknown = 0, n = 0;

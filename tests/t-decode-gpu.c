@@ -30,7 +30,7 @@ struct pair {
 	void *work;
 };
 
-/* What bounds the rows of a batch. */
+/* Bounds of the rows of a batch. */
 struct bounds {
 	int window; /* -1: none; 0: random first keys */
 	bool sinks;

@@ -278,7 +278,7 @@ static const struct limit prefill_limit[DELTA_FILLS] = {
 };
 static const struct limit decode_limit = { 1e-4, 1e-5 };
 
-/* Compare n_row rows, all states and tails.  Says what differs. */
+/* Compare n_row rows, all states and tails.  Prints the errors if they are too large. */
 static bool agrees(const struct delta_case *c, const struct delta_call *d, int n_row,
 		   const struct limit *limit, const char *what)
 {
@@ -561,7 +561,8 @@ static double time_of(const struct delta_call *d, const struct delta_batch *b, i
 	return ms[RUNS / 2];
 }
 
-/* GB/s of what must move: the projection and the output; in decode the state, both ways. */
+/* Print GB/s of the bytes that must move: the projection and the output; in decode the state, both
+ * ways. */
 static void print_times(int tp)
 {
 	enum { N = 32768, MANY = 256 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kept tokens hold of dense attention, and counts of rows and pairs. */
+/* The share of dense attention that kept tokens hold, and counts of rows and pairs. */
 #include "config.h"
 
 #include <math.h>

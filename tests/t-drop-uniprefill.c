@@ -102,7 +102,7 @@ static void test_pick(void)
 	ok(!k[0] && k[1] && !k[2] && !k[3], "even a crossing block that is to go, if it is first");
 }
 
-/* near 1e-5 is what sums in fp32 may differ by; 2^-7 is a unit in the last place of bf16. */
+/* near: sums in fp32 may differ by 1e-5; 2^-7 is a unit in the last place of bf16. */
 static void test_plain(struct batch_case *c, const char *of)
 {
 	static const double p[] = { 0.6, 0.9, 0.99 };

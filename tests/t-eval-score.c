@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scores of logits: values worked out by hand, ties, and what holds for any logits. */
+/* Scores of logits: values worked out by hand, ties, and properties of any logits' scores. */
 #include "config.h"
 #include "src/eval/score.h"
 

@@ -228,7 +228,7 @@ static bool compare(struct batch_case *c, const struct executor *x, const struct
 	return good;
 }
 
-/* What any_case() runs. */
+/* The executor and shape that any_case() runs. */
 static struct {
 	const struct executor *x;
 	unsigned shape;

@@ -30,7 +30,7 @@ static struct tiny_weights tw;
 /* ---- the formulas ---- */
 
 struct ref {
-	double x[TINY_LAYERS + 1][N][HID]; /* that enter each layer, and what leaves the last */
+	double x[TINY_LAYERS + 1][N][HID]; /* that enter each layer, and that leave the last */
 	double q[TINY_LAYERS][N][MAX_WIDTH], k[TINY_LAYERS][N][MAX_WIDTH];
 	double v[TINY_LAYERS][N][MAX_WIDTH];
 	double logit[N][TINY_VOCAB];

@@ -54,7 +54,7 @@ static struct host_load random_load(struct rng *r)
 	return x;
 }
 
-/* What preparing and launching takes of its time, each as often, in a log with a spread. */
+/* Factors of the time of preparing and launching, each as often, in a log with a spread. */
 static const double spread[] = { 0.6, 1, 2 };
 
 struct log {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What layers of a model run and share: methods, cache groups, activations. */
+/* The methods that layers of a model run, and the cache groups and activations that they share. */
 #include "config.h"
 #include "replay/engine/attn_engine.h"
 
@@ -132,7 +132,7 @@ static void test_misfits(void)
 	}
 }
 
-/* What all layers share: pages of one size. */
+/* All layers share pages of one size. */
 static void test_page_sizes(void)
 {
 	static const struct {

@@ -36,7 +36,7 @@ static const struct {
 	{ "compact-fp-copy", FP("0.06", "copy", "2", "group", "4") },
 	{ "union-bs:union=sub-group", FP("0.06", "blocksparse", "2", "sub-group", "4") },
 	{ "select=flashprefill/exec=blocksparse", FP("0.01", "blocksparse", "2", "none", "4") },
-	/* what decodes have without a part is not in the record */
+	/* dense decodes, the default, are not in the record */
 	{ "dense/decode=dense", "{\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
 	{ "compact-fp:alpha=0.12/decode=dense", FP("0.12", "paged", "2", "group", "4") },
 	{ "select=flashprefill,alpha=0.06/union=group/exec=paged/decode=dense",

@@ -250,7 +250,7 @@ static void test_archs(void)
 
 #define H "{" BASE ",\"num_attention_heads\":4"
 
-/* What needs no angles runs with every rotary embedding that models have. */
+/* Runs that need no angles take every rotary embedding that models have. */
 static void test_unknown_rope(void)
 {
 	static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The key of a run: what changes it, and what does not. */
+/* The key of a run: options and inputs that change it, and others that do not. */
 #include "config.h"
 
 #include <stdio.h>
@@ -319,7 +319,7 @@ static void test_methods(void)
 	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "... and so does a word in its place");
 }
 
-/* What --match tunes to counts, and whether the threshold is tuned. */
+/* The goal of --match counts, and whether the threshold is tuned. */
 static void test_match(void)
 {
 	struct run_key k = plain, l = plain;

@@ -20,7 +20,7 @@ static struct request requests[] = { { .prompt_tok = 3, .output_tok = 2 },
 				     { .prompt_tok = 2, .output_tok = 1 } };
 static struct trace trace = { .req = requests, .n = 3 };
 
-/* What 'run' has read before its weights. */
+/* Set the inputs that 'run' has read before its weights. */
 static enum ar_status begin(struct run *r, const char *model, struct ar_err *err)
 {
 	*r = (struct run){ .in.trace = &trace };

@@ -70,7 +70,7 @@ static bool on_page(const struct section *s)
 	return false;
 }
 
-/* q: the section's statement; end: what follows it in the file. */
+/* q: the section's statement; end: the rest of the file behind it. */
 static void test_section(const struct section *s, sqlite3_stmt *q, const char *end)
 {
 	while (isspace((unsigned char)*end))

@@ -249,7 +249,7 @@ static void test_gamma(void)
 	ok(fewer > n / 2, "and mostly a smaller one (%d of %d)", fewer, n);
 }
 
-/* A prompt in one piece and its last chunk of whole blocks decide alike in what both have. */
+/* A prompt in one piece and its last chunk of whole blocks decide alike for the rows of both. */
 static void test_chunks(void)
 {
 	const struct flexprefill p = { .gamma = 0.6 };

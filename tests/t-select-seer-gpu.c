@@ -69,7 +69,8 @@ static uint32_t *ref_mask(struct pair *p, double scale)
 	return mask;
 }
 
-/* Gate keys within some last places of bf16 of the reference's; what neither wrote is the same. */
+/* Whether gate keys are within some last places of bf16 of the reference's.  Values that neither
+ * wrote are the same. */
 static bool keys_close(const struct pair *p)
 {
 	size_t n = p->s.state_bytes / sizeof(bf16_t);

@@ -21,7 +21,7 @@ static bool in_table(const char *kernel)
 	return false;
 }
 
-/* Whether two rows are of one family, and differ in what must not depend on the GPU. */
+/* Whether two rows are of one family, and differ in members that must not depend on the GPU. */
 static bool clash(const struct support *a, const struct support *b)
 {
 	return !strcmp(a->kernel, b->kernel) && (a->page_toks != b->page_toks || !a->fn != !b->fn ||

@@ -208,7 +208,7 @@ static void test_xattention(void)
 }
 
 /* Every head is query-aware below a distance of 1: one column and one diagonal, and ten of the
- * heaviest blocks, the eleventh being what crosses 0.7 of six rows. */
+ * heaviest blocks.  The eleventh would cross 0.7 of six rows. */
 static void test_flexprefill(void)
 {
 	const struct flexprefill p = { .gamma = 0.7, .tau = 1, .min_budget = 1 };

@@ -345,7 +345,7 @@ static void test_held(const char *method)
 	whole_close(&c);
 }
 
-/* Runs that are the same but for compare(), which must not change what follows. */
+/* Runs that are the same but for compare(), which must not change later results. */
 static void test_compare(const char *method, double least, double most)
 {
 	static struct got with, without;
@@ -386,7 +386,7 @@ static void test_compare(const char *method, double least, double most)
 
 /* ---- costs ---- */
 
-/* Embeddings and the copies of logits are before and after an iteration.  What an iteration costs
+/* Embeddings and the copies of logits are before and after an iteration.  The cost of an iteration
  * does not depend on the one before it. */
 static void test_cost(void)
 {

@@ -18,7 +18,7 @@ struct watch_gpu {
 /* *w and the backend's decoder live until the backend is closed. */
 void watch_gpu_open(struct watch_gpu *w, struct decoder *d);
 void watch_gpu_close(struct watch_gpu *w);
-/* What entered layer i in the last pass, of n rows; i = layers: what left the last one. */
+/* The input of layer i in the last pass, of n rows; i = layers: the output of the last layer. */
 void watch_gpu_read(const struct watch_gpu *w, int i, int n, bf16_t *out);
 /* Logits of all n rows of the last pass, out[n][vocab]. */
 void watch_gpu_logits(const struct watch_gpu *w, int n, float *out);
