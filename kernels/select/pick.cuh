@@ -3,8 +3,7 @@
  * The largest of many keys, by a thread block of PICK_THREADS.
  *
  * pick_find() finds the largest keys that fit into a budget.  If each key weighs 1, these are the k
- * largest.  If a key weighs itself, these are as many of the largest as add up to no more than the
- * budget.
+ * largest.  If a key weighs itself, these are the largest that add up to no more than the budget.
  *
  * Up to PICK_KEPT keys stay in registers.  The threshold is found bit by bit, with a sum for each
  * bit, until only one key can be it.  There is no histogram: keys agree in their upper bits, so its
@@ -22,11 +21,11 @@
  * Neighbours often share a digit.  So a bucket's weight is kept in several copies, in different
  * banks, for lanes that add to it at once.
  *
- * pick_gather() reads many keys once and keeps the places of those between two bounds, in order.
- * A sample gives the bounds, so that few keys are left for pick_find() and pick_walk().  A warp
- * takes PICK_SPAN words at a time, a bit for each key, independently of the other warps.  Barriers
- * come only after PICK_SECTION words, to number the bits.  pick_sift() does the same if few keys of
- * many are wanted.
+ * pick_gather() reads many keys once and keeps the places of keys between two bounds, in order.  A
+ * sample gives the bounds, so that few keys are left for pick_find() and pick_walk().  A warp takes
+ * PICK_SPAN words at a time, a bit for each key, independently of the other warps.  Barriers come
+ * only after PICK_SECTION words, to number the bits.  pick_sift() does the same if few keys of many
+ * are wanted.
  */
 #ifndef AR_PICK_CUH
 #define AR_PICK_CUH
@@ -152,7 +151,7 @@ static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[BATCH], int firs
 		x[i] = first + i * step < n ? x[i] : 0;
 }
 
-/* Add up the digits at `shift` of the keys whose higher digits equal those of `known`. */
+/* Add up the digits at `shift` of the keys whose higher digits equal the digits of `known`. */
 template <enum pick_by BY, typename Key>
 static __device__ __forceinline__ void pick_add(struct pick_smem &sm, int n, uint32_t known,
 						int shift, int width, const Key &key)
@@ -268,7 +267,7 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 			light = sum;
 		}
 	}
-	if (bit >= 0)		/* no count: any of them will do, so take the largest */
+	if (bit >= 0)		/* no count: any key in the range will do, so take the largest */
 		p.key = BY == PICK_COUNT ? p.key | ((2u << bit) - 1) : heavy - light;
 	budget -= light;
 	p.above = BY == PICK_COUNT ? light : pick_sum<WARPS>(sm, sum_above(p.key, false), bit & 1);
@@ -288,7 +287,7 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 	struct pick p = { 0, 0, 0 };
 
 	if (n <= PICK_KEYS * 32) {
-		__syncthreads();		/* the last use of what was found is over */
+		__syncthreads();		/* the last use of sm.found is over */
 		if (threadIdx.x < 32) {
 			p = pick_few<BY, 1>(sm, n, budget, key);
 			if (!threadIdx.x)
@@ -326,7 +325,7 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 	return p;
 }
 
-/* Count the keys of [first, last) above p.key, and those equal, before this warp's. */
+/* Count the keys of [first, last) above p.key, and the keys equal to it, before this warp's. */
 template <typename Key>
 static __device__ __forceinline__ void pick_before(struct pick_smem &sm, const struct pick &p,
 						   int first, int last, const Key &key,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Selectors choose the keys that a chunk attends to.  The folder kernels/select/NAME/ has NAME.c
- * (parameters, reference, descriptor), a device file NAME_device.cu or NAME_sm80.cu
- * (kernels/local.mk has the rule), and NAME_sm90.cu if Hopper has kernels of its own.  selectors.c
- * and kernels/support.c have a row for each.
+ * Selectors choose the keys that a chunk attends to.  The folder kernels/select/NAME/ has NAME.c:
+ * parameters, reference, descriptor.  A device file is beside it: NAME_device.cu or NAME_sm80.cu
+ * (kernels/local.mk has the rule).  NAME_sm90.cu is there if Hopper has kernels of its own.
+ * selectors.c and kernels/support.c have a row for each.
  *
  * A selector may also be a shared object of its own, a plug-in.  It defines selector_plugin and is
- * loaded by --selector FILE: see doc/plugin.md.  For it this header and those that it includes are
- * installed.  A plug-in may call what they declare.
+ * loaded by --selector FILE: see doc/plugin.md.  For it this header and the headers that it
+ * includes are installed.  A plug-in may call the functions that they declare.
  *
  * Blocks are the pages of the batch: shape.page_tok tokens on the absolute grid.  A selector states
  * the tokens of a block (block_tok).  The run decides the page size, and refuses a selector whose
@@ -26,12 +26,12 @@
 extern "C" {
 #endif
 
-/* Of the structs in this header and in those that it includes.  A change of any of them raises
- * it. */
+/* Version of the structs in this header and in the headers that it includes.  A change of any
+ * struct raises it. */
 #define AR_SELECTOR_VERSION 1
 
-/* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
- * others. */
+/* The rank, model and device that a selector is opened for.  The rank has the first heads of the
+ * model; other ranks have the others. */
 struct selector_env {
 	struct attn_shape shape;	   /* of this rank */
 	const struct cache_layout *layout; /* of the KV cache; NULL: kv-bf16 */
@@ -40,13 +40,12 @@ struct selector_env {
 					 * NULL: unknown */
 	const char *rope_unknown; /* why, such as "rope type 'longrope'"; NULL: nothing states it */
 	bool device;		  /* enqueue() will be called on the current device */
-	int repeats;		  /* above 1: the heads are those of a file, repeated that
-					 * often */
+	int repeats;		  /* above 1: the heads are a file's, repeated that often */
 	bool trial;		  /* it will be opened again, and prints warnings then */
 };
 
-/* The heads that a file must have for n heads of this rank.  Head h uses those of the file's head
- * h modulo that number. */
+/* The heads that a file must have for n heads of this rank.  Head h uses the file's head h modulo
+ * that number. */
 static inline int selector_file_heads(const struct selector_env *env, int n)
 {
 	return env->repeats > 1 ? n / env->repeats : n;
@@ -57,24 +56,24 @@ struct selector_chunk {
 	int64_t start, n_tok;
 };
 
-/* What a selector does for a chunk in one layer.  FLOPs are two for each multiply-add of a product.
- * Bytes are read or written once; those of the selection itself are not among them. */
+/* The work of a selector for a chunk in one layer.  FLOPs are two for each multiply-add of a
+ * product.  Bytes are read or written once; bytes of the selection itself do not count. */
 struct selector_work {
 	double flops, bytes;
 	int launches;
 };
 
 /* A method under which its kernels are compared with its reference, with value in place of
- * %.  Where rounding decides, both are right: cells may differ that the reference keeps under only
- * one of strict and loose, and a share slack of all cells besides.  strict and loose NULL: no
- * others.  The methods may read agree.gate (of seer) and agree.json (of minference), of 8 heads. */
+ * %.  Where rounding decides, both are right.  Cells may differ that the reference keeps under only
+ * one of strict and loose; besides, a share slack of all cells.  strict and loose NULL: no others.
+ * The methods may read agree.gate (of seer) and agree.json (of minference), of 8 heads. */
 struct selector_band {
 	const char *method, *value, *strict, *loose;
 	double slack;
 };
 
 enum { SELECTOR_VALUES = 4 };
-/* A method whose reference keeps, with each value in place of %, all that it keeps with those
+/* A method whose reference keeps, with each value in place of %, all that it keeps with the values
  * before.  first, own: it always keeps the first block, the query block's own. */
 struct selector_order {
 	const char *method, *value[SELECTOR_VALUES];
@@ -93,9 +92,9 @@ struct selector {
 	const char *origin; /* paper or code it follows */
 	const struct opt *params;
 	size_t param_size;
-	const char *threshold; /* name of the real parameter (alpha, gamma, mass ...) that goes
-				 * from nearly all blocks kept to nearly none over its range;
-				 * state_bytes(), work_bytes() do not depend on it.  NULL: none */
+	const char *threshold; /* name of the real parameter (alpha, gamma, mass ...) whose range
+				 * goes from nearly all blocks kept to nearly none; state_bytes(),
+				 * work_bytes() do not depend on it.  NULL: none */
 
 	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);
@@ -107,8 +106,8 @@ struct selector {
 	bool scores;			     /* ref() writes scores where there is room for them */
 	int (*block_tok)(const void *param); /* 64 or 128; NULL: 128 */
 
-	/* The dense tail: how many query blocks at the end of a prompt keep every block and are
-	 * left out of tables (attn_batch.tail).  NULL: none. */
+	/* The dense tail: how many query blocks at the end of a prompt keep every block.  Tables
+	 * leave them out (attn_batch.tail).  NULL: none. */
 	int (*tail)(const void *param);
 
 	/* Make *self, for ref() and enqueue(), from the parameters and the files that they name
@@ -130,8 +129,8 @@ struct selector {
 	struct selector_work (*work)(const void *param, const struct attn_shape *s,
 				     const struct selector_chunk *c);
 
-	/* The reference, for one layer of the model.  Reads the call's q and kv, brings its state
-	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word
+	/* The reference, for one layer of the model.  Reads the call's q and kv.  Brings its state
+	 * [page][state_bytes] up to date for the blocks that the chunk touches.  Writes every word
 	 * of the mask or every list.  May allocate. */
 	selector_fn *ref;
 
@@ -152,7 +151,7 @@ struct selector {
 	} support;
 };
 
-/* What a plug-in defines. */
+/* The descriptor that a plug-in defines. */
 extern const struct selector selector_plugin;
 
 /* The choices of a parameter 'block', the tokens of a block; and the tokens of choice i. */

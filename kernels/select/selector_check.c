@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a descriptor must have, by what it says that it gives. */
+/* Members that a descriptor must have, by the selection that it gives. */
 #include "config.h"
 #include "kernels/select/selectors.h"
 

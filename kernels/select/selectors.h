@@ -15,8 +15,8 @@ enum { SELECTORS_MAX = 32 };
 extern const struct selector *const *const selectors;
 const struct selector *selector_find(const char *name);
 
-/* Check that s has every member that it needs for what it says it gives.  AR_USAGE: the message
- * names a member and says what to do. */
+/* Check that s has every member that it needs for the selection that it gives.  AR_USAGE: the
+ * message names a member and says what to do. */
 enum ar_status selector_check(const struct selector *s, struct ar_err *err);
 
 /* Add s, which stays valid, to the table.  AR_USAGE: as from selector_check(), or its name is

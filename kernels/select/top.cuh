@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fewest largest scores of a row whose weights reach a goal.  A thread block finds the least of
- * them without sorting, by the digits of keys that ascend with the scores.  It makes a histogram of
- * the first digit, then of the next digit of the keys that share the digits found so far, and so
- * on.  Weights are integers, so sums do not depend on their order.
+ * The fewest largest scores of a row whose weights reach a goal.  A thread block finds their least
+ * without sorting, by the digits of keys that ascend with the scores.  It makes a histogram of the
+ * first digit; then of the next digit of the keys that share the digits found so far, and so on.
+ * Weights are integers, so sums do not depend on their order.
  *
  * Below, key(i) is the key of score i, and weight(key) its weight.  If weights have 32 bits, their
  * sum has no more.
@@ -127,7 +127,7 @@ static __device__ __forceinline__ uint32_t top_digit(const struct top_smem &sm, 
 	return __shfl_sync(~0u, own * 8 + i, owner);
 }
 
-/* The scores above key, and the first ties of those equal to it. */
+/* The scores above key, and the first ties scores equal to it. */
 struct top {
 	uint32_t key;
 	int64_t ties;

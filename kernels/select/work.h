@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work of selectors that multiply rows by keys, some of them pooled or left out.  A chunk has n
- * rows, after which the request has len keys:
+ * The work of selectors that multiply rows by keys.  Rows and keys may be pooled or left out.  A
+ * chunk has n rows, after which the request has len keys:
  *
  *   FLOPs  2 head_dim * heads * passes * products
  *   bytes  Q of the chunk; the keys, once a pass

@@ -4,7 +4,7 @@
  * i - j < local or j < init.  With last > 0 it is their tri-shape: the last rows of the prompt see
  * everything.
  *
- * A row's window ends inside a block, so the blocks come as runs under a band, which the executor
+ * A row's window ends inside a block.  So the blocks come as runs under a band, which the executor
  * applies row by row.
  */
 #include "config.h"

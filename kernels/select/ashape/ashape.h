@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A-shape and tri-shape by tokens: what the reference and the CUDA file share. */
+/* A-shape and tri-shape by tokens: shared by the reference and the CUDA file. */
 #ifndef AR_ASHAPE_H
 #define AR_ASHAPE_H
 
@@ -22,8 +22,8 @@ AR_BOTH static inline struct attn_band ashape_band(const struct ashape *p)
 	return band;
 }
 
-/* Write the blocks in which rows of query block qa of request r see any key under a band, as runs.
- * Returns how many. */
+/* Write, as runs, the blocks of which query block qa of request r sees any key under band.  Returns
+ * how many. */
 AR_BOTH static inline int ashape_runs(const struct attn_band *band, const struct attn_batch *b,
 				      int r, int qa, int32_t *run)
 {

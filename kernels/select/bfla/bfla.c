@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * BFLA's selection: coarse blocks of keys that score high against the pooled queries of a coarse
- * query block, the same for all query heads of a KV head.
+ * query block.  All query heads of a KV head keep the same blocks.
  *
  * With b the block, i a query block, j a block of keys, p a query head:
  *
  *   flat     S[p][i][j] = max over u, v of  sum over s < g of q[i b + u g + s] . k[j b + v g + s]
  *   others   S[p][i][j] = Phi(q of i) . Phi(k of j)
  *
- * where u and v number the groups of g tokens in a block, and Phi is the mean over b tokens,
- * rounded to bf16, or the token b / 2, or in each channel the value of largest magnitude.  A block
- * with fewer than b tokens is filled up with zeros, so a group without any token has the score 0;
+ * where u and v number the groups of g tokens in a block.  Phi is the mean over b tokens, rounded
+ * to bf16; or the token b / 2; or in each channel the value of largest magnitude.  A block with
+ * fewer than b tokens is filled up with zeros.  So a group without any token has the score 0;
  * padding=exclude leaves such groups out.  The block on the diagonal is scored whole, with keys in
- * the future of some rows; mask-future leaves out groups of keys that are later than their queries,
- * and a block with no other group has no share.  Then
+ * the future of some rows; mask-future leaves out groups of keys that are later than their queries.
+ * A block with no other group has no share.  Then
  *
  *   P = softmax over j of S / (sqrt(head_dim) score-div)   of the blocks not past the query block
  *
@@ -68,7 +68,7 @@ static enum ar_status bfla_check(const void *param, struct ar_err *err)
 
 /* ---- scores ---- */
 
-/* Tokens of one head: those from position lo up to hi are there. */
+/* Tokens of one head, for positions from lo up to hi. */
 struct tokens {
 	const bf16_t *x;     /* of queries: of row 0; of keys: of page 0 */
 	const int32_t *page; /* NULL: queries */
@@ -253,8 +253,8 @@ static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 
 /* ---- masks ---- */
 
-/* Add the coarse row to the mask rows that have rows of query block i, for all heads of the KV
- * head.  keep NULL: everything. */
+/* For all heads of the KV head: add the coarse row to the mask rows that have rows of query block
+ * i.  keep NULL: everything. */
 static void add_row(const struct attn_batch *b, const struct bfla *p, int r,
 		    const struct bfla_rows *rows, int i, int kv_head, const uint8_t *keep,
 		    uint32_t *mask)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BFLA: what the reference and the CUDA file share. */
+/* BFLA: shared by the reference and the CUDA file. */
 #ifndef AR_BFLA_H
 #define AR_BFLA_H
 

@@ -5,19 +5,19 @@
  *
  *   flat    the scores of pool=flat: a product of two matrices, then a maximum over the groups of
  *           each pair of blocks.  A matrix row is a group of g tokens with all channels, g D long.
- *           A thread block takes 128 groups of keys and 64 of queries, of all heads of the KV head,
- *           so that each key is read once for up to 64 of them.  If there are few thread blocks,
- *           each waits for memory most of the time.  Then each takes 64 groups of keys, in six
- *           stages.  If there are still few, each takes one of n_part parts of the steps, and pick
- *           adds up the products.
+ *           A thread block takes 128 groups of keys and 64 of queries, of all heads of the KV head.
+ *           So each key is read once for up to 64 groups of queries.  If there are few thread
+ *           blocks, each waits for memory most of the time.  Then each takes 64 groups of keys, in
+ *           six stages.  If there are still few, each takes one of n_part parts of the steps, and
+ *           pick adds up the products.
  *   pool_q, pool_score   the same for the other pools: one vector a block.
  *   pick    grid (slot, query head): the rules that look at scores, a bit per block of keys.
  *   mask    grid (query block, KV head): blocks kept by any head or for their place, as bits of
  *           pages; a lane a page.
  *
  * Flat, for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128:
- * the keys are 1.07 GB (0.27 ms at 4 TB/s), the products 69 GFLOP (0.2 ms at 350 TFLOP/s), and the
- * queries come 0.5 GB from the L2 cache.  On an H200 all of it takes 0.34 ms, dense attention 11.5.
+ * the keys are 1.07 GB (0.27 ms at 4 TB/s), the products 69 GFLOP (0.2 ms at 350 TFLOP/s).  The
+ * queries are 0.5 GB from the L2 cache.  On an H200 all of it takes 0.34 ms, dense attention 11.5.
  *
  *   registers   accumulators 2 x 4 x 4 = 32, fragments 16, sources 6 x 4
  *   shared      4 stages x (64 + 128) x 64 x 2 B = 96 KiB, or 6 x (64 + 64): two blocks a SM

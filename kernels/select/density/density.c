@@ -9,7 +9,7 @@
  *            before the chunk, and the chunk's blocks up to their own; a union by KV head then has
  *            the density too.
  *
- * What is kept depends on the seed, the layer, the head and the query block alone.
+ * The choice depends on the seed, the layer, the head and the query block alone.
  */
 #include "config.h"
 #include "kernels/select/density/density.h"

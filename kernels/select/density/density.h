@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mask of a given density: what the reference and the CUDA file share. */
+/* A mask of a given density: shared by the reference and the CUDA file. */
 #ifndef AR_DENSITY_H
 #define AR_DENSITY_H
 
@@ -35,7 +35,7 @@ AR_BOTH static inline void density_row(const struct density *p, const struct att
 
 		for (int j = w * 32; j <= qa && j < w * 32 + 32; j++) {
 			/* Selection sampling (Knuth): of the n - j blocks to come, left are still
-			 * to be kept, and every choice of them is as likely as any other. */
+			 * to be kept.  Every choice is as likely as any other. */
 			uint64_t draw = rng_mix(key + (uint64_t)j) >> 32;
 			int keep = j >= n || (int64_t)(draw * (uint64_t)(n - j) >> 32) < left;
 

@@ -3,17 +3,17 @@
  * FlashPrefill's selection: a block of keys is kept if the mean of its keys gets enough of the
  * query block's attention.
  *
- * The mean stands for a block of page_tok keys.  A row of the query block scores the mean of block
- * j if the whole block lies at or before the row:
+ * The mean stands for a block of page_tok keys.  A row scores the mean of block j if the whole
+ * block lies at or before the row:
  *
  *   x[r][j] = (q[r] . mean[j]) * log2(e) / sqrt(head_dim)      pos(r) >= j * B + B - 1
- *   w[j]    = sum over those rows r of 2^(x[r][j] - max x)
+ *   w[j]    = sum over these rows r of 2^(x[r][j] - max x)
  *
- * max x is one maximum for all rows and blocks of a (query head, query block), so a few rows with
- * large logits may decide alone.  Block j is kept if w[j] >= alpha * max w, or if it is one of the
- * first 'sink' blocks or of the last 'window' blocks up to the diagonal.  No block past the
- * diagonal is kept.  Only the last row of a block scores that block's own mean, so it is the window
- * rule that keeps the diagonal.
+ * max x is one maximum for all rows and blocks of a (query head, query block).  So a few rows with
+ * large logits may decide alone.  Block j is kept if w[j] >= alpha * max w.  The first 'sink'
+ * blocks and the last 'window' blocks up to the diagonal are kept, too.  No block past the diagonal
+ * is kept.  Only the last row of a block scores that block's own mean.  So it is the window rule
+ * that keeps the diagonal.
  *
  * The last 'last-n' query blocks of a prompt keep everything.  With last-n-rule=drop they keep no
  * block by weight, except for the first query block of a chunk: CompactAttention's code drops them
@@ -23,8 +23,8 @@
  * and a block that is not complete has no score.  So a prompt may be cut anywhere, and no row sees
  * a later key.  A chunk of one row sees everything.
  *
- * The means are the state.  They are computed again for every block that a chunk touches, in token
- * order in fp32 with one rounding to bf16, so they are the same here and on the device.
+ * The means are the state.  They are computed again for every block that a chunk touches: in token
+ * order, in fp32, with one rounding to bf16.  So they are the same here and on the device.
  */
 #include "config.h"
 #include "kernels/select/flashprefill/flashprefill.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FlashPrefill: what the reference and the CUDA file share. */
+/* FlashPrefill: shared by the reference and the CUDA file. */
 #ifndef AR_FLASHPREFILL_H
 #define AR_FLASHPREFILL_H
 
@@ -16,7 +16,7 @@ enum { FLASHPREFILL_OPEN, FLASHPREFILL_DROP };
 struct flashprefill {
 	double alpha;
 	int64_t sink, window, last_n; /* blocks */
-	int last_rule;		      /* what the last_n query blocks keep, FLASHPREFILL_* */
+	int last_rule;		      /* the rule of the last_n query blocks, FLASHPREFILL_* */
 	bool dense_first;
 };
 

@@ -10,8 +10,8 @@
  * Score is a product of 128 or 64 query rows with up to 2^16 mean keys: 1/128 or 1/64 of the
  * products that dense attention needs for Q K^T.  Because the result is reduced over rows,
  * warps split the key blocks, not the rows: each warp keeps 16 mean keys in registers and streams
- * all rows from shared memory past them, so the running (max, sum) of a column stays in one
- * warp and is combined across lanes only once, at the end.
+ * all rows from shared memory past them.  So the running (max, sum) of a column stays in one warp.
+ * It is combined across lanes only once, at the end.
  *
  *   registers   keys 2 x 4 x D/32 = 32 (D 128) or 64 (D 256), accumulators 2 x 2 x 4 = 16,
  *               rows 8, (max, sum) 8: two blocks of 256 threads a SM
@@ -327,7 +327,7 @@ size_t flashprefill_work_bytes(const void *, const struct attn_shape *s,
 	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * l->max_kv_blk * sizeof(float2);
 }
 
-/* What the kernels are launched with. */
+/* Arguments of the kernels. */
 struct job {
 	struct attn_batch b;
 	struct rule rule;

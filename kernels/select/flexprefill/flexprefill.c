@@ -5,8 +5,8 @@
  * blocks of largest weight.
  *
  * A block has B tokens, the chunk ends at position N, nb = ceil(N / B).  column[c] and slash[d] are
- * the sums of lastq.h over the last B rows of the chunk, or over all if it has fewer.  Diagonals
- * are counted from the longest distance on: s = N - 1 - d.  For each query head:
+ * the sums of lastq.h over the last B rows of the chunk; over all if it has fewer.  Diagonals are
+ * counted from the longest distance on: s = N - 1 - d.  For each query head:
  *
  *   V[J], S[J]   sums of column over block J, and of slash over s in [J B, (J + 1) B)
  *   n_v          (m + 1) / B + 1 blocks, rounded down, if the m largest columns add up to at most
@@ -16,19 +16,19 @@
  *
  * A head with JS < tau is query-aware and has n_v = n_s = min-budget.  Block row r keeps two kinds
  * of blocks, as far as they are not past r.  One is the n_v blocks J of largest V, block 0 always
- * among them.  The other is the blocks r - o, where o = nb - 1 - J for the n_s largest S[J], o = 0
- * always among them.
+ * among them.  The other is the blocks r - o.  o is nb - 1 - J for the n_s largest S[J], 0 always
+ * among them.
  *
- * A query-aware head also takes, for each of the chunk's block rows r, the softmax over J <= r of
+ * A query-aware head also takes a softmax for each of the chunk's block rows r: over J <= r, of
  * mean(rows of block r) . mean(keys of J) / sqrt(head_dim).  Of the values of all block rows it
- * keeps the largest that add up to at most gamma times the number of block rows; one that exceeds
+ * keeps the largest.  They add up to at most gamma times the number of block rows; one that exceeds
  * it is left out.  Of equal values the first win.
  *
  * If N is at most two blocks or min-budget, and for a chunk of one row, everything is kept.
  *
- * Masses are counted in whole units, far below what bf16 scores resolve, so that neither the
- * order of a sum nor that of a sort matters.  A p that underflows to 0 makes the published code's
- * JS undefined, and the head is not query-aware.
+ * Masses are counted in whole units, far below the resolution of bf16 scores.  So neither the order
+ * of a sum nor that of a sort matters.  A p that underflows to 0 makes the published code's JS
+ * undefined, and the head is not query-aware.
  */
 #include "config.h"
 #include "kernels/select/flexprefill/flexprefill.h"
@@ -45,7 +45,7 @@
 struct scratch {
 	struct top_cell *cell; /* [positions or query blocks * blocks] of masses */
 	uint32_t *pool[2];     /* V and S [blocks] */
-	bool *on[2];	       /* which of them are taken */
+	bool *on[2];	       /* which blocks are taken */
 	float *p;	       /* [blocks] */
 	float *mean;	       /* [head_dim] of queries */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FlexPrefill: what the reference and the CUDA file share. */
+/* FlexPrefill: shared by the reference and the CUDA file. */
 #ifndef AR_FLEXPREFILL_H
 #define AR_FLEXPREFILL_H
 

@@ -5,8 +5,8 @@
  *
  *   judge    (head of a request): p, JS, and so whether the head is query-aware
  *   lastq    the sums by position, for heads that are not query-aware
- *   weigh    (head of a request, direction): for those heads, how many columns or diagonals carry
- *            gamma
+ *   weigh    (head of a request, direction): for the same heads, how many columns or diagonals
+ *            carry gamma
  *   decide   (head of a request, direction): the blocks or slashes that are taken, as bits
  *   aware    (query block, KV head): for query-aware heads, the softmax over the means
  *   mask     (head of a request): which of these values are within gamma, and the mask rows
@@ -24,7 +24,7 @@
  *                        128 MiB from L2
  *
  * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its
- * sums by block 0.04, judge and aware 0.07, the rest 0.07, with 0.02 for a second pass that finds
+ * sums by block 0.04; judge and aware 0.07; the rest 0.07, with 0.02 for a second pass that finds
  * no head.  Between other kernels, on a warm chip, it takes 1.19 to 1.29 ms in all; with no head
  * query-aware 2.83 to 2.94; dense attention 11.3 to 11.7.
  */
@@ -60,7 +60,8 @@ struct args {
 	int *want;		/* columns must be counted */
 	int *aware;		/* the head is query-aware; neither flag: it keeps everything */
 	/* by query block and head */
-	float *p_row;		/* [max_kv_blk]; judge uses those of a chunk's first query block */
+	float *p_row;		/* [max_kv_blk]; judge uses the row of a chunk's first query
+				 * block */
 	uint32_t *mask;
 };
 

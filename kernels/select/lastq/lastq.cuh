@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of the last queries on Hopper share. */
+/* Parts that the kernels of the last queries on Hopper share. */
 #ifndef AR_LASTQ_CUH
 #define AR_LASTQ_CUH
 

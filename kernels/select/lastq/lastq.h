@@ -7,7 +7,7 @@
  *   column[c]  = sum over i of A[i][c] / n
  *   slash[d]   = sum over i of A[i][pos(i) - d] / n, where pos(i) >= d
  *
- * A chunk with fewer than n rows takes all of them.  column and slash have one element for each
+ * A chunk with fewer than n rows takes all its rows.  column and slash have one element for each
  * position up to the chunk's end.
  */
 #ifndef AR_LASTQ_H

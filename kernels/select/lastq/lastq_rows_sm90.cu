@@ -3,25 +3,25 @@
  * The last queries' rows on Hopper: (max, sum) of the exponentials of each row over a segment of
  * keys.  lastq_sm90.cu makes the rows' totals from them.
  *
- * A thread block takes a segment of one KV head's keys and 256 queries, the rows of four query
- * heads of 64 places or of two of 128, which stay in shared memory.  Queries are the product's
- * rows: a thread has two of them, and keeps only their bases and sums from step to step.  So four
- * warp groups of 64 queries fit.  Warp 16 issues the copies, 128 keys a step, straight from the
- * paged cache.  Per step and group:
+ * A thread block takes a segment of one KV head's keys and 256 queries.  These are the rows of four
+ * query heads of 64 places or of two of 128, and stay in shared memory.  Queries are the product's
+ * rows: a thread has two rows, and keeps only their bases and sums from step to step.  So four warp
+ * groups of 64 queries fit.  Warp 16 issues the copies, 128 keys a step, straight from the paged
+ * cache.  Per step and group:
  *
  *   S = Q K^T               wgmma m64n128k16, both operands in shared memory
  *   sum += exp2(S - base)   64 values a thread, in registers: ffma, ex2 and fadd
  *
  * No step looks for its maximum.  A thread has a base for its share of a row, which begins below
  * all scores.  The base moves only if the sum would pass LIMIT or be infinite; the step is then
- * added again.  A sum is at most LIMIT before a step, so one that passes it has a score some 30
+ * added again.  A sum is at most LIMIT before a step.  So one that passes it has a score some 30
  * above the base, and one repetition is enough.  Keys ascend: a thread that sees none of a row's
- * keys in the segment's first step sees none later, and its base and sum stay as they began.
+ * keys in the segment's first step sees none later.  Its base and sum stay as they began.
  *
- * If pieces are asked for (lastq.cuh), a step is a block of keys, and its sums are written, two for
+ * If pieces are asked for (lastq.cuh), a step is a block of keys.  Its sums are written, two for
  * each row.  They need one base for the four threads of a row; when it moves, pieces that the
  * segment has written before are rescaled.  The border between a row's two pieces goes through one
- * tile of eight keys, the same for all lanes of a warp.  The other tiles are added up without a
+ * tile of eight keys: the same for all lanes of a warp.  The other tiles are added up without a
  * check: each of a head's eight warps has its own code for that.
  *
  * Budget of a step of four groups at D = 128, in cycles of a multiprocessor:
@@ -35,7 +35,7 @@
  * Groups use the two kinds of units in turn, without barriers.  A group's chain alone is 512 cycles
  * of products and some 600 of exponentials, so four groups keep either kind busy.  But beside
  * tensor cores that are always busy, the special function units give only three quarters of their
- * rate (measured: 844 cycles instead of 587 for a group's ffma and ex2), and every ffma and fadd
+ * rate.  Measured: 844 cycles instead of 587 for a group's ffma and ex2.  Every ffma and fadd also
  * delays the tensor cores by about a cycle.  On an H200 a loop of only these instructions takes
  * 2742 cycles, 2713 with turns at issuing; two groups with two accumulators take 1612 for half the
  * queries.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows there are 32768 steps: 0.38 ms

@@ -23,9 +23,9 @@
  * a fixed order.  A head's rows stand at the end of its PAD places; places without a row have a
  * total of +inf, hence probability 0.
  *
- * At 128K tokens, 8 requests, 16 query heads of 128 channels and 128 rows the two kernels have
- * 2 x 550 GFLOP of mma and 4.3e9 exponentials, and read K (1 GiB) twice or four times:
- * 12 % of the products of dense attention of a chunk of 1024; half of it for 64 rows.
+ * Example: 128K tokens, 8 requests, 16 query heads of 128 channels, 128 rows.  The two kernels have
+ * 2 x 550 GFLOP of mma and 4.3e9 exponentials.  They read K (1 GiB) twice or four times.  The
+ * products are 12 % of dense attention's for a chunk of 1024; half of it for 64 rows.
  */
 #include "config.h"
 #include "kernels/select/lastq/lastq.h"
@@ -312,7 +312,7 @@ __device__ __forceinline__ float add_columns(float (&v)[8])
 }
 
 /* Sum the diagonals that end in the half, one a lane.  carry: their parts from the half before;
- * afterwards, of those that go on. */
+ * afterwards, the parts of diagonals that go on. */
 __device__ __forceinline__ float add_diagonals(const float (&tile)[BAND][HALF + 8], float &carry)
 {
 	const int lane = threadIdx.x % 32;

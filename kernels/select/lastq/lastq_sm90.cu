@@ -13,23 +13,23 @@
  * columns, so that a column adds up in a thread.
  *
  * A thread block takes a unit, up to 4096 keys of one KV head, and 256 queries: the rows of four
- * query heads of 64 places or of two of 128.  Units are shorter if there would be fewer of them
- * than multiprocessors.  A head's rows stand at the end of its PAD places; places without a row
- * have a total of +inf, hence probability 0.  If only some heads are wanted, thread blocks take the
- * wanted ones in order, and thread blocks left without a head exit.
+ * query heads of 64 places or of two of 128.  Units are shorter if there would be fewer units than
+ * multiprocessors.  A head's rows stand at the end of its PAD places; places without a row have a
+ * total of +inf, hence probability 0.  If only some heads are wanted, thread blocks take the wanted
+ * ones in order.  Thread blocks left without a head exit.
  *
  * Warp group 0 is the producer: one thread issues copies.  Each other group has a head.  A step is
  * wgmma m64n64 or m64n128 of 64 keys; the next step's product runs while this one's scores are
  * worked on.  The four warps of a group take 16 keys of a step each, from four adjoining strips of
- * the unit.  So a warp's keys follow each other from step to step, and a thread adds up its part of
- * a diagonal over time:
+ * the unit.  So a warp's keys follow each other from step to step.  A thread adds up its part of a
+ * diagonal over time:
  *
  *   element     key 16 step + 8 h + g of the strip, query 8 j + 2 t + c; g = lane / 4, t = lane % 4
  *   columns     sums over j and c in the thread, then over t
- *   diagonals   query - key = 8 (j - h - 2 step) + 2 t + c - g: a thread's elements with the
- *               same c and the same j - h - 2 step are of one diagonal, PAD / 8 of them.  Two
- *               values of j - h - 2 step end with each step.  Their sums go through shared
- *               memory, in a row for each g that is shifted by g places, and are added over g.
+ *   diagonals   query - key = 8 (j - h - 2 step) + 2 t + c - g: a thread's PAD / 8 elements with
+ *               the same c and the same j - h - 2 step are of one diagonal.  Two values of j - h -
+ *               2 step end with each step.  Their sums go through shared memory, in a row for each
+ *               g that is shifted by g places, and are added over g.
  *
  * Values cross lanes once for a pair of steps, a key for each lane.  A diagonal is written where
  * its last row meets it, at key end - 1 - distance.  A strip begins its diagonals PAD keys early,
@@ -91,8 +91,8 @@ constexpr int PRODUCER = 24;
 template <int PAD>
 constexpr int CONSUMER = (START<PAD> * (1 + GROUPS<PAD>) - PRODUCER) / GROUPS<PAD> / 8 * 8;
 
-/* A row of the diagonals that ended in a pair of steps, after the last eight keys of the pair
- * before.  The skew lets threads that store hit different banks. */
+/* A row of diagonals: the last eight keys of the pair before, then the diagonals that ended in a
+ * pair of steps.  The skew lets threads that store hit different banks. */
 constexpr int PAIR = 2 * RUN, SKEW_ROW = 8 + PAIR;
 
 constexpr int RUN_BLOCKS = 8, BLOCKS_THREADS = 256;
@@ -296,8 +296,8 @@ __device__ __forceinline__ void walk(struct smem<D> &s, int steps, int group, Us
 	use.template step<1>(odd, step + 1);
 }
 
-/* Element 4 j + 2 h + c of an accumulator is key 8 h + lane / 4 of the run that begins at key, and
- * query 8 j + 2 (lane % 4) + c; pos: position of the head's first place. */
+/* Element 4 j + 2 h + c of an accumulator has key 8 h + lane / 4 of the run that begins at key.
+ * Its query is 8 j + 2 (lane % 4) + c; pos: position of the head's first place. */
 template <int N>
 __device__ __forceinline__ void hide(float (&acc)[N], int key, int pos)
 {
@@ -510,7 +510,7 @@ template <int D, int PAD> struct sums {
 		/* columns over the lanes with the same keys: lane 4 g + t gets key 8 t + g */
 		const float x = lastq_deal(part), y = add_diagonals();
 
-		__syncwarp();	/* the next pair writes over what was read */
+		__syncwarp();	/* the next pair overwrites the values read */
 		*(float2 *)row = last;
 		store(column, key, key, x);
 		store(slash, ends, u.end - 1 - ends, y);

@@ -8,7 +8,7 @@
  *                      query block that ends before position e, a run of 64 keys ends at e - d for
  *                      every distance d.  Runs that would overlap are put end to end
  *                      (minference_merge); columns that are in no run stay single keys.
- * stream_llm           An A-shape, row by row: the first n_init keys, and those less than n_local
+ * stream_llm           An A-shape, row by row: the first n_init keys, and keys less than n_local
  *                      away, at least the row's own.
  * block_sparse         The blocks up to the diagonal with the largest products of two means: of the
  *                      query block's rows, and of each block of keys.  A last block is filled up

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MInference: what the reference and the CUDA file share. */
+/* MInference: shared by the reference and the CUDA file. */
 #ifndef AR_MINFERENCE_H
 #define AR_MINFERENCE_H
 

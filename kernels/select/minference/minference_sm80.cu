@@ -12,8 +12,8 @@
  *   lastq    two passes, each with 0.29 ms of products and as much of exponentials
  *   pick     256 thread blocks, all at once, read 0.5 MiB each once, and every 32nd key before:
  *            0.17 GB, 0.05 ms; the two thresholds are found among a few thousand keys
- *   rows     a warp makes a row; a scheduler has four of them.  A warp takes 32 of 2048 distances
- *            at once.  Its chain is 64 loads, and for one distance in four a step of some sixty
+ *   rows     a warp makes a row; a scheduler has four warps.  A warp takes 32 of 2048 distances at
+ *            once.  Its chain is 64 loads, and for one distance in four a step of some sixty
  *            cycles: 0.03 ms
  *
  * Measured on an H200: lastq 0.44 and 0.57 ms, pick 0.10, rows 0.05; 1.17 in all.

@@ -6,13 +6,13 @@
  *   mean[h][i][j] = mean over the rows of query block i and the keys of block j that they see of
  *                   softmax(q k^T / sqrt(head_dim))
  *
- * Of all cells (h, i, j) of a request's chunk up to the diagonal, the share with the largest means
- * is kept; of equal means the lower number.  No block is kept for its place.
+ * A request's chunk has cells (h, i, j) up to the diagonal.  Of these the share with the largest
+ * means is kept; of equal means the lower number.  No block is kept for its place.
  *
- * So a mask that runs no more (row, key) pairs holds no more mass, and has no higher recall, which
- * is the mass per row and head.  Proof: let m be the least mean kept here.  Pairs that only the
- * other mask runs have means of at most m.  It lacks at least as many pairs, with means of at least
- * m.  Recall as a function of the pairs run is therefore concave.
+ * So a mask that runs no more (row, key) pairs holds no more mass.  Its recall, the mass per row
+ * and head, is no higher.  Proof: let m be the least mean kept here.  Pairs that only the other
+ * mask runs have means of at most m.  It lacks at least as many pairs, with means of at least m.
+ * Recall as a function of the pairs run is therefore concave.
  */
 #include "config.h"
 #include "kernels/select/oracle/oracle.h"

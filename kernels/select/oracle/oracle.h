@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The blocks of the largest mean attention: what the reference and the CUDA file share. */
+/* The blocks of the largest mean attention: shared by the reference and the CUDA file. */
 #ifndef AR_ORACLE_H
 #define AR_ORACLE_H
 
@@ -16,7 +16,7 @@ struct oracle {
 };
 
 /* A cell is a (query block, query head, block) of a request, up to the diagonal; cells are numbered
- * in this order.  Returns the number of cells of n query blocks, the first of them at block qa. */
+ * in this order.  Returns the number of cells of n query blocks, the first at block qa. */
 AR_BOTH static inline int64_t oracle_cells(int q_heads, int qa, int n)
 {
 	return (int64_t)q_heads * ((int64_t)n * (qa + 1) + (int64_t)n * (n - 1) / 2);
@@ -27,7 +27,7 @@ AR_BOTH static inline int64_t oracle_count(const struct oracle *p, int64_t cells
 	return (int64_t)(p->share * (double)cells + 0.5);
 }
 
-/* Pairs of a row in [lo, hi) of a query block and a key of one block that the row sees.  tok:
+/* Pairs of a row and a key that it sees: rows [lo, hi) of a query block, keys of one block.  tok:
  * tokens of a block before the query block, which rows see whole; 0: the query block's own. */
 AR_BOTH static inline int oracle_pairs(int lo, int hi, int tok)
 {

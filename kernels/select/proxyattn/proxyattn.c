@@ -3,19 +3,20 @@
  * ProxyAttn's selection: heads of a group rank keys alike, and each keeps as many as it needs.  The
  * paper leaves settings open; its authors have not confirmed how they are set here.
  *
- * A group g is a run of query heads.  Its proxy is the mean of their queries and of the keys of
- * their KV heads, token by token, rounded to bf16.
+ * A group g is a run of query heads.  Its proxy is the mean of their queries and of their KV heads'
+ * keys, token by token, rounded to bf16.
  *
  *   A[g][t][x]  = softmax over x <= t of (q[g][t] . k[g][x]) / sqrt(head_dim)
  *   s[g][i][j]  = max over the rows t of query block i and the keys x of block j of A[g][t][x]
  *
  * How many blocks a head h needs is probed with its own queries, the last page_tok of the chunk:
- * k[h] is the fewest blocks that hold the share 'mass' of those rows' attention.  Query block i, of
- * n blocks of the request, then has a budget of ceil(k[h] (i + 1) / n) blocks.  These are the first
- * and its own, which are kept even past the budget, and those of largest s; of equal s the lower.
+ * k[h] is the fewest blocks that hold the share 'mass' of these queries' attention.  Query block i,
+ * of n blocks of the request, then has a budget of ceil(k[h] (i + 1) / n) blocks.  These are the
+ * first and its own, which are kept even past the budget, and the blocks of largest s; of equal s
+ * the lower.
  *
- * With q-stride N only every N-th row is used, counted back from a query block's last row in the
- * chunk, and in the probe from the chunk's last row.
+ * With q-stride N only every N-th row is used.  Rows count back from a query block's last row in
+ * the chunk, in the probe from the chunk's last row.
  */
 #include "config.h"
 #include "kernels/select/proxyattn/proxyattn.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of ProxyAttn's selection share: the rows that are scored, and their order.
+ * The rows that ProxyAttn's kernels score, and their order.
  *
- * A line is the sampled rows of one group in one query block, or the rows with which one head
- * probes.  Lines with the same keys stand together in a strip, so that keys are read once for all
- * of them.  The strip of a KV head has the lines of its groups, then of its heads.  A group over
+ * A line is the sampled rows of one group in one query block; or the rows with which one head
+ * probes.  Lines with the same keys stand together in a strip, so that keys are read once for the
+ * strip.  The strip of a KV head has the lines of its groups, then of its heads.  A group over
  * several KV heads has keys of its own, their mean, and so a strip of its own.
  */
 #ifndef AR_PROXYATTN_CUH

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ProxyAttn: what the reference and the CUDA file share. */
+/* ProxyAttn: shared by the reference and the CUDA file. */
 #ifndef AR_PROXYATTN_H
 #define AR_PROXYATTN_H
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int ROWS = 128;		// of a tile
 constexpr int KEYS = 64;		// of a step
-constexpr int COLS = 32;		// of them scored at once: two thread blocks a SM
+constexpr int COLS = 32;		// keys scored at once: two thread blocks a SM
 
 /* Largest logit of a row, in units of log2, and the sum of exp2 relative to it. */
 struct peak {

@@ -12,21 +12,21 @@
  *
  * Budget of a step at D = 128: 2 * 256 * 128 * 128 multiply-adds, 2048 cycles of the tensor cores;
  * 256 * 128 exponentials, 2048 cycles of the special function units; 2.5 other instructions for
- * each of them, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep the
- * tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
+ * each exponential, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep
+ * the tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
  *
- * Exponentials are relative to a base of the row, which has room above the largest logit so far and
+ * Exponentials are relative to a base of the row.  It has room above the largest logit so far, and
  * moves when a logit exceeds it.  So exponentials need no maximum first.  Distances to the base are
- * not negative, so the least of them is found among integers, two in a VIMNMX3.
+ * not negative, so the least is found among integers, two in a VIMNMX3.
  *
- * A group's products wait for those of the groups before it, 512 cycles each, and it has one
+ * A group's products wait for the products of the groups before it, 512 cycles each.  It has one
  * accumulator, so it computes no exponentials meanwhile.  Groups therefore take turns at issuing
  * (named barriers): in step they would all want the same units at the same time.
  *
  * A thread block has three groups, 192 rows, if strips then leave fewer rows unused than at 256.
  * Example: 4 heads a group and a KV head, blocks of 128 and chunks of 1024 make strips of 384 rows
- * at q-stride=4, and of 192 at 8.  It also has three at D = 256, where the products take longer
- * than all else.
+ * at q-stride=4, 192 at 8.  It also has three at D = 256, where the products take longer than all
+ * else.
  *
  *   registers   accumulators 64 of 96: one quarter of the SM has five of the 17 warps
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QUOKA: single keys, chosen by their largest cosine with those queries of a chunk that are least
+ * QUOKA: single keys, chosen by their largest cosine with the queries of a chunk that are least
  * like the others.
  *
  *   m[h]        = mean over the chunk's rows of q[r][h]
@@ -18,7 +18,7 @@
  * one mean, so the order in R[h] matters: rows below the nq-th smallest value, then rows with just
  * that value, both ascending.
  *
- * Sums run in order of rows or channels, those of m[h] over each query block first.  So the query
+ * Sums run in order of rows or channels, sums of m[h] over each query block first.  So the query
  * side has the same bits on the device; scores may differ by one rounding.
  */
 #include "config.h"
@@ -44,7 +44,7 @@ static void unit(const bf16_t *x, int n, bf16_t *out)
 }
 
 /* Write the k largest of n keys, of equal ones the first.  Keys above the smallest kept one come
- * first, then those equal to it. */
+ * first, then keys equal to it. */
 static void largest(const uint16_t *key, int n, int k, int32_t *out)
 {
 	int least = 0, kept = 0;

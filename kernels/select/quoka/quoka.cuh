@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the score kernels of QUOKA's selection share.  A warp holds 16 M keys in registers, M 1 or
- * 2, scaled to unit length there, as the rows of mma's a operand, and qbar streams past.  Hence a
+ * Parts that QUOKA's score kernels share.  A warp holds 16 M keys in registers, M 1 or 2, as the
+ * rows of mma's a operand.  It scales them to unit length there, and qbar streams past.  Hence a
  * token's maximum stays in the registers of four lanes until the end.
  *
  * A key's elements go to the mma's k index in the order in which 16-byte loads bring them; qbar is

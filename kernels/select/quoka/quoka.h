@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* QUOKA: what the reference and the CUDA file share. */
+/* QUOKA: shared by the reference and the CUDA file. */
 #ifndef AR_QUOKA_H
 #define AR_QUOKA_H
 
@@ -50,7 +50,7 @@ AR_BOTH static inline bf16_t quoka_unorder(uint16_t x)
 enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, int r, int kv_head,
 			    const bf16_t *q, const bf16_t *k, uint16_t *score, struct ar_err *err);
 
-/* The scores lie first in work, in rows like those of token lists. */
+/* The scores lie first in work, in rows as token lists have them. */
 selector_work_fn quoka_work_bytes;
 selector_fn quoka_enqueue;
 

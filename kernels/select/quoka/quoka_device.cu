@@ -3,7 +3,7 @@
  * QUOKA's token lists on the device; the rule is in quoka.c.  Six kernels, or eight:
  *
  *   sum      grid (query block, query head): the sum of its rows.
- *   cosine   the same grid, a thread per row: the mean of the chunk from those sums, then the row's
+ *   cosine   the same grid, a thread per row: the mean of the chunk from these sums, then the row's
  *            norm and its cosine with the mean.
  *   rows     grid (request, query head): the rows with the smallest cosines, in slots.
  *   qbar     grid (QBAR_TURNS of each query block, KV head): the means of unit vectors; a warp per
@@ -14,16 +14,16 @@
  *            order of tokens.
  *   high, low, list
  *            grid (slice, KV head, request), if lists have more slices.  Scores are integers of 16
- *            bits.  high counts them by upper byte.  low counts those with the upper byte of the
+ *            bits.  high counts them by upper byte.  low counts scores with the upper byte of the
  *            least kept score, by lower byte.  list then knows that score and, from the counts of
  *            the slices before, where a slice's tokens go in the list.
  *
  * score takes most of the time: 2 nq ctx head_dim flops a KV head, each key read once.  It is in
  * quoka_sm90.cu for Hopper, and in quoka_sm80.cu for other devices.
  *
- * For eight chunks of 1024 at 128 Ki, 16 heads over four KV heads of 128 channels, the query side
- * reads q, 34 MB, three times; the list kernels read 8 MB of scores three times.  All of it takes
- * 0.75 ms on an H200, dense attention 11.5.
+ * Example: eight chunks of 1024 at 128 Ki, 16 heads over four KV heads of 128 channels.  The query
+ * side reads q, 34 MB, three times; the list kernels read 8 MB of scores three times.  All of it
+ * takes 0.75 ms on an H200, dense attention 11.5.
  */
 #include "config.h"
 #include "kernels/select/quoka/quoka.cuh"
@@ -57,7 +57,7 @@ __device__ size_t cosine_at(const struct quoka_job &j, int r, int head)
 	       (j.b.rows.row0[r] + RUN * r) / RUN * RUN;
 }
 
-/* Where the counts of slice 0 of a list lie.  Those of the next slice are KV heads * BINS
+/* Where the counts of slice 0 of a list lie.  The counts of the next slice lie KV heads * BINS
  * further. */
 __device__ size_t counts_at(const struct quoka_job &j, int r, int kv_head)
 {
@@ -96,7 +96,7 @@ struct alignas(N < 8 ? 2 * N : 16) run {
 	uint32_t v[N / 2];
 };
 
-/* This thread's keys in a slice: n of them, at most N. */
+/* This thread's keys in a slice: n keys, at most N. */
 template <int N>
 struct keys {
 	struct run<N> run;
@@ -149,7 +149,7 @@ __device__ uint32_t scan(uint32_t x, struct scratch &sm, uint32_t &all)
 	return x;
 }
 
-/* Add keys to the counts: by upper byte, or by the lower byte of those with this upper one. */
+/* Add keys to the counts: by upper byte; or, of keys with this upper byte, by lower byte. */
 template <bool LOW, int N>
 __device__ void tally(const struct keys<N> &x, uint32_t upper, struct scratch &sm)
 {
@@ -178,8 +178,7 @@ __device__ void find(int count, int rank, struct scratch &sm)
 	__syncthreads();
 }
 
-/* The kept keys: all that exceed `least`, `above` of them, and the first `ties` of those equal to
- * it. */
+/* The kept keys: the `above` keys that exceed `least`, and the first `ties` keys equal to it. */
 struct cut {
 	uint32_t least;
 	int above, ties;

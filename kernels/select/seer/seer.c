@@ -3,19 +3,19 @@
  * SeerAttention's selection: a small learned gate predicts each block's share of a query block's
  * attention.
  *
- * Q before RoPE is pooled over the chunk's rows in query block i, K before RoPE over the tokens
- * that key block j has:
+ * Both are pooled before RoPE: Q over the chunk's rows in query block i, K over the tokens that key
+ * block j has:
  *
  *   f[j]    = max K | min K | mean K                           3 head_dim values
  *   kc[j]   = Rope(jB, f[j] Wk)                                head_dim values
  *   qc[i]   = Rope(iB, mean Q), or Rope(iB, mean Q Wq)
  *   a[i][j] = softmax over j <= i of qc[i] . kc[j] / sqrt(head_dim)
  *
- * Block j is kept if a[i][j] > threshold.  With nz-ratio X it is instead kept if a[i][j] is one of
- * the floor((1 - sqrt(1 - X)) n) largest, at least one; n: blocks up to the chunk's end; of equal
- * values the lower block wins.  No block is kept for its place, so a row may be left without its
- * own block, or without any; the options diagonal and dense-tail change that.  A chunk of one row
- * sees everything.
+ * Block j is kept if a[i][j] > threshold.  With nz-ratio X the floor((1 - sqrt(1 - X)) n) blocks of
+ * largest a[i][j] are kept instead, at least one; n: blocks up to the chunk's end; of equal values
+ * the lower block wins.  No block is kept for its place, so a row may be left without its own
+ * block, or without any; the options diagonal and dense-tail change that.  A chunk of one row sees
+ * everything.
  *
  * Every vector is rounded to bf16 where the model's own gate rounds: after undoing RoPE, pooling,
  * projection and RoPE, logits and a.  RoPE is undone with cos and sin in fp32.
@@ -84,7 +84,7 @@ static enum ar_status check_shape(const struct safetensors_tensor *t, int64_t he
 		       path, t->name, t->dim[0], t->dim[1], t->dim[2], n, in, out);
 }
 
-/* Set what the first layer's tensors say about all layers.  n_kv: KV heads of this rank. */
+/* Set members of g for all layers, from the first layer's tensors.  n_kv: KV heads of this rank. */
 static void infer(struct seer_self *g, const struct safetensors_tensor *k,
 		  const struct safetensors_tensor *q, int n_kv)
 {
@@ -133,7 +133,7 @@ static enum ar_status read_heads(const struct seer_self *g, const struct safeten
 	return st;
 }
 
-/* Numbers of the layers that the file has, up to max of them. */
+/* Numbers of the layers that the file has, at most max. */
 static int list_layers(const struct safetensors *s, int max, int *layer)
 {
 	int n = 0;

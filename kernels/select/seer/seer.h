@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SeerAttention: what the reference, the CUDA file and the calibration share. */
+/* SeerAttention: shared by the reference, the CUDA file and the calibration. */
 #ifndef AR_SEER_H
 #define AR_SEER_H
 
@@ -38,16 +38,16 @@ struct seer_weights {
 
 struct seer_self {
 	struct seer rule; /* its gate is not used */
-	int n_layers;	  /* in the file, up to those of the model */
+	int n_layers;	  /* in the file, at most the model's */
 	int model_layers;
 	int q_heads, k_heads; /* k_heads: query heads or KV heads, as in the file */
-	int repeats;	      /* heads are those of the file, repeated that often */
+	int repeats;	      /* the heads are the file's, repeated that often */
 	int head_dim;
 	struct seer_weights host, device; /* device.k NULL: not there */
 };
 
 /* The file's layer for a layer of the model.  If the file has fewer layers, each serves an equal
- * stretch of the model, as in a capture of fewer layers. */
+ * stretch of the model, as in a capture of fewer. */
 static inline int seer_layer(const struct seer_self *g, int layer)
 {
 	return (int)((int64_t)layer * g->n_layers / g->model_layers);
@@ -63,7 +63,7 @@ static inline size_t seer_q_size(const struct seer_self *g)
 	return (size_t)g->q_heads * (size_t)g->head_dim * (size_t)g->head_dim;
 }
 
-/* Blocks that a row keeps by nz-ratio; n: those of the request. */
+/* Blocks that a row keeps by nz-ratio; n: blocks of the request. */
 AR_BOTH static inline int seer_kept(double nz_ratio, int n)
 {
 	int k = (int)((1 - sqrt(1 - nz_ratio)) * n);

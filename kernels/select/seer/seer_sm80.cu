@@ -14,7 +14,7 @@
  *
  * A product's two operands are both read along the summed index.  Lane 4g + t takes elements
  * 8t .. 8t + 7 of each 32 of row g of either: the mma's k index then runs over the elements in
- * another order, but the same for both, and no shared memory is needed.
+ * another order, but the same for both.  No shared memory is needed.
  *
  * At 128K of context, batch 8, chunk 1024, 16 query heads over 4 KV heads, D 128:
  *
@@ -465,7 +465,7 @@ __device__ float block_reduce(float x, struct mask_smem &sm, Op op)
 	return x;
 }
 
-/* Turn logits into shares.  A thread writes only what it reads. */
+/* Turn logits into shares.  A thread writes only elements that it reads. */
 __device__ void softmax_row(uint16_t *z, int n, struct mask_smem &sm)
 {
 	constexpr float log2e = 1.4426950408889634f;

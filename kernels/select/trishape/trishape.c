@@ -2,10 +2,10 @@
 /*
  * Tri-shape as OpenVINO GenAI runs it: whole cache blocks are left out by place alone.
  *
- * Of the full blocks before the chunk, those of the first `start` and of the last `recent` tokens
- * are kept.  Blocks of the chunk, and a cached block that is not full, are always kept.  Every row
- * of a chunk sees the same blocks.  A chunk with fewer than last_dense prompt tokens after it sees
- * everything, so the last chunk of a prompt is dense.
+ * Full blocks before the chunk are kept if they are of the first `start` or the last `recent`
+ * tokens.  Blocks of the chunk, and a cached block that is not full, are always kept.  Every row of
+ * a chunk sees the same blocks.  A chunk with fewer than last_dense prompt tokens after it sees
+ * everything.  So the last chunk of a prompt is dense.
  */
 #include "config.h"
 #include "kernels/select/trishape/trishape.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tri-shape: what the reference and the CUDA file share. */
+/* Tri-shape: shared by the reference and the CUDA file. */
 #ifndef AR_TRISHAPE_H
 #define AR_TRISHAPE_H
 

@@ -10,10 +10,10 @@
  *   P[a][c] = softmax over c <= a
  *   w[i][j] = sum of P over the rows of query block i and the columns of block j
  *
- * Block 0 and the diagonal are kept.  Of the others, those with the largest w are kept, until all
- * kept blocks hold at least the share `threshold` of the row's w; of equal w the lower block is
- * first.  Threshold 0 leaves just the first and the diagonal block.  Threshold 1 keeps everything,
- * as a chunk of one row does.
+ * Block 0 and the diagonal are kept.  The others follow by descending w, until all kept blocks hold
+ * at least the share `threshold` of the row's w; of equal w the lower block is first.  Threshold 0
+ * leaves just the first and the diagonal block.  Threshold 1 keeps everything, as a chunk of one
+ * row does.
  *
  * Rows outside the chunk and keys past its end count as zeros.  A reduced row takes part if the
  * chunk has a token of it.  So where a chunk begins and ends matters only for the query blocks that

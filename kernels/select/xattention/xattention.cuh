@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the score kernels of XAttention's selection share.
+ * Parts that XAttention's score kernels share.
  *
- * A page of one KV head, as it lies in memory, is a matrix of page_tok / S columns of S * head_dim
- * elements.  A reduced row has as many elements, its tokens in reverse.  So the sum along
+ * A page of one KV head, as it lies in memory, is a matrix.  It has page_tok / S columns of S *
+ * head_dim elements.  A reduced row has as many elements, its tokens in reverse.  So the sum along
  * antidiagonals is the plain product of the two.  Rows of all query heads of a KV head stand
- * together, and K is read once for each tile of rows.  The result is log2(sum of 2^z) for each row
- * and block of keys: [query block][head][reduced row][max_kv_blk].
+ * together.  K is read once for each tile of rows.  The result is log2(sum of 2^z) for each row and
+ * block of keys: [query block][head][reduced row][max_kv_blk].
  */
 #ifndef AR_XATTENTION_CUH
 #define AR_XATTENTION_CUH

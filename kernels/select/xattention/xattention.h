@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XAttention: what the reference, the CUDA file and the calibration share. */
+/* XAttention: shared by the reference, the CUDA file and the calibration. */
 #ifndef AR_XATTENTION_H
 #define AR_XATTENTION_H
 
@@ -32,7 +32,7 @@ struct xattention_self {
 };
 
 /* Masses are integers, in units of 2^-26 of a reduced row's attention.  Sums are then exact in any
- * order, and the sum over a query block, of at most 32 reduced rows, fits into 32 bits. */
+ * order.  The sum over a query block, of at most 32 reduced rows, fits into 32 bits. */
 AR_BOTH static inline uint32_t xattention_units(float mass)
 {
 	return (uint32_t)rintf(mass * 67108864.0f);

@@ -2,10 +2,10 @@
 /*
  * XAttention's scores on Hopper; xattention.cuh defines them.  Two kernels:
  *
- *   pack    reduced queries as rows of a matrix, so that TMA can copy boxes of them;
- *           tokens that are not the chunk's become zeros.  A request's last block of keys is
- *           packed as well, with zeros past the end.  68 MB read and written for 8 chunks of 1024
- *           and 16 heads of 128, some 20 us.
+ *   pack    reduced queries as rows of a matrix, so that TMA can copy boxes; tokens that are not
+ *           the chunk's become zeros.  A request's last block of keys is packed as well, with zeros
+ *           past the end.  68 MB read and written for 8 chunks of 1024 and 16 heads of 128, some 20
+ *           us.
  *   score   a thread block takes 128 rows through a run of tiles of 256 columns, 64 elements of
  *           depth a step: 16 KiB of rows and 32 KiB of keys.  A box of keys is one block's reduced
  *           columns.  Copies run four steps ahead; warp 8 issues them, a box a lane.  Two warp
@@ -14,10 +14,9 @@
  *           columns, and copies run eight steps ahead.
  *
  * Budget of a step: 128 * 256 * 64 multiply-adds, 1024 cycles of the tensor cores; 48 KiB from the
- * L2 cache, 48 bytes a cycle, which is about what it gives.  At S = 8 and D = 128 a tile has 16
- * steps, 16384 cycles.  After it come 32768 exponentials, about 2000 cycles of issue with 9
- * instructions for each.  For 8 chunks of 1024 on 128K tokens, 550 GFLOP take 0.7 ms at 800
- * TFLOP/s.
+ * L2 cache, 48 bytes a cycle, which is about its rate.  At S = 8 and D = 128 a tile has 16 steps,
+ * 16384 cycles.  After it come 32768 exponentials, about 2000 cycles of issue with 9 instructions
+ * for each.  For 8 chunks of 1024 on 128K tokens, 550 GFLOP take 0.7 ms at 800 TFLOP/s.
  *
  *   registers   accumulators 128 of a consumer's 232
  *   shared      four stages of (128 + 256) x 64 elements, or eight of (128 + 64): 192 KiB
