@@ -54,7 +54,7 @@ static void shorten(char *message, const char *kernel)
 	message[strcspn(message, ";")] = '\0';
 }
 
-/* Add one family: its support on the GPU, and its lacks. */
+/* Add one family: the values that it supports on the GPU, and the requirement that it lacks. */
 static bool put(const struct asked *a, const struct support *rows, const char *kernel)
 {
 	const struct support_sum x = support_sum(rows, kernel, a->cc);

@@ -15,8 +15,8 @@ struct methods_ask {
 	const char *cc;	    /* "9.0"; NULL: of the current GPU, or of any without one */
 };
 
-/* Print the support and the lacks of each family of kernels.  Write them as JSON to the file json,
- * too; see json_file.h. */
+/* Print the values that each family of kernels supports, and the requirement that it lacks.  Write
+ * them as JSON to the file json, too; see json_file.h. */
 enum ar_status methods_support(const struct methods_ask *ask, const char *json, struct ar_err *err);
 
 #endif
