@@ -33,7 +33,7 @@ void opt_release(struct opt_group *g);
 
 /* GNU style: --name VALUE, --name=VALUE, -x VALUE, "--" ends the options; options and
  * operands in any order.  -q and -v, which every command takes, set log_level.  The operands are
- * left in argv[0 .. *argc).  The command line wins over a job file wherever the latter stands. */
+ * left in argv[0 .. *argc).  The command line wins over a job file wherever the file stands. */
 enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_err *err);
 
 /* A job file: lines "name = value" or "name", '#' starts a comment.  A name that is no

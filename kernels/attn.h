@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What selectors, unions and executors work on: query rows over a paged KV cache, as one layer
- * sees them.
+ * The batch that selectors, unions and executors work on: query rows over a paged KV cache, as one
+ * layer sees them.
  *
  * Request r has the rows [row0[r], row0[r + 1]).  Row i stands at position pos[i] of its request
  * and may attend every position up to its own.  The request has len[r] keys, at positions

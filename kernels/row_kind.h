@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rows of a batch are for.  All loops over rows go by kind, in this order; methods have a part
- * for each kind. */
+/* The purpose of a row in a batch.  All loops over rows go by kind, in this order; methods have a
+ * part for each kind. */
 #ifndef AR_ROW_KIND_H
 #define AR_ROW_KIND_H
 

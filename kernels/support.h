@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each family of CUDA kernels can run.  It is asked before anything is allocated. */
+/* The table of devices, sizes and layouts that each family of CUDA kernels runs.  It is asked
+ * before anything is allocated. */
 #ifndef AR_SUPPORT_H
 #define AR_SUPPORT_H
 
@@ -14,8 +15,8 @@ extern "C" {
 
 enum { SUPPORT_ANY = 0 }; /* every size */
 
-/* What runs a row.  Its type is that of the function that calls support_dispatch() for the
- * family. */
+/* The function that runs a row.  It has the type of the function that calls support_dispatch() for
+ * the family. */
 typedef void support_fn(void);
 
 /* A family has one row or more.  On a GPU it runs the sizes of all rows that name the GPU.  The

@@ -56,7 +56,8 @@ int attend_rank(int n)
  * Lists per (query block, head) differ in length by far more than their contexts do.  There a tile
  * gets a part per `least` blocks of context, up to an equal share of the room.  The kernel cuts.
  *
- * Tiles of the dense tail read every block, the others only what tables hold: the former go first.
+ * Tiles of the dense tail read every block, the others only the blocks of tables.  So tiles of the
+ * dense tail go first.
  */
 struct plan {
 	int n_slot;		/* thread blocks that run at once */
@@ -236,8 +237,8 @@ static int join_cost(int n, int page_tok)
 	return depth * divide_up(JOIN_COST, page_tok);
 }
 
-/* Choose what ends first: one to EXECUTOR_WAVES waves of even parts or, if lengths are known, parts
- * cut at a level. */
+/* Choose the cut that ends first: one to EXECUTOR_WAVES waves of even parts or, if lengths are
+ * known, parts cut at a level. */
 static void choose_part(struct plan *p, int page_tok, bool known)
 {
 	int extra = divide_up(PART_COST, page_tok);

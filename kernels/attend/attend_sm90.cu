@@ -100,7 +100,7 @@
  * - All 1024 tiles of batch 8 sorted: 788 us instead of 698.  Tiles of all requests run at once,
  *   and their keys come from memory.  So it is with 64-token blocks if two rounds are sorted: 1091
  *   instead of 912.
- * - L2 prefetch of what tiles begin with, while attend_cut runs: no gain at batch 1.
+ * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
  *
  * Lists at batch 1, chunk 1024, 64K keys, density 0.1: of 88 us 3.9 until attend_cut ends and 3.3
  * until the first keys arrive; then most multiprocessors have one tile or part.

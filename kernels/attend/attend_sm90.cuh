@@ -580,8 +580,7 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		s->v_ring.consumer_release(step + n - 1);
 }
 
-/* Load what bounds the rows m and m + 8 of the tile; padding is bounded as the last row and
- * head. */
+/* Load the bounds of rows m and m + 8 of the tile; padding is bounded as the last row and head. */
 template <class W>
 __device__ __forceinline__ void bound_rows(struct rows *t, const struct tile_params *p, const W *w,
 					   int m)

@@ -45,7 +45,7 @@ constexpr int WARP_COLS = 16;		/* value channels of a warp */
 constexpr int COLS = 2 * WARP_COLS;
 constexpr int V_WORDS = C * WARP_COLS / 2;
 
-/* Of a chunk: what its state needs, what its output needs. */
+/* Inputs of a chunk: for its state, for its output. */
 template <int D> struct state_stage {
 	bf16_t k[C * D], solve[C * C];
 	uint32_t v[2][V_WORDS];

@@ -39,7 +39,7 @@
  * 500, its scaling 370, S and the next operands 440.  One warp of a scheduler has the chain, so
  * each latency counts.  Beside it v takes half of the issue slots.
  *
- * What failed:
+ * Failed experiments:
  *
  *   rows of v and z by cp.async.bulk, 128 bytes each: 1590; a copy takes 75 cycles
  *   the two warp groups of v and norm in turns, a chunk each: 611
@@ -84,7 +84,7 @@ struct passed {
 	uint32_t s[D / 16][128][4], u[C / 16][128][4];
 };
 
-/* What belongs to the rows of a chunk. */
+/* The place of a chunk's rows. */
 struct chunk_rows {
 	int row, n;			/* its first row in the batch; rows from there to the end of
 					 * the sequence */
@@ -281,7 +281,7 @@ __device__ __forceinline__ uint64_t slab_at(uint64_t slabs, int k)
 	return wgmma_at(slabs, k / 4 * (C * COLS * 2) + k % 4 * 32);
 }
 
-/* What `states` needs of a chunk, in its lanes. */
+/* The inputs of `states` for a chunk, in its lanes. */
 struct chunk_in {
 	uint32_t v[C / 8][2];		/* two rows each */
 	float2 from_start[C / 8], to_end[C / 8];
@@ -333,7 +333,7 @@ __device__ __forceinline__ void send(const uint32_t (&a)[4], uint32_t to, int i,
 	cluster_store(to + i * (uint32_t)sizeof(uint32_t[128][4]), a, bar);
 }
 
-/* Add to the state what u of rows [32 part, + 32) does.  u: its column tiles.  b: u as A
+/* Add to the state the share of u of rows [32 part, + 32).  u: its column tiles.  b: u as A
  * operands. */
 __device__ __forceinline__ void add_rows(float *s, float *u, uint32_t (&b)[2][4], uint64_t k,
 					 const float2 *to_end, int part)

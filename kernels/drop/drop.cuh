@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What droppers share on the device. */
+/* Device code that droppers share. */
 #ifndef AR_DROP_CUH
 #define AR_DROP_CUH
 

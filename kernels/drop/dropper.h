@@ -41,7 +41,7 @@ struct drop_call {
 	int n_step;		    /* rows of the iteration in this layer, also of decodes */
 };
 
-/* What goes on.  n_row, n_req: of the batch. */
+/* Rows that go on.  n_row, n_req: of the batch. */
 struct drop_kept {
 	uint8_t *keep;	 /* [n_row] 1: the row stays, 0: it is dropped */
 	int32_t *n_keep; /* [n_req] rows that stay */

@@ -10,7 +10,7 @@
 #include "base/dynlib.h"
 #include "kernels/prim/cuda.h"
 
-enum { WORKSPACE = 32 << 20 }; /* what NVIDIA advises for Hopper */
+enum { WORKSPACE = 32 << 20 }; /* NVIDIA's advice for Hopper */
 
 /* clang-format off */
 #define CUBLAS_NEEDED(X) \
@@ -48,7 +48,7 @@ struct gemm {
 		} \
 	} while (0)
 
-/* Make what describes products with a bias; set_matrix() gives the sizes. */
+/* Make the descriptors of products with a bias; set_matrix() gives the sizes. */
 static enum ar_status open_bias(struct gemm *g, struct ar_err *err)
 {
 	const cublasOperation_t turn = CUBLAS_OP_T;

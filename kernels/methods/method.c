@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods on the host: what follows from their parts, and the reference. */
+/* Methods on the host: properties that follow from their parts, and the reference. */
 #include "config.h"
 #include "kernels/methods/shapes.h"
 

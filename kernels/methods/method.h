@@ -39,7 +39,7 @@ extern const struct method_name decode_parts[]; /* ends with name == NULL */
 struct method_part {
 	const struct selector *selector;
 	void *param; /* the selector's struct */
-	void *self;  /* for the selector: param, or what method_open() made */
+	void *self;  /* for the selector: param, or the struct that method_open() made */
 	enum union_kind u;
 	const struct executor *executor;
 	bool dense; /* selects everything */
@@ -82,7 +82,7 @@ const struct opt *method_threshold(const struct method *m);
  * Returns its length; it is cut if that is not below n. */
 size_t method_spell_with(char *buf, size_t n, const char *text, const char *key, double value);
 
-/* The rows that say what its selector's kernels run: supports[], or own, [2], of a plug-in. */
+/* The rows of support for its selector's kernels: supports[], or own, [2], of a plug-in. */
 struct support;
 const struct support *method_rows(const struct method_part *p, struct support *own);
 
@@ -142,7 +142,7 @@ size_t method_state_bytes(const struct method_part *p, const struct attn_shape *
  * attn_is_chunked() wants them. */
 int method_plan(const struct method_part *p, const struct attn_batch *b, struct attn_tile *tile);
 
-/* CUDA: enqueue what method_ref() does.  phase is called before each stage with the call's layer.
+/* CUDA: enqueue the work of method_ref().  phase is called before each stage with the call's layer.
  * The call's work has method_work_bytes() bytes; nothing synchronises or allocates. */
 size_t method_work_bytes(const struct method_part *p, const struct attn_shape *s,
 			 const struct attn_limits *l);

@@ -156,7 +156,7 @@ static enum ar_status assign_all(struct method_part *p, const char *text, struct
 	return st;
 }
 
-/* ---- what goes together ---- */
+/* ---- compositions ---- */
 
 static void shape_names(unsigned takes, struct names *l)
 {
@@ -392,7 +392,7 @@ static enum ar_status take_part(struct method *m, const char *text, struct ar_er
 	return take_decode(&m->part[ROW_DECODE], text + 7, err);
 }
 
-/* What runs rows of a kind that the text does not name. */
+/* Fill the part for rows of a kind that the text does not name. */
 static enum ar_status take_default(struct method_part *p, enum row_kind kind, struct ar_err *err)
 {
 	bool one_row = kind == ROW_DECODE || kind == ROW_REVIVED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of shapes, and what follows from its rows. */
+/* The table of shapes, and functions that follow from its rows. */
 #include "config.h"
 #include "kernels/methods/shapes.h"
 

@@ -35,8 +35,8 @@ struct shape_place {
 	int head, qblk;	 /* query head; query block of the chunk, from 0 on */
 };
 
-/* What an entry of a list is: a block number, the first position of a run of page_tok keys, or the
- * position of one key. */
+/* An entry of a list: a block number, the first position of a run of page_tok keys, or the position
+ * of one key. */
 enum shape_entry { ENTRY_BLOCK, ENTRY_RUN, ENTRY_KEY };
 
 /* Lists of a shape. */

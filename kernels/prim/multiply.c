@@ -7,7 +7,7 @@ typedef float vec
 	__attribute__((vector_size(MULTIPLY_LANES * sizeof(float)), aligned(4), may_alias));
 
 /* Sanitizers would check an element each time that it is multiplied, which takes ten times as long
- * as the product.  So the rows are checked once, by check_bytes(), and what multiplies them is
+ * as the product.  So the rows are checked once, by check_bytes(), and the code that multiplies is
  * not. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

@@ -134,7 +134,7 @@ struct selector {
 	 * of the mask or every list.  May allocate. */
 	selector_fn *ref;
 
-	/* What tests hold kernels and reference to; each ends with method == NULL. */
+	/* Rules that tests hold kernels and reference to; each ends with method == NULL. */
 	const struct selector_band *band;
 	const struct selector_order *order;
 
@@ -143,7 +143,7 @@ struct selector {
 	selector_work_fn *work_bytes;
 	selector_fn *enqueue;
 
-	/* Of a plug-in with enqueue: what its kernels run. */
+	/* Of a plug-in with enqueue: the devices and sizes of its kernels. */
 	struct selector_support {
 		int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
 		unsigned head_dims; /* 64 | 128: sizes are powers of two; 0: every size */

@@ -3,9 +3,9 @@
  * Vertical-slash attention, over runs and columns of keys, for compute capability 8.0 and later.
  *
  * One thread block runs one (query block, head).  It walks the runs and then the columns in steps
- * of 64 keys.  The two differ only in where a key lies and in what hides it: causality in a run,
- * the end of the list among columns.  Keys are fetched one by one, each a row of 16-byte copies,
- * through the page table.
+ * of 64 keys.  The two differ only in the place of a key and in the reason that hides it: causality
+ * in a run, the end of the list among columns.  Keys are fetched one by one, each a row of 16-byte
+ * copies, through the page table.
  *
  *   wait for step i, barrier           every warp is done with the other stage now
  *   start the copy of step i + 1       cp.async from the rows found before, zeros where none

@@ -33,7 +33,8 @@
  *
  * Coarse query blocks are counted from the start of the chunk, or lie on the absolute grid.  A row
  * of the mask stands for page_tok rows on the absolute grid.  If it has rows of two coarse query
- * blocks, it keeps what either keeps.  No row has if the chunk begins at a multiple of page_tok.
+ * blocks, it keeps the blocks of both.  No row has two if the chunk begins at a multiple of
+ * page_tok.
  */
 #include "config.h"
 #include "kernels/select/bfla/bfla.h"

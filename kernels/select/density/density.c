@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A random mask of a given density, to measure what execution costs at equal density without a
+ * A random mask of a given density, to measure the cost of execution at equal density without a
  * selector.
  *
  * per=head   Every (query block, query head) keeps round(share * n) of the n blocks before its own,

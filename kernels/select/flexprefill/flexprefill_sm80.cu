@@ -221,8 +221,8 @@ template <int HEADS, int THREADS> struct attention_smem {
 };
 
 /* Compute out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks.  N
- * heads share their keys, from the head of w on, max_kv_blk apart.  A thread reads back only what
- * it wrote. */
+ * heads share their keys, from the head of w on, max_kv_blk apart.  A thread reads back only its
+ * own writes. */
 template <int N, typename Smem>
 __device__ __forceinline__ void block_attention(const struct args &a, const struct whose &w, int lo,
 						int hi, int n, Smem &sm, float *out)

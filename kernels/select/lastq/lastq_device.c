@@ -75,8 +75,8 @@ static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *
 	return st ? st : ((lastq_fn *)fn)(b, n, q, k, out, work, stream, err);
 }
 
-/* What computes the sums by blocks in a first pass.  *fn NULL: nothing does, and the sums of all
- * heads must be there first. */
+/* Set *fn to the function that computes the sums by blocks in a first pass.  NULL: there is none,
+ * and the sums of all heads must be there first. */
 static enum ar_status first_pass(lastq_fn **fn, const struct attn_shape *s, struct ar_err *err)
 {
 	const struct support *row = NULL;

@@ -390,7 +390,7 @@ template <int D, int PAD> struct sums {
 	const struct unit<PAD> &u;
 	const struct strip strip;
 	float (*const skew)[SKEW_ROW];
-	float *const row;		/* of skew, what this thread adds to it */
+	float *const row;		/* of skew, where this thread adds to it */
 	float *column, *slash;		/* of the head */
 	const float share;		/* of a row in the means */
 	float total[J][2];

@@ -35,7 +35,7 @@ struct minference_head {
 
 enum { MINFERENCE_HEADS = 128 }; /* most heads of a rank on the device */
 
-/* What open() makes. */
+/* The selector after open(). */
 struct minference_self {
 	struct minference rule;
 	int n_layers, q_heads;

@@ -4,7 +4,7 @@
  *
  *   means   grid (query block, query head), a warp per 16 rows.  Two passes over the keys: the
  *           maximum and sum of every row, then the probabilities, summed up by block.  Each is
- *           the Q K^T of dense attention, so the two cost about what dense attention does; a bound
+ *           the Q K^T of dense attention, so the two cost about as much as dense attention; a bound
  *           to compare with need not be fast.
  *   pick    a thread block per request, by pick.cuh over the cells of its mask rows.  Means are
  *           not negative, so their bits sort as they do.  A cell's key is these bits plus one; 0 is
