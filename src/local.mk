@@ -7,7 +7,8 @@ attnreplay_SOURCES = \
     src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_delta.c \
     src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_load.h \
-    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
+    src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_paper.h \
+    src/bench/bench_paper_measure.c src/bench/bench_prefill.h \
     src/bench/bench_prefill_state.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
