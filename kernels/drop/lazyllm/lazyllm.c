@@ -64,8 +64,8 @@ static int revives(const void *self)
 
 /* ---- reference ---- */
 
-static enum ar_status request_ref(const struct attn_call *call, double rate, int r, uint8_t *keep,
-				  struct ar_err *err)
+static enum ar_status lazyllm_request_ref(const struct attn_call *call, double rate, int r,
+					  uint8_t *keep, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	const struct mass_rule m = lazyllm_mass();
@@ -102,7 +102,7 @@ static enum ar_status lazyllm_ref(const struct drop_call *call, const void *self
 	memset(keep, 1, (size_t)b->rows.n_row);
 	for (int r = 0; !st && r < b->rows.n_req; r++)
 		if (mass_rows(&m, b, r))
-			st = request_ref(call->at, rate, r, keep, err);
+			st = lazyllm_request_ref(call->at, rate, r, keep, err);
 	return st;
 }
 

@@ -150,8 +150,9 @@ static void pick_blocks(const struct sliminfer *p, const float *score, int pos0,
 	}
 }
 
-static enum ar_status request_ref(const struct drop_call *call, const struct sliminfer_self *x,
-				  int r, uint8_t *keep, struct ar_err *err)
+static enum ar_status sliminfer_request_ref(const struct drop_call *call,
+					    const struct sliminfer_self *x, int r, uint8_t *keep,
+					    struct ar_err *err)
 {
 	const struct attn_rows *rows = &call->at->b->rows;
 	const struct sliminfer *p = &x->rule;
@@ -183,7 +184,7 @@ static enum ar_status sliminfer_ref(const struct drop_call *call, const void *se
 	memset(keep, 1, (size_t)rows->n_row);
 	for (int r = 0; !st && r < rows->n_req; r++)
 		if (!sliminfer_short(&x->rule, attn_n_row(rows, r)))
-			st = request_ref(call, x, r, keep, err);
+			st = sliminfer_request_ref(call, x, r, keep, err);
 	return st;
 }
 

@@ -139,8 +139,9 @@ enum ar_status uniprefill_pick(const struct uniprefill *p, const float *mass, in
 	return AR_OK;
 }
 
-static enum ar_status request_ref(const struct attn_call *call, const struct uniprefill *p, int r,
-				  uint8_t *keep, struct ar_err *err)
+static enum ar_status uniprefill_request_ref(const struct attn_call *call,
+					     const struct uniprefill *p, int r, uint8_t *keep,
+					     struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	struct mass_rule m = uniprefill_mass(p);
@@ -175,7 +176,7 @@ static enum ar_status uniprefill_ref(const struct drop_call *call, const void *s
 		return AR_OK;
 	for (int r = 0; !st && r < b->rows.n_req; r++)
 		if (mass_rows(&m, b, r))
-			st = request_ref(call->at, p, r, keep, err);
+			st = uniprefill_request_ref(call->at, p, r, keep, err);
 	return st;
 }
 

@@ -51,15 +51,15 @@ struct scratch {
 	float *w;    /* [max_kv_blk] */
 };
 
-static void scratch_release(struct scratch *t)
+static void flashprefill_scratch_release(struct scratch *t)
 {
 	free(t->mean);
 	free(t->x);
 	free(t->w);
 }
 
-static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
-				   struct ar_err *err)
+static enum ar_status flashprefill_scratch_init(struct scratch *t, const struct attn_batch *b,
+						struct ar_err *err)
 {
 	size_t n = (size_t)b->keys.max_kv_blk;
 
@@ -137,8 +137,9 @@ static float block_weights(const struct attn_batch *b, int r, int lo, int hi, in
 
 /* Query block i of request r and one head: every word of its mask row, and where score is not NULL
  * the weights relative to the largest one. */
-static void mask_row(const struct attn_batch *b, const struct flashprefill *p, int r, int i,
-		     int head, const bf16_t *q, struct scratch *t, uint32_t *row, float *score)
+static void flashprefill_mask_row(const struct attn_batch *b, const struct flashprefill *p, int r,
+				  int i, int head, const bf16_t *q, struct scratch *t,
+				  uint32_t *row, float *score)
 {
 	int ctx = b->rows.pos0[r], end = b->keys.len[r], tok = b->shape.page_tok;
 	int qa = ctx / tok + i, first = qa * tok;
@@ -168,7 +169,7 @@ static enum ar_status flashprefill_ref(const struct attn_call *call, const void 
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
 	struct scratch t = { 0 };
-	enum ar_status st = scratch_init(&t, b, err);
+	enum ar_status st = flashprefill_scratch_init(&t, b, err);
 
 	if (st)
 		goto out;
@@ -181,13 +182,14 @@ static enum ar_status flashprefill_ref(const struct attn_call *call, const void 
 				size_t row = (size_t)(b->rows.qblk0[r] + i) * (size_t)s->q_heads +
 					     (size_t)h;
 
-				mask_row(b, self, r, i, h, call->q, &t,
-					 out->mask + row * (size_t)b->keys.mask_words,
-					 selection_score(out, b, b->rows.qblk0[r] + i, h));
+				flashprefill_mask_row(b, self, r, i, h, call->q, &t,
+						      out->mask + row * (size_t)b->keys.mask_words,
+						      selection_score(out, b, b->rows.qblk0[r] + i,
+								      h));
 			}
 		}
 out:
-	scratch_release(&t);
+	flashprefill_scratch_release(&t);
 	return st;
 }
 

@@ -50,7 +50,7 @@ struct scratch {
 	float *mean;	       /* [head_dim] of queries */
 };
 
-static void scratch_release(struct scratch *t)
+static void flexprefill_scratch_release(struct scratch *t)
 {
 	free(t->cell);
 	free(t->pool[0]);
@@ -59,8 +59,8 @@ static void scratch_release(struct scratch *t)
 	free(t->mean);
 }
 
-static enum ar_status scratch_init(struct scratch *t, size_t positions, size_t nb, size_t n_qblk,
-				   int head_dim, struct ar_err *err)
+static enum ar_status flexprefill_scratch_init(struct scratch *t, size_t positions, size_t nb,
+					       size_t n_qblk, int head_dim, struct ar_err *err)
 {
 	size_t cells = positions > n_qblk * nb ? positions : n_qblk * nb;
 
@@ -168,7 +168,7 @@ static void mark_largest(const struct head *h, int slash, int n, struct scratch 
 		t->on[slash][t->cell[i].at] = true;
 }
 
-static uint32_t *mask_row(const struct head *h, int i, uint32_t *mask)
+static uint32_t *flexprefill_mask_row(const struct head *h, int i, uint32_t *mask)
 {
 	size_t row = (size_t)(h->b->rows.qblk0[h->r] + i) * (size_t)h->b->shape.q_heads +
 		     (size_t)h->head;
@@ -201,7 +201,7 @@ static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
 	}
 	n = within(t->cell, n, flexprefill_budget(h->p, n_row));
 	for (int i = 0; i < n; i++)
-		flexprefill_keep(mask_row(h, (int)t->cell[i].at / h->nb, mask),
+		flexprefill_keep(flexprefill_mask_row(h, (int)t->cell[i].at / h->nb, mask),
 				 (int)t->cell[i].at % h->nb);
 }
 
@@ -215,8 +215,8 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 	int first = b->rows.pos0[r] / tok, n_row = h.nb - first, n[2];
 	bool open = flexprefill_open(p, tok, rows, end), aware = false;
 	struct scratch t = { 0 };
-	enum ar_status st = scratch_init(&t, (size_t)end, (size_t)h.nb, (size_t)n_row,
-					 b->shape.head_dim, err);
+	enum ar_status st = flexprefill_scratch_init(&t, (size_t)end, (size_t)h.nb, (size_t)n_row,
+						     b->shape.head_dim, err);
 
 	if (st)
 		goto out;
@@ -230,7 +230,7 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 			mark_largest(&h, i, aware ? flexprefill_count(p, tok, h.nb, 0) : n[i], &t);
 	}
 	for (int i = 0; i < n_row; i++) {
-		uint32_t *row = mask_row(&h, i, mask);
+		uint32_t *row = flexprefill_mask_row(&h, i, mask);
 
 		memset(row, 0, (size_t)b->keys.mask_words * sizeof *row);
 		for (int j = 0; j <= first + i; j++)
@@ -240,7 +240,7 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 	if (aware)
 		keep_aware(&h, &t, mask);
 out:
-	scratch_release(&t);
+	flexprefill_scratch_release(&t);
 	return st;
 }
 

@@ -53,7 +53,7 @@ struct scratch {
 	int *need;		/* [q_heads] */
 };
 
-static void scratch_release(struct scratch *t)
+static void proxyattn_scratch_release(struct scratch *t)
 {
 	scores_release(&t->a);
 	free(t->s);
@@ -61,8 +61,8 @@ static void scratch_release(struct scratch *t)
 	free(t->need);
 }
 
-static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
-				   struct ar_err *err)
+static enum ar_status proxyattn_scratch_init(struct scratch *t, const struct attn_batch *b,
+					     struct ar_err *err)
 {
 	size_t n = (size_t)b->keys.max_kv_blk;
 	enum ar_status st = scores_init(&t->a, b, b->shape.page_tok, err);
@@ -216,7 +216,7 @@ static enum ar_status proxyattn_ref(const struct attn_call *call, const void *se
 	const struct proxyattn *p = self;
 	const struct attn_shape *s = &b->shape;
 	struct scratch t = { 0 };
-	enum ar_status st = scratch_init(&t, b, err);
+	enum ar_status st = proxyattn_scratch_init(&t, b, err);
 
 	memset(out->mask, 0,
 	       (size_t)b->rows.n_qblk * (size_t)s->q_heads * (size_t)b->keys.mask_words *
@@ -240,7 +240,7 @@ static enum ar_status proxyattn_ref(const struct attn_call *call, const void *se
 			group(b, p, r, &h, call->q, &t, out);
 		}
 	}
-	scratch_release(&t);
+	proxyattn_scratch_release(&t);
 	return st;
 }
 

@@ -75,7 +75,7 @@ struct scratch {
 	int32_t *row;
 };
 
-static bool scratch_init(struct scratch *x, size_t rows, size_t dim)
+static bool quoka_scratch_init(struct scratch *x, size_t rows, size_t dim)
 {
 	x->mean = calloc(dim, sizeof *x->mean);
 	x->own = calloc(dim, sizeof *x->own);
@@ -87,7 +87,7 @@ static bool scratch_init(struct scratch *x, size_t rows, size_t dim)
 	return x->mean && x->own && x->qbar && x->sum && x->score && x->cosine && x->row;
 }
 
-static void scratch_release(struct scratch *x)
+static void quoka_scratch_release(struct scratch *x)
 {
 	free(x->mean);
 	free(x->own);
@@ -155,7 +155,7 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 	int rows = attn_n_row(&b->rows, r), group = s->q_heads / s->kv_heads;
 	int nq = quoka_queries(p, rows), dim = s->head_dim;
 	struct scratch x;
-	bool good = scratch_init(&x, (size_t)rows, (size_t)dim);
+	bool good = quoka_scratch_init(&x, (size_t)rows, (size_t)dim);
 
 	for (int h = kv_head * group; good && h < (kv_head + 1) * group; h++)
 		add_head(b, r, h, nq, q, &x);
@@ -175,7 +175,7 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 			max = fmaxf(max, x.score[i]);
 		score[t] = quoka_order(bf16_from_f32(max));
 	}
-	scratch_release(&x);
+	quoka_scratch_release(&x);
 	return good ? AR_OK : ar_nomem(err);
 }
 

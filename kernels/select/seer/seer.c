@@ -446,9 +446,9 @@ static void keep_largest(const float *a, int n, int k, struct top_cell *order, u
 		row[order[i].at / 32] |= 1u << order[i].at % 32;
 }
 
-static void mask_row(const struct attn_batch *b, const struct seer_self *g, int layer, int r,
-		     int qa, int head, const bf16_t *q, const bf16_t *state, struct scratch *t,
-		     uint32_t *row, float *score)
+static void seer_mask_row(const struct attn_batch *b, const struct seer_self *g, int layer, int r,
+			  int qa, int head, const bf16_t *q, const bf16_t *state, struct scratch *t,
+			  uint32_t *row, float *score)
 {
 	const struct attn_shape *s = &b->shape;
 	int ctx = b->rows.pos0[r], end = b->keys.len[r], tok = s->page_tok;
@@ -495,12 +495,12 @@ static enum ar_status seer_ref(const struct attn_call *call, const void *self,
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
-				mask_row(b, g, call->layer, r,
-					 b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r], h,
-					 call->q, call->state, &t,
-					 out->mask + (size_t)(i * s->q_heads + h) *
-							     (size_t)b->keys.mask_words,
-					 selection_score(out, b, i, h));
+				seer_mask_row(b, g, call->layer, r,
+					      b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
+					      h, call->q, call->state, &t,
+					      out->mask + (size_t)(i * s->q_heads + h) *
+								  (size_t)b->keys.mask_words,
+					      selection_score(out, b, i, h));
 out:
 	free(t.f);
 	free(t.a);

@@ -325,8 +325,8 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 /* ---- selection ---- */
 
 /* One mask row, of query block qa; cell: room for qa blocks; score: shares of the mass, or NULL. */
-static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, struct top_cell *cell,
-		     int words, uint32_t *row, float *score)
+static void xattention_mask_row(const uint32_t *mass, int qa, float threshold, bool all,
+				struct top_cell *cell, int words, uint32_t *row, float *score)
 {
 	uint32_t total = 0, sum = mass[0] + (qa ? mass[qa] : 0), need;
 
@@ -366,11 +366,12 @@ static enum ar_status xattention_ref(const struct attn_call *call, const void *s
 
 		st = xattention_masses(b, x->stride, r, h, call->q, call->kv.k, mass, err);
 		for (int i = 0; !st && i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++)
-			mask_row(mass + (size_t)i * blks, b->rows.pos0[r] / b->shape.page_tok + i,
-				 threshold, all, cell, b->keys.mask_words,
-				 out->mask + (size_t)((b->rows.qblk0[r] + i) * heads + h) *
-						     (size_t)b->keys.mask_words,
-				 selection_score(out, b, b->rows.qblk0[r] + i, h));
+			xattention_mask_row(
+				mass + (size_t)i * blks, b->rows.pos0[r] / b->shape.page_tok + i,
+				threshold, all, cell, b->keys.mask_words,
+				out->mask + (size_t)((b->rows.qblk0[r] + i) * heads + h) *
+						    (size_t)b->keys.mask_words,
+				selection_score(out, b, b->rows.qblk0[r] + i, h));
 	}
 	free(mass);
 	free(cell);

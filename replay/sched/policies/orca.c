@@ -28,14 +28,14 @@ static bool orca_unfit(const struct sched_limits *l, const struct request *r, ch
 	return true;
 }
 
-static int64_t run_running(struct sched *s, int64_t budget)
+static int64_t orca_run_running(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++)
 		sched_plan(s, s->running[i], 1);
 	return budget - (int64_t)s->n_running;
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget)
+static const char *orca_admit_waiting(struct sched *s, int64_t budget)
 {
 	while (s->wait_head != SCHED_NONE) {
 		uint32_t id = s->wait_head, n = s->seq[id].known;
@@ -55,9 +55,9 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 
 static void orca_compose(struct sched *s)
 {
-	int64_t budget = run_running(s, s->lim.max_batched_tok);
+	int64_t budget = orca_run_running(s, s->lim.max_batched_tok);
 
-	s->stop = admit_waiting(s, budget);
+	s->stop = orca_admit_waiting(s, budget);
 }
 
 const struct policy policy_orca = {

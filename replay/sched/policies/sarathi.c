@@ -26,8 +26,8 @@ static bool sarathi_fits(const struct sched *s, uint32_t id)
 	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim));
 }
 
-/* run_decodes() and run_prefills() return the rest of the budget. */
-static int64_t run_decodes(struct sched *s, int64_t budget)
+/* sarathi_run_decodes() and sarathi_run_prefills() return the rest of the budget. */
+static int64_t sarathi_run_decodes(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++) {
 		uint32_t id = s->running[i];
@@ -45,17 +45,17 @@ static int64_t run_decodes(struct sched *s, int64_t budget)
 	return budget;
 }
 
-static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
+static uint32_t sarathi_chunk_len(const struct sched *s, uint32_t id, int64_t budget)
 {
 	int64_t n = s->seq[id].known - s->seq[id].comp;
 
 	return (uint32_t)(n < budget ? n : budget);
 }
 
-static int64_t run_prefills(struct sched *s, int64_t budget)
+static int64_t sarathi_run_prefills(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
-		uint32_t id = s->running[i], n = chunk_len(s, id, budget);
+		uint32_t id = s->running[i], n = sarathi_chunk_len(s, id, budget);
 
 		if (!sched_in_prefill(s, id))
 			continue;
@@ -65,7 +65,7 @@ static int64_t run_prefills(struct sched *s, int64_t budget)
 	return budget;
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget)
+static const char *sarathi_admit_waiting(struct sched *s, int64_t budget)
 {
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
@@ -76,7 +76,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 			return "blocks";
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
-		n = chunk_len(s, id, budget);
+		n = sarathi_chunk_len(s, id, budget);
 		sched_reserve(s, id, s->seq[id].known);
 		sched_admit(s);
 		sched_plan(s, id, n);
@@ -87,11 +87,11 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 
 static void compose_sarathi(struct sched *s)
 {
-	int64_t budget = run_decodes(s, s->lim.max_batched_tok);
+	int64_t budget = sarathi_run_decodes(s, s->lim.max_batched_tok);
 	size_t n_decode = s->batch.n;
 
-	budget = run_prefills(s, budget);
-	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget);
+	budget = sarathi_run_prefills(s, budget);
+	s->stop = s->n_preempted ? "preemption" : sarathi_admit_waiting(s, budget);
 	sched_prefills_first(s, n_decode);
 }
 
@@ -110,10 +110,10 @@ static void keep_batch_order(struct sched *s)
 
 static void compose_vidur(struct sched *s)
 {
-	int64_t budget = run_decodes(s, s->lim.max_batched_tok);
+	int64_t budget = sarathi_run_decodes(s, s->lim.max_batched_tok);
 
-	budget = run_prefills(s, budget);
-	s->stop = admit_waiting(s, budget);
+	budget = sarathi_run_prefills(s, budget);
+	s->stop = sarathi_admit_waiting(s, budget);
 	keep_batch_order(s);
 }
 

@@ -325,7 +325,7 @@ static int64_t cut_at(const struct sched *s, const struct budget *r, int64_t n)
 }
 
 /* most: requests that still may join the prefill batch. */
-static const char *admit_waiting(struct sched *s, struct budget *r, int64_t most)
+static const char *sglang_admit_waiting(struct sched *s, struct budget *r, int64_t most)
 {
 	struct memory *m = s->memory;
 
@@ -353,17 +353,17 @@ static const char *admit_waiting(struct sched *s, struct budget *r, int64_t most
 	return "empty";
 }
 
-static const char *run_prefills(struct sched *s, struct budget left)
+static const char *sglang_run_prefills(struct sched *s, struct budget left)
 {
 	const struct memory *m = s->memory;
 	int64_t most = most_prefills(s) - prompt_is_cut(s);
 
 	if (prompt_is_cut(s))
 		continue_cut(s, &left);
-	return m->full ? m->full : admit_waiting(s, &left, most);
+	return m->full ? m->full : sglang_admit_waiting(s, &left, most);
 }
 
-/* Would run_prefills() plan anything, if decodes had not to fit beside it? */
+/* Would sglang_run_prefills() plan anything, if decodes had not to fit beside it? */
 static bool would_prefill(struct sched *s, struct budget left)
 {
 	const struct memory *m = s->memory;
@@ -391,7 +391,7 @@ static int64_t blocks_for_decodes(const struct sched *s)
 	return n;
 }
 
-static void run_decodes(struct sched *s)
+static void sglang_run_decodes(struct sched *s)
 {
 	for (size_t i = 0; i < s->n_running; i++) {
 		uint32_t id = s->running[i];
@@ -516,15 +516,15 @@ static void sglang_compose(struct sched *s, bool mixed)
 	left = prefill_budget(s, mixed);
 	m->alone = along || !batch_size(s);
 	if (along)
-		run_decodes(s);
+		sglang_run_decodes(s);
 	n_along = s->batch.n;
 	if (along || !mixed)
-		s->stop = run_prefills(s, left);
+		s->stop = sglang_run_prefills(s, left);
 	else if (would_prefill(s, left))
 		s->fails = no_prompt;
 	if (!s->batch.n && !n_decode(s) && !m->runs && drop_finished(m)) {
 		m->alone = true;
-		s->stop = run_prefills(s, prefill_budget(s, mixed));
+		s->stop = sglang_run_prefills(s, prefill_budget(s, mixed));
 	}
 	m->prefill = s->batch.n > n_along;
 	m->along = n_along;
@@ -540,7 +540,7 @@ static void sglang_compose(struct sched *s, bool mixed)
 			lower_ratio(m);
 	}
 	if (!s->batch.n)
-		run_decodes(s);
+		sglang_run_decodes(s);
 	m->cut = prompt_is_cut(s);
 	m->n_planned = s->n_running;
 	m->runs = s->lim.async && s->batch.n;

@@ -86,7 +86,7 @@ static int64_t n_spare(const struct sched *s)
 	return n;
 }
 
-static const char *admit_waiting(struct sched *s, enum capacity how)
+static const char *trtllm_admit_waiting(struct sched *s, enum capacity how)
 {
 	bool all = how == NO_EVICT || how == STATIC_BATCH;
 
@@ -110,7 +110,7 @@ static uint32_t missing(const struct sched *s, uint32_t id)
 	return s->seq[id].known - s->seq[id].comp;
 }
 
-static int64_t run_decodes(struct sched *s, int64_t budget)
+static int64_t trtllm_run_decodes(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!sched_in_prefill(s, s->running[i])) {
@@ -226,7 +226,7 @@ static unsigned decodes_first(struct sched *s, enum capacity how)
 		s->stop = "static";
 		return DECODES;
 	}
-	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s, how);
+	s->stop = s->n_running < n_running ? "preemption" : trtllm_admit_waiting(s, how);
 	return DECODES | PROMPTS;
 }
 
@@ -235,7 +235,7 @@ static unsigned prompts_first(struct sched *s)
 {
 	size_t n_running;
 
-	s->stop = admit_waiting(s, PREFILL_FIRST);
+	s->stop = trtllm_admit_waiting(s, PREFILL_FIRST);
 	if (any(s, PROMPTS))
 		return PROMPTS;
 	n_running = s->n_running;
@@ -254,7 +254,7 @@ static void trtllm_compose(struct sched *s, enum capacity how)
 	size_t n_decode;
 
 	if (kinds & DECODES)
-		budget = run_decodes(s, budget);
+		budget = trtllm_run_decodes(s, budget);
 	n_decode = s->batch.n;
 	if (kinds & PROMPTS)
 		run_prompts(s, budget);

@@ -45,7 +45,8 @@ static int64_t cap(const struct sched *s, unsigned rules)
 }
 
 /* Tokens that id runs next; 0 if the iteration that still runs finishes it. */
-static inline uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget, unsigned rules)
+static inline uint32_t vllm_chunk_len(const struct sched *s, uint32_t id, int64_t budget,
+				      unsigned rules)
 {
 	const struct sched_seq *q = &s->seq[id];
 	int64_t n = q->known < q->goal ? q->known - q->comp : 0, most = cap(s, rules);
@@ -58,7 +59,7 @@ static inline uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t bud
 /* Preempt until id, which is running[*i], has blocks for n more tokens.  False: it is a victim
  * itself.  By priority, a victim can be planned already; it is unplanned.  *i follows id down the
  * list, but with the gap it stays and the next sequence is left out. */
-static bool make_room(struct sched *s, size_t *i, uint32_t n, int64_t *budget, unsigned rules)
+static bool vllm_make_room(struct sched *s, size_t *i, uint32_t n, int64_t *budget, unsigned rules)
 {
 	uint32_t id = s->running[*i];
 
@@ -80,16 +81,16 @@ static bool make_room(struct sched *s, size_t *i, uint32_t n, int64_t *budget, u
 }
 
 /* Plan the running sequences.  Returns the rest of the budget. */
-static int64_t run_running(struct sched *s, unsigned rules)
+static int64_t vllm_run_running(struct sched *s, unsigned rules)
 {
 	int64_t budget = s->lim.max_batched_tok;
 
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
-		uint32_t id = s->running[i], n = chunk_len(s, id, budget, rules);
+		uint32_t id = s->running[i], n = vllm_chunk_len(s, id, budget, rules);
 
 		if (!n)
 			continue;
-		if (make_room(s, &i, n, &budget, rules)) {
+		if (vllm_make_room(s, &i, n, &budget, rules)) {
 			sched_plan(s, id, n);
 			budget -= n;
 		} else if (rules & OTHERS_RUN) {
@@ -108,7 +109,7 @@ static int64_t watermark(const struct sched *s)
 	return s->n_running ? (int64_t)(s->lim.watermark * (double)s->lim.num_blocks) : 0;
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget, unsigned rules)
+static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned rules)
 {
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
@@ -118,7 +119,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget, unsigned rules
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
 		sched_match(s);
-		n = chunk_len(s, id, budget, rules);
+		n = vllm_chunk_len(s, id, budget, rules);
 		if (rules & WHOLE_FITS && !sched_fits(s, id, s->seq[id].known, watermark(s)))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
@@ -132,9 +133,9 @@ static const char *admit_waiting(struct sched *s, int64_t budget, unsigned rules
 
 static void vllm_compose(struct sched *s, unsigned rules)
 {
-	int64_t budget = run_running(s, rules);
+	int64_t budget = vllm_run_running(s, rules);
 
-	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, rules);
+	s->stop = s->n_preempted ? "preemption" : vllm_admit_waiting(s, budget, rules);
 }
 
 static void compose_0_16(struct sched *s)
