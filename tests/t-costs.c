@@ -62,6 +62,37 @@ static void test_shape(void)
 	   "a chunk that ends its prompt makes another batch");
 }
 
+static uint64_t mark(enum row_kind kind, uint32_t n_emit)
+{
+	struct batch_entry e = { .start = 100, .n_tok = 3, .kind = kind, .n_emit = n_emit };
+
+	return batch_shape(&(struct batch){ .entry = &e, .n = 1 }).composition;
+}
+
+static void test_marks(void)
+{
+	static const uint64_t stored[2][2] = {
+		{ 0x50b31103ccd3ca1f, 0x91f8afe29b4ff2e1 }, /* of prefill, */
+		{ 0xcc31a2e4fc8680ae, 0x446ec37700b06d9a }  /* of decodes */
+	};
+	enum { EMITS = 9, MARKS = ROW_KINDS * EMITS };
+	uint64_t seen[MARKS];
+	int n = 0, twice = 0;
+
+	for (int kind = 0; kind < 2; kind++)
+		for (uint32_t emit = 0; emit < 2; emit++)
+			ok(mark(kind, emit) == stored[kind][emit],
+			   "%s, %u tokens out: the mark that databases hold: %#llx",
+			   row_kind_name(kind), emit, (unsigned long long)mark(kind, emit));
+	for (int kind = 0; kind < ROW_KINDS; kind++)
+		for (uint32_t emit = 0; emit < EMITS; emit++, n++) {
+			seen[n] = mark(kind, emit);
+			for (int i = 0; i < n; i++)
+				twice += seen[i] == seen[n];
+		}
+	is_int(twice, 0, "entries of another kind or with more tokens out have other marks");
+}
+
 /* ---- the table ---- */
 
 static struct batch_shape shape(int64_t prefill, int64_t pairs, int64_t decodes, int64_t context)
@@ -801,6 +832,7 @@ int main(void)
 	if (!mkdtemp(dir))
 		bail_out("cannot make a folder");
 	test_shape();
+	test_marks();
 	test_reuse();
 	test_linear();
 	test_tree();

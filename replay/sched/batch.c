@@ -4,10 +4,11 @@
 
 #include "base/rng.h"
 
-/* Hash of one entry.  composition is their sum, so the order of entries does not matter. */
+/* Hash of one entry.  composition is their sum, so the order of entries does not matter.  Prefill
+ * and decodes have the marks that databases hold: other kinds go above n_emit. */
 static uint64_t entry_mark(const struct batch_entry *e)
 {
-	uint64_t kind = (uint64_t)e->kind | (uint64_t)e->n_emit << 1;
+	uint64_t kind = (e->kind & 1) | (uint64_t)e->n_emit << 1 | (uint64_t)(e->kind >> 1) << 33;
 
 	return rng_mix(rng_mix((uint64_t)e->start << 32 | e->n_tok) ^ kind);
 }
