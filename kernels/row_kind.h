@@ -8,6 +8,7 @@
 #define ROW_KIND_MAP(X) \
 	X(PREFILL, "prefill") /* tokens that are known */ \
 	X(DECODE, "decode")   /* the last known token, after the prompt: one row of a request */ \
+	X(VERIFY, "verify")   /* the last known token, after the prompt, and drafts after it */ \
 	X(REVIVED, "revived") /* dropped tokens that decodes bring back: of no entry */
 
 enum row_kind {

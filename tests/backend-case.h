@@ -35,6 +35,7 @@ struct case_how {
 	bool mixed;	   /* layers are full, linear, full, window, and all run */
 	bool every;	   /* all layers run, and are full */
 	int n_experts;
+	int max_draft_tok;
 	struct prof *prof;
 };
 

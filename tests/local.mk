@@ -48,7 +48,8 @@ tests_libtest_a_SOURCES = \
     tests/revive-case.h tests/sample_db.c tests/sample_db.h tests/select_gpu.c \
     tests/select_gpu.h tests/selector_case.h tests/store_case.c tests/store_case.h tests/tap.c \
     tests/tap.h tests/tiny_model.c tests/tiny_model.h \
-    tests/trace_text.h tests/watch_gpu.c tests/watch_gpu.h \
+    tests/trace_text.h tests/verify-case.c tests/verify-case.h tests/watch_gpu.c \
+    tests/watch_gpu.h \
     tests/whole_model.c tests/whole_model.h
 EXTRA_DIST += tests/plugin_fault.c tests/tap.sh
 

@@ -11,6 +11,7 @@
 #include "tests/alloc_fault.h"
 #include "tests/mixed-case.h"
 #include "tests/tap.h"
+#include "tests/verify-case.h"
 
 /* Layer sampling: two of four layers were run. */
 static void test_cost(void)
@@ -208,6 +209,7 @@ int main(void)
 	plan(0);
 	case_test_all(&backend_cpu, 0);
 	mixed_test_all(&backend_cpu, read_out, 0.01);
+	verify_test_all(&backend_cpu, read_out, 0);
 	test_count();
 	test_cost();
 	test_phases();

@@ -50,6 +50,7 @@ static void set_views(struct rows_env *e, int layers, const struct row_view *vie
 						      0 };
 	e->limit[ROW_DECODE] = (struct attn_limits){ MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0,
 						     0 };
+	e->limit[ROW_VERIFY] = e->limit[ROW_PREFILL];
 	e->bytes = rows_bytes(e);
 	e->mem = malloc(e->bytes);
 	if (!e->mem)
@@ -466,6 +467,84 @@ static void test_refusals(void)
 	rows_env_close(&e);
 }
 
+/* ---- verify entries ---- */
+
+static void test_verify(void)
+{
+	static struct cache_group near = { .mixer = MIX_WINDOW,
+					   .window = 100,
+					   .shape = { 4, 2, 64, PAGE_TOK },
+					   .n_page = N_PAGE };
+	struct batch_entry entry[] = {
+		{ .start = 254, .n_tok = 4, .known = 258, .kind = ROW_VERIFY, .n_emit = 3 },
+		{ .req = 1, .start = 40, .n_tok = 1, .known = 41, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .req = 2, .n_tok = 20, .known = 20, .n_emit = 1 },
+	};
+	const struct batch b = { .entry = entry, .n = 3, .blocks = &tables };
+	struct rows x[2];
+	struct row_set set = { x, NULL, 2 };
+	const struct attn_batch *v = &x[0].part[ROW_VERIFY];
+	struct rows_env e;
+	struct ar_err err;
+	bool right = true;
+	size_t used;
+
+	rows_env_open(&e);
+	free(e.mem);
+	rows_env_release(&e);
+	set_views(&e, 2, (struct row_view[]){ { .group = &group }, { .group = &near } });
+	grow(&b);
+	is_int(rows_build(&set, &e, &b, NULL, NULL, 0, &used, &err), AR_OK,
+	       "a batch of prefill, decode and verify entries");
+	ok(rows_count(x, ROW_VERIFY) == 4 && rows_before(x, ROW_VERIFY) == 21 && x->n_row == 25 &&
+		   v->rows.n_req == 1 && v->rows.pos0[0] == 254 && v->keys.len[0] == 258 &&
+		   v->rows.left[0] == 0,
+	   "verify rows come after decodes, where their request goes on");
+	ok(v->keys.n_page == 3 &&
+		   !memcmp(v->keys.page, blocks_table(&tables, 0, 0), 3 * sizeof *v->keys.page),
+	   "with its pages");
+	for (int i = 0; i < 4; i++)
+		right = right && v->rows.pos[i] == 254 + i &&
+			x[1].part[ROW_VERIFY].rows.first[i] == 254 + i - 99 &&
+			x->row[21 + i].slot == v->keys.page[(254 + i) / PAGE_TOK] * PAGE_TOK +
+						       (254 + i) % PAGE_TOK;
+	ok(right && !v->rows.first, "each at its place, and with the window before it");
+	ok(x->n_emit == 5 &&
+		   !memcmp(x->emit, (int32_t[]){ 19, 20, 22, 23, 24 }, 5 * sizeof *x->emit),
+	   "its last rows output a token each");
+	rows_env_close(&e);
+}
+
+/* Limits without drafts, with some, and with more than the tokens of a batch. */
+static void test_verify_limits(void)
+{
+	struct backend_env env = { .max_seqs = 10, .max_batched_tok = 64, .max_len = MAX_LEN };
+	struct batch_entry entry = { .n_tok = 2, .known = 2, .kind = ROW_VERIFY, .n_emit = 2 };
+	const struct batch b = { .entry = &entry, .n = 1, .blocks = &tables };
+	struct rows_env e;
+	struct rows r;
+	struct ar_err err;
+	size_t used, bytes;
+
+	rows_env_open(&e);
+	grow(&b);
+	rows_limits(&e, &env, PAGE_TOK);
+	bytes = rows_bytes(&e);
+	ok(!e.limit[ROW_VERIFY].max_row && rows_max(&e) == 64 + 10 && rows_max_emit(&e) == 10 + 10,
+	   "without drafts there is no room for verify rows");
+	is_int(build(&r, &e, &b, 0, &used, &err), AR_USAGE, "so they are refused");
+	ok(strstr(err.msg, "1 verify entries with 2 tokens") != NULL, "by name: %s", err.msg);
+	env.max_draft_tok = 3;
+	rows_limits(&e, &env, PAGE_TOK);
+	ok(e.limit[ROW_VERIFY].max_req == 10 && rows_max(&e) == 64 + 10 + 40 &&
+		   rows_max_emit(&e) == 10 + 10 + 40 && rows_bytes(&e) > bytes,
+	   "with drafts there is room for those of each request");
+	env.max_draft_tok = 9;
+	rows_limits(&e, &env, PAGE_TOK);
+	is_int(e.limit[ROW_VERIFY].max_row, 64, "within the tokens of a batch");
+	rows_env_close(&e);
+}
+
 /* ---- random batches ---- */
 
 static size_t random_batch(struct batch_entry *entry, struct rng *r)
@@ -474,15 +553,16 @@ static size_t random_batch(struct batch_entry *entry, struct rng *r)
 
 	for (uint32_t q = 0; q < N_REQ; q++)
 		if (rng_below(r, 4)) {
-			bool decode = rng_below(r, 3) == 0;
-			uint32_t n_tok = decode ? 1 : 1 + (uint32_t)rng_below(r, MAX_ROW / N_REQ);
+			static const uint32_t most[] = { MAX_ROW / N_REQ, 1, 9 }; /* by kind */
+			enum row_kind kind = (enum row_kind)rng_below(r, ROW_REVIVED);
+			uint32_t n_tok = 1 + (uint32_t)rng_below(r, most[kind]);
 
 			entry[n++] = (struct batch_entry){
 				.req = q,
 				.start = (uint32_t)rng_below(r, 3000),
 				.n_tok = n_tok,
-				.kind = decode ? ROW_DECODE : ROW_PREFILL,
-				.n_emit = (uint32_t)rng_below(r, n_tok > 2 ? 4 : 2)
+				.kind = kind,
+				.n_emit = (uint32_t)rng_below(r, kind == ROW_VERIFY ? n_tok + 1 : 2)
 			};
 		}
 	return n;
@@ -508,7 +588,8 @@ static bool check_kind(const struct rows *r, enum row_kind kind, const struct ba
 		n_page = b->keys.page0[q + 1] - b->keys.page0[q];
 		most = n_page > most ? n_page : most;
 		good &= b->rows.row0[q + 1] - b->rows.row0[q] == (int)e->n_tok &&
-			b->rows.pos0[q] == (int)e->start;
+			b->rows.pos0[q] == (int)e->start &&
+			b->keys.len[q] == (int)(e->start + e->n_tok);
 		good &= n_page == (int)(e->start + e->n_tok - 1) / PAGE_TOK + 1;
 		good &= b->rows.qblk0[q + 1] - b->rows.qblk0[q] ==
 			n_page - (int)e->start / PAGE_TOK;
@@ -516,6 +597,7 @@ static bool check_kind(const struct rows *r, enum row_kind kind, const struct ba
 			uint32_t pos = e->start + t;
 			const struct layer_row *x = &r->row[row];
 
+			good &= b->rows.pos[b->rows.row0[q] + (int)t] == (int)pos;
 			good &= x->slot / PAGE_TOK ==
 					b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
 				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
@@ -599,6 +681,8 @@ int main(void)
 	test_padded_prompt();
 	test_fixed();
 	test_refusals();
+	test_verify();
+	test_verify_limits();
 	test_random();
 	test_offset();
 	return done_testing();

@@ -5,6 +5,7 @@
 #include "replay/engine/rows.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,7 @@ static void env_open_for(struct rows_env *e, int revives)
 	e->act_self = &act;
 	e->limit[ROW_PREFILL] = (struct attn_limits){ N_REQ, MAX_ROW, MAX_LEN / TOK + 1, 0, 0 };
 	e->limit[ROW_DECODE] = (struct attn_limits){ N_REQ, N_REQ, MAX_LEN / TOK + 1, 0, 0 };
+	e->limit[ROW_VERIFY] = e->limit[ROW_PREFILL];
 	e->limit[ROW_REVIVED] = (struct attn_limits){ N_REQ * revives, N_REQ * revives, 0, 0, 0 };
 	e->revives = revives;
 	if (blocks_open(&tables, tables_of, VIEWS, N_REQ, &err))
@@ -509,6 +511,40 @@ static void test_decodes(void)
 	env_close(&e);
 }
 
+/* Rows of drafts that are refused would stay in states and in choices. */
+static void test_refused(void)
+{
+	struct batch_entry entry = { .start = 200, .n_tok = 3, .kind = ROW_VERIFY, .n_emit = 3 };
+	const struct batch b = { .entry = &entry, .n = 1, .blocks = &tables };
+	static const int32_t start[] = { 200 }, n[] = { 3 }, *const keep[] = { NULL };
+	static const struct row_segment segment[] = { { .start = start, .n = n, .keep = keep },
+						      { .start = start, .n = n, .keep = keep } };
+	static const struct {
+		const struct row_segment *segment;
+		const char *what;
+	} cases[] = { { NULL, "a linear layer" }, { segment, "a dropper" } };
+	struct rows_env e;
+	struct row_set set;
+	struct ar_err err;
+	char want[128];
+	size_t used;
+
+	env_open(&e);
+	set_open(&set, &e);
+	grow(&b);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		is_int(rows_build(&set, &e, &b, cases[i].segment, NULL, 0, &used, &err), AR_USAGE,
+		       "verify entries do not go through %s", cases[i].what);
+		snprintf(want, sizeof want,
+			 "1 verify entries meet %s, which cannot take refused drafts back; leave "
+			 "the drafts out",
+			 cases[i].what);
+		is_str(err.msg, want, "... for a reason");
+	}
+	row_set_release(&set);
+	env_close(&e);
+}
+
 static void test_faults(void)
 {
 	struct rows_env e;
@@ -542,6 +578,7 @@ int main(void)
 	test_revived();
 	test_decodes();
 	test_revived_decodes();
+	test_refused();
 	test_faults();
 	method_free(method);
 	return done_testing();

@@ -295,6 +295,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		goto out;
 	c->pass.rows.tiles = true;
 	c->pass.rows.limit[ROW_PREFILL].n_sm = attn_engine_n_sm(&c->engine, gpu);
+	c->pass.rows.limit[ROW_VERIFY].n_sm = attn_engine_n_sm(&c->engine, gpu);
 	for (int i = 0; i < 2 && !st; i++)
 		st = graphs_init(&c->pass.graphs[i], c->pass.rows.limit[ROW_DECODE].max_req, err);
 	if (!st && !c->opts.enforce_eager)

@@ -60,9 +60,13 @@ void rows_limits(struct rows_env *e, const struct backend_env *env, int page_tok
 {
 	int seqs = (int)env->max_seqs, tok = (int)env->max_batched_tok;
 	int blocks = blocks_until(env->max_len, page_tok), revived = seqs * e->revives;
+	int verify = env->max_draft_tok ? seqs * (1 + (int)env->max_draft_tok) : 0;
 
+	verify = verify < tok ? verify : tok;
 	e->limit[ROW_PREFILL] = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0, 0 };
 	e->limit[ROW_DECODE] = (struct attn_limits){ seqs, seqs, blocks, 0, 0 };
+	e->limit[ROW_VERIFY] = (struct attn_limits){ seqs < verify ? seqs : verify, verify, blocks,
+						     0, 0 };
 	e->limit[ROW_REVIVED] = (struct attn_limits){ revived, revived, blocks, 0, 0 };
 }
 
@@ -110,7 +114,8 @@ static size_t view_bytes(const struct rows_env *e, const struct row_view *v)
 		     key * (sizeof(int32_t) + 1);
 
 	for (int k = 0; k < ROW_KINDS; k++)
-		sum += kind_bytes(&e->limit[k], v, k);
+		if (e->limit[k].max_req)
+			sum += kind_bytes(&e->limit[k], v, k);
 	return sum;
 }
 
@@ -450,7 +455,19 @@ static enum ar_status add_kind(struct rows *o, const struct rows_part *p, enum r
 /* Whether a view has a part for rows of a kind. */
 static bool has_part(const struct rows_part *p, enum row_kind kind)
 {
-	return kind != ROW_REVIVED || rows_revives(p);
+	return kind == ROW_REVIVED ? rows_revives(p) : p->env->limit[kind].max_req > 0;
+}
+
+/* The state of a linear layer and the choice of a dropper cannot go back to before a draft. */
+static enum ar_status check_verify(const struct rows_part *p, const struct part_size *s,
+				   struct ar_err *err)
+{
+	if (!s->req || (!rows_is_linear(p->view) && !p->segment))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "%zu verify entries meet %s, which cannot take refused drafts back; leave "
+		       "the drafts out",
+		       s->req, p->segment ? "a dropper" : "a linear layer");
 }
 
 /* Measure the rows of all kinds.  sum: gets the rows, and the rows that output a token. */
@@ -466,7 +483,7 @@ static enum ar_status measure_all(const struct rows_part *p, struct part_size s[
 		sum->emit += s[k].emit;
 		st = check_part(&s[k], p->env, k, err);
 	}
-	return st;
+	return st ? st : check_verify(p, &s[ROW_VERIFY], err);
 }
 
 /* Row r is a padded one: the first token there is, at position 0 of the scratch page. */

@@ -122,8 +122,9 @@ void rows_env_add(struct rows_env *e, int i, const struct row_view *view);
 enum ar_status row_set_init(struct row_set *s, const struct rows_env *e, struct ar_err *err);
 void row_set_release(struct row_set *s);
 
-/* Set the limits of a policy's batches; a decode revives at most e->revives tokens.  n_sm (tiles
- * are whole) and max_page (the size of the cache is not known yet) are 0. */
+/* Set the limits of a policy's batches; a decode revives at most e->revives tokens.  Without drafts
+ * no verify entries fit.  n_sm (tiles are whole) and max_page (the size of the cache is not known
+ * yet) are 0. */
 void rows_limits(struct rows_env *e, const struct backend_env *env, int page_tok);
 
 /* Most rows of a batch in one segment. */
@@ -136,10 +137,11 @@ static inline int rows_max(const struct rows_env *e)
 	return n;
 }
 
-/* Most rows that output a token: of a prefill entry its last. */
+/* Most rows that output a token: of a prefill entry its last, of a verify entry all. */
 static inline int rows_max_emit(const struct rows_env *e)
 {
-	return e->limit[ROW_PREFILL].max_req + e->limit[ROW_DECODE].max_row;
+	return e->limit[ROW_PREFILL].max_req + e->limit[ROW_DECODE].max_row +
+	       e->limit[ROW_VERIFY].max_row;
 }
 
 /* Bytes of mem that are enough for any batch within the limits.  The groups have their pages. */
@@ -149,7 +151,8 @@ size_t rows_bytes(const struct rows_env *e);
  * [segments]; NULL: all rows go through all layers.  tiles: the method that plans the tiles of all
  * views; NULL: each view's own.  pad: number of rows to pad to; padded rows come last, are at
  * position 0 of the scratch page, and take no part in attention.  *used: bytes of mem that were
- * filled.  AR_USAGE: the batch exceeds the limits. */
+ * filled.  AR_USAGE: the batch exceeds the limits, or its verify entries meet a linear layer or a
+ * dropper, which cannot take refused drafts back. */
 enum ar_status rows_build(struct row_set *out, const struct rows_env *e, const struct batch *b,
 			  const struct row_segment *segment, const struct method *tiles, int pad,
 			  size_t *used, struct ar_err *err);

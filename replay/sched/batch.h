@@ -16,9 +16,11 @@ struct blocks;
 struct batch_entry {
 	uint32_t req; /* index into the trace */
 	uint32_t start, n_tok;
-	uint32_t known; /* tokens known before this iteration */
+	uint32_t known; /* tokens known before this iteration, with drafts of verify entries */
 	enum row_kind kind;
-	uint32_t n_emit;   /* most tokens that it outputs: 1 if start + n_tok == known, else 0 */
+	/* Most tokens that it outputs: 1 if start + n_tok == known, else 0; up to n_tok of verify
+	 * entries. */
+	uint32_t n_emit;
 	bool recompute;	   /* positions that had been computed before a preemption */
 	uint32_t chunk_no; /* number of entries of the request before this one */
 };
@@ -33,7 +35,7 @@ struct batch {
 
 /* Features of a batch that set the cost of its iteration. */
 enum batch_feature {
-	BATCH_PREFILL_TOK,    /* tokens of prefill entries */
+	BATCH_PREFILL_TOK,    /* tokens of prefill and verify entries */
 	BATCH_PREFILL_PAIRS,  /* (query, key) pairs of their causal attention */
 	BATCH_DECODES,	      /* decode entries */
 	BATCH_DECODE_CONTEXT, /* keys that decode entries attend to */

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of a backend that runs verify entries. */
+#ifndef AR_VERIFY_CASE_H
+#define AR_VERIFY_CASE_H
+
+#include "tests/mixed-case.h"
+
+/* tolerance: of outputs against those of the same rows as a chunk; 0: they are the same bits. */
+void verify_test_all(const struct backend *b, mixed_read_fn *read, double tolerance);
+enum { VERIFY_N_TEST = 3 };
+
+#endif
