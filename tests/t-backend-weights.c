@@ -131,6 +131,42 @@ static void test_histories(const struct weights *w, const char *method)
 	whole_close(&x);
 }
 
+/* All outputs after the first of a request at once: the drafts are the tokens that were chosen. */
+static void test_verify(const struct weights *w, const char *method)
+{
+	static struct whole_outputs want, got;
+	struct whole_how how = whole_three(method, &got);
+	struct batch_entry e[WHOLE_REQS];
+	struct whole x;
+
+	whole_run(w, whole_three(method, &want), WHOLE_BUDGET);
+	how.max_draft_tok = WHOLE_OUTS;
+	whole_open(&x, w, how);
+	whole_serve(&x, 7, WHOLE_BUDGET);
+	memset(&got, 0, sizeof got);
+	for (uint32_t q = 0; q < WHOLE_REQS; q++) {
+		const struct request *r = &whole_requests[q];
+		uint32_t n = r->output_tok - 1;
+
+		whole_drop(&x, q);
+		x.req[q].known = r->prompt_tok;
+		e[q] = whole_entry(&x, q, 0, r->prompt_tok);
+		whole_step(&x, &e[q], 1);
+		e[q] = (struct batch_entry){ .req = q,
+					     .start = r->prompt_tok,
+					     .n_tok = n,
+					     .known = r->prompt_tok + n,
+					     .kind = ROW_VERIFY,
+					     .n_emit = n };
+	}
+	whole_step(&x, e, 2); /* the third has one output */
+	ok(outputs_same_tokens(&got, &want) && !memcmp(got.n, want.n, sizeof got.n) &&
+		   outputs_distance(&got, &want) < 0.02 * outputs_largest(&want),
+	   "%s: each row of a verify entry gives the logits of its position: off by %g of %g",
+	   method, outputs_distance(&got, &want), outputs_largest(&want));
+	whole_close(&x);
+}
+
 /* A policy that plans ahead runs one row more. */
 static void test_ahead(const struct weights *w)
 {
@@ -285,6 +321,8 @@ int main(void)
 	whole_load(&w, &tiny_models[0]);
 	test_histories(&w, "dense");
 	test_histories(&w, WHOLE_SPARSE);
+	test_verify(&w, "dense");
+	test_verify(&w, WHOLE_SPARSE);
 	test_ahead(&w);
 	test_draws(&w);
 	test_phases(&w);

@@ -131,6 +131,7 @@ static enum ar_status open_on(const struct backend *b, struct whole *c, const ch
 		.trace = &trace,
 		.text = texts,
 		.max_batched_tok = chunk,
+		.max_draft_tok = OUT - 2,
 		.see = see,
 		.ctx = g,
 		.prof = prof,
@@ -318,6 +319,31 @@ static void test_again(const char *method)
 	run(&c, 0, 0, PROMPT + 2);
 	run(&c, 0, PROMPT + 2, 1);
 	check(&g, 4, 1, 0, "preempted and recomputed");
+	whole_close(&c);
+}
+
+/* All outputs after the first at once, beside a decode. */
+static void test_verify(const char *method)
+{
+	struct batch_entry e[] = {
+		{ .start = PROMPT,
+		  .n_tok = OUT - 1,
+		  .known = PROMPT + OUT - 1,
+		  .kind = ROW_VERIFY,
+		  .n_emit = OUT - 1 },
+		{ .req = 1, .start = 33, .n_tok = 1, .known = 34, .kind = ROW_DECODE, .n_emit = 1 }
+	};
+	struct whole c;
+	struct got g;
+
+	if (!is_open(&c, method, false, ROWS, &g)) {
+		skip(1, "no cuBLAS");
+		return;
+	}
+	run(&c, 0, 0, PROMPT);
+	run(&c, 1, 0, 33);
+	whole_step(&c, e, 2);
+	check(&g, OUT, 2, 0, "drafts that are verified");
 	whole_close(&c);
 }
 
@@ -640,7 +666,9 @@ static void run_all(void)
 		test_batches("dense", false, "graphs");
 		test_batches("dense", true, "eager");
 		test_again("dense");
+		test_verify("dense");
 		if (i == 0) {
+			test_verify(ALL_BLOCKS);
 			test_batches(ALL_BLOCKS, false, "a selector that keeps all blocks");
 			test_again(ALL_BLOCKS);
 			test_held(ALL_BLOCKS);

@@ -48,6 +48,7 @@ static enum ar_status set_env(struct whole *x, const struct weights *w, const st
 				       .plan = x->plan,
 				       .max_batched_tok = how->max_batched_tok,
 				       .max_seqs = (int)how->trace->n + 1,
+				       .max_draft_tok = how->max_draft_tok,
 				       .block_tok = BLOCK,
 				       .blocks = &x->blocks,
 				       .seed = 3,

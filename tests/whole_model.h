@@ -19,6 +19,7 @@ struct whole_how {
 	const struct trace *trace;
 	const struct tokens_text *text; /* [trace->n] */
 	int max_batched_tok;
+	int max_draft_tok;
 	int64_t num_blocks; /* 0: enough */
 	double temperature;
 	uint64_t seed;

@@ -241,10 +241,11 @@ enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mi
 
 /* ---- logits ---- */
 
-/* A row that outputs a token: its number after the last layer, and its entry. */
+/* Rows that output a token: their numbers after the last layer, requests and positions. */
 struct emitted {
 	int32_t row[CPU_LOGIT_ROWS];
-	const struct batch_entry *entry[CPU_LOGIT_ROWS];
+	uint32_t req[CPU_LOGIT_ROWS];
+	int64_t pos[CPU_LOGIT_ROWS];
 	int n;
 };
 
@@ -256,13 +257,26 @@ static enum ar_status put_logits(struct cpu *c, struct emitted *x, struct ar_err
 	if (x->n)
 		st = decoder_ref_logits(c->decoder, x->row, x->n, c->logits, err);
 	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
-	for (int i = 0; i < x->n && !st; i++) {
-		const struct batch_entry *e = x->entry[i];
-
-		st = tokens_put(c->env.tokens, e->req, (int64_t)e->start + e->n_tok - 1,
-				c->logits + (size_t)i * vocab, err);
-	}
+	for (int i = 0; i < x->n && !st; i++)
+		st = tokens_put(c->env.tokens, x->req[i], x->pos[i], c->logits + (size_t)i * vocab,
+				err);
 	x->n = 0;
+	return st;
+}
+
+/* Put the logits of the last n_emit rows of e.  *row: their numbers; it goes on. */
+static enum ar_status emit_entry(struct cpu *c, const struct batch_entry *e, const int32_t **row,
+				 struct emitted *x, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (uint32_t left = e->n_emit; left && !st; left--) {
+		x->row[x->n] = *(*row)++;
+		x->req[x->n] = e->req;
+		x->pos[x->n++] = (int64_t)e->start + e->n_tok - left;
+		if (x->n == CPU_LOGIT_ROWS)
+			st = put_logits(c, x, err);
+	}
 	return st;
 }
 
@@ -274,16 +288,9 @@ enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err
 	enum ar_status st = decoder_ref_end(c->decoder, err);
 
 	for (int kind = 0; kind < ROW_KINDS; kind++)
-		for (size_t i = 0; i < b->n && !st; i++) {
-			const struct batch_entry *e = &b->entry[i];
-
-			if ((int)e->kind != kind || !e->n_emit)
-				continue;
-			x.row[x.n] = *row++;
-			x.entry[x.n++] = e;
-			if (x.n == CPU_LOGIT_ROWS)
-				st = put_logits(c, &x, err);
-		}
+		for (size_t i = 0; i < b->n && !st; i++)
+			if ((int)b->entry[i].kind == kind)
+				st = emit_entry(c, &b->entry[i], &row, &x, err);
 	return st ? st : put_logits(c, &x, err);
 }
 

@@ -86,8 +86,23 @@ enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, st
 
 /* ---- logits ---- */
 
-/* Rows that output a token are in the order of rows: entries of prefill, then decodes.  A graph has
- * the logits of all rows. */
+/* Put the logits of the last n_emit rows of e.  n: the number of the first of them. */
+static enum ar_status put_entry(struct cuda *c, const struct batch_entry *e, int n,
+				struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (uint32_t left = e->n_emit; left && !st; left--) {
+		st = decoder_logits(c->decoder, n++, c->pass.logits, err);
+		if (!st)
+			st = tokens_put(c->env.tokens, e->req, (int64_t)e->start + e->n_tok - left,
+					c->pass.logits, err);
+	}
+	return st;
+}
+
+/* Rows that output a token are in the order of kinds.  A graph, of decodes, has the logits of all
+ * rows. */
 enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
 			       struct ar_err *err)
 {
@@ -98,14 +113,10 @@ enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph
 		for (size_t i = 0; i < b->n && !st; i++) {
 			const struct batch_entry *e = &b->entry[i];
 
-			if ((int)e->kind != kind || !e->n_emit)
+			if ((int)e->kind != kind)
 				continue;
-			st = decoder_logits(c->decoder, graph ? (int)i : n, c->pass.logits, err);
-			if (!st)
-				st = tokens_put(c->env.tokens, e->req,
-						(int64_t)e->start + e->n_tok - 1, c->pass.logits,
-						err);
-			n++;
+			st = put_entry(c, e, graph ? (int)i : n, err);
+			n += (int)e->n_emit;
 		}
 	return st;
 }
