@@ -4,10 +4,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <sha256.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static struct plugin plugins[SELECTORS_MAX];
 static int n_plugin;
@@ -26,6 +28,22 @@ static bool is_loaded(const char *sha256)
 		if (!strcmp(plugins[i].sha256, sha256))
 			return true;
 	return false;
+}
+
+/* Whether the file ends before its table of sections, which linkers write last.  dlopen() would
+ * crash. */
+static bool is_cut(const char *path)
+{
+	FILE *f = fopen(path, "rb");
+	ElfW(Ehdr) h;
+	struct stat st;
+	bool cut = f && fread(&h, sizeof h, 1, f) == 1 && !memcmp(h.e_ident, ELFMAG, SELFMAG) &&
+		   !fstat(fileno(f), &st) &&
+		   h.e_shoff + (size_t)h.e_shnum * h.e_shentsize > (size_t)st.st_size;
+
+	if (f)
+		fclose(f);
+	return cut;
 }
 
 /* dlopen() would search for a name without a slash in other folders.  The text of dlerror() begins
@@ -95,6 +113,10 @@ enum ar_status plugin_load(const char *path, struct ar_err *err)
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (is_loaded(p.sha256))
 		return AR_OK;
+	if (is_cut(path))
+		return ar_fail(err, AR_DATA,
+			       "%s: cannot be loaded: its end is missing: build or copy it again",
+			       path);
 	st = load_plugin(&p, path, err);
 	if (!st)
 		plugins[n_plugin++] = p;
