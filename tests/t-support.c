@@ -52,13 +52,15 @@ static void test_table(void)
 	test_families();
 	for (int i = 0; selectors[i]; i++)
 		ok(!selectors[i]->ref || in_table(selectors[i]->name),
-		   "selector %s is in the table or selects nothing", selectors[i]->name);
+		   "selector %s has a row in kernels/support.c, or selects nothing",
+		   selectors[i]->name);
 	for (int i = 0; executors[i]; i++)
 		ok(executors[i]->kernel && in_table(executors[i]->kernel),
-		   "executor %s has its family in the table", executors[i]->name);
+		   "executor %s has rows of its family in kernels/support.c", executors[i]->name);
 	for (int i = 0; droppers[i]; i++)
-		ok(in_table(droppers[i]->name), "so is dropper %s", droppers[i]->name);
-	ok(in_table("decode") && in_table("delta"), "so are decode and delta");
+		ok(in_table(droppers[i]->name), "dropper %s has a row in kernels/support.c",
+		   droppers[i]->name);
+	ok(in_table("decode") && in_table("delta"), "decode and delta have rows, too");
 }
 
 static void refused(const char *kernel, int dim, int page_tok, int cc, const char *message)
