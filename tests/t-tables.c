@@ -205,7 +205,8 @@ static void test_droppers(void)
 	REFUSED(check_dropper, struct dropper, droppers[0], ref, NULL);
 	REFUSED(check_dropper, struct dropper, droppers[0], band, NULL);
 	REFUSED(check_dropper, struct dropper, droppers[0], band, bare);
-	REFUSED(check_dropper, struct dropper, droppers[0], revive_ref, droppers[2]->revive_ref);
+	REFUSED(check_dropper, struct dropper, dropper_find("uniprefill"), revive_ref,
+		dropper_find("lazyllm")->revive_ref);
 }
 
 static const char *check_union(const struct union_rule *u)
