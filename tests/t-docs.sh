@@ -161,7 +161,9 @@ listed() { # listed OPTION NAME...: in the row of the option
 	[ $# -gt 0 ] || return 1
 	grep "^| .$option. |" "$srcdir/README.md" >"$tmp/listed" || return 1
 	for name; do
-		grep -qF "\`$name\`" "$tmp/listed" || { echo "not listed: $name"; return 1; }
+		grep -qF "\`$name\`" "$tmp/listed" && continue
+		echo "add $name to the row of $option in README.md"
+		return 1
 	done
 }
 methods=$("$ATTNREPLAY" methods | sed -n '/^methods,/,/^$/s/^  \([a-z][a-z0-9-]*\) .*/\1/p')
