@@ -112,13 +112,15 @@ echo 'int x;' >empty.c && cc -shared -fPIC -o empty.so empty.c || exit 99
 echo 'int unknown(void); int x(void) { return unknown(); }' >open.c &&
 	cc -shared -fPIC -o open.so open.c || exit 99
 echo text >text.so
+mkfifo pipe.so || exit 99
 head -c 5000 $so >cut.so || exit 99
 refused() { # refused STATUS FILE MESSAGE: one line
 	says "$1" "$2: $3" attnreplay methods --selector "$2"
 }
 ok 'one without fault is loaded'  attnreplay methods --selector fault-NONE.so fault
 ok 'a missing file is refused'    refused 3 none.so 'No such file or directory'
-ok 'so is a folder'               refused 3 selector 'Is a directory'
+ok 'so is a folder'               refused 3 selector 'not a regular file'
+ok '... a pipe, which nothing is read from' refused 3 pipe.so 'not a regular file'
 ok '... no shared object'         refused 3 text.so 'cannot be loaded: file too short'
 ok '... one that is cut' refused 3 cut.so \
 	'cannot be loaded: its end is missing: build or copy it again'

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+
+#include "base/binfile.h"
 
 static struct plugin plugins[SELECTORS_MAX];
 static int n_plugin;
@@ -30,20 +31,28 @@ static bool is_loaded(const char *sha256)
 	return false;
 }
 
-/* Whether the file ends before its table of sections, which linkers write last.  dlopen() would
- * crash. */
-static bool is_cut(const char *path)
+/* Whether a file of size bytes ends before its table of sections, which linkers write last.
+ * dlopen() would crash. */
+static bool is_cut(const ElfW(Ehdr) * h, uint64_t size)
 {
-	FILE *f = fopen(path, "rb");
-	ElfW(Ehdr) h;
-	struct stat st;
-	bool cut = f && fread(&h, sizeof h, 1, f) == 1 && !memcmp(h.e_ident, ELFMAG, SELFMAG) &&
-		   !fstat(fileno(f), &st) &&
-		   h.e_shoff + (size_t)h.e_shnum * h.e_shentsize > (size_t)st.st_size;
+	return !memcmp(h->e_ident, ELFMAG, SELFMAG) &&
+	       h->e_shoff + (uint64_t)h->e_shnum * h->e_shentsize > size;
+}
 
-	if (f)
-		fclose(f);
-	return cut;
+static enum ar_status check_file(const char *path, struct ar_err *err)
+{
+	ElfW(Ehdr) h = { 0 };
+	struct infile f;
+	enum ar_status st = infile_open(&f, path, err);
+
+	if (!st && f.size >= sizeof h)
+		st = infile_read(&f, 0, &h, sizeof h, err);
+	if (!st && is_cut(&h, f.size))
+		st = ar_fail(err, AR_DATA,
+			     "%s: cannot be loaded: its end is missing: build or copy it again",
+			     path);
+	infile_release(&f);
+	return st;
 }
 
 /* dlopen() would search for a name without a slash in other folders.  The text of dlerror() begins
@@ -107,16 +116,14 @@ static enum ar_status load_plugin(struct plugin *p, const char *path, struct ar_
 enum ar_status plugin_load(const char *path, struct ar_err *err)
 {
 	struct plugin p = { 0 };
-	enum ar_status st;
+	enum ar_status st = check_file(path, err);
 
+	if (st)
+		return st;
 	if (!SHA256File(path, p.sha256))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (is_loaded(p.sha256))
 		return AR_OK;
-	if (is_cut(path))
-		return ar_fail(err, AR_DATA,
-			       "%s: cannot be loaded: its end is missing: build or copy it again",
-			       path);
 	st = load_plugin(&p, path, err);
 	if (!st)
 		plugins[n_plugin++] = p;
