@@ -27,7 +27,7 @@ static int count_pairs(void)
 
 	for (int i = 0; executors[i]; i++)
 		for (const struct selection_shape *s = selection_shapes; s->bit; s++)
-			n += !!(executors[i]->takes & s->bit);
+			n += executor_takes(executors[i], s->bit);
 	return n;
 }
 
@@ -308,7 +308,7 @@ static void test_pairs(int page_tok, int dim)
 		for (const struct selection_shape *s = selection_shapes; s->bit; s++) {
 			char what[96];
 
-			if (!(executors[i]->takes & s->bit))
+			if (!executor_takes(executors[i], s->bit))
 				continue;
 			tried.x = executors[i];
 			tried.shape = s->bit;
