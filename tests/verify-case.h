@@ -5,7 +5,7 @@
 
 #include "tests/mixed-case.h"
 
-/* tolerance: of outputs against those of the same rows as a chunk; 0: they are the same bits. */
+/* tolerance: largest difference from the outputs of the same rows as a chunk; 0: equal bits. */
 void verify_test_all(const struct backend *b, mixed_read_fn *read, double tolerance);
 enum { VERIFY_N_TEST = 3 };
 

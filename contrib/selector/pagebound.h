@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pagebound: what the reference and the CUDA file share. */
+/* pagebound: shared by the reference and the CUDA file. */
 #ifndef PAGEBOUND_H
 #define PAGEBOUND_H
 

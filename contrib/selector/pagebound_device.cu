@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pagebound on the device: three kernels, which keep what the reference keeps. */
+/* pagebound on the device: three kernels, which keep the blocks that the reference keeps. */
 #include "pagebound.h"
 
 namespace {

@@ -29,7 +29,7 @@ struct attn_engine {
 };
 
 /* device: methods and activations run on the current CUDA device, else on the host.  Release *e
- * even after a failure.  Errors are those of methods and activations. */
+ * even after a failure.  Methods and activations fail with errors of their own. */
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);
