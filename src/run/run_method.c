@@ -259,9 +259,9 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		row.layers_run = in->prep.n_run_layers;
 	}
 	/* clang-format on */
+	row.gpu = backend_gpu(s->backend, s->self);
 	if (in->costs)
 		record_costs(&row, &in->costs->run);
-	row.gpu = backend_gpu(s->backend, s->self);
 	row.gpu_state = run_gpu_state(s);
 	if (s->prof)
 		row.cupti_api = prof_api_version(s->prof);
