@@ -493,10 +493,12 @@ static void test_no_memory(void)
 	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp" }, &err))
 		bail_out("%s", err.msg);
 	for (long k = 0;; k++, n++) {
+		struct blocks blocks = { 0 };
 		struct iter_cost cost;
 		void *self;
 		enum ar_status st;
 
+		c.env.blocks = &blocks;
 		fault_arm(k);
 		st = backend_open(&backend_roofline, &self, o, &c.env, &err);
 		if (!st)
@@ -505,6 +507,7 @@ static void test_no_memory(void)
 			st = backend_run(&backend_roofline, self,
 					 &(struct batch){ &e, 1, 130, 0, NULL }, &cost, &err);
 		backend_close(&backend_roofline, self);
+		blocks_release(&blocks);
 		if (!fault_disarm())
 			break;
 		wrong += st != AR_NOMEM;
