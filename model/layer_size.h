@@ -26,16 +26,32 @@ static inline struct expert_load layer_experts(const struct layer_spec *l, int n
 	return d;
 }
 
+/* Columns of Q without gates, of K, and of V; 0 in a gated DeltaNet. */
+static inline size_t layer_q_width(const struct layer_spec *l)
+{
+	return (size_t)l->q_heads * (size_t)l->head_dim;
+}
+
+static inline size_t layer_k_width(const struct layer_spec *l)
+{
+	return (size_t)l->kv_heads * (size_t)l->head_dim;
+}
+
+static inline size_t layer_v_width(const struct layer_spec *l)
+{
+	return (size_t)l->kv_heads * (size_t)l->head_dim;
+}
+
 /* Columns of the QKV product.  With an output gate each head of Q is followed by its gate.  A gated
  * DeltaNet has q, k, v and z, the gate of its output. */
 static inline size_t layer_qkv_width(const struct layer_spec *l)
 {
 	const struct delta_spec *d = &l->delta;
-	int heads = (1 + l->out_gate) * l->q_heads + 2 * l->kv_heads;
 
 	return l->mixer == MIX_LINEAR ?
 		       2 * (size_t)(d->k_heads * d->k_dim + d->v_heads * d->v_dim) :
-		       (size_t)heads * (size_t)l->head_dim;
+		       (size_t)(1 + l->out_gate) * layer_q_width(l) + layer_k_width(l) +
+			       layer_v_width(l);
 }
 
 /* Columns of the product of a gated DeltaNet that gives each value head its b and a; else 0. */
@@ -48,7 +64,7 @@ static inline size_t layer_ba_width(const struct layer_spec *l)
 static inline size_t layer_o_width(const struct layer_spec *l)
 {
 	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
-					(size_t)l->q_heads * (size_t)l->head_dim;
+					layer_q_width(l);
 }
 
 /* Bytes of a token in the KV cache of the layer. */
@@ -72,10 +88,10 @@ static inline double layer_mlp_flops(const struct layer_spec *l, int hidden)
 	       (l->n_experts + 3 * experts * l->ffn + 3.0 * l->shared_ffn + l->shared_gate);
 }
 
-/* FLOPs of attention for each (row, key) pair of all query heads. */
+/* FLOPs of attention for each (row, key) pair of all query heads: of scores, and of the sum. */
 static inline double layer_pair_flops(const struct layer_spec *l)
 {
-	return 4.0 * l->head_dim * l->q_heads;
+	return l->mixer == MIX_LINEAR ? 0 : 2.0 * (double)(layer_q_width(l) + layer_o_width(l));
 }
 
 /* FLOPs of a row in a gated DeltaNet, 0 without one: three products with the state.  chunked: the

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/safetensors.h"
 #include "model/arch.h"
+#include "model/layer_size.h"
 #include "model/shards.h"
 
 const char *const weights_llama[WEIGHTS] = {
@@ -62,18 +63,19 @@ struct shape {
 
 static struct shape shape_of(const struct model *m, const struct layer_spec *l, enum weight i)
 {
-	int64_t q = (int64_t)l->q_heads * l->head_dim, kv = (int64_t)l->kv_heads * l->head_dim;
+	int64_t q = (int64_t)layer_q_width(l), k = (int64_t)layer_k_width(l);
+	int64_t v = (int64_t)layer_v_width(l);
 
 	switch (i) {
 	case WEIGHT_Q: return (struct shape){ q, m->hidden };
-	case WEIGHT_K:
-	case WEIGHT_V: return (struct shape){ kv, m->hidden };
+	case WEIGHT_K: return (struct shape){ k, m->hidden };
+	case WEIGHT_V: return (struct shape){ v, m->hidden };
 	case WEIGHT_Q_BIAS: return (struct shape){ l->qkv_bias * q, 0 };
-	case WEIGHT_K_BIAS:
-	case WEIGHT_V_BIAS: return (struct shape){ l->qkv_bias * kv, 0 };
+	case WEIGHT_K_BIAS: return (struct shape){ l->qkv_bias * k, 0 };
+	case WEIGHT_V_BIAS: return (struct shape){ l->qkv_bias * v, 0 };
 	case WEIGHT_Q_NORM:
 	case WEIGHT_K_NORM: return (struct shape){ l->qk_norm * l->head_dim, 0 };
-	case WEIGHT_O: return (struct shape){ m->hidden, q };
+	case WEIGHT_O: return (struct shape){ m->hidden, (int64_t)layer_o_width(l) };
 	case WEIGHT_O_BIAS: return (struct shape){ l->o_bias * m->hidden, 0 };
 	case WEIGHT_ATTN_POST:
 	case WEIGHT_MLP_POST: return (struct shape){ l->post_norms * m->hidden, 0 };

@@ -75,14 +75,14 @@ static void count_mlp(const struct model *m, const struct layer_spec *l, int row
 /* Add the work of RoPE, and of the KV cache. */
 static void count_cache(const struct layer_spec *l, int rows, struct roofline_work *work)
 {
-	double turned = (l->q_heads + l->kv_heads) * (double)l->head_dim;
+	double turned = (double)(layer_q_width(l) + layer_k_width(l));
+	double kv = (double)(layer_k_width(l) + layer_v_width(l));
 
 	work[PHASE_ROPE] = (struct roofline_work){
 		0, rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), 1
 	};
-	work[PHASE_CACHE] = (struct roofline_work){
-		0, rows * (2.0 * BF16 * l->kv_heads * l->head_dim + (double)layer_cache_bytes(l)), 1
-	};
+	work[PHASE_CACHE] =
+		(struct roofline_work){ 0, rows * (BF16 * kv + (double)layer_cache_bytes(l)), 1 };
 }
 
 /* Add the work of the layer outside attention. */
@@ -90,7 +90,6 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 		       struct roofline_work *work)
 {
 	const struct model *m = s->model;
-	double heads = l->q_heads + l->kv_heads, q = l->q_heads * (double)l->head_dim;
 
 	if (l->mixer != MIX_LINEAR)
 		count_cache(l, rows, work);
@@ -102,9 +101,10 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 	if (layer_ba_width(l))
 		add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_ba_width(l), m->hidden, 0);
 	if (l->qk_norm)
-		add_moves(&work[PHASE_NORM], 2 * (rows * heads + 1) * l->head_dim);
+		add_moves(&work[PHASE_NORM],
+			  2 * (rows * (double)(layer_q_width(l) + layer_k_width(l)) + l->head_dim));
 	if (l->out_gate)
-		add_moves(&work[PHASE_NORM], 3 * rows * q);
+		add_moves(&work[PHASE_NORM], 3 * rows * (double)layer_o_width(l));
 	add_product(&work[PHASE_LINEAR], 1, rows, m->hidden, (double)layer_o_width(l), l->o_bias);
 	add_norm(&work[PHASE_NORM], rows, m->hidden, 1, l->post_norms);
 	count_mlp(m, l, rows, work);
@@ -131,7 +131,7 @@ static void add_attention(const struct layer_spec *l, double n, double pairs, do
 			  struct roofline_work *w)
 {
 	w->flops += layer_pair_flops(l) * pairs;
-	w->bytes += 2.0 * BF16 * l->head_dim * n * l->q_heads;
+	w->bytes += BF16 * n * (double)(layer_q_width(l) + layer_o_width(l));
 	w->bytes += (double)layer_cache_bytes(l) * keys;
 	w->kernels = 1;
 }
