@@ -12,7 +12,6 @@
 #include "base/parallel.h"
 #include "base/safetensors.h"
 #include "model/arch.h"
-#include "model/layer_size.h"
 #include "model/shards.h"
 
 const char *const weights_llama[WEIGHTS] = {
@@ -56,44 +55,6 @@ const char *const weights_gemma3[WEIGHTS] = {
 static const char *const prefixes[] = { "model.", "language_model.model.", "model.language_model.",
 					NULL };
 
-/* rows 0: the layer has no such tensor; cols 0: it has one dimension. */
-struct shape {
-	int64_t rows, cols;
-};
-
-static struct shape shape_of(const struct model *m, const struct layer_spec *l, enum weight i)
-{
-	int64_t q = (int64_t)layer_q_width(l), k = (int64_t)layer_k_width(l);
-	int64_t v = (int64_t)layer_v_width(l);
-
-	switch (i) {
-	case WEIGHT_Q: return (struct shape){ q, m->hidden };
-	case WEIGHT_K: return (struct shape){ k, m->hidden };
-	case WEIGHT_V: return (struct shape){ v, m->hidden };
-	case WEIGHT_Q_BIAS: return (struct shape){ l->qkv_bias * q, 0 };
-	case WEIGHT_K_BIAS: return (struct shape){ l->qkv_bias * k, 0 };
-	case WEIGHT_V_BIAS: return (struct shape){ l->qkv_bias * v, 0 };
-	case WEIGHT_Q_NORM:
-	case WEIGHT_K_NORM: return (struct shape){ l->qk_norm * l->head_dim, 0 };
-	case WEIGHT_O: return (struct shape){ m->hidden, (int64_t)layer_o_width(l) };
-	case WEIGHT_O_BIAS: return (struct shape){ l->o_bias * m->hidden, 0 };
-	case WEIGHT_ATTN_POST:
-	case WEIGHT_MLP_POST: return (struct shape){ l->post_norms * m->hidden, 0 };
-	case WEIGHT_GATE:
-	case WEIGHT_UP: return (struct shape){ l->ffn, m->hidden };
-	case WEIGHT_GATE_BIAS:
-	case WEIGHT_UP_BIAS: return (struct shape){ l->mlp_bias * l->ffn, 0 };
-	case WEIGHT_DOWN: return (struct shape){ m->hidden, l->ffn };
-	case WEIGHT_DOWN_BIAS: return (struct shape){ l->mlp_bias * m->hidden, 0 };
-	default: return (struct shape){ m->hidden, 0 };
-	}
-}
-
-static size_t count_of(struct shape s)
-{
-	return (size_t)s.rows * (size_t)(s.cols ? s.cols : 1);
-}
-
 struct reading {
 	struct weights *w;	  /* with the model of a rank */
 	struct layer_spec *whole; /* [n_layers] of the whole model, owned */
@@ -114,8 +75,8 @@ static int64_t first_of(const struct reading *r, int64_t n, int64_t share)
 }
 
 /* Check the tensor, or read the rank's share of it to the next place in data, *to. */
-static enum ar_status take_tensor(struct reading *r, const char *name, struct shape whole,
-				  struct shape share, const bf16_t **to, struct ar_err *err)
+static enum ar_status take_tensor(struct reading *r, const char *name, struct tensor_shape whole,
+				  struct tensor_shape share, const bf16_t **to, struct ar_err *err)
 {
 	const struct shard_part part = { first_of(r, whole.rows, share.rows), share.rows,
 					 first_of(r, whole.cols, share.cols), share.cols };
@@ -130,7 +91,7 @@ static enum ar_status take_tensor(struct reading *r, const char *name, struct sh
 			       "%s: no tensor '%s'; the folder is incomplete or of another "
 			       "architecture than its config.json says",
 			       r->dir, name);
-	r->at += count_of(share);
+	r->at += tensor_count(share);
 	if (!r->load)
 		return shards_check(t, whole.rows, whole.cols, err);
 	st = shards_read(t, &part, place, err);
@@ -139,11 +100,11 @@ static enum ar_status take_tensor(struct reading *r, const char *name, struct sh
 }
 
 /* The sum over ranks has each bias once. */
-static void clear_bias(struct reading *r, enum weight i, struct shape share)
+static void clear_bias(struct reading *r, enum weight i, struct tensor_shape share)
 {
 	if (r->load && r->rank && (i == WEIGHT_O_BIAS || i == WEIGHT_DOWN_BIAS))
-		memset(r->w->data + r->at - count_of(share), 0,
-		       count_of(share) * sizeof *r->w->data);
+		memset(r->w->data + r->at - tensor_count(share), 0,
+		       tensor_count(share) * sizeof *r->w->data);
 }
 
 static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
@@ -153,8 +114,8 @@ static enum ar_status take_layer(struct reading *r, int i, struct ar_err *err)
 	char name[128];
 
 	for (int k = 0; k < WEIGHTS && !st; k++) {
-		struct shape whole = shape_of(m, &r->whole[i], (enum weight)k);
-		struct shape share = shape_of(m, &m->layer[i], (enum weight)k);
+		struct tensor_shape whole = layer_tensor(m, &r->whole[i], (enum weight)k);
+		struct tensor_shape share = layer_tensor(m, &m->layer[i], (enum weight)k);
 
 		if (whole.rows && !r->names[k])
 			return ar_fail(err, AR_DATA,
@@ -174,8 +135,8 @@ static enum ar_status take_outside(struct reading *r, struct ar_err *err)
 {
 	struct weights *w = r->w;
 	const struct model *m = &w->model;
-	const struct shape share = { m->vocab, m->hidden }, vector = { m->hidden, 0 };
-	const struct shape whole = { (int64_t)m->vocab * m->tp, m->hidden };
+	const struct tensor_shape share = { m->vocab, m->hidden }, vector = { m->hidden, 0 };
+	const struct tensor_shape whole = { (int64_t)m->vocab * m->tp, m->hidden };
 	enum ar_status st;
 	char name[128];
 

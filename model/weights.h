@@ -10,34 +10,7 @@
 #include "base/bf16.h"
 #include "base/status.h"
 #include "model/model.h"
-
-/* The tensors of a layer.  A matrix is [out][in], a product's columns by its rows; all others have
- * one dimension.  Tensors of a layer follow each other in this order without a gap.  So Q, K and V
- * are one matrix of layer_qkv_width() rows, gate and up one of 2 ffn rows; so are their biases; the
- * norms of Q and K are [2][head_dim]. */
-enum weight {
-	WEIGHT_ATTN_NORM, /* [hidden], before attention */
-	WEIGHT_Q,	  /* [q_heads * head_dim][hidden] */
-	WEIGHT_K,	  /* [kv_heads * head_dim][hidden] */
-	WEIGHT_V,
-	WEIGHT_Q_BIAS, /* qkv_bias */
-	WEIGHT_K_BIAS,
-	WEIGHT_V_BIAS,
-	WEIGHT_Q_NORM, /* [head_dim]; qk_norm */
-	WEIGHT_K_NORM,
-	WEIGHT_O,	  /* [hidden][q_heads * head_dim] */
-	WEIGHT_O_BIAS,	  /* o_bias */
-	WEIGHT_ATTN_POST, /* [hidden], after attention; post_norms */
-	WEIGHT_MLP_NORM,  /* [hidden], before the MLP */
-	WEIGHT_GATE,	  /* [ffn][hidden] */
-	WEIGHT_UP,
-	WEIGHT_GATE_BIAS, /* mlp_bias */
-	WEIGHT_UP_BIAS,
-	WEIGHT_DOWN,	  /* [hidden][ffn] */
-	WEIGHT_DOWN_BIAS, /* mlp_bias */
-	WEIGHT_MLP_POST,  /* [hidden], after the MLP; post_norms */
-	WEIGHTS
-};
+#include "model/params.h"
 
 /* Names of the tensors of a layer behind "layers.N.", by enum weight: of Llama and the models like
  * it, and of Gemma 3. */
