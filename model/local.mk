@@ -17,5 +17,6 @@ nobase_dist_pkgdata_DATA += \
 
 check_PROGRAMS += \
   tests/fuzz-weights \
-  tests/t-archs tests/t-cache-layout tests/t-model tests/t-rope tests/t-weights
+  tests/t-archs tests/t-cache-layout tests/t-model tests/t-params tests/t-rope \
+  tests/t-weights
 EXTRA_DIST += tests/data/models

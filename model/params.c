@@ -4,10 +4,29 @@
 
 #include "model/layer_size.h"
 
+/* Of a gated DeltaNet, whose tensors have rows only with one. */
+static struct tensor_shape delta_tensor(const struct model *m, const struct layer_spec *l,
+					enum weight i)
+{
+	const struct delta_spec *d = &l->delta;
+	int64_t channels = 2 * (int64_t)d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
+
+	if (l->mixer != MIX_LINEAR)
+		return (struct tensor_shape){ 0, 0 };
+	switch (i) {
+	case WEIGHT_DELTA_QKVZ:
+		return (struct tensor_shape){ (int64_t)layer_qkv_width(l), m->hidden };
+	case WEIGHT_DELTA_BA: return (struct tensor_shape){ (int64_t)layer_ba_width(l), m->hidden };
+	case WEIGHT_DELTA_CONV: return (struct tensor_shape){ channels, d->conv };
+	case WEIGHT_DELTA_NORM: return (struct tensor_shape){ d->v_dim, 0 };
+	default: return (struct tensor_shape){ d->v_heads, 0 };
+	}
+}
+
 struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec *l, enum weight i)
 {
-	int64_t q = (int64_t)layer_q_width(l), k = (int64_t)layer_k_width(l);
-	int64_t v = (int64_t)layer_v_width(l);
+	int64_t q = (1 + (int64_t)l->out_gate) * (int64_t)layer_q_width(l);
+	int64_t k = (int64_t)layer_k_width(l), v = (int64_t)layer_v_width(l);
 
 	switch (i) {
 	case WEIGHT_Q: return (struct tensor_shape){ q, m->hidden };
@@ -28,6 +47,48 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 	case WEIGHT_UP_BIAS: return (struct tensor_shape){ l->mlp_bias * l->ffn, 0 };
 	case WEIGHT_DOWN: return (struct tensor_shape){ m->hidden, l->ffn };
 	case WEIGHT_DOWN_BIAS: return (struct tensor_shape){ l->mlp_bias * m->hidden, 0 };
-	default: return (struct tensor_shape){ m->hidden, 0 };
+	case WEIGHT_SINKS: return (struct tensor_shape){ l->sinks * l->q_heads, 0 };
+	case WEIGHT_ROUTER: return (struct tensor_shape){ l->n_experts, m->hidden };
+	case WEIGHT_ROUTER_BIAS: return (struct tensor_shape){ l->mlp_bias * l->n_experts, 0 };
+	case WEIGHT_SHARED_GATE:
+	case WEIGHT_SHARED_UP: return (struct tensor_shape){ l->shared_ffn, m->hidden };
+	case WEIGHT_SHARED_DOWN:
+		return (struct tensor_shape){ l->shared_ffn ? m->hidden : 0, l->shared_ffn };
+	case WEIGHT_SHARED_SHARE: return (struct tensor_shape){ l->shared_gate, m->hidden };
+	case WEIGHT_ATTN_NORM:
+	case WEIGHT_MLP_NORM: return (struct tensor_shape){ m->hidden, 0 };
+	default: return delta_tensor(m, l, i);
 	}
+}
+
+int64_t layer_tensors(const struct layer_spec *l, enum weight i)
+{
+	switch (i) {
+	case WEIGHT_GATE:
+	case WEIGHT_UP:
+	case WEIGHT_GATE_BIAS:
+	case WEIGHT_UP_BIAS:
+	case WEIGHT_DOWN:
+	case WEIGHT_DOWN_BIAS: return l->n_experts ? l->n_experts : 1;
+	default: return 1;
+	}
+}
+
+int64_t layer_params(const struct model *m, const struct layer_spec *l)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < WEIGHTS; i++)
+		n += layer_tensors(l, (enum weight)i) *
+		     (int64_t)tensor_count(layer_tensor(m, l, (enum weight)i));
+	return n;
+}
+
+int64_t model_params(const struct model *m)
+{
+	int64_t n = (m->tied ? 1 : 2) * (int64_t)m->vocab * m->hidden + m->hidden;
+
+	for (int i = 0; i < m->n_layers; i++)
+		n += layer_params(m, &m->layer[i]);
+	return n;
 }

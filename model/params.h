@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a model: their shapes. */
+/* The tensors of a model: their shapes, and how many parameters they have. */
 #ifndef AR_PARAMS_H
 #define AR_PARAMS_H
 
@@ -11,7 +11,7 @@
 /* The tensors of a layer.  A matrix is [out][in], a product's columns by its rows; all others have
  * one dimension.  Tensors of a layer follow each other in this order without a gap.  So Q, K and V
  * are one matrix of layer_qkv_width() rows, gate and up one of 2 ffn rows; so are their biases; the
- * norms of Q and K are [2][head_dim]. */
+ * norms of Q and K are [2][head_dim].  With an output gate Q has as many rows again. */
 enum weight {
 	WEIGHT_ATTN_NORM, /* [hidden], before attention */
 	WEIGHT_Q,	  /* [q_heads * head_dim][hidden] */
@@ -22,17 +22,30 @@ enum weight {
 	WEIGHT_V_BIAS,
 	WEIGHT_Q_NORM, /* [head_dim]; qk_norm */
 	WEIGHT_K_NORM,
-	WEIGHT_O,	  /* [hidden][q_heads * head_dim] */
+	WEIGHT_O,	  /* [hidden][layer_o_width] */
 	WEIGHT_O_BIAS,	  /* o_bias */
 	WEIGHT_ATTN_POST, /* [hidden], after attention; post_norms */
 	WEIGHT_MLP_NORM,  /* [hidden], before the MLP */
-	WEIGHT_GATE,	  /* [ffn][hidden] */
+	WEIGHT_GATE,	  /* [ffn][hidden], of each expert, as all to DOWN_BIAS */
 	WEIGHT_UP,
 	WEIGHT_GATE_BIAS, /* mlp_bias */
 	WEIGHT_UP_BIAS,
 	WEIGHT_DOWN,	  /* [hidden][ffn] */
 	WEIGHT_DOWN_BIAS, /* mlp_bias */
 	WEIGHT_MLP_POST,  /* [hidden], after the MLP; post_norms */
+	WEIGHT_SINKS,	  /* [q_heads]; sinks */
+	WEIGHT_ROUTER,	  /* [n_experts][hidden] */
+	WEIGHT_ROUTER_BIAS,
+	WEIGHT_SHARED_GATE, /* [shared_ffn][hidden] */
+	WEIGHT_SHARED_UP,
+	WEIGHT_SHARED_DOWN,  /* [hidden][shared_ffn] */
+	WEIGHT_SHARED_SHARE, /* [1][hidden], of the shared expert's gate; shared_gate */
+	WEIGHT_DELTA_QKVZ,   /* [layer_qkv_width][hidden], all of MIX_LINEAR */
+	WEIGHT_DELTA_BA,     /* [layer_ba_width][hidden] */
+	WEIGHT_DELTA_CONV,   /* [channels of q, k and v][conv] */
+	WEIGHT_DELTA_A_LOG,  /* [v_heads] */
+	WEIGHT_DELTA_DT_BIAS,
+	WEIGHT_DELTA_NORM, /* [v_dim] */
 	WEIGHTS
 };
 
@@ -48,5 +61,13 @@ static inline size_t tensor_count(struct tensor_shape s)
 {
 	return (size_t)s.rows * (size_t)(s.cols ? s.cols : 1);
 }
+
+/* Tensors of that shape in a layer: n_experts of those of an expert, else 1. */
+int64_t layer_tensors(const struct layer_spec *l, enum weight i);
+
+/* Parameters of a layer, and of the model with its embedding, its last norm, and its head if that
+ * is not tied.  Of a model that is split it is the rank's share, whose embedding is one as well. */
+int64_t layer_params(const struct model *m, const struct layer_spec *l);
+int64_t model_params(const struct model *m);
 
 #endif

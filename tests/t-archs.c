@@ -48,61 +48,33 @@ static double mlp_weights(const struct model *m, const struct layer_spec *l, int
 	return h * l->n_experts + 3 * h * ((double)k * l->ffn + l->shared_ffn) + h * l->shared_gate;
 }
 
-/* Weights of a layer outside of its products of matrices. */
-static double other_weights(const struct model *m, const struct layer_spec *l)
-{
-	const struct delta_spec *d = &l->delta;
-	double h = m->hidden, n = (l->post_norms ? 4 : 2) * h, e = l->n_experts ? l->n_experts : 1;
-
-	n += l->qkv_bias * (double)((l->q_heads + 2 * l->kv_heads) * l->head_dim) + l->o_bias * h;
-	n += l->mlp_bias * (e * (2 * l->ffn + h) + l->n_experts);
-	n += l->qk_norm * 2.0 * l->head_dim + l->sinks * (double)l->q_heads;
-	n += (double)d->conv * (2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim);
-	return n + 2.0 * d->v_heads + d->v_dim; /* decays, their bias, and the norm of heads */
-}
-
-static double parameters(const struct model *m)
-{
-	double n = (m->tied ? 1.0 : 2.0) * m->vocab * m->hidden + m->hidden;
-
-	for (int i = 0; i < m->n_layers; i++) {
-		const struct layer_spec *l = &m->layer[i];
-
-		n += mixer_weights(m, l) + mlp_weights(m, l, l->n_experts) + other_weights(m, l);
-	}
-	return n;
-}
-
-/* Totals in 1e9, as the models are named; in 1e6 the products of a token in layers `full` and
- * `other`: mixer, then MLP with the experts that it takes. */
+/* In 1e6 the products of a token in layers `full` and `other`: mixer, then MLP with the experts
+ * that it takes. */
 static void test_weights(void)
 {
 	static const struct {
 		const char *name;
-		double total;
 		int full, other;
 		double mixer, other_mixer, mlp;
 		int kv_bytes; /* of a token in layer full, in bf16 */
 	} cases[] = {
-		{ "llama-3.1-8b", 8.03, 0, 31, 41.9, 41.9, 176.2, 4096 },
-		{ "gemma-3-12b", 11.77, 5, 0, 47.2, 47.2, 176.9, 8192 },
-		{ "qwen3-30b-a3b", 30.53, 0, 47, 18.9, 18.9, 38.0, 2048 },
-		{ "qwen3-next-80b-a3b", 79.67, 3, 0, 27.3, 33.7, 35.7, 2048 },
-		{ "gpt-oss-20b", 20.91, 1, 0, 26.5, 26.5, 99.6, 2048 },
-		{ "mistral-7b-v0.1", 7.24, 0, 31, 41.9, 41.9, 176.2, 4096 },
-		{ "qwen2.5-7b", 7.62, 0, 27, 29.4, 29.4, 203.7, 2048 },
+		{ "llama-3.1-8b", 0, 31, 41.9, 41.9, 176.2, 4096 },
+		{ "gemma-3-12b", 5, 0, 47.2, 47.2, 176.9, 8192 },
+		{ "qwen3-30b-a3b", 0, 47, 18.9, 18.9, 38.0, 2048 },
+		{ "qwen3-next-80b-a3b", 3, 0, 27.3, 33.7, 35.7, 2048 },
+		{ "gpt-oss-20b", 1, 0, 26.5, 26.5, 99.6, 2048 },
+		{ "mistral-7b-v0.1", 0, 31, 41.9, 41.9, 176.2, 4096 },
+		{ "qwen2.5-7b", 0, 27, 29.4, 29.4, 203.7, 2048 },
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct model m = load(cases[i].name);
 		const struct layer_spec *l = &m.layer[cases[i].full], *o = &m.layer[cases[i].other];
 
-		ok(fabs(parameters(&m) / 1e9 - cases[i].total) < 0.005, "%s: %.4ge9 parameters",
-		   m.name, parameters(&m) / 1e9);
 		ok(fabs(mixer_weights(&m, l) / 1e6 - cases[i].mixer) < 0.06 &&
 			   fabs(mixer_weights(&m, o) / 1e6 - cases[i].other_mixer) < 0.06 &&
 			   fabs(mlp_weights(&m, l, l->experts_per_tok) / 1e6 - cases[i].mlp) < 0.06,
-		   "... %.1fe6 and %.1fe6 of a token in mixers, %.1fe6 in the MLP",
+		   "%s: %.1fe6 and %.1fe6 of a token in mixers, %.1fe6 in the MLP", m.name,
 		   mixer_weights(&m, l) / 1e6, mixer_weights(&m, o) / 1e6,
 		   mlp_weights(&m, l, l->experts_per_tok) / 1e6);
 		is_int(2 * 2 * l->kv_heads * l->head_dim, cases[i].kv_bytes, "... bytes of KV");

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counts of parameters: of each preset against the published one, of ranks, of small layers. */
+#include "config.h"
+#include "model/params.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/data.h"
+#include "tests/tap.h"
+
+static struct model load(const char *name)
+{
+	struct ar_err err = { 0 };
+	struct model m;
+
+	if (model_load(&m, name, &err))
+		bail_out("%s", err.msg);
+	return m;
+}
+
+/* Totals of the published tensors, without a vision tower (Gemma 3: 12,187,325,040 with it) and
+ * layers that predict more tokens (Qwen3-Next). */
+static const struct {
+	const char *name;
+	int64_t whole;
+} presets[] = {
+	{ "gemma-3-12b", 11766034176 },	       { "gpt-oss-20b", 20914757184 },
+	{ "llama-3.1-70b", 70553706496 },      { "llama-3.1-8b", 8030261248 },
+	{ "mistral-7b-v0.1", 7241732096 },     { "mistral-7b-v0.3", 7248023552 },
+	{ "mixtral-8x7b", 46702792704 },       { "niah-llama-14m", 14095680 },
+	{ "qwen2.5-7b", 7615616512 },	       { "qwen3-30b-a3b", 30532122624 },
+	{ "qwen3-32b", 32762123264 },	       { "qwen3-8b", 8190735360 },
+	{ "qwen3-next-80b-a3b", 79674391296 }, { "smollm2-135m", 134515008 },
+};
+enum { PRESETS = sizeof presets / sizeof *presets };
+
+static void test_presets(void)
+{
+	char path[4096];
+	struct dirent *e;
+	int listed = 0;
+	DIR *d;
+
+	d = data_find("model/presets", path, sizeof path) ? opendir(path) : NULL;
+	if (!d)
+		bail_out("no folder of presets");
+	while ((e = readdir(d)))
+		if (strstr(e->d_name, ".json")) {
+			int k = 0;
+
+			while (k < PRESETS && strncmp(e->d_name, presets[k].name,
+						      strlen(e->d_name) - strlen(".json")) != 0)
+				k++;
+			listed += k < PRESETS;
+			if (k == PRESETS)
+				diag("%s: add its published count", e->d_name);
+		}
+	closedir(d);
+	is_int(listed, PRESETS, "each preset has a published count");
+	for (int i = 0; i < PRESETS; i++) {
+		struct model m = load(presets[i].name);
+
+		is_int(model_params(&m), presets[i].whole, "%s: parameters", m.name);
+		model_release(&m);
+	}
+}
+
+/* Ranks share all but norms, routers, and KV heads that are fewer than they. */
+static void test_ranks(void)
+{
+	static const struct {
+		const char *name;
+		int tp;
+		int64_t rank;
+	} cases[] = {
+		{ "llama-3.1-70b", 8, (70553706496 - 161 * 8192) / 8 + 161 * 8192 },
+		/* 4 KV heads: K and V of one on each of 8 ranks, half a head more than a share */
+		{ "qwen3-30b-a3b", 8,
+		  (30532122624 - 97 * 2048 - 48 * (2 * 128 + 128 * 2048)) / 8 + 97 * 2048 +
+			  48 * (2 * 128 + 128 * 2048) + 48 * (2 * 64 * 2048) },
+		/* the bias of o, and of each expert's down */
+		{ "gpt-oss-20b", 2,
+		  (20914757184 - 49 * 2880 - 24 * (2880 + 32 * 2880 + 32 * 2881)) / 2 + 49 * 2880 +
+			  24 * (2880 + 32 * 2880 + 32 * 2881) },
+		/* norms, 12 of two heads and 36 of v_dim; routers, and a gate of a column */
+		{ "qwen3-next-80b-a3b", 2,
+		  (79674391296 - 97 * 2048 - 12 * 512 - 36 * 128 - 48 * 513 * 2048) / 2 +
+			  97 * 2048 + 12 * 512 + 36 * 128 + 48 * 513 * 2048 },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct model m = load(cases[i].name);
+		struct ar_err err = { 0 };
+
+		if (model_split(&m, cases[i].tp, &err))
+			bail_out("%s", err.msg);
+		is_int(model_params(&m), cases[i].rank, "%s: of a rank of %d", m.name, cases[i].tp);
+		model_release(&m);
+	}
+}
+
+/* What no preset has: a shared expert beside ordinary attention, biases of a dense MLP. */
+static void test_layers(void)
+{
+	struct model m = { .hidden = 10 };
+	struct layer_spec l = { .q_heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 7 };
+	const int attention = 24 * 10 + 2 * 12 * 10 + 10 * 24, norms = 2 * 10;
+
+	is_int(layer_params(&m, &l), attention + norms + 3 * 7 * 10, "a dense layer");
+	l.mlp_bias = l.o_bias = l.qkv_bias = l.sinks = l.post_norms = 1;
+	is_int(layer_params(&m, &l),
+	       attention + 2 * norms + 3 * 7 * 10 + (2 * 7 + 10) + 10 + (24 + 2 * 12) + 4,
+	       "with biases, sinks and four norms");
+	l = (struct layer_spec){ .q_heads = 4,
+				 .kv_heads = 2,
+				 .head_dim = 6,
+				 .ffn = 7,
+				 .n_experts = 3,
+				 .experts_per_tok = 1,
+				 .shared_ffn = 5 };
+	is_int(layer_params(&m, &l), attention + norms + 3 * 3 * 7 * 10 + 3 * 10 + 3 * 5 * 10,
+	       "with experts and a shared one without a gate");
+	l.shared_gate = l.mlp_bias = 1;
+	is_int(layer_params(&m, &l),
+	       attention + norms + 3 * (3 * 7 * 10 + 2 * 7 + 10) + 3 * 11 + 3 * 5 * 10 + 10,
+	       "with its gate, and a bias of each expert and of the router");
+}
+
+int main(void)
+{
+	plan(0);
+	test_presets();
+	test_ranks();
+	test_layers();
+	return done_testing();
+}
