@@ -2,13 +2,36 @@
 #include "config.h"
 #include "model/cache_layout.h"
 
+#include <string.h>
+
 #include "base/bf16.h"
 
 const struct cache_layout cache_layouts[] = {
-	{ "kv-bf16", CACHE_KV_BF16, 2, { { 0, 0, ELEM_BF16 }, { 0, 0, ELEM_BF16 } } }, { 0 }
+	{ "kv-bf16", CACHE_KV_BF16, 2, { { 0, 0, ELEM_BF16 }, { 0, 0, ELEM_BF16 } } },
+	{ "kv-e4m3", CACHE_KV_E4M3, 2, { { 0, 0, ELEM_E4M3 }, { 0, 0, ELEM_E4M3 } } },
+	{ "kv-e5m2", CACHE_KV_E5M2, 2, { { 0, 0, ELEM_E5M2 }, { 0, 0, ELEM_E5M2 } } },
+	{ "kv-e4m3-th",
+	  CACHE_KV_E4M3_TH,
+	  4,
+	  { { 0, 0, ELEM_E4M3 }, { 0, 0, ELEM_E4M3 }, { 0, 1, ELEM_F32 }, { 0, 1, ELEM_F32 } } },
+	{ 0 }
 };
 
-static const size_t elem_bytes[] = { [ELEM_BF16] = sizeof(bf16_t) };
+static const size_t elem_bytes[] = {
+	[ELEM_BF16] = sizeof(bf16_t),
+	[ELEM_E4M3] = 1,
+	[ELEM_E5M2] = 1,
+	[ELEM_F32] = sizeof(float),
+};
+
+const struct cache_layout *cache_layout_find(const char *name)
+{
+	const struct cache_layout *l = cache_layouts;
+
+	while (l->name && strcmp(l->name, name) != 0)
+		l++;
+	return l->name ? l : NULL;
+}
 
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim)
 {

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-enum elem { ELEM_BF16 };
-enum { CACHE_PLANES = 2 };
+enum elem { ELEM_BF16, ELEM_E4M3, ELEM_E5M2, ELEM_F32 };
+enum { CACHE_PLANES = 4 };
 
 /* A plane is an array [page][heads][page_tok][dim].  Heads and dim are the layer's KV heads and
  * head size where they are 0 here. */
@@ -20,7 +20,14 @@ struct cache_plane {
 	enum elem elem;
 };
 
-enum { CACHE_KV_BF16 = 1 }; /* bits of layouts, for sets of layouts */
+/* Bits of layouts, for sets of layouts.  The 8-bit layouts have one scale for K and one for V of a
+ * layer, outside of the pages; kv-e4m3-th has one for each token and head, in planes of their own. */
+enum {
+	CACHE_KV_BF16 = 1 << 0,
+	CACHE_KV_E4M3 = 1 << 1,
+	CACHE_KV_E5M2 = 1 << 2,
+	CACHE_KV_E4M3_TH = 1 << 3
+};
 
 struct cache_layout {
 	const char *name; /* "kv-bf16" */
@@ -34,6 +41,9 @@ static inline const struct cache_layout *cache_layout(const struct cache_layout 
 {
 	return l ? l : cache_layouts;
 }
+
+/* NULL: there is no layout of this name. */
+const struct cache_layout *cache_layout_find(const char *name);
 
 /* Bytes of a token in a plane, and in all planes together.  A page has page_tok times as many
  * bytes. */

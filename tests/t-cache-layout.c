@@ -29,10 +29,24 @@ static void test_table(void)
 static void test_bytes(void)
 {
 	static const struct cache_layout latent = { "latent", 2, 1, { { 1, 576, ELEM_BF16 } } };
+	/* Llama 3.1 8B has 32 of these layers: 131072, 65536 and 67584 bytes a token. */
+	static const struct {
+		const char *name;
+		int64_t bytes;
+	} named[] = { { "kv-bf16", 131072 / 32 },
+		      { "kv-e4m3", 65536 / 32 },
+		      { "kv-e5m2", 65536 / 32 },
+		      { "kv-e4m3-th", 67584 / 32 } };
 	struct layer_spec l = { .q_heads = 32, .kv_heads = 8, .head_dim = 128 };
 
 	is_int(layer_cache_bytes(&l), 2 * 8 * 128 * sizeof(bf16_t), "keys and values of a token");
 	is_int(cache_plane_bytes(cache_layouts, 1, 8, 128), 8 * 128 * sizeof(bf16_t), "values");
+	for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+		l.cache = cache_layout_find(named[i].name);
+		is_int(layer_cache_bytes(&l), named[i].bytes, "%s: a token of 8 heads of 128",
+		       named[i].name);
+	}
+	ok(!cache_layout_find("kv-int8"), "no layout has a name that is not in the table");
 	l.cache = &latent;
 	is_int(layer_cache_bytes(&l), 576 * sizeof(bf16_t), "a plane may have sizes of its own");
 }
