@@ -300,7 +300,7 @@ attnreplay: warning: $f:1: column that the format does not have, ignored (1 in a
 attnreplay: warning: $f:2: token count with a zero fraction, read as an integer (2 in all, this is the first)
 attnreplay: warning: $f:5: arrival before that of the line before it, sorted (1 in all, this is the first)
 attnreplay: warning: $f:6: request without prompt tokens, dropped (1 in all, this is the first)
-attnreplay: warning: $f:7: request without output tokens (failed at the source), dropped (1 in all, this is the first)
+attnreplay: warning: $f:7: request without output tokens (failed or cancelled at the source), dropped (1 in all, this is the first)
 EOF
 ok 'faults that pass are counted by kind' diff "$tmp/want" "$tmp/warnings"
 warns() { # warns FILE PATTERN OPTION...: among the warnings about the file
@@ -318,6 +318,11 @@ ok 'a turn without an arrival is'  warns "$corpus/aiperf.jsonl" '2: turn without
 is 'and the header of the canonical form says so' \
 	"$(trace convert "$corpus/aiperf.jsonl" 2>/dev/null | sed -n '1s/.*"transforms"://p')" \
 	'["earliest=1","delta=1","sort"]}'
+printf '{"timestamp":%s,"input_length":9,"output_length":9}\n' 0 0.5 >"$tmp/s.jsonl"
+ok 'times that can only be seconds are' test "$(trace info --format mooncake "$tmp/s.jsonl" 2>&1 |
+	grep -c -e 'read as seconds; --time-unit' -e '^span  *0.500000000 s')" = 2
+ok 'standard input is not read twice' fails 3 'say so with --time-unit s, as standard' \
+	trace info --format mooncake - <"$tmp/s.jsonl"
 ok 'a chat without its parent is'  warns "$corpus/bailian.jsonl" '3: turn whose parent is not in'
 sed 's/"turn": 2/"turn": 5/' "$corpus/bailian.jsonl" >"$tmp/odd.jsonl"
 ok 'a turn out of turn is'         warns "$tmp/odd.jsonl" '2: turn number that does not follow'

@@ -120,7 +120,9 @@ static void test_vllm(void)
 		"{\"timestamp\":14,\"input_length\":20,\"output_length\":1}\n";
 	char vllm[] = "vllm", mooncake[] = "mooncake";
 	struct trace_args a = { .in.format = vllm },
-			  b = { .in.format = mooncake, .in.hash_tok = 16 };
+			  b = { .in.format = mooncake,
+				.in.hash_tok = 16,
+				.in.time_unit = UNIT_MS };
 	static const char bare[] = "{\"timestamp\":2,\"input_length\":42,\"output_length\":8}\n"
 				   "{\"timestamp\":4,\"input_length\":42,\"output_length\":8}\n";
 
@@ -204,11 +206,76 @@ static void test_aiperf(void)
 	becomes("{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":6,\"output_length\":3,"
 		"\"context_mode\":\"x\"}\n"
 		DELTA("s", "\"timestamp\":1", 5, 2, "[3,4]")
-		DELTA("v", "\"timestamp\":1", 5, 0, "[]"),
+		DELTA("v", "\"timestamp\":1", 5, 0, "[7,8]"),
 		&a, "aiperf",
 		REQ(0, 0, 6, 3) ",\"session\":\"s\",\"turn\":0}\n"
 		REQ(1, 1000000, 14, 2) ",\"session\":\"s\",\"turn\":1}\n",
 		"aiperf: a session with a turn of unknown blocks has none afterwards");
+}
+
+/* One request each 10.5 units. */
+static void test_two_units(void)
+{
+	char text[101 * 64];
+	size_t n = 0;
+
+	for (int i = 0; i < 101; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n,
+				      "{\"timestamp\":%.1f,\"input_length\":9,\"output_length\":9}\n",
+				      10.5 * i);
+	refused(text, &(struct trace_args){ .in.format = (char[]){ "mooncake" } }, AR_DATA,
+		": times with fractions fit both seconds and milliseconds: 0.0952 or 95.2 requests "
+		"per second; say which with --time-unit",
+		"mooncake: two sensible units");
+}
+
+/* Each has one sensible reading, which is not the first that its keys suggest. */
+static void test_readings(void)
+{
+	struct trace_args a = { .in.hash_tok = 4 };
+
+	becomes("{\"timestamp\":0.0,\"input_length\":900,\"output_length\":5,\"hash_ids\":[10,11]}\n"
+		"{\"timestamp\":0.2000001,\"input_length\":700,\"output_length\":8}\n"
+		"{\"timestamp\":61.5,\"input_length\":600,\"output_length\":6}\n",
+		&whole, "mooncake",
+		REQ(0, 0, 900, 5) ",\"blocks\":[0,1]}\n" REQ(1, 200000100, 700, 8) "}\n"
+		REQ(2, 61500000000, 600, 6) "}\n",
+		"mooncake: seconds");
+	becomes("{\"timestamp\":0.5,\"input_length\":900,\"output_length\":5,\"hash_ids\":null}\n"
+		"{\"timestamp\":9000.7,\"input_length\":700,\"output_length\":8,\"session_id\":null}\n"
+		"{\"timestamp\":61000,\"input_length\":700,\"output_length\":null}\n"
+		"{\"timestamp\":60000,\"input_length\":600,\"output_length\":6}\n",
+		&(struct trace_args){ .in.format = (char[]){ "mooncake" } }, "mooncake",
+		REQ(0, 0, 900, 5) "}\n" REQ(1, 9000200000, 700, 8) "}\n"
+		REQ(2, 59999500000, 600, 6) "}\n",
+		"mooncake: fractions of a millisecond; null is nothing");
+	becomes(DELTA("s", "\"timestamp\":0", 8, 3, "[1,2]")
+		DELTA("u", "\"timestamp\":0", 3, 3, "[9]")
+		DELTA("s", "\"delay\":100", 13, 0, "[1,2,3,4]")
+		DELTA("s", "\"delay\":1", 14, 2, "[1,2,3,5]"),
+		&a, "aiperf",
+		REQ(0, 0, 8, 3) ",\"session\":\"s\",\"turn\":0,\"blocks\":[0,1]}\n"
+		REQ(1, 0, 3, 3) ",\"session\":\"u\",\"turn\":0,\"blocks\":[2]}\n"
+		REQ(2, 101000000, 14, 2) ",\"session\":\"s\",\"turn\":1,\"think_ns\":101000000,"
+		"\"blocks\":[0,1,3,4]}\n",
+		"aiperf: each turn begins with the one before, so prompts are whole");
+	refused(DELTA("s", "\"timestamp\":0", 8, 3, "[1,2]")
+		DELTA("s", "\"delay\":100", 12, 1, "[1,2,3]")
+		DELTA("s", "\"delay\":1", 4, 2, "[5]"),
+		&a, AR_DATA,
+		": hash_ids of 1 later turns begin with those of the turn before, those of 1 do "
+		"not; say with --context what prompts hold",
+		"aiperf: turns of both kinds");
+	becomes(DELTA("s", "\"timestamp\":5", 6, 0, "[1,2]")
+		DELTA("s", "\"delay\":1500", 2, 3, "[3]")
+		DELTA("s", "\"delay\":20", 3, 0, "[4]")
+		DELTA("s", "\"delay\":0", 0, 0, "[]")
+		DELTA("s", "\"delay\":300", 4, 2, "[5]"),
+		&a, "aiperf",
+		REQ(0, 0, 8, 3) ",\"session\":\"s\",\"turn\":0,\"blocks\":[0,1]}\n"
+		REQ(1, 320000000, 18, 2) ",\"session\":\"s\",\"turn\":1,\"think_ns\":320000000,"
+		"\"blocks\":[0,1,2,3,4]}\n",
+		"aiperf: turns without output stay in the prompt and in the clock");
 }
 
 /* Sessions of random deltas whose texts are never shared: a prompt shares with the turn before it
@@ -218,7 +285,8 @@ static void test_delta_property(uint64_t seed)
 	enum { SESSIONS = 5, TURNS = 40, BLOCK = 7 };
 	struct rng rng = { seed };
 	struct trace_args a = { .in.hash_tok = BLOCK };
-	size_t n, bad = 0, last[SESSIONS] = { 0 };
+	size_t n, bad = 0, last[SESSIONS] = { 0 }, served = 0, want[TURNS];
+	uint32_t tok[SESSIONS] = { 0 };
 	unsigned id = 0;
 	char *text = NULL;
 	struct ar_err err;
@@ -227,14 +295,18 @@ static void test_delta_property(uint64_t seed)
 
 	for (int i = 0; i < TURNS; i++) {
 		unsigned len = 1 + (unsigned)rng_below(&rng, 3 * BLOCK);
+		unsigned out = (unsigned)rng_below(&rng, 2 * BLOCK);
+		int s = (int)rng_below(&rng, SESSIONS);
 
 		fprintf(f, "{\"session_id\":\"%d\",\"timestamp\":%d,\"input_length\":%u,"
-			"\"output_length\":%u,\"hash_ids\":[", (int)rng_below(&rng, SESSIONS), i,
-			len,
-			1 + (unsigned)rng_below(&rng, 2 * BLOCK));
+			"\"output_length\":%u,\"hash_ids\":[", s, i, len, out);
 		for (unsigned k = 0; k < (len + BLOCK - 1) / BLOCK; k++)
 			fprintf(f, "%s%u", k ? "," : "", id++);
 		fputs("]}\n", f);
+		tok[s] += len;
+		if (out)
+			want[served++] = tok[s];
+		tok[s] += out;
 	}
 	fclose(f);
 	t = read_with(text, &a, &err);
@@ -242,6 +314,7 @@ static void test_delta_property(uint64_t seed)
 		const struct request *q = &t->req[i], *p = &t->req[last[q->session]];
 		uint32_t same = 0;
 
+		bad += q->prompt_tok != want[i];
 		while (q->turn && same < p->n_block && same < q->n_block &&
 		       t->block[p->block + same] == t->block[q->block + same])
 			same++;
@@ -251,7 +324,7 @@ static void test_delta_property(uint64_t seed)
 				bad += t->block[b] == t->block[c];
 		last[q->session] = i;
 	}
-	ok(t && t->n == TURNS && !bad, "seed %d: a turn shares the full blocks of the one before",
+	ok(t && t->n == served && !bad, "seed %d: a turn shares the full blocks of the one before",
 	   (int)seed);
 	free(text);
 	trace_free(t);
@@ -274,6 +347,7 @@ static void test_llmservingsim(void)
 	becomes("{\"session_id\":\"session_0\",\"arrival_time_ns\":4059740,\"sub_requests\":["
 		"{\"input_toks\":1472,\"output_toks\":133,\"tool_duration_ns\":127348767}, "
 		"{\"input_toks\":1582,\"output_toks\":125,\"tool_duration_ns\":0},"
+		"{\"input_toks\":1600,\"output_toks\":0,\"tool_duration_ns\":50},"
 		"{\"input_toks\":1600,\"output_toks\":1,\"tool_duration_ns\":0}]}\n"
 		"{\"input_toks\":9,\"output_toks\":1,\"arrival_time_ns\":4059741}\n"
 		"{\"session_id\":\"session_1\",\"arrival_time_ns\":5000000,\"sub_requests\":[]}\n",
@@ -282,8 +356,8 @@ static void test_llmservingsim(void)
 		REQ(1, 1, 9, 1) "}\n"
 		REQ(2, 127348767, 1582, 125) ",\"session\":\"session_0\",\"turn\":1,"
 		"\"think_ns\":127348767}\n"
-		REQ(3, 127348767, 1600, 1) ",\"session\":\"session_0\",\"turn\":2,"
-		"\"think_ns\":0}\n",
+		REQ(3, 127348817, 1600, 1) ",\"session\":\"session_0\",\"turn\":3,"
+		"\"think_ns\":50}\n",
 		"llmservingsim: sessions in one record, in the order of their turns");
 }
 
@@ -554,6 +628,8 @@ int main(void)
 	test_vllm();
 	test_bailian();
 	test_aiperf();
+	test_readings();
+	test_two_units();
 	for (uint64_t seed = 1; seed <= 3; seed++)
 		test_delta_property(seed);
 	test_llmservingsim();

@@ -102,7 +102,7 @@ static void test_mooncake(void)
 {
 	static const uint64_t want[] = { 0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 0, 1, 2, 3, 5, 7, 8 };
 	char mooncake[] = "mooncake";
-	struct trace_args a = { .in.format = mooncake };
+	struct trace_args a = { .in.format = mooncake }, ms = { .in.time_unit = UNIT_MS };
 	struct ar_err err;
 	struct trace *t = read_text(dialogue);
 
@@ -111,13 +111,14 @@ static void test_mooncake(void)
 	   "mooncake: blocks are numbered by first appearance");
 	ok(t && t->req[1].arrival_ns == 545999000000, "mooncake: milliseconds");
 	trace_free(t);
-	t = read_text(
+	t = read_with(
 		"{\"timestamp\":0,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[7,8]}\n"
 		"{\"timestamp\":1.5,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[8,7]}\n"
 		"{\"timestamp\":2e0,\"input_length\":1000,\"output_length\":1,\"hash_ids\":[7,8]}\n"
 		"{\"timestamp\":3,\"input_length\":600,\"output_length\":1,\"hash_ids\":[7,9,10]}\n"
 		"{\"timestamp\":4,\"input_length\":600,\"output_length\":1,\"hash_ids\":[7,9]}\n"
-		"{\"timestamp\":5,\"input_length\":600,\"output_length\":1}\n");
+		"{\"timestamp\":5,\"input_length\":600,\"output_length\":1}\n",
+		&ms, &err);
 	ok(t && t->n == 6 && t->req[1].arrival_ns == 1500000 && t->req[2].arrival_ns == 2000000,
 	   "decimal times");
 	ok(t && t->block[0] == 0 && t->block[1] == 1 && t->block[2] == 2 && t->block[3] == 3,

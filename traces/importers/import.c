@@ -27,7 +27,8 @@ static const char *const warning_text[WARN_COUNT] = {
 	[WARN_FLOAT] = "token count with a zero fraction, read as an integer",
 	[WARN_ORDER] = "arrival before that of the line before it, sorted",
 	[WARN_NO_PROMPT] = "request without prompt tokens, dropped",
-	[WARN_NO_OUTPUT] = "request without output tokens (failed at the source), dropped",
+	[WARN_NO_OUTPUT] =
+		"request without output tokens (failed or cancelled at the source), dropped",
 	[WARN_EXTRA_BLOCK] = "one more prefix block than the prompt has, cut off",
 	[WARN_NO_BLOCKS] = "request without prefix blocks, shares nothing",
 	[WARN_TOTAL] = "total that is not the sum of prompt and output, ignored",
@@ -105,12 +106,19 @@ enum ar_status import_count(struct import *im, const struct record *r, const cha
 	return AR_OK;
 }
 
+static enum ar_status read_length(struct import *im, const struct record *r, const char *name,
+				  uint32_t *out, struct ar_err *err)
+{
+	*out = 0;
+	return record_get(r, name) ? import_count(im, r, name, out, err) : AR_OK;
+}
+
 enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
 			      const char *output, struct request *q, struct ar_err *err)
 {
-	enum ar_status st = import_count(im, r, prompt, &q->prompt_tok, err);
+	enum ar_status st = read_length(im, r, prompt, &q->prompt_tok, err);
 
-	return st ? st : import_count(im, r, output, &q->output_tok, err);
+	return st ? st : read_length(im, r, output, &q->output_tok, err);
 }
 
 enum ar_status import_date(struct import *im, const char *name, struct span text, int64_t *ns,
@@ -173,6 +181,7 @@ enum ar_status import_time_text(struct import *im, const char *name, struct span
 		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on",
 				   name, span_show(text).s);
 	*ns = t;
+	im->fractions |= im->args->time_unit == UNIT_AUTO && unit_ns == 1000000 && t % unit_ns;
 	return AR_OK;
 }
 
@@ -337,8 +346,8 @@ enum ar_status import_add_earliest(struct import *im, struct request *q, struct 
 	return st ? st : add_to_trace(im, q, err);
 }
 
-enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
-			   struct import_session **ses, struct ar_err *err)
+enum ar_status import_session(struct import *im, uint32_t number, struct import_session **ses,
+			      struct ar_err *err)
 {
 	while (number >= im->cap_ses) {
 		size_t old = im->cap_ses;
@@ -350,6 +359,16 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 		memset(im->ses + old, 0, (im->cap_ses - old) * sizeof *im->ses);
 	}
 	*ses = &im->ses[number];
+	return AR_OK;
+}
+
+enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
+			   struct import_session **ses, struct ar_err *err)
+{
+	enum ar_status st = import_session(im, number, ses, err);
+
+	if (st)
+		return st;
 	q->session = (int32_t)number;
 	q->turn = (*ses)->turns++;
 	return AR_OK;
@@ -568,6 +587,49 @@ static void settle_times(struct import *im)
 		t->epoch_ns += im->first_ns;
 }
 
+/* Requests a second, and seconds, if the times had units that are scale times as long. */
+static double rate_of(const struct import *im, double scale, double *span_s)
+{
+	*span_s = (double)(im->max_ns - im->first_ns) * 1e-9 * scale;
+	return (double)(im->t->n - 1) / *span_s;
+}
+
+/* Set *again to arguments under which the file must be read, if it has one sensible reading and
+ * this was another.  AR_DATA: it has two. */
+static enum ar_status find_reading(const struct import *im, struct import_args *again,
+				   struct ar_err *err)
+{
+	const double day = 86400;
+	double ms_span, s_span, ms_rate = rate_of(im, 1, &ms_span),
+				s_rate = rate_of(im, 1000, &s_span);
+
+	*again = *im->args;
+	if (im->fractions && ms_span > 0) {
+		bool ms = ms_span >= 1 && ms_rate <= 1000,
+		     s = s_rate >= (ms ? 0.05 : 1.0 / 3600) && s_span < (ms ? 31 : 366) * day;
+
+		if (ms && s)
+			return ar_fail(err, AR_DATA,
+				       "%s: times with fractions fit both seconds and "
+				       "milliseconds: %.3g or %.3g requests per second; say which "
+				       "with --time-unit",
+				       im->path, s_rate, ms_rate);
+		if (s)
+			again->time_unit = UNIT_S;
+	}
+	if (im->n_whole && im->args->context == CONTEXT_AUTO) {
+		if (im->n_new)
+			return ar_fail(err, AR_DATA,
+				       "%s: hash_ids of %" PRIu64
+				       " later turns begin with those of "
+				       "the turn before, those of %" PRIu64 " do not; say with "
+				       "--context what prompts hold",
+				       im->path, im->n_whole, im->n_new);
+		again->context = CONTEXT_CUMULATIVE;
+	}
+	return AR_OK;
+}
+
 /* Warn about times that look misread or too coarse. */
 static void check_plausible(const struct import *im)
 {
@@ -610,8 +672,23 @@ static enum ar_status settle_trace(struct import *im, const struct source *src, 
 	return note_all(im, err);
 }
 
-enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
-			   struct ar_err *err)
+static void free_import(struct import *im)
+{
+	trace_free(im->t);
+	chain_release(&im->chain);
+	chain_release(&im->seen);
+	intern_release(&im->session);
+	intern_release(&im->type);
+	intern_release(&im->id);
+	import_columns_release(im);
+	for (size_t i = 0; i < im->cap_ses; i++)
+		free(im->ses[i].text);
+	free(im->ses);
+}
+
+/* Read the file as a says.  *out NULL: read it again as *again says. */
+static enum ar_status import_once(struct trace **out, const char *path, const struct import_args *a,
+				  struct import_args *again, struct ar_err *err)
 {
 	struct source src = { 0 };
 	struct import im = { .args = a };
@@ -630,6 +707,10 @@ enum ar_status import_file(struct trace **out, const char *path, const struct im
 		goto out;
 	}
 	st = all_lines(&im, &src, err);
+	if (!st && im.t->n)
+		st = find_reading(&im, again, err);
+	if (!st && im.t->n && (again->time_unit != a->time_unit || again->context != a->context))
+		goto out;
 	if (!st)
 		st = settle_trace(&im, &src, err);
 	if (!st) {
@@ -637,16 +718,37 @@ enum ar_status import_file(struct trace **out, const char *path, const struct im
 		im.t = NULL;
 	}
 out:
-	trace_free(im.t);
-	chain_release(&im.chain);
-	chain_release(&im.seen);
-	intern_release(&im.session);
-	intern_release(&im.type);
-	intern_release(&im.id);
-	import_columns_release(&im);
-	free(im.ses);
+	free_import(&im);
 	record_release(&src.r);
 	free(src.header);
 	reader_close(src.in);
 	return st;
+}
+
+enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
+			   struct ar_err *err)
+{
+	struct import_args again;
+	enum ar_status st = import_once(out, path, a, &again, err);
+	bool unit, context;
+
+	if (st || *out)
+		return st;
+	unit = again.time_unit != a->time_unit;
+	context = again.context != a->context;
+	if (!strcmp(path, "-"))
+		return ar_fail(err, AR_DATA,
+			       "<stdin>: %s; say so with %s, as standard input is read once",
+			       unit ? "times are seconds" : "prompts hold the whole session",
+			       unit ? "--time-unit s" : "--context cumulative");
+	if (unit)
+		log_warn("%s: times with fractions that would follow each other too fast in "
+			 "milliseconds, read as seconds; --time-unit sets the unit",
+			 path);
+	if (context)
+		log_warn(
+			"%s: hash_ids of each turn begin with those of the turn before, so prompts "
+			"hold the whole session; --context sets this",
+			path);
+	return import_once(out, path, &again, &again, err);
 }

@@ -59,16 +59,29 @@ struct import_columns {
 	char *arrival, *prompt, *output;
 };
 
-/* State of a session after its last turn, for the importer. */
+/* A text of a prompt: see import_cut(). */
+struct import_text {
+	uint64_t text;
+	uint32_t kind, tok;
+};
+
+/* State of a session after its last turn, for the importer.  A turn without output is no request,
+ * but is part of the history. */
 struct import_session {
-	uint32_t turns;
+	bool begun;		  /* a turn was read */
+	uint32_t turns;		  /* with output */
 	int64_t start_ns, end_ns; /* of the last turn, in file time */
+	int64_t idle_ns;	  /* delays of turns since the last request; -1: not recorded */
 	uint32_t output_tok;	  /* of the last turn */
 	uint64_t tok;		  /* prompt plus output of the last turn */
-	size_t block;		  /* first block of the last prompt ... */
+	size_t block;		  /* first block of the last request's prompt ... */
 	uint32_t n_full;	  /* ... and its number of full blocks */
-	struct cutter end;	  /* end of the last prompt */
-	bool no_blocks;		  /* a turn had no prefix blocks */
+	struct cutter end;	  /* end of the last request's prompt */
+	struct import_text *text; /* [n_text] since then, owned */
+	size_t n_text, cap_text;
+	uint64_t ids;	/* chain of the last turn's full blocks ... */
+	uint32_t n_ids; /* ... and their number */
+	bool no_blocks; /* a turn had no prefix blocks */
 };
 
 struct import {
@@ -90,6 +103,9 @@ struct import {
 	struct intern_table id; /* block ids that are strings */
 	enum date_zone zone;
 	int64_t unit_ns; /* of all times, found from the first one; 0: that of the format */
+	bool fractions;	 /* a time in the format's milliseconds is not whole */
+	/* Later turns whose hash ids begin with those of the turn before, and all others. */
+	uint64_t n_whole, n_new;
 	struct import_columns columns;
 	uint64_t promised; /* requests that the header announces */
 	struct {
@@ -142,7 +158,8 @@ void import_warn(struct import *im, enum import_warning w);
 /* Read field name as an integer from 0 to 2^31 - 1. */
 enum ar_status import_count(struct import *im, const struct record *r, const char *name,
 			    uint32_t *out, struct ar_err *err);
-/* Read the token counts of a request from the fields prompt and output. */
+/* Read the token counts of a request from the fields prompt and output.  A count without
+ * a value is 0. */
 enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
 			      const char *output, struct request *q, struct ar_err *err);
 /* Read a field (in JSON a string), intern its text in the table in, and return its number. */
@@ -166,6 +183,9 @@ enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err);
 enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err);
 /* Add a turn without a recorded arrival; q holds its earliest possible arrival. */
 enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err);
+/* The state of the session with this number. */
+enum ar_status import_session(struct import *im, uint32_t number, struct import_session **ses,
+			      struct ar_err *err);
 /* Make q the next turn of the session with this number. */
 enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
 			   struct import_session **ses, struct ar_err *err);
@@ -184,6 +204,9 @@ enum ar_status import_hash_id(struct import *im, struct span id, struct chain_ke
 /* Import a whole record: timestamp, input_length, output_length, hash_ids. */
 enum ar_status import_hashed(struct import *im, const struct record *r, int64_t unit_ns,
 			     struct ar_err *err);
+/* Chain the first n ids of an array: *end, and *at after the first at_n of them. */
+enum ar_status import_hash_chain(struct import *im, struct span ids, uint32_t n, uint64_t *end,
+				 uint32_t at_n, uint64_t *at, struct ar_err *err);
 /* For sniffing a record with input_length: return whether hash_ids has one id for each block of
  * block_tok tokens. */
 bool import_hash_fits(const struct record *r, uint32_t block_tok);

@@ -31,7 +31,7 @@ static bool is_root(const struct record *r)
 {
 	struct span v = record_find(r, "parent_chat_id")->value;
 
-	return v.n == 2 && v.s[0] == '-' && v.s[1] == '1';
+	return !record_get(r, "parent_chat_id") || (v.n == 2 && v.s[0] == '-' && v.s[1] == '1');
 }
 
 /* Find the parent of the chat.  *known packs its session and turn; MISSING: no parent. */
@@ -106,7 +106,7 @@ static enum ar_status bailian_record(struct import *im, const struct record *r, 
 		st = import_lengths(im, r, "input_length", "output_length", &q, err);
 	if (!st)
 		st = bailian_session(im, r, &q, err);
-	if (!st && record_find(r, "type")) {
+	if (!st && record_get(r, "type")) {
 		st = import_name(im, r, "type", &im->type, &number, err);
 		q.type = st ? 0 : number + 1;
 	}

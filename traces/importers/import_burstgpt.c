@@ -16,7 +16,7 @@ static enum ar_status check_total(struct import *im, const struct record *r,
 	uint32_t total;
 	enum ar_status st;
 
-	if (!record_find(r, "Total tokens"))
+	if (!record_get(r, "Total tokens"))
 		return AR_OK;
 	st = import_count(im, r, "Total tokens", &total, err);
 	if (!st && total != (uint64_t)q->prompt_tok + q->output_tok)
@@ -28,15 +28,15 @@ static enum ar_status check_total(struct import *im, const struct record *r,
 static enum ar_status burstgpt_session(struct import *im, const struct record *r, struct request *q,
 				       struct ar_err *err)
 {
-	const struct field *id = record_find(r, "Session ID");
+	const struct field *id = record_get(r, "Session ID");
 	struct import_session *s;
 	int64_t took_ns = -1;
 	uint32_t number;
 	enum ar_status st = AR_OK;
 
-	if (record_find(r, "Elapsed time"))
+	if (record_get(r, "Elapsed time"))
 		st = import_time(im, r, "Elapsed time", SECOND_NS, &took_ns, err);
-	if (st || !id || !id->value.n)
+	if (st || !id)
 		return st;
 	st = import_name(im, r, "Session ID", &im->session, &number, err);
 	if (!st)
@@ -62,7 +62,7 @@ static enum ar_status burstgpt_record(struct import *im, const struct record *r,
 		st = check_total(im, r, &q, err);
 	if (st || import_unserved(im, &q))
 		return st;
-	if (record_find(r, "Model")) {
+	if (record_get(r, "Model")) {
 		st = import_name(im, r, "Model", &im->type, &model, err);
 		q.type = st ? 0 : model + 1;
 	}

@@ -17,13 +17,13 @@ static const char *const may[] = {
 
 static bool llmservingsim_sniff(const struct record *first)
 {
-	return record_find(first, "input_toks") || record_find(first, "sub_requests");
+	return record_get(first, "input_toks") || record_get(first, "sub_requests");
 }
 
 static enum ar_status must_have(const struct import *im, const struct record *r, const char *name,
 				struct ar_err *err)
 {
-	if (!record_find(r, name))
+	if (!record_get(r, name))
 		return import_fail(im, err, "the record lacks \"%s\"", name);
 	return AR_OK;
 }
@@ -58,11 +58,11 @@ static enum ar_status llmservingsim_blocks(struct import *im, const struct recor
 	struct cutter c = CUTTER_START;
 	enum ar_status st = AR_OK;
 
-	if (record_find(r, "output_tok_ids"))
+	if (record_get(r, "output_tok_ids"))
 		st = token_ids(im, r, "output_tok_ids", q->output_tok, NULL, err);
 	if (st)
 		return st;
-	if (!record_find(r, "input_tok_ids")) {
+	if (!record_get(r, "input_tok_ids")) {
 		import_warn(im, WARN_NO_BLOCKS);
 		return AR_OK;
 	}
@@ -113,7 +113,7 @@ static enum ar_status llmservingsim_part(struct import *im, struct span text, st
 static enum ar_status llmservingsim_session(struct import *im, const struct record *r,
 					    struct request *q, struct ar_err *err)
 {
-	struct span parts = record_find(r, "sub_requests")->value, text;
+	struct span parts = record_get(r, "sub_requests")->value, text;
 	int64_t arrival_ns = q->arrival_ns, pause_ns;
 	size_t n_known = im->session.n;
 	uint32_t number;
@@ -126,19 +126,21 @@ static enum ar_status llmservingsim_session(struct import *im, const struct reco
 	if (im->session.n == n_known)
 		return import_fail(im, err, "session_id \"%s\" appears twice",
 				   im->session.v[number]);
-	if (record_find(r, "input_toks") || *parts.s != '[')
+	if (record_get(r, "input_toks") || *parts.s != '[')
 		return import_fail(im, err,
 				   *parts.s == '[' ? "both input_toks and sub_requests" :
 						     "sub_requests is not an array");
 	q->session = (int32_t)number;
 	while (!st && record_next(&parts, &text)) {
 		struct request next = *q;
+		const size_t n = im->t->n;
 
 		st = llmservingsim_part(im, text, &next, &pause_ns, err);
 		if (!st && __builtin_add_overflow(arrival_ns, pause_ns, &arrival_ns))
 			st = import_fail(im, err, "the time goes beyond 2^63 ns");
 		q->arrival_ns = arrival_ns;
-		q->think_ns = pause_ns;
+		/* A part without output is no request, but its pause passes. */
+		q->think_ns = pause_ns + (im->t->n == n && q->think_ns > 0 ? q->think_ns : 0);
 		q->turn++;
 	}
 	if (!q->turn)
@@ -154,8 +156,8 @@ static enum ar_status llmservingsim_record(struct import *im, const struct recor
 
 	if (st)
 		return st;
-	return record_find(r, "sub_requests") ? llmservingsim_session(im, r, &q, err) :
-						llmservingsim_request(im, r, &q, err);
+	return record_get(r, "sub_requests") ? llmservingsim_session(im, r, &q, err) :
+					       llmservingsim_request(im, r, &q, err);
 }
 
 const struct importer importer_llmservingsim = {

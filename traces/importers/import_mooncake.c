@@ -21,10 +21,10 @@ static const struct {
 /* Timed traces of vLLM have the same keys, but times in seconds and shorter blocks. */
 static bool mooncake_sniff(const struct record *first)
 {
-	const struct field *ids = record_find(first, "hash_ids");
+	const struct field *ids = record_get(first, "hash_ids");
 
 	for (int i = 0; i < 3; i++)
-		if (record_find(first, refused[i].key))
+		if (record_get(first, refused[i].key))
 			return false;
 	return !ids || (*ids->value.s == '[' &&
 			(import_hash_fits(first, 512) || !import_hash_fits(first, 16)));
@@ -33,7 +33,7 @@ static bool mooncake_sniff(const struct record *first)
 static enum ar_status mooncake_record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-		if (record_find(r, refused[i].key))
+		if (record_get(r, refused[i].key))
 			return import_fail(im, err, "the record has \"%s\": %s", refused[i].key,
 					   refused[i].why);
 	return import_hashed(im, r, 1000000, err);

@@ -9,9 +9,9 @@ static const char *const may[] = { "hash_ids", NULL };
 /* Without hashes the trace is indistinguishable from a Mooncake trace, and both fit. */
 static bool vllm_sniff(const struct record *first)
 {
-	return (!record_find(first, "hash_ids") || import_hash_fits(first, 16)) &&
-	       !record_find(first, "chat_id") && !record_find(first, "session_id") &&
-	       !record_find(first, "delay");
+	return (!record_get(first, "hash_ids") || import_hash_fits(first, 16)) &&
+	       !record_get(first, "chat_id") && !record_get(first, "session_id") &&
+	       !record_get(first, "delay");
 }
 
 static enum ar_status vllm_record(struct import *im, const struct record *r, struct ar_err *err)

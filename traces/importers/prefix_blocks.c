@@ -8,6 +8,7 @@
 #include "base/number.h"
 
 /* Flags in the tail of a chain key, beside the tokens of a partial block. */
+static const uint32_t IDS = 1u << 29;	  /* the link is one of import_hash_chain() */
 static const uint32_t TEXT_ID = 1u << 31; /* the id is a string */
 static const uint32_t RANGE = 1u << 30;	  /* the id is a range of tokens */
 
@@ -49,7 +50,7 @@ static uint32_t n_blocks(uint32_t tok, uint32_t block_tok)
 
 bool import_hash_fits(const struct record *r, uint32_t block_tok)
 {
-	const struct field *ids = record_find(r, "hash_ids"), *len = record_find(r, "input_length");
+	const struct field *ids = record_get(r, "hash_ids"), *len = record_find(r, "input_length");
 	uint64_t tok;
 
 	return ids && *ids->value.s == '[' && num_u64(len->value.s, len->value.n, &tok) &&
@@ -84,7 +85,7 @@ enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t to
 enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
 			       struct ar_err *err)
 {
-	const struct field *f = record_find(r, "hash_ids");
+	const struct field *f = record_get(r, "hash_ids");
 	struct chain_key key = { .prev = CHAIN_START };
 	struct span ids, id;
 	uint32_t n;
@@ -107,6 +108,28 @@ enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32
 		st = import_block(im, key.prev, err);
 	}
 	return st;
+}
+
+enum ar_status import_hash_chain(struct import *im, struct span ids, uint32_t n, uint64_t *end,
+				 uint32_t at_n, uint64_t *at, struct ar_err *err)
+{
+	struct chain_key key = { .prev = CHAIN_START };
+	struct span id;
+	enum ar_status st;
+
+	*at = CHAIN_START;
+	for (uint32_t i = 0; i < n && record_next(&ids, &id); i++) {
+		st = import_hash_id(im, id, &key, err);
+		if (st)
+			return st;
+		key.tail |= IDS;
+		if (!chain_put(&im->seen, key, im->seen.n, &key.prev))
+			return ar_nomem(err);
+		if (i + 1 == at_n)
+			*at = key.prev;
+	}
+	*end = key.prev;
+	return AR_OK;
 }
 
 enum ar_status import_hashed(struct import *im, const struct record *r, int64_t unit_ns,

@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/json.h"
 
@@ -180,6 +181,25 @@ const struct field *record_find(const struct record *r, const char *name)
 		if (!strcmp(r->field[i].name, name))
 			return &r->field[i];
 	return NULL;
+}
+
+/* Programs write in one of these ways that a value is not known. */
+static bool is_missing(enum record_kind kind, struct span v)
+{
+	static const char *const words[] = { "null", "", "nan", "none", "na", "<na>" };
+	size_t n = kind == RECORD_JSON ? 1 : sizeof words / sizeof *words;
+
+	for (size_t i = 0; i < n; i++)
+		if (v.n == strlen(words[i]) && !strncasecmp(v.s, words[i], v.n))
+			return true;
+	return false;
+}
+
+const struct field *record_get(const struct record *r, const char *name)
+{
+	const struct field *f = record_find(r, name);
+
+	return f && !is_missing(r->kind, f->value) ? f : NULL;
 }
 
 bool record_has(const struct record *r, const char *name)

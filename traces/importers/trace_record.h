@@ -39,6 +39,8 @@ enum ar_status record_json(struct record *r, const char *line, size_t n, struct 
 void record_release(struct record *r);
 
 const struct field *record_find(const struct record *r, const char *name);
+/* The same, but NULL also for a field without a value: null, or a cell that is empty or says so. */
+const struct field *record_get(const struct record *r, const char *name);
 /* Whether r has the field; columns of a CSV file may differ in case. */
 bool record_has(const struct record *r, const char *name);
 /* Whether names, ended by NULL, hold name. */
