@@ -6,8 +6,8 @@ libattnreplay_a_SOURCES += \
     replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
     replay/cost/dense_as.c replay/cost/dense_as.h \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
-    replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h replay/cost/roofline_select.c \
-    replay/cost/roofline_select.h \
+    replay/cost/roofline_count.h replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h \
+    replay/cost/roofline_select.c replay/cost/roofline_select.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
     replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
     replay/engine/activations.c replay/engine/activations.h \

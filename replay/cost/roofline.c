@@ -7,34 +7,18 @@
 
 #include "base/number.h"
 #include "model/layer_size.h"
+#include "replay/cost/roofline_count.h"
 #include "replay/cost/roofline_select.h"
 
-/* Bytes of a bf16, a cosine, an entry of a list, and of an element of a DeltaNet's state. */
-enum { BF16 = 2, TRIG = 4, LIST = 4, STATE = 4 };
+enum { STATE = 4 /* bytes of an element of a DeltaNet's state */ };
 
 /* ---- counting ---- */
-
-/* n_batch products of [m][k] and [n][k], plus a bias of [n] if there is one. */
-static void add_product(struct roofline_work *w, double n_batch, double m, double n, double k,
-			int bias)
-{
-	w->flops += 2 * n_batch * m * n * k;
-	w->bytes += BF16 * n_batch * (m * k + n * k + m * n + bias * n);
-	w->kernels++;
-}
 
 /* Norm of rows with n_add residuals: x, y and the residuals, x again; and the weights of it and of
  * the norm of the residuals. */
 static void add_norm(struct roofline_work *w, double rows, double width, int n_add, int post)
 {
 	w->bytes += BF16 * width * (rows * (3 + n_add) + 1 + post);
-	w->kernels++;
-}
-
-/* A kernel that moves n elements. */
-static void add_moves(struct roofline_work *w, double n)
-{
-	w->bytes += BF16 * n;
 	w->kernels++;
 }
 
