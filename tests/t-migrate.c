@@ -79,7 +79,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command, state;
-	bool fine, renamed, engine, captures, modelled, drops, evals, layers;
+	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -105,6 +105,9 @@ static int64_t whole_version(void)
 			"WHERE name IN ('driver', 'sm_mhz', 'mem_mhz')");
 	layers = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('run_layer', "
 			 "'layer_phase', 'drop_sample')") == 3;
+	memory = ask(db, "SELECT count(*) FROM pragma_table_info('run') WHERE name IN "
+			 "('n_params', 'weight_bytes', 'block_bytes', 'pool_tokens', 'gpu_bytes', "
+			 "'gpu_share')") == 6;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -117,14 +120,15 @@ static int64_t whole_version(void)
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
 			       evals == (version >= 12) && drops == (version >= 11) &&
-			       state == (version >= 11 ? 3 : 0) && layers == (version >= 13) ?
+			       state == (version >= 11 ? 3 : 0) && layers == (version >= 13) &&
+			       memory == (version >= 14) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[14] = { 0 }, bad = 0;
+	int n[15] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -138,11 +142,11 @@ static void test_ends(bool kill_it, const char *what)
 		n[version < 5 ? 0 : version]++;
 	}
 	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
-		   n[11] > 0 && n[12] > 0 && n[13] > 0,
+		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
-	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times) or 13 (%d times), never "
-	   "between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13]);
+	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times) or 14 "
+	   "(%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -217,7 +221,7 @@ static void test_reading(const char *path, int version)
 		       "USING(run_id) LEFT JOIN capture c USING(capture_id) WHERE c.name IS NULL"),
 	       ask(db, "SELECT count(*) FROM run"), "... and runs have no captures");
 	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL "
-		       "AND repeat_no IS NULL AND energy_ns IS NULL"),
+		       "AND repeat_no IS NULL AND energy_ns IS NULL AND gpu_share IS NULL"),
 	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
 	is_int(ask(db, "SELECT count(*) + count(peak_blocks) FROM run LEFT JOIN kv_group "
 		       "USING(run_id) WHERE driver IS NULL AND sm_mhz IS NULL AND mem_mhz IS NULL"),
@@ -228,14 +232,37 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
+#define DROP_14 \
+	"ALTER TABLE run DROP COLUMN n_params; ALTER TABLE run DROP COLUMN weight_bytes;" \
+	"ALTER TABLE run DROP COLUMN block_bytes; ALTER TABLE run DROP COLUMN pool_tokens;" \
+	"ALTER TABLE run DROP COLUMN gpu_bytes; ALTER TABLE run DROP COLUMN gpu_share;" \
+	"DELETE FROM schema_log WHERE version > 13; PRAGMA user_version = 13;"
 #define DROP_13 \
-	"DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;" \
-	"DELETE FROM schema_log WHERE version > 12; PRAGMA user_version = 12;"
+	DROP_14 "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;" \
+		"DELETE FROM schema_log WHERE version > 12; PRAGMA user_version = 12;"
 #define DROP_12 \
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 12: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 13: undo the last migration. */
+static void test_version_13(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_14);
+	is_int(whole_version(), 13, "a file of version 13 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM v_run JOIN run USING(run_id) WHERE n_params IS NULL "
+		       "AND weight_bytes IS NULL AND block_bytes IS NULL AND pool_tokens IS NULL "
+		       "AND gpu_bytes IS NULL AND gpu_share IS NULL"),
+	       3, "... and read with the columns that it lacks");
+	sqlite3_close(db);
+	migrate(13);
+}
+
+/* Turn a.db, of this version, into a file of version 12. */
 static void test_version_12(void)
 {
 	struct ar_err err = { 0 };
@@ -347,6 +374,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_13();
 	test_version_12();
 	test_version_11();
 	test_version_10();

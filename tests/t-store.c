@@ -25,9 +25,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 13, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 14, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 13", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 14", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -38,7 +38,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 13, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 14, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -77,11 +77,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 13", true);
-	change(path, "PRAGMA user_version = 14");
-	refused(path, AR_DATA, "schema version 14, this program has version 13", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 14", true);
+	change(path, "PRAGMA user_version = 15");
+	refused(path, AR_DATA, "schema version 15, this program has version 14", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 13", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 14", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(in_dir("."), AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -105,7 +105,8 @@ static void test_rows(void)
 	is_value(path,
 		 "SELECT count(*) FROM run WHERE status = 'done' AND finished_utc_ns >= "
 		 "started_utc_ns AND cupti_api = 130001 AND layers_run = 32 AND num_blocks = 100 "
-		 "AND block_tokens = 16 AND seed = 1",
+		 "AND block_tokens = 16 AND seed = 1 AND coalesce(n_params, weight_bytes, "
+		 "block_bytes, pool_tokens, gpu_bytes, gpu_share) IS NULL",
 		 2, "a run keeps its facts");
 	is_value(path,
 		 "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), "
@@ -168,7 +169,7 @@ static void test_counts(void)
 {
 	const char *path = in_dir("counts.db");
 	const struct sample_run r = { .percent = 100, .options = "{}" };
-	const struct store_run record = sample_record(&r);
+	struct store_run record = sample_record(&r);
 	struct store *s = open_store(path);
 	struct store_selection sel = { .row.req_no = 1 };
 	const struct row_run_layer layer = { .layer = 3, .kind = "window", .n_rows = 7 };
@@ -177,6 +178,7 @@ static void test_counts(void)
 	int64_t id;
 	int n = 0;
 
+	record.memory = (struct store_memory){ 1, 2, 3, 4, 5, 0.5 };
 #define X(name, doc) sel.count.name = ++n;
 	SELECTION_COUNTS(X)
 #undef X
@@ -194,6 +196,10 @@ static void test_counts(void)
 		 "the time of a kind of layers");
 	is_value(path, "SELECT mass + top_recall FROM drop_sample WHERE layer = 3", 1.25,
 		 "and what was kept");
+	is_value(path,
+		 "SELECT n_params + 10 * weight_bytes + 100 * block_bytes + 1000 * pool_tokens + "
+		 "10000 * gpu_bytes + gpu_share FROM run",
+		 54321.5, "and the memory");
 }
 
 static void test_losses(void)

@@ -47,6 +47,12 @@ struct store_capture {
 	const char *origin;
 };
 
+/* Memory of a run, as columns of run; 0: not known. */
+struct store_memory {
+	int64_t n_params, weight_bytes, block_bytes, pool_tokens, gpu_bytes;
+	double gpu_share;
+};
+
 /* A run: rows of run, run_param, trace, model, method, gpu, capture and run_capture. */
 struct store_run {
 	const char *trace_name, *trace_sha256, *trace_format;
@@ -69,11 +75,12 @@ struct store_run {
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */
 	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
-	int64_t pid;		       /* of the command; 0: this process */
-	int64_t command_utc_ns;	       /* 0: not known; method_no has no meaning then */
-	int64_t method_no;	       /* place of the method in the command's list, from 0 */
-	const char *run_key;	       /* of run_key(); NULL: none */
-	int64_t repeat_no;	       /* which of the method's repeats, from 0 */
+	struct store_memory memory;
+	int64_t pid;		/* of the command; 0: this process */
+	int64_t command_utc_ns; /* 0: not known; method_no has no meaning then */
+	int64_t method_no;	/* place of the method in the command's list, from 0 */
+	const char *run_key;	/* of run_key(); NULL: none */
+	int64_t repeat_no;	/* which of the method's repeats, from 0 */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */

@@ -37,6 +37,11 @@ const char store_baseline_sql[] =
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
 	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
+/* The columns of run that version 14 added, for views of older files. */
+#define RUN_14 \
+	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
+	"NULL AS gpu_bytes, NULL AS gpu_share"
+
 /* The SQL that makes a file of version `from` one of the next version.  A file that is only read
  * stays as it is: reading makes TEMP views that give its tables the names of the next version;
  * NULL: none. */
@@ -109,7 +114,7 @@ static const struct migration {
 	  "CREATE TEMP VIEW run AS "
 	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key, "
 	  "NULL AS repeat_no, NULL AS energy_mj, NULL AS energy_ns, NULL AS energy_idle_mw, "
-	  "NULL AS driver, NULL AS sm_mhz, NULL AS mem_mhz FROM main.run;"
+	  "NULL AS driver, NULL AS sm_mhz, NULL AS mem_mhz, " RUN_14 " FROM main.run;"
 	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
 	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "
 	  "NULL AS head_dim WHERE 0;"
@@ -131,7 +136,7 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration_drop AS SELECT NULL AS run_id, NULL AS iter_no, "
 	  "NULL AS layer, NULL AS n_rows, NULL AS n_kept WHERE 0;"
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
-	  "SELECT *, NULL AS driver, NULL AS sm_mhz, NULL AS mem_mhz FROM main.run;"
+	  "SELECT *, NULL AS driver, NULL AS sm_mhz, NULL AS mem_mhz, " RUN_14 " FROM main.run;"
 	  "CREATE TEMP VIEW kv_group AS SELECT NULL AS run_id, NULL AS group_no, NULL AS kind, "
 	  "NULL AS window, NULL AS n_layers, NULL AS block_tokens, NULL AS block_bytes, "
 	  "NULL AS peak_blocks WHERE 0" },
@@ -173,6 +178,15 @@ static const struct migration {
 	  "CREATE TEMP VIEW drop_sample AS SELECT NULL AS run_id, NULL AS req_no, "
 	  "NULL AS chunk_no, NULL AS layer, NULL AS iter_no, NULL AS n_tokens, NULL AS n_kept, "
 	  "NULL AS queries, NULL AS mass, NULL AS top, NULL AS top_recall WHERE 0" },
+	{ 13,
+	  "ALTER TABLE run ADD COLUMN n_params INTEGER;"
+	  "ALTER TABLE run ADD COLUMN weight_bytes INTEGER;"
+	  "ALTER TABLE run ADD COLUMN block_bytes INTEGER;"
+	  "ALTER TABLE run ADD COLUMN pool_tokens INTEGER;"
+	  "ALTER TABLE run ADD COLUMN gpu_bytes INTEGER;"
+	  "ALTER TABLE run ADD COLUMN gpu_share REAL",
+	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
+	  "SELECT *, " RUN_14 " FROM main.run" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -3,6 +3,7 @@
 #include "profiler/store/store_writer.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -399,6 +400,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 {
 	const struct process self = process_here(r->pid ? r->pid : getpid());
 	const struct gpu_state *gpu = &r->gpu_state;
+	const struct store_memory *mem = &r->memory;
 	struct row_run row = {
 		.policy = r->policy,
 		.backend = r->backend,
@@ -424,6 +426,12 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.driver = *gpu->driver ? gpu->driver : NULL,
 		.sm_mhz = gpu->sm_mhz ? gpu->sm_mhz : -1,
 		.mem_mhz = gpu->mem_mhz ? gpu->mem_mhz : -1,
+		.n_params = mem->n_params ? mem->n_params : -1,
+		.weight_bytes = mem->weight_bytes ? mem->weight_bytes : -1,
+		.block_bytes = mem->block_bytes ? mem->block_bytes : -1,
+		.pool_tokens = mem->pool_tokens ? mem->pool_tokens : -1,
+		.gpu_bytes = mem->gpu_bytes ? mem->gpu_bytes : -1,
+		.gpu_share = mem->gpu_share > 0 ? mem->gpu_share : NAN,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 
