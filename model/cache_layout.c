@@ -41,11 +41,11 @@ size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, 
 	       elem_bytes[p->elem];
 }
 
-size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim)
+size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim, int v_dim)
 {
 	size_t sum = 0;
 
 	for (int i = 0; i < cache_layout(l)->n_plane; i++)
-		sum += cache_plane_bytes(l, i, kv_heads, head_dim);
+		sum += cache_plane_bytes(l, i, kv_heads, i == 1 ? v_dim : head_dim);
 	return sum;
 }

@@ -46,9 +46,9 @@ static inline const struct cache_layout *cache_layout(const struct cache_layout 
 const struct cache_layout *cache_layout_find(const char *name);
 
 /* Bytes of a token in a plane, and in all planes together.  A page has page_tok times as many
- * bytes. */
+ * bytes.  v_dim: the head size of plane 1, the values. */
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim);
-size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim);
+size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim, int v_dim);
 
 #ifdef __cplusplus
 }

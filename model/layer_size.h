@@ -26,6 +26,12 @@ static inline struct expert_load layer_experts(const struct layer_spec *l, int n
 	return d;
 }
 
+/* Channels of a head's values, and so of its output. */
+static inline int layer_v_dim(const struct layer_spec *l)
+{
+	return l->v_dim ? l->v_dim : l->head_dim;
+}
+
 /* Columns of Q without gates, of K, and of V; 0 in a gated DeltaNet. */
 static inline size_t layer_q_width(const struct layer_spec *l)
 {
@@ -39,7 +45,14 @@ static inline size_t layer_k_width(const struct layer_spec *l)
 
 static inline size_t layer_v_width(const struct layer_spec *l)
 {
-	return (size_t)l->kv_heads * (size_t)l->head_dim;
+	return (size_t)l->kv_heads * (size_t)layer_v_dim(l);
+}
+
+/* Columns of the output of attention, which the output projection reads. */
+static inline size_t layer_o_width(const struct layer_spec *l)
+{
+	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
+					(size_t)l->q_heads * (size_t)layer_v_dim(l);
 }
 
 /* Columns of the QKV product.  With an output gate each head of Q is followed by its gate.  A gated
@@ -47,11 +60,11 @@ static inline size_t layer_v_width(const struct layer_spec *l)
 static inline size_t layer_qkv_width(const struct layer_spec *l)
 {
 	const struct delta_spec *d = &l->delta;
+	size_t gate = l->out_gate ? layer_o_width(l) : 0, v = l->k_is_v ? 0 : layer_v_width(l);
 
 	return l->mixer == MIX_LINEAR ?
 		       2 * (size_t)(d->k_heads * d->k_dim + d->v_heads * d->v_dim) :
-		       (size_t)(1 + l->out_gate) * layer_q_width(l) + layer_k_width(l) +
-			       layer_v_width(l);
+		       layer_q_width(l) + gate + layer_k_width(l) + v;
 }
 
 /* Columns of the product of a gated DeltaNet that gives each value head its b and a; else 0. */
@@ -60,17 +73,10 @@ static inline size_t layer_ba_width(const struct layer_spec *l)
 	return l->mixer == MIX_LINEAR ? 2 * (size_t)l->delta.v_heads : 0;
 }
 
-/* Columns of the output of attention, which the output projection reads. */
-static inline size_t layer_o_width(const struct layer_spec *l)
-{
-	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
-					layer_q_width(l);
-}
-
 /* Bytes of a token in the KV cache of the layer. */
 static inline int64_t layer_cache_bytes(const struct layer_spec *l)
 {
-	return (int64_t)cache_token_bytes(l->cache, l->kv_heads, l->head_dim);
+	return (int64_t)cache_token_bytes(l->cache, l->kv_heads, l->head_dim, layer_v_dim(l));
 }
 
 /* FLOPs of the matrix products of a row: the projections before and after the mixer, and the

@@ -27,11 +27,11 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	const struct delta_spec *d = &a->delta, *e = &b->delta;
 
 	return a->mixer == b->mixer && a->q_heads == b->q_heads && a->kv_heads == b->kv_heads &&
-	       a->head_dim == b->head_dim && a->window == b->window &&
-	       cache_layout(a->cache) == cache_layout(b->cache) && a->rotary_dim == b->rotary_dim &&
-	       a->score_scale == b->score_scale && a->qkv_bias == b->qkv_bias &&
-	       a->o_bias == b->o_bias && a->mlp_bias == b->mlp_bias && a->qk_norm == b->qk_norm &&
-	       a->out_gate == b->out_gate && a->sinks == b->sinks &&
+	       a->head_dim == b->head_dim && a->v_dim == b->v_dim && a->k_is_v == b->k_is_v &&
+	       a->window == b->window && cache_layout(a->cache) == cache_layout(b->cache) &&
+	       a->rotary_dim == b->rotary_dim && a->score_scale == b->score_scale &&
+	       a->qkv_bias == b->qkv_bias && a->o_bias == b->o_bias && a->mlp_bias == b->mlp_bias &&
+	       a->qk_norm == b->qk_norm && a->out_gate == b->out_gate && a->sinks == b->sinks &&
 	       a->post_norms == b->post_norms && d->k_heads == e->k_heads &&
 	       d->v_heads == e->v_heads && d->k_dim == e->k_dim && d->v_dim == e->v_dim &&
 	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&

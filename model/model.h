@@ -52,6 +52,8 @@ struct delta_spec {
 struct layer_spec {
 	enum mixer mixer;
 	int q_heads, kv_heads, head_dim; /* MIX_LINEAR: 0 */
+	int v_dim;			 /* channels of a head's values; 0: head_dim */
+	int k_is_v;			 /* flag: the product of K gives V as well */
 	int window;		 /* MIX_WINDOW: keys that a row sees, its own included; else 0 */
 	int rotary_dim;		 /* channels that RoPE rotates, the first of each head */
 	double score_scale;	 /* of q k^T; 0: 1 / sqrt(head_dim) */

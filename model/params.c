@@ -25,8 +25,8 @@ static struct tensor_shape delta_tensor(const struct model *m, const struct laye
 
 struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec *l, enum weight i)
 {
-	int64_t q = (1 + (int64_t)l->out_gate) * (int64_t)layer_q_width(l);
-	int64_t k = (int64_t)layer_k_width(l), v = (int64_t)layer_v_width(l);
+	int64_t q = (int64_t)layer_q_width(l) + l->out_gate * (int64_t)layer_o_width(l);
+	int64_t k = (int64_t)layer_k_width(l), v = l->k_is_v ? 0 : (int64_t)layer_v_width(l);
 
 	switch (i) {
 	case WEIGHT_Q: return (struct tensor_shape){ q, m->hidden };

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/safetensors.h"
 #include "model/arch.h"
+#include "model/layer_gap.h"
 #include "model/shards.h"
 
 const char *const weights_llama[WEIGHTS] = {
@@ -276,6 +277,8 @@ enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int
 
 	*w = (struct weights){ 0 };
 	st = model_load(&w->model, dir, err);
+	if (!st)
+		st = model_check_gap(&w->model, err);
 	if (!st)
 		st = split_model(&r, tp, err);
 	if (!st)

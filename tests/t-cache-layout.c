@@ -47,6 +47,9 @@ static void test_bytes(void)
 		       named[i].name);
 	}
 	ok(!cache_layout_find("kv-int8"), "no layout has a name that is not in the table");
+	l.cache = NULL;
+	l.v_dim = 64;
+	is_int(layer_cache_bytes(&l), 8 * (128 + 64) * sizeof(bf16_t), "values of another size");
 	l.cache = &latent;
 	is_int(layer_cache_bytes(&l), 576 * sizeof(bf16_t), "a plane may have sizes of its own");
 }

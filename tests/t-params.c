@@ -109,6 +109,14 @@ static void test_layers(void)
 	const int attention = 24 * 10 + 2 * 12 * 10 + 10 * 24, norms = 2 * 10;
 
 	is_int(layer_params(&m, &l), attention + norms + 3 * 7 * 10, "a dense layer");
+	l.v_dim = 4;
+	is_int(layer_params(&m, &l), attention + norms + 3 * 7 * 10 - (2 + 4) * 2 * 10,
+	       "with short values");
+	l.v_dim = 0;
+	l.k_is_v = 1;
+	is_int(layer_params(&m, &l), attention + norms + 3 * 7 * 10 - 12 * 10,
+	       "with values from the product of keys");
+	l.k_is_v = 0;
 	l.mlp_bias = l.o_bias = l.qkv_bias = l.sinks = l.post_norms = 1;
 	is_int(layer_params(&m, &l),
 	       attention + 2 * norms + 3 * 7 * 10 + (2 * 7 + 10) + 10 + (24 + 2 * 12) + 4,

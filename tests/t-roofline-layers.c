@@ -87,6 +87,27 @@ static void test_members(void)
 	is_more(&l, 0, 2 * 2 * 256, 0, "four norms in two kernels");
 }
 
+/* Four query heads and two KV heads, whose values have 16 channels of 64. */
+static void test_values(void)
+{
+	struct roofline_work w[PHASE_COUNT];
+	struct layer_spec l = full;
+
+	l.k_is_v = 1;
+	is_more(&l, -2 * (256 * 128 + 129 * 128), 0, 0, "values from the product of keys");
+	l = full;
+	l.v_dim = 16;
+	/* 192 fewer columns: two KV heads in QKV, and four heads that the output product reads */
+	is_more(&l, -2 * (256 * 96 + 129 * 96 + 256 * 192 + 129 * 192), 0, 0, "short values");
+	count(l, "dense", true, &both, w);
+	is_work(&w[PHASE_CACHE], 0, 2 * 129 * 2 * 2 * 80, 1, "K and V are read and written");
+	is_work(&w[PHASE_DECODE], 2 * 4 * 80 * 256, 2 * 80 * (4 + 256 * 2), 1, "a decode");
+	l.out_gate = 1;
+	count(l, "dense", false, &both, w);
+	is_int((int64_t)w[PHASE_NORM].bytes - 2 * 129 * (2 * 4 * 256 + 3 * 512) - 2 * 2 * 256,
+	       2 * 3 * 129 * 64, "a gate of values, not of keys");
+}
+
 static void test_rotary(void)
 {
 	struct roofline_work w[PHASE_COUNT];
@@ -258,6 +279,7 @@ int main(void)
 {
 	plan(0);
 	test_members();
+	test_values();
 	test_rotary();
 	test_shared_expert();
 	test_window();

@@ -15,7 +15,8 @@
  *   select    see roofline_select.h
  *   metadata  the masks read, and the lists of blocks written
  *   copy      selected K and V, read and written
- *   attend    4 head_dim FLOPs for each (query row, key) pair of each query head, times density;
+ *   attend    2 FLOPs for each channel of a key and of a value, for each (query row, key) pair of
+ *             each query head, times density;
  *             Q, output, and K and V of all keys times density
  *   decode    the same for the decodes, which are dense
  *   mix       of a gated DeltaNet: per value head and row 6 k_dim v_dim FLOPs, and in a prompt

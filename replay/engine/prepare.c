@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "base/rng.h"
 #include "kernels/support.h"
+#include "model/layer_gap.h"
 #include "model/rope.h"
 
 /* Layers of a random capture that stand for all: each that is read takes memory. */
@@ -131,10 +132,12 @@ enum ar_status prepare_check_model(const struct capture_info *c, const struct mo
 	const struct layer_spec *l = model_attention(m);
 	bool rank = c->q_heads == l->q_heads && c->kv_heads == l->kv_heads;
 	bool whole = c->q_heads == whole_q_heads && c->kv_heads == whole_kv_heads;
-	enum ar_status st = check_layers(m, err);
+	enum ar_status st = model_check_gap(m, err);
 	char fits[64] = "";
 	int tp;
 
+	if (!st)
+		st = check_layers(m, err);
 	if (st || ((rank || whole) && c->head_dim == l->head_dim))
 		return st;
 	tp = fitting_tp(c, m, whole_q_heads, whole_kv_heads);

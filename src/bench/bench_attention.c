@@ -211,7 +211,8 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 {
 	bool select = c->what == BENCH_SELECT, decode = bench_decodes(c->what);
 	double group = (double)(s->q_heads / s->kv_heads);
-	double head = (double)cache_token_bytes(NULL, 1, (int)s->head_dim); /* bytes of a token */
+	double head = (double)cache_token_bytes(NULL, 1, (int)s->head_dim,
+						(int)s->head_dim); /* bytes of a token */
 
 	return (struct row){
 		.what = bench_names[c->what],
@@ -264,7 +265,8 @@ static enum ar_status put_case(struct bench *b, const struct bench_case *c, cons
 			r.executed = r.r.kept;
 		if (c->moved && i == 0) { /* keys and values, read and written */
 			r.bytes = 2 * (double)c->moved *
-				  (double)cache_token_bytes(NULL, 1, (int)r.head_dim);
+				  (double)cache_token_bytes(NULL, 1, (int)r.head_dim,
+							    (int)r.head_dim);
 			r.flops = NAN;
 		}
 		b->n_off += is_off(b, c, i, &r.r);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "model/layer_gap.h"
 #include "traces/capture/random.h"
 
 static enum ar_status load_methods(struct run_inputs *in, const struct run_options *o,
@@ -152,8 +153,10 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 	in->whole_kv_heads = model_attention(&in->model)->kv_heads;
 	if (!in->limits.max_len)
 		in->limits.max_len = in->model.max_len;
+	st = s->backend && s->backend->modelled ? AR_OK : model_check_gap(&in->model, err);
 	/* auto is known when it is open; backend cuda checks again there. */
-	st = s->backend && s->backend->uses_gpu ? prepare_check_kernels(&in->model, err) : AR_OK;
+	if (!st && s->backend && s->backend->uses_gpu)
+		st = prepare_check_kernels(&in->model, err);
 	if (!st)
 		st = model_split(&in->model, (int)s->o.tp, err);
 	return st ? st : run_set_groups(in, &s->o, &in->model, err);
