@@ -42,7 +42,7 @@ static enum ar_status list_add(struct opt_list *l, const char *value, struct ar_
 static enum ar_status bad_value(const struct opt *o, const char *value, struct ar_err *err)
 {
 	const char *want = o->type == OPT_REAL ? "a number" :
-			   o->type == OPT_FLAG ? "0 or 1" :
+			   o->type == OPT_FLAG ? "yes or no" :
 						 "an integer";
 	char most[32];
 
@@ -79,6 +79,16 @@ static bool in_range(const struct opt *o, double x)
 	return !(o->min < o->max) || (x >= o->min && x <= o->max);
 }
 
+static bool read_flag(const char *value, bool *x)
+{
+	const bool yes = !strcmp(value, "1") || !strcmp(value, "yes");
+
+	if (!yes && strcmp(value, "0") && strcmp(value, "no"))
+		return false;
+	*x = yes;
+	return true;
+}
+
 static enum ar_status assign_option(const struct opt_group *g, const struct opt *o,
 				    const char *value, struct ar_err *err)
 {
@@ -88,9 +98,8 @@ static enum ar_status assign_option(const struct opt_group *g, const struct opt 
 
 	switch (o->type) {
 	case OPT_FLAG:
-		if (strcmp(value, "0") && strcmp(value, "1"))
+		if (!read_flag(value, p))
 			return bad_value(o, value, err);
-		*(bool *)p = *value == '1';
 		return AR_OK;
 	case OPT_INT:
 	case OPT_TIME:
@@ -157,6 +166,27 @@ static const struct opt *find_option(struct opt_group **g, const char *name, siz
 	return NULL;
 }
 
+/* Whether --no-NAME is there too. */
+static bool has_no(const struct opt *o)
+{
+	return o->type == OPT_FLAG && o->own;
+}
+
+/* As find_option(), also by the name "no-NAME" of a flag; *off: it was by that. */
+static const struct opt *find_flag(struct opt_group **g, const char *name, size_t n, bool *off)
+{
+	struct opt_group *all = *g;
+	const struct opt *o = find_option(g, name, n);
+
+	*off = false;
+	if (o || n < 4 || strncmp(name, "no-", 3))
+		return o;
+	*g = all;
+	o = find_option(g, name + 3, n - 3);
+	*off = o && has_no(o);
+	return *off ? o : NULL;
+}
+
 static const struct opt *find_letter(struct opt_group **g, char letter)
 {
 	for (; (*g)->opts; (*g)++)
@@ -192,12 +222,12 @@ static size_t edit_distance(const char *a, size_t n, const char *b)
 	return row[m];
 }
 
-/* The least distance to the name of the option or to one of its other names. */
-static size_t least_distance(const char *name, size_t n, const struct opt *o)
+/* The least distance to a name in the list "a,b". */
+static size_t list_distance(const char *name, size_t n, const char *list)
 {
-	size_t least = edit_distance(name, n, o->name);
+	size_t least = SIZE_MAX;
 
-	for (const char *s = o->also; s && *s; s += *s == ',') {
+	for (const char *s = list; s && *s; s += *s == ',') {
 		char other[64];
 		size_t d, len = strcspn(s, ",");
 
@@ -209,25 +239,42 @@ static size_t least_distance(const char *name, size_t n, const struct opt *o)
 	return least;
 }
 
+/* If the name is nearer than *best to the option or to one of its other names: set *best and *near.
+ * The option has the prefix "no-" then, or none. */
+static void try_near(const char *name, size_t n, const struct opt *o, size_t *best,
+		     const struct opt **near, const char **no)
+{
+	const bool off = n > 3 && !strncmp(name, "no-", 3) && has_no(o);
+	const struct {
+		size_t d;
+		const char *no;
+	} tries[] = { { edit_distance(name, n, o->name), "" },
+		      { list_distance(name, n, o->also), "" },
+		      { off ? edit_distance(name + 3, n - 3, o->name) : SIZE_MAX, "no-" },
+		      { list_distance(name, n, o->also_no), "no-" } };
+
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
+		if (tries[i].d < *best) {
+			*best = tries[i].d;
+			*near = o;
+			*no = tries[i].no;
+		}
+}
+
 /* The user wrote text, which has a name of n letters after dashes ("--", "-" or ""). */
 static enum ar_status unknown_option(const struct opt_group *g, const char *text,
 				     const char *dashes, size_t n, struct ar_err *err)
 {
 	size_t best = (n + 2) / 3 + 1;
-	const char *near = NULL;
+	const struct opt *near = NULL;
+	const char *no = "";
 
 	for (; g->opts; g++)
-		for (const struct opt *o = g->opts; o->name; o++) {
-			size_t d = least_distance(text + strlen(dashes), n, o);
-
-			if (d < best) {
-				best = d;
-				near = o->name;
-			}
-		}
+		for (const struct opt *o = g->opts; o->name; o++)
+			try_near(text + strlen(dashes), n, o, &best, &near, &no);
 	if (near)
-		return ar_fail(err, AR_USAGE, "unknown option '%s'; did you mean '%s%s'?", text,
-			       dashes, near);
+		return ar_fail(err, AR_USAGE, "unknown option '%s'; did you mean '%s%s%s'?", text,
+			       dashes, no, near->name);
 	return ar_fail(err, AR_USAGE, "unknown option '%s'%s", text, *dashes ? "; see --help" : "");
 }
 
@@ -259,6 +306,16 @@ enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 
 	return o ? set_option(in, o, value, FROM_USER, err) :
 		   unknown_option(g, name, "", strlen(name), err);
+}
+
+enum ar_status opt_set_default(struct opt_group *g, const char *name, const char *value,
+			       struct ar_err *err)
+{
+	const struct opt *o = find_option(&g, name, strlen(name));
+
+	if (!o || (g->given | g->from_job) & 1ull << (o - g->opts))
+		return AR_OK;
+	return assign_option(g, o, value, err);
 }
 
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err)
@@ -306,12 +363,13 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 	struct opt_group *in = g;
 	const char *arg = argv[0], *value = NULL;
 	size_t n = 1;
+	bool off = false;
 	const struct opt *o;
 
 	*used = 1;
 	if (arg[1] == '-') {
 		n = strcspn(arg + 2, "=");
-		o = find_option(&in, arg + 2, n);
+		o = find_flag(&in, arg + 2, n, &off);
 		if (arg[2 + n])
 			value = arg + 3 + n;
 	} else {
@@ -323,8 +381,10 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 		return AR_OK;
 	if (!o)
 		return unknown_option(g, arg, arg[1] == '-' ? "--" : "-", n, err);
+	if (off && value)
+		return ar_fail(err, AR_USAGE, "option '%s' takes no value", arg);
 	if (o->type == OPT_FLAG && !value) {
-		value = "1";
+		value = off ? "0" : "1";
 	} else if (!value) {
 		if (argc < 2)
 			return ar_fail(err, AR_USAGE, "option '%s' needs a value", arg);
@@ -385,18 +445,21 @@ static enum ar_status load_line(void *ctx, char *name, char *value, unsigned lin
 				struct ar_err *err)
 {
 	struct opt_group *in = ctx;
-	const struct opt *o = opt_find(&in, name, err);
+	bool off;
+	const struct opt *o = find_flag(&in, name, strlen(name), &off);
 
 	(void)line;
 	if (!o)
-		return AR_USAGE;
+		return unknown_option(ctx, name, "", strlen(name), err);
+	if (off && value)
+		return ar_fail(err, AR_USAGE, "option '%s' takes no value", name);
 	if (o->type == OPT_JOB)
 		return ar_fail(err, AR_USAGE,
 			       "a job file cannot name another; write its lines "
 			       "here");
 	if (!value && o->type != OPT_FLAG)
 		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
-	return set_option(in, o, value ? value : "1", FROM_JOB, err);
+	return set_option(in, o, value ? value : off ? "0" : "1", FROM_JOB, err);
 }
 
 static enum ar_status read_line(char *text, unsigned n, opt_line_fn *put, void *ctx,
@@ -470,7 +533,9 @@ static void notes(const struct opt *o, char *buf, size_t size)
 		else
 			n = (size_t)snprintf(buf, size, "%.15g to %.15g", o->min, o->max);
 	}
-	if (o->def && o->type != OPT_FLAG && n < size)
+	if (o->own && n < size)
+		snprintf(buf + n, size - n, "%sdefault %s", n ? "; " : "", o->own);
+	else if (o->def && o->type != OPT_FLAG && n < size)
 		snprintf(buf + n, size - n, "%sdefault %s", n ? "; " : "", o->def);
 }
 
@@ -498,8 +563,13 @@ static void help_one(const struct opt *o, FILE *f)
 
 	if (o->letter)
 		snprintf(letter, sizeof letter, "-%c, ", o->letter);
-	snprintf(head, sizeof head, "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
-		 o->arg ? o->arg : "");
+	if (has_no(o)) { /* a line of its own, as completion reads lines */
+		fprintf(f, "  %s--%s\n", letter, o->name);
+		snprintf(head, sizeof head, "    --no-%s", o->name);
+	} else {
+		snprintf(head, sizeof head, "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
+			 o->arg ? o->arg : "");
+	}
 	n = fprintf(f, "  %-*s", HELP_COLUMN - 3, head);
 	n = wrap(f, n < HELP_COLUMN ? n : HELP_WIDTH, o->help);
 	notes(o, note, sizeof note);
@@ -530,6 +600,8 @@ void opt_mdoc(const struct opt_group *g, FILE *f)
 			fprintf(f, "Fl Fl %s", o->name);
 			if (o->arg)
 				fprintf(f, " Ar %s", o->arg);
+			if (has_no(o))
+				fprintf(f, " , Fl Fl no-%s", o->name);
 			fprintf(f, "\n%c%s.\n", toupper((unsigned char)*o->help), o->help + 1);
 			notes(o, note, sizeof note);
 			if (*note)

@@ -31,12 +31,12 @@ struct opt_group {
 enum ar_status opt_init(struct opt_group *g, struct ar_err *err);
 void opt_release(struct opt_group *g);
 
-/* GNU style: --name VALUE, --name=VALUE, -x VALUE, "--" ends the options; options and
+/* GNU style: --name VALUE, --name=VALUE, -x VALUE, --no-name, "--" ends the options; options and
  * operands in any order.  -q and -v, which every command takes, set log_level.  The operands are
  * left in argv[0 .. *argc).  The command line wins over a job file wherever the file stands. */
 enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_err *err);
 
-/* A job file: lines "name = value" or "name", '#' starts a comment.  A name that is no
+/* A job file: lines "name = value", "name" or "no-name", '#' starts a comment.  A name that is no
  * option is an error with its line. */
 enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err);
 
@@ -56,6 +56,10 @@ enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);
 /* Set options from "name=value,name=value", the form of a group inside of a value. */
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err);
+/* Set an option that was not given, and do not count it as given.  A name that is no option, or an
+ * option that was given, is left alone. */
+enum ar_status opt_set_default(struct opt_group *g, const char *name, const char *value,
+			       struct ar_err *err);
 bool opt_given(const struct opt_group *g, const char *name);
 /* The first option that was given and has one of the bits in its scope; NULL: none. */
 const struct opt *opt_given_of(const struct opt_group *g, unsigned scope);

@@ -11,7 +11,7 @@
 
 /* Type of the option, and of its value at base + off. */
 enum opt_type {
-	OPT_FLAG = 1, /* bool; --x, or x=0|1 */
+	OPT_FLAG = 1, /* bool; --x, or x=no|yes or 0|1 */
 	OPT_INT,      /* int64_t; 64, 64k (1000), 64K (1024) */
 	OPT_REAL,     /* double */
 	OPT_TIME,     /* int64_t, nanoseconds; 6ms, 1.5s */
@@ -37,11 +37,16 @@ struct opt {
 	const char *help;	   /* one sentence, no full stop */
 	const char *also; /* names that engines or benchmarks have for it, "a,b": the message
 				 * about an unknown option names this one; NULL: none */
-	char letter;	  /* short option, or 0 */
-	unsigned scope;	  /* bits of the command for which it has an effect; 0: all */
-	bool may_differ;  /* records that differ in it can be compared: it names the subject,
+	/* What sets the value where it was not given, after all is parsed: "the engine's".  def
+	 * holds until then, and where nothing sets it.  A flag then has --no-NAME beside it.
+	 * NULL: def is the default. */
+	const char *own;
+	const char *also_no; /* as also, for --no-NAME */
+	char letter;	     /* short option, or 0 */
+	unsigned scope;	     /* bits of the command for which it has an effect; 0: all */
+	bool may_differ;     /* records that differ in it can be compared: it names the subject,
 					 * as a method does, or sets how much is stored */
-	bool record_only; /* it says what to store or show: it shapes no result */
+	bool record_only;    /* it says what to store or show: it shapes no result */
 
 	/* Called with each value that is set, from wherever; NULL: nothing to do. */
 	enum ar_status (*use)(const char *value, struct ar_err *err);

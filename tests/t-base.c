@@ -221,6 +221,124 @@ static void test_options(void)
 	ok(parse(&c, &err, &argc, ARGV(m_, path)) == AR_DATA, "a missing job file");
 }
 
+struct switches {
+	bool own, plain;
+	int64_t n;
+};
+
+static const struct opt switch_opts[] = {
+	{ .name = "own",
+	  .type = OPT_FLAG,
+	  .off = offsetof(struct switches, own),
+	  .own = "the engine's",
+	  .also_no = "disable-it",
+	  .help = "a switch" },
+	{ .name = "plain", .type = OPT_FLAG, .off = offsetof(struct switches, plain), .help = "x" },
+	{ .name = "count",
+	  .type = OPT_INT,
+	  .off = offsetof(struct switches, n),
+	  .arg = "N",
+	  .def = "8",
+	  .own = "the engine's",
+	  .help = "a count" },
+	{ 0 }
+};
+
+static enum ar_status parse_switches(struct opt_group *g, struct switches *s, char *arg,
+				     struct ar_err *err)
+{
+	char copy[64], *argv[] = { copy };
+	int argc = 1;
+	enum ar_status st;
+
+	*g = (struct opt_group){ .title = "Switches", .opts = switch_opts, .base = s };
+	*s = (struct switches){ 0 };
+	snprintf(copy, sizeof copy, "%s", arg);
+	st = opt_init(g, err);
+	return st ? st : opt_parse(g, &argc, argv, err);
+}
+
+/* A flag that something else may set has --no-NAME; such options keep what was given. */
+static void test_own(void)
+{
+	static const struct {
+		char *arg;
+		bool own;
+		const char *msg;
+	} tries[] = {
+		{ "--own", true, NULL },
+		{ "--own=yes", true, NULL },
+		{ "--own=1", true, NULL },
+		{ "--own=no", false, NULL },
+		{ "--no-own", false, NULL },
+		{ "--own=maybe", false, "own 'maybe': want yes or no" },
+		{ "--no-own=1", false, "option '--no-own=1' takes no value" },
+		{ "--no-plain", false, "unknown option '--no-plain'; did you mean '--plain'?" },
+		{ "--disable-it", false,
+		  "unknown option '--disable-it'; did you mean '--no-own'?" },
+		{ "--no-owm", false, "unknown option '--no-owm'; did you mean '--no-own'?" },
+	};
+	struct opt_group g[2] = { { 0 } };
+	struct switches s;
+	struct ar_err err;
+	char help[512] = "";
+	FILE *f;
+
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		enum ar_status st = parse_switches(g, &s, tries[i].arg, &err);
+
+		if (tries[i].msg)
+			is_str(st == AR_USAGE ? err.msg : NULL, tries[i].msg, "%s is refused",
+			       tries[i].arg);
+		else
+			ok(!st && s.own == tries[i].own && opt_given(g, "own"), "%s is taken",
+			   tries[i].arg);
+	}
+	parse_switches(g, &s, "--count=3", &err);
+	ok(!opt_set_default(g, "count", "5", &err) && s.n == 3, "what was given is kept");
+	ok(!opt_set_default(g, "own", "yes", &err) && s.own && !opt_given(g, "own"),
+	   "what was not is set, and does not count as given");
+	ok(!opt_set_default(g, "none", "5", &err), "an option that is not there is left alone");
+	f = fmemopen(help, sizeof help, "w");
+	opt_help(g, f);
+	fclose(f);
+	ok(strstr(help, "\n      --own\n      --no-own") &&
+		   strstr(help, "a count [default the engine's]"),
+	   "the help has both names, and who sets the default");
+}
+
+static void test_own_job(void)
+{
+	static const struct {
+		const char *line;
+		bool own;
+		const char *msg;
+	} tries[] = { { "own = no\n", false, NULL },
+		      { "no-own\n", false, NULL },
+		      { "own = yes\n", true, NULL },
+		      { "own\n", true, NULL },
+		      { "no-own = yes\n", false, ":1: option 'no-own' takes no value" },
+		      { "no-plain\n", false, ":1: unknown option 'no-plain'" } };
+
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		char path[] = "/tmp/t-base-XXXXXX";
+		FILE *f = fdopen(mkstemp(path), "w");
+		struct switches s = { .own = !tries[i].own };
+		struct opt_group g[] = { { .opts = switch_opts, .base = &s }, { 0 } };
+		struct ar_err err = { 0 };
+		enum ar_status st;
+
+		fputs(tries[i].line, f);
+		fclose(f);
+		st = opt_load(g, path, &err);
+		ok(tries[i].msg ? st == AR_USAGE && strstr(err.msg, tries[i].msg) :
+				  !st && s.own == tries[i].own,
+		   "a job file with %.*s: %s", (int)strcspn(tries[i].line, "\n"), tries[i].line,
+		   err.msg);
+		unlink(path);
+	}
+}
+
 static int n_used;
 
 static enum ar_status use_item(const char *value, struct ar_err *err)
@@ -636,6 +754,8 @@ int main(void)
 	test_signals();
 	test_numbers();
 	test_options();
+	test_own();
+	test_own_job();
 	test_options_of_json();
 	test_use();
 	test_scope();

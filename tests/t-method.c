@@ -59,7 +59,7 @@ static const struct {
 	{ "compact-fp:alpha=2", "alpha '2': want a number from 0 to 1" },
 	{ "compact-fp:alpha=x", "alpha 'x': want a number from 0 to 1" },
 	{ "compact-fp:window=0", "window '0': want an integer from 1 to 65536" },
-	{ "compact-fp:dense-first=yes", "dense-first 'yes': want 0 or 1" },
+	{ "compact-fp:dense-first=maybe", "dense-first 'maybe': want yes or no" },
 	{ "compact-fp:beta=1", "unknown parameter 'beta': selector 'flashprefill' has "
 			       "alpha, sink, window, last-n, last-n-rule, dense-first" },
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
