@@ -5,6 +5,7 @@
 #include "config.h"
 #include "tests/policy-case.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "tests/tap.h"
@@ -548,9 +549,56 @@ static void test_failures(void)
 		     "out of memory for a decode", 3);
 }
 
+/* What each engine's own code takes on GPUs, by the memory that nvidia-smi reports. */
+static void test_defaults(void)
+{
+	static const struct {
+		const char *policy, *gpu;
+		int64_t mib, tokens, requests, captured;
+		double share; /* with one rank */
+	} want[] = {
+		{ "vllm-0.16", "NVIDIA H100 80GB HBM3", 81559, 8192, 1024, 512, 0.9 },
+		{ "vllm-0.19", "NVIDIA A100-SXM4-80GB", 81920, 2048, 256, 512, 0.9 },
+		{ "vllm-0.24", "h200", 143771, 8192, 1024, 512, 0.92 },
+		{ "vllm-0.33", "a100", 81920, 2048, 256, 512, 0.92 },
+		{ "vllm-0.33", "h100", 81559, 8192, 1024, 512, 0.92 },
+		{ "vllm-0.33", "l40s", 46068, 2048, 256, 512, 0.92 },
+		{ "vllm-0.33", "NVIDIA B200", 183359, 16384, 1024, 1024, 0.92 },
+		{ "vllm-0.24", "NVIDIA B200", 183359, 8192, 1024, 512, 0.92 },
+		{ "vllm", "h100", 0, 2048, 256, 512, 0.92 },
+		{ "sglang-0.5.21", "h100", 81559, 8192, 2048, 256, 0.83 },
+		{ "sglang-0.5.21", "h200", 143771, 8192, 2048, 256, 0.903 },
+		{ "sglang-mixed-0.5.21", "l40s", 46068, 4096, 2048, 32, 0.843 },
+		{ "sglang-0.5.21", "NVIDIA GeForce RTX 4090", 24564, 4096, 2048, 48, 0.704 },
+		{ "sglang-0.5.21", "Tesla T4", 15360, 2048, 2048, 8, 0.735 },
+		{ "trtllm-no-evict", "h100", 81559, 8192, 2048, 512, 0.9 },
+		{ "sarathi", "a100", 81920, 512, 128, 512, 0.9 },
+		{ "vidur-sarathi", "h100", 81559, 512, 128, 512, 0.9 },
+		{ "orca", "h100", 81559, 8192, 128, 512, 0.9 },
+	};
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		const struct policy *p = policy_find(want[i].policy);
+		const int64_t bytes = want[i].mib << 20;
+		const struct engine_defaults *d = policy_defaults(p, want[i].gpu, bytes);
+		double share = d->memory_share > 0 ?
+				       d->memory_share :
+				       p->memory_share(bytes, d->tokens, d->captured, 1);
+
+		ok(d->tokens == want[i].tokens && d->requests == want[i].requests &&
+			   d->captured == want[i].captured && fabs(share - want[i].share) < 1e-9,
+		   "defaults of %s on %s", want[i].policy, want[i].gpu);
+		diag("%lld %lld %lld %g", (long long)d->tokens, (long long)d->requests,
+		     (long long)d->captured, share);
+	}
+	ok(policy_find("sglang")->memory_share((int64_t)81559 << 20, 2048, 256, 1) == 0.874,
+	   "SGLang leaves 10 GiB of a large GPU free at least");
+}
+
 int main(void)
 {
 	plan(0);
+	test_defaults();
 	test_last_decode();
 	test_failures();
 	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {

@@ -240,6 +240,22 @@ static bool has_preset(const char *host)
 	return !host || host_find(host, path, sizeof path);
 }
 
+/* Rows by falling memory; the last fits all GPUs. */
+static bool are_defaults(const struct policy *p)
+{
+	const struct engine_defaults *d = p->defaults;
+
+	for (; d && d->from_bytes; d++)
+		if (d[1].from_bytes > d->from_bytes)
+			return false;
+	for (d = p->defaults; d; d = d->from_bytes ? d + 1 : NULL)
+		if (d->tokens < 1 || d->requests < 1 || d->requests > d->tokens ||
+		    d->block_tok < 1 || d->captured < 1 || d->captured_per_req < 1 ||
+		    !(d->memory_share > 0 ? d->memory_share < 1 : p->memory_share != NULL))
+			return false;
+	return p->defaults;
+}
+
 static const char *check_policy(const struct policy *p)
 {
 	return CHECK("policy", p->name, NAME(p), TEXT(p, title, "name the engine in one line"),
@@ -248,6 +264,8 @@ static const char *check_policy(const struct policy *p)
 		     { p->can & ~(unsigned)POLICY_SETTINGS, "can", "want POLICY_... or'ed" },
 		     { !(p->watermark >= 0 && p->watermark < 1), "watermark",
 		       "want a share of the blocks" },
+		     { !are_defaults(p), "defaults",
+		       "say what the engine takes where its user sets nothing" },
 		     { !has_preset(p->host), "host", "add the preset to replay/host/, or NULL" },
 		     { !(p->spread >= 0), "spread", "0: it has no rules for layers that differ" },
 		     HOOK(p, slots, "say for how many positions a request has blocks"),
@@ -267,6 +285,7 @@ static void test_policies(void)
 	REFUSED(check_policy, struct policy, policies[0], watermark, 1);
 	REFUSED(check_policy, struct policy, policies[0], host, "no-such-engine");
 	REFUSED(check_policy, struct policy, policies[0], spread, -1);
+	REFUSED(check_policy, struct policy, policies[0], defaults, NULL);
 	REFUSED(check_policy, struct policy, policies[0], slots, NULL);
 	REFUSED(check_policy, struct policy, policies[0], unfit, NULL);
 	REFUSED(check_policy, struct policy, policies[0], requeue, NULL);

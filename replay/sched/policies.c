@@ -38,3 +38,13 @@ const struct policy *policy_find(const char *name)
 	}
 	return NULL;
 }
+
+const struct engine_defaults *policy_defaults(const struct policy *p, const char *gpu,
+					      int64_t bytes)
+{
+	const struct engine_defaults *d = p->defaults;
+
+	while (d->from_bytes && (bytes < d->from_bytes || (d->but && strcasestr(gpu, d->but))))
+		d++;
+	return d;
+}

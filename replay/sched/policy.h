@@ -23,11 +23,33 @@ enum {
 	POLICY_SETTINGS = 0x1fff << 16, /* all settings */
 };
 
+/* What an engine takes where its user sets nothing, on GPUs with at least from_bytes of memory. */
+struct engine_defaults {
+	int64_t from_bytes;	  /* 0: on all others, and where the memory is not known */
+	const char *but;	  /* ... but GPUs with this word in their name; NULL: no others */
+	int64_t tokens, requests; /* of an iteration */
+	bool tokens_by_length;	  /* tokens: no more than all requests of the model's length have */
+	int64_t block_tok;
+	bool async, prefix_cache;
+	bool linear_uncached; /* no prefix cache for models with linear layers */
+	/* Share of the GPU's memory that it uses: for weights, activations, CUDA graphs and KV
+	 * blocks.  0: memory_share() of the policy says it. */
+	double memory_share;
+	/* Tokens of the largest CUDA graph, with 4 ranks and more (0: the same), and for each
+	 * request at most. */
+	int64_t captured, captured_tp4, captured_per_req;
+};
+
 struct policy {
 	const char *name, *title, *origin;
 	const char *also; /* another name: the newest version of its engine has it; or NULL */
 	unsigned can;	  /* the settings above that it has */
 	double watermark; /* its default */
+	/* Its engine's defaults: the first row that fits a GPU holds; the last fits all. */
+	const struct engine_defaults *defaults;
+	/* Where rows have no share: that for weights and KV blocks, without activations and CUDA
+	 * graphs.  bytes: of the GPU's memory; captured: tokens of the largest graph. */
+	double (*memory_share)(int64_t bytes, int64_t tokens, int64_t captured, int64_t tp);
 	const char *host; /* preset of the host model (replay/host), or NULL */
 	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,
 	 * block_pool.py:634. */
@@ -72,5 +94,8 @@ struct policy {
 
 extern const struct policy *const policies[]; /* ends with NULL */
 const struct policy *policy_find(const char *name);
+/* The row of the policy's defaults for a GPU.  bytes: of its memory, 0: not known. */
+const struct engine_defaults *policy_defaults(const struct policy *p, const char *gpu,
+					      int64_t bytes);
 
 #endif

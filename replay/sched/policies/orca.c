@@ -60,10 +60,21 @@ static void orca_compose(struct sched *s)
 	s->stop = orca_admit_waiting(s, budget);
 }
 
+/* Sarathi-Serve, sarathi/config.py.  The original has no limit of tokens. */
+static const struct engine_defaults orca_defaults[] = {
+	{ .tokens = 8192,
+	  .requests = 128,
+	  .block_tok = 16,
+	  .memory_share = 0.9,
+	  .captured = 512,
+	  .captured_per_req = 2 },
+};
+
 const struct policy policy_orca = {
 	.name = "orca",
 	.title = "Orca, whole prompts and blocks for the maximum length",
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/orca_scheduler.py",
+	.defaults = orca_defaults,
 	.slots = orca_slots,
 	.unfit = orca_unfit,
 	.requeue = sched_requeue_first,

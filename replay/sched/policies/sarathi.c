@@ -117,12 +117,23 @@ static void compose_vidur(struct sched *s)
 	keep_batch_order(s);
 }
 
+/* Sarathi-Serve, sarathi/config.py, and Vidur, vidur/config/config.py.  Neither captures graphs. */
+static const struct engine_defaults sarathi_defaults[] = {
+	{ .tokens = 512,
+	  .requests = 128,
+	  .block_tok = 16,
+	  .memory_share = 0.9,
+	  .captured = 512,
+	  .captured_per_req = 2 },
+};
+
 const struct policy policy_sarathi = {
 	.name = "sarathi",
 	.title = "Sarathi-Serve, decodes first and whole prompts reserved",
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/sarathi_scheduler.py",
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
+	.defaults = sarathi_defaults,
 	.slots = sched_slots_computed,
 	.unfit = sarathi_unfit,
 	.requeue = sched_requeue_first,
@@ -135,6 +146,7 @@ const struct policy policy_vidur_sarathi = {
 	.origin = "Vidur 7d47513, vidur/scheduler/replica_scheduler",
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
+	.defaults = sarathi_defaults,
 	.slots = sched_slots_computed,
 	.unfit = sarathi_unfit,
 	.requeue = sched_requeue_first,

@@ -32,6 +32,7 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -556,6 +557,50 @@ static void compose_mixed(struct sched *s)
 	sglang_compose(s, true);
 }
 
+#define GIB ((int64_t)1 << 30)
+#define ALL_GPUS \
+	.requests = 2048, .block_tok = 1, .async = true, .prefix_cache = true, .captured_per_req = 1
+
+/* SGLang 0.5.21, arg_groups/memory_hook.py, by GPU.  Requests are 2048 to 4096 by the tokens of the
+ * pool (pool_configurator.py:1573); only pools of more than 4 times the model's length have more
+ * than 2048. */
+static const struct engine_defaults sglang_defaults[] = {
+	{ .from_bytes = 160 * GIB, .tokens = 16384, .captured = 512, ALL_GPUS },
+	{ .from_bytes = 60 * GIB, .tokens = 8192, .captured = 256, .captured_tp4 = 512, ALL_GPUS },
+	{ .from_bytes = 35 * GIB, .tokens = 4096, .captured = 32, .captured_tp4 = 160, ALL_GPUS },
+	{ .from_bytes = 20 * GIB, .tokens = 4096, .captured = 48, .captured_tp4 = 160, ALL_GPUS },
+	{ .tokens = 2048, .captured = 8, ALL_GPUS },
+};
+
+/* Numbers of tokens that CUDA graphs of prompts are captured for: cuda_graph_hook.py. */
+static int64_t prefill_graphs(int64_t tokens)
+{
+	static const struct {
+		int64_t first, last, step;
+	} sizes[] = { { 4, 32, 4 },	 { 48, 256, 16 },     { 288, 512, 32 },
+		      { 576, 1024, 64 }, { 1280, 4096, 256 }, { 4608, INT64_MAX, 512 } };
+	int64_t n = 0;
+
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes && tokens >= sizes[i].first; i++) {
+		int64_t last = tokens < sizes[i].last ? tokens : sizes[i].last;
+
+		n += (last - sizes[i].first) / sizes[i].step + 1;
+	}
+	return n;
+}
+
+/* The engine estimates what else needs memory, in MiB, and rounds the share to thousandths. */
+static double sglang_memory_share(int64_t bytes, int64_t tokens, int64_t captured, int64_t tp)
+{
+	const double mib = (double)bytes / (1 << 20);
+	double other = 512 + 1.5 * (double)(tokens > 2048 ? tokens : 2048) + 128 * (double)tp +
+		       2 * (double)captured + 8 * (double)prefill_graphs(tokens);
+
+	if (bytes > 60 * GIB && other < 10 * 1024)
+		other = 10 * 1024;
+	return round((mib - other) / mib * 1000) / 1000;
+}
+
 const struct policy policy_sglang = {
 	.name = "sglang-0.5.21",
 	.drops_in_flight = true,
@@ -564,6 +609,8 @@ const struct policy policy_sglang = {
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
 	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
+	.defaults = sglang_defaults,
+	.memory_share = sglang_memory_share,
 	.slots = sglang_slots,
 	.most_outputs = most_outputs,
 	.unfit = sglang_unfit,
@@ -583,6 +630,8 @@ const struct policy policy_sglang_mixed = {
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
 	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
 	.check = sched_check_whole_blocks,
+	.defaults = sglang_defaults,
+	.memory_share = sglang_memory_share,
 	.slots = sglang_slots,
 	.most_outputs = most_outputs,
 	.unfit = sglang_unfit,

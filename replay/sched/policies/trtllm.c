@@ -281,12 +281,25 @@ static void compose_prefill_first(struct sched *s)
 	trtllm_compose(s, PREFILL_FIRST);
 }
 
+/* tensorrt_llm/llmapi/llm_args.py; the prefix cache is its block reuse. */
+static const struct engine_defaults trtllm_defaults[] = {
+	{ .tokens = 8192,
+	  .requests = 2048,
+	  .block_tok = 32,
+	  .async = true,
+	  .prefix_cache = true,
+	  .memory_share = 0.9,
+	  .captured = 512,
+	  .captured_per_req = 2 },
+};
+
 const struct policy policy_trtllm_no_evict = {
 	.name = "trtllm-no-evict-1.2",
 	.also = "trtllm-no-evict",
 	.title = "TensorRT-LLM 1.2, guaranteed no evict",
 	.origin = "TensorRT-LLM 1.2, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
+	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
 	.unfit = trtllm_unfit,
@@ -300,6 +313,7 @@ const struct policy policy_trtllm_max_util = {
 	.title = "TensorRT-LLM 1.2, maximum utilization",
 	.origin = "TensorRT-LLM 1.2, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
+	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
 	.slots = sched_slots_computed,
 	.unfit = unfit_again,
@@ -312,6 +326,7 @@ const struct policy policy_trtllm_static_batch = {
 	.title = "TensorRT-LLM 1.2, static batch",
 	.origin = "TensorRT-LLM 1.2, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
+	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
 	.unfit = trtllm_unfit,
@@ -324,6 +339,7 @@ const struct policy policy_trtllm_prefill_first = {
 	.title = "TensorRT-LLM at commit 02a10fe, prefill first",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT | POLICY_FAILS,
+	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
 	.unfit = unfit_again,

@@ -155,6 +155,38 @@ static void compose_0_33(struct sched *s)
 
 #define CAN (POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC)
 
+#define GIB ((int64_t)1 << 30)
+#define LARGE_GPU .from_bytes = 70 * GIB, .but = "A100", .tokens = 8192, .requests = 1024
+#define OTHER_GPU .tokens = 2048, .requests = 256
+#define ALL_GPUS \
+	.tokens_by_length = true, .block_tok = 16, .async = true, .prefix_cache = true, \
+	.captured = 512, .captured_per_req = 2
+
+/* Of 'vllm serve': engine/arg_utils.py, get_batch_defaults(), and config/.  Asynchronous scheduling
+ * is on where nothing forbids it: 0.16.0, config/vllm.py:687. */
+static const struct engine_defaults defaults_0_16[] = {
+	{ LARGE_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.9 },
+	{ OTHER_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.9 },
+};
+static const struct engine_defaults defaults_0_24[] = {
+	{ LARGE_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.92 },
+	{ OTHER_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.92 },
+};
+static const struct engine_defaults defaults_0_33[] = {
+	{ .from_bytes = 160 * GIB,
+	  .tokens = 16384,
+	  .requests = 1024,
+	  .tokens_by_length = true,
+	  .block_tok = 16,
+	  .async = true,
+	  .prefix_cache = true,
+	  .memory_share = 0.92,
+	  .captured = 1024,
+	  .captured_per_req = 2 },
+	{ LARGE_GPU, ALL_GPUS, .memory_share = 0.92 },
+	{ OTHER_GPU, ALL_GPUS, .memory_share = 0.92 },
+};
+
 const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
 	.host = "vllm-0.24",
@@ -162,6 +194,7 @@ const struct policy policy_vllm_0_16 = {
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
 	.can = CAN,
 	.spread = 1.25,
+	.defaults = defaults_0_16,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
@@ -176,6 +209,7 @@ const struct policy policy_vllm_0_19 = {
 	.can = CAN | POLICY_WATERMARK,
 	.spread = 1.5,
 	.windows_whole = true,
+	.defaults = defaults_0_16,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
@@ -189,6 +223,7 @@ const struct policy policy_vllm_0_24 = {
 	.origin = "vLLM 0.24.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK,
 	.unnamed_first = true,
+	.defaults = defaults_0_24,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
@@ -197,11 +232,13 @@ const struct policy policy_vllm_0_24 = {
 
 const struct policy policy_vllm_0_33 = {
 	.name = "vllm-0.33",
+	.also = "vllm",
 	.host = "vllm-0.24",
 	.title = "vLLM 0.33, no cap for a request that is alone",
 	.origin = "vLLM 0.33.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK,
 	.unnamed_first = true,
+	.defaults = defaults_0_33,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
