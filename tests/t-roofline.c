@@ -274,12 +274,14 @@ static void test_presets(void)
 		is_int(roofline_gpu_load(&g, roofline_gpu_names[n], &err), AR_OK, "%s is there",
 		       roofline_gpu_names[n]);
 		ok(*g.about && *g.source, "... and says where its figures are from");
+		ok(g.memory_bytes > (int64_t)40 << 30, "... and how much memory it has");
 	}
 	if (roofline_gpu_write(&g, path, &err) || roofline_gpu_load(&again, path, &err))
 		bail_out("%s", err.msg);
 	snprintf(again.name, sizeof again.name, "%s", g.name);
 	ok(again.tflops == g.tflops && again.gbps == g.gbps && again.launch_ns == g.launch_ns &&
-		   !strcmp(again.about, g.about) && !memcmp(again.own, g.own, sizeof g.own) &&
+		   again.memory_bytes == g.memory_bytes && !strcmp(again.about, g.about) &&
+		   !memcmp(again.own, g.own, sizeof g.own) &&
 		   !memcmp(again.rate, g.rate, sizeof g.rate),
 	   "what is written is read again");
 	is_str(roofline_kind_name(PHASE_LINEAR, name, sizeof name), "linear", "a phase is a kind");
@@ -314,6 +316,8 @@ static void test_bad_files(void)
 		  ": 'launch_ns': want a whole number of ns, at most a second" },
 		{ "{\"tflops\": 1, \"gbps\": 2, \"launch_ns\": 3}",
 		  ": 'graph_launch_ns': want a whole number of ns, at most a second" },
+		{ PEAKS "\"memory_bytes\": 80}",
+		  ": 'memory_bytes': want a whole number of bytes, from 2^20 to 2^50" },
 		{ PEAKS "\"x\": 1}",
 		  ": 'phases.linear': want an object with compute, memory and fixed_ns" },
 		{ PEAKS "\"phases\": {\"linear\": 1}}",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of GPUs for the roofline model.  A file is a JSON object with peak rates, "launch_ns" and
- * "graph_launch_ns".  "phases" has the rates of each phase; "selectors" and "executors" have the
+/* Files of GPUs for the roofline model.  A file is a JSON object with peak rates, "launch_ns",
+ * "graph_launch_ns", and "memory_bytes" where it is known.  "phases" has the rates of each phase; "selectors" and "executors" have the
  * rates of some selectors and executors. */
 #include "config.h"
 #include "replay/cost/roofline_gpu.h"
@@ -23,6 +23,7 @@ enum { FILE_MAX = 1 << 20 };
 
 static const double share_min = 0.0001, share_max = 10, rate_max = 1e9;
 static const int64_t time_max = 1000000000; /* a second */
+static const int64_t memory_max = (int64_t)1 << 50;
 
 const char *const roofline_gpu_names[] = { "a100", "h100", "h200", "l40s", NULL };
 
@@ -220,6 +221,11 @@ static enum ar_status get_peaks(struct roofline_gpu *g, const cJSON *o, const ch
 			      times[i].to))
 			return bad_key(path, times[i].key, "a whole number of ns, at most a second",
 				       err);
+	if (cJSON_HasObjectItem(o, "memory_bytes") &&
+	    !json_int(cJSON_GetObjectItemCaseSensitive(o, "memory_bytes"), 1 << 20, memory_max,
+		      &g->memory_bytes))
+		return bad_key(path, "memory_bytes", "a whole number of bytes, from 2^20 to 2^50",
+			       err);
 	return AR_OK;
 }
 
@@ -338,6 +344,8 @@ enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path
 		",\n  \"tflops\": %.10g,\n  \"gbps\": %.10g,\n  \"launch_ns\": %lld,\n"
 		"  \"graph_launch_ns\": %lld",
 		g->tflops, g->gbps, (long long)g->launch_ns, (long long)g->graph_launch_ns);
+	if (g->memory_bytes)
+		fprintf(out.f, ",\n  \"memory_bytes\": %lld", (long long)g->memory_bytes);
 	for (int i = 0; i < N_GROUPS; i++)
 		put_group(g, &groups[i], out.f);
 	fputs("\n}\n", out.f);
