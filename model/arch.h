@@ -5,6 +5,7 @@
 #define AR_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/status.h"
 #include "model/model.h"
@@ -39,6 +40,21 @@ extern const struct arch *const archs[];
 /* Choose by model_type, else by the first known name in architectures, else the first row.
  * text_config, if config has it, comes before config. */
 const struct arch *arch_find(const struct cJSON *config);
+
+/* ---- in config_keys.c: keys that were read ---- */
+
+/* The value of key, NULL if there is none; whether it is there and not null.  All readers ask by
+ * these functions and those below, so that keys that nobody read are known. */
+const struct cJSON *config_get(const struct cJSON *config, const char *key);
+bool config_has(const struct cJSON *config, const char *key);
+
+/* AR_DATA: a key that nobody read says that layers are of another kind than those that were
+ * read. */
+enum ar_status config_check_read(const struct cJSON *config, const char *path, struct ar_err *err);
+
+/* Append the names of keys that nobody read to the text in buf[0..n).  Keys of no effect on
+ * layers, and values such as null, false and 0 are left out. */
+void config_unread(const struct cJSON *config, char *buf, size_t n);
 
 /* ---- in config_read.c ---- */
 

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "base/jsonval.h"
 #include "model/weights.h"
 
 static const char *const hf_names[] = { "gemma3_text", "Gemma3ForCausalLM", "gemma3",
@@ -43,7 +42,7 @@ static enum ar_status gemma3_read(struct model *m, const cJSON *config, const ch
 		m->layer[i].score_scale = 1 / sqrt(scalar);
 	m->embed_scale = sqrt(m->hidden);
 	m->norm_plus_one = 1;
-	m->tied = m->tied || !json_has(config, "tie_word_embeddings");
+	m->tied = m->tied || !config_has(config, "tie_word_embeddings");
 	return AR_OK;
 }
 

@@ -10,17 +10,12 @@
 #include "base/jsonval.h"
 #include "model/rope.h"
 
-static const cJSON *get(const cJSON *config, const char *key)
-{
-	return cJSON_GetObjectItemCaseSensitive(config, key);
-}
-
 enum ar_status config_int(const cJSON *config, const char *key, int max, int def, int *out,
 			  const char *path, struct ar_err *err)
 {
 	int64_t v = def;
 
-	if ((json_has(config, key) || !def) && !json_int(get(config, key), 1, max, &v))
+	if ((config_has(config, key) || !def) && !json_int(config_get(config, key), 1, max, &v))
 		return ar_fail(err, AR_DATA, "%s: want an integer from 1 to %d as '%s'", path, max,
 			       key);
 	*out = (int)v;
@@ -31,30 +26,15 @@ enum ar_status config_real(const cJSON *config, const char *key, double def, dou
 			   const char *path, struct ar_err *err)
 {
 	*out = def;
-	if ((json_has(config, key) || def == 0) && !json_real(get(config, key), 1e-3, 1e12, out))
+	if ((config_has(config, key) || def == 0) &&
+	    !json_real(config_get(config, key), 1e-3, 1e12, out))
 		return ar_fail(err, AR_DATA, "%s: want a positive number as '%s'", path, key);
 	return AR_OK;
 }
 
 bool config_true(const cJSON *config, const char *key)
 {
-	return cJSON_IsTrue(get(config, key));
-}
-
-/* Refuse attention that no kernel computes. */
-static enum ar_status check_attention(const cJSON *config, const char *path, struct ar_err *err)
-{
-	if (json_has(config, "kv_lora_rank"))
-		return ar_fail(err, AR_DATA,
-			       "%s: latent attention (kv_lora_rank) has no K and V "
-			       "per head; use a model with grouped heads",
-			       path);
-	if (json_has(config, "attn_logit_softcapping"))
-		return ar_fail(err, AR_DATA,
-			       "%s: capped scores (attn_logit_softcapping) are not known; use a "
-			       "model without them",
-			       path);
-	return AR_OK;
+	return cJSON_IsTrue(config_get(config, key));
 }
 
 /* ---- the members that all layers share ---- */
@@ -75,7 +55,7 @@ static enum ar_status read_heads(struct layer_spec *l, int hidden, const cJSON *
 			       "%s: num_key_value_heads %d does not divide "
 			       "num_attention_heads %d",
 			       path, l->kv_heads, l->q_heads);
-	if (!json_has(config, "head_dim") && hidden % l->q_heads)
+	if (!config_has(config, "head_dim") && hidden % l->q_heads)
 		return ar_fail(err, AR_DATA,
 			       "%s: no 'head_dim', and num_attention_heads %d does "
 			       "not divide hidden_size %d",
@@ -92,11 +72,11 @@ static enum ar_status read_heads(struct layer_spec *l, int hidden, const cJSON *
 static enum ar_status read_act(struct layer_spec *l, const cJSON *config, const char *path,
 			       struct ar_err *err)
 {
-	const char *key = json_has(config, "hidden_activation") ? "hidden_activation" :
-								  "hidden_act";
-	const cJSON *v = get(config, key);
+	const char *key = config_has(config, "hidden_activation") ? "hidden_activation" :
+								    "hidden_act";
+	const cJSON *v = config_get(config, key);
 
-	if (l->act == ACT_SWIGLU_CLAMP || !json_has(config, key))
+	if (l->act == ACT_SWIGLU_CLAMP || !config_has(config, key))
 		return AR_OK;
 	if (!strcmp(v->valuestring, "silu"))
 		l->act = ACT_SILU;
@@ -116,9 +96,10 @@ static enum ar_status read_experts(struct layer_spec *l, const char *key, const 
 	int64_t step = 1;
 	enum ar_status st;
 
-	if ((json_has(config, "decoder_sparse_step") &&
-	     (!json_int(get(config, "decoder_sparse_step"), 1, INT_MAX, &step) || step != 1)) ||
-	    cJSON_GetArraySize(get(config, "mlp_only_layers")) > 0)
+	if ((config_has(config, "decoder_sparse_step") &&
+	     (!json_int(config_get(config, "decoder_sparse_step"), 1, INT_MAX, &step) ||
+	      step != 1)) ||
+	    cJSON_GetArraySize(config_get(config, "mlp_only_layers")) > 0)
 		return ar_fail(err, AR_DATA, "%s: a mix of dense and expert layers is not known",
 			       path);
 	st = config_int(config, key, 1 << 16, 0, &l->n_experts, path, err);
@@ -128,7 +109,7 @@ static enum ar_status read_experts(struct layer_spec *l, const char *key, const 
 	if (!st)
 		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path,
 				err);
-	if (st || !json_has(config, "shared_expert_intermediate_size"))
+	if (st || !config_has(config, "shared_expert_intermediate_size"))
 		return st;
 	l->shared_gate = 1;
 	return config_int(config, "shared_expert_intermediate_size", 1 << 24, 0, &l->shared_ffn,
@@ -138,15 +119,16 @@ static enum ar_status read_experts(struct layer_spec *l, const char *key, const 
 static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const char *path,
 			       struct ar_err *err)
 {
-	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts" :
-								      "num_experts";
+	const char *experts = config_has(config, "num_local_experts") ? "num_local_experts" :
+									"num_experts";
 	enum ar_status st = config_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
 
 	if (!st)
 		st = read_act(l, config, path, err);
 	if (config_true(config, "mlp_bias"))
 		l->mlp_bias = 1;
-	return st || !json_has(config, experts) ? st : read_experts(l, experts, config, path, err);
+	return st || !config_has(config, experts) ? st :
+						    read_experts(l, experts, config, path, err);
 }
 
 /* ---- the model outside its layers ---- */
@@ -156,9 +138,10 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 static enum ar_status read_rope(struct model *m, const cJSON *config, const char *path,
 				struct ar_err *err)
 {
-	const char *key = json_has(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-	const cJSON *all = get(config, key), *full = get(all, "full_attention");
-	const cJSON *window = get(all, "sliding_attention"), *scaling = full ? full : all;
+	const char *key = config_has(config, "rope_parameters") ? "rope_parameters" :
+								  "rope_scaling";
+	const cJSON *all = config_get(config, key), *full = config_get(all, "full_attention");
+	const cJSON *window = config_get(all, "sliding_attention"), *scaling = full ? full : all;
 	const char *type = rope_type_unknown(scaling);
 	double theta = 10000; /* the default of the model class */
 	struct rope whole = { 0 };
@@ -166,8 +149,8 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 
 	if (st)
 		return st;
-	if (json_has(config, "rope_theta") &&
-	    !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
+	if (config_has(config, "rope_theta") &&
+	    !json_real(config_get(config, "rope_theta"), 1, 1e12, &theta))
 		return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as 'rope_theta'",
 			       path);
 	if (type) {
@@ -200,8 +183,8 @@ static enum ar_status read_outside(struct model *m, const cJSON *config, const c
 		return st;
 	m->max_len = max_len;
 	m->norm_eps = 1e-6; /* the default of the model class */
-	if (json_has(config, "rms_norm_eps") &&
-	    !json_real(get(config, "rms_norm_eps"), 0, 1, &m->norm_eps))
+	if (config_has(config, "rms_norm_eps") &&
+	    !json_real(config_get(config, "rms_norm_eps"), 0, 1, &m->norm_eps))
 		return ar_fail(err, AR_DATA, "%s: want a number from 0 to 1 as 'rms_norm_eps'",
 			       path);
 	m->tied = config_true(config, "tie_word_embeddings");
@@ -265,10 +248,10 @@ static enum ar_status read_windows(struct model *m, const cJSON *config, const c
 	bool asked = config_true(config, "use_sliding_window");
 	int64_t first = 0;
 
-	if (!json_has(config, "sliding_window") ||
-	    (json_has(config, "use_sliding_window") && !asked))
+	if (!config_has(config, "sliding_window") ||
+	    (config_has(config, "use_sliding_window") && !asked))
 		return AR_OK;
-	if (asked && !json_int(get(config, "max_window_layers"), 0, INT_MAX, &first))
+	if (asked && !json_int(config_get(config, "max_window_layers"), 0, INT_MAX, &first))
 		return ar_fail(err, AR_DATA,
 			       "%s: use_sliding_window without 'layer_types': want the number of "
 			       "layers without a window as 'max_window_layers'",
@@ -283,11 +266,11 @@ static enum ar_status read_kinds(struct model *m, const struct arch *a, const cJ
 {
 	enum ar_status st;
 
-	if (json_has(config, "layer_types"))
-		st = read_list(m, a, get(config, "layer_types"), path, err);
-	else if (json_has(config, "sliding_window_pattern"))
+	if (config_has(config, "layer_types"))
+		st = read_list(m, a, config_get(config, "layer_types"), path, err);
+	else if (config_has(config, "sliding_window_pattern"))
 		st = read_every(m, "sliding_window_pattern", MIX_WINDOW, config, path, err);
-	else if (a->linear && json_has(config, "full_attention_interval"))
+	else if (a->linear && config_has(config, "full_attention_interval"))
 		st = read_every(m, "full_attention_interval", MIX_LINEAR, config, path, err);
 	else
 		st = read_windows(m, config, path, err);
@@ -303,10 +286,8 @@ enum ar_status config_decoder(struct model *m, const struct arch *a, const cJSON
 {
 	struct layer_spec l = a->base;
 	int n_layers;
-	enum ar_status st = check_attention(config, path, err);
+	enum ar_status st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
 
-	if (!st)
-		st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
 	if (!st)
 		st = config_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
 	if (!st)

@@ -15,6 +15,7 @@
 #include "base/data.h"
 #include "base/json.h"
 #include "base/jsonval.h"
+#include "base/log.h"
 #include "base/order.h"
 
 enum { CONFIG_MAX = 1 << 20 }; /* bytes, as a report reads them; real ones have a few thousand */
@@ -135,9 +136,10 @@ static bool fill_defaults(cJSON *config, const struct config_default *d)
 	bool done = true;
 
 	for (; done && d && d->key; d++)
-		if (!json_has(config, d->key)) {
+		if (!config_has(config, d->key)) {
 			cJSON_DeleteItemFromObjectCaseSensitive(config, d->key);
 			done = json_add(config, d->key, cJSON_CreateNumber(d->value));
+			config_get(config, d->key);
 		}
 	return done;
 }
@@ -150,7 +152,7 @@ static enum ar_status read_config(struct model *m, cJSON *config, const char *pa
 	const struct arch *a;
 	cJSON *text = config;
 
-	if (!st && json_has(config, "text_config")) {
+	if (!st && config_has(config, "text_config")) {
 		text = cJSON_GetObjectItemCaseSensitive(config, "text_config");
 		st = check_keys(text, path, err);
 	}
@@ -160,7 +162,15 @@ static enum ar_status read_config(struct model *m, cJSON *config, const char *pa
 	if (!fill_defaults(text, a->defaults))
 		return ar_nomem(err);
 	st = config_decoder(m, a, text, path, err);
-	return st || !a->read ? st : a->read(m, text, path, err);
+	if (!st && a->read)
+		st = a->read(m, text, path, err);
+	if (!st)
+		st = config_check_read(text, path, err);
+	if (!st && text != config)
+		config_unread(config, m->unread, sizeof m->unread);
+	if (!st)
+		config_unread(text, m->unread, sizeof m->unread);
+	return st;
 }
 
 /* Read json, which m owns from now on.  path: for messages. */
@@ -232,6 +242,14 @@ enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_e
 			       "config.json, a folder with one, or a preset such as llama-3.1-8b",
 			       name_or_path);
 	return load_file(m, path, err);
+}
+
+void model_warn(const struct model *m)
+{
+	if (*m->unread)
+		log_warn("model %s: keys of config.json that were not read: %s; if they change "
+			 "layers, another model runs",
+			 m->name, m->unread);
 }
 
 void model_release(struct model *m)

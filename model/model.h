@@ -85,6 +85,7 @@ struct model {
 	int tied;		 /* the head's weights are the embeddings */
 	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
 				* "rope type 'longrope'"; else "" */
+	char unread[192];      /* keys of the config that may matter and were not read, or "" */
 	int tp;		       /* 1: whole; N: layers and vocab are rank 0's slice of N */
 	char *json;	       /* the config as read, owned */
 };
@@ -93,6 +94,8 @@ struct model {
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
 /* The same for the text of a config.json.  name: of the model, and of the text in messages. */
 enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err);
+/* Name the keys of the config that may matter and were not read, if there are any. */
+void model_warn(const struct model *m);
 void model_release(struct model *m);
 
 /* Give a model without layers n layers, all equal to spec. */

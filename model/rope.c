@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/jsonval.h"
+#include "model/arch.h"
 
 #define PI 3.14159265358979323846
 
@@ -148,15 +149,10 @@ static double member_of(const struct rope *r, size_t i)
 	return *(const double *)(const void *)((const char *)r + scaling_keys[i].off);
 }
 
-static const cJSON *get(const cJSON *o, const char *key)
-{
-	return cJSON_GetObjectItemCaseSensitive(o, key);
-}
-
 static enum ar_status parse_truncate(struct rope *r, const cJSON *scaling, const char *path,
 				     struct ar_err *err)
 {
-	const cJSON *v = get(scaling, "truncate");
+	const cJSON *v = config_get(scaling, "truncate");
 
 	r->truncate = !v || cJSON_IsTrue(v);
 	return !v || cJSON_IsBool(v) ? AR_OK :
@@ -178,8 +174,8 @@ static enum ar_status parse_keys(struct rope *r, const cJSON *scaling, const cha
 		if (!(scaling_keys[i].types & 1u << r->type))
 			continue;
 		*member(r, i) = def;
-		if ((def < 0 || json_has(scaling, key)) &&
-		    !json_real(get(scaling, key), 1e-3, 1e9, member(r, i)))
+		if ((def < 0 || config_has(scaling, key)) &&
+		    !json_real(config_get(scaling, key), 1e-3, 1e9, member(r, i)))
 			return ar_fail(err, AR_DATA,
 				       "%s: %s rope scaling: want a positive "
 				       "number as '%s'",
@@ -200,9 +196,9 @@ static enum ar_status parse_keys(struct rope *r, const cJSON *scaling, const cha
 
 static const cJSON *get_type(const cJSON *scaling)
 {
-	const cJSON *v = get(scaling, "rope_type");
+	const cJSON *v = config_get(scaling, "rope_type");
 
-	return v ? v : get(scaling, "type");
+	return v ? v : config_get(scaling, "type");
 }
 
 const char *rope_type_unknown(const cJSON *scaling)
@@ -235,8 +231,8 @@ static enum ar_status parse_common(struct rope *r, const cJSON *scaling, const c
 			       "and yarn",
 			       path, v->valuestring);
 	r->type = (enum rope_type)type;
-	if (json_has(scaling, "rope_theta") &&
-	    !json_real(get(scaling, "rope_theta"), 1, 1e12, &r->theta))
+	if (config_has(scaling, "rope_theta") &&
+	    !json_real(config_get(scaling, "rope_theta"), 1, 1e12, &r->theta))
 		return ar_fail(err, AR_DATA,
 			       "%s: want a number from 1 to 1e12 as "
 			       "'rope_theta'",
@@ -249,7 +245,7 @@ enum ar_status rope_parse_share(struct rope *r, const cJSON *o, const char *path
 {
 	static const char key[] = "partial_rotary_factor";
 
-	if (json_has(o, key) && !json_real(get(o, key), 1e-3, 1, &r->share))
+	if (config_has(o, key) && !json_real(config_get(o, key), 1e-3, 1, &r->share))
 		return ar_fail(err, AR_DATA, "%s: want a number from 0.001 to 1 as '%s'", path,
 			       key);
 	r->share = r->share < 1 ? r->share : 0;

@@ -301,7 +301,8 @@ static void test_refused(void)
 	static const struct {
 		const char *text, *wrong;
 	} cases[] = {
-		{ "{" BASE("2") ",\"attn_logit_softcapping\":50.0}", "capped scores" },
+		{ "{" BASE("2") ",\"attn_logit_softcapping\":50.0}",
+		  "key 'attn_logit_softcapping' says that scores are capped" },
 		{ "{" BASE("2") ",\"hidden_act\":\"relu2\"}",
 		  "activation 'relu2' is not known; known are silu and gelu_pytorch_tanh" },
 		{ "{" BASE("2") ",\"hidden_act\":1}", "want a string as 'hidden_act'" },

@@ -375,6 +375,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_all(r, err);
 	for (size_t i = 0; i < in->n_capture && !st && !s->point; i++)
 		capture_warn(capture_info(in->capture[i]), in->model.name);
+	if (!st && !s->point)
+		model_warn(&in->model);
 	if (!st)
 		run_warn_rank(r);
 	while (!st && !run_is_left(&s->o, s->first))
