@@ -51,8 +51,8 @@ libattnreplay_a_SOURCES += \
 endif
 
 nobase_dist_pkgdata_DATA += \
-  replay/cost/gpus/a100.json replay/cost/gpus/h100.json replay/cost/gpus/h200.json \
-    replay/cost/gpus/l40s.json \
+  replay/cost/gpus/a100.json replay/cost/gpus/a100-40gb.json replay/cost/gpus/h100.json \
+    replay/cost/gpus/h200.json replay/cost/gpus/l40s.json \
   replay/host/presets/vllm-0.24.json
 
 check_PROGRAMS += \

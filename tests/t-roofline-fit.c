@@ -259,6 +259,7 @@ static void test_database(void)
 	is_rate(&got, &want, roofline_selector_kind("flashprefill"), true, true);
 	is_rate(&got, &want, roofline_executor_kind("blocksparse"), true, true);
 	ok(got.launch_ns == 900 && got.graph_launch_ns == 120, "... and what launches add");
+	is_int(got.memory_bytes, 150000000000, "... and the GPU's memory");
 	is_int(got.rate[PHASE_COPY].fixed_ns, preset.rate[PHASE_COPY].fixed_ns,
 	       "what no run has stays as in the preset");
 	is_str(got.about, "fitted to 168 iterations of 2 runs on NVIDIA H200",

@@ -25,7 +25,7 @@ static const double share_min = 0.0001, share_max = 10, rate_max = 1e9;
 static const int64_t time_max = 1000000000; /* a second */
 static const int64_t memory_max = (int64_t)1 << 50;
 
-const char *const roofline_gpu_names[] = { "a100", "h100", "h200", "l40s", NULL };
+const char *const roofline_gpu_names[] = { "a100", "a100-40gb", "h100", "h200", "l40s", NULL };
 
 /* ---- kinds ---- */
 

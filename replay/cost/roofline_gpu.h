@@ -35,8 +35,10 @@ struct roofline_gpu {
 	char name[64];	 /* of the preset or file */
 	char about[192]; /* the origin of the efficiencies */
 	char source[192];
-	double tflops, gbps;  /* dense bf16 TFLOP/s, memory GB/s */
-	int64_t memory_bytes; /* as its driver reports it; 0: the file does not say */
+	double tflops, gbps; /* dense bf16 TFLOP/s, memory GB/s */
+	/* As cudaMemGetInfo() reports the total, which engines take a share of; nvidia-smi reports
+	 * up to 1.5 % more.  0: the file does not say. */
+	int64_t memory_bytes;
 	/* Time that each launch adds to an iteration: with prompts in it, and of decodes from a
 	 * graph. */
 	int64_t launch_ns, graph_launch_ns;

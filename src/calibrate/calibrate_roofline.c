@@ -201,6 +201,7 @@ static enum ar_status run_roofline(const void *arg, char *const *path, size_t n,
 		st = fit_gpu(&in, &g, err);
 	if (!st) {
 		describe_result(a, &in, &g);
+		g.memory_bytes = in.memory_bytes;
 		st = roofline_gpu_write(&g, out, err);
 	}
 	roofline_runs_release(&in);

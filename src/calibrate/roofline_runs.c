@@ -90,8 +90,10 @@ static enum ar_status load_subject(struct reader *r, struct ar_err *err)
 		return ar_nomem(err);
 	cJSON_Delete(options);
 	r->run->n_layers = s->layers_run;
-	if (!*r->in->gpu)
+	if (!*r->in->gpu) {
 		snprintf(r->in->gpu, sizeof r->in->gpu, "%s", r->costs->gpu.name);
+		r->in->memory_bytes = r->costs->gpu.mem_bytes;
+	}
 	r->subject = (struct roofline_subject){ &r->run->model, r->run->method, attention };
 	return AR_OK;
 }

@@ -26,7 +26,8 @@ struct roofline_runs {
 	struct roofline_run *run;	/* [n_run] */
 	struct roofline_sample *sample; /* [n_sample] */
 	size_t n_run, n_sample, cap_run, cap_sample;
-	char gpu[128]; /* of the first run */
+	char gpu[128]; /* of the first run, as is the next */
+	int64_t memory_bytes;
 };
 
 /* Add the iterations of a run.  where: DB or DB:RUN, as for costs_open().  AR_USAGE: CUPTI did
