@@ -2,6 +2,7 @@
 #include "config.h"
 #include "model/params.h"
 
+#include "base/bf16.h"
 #include "model/layer_size.h"
 
 /* Of a gated DeltaNet, whose tensors have rows only with one. */
@@ -91,4 +92,9 @@ int64_t model_params(const struct model *m)
 	for (int i = 0; i < m->n_layers; i++)
 		n += layer_params(m, &m->layer[i]);
 	return n;
+}
+
+int64_t model_weight_bytes(const struct model *m)
+{
+	return model_params(m) * (int64_t)sizeof(bf16_t);
 }

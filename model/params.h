@@ -69,5 +69,7 @@ int64_t layer_tensors(const struct layer_spec *l, enum weight i);
  * is not tied.  Of a model that is split it is the rank's share, whose embedding is one as well. */
 int64_t layer_params(const struct model *m, const struct layer_spec *l);
 int64_t model_params(const struct model *m);
+/* Bytes of these parameters in memory, all in bf16. */
+int64_t model_weight_bytes(const struct model *m);
 
 #endif

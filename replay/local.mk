@@ -5,6 +5,7 @@ libattnreplay_a_SOURCES += \
     replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
     replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
     replay/cost/dense_as.c replay/cost/dense_as.h \
+    replay/cost/engine_memory.c replay/cost/engine_memory.h \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_count.h replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h \
     replay/cost/roofline_select.c replay/cost/roofline_select.h \
@@ -66,7 +67,7 @@ check_PROGRAMS += \
   tests/t-decoder-gpu \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
-  tests/t-engine \
+  tests/t-engine tests/t-engine-memory \
   tests/t-forward \
   tests/t-graphs-gpu \
   tests/t-groups \

@@ -23,6 +23,14 @@ enum {
 	POLICY_SETTINGS = 0x1fff << 16, /* all settings */
 };
 
+/* What a share of the GPU's memory is of, and what is in it. */
+enum pool_rule {
+	POOL_PROFILED,	/* of all of it: weights, activations, CUDA graphs and KV blocks */
+	POOL_GRAPHLESS, /* of all of it: weights, activations and KV blocks */
+	POOL_STATIC,	/* of all of it: weights and KV blocks */
+	POOL_OF_FREE,	/* of what weights, activations and graphs leave: KV blocks */
+};
+
 /* What an engine takes where its user sets nothing, on GPUs with at least from_bytes of memory. */
 struct engine_defaults {
 	int64_t from_bytes;	  /* 0: on all others, and where the memory is not known */
@@ -32,9 +40,8 @@ struct engine_defaults {
 	int64_t block_tok;
 	bool async, prefix_cache;
 	bool linear_uncached; /* no prefix cache for models with linear layers */
-	/* Share of the GPU's memory that it uses: for weights, activations, CUDA graphs and KV
-	 * blocks.  0: memory_share() of the policy says it. */
-	double memory_share;
+	double memory_share;  /* of the GPU's memory; 0: memory_share() of the policy says it */
+	enum pool_rule pool;  /* what is in it */
 	/* Tokens of the largest CUDA graph, with 4 ranks and more (0: the same), and for each
 	 * request at most. */
 	int64_t captured, captured_tp4, captured_per_req;
@@ -47,8 +54,8 @@ struct policy {
 	double watermark; /* its default */
 	/* Its engine's defaults: the first row that fits a GPU holds; the last fits all. */
 	const struct engine_defaults *defaults;
-	/* Where rows have no share: that for weights and KV blocks, without activations and CUDA
-	 * graphs.  bytes: of the GPU's memory; captured: tokens of the largest graph. */
+	/* Where rows have no share: what the engine takes.  bytes: of the GPU's memory; captured:
+	 * tokens of the largest graph. */
 	double (*memory_share)(int64_t bytes, int64_t tokens, int64_t captured, int64_t tp);
 	const char *host; /* preset of the host model (replay/host), or NULL */
 	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,

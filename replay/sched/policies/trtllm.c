@@ -289,6 +289,7 @@ static const struct engine_defaults trtllm_defaults[] = {
 	  .async = true,
 	  .prefix_cache = true,
 	  .memory_share = 0.9,
+	  .pool = POOL_OF_FREE,
 	  .captured = 512,
 	  .captured_per_req = 2 },
 };

@@ -163,10 +163,12 @@ static void compose_0_33(struct sched *s)
 	.captured = 512, .captured_per_req = 2
 
 /* Of 'vllm serve': engine/arg_utils.py, get_batch_defaults(), and config/.  Asynchronous scheduling
- * is on where nothing forbids it: 0.16.0, config/vllm.py:687. */
+ * is on where nothing forbids it: 0.16.0, config/vllm.py:687.  From 0.21 on memory for graphs is
+ * set aside before KV blocks: 0.24.0, envs.py:1894. */
+#define TO_0_19 .linear_uncached = true, .memory_share = 0.9, .pool = POOL_GRAPHLESS
 static const struct engine_defaults defaults_0_16[] = {
-	{ LARGE_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.9 },
-	{ OTHER_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.9 },
+	{ LARGE_GPU, ALL_GPUS, TO_0_19 },
+	{ OTHER_GPU, ALL_GPUS, TO_0_19 },
 };
 static const struct engine_defaults defaults_0_24[] = {
 	{ LARGE_GPU, ALL_GPUS, .linear_uncached = true, .memory_share = 0.92 },
