@@ -34,12 +34,17 @@ struct arch {
 			       struct ar_err *err);
 };
 
-/* Ends with NULL.  The first row also reads models that match no hf_names. */
+/* Ends with NULL.  The first row also reads models whose config has no name of a type. */
 extern const struct arch *const archs[];
 
-/* Choose by model_type, else by the first known name in architectures, else the first row.
- * text_config, if config has it, comes before config. */
-const struct arch *arch_find(const struct cJSON *config);
+/* Choose by as_model, else by model_type and architectures, of text_config before config: the first
+ * known name counts.  AR_DATA: no name is known, or one is of models that are known to be unlike
+ * all rows. */
+enum ar_status arch_find(const struct arch **a, const struct cJSON *config, const char *path,
+			 struct ar_err *err);
+
+/* The row that has the name, or hf_names with it.  NULL: none. */
+const struct arch *arch_named(const char *name);
 
 /* ---- in config_keys.c: keys that were read ---- */
 

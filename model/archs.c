@@ -22,33 +22,128 @@ ARCHS(X)
 const struct arch *const archs[] = { ARCHS(X) NULL };
 #undef X
 
-/* NULL: no row has this name. */
-static const struct arch *find_name(const cJSON *name)
+/* Types of models that are known not to be like any row.  names: values of model_type and
+ * architectures; ends with NULL. */
+static const struct {
+	const char *names[4];
+	const char *what;
+} strange[] = {
+	{ { "deepseek_v4", "DeepseekV4ForCausalLM", NULL },
+	  "attention over compressed keys (compress_ratios)" },
+	{ { "minimax_m3", "MiniMaxM3ForCausalLM", "MiniMaxM3SparseForConditionalGeneration", NULL },
+	  "attention that chooses blocks of keys (sparse_attention_config)" },
+	{ { "kimi_linear", "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", NULL },
+	  "linear attention with a decay of each channel (linear_attn_config)" },
+	{ { "nemotron-nas", "DeciLMForCausalLM", NULL },
+	  "layers of their own sizes, some without attention (block_configs)" },
+};
+
+const struct arch *arch_named(const char *name)
 {
-	if (!cJSON_IsString(name))
-		return NULL;
-	for (int i = 0; archs[i]; i++)
+	for (int i = 0; archs[i]; i++) {
+		if (!strcmp(archs[i]->name, name))
+			return archs[i];
 		for (const char *const *hf = archs[i]->hf_names; *hf; hf++)
-			if (!strcmp(*hf, name->valuestring))
+			if (!strcmp(*hf, name))
 				return archs[i];
+	}
 	return NULL;
 }
 
-/* NULL: config names no row. */
-static const struct arch *find_arch(const cJSON *config)
+/* The names of config: model_type, then architectures.  NULL: no name has number i. */
+static const char *name_of(const cJSON *config, int i)
 {
-	const struct arch *a = find_name(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
+	const cJSON *type = cJSON_GetObjectItemCaseSensitive(config, "model_type");
 	const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "architectures"), *name;
 
+	if (cJSON_IsString(type) && !i--)
+		return type->valuestring;
 	cJSON_ArrayForEach(name, names)
-		a = a ? a : find_name(name);
-	return a;
+		if (cJSON_IsString(name) && !i--)
+			return name->valuestring;
+	return NULL;
 }
 
-const struct arch *arch_find(const cJSON *config)
+/* Set *a to the row of the first name that is known.  *first: the first name, if it is NULL. */
+static enum ar_status find_names(const struct arch **a, const char **first, const cJSON *config,
+				 const char *path, struct ar_err *err)
 {
-	const struct arch *a = find_arch(cJSON_GetObjectItemCaseSensitive(config, "text_config"));
+	const char *name;
 
-	a = a ? a : find_arch(config);
-	return a ? a : archs[0];
+	for (int i = 0; !*a && (name = name_of(config, i)); i++) {
+		*first = *first ? *first : name;
+		*a = arch_named(name);
+		for (size_t k = 0; k < sizeof strange / sizeof *strange; k++)
+			for (const char *const *n = strange[k].names; *n; n++)
+				if (!strcmp(*n, name))
+					return ar_fail(err, AR_DATA,
+						       "%s: models of type '%.64s' have %s, which "
+						       "is not known; take another model",
+						       path, name, strange[k].what);
+	}
+	return AR_OK;
+}
+
+/* Letters to change, add or take away to make b of a: Levenshtein's distance.  Of both, the first
+ * LETTERS count. */
+static int distance(const char *a, const char *b)
+{
+	enum { LETTERS = 64 };
+	int row[LETTERS + 1], n = (int)strnlen(b, LETTERS), n_a = (int)strnlen(a, LETTERS);
+
+	for (int k = 0; k <= n; k++)
+		row[k] = k;
+	for (int i = 0; i < n_a; i++) {
+		int before = row[0]++;
+
+		for (int k = 1; k <= n; k++) {
+			int change = before + (a[i] != b[k - 1]);
+			int other = (row[k] < row[k - 1] ? row[k] : row[k - 1]) + 1;
+
+			before = row[k];
+			row[k] = change < other ? change : other;
+		}
+	}
+	return row[n];
+}
+
+static const char *nearest(const char *name)
+{
+	const char *best = archs[0]->hf_names[0];
+
+	for (int i = 0; archs[i]; i++)
+		for (const char *const *hf = archs[i]->hf_names; *hf; hf++)
+			if (distance(name, *hf) <= distance(name, best))
+				best = *hf;
+	return best;
+}
+
+static enum ar_status refuse(const char *name, const char *path, struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA,
+		       "%s: model_type '%.64s' is not known; the nearest name that is known is "
+		       "'%s'; add --as-model NAME to read the keys as those of another type",
+		       path, name, nearest(name));
+}
+
+enum ar_status arch_find(const struct arch **a, const cJSON *config, const char *path,
+			 struct ar_err *err)
+{
+	const cJSON *as = config_get(config, "as_model");
+	const char *first = cJSON_IsString(as) ? as->valuestring : NULL;
+	enum ar_status st = AR_OK;
+
+	*a = first ? arch_named(first) : NULL;
+	if (first)
+		return *a ? AR_OK : refuse(first, path, err);
+	st = find_names(a, &first, cJSON_GetObjectItemCaseSensitive(config, "text_config"), path,
+			err);
+	if (!st)
+		st = find_names(a, &first, config, path, err);
+	if (st || *a)
+		return st;
+	if (first)
+		return refuse(first, path, err);
+	*a = archs[0];
+	return AR_OK;
 }

@@ -92,6 +92,7 @@ static const struct {
 	const char *want;
 } key_types[] = {
 	{ "architectures", cJSON_Array, cJSON_String, "an array of strings" },
+	{ "as_model", cJSON_String, 0, "a string" },
 	{ "attention_bias", cJSON_True | cJSON_False, 0, "true or false" },
 	{ "attn_logit_softcapping", cJSON_Number, 0, "a number" },
 	{ "decoder_sparse_step", cJSON_Number, 0, "a number" },
@@ -158,7 +159,9 @@ static enum ar_status read_config(struct model *m, cJSON *config, const char *pa
 	}
 	if (st)
 		return st;
-	a = arch_find(config);
+	st = arch_find(&a, config, path, err);
+	if (st)
+		return st;
 	if (!fill_defaults(text, a->defaults))
 		return ar_nomem(err);
 	st = config_decoder(m, a, text, path, err);
@@ -194,11 +197,37 @@ static enum ar_status read_json(struct model *m, const char *path, char *json, s
 	return st;
 }
 
-static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
+/* Write the key as_model into a config, so that whoever reads the text again reads it alike.  The
+ * name is one of archs[], which needs no escape. */
+static enum ar_status add_type(char **json, const char *as, struct ar_err *err)
+{
+	const char *rest = *json + strspn(*json, " \t\r\n");
+	const bool object = *rest == '{',
+		   empty = object && rest[1 + strspn(rest + 1, " \t\r\n")] == '}';
+	size_t n = strlen(rest) + strlen(as) + sizeof "{\"as_model\":\"\",";
+	char *text = malloc(n);
+
+	if (!text)
+		return ar_nomem(err);
+	if (object)
+		snprintf(text, n, "{\"as_model\":\"%s\"%s%s", as, empty ? "" : ",", rest + 1);
+	else
+		strcpy(text, rest);
+	free(*json);
+	*json = text;
+	return AR_OK;
+}
+
+static enum ar_status load_file(struct model *m, const char *path, const char *as,
+				struct ar_err *err)
 {
 	char *json;
 	enum ar_status st = read_text(path, &json, err);
 
+	if (!st && as)
+		st = add_type(&json, as, err);
+	if (st)
+		free(json);
 	return st ? st : read_json(m, path, json, err);
 }
 
@@ -233,15 +262,39 @@ static bool find_config(const char *name_or_path, char *path, size_t n)
 
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err)
 {
+	return model_load_as(m, name_or_path, NULL, err);
+}
+
+static enum ar_status refuse_name(const char *name, struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA,
+		       "%s: no such file and no preset of this name; give a config.json, a folder "
+		       "with one, or a preset such as llama-3.1-8b",
+		       name);
+}
+
+enum ar_status model_read_text(char **text, const char *name_or_path, struct ar_err *err)
+{
+	char path[PATH_MAX];
+
+	*text = NULL;
+	return find_config(name_or_path, path, sizeof path) ? read_text(path, text, err) :
+							      refuse_name(name_or_path, err);
+}
+
+enum ar_status model_load_as(struct model *m, const char *name_or_path, const char *as,
+			     struct ar_err *err)
+{
 	char path[PATH_MAX];
 
 	*m = (struct model){ 0 };
 	if (!find_config(name_or_path, path, sizeof path))
-		return ar_fail(err, AR_DATA,
-			       "%s: no such file and no preset of this name; give a "
-			       "config.json, a folder with one, or a preset such as llama-3.1-8b",
-			       name_or_path);
-	return load_file(m, path, err);
+		return refuse_name(name_or_path, err);
+	if (as && !arch_named(as))
+		return ar_fail(err, AR_USAGE,
+			       "as-model '%s': not a type of models that is known, such as llama",
+			       as);
+	return load_file(m, path, as, err);
 }
 
 void model_warn(const struct model *m)

@@ -92,6 +92,12 @@ struct model {
 
 /* Load a model.  name_or_path: a preset ("llama-3.1-8b"), a config.json or a folder with one. */
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
+/* The same, but read the keys as those of a type of models: a value of model_type, such as
+ * "llama".  as NULL: of the type that the config states.  AR_USAGE: no such type is known. */
+enum ar_status model_load_as(struct model *m, const char *name_or_path, const char *as,
+			     struct ar_err *err);
+/* Read the text of the config alone, which the caller frees. */
+enum ar_status model_read_text(char **text, const char *name_or_path, struct ar_err *err);
 /* The same for the text of a config.json.  name: of the model, and of the text in messages. */
 enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err);
 /* Name the keys of the config that may matter and were not read, if there are any. */

@@ -197,11 +197,14 @@ static enum ar_status find_names(struct reading *r, struct ar_err *err)
 	const struct model *m = &r->w->model;
 	cJSON *config = json_parse_all(m->json, NULL);
 	const struct arch *a;
+	enum ar_status st;
 
 	if (!config) /* it was parsed before */
 		return ar_nomem(err);
-	a = arch_find(config);
+	st = arch_find(&a, config, r->dir, err);
 	cJSON_Delete(config);
+	if (st)
+		return st;
 	r->names = a->weights;
 	if (a->weights && !m->layer[0].n_experts)
 		return AR_OK;

@@ -8,6 +8,7 @@
 
 #include "kernels/select/plugin.h"
 #include "src/cmd.h"
+#include "src/model_opt.h"
 #include "src/select/select_run.h"
 #include "traces/capture/capture.h"
 
@@ -34,6 +35,7 @@ static const struct opt opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
 	  .help = "model of the capture, a preset or a config.json, to take RoPE from if the "
 		  "capture lacks it" },
+	AS_MODEL_OPT(OFF(as_model)),
 	{ .name = "tp", .type = OPT_INT, .off = OFF(tp), .arg = "N", .def = "1", .min = 1,
 	  .max = 1024, .help = "tensor parallel size: the heads of one of N ranks" },
 	{ .name = "backend", .type = OPT_ENUM, .off = OFF(backend), .arg = "NAME", .def = "cpu",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
-  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
+  src/cmd.h src/model_opt.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
     src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
     src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \

@@ -130,10 +130,15 @@ static void test_data(void)
 
 /* ---- config files ---- */
 
-static enum ar_status load_text(struct model *m, const char *text, struct ar_err *err)
+static void put_text(const char *text)
 {
 	snprintf(path, sizeof path, "%s/c.json", dir);
 	file_write(path, text, strlen(text));
+}
+
+static enum ar_status load_text(struct model *m, const char *text, struct ar_err *err)
+{
+	put_text(text);
 	return model_load(m, path, err);
 }
 
@@ -167,10 +172,10 @@ static void test_defaults(void)
 	   "RoPE under rope_parameters: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m,
-		     "{\"hidden_size\":7,\"model_type\":\"?\",\"text_config\":{" BASE
+		     "{\"hidden_size\":7,\"model_type\":\"llama\",\"text_config\":{" BASE
 		     ",\"num_attention_heads\":4}}",
 		     &err) == AR_OK &&
-		   m.hidden == 64 && m.layer->head_dim == 16 && strstr(m.json, "\"?\""),
+		   m.hidden == 64 && m.layer->head_dim == 16 && strstr(m.json, "\"llama\""),
 	   "the keys of text_config are those of the model: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"text_config\":null}", &err) ==
@@ -221,7 +226,10 @@ static void test_archs(void)
 		{ "{\"model_type\":\"qwen3\",\"architectures\":[\"LlamaForCausalLM\"]}", "qwen3" },
 		{ "{\"model_type\":\"?\",\"architectures\":[3,\"?\",\"Qwen3ForCausalLM\"]}",
 		  "qwen3" },
-		{ "{\"model_type\":\"gpt_neo\",\"architectures\":\"Qwen3ForCausalLM\"}", "llama" },
+		{ "{\"model_type\":\"my_qwen\",\"architectures\":[\"Qwen3ForCausalLM\"]}",
+		  "qwen3" },
+		{ "{\"model_type\":\"?\",\"as_model\":\"qwen2_moe\"}", "qwen2" },
+		{ "{\"as_model\":\"gemma3\",\"model_type\":\"llama\"}", "gemma3" },
 		{ "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\"}}",
 		  "mistral" },
 		{ "{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"?\"}}", "gemma3" },
@@ -229,23 +237,93 @@ static void test_archs(void)
 		{ "{\"model_type\":7}", "llama" },
 		{ "{}", "llama" },
 	};
+	const struct arch *a = NULL;
 	struct ar_err err = { 0 };
-	struct model m;
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		cJSON *config = cJSON_Parse(cases[i].text);
 
-		is_str(arch_find(config)->name, cases[i].want, "%s", cases[i].text);
+		ok(!arch_find(&a, config, "c.json", &err), "an architecture is found: %s", err.msg);
+		is_str(a ? a->name : "none", cases[i].want, "%s", cases[i].text);
 		cJSON_Delete(config);
 	}
 	for (int i = 0; archs[i]; i++)
 		ok(archs[i]->hf_names[0] && !archs[i]->base.q_heads, "%s has names, but no heads",
 		   archs[i]->name);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"model_type\":\"none of these\"}",
-		     &err) == AR_OK &&
-		   m.n_layers == 2,
-	   "an unknown model is read by its keys: %s", err.msg);
+}
+
+/* A type that is not known is refused, with the nearest one that is. */
+static void test_unknown(void)
+{
+	static const struct {
+		const char *keys, *wrong;
+	} cases[] = {
+		{ "\"model_type\":\"qwen4\"",
+		  "model_type 'qwen4' is not known; the nearest name that is known is 'qwen3'; add "
+		  "--as-model NAME to read the keys as those of another type" },
+		{ "\"model_type\":\"mistrall\",\"architectures\":[\"?\"]", "is 'mistral'" },
+		{ "\"architectures\":[\"GptOssForCausal\"]",
+		  "model_type 'GptOssForCausal' is not known; the nearest name that is known is "
+		  "'GptOssForCausalLM'" },
+		{ "\"model_type\":\"\"", "model_type '' is not known" },
+		{ "\"model_type\":\"deepseek_v4\"",
+		  "models of type 'deepseek_v4' have attention over compressed keys "
+		  "(compress_ratios), which is not known; take another model" },
+		{ "\"model_type\":\"my_v4\",\"architectures\":[\"DeepseekV4ForCausalLM\"]",
+		  "models of type 'DeepseekV4ForCausalLM' have attention over" },
+		{ "\"model_type\":\"minimax_m3\"", "chooses blocks of keys" },
+		{ "\"model_type\":\"kimi_linear\"", "linear attention with a decay" },
+		{ "\"model_type\":\"nemotron-nas\"", "(block_configs)" },
+		{ "\"as_model\":\"qwen9\"", "model_type 'qwen9' is not known" },
+		{ "\"as_model\":7", "want a string as 'as_model'" },
+	};
+	struct ar_err err = { 0 };
+	char text[512];
+	struct model m;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		snprintf(text, sizeof text, "{" BASE ",\"num_attention_heads\":4,%s}",
+			 cases[i].keys);
+		ok(load_text(&m, text, &err) == AR_DATA && !m.layer &&
+			   strstr(err.msg, cases[i].wrong),
+		   "refused: %s (%s)", cases[i].wrong, err.msg);
+	}
+}
+
+/* --as-model becomes a key of the text, so that who reads the text again reads it alike. */
+static void test_as_model(void)
+{
+	static const char as_qwen3[] = "{\"as_model\":\"qwen3_moe\",";
+	struct ar_err err = { 0 };
+	struct model m, again;
+
+	put_text(" {" BASE ",\"num_attention_heads\":4,\"model_type\":\"qwen9\"}");
+	ok(model_load(&m, path, &err) == AR_DATA, "a model of an unknown type: %s", err.msg);
+	ok(!model_load_as(&m, path, "qwen3_moe", &err) && m.layer->qk_norm &&
+		   !strncmp(m.json, as_qwen3, sizeof as_qwen3 - 1),
+	   "is read as one of another type: %s", err.msg);
+	ok(!model_parse(&again, "c.json", m.json, &err) && model_alike(&m, &again),
+	   "... again from its text");
 	model_release(&m);
+	model_release(&again);
+	ok(model_load_as(&m, path, "qwen9", &err) == AR_USAGE &&
+		   !strcmp(err.msg, "as-model 'qwen9': not a type of models that is known, such as "
+				    "llama"),
+	   "but not as one of an unknown type: %s", err.msg);
+	put_text("{ }");
+	ok(model_load_as(&m, path, "llama", &err) == AR_DATA &&
+		   strstr(err.msg, "as 'num_hidden_layers'"),
+	   "an empty object stays one: %s", err.msg);
+	put_text("[]");
+	ok(model_load_as(&m, path, "llama", &err) == AR_DATA &&
+		   strstr(err.msg, "not a JSON object"),
+	   "what is no object stays so: %s", err.msg);
+	put_text("{" BASE ",\"num_attention_heads\":4,\"as_model\":\"qwen3\"}");
+	ok(!model_load(&m, path, &err) && m.layer->qk_norm, "a config may have the key: %s",
+	   err.msg);
+	model_release(&m);
+	ok(model_load_as(&m, path, "llama", &err) == AR_DATA && strstr(err.msg, "appears twice"),
+	   "then the option contradicts it: %s", err.msg);
 }
 
 #define H "{" BASE ",\"num_attention_heads\":4"
@@ -470,6 +548,8 @@ int main(void)
 	test_data();
 	test_defaults();
 	test_archs();
+	test_unknown();
+	test_as_model();
 	test_unknown_rope();
 	test_bad_configs();
 	unlink(path);

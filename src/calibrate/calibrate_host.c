@@ -12,9 +12,10 @@
 #include "replay/cost/costs.h"
 #include "src/calibrate/calibrate.h"
 #include "src/calibrate/host_fit.h"
+#include "src/model_opt.h"
 
 struct args {
-	char *model, *costs, *about;
+	char *model, *as_model, *costs, *about;
 };
 
 /* vLLM's sizes of CUDA graphs, for logs that do not have them (vllm/config/vllm.py). */
@@ -35,7 +36,7 @@ static enum ar_status load_model(const struct gather *g, const struct engine_log
 				 struct model *m, struct ar_err *err)
 {
 	if (g->args->model)
-		return model_load(m, g->args->model, err);
+		return model_load_as(m, g->args->model, g->args->as_model, err);
 	if (log->model_json)
 		return model_parse(m, log->name, log->model_json, err);
 	return ar_fail(err, AR_USAGE,
@@ -318,6 +319,7 @@ static const struct opt opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
 	  .help = "model that the engine ran: preset, config.json, or folder with one; the log's "
 		  "own if not given" },
+	AS_MODEL_OPT(OFF(as_model)),
 	{ .name = "costs", .type = OPT_STR, .off = OFF(costs), .arg = "DB[:RUN]",
 	  .help = "take the GPU's time of each step from a run, instead of fitting it, too" },
 	{ .name = "about", .type = OPT_STR, .off = OFF(about), .arg = "TEXT",

@@ -14,11 +14,12 @@
 #include "model/rope.h"
 #include "src/calibrate/calibrate.h"
 #include "src/calibrate/seer_fit.h"
+#include "src/model_opt.h"
 
 struct args {
 	int64_t steps, seed;
 	double rate;
-	char *model;
+	char *model, *as_model;
 };
 
 /* ---- a layer ---- */
@@ -156,7 +157,7 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 	if (!a->model)
 		return ar_fail(err, AR_USAGE, "%s: does not state its RoPE; add --model NAME",
 			       capture_info(*in->capture)->name);
-	st = model_load(&m, a->model, err);
+	st = model_load_as(&m, a->model, a->as_model, err);
 	if (st)
 		return st;
 	*rope = m.rope;
@@ -255,6 +256,7 @@ static const struct opt opts[] = {
 	  .help = "seed of the random gate" },
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
 	  .help = "take RoPE from this model if no capture states it" },
+	AS_MODEL_OPT(OFF(as_model)),
 	{ 0 }
 };
 /* clang-format on */

@@ -106,13 +106,13 @@ static enum ar_status sum_capture(char **text, const char *value, struct ar_err 
 
 static enum ar_status sum_model(char **text, const char *value, struct ar_err *err)
 {
-	struct model m;
-	enum ar_status st = model_load(&m, value, err);
+	char *json;
+	enum ar_status st = model_read_text(&json, value, err);
 
 	if (st)
 		return st;
-	st = sum_text(text, m.json, err);
-	model_release(&m);
+	st = sum_text(text, json, err);
+	free(json);
 	return st;
 }
 

@@ -146,7 +146,7 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 		return ar_fail(err, AR_USAGE,
 			       "no model given; name one with --model, or replay "
 			       "without kernels with --backend cost");
-	st = model_load(&in->model, s->o.model ? s->o.model : s->o.weights, err);
+	st = model_load_as(&in->model, s->o.model ? s->o.model : s->o.weights, s->o.as_model, err);
 	if (st)
 		return st;
 	in->whole_q_heads = model_attention(&in->model)->q_heads;

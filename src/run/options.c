@@ -12,6 +12,7 @@
 #include "replay/cost/backend_cost.h"
 #include "replay/engine/run_scope.h"
 #include "src/json_file.h"
+#include "src/model_opt.h"
 
 #define AT(field) offsetof(struct run_options, field)
 
@@ -179,6 +180,7 @@ static const struct opt model_opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = AT(model), .arg = "NAME",
 	  .help = "preset, config.json, or folder with one",
 	  .scope = RUN_COSTED, .may_differ = true },
+	AS_MODEL_OPT(AT(as_model), .scope = RUN_KERNELS | RUN_REPLAYED, .may_differ = true),
 	{ .name = "tp",
 	  .also = "tensor-parallel-size,tp-size",
 	  .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,

@@ -10,7 +10,7 @@
 
 struct select_args {
 	struct opt_list captures, selectors;
-	char *model, *methods, *layers, *json, *csv, *svg;
+	char *model, *as_model, *methods, *layers, *json, *csv, *svg;
 	int64_t tp, context, chunk, prompt, head;
 	int backend, picture;
 	bool scores;

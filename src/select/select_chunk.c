@@ -37,7 +37,7 @@ static enum ar_status load_model(struct select_chunk *c, const struct select_arg
 				 struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
-	enum ar_status st = a->model ? model_load(&c->model, a->model, err) :
+	enum ar_status st = a->model ? model_load_as(&c->model, a->model, a->as_model, err) :
 				       model_of_capture(&c->model, info, err);
 	int q_heads, kv_heads;
 
@@ -159,7 +159,7 @@ static enum ar_status draw_capture(struct select_chunk *c, const char *name,
 			       "%s has any length; give the place of the chunk with "
 			       "--context",
 			       name);
-	st = model_load(&m, a->model, err);
+	st = model_load_as(&m, a->model, a->as_model, err);
 	if (st)
 		return st;
 	st = model_split(&m, (int)a->tp, err);

@@ -233,6 +233,8 @@ static enum ar_status select_all(const struct backend *b, const struct select_ar
 		st = select_chunk_load(&c, a->captures.v[i], a, err);
 		if (!st)
 			capture_warn(capture_info(c.capture), c.model.name);
+		if (!st)
+			model_warn(&c.model);
 		for (size_t k = 0; k < n && !st; k++) {
 			progress("selections", i * n + k, a->captures.n * n);
 			st = show_selection(b, &c, method[k], &out, err);
