@@ -74,8 +74,8 @@ void letters_replay(struct sched *s, struct text *log,
 	for (int64_t now = 0; next < t->n || s->n_waiting || s->n_running; now += MS) {
 		if (!s->n_waiting && !s->n_running && now < t->req[next].arrival_ns)
 			now = t->req[next].arrival_ns;
-		while (next < t->n && t->req[next].arrival_ns <= now)
-			sched_arrive(s, (uint32_t)next++);
+		for (; next < t->n && t->req[next].arrival_ns <= now; next++)
+			sched_arrive(s, (uint32_t)next, t->req[next].arrival_ns);
 		sched_begin(s);
 		s->lim.policy->compose(s);
 		put_plan(log, s, now, tables);

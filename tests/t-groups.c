@@ -334,7 +334,7 @@ static void run_workload(const struct workload *w, struct totals *sum)
 		bail_out("out of memory");
 	for (uint32_t i = 0; i < REQS; i++)
 		if (!sched_rejects(&w->lim, &w->req[i], why, sizeof why))
-			sched_arrive(s, i);
+			sched_arrive(s, i, i);
 	for (int i = 0; i < MOST_ITERATIONS && (s->n_waiting || s->n_running); i++) {
 		sched_begin(s);
 		w->lim.policy->compose(s);

@@ -238,7 +238,7 @@ static const struct { struct scenario c; int32_t priority[8]; } by_priority[] = 
   "3-4 C:1@2 B:5@0* -> C B\n",
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 1 tpot 2 e2e 3 queue 0 preempted 0 recomputed 0\n"
-  "B ttft 1 tpot 1.5 e2e 4 queue 0 preempted 1 recomputed 4\n" }, { 1, 1, 0 } },
+  "B ttft 1 tpot 1.5 e2e 4 queue 0 preempted 1 recomputed 4\n" }, { 1, 2, 0 } },
 
 { { "a victim of its own makes room for others", "vllm-0.33",
   { LIMITS(16, 8), POOL(3), PRIORITY }, { 0 },
@@ -249,7 +249,7 @@ static const struct { struct scenario c; int32_t priority[8]; } by_priority[] = 
   "3-4 B:5@0* -> B\n",
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
-  "B ttft 1 tpot 1.5 e2e 4 queue 0 preempted 1 recomputed 4\n" }, { 1, 1, 0 } },
+  "B ttft 1 tpot 1.5 e2e 4 queue 0 preempted 1 recomputed 4\n" }, { 1, 2, 0 } },
 
 { { "a victim that was passed over hides the next", "vllm-0.24",
   { LIMITS(16, 8), POOL(4), PRIORITY, .async = true }, { 0 },

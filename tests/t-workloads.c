@@ -48,7 +48,7 @@ static void random_trace(struct trace *t, struct request *req, uint64_t *block, 
 	t->name = (char *)(uintptr_t) "random";
 	for (size_t i = 0; i < t->n; i++) {
 		now += (int64_t)rng_below(r, 3 * MS) * (int64_t)rng_below(r, 2);
-		req[i] = (struct request){ .arrival_ns = now,
+		req[i] = (struct request){ .arrival_ns = now + (int64_t)i, /* no two are equal */
 					   .prompt_tok = 1 + (uint32_t)rng_below(r, 90),
 					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
 					   .line = i + 1 };
@@ -135,7 +135,7 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 		bail_out("out of memory");
 	for (size_t i = 0; i < t->n; i++)
 		if (!sched_rejects(l, &t->req[i], why, sizeof why))
-			sched_arrive(s, (uint32_t)i);
+			sched_arrive(s, (uint32_t)i, t->req[i].arrival_ns);
 	for (int i = 0; i < MOST_ITERATIONS && (s->n_waiting || s->n_running); i++) {
 		sched_begin(s);
 		p->compose(s);

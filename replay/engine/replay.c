@@ -165,7 +165,7 @@ static bool arrive(struct loop *l)
 		idle = false;
 		l->n_empty = 0;
 		arrivals_pop(l->arrivals);
-		sched_arrive(l->s, id);
+		sched_arrive(l->s, id, at);
 		l->clock.now = num_add(l->clock.now, host_admit(&l->cfg->host,
 								l->cfg->trace->req[id].prompt_tok));
 	}

@@ -219,8 +219,9 @@ static void push_back(struct sched *s, uint32_t id)
 	s->n_waiting++;
 }
 
-void sched_arrive(struct sched *s, uint32_t id)
+void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns)
 {
+	s->seq[id].arrival_ns = at_ns;
 	s->seq[id].order = s->n_arrived++;
 	push_back(s, id);
 }
@@ -446,7 +447,15 @@ void sched_prefills_first(struct sched *s, size_t n_decode)
 	reverse(b->entry, b->n);
 }
 
-/* No two sequences rank equal, so the most important one always keeps its blocks. */
+static bool less_important(const struct sched *s, uint32_t a, uint32_t b)
+{
+	int32_t pa = s->trace->req[a].priority, pb = s->trace->req[b].priority;
+
+	return pa != pb ? pa > pb : s->seq[a].arrival_ns > s->seq[b].arrival_ns;
+}
+
+/* vLLM 0.33.0, scheduler.py:935: the greatest by priority and time of arrival, the first of
+ * equals. */
 size_t sched_victim(const struct sched *s)
 {
 	size_t least = 0;
@@ -454,7 +463,7 @@ size_t sched_victim(const struct sched *s)
 	if (!s->wait_heap)
 		return s->n_running - 1;
 	for (size_t i = 1; i < s->n_running; i++)
-		if (queued_before(s, s->running[least], s->running[i]))
+		if (less_important(s, s->running[i], s->running[least]))
 			least = i;
 	return least;
 }

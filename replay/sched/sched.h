@@ -84,6 +84,7 @@ struct sched_seq {
 	uint64_t cached;     /* positions found in the prefix cache instead of computed */
 	uint32_t next;	     /* in the waiting queue, if it is no heap */
 	uint32_t order;	     /* rank by arrival */
+	int64_t arrival_ns;
 };
 
 struct sched {
@@ -132,12 +133,12 @@ void sched_close(struct sched *s); /* NULL is fine */
 
 /* For the engine.
  *
- * arrive: request id joins the waiting queue.
+ * arrive: request id joins the waiting queue.  at_ns: when it arrived.
  * begin: drop the last plan.
  * emit: count the output tokens of the plan in known, and list the sequences that it finishes.
  * retire: the plan has run; the sequences that it finished leave and release their blocks.
  * With limits.async, the next plan is made between emit and retire. */
-void sched_arrive(struct sched *s, uint32_t id);
+void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns);
 void sched_begin(struct sched *s);
 void sched_emit(struct sched *s);
 void sched_retire(struct sched *s);
@@ -152,7 +153,7 @@ void sched_retire(struct sched *s);
  * unplan: take id out of the batch before it is preempted.  Returns its n; 0: it had no entry.
  * admit: move the head of the queue to the end of running.
  * victim: index into running of the sequence to preempt: the last one or, by priority, the least
- * important one.
+ * important one; of equals that arrived at the same time, the first one.
  * preempt: running[i] loses its blocks and returns to the queue by the policy's requeue(). */
 void sched_match(struct sched *s);
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep);
