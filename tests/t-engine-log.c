@@ -198,7 +198,8 @@ static void test_aiperf(void)
 					 250.5) "," MS("inter_token_latency",
 						       5.25) "," MS("request_latency", 292.5))
 			AIPERF(1759813207000000000, 3, LEN("error_isl", 12))
-				AIPERF(1759813207000000000, 0, MS("request_latency", 3)));
+				AIPERF(1759813207000000000, 0, MS("request_latency", 3))
+		"{\"metadata\":{\"benchmark_phase\":\"warmup\"},\"metrics\":{}}\n");
 
 	ok(log->n_request == 3 &&
 		   is_request(log, 2,
@@ -266,6 +267,11 @@ static void test_compressed(void)
 
 #define STEP(begin, end, more) "{\"begin\":" #begin ",\"end\":" #end ",\"tokens\":[1]" more "}\n"
 
+#define VI "arrived_at,num_prefill_tokens,num_decode_tokens\n"
+#define LOGS \
+	"a log is one of contrib/vllm_steps.py, a JSON object with \"steps\", a result of 'vllm " \
+	"bench serve --save-detailed', or profile_export.jsonl of aiperf"
+
 static const struct fault {
 	const char *text, *message; /* after the path */
 } faults[] = {
@@ -273,10 +279,29 @@ static const struct fault {
 	{ HEADER, ": neither steps nor requests in the log" },
 	{ "{\"steps\":[]}", ": neither steps nor requests in the log" },
 	{ "{}\n",
-	  ":1: neither a step, a request nor a header of a log; see attnreplay-import-engine(1)" },
+	  ":1: unknown kind of file; " LOGS },
 	{ HEADER "7\n",
 	  ":2: neither a step, a request nor a header of a log; see attnreplay-import-engine(1)" },
 	{ "{\"engine\":\n 1,\n x}", ":3: not JSON" },
+	/* other files */
+	{ "{\"benchmarks\":[]}", ":1: this looks like a report of guidellm; " LOGS },
+	{ "[{\"start_time\":1,\"request\":\"{}\",\"response\":\"x\",\"info\":{}}]",
+	  ":1: this looks like a report of inference-perf; " LOGS },
+	{ "request_id,arrival,input,output,queuing_delay,TTFT,TPOT,ITL\n0,0,1,5,0,1,2,\"[1]\"\n",
+	  ":1: this looks like a result of LLMServingSim; " LOGS },
+	{ "Request Id,request_num_prefill_tokens\n0,0\n",
+	  ":1: this looks like a result of Vidur; " LOGS },
+	{ "{\n \"instance_id\": \"a\",\n \"vllm_estimated_duration_s\": 3\n}",
+	  ": this looks like a result of BLIS (inference-sim); " LOGS },
+	{ "{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"request_end\"}\n{}\n",
+	  ":1: this looks like a request trace of Dynamo; " LOGS },
+	{ "INFO 11-26 10:00:01 [loggers.py:127] Engine 000: Avg prompt throughput: 1.0, b\n",
+	  ":1: this looks like what an engine prints, which has no requests; " LOGS },
+	{ "[{\"a\":1}]", ":1: unknown kind of file; " LOGS },
+	{ "{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1]}",
+	  ":1: this is a trace of requests (mooncake), which 'attnreplay run --trace' reads" },
+	{ VI "0,1,1\n",
+	  ":1: this is a trace of requests (vidur), which 'attnreplay run --trace' reads" },
 	{ "x\n" STEPS, ":1: not JSON" },
 	{ STEPS "x\n", ":4: not JSON" },
 	/* kinds */
@@ -426,7 +451,7 @@ static void test_large(void)
 		text[i * LINE - 1] = '\n';
 	ok(!open_bytes(out, ZSTD_compress(out, cap, text, LINES * LINE, 1), &err) &&
 		   !strcmp(err.msg + strlen(path),
-			   ": a value of more than 64 MiB; write a line for each step"),
+			   ":1: a value of more than 64 MiB; write one on each line"),
 	   "a large object: %s", err.msg);
 	free(text);
 	free(out);

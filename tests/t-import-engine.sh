@@ -37,6 +37,15 @@ is 'a compressed log, a name and a trace' \
 	"run 2: 5 steps and 2 requests of log.gz in $db"
 is '... are stored' "$(query "$db" 'SELECT backend, t.name, length(sha256), format
 	FROM run JOIN trace t USING(trace_id) WHERE run_id = 2')" 'mine-1,trace.csv,64,azure'
+printf '{"metadata":{"benchmark_phase":"%s","request_start_ns":%s},"metrics":{"input_sequence_length":{"value":9,"unit":"tokens"},"output_sequence_length":{"value":1,"unit":"tokens"},"%s":{"value":%s,"unit":"ms"}}}\n' \
+	warmup 5 time_to_first_token 600 profiling 7 time_to_first_token 340.5 \
+	profiling 8 time_to_first_output_token 1340.5 >"$tmp/p.jsonl"
+import "$tmp/p.jsonl" --db "$tmp/p.db" >"$tmp/out" 2>"$tmp/err"
+is 'warm-up is left out' "$(query "$tmp/p.db" 'SELECT count(*), max(ttft_ns) FROM request_outcome')" \
+	2,340500000
+is '... and said, as is a time that is not stored' "$(sed "s,$tmp/,,; s/ is not.*//" "$tmp/err")" \
+	'attnreplay: warning: p.jsonl: 1 records of the warm-up left out
+attnreplay: warning: p.jsonl: time_to_first_output_token'
 is 'the first steps of a run of vLLM' \
 	"$(import "$srcdir/tests/data/vllm-steps-40.json" --db "$tmp/v.db" --requests 8 --trace \
 	"$srcdir/traces/samples/azure-2023-code-200.csv")" \

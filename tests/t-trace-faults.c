@@ -207,6 +207,16 @@ static const struct fault {
 	{ "{\"id\":\"s\",\"hash_id_scope\":\"local\",\"requests\":[]}\n",
 	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
 	  "convert it to one of " FORMATS },
+	{ "{\n\"id\":\"s\",\n\"hash_id_scope\":\"local\",\"requests\":[]\n}\n",
+	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
+	  "convert it to one of " FORMATS },
+	{ "{\n\"a\":1\n}\n", ":1: not a JSON object on one line" },
+	{ "[\n{\"request\":\"\",\"response\":\"\",\"info\":{}}\n]\n",
+	  ": this looks like a report of inference-perf, which cannot be read; convert it to one "
+	  "of " FORMATS },
+	{ "{\"metadata\":{},\"metrics\":{}}\n",
+	  ":1: this looks like records of requests by aiperf, which 'attnreplay import-engine' "
+	  "reads; a trace is one of " FORMATS },
 	{ "{\"round\":1,\"timing_events\":[]}\n",
 	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one "
 	  "of " FORMATS },

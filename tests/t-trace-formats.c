@@ -221,7 +221,8 @@ static void test_two_units(void)
 
 	for (int i = 0; i < 101; i++)
 		n += (size_t)snprintf(text + n, sizeof text - n,
-				      "{\"timestamp\":%.1f,\"input_length\":9,\"output_length\":9}\n",
+				      "{\"timestamp\":%.1f,\"input_length\":9,"
+				      "\"output_length\":9}\n",
 				      10.5 * i);
 	refused(text, &(struct trace_args){ .in.format = (char[]){ "mooncake" } }, AR_DATA,
 		": times with fractions fit both seconds and milliseconds: 0.0952 or 95.2 requests "
@@ -234,15 +235,18 @@ static void test_readings(void)
 {
 	struct trace_args a = { .in.hash_tok = 4 };
 
-	becomes("{\"timestamp\":0.0,\"input_length\":900,\"output_length\":5,\"hash_ids\":[10,11]}\n"
+	becomes("{\"timestamp\":0.0,\"input_length\":900,\"output_length\":5,"
+		"\"hash_ids\":[10,11]}\n"
 		"{\"timestamp\":0.2000001,\"input_length\":700,\"output_length\":8}\n"
 		"{\"timestamp\":61.5,\"input_length\":600,\"output_length\":6}\n",
 		&whole, "mooncake",
 		REQ(0, 0, 900, 5) ",\"blocks\":[0,1]}\n" REQ(1, 200000100, 700, 8) "}\n"
 		REQ(2, 61500000000, 600, 6) "}\n",
 		"mooncake: seconds");
-	becomes("{\"timestamp\":0.5,\"input_length\":900,\"output_length\":5,\"hash_ids\":null}\n"
-		"{\"timestamp\":9000.7,\"input_length\":700,\"output_length\":8,\"session_id\":null}\n"
+	becomes("{\"timestamp\":0.5,\"input_length\":900,\"output_length\":5,"
+		"\"hash_ids\":null}\n"
+		"{\"timestamp\":9000.7,\"input_length\":700,\"output_length\":8,"
+		"\"session_id\":null}\n"
 		"{\"timestamp\":61000,\"input_length\":700,\"output_length\":null}\n"
 		"{\"timestamp\":60000,\"input_length\":600,\"output_length\":6}\n",
 		&(struct trace_args){ .in.format = (char[]){ "mooncake" } }, "mooncake",

@@ -17,9 +17,9 @@
 #include "base/jsonval.h"
 #include "base/order.h"
 #include "traces/engine/engine_read.h"
+#include "traces/importers/import.h"
 #include "traces/importers/reader.h"
-
-enum { TEXT_MAX_BYTES = 64 << 20 }; /* of a value on several lines */
+#include "traces/known_files.h"
 
 const struct engine_request reading_unknown = {
 	.arrival_ns = -1,
@@ -506,11 +506,50 @@ static const struct form {
 	{ "engine", OWN_LINES, log_header },
 };
 
+/* The file is no log.  Say what it is: a known one, or a trace of importer f; NULL: neither. */
+static enum ar_status not_a_log(const struct known_file *known, const struct importer *f,
+				struct ar_err *err)
+{
+	if (f)
+		return ar_fail(err, AR_DATA,
+			       "this is a trace of requests (%s), which 'attnreplay run --trace' "
+			       "reads",
+			       f->name);
+	return ar_fail(err, AR_DATA,
+		       "%s%s; a log is one of contrib/vllm_steps.py, a JSON object with "
+		       "\"steps\", a result of 'vllm bench serve --save-detailed', or "
+		       "profile_export.jsonl of aiperf",
+		       known ? "this looks like " : "unknown kind of file",
+		       known ? known->title : "");
+}
+
+/* The first value of a file is no value of a log. */
+static enum ar_status unknown_value(const cJSON *v, struct ar_err *err)
+{
+	const struct importer *f = NULL;
+	struct record names, first = { 0 };
+	struct ar_err unused;
+	enum ar_status st;
+	char *text;
+
+	if (!known_file_names(&names, v))
+		return not_a_log(NULL, NULL, err);
+	text = cJSON_PrintUnformatted(v);
+	if (!text)
+		return ar_nomem(err);
+	if (!record_json(&first, text, strlen(text), &unused))
+		f = importer_fitting(&first);
+	st = not_a_log(known_file(&names), f, err);
+	record_release(&first);
+	cJSON_free(text);
+	return st;
+}
+
 static enum ar_status one_value(struct reading *r, const cJSON *v, struct ar_err *err)
 {
 	enum ar_status st;
 
-	if (cJSON_IsArray(v)) {
+	if (cJSON_IsArray(v) && !cJSON_IsObject(v->child)) {
 		st = same_kind(r, ONE_VALUE, err);
 		return st ? st : step_array(r, v, err);
 	}
@@ -519,6 +558,8 @@ static enum ar_status one_value(struct reading *r, const cJSON *v, struct ar_err
 			st = same_kind(r, forms[i].kind, err);
 			return st ? st : forms[i].read(r, v, err);
 		}
+	if (r->kind == NOTHING)
+		return unknown_value(v, err);
 	return ar_fail(err, AR_DATA,
 		       "neither a step, a request nor a header of a log; see "
 		       "attnreplay-import-engine(1)");
@@ -541,43 +582,41 @@ static enum ar_status parse_line(struct reading *r, const char *text, const char
 
 /* ---- the file ---- */
 
-/* The first line is no value, so the file is one value.  Append the other lines to it. */
-static enum ar_status rest_of(struct reader *in, char **text, size_t len, struct ar_err *err)
+/* The same for a line that is not JSON: a header of CSV, or text. */
+static enum ar_status not_json(const char *line, struct ar_err *err)
 {
-	enum ar_status st;
-	size_t n, cap = len + 1;
-	char *line;
+	struct record r = { 0 };
+	char *header = strdup(line);
+	struct ar_err unused;
+	enum ar_status st = AR_OK;
 
-	while (!(st = reader_next(in, &line, &n, err)) && line) {
-		if (len + n > TEXT_MAX_BYTES)
-			return ar_fail(
-				err, AR_DATA,
-				"%s: a value of more than 64 MiB; write a line for each step",
-				reader_path(in));
-		if (!GROW(*text, cap, len + n + 2))
-			return ar_nomem(err);
-		(*text)[len++] = '\n';
-		strcpy(*text + len, line);
-		len += n;
-	}
+	if (!header)
+		return ar_nomem(err);
+	if (*line != '{' && *line != '[' && !record_csv_header(&r, header, &unused) &&
+	    (known_file(&r) || importer_fitting(&r)))
+		st = not_a_log(known_file(&r), importer_fitting(&r), err);
+	free(header);
 	return st;
 }
 
-static enum ar_status one_text(struct reading *r, struct reader *in, const char *line, size_t n,
+/* The first line is no value, so the file is one value, or something else. */
+static enum ar_status one_text(struct reading *r, struct reader *in, const char *line,
 			       struct ar_err *err)
 {
 	uint64_t first = reader_line(in);
-	char *text = strdup(line);
 	const char *end = NULL;
-	enum ar_status st = text ? rest_of(in, &text, n, err) : ar_nomem(err);
+	char *text;
+	enum ar_status st = not_json(line, err);
 
+	if (st)
+		return at_log_line(r, st, err);
+	st = reader_rest(in, line, &text, err);
 	if (!st) {
 		st = parse_line(r, text, &end, err);
 		r->line = end ? first + (uint64_t)text_line(text, end) - 1 : 0;
-		st = at_log_line(r, st, err);
 	}
 	free(text);
-	return st;
+	return at_log_line(r, st, err);
 }
 
 static enum ar_status all_lines(struct reading *r, struct reader *in, struct ar_err *err)
@@ -593,7 +632,7 @@ static enum ar_status all_lines(struct reading *r, struct reader *in, struct ar_
 		r->line = reader_line(in);
 		st = parse_line(r, line, &end, err);
 		if (st == AR_DATA && end && r->kind == NOTHING)
-			return one_text(r, in, line, n, err);
+			return one_text(r, in, line, err);
 		if (r->kind == ONE_VALUE)
 			r->line = 0;
 		if (!st && ar_interrupted())

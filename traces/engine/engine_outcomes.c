@@ -9,6 +9,7 @@
 
 #include "base/grow.h"
 #include "base/jsonval.h"
+#include "base/log.h"
 #include "base/order.h"
 #include "traces/engine/engine_read.h"
 
@@ -171,15 +172,23 @@ static enum ar_status metrics_of(struct engine_request *q, const cJSON *m, struc
 
 enum ar_status reading_aiperf(struct reading *r, const cJSON *object, struct ar_err *err)
 {
+	const cJSON *metadata = reading_member(object, "metadata");
+	const cJSON *metrics = reading_member(object, "metrics");
+	const cJSON *phase = reading_member(metadata, "benchmark_phase");
 	struct started *v;
 	enum ar_status st;
 
+	if (cJSON_IsString(phase) && !strcmp(phase->valuestring, "warmup")) {
+		r->n_warmup++;
+		return AR_OK;
+	}
 	if (!GROW(r->started, r->cap_started, r->n_started + 1))
 		return ar_nomem(err);
 	v = &r->started[r->n_started++];
 	*v = (struct started){ .q = reading_unknown };
-	st = started(v, reading_member(object, "metadata"), err);
-	return st ? st : metrics_of(&v->q, reading_member(object, "metrics"), err);
+	st = started(v, metadata, err);
+	r->first_output |= reading_member(metrics, "time_to_first_output_token") != NULL;
+	return st ? st : metrics_of(&v->q, metrics, err);
 }
 
 static int by_start(const void *a, const void *b)
@@ -207,5 +216,12 @@ enum ar_status reading_aiperf_end(struct reading *r, struct ar_err *err)
 			q.last_token_ns += q.arrival_ns;
 		st = reading_request(r, &q, err);
 	}
+	if (!st && r->n_warmup)
+		log_warn("%s: %zu records of the warm-up left out", r->path, r->n_warmup);
+	if (!st && r->first_output)
+		log_warn("%s: time_to_first_output_token is not stored; TTFT is "
+			 "time_to_first_token, which counts reasoning, and TPOT is "
+			 "inter_token_latency",
+			 r->path);
 	return st;
 }

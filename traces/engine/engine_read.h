@@ -36,6 +36,8 @@ struct reading {
 	size_t n_named;
 	struct started *started; /* [n_started] */
 	size_t n_started;
+	size_t n_warmup;   /* records of aiperf's warm-up, left out */
+	bool first_output; /* a record has a time to the first token after reasoning */
 };
 
 /* A request with no value known. */

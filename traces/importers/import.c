@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/order.h"
@@ -451,18 +452,43 @@ static enum ar_status check_options(const struct import_args *a, const struct im
 	return AR_OK;
 }
 
+/* The file is one JSON value, not lines of them: say what it is, or what to do. */
+static enum ar_status one_value(struct source *src, const char *line,
+				struct ar_err *err)
+{
+	char *text = NULL;
+	const char *end;
+	enum ar_status st = reader_rest(src->in, line, &text, err);
+	cJSON *v = st ? NULL : json_parse_all(text, &end);
+
+	if (!st && v)
+		st = importer_whole(v, err);
+	if (!st)
+		st = ar_fail(err, AR_DATA,
+			     cJSON_IsObject(v) ? "not a JSON object on one line" :
+						 "this is a JSON array; write one JSON object per "
+						 "line instead");
+	cJSON_Delete(v);
+	free(text);
+	return st;
+}
+
 /* Find the format from the first line. */
 static enum ar_status first_line(struct import *im, struct source *src, char *line, size_t n,
 				 struct ar_err *err)
 {
 	enum ar_status st;
 
-	if (line[strspn(line, " \t")] == '[')
-		return ar_fail(err, AR_DATA,
-			       "%s: this is a JSON array; write one JSON object per line instead",
-			       im->path);
+	if (line[strspn(line, " \t")] == '[') {
+		st = one_value(src, line, err);
+		if (st == AR_DATA)
+			ar_err_prefix(err, "%s", im->path);
+		return st;
+	}
 	if (*line == '{') {
 		st = record_json(&src->r, line, n, err);
+		if (st == AR_DATA && !line[1 + strspn(line + 1, " \t")])
+			st = one_value(src, line, err);
 	} else {
 		src->header = strdup(line);
 		if (!src->header)

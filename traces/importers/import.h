@@ -142,6 +142,12 @@ extern const struct importer *const importers[]; /* ends with NULL */
 enum ar_status importer_pick(const struct importer **out, const struct record *first,
 			     const char *format, struct ar_err *err);
 
+/* The first importer that fits; NULL: none. */
+const struct importer *importer_fitting(const struct record *first);
+
+/* AR_DATA: v, the only JSON value of a file, is of a kind that is known, see known_file(). */
+enum ar_status importer_whole(const struct cJSON *v, struct ar_err *err);
+
 /* The importer of the columns that --columns names. */
 const struct importer *importer_columns(enum record_kind kind);
 void import_columns_release(struct import *im);

@@ -7,33 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "traces/known_files.h"
+
 const struct importer *const importers[] = {
 #define IMPORTER(name) &importer_##name,
 #include "traces/importers/importer_list.h"
 #undef IMPORTER
 	NULL
-};
-
-/* Known formats that cannot be read, each with a field that identifies it. */
-static const struct {
-	enum record_kind kind;
-	const char *field, *title;
-} others[] = {
-	{ RECORD_CSV, "arrival_time", "a Vidur file of dates" },
-	{ RECORD_CSV, "num_prefill_tokens", "a Vidur file without \"arrived_at\"" },
-	{ RECORD_JSON, "input_toks", "an LLMServingSim record without \"arrival_time_ns\"" },
-	{ RECORD_JSON, "turns", "an aiperf multi-turn file, whose texts have no token counts" },
-	{ RECORD_JSON, "hash_id_scope", "a trace of coding sessions with sub-agents" },
-	{ RECORD_JSON, "requests", "an AIBrix workload or a trace of whole sessions" },
-	{ RECORD_JSON, "timing_events", "a TraceLab trace" },
-	{ RECORD_JSON, "captureData", "data captured by SageMaker" },
-	{ RECORD_JSON, "delay", "a trace of sessions without \"session_id\" or a length" },
-	{ RECORD_JSON, "text_input", "a trace of texts, which have no token counts" },
-	{ RECORD_JSON, "messages", "a trace of texts, which have no token counts" },
-	{ RECORD_JSON, "payload", "a trace of texts, which have no token counts" },
-	{ RECORD_JSON, "text", "a trace of texts, which have no token counts" },
-	{ RECORD_JSON, "texts", "a trace of texts, which have no token counts" },
-	{ RECORD_JSON, "prompt", "a trace of texts, which have no token counts" },
 };
 
 /* Return the first field that f needs and r lacks, or NULL. */
@@ -148,21 +128,40 @@ static void list_nearest(const struct record *r, char *buf, size_t size)
 
 static enum ar_status unknown_format(const struct record *first, struct ar_err *err)
 {
+	const struct known_file *known = known_file(first);
 	char have[200], near[200];
 
 	list_formats(have, sizeof have);
-	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		if (others[i].kind == first->kind && record_has(first, others[i].field))
-			return ar_fail(err, AR_DATA,
-				       "this looks like %s, which cannot be read; convert it "
-				       "to one of %s",
-				       others[i].title, have);
+	if (known && known->command)
+		return ar_fail(
+			err, AR_DATA,
+			"this looks like %s, which 'attnreplay %s' reads; a trace is one of %s",
+			known->title, known->command, have);
+	if (known)
+		return ar_fail(err, AR_DATA,
+			       "this looks like %s, which cannot be read; convert it to one of %s",
+			       known->title, have);
 	list_fields(first, have, sizeof have);
 	list_nearest(first, near, sizeof near);
 	if (*near)
 		return ar_fail(err, AR_DATA, "no format fits: %s (have: %s); see --columns", near,
 			       have);
 	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see --columns", have);
+}
+
+const struct importer *importer_fitting(const struct record *first)
+{
+	for (int i = 0; importers[i]; i++)
+		if (importer_fits(importers[i], first))
+			return importers[i];
+	return NULL;
+}
+
+enum ar_status importer_whole(const struct cJSON *v, struct ar_err *err)
+{
+	struct record r;
+
+	return known_file_names(&r, v) && known_file(&r) ? unknown_format(&r, err) : AR_OK;
 }
 
 enum ar_status importer_pick(const struct importer **out, const struct record *first,

@@ -18,6 +18,8 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "base/grow.h"
+
 #include "base/data.h"
 #include "base/grow.h"
 
@@ -47,6 +49,36 @@ struct reader {
 	bool text_end;	 /* text holds the rest of the file */
 	uint64_t line;
 };
+
+enum ar_status reader_rest(struct reader *r, const char *first, char **text, struct ar_err *err)
+{
+	enum { MOST_BYTES = 64 << 20 };
+	size_t len = strlen(first), n, cap = len + 1;
+	enum ar_status st;
+	char *line;
+
+	*text = strdup(first);
+	if (!*text)
+		return ar_nomem(err);
+	while (!(st = reader_next(r, &line, &n, err)) && line) {
+		if (len + n > MOST_BYTES)
+			st = ar_fail(err, AR_DATA,
+				     "a value of more than 64 MiB; write one on each "
+				     "line");
+		else if (!GROW(*text, cap, len + n + 2))
+			st = ar_nomem(err);
+		if (st)
+			break;
+		(*text)[len++] = '\n';
+		strcpy(*text + len, line);
+		len += n;
+	}
+	if (st) {
+		free(*text);
+		*text = NULL;
+	}
+	return st;
+}
 
 size_t reader_memory(int64_t limit)
 {

@@ -20,6 +20,10 @@ void reader_close(struct reader *r); /* NULL is fine */
  * the next call.  *s is NULL after the last line.  AR_DATA: damaged or truncated compression. */
 enum ar_status reader_next(struct reader *r, char **s, size_t *n, struct ar_err *err);
 
+/* Get line and all lines that follow it as one text, which the caller frees.  It is NULL after a
+ * failure.  AR_DATA: it has more than 64 MiB. */
+enum ar_status reader_rest(struct reader *r, const char *line, char **text, struct ar_err *err);
+
 /* Bytes of memory that the contents of a file may take: limit, or if it is 0 half of the
  * machine's. */
 size_t reader_memory(int64_t limit);
