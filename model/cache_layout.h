@@ -21,7 +21,7 @@ struct cache_plane {
 };
 
 /* Bits of layouts, for sets of layouts.  The 8-bit layouts have one scale for K and one for V of a
- * layer, outside of the pages; kv-e4m3-th has one for each token and head, in planes of their own. */
+ * layer, outside of the pages; kv-e4m3-th has one for each token and head, in further planes. */
 enum {
 	CACHE_KV_BF16 = 1 << 0,
 	CACHE_KV_E4M3 = 1 << 1,

@@ -106,6 +106,8 @@ static const char *const harmless[] = {
 	"ep_size",
 	/* of windows that use_sliding_window turns off */
 	"max_window_layers",
+	/* quant.c reads it, where bytes count */
+	"quantization_config",
 };
 
 static bool is_harmless(const char *key)

@@ -4,9 +4,11 @@
 #include "model/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "model/cache_layout.h"
+#include "model/quant.h"
 #include "model/rope.h"
 
 enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
@@ -19,6 +21,15 @@ enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec 
 	for (int i = 0; i < n; i++)
 		m->layer[i] = *spec;
 	return AR_OK;
+}
+
+static bool formats_alike(const struct layer_spec *a, const struct layer_spec *b)
+{
+	bool alike = true;
+
+	for (int i = 0; i < LINEARS && alike; i++)
+		alike = format_equal(&a->format[i], &b->format[i]);
+	return alike;
 }
 
 /* Members, not bytes: a struct has padding. */
@@ -36,7 +47,8 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       d->v_heads == e->v_heads && d->k_dim == e->k_dim && d->v_dim == e->v_dim &&
 	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&
 	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
-	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate;
+	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate &&
+	       formats_alike(a, b);
 }
 
 bool model_alike(const struct model *a, const struct model *b)
@@ -45,7 +57,8 @@ bool model_alike(const struct model *a, const struct model *b)
 		     rope_equal(&a->rope, &b->rope) &&
 		     rope_equal(&a->rope_window, &b->rope_window) &&
 		     a->embed_scale == b->embed_scale && a->norm_eps == b->norm_eps &&
-		     a->norm_plus_one == b->norm_plus_one && a->tied == b->tied && a->tp == b->tp;
+		     a->norm_plus_one == b->norm_plus_one && a->tied == b->tied &&
+		     format_equal(&a->head, &b->head) && a->tp == b->tp;
 
 	for (int i = 0; i < a->n_layers && alike; i++)
 		alike = layer_alike(&a->layer[i], &b->layer[i]);
@@ -122,6 +135,41 @@ static void split_layer(struct layer_spec *l, int tp)
 	l->shared_ffn /= tp;
 }
 
+/* Whether ranks have whole blocks and groups of scales. */
+static enum ar_status check_scales(const struct model *m, const struct layer_spec *l, int tp,
+				   struct ar_err *err)
+{
+	struct layer_spec part = *l;
+
+	split_layer(&part, tp);
+	return quant_check_split(m, l, &part, err);
+}
+
+static bool can_split(const struct model *m, int tp)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < m->n_layers && !st; i++) {
+		st = check_split(m, &m->layer[i], tp, NULL);
+		if (!st)
+			st = check_scales(m, &m->layer[i], tp, NULL);
+	}
+	return !st;
+}
+
+/* Name the numbers of ranks that do in place of tp. */
+static enum ar_status refuse_scales(const struct model *m, int tp, struct ar_err *err)
+{
+	char can[96] = "";
+	size_t n = 0;
+
+	for (int i = 1; i <= 64 && n < sizeof can; i++)
+		if (can_split(m, i))
+			n += (size_t)snprintf(can + n, sizeof can - n, "%s%d", n ? ", " : "", i);
+	ar_err_prefix(err, "cannot split model '%s' into %d parts; take --tp %s", m->name, tp, can);
+	return AR_USAGE;
+}
+
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -130,6 +178,9 @@ enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
 		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts", m->name, tp);
 	for (int i = 0; i < m->n_layers && !st; i++)
 		st = check_split(m, &m->layer[i], tp, err);
+	for (int i = 0; i < m->n_layers && !st; i++)
+		if (check_scales(m, &m->layer[i], tp, err))
+			st = refuse_scales(m, tp, err);
 	if (st)
 		return st;
 	for (int i = 0; i < m->n_layers; i++)

@@ -4,9 +4,10 @@ libattnreplay_a_SOURCES += \
   model/arch.h model/arch_gemma3.c model/arch_gpt_oss.c model/arch_llama.c \
     model/arch_mistral.c model/arch_qwen2.c model/arch_qwen3.c model/arch_qwen3_next.c \
     model/archs.c model/cache_layout.c model/config_keys.c model/config_read.c \
-    model/layer_gap.c model/layer_gap.h model/layer_size.h model/layers.c model/model.c \
-    model/model.h model/params.c model/params.h model/rope.c model/rope.h model/shards.c \
-    model/shards.h model/weights.c model/weights.h
+    model/format.c model/format.h model/layer_gap.c model/layer_gap.h model/layer_size.h \
+    model/layers.c model/model.c model/model.h model/params.c model/params.h model/quant.c \
+    model/quant.h model/quant_list.c model/quant_rules.c model/quant_rules.h model/rope.c \
+    model/rope.h model/shards.c model/shards.h model/weights.c model/weights.h
 nobase_dist_pkgdata_DATA += \
   model/presets/gemma-3-12b.json model/presets/gpt-oss-20b.json \
     model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
@@ -19,5 +20,5 @@ nobase_dist_pkgdata_DATA += \
 check_PROGRAMS += \
   tests/fuzz-weights \
   tests/t-archs tests/t-cache-layout tests/t-config-keys tests/t-layer-gap tests/t-model \
-  tests/t-params tests/t-rope tests/t-weights
+  tests/t-params tests/t-quant tests/t-rope tests/t-weights
 EXTRA_DIST += tests/data/models

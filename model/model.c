@@ -17,6 +17,7 @@
 #include "base/jsonval.h"
 #include "base/log.h"
 #include "base/order.h"
+#include "model/quant.h"
 
 enum { CONFIG_MAX = 1 << 20 }; /* bytes, as a report reads them; real ones have a few thousand */
 
@@ -25,6 +26,7 @@ static const cJSON *get(const cJSON *config, const char *key)
 	return cJSON_GetObjectItemCaseSensitive(config, key);
 }
 
+/* Read the config, with what the file beside it says of formats. */
 static enum ar_status read_text(const char *path, char **out, struct ar_err *err)
 {
 	struct infile f;
@@ -41,6 +43,8 @@ static enum ar_status read_text(const char *path, char **out, struct ar_err *err
 	else
 		st = infile_read(&f, 0, text, (size_t)f.size, err);
 	infile_release(&f);
+	if (!st)
+		st = quant_beside(&text, path, err);
 	if (st)
 		free(text);
 	else
@@ -226,9 +230,10 @@ static enum ar_status load_file(struct model *m, const char *path, const char *a
 
 	if (!st && as)
 		st = add_type(&json, as, err);
-	if (st)
-		free(json);
-	return st ? st : read_json(m, path, json, err);
+	if (!st)
+		return read_json(m, path, json, err);
+	free(json);
+	return st;
 }
 
 enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err)

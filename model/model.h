@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "model/format.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
@@ -70,6 +71,7 @@ struct layer_spec {
 	int shared_ffn;			  /* width of the expert that all rows take; 0: none */
 	int shared_gate;		  /* its output times the sigmoid of a gate of one column */
 	const struct cache_layout *cache; /* of its KV cache; NULL: kv-bf16 */
+	struct linear_format format[LINEARS]; /* of its weights, see quant.h */
 };
 
 struct model {
@@ -83,6 +85,7 @@ struct model {
 	double norm_eps;	 /* of all RMS norms */
 	int norm_plus_one;	 /* norms multiply by 1 + weight; heads' in linear layers do not */
 	int tied;		 /* the head's weights are the embeddings */
+	struct linear_format head; /* of the head's weights, if they are not tied */
 	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
 				* "rope type 'longrope'"; else "" */
 	char unread[192];      /* keys of the config that may matter and were not read, or "" */

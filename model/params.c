@@ -94,7 +94,54 @@ int64_t model_params(const struct model *m)
 	return n;
 }
 
+enum linear weight_linear(const struct layer_spec *l, enum weight i)
+{
+	static const enum linear of[WEIGHTS] = {
+		[WEIGHT_Q] = LINEAR_Q,
+		[WEIGHT_K] = LINEAR_K,
+		[WEIGHT_V] = LINEAR_V,
+		[WEIGHT_O] = LINEAR_O,
+		[WEIGHT_GATE] = LINEAR_GATE,
+		[WEIGHT_UP] = LINEAR_UP,
+		[WEIGHT_DOWN] = LINEAR_DOWN,
+		[WEIGHT_SHARED_GATE] = LINEAR_SHARED,
+		[WEIGHT_SHARED_UP] = LINEAR_SHARED,
+		[WEIGHT_SHARED_DOWN] = LINEAR_SHARED,
+		[WEIGHT_DELTA_QKVZ] = LINEAR_IN,
+		[WEIGHT_DELTA_BA] = LINEAR_BA,
+	};
+
+	if (of[i] == LINEAR_O && l->mixer == MIX_LINEAR)
+		return LINEAR_OUT;
+	return l->n_experts && of[i] >= LINEAR_GATE && of[i] <= LINEAR_DOWN ? LINEAR_EXPERTS :
+									      of[i];
+}
+
+/* Bytes that the tensors of a layer take less, or more, than in bf16. */
+static int64_t layer_bytes_beside(const struct model *m, const struct layer_spec *l)
+{
+	int64_t sum = 0;
+
+	for (int i = 0; i < WEIGHTS; i++) {
+		const struct tensor_shape s = layer_tensor(m, l, (enum weight)i);
+		const enum linear kind = weight_linear(l, (enum weight)i);
+
+		if (kind)
+			sum += layer_tensors(l, (enum weight)i) *
+			       (format_bytes(&l->format[kind], s.rows, s.cols) -
+				2 * s.rows * s.cols);
+	}
+	return sum;
+}
+
 int64_t model_weight_bytes(const struct model *m)
 {
-	return model_params(m) * (int64_t)sizeof(bf16_t);
+	const int64_t head = (int64_t)m->vocab * m->hidden;
+	int64_t sum = model_params(m) * (int64_t)sizeof(bf16_t);
+
+	if (!m->tied)
+		sum += format_bytes(&m->head, m->vocab, m->hidden) - 2 * head;
+	for (int i = 0; i < m->n_layers; i++)
+		sum += layer_bytes_beside(m, &m->layer[i]);
+	return sum;
 }

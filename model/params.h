@@ -65,11 +65,14 @@ static inline size_t tensor_count(struct tensor_shape s)
 /* Tensors of that shape in a layer: n_experts of those of an expert, else 1. */
 int64_t layer_tensors(const struct layer_spec *l, enum weight i);
 
+/* Which format of a layer a tensor is stored in; LINEAR_NONE: always bf16. */
+enum linear weight_linear(const struct layer_spec *l, enum weight i);
+
 /* Parameters of a layer, and of the model with its embedding, its last norm, and its head if that
  * is not tied.  Of a model that is split it is the rank's share, whose embedding is one as well. */
 int64_t layer_params(const struct model *m, const struct layer_spec *l);
 int64_t model_params(const struct model *m);
-/* Bytes of these parameters in memory, all in bf16. */
+/* Bytes of these parameters in memory, in their formats and with scales. */
 int64_t model_weight_bytes(const struct model *m);
 
 #endif

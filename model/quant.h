@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which weights of a model are quantized, and how its KV cache is: by quantization_config of
+ * config.json, by hf_quant_config.json beside it, or as an option says. */
+#ifndef AR_QUANT_H
+#define AR_QUANT_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "model/model.h"
+
+/* If the file path is a config.json without quantization_config, and hf_quant_config.json is beside
+ * it, give *json the content of that file as quantization_config.  The names may have a common text
+ * in front.  *json is owned by the caller, also after a failure. */
+enum ar_status quant_beside(char **json, const char *path, struct ar_err *err);
+
+/* Set the formats of the weights and the KV cache of m, which is not split.
+ *
+ * weights NULL or "auto": as its config says; "none": bf16; else a name such as "fp8_per_block",
+ * for a config that says nothing.  kv NULL or "auto": as its config says, bf16 with "none"; else a
+ * dtype of vLLM, such as "fp8".  AR_DATA: the config says what is not known; the message names key
+ * and value.  AR_USAGE: there is no such name, or the config says something. */
+enum ar_status model_set_formats(struct model *m, const char *weights, const char *kv,
+				 struct ar_err *err);
+
+/* The formats of weights but for bf16, as in "fp8-tensor+nvfp4"; "": all are bf16.  The name of the
+ * cache's layout; "": kv-bf16.  Returns buf. */
+const char *model_weights_text(const struct model *m, char *buf, size_t n);
+const char *model_kv_text(const struct model *m, char *buf, size_t n);
+
+/* AR_USAGE: weights or the KV cache of m are in a format that no kernel takes.  The message names
+ * it. */
+enum ar_status model_check_formats(const struct model *m, struct ar_err *err);
+
+/* AR_USAGE: one of tp ranks would have part of a block or a group of scales.  The message names the
+ * ranks that would not.  part: a layer's share. */
+enum ar_status quant_check_split(const struct model *m, const struct layer_spec *l,
+				 const struct layer_spec *part, struct ar_err *err);
+
+#endif
