@@ -37,6 +37,7 @@ libattnreplay_a_SOURCES += \
     replay/sched/kv_groups.c replay/sched/kv_groups.h \
     replay/sched/model_groups.c replay/sched/model_groups.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
+    replay/sched/radix_cache.c replay/sched/radix_cache.h \
     replay/sched/sched.c replay/sched/sched.h \
   replay/sched/policies/orca.c replay/sched/policies/sarathi.c replay/sched/policies/sglang.c \
     replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
@@ -78,6 +79,7 @@ check_PROGRAMS += \
   tests/t-policies \
   tests/t-prefix \
   tests/t-prepare \
+  tests/t-radix \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-layers \
   tests/t-tokens \
@@ -91,6 +93,7 @@ LETTERS = tests/letters.c tests/letters.h
 tests_t_groups_SOURCES    = tests/t-groups.c $(LETTERS)
 tests_t_policies_SOURCES  = tests/t-policies.c $(POLICY_CASE)
 tests_t_prefix_SOURCES    = tests/t-prefix.c $(LETTERS)
+tests_t_radix_SOURCES     = tests/t-radix.c $(LETTERS)
 tests_t_vllm_SOURCES      = tests/t-vllm.c $(POLICY_CASE)
 tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \

@@ -79,7 +79,8 @@ is 'its dense run is the one from the costs of the dense run' "$(value runs.db \
 	'SELECT baseline_run_id FROM run WHERE run_id = 4')" 3
 for policy in 'vllm-0.16 --async-scheduling' vllm-0.19 'vllm-0.33 --async-scheduling' sarathi \
 	vidur-sarathi trtllm-no-evict-1.2 trtllm-max-util-1.2 sglang-0.5.21 \
-	'sglang-mixed-0.5.21 --async-scheduling'; do
+	'sglang-mixed-0.5.21 --async-scheduling' sglang-0.5.23 \
+	'sglang-mixed-0.5.23 --async-scheduling'; do
 	rm -f policy.db
 	cpu policy.db --trace trace.csv $sched --policy $policy >/dev/null 2>&1
 	costs policy.db --db policy.db --trace trace.csv $sched --policy $policy >/dev/null 2>&1
@@ -87,10 +88,14 @@ for policy in 'vllm-0.16 --async-scheduling' vllm-0.19 'vllm-0.33 --async-schedu
 done
 prefix="--trace prefix.jsonl --block-size 16 --max-num-batched-tokens 64 --num-gpu-blocks 12
 	--enable-prefix-caching"
-cpu prefix.db $prefix >out 2>&1
-costs prefix.db --db prefix.db $prefix >>out 2>&1
-is 'hits in the prefix cache come out again' "$(grep -c 'tokens found in the prefix cache' out)" 2
-is '... row for row' "$(differ prefix.db 1 2)" 0
+for policy in vllm-0.16 sglang-0.5.23 'sglang-mixed-0.5.23 --async-scheduling'; do
+	rm -f prefix.db
+	cpu prefix.db $prefix --policy $policy >out 2>&1
+	costs prefix.db --db prefix.db $prefix --policy $policy >>out 2>&1
+	is "$policy: hits in the prefix cache come out again" \
+		"$(grep -c '[1-9].* tokens found in the prefix cache' out)" 2
+	is '... row for row' "$(differ prefix.db 1 2)" 0
+done
 cpu as.db --trace trace.csv $sched --dense-as-engine 2,3 >out 2>&1
 costs as.db --db as.db --trace trace.csv $sched >out 2>&1
 is 'dense attention at the cost of an engine comes out again' "$(differ as.db 1 2)" 0

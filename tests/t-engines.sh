@@ -14,8 +14,10 @@ entries() {
 replayed() { # replayed NAME OPTION...
 	name=$1
 	shift
+	trace=$name.csv
+	[ -e "$trace" ] || trace=$name.jsonl
 	# shellcheck disable=SC2046
-	"$ATTNREPLAY" run --trace "$name.csv" --backend cost --cost-fixed 6ms --cost-per-token 20us \
+	"$ATTNREPLAY" run --trace "$trace" --backend cost --cost-fixed 6ms --cost-per-token 20us \
 		$(sed -n 's/^options //p' "$name.schedule") "$@" --db db >/dev/null &&
 	"$ATTNREPLAY" sql --format csv db 'SELECT iter_no, req_no, start, n_tokens
 		FROM iteration_request ORDER BY 1, 2' | sed 1d
@@ -39,5 +41,5 @@ done
 is 'the name without a version is the newest' "$("$ATTNREPLAY" run --backend cost --policy sglang \
 	--trace "$srcdir/tests/data/sglang/overlap.csv" --db named >/dev/null &&
 	"$ATTNREPLAY" sql --format csv named "SELECT policy, value FROM run JOIN run_param
-		USING (run_id) WHERE key = 'policy'" | sed 1d)" sglang-0.5.21,sglang-0.5.21
+		USING (run_id) WHERE key = 'policy'" | sed 1d)" sglang-0.5.23,sglang-0.5.23
 finish

@@ -34,7 +34,7 @@ is 'without the hybrid manager there are no groups' \
 	"$(modelled --model gemma-3-12b --policy sglang --disable-hybrid-kv-cache-manager | groups |
 		sed 's/[0-9]* of 16/N of 16/')" 'blocks    N of 16 tokens (auto), one reserved'
 ok 'a policy of another engine is refused' \
-	refused "gemma-3-12b: policy 'sglang-0.5.21' has no rules here" --model gemma-3-12b --policy sglang
+	refused "gemma-3-12b: policy 'sglang-0.5.23' has no rules here" --model gemma-3-12b --policy sglang
 ok 'a prefix cache of states is refused' \
 	refused 'qwen3-next-80b-a3b: no prefix cache of linear layers' --model qwen3-next-80b-a3b \
 	--enable-prefix-caching

@@ -197,7 +197,7 @@ static void test_runs(void)
 	ok(!set(&r, "wf", &err) && !r.in.limits.group && r.in.limits.block_tok == 16,
 	   "without the hybrid manager all layers have the blocks of full attention");
 	model_groups_release(&r.in.groups);
-	is_refused(sglang, "wf", "policy 'sglang-0.5.21' has no rules",
+	is_refused(sglang, "wf", "policy 'sglang-0.5.23' has no rules",
 		   "a policy of another engine");
 	vllm.in.limits.prefix_cache = true;
 	is_refused(vllm, "lq", "no prefix cache of linear layers", "a prefix cache with states");

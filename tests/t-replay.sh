@@ -403,7 +403,7 @@ as the engine's: $tmp/as.json: an engine (--dense-as-engine)"
 		cpu --trace "$tmp/toolong.csv"
 	ok 'cpu: ... also by the token that a policy runs past its end' \
 		fails 2 'toolong.csv:2: request runs 3001 tokens, the longest capture has 2112' \
-		cpu --trace "$tmp/toolong.csv" --policy sglang --async-scheduling
+		cpu --trace "$tmp/toolong.csv" --policy sglang-0.5.21 --async-scheduling
 else
 	skip 'cpu: the formula gives the schedule of the cost backend' \
 		'no backend cpu or no capture'

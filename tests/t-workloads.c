@@ -120,7 +120,7 @@ static bool blocks_add_up(const struct sched *s, const struct policy *p)
 			return false;
 		owned += q->n_block;
 	}
-	return s->cache ? owned >= used : owned == used; /* shared: several owners */
+	return s->cache || s->radix ? owned >= used : owned == used; /* shared: several owners */
 }
 
 /* The scheduler alone, without clock: all blocks come back. */
@@ -272,6 +272,13 @@ static const struct kind kinds[] = {
 	{ "sglang, tight pool", true, false, false, "sglang", SCHED_FCFS, 0, false },
 	{ "sglang-mixed, ample pool", false, false, false, "sglang-mixed", SCHED_FCFS, 0, false },
 	{ "sglang-mixed, tight pool", true, false, false, "sglang-mixed", SCHED_FCFS, 0, false },
+	{ "sglang, ample pool, cache", false, false, true, "sglang", SCHED_FCFS, 0, false },
+	{ "sglang, tight pool, cache", true, false, true, "sglang", SCHED_FCFS, 0, false },
+	{ "sglang-mixed, tight pool, cache", true, false, true, "sglang-mixed", SCHED_FCFS, 0,
+	  false },
+	{ "sglang-0.5.21, tight pool", true, false, false, "sglang-0.5.21", SCHED_FCFS, 0, false },
+	{ "sglang-mixed-0.5.21, tight pool", true, false, false, "sglang-mixed-0.5.21", SCHED_FCFS,
+	  0, false },
 	{ "trtllm-max-util, ample pool", false, false, false, "trtllm-max-util", SCHED_FCFS, 0,
 	  false },
 	{ "trtllm-max-util, tight pool", true, false, false, "trtllm-max-util", SCHED_FCFS, 0,
@@ -292,6 +299,13 @@ static const struct kind kinds[] = {
 	  true },
 	{ "async, sglang-mixed, tight pool", true, false, false, "sglang-mixed", SCHED_FCFS, 0,
 	  true },
+	{ "async, sglang, tight pool, cache", true, false, true, "sglang", SCHED_FCFS, 0, true },
+	{ "async, sglang-mixed, tight pool, cache", true, false, true, "sglang-mixed", SCHED_FCFS,
+	  0, true },
+	{ "async, sglang-0.5.21, tight pool", true, false, false, "sglang-0.5.21", SCHED_FCFS, 0,
+	  true },
+	{ "async, sglang-mixed-0.5.21, tight pool", true, false, false, "sglang-mixed-0.5.21",
+	  SCHED_FCFS, 0, true },
 	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS, 0, false },
 	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS, 0, false },
 	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS, 0, false },

@@ -13,8 +13,10 @@
 	X(sarathi) \
 	X(vidur_sarathi) \
 	X(orca) \
-	X(sglang) \
-	X(sglang_mixed) \
+	X(sglang_0_5_21) \
+	X(sglang_mixed_0_5_21) \
+	X(sglang_0_5_23) \
+	X(sglang_mixed_0_5_23) \
 	X(trtllm_no_evict) \
 	X(trtllm_max_util) \
 	X(trtllm_static_batch) \

@@ -66,6 +66,9 @@ struct policy {
 	/* A request is admitted only if all its blocks fit, even blocks that will have left a
 	 * window by then: vLLM 0.19.0, kv_cache_manager.py, can_fit_full_sequence(). */
 	bool windows_whole;
+	/* Its prefix cache is a radix tree of tokens: radix_cache.h. */
+	bool radix_tree;
+	unsigned rules; /* in which its versions differ: bits of its own file */
 	/* A preempted request loses the output of the iteration that still runs: SGLang 0.5.21,
 	 * managers/schedule_batch.py, reset_for_retract(). */
 	bool drops_in_flight;

@@ -79,8 +79,10 @@ void sched_close(struct sched *s)
 	free(s->batch.entry);
 	free(s->preempted);
 	free(s->finished);
+	free(s->ended);
 	prefix_cache_close(s->cache);
 	kv_groups_close(s->groups);
+	radix_cache_close(s->radix);
 	free(s->memory);
 	free(s);
 }
@@ -118,11 +120,12 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
 	s->finished = calloc(most + 1, sizeof *s->finished);
+	s->ended = calloc(most + 1, sizeof *s->ended);
 	s->memory = calloc(1, l->policy->memory_size + 1 + most * l->policy->memory_per_seq);
 	if (l->order == SCHED_PRIORITY)
 		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
 	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
-	    !s->memory || (l->order == SCHED_PRIORITY && !s->wait_heap)) {
+	    !s->ended || !s->memory || (l->order == SCHED_PRIORITY && !s->wait_heap)) {
 		sched_close(s);
 		return ar_nomem(err);
 	}
@@ -134,10 +137,12 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
 	s->longest = longest(t, l);
-	s->numbered = l->group || l->prefix_cache;
+	s->numbered = l->group || (l->prefix_cache && !l->policy->radix_tree);
 	if (l->group) /* block tables for every running sequence */
 		st = kv_groups_open(&s->groups, &s->pool, t, l->cache_root, l->group, l->n_group,
 				    most + 1, s->longest, err);
+	else if (l->prefix_cache && l->policy->radix_tree)
+		st = radix_cache_open(&s->radix, &s->pool, t, err);
 	else if (l->prefix_cache)
 		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
 				       block_pool_need(&s->pool, s->longest) + 1, err);
@@ -243,7 +248,9 @@ void sched_match(struct sched *s)
 
 	if (!s->lim.prefix_cache)
 		return;
-	if (s->groups)
+	if (s->radix)
+		q->comp = radix_cache_match(s->radix, id, q->known - 1, &q->row);
+	else if (s->groups)
 		q->comp = kv_groups_match(s->groups, id, q->known - 1);
 	else
 		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
@@ -327,6 +334,51 @@ bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
 	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
 }
 
+/* The tree has the blocks from now on.  Where it had others, the sequence takes those, and its own
+ * are free.  A node ends where the prompt does, so that outputs can be taken back without it:
+ * unified_radix_cache.py, checkpoint_into_tree(). */
+void sched_enter(struct sched *s, uint32_t id, uint32_t n_tok)
+{
+	uint32_t tok = (uint32_t)s->pool.block_tok, whole = n_tok - n_tok % tok, had, node, end;
+	struct sched_seq *q = &s->seq[id];
+
+	if (!s->radix || !whole)
+		return;
+	had = radix_cache_insert(s->radix, id, whole, &node) / tok;
+	if (had > q->n_named)
+		s->pool.n_free += had - q->n_named;
+	if (q->prompt >= tok && q->prompt - q->prompt % tok < whole)
+		radix_cache_insert(s->radix, id, q->prompt - q->prompt % tok, &end);
+	radix_cache_unlock(s->radix, q->row);
+	radix_cache_lock(s->radix, node);
+	q->row = node;
+	q->n_named = whole / tok;
+}
+
+void sched_make_room(struct sched *s, int64_t n_block)
+{
+	if (s->radix)
+		radix_cache_make_room(s->radix, n_block);
+}
+
+/* Use the prefix that was found. */
+static void take_prefix(struct sched *s, struct sched_seq *q)
+{
+	q->n_block = q->n_named = q->comp / (uint32_t)s->pool.block_tok;
+	radix_cache_lock(s->radix, q->row);
+}
+
+static void release_radix(struct sched *s, uint32_t id, bool there)
+{
+	struct sched_seq *q = &s->seq[id];
+
+	if (there)
+		sched_enter(s, id, q->comp);
+	s->pool.n_free += q->n_block - q->n_named;
+	radix_cache_unlock(s->radix, q->row);
+	q->n_block = q->n_named = q->row = 0;
+}
+
 static void release_grouped(struct sched *s, uint32_t id, bool there)
 {
 	struct sched_seq *q = &s->seq[id];
@@ -343,6 +395,10 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 
 	if (s->lim.blocks)
 		blocks_leave(s->lim.blocks, id);
+	if (s->radix) {
+		release_radix(s, id, there);
+		return;
+	}
 	if (!s->numbered) {
 		block_pool_release(&s->pool, &q->n_block);
 		return;
@@ -417,6 +473,8 @@ void sched_admit(struct sched *s)
 	struct sched_seq *q = &s->seq[id];
 
 	q->admitted = q->known;
+	if (s->radix)
+		take_prefix(s, q);
 	if (q->comp > q->high) {
 		q->cached += q->comp - q->high;
 		q->high = q->comp;
@@ -468,18 +526,25 @@ size_t sched_victim(const struct sched *s)
 	return least;
 }
 
+static void leave_list(uint32_t *list, size_t *n, uint32_t id)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < *n; i++)
+		if (list[i] != id)
+			list[kept++] = list[i];
+	*n = kept;
+}
+
 /* The output in flight of a sequence is lost.  If it was the last one, the sequence has not
  * finished. */
 static void drop_in_flight(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
-	size_t n = 0;
 
-	for (size_t i = 0; q->known == q->goal && i < s->n_finished; i++)
-		if (s->finished[i] != id)
-			s->finished[n++] = s->finished[i];
 	if (q->known == q->goal)
-		s->n_finished = n;
+		leave_list(s->finished, &s->n_finished, id);
+	leave_list(s->ended, &s->n_ended, id);
 	q->known--;
 	q->emitted = 0;
 }
@@ -491,7 +556,7 @@ void sched_preempt(struct sched *s, size_t i)
 
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
-	release_blocks(s, id, !sched_in_flight(s, id));
+	release_blocks(s, id, !s->radix && !sched_in_flight(s, id));
 	if (s->lim.policy->drops_in_flight && sched_in_flight(s, id))
 		drop_in_flight(s, id);
 	if (q->comp) { /* else it had computed nothing */
@@ -504,7 +569,7 @@ void sched_preempt(struct sched *s, size_t i)
 
 void sched_emit(struct sched *s)
 {
-	s->n_finished = 0;
+	s->n_finished = s->n_ended = 0;
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 		struct sched_seq *q = &s->seq[e->req];
@@ -519,6 +584,8 @@ void sched_emit(struct sched *s)
 		q->emitted = s->n_plan;
 		if (++q->known == q->goal)
 			s->finished[s->n_finished++] = e->req;
+		if (s->radix && (q->known == q->goal || e->start < q->admitted))
+			s->ended[s->n_ended++] = e->req;
 	}
 }
 
@@ -548,9 +615,15 @@ void sched_retire(struct sched *s)
 {
 	size_t n = 0, n_before = s->n_running;
 
+	for (size_t i = 0; i < s->n_ended; i++)
+		if (!is_finished(s, s->ended[i]))
+			sched_enter(s, s->ended[i], s->seq[s->ended[i]].admitted);
+		else
+			release_blocks(s, s->ended[i], true);
+	s->n_ended = 0;
 	if (!s->n_finished)
 		return;
-	for (size_t i = 0; i < s->n_finished; i++)
+	for (size_t i = 0; !s->radix && i < s->n_finished; i++)
 		release_blocks(s, s->finished[i], true);
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!is_finished(s, s->running[i]))

@@ -25,6 +25,7 @@
 #include "replay/sched/blocks.h"
 #include "replay/sched/kv_groups.h"
 #include "replay/sched/prefix_cache.h"
+#include "replay/sched/radix_cache.h"
 #include "traces/trace.h"
 
 enum sched_order {
@@ -75,7 +76,7 @@ struct sched_seq {
 	uint32_t high;	   /* largest comp so far: positions below it are recomputed */
 	uint64_t emitted;  /* the plan that gave its last output so far, 0: none */
 	uint32_t n_block;  /* blocks owned, in all groups */
-	uint32_t row;	   /* where blocks have numbers: its tables */
+	uint32_t row;	   /* where blocks have numbers: its tables; or its radix node */
 	uint32_t n_named;  /* with a prefix cache: how many of its blocks can be found */
 	uint32_t n_chunk;  /* batch entries so far */
 	uint32_t n_decode; /* decodes among them */
@@ -102,6 +103,7 @@ struct sched {
 	bool numbered;		    /* blocks have numbers: cache or groups is not NULL */
 	struct prefix_cache *cache; /* of one group; or NULL */
 	struct kv_groups *groups;   /* of lim.group, with their prefix cache; or NULL */
+	struct radix_cache *radix;  /* the prefix cache of a policy with a radix tree; or NULL */
 
 	void *memory; /* state of the policy, policy->memory_size bytes */
 
@@ -112,6 +114,8 @@ struct sched {
 	struct batch batch;
 	uint32_t *preempted, *finished;
 	size_t n_preempted, n_finished;
+	uint32_t *ended; /* with a radix tree: requests whose prompts or outputs end, in order */
+	size_t n_ended;
 	const char *stop;  /* why the policy planned no more, one word */
 	const char *fails; /* how the engine fails here, for lack of memory; or
 			    * NULL.  Set by the policy */
@@ -151,6 +155,8 @@ void sched_retire(struct sched *s);
  * reserve: take blocks for n more positions.  False: too few are free, and nothing changed.
  * plan: add n positions of id to the batch.
  * unplan: take id out of the batch before it is preempted.  Returns its n; 0: it had no entry.
+ * enter: with a radix tree, the blocks of the first n_tok positions of id can be found from now on.
+ * make_room: with a radix tree, empty nodes until n_block blocks are in none.
  * admit: move the head of the queue to the end of running.
  * victim: index into running of the sequence to preempt: the last one or, by priority, the least
  * important one; of equals that arrived at the same time, the first one.
@@ -159,6 +165,8 @@ void sched_match(struct sched *s);
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
+void sched_enter(struct sched *s, uint32_t id, uint32_t n_tok);
+void sched_make_room(struct sched *s, int64_t n_block);
 void sched_admit(struct sched *s);
 void sched_preempt(struct sched *s, size_t i);
 size_t sched_victim(const struct sched *s);

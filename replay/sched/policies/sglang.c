@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SGLang, without its radix cache: prompts before decodes.
+ * SGLang at two versions: prompts before decodes.
  *
  * A prefill batch continues the prompt that was cut, then admits from the queue.  Decodes run only
  * if there is nothing to prefill.  With mixed chunks they run in the same batch, and their number
@@ -17,17 +17,22 @@
  * room at each of these ends.  A prompt is then cut inside of a block.
  *
  * An admission may fail for lack of blocks or of sequence slots.  Then none is tried until a
- * sequence leaves the running batch.  A finished sequence leaves it when the batch is next about to
- * decode.
+ * sequence leaves the running batch.  In 0.5.21 a finished sequence leaves it when the batch is
+ * next about to decode, in 0.5.23 at once.
  *
  * With async, the engine's overlap loop, the last iteration still runs.  The scheduler does not
- * know its outputs: it counts them as outputs to come.  So a sequence that has all its outputs
- * decodes once more, unless a prefill batch runs next.
+ * know its outputs: it counts them as outputs to come.  So in 0.5.21 a sequence that has all its
+ * outputs decodes once more, unless a prefill batch runs next.  0.5.23 leaves it out.
  *
- * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check,
- * and fails.  A run that survives this lets the chunk wait, and decodes that lack blocks preempt
- * first and run alone.  In the original a sequence that is preempted while its iteration runs loses
- * the output of this iteration.  Here it keeps the output.
+ * In 0.5.23 the radix cache (radix_cache.h) can be on.  Its blocks that nobody uses count as free.
+ * The head of the queue is looked up when it could be admitted.  A chunk enters the cache when the
+ * next one is planned, a prompt when it has run, the outputs when the sequence has finished.  A
+ * preempted sequence leaves nothing there.  Every 32 plans the prefixes of the first 128 waiting
+ * sequences count as used.
+ *
+ * The original takes memory for the next chunk and, in 0.5.21, for decodes in a mixed batch without
+ * a check, and fails.  A run that survives this lets the chunk wait, and decodes that lack blocks
+ * preempt first and run alone.  In 0.5.23 decodes that lack blocks sit out.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -39,7 +44,27 @@ enum {
 	MOST_EXPECTED = 4096, /* outputs that a request is expected to have */
 	STEPS_AHEAD = 20,     /* of every sequence, when the ratio is set again */
 	DECAY_STEPS = 600,
+	TOUCH_PLANS = 32, /* plans from one refresh of waiting prefixes to the next */
+	TOUCHED = 128,	  /* sequences whose prefixes it refreshes */
 };
+
+/* MIXED: with mixed chunks.  The others are rules of 0.5.23: lines of its managers/scheduler.py,
+ * the last one of schedule_policy.py. */
+enum rule {
+	MIXED = 1,
+	LEAVES_AT_ONCE = 2,   /* a finished request leaves the running batch: 3973 */
+	CUT_HAS_ONE = 4,      /* the prompt that goes on has one place, not two: 4221 */
+	BUDGET_FIRST = 8,     /* a spent budget admits nobody: 4204 */
+	DECODES_SIT_OUT = 16, /* ... that lack blocks beside a prompt: 4395 */
+	EOS_WHOLE = 32,	      /* with ignore_eos all outputs to come count: 860 */
+
+	RULES_0_5_23 = LEAVES_AT_ONCE | CUT_HAS_ONE | BUDGET_FIRST | DECODES_SIT_OUT | EOS_WHOLE,
+};
+
+static bool has(const struct sched *s, enum rule rule)
+{
+	return s->lim.policy->rules & rule;
+}
 
 /* Where the original fails: mem_cache/allocation.py, lines 162, 231 and 575. */
 static const char no_prompt[] = "out of memory for a prompt or for decodes beside it";
@@ -58,6 +83,7 @@ struct memory {
 	double new_token_ratio; /* share of the outputs to come that is kept free */
 	const char *full;  /* why none is admitted for now, or NULL: the engine's batch_is_full */
 	size_t n_finished; /* finished requests that the running batch still has */
+	uint64_t n_lookup; /* plans that looked at the queue */
 
 	/* The last iteration. */
 	size_t n_planned; /* n_running after its plan */
@@ -113,25 +139,30 @@ static bool sglang_unfit(const struct sched_limits *l, const struct request *r, 
 	if (tokens > r->output_tok)
 		tokens = r->output_tok;
 	tokens += r->prompt_tok + l->block_tok + 1;
-	if (l->ignore_eos)
+	if (l->ignore_eos && !l->prefix_cache)
 		tokens += l->block_tok;
 	return sched_lacks(whole_blocks(l, tokens) / l->block_tok, l->num_blocks - 1, why, n);
 }
 
-/* Tokens that a prefill batch may still take: of the chunk, of max_prefill_tok and of the pool.
- * pool: tokens that are free before the batch.  taken: tokens that the batch takes or that are kept
- * for outputs to come. */
+/* Tokens that a prefill batch may still take, of the chunk and of max_prefill_tok, and what it takes
+ * of the pool.  now: tokens at once; taken: also those that are kept for outputs to come.  blocks:
+ * that it needs, and that decodes beside it need.  They are taken when it is complete. */
 struct budget {
-	int64_t chunk, prefill, free, pool;
+	int64_t chunk, prefill, now, blocks;
 	double taken;
 	bool foreseen; /* the ends of the sequences are listed */
 };
 
 /* Tokens of the pool that are not taken.  Summed and rounded as in the engine:
- * mem_cache/prefill_budget.py, remaining_total. */
-static double left_of_pool(const struct budget *r)
+ * mem_cache/prefill_budget.py, remaining_total and remaining_current. */
+static double left_of_pool(const struct sched *s, const struct budget *r)
 {
-	return (double)r->pool - r->taken;
+	return (double)(s->pool.n_free * s->lim.block_tok) - r->taken;
+}
+
+static int64_t left_now(const struct sched *s, const struct budget *r)
+{
+	return s->pool.n_free * s->lim.block_tok - r->now;
 }
 
 static int64_t at_most(int64_t n)
@@ -177,23 +208,42 @@ static int64_t batch_size(const struct sched *s)
 	return (int64_t)(n_decode(s) + m->n_finished);
 }
 
-static struct budget prefill_budget(const struct sched *s, bool mixed)
+/* blocks: that decodes beside the prompts take. */
+static struct budget prefill_budget(const struct sched *s, int64_t blocks)
 {
 	const struct memory *m = s->memory;
-	int64_t along = mixed ? batch_size(s) : 0;
-	int64_t pool = s->pool.n_free * s->lim.block_tok;
+	int64_t along = has(s, MIXED) ? batch_size(s) : 0;
 	int64_t most = s->lim.max_prefill_tok ? s->lim.max_prefill_tok : INT64_MAX;
-	double kept = 0;
+	double ratio = has(s, EOS_WHOLE) && s->lim.ignore_eos ? 1 : m->new_token_ratio, kept = 0;
 
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!sched_in_prefill(s, s->running[i]))
-			kept += (double)at_most(outputs_to_come(s, s->running[i])) *
-				m->new_token_ratio;
+			kept += (double)at_most(outputs_to_come(s, s->running[i])) * ratio;
 	return (struct budget){ .chunk = s->lim.max_batched_tok - along,
 				.prefill = most - along,
-				.free = pool - along,
-				.pool = pool,
+				.now = along,
+				.blocks = blocks,
 				.taken = (double)along + kept };
+}
+
+/* Blocks of the prefix just found that count as free. */
+static int64_t loose_blocks(const struct sched *s, uint32_t id)
+{
+	return s->radix ? radix_cache_loose(s->radix, s->seq[id].row) : 0;
+}
+
+/* Blocks that n more tokens of id take, behind those that it has or has found. */
+static int64_t more_blocks(const struct sched *s, uint32_t id, int64_t n)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t has = q->n_block ? q->n_block : q->comp / s->lim.block_tok;
+
+	return block_pool_need(&s->pool, q->comp + n) - has;
+}
+
+static bool blocks_fit(const struct sched *s, const struct budget *r, uint32_t id, int64_t n)
+{
+	return r->blocks + more_blocks(s, id, n) + loose_blocks(s, id) <= s->pool.n_free;
 }
 
 /* Plan n tokens of id.  It is charged a block more.  Unless it is cut, it is charged all its
@@ -203,10 +253,11 @@ static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t
 	int64_t tokens = whole_blocks(&s->lim, n);
 	int64_t expected = cut ? 0 : at_most(all_outputs(s, id));
 
+	r->blocks += more_blocks(s, id, n);
 	sched_plan(s, id, (uint32_t)n);
 	r->chunk -= tokens;
 	r->prefill -= tokens;
-	r->free -= tokens + s->lim.block_tok;
+	r->now += tokens + s->lim.block_tok;
 	r->taken += (double)(tokens + s->lim.block_tok + expected);
 }
 
@@ -221,7 +272,7 @@ static void continue_cut(struct sched *s, struct budget *r)
 {
 	uint32_t id = s->running[s->n_running - 1];
 	int64_t n = s->seq[id].known - s->seq[id].comp, most = r->chunk;
-	double pool = left_of_pool(r);
+	double pool = left_of_pool(s, r);
 	bool cut;
 
 	if (pool >= 1 && pool < (double)most)
@@ -229,7 +280,7 @@ static void continue_cut(struct sched *s, struct budget *r)
 	cut = n > most;
 	if (cut)
 		n = most;
-	if (n > 0 && sched_reserve(s, id, (uint32_t)n)) {
+	if (n > 0 && blocks_fit(s, r, id, n)) {
 		plan_prefill(s, r, id, n, cut);
 		return;
 	}
@@ -238,14 +289,14 @@ static void continue_cut(struct sched *s, struct budget *r)
 	r->chunk = 0;
 }
 
-/* Requests that may be in a prefill batch.  The prompt that goes on holds a slot, and is in the
- * batch as well. */
+/* Requests that may be in a prefill batch.  In 0.5.21 the prompt that goes on holds a slot, and is
+ * in the batch as well. */
 static int64_t most_prefills(const struct sched *s)
 {
 	int64_t beside = s->lim.max_seqs - batch_size(s);
 	int64_t slots = s->lim.max_seqs - (int64_t)s->n_running;
 
-	return beside < slots ? beside : slots;
+	return beside < slots || has(s, CUT_HAS_ONE) ? beside : slots;
 }
 
 /* List the end of id, behind the ends listed before it unless they come later. */
@@ -283,9 +334,10 @@ static void foresee_later(struct sched *s, uint32_t id)
 static bool room_at_ends(struct sched *s, struct budget *r, uint32_t id, int64_t n)
 {
 	struct memory *m = s->memory;
-	int64_t tokens = whole_blocks(&s->lim, n) + s->lim.block_tok, free = r->free - tokens;
+	int64_t tokens = whole_blocks(&s->lim, n) + s->lim.block_tok;
+	int64_t free = left_now(s, r) - tokens;
 
-	if (free < 0 || (double)tokens > left_of_pool(r))
+	if (free < 0 || (double)tokens > left_of_pool(s, r))
 		return false;
 	if (r->foreseen) {
 		foresee_later(s, id);
@@ -306,21 +358,28 @@ static bool room_at_ends(struct sched *s, struct budget *r, uint32_t id, int64_t
 	return true;
 }
 
-/* Does the pool have room for id, with n tokens known? */
+/* The engine looks at the end of each sequence. */
+static bool knows_ends(const struct sched *s)
+{
+	return s->lim.ignore_eos && !s->lim.prefix_cache;
+}
+
+/* Does the pool have room for id, with n tokens to run?  The prefix that it found is taken. */
 static bool room(struct sched *s, struct budget *r, uint32_t id, int64_t n)
 {
-	int64_t left = outputs_to_come(s, id);
+	int64_t left = outputs_to_come(s, id), found = loose_blocks(s, id) * s->lim.block_tok;
 
-	if (s->lim.ignore_eos)
+	if (knows_ends(s))
 		return room_at_ends(s, r, id, n);
-	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) < left_of_pool(r);
+	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) <
+	       left_of_pool(s, r) - (double)found;
 }
 
 /* Tokens that a prompt of n runs if the chunk has room for no more. */
 static int64_t cut_at(const struct sched *s, const struct budget *r, int64_t n)
 {
-	int64_t whole = s->lim.ignore_eos ? n : whole_blocks(&s->lim, n);
-	int64_t unit = s->lim.ignore_eos ? 1 : s->lim.block_tok;
+	int64_t whole = knows_ends(s) ? n : whole_blocks(&s->lim, n);
+	int64_t unit = knows_ends(s) ? 1 : s->lim.block_tok;
 
 	return whole <= r->chunk ? n : r->chunk - r->chunk % unit;
 }
@@ -332,21 +391,26 @@ static const char *sglang_admit_waiting(struct sched *s, struct budget *r, int64
 
 	for (; s->wait_head != SCHED_NONE; most--) {
 		uint32_t id = s->wait_head;
-		int64_t known = s->seq[id].known, n = cut_at(s, r, known);
+		int64_t all, n;
 
+		if (has(s, BUDGET_FIRST) && (r->chunk <= 0 || r->prefill <= 0))
+			return "budget";
 		if (most <= 0)
 			return m->full = "seqs";
-		if (!room(s, r, id, known))
+		sched_match(s);
+		all = (int64_t)s->seq[id].known - s->seq[id].comp;
+		n = cut_at(s, r, all);
+		if (!room(s, r, id, all))
 			return m->full = "blocks";
 		if (n <= 0)
 			return "budget";
-		if (!sched_reserve(s, id, (uint32_t)n)) {
+		if (!blocks_fit(s, r, id, n)) {
 			s->fails = no_prompt; /* they have taken the blocks already */
 			return m->full = "blocks";
 		}
 		sched_admit(s);
-		plan_prefill(s, r, id, n, n < known);
-		if (left_of_pool(r) <= 0 || r->free <= 0)
+		plan_prefill(s, r, id, n, n < all);
+		if (left_of_pool(s, r) <= 0 || left_now(s, r) <= 0)
 			return m->full = "blocks";
 		if (r->chunk <= 0 || r->prefill <= 0)
 			return "budget";
@@ -354,17 +418,55 @@ static const char *sglang_admit_waiting(struct sched *s, struct budget *r, int64
 	return "empty";
 }
 
-static const char *sglang_run_prefills(struct sched *s, struct budget left)
+/* The prefixes of waiting sequences count as used, the head's last. */
+static void touch_waiting(struct sched *s)
 {
-	const struct memory *m = s->memory;
-	int64_t most = most_prefills(s) - prompt_is_cut(s);
+	struct memory *m = s->memory;
+	uint32_t id[TOUCHED], node;
+	size_t n = 0;
 
-	if (prompt_is_cut(s))
+	if (!s->radix || m->n_lookup++ % TOUCH_PLANS)
+		return;
+	for (uint32_t w = s->wait_head; w != SCHED_NONE && n < TOUCHED; w = s->seq[w].next)
+		id[n++] = w;
+	while (n--)
+		radix_cache_match(s->radix, id[n], s->seq[id[n]].known, &node);
+}
+
+/* Take the blocks of the prompts that are planned.  The engine empties a page more for each of
+ * them, unless a page is a token: mem_cache/allocation.py, alloc_paged_token_slots_extend(). */
+static void take_blocks(struct sched *s)
+{
+	int64_t tok = s->lim.block_tok, each = tok > 1 ? tok : 0;
+	int64_t n = s->batch.prefill_tok + s->batch.decode_tok + (int64_t)s->batch.n * each;
+
+	sched_make_room(s, (n + tok - 1) / tok);
+	for (size_t i = 0; i < s->batch.n; i++)
+		sched_reserve(s, s->batch.entry[i].req, 0);
+}
+
+static const char *plan_prefills(struct sched *s, struct budget left)
+{
+	struct memory *m = s->memory;
+	bool cut = prompt_is_cut(s), looks = s->wait_head != SCHED_NONE && (cut || !m->full);
+	int64_t most = most_prefills(s) - cut;
+
+	if (looks && !cut && most <= 0)
+		return m->full = "seqs";
+	if (looks)
+		touch_waiting(s);
+	if (cut)
 		continue_cut(s, &left);
 	return m->full ? m->full : sglang_admit_waiting(s, &left, most);
 }
 
-/* Would sglang_run_prefills() plan anything, if decodes had not to fit beside it? */
+static void sglang_run_prefills(struct sched *s, int64_t blocks)
+{
+	s->stop = plan_prefills(s, prefill_budget(s, blocks));
+	take_blocks(s);
+}
+
+/* Would plan_prefills() plan anything, if decodes had not to fit beside it? */
 static bool would_prefill(struct sched *s, struct budget left)
 {
 	const struct memory *m = s->memory;
@@ -379,25 +481,49 @@ static bool would_prefill(struct sched *s, struct budget left)
 	return room(s, &left, id, known) && cut_at(s, &left, known) > 0;
 }
 
-static int64_t blocks_for_decodes(const struct sched *s)
+/* The iteration that still runs gives the last output of id, and the engine knows it. */
+static bool ends(const struct sched *s, uint32_t id)
 {
-	int64_t n = 0;
-
-	for (size_t i = 0; i < s->n_running; i++) {
-		const struct sched_seq *q = &s->seq[s->running[i]];
-
-		n += !sched_in_prefill(s, s->running[i]) &&
-		     block_pool_need(&s->pool, (int64_t)q->comp + 1) > q->n_block;
-	}
-	return n;
+	return s->seq[id].known == s->seq[id].goal && !s->lim.policy->overruns;
 }
 
-static void sglang_run_decodes(struct sched *s)
+/* Of the first n running sequences, which decode, those that end. */
+static size_t n_ending(const struct sched *s, size_t n)
 {
-	for (size_t i = 0; i < s->n_running; i++) {
+	size_t n_end = 0;
+
+	for (size_t i = 0; i < n; i++)
+		n_end += ends(s, s->running[i]);
+	return n_end;
+}
+
+/* Blocks that the first n running sequences take to decode. */
+static int64_t blocks_for_decodes(const struct sched *s, size_t n)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += !ends(s, s->running[i]) && more_blocks(s, s->running[i], 1) > 0;
+	return sum;
+}
+
+/* Make room for the decodes of the first n running sequences.  False: there are too few blocks. */
+static bool decodes_fit(struct sched *s, size_t n)
+{
+	int64_t blocks = blocks_for_decodes(s, n);
+
+	sched_make_room(s, blocks);
+	return blocks <= s->pool.n_free;
+}
+
+/* The engine empties a page for each. */
+static void sglang_run_decodes(struct sched *s, size_t n)
+{
+	sched_make_room(s, (int64_t)(n - n_ending(s, n)));
+	for (size_t i = 0; i < n; i++) {
 		uint32_t id = s->running[i];
 
-		if (sched_in_prefill(s, id))
+		if (ends(s, id))
 			continue;
 		sched_reserve(s, id, 1);
 		sched_plan(s, id, 1);
@@ -440,9 +566,12 @@ static double suggested_ratio(const struct sched *s)
 static void retract(struct sched *s)
 {
 	struct memory *m = s->memory;
+	int64_t tok = s->lim.block_tok;
 
-	while (blocks_for_decodes(s) > s->pool.n_free)
+	do {
 		sched_preempt(s, victim(s));
+		sched_make_room(s, ((int64_t)n_decode(s) * STEPS_AHEAD + tok - 1) / tok);
+	} while (!decodes_fit(s, n_decode(s)));
 	m->new_token_ratio = suggested_ratio(s);
 	m->full = NULL;
 	s->stop = "preemption";
@@ -482,10 +611,20 @@ static void newest_first(struct sched *s)
 	}
 }
 
-/* The last prefill batch joins the running batch.  Its requests that go on, or are known to have
- * finished, do not join.  An empty running batch loses its full mark then.  Other finished requests
- * stay in the running batch until the engine is idle. */
-static void join_running(struct sched *s)
+/* In 0.5.23, what the running batch has of the last batch when the next one is planned.  A request
+ * that left it clears the full mark, and so does an empty batch. */
+static void join_at_once(struct sched *s)
+{
+	struct memory *m = s->memory;
+
+	if (m->n_planned > s->n_running || (m->prefill && (m->cut || m->alone)) || !n_decode(s))
+		m->full = NULL;
+}
+
+/* In 0.5.21, the last prefill batch joins the running batch.  Its requests that go on, or are known
+ * to have finished, do not join.  An empty running batch loses its full mark then.  Other finished
+ * requests stay in the running batch until the engine is idle. */
+static void join_late(struct sched *s)
 {
 	struct memory *m = s->memory;
 	size_t finished = m->n_planned - s->n_running;
@@ -498,6 +637,19 @@ static void join_running(struct sched *s)
 	}
 	if (m->prefill && (m->cut || m->alone))
 		m->full = NULL;
+}
+
+static void join_running(struct sched *s)
+{
+	struct memory *m = s->memory;
+
+	if (m->cut && prompt_is_cut(s))
+		sched_enter(s, s->running[s->n_running - 1],
+			    s->seq[s->running[s->n_running - 1]].comp);
+	if (has(s, LEAVES_AT_ONCE))
+		join_at_once(s);
+	else
+		join_late(s);
 	if (m->prefill && m->along)
 		newest_first(s);
 	if (s->idled) {
@@ -506,55 +658,71 @@ static void join_running(struct sched *s)
 	}
 }
 
-static void sglang_compose(struct sched *s, bool mixed)
+/* Mixed chunks: the first n running sequences decode beside the prompts.  In 0.5.23 none does if
+ * they lack blocks. */
+static void decode_beside(struct sched *s, size_t n)
 {
 	struct memory *m = s->memory;
-	bool enough = blocks_for_decodes(s) <= s->pool.n_free, along = mixed && enough;
-	struct budget left;
-	size_t n_along;
+	size_t n_end = n_ending(s, n);
+
+	if (n_end)
+		m->full = NULL;
+	if (!decodes_fit(s, n))
+		return;
+	m->alone = true;
+	m->along = n > n_end;
+	m->n_finished = 0;
+	sglang_run_decodes(s, n);
+}
+
+/* There is nothing to prefill.  While requests end, nobody is preempted. */
+static void decode_alone(struct sched *s)
+{
+	struct memory *m = s->memory;
+	size_t n = n_decode(s), n_end = n_ending(s, n);
+
+	drop_finished(m);
+	if (n_end)
+		m->full = NULL;
+	if (decodes_fit(s, n)) {
+		if (n > n_end)
+			lower_ratio(m);
+	} else if (n_end) {
+		return;
+	} else {
+		retract(s);
+	}
+	sglang_run_decodes(s, n_decode(s));
+}
+
+static void sglang_compose(struct sched *s)
+{
+	struct memory *m = s->memory;
+	bool along = has(s, MIXED), asks = along && !has(s, DECODES_SIT_OUT);
+	int64_t blocks;
+	size_t n;
 
 	join_running(s);
-	left = prefill_budget(s, mixed);
-	m->alone = along || !batch_size(s);
-	if (along)
-		sglang_run_decodes(s);
-	n_along = s->batch.n;
-	if (along || !mixed)
-		s->stop = sglang_run_prefills(s, left);
-	else if (would_prefill(s, left))
+	n = n_decode(s);
+	blocks = asks ? blocks_for_decodes(s, n) : 0;
+	m->alone = !batch_size(s);
+	m->along = false;
+	if (blocks <= s->pool.n_free)
+		sglang_run_prefills(s, blocks);
+	else if (would_prefill(s, prefill_budget(s, 0)))
 		s->fails = no_prompt;
-	if (!s->batch.n && !n_decode(s) && !m->runs && drop_finished(m)) {
+	if (!s->batch.n && !n && !m->runs && drop_finished(m)) {
 		m->alone = true;
-		s->stop = sglang_run_prefills(s, prefill_budget(s, mixed));
+		sglang_run_prefills(s, 0);
 	}
-	m->prefill = s->batch.n > n_along;
-	m->along = n_along;
-	if (m->prefill) {
-		sched_prefills_first(s, n_along);
-		if (mixed)
-			m->n_finished = 0;
-	} else {
-		drop_finished(m);
-		if (!enough)
-			retract(s);
-		else if (n_decode(s))
-			lower_ratio(m);
-	}
-	if (!s->batch.n)
-		sglang_run_decodes(s);
+	m->prefill = s->batch.n;
+	if (!m->prefill)
+		decode_alone(s);
+	else if (along)
+		decode_beside(s, n);
 	m->cut = prompt_is_cut(s);
 	m->n_planned = s->n_running;
 	m->runs = s->lim.async && s->batch.n;
-}
-
-static void compose_plain(struct sched *s)
-{
-	sglang_compose(s, false);
-}
-
-static void compose_mixed(struct sched *s)
-{
-	sglang_compose(s, true);
 }
 
 #define GIB ((int64_t)1 << 30)
@@ -602,44 +770,52 @@ static double sglang_memory_share(int64_t bytes, int64_t tokens, int64_t capture
 	return round((mib - other) / mib * 1000) / 1000;
 }
 
-const struct policy policy_sglang = {
+/* What its policies share. */
+#define SGLANG(version) \
+	.drops_in_flight = true, \
+	.origin = "SGLang " version \
+		  ", python/sglang/srt/managers/scheduler.py and schedule_policy.py", \
+	.check = sched_check_whole_blocks, .defaults = sglang_defaults, \
+	.memory_share = sglang_memory_share, .slots = sglang_slots, .most_outputs = most_outputs, \
+	.unfit = sglang_unfit, .requeue = sched_requeue_last, \
+	.memory_size = sizeof(struct memory), .memory_per_seq = sizeof(struct end), \
+	.begin = sglang_begin, .compose = sglang_compose
+
+#define CAN (POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS)
+
+const struct policy policy_sglang_0_5_21 = {
 	.name = "sglang-0.5.21",
-	.drops_in_flight = true,
-	.also = "sglang",
 	.title = "SGLang 0.5.21, prompts before decodes",
-	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
-	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
-	.check = sched_check_whole_blocks,
-	.defaults = sglang_defaults,
-	.memory_share = sglang_memory_share,
-	.slots = sglang_slots,
-	.most_outputs = most_outputs,
-	.unfit = sglang_unfit,
-	.requeue = sched_requeue_last,
+	.can = CAN,
 	.overruns = true,
-	.memory_size = sizeof(struct memory),
-	.memory_per_seq = sizeof(struct end),
-	.begin = sglang_begin,
-	.compose = compose_plain,
+	SGLANG("0.5.21"),
 };
 
-const struct policy policy_sglang_mixed = {
+const struct policy policy_sglang_mixed_0_5_21 = {
 	.name = "sglang-mixed-0.5.21",
-	.drops_in_flight = true,
-	.also = "sglang-mixed",
 	.title = "SGLang 0.5.21 with mixed chunks, decodes beside prompts",
-	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
-	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS | POLICY_FAILS,
-	.check = sched_check_whole_blocks,
-	.defaults = sglang_defaults,
-	.memory_share = sglang_memory_share,
-	.slots = sglang_slots,
-	.most_outputs = most_outputs,
-	.unfit = sglang_unfit,
-	.requeue = sched_requeue_last,
+	.can = CAN,
+	.rules = MIXED,
 	.overruns = true,
-	.memory_size = sizeof(struct memory),
-	.memory_per_seq = sizeof(struct end),
-	.begin = sglang_begin,
-	.compose = compose_mixed,
+	SGLANG("0.5.21"),
+};
+
+const struct policy policy_sglang_0_5_23 = {
+	.name = "sglang-0.5.23",
+	.also = "sglang",
+	.title = "SGLang 0.5.23, prompts before decodes",
+	.can = CAN | POLICY_PREFIX_CACHE,
+	.radix_tree = true,
+	.rules = RULES_0_5_23,
+	SGLANG("0.5.23"),
+};
+
+const struct policy policy_sglang_mixed_0_5_23 = {
+	.name = "sglang-mixed-0.5.23",
+	.also = "sglang-mixed",
+	.title = "SGLang 0.5.23 with mixed chunks, decodes beside prompts",
+	.can = CAN | POLICY_PREFIX_CACHE,
+	.radix_tree = true,
+	.rules = MIXED | RULES_0_5_23,
+	SGLANG("0.5.23"),
 };

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "replay/sched/radix_cache.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+
+/* Tokens [start, end) of req, below parent.  Used: a later time is larger; within one match, the
+ * time of a node is before that of its child. */
+struct node {
+	uint64_t used;
+	uint32_t parent, req, start, end;
+	uint32_t n_child, n_lock;
+	uint32_t next; /* in the bucket, or of the unused nodes */
+	uint32_t heap; /* its place in the heap; 0: it is locked, or has children */
+};
+
+/* Each node has a block at least, so the pool bounds their number. */
+struct radix_cache {
+	struct block_pool *pool;
+	const struct trace *trace;
+	uint32_t block_tok;
+	struct node *node; /* [0] is the root */
+	uint32_t n_node;   /* nodes that were used so far, with the root */
+	uint32_t unused;   /* a list of nodes below n_node; 0: none */
+	uint32_t *bucket, mask;
+	uint32_t *
+		heap; /* [1, n_heap] nodes that can be emptied; the one used least recently first */
+	uint32_t n_heap;
+	uint64_t now;
+	int64_t n_block, n_loose; /* blocks in nodes, and in nodes that are not locked */
+};
+
+/* A step of the time has room for the nodes of a path. */
+#define TICK (1ull << 24)
+
+enum ar_status radix_cache_open(struct radix_cache **out, struct block_pool *pool,
+				const struct trace *t, struct ar_err *err)
+{
+	struct radix_cache *c = calloc(1, sizeof *c);
+	size_t n = (size_t)pool->n_usable + 1, n_bucket = 1;
+
+	*out = NULL;
+	if (!c)
+		return ar_nomem(err);
+	while (n_bucket < n)
+		n_bucket *= 2;
+	*c = (struct radix_cache){ .pool = pool,
+				   .trace = t,
+				   .block_tok = (uint32_t)pool->block_tok,
+				   .node = calloc(n, sizeof *c->node),
+				   .n_node = 1,
+				   .bucket = calloc(n_bucket, sizeof *c->bucket),
+				   .mask = (uint32_t)(n_bucket - 1),
+				   .heap = calloc(n, sizeof *c->heap) };
+	if (!c->node || !c->bucket || !c->heap) {
+		radix_cache_close(c);
+		return ar_nomem(err);
+	}
+	*out = c;
+	return AR_OK;
+}
+
+void radix_cache_close(struct radix_cache *c)
+{
+	if (!c)
+		return;
+	free(c->node);
+	free(c->bucket);
+	free(c->heap);
+	free(c);
+}
+
+/* ---- tokens ---- */
+
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Tokens of req that ids of the trace cover. */
+static uint32_t covered(const struct radix_cache *c, uint32_t req)
+{
+	const struct request *r = &c->trace->req[req];
+
+	return r->n_block ? r->prompt_tok : 0;
+}
+
+static uint64_t id_of(const struct radix_cache *c, uint32_t req, uint32_t pos)
+{
+	return c->trace->block[c->trace->req[req].block + pos / c->trace->block_tok];
+}
+
+/* Where the tokens of a and b differ, from pos on, or end.  The tokens before pos are equal. */
+static uint32_t equal_until(const struct radix_cache *c, uint32_t a, uint32_t b, uint32_t pos,
+			    uint32_t end)
+{
+	uint32_t tok = c->trace->block_tok;
+
+	if (a == b)
+		return end;
+	end = lesser(end, lesser(covered(c, a), covered(c, b)));
+	while (pos < end && id_of(c, a, pos) == id_of(c, b, pos))
+		pos += tok - pos % tok;
+	return lesser(pos, end);
+}
+
+/* The same in whole blocks. */
+static uint32_t blocks_until(const struct radix_cache *c, uint32_t a, uint32_t b, uint32_t pos,
+			     uint32_t end)
+{
+	uint32_t until = equal_until(c, a, b, pos, end);
+
+	return until - until % c->block_tok;
+}
+
+static int64_t blocks_of(const struct radix_cache *c, const struct node *x)
+{
+	return (x->end - x->start) / c->block_tok;
+}
+
+/* ---- children ---- */
+
+/* The bucket of a child of parent with the block of req from pos on.  Equal blocks end with a token
+ * of the same id or request. */
+static uint32_t *bucket_of(const struct radix_cache *c, uint32_t parent, uint32_t req, uint32_t pos)
+{
+	uint32_t last = pos + c->block_tok - 1;
+	uint64_t id = last < covered(c, req) ? id_of(c, req, last) : req;
+
+	return &c->bucket[rng_mix(id ^ rng_mix(parent)) & c->mask];
+}
+
+/* The child that begins with the block of req from pos on, or 0. */
+static uint32_t find_child(const struct radix_cache *c, uint32_t parent, uint32_t req, uint32_t pos)
+{
+	uint32_t n = *bucket_of(c, parent, req, pos), end = pos + c->block_tok;
+
+	while (n &&
+	       (c->node[n].parent != parent || equal_until(c, c->node[n].req, req, pos, end) < end))
+		n = c->node[n].next;
+	return n;
+}
+
+static void link_child(struct radix_cache *c, uint32_t n)
+{
+	struct node *x = &c->node[n];
+	uint32_t *link = bucket_of(c, x->parent, x->req, x->start);
+
+	x->next = *link;
+	*link = n;
+}
+
+static void unlink_child(struct radix_cache *c, uint32_t n)
+{
+	struct node *x = &c->node[n];
+	uint32_t *link = bucket_of(c, x->parent, x->req, x->start);
+
+	while (*link != n)
+		link = &c->node[*link].next;
+	*link = x->next;
+}
+
+/* ---- the heap ---- */
+
+static bool used_before(const struct radix_cache *c, uint32_t a, uint32_t b)
+{
+	return c->node[a].used < c->node[b].used;
+}
+
+static void put(struct radix_cache *c, uint32_t i, uint32_t n)
+{
+	c->heap[i] = n;
+	c->node[n].heap = i;
+}
+
+/* Put n at place i or where it belongs above or below. */
+static void settle(struct radix_cache *c, uint32_t i, uint32_t n)
+{
+	for (; i > 1 && used_before(c, n, c->heap[i / 2]); i /= 2)
+		put(c, i, c->heap[i / 2]);
+	for (uint32_t child; (child = 2 * i) <= c->n_heap; i = child) {
+		child += child < c->n_heap && used_before(c, c->heap[child + 1], c->heap[child]);
+		if (!used_before(c, c->heap[child], n))
+			break;
+		put(c, i, c->heap[child]);
+	}
+	put(c, i, n);
+}
+
+static void leave_heap(struct radix_cache *c, uint32_t n)
+{
+	uint32_t i = c->node[n].heap, last = c->heap[c->n_heap--];
+
+	c->node[n].heap = 0;
+	if (last != n)
+		settle(c, i, last);
+}
+
+/* Bring n into the heap or out of it. */
+static void update(struct radix_cache *c, uint32_t n)
+{
+	const struct node *x = &c->node[n];
+	bool can = n && !x->n_lock && !x->n_child;
+
+	if (can && !x->heap)
+		settle(c, ++c->n_heap, n);
+	else if (!can && x->heap)
+		leave_heap(c, n);
+}
+
+static void use(struct radix_cache *c, uint32_t n, uint64_t time)
+{
+	c->node[n].used = time;
+	if (c->node[n].heap)
+		settle(c, c->node[n].heap, n);
+}
+
+static uint64_t later(struct radix_cache *c)
+{
+	return c->now += TICK;
+}
+
+/* ---- the tree ---- */
+
+static uint32_t new_node(struct radix_cache *c)
+{
+	uint32_t n = c->unused;
+
+	if (!n)
+		return c->n_node++;
+	c->unused = c->node[n].next;
+	return n;
+}
+
+/* Cut node n at token pos.  Returns the new node above n, with the tokens before pos. */
+static uint32_t split(struct radix_cache *c, uint32_t n, uint32_t pos)
+{
+	uint32_t above = new_node(c);
+	struct node *x = &c->node[n];
+
+	unlink_child(c, n);
+	c->node[above] = (struct node){ .used = later(c),
+					.parent = x->parent,
+					.req = x->req,
+					.start = x->start,
+					.end = pos,
+					.n_child = 1,
+					.n_lock = x->n_lock };
+	x->parent = above;
+	x->start = pos;
+	link_child(c, above);
+	link_child(c, n);
+	use(c, n, later(c));
+	return above;
+}
+
+/* Step from *node, at *pos, to the child that req goes on with, at most to end.  The child is cut
+ * where the tokens differ.  False: there is none. */
+static bool descend(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t *node,
+		    uint32_t *pos, bool inserts)
+{
+	uint32_t n = *pos < end ? find_child(c, *node, req, *pos) : 0;
+
+	if (!n)
+		return false;
+	if (inserts)
+		use(c, n, later(c));
+	*pos = blocks_until(c, c->node[n].req, req, *pos, lesser(end, c->node[n].end));
+	*node = *pos < c->node[n].end ? split(c, n, *pos) : n;
+	return true;
+}
+
+uint32_t radix_cache_match(struct radix_cache *c, uint32_t req, uint32_t max, uint32_t *node)
+{
+	uint32_t end = max - max % c->block_tok, pos = 0;
+	uint64_t time;
+
+	*node = 0;
+	while (descend(c, req, end, node, &pos, false))
+		;
+	time = later(c);
+	for (uint32_t n = *node; n; n = c->node[n].parent)
+		use(c, n, time--);
+	return pos;
+}
+
+uint32_t radix_cache_insert(struct radix_cache *c, uint32_t req, uint32_t n_tok, uint32_t *node)
+{
+	uint32_t had = 0, above = 0, n;
+
+	assert(n_tok % c->block_tok == 0);
+	while (descend(c, req, n_tok, &above, &had, true))
+		;
+	*node = above;
+	if (had == n_tok)
+		return had;
+	*node = n = new_node(c);
+	c->node[n] = (struct node){
+		.used = later(c), .parent = above, .req = req, .start = had, .end = n_tok
+	};
+	link_child(c, n);
+	c->node[above].n_child++;
+	update(c, above);
+	update(c, n);
+	c->n_block += blocks_of(c, &c->node[n]);
+	c->n_loose += blocks_of(c, &c->node[n]);
+	c->pool->n_free += blocks_of(c, &c->node[n]);
+	return had;
+}
+
+int64_t radix_cache_loose(const struct radix_cache *c, uint32_t node)
+{
+	int64_t sum = 0;
+
+	for (; node && !c->node[node].n_lock; node = c->node[node].parent)
+		sum += blocks_of(c, &c->node[node]);
+	return sum;
+}
+
+void radix_cache_lock(struct radix_cache *c, uint32_t node)
+{
+	int64_t more = radix_cache_loose(c, node);
+
+	c->n_loose -= more;
+	c->pool->n_free -= more;
+	for (; node; node = c->node[node].parent) {
+		c->node[node].n_lock++;
+		update(c, node);
+	}
+}
+
+void radix_cache_unlock(struct radix_cache *c, uint32_t node)
+{
+	for (; node; node = c->node[node].parent) {
+		struct node *x = &c->node[node];
+
+		if (--x->n_lock)
+			continue;
+		c->n_loose += blocks_of(c, x);
+		c->pool->n_free += blocks_of(c, x);
+		update(c, node);
+	}
+}
+
+/* Empty the leaf that was not used for the longest time. */
+static void empty_leaf(struct radix_cache *c)
+{
+	uint32_t n = c->heap[1], above = c->node[n].parent;
+
+	leave_heap(c, n);
+	unlink_child(c, n);
+	c->n_block -= blocks_of(c, &c->node[n]);
+	c->n_loose -= blocks_of(c, &c->node[n]);
+	c->node[n].next = c->unused;
+	c->unused = n;
+	c->node[above].n_child--;
+	update(c, above);
+}
+
+void radix_cache_make_room(struct radix_cache *c, int64_t n_block)
+{
+	while (c->pool->n_free - c->n_loose < n_block && c->n_heap)
+		empty_leaf(c);
+}
+
+void radix_cache_size(const struct radix_cache *c, int64_t *n_tok, int64_t *n_node)
+{
+	*n_tok = c->n_block * c->block_tok;
+	*n_node = (int64_t)c->n_node - 1;
+	for (uint32_t n = c->unused; n; n = c->node[n].next)
+		--*n_node;
+}
