@@ -5,8 +5,8 @@
  *
  * A node has the tokens of some blocks in a row, and those blocks.  The path from the root to a
  * node is a prefix.  A request is matched token by token; what it finds is cut to whole blocks.
- * Two tokens are equal if they and all before them are: the ids of a trace say so block by block of the
- * trace (kv_blocks.h).  Tokens that no id covers are equal only to themselves.
+ * Two tokens are equal if they and all before them are: the ids of a trace say so, for each block
+ * of the trace.  Tokens that no id covers are equal only to themselves.
  *
  * A node is locked while a request uses it or a node below it.  Blocks of other nodes can be taken
  * back: pool->n_free counts them as free.  radix_cache_make_room() empties them in earnest.  It

@@ -52,11 +52,11 @@ enum {
  * the last one of schedule_policy.py. */
 enum rule {
 	MIXED = 1,
-	LEAVES_AT_ONCE = 2,   /* a finished request leaves the running batch: 3973 */
-	CUT_HAS_ONE = 4,      /* the prompt that goes on has one place, not two: 4221 */
-	BUDGET_FIRST = 8,     /* a spent budget admits nobody: 4204 */
-	DECODES_SIT_OUT = 16, /* ... that lack blocks beside a prompt: 4395 */
-	EOS_WHOLE = 32,	      /* with ignore_eos all outputs to come count: 860 */
+	LEAVES_AT_ONCE = 2,   /* a finished request leaves the running batch: 3966 */
+	CUT_HAS_ONE = 4,      /* the prompt that goes on has one place, not two: 4225 */
+	BUDGET_FIRST = 8,     /* a spent budget admits nobody: 4207 */
+	DECODES_SIT_OUT = 16, /* ... that lack blocks beside a prompt: 4393 */
+	EOS_WHOLE = 32,	      /* with ignore_eos all outputs to come count: 787 */
 
 	RULES_0_5_23 = LEAVES_AT_ONCE | CUT_HAS_ONE | BUDGET_FIRST | DECODES_SIT_OUT | EOS_WHOLE,
 };
@@ -144,9 +144,9 @@ static bool sglang_unfit(const struct sched_limits *l, const struct request *r, 
 	return sched_lacks(whole_blocks(l, tokens) / l->block_tok, l->num_blocks - 1, why, n);
 }
 
-/* Tokens that a prefill batch may still take, of the chunk and of max_prefill_tok, and what it takes
- * of the pool.  now: tokens at once; taken: also those that are kept for outputs to come.  blocks:
- * that it needs, and that decodes beside it need.  They are taken when it is complete. */
+/* Tokens that a prefill batch may still take, of the chunk and of max_prefill_tok, and what it
+ * takes of the pool.  now: tokens at once; taken: also those that are kept for outputs to come.
+ * blocks: that it needs, and that decodes beside it need.  They are taken when it is complete. */
 struct budget {
 	int64_t chunk, prefill, now, blocks;
 	double taken;
