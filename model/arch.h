@@ -71,6 +71,15 @@ enum ar_status config_int(const struct cJSON *config, const char *key, int max, 
 enum ar_status config_real(const struct cJSON *config, const char *key, double def, double *out,
 			   const char *path, struct ar_err *err);
 
+/* Read the experts of layers that have a dense MLP so far, and the layers' routers.  The routers in
+ * m are the defaults of the architecture. */
+enum ar_status config_moe(struct model *m, const struct cJSON *config, const char *path,
+			  struct ar_err *err);
+
+/* Read the sizes of latent attention, and of its indexer if there is one. */
+enum ar_status config_latent(struct layer_spec *l, const struct cJSON *config, const char *path,
+			     struct ar_err *err);
+
 /* Whether config has key, and it is true. */
 bool config_true(const struct cJSON *config, const char *key);
 

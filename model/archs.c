@@ -7,7 +7,12 @@
 
 #define ARCHS(X) \
 	X(llama) \
+	X(deepseek_v2) \
+	X(deepseek_v3) \
+	X(deepseek_v32) \
 	X(gemma3) \
+	X(glm4_moe_lite) \
+	X(glm_moe_dsa) \
 	X(gpt_oss) \
 	X(mistral) \
 	X(qwen2) \

@@ -6,6 +6,13 @@
 
 #include "base/bf16.h"
 
+/* The planes of an indexer: its key and the scale of that. */
+#define INDEX \
+	{ 1, 128, ELEM_E4M3 }, \
+	{ \
+		1, 1, ELEM_F32 \
+	}
+
 const struct cache_layout cache_layouts[] = {
 	{ "kv-bf16", CACHE_KV_BF16, 2, { { 0, 0, ELEM_BF16 }, { 0, 0, ELEM_BF16 } } },
 	{ "kv-e4m3", CACHE_KV_E4M3, 2, { { 0, 0, ELEM_E4M3 }, { 0, 0, ELEM_E4M3 } } },
@@ -14,14 +21,18 @@ const struct cache_layout cache_layouts[] = {
 	  CACHE_KV_E4M3_TH,
 	  4,
 	  { { 0, 0, ELEM_E4M3 }, { 0, 0, ELEM_E4M3 }, { 0, 1, ELEM_F32 }, { 0, 1, ELEM_F32 } } },
+	/* A row of all heads: the latent and the rotated key. */
+	{ "latent-bf16", CACHE_LATENT_BF16, 1, { { 1, 0, ELEM_BF16 } } },
+	{ "latent-index-bf16", CACHE_LATENT_INDEX_BF16, 3, { { 1, 0, ELEM_BF16 }, INDEX } },
+	/* A row as FlashMLA has it: 512 e4m3, 4 scales in fp32, and 64 bf16. */
+	{ "latent-fp8", CACHE_LATENT_FP8, 1, { { 1, 656, ELEM_BYTE } } },
+	{ "latent-index-fp8", CACHE_LATENT_INDEX_FP8, 3, { { 1, 656, ELEM_BYTE }, INDEX } },
 	{ 0 }
 };
 
 static const size_t elem_bytes[] = {
-	[ELEM_BF16] = sizeof(bf16_t),
-	[ELEM_E4M3] = 1,
-	[ELEM_E5M2] = 1,
-	[ELEM_F32] = sizeof(float),
+	[ELEM_BF16] = sizeof(bf16_t), [ELEM_E4M3] = 1, [ELEM_E5M2] = 1,
+	[ELEM_F32] = sizeof(float),   [ELEM_BYTE] = 1,
 };
 
 const struct cache_layout *cache_layout_find(const char *name)

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum elem { ELEM_BF16, ELEM_E4M3, ELEM_E5M2, ELEM_F32 };
+enum elem { ELEM_BF16, ELEM_E4M3, ELEM_E5M2, ELEM_F32, ELEM_BYTE };
 enum { CACHE_PLANES = 4 };
 
 /* A plane is an array [page][heads][page_tok][dim].  Heads and dim are the layer's KV heads and
@@ -26,7 +26,11 @@ enum {
 	CACHE_KV_BF16 = 1 << 0,
 	CACHE_KV_E4M3 = 1 << 1,
 	CACHE_KV_E5M2 = 1 << 2,
-	CACHE_KV_E4M3_TH = 1 << 3
+	CACHE_KV_E4M3_TH = 1 << 3,
+	CACHE_LATENT_BF16 = 1 << 4,
+	CACHE_LATENT_INDEX_BF16 = 1 << 5,
+	CACHE_LATENT_FP8 = 1 << 6,
+	CACHE_LATENT_INDEX_FP8 = 1 << 7
 };
 
 struct cache_layout {

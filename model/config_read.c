@@ -286,21 +286,24 @@ enum ar_status config_decoder(struct model *m, const struct arch *a, const cJSON
 {
 	struct layer_spec l = a->base;
 	int n_layers;
+	bool latent = a->base.mixer == MIX_LATENT;
 	enum ar_status st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
 
 	if (!st)
 		st = config_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
 	if (!st)
-		st = read_heads(&l, m->hidden, config, path, err);
+		st = latent ? config_latent(&l, config, path, err) :
+			      read_heads(&l, m->hidden, config, path, err);
 	if (!st)
 		st = read_mlp(&l, config, path, err);
 	if (!st)
 		st = read_outside(m, config, path, err);
-	if (!st)
+	if (!st && !latent)
 		st = rope_check_dim(&m->rope, l.head_dim, path, err);
 	if (st)
 		return st;
-	l.rotary_dim = rope_dim(&m->rope, l.head_dim);
+	if (!latent)
+		l.rotary_dim = rope_dim(&m->rope, l.head_dim);
 	st = model_set_layers(m, n_layers, &l, err);
-	return st ? st : read_kinds(m, a, config, path, err);
+	return st || latent ? st : read_kinds(m, a, config, path, err);
 }

@@ -32,7 +32,14 @@ static inline int layer_v_dim(const struct layer_spec *l)
 	return l->v_dim ? l->v_dim : l->head_dim;
 }
 
-/* Columns of Q without gates, of K, and of V; 0 in a gated DeltaNet. */
+/* Channels of a key in the cache: of a head, or of the latent with its rotated channels. */
+static inline int layer_key_dim(const struct layer_spec *l)
+{
+	return l->mixer == MIX_LATENT ? l->mla.kv_lora + l->rotary_dim : l->head_dim;
+}
+
+/* Columns of Q without gates, of K, and of V; 0 in a gated DeltaNet.  In latent attention K is the
+ * latent with its rotated channels, and V a part of it. */
 static inline size_t layer_q_width(const struct layer_spec *l)
 {
 	return (size_t)l->q_heads * (size_t)l->head_dim;
@@ -40,12 +47,12 @@ static inline size_t layer_q_width(const struct layer_spec *l)
 
 static inline size_t layer_k_width(const struct layer_spec *l)
 {
-	return (size_t)l->kv_heads * (size_t)l->head_dim;
+	return (size_t)l->kv_heads * (size_t)layer_key_dim(l);
 }
 
 static inline size_t layer_v_width(const struct layer_spec *l)
 {
-	return (size_t)l->kv_heads * (size_t)layer_v_dim(l);
+	return l->mixer == MIX_LATENT ? 0 : (size_t)l->kv_heads * (size_t)layer_v_dim(l);
 }
 
 /* Columns of the output of attention, which the output projection reads. */
@@ -53,6 +60,12 @@ static inline size_t layer_o_width(const struct layer_spec *l)
 {
 	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
 					(size_t)l->q_heads * (size_t)layer_v_dim(l);
+}
+
+/* Columns of Q's product with the layer's rows: of Q, or of low-rank Q. */
+static inline size_t layer_q_first(const struct layer_spec *l)
+{
+	return l->mla.q_lora ? (size_t)l->mla.q_lora : layer_q_width(l);
 }
 
 /* Columns of the QKV product.  With an output gate each head of Q is followed by its gate.  A gated
@@ -64,7 +77,7 @@ static inline size_t layer_qkv_width(const struct layer_spec *l)
 
 	return l->mixer == MIX_LINEAR ?
 		       2 * (size_t)(d->k_heads * d->k_dim + d->v_heads * d->v_dim) :
-		       layer_q_width(l) + gate + layer_k_width(l) + v;
+		       layer_q_first(l) + gate + layer_k_width(l) + v;
 }
 
 /* Columns of the product of a gated DeltaNet that gives each value head its b and a; else 0. */
@@ -76,14 +89,45 @@ static inline size_t layer_ba_width(const struct layer_spec *l)
 /* Bytes of a token in the KV cache of the layer. */
 static inline int64_t layer_cache_bytes(const struct layer_spec *l)
 {
-	return (int64_t)cache_token_bytes(l->cache, l->kv_heads, l->head_dim, layer_v_dim(l));
+	return (int64_t)cache_token_bytes(l->cache, l->kv_heads, layer_key_dim(l), layer_v_dim(l));
 }
 
-/* FLOPs of the matrix products of a row: the projections before and after the mixer, and the
- * MLP. */
+/* The part of it that attention reads of a latent, and the part of an indexer. */
+static inline int64_t layer_latent_bytes(const struct layer_spec *l)
+{
+	return (int64_t)cache_plane_bytes(l->cache, 0, l->kv_heads, layer_key_dim(l));
+}
+
+static inline int64_t layer_index_bytes(const struct layer_spec *l)
+{
+	return layer_cache_bytes(l) - layer_latent_bytes(l);
+}
+
+/* Columns of K and V of all heads that a latent is expanded to; its rotated channels stay. */
+static inline size_t layer_expanded_width(const struct layer_spec *l)
+{
+	return (size_t)l->q_heads * (size_t)(l->head_dim - l->rotary_dim + layer_v_dim(l));
+}
+
+/* FLOPs of it.  A row has as many if its Q and its output are taken to latents and back. */
+static inline double layer_expand_flops(const struct layer_spec *l)
+{
+	return 2.0 * l->mla.kv_lora * (double)layer_expanded_width(l);
+}
+
+/* FLOPs of the matrix products of a row: the projections before and after the mixer, with those of
+ * an indexer and of the row's latent; and the MLP. */
 static inline double layer_project_flops(const struct layer_spec *l, int hidden)
 {
-	return 2.0 * hidden * (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
+	const struct index_spec *x = &l->index;
+	double width = (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
+	double q = (double)layer_q_width(l);
+
+	if (x->own) {
+		width += x->dim + x->heads;
+		q += (double)x->heads * x->dim;
+	}
+	return 2.0 * hidden * width + 2.0 * l->mla.q_lora * q + layer_expand_flops(l);
 }
 
 static inline double layer_mlp_flops(const struct layer_spec *l, int hidden)
@@ -98,6 +142,12 @@ static inline double layer_mlp_flops(const struct layer_spec *l, int hidden)
 static inline double layer_pair_flops(const struct layer_spec *l)
 {
 	return l->mixer == MIX_LINEAR ? 0 : 2.0 * (double)(layer_q_width(l) + layer_o_width(l));
+}
+
+/* The same of a latent that is not expanded: all heads read the latent as key and as value. */
+static inline double layer_absorbed_flops(const struct layer_spec *l)
+{
+	return 2.0 * l->q_heads * (layer_key_dim(l) + (double)l->mla.kv_lora);
 }
 
 /* FLOPs of a row in a gated DeltaNet, 0 without one: three products with the state.  chunked: the

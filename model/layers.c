@@ -32,6 +32,22 @@ static bool formats_alike(const struct layer_spec *a, const struct layer_spec *b
 	return alike;
 }
 
+static bool router_alike(const struct router *a, const struct router *b)
+{
+	return a->scoring == b->scoring && a->groups == b->groups &&
+	       a->groups_kept == b->groups_kept && a->bias == b->bias && a->scaling == b->scaling;
+}
+
+static bool latent_alike(const struct layer_spec *a, const struct layer_spec *b)
+{
+	const struct mla_spec *m = &a->mla, *n = &b->mla;
+	const struct index_spec *x = &a->index, *y = &b->index;
+
+	return m->q_lora == n->q_lora && m->kv_lora == n->kv_lora &&
+	       m->interleave == n->interleave && x->heads == y->heads && x->dim == y->dim &&
+	       x->topk == y->topk && x->interleave == y->interleave && x->own == y->own;
+}
+
 /* Members, not bytes: a struct has padding. */
 bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 {
@@ -48,6 +64,7 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&
 	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
 	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate &&
+	       router_alike(&a->router, &b->router) && latent_alike(a, b) &&
 	       formats_alike(a, b);
 }
 

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Models: config.json files and the presets.
 libattnreplay_a_SOURCES += \
-  model/arch.h model/arch_gemma3.c model/arch_gpt_oss.c model/arch_llama.c \
+  model/arch.h model/arch_gemma3.c model/arch_gpt_oss.c model/arch_latent.c model/arch_llama.c \
     model/arch_mistral.c model/arch_qwen2.c model/arch_qwen3.c model/arch_qwen3_next.c \
-    model/archs.c model/cache_layout.c model/config_keys.c model/config_read.c \
+    model/archs.c model/cache_layout.c model/config_keys.c model/config_moe.c model/config_read.c \
     model/format.c model/format.h model/layer_gap.c model/layer_gap.h model/layer_size.h \
     model/layers.c model/model.c model/model.h model/params.c model/params.h model/quant.c \
     model/quant.h model/quant_list.c model/quant_rules.c model/quant_rules.h model/rope.c \
     model/rope.h model/shards.c model/shards.h model/weights.c model/weights.h
 nobase_dist_pkgdata_DATA += \
-  model/presets/gemma-3-12b.json model/presets/gpt-oss-20b.json \
+  model/presets/deepseek-v2-lite.json model/presets/deepseek-v3.json \
+    model/presets/deepseek-v3.2.json model/presets/gemma-3-12b.json \
+    model/presets/glm-4.7-flash.json model/presets/glm-5.json model/presets/gpt-oss-20b.json \
+    model/presets/kimi-k2.json \
     model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
     model/presets/mistral-7b-v0.1.json model/presets/mistral-7b-v0.3.json \
     model/presets/mixtral-8x7b.json model/presets/niah-llama-14m.json \
@@ -19,6 +22,6 @@ nobase_dist_pkgdata_DATA += \
 
 check_PROGRAMS += \
   tests/fuzz-weights \
-  tests/t-archs tests/t-cache-layout tests/t-config-keys tests/t-layer-gap tests/t-model \
-  tests/t-params tests/t-quant tests/t-rope tests/t-weights
+  tests/t-archs tests/t-cache-layout tests/t-config-keys tests/t-latent tests/t-layer-gap \
+  tests/t-model tests/t-params tests/t-quant tests/t-rope tests/t-weights
 EXTRA_DIST += tests/data/models

@@ -35,6 +35,7 @@ enum mixer {
 	MIX_FULL,   /* attention over all positions up to its own */
 	MIX_WINDOW, /* attention over its own position and the window - 1 before it */
 	MIX_LINEAR, /* gated DeltaNet: a state per request, no keys */
+	MIX_LATENT, /* attention over one latent for each position, which all heads share */
 };
 
 /* The activation of the MLP. */
@@ -48,6 +49,32 @@ enum mlp_act {
 struct delta_spec {
 	int k_heads, v_heads, k_dim, v_dim;
 	int conv; /* width of the causal depthwise convolution over q, k and v */
+};
+
+/* Multi-head latent attention.  Q and the latent come from low-rank products.  A position keeps the
+ * latent and a rotated key, which all heads share; K and V of a head are products of the latent.
+ * The first head_dim - rotary_dim channels of a head do not rotate. */
+struct mla_spec {
+	int q_lora;	/* rank of Q's product; 0: Q has one product */
+	int kv_lora;	/* width of the latent */
+	int interleave; /* flag: RoPE turns pairs (2k, 2k + 1) */
+};
+
+/* A trained indexer of latent attention: each row attends to its topk keys of the highest scores
+ * alone.  heads 0: there is none. */
+struct index_spec {
+	int heads, dim, topk;
+	int interleave; /* flag, of RoPE in the first rotary_dim channels */
+	int own; /* flag; 0: the layer takes the list of the nearest layer before it with own */
+};
+
+/* How a layer chooses experts for a row. */
+enum router_scoring { ROUTER_SOFTMAX, ROUTER_SIGMOID };
+struct router {
+	enum router_scoring scoring;
+	int groups, groups_kept; /* equal groups of experts, of which the best are kept; 0: one */
+	int bias;		 /* flag: a bias of each expert, which chooses and does not weigh */
+	double scaling;		 /* of the weights; 0: 1 */
 };
 
 struct layer_spec {
@@ -70,6 +97,9 @@ struct layer_spec {
 	int n_experts, experts_per_tok;	  /* 0: dense MLP */
 	int shared_ffn;			  /* width of the expert that all rows take; 0: none */
 	int shared_gate;		  /* its output times the sigmoid of a gate of one column */
+	struct router router;		  /* without experts: all 0 */
+	struct mla_spec mla;		  /* MIX_LATENT; else all 0 */
+	struct index_spec index;	  /* MIX_LATENT */
 	const struct cache_layout *cache; /* of its KV cache; NULL: kv-bf16 */
 	struct linear_format format[LINEARS]; /* of its weights, see quant.h */
 };

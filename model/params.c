@@ -24,9 +24,30 @@ static struct tensor_shape delta_tensor(const struct model *m, const struct laye
 	}
 }
 
+/* Of latent attention and its indexer, whose tensors have rows only with them. */
+static struct tensor_shape latent_tensor(const struct model *m, const struct layer_spec *l,
+					 enum weight i)
+{
+	const struct mla_spec *a = &l->mla;
+	int64_t heads = l->index.own ? l->index.heads : 0, dim = heads ? l->index.dim : 0;
+	int64_t q = a->q_lora ? (int64_t)layer_q_width(l) : 0;
+	int64_t kv = a->kv_lora ? (int64_t)layer_expanded_width(l) : 0;
+
+	switch (i) {
+	case WEIGHT_Q_UP: return (struct tensor_shape){ q, a->q_lora };
+	case WEIGHT_Q_UP_NORM: return (struct tensor_shape){ a->q_lora, 0 };
+	case WEIGHT_KV_UP: return (struct tensor_shape){ kv, a->kv_lora };
+	case WEIGHT_KV_UP_NORM: return (struct tensor_shape){ a->kv_lora, 0 };
+	case WEIGHT_INDEX_Q: return (struct tensor_shape){ heads * dim, a->q_lora };
+	case WEIGHT_INDEX_K: return (struct tensor_shape){ dim, m->hidden };
+	case WEIGHT_INDEX_SHARE: return (struct tensor_shape){ heads, m->hidden };
+	default: return (struct tensor_shape){ dim, 0 };
+	}
+}
+
 struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec *l, enum weight i)
 {
-	int64_t q = (int64_t)layer_q_width(l) + l->out_gate * (int64_t)layer_o_width(l);
+	int64_t q = (int64_t)layer_q_first(l) + l->out_gate * (int64_t)layer_o_width(l);
 	int64_t k = (int64_t)layer_k_width(l), v = l->k_is_v ? 0 : (int64_t)layer_v_width(l);
 
 	switch (i) {
@@ -50,7 +71,8 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 	case WEIGHT_DOWN_BIAS: return (struct tensor_shape){ l->mlp_bias * m->hidden, 0 };
 	case WEIGHT_SINKS: return (struct tensor_shape){ l->sinks * l->q_heads, 0 };
 	case WEIGHT_ROUTER: return (struct tensor_shape){ l->n_experts, m->hidden };
-	case WEIGHT_ROUTER_BIAS: return (struct tensor_shape){ l->mlp_bias * l->n_experts, 0 };
+	case WEIGHT_ROUTER_BIAS:
+		return (struct tensor_shape){ (l->mlp_bias || l->router.bias) * l->n_experts, 0 };
 	case WEIGHT_SHARED_GATE:
 	case WEIGHT_SHARED_UP: return (struct tensor_shape){ l->shared_ffn, m->hidden };
 	case WEIGHT_SHARED_DOWN:
@@ -58,7 +80,13 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 	case WEIGHT_SHARED_SHARE: return (struct tensor_shape){ l->shared_gate, m->hidden };
 	case WEIGHT_ATTN_NORM:
 	case WEIGHT_MLP_NORM: return (struct tensor_shape){ m->hidden, 0 };
-	default: return delta_tensor(m, l, i);
+	case WEIGHT_DELTA_QKVZ:
+	case WEIGHT_DELTA_BA:
+	case WEIGHT_DELTA_CONV:
+	case WEIGHT_DELTA_A_LOG:
+	case WEIGHT_DELTA_DT_BIAS:
+	case WEIGHT_DELTA_NORM: return delta_tensor(m, l, i);
+	default: return latent_tensor(m, l, i);
 	}
 }
 

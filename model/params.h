@@ -14,8 +14,8 @@
  * norms of Q and K are [2][head_dim].  With an output gate Q has as many rows again. */
 enum weight {
 	WEIGHT_ATTN_NORM, /* [hidden], before attention */
-	WEIGHT_Q,	  /* [q_heads * head_dim][hidden] */
-	WEIGHT_K,	  /* [kv_heads * head_dim][hidden] */
+	WEIGHT_Q,	  /* [q_heads * head_dim, or q_lora][hidden] */
+	WEIGHT_K,	  /* [layer_k_width][hidden] */
 	WEIGHT_V,
 	WEIGHT_Q_BIAS, /* qkv_bias */
 	WEIGHT_K_BIAS,
@@ -46,6 +46,15 @@ enum weight {
 	WEIGHT_DELTA_A_LOG,  /* [v_heads] */
 	WEIGHT_DELTA_DT_BIAS,
 	WEIGHT_DELTA_NORM, /* [v_dim] */
+	WEIGHT_Q_UP,	   /* [q_heads * head_dim][q_lora]; q_lora */
+	WEIGHT_Q_UP_NORM,  /* [q_lora], before it */
+	WEIGHT_KV_UP,	   /* [layer_expanded_width][kv_lora]; MIX_LATENT */
+	WEIGHT_KV_UP_NORM, /* [kv_lora], before it */
+	WEIGHT_INDEX_Q,	   /* [index.heads * index.dim][q_lora], all of layers with index.own */
+	WEIGHT_INDEX_K,	   /* [index.dim][hidden] */
+	WEIGHT_INDEX_NORM, /* [index.dim], of K, and its bias */
+	WEIGHT_INDEX_NORM_BIAS,
+	WEIGHT_INDEX_SHARE, /* [index.heads][hidden], the weights of heads */
 	WEIGHTS
 };
 

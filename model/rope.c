@@ -65,7 +65,7 @@ void rope_inv_freq(const struct rope *r, int dim, float *inv)
 		inv[k] = r->theta > 0 ? (float)scale(r, dim, k, pow(r->theta, -2.0 * k / dim)) : 0;
 }
 
-static double sharpness(double factor, double mscale)
+double rope_sharpness(double factor, double mscale)
 {
 	return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
 }
@@ -77,8 +77,9 @@ double rope_attention_factor(const struct rope *r)
 	if (r->attention_factor > 0)
 		return r->attention_factor;
 	if (r->mscale > 0 && r->mscale_all_dim > 0)
-		return sharpness(r->factor, r->mscale) / sharpness(r->factor, r->mscale_all_dim);
-	return sharpness(r->factor, 1);
+		return rope_sharpness(r->factor, r->mscale) /
+		       rope_sharpness(r->factor, r->mscale_all_dim);
+	return rope_sharpness(r->factor, 1);
 }
 
 int rope_dim(const struct rope *r, int head_dim)
@@ -186,9 +187,9 @@ static enum ar_status parse_keys(struct rope *r, const cJSON *scaling, const cha
 			       "%s: llama3 rope scaling: high_freq_factor must be "
 			       "above low_freq_factor",
 			       path);
-	if (r->type == ROPE_YARN && (!(r->beta_fast > r->beta_slow) || r->theta == 1))
+	if (r->type == ROPE_YARN && (!(r->beta_fast >= r->beta_slow) || r->theta == 1))
 		return ar_fail(err, AR_DATA,
-			       "%s: yarn rope scaling: beta_fast must be above beta_slow, and "
+			       "%s: yarn rope scaling: beta_fast must not be below beta_slow, and "
 			       "rope_theta above 1",
 			       path);
 	return r->type == ROPE_YARN ? parse_truncate(r, scaling, path, err) : AR_OK;

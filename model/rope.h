@@ -42,6 +42,9 @@ enum ar_status rope_check_dim(const struct rope *r, int head_dim, const char *pa
 /* The factor of Q and K when they are rotated.  It makes the softmax of yarn sharper. */
 double rope_attention_factor(const struct rope *r);
 
+/* The factor by which yarn of scaling factor stretches scores' deviation, with weight mscale. */
+double rope_sharpness(double factor, double mscale);
+
 /* Name the trait of RoPE that angles of pairs (k, k + head_dim / 2) alone do not undo: such as
  * "partial rotary embeddings".  NULL: none. */
 const char *rope_besides_angles(const struct rope *r);

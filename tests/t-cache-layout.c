@@ -37,6 +37,13 @@ static void test_bytes(void)
 		      { "kv-e4m3", 65536 / 32 },
 		      { "kv-e5m2", 65536 / 32 },
 		      { "kv-e4m3-th", 67584 / 32 } };
+	static const struct {
+		const char *name;
+		int64_t bytes, index;
+	} latents[] = { { "latent-bf16", 1152, 0 },
+			{ "latent-index-bf16", 1284, 132 },
+			{ "latent-fp8", 656, 0 },
+			{ "latent-index-fp8", 788, 132 } };
 	struct layer_spec l = { .q_heads = 32, .kv_heads = 8, .head_dim = 128 };
 
 	is_int(layer_cache_bytes(&l), 2 * 8 * 128 * sizeof(bf16_t), "keys and values of a token");
@@ -52,6 +59,18 @@ static void test_bytes(void)
 	is_int(layer_cache_bytes(&l), 8 * (128 + 64) * sizeof(bf16_t), "values of another size");
 	l.cache = &latent;
 	is_int(layer_cache_bytes(&l), 576 * sizeof(bf16_t), "a plane may have sizes of its own");
+	l = (struct layer_spec){ .mixer = MIX_LATENT,
+				 .q_heads = 16,
+				 .kv_heads = 1,
+				 .head_dim = 192,
+				 .rotary_dim = 64,
+				 .mla = { .kv_lora = 512 } };
+	for (size_t i = 0; i < sizeof latents / sizeof *latents; i++) {
+		l.cache = cache_layout_find(latents[i].name);
+		is_int(layer_cache_bytes(&l), latents[i].bytes, "%s: a token of 512 + 64",
+		       latents[i].name);
+		is_int(layer_index_bytes(&l), latents[i].index, "... of an indexer");
+	}
 }
 
 int main(void)

@@ -16,6 +16,7 @@ static const struct {
 	const char *gap;
 	struct layer_spec spec;
 } gaps[] = {
+	{ "latent attention", { HEADS, .mixer = MIX_LATENT } },
 	{ "values of another size than keys", { HEADS, .v_dim = 32 } },
 	{ "values from the product of keys", { HEADS, .k_is_v = 1 } },
 };

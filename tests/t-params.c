@@ -33,6 +33,9 @@ static const struct {
 	{ "qwen2.5-7b", 7615616512 },	       { "qwen3-30b-a3b", 30532122624 },
 	{ "qwen3-32b", 32762123264 },	       { "qwen3-8b", 8190735360 },
 	{ "qwen3-next-80b-a3b", 79674391296 }, { "smollm2-135m", 134515008 },
+	{ "deepseek-v2-lite", 15706484224 },   { "deepseek-v3", 671026419200 },
+	{ "deepseek-v3.2", 671877944064 },     { "glm-4.7-flash", 29943393920 },
+	{ "kimi-k2", 1026408232448 },	       { "glm-5", 743911218432 },
 };
 enum { PRESETS = sizeof presets / sizeof *presets };
 

@@ -228,7 +228,7 @@ static void test_refused(void)
 		  "'original_max_position_embeddings'" },
 		{ YARN ",\"beta_fast\":0}", "as 'beta_fast'" },
 		{ YARN ",\"mscale\":\"1\"}", "as 'mscale'" },
-		{ YARN ",\"beta_slow\":40}", "beta_fast must be above beta_slow" },
+		{ YARN ",\"beta_slow\":40}", "beta_fast must not be below beta_slow" },
 		{ YARN ",\"rope_theta\":1}", "rope_theta above 1" },
 		{ YARN ",\"truncate\":1}", "want true or false as 'truncate'" },
 		{ YARN ",\"partial_rotary_factor\":2}", "as 'partial_rotary_factor'" },

@@ -31,14 +31,25 @@ static enum ar_status check_range(const struct plan *p, const struct plan_range 
 static enum ar_status set_method(struct layer_plan *l, const struct plan *p, const struct model *m,
 				 int layer, struct ar_err *err)
 {
+	enum mixer mixer = m->layer[layer].mixer;
+	struct method *x;
+
 	l->method[layer] = NULL;
-	if (m->layer[layer].mixer != MIX_FULL)
+	if (mixer != MIX_FULL && mixer != MIX_LATENT)
 		return AR_OK;
-	for (size_t i = 0; i < p->n_range; i++)
-		if (covers(&p->range[i], layer)) {
-			l->method[layer] = p->method[p->range[i].method];
-			return AR_OK;
-		}
+	for (size_t i = 0; i < p->n_range; i++) {
+		if (!covers(&p->range[i], layer))
+			continue;
+		x = p->method[p->range[i].method];
+		if (mixer == MIX_FULL)
+			l->method[layer] = x;
+		else if (!x->dense)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': layer %d of model %s has latent attention, "
+				       "for which there are no sparse methods; take dense",
+				       x->name, layer, m->name);
+		return AR_OK;
+	}
 	return ar_fail(err, AR_USAGE,
 		       "method '%s': no method for layer %d of model %s; add one, such as %d:dense",
 		       p->name, layer, m->name, layer);

@@ -52,7 +52,7 @@ static struct type type_of(const struct model *m, int layer, int64_t block_tok)
 {
 	const struct layer_spec *l = &m->layer[layer];
 	int attention = first_of(m, false);
-	struct type t = { .mixer = l->mixer,
+	struct type t = { .mixer = l->mixer == MIX_LATENT ? MIX_FULL : l->mixer,
 			  .window = l->window,
 			  .kv_heads = l->kv_heads,
 			  .head_dim = l->head_dim,

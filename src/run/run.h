@@ -176,7 +176,7 @@ enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_optio
 /* Store the groups with the blocks that res says; does nothing where the limits have none. */
 enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
 			      const struct replay_result *res, struct ar_err *err);
-/* The kind of attention in a layer: "full", "window" or "linear". */
+/* The kind of attention in a layer: "full", "window", "linear" or "latent". */
 const char *run_kind(enum mixer m);
 
 /* run_layers.c: the work of the executed layers, where a backend counts it; the backend is open.

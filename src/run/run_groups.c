@@ -82,7 +82,10 @@ enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_optio
 const char *run_kind(enum mixer m)
 {
 	static const char *const kinds[] = {
-		[MIX_FULL] = "full", [MIX_WINDOW] = "window", [MIX_LINEAR] = "linear"
+		[MIX_FULL] = "full",
+		[MIX_WINDOW] = "window",
+		[MIX_LINEAR] = "linear",
+		[MIX_LATENT] = "latent"
 	};
 
 	return kinds[m];

@@ -33,7 +33,7 @@ static struct row_run_layer layer_row(const struct run *r, int i, struct layer_w
  * all pairs; without a dropper each layer of the kind has as many.  v_kept has the same rule. */
 double run_pairs_left(const struct run *r)
 {
-	int64_t most[MIX_LINEAR + 1] = { 0 };
+	int64_t most[MIX_LATENT + 1] = { 0 };
 	struct layer_work w;
 	double left = 0, all = 0;
 
