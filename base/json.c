@@ -2,6 +2,7 @@
 #include "config.h"
 #include "base/json.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,44 @@ cJSON *json_parse(const char *text, size_t n, const char **end)
 cJSON *json_parse_all(const char *text, const char **end)
 {
 	return parse_text(text, strlen(text) + 1, end, true);
+}
+
+/* The length of a number at s that is no JSON; 0: there is none. */
+static size_t literal_at(const char *s)
+{
+	static const char *const literals[] = { "NaN", "Infinity", "-Infinity" };
+
+	for (size_t i = 0; i < sizeof literals / sizeof *literals; i++) {
+		size_t n = strlen(literals[i]);
+
+		if (!strncmp(s, literals[i], n) && !isalnum((unsigned char)s[n]))
+			return n;
+	}
+	return 0;
+}
+
+char *json_quote_literals(const char *text)
+{
+	char *out = malloc(2 * strlen(text) + 1), *to = out;
+	bool string = false;
+
+	while (out && *text) {
+		size_t n = string ? 0 : literal_at(text);
+
+		if (n) {
+			to += sprintf(to, "\"%.*s\"", (int)n, text);
+			text += n;
+			continue;
+		}
+		if (*text == '"')
+			string = !string;
+		else if (string && *text == '\\' && text[1])
+			*to++ = *text++;
+		*to++ = *text++;
+	}
+	if (out)
+		*to = '\0';
+	return out;
 }
 
 enum ar_status json_parse_file(cJSON **o, const char *text, const char *path, struct ar_err *err)

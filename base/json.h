@@ -17,6 +17,10 @@ cJSON *json_parse(const char *text, size_t n, const char **end);
 /* The same for a whole string: only blanks may follow the value. */
 cJSON *json_parse_all(const char *text, const char **end);
 
+/* Copy text with NaN, Infinity and -Infinity, which programs write but JSON lacks, as strings.
+ * The caller frees the copy.  NULL: no memory. */
+char *json_quote_literals(const char *text);
+
 /* Parse all of text, the content of the file path.  The caller frees *o.  AR_DATA names path and
  * the line that is malformed. */
 enum ar_status json_parse_file(cJSON **o, const char *text, const char *path, struct ar_err *err);

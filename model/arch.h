@@ -67,6 +67,10 @@ void config_unread(const struct cJSON *config, char *buf, size_t n);
 enum ar_status config_int(const struct cJSON *config, const char *key, int max, int def, int *out,
 			  const char *path, struct ar_err *err);
 
+/* Read a whole number from 0 to max; 0 if config lacks key. */
+enum ar_status config_count(const struct cJSON *config, const char *key, int max, int *out,
+			    const char *path, struct ar_err *err);
+
 /* Read a number above 0.  def: as above. */
 enum ar_status config_real(const struct cJSON *config, const char *key, double def, double *out,
 			   const char *path, struct ar_err *err);

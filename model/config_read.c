@@ -10,25 +10,55 @@
 #include "base/jsonval.h"
 #include "model/rope.h"
 
+/* What stands in place of a number, such as ", not NaN"; "" if it is absent or no text. */
+static const char *in_place(const cJSON *config, const char *key, char *buf, size_t n)
+{
+	const cJSON *v = config_get(config, key);
+
+	*buf = '\0';
+	if (cJSON_IsString(v))
+		snprintf(buf, n, ", not '%s'", v->valuestring);
+	return buf;
+}
+
+static enum ar_status read_int(const cJSON *config, const char *key, int min, int max, int *out,
+			       const char *path, struct ar_err *err)
+{
+	char other[32];
+	int64_t v;
+
+	if (!json_int(config_get(config, key), min, max, &v))
+		return ar_fail(err, AR_DATA, "%s: want an integer from %d to %d as '%s'%s", path,
+			       min, max, key, in_place(config, key, other, sizeof other));
+	*out = (int)v;
+	return AR_OK;
+}
+
+enum ar_status config_count(const cJSON *config, const char *key, int max, int *out,
+			    const char *path, struct ar_err *err)
+{
+	*out = 0;
+	return config_has(config, key) ? read_int(config, key, 0, max, out, path, err) : AR_OK;
+}
+
 enum ar_status config_int(const cJSON *config, const char *key, int max, int def, int *out,
 			  const char *path, struct ar_err *err)
 {
-	int64_t v = def;
-
-	if ((config_has(config, key) || !def) && !json_int(config_get(config, key), 1, max, &v))
-		return ar_fail(err, AR_DATA, "%s: want an integer from 1 to %d as '%s'", path, max,
-			       key);
-	*out = (int)v;
-	return AR_OK;
+	*out = def;
+	return config_has(config, key) || !def ? read_int(config, key, 1, max, out, path, err) :
+						 AR_OK;
 }
 
 enum ar_status config_real(const cJSON *config, const char *key, double def, double *out,
 			   const char *path, struct ar_err *err)
 {
+	char other[32];
+
 	*out = def;
 	if ((config_has(config, key) || def == 0) &&
 	    !json_real(config_get(config, key), 1e-3, 1e12, out))
-		return ar_fail(err, AR_DATA, "%s: want a positive number as '%s'", path, key);
+		return ar_fail(err, AR_DATA, "%s: want a positive number as '%s'%s", path, key,
+			       in_place(config, key, other, sizeof other));
 	return AR_OK;
 }
 
@@ -109,11 +139,11 @@ static enum ar_status read_experts(struct layer_spec *l, const char *key, const 
 	if (!st)
 		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path,
 				err);
-	if (st || !config_has(config, "shared_expert_intermediate_size"))
-		return st;
-	l->shared_gate = 1;
-	return config_int(config, "shared_expert_intermediate_size", 1 << 24, 0, &l->shared_ffn,
-			  path, err);
+	if (!st)
+		st = config_count(config, "shared_expert_intermediate_size", 1 << 24,
+				  &l->shared_ffn, path, err);
+	l->shared_gate = l->shared_ffn > 0;
+	return st;
 }
 
 static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const char *path,

@@ -19,7 +19,7 @@
 #include "base/order.h"
 #include "model/quant.h"
 
-enum { CONFIG_MAX = 1 << 20 }; /* bytes, as a report reads them; real ones have a few thousand */
+enum { CONFIG_MAX = 16 << 20 }; /* bytes; real ones have a few thousand, few a million */
 
 static const cJSON *get(const cJSON *config, const char *key)
 {
@@ -180,12 +180,13 @@ static enum ar_status read_config(struct model *m, cJSON *config, const char *pa
 	return st;
 }
 
-/* Read json, which m owns from now on.  path: for messages. */
-static enum ar_status read_json(struct model *m, const char *path, char *json, struct ar_err *err)
+/* Read json.  path: for messages. */
+static enum ar_status read_json(struct model *m, const char *path, const char *json,
+				struct ar_err *err)
 {
-	struct model x = { .tp = 1, .json = json };
-	cJSON *config;
-	enum ar_status st = json_parse_file(&config, x.json, path, err);
+	struct model x = { .tp = 1, .json = json_quote_literals(json) };
+	cJSON *config = NULL;
+	enum ar_status st = x.json ? json_parse_file(&config, x.json, path, err) : ar_nomem(err);
 
 	if (!st && !cJSON_IsObject(config))
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
@@ -231,17 +232,15 @@ static enum ar_status load_file(struct model *m, const char *path, const char *a
 	if (!st && as)
 		st = add_type(&json, as, err);
 	if (!st)
-		return read_json(m, path, json, err);
+		st = read_json(m, path, json, err);
 	free(json);
 	return st;
 }
 
 enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err)
 {
-	char *copy = strdup(json);
-
 	*m = (struct model){ 0 };
-	return copy ? read_json(m, name, copy, err) : ar_nomem(err);
+	return read_json(m, name, json, err);
 }
 
 /* Find the config of name_or_path: an existing file, config.json in an existing folder, else a

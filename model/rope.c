@@ -22,6 +22,8 @@ static double scale_llama3(const struct rope *r, double inv)
 		return inv;
 	if (wavelength > r->original_len / r->low_freq)
 		return inv / r->factor;
+	if (r->high_freq <= r->low_freq) /* equal: nothing is in between */
+		return inv;
 	m = (r->original_len / wavelength - r->low_freq) / (r->high_freq - r->low_freq);
 	return (1 - m) * inv / r->factor + m * inv;
 }
@@ -182,10 +184,10 @@ static enum ar_status parse_keys(struct rope *r, const cJSON *scaling, const cha
 				       "number as '%s'",
 				       path, name, key);
 	}
-	if (r->type == ROPE_LLAMA3 && !(r->high_freq > r->low_freq))
+	if (r->type == ROPE_LLAMA3 && r->high_freq < r->low_freq)
 		return ar_fail(err, AR_DATA,
-			       "%s: llama3 rope scaling: high_freq_factor must be "
-			       "above low_freq_factor",
+			       "%s: llama3 rope scaling: high_freq_factor must not be below "
+			       "low_freq_factor",
 			       path);
 	if (r->type == ROPE_YARN && (!(r->beta_fast >= r->beta_slow) || r->theta == 1))
 		return ar_fail(err, AR_DATA,

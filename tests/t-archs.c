@@ -294,6 +294,14 @@ static void test_keys(void)
 		   m.layer->shared_gate,
 	   "a shared expert: %s", err.msg);
 	model_release(&m);
+	ok(parse(&m,
+		 TYPED("qwen3_moe", "2") ",\"num_experts\":8,\"num_experts_per_tok\":2,"
+					 "\"moe_intermediate_size\":32,"
+					 "\"shared_expert_intermediate_size\":0}",
+		 &err) == AR_OK &&
+		   m.layer->n_experts == 8 && !m.layer->shared_ffn && !m.layer->shared_gate,
+	   "a width of 0 is no shared expert: %s", err.msg);
+	model_release(&m);
 }
 
 static void test_refused(void)
@@ -327,8 +335,12 @@ static void test_refused(void)
 		  "partial_rotary_factor 0.1 rotates 3 channels of a head of 32" },
 		{ "{" BASE("2") ",\"partial_rotary_factor\":0.01}", "rotates 0 channels" },
 		{ "{" BASE("2") ",\"num_experts\":8,\"num_experts_per_tok\":2,"
-				"\"shared_expert_intermediate_size\":0}",
-		  "as 'shared_expert_intermediate_size'" },
+				"\"shared_expert_intermediate_size\":-1}",
+		  "from 0 to 16777216 as 'shared_expert_intermediate_size'" },
+		{ "{" BASE("2") ",\"num_experts\":8,\"num_experts_per_tok\":Infinity}",
+		  "as 'num_experts_per_tok', not 'Infinity'" },
+		{ TYPED("gpt_oss", "2") ",\"sliding_window\":8,\"swiglu_limit\":NaN}",
+		  "want a positive number as 'swiglu_limit', not 'NaN'" },
 		{ TYPED("qwen3_next", "4") "}", "as 'linear_num_key_heads'" },
 		{ TYPED("qwen3_next", "4") DELTA ",\"linear_num_value_heads\":3}",
 		  "appears twice" },

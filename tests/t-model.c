@@ -326,6 +326,50 @@ static void test_as_model(void)
 	   "then the option contradicts it: %s", err.msg);
 }
 
+/* Numbers that are no JSON, as Python writes them. */
+static void test_literals(void)
+{
+	struct ar_err err = { 0 };
+	struct model m, again;
+
+	ok(!load_text(&m,
+		      "{" BASE ",\"num_attention_heads\":4,\"limit\":[0.0,Infinity,-Infinity],"
+		      "\"unused\":NaN,\"text\":\"NaN \\\" Infinity\"}",
+		      &err) &&
+		   strstr(m.json, "[0.0,\"Infinity\",\"-Infinity\"],\"unused\":\"NaN\","
+				  "\"text\":\"NaN \\\" Infinity\"}"),
+	   "NaN and Infinity do no harm in keys that are not read: %s", err.msg);
+	is_str(m.unread, "limit, unused, text", "... which are named as any other");
+	ok(!model_parse(&again, "c.json", m.json, &err) && model_alike(&m, &again) &&
+		   !strcmp(m.json, again.json),
+	   "the text that is stored has none");
+	model_release(&m);
+	model_release(&again);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":NaN}", &err) == AR_DATA &&
+		   strstr(err.msg, "as 'num_attention_heads', not 'NaN'"),
+	   "refused in a key that is read: %s", err.msg);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"x\":NaN2}", &err) == AR_DATA &&
+		   strstr(err.msg, ":1: malformed JSON"),
+	   "other words are none: %s", err.msg);
+}
+
+/* Lists of tensors make a file long. */
+static void test_long(void)
+{
+	const size_t n = 4 << 20;
+	char *text = malloc(n + 512);
+	struct ar_err err = { 0 };
+	struct model m;
+	size_t at = (size_t)sprintf(text, "{" BASE ",\"num_attention_heads\":4,\"list\":[0");
+
+	while (at < n)
+		at += (size_t)sprintf(text + at, ",\"model.layers.7.mlp.down_proj\"");
+	strcpy(text + at, "]}");
+	ok(!load_text(&m, text, &err) && !strcmp(m.unread, "list"), "4 MiB are read: %s", err.msg);
+	model_release(&m);
+	free(text);
+}
+
 #define H "{" BASE ",\"num_attention_heads\":4"
 
 /* Runs that need no angles take every rotary embedding that models have. */
@@ -391,9 +435,9 @@ static void test_bad_configs(void)
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
 		  "as 'low_freq_factor'" },
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
-		    "\"low_freq_factor\":4,\"high_freq_factor\":4,"
+		    "\"low_freq_factor\":4,\"high_freq_factor\":3,"
 		    "\"original_max_position_embeddings\":8192}}",
-		  "must be above" },
+		  "high_freq_factor must not be below low_freq_factor" },
 		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}",
 		  "as 'rope_theta'" },
 		{ H ",\"partial_rotary_factor\":0}", "as 'partial_rotary_factor'" },
@@ -440,7 +484,7 @@ static void test_bad_configs(void)
 			   !m.n_layers && !strncmp(err.msg, path, strlen(path)) &&
 			   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(path));
-	if (truncate(path, (1 << 20) + 1))
+	if (truncate(path, (16 << 20) + 1))
 		bail_out("cannot lengthen %s", path);
 	ok(model_load(&m, path, &err) == AR_DATA && strstr(err.msg, "too large"), "a huge file");
 }
@@ -550,6 +594,8 @@ int main(void)
 	test_archs();
 	test_unknown();
 	test_as_model();
+	test_literals();
+	test_long();
 	test_unknown_rope();
 	test_bad_configs();
 	unlink(path);

@@ -22,6 +22,9 @@
 #include "profiler/nvml/gpu_state.h"
 #include "profiler/store/store_columns.h"
 
+/* The bytes of a text or number that reports read. */
+enum { STORE_TEXT_MAX = 1 << 20 };
+
 struct store;
 
 /* Open or create the database; migrate an older file.  AR_DATA: not a database of attnreplay, or of

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiler/store/store.h"
+
 #define WRITER(name) extern const struct report_writer write_##name;
 #include "src/report/writer_list.h"
 #undef WRITER
@@ -88,8 +90,8 @@ void writer_finish(struct document *d)
 }
 
 enum {
-	/* A function runs between two polls.  These bounds keep that below some seconds. */
-	LENGTH_MAX = 1 << 20,	 /* bytes of a value */
+	/* A function runs between two polls.  These bounds and STORE_TEXT_MAX keep that below some
+	 * seconds. */
 	PATTERN_MAX = 1000,	 /* bytes of a pattern of LIKE or GLOB */
 	POLL_INSTRUCTIONS = 100, /* of SQLite's machine */
 };
@@ -102,7 +104,7 @@ static int poll_interrupt(void *unused)
 
 void writer_heed_interrupt(sqlite3 *db)
 {
-	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LENGTH_MAX);
+	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, STORE_TEXT_MAX);
 	sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN_MAX);
 	sqlite3_progress_handler(db, POLL_INSTRUCTIONS, poll_interrupt, NULL);
 }

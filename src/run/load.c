@@ -137,6 +137,18 @@ static enum ar_status draw_captures(struct run_inputs *in, const struct run_opti
 	return st;
 }
 
+static enum ar_status check_stored(const struct model *m, const char *db, struct ar_err *err)
+{
+	size_t n = strlen(m->json);
+
+	if (!db || n < STORE_TEXT_MAX)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "model %s: its config.json has %.1f MiB, but a database holds one of less "
+		       "than %d MiB; leave --db out, or shorten the lists in the file",
+		       m->name, (double)n / 0x1p20, STORE_TEXT_MAX >> 20);
+}
+
 static enum ar_status load_model(struct run_inputs *in, const struct run_session *s,
 				 struct ar_err *err)
 {
@@ -147,6 +159,9 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 			       "no model given; name one with --model, or replay "
 			       "without kernels with --backend cost");
 	st = model_load_as(&in->model, s->o.model ? s->o.model : s->o.weights, s->o.as_model, err);
+	if (st)
+		return st;
+	st = check_stored(&in->model, s->o.db, err);
 	if (st)
 		return st;
 	in->whole_q_heads = model_attention(&in->model)->q_heads;
