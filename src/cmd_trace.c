@@ -17,9 +17,10 @@
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
 #include "traces/importers/date.h"
+#include "traces/trace_writers.h"
 
 struct args {
-	char *output, *json;
+	char *output, *json, *to;
 	int64_t lines;
 	bool histogram;
 	struct synth_args synth;
@@ -30,6 +31,9 @@ struct args {
 static const struct opt own_opts[] = {
 	{ .name = "output", .type = OPT_STR, .off = offsetof(struct args, output), .arg = "FILE",
 	  .letter = 'o', .help = "write FILE instead of standard output (convert, synth)" },
+	{ .name = "to-format", .type = OPT_STR, .off = offsetof(struct args, to), .arg = "FORMAT",
+	  .def = "canonical",
+	  .help = "write canonical, mooncake, aiperf, vidur or burstgpt (convert)" },
 	{ .name = "lines", .type = OPT_INT, .off = offsetof(struct args, lines), .arg = "N",
 	  .letter = 'n', .def = "10", .min = 1, .max = 1e15,
 	  .help = "print the first N requests (head)" },
@@ -242,8 +246,13 @@ static enum ar_status head(struct trace *t, const struct args *a, FILE *f, struc
 
 static enum ar_status convert(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
 {
-	(void)a;
-	return trace_write(t, f, err);
+	const struct trace_writer *w = trace_writers;
+
+	if (!strcmp(a->to, "canonical"))
+		return trace_write(t, f, err);
+	while (w->name && strcmp(w->name, a->to))
+		w++;
+	return trace_write_as(w, t, f, err);
 }
 
 static enum ar_status synth(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
@@ -260,7 +269,7 @@ static const struct verb {
 	bool may_lack_file;
 } verbs[] = {
 	{ "info", info, { "histogram", "json" }, false },
-	{ "convert", convert, { "output" }, false },
+	{ "convert", convert, { "output", "to-format" }, false },
 	{ "head", head, { "lines" }, false },
 	{ "synth", synth, { "output", "count", "arrivals", "lengths" }, true },
 };
@@ -305,6 +314,19 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 	return AR_OK;
 }
 
+static enum ar_status check_format(const char *to, struct ar_err *err)
+{
+	const struct trace_writer *w = trace_writers;
+
+	while (w->name && strcmp(w->name, to))
+		w++;
+	return w->name || !strcmp(to, "canonical") ?
+		       AR_OK :
+		       ar_fail(err, AR_USAGE,
+			       "to-format '%s': want canonical, mooncake, aiperf, vidur or burstgpt",
+			       to);
+}
+
 static enum ar_status run_verb(const struct opt_group *g, const struct args *a, int argc,
 			       char **argv, struct ar_err *err)
 {
@@ -323,6 +345,8 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 		return ar_fail(err, AR_USAGE,
 			       "unknown action '%s'; want info, convert, head or synth", argv[0]);
 	st = check_options(g, v, err);
+	if (!st)
+		st = check_format(a->to, err);
 	if (st)
 		return st;
 	if (argc == 2)

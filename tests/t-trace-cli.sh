@@ -323,6 +323,12 @@ ok 'times that can only be seconds are' test "$(trace info --format mooncake "$t
 	grep -c -e 'read as seconds; --time-unit' -e '^span  *0.500000000 s')" = 2
 ok 'standard input is not read twice' fails 3 'say so with --time-unit s, as standard' \
 	trace info --format mooncake - <"$tmp/s.jsonl"
+is 'convert writes for other programs' "$(trace convert -q --to-format vidur "$tmp/s.jsonl" --format mooncake | tail -n 1)" \
+	0.5,9,9
+ok 'and names what is lost' test "$(trace convert --to-format burstgpt "$corpus/aiperf.jsonl" 2>&1 |
+	grep -c 'format burstgpt has no prefix blocks; those of')" = 1
+ok 'an unknown format is refused' fails 2 "to-format 'x': want canonical, mooncake, aiperf" \
+	trace convert --to-format x "$tmp/s.jsonl"
 ok 'a chat without its parent is'  warns "$corpus/bailian.jsonl" '3: turn whose parent is not in'
 sed 's/"turn": 2/"turn": 5/' "$corpus/bailian.jsonl" >"$tmp/odd.jsonl"
 ok 'a turn out of turn is'         warns "$tmp/odd.jsonl" '2: turn number that does not follow'

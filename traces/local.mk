@@ -2,7 +2,8 @@
 # Traces and captures.
 libattnreplay_a_SOURCES += \
   traces/intern.c traces/intern.h traces/known_files.c traces/known_files.h traces/prompts.c \
-    traces/prompts.h traces/read.c traces/trace.c traces/trace.h \
+    traces/prompts.h traces/read.c traces/trace.c traces/trace.h traces/trace_writers.c \
+    traces/trace_writers.h \
   traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
     traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
@@ -41,6 +42,7 @@ check_PROGRAMS += \
   tests/t-synth \
   tests/t-trace \
   tests/t-trace-faults \
-  tests/t-trace-formats
+  tests/t-trace-formats \
+  tests/t-trace-writers
 dist_check_SCRIPTS += \
   tests/t-cmd-capture.sh tests/t-trace-cli.sh
