@@ -493,6 +493,14 @@ static enum ar_status find_layout(const char *dtype, const struct cache_layout *
 		       all);
 }
 
+/* Set the layout of layers that have keys. */
+static void set_cache(struct model *m, const struct cache_layout *l)
+{
+	for (int i = 0; i < m->n_layers; i++)
+		if (m->layer[i].kv_heads)
+			m->layer[i].cache = l == cache_layouts ? NULL : l;
+}
+
 static enum ar_status set_kv(struct model *m, const char *dtype, struct ar_err *err)
 {
 	const struct cache_layout *l = NULL;
@@ -500,11 +508,8 @@ static enum ar_status set_kv(struct model *m, const char *dtype, struct ar_err *
 				    with_quant(m, kv_by_config, &l, err) :
 				    find_layout(dtype, &l, err);
 
-	if (l == cache_layouts)
-		l = NULL;
-	for (int i = 0; i < m->n_layers && !st; i++)
-		if (m->layer[i].kv_heads)
-			m->layer[i].cache = l;
+	if (!st)
+		set_cache(m, l);
 	return st;
 }
 

@@ -13,6 +13,7 @@
 #include "base/safetensors.h"
 #include "model/arch.h"
 #include "model/layer_gap.h"
+#include "model/quant.h"
 #include "model/shards.h"
 
 const char *const weights_llama[WEIGHTS] = {
@@ -282,6 +283,10 @@ enum ar_status weights_open_rank(struct weights *w, const char *dir, int tp, int
 	st = model_load(&w->model, dir, err);
 	if (!st)
 		st = model_check_gap(&w->model, err);
+	if (!st)
+		st = model_set_formats(&w->model, NULL, NULL, err);
+	if (!st)
+		st = model_check_formats(&w->model, err);
 	if (!st)
 		st = split_model(&r, tp, err);
 	if (!st)

@@ -169,6 +169,9 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 	if (!in->limits.max_len)
 		in->limits.max_len = in->model.max_len;
 	st = s->backend && s->backend->modelled ? AR_OK : model_check_gap(&in->model, err);
+	if (!st)
+		st = run_set_formats(&in->model, &s->o,
+				     !s->backend || !s->backend->modelled || s->o.captures.n, err);
 	/* auto is known when it is open; backend cuda checks again there. */
 	if (!st && s->backend && s->backend->uses_gpu)
 		st = prepare_check_kernels(&in->model, err);

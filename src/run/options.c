@@ -22,6 +22,12 @@ static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", "none", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
+static const char *const quantizations[] = {
+	"auto", "none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "w4a16", "mxfp4", NULL
+};
+static const char *const kv_dtypes[] = { "auto",     "bfloat16",	   "fp8", "fp8_e4m3",
+					 "fp8_e5m2", "fp8_per_token_head", NULL };
+static const char *const dtypes[] = { "auto", "bfloat16", "float16", "half", NULL };
 static const char *const page_sizes[] = { "auto", "64", "128", NULL };
 /* Names, then other names.  set_groups() fills them in. */
 static const char *policy_names[2 * RUN_POLICIES_MAX + 1];
@@ -181,6 +187,18 @@ static const struct opt model_opts[] = {
 	  .help = "preset, config.json, or folder with one",
 	  .scope = RUN_COSTED, .may_differ = true },
 	AS_MODEL_OPT(AT(as_model), .scope = RUN_KERNELS | RUN_REPLAYED, .may_differ = true),
+	{ .name = "quantization", .type = OPT_STR, .off = AT(quantization), .arg = "NAME",
+	  .choice = quantizations,
+	  .help = "format of the weights, by bytes and rates: none for bf16, whatever the config "
+		  "says, or a format for a config that says nothing; auto follows the config",
+	  .scope = RUN_COSTED | RUN_REPLAYED, .may_differ = true },
+	{ .name = "kv-cache-dtype", .type = OPT_STR, .off = AT(kv_dtype), .arg = "TYPE",
+	  .choice = kv_dtypes,
+	  .help = "format of the KV cache; auto follows the config",
+	  .scope = RUN_COSTED | RUN_REPLAYED, .may_differ = true },
+	{ .name = "dtype", .type = OPT_STR, .off = AT(dtype), .arg = "TYPE", .choice = dtypes,
+	  .help = "format of activations, as engines name it; here they have 2 bytes",
+	  .scope = RUN_MODEL },
 	{ .name = "tp",
 	  .also = "tensor-parallel-size,tp-size",
 	  .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,

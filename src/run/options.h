@@ -45,7 +45,8 @@ struct run_options {
 	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
 
-	char *model, *as_model, *weights, *prompts, *methods, *layers, *match;
+	char *model, *as_model, *quantization, *kv_dtype, *dtype, *weights, *prompts, *methods,
+		*layers, *match;
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures, selectors;

@@ -179,6 +179,14 @@ enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
 /* The kind of attention in a layer: "full", "window", "linear" or "latent". */
 const char *run_kind(enum mixer m);
 
+/* run_formats.c: set the formats that options and config say.  kernels: AR_USAGE if there are none
+ * for them. */
+enum ar_status run_set_formats(struct model *m, const struct run_options *o, bool kernels,
+			       struct ar_err *err);
+/* The parameters of the method for the record: with "weights" and "kv_cache", where they are not
+ * bf16.  The caller frees them; NULL: no memory. */
+char *run_params(const struct model *m, const struct plan *p);
+
 /* run_layers.c: the work of the executed layers, where a backend counts it; the backend is open.
  * put: store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the
  * layers; 1: all. */

@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -52,11 +53,12 @@ static cJSON *json_match(const struct run *r, size_t i)
 				  cJSON_CreateNull();
 }
 
-/* Add the method, the inputs and the settings of run i. */
-static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p)
+/* Add the method, the inputs and the settings of run i.  formats: see run_params(). */
+static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p,
+		     const char *formats)
 {
 	const struct store_run *from = r->in.costs ? &r->in.costs->run : &(struct store_run){ 0 };
-	const char *params = p ? p->params : from->method_params;
+	const char *params = p ? formats : from->method_params;
 	int tp = p ? r->in.model.tp : from->tp;
 
 	return json_add(o, "method", json_of_text(p ? p->name : from->method_name)) &&
@@ -211,6 +213,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 			    const struct replay_result *res, struct ar_err *err)
 {
 	FILE *f = r->session.json.f;
+	char *params = NULL;
 	cJSON *o;
 	enum ar_status st;
 
@@ -218,13 +221,16 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 		return AR_OK;
 	fputs(i > r->session.first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
-	if (o && !(add_head(o, r, i, p) && add_counts(o, res) && add_latencies(o, res) &&
-		   add_accuracy(o, res) && add_goodput(o, r->in.trace, r->session.o.slo, res) &&
+	params = p ? run_params(&r->in.model, p) : NULL;
+	if (o && !((params || !p) && add_head(o, r, i, p, params) && add_counts(o, res) &&
+		   add_latencies(o, res) && add_accuracy(o, res) &&
+		   add_goodput(o, r->in.trace, r->session.o.slo, res) &&
 		   json_add(o, "kv_groups", groups(&r->in, res)) &&
 		   (!r->session.watch || r->session.watch->json(r->session.watch->ctx, i, o)))) {
 		cJSON_Delete(o);
 		o = NULL;
 	}
+	free(params);
 	st = json_put(o, f, err);
 	if (!st && (fflush(f) || ferror(f)))
 		st = ar_fail(err, AR_IO, "%s: cannot write: %s", r->session.json.path,

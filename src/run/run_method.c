@@ -236,6 +236,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		.method_no = (int64_t)(i % in->n_methods),
 		.repeat_no = (int64_t)(i / in->n_methods), .n_capture = in->n_capture };
 	struct store_capture *capture;
+	char *params = NULL;
 	enum ar_status st;
 
 	if (!s->store)
@@ -254,7 +255,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		row.head_dim = heads->head_dim;
 		row.tp = in->model.tp;
 		row.method_name = p->name;
-		row.method_params = p->params;
+		row.method_params = params = run_params(&in->model, p);
 		row.dense = p->dense;
 		row.layers_run = in->prep.n_run_layers;
 	}
@@ -266,8 +267,11 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	if (s->prof)
 		row.cupti_api = prof_api_version(s->prof);
 	row.capture = capture = record_captures(in);
-	st = capture ? store_run_begin(s->store, &row, &r->out.run_id, err) : ar_nomem(err);
+	st = capture && (params || !kernels) ?
+		     store_run_begin(s->store, &row, &r->out.run_id, err) :
+		     ar_nomem(err);
 	free(capture);
+	free(params);
 	return st;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "model/quant.h"
 #include "replay/cost/backend_cost.h"
 
 const char *run_clock_name(const struct run_session *s)
@@ -55,6 +56,7 @@ static void print_model(const struct run_inputs *in, const struct run_options *o
 {
 	const struct model *m = &in->model;
 	const struct layer_spec *l = model_attention(m);
+	char text[96];
 
 	put_after("model     ", m->name);
 	printf(", %d layers, %d/%d heads of %d", m->n_layers, l->q_heads, l->kv_heads, l->head_dim);
@@ -62,6 +64,10 @@ static void print_model(const struct run_inputs *in, const struct run_options *o
 		printf(" on each of %d ranks", m->tp);
 	if (in->prep.n_run_layers < m->n_layers)
 		printf(", %d layers executed and scaled to %d", in->prep.n_run_layers, m->n_layers);
+	if (*model_weights_text(m, text, sizeof text))
+		printf(", weights %s", text);
+	if (*model_kv_text(m, text, sizeof text))
+		printf(", KV cache %s", text);
 	putchar('\n');
 	if (o->weights)
 		print_weights(in, o);
