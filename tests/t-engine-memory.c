@@ -23,11 +23,12 @@ static struct model load(const char *name, int tp)
 static struct engine_memory memory_of(const struct model *m, double gib, double share,
 				      int64_t tokens, int64_t requests, enum pool_rule rule)
 {
+	const struct kv_rules rules = { .spread = 1.25 };
 	struct model_groups g;
 	struct ar_err err = { 0 };
 	struct engine_memory e;
 
-	if (model_groups_init(&g, m, 16, 1.25, &err))
+	if (model_groups_init(&g, m, 16, &rules, false, &err))
 		bail_out("%s", err.msg);
 	e = engine_memory(&(struct engine_memory_in){ .model = m,
 						      .block_bytes = g.block_bytes,

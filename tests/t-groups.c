@@ -221,27 +221,45 @@ static void random_requests(struct workload *w, struct rng *r)
 	}
 }
 
-/* n groups: of full attention, of windows and, without a cache, of states. */
+/* n groups: of full attention, of windows and, where no cache keeps none, of states. */
 static void random_groups(struct workload *w, struct rng *r, bool cache)
 {
 	int64_t block_tok = 1 + (int64_t)rng_below(r, 9);
+	bool states = !cache || w->lim.policy->groups->states;
 
 	w->lim.n_group = 1 + rng_below(r, GROUPS);
 	w->lim.group = w->group;
 	w->lim.block_tok = block_tok;
 	for (int i = 0; i < (int)w->lim.n_group; i++) {
 		struct kv_group *g = &w->group[i];
-		uint64_t kind = rng_below(r, cache ? 3 : 4);
+		uint64_t kind = rng_below(r, states ? 4 : 3);
+		int64_t sizes = cache && states ? 1 : 1 + (int64_t)rng_below(r, 2);
 
-		*g = (struct kv_group)FULL(i, block_tok * (1 + (int64_t)rng_below(r, 2)));
+		*g = (struct kv_group)FULL(i, block_tok * sizes);
 		if (kind == 3)
 			*g = (struct kv_group)LINEAR(i);
-		else if (kind)
+		if (kind == 3 && cache)
+			g->block_tok = block_tok;
+		if (kind == 1 || kind == 2)
 			*g = (struct kv_group)WINDOW(i, 1 + (int64_t)rng_below(r, 60),
 						     g->block_tok);
 		if (i && rng_below(r, 2)) /* one more of the same type */
 			*g = w->group[i - 1];
 	}
+}
+
+static struct kv_groups_config config_of(const struct sched_limits *l)
+{
+	return (struct kv_groups_config){ .group = l->group,
+					  .n_group = l->n_group,
+					  .rules = l->policy->groups,
+					  .max_tok = l->max_batched_tok,
+					  .async = l->async };
+}
+
+static bool leaves_later(const struct sched_limits *l)
+{
+	return l->policy->groups->processed && l->async;
 }
 
 static void random_workload(struct workload *w, struct rng *r, const char *policy, bool tight,
@@ -255,8 +273,8 @@ static void random_workload(struct workload *w, struct rng *r, const char *polic
 					.order = (int)rng_below(r, 2),
 					.async = rng_below(r, 2),
 					.prefix_cache = cache };
-	w->lim.max_batched_tok = w->lim.max_seqs + (int64_t)rng_below(r, 60);
-	w->lim.long_prefill_tok = rng_below(r, 3) ? 0 : 1 + (int64_t)rng_below(r, 16);
+	w->lim.max_batched_tok = 9 + w->lim.max_seqs + (int64_t)rng_below(r, 60);
+	w->lim.long_prefill_tok = rng_below(r, 3) ? 0 : 9 + (int64_t)rng_below(r, 16);
 	random_groups(w, r, cache);
 	if (!tight) {
 		if (sched_ample_blocks(&w->t, &w->lim, &w->lim.num_blocks, NULL))
@@ -265,10 +283,9 @@ static void random_workload(struct workload *w, struct rng *r, const char *polic
 	}
 	for (int i = 0; i < REQS; i++) {
 		int64_t slots = w->req[i].prompt_tok + w->req[i].output_tok - 1;
+		const struct kv_groups_config c = config_of(&w->lim);
 
-		need = kv_groups_most(w->group, w->lim.n_group, slots,
-				      w->lim.policy->windows_whole ? slots :
-								     w->lim.max_batched_tok);
+		need = kv_groups_most(&c, slots);
 		most = need > most ? need : most;
 	}
 	w->lim.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most / 2 + 1);
@@ -287,7 +304,8 @@ static bool check_table(const struct sched *s, const struct sched_seq *q, size_t
 	uint32_t n, owned = 0;
 	const uint32_t *b = kv_groups_table(s->groups, q->row, g, &n);
 	int64_t want = x->block_tok ? (q->comp + x->block_tok - 1) / x->block_tok : 1;
-	int64_t seen = x->window - 1 + s->lim.max_batched_tok;
+	bool later = leaves_later(&s->lim);
+	int64_t seen = x->window - 1 + s->lim.max_batched_tok * (1 + later);
 
 	for (uint32_t k = 0; k < n; k++) {
 		owned += b[k] != 0;
@@ -296,6 +314,9 @@ static bool check_table(const struct sched *s, const struct sched_seq *q, size_t
 			m->n_group[g]++;
 		}
 	}
+	if (x->mixer == MIX_LINEAR && x->block_tok)
+		return n == want && owned && b[n - 1] &&
+		       owned <= 2u + s->lim.policy->groups->saves + later;
 	if (n != want || (x->mixer != MIX_WINDOW && owned != n))
 		return false;
 	return x->mixer != MIX_WINDOW || owned <= (seen + x->block_tok - 1) / x->block_tok + 1;
@@ -410,14 +431,35 @@ static void test_one_full(const char *policy, bool cache)
 static void test_most(void)
 {
 	static const struct kv_group g[] = { FULL(0, 16), WINDOW(1, 128, 16), LINEAR(2) };
+	static const struct kv_group kept = { .mixer = MIX_LINEAR, .n_layers = 1, .block_tok = 16 };
+	struct kv_groups_config c = {
+		.group = g, .n_group = 1, .rules = policy_find("vllm-0.16")->groups, .max_tok = 100
+	};
 
-	is_int(kv_groups_most(g, 1, 1000, 100), 63, "full attention keeps all tokens");
-	is_int(kv_groups_most(g + 1, 1, 1000, 100), 16,
+	is_int(kv_groups_most(&c, 1000), 63, "full attention keeps all tokens");
+	c.group = g + 1;
+	is_int(kv_groups_most(&c, 1000), 16,
 	       "a window keeps 127 tokens and a chunk of 100, which may begin within a block");
-	is_int(kv_groups_most(g + 1, 1, 100, 100), 7, "... but no more than there are");
-	is_int(kv_groups_most(g + 1, 1, 240, 100), 15, "... in whole blocks");
-	is_int(kv_groups_most(g + 2, 1, 100000, 100), 1, "a state is one block");
-	is_int(kv_groups_most(g, 3, 1000, 100), 63 + 16 + 1, "groups add up");
+	is_int(kv_groups_most(&c, 100), 7, "... but no more than there are");
+	is_int(kv_groups_most(&c, 240), 15, "... in whole blocks");
+	c.rules = policy_find("vllm-0.19")->groups;
+	is_int(kv_groups_most(&c, 1000), 63, "... or all of them, where admission counts them");
+	c.rules = policy_find("vllm-0.33")->groups;
+	is_int(kv_groups_most(&c, 1000), 16, "... not in 0.33");
+	c.async = true;
+	is_int(kv_groups_most(&c, 1000), 22, "... but there two chunks are in flight");
+	c.group = &kept;
+	is_int(kv_groups_most(&c, 1000), 4, "of kept states a sequence has four at most");
+	is_int(kv_groups_most(&c, 32), 2, "... but no more than blocks");
+	c.async = false;
+	is_int(kv_groups_most(&c, 1000), 3, "... three, where no plan is made ahead");
+	c.rules = policy_find("vllm-0.24")->groups;
+	is_int(kv_groups_most(&c, 1000), 2, "... and two, where no chunk saves one");
+	c.group = g + 2;
+	is_int(kv_groups_most(&c, 100000), 1, "a state that is not kept is one block");
+	c.group = g;
+	c.n_group = 3;
+	is_int(kv_groups_most(&c, 1000), 63 + 16 + 1, "groups add up");
 }
 
 static void test_unfit(void)
@@ -451,27 +493,39 @@ static void test_nameless(void)
 	uint64_t block[4];
 	struct trace t = { .req = req, .block = block, .block_tok = 4 };
 	uint32_t row[2] = { 0, 0 }, owned[2] = { 0, 0 };
+	const struct kv_groups_config c = { .group = g,
+					    .n_group = 1,
+					    .rules = policy_find("vllm-0.16")->groups,
+					    .max_tok = 8,
+					    .n_row = 2,
+					    .longest = 8 };
+	const struct kv_progress first = { .req = 0, .prompt = 6, .known = 6 };
+	const struct kv_progress second = { .req = 1, .prompt = 6, .known = 6 };
+	const struct kv_progress later = { .req = 1, .comp = 4, .prompt = 6, .known = 6 };
 	struct block_pool pool;
 	struct kv_groups *k;
+	uint32_t junction;
 
 	letters_add(&t, 0, "abcdef", 1);
 	letters_add(&t, 0, "abcdef", 1);
 	block_pool_init(&pool, 5, 4);
-	if (kv_groups_open(&k, &pool, &t, 0, g, 1, 2, 8, NULL))
+	if (kv_groups_open(&k, &pool, &t, &c, NULL))
 		bail_out("out of memory");
-	ok(kv_groups_grow(k, &row[0], &owned[0], 0, 4), "a block is taken");
-	kv_groups_enter(k, 0, row[0], 4);
-	ok(kv_groups_grow(k, &row[1], &owned[1], 0, 4) &&
-		   kv_groups_grow(k, &row[1], &owned[1], 4, 5),
+	ok(kv_groups_grow(k, &row[0], &owned[0], &first, 4), "a block is taken");
+	kv_groups_enter(k, row[0], &first, 4);
+	ok(kv_groups_grow(k, &row[1], &owned[1], &second, 4) &&
+		   kv_groups_grow(k, &row[1], &owned[1], &later, 5),
 	   "one like it leaves its window");
-	kv_groups_enter(k, 1, row[1], 4);
+	kv_groups_enter(k, row[1], &later, 4);
 	kv_groups_release(k, &row[1], &owned[1]);
-	is_int(kv_groups_match(k, 1, 5), 4, "the first one is found");
+	is_int(kv_groups_match(k, 1, 5, &junction), 4, "the first one is found");
 	kv_groups_release(k, &row[0], &owned[0]);
-	ok(kv_groups_grow(k, &row[1], &owned[1], 0, 8) && owned[1] == 2, "both are free again");
-	ok(kv_groups_grow(k, &row[0], &owned[0], 0, 8) && !pool.n_free, "... and all are taken");
+	ok(kv_groups_grow(k, &row[1], &owned[1], &second, 8) && owned[1] == 2,
+	   "both are free again");
+	ok(kv_groups_grow(k, &row[0], &owned[0], &first, 8) && !pool.n_free,
+	   "... and all are taken");
 	kv_groups_release(k, &row[0], &owned[0]);
-	is_int(kv_groups_match(k, 0, 5), 0, "then the name is gone");
+	is_int(kv_groups_match(k, 0, 5, &junction), 0, "then the name is gone");
 	kv_groups_close(k);
 }
 
@@ -495,12 +549,12 @@ static void test_faults(void)
 
 int main(void)
 {
-	static const char *const names[] = { "vllm-0.16", "vllm-0.19" };
+	static const char *const names[] = { "vllm-0.16", "vllm-0.19", "vllm-0.24", "vllm-0.33" };
 
 	plan(0);
 	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
 		run_scenario(&scenarios[i]);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 4; i++)
 		for (int cache = 0; cache < 2; cache++) {
 			test_random(names[i], false, cache);
 			test_random(names[i], true, cache);

@@ -35,9 +35,18 @@ is 'without the hybrid manager there are no groups' \
 		sed 's/[0-9]* of 16/N of 16/')" 'blocks    N of 16 tokens (auto), one reserved'
 ok 'a policy of another engine is refused' \
 	refused "gemma-3-12b: policy 'sglang-0.5.23' has no rules here" --model gemma-3-12b --policy sglang
-ok 'a prefix cache of states is refused' \
-	refused 'qwen3-next-80b-a3b: no prefix cache of linear layers' --model qwen3-next-80b-a3b \
-	--enable-prefix-caching
+ok 'an older policy refuses a prefix cache of states' \
+	refused "policy 'vllm-0.19' no prefix cache of linear layers is modelled" \
+	--model qwen3-next-80b-a3b --policy vllm-0.19 --enable-prefix-caching
+ok '... and one that cuts prompts at blocks needs a whole one' \
+	refused 'a chunk of 543 tokens is shorter than a block, which has 544' \
+	--model qwen3-next-80b-a3b --policy vllm-0.24 --enable-prefix-caching \
+	--max-num-batched-tokens 543
+for json in "$srcdir"/model/presets/*.json; do
+	preset=${json##*/}
+	ok "$preset runs under the newest policy" modelled --model "${preset%.json}" --policy vllm \
+		--enable-prefix-caching --async-scheduling --max-num-batched-tokens 2048
+done
 ok 'so are states without the hybrid manager' \
 	refused 'linear layers, which have no other KV cache' --model qwen3-next-80b-a3b \
 	--disable-hybrid-kv-cache-manager

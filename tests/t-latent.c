@@ -178,6 +178,7 @@ static struct model parse(const char *preset, const char *members)
 /* GLM-5.2: one layer in four has an indexer, after the first three. */
 static void test_shared(void)
 {
+	const struct kv_rules rules = { .spread = 1 };
 	struct model m = parse("glm-5", "\"index_topk_freq\":4,\"index_skip_topk_offset\":3");
 	struct model_groups g;
 	struct ar_err err = { 0 };
@@ -193,7 +194,8 @@ static void test_shared(void)
 	       "... the others have no weights of one");
 	take_fp8(&m);
 	is_int(cache_bytes(&m), 53940, "... bytes of a token in fp8");
-	ok(!model_groups_init(&g, &m, 64, 1, &err) && g.n == 1 && model_groups_plain(&g),
+	ok(!model_groups_init(&g, &m, 64, &rules, false, &err) && g.n == 1 &&
+		   model_groups_plain(&g),
 	   "... form one group: %s", err.msg);
 	is_int(g.block_bytes, 64 * 53940, "... with the bytes of both kinds in a block");
 	is_int(g.block_tok, 64, "... of as many tokens");
@@ -214,12 +216,14 @@ static void test_shared(void)
 
 static void test_group(void)
 {
+	const struct kv_rules rules = { .spread = 1 };
 	struct model m = load("deepseek-v3.2");
 	struct model_groups g;
 	struct ar_err err = { 0 };
 
 	take_fp8(&m);
-	ok(!model_groups_init(&g, &m, 64, 1, &err) && g.n == 1 && model_groups_plain(&g),
+	ok(!model_groups_init(&g, &m, 64, &rules, false, &err) && g.n == 1 &&
+		   model_groups_plain(&g),
 	   "DeepSeek-V3.2: latents and index keys are one group of full attention");
 	is_int(g.block_bytes, 3076352, "... and a block of 64 tokens has these bytes");
 	model_groups_release(&g);

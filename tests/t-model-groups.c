@@ -47,16 +47,24 @@ static struct model model_of(const char *layers)
 	return m;
 }
 
-static struct model_groups groups_of(const char *layers, double spread)
+static struct model_groups groups_by(const char *layers, const struct kv_rules *rules,
+				     int64_t block_tok, bool cache)
 {
 	struct model m = model_of(layers);
 	struct model_groups g;
 	struct ar_err err = { 0 };
 
-	if (model_groups_init(&g, &m, 16, spread, &err))
+	if (model_groups_init(&g, &m, block_tok, rules, cache, &err))
 		bail_out("%s", err.msg);
 	model_release(&m);
 	return g;
+}
+
+static struct model_groups groups_of(const char *layers, double spread)
+{
+	const struct kv_rules rules = { .spread = spread };
+
+	return groups_by(layers, &rules, 16, false);
 }
 
 /* The groups of layers, such as "w5 w5 f2|0 1 2": kinds with their layers; the group of a layer. */
@@ -133,13 +141,46 @@ static void test_states(void)
 	model_groups_release(&g);
 }
 
+/* The rules of newer versions. */
+static void test_newer(void)
+{
+	const struct kv_rules *r24 = policy_find("vllm-0.24")->groups;
+	const struct kv_rules *r33 = policy_find("vllm-0.33")->groups;
+	struct model_groups g = groups_by("lllq", r33, 16, true);
+
+	is_int(g.block_tok, 576, "kept states: blocks are a multiple of what a kernel saves after");
+	ok(g.group[0].block_tok == 576 && g.block_bytes == (int64_t)576 * 2048,
+	   "... and states are at their ends");
+	model_groups_release(&g);
+	g = groups_by("lllq", r33, 16, false);
+	ok(g.block_tok == 544 && !g.group[0].block_tok, "... without a prefix cache they are not");
+	model_groups_release(&g);
+	g = groups_by("lllq", r24, 32, true);
+	ok(g.block_tok == 544 && g.group[0].block_tok == 544, "0.24: a multiple of --block-size");
+	model_groups_release(&g);
+	g = groups_by("lllq", r24, 64, true);
+	is_int(g.block_tok, 576, "... of 64");
+	model_groups_release(&g);
+	g = groups_by("wBw", r24, 16, false);
+	ok(g.group[1].block_tok == 16 && g.block_bytes == (int64_t)16 * 2 * 8 * 256 * 2,
+	   "a block of attention that does not divide the largest is padded");
+	model_groups_release(&g);
+	g = groups_by("lqf", r33, 16, false);
+	ok(g.group[0].mixer == MIX_LINEAR && g.group[1].block_tok == 544 * 4 &&
+		   g.block_bytes == (int64_t)544 * 2 * 8 * 256 * 2,
+	   "0.33 pads states as well");
+	model_groups_release(&g);
+}
+
 static void test_refused(void)
 {
+	const struct kv_rules rules = { .spread = 1.25 };
 	struct model m = model_of("wBw");
 	struct model_groups g;
 	struct ar_err err = { 0 };
 
-	ok(model_groups_init(&g, &m, 16, 1.25, &err) == AR_USAGE, "sizes that do not divide");
+	ok(model_groups_init(&g, &m, 16, &rules, false, &err) == AR_USAGE,
+	   "sizes that do not divide");
 	is_str(err.msg,
 	       "no KV block fits all layers: one of layer 1 has 98304 bytes, one of layer 0 "
 	       "131072, and vLLM has no rule for it",
@@ -147,7 +188,7 @@ static void test_refused(void)
 	model_groups_release(&g);
 	model_release(&m);
 	m = model_of("lqf");
-	ok(model_groups_init(&g, &m, 16, 1.25, &err) == AR_USAGE,
+	ok(model_groups_init(&g, &m, 16, &rules, false, &err) == AR_USAGE,
 	   "so is attention of two shapes beside linear layers");
 	model_groups_release(&g);
 	model_release(&m);
@@ -179,6 +220,8 @@ static void is_refused(struct run r, const char *layers, const char *why, const 
 static void test_runs(void)
 {
 	struct run vllm = { .in.limits = { .policy = policy_find("vllm-0.16") } }, r = vllm;
+	struct run newest = { .in.limits = { .policy = policy_find("vllm-0.33"),
+					     .prefix_cache = true } };
 	struct run sglang = { .in.limits = { .policy = policy_find("sglang") } };
 	struct ar_err err = { 0 };
 
@@ -201,6 +244,11 @@ static void test_runs(void)
 		   "a policy of another engine");
 	vllm.in.limits.prefix_cache = true;
 	is_refused(vllm, "lq", "no prefix cache of linear layers", "a prefix cache with states");
+	r = newest;
+	ok(!set(&r, "lq", &err) && r.in.limits.n_group == 2 && r.in.limits.block_tok == 576 &&
+		   r.in.limits.group[0].block_tok == 576,
+	   "... but by newer policies, which keep them at the ends of blocks");
+	model_groups_release(&r.in.groups);
 	vllm.session.o.no_hybrid = true;
 	is_refused(vllm, "lq", "disable-hybrid-kv-cache-manager", "states as full attention");
 	is_refused(vllm, "ff", "has no effect with m,", "no hybrid manager where none is");
@@ -209,6 +257,7 @@ static void test_runs(void)
 
 static void test_faults(void)
 {
+	const struct kv_rules rules = { .spread = 1.25 };
 	struct model m = model_of(GEMMA);
 	struct model_groups g;
 	struct ar_err err = { 0 };
@@ -219,7 +268,7 @@ static void test_faults(void)
 
 	do {
 		fault_arm(k++);
-		st = model_groups_init(&g, &m, 16, 1.25, &err);
+		st = model_groups_init(&g, &m, 16, &rules, false, &err);
 		fired = fault_disarm();
 		bad += fired && st != AR_NOMEM;
 		model_groups_release(&g);
@@ -234,6 +283,7 @@ int main(void)
 	test_groups();
 	test_blocks();
 	test_states();
+	test_newer();
 	test_refused();
 	test_runs();
 	test_faults();

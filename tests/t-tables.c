@@ -267,7 +267,8 @@ static const char *check_policy(const struct policy *p)
 		     { !are_defaults(p), "defaults",
 		       "say what the engine takes where its user sets nothing" },
 		     { !has_preset(p->host), "host", "add the preset to replay/host/, or NULL" },
-		     { !(p->spread >= 0), "spread", "0: it has no rules for layers that differ" },
+		     { p->groups && !(p->groups->spread >= 1), "groups",
+		       "want a spread of at least 1, or no rules for layers that differ" },
 		     HOOK(p, slots, "say for how many positions a request has blocks"),
 		     HOOK(p, unfit, "say which requests can never run"),
 		     HOOK(p, requeue, "say where a preempted request goes"),
@@ -277,6 +278,8 @@ static const char *check_policy(const struct policy *p)
 
 static void test_policies(void)
 {
+	static const struct kv_rules narrow = { .spread = 0.5 };
+
 	for (int i = 0; policies[i]; i++)
 		whole("policy", policies[i]->name, check_policy(policies[i]));
 	REFUSED(check_policy, struct policy, policies[0], title, NULL);
@@ -284,7 +287,7 @@ static void test_policies(void)
 	REFUSED(check_policy, struct policy, policies[0], can, 1);
 	REFUSED(check_policy, struct policy, policies[0], watermark, 1);
 	REFUSED(check_policy, struct policy, policies[0], host, "no-such-engine");
-	REFUSED(check_policy, struct policy, policies[0], spread, -1);
+	REFUSED(check_policy, struct policy, policies[0], groups, &narrow);
 	REFUSED(check_policy, struct policy, policies[0], defaults, NULL);
 	REFUSED(check_policy, struct policy, policies[0], slots, NULL);
 	REFUSED(check_policy, struct policy, policies[0], unfit, NULL);

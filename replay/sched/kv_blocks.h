@@ -33,6 +33,7 @@ struct kv_block {
 	uint32_t prev, next;   /* in the free list */
 	uint32_t chain;	       /* next key in the bucket; only in the oldest of a ring */
 	uint32_t older, newer; /* ring of equal contents, oldest first; 0: no content */
+	uint32_t entered;      /* kv_blocks.step when it got its key */
 };
 
 struct kv_blocks {
@@ -41,6 +42,7 @@ struct kv_blocks {
 	uint64_t root;
 	struct kv_block *block; /* [0] ends the free list: next its head, prev its tail */
 	uint32_t *bucket, mask;
+	uint32_t step; /* number of the plan, set by who asks for it */
 };
 
 /* All blocks of the pool, free and in order.  Release *b even after a failure.  AR_NOMEM. */
@@ -90,6 +92,7 @@ static inline void kv_enter(struct kv_blocks *b, uint32_t n, struct kv_key key)
 	struct kv_block *q = &b->block[n];
 
 	q->key = key;
+	q->entered = b->step;
 	q->chain = 0;
 	if (!first) {
 		q->older = q->newer = n;
@@ -163,6 +166,18 @@ static inline void kv_drop(struct kv_blocks *b, uint32_t n)
 {
 	if (!--b->block[n].n_owner)
 		kv_insert_free(b, n, b->block[0].prev);
+}
+
+/* One owner less.  A block without a key is taken before all others, in the order of the calls with
+ * the same *last, which is 0 at first. */
+static inline void kv_drop_unnamed_first(struct kv_blocks *b, uint32_t n, uint32_t *last)
+{
+	if (b->block[n].newer) {
+		kv_drop(b, n);
+	} else if (!--b->block[n].n_owner) {
+		kv_insert_free(b, n, *last);
+		*last = n;
+	}
 }
 
 #endif

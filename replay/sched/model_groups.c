@@ -9,6 +9,11 @@
 
 enum { ELEMENT = 2, ROUND = 16 /* tokens that an attention kernel's blocks are a multiple of */ };
 
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* Layers that can share a group. */
 struct type {
 	enum mixer mixer;
@@ -36,16 +41,15 @@ static int first_of(const struct model *m, bool linear)
 }
 
 /* The number of tokens, at least block_tok, with which a block of attention can hold a state. */
-static int64_t raise(const struct model *m, int64_t block_tok)
+static int64_t raise(const struct model *m, int64_t block_tok, int64_t multiple)
 {
 	int linear = first_of(m, true), attention = first_of(m, false);
-	int64_t unit, least;
+	int64_t unit;
 
 	if (linear == m->n_layers || attention == m->n_layers)
 		return block_tok;
-	unit = ROUND * layer_cache_bytes(&m->layer[attention]);
-	least = (state_bytes(&m->layer[linear]) + unit - 1) / unit * ROUND;
-	return block_tok > least ? block_tok : least;
+	unit = multiple * layer_cache_bytes(&m->layer[attention]);
+	return larger(block_tok, (state_bytes(&m->layer[linear]) + unit - 1) / unit * multiple);
 }
 
 static struct type type_of(const struct model *m, int layer, int64_t block_tok)
@@ -101,8 +105,9 @@ static bool keep_alike(const struct type *type, int n)
 	return true;
 }
 
-/* Blocks of all types get the bytes of the largest. */
-static enum ar_status level(struct type *type, int n, struct ar_err *err)
+/* Blocks of all types get the bytes of the largest: of attention by more tokens, or padded. */
+static enum ar_status level(struct type *type, int n, const struct kv_rules *rules,
+			    struct ar_err *err)
 {
 	const struct type *most = type;
 
@@ -110,11 +115,15 @@ static enum ar_status level(struct type *type, int n, struct ar_err *err)
 		if (type[i].bytes > most->bytes)
 			most = &type[i];
 	for (int i = 0; i < n; i++) {
+		bool state = type[i].mixer == MIX_LINEAR;
 		int64_t times = most->bytes / type[i].bytes;
 
-		if (type[i].mixer == MIX_LINEAR && type[i].bytes != most->bytes)
+		if (state && type[i].bytes != most->bytes)
 			times = 0;
-		if (times * type[i].bytes != most->bytes)
+		if ((state ? rules->pads_states : rules->pads) &&
+		    times * type[i].bytes != most->bytes)
+			times = 1;
+		else if (times * type[i].bytes != most->bytes)
 			return ar_fail(err, AR_USAGE,
 				       "no KV block fits all layers: one of layer %d has %" PRId64
 				       " bytes, one of layer %d %" PRId64
@@ -142,6 +151,16 @@ static struct kv_group group_of_type(const struct type *t, int no)
 	return (struct kv_group){
 		.mixer = t->mixer, .type = no, .window = t->window, .block_tok = t->block_tok
 	};
+}
+
+/* Tokens of which a block has a multiple. */
+static int64_t multiple(int64_t block_tok, const struct kv_rules *rules, bool cache)
+{
+	int64_t least = rules->states ? larger(ROUND, block_tok) : ROUND, times = least;
+
+	while (cache && rules->states_tok && times % rules->states_tok)
+		times += least;
+	return times;
 }
 
 /* Deal the layers of each type out to its groups, in turn.  of[] holds types and gets groups. */
@@ -175,7 +194,7 @@ static void one_group(struct model_groups *g, const struct model *m, const struc
 }
 
 enum ar_status model_groups_init(struct model_groups *g, const struct model *m, int64_t block_tok,
-				 double spread, struct ar_err *err)
+				 const struct kv_rules *rules, bool cache, struct ar_err *err)
 {
 	size_t n_layers = (size_t)m->n_layers;
 	struct type *type = calloc(n_layers, sizeof *type);
@@ -184,20 +203,24 @@ enum ar_status model_groups_init(struct model_groups *g, const struct model *m, 
 
 	*g = (struct model_groups){ .group = calloc(n_layers, sizeof *g->group),
 				    .of = calloc(n_layers, sizeof *g->of),
-				    .block_tok = raise(m, block_tok) };
+				    .block_tok = raise(m, block_tok,
+						       multiple(block_tok, rules, cache)) };
 	if (!type || !g->group || !g->of) {
 		free(type);
 		return ar_nomem(err);
 	}
 	list_types(m, g->block_tok, type, &n, g->of);
+	for (int i = 0; cache && rules->states && i < n; i++)
+		if (type[i].mixer == MIX_LINEAR)
+			type[i].block_tok = g->block_tok;
 	if (keep_alike(type, n)) {
 		one_group(g, m, type, n);
 	} else {
-		st = level(type, n, err);
+		st = level(type, n, rules, err);
 		for (int l = 0; l < m->n_layers; l++)
 			g->of[l] = -1 - g->of[l]; /* a type, until it is dealt out */
 		if (!st)
-			deal(g, m, type, n, spread);
+			deal(g, m, type, n, rules->spread);
 	}
 	free(type);
 	return st;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The KV cache groups of a model, as vLLM 0.16.0 makes them: v1/core/kv_cache_utils.py and
- * HybridAttentionMambaModelConfig of model_executor/models/config.py.
+ * The KV cache groups of a model, as vLLM makes them.  0.16.0: v1/core/kv_cache_utils.py and
+ * HybridAttentionMambaModelConfig of model_executor/models/config.py.  0.33.0:
+ * v1/core/kv_cache_planning.py and update_block_size_for_backend() of platforms/interface.py.
  *
  * Layers that keep the same things in blocks of the same bytes are of one type.  Each type is cut
  * into groups of as many layers as the smallest type has.  So a block of the pool fits any group.
@@ -21,12 +22,12 @@ struct model_groups {
 	int64_t block_bytes; /* of a block of the pool, in all layers of a group */
 };
 
-/* block_tok: tokens of a block as asked for.  spread, of struct policy: types are not cut if the
- * largest has less than spread times the layers of the smallest.  Elements of K, V and states have
- * 2 bytes.  Release *g even after a failure.  AR_USAGE, naming the layers: no block fits all of
- * them. */
+/* block_tok: tokens of a block as asked for.  rules->spread: types are not cut if the largest has
+ * less than spread times the layers of the smallest.  cache: a prefix cache keeps states, at the
+ * ends of blocks.  Elements of K, V and states have 2 bytes.  Release *g even after a failure.
+ * AR_USAGE, naming the layers: no block fits all of them. */
 enum ar_status model_groups_init(struct model_groups *g, const struct model *m, int64_t block_tok,
-				 double spread, struct ar_err *err);
+				 const struct kv_rules *rules, bool cache, struct ar_err *err);
 void model_groups_release(struct model_groups *g);
 
 /* True: one group of full attention, as where no layer differs. */

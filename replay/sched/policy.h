@@ -61,11 +61,7 @@ struct policy {
 	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,
 	 * block_pool.py:634. */
 	bool unnamed_first;
-	/* Its rules for layers that differ: the spread of model_groups_init().  0: it has none. */
-	double spread;
-	/* A request is admitted only if all its blocks fit, even blocks that will have left a
-	 * window by then: vLLM 0.19.0, kv_cache_manager.py, can_fit_full_sequence(). */
-	bool windows_whole;
+	const struct kv_rules *groups; /* for layers that differ; NULL: it has none */
 	/* Its prefix cache is a radix tree of tokens: radix_cache.h. */
 	bool radix_tree;
 	unsigned rules; /* in which its versions differ: bits of its own file */

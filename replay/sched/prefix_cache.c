@@ -140,12 +140,10 @@ void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned,
 	while (*owned) {
 		uint32_t n = table[--*owned];
 
-		if (!unnamed_first || b->block[n].newer) {
+		if (unnamed_first)
+			kv_drop_unnamed_first(b, n, &unnamed);
+		else
 			kv_drop(b, n);
-		} else if (!--b->block[n].n_owner) {
-			kv_insert_free(b, n, unnamed);
-			unnamed = n;
-		}
 	}
 	c->free_row[c->n_free_row++] = row;
 }

@@ -27,13 +27,25 @@ int64_t sched_positions(const struct sched_limits *l, const struct request *r)
 	return (int64_t)sched_goal(l, r) - !(l->async && l->policy->overruns);
 }
 
+static struct kv_groups_config groups_config(const struct sched_limits *l)
+{
+	return (struct kv_groups_config){ .group = l->group,
+					  .n_group = l->n_group,
+					  .rules = l->policy->groups,
+					  .unnamed_first = l->policy->unnamed_first,
+					  .max_tok = l->max_batched_tok,
+					  .async = l->async,
+					  .root = l->cache_root };
+}
+
 static int64_t most_blocks(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	int64_t slots = l->policy->slots(l, goal, longest);
 
+	const struct kv_groups_config c = groups_config(l);
+
 	if (l->group)
-		return kv_groups_most(l->group, l->n_group, slots,
-				      l->policy->windows_whole ? slots : l->max_batched_tok);
+		return kv_groups_most(&c, slots);
 	return (slots + l->block_tok - 1) / l->block_tok;
 }
 
@@ -103,6 +115,15 @@ static uint32_t longest(const struct trace *t, const struct sched_limits *l)
 	return l->max_len ? (uint32_t)l->max_len : most;
 }
 
+static enum ar_status open_groups(struct sched *s, size_t n_row, struct ar_err *err)
+{
+	struct kv_groups_config c = groups_config(&s->lim);
+
+	c.n_row = n_row;
+	c.longest = s->longest;
+	return kv_groups_open(&s->groups, &s->pool, s->trace, &c, err);
+}
+
 enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
 			  struct ar_err *err)
 {
@@ -139,8 +160,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->longest = longest(t, l);
 	s->numbered = l->group || (l->prefix_cache && !l->policy->radix_tree);
 	if (l->group) /* block tables for every running sequence */
-		st = kv_groups_open(&s->groups, &s->pool, t, l->cache_root, l->group, l->n_group,
-				    most + 1, s->longest, err);
+		st = open_groups(s, most + 1, err);
 	else if (l->prefix_cache && l->policy->radix_tree)
 		st = radix_cache_open(&s->radix, &s->pool, t, err);
 	else if (l->prefix_cache)
@@ -239,6 +259,8 @@ void sched_begin(struct sched *s)
 	s->batch.n = s->n_preempted = 0;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
 	s->stop = s->fails = NULL;
+	if (s->groups)
+		kv_groups_begin(s->groups);
 }
 
 void sched_match(struct sched *s)
@@ -251,7 +273,7 @@ void sched_match(struct sched *s)
 	if (s->radix)
 		q->comp = radix_cache_match(s->radix, id, q->known - 1, &q->row);
 	else if (s->groups)
-		q->comp = kv_groups_match(s->groups, id, q->known - 1);
+		q->comp = kv_groups_match(s->groups, id, q->known - 1, &q->junction);
 	else
 		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
 }
@@ -262,14 +284,27 @@ static uint32_t hits(const struct sched *s, const struct sched_seq *q)
 	return q->n_block ? 0 : q->comp / (uint32_t)s->pool.block_tok;
 }
 
+static struct kv_progress progress_of(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	return (struct kv_progress){ .req = id,
+				     .comp = q->comp,
+				     .in_flight = sched_tok_in_flight(s, id),
+				     .prompt = q->prompt,
+				     .known = q->known - sched_in_flight(s, id),
+				     .junction = q->junction };
+}
+
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep)
 {
 	const struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
 	int64_t need = (int64_t)want - q->n_block;
+	const struct kv_progress at = progress_of(s, id);
 
 	if (s->groups)
-		need = kv_groups_need(s->groups, q->row, q->comp, n_tok);
+		need = kv_groups_need(s->groups, q->row, &at, n_tok, true);
 	else if (s->cache)
 		need = prefix_cache_need(s->cache, q->n_block, hits(s, q), want);
 	return need + keep <= s->pool.n_free;
@@ -295,11 +330,12 @@ static uint32_t least(uint32_t a, uint32_t b)
 static bool reserve_grouped(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
-	uint32_t there = s->lim.prefix_cache ? q->known - sched_in_flight(s, id) : 0;
+	const struct kv_progress at = progress_of(s, id);
 
-	if (!kv_groups_grow(s->groups, &q->row, &q->n_block, q->comp, q->comp + n))
+	if (!kv_groups_grow(s->groups, &q->row, &q->n_block, &at, q->comp + n))
 		return false;
-	kv_groups_enter(s->groups, id, q->row, least(q->comp + n, there));
+	if (s->lim.prefix_cache)
+		kv_groups_enter(s->groups, q->row, &at, least(q->comp + n, at.known));
 	return true;
 }
 
@@ -382,9 +418,10 @@ static void release_radix(struct sched *s, uint32_t id, bool there)
 static void release_grouped(struct sched *s, uint32_t id, bool there)
 {
 	struct sched_seq *q = &s->seq[id];
+	const struct kv_progress at = progress_of(s, id);
 
 	if (q->row && there && s->lim.prefix_cache)
-		kv_groups_enter(s->groups, id, q->row, q->comp);
+		kv_groups_enter(s->groups, q->row, &at, q->comp);
 	kv_groups_release(s->groups, &q->row, &q->n_block);
 }
 
@@ -425,6 +462,8 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->kind = n == 1 && q->comp >= q->prompt ? ROW_DECODE : ROW_PREFILL;
 	e->recompute = q->comp < q->high;
 	e->chunk_no = q->n_chunk++;
+	q->planned = s->n_plan;
+	q->n_planned = n;
 	q->comp += n;
 	e->n_emit = q->comp == q->known && q->known < q->goal;
 	q->n_decode += e->kind == ROW_DECODE;

@@ -69,17 +69,20 @@ struct sched_limits {
 
 struct sched_seq {
 	uint32_t prompt;
-	uint32_t known;	   /* prompt and outputs so far */
-	uint32_t comp;	   /* positions computed or planned, <= known */
-	uint32_t goal;	   /* finished when known reaches it */
-	uint32_t admitted; /* value of known at its last admission */
-	uint32_t high;	   /* largest comp so far: positions below it are recomputed */
-	uint64_t emitted;  /* the plan that gave its last output so far, 0: none */
-	uint32_t n_block;  /* blocks owned, in all groups */
-	uint32_t row;	   /* where blocks have numbers: its tables; or its radix node */
-	uint32_t n_named;  /* with a prefix cache: how many of its blocks can be found */
-	uint32_t n_chunk;  /* batch entries so far */
-	uint32_t n_decode; /* decodes among them */
+	uint32_t known;	    /* prompt and outputs so far */
+	uint32_t comp;	    /* positions computed or planned, <= known */
+	uint32_t goal;	    /* finished when known reaches it */
+	uint32_t admitted;  /* value of known at its last admission */
+	uint32_t high;	    /* largest comp so far: positions below it are recomputed */
+	uint64_t emitted;   /* the plan that gave its last output so far, 0: none */
+	uint64_t planned;   /* the last plan with an entry of it, 0: none */
+	uint32_t n_planned; /* ... and the tokens of that entry */
+	uint32_t junction;  /* tokens that groups of one type held when all held fewer, or 0 */
+	uint32_t n_block;   /* blocks owned, in all groups */
+	uint32_t row;	    /* where blocks have numbers: its tables; or its radix node */
+	uint32_t n_named;   /* with a prefix cache: how many of its blocks can be found */
+	uint32_t n_chunk;   /* batch entries so far */
+	uint32_t n_decode;  /* decodes among them */
 	uint32_t n_preempt;
 	uint64_t recomputed; /* positions computed again */
 	uint64_t cached;     /* positions found in the prefix cache instead of computed */
@@ -181,6 +184,13 @@ static inline bool sched_in_prefill(const struct sched *s, uint32_t id)
 static inline uint32_t sched_in_flight(const struct sched *s, uint32_t id)
 {
 	return s->lim.async && s->seq[id].emitted && s->seq[id].emitted + 1 == s->n_plan;
+}
+/* Tokens of id that the iteration still running computes.  While planning only. */
+static inline uint32_t sched_tok_in_flight(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	return s->lim.async && q->planned && q->planned + 1 == s->n_plan ? q->n_planned : 0;
 }
 /* Add n tokens to entry i of the batch, a prompt. */
 void sched_extend(struct sched *s, size_t i, uint32_t n);

@@ -3,6 +3,8 @@
 #include "config.h"
 #include "src/run/run.h"
 
+#include <inttypes.h>
+
 /* The one group of full attention that an engine makes without its hybrid KV cache manager. */
 static enum ar_status without_manager(const struct model_groups *g, const char *model,
 				      struct ar_err *err)
@@ -25,27 +27,50 @@ static enum ar_status check_groups(const struct run_inputs *in, const char *mode
 {
 	const struct policy *p = in->limits.policy;
 
-	if (!p->spread)
+	if (!p->groups)
 		return ar_fail(err, AR_USAGE,
 			       "%s: policy '%s' has no rules here for KV blocks of layers that "
-			       "differ; take --policy vllm-0.16 or vllm-0.19, or add "
+			       "differ; take a policy of vLLM, or add "
 			       "--disable-hybrid-kv-cache-manager",
 			       model, p->name);
 	for (size_t i = 0; in->limits.prefix_cache && i < in->groups.n; i++)
-		if (in->groups.group[i].mixer == MIX_LINEAR)
+		if (in->groups.group[i].mixer == MIX_LINEAR && !p->groups->states)
 			return ar_fail(err, AR_USAGE,
-				       "%s: no prefix cache of linear layers is modelled; leave "
+				       "%s: with policy '%s' no prefix cache of linear layers is "
+				       "modelled; take --policy vllm-0.24 or newer, or leave "
 				       "--enable-prefix-caching out",
-				       model);
+				       model, p->name);
+	return AR_OK;
+}
+
+/* Chunks end where blocks with states do.  Where no chunk can be shorter, one must fit. */
+static enum ar_status check_states(const struct sched_limits *l, const char *model,
+				   struct ar_err *err)
+{
+	int64_t most = l->max_batched_tok;
+
+	if (l->long_prefill_tok && l->long_prefill_tok < most)
+		most = l->long_prefill_tok;
+	if (!l->prefix_cache || l->policy->groups->saves || l->block_tok <= most)
+		return AR_OK;
+	for (size_t i = 0; i < l->n_group; i++)
+		if (l->group[i].mixer == MIX_LINEAR)
+			return ar_fail(err, AR_USAGE,
+				       "%s: a chunk of %" PRId64 " tokens is shorter than a block, "
+				       "which has %" PRId64 "; policy '%s' refuses that with a "
+				       "prefix cache, so raise --max-num-batched-tokens and "
+				       "--long-prefill-token-threshold",
+				       model, most, l->block_tok, l->policy->name);
 	return AR_OK;
 }
 
 enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o,
 			      const struct model *m, struct ar_err *err)
 {
+	static const struct kv_rules none = { .spread = 1 };
 	struct sched_limits *l = &in->limits;
-	double spread = l->policy->spread;
-	enum ar_status st = model_groups_init(&in->groups, m, l->block_tok, spread ? spread : 1,
+	const struct kv_rules *rules = l->policy->groups ? l->policy->groups : &none;
+	enum ar_status st = model_groups_init(&in->groups, m, l->block_tok, rules, l->prefix_cache,
 					      err);
 
 	if (st)
@@ -57,7 +82,8 @@ enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o
 	l->group = in->groups.group;
 	l->n_group = in->groups.n;
 	l->block_tok = in->groups.block_tok;
-	return check_groups(in, m->name, err);
+	st = check_groups(in, m->name, err);
+	return st ? st : check_states(l, m->name, err);
 }
 
 enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_options *o,

@@ -23,6 +23,11 @@
  *
  * A chunk never has to be cut at the maximum length: a sequence ends when it knows that many
  * tokens, so the positions that remain always fit.
+ *
+ * A prefix cache keeps the states of linear layers that a chunk ends with.  So chunks of a prompt
+ * end where blocks end, also where a prefix ends that others share: align_0_24(), align_0_33().
+ *
+ * By priority, the first of equals is preempted that arrived at the same time.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -34,6 +39,7 @@ enum rule {
 	ALONE_UNCAPPED = 2, /* no cap on a chunk of the only sequence: 761 */
 	OTHERS_RUN = 4, /* after a sequence that is its own victim, the next one is planned: 988 */
 	NO_GAP = 8,	/* after a victim that was passed over, none is left out: 947 */
+	SAVES = 16,	/* a kernel saves a state within the last chunk of a prompt: 561 */
 };
 
 /* Most tokens of a chunk, 0: no cap. */
@@ -42,6 +48,85 @@ static int64_t cap(const struct sched *s, unsigned rules)
 	bool alone = s->n_running + s->n_waiting == 1;
 
 	return alone && rules & ALONE_UNCAPPED ? 0 : s->lim.long_prefill_tok;
+}
+
+/* A chunk of a prompt whose states are kept. */
+struct chunk {
+	int64_t start, end; /* as far as the budget allows */
+	int64_t known;	    /* tokens that are there */
+	int64_t whole;	    /* where the prompt ends, or what was computed before a preemption */
+	int64_t tok;	    /* tokens between states */
+	int64_t junction;   /* tokens of a prefix that others share, or 0 */
+};
+
+static int64_t round_down(int64_t n, int64_t tok)
+{
+	return n / tok * tok;
+}
+
+/* Where the chunk ends: scheduler.py:330 of 0.24.0.  At admission a shared prefix is a stop. */
+static int64_t align_0_24(const struct chunk *c)
+{
+	int64_t last = round_down(c->known, c->tok), n = c->end - c->start, shared = 0;
+
+	if (c->end < last)
+		n = round_down(n, c->tok);
+	else if (c->start < last && last < c->end)
+		n = last - c->start;
+	if (c->junction > c->start)
+		shared = c->junction - c->start;
+	if (shared >= c->tok && n > shared)
+		n = round_down(shared, c->tok);
+	return c->start + n;
+}
+
+/* A chunk that would run past a stop ends there. */
+static void stop_at(const struct chunk *c, int64_t stop, int64_t *end)
+{
+	if (c->start < stop && stop < *end)
+		*end = stop;
+}
+
+/* The same in 0.33.0, scheduler.py:538.  A chunk shorter than a block ends anywhere if no chunk can
+ * be as long. */
+static int64_t align_0_33(const struct sched *s, const struct chunk *c)
+{
+	int64_t end = c->end, most = s->lim.max_batched_tok, aligned = round_down(end, c->tok);
+	int64_t shared = 0;
+	bool saves = end >= c->whole &&
+		     kv_groups_saves(s->groups, c->start, end, round_down(c->whole - 1, c->tok));
+
+	if (s->lim.long_prefill_tok && s->lim.long_prefill_tok < most)
+		most = s->lim.long_prefill_tok;
+	if (end < c->whole && (aligned > c->start || c->tok <= most))
+		end = aligned;
+	if (c->start < c->junction && c->junction < end)
+		shared = c->start + round_down(c->junction - c->start, c->tok);
+	stop_at(c, shared, &end);
+	if (!saves) {
+		if (c->start % c->tok)
+			stop_at(c, round_down(c->start, c->tok) + c->tok, &end);
+		stop_at(c, round_down(c->known - 1, c->tok), &end);
+	}
+	return end;
+}
+
+/* Tokens of a chunk of n tokens of id that ends where its states can be kept; 0: none is that
+ * short. */
+static int64_t align_chunk(const struct sched *s, uint32_t id, int64_t n, unsigned rules)
+{
+	const struct sched_seq *q = &s->seq[id];
+	struct chunk c = { .start = q->comp,
+			   .end = q->comp + n,
+			   .known = q->known - sched_in_flight(s, id),
+			   .tok = kv_groups_states(s->groups),
+			   .junction = rules & SAVES || !q->row ? q->junction : 0 };
+
+	c.whole = c.known - 1 > q->prompt ? c.known - 1 : q->prompt;
+	if (!c.tok || c.start >= c.whole)
+		return n;
+	n = (rules & SAVES ? align_0_33(s, &c) : align_0_24(&c)) - c.start;
+	return n > 0 ? n : 0;
 }
 
 /* Tokens that id runs next; 0 if the iteration that still runs finishes it. */
@@ -53,7 +138,9 @@ static inline uint32_t vllm_chunk_len(const struct sched *s, uint32_t id, int64_
 
 	if (most && n > most)
 		n = most;
-	return (uint32_t)(n < budget ? n : budget);
+	if (n > budget)
+		n = budget;
+	return (uint32_t)(s->groups && n ? align_chunk(s, id, n, rules) : n);
 }
 
 /* Preempt until id, which is running[*i], has blocks for n more tokens.  False: it is a victim
@@ -120,6 +207,8 @@ static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned 
 			return "seqs";
 		sched_match(s);
 		n = vllm_chunk_len(s, id, budget, rules);
+		if (!n)
+			return "budget";
 		if (rules & WHOLE_FITS && !sched_fits(s, id, s->seq[id].known, watermark(s)))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
@@ -150,8 +239,23 @@ static void compose_0_19(struct sched *s)
 
 static void compose_0_33(struct sched *s)
 {
-	vllm_compose(s, WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP);
+	vllm_compose(s, WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP | SAVES);
 }
+
+static const struct kv_rules groups_0_16 = { .spread = 1.25 };
+static const struct kv_rules groups_0_19 = { .spread = 1.5, .windows_whole = true };
+static const struct kv_rules groups_0_24 = {
+	.spread = 1.5, .pads = true, .names = KV_NAMES_ENDS, .states = true
+};
+/* States as on Hopper GPUs: gdn/qwen_gdn_linear_attn.py, FLASHINFER_GDN_CHECKPOINT_ALIGNMENT. */
+static const struct kv_rules groups_0_33 = { .spread = 1.5,
+					     .pads = true,
+					     .pads_states = true,
+					     .processed = true,
+					     .names = KV_NAMES_REPLAY,
+					     .states = true,
+					     .saves = true,
+					     .states_tok = 64 };
 
 #define CAN (POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC)
 
@@ -195,7 +299,7 @@ const struct policy policy_vllm_0_16 = {
 	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
 	.can = CAN,
-	.spread = 1.25,
+	.groups = &groups_0_16,
 	.defaults = defaults_0_16,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
@@ -209,8 +313,7 @@ const struct policy policy_vllm_0_19 = {
 	.title = "vLLM 0.19, whole sequences must fit to be admitted",
 	.origin = "vLLM 0.19.0, vllm/v1/core; the watermark is that of pull request 44594",
 	.can = CAN | POLICY_WATERMARK,
-	.spread = 1.5,
-	.windows_whole = true,
+	.groups = &groups_0_19,
 	.defaults = defaults_0_16,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
@@ -225,6 +328,7 @@ const struct policy policy_vllm_0_24 = {
 	.origin = "vLLM 0.24.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK,
 	.unnamed_first = true,
+	.groups = &groups_0_24,
 	.defaults = defaults_0_24,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
@@ -240,6 +344,7 @@ const struct policy policy_vllm_0_33 = {
 	.origin = "vLLM 0.33.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK,
 	.unnamed_first = true,
+	.groups = &groups_0_33,
 	.defaults = defaults_0_33,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
