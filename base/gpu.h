@@ -23,6 +23,10 @@ struct gpu {
  * fails.  AR_NODEV: a build without CUDA. */
 enum ar_status gpu_current(const struct gpu **out, struct ar_err *err);
 
+/* Ask for a device in a process of its own, so that this one stays without CUDA: it may fork, or
+ * open a profiler first.  Each device is asked for once.  AR_NODEV: there is none. */
+enum ar_status gpu_ask(int device, struct gpu *out, struct ar_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -339,6 +339,33 @@ enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err 
 	return st;
 }
 
+/* The value of an option of this type; NULL: there is none. */
+static const void *value_of(const struct opt_group *g, const char *name, enum opt_type type)
+{
+	struct opt_group *in = (struct opt_group *)(uintptr_t)g;
+	const struct opt *o = find_option(&in, name, strlen(name));
+
+	return o && o->type == type ? field(in, o) : NULL;
+}
+
+bool opt_get_int(const struct opt_group *g, const char *name, int64_t *x)
+{
+	const int64_t *v = value_of(g, name, OPT_INT);
+
+	if (v)
+		*x = *v;
+	return v;
+}
+
+bool opt_get_real(const struct opt_group *g, const char *name, double *x)
+{
+	const double *v = value_of(g, name, OPT_REAL);
+
+	if (v)
+		*x = *v;
+	return v;
+}
+
 bool opt_given(const struct opt_group *g, const char *name)
 {
 	struct opt_group *in = (struct opt_group *)(uintptr_t)g;

@@ -60,6 +60,9 @@ enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err 
  * option that was given, is left alone. */
 enum ar_status opt_set_default(struct opt_group *g, const char *name, const char *value,
 			       struct ar_err *err);
+/* Get the value of an integer, or of a real.  False: there is no such option. */
+bool opt_get_int(const struct opt_group *g, const char *name, int64_t *x);
+bool opt_get_real(const struct opt_group *g, const char *name, double *x);
 bool opt_given(const struct opt_group *g, const char *name);
 /* The first option that was given and has one of the bits in its scope; NULL: none. */
 const struct opt *opt_given_of(const struct opt_group *g, unsigned scope);

@@ -132,7 +132,7 @@ ok "the model's longest request is that of the run" grep -q \
 # The sample database has a GPU and a pool of 100 blocks of 16 tokens.
 "$(dirname "$ATTNREPLAY")/tests/make-db" sample.db ||
 	{ echo 'Bail out! no sample database'; exit 1; }
-costs sample.db:2 --trace trace.csv --costs-extrapolate --block-size 32 --db gpu.db >out 2>&1
+costs sample.db:2 $plain --trace trace.csv --costs-extrapolate --block-size 32 --db gpu.db >out 2>&1
 ok 'the pool is that of the GPU, in tokens' grep -q '^blocks    50 of 32 tokens, one reserved$' out
 ok '... which the header names' \
 	grep -q ' of sample.db:2, compact-fp on llama-3.1-8b, NVIDIA H200$' out

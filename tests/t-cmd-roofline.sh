@@ -7,7 +7,7 @@ cd "$tmp" || exit 99
 trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
 roofline() { # roofline OPTION...
-	"$ATTNREPLAY" run --backend roofline --trace "$trace" --requests 4 \
+	"$ATTNREPLAY" run $plain --backend roofline --trace "$trace" --requests 4 \
 		--max-prompt-tokens 2000 --max-output-tokens 8 "$@"
 }
 value() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n 1; }

@@ -62,7 +62,7 @@ is '... and less than those of a layer that keeps all' \
 		FROM run_layer a, run_layer b WHERE a.layer = 0 AND b.layer = 1' | tail -n +2)" 1
 # After prompts of 100 and 20 tokens one decode each revives up to three at a layer.
 revives() {
-	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --accuracy 0 --db v.db \
+	"$ATTNREPLAY" run $plain --backend cpu --trace t.csv --model niah-llama-14m --accuracy 0 --db v.db \
 		--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" \
 		--method dense+lazyllm:layers=1:0.5+4:0.5,aux-revival=1,revive-max=3 2>log
 }

@@ -18,7 +18,7 @@ replayed() { # replayed NAME OPTION...
 	[ -e "$trace" ] || trace=$name.jsonl
 	# shellcheck disable=SC2046
 	"$ATTNREPLAY" run --trace "$trace" --backend cost --cost-fixed 6ms --cost-per-token 20us \
-		$(sed -n 's/^options //p' "$name.schedule") "$@" --db db >/dev/null &&
+		--engine-defaults none $(sed -n 's/^options //p' "$name.schedule") "$@" --db db >/dev/null &&
 	"$ATTNREPLAY" sql --format csv db 'SELECT iter_no, req_no, start, n_tokens
 		FROM iteration_request ORDER BY 1, 2' | sed 1d
 }

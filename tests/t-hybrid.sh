@@ -13,10 +13,10 @@ cat >"$tmp/tiny.json" <<'END'
   "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
     "sliding_attention", "sliding_attention", "full_attention"] }
 END
-run() { "$ATTNREPLAY" -q run --trace "$tmp/t.csv" "$@"; }
+run() { "$ATTNREPLAY" -q run $plain --trace "$tmp/t.csv" "$@"; }
 modelled() { run --backend roofline --gpu h200 "$@"; }
 groups() { grep -E '^(blocks|groups|KV blocks) '; }
-refused() { pattern=$1; shift; fails 2 "$pattern" "$ATTNREPLAY" -q run --trace "$tmp/t.csv" \
+refused() { pattern=$1; shift; fails 2 "$pattern" "$ATTNREPLAY" -q run $plain --trace "$tmp/t.csv" \
 	--backend roofline --gpu h200 "$@"; }
 
 # In the fifth iteration A has computed 301 tokens and drops 10 blocks of 19; B has 13 blocks.

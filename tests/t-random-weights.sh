@@ -22,7 +22,7 @@ printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00.0,40,3\n' >
 runs() {
 	rm -rf m
 	config "$@" && make config.json m &&
-		"$ATTNREPLAY" run --backend cpu --trace t.csv --weights m --prompts prompts.jsonl |
+		"$ATTNREPLAY" run $plain --backend cpu --trace t.csv --weights m --prompts prompts.jsonl |
 		grep -q ': 1 requests ok'
 }
 

@@ -92,8 +92,9 @@ static int faults(const struct selector *s, const struct opt *o)
 	case OPT_REAL: return (o->min >= o->max) + number_faults(s, o);
 	case OPT_ENUM: return choice_faults(s, o);
 	case OPT_FLAG:
-		return !refused(s, o->name, "2") + !refused(s, o->name, "yes") +
-		       !taken(s, o->name, "0") + !taken(s, o->name, "1");
+		return !refused(s, o->name, "2") + !refused(s, o->name, "on") +
+		       !taken(s, o->name, "0") + !taken(s, o->name, "1") +
+		       !taken(s, o->name, "no") + !taken(s, o->name, "yes");
 	default: return 0;
 	}
 }

@@ -111,7 +111,7 @@ ok '... nor a table' shown 3 '/no/where: No such file' xattention:table=/no/wher
 heads_96() { # CAPTURE [OPTION]...
 	capture=$1
 	shift
-	"$ATTNREPLAY" run --trace t.csv --model "$srcdir/tests/data/models/phi-3-mini-4k.json" \
+	"$ATTNREPLAY" run $plain --trace t.csv --model "$srcdir/tests/data/models/phi-3-mini-4k.json" \
 		--capture "$capture" --sample-layers 1 --accuracy 0 --db m.db "$@"
 }
 no_kernel='model phi-3-mini-4k, backend cuda: decode: head size 96; supported 64, 128, 256'

@@ -13,7 +13,7 @@ trace() {
 	} >"$file"
 }
 
-run() { "$ATTNREPLAY" run --backend cost "$@"; }
+run() { "$ATTNREPLAY" run --backend cost $plain "$@"; }
 table() { sed -n '/^ms /,$p' "$tmp/out"; }
 refused() { pattern=$1; shift; fails 2 "$pattern" "$ATTNREPLAY" run "$@"; }
 
@@ -26,9 +26,13 @@ s1="$basic --max-num-batched-tokens 8 --block-size 4 --cost-fixed 1ms --cost-per
 # ---- figures ----
 
 run $s1 >"$tmp/out" 2>"$tmp/err"
+beside="defaults  none; beside vllm-0.16 on h100 (no GPU is named): 8 tokens, the engine's own 8192; 8 \
+requests, the engine's own 1024; 4 tokens a block, the engine's own 16; no asynchronous scheduling, the \
+engine's own is on; no prefix cache, the engine's own is on"
 is 'a replay prints a header, then the latencies' "$(cat "$tmp/out")" \
 "trace     basic.csv (azure), 3 requests
 policy    vllm-0.16, 8 tokens and 8 requests an iteration
+$beside
 blocks    7 of 4 tokens (auto), one reserved
 backend   cost
 clock     cost, 1.00 ms + 0.00 ns a token
@@ -116,7 +120,7 @@ ok 'without a cache it is computed twice' grep -q ' 2054 prefill and 0 decode to
 
 ok 'no trace is wrong usage'           refused 'no trace given' --backend cost
 ok 'an operand is wrong usage'         refused "operand 'x.csv'" --backend cost $basic x.csv
-ok 'an unknown policy is named'        refused "'vllm': want one of vllm-0.16" $basic --policy vllm
+ok 'an unknown policy is named'        refused "'vlm': want one of vllm-0.16" $basic --policy vlm
 ok 'a setting the policy lacks is refused' refused 'watermark has no effect with policy vllm-0.16' \
 	$basic --policy vllm-0.16 --watermark 0.1
 ok 'a policy without asynchronous scheduling refuses it' \
@@ -124,7 +128,7 @@ ok 'a policy without asynchronous scheduling refuses it' \
 	--async-scheduling
 ok 'a budget below a block is refused where chunks are whole blocks' \
 	refused 'max-num-batched-tokens 8 is less than a block of 16 tokens' $basic \
-	--policy trtllm-no-evict-1.2 --max-num-batched-tokens 8
+	--policy trtllm-no-evict-1.2 --max-num-batched-tokens 8 --block-size 16
 ok '... or a unit' \
 	refused 'max-num-batched-tokens 16 is less than a unit of 17 tokens' $basic \
 	--policy trtllm-no-evict-1.2 --max-num-batched-tokens 16 --chunk-unit-size 17
@@ -139,13 +143,13 @@ trace "$tmp/short.csv" 0.0000000,1,23 0.0005000,20,1
 short="--trace $tmp/short.csv --backend cost --cost-fixed 1ms --cost-per-token 0 --block-size 1
 	--policy sglang-mixed-0.5.21 --max-num-batched-tokens 2 --max-num-seqs 2 --num-gpu-blocks 41"
 # shellcheck disable=SC2086
-"$ATTNREPLAY" run $short --db "$tmp/short.db" >"$tmp/out" 2>"$tmp/err"
+"$ATTNREPLAY" run $plain $short --db "$tmp/short.db" >"$tmp/out" 2>"$tmp/err"
 is 'where its engine fails, a run fails' "$?$(sed -n 's/.*\(here the engine fails.*\); give.*/ \1/p' \
 	"$tmp/err")" '3 here the engine fails, out of memory for a prompt or for decodes beside it'
 is '... and keeps what it has' "$("$ATTNREPLAY" sql --format csv "$tmp/short.db" \
 	'SELECT status, COUNT(*) FROM run JOIN iteration USING (run_id)' | sed 1d)" failed,20
 # shellcheck disable=SC2086
-"$ATTNREPLAY" run $short --survive-out-of-memory --json "$tmp/short.json" >"$tmp/out"
+"$ATTNREPLAY" run $plain $short --survive-out-of-memory --json "$tmp/short.json" >"$tmp/out"
 ok '... or survives that' grep -q '^in 2 iterations the engine would fail, out of memory$' "$tmp/out"
 ok '... and counts it in JSON' grep -q '"engine_failures":[[:space:]]*2' "$tmp/short.json"
 ok 'an unknown backend is named'       refused "backend 'tpu'; this program has auto, " \
@@ -188,6 +192,8 @@ max-num-batched-tokens = 8
 block-size = 4
 cost-fixed = 1ms
 cost-per-token = 0
+policy = vllm-0.16
+engine-defaults = none
 EOF
 "$ATTNREPLAY" run --job "$tmp/job" >"$tmp/a"
 ok 'a job file gives the same as options' cmp "$tmp/a" "$tmp/b"
@@ -195,7 +201,7 @@ ok 'a job file gives the same as options' cmp "$tmp/a" "$tmp/b"
 ok 'the command line wins over the job file' grep -q 'unfinished in 0.008000 s' "$tmp/out"
 echo 'sede = 1' >>"$tmp/job"
 ok 'a misspelt name in a job file is an error with its line' \
-	refused "job:8: unknown option 'sede'; did you mean 'seed'?" --job "$tmp/job"
+	refused "job:10: unknown option 'sede'; did you mean 'seed'?" --job "$tmp/job"
 
 # ---- closed loops ----
 
@@ -318,7 +324,7 @@ is '... of each' "$(tail -1 "$tmp/out")" "stored as run 2 in $tmp/ids.db"
 
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
 cpu() {
-	"$ATTNREPLAY" run --backend cpu $basic --max-num-batched-tokens 8 --block-size 4 \
+	"$ATTNREPLAY" run $plain --backend cpu $basic --max-num-batched-tokens 8 --block-size 4 \
 		--model niah-llama-14m --capture "$arc" --sample-layers 1 "$@"
 }
 trace "$tmp/toolong.csv" 0.0000000,3000,1

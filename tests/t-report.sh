@@ -187,7 +187,7 @@ ok 'vllm: it does not count' says '^ +1  Mean TPOT \(ms\) +1.000$'
 replay() { # replay DB CHUNK OPTION...
 	to=$1 chunk=$2
 	shift 2
-	"$ATTNREPLAY" -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --requests 2 \
+	"$ATTNREPLAY" -q run $plain --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --requests 2 \
 		--max-prompt-tokens 400 --max-output-tokens 2 --model niah-llama-14m --backend cpu \
 		--capture "$srcdir/traces/samples/niah-2k.arc" --sample-layers 1 --block-size 128 \
 		--max-num-batched-tokens "$chunk" --db "$to" "$@" >/dev/null &&
@@ -214,7 +214,7 @@ ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" repor
 ok 'a missing file is bad data' \
 	fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
 # The report computes v_latency by one pass over each table, the view by window functions.
-"$ATTNREPLAY" run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+"$ATTNREPLAY" run $plain --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 	--repeat 100 --time-scale 0.01 --cost-per-token 20123ns --keep-entries no \
 	--db "$tmp/many.db" >"$tmp/out"
 by_view() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_id AS run, method, metric, n, mean, p50,
@@ -229,7 +229,7 @@ is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
 served() { # served RATE COUNT
 	"$ATTNREPLAY" trace synth --arrivals poisson:rate=$1 --count $2 \
 		--lengths lognormal:prompt=200,output=20 -o "$tmp/load.jsonl" &&
-		"$ATTNREPLAY" -q run --backend cost --max-num-seqs 4 --trace "$tmp/load.jsonl" \
+		"$ATTNREPLAY" -q run $plain --backend cost --max-num-seqs 4 --trace "$tmp/load.jsonl" \
 			--keep-entries no --db "$tmp/load.db" >/dev/null
 }
 for load in '10 600' '40 600' '10 9' '1e6 600'; do
@@ -261,7 +261,7 @@ ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" r
 cd "$tmp" || exit 99
 for chunk in 512 1024; do
 	for to in $chunk all; do
-		"$ATTNREPLAY" -q run --backend cost --max-num-batched-tokens $chunk --requests 9 \
+		"$ATTNREPLAY" -q run $plain --backend cost --max-num-batched-tokens $chunk --requests 9 \
 			--trace "$srcdir/traces/samples/azure-2023-code-200.csv" --db $to.db >/dev/null
 	done
 done

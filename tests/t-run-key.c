@@ -102,7 +102,7 @@ static void test_order(void)
 			plain),
 	       key, "the order of options is of no account");
 	is_str(key_with("--policy=sarathi --rate 2.0 --backend cost --requests=3 "
-			"--trace ./a.csv --max-num-seqs 256",
+			"--trace ./a.csv --max-num-seqs 128",
 			plain),
 	       key, "... nor are spelling, path and defaults");
 	is_str(key_with(COST " --num-gpu-blocks 2k", plain),
@@ -110,6 +110,10 @@ static void test_order(void)
 	is_str(key_with(COST " --max-num-batched-tokens 100", plain),
 	       key_with(COST " --max-num-batched-tokens 100 --max-num-seqs 100", plain),
 	       "a limit that follows from another counts as it is resolved");
+	is_str(key_with(COST " --no-async-scheduling", plain),
+	       key_with(COST " --engine-defaults none --max-num-seqs 1024 --enable-prefix-caching",
+			plain),
+	       "what an engine sets counts as what was given");
 	ok(strcmp(key_with(CPU " --capture b.st", plain),
 		  key_with("--trace a.csv --backend cpu --model niah-llama-14m --capture b.st "
 			   "--capture a.st",
@@ -123,12 +127,13 @@ static const char *other_value(const struct opt *o, const struct opt_group *g)
 	const void *p = (const char *)g->base + o->off;
 	static const struct {
 		const char *name, *value;
-	} files[] = { { "trace", "b.csv" },	 { "merge", "b.csv" },
-		      { "components", "b.csv" }, { "weights", "a" },
-		      { "prompts", "b.csv" },	 { "model", "llama-3.1-8b" },
-		      { "capture", "b.st" },	 { "host", "vllm-0.24" },
-		      { "costs", NULL },	 { "match", "recall=0.9" },
-		      { "method", NULL },	 { "backend", NULL } };
+	} files[] = { { "trace", "b.csv" },	  { "merge", "b.csv" },
+		      { "components", "b.csv" },  { "weights", "a" },
+		      { "prompts", "b.csv" },	  { "model", "llama-3.1-8b" },
+		      { "capture", "b.st" },	  { "host", "vllm-0.24" },
+		      { "costs", NULL },	  { "match", "recall=0.9" },
+		      { "method", NULL },	  { "backend", NULL },
+		      { "engine-defaults", NULL } };
 	static char text[64];
 
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)

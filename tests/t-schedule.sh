@@ -21,7 +21,7 @@ EOT
 run() { # run DB BACKEND OPTION...
 	db=$1 backend=$2
 	shift 2
-	"$ATTNREPLAY" run --db "$db" --trace trace.csv --backend "$backend" --clock formula \
+	"$ATTNREPLAY" run $plain --db "$db" --trace trace.csv --backend "$backend" --clock formula \
 		--cost-fixed 2ms --cost-per-token 30us --host-overhead 100us --block-size 16 \
 		--max-num-batched-tokens 150 --num-gpu-blocks 44 "$@" 2>err ||
 		{ status=$?; cat err; return $status; }
@@ -112,7 +112,7 @@ for db in setup.db cpu.db; do
 		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
 		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
 		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'costs', 'slo',
-		'page-size', 'repeats', 'columns', 'max-memory')
+		'page-size', 'repeats', 'columns', 'max-memory', 'engine-defaults')
 		ORDER BY key))) AS x FROM run")" 1
 done
 run setup.db cost --merge trace.csv --keep 0.37 --policy vllm-0.19 --slo ttft:1s \

@@ -17,7 +17,7 @@ between() { awk -v x="$1" -v r="$2" -v f="$3" 'BEGIN { exit !(r <= x && x < f &&
 	echo TIMESTAMP,ContextTokens,GeneratedTokens
 	awk 'BEGIN { for (i = 0; i < 30; i++) printf "2023-11-16 18:00:00.%03d0000,40,1\n", 20 * i }'
 } >trace.csv
-one="--trace trace.csv --max-num-seqs 1"
+one="$plain --trace trace.csv --max-num-seqs 1"
 flat="$one --backend cost --cost-fixed 10ms --cost-per-token 0"
 limit="--slo ttft:p99:10ms"
 
@@ -65,7 +65,7 @@ ok '... where the trace hides a queue' \
 search rate --slo ttft:p99:10s $flat >out
 ok '... without an end, too' grep -q \
 	'^cost: 5.296e+04 requests a second, the highest rate tried, keep the limits; set a higher' out
-sample="--trace $ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv --backend cost"
+sample="$plain --trace $ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv --backend cost"
 search rate --slo tpot:p50:18ms $sample --lowest 1.234 --highest 1.248 >out
 ok 'a rate that keeps the limits where a lower one did not is named' grep -q '^1.248 /s kept the '\
 'limits, but the lower rate 1.234 /s did not: there is no sharp limit$' out
@@ -127,7 +127,7 @@ TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,10,5
 2023-11-16 18:00:00.0010000,2000,1
 EOT
-two="--trace two.csv --backend cost --cost-fixed 1ms --cost-per-token 10us"
+two="$plain --trace two.csv --backend cost --cost-fixed 1ms --cost-per-token 10us"
 search chunk --slo ttft:32ms,tpot:4ms $two --lowest 64 --highest 1000 >out
 is 'the curve of chunk sizes doubles up to the highest' \
 	"$(awk '/^limits/ { p = 1 } p && NF == 4 && $1 > 0 { print $1, $2, $3 }' out | tr '\n' ,)" \
@@ -165,7 +165,7 @@ TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,1,23
 2023-11-16 18:00:00.0005000,20,1
 EOT
-pool="--trace short.csv --backend cost --block-size 1 --max-num-seqs 2 --num-gpu-blocks 41
+pool="$plain --trace short.csv --backend cost --block-size 1 --max-num-seqs 2 --num-gpu-blocks 41
 	--policy sglang-mixed-0.5.21"
 short="$pool --cost-fixed 1ms --cost-per-token 0"
 fails_at() { printf 'attnreplay: warning: %s: iteration %s: policy sglang-mixed-0.5.21: here the '\

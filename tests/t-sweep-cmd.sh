@@ -51,7 +51,7 @@ is '... into its database' "$(ls out | sort)" "$(key four.sweep 0).db
 $(key four.sweep 0).log"
 is '... which holds its run' "$(value "out/$(key four.sweep 0).db" \
 	'SELECT status, length(run_key), num_blocks FROM run')" done,32,4000
-ok '... with the output of the run beside it' grep -q '^policy    vllm-0.16, 512 tokens' \
+ok '... with the output of the run beside it' grep -q '^policy    vllm-0.33, 512 tokens' \
 	"out/$(key four.sweep 0).log"
 is '... and is done in the plan' "$(states four.sweep --out out)" '1 done
 3 todo'

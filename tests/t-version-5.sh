@@ -62,7 +62,7 @@ chmod 755 media
 # ---- writing ----
 
 query old.db "$latencies" >latencies
-ok 'a run is appended' "$ATTNREPLAY" run --backend cost --trace "$trace" --requests 5 --db old.db
+ok 'a run is appended' "$ATTNREPLAY" run $plain --backend cost --trace "$trace" --requests 5 --db old.db
 is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1,done
 2,done
 3,done

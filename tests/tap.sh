@@ -7,6 +7,9 @@ n=0 failed=0
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 export LC_ALL=C
+# Options of 'attnreplay run' for tests of something else than what engines set by default.
+plain='--policy vllm-0.16 --engine-defaults none'
+export plain
 # Programs that get this variable do not look for leaks when they end.  In a build with sanitizers that
 # may never end under zsh, or where timeout(1) signals the process and its group.
 no_leak_check="ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"

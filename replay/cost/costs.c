@@ -252,8 +252,8 @@ static enum ar_status name_costs(const struct reader *r, struct costs *c, struct
 	return AR_OK;
 }
 
-static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
-			       struct ar_err *err)
+static enum ar_status read_record(struct reader *r, const char *where, struct costs *c,
+				  struct ar_err *err)
 {
 	enum ar_status st = store_where(where, &r->path, &r->run, err);
 
@@ -263,8 +263,14 @@ static enum ar_status read_all(struct reader *r, const char *where, struct costs
 		st = find_run(r, err);
 	if (!st)
 		st = name_costs(r, c, err);
-	if (!st)
-		st = read_run(r, c, err);
+	return st ? st : read_run(r, c, err);
+}
+
+static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
+			       struct ar_err *err)
+{
+	enum ar_status st = read_record(r, where, c, err);
+
 	if (!st)
 		st = read_select_kernels(r, c, err);
 	if (!st)
@@ -274,11 +280,13 @@ static enum ar_status read_all(struct reader *r, const char *where, struct costs
 	return st ? st : cost_table_build(c->table, err);
 }
 
-enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err)
+static enum ar_status open_with(enum ar_status (*read)(struct reader *, const char *,
+						       struct costs *, struct ar_err *),
+				struct costs **out, const char *where, struct ar_err *err)
 {
 	struct costs *c = calloc(1, sizeof *c);
 	struct reader r = { 0 };
-	enum ar_status st = c ? read_all(&r, where, c, err) : ar_nomem(err);
+	enum ar_status st = c ? read(&r, where, c, err) : ar_nomem(err);
 
 	*out = NULL;
 	if (st)
@@ -288,6 +296,16 @@ enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *
 	sqlite3_close(r.db);
 	free(r.path);
 	return st;
+}
+
+enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err)
+{
+	return open_with(read_all, out, where, err);
+}
+
+enum ar_status costs_open_run(struct costs **out, const char *where, struct ar_err *err)
+{
+	return open_with(read_record, out, where, err);
 }
 
 void costs_close(struct costs *c)

@@ -38,6 +38,7 @@ static void make_args(struct args *a, const struct bench_whole *w, const char *m
 	*a = (struct args){ 0 };
 	whole_add(a, "--trace", "equal requests");
 	whole_add(a, "--backend", "cuda");
+	whole_add(a, "--engine-defaults", "none");
 	whole_add(a, "--model", w->model);
 	whole_add(a, "--method", method);
 	whole_add(a, "--capture", w->capture ? w->capture : random);

@@ -56,13 +56,17 @@ static void sum_lines(struct lines *l, char key[RUN_KEY_SIZE])
 
 /* ---- options ---- */
 
-/* Whether the option is part of keys.  With --costs the key of the run with the costs has the
- * options that measured costs depend on. */
+/* Whether the option is part of keys, by the value that an engine's default may have set.  With
+ * --costs the key of the run with the costs has the options that measured costs depend on. */
 static bool shapes(const struct opt *o, const struct run_key *k)
 {
-	return !o->record_only && strcmp(o->name, "backend") != 0 &&
-	       strcmp(o->name, "method") != 0 && strcmp(o->name, "trace") != 0 &&
-	       strcmp(o->name, "merge") != 0 && !(o->scope & RUN_COSTED && run_options_costs(k->o));
+	static const char *const others[] = { "backend", "method", "trace", "merge",
+					      "engine-defaults" };
+
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (!strcmp(o->name, others[i]))
+			return false;
+	return !o->record_only && !(o->scope & RUN_COSTED && run_options_costs(k->o));
 }
 
 static enum ar_status put_text(struct lines *l, struct key_inputs *in, const char *name, int number,

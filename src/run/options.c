@@ -15,6 +15,7 @@
 #include "src/model_opt.h"
 
 #define AT(field) offsetof(struct run_options, field)
+#define ENGINE "the engine's"
 
 static const char *const clocks[] = { "measured", "formula", NULL };
 static const char *const loops[] = { "open", "sessions", "users", NULL };
@@ -32,6 +33,7 @@ static const char *const page_sizes[] = { "auto", "64", "128", NULL };
 /* Names, then other names.  set_groups() fills them in. */
 static const char *policy_names[2 * RUN_POLICIES_MAX + 1];
 
+static const char *const defaults[] = { "engine", "none", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
 
 /* clang-format off */
@@ -54,9 +56,13 @@ static const struct opt main_opts[] = {
 	  .def = "0", .max = 3.6e18,
 	  .help = "time from an answer to the next request, where the trace states none",
 	  .scope = RUN_ANSWERS },
-	{ .name = "policy", .type = OPT_ENUM, .off = AT(policy), .arg = "NAME", .def = "vllm-0.16",
+	{ .name = "policy", .type = OPT_ENUM, .off = AT(policy), .arg = "NAME", .def = "vllm-0.33",
 	  .choice = policy_names, .help = "the scheduler of an engine, at a version",
 	  .may_differ = true },
+	{ .name = "engine-defaults", .type = OPT_ENUM, .off = AT(engine_defaults),
+	  .arg = "engine|none", .def = "engine", .choice = defaults,
+	  .help = "whose values options have that are not given: those of the policy's engine on "
+		  "this GPU, or none", .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
 	  .help = "what runs the iterations: cuda, cpu, cost or roofline; auto: cuda if there is a "
 		  "GPU, else cpu", .may_differ = true },
@@ -119,15 +125,16 @@ static const struct opt sched_opts[] = {
 	{ .name = "max-num-batched-tokens",
 	  .also = "chunk-size,chunked-prefill-size,max-num-tokens",
 	  .type = OPT_INT, .off = AT(limits.max_batched_tok),
-	  .arg = "N", .def = "8192", .min = 1, .max = 1 << 30,
+	  .arg = "N", .def = "8192", .own = ENGINE, .min = 1, .max = 1 << 30,
 	  .help = "token budget of an iteration: the chunk size under load" },
 	{ .name = "max-num-seqs",
 	  .also = "max-batch-size,max-running-requests",
 	  .type = OPT_INT, .off = AT(limits.max_seqs), .arg = "N",
-	  .def = "256", .min = 1, .max = 1 << 20,
+	  .def = "256", .own = ENGINE, .min = 1, .max = 1 << 20,
 	  .help = "limit of running requests, at most the token budget" },
 	{ .name = "block-size", .type = OPT_INT, .off = AT(limits.block_tok), .arg = "N",
-	  .def = "16", .min = 1, .max = 1 << 20, .help = "tokens of a KV block" },
+	  .def = "16", .own = ENGINE, .min = 1, .max = 1 << 20,
+	  .help = "tokens of a KV block" },
 	{ .name = "num-gpu-blocks",
 	  .also = "num-gpu-blocks-override",
 	  .type = OPT_STR, .off = AT(num_blocks), .arg = "N|auto",
@@ -139,6 +146,7 @@ static const struct opt sched_opts[] = {
 	  .help = "most tokens of one request in an iteration, 0: no limit",
 	  .scope = POLICY_LONG_PREFILL },
 	{ .name = "enable-prefix-caching", .type = OPT_FLAG, .off = AT(limits.prefix_cache),
+	  .own = ENGINE, .also_no = "disable-radix-cache",
 	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
 		  "prefixes", .scope = POLICY_PREFIX_CACHE },
 	{ .name = "disable-hybrid-kv-cache-manager", .type = OPT_FLAG, .off = AT(no_hybrid),
@@ -172,6 +180,7 @@ static const struct opt sched_opts[] = {
 	  .help = "share of KV blocks to leave free at admission; the policy's own if not given",
 	  .scope = POLICY_WATERMARK },
 	{ .name = "async-scheduling", .type = OPT_FLAG, .off = AT(limits.async),
+	  .own = ENGINE, .also_no = "disable-overlap-schedule",
 	  .help = "schedule an iteration while the previous one still runs",
 	  .scope = POLICY_ASYNC },
 	{ .name = "max-model-len",
@@ -288,22 +297,29 @@ static void set_groups(struct run_options *o, bool own)
 		if (policies[i]->also)
 			policy_names[n++] = policies[i]->also;
 	policy_names[n] = NULL;
-	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
-	g[RUN_GROUP_COMMAND] = (struct opt_group){ "Summary, and commands that did not finish",
-						   own ? command_opts : no_opts, o, 0, 0 };
-	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
-	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
-	g[RUN_GROUP_MODEL] = (struct opt_group){ "Model, captures and methods", model_opts, o, 0,
-						 0 };
-	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
+	g[RUN_GROUP_MAIN] = (struct opt_group){ .title = "Run", .opts = main_opts, .base = o };
+	g[RUN_GROUP_COMMAND] = (struct opt_group){
+		.title = "Summary, and commands that did not finish",
+		.opts = own ? command_opts : no_opts,
+		.base = o,
+	};
+	g[RUN_GROUP_TRACE] =
+		(struct opt_group){ .title = "Trace", .opts = trace_opts, .base = &o->trace_args };
+	g[RUN_GROUP_SCHED] =
+		(struct opt_group){ .title = "Scheduler", .opts = sched_opts, .base = o };
+	g[RUN_GROUP_MODEL] = (struct opt_group){ .title = "Model, captures and methods",
+						 .opts = model_opts,
+						 .base = o };
+	g[RUN_GROUP_GPU] =
+		(struct opt_group){ .title = "Profiling on a GPU", .opts = gpu_opts, .base = o };
 	g += RUN_GROUP_BACKEND;
 	for (int i = 0; backends[i]; i++) {
 		assert(i < RUN_BACKENDS_MAX);
 		snprintf(o->title[i], sizeof o->title[i], "Backend %s: %s", backends[i]->name,
 			 backends[i]->title);
-		g[i] = (struct opt_group){ o->title[i],
-					   backends[i]->opts ? backends[i]->opts : no_opts,
-					   o->backend_opts[i], 0, 0 };
+		g[i] = (struct opt_group){ .title = o->title[i],
+					   .opts = backends[i]->opts ? backends[i]->opts : no_opts,
+					   .base = o->backend_opts[i] };
 	}
 }
 
@@ -347,14 +363,11 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 		return ar_fail(err, AR_USAGE,
 			       "num-gpu-blocks '%s': want auto or an integer from 2 to %u",
 			       o->num_blocks, UINT32_MAX);
-	if (l->max_seqs <= l->max_batched_tok)
-		return AR_OK;
-	if (opt_given(o->group, "max-num-seqs"))
+	if (l->max_seqs > l->max_batched_tok)
 		return ar_fail(err, AR_USAGE,
 			       "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
 			       "%" PRId64 ": some running requests would get no token; lower it",
 			       l->max_seqs, l->max_batched_tok);
-	l->max_seqs = l->max_batched_tok;
 	return AR_OK;
 }
 
@@ -464,6 +477,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 		st = slo_parse(&o->objectives, o->slo, false, err);
 	if (!st)
 		st = run_options_check_early(o, err);
+	if (!st)
+		st = run_engine_defaults(o, NULL, err);
 	if (!st)
 		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);

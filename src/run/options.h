@@ -11,6 +11,7 @@
 #include "replay/sched/arrivals.h"
 #include "replay/sched/policy.h"
 #include "src/report/slo.h"
+#include "src/run/engine_defaults.h"
 #include "src/run/resume.h"
 
 #define RUN_BACKENDS_MAX 8
@@ -36,6 +37,7 @@ struct run_options {
 	struct resumed *resumed; /* of resume, NULL if it is NULL */
 	struct slo objectives;	 /* of slo, none if it is NULL */
 	int policy;		 /* index into policies[] */
+	int engine_defaults;	 /* enum run_defaults */
 	int clock;		 /* enum run_clock */
 	char *host, *dense_as;
 	int64_t host_seed, host_fixed_ns, host_per_request_ns, host_per_tok_ns;
@@ -58,6 +60,10 @@ struct run_options {
 	int keep_entries; /* 0 or 1 */
 	int prof;	  /* enum run_prof */
 	int64_t keep_kernels;
+
+	/* Of run_engine_defaults(): the GPU, and what differs from the engine's own, or "". */
+	struct engine_gpu engine_gpu;
+	char engine_differs[512];
 
 	void *backend_opts[RUN_BACKENDS_MAX]; /* same index as backends[] */
 	char title[RUN_BACKENDS_MAX][96];

@@ -22,24 +22,32 @@ static enum ar_status without_manager(const struct model_groups *g, const char *
 	return AR_OK;
 }
 
-static enum ar_status check_groups(const struct run_inputs *in, const char *model,
+const char *run_uncached(const struct policy *p, const struct model *m)
+{
+	for (int i = 0; i < m->n_layers && !(p->groups && p->groups->states); i++)
+		if (m->layer[i].mixer == MIX_LINEAR)
+			return "no prefix cache of linear layers is modelled";
+	return NULL;
+}
+
+static enum ar_status check_groups(const struct run_inputs *in, const struct model *m,
 				   struct ar_err *err)
 {
 	const struct policy *p = in->limits.policy;
+	const char *why = in->limits.prefix_cache ? run_uncached(p, m) : NULL;
 
 	if (!p->groups)
 		return ar_fail(err, AR_USAGE,
 			       "%s: policy '%s' has no rules here for KV blocks of layers that "
 			       "differ; take a policy of vLLM, or add "
 			       "--disable-hybrid-kv-cache-manager",
-			       model, p->name);
-	for (size_t i = 0; in->limits.prefix_cache && i < in->groups.n; i++)
-		if (in->groups.group[i].mixer == MIX_LINEAR && !p->groups->states)
-			return ar_fail(err, AR_USAGE,
-				       "%s: with policy '%s' no prefix cache of linear layers is "
-				       "modelled; take --policy vllm-0.24 or newer, or leave "
-				       "--enable-prefix-caching out",
-				       model, p->name);
+			       m->name, p->name);
+	if (why)
+		return ar_fail(
+			err, AR_USAGE,
+			"%s: with policy '%s' %s; take --policy vllm-0.24 or newer, or leave "
+			"--enable-prefix-caching out",
+			m->name, p->name, why);
 	return AR_OK;
 }
 
@@ -82,7 +90,7 @@ enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o
 	l->group = in->groups.group;
 	l->n_group = in->groups.n;
 	l->block_tok = in->groups.block_tok;
-	st = check_groups(in, m->name, err);
+	st = check_groups(in, m, err);
 	return st ? st : check_states(l, m->name, err);
 }
 
@@ -107,12 +115,10 @@ enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_optio
 
 const char *run_kind(enum mixer m)
 {
-	static const char *const kinds[] = {
-		[MIX_FULL] = "full",
-		[MIX_WINDOW] = "window",
-		[MIX_LINEAR] = "linear",
-		[MIX_LATENT] = "latent"
-	};
+	static const char *const kinds[] = { [MIX_FULL] = "full",
+					     [MIX_WINDOW] = "window",
+					     [MIX_LINEAR] = "linear",
+					     [MIX_LATENT] = "latent" };
 
 	return kinds[m];
 }

@@ -241,6 +241,18 @@ const char *run_label(const struct run *r, size_t i)
 	return method ? method : r->session.backend->name;
 }
 
+/* Whose defaults hold, and what differs from the engine's own. */
+static void print_defaults(const struct run_options *o)
+{
+	const bool none = o->engine_defaults == RUN_DEFAULTS_NONE;
+
+	printf("defaults  %s %s on ", none ? "none; beside" : "of", policies[o->policy]->name);
+	text_put(o->engine_gpu.name, stdout);
+	printf(" (%s)%s", o->engine_gpu.from, *o->engine_differs ? ": " : "");
+	text_put(o->engine_differs, stdout);
+	putchar('\n');
+}
+
 static enum ar_status end_print(struct ar_err *err)
 {
 	if (fflush(stdout))
@@ -280,6 +292,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
 	       r->in.limits.policy->name, l->max_batched_tok, l->max_seqs,
 	       l->async ? ", planned ahead" : "");
+	print_defaults(&r->session.o);
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
 	       l->block_tok, r->session.o.limits.num_blocks ? "" : " (auto)",
 	       !l->prefix_cache	     ? "" :

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/run/engine_defaults.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/gpu.h"
+#include "base/log.h"
+#include "src/run/options.h"
+
+/* What a run says about its engine's defaults. */
+struct facts {
+	struct engine_gpu gpu;
+	int64_t max_len; /* of the model; 0: not known */
+	bool linear;	 /* the model has linear layers */
+	char why[256];	 /* why it has no prefix cache; "": it may have one */
+};
+
+/* ---- inputs ---- */
+
+/* What cannot be read is reported when it is loaded; only memory must not lack. */
+static bool is_read(enum ar_status *st)
+{
+	const bool read = !*st;
+
+	if (*st != AR_NOMEM)
+		*st = AR_OK;
+	return read;
+}
+
+/* ---- the GPU ---- */
+
+static enum ar_status modelled_gpu(const char *name, struct engine_gpu *gpu, struct ar_err *err)
+{
+	struct roofline_gpu g;
+	enum ar_status st = roofline_gpu_load(&g, name, err);
+
+	snprintf(gpu->name, sizeof gpu->name, "%s", name);
+	if (!is_read(&st))
+		return st;
+	gpu->bytes = g.memory_bytes;
+	/* The name of a file need not tell what GPU it is. */
+	if (strcasestr(g.source, "A100") && !strcasestr(gpu->name, "A100"))
+		snprintf(gpu->name, sizeof gpu->name, "%s, an A100", name);
+	return AR_OK;
+}
+
+static bool real_gpu(const struct run_options *o, struct engine_gpu *gpu)
+{
+	const struct backend *cuda = backend_find("cuda");
+	int64_t device = 0;
+	struct gpu real;
+
+	if (!cuda || (strcmp(o->backend, "cuda") && strcmp(o->backend, "auto")))
+		return false;
+	opt_get_int(o->group, "device", &device);
+	if (gpu_ask((int)device, &real, NULL))
+		return false;
+	snprintf(gpu->name, sizeof gpu->name, "%s", real.name);
+	gpu->bytes = (int64_t)real.mem_bytes;
+	return true;
+}
+
+static enum ar_status find_gpu(const struct run_options *o, const struct costs *c,
+			       struct engine_gpu *gpu, struct ar_err *err)
+{
+	const struct roofline_options *roof = run_options_of(o, &backend_roofline);
+
+	if (c && c->run.gpu) {
+		snprintf(gpu->name, sizeof gpu->name, "%s", c->gpu.name);
+		gpu->bytes = c->gpu.mem_bytes;
+		gpu->from = "of the costs";
+		return AR_OK;
+	}
+	if (!strcmp(o->backend, backend_roofline.name)) {
+		gpu->from = "--gpu";
+		return modelled_gpu(roof->gpu, gpu, err);
+	}
+	gpu->from = "this machine's";
+	if (real_gpu(o, gpu))
+		return AR_OK;
+	gpu->from = "no GPU is named";
+	return modelled_gpu("h100", gpu, err);
+}
+
+/* ---- the model and the methods ---- */
+
+static void read_model(const struct policy *p, const struct model *m, struct facts *f)
+{
+	const char *why = run_uncached(p, m);
+
+	f->max_len = m->max_len;
+	for (int i = 0; i < m->n_layers; i++)
+		f->linear = f->linear || m->layer[i].mixer == MIX_LINEAR;
+	if (why)
+		snprintf(f->why, sizeof f->why, "%s", why);
+}
+
+static enum ar_status read_method(const char *name, struct facts *f, struct ar_err *err)
+{
+	struct plan *p;
+	enum ar_status st = plan_parse(&p, name, err);
+
+	if (!is_read(&st))
+		return st;
+	if (p->drop)
+		snprintf(f->why, sizeof f->why, "'%.200s' drops tokens", p->name);
+	plan_free(p);
+	return AR_OK;
+}
+
+static enum ar_status read_methods(const char *list, struct facts *f, struct ar_err *err)
+{
+	char **name = NULL;
+	size_t n = 0;
+	enum ar_status st = method_split(list, &name, &n, err);
+
+	if (!is_read(&st))
+		return st;
+	for (size_t i = 0; i < n; i++) {
+		if (!st)
+			st = read_method(name[i], f, err);
+		free(name[i]);
+	}
+	free(name);
+	return st;
+}
+
+/* The facts of the run with costs c. */
+static enum ar_status cost_facts(const struct policy *p, const struct costs *c, struct facts *f,
+				 struct ar_err *err)
+{
+	struct model m;
+	enum ar_status st = AR_OK;
+
+	if (c->run.model_json) {
+		st = model_parse(&m, c->name, c->run.model_json, err);
+		if (is_read(&st)) {
+			read_model(p, &m, f);
+			model_release(&m);
+		}
+	}
+	return st || !c->run.method_name ? st : read_method(c->run.method_name, f, err);
+}
+
+static enum ar_status own_facts(const struct run_options *o, struct facts *f, struct ar_err *err)
+{
+	const struct backend *b = backend_find(o->backend);
+	const char *name = o->model ? o->model : o->weights;
+	struct model m;
+	enum ar_status st;
+
+	if ((b && !b->needs_model) || !name)
+		return AR_OK;
+	st = model_load(&m, name, err);
+	if (is_read(&st)) {
+		read_model(policies[o->policy], &m, f);
+		model_release(&m);
+	}
+	return st ? st : read_methods(o->methods, f, err);
+}
+
+static enum ar_status find_facts(const struct run_options *o, struct facts *f, struct ar_err *err)
+{
+	const char *costs = run_options_costs(o);
+	const enum log_level level = log_level;
+	struct costs *c = NULL;
+	enum ar_status st = AR_OK;
+
+	log_level = LOG_ERROR; /* what warns about inputs warns when they are loaded */
+	if (costs)
+		st = costs_open_run(&c, costs, err);
+	is_read(&st);
+	if (!st && !f->gpu.from)
+		st = find_gpu(o, c, &f->gpu, err);
+	if (!st)
+		st = c ? cost_facts(policies[o->policy], c, f, err) : own_facts(o, f, err);
+	costs_close(c);
+	log_level = level;
+	return st;
+}
+
+/* ---- values ---- */
+
+struct values {
+	int64_t tokens, requests, block_tok;
+	bool async, prefix_cache;
+	double memory_share;
+};
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t captured(const struct engine_defaults *d, int64_t requests, int64_t tp)
+{
+	int64_t most = tp >= 4 && d->captured_tp4 ? d->captured_tp4 : d->captured;
+
+	return lesser(most, d->captured_per_req * requests);
+}
+
+static double memory_share(const struct policy *p, const struct engine_defaults *d,
+			   const struct engine_gpu *gpu, int64_t tokens, int64_t requests,
+			   int64_t tp)
+{
+	double share = d->memory_share;
+
+	if (!(share > 0) && gpu->bytes)
+		share = p->memory_share(gpu->bytes, tokens, captured(d, requests, tp), tp);
+	return share > 0.01 ? share : 0.9;
+}
+
+/* What the engine itself takes on this GPU for this model. */
+static struct values own_values(const struct run_options *o, const struct engine_defaults *d,
+				const struct facts *f)
+{
+	struct values v = { .tokens = d->tokens,
+			    .requests = d->requests,
+			    .block_tok = d->block_tok,
+			    .async = d->async,
+			    .prefix_cache = d->prefix_cache && !(d->linear_uncached && f->linear) };
+
+	v.memory_share = memory_share(policies[o->policy], d, &f->gpu, v.tokens, v.requests, o->tp);
+	return v;
+}
+
+/* Of these, what the run takes: beside what was given, and as far as it can. */
+static struct values run_values(const struct run_options *o, const struct engine_defaults *d,
+				const struct facts *f, struct values v)
+{
+	const struct policy *p = policies[o->policy];
+	const bool tokens = opt_given(o->group, "max-num-batched-tokens");
+	const bool requests = opt_given(o->group, "max-num-seqs");
+	const int64_t len = o->limits.max_len ? o->limits.max_len : f->max_len;
+
+	if (requests)
+		v.requests = o->limits.max_seqs;
+	if (tokens)
+		v.tokens = o->limits.max_batched_tok;
+	else if (d->tokens_by_length && len && len < v.tokens / v.requests)
+		v.tokens = v.requests * len;
+	if (requests && !tokens && v.tokens < v.requests)
+		v.tokens = v.requests;
+	v.requests = lesser(v.requests, v.tokens);
+	v.block_tok = lesser(v.block_tok, v.tokens);
+	v.async = v.async && p->can & POLICY_ASYNC;
+	v.prefix_cache = v.prefix_cache && p->can & POLICY_PREFIX_CACHE && !*f->why;
+	v.memory_share = memory_share(p, d, &f->gpu, v.tokens, v.requests, o->tp);
+	return v;
+}
+
+static enum ar_status set_values(struct run_options *o, const struct values *v, struct ar_err *err)
+{
+	const struct {
+		const char *name;
+		double x;
+	} all[] = { { "max-num-batched-tokens", (double)v->tokens },
+		    { "max-num-seqs", (double)v->requests },
+		    { "block-size", (double)v->block_tok },
+		    { "async-scheduling", v->async },
+		    { "enable-prefix-caching", v->prefix_cache },
+		    { "gpu-memory-utilization", v->memory_share } };
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < sizeof all / sizeof *all && !st; i++) {
+		char text[32];
+
+		snprintf(text, sizeof text, "%.10g", all[i].x);
+		st = opt_set_default(o->group, all[i].name, text, err);
+	}
+	return st;
+}
+
+/* ---- what differs ---- */
+
+struct note {
+	char *text;
+	size_t n, size;
+};
+
+static __attribute__((format(printf, 2, 3))) void add(struct note *t, const char *format, ...)
+{
+	va_list ap;
+
+	if (t->n >= t->size)
+		return;
+	t->n += (size_t)snprintf(t->text + t->n, t->size - t->n, "%s", t->n ? "; " : "");
+	if (t->n >= t->size)
+		return;
+	va_start(ap, format);
+	t->n += (size_t)vsnprintf(t->text + t->n, t->size - t->n, format, ap);
+	va_end(ap);
+}
+
+static void add_count(struct note *t, int64_t ours, int64_t own, const char *what)
+{
+	if (ours != own)
+		add(t, "%" PRId64 " %s, the engine's own %" PRId64, ours, what, own);
+}
+
+static void add_switch(struct note *t, bool ours, bool own, const char *what, const char *why)
+{
+	const bool because = !ours && *why;
+
+	if (ours != own)
+		add(t, "%s%s%s%s%s, the engine's own is %s", ours ? "" : "no ", what,
+		    because ? " (" : "", because ? why : "", because ? ")" : "",
+		    own ? "on" : "off");
+}
+
+/* Say where the run differs from the engine's own defaults. */
+static void compare(struct run_options *o, const struct facts *f, const struct values *own)
+{
+	const struct policy *p = policies[o->policy];
+	const char *unmodelled = "not modelled for this policy";
+	struct note t = { .text = o->engine_differs, .size = sizeof o->engine_differs };
+	double share = own->memory_share;
+	const bool has_share = opt_get_real(o->group, "gpu-memory-utilization", &share);
+
+	*t.text = 0;
+	add_count(&t, o->limits.max_batched_tok, own->tokens, "tokens");
+	add_count(&t, o->limits.max_seqs, own->requests, "requests");
+	add_count(&t, o->limits.block_tok, own->block_tok, "tokens a block");
+	add_switch(&t, o->limits.async, own->async, "asynchronous scheduling",
+		   p->can & POLICY_ASYNC ? "" : unmodelled);
+	add_switch(&t, o->limits.prefix_cache, own->prefix_cache, "prefix cache",
+		   p->can & POLICY_PREFIX_CACHE ? f->why : unmodelled);
+	if (has_share && share != own->memory_share)
+		add(&t, "%g of the memory, the engine's own %g", share, own->memory_share);
+}
+
+enum ar_status run_engine_defaults(struct run_options *o, const struct engine_gpu *gpu,
+				   struct ar_err *err)
+{
+	const struct policy *p = policies[o->policy];
+	struct facts f = { 0 };
+	const struct engine_defaults *d;
+	struct values own, v;
+	enum ar_status st = AR_OK;
+
+	if (gpu)
+		f.gpu = *gpu;
+	st = find_facts(o, &f, err);
+	if (st)
+		return st;
+	d = policy_defaults(p, f.gpu.name, f.gpu.bytes);
+	own = own_values(o, d, &f);
+	v = run_values(o, d, &f, own);
+	if (o->engine_defaults == RUN_DEFAULTS_ENGINE && !o->resumed)
+		st = set_values(o, &v, err);
+	if (!opt_given(o->group, "max-num-seqs"))
+		o->limits.max_seqs = lesser(o->limits.max_seqs, o->limits.max_batched_tok);
+	o->engine_gpu = f.gpu;
+	compare(o, &f, &own);
+	return st;
+}
+
+int64_t run_most_captured(const struct run_options *o)
+{
+	const struct policy *p = policies[o->policy];
+
+	return captured(policy_defaults(p, o->engine_gpu.name, o->engine_gpu.bytes),
+			o->limits.max_seqs, o->tp);
+}
