@@ -133,7 +133,7 @@ static enum ar_status assign_option(const struct opt_group *g, const struct opt 
 enum ar_status opt_init(struct opt_group *g, struct ar_err *err)
 {
 	for (; g->opts; g++) {
-		g->given = g->from_job = 0;
+		g->given = g->from_job = g->weak = 0;
 		for (const struct opt *o = g->opts; o->name; o++) {
 			enum ar_status st = o->def ? assign_option(g, o, o->def, err) : AR_OK;
 
@@ -313,9 +313,27 @@ enum ar_status opt_set_default(struct opt_group *g, const char *name, const char
 {
 	const struct opt *o = find_option(&g, name, strlen(name));
 
-	if (!o || (g->given | g->from_job) & 1ull << (o - g->opts))
+	if (!o || (g->given | g->from_job | g->weak) & 1ull << (o - g->opts))
 		return AR_OK;
 	return assign_option(g, o, value, err);
+}
+
+enum ar_status opt_set_weak(struct opt_group *g, const char *name, const char *value,
+			    struct ar_err *err)
+{
+	struct opt_group *in = g;
+	const struct opt *o = opt_find(&in, name, err);
+	const uint64_t bit = o ? 1ull << (o - in->opts) : 0;
+	enum ar_status st;
+
+	if (!o || (in->given | in->from_job) & bit)
+		return o ? AR_OK : AR_USAGE;
+	st = check_text(o, value, err);
+	if (!st)
+		st = assign_option(in, o, value, err);
+	if (!st)
+		in->weak |= bit;
+	return st;
 }
 
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err)
@@ -371,7 +389,7 @@ bool opt_given(const struct opt_group *g, const char *name)
 	struct opt_group *in = (struct opt_group *)(uintptr_t)g;
 	const struct opt *o = find_option(&in, name, strlen(name));
 
-	return o && (in->given | in->from_job) & 1ull << (o - in->opts);
+	return o && (in->given | in->from_job | in->weak) & 1ull << (o - in->opts);
 }
 
 const struct opt *opt_given_of(const struct opt_group *g, unsigned scope)

@@ -25,6 +25,7 @@ struct opt_group {
 	void *base;
 	uint64_t given;	   /* bit i: option i was set by the user */
 	uint64_t from_job; /* ... by a job file */
+	uint64_t weak;	   /* set by opt_set_weak() */
 };
 
 /* Set every option to its default.  The structs must be zeroed before. */
@@ -60,6 +61,10 @@ enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err 
  * option that was given, is left alone. */
 enum ar_status opt_set_default(struct opt_group *g, const char *name, const char *value,
 			       struct ar_err *err);
+/* Set an option, unless it was given.  It counts as given for opt_given(), but not for
+ * opt_given_of(): nobody asked for an effect. */
+enum ar_status opt_set_weak(struct opt_group *g, const char *name, const char *value,
+			    struct ar_err *err);
 /* Get the value of an integer, or of a real.  False: there is no such option. */
 bool opt_get_int(const struct opt_group *g, const char *name, int64_t *x);
 bool opt_get_real(const struct opt_group *g, const char *name, double *x);

@@ -47,7 +47,7 @@ static const struct opt opts[] = {
 
 static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	show((const struct opt_group[]){ { "Sweep", opts, NULL, 0, 0 }, { 0 } }, f);
+	show((const struct opt_group[]){ { .title = "Sweep", .opts = opts }, { 0 } }, f);
 }
 
 /* ---- indexes ---- */
@@ -179,7 +179,7 @@ static enum ar_status check_sweep(const struct args *a, const struct opt_group *
 static enum ar_status sweep_main(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
-	struct opt_group g[] = { { "Sweep", opts, &a, 0, 0 }, { 0 } };
+	struct opt_group g[] = { { .title = "Sweep", .opts = opts, .base = &a }, { 0 } };
 	struct sweep_base b = { 0 };
 	enum ar_status st = opt_init(g, err);
 

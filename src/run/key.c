@@ -60,8 +60,8 @@ static void sum_lines(struct lines *l, char key[RUN_KEY_SIZE])
  * --costs the key of the run with the costs has the options that measured costs depend on. */
 static bool shapes(const struct opt *o, const struct run_key *k)
 {
-	static const char *const others[] = { "backend", "method", "trace", "merge",
-					      "engine-defaults" };
+	static const char *const others[] = { "backend", "method",	    "trace",
+					      "merge",	 "engine-defaults", "engine-args" };
 
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (!strcmp(o->name, others[i]))

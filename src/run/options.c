@@ -12,6 +12,7 @@
 #include "replay/cost/backend_cost.h"
 #include "replay/engine/run_scope.h"
 #include "src/json_file.h"
+#include "src/run/engine_args.h"
 #include "src/model_opt.h"
 
 #define AT(field) offsetof(struct run_options, field)
@@ -63,6 +64,10 @@ static const struct opt main_opts[] = {
 	  .arg = "engine|none", .def = "engine", .choice = defaults,
 	  .help = "whose values options have that are not given: those of the policy's engine on "
 		  "this GPU, or none", .may_differ = true },
+	{ .name = "engine-args", .type = OPT_STR, .off = AT(engine_args), .arg = "COMMAND",
+	  .help = "take options from the command line of 'vllm serve' or 'python -m "
+		  "sglang.launch_server', where they are not given here; the policy is the newest "
+		  "of that engine", .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
 	  .help = "what runs the iterations: cuda, cpu, cost or roofline; auto: cuda if there is a "
 		  "GPU, else cpu", .may_differ = true },
@@ -471,6 +476,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 	if (!st && o->resume)
 		st = run_options_resume(o, err);
 	use_policy_name(o);
+	if (!st && o->engine_args && !o->resumed)
+		st = run_engine_args(o, err);
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)

@@ -34,6 +34,7 @@ enum {
 
 struct run_options {
 	char *resume, *trace, *backend, *db, *slo, *json;
+	char *engine_args;
 	struct resumed *resumed; /* of resume, NULL if it is NULL */
 	struct slo objectives;	 /* of slo, none if it is NULL */
 	int policy;		 /* index into policies[] */
@@ -64,6 +65,7 @@ struct run_options {
 	/* Of run_engine_defaults(): the GPU, and what differs from the engine's own, or "". */
 	struct engine_gpu engine_gpu;
 	char engine_differs[512];
+	char engine_left[1024]; /* flags that --engine-args leaves out, or "" */
 
 	void *backend_opts[RUN_BACKENDS_MAX]; /* same index as backends[] */
 	char title[RUN_BACKENDS_MAX][96];

@@ -251,6 +251,10 @@ static void print_defaults(const struct run_options *o)
 	printf(" (%s)%s", o->engine_gpu.from, *o->engine_differs ? ": " : "");
 	text_put(o->engine_differs, stdout);
 	putchar('\n');
+	if (*o->engine_left)
+		put_after("left out  of --engine-args: ", o->engine_left);
+	if (*o->engine_left)
+		putchar('\n');
 }
 
 static enum ar_status end_print(struct ar_err *err)

@@ -1,0 +1,113 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# run --engine-args: command lines of vLLM and SGLang as people have them.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00.0,300,3' >t.csv
+run() { "$ATTNREPLAY" run --backend roofline --gpu h100 --trace t.csv --engine-args "$@"; }
+# took COMMAND OPTION...: what the header says
+took() {
+	run "$@" >out 2>err || { cat err; return 1; }
+	sed -n 's/^policy    \(.*\) an iteration\(.*\)/\1\2/p; s/^left out  of --engine-args: /left out /p
+		s/^blocks    [0-9]* of \([0-9]*\) tokens (auto), one reserved/blocks \1/p
+		s/^model     \([^,]*\),.* on each of \([0-9]*\) ranks/\1 tp \2/p
+		s/^model     \([^,]*\),.*/\1/p' out
+}
+refused() { pattern=$1; shift; fails 2 "$pattern" "$ATTNREPLAY" run --backend roofline --gpu h100 \
+	--trace t.csv --engine-args "$@"; }
+
+# ---- vLLM ----
+
+is 'a command of vLLM' "$(took 'vllm serve meta-llama/Llama-3.1-8B-Instruct')" \
+	'llama-3.1-8b
+vllm-0.33, 8192 tokens and 1024 requests, planned ahead
+blocks 16, prefix cache'
+is '... with flags in all their forms' "$(took 'VLLM_USE_V1=1 CUDA_VISIBLE_DEVICES=0,1 vllm serve \
+	Qwen/Qwen3-8B -tp 2 --max_num_seqs=64 \
+	--max-num-batched-tokens 4k --no-enable-prefix-caching --block-size "32" --no-async-scheduling')" \
+	'qwen3-8b tp 2
+vllm-0.33, 4000 tokens and 64 requests
+blocks 32'
+is '... as the server of its module' \
+	"$(took "python3 -m vllm.entrypoints.openai.api_server --model 'mistralai/Mistral-7B-v0.3' -tp=4")" \
+	'mistral-7b-v0.3 tp 4
+vllm-0.33, 8192 tokens and 1024 requests, planned ahead
+blocks 16, prefix cache'
+is 'what is not modelled is named' "$(took 'vllm serve Qwen/Qwen3-8B --port 8000 --trust-remote-code \
+	--served-model-name a b -dp 2 --enable-auto-tool-choice --tool-call-parser=hermes' | sed -n '/left/p')" \
+	'left out --port 8000, --trust-remote-code, --served-model-name a b, -dp 2, '\
+'--enable-auto-tool-choice, --tool-call-parser hermes'
+is 'the model may come last' "$(took 'vllm serve --max-num-seqs 7 --trust-remote-code Qwen/Qwen3-8B' |
+	head -n 2)" 'qwen3-8b
+vllm-0.33, 8192 tokens and 7 requests, planned ahead'
+is 'the shell ends the command' "$(took 'nohup /opt/venv/bin/vllm serve Qwen/Qwen3-8B --max-num-seqs 9 \
+	> vllm.log 2>&1 &' | sed -n 2p)" 'vllm-0.33, 8192 tokens and 9 requests, planned ahead'
+run 'vllm serve Qwen/Qwen3-8B --max-model-len 32K' --db len.db >out 2>err
+run 'vllm serve Qwen/Qwen3-8B --max-model-len 32k' --db len.db >out 2>err
+run 'vllm serve Qwen/Qwen3-8B --max-model-len 25.6k' --db len.db >out 2>err
+run 'vllm serve Qwen/Qwen3-8B --max-model-len auto' --db len.db >out 2>err
+is 'lengths are read as vLLM reads them' "$("$ATTNREPLAY" sql --format csv len.db "SELECT value FROM
+	run_param WHERE key = 'max-model-len' ORDER BY run_id" | sed 1d | tr '\n' ' ')" '32768 32000 25600 0 '
+
+# ---- SGLang ----
+
+is 'a command of SGLang' "$(took 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 2 \
+	--chunked-prefill-size 4096 --max-running-requests 100 --page-size 16 --disable-radix-cache \
+	--disable-overlap-schedule --mem-fraction-static 0.8 --host 0.0.0.0' |
+	sed 's/--mem-fraction-static 0.8, //')" \
+	"qwen3-8b tp 2
+$("$ATTNREPLAY" run --backend cost --trace t.csv --policy sglang | sed -n 's/^policy    \([^,]*\),.*/\1/p'), \
+4096 tokens and 100 requests
+left out --host 0.0.0.0
+blocks 16"
+ok '... with mixed chunks' sh -c 'case $1 in *sglang-mixed-*) ;; *) false; esac' sh \
+	"$(took 'sglang serve --model-path Qwen/Qwen3-8B --enable-mixed-chunk')"
+ok '... without chunks, which is left out' grep -q 'left out  of --engine-args: --chunked-prefill-size -1' - <<EOT
+$(run 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B --chunked-prefill-size -1' 2>err)
+EOT
+
+# ---- beside our own options ----
+
+is 'options that are typed win' "$(took 'vllm serve Qwen/Qwen3-8B --max-num-seqs 64 -tp 2' \
+	--max-num-seqs 8 --model llama-3.1-8b --policy vllm-0.19)" \
+	'llama-3.1-8b tp 2
+vllm-0.19, 8192 tokens and 8 requests, planned ahead
+blocks 16, prefix cache'
+printf '%s\n' 'trace = t.csv' 'backend = roofline' 'max-num-seqs = 5' \
+	'engine-args = vllm serve Qwen/Qwen3-8B --max-num-seqs 64' >job
+"$ATTNREPLAY" run --job job >out 2>err
+ok 'so do those of a job file' grep -q ' and 5 requests an iteration' out
+ok 'flags without an effect here are no fault' "$ATTNREPLAY" run --backend cost --trace t.csv \
+	--engine-args 'vllm serve Qwen/Qwen3-8B -tp 2 --max-num-seqs 4'
+key() { "$ATTNREPLAY" run --backend roofline --trace t.csv --db "$@" >/dev/null 2>&1 &&
+	"$ATTNREPLAY" sql --format csv "$1" 'SELECT run_key FROM run' | sed 1d; }
+is 'a run has the key of its values' "$(key a.db --engine-args 'vllm serve Qwen/Qwen3-8B --max-num-seqs 64')" \
+	"$(key b.db --model qwen3-8b --max-num-seqs 64)"
+
+# ---- refusals ----
+
+ok 'another program is refused' refused "engine-args: 'docker': want a command line of" 'docker run x'
+ok '... and none' refused "engine-args: '': want a command line of" ' '
+ok '... and another command' refused "engine-args: 'vllm': want" 'vllm bench serve'
+ok 'a model without a preset is refused' refused 'foo/bar: no file of this name, and no preset' \
+	'vllm serve foo/bar'
+ok '... and one in another format' refused 'Qwen3-8B-FP8: no file' 'vllm serve Qwen/Qwen3-8B-FP8'
+ok '... but not if it is named' run 'vllm serve foo/bar' --model llama-3.1-8b
+ok 'a second model is refused' refused "'b': the model is 'Qwen/Qwen3-8B' already" \
+	'vllm serve Qwen/Qwen3-8B b'
+ok 'a malformed number is refused' refused "engine-args: --max-num-seqs '1k': want an integer" \
+	'vllm serve Qwen/Qwen3-8B --max-num-seqs 1k'
+ok '... and a length' refused "engine-args: --max-model-len '32q': want an integer, such as" \
+	'vllm serve Qwen/Qwen3-8B --max-model-len 32q'
+ok 'a value out of range is refused' refused 'engine-args: --max-num-seqs: max-num-seqs .0.: want' \
+	'vllm serve Qwen/Qwen3-8B --max-num-seqs 0'
+ok 'a value that is missing is refused' refused 'engine-args: -tp: its value is missing' \
+	'vllm serve Qwen/Qwen3-8B -tp'
+ok 'a flag with a value is refused' refused 'engine-args: --async-scheduling=1: the flag takes no value' \
+	'vllm serve Qwen/Qwen3-8B --async-scheduling=1'
+ok 'a quote without an end is refused' refused 'engine-args: .Qwen: a quote without its end' \
+	"vllm serve 'Qwen"
+ok 'limits that the engine refuses are refused' refused 'some running requests would get no token' \
+	'vllm serve Qwen/Qwen3-8B --max-num-seqs 64 --max-num-batched-tokens 32'
+finish
