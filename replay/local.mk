@@ -33,7 +33,8 @@ libattnreplay_a_SOURCES += \
   replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
-    replay/sched/blocks.h replay/sched/kv_blocks.c replay/sched/kv_blocks.h \
+    replay/sched/blocks.h replay/sched/front.c replay/sched/front.h \
+    replay/sched/kv_blocks.c replay/sched/kv_blocks.h \
     replay/sched/kv_groups.c replay/sched/kv_groups.h \
     replay/sched/model_groups.c replay/sched/model_groups.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
@@ -69,7 +70,7 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \
-  tests/t-forward \
+  tests/t-forward tests/t-front \
   tests/t-graphs-gpu \
   tests/t-groups \
   tests/t-host \
@@ -98,6 +99,6 @@ tests_t_vllm_SOURCES      = tests/t-vllm.c $(POLICY_CASE)
 tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \
   tests/t-cmd-costs.sh tests/t-cmd-roofline.sh tests/t-drop-run.sh tests/t-engines.sh \
-    tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh \
+    tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-queue.sh \
     tests/t-replay.sh tests/t-schedule.sh
 EXTRA_DIST += tests/data/sglang tests/data/trtllm tests/data/vllm

@@ -35,6 +35,7 @@ struct loop {
 	struct times *t; /* [trace->n] */
 	bool *done;	 /* [trace->n] rejected or finished */
 	struct arrivals *arrivals;
+	struct front *front;
 	struct host_clock clock;  /* now: when the next plan is made */
 	struct launched queue[2]; /* [n_queue], the oldest first */
 	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
@@ -141,35 +142,54 @@ static bool has_work(const struct loop *l)
 	return l->s->n_waiting || l->s->n_running || l->n_queue;
 }
 
+/* Request id arrives, which is taken.  False: it is over the queue limits, and rejected. */
+static bool is_admitted(struct loop *l, uint32_t id, int64_t at, enum ar_status *st,
+			struct ar_err *err)
+{
+	char why[160];
+
+	if (front_admits(l->front, at, l->cfg->trace->req[id].prompt_tok, why, sizeof why))
+		return true;
+	l->done[id] = true;
+	l->res->rejected++;
+	arrivals_done(l->arrivals, id, at);
+	*st = notify_request(l, id, "rejected", why, err);
+	return false;
+}
+
 /* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
  * jumps to the next arrival.  False: no request is left. */
-static bool arrive(struct loop *l)
+static bool arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
 {
 	bool idle = l->n_empty > 1 || !has_work(l);
 	int64_t at;
 	uint32_t id;
 
 	l->s->idled = false;
-	while (arrivals_peek(l->arrivals, &id, &at)) {
+	while (!*st && arrivals_peek(l->arrivals, &id, &at)) {
+		bool later = at > l->clock.now;
+
 		if (l->done[id]) {
 			arrivals_pop(l->arrivals);
 			arrivals_done(l->arrivals, id, at);
 			continue;
 		}
-		if (at > l->clock.now) {
-			if (!idle)
-				break;
+		if (later && !idle)
+			break;
+		arrivals_pop(l->arrivals);
+		if (!is_admitted(l, id, at, st, err))
+			continue;
+		if (later) {
 			l->clock.now = at;
 			l->s->idled = !l->s->n_waiting && !l->s->n_running;
 		}
 		idle = false;
 		l->n_empty = 0;
-		arrivals_pop(l->arrivals);
 		sched_arrive(l->s, id, at);
 		l->clock.now = num_add(l->clock.now, host_admit(&l->cfg->host,
 								l->cfg->trace->req[id].prompt_tok));
 	}
-	return has_work(l);
+	return !*st && has_work(l);
 }
 
 /* Queue the iteration of the plan, which was launched. */
@@ -231,10 +251,12 @@ static enum ar_status record_oldest(struct loop *l, struct ar_err *err)
 		enum ar_status st = AR_OK;
 
 		t->last_token = now;
-		if (last < 0)
+		if (last < 0) {
 			t->first_token = now;
-		else
+			front_first(l->front, now, l->cfg->trace->req[*id].prompt_tok);
+		} else {
 			st = series_add(itl, (double)(now - last), err);
+		}
 		if (st)
 			return st;
 	}
@@ -335,6 +357,7 @@ static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 		backend_drop(l->cfg->backend, l->cfg->self, id);
 		l->done[id] = true;
 		arrivals_done(l->arrivals, id, t->last_token);
+		front_last(l->front, t->last_token);
 		l->res->ok++;
 	}
 	return AR_OK;
@@ -513,6 +536,8 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 
 	if (!st)
 		st = arrivals_open(&l->arrivals, cfg->trace, &cfg->arrival, err);
+	if (!st)
+		st = front_open(&l->front, &cfg->front, n, err);
 	if (st)
 		return st;
 	l->t = malloc((n + 1) * sizeof *l->t);
@@ -572,7 +597,7 @@ static enum ar_status loop_run(struct loop *l, struct ar_err *err)
 {
 	enum ar_status st = reject_unfit(l, err);
 
-	while (!st && arrive(l)) {
+	while (!st && arrive(l, &st, err)) {
 		if (ar_interrupted())
 			return ar_fail(err, AR_INTERRUPTED,
 				       "interrupted after %" PRId64 " iterations; "
@@ -598,6 +623,7 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 		st = end_run(&l, loop_run(&l, err), err);
 	sched_close(l.s);
 	arrivals_close(l.arrivals);
+	front_close(l.front);
 	free(l.t);
 	free(l.queue[0].emit);
 	free(l.queue[1].emit);

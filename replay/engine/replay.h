@@ -17,12 +17,14 @@
 #include "replay/engine/observer.h"
 #include "replay/host/host.h"
 #include "replay/sched/arrivals.h"
+#include "replay/sched/front.h"
 #include "replay/sched/policy.h"
 
 struct replay {
 	const char *title; /* for the progress line: "method 2 of 3, compact-fp"; NULL: none */
 	const struct trace *trace;
 	struct arrival_rule arrival;
+	struct front_limits front;
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;	  /* its state, open and started */

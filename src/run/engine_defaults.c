@@ -242,6 +242,8 @@ static struct values run_values(const struct run_options *o, const struct engine
 		v.requests = o->limits.max_seqs;
 	if (tokens)
 		v.tokens = o->limits.max_batched_tok;
+	else if (!o->chunked && v.tokens < len) /* no prompt is cut */
+		v.tokens = len;
 	else if (d->tokens_by_length && len && len < v.tokens / v.requests)
 		v.tokens = v.requests * len;
 	if (requests && !tokens && v.tokens < v.requests)
@@ -249,7 +251,9 @@ static struct values run_values(const struct run_options *o, const struct engine
 	v.requests = lesser(v.requests, v.tokens);
 	v.block_tok = lesser(v.block_tok, v.tokens);
 	v.async = v.async && p->can & POLICY_ASYNC;
-	v.prefix_cache = v.prefix_cache && p->can & POLICY_PREFIX_CACHE && !*f->why;
+	/* States are kept where prompts are cut. */
+	v.prefix_cache = v.prefix_cache && p->can & POLICY_PREFIX_CACHE && !*f->why &&
+			 (o->chunked || !f->linear);
 	v.memory_share = memory_share(p, d, &f->gpu, v.tokens, v.requests, o->tp);
 	return v;
 }

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "src/run/run.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -348,6 +349,26 @@ static enum ar_status load_trace(struct run_inputs *in, const struct run_options
 	return st;
 }
 
+/* Where no prompt is cut, an iteration must have room for the longest: vLLM 0.33.0,
+ * config/scheduler.py, verify_max_model_len(). */
+static enum ar_status fit_whole_prompts(struct run_inputs *in, const struct run_options *o,
+					struct ar_err *err)
+{
+	struct sched_limits *l = &in->limits;
+	int64_t longest = l->max_len ? l->max_len : run_longest_request(in);
+
+	if (o->chunked || l->max_batched_tok >= longest)
+		return AR_OK;
+	if (opt_given(o->group, "max-num-batched-tokens"))
+		return ar_fail(err, AR_USAGE,
+			       "max-num-batched-tokens %" PRId64 ": without chunked prefill it "
+			       "is at least the most tokens of a request, %" PRId64
+			       "; raise it, or lower --max-model-len",
+			       l->max_batched_tok, longest);
+	l->max_batched_tok = longest;
+	return AR_OK;
+}
+
 /* Load all, in an order in which a mistake is found early. */
 static enum ar_status load_all(struct run *r, struct ar_err *err)
 {
@@ -362,6 +383,8 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 		st = load_kernels(in, s, err);
 	if (!st)
 		st = load_trace(in, &s->o, err);
+	if (!st)
+		st = fit_whole_prompts(in, &s->o, err);
 	if (!st && s->o.resumed)
 		st = resume_check(r, err);
 	if (!st)

@@ -150,6 +150,17 @@ static const struct opt sched_opts[] = {
 	  .off = AT(limits.long_prefill_tok), .arg = "N", .def = "0", .max = 1 << 30,
 	  .help = "most tokens of one request in an iteration, 0: no limit",
 	  .scope = POLICY_LONG_PREFILL },
+	{ .name = "enable-chunked-prefill", .type = OPT_FLAG, .off = AT(chunked), .def = "yes",
+	  .own = "yes", .help = "cut prompts that are longer than what is left of the token budget",
+	  .scope = POLICY_WHOLE_PROMPTS },
+	{ .name = "max-num-queued-reqs", .type = OPT_STR, .off = AT(queued_reqs), .arg = "N|none",
+	  .def = "none",
+	  .help = "reject a request, with HTTP 503, that arrives while N others are unfinished",
+	  .scope = POLICY_QUEUE },
+	{ .name = "max-num-queued-tokens", .type = OPT_STR, .off = AT(queued_tok),
+	  .arg = "N|none", .def = "none",
+	  .help = "reject a request, with HTTP 503, that arrives while the prompts of requests "
+		  "without an output have N tokens or more", .scope = POLICY_QUEUE },
 	{ .name = "enable-prefix-caching", .type = OPT_FLAG, .off = AT(limits.prefix_cache),
 	  .own = ENGINE, .also_no = "disable-radix-cache",
 	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
@@ -358,6 +369,26 @@ void run_options_show(bool own, const struct opt *hide,
 		show_but(g, hide, show, f);
 }
 
+/* *has: there is a limit. */
+static enum ar_status read_limit(const char *name, const char *value, bool *has, int64_t *limit,
+				 struct ar_err *err)
+{
+	*has = strcmp(value, "none") != 0;
+	if (!*has || (num_count(value, limit) && *limit >= 0))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s '%s': want none or an integer from 0", name, value);
+}
+
+static enum ar_status read_queue(struct run_options *o, struct ar_err *err)
+{
+	struct front_limits *f = &o->front;
+	enum ar_status st = read_limit("max-num-queued-reqs", o->queued_reqs, &f->has_reqs,
+				       &f->reqs, err);
+
+	return st ? st :
+		    read_limit("max-num-queued-tokens", o->queued_tok, &f->has_tok, &f->tok, err);
+}
+
 /* The budget must serve every running request at least one token, else some starve. */
 static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 {
@@ -413,6 +444,8 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	struct sched_limits *l = &o->limits;
 
 	l->policy = policies[o->policy];
+	if (!o->chunked)
+		l->chunks = SCHED_CHUNKS_NONE;
 	if (!opt_given(o->group, "watermark"))
 		l->watermark = l->policy->watermark;
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
@@ -486,6 +519,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 		st = run_options_check_early(o, err);
 	if (!st)
 		st = run_engine_defaults(o, NULL, err);
+	if (!st)
+		st = read_queue(o, err);
 	if (!st)
 		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);

@@ -47,6 +47,9 @@ struct run_options {
 
 	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
+	struct front_limits front;
+	char *queued_reqs, *queued_tok; /* of front */
+	bool chunked;
 
 	char *model, *as_model, *quantization, *kv_dtype, *dtype, *weights, *prompts, *methods,
 		*layers, *match;

@@ -51,6 +51,14 @@ static enum ar_status check_groups(const struct run_inputs *in, const struct mod
 	return AR_OK;
 }
 
+static bool has_states(const struct sched_limits *l)
+{
+	for (size_t i = 0; i < l->n_group; i++)
+		if (l->group[i].mixer == MIX_LINEAR)
+			return true;
+	return false;
+}
+
 /* Chunks end where blocks with states do.  Where no chunk can be shorter, one must fit. */
 static enum ar_status check_states(const struct sched_limits *l, const char *model,
 				   struct ar_err *err)
@@ -59,17 +67,22 @@ static enum ar_status check_states(const struct sched_limits *l, const char *mod
 
 	if (l->long_prefill_tok && l->long_prefill_tok < most)
 		most = l->long_prefill_tok;
-	if (!l->prefix_cache || l->policy->groups->saves || l->block_tok <= most)
+	if (!l->prefix_cache || !has_states(l))
 		return AR_OK;
-	for (size_t i = 0; i < l->n_group; i++)
-		if (l->group[i].mixer == MIX_LINEAR)
-			return ar_fail(err, AR_USAGE,
-				       "%s: a chunk of %" PRId64 " tokens is shorter than a block, "
-				       "which has %" PRId64 "; policy '%s' refuses that with a "
-				       "prefix cache, so raise --max-num-batched-tokens and "
-				       "--long-prefill-token-threshold",
-				       model, most, l->block_tok, l->policy->name);
-	return AR_OK;
+	if (l->chunks == SCHED_CHUNKS_NONE)
+		return ar_fail(
+			err, AR_USAGE,
+			"%s: a prefix cache of linear layers cuts prompts at KV blocks; leave "
+			"--no-enable-chunked-prefill or --enable-prefix-caching out",
+			model);
+	if (l->policy->groups->saves || l->block_tok <= most)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "%s: a chunk of %" PRId64
+		       " tokens is shorter than a block, which has %" PRId64
+		       "; policy '%s' refuses that with a prefix cache, so raise "
+		       "--max-num-batched-tokens and --long-prefill-token-threshold",
+		       model, most, l->block_tok, l->policy->name);
 }
 
 enum ar_status run_set_groups(struct run_inputs *in, const struct run_options *o,

@@ -371,6 +371,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	struct replay cfg = { .title = title,
 			      .trace = in->trace,
 			      .arrival = s->o.arrival,
+			      .front = s->o.front,
 			      .limits = in->limits,
 			      .backend = s->backend,
 			      .self = s->self,

@@ -129,15 +129,21 @@ static int64_t align_chunk(const struct sched *s, uint32_t id, int64_t n, unsign
 	return n > 0 ? n : 0;
 }
 
-/* Tokens that id runs next; 0 if the iteration that still runs finishes it. */
-static inline uint32_t vllm_chunk_len(const struct sched *s, uint32_t id, int64_t budget,
-				      unsigned rules)
+/* Tokens that id would run next; 0 if the iteration that still runs finishes it. */
+static inline int64_t vllm_wanted(const struct sched *s, uint32_t id, unsigned rules)
 {
 	const struct sched_seq *q = &s->seq[id];
 	int64_t n = q->known < q->goal ? q->known - q->comp : 0, most = cap(s, rules);
 
-	if (most && n > most)
-		n = most;
+	return most && n > most ? most : n;
+}
+
+/* Tokens that id runs next, within the budget. */
+static inline uint32_t vllm_chunk_len(const struct sched *s, uint32_t id, int64_t budget,
+				      unsigned rules)
+{
+	int64_t n = vllm_wanted(s, id, rules);
+
 	if (n > budget)
 		n = budget;
 	return (uint32_t)(s->groups && n ? align_chunk(s, id, n, rules) : n);
@@ -206,6 +212,8 @@ static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
 		sched_match(s);
+		if (s->lim.chunks == SCHED_CHUNKS_NONE && vllm_wanted(s, id, rules) > budget)
+			return "budget";
 		n = vllm_chunk_len(s, id, budget, rules);
 		if (!n)
 			return "budget";
@@ -257,7 +265,9 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 					     .saves = true,
 					     .states_tok = 64 };
 
-#define CAN (POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC)
+#define CAN \
+	(POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC | \
+	 POLICY_WHOLE_PROMPTS)
 
 #define GIB ((int64_t)1 << 30)
 #define LARGE_GPU .from_bytes = 70 * GIB, .but = "A100", .tokens = 8192, .requests = 1024
@@ -342,7 +352,7 @@ const struct policy policy_vllm_0_33 = {
 	.host = "vllm-0.24",
 	.title = "vLLM 0.33, no cap for a request that is alone",
 	.origin = "vLLM 0.33.0, vllm/v1/core",
-	.can = CAN | POLICY_WATERMARK,
+	.can = CAN | POLICY_WATERMARK | POLICY_QUEUE,
 	.unnamed_first = true,
 	.groups = &groups_0_33,
 	.defaults = defaults_0_33,
