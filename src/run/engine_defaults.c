@@ -65,6 +65,12 @@ static bool real_gpu(const struct run_options *o, struct engine_gpu *gpu)
 	return true;
 }
 
+enum ar_status run_engine_gpu(struct engine_gpu *gpu, struct ar_err *err)
+{
+	*gpu = (struct engine_gpu){ .from = "no GPU is named" };
+	return modelled_gpu("h100", gpu, err);
+}
+
 static enum ar_status find_gpu(const struct run_options *o, const struct costs *c,
 			       struct engine_gpu *gpu, struct ar_err *err)
 {
@@ -83,8 +89,7 @@ static enum ar_status find_gpu(const struct run_options *o, const struct costs *
 	gpu->from = "this machine's";
 	if (real_gpu(o, gpu))
 		return AR_OK;
-	gpu->from = "no GPU is named";
-	return modelled_gpu("h100", gpu, err);
+	return run_engine_gpu(gpu, err);
 }
 
 /* ---- the model and the methods ---- */
@@ -362,6 +367,18 @@ enum ar_status run_engine_defaults(struct run_options *o, const struct engine_gp
 	o->engine_gpu = f.gpu;
 	compare(o, &f, &own);
 	return st;
+}
+
+char *run_defaults_text(const struct run_options *o)
+{
+	const bool none = o->engine_defaults == RUN_DEFAULTS_NONE;
+	char *text;
+
+	if (asprintf(&text, "%s %s on %s (%s)%s%s", none ? "none; beside" : "of",
+		     policies[o->policy]->name, o->engine_gpu.name, o->engine_gpu.from,
+		     *o->engine_differs ? ": " : "", o->engine_differs) < 0)
+		return NULL;
+	return text;
 }
 
 int64_t run_most_captured(const struct run_options *o)

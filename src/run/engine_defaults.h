@@ -30,6 +30,13 @@ struct engine_gpu {
 enum ar_status run_engine_defaults(struct run_options *o, const struct engine_gpu *gpu,
 				   struct ar_err *err);
 
+/* The GPU that is assumed where none is named, an H100. */
+enum ar_status run_engine_gpu(struct engine_gpu *gpu, struct ar_err *err);
+
+/* "of vllm-0.33 on h100 (--gpu): 256 requests, the engine's own 1024".  The caller frees it; NULL: no
+ * memory. */
+char *run_defaults_text(const struct run_options *o);
+
 /* Tokens of the largest CUDA graph. */
 int64_t run_most_captured(const struct run_options *o);
 

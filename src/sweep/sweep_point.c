@@ -59,6 +59,18 @@ static enum ar_status key_of_run(const struct sweep_point *p, struct sweep_base 
 	return run_key(key, &k, &b->inputs, err);
 }
 
+/* The key of a point does not depend on the GPU that it runs on. */
+static enum ar_status assume_gpu(struct sweep_point *p, struct ar_err *err)
+{
+	struct engine_gpu gpu;
+	enum ar_status st = AR_OK;
+
+	if (!backend_find(p->o.backend)->uses_gpu)
+		return AR_OK;
+	st = run_engine_gpu(&gpu, err);
+	return st ? st : run_engine_defaults(&p->o, &gpu, err);
+}
+
 static enum ar_status make_key(struct sweep_point *p, struct sweep_base *b, struct ar_err *err)
 {
 	char hex[SHA256_DIGEST_STRING_LENGTH], key[RUN_KEY_SIZE];
@@ -98,6 +110,8 @@ enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, siz
 	if (!st)
 		st = list_methods(p, err);
 	if (!st)
+		st = assume_gpu(p, err);
+	if (!st)
 		st = make_key(p, b, err);
 	if (st)
 		ar_err_prefix(err, "%s: point %zu", b->file.path, number);
@@ -115,22 +129,27 @@ void sweep_point_release(struct sweep_point *p)
 
 /* The key and GPU of each run; the key is NULL if the run is not finished. */
 static const char runs_sql[] =
-	"SELECT iif(status = 'done', run_key, NULL), g.name FROM run LEFT JOIN gpu g USING(gpu_id) "
+	"SELECT iif(status = 'done', run_key, NULL), g.name, mem_bytes FROM run LEFT JOIN gpu g USING(gpu_id) "
 	"ORDER BY run_id";
 
-/* A key of a GPU's run has the name of the GPU, which only the database knows. */
-static bool is_run(const struct sweep_point *p, struct sweep_base *b, size_t i, sqlite3_stmt *q)
+/* A key of a GPU's run has the name of the GPU, and the defaults of the engine on it.  Only the
+ * database knows them. */
+static bool is_run(struct sweep_point *p, struct sweep_base *b, size_t i, sqlite3_stmt *q)
 {
 	const bool gpu = backend_find(p->o.backend)->uses_gpu;
 	const char *key = (const char *)sqlite3_column_text(q, 0);
 	const char *device = gpu ? (const char *)sqlite3_column_text(q, 1) : NULL;
+	struct engine_gpu on = { .bytes = sqlite3_column_int64(q, 2), .from = "of the run" };
 	char want[RUN_KEY_SIZE];
 
+	snprintf(on.name, sizeof on.name, "%s", device ? device : "");
+	if (device && run_engine_defaults(&p->o, &on, NULL))
+		return false;
 	return i < count_runs(p) && key && !key_of_run(p, b, i, device, want, NULL) &&
 	       !strcmp(key, want);
 }
 
-bool sweep_point_done(const struct sweep_point *p, struct sweep_base *b, const char *path)
+bool sweep_point_done(struct sweep_point *p, struct sweep_base *b, const char *path)
 {
 	sqlite3_stmt *q = NULL;
 	sqlite3 *db = NULL;

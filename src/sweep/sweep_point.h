@@ -35,7 +35,7 @@ enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, siz
 void sweep_point_release(struct sweep_point *p);
 
 /* The database at path holds the finished runs of the point, and no others. */
-bool sweep_point_done(const struct sweep_point *p, struct sweep_base *b, const char *path);
+bool sweep_point_done(struct sweep_point *p, struct sweep_base *b, const char *path);
 
 /* Write the command line of the point, as a shell takes it, and a line feed. */
 void sweep_point_show(const struct sweep_point *p, FILE *f);
