@@ -119,6 +119,13 @@ is 'values make the key, not where they are from' "$(key --engine-defaults none 
 ok '... and other values another' test "$(key --max-num-seqs 1000)" != "$own"
 is 'a run stores the values' "$(option keys.db 1 max-num-seqs) $(option keys.db 1 async-scheduling)" \
 	'1024 1'
+is '... and what differs' "$(value keys.db 'SELECT engine_defaults FROM run' | sed -n '1p; $p')" \
+	"of vllm-0.33 on h100 (no GPU is named)
+\"of vllm-0.33 on h100 (no GPU is named): 1000 requests, the engine's own 1024\""
+"$ATTNREPLAY" report keys.db >report
+is '... which the report says' "$(grep -E ': (1000 req|defaults)' report)" "run 3: 1000 requests, the \
+engine's own 1024
+run 2: defaults of the engine are left out"
 two="--backend cpu --clock formula --model niah-llama-14m --sample-layers 1 --accuracy 0
 	--attention-only --capture $ATTNREPLAY_DATA/traces/samples/niah-2k.arc --method dense,compact-fp"
 # Options as an older program stored them: of vllm-0.16, without engine-defaults.

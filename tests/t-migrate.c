@@ -107,7 +107,7 @@ static int64_t whole_version(void)
 			 "'layer_phase', 'drop_sample')") == 3;
 	memory = ask(db, "SELECT count(*) FROM pragma_table_info('run') WHERE name IN "
 			 "('n_params', 'weight_bytes', 'block_bytes', 'pool_tokens', 'gpu_bytes', "
-			 "'gpu_share')") == 6;
+			 "'gpu_share', 'engine_defaults')") == 7;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -221,7 +221,8 @@ static void test_reading(const char *path, int version)
 		       "USING(run_id) LEFT JOIN capture c USING(capture_id) WHERE c.name IS NULL"),
 	       ask(db, "SELECT count(*) FROM run"), "... and runs have no captures");
 	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL AND command_utc_ns IS NULL "
-		       "AND repeat_no IS NULL AND energy_ns IS NULL AND gpu_share IS NULL"),
+		       "AND repeat_no IS NULL AND energy_ns IS NULL AND gpu_share IS NULL "
+		       "AND engine_defaults IS NULL"),
 	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
 	is_int(ask(db, "SELECT count(*) + count(peak_blocks) FROM run LEFT JOIN kv_group "
 		       "USING(run_id) WHERE driver IS NULL AND sm_mhz IS NULL AND mem_mhz IS NULL"),
@@ -236,6 +237,7 @@ static void test_reading(const char *path, int version)
 	"ALTER TABLE run DROP COLUMN n_params; ALTER TABLE run DROP COLUMN weight_bytes;" \
 	"ALTER TABLE run DROP COLUMN block_bytes; ALTER TABLE run DROP COLUMN pool_tokens;" \
 	"ALTER TABLE run DROP COLUMN gpu_bytes; ALTER TABLE run DROP COLUMN gpu_share;" \
+	"ALTER TABLE run DROP COLUMN engine_defaults;" \
 	"DELETE FROM schema_log WHERE version > 13; PRAGMA user_version = 13;"
 #define DROP_13 \
 	DROP_14 "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;" \
@@ -256,7 +258,7 @@ static void test_version_13(void)
 		bail_out("%s", err.msg);
 	is_int(ask(db, "SELECT count(*) FROM v_run JOIN run USING(run_id) WHERE n_params IS NULL "
 		       "AND weight_bytes IS NULL AND block_bytes IS NULL AND pool_tokens IS NULL "
-		       "AND gpu_bytes IS NULL AND gpu_share IS NULL"),
+		       "AND gpu_bytes IS NULL AND gpu_share IS NULL AND engine_defaults IS NULL"),
 	       3, "... and read with the columns that it lacks");
 	sqlite3_close(db);
 	migrate(13);

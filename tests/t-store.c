@@ -106,7 +106,7 @@ static void test_rows(void)
 		 "SELECT count(*) FROM run WHERE status = 'done' AND finished_utc_ns >= "
 		 "started_utc_ns AND cupti_api = 130001 AND layers_run = 32 AND num_blocks = 100 "
 		 "AND block_tokens = 16 AND seed = 1 AND coalesce(n_params, weight_bytes, "
-		 "block_bytes, pool_tokens, gpu_bytes, gpu_share) IS NULL",
+		 "block_bytes, pool_tokens, gpu_bytes, gpu_share, engine_defaults) IS NULL",
 		 2, "a run keeps its facts");
 	is_value(path,
 		 "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), "

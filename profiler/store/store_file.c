@@ -40,7 +40,7 @@ const char store_baseline_sql[] =
 /* The columns of run that version 14 added, for views of older files. */
 #define RUN_14 \
 	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
-	"NULL AS gpu_bytes, NULL AS gpu_share"
+	"NULL AS gpu_bytes, NULL AS gpu_share, NULL AS engine_defaults"
 
 /* The SQL that makes a file of version `from` one of the next version.  A file that is only read
  * stays as it is: reading makes TEMP views that give its tables the names of the next version;
@@ -184,7 +184,8 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN block_bytes INTEGER;"
 	  "ALTER TABLE run ADD COLUMN pool_tokens INTEGER;"
 	  "ALTER TABLE run ADD COLUMN gpu_bytes INTEGER;"
-	  "ALTER TABLE run ADD COLUMN gpu_share REAL",
+	  "ALTER TABLE run ADD COLUMN gpu_share REAL;"
+	  "ALTER TABLE run ADD COLUMN engine_defaults TEXT",
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
 	  "SELECT *, " RUN_14 " FROM main.run" },
 };

@@ -464,6 +464,7 @@ void run_unload(struct run *r)
 	unload_inputs(&r->in);
 	key_inputs_release(&s->keys);
 	free(s->options);
+	free(s->defaults);
 	free(s->setup);
 	free(s->cmdline);
 	run_options_release(&s->o);

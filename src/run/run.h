@@ -101,6 +101,7 @@ struct run_session {
 	const struct run_tuner *tuner;	 /* NULL: none; --match has no effect then */
 	void *match;			 /* the tuner's self; NULL: the methods run as written */
 	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
+	char *defaults;			 /* of run_defaults_text() */
 	int64_t pid, command_utc_ns;
 	size_t first;		/* of the runs, the first to run */
 	struct outfile json;	/* of --json; f NULL: not given */

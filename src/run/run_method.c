@@ -245,6 +245,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	if (st)
 		return st;
 	row.run_key = r->out.key;
+	row.engine_defaults = s->defaults;
 	if (kernels) {
 		row.model_name = in->model.name;
 		row.model_json = in->model.json;

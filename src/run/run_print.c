@@ -241,20 +241,12 @@ const char *run_label(const struct run *r, size_t i)
 	return method ? method : r->session.backend->name;
 }
 
-/* Whose defaults hold, and what differs from the engine's own. */
-static void print_defaults(const struct run_options *o)
+static void print_defaults(const struct run_session *s)
 {
-	const bool none = o->engine_defaults == RUN_DEFAULTS_NONE;
-
-	printf("defaults  %s %s on ", none ? "none; beside" : "of", policies[o->policy]->name);
-	text_put(o->engine_gpu.name, stdout);
-	printf(" (%s)%s", o->engine_gpu.from, *o->engine_differs ? ": " : "");
-	text_put(o->engine_differs, stdout);
+	put_after("defaults  ", s->defaults);
+	if (*s->o.engine_left)
+		put_after("\nleft out  of --engine-args: ", s->o.engine_left);
 	putchar('\n');
-	if (*o->engine_left)
-		put_after("left out  of --engine-args: ", o->engine_left);
-	if (*o->engine_left)
-		putchar('\n');
 }
 
 static enum ar_status end_print(struct ar_err *err)
@@ -296,7 +288,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
 	       r->in.limits.policy->name, l->max_batched_tok, l->max_seqs,
 	       l->async ? ", planned ahead" : "");
-	print_defaults(&r->session.o);
+	print_defaults(&r->session);
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
 	       l->block_tok, r->session.o.limits.num_blocks ? "" : " (auto)",
 	       !l->prefix_cache	     ? "" :

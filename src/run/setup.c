@@ -66,6 +66,8 @@ enum ar_status run_describe(struct run_session *s, struct ar_err *err)
 {
 	s->command_utc_ns = s->o.resumed ? s->o.resumed->command_utc_ns : now_utc_ns();
 	s->options = options_json(s->o.group);
+	s->defaults = run_defaults_text(&s->o);
 	s->setup = s->o.db ? run_setup(s->o.group) : NULL;
-	return s->options && s->cmdline && (!s->o.db || s->setup) ? AR_OK : ar_nomem(err);
+	return s->options && s->cmdline && s->defaults && (!s->o.db || s->setup) ? AR_OK :
+										   ar_nomem(err);
 }

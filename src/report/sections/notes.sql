@@ -6,6 +6,20 @@ UNION ALL
 SELECT 'intervals of itl take times between tokens as independent: they are too narrow'
 WHERE EXISTS (SELECT 1 FROM latency WHERE metric = 'itl' AND p50_lo IS NOT NULL)
 
+-- What differs from the engine's own defaults, behind the colon.
+UNION ALL
+SELECT runs(run_id) || ': ' || value
+FROM run JOIN json_each('[' || replace(json_quote(
+    substr(engine_defaults, instr(engine_defaults, '): ') + 3)), '; ', '","') || ']')
+WHERE (:run IS NULL OR run_id = :run) AND engine_defaults LIKE 'of %): %'
+GROUP BY value
+
+UNION ALL
+SELECT runs(run_id) || ': defaults of the engine are left out'
+FROM run
+WHERE (:run IS NULL OR run_id = :run) AND engine_defaults LIKE 'none; %'
+HAVING count(*) > 0
+
 UNION ALL
 SELECT note
 FROM (
