@@ -18,7 +18,8 @@
 	X(DECODE, 9, 1, "attention of decode rows") \
 	X(HEAD, 10, 0, "final norm, language-model head, sampling") \
 	X(MIX, 11, 0, "linear attention (gated DeltaNet)") \
-	X(DROP, 12, 1, "scores and compaction of droppers")
+	X(DROP, 12, 1, "scores and compaction of droppers") \
+	X(LATENT, 13, 1, "keys expanded from latents, rows absorbed into them")
 
 enum phase {
 	PHASE_NONE,

@@ -8,6 +8,7 @@ libattnreplay_a_SOURCES += \
     replay/cost/engine_memory.c replay/cost/engine_memory.h \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_count.h replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h \
+    replay/cost/roofline_latent.c replay/cost/roofline_latent.h \
     replay/cost/roofline_select.c replay/cost/roofline_select.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
     replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
@@ -82,7 +83,7 @@ check_PROGRAMS += \
   tests/t-prepare \
   tests/t-radix \
   tests/t-ranks tests/t-ranks-gpu \
-  tests/t-roofline tests/t-roofline-layers \
+  tests/t-roofline tests/t-roofline-latent tests/t-roofline-layers \
   tests/t-tokens \
   tests/t-views \
   tests/t-vllm \

@@ -8,9 +8,13 @@
 #include "base/number.h"
 #include "model/layer_size.h"
 #include "replay/cost/roofline_count.h"
+#include "replay/cost/roofline_latent.h"
 #include "replay/cost/roofline_select.h"
 
-enum { STATE = 4 /* bytes of an element of a DeltaNet's state */ };
+enum {
+	STATE = 4,   /* bytes of an element of a DeltaNet's state */
+	FP8_RATE = 2 /* of tensor cores in fp8, in bf16's */
+};
 
 /* ---- counting ---- */
 
@@ -63,10 +67,11 @@ static void count_cache(const struct layer_spec *l, int rows, struct roofline_wo
 	double kv = (double)(layer_k_width(l) + layer_v_width(l));
 
 	work[PHASE_ROPE] = (struct roofline_work){
-		0, rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), 1
+		.bytes = rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), .kernels = 1
 	};
-	work[PHASE_CACHE] =
-		(struct roofline_work){ 0, rows * (BF16 * kv + (double)layer_cache_bytes(l)), 1 };
+	work[PHASE_CACHE] = (struct roofline_work){
+		.bytes = rows * (BF16 * kv + (double)layer_cache_bytes(l)), .kernels = 1
+	};
 }
 
 /* Add the work of the layer outside attention. */
@@ -75,7 +80,9 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 {
 	const struct model *m = s->model;
 
-	if (l->mixer != MIX_LINEAR)
+	if (l->mixer == MIX_LATENT)
+		roofline_latent_rows(s, l, rows, work);
+	else if (l->mixer != MIX_LINEAR)
 		count_cache(l, rows, work);
 	if (s->attention_only)
 		return;
@@ -196,6 +203,8 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 		else if (l->mixer == MIX_FULL)
 			count_chunk(s, l, e, density[i], work);
 	}
+	if (l->mixer == MIX_LATENT)
+		roofline_latent_mix(l, b, work);
 	work[PHASE_MIX].kernels = mix[0] + mix[1];
 	count_rows(s, l, rows, work);
 	count_head(s, rows, emit, &work[PHASE_HEAD]);
@@ -225,7 +234,8 @@ static int64_t in_ns(double x)
 int64_t roofline_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
 		    const struct roofline_work *w)
 {
-	double compute = w->flops / (1e3 * g->tflops * r->compute);
+	double flops = w->flops + w->fp8_flops / FP8_RATE;
+	double compute = flops / (1e3 * g->tflops * r->compute);
 	double memory = w->bytes / (g->gbps * r->memory);
 
 	if (!w->kernels)

@@ -45,7 +45,8 @@ struct roofline_subject {
 
 struct roofline_work {
 	double flops, bytes;
-	int kernels; /* launches; 0: the phase does not run */
+	int kernels;	  /* launches; 0: the phase does not run */
+	double fp8_flops; /* in addition */
 };
 
 /* Count the work of batch b: of a layer of the model, and of the head in work[PHASE_HEAD].

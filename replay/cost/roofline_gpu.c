@@ -167,6 +167,7 @@ static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const ch
 static const int stand_in[PHASE_COUNT] = {
 	[PHASE_MIX] = PHASE_ATTEND,
 	[PHASE_DROP] = PHASE_SELECT,
+	[PHASE_LATENT] = PHASE_LINEAR,
 };
 
 static enum ar_status get_group(struct roofline_gpu *g, const struct group *group, const cJSON *o,

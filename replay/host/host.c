@@ -9,9 +9,12 @@ const char *const host_kind_names[] = { "graph", "pieces", "eager" };
 
 /* Kernels of an attention layer: RoPE, cache write and attention.  Of a linear layer: the product
  * of b and a, and the kernels of prompts in backend cuda: convolution, chunks, scan, norm and kept
- * rows. */
+ * rows.  Latent attention has a norm of latents, a product before attention, and one after it;
+ * perhaps a second product of Q.  An indexer has two products, and four kernels more. */
 static int64_t mixer_kernels(const struct layer_spec *l)
 {
+	if (l->mixer == MIX_LATENT)
+		return 6 + !!l->mla.q_lora + 6 * l->index.own;
 	return l->mixer == MIX_LINEAR ? 6 : 3 + l->qk_norm + l->out_gate;
 }
 
