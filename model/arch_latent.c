@@ -25,6 +25,7 @@ static void skip_keys(const cJSON *config)
 					    "index_skip_topk_offset",
 					    "index_topk_freq",
 					    "index_topk_pattern",
+					    "num_experts",
 					    "num_key_value_heads",
 					    "qk_head_dim" };
 
@@ -146,7 +147,6 @@ enum ar_status config_latent(struct layer_spec *l, const cJSON *config, const ch
 			       path);
 	l->mla.interleave = !config_has(config, "rope_interleave") ||
 			    config_true(config, "rope_interleave");
-	l->cache = cache_layout_find("latent-bf16");
 	if (config_has(config, "index_n_heads") || config_has(config, "index_topk"))
 		st = read_indexer(&l->index, &l->mla, config, path, err);
 	return st;
@@ -195,16 +195,14 @@ static enum ar_status latent_read(struct model *m, const cJSON *config, const ch
 		bool own = false;
 
 		l->score_scale = score_scale(m, l);
-		if (!l->index.heads)
-			continue;
-		st = owns_index(i, &own, m, config, path, err);
-		if (!st && !i && !own)
+		if (l->index.heads)
+			st = owns_index(i, &own, m, config, path, err);
+		if (!st && l->index.heads && !i && !own)
 			st = ar_fail(err, AR_DATA,
 				     "%s: the first layer has no indexer, and no layer before it",
 				     path);
 		l->index.own = own;
-		if (own)
-			l->cache = cache_layout_find("latent-index-bf16");
+		l->cache = cache_layout_latent(NULL, own);
 	}
 	return st;
 }

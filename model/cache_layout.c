@@ -44,6 +44,15 @@ const struct cache_layout *cache_layout_find(const char *name)
 	return l->name ? l : NULL;
 }
 
+const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bool index)
+{
+	switch (cache_layout(kv)->bit) {
+	case CACHE_KV_BF16: return cache_layout_find(index ? "latent-index-bf16" : "latent-bf16");
+	case CACHE_KV_E4M3: return cache_layout_find(index ? "latent-index-fp8" : "latent-fp8");
+	default: return NULL;
+	}
+}
+
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim)
 {
 	const struct cache_plane *p = &cache_layout(l)->plane[plane];

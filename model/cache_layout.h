@@ -4,6 +4,7 @@
 #ifndef AR_CACHE_LAYOUT_H
 #define AR_CACHE_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -48,6 +49,16 @@ static inline const struct cache_layout *cache_layout(const struct cache_layout 
 
 /* NULL: there is no layout of this name. */
 const struct cache_layout *cache_layout_find(const char *name);
+
+/* The layout of latents in the format of kv, a layout of K and V; index: with an indexer's keys.
+ * NULL: there is none. */
+const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bool index);
+
+/* Whether keys and values are in bf16, as without an option. */
+static inline bool cache_is_bf16(const struct cache_layout *l)
+{
+	return cache_layout(l)->bit & (CACHE_KV_BF16 | CACHE_LATENT_BF16 | CACHE_LATENT_INDEX_BF16);
+}
 
 /* Bytes of a token in a plane, and in all planes together.  A page has page_tok times as many
  * bytes.  v_dim: the head size of plane 1, the values. */

@@ -79,8 +79,6 @@ static enum ar_status read_groups(struct layer_spec *l, const cJSON *config, con
 		return ar_fail(err, AR_DATA,
 			       "%s: topk_group %d leaves fewer experts than num_experts_per_tok %d",
 			       path, r->groups_kept, l->experts_per_tok);
-	if (r->groups == 1)
-		r->groups = r->groups_kept = 0;
 	return AR_OK;
 }
 
@@ -92,8 +90,10 @@ static enum ar_status read_router(struct layer_spec *l, const cJSON *config, con
 
 	if (!st)
 		st = read_scoring(&l->router, config, path, err);
-	if (!st && grouped)
+	if (!st)
 		st = read_groups(l, config, path, err);
+	if (!grouped || l->router.groups == 1)
+		l->router.groups = l->router.groups_kept = 0;
 	if (!st)
 		st = config_real(config, "routed_scaling_factor", 1, &l->router.scaling, path, err);
 	return st;
@@ -101,21 +101,11 @@ static enum ar_status read_router(struct layer_spec *l, const cJSON *config, con
 
 /* ---- the layers ---- */
 
-/* Read a whole number from min to max if there is one; *out is the default. */
-static enum ar_status read_count(const cJSON *config, const char *key, int min, int max,
-				 int64_t *out, const char *path, struct ar_err *err)
-{
-	if (config_has(config, key) && !json_int(config_get(config, key), min, max, out))
-		return ar_fail(err, AR_DATA, "%s: want an integer from %d to %d as '%s'", path, min,
-			       max, key);
-	return AR_OK;
-}
-
 /* Read what all layers with experts share. */
 static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, const char *path,
 				   struct ar_err *err)
 {
-	int64_t shared = 0;
+	int shared;
 	enum ar_status st = config_int(config, "n_routed_experts", 1 << 16, 0, &l->n_experts, path,
 				       err);
 
@@ -126,10 +116,10 @@ static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, co
 		st = config_int(config, "moe_intermediate_size", 1 << 24, 0, &l->ffn, path, err);
 	if (st)
 		return st;
-	st = read_count(config, "n_shared_experts", 0, SHARED_MAX, &shared, path, err);
+	st = config_count(config, "n_shared_experts", SHARED_MAX, &shared, path, err);
 	if (st)
 		return st;
-	l->shared_ffn = (int)shared * l->ffn;
+	l->shared_ffn = shared * l->ffn;
 	return read_router(l, config, path, err);
 }
 
@@ -154,18 +144,20 @@ static enum ar_status listed(const cJSON *list, const char *key, int n, int i, b
 static enum ar_status has_experts(int i, bool *out, const struct model *m, const cJSON *config,
 				  const char *path, struct ar_err *err)
 {
-	static const char *const lists[] = { "mlp_layer_types", "moe_layer_freq" };
-	int64_t first = 0, every = 1;
-	enum ar_status st = read_count(config, "first_k_dense_replace", 0, LAYERS_MAX, &first, path,
-				       err);
+	const cJSON *types = config_get(config, "mlp_layer_types");
+	const cJSON *freq = config_get(config, "moe_layer_freq");
+	int first, every;
+	enum ar_status st = config_count(config, "first_k_dense_replace", LAYERS_MAX, &first, path,
+					 err);
 
-	for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
-		if (cJSON_IsArray(config_get(config, lists[k])))
-			return listed(config_get(config, lists[k]), lists[k], m->n_layers, i, out,
-				      path, err);
+	if (cJSON_IsArray(types))
+		return listed(types, "mlp_layer_types", m->n_layers, i, out, path, err);
+	if (cJSON_IsArray(freq))
+		return listed(freq, "moe_layer_freq", m->n_layers, i, out, path, err);
 	if (!st)
-		st = read_count(config, "moe_layer_freq", 1, LAYERS_MAX, &every, path, err);
-	*out = i >= first && i % every == 0;
+		st = config_int(config, "moe_layer_freq", LAYERS_MAX, 1, &every, path, err);
+	if (!st)
+		*out = i >= first && i % every == 0;
 	return st;
 }
 

@@ -157,6 +157,8 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 		st = read_act(l, config, path, err);
 	if (config_true(config, "mlp_bias"))
 		l->mlp_bias = 1;
+	if (config_has(config, "n_routed_experts")) /* for config_moe() */
+		return st;
 	return st || !config_has(config, experts) ? st :
 						    read_experts(l, experts, config, path, err);
 }

@@ -53,6 +53,9 @@ enum linear {
 	LINEAR_DOWN,
 	LINEAR_EXPERTS, /* all three of each expert */
 	LINEAR_SHARED,	/* all three of a shared expert */
+	LINEAR_Q_UP,	/* of low-rank Q; LINEAR_Q and LINEAR_K are the first products */
+	LINEAR_KV_UP,	/* of a latent */
+	LINEAR_INDEX,	/* queries and key of an indexer */
 	LINEARS
 };
 

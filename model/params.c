@@ -137,6 +137,10 @@ enum linear weight_linear(const struct layer_spec *l, enum weight i)
 		[WEIGHT_SHARED_DOWN] = LINEAR_SHARED,
 		[WEIGHT_DELTA_QKVZ] = LINEAR_IN,
 		[WEIGHT_DELTA_BA] = LINEAR_BA,
+		[WEIGHT_Q_UP] = LINEAR_Q_UP,
+		[WEIGHT_KV_UP] = LINEAR_KV_UP,
+		[WEIGHT_INDEX_Q] = LINEAR_INDEX,
+		[WEIGHT_INDEX_K] = LINEAR_INDEX,
 	};
 
 	if (of[i] == LINEAR_O && l->mixer == MIX_LINEAR)

@@ -54,8 +54,8 @@ static const struct linear_row {
 	const char *part[PARTS];
 } linears[LINEARS] = {
 #define IN(x) offsetof(struct naming, x)
-	[LINEAR_Q] = { "q_proj", IN(attn), { "q_proj|qkv_proj" } },
-	[LINEAR_K] = { "k_proj", IN(attn), { "k_proj|qkv_proj" } },
+	[LINEAR_Q] = { "q_proj", IN(attn), { "q_proj|qkv_proj|q_a_proj" } },
+	[LINEAR_K] = { "k_proj", IN(attn), { "k_proj|qkv_proj|kv_a_proj_with_mqa" } },
 	[LINEAR_V] = { "v_proj", IN(attn), { "v_proj|qkv_proj" } },
 	[LINEAR_O] = { "o_proj", IN(attn), { "o_proj" } },
 	[LINEAR_IN] = { "in_proj",
@@ -73,6 +73,9 @@ static const struct linear_row {
 			    IN(shared),
 			    { "gate_proj|gate_up_proj|w1", "up_proj|gate_up_proj|w3",
 			      "down_proj|w2" } },
+	[LINEAR_Q_UP] = { "q_b_proj", IN(attn), { "q_b_proj" } },
+	[LINEAR_KV_UP] = { "kv_b_proj", IN(attn), { "kv_b_proj" } },
+	[LINEAR_INDEX] = { "indexer", IN(attn), { "indexer.wq_b", "indexer.wk" } },
 #undef IN
 };
 
@@ -494,11 +497,30 @@ static enum ar_status find_layout(const char *dtype, const struct cache_layout *
 }
 
 /* Set the layout of layers that have keys. */
-static void set_cache(struct model *m, const struct cache_layout *l)
+static bool has_layout(const struct layer_spec *x, const struct cache_layout *l)
 {
-	for (int i = 0; i < m->n_layers; i++)
-		if (m->layer[i].kv_heads)
-			m->layer[i].cache = l == cache_layouts ? NULL : l;
+	const struct cache_layout *latent = cache_layout_latent(l, x->index.own);
+
+	return x->mixer != MIX_LATENT || cache_is_bf16(l) ||
+	       (latent && x->mla.kv_lora == 512 && x->rotary_dim == 64);
+}
+
+static enum ar_status set_cache(struct model *m, const struct cache_layout *l, struct ar_err *err)
+{
+	for (int i = 0; i < m->n_layers; i++) {
+		struct layer_spec *x = &m->layer[i];
+
+		if (!has_layout(x, l))
+			return ar_fail(err, AR_USAGE,
+				       "model %s: no KV cache %s of latents of %d + %d is known; "
+				       "take --kv-cache-dtype bfloat16",
+				       m->name, l->name, x->mla.kv_lora, x->rotary_dim);
+		if (x->mixer == MIX_LATENT)
+			x->cache = cache_layout_latent(l, x->index.own);
+		else if (x->kv_heads)
+			x->cache = l == cache_layouts ? NULL : l;
+	}
+	return AR_OK;
 }
 
 static enum ar_status set_kv(struct model *m, const char *dtype, struct ar_err *err)
@@ -508,9 +530,7 @@ static enum ar_status set_kv(struct model *m, const char *dtype, struct ar_err *
 				    with_quant(m, kv_by_config, &l, err) :
 				    find_layout(dtype, &l, err);
 
-	if (!st)
-		set_cache(m, l);
-	return st;
+	return st ? st : set_cache(m, l, err);
 }
 
 enum ar_status model_set_formats(struct model *m, const char *weights, const char *kv,
@@ -526,7 +546,7 @@ const char *model_kv_text(const struct model *m, char *buf, size_t n)
 {
 	const struct cache_layout *l = cache_layout(model_attention(m)->cache);
 
-	snprintf(buf, n, "%s", l == cache_layouts ? "" : l->name);
+	snprintf(buf, n, "%s", cache_is_bf16(l) ? "" : l->name);
 	return buf;
 }
 

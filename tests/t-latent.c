@@ -11,6 +11,7 @@
 #include "kernels/methods/plan.h"
 #include "model/layer_size.h"
 #include "model/params.h"
+#include "model/quant.h"
 #include "model/rope.h"
 #include "replay/sched/model_groups.h"
 #include "tests/tap.h"
@@ -49,12 +50,12 @@ static int64_t cache_bytes(const struct model *m)
 	return n;
 }
 
-/* Put the caches of m in fp8. */
-static void take_fp8(struct model *m)
+static void take_kv(struct model *m, const char *dtype)
 {
-	for (int i = 0; i < m->n_layers; i++)
-		m->layer[i].cache = cache_layout_find(m->layer[i].index.own ? "latent-index-fp8" :
-									      "latent-fp8");
+	struct ar_err err = { 0 };
+
+	if (model_set_formats(m, NULL, dtype, &err))
+		bail_out("%s", err.msg);
 }
 
 /* Sizes are of the published files, counts of the published tensors, without layers that predict
@@ -96,8 +97,10 @@ static void test_facts(void)
 			   moe->router.scoring == (i ? ROUTER_SIGMOID : ROUTER_SOFTMAX) &&
 			   !l->router.scaling,
 		   "%s: dense layers, then a router", m.name);
-		take_fp8(&m);
+		take_kv(&m, "fp8");
 		is_int(cache_bytes(&m), f->fp8, "%s: bytes of a token in fp8", m.name);
+		take_kv(&m, "bfloat16");
+		is_int(cache_bytes(&m), f->bytes, "... and in bf16 again");
 		model_release(&m);
 	}
 }
@@ -136,6 +139,43 @@ static void test_step(void)
 	ok(fabs(inv[19] * pow(5e4, 38.0 / 64) - 1) < 1e-6 &&
 		   fabs(inv[20] * pow(5e4, 40.0 / 64) * 32 - 1) < 1e-6,
 	   "equal betas of yarn: pair 19 is kept, pair 20 turns 32 times slower");
+	model_release(&m);
+}
+
+/* The FP8 files of DeepSeek-V3 and V3.2 have all products of a layer but routers and the indexer's
+ * weights in blocks of 128 x 128 with a scale; embedding, head and norms stay in bf16. */
+static void test_weights(void)
+{
+	struct model m = load("deepseek-v3.2");
+	const int64_t bf16 = 2 * (int64_t)129280 * 7168 + 58 * 256 * (int64_t)(7168 + 1) + 7168 +
+			     61 * (int64_t)(2 * 7168 + 1536 + 512 + 256 + 64 * 7168);
+	char text[96];
+
+	take_kv(&m, "auto");
+	is_str(model_weights_text(&m, text, sizeof text), "fp8-block", "weights are in fp8");
+	is_str(model_kv_text(&m, text, sizeof text), "", "... the cache is not");
+	/* kv_a has 576 rows, the half of a block in the last; index k has 128 */
+	is_int(model_weight_bytes(&m),
+	       facts[2].params + bf16 + 4 * ((facts[2].params - bf16) / 16384) + 4 * 61 * 56 / 2,
+	       "... and have a scale for each block");
+	model_release(&m);
+}
+
+static void test_kv(void)
+{
+	struct model m = load("deepseek-v3.2");
+	struct ar_err err = { 0 };
+	char text[96];
+
+	take_kv(&m, "fp8");
+	is_str(model_kv_text(&m, text, sizeof text), "latent-index-fp8", "latents in fp8");
+	is_int(model_set_formats(&m, NULL, "fp8_e5m2", &err), AR_USAGE, "not in e5m2");
+	is_str(err.msg,
+	       "model deepseek-v3.2: no KV cache kv-e5m2 of latents of 512 + 64 is known; take "
+	       "--kv-cache-dtype bfloat16",
+	       "... which is named");
+	m.layer[0].mla.kv_lora = 128;
+	is_int(model_set_formats(&m, NULL, "fp8", &err), AR_USAGE, "nor latents of other sizes");
 	model_release(&m);
 }
 
@@ -192,7 +232,7 @@ static void test_shared(void)
 	is_int(wrong, 0, "... layers 0, 1, 2, 6, 10 and so on");
 	is_int(model_params(&m), 743911218432 - 57 * (int64_t)(2048 * 4096 + 6144 * 160 + 256),
 	       "... the others have no weights of one");
-	take_fp8(&m);
+	take_kv(&m, "fp8");
 	is_int(cache_bytes(&m), 53940, "... bytes of a token in fp8");
 	ok(!model_groups_init(&g, &m, 64, &rules, false, &err) && g.n == 1 &&
 		   model_groups_plain(&g),
@@ -221,7 +261,7 @@ static void test_group(void)
 	struct model_groups g;
 	struct ar_err err = { 0 };
 
-	take_fp8(&m);
+	take_kv(&m, "fp8");
 	ok(!model_groups_init(&g, &m, 64, &rules, false, &err) && g.n == 1 &&
 		   model_groups_plain(&g),
 	   "DeepSeek-V3.2: latents and index keys are one group of full attention");
@@ -276,6 +316,10 @@ static void test_variants(void)
 	ok(m.layer[1].router.groups == 8 && m.layer[1].router.groups_kept == 3 &&
 		   !m.layer[1].router.bias,
 	   "groups without a bias");
+	model_release(&m);
+	m = parse("glm-5", "\"num_experts\":256");
+	ok(!m.layer[0].n_experts && m.layer[0].ffn == 12288 && !*m.unread,
+	   "a second name of the experts; all keys were read: %s", m.unread);
 	model_release(&m);
 	m = parse("deepseek-v2-lite", "\"n_routed_experts\":null");
 	ok(!m.layer[5].n_experts && m.layer[5].ffn == 10944, "no experts");
@@ -385,6 +429,8 @@ int main(void)
 	test_facts();
 	test_routers();
 	test_step();
+	test_weights();
+	test_kv();
 	test_shared();
 	test_group();
 	test_ranks();
