@@ -103,7 +103,7 @@ static void open_all(struct rng *r)
 	     &err);
 	blocks_begin(&s.tables);
 	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
-	must(graph_sizes_open(&s.sizes, NULL, MAX_REQ, MAX_LEN, &err), &err);
+	must(graph_sizes_open(&s.sizes, NULL, MAX_REQ, 0, MAX_LEN, &err), &err);
 	check(cudaStreamCreate(&s.stream), "cudaStreamCreate");
 	s.dev = gpu_new(s.env.bytes, 0);
 	s.kv.k = random_values(TOUCHED * page, r);

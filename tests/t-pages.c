@@ -209,7 +209,7 @@ static void sizes_open(struct graph_sizes *s, const char *list, int64_t max_seqs
 {
 	struct ar_err err;
 
-	if (graph_sizes_open(s, list, max_seqs, max_tok, &err))
+	if (graph_sizes_open(s, list, max_seqs, 0, max_tok, &err))
 		bail_out("%s", err.msg);
 }
 
@@ -239,6 +239,11 @@ static void test_sizes(void)
 	ok(s.size[s.n - 1] == 30 && s.size[s.n - 2] == 24,
 	   "the token budget is one, if it is small");
 	graph_sizes_release(&s);
+	if (graph_sizes_open(&s, NULL, 256, 1024, 8192, &err))
+		bail_out("%s", err.msg);
+	ok(s.size[s.n - 1] == 1024 && graph_sizes_fit(&s, 1009) == 1024,
+	   "an engine may have larger ones");
+	graph_sizes_release(&s);
 	sizes_open(&s, NULL, 1, 1);
 	ok(s.n == 1 && s.size[0] == 1, "there is always one");
 	graph_sizes_release(&s);
@@ -248,14 +253,14 @@ static void test_sizes(void)
 	   "a list replaces them, as far as the token budget");
 	graph_sizes_release(&s);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		refused += graph_sizes_open(&s, bad[i], 5, 10, &err) == AR_USAGE && !s.size;
+		refused += graph_sizes_open(&s, bad[i], 5, 0, 10, &err) == AR_USAGE && !s.size;
 	is_int(refused, (int)(sizeof bad / sizeof *bad), "a malformed list is refused");
 	is_str(err.msg,
 	       "cudagraph-capture-sizes '1048577': want ascending numbers from 1 to 1048576, such "
 	       "as 1,2,4,8",
 	       "with what is wanted");
 	fault_arm(0);
-	is_int(graph_sizes_open(&s, NULL, 5, 10, &err), AR_NOMEM, "no memory is an error");
+	is_int(graph_sizes_open(&s, NULL, 5, 0, 10, &err), AR_NOMEM, "no memory is an error");
 	fault_disarm();
 }
 

@@ -155,8 +155,8 @@ static void roofline_close(void *self)
 static enum ar_status set_captured(struct roofline *c, struct ar_err *err)
 {
 	struct graph_sizes s;
-	enum ar_status st = graph_sizes_open(&s, NULL, c->env.max_seqs, c->env.max_batched_tok,
-					     err);
+	enum ar_status st = graph_sizes_open(&s, NULL, c->env.max_seqs, c->env.max_captured,
+					     c->env.max_batched_tok, err);
 
 	if (!st)
 		c->max_captured = s.size[s.n - 1];

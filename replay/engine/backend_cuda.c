@@ -36,7 +36,7 @@ static const struct opt cuda_options[] = {
 	{ .name = "cudagraph-capture-sizes", .type = OPT_STR,
 	  .off = offsetof(struct cuda_opts, capture_sizes), .arg = "LIST",
 	  .help = "numbers of rows that batches are padded to, such as 1,2,4,8; if not given, "
-		  "those of vLLM, up to 512 or twice --max-num-seqs" },
+		  "those of vLLM, up to the engine's largest" },
 	{ 0 }
 };
 /* clang-format on */

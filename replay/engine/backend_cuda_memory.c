@@ -300,7 +300,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = graphs_init(&c->pass.graphs[i], c->pass.rows.limit[ROW_DECODE].max_req, err);
 	if (!st && !c->opts.enforce_eager)
 		st = graph_sizes_open(&c->pass.sizes, c->opts.capture_sizes, env->max_seqs,
-				      env->max_batched_tok, err);
+				      env->max_captured, env->max_batched_tok, err);
 	if (!st)
 		st = load_activations(c, err);
 	if (!st)

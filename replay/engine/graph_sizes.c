@@ -14,9 +14,9 @@ static int64_t lesser(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-static void set_default(struct graph_sizes *s, int64_t max_seqs, int64_t max_tok)
+static void set_default(struct graph_sizes *s, int64_t most, int64_t max_tok)
 {
-	int max = (int)lesser(lesser(2 * max_seqs, MOST), max_tok);
+	int max = (int)lesser(most, max_tok);
 
 	for (int i = 1; i <= max; i += i < 4 ? i : i < 8 ? 4 : i < 256 ? 8 : 16)
 		s->size[s->n++] = i;
@@ -47,18 +47,20 @@ static enum ar_status set_listed(struct graph_sizes *s, const char *list, int64_
 }
 
 enum ar_status graph_sizes_open(struct graph_sizes *s, const char *list, int64_t max_seqs,
-				int64_t max_tok, struct ar_err *err)
+				int64_t most, int64_t max_tok, struct ar_err *err)
 {
-	size_t most = list ? strlen(list) / 2 + 1 : MOST;
 	enum ar_status st = AR_OK;
 
-	*s = (struct graph_sizes){ .size = calloc(most, sizeof *s->size) };
+	if (!most)
+		most = lesser(2 * max_seqs, MOST);
+	*s = (struct graph_sizes){ .size = calloc(list ? strlen(list) / 2 + 1 : (size_t)most,
+						  sizeof *s->size) };
 	if (!s->size)
 		return ar_nomem(err);
 	if (list)
 		st = set_listed(s, list, max_tok, err);
 	else
-		set_default(s, max_seqs, max_tok);
+		set_default(s, most, max_tok);
 	if (st)
 		graph_sizes_release(s);
 	return st;

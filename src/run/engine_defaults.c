@@ -385,6 +385,8 @@ int64_t run_most_captured(const struct run_options *o)
 {
 	const struct policy *p = policies[o->policy];
 
+	if (o->engine_defaults == RUN_DEFAULTS_NONE)
+		return 0;
 	return captured(policy_defaults(p, o->engine_gpu.name, o->engine_gpu.bytes),
 			o->limits.max_seqs, o->tp);
 }

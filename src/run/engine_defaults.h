@@ -37,7 +37,7 @@ enum ar_status run_engine_gpu(struct engine_gpu *gpu, struct ar_err *err);
  * memory. */
 char *run_defaults_text(const struct run_options *o);
 
-/* Tokens of the largest CUDA graph. */
+/* Tokens of the largest CUDA graph; 0: as graph_sizes_open() takes it. */
 int64_t run_most_captured(const struct run_options *o);
 
 /* Why requests of model m cannot share KV blocks under the policy; NULL: they can. */

@@ -65,6 +65,7 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 	s->env = (struct backend_env){ .trace = in->trace,
 				       .max_batched_tok = in->limits.max_batched_tok,
 				       .max_seqs = in->limits.max_seqs,
+				       .max_captured = run_most_captured(&s->o),
 				       .max_len = run_longest_request(in),
 				       .num_blocks = s->o.limits.num_blocks,
 				       .block_tok = in->limits.block_tok,
