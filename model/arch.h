@@ -75,6 +75,9 @@ enum ar_status config_count(const struct cJSON *config, const char *key, int max
 enum ar_status config_real(const struct cJSON *config, const char *key, double def, double *out,
 			   const char *path, struct ar_err *err);
 
+/* Leave a layer nothing of experts, but a dense MLP. */
+void layer_make_dense(struct layer_spec *l, int ffn);
+
 /* Read the experts of layers that have a dense MLP so far, and the layers' routers.  The routers in
  * m are the defaults of the architecture. */
 enum ar_status config_moe(struct model *m, const struct cJSON *config, const char *path,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Qwen3, dense and with experts: Q and K of each head are normed. */
+/* Qwen3 and Qwen3-VL, dense and with experts: Q and K of each head are normed. */
 #include "config.h"
 #include "model/arch.h"
 
@@ -7,8 +7,17 @@
 
 #include "model/weights.h"
 
-static const char *const hf_names[] = { "qwen3", "Qwen3ForCausalLM", "qwen3_moe",
-					"Qwen3MoeForCausalLM", NULL };
+static const char *const hf_names[] = { "qwen3",
+					"Qwen3ForCausalLM",
+					"qwen3_moe",
+					"Qwen3MoeForCausalLM",
+					"qwen3_vl",
+					"qwen3_vl_text",
+					"Qwen3VLForConditionalGeneration",
+					"qwen3_vl_moe",
+					"qwen3_vl_moe_text",
+					"Qwen3VLMoeForConditionalGeneration",
+					NULL };
 
 extern const struct arch arch_qwen3;
 const struct arch arch_qwen3 = {

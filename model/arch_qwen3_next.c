@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Qwen3-Next: three gated DeltaNets, then full attention with a gate; experts and a shared one.
- * Source of the defaults: Hugging Face Transformers 4.57, Qwen3NextConfig. */
+/* Qwen3-Next, Qwen3.5 and 3.6: three gated DeltaNets, then full attention with a gate; experts and a
+ * shared one, or a dense MLP.  Sources: Hugging Face Transformers 4.57, Qwen3NextConfig; vLLM 0.33.0,
+ * models/qwen3_5.py and models/config.py. */
 #include "config.h"
 #include "model/arch.h"
 
+#include <cjson/cJSON.h>
 #include <stddef.h>
+#include <string.h>
 
-static const char *const hf_names[] = { "qwen3_next", "Qwen3NextForCausalLM", NULL };
+static const char *const hf_names[] = { "qwen3_next",
+					"Qwen3NextForCausalLM",
+					"qwen3_5",
+					"qwen3_5_text",
+					"Qwen3_5ForCausalLM",
+					"Qwen3_5ForConditionalGeneration",
+					"qwen3_5_moe",
+					"qwen3_5_moe_text",
+					"Qwen3_5MoeForCausalLM",
+					"Qwen3_5MoeForConditionalGeneration",
+					NULL };
 
 static const struct config_default defaults[] = {
 	{ "full_attention_interval", 4 },
@@ -15,7 +28,7 @@ static const struct config_default defaults[] = {
 	{ NULL, 0 },
 };
 
-static enum ar_status read_delta(struct delta_spec *d, const struct cJSON *config, const char *path,
+static enum ar_status read_delta(struct delta_spec *d, const cJSON *config, const char *path,
 				 struct ar_err *err)
 {
 	const struct {
@@ -38,23 +51,44 @@ static enum ar_status read_delta(struct delta_spec *d, const struct cJSON *confi
 	return st;
 }
 
+/* The type of the states in the cache, where the config has one; else that of activations. */
+static enum ar_status read_state(int *f32, const cJSON *config, const char *path,
+				 struct ar_err *err)
+{
+	const cJSON *v = config_get(config, "mamba_ssm_dtype");
+	const char *type = cJSON_IsString(v) ? v->valuestring : "";
+
+	*f32 = !strcmp(type, "float32");
+	if (!v || *f32 || !strcmp(type, "bfloat16"))
+		return AR_OK;
+	return ar_fail(err, AR_DATA, "%s: want float32 or bfloat16 as 'mamba_ssm_dtype'", path);
+}
+
 /* Leave a linear layer nothing of attention. */
-static void make_linear(struct layer_spec *l, const struct delta_spec *d)
+static void make_linear(struct layer_spec *l, const struct delta_spec *d, int f32)
 {
 	l->delta = *d;
+	l->state_f32 = f32;
 	l->q_heads = l->kv_heads = l->head_dim = l->rotary_dim = 0;
 	l->qkv_bias = l->o_bias = l->qk_norm = l->out_gate = 0;
 }
 
-static enum ar_status qwen3_next_read(struct model *m, const struct cJSON *config, const char *path,
+static enum ar_status qwen3_next_read(struct model *m, const cJSON *config, const char *path,
 				      struct ar_err *err)
 {
+	const bool gate = !config_has(config, "attn_output_gate") ||
+			  config_true(config, "attn_output_gate");
 	struct delta_spec d;
+	int f32 = 0;
 	enum ar_status st = read_delta(&d, config, path, err);
 
+	if (!st)
+		st = read_state(&f32, config, path, err);
 	for (int i = 0; i < m->n_layers && !st; i++)
 		if (m->layer[i].mixer == MIX_LINEAR)
-			make_linear(&m->layer[i], &d);
+			make_linear(&m->layer[i], &d, f32);
+		else
+			m->layer[i].out_gate = gate;
 	m->norm_plus_one = 1;
 	return st;
 }

@@ -100,6 +100,7 @@ static const char *const harmless[] = {
 	"*_rope_interleave",
 	"final_logit_softcapping",
 	"moe_router_dtype",
+	"output_gate_type",
 	"norm_topk_prob",
 	"rope_interleave",
 	/* engines divide the model by options of their own */

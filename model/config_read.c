@@ -123,16 +123,8 @@ static enum ar_status read_act(struct layer_spec *l, const cJSON *config, const 
 static enum ar_status read_experts(struct layer_spec *l, const char *key, const cJSON *config,
 				   const char *path, struct ar_err *err)
 {
-	int64_t step = 1;
-	enum ar_status st;
+	enum ar_status st = config_int(config, key, 1 << 16, 0, &l->n_experts, path, err);
 
-	if ((config_has(config, "decoder_sparse_step") &&
-	     (!json_int(config_get(config, "decoder_sparse_step"), 1, INT_MAX, &step) ||
-	      step != 1)) ||
-	    cJSON_GetArraySize(config_get(config, "mlp_only_layers")) > 0)
-		return ar_fail(err, AR_DATA, "%s: a mix of dense and expert layers is not known",
-			       path);
-	st = config_int(config, key, 1 << 16, 0, &l->n_experts, path, err);
 	if (!st)
 		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
 				path, err);
@@ -151,7 +143,12 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 {
 	const char *experts = config_has(config, "num_local_experts") ? "num_local_experts" :
 									"num_experts";
-	enum ar_status st = config_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
+	/* models whose layers all have experts have no other width */
+	const char *width = config_has(config, "intermediate_size") ||
+					    !config_has(config, experts) ?
+				    "intermediate_size" :
+				    "moe_intermediate_size";
+	enum ar_status st = config_int(config, width, 1 << 24, 0, &l->ffn, path, err);
 
 	if (!st)
 		st = read_act(l, config, path, err);
@@ -161,6 +158,44 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 		return st;
 	return st || !config_has(config, experts) ? st :
 						    read_experts(l, experts, config, path, err);
+}
+
+void layer_make_dense(struct layer_spec *l, int ffn)
+{
+	l->n_experts = l->experts_per_tok = l->shared_ffn = l->shared_gate = 0;
+	l->router = (struct router){ 0 };
+	l->ffn = ffn;
+}
+
+static bool is_listed(const cJSON *list, int i)
+{
+	const cJSON *v;
+
+	cJSON_ArrayForEach(v, list)
+		if (v->valuedouble == i)
+			return true;
+	return false;
+}
+
+/* Of layers with experts, those have a dense MLP that mlp_only_layers lists, and those whose number,
+ * counted from 1, is no multiple of decoder_sparse_step. */
+static enum ar_status read_dense(struct model *m, const cJSON *config, const char *path,
+				 struct ar_err *err)
+{
+	const cJSON *only = config_get(config, "mlp_only_layers");
+	int step, ffn = 0;
+	enum ar_status st;
+
+	if (!m->layer->n_experts)
+		return AR_OK;
+	st = config_int(config, "decoder_sparse_step", INT_MAX, 1, &step, path, err);
+	for (int i = 0; i < m->n_layers && !st; i++) {
+		if ((i + 1) % step == 0 && !is_listed(only, i))
+			continue;
+		st = config_int(config, "intermediate_size", 1 << 24, 0, &ffn, path, err);
+		layer_make_dense(&m->layer[i], ffn);
+	}
+	return st;
 }
 
 /* ---- the model outside its layers ---- */
@@ -337,5 +372,7 @@ enum ar_status config_decoder(struct model *m, const struct arch *a, const cJSON
 	if (!latent)
 		l.rotary_dim = rope_dim(&m->rope, l.head_dim);
 	st = model_set_layers(m, n_layers, &l, err);
+	if (!st)
+		st = read_dense(m, config, path, err);
 	return st || latent ? st : read_kinds(m, a, config, path, err);
 }

@@ -12,6 +12,8 @@ const char *layer_gap(const struct layer_spec *l)
 		return "values of another size than keys";
 	if (l->k_is_v)
 		return "values from the product of keys";
+	if (l->qk_norm_all)
+		return "norms of all heads together";
 	return NULL;
 }
 

@@ -58,14 +58,15 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       a->window == b->window && cache_layout(a->cache) == cache_layout(b->cache) &&
 	       a->rotary_dim == b->rotary_dim && a->score_scale == b->score_scale &&
 	       a->qkv_bias == b->qkv_bias && a->o_bias == b->o_bias && a->mlp_bias == b->mlp_bias &&
-	       a->qk_norm == b->qk_norm && a->out_gate == b->out_gate && a->sinks == b->sinks &&
+	       a->qk_norm == b->qk_norm && a->qk_norm_all == b->qk_norm_all &&
+	       a->out_gate == b->out_gate && a->sinks == b->sinks &&
 	       a->post_norms == b->post_norms && d->k_heads == e->k_heads &&
 	       d->v_heads == e->v_heads && d->k_dim == e->k_dim && d->v_dim == e->v_dim &&
-	       d->conv == e->conv && a->act == b->act && a->ffn == b->ffn &&
-	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
-	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate &&
-	       router_alike(&a->router, &b->router) && latent_alike(a, b) &&
-	       formats_alike(a, b);
+	       d->conv == e->conv && a->state_f32 == b->state_f32 && a->act == b->act &&
+	       a->ffn == b->ffn && a->n_experts == b->n_experts &&
+	       a->experts_per_tok == b->experts_per_tok && a->shared_ffn == b->shared_ffn &&
+	       a->shared_gate == b->shared_gate && router_alike(&a->router, &b->router) &&
+	       latent_alike(a, b) && formats_alike(a, b);
 }
 
 bool model_alike(const struct model *a, const struct model *b)

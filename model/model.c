@@ -105,6 +105,7 @@ static const struct {
 	{ "kv_lora_rank", cJSON_Number, 0, "a number" },
 	{ "layer_types", cJSON_Array, cJSON_String, "an array of strings" },
 	{ "mlp_bias", cJSON_True | cJSON_False, 0, "true or false" },
+	{ "mamba_ssm_dtype", cJSON_String, 0, "a string" },
 	{ "mlp_only_layers", cJSON_Array, cJSON_Number, "an array of numbers" },
 	{ "model_type", cJSON_String, 0, "a string" },
 	{ "rope_parameters", cJSON_Object, 0, "an object" },

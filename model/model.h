@@ -88,10 +88,12 @@ struct layer_spec {
 	int qkv_bias, o_bias;	 /* flags, 0 or 1, as all below */
 	int mlp_bias;		 /* of gate, up and down, of each expert, and of the router */
 	int qk_norm;		 /* RMS norm of each head of Q and K before RoPE */
+	int qk_norm_all;	 /* with qk_norm: of all heads of Q together, and of K */
 	int out_gate;		 /* attention output times sigmoid of a gate that QKV gives */
 	int sinks;		 /* a learned logit per head that no value belongs to */
 	int post_norms;		 /* norms after attention and MLP, too: four in all */
 	struct delta_spec delta; /* MIX_LINEAR; else all 0 */
+	int state_f32;		 /* MIX_LINEAR: engines keep its state as fp32, not bf16 */
 	enum mlp_act act;
 	int ffn;			  /* gated MLP's width; of one expert when n_experts > 0 */
 	int n_experts, experts_per_tok;	  /* 0: dense MLP */

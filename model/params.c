@@ -45,6 +45,12 @@ static struct tensor_shape latent_tensor(const struct model *m, const struct lay
 	}
 }
 
+/* Weights of the norm of Q or K, which has heads. */
+static int64_t norm_dim(const struct layer_spec *l, int heads)
+{
+	return (int64_t)(l->qk_norm_all ? heads : 1) * l->head_dim;
+}
+
 struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec *l, enum weight i)
 {
 	int64_t q = (int64_t)layer_q_first(l) + l->out_gate * (int64_t)layer_o_width(l);
@@ -57,8 +63,9 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 	case WEIGHT_Q_BIAS: return (struct tensor_shape){ l->qkv_bias * q, 0 };
 	case WEIGHT_K_BIAS: return (struct tensor_shape){ l->qkv_bias * k, 0 };
 	case WEIGHT_V_BIAS: return (struct tensor_shape){ l->qkv_bias * v, 0 };
-	case WEIGHT_Q_NORM:
-	case WEIGHT_K_NORM: return (struct tensor_shape){ l->qk_norm * l->head_dim, 0 };
+	case WEIGHT_Q_NORM: return (struct tensor_shape){ l->qk_norm * norm_dim(l, l->q_heads), 0 };
+	case WEIGHT_K_NORM:
+		return (struct tensor_shape){ l->qk_norm * norm_dim(l, l->kv_heads), 0 };
 	case WEIGHT_O: return (struct tensor_shape){ m->hidden, (int64_t)layer_o_width(l) };
 	case WEIGHT_O_BIAS: return (struct tensor_shape){ l->o_bias * m->hidden, 0 };
 	case WEIGHT_ATTN_POST:

@@ -302,6 +302,30 @@ static void test_keys(void)
 		   m.layer->n_experts == 8 && !m.layer->shared_ffn && !m.layer->shared_gate,
 	   "a width of 0 is no shared expert: %s", err.msg);
 	model_release(&m);
+	ok(parse(&m,
+		 TYPED("qwen3_moe", "6") ",\"num_experts\":8,\"num_experts_per_tok\":2,"
+					 "\"moe_intermediate_size\":32,"
+					 "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3]}",
+		 &err) == AR_OK &&
+		   m.layer[1].n_experts == 8 && m.layer[1].ffn == 32 && m.layer[5].n_experts == 8 &&
+		   !m.layer[0].n_experts && !m.layer[3].n_experts && !m.layer[4].n_experts &&
+		   m.layer[0].ffn == 96 && model_layer_kind(&m, 3) == 0,
+	   "layers with experts and dense ones: %s", err.msg);
+	model_release(&m);
+	ok(parse(&m,
+		 "{\"model_type\":\"qwen3_5_moe_text\",\"num_hidden_layers\":4,\"hidden_size\":64,"
+		 "\"vocab_size\":100,\"num_attention_heads\":4,\"head_dim\":32,"
+		 "\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":48,"
+		 "\"attn_output_gate\":false,\"mamba_ssm_dtype\":\"float32\"" DELTA "}",
+		 &err) == AR_OK &&
+		   m.layer[0].ffn == 48 && m.layer[0].state_f32 && !m.layer[3].state_f32 &&
+		   !m.layer[3].out_gate,
+	   "a model of experts alone, states of fp32, no gate: %s", err.msg);
+	model_release(&m);
+	ok(parse(&m, TYPED("mimo", "2") ",\"attention_bias\":true}", &err) == AR_OK &&
+		   m.layer->qkv_bias && !m.layer->o_bias,
+	   "MiMo's bias is not of the output: %s", err.msg);
+	model_release(&m);
 }
 
 static void test_refused(void)
@@ -342,6 +366,8 @@ static void test_refused(void)
 		{ TYPED("gpt_oss", "2") ",\"sliding_window\":8,\"swiglu_limit\":NaN}",
 		  "want a positive number as 'swiglu_limit', not 'NaN'" },
 		{ TYPED("qwen3_next", "4") "}", "as 'linear_num_key_heads'" },
+		{ TYPED("qwen3_5", "4") DELTA ",\"mamba_ssm_dtype\":\"float16\"}",
+		  "want float32 or bfloat16 as 'mamba_ssm_dtype'" },
 		{ TYPED("qwen3_next", "4") DELTA ",\"linear_num_value_heads\":3}",
 		  "appears twice" },
 		{ TYPED("qwen3_next",

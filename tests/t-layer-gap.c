@@ -19,6 +19,7 @@ static const struct {
 	{ "latent attention", { HEADS, .mixer = MIX_LATENT } },
 	{ "values of another size than keys", { HEADS, .v_dim = 32 } },
 	{ "values from the product of keys", { HEADS, .k_is_v = 1 } },
+	{ "norms of all heads together", { HEADS, .qk_norm = 1, .qk_norm_all = 1 } },
 };
 
 static void refuses(const char *gap, const struct layer_spec *spec)

@@ -120,6 +120,10 @@ static void test_layers(void)
 	is_int(layer_params(&m, &l), attention + norms + 3 * 7 * 10 - 12 * 10,
 	       "with values from the product of keys");
 	l.k_is_v = 0;
+	l.qk_norm = l.qk_norm_all = 1;
+	is_int(layer_params(&m, &l), attention + norms + 3 * 7 * 10 + 24 + 12,
+	       "with norms of all heads together");
+	l.qk_norm = l.qk_norm_all = 0;
 	l.mlp_bias = l.o_bias = l.qkv_bias = l.sinks = l.post_norms = 1;
 	is_int(layer_params(&m, &l),
 	       attention + 2 * norms + 3 * 7 * 10 + (2 * 7 + 10) + 10 + (24 + 2 * 12) + 4,

@@ -28,7 +28,8 @@ static int64_t state_bytes(const struct layer_spec *l)
 	const struct delta_spec *d = &l->delta;
 	int64_t channels = (int64_t)2 * d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
 
-	return ((d->conv - 1) * channels + (int64_t)d->v_heads * d->v_dim * d->k_dim) * ELEMENT;
+	return (d->conv - 1) * channels * ELEMENT +
+	       (int64_t)d->v_heads * d->v_dim * d->k_dim * (l->state_f32 ? 4 : ELEMENT);
 }
 
 static int first_of(const struct model *m, bool linear)
