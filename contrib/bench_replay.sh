@@ -32,6 +32,7 @@ for n; do
 		-o "$tmp/trace.jsonl" "$top/traces/samples/azure-2023-code-200.csv"
 	measure "$tmp/run" "$attnreplay" -q run --trace "$tmp/trace.jsonl" --backend cost \
 		--cost-fixed 6ms --cost-per-token 20us --max-num-batched-tokens 2048 \
+		--policy vllm-0.16 --engine-defaults none \
 		--num-gpu-blocks 1000000 --db "$tmp/db" \
 		--keep-entries "${KEEP_ENTRIES:-no}" >"$tmp/out"
 	measure "$tmp/report" "$attnreplay" report "$tmp/db" >/dev/null

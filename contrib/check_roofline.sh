@@ -43,6 +43,12 @@ options_of() {
 			s/ --(accuracy|backend|capture|cudagraph-capture-sizes|db|device|extend)[ =][^ ]*//g
 			s/ --(gpu-memory-utilization|keep-kernels|prof|sample-layers|seed)[ =][^ ]*//g'
 }
+# Scheduler values of the run, so that defaults for another GPU do not hold.
+values_of() { # values_of RUN
+	values "SELECT key || '=' || value AS option FROM run_param WHERE run_id = $1 AND (key IN
+		('policy', 'max-num-batched-tokens', 'max-num-seqs', 'block-size') OR key IN
+		('async-scheduling', 'enable-prefix-caching') AND value)" | sed 's/^/--/'
+}
 density_of() { # density_of FIRST LAST
 	values "SELECT name || printf('=%.6f', sum(exec_sel) * 1.0 / sum(exec_total)) AS share
 		FROM selection_stat JOIN run USING(run_id) JOIN method USING(method_id)
@@ -53,7 +59,8 @@ values 'SELECT min(run_id) AS first, max(run_id) AS last, min(num_blocks) AS blo
 	GROUP BY command_utc_ns ORDER BY 1' | tr , ' ' >"$db.commands"
 while read -r first last blocks; do
 	# shellcheck disable=SC2046
-	attnreplay run $(options_of "$first") --backend roofline --num-gpu-blocks "$blocks" \
+	attnreplay run --engine-defaults none $(values_of "$first") $(options_of "$first") \
+		--backend roofline --num-gpu-blocks "$blocks" \
 		$(density_of "$first" "$last") "$@" --db "$db" >/dev/null
 done <"$db.commands"
 rm "$db.commands"

@@ -33,8 +33,8 @@ enum ar_status run_engine_defaults(struct run_options *o, const struct engine_gp
 /* The GPU that is assumed where none is named, an H100. */
 enum ar_status run_engine_gpu(struct engine_gpu *gpu, struct ar_err *err);
 
-/* "of vllm-0.33 on h100 (--gpu): 256 requests, the engine's own 1024".  The caller frees it; NULL: no
- * memory. */
+/* "of vllm-0.33 on h100 (--gpu): 256 requests, the engine's own 1024".  The caller frees it; NULL:
+ * no memory. */
 char *run_defaults_text(const struct run_options *o);
 
 /* Tokens of the largest CUDA graph; 0: as graph_sizes_open() takes it. */

@@ -129,8 +129,8 @@ void sweep_point_release(struct sweep_point *p)
 
 /* The key and GPU of each run; the key is NULL if the run is not finished. */
 static const char runs_sql[] =
-	"SELECT iif(status = 'done', run_key, NULL), g.name, mem_bytes FROM run LEFT JOIN gpu g USING(gpu_id) "
-	"ORDER BY run_id";
+	"SELECT iif(status = 'done', run_key, NULL), g.name, mem_bytes FROM run LEFT JOIN gpu g "
+	"USING(gpu_id) ORDER BY run_id";
 
 /* A key of a GPU's run has the name of the GPU, and the defaults of the engine on it.  Only the
  * database knows them. */
