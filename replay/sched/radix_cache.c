@@ -7,10 +7,9 @@
 
 #include "base/rng.h"
 
-/* Tokens [start, end) of req, below parent.  Used: a later time is larger; within one match, the
- * time of a node is before that of its child. */
+/* Tokens [start, end) of req, below parent. */
 struct node {
-	uint64_t used;
+	uint64_t used; /* when it was used last; nodes of one path may have one time */
 	uint32_t parent, req, start, end;
 	uint32_t n_child, n_lock;
 	uint32_t next; /* in the bucket, or of the unused nodes */
@@ -32,9 +31,6 @@ struct radix_cache {
 	uint64_t now;
 	int64_t n_block, n_loose; /* blocks in nodes, and in nodes that are not locked */
 };
-
-/* A step of the time has room for the nodes of a path. */
-#define TICK (1ull << 24)
 
 enum ar_status radix_cache_open(struct radix_cache **out, struct block_pool *pool,
 				const struct trace *t, struct ar_err *err)
@@ -211,16 +207,11 @@ static void update(struct radix_cache *c, uint32_t n)
 		leave_heap(c, n);
 }
 
-static void use(struct radix_cache *c, uint32_t n, uint64_t time)
+static void use(struct radix_cache *c, uint32_t n)
 {
-	c->node[n].used = time;
+	c->node[n].used = c->now;
 	if (c->node[n].heap)
 		settle(c, c->node[n].heap, n);
-}
-
-static uint64_t later(struct radix_cache *c)
-{
-	return c->now += TICK;
 }
 
 /* ---- the tree ---- */
@@ -242,7 +233,7 @@ static uint32_t split(struct radix_cache *c, uint32_t n, uint32_t pos)
 	struct node *x = &c->node[n];
 
 	unlink_child(c, n);
-	c->node[above] = (struct node){ .used = later(c),
+	c->node[above] = (struct node){ .used = ++c->now,
 					.parent = x->parent,
 					.req = x->req,
 					.start = x->start,
@@ -253,7 +244,8 @@ static uint32_t split(struct radix_cache *c, uint32_t n, uint32_t pos)
 	x->start = pos;
 	link_child(c, above);
 	link_child(c, n);
-	use(c, n, later(c));
+	c->now++;
+	use(c, n);
 	return above;
 }
 
@@ -266,8 +258,10 @@ static bool descend(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t 
 
 	if (!n)
 		return false;
-	if (inserts)
-		use(c, n, later(c));
+	if (inserts) {
+		c->now++;
+		use(c, n);
+	}
 	*pos = blocks_until(c, c->node[n].req, req, *pos, lesser(end, c->node[n].end));
 	*node = *pos < c->node[n].end ? split(c, n, *pos) : n;
 	return true;
@@ -276,14 +270,13 @@ static bool descend(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t 
 uint32_t radix_cache_match(struct radix_cache *c, uint32_t req, uint32_t max, uint32_t *node)
 {
 	uint32_t end = max - max % c->block_tok, pos = 0;
-	uint64_t time;
 
 	*node = 0;
 	while (descend(c, req, end, node, &pos, false))
 		;
-	time = later(c);
+	c->now++;
 	for (uint32_t n = *node; n; n = c->node[n].parent)
-		use(c, n, time--);
+		use(c, n);
 	return pos;
 }
 
@@ -299,7 +292,7 @@ uint32_t radix_cache_insert(struct radix_cache *c, uint32_t req, uint32_t n_tok,
 		return had;
 	*node = n = new_node(c);
 	c->node[n] = (struct node){
-		.used = later(c), .parent = above, .req = req, .start = had, .end = n_tok
+		.used = ++c->now, .parent = above, .req = req, .start = had, .end = n_tok
 	};
 	link_child(c, n);
 	c->node[above].n_child++;

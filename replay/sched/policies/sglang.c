@@ -611,13 +611,13 @@ static void newest_first(struct sched *s)
 	}
 }
 
-/* In 0.5.23, what the running batch has of the last batch when the next one is planned.  A request
- * that left it clears the full mark, and so does an empty batch. */
+/* In 0.5.23, the last prefill batch joins the running batch.  A request that left either of them
+ * clears the full mark, and so does a prompt that goes on.  An empty running batch loses it. */
 static void join_at_once(struct sched *s)
 {
 	struct memory *m = s->memory;
 
-	if (m->n_planned > s->n_running || (m->prefill && (m->cut || m->alone)) || !n_decode(s))
+	if (m->n_planned > s->n_running || (m->prefill && (m->cut || m->alone)))
 		m->full = NULL;
 }
 
@@ -663,14 +663,11 @@ static void join_running(struct sched *s)
 static void decode_beside(struct sched *s, size_t n)
 {
 	struct memory *m = s->memory;
-	size_t n_end = n_ending(s, n);
 
-	if (n_end)
-		m->full = NULL;
 	if (!decodes_fit(s, n))
 		return;
 	m->alone = true;
-	m->along = n > n_end;
+	m->along = n > n_ending(s, n);
 	m->n_finished = 0;
 	sglang_run_decodes(s, n);
 }
@@ -682,8 +679,6 @@ static void decode_alone(struct sched *s)
 	size_t n = n_decode(s), n_end = n_ending(s, n);
 
 	drop_finished(m);
-	if (n_end)
-		m->full = NULL;
 	if (decodes_fit(s, n)) {
 		if (n > n_end)
 			lower_ratio(m);
