@@ -10,6 +10,7 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "model/layer_size.h"
 #include "model/quant.h"
 #include "replay/cost/backend_cost.h"
 
@@ -59,7 +60,14 @@ static void print_model(const struct run_inputs *in, const struct run_options *o
 	char text[96];
 
 	put_after("model     ", m->name);
-	printf(", %d layers, %d/%d heads of %d", m->n_layers, l->q_heads, l->kv_heads, l->head_dim);
+	printf(", %d layers, ", m->n_layers);
+	if (l->mixer == MIX_LATENT)
+		printf("%d heads of %d over latents of %d", l->q_heads, l->head_dim,
+		       layer_key_dim(l));
+	else
+		printf("%d/%d heads of %d", l->q_heads, l->kv_heads, l->head_dim);
+	if (l->index.heads)
+		printf(", lists of %d keys", l->index.topk);
 	if (m->tp > 1)
 		printf(" on each of %d ranks", m->tp);
 	if (in->prep.n_run_layers < m->n_layers)

@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run with models of latent attention: every preset under several policies, phases of the
+# database, and what refuses them.
+. "$srcdir/tests/tap.sh"
+
+printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1000,10\n0.5,5000,20\n' >"$tmp/t.csv"
+run() { "$ATTNREPLAY" run --trace "$tmp/t.csv" "$@"; }
+model() { run --backend roofline --gpu h200 --policy vllm-0.33 --block-size 64 --model "$@"; }
+phases() { # DB: phases of latent attention that took time
+	"$ATTNREPLAY" sql --format csv "$1" "SELECT group_concat(name, '+') FROM (SELECT DISTINCT name
+	FROM iteration_phase JOIN phase USING(phase_id) WHERE gpu_ns > 0 AND core ORDER BY phase_id)" |
+		tail -1
+}
+done_by() { # COMMAND...: both requests are done
+	"$@" >"$tmp/out" 2>&1
+	grep -q '2 requests ok' "$tmp/out" || { cat "$tmp/out"; return 1; }
+}
+
+while read -r name tp header; do
+	ok "$name runs" done_by model "$name" --tp "$tp" --db "$tmp/$name.db"
+	is '... and the header describes it' \
+		"$(sed -n 's/^model     [^ ]* //p' "$tmp/out" | sed 's/, weights.*//')" "$header"
+	for policy in vllm-0.24 sglang trtllm-no-evict sarathi; do
+		ok "... under $policy, too" done_by run --backend roofline --gpu h200 --model "$name" \
+			--tp "$tp" --policy "$policy"
+	done
+done <<-LIST
+	deepseek-v2-lite 1 27 layers, 16 heads of 192 over latents of 576
+	deepseek-v3 16 61 layers, 8 heads of 192 over latents of 576 on each of 16 ranks
+	deepseek-v3.2 16 61 layers, 8 heads of 192 over latents of 576, lists of 2048 keys on each of 16 ranks
+	glm-4.7-flash 4 47 layers, 5 heads of 256 over latents of 576 on each of 4 ranks
+	glm-5 32 78 layers, 2 heads of 256 over latents of 576, lists of 2048 keys on each of 32 ranks
+	kimi-k2 16 61 layers, 4 heads of 192 over latents of 576 on each of 16 ranks
+LIST
+is 'phases without an indexer' "$(phases "$tmp/deepseek-v3.db")" 'attend+decode+latent'
+is 'phases with one' "$(phases "$tmp/deepseek-v3.2.db")" 'select+metadata+attend+decode+latent'
+is 'a cache in fp8' "$(model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8 | grep -o 'KV cache .*')" \
+	'KV cache latent-index-fp8'
+ok '... not in another format' fails 2 'no KV cache kv-e5m2 of latents of 512 . 64 is known' \
+	model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8_e5m2
+
+gap='model deepseek-v2-lite, layer 0: latent attention: there are no kernels for it'
+ok 'backend cpu refuses it' fails 2 "$gap" \
+	run --backend cpu --capture random:0 --model deepseek-v2-lite
+ok '... so do captures' fails 2 "$gap" model deepseek-v2-lite --capture random:0
+mkdir "$tmp/deepseek-v2-lite"
+cp "$ATTNREPLAY_DATA/model/presets/deepseek-v2-lite.json" "$tmp/deepseek-v2-lite/config.json"
+ok '... and weights' fails 2 "$gap" run --backend cpu --weights "$tmp/deepseek-v2-lite"
+ok '... and select' fails 2 "$gap" "$ATTNREPLAY" select --method flashprefill \
+	--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --model deepseek-v2-lite
+ok 'a sparse method is named' fails 2 "method 'flashprefill': layer 0 of model deepseek-v2-lite has latent attention" \
+	model deepseek-v2-lite --method flashprefill --density flashprefill=0.1
+finish
