@@ -43,6 +43,9 @@ is 'the model may come last' "$(took 'vllm serve --max-num-seqs 7 --trust-remote
 vllm-0.33, 8192 tokens and 7 requests, planned ahead'
 is 'the shell ends the command' "$(took 'nohup /opt/venv/bin/vllm serve Qwen/Qwen3-8B --max-num-seqs 9 \
 	> vllm.log 2>&1 &' | sed -n 2p)" 'vllm-0.33, 8192 tokens and 9 requests, planned ahead'
+run 'vllm serve Qwen/Qwen3-8B -q fp8 --kv-cache-dtype fp8' --db quant.db >out 2>err
+is 'so are number formats' "$("$ATTNREPLAY" sql --format csv quant.db "SELECT value FROM run_param
+	WHERE key IN ('quantization', 'kv-cache-dtype') ORDER BY key" | sed 1d | tr '\n' ' ')" 'fp8 fp8_per_tensor '
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 32K' --db len.db >out 2>err
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 32k' --db len.db >out 2>err
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 25.6k' --db len.db >out 2>err

@@ -39,7 +39,7 @@ struct backend_env {
 	struct plan *plan;	       /* the backend opens its methods */
 	int page_tok;		       /* tokens of a page of the KV cache; 0: as plan takes it */
 	int64_t max_batched_tok, max_seqs, max_len; /* limits of the policy; longest request */
-	int64_t max_captured; /* rows of the largest CUDA graph; 0: see graph_sizes_open() */
+	int64_t max_captured;  /* rows of the largest CUDA graph; 0: see graph_sizes_open() */
 	int64_t max_draft_tok; /* most drafts of a verify entry; 0: there are no such entries */
 	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
 	struct blocks *blocks;	       /* closed; start() of a backend that keeps KV opens it */

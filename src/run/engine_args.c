@@ -166,6 +166,24 @@ static const struct flag {
 	{ SGLANG, "disable-custom-all-reduce", NULL, SWITCH },
 };
 
+/* Values that have another name here. */
+static const struct {
+	enum engine engine;
+	const char *option, *value, *ours;
+} values[] = {
+	{ VLLM, "quantization", "fp8", "fp8_per_tensor" },
+	{ SGLANG, "quantization", "fp8", "fp8_per_channel" },
+};
+
+static const char *our_value(enum engine e, const char *option, const char *value)
+{
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+		if (values[i].engine == e && !strcmp(values[i].option, option) &&
+		    !strcmp(values[i].value, value))
+			return values[i].ours;
+	return value;
+}
+
 /* The row of a name of n letters; '_' is '-' in it. */
 static const struct flag *find_flag(enum engine e, const char *name, size_t n)
 {
@@ -310,7 +328,7 @@ static enum ar_status take(struct command *c, const struct flag *f, const char *
 	if (!takes_value(f))
 		return set(c, f->option, f->kind == ON ? "1" : "0", word, err);
 	if (f->kind == VALUE)
-		return set(c, f->option, value, word, err);
+		return set(c, f->option, our_value(c->engine, f->option, value), word, err);
 	return set_number(c, f, word, value, err);
 }
 
