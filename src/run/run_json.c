@@ -72,6 +72,7 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	       json_add(o, "trace", json_of_text(r->in.trace->name)) &&
 	       json_add(o, "trace_sha256", json_of_text(r->in.trace->sha256)) &&
 	       json_add(o, "policy", json_of_text(r->in.limits.policy->name)) &&
+	       json_add(o, "engine_defaults", json_of_text(r->session.defaults)) &&
 	       json_add(o, "backend", json_of_text(r->session.backend->name)) &&
 	       json_add(o, "clock", json_of_text(run_clock_name(&r->session))) &&
 	       json_add(o, "host", json_of_text(r->in.host.name)) &&
