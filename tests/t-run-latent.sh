@@ -6,7 +6,7 @@
 
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1000,10\n0.5,5000,20\n' >"$tmp/t.csv"
 run() { "$ATTNREPLAY" run --trace "$tmp/t.csv" "$@"; }
-model() { run --backend roofline --gpu h200 --policy vllm-0.33 --block-size 64 --model "$@"; }
+model() { run --backend roofline --gpu h200 --policy vllm-0.33 --model "$@"; }
 phases() { # DB: phases of latent attention that took time
 	"$ATTNREPLAY" sql --format csv "$1" "SELECT group_concat(name, '+') FROM (SELECT DISTINCT name
 	FROM iteration_phase JOIN phase USING(phase_id) WHERE gpu_ns > 0 AND core ORDER BY phase_id)" |
@@ -33,6 +33,12 @@ done <<-LIST
 	glm-5 32 78 layers, 2 heads of 256 over latents of 576, lists of 2048 keys on each of 32 ranks
 	kimi-k2 16 61 layers, 4 heads of 192 over latents of 576 on each of 16 ranks
 LIST
+blocks() { "$@" 2>&1 | sed -n '/^defaults/p; s/^blocks *[0-9]* of \([0-9]* tokens\).*/\1/p'; }
+is 'with an indexer KV blocks have 64 tokens by default' \
+	"$(blocks model deepseek-v3.2 --tp 16)" 'defaults  of vllm-0.33 on h200 (--gpu)
+64 tokens'
+is '... under sglang, too' "$(blocks model deepseek-v3.2 --tp 16 --policy sglang | tail -1)" '64 tokens'
+is '... without one they have 16' "$(blocks model deepseek-v3 --tp 16 | tail -1)" '16 tokens'
 is 'phases without an indexer' "$(phases "$tmp/deepseek-v3.db")" 'attend+decode+latent'
 is 'phases with one' "$(phases "$tmp/deepseek-v3.2.db")" 'select+metadata+attend+decode+latent'
 is 'a cache in fp8' "$(model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8 | grep -o 'KV cache .*')" \

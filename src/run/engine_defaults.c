@@ -17,6 +17,7 @@ struct facts {
 	struct engine_gpu gpu;
 	int64_t max_len; /* of the model; 0: not known */
 	bool linear;	 /* the model has linear layers */
+	bool index;	 /* ... an indexer */
 	char why[256];	 /* why it has no prefix cache; "": it may have one */
 };
 
@@ -101,6 +102,7 @@ static void read_model(const struct policy *p, const struct model *m, struct fac
 	f->max_len = m->max_len;
 	for (int i = 0; i < m->n_layers; i++)
 		f->linear = f->linear || m->layer[i].mixer == MIX_LINEAR;
+	f->index = m->layer->index.heads > 0;
 	if (why)
 		snprintf(f->why, sizeof f->why, "%s", why);
 }
@@ -226,7 +228,8 @@ static struct values own_values(const struct run_options *o, const struct engine
 {
 	struct values v = { .tokens = d->tokens,
 			    .requests = d->requests,
-			    .block_tok = d->block_tok,
+			    .block_tok = f->index && d->index_block_tok ? d->index_block_tok :
+									  d->block_tok,
 			    .async = d->async,
 			    .prefix_cache = d->prefix_cache && !(d->linear_uncached && f->linear) };
 

@@ -722,8 +722,8 @@ static void sglang_compose(struct sched *s)
 
 #define GIB ((int64_t)1 << 30)
 #define ALL_GPUS \
-	.requests = 2048, .block_tok = 1, .async = true, .prefix_cache = true, \
-	.pool = POOL_STATIC, .captured_per_req = 1
+	.requests = 2048, .block_tok = 1, .index_block_tok = 64, .async = true, \
+	.prefix_cache = true, .pool = POOL_STATIC, .captured_per_req = 1
 
 /* SGLang 0.5.21, arg_groups/memory_hook.py, by GPU.  Requests are 2048 to 4096 by the tokens of the
  * pool (pool_configurator.py:1573); only pools of more than 4 times the model's length have more

@@ -273,8 +273,8 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 #define LARGE_GPU .from_bytes = 70 * GIB, .but = "A100", .tokens = 8192, .requests = 1024
 #define OTHER_GPU .tokens = 2048, .requests = 256
 #define ALL_GPUS \
-	.tokens_by_length = true, .block_tok = 16, .async = true, .prefix_cache = true, \
-	.captured = 512, .captured_per_req = 2
+	.tokens_by_length = true, .block_tok = 16, .index_block_tok = 64, .async = true, \
+	.prefix_cache = true, .captured = 512, .captured_per_req = 2
 
 /* Of 'vllm serve': engine/arg_utils.py, get_batch_defaults(), and config/.  Asynchronous scheduling
  * is on where nothing forbids it: 0.16.0, config/vllm.py:687.  From 0.21 on memory for graphs is
@@ -294,6 +294,7 @@ static const struct engine_defaults defaults_0_33[] = {
 	  .requests = 1024,
 	  .tokens_by_length = true,
 	  .block_tok = 16,
+	  .index_block_tok = 64,
 	  .async = true,
 	  .prefix_cache = true,
 	  .memory_share = 0.92,
