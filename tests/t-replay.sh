@@ -358,6 +358,12 @@ EOF
 		"$(grep -c '^32 tokens found in the prefix cache$' "$tmp/out")" 2
 	ok 'cpu: ... and read it' grep -q '^against dense, 2 samples: relative L2 mean 0 max 0' \
 		"$tmp/out"
+	cpu --trace "$tmp/short.jsonl" --policy sglang --block-size 1 --max-num-batched-tokens 40 \
+		--num-gpu-blocks 129 --enable-prefix-caching --accuracy 1 >"$tmp/out" 2>&1
+	is 'cpu: blocks of a token share a prefix, one plan later' \
+		"$(sed -n '/tokens found/p; s/^\(against.*max 0\),.*/\1/p' "$tmp/out")" \
+		'32 tokens found in the prefix cache
+against dense, 2 samples: relative L2 mean 0 max 0'
 	cpu --trace "$tmp/short.jsonl" --block-size 16 --max-num-batched-tokens 64 \
 		--num-gpu-blocks 8 --enable-prefix-caching --share-kv-across-methods --accuracy 0 \
 		>"$tmp/out" 2>&1

@@ -126,6 +126,7 @@ ok '... and other weights' eval 'run --weights other --prompts prompts.jsonl --m
 	--accuracy 1 --db o.db && [ "$(key o.db)" != "$(key a.db)" ]'
 ok 'a plan made ahead' tiny --async-scheduling
 ok 'a prefix cache' tiny --enable-prefix-caching
+ok 'a radix cache' tiny --policy sglang --block-size 1 --enable-prefix-caching
 ok 'a model by name, if it is the same' tiny --model tiny/config.json
 ok 'search' eval '"$ATTNREPLAY" search chunk --lowest 128 --highest 256 --slo ttft:p99:10s \
 	--backend cpu --clock formula --trace t.csv --weights tiny --prompts prompts.jsonl \
