@@ -77,6 +77,10 @@ ok 'both given are refused as ever' fails 2 'some running requests would get no 
 	"$ATTNREPLAY" run --backend cost --trace t.csv --max-num-seqs 16k --max-num-batched-tokens 8k
 roofline --gpu h100 --max-num-seqs 2 --max-model-len 300 >out 2>err
 is 'a budget is no more than all requests of the longest length have' "$(budget)" '600 2'
+sed 's/"model_type": *"llama"/"model_type": "odd"/; s/\("max_position_embeddings": *\)[0-9]*/\1400/' \
+	"$ATTNREPLAY_DATA/model/presets/llama-3.1-8b.json" >odd.json
+run --backend roofline --gpu h100 --model odd.json --as-model llama --max-num-seqs 2 >out 2>err
+is '... as the model is read' "$(budget)" '800 2'
 cost --policy trtllm-no-evict --max-num-batched-tokens 16 >out
 ok 'a block is no more than the budget' grep -q '^blocks .* of 16 tokens' out
 cost --no-async-scheduling --no-enable-prefix-caching >out

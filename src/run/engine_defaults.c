@@ -163,7 +163,7 @@ static enum ar_status own_facts(const struct run_options *o, struct facts *f, st
 
 	if ((b && !b->needs_model) || !name)
 		return AR_OK;
-	st = model_load(&m, name, err);
+	st = model_load_as(&m, name, o->as_model, err);
 	if (is_read(&st)) {
 		read_model(policies[o->policy], &m, f);
 		model_release(&m);
