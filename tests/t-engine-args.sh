@@ -34,6 +34,11 @@ is '... as the server of its module' \
 	'mistral-7b-v0.3 tp 4
 vllm-0.33, 8192 tokens and 1024 requests, planned ahead
 blocks 16, prefix cache'
+for name in mistralai/Mistral-7B-Instruct-v0.3:mistral-7b-v0.3 openai/gpt-oss-20b:gpt-oss-20b \
+	meta-llama/Meta-Llama-3.1-8B:llama-3.1-8b google/gemma-3-12b-it:gemma-3-12b \
+	Qwen/Qwen3-30B-A3B-Instruct-2507:qwen3-30b-a3b; do
+	is "the preset of ${name%:*}" "$(took "vllm serve ${name%:*}" | head -n 1)" "${name#*:}"
+done
 is 'what is not modelled is named' "$(took 'vllm serve Qwen/Qwen3-8B --port 8000 --trust-remote-code \
 	--served-model-name a b -dp 2 --enable-auto-tool-choice --tool-call-parser=hermes' | sed -n '/left/p')" \
 	'left out --port 8000, --trust-remote-code, --served-model-name a b, -dp 2, '\

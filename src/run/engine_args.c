@@ -223,7 +223,19 @@ static void leave_out(struct run_options *o, const char *word, const char *value
 		 value ? value : "");
 }
 
-/* A number of a hub's name or path: the preset whose name it begins with, as
+/* Take "-word" out of the name. */
+static void cut_word(char *name, const char *word)
+{
+	const size_t n = strlen(word);
+
+	for (char *s = name; (s = strstr(s, word));)
+		if (!s[n] || s[n] == '-')
+			memmove(s, s + n, strlen(s + n) + 1);
+		else
+			s += n;
+}
+
+/* Of a hub's name or a path, the preset whose name it begins with, as
  * meta-llama/Llama-3.1-8B-Instruct does, or "".  Weights in another format are another model. */
 static void preset_of(const char *model, char *name, size_t size)
 {
@@ -239,6 +251,8 @@ static void preset_of(const char *model, char *name, size_t size)
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
 		if (strstr(name, formats[i]))
 			*name = 0;
+	cut_word(name, "-instruct");
+	cut_word(name, "-chat");
 	while (*name) {
 		char *dash = strrchr(name, '-');
 
