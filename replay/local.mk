@@ -83,7 +83,7 @@ check_PROGRAMS += \
   tests/t-prepare \
   tests/t-radix \
   tests/t-ranks tests/t-ranks-gpu \
-  tests/t-roofline tests/t-roofline-latent tests/t-roofline-layers \
+  tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
   tests/t-tokens \
   tests/t-views \
   tests/t-vllm \

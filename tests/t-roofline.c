@@ -280,7 +280,8 @@ static void test_presets(void)
 		bail_out("%s", err.msg);
 	snprintf(again.name, sizeof again.name, "%s", g.name);
 	ok(again.tflops == g.tflops && again.gbps == g.gbps && again.launch_ns == g.launch_ns &&
-		   again.memory_bytes == g.memory_bytes && !strcmp(again.about, g.about) &&
+		   again.memory_bytes == g.memory_bytes && g.tflops_fp8 > 0 &&
+		   again.tflops_fp8 == g.tflops_fp8 && !strcmp(again.about, g.about) &&
 		   !memcmp(again.own, g.own, sizeof g.own) &&
 		   !memcmp(again.rate, g.rate, sizeof g.rate),
 	   "what is written is read again");
@@ -289,6 +290,11 @@ static void test_presets(void)
 	       "... and a selector");
 	is_str(roofline_kind_name(roofline_executor_kind("copy"), name, sizeof name), "attend copy",
 	       "... and an executor");
+	is_str(roofline_kind_name(ROOFLINE_EXPERTS + FORMAT_MXFP4, name, sizeof name),
+	       "experts mxfp4", "... and a format of experts");
+	is_str(roofline_kind_name(roofline_cache_kind(cache_layout_find("kv-e4m3")), name,
+				  sizeof name),
+	       "decode kv-e4m3", "... and a layout of the KV cache");
 	ok(!roofline_kind_name(ROOFLINE_KINDS - 1, name, sizeof name) &&
 		   !roofline_kind_name(0, name, sizeof name),
 	   "no other number is one");
@@ -316,6 +322,15 @@ static void test_bad_files(void)
 		  ": 'launch_ns': want a whole number of ns, at most a second" },
 		{ "{\"tflops\": 1, \"gbps\": 2, \"launch_ns\": 3}",
 		  ": 'graph_launch_ns': want a whole number of ns, at most a second" },
+		{ PEAKS "\"tflops_fp8\": 0}", ": 'tflops_fp8': want a number from 0.001 to 1e9" },
+		{ PEAKS PHASES ", \"formats\": {\"bf16\": " RATE "}}",
+		  ": 'formats.bf16': want a name that this program has" },
+		{ PEAKS PHASES ", \"experts\": {\"fp6\": " RATE "}}",
+		  ": 'experts.fp6': want a name that this program has" },
+		{ PEAKS PHASES ", \"kv\": {\"kv-e4m3\": 1}}",
+		  ": 'kv.kv-e4m3.compute': want a share of the peak from 0.0001 to 10" },
+		{ PEAKS PHASES ", \"kv\": {\"kv-int8\": " RATE "}}",
+		  ": 'kv.kv-int8': want a name that this program has" },
 		{ PEAKS "\"memory_bytes\": 80}",
 		  ": 'memory_bytes': want a whole number of bytes, from 2^20 to 2^50" },
 		{ PEAKS "\"x\": 1}",

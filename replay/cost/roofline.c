@@ -32,28 +32,33 @@ static int left_over(const struct layer_spec *l)
 	return l->n_experts && !l->shared_ffn ? l->experts_per_tok : 1;
 }
 
-/* n_batch gated MLPs of rows each. */
-static void add_gated(const struct model *m, double n_batch, double rows, double ffn, int bias,
-		      struct roofline_work *work)
+/* n_batch gated MLPs of rows each.  up, down: formats of their weights. */
+static void add_gated(const struct model *m, const struct linear_format *up,
+		      const struct linear_format *down, bool experts, double n_batch, double rows,
+		      double ffn, int bias, struct roofline_work *work)
 {
-	add_product(&work[PHASE_LINEAR], n_batch, rows, 2 * ffn, m->hidden, bias);
+	add_weights(&work[PHASE_LINEAR], up, experts, n_batch, rows, 2 * ffn, m->hidden, bias);
 	add_moves(&work[PHASE_NORM], 3 * n_batch * rows * ffn);
-	add_product(&work[PHASE_LINEAR], n_batch, rows, m->hidden, ffn, bias);
+	add_weights(&work[PHASE_LINEAR], down, experts, n_batch, rows, m->hidden, ffn, bias);
 }
 
 static void count_mlp(const struct model *m, const struct layer_spec *l, int rows,
 		      struct roofline_work *work)
 {
 	const struct expert_load e = layer_experts(l, rows);
+	const struct linear_format *f = l->format, *shared = &f[LINEAR_SHARED];
+	const bool experts = l->n_experts;
 
 	if (l->n_experts) {
 		add_product(&work[PHASE_LINEAR], 1, rows, l->n_experts, m->hidden, l->mlp_bias);
 		add_moves(&work[PHASE_NORM], 2.0 * e.experts * e.rows * m->hidden);
 	}
-	add_gated(m, e.experts, e.rows, l->ffn, l->mlp_bias, work);
+	add_gated(m, &f[experts ? LINEAR_EXPERTS : LINEAR_GATE],
+		  &f[experts ? LINEAR_EXPERTS : LINEAR_DOWN], experts, e.experts, e.rows, l->ffn,
+		  l->mlp_bias, work);
 	if (!l->shared_ffn)
 		return;
-	add_gated(m, 1, rows, l->shared_ffn, 0, work);
+	add_gated(m, shared, shared, false, 1, rows, l->shared_ffn, 0, work);
 	if (l->shared_gate)
 		add_product(&work[PHASE_LINEAR], 1, rows, 1, m->hidden, 0);
 	add_moves(&work[PHASE_NORM],
@@ -79,6 +84,8 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 		       struct roofline_work *work)
 {
 	const struct model *m = s->model;
+	const bool linear = l->mixer == MIX_LINEAR;
+	const struct linear_format *f = l->format;
 
 	if (l->mixer == MIX_LATENT)
 		roofline_latent_rows(s, l, rows, work);
@@ -87,16 +94,18 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 	if (s->attention_only)
 		return;
 	add_norm(&work[PHASE_NORM], rows, m->hidden, left_over(l), l->post_norms);
-	add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_qkv_width(l), m->hidden,
-		    l->qkv_bias);
+	add_weights(&work[PHASE_LINEAR], &f[linear ? LINEAR_IN : LINEAR_Q], false, 1, rows,
+		    (double)layer_qkv_width(l), m->hidden, l->qkv_bias);
 	if (layer_ba_width(l))
-		add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_ba_width(l), m->hidden, 0);
+		add_weights(&work[PHASE_LINEAR], &f[LINEAR_BA], false, 1, rows,
+			    (double)layer_ba_width(l), m->hidden, 0);
 	if (l->qk_norm)
 		add_moves(&work[PHASE_NORM],
 			  2 * (rows * (double)(layer_q_width(l) + layer_k_width(l)) + l->head_dim));
 	if (l->out_gate)
 		add_moves(&work[PHASE_NORM], 3 * rows * (double)layer_o_width(l));
-	add_product(&work[PHASE_LINEAR], 1, rows, m->hidden, (double)layer_o_width(l), l->o_bias);
+	add_weights(&work[PHASE_LINEAR], &f[linear ? LINEAR_OUT : LINEAR_O], false, 1, rows,
+		    m->hidden, (double)layer_o_width(l), l->o_bias);
 	add_norm(&work[PHASE_NORM], rows, m->hidden, 1, l->post_norms);
 	count_mlp(m, l, rows, work);
 }
@@ -114,7 +123,7 @@ static void count_head(const struct roofline_subject *s, int rows, int emit,
 		return;
 	w->bytes += BF16 * (double)emit * (2.0 * m->hidden + m->vocab);
 	w->kernels += 2;
-	add_product(w, 1, emit, m->vocab, m->hidden, 0);
+	add_weights(w, &m->head, false, 1, emit, m->vocab, m->hidden, 0);
 }
 
 /* Attention of pairs of (row, key) by n rows over keys. */
@@ -205,6 +214,8 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	}
 	if (l->mixer == MIX_LATENT)
 		roofline_latent_mix(l, b, work);
+	if (!cache_is_bf16(l->cache))
+		work[PHASE_DECODE].kind = roofline_cache_kind(l->cache);
 	work[PHASE_MIX].kernels = mix[0] + mix[1];
 	count_rows(s, l, rows, work);
 	count_head(s, rows, emit, &work[PHASE_HEAD]);
@@ -243,6 +254,51 @@ int64_t roofline_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
 	return num_add(in_ns(compute > memory ? compute : memory), r->fixed_ns);
 }
 
+/* The rate of part i; NULL: that of the phase. */
+static const struct roofline_rate *part_rate(const struct roofline_gpu *g, int i)
+{
+	const int all = ROOFLINE_FORMATS + i % FORMATS, kind = ROOFLINE_FORMATS + i;
+
+	if (g->own[kind])
+		return &g->rate[kind];
+	return g->own[all] ? &g->rate[all] : NULL;
+}
+
+/* Time of a part of w, whose phase has the rate r. */
+static int64_t part_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
+		       const struct roofline_work *w, int i)
+{
+	const struct roofline_part *p = &w->part[i];
+	const struct roofline_rate *own = part_rate(g, i);
+	struct roofline_rate x = own ? *own : *r;
+	double peak = p->fp8 && g->tflops_fp8 > 0 ? g->tflops_fp8 : g->tflops;
+	struct roofline_work one = { .flops = p->flops * g->tflops / peak,
+				     .bytes = p->bytes,
+				     .kernels = p->kernels };
+
+	if (!p->kernels)
+		return 0;
+	x.fixed_ns = own ? num_mul(p->kernels, x.fixed_ns) : x.fixed_ns * p->kernels / w->kernels;
+	return roofline_ns(g, &x, &one);
+}
+
+/* Time of w with its parts.  Products in bf16 have their share of the phase's fixed time. */
+static int64_t whole_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
+			const struct roofline_work *w)
+{
+	struct roofline_rate rest = *r;
+	struct roofline_work one = *w;
+	int64_t sum = 0;
+
+	for (int i = 0; i < ROOFLINE_PARTS; i++) {
+		sum = num_add(sum, part_ns(g, r, w, i));
+		one.kernels -= w->part[i].kernels;
+	}
+	if (w->kernels)
+		rest.fixed_ns = rest.fixed_ns * one.kernels / w->kernels;
+	return num_add(sum, roofline_ns(g, &rest, &one));
+}
+
 struct roofline_time roofline_time(const struct roofline_gpu *g, const struct method *m,
 				   const struct roofline_work work[PHASE_COUNT], bool prefill,
 				   int n_layers)
@@ -253,7 +309,10 @@ struct roofline_time roofline_time(const struct roofline_gpu *g, const struct me
 	for (int p = 1; p < PHASE_COUNT; p++) {
 		int times = p == PHASE_HEAD ? 1 : n_layers;
 
-		t.phase_ns[p] = num_mul(times, roofline_ns(g, roofline_rate_of(g, m, p), &work[p]));
+		const struct roofline_rate *r = g->own[work[p].kind] ? &g->rate[work[p].kind] :
+								       roofline_rate_of(g, m, p);
+
+		t.phase_ns[p] = num_mul(times, whole_ns(g, r, &work[p]));
 		t.kernels[p] = times * work[p].kernels;
 		t.cost_ns = num_add(t.cost_ns, t.phase_ns[p]);
 		t.cost_ns = num_add(t.cost_ns, num_mul(launch, t.kernels[p]));

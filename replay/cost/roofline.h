@@ -4,7 +4,9 @@
  * a GPU is by the roofline model (Williams, Waterman, Patterson, 2009).
  *
  * FLOPs are of matrix products: two for each multiply-add, on tensor cores.  Norms, RoPE and
- * softmax have none.  Bytes are of values that must move to or from memory, once, in bf16.
+ * softmax have none.  Bytes are of values that must move to or from memory, once, in bf16.  Weights
+ * have the bytes of their format, scales included, KV caches those of their layout, and the rows of
+ * an fp8 product 1 byte an element.  Quantizing rows is part of the rate of the format.
  *
  *   linear    products of QKV, output, router, gate and up, down, a shared expert and a gated
  *             DeltaNet's gates: operands, bias and product of each
@@ -43,10 +45,20 @@ struct roofline_subject {
 	bool attention_only; /* no linear, norm, mix and head */
 };
 
+/* Products with weights in a format: part i of the kind ROOFLINE_FORMATS + i. */
+enum { ROOFLINE_PARTS = 2 * FORMATS };
+struct roofline_part {
+	double flops, bytes;
+	int kernels;
+	bool fp8; /* rows are quantized as well */
+};
+
 struct roofline_work {
 	double flops, bytes;
-	int kernels;	  /* launches; 0: the phase does not run */
+	int kernels;	  /* launches, of parts as well; 0: the phase does not run */
 	double fp8_flops; /* in addition */
+	int kind;	  /* of rates, where the GPU has them; 0: that of the phase */
+	struct roofline_part part[ROOFLINE_PARTS]; /* in addition */
 };
 
 /* Count the work of batch b: of a layer of the model, and of the head in work[PHASE_HEAD].

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of GPUs for the roofline model.  A file is a JSON object with peak rates, "launch_ns",
- * "graph_launch_ns", and "memory_bytes" where it is known.  "phases" has the rates of each phase; "selectors" and "executors" have the
- * rates of some selectors and executors. */
+ * "graph_launch_ns", and "memory_bytes" where it is known.  "phases" has the rates of each phase;
+ * "selectors" and "executors" have the rates of some selectors and executors.  "formats", "experts"
+ * and "kv", which may be missing, have those of number formats. */
 #include "config.h"
 #include "replay/cost/roofline_gpu.h"
 
@@ -55,7 +56,7 @@ static int executor_count(void)
 
 	while (executors[n])
 		n++;
-	assert(n <= ROOFLINE_KINDS - ROOFLINE_EXECUTORS);
+	assert(n <= EXECUTORS_MAX);
 	return n;
 }
 
@@ -75,6 +76,64 @@ int roofline_executor_kind(const char *name)
 	return -1;
 }
 
+static int format_kind(const char *name)
+{
+	int i = format_find(name);
+
+	return i > FORMAT_BF16 ? ROOFLINE_FORMATS + i : -1;
+}
+
+static int expert_kind(const char *name)
+{
+	int i = format_kind(name);
+
+	return i < 0 ? i : i - ROOFLINE_FORMATS + ROOFLINE_EXPERTS;
+}
+
+int roofline_cache_kind(const struct cache_layout *l)
+{
+	int i = (int)(cache_layout(l) - cache_layouts);
+
+	assert(i < CACHES_MAX);
+	return ROOFLINE_CACHES + i;
+}
+
+static int cache_kind(const char *name)
+{
+	const struct cache_layout *l = cache_layout_find(name);
+
+	return l ? roofline_cache_kind(l) : -1;
+}
+
+static const char *selector_name(int i)
+{
+	return i < selector_count() ? selectors[i]->name : NULL;
+}
+
+static const char *executor_name(int i)
+{
+	return i < executor_count() ? executors[i]->name : NULL;
+}
+
+static const char *format_of(int i)
+{
+	return i > FORMAT_BF16 && i < FORMATS ? format_name((enum format_kind)i) : NULL;
+}
+
+static const char *cache_name(int i)
+{
+	int n = 0;
+
+	while (cache_layouts[n].name)
+		n++;
+	return i < n ? cache_layouts[i].name : NULL;
+}
+
+static const char *phase_of(int i)
+{
+	return phase_name(i + 1);
+}
+
 static int phase_kind(const char *name)
 {
 	for (int p = 1; p < PHASE_COUNT; p++)
@@ -87,27 +146,27 @@ static int phase_kind(const char *name)
 static const struct group {
 	const char *key, *prefix;
 	int (*kind)(const char *name);
+	const char *(*name)(int i); /* of kind from + i; NULL: it has none */
 	int from;
 	bool whole; /* every kind must be there, or its stand-in */
+	bool extra; /* the member may be missing */
 } groups[] = {
-	{ "phases", "", phase_kind, 1, true },
-	{ "selectors", "select ", roofline_selector_kind, ROOFLINE_SELECTORS, false },
-	{ "executors", "attend ", roofline_executor_kind, ROOFLINE_EXECUTORS, false },
+	{ "phases", "", phase_kind, phase_of, 1, true, false },
+	{ "selectors", "select ", roofline_selector_kind, selector_name, ROOFLINE_SELECTORS, false,
+	  false },
+	{ "executors", "attend ", roofline_executor_kind, executor_name, ROOFLINE_EXECUTORS, false,
+	  false },
+	{ "formats", "linear ", format_kind, format_of, ROOFLINE_FORMATS, false, true },
+	{ "experts", "experts ", expert_kind, format_of, ROOFLINE_EXPERTS, false, true },
+	{ "kv", "decode ", cache_kind, cache_name, ROOFLINE_CACHES, false, true },
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 /* The name of a kind in its group; NULL: there is none. */
 static const char *member_name(const struct group *g, int kind, char *buf, size_t n)
 {
-	int i = kind - g->from;
-	const char *name = NULL;
+	const char *name = g->name(kind - g->from);
 
-	if (g->whole)
-		name = phase_name(kind);
-	else if (g->from == ROOFLINE_SELECTORS)
-		name = i < selector_count() ? selectors[i]->name : NULL;
-	else
-		name = i < executor_count() ? executors[i]->name : NULL;
 	if (!name)
 		return NULL;
 	snprintf(buf, n, "%s", name);
@@ -222,6 +281,10 @@ static enum ar_status get_peaks(struct roofline_gpu *g, const cJSON *o, const ch
 			      times[i].to))
 			return bad_key(path, times[i].key, "a whole number of ns, at most a second",
 				       err);
+	if (cJSON_HasObjectItem(o, "tflops_fp8") &&
+	    !json_real(cJSON_GetObjectItemCaseSensitive(o, "tflops_fp8"), 0.001, rate_max,
+		       &g->tflops_fp8))
+		return bad_key(path, "tflops_fp8", "a number from 0.001 to 1e9", err);
 	if (cJSON_HasObjectItem(o, "memory_bytes") &&
 	    !json_int(cJSON_GetObjectItemCaseSensitive(o, "memory_bytes"), 1 << 20, memory_max,
 		      &g->memory_bytes))
@@ -316,9 +379,13 @@ static void put_rate(const char *name, const struct roofline_rate *r, bool first
 
 static void put_group(const struct roofline_gpu *g, const struct group *group, FILE *f)
 {
-	bool first = true;
+	bool first = true, any = !group->extra;
 	char name[64];
 
+	for (int k = group->from; k < ROOFLINE_KINDS && group_of(k) == group; k++)
+		any = any || g->own[k];
+	if (!any)
+		return;
 	fprintf(f, ",\n  \"%s\": {", group->key);
 	for (int k = group->from; k < ROOFLINE_KINDS && group_of(k) == group; k++) {
 		if (!g->own[k] || !member_name(group, k, name, sizeof name))
@@ -345,6 +412,8 @@ enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path
 		",\n  \"tflops\": %.10g,\n  \"gbps\": %.10g,\n  \"launch_ns\": %lld,\n"
 		"  \"graph_launch_ns\": %lld",
 		g->tflops, g->gbps, (long long)g->launch_ns, (long long)g->graph_launch_ns);
+	if (g->tflops_fp8 > 0)
+		fprintf(out.f, ",\n  \"tflops_fp8\": %.10g", g->tflops_fp8);
 	if (g->memory_bytes)
 		fprintf(out.f, ",\n  \"memory_bytes\": %lld", (long long)g->memory_bytes);
 	for (int i = 0; i < N_GROUPS; i++)

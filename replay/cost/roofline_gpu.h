@@ -11,6 +11,8 @@
 #include "base/status.h"
 #include "kernels/phase.h"
 #include "kernels/select/selectors.h"
+#include "model/cache_layout.h"
+#include "model/format.h"
 
 /* The names of the presets, ends with NULL. */
 extern const char *const roofline_gpu_names[];
@@ -24,18 +26,30 @@ struct roofline_rate {
 
 /* Rates of kind i: 0 < i < PHASE_COUNT: of the phase.  From ROOFLINE_SELECTORS on: of the
  * selectors, in the order of selectors[]; from ROOFLINE_EXECUTORS on: of executors[].  A selector
- * without rates has the rates of phase select, an executor without rates the rates of attend. */
+ * without rates has the rates of phase select, an executor without rates the rates of attend.
+ *
+ * From ROOFLINE_FORMATS on: of products with weights in a format, by enum format_kind; from
+ * ROOFLINE_EXPERTS on: of those of experts.  Compute is a share of tflops_fp8 where rows are
+ * quantized and the GPU has fp8 units, fixed_ns is of each product.  Without rates experts have
+ * those of the format, and a format those of linear.  From ROOFLINE_CACHES on: of decodes on a
+ * layout of the KV cache, in the order of cache_layouts; without rates those of decode. */
 enum {
+	EXECUTORS_MAX = 16,
+	CACHES_MAX = 16,
 	ROOFLINE_SELECTORS = PHASE_COUNT,
 	ROOFLINE_EXECUTORS = ROOFLINE_SELECTORS + SELECTORS_MAX,
-	ROOFLINE_KINDS = ROOFLINE_EXECUTORS + 16
+	ROOFLINE_FORMATS = ROOFLINE_EXECUTORS + EXECUTORS_MAX,
+	ROOFLINE_EXPERTS = ROOFLINE_FORMATS + FORMATS,
+	ROOFLINE_CACHES = ROOFLINE_EXPERTS + FORMATS,
+	ROOFLINE_KINDS = ROOFLINE_CACHES + CACHES_MAX
 };
 
 struct roofline_gpu {
 	char name[64];	 /* of the preset or file */
-	char about[192]; /* the origin of the efficiencies */
+	char about[320]; /* the origin of the efficiencies */
 	char source[192];
 	double tflops, gbps; /* dense bf16 TFLOP/s, memory GB/s */
+	double tflops_fp8;   /* dense; 0: there are no fp8 units, and weights are widened */
 	/* As cudaMemGetInfo() reports the total, which engines take a share of; nvidia-smi reports
 	 * up to 1.5 % more.  0: the file does not say. */
 	int64_t memory_bytes;
@@ -49,6 +63,8 @@ struct roofline_gpu {
 /* The kind of selector or executor name.  -1: there is none. */
 int roofline_selector_kind(const char *name);
 int roofline_executor_kind(const char *name);
+/* The kind of decodes on a layout. */
+int roofline_cache_kind(const struct cache_layout *l);
 /* Name of a kind: "linear", "select flashprefill"; NULL: it has no name. */
 const char *roofline_kind_name(int kind, char *buf, size_t n);
 

@@ -24,7 +24,8 @@ static void count_index_rows(const struct layer_spec *l, const struct model *m, 
 	work[PHASE_CACHE].kernels++;
 	if (!products)
 		return;
-	add_product(&work[PHASE_LINEAR], 1, rows, q, l->mla.q_lora, 0);
+	add_weights(&work[PHASE_LINEAR], &l->format[LINEAR_INDEX], false, 1, rows, q, l->mla.q_lora,
+		    0);
 	add_product(&work[PHASE_LINEAR], 1, rows, x->dim + x->heads, m->hidden, 0);
 }
 
@@ -43,8 +44,8 @@ void roofline_latent_rows(const struct roofline_subject *s, const struct layer_s
 	if (!s->attention_only) {
 		add_moves(&work[PHASE_NORM], (2.0 * rows + 1) * latents);
 		if (a->q_lora)
-			add_product(&work[PHASE_LINEAR], 1, rows, (double)layer_q_width(l),
-				    a->q_lora, 0);
+			add_weights(&work[PHASE_LINEAR], &l->format[LINEAR_Q_UP], false, 1, rows,
+				    (double)layer_q_width(l), a->q_lora, 0);
 	}
 	count_index_rows(l, s->model, !s->attention_only, rows, work);
 }
