@@ -25,8 +25,7 @@ struct radix_cache {
 	uint32_t n_node;   /* nodes that were used so far, with the root */
 	uint32_t unused;   /* a list of nodes below n_node; 0: none */
 	uint32_t *bucket, mask;
-	uint32_t *
-		heap; /* [1, n_heap] nodes that can be emptied; the one used least recently first */
+	uint32_t *heap; /* [1, n_heap] nodes that can be emptied, a heap by the time of use */
 	uint32_t n_heap;
 	uint64_t now;
 	int64_t n_block, n_loose; /* blocks in nodes, and in nodes that are not locked */

@@ -13,8 +13,9 @@
  * sequence with the fewest outputs (of equals, the longest prompt) is preempted.  It goes to the
  * end of the queue, and new_token_ratio is set from the outputs so far.
  *
- * With ignore_eos the engine knows when each request ends.  It admits a request if the pool has
- * room at each of these ends.  A prompt is then cut inside of a block.
+ * With ignore_eos and without the radix cache, the engine knows when each request ends.  It admits
+ * a request if the pool has room at each of these ends.  A prompt is then cut inside of a block.
+ * In 0.5.23 ignore_eos keeps all outputs to come of running requests free.
  *
  * An admission may fail for lack of blocks or of sequence slots.  Then none is tried until a
  * sequence leaves the running batch.  In 0.5.21 a finished sequence leaves it when the batch is
@@ -66,7 +67,7 @@ static bool has(const struct sched *s, enum rule rule)
 	return s->lim.policy->rules & rule;
 }
 
-/* Where the original fails: mem_cache/allocation.py, lines 162, 231 and 575. */
+/* Where the original fails: mem_cache/allocation.py of 0.5.21, lines 162, 231 and 575. */
 static const char no_prompt[] = "out of memory for a prompt or for decodes beside it";
 
 #define RATIO_FIRST 0.7
@@ -77,8 +78,8 @@ struct end {
 	int64_t left, tokens;
 };
 
-/* The engine's running batch has the sequences that decode.  It keeps finished requests until it is
- * next about to decode, and a prefill batch joins it after its iteration. */
+/* The engine's running batch has the sequences that decode.  In 0.5.21 it keeps finished requests
+ * until it is next about to decode.  A prefill batch joins it after its iteration. */
 struct memory {
 	double new_token_ratio; /* share of the outputs to come that is kept free */
 	const char *full;  /* why none is admitted for now, or NULL: the engine's batch_is_full */
