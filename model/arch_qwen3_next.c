@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Qwen3-Next, Qwen3.5 and 3.6: three gated DeltaNets, then full attention with a gate; experts and a
- * shared one, or a dense MLP.  Sources: Hugging Face Transformers 4.57, Qwen3NextConfig; vLLM 0.33.0,
- * models/qwen3_5.py and models/config.py. */
+/* Qwen3-Next, Qwen3.5 and 3.6: three gated DeltaNets, then full attention with a gate; experts and
+ * a shared one, or a dense MLP.  Sources: Hugging Face Transformers 4.57, Qwen3NextConfig; vLLM
+ * 0.33.0, models/qwen3_5.py and models/config.py. */
 #include "config.h"
 #include "model/arch.h"
 

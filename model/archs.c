@@ -10,14 +10,21 @@
 	X(deepseek_v2) \
 	X(deepseek_v3) \
 	X(deepseek_v32) \
+	X(ernie4_5) \
 	X(gemma3) \
+	X(gemma4) \
+	X(glm4_moe) \
 	X(glm4_moe_lite) \
 	X(glm_moe_dsa) \
 	X(gpt_oss) \
+	X(llama4) \
+	X(mimo_v2) \
+	X(minimax_m2) \
 	X(mistral) \
 	X(qwen2) \
 	X(qwen3) \
-	X(qwen3_next)
+	X(qwen3_next) \
+	X(step3p7)
 
 #define X(name) extern const struct arch arch_##name;
 ARCHS(X)

@@ -100,13 +100,24 @@ static const char *const harmless[] = {
 	"*_rope_interleave",
 	"final_logit_softcapping",
 	"moe_router_dtype",
+	"attention_value_scale",
+	"attn_scale",
+	"attn_temperature_tuning",
+	"floor_scale",
 	"output_gate_type",
+	"use_bidirectional_attention",
 	"norm_topk_prob",
 	"rope_interleave",
 	/* engines divide the model by options of their own */
 	"ep_size",
-	/* of windows that use_sliding_window turns off */
+	/* of windows that use_sliding_window turns off, or of other keys that are off */
 	"max_window_layers",
+	"vocab_size_per_layer_input",
+	/* the same as other keys: gpt-oss, MiMo-V2 */
+	"attention_chunk_size",
+	"experts_per_token",
+	"initial_context_length",
+	"sliding_window_size",
 	/* quant.c reads it, where bytes count */
 	"quantization_config",
 };
@@ -136,6 +147,7 @@ static const struct {
 	{ "attn_logit_softcapping", "scores are capped" },
 	{ "block_configs", "layers have sizes of their own" },
 	{ "compress_ratios", "attention sees compressed keys" },
+	{ "hidden_size_per_layer_input", "layers have inputs of their own" },
 	{ "hybrid_override_pattern", "some layers have a state in place of keys" },
 	{ "index_topk", "an indexer chooses the keys" },
 	{ "kv_lora_rank", "latent attention has no K and V per head" },

@@ -95,6 +95,8 @@ static enum ar_status read_heads(struct layer_spec *l, int hidden, const cJSON *
 		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, l->head_dim);
 	if (config_true(config, "attention_bias"))
 		l->qkv_bias = l->o_bias = 1;
+	if (l->qk_norm && config_has(config, "use_qk_norm"))
+		l->qk_norm = config_true(config, "use_qk_norm");
 	return st;
 }
 
@@ -123,11 +125,12 @@ static enum ar_status read_act(struct layer_spec *l, const cJSON *config, const 
 static enum ar_status read_experts(struct layer_spec *l, const char *key, const cJSON *config,
 				   const char *path, struct ar_err *err)
 {
+	const char *per_tok = config_has(config, "top_k_experts") ? "top_k_experts" :
+								    "num_experts_per_tok";
 	enum ar_status st = config_int(config, key, 1 << 16, 0, &l->n_experts, path, err);
 
 	if (!st)
-		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
-				path, err);
+		st = config_int(config, per_tok, l->n_experts, 0, &l->experts_per_tok, path, err);
 	if (!st)
 		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path,
 				err);
@@ -177,8 +180,8 @@ static bool is_listed(const cJSON *list, int i)
 	return false;
 }
 
-/* Of layers with experts, those have a dense MLP that mlp_only_layers lists, and those whose number,
- * counted from 1, is no multiple of decoder_sparse_step. */
+/* Of layers with experts, those have a dense MLP that mlp_only_layers lists, and those whose
+ * number, counted from 1, is no multiple of decoder_sparse_step. */
 static enum ar_status read_dense(struct model *m, const cJSON *config, const char *path,
 				 struct ar_err *err)
 {

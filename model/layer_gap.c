@@ -8,6 +8,8 @@ const char *layer_gap(const struct layer_spec *l)
 {
 	if (l->mixer == MIX_LATENT)
 		return "latent attention";
+	if (l->mixer == MIX_CHUNK)
+		return "attention within chunks";
 	if (l->v_dim && l->v_dim != l->head_dim)
 		return "values of another size than keys";
 	if (l->k_is_v)

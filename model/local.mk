@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Models: config.json files and the presets.
 libattnreplay_a_SOURCES += \
-  model/arch.h model/arch_gemma3.c model/arch_gpt_oss.c model/arch_latent.c model/arch_llama.c \
+  model/arch.h model/arch_ernie4_5.c model/arch_gemma4.c model/arch_glm4_moe.c \
+    model/arch_llama4.c model/arch_mimo_v2.c model/arch_minimax_m2.c model/arch_step3p7.c \
+    model/arch_gemma3.c model/arch_gpt_oss.c model/arch_latent.c model/arch_llama.c \
     model/arch_mistral.c model/arch_qwen2.c model/arch_qwen3.c model/arch_qwen3_next.c \
     model/archs.c model/cache_layout.c model/config_keys.c model/config_moe.c model/config_read.c \
     model/format.c model/format.h model/layer_gap.c model/layer_gap.h model/layer_size.h \
@@ -11,6 +13,10 @@ libattnreplay_a_SOURCES += \
 nobase_dist_pkgdata_DATA += \
   model/presets/deepseek-v2-lite.json model/presets/deepseek-v3.json \
     model/presets/deepseek-v3.2.json model/presets/gemma-3-12b.json \
+    model/presets/gemma-4-31b.json model/presets/llama-4-maverick.json \
+    model/presets/llama-4-scout.json model/presets/mimo-v2-flash.json \
+    model/presets/minimax-m2.5.json model/presets/qwen3.5-27b.json \
+    model/presets/qwen3.5-35b-a3b.json \
     model/presets/glm-4.7-flash.json model/presets/glm-5.json model/presets/gpt-oss-20b.json \
     model/presets/kimi-k2.json \
     model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
@@ -22,6 +28,7 @@ nobase_dist_pkgdata_DATA += \
 
 check_PROGRAMS += \
   tests/fuzz-weights \
-  tests/t-archs tests/t-cache-layout tests/t-config-keys tests/t-latent tests/t-layer-gap \
+  tests/t-archs tests/t-cache-layout tests/t-config-keys tests/t-families \
+  tests/t-latent tests/t-layer-gap \
   tests/t-model tests/t-params tests/t-quant tests/t-rope tests/t-weights
 EXTRA_DIST += tests/data/models

@@ -172,6 +172,9 @@ static enum ar_status read_config(struct model *m, cJSON *config, const char *pa
 	st = config_decoder(m, a, text, path, err);
 	if (!st && a->read)
 		st = a->read(m, text, path, err);
+	if (!st && text != config && config_has(config, "tie_word_embeddings") &&
+	    !config_has(text, "tie_word_embeddings"))
+		m->tied = config_true(config, "tie_word_embeddings");
 	if (!st)
 		st = config_check_read(text, path, err);
 	if (!st && text != config)

@@ -35,6 +35,7 @@ enum mixer {
 	MIX_FULL,   /* attention over all positions up to its own */
 	MIX_WINDOW, /* attention over its own position and the window - 1 before it */
 	MIX_LINEAR, /* gated DeltaNet: a state per request, no keys */
+	MIX_CHUNK,  /* attention over its own position and those before it in its chunk */
 	MIX_LATENT, /* attention over one latent for each position, which all heads share */
 };
 
@@ -82,7 +83,8 @@ struct layer_spec {
 	int q_heads, kv_heads, head_dim; /* MIX_LINEAR: 0 */
 	int v_dim;			 /* channels of a head's values; 0: head_dim */
 	int k_is_v;			 /* flag: the product of K gives V as well */
-	int window;		 /* MIX_WINDOW: keys that a row sees, its own included; else 0 */
+	int window; /* MIX_WINDOW: keys that a row sees, its own included; MIX_CHUNK: tokens of a
+		     * chunk, the first of which begins at position 0; else 0 */
 	int rotary_dim;		 /* channels that RoPE rotates, the first of each head */
 	double score_scale;	 /* of q k^T; 0: 1 / sqrt(head_dim) */
 	int qkv_bias, o_bias;	 /* flags, 0 or 1, as all below */

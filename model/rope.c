@@ -206,7 +206,8 @@ static const cJSON *get_type(const cJSON *scaling)
 
 const char *rope_type_unknown(const cJSON *scaling)
 {
-	static const char *const types[] = { "dynamic", "longrope", "mrope", "su", NULL };
+	static const char *const types[] = { "dynamic",	     "longrope", "mrope",
+					     "proportional", "su",	 NULL };
 	const cJSON *type = get_type(scaling);
 
 	for (const char *const *t = types; *t && cJSON_IsString(type); t++)

@@ -34,7 +34,8 @@ static bool has_size(const struct layer_spec *l)
 		return d->k_heads > 0 && d->v_heads >= d->k_heads && d->k_dim > 0 && d->v_dim > 0 &&
 		       d->conv > 0;
 	return l->head_dim > 0 && l->kv_heads > 0 && l->q_heads >= l->kv_heads &&
-	       l->rotary_dim > 0 && (l->mixer != MIX_WINDOW || l->window > 0);
+	       (l->rotary_dim > 0 || l->mixer == MIX_FULL) &&
+	       (l->mixer != MIX_WINDOW || l->window > 0);
 }
 
 static void as_model(const char *path)

@@ -91,6 +91,7 @@ static void test_strange(void)
 		"\"attn_logit_softcapping\":50.0",
 		"\"block_configs\":[{}]",
 		"\"compress_ratios\":[4]",
+		"\"hidden_size_per_layer_input\":256",
 		"\"hybrid_override_pattern\":\"M*\"",
 		"\"index_topk\":2048",
 		"\"kv_lora_rank\":512",

@@ -17,6 +17,7 @@ static const struct {
 	struct layer_spec spec;
 } gaps[] = {
 	{ "latent attention", { HEADS, .mixer = MIX_LATENT } },
+	{ "attention within chunks", { HEADS, .mixer = MIX_CHUNK, .window = 8 } },
 	{ "values of another size than keys", { HEADS, .v_dim = 32 } },
 	{ "values from the product of keys", { HEADS, .k_is_v = 1 } },
 	{ "norms of all heads together", { HEADS, .qk_norm = 1, .qk_norm_all = 1 } },

@@ -186,6 +186,37 @@ static void test_window(void)
 		"a window longer than the request");
 }
 
+/* Each row sees the keys from the start of its chunk. */
+static void test_chunks(void)
+{
+	struct layer_spec l = full;
+	struct roofline_work w[PHASE_COUNT];
+	int wrong = 0, n = 0;
+
+	l.mixer = MIX_CHUNK;
+	for (l.window = 1; l.window < 40; l.window += 3)
+		for (int start = 0; start < 60; start += 5)
+			for (uint32_t rows = 1; rows < 50; rows += 7, n++) {
+				struct batch_entry e = { .start = (uint32_t)start, .n_tok = rows };
+				int pairs = 0, last = start + (int)rows;
+
+				for (int i = start; i < last; i++)
+					pairs += i % l.window + 1;
+				count(l, "dense", true, &(struct batch){ &e, 1, rows, 0, NULL }, w);
+				wrong += w[PHASE_ATTEND].flops != 4.0 * 64 * 4 * pairs;
+				wrong += w[PHASE_ATTEND].bytes !=
+					 2.0 * 2 * 64 *
+						 (4 * (int)rows +
+						  2 * (last - start / l.window * l.window));
+			}
+	ok(n > 500 && !wrong, "%d parts of prompts see the keys of their chunk", n);
+	l.window = 100;
+	count(l, "compact-fp-copy", false, &both, w);
+	is_work(&w[PHASE_DECODE], 256 * 4 * 56, 256 * (4 + 56 * 2), 1, "so does a decode");
+	is_int(w[PHASE_SELECT].kernels + w[PHASE_METADATA].kernels + w[PHASE_COPY].kernels, 0,
+	       "a sparse method has nothing to do there");
+}
+
 /* ---- linear ---- */
 
 static void test_linear(void)
@@ -283,6 +314,7 @@ int main(void)
 	test_rotary();
 	test_shared_expert();
 	test_window();
+	test_chunks();
 	test_linear();
 	test_iteration();
 	return done_testing();

@@ -44,4 +44,19 @@ list=$(awk 'BEGIN { for (i = 0; i < 40000; i++) printf ", \"model.layers.%d.mlp.
 config llama ", \"ignored\": [0$list]"
 is 'a file of a megabyte runs' "$(last)" "$llama"
 ok '... but no database holds it' fails 2 "config.json has 1.[0-9] MiB" run --db "$tmp/db"
+# Layers of chunks keep the blocks of their chunk alone; a prompt of 20000 tokens has 1250 blocks.
+printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,20000,10\n' >"$tmp/long.csv"
+scout() { "$ATTNREPLAY" -q run --trace "$tmp/long.csv" --model llama-4-scout --tp 8 "$@"; }
+is 'chunks are KV cache groups' \
+	"$(scout --backend roofline --gpu h200 --policy vllm-0.16 --max-num-batched-tokens 2048 |
+		grep -E '^(groups|KV blocks)')" \
+"groups    3 of chunks of 8192 with 12 layers each, 1 of full attention with 12 layers; a block has 0.0983 MB
+KV blocks used at most: chunks of 8192 512 in each group, 151.0 MB; full attention 1251, 123.0 MB"
+ok 'kernels refuse them' fails 2 'llama-4-scout, layer 0: attention within chunks: there are no kernels' \
+	scout --backend cpu --capture random:0
+ok '... and values of another size' \
+	fails 2 'mimo-v2-flash, layer 0: values of another size than keys' \
+	"$ATTNREPLAY" run --trace "$tmp/t.csv" --backend cpu --model mimo-v2-flash --capture random:0
+ok '... captures, too' fails 2 'gemma-4-31b, layer 5: values from the product of keys' \
+	"$ATTNREPLAY" run --trace "$tmp/t.csv" --backend roofline --model gemma-4-31b --capture random:0
 finish

@@ -152,6 +152,23 @@ static void add_window(const struct layer_spec *l, double start, double n, struc
 	add_attention(l, n, pairs, keys, w);
 }
 
+/* (row, key) pairs of rows [0, n) which each see the keys of their chunk up to their own. */
+static double chunk_pairs(double n, double chunk)
+{
+	double whole = floor(n / chunk), rest = n - whole * chunk;
+
+	return whole * chunk * (chunk + 1) / 2 + rest * (rest + 1) / 2;
+}
+
+/* Attention of n rows from position start on, each within its chunk of `window` positions. */
+static void add_chunked(const struct layer_spec *l, double start, double n, struct roofline_work *w)
+{
+	double first = floor(start / l->window) * l->window;
+	double pairs = chunk_pairs(start + n, l->window) - chunk_pairs(start, l->window);
+
+	add_attention(l, n, pairs, start + n - first, w);
+}
+
 /* A gated DeltaNet: n rows of one request.  A prompt takes the four kernels of delta.h. */
 static void add_mix(const struct layer_spec *l, double n, bool decode, struct roofline_work *w,
 		    int *kernels)
@@ -207,6 +224,9 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 		else if (l->mixer == MIX_WINDOW)
 			add_window(l, e->start, e->n_tok,
 				   &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
+		else if (l->mixer == MIX_CHUNK)
+			add_chunked(l, e->start, e->n_tok,
+				    &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
 		else if (l->mixer == MIX_FULL && decode)
 			add_attention(l, 1, len, len, &work[PHASE_DECODE]);
 		else if (l->mixer == MIX_FULL)

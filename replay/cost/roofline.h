@@ -26,7 +26,7 @@
  *             written, and the state of each request read and written
  *   head      of an iteration: the last norm, the product of the rows that emit, and its maximum
  *
- * A layer with a window has no selection, and pairs and keys within the window only.
+ * A layer with a window or chunks has no selection, and pairs and keys within them only.
  *
  * A phase takes max(FLOPs / compute rate, bytes / memory rate) + fixed time in a layer.
  */

@@ -47,6 +47,8 @@ static uint32_t blocks_before(const struct kv_group *g, int64_t comp)
 
 	if (g->mixer == MIX_WINDOW)
 		gone = comp - g->window + 1;
+	else if (g->mixer == MIX_CHUNK)
+		gone = comp / g->window * g->window;
 	else if (keeps_states(g))
 		gone = comp - 1;
 	return gone > 0 ? (uint32_t)(gone / g->block_tok) : 0;
@@ -64,11 +66,19 @@ static bool leaves_later(const struct kv_groups_config *c)
 	return c->rules->processed && c->async;
 }
 
-/* Blocks that a window holds at most, which may begin within a block. */
+/* Blocks leave a group while its sequence runs, from the first one on. */
+static bool slides(const struct kv_group *g)
+{
+	return g->mixer == MIX_WINDOW || g->mixer == MIX_CHUNK;
+}
+
+/* Blocks that a window, which may begin within a block, or a chunk holds at most. */
 static int64_t window_blocks(const struct kv_groups_config *c, const struct kv_group *g)
 {
 	int64_t in_flight = c->max_tok * (leaves_later(c) ? 2 : 1);
 
+	if (g->mixer == MIX_CHUNK)
+		return div_up(g->window + in_flight, g->block_tok);
 	return div_up(g->window - 1 + in_flight, g->block_tok) + 1;
 }
 
@@ -85,7 +95,7 @@ int64_t kv_groups_most(const struct kv_groups_config *c, int64_t n_tok)
 		const struct kv_group *g = &c->group[i];
 		int64_t all = blocks_of(g, n_tok);
 
-		if (g->mixer == MIX_WINDOW && !c->rules->windows_whole)
+		if (slides(g) && !c->rules->windows_whole)
 			all = lesser(all, window_blocks(c, g));
 		else if (keeps_states(g))
 			all = lesser(all, 2 + c->rules->saves + leaves_later(c));
@@ -232,6 +242,17 @@ static uint32_t match_window(const struct kv_groups *g, size_t first, uint32_t r
 	return aligned(g, first, run);
 }
 
+/* The blocks from the chunk of token max on; those before it are as good as there. */
+static uint32_t match_chunk(const struct kv_groups *g, size_t first, uint32_t req, uint32_t max)
+{
+	const struct kv_group *x = &g->c.group[first];
+	uint32_t k = blocks_before(x, max), n = (uint32_t)(max / x->block_tok);
+
+	while (k < n && find_block(g, first, req, k))
+		k++;
+	return aligned(g, first, k);
+}
+
 /* The last place, at most n blocks, whose state is there. */
 static uint32_t match_state(const struct kv_groups *g, size_t first, uint32_t req, uint32_t n)
 {
@@ -251,6 +272,8 @@ static uint32_t match_type(const struct kv_groups *g, size_t first, uint32_t req
 		n = match_full(g, first, req, n);
 	else if (x->mixer == MIX_WINDOW)
 		n = match_window(g, first, req, n);
+	else if (x->mixer == MIX_CHUNK)
+		n = match_chunk(g, first, req, max);
 	else
 		n = match_state(g, first, req, n);
 	return n * (uint32_t)x->block_tok;
@@ -357,7 +380,7 @@ static int64_t need_of_group(const struct kv_groups *g, size_t i, const struct t
 
 	if (keeps_states(x))
 		return states_need(g, x, t, at, n_tok);
-	if (admission && x->mixer == MIX_WINDOW && !g->c.rules->windows_whole)
+	if (admission && slides(x) && !g->c.rules->windows_whole)
 		need = lesser(need, window_blocks(&g->c, x));
 	need -= t ? t->n : blocks_found(x, at->comp);
 	return need > 0 ? need : 0;
@@ -529,7 +552,7 @@ static bool gets_name(const struct kv_groups *g, const struct kv_group *x,
 	int64_t n = x->mixer == MIX_WINDOW ? window_needs(x) : 1;
 	int64_t period = g->align / x->block_tok;
 
-	if (names == KV_NAMES_ALL || x->mixer == MIX_FULL)
+	if (names == KV_NAMES_ALL || x->mixer == MIX_FULL || x->mixer == MIX_CHUNK)
 		return true;
 	if (names == KV_NAMES_REPLAY)
 		return ends_at(g, x, k, (int64_t)at->prompt - 1, n) ||

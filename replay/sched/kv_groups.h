@@ -5,8 +5,8 @@
  *
  * The groups share one pool.  A block of it holds the same bytes in each group, and every sequence
  * has a table for each group.  A group of full attention keeps all tokens.  A group of window
- * attention releases blocks that are wholly before the window of the next token.  Their places in
- * the table are then empty.
+ * attention releases blocks that are wholly before the window of the next token, one of chunks
+ * those before its chunk.  Their places in the table are then empty.
  *
  * A group of linear layers keeps one block per sequence, its state.  With a prefix cache it keeps
  * states at the ends of blocks of tokens: the one that it computes, and the one before.  All other
@@ -28,7 +28,8 @@ struct kv_group {
 	enum mixer mixer; /* of all its layers */
 	int type;	  /* groups of one type follow each other and are found together */
 	int n_layers;
-	int64_t window; /* MIX_WINDOW: tokens that a token sees, itself included */
+	int64_t window; /* MIX_WINDOW: tokens that a token sees, itself included; MIX_CHUNK: of a
+			 * chunk */
 	/* Tokens of a block.  MIX_LINEAR: tokens between the states that a prefix cache keeps; 0: a
 	 * block holds the only state. */
 	int64_t block_tok;

@@ -130,6 +130,7 @@ const char *run_kind(enum mixer m)
 {
 	static const char *const kinds[] = { [MIX_FULL] = "full",
 					     [MIX_WINDOW] = "window",
+					     [MIX_CHUNK] = "window",
 					     [MIX_LINEAR] = "linear",
 					     [MIX_LATENT] = "latent" };
 

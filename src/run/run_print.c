@@ -191,6 +191,8 @@ static void put_kind(const struct kv_group *g)
 {
 	if (g->mixer == MIX_WINDOW)
 		printf("window %" PRId64, g->window);
+	else if (g->mixer == MIX_CHUNK)
+		printf("chunks of %" PRId64, g->window);
 	else
 		fputs(g->mixer == MIX_FULL ? "full attention" : "linear attention", stdout);
 }
