@@ -21,11 +21,12 @@ EXTRA_DIST += \
     contrib/safetensors_file.py contrib/selector/Makefile contrib/selector/pagebound.c \
     contrib/selector/pagebound.h contrib/selector/pagebound_device.cu \
     contrib/seer_gate_to_safetensors.py \
-    contrib/slurm/sweep.sbatch contrib/vllm_steps.py \
+    contrib/slurm/sweep.sbatch contrib/vllm_steps.py contrib/watch_engines.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/plugin.md \
     doc/report-chunks.png doc/report-demo.png doc/report-h200.png
 dist_check_SCRIPTS += \
   tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-curve.sh \
     tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-random-weights.sh \
-    tests/t-seer-gate.sh tests/t-vllm-steps.sh
+    tests/t-seer-gate.sh tests/t-vllm-steps.sh \
+    tests/t-watch-engines.sh
