@@ -51,9 +51,10 @@ struct kv_rules {
 	bool windows_whole; /* admission counts blocks that will have left a window by then */
 	bool processed;	    /* blocks leave a window once all tokens before it are processed */
 	enum kv_names names;
-	bool states;	/* the prefix cache keeps states */
-	bool saves;	/* ... also a state within the last chunk of a prompt */
-	int states_tok; /* with them, a block has a multiple of so many tokens; 0: of 16 */
+	bool states;   /* the prefix cache keeps states */
+	bool saves;    /* ... also a state within the last chunk of a prompt */
+	int delta_tok; /* with them, beside gated DeltaNet a block has a multiple of so many
+			 * tokens; 0: of 16 */
 };
 
 struct kv_groups_config {

@@ -155,11 +155,14 @@ static struct kv_group group_of_type(const struct type *t, int no)
 }
 
 /* Tokens of which a block has a multiple. */
-static int64_t multiple(int64_t block_tok, const struct kv_rules *rules, bool cache)
+static int64_t multiple(const struct model *m, int64_t block_tok, const struct kv_rules *rules,
+			bool cache)
 {
 	int64_t least = rules->states ? larger(ROUND, block_tok) : ROUND, times = least;
+	int linear = first_of(m, true);
+	bool delta = linear < m->n_layers && m->layer[linear].delta.v_heads;
 
-	while (cache && rules->states_tok && times % rules->states_tok)
+	while (cache && delta && rules->delta_tok && times % rules->delta_tok)
 		times += least;
 	return times;
 }
@@ -205,7 +208,7 @@ enum ar_status model_groups_init(struct model_groups *g, const struct model *m, 
 	*g = (struct model_groups){ .group = calloc(n_layers, sizeof *g->group),
 				    .of = calloc(n_layers, sizeof *g->of),
 				    .block_tok = raise(m, block_tok,
-						       multiple(block_tok, rules, cache)) };
+						       multiple(m, block_tok, rules, cache)) };
 	if (!type || !g->group || !g->of) {
 		free(type);
 		return ar_nomem(err);

@@ -263,7 +263,7 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 					     .names = KV_NAMES_REPLAY,
 					     .states = true,
 					     .saves = true,
-					     .states_tok = 64 };
+					     .delta_tok = 64 };
 
 #define CAN \
 	(POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC | \
