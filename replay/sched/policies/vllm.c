@@ -228,26 +228,12 @@ static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned 
 	return "budget";
 }
 
-static void vllm_compose(struct sched *s, unsigned rules)
+static void vllm_compose(struct sched *s)
 {
+	unsigned rules = s->lim.policy->rules;
 	int64_t budget = vllm_run_running(s, rules);
 
 	s->stop = s->n_preempted ? "preemption" : vllm_admit_waiting(s, budget, rules);
-}
-
-static void compose_0_16(struct sched *s)
-{
-	vllm_compose(s, 0);
-}
-
-static void compose_0_19(struct sched *s)
-{
-	vllm_compose(s, WHOLE_FITS);
-}
-
-static void compose_0_33(struct sched *s)
-{
-	vllm_compose(s, WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP | SAVES);
 }
 
 static const struct kv_rules groups_0_16 = { .spread = 1.25 };
@@ -315,7 +301,7 @@ const struct policy policy_vllm_0_16 = {
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
-	.compose = compose_0_16,
+	.compose = vllm_compose,
 };
 
 const struct policy policy_vllm_0_19 = {
@@ -324,12 +310,13 @@ const struct policy policy_vllm_0_19 = {
 	.title = "vLLM 0.19, whole sequences must fit to be admitted",
 	.origin = "vLLM 0.19.0, vllm/v1/core; the watermark is that of pull request 44594",
 	.can = CAN | POLICY_WATERMARK,
+	.rules = WHOLE_FITS,
 	.groups = &groups_0_19,
 	.defaults = defaults_0_16,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
-	.compose = compose_0_19,
+	.compose = vllm_compose,
 };
 
 const struct policy policy_vllm_0_24 = {
@@ -339,12 +326,13 @@ const struct policy policy_vllm_0_24 = {
 	.origin = "vLLM 0.24.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK,
 	.unnamed_first = true,
+	.rules = WHOLE_FITS,
 	.groups = &groups_0_24,
 	.defaults = defaults_0_24,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
-	.compose = compose_0_19,
+	.compose = vllm_compose,
 };
 
 const struct policy policy_vllm_0_33 = {
@@ -355,10 +343,11 @@ const struct policy policy_vllm_0_33 = {
 	.origin = "vLLM 0.33.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK | POLICY_QUEUE,
 	.unnamed_first = true,
+	.rules = WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP | SAVES,
 	.groups = &groups_0_33,
 	.defaults = defaults_0_33,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
-	.compose = compose_0_33,
+	.compose = vllm_compose,
 };
