@@ -13,7 +13,8 @@ contrib/_attnreplay: contrib/attnreplay.zsh
 EXTRA_DIST += \
   contrib/attnreplay.zsh \
   contrib/bench.cases contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh \
-    contrib/bench_torch.py contrib/capture_hf.py contrib/check_costs.sh \
+    contrib/bench_torch.py contrib/capture_hf.py contrib/check_configs.sh \
+    contrib/check_costs.sh \
     contrib/check_roofline.sh contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py \
     contrib/dense_as_engine.py contrib/eval_methods.sh \
     contrib/gguf_to_safetensors.py contrib/make_tasks.py contrib/page_png.sh \

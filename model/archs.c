@@ -130,12 +130,17 @@ static const char *nearest(const char *name)
 	return best;
 }
 
+/* A name of which more than half of the letters differ is not near. */
 static enum ar_status refuse(const char *name, const char *path, struct ar_err *err)
 {
+	const char *best = nearest(name);
+	bool near = 2 * distance(name, best) <= (int)strlen(name);
+
 	return ar_fail(err, AR_DATA,
-		       "%s: model_type '%.64s' is not known; the nearest name that is known is "
-		       "'%s'; add --as-model NAME to read the keys as those of another type",
-		       path, name, nearest(name));
+		       "%s: model_type '%.64s' is not known%s%s%s; add --as-model NAME to read the "
+		       "keys as those of another type",
+		       path, name, near ? "; the nearest name that is known is '" : "",
+		       near ? best : "", near ? "'" : "");
 }
 
 enum ar_status arch_find(const struct arch **a, const cJSON *config, const char *path,
