@@ -134,6 +134,9 @@ ok "the model's longest request is that of the run" grep -q \
 	{ echo 'Bail out! no sample database'; exit 1; }
 costs sample.db:2 $plain --trace trace.csv --costs-extrapolate --block-size 32 --db gpu.db >out 2>&1
 ok 'the pool is that of the GPU, in tokens' grep -q '^blocks    50 of 32 tokens, one reserved$' out
+costs sample.db:2 --trace trace.csv --costs-extrapolate --block-size 32 >out 2>&1
+ok '... with the defaults of an engine it is what that would have there' grep -q \
+	'^memory .* blocks of 32, [0-9]* tokens (NVIDIA H200, 0.92 of 150.0 GB)$' out
 ok '... which the header names' \
 	grep -q ' of sample.db:2, compact-fp on llama-3.1-8b, NVIDIA H200$' out
 is '... and the record' "$(value gpu.db "SELECT gpu || ' ' || backend AS x FROM v_run")" \

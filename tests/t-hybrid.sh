@@ -21,13 +21,13 @@ refused() { pattern=$1; shift; fails 2 "$pattern" "$ATTNREPLAY" -q run $plain --
 
 # In the fifth iteration A has computed 301 tokens and drops 10 blocks of 19; B has 13 blocks.
 is 'window layers give back blocks before the window' \
-	"$(modelled --model gpt-oss-20b --max-num-batched-tokens 100 | groups)" \
-"blocks    62 of 16 tokens (auto), one reserved
+	"$(modelled --model gpt-oss-20b --max-num-batched-tokens 100 --num-gpu-blocks 62 | groups)" \
+"blocks    62 of 16 tokens, one reserved
 groups    1 of window 128 with 12 layers, 1 of full attention with 12 layers; a block has 0.3932 MB
 KV blocks used at most: window 128 22, 8.7 MB; full attention 32, 12.6 MB"
 is 'states of linear layers are a block each' \
-	"$(modelled --model qwen3-next-80b-a3b | groups)" \
-"blocks    9 of 544 tokens (auto), one reserved
+	"$(modelled --model qwen3-next-80b-a3b --num-gpu-blocks 9 2>/dev/null | groups)" \
+"blocks    9 of 544 tokens, one reserved
 groups    3 of linear attention with 12 layers each, 1 of full attention with 12 layers; a block has 13.37 MB
 KV blocks used at most: linear attention 2 in each group, 80.2 MB; full attention 2, 26.7 MB"
 is 'without the hybrid manager there are no groups' \
@@ -66,7 +66,7 @@ is '... which the database has' "$("$ATTNREPLAY" sql --format csv "$tmp/db" 'SEL
 1,2,full,,2,16,4096,32"
 "$ATTNREPLAY" report "$tmp/db" >"$tmp/report"
 ok '... and the report shows' grep -qE '^ *1 +dense +2 +full +2 +16 +4096 +32 +0.131[0-9]*$' "$tmp/report"
-modelled --model qwen3-next-80b-a3b --json "$tmp/j" >"$tmp/out"
+modelled --model qwen3-next-80b-a3b --num-gpu-blocks 9 --json "$tmp/j" >"$tmp/out" 2>&1
 is '... as JSON does' "$(grep -o '"kv_groups":.*' "$tmp/j" | grep -o '{[^}]*}' | sed -n '1p;4p')" \
 '{"kind":"linear","window":null,"layers":12,"block_tokens":null,"block_bytes":13369344,"peak_blocks":2}
 {"kind":"full","window":null,"layers":12,"block_tokens":544,"block_bytes":13369344,"peak_blocks":2}'

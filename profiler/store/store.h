@@ -42,6 +42,7 @@ struct store_gpu {
 	char driver[32]; /* the version of CUDA that it supports; "": not known */
 	int cc_major, cc_minor, sm_count;
 	int64_t l2_bytes, mem_bytes;
+	int64_t free_bytes; /* when it was opened; not stored */
 };
 
 /* A capture of a run: rows of capture and run_capture. */

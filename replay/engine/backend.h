@@ -42,6 +42,7 @@ struct backend_env {
 	int64_t max_captured;  /* rows of the largest CUDA graph; 0: see graph_sizes_open() */
 	int64_t max_draft_tok; /* most drafts of a verify entry; 0: there are no such entries */
 	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
+	double memory_share;	       /* of the GPU's memory that it may use for that */
 	struct blocks *blocks;	       /* closed; start() of a backend that keeps KV opens it */
 	uint64_t seed;
 	bool attention_only;

@@ -23,10 +23,6 @@ enum { HOLD_NS = 20000000, GRAPH_SHARE = 3 };
 
 /* clang-format off */
 static const struct opt cuda_options[] = {
-	{ .name = "gpu-memory-utilization", .type = OPT_REAL,
-	  .off = offsetof(struct cuda_opts, utilization), .arg = "X", .def = "0.9", .min = 0.01,
-	  .max = 1,
-	  .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
 	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device),
 	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "index of the GPU to use" },
 	{ .name = "enforce-eager", .type = OPT_FLAG,

@@ -12,7 +12,6 @@
 #include "replay/engine/rows.h"
 
 struct cuda_opts {
-	double utilization;
 	int64_t device;
 	bool enforce_eager;
 	char *capture_sizes; /* read while opening only */

@@ -96,6 +96,7 @@ void cuda_close(void *self)
 static void describe_gpu(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 {
 	const unsigned char *u = (const unsigned char *)p->uuid.bytes;
+	size_t unused, total;
 	int cuda = 0;
 
 	snprintf(gpu->uuid, sizeof gpu->uuid,
@@ -108,6 +109,8 @@ static void describe_gpu(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 	gpu->sm_count = p->multiProcessorCount;
 	gpu->l2_bytes = p->l2CacheSize;
 	gpu->mem_bytes = (int64_t)p->totalGlobalMem;
+	if (cudaMemGetInfo(&unused, &total) == cudaSuccess)
+		gpu->free_bytes = (int64_t)unused;
 	if (cudaDriverGetVersion(&cuda) == cudaSuccess)
 		snprintf(gpu->driver, sizeof gpu->driver, "CUDA %d.%d", cuda / 1000,
 			 cuda % 1000 / 10);
@@ -369,8 +372,8 @@ int64_t cuda_fit_blocks(void *self)
 
 	if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
 		return 0;
-	server = c->opts.utilization * (double)total - weights;
-	here = c->opts.utilization * (double)total - (double)(total - unused) - work;
+	server = c->env.memory_share * (double)total - weights;
+	here = c->env.memory_share * (double)total - (double)(total - unused) - work;
 	while (pages < most) {
 		int64_t mid = most - (most - pages) / 2;
 		double more = slope * (double)mid;

@@ -167,6 +167,7 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 		return st;
 	in->whole_q_heads = model_attention(&in->model)->q_heads;
 	in->whole_kv_heads = model_attention(&in->model)->kv_heads;
+	in->memory.n_params = model_params(&in->model);
 	if (!in->limits.max_len)
 		in->limits.max_len = in->model.max_len;
 	st = s->backend && s->backend->modelled ? AR_OK : model_check_gap(&in->model, err);
@@ -225,12 +226,22 @@ static enum ar_status try_roofline(const struct run_inputs *in, const struct run
 	return st ? st : roofline_check_density(o, in->plan, in->n_runs, s->o.captures.n, err);
 }
 
-/* Load --costs.  The measured run also supplies its model's length limit.  If it had a GPU, it
- * supplies the size of its KV pool in tokens, too. */
+/* The pool of the run with the costs, in tokens, where it is not the engine's. */
+static void adopt_pool(struct run_inputs *in, struct run_options *o)
+{
+	const struct store_run *m = &in->costs->run;
+	int64_t n = m->num_blocks * m->block_tok / in->limits.block_tok;
+
+	if (in->limits.num_blocks || !m->gpu || o->engine_defaults != RUN_DEFAULTS_NONE)
+		return;
+	n = n < 2 ? 2 : n > UINT32_MAX ? UINT32_MAX : n;
+	o->limits.num_blocks = in->limits.num_blocks = n;
+}
+
+/* Load --costs.  The measured run also supplies its model's length limit. */
 static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, struct ar_err *err)
 {
 	const char *name = run_options_costs(o);
-	const struct store_run *m;
 	enum ar_status st;
 
 	if (!name)
@@ -243,16 +254,9 @@ static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, s
 		st = run_set_cost_groups(in, o, err);
 	if (st)
 		return st;
-	m = &in->costs->run;
 	if (!in->limits.max_len)
 		in->limits.max_len = in->costs->max_len;
-	if (!in->limits.num_blocks && m->gpu) {
-		int64_t n = m->num_blocks * m->block_tok / in->limits.block_tok;
-
-		o->limits.num_blocks = in->limits.num_blocks = n < 2	      ? 2 :
-							       n > UINT32_MAX ? UINT32_MAX :
-										n;
-	}
+	adopt_pool(in, o);
 	return AR_OK;
 }
 
@@ -381,6 +385,8 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 		st = load_costs(in, &s->o, err);
 	if (!st && kernels)
 		st = load_kernels(in, s, err);
+	if (!st && s->backend && !s->backend->uses_gpu)
+		st = run_plan_memory(in, s, err);
 	if (!st)
 		st = load_trace(in, &s->o, err);
 	if (!st)

@@ -144,8 +144,14 @@ static const struct opt sched_opts[] = {
 	  .also = "num-gpu-blocks-override",
 	  .type = OPT_STR, .off = AT(num_blocks), .arg = "N|auto",
 	  .def = "auto",
-	  .help = "KV blocks in the pool, one of them reserved; auto: what fits the GPU, or "
-		  "without a GPU what the trace can use" },
+	  .help = "KV blocks in the pool, one of them reserved; auto: what fits the GPU, real or "
+		  "modelled, or without one what the trace can use" },
+	{ .name = "gpu-memory-utilization",
+	  .also = "mem-fraction-static",
+	  .type = OPT_REAL, .off = AT(memory_share), .arg = "X", .def = "0.92", .min = 0.01,
+	  .max = 1,
+	  .help = "share of the GPU's memory that the engine may use, for --num-gpu-blocks auto",
+	  .scope = RUN_MODEL },
 	{ .name = "long-prefill-token-threshold", .type = OPT_INT,
 	  .off = AT(limits.long_prefill_tok), .arg = "N", .def = "0", .max = 1 << 30,
 	  .help = "most tokens of one request in an iteration, 0: no limit",

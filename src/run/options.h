@@ -50,6 +50,7 @@ struct run_options {
 	struct front_limits front;
 	char *queued_reqs, *queued_tok; /* of front */
 	bool chunked;
+	double memory_share; /* of the GPU's memory */
 
 	char *model, *as_model, *quantization, *kv_dtype, *dtype, *weights, *prompts, *methods,
 		*layers, *match;

@@ -6,10 +6,12 @@
 
 #include "base/binfile.h"
 #include "kernels/methods/plan.h"
+#include "model/params.h"
 #include "model/weights.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
 #include "replay/cost/dense_as.h"
+#include "replay/cost/engine_memory.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
 #include "replay/engine/tokens.h"
@@ -61,6 +63,17 @@ struct run_tuner {
 	void (*close)(void *self);
 };
 
+/* Memory: of the model, and of the GPU that its engine would have. */
+struct run_memory {
+	int64_t n_params;		  /* of all ranks; 0: the run has no model */
+	int64_t weight_bytes;		  /* of a rank, as the next two */
+	int64_t token_bytes, block_bytes; /* of a token in the KV caches, and of a KV block */
+	char gpu[256];
+	int64_t gpu_bytes, free_bytes; /* 0: not known */
+	double share;		       /* of gpu_bytes, --gpu-memory-utilization */
+	struct engine_memory engine;   /* num_blocks 0: of no GPU, or a real one */
+};
+
 enum run_print { RUN_PRINT_HEADER = 1, RUN_PRINT_RESULT = 2 };
 
 /* The inputs that the command line names, loaded once for all of its runs.  Limits, groups and
@@ -73,6 +86,7 @@ struct run_inputs {
 	struct costs *costs;	    /* backend cost: of --costs; NULL: the formula */
 	struct sched_limits limits; /* num_blocks 0 until the backend is open */
 	struct model_groups groups; /* of the model, if limits.group is not NULL */
+	struct run_memory memory;
 
 	/* Loaded only if the backend needs a model. */
 	struct model model;
@@ -187,6 +201,12 @@ enum ar_status run_set_formats(struct model *m, const struct run_options *o, boo
 /* The parameters of the method for the record: with "weights" and "kv_cache", where they are not
  * bf16.  The caller frees them; NULL: no memory. */
 char *run_params(const struct model *m, const struct plan *p);
+/* run_memory.c: set in->memory; the backend is known, and a GPU's is open.  AR_USAGE: an engine
+ * cannot serve the model on the modelled GPU; the message names the sum and what would fit. */
+enum ar_status run_plan_memory(struct run_inputs *in, const struct run_session *s,
+			       struct ar_err *err);
+/* Tokens that the pool holds: of requests of the greatest length, where layers differ. */
+int64_t run_pool_tokens(const struct run_inputs *in);
 
 /* run_layers.c: the work of the executed layers, where a backend counts it; the backend is open.
  * put: store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the

@@ -46,6 +46,33 @@ static cJSON *captures(const struct run_inputs *in)
 	return NULL;
 }
 
+static cJSON *positive(int64_t n)
+{
+	return n ? json_count(n) : cJSON_CreateNull();
+}
+
+/* What the model needs and what its GPU has, or null if the run has no model. */
+static cJSON *json_memory(const struct run_inputs *in)
+{
+	const struct run_memory *m = &in->memory;
+	cJSON *o = m->n_params ? cJSON_CreateObject() : cJSON_CreateNull();
+
+	if (!o || !m->n_params)
+		return o;
+	if (json_add(o, "parameters", json_count(m->n_params)) &&
+	    json_add(o, "weight_bytes", json_count(m->weight_bytes)) &&
+	    json_add(o, "token_bytes", json_count(m->token_bytes)) &&
+	    json_add(o, "block_bytes", json_count(m->block_bytes)) &&
+	    json_add(o, "pool_tokens", json_count(run_pool_tokens(in))) &&
+	    json_add(o, "gpu", json_of_text(*m->gpu ? m->gpu : NULL)) &&
+	    json_add(o, "gpu_bytes", positive(m->gpu_bytes)) &&
+	    json_add(o, "gpu_share",
+		     m->gpu_bytes ? cJSON_CreateNumber(m->share) : cJSON_CreateNull()))
+		return o;
+	cJSON_Delete(o);
+	return NULL;
+}
+
 /* How the method was tuned, or null. */
 static cJSON *json_match(const struct run *r, size_t i)
 {
@@ -78,6 +105,7 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	       json_add(o, "host", json_of_text(r->in.host.name)) &&
 	       json_add(o, "blocks", json_count(r->in.limits.num_blocks)) &&
 	       json_add(o, "block_tokens", json_count(r->in.limits.block_tok)) &&
+	       json_add(o, "memory", json_memory(&r->in)) &&
 	       json_add(o, "db", json_of_text(r->session.o.db)) &&
 	       json_add(o, "run_id",
 			r->session.store ? json_count(r->out.run_id) : cJSON_CreateNull());
@@ -164,11 +192,6 @@ static bool add_goodput(cJSON *o, const struct trace *trace, const char *slo,
 	return x && json_add(x, "slo", json_of_text(slo)) && json_add_real(x, "requests", g.good) &&
 	       json_add_real(x, "of", g.of) && json_add_real(x, "share", g.share) &&
 	       json_add_real(x, "per_s", g.per_s);
-}
-
-static cJSON *positive(int64_t n)
-{
-	return n ? json_count(n) : cJSON_CreateNull();
 }
 
 /* The KV cache groups, or null if the run has none. */

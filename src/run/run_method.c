@@ -69,6 +69,7 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 				       .max_len = run_longest_request(in),
 				       .num_blocks = s->o.limits.num_blocks,
 				       .block_tok = in->limits.block_tok,
+				       .memory_share = s->o.memory_share,
 				       .blocks = &s->blocks,
 				       .seed = (uint64_t)s->o.seed,
 				       .costs = in->costs };
@@ -106,58 +107,71 @@ static enum ar_status open_backend(const struct run_inputs *in, struct run_sessi
 	return st;
 }
 
+/* Blocks for a run whose pool is not given: what fits a real GPU; what an engine would have on a
+ * modelled one; else what the trace can use. */
+static enum ar_status auto_blocks(const struct run_inputs *in, const struct run_session *s,
+				  int64_t *n, struct ar_err *err)
+{
+	struct sched_limits l = in->limits;
+
+	*n = backend_fit_blocks(s->backend, s->self);
+	if (*n != BACKEND_ANY_BLOCKS)
+		return AR_OK;
+	*n = in->memory.engine.num_blocks;
+	l.num_blocks = 0;
+	return *n ? AR_OK : sched_ample_blocks(in->trace, &l, n, err);
+}
+
 /* All methods use the pool of the first, so that their schedules can be compared.  A method with
- * less room shrinks the pool for itself and for later ones. */
+ * less room on a real GPU shrinks the pool for itself and for later ones. */
 static enum ar_status size_pool(struct run_inputs *in, const struct run_session *s,
 				struct ar_err *err)
 {
-	struct sched_limits l = in->limits;
+	const int64_t had = in->limits.num_blocks;
+	enum ar_status st;
 	int64_t n;
 
-	if (s->o.limits.num_blocks)
+	if (s->o.limits.num_blocks || (had && !s->backend->uses_gpu))
 		return AR_OK;
-	l.num_blocks = 0;
-	n = backend_fit_blocks(s->backend, s->self);
-	if (n == BACKEND_ANY_BLOCKS) {
-		enum ar_status st = sched_ample_blocks(in->trace, &l, &n, err);
-
-		if (st)
-			return st;
-	} else if (in->n_runs > 1 && !in->limits.num_blocks) {
+	st = auto_blocks(in, s, &n, err);
+	if (st)
+		return st;
+	if (s->backend->uses_gpu && in->n_runs > 1 && !had)
 		n -= n / 100; /* a reserve: later methods may keep more beside the cache */
-	}
 	if (n < 2)
 		return ar_fail(err, AR_USAGE,
 			       "no room for KV blocks on the GPU; stop other programs there, "
 			       "lower --max-num-batched-tokens or take a smaller model");
-	if (in->limits.num_blocks && n < in->limits.num_blocks)
+	if (had && n < had)
 		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
 			 "; its schedule and later ones may differ from those before",
-			 s->env.plan->name, n, in->limits.num_blocks);
-	if (!in->limits.num_blocks || n < in->limits.num_blocks)
+			 s->env.plan->name, n, had);
+	if (!had || n < had)
 		in->limits.num_blocks = n;
 	return AR_OK;
 }
 
 /* Set *n to the number of blocks to allocate.  A backend stores a shared block once for each
  * request that shares it.  So with a prefix cache it gets room for the largest requests that can
- * run together.  It gets at most the blocks that fit the device, and at least the scheduler's
- * pool. */
+ * run together: at most what fits the device, and at least the scheduler's pool.  Without a device
+ * it never gets more. */
 static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
 				      int64_t *n, struct ar_err *err)
 {
+	const int64_t fit = backend_fit_blocks(s->backend, s->self);
 	struct sched_limits l = in->limits;
 	enum ar_status st;
-	int64_t fit;
+	int64_t ample;
 
 	*n = l.num_blocks;
-	if (!l.prefix_cache)
+	if (!l.prefix_cache && fit != BACKEND_ANY_BLOCKS)
 		return AR_OK;
-	fit = backend_fit_blocks(s->backend, s->self);
-	st = sched_ample_blocks(in->trace, &l, n, err);
-	if (!st && *n > fit)
-		*n = fit;
-	if (*n < l.num_blocks)
+	st = sched_ample_blocks(in->trace, &l, &ample, err);
+	if (fit == BACKEND_ANY_BLOCKS)
+		*n = l.prefix_cache || ample < *n ? ample : *n;
+	else if (ample > *n)
+		*n = ample < fit ? ample : fit;
+	if (*n < l.num_blocks && fit != BACKEND_ANY_BLOCKS)
 		*n = l.num_blocks;
 	return st;
 }
@@ -201,6 +215,20 @@ static struct store_capture *record_captures(const struct run_inputs *in)
 		};
 	}
 	return c;
+}
+
+static struct store_memory record_memory(const struct run_inputs *in)
+{
+	const struct run_memory *m = &in->memory;
+
+	if (!m->n_params)
+		return (struct store_memory){ 0 };
+	return (struct store_memory){ .n_params = m->n_params,
+				      .weight_bytes = m->weight_bytes,
+				      .block_bytes = m->block_bytes,
+				      .pool_tokens = run_pool_tokens(in),
+				      .gpu_bytes = m->gpu_bytes,
+				      .gpu_share = m->gpu_bytes ? m->share : 0 };
 }
 
 enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
@@ -266,6 +294,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	if (in->costs)
 		record_costs(&row, &in->costs->run);
 	row.gpu_state = run_gpu_state(s);
+	row.memory = record_memory(in);
 	if (s->prof)
 		row.cupti_api = prof_api_version(s->prof);
 	row.capture = capture = record_captures(in);
@@ -420,6 +449,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st)
 		st = open_backend(in, s, p, err);
 	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
+	if (!st && (s->backend->uses_gpu || !in->memory.block_bytes))
+		st = run_plan_memory(in, s, err);
 	if (!st)
 		st = size_pool(in, s, err);
 	if (!st)

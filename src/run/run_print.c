@@ -222,6 +222,28 @@ static void print_groups(const struct run_inputs *in)
 		printf("; a block has %.4g MB\n", (double)in->groups.block_bytes / 1e6);
 }
 
+/* What the model needs, and what the pool is: an engine's on this GPU. */
+static void print_memory(const struct run_inputs *in)
+{
+	const struct run_memory *m = &in->memory;
+	const struct sched_limits *l = &in->limits;
+
+	if (!m->n_params)
+		return;
+	printf("memory    %.4g B parameters, %.4g GB a rank, KV %.4g KiB a token: %" PRId64
+	       " blocks of %" PRId64 ", %" PRId64 " tokens",
+	       (double)m->n_params / 1e9, (double)m->weight_bytes / 1e9,
+	       (double)m->token_bytes / 1024, l->num_blocks, l->block_tok, run_pool_tokens(in));
+	if (m->gpu_bytes) {
+		put_after(" (", m->gpu);
+		printf(", %.4g of %.1f GB", m->share, (double)m->gpu_bytes / 1e9);
+		if (m->free_bytes)
+			printf(", %.1f free", (double)m->free_bytes / 1e9);
+		putchar(')');
+	}
+	putchar('\n');
+}
+
 /* Groups of one type need about the same; the largest counts for all. */
 static void print_group_peaks(const struct run_inputs *in, const struct replay_result *res)
 {
@@ -305,6 +327,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	       r->session.o.share_kv ? ", prefix cache across methods" :
 				       ", prefix cache");
 	print_groups(&r->in);
+	print_memory(&r->in);
 	if (r->session.match)
 		r->session.tuner->print(r->session.match, r);
 	printf("backend   %s\n", r->session.backend->name);
