@@ -20,11 +20,12 @@ is '... of more ranks than KV heads' \
 is '... with a share' "$(modelled --gpu h100 --model llama-3.1-8b --gpu-memory-utilization 0.5 |
 	memory | sed 's/.*: //')" '9679 blocks of 16, 154864 tokens (h100, 0.5 of 85.0 GB)'
 is '... of layers that differ, in tokens of the longest requests' \
-	"$(modelled --gpu h100 --model gpt-oss-20b --policy vllm-0.16 2>/dev/null | memory |
-		sed 's/.*: //')" '71747 blocks of 16, 1079309 tokens (h100, 0.92 of 85.0 GB)'
+	"$(modelled --gpu h100 --model gemma-3-12b --policy vllm-0.16 2>/dev/null | memory |
+		sed 's/.*: //')" '40423 blocks of 16, 478317 tokens (h100, 0.9 of 85.0 GB)'
 
 # Blocks that weights, activations and graphs leave; SGLang's share has weights and blocks alone.
-blocks() { modelled --gpu h100 --model llama-3.1-8b --block-size 16 "$@" --json "$tmp/j" >/dev/null &&
+blocks() { modelled --gpu h100 --model llama-3.1-8b --block-size 16 \
+	--gpu-memory-utilization 0.9 "$@" --json "$tmp/j" >/dev/null &&
 	grep -o '"blocks":[0-9]*' "$tmp/j" | cut -d: -f2; }
 ok 'an engine without graphs in its share has more' test "$(blocks --policy vllm-0.16)" -gt \
 	"$(blocks --policy vllm-0.33)"
@@ -53,7 +54,7 @@ ok '... and one that no number of ranks divides' refused '; no --tp fits$' --gpu
 	--model "$tmp/odd.json"
 modelled --gpu h100 --model llama-3.1-70b --num-gpu-blocks 1000 >"$tmp/out" 2>"$tmp/err"
 is 'a pool that is given overrides that' "$(sed -n 's/^blocks *//p' "$tmp/out")" \
-	'1000 of 16 tokens, one reserved'
+	'1000 of 16 tokens, one reserved, prefix cache'
 ok '... with a warning' grep -q 'warning: llama-3.1-70b needs 141.1 GB .*--tp 2 fits$' "$tmp/err"
 ok 'a larger pool than memory has is a warning' sh -c \
 	'"$0" run --trace "$1" --requests 1 --backend roofline --gpu h100 --model llama-3.1-8b \

@@ -38,15 +38,18 @@ static struct kv_groups_config groups_config(const struct sched_limits *l)
 					  .root = l->cache_root };
 }
 
-static int64_t most_blocks(const struct sched_limits *l, int64_t goal, int64_t longest)
+int64_t sched_length_blocks(const struct sched_limits *l, int64_t n_tok)
 {
-	int64_t slots = l->policy->slots(l, goal, longest);
-
 	const struct kv_groups_config c = groups_config(l);
 
 	if (l->group)
-		return kv_groups_most(&c, slots);
-	return (slots + l->block_tok - 1) / l->block_tok;
+		return kv_groups_most(&c, n_tok);
+	return (n_tok + l->block_tok - 1) / l->block_tok;
+}
+
+static int64_t most_blocks(const struct sched_limits *l, int64_t goal, int64_t longest)
+{
+	return sched_length_blocks(l, l->policy->slots(l, goal, longest));
 }
 
 bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n)

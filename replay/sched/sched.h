@@ -130,6 +130,8 @@ bool sched_rejects(const struct sched_limits *l, const struct request *r, char *
 uint32_t sched_goal(const struct sched_limits *l, const struct request *r);
 /* Positions that the request computes at most. */
 int64_t sched_positions(const struct sched_limits *l, const struct request *r);
+/* The most blocks that a sequence of n_tok tokens owns at a time. */
+int64_t sched_length_blocks(const struct sched_limits *l, int64_t n_tok);
 /* Compute the size of a pool in which no sequence of the trace ever waits for a block. */
 enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
 				  int64_t *num_blocks, struct ar_err *err);

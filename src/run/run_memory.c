@@ -45,7 +45,8 @@ static enum ar_status describe(const struct run_inputs *in, const struct run_opt
 {
 	const struct sched_limits *l = &in->limits;
 	const struct run_memory *mem = &in->memory;
-	double spread = l->policy->spread ? l->policy->spread : 1;
+	static const struct kv_rules none = { .spread = 1 };
+	const struct kv_rules *rules = l->policy->groups ? l->policy->groups : &none;
 	struct graph_sizes sizes;
 	struct model_groups g;
 	enum ar_status st = graph_sizes_open(&sizes, NULL, l->max_seqs, l->max_batched_tok, err);
@@ -62,10 +63,12 @@ static enum ar_status describe(const struct run_inputs *in, const struct run_opt
 	};
 	if (!st)
 		graph_sizes_release(&sizes);
-	if (st || !l->group)
+	if (!st)
+		st = model_groups_init(&g, m, o->limits.block_tok, rules, l->prefix_cache, err);
+	if (st)
 		return st;
-	st = model_groups_init(&g, m, o->limits.block_tok, spread, err);
-	e->block_bytes = g.block_bytes;
+	if (l->group || model_groups_plain(&g)) /* else window layers have blocks of full ones */
+		e->block_bytes = g.block_bytes;
 	model_groups_release(&g);
 	return st;
 }
@@ -77,7 +80,8 @@ static int ranks_that_fit(const struct run_inputs *in, const struct run_options 
 	for (int tp = 2; tp <= MOST_RANKS; tp++) {
 		struct engine_memory_in e;
 		struct model m;
-		bool fits = !model_parse(&m, "", json, NULL) && !model_split(&m, tp, NULL) &&
+		bool fits = !model_parse(&m, "", json, NULL) &&
+			    !run_set_formats(&m, o, false, NULL) && !model_split(&m, tp, NULL) &&
 			    !describe(in, o, &m, &e, NULL) && engine_memory(&e).num_blocks;
 
 		model_release(&m);
@@ -96,8 +100,7 @@ int64_t run_pool_tokens(const struct run_inputs *in)
 
 	if (!l->group)
 		return l->num_blocks * l->block_tok;
-	return (int64_t)((double)l->num_blocks * (double)len /
-			 (double)kv_groups_most(l->group, l->n_group, len, l->max_batched_tok));
+	return (int64_t)((double)l->num_blocks * (double)len / (double)sched_length_blocks(l, len));
 }
 
 /* The model does not fit: refuse it, but warn where the pool was typed, or where nobody named the
@@ -137,25 +140,22 @@ static enum ar_status check_length(const struct run_inputs *in, const struct run
 				   struct ar_err *err)
 {
 	const struct sched_limits *l = &in->limits;
-	struct sched_limits pool = *l;
-	int64_t need;
+	const int64_t have = in->memory.engine.num_blocks;
+	const int64_t need = sched_length_blocks(l, l->max_len);
 
-	pool.num_blocks = in->memory.engine.num_blocks;
-	need = l->group ? kv_groups_most(l->group, l->n_group, l->max_len, l->max_batched_tok) :
-			  (l->max_len + l->block_tok - 1) / l->block_tok;
-	if (need <= pool.num_blocks)
+	if (need <= have)
 		return AR_OK;
 	if (s->o.limits.max_len)
 		return ar_fail(err, AR_USAGE,
 			       "max-model-len %" PRId64 " needs %" PRId64 " KV blocks, but %s has "
 			       "memory for %" PRId64 "; lower it, or raise --tp or "
 			       "--gpu-memory-utilization",
-			       l->max_len, need, in->memory.gpu, pool.num_blocks);
+			       l->max_len, need, in->memory.gpu, have);
 	if (!s->point)
 		log_warn("a request of the model's %" PRId64 " tokens needs %" PRId64
 			 " KV blocks, but %s has memory for %" PRId64
 			 "; vLLM would ask for a lower --max-model-len",
-			 l->max_len, need, in->memory.gpu, pool.num_blocks);
+			 l->max_len, need, in->memory.gpu, have);
 	return AR_OK;
 }
 
@@ -175,8 +175,7 @@ static enum ar_status plan_memory(struct run_inputs *in, const struct run_sessio
 	mem->block_bytes = e.block_bytes;
 	mem->weight_bytes = model_weight_bytes(m);
 	mem->share = s->o.memory_share;
-	if (!mem->gpu_bytes || s->backend->uses_gpu ||
-	    s->o.engine_defaults == RUN_DEFAULTS_NONE)
+	if (!mem->gpu_bytes || s->backend->uses_gpu || s->o.engine_defaults == RUN_DEFAULTS_NONE)
 		return AR_OK;
 	mem->engine = engine_memory(&e);
 	if (!mem->engine.num_blocks)
@@ -201,6 +200,8 @@ enum ar_status run_plan_memory(struct run_inputs *in, const struct run_session *
 	if (!from || !from->model_json)
 		return AR_OK;
 	st = model_parse(&m, from->model_name, from->model_json, err);
+	if (!st)
+		st = run_set_formats(&m, &s->o, false, err);
 	if (!st) {
 		in->memory.n_params = model_params(&m);
 		st = model_split(&m, from->tp, err);
