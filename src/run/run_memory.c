@@ -49,7 +49,8 @@ static enum ar_status describe(const struct run_inputs *in, const struct run_opt
 	const struct kv_rules *rules = l->policy->groups ? l->policy->groups : &none;
 	struct graph_sizes sizes;
 	struct model_groups g;
-	enum ar_status st = graph_sizes_open(&sizes, NULL, l->max_seqs, l->max_batched_tok, err);
+	enum ar_status st = graph_sizes_open(&sizes, NULL, l->max_seqs, run_most_captured(o),
+					     l->max_batched_tok, err);
 
 	*e = (struct engine_memory_in){
 		.model = m,
