@@ -229,10 +229,20 @@ static void test_lists(void)
 /* At TFLOP/s in bf16, of which fp8 has twice as many, and TB/s. */
 static double ms(const struct roofline_work *w, double tflops, double tbps)
 {
-	const struct roofline_gpu g = { .tflops = 1000, .gbps = 1e3 * tbps };
+	const struct roofline_gpu g = { .tflops = 1000, .tflops_fp8 = 2000, .gbps = 1e3 * tbps };
 	const struct roofline_rate r = { .compute = tflops / 1000, .memory = 1 };
 
 	return (double)roofline_ns(&g, &r, w) / 1e6;
+}
+
+/* Without fp8 units the indexer runs at the rate of bf16. */
+static void test_without_fp8(void)
+{
+	const struct roofline_gpu g = { .tflops = 100, .gbps = 1e9 };
+	const struct roofline_rate r = { .compute = 1, .memory = 1 };
+	const struct roofline_work w = { .fp8_flops = 1e9, .kernels = 1 };
+
+	is_int(roofline_ns(&g, &r, &w), 10000, "1e9 FLOPs of fp8 at 100 TFLOP/s, in ns");
 }
 
 /* A prompt in chunks. */
@@ -354,6 +364,7 @@ int main(void)
 	test_rows();
 	test_forms();
 	test_lists();
+	test_without_fp8();
 	test_prompts();
 	test_decodes();
 	return done_testing();

@@ -11,10 +11,7 @@
 #include "replay/cost/roofline_latent.h"
 #include "replay/cost/roofline_select.h"
 
-enum {
-	STATE = 4,   /* bytes of an element of a DeltaNet's state */
-	FP8_RATE = 2 /* of tensor cores in fp8, in bf16's */
-};
+enum { STATE = 4 /* bytes of an element of a DeltaNet's state */ };
 
 /* ---- counting ---- */
 
@@ -265,7 +262,8 @@ static int64_t in_ns(double x)
 int64_t roofline_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
 		    const struct roofline_work *w)
 {
-	double flops = w->flops + w->fp8_flops / FP8_RATE;
+	double peak = g->tflops_fp8 > 0 ? g->tflops_fp8 : g->tflops;
+	double flops = w->flops + w->fp8_flops * g->tflops / peak;
 	double compute = flops / (1e3 * g->tflops * r->compute);
 	double memory = w->bytes / (g->gbps * r->memory);
 

@@ -139,13 +139,15 @@ static bool chunks_are_sparse(const struct layer_spec *l, const struct batch *b)
 	return sparse;
 }
 
-/* Products of expanded keys, and of absorbed rows before and after attention, by heads. */
+/* The product of expanded keys; and those of absorbed rows before and after attention, by heads, for
+ * which engines widen the weights. */
 static void count_forms(const struct layer_spec *l, const struct forms *f, struct roofline_work *w)
 {
 	double nope = l->head_dim - l->rotary_dim, lora = l->mla.kv_lora;
 
 	if (f->keys > 0)
-		add_product(w, 1, f->keys, (double)layer_expanded_width(l), lora, 0);
+		add_weights(w, &l->format[LINEAR_KV_UP], false, 1, f->keys,
+			    (double)layer_expanded_width(l), lora, 0);
 	if (f->rows > 0) {
 		add_product(w, l->q_heads, f->rows, lora, nope, 0);
 		add_product(w, l->q_heads, f->rows, layer_v_dim(l), lora, 0);
