@@ -298,22 +298,34 @@ static enum ar_status merge(char **json, cJSON *config, const char *beside, stru
 	return AR_OK;
 }
 
+/* A config that cannot be parsed is left to who reads it. */
+static enum ar_status read_beside(char **json, const char *beside, struct ar_err *err)
+{
+	char *text = json_quote_literals(*json);
+	cJSON *config = text ? json_parse_all(text, NULL) : NULL;
+	enum ar_status st = AR_OK;
+
+	if (!text || (!config && json_nomem()))
+		st = ar_nomem(err);
+	else if (cJSON_IsObject(config) && !find_quant(config))
+		st = merge(json, config, beside, err);
+	cJSON_Delete(config);
+	free(text);
+	return st;
+}
+
 enum ar_status quant_beside(char **json, const char *path, struct ar_err *err)
 {
 	const char *end = config_end(path);
 	enum ar_status st = AR_OK;
 	char *beside;
-	cJSON *config;
 
 	if (!end)
 		return AR_OK;
 	if (asprintf(&beside, "%.*shf_quant_config.json", (int)(end - path), path) < 0)
 		return ar_nomem(err);
-	/* A config that cannot be parsed is refused by who reads it. */
-	config = access(beside, F_OK) ? NULL : json_parse_all(*json, NULL);
-	if (cJSON_IsObject(config) && !find_quant(config))
-		st = merge(json, config, beside, err);
-	cJSON_Delete(config);
+	if (!access(beside, F_OK))
+		st = read_beside(json, beside, err);
 	free(beside);
 	return st;
 }
@@ -496,7 +508,7 @@ static enum ar_status find_layout(const char *dtype, const struct cache_layout *
 		       all);
 }
 
-/* Set the layout of layers that have keys. */
+/* Whether engines have the layout, of K and V, for latents as well. */
 static bool has_layout(const struct layer_spec *x, const struct cache_layout *l)
 {
 	const struct cache_layout *latent = cache_layout_latent(l, x->index.own);
@@ -505,6 +517,7 @@ static bool has_layout(const struct layer_spec *x, const struct cache_layout *l)
 	       (latent && x->mla.kv_lora == 512 && x->rotary_dim == 64);
 }
 
+/* Set the layout of layers that have keys. */
 static enum ar_status set_cache(struct model *m, const struct cache_layout *l, struct ar_err *err)
 {
 	for (int i = 0; i < m->n_layers; i++) {

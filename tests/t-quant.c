@@ -426,10 +426,11 @@ static void test_beside(void)
 	struct ar_err err = { 0 };
 	struct model m, again;
 	char buf[96], path[96];
+	int bad = 0;
 
 	if (!mkdtemp(dir))
 		bail_out("mkdtemp");
-	put("config.json", DENSE "}");
+	put("config.json", DENSE ",\"time_step_limit\":[0, Infinity]}");
 	put("a_config.json", DENSE QUANT "{" BLOCK "}}");
 	put("hf_quant_config.json", hf);
 	put("a_hf_quant_config.json", hf);
@@ -444,6 +445,16 @@ static void test_beside(void)
 	   "models in other formats are not alike");
 	model_release(&again);
 	model_release(&m);
+	for (long k = 0, done = 0; !done; k += fault_stride(7)) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = model_load(&m, dir, &err);
+		done = !fault_disarm();
+		bad += done ? st != AR_OK : st != AR_NOMEM;
+		model_release(&m);
+	}
+	is_int(bad, 0, "no memory fails, and never leaves the file out");
 	snprintf(path, sizeof path, "%s/a_config.json", dir);
 	ok(!model_load(&m, path, &err) && !model_set_formats(&m, NULL, NULL, &err), "%s", err.msg);
 	is_str(model_weights_text(&m, buf, sizeof buf), "fp8-block", "config.json comes before it");
