@@ -22,6 +22,10 @@
 	{ \
 		.mixer = MIX_WINDOW, .type = (t), .n_layers = 1, .window = (w), .block_tok = (b) \
 	}
+#define CHUNK(t, w, b) \
+	{ \
+		.mixer = MIX_CHUNK, .type = (t), .n_layers = 1, .window = (w), .block_tok = (b) \
+	}
 #define LINEAR(t) \
 	{ \
 		.mixer = MIX_LINEAR, .type = (t), .n_layers = 1 \
@@ -58,6 +62,26 @@ static const struct scenario scenarios[] = {
   "5-6 A:1@14 [1 3 5 7|- - 6 8]\n"
   "6-7 A:1@15 [1 3 5 7|- - 6 8]\n"
   "7-8 A:1@16 [1 3 5 7 9|- - - 8 10]\n", "11 12 2 4 6 9 7 5 3 1 10 8" },
+
+/* by the rules of ChunkedLocalAttentionManager, not observed */
+{ "blocks before the chunk come back", { FULL(0, 4), CHUNK(1, 8, 4) }, 4, 12, false,
+  { { 0, X, 6 } },
+  "0-1 A:4@0 [1|2]\n"
+  "1-2 A:4@4 [1 3|2 4]\n"
+  "2-3 A:4@8 [1 3 5|- - 6]\n"
+  "3-4 A:1@12 [1 3 5 7|- - 6 8]\n"
+  "4-5 A:1@13 [1 3 5 7|- - 6 8]\n"
+  "5-6 A:1@14 [1 3 5 7|- - 6 8]\n"
+  "6-7 A:1@15 [1 3 5 7|- - 6 8]\n"
+  "7-8 A:1@16 [1 3 5 7 9|- - - - 10]\n", "11 12 4 2 8 6 9 7 5 3 1 10" },
+
+{ "a hit needs the blocks of its last chunk", { FULL(0, 4), CHUNK(1, 8, 4) }, 16, 20, true,
+  { { 0, XQ, 2 }, { 4000, X "mnopqrstABCD", 1 } },
+  "0-1 A:16@0 [1 2 3 4|5 6 7 8]\n"
+  "1-2 A:8@16 [1 2 3 4 9 10|- - - - 11 12]\n"
+  "2-3 A:1@24 [1 2 3 4 9 10 13|- - - - - - 14]\n"
+  "4-5 B:4@20 [1 2 3 4 9 15|- - - - 11 16]\n",
+  "17 18 19 20 8 7 6 5 12 13 10 14 15 9 4 3 2 1 16 11" },
 
 { "a window alone needs fewer blocks than tokens fill", { WINDOW(0, 6, 4) }, 8, 6, false,
   { { 0, XQ, 5 } },
