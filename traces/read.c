@@ -24,9 +24,9 @@ const struct opt trace_opts[] = {
 	  .help = "trace format, see attnreplay-trace(5); found from the content if not given",
 	  .may_differ = true },
 	{ .name = "columns", .type = OPT_STR, .off = OFF(in.columns),
-	  .arg = "arrival=NAME,prompt=NAME,output=NAME",
+	  .arg = "arrival=NAME,prompt=NAME,output=NAME,...",
 	  .help = "read CSV or JSON lines of no known format by these columns or keys; arrivals "
-		  "are dates or numbers",
+		  "are dates or numbers; also session, priority, prefix and prefix-tokens",
 	  .may_differ = true },
 	{ .name = "time-unit", .type = OPT_ENUM, .off = OFF(in.time_unit), .arg = "UNIT",
 	  .def = "auto", .choice = units,

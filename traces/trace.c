@@ -139,6 +139,8 @@ void trace_put_request(const struct trace *t, size_t id, const struct request *q
 	}
 	if (q->images)
 		fprintf(f, ",\"images\":%u", q->images);
+	if (q->priority)
+		fprintf(f, ",\"priority\":%d", (int)q->priority);
 	fputs("}\n", f);
 }
 

@@ -122,6 +122,19 @@ enum ar_status import_lengths(struct import *im, const struct record *r, const c
 	return st ? st : read_length(im, r, output, &q->output_tok, err);
 }
 
+enum ar_status import_priority(struct import *im, const struct record *r, const char *name,
+			       struct request *q, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	int64_t n;
+
+	if (!num_scaled(v.s, v.n, 1, &n) || n != (int32_t)n)
+		return import_fail(im, err, "%s is \"%s\", want an integer from -2^31 to 2^31 - 1",
+				   name, span_show(v).s);
+	q->priority = (int32_t)n;
+	return AR_OK;
+}
+
 enum ar_status import_date(struct import *im, const char *name, struct span text, int64_t *ns,
 			   struct ar_err *err)
 {
@@ -453,8 +466,7 @@ static enum ar_status check_options(const struct import_args *a, const struct im
 }
 
 /* The file is one JSON value, not lines of them: say what it is, or what to do. */
-static enum ar_status one_value(struct source *src, const char *line,
-				struct ar_err *err)
+static enum ar_status one_value(struct source *src, const char *line, struct ar_err *err)
 {
 	char *text = NULL;
 	const char *end;

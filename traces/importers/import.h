@@ -54,9 +54,9 @@ struct cutter {
 		CHAIN_START, CHAIN_START, 0 \
 	}
 
-/* Names of columns or keys that --columns gives, owned. */
+/* Names of columns or keys that --columns gives, owned; NULL: not given. */
 struct import_columns {
-	char *arrival, *prompt, *output;
+	char *arrival, *prompt, *output, *session, *priority, *prefix, *prefix_tok;
 };
 
 /* A text of a prompt: see import_cut(). */
@@ -168,6 +168,9 @@ enum ar_status import_count(struct import *im, const struct record *r, const cha
  * a value is 0. */
 enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
 			      const char *output, struct request *q, struct ar_err *err);
+/* Read field name as the request's priority. */
+enum ar_status import_priority(struct import *im, const struct record *r, const char *name,
+			       struct request *q, struct ar_err *err);
 /* Read a field (in JSON a string), intern its text in the table in, and return its number. */
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
 			   struct intern_table *in, uint32_t *number, struct ar_err *err);
@@ -198,7 +201,10 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 
 /* ---- prefix blocks (prefix_blocks.c) ---- */
 
-/* Add the blocks of a prompt from its hash_ids, one id for each block. */
+/* Add the blocks of a prompt from an array of ids, one for each block. */
+enum ar_status import_ids(struct import *im, struct span ids, uint32_t prompt_tok,
+			  struct ar_err *err);
+/* The same for hash_ids of a record. */
 enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
 			       struct ar_err *err);
 /* Check that ids is an array with one id for each block of tok tokens, or one more.  *n: blocks. */

@@ -10,7 +10,7 @@
 #include "base/grow.h"
 
 static const char *const need[] = { "session_id", "input_length", "output_length", NULL };
-static const char *const may[] = { "timestamp", "delay", "hash_ids", "group_id", NULL };
+static const char *const may[] = { "timestamp", "delay", "hash_ids", "group_id", "priority", NULL };
 
 static const int64_t MS_NS = 1000000;
 
@@ -165,6 +165,8 @@ static enum ar_status aiperf_record(struct import *im, const struct record *r, s
 		return import_fail(im, err,
 				   "the record has \"context_mode\"; say with --context "
 				   "what its prompts hold");
+	if (!st && record_get(r, "priority"))
+		st = import_priority(im, r, "priority", &q, err);
 	if (!st)
 		st = import_name(im, r, "session_id", &im->session, &number, err);
 	if (!st)

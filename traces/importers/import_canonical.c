@@ -18,9 +18,9 @@ static const char *const need[] = { NULL };
 static const char *const header_keys[] = { "format",   "version", "block_size", "epoch", "context",
 					   "requests", "sources", "transforms", NULL };
 static const char *const request_keys[] = {
-	"id",	  "arrival_ns", "prompt_tokens", "output_tokens",     "session", "turn",
-	"parent", "think_ns",	"blocks",	 "completion_blocks", "label",	 "images",
-	"flags",  NULL
+	"id",	 "arrival_ns", "prompt_tokens", "output_tokens", "session",
+	"turn",	 "parent",     "think_ns",	"blocks",	 "completion_blocks",
+	"label", "images",     "flags",		"priority",	 NULL
 };
 static const char *const unused_keys[] = { "completion_blocks", "flags", "parent", NULL };
 
@@ -235,6 +235,11 @@ static enum ar_status kind(struct import *im, const struct record *r, struct req
 		if (st)
 			return st;
 		q->type = number + 1;
+	}
+	if (record_find(r, "priority")) {
+		st = import_priority(im, r, "priority", q, err);
+		if (st)
+			return st;
 	}
 	if (record_find(r, "images"))
 		st = canonical_integer(im, r, "images", UINT32_MAX, &images, err);

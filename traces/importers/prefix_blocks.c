@@ -82,20 +82,14 @@ enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t to
 			   want, bs, have, hint);
 }
 
-enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
-			       struct ar_err *err)
+enum ar_status import_ids(struct import *im, struct span ids, uint32_t prompt_tok,
+			  struct ar_err *err)
 {
-	const struct field *f = record_get(r, "hash_ids");
 	struct chain_key key = { .prev = CHAIN_START };
-	struct span ids, id;
+	struct span id;
 	uint32_t n;
 	enum ar_status st;
 
-	if (!f) {
-		import_warn(im, WARN_NO_BLOCKS);
-		return AR_OK;
-	}
-	ids = f->value;
 	st = import_hash_count(im, ids, prompt_tok, &n, err);
 	for (uint32_t i = 0; !st && i < n && record_next(&ids, &id); i++) {
 		st = import_hash_id(im, id, &key, err);
@@ -108,6 +102,17 @@ enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32
 		st = import_block(im, key.prev, err);
 	}
 	return st;
+}
+
+enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
+			       struct ar_err *err)
+{
+	const struct field *f = record_get(r, "hash_ids");
+
+	if (f)
+		return import_ids(im, f->value, prompt_tok, err);
+	import_warn(im, WARN_NO_BLOCKS);
+	return AR_OK;
 }
 
 enum ar_status import_hash_chain(struct import *im, struct span ids, uint32_t n, uint64_t *end,

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/json.h"
+#include "base/number.h"
 
 static bool is_blank(char c)
 {
@@ -26,12 +27,13 @@ static struct span trim(const char *s, size_t n)
 
 /* Move the next field of *line to *value and unquote it in place.  *line becomes NULL after the
  * last field. */
-static bool csv_field(char **line, struct span *value)
+static bool csv_field(char **line, char separator, struct span *value)
 {
+	const char end[] = { separator, 0 };
 	char *s = *line, *to = s, *start = s;
 
 	if (*s != '"') {
-		size_t n = strcspn(s, ",");
+		size_t n = strcspn(s, end);
 
 		*value = trim(s, n);
 		*line = s[n] ? s + n + 1 : NULL;
@@ -41,7 +43,7 @@ static bool csv_field(char **line, struct span *value)
 		s += *s == '"';
 		*to++ = *s;
 	}
-	if (!*s || (s[1] && s[1] != ','))
+	if (!*s || (s[1] && s[1] != separator))
 		return false;
 	*value = trim(start, (size_t)(to - start));
 	*line = s[1] ? s + 2 : NULL;
@@ -50,18 +52,37 @@ static bool csv_field(char **line, struct span *value)
 
 static enum ar_status bad_quotes(struct ar_err *err)
 {
-	return ar_fail(err, AR_DATA, "a quoted field must end on its line, before a comma");
+	return ar_fail(err, AR_DATA,
+		       "a quoted field must end on its line, before a "
+		       "separator");
+}
+
+static char find_separator(const char *line)
+{
+	static const char all[] = ",;\t";
+	size_t n[3] = { 0 };
+	int best = 0;
+
+	for (; *line; line++) {
+		const char *c = strchr(all, *line);
+
+		n[c ? c - all : 0] += c != NULL;
+	}
+	for (int i = 1; i < 3; i++)
+		best = n[i] > n[best] ? i : best;
+	return all[best];
 }
 
 enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err)
 {
 	r->kind = RECORD_CSV;
+	r->separator = find_separator(line);
 	r->json = NULL;
 	r->n = 0;
 	while (line) {
 		struct span v;
 
-		if (!csv_field(&line, &v))
+		if (!csv_field(&line, r->separator, &v))
 			return bad_quotes(err);
 		if (r->n == RECORD_MAX_FIELDS)
 			return ar_fail(err, AR_DATA, "more than %d columns", RECORD_MAX_FIELDS);
@@ -80,7 +101,7 @@ enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err)
 	for (; line; n++) {
 		struct span v;
 
-		if (!csv_field(&line, &v))
+		if (!csv_field(&line, r->separator, &v))
 			return bad_quotes(err);
 		if (n < r->n)
 			r->field[n].value = v;
@@ -232,6 +253,63 @@ bool record_next(struct span *array, struct span *element)
 	element->n = (size_t)(s - element->s);
 	s = skip_blank(s);
 	*array = (struct span){ s, (size_t)(end - s) };
+	return true;
+}
+
+/* Find the member of an object, or the element of an array, whose key or index is key[0..n). */
+static bool find_member(struct span in, const char *key, size_t n, struct span *value)
+{
+	const char *s = skip_blank(in.s + 1), *end = in.s + in.n - 1;
+	uint64_t index;
+
+	if (*in.s == '[') {
+		if (!num_u64(key, n, &index))
+			return false;
+		while (record_next(&in, value))
+			if (!index--)
+				return true;
+		return false;
+	}
+	while (*in.s == '{' && s < end) {
+		const char *name = s + 1;
+		size_t len;
+
+		s = skip_string(s);
+		len = (size_t)(s - 1 - name);
+		s = skip_blank(s);
+		s = skip_blank(s + (*s == ':'));
+		value->s = s;
+		s = skip_value(s);
+		value->n = (size_t)(s - value->s);
+		if (len == n && !memcmp(name, key, n))
+			return true;
+		s = skip_blank(s);
+		s = skip_blank(s + (*s == ','));
+	}
+	return false;
+}
+
+bool record_path(const struct record *r, const char *path, struct span *value)
+{
+	const struct field *f = record_find(r, path);
+	const char *dot = strchr(path, '.');
+
+	for (size_t i = 0; !f && dot && i < r->n && r->kind == RECORD_JSON; i++)
+		if (strlen(r->field[i].name) == (size_t)(dot - path) &&
+		    !strncmp(r->field[i].name, path, (size_t)(dot - path)))
+			f = &r->field[i];
+	if (!f)
+		return false;
+	*value = f->value;
+	if (!strcmp(f->name, path))
+		return true;
+	while (dot) {
+		const char *key = dot + 1;
+
+		dot = strchr(key, '.');
+		if (!find_member(*value, key, dot ? (size_t)(dot - key) : strlen(key), value))
+			return false;
+	}
 	return true;
 }
 

@@ -23,6 +23,7 @@ enum { RECORD_MAX_FIELDS = 64 };
  * their quotes. */
 struct record {
 	enum record_kind kind;
+	char separator; /* of a CSV file: ',', ';' or a tab */
 	struct field {
 		const char *name;
 		struct span value;
@@ -32,7 +33,8 @@ struct record {
 };
 
 /* Split line in place.  The caller adds file and line to the messages.  csv_header makes the fields
- * that csv_row fills for each row; names point into line. */
+ * that csv_row fills for each row; names point into line.  The separator is the one of which the
+ * header has most. */
 enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err);
 enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err);
 enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err);
@@ -45,6 +47,10 @@ const struct field *record_get(const struct record *r, const char *name);
 bool record_has(const struct record *r, const char *name);
 /* Whether names, ended by NULL, hold name. */
 bool name_among(const char *const *names, const char *name);
+
+/* The value at a path such as "a.b.0" of keys and of indexes into arrays.  A key of the record that
+ * has dots itself comes first.  In a row of CSV the path is a column.  False: there is none. */
+bool record_path(const struct record *r, const char *path, struct span *value);
 
 /* Take the next element off *array, the text of a JSON array that was parsed. */
 bool record_next(struct span *array, struct span *element);
