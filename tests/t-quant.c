@@ -540,6 +540,13 @@ static void test_model_bytes(void)
 		       of[i].gb);
 		model_release(&m);
 	}
+	load_formats(&m, DENSE QUANT "{\"quant_algo\":\"FP8\"}}");
+	/* two layers of seven matrices, and the head of 1024 x 512 */
+	is_int(model_weight_bytes(&m),
+	       2 * model_params(&m) -
+		       (2 * (2 * 512 * 512 + 2 * 256 * 512 + 3 * 1024 * 512) + 1024 * 512) + 15 * 4,
+	       "a head in fp8 has its bytes, too");
+	model_release(&m);
 	if (model_load(&m, "gpt-oss-20b", &err) || model_set_formats(&m, NULL, NULL, &err))
 		bail_out("%s", err.msg);
 	l = m.layer;
