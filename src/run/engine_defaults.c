@@ -342,7 +342,7 @@ static void compare(struct run_options *o, const struct facts *f, const struct v
 		   p->can & POLICY_ASYNC ? "" : unmodelled);
 	add_switch(&t, o->limits.prefix_cache, own->prefix_cache, "prefix cache",
 		   p->can & POLICY_PREFIX_CACHE ? f->why : unmodelled);
-	if (has_share && share != own->memory_share)
+	if (has_share && o->engine_defaults == RUN_DEFAULTS_ENGINE && share != own->memory_share)
 		add(&t, "%g of the memory, the engine's own %g", share, own->memory_share);
 }
 

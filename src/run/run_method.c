@@ -153,25 +153,24 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
 
 /* Set *n to the number of blocks to allocate.  A backend stores a shared block once for each
  * request that shares it.  So with a prefix cache it gets room for the largest requests that can
- * run together: at most what fits the device, and at least the scheduler's pool.  Without a device
- * it never gets more. */
+ * run together: at most what fits the device, and at least the scheduler's pool.  Of a pool that an
+ * engine would have it gets no more than these requests need. */
 static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
 				      int64_t *n, struct ar_err *err)
 {
 	const int64_t fit = backend_fit_blocks(s->backend, s->self);
+	const bool less = fit == BACKEND_ANY_BLOCKS && !s->o.limits.num_blocks;
 	struct sched_limits l = in->limits;
 	enum ar_status st;
 	int64_t ample;
 
 	*n = l.num_blocks;
-	if (!l.prefix_cache && fit != BACKEND_ANY_BLOCKS)
+	if (!l.prefix_cache && !less)
 		return AR_OK;
 	st = sched_ample_blocks(in->trace, &l, &ample, err);
-	if (fit == BACKEND_ANY_BLOCKS)
-		*n = l.prefix_cache || ample < *n ? ample : *n;
-	else if (ample > *n)
+	if (!st && (less ? l.prefix_cache || ample < *n : ample > *n))
 		*n = ample < fit ? ample : fit;
-	if (*n < l.num_blocks && fit != BACKEND_ANY_BLOCKS)
+	if (*n < l.num_blocks && !less)
 		*n = l.num_blocks;
 	return st;
 }
