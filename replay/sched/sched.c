@@ -299,7 +299,7 @@ static struct kv_progress progress_of(const struct sched *s, uint32_t id)
 				     .junction = q->junction };
 }
 
-bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep)
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep, bool whole)
 {
 	const struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
@@ -307,7 +307,7 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep
 	const struct kv_progress at = progress_of(s, id);
 
 	if (s->groups)
-		need = kv_groups_need(s->groups, q->row, &at, n_tok, true);
+		need = kv_groups_need(s->groups, q->row, &at, n_tok, whole);
 	else if (s->cache)
 		need = prefix_cache_need(s->cache, q->n_block, hits(s, q), want);
 	return need + keep <= s->pool.n_free;

@@ -156,7 +156,8 @@ void sched_retire(struct sched *s);
  *
  * match: look up the head of the queue in the prefix cache, and set its comp to the positions
  * found.  Its last position is always computed.
- * fits: true if there are free blocks for positions [0, n_tok) of id, and keep blocks more.
+ * fits: true if there are free blocks for positions [0, n_tok) of id, and keep blocks more.  whole:
+ * n_tok is the whole sequence, of which a window holds a part at a time.
  * reserve: take blocks for n more positions.  False: too few are free, and nothing changed.
  * plan: add n positions of id to the batch.
  * unplan: take id out of the batch before it is preempted.  Returns its n; 0: it had no entry.
@@ -167,7 +168,7 @@ void sched_retire(struct sched *s);
  * important one; of equals that arrived at the same time, the first one.
  * preempt: running[i] loses its blocks and returns to the queue by the policy's requeue(). */
 void sched_match(struct sched *s);
-bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep);
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep, bool whole);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_enter(struct sched *s, uint32_t id, uint32_t n_tok);

@@ -23,7 +23,7 @@ static bool sarathi_unfit(const struct sched_limits *l, const struct request *r,
 
 static bool sarathi_fits(const struct sched *s, uint32_t id)
 {
-	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim));
+	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim), true);
 }
 
 /* sarathi_run_decodes() and sarathi_run_prefills() return the rest of the budget. */

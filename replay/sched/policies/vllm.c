@@ -202,6 +202,17 @@ static int64_t watermark(const struct sched *s)
 	return s->n_running ? (int64_t)(s->lim.watermark * (double)s->lim.num_blocks) : 0;
 }
 
+/* The watermark is beside the whole sequence, and beside its next n tokens: these can need more
+ * blocks of a window, behind a prefix that was found.  0.33.0, kv_cache_manager.py:546, 585. */
+static bool vllm_fits(const struct sched *s, uint32_t id, uint32_t n)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t keep = watermark(s);
+
+	return sched_fits(s, id, q->known, keep, true) &&
+	       (!keep || sched_fits(s, id, q->comp + n, keep, false));
+}
+
 static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned rules)
 {
 	while (budget > 0) {
@@ -217,7 +228,7 @@ static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned 
 		n = vllm_chunk_len(s, id, budget, rules);
 		if (!n)
 			return "budget";
-		if (rules & WHOLE_FITS && !sched_fits(s, id, s->seq[id].known, watermark(s)))
+		if (rules & WHOLE_FITS && !vllm_fits(s, id, n))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";
