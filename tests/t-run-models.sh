@@ -7,7 +7,8 @@
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1000,10\n0.5,3000,20\n' >"$tmp/t.csv"
 config() { # TYPE and more keys
 	printf '{"model_type": "%s", "vocab_size": 1000, "hidden_size": 4096, "num_hidden_layers": 4,
- "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336%s}\n' "$1" "$2" \
+ "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+ "max_position_embeddings": 8192%s}\n' "$1" "$2" \
 		>"$tmp/m.json"
 }
 run() { "$ATTNREPLAY" run --trace "$tmp/t.csv" --backend roofline --gpu h200 --model "$tmp/m.json" "$@"; }
