@@ -104,7 +104,7 @@ is 'a dropper has no prefix cache' "$(header)" "of vllm-0.33 on h100 (no GPU is 
 cache ('$drop' drops tokens), the engine's own is on"
 ok '... and refuses one that is given' fails 2 'leave out --enable-prefix-caching' "$ATTNREPLAY" run \
 	--trace t.csv $cpu --enable-prefix-caching
-run --backend roofline --policy vllm-0.19 --model qwen3-next-80b-a3b --gpu h200 >out 2>err
+run --backend roofline --policy vllm-0.19 --model qwen3-next-80b-a3b --tp 2 --gpu h200 >out 2>err
 is 'older engines have none for linear layers' "$(header)" 'of vllm-0.19 on h200 (--gpu)'
 
 # ---- none ----
@@ -112,20 +112,20 @@ is 'older engines have none for linear layers' "$(header)" 'of vllm-0.19 on h200
 cost --engine-defaults none >out
 is 'none gives the former values' "$(header), $(budget)" "none; beside vllm-0.33 on h100 (no GPU is \
 named): 256 requests, the engine's own 1024; no asynchronous scheduling, the engine's own is on; no \
-prefix cache, the engine's own is on, 8192 256"
+prefix cache, the engine's own is on; 0.9 of the memory, the engine's own 0.92, 8192 256"
 
 # ---- records, keys, --resume ----
 
-key() { cost "$@" --db keys.db >out && value keys.db 'SELECT run_key FROM run ORDER BY run_id DESC LIMIT 1'; }
+key() { roofline --gpu h100 "$@" --db keys.db 2>err >out && value keys.db 'SELECT run_key FROM run ORDER BY run_id DESC LIMIT 1'; }
 own=$(key)
 is 'values make the key, not where they are from' "$(key --engine-defaults none --max-num-seqs 1024 \
-	--enable-prefix-caching --async-scheduling)" "$own"
+	--enable-prefix-caching --async-scheduling --gpu-memory-utilization 0.92)" "$own"
 ok '... and other values another' test "$(key --max-num-seqs 1000)" != "$own"
 is 'a run stores the values' "$(option keys.db 1 max-num-seqs) $(option keys.db 1 async-scheduling)" \
 	'1024 1'
 is '... and what differs' "$(value keys.db 'SELECT engine_defaults FROM run' | sed -n '1p; $p')" \
-	"of vllm-0.33 on h100 (no GPU is named)
-\"of vllm-0.33 on h100 (no GPU is named): 1000 requests, the engine's own 1024\""
+	"of vllm-0.33 on h100 (--gpu)
+\"of vllm-0.33 on h100 (--gpu): 1000 requests, the engine's own 1024\""
 "$ATTNREPLAY" report keys.db >report
 is '... which the report says' "$(grep -E ': (1000 req|defaults)' report)" "run 3: 1000 requests, the \
 engine's own 1024

@@ -111,7 +111,8 @@ static void test_order(void)
 	       key_with(COST " --max-num-batched-tokens 100 --max-num-seqs 100", plain),
 	       "a limit that follows from another counts as it is resolved");
 	is_str(key_with(COST " --no-async-scheduling", plain),
-	       key_with(COST " --engine-defaults none --max-num-seqs 1024 --enable-prefix-caching",
+	       key_with(COST " --engine-defaults none --max-num-seqs 1024 --enable-prefix-caching "
+			     "--gpu-memory-utilization 0.92",
 			plain),
 	       "what an engine sets counts as what was given");
 	ok(strcmp(key_with(CPU " --capture b.st", plain),
