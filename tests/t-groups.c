@@ -486,6 +486,32 @@ static void test_most(void)
 	is_int(kv_groups_most(&c, 1000), 63 + 16 + 1, "groups add up");
 }
 
+/* Of a window, 32 tokens and a chunk of 64 are 6 blocks, or 7 if the first is cut. */
+static void test_need(void)
+{
+	static const struct kv_group g[] = { FULL(0, 16), WINDOW(1, 33, 16) };
+	const struct kv_groups_config c = { .group = g,
+					    .n_group = 2,
+					    .rules = policy_find("vllm-0.33")->groups,
+					    .max_tok = 64,
+					    .n_row = 1,
+					    .longest = 640 };
+	const struct kv_progress none = { .prompt = 640, .known = 640 };
+	struct request req = { .prompt_tok = 640, .output_tok = 1 };
+	struct trace t = { .req = &req, .n = 1 };
+	struct block_pool pool;
+	struct kv_groups *k;
+
+	block_pool_init(&pool, 100, 16);
+	if (kv_groups_open(&k, &pool, &t, &c, NULL))
+		bail_out("out of memory");
+	is_int(kv_groups_need(k, 0, &none, 640, true), 40 + 7,
+	       "admission counts what a window holds at a time");
+	is_int(kv_groups_need(k, 0, &none, 640, false), 40 + 40,
+	       "... and a chunk takes all of its blocks");
+	kv_groups_close(k);
+}
+
 static void test_unfit(void)
 {
 	static const struct kv_group g[] = { FULL(0, 16), WINDOW(1, 33, 16) };
@@ -585,6 +611,7 @@ int main(void)
 			test_one_full(names[i], cache);
 		}
 	test_most();
+	test_need();
 	test_unfit();
 	test_nameless();
 	test_faults();
