@@ -112,7 +112,7 @@ is 'older engines have none for linear layers' "$(header)" 'of vllm-0.19 on h200
 cost --engine-defaults none >out
 is 'none gives the former values' "$(header), $(budget)" "none; beside vllm-0.33 on h100 (no GPU is \
 named): 256 requests, the engine's own 1024; no asynchronous scheduling, the engine's own is on; no \
-prefix cache, the engine's own is on; 0.9 of the memory, the engine's own 0.92, 8192 256"
+prefix cache, the engine's own is on, 8192 256"
 
 # ---- records, keys, --resume ----
 
