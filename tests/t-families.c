@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "model/layer_size.h"
 #include "model/params.h"
+#include "model/quant.h"
 #include "tests/tap.h"
 
 static struct model load(const char *name)
@@ -112,6 +113,7 @@ static void test_mimo(void)
 {
 	struct model m = load("mimo-v2-flash");
 	const struct layer_spec *f = &m.layer[0], *w = &m.layer[1];
+	struct ar_err err = { 0 };
 
 	ok(f->mixer == MIX_FULL && f->kv_heads == 4 && f->head_dim == 192 && f->v_dim == 128 &&
 		   f->rotary_dim == 64 && !f->sinks && !f->n_experts && f->ffn == 16384,
@@ -122,6 +124,9 @@ static void test_mimo(void)
 	   "... a window with 8, sinks, and experts");
 	ok(m.rope.theta == 5e6 && m.rope_window.theta == 1e4 && m.norm_eps == 1e-5,
 	   "... and two rotary embeddings");
+	ok(!model_set_formats(&m, NULL, NULL, &err) && !model_split(&m, 8, &err) &&
+		   m.layer[0].kv_heads == 1 && m.layer[1].kv_heads == 1,
+	   "... on eight ranks, whose keys are no whole blocks of scales: %s", err.msg);
 	model_release(&m);
 }
 
