@@ -80,7 +80,7 @@ fi
 
 is 'standard output has the inputs once, then the table' \
 	"$(sed 's/ .*//' out | tr '\n' ' ')" "trace arrivals model weights prompts policy defaults blocks \
-backend clock host  Answers, logprob, method dense $few $all dense "
+memory backend clock host  Answers, logprob, method dense $few $all dense "
 
 # ---- a dropper ----
 
