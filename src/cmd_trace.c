@@ -323,7 +323,8 @@ static enum ar_status check_format(const char *to, struct ar_err *err)
 	return w->name || !strcmp(to, "canonical") ?
 		       AR_OK :
 		       ar_fail(err, AR_USAGE,
-			       "to-format '%s': want canonical, mooncake, aiperf, vidur or burstgpt",
+			       "to-format '%s': want canonical, mooncake, aiperf, vidur or "
+			       "burstgpt",
 			       to);
 }
 

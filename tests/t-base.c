@@ -244,7 +244,7 @@ static const struct opt switch_opts[] = {
 	{ 0 }
 };
 
-static enum ar_status parse_switches(struct opt_group *g, struct switches *s, char *arg,
+static enum ar_status parse_switches(struct opt_group *g, struct switches *s, const char *arg,
 				     struct ar_err *err)
 {
 	char copy[64], *argv[] = { copy };
@@ -262,7 +262,7 @@ static enum ar_status parse_switches(struct opt_group *g, struct switches *s, ch
 static void test_own(void)
 {
 	static const struct {
-		char *arg;
+		const char *arg;
 		bool own;
 		const char *msg;
 	} tries[] = {

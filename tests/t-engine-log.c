@@ -192,14 +192,15 @@ static void test_aiperf(void)
 {
 	struct engine_log *log = open_text(
 		AIPERF(1759813208000000000, 1,
-		       LEN("input_sequence_length", 550) "," LEN(
-			       "output_sequence_length",
-			       9) "," MS("time_to_first_token",
-					 250.5) "," MS("inter_token_latency",
-						       5.25) "," MS("request_latency", 292.5))
-			AIPERF(1759813207000000000, 3, LEN("error_isl", 12))
-				AIPERF(1759813207000000000, 0, MS("request_latency", 3))
-		"{\"metadata\":{\"benchmark_phase\":\"warmup\"},\"metrics\":{}}\n");
+		       LEN("input_sequence_length", 550) "," LEN("output_sequence_length", 9) "," MS(
+			       "time_to_first_token",
+			       250.5) "," MS("inter_token_latency",
+					     5.25) "," MS("request_latency",
+							  292.5)) AIPERF(1759813207000000000, 3,
+									 LEN("error_isl", 12))
+			AIPERF(1759813207000000000, 0,
+			       MS("request_latency",
+				  3)) "{\"metadata\":{\"benchmark_phase\":\"warmup\"},\"metrics\":{}}\n");
 
 	ok(log->n_request == 3 &&
 		   is_request(log, 2,
@@ -278,8 +279,7 @@ static const struct fault {
 	{ "", ": neither steps nor requests in the log" },
 	{ HEADER, ": neither steps nor requests in the log" },
 	{ "{\"steps\":[]}", ": neither steps nor requests in the log" },
-	{ "{}\n",
-	  ":1: unknown kind of file; " LOGS },
+	{ "{}\n", ":1: unknown kind of file; " LOGS },
 	{ HEADER "7\n",
 	  ":2: neither a step, a request nor a header of a log; see attnreplay-import-engine(1)" },
 	{ "{\"engine\":\n 1,\n x}", ":3: not JSON" },

@@ -362,7 +362,8 @@ static void test_bad_files(void)
 	}
 	is_int(roofline_gpu_load(&g, "b9000", &err), AR_DATA, "an unknown GPU");
 	is_str(err.msg,
-	       "b9000: no such file and no GPU of this name; give one of a100, a100-40gb, h100, h200, l40s, "
+	       "b9000: no such file and no GPU of this name; give one of a100, a100-40gb, h100, "
+	       "h200, l40s, "
 	       "or a file of 'attnreplay calibrate roofline'",
 	       "... lists those there are");
 	is_int(roofline_gpu_load(&g, "/", &err), AR_DATA, "a folder is no file");

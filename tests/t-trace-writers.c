@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces in the formats of other programs: what a format keeps is the same when it is read again. */
+/* Traces in the formats of other programs: what a format keeps is the same when read again. */
 #include "config.h"
 
 #include <stdlib.h>

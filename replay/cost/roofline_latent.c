@@ -139,8 +139,8 @@ static bool chunks_are_sparse(const struct layer_spec *l, const struct batch *b)
 	return sparse;
 }
 
-/* The product of expanded keys; and those of absorbed rows before and after attention, by heads, for
- * which engines widen the weights. */
+/* The product of expanded keys; and those of absorbed rows before and after attention, by heads,
+ * for which engines widen the weights. */
 static void count_forms(const struct layer_spec *l, const struct forms *f, struct roofline_work *w)
 {
 	double nope = l->head_dim - l->rotary_dim, lora = l->mla.kv_lora;
