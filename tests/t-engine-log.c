@@ -188,19 +188,18 @@ static void test_bench(void)
 #define LEN(key, n) "\"" key "\":{\"value\":" #n ",\"unit\":\"tokens\"}"
 #define MS(key, ms) "\"" key "\":{\"value\":" #ms ",\"unit\":\"ms\"}"
 
+#define SERVED \
+	LEN("input_sequence_length", 550) \
+	"," LEN("output_sequence_length", 9) "," MS("time_to_first_token", 250.5) "," MS( \
+		"inter_token_latency", 5.25) "," MS("request_latency", 292.5)
+#define WARMUP "{\"metadata\":{\"benchmark_phase\":\"warmup\"},\"metrics\":{}}\n"
+
 static void test_aiperf(void)
 {
-	struct engine_log *log = open_text(
-		AIPERF(1759813208000000000, 1,
-		       LEN("input_sequence_length", 550) "," LEN("output_sequence_length", 9) "," MS(
-			       "time_to_first_token",
-			       250.5) "," MS("inter_token_latency",
-					     5.25) "," MS("request_latency",
-							  292.5)) AIPERF(1759813207000000000, 3,
-									 LEN("error_isl", 12))
-			AIPERF(1759813207000000000, 0,
-			       MS("request_latency",
-				  3)) "{\"metadata\":{\"benchmark_phase\":\"warmup\"},\"metrics\":{}}\n");
+	static const char text[] = AIPERF(1759813208000000000, 1, SERVED)
+		AIPERF(1759813207000000000, 3, LEN("error_isl", 12))
+			AIPERF(1759813207000000000, 0, MS("request_latency", 3)) WARMUP;
+	struct engine_log *log = open_text(text);
 
 	ok(log->n_request == 3 &&
 		   is_request(log, 2,
