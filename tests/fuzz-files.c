@@ -122,7 +122,7 @@ static void as_job(const char *path)
 	};
 	/* clang-format on */
 #undef AT
-	struct opt_group g[] = { { "All", opts, &all, 0, 0 }, { 0 } };
+	struct opt_group g[] = { { .title = "All", .opts = opts, .base = &all }, { 0 } };
 	struct ar_err err = { 0 };
 
 	must(!opt_init(g, &err), err.msg);

@@ -90,34 +90,35 @@ static const struct {
 	const char *what, *json, *first, *second, *kv;
 	const char *as; /* the model_type that names the modules; NULL: that of json */
 } said[] = {
-	{ "nothing", DENSE "}", "", "", "" },
-	{ "nothing of weights", DENSE QUANT "null}", "", "", "" },
+	{ "nothing", DENSE "}", "", "", "", NULL },
+	{ "nothing of weights", DENSE QUANT "null}", "", "", "", NULL },
 	{ "fp8 in blocks", DENSE QUANT "{" BLOCK "}}",
 	  "fp8-block/3:q,k,v,o fp8-block/3:gate,up,down",
-	  "fp8-block/3:q,k,v,o fp8-block/3:gate,up,down", "" },
+	  "fp8-block/3:q,k,v,o fp8-block/3:gate,up,down", "", NULL },
 	{ "fp8, whole names left out",
 	  MOE("qwen3_moe") QUANT "{" BLOCK ",\"modules_to_not_convert\":[\"lm_head\","
 				 "\"model.layers.0.mlp.gate\",\"gate_proj\",\"self_attn\","
 				 "\"model.layers.1.self_attn.o_proj\"]}}",
 	  "fp8-block/3:q,k,v,o fp8-block/3:experts,shared",
-	  "fp8-block/3:q,k,v fp8-block/3:experts,shared", "" },
+	  "fp8-block/3:q,k,v fp8-block/3:experts,shared", "", NULL },
 	{ "fp8, one expert's weight left out: all experts",
 	  MOE("qwen3_moe") QUANT "{" BLOCK ",\"ignored_layers\":["
 				 "\"model.layers.0.mlp.experts.3.up_proj\"]}}",
 	  "fp8-block/3:q,k,v,o fp8-block/3:shared",
-	  "fp8-block/3:q,k,v,o fp8-block/3:experts,shared", "" },
+	  "fp8-block/3:q,k,v,o fp8-block/3:experts,shared", "", NULL },
 	{ "fp8, fused names left out",
 	  DENSE QUANT "{" BLOCK
 		      ",\"modules_to_not_convert\":[\"model.layers.0.self_attn.qkv_proj\","
 		      "\"model.layers.1.mlp.gate_up_proj\"]}}",
-	  "fp8-block/3:o fp8-block/3:gate,up,down", "fp8-block/3:q,k,v,o fp8-block/3:down", "" },
+	  "fp8-block/3:o fp8-block/3:gate,up,down", "fp8-block/3:q,k,v,o fp8-block/3:down", "",
+	  NULL },
 	{ "fp8 per tensor, static",
 	  DENSE QUANT "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}}",
 	  "fp8-tensor/1:q,k,v,o fp8-tensor/1:gate,up,down",
-	  "fp8-tensor/1:q,k,v,o fp8-tensor/1:gate,up,down", "" },
+	  "fp8-tensor/1:q,k,v,o fp8-tensor/1:gate,up,down", "", NULL },
 	{ "fp8 per tensor, dynamic", DENSE QUANT "{\"quant_method\":\"fp8\"}}",
 	  "fp8-tensor/2:q,k,v,o fp8-tensor/2:gate,up,down",
-	  "fp8-tensor/2:q,k,v,o fp8-tensor/2:gate,up,down", "" },
+	  "fp8-tensor/2:q,k,v,o fp8-tensor/2:gate,up,down", "", NULL },
 	{ "fp8 with experts of another algorithm",
 	  MOE("qwen3_moe") QUANT
 	  "{" BLOCK ",\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{"
@@ -128,21 +129,21 @@ static const struct {
 	  DENSE QUANT
 	  "{\"quant_algo\":\"FP8\",\"kv_cache_scheme\":\"FP8\",\"ignore\":[\"lm_head\"]}}",
 	  "fp8-tensor/1:q,k,v,o fp8-tensor/1:gate,up,down",
-	  "fp8-tensor/1:q,k,v,o fp8-tensor/1:gate,up,down", "kv-e4m3" },
+	  "fp8-tensor/1:q,k,v,o fp8-tensor/1:gate,up,down", "kv-e4m3", NULL },
 	{ "modelopt quantizes the head, too, unless it is left out",
 	  DENSE QUANT "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"," KV8 "}}",
 	  "nvfp4/0:q,k,v,o nvfp4/0:gate,up,down nvfp4:head",
-	  "nvfp4/0:q,k,v,o nvfp4/0:gate,up,down nvfp4:head", "kv-e4m3" },
+	  "nvfp4/0:q,k,v,o nvfp4/0:gate,up,down nvfp4:head", "kv-e4m3", NULL },
 	{ "modelopt, wildcards and parts of names",
 	  MOE("qwen3_moe") QUANT
 	  "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\",\"ignore\":["
 	  "\"lm_head\",\"model.language_model.layers.0.self_attn*\","
 	  "\"*.mlp.shared_expert.*\",\"language_model.layers.1.mlp\"]}}",
-	  "nvfp4/0:experts", "nvfp4/0:q,k,v,o", "" },
+	  "nvfp4/0:experts", "nvfp4/0:q,k,v,o", "", NULL },
 	{ "layer 1 is not layer 10",
 	  DENSE QUANT "{\"quant_algo\":\"NVFP4\",\"ignore\":[\"lm_head\",\"model.layers.10*\","
 		      "\"model.layers.1.*\"]}}",
-	  "nvfp4/0:q,k,v,o nvfp4/0:gate,up,down", "", "" },
+	  "nvfp4/0:q,k,v,o nvfp4/0:gate,up,down", "", "", NULL },
 	{ "experts of Gemma 4 are not in its mlp",
 	  MOE("qwen3_moe") QUANT "{\"quant_algo\":\"NVFP4\",\"ignore\":[\"lm_head\","
 				 "\"model.language_model.layers.0.mlp*\","
@@ -160,7 +161,7 @@ static const struct {
 	  "\"model.language_model.layers.1.mlp.shared_expert.up_proj\":"
 	  "{\"quant_algo\":\"FP8_PB_WO\"}}}}",
 	  "fp8-tensor/1:q,k,v nvfp4/0:experts nvfp4:head",
-	  "mxfp8/0:experts fp8-block/3:shared nvfp4:head", "" },
+	  "mxfp8/0:experts fp8-block/3:shared nvfp4:head", "", NULL },
 	{ "modules of Nemotron",
 	  DENSE QUANT "{\"quant_algo\":\"FP8_PER_CHANNEL_PER_TOKEN\",\"exclude_modules\":["
 		      "\"backbone.layers.0.mixer.*_proj\"]}}",
@@ -169,40 +170,40 @@ static const struct {
 	{ "compressed-tensors, int4",
 	  DENSE QUANT CT(W("4", "int", "group", ",\"group_size\":128"), "\"lm_head\"") "}",
 	  "int4-group/0:q,k,v,o int4-group/0:gate,up,down",
-	  "int4-group/0:q,k,v,o int4-group/0:gate,up,down", "" },
+	  "int4-group/0:q,k,v,o int4-group/0:gate,up,down", "", NULL },
 	{ "compressed-tensors, int4 with zero points",
 	  DENSE QUANT CT(W("4", "int", "channel", ",\"symmetric\":false"), "") "}",
 	  "int4-group/0z:q,k,v,o int4-group/0z:gate,up,down",
-	  "int4-group/0z:q,k,v,o int4-group/0z:gate,up,down", "" },
+	  "int4-group/0z:q,k,v,o int4-group/0z:gate,up,down", "", NULL },
 	{ "compressed-tensors, patterns",
 	  MOE("qwen3_moe") QUANT CT(W("4", "int", "group", ",\"group_size\":32"),
 				    "\"lm_head\",\"re:.*self_attn.*\",\"re:.*shared_experts.*\","
 				    "\"re:.*mlp\\\\.(?:gate|up|gate_up|down)_proj.*\"") "}",
-	  "int4-group/0:experts", "int4-group/0:experts", "" },
+	  "int4-group/0:experts", "int4-group/0:experts", "", NULL },
 	{ "a pattern is for the start of a name, and may have digits",
 	  DENSE QUANT CT(W("8", "float", "tensor", "") ROWS("false"),
 			 "\"re:self_attn\",\"re:model\\\\.layers\\\\.\\\\d\\\\.mlp\"") "}",
-	  "fp8-tensor/1:q,k,v,o", "fp8-tensor/1:q,k,v,o", "" },
+	  "fp8-tensor/1:q,k,v,o", "fp8-tensor/1:q,k,v,o", "", NULL },
 	{ "compressed-tensors, fp8 channels, rows by token",
 	  DENSE QUANT CT(W("8", "float", "channel", "") ROWS("true"), "\"re:.*mlp.*\"") "}",
-	  "fp8-channel/2:q,k,v,o", "fp8-channel/2:q,k,v,o", "" },
+	  "fp8-channel/2:q,k,v,o", "fp8-channel/2:q,k,v,o", "", NULL },
 	{ "compressed-tensors, fp8 weights alone",
 	  DENSE QUANT CT(W("8", "float", "channel", ""), "\"re:.*mlp.*\"") "}",
-	  "fp8-channel/0:q,k,v,o", "fp8-channel/0:q,k,v,o", "" },
+	  "fp8-channel/0:q,k,v,o", "fp8-channel/0:q,k,v,o", "", NULL },
 	{ "compressed-tensors, fp8 blocks",
 	  DENSE QUANT CT(W("8", "float", "block", ",\"block_structure\":[128,128]") ROWS("true"),
 			 "\"re:.*mlp.*\"") "}",
-	  "fp8-block/3:q,k,v,o", "fp8-block/3:q,k,v,o", "" },
+	  "fp8-block/3:q,k,v,o", "fp8-block/3:q,k,v,o", "", NULL },
 	{ "compressed-tensors, mxfp4",
 	  DENSE QUANT CT(W("4", "float", "group", ",\"group_size\":32"), "\"re:.*mlp.*\"") "}",
-	  "mxfp4/0:q,k,v,o", "mxfp4/0:q,k,v,o", "" },
+	  "mxfp4/0:q,k,v,o", "mxfp4/0:q,k,v,o", "", NULL },
 	{ "compressed-tensors, nvfp4",
 	  DENSE QUANT CT(W("4", "float", "tensor_group", ",\"group_size\":16"),
 			 "\"re:.*mlp.*\"") "}",
-	  "nvfp4/0:q,k,v,o", "nvfp4/0:q,k,v,o", "" },
+	  "nvfp4/0:q,k,v,o", "nvfp4/0:q,k,v,o", "", NULL },
 	{ "compressed-tensors, mxfp8",
 	  DENSE QUANT CT(W("8", "float", "group", ",\"group_size\":32"), "\"re:.*mlp.*\"") "}",
-	  "mxfp8/0:q,k,v,o", "mxfp8/0:q,k,v,o", "" },
+	  "mxfp8/0:q,k,v,o", "mxfp8/0:q,k,v,o", "", NULL },
 	{ "compressed-tensors, groups of modules and a KV cache",
 	  DENSE QUANT
 	  "{\"quant_method\":\"compressed-tensors\"," KV8 ",\"config_groups\":{"
@@ -211,28 +212,29 @@ static const struct {
 			   "\"b\":{\"targets\":[\"model.layers.1.mlp.down_proj\",\"lm_head\"]," W(
 				   "4", "int", "group", ",\"group_size\":64") "}}}}",
 	  "fp8-tensor/1:q,k,v,o int4-group:head",
-	  "fp8-tensor/1:q,k,v,o int4-group/0:down int4-group:head", "kv-e4m3" },
+	  "fp8-tensor/1:q,k,v,o int4-group/0:down int4-group:head", "kv-e4m3", NULL },
 	{ "awq",
 	  DENSE QUANT "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\":true,"
 		      "\"modules_to_not_convert\":[\"self_attn\"]}}",
-	  "int4-group/0z:gate,up,down", "int4-group/0z:gate,up,down", "" },
+	  "int4-group/0z:gate,up,down", "int4-group/0z:gate,up,down", "", NULL },
 	{ "awq in its older words, with the head",
 	  DENSE QUANT "{\"quant_method\":\"awq\",\"w_bit\":4,\"q_group_size\":64,\"lm_head\":true,"
 		      "\"modules_to_not_convert\":[\"mlp\"]}}",
-	  "int4-group/0:q,k,v,o int4-group:head", "int4-group/0:q,k,v,o int4-group:head", "" },
+	  "int4-group/0:q,k,v,o int4-group:head", "int4-group/0:q,k,v,o int4-group:head", "",
+	  NULL },
 	{ "gptq, whole rows",
 	  DENSE QUANT "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":-1,\"sym\":true,"
 		      "\"dynamic\":{\"-:.*layers\\\\.0\\\\..*\":{}}}}",
-	  "", "int4-group/0:q,k,v,o int4-group/0:gate,up,down", "" },
+	  "", "int4-group/0:q,k,v,o int4-group/0:gate,up,down", "", NULL },
 	{ "mxfp4 of gpt-oss",
 	  MOE("qwen3_moe") QUANT "{\"quant_method\":\"mxfp4\",\"modules_to_not_convert\":["
 				 "\"model.layers.*.self_attn\",\"lm_head\"]}}",
-	  "mxfp4/0:experts", "mxfp4/0:experts", "" },
+	  "mxfp4/0:experts", "mxfp4/0:experts", "", NULL },
 	{ "what the language model of a larger model says",
 	  "{\"model_type\":\"x\",\"text_config\":{\"model_type\":\"llama\","
 	  "\"quantization_config\":{" BLOCK "}," SHAPE "}}",
 	  "fp8-block/3:q,k,v,o fp8-block/3:gate,up,down",
-	  "fp8-block/3:q,k,v,o fp8-block/3:gate,up,down", "" },
+	  "fp8-block/3:q,k,v,o fp8-block/3:gate,up,down", "", NULL },
 };
 
 /* Give m the config that the same layers have in another family. */
