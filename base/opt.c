@@ -723,7 +723,12 @@ static enum ar_status set_value(struct opt_group *g, const struct opt *o, const 
 	if (st || same)
 		return st;
 	snprintf(time, sizeof time, "%sns", text);
-	return set_option(g, o, o->type == OPT_TIME ? time : text, FROM_USER, err);
+	st = set_option(g, o, o->type == OPT_TIME ? time : text, FROM_USER, err);
+	if (!st && o->own) {
+		g->given &= ~(1ull << (o - g->opts));
+		g->weak |= 1ull << (o - g->opts);
+	}
+	return st;
 }
 
 static enum ar_status set_list(struct opt_group *g, const struct opt *o, const cJSON *list,

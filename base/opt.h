@@ -79,7 +79,8 @@ void opt_mdoc(const struct opt_group *g, FILE *f); /* for man pages */
 bool opt_json(const struct opt_group *g, struct cJSON *object);
 
 /* Set options from an object of opt_json(), if they were not given and have another value there.
- * They count as given then.  AR_DATA: a name that is no option, or a value of no option.  AR_USAGE:
+ * They count as given then; those that something else may set as opt_set_weak() says.  AR_DATA: a
+ * name that is no option, or a value of no option.  AR_USAGE:
  * a value that the option does not take. */
 enum ar_status opt_set_json(struct opt_group *g, const struct cJSON *object, struct ar_err *err);
 

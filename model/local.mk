@@ -27,8 +27,10 @@ nobase_dist_pkgdata_DATA += \
     model/presets/qwen3-next-80b-a3b.json model/presets/smollm2-135m.json
 
 check_PROGRAMS += \
-  tests/fuzz-weights tests/model-sizes \
+  tests/fuzz-weights \
   tests/t-archs tests/t-cache-layout tests/t-config-keys tests/t-families \
   tests/t-latent tests/t-layer-gap \
   tests/t-model tests/t-params tests/t-quant tests/t-rope tests/t-weights
+# For contrib/check_configs.sh.
+EXTRA_PROGRAMS += tests/model-sizes
 EXTRA_DIST += tests/data/models

@@ -42,12 +42,12 @@ static const struct opt no_opts[] = { { 0 } };
 /* Release *p also after a failure.  backend: "--backend=NAME". */
 static enum ar_status sample_open(struct tune_prompts *p, char *backend, struct ar_err *err)
 {
-	char weights[] = "--weights", accuracy[] = "--accuracy=1";
-	char *argv[] = { weights, dir, backend, accuracy };
+	char weights[] = "--weights", accuracy[] = "--accuracy=1", pool[] = "--num-gpu-blocks=64";
+	char *argv[] = { weights, dir, backend, accuracy, pool };
 	struct run_command c = { .own = { .opts = no_opts }, .parsed = parsed };
 
 	*p = (struct tune_prompts){ 0 };
-	return tune_prompts_open(p, &c, 4, argv, err);
+	return tune_prompts_open(p, &c, 5, argv, err);
 }
 
 static char cpu[] = "--backend=cpu";

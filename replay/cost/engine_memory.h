@@ -13,9 +13,9 @@
  *   graphs	8 MiB each: estimates of 0.64 to 0.78 GiB for 86, 0.37 GiB for 54
  *   other	0.2 GiB of libraries: 0.02 to 0.32 GiB; 600 MB more between ranks
  *
- * The constants were chosen by six published pools of dense models on one GPU, and are at most 1.6 %
- * off for these.  They are not checked against others: of logs that were left out, vLLM 0.19 had 5 %
- * more blocks, vLLM 0.8.5 on an L40S 18 % fewer, and an L4 a third more.
+ * The constants were chosen by six published pools of dense models on one GPU, and are at most
+ * 1.6 % off for these.  They are not checked against others: of logs that were left out, vLLM 0.19
+ * had 5 % more blocks, vLLM 0.8.5 on an L40S 18 % fewer, and an L4 a third more.
  */
 #ifndef AR_ENGINE_MEMORY_H
 #define AR_ENGINE_MEMORY_H
