@@ -32,5 +32,6 @@ check_PROGRAMS += \
   tests/t-latent tests/t-layer-gap \
   tests/t-model tests/t-params tests/t-quant tests/t-rope tests/t-weights
 # For contrib/check_configs.sh.
-EXTRA_PROGRAMS += tests/model-sizes
+noinst_PROGRAMS += tests/model-sizes
+tests_model_sizes_SOURCES = tests/model-sizes.c
 EXTRA_DIST += tests/data/models
