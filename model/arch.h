@@ -24,6 +24,7 @@ struct arch {
 
 	struct layer_spec base;		       /* traits of layers that config does not say */
 	bool linear;			       /* layers may be gated DeltaNets */
+	const char *const *kinds;	       /* [MIXERS] names in layer_types; NULL: the usual */
 	const struct config_default *defaults; /* ends with key NULL; NULL: none */
 	const char *const *weights; /* names of tensors, see weights.h; NULL: none are read */
 
@@ -89,6 +90,19 @@ enum ar_status config_latent(struct layer_spec *l, const struct cJSON *config, c
 
 /* Whether config has key, and it is true. */
 bool config_true(const struct cJSON *config, const char *key);
+
+/* The keys of a state-space mixer. */
+struct ssm_keys {
+	const char *heads, *head_dim, *groups, *state, *conv, *chunk;
+	const char *conv_bias, *proj_bias; /* true or false; the latter is refused */
+};
+
+/* Read a mixer with a norm, whose states in an engine have elements of 2 bytes. */
+enum ar_status config_ssm(struct ssm_spec *s, const struct ssm_keys *k, const struct cJSON *config,
+			  const char *path, struct ar_err *err);
+
+/* Give a layer this mixer, and leave it nothing of attention. */
+void layer_take_ssm(struct layer_spec *l, const struct ssm_spec *s);
 
 /* Fill m, whose tp is 1, from config, an object that lacks nothing with a default.  Each layer is a
  * pre-norm decoder: RoPE, attention with grouped heads over all or a window, or a gated DeltaNet,

@@ -11,16 +11,20 @@
 	X(deepseek_v3) \
 	X(deepseek_v32) \
 	X(ernie4_5) \
+	X(falcon_h1) \
 	X(gemma3) \
 	X(gemma4) \
 	X(glm4_moe) \
 	X(glm4_moe_lite) \
 	X(glm_moe_dsa) \
 	X(gpt_oss) \
+	X(granite_hybrid) \
+	X(jamba) \
 	X(llama4) \
 	X(mimo_v2) \
 	X(minimax_m2) \
 	X(mistral) \
+	X(nemotron_h) \
 	X(qwen2) \
 	X(qwen3) \
 	X(qwen3_next) \

@@ -108,6 +108,19 @@ static const char *const harmless[] = {
 	"use_bidirectional_attention",
 	"norm_topk_prob",
 	"rope_interleave",
+	"*_multiplier",
+	"*_multipliers",
+	"logits_scaling",
+	"moe_shared_expert_overlap",
+	"n_group",
+	"norm_eps",
+	"routed_scaling_factor",
+	"topk_group",
+	/* of state-space layers: their heads say the same */
+	"expand",
+	"mamba_d_ssm",
+	"mamba_expand",
+	"mamba_hidden_act",
 	/* engines divide the model by options of their own */
 	"ep_size",
 	/* of windows that use_sliding_window turns off, or of other keys that are off */

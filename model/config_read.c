@@ -108,7 +108,7 @@ static enum ar_status read_act(struct layer_spec *l, const cJSON *config, const 
 								    "hidden_act";
 	const cJSON *v = config_get(config, key);
 
-	if (l->act == ACT_SWIGLU_CLAMP || !config_has(config, key))
+	if (l->act == ACT_SWIGLU_CLAMP || l->act == ACT_RELU2 || !config_has(config, key))
 		return AR_OK;
 	if (!strcmp(v->valuestring, "silu"))
 		l->act = ACT_SILU;
@@ -141,6 +141,14 @@ static enum ar_status read_experts(struct layer_spec *l, const char *key, const 
 	return st;
 }
 
+/* Whether config has key, and not 0. */
+static bool has_some(const cJSON *config, const char *key)
+{
+	const cJSON *v = config_get(config, key);
+
+	return config_has(config, key) && (!cJSON_IsNumber(v) || v->valuedouble != 0);
+}
+
 static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const char *path,
 			       struct ar_err *err)
 {
@@ -159,8 +167,7 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 		l->mlp_bias = 1;
 	if (config_has(config, "n_routed_experts")) /* for config_moe() */
 		return st;
-	return st || !config_has(config, experts) ? st :
-						    read_experts(l, experts, config, path, err);
+	return st || !has_some(config, experts) ? st : read_experts(l, experts, config, path, err);
 }
 
 void layer_make_dense(struct layer_spec *l, int ffn)
@@ -266,18 +273,24 @@ static enum ar_status read_outside(struct model *m, const cJSON *config, const c
 static enum ar_status parse_kind(enum mixer *out, const struct arch *a, const char *name,
 				 const char *path, struct ar_err *err)
 {
-	static const char *const names[] = { [MIX_FULL] = "full_attention",
-					     [MIX_WINDOW] = "sliding_attention",
-					     [MIX_LINEAR] = "linear_attention" };
+	static const char *const usual[MIXERS] = { [MIX_FULL] = "full_attention",
+						   [MIX_WINDOW] = "sliding_attention",
+						   [MIX_LINEAR] = "linear_attention" };
+	const char *const *names = a->kinds ? a->kinds : usual;
+	char known[80] = "";
+	size_t n = 0;
 
-	for (int i = 0; i <= (a->linear ? MIX_LINEAR : MIX_WINDOW); i++)
+	for (int i = 0; i < MIXERS; i++) {
+		if (!names[i] || (i == MIX_LINEAR && !a->linear))
+			continue;
 		if (!strcmp(names[i], name)) {
 			*out = (enum mixer)i;
 			return AR_OK;
 		}
-	return ar_fail(err, AR_DATA, "%s: layer type '%.40s' is not known; known are %s%s and %s",
-		       path, name, a->linear ? "linear_attention, " : "", names[MIX_FULL],
-		       names[MIX_WINDOW]);
+		n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", names[i]);
+	}
+	return ar_fail(err, AR_DATA, "%s: layer type '%.40s' is not known; known are %s", path,
+		       name, known);
 }
 
 /* Read a list with the type of each layer. */
@@ -355,9 +368,10 @@ enum ar_status config_decoder(struct model *m, const struct arch *a, const cJSON
 			      const char *path, struct ar_err *err)
 {
 	struct layer_spec l = a->base;
-	int n_layers;
+	int n_layers, listed = cJSON_GetArraySize(config_get(config, "layers_block_type"));
 	bool latent = a->base.mixer == MIX_LATENT;
-	enum ar_status st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
+	enum ar_status st = config_int(config, "num_hidden_layers", 4094, listed, &n_layers, path,
+				       err);
 
 	if (!st)
 		st = config_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);

@@ -38,8 +38,43 @@ static inline int layer_key_dim(const struct layer_spec *l)
 	return l->mixer == MIX_LATENT ? l->mla.kv_lora + l->rotary_dim : l->head_dim;
 }
 
-/* Columns of Q without gates, of K, and of V; 0 in a gated DeltaNet.  In latent attention K is the
- * latent with its rotated channels, and V a part of it. */
+/* Matrices of an MLP: gate, up and down, or up and down. */
+static inline int layer_mlp_matrices(const struct layer_spec *l)
+{
+	return l->act == ACT_RELU2 ? 2 : 3;
+}
+
+/* Width of the rows that experts work on. */
+static inline int layer_expert_hidden(const struct layer_spec *l, int hidden)
+{
+	return l->expert_hidden ? l->expert_hidden : hidden;
+}
+
+/* Channels of all heads of a state-space mixer, and of its convolution: x, B and C. */
+static inline int ssm_inner(const struct ssm_spec *s)
+{
+	return s->heads * s->head_dim;
+}
+
+static inline int ssm_channels(const struct ssm_spec *s)
+{
+	return ssm_inner(s) + 2 * s->groups * s->state;
+}
+
+/* Elements of the state of a request in a layer: of its heads; of the last rows before the
+ * convolution. */
+static inline size_t ssm_state_len(const struct ssm_spec *s)
+{
+	return (size_t)ssm_inner(s) * (size_t)s->state;
+}
+
+static inline size_t ssm_tail_len(const struct ssm_spec *s)
+{
+	return s->conv ? (size_t)(s->conv - 1) * (size_t)ssm_channels(s) : 0;
+}
+
+/* Columns of Q without gates, of K, and of V; 0 in a layer without attention.  In latent attention
+ * K is the latent with its rotated channels, and V a part of it. */
 static inline size_t layer_q_width(const struct layer_spec *l)
 {
 	return (size_t)l->q_heads * (size_t)l->head_dim;
@@ -55,9 +90,11 @@ static inline size_t layer_v_width(const struct layer_spec *l)
 	return l->mixer == MIX_LATENT ? 0 : (size_t)l->kv_heads * (size_t)layer_v_dim(l);
 }
 
-/* Columns of the output of attention, which the output projection reads. */
+/* Columns of the output of the mixer, which the output projection reads. */
 static inline size_t layer_o_width(const struct layer_spec *l)
 {
+	if (l->mixer == MIX_SSM)
+		return (size_t)ssm_inner(&l->ssm);
 	return l->mixer == MIX_LINEAR ? (size_t)l->delta.v_heads * (size_t)l->delta.v_dim :
 					(size_t)l->q_heads * (size_t)layer_v_dim(l);
 }
@@ -69,12 +106,16 @@ static inline size_t layer_q_first(const struct layer_spec *l)
 }
 
 /* Columns of the QKV product.  With an output gate each head of Q is followed by its gate.  A gated
- * DeltaNet has q, k, v and z, the gate of its output. */
+ * DeltaNet has q, k, v and z, the gate of its output; a state-space mixer its gate, x, B, C and a
+ * time step for each head. */
 static inline size_t layer_qkv_width(const struct layer_spec *l)
 {
 	const struct delta_spec *d = &l->delta;
 	size_t gate = l->out_gate ? layer_o_width(l) : 0, v = l->k_is_v ? 0 : layer_v_width(l);
+	const struct ssm_spec *s = &l->ssm;
 
+	if (l->mixer == MIX_SSM)
+		return (size_t)(ssm_inner(s) + ssm_channels(s) + s->heads);
 	return l->mixer == MIX_LINEAR ?
 		       2 * (size_t)(d->k_heads * d->k_dim + d->v_heads * d->v_dim) :
 		       layer_q_first(l) + gate + layer_k_width(l) + v;
@@ -132,16 +173,18 @@ static inline double layer_project_flops(const struct layer_spec *l, int hidden)
 
 static inline double layer_mlp_flops(const struct layer_spec *l, int hidden)
 {
-	double experts = l->n_experts ? l->experts_per_tok : 1;
+	double experts = l->n_experts ? l->experts_per_tok : 1, matrices = layer_mlp_matrices(l);
 
 	return 2.0 * hidden *
-	       (l->n_experts + 3 * experts * l->ffn + 3.0 * l->shared_ffn + l->shared_gate);
+		       (l->n_experts + matrices * l->shared_ffn + l->shared_gate +
+			2.0 * l->expert_hidden) +
+	       2.0 * layer_expert_hidden(l, hidden) * matrices * experts * l->ffn;
 }
 
 /* FLOPs of attention for each (row, key) pair of all query heads: of scores, and of the sum. */
 static inline double layer_pair_flops(const struct layer_spec *l)
 {
-	return l->mixer == MIX_LINEAR ? 0 : 2.0 * (double)(layer_q_width(l) + layer_o_width(l));
+	return !mixer_attends(l->mixer) ? 0 : 2.0 * (double)(layer_q_width(l) + layer_o_width(l));
 }
 
 /* The same of a latent that is not expanded: all heads read the latent as key and as value. */
@@ -157,6 +200,26 @@ static inline double layer_delta_flops(const struct delta_spec *d, bool chunked)
 	double chunk = chunked ? 4.0 * 64 * (d->k_dim + d->v_dim) : 0;
 
 	return d->v_heads * (6.0 * d->k_dim * d->v_dim + chunk);
+}
+
+/* FLOPs of a row in a state-space mixer, 0 without one: two products with the state.  chunked: the
+ * row of a prompt also has a product of C with B of all rows of its chunk, and one with their x. */
+static inline double layer_ssm_flops(const struct ssm_spec *s, bool chunked)
+{
+	double chunk = chunked ? 2.0 * s->chunk * ((double)s->groups * s->state + ssm_inner(s)) : 0;
+
+	return 4.0 * ssm_inner(s) * s->state + chunk;
+}
+
+/* Bytes of the state of a request in a layer without keys, as the kernels here have it. */
+static inline size_t layer_state_bytes(const struct layer_spec *l)
+{
+	const struct delta_spec *d = &l->delta;
+	size_t k = (size_t)d->k_heads * (size_t)d->k_dim, v = (size_t)d->v_heads * (size_t)d->v_dim;
+	size_t tail = d->conv ? (size_t)(d->conv - 1) * (2 * k + v) : 0;
+
+	return (v * (size_t)d->k_dim + ssm_state_len(&l->ssm)) * 4 +
+	       (tail + ssm_tail_len(&l->ssm)) * 2;
 }
 
 #endif

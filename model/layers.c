@@ -48,6 +48,14 @@ static bool latent_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       x->topk == y->topk && x->interleave == y->interleave && x->own == y->own;
 }
 
+static bool ssm_alike(const struct ssm_spec *a, const struct ssm_spec *b)
+{
+	return a->heads == b->heads && a->head_dim == b->head_dim && a->groups == b->groups &&
+	       a->state == b->state && a->conv == b->conv && a->conv_bias == b->conv_bias &&
+	       a->norm == b->norm && a->chunk == b->chunk && a->elem == b->elem &&
+	       a->dt_min == b->dt_min && a->dt_max == b->dt_max;
+}
+
 /* Members, not bytes: a struct has padding. */
 bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 {
@@ -62,9 +70,10 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       a->out_gate == b->out_gate && a->sinks == b->sinks &&
 	       a->post_norms == b->post_norms && d->k_heads == e->k_heads &&
 	       d->v_heads == e->v_heads && d->k_dim == e->k_dim && d->v_dim == e->v_dim &&
-	       d->conv == e->conv && a->state_f32 == b->state_f32 && a->act == b->act &&
-	       a->ffn == b->ffn && a->n_experts == b->n_experts &&
-	       a->experts_per_tok == b->experts_per_tok && a->shared_ffn == b->shared_ffn &&
+	       d->conv == e->conv && a->state_f32 == b->state_f32 && ssm_alike(&a->ssm, &b->ssm) &&
+	       a->beside == b->beside && a->act == b->act && a->ffn == b->ffn &&
+	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
+	       a->expert_hidden == b->expert_hidden && a->shared_ffn == b->shared_ffn &&
 	       a->shared_gate == b->shared_gate && router_alike(&a->router, &b->router) &&
 	       latent_alike(a, b) && formats_alike(a, b);
 }
@@ -94,7 +103,7 @@ int model_odd_layer(const struct model *m)
 const struct layer_spec *model_attention(const struct model *m)
 {
 	for (int i = 0; i < m->n_layers; i++)
-		if (m->layer[i].mixer != MIX_LINEAR)
+		if (mixer_attends(m->layer[i].mixer))
 			return &m->layer[i];
 	return m->layer;
 }
@@ -123,6 +132,9 @@ static enum ar_status check_split(const struct model *m, const struct layer_spec
 		{ "query heads", l->q_heads },
 		{ "key heads of linear layers", l->delta.k_heads },
 		{ "value heads of linear layers", l->delta.v_heads },
+		{ "heads of state-space layers", l->ssm.heads },
+		/* one group is whole on each rank */
+		{ "groups of state-space layers", l->ssm.groups == 1 ? 0 : l->ssm.groups },
 		{ l->n_experts ? "expert FFN width" : "FFN width", l->ffn },
 		{ "shared expert FFN width", l->shared_ffn },
 		{ "vocabulary", m->vocab },
@@ -149,6 +161,9 @@ static void split_layer(struct layer_spec *l, int tp)
 		l->kv_heads = l->kv_heads > tp ? l->kv_heads / tp : 1;
 	l->delta.k_heads /= tp;
 	l->delta.v_heads /= tp;
+	l->ssm.heads /= tp;
+	if (l->ssm.groups > 1)
+		l->ssm.groups /= tp;
 	l->ffn /= tp;
 	l->shared_ffn /= tp;
 }

@@ -3,6 +3,8 @@
 libattnreplay_a_SOURCES += \
   model/arch.h model/arch_ernie4_5.c model/arch_gemma4.c model/arch_glm4_moe.c \
     model/arch_llama4.c model/arch_mimo_v2.c model/arch_minimax_m2.c model/arch_step3p7.c \
+    model/arch_falcon_h1.c model/arch_granite_hybrid.c model/arch_jamba.c model/arch_nemotron_h.c \
+    model/config_ssm.c \
     model/arch_gemma3.c model/arch_gpt_oss.c model/arch_latent.c model/arch_llama.c \
     model/arch_mistral.c model/arch_qwen2.c model/arch_qwen3.c model/arch_qwen3_next.c \
     model/archs.c model/cache_layout.c model/config_keys.c model/config_moe.c model/config_read.c \
@@ -18,12 +20,11 @@ nobase_dist_pkgdata_DATA += \
     model/presets/minimax-m2.5.json model/presets/qwen3.5-27b.json \
     model/presets/qwen3.5-35b-a3b.json \
     model/presets/glm-4.7-flash.json model/presets/glm-5.json model/presets/gpt-oss-20b.json \
-    model/presets/kimi-k2.json \
-    model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
+    model/presets/kimi-k2.json model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
     model/presets/mistral-7b-v0.1.json model/presets/mistral-7b-v0.3.json \
-    model/presets/mixtral-8x7b.json model/presets/niah-llama-14m.json \
-    model/presets/qwen2.5-7b.json model/presets/qwen3-30b-a3b.json \
-    model/presets/qwen3-32b.json model/presets/qwen3-8b.json \
+    model/presets/mixtral-8x7b.json model/presets/nemotron-3-nano-30b-a3b.json \
+    model/presets/niah-llama-14m.json model/presets/qwen2.5-7b.json \
+    model/presets/qwen3-30b-a3b.json model/presets/qwen3-32b.json model/presets/qwen3-8b.json \
     model/presets/qwen3-next-80b-a3b.json model/presets/smollm2-135m.json
 
 check_PROGRAMS += \

@@ -37,13 +37,23 @@ enum mixer {
 	MIX_LINEAR, /* gated DeltaNet: a state per request, no keys */
 	MIX_CHUNK,  /* attention over its own position and those before it in its chunk */
 	MIX_LATENT, /* attention over one latent for each position, which all heads share */
+	MIX_SSM,    /* Mamba-2: a state per request, no keys */
+	MIX_NONE,   /* not at all: the layer is its MLP */
+	MIXERS
 };
+
+/* Whether such layers have queries and keys. */
+static inline bool mixer_attends(enum mixer m)
+{
+	return m != MIX_LINEAR && m != MIX_SSM && m != MIX_NONE;
+}
 
 /* The activation of the MLP. */
 enum mlp_act {
-	ACT_SILU,	 /* silu(gate) * up */
-	ACT_GELU_TANH,	 /* gelu(gate) * up, by tanh */
-	ACT_SWIGLU_CLAMP /* gpt-oss: (up + 1) * gate * sigmoid(1.702 gate), both clamped at 7 */
+	ACT_SILU,	  /* silu(gate) * up */
+	ACT_GELU_TANH,	  /* gelu(gate) * up, by tanh */
+	ACT_SWIGLU_CLAMP, /* gpt-oss: (up + 1) * gate * sigmoid(1.702 gate), both clamped at 7 */
+	ACT_RELU2	  /* the square of max(up, 0); there is no gate */
 };
 
 /* A gated DeltaNet.  Each key head serves v_heads / k_heads value heads. */
@@ -78,6 +88,18 @@ struct router {
 	double scaling;		 /* of the weights; 0: 1 */
 };
 
+/* A state-space mixer, Mamba-2.  The heads of a group share B and C. */
+struct ssm_spec {
+	int heads, head_dim, groups;
+	int state;	      /* channels of B, of C, and of the state of each channel of a head */
+	int conv;	      /* width of the causal depthwise convolution over x, B and C */
+	int conv_bias;	      /* flags, 0 or 1 */
+	int norm;	      /* RMS norm of the gated output, over the heads of a group */
+	int chunk;	      /* rows of a prompt that are one product, as published */
+	int elem;	      /* bytes of an element of the state in an engine: 2 or 4 */
+	float dt_min, dt_max; /* limits of the time step; dt_max 0: no upper one */
+};
+
 struct layer_spec {
 	enum mixer mixer;
 	int q_heads, kv_heads, head_dim; /* MIX_LINEAR: 0 */
@@ -85,9 +107,10 @@ struct layer_spec {
 	int k_is_v;			 /* flag: the product of K gives V as well */
 	int window; /* MIX_WINDOW: keys that a row sees, its own included; MIX_CHUNK: tokens of a
 		     * chunk, the first of which begins at position 0; else 0 */
-	int rotary_dim;		 /* channels that RoPE rotates, the first of each head */
-	double score_scale;	 /* of q k^T; 0: 1 / sqrt(head_dim) */
-	int qkv_bias, o_bias;	 /* flags, 0 or 1, as all below */
+	int rotary_dim;			  /* channels that RoPE rotates, the first of each head */
+	double score_scale;		  /* of q k^T; 0: 1 / sqrt(head_dim) */
+	const struct cache_layout *cache; /* of its KV cache; NULL: kv-bf16 */
+	int qkv_bias, o_bias;		  /* flags, 0 or 1, as all below */
 	int mlp_bias;		 /* of gate, up and down, of each expert, and of the router */
 	int qk_norm;		 /* RMS norm of each head of Q and K before RoPE */
 	int qk_norm_all;	 /* with qk_norm: of all heads of Q together, and of K */
@@ -96,15 +119,17 @@ struct layer_spec {
 	int post_norms;		 /* norms after attention and MLP, too: four in all */
 	struct delta_spec delta; /* MIX_LINEAR; else all 0 */
 	int state_f32;		 /* MIX_LINEAR: engines keep its state as fp32, not bf16 */
+	struct ssm_spec ssm;	 /* MIX_SSM; else all 0 */
+	int beside; /* its mixer reads the rows that the layer before has read, without a norm */
 	enum mlp_act act;
-	int ffn;			  /* gated MLP's width; of one expert when n_experts > 0 */
-	int n_experts, experts_per_tok;	  /* 0: dense MLP */
-	int shared_ffn;			  /* width of the expert that all rows take; 0: none */
-	int shared_gate;		  /* its output times the sigmoid of a gate of one column */
-	struct router router;		  /* without experts: all 0 */
-	struct mla_spec mla;		  /* MIX_LATENT; else all 0 */
-	struct index_spec index;	  /* MIX_LATENT */
-	const struct cache_layout *cache; /* of its KV cache; NULL: kv-bf16 */
+	int ffn; /* MLP's width; of one expert when n_experts > 0; 0: no MLP */
+	int n_experts, experts_per_tok; /* 0: dense MLP */
+	int expert_hidden;		/* rows of experts, between two products; 0: hidden */
+	int shared_ffn;			/* width of the expert that all rows take; 0: none */
+	int shared_gate;		/* its output times the sigmoid of a gate of one column */
+	struct router router;		/* without experts: all 0 */
+	struct mla_spec mla;		/* MIX_LATENT; else all 0 */
+	struct index_spec index;	/* MIX_LATENT */
 	struct linear_format format[LINEARS]; /* of its weights, see quant.h */
 };
 
@@ -158,7 +183,8 @@ double layer_q_scale(const struct layer_spec *l);
 const struct layer_spec *model_attention(const struct model *m);
 
 /* Keep one rank's share: heads, FFN and shared expert of each layer, and vocabulary.  If KV heads
- * are fewer than tp, each rank has one, as in engines.  Key heads of linear layers are divided.
+ * are fewer than tp, each rank has one, as in engines; so has it the one group of a state-space
+ * layer.  Key heads of linear layers are divided.
  * AR_USAGE names the size that tp does not divide; then nothing is split. */
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
 

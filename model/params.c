@@ -51,10 +51,30 @@ static int64_t norm_dim(const struct layer_spec *l, int heads)
 	return (int64_t)(l->qk_norm_all ? heads : 1) * l->head_dim;
 }
 
+/* Of a state-space mixer, whose tensors have rows only with one. */
+static struct tensor_shape ssm_tensor(const struct model *m, const struct layer_spec *l,
+				      enum weight i)
+{
+	const struct ssm_spec *s = &l->ssm;
+
+	if (l->mixer != MIX_SSM)
+		return (struct tensor_shape){ 0, 0 };
+	switch (i) {
+	case WEIGHT_SSM_IN: return (struct tensor_shape){ (int64_t)layer_qkv_width(l), m->hidden };
+	case WEIGHT_SSM_CONV: return (struct tensor_shape){ ssm_channels(s), s->conv };
+	case WEIGHT_SSM_CONV_BIAS:
+		return (struct tensor_shape){ s->conv_bias * (int64_t)ssm_channels(s), 0 };
+	case WEIGHT_SSM_NORM: return (struct tensor_shape){ s->norm * (int64_t)ssm_inner(s), 0 };
+	default: return (struct tensor_shape){ s->heads, 0 };
+	}
+}
+
 struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec *l, enum weight i)
 {
 	int64_t q = (int64_t)layer_q_first(l) + l->out_gate * (int64_t)layer_o_width(l);
 	int64_t k = (int64_t)layer_k_width(l), v = l->k_is_v ? 0 : (int64_t)layer_v_width(l);
+	int64_t rows = layer_expert_hidden(l, m->hidden), mixes = l->mixer != MIX_NONE;
+	int64_t gates = layer_mlp_matrices(l) - 2;
 
 	switch (i) {
 	case WEIGHT_Q: return (struct tensor_shape){ q, m->hidden };
@@ -66,33 +86,43 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 	case WEIGHT_Q_NORM: return (struct tensor_shape){ l->qk_norm * norm_dim(l, l->q_heads), 0 };
 	case WEIGHT_K_NORM:
 		return (struct tensor_shape){ l->qk_norm * norm_dim(l, l->kv_heads), 0 };
-	case WEIGHT_O: return (struct tensor_shape){ m->hidden, (int64_t)layer_o_width(l) };
+	case WEIGHT_O: return (struct tensor_shape){ mixes * m->hidden, (int64_t)layer_o_width(l) };
 	case WEIGHT_O_BIAS: return (struct tensor_shape){ l->o_bias * m->hidden, 0 };
 	case WEIGHT_ATTN_POST:
 	case WEIGHT_MLP_POST: return (struct tensor_shape){ l->post_norms * m->hidden, 0 };
-	case WEIGHT_GATE:
-	case WEIGHT_UP: return (struct tensor_shape){ l->ffn, m->hidden };
-	case WEIGHT_GATE_BIAS:
+	case WEIGHT_GATE: return (struct tensor_shape){ gates * l->ffn, rows };
+	case WEIGHT_UP: return (struct tensor_shape){ l->ffn, rows };
+	case WEIGHT_GATE_BIAS: return (struct tensor_shape){ l->mlp_bias * gates * l->ffn, 0 };
 	case WEIGHT_UP_BIAS: return (struct tensor_shape){ l->mlp_bias * l->ffn, 0 };
-	case WEIGHT_DOWN: return (struct tensor_shape){ m->hidden, l->ffn };
-	case WEIGHT_DOWN_BIAS: return (struct tensor_shape){ l->mlp_bias * m->hidden, 0 };
+	case WEIGHT_DOWN: return (struct tensor_shape){ l->ffn ? rows : 0, l->ffn };
+	case WEIGHT_DOWN_BIAS: return (struct tensor_shape){ l->mlp_bias * rows, 0 };
 	case WEIGHT_SINKS: return (struct tensor_shape){ l->sinks * l->q_heads, 0 };
 	case WEIGHT_ROUTER: return (struct tensor_shape){ l->n_experts, m->hidden };
 	case WEIGHT_ROUTER_BIAS:
 		return (struct tensor_shape){ (l->mlp_bias || l->router.bias) * l->n_experts, 0 };
-	case WEIGHT_SHARED_GATE:
+	case WEIGHT_SHARED_GATE: return (struct tensor_shape){ gates * l->shared_ffn, m->hidden };
 	case WEIGHT_SHARED_UP: return (struct tensor_shape){ l->shared_ffn, m->hidden };
 	case WEIGHT_SHARED_DOWN:
 		return (struct tensor_shape){ l->shared_ffn ? m->hidden : 0, l->shared_ffn };
 	case WEIGHT_SHARED_SHARE: return (struct tensor_shape){ l->shared_gate, m->hidden };
-	case WEIGHT_ATTN_NORM:
-	case WEIGHT_MLP_NORM: return (struct tensor_shape){ m->hidden, 0 };
+	case WEIGHT_ATTN_NORM: return (struct tensor_shape){ l->beside ? 0 : mixes * m->hidden, 0 };
+	case WEIGHT_MLP_NORM: return (struct tensor_shape){ l->ffn ? m->hidden : 0, 0 };
+	case WEIGHT_EXPERT_DOWN: return (struct tensor_shape){ l->expert_hidden, m->hidden };
+	case WEIGHT_EXPERT_UP:
+		return (struct tensor_shape){ l->expert_hidden ? m->hidden : 0, l->expert_hidden };
 	case WEIGHT_DELTA_QKVZ:
 	case WEIGHT_DELTA_BA:
 	case WEIGHT_DELTA_CONV:
 	case WEIGHT_DELTA_A_LOG:
 	case WEIGHT_DELTA_DT_BIAS:
 	case WEIGHT_DELTA_NORM: return delta_tensor(m, l, i);
+	case WEIGHT_SSM_IN:
+	case WEIGHT_SSM_CONV:
+	case WEIGHT_SSM_CONV_BIAS:
+	case WEIGHT_SSM_A_LOG:
+	case WEIGHT_SSM_D:
+	case WEIGHT_SSM_DT_BIAS:
+	case WEIGHT_SSM_NORM: return ssm_tensor(m, l, i);
 	default: return latent_tensor(m, l, i);
 	}
 }

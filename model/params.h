@@ -26,7 +26,7 @@ enum weight {
 	WEIGHT_O_BIAS,	  /* o_bias */
 	WEIGHT_ATTN_POST, /* [hidden], after attention; post_norms */
 	WEIGHT_MLP_NORM,  /* [hidden], before the MLP */
-	WEIGHT_GATE,	  /* [ffn][hidden], of each expert, as all to DOWN_BIAS */
+	WEIGHT_GATE, /* [ffn][hidden], of each expert, as all to DOWN_BIAS; not with ACT_RELU2 */
 	WEIGHT_UP,
 	WEIGHT_GATE_BIAS, /* mlp_bias */
 	WEIGHT_UP_BIAS,
@@ -54,7 +54,16 @@ enum weight {
 	WEIGHT_INDEX_K,	   /* [index.dim][hidden] */
 	WEIGHT_INDEX_NORM, /* [index.dim], of K, and its bias */
 	WEIGHT_INDEX_NORM_BIAS,
-	WEIGHT_INDEX_SHARE, /* [index.heads][hidden], the weights of heads */
+	WEIGHT_INDEX_SHARE,   /* [index.heads][hidden], the weights of heads */
+	WEIGHT_SSM_IN,	      /* [layer_qkv_width][hidden], all of MIX_SSM */
+	WEIGHT_SSM_CONV,      /* [channels of x, B and C][conv] */
+	WEIGHT_SSM_CONV_BIAS, /* conv_bias */
+	WEIGHT_SSM_A_LOG,     /* [heads] */
+	WEIGHT_SSM_D,
+	WEIGHT_SSM_DT_BIAS,
+	WEIGHT_SSM_NORM,    /* [heads * head_dim]; norm */
+	WEIGHT_EXPERT_DOWN, /* [expert_hidden][hidden], of rows before and after the experts */
+	WEIGHT_EXPERT_UP,   /* [hidden][expert_hidden] */
 	WEIGHTS
 };
 

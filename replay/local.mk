@@ -75,6 +75,7 @@ check_PROGRAMS += \
   tests/t-graphs-gpu \
   tests/t-groups \
   tests/t-host \
+  tests/t-hybrids \
   tests/t-layers \
   tests/t-model-groups \
   tests/t-pages \

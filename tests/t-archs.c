@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -341,11 +342,11 @@ static void test_refused(void)
 		{ "{" BASE("2") ",\"attention_bias\":1}",
 		  "want true or false as 'attention_bias'" },
 		{ "{" BASE("2") ",\"layer_types\":[\"linear_attention\",\"full_attention\"]}",
-		  "'linear_attention' is not known; known are full_attention and "
+		  "'linear_attention' is not known; known are full_attention, "
 		  "sliding_attention" },
 		{ TYPED("qwen3_next", "1") DELTA ",\"layer_types\":[\"ssm\"]}",
-		  "'ssm' is not known; known are linear_attention, full_attention and "
-		  "sliding_attention" },
+		  "'ssm' is not known; known are full_attention, sliding_attention, "
+		  "linear_attention" },
 		{ "{" BASE("2") ",\"layer_types\":[\"full_attention\"]}",
 		  "'layer_types' has 1 entries, but num_hidden_layers is 2" },
 		{ "{" BASE("2") ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
@@ -425,14 +426,15 @@ static void test_faults(void)
 
 /* ---- comparing and splitting ---- */
 
-/* Every word of the struct counts, so no member is forgotten. */
+/* Every word up to the last member counts, so no member is forgotten. */
 static void test_members(void)
 {
 	struct layer_spec a = { .mixer = MIX_FULL, .score_scale = 0.5 }, b = a;
+	const size_t end = offsetof(struct layer_spec, shared_gate) + sizeof a.shared_gate;
 	int unseen = 0;
 
 	ok(layer_alike(&a, &b), "a layer is like its copy");
-	for (size_t i = 0; i < sizeof a / sizeof(int); i++) {
+	for (size_t i = 0; i < end / sizeof(int); i++) {
 		unsigned word[sizeof a / sizeof(int)];
 
 		memcpy(word, &a, sizeof a);

@@ -266,7 +266,7 @@ static void test_unknown(void)
 		  "model_type 'GptOssForCausal' is not known; the nearest name that is known is "
 		  "'GptOssForCausalLM'" },
 		{ "\"model_type\":\"\"", "model_type '' is not known" },
-		{ "\"model_type\":\"nemo_tron\"", "model_type 'nemo_tron' is not known; add" },
+		{ "\"model_type\":\"qx_zvwkj\"", "model_type 'qx_zvwkj' is not known; add" },
 		{ "\"model_type\":\"deepseek_v4\"",
 		  "models of type 'deepseek_v4' have attention over compressed keys "
 		  "(compress_ratios), which is not known; take another model" },

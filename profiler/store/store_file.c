@@ -185,7 +185,11 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN pool_tokens INTEGER;"
 	  "ALTER TABLE run ADD COLUMN gpu_bytes INTEGER;"
 	  "ALTER TABLE run ADD COLUMN gpu_share REAL;"
-	  "ALTER TABLE run ADD COLUMN engine_defaults TEXT",
+	  "ALTER TABLE run ADD COLUMN engine_defaults TEXT;"
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''linear'')', "
+	  "'''linear'', ''ssm'', ''none'', ''latent'')') WHERE name IN ('kv_group', 'run_layer');"
+	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
 	  "SELECT *, " RUN_14 " FROM main.run" },
 };

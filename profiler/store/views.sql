@@ -310,7 +310,7 @@ CREATE TEMP VIEW v_phase_time AS
     LEFT JOIN method me USING(method_id)
   GROUP BY run_id, phase_id;
 
--- By what layers attend to: 'full', 'window' or 'linear'.
+-- By what layers attend to: 'full', 'window', 'linear', 'ssm' or 'none'.
 CREATE TEMP VIEW v_layer_time AS
   SELECT run_id, me.name AS method, kind, count(DISTINCT layer) AS layers, p.name AS phase,
     sum(kernels) AS kernels, sum(gpu_ns) / 1e6 AS ms

@@ -11,7 +11,7 @@
 #include "replay/cost/roofline_latent.h"
 #include "replay/cost/roofline_select.h"
 
-enum { STATE = 4 /* bytes of an element of a DeltaNet's state */ };
+enum { MIX_KERNELS = 4 /* of a prompt, as in kernels/delta and kernels/ssm */ };
 
 /* ---- counting ---- */
 
@@ -26,17 +26,20 @@ static void add_norm(struct roofline_work *w, double rows, double width, int n_a
 /* Rows that the MLP of a layer leaves to the next norm, for each row. */
 static int left_over(const struct layer_spec *l)
 {
-	return l->n_experts && !l->shared_ffn ? l->experts_per_tok : 1;
+	return l->n_experts && !l->shared_ffn && !l->expert_hidden ? l->experts_per_tok : 1;
 }
 
-/* n_batch gated MLPs of rows each.  up, down: formats of their weights. */
-static void add_gated(const struct model *m, const struct linear_format *up,
-		      const struct linear_format *down, bool experts, double n_batch, double rows,
-		      double ffn, int bias, struct roofline_work *work)
+/* n_batch MLPs of rows each, with or without a gate.  width: of the rows.  up, down: formats of
+ * their weights. */
+static void add_mlp(const struct layer_spec *l, const struct linear_format *up,
+		    const struct linear_format *down, bool experts, double n_batch, double rows,
+		    double width, double ffn, int bias, struct roofline_work *work)
 {
-	add_weights(&work[PHASE_LINEAR], up, experts, n_batch, rows, 2 * ffn, m->hidden, bias);
-	add_moves(&work[PHASE_NORM], 3 * n_batch * rows * ffn);
-	add_weights(&work[PHASE_LINEAR], down, experts, n_batch, rows, m->hidden, ffn, bias);
+	int in = layer_mlp_matrices(l) - 1;
+
+	add_weights(&work[PHASE_LINEAR], up, experts, n_batch, rows, in * ffn, width, bias);
+	add_moves(&work[PHASE_NORM], (in + 1) * n_batch * rows * ffn);
+	add_weights(&work[PHASE_LINEAR], down, experts, n_batch, rows, width, ffn, bias);
 }
 
 static void count_mlp(const struct model *m, const struct layer_spec *l, int rows,
@@ -45,21 +48,28 @@ static void count_mlp(const struct model *m, const struct layer_spec *l, int row
 	const struct expert_load e = layer_experts(l, rows);
 	const struct linear_format *f = l->format, *shared = &f[LINEAR_SHARED];
 	const bool experts = l->n_experts;
+	const double width = layer_expert_hidden(l, m->hidden);
 
 	if (l->n_experts) {
 		add_product(&work[PHASE_LINEAR], 1, rows, l->n_experts, m->hidden, l->mlp_bias);
-		add_moves(&work[PHASE_NORM], 2.0 * e.experts * e.rows * m->hidden);
+		add_moves(&work[PHASE_NORM], 2.0 * e.experts * e.rows * width);
 	}
-	add_gated(m, &f[experts ? LINEAR_EXPERTS : LINEAR_GATE],
-		  &f[experts ? LINEAR_EXPERTS : LINEAR_DOWN], experts, e.experts, e.rows, l->ffn,
-		  l->mlp_bias, work);
+	if (l->expert_hidden) { /* between them the sum of a row's experts */
+		add_product(&work[PHASE_LINEAR], 1, rows, width, m->hidden, 0);
+		add_moves(&work[PHASE_NORM], rows * width * (1.0 + l->experts_per_tok));
+		add_product(&work[PHASE_LINEAR], 1, rows, m->hidden, width, 0);
+	}
+	add_mlp(l, &f[experts ? LINEAR_EXPERTS : LINEAR_GATE],
+		&f[experts ? LINEAR_EXPERTS : LINEAR_DOWN], experts, e.experts, e.rows, width,
+		l->ffn, l->mlp_bias, work);
 	if (!l->shared_ffn)
 		return;
-	add_gated(m, shared, shared, false, 1, rows, l->shared_ffn, 0, work);
+	add_mlp(l, shared, shared, false, 1, rows, m->hidden, l->shared_ffn, 0, work);
 	if (l->shared_gate)
 		add_product(&work[PHASE_LINEAR], 1, rows, 1, m->hidden, 0);
 	add_moves(&work[PHASE_NORM],
-		  rows * (m->hidden * (2.0 + l->experts_per_tok) + l->shared_gate));
+		  rows * (m->hidden * (l->expert_hidden ? 3.0 : 2.0 + l->experts_per_tok) +
+			  l->shared_gate));
 }
 
 /* Add the work of RoPE, and of the KV cache. */
@@ -76,22 +86,16 @@ static void count_cache(const struct layer_spec *l, int rows, struct roofline_wo
 	};
 }
 
-/* Add the work of the layer outside attention. */
-static void count_rows(const struct roofline_subject *s, const struct layer_spec *l, int rows,
-		       struct roofline_work *work)
+/* Add the work of the products and norms around a mixer. */
+static void count_around(const struct model *m, const struct layer_spec *l, int rows,
+			 struct roofline_work *work)
 {
-	const struct model *m = s->model;
-	const bool linear = l->mixer == MIX_LINEAR;
+	const bool states = !mixer_attends(l->mixer);
 	const struct linear_format *f = l->format;
 
-	if (l->mixer == MIX_LATENT)
-		roofline_latent_rows(s, l, rows, work);
-	else if (l->mixer != MIX_LINEAR)
-		count_cache(l, rows, work);
-	if (s->attention_only)
-		return;
-	add_norm(&work[PHASE_NORM], rows, m->hidden, left_over(l), l->post_norms);
-	add_weights(&work[PHASE_LINEAR], &f[linear ? LINEAR_IN : LINEAR_Q], false, 1, rows,
+	if (!l->beside)
+		add_norm(&work[PHASE_NORM], rows, m->hidden, left_over(l), l->post_norms);
+	add_weights(&work[PHASE_LINEAR], &f[states ? LINEAR_IN : LINEAR_Q], false, 1, rows,
 		    (double)layer_qkv_width(l), m->hidden, l->qkv_bias);
 	if (layer_ba_width(l))
 		add_weights(&work[PHASE_LINEAR], &f[LINEAR_BA], false, 1, rows,
@@ -101,9 +105,28 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 			  2 * (rows * (double)(layer_q_width(l) + layer_k_width(l)) + l->head_dim));
 	if (l->out_gate)
 		add_moves(&work[PHASE_NORM], 3 * rows * (double)layer_o_width(l));
-	add_weights(&work[PHASE_LINEAR], &f[linear ? LINEAR_OUT : LINEAR_O], false, 1, rows,
+	add_weights(&work[PHASE_LINEAR], &f[states ? LINEAR_OUT : LINEAR_O], false, 1, rows,
 		    m->hidden, (double)layer_o_width(l), l->o_bias);
-	add_norm(&work[PHASE_NORM], rows, m->hidden, 1, l->post_norms);
+}
+
+/* Add the work of the layer outside attention. */
+static void count_rows(const struct roofline_subject *s, const struct layer_spec *l, int rows,
+		       struct roofline_work *work)
+{
+	const struct model *m = s->model;
+
+	if (l->mixer == MIX_LATENT)
+		roofline_latent_rows(s, l, rows, work);
+	else if (mixer_attends(l->mixer))
+		count_cache(l, rows, work);
+	if (s->attention_only)
+		return;
+	if (l->mixer != MIX_NONE)
+		count_around(m, l, rows, work);
+	if (!l->ffn)
+		return;
+	/* with what two mixers side by side left */
+	add_norm(&work[PHASE_NORM], rows, m->hidden, 1 + l->beside, l->post_norms);
 	count_mlp(m, l, rows, work);
 }
 
@@ -166,17 +189,12 @@ static void add_chunked(const struct layer_spec *l, double start, double n, stru
 	add_attention(l, n, pairs, start + n - first, w);
 }
 
-/* A gated DeltaNet: n rows of one request.  A prompt takes the four kernels of delta.h. */
-static void add_mix(const struct layer_spec *l, double n, bool decode, struct roofline_work *w,
-		    int *kernels)
+/* A mixer with a state: n rows of one request.  A prompt takes the four kernels of delta.h. */
+static void add_mix(const struct layer_spec *l, double n, bool decode, struct roofline_work *w)
 {
-	const struct delta_spec *d = &l->delta;
-	double k = (double)d->k_heads * d->k_dim, v = (double)d->v_heads * d->v_dim;
-
-	w->flops += n * layer_delta_flops(d, !decode);
+	w->flops += n * (layer_delta_flops(&l->delta, !decode) + layer_ssm_flops(&l->ssm, !decode));
 	w->bytes += BF16 * n * (double)(layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l));
-	w->bytes += 2 * STATE * v * d->k_dim + 2.0 * BF16 * (d->conv - 1) * (2 * k + v);
-	*kernels = decode ? 1 : 4;
+	w->bytes += 2.0 * (double)layer_state_bytes(l);
 }
 
 /* A chunk under the method. */
@@ -216,9 +234,10 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 
 		rows += (int)e->n_tok;
 		emit += (int)e->n_emit;
-		if (l->mixer == MIX_LINEAR && !s->attention_only)
-			add_mix(l, e->n_tok, decode, &work[PHASE_MIX], &mix[decode]);
-		else if (l->mixer == MIX_WINDOW)
+		if ((l->mixer == MIX_LINEAR || l->mixer == MIX_SSM) && !s->attention_only) {
+			add_mix(l, e->n_tok, decode, &work[PHASE_MIX]);
+			mix[decode] = decode ? 1 : MIX_KERNELS;
+		} else if (l->mixer == MIX_WINDOW)
 			add_window(l, e->start, e->n_tok,
 				   &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
 		else if (l->mixer == MIX_CHUNK)

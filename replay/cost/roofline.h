@@ -22,9 +22,14 @@
  *             Q, output, and K and V of all keys times density
  *   decode    the same for the decodes, which are dense
  *   mix       of a gated DeltaNet: per value head and row 6 k_dim v_dim FLOPs, and in a prompt
- *             4 * 64 (k_dim + v_dim) more, for chunks of 64 rows; its products read, its output
- *             written, and the state of each request read and written
+ *             4 * 64 (k_dim + v_dim) more, for chunks of 64 rows.  Of a state-space mixer: per row
+ *             4 heads head_dim state, and in a prompt 2 chunk (groups state + heads head_dim)
+ *             more.  Its products read, its output written, and the state of each request read
+ *             and written
  *   head      of an iteration: the last norm, the product of the rows that emit, and its maximum
+ *
+ * A layer without a mixer or without an MLP has nothing of it, not even the norm.  A mixer beside
+ * another shares its norm.
  *
  * A layer with a window or chunks has no selection, and pairs and keys within them only.
  *

@@ -42,7 +42,7 @@ static void set_mixers(struct attn_engine *e)
 	for (int l = 0; l < e->plan.n_layers; l++)
 		if (e->model->layer[l].mixer == MIX_WINDOW)
 			e->plan.method[l] = e->dense;
-		else if (e->model->layer[l].mixer == MIX_LINEAR)
+		else if (!mixer_attends(e->model->layer[l].mixer))
 			e->plan.method[l] = NULL;
 }
 
@@ -251,7 +251,7 @@ int attn_engine_n_sm(const struct attn_engine *e, const struct gpu *gpu)
 	for (int i = 0; i < e->n_run_layers; i++) {
 		const struct method *m[] = { attn_engine_method(e, i), e->dense };
 
-		for (int k = 0; k < 2 && attn_engine_mixer(e, i) != MIX_LINEAR; k++) {
+		for (int k = 0; k < 2 && mixer_attends(attn_engine_mixer(e, i)); k++) {
 			int n = executor_n_sm(method_prefill(m[k])->executor,
 					      attn_engine_shape(e, i), gpu);
 

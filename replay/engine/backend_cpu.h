@@ -46,7 +46,7 @@ void cpu_phase(void *ctx, int layer, enum phase phase);
 /* Linear layers are not executed. */
 static inline bool cpu_skips(const struct cpu *c, int i)
 {
-	return attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
+	return !mixer_attends(attn_engine_mixer(&c->engine, i));
 }
 
 /* The attention call of rows of a kind in executed layer i: from c->q to c->out. */

@@ -145,7 +145,7 @@ enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 		st = decoder_before(c->decoder, i, c->env.run_layer[i], err);
 	if (st || cuda_skips(c, i))
 		return st;
-	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+	if (!mixer_attends(attn_engine_mixer(&c->engine, i)))
 		return cuda_mix_linear(c, i, r, err);
 	st = cuda_make_qkv(c, i, r, store, err);
 	return st ? st : cuda_attend(c, i, r, err);
@@ -271,7 +271,7 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 		st = cuda_mix(c, i, r, !held, err);
 		return st ? st : cuda_finish(c, i, r, err);
 	}
-	if (attn_engine_mixer(&c->engine, i) == MIX_LINEAR)
+	if (!mixer_attends(attn_engine_mixer(&c->engine, i)))
 		return AR_OK;
 	st = cuda_make_qkv(c, i, r, !held, err);
 	return st || !c->pass.state[i] ? st : cuda_attend(c, i, r, err);

@@ -92,7 +92,7 @@ struct cuda {
 /* Linear layers are not executed without the decoder, which makes their inputs. */
 static inline bool cuda_skips(const struct cuda *c, int i)
 {
-	return !c->decoder && attn_engine_mixer(&c->engine, i) == MIX_LINEAR;
+	return !c->decoder && !mixer_attends(attn_engine_mixer(&c->engine, i));
 }
 
 /* In backend_cuda.c.  Build the rows of b on the host and enqueue their copy to the device.

@@ -258,7 +258,7 @@ static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu,
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < c->env.n_run_layers && !st; i++)
-		if (attn_engine_mixer(&c->engine, i) != MIX_LINEAR)
+		if (mixer_attends(attn_engine_mixer(&c->engine, i)))
 			st = check_layer(c, i, gpu->cc, err);
 	return st;
 }

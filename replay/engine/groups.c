@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/delta/delta.h"
 #include "model/layer_size.h"
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -30,10 +29,9 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 				 .max_page = INT64_MAX,
 				 .segment = plan_segment(p, layer) };
 
-	if (l->mixer == MIX_LINEAR) {
+	if (!mixer_attends(l->mixer)) {
 		x.shape.page_tok = 1;
-		x.state_bytes = delta_state_len(&l->delta) * sizeof(float) +
-				delta_tail_len(&l->delta) * sizeof(bf16_t);
+		x.state_bytes = layer_state_bytes(l);
 		x.max_page = max_seqs;
 		return x;
 	}
@@ -121,7 +119,11 @@ double groups_aux_bytes(const struct cache_groups *g)
 char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
 		      size_t size)
 {
-	static const char *const kind[] = { "full", "window", "linear" }; /* by mixer */
+	static const char *const kind[] = { [MIX_FULL] = "full",
+					    [MIX_WINDOW] = "window",
+					    [MIX_LINEAR] = "linear",
+					    [MIX_SSM] = "ssm",
+					    [MIX_NONE] = "none" };
 	const struct cache_group *x = &g->group[group];
 	char window[32] = "";
 	int count = 0;
@@ -156,7 +158,7 @@ enum ar_status groups_open_blocks(struct cache_groups *g, struct blocks *b, int6
 		to[i] = (struct block_group){ .page_tok = tok,
 					      .window = x->window,
 					      .segment = x->segment,
-					      .linear = x->mixer == MIX_LINEAR,
+					      .linear = !mixer_attends(x->mixer),
 					      .selects = x->kv_bytes && x->state_bytes,
 					      .n_page = x->n_page };
 	}

@@ -50,7 +50,7 @@ static enum ar_status check_layers(const struct model *m, struct ar_err *err)
 	const struct layer_spec *a = model_attention(m);
 	int first = (int)(a - m->layer);
 
-	if (a->mixer == MIX_LINEAR)
+	if (!mixer_attends(a->mixer))
 		return ar_fail(err, AR_USAGE,
 			       "model %s has no layer with attention, but captures are of such "
 			       "layers; use --backend roofline without --capture",
@@ -58,7 +58,7 @@ static enum ar_status check_layers(const struct model *m, struct ar_err *err)
 	for (int i = first + 1; i < m->n_layers; i++) {
 		const struct layer_spec *b = &m->layer[i];
 
-		if (b->mixer != MIX_LINEAR && !same_heads(a, b))
+		if (mixer_attends(b->mixer) && !same_heads(a, b))
 			return ar_fail(err, AR_USAGE,
 				       "model %s: layer %d has %d/%d heads of %d, layer %d has "
 				       "%d/%d of %d; captures have one shape, so a run with them "
@@ -78,7 +78,7 @@ enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
 		/* any page size: that of the run is not known yet */
 		const struct attn_shape s = { l->q_heads, l->kv_heads, l->head_dim, 64 };
 
-		if (l->mixer == MIX_LINEAR)
+		if (!mixer_attends(l->mixer))
 			continue;
 		st = support_check("decode", &s, l->cache, 0, err);
 		if (!st && l->rotary_dim % 16)
@@ -100,17 +100,19 @@ static bool layer_fits(const struct capture_info *c, const struct model *m, int 
 	struct layer_spec l = m->layer[i];
 	struct model whole = { .n_layers = 1, .layer = &l, .tp = 1, .vocab = m->vocab * m->tp };
 
-	if (l.mixer != MIX_LINEAR) {
+	if (mixer_attends(l.mixer)) {
 		l.q_heads = whole_q_heads;
 		l.kv_heads = whole_kv_heads;
 	}
 	l.delta.k_heads *= m->tp;
 	l.delta.v_heads *= m->tp;
+	l.ssm.heads *= m->tp;
+	l.ssm.groups *= l.ssm.groups > 1 ? m->tp : 1;
 	l.ffn *= m->tp;
 	l.shared_ffn *= m->tp;
 	if (model_split(&whole, tp, NULL))
 		return false;
-	return l.mixer == MIX_LINEAR ||
+	return !mixer_attends(l.mixer) ||
 	       (l.q_heads == c->q_heads && l.kv_heads == c->kv_heads && l.head_dim == c->head_dim);
 }
 
@@ -191,9 +193,9 @@ static void spread_layers(int *captured, const struct model *m, const int *list,
 	int64_t n = 0, at = 0;
 
 	for (int i = 0; i < m->n_layers; i++)
-		n += m->layer[i].mixer != MIX_LINEAR;
+		n += mixer_attends(m->layer[i].mixer);
 	for (int i = 0; i < m->n_layers; i++)
-		captured[i] = m->layer[i].mixer == MIX_LINEAR ? -1 : list[at++ * len / n];
+		captured[i] = !mixer_attends(m->layer[i].mixer) ? -1 : list[at++ * len / n];
 }
 
 static enum ar_status map_layers(struct prepared *p, const struct prepare_in *in,

@@ -26,7 +26,7 @@ struct rows_part {
 
 static inline bool rows_is_linear(const struct row_view *v)
 {
-	return v->group->mixer == MIX_LINEAR;
+	return !mixer_attends(v->group->mixer);
 }
 
 static inline int32_t rows_scratch_page(const struct row_view *v)

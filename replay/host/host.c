@@ -7,32 +7,43 @@
 
 const char *const host_kind_names[] = { "graph", "pieces", "eager" };
 
-/* Kernels of an attention layer: RoPE, cache write and attention.  Of a linear layer: the product
- * of b and a, and the kernels of prompts in backend cuda: convolution, chunks, scan, norm and kept
- * rows.  Latent attention has a norm of latents, a product before attention, and one after it;
- * perhaps a second product of Q.  An indexer has two products, and four kernels more. */
+/* A norm, the products before and after the mixer, and its own kernels.  Of attention: RoPE, cache
+ * write and attention.  Of a linear or state-space layer: the kernels of prompts in backend cuda:
+ * convolution, chunks, scan, norm and kept rows; of a linear one the product of b and a, too.
+ * Latent attention has a norm of latents, a product before attention, and one after it; perhaps a
+ * second product of Q.  An indexer has two products, and four kernels more. */
 static int64_t mixer_kernels(const struct layer_spec *l)
 {
+	int64_t own = 3 + l->qk_norm + l->out_gate;
+
+	if (l->mixer == MIX_NONE)
+		return 0;
 	if (l->mixer == MIX_LATENT)
-		return 6 + !!l->mla.q_lora + 6 * l->index.own;
-	return l->mixer == MIX_LINEAR ? 6 : 3 + l->qk_norm + l->out_gate;
+		own = 6 + !!l->mla.q_lora + 6 * l->index.own;
+	else if (!mixer_attends(l->mixer))
+		own = l->mixer == MIX_LINEAR ? 6 : 5;
+	return 3 - l->beside + own;
 }
 
-/* Products of gate and up, and of down, with the activation between.  Experts: router, top-k, two
- * of alignment, and the sum, more.  A shared expert is one more MLP, perhaps with a gate. */
+/* A norm, products of gate and up, and of down, with the activation between.  Experts: router,
+ * top-k, two of alignment, and the sum, more, perhaps with two products around them.  A shared
+ * expert is one more MLP, perhaps with a gate. */
 static int64_t mlp_kernels(const struct layer_spec *l)
 {
-	return 3 + (l->n_experts ? 5 : 0) + (l->shared_ffn ? 3 + l->shared_gate : 0);
+	if (!l->ffn)
+		return 0;
+	return 4 + (l->n_experts ? 5 : 0) + (l->expert_hidden ? 2 : 0) +
+	       (l->shared_ffn ? 3 + l->shared_gate : 0);
 }
 
-/* Norms (2) and products (QKV, output), and the rest.  Biases and norms after attention and MLP
+/* Biases and norms after attention and MLP
  * belong to kernels that are there without them. */
 int64_t host_kernels(const struct model *m)
 {
 	int64_t n = 0;
 
 	for (int i = 0; i < m->n_layers; i++)
-		n += 4 + mixer_kernels(&m->layer[i]) + mlp_kernels(&m->layer[i]);
+		n += mixer_kernels(&m->layer[i]) + mlp_kernels(&m->layer[i]);
 	return n;
 }
 

@@ -32,7 +32,7 @@ static int64_t div_up(int64_t a, int64_t b)
 /* A group keeps states at the ends of blocks. */
 static bool keeps_states(const struct kv_group *g)
 {
-	return g->mixer == MIX_LINEAR && g->block_tok;
+	return !mixer_attends(g->mixer) && g->block_tok;
 }
 
 static uint32_t blocks_of(const struct kv_group *g, int64_t n_tok)
@@ -557,7 +557,7 @@ static bool gets_name(const struct kv_groups *g, const struct kv_group *x,
 	if (names == KV_NAMES_REPLAY)
 		return ends_at(g, x, k, (int64_t)at->prompt - 1, n) ||
 		       ends_at(g, x, k, at->junction, n);
-	return x->mixer == MIX_LINEAR || n >= period || k % period >= period - n;
+	return !mixer_attends(x->mixer) || n >= period || k % period >= period - n;
 }
 
 void kv_groups_enter(struct kv_groups *g, uint32_t row, const struct kv_progress *at,

@@ -8,9 +8,9 @@
  * attention releases blocks that are wholly before the window of the next token, one of chunks
  * those before its chunk.  Their places in the table are then empty.
  *
- * A group of linear layers keeps one block per sequence, its state.  With a prefix cache it keeps
- * states at the ends of blocks of tokens: the one that it computes, and the one before.  All other
- * places of its table are empty.
+ * A group of layers with a state keeps one block per sequence, its state.  With a prefix cache it
+ * keeps states at the ends of blocks of tokens: the one that it computes, and the one before.  All
+ * other places of its table are empty.
  */
 #ifndef AR_KV_GROUPS_H
 #define AR_KV_GROUPS_H
@@ -30,8 +30,8 @@ struct kv_group {
 	int n_layers;
 	int64_t window; /* MIX_WINDOW: tokens that a token sees, itself included; MIX_CHUNK: of a
 			 * chunk */
-	/* Tokens of a block.  MIX_LINEAR: tokens between the states that a prefix cache keeps; 0: a
-	 * block holds the only state. */
+	/* Tokens of a block.  Without attention: tokens between the states that a prefix cache
+	 * keeps; 0: a block holds the only state. */
 	int64_t block_tok;
 };
 

@@ -28,15 +28,20 @@ static int64_t state_bytes(const struct layer_spec *l)
 	const struct delta_spec *d = &l->delta;
 	int64_t channels = (int64_t)2 * d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
 
+	if (l->mixer == MIX_SSM)
+		return (int64_t)ssm_tail_len(&l->ssm) * ELEMENT +
+		       (int64_t)ssm_state_len(&l->ssm) * l->ssm.elem;
 	return (d->conv - 1) * channels * ELEMENT +
 	       (int64_t)d->v_heads * d->v_dim * d->k_dim * (l->state_f32 ? 4 : ELEMENT);
 }
 
-static int first_of(const struct model *m, bool linear)
+/* The first layer with a state, or with attention. */
+static int first_of(const struct model *m, bool state)
 {
 	int l = 0;
 
-	while (l < m->n_layers && (m->layer[l].mixer == MIX_LINEAR) != linear)
+	while (l < m->n_layers &&
+	       (m->layer[l].mixer == MIX_NONE || mixer_attends(m->layer[l].mixer) == state))
 		l++;
 	return l;
 }
@@ -63,7 +68,7 @@ static struct type type_of(const struct model *m, int layer, int64_t block_tok)
 			  .head_dim = l->head_dim,
 			  .first = layer };
 
-	if (l->mixer != MIX_LINEAR) {
+	if (mixer_attends(l->mixer)) {
 		t.block_tok = block_tok;
 		t.bytes = block_tok * layer_cache_bytes(l);
 	} else if (attention == m->n_layers) {
@@ -80,7 +85,8 @@ static bool same_type(const struct type *a, const struct type *b)
 	       a->head_dim == b->head_dim && a->bytes == b->bytes;
 }
 
-/* type[*n] are the types, in the order of their first layers.  of[]: the type of a layer. */
+/* type[*n] are the types, in the order of their first layers.  of[]: -2 - the type of a layer; -1:
+ * it keeps nothing of a request. */
 static void list_types(const struct model *m, int64_t block_tok, struct type *type, int *n, int *of)
 {
 	*n = 0;
@@ -88,12 +94,15 @@ static void list_types(const struct model *m, int64_t block_tok, struct type *ty
 		const struct type t = type_of(m, l, block_tok);
 		int at = 0;
 
+		of[l] = -1;
+		if (t.mixer == MIX_NONE)
+			continue;
 		while (at < *n && !same_type(&type[at], &t))
 			at++;
 		if (at == *n)
 			type[(*n)++] = t;
 		type[at].n++;
-		of[l] = at;
+		of[l] = -2 - at;
 	}
 }
 
@@ -116,7 +125,7 @@ static enum ar_status level(struct type *type, int n, const struct kv_rules *rul
 		if (type[i].bytes > most->bytes)
 			most = &type[i];
 	for (int i = 0; i < n; i++) {
-		bool state = type[i].mixer == MIX_LINEAR;
+		bool state = !mixer_attends(type[i].mixer);
 		int64_t times = most->bytes / type[i].bytes;
 
 		if (state && type[i].bytes != most->bytes)
@@ -167,7 +176,8 @@ static int64_t multiple(const struct model *m, int64_t block_tok, const struct k
 	return times;
 }
 
-/* Deal the layers of each type out to its groups, in turn.  of[] holds types and gets groups. */
+/* Deal the layers of each type out to its groups, in turn.  of[] is that of list_types(), and
+ * gets groups. */
 static void deal(struct model_groups *g, const struct model *m, struct type *type, int n,
 		 double spread)
 {
@@ -179,22 +189,24 @@ static void deal(struct model_groups *g, const struct model *m, struct type *typ
 		for (int k = 0; k < n_group; k++)
 			g->group[g->n++] = group_of_type(&type[i], i);
 		for (int l = type[i].first; l < m->n_layers; l++)
-			if (g->of[l] == -1 - i)
+			if (g->of[l] == -2 - i)
 				g->of[l] = from + at++ % n_group;
 	}
 	for (int l = 0; l < m->n_layers; l++)
-		g->group[g->of[l]].n_layers++;
+		if (g->of[l] >= 0)
+			g->group[g->of[l]].n_layers++;
 	g->block_bytes = size * type[0].bytes;
 }
 
 static void one_group(struct model_groups *g, const struct model *m, const struct type *type, int n)
 {
 	g->group[g->n++] = group_of_type(type, 0);
-	g->group[0].n_layers = m->n_layers;
 	for (int l = 0; l < m->n_layers; l++)
-		g->of[l] = 0;
-	for (int i = 0; i < n; i++)
+		g->of[l] = g->of[l] == -1 ? -1 : 0;
+	for (int i = 0; i < n; i++) {
+		g->group[0].n_layers += type[i].n;
 		g->block_bytes += type[i].n * type[i].bytes;
+	}
 }
 
 enum ar_status model_groups_init(struct model_groups *g, const struct model *m, int64_t block_tok,
@@ -215,14 +227,12 @@ enum ar_status model_groups_init(struct model_groups *g, const struct model *m, 
 	}
 	list_types(m, g->block_tok, type, &n, g->of);
 	for (int i = 0; cache && rules->states && i < n; i++)
-		if (type[i].mixer == MIX_LINEAR)
+		if (!mixer_attends(type[i].mixer))
 			type[i].block_tok = g->block_tok;
 	if (keep_alike(type, n)) {
 		one_group(g, m, type, n);
 	} else {
 		st = level(type, n, rules, err);
-		for (int l = 0; l < m->n_layers; l++)
-			g->of[l] = -1 - g->of[l]; /* a type, until it is dealt out */
 		if (!st)
 			deal(g, m, type, n, rules->spread);
 	}

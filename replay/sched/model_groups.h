@@ -6,8 +6,9 @@
  *
  * Layers that keep the same things in blocks of the same bytes are of one type.  Each type is cut
  * into groups of as many layers as the smallest type has.  So a block of the pool fits any group.
- * If layers differ in bytes, layers with fewer bytes get more tokens in a block.  Beside linear
- * layers, a block of attention gets enough tokens to hold a state.
+ * If layers differ in bytes, layers with fewer bytes get more tokens in a block.  Beside layers
+ * with a state, a block of attention gets enough tokens to hold one.  Layers that are an MLP alone
+ * are in no group.
  */
 #ifndef AR_MODEL_GROUPS_H
 #define AR_MODEL_GROUPS_H
@@ -17,14 +18,15 @@
 struct model_groups {
 	struct kv_group *group; /* [n], in the order of their first layers */
 	size_t n;
-	int *of;	     /* [layers of the model] index of the layer's group */
+	int *of;	     /* [layers of the model] index of the layer's group; -1: it has none */
 	int64_t block_tok;   /* tokens of a block where a layer's tokens are largest */
 	int64_t block_bytes; /* of a block of the pool, in all layers of a group */
 };
 
 /* block_tok: tokens of a block as asked for.  rules->spread: types are not cut if the largest has
  * less than spread times the layers of the smallest.  cache: a prefix cache keeps states, at the
- * ends of blocks.  Elements of K, V and states have 2 bytes.  Release *g even after a failure.
+ * ends of blocks.  Elements of K and V have 2 bytes, of states as
+ * many as the layers say.  Release *g even after a failure.
  * AR_USAGE, naming the layers: no block fits all of them. */
 enum ar_status model_groups_init(struct model_groups *g, const struct model *m, int64_t block_tok,
 				 const struct kv_rules *rules, bool cache, struct ar_err *err);

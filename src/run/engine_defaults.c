@@ -101,7 +101,7 @@ static void read_model(const struct policy *p, const struct model *m, struct fac
 
 	f->max_len = m->max_len;
 	for (int i = 0; i < m->n_layers; i++)
-		f->linear = f->linear || m->layer[i].mixer == MIX_LINEAR;
+		f->linear = f->linear || !mixer_attends(m->layer[i].mixer);
 	f->index = m->layer->index.heads > 0;
 	if (why)
 		snprintf(f->why, sizeof f->why, "%s", why);

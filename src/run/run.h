@@ -191,7 +191,7 @@ enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_optio
 /* Store the groups with the blocks that res says; does nothing where the limits have none. */
 enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
 			      const struct replay_result *res, struct ar_err *err);
-/* The kind of attention in a layer: "full", "window", "linear" or "latent". */
+/* What a layer attends to, as columns `kind` say it. */
 const char *run_kind(enum mixer m);
 
 /* run_formats.c: set the formats that options and config say.  kernels: AR_USAGE if there are none

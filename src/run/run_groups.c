@@ -15,7 +15,7 @@ static enum ar_status without_manager(const struct model_groups *g, const char *
 			       "layers are alike; leave it out",
 			       model);
 	for (size_t i = 0; i < g->n; i++)
-		if (g->group[i].mixer == MIX_LINEAR)
+		if (!mixer_attends(g->group[i].mixer))
 			return ar_fail(err, AR_USAGE,
 				       "disable-hybrid-kv-cache-manager: the model has linear "
 				       "layers, which have no other KV cache; leave it out");
@@ -24,9 +24,14 @@ static enum ar_status without_manager(const struct model_groups *g, const char *
 
 const char *run_uncached(const struct policy *p, const struct model *m)
 {
-	for (int i = 0; i < m->n_layers && !(p->groups && p->groups->states); i++)
-		if (m->layer[i].mixer == MIX_LINEAR)
+	const struct kv_rules *r = p->groups;
+
+	for (int i = 0; i < m->n_layers; i++) {
+		if (m->layer[i].mixer == MIX_LINEAR && !(r && r->states))
 			return "no prefix cache of linear layers is modelled";
+		if (m->layer[i].mixer == MIX_SSM && !(r && r->saves))
+			return "no prefix cache of state-space layers is modelled";
+	}
 	return NULL;
 }
 
@@ -54,7 +59,7 @@ static enum ar_status check_groups(const struct run_inputs *in, const struct mod
 static bool has_states(const struct sched_limits *l)
 {
 	for (size_t i = 0; i < l->n_group; i++)
-		if (l->group[i].mixer == MIX_LINEAR)
+		if (!mixer_attends(l->group[i].mixer))
 			return true;
 	return false;
 }
@@ -128,11 +133,11 @@ enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_optio
 
 const char *run_kind(enum mixer m)
 {
-	static const char *const kinds[] = { [MIX_FULL] = "full",
-					     [MIX_WINDOW] = "window",
-					     [MIX_CHUNK] = "window",
-					     [MIX_LINEAR] = "linear",
-					     [MIX_LATENT] = "latent" };
+	static const char *const kinds[] = {
+		[MIX_FULL] = "full",	 [MIX_WINDOW] = "window", [MIX_CHUNK] = "window",
+		[MIX_LINEAR] = "linear", [MIX_SSM] = "ssm",	  [MIX_NONE] = "none",
+		[MIX_LATENT] = "latent"
+	};
 
 	return kinds[m];
 }

@@ -14,7 +14,7 @@ static struct row_run_layer layer_row(const struct run *r, int i, struct layer_w
 	int layer = r->in.prep.run_layer[i], hidden = r->in.model.hidden;
 	const struct layer_spec *l = &r->in.model.layer[layer];
 
-	if (l->mixer == MIX_LINEAR)
+	if (!mixer_attends(l->mixer))
 		w.n_pair = 0;
 	return (struct row_run_layer){
 		.layer = layer,
@@ -23,8 +23,10 @@ static struct row_run_layer layer_row(const struct run *r, int i, struct layer_w
 		.n_pairs = w.n_pair,
 		.product_flops = layer_project_flops(l, hidden) * (double)w.n_row +
 				 layer_mlp_flops(l, hidden) * (double)w.n_mlp,
-		.mixer_flops = layer_pair_flops(l) * (double)w.n_pair +
-			       layer_delta_flops(&l->delta, true) * (double)w.n_row,
+		.mixer_flops =
+			layer_pair_flops(l) * (double)w.n_pair +
+			(layer_delta_flops(&l->delta, true) + layer_ssm_flops(&l->ssm, true)) *
+				(double)w.n_row,
 		.kv_bytes = w.n_row * layer_cache_bytes(l),
 	};
 }
@@ -33,20 +35,20 @@ static struct row_run_layer layer_row(const struct run *r, int i, struct layer_w
  * all pairs; without a dropper each layer of the kind has as many.  v_kept has the same rule. */
 double run_pairs_left(const struct run *r)
 {
-	int64_t most[MIX_LATENT + 1] = { 0 };
+	int64_t most[MIXERS] = { 0 };
 	struct layer_work w;
 	double left = 0, all = 0;
 
 	for (int i = 0; i < r->in.prep.n_run_layers && get_work(r, i, &w); i++) {
 		const enum mixer kind = r->in.model.layer[r->in.prep.run_layer[i]].mixer;
 
-		if (kind != MIX_LINEAR && w.n_pair > most[kind])
+		if (mixer_attends(kind) && w.n_pair > most[kind])
 			most[kind] = w.n_pair;
 	}
 	for (int i = 0; i < r->in.prep.n_run_layers && get_work(r, i, &w); i++) {
 		const enum mixer kind = r->in.model.layer[r->in.prep.run_layer[i]].mixer;
 
-		left += kind == MIX_LINEAR ? 0 : (double)w.n_pair;
+		left += mixer_attends(kind) ? (double)w.n_pair : 0;
 		all += (double)most[kind];
 	}
 	return all > 0 ? left / all : 1;

@@ -33,7 +33,7 @@ static int64_t token_bytes(const struct model *m)
 	int64_t n = 0;
 
 	for (int i = 0; i < m->n_layers; i++)
-		if (m->layer[i].mixer != MIX_LINEAR)
+		if (mixer_attends(m->layer[i].mixer))
 			n += layer_cache_bytes(&m->layer[i]);
 	return n;
 }

@@ -194,7 +194,10 @@ static void put_kind(const struct kv_group *g)
 	else if (g->mixer == MIX_CHUNK)
 		printf("chunks of %" PRId64, g->window);
 	else
-		fputs(g->mixer == MIX_FULL ? "full attention" : "linear attention", stdout);
+		fputs(g->mixer == MIX_FULL ? "full attention" :
+		      g->mixer == MIX_SSM  ? "state space" :
+					     "linear attention",
+		      stdout);
 }
 
 /* Groups from i on that are of one type. */
