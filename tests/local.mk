@@ -38,8 +38,9 @@ endif
 # What the tests share.
 check_LIBRARIES += tests/libtest.a
 tests_libtest_a_SOURCES = \
-  tests/alloc_fault.c tests/alloc_fault.h tests/backend-case.c tests/backend-case.h \
-    tests/batch_case.c tests/batch_case.h tests/delta_case.c tests/delta_case.h \
+  tests/a_model.h tests/alloc_fault.c tests/alloc_fault.h tests/backend-case.c \
+    tests/backend-case.h tests/batch_case.c tests/batch_case.h tests/delta_case.c \
+    tests/delta_case.h \
     tests/drop_case.c tests/drop_case.h tests/drops-case.c tests/drops-case.h \
     tests/fake_cupti.h tests/fake_nvml.h tests/file.c tests/file.h tests/fuzz.h \
     tests/fuzz_main.c tests/gate_file.h tests/gpu_test.c tests/gpu_test.h \

@@ -13,17 +13,8 @@
 #include "model/arch.h"
 #include "model/rope.h"
 #include "tests/alloc_fault.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
-
-static struct model load(const char *name)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_load(&m, name, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
 
 /* ---- weights ---- */
 
@@ -69,7 +60,7 @@ static void test_weights(void)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct model m = load(cases[i].name);
+		struct model m = a_model(cases[i].name);
 		const struct layer_spec *l = &m.layer[cases[i].full], *o = &m.layer[cases[i].other];
 
 		ok(fabs(mixer_weights(&m, l) / 1e6 - cases[i].mixer) < 0.06 &&
@@ -100,7 +91,7 @@ static void is_kinds(const struct model *m, const char *period, const char *name
 
 static void test_gemma3(void)
 {
-	struct model m = load("gemma-3-12b");
+	struct model m = a_model("gemma-3-12b");
 	const struct layer_spec *w = &m.layer[0], *f = &m.layer[5];
 
 	is_kinds(&m, "wwwwwF", "gemma-3-12b");
@@ -120,7 +111,7 @@ static void test_gemma3(void)
 
 static void test_qwen3_next(void)
 {
-	struct model m = load("qwen3-next-80b-a3b");
+	struct model m = a_model("qwen3-next-80b-a3b");
 	const struct layer_spec *l = &m.layer[0], *f = &m.layer[3];
 	const struct delta_spec *d = &l->delta;
 
@@ -142,7 +133,7 @@ static void test_qwen3_next(void)
 
 static void test_gpt_oss(void)
 {
-	struct model m = load("gpt-oss-20b");
+	struct model m = a_model("gpt-oss-20b");
 	const struct layer_spec *w = &m.layer[0], *f = &m.layer[1];
 
 	is_kinds(&m, "wF", "gpt-oss-20b");
@@ -173,7 +164,7 @@ static void test_alike(void)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct model m = load(cases[i].name);
+		struct model m = a_model(cases[i].name);
 		const struct layer_spec *l = m.layer;
 
 		ok(!model_odd_layer(&m) && l->mixer == cases[i].mixer &&
@@ -247,7 +238,7 @@ static void test_patterns(void)
 static void test_keys(void)
 {
 	struct ar_err err = { 0 };
-	struct model m, preset = load("gemma-3-12b");
+	struct model m, preset = a_model("gemma-3-12b");
 	bool same = true;
 
 	ok(parse(&m,
@@ -448,7 +439,7 @@ static void test_members(void)
 static void test_split(void)
 {
 	struct ar_err err = { 0 };
-	struct model m = load("qwen3-next-80b-a3b");
+	struct model m = a_model("qwen3-next-80b-a3b");
 	const struct layer_spec *l = &m.layer[0], *f = &m.layer[3];
 
 	is_int(model_split(&m, 8, &err), AR_OK, "Qwen3-Next on eight ranks");
@@ -459,12 +450,12 @@ static void test_split(void)
 	ok(f->q_heads == 2 && f->kv_heads == 1 && f->rotary_dim == 64 && f->shared_ffn == 64,
 	   "a full layer has one KV head");
 	model_release(&m);
-	m = load("gemma-3-12b");
+	m = a_model("gemma-3-12b");
 	ok(model_split(&m, 8, &err) == AR_OK && m.layer[0].window == 1024 &&
 		   m.layer[0].q_heads == 2 && m.layer[0].kv_heads == 1 && m.layer[5].ffn == 1920,
 	   "a window stays whole");
 	model_release(&m);
-	m = load("qwen3-next-80b-a3b");
+	m = a_model("qwen3-next-80b-a3b");
 	m.layer[0].delta.k_heads = 12;
 	ok(model_split(&m, 8, &err) == AR_USAGE &&
 		   strstr(err.msg, "key heads of linear layers 12 is no multiple"),

@@ -6,21 +6,12 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
 
 #define BASE \
 	"\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":100," \
 	"\"num_attention_heads\":4"
-
-static struct model parse(const char *text)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_parse(&m, "c.json", text, &err))
-		bail_out("%s: %s", text, err.msg);
-	return m;
-}
 
 static void test_unread(void)
 {
@@ -54,7 +45,7 @@ static void test_unread(void)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct model m = parse(cases[i].text);
+		struct model m = a_model_of(cases[i].text);
 
 		is_str(m.unread, cases[i].unread, "%s", cases[i].text);
 		model_release(&m);
@@ -70,7 +61,7 @@ static void test_many(void)
 	for (int i = 0; i < 40; i++)
 		sprintf(text + strlen(text), ",\"a_long_name_of_key_%d\":1", i);
 	strcat(text, "}");
-	m = parse(text);
+	m = a_model_of(text);
 	n = strlen(m.unread);
 	ok(n < sizeof m.unread && n > 100 && !strncmp(m.unread, "a_long_name_of_key_0, a_", 24) &&
 		   !strcmp(strstr(m.unread, " and"), " and 32 more"),
@@ -80,7 +71,7 @@ static void test_many(void)
 	strcpy(text, "{" BASE ",\"");
 	memset(text + strlen(text), 'x', 1000);
 	strcat(text, "\":1}");
-	m = parse(text);
+	m = a_model_of(text);
 	is_str(m.unread, "1 more", "a name longer than the room is counted");
 	model_release(&m);
 }
@@ -113,7 +104,7 @@ static void test_strange(void)
 			   !strncmp(err.msg, want, strlen(want)),
 		   "refused: %s", err.msg);
 	}
-	m = parse("{" BASE ",\"kv_lora_rank\":null,\"num_kv_shared_layers\":0}");
+	m = a_model_of("{" BASE ",\"kv_lora_rank\":null,\"num_kv_shared_layers\":0}");
 	is_str(m.unread, "", "but not if they are null or 0");
 	model_release(&m);
 }

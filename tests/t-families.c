@@ -11,27 +11,8 @@
 #include "model/layer_size.h"
 #include "model/params.h"
 #include "model/quant.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
-
-static struct model load(const char *name)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_load(&m, name, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
-
-static struct model parse(const char *text)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_parse(&m, "c.json", text, &err))
-		bail_out("%s: %s", text, err.msg);
-	return m;
-}
 
 static int64_t kv_bytes(const struct model *m)
 {
@@ -79,7 +60,7 @@ static void test_presets(void)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct model m = load(cases[i].name);
+		struct model m = a_model(cases[i].name);
 
 		ok(count(&m, MIX_FULL) == cases[i].full &&
 			   count(&m, MIX_WINDOW) == cases[i].window &&
@@ -95,7 +76,7 @@ static void test_presets(void)
 
 static void test_llama4(void)
 {
-	struct model m = load("llama-4-maverick");
+	struct model m = a_model("llama-4-maverick");
 	const struct layer_spec *d = &m.layer[0], *e = &m.layer[1], *f = &m.layer[3];
 
 	ok(d->mixer == MIX_CHUNK && d->window == 8192 && !d->n_experts && d->ffn == 16384 &&
@@ -111,7 +92,7 @@ static void test_llama4(void)
 
 static void test_mimo(void)
 {
-	struct model m = load("mimo-v2-flash");
+	struct model m = a_model("mimo-v2-flash");
 	const struct layer_spec *f = &m.layer[0], *w = &m.layer[1];
 	struct ar_err err = { 0 };
 
@@ -132,7 +113,7 @@ static void test_mimo(void)
 
 static void test_gemma4(void)
 {
-	struct model m = load("gemma-4-31b");
+	struct model m = a_model("gemma-4-31b");
 	const struct layer_spec *w = &m.layer[0], *f = &m.layer[5];
 
 	ok(w->mixer == MIX_WINDOW && w->head_dim == 256 && w->kv_heads == 16 && !w->k_is_v &&
@@ -144,11 +125,11 @@ static void test_gemma4(void)
 	ok(m.tied && fabs(m.embed_scale * m.embed_scale - 5376) < 1e-9 && !m.norm_plus_one,
 	   "... tied and scaled embeddings");
 	model_release(&m);
-	m = parse("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"hidden_size\":64,"
-		  "\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4,"
-		  "\"head_dim\":32,\"sliding_window\":8,\"num_experts\":8,\"top_k_experts\":2,"
-		  "\"moe_intermediate_size\":16,\"enable_moe_block\":true,"
-		  "\"layer_types\":[\"sliding_attention\",\"full_attention\"]}");
+	m = a_model_of("{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"hidden_size\":64,"
+		       "\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4,"
+		       "\"head_dim\":32,\"sliding_window\":8,\"num_experts\":8,\"top_k_experts\":2,"
+		       "\"moe_intermediate_size\":16,\"enable_moe_block\":true,"
+		       "\"layer_types\":[\"sliding_attention\",\"full_attention\"]}");
 	ok(m.layer->n_experts == 8 && m.layer->experts_per_tok == 2 && m.layer->ffn == 16 &&
 		   m.layer->shared_ffn == 96 && !m.layer->shared_gate,
 	   "a dense MLP beside experts");
@@ -157,7 +138,7 @@ static void test_gemma4(void)
 
 static void test_minimax(void)
 {
-	struct model m = load("minimax-m2.5");
+	struct model m = a_model("minimax-m2.5");
 	const struct layer_spec *l = m.layer;
 
 	ok(l->n_experts == 256 && l->experts_per_tok == 8 && l->ffn == 1536 && !l->shared_ffn &&
@@ -170,7 +151,7 @@ static void test_minimax(void)
 /* GLM-4.5-Air by the defaults of Glm4MoeConfig, ERNIE-4.5-21B by those of Ernie4_5_MoeConfig. */
 static void test_defaults(void)
 {
-	struct model m = parse(
+	struct model m = a_model_of(
 		"{\"model_type\":\"glm4_moe\",\"num_hidden_layers\":46,\"hidden_size\":4096,"
 		"\"intermediate_size\":10944,\"vocab_size\":151552,\"num_attention_heads\":96,"
 		"\"num_key_value_heads\":8,\"head_dim\":128,\"n_routed_experts\":128,"
@@ -185,12 +166,13 @@ static void test_defaults(void)
 	   "GLM-4.5-Air: a dense layer, then experts with a shared one");
 	is_int(model_params(&m), 106852251264, "... parameters, without the layer that predicts");
 	model_release(&m);
-	m = parse("{\"model_type\":\"ernie4_5_moe\",\"num_hidden_layers\":28,\"hidden_size\":2560,"
-		  "\"intermediate_size\":12288,\"vocab_size\":103424,\"num_attention_heads\":20,"
-		  "\"num_key_value_heads\":4,\"moe_num_experts\":64,\"moe_k\":6,"
-		  "\"moe_intermediate_size\":1536,\"moe_num_shared_experts\":2,"
-		  "\"moe_layer_start_index\":1,\"moe_layer_end_index\":-1,"
-		  "\"moe_layer_interval\":1,\"use_bias\":false,\"tie_word_embeddings\":true}");
+	m = a_model_of(
+		"{\"model_type\":\"ernie4_5_moe\",\"num_hidden_layers\":28,\"hidden_size\":2560,"
+		"\"intermediate_size\":12288,\"vocab_size\":103424,\"num_attention_heads\":20,"
+		"\"num_key_value_heads\":4,\"moe_num_experts\":64,\"moe_k\":6,"
+		"\"moe_intermediate_size\":1536,\"moe_num_shared_experts\":2,"
+		"\"moe_layer_start_index\":1,\"moe_layer_end_index\":-1,"
+		"\"moe_layer_interval\":1,\"use_bias\":false,\"tie_word_embeddings\":true}");
 	l = &m.layer[1];
 	ok(!m.layer->n_experts && m.layer->ffn == 12288 && count_experts(&m) == 27 &&
 		   l->experts_per_tok == 6 && l->ffn == 1536 && l->shared_ffn == 3072 &&
@@ -199,21 +181,22 @@ static void test_defaults(void)
 	is_int(model_params(&m), 21825437888, "... parameters");
 	is_str(m.unread, "", "... all keys are read");
 	model_release(&m);
-	m = parse("{\"model_type\":\"ernie4_5_moe\",\"num_hidden_layers\":6,\"hidden_size\":64,"
-		  "\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4,"
-		  "\"moe_num_experts\":8,\"moe_k\":2,\"moe_intermediate_size\":32,"
-		  "\"moe_layer_start_index\":1,\"moe_layer_end_index\":4,"
-		  "\"moe_layer_interval\":2,\"use_bias\":true}");
+	m = a_model_of(
+		"{\"model_type\":\"ernie4_5_moe\",\"num_hidden_layers\":6,\"hidden_size\":64,"
+		"\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4,"
+		"\"moe_num_experts\":8,\"moe_k\":2,\"moe_intermediate_size\":32,"
+		"\"moe_layer_start_index\":1,\"moe_layer_end_index\":4,"
+		"\"moe_layer_interval\":2,\"use_bias\":true}");
 	ok(count_experts(&m) == 2 && m.layer[1].n_experts && m.layer[3].n_experts &&
 		   m.layer->qkv_bias && m.layer->o_bias,
 	   "a range of layers with experts, and biases");
 	model_release(&m);
-	m = parse("{\"model_type\":\"step3p7\",\"num_hidden_layers\":3,\"hidden_size\":64,"
-		  "\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4,"
-		  "\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":16,"
-		  "\"share_expert_dim\":24,\"n_shared_experts\":1,\"first_k_dense_replace\":1,"
-		  "\"scoring_func\":\"sigmoid\",\"use_moe_router_bias\":true,"
-		  "\"moe_router_scaling_factor\":3.0}");
+	m = a_model_of("{\"model_type\":\"step3p7\",\"num_hidden_layers\":3,\"hidden_size\":64,"
+		       "\"intermediate_size\":96,\"vocab_size\":100,\"num_attention_heads\":4,"
+		       "\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":16,"
+		       "\"share_expert_dim\":24,\"n_shared_experts\":1,\"first_k_dense_replace\":1,"
+		       "\"scoring_func\":\"sigmoid\",\"use_moe_router_bias\":true,"
+		       "\"moe_router_scaling_factor\":3.0}");
 	ok(count_experts(&m) == 2 && m.layer->ffn == 96 && m.layer[1].ffn == 16 &&
 		   m.layer[1].shared_ffn == 24 && m.layer[1].router.bias &&
 		   m.layer[1].router.scaling == 3 && m.layer->qk_norm,

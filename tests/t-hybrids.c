@@ -12,27 +12,8 @@
 #include "replay/cost/roofline.h"
 #include "replay/host/host.h"
 #include "replay/sched/model_groups.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
-
-static struct model load(const char *name)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_load(&m, name, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
-
-static struct model parse(const char *json)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_parse(&m, "m.json", json, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
 
 /* Bytes of a token in the KV cache, and of a request's states as kernels here have them. */
 static void is_memory(const struct model *m, int64_t kv, int64_t state)
@@ -67,7 +48,7 @@ static bool same(const struct ssm_spec *a, const struct ssm_spec *b)
 
 static void test_nano(void)
 {
-	struct model m = load("nemotron-3-nano-30b-a3b");
+	struct model m = a_model("nemotron-3-nano-30b-a3b");
 	const struct layer_spec *s = &m.layer[0], *e = &m.layer[1], *f = &m.layer[5];
 	const struct ssm_spec want = { 64, 64, 8, 128, 4, 1, 1, 128, 4, 0, 0 };
 
@@ -100,7 +81,7 @@ static const char super[] =
 
 static void test_super(void)
 {
-	struct model m = parse(super);
+	struct model m = a_model_of(super);
 	const struct layer_spec *e = &m.layer[1];
 
 	is_int(model_params(&m), 120668687360, "Nemotron 3 Super: parameters");
@@ -112,13 +93,14 @@ static void test_super(void)
 /* Dense, with layers by name, and no count of them. */
 static void test_names(void)
 {
-	struct model m = parse("{\"model_type\": \"nemotron_h\", \"hidden_size\": 8192,"
-			       "\"layers_block_type\": [\"mamba\", \"mlp\", \"attention\"],"
-			       "\"num_attention_heads\": 64, \"num_key_value_heads\": 8,"
-			       "\"intermediate_size\": 32768, \"mamba_num_heads\": 256,"
-			       "\"mamba_head_dim\": 64, \"ssm_state_size\": 256, \"n_groups\": 8,"
-			       "\"mamba_ssm_cache_dtype\": \"float16\", \"use_conv_bias\": false,"
-			       "\"time_step_limit\": [0.001, 0.5], \"vocab_size\": 131072}");
+	struct model m = a_model_of(
+		"{\"model_type\": \"nemotron_h\", \"hidden_size\": 8192,"
+		"\"layers_block_type\": [\"mamba\", \"mlp\", \"attention\"],"
+		"\"num_attention_heads\": 64, \"num_key_value_heads\": 8,"
+		"\"intermediate_size\": 32768, \"mamba_num_heads\": 256,"
+		"\"mamba_head_dim\": 64, \"ssm_state_size\": 256, \"n_groups\": 8,"
+		"\"mamba_ssm_cache_dtype\": \"float16\", \"use_conv_bias\": false,"
+		"\"time_step_limit\": [0.001, 0.5], \"vocab_size\": 131072}");
 	const struct ssm_spec want = { 256, 64, 8, 256, 4, 0, 1, 256, 2, 0.001F, 0.5F };
 
 	is_kinds(&m, "sNF");
@@ -152,7 +134,7 @@ static struct model granite_of(const char *rest)
 	char json[2048];
 
 	snprintf(json, sizeof json, granite, rest);
-	return parse(json);
+	return a_model_of(json);
 }
 
 static void test_granite(void)
@@ -195,7 +177,7 @@ static const char falcon[] =
 
 static void test_falcon(void)
 {
-	struct model m = parse(falcon);
+	struct model m = a_model_of(falcon);
 
 	is_kinds(&m, "sFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsFsF");
 	is_int(model_params(&m), 91131072, "Falcon-H1 Tiny 90M: parameters");
@@ -264,18 +246,18 @@ static void test_refusals(void)
 
 static void test_ranks(void)
 {
-	struct model m = load("nemotron-3-nano-30b-a3b");
+	struct model m = a_model("nemotron-3-nano-30b-a3b");
 	struct ar_err err = { 0 };
 	const struct ssm_spec want = { 16, 64, 2, 128, 4, 1, 1, 128, 4, 0, 0 };
 
 	ok(!model_split(&m, 4, &err) && same(&m.layer[0].ssm, &want),
 	   "a rank of four has two groups");
 	model_release(&m);
-	m = load("nemotron-3-nano-30b-a3b");
+	m = a_model("nemotron-3-nano-30b-a3b");
 	is_int(model_split(&m, 16, &err), AR_USAGE, "sixteen are refused");
 	ok(strstr(err.msg, "groups of state-space layers 8"), "%s", err.msg);
 	model_release(&m);
-	m = parse(falcon);
+	m = a_model_of(falcon);
 	ok(!model_split(&m, 2, &err) && m.layer[0].ssm.heads == 12 && m.layer[0].ssm.groups == 1,
 	   "one group is whole on each rank");
 	model_release(&m);
@@ -286,7 +268,7 @@ static void test_ranks(void)
 static void test_groups(void)
 {
 	static const struct kv_rules rules = { .spread = 1.25 };
-	struct model m = load("nemotron-3-nano-30b-a3b");
+	struct model m = a_model("nemotron-3-nano-30b-a3b");
 	struct model_groups g;
 	struct ar_err err = { 0 };
 	char text[64] = "";
@@ -305,7 +287,7 @@ static void test_groups(void)
 	is_int(g.block_bytes, 6 * 131 * 16 * 1024, "... its bytes");
 	model_groups_release(&g);
 	model_release(&m);
-	m = parse(falcon);
+	m = a_model_of(falcon);
 	if (model_groups_init(&g, &m, 16, &rules, false, &err))
 		bail_out("%s", err.msg);
 	ok(g.n == 2 && g.group[0].n_layers == 24 && g.group[1].n_layers == 24,
@@ -409,11 +391,11 @@ static void test_beside(void)
 
 static void test_gaps(void)
 {
-	struct model m = parse(falcon);
+	struct model m = a_model_of(falcon);
 	struct ar_err err = { 0 };
 
 	is_int(model_check_gap(&m, &err), AR_USAGE, "kernels refuse Falcon-H1");
-	ok(strstr(err.msg, "m, layer 0: "), "%s", err.msg);
+	ok(strstr(err.msg, "model c, layer 0: "), "%s", err.msg);
 	model_release(&m);
 }
 

@@ -14,17 +14,8 @@
 #include "model/quant.h"
 #include "model/rope.h"
 #include "replay/sched/model_groups.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
-
-static struct model load(const char *name)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_load(&m, name, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
 
 /* ---- published facts ---- */
 
@@ -80,7 +71,7 @@ static void test_facts(void)
 {
 	for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
 		const struct fact *f = &facts[i];
-		struct model m = load(f->name);
+		struct model m = a_model(f->name);
 		const struct layer_spec *l = m.layer, *moe = &m.layer[m.n_layers - 1];
 		int dense = 0;
 
@@ -107,7 +98,7 @@ static void test_facts(void)
 
 static void test_routers(void)
 {
-	struct model m = load("deepseek-v3.2");
+	struct model m = a_model("deepseek-v3.2");
 	const struct router *r = &m.layer[3].router;
 
 	ok(r->groups == 8 && r->groups_kept == 4 && r->scaling == 2.5 &&
@@ -117,12 +108,12 @@ static void test_routers(void)
 		   !m.layer->index.interleave,
 	   "its indexer");
 	model_release(&m);
-	m = load("deepseek-v2-lite");
+	m = a_model("deepseek-v2-lite");
 	ok(!m.layer[1].router.groups && m.layer[1].router.scaling == 1 &&
 		   m.layer[1].shared_ffn == 2816 && m.layer[1].experts_per_tok == 6,
 	   "DeepSeek-V2-Lite: one group, two shared experts");
 	model_release(&m);
-	m = load("glm-5");
+	m = a_model("glm-5");
 	ok(m.layer->index.heads == 32 && m.layer->index.interleave && m.norm_eps == 1e-5 &&
 		   m.rope.theta == 1e6,
 	   "GLM-5: its indexer turns pairs");
@@ -132,7 +123,7 @@ static void test_routers(void)
 /* Kimi-K2's ramp of yarn is a step from pair 19 to pair 20. */
 static void test_step(void)
 {
-	struct model m = load("kimi-k2");
+	struct model m = a_model("kimi-k2");
 	float inv[32];
 
 	rope_inv_freq(&m.rope, 64, inv);
@@ -146,7 +137,7 @@ static void test_step(void)
  * weights in blocks of 128 x 128 with a scale; embedding, head and norms stay in bf16. */
 static void test_weights(void)
 {
-	struct model m = load("deepseek-v3.2");
+	struct model m = a_model("deepseek-v3.2");
 	const int64_t bf16 = 2 * (int64_t)129280 * 7168 + 58 * 256 * (int64_t)(7168 + 1) + 7168 +
 			     61 * (int64_t)(2 * 7168 + 1536 + 512 + 256 + 64 * 7168);
 	char text[96];
@@ -163,7 +154,7 @@ static void test_weights(void)
 
 static void test_kv(void)
 {
-	struct model m = load("deepseek-v3.2");
+	struct model m = a_model("deepseek-v3.2");
 	struct ar_err err = { 0 };
 	char text[96];
 
@@ -184,7 +175,7 @@ static void test_kv(void)
 /* The preset with members, such as "\"a\":1,\"b\":null"; null takes a key away. */
 static char *changed(const char *preset, const char *members)
 {
-	struct model m = load(preset);
+	struct model m = a_model(preset);
 	cJSON *o = cJSON_Parse(m.json), *more, *v;
 	char text[512], *out;
 
@@ -257,7 +248,7 @@ static void test_shared(void)
 static void test_group(void)
 {
 	const struct kv_rules rules = { .spread = 1 };
-	struct model m = load("deepseek-v3.2");
+	struct model m = a_model("deepseek-v3.2");
 	struct model_groups g;
 	struct ar_err err = { 0 };
 
@@ -273,7 +264,7 @@ static void test_group(void)
 /* Heads and experts are divided; latents, their first products and the indexer are not. */
 static void test_ranks(void)
 {
-	struct model m = load("deepseek-v3.2"), whole = load("deepseek-v3.2");
+	struct model m = a_model("deepseek-v3.2"), whole = a_model("deepseek-v3.2");
 	struct ar_err err = { 0 };
 	const struct layer_spec *l = m.layer, *w = whole.layer;
 
@@ -401,7 +392,7 @@ static void test_refused(void)
 /* Methods that are dense run; others are named. */
 static void test_methods(void)
 {
-	struct model m = load("deepseek-v3");
+	struct model m = a_model("deepseek-v3");
 	struct ar_err err = { 0 };
 	struct layer_plan l;
 	struct plan *p;

@@ -8,17 +8,8 @@
 #include <string.h>
 
 #include "base/data.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
-
-static struct model load(const char *name)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_load(&m, name, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
 
 /* Totals of the published tensors, without a vision tower (Gemma 3: 12,187,325,040 with it) and
  * layers that predict more tokens (Qwen3-Next). */
@@ -67,7 +58,7 @@ static void test_presets(void)
 	closedir(d);
 	is_int(listed, PRESETS, "each preset has a published count");
 	for (int i = 0; i < PRESETS; i++) {
-		struct model m = load(presets[i].name);
+		struct model m = a_model(presets[i].name);
 
 		is_int(model_params(&m), presets[i].whole, "%s: parameters", m.name);
 		model_release(&m);
@@ -98,7 +89,7 @@ static void test_ranks(void)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct model m = load(cases[i].name);
+		struct model m = a_model(cases[i].name);
 		struct ar_err err = { 0 };
 
 		if (model_split(&m, cases[i].tp, &err))

@@ -9,19 +9,10 @@
 #include <string.h>
 
 #include "model/layer_size.h"
+#include "tests/a_model.h"
 #include "tests/tap.h"
 
 enum { CHUNK = 8192 };
-
-static struct model load(const char *name)
-{
-	struct ar_err err = { 0 };
-	struct model m;
-
-	if (model_load(&m, name, &err))
-		bail_out("%s", err.msg);
-	return m;
-}
 
 /* Count one layer of m for the batch, of which it adds to w. */
 static void add_count(const struct model *m, int layer, struct batch_entry *entry, size_t n,
@@ -67,7 +58,7 @@ static void test_terms(void)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct model m = load(cases[i].name);
+		struct model m = a_model(cases[i].name);
 
 		is_near(layer_pair_flops(m.layer), cases[i].pair, 0, cases[i].name);
 		is_near(layer_absorbed_flops(m.layer), cases[i].absorbed, 0, "... absorbed");
@@ -79,7 +70,7 @@ static void test_terms(void)
 /* 2048 rows on 65536 keys before them: FLOPs and bytes of each phase. */
 static void test_chunk(void)
 {
-	struct model dense = load("deepseek-v3"), dsa = load("deepseek-v3.2");
+	struct model dense = a_model("deepseek-v3"), dsa = a_model("deepseek-v3.2");
 	struct batch_entry e = { .start = 65536, .n_tok = 2048 };
 	const double pairs = 2048.0 * 65536 + 2048.0 * 2049 / 2, keys = 67584;
 	struct roofline_work w[PHASE_COUNT];
@@ -125,7 +116,7 @@ static void test_chunk(void)
 /* Products and norms outside attention. */
 static void test_rows(void)
 {
-	struct model m = load("deepseek-v3.2"), plain = load("deepseek-v3");
+	struct model m = a_model("deepseek-v3.2"), plain = a_model("deepseek-v3");
 	struct batch_entry e = { .start = 0, .n_tok = 64 };
 	const double density = 1;
 	struct roofline_subject s = { .model = &m };
@@ -170,7 +161,7 @@ static int switch_at(const struct model *m, uint32_t n)
 
 static void test_forms(void)
 {
-	struct model v3 = load("deepseek-v3"), flash = load("glm-4.7-flash");
+	struct model v3 = a_model("deepseek-v3"), flash = a_model("glm-4.7-flash");
 	struct batch_entry e = { .start = 0, .n_tok = 64 };
 	struct roofline_work w[PHASE_COUNT];
 
@@ -191,7 +182,7 @@ static void test_forms(void)
 /* Chunks attend to lists if any prompt of the batch is longer than a list. */
 static void test_lists(void)
 {
-	struct model m = load("deepseek-v3.2");
+	struct model m = a_model("deepseek-v3.2");
 	struct batch_entry e[] = { { .start = 0, .n_tok = 1024 }, { .start = 0, .n_tok = 3072 } };
 	struct batch_entry decode[] = { { .start = 1023, .n_tok = 1, .kind = ROW_DECODE },
 					{ .start = 8191, .n_tok = 1, .kind = ROW_DECODE } };
@@ -282,7 +273,7 @@ static void test_prompts(void)
 		{ 65536, { "293", "14", "57.5", "3.1", "42.9", "4.1" } },
 		{ 131072, { "1173", "53", "116", "6", "172", "16" } },
 	};
-	struct model dense = load("deepseek-v3"), dsa = load("deepseek-v3.2");
+	struct model dense = a_model("deepseek-v3"), dsa = a_model("deepseek-v3.2");
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct roofline_work a[PHASE_COUNT], b[PHASE_COUNT];
@@ -322,7 +313,7 @@ static void test_decodes(void)
 		{ 64, 16, 65536, 4832, 146, 1153, 86, 4.6, 20.5, 554, 132, 16.8 },
 		{ 8, 128, 131072, 1208, 292, 443, 10.7, 4.6, 11, 138, 33, 4.2 },
 	};
-	struct model dense = load("deepseek-v3"), dsa = load("deepseek-v3.2");
+	struct model dense = a_model("deepseek-v3"), dsa = a_model("deepseek-v3.2");
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct batch_entry e[64];
