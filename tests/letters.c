@@ -48,6 +48,20 @@ void letters_add(struct trace *t, int64_t us, const char *text, uint32_t output)
 	}
 }
 
+void letters_draw(struct trace *t, struct rng *r, char *prompt, int n, size_t longest)
+{
+	for (int i = 0; i < n; i++) {
+		size_t len = 1 + rng_below(r, longest - 20), like = rng_below(r, (uint64_t)i + 1);
+		char *p = prompt + (size_t)i * (longest + 1);
+
+		memmove(p, prompt + like * (longest + 1), longest + 1);
+		for (size_t k = strlen(p) * rng_below(r, 5) / 4; k < len; k++)
+			p[k] = (char)('a' + rng_below(r, 26));
+		p[len] = '\0';
+		letters_add(t, 0, p, 1);
+	}
+}
+
 static void put_plan(struct text *log, const struct sched *s, int64_t now,
 		     void (*tables)(struct text *log, const struct sched *s,
 				    const struct sched_seq *q))

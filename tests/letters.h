@@ -3,6 +3,7 @@
 #ifndef AR_TESTS_LETTERS_H
 #define AR_TESTS_LETTERS_H
 
+#include "base/rng.h"
 #include "replay/sched/policy.h"
 
 #define MS 1000000
@@ -17,6 +18,10 @@ void text_put(struct text *t, const char *fmt, ...) __attribute__((format(printf
 
 /* Add a request with the letters of text for its prompt.  t->req and t->block have room. */
 void letters_add(struct trace *t, int64_t us, const char *text, uint32_t output);
+
+/* Add n requests of an output each.  prompt: [n][longest + 1], their letters.  Each is like an
+ * earlier one up to some place. */
+void letters_draw(struct trace *t, struct rng *r, char *prompt, int n, size_t longest);
 
 /* An engine in which every iteration takes 1 ms.  Each gets a line such as "0-1 A:12@0 [1 2 3]":
  * request A ran 12 tokens from 0 on, and then tables() puts the blocks of the request. */

@@ -299,15 +299,7 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 	struct trace t = { .req = req, .block = block, .block_tok = trace_tok };
 
 	p = (struct pair){ .t = &t, .slow = { .n = 1, .n_empty = BLOCKS } };
-	for (int i = 0; i < REQS; i++) { /* like an earlier one up to some place */
-		size_t len = 1 + rng_below(&r, LEN - 20), like = rng_below(&r, (uint64_t)i + 1);
-
-		memmove(prompt[i], prompt[like], strlen(prompt[like]) + 1);
-		for (size_t k = strlen(prompt[i]) * rng_below(&r, 5) / 4; k < len; k++)
-			prompt[i][k] = (char)('a' + rng_below(&r, 26));
-		prompt[i][len] = '\0';
-		letters_add(&t, 0, prompt[i], 1);
-	}
+	letters_draw(&t, &r, *prompt, REQS, LEN);
 	block_pool_init(&p.pool, BLOCKS + 1, block_tok);
 	if (radix_cache_open(&p.fast, &p.pool, &t, NULL))
 		bail_out("out of memory");
