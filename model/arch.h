@@ -76,6 +76,10 @@ enum ar_status config_count(const struct cJSON *config, const char *key, int max
 enum ar_status config_real(const struct cJSON *config, const char *key, double def, double *out,
 			   const char *path, struct ar_err *err);
 
+/* Read the keys of experts: n_routed_experts, num_experts_per_tok, moe_intermediate_size. */
+enum ar_status config_experts(struct layer_spec *l, const struct cJSON *config, const char *path,
+			      struct ar_err *err);
+
 /* Leave a layer nothing of experts, but a dense MLP. */
 void layer_make_dense(struct layer_spec *l, int ffn);
 

@@ -37,14 +37,8 @@ static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, co
 				   struct ar_err *err)
 {
 	int n_shared = 0;
-	enum ar_status st = config_int(config, "n_routed_experts", 1 << 16, 0, &l->n_experts, path,
-				       err);
+	enum ar_status st = config_experts(l, config, path, err);
 
-	if (!st)
-		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
-				path, err);
-	if (!st)
-		st = config_int(config, "moe_intermediate_size", 1 << 24, 0, &l->ffn, path, err);
 	if (!st && config_has(config, "moe_latent_size"))
 		st = config_int(config, "moe_latent_size", 1 << 24, 0, &l->expert_hidden, path,
 				err);

@@ -101,11 +101,9 @@ static enum ar_status read_router(struct layer_spec *l, const cJSON *config, con
 
 /* ---- the layers ---- */
 
-/* Read what all layers with experts share. */
-static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, const char *path,
-				   struct ar_err *err)
+enum ar_status config_experts(struct layer_spec *l, const cJSON *config, const char *path,
+			      struct ar_err *err)
 {
-	int shared;
 	enum ar_status st = config_int(config, "n_routed_experts", 1 << 16, 0, &l->n_experts, path,
 				       err);
 
@@ -114,9 +112,18 @@ static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, co
 				path, err);
 	if (!st)
 		st = config_int(config, "moe_intermediate_size", 1 << 24, 0, &l->ffn, path, err);
-	if (st)
-		return st;
-	st = config_count(config, "n_shared_experts", SHARED_MAX, &shared, path, err);
+	return st;
+}
+
+/* Read what all layers with experts share. */
+static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, const char *path,
+				   struct ar_err *err)
+{
+	int shared;
+	enum ar_status st = config_experts(l, config, path, err);
+
+	if (!st)
+		st = config_count(config, "n_shared_experts", SHARED_MAX, &shared, path, err);
 	if (st)
 		return st;
 	l->shared_ffn = shared * l->ffn;
