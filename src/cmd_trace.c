@@ -246,13 +246,9 @@ static enum ar_status head(struct trace *t, const struct args *a, FILE *f, struc
 
 static enum ar_status convert(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
 {
-	const struct trace_writer *w = trace_writers;
+	const struct trace_writer *w = trace_writer_find(a->to);
 
-	if (!strcmp(a->to, "canonical"))
-		return trace_write(t, f, err);
-	while (w->name && strcmp(w->name, a->to))
-		w++;
-	return trace_write_as(w, t, f, err);
+	return w ? trace_write_as(w, t, f, err) : trace_write(t, f, err);
 }
 
 static enum ar_status synth(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
@@ -316,11 +312,7 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 
 static enum ar_status check_format(const char *to, struct ar_err *err)
 {
-	const struct trace_writer *w = trace_writers;
-
-	while (w->name && strcmp(w->name, to))
-		w++;
-	return w->name || !strcmp(to, "canonical") ?
+	return trace_writer_find(to) || !strcmp(to, "canonical") ?
 		       AR_OK :
 		       ar_fail(err, AR_USAGE,
 			       "to-format '%s': want canonical, mooncake, aiperf, vidur or "

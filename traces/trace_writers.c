@@ -166,6 +166,14 @@ const struct trace_writer trace_writers[] = {
 	{ 0 },
 };
 
+const struct trace_writer *trace_writer_find(const char *name)
+{
+	for (const struct trace_writer *w = trace_writers; w->name; w++)
+		if (!strcmp(w->name, name))
+			return w;
+	return NULL;
+}
+
 /* ---- the trace ---- */
 
 static void warn_lost(const struct trace_writer *w, const struct trace *t)

@@ -21,6 +21,9 @@ struct trace_writer {
 
 extern const struct trace_writer trace_writers[]; /* ends with name NULL */
 
+/* NULL: there is none of this name. */
+const struct trace_writer *trace_writer_find(const char *name);
+
 /* Write all requests of t.  A warning counts what the format cannot hold.  AR_IO, AR_NOMEM. */
 enum ar_status trace_write_as(const struct trace_writer *w, const struct trace *t, FILE *f,
 			      struct ar_err *err);
