@@ -14,7 +14,7 @@ static const char *const hf_names[] = { "mimo_v2_flash", "MiMoV2FlashForCausalLM
 
 enum { HEADS_MAX = 1 << 12 };
 
-/* Read the sizes of layers with a window; those of full layers are their defaults. */
+/* Read the sizes of layers with a window.  A size without a key is that of full layers. */
 static enum ar_status read_window(struct layer_spec *w, const cJSON *config, const char *path,
 				  struct ar_err *err)
 {

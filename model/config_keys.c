@@ -27,9 +27,9 @@ bool config_has(const cJSON *config, const char *key)
 	return v && !cJSON_IsNull(v);
 }
 
-/* Keys that change nothing of what is replayed: tokens, training, generation, other towers, layers
- * that predict further tokens, and names of things that other keys state.  A name may begin or end
- * with an asterisk, which stands for any text. */
+/* Keys without an effect on a replay.  They are about tokens, training, generation, other towers or
+ * layers that predict more tokens, or repeat other keys.  An asterisk at the begin or end of a name
+ * stands for any text. */
 static const char *const harmless[] = {
 	/* files and programs */
 	"_*",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Number formats of the weights of linear products: what a weight takes in memory, with its scales,
- * and what its product does with the rows.  Sources: the files that vLLM 0.33 and
+/* Number formats of weights: their bytes in memory, scales included, and the format of the rows
+ * that they are multiplied with.  Sources: the files that vLLM 0.33 and
  * compressed-tensors 0.20 read. */
 #ifndef AR_FORMAT_H
 #define AR_FORMAT_H

@@ -156,8 +156,8 @@ static inline double layer_expand_flops(const struct layer_spec *l)
 	return 2.0 * l->mla.kv_lora * (double)layer_expanded_width(l);
 }
 
-/* FLOPs of the matrix products of a row: the projections before and after the mixer, with those of
- * an indexer and of the row's latent; and the MLP. */
+/* Count the FLOPs of a row's matrix products: projections before and after the mixer, of the
+ * indexer and of the latent, and the MLP. */
 static inline double layer_project_flops(const struct layer_spec *l, int hidden)
 {
 	const struct index_spec *x = &l->index;

@@ -26,7 +26,7 @@ static const cJSON *get(const cJSON *config, const char *key)
 	return cJSON_GetObjectItemCaseSensitive(config, key);
 }
 
-/* Read the config, with what the file beside it says of formats. */
+/* Read the config.  Add the number formats from the file beside it, if there is one. */
 static enum ar_status read_text(const char *path, char **out, struct ar_err *err)
 {
 	struct infile f;

@@ -154,8 +154,8 @@ struct model {
 
 /* Load a model.  name_or_path: a preset ("llama-3.1-8b"), a config.json or a folder with one. */
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
-/* The same, but read the keys as those of a type of models: a value of model_type, such as
- * "llama".  as NULL: of the type that the config states.  AR_USAGE: no such type is known. */
+/* Load a model as if its config had model_type `as`, such as "llama".  as NULL: the same as
+ * model_load().  AR_USAGE: the type is not known. */
 enum ar_status model_load_as(struct model *m, const char *name_or_path, const char *as,
 			     struct ar_err *err);
 /* Read the text of the config alone, which the caller frees. */

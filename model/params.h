@@ -80,7 +80,7 @@ static inline size_t tensor_count(struct tensor_shape s)
 	return (size_t)s.rows * (size_t)(s.cols ? s.cols : 1);
 }
 
-/* Tensors of that shape in a layer: n_experts of those of an expert, else 1. */
+/* Count the tensors i of a layer, which have equal shapes: one for each expert, or one. */
 int64_t layer_tensors(const struct layer_spec *l, enum weight i);
 
 /* Which format of a layer a tensor is stored in; LINEAR_NONE: always bf16. */

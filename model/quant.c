@@ -19,8 +19,8 @@ enum { NAME = 128, ALIASES = 8, PARTS = 3, CONFIG_MAX = 1 << 24 };
 
 /* ---- names of modules ---- */
 
-/* What a family calls the parts of a layer; "a|b" are two names of one module.  model_type is
- * compared with the start of the config's. */
+/* Names of the modules of a layer, by family.  "a|b": two names of one module.  A family has all
+ * types that begin with model_type. */
 static const struct naming {
 	const char *model_type, *attn, *mix, *mlp, *experts, *shared;
 } namings[] = {

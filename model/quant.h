@@ -17,9 +17,9 @@ enum ar_status quant_beside(char **json, const char *path, struct ar_err *err);
 /* Set the formats of the weights and the KV cache of m, which is not split.
  *
  * weights NULL or "auto": as its config says; "none": bf16; else a name such as "fp8_per_block",
- * for a config that says nothing.  kv NULL or "auto": as its config says, bf16 with "none"; else a
- * dtype of vLLM, such as "fp8".  AR_DATA: the config says what is not known; the message names key
- * and value.  AR_USAGE: there is no such name, or the config says something. */
+ * for a config without formats.  kv NULL or "auto": as its config says, bf16 with "none"; else a
+ * dtype of vLLM, such as "fp8".  AR_DATA: a format of the config is not known; the message names
+ * key and value.  AR_USAGE: the name is not known, or the config has formats of its own. */
 enum ar_status model_set_formats(struct model *m, const char *weights, const char *kv,
 				 struct ar_err *err);
 

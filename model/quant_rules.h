@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a quantization_config says: the format of each module, by its name. */
+/* The format of each module by its name, from a quantization_config. */
 #ifndef AR_QUANT_RULES_H
 #define AR_QUANT_RULES_H
 
