@@ -417,17 +417,19 @@ static void test_faults(void)
 
 /* ---- comparing and splitting ---- */
 
-/* Every word up to the last member counts, so no member is forgotten. */
+/* Every word counts but the padding, so no member is forgotten. */
 static void test_members(void)
 {
 	struct layer_spec a = { .mixer = MIX_FULL, .score_scale = 0.5 }, b = a;
-	const size_t end = offsetof(struct layer_spec, shared_gate) + sizeof a.shared_gate;
+	const size_t pad = offsetof(struct layer_spec, shared_gate) + sizeof a.shared_gate;
 	int unseen = 0;
 
 	ok(layer_alike(&a, &b), "a layer is like its copy");
-	for (size_t i = 0; i < end / sizeof(int); i++) {
+	for (size_t i = 0; i < sizeof a / sizeof(int); i++) {
 		unsigned word[sizeof a / sizeof(int)];
 
+		if (i * sizeof(int) >= pad && i * sizeof(int) < offsetof(struct layer_spec, router))
+			continue;
 		memcpy(word, &a, sizeof a);
 		word[i] ^= 1;
 		memcpy(&b, word, sizeof b);
