@@ -38,6 +38,9 @@ ok 'a policy of another engine is refused' \
 ok 'an older policy refuses a prefix cache of states' \
 	refused "policy 'vllm-0.19' no prefix cache of linear layers is modelled" \
 	--model qwen3-next-80b-a3b --policy vllm-0.19 --enable-prefix-caching
+ok '... also of Mamba-2, which a newer one than 0.24 has' \
+	refused "'vllm-0.24' no prefix cache of state-space layers is modelled; take a newer policy of vLLM" \
+	--model nemotron-3-nano-30b-a3b --policy vllm-0.24 --enable-prefix-caching
 ok '... and one that cuts prompts at blocks needs a whole one' \
 	refused 'a chunk of 543 tokens is shorter than a block, which has 544' \
 	--model qwen3-next-80b-a3b --policy vllm-0.24 --enable-prefix-caching \

@@ -48,11 +48,10 @@ static enum ar_status check_groups(const struct run_inputs *in, const struct mod
 			       "--disable-hybrid-kv-cache-manager",
 			       m->name, p->name);
 	if (why)
-		return ar_fail(
-			err, AR_USAGE,
-			"%s: with policy '%s' %s; take --policy vllm-0.24 or newer, or leave "
-			"--enable-prefix-caching out",
-			m->name, p->name, why);
+		return ar_fail(err, AR_USAGE,
+			       "%s: with policy '%s' %s; take a newer policy of vLLM, or leave "
+			       "--enable-prefix-caching out",
+			       m->name, p->name, why);
 	return AR_OK;
 }
 
