@@ -50,6 +50,9 @@ for json in "$srcdir"/model/presets/*.json; do
 	ok "$preset runs under the newest policy" modelled --model "${preset%.json}" --policy vllm \
 		--enable-prefix-caching --async-scheduling --max-num-batched-tokens 2048
 done
+is 'groups of a type may differ by a layer' \
+	"$(modelled --model nemotron-3-nano-30b-a3b 2>/dev/null | sed -n 's/^groups  *\(.*\);.*/\1/p')" \
+	'4 of state space with 5 to 6 layers each, 1 of full attention with 6 layers'
 ok 'so are states without the hybrid manager' \
 	refused 'linear layers, which have no other KV cache' --model qwen3-next-80b-a3b \
 	--disable-hybrid-kv-cache-manager

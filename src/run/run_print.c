@@ -210,6 +210,21 @@ static size_t same_type(const struct sched_limits *l, size_t i)
 	return n;
 }
 
+/* The layers of n groups, whose numbers may differ. */
+static void print_layers(const struct kv_group *g, size_t n)
+{
+	int least = g->n_layers, most = least;
+
+	for (size_t i = 1; i < n; i++) {
+		least = g[i].n_layers < least ? g[i].n_layers : least;
+		most = g[i].n_layers > most ? g[i].n_layers : most;
+	}
+	printf(" with %d", least);
+	if (most > least)
+		printf(" to %d", most);
+	printf(" layers%s", n > 1 ? " each" : "");
+}
+
 static void print_groups(const struct run_inputs *in)
 {
 	const struct sched_limits *l = &in->limits;
@@ -219,7 +234,7 @@ static void print_groups(const struct run_inputs *in)
 		fputs(i ? ", " : "groups    ", stdout);
 		printf("%zu of ", n);
 		put_kind(&l->group[i]);
-		printf(" with %d layers%s", l->group[i].n_layers, n > 1 ? " each" : "");
+		print_layers(&l->group[i], n);
 	}
 	if (l->group)
 		printf("; a block has %.4g MB\n", (double)in->groups.block_bytes / 1e6);
