@@ -73,6 +73,11 @@ static enum ar_status make_kinds(struct makers *to, const struct layer_spec *bas
 			     act->valuestring);
 	if (st)
 		return st;
+	if (config_has(config, "attention_head_dim"))
+		st = config_int(config, "attention_head_dim", 1 << 12, 0, &attention.head_dim, path,
+				err);
+	if (st)
+		return st;
 	s.elem = cJSON_IsString(dtype) && strcmp(dtype->valuestring, "float32") ? 2 : 4;
 	attention.rotary_dim = attention.ffn = 0;
 	layer_take_ssm(&mlp, &(struct ssm_spec){ 0 });

@@ -98,12 +98,14 @@ static void test_names(void)
 		"\"layers_block_type\": [\"mamba\", \"mlp\", \"attention\"],"
 		"\"num_attention_heads\": 64, \"num_key_value_heads\": 8,"
 		"\"intermediate_size\": 32768, \"mamba_num_heads\": 256,"
+		"\"attention_head_dim\": 64,"
 		"\"mamba_head_dim\": 64, \"ssm_state_size\": 256, \"n_groups\": 8,"
 		"\"mamba_ssm_cache_dtype\": \"float16\", \"use_conv_bias\": false,"
 		"\"time_step_limit\": [0.001, 0.5], \"vocab_size\": 131072}");
 	const struct ssm_spec want = { 256, 64, 8, 256, 4, 0, 1, 256, 2, 0.001F, 0.5F };
 
 	is_kinds(&m, "sNF");
+	is_int(m.layer[2].head_dim, 64, "heads of attention have a size of their own");
 	ok(same(&m.layer[0].ssm, &want), "elements of the state, limits of the time step");
 	is_int(layer_params(&m, &m.layer[1]), 8192 + 2LL * 8192 * 32768, "an MLP has no gate");
 	is_int(layer_params(&m, &m.layer[0]),
