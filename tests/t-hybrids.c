@@ -9,10 +9,10 @@
 
 #include "model/layer_gap.h"
 #include "model/layer_size.h"
-#include "replay/cost/roofline.h"
 #include "replay/host/host.h"
 #include "replay/sched/model_groups.h"
 #include "tests/a_model.h"
+#include "tests/roofline_work.h"
 #include "tests/tap.h"
 
 /* Bytes of a token in the KV cache, and of a request's states as kernels here have them. */
@@ -320,14 +320,6 @@ static void count(const struct layer_spec *l, struct roofline_work *work)
 		bail_out("%s", err.msg);
 	roofline_count(&(struct roofline_subject){ &model, m, false }, 0, &b, density, work);
 	method_free(m);
-}
-
-static void is_work(const struct roofline_work *w, int64_t flops, int64_t bytes, int kernels,
-		    const char *what)
-{
-	is_int((int64_t)w->flops, flops, "%s: FLOPs", what);
-	is_int((int64_t)w->bytes, bytes, "%s: bytes", what);
-	is_int(w->kernels, kernels, "%s: launches", what);
 }
 
 static void test_mixer(void)

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "tests/roofline_work.h"
 #include "tests/tap.h"
 
 enum { H = 256 };
@@ -44,14 +45,6 @@ static void count(struct layer_spec l, const char *method, bool attention_only,
 
 	roofline_count(&s, 0, b, of, work);
 	method_free(m);
-}
-
-static void is_work(const struct roofline_work *w, int64_t flops, int64_t bytes, int kernels,
-		    const char *what)
-{
-	is_int((int64_t)w->flops, flops, "%s: FLOPs", what);
-	is_int((int64_t)w->bytes, bytes, "%s: bytes", what);
-	is_int(w->kernels, kernels, "%s: launches", what);
 }
 
 /* How the layer that `change` makes of a full one differs in its products and norms. */

@@ -14,6 +14,7 @@
 #include "replay/cost/roofline_select.h"
 #include "tests/alloc_fault.h"
 #include "tests/backend-case.h"
+#include "tests/roofline_work.h"
 #include "tests/tap.h"
 
 static char path[] = "t-roofline.XXXXXX";
@@ -52,14 +53,6 @@ static void count(const struct model *model, const char *method, bool attention_
 
 	roofline_count(&s, 0, b, of, work);
 	method_free(m);
-}
-
-static void is_work(const struct roofline_work *w, int64_t flops, int64_t bytes, int kernels,
-		    const char *what)
-{
-	is_int((int64_t)w->flops, flops, "%s: FLOPs", what);
-	is_int((int64_t)w->bytes, bytes, "%s: bytes", what);
-	is_int(w->kernels, kernels, "%s: launches", what);
 }
 
 static void test_dense_layer(void)
