@@ -318,7 +318,8 @@ static void count(const struct layer_spec *l, struct roofline_work *work)
 
 	if (method_parse(&m, "dense", &err))
 		bail_out("%s", err.msg);
-	roofline_count(&(struct roofline_subject){ &model, m, false }, 0, &b, density, work);
+	roofline_count(&(struct roofline_subject){ .model = &model, .method = m }, 0, &b, density,
+		       work);
 	method_free(m);
 }
 

@@ -186,7 +186,7 @@ static void put_run(const char *db, int method, const char *clock, bool counts)
 	if (model_parse(&model, rec.model_name, rec.model_json, &err) ||
 	    method_parse(&m, rec.method_name, &err) || store_open(&s, db, &err))
 		bail_out("%s", err.msg);
-	subject = (struct roofline_subject){ &model, m, false };
+	subject = (struct roofline_subject){ .model = &model, .method = m };
 	st = store_run_begin(s, &rec, &run, &err);
 	for (int i = 0; i < ITERATIONS && !st; i++)
 		st = put_iteration(s, &g, &subject, i, &err);

@@ -40,7 +40,8 @@ static void count(struct roofline_work *work)
 
 	if (method_parse(&m, "dense", &err))
 		bail_out("%s", err.msg);
-	roofline_count(&(struct roofline_subject){ &small, m, false }, 0, &both, density, work);
+	roofline_count(&(struct roofline_subject){ .model = &small, .method = m }, 0, &both,
+		       density, work);
 	method_free(m);
 }
 

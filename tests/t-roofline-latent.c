@@ -31,6 +31,16 @@ static void add_count(const struct model *m, int layer, struct batch_entry *entr
 	}
 }
 
+/* What attention of a chunk takes in a form. */
+static void count_as(const struct model *m, enum roofline_latent form, struct batch_entry e,
+		     struct roofline_work *w)
+{
+	const struct roofline_subject s = { .model = m, .attention_only = true, .latent = form };
+	const double density = 1;
+
+	roofline_count(&s, 0, &(struct batch){ .entry = &e, .n = 1 }, &density, w);
+}
+
 static void count(const struct model *m, int layer, struct batch_entry *entry, size_t n,
 		  struct roofline_work *w)
 {
@@ -177,6 +187,40 @@ static void test_forms(void)
 		"... and reads each latent once for all heads");
 	model_release(&v3);
 	model_release(&flash);
+}
+
+static bool same(const struct roofline_work *w, const struct roofline_work *v, enum phase p)
+{
+	return w[p].flops == v[p].flops && w[p].bytes == v[p].bytes && w[p].kernels == v[p].kernels;
+}
+
+/* A form that is asked for is taken on both sides of the switch, but by decodes and lists. */
+static void test_asked(void)
+{
+	struct model v3 = a_model("deepseek-v3"), dsa = a_model("deepseek-v3.2");
+	const struct batch_entry few = { .start = 65536, .n_tok = 64 };
+	const struct batch_entry many = { .start = 65536, .n_tok = 2048 };
+	const struct batch_entry decode = { .start = 4095, .n_tok = 1, .kind = ROW_DECODE };
+	const double pairs = 64.0 * 65536 + 64.0 * 65 / 2;
+	struct roofline_work w[PHASE_COUNT], v[PHASE_COUNT];
+
+	count_as(&v3, ROOFLINE_LATENT_EXPAND, few, w);
+	is_near(w[PHASE_ATTEND].flops, 81920 * pairs, 0, "expand: few rows, too");
+	is_near(w[PHASE_LATENT].flops, 33554432 * 65600.0, 0, "... all keys");
+	count_as(&v3, ROOFLINE_LATENT_ABSORB, few, w);
+	count_as(&v3, ROOFLINE_LATENT_AUTO, few, v);
+	ok(same(w, v, PHASE_ATTEND) && same(w, v, PHASE_LATENT),
+	   "absorb: few rows are as with auto");
+	count_as(&v3, ROOFLINE_LATENT_ABSORB, many, w);
+	is_near(w[PHASE_ATTEND].flops / 1e12, 37.97, 1e-3, "... many rows, in 1e12");
+	is_near(w[PHASE_LATENT].flops / 1e12, 0.07, 2e-2, "... and their products");
+	count_as(&v3, ROOFLINE_LATENT_EXPAND, decode, w);
+	is_near(w[PHASE_DECODE].flops, 278528.0 * 4096, 0, "expand: a decode is absorbed");
+	count_as(&dsa, ROOFLINE_LATENT_EXPAND, many, w);
+	count_as(&dsa, ROOFLINE_LATENT_AUTO, many, v);
+	ok(same(w, v, PHASE_ATTEND) && same(w, v, PHASE_LATENT), "... and so are lists");
+	model_release(&v3);
+	model_release(&dsa);
 }
 
 /* Chunks attend to lists if any prompt of the batch is longer than a list. */
@@ -354,6 +398,7 @@ int main(void)
 	test_chunk();
 	test_rows();
 	test_forms();
+	test_asked();
 	test_lists();
 	test_without_fp8();
 	test_prompts();

@@ -41,7 +41,9 @@ static void count(struct layer_spec l, const char *method, bool attention_only,
 	const struct model model = { .n_layers = 1, .hidden = H, .vocab = 1000, .layer = &l };
 	struct method *m = parse(method);
 	const double of[] = { 0.5, 0.5 };
-	struct roofline_subject s = { &model, m, attention_only };
+	struct roofline_subject s = { .model = &model,
+				      .method = m,
+				      .attention_only = attention_only };
 
 	roofline_count(&s, 0, b, of, work);
 	method_free(m);
@@ -257,7 +259,7 @@ static void test_iteration(void)
 	struct method *sparse = parse("flashprefill");
 	struct roofline_work work[3][PHASE_COUNT];
 	struct roofline_time want[3], got;
-	struct roofline_subject s = { &m, sparse, false };
+	struct roofline_subject s = { .model = &m, .method = sparse };
 	int times[6], head;
 
 	layer[2].mixer = MIX_WINDOW;

@@ -49,7 +49,9 @@ static void count(const struct model *model, const char *method, bool attention_
 {
 	struct method *m = parse(method);
 	const double of[] = { density, density };
-	struct roofline_subject s = { model, m, attention_only };
+	struct roofline_subject s = { .model = model,
+				      .method = m,
+				      .attention_only = attention_only };
 
 	roofline_count(&s, 0, b, of, work);
 	method_free(m);
@@ -197,7 +199,7 @@ static int64_t cost_of(const struct roofline_gpu *g, const struct model *model,
 {
 	const double of[] = { density, density };
 	struct roofline_work w[PHASE_COUNT];
-	struct roofline_subject s = { model, m, false };
+	struct roofline_subject s = { .model = model, .method = m };
 
 	roofline_count(&s, 0, b, of, w);
 	return roofline_time(g, m, w, b->prefill_tok > 0, model->n_layers).cost_ns;
@@ -473,7 +475,9 @@ static void test_capture(void)
 		      &err) ||
 	    roofline_gpu_load(&g, "h200", &err))
 		bail_out("%s", err.msg);
-	s = (struct roofline_subject){ &c.model, plan_single(c.plan), c.env.attention_only };
+	s = (struct roofline_subject){ .model = &c.model,
+				       .method = plan_single(c.plan),
+				       .attention_only = c.env.attention_only };
 	case_run(&c, &first, 1, &cost);
 	case_run(&c, &second, 1, &cost);
 	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0, NULL }, of, work);

@@ -46,6 +46,20 @@ is 'a cache in fp8' "$(model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8 | grep -
 ok '... not in another format' fails 2 'no KV cache kv-e5m2 of latents of 512 . 64 is known' \
 	model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8_e5m2
 
+form() { # FORM: what attention and its products take
+	model deepseek-v2-lite --latent "$1" --db "$tmp/$1.db" >/dev/null 2>&1
+	"$ATTNREPLAY" sql --format csv "$tmp/$1.db" "SELECT sum(gpu_ns) FROM iteration_phase
+	JOIN phase USING(phase_id) WHERE name IN ('attend', 'latent')" | tail -1
+}
+least=$(form auto)
+is 'a prompt alone is expanded by default' "$(form expand)" "$least"
+ok '... and takes longer absorbed' [ "$(form absorb)" -gt "$least" ]
+ok 'models without latents have no form' fails 2 \
+	'latent has no effect: llama-3.1-8b has no latent attention; leave it out' \
+	model llama-3.1-8b --latent absorb
+ok '... other backends, too' fails 2 'latent has no effect with backend cost' \
+	run --backend cost --latent absorb
+
 gap='model deepseek-v2-lite, layer 0: latent attention: there are no kernels for it'
 ok 'backend cpu refuses it' fails 2 "$gap" \
 	run --backend cpu --capture random:0 --model deepseek-v2-lite

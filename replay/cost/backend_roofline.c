@@ -24,6 +24,8 @@ struct roofline {
 	struct selection_count *count; /* [n_run_layers][kv_heads], if cpu selects */
 };
 
+static const char *const latent_forms[] = { "auto", "absorb", "expand", NULL };
+
 /* clang-format off */
 static const struct opt roofline_opts[] = {
 	{ .name = "gpu", .type = OPT_STR, .off = offsetof(struct roofline_options, gpu),
@@ -34,6 +36,10 @@ static const struct opt roofline_opts[] = {
 	  .help = "share of the (query, key) pairs that a sparse method computes; repeat the "
 		  "option for more methods",
 	  .scope = RUN_DENSITY, .may_differ = true },
+	{ .name = "latent", .type = OPT_ENUM, .off = offsetof(struct roofline_options, latent),
+	  .arg = "FORM", .def = "auto", .choice = latent_forms,
+	  .help = "how chunks of prompts without lists attend to latents: absorb, expand, or auto, "
+		  "in the form with fewer FLOPs" },
 	{ 0 }
 };
 /* clang-format on */
@@ -191,19 +197,35 @@ static enum ar_status find_kinds(struct roofline *c, struct ar_err *err)
 	return AR_OK;
 }
 
+static enum ar_status check_latent(const struct roofline_options *o, const struct model *m,
+				   struct ar_err *err)
+{
+	for (int i = 0; i < m->n_layers; i++)
+		if (o->latent == ROOFLINE_LATENT_AUTO || m->layer[i].mixer == MIX_LATENT)
+			return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "latent has no effect: %s has no latent attention; leave it out", m->name);
+}
+
 static enum ar_status roofline_open(void **self, const void *opts, const struct backend_env *env,
 				    struct ar_err *err)
 {
 	const struct roofline_options *o = opts;
-	struct roofline *c = calloc(1, sizeof *c);
+	struct roofline *c;
 	enum ar_status st;
 
 	*self = NULL;
+	if (check_latent(o, env->model, err))
+		return AR_USAGE;
+	c = calloc(1, sizeof *c);
 	if (!c)
 		return ar_nomem(err);
 	c->env = *env;
 	c->method = plan_single(env->plan);
-	c->subject = (struct roofline_subject){ env->model, c->method, env->attention_only };
+	c->subject = (struct roofline_subject){ .model = env->model,
+						.method = c->method,
+						.attention_only = env->attention_only,
+						.latent = (enum roofline_latent)o->latent };
 	c->density = known_density(o, c->method);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);

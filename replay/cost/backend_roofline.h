@@ -9,6 +9,7 @@
 struct roofline_options {
 	char *gpu;		 /* as for roofline_gpu_load() */
 	struct opt_list density; /* METHOD=SHARE each */
+	int latent;		 /* enum roofline_latent */
 };
 
 extern const struct backend backend_roofline; /* its options are a struct roofline_options */

@@ -249,7 +249,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 			count_chunk(s, l, e, density[i], work);
 	}
 	if (l->mixer == MIX_LATENT)
-		roofline_latent_mix(l, b, work);
+		roofline_latent_mix(s, l, b, work);
 	if (!cache_is_bf16(l->cache))
 		work[PHASE_DECODE].kind = roofline_cache_kind(l->cache);
 	work[PHASE_MIX].kernels = mix[0] + mix[1];

@@ -43,11 +43,15 @@
 #include "replay/cost/roofline_gpu.h"
 #include "replay/sched/batch.h"
 
+/* The form of latent attention in chunks of prompts without lists; see roofline_latent.h. */
+enum roofline_latent { ROOFLINE_LATENT_AUTO, ROOFLINE_LATENT_ABSORB, ROOFLINE_LATENT_EXPAND };
+
 /* The rank of a model and the method that run, parsed. */
 struct roofline_subject {
 	const struct model *model;
 	const struct method *method;
 	bool attention_only; /* no linear, norm, mix and head */
+	enum roofline_latent latent;
 };
 
 /* Products with weights in a format: part i of the kind ROOFLINE_FORMATS + i. */

@@ -86,14 +86,15 @@ static void add_expanded(const struct layer_spec *l, double n, double pairs, dou
 	f->keys += keys;
 }
 
-/* A chunk over all its keys, in the form with fewer FLOPs. */
-static void add_dense(const struct layer_spec *l, const struct batch_entry *e, struct forms *f,
-		      struct roofline_work *w)
+/* A chunk over all its keys; auto: in the form with fewer FLOPs. */
+static void add_dense(const struct layer_spec *l, enum roofline_latent form,
+		      const struct batch_entry *e, struct forms *f, struct roofline_work *w)
 {
 	double n = e->n_tok, start = e->start, keys = start + n;
 	double pairs = list_pairs(start, n, keys), expand = layer_expand_flops(l);
+	double more = (layer_absorbed_flops(l) - layer_pair_flops(l)) * pairs - expand * start;
 
-	if ((layer_absorbed_flops(l) - layer_pair_flops(l)) * pairs < expand * start)
+	if (form == ROOFLINE_LATENT_ABSORB || (form == ROOFLINE_LATENT_AUTO && more < 0))
 		add_absorbed(l, n, pairs, keys, f, w);
 	else
 		add_expanded(l, n, pairs, keys, f, w);
@@ -154,8 +155,8 @@ static void count_forms(const struct layer_spec *l, const struct forms *f, struc
 	}
 }
 
-void roofline_latent_mix(const struct layer_spec *l, const struct batch *b,
-			 struct roofline_work *work)
+void roofline_latent_mix(const struct roofline_subject *s, const struct layer_spec *l,
+			 const struct batch *b, struct roofline_work *work)
 {
 	bool sparse = chunks_are_sparse(l, b);
 	struct forms f = { 0 };
@@ -172,7 +173,7 @@ void roofline_latent_mix(const struct layer_spec *l, const struct batch *b,
 			add_absorbed(l, e->n_tok, list_pairs(e->start, e->n_tok, keys), keys, &f,
 				     w);
 		else
-			add_dense(l, e, &f, w);
+			add_dense(l, s->latent, e, &f, w);
 		if (listed && l->index.own)
 			add_scores(l, e, work);
 	}

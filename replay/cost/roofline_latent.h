@@ -4,7 +4,7 @@
  *
  * Unabsorbed, the latents of all keys are expanded to K and V of each head.  Absorbed, Q of each
  * head is taken to the latents and attention's output back from them.  A chunk of a prompt runs in
- * the form with fewer FLOPs; a decode runs absorbed.
+ * the subject's form, by default in that with fewer FLOPs; a decode runs absorbed.
  *
  * With an indexer each row of a batch attends to its topk keys at most, absorbed, unless no prompt
  * of the batch is longer than topk: then its chunks run as without an indexer, and score nothing.
@@ -30,7 +30,7 @@ void roofline_latent_rows(const struct roofline_subject *s, const struct layer_s
 			  struct roofline_work *work);
 
 /* Add the work of the batch's attention in layer l, and of its indexer. */
-void roofline_latent_mix(const struct layer_spec *l, const struct batch *b,
-			 struct roofline_work *work);
+void roofline_latent_mix(const struct roofline_subject *s, const struct layer_spec *l,
+			 const struct batch *b, struct roofline_work *work);
 
 #endif

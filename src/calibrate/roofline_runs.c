@@ -94,7 +94,9 @@ static enum ar_status load_subject(struct reader *r, struct ar_err *err)
 		snprintf(r->in->gpu, sizeof r->in->gpu, "%s", r->costs->gpu.name);
 		r->in->memory_bytes = r->costs->gpu.mem_bytes;
 	}
-	r->subject = (struct roofline_subject){ &r->run->model, r->run->method, attention };
+	r->subject = (struct roofline_subject){ .model = &r->run->model,
+						.method = r->run->method,
+						.attention_only = attention };
 	return AR_OK;
 }
 
