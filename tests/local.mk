@@ -47,7 +47,8 @@ tests_libtest_a_SOURCES = \
     tests/gpu_both.c tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c \
     tests/query.h tests/rank_case.c tests/rank_case.h tests/revive-case.c \
     tests/revive-case.h tests/roofline_work.h tests/sample_db.c tests/sample_db.h \
-    tests/select_gpu.c tests/select_gpu.h tests/selector_case.h tests/store_case.c tests/store_case.h tests/tap.c \
+    tests/select_gpu.c \
+    tests/select_gpu.h tests/selector_case.h tests/store_case.c tests/store_case.h tests/tap.c \
     tests/tap.h tests/tiny_model.c tests/tiny_model.h \
     tests/trace_text.h tests/verify-case.c tests/verify-case.h tests/watch_gpu.c \
     tests/watch_gpu.h \
