@@ -7,7 +7,7 @@
 # PyTorch only the comparisons within our own rows are made.  The exit status is 1 when a result is
 # wrong, a target is missed or time runs out.
 #
-#   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
+#   ATTNREPLAY  the program (default: see contrib/program)
 #   PYTHON      the Python program (default: python3)
 #   CASES       file of cases to measure (default: contrib/bench.cases)
 #   ROUNDS      turns of each program (default: 4)
@@ -16,7 +16,7 @@
 #   IMPL        kernels to compare with (default: cudnn,flash,flex, and fa3 where the package
 #               fa3-fwd is installed); flex compiles for each shape
 set -eu
-top=$(cd "$(dirname "$0")/.." && pwd)
+. "$(dirname "$0")/common.sh"
 out=${1:-bench-results}
 python=${PYTHON:-python3}
 cases=${CASES:-$top/contrib/bench.cases}
@@ -25,11 +25,6 @@ command -v "$python" >/dev/null || {
 	echo "bench.sh: no program '$python', which compares the results; name one as PYTHON" >&2
 	exit 1
 }
-
-if [ -n "${ATTNREPLAY:-}" ]; then set -- "$ATTNREPLAY"
-elif [ -x "$top/run" ]; then set -- "$top/run" "$top/attnreplay"
-else set -- "$top/build/attnreplay"
-fi
 
 mkdir -p "$out"
 status=0
@@ -43,10 +38,10 @@ if has torch; then
 	if [ -z "${IMPL:-}" ] && has fa3_fwd_interface; then impl=$impl,fa3; fi
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
 		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-240}" --impl "$impl" -- "$@" || status=$?
+		--limit "${LIMIT:-240}" --impl "$impl" -- "$top/contrib/program" || status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
-	"$@" bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||
+	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||
 		status=$?
 fi
 [ $status -le 1 ] || exit $status

@@ -7,11 +7,10 @@
 # Prints time, peak memory and size, in total and for each request.  The figures for each request
 # should not grow with COUNT.  Needs GNU time, and space in $TMPDIR.
 #
-#   ATTNREPLAY    the program (default: from the build)
+#   ATTNREPLAY    the program (default: see contrib/program)
 #   KEEP_ENTRIES  yes or no: store the work of each request in each iteration (default: no)
 set -eu
-top=$(cd "$(dirname "$0")/.." && pwd)
-attnreplay=${ATTNREPLAY:-$top/build/attnreplay}
+. "$(dirname "$0")/common.sh"
 [ $# -gt 0 ] || set -- 10000 100000 1000000
 export LC_ALL=C
 tmp=$(mktemp -d)
@@ -28,14 +27,14 @@ printf "$format" requests iterations entries 'run, s' 'rep., s' 'run, MiB' 'db, 
 	'KiB/req.' 'db B/req.'
 for n; do
 	rm -f "$tmp"/*
-	"$attnreplay" -q trace synth --count "$n" --arrivals poisson --lengths sample --rate 5 \
+	attnreplay -q trace synth --count "$n" --arrivals poisson --lengths sample --rate 5 \
 		-o "$tmp/trace.jsonl" "$top/traces/samples/azure-2023-code-200.csv"
-	measure "$tmp/run" "$attnreplay" -q run --trace "$tmp/trace.jsonl" --backend cost \
+	measure "$tmp/run" "$top/contrib/program" -q run --trace "$tmp/trace.jsonl" --backend cost \
 		--cost-fixed 6ms --cost-per-token 20us --max-num-batched-tokens 2048 \
 		--policy vllm-0.16 --engine-defaults none \
 		--num-gpu-blocks 1000000 --db "$tmp/db" \
 		--keep-entries "${KEEP_ENTRIES:-no}" >"$tmp/out"
-	measure "$tmp/report" "$attnreplay" report "$tmp/db" >/dev/null
+	measure "$tmp/report" "$top/contrib/program" report "$tmp/db" >/dev/null
 	bytes=$(wc -c <"$tmp/db")
 	counts=$(sed -n 's/^\([0-9]*\) iterations, \([0-9]*\) entries.*/\1 \2/p' "$tmp/out")
 	echo "$n $counts $(cat "$tmp/run" "$tmp/report" | tr '\n' ' ') $bytes" |

@@ -28,16 +28,16 @@ import sys
 import time
 import warnings
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from later import Later
+
+torch, F, attention = map(Later, ("torch", "torch.nn.functional", "torch.nn.attention"))
 
 WARM = 3
 L2_TIMES = 4
 BLOCK = 128
 CEILING = 8192
 AHEAD_CYCLES = 40_000_000       # time the GPU waits while the host enqueues work
-BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
 SHAPE = ("what", "batch", "chunk", "context", "q_heads", "kv_heads", "head_dim", "density")
 
 WHOLE = ("dense", "past", "decode")
@@ -160,7 +160,7 @@ def sdpa(row, inputs, impl, repeat):
     group = row["q_heads"] // row["kv_heads"]
 
     def run(k, v, **more):
-        with sdpa_kernel(BACKENDS[impl]):
+        with attention.sdpa_kernel(getattr(attention.SDPBackend, BACKENDS[impl])):
             return measure(lambda i: F.scaled_dot_product_attention(
                 inputs.q[i], k[i], v[i], is_causal=causal, **more), inputs.n, repeat)
 

@@ -17,9 +17,9 @@ import json
 import math
 import sys
 
-import torch
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from later import Later
+
+torch, transformers, safetensors = map(Later, ("torch", "transformers", "safetensors.torch"))
 
 ROWS = 512      # query rows of the check at a time
 EVERYTHING = {"q_pre", "k_pre", "q_post", "k_post", "v", "o"}
@@ -266,14 +266,13 @@ def save(data, n_prompt, config, args):
     for layer, x in data.items():
         for name, source in (("q", "q_" + args.rope), ("k", "k_" + args.rope), ("v", "v")):
             tensors[f"layers.{layer}.{name}"] = x[source].to(torch.bfloat16).contiguous()
-    save_file(tensors, args.out, metadata=meta)
+    safetensors.save_file(tensors, args.out, metadata=meta)
 
 
-@torch.inference_mode()
-def main():
-    args = parse_args()
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=getattr(torch, args.dtype),
-                                                 attn_implementation="sdpa").to(args.device).eval()
+def capture(args):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        args.model, dtype=getattr(torch, args.dtype), attn_implementation="sdpa")
+    model = model.to(args.device).eval()
     config = model.config.get_text_config()
     if args.rope == "pre" and rope_parameters(config)[0] is None:
         die("this model's RoPE is not known to this script; use --rope post")
@@ -289,6 +288,12 @@ def main():
         check(recorder.data, config, args)
     save(recorder.data, n_prompt, config, args)
     print(f"{args.out}: {len(modules)} layers, {ids.shape[1]} tokens, {n_prompt} of them prompt")
+
+
+def main():
+    args = parse_args()
+    with torch.inference_mode():
+        capture(args)
 
 
 if __name__ == "__main__":

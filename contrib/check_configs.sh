@@ -11,7 +11,8 @@
 #   TP     tensor-parallel ranks; a model that they do not divide is tried with half of them, and
 #          so on (default: 8)
 set -eu
-[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
+. "$(dirname "$0")/common.sh"
+[ $# -gt 1 ] || wrong_usage
 build=${BUILD:-build}
 trace=$1
 shift

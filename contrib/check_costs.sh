@@ -18,18 +18,12 @@
 # (default 5), or when the first window is not reproduced.  ATTNREPLAY is the program (default: from
 # the build, or from an unpacked attnreplay-gpu).
 set -eu
-[ $# -gt 3 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
-top=$(cd "$(dirname "$0")/.." && pwd)
+. "$(dirname "$0")/common.sh"
+[ $# -gt 3 ] || wrong_usage
 db=$1 n=$2 measure=$3
 shift 3
 [ ! -e "$db" ] || { echo "check_costs.sh: $db: exists; name a new file" >&2; exit 2; }
 
-attnreplay() {
-	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
-	elif [ -x "$top/run" ]; then "$top/run" "$top/attnreplay" "$@"
-	else "$top/build/attnreplay" "$@"
-	fi
-}
 replay() { attnreplay run --db "$db" --requests "$n" "$@"; }
 
 echo "== 1: window A, measured"

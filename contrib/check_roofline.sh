@@ -16,20 +16,14 @@
 #   contrib/check_roofline.sh roofline.db b.db --gpu gpu.json
 #
 # The exit status is 1 when the GPU's time of a run differs by more than LIMIT percent (default 20).
-# ATTNREPLAY is the program (default: from the build, or from an unpacked attnreplay-gpu).
+# ATTNREPLAY is the program (default: see contrib/program).
 set -eu
-[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
-top=$(cd "$(dirname "$0")/.." && pwd)
+. "$(dirname "$0")/common.sh"
+[ $# -gt 1 ] || wrong_usage
 db=$1 measured=$2
 shift 2
 [ ! -e "$db" ] || { echo "check_roofline.sh: $db: exists; name a new file" >&2; exit 2; }
 
-attnreplay() {
-	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
-	elif [ -x "$top/run" ]; then "$top/run" "$top/attnreplay" "$@"
-	else "$top/build/attnreplay" "$@"
-	fi
-}
 values() { attnreplay sql --format csv "$db" "$1" | tail -n +2 | tr -d '"'; }
 
 cat "$measured" >"$db"

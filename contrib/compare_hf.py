@@ -26,9 +26,9 @@ import json
 import os
 import sys
 
-import torch
-import transformers
-from safetensors.torch import load_file
+from later import Later
+
+torch, transformers, safetensors = map(Later, ("torch", "transformers", "safetensors.torch"))
 
 
 def die(message):
@@ -81,7 +81,6 @@ def randomise(model, zero_based_norms):
             p.copy_(r * p.shape[1] ** -0.5 * (1.5 if "q_proj" in name or "k_proj" in name else 1))
 
 
-@torch.no_grad()
 def make_models(args):
     for i, (name, (kind, keys)) in enumerate(MODELS.items()):
         torch.manual_seed(i)
@@ -115,7 +114,6 @@ def first_prompt(path):
     return ids
 
 
-@torch.inference_mode()
 def run(folder, ids, kind, device):
     """Hidden states, the input of each layer and of the last norm, and logits."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=kind,
@@ -163,7 +161,7 @@ def argmax_line(ours, theirs, want, bound):
 
 def compare_model(folder, prompts, path, args):
     """Whether the pass in the file path is close enough."""
-    ids, ours = first_prompt(prompts), load_file(path)
+    ids, ours = first_prompt(prompts), safetensors.load_file(path)
     want, want_logits = run(folder, ids, torch.float32, args.device)
     theirs, their_logits = run(folder, ids, torch.bfloat16, args.device)
     rows = [(f"hidden.{i}", theirs[i], want[i]) for i in range(len(want))]
@@ -212,7 +210,8 @@ def main():
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        args.work(args)
+        with torch.inference_mode():
+            args.work(args)
     except OSError as e:
         die(str(e))
 

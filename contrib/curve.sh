@@ -14,14 +14,14 @@
 #
 # The exit status is 1 when a line is above its bound.
 #
-#   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
+#   ATTNREPLAY  the program (default: see contrib/program)
 #   PYTHON      the Python program (default: python3)
 #   METHODS     the list of methods (default: sweeps over the thresholds and densities below, and
 #               for each further selector the first method that 'attnreplay methods' lists)
 #   GATE        a gate for seer; without a gate seer is left out
 set -eu
-[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
-top=$(cd "$(dirname "$0")/.." && pwd)
+. "$(dirname "$0")/common.sh"
+[ $# -gt 1 ] || wrong_usage
 out=$1
 shift
 python=${PYTHON:-python3}
@@ -30,12 +30,6 @@ command -v "$python" >/dev/null || {
 	exit 1
 }
 
-attnreplay() {
-	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
-	elif [ -x "$top/run" ]; then "$top/run" "$top/attnreplay" "$@"
-	else "$top/build/attnreplay" "$@"
-	fi
-}
 sweep() { # sweep BEFORE VALUE... AFTER: print BEFORE, the value, AFTER and a comma for each value
 	before=$1
 	shift

@@ -14,6 +14,7 @@ through the neighbouring points.  A method above these lines does not select suc
 the two results is wrong: exit status 1.  Selections of single tokens have no bound and are left
 out.
 """
+import argparse
 import csv
 import json
 import sys
@@ -52,9 +53,9 @@ def bounds(points, density):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__.strip())
-    with open(sys.argv[1], newline="") as f:
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("csv", metavar="CURVE.csv", help="what attnreplay select --csv wrote")
+    with open(p.parse_args().csv, newline="") as f:
         rows = [r for r in csv.DictReader(f) if is_blocks(r)]
     oracle = {}
     for r in filter(is_oracle, rows):

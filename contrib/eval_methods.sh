@@ -14,21 +14,15 @@
 #                the figures of single layers by how well they predict the loss
 #   report.html  the report, with the curve of the log-probability over the executed share
 #
-#   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
+#   ATTNREPLAY  the program (default: see contrib/program)
 #   METHODS     the list of methods (default: those below); a later command adds to FOLDER
 #   LAYERS      the two layers after which droppers drop tokens (default: 2+5, of eight)
 set -eu
-[ $# -gt 1 ] || [ "${1:-}" = list ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
-top=$(cd "$(dirname "$0")/.." && pwd)
+. "$(dirname "$0")/common.sh"
+[ $# -gt 1 ] || [ "${1:-}" = list ] || wrong_usage
 out=$1
 shift
 
-attnreplay() {
-	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
-	elif [ -x "$top/run" ]; then "$top/run" "$top/attnreplay" "$@"
-	else "$top/build/attnreplay" "$@"
-	fi
-}
 settings() { # settings BEFORE VALUE...: print BEFORE, the value and a comma for each value
 	before=$1
 	shift

@@ -19,10 +19,10 @@ import json
 import os
 import sys
 
-import gguf
-import numpy as np
-
+from later import Later
 from safetensors_file import write
+
+gguf, np = map(Later, ("gguf", "numpy"))
 
 ARCHS = {       # name in GGUF: class
     "llama": "LlamaForCausalLM",

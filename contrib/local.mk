@@ -10,24 +10,26 @@ CLEANFILES += $(nodist_zshcompletion_DATA)
 contrib/_attnreplay: contrib/attnreplay.zsh
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp -f $(srcdir)/contrib/attnreplay.zsh $@
 
+nobase_dist_pkgdata_SCRIPTS += \
+  contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh contrib/bench_torch.py \
+    contrib/capture_hf.py contrib/check_costs.sh contrib/check_roofline.sh \
+    contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py contrib/dense_as_engine.py \
+    contrib/eval_methods.sh contrib/gguf_to_safetensors.py contrib/make_tasks.py \
+    contrib/page_png.sh contrib/program contrib/random_weights.py \
+    contrib/seer_gate_to_safetensors.py contrib/vllm_steps.py contrib/watch_engines.py
+nobase_dist_pkgdata_DATA += \
+  contrib/bench.cases contrib/common.sh contrib/later.py contrib/safetensors_file.py \
+    contrib/selector/Makefile contrib/selector/pagebound.c contrib/selector/pagebound.h \
+    contrib/selector/pagebound_device.cu contrib/slurm/sweep.sbatch
+# check_configs.sh needs the build.
 EXTRA_DIST += \
-  contrib/attnreplay.zsh \
-  contrib/bench.cases contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh \
-    contrib/bench_torch.py contrib/capture_hf.py contrib/check_configs.sh \
-    contrib/check_costs.sh \
-    contrib/check_roofline.sh contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py \
-    contrib/dense_as_engine.py contrib/eval_methods.sh \
-    contrib/gguf_to_safetensors.py contrib/make_tasks.py contrib/page_png.sh \
-    contrib/random_weights.py \
-    contrib/safetensors_file.py contrib/selector/Makefile contrib/selector/pagebound.c \
-    contrib/selector/pagebound.h contrib/selector/pagebound_device.cu \
-    contrib/seer_gate_to_safetensors.py \
-    contrib/slurm/sweep.sbatch contrib/vllm_steps.py contrib/watch_engines.py \
+  contrib/attnreplay.zsh contrib/check_configs.sh \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/plugin.md \
     doc/report-chunks.png doc/report-demo.png doc/report-h200.png
 dist_check_SCRIPTS += \
-  tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-curve.sh \
+  tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-contrib.sh \
+    tests/t-curve.sh \
     tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-random-weights.sh \
     tests/t-seer-gate.sh tests/t-vllm-steps.sh \
     tests/t-watch-engines.sh

@@ -37,7 +37,9 @@ import re
 import sys
 import uuid
 
-from tokenizers import Tokenizer
+from later import Later
+
+tokenizers = Later("tokenizers")
 
 
 class Refused(Exception):
@@ -249,7 +251,7 @@ class Encoder:
     def __init__(self, options):
         self.options = options
         try:
-            self.tokenizer = Tokenizer.from_file(options.tokenizer)
+            self.tokenizer = tokenizers.Tokenizer.from_file(options.tokenizer)
         except Exception as e:      # the package raises nothing narrower
             raise Refused(f"{options.tokenizer}: {e}") from None
 

@@ -5,10 +5,8 @@
 # Draw the parts with these numbers, of a page of 'attnreplay report --html', as a PNG of 1000 pixels
 # by HEIGHT.  It takes Chromium and pngquant.
 set -eu
-if [ $# -lt 4 ]; then
-	sed -n 's/^# usage: /usage: /p' "$0" >&2
-	exit 2
-fi
+. "$(dirname "$0")/common.sh"
+[ $# -gt 3 ] || wrong_usage
 page=$1 out=$2 height=$3
 shift 3
 tmp=$(mktemp -d)

@@ -179,7 +179,7 @@ done
 # Without its sweep a selector is drawn by the first method that has it.
 mkdir -p copy/contrib
 sed '/sweep bfla:/d' "$srcdir/contrib/curve.sh" >copy/contrib/curve.sh
-cp "$srcdir/contrib/curve_bound.py" copy/contrib
+for f in common.sh curve_bound.py program; do cp "$srcdir/contrib/$f" copy/contrib; done
 GATE=mean ATTNREPLAY=$tmp/fake sh copy/contrib/curve.sh all --capture x
 is 'a selector without a sweep has a point' "$(grep bfla list)" bfla
 is '... and others have no more than before' "$(wc -l <list | tr -d ' ')" \
