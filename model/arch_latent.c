@@ -202,7 +202,7 @@ static enum ar_status latent_read(struct model *m, const cJSON *config, const ch
 				     "%s: the first layer has no indexer, and no layer before it",
 				     path);
 		l->index.own = own;
-		l->cache = cache_layout_latent(NULL, own);
+		l->cache = cache_layout_latent(NULL, l->index.heads, own);
 	}
 	return st;
 }

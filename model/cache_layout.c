@@ -27,6 +27,8 @@ const struct cache_layout cache_layouts[] = {
 	/* A row as FlashMLA has it: 512 e4m3, 4 scales in fp32, and 64 bf16. */
 	{ "latent-fp8", CACHE_LATENT_FP8, 1, { { 1, 656, ELEM_BYTE } } },
 	{ "latent-index-fp8", CACHE_LATENT_INDEX_FP8, 3, { { 1, 656, ELEM_BYTE }, INDEX } },
+	/* A row of codes, with one scale for a layer outside of the pages. */
+	{ "latent-e4m3", CACHE_LATENT_E4M3, 1, { { 1, 0, ELEM_E4M3 } } },
 	{ 0 }
 };
 
@@ -44,13 +46,18 @@ const struct cache_layout *cache_layout_find(const char *name)
 	return l->name ? l : NULL;
 }
 
-const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bool index)
+const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bool lists,
+					       bool index)
 {
-	switch (cache_layout(kv)->bit) {
-	case CACHE_KV_BF16: return cache_layout_find(index ? "latent-index-bf16" : "latent-bf16");
-	case CACHE_KV_E4M3: return cache_layout_find(index ? "latent-index-fp8" : "latent-fp8");
-	default: return NULL;
-	}
+	const unsigned bit = cache_layout(kv)->bit;
+
+	if (bit == CACHE_KV_BF16)
+		return cache_layout_find(index ? "latent-index-bf16" : "latent-bf16");
+	if (bit == CACHE_KV_E4M3 && !lists)
+		return cache_layout_find("latent-e4m3");
+	if (bit == CACHE_KV_E4M3 || bit == CACHE_LATENT_FP8)
+		return cache_layout_find(index ? "latent-index-fp8" : "latent-fp8");
+	return NULL;
 }
 
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim)

@@ -31,7 +31,8 @@ enum {
 	CACHE_LATENT_BF16 = 1 << 4,
 	CACHE_LATENT_INDEX_BF16 = 1 << 5,
 	CACHE_LATENT_FP8 = 1 << 6,
-	CACHE_LATENT_INDEX_FP8 = 1 << 7
+	CACHE_LATENT_INDEX_FP8 = 1 << 7,
+	CACHE_LATENT_E4M3 = 1 << 8
 };
 
 struct cache_layout {
@@ -50,9 +51,10 @@ static inline const struct cache_layout *cache_layout(const struct cache_layout 
 /* NULL: there is no layout of this name. */
 const struct cache_layout *cache_layout_find(const char *name);
 
-/* The layout of latents in the format of kv, a layout of K and V; index: with an indexer's keys.
- * NULL: there is none. */
-const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bool index);
+/* The layout of latents in the format of kv: a layout of K and V, or latent-fp8.  lists: rows
+ * attend to lists; index: with an indexer's keys.  NULL: there is none. */
+const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bool lists,
+					       bool index);
 
 /* Whether keys and values are in bf16, as without an option. */
 static inline bool cache_is_bf16(const struct cache_layout *l)

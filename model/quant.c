@@ -469,6 +469,7 @@ static const struct kv_dtype {
 	{ "fp8_e4m3", "kv-e4m3" },
 	{ "fp8_e5m2", "kv-e5m2" },
 	{ "fp8_per_token_head", "kv-e4m3-th" },
+	{ "fp8_ds_mla", "latent-fp8" },
 };
 
 static enum ar_status kv_by_config(struct model *m, const cJSON *config, const cJSON *quant,
@@ -508,13 +509,19 @@ static enum ar_status find_layout(const char *dtype, const struct cache_layout *
 		       all);
 }
 
-/* Whether engines have the layout, of K and V, for latents as well. */
-static bool has_layout(const struct layer_spec *x, const struct cache_layout *l)
+/* The layout of a layer's cache in the format of l; NULL: engines have none.  Rows of latent-fp8
+ * are of one size. */
+static const struct cache_layout *layer_layout(const struct layer_spec *x,
+					       const struct cache_layout *l)
 {
-	const struct cache_layout *latent = cache_layout_latent(l, x->index.own);
+	const struct cache_layout *own = l;
 
-	return x->mixer != MIX_LATENT || cache_is_bf16(l) ||
-	       (latent && x->mla.kv_lora == 512 && x->rotary_dim == 64);
+	if (x->mixer == MIX_LATENT)
+		own = cache_layout_latent(l, x->index.heads, x->index.own);
+	if (own && own->bit & (CACHE_LATENT_FP8 | CACHE_LATENT_INDEX_FP8) &&
+	    (x->mla.kv_lora != 512 || x->rotary_dim != 64))
+		return NULL;
+	return own;
 }
 
 /* Set the layout of layers that have keys. */
@@ -522,16 +529,21 @@ static enum ar_status set_cache(struct model *m, const struct cache_layout *l, s
 {
 	for (int i = 0; i < m->n_layers; i++) {
 		struct layer_spec *x = &m->layer[i];
+		const struct cache_layout *own = layer_layout(x, cache_layout(l));
 
-		if (!has_layout(x, l))
+		if (!x->kv_heads)
+			continue;
+		if (!own && x->mixer == MIX_LATENT)
 			return ar_fail(err, AR_USAGE,
 				       "model %s: no KV cache %s of latents of %d + %d is known; "
 				       "take --kv-cache-dtype bfloat16",
 				       m->name, l->name, x->mla.kv_lora, x->rotary_dim);
-		if (x->mixer == MIX_LATENT)
-			x->cache = cache_layout_latent(l, x->index.own);
-		else if (x->kv_heads)
-			x->cache = l == cache_layouts ? NULL : l;
+		if (!own)
+			return ar_fail(err, AR_USAGE,
+				       "model %s: KV cache %s is of latents, and its layers have "
+				       "keys and values; take --kv-cache-dtype fp8",
+				       m->name, l->name);
+		x->cache = own == cache_layouts ? NULL : own;
 	}
 	return AR_OK;
 }

@@ -43,7 +43,8 @@ static void test_bytes(void)
 	} latents[] = { { "latent-bf16", 1152, 0 },
 			{ "latent-index-bf16", 1284, 132 },
 			{ "latent-fp8", 656, 0 },
-			{ "latent-index-fp8", 788, 132 } };
+			{ "latent-index-fp8", 788, 132 },
+			{ "latent-e4m3", 576, 0 } };
 	struct layer_spec l = { .q_heads = 32, .kv_heads = 8, .head_dim = 128 };
 
 	is_int(layer_cache_bytes(&l), 2 * 8 * 128 * sizeof(bf16_t), "keys and values of a token");

@@ -88,8 +88,11 @@ static void test_facts(void)
 			   moe->router.scoring == (i ? ROUTER_SIGMOID : ROUTER_SOFTMAX) &&
 			   !l->router.scaling,
 		   "%s: dense layers, then a router", m.name);
+		take_kv(&m, "fp8_ds_mla");
+		is_int(cache_bytes(&m), f->fp8, "%s: bytes of a token with scales", m.name);
 		take_kv(&m, "fp8");
-		is_int(cache_bytes(&m), f->fp8, "%s: bytes of a token in fp8", m.name);
+		is_int(cache_bytes(&m), f->topk ? f->fp8 : m.n_layers * 576,
+		       "%s: ... in fp8, as engines read it", m.name);
 		take_kv(&m, "bfloat16");
 		is_int(cache_bytes(&m), f->bytes, "... and in bf16 again");
 		model_release(&m);

@@ -392,7 +392,8 @@ static void test_options(void)
 	ok(model_set_formats(&m, NULL, "int8_per_token_head", &err) == AR_USAGE &&
 		   !strcmp(err.msg,
 			   "kv-cache-dtype 'int8_per_token_head' is not known; known are auto, "
-			   "bfloat16, fp8, fp8_e4m3, fp8_e5m2, fp8_per_token_head"),
+			   "bfloat16, fp8, fp8_e4m3, fp8_e5m2, fp8_per_token_head, "
+			   "fp8_ds_mla"),
 	   "%s", err.msg);
 	model_release(&m);
 

@@ -39,10 +39,25 @@ is 'with an indexer KV blocks have 64 tokens by default' \
 64 tokens'
 is '... under sglang, too' "$(blocks model deepseek-v3.2 --tp 16 --policy sglang | tail -1)" '64 tokens'
 is '... without one they have 16' "$(blocks model deepseek-v3 --tp 16 | tail -1)" '16 tokens'
+while read -r gpu policy dtype want; do
+	is "KV blocks of $dtype under $policy on a $gpu" "$(blocks run --backend roofline --gpu $gpu \
+		--policy "$policy" --model deepseek-v2-lite --kv-cache-dtype "$dtype" | tail -1)" \
+		"$want tokens"
+done <<-LIST
+	h100 vllm-0.33 fp8 64
+	h200 vllm-0.24 fp8_ds_mla 64
+	h200 vllm-0.16 fp8 64
+	h200 vllm-0.33 bfloat16 16
+	a100 vllm-0.33 fp8 16
+	l40s vllm-0.24 fp8 16
+	h200 sglang fp8 1
+LIST
 is 'phases without an indexer' "$(phases "$tmp/deepseek-v3.db")" 'attend+decode+latent'
 is 'phases with one' "$(phases "$tmp/deepseek-v3.2.db")" 'select+metadata+attend+decode+latent'
 is 'a cache in fp8' "$(model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8 | grep -o 'KV cache .*')" \
 	'KV cache latent-index-fp8'
+ok '... which is not of keys and values' fails 2 'KV cache latent-fp8 is of latents' \
+	model llama-3.1-8b --kv-cache-dtype fp8_ds_mla
 ok '... not in another format' fails 2 'no KV cache kv-e5m2 of latents of 512 . 64 is known' \
 	model deepseek-v3.2 --tp 16 --kv-cache-dtype fp8_e5m2
 

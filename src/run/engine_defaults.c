@@ -10,6 +10,7 @@
 
 #include "base/gpu.h"
 #include "base/log.h"
+#include "model/quant.h"
 #include "src/run/options.h"
 
 /* What a run says about its engine's defaults. */
@@ -18,6 +19,7 @@ struct facts {
 	int64_t max_len; /* of the model; 0: not known */
 	bool linear;	 /* the model has linear layers */
 	bool index;	 /* ... an indexer */
+	bool latent8;	 /* ... latents in 8 bits, and no indexer */
 	char why[256];	 /* why it has no prefix cache; "": it may have one */
 };
 
@@ -103,6 +105,7 @@ static void read_model(const struct policy *p, const struct model *m, struct fac
 	for (int i = 0; i < m->n_layers; i++)
 		f->linear = f->linear || !mixer_attends(m->layer[i].mixer);
 	f->index = m->layer->index.heads > 0;
+	f->latent8 = m->layer->mixer == MIX_LATENT && !f->index && !cache_is_bf16(m->layer->cache);
 	if (why)
 		snprintf(f->why, sizeof f->why, "%s", why);
 }
@@ -165,6 +168,8 @@ static enum ar_status own_facts(const struct run_options *o, struct facts *f, st
 		return AR_OK;
 	st = model_load_as(&m, name, o->as_model, err);
 	if (is_read(&st)) {
+		st = model_set_formats(&m, o->quantization, o->kv_dtype, err);
+		is_read(&st);
 		read_model(policies[o->policy], &m, f);
 		model_release(&m);
 	}
@@ -222,14 +227,20 @@ static double memory_share(const struct policy *p, const struct engine_defaults 
 	return share > 0.01 ? share : 0.9;
 }
 
+static int64_t own_block_tok(const struct engine_defaults *d, const struct facts *f)
+{
+	if (f->index && d->index_block_tok)
+		return d->index_block_tok;
+	return f->latent8 && d->latent8_block_tok ? d->latent8_block_tok : d->block_tok;
+}
+
 /* What the engine itself takes on this GPU for this model. */
 static struct values own_values(const struct run_options *o, const struct engine_defaults *d,
 				const struct facts *f)
 {
 	struct values v = { .tokens = d->tokens,
 			    .requests = d->requests,
-			    .block_tok = f->index && d->index_block_tok ? d->index_block_tok :
-									  d->block_tok,
+			    .block_tok = own_block_tok(d, f),
 			    .async = d->async,
 			    .prefix_cache = d->prefix_cache && !(d->linear_uncached && f->linear) };
 

@@ -27,8 +27,8 @@ static const char *const extends[] = { "error", "tile", NULL };
 static const char *const quantizations[] = {
 	"auto", "none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "w4a16", "mxfp4", NULL
 };
-static const char *const kv_dtypes[] = { "auto",     "bfloat16",	   "fp8", "fp8_e4m3",
-					 "fp8_e5m2", "fp8_per_token_head", NULL };
+static const char *const kv_dtypes[] = { "auto",     "bfloat16",	   "fp8",	 "fp8_e4m3",
+					 "fp8_e5m2", "fp8_per_token_head", "fp8_ds_mla", NULL };
 static const char *const dtypes[] = { "auto", "bfloat16", "float16", "half", NULL };
 static const char *const page_sizes[] = { "auto", "64", "128", NULL };
 /* Names, then other names.  set_groups() fills them in. */

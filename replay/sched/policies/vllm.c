@@ -267,7 +267,9 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 	 POLICY_WHOLE_PROMPTS)
 
 #define GIB ((int64_t)1 << 30)
-#define LARGE_GPU .from_bytes = 70 * GIB, .but = "A100", .tokens = 8192, .requests = 1024
+#define LARGE_GPU \
+	.from_bytes = 70 * GIB, .but = "A100", .tokens = 8192, .requests = 1024, \
+	.latent8_block_tok = 64
 #define OTHER_GPU .tokens = 2048, .requests = 256
 #define ALL_GPUS \
 	.tokens_by_length = true, .block_tok = 16, .index_block_tok = 64, .async = true, \
@@ -275,7 +277,8 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 
 /* Of 'vllm serve': engine/arg_utils.py, get_batch_defaults(), and config/.  Asynchronous scheduling
  * is on where nothing forbids it: 0.16.0, config/vllm.py:687.  From 0.21 on memory for graphs is
- * set aside before KV blocks: 0.24.0, envs.py:1894. */
+ * set aside before KV blocks: 0.24.0, envs.py:1894.  On Hopper GPUs latents in 8 bits are read by
+ * FlashMLA, which has blocks of 64 alone: v1/attention/backends/mla/flashmla.py. */
 #define TO_0_19 .linear_uncached = true, .memory_share = 0.9, .pool = POOL_GRAPHLESS
 static const struct engine_defaults defaults_0_16[] = {
 	{ LARGE_GPU, ALL_GPUS, TO_0_19 },
