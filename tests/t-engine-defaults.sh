@@ -119,7 +119,7 @@ prefix cache, the engine's own is on, 8192 256"
 key() { roofline --gpu h100 "$@" --db keys.db 2>err >out && value keys.db 'SELECT run_key FROM run ORDER BY run_id DESC LIMIT 1'; }
 own=$(key)
 is 'values make the key, not where they are from' "$(key --engine-defaults none --max-num-seqs 1024 \
-	--enable-prefix-caching --async-scheduling --gpu-memory-utilization 0.92)" "$own"
+	--enable-prefix-caching --async-scheduling --gpu-memory-utilization 0.92 --rates engine)" "$own"
 ok '... and other values another' test "$(key --max-num-seqs 1000)" != "$own"
 is 'a run stores the values' "$(option keys.db 1 max-num-seqs) $(option keys.db 1 async-scheduling)" \
 	'1024 1'

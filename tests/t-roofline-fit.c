@@ -40,8 +40,8 @@ static size_t make_points(struct roofline_point *p, const struct roofline_rate *
 
 static void test_points(void)
 {
-	const struct roofline_rate known = { 0.7, 0.4, 2500 };
-	struct roofline_rate r = { 0.1, 0.9, 0 };
+	const struct roofline_rate known = { .compute = 0.7, .memory = 0.4, .fixed_ns = 2500 };
+	struct roofline_rate r = { .compute = 0.1, .memory = 0.9, .fixed_ns = 0 };
 	struct roofline_told told = { false, false };
 	struct roofline_point p[64];
 	size_t n = make_points(p, &known);
@@ -55,20 +55,20 @@ static void test_points(void)
 		p[i].compute = 0;
 		p[i].measured = p[i].memory / 0.4 + 2500;
 	}
-	r = (struct roofline_rate){ 0.3, 0.9, 0 };
+	r = (struct roofline_rate){ .compute = 0.3, .memory = 0.9, .fixed_ns = 0 };
 	roofline_fit(p, n, &r, &told);
 	ok(near(r.memory, 0.4) && r.fixed_ns == 2500 && told.memory, "without FLOPs memory's");
 	ok(r.compute == 0.3 && !told.compute, "... and the other stays, untold");
 
 	p[0] = (struct roofline_point){ 0, 100, 700 };
-	r = (struct roofline_rate){ 0.3, 0.5, 0 };
+	r = (struct roofline_rate){ .compute = 0.3, .memory = 0.5, .fixed_ns = 0 };
 	roofline_fit(p, 1, &r, &told);
 	is_int(llround(roofline_fit_ns(&r, &p[0])), 700, "one point is met");
 
 	for (size_t i = 0; i < 8; i++)
 		p[i] = (struct roofline_point){ 0, 100.0 * (double)(i + 1),
 						30.0 * (double)(i + 1) };
-	r = (struct roofline_rate){ 0.3, 0.5, 9 };
+	r = (struct roofline_rate){ .compute = 0.3, .memory = 0.5, .fixed_ns = 9 };
 	roofline_fit(p, 8, &r, &told);
 	ok(r.memory <= 1, "no fit finds more than the peak: %g", r.memory);
 }
@@ -89,8 +89,9 @@ static struct roofline_gpu known_gpu(void)
 	if (roofline_gpu_load(&g, "h200", &err))
 		bail_out("%s", err.msg);
 	for (int k = 1; k < ROOFLINE_KINDS; k++)
-		g.rate[k] = (struct roofline_rate){ 0.3 + 0.005 * k, 0.9 - 0.005 * k,
-						    100 + 50 * k };
+		g.rate[k] = (struct roofline_rate){ .compute = 0.3 + 0.005 * k,
+						    .memory = 0.9 - 0.005 * k,
+						    .fixed_ns = 100 + 50 * k };
 	g.own[roofline_selector_kind("flashprefill")] = true;
 	g.own[roofline_executor_kind("blocksparse")] = true;
 	g.launch_ns = 900;

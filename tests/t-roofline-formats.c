@@ -109,7 +109,7 @@ static struct roofline_gpu round_gpu(void)
 	struct roofline_gpu g = { .tflops = 1, .gbps = 1 };
 
 	for (int i = 1; i < ROOFLINE_KINDS; i++)
-		g.rate[i] = (struct roofline_rate){ 0.5, 0.5, 8 };
+		g.rate[i] = (struct roofline_rate){ .compute = 0.5, .memory = 0.5, .fixed_ns = 8 };
 	return g;
 }
 
@@ -131,10 +131,13 @@ static void test_rates(void)
 	};
 
 	is_int(linear_ns(&g, &w), 10 + 8, "without formats it is a phase as before");
-	w.part[FORMAT_FP8_BLOCK] = (struct roofline_part){ 5000, 2, 3, true };
+	w.part[FORMAT_FP8_BLOCK] =
+		(struct roofline_part){ .flops = 5000, .bytes = 2, .kernels = 3, .fp8 = true };
 	is_int(linear_ns(&g, &w), 10 + 2 + 10 + 6,
 	       "a format without rates has those of the phase, and a share of its fixed time");
-	g.rate[kind] = (struct roofline_rate){ 0.25, 0.5, 5 };
+	g.rate[kind] = (struct roofline_rate){
+		.compute = 0.25, .memory = 0.5, .fixed_ns = 5, .each = true
+	};
 	g.own[kind] = true;
 	is_int(linear_ns(&g, &w), 10 + 2 + 20 + 15, "... or its own, fixed for each product");
 	g.tflops_fp8 = 4;
@@ -144,13 +147,14 @@ static void test_rates(void)
 	w.part[FORMATS + FORMAT_FP8_BLOCK] = w.part[FORMAT_FP8_BLOCK];
 	w.part[FORMAT_FP8_BLOCK] = (struct roofline_part){ 0 };
 	is_int(linear_ns(&g, &w), 10 + 2 + 20 + 15, "experts have the rates of the format");
-	g.rate[experts] = (struct roofline_rate){ 0.125, 0.5, 0 };
+	g.rate[experts] = (struct roofline_rate){ .compute = 0.125, .memory = 0.5, .each = true };
 	g.own[experts] = true;
 	is_int(linear_ns(&g, &w), 10 + 2 + 40, "... or their own");
 
 	is_int(roofline_time(&g, NULL, decode, false, 1).cost_ns, 100 + 8,
 	       "decodes on a layout without rates have those of decodes");
-	g.rate[ROOFLINE_CACHES + 1] = (struct roofline_rate){ 0.5, 0.25, 1 };
+	g.rate[ROOFLINE_CACHES + 1] =
+		(struct roofline_rate){ .compute = 0.5, .memory = 0.25, .fixed_ns = 1 };
 	g.own[ROOFLINE_CACHES + 1] = true;
 	is_int(roofline_time(&g, NULL, decode, false, 1).cost_ns, 200 + 1, "... or its own");
 }

@@ -243,7 +243,7 @@ static struct roofline_gpu round_gpu(void)
 	struct roofline_gpu g = { .tflops = 1, .gbps = 1, .launch_ns = 100, .graph_launch_ns = 10 };
 
 	for (int i = 1; i < ROOFLINE_KINDS; i++) {
-		g.rate[i] = (struct roofline_rate){ 0.5, 0.5, 7 };
+		g.rate[i] = (struct roofline_rate){ .compute = 0.5, .memory = 0.5, .fixed_ns = 7 };
 		g.own[i] = true;
 	}
 	g.rate[PHASE_ATTEND].fixed_ns = 1000; /* of dense attention, and no executor's */

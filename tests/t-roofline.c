@@ -100,7 +100,8 @@ static void test_experts(void)
 	m.layer = &moe;
 	count(&m, "dense", false, &both, 1, w);
 	/* 258 pairs of row and expert: eight experts of 33 rows; a router 256 x 8 */
-	is_int((int64_t)w[PHASE_LINEAR].flops, 33816576 + 16908288 + 528384 + 138412032 + 69206016,
+	is_int((int64_t)w[PHASE_LINEAR].flops, 33816576 + 16908288 + 528384, "a router");
+	is_int((int64_t)w[PHASE_LINEAR].part[FORMATS].flops, 138412032 + 69206016,
 	       "experts: FLOPs of all rows, rounded up");
 	is_int((int64_t)w[PHASE_NORM].bytes, 330752 + 264704 + 270336 + 811008,
 	       "... two residuals in the first norm, rows gathered");
@@ -108,9 +109,47 @@ static void test_experts(void)
 	count(&m, "dense", false, &decode_only, 1, w);
 	/* QKV, output, router of one row; two experts of eight are read */
 	is_int((int64_t)w[PHASE_LINEAR].bytes,
-	       2 * (256 + 131072 + 512) + 2 * (256 + 65536 + 256) + 2 * (256 + 2048 + 8) +
-		       4 * (256 + 262144 + 1024) + 4 * (512 + 131072 + 256),
-	       "... a row touches the experts that it needs");
+	       2 * (256 + 131072 + 512) + 2 * (256 + 65536 + 256) + 2 * (256 + 2048 + 8),
+	       "... of one row");
+	is_int((int64_t)w[PHASE_LINEAR].part[FORMATS].bytes,
+	       4 * (256 + 262144 + 1024) + 4 * (512 + 131072 + 256),
+	       "... which touches the experts that it needs");
+}
+
+/* Rows that draw 2 of 8 experts each. */
+static void test_drawn_experts(void)
+{
+	static struct batch_entry decodes[] = {
+		{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+		{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
+	};
+	struct layer_spec moe = spec;
+	struct model m = small;
+	struct method *dense = parse("dense");
+	const struct roofline_subject s = { .model = &m, .method = dense, .drawn = true };
+	const double of[] = { 1, 1 };
+	struct roofline_work w[PHASE_COUNT];
+	const struct roofline_part *p = &w[PHASE_LINEAR].part[FORMATS];
+
+	moe.n_experts = 8;
+	moe.experts_per_tok = 2;
+	m.layer = &moe;
+	roofline_count(&s, 0, &(struct batch){ decodes, 1, 0, 1, NULL }, of, w);
+	is_int((int64_t)p->flops, 2 * (2 * 256 * 1024 + 2 * 512 * 256), "one row, two experts");
+	is_int((int64_t)p->edge_flops, (int64_t)p->flops, "... of one row each");
+	is_int((int64_t)p->bytes, 4 * (256 + 262144 + 1024) + 4 * (512 + 131072 + 256),
+	       "... are read");
+	roofline_count(&s, 0, &(struct batch){ decodes, 2, 0, 2, NULL }, of, w);
+	/* 8 (1 - (3 / 4)^2) = 3.5 experts, of 4 / 3.5 rows each */
+	is_int(llround(p->flops), 4 * (2 * 256 * 1024 + 2 * 512 * 256), "two rows, two each");
+	is_int(llround(p->edge_flops), 7 * (256 * 1024 + 512 * 256), "... of 3.5 experts");
+	is_int(llround(p->bytes), 7 * (262144 + 131072) + 8 * (256 + 1024 + 512 + 256),
+	       "... that are read");
+	roofline_count(&s, 0, &both, of, w);
+	is_int(llround(p->flops), 258 * (2 * 256 * 1024 + 2 * 512 * 256),
+	       "129 rows, none rounded up");
+	is_int(llround(p->edge_flops), 16 * (256 * 1024 + 512 * 256), "... touch all");
+	method_free(dense);
 }
 
 static void test_sparse_layer(void)
@@ -157,7 +196,7 @@ static struct roofline_gpu round_gpu(void)
 	struct roofline_gpu g = { .tflops = 1, .gbps = 1, .launch_ns = 100, .graph_launch_ns = 10 };
 
 	for (int i = 1; i < ROOFLINE_KINDS; i++)
-		g.rate[i] = (struct roofline_rate){ 0.5, 0.5, 7 };
+		g.rate[i] = (struct roofline_rate){ .compute = 0.5, .memory = 0.5, .fixed_ns = 7 };
 	return g;
 }
 
@@ -192,6 +231,37 @@ static void test_times(void)
 	w[PHASE_LINEAR].flops = 1e30;
 	is_int(roofline_time(&g, m, w, true, 3).cost_ns, INT64_MAX, "a cost ends with the clock");
 	method_free(m);
+}
+
+/* Edges, fixed times of each launch, and experts with rates of their own. */
+static void test_kernels(void)
+{
+	struct roofline_gpu g = round_gpu();
+	struct roofline_work w = {
+		.flops = 5000, .bytes = 40, .kernels = 4, .edge_flops = 100, .edge_bytes = 2
+	};
+	struct roofline_rate r = { .compute = 0.5, .memory = 0.5, .fixed_ns = 7 };
+	struct roofline_work all[PHASE_COUNT] = { 0 };
+
+	is_int(roofline_ns(&g, &r, &w), 80 + 7, "bytes bind");
+	r.each = true;
+	is_int(roofline_ns(&g, &r, &w), 80 + 4 * 7, "a fixed time of each launch");
+	r.edge = 10;
+	is_int(roofline_ns(&g, &r, &w), 120 + 4 * 7, "an edge adds its bytes");
+	w.bytes = 0;
+	r.edge = 500;
+	w.edge_bytes = 0;
+	is_int(roofline_ns(&g, &r, &w), 110 + 4 * 7, "... or its FLOPs");
+
+	all[PHASE_LINEAR] = (struct roofline_work){ .flops = 5000, .bytes = 2, .kernels = 4 };
+	all[PHASE_LINEAR].part[FORMATS] =
+		(struct roofline_part){ .flops = 1000, .bytes = 30, .kernels = 2, .edge_flops = 9 };
+	is_int(roofline_time(&g, NULL, all, true, 1).phase_ns[PHASE_LINEAR], 64 + 7,
+	       "experts in bf16 are like all products");
+	g.rate[ROOFLINE_EXPERTS] = r;
+	g.own[ROOFLINE_EXPERTS] = true;
+	is_int(roofline_time(&g, NULL, all, true, 1).phase_ns[PHASE_LINEAR], 10 + 3 + 60 + 2 * 7,
+	       "... unless they have rates: a share of the fixed time is the other products'");
 }
 
 static int64_t cost_of(const struct roofline_gpu *g, const struct model *model,
@@ -298,6 +368,7 @@ static void test_presets(void)
 
 #define PEAKS "{\"tflops\": 1, \"gbps\": 2, \"launch_ns\": 3, \"graph_launch_ns\": 4, "
 #define RATE "{\"compute\": 0.5, \"memory\": 0.6, \"fixed_ns\": 7}"
+#define TIMES "\"launch_ns\": 30, \"graph_launch_ns\": 40"
 #define PHASES_BUT_LINEAR \
 	"\"norm\": " RATE ", \"rope\": " RATE ", \"cache\": " RATE ", \"select\": " RATE \
 	", \"metadata\": " RATE ", \"copy\": " RATE ", \"attend\": " RATE ", \"decode\": " RATE \
@@ -343,6 +414,21 @@ static void test_bad_files(void)
 		  ": 'selectors.topk': want a name that this program has" },
 		{ PEAKS PHASES ", \"executors\": {\"paged\": {}}}",
 		  ": 'executors.paged.compute': want a share of the peak from 0.0001 to 10" },
+		{ PEAKS "\"phases\": {\"linear\": {\"compute\": 1, \"memory\": 1, \"fixed_ns\": 0, "
+			"\"edge\": -1}}}",
+		  ": 'phases.linear.edge': want a number from 0 to 1e6" },
+		{ PEAKS PHASES ", \"engines\": {\"x\": 1}}",
+		  ": 'engines.x.launch_ns': want a whole number of ns, at most a second" },
+		{ PEAKS PHASES ", \"engines\": {\"x\": {\"error\": -1}}}",
+		  ": 'engines.x.error': want a share in percent, from 0 to 1000" },
+		{ PEAKS PHASES ", \"engines\": {\"x\": {" TIMES ", \"phases\": {\"warp\": " RATE
+			       "}}}}",
+		  ": 'engines.x.phases.warp': want a name that this program has" },
+		{ PEAKS PHASES ", \"engines\": {\"x\": {" TIMES ", \"kv\": {\"kv-e4m3\": 1}}}}",
+		  ": 'engines.x.kv.kv-e4m3.compute': want a share of the peak from 0.0001 to 10" },
+		{ PEAKS PHASES ", \"engines\": {\"a\": {" TIMES "}, \"b\": {" TIMES
+			       "}, \"c\": {" TIMES "}, \"d\": {" TIMES "}, \"e\": {}}}",
+		  ": 'engines': want at most 4 engines" },
 	};
 	struct roofline_gpu g;
 	struct ar_err err = { 0 };
@@ -375,6 +461,34 @@ static void test_bad_files(void)
 	if (roofline_gpu_load(&g, path, &err))
 		bail_out("%s", err.msg);
 	ok(g.own[PHASE_MIX] && g.rate[PHASE_MIX].fixed_ns == 8, "or their own");
+}
+
+static void test_engines(void)
+{
+	struct roofline_gpu g, again;
+	const struct roofline_engine *e;
+	struct ar_err err = { 0 };
+
+	put(PEAKS PHASES ", \"engines\": {\"a\": {" TIMES "}, \"bc\": {" TIMES
+			 ", \"about\": \"x\", \"error\": 5.5, \"error_experts\": 9, "
+			 "\"phases\": {\"attend\": {\"compute\": 0.3, \"memory\": 0.4, "
+			 "\"fixed_ns\": 9, \"edge\": 64}}, \"experts\": {\"bf16\": " RATE "}}}}");
+	if (roofline_gpu_load(&g, path, &err) || roofline_gpu_write(&g, path, &err) ||
+	    roofline_gpu_load(&again, path, &err))
+		bail_out("%s", err.msg);
+	ok(!memcmp(again.rate, g.rate, sizeof g.rate) && again.n_engines == 2 &&
+		   !memcmp(again.engine, g.engine, sizeof g.engine),
+	   "engines are written and read again");
+	ok(!roofline_gpu_take(&g, "b-1") && g.launch_ns == 3, "an engine that it does not have");
+	e = roofline_gpu_take(&g, "bc-0.24");
+	ok(e && !strcmp(e->about, "x") && e->error == 5.5 && e->error_experts == 9,
+	   "one that it has says what its rates are");
+	ok(g.launch_ns == 30 && g.graph_launch_ns == 40 && g.rate[PHASE_ATTEND].edge == 64 &&
+		   g.rate[PHASE_ATTEND].each && g.own[ROOFLINE_EXPERTS] &&
+		   g.rate[ROOFLINE_EXPERTS].fixed_ns == 7,
+	   "... which stand in place of the GPU's");
+	ok(g.rate[PHASE_LINEAR].compute == 0.5 && !g.rate[PHASE_LINEAR].each,
+	   "... where it has them");
 }
 
 /* ---- densities ---- */
@@ -544,11 +658,14 @@ int main(void)
 	close(fd);
 	test_dense_layer();
 	test_experts();
+	test_drawn_experts();
 	test_sparse_layer();
 	test_times();
+	test_kernels();
 	test_monotonic();
 	test_presets();
 	test_bad_files();
+	test_engines();
 	test_densities();
 	test_capture();
 	test_no_memory();

@@ -25,12 +25,17 @@ struct roofline {
 };
 
 static const char *const latent_forms[] = { "auto", "absorb", "expand", NULL };
+static const char *const rates[] = { "own", "engine", NULL };
 
 /* clang-format off */
 static const struct opt roofline_opts[] = {
 	{ .name = "gpu", .type = OPT_STR, .off = offsetof(struct roofline_options, gpu),
 	  .arg = "NAME|FILE", .def = "h200", .choice = roofline_gpu_names,
 	  .help = "GPU to model: a preset, or a file of 'attnreplay calibrate roofline'" },
+	{ .name = "rates", .type = OPT_ENUM, .off = offsetof(struct roofline_options, rates),
+	  .arg = "own|engine", .def = "own", .own = "engine", .choice = rates,
+	  .help = "whose kernels to model: the ones here, or those of the policy's engine where "
+		  "the GPU has rates of them", .may_differ = true },
 	{ .name = "density", .type = OPT_LIST, .off = offsetof(struct roofline_options, density),
 	  .arg = "METHOD=SHARE",
 	  .help = "share of the (query, key) pairs that a sparse method computes; repeat the "
@@ -229,6 +234,8 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 	c->density = known_density(o, c->method);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
+	if (!st && o->rates == ROOFLINE_RATES_ENGINE && env->policy)
+		c->subject.drawn = roofline_gpu_take(&c->gpu, env->policy);
 	if (!st)
 		st = find_kinds(c, err);
 	if (!st)

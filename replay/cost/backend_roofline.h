@@ -6,8 +6,11 @@
 #include "replay/cost/roofline.h"
 #include "replay/engine/backend.h"
 
+enum roofline_rates { ROOFLINE_RATES_OWN, ROOFLINE_RATES_ENGINE };
+
 struct roofline_options {
 	char *gpu;		 /* as for roofline_gpu_load() */
+	int rates;		 /* enum roofline_rates */
 	struct opt_list density; /* METHOD=SHARE each */
 	int latent;		 /* enum roofline_latent */
 };

@@ -42,10 +42,28 @@ static void add_mlp(const struct layer_spec *l, const struct linear_format *up,
 	add_weights(&work[PHASE_LINEAR], down, experts, n_batch, rows, width, ffn, bias);
 }
 
-static void count_mlp(const struct model *m, const struct layer_spec *l, int rows,
+/* Experts that run, and rows of each. */
+struct load {
+	double experts, rows;
+};
+
+static struct load expert_load(const struct roofline_subject *s, const struct layer_spec *l,
+			       int rows)
+{
+	const struct expert_load even = layer_experts(l, rows);
+	double n = l->n_experts, k = l->experts_per_tok, touched;
+
+	if (!n || !s->drawn)
+		return (struct load){ even.experts, even.rows };
+	touched = n * (1 - pow(1 - k / n, rows));
+	return (struct load){ touched, rows * k / touched };
+}
+
+static void count_mlp(const struct roofline_subject *s, const struct layer_spec *l, int rows,
 		      struct roofline_work *work)
 {
-	const struct expert_load e = layer_experts(l, rows);
+	const struct model *m = s->model;
+	const struct load e = expert_load(s, l, rows);
 	const struct linear_format *f = l->format, *shared = &f[LINEAR_SHARED];
 	const bool experts = l->n_experts;
 	const double width = layer_expert_hidden(l, m->hidden);
@@ -81,9 +99,10 @@ static void count_cache(const struct layer_spec *l, int rows, struct roofline_wo
 	work[PHASE_ROPE] = (struct roofline_work){
 		.bytes = rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), .kernels = 1
 	};
-	work[PHASE_CACHE] = (struct roofline_work){
-		.bytes = rows * (BF16 * kv + (double)layer_cache_bytes(l)), .kernels = 1
-	};
+	work[PHASE_CACHE] =
+		(struct roofline_work){ .bytes = rows * (BF16 * kv + (double)layer_cache_bytes(l)),
+					.edge_bytes = rows,
+					.kernels = 1 };
 }
 
 /* Add the work of the products and norms around a mixer. */
@@ -127,7 +146,7 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 		return;
 	/* with what two mixers side by side left */
 	add_norm(&work[PHASE_NORM], rows, m->hidden, 1 + l->beside, l->post_norms);
-	count_mlp(m, l, rows, work);
+	count_mlp(s, l, rows, work);
 }
 
 static void count_head(const struct roofline_subject *s, int rows, int emit,
@@ -151,6 +170,7 @@ static void add_attention(const struct layer_spec *l, double n, double pairs, do
 			  struct roofline_work *w)
 {
 	w->flops += layer_pair_flops(l) * pairs;
+	w->edge_flops += layer_pair_flops(l) * n;
 	w->bytes += BF16 * n * (double)(layer_q_width(l) + layer_o_width(l));
 	w->bytes += (double)layer_cache_bytes(l) * keys;
 	w->kernels = 1;
@@ -282,13 +302,14 @@ int64_t roofline_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
 		    const struct roofline_work *w)
 {
 	double peak = g->tflops_fp8 > 0 ? g->tflops_fp8 : g->tflops;
-	double flops = w->flops + w->fp8_flops * g->tflops / peak;
+	double flops = w->flops + w->fp8_flops * g->tflops / peak + r->edge * w->edge_flops;
 	double compute = flops / (1e3 * g->tflops * r->compute);
-	double memory = w->bytes / (g->gbps * r->memory);
+	double memory = (w->bytes + r->edge * w->edge_bytes) / (g->gbps * r->memory);
 
 	if (!w->kernels)
 		return 0;
-	return num_add(in_ns(compute > memory ? compute : memory), r->fixed_ns);
+	return num_add(in_ns(compute > memory ? compute : memory),
+		       r->each ? num_mul(w->kernels, r->fixed_ns) : r->fixed_ns);
 }
 
 /* The rate of part i; NULL: that of the phase. */
@@ -311,15 +332,25 @@ static int64_t part_ns(const struct roofline_gpu *g, const struct roofline_rate 
 	double peak = p->fp8 && g->tflops_fp8 > 0 ? g->tflops_fp8 : g->tflops;
 	struct roofline_work one = { .flops = p->flops * g->tflops / peak,
 				     .bytes = p->bytes,
-				     .kernels = p->kernels };
+				     .kernels = p->kernels,
+				     .edge_flops = p->edge_flops * g->tflops / peak };
 
 	if (!p->kernels)
 		return 0;
-	x.fixed_ns = own ? num_mul(p->kernels, x.fixed_ns) : x.fixed_ns * p->kernels / w->kernels;
+	if (!x.each)
+		x.fixed_ns = x.fixed_ns * p->kernels / w->kernels;
 	return roofline_ns(g, &x, &one);
 }
 
-/* Time of w with its parts.  Products in bf16 have their share of the phase's fixed time. */
+static void join(struct roofline_work *w, const struct roofline_part *p)
+{
+	w->flops += p->flops;
+	w->bytes += p->bytes;
+	w->edge_flops += p->edge_flops;
+}
+
+/* Time of w with its parts.  Products in bf16 have their share of the phase's fixed time; those of
+ * experts without rates of their own are like the others. */
 static int64_t whole_ns(const struct roofline_gpu *g, const struct roofline_rate *r,
 			const struct roofline_work *w)
 {
@@ -328,10 +359,14 @@ static int64_t whole_ns(const struct roofline_gpu *g, const struct roofline_rate
 	int64_t sum = 0;
 
 	for (int i = 0; i < ROOFLINE_PARTS; i++) {
+		if (i % FORMATS == FORMAT_BF16 && !part_rate(g, i)) {
+			join(&one, &w->part[i]);
+			continue;
+		}
 		sum = num_add(sum, part_ns(g, r, w, i));
 		one.kernels -= w->part[i].kernels;
 	}
-	if (w->kernels)
+	if (w->kernels && !rest.each)
 		rest.fixed_ns = rest.fixed_ns * one.kernels / w->kernels;
 	return num_add(sum, roofline_ns(g, &rest, &one));
 }

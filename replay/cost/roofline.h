@@ -33,7 +33,11 @@
  *
  * A layer with a window or chunks has no selection, and pairs and keys within them only.
  *
- * A phase takes max(FLOPs / compute rate, bytes / memory rate) + fixed time in a layer.
+ * A phase takes max(FLOPs / compute rate, bytes / memory rate) + fixed time in a layer.  Products
+ * of experts, and of weights in another format than bf16, are parts that take theirs each.
+ *
+ * The kernels here spread the rows of a batch evenly over as many experts as they can.  In an
+ * engine each row draws its k of E experts: n rows touch E (1 - (1 - k / E)^n) of them on average.
  */
 #ifndef AR_ROOFLINE_H
 #define AR_ROOFLINE_H
@@ -52,21 +56,23 @@ struct roofline_subject {
 	const struct method *method;
 	bool attention_only; /* no linear, norm, mix and head */
 	enum roofline_latent latent;
+	bool drawn; /* each row draws its experts; else they get rows evenly */
 };
 
 /* Products with weights in a format: part i of the kind ROOFLINE_FORMATS + i. */
 enum { ROOFLINE_PARTS = 2 * FORMATS };
 struct roofline_part {
-	double flops, bytes;
+	double flops, bytes, edge_flops;
 	int kernels;
 	bool fp8; /* rows are quantized as well */
 };
 
 struct roofline_work {
 	double flops, bytes;
-	int kernels;	  /* launches, of parts as well; 0: the phase does not run */
-	double fp8_flops; /* in addition */
-	int kind;	  /* of rates, where the GPU has them; 0: that of the phase */
+	int kernels;		       /* launches, of parts as well; 0: the phase does not run */
+	double edge_flops, edge_bytes; /* of each unit of a rate's edge */
+	double fp8_flops;	       /* in addition */
+	int kind;		       /* of rates, where the GPU has them; 0: that of the phase */
 	struct roofline_part part[ROOFLINE_PARTS]; /* in addition */
 };
 

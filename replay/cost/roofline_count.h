@@ -13,22 +13,24 @@ static inline void add_product(struct roofline_work *w, double n_batch, double m
 			       double k, int bias)
 {
 	w->flops += 2 * n_batch * m * n * k;
+	w->edge_flops += 2 * n_batch * n * k;
 	w->bytes += BF16 * n_batch * (m * k + n * k + m * n + bias * n);
 	w->kernels++;
 }
 
-/* The same with weights in format f, of which experts have rates of their own. */
+/* The same with weights in format f, of which experts have rates of their own, in bf16 as well. */
 static inline void add_weights(struct roofline_work *w, const struct linear_format *f, bool experts,
 			       double n_batch, double m, double n, double k, int bias)
 {
 	struct roofline_part *p = &w->part[f->kind + (experts ? FORMATS : 0)];
 	const bool fp8 = format_is_fp8_product(f);
 
-	if (f->kind == FORMAT_BF16) {
+	if (f->kind == FORMAT_BF16 && !experts) {
 		add_product(w, n_batch, m, n, k, bias);
 		return;
 	}
 	p->flops += 2 * n_batch * m * n * k;
+	p->edge_flops += 2 * n_batch * n * k;
 	p->bytes += n_batch * ((fp8 ? 1 : BF16) * m * k + BF16 * (m * n + bias * n) +
 			       (double)format_bytes(f, (int64_t)n, (int64_t)k));
 	p->kernels++;

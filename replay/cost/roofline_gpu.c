@@ -2,7 +2,8 @@
 /* Files of GPUs for the roofline model.  A file is a JSON object with peak rates, "launch_ns",
  * "graph_launch_ns", and "memory_bytes" where it is known.  "phases" has the rates of each phase;
  * "selectors" and "executors" have the rates of some selectors and executors.  "formats", "experts"
- * and "kv", which may be missing, have those of number formats. */
+ * and "kv", which may be missing, have those of number formats.  "engines", which may be missing,
+ * has an object with such members for some engines. */
 #include "config.h"
 #include "replay/cost/roofline_gpu.h"
 
@@ -22,7 +23,7 @@
 
 enum { FILE_MAX = 1 << 20 };
 
-static const double share_min = 0.0001, share_max = 10, rate_max = 1e9;
+static const double share_min = 0.0001, share_max = 10, rate_max = 1e9, edge_max = 1e6;
 static const int64_t time_max = 1000000000; /* a second */
 static const int64_t memory_max = (int64_t)1 << 50;
 
@@ -85,9 +86,9 @@ static int format_kind(const char *name)
 
 static int expert_kind(const char *name)
 {
-	int i = format_kind(name);
+	int i = format_find(name);
 
-	return i < 0 ? i : i - ROOFLINE_FORMATS + ROOFLINE_EXPERTS;
+	return i < 0 ? i : ROOFLINE_EXPERTS + i;
 }
 
 int roofline_cache_kind(const struct cache_layout *l)
@@ -115,9 +116,14 @@ static const char *executor_name(int i)
 	return i < executor_count() ? executors[i]->name : NULL;
 }
 
+static const char *expert_of(int i)
+{
+	return i < FORMATS ? format_name((enum format_kind)i) : NULL;
+}
+
 static const char *format_of(int i)
 {
-	return i > FORMAT_BF16 && i < FORMATS ? format_name((enum format_kind)i) : NULL;
+	return i > FORMAT_BF16 ? expert_of(i) : NULL;
 }
 
 static const char *cache_name(int i)
@@ -150,15 +156,16 @@ static const struct group {
 	int from;
 	bool whole; /* every kind must be there, or its stand-in */
 	bool extra; /* the member may be missing */
+	bool each;  /* fixed_ns is of each launch */
 } groups[] = {
-	{ "phases", "", phase_kind, phase_of, 1, true, false },
+	{ "phases", "", phase_kind, phase_of, 1, true, false, false },
 	{ "selectors", "select ", roofline_selector_kind, selector_name, ROOFLINE_SELECTORS, false,
-	  false },
+	  false, false },
 	{ "executors", "attend ", roofline_executor_kind, executor_name, ROOFLINE_EXECUTORS, false,
-	  false },
-	{ "formats", "linear ", format_kind, format_of, ROOFLINE_FORMATS, false, true },
-	{ "experts", "experts ", expert_kind, format_of, ROOFLINE_EXPERTS, false, true },
-	{ "kv", "decode ", cache_kind, cache_name, ROOFLINE_CACHES, false, true },
+	  false, false },
+	{ "formats", "linear ", format_kind, format_of, ROOFLINE_FORMATS, false, true, true },
+	{ "experts", "experts ", expert_kind, expert_of, ROOFLINE_EXPERTS, false, true, true },
+	{ "kv", "decode ", cache_kind, cache_name, ROOFLINE_CACHES, false, true, false },
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
@@ -206,7 +213,7 @@ static enum ar_status bad_key(const char *path, const char *key, const char *wan
 static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const char *key,
 			       const char *path, struct ar_err *err)
 {
-	char where[128];
+	char where[160];
 
 	snprintf(where, sizeof where, "%s.compute", key);
 	if (!json_real(cJSON_GetObjectItemCaseSensitive(o, "compute"), share_min, share_max,
@@ -219,6 +226,10 @@ static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const ch
 	snprintf(where, sizeof where, "%s.fixed_ns", key);
 	if (!json_int(cJSON_GetObjectItemCaseSensitive(o, "fixed_ns"), 0, time_max, &r->fixed_ns))
 		return bad_key(path, where, "a whole number of ns, at most a second", err);
+	snprintf(where, sizeof where, "%s.edge", key);
+	if (cJSON_HasObjectItem(o, "edge") &&
+	    !json_real(cJSON_GetObjectItemCaseSensitive(o, "edge"), 0, edge_max, &r->edge))
+		return bad_key(path, where, "a number from 0 to 1e6", err);
 	return AR_OK;
 }
 
@@ -229,35 +240,71 @@ static const int stand_in[PHASE_COUNT] = {
 	[PHASE_LATENT] = PHASE_LINEAR,
 };
 
-static enum ar_status get_group(struct roofline_gpu *g, const struct group *group, const cJSON *o,
+/* Rates to read: of the GPU or of an engine.  key: of the object that has them, with a dot. */
+struct rates {
+	struct roofline_rate *rate;
+	bool *own;
+	const char *key;
+};
+
+static enum ar_status get_group(const struct rates *to, const struct group *group, const cJSON *o,
 				const char *path, struct ar_err *err)
 {
 	const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, group->key), *v;
-	enum ar_status st = AR_OK;
-	char key[96], name[64];
+	enum ar_status st;
+	char key[128];
 
 	cJSON_ArrayForEach(v, list) {
 		int kind = v->string ? group->kind(v->string) : -1;
 
-		snprintf(key, sizeof key, "%s.%.64s", group->key, v->string ? v->string : "");
+		snprintf(key, sizeof key, "%s%s.%.64s", to->key, group->key,
+			 v->string ? v->string : "");
 		if (kind < 0)
 			return bad_key(path, key, "a name that this program has", err);
-		st = get_rate(&g->rate[kind], v, key, path, err);
+		st = get_rate(&to->rate[kind], v, key, path, err);
 		if (st)
 			return st;
-		g->own[kind] = true;
+		to->rate[kind].each = group->each;
+		to->own[kind] = true;
 	}
-	for (int p = 1; group->whole && p < PHASE_COUNT && !st; p++) {
-		if (!member_name(group, p, name, sizeof name) || g->own[p])
+	return AR_OK;
+}
+
+/* Rates that a group lacks are those of their stand-ins. */
+static enum ar_status fill_group(const struct rates *to, const struct group *group,
+				 const char *path, struct ar_err *err)
+{
+	char key[96], name[64];
+
+	for (int p = 1; p < PHASE_COUNT; p++) {
+		if (!member_name(group, p, name, sizeof name) || to->own[p])
 			continue;
 		if (stand_in[p]) {
-			g->rate[p] = g->rate[stand_in[p]];
+			to->rate[p] = to->rate[stand_in[p]];
 			continue;
 		}
 		snprintf(key, sizeof key, "%s.%s", group->key, name);
-		st = bad_key(path, key, "an object with compute, memory and fixed_ns", err);
+		return bad_key(path, key, "an object with compute, memory and fixed_ns", err);
 	}
-	return st;
+	return AR_OK;
+}
+
+static enum ar_status get_times(int64_t *launch, int64_t *graph, const cJSON *o, const char *prefix,
+				const char *path, struct ar_err *err)
+{
+	const struct {
+		const char *key;
+		int64_t *to;
+	} times[] = { { "launch_ns", launch }, { "graph_launch_ns", graph } };
+	char key[96];
+
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(key, sizeof key, "%s%s", prefix, times[i].key);
+		if (!json_int(cJSON_GetObjectItemCaseSensitive(o, times[i].key), 0, time_max,
+			      times[i].to))
+			return bad_key(path, key, "a whole number of ns, at most a second", err);
+	}
+	return AR_OK;
 }
 
 static enum ar_status get_peaks(struct roofline_gpu *g, const cJSON *o, const char *path,
@@ -267,20 +314,15 @@ static enum ar_status get_peaks(struct roofline_gpu *g, const cJSON *o, const ch
 		const char *key;
 		double *to;
 	} peaks[] = { { "tflops", &g->tflops }, { "gbps", &g->gbps } };
-	const struct {
-		const char *key;
-		int64_t *to;
-	} times[] = { { "launch_ns", &g->launch_ns }, { "graph_launch_ns", &g->graph_launch_ns } };
+	enum ar_status st;
 
 	for (size_t i = 0; i < 2; i++)
 		if (!json_real(cJSON_GetObjectItemCaseSensitive(o, peaks[i].key), 0.001, rate_max,
 			       peaks[i].to))
 			return bad_key(path, peaks[i].key, "a number from 0.001 to 1e9", err);
-	for (size_t i = 0; i < 2; i++)
-		if (!json_int(cJSON_GetObjectItemCaseSensitive(o, times[i].key), 0, time_max,
-			      times[i].to))
-			return bad_key(path, times[i].key, "a whole number of ns, at most a second",
-				       err);
+	st = get_times(&g->launch_ns, &g->graph_launch_ns, o, "", path, err);
+	if (st)
+		return st;
 	if (cJSON_HasObjectItem(o, "tflops_fp8") &&
 	    !json_real(cJSON_GetObjectItemCaseSensitive(o, "tflops_fp8"), 0.001, rate_max,
 		       &g->tflops_fp8))
@@ -300,9 +342,56 @@ static void get_text(const cJSON *o, const char *key, char *to, size_t n)
 	snprintf(to, n, "%s", s ? s : "");
 }
 
+/* The rates of an engine.  What it says of its errors may be missing. */
+static enum ar_status get_engine(struct roofline_engine *e, const cJSON *o, const char *path,
+				 struct ar_err *err)
+{
+	const struct {
+		const char *key;
+		double *to;
+	} errors[] = { { "error", &e->error }, { "error_experts", &e->error_experts } };
+	char prefix[64], key[96];
+	const struct rates to = { e->rate, e->own, prefix };
+	enum ar_status st;
+
+	snprintf(e->name, sizeof e->name, "%s", o->string ? o->string : "");
+	snprintf(prefix, sizeof prefix, "engines.%s.", e->name);
+	get_text(o, "about", e->about, sizeof e->about);
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(key, sizeof key, "%s%s", prefix, errors[i].key);
+		if (cJSON_HasObjectItem(o, errors[i].key) &&
+		    !json_real(cJSON_GetObjectItemCaseSensitive(o, errors[i].key), 0, 1000,
+			       errors[i].to))
+			return bad_key(path, key, "a share in percent, from 0 to 1000", err);
+	}
+	st = get_times(&e->launch_ns, &e->graph_launch_ns, o, prefix, path, err);
+	for (int i = 0; i < N_GROUPS && !st; i++)
+		st = get_group(&to, &groups[i], o, path, err);
+	for (int kind = 0; kind < ROOFLINE_KINDS; kind++)
+		e->rate[kind].each = true;
+	return st;
+}
+
+static enum ar_status get_engines(struct roofline_gpu *g, const cJSON *o, const char *path,
+				  struct ar_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, "engines"), *v;
+	enum ar_status st;
+
+	cJSON_ArrayForEach(v, list) {
+		if (g->n_engines == ROOFLINE_ENGINES_MAX)
+			return bad_key(path, "engines", "at most 4 engines", err);
+		st = get_engine(&g->engine[g->n_engines++], v, path, err);
+		if (st)
+			return st;
+	}
+	return AR_OK;
+}
+
 static enum ar_status parse_gpu(struct roofline_gpu *g, const char *text, const char *path,
 				struct ar_err *err)
 {
+	const struct rates to = { g->rate, g->own, "" };
 	cJSON *o;
 	enum ar_status st = json_parse_file(&o, text, path, err);
 
@@ -311,8 +400,13 @@ static enum ar_status parse_gpu(struct roofline_gpu *g, const char *text, const 
 	get_text(o, "about", g->about, sizeof g->about);
 	get_text(o, "source", g->source, sizeof g->source);
 	st = get_peaks(g, o, path, err);
-	for (int i = 0; i < N_GROUPS && !st; i++)
-		st = get_group(g, &groups[i], o, path, err);
+	for (int i = 0; i < N_GROUPS && !st; i++) {
+		st = get_group(&to, &groups[i], o, path, err);
+		if (!st && groups[i].whole)
+			st = fill_group(&to, &groups[i], path, err);
+	}
+	if (!st)
+		st = get_engines(g, o, path, err);
 	cJSON_Delete(o);
 	return st;
 }
@@ -369,31 +463,72 @@ enum ar_status roofline_gpu_load(struct roofline_gpu *g, const char *name_or_pat
 	return st;
 }
 
-/* ---- writing ---- */
-
-static void put_rate(const char *name, const struct roofline_rate *r, bool first, FILE *f)
+const struct roofline_engine *roofline_gpu_take(struct roofline_gpu *g, const char *policy)
 {
-	fprintf(f, "%s\n    \"%s\": {\"compute\": %.6g, \"memory\": %.6g, \"fixed_ns\": %lld}",
-		first ? "" : ",", name, r->compute, r->memory, (long long)r->fixed_ns);
+	const struct roofline_engine *e = NULL;
+
+	for (int i = 0; i < g->n_engines; i++)
+		if (!strncmp(policy, g->engine[i].name, strlen(g->engine[i].name)))
+			e = &g->engine[i];
+	if (!e)
+		return NULL;
+	g->launch_ns = e->launch_ns;
+	g->graph_launch_ns = e->graph_launch_ns;
+	for (int kind = 0; kind < ROOFLINE_KINDS; kind++) {
+		if (!e->own[kind])
+			continue;
+		g->rate[kind] = e->rate[kind];
+		g->own[kind] = true;
+	}
+	return e;
 }
 
-static void put_group(const struct roofline_gpu *g, const struct group *group, FILE *f)
+/* ---- writing ---- */
+
+static void put_rate(const char *name, const struct roofline_rate *r, bool first,
+		     const char *indent, FILE *f)
 {
-	bool first = true, any = !group->extra;
+	fprintf(f, "%s\n%s  \"%s\": {\"compute\": %.6g, \"memory\": %.6g, \"fixed_ns\": %lld",
+		first ? "" : ",", indent, name, r->compute, r->memory, (long long)r->fixed_ns);
+	if (r->edge > 0)
+		fprintf(f, ", \"edge\": %.6g", r->edge);
+	fputc('}', f);
+}
+
+static void put_group(const struct roofline_rate *rate, const bool *own, const struct group *group,
+		      bool any, const char *indent, FILE *f)
+{
+	bool first = true;
 	char name[64];
 
 	for (int k = group->from; k < ROOFLINE_KINDS && group_of(k) == group; k++)
-		any = any || g->own[k];
+		any = any || own[k];
 	if (!any)
 		return;
-	fprintf(f, ",\n  \"%s\": {", group->key);
+	fprintf(f, ",\n%s\"%s\": {", indent, group->key);
 	for (int k = group->from; k < ROOFLINE_KINDS && group_of(k) == group; k++) {
-		if (!g->own[k] || !member_name(group, k, name, sizeof name))
+		if (!own[k] || !member_name(group, k, name, sizeof name))
 			continue;
-		put_rate(name, &g->rate[k], first, f);
+		put_rate(name, &rate[k], first, indent, f);
 		first = false;
 	}
-	fputs(first ? "}" : "\n  }", f);
+	fprintf(f, "%s%s}", first ? "" : "\n", first ? "" : indent);
+}
+
+static void put_engine(const struct roofline_engine *e, bool first, FILE *f)
+{
+	fputs(first ? "\n    " : ",\n    ", f);
+	text_put_json(e->name, f);
+	fputs(": {\n      \"about\": ", f);
+	text_put_json(e->about, f);
+	if (e->error > 0)
+		fprintf(f, ",\n      \"error\": %.6g,\n      \"error_experts\": %.6g", e->error,
+			e->error_experts);
+	fprintf(f, ",\n      \"launch_ns\": %lld,\n      \"graph_launch_ns\": %lld",
+		(long long)e->launch_ns, (long long)e->graph_launch_ns);
+	for (int i = 0; i < N_GROUPS; i++)
+		put_group(e->rate, e->own, &groups[i], false, "      ", f);
+	fputs("\n    }", f);
 }
 
 enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path,
@@ -417,8 +552,11 @@ enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path
 	if (g->memory_bytes)
 		fprintf(out.f, ",\n  \"memory_bytes\": %lld", (long long)g->memory_bytes);
 	for (int i = 0; i < N_GROUPS; i++)
-		put_group(g, &groups[i], out.f);
-	fputs("\n}\n", out.f);
+		put_group(g->rate, g->own, &groups[i], !groups[i].extra, "  ", out.f);
+	fputs(g->n_engines ? ",\n  \"engines\": {" : "", out.f);
+	for (int i = 0; i < g->n_engines; i++)
+		put_engine(&g->engine[i], !i, out.f);
+	fputs(g->n_engines ? "\n  }\n}\n" : "\n}\n", out.f);
 	st = outfile_commit(&out, err);
 	outfile_release(&out);
 	return st;

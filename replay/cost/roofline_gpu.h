@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs for the roofline model: peak rates, and the share of each rate that the kernels reach.  A
- * GPU is a preset in replay/cost/gpus/ or a file of 'attnreplay calibrate roofline'. */
+/* GPUs for the roofline model: peak rates, and the share of each rate that the kernels reach, those
+ * of this program and those of engines.  A GPU is a preset in replay/cost/gpus/ or a file of
+ * 'attnreplay calibrate roofline'. */
 #ifndef AR_ROOFLINE_GPU_H
 #define AR_ROOFLINE_GPU_H
 
@@ -18,10 +19,14 @@
 extern const char *const roofline_gpu_names[];
 
 /* compute, memory: share of the peak rate, above 0, at most 10.  Data that stay in a cache move
- * faster than memory's peak.  fixed_ns: time of a layer (head: of an iteration) without work. */
+ * faster than memory's peak.  fixed_ns: time of a layer (head: of an iteration) without work, or of
+ * each launch.  edge: what tiles compute beyond the work: rows of each matrix product, keys of each
+ * row of attention, bytes of each row of the KV cache. */
 struct roofline_rate {
 	double compute, memory;
 	int64_t fixed_ns;
+	double edge;
+	bool each; /* fixed_ns is of each launch */
 };
 
 /* Rates of kind i: 0 < i < PHASE_COUNT: of the phase.  From ROOFLINE_SELECTORS on: of the
@@ -29,10 +34,11 @@ struct roofline_rate {
  * without rates has the rates of phase select, an executor without rates the rates of attend.
  *
  * From ROOFLINE_FORMATS on: of products with weights in a format, by enum format_kind; from
- * ROOFLINE_EXPERTS on: of those of experts.  Compute is a share of tflops_fp8 where rows are
- * quantized and the GPU has fp8 units, fixed_ns is of each product.  Without rates experts have
- * those of the format, and a format those of linear.  From ROOFLINE_CACHES on: of decodes on a
- * layout of the KV cache, in the order of cache_layouts; without rates those of decode. */
+ * ROOFLINE_EXPERTS on: of those of experts, in bf16 as well.  Compute is a share of tflops_fp8
+ * where rows are quantized and the GPU has fp8 units, fixed_ns is of each launch.  Without rates
+ * experts have those of the format, and a format those of linear.  From ROOFLINE_CACHES on: of
+ * decodes on a layout of the KV cache, in the order of cache_layouts; without rates those of
+ * decode. */
 enum {
 	EXECUTORS_MAX = 16,
 	CACHES_MAX = 16,
@@ -43,6 +49,20 @@ enum {
 	ROOFLINE_CACHES = ROOFLINE_EXPERTS + FORMATS,
 	ROOFLINE_KINDS = ROOFLINE_CACHES + CACHES_MAX
 };
+
+/* The kernels of an engine: rates that stand in place of the GPU's, of which fixed_ns is of each
+ * launch.  A kind that it lacks keeps the GPU's. */
+struct roofline_engine {
+	char name[32];	 /* that the name of its policies begins with */
+	char about[320]; /* the origin of its rates */
+	/* Mean of the errors' sizes in steps that the rates were not fitted to, in percent: of all,
+	 * and of those of a model with experts.  0: not known. */
+	double error, error_experts;
+	int64_t launch_ns, graph_launch_ns;
+	struct roofline_rate rate[ROOFLINE_KINDS];
+	bool own[ROOFLINE_KINDS];
+};
+enum { ROOFLINE_ENGINES_MAX = 4 };
 
 struct roofline_gpu {
 	char name[64];	 /* of the preset or file */
@@ -58,7 +78,13 @@ struct roofline_gpu {
 	int64_t launch_ns, graph_launch_ns;
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS]; /* the kind has rates of its own */
+	struct roofline_engine engine[ROOFLINE_ENGINES_MAX];
+	int n_engines;
 };
+
+/* Take the rates of the engine whose name policy begins with, in place of the GPU's.  Returns the
+ * engine, a part of *g; NULL: the GPU has no rates of it. */
+const struct roofline_engine *roofline_gpu_take(struct roofline_gpu *g, const char *policy);
 
 /* The kind of selector or executor name.  -1: there is none. */
 int roofline_selector_kind(const char *name);

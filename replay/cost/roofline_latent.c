@@ -40,6 +40,7 @@ void roofline_latent_rows(const struct roofline_subject *s, const struct layer_s
 	};
 	work[PHASE_CACHE] = (struct roofline_work){ .bytes = rows * (BF16 * layer_key_dim(l) +
 								     (double)layer_latent_bytes(l)),
+						    .edge_bytes = rows,
 						    .kernels = 1 };
 	if (!s->attention_only) {
 		add_moves(&work[PHASE_NORM], (2.0 * rows + 1) * latents);
@@ -70,6 +71,7 @@ static void add_absorbed(const struct layer_spec *l, double n, double pairs, dou
 			 struct forms *f, struct roofline_work *w)
 {
 	w->flops += layer_absorbed_flops(l) * pairs;
+	w->edge_flops += layer_absorbed_flops(l) * n;
 	w->bytes += BF16 * n * l->q_heads * (layer_key_dim(l) + (double)l->mla.kv_lora);
 	w->bytes += (double)layer_latent_bytes(l) * keys;
 	w->kernels = 1;
@@ -80,6 +82,7 @@ static void add_expanded(const struct layer_spec *l, double n, double pairs, dou
 			 struct forms *f, struct roofline_work *w)
 {
 	w->flops += layer_pair_flops(l) * pairs;
+	w->edge_flops += layer_pair_flops(l) * n;
 	w->bytes += BF16 * n * (double)(layer_q_width(l) + layer_o_width(l));
 	w->bytes += BF16 * keys * ((double)layer_expanded_width(l) + l->rotary_dim);
 	w->kernels = 1;

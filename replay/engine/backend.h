@@ -48,6 +48,7 @@ struct backend_env {
 	bool attention_only;
 	struct prof *prof;   /* cuda: tracing session, or NULL */
 	struct costs *costs; /* cost: the table, or NULL */
+	const char *policy;  /* its name; NULL: there is none */
 };
 
 /* The source of a cost.  The three after the formula are of a table of measured costs. */

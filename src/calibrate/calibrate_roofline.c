@@ -29,6 +29,19 @@ static int kind_of(const struct roofline_run *r, enum phase p)
 		       (int)p;
 }
 
+/* The work of a phase with its parts, which run in bf16 where kernels are measured. */
+static struct roofline_point point_of(const struct roofline_gpu *g, const struct roofline_work *w,
+				      double ns)
+{
+	double flops = w->flops, bytes = w->bytes;
+
+	for (int i = 0; i < ROOFLINE_PARTS; i++) {
+		flops += w->part[i].flops;
+		bytes += w->part[i].bytes;
+	}
+	return (struct roofline_point){ flops / (1e3 * g->tflops), bytes / g->gbps, ns };
+}
+
 /* The points of a kind, from all runs.  Returns their number. */
 static size_t take_points(const struct roofline_runs *in, const struct roofline_gpu *g, int kind,
 			  struct roofline_point *to)
@@ -43,10 +56,7 @@ static size_t take_points(const struct roofline_runs *in, const struct roofline_
 			int times = p == PHASE_HEAD ? 1 : r->n_layers;
 
 			if (kind_of(r, p) == kind && s->work[p].kernels && s->phase_ns[p] > 0)
-				to[n++] = (struct roofline_point){ s->work[p].flops /
-									   (1e3 * g->tflops),
-								   s->work[p].bytes / g->gbps,
-								   (double)s->phase_ns[p] / times };
+				to[n++] = point_of(g, &s->work[p], (double)s->phase_ns[p] / times);
 		}
 	}
 	return n;

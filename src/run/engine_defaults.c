@@ -288,7 +288,7 @@ static enum ar_status set_values(struct run_options *o, const struct values *v, 
 		    { "async-scheduling", v->async },
 		    { "enable-prefix-caching", v->prefix_cache },
 		    { "gpu-memory-utilization", v->memory_share } };
-	enum ar_status st = AR_OK;
+	enum ar_status st = opt_set_default(o->group, "rates", "engine", err);
 
 	for (size_t i = 0; i < sizeof all / sizeof *all && !st; i++) {
 		char text[32];

@@ -212,17 +212,41 @@ static enum ar_status prepare_inputs(struct run_inputs *in, const struct run_opt
 	return st;
 }
 
+/* Say whose kernels have the rates, and how far off they are. */
+static void describe_rates(struct run_inputs *in, struct roofline_gpu *g, int rates)
+{
+	const struct roofline_engine *e = rates == ROOFLINE_RATES_ENGINE ?
+						  roofline_gpu_take(g, in->limits.policy->name) :
+						  NULL;
+	const size_t size = sizeof in->rates;
+	size_t n;
+
+	if (!e) {
+		snprintf(in->rates, size, "of the kernels here%s",
+			 rates == ROOFLINE_RATES_ENGINE ? ": it has none of the policy's engine" :
+							  "");
+		return;
+	}
+	n = (size_t)snprintf(in->rates, size, "of %s's kernels", e->name);
+	if (e->error > 0)
+		snprintf(in->rates + n, size - n,
+			 ", off by %.1f %% on average, by %.1f %% with experts", e->error,
+			 e->error_experts);
+}
+
 /* A GPU or a density that backend roofline cannot use fails before anything runs. */
-static enum ar_status try_roofline(const struct run_inputs *in, const struct run_session *s,
+static enum ar_status try_roofline(struct run_inputs *in, const struct run_session *s,
 				   struct ar_err *err)
 {
 	const struct roofline_options *o = run_options_of(&s->o, &backend_roofline);
-	struct roofline_gpu unused;
+	struct roofline_gpu g;
 	enum ar_status st;
 
 	if (s->backend != &backend_roofline)
 		return AR_OK;
-	st = roofline_gpu_load(&unused, o->gpu, err);
+	st = roofline_gpu_load(&g, o->gpu, err);
+	if (!st)
+		describe_rates(in, &g, o->rates);
 	return st ? st : roofline_check_density(o, in->plan, in->n_runs, s->o.captures.n, err);
 }
 

@@ -100,6 +100,7 @@ struct run_inputs {
 	char **method;		  /* [n_methods] of --method, as written; NULL: none */
 	struct plan **plan;	  /* [n_runs] the method of each run; NULL: none */
 	struct dense_as dense_as; /* of --dense-as-engine */
+	char rates[128];	  /* of backend roofline, in words */
 
 	size_t n_methods; /* at least 1 */
 	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */

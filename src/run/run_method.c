@@ -72,7 +72,8 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 				       .memory_share = s->o.memory_share,
 				       .blocks = &s->blocks,
 				       .seed = (uint64_t)s->o.seed,
-				       .costs = in->costs };
+				       .costs = in->costs,
+				       .policy = in->limits.policy->name };
 	if (!run_needs_model(s))
 		return;
 	s->env.model = &in->model;

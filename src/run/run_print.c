@@ -132,6 +132,7 @@ static void print_clock(const struct run_inputs *in, const struct run_session *s
 		const struct roofline_options *roof = run_options_of(&s->o, &backend_roofline);
 
 		put_after(", not measured: the roofline of ", roof->gpu);
+		printf("\nrates     %s", in->rates);
 	} else if (c) {
 		printf(", from %zu iterations", cost_table_size(c->table));
 		put_after(" of ", c->name);
