@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/jsonval.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "model/cache_layout.h"
 #include "model/params.h"
@@ -567,11 +568,74 @@ enum ar_status model_set_formats(struct model *m, const char *weights, const cha
 	return st ? st : set_kv(m, none && (!kv || !strcmp(kv, "auto")) ? "bfloat16" : kv, err);
 }
 
+/* Words of a list: layers of m from *from to *to; or those with a window. */
+static enum ar_status read_skip(const struct model *m, const char *word, size_t n, uint64_t *from,
+				uint64_t *to, bool *window, struct ar_err *err)
+{
+	static const char name[] = "sliding_window";
+
+	*from = 0;
+	*to = (uint64_t)m->n_layers - 1;
+	*window = n == strlen(name) && !memcmp(word, name, n);
+	if (*window || (num_range(word, n, from, to) && *to < (uint64_t)m->n_layers))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "kv-cache-dtype-skip-layers '%.*s': want layers from 0 to %d, such as 0 or "
+		       "4-6, or sliding_window",
+		       (int)n, word, m->n_layers - 1);
+}
+
+enum ar_status model_skip_kv(struct model *m, const char *list, struct ar_err *err)
+{
+	const char *word = list;
+	int n_set = 0;
+
+	for (size_t n = strcspn(word, ",");; n = strcspn(word, ",")) {
+		uint64_t from, to;
+		bool window;
+		enum ar_status st = read_skip(m, word, n, &from, &to, &window, err);
+
+		if (st)
+			return st;
+		for (uint64_t i = from; i <= to; i++) {
+			struct layer_spec *x = &m->layer[i];
+
+			if (cache_is_bf16(x->cache) || (window && x->mixer != MIX_WINDOW))
+				continue;
+			x->cache = x->mixer == MIX_LATENT ?
+					   cache_layout_latent(NULL, x->index.heads, x->index.own) :
+					   NULL;
+			n_set++;
+		}
+		if (!word[n])
+			break;
+		word += n + 1;
+	}
+	return n_set ? AR_OK :
+		       ar_fail(err, AR_USAGE,
+			       "kv-cache-dtype-skip-layers '%s' has no effect: the KV cache of "
+			       "these layers is in bf16; leave it out",
+			       list);
+}
+
 const char *model_kv_text(const struct model *m, char *buf, size_t n)
 {
-	const struct cache_layout *l = cache_layout(model_attention(m)->cache);
+	size_t at = 0;
+	bool other = false;
 
-	snprintf(buf, n, "%s", cache_is_bf16(l) ? "" : l->name);
+	*buf = '\0';
+	for (const struct cache_layout *l = cache_layouts; l->name; l++) {
+		bool used = false;
+
+		for (int i = 0; i < m->n_layers; i++)
+			used = used || (mixer_attends(m->layer[i].mixer) &&
+					cache_layout(m->layer[i].cache) == l);
+		other = other || (used && !cache_is_bf16(l));
+		if (used && at < n)
+			at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? "+" : "", l->name);
+	}
+	if (!other)
+		*buf = '\0';
 	return buf;
 }
 
@@ -579,7 +643,7 @@ const char *model_kv_text(const struct model *m, char *buf, size_t n)
 
 enum ar_status model_check_formats(const struct model *m, struct ar_err *err)
 {
-	char weights[96], kv[32];
+	char weights[96], kv[64];
 
 	model_weights_text(m, weights, sizeof weights);
 	model_kv_text(m, kv, sizeof kv);

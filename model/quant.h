@@ -23,8 +23,13 @@ enum ar_status quant_beside(char **json, const char *path, struct ar_err *err);
 enum ar_status model_set_formats(struct model *m, const char *weights, const char *kv,
 				 struct ar_err *err);
 
-/* The formats of weights but for bf16, as in "fp8-tensor+nvfp4"; "": all are bf16.  The name of the
- * cache's layout; "": kv-bf16.  Returns buf. */
+/* Set the KV cache of some layers back to bf16.  list: as "0,4-6,sliding_window"; the word is for
+ * all that have a window.  AR_USAGE: it is no such list, names a layer that m has not, or has no
+ * effect, as the KV cache of these layers is in bf16. */
+enum ar_status model_skip_kv(struct model *m, const char *list, struct ar_err *err);
+
+/* The formats of weights but for bf16, as in "fp8-tensor+nvfp4"; "": all are bf16.  The names of
+ * the KV cache's layouts, as in "kv-bf16+kv-e4m3"; "": all are bf16.  Returns buf. */
 const char *model_weights_text(const struct model *m, char *buf, size_t n);
 const char *model_kv_text(const struct model *m, char *buf, size_t n);
 

@@ -43,6 +43,8 @@ is 'what is not modelled is named' "$(took 'vllm serve Qwen/Qwen3-8B --port 8000
 	--served-model-name a b -dp 2 --enable-auto-tool-choice --tool-call-parser=hermes' | sed -n '/left/p')" \
 	'left out --port 8000, --trust-remote-code, --served-model-name a b, -dp 2, '\
 '--enable-auto-tool-choice, --tool-call-parser hermes'
+ok 'words may be missing' refused 'kv-cache-dtype-skip-layers: its value is missing' \
+	'vllm serve Qwen/Qwen3-8B --kv-cache-dtype-skip-layers'
 is 'the model may come last' "$(took 'vllm serve --max-num-seqs 7 --trust-remote-code Qwen/Qwen3-8B' |
 	head -n 2)" 'qwen3-8b
 vllm-0.33, 8192 tokens and 7 requests, planned ahead'
@@ -51,6 +53,9 @@ is 'the shell ends the command' "$(took 'nohup /opt/venv/bin/vllm serve Qwen/Qwe
 run 'vllm serve Qwen/Qwen3-8B -q fp8 --kv-cache-dtype fp8' --db quant.db >out 2>err
 is 'so are number formats' "$("$ATTNREPLAY" sql --format csv quant.db "SELECT value FROM run_param
 	WHERE key IN ('quantization', 'kv-cache-dtype') ORDER BY key" | sed 1d | tr '\n' ' ')" 'fp8 fp8_per_tensor '
+is '... of layers, too' "$(run 'vllm serve Qwen/Qwen3-8B --kv-cache-dtype fp8
+	--kv-cache-dtype-skip-layers 0 35 --max-num-seqs 9' 2>&1 | grep -o 'KV cache.*')" \
+	'KV cache kv-bf16+kv-e4m3'
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 32K' --db len.db >out 2>err
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 32k' --db len.db >out 2>err
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 25.6k' --db len.db >out 2>err

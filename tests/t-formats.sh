@@ -43,6 +43,20 @@ is 'an option comes before the config' "$(model --model nvfp4 --kv-cache-dtype f
 is 'a config without formats takes those of options' "$(model --model plain.json \
 	--quantization w4a16 --kv-cache-dtype fp8_per_token_head)" \
 	'plain, 2 layers, 4/2 heads of 128, weights int4-group, KV cache kv-e4m3-th'
+is 'layers may keep theirs in bf16' "$(model --model nvfp4 --kv-cache-dtype-skip-layers 1)" \
+	'nvfp4, 2 layers, 4/2 heads of 128, weights nvfp4, KV cache kv-bf16+kv-e4m3'
+pool() { sed -n 's/.* KV \(.*\) a token.*/\1/p; s/^blocks *[0-9]* of \([0-9]* tokens\).*/\1/p'; }
+is '... which takes more bytes, and blocks of 32 tokens' \
+	"$(roofline --model plain.json --kv-cache-dtype fp8 --kv-cache-dtype-skip-layers 0 | pool)" \
+	'32 tokens
+1.5 KiB'
+is '... or of 16 by older rules' "$(roofline --model plain.json --kv-cache-dtype fp8 --policy vllm-0.24 \
+	--kv-cache-dtype-skip-layers 0 | pool | head -n 1)" '16 tokens'
+bytes() { roofline --model gpt-oss-20b "$@" | sed -n 's/.*KV \(.*\) a token: .* blocks of \(.*\), .* tokens.*/\1 \2/p
+	s/.*a block has//p'; }
+is '... windows alone, too, which then have blocks of 16 beside 32' \
+	"$(bytes --kv-cache-dtype fp8 --kv-cache-dtype-skip-layers sliding_window | tr '\n' ' ')" \
+	' 0.3932 MB 36 KiB 16 '
 for dtype in auto bfloat16 float16 half; do
 	ok "dtype $dtype changes nothing" roofline --model plain.json --dtype $dtype
 done
@@ -58,6 +72,18 @@ ok 'two formats are refused' fails 2 'the config of fp8 has weights in a format 
 	roofline --model fp8.json --quantization w4a16
 ok 'an unknown KV cache is named' fails 2 "kv-cache-dtype 'int8_per_token_head' is not known" \
 	roofline --model plain.json --kv-cache-dtype int8_per_token_head
+while read -r list why; do
+	ok "... and layers $list" fails 2 "kv-cache-dtype-skip-layers '.*$why" \
+		roofline --model plain.json --kv-cache-dtype fp8 --kv-cache-dtype-skip-layers "$list"
+done <<-LIST
+	2 want layers from 0 to 1
+	-1 want layers from 0 to 1
+	0,full want layers from 0 to 1
+	0, want layers from 0 to 1
+	sliding_window has no effect: the KV cache of these layers is in bf16
+LIST
+ok '... without a format there is nothing to skip' fails 2 'has no effect: the KV cache' \
+	roofline --model plain.json --kv-cache-dtype-skip-layers 0
 ok 'an unknown dtype is named' fails 2 "dtype 'float32' is not known; known are auto" \
 	roofline --model plain.json --dtype float32
 ok 'ranks that cut a group are refused, and those that do not are named' fails 2 \

@@ -39,8 +39,9 @@ struct engine_defaults {
 	const char *but;	  /* ... but GPUs with this word in their name; NULL: no others */
 	int64_t tokens, requests; /* of an iteration */
 	bool tokens_by_length;	  /* tokens: no more than all requests of the model's length have */
-	/* The latter two with an indexer, and with 8-bit latents without one; 0: the same. */
-	int64_t block_tok, index_block_tok, latent8_block_tok;
+	/* Tokens of a block.  With an indexer; with 8-bit latents without one; and where layers of
+	 * full attention have an 8-bit KV cache, but some of them.  0: block_tok. */
+	int64_t block_tok, index_block_tok, latent8_block_tok, mixed_block_tok;
 	bool async, prefix_cache;
 	bool linear_uncached; /* no prefix cache for models with linear layers */
 	double memory_share;  /* of the GPU's memory; 0: memory_share() of the policy says it */

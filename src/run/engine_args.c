@@ -93,6 +93,7 @@ enum kind {
 	COUNT,	/* an integer */
 	HUMAN,	/* an integer, also 25.6k and 32K; auto and -1: not given */
 	CHUNK,	/* an integer; -1: prompts are not cut */
+	WORDS,	/* all words up to the next flag, which our option has with commas */
 	MODEL,	/* a name of a hub, or a path */
 	ON,	/* a flag that sets our option to 1 */
 	OFF,	/* ... to 0 */
@@ -131,6 +132,7 @@ static const struct flag {
 	{ VLLM, "no-enforce-eager", "enforce-eager", OFF },
 	{ VLLM, "dtype", "dtype", VALUE },
 	{ VLLM, "kv-cache-dtype", "kv-cache-dtype", VALUE },
+	{ VLLM, "kv-cache-dtype-skip-layers", "kv-cache-dtype-skip-layers", WORDS },
 	{ VLLM, "quantization,q", "quantization", VALUE },
 	{ VLLM, "trust-remote-code", NULL, SWITCH },
 	{ VLLM, "enable-auto-tool-choice", NULL, SWITCH },
@@ -341,7 +343,7 @@ static enum ar_status take(struct command *c, const struct flag *f, const char *
 	}
 	if (!takes_value(f))
 		return set(c, f->option, f->kind == ON ? "1" : "0", word, err);
-	if (f->kind == VALUE)
+	if (f->kind == VALUE || f->kind == WORDS)
 		return set(c, f->option, our_value(c->engine, f->option, value), word, err);
 	return set_number(c, f, word, value, err);
 }
@@ -363,6 +365,29 @@ static size_t leave_all(struct command *c, const struct words *w, size_t i)
 	return n;
 }
 
+/* Take the flag of words at word i. */
+static enum ar_status take_words(struct command *c, const struct flag *f, const struct words *w,
+				 size_t i, size_t *used, struct ar_err *err)
+{
+	enum ar_status st;
+	size_t size = 0, n = 1;
+	char *list;
+
+	for (; i + n < w->n && !is_flag(w->v[i + n]); n++)
+		size += strlen(w->v[i + n]) + 1;
+	if (n == 1)
+		return ar_fail(err, AR_USAGE, "%s: its value is missing", w->v[i]);
+	list = calloc(1, size);
+	if (!list)
+		return ar_nomem(err);
+	for (size_t k = 1; k < n; k++)
+		strcat(strcat(list, k > 1 ? "," : ""), w->v[i + k]);
+	st = take(c, f, w->v[i], list, err);
+	*used = n;
+	free(list);
+	return st;
+}
+
 /* Take the flag at word i.  *used: words that it has. */
 static enum ar_status take_flag(struct command *c, const struct words *w, size_t i, size_t *used,
 				struct ar_err *err)
@@ -380,6 +405,8 @@ static enum ar_status take_flag(struct command *c, const struct words *w, size_t
 		*value++ = 0;
 	if (f && value && !takes_value(f))
 		return ar_fail(err, AR_USAGE, "%s=%s: the flag takes no value", word, value);
+	if (f && f->kind == WORDS && !value)
+		return take_words(c, f, w, i, used, err);
 	if (f && takes_value(f) && !value) {
 		if (i + 1 == w->n)
 			return ar_fail(err, AR_USAGE, "%s: its value is missing", word);

@@ -20,6 +20,7 @@ struct facts {
 	bool linear;	 /* the model has linear layers */
 	bool index;	 /* ... an indexer */
 	bool latent8;	 /* ... latents in 8 bits, and no indexer */
+	bool mixed;	 /* ... an 8-bit KV cache, and layers of full attention without */
 	char why[256];	 /* why it has no prefix cache; "": it may have one */
 };
 
@@ -97,6 +98,19 @@ static enum ar_status find_gpu(const struct run_options *o, const struct costs *
 
 /* ---- the model and the methods ---- */
 
+static bool has_mixed_kv(const struct model *m)
+{
+	bool full = false, other = false;
+
+	for (int i = 0; i < m->n_layers; i++) {
+		const struct layer_spec *l = &m->layer[i];
+
+		full = full || (l->mixer == MIX_FULL && cache_is_bf16(l->cache));
+		other = other || !cache_is_bf16(l->cache);
+	}
+	return full && other;
+}
+
 static void read_model(const struct policy *p, const struct model *m, struct facts *f)
 {
 	const char *why = run_uncached(p, m);
@@ -105,6 +119,7 @@ static void read_model(const struct policy *p, const struct model *m, struct fac
 	for (int i = 0; i < m->n_layers; i++)
 		f->linear = f->linear || !mixer_attends(m->layer[i].mixer);
 	f->index = m->layer->index.heads > 0;
+	f->mixed = has_mixed_kv(m);
 	f->latent8 = m->layer->mixer == MIX_LATENT && !f->index && !cache_is_bf16(m->layer->cache);
 	if (why)
 		snprintf(f->why, sizeof f->why, "%s", why);
@@ -169,6 +184,8 @@ static enum ar_status own_facts(const struct run_options *o, struct facts *f, st
 	st = model_load_as(&m, name, o->as_model, err);
 	if (is_read(&st)) {
 		st = model_set_formats(&m, o->quantization, o->kv_dtype, err);
+		if (!st && o->kv_skip)
+			st = model_skip_kv(&m, o->kv_skip, err);
 		is_read(&st);
 		read_model(policies[o->policy], &m, f);
 		model_release(&m);
@@ -231,6 +248,8 @@ static int64_t own_block_tok(const struct engine_defaults *d, const struct facts
 {
 	if (f->index && d->index_block_tok)
 		return d->index_block_tok;
+	if (f->mixed && d->mixed_block_tok)
+		return d->mixed_block_tok;
 	return f->latent8 && d->latent8_block_tok ? d->latent8_block_tok : d->block_tok;
 }
 

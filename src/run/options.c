@@ -227,6 +227,9 @@ static const struct opt model_opts[] = {
 	  .choice = kv_dtypes,
 	  .help = "format of the KV cache; auto follows the config",
 	  .scope = RUN_COSTED | RUN_REPLAYED, .may_differ = true },
+	{ .name = "kv-cache-dtype-skip-layers", .type = OPT_STR, .off = AT(kv_skip), .arg = "LIST",
+	  .help = "layers whose KV cache stays in bf16, such as 0,4-6, and sliding_window for all "
+		  "with a window", .scope = RUN_COSTED | RUN_REPLAYED, .may_differ = true },
 	{ .name = "dtype", .type = OPT_STR, .off = AT(dtype), .arg = "TYPE", .choice = dtypes,
 	  .help = "format of activations, as engines name it; here they have 2 bytes",
 	  .scope = RUN_MODEL },

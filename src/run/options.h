@@ -52,8 +52,8 @@ struct run_options {
 	bool chunked;
 	double memory_share; /* of the GPU's memory */
 
-	char *model, *as_model, *quantization, *kv_dtype, *dtype, *weights, *prompts, *methods,
-		*layers, *match;
+	char *model, *as_model, *quantization, *kv_dtype, *kv_skip, *dtype, *weights, *prompts,
+		*methods, *layers, *match;
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	struct opt_list captures, selectors;

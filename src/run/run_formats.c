@@ -32,12 +32,14 @@ enum ar_status run_set_formats(struct model *m, const struct run_options *o, boo
 
 	if (!st)
 		st = model_set_formats(m, o->quantization, o->kv_dtype, err);
+	if (!st && o->kv_skip)
+		st = model_skip_kv(m, o->kv_skip, err);
 	return st || !kernels ? st : model_check_formats(m, err);
 }
 
 char *run_params(const struct model *m, const struct plan *p)
 {
-	char weights[96], kv[32], *text;
+	char weights[96], kv[64], *text;
 	cJSON *o;
 
 	model_weights_text(m, weights, sizeof weights);

@@ -278,7 +278,8 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 /* Of 'vllm serve': engine/arg_utils.py, get_batch_defaults(), and config/.  Asynchronous scheduling
  * is on where nothing forbids it: 0.16.0, config/vllm.py:687.  From 0.21 on memory for graphs is
  * set aside before KV blocks: 0.24.0, envs.py:1894.  On Hopper GPUs latents in 8 bits are read by
- * FlashMLA, which has blocks of 64 alone: v1/attention/backends/mla/flashmla.py. */
+ * FlashMLA, which has blocks of 64 alone: v1/attention/backends/mla/flashmla.py.  From 0.33 on a
+ * block of 8-bit layers is as large as 16 tokens of others: platforms/interface.py. */
 #define TO_0_19 .linear_uncached = true, .memory_share = 0.9, .pool = POOL_GRAPHLESS
 static const struct engine_defaults defaults_0_16[] = {
 	{ LARGE_GPU, ALL_GPUS, TO_0_19 },
@@ -299,9 +300,10 @@ static const struct engine_defaults defaults_0_33[] = {
 	  .prefix_cache = true,
 	  .memory_share = 0.92,
 	  .captured = 1024,
-	  .captured_per_req = 2 },
-	{ LARGE_GPU, ALL_GPUS, .memory_share = 0.92 },
-	{ OTHER_GPU, ALL_GPUS, .memory_share = 0.92 },
+	  .captured_per_req = 2,
+	  .mixed_block_tok = 32 },
+	{ LARGE_GPU, ALL_GPUS, .memory_share = 0.92, .mixed_block_tok = 32 },
+	{ OTHER_GPU, ALL_GPUS, .memory_share = 0.92, .mixed_block_tok = 32 },
 };
 
 const struct policy policy_vllm_0_16 = {
