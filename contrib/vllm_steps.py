@@ -46,8 +46,8 @@ def say(message):
     print("vllm_steps: " + message, file=sys.stderr, flush=True)
 
 
-def parse_args():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def make_parser(about):
+    p = argparse.ArgumentParser(description=about.splitlines()[0])
     p.add_argument("model", metavar="MODEL", help="folder with config.json, or such a file")
     p.add_argument("pairs", metavar="TRACE OUT", nargs="+",
                    help="trace (CSV with Azure's columns, or what 'attnreplay trace convert' "
@@ -64,8 +64,10 @@ def parse_args():
     p.add_argument("--repeat", type=int, default=1, metavar="N",
                    help="run all traces, one after the other, N times, so that a host that gets "
                         "slower does so for each of them; logs OUT.1.jsonl, OUT.2.jsonl, ...")
-    p.add_argument("--profile", action="store_true",
-                   help="write kernel times of steps of one kind to OUT.prof of the first OUT")
+    return p
+
+
+def parse_pairs(p):
     a = p.parse_args()
     if len(a.pairs) % 2:
         p.error("each TRACE needs an OUT")
@@ -73,6 +75,13 @@ def parse_args():
         p.error("--repeat: want a number from 1 on")
     a.pairs = list(zip(a.pairs[::2], a.pairs[1::2]))
     return a
+
+
+def parse_args():
+    p = make_parser(__doc__)
+    p.add_argument("--profile", action="store_true",
+                   help="write kernel times of steps of one kind to OUT.prof of the first OUT")
+    return parse_pairs(p)
 
 
 # ---- traces ----
@@ -177,7 +186,7 @@ class Recorder(Clock):
         super().__init__()
         self.reset()
         self.spy(core.scheduler, "schedule", "schedule", self.saw_schedule)
-        self.spy(core.scheduler, "update_from_output", "update")
+        self.spy(core.scheduler, "update_from_output", "update", self.saw_update)
         for name in ("execute_model", "sample_tokens"):
             self.spy(core.model_executor, name, "execute", self.saw_future)
         # Without asynchronous scheduling sample_tokens() itself waits for the GPU.  Where: the
@@ -191,6 +200,9 @@ class Recorder(Clock):
     def saw_schedule(self, output):
         self.scheduled = dict(output.num_scheduled_tokens)
 
+    def saw_update(self, outputs):
+        pass
+
     def saw_future(self, result):
         if hasattr(result, "add_done_callback"):
             self.spy(result, "result", "wait")
@@ -198,10 +210,35 @@ class Recorder(Clock):
 
 # ---- the engine ----
 
+def warm_prompts(budget):
+    """Prompts beyond the CUDA graphs that warm an engine up."""
+    return [600, 1000, 1500, 2000, 3000, 4000, 6000, budget - 8, budget + 100]
+
+
+
+def header_of(config, gpu, folder):
+    """The header of a log, from an engine's VllmConfig."""
+    import torch
+    import vllm
+    header = {
+        "engine": "vllm", "version": vllm.__version__, "gpu": gpu,
+        "async": bool(config.scheduler_config.async_scheduling),
+        "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+        "max_num_seqs": config.scheduler_config.max_num_seqs,
+        "cudagraph_capture_sizes": sorted(
+            config.compilation_config.cudagraph_capture_sizes or []),
+        "block_size": config.cache_config.block_size,
+        "num_gpu_blocks": config.cache_config.num_gpu_blocks,
+        "torch": torch.__version__,
+    }
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        header["model"] = json.load(f)
+    return header
+
+
 class Engine:
     def __init__(self, a, folder, max_model_len):
         import torch
-        import vllm
         from vllm import SamplingParams
         from vllm.engine.arg_utils import EngineArgs
         from vllm.sampling_params import RequestOutputKind
@@ -218,20 +255,8 @@ class Engine:
         config = self.core.vllm_config
         self.max_len = config.model_config.max_model_len
         self.budget, self.max_seqs = a.max_num_batched_tokens, a.max_num_seqs
-        self.graphs = sorted(config.compilation_config.cudagraph_capture_sizes or [])
-        self.header = {
-            "engine": "vllm", "version": vllm.__version__,
-            "gpu": torch.cuda.get_device_name(),
-            "async": bool(config.scheduler_config.async_scheduling),
-            "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
-            "max_num_seqs": config.scheduler_config.max_num_seqs,
-            "cudagraph_capture_sizes": self.graphs,
-            "block_size": config.cache_config.block_size,
-            "num_gpu_blocks": config.cache_config.num_gpu_blocks,
-            "torch": torch.__version__,
-        }
-        with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
-            self.header["model"] = json.load(f)
+        self.header = header_of(config, torch.cuda.get_device_name(), folder)
+        self.graphs = self.header["cudagraph_capture_sizes"]
         vocab = config.model_config.get_vocab_size()
         self.choice = random.Random(1)
         self.pool = [self.choice.randrange(vocab // 2, vocab) for _ in range(2 * self.max_len)]
@@ -268,7 +293,7 @@ class Engine:
         for i in range(min(self.max_seqs, self.max_len - 10)):
             self.add("w0-%d" % i, 8, 2 + i)             # batches shrink by one request a step
         self.drain()
-        long = [600, 1000, 1500, 2000, 3000, 4000, 6000, self.budget - 8, self.budget + 100]
+        long = warm_prompts(self.budget)
         for turn in range(2):
             for i in range(4):
                 self.add("w1-%d-%d" % (turn, i), 8, min(200, self.max_len - 8))
@@ -319,18 +344,11 @@ class Engine:
                     i = int(o.request_id)
                     first[i] = end if first[i] is None else first[i]
                     last[i], count[i] = end, (count[i] or 0) + n
-        lines = [step_line(*s) for s in steps]
+        # The engine appends "-" and 8 characters to the name of a request.
+        lines = [step_line(*s, [int(name.split("-")[0]) for name in s[2]]) for s in steps]
         for i, (arrival, prompt, output) in enumerate(requests):
-            if count[i] not in (None, output):
-                say("request %d got %d tokens, not %d" % (i, count[i], output))
-                output = count[i]
-            line = {"request": i, "arrival": round(arrival, 9), "prompt_tokens": prompt,
-                    "output_tokens": output}
-            for name, value in (("first_token", first[i]), ("last_token", last[i]),
-                                ("admit", admit[i])):
-                if value is not None:
-                    line[name] = round(value, 9)
-            lines.append(line)
+            lines.append(request_line(i, arrival, prompt, output, count[i],
+                                      first_token=first[i], last_token=last[i], admit=admit[i]))
         return lines
 
     # ---- kernels ----
@@ -393,11 +411,21 @@ def decode_output(b, budget):
 
 # ---- logs ----
 
-def step_line(begin, end, scheduled, spent):
-    # The engine appends "-" and 8 characters to the name of a request.
+def step_line(begin, end, scheduled, spent, requests):
     line = {"begin": round(begin, 9), "end": round(end, 9), "tokens": list(scheduled.values()),
-            "requests": [int(name.split("-")[0]) for name in scheduled]}
+            "requests": requests}
     line.update((part, round(spent[part], 9)) for part in PARTS)
+    return line
+
+
+def request_line(i, arrival, prompt, output, count, **times):
+    """count: output tokens that came; None: the request was left out."""
+    if count not in (None, output):
+        say("request %d got %d tokens, not %d" % (i, count, output))
+        output = count
+    line = {"request": i, "arrival": round(arrival, 9), "prompt_tokens": prompt,
+            "output_tokens": output}
+    line.update((name, round(t, 9)) for name, t in times.items() if t is not None)
     return line
 
 
@@ -468,36 +496,58 @@ def needed_len(a, traces, folder):
     return min(longest, limit) if limit else longest
 
 
+def name_too_long(traces, max_len):
+    for requests, trace, _ in traces:
+        too_long = sum(p + o > max_len for _, p, o in requests)
+        if too_long:
+            say("%s: %d requests of more than %d tokens are left out" % (
+                trace, too_long, max_len))
+
+
+def runs_of(a, traces):
+    """Yield requests, trace and log of each run, all traces in each round."""
+    for i in range(1, a.repeat + 1):
+        for requests, trace, out in traces:
+            yield requests, trace, numbered(out, i, a.repeat)
+
+
+def write_log(path, header, trace, lines):
+    write(path, [dict(header, trace=os.path.basename(trace))] + lines)
+    summary(path, lines, max(header["cudagraph_capture_sizes"], default=0))
+
+
 def run_all(a, traces, folder):
     t = time.perf_counter()
     engine = Engine(a, folder, a.max_model_len or needed_len(a, traces, folder))
     say("started after %.0f s" % (time.perf_counter() - t))
     engine.warm_up()
-    for requests, trace, _ in traces:
-        too_long = sum(p + o > engine.max_len for _, p, o in requests)
-        if too_long:
-            say("%s: %d requests of more than %d tokens are left out" % (
-                trace, too_long, engine.max_len))
-    for i in range(1, a.repeat + 1):
-        for requests, trace, out in traces:
-            lines = engine.run(requests)
-            path = numbered(out, i, a.repeat)
-            write(path, [dict(engine.header, trace=os.path.basename(trace))] + lines)
-            summary(path, lines, max(engine.graphs, default=0))
+    name_too_long(traces, engine.max_len)
+    for requests, trace, path in runs_of(a, traces):
+        write_log(path, engine.header, trace, engine.run(requests))
     if a.profile:
         engine.profile(traces[0][2] + ".prof")
 
 
-def main():
-    a = parse_args()
+def read_traces(a):
     traces = [(read_trace(trace), trace, out) for trace, out in a.pairs]
     for _, _, out in traces:
         if not os.path.isdir(os.path.dirname(out) or "."):
             die("%s: no such folder" % os.path.dirname(out))
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    return traces
+
+
+def set_defaults():
+    """What the engine reads from the environment, unless it is set."""
     for name, value in (("VLLM_LOGGING_LEVEL", "WARNING"), ("HF_HUB_OFFLINE", "1"),
                         ("VLLM_NO_USAGE_STATS", "1"), ("VLLM_USE_FLASHINFER_SAMPLER", "0")):
         os.environ.setdefault(name, value)
+
+
+def main():
+    a = parse_args()
+    traces = read_traces(a)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    set_defaults()
     with tempfile.TemporaryDirectory() as temporary:
         run_all(a, traces, model_folder(a.model, temporary))
 
