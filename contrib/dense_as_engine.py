@@ -18,19 +18,12 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import sqlite3
 import statistics
 import sys
 
-from vllm_steps import DECODE_CONTEXT, DECODES, PREFILLS
+from vllm_steps import ATTENTION, DECODE_CONTEXT, DECODES, PREFILLS, attention
 
-ATTENTION = re.compile(r"flash::|flash_fwd|fmha", re.I)     # not reshape_and_cache_flash
-HELPER = re.compile(r"combine|prepare", re.I)               # the others run once in a layer
-# FlashAttention 3 zeroes the counter of its tile scheduler before a call, unless prepare_varlen
-# did.  Memsets are not counted: they grow from 1 to 4 a layer, with the products and not with
-# attention.
-FILL = "FillFunctor<int>"
 LONGER = 1.1                # decodes of DECODE_CONTEXT to this many times as many keys are alike
 LIMITS = (0.1, 100)         # of factors that attnreplay takes
 
@@ -53,21 +46,6 @@ def parse_args():
 
 
 # ---- the engine ----
-
-def attention(kernels):
-    """Attention in one step: ns in a layer, and the number of layers.  None: there is none."""
-    ms = calls = 0
-    for name, (time, launches) in kernels.items():
-        if ATTENTION.search(name):
-            ms += time
-            calls += 0 if HELPER.search(name) else launches
-    if not calls:
-        return None
-    for name, (time, launches) in kernels.items():
-        if FILL in name and launches >= calls:              # inputs of the step are filled, too
-            ms += time * calls / launches
-    return ms * 1e6 / calls, round(calls)
-
 
 def read_profile(path):
     """{kind: (ns in a layer, layers)}"""

@@ -35,6 +35,12 @@ PARTS = ("schedule", "execute", "wait", "update")
 DECODES = (1, 8, 32, 64)                                # batches of --profile
 DECODE_CONTEXT = 2000                                   # their prompts
 PREFILLS = (256, 512, 1024, 2048, 4096, 8192)           # prompts of --profile
+ATTENTION = re.compile(r"flash::|flash_fwd|fmha", re.I)     # not reshape_and_cache_flash
+HELPER = re.compile(r"combine|prepare", re.I)               # the others run once in a layer
+# FlashAttention 3 zeroes the counter of its tile scheduler before a call, unless prepare_varlen
+# did.  Memsets are not counted: they grow from 1 to 4 a layer, with the products and not with
+# attention.
+FILL = "FillFunctor<int>"
 NS = 1_000_000_000
 
 
@@ -206,6 +212,23 @@ class Recorder(Clock):
     def saw_future(self, result):
         if hasattr(result, "add_done_callback"):
             self.spy(result, "result", "wait")
+
+
+# ---- kernels of attention ----
+
+def attention(kernels):
+    """Attention in one step: ns in a layer, and the number of layers.  None: there is none."""
+    ms = calls = 0
+    for name, (time, launches) in kernels.items():
+        if ATTENTION.search(name):
+            ms += time
+            calls += 0 if HELPER.search(name) else launches
+    if not calls:
+        return None
+    for name, (time, launches) in kernels.items():
+        if FILL in name and launches >= calls:              # inputs of the step are filled, too
+            ms += time * calls / launches
+    return ms * 1e6 / calls, round(calls)
 
 
 # ---- the engine ----
