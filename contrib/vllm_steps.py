@@ -35,6 +35,12 @@ PARTS = ("schedule", "execute", "wait", "update")
 DECODES = (1, 8, 32, 64)                                # batches of --profile
 DECODE_CONTEXT = 2000                                   # their prompts
 PREFILLS = (256, 512, 1024, 2048, 4096, 8192)           # prompts of --profile
+# Chunks of one prompt, in this order: contexts of 0 to 43 Ki tokens.  No step runs for a context
+# alone.
+CHUNKS = (512, 1024, 2048, 4096, 512, 8192, 2048, 512, 4096, 1024, 8192, 512, 2048, 8192)
+# Prompts of the decodes that run beside them.  The last two tell the longest from the sum.
+BESIDE = [()] + [(n,) * b for b in (1, 8, 32) for n in (2048, 8192, 16384, 32768, 65536)] + \
+    [(32768,) + (2048,) * 7, (65536,) + (2048,) * 31]
 ATTENTION = re.compile(r"flash::|flash_fwd|fmha", re.I)     # not reshape_and_cache_flash
 HELPER = re.compile(r"combine|prepare", re.I)               # the others run once in a layer
 # FlashAttention 3 zeroes the counter of its tile scheduler before a call, unless prepare_varlen
@@ -86,7 +92,8 @@ def parse_pairs(p):
 def parse_args():
     p = make_parser(__doc__)
     p.add_argument("--profile", action="store_true",
-                   help="write kernel times of steps of one kind to OUT.prof of the first OUT")
+                   help="write kernel times of steps of one kind, and of chunks of a prompt beside "
+                        "decodes, to OUT.prof of the first OUT")
     return parse_pairs(p)
 
 
@@ -231,6 +238,19 @@ def attention(kernels):
     return ms * 1e6 / calls, round(calls)
 
 
+def attention_names(layers):
+    """Backends of attention layers, with the version of FlashAttention where one has it.
+
+    Where: the layers of compilation_config.static_forward_context, vllm/v1/attention/backends/.
+    """
+    names = set()
+    for layer in layers.values():
+        if hasattr(layer, "attn_backend"):
+            version = getattr(layer.impl, "vllm_flash_attn_version", None)
+            names.add(layer.attn_backend.get_name() + (" %d" % version if version else ""))
+    return ", ".join(sorted(names))
+
+
 # ---- the engine ----
 
 def warm_prompts(budget):
@@ -279,11 +299,13 @@ class Engine:
         self.max_len = config.model_config.max_model_len
         self.budget, self.max_seqs = a.max_num_batched_tokens, a.max_num_seqs
         self.header = header_of(config, torch.cuda.get_device_name(), folder)
+        self.header["attention"] = attention_names(config.compilation_config.static_forward_context)
         self.graphs = self.header["cudagraph_capture_sizes"]
         vocab = config.model_config.get_vocab_size()
         self.choice = random.Random(1)
         self.pool = [self.choice.randrange(vocab // 2, vocab) for _ in range(2 * self.max_len)]
         self.clock = Recorder(self.core)
+        self.computed = {}              # tokens by request, of step()
 
     def prompt(self, n):
         start = self.choice.randrange(len(self.pool) - n)
@@ -368,13 +390,31 @@ class Engine:
                     first[i] = end if first[i] is None else first[i]
                     last[i], count[i] = end, (count[i] or 0) + n
         # The engine appends "-" and 8 characters to the name of a request.
-        lines = [step_line(*s, [int(name.split("-")[0]) for name in s[2]]) for s in steps]
+        lines = [step_line(*s, [int(name_of(name)) for name in s[2]]) for s in steps]
         for i, (arrival, prompt, output) in enumerate(requests):
             lines.append(request_line(i, arrival, prompt, output, count[i],
                                       first_token=first[i], last_token=last[i], admit=admit[i]))
         return lines
 
     # ---- kernels ----
+
+    def step(self):
+        self.clock.reset()
+        outputs = self.llm.step()
+        for name, n in self.clock.scheduled.items():
+            name = name_of(name)
+            self.computed[name] = self.computed.get(name, 0) + n
+        return outputs
+
+    def start(self, prompts, name, output):
+        """Add requests, and run steps until each decodes and a few more."""
+        for i, n in enumerate(prompts):
+            self.add(name % i, n, output)
+        started = set()
+        while len(started) < len(prompts) and self.llm.has_unfinished_requests():
+            started.update(o.request_id for o in self.step() if o.outputs[0].token_ids)
+        for _ in range(4 if prompts else 0):
+            self.step()
 
     def kernels_of(self, steps):
         """Run steps under the profiler; return ms of wall time and kernels for each step."""
@@ -383,7 +423,7 @@ class Engine:
         with profile(activities=[ProfilerActivity.CUDA]) as p:
             t = time.perf_counter()
             for _ in range(steps):
-                self.llm.step()
+                self.step()
             self.torch.cuda.synchronize()
             wall = (time.perf_counter() - t) * 1e3 / steps
         kernels = {}
@@ -392,18 +432,20 @@ class Engine:
             if e.self_device_time_total > 0:
                 kernels[e.key[:90]] = (ms + e.self_device_time_total / 1e3 / steps,
                                        n + e.count / steps)
+        found = attention(kernels)
         return {"wall_ms": wall, "gpu_busy_ms": sum(ms for ms, _ in kernels.values()),
-                "kernels": kernels}
+                "attention_ms": found and found[0] * found[1] / 1e6, "kernels": kernels}
 
     def profile(self, path):
-        """Steps of one kind: decodes of some requests, prompts that one step computes."""
-        result = {}
+        """Steps of one kind: decodes of some requests, prompts that one step computes, and chunks
+        beside decodes."""
+        result = {"engine": self.header}
 
         def done(name, kinds):
             self.drain()
             result[name] = kinds
             write(path, [result])
-            say("%s: %.3f ms, kernels %.3f ms" % (name, kinds["wall_ms"], kinds["gpu_busy_ms"]))
+            say_step(name, kinds)
 
         self.add("profiler", 8, 8)
         self.kernels_of(1)                              # the profiler starts
@@ -413,18 +455,52 @@ class Engine:
             if b > self.max_seqs:
                 continue
             output = decode_output(b, self.budget)
-            for i in range(b):
-                self.add("decode%d-%d" % (b, i), self.fit(DECODE_CONTEXT, output), output)
-            started = set()
-            while len(started) < b and self.llm.has_unfinished_requests():
-                started.update(o.request_id for o in self.llm.step() if o.outputs[0].token_ids)
-            for _ in range(4):
-                self.llm.step()
+            self.start([self.fit(DECODE_CONTEXT, output)] * b, "decode%d-%%d" % b, output)
             done("decode%d" % b, self.kernels_of(steps))
         for n in PREFILLS:
             if n <= self.budget and n + 1 <= self.max_len:
                 self.add("prefill%d" % n, n, 1)
                 done("prefill%d" % n, self.kernels_of(1))
+        for prompts in BESIDE:
+            if self.fits(prompts):
+                result.setdefault("mixed", []).extend(self.chunks_beside(prompts))
+                write(path, [result])
+
+    def fits(self, prompts):
+        """Whether the engine can run these decodes and the chunks."""
+        chunks, output = chunks_of(self.budget), beside_output(prompts, self.budget)
+        tokens = sum(chunks) + sum(prompts) + len(prompts) * output
+        fits = min(chunks) > 0 and len(prompts) < self.max_seqs and \
+            max(sum(chunks) + 1, max(prompts, default=0) + output) <= self.max_len and \
+            tokens < self.header["num_gpu_blocks"] * self.header["block_size"]
+        if not fits:
+            say("chunks%s are left out: the engine's limits are too low" % beside_text(prompts))
+        return fits
+
+    def chunks_beside(self, prompts):
+        """Steps with decodes of these prompts: alone, then beside each chunk of one prompt."""
+        self.computed.clear()
+        self.start(prompts, "beside-%d", beside_output(prompts, self.budget))
+        result = []
+
+        def run(steps):
+            context = self.computed.get("chunks", 0)
+            kinds = self.kernels_of(steps)
+            keys = [self.computed["beside-%d" % i] for i in range(len(prompts))]
+            chunk = self.computed.get("chunks", 0) - context
+            result.append(dict(chunk=chunk, context=context, decodes=keys, **kinds))
+            say_step("chunk of %d on %d%s" % (chunk, context, beside_text(prompts)), kinds)
+
+        if prompts:
+            run(5)
+        chunks, config = chunks_of(self.budget), self.core.scheduler.scheduler_config
+        self.add("chunks", sum(chunks), 1)
+        for n in chunks:
+            config.long_prefill_token_threshold = n
+            run(1)
+        config.long_prefill_token_threshold = 0
+        self.drain()
+        return result
 
 
 def decode_output(b, budget):
@@ -432,7 +508,32 @@ def decode_output(b, budget):
     return 80 + 2 * b * DECODE_CONTEXT // budget
 
 
+def beside_output(prompts, budget):
+    """The same of decodes beside chunks."""
+    return 20 + len(CHUNKS) + 2 * sum(prompts) // budget
+
+
+def chunks_of(budget):
+    """The chunks that fit beside any of the decodes: the same beside all."""
+    return [min(n, budget - max(len(prompts) for prompts in BESIDE)) for n in CHUNKS]
+
+
+def beside_text(prompts):
+    return " beside %d decodes of %d to %d" % (len(prompts), min(prompts), max(prompts)) \
+        if prompts else ""
+
+
+def say_step(name, kinds):
+    say("%s: %.3f ms, kernels %.3f ms, of these attention %.3f ms" % (
+        name, kinds["wall_ms"], kinds["gpu_busy_ms"], kinds["attention_ms"] or 0))
+
+
 # ---- logs ----
+
+def name_of(request):
+    """The engine appends "-" and 8 characters to the name of a request."""
+    return request.rpartition("-")[0]
+
 
 def step_line(begin, end, scheduled, spent, requests):
     line = {"begin": round(begin, 9), "end": round(end, 9), "tokens": list(scheduled.values()),
@@ -511,7 +612,9 @@ def needed_len(a, traces, folder):
     if a.profile:
         longest = max([longest] + [n + 1 for n in PREFILLS if n <= a.max_num_batched_tokens] +
                       [DECODE_CONTEXT + decode_output(b, a.max_num_batched_tokens)
-                       for b in DECODES if b <= a.max_num_seqs])
+                       for b in DECODES if b <= a.max_num_seqs] + [sum(CHUNKS) + 1] +
+                      [max(prompts, default=0) + beside_output(prompts, a.max_num_batched_tokens)
+                       for prompts in BESIDE if len(prompts) < a.max_num_seqs])
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
     limit = config.get("text_config", config).get("max_position_embeddings")

@@ -41,9 +41,11 @@ class profile:
     def key_averages(self):
         class E:
             key, self_device_time_total, count = "kernel", 4000.0, 40
+        class Flash:
+            key, self_device_time_total, count = "flash::Fwd", 1000.0, 40
         class Idle:
             key, self_device_time_total, count = "idle", 0.0, 1
-        return [E, Idle]
+        return [E, Flash, Idle]
 E
 cat >"$tmp/fake/vllm/__init__.py" <<'E'
 from vllm.sampling_params import SamplingParams
@@ -77,6 +79,7 @@ class Waiting(concurrent.futures.Future):
     def __init__(self, ready): super().__init__(); self.ready = ready
     def result(self, timeout=None):
         time.sleep(max(0, self.ready - time.perf_counter())); return 1
+LAYER = NS(attn_backend=NS(get_name=lambda: "FLASH_ATTN"), impl=NS(vllm_flash_attn_version=3))
 class Runner:
     def _to_list(self, ready): time.sleep(max(0, ready - time.perf_counter())); return 1
 class Executor:
@@ -90,11 +93,13 @@ class Executor:
         if non_block: return Waiting(self.ready)
         return self.driver_worker.worker.model_runner._to_list(self.ready)
 class Scheduler:
-    def __init__(self, a): self.a, self.q = a, {}
+    def __init__(self, a):
+        self.a, self.q, self.scheduler_config = a, {}, NS(long_prefill_token_threshold=0)
     def schedule(self, throttle):
         pause(SCHEDULE); left, n = self.a.max_num_batched_tokens, {}
+        most = self.scheduler_config.long_prefill_token_threshold or left
         for r in list(self.q.values())[:self.a.max_num_seqs]:
-            k = min(left, max(1, r.prompt - r.done)) if r.sent < r.output else 0
+            k = min(left, most, max(1, r.prompt - r.done)) if r.sent < r.output else 0
             if k:
                 left -= k; r.done += k; n[r.id] = k; r.sent += r.done >= r.prompt
         return NS(num_scheduled_tokens=n, now=[(r, r.sent) for r in self.q.values() if r.id in n])
@@ -108,10 +113,11 @@ class Core:
     def __init__(self, a):
         self.scheduler, self.model_executor = Scheduler(a), Executor()
         self.batch_queue = collections.deque() if a.async_scheduling else None
-        self.vllm_config = NS(compilation_config=NS(cudagraph_capture_sizes=[4, 2, 1]),
+        self.vllm_config = NS(compilation_config=NS(cudagraph_capture_sizes=[4, 2, 1],
+                static_forward_context={"a": LAYER, "b": LAYER, "mlp": NS()}),
             scheduler_config=NS(async_scheduling=a.async_scheduling, max_num_seqs=a.max_num_seqs,
                 max_num_batched_tokens=a.max_num_batched_tokens),
-            cache_config=NS(block_size=16, num_gpu_blocks=100),
+            cache_config=NS(block_size=16, num_gpu_blocks=6000),
             model_config=NS(max_model_len=a.max_model_len, get_vocab_size=lambda: 1000))
     def step(self):
         s, x, q = self.scheduler, self.model_executor, self.batch_queue
@@ -227,8 +233,36 @@ ok '... unless there are none' grep -q '/t: .*, TPOT [0-9.]*$' "$tmp/.out"
 
 ok 'kernels by kind of step' steps "$tmp/model" "$tmp/one.csv" "$tmp/p" --profile --budget 1024
 ok '... are written' "$python" -c "import json; d = json.load(open('$tmp/p.prof'))
-assert list(d) == ['decode1', 'prefill256', 'prefill512', 'prefill1024'], list(d)
-assert d['decode1']['kernels'] == {'kernel': [0.2, 2]} and d['decode1']['gpu_busy_ms'] == 0.2"
+assert list(d) == ['engine', 'decode1', 'prefill256', 'prefill512', 'prefill1024'], list(d)
+assert d['engine']['attention'] == 'FLASH_ATTN 3'
+assert d['decode1']['kernels'] == {'kernel': [0.2, 2], 'flash::Fwd': [0.05, 2]}
+assert (d['decode1']['gpu_busy_ms'], d['decode1']['attention_ms']) == (0.25, 0.05)"
+ok '... chunks are left out where they do not fit' grep -q 'chunks beside 1 decodes of 2048' \
+	"$tmp/.out"
+# A cache of 96000 tokens: 8 decodes of 8192 do not fit, nor 32 of any length.
+sed 's/4096/131072/' "$tmp/model/config.json" >"$tmp/large.json"
+ok '... chunks beside decodes' steps "$tmp/large.json" "$tmp/one.csv" "$tmp/c" --profile \
+	--max-num-seqs 9
+ok '... are written with their contexts and keys' "$python" -c "
+import json, sys
+sys.path.insert(0, '$srcdir/contrib')
+from vllm_steps import CHUNKS
+rows = json.load(open('$tmp/c.prof'))['mixed']
+beside = {}
+for r in rows:
+    key = tuple(k // 2048 for k in r['decodes'])
+    beside.setdefault(key, []).append(r)
+assert list(beside) == [(), (1,), (4,), (8,), (16,), (1,) * 8, (16,) + (1,) * 7], list(beside)
+for key, steps in beside.items():
+    alone, steps = steps[:1 if key else 0], steps[1 if key else 0:]
+    assert [r['chunk'] for r in alone] == [0][:len(alone)] and all(r['chunk'] == 0 for r in alone)
+    assert [r['chunk'] for r in steps] == [min(n, 8192 - 32) for n in CHUNKS]
+    assert [r['context'] for r in steps] == [sum(r['chunk'] for r in steps[:i])
+                                             for i in range(len(steps))]
+    assert all([k + 1 for k in a['decodes']] == b['decodes'] for a, b in zip(steps, steps[1:]))
+    assert all(r['attention_ms'] and r['kernels'] for r in steps)"
+ok '... and the others named' grep -q 'chunks beside 8 decodes of 8192 to 8192 are left out: the' \
+	"$tmp/.out"
 SHORT=0 steps "$tmp/model" "$tmp/one.csv" "$tmp/short"
 ok 'an output that ends early is named' grep -q 'request 0 got 19 tokens, not 20' "$tmp/.out"
 ok '... and the log has its length' holds "$tmp/short" 'r[0]["output_tokens"] == 19'
