@@ -43,6 +43,7 @@ static void test_shape(void)
 	       "a query is paired with all keys up to itself");
 	is_int(s.feature[BATCH_DECODES], 2, "decodes are counted");
 	is_int(s.feature[BATCH_DECODE_CONTEXT], 51 + 21, "the keys that decodes read are counted");
+	is_int(s.feature[BATCH_LONGEST_DECODE], 51, "... and those of the longest one");
 
 	e[3] = e[0];
 	e[0] = last;
@@ -52,9 +53,10 @@ static void test_shape(void)
 	e[0].start++;
 	e[2].start--;
 	other = batch_shape(&b);
-	ok(!memcmp(&s.feature, &other.feature, sizeof s.feature) &&
+	ok(!memcmp(&s.feature, &other.feature, BATCH_LONGEST_DECODE * sizeof *s.feature) &&
 		   s.composition != other.composition,
 	   "contexts of the same sum are another composition");
+	is_int(other.feature[BATCH_LONGEST_DECODE], 50, "... with another longest decode");
 	e[0].start--;
 	e[2].start++;
 	e[1].n_emit = 1;
@@ -97,9 +99,17 @@ static void test_marks(void)
 
 static struct batch_shape shape(int64_t prefill, int64_t pairs, int64_t decodes, int64_t context)
 {
-	return (struct batch_shape){ { prefill, pairs, decodes, context },
+	return (struct batch_shape){ { prefill, pairs, decodes, context,
+				       decodes ? context / decodes : 0 },
 				     decodes + !!prefill,
 				     (uint64_t)(prefill * 31 + pairs * 17 + context) };
+}
+
+/* A longest decode of as many keys as the mean has, or up to more times as many. */
+static void stretch(struct batch_shape *s, struct rng *r, int64_t more)
+{
+	s->feature[BATCH_LONGEST_DECODE] *= 1 + (int64_t)rng_below(r, (uint64_t)more);
+	s->composition = rng_mix(s->composition + (uint64_t)s->feature[BATCH_LONGEST_DECODE]);
 }
 
 static struct cost_table *table(void)
@@ -163,16 +173,18 @@ static void test_reuse(void)
 static int64_t linear(const struct batch_shape *s)
 {
 	return 3 * MS + 20000 * s->feature[0] + s->feature[1] / 4 + 30000 * s->feature[2] +
-	       8 * s->feature[3];
+	       8 * s->feature[3] + 400 * s->feature[4];
 }
 
 static struct batch_shape random_shape(struct rng *r)
 {
 	int64_t p = rng_below(r, 2) ? 4 * (int64_t)rng_below(r, 500) : 0;
 	int64_t d = (int64_t)rng_below(r, 60);
+	struct batch_shape s = shape(p, p ? 4 * (p * (int64_t)rng_below(r, 2000) + p * p / 8) : 0,
+				     d, d * (1 + (int64_t)rng_below(r, 3000)));
 
-	return shape(p, p ? 4 * (p * (int64_t)rng_below(r, 2000) + p * p / 8) : 0, d,
-		     d * (1 + (int64_t)rng_below(r, 3000)));
+	stretch(&s, r, 4);
+	return s;
 }
 
 static void test_linear(void)
@@ -209,6 +221,54 @@ static void test_linear(void)
 	is_int(differ, 0, "the order of measurement does not matter to what is interpolated");
 	cost_table_destroy(t);
 	cost_table_destroy(back);
+}
+
+/* A batch with prompts and decodes takes its work, or the walk of its longest decode. */
+static double walked(const struct batch_shape *s)
+{
+	double work = 5e6 + 6e3 * (double)s->feature[BATCH_PREFILL_TOK];
+	double walk = 450 * (double)s->feature[BATCH_LONGEST_DECODE];
+
+	return fmax(work, walk);
+}
+
+/* Mean error of what is interpolated, with the longest decode or without. */
+static double walk_error(bool longest)
+{
+	struct cost_table *t = table();
+	struct rng r = { 5 };
+	enum { N = 2000 };
+	double sum = 0;
+
+	for (int i = 0; i < 2 * N; i++) {
+		int64_t p = 1 + (int64_t)rng_below(&r, 2000), d = 1 + (int64_t)rng_below(&r, 16);
+		struct batch_shape s = shape(p, p * 4000, d,
+					     d * (1 + (int64_t)rng_below(&r, 8000)));
+		enum cost_source from;
+		double cost;
+
+		stretch(&s, &r, 4);
+		cost = walked(&s);
+		if (!longest)
+			s.feature[BATCH_LONGEST_DECODE] = 0;
+		if (i == N)
+			build(t);
+		if (i < N)
+			add(t, s, (int64_t)cost);
+		else
+			sum += fabs((double)find(t, s, &from) / cost - 1);
+	}
+	cost_table_destroy(t);
+	return sum / N;
+}
+
+static void test_walk(void)
+{
+	double with = walk_error(true), without = walk_error(false);
+
+	ok(with < 0.02, "a walk of the longest decode is interpolated, off by %.4f", with);
+	ok(without > 4 * with, "... as it would not be without that quantity, off by %.4f",
+	   without);
 }
 
 static int by_distance(const void *a, const void *b)
@@ -527,6 +587,15 @@ static int64_t query(const char *sql)
 	return x;
 }
 
+static void change(const char *sql)
+{
+	sqlite3 *db;
+
+	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
+		bail_out("%s: %s", sql, sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
 static void new_path(const char *name)
 {
 	snprintf(path, sizeof path, "%s/%s.db", dir, name);
@@ -665,6 +734,71 @@ static void test_again(void)
 	ok(cached > rounds(5000), "... and prefixes found: %lld", (long long)cached);
 }
 
+/* ---- databases of before ---- */
+
+/* The largest number of keys of the longest decode in the costs of run 1; -1: it is not known. */
+static int64_t longest_known(void)
+{
+	struct costs *c;
+	struct ar_err err = { 0 };
+	int64_t min, max;
+
+	if (costs_open(&c, path, &err))
+		bail_out("%s", err.msg);
+	cost_table_range(c->table, BATCH_LONGEST_DECODE, &min, &max);
+	if (c->no_longest)
+		is_int(max, 0, "what is not known is 0");
+	max = c->no_longest ? -1 : max;
+	costs_close(c);
+	return max;
+}
+
+/* Run 1, then the same from its costs as run 2: iterations that differ. */
+static int64_t again(const struct replay *cfg)
+{
+	struct replay_result res;
+	struct ar_err err = { 0 };
+
+	is_int(run_costs(cfg, false, &res, &err), AR_OK, "its costs are taken");
+	replay_result_release(&res);
+	return rows_differ("iter_no, start_ns, end_ns, composition", "iteration");
+}
+
+static void test_old(void)
+{
+	struct noisy n = { { 8 }, 0.1 };
+	struct rng r = { 9 };
+	struct replay_result res;
+	struct ar_err err = { 0 };
+	struct trace t;
+	struct replay cfg = { .trace = &t };
+	int64_t longest;
+
+	random_trace(&t, &r);
+	cfg.limits = random_limits(policies[0], &r);
+	new_path("old");
+	run(cfg, &noisy_backend, &n, &res, &err);
+	replay_result_release(&res);
+	longest = query("SELECT max(start + 1) FROM iteration_request WHERE decode");
+	ok(longest > 100 && query("SELECT max(longest_decode) FROM iteration") == longest,
+	   "the longest decode of each iteration is stored");
+	is_int(query("SELECT count(*) FROM iteration i WHERE longest_decode <> coalesce((SELECT "
+		     "max(start + 1) FROM iteration_request e WHERE e.iter_no = i.iter_no AND "
+		     "decode), 0)"),
+	       0, "... as the entries have it");
+	is_int(longest_known(), longest, "the costs have it");
+	change("UPDATE iteration SET longest_decode = NULL");
+	is_int(longest_known(), longest, "a file of before has it in the entries");
+	is_int(again(&cfg), 0, "... so the run comes out again");
+	new_path("older");
+	n.r.state = 8;
+	run(cfg, &noisy_backend, &n, &res, &err);
+	replay_result_release(&res);
+	change("UPDATE iteration SET longest_decode = NULL; DELETE FROM request_span");
+	is_int(longest_known(), -1, "without entries it is not known");
+	is_int(again(&cfg), 0, "... and the run comes out again all the same");
+}
+
 /* ---- another window of the trace ---- */
 
 static double off(const struct replay_result *a, const struct replay_result *b, int metric,
@@ -730,15 +864,6 @@ static void test_window(double scale)
 }
 
 /* ---- unusable runs ---- */
-
-static void change(const char *sql)
-{
-	sqlite3 *db;
-
-	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
-		bail_out("%s: %s", sql, sqlite3_errmsg(db));
-	sqlite3_close(db);
-}
 
 static void refuses(const char *suffix, enum ar_status want, const char *message, const char *what)
 {
@@ -837,10 +962,12 @@ int main(void)
 	test_linear();
 	test_tree();
 	test_nearest();
+	test_walk();
 	test_bias();
 	test_outside();
 	test_degenerate();
 	test_again();
+	test_old();
 	test_faults();
 	test_window(0.4); /* requests queue up */
 	test_window(2);

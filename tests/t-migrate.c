@@ -79,7 +79,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command, state;
-	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory;
+	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -108,6 +108,8 @@ static int64_t whole_version(void)
 	memory = ask(db, "SELECT count(*) FROM pragma_table_info('run') WHERE name IN "
 			 "('n_params', 'weight_bytes', 'block_bytes', 'pool_tokens', 'gpu_bytes', "
 			 "'gpu_share', 'engine_defaults')") == 7;
+	longest = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
+			  "WHERE name = 'longest_decode'");
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -121,14 +123,14 @@ static int64_t whole_version(void)
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
 			       evals == (version >= 12) && drops == (version >= 11) &&
 			       state == (version >= 11 ? 3 : 0) && layers == (version >= 13) &&
-			       memory == (version >= 14) ?
+			       memory == (version >= 14) && longest == (version >= 15) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[15] = { 0 }, bad = 0;
+	int n[16] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -142,11 +144,11 @@ static void test_ends(bool kill_it, const char *what)
 		n[version < 5 ? 0 : version]++;
 	}
 	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
-		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0,
+		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0 && n[15] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
-	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times) or 14 "
-	   "(%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14]);
+	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times), 14 "
+	   "(%d times) or 15 (%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -233,12 +235,15 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
+#define DROP_15 \
+	"ALTER TABLE iteration DROP COLUMN longest_decode;" \
+	"DELETE FROM schema_log WHERE version > 14; PRAGMA user_version = 14;"
 #define DROP_14 \
-	"ALTER TABLE run DROP COLUMN n_params; ALTER TABLE run DROP COLUMN weight_bytes;" \
-	"ALTER TABLE run DROP COLUMN block_bytes; ALTER TABLE run DROP COLUMN pool_tokens;" \
-	"ALTER TABLE run DROP COLUMN gpu_bytes; ALTER TABLE run DROP COLUMN gpu_share;" \
-	"ALTER TABLE run DROP COLUMN engine_defaults;" \
-	"DELETE FROM schema_log WHERE version > 13; PRAGMA user_version = 13;"
+	DROP_15 "ALTER TABLE run DROP COLUMN n_params; ALTER TABLE run DROP COLUMN weight_bytes;" \
+		"ALTER TABLE run DROP COLUMN block_bytes; ALTER TABLE run DROP COLUMN pool_tokens;" \
+		"ALTER TABLE run DROP COLUMN gpu_bytes; ALTER TABLE run DROP COLUMN gpu_share;" \
+		"ALTER TABLE run DROP COLUMN engine_defaults;" \
+		"DELETE FROM schema_log WHERE version > 13; PRAGMA user_version = 13;"
 #define DROP_13 \
 	DROP_14 "DROP TABLE run_layer; DROP TABLE layer_phase; DROP TABLE drop_sample;" \
 		"DELETE FROM schema_log WHERE version > 12; PRAGMA user_version = 12;"
@@ -246,7 +251,24 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 13: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 14: undo the last migration. */
+static void test_version_14(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_15);
+	is_int(whole_version(), 14, "a file of version 14 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM iteration WHERE longest_decode IS NULL AND rowid > 0"),
+	       ask(db, "SELECT count(*) FROM main.iteration"),
+	       "... and read with the column that it lacks");
+	sqlite3_close(db);
+	migrate(14);
+}
+
+/* Turn a.db, of this version, into a file of version 13. */
 static void test_version_13(void)
 {
 	struct ar_err err = { 0 };
@@ -376,6 +398,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_14();
 	test_version_13();
 	test_version_12();
 	test_version_11();

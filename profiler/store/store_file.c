@@ -42,6 +42,9 @@ const char store_baseline_sql[] =
 	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
 	"NULL AS gpu_bytes, NULL AS gpu_share, NULL AS engine_defaults"
 
+/* The column of iteration that version 15 added. */
+#define ITERATION_15 "NULL AS longest_decode"
+
 /* The SQL that makes a file of version `from` one of the next version.  A file that is only read
  * stays as it is: reading makes TEMP views that give its tables the names of the next version;
  * NULL: none. */
@@ -84,7 +87,7 @@ static const struct migration {
 	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
-	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
+	  "NULL AS host_launch_ns, NULL AS host_update_ns, " ITERATION_15 " FROM main.iteration" },
 	{ 9,
 	  "ALTER TABLE run ADD COLUMN command_utc_ns INTEGER;"
 	  "ALTER TABLE run ADD COLUMN method_no INTEGER;"
@@ -192,6 +195,10 @@ static const struct migration {
 	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
 	  "SELECT *, " RUN_14 " FROM main.run" },
+	{ 14,
+	  "ALTER TABLE iteration ADD COLUMN longest_decode INTEGER",
+	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS " /* an older version's has this column */
+	  "SELECT rowid AS rowid, *, " ITERATION_15 " FROM main.iteration" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

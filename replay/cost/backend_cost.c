@@ -84,6 +84,7 @@ static enum ar_status refuse_feature(const struct costs *c, const struct batch_s
 		[BATCH_PREFILL_PAIRS] = "(query, key) pairs of prefill attention",
 		[BATCH_DECODES] = "decodes",
 		[BATCH_DECODE_CONTEXT] = "keys read by decodes",
+		[BATCH_LONGEST_DECODE] = "keys read by the longest decode",
 	};
 	int64_t min, max;
 
@@ -106,6 +107,8 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 		struct batch_shape s = batch_shape(b);
 		int outside;
 
+		if (c->costs->no_longest)
+			s.feature[BATCH_LONGEST_DECODE] = 0;
 		cost->source = cost_table_find(c->costs->table, &s, &cost->cost_ns, &outside);
 		if (b->prefill_tok)
 			cost->phase_kernels[PHASE_SELECT] = (int32_t)c->costs->select_kernels;

@@ -172,6 +172,24 @@ static bool is_figure(int64_t x)
 	return x >= 0 && x <= COST_MOST_NS;
 }
 
+/* Files of version 14 and before have the longest decode only in the entries of batches. */
+static enum ar_status find_longest(const struct reader *r, struct costs *c, struct ar_err *err)
+{
+	static const char sql[] =
+		"SELECT EXISTS(SELECT 1 FROM iteration WHERE run_id = ?1 AND decode_tokens > 0"
+		" AND longest_decode IS NULL) AND NOT EXISTS(SELECT 1 FROM request_span"
+		" WHERE run_id = ?1)";
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = prepare_read(r, sql, &q, err);
+
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = sql_fail(r, err);
+	if (!st)
+		c->no_longest = sqlite3_column_int(q, 0);
+	sqlite3_finalize(q);
+	return st;
+}
+
 /* Read the iteration of the current row.  False: a figure is out of range. */
 static bool get_iteration(sqlite3_stmt *q, struct batch_shape *s, int64_t *cost_ns)
 {
@@ -193,8 +211,10 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 {
 	static const char sql[] =
 		"SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size, composition,"
-		" prefill_tokens, prefill_pairs, decode_tokens, decode_context"
-		" FROM iteration WHERE run_id = ?1 AND batch_size > 0 ORDER BY rowid";
+		" prefill_tokens, prefill_pairs, decode_tokens, decode_context,"
+		" coalesce(longest_decode, (SELECT max(start + n_tokens) FROM iteration_request e"
+		" WHERE e.run_id = i.run_id AND e.iter_no = i.iter_no AND decode), 0)"
+		" FROM iteration i WHERE run_id = ?1 AND batch_size > 0 ORDER BY rowid";
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = prepare_read(r, sql, &q, err);
 	int rc = SQLITE_DONE;
@@ -275,6 +295,8 @@ static enum ar_status read_all(struct reader *r, const char *where, struct costs
 		st = read_select_kernels(r, c, err);
 	if (!st)
 		st = cost_table_create(&c->table, err);
+	if (!st)
+		st = find_longest(r, c, err);
 	if (!st)
 		st = read_iterations(r, c->table, err);
 	return st ? st : cost_table_build(c->table, err);

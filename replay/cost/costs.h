@@ -17,6 +17,8 @@ struct costs {
 	/* Kernels that the method launches beside attention in an iteration with a prompt. */
 	int64_t select_kernels;
 	struct cost_table *table;
+	bool no_longest; /* BATCH_LONGEST_DECODE is not known: 0 in the table, and to be 0 in what
+			  * is looked up */
 
 	char *text[6]; /* strings that run points to */
 	int n_text;

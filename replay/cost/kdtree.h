@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-enum { KD_DIMS = 4 };
+enum { KD_DIMS = 5 };
 
 struct kd_point {
 	double at[KD_DIMS];

@@ -93,6 +93,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 				 .decode_tokens = s->batch.decode_tok,
 				 .prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
 				 .decode_context = shape.feature[BATCH_DECODE_CONTEXT],
+				 .longest_decode = shape.feature[BATCH_LONGEST_DECODE],
 				 .composition = (int64_t)shape.composition,
 				 .cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
 				 .blocks_used = s->pool.n_usable - s->pool.n_free,

@@ -24,6 +24,8 @@ struct batch_shape batch_shape(const struct batch *b)
 		if (e->kind == ROW_DECODE) {
 			s.feature[BATCH_DECODES]++;
 			s.feature[BATCH_DECODE_CONTEXT] += start + 1;
+			if (s.feature[BATCH_LONGEST_DECODE] < start + 1)
+				s.feature[BATCH_LONGEST_DECODE] = start + 1;
 		} else {
 			s.feature[BATCH_PREFILL_TOK] += n;
 			s.feature[BATCH_PREFILL_PAIRS] += n * start + n * (n + 1) / 2;

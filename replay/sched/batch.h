@@ -39,6 +39,7 @@ enum batch_feature {
 	BATCH_PREFILL_PAIRS,  /* (query, key) pairs of their causal attention */
 	BATCH_DECODES,	      /* decode entries */
 	BATCH_DECODE_CONTEXT, /* keys that decode entries attend to */
+	BATCH_LONGEST_DECODE, /* keys of the decode entry that attends to most */
 	BATCH_FEATURES
 };
 

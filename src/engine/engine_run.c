@@ -244,6 +244,7 @@ static enum ar_status store_step(struct walk *w, size_t at, struct ar_err *err)
 				 .decode_tokens = w->batch.decode_tok,
 				 .prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
 				 .decode_context = shape.feature[BATCH_DECODE_CONTEXT],
+				 .longest_decode = shape.feature[BATCH_LONGEST_DECODE],
 				 .composition = (int64_t)shape.composition,
 				 .running = (int64_t)s->n_entry },
 			.entry = named ? w->row : NULL,

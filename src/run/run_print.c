@@ -142,6 +142,10 @@ static void print_clock(const struct run_inputs *in, const struct run_session *s
 		}
 		if (c->run.gpu)
 			put_after(", ", c->gpu.name);
+		if (c->no_longest)
+			fputs("; keys of the longest decode are not known, so mixed batches with "
+			      "long ones may be off",
+			      stdout);
 	} else if (!strcmp(run_clock_name(s), "cost")) {
 		printf(", %s + %s a token",
 		       num_time_str(fixed, sizeof fixed, (double)o->formula.fixed_ns),
