@@ -38,9 +38,10 @@ PREFILLS = (256, 512, 1024, 2048, 4096, 8192)           # prompts of --profile
 # Chunks of one prompt, in this order: contexts of 0 to 43 Ki tokens.  No step runs for a context
 # alone.
 CHUNKS = (512, 1024, 2048, 4096, 512, 8192, 2048, 512, 4096, 1024, 8192, 512, 2048, 8192)
-# Prompts of the decodes that run beside them.  The last two tell the longest from the sum.
-BESIDE = [()] + [(n,) * b for b in (1, 8, 32) for n in (2048, 8192, 16384, 32768, 65536)] + \
-    [(32768,) + (2048,) * 7, (65536,) + (2048,) * 31]
+# Prompts of the decodes that run beside them, short ones first.  Two sets tell the longest from the
+# sum.
+BESIDE = sorted([()] + [(n,) * b for b in (1, 8, 32) for n in (2048, 8192, 16384, 32768, 65536)] +
+                [(32768,) + (2048,) * 7, (65536,) + (2048,) * 31], key=sum)
 ATTENTION = re.compile(r"flash::|flash_fwd|fmha", re.I)     # not reshape_and_cache_flash
 HELPER = re.compile(r"combine|prepare", re.I)               # the others run once in a layer
 # FlashAttention 3 zeroes the counter of its tile scheduler before a call, unless prepare_varlen
@@ -389,7 +390,6 @@ class Engine:
                     i = int(o.request_id)
                     first[i] = end if first[i] is None else first[i]
                     last[i], count[i] = end, (count[i] or 0) + n
-        # The engine appends "-" and 8 characters to the name of a request.
         lines = [step_line(*s, [int(name_of(name)) for name in s[2]]) for s in steps]
         for i, (arrival, prompt, output) in enumerate(requests):
             lines.append(request_line(i, arrival, prompt, output, count[i],

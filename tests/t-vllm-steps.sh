@@ -252,7 +252,7 @@ beside = {}
 for r in rows:
     key = tuple(k // 2048 for k in r['decodes'])
     beside.setdefault(key, []).append(r)
-assert list(beside) == [(), (1,), (4,), (8,), (16,), (1,) * 8, (16,) + (1,) * 7], list(beside)
+assert list(beside) == [(), (1,), (4,), (8,), (1,) * 8, (16,), (16,) + (1,) * 7], list(beside)
 for key, steps in beside.items():
     alone, steps = steps[:1 if key else 0], steps[1 if key else 0:]
     assert [r['chunk'] for r in alone] == [0][:len(alone)] and all(r['chunk'] == 0 for r in alone)
