@@ -4,6 +4,7 @@ libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/backend_roofline.c \
     replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
     replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
+    replay/cost/decode_walk.c replay/cost/decode_walk.h \
     replay/cost/dense_as.c replay/cost/dense_as.h \
     replay/cost/engine_memory.c replay/cost/engine_memory.h \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \

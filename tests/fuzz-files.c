@@ -222,6 +222,10 @@ static void as_dense_as(const char *path)
 	}
 	check_curve(&d.prefill);
 	check_curve(&d.decode);
+	must(d.mixed.prefill >= 0 && d.mixed.prefill <= 100 && d.mixed.decode >= 0 &&
+		     d.mixed.decode <= 100 && d.mixed.walk_us >= 0 && d.mixed.walk_us <= 100 &&
+		     d.mixed.fill_rows >= 0 && d.mixed.fill_rows <= 1e6,
+	     "a mixed launch out of its range");
 }
 
 static void as_gpu(const char *path)

@@ -85,6 +85,21 @@ static void test_files(void)
 						"[2, 101]",  "[2]",	   "[2, 2, 2]",
 						"2",	     "{\"2\": 2}", "[\"2\", 2]",
 						"[2, null]", "[1e999, 2]" };
+	static const struct {
+		const char *text, *want;
+	} bad_mixed[] = {
+		{ "[]", ": 'mixed': 'prefill': want a number from 0 to 100" },
+		{ "{\"prefill\": -1, \"decode\": 1, \"walk_us\": 1}",
+		  ": 'mixed': 'prefill': want a number from 0 to 100" },
+		{ "{\"prefill\": 1, \"decode\": \"1\", \"walk_us\": 1}",
+		  ": 'mixed': 'decode': want a number from 0 to 100" },
+		{ "{\"prefill\": 1, \"decode\": 1, \"walk_us\": 101}",
+		  ": 'mixed': 'walk_us': want a number from 0 to 100" },
+		{ "{\"prefill\": 1, \"decode\": 1}",
+		  ": 'mixed': 'walk_us': want a number from 0 to 100" },
+		{ "{\"prefill\": 1, \"decode\": 1, \"walk_us\": 1, \"fill_rows\": 1000001}",
+		  ": 'mixed': 'fill_rows': want a number from 0 to 1e+06" },
+	};
 	struct ar_err err = { 0 };
 	struct dense_as d;
 	char text[2048];
@@ -98,6 +113,21 @@ static void test_files(void)
 	put("{\"prefill\": [[1, 1]], \"decode\": [[1, 1]]}");
 	load(&d, path);
 	is_str(d.about, "", "it need not say what it is of");
+	ok(!d.has_mixed && !*d.attention, "nor have a launch for chunks and decodes");
+	put("{\"prefill\": [[1, 1]], \"decode\": [[1, 1]], \"attention\": \"FLASH_ATTN 3\", "
+	    "\"mixed\": {\"prefill\": 1.25, \"decode\": 0, \"walk_us\": 14.5, "
+	    "\"fill_rows\": 2112}}");
+	load(&d, path);
+	ok(d.has_mixed && d.mixed.prefill == 1.25 && d.mixed.decode == 0 &&
+		   d.mixed.walk_us == 14.5 && d.mixed.fill_rows == 2112,
+	   "if it has, it has four numbers");
+	is_str(d.attention, "FLASH_ATTN 3", "... and the name of the backend");
+	for (size_t i = 0; i < sizeof bad_mixed / sizeof *bad_mixed; i++) {
+		snprintf(text, sizeof text,
+			 "{\"prefill\": [[1, 1]], \"decode\": [[1, 1]], \"mixed\": %s}",
+			 bad_mixed[i].text);
+		refused(text, bad_mixed[i].want);
+	}
 	refused("{\n\"prefill\": }", ":2: malformed JSON");
 	refused("[]", ": 'prefill': want an array of 1 to 64 pairs [keys, factor]");
 	refused("{\"prefill\": 2}", ": 'prefill': want an array of 1 to 64 pairs [keys, factor]");
@@ -180,31 +210,68 @@ static const struct iter_cost cost = {
 	.phase_ns = { [PHASE_ATTEND] = 1000, [PHASE_DECODE] = 100, [PHASE_LINEAR] = 7000 }
 };
 
+static int64_t cost_of(const struct dense_as *d, const struct batch *b, const struct iter_cost *c,
+		       int64_t n_layers, int64_t n_run_layers)
+{
+	const struct dense_as_run r = { *d, n_layers, n_run_layers, n_run_layers };
+
+	return dense_as_cost(&r, b, c);
+}
+
 static void test_costs(void)
 {
 	struct iter_cost c = cost;
 	struct dense_as d;
 
 	load(&d, "1");
-	is_int(dense_as_cost(&d, &whole, &cost, 8, 2), 100000, "a factor of 1 changes nothing");
+	is_int(cost_of(&d, &whole, &cost, 8, 2), 100000, "a factor of 1 changes nothing");
 	load(&d, "1.5,3");
-	is_int(dense_as_cost(&d, &whole, &cost, 2, 2), 100000 + 500 + 200,
+	is_int(cost_of(&d, &whole, &cost, 2, 2), 100000 + 500 + 200,
 	       "the phases grow by their factors");
-	is_int(dense_as_cost(&d, &whole, &cost, 9, 2), 100000 + 500 * 9 / 2 + 200 * 9 / 2,
+	is_int(cost_of(&d, &whole, &cost, 9, 2), 100000 + 500 * 9 / 2 + 200 * 9 / 2,
 	       "... scaled to all layers");
-	is_int(dense_as_cost(&d, &prompt, &cost, 2, 2), 100500, "without decodes only one");
-	is_int(dense_as_cost(&d, &decodes, &cost, 2, 2), 100200, "... or the other");
+	is_int(cost_of(&d, &prompt, &cost, 2, 2), 100500, "without decodes only one");
+	is_int(cost_of(&d, &decodes, &cost, 2, 2), 100200, "... or the other");
 	load(&d, "0.5,0.25");
-	is_int(dense_as_cost(&d, &whole, &cost, 4, 2), 100000 - 1000 - 150, "or they shrink");
+	is_int(cost_of(&d, &whole, &cost, 4, 2), 100000 - 1000 - 150, "or they shrink");
 	c.phase_ns[PHASE_DECODE] = 3;
-	is_int(dense_as_cost(&d, &decodes, &c, 1, 1), 100000 - 2, "times are whole ns, rounded");
+	is_int(cost_of(&d, &decodes, &c, 1, 1), 100000 - 2, "times are whole ns, rounded");
 	c.cost_ns = 900;
-	is_int(dense_as_cost(&d, &prompt, &c, 4, 2), 0, "... and not below 0");
+	is_int(cost_of(&d, &prompt, &c, 4, 2), 0, "... and not below 0");
 
 	d.prefill = (struct dense_as_curve){ 2, { { 105.5 / 2, 1 }, { 105.5 * 2, 3 } } };
 	d.decode = (struct dense_as_curve){ 2, { { 10, 1 }, { 250, 5 } } };
-	is_int(dense_as_cost(&d, &whole, &cost, 2, 2), 100000 + 1000 + 200,
+	is_int(cost_of(&d, &whole, &cost, 2, 2), 100000 + 1000 + 200,
 	       "the factors are those of the mean of prompts and the sum of decodes");
+}
+
+/* The chunk alone takes 2 * 1000 ns in two layers, the decodes alone 3 * 100. */
+static void test_mixed(void)
+{
+	struct dense_as_run r = { .n_layers = 8, .n_run_layers = 2, .n_walk_layers = 2 };
+	struct dense_as *d = &r.factors;
+
+	load(d, "2,3");
+	d->has_mixed = true;
+	d->mixed = (struct dense_as_mixed){ 1.5, 0.5, 10, 0 };
+	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (3000 + 150 - 1000 - 100) * 4,
+	       "one launch for chunks and decodes takes a share of both");
+	d->mixed.walk_us = 100; /* for 1000 keys: the 30 of the longest decode take 3 us a layer */
+	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (2 * 3000 - 1000 - 100) * 4,
+	       "... or the walk of the longest decode, in each layer");
+	d->mixed.fill_rows = 29; /* the chunk has 10 */
+	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (3150 - 1000 - 100) * 4,
+	       "... in which keys are split if chunks are short");
+	d->mixed.fill_rows = 19;
+	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (2 * 3000 - 1000 - 100) * 4,
+	       "... but not if they are longer");
+	r.n_walk_layers = 1;
+	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (3000 + 150 - 1000 - 100) * 4,
+	       "... that attends to all keys");
+	d->mixed = (struct dense_as_mixed){ 0 };
+	is_int(dense_as_cost(&r, &whole, &cost), 100000 - (1000 + 100) * 4, "... or less");
+	is_int(dense_as_cost(&r, &prompt, &cost), 100000 + 1000 * 4, "chunks alone are as before");
+	is_int(dense_as_cost(&r, &decodes, &cost), 100000 + 200 * 4, "... and decodes alone");
 }
 
 static void test_saturation(void)
@@ -213,16 +280,16 @@ static void test_saturation(void)
 	struct dense_as d;
 
 	load(&d, "2");
-	is_int(dense_as_cost(&d, &prompt, &c, 1, 1), INT64_MAX - 2, "a cost near the clock's end");
-	is_int(dense_as_cost(&d, &prompt, &c, 2, 1), INT64_MAX, "... ends there");
+	is_int(cost_of(&d, &prompt, &c, 1, 1), INT64_MAX - 2, "a cost near the clock's end");
+	is_int(cost_of(&d, &prompt, &c, 2, 1), INT64_MAX, "... ends there");
 	c = (struct iter_cost){ .phase_ns = { [PHASE_ATTEND] = INT64_MAX / 4 } };
 	load(&d, "100");
-	is_int(dense_as_cost(&d, &prompt, &c, 8, 4), INT64_MAX, "a time past the clock's end");
+	is_int(cost_of(&d, &prompt, &c, 8, 4), INT64_MAX, "a time past the clock's end");
 	load(&d, "2");
-	is_int(dense_as_cost(&d, &prompt, &c, 8, 4), INT64_MAX, "... of all layers");
+	is_int(cost_of(&d, &prompt, &c, 8, 4), INT64_MAX, "... of all layers");
 	c.cost_ns = INT64_MAX;
 	load(&d, "0.5");
-	is_int(dense_as_cost(&d, &prompt, &c, 1000, 1), 0, "... or taken off");
+	is_int(cost_of(&d, &prompt, &c, 1000, 1), 0, "... or taken off");
 }
 
 int main(void)
@@ -238,6 +305,7 @@ int main(void)
 	test_no_memory();
 	test_interpolation();
 	test_costs();
+	test_mixed();
 	test_saturation();
 	unlink(path);
 	return done_testing();

@@ -239,8 +239,10 @@ static void test_reading(const char *path, int version)
 	"ALTER TABLE iteration DROP COLUMN longest_decode;" \
 	"DELETE FROM schema_log WHERE version > 14; PRAGMA user_version = 14;"
 #define DROP_14 \
-	DROP_15 "ALTER TABLE run DROP COLUMN n_params; ALTER TABLE run DROP COLUMN weight_bytes;" \
-		"ALTER TABLE run DROP COLUMN block_bytes; ALTER TABLE run DROP COLUMN pool_tokens;" \
+	DROP_15 "ALTER TABLE run DROP COLUMN n_params;" \
+		"ALTER TABLE run DROP COLUMN weight_bytes;" \
+		"ALTER TABLE run DROP COLUMN block_bytes;" \
+		"ALTER TABLE run DROP COLUMN pool_tokens;" \
 		"ALTER TABLE run DROP COLUMN gpu_bytes; ALTER TABLE run DROP COLUMN gpu_share;" \
 		"ALTER TABLE run DROP COLUMN engine_defaults;" \
 		"DELETE FROM schema_log WHERE version > 13; PRAGMA user_version = 13;"

@@ -12,6 +12,7 @@
 #include "base/jsonval.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "replay/cost/decode_walk.h"
 
 enum { FILE_MAX = 1 << 20 };
 
@@ -71,21 +72,51 @@ static enum ar_status get_curve(struct dense_as_curve *c, const cJSON *o, const 
 	return AR_OK;
 }
 
+static void get_text(char *out, size_t size, const cJSON *o, const char *key)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
+
+	snprintf(out, size, "%s", text ? text : "");
+}
+
+static enum ar_status get_mixed(struct dense_as *d, const cJSON *o, const char *path,
+				struct ar_err *err)
+{
+	const cJSON *mixed = cJSON_GetObjectItemCaseSensitive(o, "mixed");
+	struct {
+		const char *key;
+		double max, *out;
+	} const member[] = { { "prefill", factor_max, &d->mixed.prefill },
+			     { "decode", factor_max, &d->mixed.decode },
+			     { "walk_us", factor_max, &d->mixed.walk_us },
+			     { "fill_rows", 1e6, &d->mixed.fill_rows } };
+
+	d->has_mixed = mixed;
+	for (size_t i = 0; mixed && i < sizeof member / sizeof *member; i++)
+		if (!json_real(cJSON_GetObjectItemCaseSensitive(mixed, member[i].key), 0,
+			       member[i].max, member[i].out))
+			return ar_fail(err, AR_DATA,
+				       "%s: 'mixed': '%s': want a number from 0 to %g", path,
+				       member[i].key, member[i].max);
+	return AR_OK;
+}
+
 static enum ar_status parse_file(struct dense_as *d, const char *text, const char *path,
 				 struct ar_err *err)
 {
-	const char *about;
 	cJSON *o;
 	enum ar_status st = json_parse_file(&o, text, path, err);
 
 	if (st)
 		return st;
 	d->file = true;
-	about = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "about"));
-	snprintf(d->about, sizeof d->about, "%s", about ? about : "");
+	get_text(d->about, sizeof d->about, o, "about");
+	get_text(d->attention, sizeof d->attention, o, "attention");
 	st = get_curve(&d->prefill, o, "prefill", path, err);
 	if (!st)
 		st = get_curve(&d->decode, o, "decode", path, err);
+	if (!st)
+		st = get_mixed(d, o, path, err);
 	cJSON_Delete(o);
 	return st;
 }
@@ -127,43 +158,59 @@ double dense_as_factor(const struct dense_as_curve *c, double keys)
 	       (c->point[i].factor - c->point[i - 1].factor) * log(keys / a) / log(b / a);
 }
 
-/* Return cost with factor times phase_ns in place of phase_ns, both scaled to all layers. */
-static int64_t replaced(int64_t cost, int64_t phase_ns, double factor, int64_t n_layers,
-			int64_t n_run_layers)
+/* Return cost with more ns, of the layers that the phases cover, scaled to all layers. */
+static int64_t added(int64_t cost, double more, const struct dense_as_run *r)
 {
-	double more = round((factor - 1) * (double)phase_ns), size = fabs(more);
-	int64_t all = num_mul(size < 0x1p63 ? (int64_t)size : INT64_MAX, n_layers);
-	int64_t by = all < INT64_MAX ? all / n_run_layers : all;
+	double size = fabs(round(more));
+	int64_t all = num_mul(size < 0x1p63 ? (int64_t)size : INT64_MAX, r->n_layers);
+	int64_t by = all < INT64_MAX ? all / r->n_run_layers : all;
 
 	if (more >= 0)
 		return num_add(cost, by);
 	return cost > by ? cost - by : 0;
 }
 
-int64_t dense_as_cost(const struct dense_as *d, const struct batch *b, const struct iter_cost *c,
-		      int64_t n_layers, int64_t n_run_layers)
+/* What a launch for chunks and decodes takes beyond the two phases.  attend, decode: what their own
+ * launches take in an engine. */
+static double mixed_more(const struct dense_as_run *r, const struct batch *b, double attend,
+			 double decode)
 {
+	const struct dense_as_mixed *m = &r->factors.mixed;
+	double work = m->prefill * attend + m->decode * decode;
+	double keys = decode_walk_keys(b, m->fill_rows);
+	double walk = m->walk_us * keys * (double)r->n_walk_layers; /* us for 1,000: ns for one */
+
+	return fmax(work, walk) - attend - decode;
+}
+
+int64_t dense_as_cost(const struct dense_as_run *r, const struct batch *b,
+		      const struct iter_cost *c)
+{
+	const struct dense_as *d = &r->factors;
 	struct batch_shape shape = batch_shape(b);
 	const int64_t *f = shape.feature;
-	int64_t cost = c->cost_ns;
+	double attend = (double)c->phase_ns[PHASE_ATTEND];
+	double decode = (double)c->phase_ns[PHASE_DECODE];
+	double attend_more = 0, decode_more = 0;
+	int64_t cost;
 
 	if (f[BATCH_PREFILL_TOK])
-		cost = replaced(cost, c->phase_ns[PHASE_ATTEND],
-				dense_as_factor(&d->prefill, (double)f[BATCH_PREFILL_PAIRS] /
-								     (double)f[BATCH_PREFILL_TOK]),
-				n_layers, n_run_layers);
+		attend_more = attend *
+			      (dense_as_factor(&d->prefill, (double)f[BATCH_PREFILL_PAIRS] /
+								    (double)f[BATCH_PREFILL_TOK]) -
+			       1);
 	if (f[BATCH_DECODES])
-		cost = replaced(cost, c->phase_ns[PHASE_DECODE],
-				dense_as_factor(&d->decode, (double)f[BATCH_DECODE_CONTEXT]),
-				n_layers, n_run_layers);
+		decode_more = decode *
+			      (dense_as_factor(&d->decode, (double)f[BATCH_DECODE_CONTEXT]) - 1);
+	cost = added(added(c->cost_ns, attend_more, r), decode_more, r);
+	if (d->has_mixed && f[BATCH_PREFILL_TOK] && f[BATCH_DECODES])
+		cost = added(cost, mixed_more(r, b, attend + attend_more, decode + decode_more), r);
 	return cost;
 }
 
 static void set_dense_as(const void *self, const struct batch *b, struct iter_cost *c)
 {
-	const struct dense_as_run *r = self;
-
-	c->cost_ns = dense_as_cost(&r->factors, b, c, r->n_layers, r->n_run_layers);
+	c->cost_ns = dense_as_cost(self, b, c);
 }
 
 struct cost cost_dense_as(const struct dense_as_run *r)

@@ -381,9 +381,13 @@ static struct cost run_cost(const struct run *r, const struct plan *p, struct de
 		return cost_by_formula(&cost->formula);
 	if (!p || !o->dense_as)
 		return (struct cost){ 0 };
-	*d = (struct dense_as_run){ in->dense_as, in->host.n_layers, in->prep.n_run_layers };
-	if (!p->dense) /* its decodes are dense */
+	*d = (struct dense_as_run){ in->dense_as, in->host.n_layers, in->prep.n_run_layers, 0 };
+	for (int i = 0; i < in->prep.n_run_layers; i++)
+		d->n_walk_layers += in->model.layer[in->prep.run_layer[i]].mixer == MIX_FULL;
+	if (!p->dense) { /* its decodes are dense */
 		d->factors.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
+		d->factors.mixed.prefill = 1;
+	}
 	return cost_dense_as(d);
 }
 

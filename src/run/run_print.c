@@ -171,6 +171,10 @@ static void print_dense_as(const struct run_inputs *in, const struct run_session
 		put_after("", s->o.dense_as);
 		if (*d->about)
 			put_after(": ", d->about);
+		if (d->has_mixed)
+			printf("; chunks and decodes in one launch%s%s, %g us a layer for 1000 "
+			       "keys of the longest decode",
+			       *d->attention ? " of " : "", d->attention, d->mixed.walk_us);
 	}
 	puts(" (--dense-as-engine)");
 }
