@@ -13,9 +13,16 @@ two lacks is named on standard error and left out.  The others are listed there 
 A factor is the time of vLLM's attention kernels in a layer, divided by the median time of phase
 attend or decode.  The number of keys beside it is the mean of the rows of a prompt, or the sum of
 all decodes.
+
+Of chunks beside decodes PROF alone tells the time: the longer of a sum, of factors of the times of
+the chunk alone and of the decodes alone, and of the walk of the longest decode over its keys.
+fill_rows is the least number of rows, of the chunks that ran and their multiples, that explains
+which chunks leave room to split these keys.
 """
 import argparse
+import collections
 import json
+import math
 import os
 import pathlib
 import sqlite3
@@ -47,18 +54,119 @@ def parse_args():
 
 # ---- the engine ----
 
+def in_layer(path, kind, step):
+    """(ns in a layer, layers) of attention in a step."""
+    found = attention(step["kernels"])
+    if not found:
+        die("%s: %s has no attention kernels that this script knows (%s)" % (
+            path, kind, ATTENTION.pattern))
+    return found
+
+
 def read_profile(path):
-    """{kind: (ns in a layer, layers)}"""
+    """{kind: (ns in a layer, layers)}, the launches with chunks and decodes, the backend's name"""
     try:
         with open(path, encoding="utf-8") as f:
-            kinds = {kind: attention(step["kernels"]) for kind, step in json.load(f).items()}
+            prof = json.load(f)
+        backend = prof.pop("engine", {}).get("attention")
+        launches = read_launches(path, prof.pop("mixed", []))
+        return {kind: in_layer(path, kind, step) for kind, step in prof.items()}, launches, backend
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         die("%s: no kernel times of vllm_steps.py --profile: %r" % (path, e))
-    for kind, found in kinds.items():
-        if not found:
-            die("%s: %s has no attention kernels that this script knows (%s)" % (
-                path, kind, ATTENTION.pattern))
-    return kinds
+
+
+# ---- launches with chunks and decodes ----
+
+# ns in a layer: of the chunk alone, of the decodes alone, of both, and of all kernels of the step.
+Launch = collections.namedtuple("Launch", "rows longest prefill decode ns step")
+Fit = collections.namedtuple("Fit", "prefill decode walk_us fill_rows")
+
+
+def read_launches(path, steps):
+    launches, alone, decodes = [], {}, 0
+    for step in steps:
+        chunk, context, keys = (step[k] for k in ("chunk", "context", "decodes"))
+        ns, layers = in_layer(path, "chunk %d on %d" % (chunk, context), step)
+        if not chunk:
+            decodes = ns
+        elif not keys:
+            alone[chunk, context] = ns
+        elif (chunk, context) in alone:
+            launches.append(Launch(chunk, max(keys), alone[chunk, context], decodes, ns,
+                                   step["gpu_busy_ms"] * 1e6 / layers))
+    return launches
+
+
+def work_ns(fit, x):
+    return fit.prefill * x.prefill + fit.decode * x.decode
+
+
+def walk_ns(fit, x):
+    """us for 1000 keys are ns for one.  Keys are split as far as a chunk leaves room."""
+    return fit.walk_us * x.longest / max(fit.fill_rows // x.rows, 1)
+
+
+def launch_error(fit, x):
+    """As a share of the step's time: of this the user sees it."""
+    return (max(work_ns(fit, x), walk_ns(fit, x)) - x.ns) / x.step
+
+
+def fit_work(launches):
+    """Factors >= 0 of prefill and decode, by least squares of the error."""
+    pp, pd, dd, p1, d1 = (sum(f(x) / x.step ** 2 for x in launches) for f in (
+        lambda x: x.prefill ** 2, lambda x: x.prefill * x.decode, lambda x: x.decode ** 2,
+        lambda x: x.prefill * x.ns, lambda x: x.decode * x.ns))
+    det = pp * dd - pd * pd
+    if det > 1e-9 * pp * dd:
+        prefill, decode = (p1 * dd - d1 * pd) / det, (d1 * pp - p1 * pd) / det
+        if prefill >= 0 and decode >= 0:
+            return {"prefill": prefill, "decode": decode}
+    if p1 * p1 * dd >= d1 * d1 * pp:
+        return {"prefill": p1 / pp, "decode": 0.0}
+    return {"prefill": 0.0, "decode": d1 / dd}
+
+
+def fit_walk(fit, launches):
+    walk = [(walk_ns(fit._replace(walk_us=1), x), x) for x in launches]
+    kk = sum((ns / x.step) ** 2 for ns, x in walk)
+    return sum(ns * x.ns / x.step ** 2 for ns, x in walk) / kk if kk else 0.0
+
+
+def fit_sides(fit, launches):
+    """Fit those that walk and those that work apart, until none changes sides."""
+    sides = None
+    for _ in range(100):
+        before, sides = sides, [walk_ns(fit, x) > work_ns(fit, x) for x in launches]
+        if sides == before or all(sides):
+            break
+        fit = fit._replace(**fit_work([x for x, walks in zip(launches, sides) if not walks]))
+        fit = fit._replace(walk_us=fit_walk(fit, [x for x, walks in zip(launches, sides) if walks]))
+    return fit
+
+
+def fit_launches(launches):
+    """The best of some starts, for each number of rows at which a chunk's keys may be whole."""
+    best = (math.inf,)
+    rows = sorted({x.rows for x in launches})
+    for fill in [0] + sorted({k * n for n in rows for k in (1, 2, 3, 4) if k * n <= rows[-1]}):
+        for start in (5, 10, 20, 40):
+            fit = fit_sides(Fit(1.0, 1.0, float(start), fill), launches)
+            best = min(best, (sum(launch_error(fit, x) ** 2 for x in launches), fit))
+    return best[1]
+
+
+def mixed_text(launches):
+    """The member "mixed" of the file; its errors are listed."""
+    fit = fit_launches(launches)
+    errors = sorted(abs(launch_error(fit, x)) for x in launches)
+    walks = sum(walk_ns(fit, x) > work_ns(fit, x) for x in launches)
+    say("chunks beside decodes: %.3f x prefill + %.3f x decode, or %.2f us for 1000 keys of the "
+        "longest decode, which are split with chunks of less than %d rows; it decides in %d of %d "
+        "launches" % (fit.prefill, fit.decode, fit.walk_us, fit.fill_rows / 2 + 1, walks,
+                      len(launches)))
+    say("... error in percent of the step: median %.1f, p95 %.1f" % (
+        100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))]))
+    return '{"prefill": %.4f, "decode": %.4f, "walk_us": %.3f, "fill_rows": %d}' % fit
 
 
 # ---- attnreplay ----
@@ -132,7 +240,7 @@ def compare(kinds, a, db, run, of):
 
 def main():
     a = parse_args()
-    a.kinds = read_profile(a.prof)
+    a.kinds, launches, backend = read_profile(a.prof)
     try:
         db, run = open_run(a.db, a.run)
         prefill = compare({"prefill%d" % n: n for n in PREFILLS}, a, db, run, prompt)
@@ -143,7 +251,12 @@ def main():
         os.path.basename(a.prof), os.path.basename(a.db), run[0], run[2], run[4], run[5])
     lists = ["[" + ", ".join("[%.1f, %.4f]" % p for p in points) + "]"
              for points in (prefill, decode)]
-    print('{"about": %s,\n "prefill": %s,\n "decode": %s}' % (json.dumps(about), *lists))
+    members = [("about", json.dumps(about)), ("prefill", lists[0]), ("decode", lists[1])]
+    if backend:
+        members.insert(1, ("attention", json.dumps(backend)))
+    if launches:
+        members.append(("mixed", mixed_text(launches)))
+    print("{" + ",\n ".join('"%s": %s' % m for m in members) + "}")
 
 
 if __name__ == "__main__":

@@ -80,6 +80,50 @@ is 'attnreplay takes the file' "$("$ATTNREPLAY" run --backend cpu --trace one.cs
 	"dense     as the engine's: as.json: prof against runs.db:1, m with tp 4 on Test GPU"\
 ' (--dense-as-engine)'
 
+# ---- chunks beside decodes ----
+
+# mixed PREFILL DECODE WALK FILL: the profile, with launches that take as long as these numbers say.
+cat >mixed.py <<'E'
+import json, sys
+prefill, decode, walk, fill = map(float, sys.argv[1:])
+prof = json.load(open("prof"))
+prof["engine"] = {"attention": "FLASH_ATTN 3"}
+def step(chunk, context, keys, us):
+    return {"chunk": chunk, "context": context, "decodes": keys, "gpu_busy_ms": 10,
+            "kernels": {"flash::Fwd": [us * 4 / 1e3, 4], "nvjet": [1, 1]}}
+chunks = [(c, x) for c in (512, 1024, 2048, 4096) for x in (0, 16384)]
+p = lambda c, x: 9 + c * (x + c / 2) * 7e-6
+prof["mixed"] = [step(c, x, [], p(c, x)) for c, x in chunks]
+for n in (1, 8):
+    for k in (2048, 16384, 65536):
+        d = 5 + n * k * 1e-4
+        prof["mixed"] += [step(0, 0, [k] * n, d)] + [step(c, x, [k - i for i in range(n)], max(
+            prefill * p(c, x) + decode * d, walk * k / 1000 / max(fill // c, 1)))
+            for c, x in chunks]
+json.dump(prof, sys.stdout)
+E
+mixed() {
+	"$python" mixed.py "$@" >mixed.prof
+	factors mixed.prof runs.db 2>err
+}
+mixed 1.09 0.5 14.3 2048 >mixed.json
+is 'launches with chunks and decodes give their constants' "$(tail -n 1 mixed.json)" \
+	' "mixed": {"prefill": 1.0900, "decode": 0.5000, "walk_us": 14.300, "fill_rows": 2048}}'
+is '... and what is left of the error' "$(tail -n 1 err)" \
+	'dense_as_engine: ... error in percent of the step: median 0.0, p95 0.0'
+is '... with the backend' "$(sed -n 2p mixed.json)" ' "attention": "FLASH_ATTN 3",'
+"$ATTNREPLAY" run --backend cpu --trace one.csv --model niah-llama-14m \
+	--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --sample-layers 1 --accuracy 0 \
+	--dense-as-engine mixed.json >out
+ok 'attnreplay takes them, and says so' grep -q '^dense  .*mixed.json: mixed.prof against .*; chunks'\
+' and decodes in one launch of FLASH_ATTN 3, 14.3 us a layer for 1000 keys of the longest' out
+is 'those whose keys are never split' "$(mixed 1 1.5 12 0 | tail -n 1)" \
+	' "mixed": {"prefill": 1.0000, "decode": 1.5000, "walk_us": 12.000, "fill_rows": 0}}'
+is '... that do not walk' "$(mixed 1.2 0.9 0 0 | tail -n 1)" \
+	' "mixed": {"prefill": 1.2000, "decode": 0.9000, "walk_us": 0.000, "fill_rows": 0}}'
+is '... nor wait for decodes' "$(mixed 1.1 0 0 0 | tail -n 1)" \
+	' "mixed": {"prefill": 1.1000, "decode": 0.0000, "walk_us": 0.000, "fill_rows": 0}}'
+
 # ---- refusals ----
 
 refused() { # refused PATTERN ARGUMENT...
