@@ -45,7 +45,7 @@ enum linear {
 	LINEAR_K,
 	LINEAR_V,
 	LINEAR_O,
-	LINEAR_IN, /* q, k, v and z of a gated DeltaNet */
+	LINEAR_IN, /* q, k, v and z of a gated DeltaNet; what a state-space mixer takes */
 	LINEAR_BA, /* its b and a */
 	LINEAR_OUT,
 	LINEAR_GATE, /* of a dense MLP, as the next two */
@@ -56,6 +56,7 @@ enum linear {
 	LINEAR_Q_UP,	/* of low-rank Q; LINEAR_Q and LINEAR_K are the first products */
 	LINEAR_KV_UP,	/* of a latent */
 	LINEAR_INDEX,	/* queries and key of an indexer */
+	LINEAR_AROUND,	/* the products before and after experts of other widths */
 	LINEARS
 };
 

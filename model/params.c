@@ -178,9 +178,12 @@ enum linear weight_linear(const struct layer_spec *l, enum weight i)
 		[WEIGHT_KV_UP] = LINEAR_KV_UP,
 		[WEIGHT_INDEX_Q] = LINEAR_INDEX,
 		[WEIGHT_INDEX_K] = LINEAR_INDEX,
+		[WEIGHT_SSM_IN] = LINEAR_IN,
+		[WEIGHT_EXPERT_DOWN] = LINEAR_AROUND,
+		[WEIGHT_EXPERT_UP] = LINEAR_AROUND,
 	};
 
-	if (of[i] == LINEAR_O && l->mixer == MIX_LINEAR)
+	if (of[i] == LINEAR_O && !mixer_attends(l->mixer))
 		return LINEAR_OUT;
 	return l->n_experts && of[i] >= LINEAR_GATE && of[i] <= LINEAR_DOWN ? LINEAR_EXPERTS :
 									      of[i];

@@ -77,6 +77,7 @@ static const struct linear_row {
 	[LINEAR_Q_UP] = { "q_b_proj", IN(attn), { "q_b_proj" } },
 	[LINEAR_KV_UP] = { "kv_b_proj", IN(attn), { "kv_b_proj" } },
 	[LINEAR_INDEX] = { "indexer", IN(attn), { "indexer.wq_b", "indexer.wk" } },
+	[LINEAR_AROUND] = { "latent_proj", IN(mlp), { "fc1_latent_proj", "fc2_latent_proj" } },
 #undef IN
 };
 
@@ -236,14 +237,16 @@ static enum ar_status read_layers(struct reader *r, struct ar_err *err)
 {
 	static const char *const head[] = { "lm_head", "language_model.lm_head", "head" };
 	enum ar_status st = AR_OK;
+	int no = -1; /* of the layer in the file, where mixers side by side are one */
 	bool named;
 
 	for (int i = 0; i < r->m->n_layers && !st; i++) {
 		struct layer_spec *l = &r->m->layer[i];
 
+		no += !l->beside;
 		for (int k = 1; k < LINEARS && !st; k++)
 			if (has_linear(r->m, l, (enum linear)k))
-				st = read_linear(r, i, (enum linear)k, &l->format[k], err);
+				st = read_linear(r, no, (enum linear)k, &l->format[k], err);
 		if (!st)
 			st = check_fused(r->m, i, err);
 	}

@@ -25,6 +25,15 @@
 #define MOE(type) \
 	"{\"model_type\":\"" type "\",\"num_experts\":4,\"num_experts_per_tok\":2," \
 	"\"moe_intermediate_size\":256,\"shared_expert_intermediate_size\":256," SHAPE
+#define NEMOTRON(letters) \
+	"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"" letters "\"," \
+	"\"mamba_num_heads\":8,\"mamba_head_dim\":64,\"n_groups\":2,\"ssm_state_size\":16," \
+	"\"conv_kernel\":4,\"mlp_hidden_act\":\"relu2\",\"n_routed_experts\":4," \
+	"\"num_experts_per_tok\":2,\"moe_intermediate_size\":256,\"moe_latent_size\":128," \
+	"\"n_shared_experts\":1,\"moe_shared_expert_intermediate_size\":256," SHAPE
+#define FALCON \
+	"{\"model_type\":\"falcon_h1\",\"mamba_n_heads\":8,\"mamba_d_head\":64," \
+	"\"mamba_n_groups\":2,\"mamba_d_state\":16,\"mamba_d_conv\":4," SHAPE
 #define QUANT ",\"quantization_config\":"
 #define BLOCK \
 	"\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\"," \
@@ -60,8 +69,8 @@ static void load_formats(struct model *m, const char *json)
 static const char *formats_of(const struct model *m, int layer, char *buf, size_t n)
 {
 	static const char *const names[LINEARS] = {
-		"",    "q",    "k",  "v",    "o",	"in",	  "ba",
-		"out", "gate", "up", "down", "experts", "shared",
+		"",   "q",    "k",	 "v",	   "o",	   "in",    "ba",    "out",    "gate",
+		"up", "down", "experts", "shared", "q_up", "kv_up", "index", "around",
 	};
 	size_t at = 0;
 
@@ -167,6 +176,26 @@ static const struct {
 		      "\"backbone.layers.0.mixer.*_proj\"]}}",
 	  " fp8-channel:head", "fp8-channel/2:q,k,v,o fp8-channel/2:gate,up,down fp8-channel:head",
 	  "", "nemotron_h" },
+	{ "its mixers and the products around its experts",
+	  NEMOTRON("ME") QUANT "{\"quant_algo\":\"NVFP4\",\"exclude_modules\":[\"lm_head\"]}}",
+	  "nvfp4/0:in nvfp4/0:out", "nvfp4/0:experts,shared nvfp4/0:around", "", NULL },
+	{ "... but for those that it names",
+	  NEMOTRON("ME") QUANT "{\"quant_algo\":\"NVFP4\",\"exclude_modules\":[\"lm_head\","
+			       "\"backbone.layers.0.mixer.in_proj\","
+			       "\"backbone.layers.1.mixer.fc1_latent_proj\","
+			       "\"backbone.layers.1.mixer.fc2_latent_proj\"]}}",
+	  "nvfp4/0:out", "nvfp4/0:experts,shared", "", NULL },
+	{ "... each in its format",
+	  NEMOTRON("ME") QUANT
+	  "{\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{"
+	  "\"backbone.layers.0.mixer.in_proj\":{\"quant_algo\":\"FP8\"},"
+	  "\"backbone.layers.1.mixer.experts.0.up_proj\":{\"quant_algo\":\"NVFP4\"},"
+	  "\"backbone.layers.1.mixer.experts.0.down_proj\":{\"quant_algo\":\"NVFP4\"}}}}",
+	  "fp8-tensor/1:in", "nvfp4/0:experts", "", NULL },
+	{ "mixers side by side are of one layer of the file",
+	  FALCON QUANT "{\"quant_algo\":\"FP8\",\"exclude_modules\":[\"lm_head\","
+		       "\"model.layers.0.self_attn*\",\"model.layers.1.*\"]}}",
+	  "fp8-tensor/1:in fp8-tensor/1:out", "fp8-tensor/1:gate,up,down", "", NULL },
 	{ "compressed-tensors, int4",
 	  DENSE QUANT CT(W("4", "int", "group", ",\"group_size\":128"), "\"lm_head\"") "}",
 	  "int4-group/0:q,k,v,o int4-group/0:gate,up,down",

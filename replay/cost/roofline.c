@@ -73,9 +73,11 @@ static void count_mlp(const struct roofline_subject *s, const struct layer_spec 
 		add_moves(&work[PHASE_NORM], 2.0 * e.experts * e.rows * width);
 	}
 	if (l->expert_hidden) { /* between them the sum of a row's experts */
-		add_product(&work[PHASE_LINEAR], 1, rows, width, m->hidden, 0);
+		add_weights(&work[PHASE_LINEAR], &f[LINEAR_AROUND], false, 1, rows, width,
+			    m->hidden, 0);
 		add_moves(&work[PHASE_NORM], rows * width * (1.0 + l->experts_per_tok));
-		add_product(&work[PHASE_LINEAR], 1, rows, m->hidden, width, 0);
+		add_weights(&work[PHASE_LINEAR], &f[LINEAR_AROUND], false, 1, rows, m->hidden,
+			    width, 0);
 	}
 	add_mlp(l, &f[experts ? LINEAR_EXPERTS : LINEAR_GATE],
 		&f[experts ? LINEAR_EXPERTS : LINEAR_DOWN], experts, e.experts, e.rows, width,
