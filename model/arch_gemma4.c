@@ -45,6 +45,7 @@ static enum ar_status gemma4_read(struct model *m, const cJSON *config, const ch
 
 		l->score_scale = 1;
 		l->shared_ffn = beside;
+		l->expert_norms = moe;
 		l->rotary_dim = rope_dim(near ? &m->rope_window : &m->rope, l->head_dim);
 		if (near)
 			continue;

@@ -39,6 +39,7 @@ static enum ar_status read_experts(struct layer_spec *l, const cJSON *config, co
 	int n_shared = 0;
 	enum ar_status st = config_experts(l, config, path, err);
 
+	l->router = (struct router){ .scoring = ROUTER_SIGMOID, .bias = 1 };
 	if (!st && config_has(config, "moe_latent_size"))
 		st = config_int(config, "moe_latent_size", 1 << 24, 0, &l->expert_hidden, path,
 				err);

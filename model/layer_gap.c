@@ -24,6 +24,8 @@ const char *layer_gap(const struct layer_spec *l)
 		return "a mixer beside another";
 	if (l->act == ACT_RELU2)
 		return "an MLP without a gate";
+	if (l->expert_norms)
+		return "experts with norms of their own";
 	if (l->expert_hidden)
 		return "experts between two products";
 	return NULL;

@@ -74,8 +74,8 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       a->beside == b->beside && a->act == b->act && a->ffn == b->ffn &&
 	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
 	       a->expert_hidden == b->expert_hidden && a->shared_ffn == b->shared_ffn &&
-	       a->shared_gate == b->shared_gate && router_alike(&a->router, &b->router) &&
-	       latent_alike(a, b) && formats_alike(a, b);
+	       a->shared_gate == b->shared_gate && a->expert_norms == b->expert_norms &&
+	       router_alike(&a->router, &b->router) && latent_alike(a, b) && formats_alike(a, b);
 }
 
 bool model_alike(const struct model *a, const struct model *b)

@@ -127,9 +127,11 @@ struct layer_spec {
 	int expert_hidden;		/* rows of experts, between two products; 0: hidden */
 	int shared_ffn;			/* width of the expert that all rows take; 0: none */
 	int shared_gate;		/* its output times the sigmoid of a gate of one column */
-	struct router router;		/* without experts: all 0 */
-	struct mla_spec mla;		/* MIX_LATENT; else all 0 */
-	struct index_spec index;	/* MIX_LATENT */
+	int expert_norms; /* norms before and after routed experts and after the shared, scales of
+			   * the router's channels and of each expert */
+	struct router router;		      /* without experts: all 0 */
+	struct mla_spec mla;		      /* MIX_LATENT; else all 0 */
+	struct index_spec index;	      /* MIX_LATENT */
 	struct linear_format format[LINEARS]; /* of its weights, see quant.h */
 };
 

@@ -110,6 +110,11 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 	case WEIGHT_EXPERT_DOWN: return (struct tensor_shape){ l->expert_hidden, m->hidden };
 	case WEIGHT_EXPERT_UP:
 		return (struct tensor_shape){ l->expert_hidden ? m->hidden : 0, l->expert_hidden };
+	case WEIGHT_EXPERT_NORM:
+	case WEIGHT_EXPERT_POST:
+	case WEIGHT_SHARED_POST:
+	case WEIGHT_ROUTER_SCALE: return (struct tensor_shape){ l->expert_norms * m->hidden, 0 };
+	case WEIGHT_EXPERT_SCALE: return (struct tensor_shape){ l->expert_norms * l->n_experts, 0 };
 	case WEIGHT_DELTA_QKVZ:
 	case WEIGHT_DELTA_BA:
 	case WEIGHT_DELTA_CONV:

@@ -64,6 +64,11 @@ enum weight {
 	WEIGHT_SSM_NORM,    /* [heads * head_dim]; norm */
 	WEIGHT_EXPERT_DOWN, /* [expert_hidden][hidden], of rows before and after the experts */
 	WEIGHT_EXPERT_UP,   /* [hidden][expert_hidden] */
+	WEIGHT_EXPERT_NORM, /* [hidden], as the next three; expert_norms */
+	WEIGHT_EXPERT_POST,
+	WEIGHT_SHARED_POST,
+	WEIGHT_ROUTER_SCALE,
+	WEIGHT_EXPERT_SCALE, /* [n_experts]; expert_norms */
 	WEIGHTS
 };
 

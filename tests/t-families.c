@@ -131,8 +131,14 @@ static void test_gemma4(void)
 		       "\"moe_intermediate_size\":16,\"enable_moe_block\":true,"
 		       "\"layer_types\":[\"sliding_attention\",\"full_attention\"]}");
 	ok(m.layer->n_experts == 8 && m.layer->experts_per_tok == 2 && m.layer->ffn == 16 &&
-		   m.layer->shared_ffn == 96 && !m.layer->shared_gate,
+		   m.layer->shared_ffn == 96 && !m.layer->shared_gate && m.layer->expert_norms,
 	   "a dense MLP beside experts");
+	/* matrices of both heads, MLP, router and experts; norms of heads, of layers, and of
+	 * experts; scales of the router and of experts */
+	is_int(layer_params(&m, m.layer),
+	       64 * 32 * (4 + 4 + 4 + 4) + 3 * 96 * 64 + 8 * 64 + 8 * 3 * 16 * 64 + 2 * 32 +
+		       4 * 64 + 3 * 64 + 64 + 8,
+	       "... whose norms and scales count");
 	model_release(&m);
 }
 

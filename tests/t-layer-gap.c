@@ -25,6 +25,7 @@ static const struct {
 	{ "an MLP without attention", { .mixer = MIX_NONE, .ffn = 96 } },
 	{ "a mixer beside another", { HEADS, .ffn = 96, .beside = 1 } },
 	{ "an MLP without a gate", { HEADS, .ffn = 96, .act = ACT_RELU2 } },
+	{ "experts with norms of their own", { HEADS, .ffn = 96, .expert_norms = 1 } },
 	{ "experts between two products", { HEADS, .ffn = 96, .expert_hidden = 32 } },
 };
 

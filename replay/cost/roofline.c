@@ -87,6 +87,8 @@ static void count_mlp(const struct roofline_subject *s, const struct layer_spec 
 	add_mlp(l, shared, shared, false, 1, rows, m->hidden, l->shared_ffn, 0, work);
 	if (l->shared_gate)
 		add_product(&work[PHASE_LINEAR], 1, rows, 1, m->hidden, 0);
+	for (int i = 0; i < 3 * l->expert_norms; i++)
+		add_norm(&work[PHASE_NORM], rows, m->hidden, -1, 0);
 	add_moves(&work[PHASE_NORM],
 		  rows * (m->hidden * (l->expert_hidden ? 3.0 : 2.0 + l->experts_per_tok) +
 			  l->shared_gate));
