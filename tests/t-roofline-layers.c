@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "model/layer_size.h"
 #include "tests/roofline_work.h"
 #include "tests/tap.h"
 
@@ -301,6 +302,57 @@ static void test_iteration(void)
 	method_free(sparse);
 }
 
+/* Attention of a model in which layers 1 and 2 of 3 attend to all keys, without a walk and with one
+ * of so many ns in each of the two. */
+static void test_walk(void)
+{
+	struct roofline_gpu g = round_gpu();
+	struct layer_spec layer[3] = { linear, full, full };
+	const struct model m = { .n_layers = 3, .hidden = H, .vocab = 1000, .layer = layer };
+	struct batch_entry e[] = { { .start = 1000, .n_tok = 64 },
+				   { .start = 4000, .n_tok = 32 },
+				   { .start = 100, .n_tok = 1, .kind = ROW_DECODE },
+				   { .start = 99999, .n_tok = 1, .kind = ROW_DECODE } };
+	const struct batch b = { e, 4, 96, 2, NULL };
+	const double of[] = { 1, 1, 1, 1 };
+	struct method *dense = parse("dense");
+	const struct roofline_subject s = { .model = &m, .method = dense };
+	const double pair = layer_pair_flops(&full) / (double)full.q_heads;
+	struct roofline_time apart, got;
+	int times[3], want;
+
+	g.gbps = 1000;
+	roofline_kinds(&m, NULL, 3, times);
+	apart = roofline_iteration(&g, &s, times, &b, of);
+	g.walk = (struct decode_walk){ .sms = 4, .tile_rows = 16 * full.q_heads, .compute = 0.25 };
+	/* 64 rows fill the GPU: a block has 16 * q_heads rows.  It walks 100000 keys at a quarter
+	 * of the rate of a multiprocessor, 0.25 TFLOP/s. */
+	want = (int)(2 * pair * 16 * full.q_heads * 100000 / (1e3 * 0.25 * 0.25));
+	got = roofline_iteration(&g, &s, times, &b, of);
+	is_int(got.phase_ns[PHASE_ATTEND] + got.phase_ns[PHASE_DECODE], want,
+	       "attention beside a long decode lasts as long as the decode's walk");
+	is_int(got.phase_ns[PHASE_DECODE], apart.phase_ns[PHASE_DECODE], "... a part of attend");
+	is_int(got.cost_ns - apart.cost_ns,
+	       got.phase_ns[PHASE_ATTEND] - apart.phase_ns[PHASE_ATTEND], "... and of the cost");
+	ok(!memcmp(got.kernels, apart.kernels, sizeof got.kernels), "... without another launch");
+	e[0].n_tok = 16;
+	e[1].n_tok = 21;
+	apart = roofline_iteration(&g, &s, times, &b, of);
+	is_int(apart.phase_ns[PHASE_ATTEND] + apart.phase_ns[PHASE_DECODE], want / 3,
+	       "a third of the rows leaves room to split the keys into three parts");
+	got = roofline_iteration(&g, &s, times, &(struct batch){ e + 2, 2, 0, 2, NULL }, of);
+	g.walk.sms = 0;
+	apart = roofline_iteration(&g, &s, times, &(struct batch){ e + 2, 2, 0, 2, NULL }, of);
+	ok(!memcmp(&got, &apart, sizeof got), "decodes alone do not walk");
+	g.walk.sms = 4;
+	e[2].start = e[3].start = 1;
+	got = roofline_iteration(&g, &s, times, &b, of);
+	g.walk.sms = 0;
+	apart = roofline_iteration(&g, &s, times, &b, of);
+	ok(!memcmp(&got, &apart, sizeof got), "a short walk costs nothing");
+	method_free(dense);
+}
+
 int main(void)
 {
 	plan(0);
@@ -312,5 +364,6 @@ int main(void)
 	test_chunks();
 	test_linear();
 	test_iteration();
+	test_walk();
 	return done_testing();
 }

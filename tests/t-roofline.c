@@ -426,6 +426,13 @@ static void test_bad_files(void)
 		  ": 'engines.x.phases.warp': want a name that this program has" },
 		{ PEAKS PHASES ", \"engines\": {\"x\": {" TIMES ", \"kv\": {\"kv-e4m3\": 1}}}}",
 		  ": 'engines.x.kv.kv-e4m3.compute': want a share of the peak from 0.0001 to 10" },
+		{ PEAKS PHASES ", \"engines\": {\"x\": {" TIMES ", \"walk\": 1}}}",
+		  ": 'engines.x.walk': want an object with sms and tile_rows, whole numbers from 1 "
+		  "to 10000, and compute, from 0.001 to 10" },
+		{ PEAKS PHASES ", \"engines\": {\"x\": {" TIMES
+			       ", \"walk\": {\"sms\": 1, \"tile_rows\": 1, \"compute\": 0}}}}",
+		  ": 'engines.x.walk': want an object with sms and tile_rows, whole numbers from 1 "
+		  "to 10000, and compute, from 0.001 to 10" },
 		{ PEAKS PHASES ", \"engines\": {\"a\": {" TIMES "}, \"b\": {" TIMES
 			       "}, \"c\": {" TIMES "}, \"d\": {" TIMES "}, \"e\": {}}}",
 		  ": 'engines': want at most 4 engines" },
@@ -471,6 +478,7 @@ static void test_engines(void)
 
 	put(PEAKS PHASES ", \"engines\": {\"a\": {" TIMES "}, \"bc\": {" TIMES
 			 ", \"about\": \"x\", \"error\": 5.5, \"error_experts\": 9, "
+			 "\"walk\": {\"sms\": 132, \"tile_rows\": 128, \"compute\": 0.7}, "
 			 "\"phases\": {\"attend\": {\"compute\": 0.3, \"memory\": 0.4, "
 			 "\"fixed_ns\": 9, \"edge\": 64}}, \"experts\": {\"bf16\": " RATE "}}}}");
 	if (roofline_gpu_load(&g, path, &err) || roofline_gpu_write(&g, path, &err) ||
@@ -489,6 +497,10 @@ static void test_engines(void)
 	   "... which stand in place of the GPU's");
 	ok(g.rate[PHASE_LINEAR].compute == 0.5 && !g.rate[PHASE_LINEAR].each,
 	   "... where it has them");
+	ok(g.walk.sms == 132 && g.walk.tile_rows == 128 && g.walk.compute == 0.7,
+	   "... with the walk of its decodes");
+	roofline_gpu_take(&g, "a");
+	is_int(g.walk.sms, 0, "... which another may not have");
 }
 
 /* ---- densities ---- */

@@ -412,6 +412,19 @@ static void add_time(struct roofline_time *sum, const struct roofline_time *t)
 	sum->cost_ns = num_add(sum->cost_ns, t->cost_ns);
 }
 
+/* Let attention of chunks and decodes take no less than walk_ns in each of n_layers: what is
+ * missing is added to phase attend. */
+static void add_walk(struct roofline_time *t, int64_t walk_ns, int n_layers)
+{
+	int64_t more = num_mul(n_layers, walk_ns) -
+		       num_add(t->phase_ns[PHASE_ATTEND], t->phase_ns[PHASE_DECODE]);
+
+	if (more <= 0)
+		return;
+	t->phase_ns[PHASE_ATTEND] = num_add(t->phase_ns[PHASE_ATTEND], more);
+	t->cost_ns = num_add(t->cost_ns, more);
+}
+
 struct roofline_time roofline_iteration(const struct roofline_gpu *g,
 					const struct roofline_subject *s, const int *times,
 					const struct batch *b, const double *density)
@@ -433,6 +446,9 @@ struct roofline_time roofline_iteration(const struct roofline_gpu *g,
 			work[PHASE_HEAD] = (struct roofline_work){ 0 };
 		first = false;
 		t = roofline_time(g, full ? s->method : NULL, work, prefill, times[i]);
+		if (full && prefill)
+			add_walk(&t, decode_walk_ns(&g->walk, g->tflops, &s->model->layer[i], b),
+				 times[i]);
 		add_time(&sum, &t);
 	}
 	return sum;

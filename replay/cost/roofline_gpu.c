@@ -365,6 +365,8 @@ static enum ar_status get_engine(struct roofline_engine *e, const cJSON *o, cons
 			return bad_key(path, key, "a share in percent, from 0 to 1000", err);
 	}
 	st = get_times(&e->launch_ns, &e->graph_launch_ns, o, prefix, path, err);
+	if (!st)
+		st = decode_walk_load(&e->walk, o, prefix, path, err);
 	for (int i = 0; i < N_GROUPS && !st; i++)
 		st = get_group(&to, &groups[i], o, path, err);
 	for (int kind = 0; kind < ROOFLINE_KINDS; kind++)
@@ -472,6 +474,7 @@ const struct roofline_engine *roofline_gpu_take(struct roofline_gpu *g, const ch
 			e = &g->engine[i];
 	if (!e)
 		return NULL;
+	g->walk = e->walk;
 	g->launch_ns = e->launch_ns;
 	g->graph_launch_ns = e->graph_launch_ns;
 	for (int kind = 0; kind < ROOFLINE_KINDS; kind++) {
@@ -526,6 +529,7 @@ static void put_engine(const struct roofline_engine *e, bool first, FILE *f)
 			e->error_experts);
 	fprintf(f, ",\n      \"launch_ns\": %lld,\n      \"graph_launch_ns\": %lld",
 		(long long)e->launch_ns, (long long)e->graph_launch_ns);
+	decode_walk_put(&e->walk, f);
 	for (int i = 0; i < N_GROUPS; i++)
 		put_group(e->rate, e->own, &groups[i], false, "      ", f);
 	fputs("\n    }", f);

@@ -14,6 +14,7 @@
 #include "kernels/select/selectors.h"
 #include "model/cache_layout.h"
 #include "model/format.h"
+#include "replay/cost/decode_walk.h"
 
 /* The names of the presets, ends with NULL. */
 extern const char *const roofline_gpu_names[];
@@ -59,6 +60,7 @@ struct roofline_engine {
 	 * and of those of a model with experts.  0: not known. */
 	double error, error_experts;
 	int64_t launch_ns, graph_launch_ns;
+	struct decode_walk walk;
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS];
 };
@@ -76,6 +78,7 @@ struct roofline_gpu {
 	/* Time that each launch adds to an iteration: with prompts in it, and of decodes from a
 	 * graph. */
 	int64_t launch_ns, graph_launch_ns;
+	struct decode_walk walk; /* of the engine that was taken */
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS]; /* the kind has rates of its own */
 	struct roofline_engine engine[ROOFLINE_ENGINES_MAX];
