@@ -195,8 +195,7 @@ static const struct migration {
 	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS " /* an older version's has these columns */
 	  "SELECT *, " RUN_14 " FROM main.run" },
-	{ 14,
-	  "ALTER TABLE iteration ADD COLUMN longest_decode INTEGER",
+	{ 14, "ALTER TABLE iteration ADD COLUMN longest_decode INTEGER",
 	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS " /* an older version's has this column */
 	  "SELECT rowid AS rowid, *, " ITERATION_15 " FROM main.iteration" },
 };
