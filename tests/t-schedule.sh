@@ -112,7 +112,8 @@ for db in setup.db cpu.db; do
 		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
 		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
 		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'costs', 'slo',
-		'page-size', 'repeats', 'columns', 'max-memory', 'engine-defaults', 'engine-args')
+		'page-size', 'repeats', 'columns', 'max-memory', 'engine-defaults', 'engine-args',
+		'rates')
 		ORDER BY key))) AS x FROM run")" 1
 done
 run setup.db cost --merge trace.csv --keep 0.37 --policy vllm-0.19 --slo ttft:1s \
