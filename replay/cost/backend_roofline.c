@@ -18,6 +18,7 @@ struct roofline {
 	struct roofline_subject subject;
 	int64_t max_captured;
 	int *all, *run;	  /* [n_layers of the model] kinds of all and of executed layers */
+	bool run_all;	  /* they are equal */
 	double density;	  /* of every chunk, unless cpu selects */
 	void *cpu;	  /* backend cpu, which selects; or NULL */
 	double *of_entry; /* [max_seqs] densities of a batch */
@@ -199,6 +200,7 @@ static enum ar_status find_kinds(struct roofline *c, struct ar_err *err)
 		return ar_nomem(err);
 	roofline_kinds(env->model, NULL, env->model->n_layers, c->all);
 	roofline_kinds(env->model, env->run_layer, env->n_run_layers, c->run);
+	c->run_all = !memcmp(c->all, c->run, n * sizeof *c->all);
 	return AR_OK;
 }
 
@@ -278,7 +280,7 @@ static enum ar_status roofline_run(void *self, const struct batch *b, struct ite
 			return st;
 	}
 	all = roofline_iteration(&c->gpu, &c->subject, c->all, b, c->of_entry);
-	run = roofline_iteration(&c->gpu, &c->subject, c->run, b, c->of_entry);
+	run = c->run_all ? all : roofline_iteration(&c->gpu, &c->subject, c->run, b, c->of_entry);
 	*cost = (struct iter_cost){ .cost_ns = all.cost_ns,
 				    .source = COST_MODELLED,
 				    .event_ns = -1,

@@ -249,6 +249,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 {
 	const struct layer_spec *l = &s->model->layer[layer];
 	int rows = 0, emit = 0, mix[2] = { 0 };
+	double decodes = 0, keys = 0; /* of all decodes: the sums are exact below 2^53 */
 
 	memset(work, 0, PHASE_COUNT * sizeof *work);
 	for (size_t i = 0; i < b->n; i++) {
@@ -268,10 +269,12 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 			add_chunked(l, e->start, e->n_tok,
 				    &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
 		else if (l->mixer == MIX_FULL && decode)
-			add_attention(l, 1, len, len, &work[PHASE_DECODE]);
+			decodes++, keys += len;
 		else if (l->mixer == MIX_FULL)
 			count_chunk(s, l, e, density[i], work);
 	}
+	if (decodes)
+		add_attention(l, decodes, keys, keys, &work[PHASE_DECODE]);
 	if (l->mixer == MIX_LATENT)
 		roofline_latent_mix(s, l, b, work);
 	if (!cache_is_bf16(l->cache))
@@ -339,8 +342,6 @@ static int64_t part_ns(const struct roofline_gpu *g, const struct roofline_rate 
 				     .kernels = p->kernels,
 				     .edge_flops = p->edge_flops * g->tflops / peak };
 
-	if (!p->kernels)
-		return 0;
 	if (!x.each)
 		x.fixed_ns = x.fixed_ns * p->kernels / w->kernels;
 	return roofline_ns(g, &x, &one);
@@ -363,6 +364,8 @@ static int64_t whole_ns(const struct roofline_gpu *g, const struct roofline_rate
 	int64_t sum = 0;
 
 	for (int i = 0; i < ROOFLINE_PARTS; i++) {
+		if (!w->part[i].kernels)
+			continue;
 		if (i % FORMATS == FORMAT_BF16 && !part_rate(g, i)) {
 			join(&one, &w->part[i]);
 			continue;
@@ -384,10 +387,11 @@ struct roofline_time roofline_time(const struct roofline_gpu *g, const struct me
 
 	for (int p = 1; p < PHASE_COUNT; p++) {
 		int times = p == PHASE_HEAD ? 1 : n_layers;
+		const struct roofline_rate *r;
 
-		const struct roofline_rate *r = g->own[work[p].kind] ? &g->rate[work[p].kind] :
-								       roofline_rate_of(g, m, p);
-
+		if (!work[p].kernels)
+			continue;
+		r = g->own[work[p].kind] ? &g->rate[work[p].kind] : roofline_rate_of(g, m, p);
 		t.phase_ns[p] = num_mul(times, whole_ns(g, r, &work[p]));
 		t.kernels[p] = times * work[p].kernels;
 		t.cost_ns = num_add(t.cost_ns, t.phase_ns[p]);
