@@ -65,9 +65,10 @@ static inline struct kv_key kv_key_of(const struct kv_blocks *b, uint32_t req, u
 	return (struct kv_key){ rng_mix(b->root ^ hash), k, group << KV_GROUP_BIT };
 }
 
+/* Blocks of one request that have its own id are side by side, for the sake of memory caches. */
 static inline uint64_t kv_hash_of(const struct kv_key *key)
 {
-	return rng_mix(key->id ^ rng_mix((uint64_t)key->k << 1 | key->own));
+	return rng_mix(key->id ^ rng_mix(key->own)) + key->k;
 }
 
 static inline bool kv_same(const struct kv_key *x, const struct kv_key *y)

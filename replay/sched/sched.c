@@ -349,18 +349,21 @@ static bool reserve_grouped(struct sched *s, uint32_t id, uint32_t n)
 static bool reserve_numbered(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
-	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
-	uint32_t n_hit, there;
+	uint32_t tok = (uint32_t)s->pool.block_tok, end = q->comp + n, n_hit, there;
 
 	if (s->groups)
 		return reserve_grouped(s, id, n);
-	n_hit = hits(s, q);
 	there = q->known - sched_in_flight(s, id);
-	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, n_hit, want))
+	/* Most decodes neither need nor fill a block. */
+	if (end <= q->n_block * tok && least(end, there) < (q->n_named + 1) * tok)
+		return true;
+	n_hit = hits(s, q);
+	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, n_hit,
+			       (uint32_t)block_pool_need(&s->pool, end)))
 		return false;
 	if (n_hit)
 		q->n_named = n_hit;
-	name_blocks(s, id, least(q->comp + n, there));
+	name_blocks(s, id, least(end, there));
 	return true;
 }
 
