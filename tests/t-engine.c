@@ -621,7 +621,8 @@ static void test_series(void)
 			if (series_add(&s, x[i], NULL))
 				bail_out("out of memory");
 		}
-		series_sort(&s);
+		if (series_sort(&s, NULL))
+			bail_out("out of memory");
 		stats_sort(x, n);
 		for (size_t i = 0; i < sizeof p / sizeof *p; i++)
 			bad += series_percentile(&s, p[i]) != stats_percentile(x, n, p[i]);

@@ -124,7 +124,7 @@ static enum ar_status write_run(bool full, struct ar_err *err)
 	if (full) {
 		r.session.o.slo = slo;
 		res.end_ns = 3000000000;
-		res.latency[LATENCY_ITL] = (struct series){ &once, 1, 1, 4 };
+		res.latency[LATENCY_ITL] = (struct series){ &once, 1, 1, 1, 4 };
 		res.n_samples = 1;
 		res.n_heads = 2;
 		res.rel_l2_sum = 1;

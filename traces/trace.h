@@ -18,14 +18,14 @@ struct request {
 	uint32_t prompt_tok; /* >= 1, whole prompt as served */
 	uint32_t output_tok; /* >= 1, first token included */
 	uint32_t n_block;    /* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
-	size_t block;	     /* ... the first one in trace.block */
+	int32_t priority;    /* lower is served first; 0 where the format has none */
+	size_t block;	     /* the first prefix block in trace.block */
 	int32_t session;     /* number of the session, -1: none */
 	uint32_t turn;	     /* 0-based in the session */
 	int64_t think_ns;    /* from the end of the previous turn to this arrival; -1: not
 				 * recorded; undefined without a session */
 	uint32_t type;	     /* index in trace.type plus 1; 0: none */
 	uint32_t images;     /* in the prompt */
-	int32_t priority;    /* lower is served first; 0 where the format has none */
 	uint64_t line;	     /* its line in the file */
 };
 

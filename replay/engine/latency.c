@@ -2,7 +2,9 @@
 #include "config.h"
 #include "replay/engine/latency.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/grow.h"
 #include "base/order.h"
@@ -12,12 +14,57 @@ const char *const latency_names[] = {
 	[LATENCY_E2E] = "E2E",	 [LATENCY_QUEUE] = "queue",
 };
 
-/* Join equal runs.  If more than a quarter of the memory is still used, double it. */
+static int by_value(const void *a, const void *b)
+{
+	const struct series_run *x = a, *y = b;
+
+	return ORDER(x->x, y->x);
+}
+
+/* Join equal runs of s, which is in order. */
+static void join(struct series *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 1; i < s->n_run; i++) {
+		if (s->run[i].x > s->run[n].x)
+			s->run[++n] = s->run[i];
+		else
+			s->run[n].n += s->run[i].n;
+	}
+	s->n_run = s->n_sorted = n + 1;
+}
+
+/* The tail is merged from the end, so that only it needs memory. */
+enum ar_status series_sort(struct series *s, struct ar_err *err)
+{
+	size_t sorted = s->n_sorted, n = s->n_run, n_tail = n - sorted;
+	struct series_run *tail;
+
+	if (!n_tail)
+		return AR_OK;
+	qsort(s->run + sorted, n_tail, sizeof *tail, by_value);
+	tail = malloc(n_tail * sizeof *tail);
+	if (!tail)
+		return ar_nomem(err);
+	memcpy(tail, s->run + sorted, n_tail * sizeof *tail);
+	while (n_tail) {
+		bool last = sorted && s->run[sorted - 1].x > tail[n_tail - 1].x;
+
+		s->run[--n] = last ? s->run[--sorted] : tail[--n_tail];
+	}
+	free(tail);
+	join(s);
+	return AR_OK;
+}
+
+/* Join equal runs.  If more than half of the memory is still used, double it. */
 static enum ar_status make_room(struct series *s, struct ar_err *err)
 {
-	series_sort(s);
-	if (s->cap && s->n_run <= s->cap / 4)
-		return AR_OK;
+	enum ar_status st = series_sort(s, err);
+
+	if (st || (s->cap && s->n_run <= s->cap / 2))
+		return st;
 	return GROW(s->run, s->cap, s->cap ? 2 * s->cap : 256) ? AR_OK : ar_nomem(err);
 }
 
@@ -41,29 +88,6 @@ void series_release(struct series *s)
 {
 	free(s->run);
 	*s = (struct series){ 0 };
-}
-
-static int by_value(const void *a, const void *b)
-{
-	const struct series_run *x = a, *y = b;
-
-	return ORDER(x->x, y->x);
-}
-
-void series_sort(struct series *s)
-{
-	size_t n = 0;
-
-	if (!s->n_run)
-		return;
-	qsort(s->run, s->n_run, sizeof *s->run, by_value);
-	for (size_t i = 1; i < s->n_run; i++) {
-		if (s->run[i].x > s->run[n].x)
-			s->run[++n] = s->run[i];
-		else
-			s->run[n].n += s->run[i].n;
-	}
-	s->n_run = n + 1;
 }
 
 static double series_at(const struct series *s, uint64_t k)

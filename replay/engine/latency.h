@@ -23,12 +23,14 @@ struct series {
 		uint64_t n;
 	} * run;
 	size_t n_run, cap;
-	uint64_t n; /* numbers in all */
+	size_t n_sorted; /* of n_run: the first ones are in order, equal ones joined */
+	uint64_t n;	 /* numbers in all */
 };
 
 enum ar_status series_add(struct series *s, double x, struct ar_err *err);
 void series_release(struct series *s);
-void series_sort(struct series *s); /* by value, equal runs joined */
+/* By value, equal runs joined. */
+enum ar_status series_sort(struct series *s, struct ar_err *err);
 /* Of a sorted series that is not empty.  p: 0 to 100, interpolated as by stats_percentile(). */
 double series_percentile(const struct series *s, double p);
 double series_mean(const struct series *s);

@@ -576,8 +576,13 @@ static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *
 	}
 	for (size_t i = 0; l->res->group_peak && i < l->cfg->limits.n_group; i++)
 		l->res->group_peak[i] = kv_groups_peak(l->s->groups, i);
-	for (int m = 0; m < LATENCY_COUNT; m++)
-		series_sort(&l->res->latency[m]);
+	sched_close(l->s);
+	l->s = NULL;
+	for (int m = 0; m < LATENCY_COUNT; m++) {
+		st2 = series_sort(&l->res->latency[m], st ? NULL : err);
+		if (!st)
+			st = st2;
+	}
 	st2 = o ? o->end(o->self, l->res, st ? NULL : err) : AR_OK;
 	return st ? st : st2;
 }
