@@ -19,7 +19,8 @@
 	X(HEAD, 10, 0, "final norm, language-model head, sampling") \
 	X(MIX, 11, 0, "linear attention (gated DeltaNet)") \
 	X(DROP, 12, 1, "scores and compaction of droppers") \
-	X(LATENT, 13, 1, "keys expanded from latents, rows absorbed into them")
+	X(LATENT, 13, 1, "keys expanded from latents, rows absorbed into them") \
+	X(WALK, 14, 1, "attention of mixed batches that waits for the longest decode")
 
 enum phase {
 	PHASE_NONE,

@@ -214,8 +214,10 @@ static int64_t cost_of(const struct dense_as *d, const struct batch *b, const st
 		       int64_t n_layers, int64_t n_run_layers)
 {
 	const struct dense_as_run r = { *d, n_layers, n_run_layers, n_run_layers };
+	struct iter_cost x = *c;
 
-	return dense_as_cost(&r, b, c);
+	dense_as_set(&r, b, &x);
+	return x.cost_ns;
 }
 
 static void test_costs(void)
@@ -245,6 +247,19 @@ static void test_costs(void)
 	       "the factors are those of the mean of prompts and the sum of decodes");
 }
 
+/* The cost of batch b; walk: of which the walk of the longest decode, in the two layers. */
+static void is_mixed(const struct dense_as_run *r, const struct batch *b, int64_t more,
+		     int64_t walk, const char *what)
+{
+	struct iter_cost c = cost;
+
+	dense_as_set(r, b, &c);
+	is_int(c.cost_ns, 100000 + 4 * more, "%s", what);
+	is_int(c.phase_ns[PHASE_WALK], walk, "... of which %lld ns are a walk", (long long)walk);
+	ok(c.phase_ns[PHASE_ATTEND] == 1000 && c.phase_ns[PHASE_DECODE] == 100,
+	   "... and measured phases stay");
+}
+
 /* The chunk alone takes 2 * 1000 ns in two layers, the decodes alone 3 * 100. */
 static void test_mixed(void)
 {
@@ -254,24 +269,20 @@ static void test_mixed(void)
 	load(d, "2,3");
 	d->has_mixed = true;
 	d->mixed = (struct dense_as_mixed){ 1.5, 0.5, 10, 0 };
-	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (3000 + 150 - 1000 - 100) * 4,
-	       "one launch for chunks and decodes takes a share of both");
+	is_mixed(&r, &whole, 3150 - 1100, 0,
+		 "one launch for chunks and decodes takes a share of both");
 	d->mixed.walk_us = 100; /* for 1000 keys: the 30 of the longest decode take 3 us a layer */
-	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (2 * 3000 - 1000 - 100) * 4,
-	       "... or the walk of the longest decode, in each layer");
+	is_mixed(&r, &whole, 6000 - 1100, 6000 - 3150, "or the walk of the longest decode");
 	d->mixed.fill_rows = 29; /* the chunk has 10 */
-	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (3150 - 1000 - 100) * 4,
-	       "... in which keys are split if chunks are short");
+	is_mixed(&r, &whole, 3150 - 1100, 0, "in which keys are split if chunks are short");
 	d->mixed.fill_rows = 19;
-	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (2 * 3000 - 1000 - 100) * 4,
-	       "... but not if they are longer");
+	is_mixed(&r, &whole, 6000 - 1100, 6000 - 3150, "but not if they are longer");
 	r.n_walk_layers = 1;
-	is_int(dense_as_cost(&r, &whole, &cost), 100000 + (3000 + 150 - 1000 - 100) * 4,
-	       "... that attends to all keys");
+	is_mixed(&r, &whole, 3150 - 1100, 0, "and in layers that attend to all keys");
 	d->mixed = (struct dense_as_mixed){ 0 };
-	is_int(dense_as_cost(&r, &whole, &cost), 100000 - (1000 + 100) * 4, "... or less");
-	is_int(dense_as_cost(&r, &prompt, &cost), 100000 + 1000 * 4, "chunks alone are as before");
-	is_int(dense_as_cost(&r, &decodes, &cost), 100000 + 200 * 4, "... and decodes alone");
+	is_mixed(&r, &whole, -1100, 0, "or it takes less");
+	is_mixed(&r, &prompt, 1000, 0, "chunks alone are as before");
+	is_mixed(&r, &decodes, 200, 0, "and decodes alone");
 }
 
 static void test_saturation(void)

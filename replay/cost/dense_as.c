@@ -170,21 +170,24 @@ static int64_t added(int64_t cost, double more, const struct dense_as_run *r)
 	return cost > by ? cost - by : 0;
 }
 
-/* What a launch for chunks and decodes takes beyond the two phases.  attend, decode: what their own
- * launches take in an engine. */
-static double mixed_more(const struct dense_as_run *r, const struct batch *b, double attend,
-			 double decode)
+/* Set the time of a launch for chunks and decodes.  attend, decode: what their own launches take in
+ * an engine, which is in the cost. */
+static void set_mixed(const struct dense_as_run *r, const struct batch *b, double attend,
+		      double decode, struct iter_cost *c)
 {
 	const struct dense_as_mixed *m = &r->factors.mixed;
 	double work = m->prefill * attend + m->decode * decode;
 	double keys = decode_walk_keys(b, m->fill_rows);
 	double walk = m->walk_us * keys * (double)r->n_walk_layers; /* us for 1,000: ns for one */
 
-	return fmax(work, walk) - attend - decode;
+	c->cost_ns = added(c->cost_ns, work - attend - decode, r);
+	if (walk <= work)
+		return;
+	c->phase_ns[PHASE_WALK] = llround(walk - work);
+	c->cost_ns = added(c->cost_ns, walk - work, r);
 }
 
-int64_t dense_as_cost(const struct dense_as_run *r, const struct batch *b,
-		      const struct iter_cost *c)
+void dense_as_set(const struct dense_as_run *r, const struct batch *b, struct iter_cost *c)
 {
 	const struct dense_as *d = &r->factors;
 	struct batch_shape shape = batch_shape(b);
@@ -192,7 +195,6 @@ int64_t dense_as_cost(const struct dense_as_run *r, const struct batch *b,
 	double attend = (double)c->phase_ns[PHASE_ATTEND];
 	double decode = (double)c->phase_ns[PHASE_DECODE];
 	double attend_more = 0, decode_more = 0;
-	int64_t cost;
 
 	if (f[BATCH_PREFILL_TOK])
 		attend_more = attend *
@@ -202,15 +204,14 @@ int64_t dense_as_cost(const struct dense_as_run *r, const struct batch *b,
 	if (f[BATCH_DECODES])
 		decode_more = decode *
 			      (dense_as_factor(&d->decode, (double)f[BATCH_DECODE_CONTEXT]) - 1);
-	cost = added(added(c->cost_ns, attend_more, r), decode_more, r);
+	c->cost_ns = added(added(c->cost_ns, attend_more, r), decode_more, r);
 	if (d->has_mixed && f[BATCH_PREFILL_TOK] && f[BATCH_DECODES])
-		cost = added(cost, mixed_more(r, b, attend + attend_more, decode + decode_more), r);
-	return cost;
+		set_mixed(r, b, attend + attend_more, decode + decode_more, c);
 }
 
 static void set_dense_as(const void *self, const struct batch *b, struct iter_cost *c)
 {
-	c->cost_ns = dense_as_cost(self, b, c);
+	dense_as_set(self, b, c);
 }
 
 struct cost cost_dense_as(const struct dense_as_run *r)

@@ -64,10 +64,9 @@ struct dense_as_run {
 	int64_t n_walk_layers; /* of n_run_layers, those whose decodes attend to all keys */
 };
 
-/* Return the cost of batch b in ns: c->cost_ns, in which the two phases take their factors' times.
- * From 0 to INT64_MAX. */
-int64_t dense_as_cost(const struct dense_as_run *r, const struct batch *b,
-		      const struct iter_cost *c);
+/* Set the cost of batch b in ns: c->cost_ns, in which the two phases take their factors' times.
+ * From 0 to INT64_MAX.  PHASE_WALK gets what the walk of the longest decode adds. */
+void dense_as_set(const struct dense_as_run *r, const struct batch *b, struct iter_cost *c);
 
 struct cost cost_dense_as(const struct dense_as_run *r);
 

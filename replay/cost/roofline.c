@@ -416,8 +416,7 @@ static void add_time(struct roofline_time *sum, const struct roofline_time *t)
 	sum->cost_ns = num_add(sum->cost_ns, t->cost_ns);
 }
 
-/* Let attention of chunks and decodes take no less than walk_ns in each of n_layers: what is
- * missing is added to phase attend. */
+/* Let attention of chunks and decodes take no less than walk_ns in each of n_layers. */
 static void add_walk(struct roofline_time *t, int64_t walk_ns, int n_layers)
 {
 	int64_t more = num_mul(n_layers, walk_ns) -
@@ -425,7 +424,7 @@ static void add_walk(struct roofline_time *t, int64_t walk_ns, int n_layers)
 
 	if (more <= 0)
 		return;
-	t->phase_ns[PHASE_ATTEND] = num_add(t->phase_ns[PHASE_ATTEND], more);
+	t->phase_ns[PHASE_WALK] = more;
 	t->cost_ns = num_add(t->cost_ns, more);
 }
 

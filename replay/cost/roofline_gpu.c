@@ -238,6 +238,7 @@ static const int stand_in[PHASE_COUNT] = {
 	[PHASE_MIX] = PHASE_ATTEND,
 	[PHASE_DROP] = PHASE_SELECT,
 	[PHASE_LATENT] = PHASE_LINEAR,
+	[PHASE_WALK] = PHASE_ATTEND,
 };
 
 /* Rates to read: of the GPU or of an engine.  key: of the object that has them, with a dot. */

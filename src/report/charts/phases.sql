@@ -17,6 +17,7 @@ SELECT panel, label AS row, phase AS series, 'bar' AS geom, core AS hatch,
   CASE phase WHEN 'linear' THEN 1 WHEN 'attend' THEN 2 WHEN 'decode' THEN 3 WHEN 'metadata' THEN 4
     WHEN 'select' THEN 5 WHEN 'norm' THEN 6 WHEN 'copy' THEN 6 WHEN 'rope' THEN 7
     WHEN 'cache' THEN 8 WHEN 'head' THEN 4 WHEN 'mix' THEN 2 WHEN 'drop' THEN 7
+    WHEN 'walk' THEN 8
     WHEN 'wait for the host' THEN 0 ELSE -1 END AS style,
   iif(panel = 'ms', ms, percent) AS x,
   printf('%s, %s: %.4g ms, %.3g %%', label, phase, ms, percent) AS title
