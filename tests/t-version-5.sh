@@ -27,8 +27,11 @@ is '... with their entries' \
 "$ATTNREPLAY" report old.db >report.txt
 ok 'report shows them' grep -q '^ *2 *compact-fp' report.txt
 ok '... and compares them with dense' grep -q '^ *2 *compact-fp .* cpu *1 *ttft' report.txt
-ok 'costs come from it' "$ATTNREPLAY" run --backend cost --trace "$trace" --requests 3 \
-	--max-prompt-tokens 2048 --max-output-tokens 4 --costs old.db:1
+"$ATTNREPLAY" run --backend cost --trace "$trace" --requests 3 --max-prompt-tokens 2048 \
+	--max-output-tokens 4 --costs old.db:1 >costs.txt
+is 'costs come from it' "$(grep '^costs: ' costs.txt)" \
+	'costs: 2 iterations measured, 4 interpolated, 0 extrapolated'
+is '... with the longest decodes, from its entries' "$(grep -c 'longest decode' costs.txt)" 0
 is 'the file is as before' "$(cksum <old.db)" "$before"
 is '... and alone' "$(ls old.db*)" old.db
 if command -v sqlite3 >/dev/null; then
