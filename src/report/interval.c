@@ -20,6 +20,7 @@ struct pair {
 struct pairs {
 	struct pair *v;
 	size_t n, cap;
+	double percentile; /* of ratios */
 };
 
 static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
@@ -37,6 +38,7 @@ static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 		sqlite3_result_error_nomem(c);
 		return;
 	}
+	s->percentile = argc > 3 ? sqlite3_value_double(argv[3]) : 50;
 	s->v[s->n++] = (struct pair){ sqlite3_value_int64(argv[0]),
 				      { sqlite3_value_double(argv[1]),
 					argc > 2 ? sqlite3_value_double(argv[2]) : 1 } };
@@ -49,9 +51,9 @@ static int by_place(const void *a, const void *b)
 	return ORDER(x->place, y->place);
 }
 
-/* Draw p50 of column k of the pairs; x: room for n, draw: for RESAMPLES. */
-static enum ar_status draw_column(const struct pairs *s, int k, double *x, double *draw,
-				  double *p50, struct ar_err *err)
+/* Draw the percentile of column k of the pairs; x: room for n, draw: for RESAMPLES. */
+static enum ar_status draw_column(const struct pairs *s, int k, double *x, double *draw, double *of,
+				  struct ar_err *err)
 {
 	const struct bootstrap b = { RESAMPLES, SEED, bootstrap_block(s->n) };
 	struct sample sample = { 0 };
@@ -61,8 +63,8 @@ static enum ar_status draw_column(const struct pairs *s, int k, double *x, doubl
 		x[i] = s->v[i].v[k];
 	st = sample_of_values(&sample, x, s->n, err);
 	if (!st) {
-		*p50 = sample_percentile(&sample, 50);
-		st = bootstrap_draw(&b, &sample, 50, draw, err);
+		*of = sample_percentile(&sample, s->percentile);
+		st = bootstrap_draw(&b, &sample, s->percentile, draw, err);
 	}
 	sample_release(&sample);
 	return st;
@@ -105,15 +107,15 @@ static enum ar_status find_mean(const struct pairs *s, double out[3], struct ar_
 /* out: ratio, lo, hi. */
 static enum ar_status find_ratio(const struct pairs *s, double out[3], struct ar_err *err)
 {
-	double *draw = malloc(2 * RESAMPLES * sizeof *draw), *x = malloc(s->n * sizeof *x), p50[2];
+	double *draw = malloc(2 * RESAMPLES * sizeof *draw), *x = malloc(s->n * sizeof *x), of[2];
 	enum ar_status st = draw && x ? AR_OK : ar_nomem(err);
 
 	for (int k = 0; k < 2 && !st; k++)
-		st = draw_column(s, k, x, draw + k * RESAMPLES, &p50[k], err);
+		st = draw_column(s, k, x, draw + k * RESAMPLES, &of[k], err);
 	if (!st) {
 		for (size_t i = 0; i < RESAMPLES; i++)
 			draw[i] /= draw[RESAMPLES + i];
-		out[0] = p50[0] / p50[1];
+		out[0] = of[0] / of[1];
 		bootstrap_interval(draw, RESAMPLES, 0.95, &out[1], &out[2]);
 	}
 	free(draw);
@@ -158,9 +160,11 @@ static void end_mean(sqlite3_context *c)
 int interval_register(sqlite3 *db)
 {
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
-	int rc = sqlite3_create_function(db, "ratio_interval", 3, flags, NULL, NULL, add_pair,
-					 end_ratio);
+	int rc = SQLITE_OK;
 
+	for (int n_arg = 3; n_arg <= 4 && !rc; n_arg++)
+		rc = sqlite3_create_function(db, "ratio_interval", n_arg, flags, NULL, NULL,
+					     add_pair, end_ratio);
 	for (int n_arg = 2; n_arg <= 3 && !rc; n_arg++)
 		rc = sqlite3_create_function(db, "mean_interval", n_arg, flags, NULL, NULL,
 					     add_pair, end_mean);

@@ -6,7 +6,8 @@
 #include <sqlite3.h>
 
 /* Add to db the aggregate ratio_interval(place, x, base): p50 of x over p50 of base, and the
- * interval of 95 % of that ratio, as a JSON list of three.  Both are resampled at the same
+ * interval of 95 % of that ratio, as a JSON list of three; ratio_interval(place, x, base, p) of
+ * percentile p.  Both are resampled at the same
  * places, in blocks that follow each other in order of place (bootstrap.h), 1,000 times.  Pairs
  * with a NULL are left out.  NULL without pairs; of one pair the interval is null.
  *

@@ -17,8 +17,11 @@
  * :dialect	"attnreplay", or the name of a DIALECT.
  * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns.
  * engine_pair	an engine's run and a dense run of the same requests, a row each;
- *		run_id, engine_id, first_id of the run's repeats;
- *		under SECTION only, as is latency.
+ *		run_id, engine_id, first_id of the run's repeats, first_engine of the engine's
+ *		passes; under SECTION only, as is latency.
+ * engine_error, engine_step, engine_residual
+ *		errors of percentiles and of iterations, see their make_NAME.sql; under SECTION
+ *		only, as is engine_iteration.
  * source_run	where runs come from, if they come from several databases, a row each: run_id,
  *		path, run.
  * run_option	options in which the runs differ, a row for each run and option: run_id, key,
@@ -37,6 +40,10 @@
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
+SECTION(make_engine_error, NULL)
+SECTION(make_engine_iteration, NULL)
+SECTION(make_engine_step, NULL)
+SECTION(make_engine_residual, NULL)
 SECTION(make_steady, NULL)
 SECTION(make_iteration_sum, NULL)
 SECTION(make_error, NULL)
@@ -45,6 +52,10 @@ PROSE(make_baseline, NULL)
 PROSE(make_ratio, NULL)
 PROSE(make_verdict, NULL)
 PROSE(verdict, "In short")
+SECTION(engine, "Error against an engine that ran the same requests; spread of its own passes")
+SECTION(engine_step_error, "Error of iterations that are alike: ms from end to end; the rest in %")
+SECTION(engine_residual, "What the error of iterations goes with, each quantity by itself")
+SECTION(engine_steps, "Iterations of the engine and of the run, ms")
 SECTION(runs, "Runs")
 SECTION(memory, "Memory: parameters in 1e9, weights of a rank and GPU in GB, a KV block in MB")
 SECTION(device, "GPUs: driver, and clocks in MHz when the run began")
@@ -54,8 +65,6 @@ SECTION(kv_groups, "Memory by KV cache group: the most blocks owned at a time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
 SECTION(latency, "Latency, ms; ± is half an interval of 95 %")
 SECTION(repeats, "Latency over the repeats of a method, ms: median, smallest and largest")
-SECTION(engine, "Against an engine that ran the same requests")
-SECTION(engine_steps, "Iterations of the engine and of the run, ms")
 SECTION(phases, "Time by phase, ms of kernels; * is the attention core, host the wait for the host")
 SECTION(layer_time, "Time by kind of layer, ms of kernels")
 SECTION(layers, "Work of layers that differ: rows, and dense attention or the linear mixer")

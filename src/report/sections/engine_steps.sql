@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The kinds are those that engines run in different ways: vLLM has a CUDA graph of whole decodes,
 -- graphs between the attention calls of small batches, and launches the kernels of others one by one.
--- Of repeats the first stands for all.
+-- Of repeats and passes the first stands for all.
 WITH step AS MATERIALIZED (
   SELECT run_id, CASE WHEN prefill_tokens = 0 THEN 'decodes'
       WHEN prefill_tokens + decode_tokens <= 512 THEN 'prompts, at most 512 tokens'
@@ -20,5 +20,5 @@ FROM engine_pair x
   JOIN (VALUES ('decodes'), ('prompts, at most 512 tokens'), ('prompts, more tokens'))
   LEFT JOIN step e ON e.run_id = engine_id AND e.kind = column1
   LEFT JOIN step p ON p.run_id = x.run_id AND p.kind = column1
-WHERE e.n IS NOT NULL AND x.run_id = x.first_id
+WHERE e.n IS NOT NULL AND x.run_id = x.first_id AND engine_id = first_engine
 ORDER BY run, engine_run, column1

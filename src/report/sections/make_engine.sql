@@ -1,10 +1,13 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Pairs of an engine's run and a dense replay of the same requests: as many, and no two that both
--- ended have different lengths.  first_id: the first of the replay's repeats.
+-- ended have different lengths.  first_id: the first of the replay's repeats; first_engine: the first
+-- of the engine's passes, which are runs of one engine with the same options.
 CREATE TEMP TABLE engine_pair AS
   SELECT p.run_id, e.run_id AS engine_id,
     min(p.run_id) OVER (PARTITION BY e.run_id, coalesce(p.command_utc_ns, -p.run_id), p.method_no)
-      AS first_id
+      AS first_id,
+    min(e.run_id) OVER (PARTITION BY p.run_id, e.backend, json_remove(e.options, '$.log'))
+      AS first_engine
   FROM run e JOIN run p ON p.clock <> 'engine' LEFT JOIN method me ON me.method_id = p.method_id
     JOIN trace te ON te.trace_id = e.trace_id JOIN trace tp ON tp.trace_id = p.trace_id
   WHERE e.clock = 'engine' AND e.status = 'done' AND p.status = 'done'

@@ -10,7 +10,20 @@ SELECT verdict FROM (
   GROUP BY trace, requests, model, gpu, backend, policy
 
   UNION ALL
-  SELECT 1, v.run_id, v.label || ': TTFT p50 '
+  SELECT 1, run, 'Against ' || engine || printf(', run %d: ', engine_run)
+    || group_concat(upper(metric) || printf(' %s %+.1f %%', at, error_percent)
+      || iif(error_lo IS NULL, '', printf(' (%+.1f to %+.1f)', error_lo, error_hi))
+      || iif(spread_percent IS NULL, '', printf(', its passes %.1f %%', spread_percent)), '; ')
+    || coalesce((SELECT printf('; iterations %.1f %% in the mean, which goes with %s most', avg(abs(p_ns - e_ns) * 100.0 / e_ns),
+        (SELECT quantity FROM engine_residual r WHERE r.run = e.run AND r.engine_run = e.engine_run
+          ORDER BY explains_percent DESC LIMIT 1))
+      FROM engine_step s WHERE s.run = e.run AND s.engine_run = e.engine_run AND p_ns
+      HAVING count(*) > 2), '') || '.'
+  FROM (SELECT * FROM engine_error ORDER BY run, engine_run, instr('ttft tpot', metric), at) e
+  GROUP BY run, engine_run
+
+  UNION ALL
+  SELECT 2, v.run_id, v.label || ': TTFT p50 '
     || printf('%.3g times that of %s', r.ratio, d.label)
     || iif(r.lo IS NULL, '', printf(' (95 %% interval %.3g to %.3g)', r.lo, r.hi))
     || iif(t.ratio > 0, printf(', TPOT p50 %.3g times', t.ratio)
@@ -35,7 +48,7 @@ SELECT verdict FROM (
   WHERE r.ratio > 0
 
   UNION ALL
-  SELECT 1, run_id, label || ': '
+  SELECT 2, run_id, label || ': '
     || iif(ttft IS NULL, 'no request got a token', printf('TTFT p50 %.2f ms', ttft))
     || iif(tpot IS NULL, '', printf(', TPOT p50 %.2f ms', tpot)) || iif(is_dense OR run_id IN (SELECT base_id FROM v_pair), '.',
       '; there is no dense run with the same options to compare it with.')
