@@ -129,6 +129,22 @@ ok 'a run with measured costs' run --backend cpu --capture random:0 --model plai
 ok '... gives costs of bf16' run --backend cost --costs c.db
 ok '... and of nothing else' fails 2 "kv-cache-dtype 'fp8' contradicts c.db:1" \
 	run --backend cost --costs c.db --kv-cache-dtype fp8
+run --backend cpu --capture random:0 --model fp8.json --quantization none --accuracy 0 --db q.db \
+	>out 2>&1 || cat out
+bytes() { run --backend cost --costs q.db 2>&1 | sed -n 's/^memory .* \([0-9.]* [GM]B\) a rank, KV .*/\1/p'; }
+want=$(bytes)
+ok '... of a shape in bf16 they have its bytes' [ "$want" ]
+if command -v sqlite3 >/dev/null; then
+	sqlite3 q.db "UPDATE run SET options = json_remove(options, '\$.quantization', '\$.\"kv-cache-dtype\"')"
+	is '... also of a version that read no formats' "$(bytes)" "$want"
+	sqlite3 q.db "UPDATE method SET params = json_set(params, '\$.weights', 'nvfp4')"
+	ok '... others than those of the model are refused' fails 3 \
+		'q.db:1: its costs are of weights in nvfp4 and a KV cache in bf16, but its model has fp8-block and bf16' \
+		run --backend cost --costs q.db
+else
+	skip '... also of a version that read no formats' 'no sqlite3'
+	skip '... others than those of the model are refused' 'no sqlite3'
+fi
 ok '... also of weights' fails 2 "quantization 'w4a16' contradicts c.db:1" \
 	run --backend cost --costs c.db --quantization w4a16
 

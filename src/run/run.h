@@ -199,6 +199,10 @@ const char *run_kind(enum mixer m);
  * for them. */
 enum ar_status run_set_formats(struct model *m, const struct run_options *o, bool kernels,
 			       struct ar_err *err);
+/* The same for the model of the run with costs c.  They have the formats of its record; without any
+ * they are of bf16, whatever the config says.  AR_DATA: those of its options are others. */
+enum ar_status run_set_cost_formats(struct model *m, const struct costs *c,
+				    const struct run_options *o, struct ar_err *err);
 /* The parameters of the method for the record: with "weights" and "kv_cache", where they are not
  * bf16.  The caller frees them; NULL: no memory. */
 char *run_params(const struct model *m, const struct plan *p);

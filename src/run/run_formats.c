@@ -37,6 +37,36 @@ enum ar_status run_set_formats(struct model *m, const struct run_options *o, boo
 	return st || !kernels ? st : model_check_formats(m, err);
 }
 
+/* A format by its text; "": bf16. */
+static const char *or_bf16(const char *text)
+{
+	return *text ? text : "bf16";
+}
+
+enum ar_status run_set_cost_formats(struct model *m, const struct costs *c,
+				    const struct run_options *o, struct ar_err *err)
+{
+	cJSON *params = c->run.method_params ? json_parse_all(c->run.method_params, NULL) : NULL;
+	const char *w = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(params, "weights"));
+	const char *k = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(params, "kv_cache"));
+	enum ar_status st = w || k ? run_set_formats(m, o, false, err) :
+				     model_set_formats(m, "none", "bfloat16", err);
+	char weights[96], kv[64];
+
+	w = w ? w : "";
+	k = k ? k : "";
+	model_weights_text(m, weights, sizeof weights);
+	model_kv_text(m, kv, sizeof kv);
+	if (!st && (strcmp(weights, w) || strcmp(kv, k)))
+		st = ar_fail(
+			err, AR_DATA,
+			"%s: its costs are of weights in %s and a KV cache in %s, but its model "
+			"has %s and %s; measure them again",
+			c->name, or_bf16(w), or_bf16(k), or_bf16(weights), or_bf16(kv));
+	cJSON_Delete(params);
+	return st;
+}
+
 char *run_params(const struct model *m, const struct plan *p)
 {
 	char weights[96], kv[64], *text;

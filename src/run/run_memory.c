@@ -202,7 +202,7 @@ enum ar_status run_plan_memory(struct run_inputs *in, const struct run_session *
 		return AR_OK;
 	st = model_parse(&m, from->model_name, from->model_json, err);
 	if (!st)
-		st = run_set_formats(&m, &s->o, false, err);
+		st = run_set_cost_formats(&m, in->costs, &s->o, err);
 	if (!st) {
 		in->memory.n_params = model_params(&m);
 		st = model_split(&m, from->tp, err);
