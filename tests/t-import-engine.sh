@@ -166,6 +166,22 @@ replay "$tmp/one.csv" 20ms --policy vllm-0.24
 ok 'planned ahead, an iteration ends with the next round' \
 	says '^2,1,"prompts, to 2048 tokens",1,1,30,20,-33.3'
 ok '... the last with one of no batch' says '^2,1,decodes,2,2,10,20,100,100,100,100$'
+"$ATTNREPLAY" -q run --backend roofline --gpu h200 --model llama-3.1-8b --trace "$tmp/one.csv" \
+	--policy vllm-0.24 --host vllm-0.24 --host-seed 0 --db "$db" >"$tmp/.run"
+"$ATTNREPLAY" report --run 3 --format csv "$db" >"$tmp/report"
+is 'a replay has the rounds of its host, which add up to the time of a request alone' \
+	"$(sed -n 's/"[^"]*"/prompts/; s/^3,1,\(prompts\|decodes\),/,/p' "$tmp/report" |
+		awk -F , 'NF == 9 { ms += $3 * $5 } END { printf "%.3f", ms }')" \
+	"$(query "$db" "SELECT printf('%.3f', (finish_ns - min(start_ns)) / 1e6) FROM request_outcome
+		JOIN iteration USING(run_id) WHERE run_id = 3")"
+"$ATTNREPLAY" -q run --backend roofline --gpu h200 --model llama-3.1-8b --requests 8 --trace \
+	"$srcdir/traces/samples/azure-2023-code-200.csv" --policy vllm-0.24 --db "$tmp/v.db" >"$tmp/.run"
+"$ATTNREPLAY" report "$tmp/v.db" >"$tmp/report"
+ok 'a log of vLLM without requests: iterations of as many tokens are alike' \
+	says '^ +2 +1  decodes +[0-9]+ +[1-9][0-9]* '
+ok '... of unknown keys' says '^ +2 +1  mixed, keys not known +[0-9]'
+ok '... and the error goes with what is known' says '^ +2 +1  (tokens|requests) +[0-9]'
+ok '... alone' not '^ +2 +1  (pairs|joins|longest decode) '
 
 # ---- costs ----
 

@@ -5,8 +5,9 @@
 --
 -- With asynchronous scheduling (is_late) an iteration ends with the next round of the host, which
 -- launches that and then waits for this.  A log has these rounds.  Those of a replay follow from the
--- host's times: round = max(round before + own, end of the GPU before) + update.  So a round less the sum
--- of all times of the host to it is a running maximum.  next: how the next is launched.
+-- host's times, as in host_run(): round = max(round before + own, end of the GPU before) + update.  So a
+-- round less the sum of all times of the host to it is a running maximum.  The time to admit requests is
+-- not stored, and left out.  next: how the next is launched.
 CREATE TEMP TABLE engine_iteration AS
 WITH timed AS (
     SELECT run_id, iter_no, start_ns, end_ns, clock = 'engine' AS is_engine,
@@ -20,11 +21,11 @@ WITH timed AS (
     WHERE run_id IN (SELECT first_id FROM engine_pair UNION SELECT first_engine FROM engine_pair)
     WINDOW run AS (PARTITION BY run_id ORDER BY iter_no)),
   summed AS (
-    SELECT *, sum(own_ns + coalesce(update_before, 0)) OVER (PARTITION BY run_id ORDER BY iter_no) AS all_ns
+    SELECT *, sum(own_ns + iif(follows, update_before, 0)) OVER (PARTITION BY run_id ORDER BY iter_no) AS all_ns
     FROM timed),
   rounds AS (
-    SELECT *, iif(is_engine, end_ns, all_ns + max(iif(follows, end_before, start_ns + own_ns)
-        + coalesce(update_before, 0) - all_ns) OVER (PARTITION BY run_id ORDER BY iter_no)) AS round_ns
+    SELECT *, iif(is_engine, end_ns, all_ns + max(iif(follows, end_before + update_before,
+        start_ns + own_ns) - all_ns) OVER (PARTITION BY run_id ORDER BY iter_no)) AS round_ns
     FROM summed),
   ended AS (
     SELECT *, iif(is_late, iif(lead(follows) OVER run, lead(round_ns) OVER run,
