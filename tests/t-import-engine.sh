@@ -136,6 +136,8 @@ ok '... prompts by tokens' says '^2,1,"prompts, to 2048 tokens",1,1,39,20,-48.7'
 is 'what the error goes with comes first' \
 	"$(sed -n 's/^2,1,\([a-z ]*\),5,\([-.0-9e]*\),.*/\1/p' "$tmp/report" | tr '\n' ' ')" \
 	'longest decode tokens pairs joins '
+ok '... with its line' says '^2,1,longest decode,5,33.0415[0-9]*,71.8592[0-9]*,$'
+ok '... and what another adds to it' says '^2,1,tokens,5,-36.3133[0-9]*,57.8299[0-9]*,18.8201[0-9]*$'
 sed 's/"first_token":0.04,/"first_token":0.05,/' "$tmp/log.jsonl" >"$tmp/pass.jsonl"
 import "$tmp/pass.jsonl" --db "$db" >"$tmp/.out"
 sed 's/"async":false/"async":true/' "$tmp/log.jsonl" >"$tmp/async.jsonl"

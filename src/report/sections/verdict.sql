@@ -15,8 +15,7 @@ SELECT verdict FROM (
       || iif(error_lo IS NULL, '', printf(' (%+.1f to %+.1f)', error_lo, error_hi))
       || iif(spread_percent IS NULL, '', printf(', its passes %.1f %%', spread_percent)), '; ')
     || coalesce((SELECT printf('; iterations %.1f %% in the mean, which goes with %s most', avg(abs(p_ns - e_ns) * 100.0 / e_ns),
-        (SELECT quantity FROM engine_residual r WHERE r.run = e.run AND r.engine_run = e.engine_run
-          ORDER BY explains_percent DESC LIMIT 1))
+        (SELECT quantity FROM engine_residual r WHERE r.run = e.run AND r.engine_run = e.engine_run AND no = 1))
       FROM engine_step s WHERE s.run = e.run AND s.engine_run = e.engine_run AND p_ns
       HAVING count(*) > 2), '') || '.'
   FROM (SELECT * FROM engine_error ORDER BY run, engine_run, instr('ttft tpot', metric), at) e
