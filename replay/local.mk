@@ -32,7 +32,8 @@ libattnreplay_a_SOURCES += \
     replay/forward/forward.h replay/forward/forward_memory.c replay/forward/forward_state.h \
     replay/forward/product.c replay/forward/product.h replay/forward/rotate.c \
     replay/forward/rotate.h \
-  replay/host/host.c replay/host/host.h replay/host/host_file.c \
+  replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
+    replay/host/host_probe.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
     replay/sched/blocks.h replay/sched/front.c replay/sched/front.h \
@@ -52,7 +53,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/backend_cuda_cost.c \
     replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
     replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_weights.c \
-    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
+    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c \
+  replay/host/host_probe_device.cu
 endif
 
 nobase_dist_pkgdata_DATA += \

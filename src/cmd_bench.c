@@ -18,6 +18,14 @@ static const char *const formats[] = { "table", "json", NULL };
 #define OFF(member) offsetof(struct bench_args, member)
 /* clang-format off */
 static const struct opt every_opts[] = {
+	{ .name = "device", .type = OPT_INT, .off = OFF(device), .arg = "N", .def = "0",
+	  .max = 1023, .help = "index of the GPU to use" },
+	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
+	  .help = "also write the rows to FILE, as JSON lines" },
+	{ .name = NULL }
+};
+
+static const struct opt kernel_opts[] = {
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
 	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
@@ -25,12 +33,8 @@ static const struct opt every_opts[] = {
 	  .help = "output rows of each case to check against double precision; 0: none" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
 	  .help = "seed of random inputs and block lists" },
-	{ .name = "device", .type = OPT_INT, .off = OFF(device), .arg = "N", .def = "0",
-	  .max = 1023, .help = "index of the GPU to use" },
 	{ .name = "format", .type = OPT_ENUM, .off = OFF(format), .arg = "NAME", .def = "table",
 	  .choice = formats, .help = "format of standard output" },
-	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
-	  .help = "also write the rows to FILE, as JSON lines" },
 	{ .name = "dry-run", .type = OPT_FLAG, .off = OFF(dry_run),
 	  .help = "print the cases and their work without measuring; needs no GPU" },
 	{ .name = NULL }
@@ -123,7 +127,7 @@ static const struct opt paper_opts[] = {
 /* ---- the command ---- */
 
 /* The first argument is the mode.  Each group of options applies to some modes. */
-enum { ATTENTION = 1, METHOD = 2, PAPER = 4, DELTA = 8, ALL = 15 };
+enum { ATTENTION = 1, METHOD = 2, PAPER = 4, DELTA = 8, KERNELS = 15, HOST = 16, ALL = 31 };
 
 static const struct mode {
 	const char *name;
@@ -133,6 +137,7 @@ static const struct mode {
 	      { "method", METHOD, bench_method },
 	      { "delta", DELTA, bench_delta },
 	      { "paper", PAPER, bench_paper },
+	      { "host", HOST, bench_host },
 	      { 0 } };
 
 static const struct {
@@ -141,6 +146,7 @@ static const struct {
 	const struct opt *opts;
 } groups[] = {
 	{ "Options", ALL, every_opts },
+	{ "attention, method, delta, paper", KERNELS, kernel_opts },
 	{ "attention, method, delta", ATTENTION | METHOD | DELTA, batch_opts },
 	{ "attention, method", ATTENTION | METHOD, shape_opts },
 	{ "attention", ATTENTION, attention_opts },
@@ -173,7 +179,8 @@ static enum ar_status bench_main(int argc, char **argv, struct ar_err *err)
 	while (m->name && (!argc || strcmp(argv[0], m->name)))
 		m++;
 	if (!m->name)
-		return ar_fail(err, AR_USAGE, "%s%s%s; want attention, method, delta or paper",
+		return ar_fail(err, AR_USAGE,
+			       "%s%s%s; want attention, method, delta, paper or host",
 			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	argc--, argv++;
@@ -203,8 +210,9 @@ const struct cmd cmd_bench = {
 	.usage = "attention [OPTION]...\n"
 		 "method [OPTION]...\n"
 		 "delta [OPTION]...\n"
-		 "paper --table NAME [OPTION]...",
-	.title = "measure attention kernels, methods and linear layers on this GPU",
+		 "paper --table NAME [OPTION]...\n"
+		 "host [OPTION]...",
+	.title = "measure attention kernels, methods, linear layers and the host",
 	.run = bench_main,
 	.options = bench_show_options,
 };

@@ -6,7 +6,7 @@ attnreplay_SOURCES = \
     src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
     src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_delta.c \
-    src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_load.h \
+    src/bench/bench_delta.h src/bench/bench_device.h src/bench/bench_host.c src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_paper.h \
     src/bench/bench_paper_measure.c src/bench/bench_prefill.h \
     src/bench/bench_prefill_state.h \

@@ -27,6 +27,7 @@ enum { FORMAT_TABLE, FORMAT_JSON };
 
 enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);
+enum ar_status bench_host(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err);
 

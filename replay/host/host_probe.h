@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measure how fast this host is. */
+#ifndef AR_HOST_PROBE_H
+#define AR_HOST_PROBE_H
+
+#include "base/probe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Measure the loop.  If device >= 0, measure launches on this GPU as well.  AR_NODEV: it is not
+ * there, or this is a build without CUDA. */
+enum ar_status host_probe(struct probe *p, int device, struct ar_err *err);
+
+/* Measure launches alone; of builds with CUDA. */
+enum ar_status host_probe_launches(struct probe *p, int device, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
