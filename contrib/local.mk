@@ -16,7 +16,8 @@ nobase_dist_pkgdata_SCRIPTS += \
     contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py contrib/dense_as_engine.py \
     contrib/eval_methods.sh contrib/gguf_to_safetensors.py contrib/make_tasks.py \
     contrib/page_png.sh contrib/program contrib/random_weights.py \
-    contrib/seer_gate_to_safetensors.py contrib/vllm_steps.py contrib/watch_engines.py
+    contrib/seer_gate_to_safetensors.py contrib/vllm_serve_steps.py contrib/vllm_steps.py \
+    contrib/watch_engines.py
 nobase_dist_pkgdata_DATA += \
   contrib/bench.cases contrib/common.sh contrib/later.py contrib/safetensors_file.py \
     contrib/selector/Makefile contrib/selector/pagebound.c contrib/selector/pagebound.h \
@@ -31,5 +32,5 @@ dist_check_SCRIPTS += \
   tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-contrib.sh \
     tests/t-curve.sh \
     tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-random-weights.sh \
-    tests/t-seer-gate.sh tests/t-vllm-steps.sh \
+    tests/t-seer-gate.sh tests/t-vllm-serve-steps.sh tests/t-vllm-steps.sh \
     tests/t-watch-engines.sh

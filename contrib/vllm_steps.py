@@ -77,7 +77,18 @@ def make_parser(about):
     p.add_argument("--repeat", type=int, default=1, metavar="N",
                    help="run all traces, one after the other, N times, so that a host that gets "
                         "slower does so for each of them; logs OUT.1.jsonl, OUT.2.jsonl, ...")
+    p.add_argument("--probe", type=read_probe, default={}, metavar="FILE",
+                   help="what 'attnreplay bench host --json FILE' wrote on this host, for the log")
     return p
+
+
+def read_probe(path):
+    """The part of a log's header that says how fast the host is."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            return {"probe": json.load(f)}
+    except (OSError, ValueError) as e:
+        die("%s: %s" % (path, e))
 
 
 def parse_pairs(p):
@@ -300,6 +311,7 @@ class Engine:
         self.max_len = config.model_config.max_model_len
         self.budget, self.max_seqs = a.max_num_batched_tokens, a.max_num_seqs
         self.header = header_of(config, torch.cuda.get_device_name(), folder)
+        self.header.update(a.probe)
         self.header["attention"] = attention_names(config.compilation_config.static_forward_context)
         self.graphs = self.header["cudagraph_capture_sizes"]
         vocab = config.model_config.get_vocab_size()

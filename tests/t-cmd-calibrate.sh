@@ -157,7 +157,7 @@ printf '{"engine": "vllm", "version": "1"}\n{"request": 0, "arrival": 0, "first_
 ok 'a log must have steps' fails 3 'no steps' host "$tmp/none.jsonl" --model llama-3.1-8b
 
 host "$log" --model llama-3.1-8b --about 'an engine' >"$tmp/fit"
-ok 'a log is fitted' grep -q '^40 steps and 0 added requests of an engine, GPU times fitted' \
+ok 'a log is fitted' grep -q '^40 steps and 0 times of requests and outputs of an engine, GPU times fitted' \
 	"$tmp/fit"
 ok '... with what it does not tell' \
 	grep -q '^admit_ns  *0  adding a request to the engine; not identifiable' "$tmp/fit"

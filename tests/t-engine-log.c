@@ -43,15 +43,19 @@ static struct engine_log *open_text(const char *text)
 #define HEADER \
 	"{\"engine\":\"vllm\",\"version\":\"0.24.0\",\"gpu\":\"NVIDIA H200\",\"async\":true," \
 	"\"max_num_batched_tokens\":8192,\"max_num_seqs\":256," \
-	"\"cudagraph_capture_sizes\":[4,1,2],\"model\":{\"hidden_size\":64}}\n"
+	"\"cudagraph_capture_sizes\":[4,1,2],\"model\":{\"hidden_size\":64}," \
+	"\"front\":\"http\",\"probe\":{\"loop_ns\":20}}\n"
 #define STEPS \
 	"{\"begin\":0.5,\"end\":0.502,\"tokens\":[100,7],\"requests\":[0,\"b\"]," \
 	"\"schedule\":1e-4,\"execute\":2e-4,\"wait\":3e-4,\"update\":4e-5}\n" \
-	"{\"begin\":0.502,\"end\":0.503,\"tokens\":[1],\"requests\":[\"b\"]}\n" \
+	"{\"begin\":0.502,\"end\":0.503,\"tokens\":[1],\"requests\":[\"b\"]," \
+	"\"seen\":[0.504,2]}\n" \
 	"{\"begin\":0.503,\"end\":0.503,\"tokens\":[]}\n"
+#define STEP_SEEN "{\"begin\":1,\"end\":2,\"tokens\":[1],\"seen\":"
 #define REQUESTS \
 	"{\"request\":0,\"arrival\":0.25,\"prompt_tokens\":100,\"output_tokens\":3," \
-	"\"first_token\":0.502,\"last_token\":0.504,\"admit\":1e-5}\n" \
+	"\"first_token\":0.502,\"last_token\":0.504,\"admit\":1e-5," \
+	"\"received\":0.26}\n" \
 	"{\"request\":\"b\",\"prompt_tokens\":7,\"output_tokens\":1,\"first_token\":0.5," \
 	"\"last_token\":0.5,\"arrival\":null}\n"
 
@@ -60,7 +64,8 @@ static bool same_request(const struct engine_request *a, const struct engine_req
 	return a->prompt_tok == b->prompt_tok && a->output_tok == b->output_tok &&
 	       a->arrival_ns == b->arrival_ns && a->first_token_ns == b->first_token_ns &&
 	       a->last_token_ns == b->last_token_ns && a->ttft_ns == b->ttft_ns &&
-	       a->tpot_ns == b->tpot_ns && a->admit_ns == b->admit_ns;
+	       a->tpot_ns == b->tpot_ns && a->admit_ns == b->admit_ns &&
+	       a->received_ns == b->received_ns;
 }
 
 static bool is_request(const struct engine_log *log, size_t i, struct engine_request want)
@@ -99,11 +104,15 @@ static void test_lines(void)
 	ok(log->n_request == 2 &&
 		   is_request(log, 0,
 			      (struct engine_request){ 100, 3, 250000000, 502000000, 504000000,
-						       252000000, 1000000, 10000 }) &&
+						       252000000, 1000000, 10000, 260000000 }) &&
 		   is_request(log, 1,
-			      (struct engine_request){ 7, 1, -1, 500000000, 500000000, -1, -1,
+			      (struct engine_request){ 7, 1, -1, 500000000, 500000000, -1, -1, -1,
 						       -1 }),
 	   "requests, with TTFT and TPOT where they can be had");
+	ok(log->step[0].seen_ns == -1 && log->step[1].seen_ns == 504000000 &&
+		   log->step[1].n_seen == 2 && log->http && log->probe.ns[PROBE_LOOP] == 20 &&
+		   !log->probe.ns[PROBE_GRAPH],
+	   "what the front end did, and how fast the host is");
 	engine_log_close(log);
 	log = open_text(STEPS);
 	ok(log->n_request == 0 && log->entry[0].req == -1 && log->entry[1].req == -1 &&
@@ -131,8 +140,9 @@ static void test_object(void)
 	   "its steps");
 	ok(log->n_request == 2 &&
 		   is_request(log, 0,
-			      (struct engine_request){ 0, 0, -1, -1, -1, 1500000, -1, -1 }) &&
-		   is_request(log, 1, (struct engine_request){ 0, 0, -1, -1, -1, -1, 250000, -1 }),
+			      (struct engine_request){ 0, 0, -1, -1, -1, 1500000, -1, -1, -1 }) &&
+		   is_request(log, 1,
+			      (struct engine_request){ 0, 0, -1, -1, -1, -1, 250000, -1, -1 }),
 	   "its latencies");
 	engine_log_close(log);
 	log = open_text("{\"engine\":\"a b\",\"version\":\"2\",\"scheduling\":\"async\"}\n" STEPS);
@@ -159,25 +169,26 @@ static void test_bench(void)
 	ok(log->n_step == 0 && log->n_request == 3 &&
 		   is_request(log, 0,
 			      (struct engine_request){ 5, 3, 500000000, 1000000000, 2500000000,
-						       500000000, 750000000, -1 }) &&
+						       500000000, 750000000, -1, -1 }) &&
 		   is_request(log, 1,
 			      (struct engine_request){ 6, 1, 0, 250000000, 250000000, 250000000, -1,
-						       -1 }) &&
+						       -1, -1 }) &&
 		   is_request(log, 2,
-			      (struct engine_request){ 7, 0, 1000000000, -1, -1, -1, -1, -1 }),
+			      (struct engine_request){ 7, 0, 1000000000, -1, -1, -1, -1, -1, -1 }),
 	   "vllm bench serve; a request that failed has no times");
 	engine_log_close(log);
 	log = open_text(BENCH(ITLS));
 	ok(is_request(log, 0,
-		      (struct engine_request){ 5, 3, -1, -1, -1, 500000000, 750000000, -1 }),
+		      (struct engine_request){ 5, 3, -1, -1, -1, 500000000, 750000000, -1, -1 }),
 	   "of a version without start_times");
 	engine_log_close(log);
 	log = open_text(BENCH(""));
-	ok(is_request(log, 0, (struct engine_request){ 5, 3, -1, -1, -1, 500000000, -1, -1 }),
+	ok(is_request(log, 0, (struct engine_request){ 5, 3, -1, -1, -1, 500000000, -1, -1, -1 }),
 	   "and without itls");
 	engine_log_close(log);
 	log = open_text(BENCH(",\"start_times\":[0,0,0]"));
-	ok(is_request(log, 0, (struct engine_request){ 5, 3, 0, 500000000, -1, 500000000, -1, -1 }),
+	ok(is_request(log, 0,
+		      (struct engine_request){ 5, 3, 0, 500000000, -1, 500000000, -1, -1, -1 }),
 	   "with starts alone");
 	engine_log_close(log);
 }
@@ -204,10 +215,10 @@ static void test_aiperf(void)
 	ok(log->n_request == 3 &&
 		   is_request(log, 2,
 			      (struct engine_request){ 550, 9, 1000000000, 1250500000, 1292500000,
-						       250500000, 5250000, -1 }),
+						       250500000, 5250000, -1, -1 }),
 	   "aiperf");
-	ok(is_request(log, 0, (struct engine_request){ 0, 0, 0, -1, -1, -1, -1, -1 }) &&
-		   is_request(log, 1, (struct engine_request){ 12, 0, 0, -1, -1, -1, -1, -1 }),
+	ok(is_request(log, 0, (struct engine_request){ 0, 0, 0, -1, -1, -1, -1, -1, -1 }) &&
+		   is_request(log, 1, (struct engine_request){ 12, 0, 0, -1, -1, -1, -1, -1, -1 }),
 	   "its requests are in order of start, then session");
 	engine_log_close(log);
 }
@@ -352,6 +363,13 @@ static const struct fault {
 	{ STEP(1, 2, "") STEP(2, 3, ",\"requests\":[\"c\"]") REQUESTS,
 	  ": step 1 ran request \"c\", which has no line of its own" },
 	{ "[[1,2,[3]],[1,2]]", ": step 1: want [begin, end, [tokens, ...]]" },
+	{ STEP_SEEN "1}\n", ":1: seen: want an array" },
+	{ STEP_SEEN "[1]}\n", ":1: seen: want [seconds from 0 to 2e9, a number of tokens]" },
+	{ STEP_SEEN "[1,0]}\n", ":1: seen: want [seconds from 0 to 2e9, a number of tokens]" },
+	{ STEP_SEEN "[-1,1]}\n", ":1: seen: want [seconds from 0 to 2e9, a number of tokens]" },
+	{ "{\"engine\":\"x\",\"front\":1}\n", ":1: front: want a text" },
+	{ "{\"engine\":\"x\",\"probe\":{\"loop_ns\":0}}\n",
+	  ":1: probe: want what 'attnreplay bench host --json' writes" },
 	{ "[1]", ": step 0: want [begin, end, [tokens, ...]]" },
 	{ "[[\"a\",2,[3]]]", ": step 0: begin: want seconds from 0 to 2e9" },
 	{ "[[1,2,3]]", ": step 0: tokens: want an array of integers from 1 to 2147483647" },
@@ -369,6 +387,7 @@ static const struct fault {
 	{ "{\"request\":0,\"first_token\":-1}\n", ":1: first_token: want seconds from 0 to 2e9" },
 	{ "{\"request\":0,\"last_token\":1e10}\n", ":1: last_token: want seconds from 0 to 2e9" },
 	{ "{\"request\":0,\"admit\":true}\n", ":1: admit: want seconds from 0 to 2e9" },
+	{ "{\"request\":0,\"received\":-1}\n", ":1: received: want seconds from 0 to 2e9" },
 	{ "{\"request\":0,\"arrival\":2,\"first_token\":1}\n",
 	  ":1: the first token comes before the arrival" },
 	{ "{\"request\":0,\"first_token\":2,\"last_token\":1}\n",

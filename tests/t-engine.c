@@ -369,6 +369,31 @@ static void test_host_clock(bool async, int64_t first_token, int64_t finish, int
 	replay_result_release(&res);
 }
 
+/* The same, 1 ms for each iteration, served: 7 ms to the engine, 2 ms to the client. */
+static void test_front_end(void)
+{
+	static struct request two[] = { { .prompt_tok = 4, .output_tok = 3, .line = 1 },
+					{ .prompt_tok = 8, .output_tok = 1, .line = 2 } };
+	const struct trace trace = { .req = two, .n = 2, .name = text_trace };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+
+	cfg.trace = &trace;
+	cfg.host = (struct host){ .ns = { [HOST_RECEIVE] = 3 * MS,
+					  [HOST_RECEIVE_TOK] = MS,
+					  [HOST_DELIVER] = MS,
+					  [HOST_DELIVER_REQ] = MS } };
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a served engine");
+	is_int(s.first_token, 14 * MS, "a prompt takes its way to the engine, its token one back");
+	is_int(s.finish, s.first_token, "... the last one, too");
+	ok(res.latency[LATENCY_TTFT].n == 2 && res.latency[LATENCY_TTFT].run[0].x == 10 * MS &&
+		   res.latency[LATENCY_TPOT].run[0].x == MS,
+	   "... as the client sees it");
+	replay_result_release(&res);
+}
+
 /* Kernels of a selector are launched one by one, in all layers of the model. */
 static void test_host_selection(void)
 {
@@ -714,6 +739,7 @@ int main(void)
 	test_rows();
 	test_host_clock(false, 33 * MS / 10, 95 * MS / 10, 2 * MS);
 	test_host_clock(true, 63 * MS / 10, 95 * MS / 10, 2 * MS);
+	test_front_end();
 	test_host_selection();
 	test_dense_as();
 	test_accuracy();

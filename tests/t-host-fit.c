@@ -11,32 +11,40 @@
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
-enum { STEPS = 1200, ADMITS = 40 };
+enum { STEPS = 1200, LINES = 40 };
 
 static const struct host truth = {
-	.ns = { [HOST_ADMIT] = 200000,
-		[HOST_ADMIT_TOK] = 30,
-		[HOST_SCHEDULE] = 60000,
-		[HOST_SCHEDULE_REQ] = 15000,
-		[HOST_PREPARE] = 250000,
-		[HOST_PREPARE_REQ] = 40000,
-		[HOST_PREPARE_TOK] = 200,
-		[HOST_JOIN] = 900000,
-		[HOST_WAKE] = 1200000,
-		[HOST_GRAPH] = 800000,
-		[HOST_PIECES] = 700000,
-		[HOST_PIECES_LAYER] = 110000,
-		[HOST_EAGER] = 900000,
-		[HOST_EAGER_KERNEL] = 33000,
-		[HOST_GAP] = 170000,
-		[HOST_UPDATE] = 80000,
-		[HOST_UPDATE_REQ] = 12000 },
+	.ns = { [HOST_ADMIT] = 200000,	     [HOST_ADMIT_TOK] = 30,
+		[HOST_SCHEDULE] = 60000,     [HOST_SCHEDULE_REQ] = 15000,
+		[HOST_PREPARE] = 250000,     [HOST_PREPARE_REQ] = 40000,
+		[HOST_PREPARE_TOK] = 200,    [HOST_JOIN] = 900000,
+		[HOST_WAKE] = 1200000,	     [HOST_GRAPH] = 800000,
+		[HOST_PIECES] = 700000,	     [HOST_PIECES_LAYER] = 110000,
+		[HOST_EAGER] = 900000,	     [HOST_EAGER_KERNEL] = 33000,
+		[HOST_GAP] = 170000,	     [HOST_UPDATE] = 80000,
+		[HOST_UPDATE_REQ] = 12000,   [HOST_RECEIVE] = 1500000,
+		[HOST_RECEIVE_TOK] = 120,    [HOST_DELIVER] = 700000,
+		[HOST_DELIVER_REQ] = 35000,  [HOST_HTTP] = 2500000,
+		[HOST_HTTP_TOK] = 260,	     [HOST_HTTP_SEND] = 400000,
+		[HOST_HTTP_SEND_REQ] = 60000 },
 	.max_captured = 512,
 };
 
 static struct host_fit_step step[STEPS];
-static struct host_fit_admit admit[ADMITS];
-static const struct host_fit_input input = { step, STEPS, admit, ADMITS };
+static struct host_fit_line line[LINES];
+static const struct host_fit_input input = { step, STEPS, line, LINES };
+
+/* Admission; the front end alone, and with HTTP. */
+static const struct host_fit_line kinds[] = {
+	{ .n_term = 1, .term = { { HOST_ADMIT, HOST_ADMIT_TOK } } },
+	{ .n_term = 1, .term = { { HOST_RECEIVE, HOST_RECEIVE_TOK } } },
+	{ .n_term = 2,
+	  .term = { { HOST_RECEIVE, HOST_RECEIVE_TOK }, { HOST_HTTP, HOST_HTTP_TOK } } },
+	{ .n_term = 1, .term = { { HOST_DELIVER, HOST_DELIVER_REQ } } },
+	{ .n_term = 2,
+	  .term = { { HOST_DELIVER, HOST_DELIVER_REQ }, { HOST_HTTP_SEND, HOST_HTTP_SEND_REQ } } },
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 /* A load of any kind; some steps launch nothing. */
 static struct host_load random_load(struct rng *r)
@@ -113,9 +121,13 @@ static void make_log(struct log l)
 			s->part_ns[ENGINE_UPDATE] = l.async ? waited : p.update;
 		}
 	}
-	for (int i = 0; i < ADMITS; i++) {
-		admit[i].prompt_tok = (int64_t)rng_below(&r, 30000);
-		admit[i].ns = host_admit(&truth, admit[i].prompt_tok);
+	for (int i = 0; i < LINES; i++) {
+		struct host_fit_line *x = &line[i];
+
+		*x = kinds[i % N_KINDS];
+		x->n = (int64_t)rng_below(&r, i % N_KINDS < 3 ? 30000 : 200);
+		for (int k = 0; k < x->n_term; k++)
+			x->ns += truth.ns[x->term[k].at] + x->n * truth.ns[x->term[k].each];
 	}
 }
 
@@ -322,7 +334,7 @@ static void test_no_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = host_fit(&h, &(struct host_fit_input){ step, 20, admit, 2 }, &res, &err);
+		st = host_fit(&h, &(struct host_fit_input){ step, 20, line, 2 }, &res, &err);
 		free(res.predicted_ns);
 		if (!fault_disarm())
 			break;

@@ -15,23 +15,15 @@
 
 /* Times that are powers of ten, so that a sum shows its terms. */
 static const struct host sample = {
-	.ns = { [HOST_SCHEDULE] = 100,
-		[HOST_SCHEDULE_REQ] = 1,
-		[HOST_PREPARE] = 1000,
-		[HOST_PREPARE_REQ] = 10,
-		[HOST_PREPARE_TOK] = 2,
-		[HOST_JOIN] = 5000,
-		[HOST_GRAPH] = 7,
-		[HOST_PIECES] = 30,
-		[HOST_PIECES_LAYER] = 4,
-		[HOST_EAGER] = 50,
-		[HOST_EAGER_KERNEL] = 3,
-		[HOST_UPDATE] = 20,
-		[HOST_UPDATE_REQ] = 6,
-		[HOST_WAKE] = 100000,
-		[HOST_GAP] = 60,
-		[HOST_ADMIT] = 40,
-		[HOST_ADMIT_TOK] = 8 },
+	.ns = { [HOST_SCHEDULE] = 100,	   [HOST_SCHEDULE_REQ] = 1, [HOST_PREPARE] = 1000,
+		[HOST_PREPARE_REQ] = 10,   [HOST_PREPARE_TOK] = 2,  [HOST_JOIN] = 5000,
+		[HOST_GRAPH] = 7,	   [HOST_PIECES] = 30,	    [HOST_PIECES_LAYER] = 4,
+		[HOST_EAGER] = 50,	   [HOST_EAGER_KERNEL] = 3, [HOST_UPDATE] = 20,
+		[HOST_UPDATE_REQ] = 6,	   [HOST_WAKE] = 100000,    [HOST_GAP] = 60,
+		[HOST_ADMIT] = 40,	   [HOST_ADMIT_TOK] = 8,    [HOST_RECEIVE] = 1000,
+		[HOST_RECEIVE_TOK] = 2,	   [HOST_DELIVER] = 300,    [HOST_DELIVER_REQ] = 10,
+		[HOST_HTTP] = 50000,	   [HOST_HTTP_TOK] = 20,    [HOST_HTTP_SEND] = 7000,
+		[HOST_HTTP_SEND_REQ] = 500 },
 	.max_captured = 16,
 	.n_layers = 2,
 	.n_kernels = 20,
@@ -99,6 +91,25 @@ static void test_parts(void)
 	is_int(host_parts(&sample, &x).launch, 7, "a graph has one launch");
 	is_int(host_parts(&sample, &x).prepare, 5052, "... which makes its inputs");
 	is_int(host_admit(&sample, 100), 840, "admission counts the prompt's tokens");
+}
+
+static void test_front(void)
+{
+	struct host h = sample;
+	int64_t free_at = 0;
+
+	is_int(host_receive(&h, 5), 51000 + 5 * 22, "a request passes HTTP and the front end");
+	is_int(host_deliver(&h, 4, 100, &free_at), 100 + 7300 + 4 * 510, "so do its tokens");
+	host_drop_http(&h);
+	is_int(host_receive(&h, 5), 1010, "HTTP may be left out");
+	free_at = 0;
+	is_int(host_deliver(&h, 4, 100, &free_at), 440, "... on the way back, too");
+	is_int(host_deliver(&h, 100, 110, &free_at), 1440,
+	       "a busy front end does one batch after the other");
+	is_int(host_deliver(&h, 1, 5000, &free_at), 5310, "... until it has time again");
+	is_int(free_at, 5310, "... which it knows");
+	h.ns[HOST_DELIVER] = INT64_MAX;
+	is_int(host_deliver(&h, 1, 5000, &free_at), INT64_MAX, "sums do not overflow");
 }
 
 static void test_spread(void)
@@ -306,7 +317,7 @@ static void test_files(void)
 
 		snprintf(want, sizeof want, ": '%s': want a whole number of ns, at most an hour",
 			 host_keys[i]);
-		put_with(host_keys[i], i % 3 ? "-1" : i % 2 ? "" : "0.5");
+		put_with(host_keys[i], i % 3 ? "-1" : i % 2 && i < HOST_FRONT ? "" : "0.5");
 		refused(want);
 	}
 	put_with("cudagraph_capture_sizes", "3");
@@ -330,6 +341,9 @@ static void test_files(void)
 		refused(": 'pieces_spread': want 32 whole numbers of thousandths, from 1 to "
 			"1000000");
 	}
+	put_with("receive_ns", "");
+	is_int(host_load_file(&got, path, &err), AR_OK, "times of the front end may be missing");
+	is_int(got.ns[HOST_RECEIVE], 0, "... and are 0");
 	put_with("", "");
 	is_int(host_load_file(&got, path, &err), AR_OK, "the file without a change is good");
 	is_int(got.max_captured, 512, "... and its largest size counts");
@@ -366,6 +380,7 @@ int main(void)
 	test_kinds();
 	test_kernels();
 	test_parts();
+	test_front();
 	test_spread();
 	test_sync();
 	test_async();

@@ -37,6 +37,8 @@ struct loop {
 	struct arrivals *arrivals;
 	struct front *front;
 	struct host_clock clock;  /* now: when the next plan is made */
+	int64_t received;	  /* when the front end had passed on the last request */
+	int64_t delivered;	  /* when clients had the tokens of the last batch */
 	struct launched queue[2]; /* [n_queue], the oldest first */
 	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
 	int n_empty;		  /* empty plans in a row; 0 after an arrival */
@@ -157,6 +159,14 @@ static bool is_admitted(struct loop *l, uint32_t id, int64_t at, enum ar_status 
 	return false;
 }
 
+/* When the engine can add request id, which arrives at at.  The front end keeps the order. */
+static int64_t ready_time(const struct loop *l, uint32_t id, int64_t at)
+{
+	int64_t takes = host_receive(&l->cfg->host, l->cfg->trace->req[id].prompt_tok);
+
+	return takes ? later_time(num_add(at, takes), l->received) : at;
+}
+
 /* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
  * jumps to the next arrival.  False: no request is left. */
 static bool arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
@@ -167,7 +177,8 @@ static bool arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
 
 	l->s->idled = false;
 	while (!*st && arrivals_peek(l->arrivals, &id, &at)) {
-		bool later = at > l->clock.now;
+		int64_t ready = ready_time(l, id, at);
+		bool later = ready > l->clock.now;
 
 		if (l->done[id]) {
 			arrivals_pop(l->arrivals);
@@ -180,10 +191,11 @@ static bool arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
 		if (!is_admitted(l, id, at, st, err))
 			continue;
 		if (later) {
-			l->clock.now = at;
+			l->clock.now = ready;
 			l->s->idled = !l->s->n_waiting && !l->s->n_running;
 		}
 		idle = false;
+		l->received = ready;
 		l->n_empty = 0;
 		sched_arrive(l->s, id, at);
 		l->clock.now = num_add(l->clock.now, host_admit(&l->cfg->host,
@@ -235,14 +247,14 @@ static void drop_in_flight(const struct loop *l, struct launched *q)
 	q->n_emit = n;
 }
 
-/* The host has recorded the tokens of the oldest iteration. */
+/* The host has recorded the tokens of the oldest iteration, and they reach the clients. */
 static enum ar_status record_oldest(struct loop *l, struct ar_err *err)
 {
 	struct series *itl = &l->res->latency[LATENCY_ITL];
 	const struct launched *q = &l->queue[0];
 	const uint32_t *id = q->emit, *end = id + q->n_emit;
 	struct times *all = l->t;
-	int64_t now = l->clock.now;
+	int64_t now = host_deliver(&l->cfg->host, (int64_t)q->n_emit, l->clock.now, &l->delivered);
 
 	l->res->output_tok += (int64_t)q->n_emit;
 	for (; id < end; id++) {

@@ -120,9 +120,30 @@ int64_t host_admit(const struct host *h, int64_t prompt_tok)
 	return linear(h, HOST_ADMIT, prompt_tok, HOST_ADMIT_TOK);
 }
 
+int64_t host_receive(const struct host *h, int64_t prompt_tok)
+{
+	return num_add(linear(h, HOST_RECEIVE, prompt_tok, HOST_RECEIVE_TOK),
+		       linear(h, HOST_HTTP, prompt_tok, HOST_HTTP_TOK));
+}
+
 static int64_t later_ns(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
+}
+
+int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at)
+{
+	int64_t begin = num_add(now, num_add(h->ns[HOST_DELIVER], h->ns[HOST_HTTP_SEND]));
+	int64_t each = num_add(h->ns[HOST_DELIVER_REQ], h->ns[HOST_HTTP_SEND_REQ]);
+
+	*free_at = num_add(later_ns(begin, *free_at), num_mul(n_req, each));
+	return *free_at;
+}
+
+void host_drop_http(struct host *h)
+{
+	for (int i = HOST_HTTP; i <= HOST_HTTP_SEND_REQ; i++)
+		h->ns[i] = 0;
 }
 
 int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kind kind,

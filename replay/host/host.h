@@ -18,6 +18,11 @@
  * asynchronous scheduling the host launches an iteration while the GPU runs the one before.  It
  * then records the tokens of the one before.
  *
+ * A served engine has a front end in a process of its own.  It takes requests and sends messages to
+ * the engine, which queues them before its next iteration (receive).  It hands the recorded tokens
+ * to the clients, one batch after the other (deliver).  HTTP, tokenization and detokenization come
+ * on top.  In a log of clients of the front end itself they take no time.
+ *
  * All times are integers in ns.  A model with all times 0 says that the host takes no time.
  *
  * A host does not take the same time twice.  A model may have the spread of preparing and launching
@@ -52,13 +57,22 @@
 	X(EAGER_KERNEL, "eager_kernel_ns", "... for each kernel of each layer") \
 	X(GAP, "gap_ns", "the GPU's small kernels around a batch, with their gaps") \
 	X(UPDATE, "update_ns", "recording the tokens of a batch") \
-	X(UPDATE_REQ, "update_request_ns", "... for each of its requests")
+	X(UPDATE_REQ, "update_request_ns", "... for each of its requests") \
+	X(RECEIVE, "receive_ns", "a request's way through the front end to the engine") \
+	X(RECEIVE_TOK, "receive_token_ns", "... for each token of its prompt") \
+	X(DELIVER, "deliver_ns", "the way of a batch's tokens to the clients") \
+	X(DELIVER_REQ, "deliver_request_ns", "... for each of its requests") \
+	X(HTTP, "http_ns", "HTTP and tokenization of a request") \
+	X(HTTP_TOK, "http_token_ns", "... for each token of its prompt") \
+	X(HTTP_SEND, "http_send_ns", "detokenizing and sending a batch's tokens by HTTP") \
+	X(HTTP_SEND_REQ, "http_send_request_ns", "... for each of its requests")
 
 enum host_time {
 #define X(name, key, text) HOST_##name,
 	HOST_TIMES(X)
 #undef X
-		HOST_N_TIMES
+		HOST_N_TIMES,
+	HOST_FRONT = HOST_RECEIVE, /* from here on: of the front end, which a file may leave out */
 };
 
 enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS };
@@ -106,6 +120,14 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x);
 uint64_t host_draw(uint64_t seed, int64_t now);
 /* Time to add a request to the engine. */
 int64_t host_admit(const struct host *h, int64_t prompt_tok);
+/* Time from a request's arrival until the engine can add it. */
+int64_t host_receive(const struct host *h, int64_t prompt_tok);
+/* The front end hands the tokens of n_req requests to their clients; they were recorded at now.
+ * *free_at: when it has done so for the batch before; it becomes the time when the clients have
+ * these, which is returned.  The way there overlaps, the work for each request does not. */
+int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at);
+/* Leave HTTP, tokenization and detokenization out. */
+void host_drop_http(struct host *h);
 
 /*
  * The two clocks: the host's and the GPU's.  Both replay and calibration advance them here.

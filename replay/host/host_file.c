@@ -38,11 +38,15 @@ static enum ar_status bad_key(const char *path, const char *key, const char *wan
 static enum ar_status get_times(struct host *h, const cJSON *o, const char *path,
 				struct ar_err *err)
 {
-	for (int i = 0; i < HOST_N_TIMES; i++)
-		if (!json_int(cJSON_GetObjectItemCaseSensitive(o, host_keys[i]), 0, time_max,
-			      &h->ns[i]))
+	for (int i = 0; i < HOST_N_TIMES; i++) {
+		const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, host_keys[i]);
+
+		if (i >= HOST_FRONT && !v)
+			continue;
+		if (!json_int(v, 0, time_max, &h->ns[i]))
 			return bad_key(path, host_keys[i], "a whole number of ns, at most an hour",
 				       err);
+	}
 	return AR_OK;
 }
 

@@ -25,8 +25,8 @@ struct gather {
 	const struct args *args;
 	struct costs *costs; /* or NULL */
 	struct host_fit_step *step;
-	struct host_fit_admit *admit;
-	size_t n_step, n_admit, cap_step, cap_admit;
+	struct host_fit_line *line;
+	size_t n_step, n_line, cap_step, cap_line;
 	int64_t *size; /* [n_size] captured sizes */
 	size_t n_size;
 	char about[128];
@@ -123,16 +123,39 @@ static enum ar_status add_steps(struct gather *g, const struct engine_log *log,
 	return AR_OK;
 }
 
-static enum ar_status add_requests(struct gather *g, const struct engine_log *log,
-				   struct ar_err *err)
+/* The terms of a time of the front end; by HTTP, two more times are on top. */
+static struct host_fit_line front_line(const struct engine_log *log, struct host_fit_term own,
+				       struct host_fit_term http, int64_t n, int64_t ns)
 {
-	if (!GROW(g->admit, g->cap_admit, g->n_admit + log->n_request))
+	return (struct host_fit_line){ { own, http }, log->http ? 2 : 1, n, ns > 0 ? ns : 0 };
+}
+
+static enum ar_status add_lines(struct gather *g, const struct engine_log *log, struct ar_err *err)
+{
+	if (!GROW(g->line, g->cap_line, g->n_line + 2 * log->n_request + log->n_step))
 		return ar_nomem(err);
-	for (size_t i = 0; i < log->n_request; i++)
-		if (log->request[i].admit_ns >= 0)
-			g->admit[g->n_admit++] = (struct host_fit_admit){
-				log->request[i].prompt_tok, log->request[i].admit_ns
+	for (size_t i = 0; i < log->n_request; i++) {
+		const struct engine_request *q = &log->request[i];
+
+		if (q->admit_ns >= 0)
+			g->line[g->n_line++] = (struct host_fit_line){
+				{ { HOST_ADMIT, HOST_ADMIT_TOK } }, 1, q->prompt_tok, q->admit_ns
 			};
+		if (q->received_ns >= 0 && q->arrival_ns >= 0)
+			g->line[g->n_line++] = front_line(
+				log, (struct host_fit_term){ HOST_RECEIVE, HOST_RECEIVE_TOK },
+				(struct host_fit_term){ HOST_HTTP, HOST_HTTP_TOK }, q->prompt_tok,
+				q->received_ns - q->arrival_ns);
+	}
+	for (size_t i = 0; i < log->n_step; i++) {
+		const struct engine_step *s = &log->step[i];
+
+		if (s->seen_ns >= 0)
+			g->line[g->n_line++] = front_line(
+				log, (struct host_fit_term){ HOST_DELIVER, HOST_DELIVER_REQ },
+				(struct host_fit_term){ HOST_HTTP_SEND, HOST_HTTP_SEND_REQ },
+				s->n_seen, s->seen_ns - s->end_ns);
+	}
 	return AR_OK;
 }
 
@@ -182,7 +205,7 @@ static enum ar_status add_log(struct gather *g, const char *path, struct host *h
 	if (!st)
 		st = add_steps(g, log, h, &m, err);
 	if (!st)
-		st = add_requests(g, log, err);
+		st = add_lines(g, log, err);
 	model_release(&m);
 	engine_log_close(log);
 	return st;
@@ -272,7 +295,7 @@ static enum ar_status print_result(const struct gather *g, const struct host *h,
 {
 	enum ar_status st = AR_OK;
 
-	printf("%zu steps and %zu added requests of ", g->n_step, g->n_admit);
+	printf("%zu steps and %zu times of requests and outputs of ", g->n_step, g->n_line);
 	text_put(h->about, stdout);
 	puts(g->costs ? ", GPU times from --costs" : ", GPU times fitted as lines");
 	print_times(h, res);
@@ -299,7 +322,7 @@ static enum ar_status run_host(const void *arg, char *const *path, size_t n, con
 	for (size_t i = 0; i < n && !st; i++)
 		st = add_log(&g, path[i], &h, err);
 	if (!st)
-		st = host_fit(&h, &(struct host_fit_input){ g.step, g.n_step, g.admit, g.n_admit },
+		st = host_fit(&h, &(struct host_fit_input){ g.step, g.n_step, g.line, g.n_line },
 			      &res, err);
 	if (!st)
 		st = host_write(&h, g.size, g.n_size, out, err);
@@ -307,7 +330,7 @@ static enum ar_status run_host(const void *arg, char *const *path, size_t n, con
 		st = print_result(&g, &h, &res, err);
 	free(res.predicted_ns);
 	free(g.step);
-	free(g.admit);
+	free(g.line);
 	free(g.size);
 	costs_close(g.costs);
 	return st;

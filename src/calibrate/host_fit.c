@@ -33,6 +33,9 @@ static const struct {
 	{ HOST_UPDATE_REQ, 5000 },    { HOST_SCHEDULE_REQ, 5000 },   { HOST_PREPARE_TOK, 50 },
 	{ GPU_STEP, 1000000 },	      { GPU_GRAPH_REQ, 10000 },	     { HOST_ADMIT, 100000 },
 	{ HOST_ADMIT_TOK, 20 },	      { HOST_PIECES, 500000 },	     { HOST_EAGER, 500000 },
+	{ HOST_RECEIVE, 500000 },     { HOST_RECEIVE_TOK, 50 },	     { HOST_DELIVER, 500000 },
+	{ HOST_DELIVER_REQ, 20000 },  { HOST_HTTP, 500000 },	     { HOST_HTTP_TOK, 50 },
+	{ HOST_HTTP_SEND, 200000 },   { HOST_HTTP_SEND_REQ, 20000 },
 };
 _Static_assert(sizeof order / sizeof *order == N_VAR, "each variable has a place");
 
@@ -93,7 +96,16 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 static const enum engine_part parts[PER_STEP - 1] = { ENGINE_SCHEDULE, ENGINE_EXECUTE,
 						      ENGINE_UPDATE };
 
-/* Write each row as x predicts it.  Rows: each step and its parts, then the requests. */
+static double predict_line(const struct host_fit_line *l, const double *x)
+{
+	double ns = 0;
+
+	for (int i = 0; i < l->n_term; i++)
+		ns += x[l->term[i].at] + (double)l->n * x[l->term[i].each];
+	return ns;
+}
+
+/* Write each row as x predicts it.  Rows: each step and its parts, then the lines. */
 static void predict_rows(struct fit *f, const double *x, double *row)
 {
 	struct host_clock clock = { 0 };
@@ -111,8 +123,8 @@ static void predict_rows(struct fit *f, const double *x, double *row)
 		*row++ = (double)(p.prepare + p.launch);
 		*row++ = (double)(s->async ? update : p.update);
 	}
-	for (size_t i = 0; i < f->in->n_admit; i++)
-		*row++ = (double)host_admit(&f->host, f->in->admit[i].prompt_tok);
+	for (size_t i = 0; i < f->in->n_line; i++)
+		*row++ = predict_line(&f->in->line[i], x);
 }
 
 /* Write the measured value of each row; -1 where the log has none. */
@@ -125,8 +137,8 @@ static void measured_rows(const struct host_fit_input *in, double *row)
 		for (int k = 0; k < PER_STEP - 1; k++)
 			*row++ = s->load.n_req ? (double)s->part_ns[parts[k]] : -1;
 	}
-	for (size_t i = 0; i < in->n_admit; i++)
-		*row++ = (double)in->admit[i].ns;
+	for (size_t i = 0; i < in->n_line; i++)
+		*row++ = (double)in->line[i].ns;
 }
 
 static void residuals(struct fit *f, const double *x, double *r)
@@ -148,12 +160,18 @@ static double loss(const struct fit *f, const double *r)
 	return sum;
 }
 
+static bool is_of_token(int v)
+{
+	return v == HOST_PREPARE_TOK || v == HOST_ADMIT_TOK || v == HOST_RECEIVE_TOK ||
+	       v == HOST_HTTP_TOK;
+}
+
 /* Derivatives of the residuals r of x. */
 static void derive_residuals(struct fit *f, double *x, const double *r)
 {
 	for (int v = 0; v < N_VAR; v++) {
 		double *d = f->j + (size_t)v * f->n_row, old = x[v];
-		double step = fmax(old / 50, v == HOST_PREPARE_TOK || v == HOST_ADMIT_TOK ? 1 : 20);
+		double step = fmax(old / 50, is_of_token(v) ? 1 : 20);
 
 		x[v] = old + ceil(step);
 		residuals(f, x, d);
@@ -359,7 +377,7 @@ static void fit_spread(struct fit *f, int kind, int64_t *spread)
 enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 			struct host_fit_result *res, struct ar_err *err)
 {
-	struct fit f = { .in = in, .host = *h, .n_row = in->n_step * PER_STEP + in->n_admit };
+	struct fit f = { .in = in, .host = *h, .n_row = in->n_step * PER_STEP + in->n_line };
 	double x[N_VAR];
 	enum ar_status st = AR_OK;
 

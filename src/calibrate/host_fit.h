@@ -3,9 +3,9 @@
  * Fit a host model to step logs.
  *
  * Each step is predicted by the replay's own clock (replay/host/host.h), begun where the log says.
- * Each step's time has a residual.  So have the step's parts and the times of adding requests,
- * where a log has them.  Relative to the prediction the residuals enter a Huber loss.  Levenberg
- * and Marquardt's method minimises it with all times >= 0.
+ * Each step's time has a residual.  So have the step's parts, the times of adding requests, and
+ * those of the front end, where a log has them.  Relative to the prediction the residuals enter a
+ * Huber loss.  Levenberg and Marquardt's method minimises it with all times >= 0.
  *
  * If a log has the parts of a step, the parts decide: the step's own time weighs 1e-4 in the loss.
  * It also depends on the GPU's time, which may come from other kernels than the engine's.
@@ -34,15 +34,22 @@ struct host_fit_step {
 	bool first; /* of a log: nothing is in flight */
 };
 
-struct host_fit_admit {
-	int64_t prompt_tok, ns;
+/* A measured time that is linear: of the times at, and of n times the times each. */
+enum { HOST_FIT_TERMS = 2 };
+
+struct host_fit_line {
+	struct host_fit_term {
+		enum host_time at, each;
+	} term[HOST_FIT_TERMS];
+	int n_term;
+	int64_t n, ns;
 };
 
 struct host_fit_input {
 	const struct host_fit_step *step; /* [n_step] */
 	size_t n_step;
-	const struct host_fit_admit *admit; /* [n_admit] */
-	size_t n_admit;
+	const struct host_fit_line *line; /* [n_line] */
+	size_t n_line;
 };
 
 struct host_fit_result {

@@ -27,6 +27,7 @@ const struct engine_request reading_unknown = {
 	.last_token_ns = -1,
 	.ttft_ns = -1,
 	.tpot_ns = -1,
+	.received_ns = -1,
 	.admit_ns = -1,
 };
 
@@ -171,6 +172,7 @@ static enum ar_status add_step(struct reading *r, const cJSON *begin, const cJSO
 			       "the step begins before the previous one; sort the steps by begin");
 	for (int i = 0; i < ENGINE_PARTS; i++)
 		s.part_ns[i] = -1;
+	s.seen_ns = -1;
 	if (!GROW(log->step, r->cap_step, log->n_step + 1))
 		return ar_nomem(err);
 	log->step[log->n_step++] = s;
@@ -243,6 +245,21 @@ static enum ar_status add_ids(struct reading *r, const cJSON *ids, struct ar_err
 	return AR_OK;
 }
 
+/* [time, tokens] of the last step */
+static enum ar_status set_seen(struct reading *r, const cJSON *object, struct ar_err *err)
+{
+	const cJSON *seen;
+	struct engine_step *s = &r->log->step[r->log->n_step - 1];
+	enum ar_status st = reading_array(object, "seen", &seen, err);
+
+	if (st || !seen)
+		return st;
+	return cJSON_GetArraySize(seen) == 2 && reading_time(seen->child, READING_S, &s->seen_ns) &&
+			       reading_count(seen->child->next, 1, &s->n_seen) ?
+		       AR_OK :
+		       reading_bad("seen", "[seconds from 0 to 2e9, a number of tokens]", err);
+}
+
 static enum ar_status step_line(struct reading *r, const cJSON *object, struct ar_err *err)
 {
 	static const char *const part[ENGINE_PARTS] = { "schedule", "execute", "wait", "update" };
@@ -252,6 +269,8 @@ static enum ar_status step_line(struct reading *r, const cJSON *object, struct a
 
 	for (int i = 0; i < ENGINE_PARTS && !st; i++)
 		st = may_time(object, part[i], &r->log->step[r->log->n_step - 1].part_ns[i], err);
+	if (!st)
+		st = set_seen(r, object, err);
 	if (!st)
 		st = add_tokens(r, reading_member(object, "tokens"), err);
 	if (!st)
@@ -339,6 +358,8 @@ static enum ar_status request_line(struct reading *r, const cJSON *object, struc
 		st = may_time(object, "first_token", &q.first_token_ns, err);
 	if (!st)
 		st = may_time(object, "last_token", &q.last_token_ns, err);
+	if (!st)
+		st = may_time(object, "received", &q.received_ns, err);
 	if (!st)
 		st = may_time(object, "admit", &q.admit_ns, err);
 	if (!st)
@@ -442,6 +463,20 @@ static enum ar_status model_of(struct engine_log *log, const cJSON *object, stru
 	return log->model_json ? AR_OK : ar_nomem(err);
 }
 
+/* What stands between the clients and the engine, and how fast its host is. */
+static enum ar_status front_of(struct engine_log *log, const cJSON *object, struct ar_err *err)
+{
+	const cJSON *front = reading_member(object, "front"),
+		    *probe = reading_member(object, "probe");
+
+	if (front && !cJSON_IsString(front))
+		return reading_bad("front", "a text", err);
+	log->http = front && !strcmp(front->valuestring, "http");
+	return !probe || probe_read(&log->probe, probe) ?
+		       AR_OK :
+		       reading_bad("probe", "what 'attnreplay bench host --json' writes", err);
+}
+
 static enum ar_status log_header(struct reading *r, const cJSON *object, struct ar_err *err)
 {
 	struct engine_log *log = r->log;
@@ -467,6 +502,8 @@ static enum ar_status log_header(struct reading *r, const cJSON *object, struct 
 		st = may_limit(object, "max_num_seqs", &log->max_seqs, err);
 	if (!st)
 		st = capture_sizes(log, object, err);
+	if (!st)
+		st = front_of(log, object, err);
 	return st ? st : model_of(log, object, err);
 }
 

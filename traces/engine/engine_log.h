@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/probe.h"
 
 /* Parts of a step of the host.  A log without parts has -1 for each. */
 enum engine_part {
@@ -36,6 +37,8 @@ struct engine_step {
 	int64_t begin_ns, end_ns;
 	size_t first, n_entry; /* its entries: entry[first] to entry[first + n_entry - 1] */
 	int64_t part_ns[ENGINE_PARTS];
+	int64_t seen_ns; /* when clients had its tokens, on average; -1: the log does not say */
+	uint32_t n_seen; /* seen_ns >= 0: tokens that it recorded */
 };
 
 /* A request that a step ran.  req: index into request[], -1: the log does not say. */
@@ -50,6 +53,7 @@ struct engine_request {
 	int64_t arrival_ns, first_token_ns, last_token_ns;
 	int64_t ttft_ns, tpot_ns; /* tpot_ns -1 also with a single output token */
 	int64_t admit_ns;	  /* host time of adding the request to the engine */
+	int64_t received_ns;	  /* when the engine had it, before it was added */
 };
 
 struct engine_log {
@@ -57,6 +61,8 @@ struct engine_log {
 	char *engine, *version, *gpu; /* "vllm", "0.24.0"; NULL: the log does not say */
 	char *model_json;	      /* the model's config.json; NULL: the log does not say */
 	int async;		      /* asynchronous scheduling: 1, 0; -1: the log does not say */
+	bool http;		      /* clients reach the engine by HTTP */
+	struct probe probe;	      /* of its host; 0: the log does not say */
 	int64_t max_batched_tok, max_seqs; /* 0: the log does not say */
 	int64_t *capture_size; /* [n_capture_size] tokens of the CUDA graphs, ascending */
 	size_t n_capture_size;
