@@ -13,6 +13,11 @@ A log is JSON lines; times are seconds since the start of the trace.
   {"request": ...}  arrival, lengths, first and last token, and the time to add it (admit)
 With asynchronous scheduling a step waits for the tokens of the step before it.
 
+OUT.prof of --profile is an object: "engine" as above, and for each kind of step its wall time, busy
+time of the GPU and time of attention, with the time and launches of kernels by name.  "mixed" is a
+list of such steps with a chunk of a prompt on a context, and the keys of each decode beside it;
+chunk 0 is the decodes alone.
+
 For each log it prints p50 and p90 of the steps beyond the largest CUDA graph.  Where they differ
 between runs of one trace, so did the speed of the host.
 
