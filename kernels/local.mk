@@ -9,7 +9,7 @@ libattnreplay_a_SOURCES += \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
-    kernels/delta/delta_rows.cuh kernels/delta/delta_store.cuh kernels/delta/delta_walk.h \
+    kernels/delta/delta_rows.cuh kernels/state/state_store.cuh kernels/delta/delta_walk.h \
     kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
     kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h \
@@ -57,6 +57,8 @@ libattnreplay_a_SOURCES += \
   kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h \
   kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
     kernels/select/xattention/xattention.h \
+  kernels/state/state.c kernels/state/state.h kernels/state/state_rows.cuh \
+    kernels/state/state_step.cuh kernels/state/state_store.cuh \
   kernels/union/union.c kernels/union/union.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += \
@@ -99,6 +101,7 @@ DEVICE_CODE += \
   kernels/select/trishape/trishape_device.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \
+  kernels/state/state_tail.cu \
   kernels/union/union_device.cu
 endif
 

@@ -5,34 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/tap.h"
-
-static void *array(size_t n, size_t size)
-{
-	void *p = calloc(n + 1, size);
-
-	if (!p)
-		bail_out("out of memory");
-	return p;
-}
-
-static bf16_t *normal(struct rng *rng, size_t n, float scale)
-{
-	bf16_t *x = array(n, sizeof *x);
-
-	for (size_t i = 0; i < n; i++)
-		x[i] = bf16_from_f32(rng_normal(rng) * scale);
-	return x;
-}
-
-static float *floats(struct rng *rng, size_t n, float mean, float scale)
-{
-	float *x = array(n, sizeof *x);
-
-	for (size_t i = 0; i < n; i++)
-		x[i] = mean + rng_normal(rng) * scale;
-	return x;
-}
+#include "tests/state_case.h"
 
 size_t delta_case_qkvz(const struct delta_case *c)
 {
@@ -88,23 +61,23 @@ void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_s
 	call->spec = *s;
 	call->qkvz_stride = (delta_qkvz_width(s) + 15) / 8 * 8;
 	call->ba_stride = delta_ba_width(s) + 3;
-	call->w.conv = conv = normal(rng, (size_t)(delta_channels(s) * s->conv), 0.5f);
-	call->w.a_log = floats(rng, heads,
-			       keep		    ? -9 :
-			       fill == DELTA_FORGET ? 3 :
-						      -1.5f,
-			       fill == DELTA_MIXED ? 2 : 0.25f);
-	call->w.dt_bias = floats(rng, heads, 0, 1);
-	call->w.norm = normal(rng, (size_t)s->v_dim, 1);
+	call->w.conv = conv = state_case_normal(rng, (size_t)(delta_channels(s) * s->conv), 0.5f);
+	call->w.a_log = state_case_floats(rng, heads,
+					  keep		       ? -9 :
+					  fill == DELTA_FORGET ? 3 :
+								 -1.5f,
+					  fill == DELTA_MIXED ? 2 : 0.25f);
+	call->w.dt_bias = state_case_floats(rng, heads, 0, 1);
+	call->w.norm = state_case_normal(rng, (size_t)s->v_dim, 1);
 	call->w.eps = 1e-6f;
-	call->qkvz = qkvz = normal(rng, delta_case_qkvz(c), 1);
-	call->ba = ba = normal(rng, delta_case_ba(c), 1);
+	call->qkvz = qkvz = state_case_normal(rng, delta_case_qkvz(c), 1);
+	call->ba = ba = state_case_normal(rng, delta_case_ba(c), 1);
 	for (size_t i = 0; keep && i < delta_case_ba(c); i++)
 		if (i % (size_t)call->ba_stride < heads)
 			ba[i] = bf16_from_f32(bf16_to_f32(ba[i]) + 6);
-	call->state.s = floats(rng, delta_case_state(c), 0, 1);
-	call->state.tail = normal(rng, delta_case_tail(c), 1);
-	call->out = array(delta_case_out(c), sizeof *call->out);
+	call->state.s = state_case_floats(rng, delta_case_state(c), 0, 1);
+	call->state.tail = state_case_normal(rng, delta_case_tail(c), 1);
+	call->out = state_case_array(delta_case_out(c), sizeof *call->out);
 	memset(call->out, 0xff, delta_case_out(c) * sizeof *call->out);
 	keys = fill == DELTA_REPEAT ? qkvz + n : NULL;
 	shape_rows(qkvz, n_row, call->qkvz_stride, n, keys);
@@ -125,23 +98,4 @@ void delta_case_release(struct delta_case *c)
 	free(c->call.state.s);
 	free(c->call.state.tail);
 	free(c->call.out);
-}
-
-struct delta_batch delta_case_plan(int n_req, const int32_t *row0, const int32_t *pos0,
-				   const int32_t *slot)
-{
-	const struct attn_rows rows = {
-		.n_req = n_req, .n_row = row0[n_req], .row0 = row0, .pos0 = pos0
-	};
-	struct delta_seq *seq = array((size_t)n_req, sizeof *seq);
-	struct delta_chunk *chunk = array((size_t)delta_max_chunk(n_req, row0[n_req]),
-					  sizeof *chunk);
-
-	return delta_plan(&rows, slot, seq, chunk);
-}
-
-void delta_case_plan_release(struct delta_batch *b)
-{
-	free((void *)b->seq);
-	free((void *)b->chunk);
 }

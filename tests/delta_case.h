@@ -32,9 +32,4 @@ void delta_case_make(struct delta_case *c, struct rng *rng, const struct delta_s
 		     enum delta_fill fill, int n_row, int n_slot);
 void delta_case_release(struct delta_case *c);
 
-/* A plan of n_req requests, owned by the caller of delta_case_plan_release(). */
-struct delta_batch delta_case_plan(int n_req, const int32_t *row0, const int32_t *pos0,
-				   const int32_t *slot);
-void delta_case_plan_release(struct delta_batch *b);
-
 #endif

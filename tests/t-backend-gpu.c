@@ -14,6 +14,7 @@
 
 #if HAVE_CUDA
 
+#include "kernels/delta/delta.h"
 #include "replay/engine/act_capture.h"
 #include "replay/engine/backend_cuda.h"
 

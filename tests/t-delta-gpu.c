@@ -33,6 +33,7 @@
 #include "kernels/delta/delta_work.h"
 #include "kernels/layer/layer.h"
 #include "tests/delta_case.h"
+#include "tests/state_case.h"
 
 enum { N_TEST = 19 };
 
@@ -63,9 +64,9 @@ static struct delta_call to_device(const struct delta_case *c, int max_req)
 	return d;
 }
 
-static struct delta_batch plan_to_device(const struct delta_batch *b)
+static struct state_batch plan_to_device(const struct state_batch *b)
 {
-	struct delta_batch d = *b;
+	struct state_batch d = *b;
 
 	d.seq = gpu_copy(b->seq, (size_t)b->n_seq * sizeof *b->seq);
 	d.chunk = gpu_copy(b->chunk, (size_t)b->n_chunk * sizeof *b->chunk);
@@ -75,11 +76,11 @@ static struct delta_batch plan_to_device(const struct delta_batch *b)
 static void prefill(const struct delta_call *d, int n_req, const int32_t *row0, const int32_t *pos0,
 		    const int32_t *slot)
 {
-	struct delta_batch b = delta_case_plan(n_req, row0, pos0, slot), on = plan_to_device(&b);
+	struct state_batch b = state_case_plan(n_req, row0, pos0, slot), on = plan_to_device(&b);
 	struct ar_err err;
 
 	gpu_must((portable ? delta_prefill_sm80 : delta_prefill)(d, &on, &err), &err);
-	delta_case_plan_release(&b);
+	state_case_plan_release(&b);
 }
 
 static const char *kernels(void)
@@ -140,7 +141,7 @@ static double shrunk(int row, int head, int heads)
 }
 
 /* Run the references: b, or for b NULL a decode of n_row rows.  First without a norm, for sizes. */
-static void run_ref(const struct delta_case *c, const struct delta_batch *b, int n_row,
+static void run_ref(const struct delta_case *c, const struct state_batch *b, int n_row,
 		    const int32_t *slot)
 {
 	const size_t out = delta_case_out(c) * sizeof(bf16_t);
@@ -171,10 +172,10 @@ static void run_ref(const struct delta_case *c, const struct delta_batch *b, int
 static void prefill_ref(const struct delta_case *c, int n_req, const int32_t *row0,
 			const int32_t *pos0, const int32_t *slot)
 {
-	struct delta_batch b = delta_case_plan(n_req, row0, pos0, slot);
+	struct state_batch b = state_case_plan(n_req, row0, pos0, slot);
 
 	run_ref(c, &b, row0[n_req], slot);
-	delta_case_plan_release(&b);
+	state_case_plan_release(&b);
 }
 
 /* The device's results. */
@@ -533,7 +534,7 @@ static struct delta_call time_call(const struct delta_spec *s, int n_row, int n_
 }
 
 /* Median time in ms of prefill, or of decode for b NULL. */
-static double time_of(const struct delta_call *d, const struct delta_batch *b, int n_row,
+static double time_of(const struct delta_call *d, const struct state_batch *b, int n_row,
 		      const int32_t *slot)
 {
 	enum { RUNS = 11 };
@@ -570,7 +571,7 @@ static void print_times(int tp)
 	const int32_t row0[] = { 0, N }, pos0[] = { 1 };
 	const double row_bytes = 2.0 * (delta_qkvz_width(&s) + s.v_heads * s.v_dim);
 	int32_t slot[MANY];
-	struct delta_batch b, on;
+	struct state_batch b, on;
 	struct delta_call d = time_call(&s, N, MANY);
 	const int32_t *slots;
 	double ms;
@@ -578,7 +579,7 @@ static void print_times(int tp)
 	for (int i = 0; i < MANY; i++)
 		slot[i] = i;
 	slots = gpu_copy(slot, sizeof slot);
-	b = delta_case_plan(1, row0, pos0, slot);
+	b = state_case_plan(1, row0, pos0, slot);
 	on = plan_to_device(&b);
 	ms = time_of(&d, &on, 0, NULL);
 	diag("tp %d: prefill of %d rows %.3f ms, %.0f GB/s", tp, N, ms, N * row_bytes / ms / 1e6);
@@ -587,7 +588,7 @@ static void print_times(int tp)
 		diag("tp %d: decode of %d rows %.4f ms, %.0f GB/s", tp, n, ms,
 		     n * (row_bytes + 8.0 * (double)delta_state_len(&s)) / ms / 1e6);
 	}
-	delta_case_plan_release(&b);
+	state_case_plan_release(&b);
 	gpu_free_all();
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/delta/delta_work.h"
 #include "kernels/delta/delta_walk.h"
 #include "tests/delta_case.h"
+#include "tests/state_case.h"
 #include "tests/tap.h"
 
 /* ---- worked example ---- */
@@ -105,7 +106,7 @@ static void test_worked(bool fresh, int cut)
 				.qkvz_stride = 16,
 				.ba_stride = 4,
 				.out = out };
-	const struct delta_seq seq[2] = { { 0, cut, 0, fresh, 0 },
+	const struct state_seq seq[2] = { { 0, cut, 0, fresh, 0 },
 					  { cut, ROWS - cut, 0, fresh && !cut, 0 } };
 
 	narrow(qkvz, worked_qkvz, ROWS * 16);
@@ -117,7 +118,7 @@ static void test_worked(bool fresh, int cut)
 	memset(out, 0xff, sizeof out);
 	for (int i = 0; i < 2; i++)
 		if (seq[i].n_row)
-			delta_prefill_ref(&c, &(struct delta_batch){ 1, 1, &seq[i], NULL });
+			delta_prefill_ref(&c, &(struct state_batch){ 1, 1, &seq[i], NULL });
 	bf16_widen(got, out, ROWS * 6);
 	is_f32(got, fresh ? worked_out_fresh : worked_out_on, ROWS * 6, 1e-6, 0x1p-8,
 	       "the worked example, %s, cut at row %d", fresh ? "fresh" : "continued", cut);
@@ -178,10 +179,10 @@ static void make(struct delta_case *c)
 static void prefill(const struct delta_case *c, int n_req, const int32_t *row0, const int32_t *pos0,
 		    const int32_t *slot)
 {
-	struct delta_batch b = delta_case_plan(n_req, row0, pos0, slot);
+	struct state_batch b = state_case_plan(n_req, row0, pos0, slot);
 
 	delta_prefill_ref(&c->call, &b);
-	delta_case_plan_release(&b);
+	state_case_plan_release(&b);
 }
 
 static void test_batches(void)
@@ -295,9 +296,9 @@ static void test_plan(void)
 {
 	static const int32_t row0[] = { 0, 64, 64, 193 }, pos0[] = { 0, 9, 128 },
 			     slot[] = { 5, 6, 7 };
-	struct delta_batch b = delta_case_plan(3, row0, pos0, slot);
+	struct state_batch b = state_case_plan(3, row0, pos0, slot);
 
-	ok(b.n_seq == 2 && b.n_chunk == 4 && b.n_chunk <= delta_max_chunk(3, 193),
+	ok(b.n_seq == 2 && b.n_chunk == 4 && b.n_chunk <= state_max_chunk(3, 193),
 	   "a request without rows has no entry");
 	ok(b.seq[0].fresh == 1 && b.seq[1].fresh == 0, "a request without a past is fresh");
 	ok(b.seq[1].row == 64 && b.seq[1].n_row == 129 && b.seq[1].slot == 7 &&
@@ -306,7 +307,7 @@ static void test_plan(void)
 	ok(b.chunk[0].seq == 0 && b.chunk[1].seq == 1 && b.chunk[1].first == 0 &&
 		   b.chunk[3].seq == 1 && b.chunk[3].first == 128,
 	   "chunks begin every 64 rows of their own sequence");
-	delta_case_plan_release(&b);
+	state_case_plan_release(&b);
 }
 
 /* ---- how clusters share the chunks ---- */
@@ -322,17 +323,17 @@ static const char *walk_case(struct rng *rng)
 	int heads = 1 + (int)rng_below(rng, WALK_HEADS), longest = 0, all = 0, most;
 	struct delta_piece before = { .waits = 0 };
 	const char *wrong = NULL;
-	struct delta_batch b;
+	struct state_batch b;
 
 	memset(made, 0, sizeof made);
 	for (int i = 0; i < n_seq; i++) {
-		int n = 1 + (int)rng_below(rng, WALK_CHUNKS * DELTA_CHUNK);
+		int n = 1 + (int)rng_below(rng, WALK_CHUNKS * STATE_CHUNK);
 
 		slot[i] = i;
 		row0[i + 1] = row0[i] + n;
 		longest = n > longest ? n : longest;
 	}
-	b = delta_case_plan(n_seq, row0, pos0, slot);
+	b = state_case_plan(n_seq, row0, pos0, slot);
 	most = (b.n_chunk * heads + n_cluster - 1) / n_cluster;
 	if (most < delta_count_chunks(longest))
 		most = delta_count_chunks(longest);
@@ -368,7 +369,7 @@ static const char *walk_case(struct rng *rng)
 			for (int j = 0; j < delta_count_chunks(b.seq[i].n_row); j++)
 				if (made[i][h][j] != 1)
 					wrong = "a chunk is not made once";
-	delta_case_plan_release(&b);
+	state_case_plan_release(&b);
 	return wrong;
 }
 

@@ -191,11 +191,11 @@ static void test_views(void)
 		   linear->part[ROW_PREFILL].keys.n_page == 2 &&
 		   linear->part[ROW_DECODE].keys.n_page == 1,
 	   "but each request has a state");
-	ok(linear->delta.n_seq == 2 && linear->delta.n_chunk == 5 &&
-		   linear->delta.seq[0].slot == linear->part[ROW_PREFILL].keys.page[0] &&
-		   !linear->delta.seq[0].fresh && linear->delta.seq[1].fresh &&
-		   linear->delta.seq[1].row == 90 && linear->delta.chunk[4].first == 128 &&
-		   !full->delta.n_seq,
+	ok(linear->state.n_seq == 2 && linear->state.n_chunk == 5 &&
+		   linear->state.seq[0].slot == linear->part[ROW_PREFILL].keys.page[0] &&
+		   !linear->state.seq[0].fresh && linear->state.seq[1].fresh &&
+		   linear->state.seq[1].row == 90 && linear->state.chunk[4].first == 128 &&
+		   !full->state.n_seq,
 	   "which goes on, or is new where the request begins");
 	drop(0);
 	ok(blocks_free(&tables, LINEAR) == N_REQ - 2 && !blocks_table(&tables, WINDOWED, 3) &&

@@ -9,25 +9,6 @@
 #include "kernels/delta/delta_work.h"
 #include "kernels/support.h"
 
-struct delta_batch delta_plan(const struct attn_rows *rows, const int32_t *slot,
-			      struct delta_seq *seq, struct delta_chunk *chunk)
-{
-	struct delta_batch b = { 0, 0, seq, chunk };
-
-	for (int r = 0; r < rows->n_req; r++) {
-		int n = attn_n_row(rows, r);
-
-		if (!n)
-			continue;
-		seq[b.n_seq] = (struct delta_seq){ rows->row0[r], n, slot[r], rows->pos0[r] == 0,
-						   b.n_chunk };
-		for (int i = 0; i < n; i += DELTA_CHUNK)
-			chunk[b.n_chunk++] = (struct delta_chunk){ b.n_seq, i };
-		b.n_seq++;
-	}
-	return b;
-}
-
 enum ar_status delta_supported(const struct delta_spec *s, int cc, struct ar_err *err)
 {
 	const struct attn_shape shape = delta_shape(s);
@@ -39,9 +20,9 @@ enum ar_status delta_supported(const struct delta_spec *s, int cc, struct ar_err
 		return ar_fail(err, AR_USAGE,
 			       "delta: value heads of %d channels; supported %d, as key heads have",
 			       s->v_dim, s->k_dim);
-	if (s->conv != DELTA_CONV)
+	if (s->conv != STATE_CONV)
 		return ar_fail(err, AR_USAGE, "delta: convolution of width %d; supported %d",
-			       s->conv, DELTA_CONV);
+			       s->conv, STATE_CONV);
 	if (s->v_heads % s->k_heads)
 		return ar_fail(err, AR_USAGE,
 			       "delta: %d value heads; supported multiples of the %d key heads",
@@ -51,46 +32,10 @@ enum ar_status delta_supported(const struct delta_spec *s, int cc, struct ar_err
 
 size_t delta_work_bytes(const struct delta_spec *s, int max_req, int max_row)
 {
-	return delta_work_at(NULL, s, delta_max_chunk(max_req, max_row)).bytes;
+	return delta_work_at(NULL, s, state_max_chunk(max_req, max_row)).bytes;
 }
 
 /* ---- the references ---- */
-
-static double silu(double x)
-{
-	return x / (1 + exp(-x));
-}
-
-/* Element `channel` of the projection t rows after seq->row; before it, of the slot. */
-static double input_value(const struct delta_call *c, const struct delta_seq *seq, int t,
-			  int channel)
-{
-	const struct delta_spec *s = &c->spec;
-	size_t row = (size_t)(seq->row + t);
-
-	if (t >= 0)
-		return (double)bf16_to_f32(c->qkvz[row * (size_t)c->qkvz_stride + (size_t)channel]);
-	if (seq->fresh)
-		return 0;
-	return (double)bf16_to_f32(
-		c->state.tail[(size_t)seq->slot * delta_tail_len(s) +
-			      (size_t)((s->conv - 1 + t) * delta_channels(s) + channel)]);
-}
-
-/* n channels from `first` on, through the convolution and SiLU. */
-static void convolve(const struct delta_call *c, const struct delta_seq *seq, int t, int first,
-		     int n, double *to)
-{
-	for (int i = 0; i < n; i++) {
-		const bf16_t *w = c->w.conv + (size_t)(first + i) * (size_t)c->spec.conv;
-		double sum = 0;
-
-		for (int j = 0; j < c->spec.conv; j++)
-			sum += (double)bf16_to_f32(w[j]) *
-			       input_value(c, seq, t - c->spec.conv + 1 + j, first + i);
-		to[i] = silu(sum);
-	}
-}
 
 static void normalise(double *x, int n, double factor)
 {
@@ -138,12 +83,13 @@ static void finish_head(const struct delta_call *c, size_t row, int head, const 
 	scale = 1 / sqrt(sum / s->v_dim + (double)c->w.eps);
 	for (int j = 0; j < s->v_dim; j++)
 		out[j] = bf16_from_f32((float)(o[j] * scale * (double)bf16_to_f32(c->w.norm[j]) *
-					       silu((double)bf16_to_f32(z[j]))));
+					       state_silu((double)bf16_to_f32(z[j]))));
 }
 
-static void mix_head(const struct delta_call *c, const struct delta_seq *seq, int head)
+static void mix_head(const struct delta_call *c, const struct state_seq *seq, int head)
 {
 	const struct delta_spec *s = &c->spec;
+	const struct state_conv conv = delta_conv_of(c);
 	const int key = head / (s->v_heads / s->k_heads), keys = s->k_heads * s->k_dim;
 	float *state = c->state.s + (size_t)seq->slot * delta_state_len(s) +
 		       (size_t)head * (size_t)(s->k_dim * s->v_dim);
@@ -157,41 +103,29 @@ static void mix_head(const struct delta_call *c, const struct delta_seq *seq, in
 		const bf16_t *ba = c->ba + row * (size_t)c->ba_stride;
 		double b = (double)bf16_to_f32(ba[head]),
 		       a = (double)(bf16_to_f32(ba[s->v_heads + head]) + c->w.dt_bias[head]);
-		/* log(1 + exp(a)), without overflow */
-		double softplus = fmax(a, 0) + log1p(exp(-fabs(a)));
 
-		convolve(c, seq, t, key * s->k_dim, s->k_dim, q);
-		convolve(c, seq, t, keys + key * s->k_dim, s->k_dim, k);
-		convolve(c, seq, t, 2 * keys + head * s->v_dim, s->v_dim, v);
+		state_convolve(&conv, seq, t, key * s->k_dim, s->k_dim, q);
+		state_convolve(&conv, seq, t, keys + key * s->k_dim, s->k_dim, k);
+		state_convolve(&conv, seq, t, 2 * keys + head * s->v_dim, s->v_dim, v);
 		normalise(q, s->k_dim, 1 / sqrt(s->k_dim));
 		normalise(k, s->k_dim, 1);
-		delta_step(state, s, q, k, v, exp(-exp((double)c->w.a_log[head]) * softplus),
+		delta_step(state, s, q, k, v,
+			   exp(-exp((double)c->w.a_log[head]) * state_softplus(a)),
 			   1 / (1 + exp(-b)), o);
 		finish_head(c, row, head, o);
 	}
 }
 
-/* Keep the last rows of the projection.  Ascending rows: none is read after it is written. */
-static void keep_tail(const struct delta_call *c, const struct delta_seq *seq)
+static void mix(const struct delta_call *c, const struct state_seq *seq)
 {
-	const struct delta_spec *s = &c->spec;
-	const int n = s->conv - 1, channels = delta_channels(s);
-	bf16_t *tail = c->state.tail + (size_t)seq->slot * delta_tail_len(s);
+	const struct state_conv conv = delta_conv_of(c);
 
-	for (int i = 0; i < n; i++)
-		for (int j = 0; j < channels; j++)
-			tail[(size_t)i * (size_t)channels + (size_t)j] =
-				bf16_from_f32((float)input_value(c, seq, seq->n_row - n + i, j));
-}
-
-static void mix(const struct delta_call *c, const struct delta_seq *seq)
-{
 	for (int h = 0; h < c->spec.v_heads; h++)
 		mix_head(c, seq, h);
-	keep_tail(c, seq);
+	state_keep_tail(&conv, seq);
 }
 
-void delta_prefill_ref(const struct delta_call *c, const struct delta_batch *b)
+void delta_prefill_ref(const struct delta_call *c, const struct state_batch *b)
 {
 	for (int i = 0; i < b->n_seq; i++)
 		mix(c, &b->seq[i]);
@@ -200,5 +134,5 @@ void delta_prefill_ref(const struct delta_call *c, const struct delta_batch *b)
 void delta_decode_ref(const struct delta_call *c, int n_row, const int32_t *slot)
 {
 	for (int i = 0; i < n_row; i++)
-		mix(c, &(struct delta_seq){ i, 1, slot[i], 0, 0 });
+		mix(c, &(struct state_seq){ i, 1, slot[i], 0, 0 });
 }

@@ -27,41 +27,17 @@
 #define AR_DELTA_H
 
 #include "base/bf16.h"
+#include "base/both.h"
 #include "base/status.h"
 #include "base/workspace.h"
-#include "kernels/attn.h"
+#include "kernels/state/state.h"
 #include "model/model.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum {
-	DELTA_CHUNK = 64,    /* rows that CUDA takes at once */
-	DELTA_CONV = 4,	     /* width of the convolution in CUDA */
-	DELTA_MAX_DIM = 256, /* of a head, in the references */
-};
-
-/* A prompt's chunk in a batch. */
-struct delta_seq {
-	int32_t row, n_row; /* its rows, consecutive; n_row > 0 */
-	int32_t slot;
-	int32_t fresh;	/* 1: the sequence begins here; the content of the slot is ignored */
-	int32_t chunk0; /* its first entry in delta_batch.chunk */
-};
-
-/* Up to DELTA_CHUNK rows of a sequence. */
-struct delta_chunk {
-	int32_t seq;
-	int32_t first; /* first row, counted from seq.row */
-};
-
-/* Made by delta_plan().  The arrays lie where the call runs, on the host or on the device. */
-struct delta_batch {
-	int n_seq, n_chunk;
-	const struct delta_seq *seq;	 /* [n_seq] */
-	const struct delta_chunk *chunk; /* [n_chunk] */
-};
+enum { DELTA_MAX_DIM = 256 /* of a head, in the references */ };
 
 struct delta_weights {
 	const bf16_t *conv;	      /* [channels][conv]; the last one is for the row itself */
@@ -88,7 +64,7 @@ struct delta_call {
 	void *stream; /* of CUDA */
 };
 
-static inline int delta_channels(const struct delta_spec *s)
+AR_BOTH static inline int delta_channels(const struct delta_spec *s)
 {
 	return 2 * s->k_heads * s->k_dim + s->v_heads * s->v_dim;
 }
@@ -115,20 +91,19 @@ static inline size_t delta_tail_len(const struct delta_spec *s)
 	return (size_t)(s->conv - 1) * (size_t)delta_channels(s);
 }
 
-/* Most chunks of a batch. */
-static inline int delta_max_chunk(int max_req, int max_row)
+/* The convolution of a call, over the channels of q, k and v. */
+AR_BOTH static inline struct state_conv delta_conv_of(const struct delta_call *c)
 {
-	return max_row / DELTA_CHUNK + max_req;
+	const struct state_conv v = { c->qkvz,	     c->qkvz_stride,
+				      c->state.tail, delta_channels(&c->spec),
+				      c->spec.conv,  c->w.conv,
+				      NULL };
+
+	return v;
 }
 
-/* Fill seq[n_req] and chunk[delta_max_chunk()] for the requests of a batch and return their
- * counts, with these arrays.  A request without rows gets no entry.  One without tokens before the
- * batch, pos0 == 0, is fresh.  slot: [n_req]. */
-struct delta_batch delta_plan(const struct attn_rows *rows, const int32_t *slot,
-			      struct delta_seq *seq, struct delta_chunk *chunk);
-
 /* Rows of prompts.  Any cuts of a prompt give the same rows and the same state. */
-void delta_prefill_ref(const struct delta_call *c, const struct delta_batch *b);
+void delta_prefill_ref(const struct delta_call *c, const struct state_batch *b);
 
 /* One row of each sequence: row i continues slot[i]. */
 void delta_decode_ref(const struct delta_call *c, int n_row, const int32_t *slot);
@@ -142,7 +117,7 @@ size_t delta_work_bytes(const struct delta_spec *s, int max_req, int max_row);
 
 /* Run the references' work on the device; only enqueue on call.stream.  The launch of decode
  * depends on n_row alone.  Padded rows may share a slot of no sequence; its state stays finite. */
-enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batch *b,
+enum ar_status delta_prefill(const struct delta_call *c, const struct state_batch *b,
 			     struct ar_err *err);
 enum ar_status delta_decode(const struct delta_call *c, int n_row, const int32_t *slot,
 			    struct ar_err *err);

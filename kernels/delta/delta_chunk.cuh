@@ -18,7 +18,7 @@
 #ifndef AR_DELTA_CHUNK_CUH
 #define AR_DELTA_CHUNK_CUH
 
-#include "kernels/delta/delta_store.cuh"
+#include "kernels/state/state_store.cuh"
 #include "kernels/delta/delta_work.h"
 
 #include "kernels/prim/products.cuh"
@@ -26,7 +26,7 @@
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int C = DELTA_CHUNK;
+constexpr int C = STATE_CHUNK;
 constexpr int HALF = C / 2;
 constexpr int PAIR = 2;			/* value heads at once */
 constexpr int STRIDE = C + 4;		/* of L: a multiple of 16 bytes, few bank conflicts */
@@ -53,8 +53,8 @@ __device__ __forceinline__ float sum_up(float x, int lane)
 }
 
 /* Decays and beta of 32 rows of a value head, by one warp.  g: sums from the first of the 32 on. */
-__device__ __forceinline__ void gates_of(const delta_args &a, const delta_chunk &chunk,
-					 const delta_seq &seq, int head, int first, float *g,
+__device__ __forceinline__ void gates_of(const delta_args &a, const state_chunk &chunk,
+					 const state_seq &seq, int head, int first, float *g,
 					 float *beta)
 {
 	const int lane = threadIdx.x % 32, at = first + lane, row = chunk.first + at;

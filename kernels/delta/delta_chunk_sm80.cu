@@ -30,7 +30,7 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2) delta_chunks(cons
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const int row = product_row(), col = product_col();
 	const chunk_heads h = heads_of(a);
-	const delta_chunk chunk = a.b.chunk[blockIdx.y];
+	const state_chunk chunk = a.b.chunk[blockIdx.y];
 	const int64_t tile = (int64_t)blockIdx.y * a.c.spec.k_heads + h.key;
 	const uint32_t place = swizzle<D>(lane & 15, lane >> 4);
 	float kk[1][4][4], qk[1][4][4];

@@ -41,7 +41,7 @@
 #include "kernels/support.h"
 
 /* Run the n kernels of part, one after the other. */
-static enum ar_status prefill_part(const struct delta_call *c, const struct delta_batch *b,
+static enum ar_status prefill_part(const struct delta_call *c, const struct state_batch *b,
 				   delta_enqueue_fn *const *part, int n, struct ar_err *err)
 {
 	const struct delta_args a = { *c, *b, delta_work_at(c->work, &c->spec, b->n_chunk),
@@ -54,7 +54,7 @@ static enum ar_status prefill_part(const struct delta_call *c, const struct delt
 	return st;
 }
 
-enum ar_status delta_prefill_sm80(const struct delta_call *c, const struct delta_batch *b,
+enum ar_status delta_prefill_sm80(const struct delta_call *c, const struct state_batch *b,
 				  struct ar_err *err)
 {
 	static delta_enqueue_fn *const part[] = { delta_conv_enqueue, delta_chunk_enqueue,
@@ -63,7 +63,7 @@ enum ar_status delta_prefill_sm80(const struct delta_call *c, const struct delta
 	return prefill_part(c, b, part, sizeof part / sizeof *part, err);
 }
 
-enum ar_status delta_prefill_sm90(const struct delta_call *c, const struct delta_batch *b,
+enum ar_status delta_prefill_sm90(const struct delta_call *c, const struct state_batch *b,
 				  struct ar_err *err)
 {
 	static delta_enqueue_fn *const part[] = { delta_keys_sm90_enqueue,
@@ -72,7 +72,7 @@ enum ar_status delta_prefill_sm90(const struct delta_call *c, const struct delta
 	return prefill_part(c, b, part, sizeof part / sizeof *part, err);
 }
 
-enum ar_status delta_prefill(const struct delta_call *c, const struct delta_batch *b,
+enum ar_status delta_prefill(const struct delta_call *c, const struct state_batch *b,
 			     struct ar_err *err)
 {
 	const struct attn_shape s = delta_shape(&c->spec);

@@ -47,12 +47,6 @@ struct alignas(128) keys_smem {
 	chunk_heads heads;		/* for the end: until then registers are scarce */
 };
 
-/* Address of a square of 16 x 16 of a tile; at: of the lane in square 0 of row 0. */
-__device__ __forceinline__ uint32_t slab_square(uint32_t at, int row, int d)
-{
-	return square<SLAB>(at, row, d % 4) + d / 4 * (C * SLAB * 2);
-}
-
 /* Write the warp's rows of q or k, divided by their norms. */
 __device__ __forceinline__ void store_rows(bf16_t (&tile)[D / SLAB][C][SLAB],
 					   const float (&y)[ROWS][N], float factor)
@@ -77,12 +71,12 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 	keys_smem &sm = *reinterpret_cast<keys_smem *>(smem);
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const chunk_heads h = heads_of(a);
-	const delta_chunk chunk = a.b.chunk[blockIdx.y];
-	const delta_seq seq = a.b.seq[chunk.seq];
+	const state_chunk chunk = a.b.chunk[blockIdx.y];
+	const state_seq seq = a.b.seq[chunk.seq];
 	const uint32_t place = swizzle<SLAB>(lane & 15, lane >> 4);
 	const uint32_t q = smem_addr(sm.q) + place, k = smem_addr(sm.k) + place;
 	const int first = chunk.first + warp * ROWS, channel = h.key * D + lane * N;
-	const bf16_t *conv = a.c.w.conv + channel * DELTA_CONV;
+	const bf16_t *conv = a.c.w.conv + channel * STATE_CONV;
 	float kk[4][4] = {}, qk[4][4] = {};
 	taps<N, ROWS> t;
 	float y[ROWS][N];
@@ -94,12 +88,12 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 	if (warp < 2 * h.n)
 		gates_of(a, chunk, seq, h.first + warp / 2, warp % 2 * HALF, sm.part.g[warp / 2],
 			 sm.part.beta[warp / 2]);
-	load_taps(t, a, seq, first, a.c.spec.k_heads * D + channel);
-	convolve(y, t, load<N * DELTA_CONV>(conv + a.c.spec.k_heads * D * DELTA_CONV),
-		 seq.n_row - first);
+	load_taps(t, delta_conv_of(&a.c), seq, first, a.c.spec.k_heads * D + channel);
+	convolve(y, t, load<N * STATE_CONV>(conv + a.c.spec.k_heads * D * STATE_CONV),
+		 pack<N>{}, seq.n_row - first);
 	store_rows(sm.k, y, 1);
-	load_taps(t, a, seq, first, channel);
-	convolve(y, t, load<N * DELTA_CONV>(conv), seq.n_row - first);
+	load_taps(t, delta_conv_of(&a.c), seq, first, channel);
+	convolve(y, t, load<N * STATE_CONV>(conv), pack<N>{}, seq.n_row - first);
 	store_rows(sm.q, y, rsqrtf((float)D));
 	fence_proxy_async();
 	__syncthreads();
@@ -116,11 +110,11 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 		for (int d = 0; d < D / 16; d++) {
 			uint32_t x[4], y[4], b[4];
 
-			ldmatrix_x4(x, slab_square(k, product_row(), d));
-			ldmatrix_x4(y, slab_square(q, product_row(), d));
+			ldmatrix_x4(x, slab_square<C>(k, product_row(), d));
+			ldmatrix_x4(y, slab_square<C>(q, product_row(), d));
 #pragma unroll
 			for (int n = 0; n < 2; n++) {
-				ldmatrix_x4(b, slab_square(k, product_col() + n * 16, d));
+				ldmatrix_x4(b, slab_square<C>(k, product_col() + n * 16, d));
 				mma_m16n8k16(kk[2 * n], x, b[0], b[2]);
 				mma_m16n8k16(kk[2 * n + 1], x, b[1], b[3]);
 				mma_m16n8k16(qk[2 * n], y, b[0], b[2]);

@@ -8,7 +8,6 @@
  *          With SiLU under a condition, and with stores that became one for each word, 32 Ki rows
  *          of 64 heads took 0.45 ms longer on an H200.
  *   norm   grid (chunk, v_heads).  16 lanes have a row of a head of 128, 16 bytes each.
- *   tail   grid (channels, sequence).  It runs last, since conv reads the old tails.
  */
 #include "config.h"
 #include "kernels/delta/delta_rows.cuh"
@@ -19,7 +18,7 @@ namespace {
 
 constexpr int THREADS = 256;
 constexpr int ROWS = 8;			/* of a warp in conv */
-static_assert(THREADS / 32 * ROWS == DELTA_CHUNK, "a thread block takes a chunk");
+static_assert(THREADS / 32 * ROWS == STATE_CHUNK, "a thread block takes a chunk");
 
 /* Write 8 rows of v as words of two rows. */
 template <int N>
@@ -60,22 +59,23 @@ template <int D> __global__ void __launch_bounds__(THREADS) delta_conv(const del
 	constexpr int N = D / 32;	/* channels of a lane */
 	const int head = blockIdx.x, keys = a.c.spec.k_heads, warp = threadIdx.x / 32;
 	const int lane = threadIdx.x % 32, channel = head * D + lane * N;
-	const delta_chunk chunk = a.b.chunk[blockIdx.y];
-	const delta_seq seq = a.b.seq[chunk.seq];
+	const state_chunk chunk = a.b.chunk[blockIdx.y];
+	const state_seq seq = a.b.seq[chunk.seq];
 	const int first = chunk.first + warp * ROWS;
 	taps<N, ROWS> x;
 	float y[ROWS][N];
 
-	load_taps(x, a, seq, first, channel);
-	convolve(y, x, load<N * DELTA_CONV>(a.c.w.conv + channel * DELTA_CONV), seq.n_row - first);
+	load_taps(x, delta_conv_of(&a.c), seq, first, channel);
+	convolve(y, x, load<N * STATE_CONV>(a.c.w.conv + channel * STATE_CONV), pack<N>{},
+		 seq.n_row - first);
 	if (head >= 2 * keys)
 		store_v<N>(a.w.v + ((int64_t)blockIdx.y * a.c.spec.v_heads + head - 2 * keys) *
-			   (DELTA_CHUNK * D / 2), y, warp, lane);
+			   (STATE_CHUNK * D / 2), y, warp, lane);
 	else if (head >= keys)
 		store_unit<D, N>(a.w.k + ((int64_t)blockIdx.y * keys + head - keys) *
-				 (DELTA_CHUNK * D), y, 1, warp, lane);
+				 (STATE_CHUNK * D), y, 1, warp, lane);
 	else
-		store_unit<D, N>(a.w.q + ((int64_t)blockIdx.y * keys + head) * (DELTA_CHUNK * D),
+		store_unit<D, N>(a.w.q + ((int64_t)blockIdx.y * keys + head) * (STATE_CHUNK * D),
 				 y, rsqrtf((float)D), warp, lane);
 }
 
@@ -83,10 +83,10 @@ template <int D> __global__ void __launch_bounds__(THREADS) delta_norm(const del
 {
 	constexpr int LANES = D / 8;			/* of a row of a head */
 	constexpr int STEP = THREADS / LANES;
-	constexpr int N = DELTA_CHUNK / STEP;		/* rows of heads of a thread */
+	constexpr int N = STATE_CHUNK / STEP;		/* rows of heads of a thread */
 	const int heads = a.c.spec.v_heads, at = threadIdx.x % LANES * 8;
-	const delta_chunk chunk = a.b.chunk[blockIdx.x];
-	const delta_seq seq = a.b.seq[chunk.seq];
+	const state_chunk chunk = a.b.chunk[blockIdx.x];
+	const state_seq seq = a.b.seq[chunk.seq];
 	const pack<8> weight = load<8>(a.c.w.norm + at);
 	bf16_t *out[N];
 	pack<8> o[N], z[N];
@@ -94,7 +94,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) delta_norm(const del
 
 #pragma unroll
 	for (int i = 0; i < N; i++) {
-		const int item = blockIdx.y * DELTA_CHUNK + i * STEP + threadIdx.x / LANES;
+		const int item = blockIdx.y * STATE_CHUNK + i * STEP + threadIdx.x / LANES;
 		const int row = chunk.first + item / heads, head = item % heads;
 
 		own[i] = row < seq.n_row;
@@ -123,24 +123,6 @@ template <int D> __global__ void __launch_bounds__(THREADS) delta_norm(const del
 	}
 }
 
-__global__ void __launch_bounds__(THREADS) delta_tail(const delta_args a)
-{
-	const int channel = (blockIdx.x * THREADS + threadIdx.x) * 8;
-	const delta_seq seq = a.b.seq[blockIdx.y];
-	pack<8> x[DELTA_CONV - 1];
-
-	if (channel >= a.channels)
-		return;
-#pragma unroll
-	for (int i = 0; i < DELTA_CONV - 1; i++)
-		x[i] = input<8>(a, seq, seq.n_row - (DELTA_CONV - 1) + i, channel);
-#pragma unroll
-	for (int i = 0; i < DELTA_CONV - 1; i++)
-		*reinterpret_cast<pack<8> *>(
-			a.c.state.tail + ((int64_t)seq.slot * (DELTA_CONV - 1) + i) * a.channels +
-			channel) = x[i];
-}
-
 } /* namespace */
 
 /* ---- launch ---- */
@@ -161,13 +143,12 @@ enum ar_status delta_norm_enqueue(const struct delta_args *a, struct ar_err *err
 {
 	enum ar_status st = AR_OK;
 	const dim3 grid(a->b.n_chunk, a->c.spec.v_heads);
-	const dim3 tails((a->channels / 8 - 1) / THREADS + 1, a->b.n_seq);
+	const struct state_conv conv = delta_conv_of(&a->c);
 
 	(a->c.spec.k_dim == 64 ? delta_norm<64> : delta_norm<128>)
 		<<<grid, THREADS, 0, (cudaStream_t)a->c.stream>>>(*a);
 	CU_LAUNCHED();
-	delta_tail<<<tails, THREADS, 0, (cudaStream_t)a->c.stream>>>(*a);
-	CU_LAUNCHED();
+	st = state_keep_tails(&conv, &a->b, a->c.stream, err); /* conv reads the old ones */
 out:
 	return st;
 }

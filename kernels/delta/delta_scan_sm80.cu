@@ -40,7 +40,7 @@
 namespace {
 
 constexpr int THREADS = 128;
-constexpr int C = DELTA_CHUNK;
+constexpr int C = STATE_CHUNK;
 constexpr int WARP_COLS = 16;		/* value channels of a warp */
 constexpr int COLS = 2 * WARP_COLS;
 constexpr int V_WORDS = C * WARP_COLS / 2;
@@ -76,7 +76,7 @@ static_assert(sizeof(scan_smem<64, 2>) <= 99 * 1024, "two stages of small heads 
 
 /* The work of a thread block: the chunks of a sequence, for a slice of one value head. */
 struct work {
-	delta_seq seq;
+	state_seq seq;
 	int head, key, slice;
 	int n;				/* chunks */
 };

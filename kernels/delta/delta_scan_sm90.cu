@@ -66,7 +66,7 @@
 namespace {
 
 constexpr int THREADS = 512;
-constexpr int C = DELTA_CHUNK, D = 128;
+constexpr int C = STATE_CHUNK, D = 128;
 constexpr int COLS = 64;		/* value channels of a thread block; columns of a slab */
 constexpr int HALF = C / 2;
 constexpr int STAGES = 4;
@@ -95,7 +95,7 @@ struct chunk_rows {
 struct alignas(1024) scan_smem {
 	bf16_t wide[STAGES][D / COLS][C][COLS];	/* k; in a rows block q */
 	bf16_t square[STAGES][C][C];		/* solve; mix */
-	bf16_t raw[RAWS][DELTA_CONV - 1 + C][COLS];	/* v before the convolution; z */
+	bf16_t raw[RAWS][STATE_CONV - 1 + C][COLS];	/* v before the convolution; z */
 	passed pass[PASSES];			/* in a rows block */
 	uint32_t v[PASSES][COLS / 16][C / 8][2][32];	/* as in delta_work.h */
 	bf16_t o[PASSES][C][COLS];
@@ -203,7 +203,7 @@ __device__ __forceinline__ int z_channel(const delta_args &a, const place &w, co
 /* Copy rows [from, from + n) of a sequence, 8 channels a lane, by one warp.  Rows that are not
  * there become zeros. */
 __device__ __forceinline__ void copy_rows(bf16_t (*raw)[COLS], const delta_args &a,
-					  const delta_seq &seq, int from, int n, int channel)
+					  const state_seq &seq, int from, int n, int channel)
 {
 	constexpr int STEP = 32 / (COLS / 8);
 	const int row = threadIdx.x % 32 / (COLS / 8), at = threadIdx.x % (COLS / 8) * 8;
@@ -226,7 +226,7 @@ __device__ __forceinline__ void copy_rows(bf16_t (*raw)[COLS], const delta_args 
 
 		if (t < 0)
 			src = a.c.state.tail + channel + at +
-			      ((int64_t)seq.slot * (DELTA_CONV - 1) + DELTA_CONV - 1 + t) *
+			      ((int64_t)seq.slot * (STATE_CONV - 1) + STATE_CONV - 1 + t) *
 				      a.channels;
 		if (t >= seq.n_row || (t < 0 && seq.fresh))
 			cp_async_16(to + r * (uint32_t)sizeof *raw, a.c.qkvz, 0);
@@ -241,15 +241,15 @@ __device__ __forceinline__ void run_raws(scan_smem &sm, const delta_args &a, con
 					 delta_walk k)
 {
 	for (int i = 0; delta_next_chunk(&k, &a.b); i++) {
-		const delta_seq &seq = k.p.seq;
+		const state_seq &seq = k.p.seq;
 		const int stage = i % RAWS, first = (k.p.first + k.i) * C;
 		uint64_t *bar = sm.raw_ring.producer_acquire(i);
 
 		if (w.rows)
 			copy_rows(sm.raw[stage], a, seq, first, C, z_channel(a, w, k.p));
 		else
-			copy_rows(sm.raw[stage], a, seq, first - (DELTA_CONV - 1),
-				  C + DELTA_CONV - 1, v_channel(a, w, k.p));
+			copy_rows(sm.raw[stage], a, seq, first - (STATE_CONV - 1),
+				  C + STATE_CONV - 1, v_channel(a, w, k.p));
 		cp_async_mbarrier_arrive(bar);
 		if (threadIdx.x % 32 == 0) {
 			sm.rows[stage] = { seq.row + first, seq.n_row - first, k.p.head };
@@ -468,18 +468,19 @@ __device__ __forceinline__ void keep_tail(const delta_args &a, const delta_piece
 					  int n)
 {
 	const int tid = threadIdx.x % 128;
-	pack<8> x[DELTA_CONV - 1];
+	pack<8> x[STATE_CONV - 1];
 
 	if (tid >= n / 8)
 		return;
 #pragma unroll
-	for (int r = 0; r < DELTA_CONV - 1; r++)
-		x[r] = input<8>(a, p.seq, p.seq.n_row - (DELTA_CONV - 1) + r, channel + tid * 8);
+	for (int r = 0; r < STATE_CONV - 1; r++)
+		x[r] = input<8>(delta_conv_of(&a.c), p.seq, p.seq.n_row - (STATE_CONV - 1) + r,
+				channel + tid * 8);
 #pragma unroll
-	for (int r = 0; r < DELTA_CONV - 1; r++)
+	for (int r = 0; r < STATE_CONV - 1; r++)
 		*reinterpret_cast<pack<8> *>(
 			a.c.state.tail +
-			((int64_t)p.seq.slot * (DELTA_CONV - 1) + r) * a.channels + channel +
+			((int64_t)p.seq.slot * (STATE_CONV - 1) + r) * a.channels + channel +
 			tid * 8) = x[r];
 }
 
@@ -609,7 +610,7 @@ __device__ __forceinline__ int end_thread(void)
 }
 
 /* v of step i, from its rows. */
-__device__ __forceinline__ void store_v(scan_smem &sm, const pack<2 * DELTA_CONV> &weight, int i)
+__device__ __forceinline__ void store_v(scan_smem &sm, const pack<2 * STATE_CONV> &weight, int i)
 {
 	const int warp = end_thread() / 32, lane = threadIdx.x % 32, stage = i % RAWS;
 	const int n = sm.rows[stage].n - warp * ROWS;
@@ -617,11 +618,11 @@ __device__ __forceinline__ void store_v(scan_smem &sm, const pack<2 * DELTA_CONV
 	float y[ROWS][2];
 
 #pragma unroll
-	for (int r = 0; r < DELTA_CONV - 1 + ROWS; r++)
+	for (int r = 0; r < STATE_CONV - 1 + ROWS; r++)
 		t.x[r] = *reinterpret_cast<const pack<2> *>(
 			&sm.raw[stage][warp * ROWS + r][lane * 2]);
 	warp_arrive(&sm.raw_ring.empty[stage]);
-	convolve(y, t, weight, n);
+	convolve(y, t, weight, pack<2>{}, n);
 
 	uint64_t *full = sm.v_ring.producer_acquire(i);
 #pragma unroll
@@ -645,8 +646,8 @@ __device__ __forceinline__ void store_v(scan_smem &sm, const pack<2 * DELTA_CONV
 __device__ __forceinline__ void run_v(scan_smem &sm, const delta_args &a, const place &w, int n)
 {
 	const bf16_t *conv = a.c.w.conv + (2 * a.c.spec.k_heads * D + w.half * COLS +
-					   threadIdx.x % 32 * 2) * DELTA_CONV;
-	pack<2 * DELTA_CONV> weight;
+					   threadIdx.x % 32 * 2) * STATE_CONV;
+	pack<2 * STATE_CONV> weight;
 	int head = -1;
 
 #pragma unroll 1
@@ -654,7 +655,7 @@ __device__ __forceinline__ void run_v(scan_smem &sm, const delta_args &a, const 
 		sm.raw_ring.consumer_wait(i);
 		if (head != sm.rows[i % RAWS].head) {
 			head = sm.rows[i % RAWS].head;
-			weight = load<2 * DELTA_CONV>(conv + head * (D * DELTA_CONV));
+			weight = load<2 * STATE_CONV>(conv + head * (D * STATE_CONV));
 		}
 		store_v(sm, weight, i);
 	}

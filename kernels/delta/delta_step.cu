@@ -13,6 +13,7 @@
  */
 #include "config.h"
 #include "kernels/delta/delta_work.h"
+#include "kernels/state/state_step.cuh"
 
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
@@ -20,37 +21,6 @@
 namespace {
 
 constexpr int GROUPS = 2;
-
-__device__ __forceinline__ float bf16(bf16_t x)
-{
-	return __uint_as_float((uint32_t)x << 16);
-}
-
-__device__ __forceinline__ float silu(float x)
-{
-	return __fdividef(x, 1 + __expf(-x));
-}
-
-/* The convolution of one channel, whose tail moves on. */
-__device__ __forceinline__ float convolve(const delta_args &a, int slot, int channel)
-{
-	bf16_t *tail = a.c.state.tail + (int64_t)slot * (DELTA_CONV - 1) * a.channels + channel;
-	const bf16_t *w = a.c.w.conv + channel * DELTA_CONV;
-	bf16_t x[DELTA_CONV];
-	float sum = 0;
-
-#pragma unroll
-	for (int i = 0; i < DELTA_CONV - 1; i++)
-		x[i] = tail[i * a.channels];
-	x[DELTA_CONV - 1] = a.c.qkvz[(int64_t)blockIdx.y * a.c.qkvz_stride + channel];
-#pragma unroll
-	for (int i = 0; i < DELTA_CONV; i++)
-		sum += bf16(w[i]) * bf16(x[i]);
-#pragma unroll
-	for (int i = 0; i < DELTA_CONV - 1; i++)
-		tail[i * a.channels] = x[i + 1];
-	return silu(sum);
-}
 
 /* 1 / norm of a head in shared memory; every warp computes it. */
 template <int D> __device__ __forceinline__ float unit(const float *x)
@@ -72,6 +42,7 @@ __global__ void __launch_bounds__(GROUPS * D) delta_decode_row(const delta_args 
 	const int column = threadIdx.x % D, group = threadIdx.x / D, row = blockIdx.y;
 	const int slot = slots[row], heads = a.c.spec.v_heads, keys = a.c.spec.k_heads * D;
 	const bf16_t *ba = a.c.ba + (int64_t)row * a.c.ba_stride;
+	const state_conv conv = delta_conv_of(&a.c);
 
 	for (int i = 0; i < a.group; i += GROUPS) {
 		const bool own = i + group < a.group;
@@ -86,13 +57,13 @@ __global__ void __launch_bounds__(GROUPS * D) delta_decode_row(const delta_args 
 		}
 		if (i == 0)
 			(group ? k : q)[column] =
-				convolve(a, slot, group * keys + blockIdx.x * D + column);
+				convolve<true>(conv, row, slot, group * keys + blockIdx.x * D + column);
 		__syncthreads();
 
 		const float k_unit = unit<D>(k), q_unit = unit<D>(q) * rsqrtf((float)D);
 
 		if (own) {
-			const float v = convolve(a, slot, 2 * keys + head * D + column);
+			const float v = convolve<true>(conv, row, slot, 2 * keys + head * D + column);
 			const float x = bf16(ba[heads + head]) + a.c.w.dt_bias[head];
 
 			decay = expf(-expf(a.c.w.a_log[head]) *

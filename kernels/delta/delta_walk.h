@@ -16,7 +16,7 @@
 
 /* Neighbouring chunks of a sequence, for one value head. */
 struct delta_piece {
-	struct delta_seq seq;
+	struct state_seq seq;
 	int head;
 	int first, n; /* chunks of the sequence */
 	int waits;    /* the next cluster makes the chunks before */
@@ -34,11 +34,11 @@ struct delta_walk {
 
 AR_BOTH static inline int delta_count_chunks(int n_row)
 {
-	return (n_row + DELTA_CHUNK - 1) / DELTA_CHUNK;
+	return (n_row + STATE_CHUNK - 1) / STATE_CHUNK;
 }
 
 /* longest: rows of the longest sequence. */
-AR_BOTH static inline struct delta_walk delta_walk_of(const struct delta_batch *b, int heads,
+AR_BOTH static inline struct delta_walk delta_walk_of(const struct state_batch *b, int heads,
 						      int longest, int cluster, int n_cluster)
 {
 	const int all = b->n_chunk * heads, chunks = delta_count_chunks(longest);
@@ -55,7 +55,7 @@ AR_BOTH static inline struct delta_walk delta_walk_of(const struct delta_batch *
 }
 
 /* Go to the next piece.  False: there is none. */
-AR_BOTH static inline int delta_next_piece(struct delta_walk *k, const struct delta_batch *b)
+AR_BOTH static inline int delta_next_piece(struct delta_walk *k, const struct state_batch *b)
 {
 	int before;
 
@@ -77,7 +77,7 @@ AR_BOTH static inline int delta_next_piece(struct delta_walk *k, const struct de
 }
 
 /* Go to the next chunk. */
-AR_BOTH static inline int delta_next_chunk(struct delta_walk *k, const struct delta_batch *b)
+AR_BOTH static inline int delta_next_chunk(struct delta_walk *k, const struct state_batch *b)
 {
 	if (++k->i < k->p.n)
 		return 1;

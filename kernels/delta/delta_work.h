@@ -3,7 +3,7 @@
  * Arrays that the CUDA kernels of a gated DeltaNet layer share, chunk by chunk.  A last chunk is
  * filled up with rows that change nothing: q, k and v are 0, decay is 1, beta is 0.
  *
- * q, k, solve and mix are tiles of DELTA_CHUNK rows, swizzled as in shared memory (swizzle<> of
+ * q, k, solve and mix are tiles of STATE_CHUNK rows, swizzled as in shared memory (swizzle<> of
  * device.cuh).  So a tile is copied as it lies.  v is in the order of the accumulators of mma: for
  * 16 channels, 8 rows and 8 of the channels, lane l has the rows 2 (l % 4), + 1 of channel l / 4,
  * as one word.
@@ -22,8 +22,8 @@ enum { DELTA_CLUSTERS = 64 }; /* of thread blocks of the scan on Hopper, at most
 
 /* Per row of a chunk, with g the sum of the log decays from the chunk's first row on. */
 struct delta_gates {
-	float from_start[DELTA_CHUNK]; /* exp(g): decay from the chunk's begin to the row */
-	float to_end[DELTA_CHUNK];     /* exp(g of the last row - g) */
+	float from_start[STATE_CHUNK]; /* exp(g): decay from the chunk's begin to the row */
+	float to_end[STATE_CHUNK];     /* exp(g of the last row - g) */
 };
 
 struct delta_work {
@@ -39,13 +39,13 @@ struct delta_work {
 /* The shape that asks kernels/support.h for the kernels of a layer. */
 static inline struct attn_shape delta_shape(const struct delta_spec *s)
 {
-	return (struct attn_shape){ s->v_heads, s->k_heads, s->k_dim, DELTA_CHUNK };
+	return (struct attn_shape){ s->v_heads, s->k_heads, s->k_dim, STATE_CHUNK };
 }
 
 /* mem NULL: measure. */
 static inline struct delta_work delta_work_at(void *mem, const struct delta_spec *s, int n_chunk)
 {
-	const size_t tok = DELTA_CHUNK, keys = (size_t)n_chunk * (size_t)s->k_heads,
+	const size_t tok = STATE_CHUNK, keys = (size_t)n_chunk * (size_t)s->k_heads,
 		     values = (size_t)n_chunk * (size_t)s->v_heads;
 	struct workspace ws = workspace_at(mem);
 	struct delta_work w;
@@ -64,7 +64,7 @@ static inline struct delta_work delta_work_at(void *mem, const struct delta_spec
 /* Arguments of the kernels, the call and its arrays. */
 struct delta_args {
 	struct delta_call c;
-	struct delta_batch b;
+	struct state_batch b;
 	struct delta_work w;
 	int channels, group; /* group: value heads of a key head */
 };
@@ -86,7 +86,7 @@ delta_enqueue_fn delta_keys_sm90_enqueue; /* q, k, solve, mix, gates */
 delta_enqueue_fn delta_scan_sm90_enqueue; /* v; the states; out; the tails */
 
 /* delta_prefill() by one of the two lists. */
-typedef enum ar_status delta_prefill_fn(const struct delta_call *c, const struct delta_batch *b,
+typedef enum ar_status delta_prefill_fn(const struct delta_call *c, const struct state_batch *b,
 					struct ar_err *err);
 delta_prefill_fn delta_prefill_sm80, delta_prefill_sm90;
 

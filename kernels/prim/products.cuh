@@ -14,6 +14,13 @@ static __device__ __forceinline__ uint32_t square(uint32_t at, int row, int d)
 	return (at ^ (d % 4 * 32)) + d / 4 * 128 + row * D * 2;
 }
 
+/* The same in slabs of 64 channels and `rows` rows. */
+template <int rows>
+static __device__ __forceinline__ uint32_t slab_square(uint32_t at, int row, int d)
+{
+	return square<64>(at, row, d % 4) + d / 4 * (rows * 64 * 2);
+}
+
 /* S = Q K^T for 16 M rows and 8 N keys. */
 template <int D, int M, int N>
 static __device__ __forceinline__ void multiply_qk(float (&s)[M][N][4], uint32_t q, uint32_t k)

@@ -10,6 +10,8 @@
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
 
+#include "kernels/delta/delta.h"
+
 static const struct delta_spec *spec_of(const struct cuda *c, int i)
 {
 	return &c->env.model->layer[c->env.run_layer[i]].delta;
@@ -42,8 +44,8 @@ enum ar_status cuda_mix_linear(struct cuda *c, int i, const struct rows *r, stru
 	enum ar_status st = AR_OK;
 
 	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_MIX);
-	if (r->delta.n_seq)
-		st = delta_prefill(&call, &r->delta, err);
+	if (r->state.n_seq)
+		st = delta_prefill(&call, &r->state, err);
 	if (st || !rows_count(r, ROW_DECODE))
 		return st;
 	call.qkvz += before * (size_t)m.qkvz_stride;

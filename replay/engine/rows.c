@@ -119,10 +119,10 @@ static size_t view_bytes(const struct rows_env *e, const struct row_view *v)
 	return sum;
 }
 
-static size_t delta_bytes(const struct attn_limits *l)
+static size_t state_bytes(const struct attn_limits *l)
 {
-	return (size_t)l->max_req * sizeof(struct delta_seq) +
-	       (size_t)delta_max_chunk(l->max_req, l->max_row) * sizeof(struct delta_chunk);
+	return (size_t)l->max_req * sizeof(struct state_seq) +
+	       (size_t)state_max_chunk(l->max_req, l->max_row) * sizeof(struct state_chunk);
 }
 
 size_t rows_bytes(const struct rows_env *e)
@@ -131,7 +131,7 @@ size_t rows_bytes(const struct rows_env *e)
 
 	for (int i = 0; i < e->n_view; i++)
 		sum += view_bytes(e, &e->view[i]) +
-		       (rows_is_linear(&e->view[i]) ? delta_bytes(&e->limit[ROW_PREFILL]) : 0);
+		       (rows_is_linear(&e->view[i]) ? state_bytes(&e->limit[ROW_PREFILL]) : 0);
 	return sum;
 }
 
@@ -420,16 +420,16 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method_part *
 	return AR_OK;
 }
 
-static enum ar_status add_delta(struct rows *o, struct workspace *c, struct ar_err *err)
+static enum ar_status add_state(struct rows *o, struct workspace *c, struct ar_err *err)
 {
 	const struct attn_batch *b = &o->part[ROW_PREFILL];
-	int max_chunk = delta_max_chunk(b->rows.n_req, b->rows.n_row);
-	struct delta_seq *seq = workspace_take(c, (size_t)b->rows.n_req, sizeof *seq);
-	struct delta_chunk *chunk = workspace_take(c, (size_t)max_chunk, sizeof *chunk);
+	int max_chunk = state_max_chunk(b->rows.n_req, b->rows.n_row);
+	struct state_seq *seq = workspace_take(c, (size_t)b->rows.n_req, sizeof *seq);
+	struct state_chunk *chunk = workspace_take(c, (size_t)max_chunk, sizeof *chunk);
 
 	if (!seq || !chunk)
 		return too_small(err);
-	o->delta = delta_plan(&b->rows, b->keys.page, seq, chunk);
+	o->state = state_plan(&b->rows, b->keys.page, seq, chunk);
 	return AR_OK;
 }
 
@@ -508,7 +508,7 @@ static enum ar_status build_view(struct rows *out, const struct rows_part *p,
 			     too_small(err);
 	}
 	if (!st && rows_is_linear(p->view))
-		st = add_delta(&o, c, err);
+		st = add_state(&o, c, err);
 	if (st)
 		return st;
 	while (o.n_row < pad)
@@ -683,7 +683,7 @@ void row_set_at(struct row_set *out, const struct row_set *s, const void *mem, v
 		for (int k = 0; k < ROW_KINDS; k++)
 			o->part[k] = batch_at(&r->part[k], mem, copy);
 		o->gone = moved(r->gone, mem, copy);
-		o->delta.seq = moved(r->delta.seq, mem, copy);
-		o->delta.chunk = moved(r->delta.chunk, mem, copy);
+		o->state.seq = moved(r->state.seq, mem, copy);
+		o->state.chunk = moved(r->state.chunk, mem, copy);
 	}
 }

@@ -10,7 +10,7 @@
 #ifndef AR_ROWS_H
 #define AR_ROWS_H
 
-#include "kernels/delta/delta.h"
+#include "kernels/state/state.h"
 #include "kernels/layer/layer.h"
 #include "kernels/methods/method.h"
 #include "replay/engine/activations.h"
@@ -25,7 +25,7 @@ struct rows {
 					    * the decodes; keys.pos is set */
 	const uint8_t *gone; /* [pages of the decodes][page_tok] the flags of struct row_segment,
 			      * see struct drop_revived; NULL: not asked for */
-	struct delta_batch delta; /* of linear layers: the prefill rows */
+	struct state_batch state; /* of layers with a state: the prefill rows */
 };
 
 /* Rows of a kind, and rows of all kinds before it. */

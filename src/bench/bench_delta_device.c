@@ -18,7 +18,7 @@ struct load {
 	struct bench_load l; /* first: launch_delta() gets a pointer to it */
 	const struct bench_delta *x;
 	struct delta_call call;
-	struct delta_batch b;	      /* prefill */
+	struct state_batch b;	      /* prefill */
 	const int32_t *slot;	      /* [batch] */
 	size_t qkvz, ba, state, tail; /* elements of a set; 0: shared */
 	int n_row;
@@ -113,11 +113,11 @@ out:
 /* Equal prompts from their beginning, in slots 0, 1, ... */
 static enum ar_status take_batch(struct load *p, struct ar_err *err)
 {
-	int n = p->x->batch, most = delta_max_chunk(n, p->n_row);
+	int n = p->x->batch, most = state_max_chunk(n, p->n_row);
 	int32_t *at = calloc(3 * (size_t)n + 1, sizeof *at);
 	int32_t *pos0 = at, *slot = at + n, *row0 = at + 2 * n;
-	struct delta_seq *seq = calloc((size_t)n, sizeof *seq);
-	struct delta_chunk *chunk = calloc((size_t)most, sizeof *chunk);
+	struct state_seq *seq = calloc((size_t)n, sizeof *seq);
+	struct state_chunk *chunk = calloc((size_t)most, sizeof *chunk);
 	enum ar_status st = at && seq && chunk ? AR_OK : ar_nomem(err);
 
 	for (int r = 0; r < n && !st; r++) {
@@ -127,7 +127,7 @@ static enum ar_status take_batch(struct load *p, struct ar_err *err)
 	if (!st)
 		st = bench_upload(&p->l, &p->slot, slot, (size_t)n * sizeof *slot, err);
 	if (!st)
-		p->b = delta_plan(&(struct attn_rows){ .n_req = n, .row0 = row0, .pos0 = pos0 },
+		p->b = state_plan(&(struct attn_rows){ .n_req = n, .row0 = row0, .pos0 = pos0 },
 				  slot, seq, chunk);
 	if (!st)
 		st = bench_upload(&p->l, &p->b.seq, seq, (size_t)n * sizeof *seq, err);
@@ -317,9 +317,9 @@ static enum ar_status check_first_rows(struct load *p, struct bench_result *r, s
 	static const int32_t slot;
 	int n = p->x->rows < CHECKED ? p->x->rows : CHECKED;
 	const int32_t row0[] = { 0, n }, pos0[] = { 0 };
-	struct delta_seq seq;
-	struct delta_chunk chunk[CHECKED / DELTA_CHUNK + 1];
-	struct delta_batch b;
+	struct state_seq seq;
+	struct state_chunk chunk[CHECKED / STATE_CHUNK + 1];
+	struct state_batch b;
 	struct host h = { 0 };
 	struct delta_call c = p->call;
 	enum ar_status st = AR_OK;
@@ -339,7 +339,7 @@ static enum ar_status check_first_rows(struct load *p, struct bench_result *r, s
 	c.qkvz = h.qkvz;
 	c.ba = h.ba;
 	c.out = h.want;
-	b = delta_plan(&(struct attn_rows){ .n_req = 1, .row0 = row0, .pos0 = pos0 }, &slot, &seq,
+	b = state_plan(&(struct attn_rows){ .n_req = 1, .row0 = row0, .pos0 = pos0 }, &slot, &seq,
 		       chunk);
 	if (n)
 		delta_prefill_ref(&c, &b);
