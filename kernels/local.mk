@@ -9,7 +9,7 @@ libattnreplay_a_SOURCES += \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
-    kernels/delta/delta_rows.cuh kernels/state/state_store.cuh kernels/delta/delta_walk.h \
+    kernels/delta/delta_rows.cuh kernels/delta/delta_walk.h \
     kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
     kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h \
@@ -57,6 +57,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h \
   kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
     kernels/select/xattention/xattention.h \
+  kernels/ssm/ssm.c kernels/ssm/ssm.h kernels/ssm/ssm_chunk.cuh kernels/ssm/ssm_work.h \
   kernels/state/state.c kernels/state/state.h kernels/state/state_rows.cuh \
     kernels/state/state_step.cuh kernels/state/state_store.cuh \
   kernels/union/union.c kernels/union/union.h
@@ -69,7 +70,8 @@ libattnreplay_a_SOURCES += \
   kernels/methods/method_device.c \
   kernels/prim/tensor_map.c \
   kernels/select/selector_device.c \
-  kernels/select/lastq/lastq_device.c
+  kernels/select/lastq/lastq_device.c \
+  kernels/ssm/ssm_device.c
 DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
@@ -101,6 +103,8 @@ DEVICE_CODE += \
   kernels/select/trishape/trishape_device.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \
+  kernels/ssm/ssm_rows.cu kernels/ssm/ssm_scan_sm80.cu kernels/ssm/ssm_sm90.cu \
+    kernels/ssm/ssm_step.cu \
   kernels/state/state_tail.cu \
   kernels/union/union_device.cu
 endif
@@ -143,6 +147,7 @@ check_PROGRAMS += \
   tests/t-select-xattention tests/t-select-xattention-gpu \
   tests/t-selection-shapes \
   tests/t-selectors \
+  tests/t-ssm tests/t-ssm-gpu \
   tests/t-support \
   tests/t-tail \
   tests/t-vectors

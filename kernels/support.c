@@ -13,6 +13,7 @@
 #include "kernels/select/proxyattn/proxyattn.h"
 #include "kernels/select/quoka/quoka.h"
 #include "kernels/select/xattention/xattention.h"
+#include "kernels/ssm/ssm_work.h"
 
 #define ALL_DIMS (64 | 128 | 256)
 #define BOTH (64 | 128)
@@ -29,6 +30,7 @@ const struct support supports[] = {
 	{ "lastq-blocks", 90, 90, 64 | 128, 128, KV, .fn = FN(lastq_sm90_rows_enqueue) },
 	{ "proxyattn", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(proxyattn_sm90_enqueue) },
 	{ "quoka", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm90_enqueue) },
+	{ "ssm", 90, 90, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(ssm_prefill_sm90) },
 	{ "xattention", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm90_enqueue) },
 #endif
 	/* attention */
@@ -41,6 +43,8 @@ const struct support supports[] = {
 	{ "delta", 80, 0, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 80, 80, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 90, 119, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	/* Mamba-2 */
+	{ "ssm", 80, 0, BOTH, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(ssm_prefill_sm80) },
 	/* selectors, and kernels that several selectors share */
 	{ "ashape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	{ "bfla", 80, 0, ALL_DIMS, 128, .layouts = KV },

@@ -23,7 +23,7 @@ typedef void support_fn(void);
  * first row that has a size runs it.  Kernels that the build lacks have no row; a build without
  * CUDA has all rows, without functions. */
 struct support {
-	const char *kernel; /* the family: a selector, executor->kernel, "decode" or "delta" */
+	const char *kernel; /* the family: a selector, executor->kernel, "decode", "delta"... */
 	int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
 	unsigned head_dims; /* 64 | 128: sizes are powers of two, or SUPPORT_ANY */
 	unsigned page_toks; /* likewise, tokens of a page */

@@ -60,7 +60,8 @@ static void test_table(void)
 	for (int i = 0; droppers[i]; i++)
 		ok(in_table(droppers[i]->name), "dropper %s has a row in kernels/support.c",
 		   droppers[i]->name);
-	ok(in_table("decode") && in_table("delta"), "decode and delta have rows, too");
+	ok(in_table("decode") && in_table("delta") && in_table("ssm"),
+	   "decode, delta and ssm have rows, too");
 }
 
 static void refused(const char *kernel, int dim, int page_tok, int cc, const char *message)

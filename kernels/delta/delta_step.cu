@@ -57,13 +57,15 @@ __global__ void __launch_bounds__(GROUPS * D) delta_decode_row(const delta_args 
 		}
 		if (i == 0)
 			(group ? k : q)[column] =
-				convolve<true>(conv, row, slot, group * keys + blockIdx.x * D + column);
+				convolve<true>(conv, row, slot,
+					       group * keys + blockIdx.x * D + column);
 		__syncthreads();
 
 		const float k_unit = unit<D>(k), q_unit = unit<D>(q) * rsqrtf((float)D);
 
 		if (own) {
-			const float v = convolve<true>(conv, row, slot, 2 * keys + head * D + column);
+			const float v = convolve<true>(conv, row, slot,
+						       2 * keys + head * D + column);
 			const float x = bf16(ba[heads + head]) + a.c.w.dt_bias[head];
 
 			decay = expf(-expf(a.c.w.a_log[head]) *

@@ -20,6 +20,13 @@ static __device__ __forceinline__ void cp_async_16(uint32_t dst, const void *src
 		     :: "r"(dst), "l"(__cvta_generic_to_global(src)), "r"(n) : "memory");
 }
 
+/* The same for 4 bytes, by way of the L1 cache. */
+static __device__ __forceinline__ void cp_async_4(uint32_t dst, const void *src, int n)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+		     :: "r"(dst), "l"(__cvta_generic_to_global(src)), "r"(n) : "memory");
+}
+
 /* PTX ISA, "cp.async.commit_group". */
 static __device__ __forceinline__ void cp_async_commit()
 {
@@ -97,6 +104,15 @@ static __device__ __forceinline__ float ex2(float x)
 	float r;
 
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
+/* PTX ISA, "tanh.approx": within 2^-11 of the result. */
+static __device__ __forceinline__ float tanh_approx(float x)
+{
+	float r;
+
+	asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
 	return r;
 }
 

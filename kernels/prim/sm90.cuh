@@ -121,12 +121,19 @@ static __device__ __forceinline__ void cluster_arrive(uint32_t bar)
 		     :: "r"(bar) : "memory");
 }
 
-/* PTX ISA, "st.async": store 4 or 16 bytes at a cluster_addr(), counted on the barrier at bar, of
- * the same thread block. */
+/* PTX ISA, "st.async": store 4, 8 or 16 bytes at a cluster_addr(), counted on the barrier at bar,
+ * of the same thread block. */
 static __device__ __forceinline__ void cluster_store(uint32_t to, float x, uint32_t bar)
 {
 	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
 		     :: "r"(to), "r"(__float_as_uint(x)), "r"(bar) : "memory");
+}
+
+static __device__ __forceinline__ void cluster_store(uint32_t to, uint2 x, uint32_t bar)
+{
+	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 "
+		     "[%0], {%1, %2}, [%3];"
+		     :: "r"(to), "r"(x.x), "r"(x.y), "r"(bar) : "memory");
 }
 
 static __device__ __forceinline__ void cluster_store(uint32_t to, const uint32_t (&x)[4],
@@ -162,6 +169,13 @@ static __device__ __forceinline__ void bulk_store(void *to, const void *from, ui
 static __device__ __forceinline__ void bulk_store_wait(void)
 {
 	asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* PTX ISA, "stmatrix", .x4: as ldmatrix_x4(), the other way. */
+static __device__ __forceinline__ void stmatrix_x4(uint32_t addr, const uint32_t (&r)[4])
+{
+	asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+		     :: "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
 /* PTX ISA, "stmatrix", .x4, .trans: store four 8x8 matrices of 16-bit elements, transposed.  Lane
@@ -326,6 +340,17 @@ static __device__ __forceinline__ void wgmma_m64n64k16_ss(float *d, uint64_t a, 
 		     : "l"(a), "l"(b), "r"(accumulate));
 }
 
+/* The same for D[64][32]. */
+static __device__ __forceinline__ void wgmma_m64n32k16_ss(float *d, uint64_t a, uint64_t b,
+							  int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" WGMMA_PLACES_16
+		     "}, %16, %17, p, 1, 1, 0, 0; }"
+		     : WGMMA_ACC_16(d)
+		     : "l"(a), "l"(b), "r"(accumulate));
+}
+
 /* The same for D[64][256]. */
 static __device__ __forceinline__ void wgmma_m64n256k16_ss(float *d, uint64_t a, uint64_t b,
 							   int accumulate)
@@ -376,6 +401,16 @@ static __device__ __forceinline__ void wgmma_m64n64k16_rs(float *d, const uint32
 		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
 		     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
 		     : WGMMA_ACC_32(d, 0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/* The same for D[64][32]. */
+static __device__ __forceinline__ void wgmma_m64n32k16_rs(float *d, const uint32_t *a, uint64_t b)
+{
+	asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" WGMMA_PLACES_16
+		     "}, {%16, %17, %18, %19}, %20, p, 1, 1, 1; }"
+		     : WGMMA_ACC_16(d)
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
