@@ -17,7 +17,7 @@
 	X(ATTEND, 8, 1, "attention of prefill rows") \
 	X(DECODE, 9, 1, "attention of decode rows") \
 	X(HEAD, 10, 0, "final norm, language-model head, sampling") \
-	X(MIX, 11, 0, "linear attention (gated DeltaNet)") \
+	X(MIX, 11, 0, "mixers with a state (gated DeltaNet, Mamba-2)") \
 	X(DROP, 12, 1, "scores and compaction of droppers") \
 	X(LATENT, 13, 1, "keys expanded from latents, rows absorbed into them") \
 	X(WALK, 14, 1, "attention of mixed batches that waits for the longest decode")

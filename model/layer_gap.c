@@ -16,14 +16,8 @@ const char *layer_gap(const struct layer_spec *l)
 		return "values from the product of keys";
 	if (l->qk_norm_all)
 		return "norms of all heads together";
-	if (l->mixer == MIX_SSM)
-		return "state-space layers";
-	if (l->mixer == MIX_NONE)
-		return "an MLP without attention";
 	if (l->beside)
 		return "a mixer beside another";
-	if (l->act == ACT_RELU2)
-		return "an MLP without a gate";
 	if (l->expert_norms)
 		return "experts with norms of their own";
 	if (l->expert_hidden)

@@ -25,6 +25,8 @@ enum { HIDDEN = 64, ROWS = 37, EMIT = 3, VOCAB = 100 };
 #define EXPERTS .n_experts = 16, .experts_per_tok = 3, .ffn = 24
 
 /* Phases of a layer, L linear and N norm: before attention and after it. */
+#define MAMBA .ssm = { 8, 8, 1, 16, 4, 1, 1, 128, 4, 0, 0 }
+
 static const struct kind {
 	const char *name, *before, *after;
 	struct layer_spec spec;
@@ -52,6 +54,13 @@ static const struct kind {
 	    .delta = { 2, 4, 16, 16, 4 },
 	    .shared_ffn = 40,
 	    .shared_gate = 1 } },
+	{ "mamba before an MLP", "NL", "LNLNL", { .mixer = MIX_SSM, MAMBA, .ffn = 96 } },
+	{ "mamba alone", "NL", "L", { .mixer = MIX_SSM, MAMBA } },
+	{ "an MLP alone", "", "NLNL", { .mixer = MIX_NONE, .act = ACT_RELU2, .ffn = 96 } },
+	{ "experts alone",
+	  "",
+	  "NLNLNLLNLN",
+	  { .mixer = MIX_NONE, EXPERTS, .act = ACT_RELU2, .shared_ffn = 40 } },
 	{ "a shared expert alone", "NL", "LNLNLLNLN", { HEADS, .ffn = 96, .shared_ffn = 40 } },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -178,7 +187,7 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 	return out;
 }
 
-/* One gated MLP, or the MLPs of experts. */
+/* One MLP, or the MLPs of experts. */
 static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum layer_weight up,
 			  enum layer_weight down, const bf16_t *up_bias, const bf16_t *down_bias)
 {
@@ -186,7 +195,8 @@ static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, e
 	bf16_t *in = rows_new((size_t)(all * HIDDEN)), *act = rows_new((size_t)(all * ffn)), *x;
 
 	layer_gather_ref(h->y, h->n, NULL, all, HIDDEN, in);
-	x = times(e.experts, e.rows, 2 * ffn, HIDDEN, in, h->w[up], up_bias);
+	x = times(e.experts, e.rows, (layer_mlp_matrices(h->l) - 1) * ffn, HIDDEN, in, h->w[up],
+		  up_bias);
 	layer_act_ref(h->l->act, x, all, ffn, act);
 	free(x);
 	x = times(e.experts, e.rows, HIDDEN, ffn, act, h->w[down], down_bias);
@@ -219,18 +229,23 @@ static bf16_t *host_mlp(const struct host *h, int *n_add)
 /* h->x and h->y after layer i and the final norm. */
 static void host_layer(const struct decoder *d, char *m, int i, bf16_t *attn, struct host *h)
 {
-	bf16_t *add;
-	int n_add;
+	bf16_t *add = NULL;
+	int n_add = 0;
 
 	h->l = d->layer[i].spec;
 	for (int k = 0; k < W_COUNT; k++)
 		h->w[k] = seen(d, m, d->layer[i].w[k]);
 	memcpy(h->x, seen(d, m, d->x0), (size_t)(h->n * HIDDEN) * sizeof *h->x);
-	host_norm(h, NULL, 0, h->w[W_NORM1], NULL);
-	add = host_project(h, attn);
-	host_norm(h, add, 1, h->w[W_NORM2], h->w[W_POST1]);
-	free(add);
-	add = host_mlp(h, &n_add);
+	if (h->l->mixer != MIX_NONE) {
+		host_norm(h, NULL, 0, h->w[W_NORM1], NULL);
+		add = host_project(h, attn);
+		n_add = 1;
+	}
+	if (h->l->ffn) {
+		host_norm(h, add, n_add, h->w[W_NORM2], h->w[W_POST1]);
+		free(add);
+		add = host_mlp(h, &n_add);
+	}
 	host_norm(h, add, n_add, seen(d, m, d->norm), h->w[W_POST2]);
 	free(add);
 }
@@ -318,7 +333,7 @@ static void test_products(struct decoder *d, char *m, int i)
 	mix = decoder_mix(d, i);
 	want = times(1, n, ba, HIDDEN, y, seen(d, m, w->w[W_BA]), NULL);
 	off = distance(mix.ba, want, n * ba);
-	ok(mix.qkvz == d->wide && mix.qkvz_stride == wide && mix.ba_stride == ba && off < 0.01,
+	ok(mix.in == d->wide && mix.in_stride == wide && mix.ba_stride == ba && off < 0.01,
 	   "... and so is that of b and a: %g off", off);
 	free(want);
 }
@@ -327,15 +342,16 @@ static void test_products(struct decoder *d, char *m, int i)
 static void test_mixer(struct decoder *d, int i)
 {
 	const struct decoder_mix mix = decoder_mix(d, i);
-	const struct delta_spec *s = &d->layer[i].spec->delta;
+	const struct layer_spec *l = d->layer[i].spec;
 	float a[4], dt[4];
 	bool fine = true;
 
 	gpu_read(a, mix.a_log, sizeof a);
 	gpu_read(dt, mix.dt_bias, sizeof dt);
-	for (int h = 0; h < s->v_heads; h++)
+	for (int h = 0; h < 4; h++)
 		fine = fine && fabsf(a[h]) < 4 && fabsf(dt[h]) < 4 && a[h] != dt[h] &&
 		       (!h || a[h] != a[h - 1]);
+	fine = fine && !l->ssm.heads == !mix.d && !l->ssm.heads == !mix.conv_bias;
 	ok(fine && mix.conv && mix.norm && mix.eps > 0, "a mixer has weights: a_log %g, %g", a[0],
 	   a[1]);
 }
@@ -425,6 +441,8 @@ static void test_refusals(void)
 		  "mixed: the shared expert's FFN 12, and 0 " },
 		{ { .mixer = MIX_LINEAR, .ffn = 16, .delta = { 1, 1, 16, 20, 4 } },
 		  "16 channels of keys and 20 of values in linear layers must be" },
+		{ { .mixer = MIX_SSM, .ssm = { 12, 8, 1, 16, 4, 1, 1, 128, 4, 0, 0 } },
+		  "12 heads of state-space layers must be a multiple of 8" },
 		{ { .q_heads = 1, .kv_heads = 1, .head_dim = 512, .qk_norm = 1, .ffn = 16 },
 		  "mixed: the norm of Q and K takes heads of at most 256, not of 512" },
 	};
@@ -469,9 +487,11 @@ static void run_all(void)
 	for (int i = 0; i < KINDS; i++) {
 		test_layer(d, m, i, 1);
 		test_layer(d, m, i, ROWS);
+		if (kinds[i].spec.mixer == MIX_NONE)
+			continue;
 		test_products(d, m, i);
 		test_keep(d, i);
-		if (kinds[i].spec.mixer == MIX_LINEAR)
+		if (!mixer_attends(kinds[i].spec.mixer))
 			test_mixer(d, i);
 	}
 	free(m);

@@ -391,7 +391,7 @@ static void test_gaps(void)
 	struct ar_err err = { 0 };
 
 	is_int(model_check_gap(&m, &err), AR_USAGE, "kernels refuse Falcon-H1");
-	ok(strstr(err.msg, "model c, layer 0: "), "%s", err.msg);
+	ok(strstr(err.msg, "model c, layer 1: a mixer beside another"), "%s", err.msg);
 	model_release(&m);
 }
 

@@ -315,6 +315,11 @@ static void test_acts(void)
 	is_all(out, gelu, 8, "gelu: and through the tanh form of the Gaussian's");
 	layer_act_ref(ACT_SWIGLU_CLAMP, gu, 1, 8, out);
 	is_all(out, clamp, 8, "clamp: both halves end at 7, and up is one more");
+	layer_act_ref(ACT_RELU2, gu + 8, 1, 8, out);
+	for (int i = 0; i < 8; i++)
+		silu[i] = up[i] > 0 ? up[i] * up[i] : 0;
+	is_all(out, silu, 8, "relu2: the square of what is above 0, without a gate");
+	layer_act_ref(ACT_SWIGLU_CLAMP, gu, 1, 8, out);
 	ok(fabsf(bf16_to_f32(out[7]) - 14) < 0.1f && fabsf(bf16_to_f32(out[5]) + 11.6f) < 0.1f,
 	   "of a gate of 16 and of up of -16");
 }

@@ -159,16 +159,19 @@ static float activate(enum mlp_act act, float g, float u)
 		g = fminf(g, LAYER_CLAMP);
 		u = fmaxf(fminf(u, LAYER_CLAMP), -LAYER_CLAMP);
 		return g * sigmoid(LAYER_CLAMP_ALPHA * g) * (u + 1);
+	case ACT_RELU2: return u > 0 ? u * u : 0;
 	default: return g / (1 + expf(-g)) * u;
 	}
 }
 
 void layer_act_ref(enum mlp_act act, const bf16_t *gate_up, int n_row, int width, bf16_t *out)
 {
-	for (int r = 0; r < n_row; r++, gate_up += 2 * width, out += width)
+	const int up = act == ACT_RELU2 ? 0 : width;
+
+	for (int r = 0; r < n_row; r++, gate_up += up + width, out += width)
 		for (int i = 0; i < width; i++)
 			out[i] = bf16_from_f32(activate(act, bf16_to_f32(gate_up[i]),
-							bf16_to_f32(gate_up[width + i])));
+							bf16_to_f32(gate_up[up + i])));
 }
 
 void layer_qk_norm_ref(const struct layer_qkv *p, const bf16_t *w, float eps)

@@ -116,7 +116,8 @@ void layer_norm_ref(const struct layer_norm_args *a);
 #define LAYER_CLAMP 7.f
 #define LAYER_CLAMP_ALPHA 1.702f
 
-/* out[n_row][width] from gate_up[n_row][2 * width]: the first half is the gate, the second up. */
+/* out[n_row][width] from gate_up[n_row][2 * width]: the first half is the gate, the second up.
+ * ACT_RELU2: from [n_row][width], up alone. */
 void layer_act_ref(enum mlp_act act, const bf16_t *gate_up, int n_row, int width, bf16_t *out);
 
 /* RMS norm of each head of Q and K, in place.  w: [2][head_dim], of Q and of K.  On the device

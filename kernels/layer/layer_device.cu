@@ -292,6 +292,8 @@ __device__ __forceinline__ float activate(float g, float u)
 		u = fmaxf(fminf(u, LAYER_CLAMP), -LAYER_CLAMP);
 		return g * sigmoid(LAYER_CLAMP_ALPHA * g) * (u + 1);
 	}
+	if (act == ACT_RELU2)
+		return u > 0 ? u * u : 0;
 	return __fdividef(g, 1 + __expf(-g)) * u;
 }
 
@@ -299,13 +301,15 @@ template <int act>
 __global__ void __launch_bounds__(act_threads)
 layer_act_kernel(const bf16_t *gate_up, int width, bf16_t *out)
 {
+	const int up = act == ACT_RELU2 ? 0 : width;	/* where it begins in a row */
 	int64_t row = (int64_t)blockIdx.x * width;
 	int at = (blockIdx.y * act_threads + threadIdx.x) * 8;
 
 	if (at >= width)
 		return;
 
-	pack g = load(gate_up + 2 * row + at), u = load(gate_up + 2 * row + width + at);
+	const bf16_t *from = gate_up + (int64_t)blockIdx.x * (up + width) + at;
+	pack g = load(from), u = load(from + up);
 	float v[8];
 
 	for (int e = 0; e < 8; e++)
@@ -564,6 +568,7 @@ auto act_kernel_of(enum mlp_act act)
 {
 	return act == ACT_GELU_TANH    ? layer_act_kernel<ACT_GELU_TANH> :
 	       act == ACT_SWIGLU_CLAMP ? layer_act_kernel<ACT_SWIGLU_CLAMP> :
+	       act == ACT_RELU2	       ? layer_act_kernel<ACT_RELU2> :
 					 layer_act_kernel<ACT_SILU>;
 }
 

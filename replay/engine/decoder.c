@@ -108,6 +108,8 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 	size_t h = (size_t)d->env.model->hidden;
 	enum ar_status st;
 
+	if (l->mixer == MIX_NONE)
+		return AR_OK;
 	decoder_phase(d, layer, PHASE_NORM);
 	st = norm(d, w->w[W_NORM1], err);
 	if (st)
@@ -133,14 +135,16 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i)
 {
 	const struct layer_weights *w = &d->layer[i];
 
-	return (struct decoder_mix){ .qkvz = d->wide,
+	return (struct decoder_mix){ .in = d->wide,
 				     .ba = ba_of(d, w->spec),
-				     .qkvz_stride = (int)layer_qkv_width(w->spec),
+				     .in_stride = (int)layer_qkv_width(w->spec),
 				     .ba_stride = (int)layer_ba_width(w->spec),
 				     .conv = w->w[W_CONV],
+				     .conv_bias = w->w[W_CONV_BIAS],
 				     .norm = w->w[W_MIX_NORM],
 				     .a_log = (const float *)w->w[W_A_LOG],
 				     .dt_bias = (const float *)w->w[W_DT_BIAS],
+				     .d = (const float *)w->w[W_D],
 				     .eps = norm_eps(d) };
 }
 
@@ -151,6 +155,8 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 	const struct layer_qkv qkv = qkv_of(d, w->spec);
 	enum ar_status st = AR_OK;
 
+	if (w->spec->mixer == MIX_NONE)
+		return AR_OK;
 	if (w->spec->out_gate) {
 		decoder_phase(d, layer, PHASE_NORM);
 		st = layer_out_gate(&qkv, attn, d->act, d->env.stream, err);
@@ -186,19 +192,20 @@ static enum ar_status route(struct decoder *d, const struct layer_weights *w, in
 			    d->env.stream, err);
 }
 
-/* A gated MLP, or a batch of MLPs: out from in, both [n_batch][rows][hidden]. */
-struct gated_mlp {
+/* An MLP, or a batch of MLPs: out from in, both [n_batch][rows][hidden].  Without a gate, gate_up
+ * has the weights of up alone. */
+struct mlp {
 	int n_batch, rows, ffn;
 	const bf16_t *gate_up, *gate_up_bias, *down, *down_bias;
 };
 
-static enum ar_status run_gated(struct decoder *d, const struct gated_mlp *m, enum mlp_act act,
-				int layer, const bf16_t *in, bf16_t *out, struct ar_err *err)
+static enum ar_status run_mlp(struct decoder *d, const struct mlp *m, const struct layer_spec *l,
+			      int layer, const bf16_t *in, bf16_t *out, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n = m->n_batch;
 	const struct gemm_args up = { .n_batch = n,
 				      .m = m->rows,
-				      .n = 2 * m->ffn,
+				      .n = (layer_mlp_matrices(l) - 1) * m->ffn,
 				      .k = h,
 				      .a = in,
 				      .w = m->gate_up,
@@ -219,7 +226,7 @@ static enum ar_status run_gated(struct decoder *d, const struct gated_mlp *m, en
 	if (st)
 		return st;
 	decoder_phase(d, layer, PHASE_NORM);
-	st = layer_act(act, d->wide, n * m->rows, m->ffn, d->act, d->env.stream, err);
+	st = layer_act(l->act, d->wide, n * m->rows, m->ffn, d->act, d->env.stream, err);
 	if (st)
 		return st;
 	decoder_phase(d, layer, PHASE_LINEAR);
@@ -241,13 +248,13 @@ static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16
 static enum ar_status share(struct decoder *d, const struct layer_weights *w, int layer,
 			    struct ar_err *err)
 {
-	const struct gated_mlp m = { .n_batch = 1,
-				     .rows = d->n_row,
-				     .ffn = w->spec->shared_ffn,
-				     .gate_up = w->w[W_SHARED_GATE_UP],
-				     .down = w->w[W_SHARED_DOWN] };
+	const struct mlp m = { .n_batch = 1,
+			       .rows = d->n_row,
+			       .ffn = w->spec->shared_ffn,
+			       .gate_up = w->w[W_SHARED_GATE_UP],
+			       .down = w->w[W_SHARED_DOWN] };
 	const bf16_t *gate = w->w[W_SHARED_GATE] ? d->wide : NULL;
-	enum ar_status st = run_gated(d, &m, w->spec->act, layer, d->now.y, d->now.spare, err);
+	enum ar_status st = run_mlp(d, &m, w->spec, layer, d->now.y, d->now.spare, err);
 
 	if (!st && gate)
 		st = decoder_multiply(d, 1, (size_t)d->env.model->hidden, d->now.y,
@@ -263,22 +270,24 @@ enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *e
 	const struct layer_weights *w = &d->layer[i];
 	const struct layer_spec *l = w->spec;
 	const struct expert_load e = layer_experts(l, d->n_row);
-	const struct gated_mlp m = { .n_batch = e.experts,
-				     .rows = e.rows,
-				     .ffn = l->ffn,
-				     .gate_up = w->w[W_GATE_UP],
-				     .gate_up_bias = w->w[W_GATE_UP_BIAS],
-				     .down = w->w[W_DOWN],
-				     .down_bias = w->w[W_DOWN_BIAS] };
+	const struct mlp m = { .n_batch = e.experts,
+			       .rows = e.rows,
+			       .ffn = l->ffn,
+			       .gate_up = w->w[W_GATE_UP],
+			       .gate_up_bias = w->w[W_GATE_UP_BIAS],
+			       .down = w->w[W_DOWN],
+			       .down_bias = w->w[W_DOWN_BIAS] };
 	const bf16_t *in;
 	enum ar_status st;
 
+	if (!l->ffn)
+		return AR_OK;
 	decoder_phase(d, layer, PHASE_NORM);
 	st = norm(d, w->w[W_NORM2], err);
 	if (!st)
 		st = route(d, w, layer, &e, &in, err);
 	if (!st)
-		st = run_gated(d, &m, l->act, layer, in, d->now.add, err);
+		st = run_mlp(d, &m, l, layer, in, d->now.add, err);
 	d->n_add = l->n_experts ? l->experts_per_tok : 1;
 	d->post = w->w[W_POST2];
 	return st || !l->shared_ffn ? st : share(d, w, layer, err);

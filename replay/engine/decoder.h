@@ -58,8 +58,9 @@ void decoder_close(struct decoder *d); /* NULL is fine */
  * i decoder_before(), attention or the mixer, decoder_after(); decoder_head().  row: [n_row] on the
  * device, whose tokens name the embeddings; not read without weights.  layer: number in the model,
  * for phase().  attn: [n_row][q_heads][head_dim], output of attention; of a linear layer
- * [n_row][v_heads][v_dim].  The calls after decoder_begin() can be captured as a CUDA graph of
- * n_row rows.  Call decoder_begin() before each launch of that graph. */
+ * [n_row][v_heads][v_dim], of a state-space layer [n_row][heads][head_dim].  The calls after
+ * decoder_begin() can be captured as a CUDA graph of n_row rows.  Call decoder_begin() before each
+ * launch of that graph. */
 enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int n_row,
 			     struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
@@ -75,14 +76,17 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 			       struct ar_err *err);
 enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *err);
 
-/* The inputs of the mixer of linear layer i after decoder_before(), on the device.  Valid until
- * decoder_after() or decoder_project(). */
+/* The inputs of the mixer of layer i, which has a state, after decoder_before(), on the device.
+ * Valid until decoder_after() or decoder_project().  See kernels/delta/delta.h and
+ * kernels/ssm/ssm.h; NULL: the mixer has none. */
 struct decoder_mix {
-	const bf16_t *qkvz, *ba;      /* [n_row] products of the projections */
-	int qkvz_stride, ba_stride;   /* elements from a row to the next */
-	const bf16_t *conv;	      /* [channels of q, k and v][conv] */
-	const bf16_t *norm;	      /* [v_dim] */
-	const float *a_log, *dt_bias; /* [v_heads] */
+	const bf16_t *in, *ba;	      /* [n_row] products of the projections */
+	int in_stride, ba_stride;     /* elements from a row to the next */
+	const bf16_t *conv;	      /* [channels][conv] */
+	const bf16_t *conv_bias;      /* [channels] */
+	const bf16_t *norm;	      /* [v_dim], or [heads * head_dim] */
+	const float *a_log, *dt_bias; /* [v_heads], or [heads] */
+	const float *d;		      /* [heads] */
 	float eps;		      /* of the norm */
 };
 struct decoder_mix decoder_mix(const struct decoder *d, int i);

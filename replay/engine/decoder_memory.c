@@ -35,6 +35,11 @@ static enum ar_status check_layer(const struct model *m, const struct layer_spec
 			       "values in linear layers must be multiples of 8; choose another "
 			       "--model or --tp, or --attention-only",
 			       m->name, l->shared_ffn, key, value);
+	if (l->ssm.heads % 8)
+		return ar_fail(err, AR_USAGE,
+			       "%s: %d heads of state-space layers must be a multiple of 8; choose "
+			       "another --model or --tp, or --attention-only",
+			       m->name, l->ssm.heads);
 	if (l->qk_norm && l->head_dim > MAX_NORM_DIM)
 		return ar_fail(err, AR_USAGE,
 			       "%s: the norm of Q and K takes heads of at most %d, not of %d; "
@@ -66,7 +71,7 @@ struct extents {
 	} of[W_COUNT];
 };
 
-/* a_log and dt_bias are floats: two bf16 for each, the second of which gives sign, exponent and
+/* a_log, dt_bias and d are floats: two bf16 for each, the second of which gives sign, exponent and
  * the first digits. */
 static struct extents extents_of(const struct layer_spec *l, int hidden)
 {
@@ -74,17 +79,20 @@ static struct extents extents_of(const struct layer_spec *l, int hidden)
 	size_t h = (size_t)hidden, f = (size_t)l->ffn, s = (size_t)l->shared_ffn;
 	size_t qkv = layer_qkv_width(l), o = layer_o_width(l), ba = layer_ba_width(l);
 	size_t n_experts = (size_t)l->n_experts, x = n_experts ? n_experts : 1;
+	size_t up = (size_t)layer_mlp_matrices(l) - 1, mixes = l->mixer != MIX_NONE;
+	const struct ssm_spec *m = &l->ssm;
 	size_t channels = (size_t)(2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim);
-	size_t conv = (size_t)d->conv, v_dim = (size_t)d->v_dim;
+	size_t mixed = (size_t)ssm_channels(m), heads = 2 * (size_t)m->heads;
+	size_t conv = (size_t)(d->conv + m->conv), norm = m->norm ? (size_t)ssm_inner(m) : 0;
 	bool bias = l->mlp_bias, post = l->post_norms, gate = s && l->shared_gate;
 
 	return (struct extents){ {
-		[W_NORM1] = { h, 1 },
+		[W_NORM1] = { mixes * h, 1 },
 		[W_QKV] = { qkv * h, h },
 		[W_O] = { h * o, o },
-		[W_NORM2] = { h, 1 },
+		[W_NORM2] = { f ? h : 0, 1 },
 		[W_ROUTER] = { n_experts * h, h },
-		[W_GATE_UP] = { x * 2 * f * h, h },
+		[W_GATE_UP] = { x * up * f * h, h },
 		[W_DOWN] = { x * h * f, f },
 		[W_QKV_BIAS] = { l->qkv_bias ? qkv : 0, h },
 		[W_QK_NORM] = { l->qk_norm ? 2 * (size_t)l->head_dim : 0, 1 },
@@ -92,16 +100,18 @@ static struct extents extents_of(const struct layer_spec *l, int hidden)
 		[W_POST1] = { post ? h : 0, 1 },
 		[W_POST2] = { post ? h : 0, 1 },
 		[W_ROUTER_BIAS] = { bias ? n_experts : 0, h },
-		[W_GATE_UP_BIAS] = { bias ? x * 2 * f : 0, h },
+		[W_GATE_UP_BIAS] = { bias ? x * up * f : 0, h },
 		[W_DOWN_BIAS] = { bias ? x * h : 0, h },
-		[W_SHARED_GATE_UP] = { 2 * s * h, h },
+		[W_SHARED_GATE_UP] = { up * s * h, h },
 		[W_SHARED_DOWN] = { h * s, s },
 		[W_SHARED_GATE] = { gate ? h : 0, h },
 		[W_BA] = { ba * h, h },
-		[W_CONV] = { channels * conv, conv },
-		[W_A_LOG] = { ba, 1 },
-		[W_DT_BIAS] = { ba, 1 },
-		[W_MIX_NORM] = { v_dim, 1 },
+		[W_CONV] = { (channels + mixed) * conv, conv },
+		[W_A_LOG] = { ba + heads, 1 },
+		[W_DT_BIAS] = { ba + heads, 1 },
+		[W_MIX_NORM] = { (size_t)d->v_dim + norm, 1 },
+		[W_CONV_BIAS] = { m->conv_bias ? mixed : 0, conv },
+		[W_D] = { heads, 1 },
 	} };
 }
 

@@ -10,7 +10,7 @@
 /* Weights of a layer.  Products: [out][in], one expert after another. */
 enum layer_weight {
 	W_NORM1,
-	W_QKV, /* or qkvz of a gated DeltaNet */
+	W_QKV, /* or what a mixer with a state reads */
 	W_O,
 	W_NORM2,
 	W_ROUTER,
@@ -32,6 +32,8 @@ enum layer_weight {
 	W_A_LOG,
 	W_DT_BIAS,
 	W_MIX_NORM,
+	W_CONV_BIAS,
+	W_D,
 	W_COUNT
 };
 
