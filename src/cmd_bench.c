@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench: time attention kernels, methods and linear layers on this GPU, and compare them
- * with its ceilings or with published figures. */
+/* attnreplay bench: time attention kernels, methods and layers with a state on this GPU, and
+ * compare them with its ceilings or with published figures. */
 #include "config.h"
 
 #include <stddef.h>
@@ -104,8 +104,9 @@ static const struct opt rank_opts[] = {
 
 static const struct opt model_opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
-	  .help = "a preset, or a config.json: the model whose linear layer delta measures, "
-		  "qwen3-next-80b-a3b if not given, or that a table of whole models runs" },
+	  .help = "a preset, or a config.json: the model whose layer delta or ssm measures, "
+		  "qwen3-next-80b-a3b or nemotron-3-nano-30b-a3b if not given, or that a table of "
+		  "whole models runs" },
 	{ .name = NULL }
 };
 
@@ -127,7 +128,16 @@ static const struct opt paper_opts[] = {
 /* ---- the command ---- */
 
 /* The first argument is the mode.  Each group of options applies to some modes. */
-enum { ATTENTION = 1, METHOD = 2, PAPER = 4, DELTA = 8, KERNELS = 15, HOST = 16, ALL = 31 };
+enum {
+	ATTENTION = 1,
+	METHOD = 2,
+	PAPER = 4,
+	DELTA = 8,
+	SSM = 16,
+	KERNELS = 31,
+	HOST = 32,
+	ALL = 63
+};
 
 static const struct mode {
 	const char *name;
@@ -136,6 +146,7 @@ static const struct mode {
 } modes[] = { { "attention", ATTENTION, bench_attention },
 	      { "method", METHOD, bench_method },
 	      { "delta", DELTA, bench_delta },
+	      { "ssm", SSM, bench_ssm },
 	      { "paper", PAPER, bench_paper },
 	      { "host", HOST, bench_host },
 	      { 0 } };
@@ -146,14 +157,14 @@ static const struct {
 	const struct opt *opts;
 } groups[] = {
 	{ "Options", ALL, every_opts },
-	{ "attention, method, delta, paper", KERNELS, kernel_opts },
-	{ "attention, method, delta", ATTENTION | METHOD | DELTA, batch_opts },
+	{ "attention, method, delta, ssm, paper", KERNELS, kernel_opts },
+	{ "attention, method, delta, ssm", ATTENTION | METHOD | DELTA | SSM, batch_opts },
 	{ "attention, method", ATTENTION | METHOD, shape_opts },
 	{ "attention", ATTENTION, attention_opts },
 	{ "method", METHOD, method_opts },
 	{ "method, paper", METHOD | PAPER, input_opts },
-	{ "method, delta, paper", METHOD | DELTA | PAPER, rank_opts },
-	{ "delta, paper", DELTA | PAPER, model_opts },
+	{ "method, delta, ssm, paper", METHOD | DELTA | SSM | PAPER, rank_opts },
+	{ "delta, ssm, paper", DELTA | SSM | PAPER, model_opts },
 	{ "paper", PAPER, paper_opts },
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
@@ -180,7 +191,7 @@ static enum ar_status bench_main(int argc, char **argv, struct ar_err *err)
 		m++;
 	if (!m->name)
 		return ar_fail(err, AR_USAGE,
-			       "%s%s%s; want attention, method, delta, paper or host",
+			       "%s%s%s; want attention, method, delta, ssm, paper or host",
 			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	argc--, argv++;
@@ -210,9 +221,10 @@ const struct cmd cmd_bench = {
 	.usage = "attention [OPTION]...\n"
 		 "method [OPTION]...\n"
 		 "delta [OPTION]...\n"
+		 "ssm [OPTION]...\n"
 		 "paper --table NAME [OPTION]...\n"
 		 "host [OPTION]...",
-	.title = "measure attention kernels, methods, linear layers and the host",
+	.title = "measure attention kernels, methods, layers with a state and the host",
 	.run = bench_main,
 	.options = bench_show_options,
 };

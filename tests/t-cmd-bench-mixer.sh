@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# attnreplay bench delta, and droppers in bench method: the planned cases, and, with a GPU, a quick run.
+# attnreplay bench delta and ssm, and droppers in bench method: the planned cases, and, with a GPU, a quick run.
 . "$srcdir/tests/tap.sh"
 
 delta() { "$ATTNREPLAY" bench delta "$@"; }
+ssm() { "$ATTNREPLAY" bench ssm "$@"; }
 method() { "$ATTNREPLAY" bench method "$@"; }
 values() { sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" | tr '\n' ' '; } # values MEMBER <LINES
 
@@ -40,6 +41,24 @@ is 'products of the projections are counted' "$(sed -n 2p "$tmp/delta" | values 
 is 'bytes of a layer are counted' "$(sed -n 2p "$tmp/delta" | values bytes)" \
 	"$((64 * 2 * 2 * 2048 + 2 * 2048 * (4 * 512 + 8) + 4 * 4 * 128 * 128 + 2 * 3 * 1024)) "
 
+# ---- ssm ----
+
+ok 'a model without state-space layers is refused' \
+	fails 2 "model 'llama-3.1-8b' has no state-space layers" ssm --dry-run --model llama-3.1-8b
+ok 'a batch of them that is too large is refused' \
+	fails 2 'batch 1000, chunk 1048576: too large' ssm --dry-run --batch 1000 --chunk 1M
+ssm --dry-run --format json --batch 1 --chunk 64 --tp 8 >"$tmp/ssm"
+is 'a Mamba-2 layer is measured alone and as a layer' "$(values what <"$tmp/ssm")" \
+	'prefill prefill-layer decode decode-layer '
+is 'its groups and heads are those of a GPU' "$(head -1 "$tmp/ssm" | values k_heads)$(
+	head -1 "$tmp/ssm" | values v_heads)" '1 8 '
+# 8 heads of 64 x 128, one group: two products with the state, B and x of 128 rows
+is 'its products are counted' "$(head -1 "$tmp/ssm" | values flops)" \
+	"$((64 * (4 * 8 * 64 * 128 + 2 * 128 * (128 + 8 * 64)))) "
+# z, x, B, C and time steps of 64 rows, their output, and the state that is written
+is 'its bytes are counted' "$(head -1 "$tmp/ssm" | values bytes)" \
+	"$((64 * 2 * (3 * 512 + 2 * 128 + 8) + 4 * 512 * 128 + 2 * 3 * (512 + 256))) "
+
 # ---- droppers ----
 
 ok 'plans of layers are no method of a layer' \
@@ -62,7 +81,8 @@ delta --batch 2 --chunk 300 --repeat 3 --format json >"$tmp/ours" 2>"$tmp/err"
 status=$?
 if [ $status = 4 ]; then
 	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
-	for t in 'a linear layer runs' 'its rows are near the reference' 'a dropper runs' \
+	for t in 'a linear layer runs' 'its rows are near the reference' \
+		'a state-space layer runs' 'so are its rows' 'a dropper runs' \
 		'it keeps a part of the rows'; do
 		skip "$t" 'no usable GPU'
 	done
@@ -70,6 +90,9 @@ else
 	is 'a linear layer runs' "$status $(cat "$tmp/err")" '0 '
 	is 'its rows are near the reference' "$(grep -c '"rel_l2":0' "$tmp/ours")" \
 		"$(wc -l <"$tmp/ours")"
+	ssm --batch 2 --chunk 300 --repeat 3 --format json >"$tmp/ours" 2>"$tmp/err"
+	is 'a state-space layer runs' "$? $(cat "$tmp/err")" '0 '
+	is 'so are its rows' "$(grep -c '"rel_l2":0' "$tmp/ours")" "$(wc -l <"$tmp/ours")"
 	method --batch 2 --chunk 2K --context 2K --repeat 3 --format json \
 		--method uniprefill:layers=0,p=0.5 >"$tmp/ours" 2>"$tmp/err"
 	is 'a dropper runs' "$? $(cat "$tmp/err")" '0 '

@@ -159,7 +159,7 @@ __device__ __forceinline__ void copy_piece(uint32_t to, const state_conv &c, con
 	cp_async_16(to, there ? from + channel : c.rows, there ? 16 : 0);
 }
 
-/* Copy TAPS rows of 8 PIECES channels, from row `before` of the sequence on.  to: row_bytes each. */
+/* Copy TAPS rows of 8 PIECES channels, from row `before` of the sequence on, to row_bytes each. */
 template <int PIECES>
 __device__ __forceinline__ void copy_rows(bf16_t *to, int row_bytes, const state_conv &c,
 					  const state_seq &seq, int before, int channel)

@@ -29,6 +29,7 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_host(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err);
+enum ar_status bench_ssm(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench delta: the mixer of a gated DeltaNet layer, alone and between its projections,
- * beside the ceilings of this GPU. */
+/* attnreplay bench delta and ssm: the mixer of a gated DeltaNet or a Mamba-2 layer, alone and
+ * between its projections, beside the ceilings of this GPU. */
 #include "config.h"
-#include "src/bench/bench_delta.h"
+#include "src/bench/bench_mixer.h"
 
 #include <math.h>
 #include <stddef.h>
 
 #include "base/log.h"
+#include "kernels/delta/delta.h"
+#include "kernels/ssm/ssm.h"
 #include "model/layer_size.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_table.h"
@@ -16,24 +18,29 @@
 /* ---- work ---- */
 
 /* With rows 0 each sequence has one row, a decode. */
-static double count_rows(const struct bench_delta *x)
+static double count_rows(const struct bench_mixer *x)
 {
 	return (double)x->batch * (x->rows ? x->rows : 1);
 }
 
-double bench_delta_flops(const struct bench_delta *x)
+double bench_mixer_flops(const struct bench_mixer *x)
 {
-	return count_rows(x) * (layer_delta_flops(&x->layer->delta, x->rows) +
-				(x->hidden ? layer_project_flops(x->layer, x->hidden) : 0));
+	const struct layer_spec *l = x->layer;
+
+	return count_rows(x) *
+	       (layer_delta_flops(&l->delta, x->rows) + layer_ssm_flops(&l->ssm, x->rows) +
+		(x->hidden ? layer_project_flops(l, x->hidden) : 0));
+}
+
+static size_t mixer_width(const struct layer_spec *l)
+{
+	return layer_qkv_width(l) + layer_ba_width(l) + layer_o_width(l);
 }
 
 /* A prompt's state is written once; a decode's is read, too. */
-double bench_delta_bytes(const struct bench_delta *x)
+double bench_mixer_bytes(const struct bench_mixer *x)
 {
-	const struct delta_spec *s = &x->layer->delta;
-	double width = delta_qkvz_width(s) + delta_ba_width(s) + s->v_heads * s->v_dim;
-	double state = (double)delta_state_len(s) * sizeof(float) +
-		       (double)delta_tail_len(s) * sizeof(bf16_t);
+	double width = (double)mixer_width(x->layer), state = (double)layer_state_bytes(x->layer);
 	double row = x->hidden ? 2 * x->hidden : width, weights = width * x->hidden;
 
 	return (count_rows(x) * row + weights) * sizeof(bf16_t) +
@@ -81,7 +88,8 @@ static const struct bench_col cols[] = {
 struct bench {
 	const struct bench_args *a;
 	struct model model;
-	const struct layer_spec *layer; /* the first linear one */
+	enum mixer mixer;
+	const struct layer_spec *layer; /* the first one with it */
 	int64_t batch[BENCH_LIST], rows[BENCH_LIST];
 	int n_batch, n_rows;
 	struct bench_device *device; /* NULL: dry run */
@@ -96,20 +104,23 @@ static const double rel_l2_most = 0.016;
 
 static enum ar_status find_layer(struct bench *b, struct ar_err *err)
 {
+	const bool ssm = b->mixer == MIX_SSM;
 	int tp = b->a->tp ? (int)b->a->tp : 1, i = 0;
-	const char *name = b->a->model ? b->a->model : "qwen3-next-80b-a3b";
-	enum ar_status st = model_load(&b->model, name, err);
+	const char *usual = ssm ? "nemotron-3-nano-30b-a3b" : "qwen3-next-80b-a3b";
+	enum ar_status st = model_load(&b->model, b->a->model ? b->a->model : usual, err);
 
 	if (!st)
 		st = model_split(&b->model, tp, err);
 	if (st)
 		return st;
-	while (i < b->model.n_layers && b->model.layer[i].mixer != MIX_LINEAR)
+	while (i < b->model.n_layers && b->model.layer[i].mixer != b->mixer)
 		i++;
 	if (i == b->model.n_layers)
-		return ar_fail(err, AR_USAGE, "model '%s' has no linear layers", b->model.name);
+		return ar_fail(err, AR_USAGE, "model '%s' has no %s layers", b->model.name,
+			       ssm ? "state-space" : "linear");
 	b->layer = &b->model.layer[i];
-	return delta_supported(&b->layer->delta, 0, err);
+	return ssm ? ssm_supported(&b->layer->ssm, 0, err) :
+		     delta_supported(&b->layer->delta, 0, err);
 }
 
 /* FLOP/s of a large product and bytes/s of a copy, in this run. */
@@ -140,19 +151,20 @@ static enum ar_status run_case(struct bench *b, int64_t batch, int64_t rows, boo
 {
 	static const char *const what[2][2] = { { "decode", "decode-layer" },
 						{ "prefill", "prefill-layer" } };
-	const struct delta_spec *s = &b->layer->delta;
-	const struct bench_delta x = { b->layer, projects ? b->model.hidden : 0, (int)batch,
+	const struct delta_spec *d = &b->layer->delta;
+	const struct ssm_spec *s = &b->layer->ssm;
+	const struct bench_mixer x = { b->layer, projects ? b->model.hidden : 0, (int)batch,
 				       (int)rows };
 	struct row r = { .what = what[rows > 0][projects],
 			 .model = b->model.name,
 			 .batch = batch,
 			 .rows = rows ? rows : 1,
-			 .k_heads = s->k_heads,
-			 .v_heads = s->v_heads,
-			 .k_dim = s->k_dim,
-			 .v_dim = s->v_dim,
-			 .flops = bench_delta_flops(&x),
-			 .bytes = bench_delta_bytes(&x),
+			 .k_heads = d->k_heads + s->groups,
+			 .v_heads = d->v_heads + s->heads,
+			 .k_dim = d->k_dim + s->state,
+			 .v_dim = d->v_dim + s->head_dim,
+			 .flops = bench_mixer_flops(&x),
+			 .bytes = bench_mixer_bytes(&x),
 			 .r = { .us = NAN, .min_us = NAN, .event_us = NAN, .rel_l2 = NAN },
 			 .how = { .repeat = b->a->repeat, .seed = b->a->seed } };
 	enum ar_status st = AR_OK;
@@ -160,7 +172,7 @@ static enum ar_status run_case(struct bench *b, int64_t batch, int64_t rows, boo
 	if (ar_interrupted())
 		return ar_fail(err, AR_INTERRUPTED, "interrupted");
 	if (b->device) {
-		st = bench_delta_run(b->device, &x, &r.r, err);
+		st = bench_mixer_run(b->device, &x, &r.r, err);
 		r.how.clock = r.r.traced ? "cupti" : "events";
 		r.how.gpu = bench_gpu(b->device);
 	}
@@ -200,8 +212,7 @@ static enum ar_status check_sizes(const struct bench *b, struct ar_err *err)
 {
 	for (int i = 0; i < b->n_batch; i++)
 		for (int j = 0; j < b->n_rows; j++)
-			if (b->batch[i] * b->rows[j] >
-			    INT32_MAX / delta_qkvz_width(&b->layer->delta))
+			if (b->batch[i] * b->rows[j] > INT32_MAX / (int64_t)mixer_width(b->layer))
 				return ar_fail(err, AR_USAGE,
 					       "batch %lld, chunk %lld: too large; lower one of "
 					       "them",
@@ -217,10 +228,11 @@ static enum ar_status open_device(struct bench *b, struct ar_err *err)
 	return b->a->dry_run ? AR_OK : bench_open(&b->device, &env, err);
 }
 
-enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err)
+static enum ar_status run_mixer(const struct bench_args *a, enum mixer mixer, struct ar_err *err)
 {
 	struct bench b = {
 		.a = a,
+		.mixer = mixer,
 		.tflops = NAN,
 		.tbs = NAN,
 		.table = { .cols = cols, .lines = a->format == FORMAT_JSON, .path = a->json }
@@ -256,4 +268,14 @@ out:
 	bench_close(b.device);
 	model_release(&b.model);
 	return st;
+}
+
+enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err)
+{
+	return run_mixer(a, MIX_LINEAR, err);
+}
+
+enum ar_status bench_ssm(const struct bench_args *a, struct ar_err *err)
+{
+	return run_mixer(a, MIX_SSM, err);
 }

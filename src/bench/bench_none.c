@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A build without CUDA has nothing to measure with. */
 #include "config.h"
-#include "src/bench/bench_delta.h"
+#include "src/bench/bench_mixer.h"
 #include "src/bench/bench_device.h"
 #include "src/bench/bench_prefill.h"
 
@@ -101,7 +101,7 @@ enum ar_status bench_prefill_count(struct bench_prefill *p, int ctx, int n,
 	return no_cuda(err);
 }
 
-enum ar_status bench_delta_run(struct bench_device *d, const struct bench_delta *x,
+enum ar_status bench_mixer_run(struct bench_device *d, const struct bench_mixer *x,
 			       struct bench_result *r, struct ar_err *err)
 {
 	(void)d;
