@@ -84,7 +84,7 @@ static enum ar_status refuse_feature(const struct costs *c, const struct batch_s
 		[BATCH_PREFILL_PAIRS] = "(query, key) pairs of prefill attention",
 		[BATCH_DECODES] = "decodes",
 		[BATCH_DECODE_CONTEXT] = "keys read by decodes",
-		[BATCH_LONGEST_DECODE] = "keys read by the longest decode",
+		[BATCH_LONGEST_DECODE] = "keys read by the longest decode beside prompts",
 	};
 	int64_t min, max;
 

@@ -65,12 +65,22 @@ void cost_table_destroy(struct cost_table *t)
 	free(t);
 }
 
+/* Decodes alone split their keys: how long one of them is costs nothing. */
+static struct batch_shape shape_of_costs(const struct batch_shape *s)
+{
+	struct batch_shape x = *s;
+
+	if (!x.feature[BATCH_PREFILL_TOK])
+		x.feature[BATCH_LONGEST_DECODE] = 0;
+	return x;
+}
+
 enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s, int64_t cost_ns,
 			      struct ar_err *err)
 {
 	if (!GROW(t->measured, t->cap, t->n + 1))
 		return ar_nomem(err);
-	t->measured[t->n] = (struct measured){ *s, cost_ns, t->n };
+	t->measured[t->n] = (struct measured){ shape_of_costs(s), cost_ns, t->n };
 	t->n++;
 	return AR_OK;
 }
@@ -338,9 +348,10 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err)
 	return kdtree_build(&t->tree, t->point, t->n_residual, err);
 }
 
-enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,
+enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *shape,
 				 int64_t *cost_ns, int *outside)
 {
+	const struct batch_shape x = shape_of_costs(shape), *s = &x;
 	struct group *g = find_group(t, s);
 	double cost;
 

@@ -10,7 +10,8 @@
  * nearest measured batches.  The trend is linear in the features, with coefficients >= 0 (more work
  * never costs less).  It is fitted by least squares of the relative error.  Distance counts
  * doublings of the part of the trend that each feature adds: 500 tokens are as far from 1000 as
- * 8000 from 16000, and a feature that costs little counts little.
+ * 8000 from 16000, and a feature that costs little counts little.  The longest decode is a feature
+ * of batches with prefill rows alone.
  *
  * All arithmetic is exact, or IEEE operations in a fixed order: the same table gives the same costs
  * on every machine.
@@ -34,9 +35,9 @@ enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s,
  * cost_table_find(). */
 enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err);
 
-/* The cost of a batch of shape s.  Returns its source.  COST_EXTRAPOLATED: a feature is outside of
+/* The cost of a batch of a shape.  Returns its source.  COST_EXTRAPOLATED: a feature is outside of
  * the measured range; *outside is the first such feature. */
-enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,
+enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *shape,
 				 int64_t *cost_ns, int *outside);
 /* Begin a run: shapes that were measured several times give their first cost again. */
 void cost_table_rewind(struct cost_table *t);
