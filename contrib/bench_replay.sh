@@ -8,7 +8,8 @@
 # should not grow with COUNT.  Needs GNU time, and space in $TMPDIR.
 #
 #   ATTNREPLAY    the program (default: see contrib/program)
-#   KEEP_ENTRIES  yes or no: store the work of each request in each iteration (default: no)
+#   KEEP          what --keep-tables stores: requests, iterations, phases or entries (default:
+#                 requests)
 set -eu
 . "$(dirname "$0")/common.sh"
 [ $# -gt 0 ] || set -- 10000 100000 1000000
@@ -33,7 +34,7 @@ for n; do
 		--cost-fixed 6ms --cost-per-token 20us --max-num-batched-tokens 2048 \
 		--policy vllm-0.16 --engine-defaults none \
 		--num-gpu-blocks 1000000 --db "$tmp/db" \
-		--keep-entries "${KEEP_ENTRIES:-no}" >"$tmp/out"
+		--keep-tables "${KEEP:-requests}" >"$tmp/out"
 	measure "$tmp/report" "$top/contrib/program" report "$tmp/db" >/dev/null
 	bytes=$(wc -c <"$tmp/db")
 	counts=$(sed -n 's/^\([0-9]*\) iterations, \([0-9]*\) entries.*/\1 \2/p' "$tmp/out")

@@ -535,7 +535,7 @@ static enum ar_status run(struct replay cfg, const struct backend *b, void *self
 		.num_blocks = cfg.limits.num_blocks,
 		.block_tok = cfg.limits.block_tok,
 	};
-	struct recorder recorder = { .entries = true };
+	struct recorder recorder = { .iterations = true, .entries = true };
 	const struct observer observer = recorder_observer(&recorder);
 	int64_t id;
 	enum ar_status st;
@@ -911,9 +911,15 @@ static void test_refusals(void)
 		"... or more work "
 		"than can be done");
 	change("UPDATE iteration SET batch_size = 0");
-	refuses("", AR_DATA, ": run 1 has no iteration with a batch", "nothing but empty batches");
+	refuses("", AR_DATA,
+		": run 1 has no iteration with a batch; "
+		"name a run without --keep-tables requests",
+		"nothing but empty batches");
 	change("DELETE FROM iteration");
-	refuses("", AR_DATA, ": run 1 has no iteration with a batch", "a run without iterations");
+	refuses("", AR_DATA,
+		": run 1 has no iteration with a batch; "
+		"name a run without --keep-tables requests",
+		"a run without iterations");
 	change("UPDATE run SET num_blocks = 0");
 	refuses("", AR_DATA, ": run 1 has an invalid KV pool", "a pool without blocks");
 	change("UPDATE run SET num_blocks = 100; DROP TABLE iteration");

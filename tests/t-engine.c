@@ -228,7 +228,9 @@ static struct replay config(struct fake *f, struct store *s)
 	*f = (struct fake){ .fail_at = -1 };
 	*s = (struct store){ .fail_at = -1 };
 	recorder_release(&recorder);
-	recorder = (struct recorder){ .store = s, .entries = true, .phases = true, .kernels = 1 };
+	recorder = (struct recorder){
+		.store = s, .iterations = true, .entries = true, .phases = true, .kernels = 1
+	};
 	recording = recorder_observer(&recorder);
 	return (struct replay){ .trace = &trace3,
 				.limits = { .policy = policy_find("vllm-0.16"),

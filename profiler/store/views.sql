@@ -12,7 +12,9 @@ CREATE TEMP VIEW v_run AS
       WHERE o.run_id = r.run_id AND outcome = 'unfinished') AS unfinished,
     (SELECT sum(cached_tokens) FROM request_outcome o
       WHERE o.run_id = r.run_id) AS cached_tokens,
-    (SELECT count(*) FROM iteration i WHERE i.run_id = r.run_id) AS iterations,
+    iif(EXISTS (SELECT 1 FROM run_param p WHERE p.run_id = r.run_id AND key = 'keep-tables'
+        AND value = 'requests'), NULL,
+      (SELECT count(*) FROM iteration i WHERE i.run_id = r.run_id)) AS iterations,
     (SELECT (max(end_ns) - min(start_ns)) / 1e9 FROM iteration i
       WHERE i.run_id = r.run_id) AS duration_s,
     r.layers_run, mo.n_layers, r.num_blocks, r.block_tokens,
@@ -378,7 +380,8 @@ CREATE TEMP VIEW v_steady AS
         WHERE outcome = 'ok' AND finish_ns > from_ns AND finish_ns <= last_ns
         GROUP BY run_id) USING(run_id))
   SELECT run_id, me.name AS method,
-    iif(why IN ('few', 'no trend', 'short', 'growing'), 'too short', why) AS verdict,
+    CASE WHEN why IN ('few', 'no trend', 'short', 'growing') THEN 'too short'
+      WHEN why = 'not stored' THEN 'not known' ELSE why END AS verdict,
     CASE why
       WHEN 'closed batch' THEN 'all requests arrive before the first iteration ends: latencies are'
         || ' of one batch'
@@ -386,6 +389,7 @@ CREATE TEMP VIEW v_steady AS
         || ' are of the backlog', waiting_trend, waiting_lo, waiting_hi)
       WHEN 'few' THEN printf('%d requests were served between warm-up and last arrival, want 30',
         served)
+      WHEN 'not stored' THEN 'no iterations are stored'
       WHEN 'no trend' THEN 'fewer than 10 iterations began between warm-up and last arrival'
       WHEN 'short' THEN printf('requests take %.3g s, the warm-up is %.3g s', e2e_s, warmup_s)
       WHEN 'growing' THEN printf('%.3g more KV blocks are in use each second (%.3g to %.3g), of'
@@ -398,6 +402,7 @@ CREATE TEMP VIEW v_steady AS
       WHEN requests > 1 AND together THEN 'closed batch'
       WHEN waiting_lo > 0 AND waiting_trend * window_s > 1
         AND (waiting_trend * window_s > running OR waiting_end > arrive_in_ttft) THEN 'backlogged'
+      WHEN run_id NOT IN (SELECT run_id FROM step) THEN 'not stored'
       WHEN served < 30 THEN 'few'
       WHEN waiting_trend IS NULL THEN 'no trend'
       WHEN warmup_s < e2e_s THEN 'short'

@@ -235,7 +235,9 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 		st = sql_fail(r, err);
 	sqlite3_finalize(q);
 	if (!st && !cost_table_size(t))
-		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has no iteration with a batch",
+		st = ar_fail(err, AR_DATA,
+			     "%s: run %" PRId64 " has no iteration with a batch; name a run "
+			     "without --keep-tables requests",
 			     r->path, r->run);
 	return st;
 }

@@ -77,7 +77,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 
 	if (!st)
 		st = add_kernels(r, c, err);
-	if (st)
+	if (st || !r->iterations)
 		return st;
 	return store_iteration(
 		r->store,

@@ -12,6 +12,7 @@ struct layer_sum {
 
 struct recorder {
 	struct store *store; /* after store_run_begin() */
+	bool iterations;     /* store iterations, with what the others below say */
 	bool entries;	     /* store the entries of each iteration */
 	bool phases;	     /* the backend measures phases: store their times */
 	int64_t kernels;     /* store the kernels of every Nth iteration, 0: none */

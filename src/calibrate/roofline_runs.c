@@ -115,11 +115,16 @@ static enum ar_status check_run(struct reader *r, struct ar_err *err)
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);
 	clock = st ? NULL : (const char *)sqlite3_column_text(q, 0);
-	if (!st && (!clock || strcmp(clock, "cupti") || !sqlite3_column_int(q, 1)))
+	if (!st && (!clock || strcmp(clock, "cupti")))
 		st = ar_fail(err, AR_USAGE,
 			     "%s: its clock is '%s'; want a run of backend cuda that CUPTI "
 			     "measured",
 			     name, clock ? clock : "");
+	if (!st && !sqlite3_column_int(q, 1))
+		st = ar_fail(err, AR_USAGE,
+			     "%s: the run has no times of phases; measure it without "
+			     "--keep-tables",
+			     name);
 	if (!st && !sqlite3_column_int(q, 2))
 		st = ar_fail(err, AR_USAGE,
 			     "%s: the run has no entries of batches; measure it without "

@@ -36,6 +36,7 @@ static const char *policy_names[2 * RUN_POLICIES_MAX + 1];
 
 static const char *const defaults[] = { "engine", "none", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
+static const char *const kept[] = { "requests", "iterations", "phases", "entries", NULL };
 
 /* clang-format off */
 static const struct opt main_opts[] = {
@@ -77,6 +78,11 @@ static const struct opt main_opts[] = {
 	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
+	  .scope = RUN_DB, .may_differ = true, .record_only = true },
+	{ .name = "keep-tables", .type = OPT_ENUM, .off = AT(keep_tables), .arg = "UPTO",
+	  .def = "entries", .choice = kept,
+	  .help = "store requests alone, or also iterations, the times of their phases, and the "
+		  "entries of their batches",
 	  .scope = RUN_DB, .may_differ = true, .record_only = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,

@@ -19,6 +19,7 @@
 
 enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
 enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
+enum run_kept { RUN_KEPT_REQUESTS, RUN_KEPT_ITERATIONS, RUN_KEPT_PHASES, RUN_KEPT_ENTRIES };
 enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 
 /* Groups in the order of --help; the groups of the backends follow. */
@@ -63,6 +64,7 @@ struct run_options {
 	bool attention_only, share_kv, no_hybrid;
 
 	int keep_entries; /* 0 or 1 */
+	int keep_tables;  /* enum run_kept */
 	int prof;	  /* enum run_prof */
 	int64_t keep_kernels;
 

@@ -396,11 +396,13 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 {
 	const struct run_inputs *in = &r->in;
 	struct run_session *s = &r->session;
+	const int kept = s->o.keep_tables;
 	struct dense_as_run dense_as;
 	char title[96];
 	struct recorder recorder = { .store = s->store,
-				     .entries = s->o.keep_entries,
-				     .phases = s->backend->needs_model,
+				     .iterations = kept >= RUN_KEPT_ITERATIONS,
+				     .entries = kept >= RUN_KEPT_ENTRIES && s->o.keep_entries,
+				     .phases = kept >= RUN_KEPT_PHASES && s->backend->needs_model,
 				     .kernels = s->o.keep_kernels };
 	const struct observer observer = recorder_observer(&recorder);
 	struct replay cfg = { .title = title,

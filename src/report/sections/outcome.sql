@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
-SELECT run_id AS run, method, status, ok, rejected, unfinished, coalesce(n, 0) AS iterations,
+SELECT run_id AS run, method, status, ok, rejected, unfinished, coalesce(n, iterations) AS iterations,
   seconds, layers_run || ' of ' || n_layers AS layers,
   iif(host_ms > 0, clock || ' + host', clock) AS clock, host_ms, cached_tokens AS cached
 FROM v_run LEFT JOIN (
