@@ -26,9 +26,9 @@ lacks() { ! has "$@"; }
 ok 'the page is written, and nothing else' \
 	silent 0 "$ATTNREPLAY" report --html page.html --slo ttft:10ms sample.db
 well_formed 'it is XML' page.html
-is 'it has twelve parts, in order' \
+is 'it has thirteen parts, in order' \
 	"$(sed -n 's/^<h2 id="part\([0-9]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
-	'1 2 3 4 5 6 7 8 9 10 11 12 '
+	'1 2 3 4 5 6 7 8 9 10 11 12 13 '
 ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \
 	'compact-fp: TTFT p50 0.5 times that of dense (95 % interval 0.5 to 0.5), TPOT p50 0.5 times (0.5 to 0.5)' \
 	'; mean relative L2 error 2.5 % (2.5 to 2.5);' \
@@ -37,7 +37,7 @@ ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model
 ok '... the notes' has page.html 'run 3: 3 kernel records were lost'
 ok '... and what would bring what is not there' has page.html \
 	'Nothing to show; it takes runs that differ in --max-num-batched-tokens.'
-is '... which is one part' "$(grep -c 'class="lacking"' page.html)" 1
+is '... which are two parts' "$(grep -c 'class="lacking"' page.html)" 2
 ok 'the tables are those of the report' has page.html '<td class="n">17.454</td>'
 ok 'errors have a chart' has page.html '<title>compact-fp: 0.500 times the TTFT p50 of dense (0.500 to 0.500), error 2.5 % (2.5 to 2.5)'
 ok '... latencies, with their limits' has page.html '<title>limit of ttft: 10 ms</title>'

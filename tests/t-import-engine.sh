@@ -151,6 +151,11 @@ ok '... whose iterations are planned in another way' says '^2,4,decodes,[0-9]*,0
 "$ATTNREPLAY" report --format markdown "$db" >"$tmp/report"
 ok 'the verdict has it in a sentence' says '^- Against vllm-0.24.0, run 1: TTFT p50 -38.5 % .*its passes 15.4 %; .* iterations [0-9.]* % in the mean, which goes with longest decode most\.$'
 
+"$ATTNREPLAY" report --html "$tmp/report" "$db"
+ok '... the page, too' says '<li>Against vllm-0.24.0, run 1: TTFT p50 -38.5 % '
+ok '... with a chart of iterations' \
+	says '<title>iteration 0 of the engine: 600 tokens of 1 requests, 39.000 ms; alike 20.000 ms'
+
 # Rounds of 10, 20, 10 and 10 ms, the last without a batch: iterations of 30, 10 and 10 ms.
 cat >"$tmp/ahead.jsonl" <<'E'
 {"engine":"vllm","version":"0.24.0","async":true,"max_num_batched_tokens":8192}

@@ -17,6 +17,15 @@ PART("Verdict", "no run")
 TABLE(verdict)
 TABLE(notes)
 
+PART("Error against an engine",
+     "the log of an engine, see attnreplay-import-engine(1), beside a dense run of its requests")
+TABLE(engine)
+CHART(engine_step, "Time of an iteration over that of the engine's which is like it", POINT,
+      "ms of the engine's", LOG, 1e-3, NULL, LOG, 1e-3, 0)
+TABLE(engine_step_error)
+TABLE(engine_residual)
+TABLE(engine_steps)
+
 PART("Error against latency", "a dense run beside sparse ones, with --accuracy above 0")
 CHART(pareto,
       "Below and left is better; bars: 95 % intervals; rings: no other run is both as fast and "
@@ -92,8 +101,4 @@ TABLE(outcome)
 TABLE(kv_groups)
 TABLE(costs)
 TABLE(energy)
-TABLE(engine)
-TABLE(engine_step_error)
-TABLE(engine_residual)
-TABLE(engine_steps)
 QUERY(measured, "Each run")
