@@ -23,6 +23,24 @@
  * 64 chunks take 0.2 ms.  So SiLU has one instruction of the special functions, tanh: with ex2 and
  * rcp these alone would take 0.26 ms.  Two thread blocks of a multiprocessor are of other clusters,
  * and one works while the other waits.
+ *
+ * Measured on an H200, these rows in one sequence, in us; the last column: the first kernel:
+ *
+ *   64 clusters, of which 62 run at once                          1705   390
+ *   as many as run; weights in shared memory, cheap addresses     1229   386
+ *   chunks read ahead; the state moves on while rows are made     1191   366
+ *
+ * That is 5.2 times what the bytes need.  A chunk takes 18900 cycles, with the other thread block
+ * beside it: step 1 4700 and the gates of the time steps in one warp 1200, step 2 and 3 5800,
+ * step 4 4700, copies 2000.  The instructions of a scheduler's four warps would fit half of them.
+ * A warp waits for its own results: 128 registers leave no room for independent work.
+ *
+ * Failed experiments:
+ *
+ *   all 64 columns of C B^T, or of the rows, at once: too few registers, and ptxas then makes each
+ *     product wait for the one before
+ *   barrier.cluster in place of counted barriers: its arrival is a fence of all memory; not measured
+ *   segments for two or four waves of clusters: as fast; more states to add
  */
 #include "config.h"
 #include "kernels/ssm/ssm_chunk.cuh"
@@ -59,6 +77,12 @@ struct raw_rows {
 	bf16_t x[TAPS][P], bc[TAPS][40];
 };
 
+/* A chunk and its sequence. */
+struct chunk_of {
+	int first, left;	/* its first row in the sequence; rows from there to the end */
+	state_seq seq;
+};
+
 /* A warp group's place.  In shared memory: registers are scarce. */
 struct place {
 	int head, segment;
@@ -67,7 +91,8 @@ struct place {
 	int bc;				/* first channel of its share, of all channels */
 };
 
-/* Weights of a warp group's channels; without biases zeros. */
+/* Weights of a warp group's channels; without biases zeros.  Of the convolution they are halves:
+ * SiLU begins with half of its argument. */
 struct head_weights {
 	bf16_t x[P][STATE_CONV], bc[40][STATE_CONV];
 	bf16_t x_bias[P], bc_bias[40], norm[P];
@@ -86,6 +111,7 @@ struct alignas(1024) head_smem {
 	uint32_t dt[C];			/* projections of both heads of the thread block */
 	float decay;			/* sum of the log decays of all chunks */
 	place w;
+	chunk_of chunk[4];		/* of a segment: see read_chunk() */
 	alignas(16) head_weights weights;
 };
 
@@ -147,6 +173,18 @@ __device__ __forceinline__ place place_of(const ssm_args &a)
 
 /* ---- copies ---- */
 
+/* Read which chunk the segment's `turn` is, by one thread: two chunks before it is copied, so that
+ * nobody waits for the two loads. */
+__device__ __forceinline__ void read_chunk(head_smem &own, const ssm_args &a, int i, int turn)
+{
+	if (i < a.b.n_chunk) {
+		const state_chunk chunk = a.b.chunk[i];
+		const state_seq seq = a.b.seq[chunk.seq];
+
+		own.chunk[turn & 3] = { chunk.first, seq.n_row - chunk.first, seq };
+	}
+}
+
 /* Copy 16 bytes of row t of the sequence, of channels from `channel` on. */
 __device__ __forceinline__ void copy_piece(uint32_t to, const state_conv &c, const state_seq &seq,
 					   int t, int channel)
@@ -185,36 +223,36 @@ __device__ __forceinline__ void copy_rows(bf16_t *to, int row_bytes, const state
 
 /* Start the copies for chunk i of the batch up to the convolution. */
 template <making M>
-__device__ __forceinline__ void copy_raw(head_smem &sm, const ssm_args &a, const place &w, int i)
+__device__ __forceinline__ void copy_raw(head_smem &sm, const ssm_args &a, int turn)
 {
-	const state_chunk chunk = a.b.chunk[afresh(i)];
-	const state_seq seq = a.b.seq[chunk.seq];
+	const chunk_of &chunk = sm.chunk[turn & 3];
+	const state_seq seq = chunk.seq;
 	const state_conv conv = ssm_conv_of(&a.c);
+	const place &w = sm.w;
 	const int before = chunk.first - (STATE_CONV - 1), tid = own_thread();
 
 	copy_rows<P / 8>(sm.raw.x[0], sizeof sm.raw.x[0], conv, seq, before, w.head * P);
 	copy_rows<share<M> / 8>(sm.raw.bc[0], sizeof sm.raw.bc[0], conv, seq, before, w.bc);
 	if (tid < C) {
-		const int row = chunk.first + tid;
-		const bool there = row < seq.n_row;
+		const bool there = tid < chunk.left;
 
 		cp_async_4(smem_addr(&sm.dt[tid]),
-			   a.c.in + (there ? (int64_t)(seq.row + row) * a.c.in_stride + a.inner +
+			   a.c.in + (there ? (int64_t)(seq.row + chunk.first + tid) *
+						     a.c.in_stride + a.inner +
 				     a.channels + (w.head - w.group) : 0),
 			   there ? 4 : 0);
 	}
 }
 
 /* Of z; a thread later reads the rows in the same places. */
-__device__ __forceinline__ void copy_z(head_smem &sm, const ssm_args &a, const place &w, int i)
+__device__ __forceinline__ void copy_z(head_smem &sm, const ssm_args &a, int turn)
 {
 	constexpr int STEP = 128 / (P / 8);
-	const state_chunk chunk = a.b.chunk[afresh(i)];
-	const state_seq seq = a.b.seq[chunk.seq];
+	const chunk_of &chunk = sm.chunk[turn & 3];
 	const int row = own_thread() / (P / 8), piece = own_thread() % (P / 8);
-	const int left = seq.n_row - chunk.first - row;	/* rows from this thread's first on */
-	const bf16_t *from = a.c.in + (int64_t)(seq.row + chunk.first + row) * a.c.in_stride +
-			     w.head * P + piece * 8;
+	const int left = chunk.left - row;	/* rows from this thread's first on */
+	const bf16_t *from = a.c.in + (int64_t)(chunk.seq.row + chunk.first + row) *
+				      a.c.in_stride + sm.w.head * P + piece * 8;
 	const uint32_t to = smem_addr(sm.z) + swizzle<P>(row, piece);
 
 #pragma unroll
@@ -238,7 +276,7 @@ __device__ __forceinline__ uint2 convolved(const taps<4, R> &t, const pack<4 * S
 
 #pragma unroll
 	for (int e = 0; e < 4; e++)
-		y[e] = half_silu(0.5f * add_taps(element(bias, e), t, w, r, e));
+		y[e] = half_silu(add_taps(element(bias, e), t, w, r, e));
 	return make_uint2(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]));
 }
 
@@ -388,9 +426,9 @@ __device__ __forceinline__ void store_slot(const float *h, const ssm_args &a, co
 }
 
 /* The state where the sequence of chunk i, the first of a segment or of its sequence, goes on. */
-__device__ __forceinline__ void load_state(float *h, const ssm_args &a, const place &w, int i)
+__device__ __forceinline__ void load_state(float *h, const ssm_args &a, const place &w,
+					   const state_seq &seq, int i)
 {
-	const state_seq seq = a.b.seq[a.b.chunk[i].seq];
 	const int end = seq.chunk0 + (seq.n_row + C - 1) / C;
 	float decay = 0;
 
@@ -499,12 +537,12 @@ __device__ __forceinline__ void make_rows(uint32_t (&y)[P / 8][2], rows_smem &sm
 	}
 }
 
-/* Move the state on by the chunk. */
-__device__ __forceinline__ void move_state(float *h, const head_smem &own, const bf16_t *b)
+/* Start moving the state on by the chunk.  w: stays as it is until it has. */
+__device__ __forceinline__ void move_state(float *h, uint32_t (&w)[C / 16][4],
+					   const head_smem &own, const bf16_t *b)
 {
 	const uint64_t inner = afresh(wgmma_desc(b, SLAB_BYTES, 1024));
 	const float end = ex2(own.gates.sum[C - 1]);
-	uint32_t w[C / 16][4];
 
 #pragma unroll
 	for (int j = 0; j < OWN; j++)
@@ -517,8 +555,6 @@ __device__ __forceinline__ void move_state(float *h, const head_smem &own, const
 	for (int k = 0; k < C / 16; k++)
 		wgmma_m64n128k16_rs(h, w[k], rows_at(inner, k));
 	wgmma_commit();
-	wgmma_wait<0>();
-	hold<OWN>(h);
 }
 
 /* ---- gate, norm and output ---- */
@@ -599,25 +635,24 @@ __device__ __forceinline__ void norm_rows(float (&g)[P / 2], const rows_smem &sm
 	}
 }
 
-/* Write the rows of chunk i, by way of z. */
+/* Write the rows of a chunk, by way of z. */
 __device__ __forceinline__ void store_rows(const uint32_t (&y)[P / 8][2], head_smem &own,
-					   const ssm_args &a, const place &w, int i)
+					   const ssm_args &a, int turn)
 {
-	const state_chunk chunk = a.b.chunk[afresh(i)];
-	const state_seq seq = a.b.seq[chunk.seq];
+	const chunk_of &chunk = own.chunk[turn & 3];
 
 #pragma unroll
 	for (int n = 0; n < P / 8; n++)
 #pragma unroll
 		for (int h = 0; h < 2; h++)
 			*z_at(own, h, n) = y[n][h];
-	group_sync(w);
+	group_sync(own.w);
 	constexpr int STEP = 128 / (P / 8);
 	const int row = own_thread() / (P / 8), piece = own_thread() % (P / 8);
-	const int left = seq.n_row - chunk.first - row;
+	const int left = chunk.left - row;
 	const char *from = (const char *)own.z + swizzle<P>(row, piece);
-	bf16_t *to = a.c.out + (int64_t)(seq.row + chunk.first + row) * a.inner + w.head * P +
-		     piece * 8;
+	bf16_t *to = a.c.out + (int64_t)(chunk.seq.row + chunk.first + row) * a.inner +
+		     own.w.head * P + piece * 8;
 
 #pragma unroll
 	for (int r = 0; r < C; r += STEP, to += STEP * a.inner)
@@ -627,6 +662,22 @@ __device__ __forceinline__ void store_rows(const uint32_t (&y)[P / 8][2], head_s
 
 /* ---- the kernel ---- */
 
+/* Half of 4 weights, exactly. */
+__device__ __forceinline__ void store_half(bf16_t *to, const pack<4> &w)
+{
+	float x[4];
+
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		x[e] = 0.5f * element(w, e);
+	*reinterpret_cast<uint2 *>(to) = make_uint2(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]));
+}
+
+__device__ __forceinline__ bf16_t half_of(const bf16_t *x, int i)
+{
+	return x ? (bf16_t)pack_bf16(0.5f * __uint_as_float((uint32_t)x[i] << 16), 0) : 0;
+}
+
 /* Channels of a warp group, by its threads. */
 __device__ __forceinline__ void load_weights(head_smem &own, const ssm_args &a, int n_bc)
 {
@@ -635,14 +686,14 @@ __device__ __forceinline__ void load_weights(head_smem &own, const ssm_args &a, 
 	head_weights &to = own.weights;
 
 	if (tid < P) {
-		*reinterpret_cast<pack<4> *>(to.x[tid]) = load<4>(a.c.w.conv + (x + tid) * 4);
-		to.x_bias[tid] = bias ? bias[x + tid] : 0;
+		store_half(to.x[tid], load<4>(a.c.w.conv + (x + tid) * 4));
+		to.x_bias[tid] = half_of(bias, x + tid);
 		to.norm[tid] = a.c.w.norm ? a.c.w.norm[x + tid] : 0;
 	} else if (tid - P < n_bc) {
 		const int i = tid - P;
 
-		*reinterpret_cast<pack<4> *>(to.bc[i]) = load<4>(a.c.w.conv + (bc + i) * 4);
-		to.bc_bias[i] = bias ? bias[bc + i] : 0;
+		store_half(to.bc[i], load<4>(a.c.w.conv + (bc + i) * 4));
+		to.bc_bias[i] = half_of(bias, bc + i);
 	}
 	if (tid == 0)
 		to.head = head_of(a, own.w.head);
@@ -655,6 +706,7 @@ __device__ __forceinline__ void step(float *h, uint32_t (&y)[P / 8][2], rows_sme
 				     const ssm_args &a, int i, int turn, bool more)
 {
 	head_smem &own = own_head(sm);
+	uint32_t weighed[C / 16][4];
 	const place &w = own.w;
 	const int buffer = M == STATES ? turn & 1 : 0;
 	uint64_t *full = &sm.full[buffer];
@@ -670,11 +722,10 @@ __device__ __forceinline__ void step(float *h, uint32_t (&y)[P / 8][2], rows_sme
 			mbarrier_expect_tx(&sm.sums_full, sizeof sm.sums);
 	}
 	put_share<M>(sm, own, w, buffer);
-	if (own_thread() < 32) {
-		const state_chunk chunk = a.b.chunk[afresh(i)];
-
-		read_gates(own, a, w.group, a.b.seq[chunk.seq].n_row - chunk.first);
-	}
+	if (own_thread() < 32)
+		read_gates(own, a, w.group, own.chunk[turn & 3].left);
+	if (own_thread() == 32)
+		read_chunk(own, a, i + 2, turn + 2);
 	make_x(own);
 	if (M != STATES) {
 		group_sync(w);		/* raw becomes the state */
@@ -684,12 +735,14 @@ __device__ __forceinline__ void step(float *h, uint32_t (&y)[P / 8][2], rows_sme
 	group_sync(w);
 	mbarrier_wait(full, (M == STATES ? turn / 2 : turn) & 1);
 	fence_proxy_async();
+	move_state(h, weighed, own, sm.bc[buffer][0][0]);
 	if (M != STATES)
 		make_rows(y, sm);
-	move_state(h, own, sm.bc[buffer][0][0]);
+	wgmma_wait<0>();
+	hold<OWN>(h);
 	group_sync(w);			/* the state becomes raw */
 	if (more)
-		copy_raw<M>(own, a, w, i + 1);
+		copy_raw<M>(own, a, turn + 1);
 	cp_async_commit();
 }
 
@@ -719,6 +772,14 @@ __device__ __forceinline__ void finish_rows(uint32_t (&y)[P / 8][2], rows_smem &
 	}
 }
 
+/* Read the first two chunks. */
+__device__ __forceinline__ void begin_chunks(head_smem &own, const ssm_args &a, int from)
+{
+	if (own_thread() < 2)
+		read_chunk(own, a, from + own_thread(), own_thread());
+	group_sync(own.w);
+}
+
 /* The rows of a segment. */
 template <making M>
 __device__ __forceinline__ void run_rows(rows_smem &sm, head_smem &own, const ssm_args &a)
@@ -727,28 +788,26 @@ __device__ __forceinline__ void run_rows(rows_smem &sm, head_smem &own, const ss
 	uint32_t y[P / 8][2];
 	float h[OWN];
 
-	copy_raw<M>(own, a, w, w.from);
+	begin_chunks(own, a, w.from);
+	copy_raw<M>(own, a, 0);
 	cp_async_commit();
 	if (M == GATED_ROWS)
-		copy_z(own, a, w, w.from);
+		copy_z(own, a, 0);
 	cp_async_commit();
 #pragma unroll 1
 	for (int turn = 0; turn < w.n; turn++) {
 		const int i = w.from + turn;
 
-		if (turn == 0 || a.b.chunk[i].first == 0)
-			load_state(h, a, w, i);
+		if (turn == 0 || own.chunk[turn & 3].first == 0)
+			load_state(h, a, w, own.chunk[turn & 3].seq, i);
 		step<M>(h, y, sm, a, i, turn, turn + 1 < w.n);
 		finish_rows<M>(y, sm, a, turn);
-		store_rows(y, own, a, w, i);
+		store_rows(y, own, a, turn);
 		if (M == GATED_ROWS && turn + 1 < w.n)
-			copy_z(own, a, w, i + 1);
+			copy_z(own, a, turn + 1);
 		cp_async_commit();
-		const state_chunk chunk = a.b.chunk[afresh(i)];
-		const state_seq seq = a.b.seq[chunk.seq];
-
-		if (chunk.first + C >= seq.n_row)
-			store_slot(h, a, w, seq);
+		if (own.chunk[turn & 3].left <= C)
+			store_slot(h, a, w, own.chunk[turn & 3].seq);
 		if (M == ROWS)
 			group_sync(w);	/* nobody reads z any more */
 	}
@@ -767,7 +826,8 @@ __device__ __forceinline__ void run_states(rows_smem &sm, head_smem &own, const 
 	const state_seq seq = a.b.seq[a.b.chunk[end].seq];
 	const int from = max(seq.chunk0, w.segment * a.len);
 
-	copy_raw<STATES>(own, a, w, from);
+	begin_chunks(own, a, from);
+	copy_raw<STATES>(own, a, 0);
 	cp_async_commit();
 	own.decay = 0;
 #pragma unroll
