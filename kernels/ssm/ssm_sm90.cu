@@ -39,7 +39,8 @@
  *
  *   all 64 columns of C B^T, or of the rows, at once: too few registers, and ptxas then makes each
  *     product wait for the one before
- *   barrier.cluster in place of counted barriers: its arrival is a fence of all memory; not measured
+ *   barrier.cluster in place of counted barriers: its arrival is a fence of all memory (not
+ *     measured)
  *   segments for two or four waves of clusters: as fast; more states to add
  */
 #include "config.h"
