@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "replay/host/host_probe.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
@@ -110,6 +112,40 @@ static void test_front(void)
 	is_int(free_at, 5310, "... which it knows");
 	h.ns[HOST_DELIVER] = INT64_MAX;
 	is_int(host_deliver(&h, 1, 5000, &free_at), INT64_MAX, "sums do not overflow");
+}
+
+static void test_scale(void)
+{
+	struct host h = sample;
+
+	h.ns[HOST_WAKE] = INT64_MAX;
+	host_scale(&h, 2);
+	ok(h.ns[HOST_GRAPH] == 14 && h.ns[HOST_RECEIVE] == 2000 && h.ns[HOST_GAP] == 60 &&
+		   h.ns[HOST_WAKE] == INT64_C(1) << 62,
+	   "a slower host takes longer for all but the GPU's gap");
+}
+
+static void test_probe(void)
+{
+	struct probe a = { { 10, 4, 0 } }, b = { { 40, 4, 9 } }, got;
+	cJSON *o = probe_json(&b);
+	struct timespec begin, end;
+	struct ar_err err = { 0 };
+
+	ok(probe_ratio(&a, &b) == 2 && probe_ratio(&b, &a) == 0.5,
+	   "hosts compare by the mean of what both have");
+	ok(!probe_ratio(&a, &(struct probe){ { 0, 0, 9 } }), "... if there is anything");
+	ok(probe_read(&got, o) && !memcmp(&got, &b, sizeof b), "a probe is written and read");
+	cJSON_Delete(o);
+	ok(!probe_read(&got, NULL), "... unless there is none");
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	is_int(host_probe(&got, HOST_PROBE_NO_GPU, &err), AR_OK, "this host is probed");
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	ok(got.ns[PROBE_LOOP] > 0 && !got.ns[PROBE_LAUNCH] && end.tv_sec - begin.tv_sec < 20,
+	   "... soon, but for a GPU");
+	fault_arm(0);
+	is_int(host_probe(&got, HOST_PROBE_NO_GPU, &err), AR_NOMEM, "without memory it fails");
+	fault_disarm();
 }
 
 static void test_spread(void)
@@ -252,6 +288,8 @@ static void put_with(const char *key, const char *value)
 		if (*v)
 			n += (size_t)snprintf(text + n, sizeof text - n, ", \"%s\": %s", k, v);
 	}
+	if (!strcmp(key, "probe"))
+		n += (size_t)snprintf(text + n, sizeof text - n, ", \"probe\": %s", value);
 	for (int k = 0; k < HOST_KINDS; k++)
 		if (!strcmp(host_spread_keys[k], key))
 			n += (size_t)snprintf(text + n, sizeof text - n, ", \"%s\": %s", key,
@@ -280,12 +318,14 @@ static void test_files(void)
 	int wrong = 0;
 
 	snprintf(h.about, sizeof h.about, "an \"engine\"");
+	h.probe.ns[PROBE_LOOP] = 12.5;
 	for (int i = 0; i < HOST_SPREAD; i++)
 		h.spread[HOST_KIND_PIECES][i] = 1 + i * 30000;
 	is_int(host_write(&h, size, 3, path, &err), AR_OK, "write a file");
 	is_int(host_load_file(&got, path, &err), AR_OK, "read it");
 	ok(!memcmp(h.ns, got.ns, sizeof h.ns) && !memcmp(h.spread, got.spread, sizeof h.spread) &&
-		   got.max_captured == 16 && !strcmp(got.about, h.about) && !strcmp(got.name, path),
+		   got.max_captured == 16 && !strcmp(got.about, h.about) &&
+		   got.probe.ns[PROBE_LOOP] == 12.5 && !strcmp(got.name, path),
 	   "... and get the same");
 	unlink(path);
 	for (long k = 0; hit && k < 1000; k++) {
@@ -341,6 +381,8 @@ static void test_files(void)
 		refused(": 'pieces_spread': want 32 whole numbers of thousandths, from 1 to "
 			"1000000");
 	}
+	put_with("probe", "1");
+	refused(": 'probe': want what 'attnreplay bench host --json' writes");
 	put_with("receive_ns", "");
 	is_int(host_load_file(&got, path, &err), AR_OK, "times of the front end may be missing");
 	is_int(got.ns[HOST_RECEIVE], 0, "... and are 0");
@@ -381,6 +423,8 @@ int main(void)
 	test_kernels();
 	test_parts();
 	test_front();
+	test_scale();
+	test_probe();
 	test_spread();
 	test_sync();
 	test_async();

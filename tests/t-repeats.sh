@@ -105,6 +105,26 @@ ok '... and others with another seed' [ "$(ends other.db)" != "$(ends again.db)"
 cost none.db --host spread.json --host-seed 0 >out
 cost plain.db --host plain.json >out
 is 'without a seed there is no spread' "$(ends none.db)" "$(ends plain.db)"
+cost slow.db --host plain.json --host-speed 0.5 >out
+ok 'a slower host takes longer' [ "$(ends slow.db)" -gt "$(ends plain.db)" ]
+ok '... as the header says' grep -q '^host .*; its times are those of the preset by 2\.00$' out
+cost same.db --host plain.json --host-speed preset >out
+is 'the speed of the preset is its own' "$(ends same.db)" "$(ends plain.db)"
+sed 's/^}/, "probe": {"loop_ns": 1}\n}/' plain.json >probed.json
+cost probe.db --host probed.json --host-speed probe >out
+ok 'a probe of this host scales it' [ "$(ends probe.db)" -gt "$(ends plain.db)" ]
+ok '... as the header says' \
+	grep -q '^host .*; host of the preset: probe 1\.00; this host: [0-9.]*$' out
+cost probed.db --host probed.json >out
+is '... but not unasked' "$(ends probed.db)" "$(ends plain.db)"
+ok 'a file without a probe has nothing to compare' says 3 \
+	'plain.json: the file has no probe of its host to compare with; give --host-speed a number' \
+	run --backend cost --trace trace.csv --host plain.json --host-speed probe
+ok 'no host has no speed' says 2 'host-speed has no effect with --host none; leave it out' \
+	run --backend cost --trace trace.csv --host none --host-speed 2
+ok 'a speed is a number or a word' says 2 \
+	"host-speed 'fast': want probe, preset, or a number from 0.01 to 100" \
+	run --backend cost --trace trace.csv --host plain.json --host-speed fast
 ok '... so repeats are refused' says 2 'repeats has no effect with backend cost; leave it out' \
 	run --backend cost --trace trace.csv --host spread.json --host-seed 0 --repeats 2
 ok '... and 0 of them' says 2 "repeats '0': want an integer from 1 to 1000" cpu --repeats 0

@@ -2,6 +2,8 @@
 #include "config.h"
 #include "replay/host/host.h"
 
+#include <math.h>
+
 #include "base/number.h"
 #include "base/rng.h"
 
@@ -138,6 +140,13 @@ int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *
 
 	*free_at = num_add(later_ns(begin, *free_at), num_mul(n_req, each));
 	return *free_at;
+}
+
+void host_scale(struct host *h, double x)
+{
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		if (i != HOST_GAP)
+			h->ns[i] = (int64_t)fmin((double)h->ns[i] * x, 0x1p62);
 }
 
 void host_drop_http(struct host *h)

@@ -35,6 +35,7 @@
 
 #include <stdbool.h>
 
+#include "base/probe.h"
 #include "base/status.h"
 #include "model/model.h"
 #include "replay/sched/batch.h"
@@ -91,6 +92,7 @@ struct host {
 	int64_t spread[HOST_KINDS][HOST_SPREAD];
 	int64_t max_captured;	     /* tokens of the largest CUDA graph; 0: there are none */
 	int64_t n_layers, n_kernels; /* of the model; see host_bind() */
+	struct probe probe;	     /* of the host that it was fitted on; 0: not known */
 };
 
 /* The features of an iteration that set its host times.  kernel_extra: kernels of a selection, in
@@ -126,6 +128,8 @@ int64_t host_receive(const struct host *h, int64_t prompt_tok);
  * *free_at: when it has done so for the batch before; it becomes the time when the clients have
  * these, which is returned.  The way there overlaps, the work for each request does not. */
 int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at);
+/* Make all times of the host x times as long.  The GPU's gap stays. */
+void host_scale(struct host *h, double x);
 /* Leave HTTP, tokenization and detokenization out. */
 void host_drop_http(struct host *h);
 

@@ -84,6 +84,16 @@ static enum ar_status get_spread(struct host *h, enum host_kind kind, const cJSO
 	return AR_OK;
 }
 
+static enum ar_status get_probe(struct host *h, const cJSON *o, const char *path,
+				struct ar_err *err)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, "probe");
+
+	return !v || probe_read(&h->probe, v) ?
+		       AR_OK :
+		       bad_key(path, "probe", "what 'attnreplay bench host --json' writes", err);
+}
+
 static enum ar_status parse_host(struct host *h, const char *text, const char *path,
 				 struct ar_err *err)
 {
@@ -101,6 +111,8 @@ static enum ar_status parse_host(struct host *h, const char *text, const char *p
 		st = get_sizes(h, o, path, err);
 	for (int k = 0; k < HOST_KINDS && !st; k++)
 		st = get_spread(h, k, o, path, err);
+	if (!st)
+		st = get_probe(h, o, path, err);
 	cJSON_Delete(o);
 	return st;
 }
@@ -163,6 +175,8 @@ static cJSON *host_json(const struct host *h, const int64_t *size, size_t n_size
 	for (int k = 0; k < HOST_KINDS && done; k++)
 		if (h->spread[k][0])
 			done = add_list(o, host_spread_keys[k], h->spread[k], HOST_SPREAD);
+	if (done && probe_ratio(&h->probe, &h->probe) > 0)
+		done = json_add(o, "probe", probe_json(&h->probe));
 	if (done)
 		return o;
 	cJSON_Delete(o);

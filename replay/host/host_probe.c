@@ -8,7 +8,7 @@ enum ar_status host_probe(struct probe *p, int device, struct ar_err *err)
 
 	*p = (struct probe){ 0 };
 	st = probe_loop(p, err);
-	if (st || device < 0)
+	if (st || device == HOST_PROBE_NO_GPU)
 		return st;
 #if HAVE_CUDA
 	return host_probe_launches(p, device, err);

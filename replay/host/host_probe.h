@@ -9,7 +9,10 @@
 extern "C" {
 #endif
 
-/* Measure the loop.  If device >= 0, measure launches on this GPU as well.  AR_NODEV: it is not
+/* In place of the index of a GPU: none, or the one that the process uses. */
+enum { HOST_PROBE_NO_GPU = -1, HOST_PROBE_THE_GPU = -2 };
+
+/* Measure the loop.  Unless there is no GPU, measure launches on it as well.  AR_NODEV: it is not
  * there, or this is a build without CUDA. */
 enum ar_status host_probe(struct probe *p, int device, struct ar_err *err);
 

@@ -53,7 +53,8 @@ enum ar_status host_probe_launches(struct probe *p, int device, struct ar_err *e
 	cudaGraphExec_t exec = NULL;
 	double launch[ROUNDS], graph[ROUNDS];
 
-	CU(cudaSetDevice(device));
+	if (device >= 0)
+		CU(cudaSetDevice(device));
 	CU(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
 	st = record_graph(s, &exec, err);
 	if (st)

@@ -22,7 +22,10 @@ enum ar_status bench_host(const struct bench_args *a, struct ar_err *err)
 	enum ar_status st = json_file_open(&f, a->json, err);
 
 	if (!st)
-		st = host_probe(&p, gpu_ask((int)a->device, &gpu, NULL) ? -1 : (int)a->device, err);
+		st = host_probe(&p,
+				gpu_ask((int)a->device, &gpu, NULL) ? HOST_PROBE_NO_GPU :
+								      (int)a->device,
+				err);
 	if (!st && a->json)
 		st = json_file_end(&f, probe_json(&p), err);
 	for (int i = 0; i < PROBE_N_TIMES && !st && !json_file_alone(a->json); i++)

@@ -29,6 +29,8 @@ struct gather {
 	size_t n_step, n_line, cap_step, cap_line;
 	int64_t *size; /* [n_size] captured sizes */
 	size_t n_size;
+	struct probe sum;	    /* of the logs' probes */
+	int n_probe[PROBE_N_TIMES]; /* logs that have the time */
 	char about[128];
 };
 
@@ -181,6 +183,14 @@ static enum ar_status take_engine(struct gather *g, const struct engine_log *log
 	return AR_OK;
 }
 
+static void add_probe(struct gather *g, const struct probe *p)
+{
+	for (int i = 0; i < PROBE_N_TIMES; i++) {
+		g->sum.ns[i] += p->ns[i];
+		g->n_probe[i] += p->ns[i] > 0;
+	}
+}
+
 static enum ar_status add_log(struct gather *g, const char *path, struct host *h,
 			      struct ar_err *err)
 {
@@ -202,6 +212,8 @@ static enum ar_status add_log(struct gather *g, const char *path, struct host *h
 		st = load_model(g, log, &m, err);
 	if (!st && !g->size)
 		st = take_engine(g, log, h, err);
+	if (!st)
+		add_probe(g, &log->probe);
 	if (!st)
 		st = add_steps(g, log, h, &m, err);
 	if (!st)
@@ -324,6 +336,8 @@ static enum ar_status run_host(const void *arg, char *const *path, size_t n, con
 	if (!st)
 		st = host_fit(&h, &(struct host_fit_input){ g.step, g.n_step, g.line, g.n_line },
 			      &res, err);
+	for (int i = 0; i < PROBE_N_TIMES; i++)
+		h.probe.ns[i] = g.n_probe[i] ? g.sum.ns[i] / g.n_probe[i] : 0;
 	if (!st)
 		st = host_write(&h, g.size, g.n_size, out, err);
 	if (!st)

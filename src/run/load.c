@@ -8,6 +8,7 @@
 
 #include "base/number.h"
 #include "model/layer_gap.h"
+#include "replay/host/host_probe.h"
 #include "traces/capture/random.h"
 
 static enum ar_status load_methods(struct run_inputs *in, const struct run_options *o,
@@ -314,6 +315,53 @@ static enum ar_status bind_host(struct run_inputs *in, const struct run_session 
 	return AR_OK;
 }
 
+/* X of --host-speed; 0: it is a word. */
+static double speed_number(const char *text)
+{
+	char *end;
+	double x = strtod(text, &end);
+
+	return *text && !*end && x >= 0.01 && x <= 100 ? x : 0;
+}
+
+/* Measure this host, and let in->host take as long. */
+static enum ar_status probe_host(struct run_inputs *in, const struct run_session *s,
+				 struct ar_err *err)
+{
+	struct probe here;
+	enum ar_status st = host_probe(
+		&here, s->backend->uses_gpu ? HOST_PROBE_THE_GPU : HOST_PROBE_NO_GPU, err);
+
+	if (st)
+		return st;
+	in->host_scale = probe_ratio(&in->host.probe, &here);
+	in->host_probed = in->host_scale > 0;
+	if (!in->host_probed && strcmp(s->o.host_speed, "auto") != 0)
+		return ar_fail(err, AR_DATA,
+			       "%s: the file has no probe of its host to compare with; give "
+			       "--host-speed a number",
+			       in->host.name);
+	return AR_OK;
+}
+
+static enum ar_status set_speed(struct run_inputs *in, const struct run_session *s,
+				struct ar_err *err)
+{
+	const char *word = s->o.host_speed;
+	const double x = speed_number(word);
+	enum ar_status st = AR_OK;
+
+	in->host_scale = x > 0 ? 1 / x : 0;
+	in->host_probed = false;
+	if (!strcmp(in->host.name, "none"))
+		return AR_OK;
+	if (!strcmp(word, "probe") || (!strcmp(word, "auto") && s->backend->uses_gpu))
+		st = probe_host(in, s, err);
+	if (in->host_scale > 0)
+		host_scale(&in->host, in->host_scale);
+	return st;
+}
+
 enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
 {
 	const char *preset = in->limits.policy->host, *name = s->o.host;
@@ -323,6 +371,8 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 	if (!strcmp(name, "auto"))
 		name = preset && gpu_clock(in, s) ? preset : "none";
 	st = host_load_file(&in->host, name, err);
+	if (!st)
+		st = set_speed(in, s, err);
 	if (!s->o.host_seed)
 		memset(in->host.spread, 0, sizeof in->host.spread);
 	if (!st)
@@ -340,8 +390,17 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 /* A bad file fails before anything runs. */
 static enum ar_status try_host(const struct run_options *o, struct ar_err *err)
 {
+	const char *speed = o->host_speed;
 	struct host unused;
 
+	if (!speed_number(speed) && strcmp(speed, "auto") != 0 && strcmp(speed, "probe") != 0 &&
+	    strcmp(speed, "preset") != 0)
+		return ar_fail(err, AR_USAGE,
+			       "host-speed '%s': want probe, preset, or a number from 0.01 to 100",
+			       speed);
+	if (!strcmp(o->host, "none") && strcmp(speed, "auto") != 0)
+		return ar_fail(err, AR_USAGE,
+			       "host-speed has no effect with --host none; leave it out");
 	return strcmp(o->host, "auto") ? host_load_file(&unused, o->host, err) : AR_OK;
 }
 

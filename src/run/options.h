@@ -41,7 +41,7 @@ struct run_options {
 	int policy;		 /* index into policies[] */
 	int engine_defaults;	 /* enum run_defaults */
 	int clock;		 /* enum run_clock */
-	char *host, *dense_as;
+	char *host, *host_speed, *dense_as;
 	int64_t host_seed, host_fixed_ns, host_per_request_ns, host_per_tok_ns;
 	struct trace_args trace_args;
 	struct arrival_rule arrival;

@@ -102,9 +102,11 @@ struct run_inputs {
 	struct dense_as dense_as; /* of --dense-as-engine */
 	char rates[128];	  /* of backend roofline, in words */
 
-	size_t n_methods; /* at least 1 */
-	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
-	struct host host; /* when the backend is known */
+	size_t n_methods;  /* at least 1 */
+	size_t n_runs;	   /* n_methods * --repeats, the methods in turn */
+	struct host host;  /* when the backend is known */
+	double host_scale; /* how much longer it takes than that of --host; 0: was not asked */
+	bool host_probed;  /* the probe says so */
 };
 
 /* The command: its options and outputs, and the objects that are open while it runs. */

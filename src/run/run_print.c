@@ -89,6 +89,17 @@ static void print_model(const struct run_inputs *in, const struct run_options *o
 	printf("%s\n", o->extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
+/* The preset of the engine may be of an older version. */
+static void print_preset(const struct run_inputs *in)
+{
+	const char *policy = in->limits.policy->name;
+
+	if (strncmp(in->host.name, policy, strlen(policy)))
+		printf(" (nearest preset to policy %s; see --host)", policy);
+	else
+		printf(" (preset of policy %s; see --host)", policy);
+}
+
 static void print_host(const struct run_inputs *in, const struct run_options *o)
 {
 	bool none = !strcmp(in->host.name, "none");
@@ -109,7 +120,11 @@ static void print_host(const struct run_inputs *in, const struct run_options *o)
 			break;
 		}
 	if (!strcmp(o->host, "auto") && !none)
-		printf(" (preset of policy %s; see --host)", in->limits.policy->name);
+		print_preset(in);
+	if (in->host_probed)
+		printf("; host of the preset: probe 1.00; this host: %.2f", in->host_scale);
+	else if (in->host_scale > 0)
+		printf("; its times are those of the preset by %.2f", in->host_scale);
 	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
 		if (more[i].ns) {
 			printf(" + %s %s", num_time_str(time, sizeof time, (double)more[i].ns),

@@ -308,7 +308,7 @@ static const struct engine_defaults defaults_0_33[] = {
 
 const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
-	.host = "vllm-0.24",
+	.host = "vllm-0.24-serve",
 	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
 	.can = CAN,
@@ -322,7 +322,7 @@ const struct policy policy_vllm_0_16 = {
 
 const struct policy policy_vllm_0_19 = {
 	.name = "vllm-0.19",
-	.host = "vllm-0.24",
+	.host = "vllm-0.24-serve",
 	.title = "vLLM 0.19, whole sequences must fit to be admitted",
 	.origin = "vLLM 0.19.0, vllm/v1/core; the watermark is that of pull request 44594",
 	.can = CAN | POLICY_WATERMARK,
@@ -337,7 +337,7 @@ const struct policy policy_vllm_0_19 = {
 
 const struct policy policy_vllm_0_24 = {
 	.name = "vllm-0.24",
-	.host = "vllm-0.24",
+	.host = "vllm-0.24-serve",
 	.title = "vLLM 0.24, KV blocks that nobody can find are taken first",
 	.origin = "vLLM 0.24.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK,
@@ -354,7 +354,7 @@ const struct policy policy_vllm_0_24 = {
 const struct policy policy_vllm_0_33 = {
 	.name = "vllm-0.33",
 	.also = "vllm",
-	.host = "vllm-0.24",
+	.host = "vllm-0.24-serve",
 	.title = "vLLM 0.33, no cap for a request that is alone",
 	.origin = "vLLM 0.33.0, vllm/v1/core",
 	.can = CAN | POLICY_WATERMARK | POLICY_QUEUE,
