@@ -246,8 +246,10 @@ class Http:
                 if time.perf_counter() - since > START:
                     die("the server did not start in %d s" % START)
                 await asyncio.sleep(1)
-        self.client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0),
-                                            timeout=aiohttp.ClientTimeout(total=None))
+        # The server closes connections that idle: use none twice.
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None))
 
     async def ask(self, name, prompt, output):
         body = {"model": "m", "prompt": prompt, "max_tokens": output, "ignore_eos": True,
