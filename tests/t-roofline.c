@@ -126,7 +126,7 @@ static void test_drawn_experts(void)
 	struct layer_spec moe = spec;
 	struct model m = small;
 	struct method *dense = parse("dense");
-	const struct roofline_subject s = { .model = &m, .method = dense, .drawn = true };
+	const struct roofline_subject s = { .model = &m, .method = dense, .draws = 1 };
 	const double of[] = { 1, 1 };
 	struct roofline_work w[PHASE_COUNT];
 	const struct roofline_part *p = &w[PHASE_LINEAR].part[FORMATS];

@@ -218,6 +218,7 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 				    struct ar_err *err)
 {
 	const struct roofline_options *o = opts;
+	const struct roofline_engine *e = NULL;
 	struct roofline *c;
 	enum ar_status st;
 
@@ -237,7 +238,8 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
 	if (!st && o->rates == ROOFLINE_RATES_ENGINE && env->policy)
-		c->subject.drawn = roofline_gpu_take(&c->gpu, env->policy);
+		e = roofline_gpu_take(&c->gpu, env->policy);
+	c->subject.draws = e ? e->draws : 0;
 	if (!st)
 		st = find_kinds(c, err);
 	if (!st)

@@ -53,9 +53,9 @@ static struct load expert_load(const struct roofline_subject *s, const struct la
 	const struct expert_load even = layer_experts(l, rows);
 	double n = l->n_experts, k = l->experts_per_tok, touched;
 
-	if (!n || !s->drawn)
+	if (!n || !(s->draws > 0))
 		return (struct load){ even.experts, even.rows };
-	touched = n * (1 - pow(1 - k / n, rows));
+	touched = n * (1 - pow(1 - k / n, pow(rows, s->draws)));
 	return (struct load){ touched, rows * k / touched };
 }
 

@@ -38,6 +38,7 @@
  *
  * The kernels here spread the rows of a batch evenly over as many experts as they can.  In an
  * engine each row draws its k of E experts: n rows touch E (1 - (1 - k / E)^n) of them on average.
+ * As rows prefer some experts, n^draws stands for n.
  */
 #ifndef AR_ROOFLINE_H
 #define AR_ROOFLINE_H
@@ -56,7 +57,7 @@ struct roofline_subject {
 	const struct method *method;
 	bool attention_only; /* no linear, norm, mix and head */
 	enum roofline_latent latent;
-	bool drawn; /* each row draws its experts; else they get rows evenly */
+	double draws; /* n rows touch as many experts as n^draws that draw them; 0: evenly */
 };
 
 /* Products with weights in a format: part i of the kind ROOFLINE_FORMATS + i. */

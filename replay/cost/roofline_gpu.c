@@ -348,9 +348,14 @@ static enum ar_status get_engine(struct roofline_engine *e, const cJSON *o, cons
 				 struct ar_err *err)
 {
 	const struct {
-		const char *key;
-		double *to;
-	} errors[] = { { "error", &e->error }, { "error_experts", &e->error_experts } };
+		const char *key, *want;
+		double *to, min, max;
+	} reals[] = {
+		{ "error", "a share in percent, from 0 to 1000", &e->error, 0, 1000 },
+		{ "error_experts", "a share in percent, from 0 to 1000", &e->error_experts, 0,
+		  1000 },
+		{ "draws", "an exponent from 0.1 to 1", &e->draws, 0.1, 1 },
+	};
 	char prefix[64], key[96];
 	const struct rates to = { e->rate, e->own, prefix };
 	enum ar_status st;
@@ -358,12 +363,13 @@ static enum ar_status get_engine(struct roofline_engine *e, const cJSON *o, cons
 	snprintf(e->name, sizeof e->name, "%s", o->string ? o->string : "");
 	snprintf(prefix, sizeof prefix, "engines.%s.", e->name);
 	get_text(o, "about", e->about, sizeof e->about);
-	for (size_t i = 0; i < 2; i++) {
-		snprintf(key, sizeof key, "%s%s", prefix, errors[i].key);
-		if (cJSON_HasObjectItem(o, errors[i].key) &&
-		    !json_real(cJSON_GetObjectItemCaseSensitive(o, errors[i].key), 0, 1000,
-			       errors[i].to))
-			return bad_key(path, key, "a share in percent, from 0 to 1000", err);
+	e->draws = 1;
+	for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+		snprintf(key, sizeof key, "%s%s", prefix, reals[i].key);
+		if (cJSON_HasObjectItem(o, reals[i].key) &&
+		    !json_real(cJSON_GetObjectItemCaseSensitive(o, reals[i].key), reals[i].min,
+			       reals[i].max, reals[i].to))
+			return bad_key(path, key, reals[i].want, err);
 	}
 	st = get_times(&e->launch_ns, &e->graph_launch_ns, o, prefix, path, err);
 	if (!st)
@@ -528,8 +534,10 @@ static void put_engine(const struct roofline_engine *e, bool first, FILE *f)
 	if (e->error > 0)
 		fprintf(f, ",\n      \"error\": %.6g,\n      \"error_experts\": %.6g", e->error,
 			e->error_experts);
-	fprintf(f, ",\n      \"launch_ns\": %lld,\n      \"graph_launch_ns\": %lld",
-		(long long)e->launch_ns, (long long)e->graph_launch_ns);
+	fprintf(f,
+		",\n      \"launch_ns\": %lld,\n      \"graph_launch_ns\": %lld,\n"
+		"      \"draws\": %.6g",
+		(long long)e->launch_ns, (long long)e->graph_launch_ns, e->draws);
 	decode_walk_put(&e->walk, f);
 	for (int i = 0; i < N_GROUPS; i++)
 		put_group(e->rate, e->own, &groups[i], false, "      ", f);

@@ -61,6 +61,7 @@ struct roofline_engine {
 	double error, error_experts;
 	int64_t launch_ns, graph_launch_ns;
 	struct decode_walk walk;
+	double draws; /* of experts: see struct roofline_subject; 1 if the file does not say */
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS];
 };
