@@ -18,7 +18,6 @@ In EngineCore's process AsyncSteps stands for vLLM's scheduler.  It logs the ste
 ATTNREPLAY_STEPS names.  So it logs those of any server, which writes the file when it ends:
   ATTNREPLAY_STEPS=FILE PYTHONPATH=contrib \\
   vllm serve MODEL --async-scheduling --scheduler-cls vllm_serve_steps.AsyncSteps
-'attnreplay import-engine CLIENT --steps FILE' joins it with a client's results.
 
 Needs vllm 0.24 or newer and a GPU; tried with 0.24.0.
 """

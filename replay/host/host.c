@@ -149,12 +149,6 @@ void host_scale(struct host *h, double x)
 			h->ns[i] = (int64_t)fmin((double)h->ns[i] * x, 0x1p62);
 }
 
-void host_drop_http(struct host *h)
-{
-	for (int i = HOST_HTTP; i <= HOST_HTTP_SEND_REQ; i++)
-		h->ns[i] = 0;
-}
-
 int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kind kind,
 		 int64_t gpu_ns, bool async)
 {

@@ -130,8 +130,6 @@ int64_t host_receive(const struct host *h, int64_t prompt_tok);
 int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at);
 /* Make all times of the host x times as long.  The GPU's gap stays. */
 void host_scale(struct host *h, double x);
-/* Leave HTTP, tokenization and detokenization out. */
-void host_drop_http(struct host *h);
 
 /*
  * The two clocks: the host's and the GPU's.  Both replay and calibration advance them here.
