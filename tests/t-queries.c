@@ -340,6 +340,17 @@ static void test_distribution(void)
 	sample_release(&s);
 }
 
+static int count_rows(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *q = NULL;
+	int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
+
+	if (!rc)
+		rc = sqlite3_step(q);
+	sqlite3_finalize(q);
+	return rc;
+}
+
 static void test_few_values(void)
 {
 	sqlite3 *db;
@@ -355,18 +366,13 @@ static void test_few_values(void)
 	       "NULL", "49 have none of p90");
 	is_sql(db, "SELECT distribution(1, 0)", "NULL", "what did not occur has no distribution");
 	is_sql(db, "SELECT distribution(x) FROM " WAVE " WHERE 0", "NULL", "nor has nothing");
+	is_sql(db, "SELECT json_extract(distribution(1, 1 << 53), '$[0]') || ecdf(1, 1 << 53)",
+	       "9007199254740992[[1.0,0.0],[1.0,1.0]]", "2^53 values are counted");
+	is_int(count_rows(db, "SELECT distribution(1, (1 << 53) + 1)"), SQLITE_ERROR,
+	       "... more are an error");
+	is_int(count_rows(db, "SELECT ecdf(column1, 9223372036854775807) FROM (VALUES (1), (2))"),
+	       SQLITE_ERROR, "... of ecdf() too");
 	sqlite3_close(db);
-}
-
-static int count_rows(sqlite3 *db, const char *sql)
-{
-	sqlite3_stmt *q = NULL;
-	int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
-
-	if (!rc)
-		rc = sqlite3_step(q);
-	sqlite3_finalize(q);
-	return rc;
 }
 
 static void test_distribution_faults(const char *sql)

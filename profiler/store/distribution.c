@@ -15,11 +15,13 @@
 #define FEWER 200     /* ... by 7 % with these, */
 #define MANY 100000   /* ... which are drawn of more values */
 #define BEYOND 5      /* values that a percentile with an interval has on either side, at least */
+#define MOST (INT64_C(1) << 53) /* values: a double counts them, and 990 times as many fit */
 
 /* The values in order of rows; if counted, each is followed by how often it occurred. */
 struct collected {
 	double *v;
-	size_t n, cap; /* of v */
+	size_t n, cap;	 /* of v */
+	int64_t n_value; /* if counted */
 	bool counted;
 };
 
@@ -36,8 +38,12 @@ static void dist_add(sqlite3_context *c, int argc, sqlite3_value **argv)
 	    (s->counted && sqlite3_value_int64(argv[1]) <= 0))
 		return;
 	s->v[s->n++] = sqlite3_value_double(argv[0]);
-	if (s->counted)
-		s->v[s->n++] = (double)sqlite3_value_int64(argv[1]);
+	if (!s->counted)
+		return;
+	s->v[s->n++] = (double)sqlite3_value_int64(argv[1]);
+	s->n_value = num_add(s->n_value, sqlite3_value_int64(argv[1]));
+	if (s->n_value > MOST)
+		sqlite3_result_error(c, "counts add up to more than 2^53", -1);
 }
 
 static enum ar_status make_counted(struct sample *s, struct collected *from, struct ar_err *err)
