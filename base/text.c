@@ -94,18 +94,37 @@ static bool is_control(int32_t c)
 	return c < 0x20 || (c >= 0x7f && c < 0xa0);
 }
 
+/* Characters that override the direction of writing: text around them looks like other text. */
+static bool is_direction(int32_t c)
+{
+	return (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+bool text_plain(const char *s, int *n)
+{
+	int32_t c = first(s, n);
+
+	return !is_control(c) && !is_direction(c);
+}
+
+static void put_hex(const char *s, int n, FILE *f)
+{
+	for (int i = 0; i < n; i++)
+		fprintf(f, "\\x%02x", (unsigned char)s[i]);
+}
+
 int text_put(const char *s, FILE *f)
 {
 	int columns = 0, n;
 
 	for (; *s; s += n) {
-		bool raw = !is_control(first(s, &n));
+		bool plain = text_plain(s, &n);
 
-		columns += raw ? 1 : 4 * n;
-		if (f && raw)
+		columns += plain ? 1 : 4 * n;
+		if (f && plain)
 			fwrite(s, 1, (size_t)n, f);
-		for (int i = 0; f && !raw && i < n; i++)
-			fprintf(f, "\\x%02x", (unsigned char)s[i]);
+		else if (f)
+			put_hex(s, n, f);
 	}
 	return columns;
 }
@@ -121,13 +140,13 @@ static int count_plain(const char *s, bool inside)
 }
 
 /* inside: s is inside of a JSON string, else it is JSON itself. */
-static void put_json(const char *s, bool inside, FILE *f)
+static void put_json(const char *s, size_t len, bool inside, FILE *f)
 {
 	static const char control[] = "\b\f\n\r\t", letter[] = "bfnrt";
-	const char *known;
+	const char *known, *end = s + len;
 	int n;
 
-	for (; *s; s += n) {
+	for (; s < end; s += n) {
 		int32_t c;
 
 		n = count_plain(s, inside);
@@ -135,7 +154,7 @@ static void put_json(const char *s, bool inside, FILE *f)
 		if (n)
 			continue;
 		c = first(s, &n);
-		known = c >= 0 && c < 0x20 ? strchr(control, c) : NULL;
+		known = c > 0 && c < 0x20 ? strchr(control, c) : NULL;
 		if (c == NO_UTF8)
 			fputs(replacement, f);
 		else if (known)
@@ -149,14 +168,19 @@ static void put_json(const char *s, bool inside, FILE *f)
 
 void text_put_json(const char *s, FILE *f)
 {
+	text_put_json_n(s, strlen(s), f);
+}
+
+void text_put_json_n(const char *s, size_t n, FILE *f)
+{
 	putc('"', f);
-	put_json(s, true, f);
+	put_json(s, n, true, f);
 	putc('"', f);
 }
 
 void text_put_json_value(const char *json, FILE *f)
 {
-	put_json(json, false, f);
+	put_json(json, strlen(json), false, f);
 }
 
 void text_put_xml(const char *s, FILE *f)
@@ -180,6 +204,13 @@ void text_put_xml(const char *s, FILE *f)
 
 void text_put_csv(const char *s, FILE *f)
 {
+	text_put_csv_n(s, strlen(s), f);
+}
+
+void text_put_csv_n(const char *s, size_t len, FILE *f)
+{
+	const char *end = s + len;
+	int n;
 	bool formula = *s && strchr("=+-@\t\r", *s) && s[1];
 	bool quote = s[strcspn(s, ",\"\r\n")] || !*s;
 	double x;
@@ -188,10 +219,15 @@ void text_put_csv(const char *s, FILE *f)
 		putc('"', f);
 	if (formula && !num_real(s, &x))
 		putc('\'', f);
-	for (; *s; s++) {
+	for (; s < end; s += n) {
+		bool space = *s == '\t' || *s == '\r' || *s == '\n';
+
 		if (*s == '"')
 			putc('"', f);
-		putc(*s, f);
+		if (is_control(first(s, &n)) && !space)
+			put_hex(s, n, f);
+		else
+			fwrite(s, 1, (size_t)n, f);
 	}
 	if (quote)
 		putc('"', f);

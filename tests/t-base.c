@@ -491,6 +491,8 @@ static void test_foreign_text(void)
 	is_str(written(text_put, NULL, "\x1b[2J\x7f\t\n\xc2\x9b\\"),
 	       "\\x1b[2J\\x7f\\x09\\x0a\\xc2\\x9b\\", "control characters are escaped");
 	is_int(text_put("\x1b\xc2\x9b", NULL), 12, "... in four columns a byte");
+	is_str(written(text_put, NULL, "a\u202eb\u2066"), "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6",
+	       "... as are those that override the direction of writing");
 	is_str(written(text_put, NULL, bad),
 	       "\\xff|\\xe2\\x82|\\xc0\\xaf|\\xed\\xa0\\x80|\\xf4\\x90\\x80\\x80|\\xe2",
 	       "... and so is what is no UTF-8");
@@ -505,6 +507,8 @@ static void test_foreign_text(void)
 	is_str(written(NULL, text_put_csv, "=a,\"b\""), "\"'=a,\"\"b\"\"\"", "CSV marks a formula");
 	is_str(written(NULL, text_put_csv, "-1.5e3"), "-1.5e3", "... but no number");
 	is_str(written(NULL, text_put_csv, ""), "\"\"", "... and an empty text is one");
+	is_str(written(NULL, text_put_csv, "a\x1b\t\n\xff\u202e"), "\"a\\x1b\t\n\\xff\u202e\"",
+	       "... and control characters are escaped");
 	clean = text_utf8(bad);
 	is_str(clean,
 	       "\ufffd|\ufffd\ufffd|\ufffd\ufffd|\ufffd\ufffd\ufffd|"

@@ -28,6 +28,7 @@ static enum ar_status csv_begin(struct document *d, sqlite3_stmt *q, struct ar_e
 
 static void put_value(FILE *f, sqlite3_stmt *q, int i)
 {
+	const char *text;
 	char buf[40];
 
 	switch (sqlite3_column_type(q, i)) {
@@ -35,7 +36,10 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 	case SQLITE_FLOAT:
 		fputs(writer_real(buf, sizeof buf, sqlite3_column_double(q, i)), f);
 		break;
-	case SQLITE_TEXT: text_put_csv((const char *)sqlite3_column_text(q, i), f); break;
+	case SQLITE_TEXT:
+		text = (const char *)sqlite3_column_text(q, i);
+		text_put_csv_n(text, (size_t)sqlite3_column_bytes(q, i), f);
+		break;
 	case SQLITE_BLOB: put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i)); break;
 	}
 }

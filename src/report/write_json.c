@@ -18,6 +18,7 @@ static void put_blob(FILE *f, const unsigned char *b, int n)
 
 static void put_value(FILE *f, sqlite3_stmt *q, int i)
 {
+	const char *text;
 	char buf[40];
 	double r;
 
@@ -27,7 +28,10 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 		r = sqlite3_column_double(q, i);
 		fputs(isfinite(r) ? writer_real(buf, sizeof buf, r) : "null", f);
 		break;
-	case SQLITE_TEXT: text_put_json((const char *)sqlite3_column_text(q, i), f); break;
+	case SQLITE_TEXT:
+		text = (const char *)sqlite3_column_text(q, i);
+		text_put_json_n(text, (size_t)sqlite3_column_bytes(q, i), f);
+		break;
 	case SQLITE_BLOB: put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i)); break;
 	default: fputs("null", f);
 	}

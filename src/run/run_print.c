@@ -457,7 +457,10 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 	if (r->session.o.slo)
 		print_goodput(&r->in, &r->session.o, res);
 	print_energy(&r->out.energy);
-	if (r->session.store)
-		printf("stored as run %" PRId64 " in %s\n", r->out.run_id, r->session.o.db);
+	if (r->session.store) {
+		printf("stored as run %" PRId64, r->out.run_id);
+		put_after(" in ", r->session.o.db);
+		putchar('\n');
+	}
 	return end_print(err);
 }

@@ -168,10 +168,20 @@ bool sweep_point_done(struct sweep_point *p, struct sweep_base *b, const char *p
 
 /* ---- the command line ---- */
 
+/* Bytes that a terminal would obey, within a word in quotes. */
+static void put_octal(const char *s, int n, FILE *f)
+{
+	fputs("'\"$(printf '", f);
+	for (int i = 0; i < n; i++)
+		fprintf(f, "\\%03o", (unsigned char)s[i]);
+	fputs("')\"'", f);
+}
+
 static void put_word(const char *s, FILE *f)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 				    "_-+=.,:/@%";
+	int n;
 
 	putc(' ', f);
 	if (*s && !s[strspn(s, plain)]) {
@@ -179,8 +189,16 @@ static void put_word(const char *s, FILE *f)
 		return;
 	}
 	putc('\'', f);
-	for (; *s; s++)
-		fputs(*s == '\'' ? "'\\''" : (const char[]){ *s, 0 }, f);
+	for (; *s; s += n) {
+		bool shown = text_plain(s, &n);
+
+		if (*s == '\'')
+			fputs("'\\''", f);
+		else if (shown || *s == '\n')
+			fwrite(s, 1, (size_t)n, f);
+		else
+			put_octal(s, n, f);
+	}
 	putc('\'', f);
 }
 
