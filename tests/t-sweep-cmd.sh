@@ -43,6 +43,14 @@ printf '%s\n' "trace = it's.csv" 'backend = cost' 'ignore-eos' 'policy = sglang-
 cp t.csv "it's.csv"
 is 'a plan quotes for the shell' "$(sweep quoted.sweep --plan | cut -f 4)" \
 	"attnreplay run --trace 'it'\\''s.csv' --backend cost --ignore-eos --policy sglang-0.5.21"
+odd=$(printf 'e\033[2J\342\200\256.csv')
+cp t.csv "$odd"
+printf '%s\n' "trace = $odd" 'backend = cost' >odd.sweep
+command=$(sweep odd.sweep --plan | cut -f 4)
+is '... what a terminal would obey, too' "$command" \
+	"attnreplay run --trace 'e'\"\$(printf '\\033')\"'[2J'\"\$(printf '\\342\\200\\256')\"'.csv' --backend cost"
+eval "set -- $command"
+is '... as the shell reads it' "$4" "$odd"
 
 # ---- points ----
 
@@ -127,7 +135,7 @@ is '... but not with those of another run' "$(states costs.sweep --out costs)" '
 fails_far() {
 	TMPDIR=/dev/shm sweep four.sweep --out far --index 2 >log 2>err
 	[ $? = 1 ] && grep -q 'cannot write: Is a directory; the database is /dev/shm/attn' err &&
-		rm /dev/shm/attnreplay-tester-* && rmdir "far/$(key four.sweep 2).db" &&
+		rm -r /dev/shm/attnreplay-tester-* && rmdir "far/$(key four.sweep 2).db" &&
 		rm "far/$(key four.sweep 2).log"
 }
 if [ -w /dev/shm ] && [ "$(stat -c %d /dev/shm)" != "$(stat -c %d .)" ]; then
@@ -210,8 +218,11 @@ ok '... that can be made' says 1 'no/out: cannot make the folder: No such file o
 mkdir -p full/$(key four.sweep 0).db
 taken() { sweep four.sweep --out full --index 0 >log 2>err
 	[ $? = 1 ] && grep -q "^attnreplay: full/$(key four.sweep 0).db: cannot write: Is a directory; the database is $TMPDIR/attnreplay-tester-" err &&
-		rm local/*.db; }
+		rm -r local/attnreplay-tester-*; }
 ok 'a database that cannot be put there is named' taken
+no_local() { TMPDIR=$tmp/none fails 1 "none/attnreplay-tester-.*: cannot make this folder" \
+	sweep four.sweep --out full --index 1; }
+ok 'a folder for databases that is not there is named' no_local
 
 # ---- failures ----
 
@@ -244,9 +255,9 @@ awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
 	for (i = 0; i < 256; i++) print "2023-11-16 18:00:00,500,1000000" }' >endless.csv
 sed 's/^trace.*/trace = endless.csv/; /^requests/d; s/^num-gpu.*/block-size = 256K/' \
 	four.sweep >long.sweep
-stored() { # stored DB: an iteration of a run that goes on
+stored() { # stored PATTERN: an iteration of a run that goes on
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-		[ "$(value "$1" 'SELECT count(*) > 0 FROM iteration' 2>/dev/null)" = 1 ] && return
+		[ "$(value $1 'SELECT count(*) > 0 FROM iteration' 2>/dev/null)" = 1 ] && return
 		sleep 0.3
 	done
 	return 1
@@ -254,11 +265,12 @@ stored() { # stored DB: an iteration of a run that goes on
 started() { # a sweep of two points in the background, each with iterations in its database
 	$catchable "$ATTNREPLAY" sweep long.sweep --out long --all --jobs 2 >log 2>err &
 	pid=$!
-	stored "local/attnreplay-tester-$(key long.sweep 0)-$pid-0.db" &&
-		stored "local/attnreplay-tester-$(key long.sweep 1)-$pid-1.db"
+	stored "local/attnreplay-tester-*/$(key long.sweep 0).db" &&
+		stored "local/attnreplay-tester-*/$(key long.sweep 1).db"
 }
 for s in INT TERM; do
 	ok "$s: two points run" started
+	is '... in folders that are their own' "$(stat -c %a local/attnreplay-tester-*/ | sort -u)" 700
 	kill -s $s $pid
 	wait $pid
 	is '... and end with the sweep' "$? $(cat err log)" \
@@ -290,7 +302,7 @@ attnreplay: long.sweep: point 1 ended with exit status 1; long/$(key long.sweep 
 is '... and nothing else' "$(ls local)" ''
 if command -v sqlite3 >/dev/null; then
 	ok 'two points run while somebody reads a database' started
-	db=$(ls local/*-0.db)
+	db=$(ls local/*/"$(key long.sweep 0).db")
 	mkfifo hold
 	sqlite3 "$db" <hold >held &
 	exec 9>hold
@@ -298,12 +310,12 @@ if command -v sqlite3 >/dev/null; then
 	for i in 1 2 3 4 5 6 7 8 9 10; do [ -s held ] && break; sleep 0.3; done
 	kill -s TERM $pid
 	wait $pid
-	is '... its log cannot be taken in, and it stays' "$(sort err; ls local/*.db)" \
+	is '... its log cannot be taken in, and it stays' "$(sort err; ls local/*/*.db)" \
 		"attnreplay: $tmp/$db: in use by another program; end it, and copy the file
 attnreplay: interrupted; the same command runs the missing points
 $db"
 	exec 9>&-
-	rm local/*
+	rm -r local/*
 else
 	skip 'a database that somebody reads stays' 'no sqlite3'
 fi

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,16 +52,25 @@ static const char *env(const char *name, const char *other)
 	return s && *s ? s : other;
 }
 
-/* Databases are written on a local disk: SQLite's log does not work on shared file systems. */
-static char *local_path(const struct sweep_point *p)
+/* Databases are written on a local disk: SQLite's log does not work on shared file systems.  Others
+ * may write into its folder too, so each database has a new folder of its own there. */
+static enum ar_status local_path(char **out, const struct sweep_point *p, struct ar_err *err)
 {
 	const char *dir = env("SLURM_TMPDIR", env("TMPDIR", "/tmp"));
+	enum ar_status st = AR_OK;
 	char *s;
 
-	if (asprintf(&s, "%s/attnreplay-%s-%s-%ld-%zu.db", dir, env("USER", "user"), p->key,
-		     (long)getpid(), p->number) < 0)
-		return NULL;
-	return s;
+	if (asprintf(&s, "%s/attnreplay-%s-XXXXXX", dir, env("USER", "user")) < 0)
+		return ar_nomem(err);
+	if (!mkdtemp(s))
+		st = ar_fail(err, AR_IO,
+			     "%s: cannot make this folder: %s; set TMPDIR to a folder that is "
+			     "writable",
+			     s, strerror(errno));
+	else if (!(*out = sweep_path(s, p->key, ".db")))
+		st = ar_nomem(err);
+	free(s);
+	return st;
 }
 
 /* Replace this process by 'attnreplay run --db LOCAL ...'. */
@@ -112,6 +122,8 @@ static enum ar_status spawn(const struct runner *r, struct job *j, struct ar_err
 static void job_release(struct job *j)
 {
 	sweep_point_release(&j->p);
+	if (j->local)
+		rmdir(dirname(j->local)); /* fails if the database is still there */
 	free(j->local);
 	*j = (struct job){ 0 };
 }
@@ -128,8 +140,9 @@ static enum ar_status start_point(struct runner *r, struct job *j, size_t i, str
 		printf("%zu: %s is there\n", i, j->p.key);
 		r->n_there++;
 	} else if (!st) {
-		j->local = local_path(&j->p);
-		st = j->local ? spawn(r, j, err) : ar_nomem(err);
+		st = local_path(&j->local, &j->p, err);
+		if (!st)
+			st = spawn(r, j, err);
 	}
 	free(path);
 	r->n_running += j->pid != 0;
