@@ -231,7 +231,7 @@ enum ar_status outfile_same(const char *a, const char *b, bool *same, struct ar_
 {
 	char *at[2] = { NULL, NULL };
 	enum ar_status st = follow_link(&at[0], a, err);
-	struct stat folder[2];
+	struct stat folder[2], file[2];
 	const char *name[2];
 	bool known[2];
 
@@ -243,6 +243,8 @@ enum ar_status outfile_same(const char *a, const char *b, bool *same, struct ar_
 			name[i] = split_path(at[i], &folder[i], &known[i]);
 		*same = known[0] && known[1] && one_file(&folder[0], &folder[1]) &&
 			!strcmp(name[0], name[1]);
+		*same = *same ||
+			(!stat(a, &file[0]) && !stat(b, &file[1]) && one_file(&file[0], &file[1]));
 	}
 	free(at[0]);
 	free(at[1]);

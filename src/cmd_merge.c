@@ -45,6 +45,21 @@ static int poll_interrupt(void *unused)
 	return ar_interrupted();
 }
 
+/* A call with an input that cannot be read makes no output. */
+static enum ar_status check_inputs(char **in, int n, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < n && !st; i++) {
+		sqlite3 *db;
+		int64_t version;
+
+		st = store_file_read(&db, in[i], &version, err);
+		sqlite3_close(db);
+	}
+	return st;
+}
+
 static enum ar_status merge(const char *out, char **in, int n, const struct merge_args *a,
 			    struct ar_err *err)
 {
@@ -54,8 +69,10 @@ static enum ar_status merge(const char *out, char **in, int n, const struct merg
 	struct merge_count count;
 	struct ar_err close_err;
 	sqlite3 *db;
-	enum ar_status st = store_file_open(&db, out, err), close_st;
+	enum ar_status st = check_inputs(in, n, err), close_st;
 
+	if (!st)
+		st = store_file_open(&db, out, err);
 	if (st)
 		return st;
 	sqlite3_progress_handler(db, 1000, poll_interrupt, NULL);

@@ -45,11 +45,18 @@ c.db: 0 new, 2 there already, 1 not finished'
 	ln -s b.db other.db
 	ok 'the output is no input' says 2 \
 		'b.db: given as output and as input; name another file' merge b.db c.db other.db
+	ln b.db hard.db
+	ok '... under another name neither' says 2 \
+		'b.db: given as output and as input; name another file' merge b.db hard.db
+	rm hard.db
 	ok 'an input that is no database ends it' fails 3 'first: file is not a database' \
 		merge keyed.db first
 else
 	skip 'keys make a merge repeatable' 'no sqlite3'
 fi
+no_output() { fails 3 'a.file: file is not a database' merge none.db a.db a.file && [ ! -e none.db ]; }
+echo x >a.file
+ok 'a call that is refused makes no output' no_output
 ok 'an output that cannot be made is named' fails 1 'none/x.db: unable to open' merge none/x.db a.db
 ok 'one database is wrong usage' fails 2 'want a database to write' merge a.db
 finish

@@ -128,6 +128,15 @@ interrupted() {
 ok 'an interrupt ends a query'       interrupted 1
 ok 'one that arrives several times, to the process and to its group, is one' interrupted 5
 
+nul="SELECT 'a' || char(0) || 'b' AS x"
+is 'a NUL ends no cell of JSON' "$("$ATTNREPLAY" sql --format json "$db" "$nul")" '[
+{"x": "a\u0000b"}
+]'
+is '... nor of CSV' "$("$ATTNREPLAY" sql --format csv "$db" "$nul")" 'x
+a\x00b'
+folder() { fails 3 "$tmp: a folder; name a database in it" "$ATTNREPLAY" "$@"; }
+ok 'a folder is no database' folder sql "$tmp" 'SELECT 1'
+
 # No function of SQLite runs for long: an interrupt waits for its end.
 too_big() { fails 2 'string or blob too big' "$ATTNREPLAY" sql "$db" "$1"; }
 ok 'a value of more than 1 MiB is refused' too_big 'SELECT length(hex(zeroblob(600000)))'

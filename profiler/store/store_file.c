@@ -526,6 +526,8 @@ enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version
 	*version = 0;
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	if (S_ISDIR(sb.st_mode))
+		return ar_fail(err, AR_DATA, "%s: a folder; name a database in it", path);
 	if (store_file_open_plain(&db, path, SQLITE_OPEN_READONLY)) {
 		st = sqlite3_errcode(db) == SQLITE_NOMEM ?
 			     ar_nomem(err) :
