@@ -402,7 +402,8 @@ CREATE TEMP VIEW v_steady AS
       WHEN requests > 1 AND together THEN 'closed batch'
       WHEN waiting_lo > 0 AND waiting_trend * window_s > 1
         AND (waiting_trend * window_s > running OR waiting_end > arrive_in_ttft) THEN 'backlogged'
-      WHEN run_id NOT IN (SELECT run_id FROM step) THEN 'not stored'
+      WHEN EXISTS (SELECT 1 FROM run_param p WHERE p.run_id = figure.run_id
+        AND key = 'keep-tables' AND value = 'requests') THEN 'not stored'
       WHEN served < 30 THEN 'few'
       WHEN waiting_trend IS NULL THEN 'no trend'
       WHEN warmup_s < e2e_s THEN 'short'
