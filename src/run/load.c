@@ -336,7 +336,7 @@ static enum ar_status probe_host(struct run_inputs *in, const struct run_session
 		return st;
 	in->host_scale = probe_ratio(&in->host.probe, &here);
 	in->host_probed = in->host_scale > 0;
-	if (!in->host_probed && strcmp(s->o.host_speed, "auto") != 0)
+	if (!in->host_probed)
 		return ar_fail(err, AR_DATA,
 			       "%s: the file has no probe of its host to compare with; give "
 			       "--host-speed a number",
@@ -355,7 +355,7 @@ static enum ar_status set_speed(struct run_inputs *in, const struct run_session 
 	in->host_probed = false;
 	if (!strcmp(in->host.name, "none"))
 		return AR_OK;
-	if (!strcmp(word, "probe") || (!strcmp(word, "auto") && s->backend->uses_gpu))
+	if (!strcmp(word, "probe"))
 		st = probe_host(in, s, err);
 	if (in->host_scale > 0)
 		host_scale(&in->host, in->host_scale);
@@ -393,12 +393,11 @@ static enum ar_status try_host(const struct run_options *o, struct ar_err *err)
 	const char *speed = o->host_speed;
 	struct host unused;
 
-	if (!speed_number(speed) && strcmp(speed, "auto") != 0 && strcmp(speed, "probe") != 0 &&
-	    strcmp(speed, "preset") != 0)
+	if (!speed_number(speed) && strcmp(speed, "probe") != 0 && strcmp(speed, "preset") != 0)
 		return ar_fail(err, AR_USAGE,
 			       "host-speed '%s': want probe, preset, or a number from 0.01 to 100",
 			       speed);
-	if (!strcmp(o->host, "none") && strcmp(speed, "auto") != 0)
+	if (!strcmp(o->host, "none") && strcmp(speed, "preset") != 0)
 		return ar_fail(err, AR_USAGE,
 			       "host-speed has no effect with --host none; leave it out");
 	return strcmp(o->host, "auto") ? host_load_file(&unused, o->host, err) : AR_OK;
