@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What knows nothing of serving: errors, options, numbers, files.
 libattnreplay_a_SOURCES += \
-  base/available.c base/available.h base/binfile.c base/binfile.h base/bootstrap.c \
+  base/available.c base/available.h base/binfile.c base/binfile.h base/block_length.c \
+    base/block_length.h base/bootstrap.c \
     base/bootstrap.h base/data.c base/data.h base/dynlib.c base/dynlib.h base/gpu.c base/gpu.h \
     base/grow.c base/grow.h base/json.c base/json.h base/jsonval.h base/log.c base/log.h \
     base/number.c base/number.h base/opt.c base/opt.h base/order.h base/packed.c base/packed.h \
@@ -12,6 +13,7 @@ libattnreplay_a_SOURCES += \
 
 check_PROGRAMS += \
   tests/t-base \
+  tests/t-block-length \
   tests/t-bootstrap \
   tests/t-paired \
   tests/t-safetensors
