@@ -6,6 +6,7 @@ libattnreplay_a_SOURCES += \
     traces/trace_writers.h \
   traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
     traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \
+    traces/algebra/resample.c traces/algebra/resample.h \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
     traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h \
   traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c traces/capture/capture.h \
@@ -37,6 +38,7 @@ check_PROGRAMS += \
   tests/t-arc \
   tests/t-capture \
   tests/t-prompts \
+  tests/t-resample \
   tests/t-engine-log \
   tests/t-shape \
   tests/t-synth \
