@@ -308,6 +308,26 @@ enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		   unknown_option(g, name, "", strlen(name), err);
 }
 
+enum ar_status opt_set_list(struct opt_group *g, const char *name, char *const *value, size_t n,
+			    struct ar_err *err)
+{
+	struct opt_group *in = g;
+	const struct opt *o = opt_find(&in, name, err);
+	struct opt_list *old = o ? field(in, o) : NULL, was;
+	enum ar_status st = o ? AR_OK : AR_USAGE;
+
+	if (st)
+		return st;
+	was = *old; /* the values may be among them */
+	*old = (struct opt_list){ 0 };
+	in->given &= ~(1ull << (o - in->opts));
+	in->from_job &= ~(1ull << (o - in->opts));
+	for (size_t i = 0; i < n && !st; i++)
+		st = opt_set(g, name, value[i], err);
+	list_clear(&was);
+	return st;
+}
+
 enum ar_status opt_set_default(struct opt_group *g, const char *name, const char *value,
 			       struct ar_err *err)
 {

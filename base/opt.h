@@ -55,6 +55,9 @@ char *opt_trim(char *s);
 
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);
+/* Give a list n values in place of those that it has.  0: it is not given. */
+enum ar_status opt_set_list(struct opt_group *g, const char *name, char *const *value, size_t n,
+			    struct ar_err *err);
 /* Set options from "name=value,name=value", the form of a group inside of a value. */
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err);
 /* Set an option that was not given, and do not count it as given.  A name that is no option, or an

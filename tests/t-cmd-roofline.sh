@@ -20,6 +20,12 @@ ok 'a sparse method needs a density' fails 2 'give it with --density bfla=SHARE'
 	roofline --model llama-3.1-8b --method dense,bfla
 ok 'a density needs a method' fails 2 'no sparse method has this name' \
 	roofline --model llama-3.1-8b --density bfla=0.1
+ok '... each item of a list' fails 2 "density 'bfla=0.1' has no effect: no sparse method has" \
+	roofline --model llama-3.1-8b --method flashprefill --density flashprefill=0.3,bfla=0.1
+for bad in bfla=0.1, bfla=0.1,, bfla= bfla 0.1 bfla=0.1,flashprefill bfla=2 bfla=-1 bfla=nan bfla=0.1x; do
+	ok "a density is no '$bad'" fails 2 "^attnreplay: density '[^ ]*': want " \
+		roofline --model llama-3.1-8b --method bfla,flashprefill --density "$bad"
+done
 ok 'a capture tells the density' fails 2 'density has no effect with --capture' \
 	roofline --model niah-llama-14m --capture "$arc" --method bfla --density bfla=0.1
 ok 'options of captures need one' fails 2 'sample-layers has no effect without --capture' \
@@ -94,6 +100,57 @@ ok '... nor the only finished run' fails 2 'no run is done; costs need a finishe
 	"$ATTNREPLAY" run --backend cost --trace "$trace" --costs x.db
 roofline --model llama-3.1-8b --clock formula --db f.db >/dev/null 2>&1
 is 'the formula may be the clock' "$(value f.db 'SELECT clock FROM run')" cost
+
+# ---- densities of several methods ----
+
+two='bfla,flashprefill:alpha=0.2,sink=1'
+stored() { "$ATTNREPLAY" sql --format csv d.db "SELECT value FROM run_param WHERE run_id = $1 AND
+	key = 'density'" | tail -n 1; }
+roofline --model llama-3.1-8b --method $two --density bfla=0.2 \
+	--density flashprefill:alpha=0.2,sink=1=0.3 --db d.db >/dev/null
+roofline --model llama-3.1-8b --method $two --density bfla=0.2,flashprefill:alpha=0.2,sink=1=0.3 \
+	--db d.db >/dev/null
+is 'a list of densities is as options of one each, with commas in its methods' "$(stored 3)" "$(stored 1)"
+is '... also for the key of a run' "$(value d.db 'SELECT count(DISTINCT run_key) FROM run')" 2
+limit='search rate --slo ttft:p50:300ms --precision 0.1 --lowest 2 --highest 3'
+roofline_search() { # METHODS DENSITIES
+	"$ATTNREPLAY" $limit $plain --backend roofline --trace "$trace" --model llama-3.1-8b \
+		--method "$1" --density "$2"
+}
+curve() { awk '/(yes|no)$/' "$1"; }
+roofline_search dense,bfla,flashprefill bfla=0.2,flashprefill=0.3 >all
+for m in bfla=0.2 flashprefill=0.3; do roofline_search ${m%=*} $m; done >each
+is 'in a search each method takes its own' "$(curve all | tail -n "$(curve each | wc -l)")" \
+	"$(curve each)"
+"$ATTNREPLAY" $limit $plain --backend roofline --trace "$trace" --model llama-3.1-8b --db s.db \
+	--method dense,bfla,flashprefill --density bfla=0.2,flashprefill=0.3 >/dev/null
+is '... which its points store' "$("$ATTNREPLAY" sql --format csv s.db "SELECT DISTINCT m.value || ' ' ||
+	d.value AS x FROM run_param m LEFT JOIN run_param d ON d.run_id = m.run_id AND d.key = 'density'
+	WHERE m.key = 'method'" | tail -n +2)" '
+"bfla [""bfla=0.2""]"
+"flashprefill [""flashprefill=0.3""]"'
+ok 'a search refuses one of no method' fails 2 "density 'bfla=0.2' has no effect: no sparse method has" \
+	roofline_search dense,flashprefill bfla=0.2,flashprefill=0.3
+cat >d.sweep <<EOT
+trace = $trace
+requests = 2
+backend = roofline
+model = llama-3.1-8b
+method = [dense, flashprefill, "flashprefill,bfla"]
+density = flashprefill=0.3,bfla=0.2
+EOT
+sweep() { "$ATTNREPLAY" sweep "$@"; }
+is 'a point of a sweep has those of its own methods' \
+	"$(sweep d.sweep --plan | sed 's/.*--method //')" 'dense
+flashprefill --density flashprefill=0.3
+flashprefill,bfla --density flashprefill=0.3 --density bfla=0.2'
+is '... with which it runs' "$(sweep d.sweep --out d --all | tail -n 1)" \
+	'3 points: 3 done, 0 there already, 0 failed, 0 to do'
+is '... and is there then' "$(sweep d.sweep --out d --plan | cut -f 3 | sort -u)" 'done'
+sed 's/bfla=/bfl=/' d.sweep >bad.sweep
+ok 'a sweep refuses one of no method' says 2 \
+	"bad.sweep: density 'bfl=0.2' has no effect: no method of the file has this name; leave it out" \
+	"$ATTNREPLAY" sweep bad.sweep --count
 
 # ---- calibration ----
 

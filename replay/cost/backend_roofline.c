@@ -38,9 +38,9 @@ static const struct opt roofline_opts[] = {
 	  .help = "whose kernels to model: the ones here, or those of the policy's engine where "
 		  "the GPU has rates of them", .may_differ = true },
 	{ .name = "density", .type = OPT_LIST, .off = offsetof(struct roofline_options, density),
-	  .arg = "METHOD=SHARE",
-	  .help = "share of the (query, key) pairs that a sparse method computes; repeat the "
-		  "option for more methods",
+	  .arg = "METHOD=SHARE,...",
+	  .help = "share of the (query, key) pairs that a sparse method computes, for each method "
+		  "that needs one; the option may be repeated",
 	  .scope = RUN_DENSITY, .may_differ = true },
 	{ .name = "latent", .type = OPT_ENUM, .off = offsetof(struct roofline_options, latent),
 	  .arg = "FORM", .def = "auto", .choice = latent_forms,
@@ -52,13 +52,13 @@ static const struct opt roofline_opts[] = {
 
 /* ---- densities ---- */
 
-/* text: METHOD=SHARE; the method is named as it was given, or without its parameters. */
-static bool names(const char *text, const struct method *m)
+bool roofline_density_is_of(const char *text, const char *method)
 {
-	size_t n = (size_t)(strrchr(text, '=') - text);
+	const char *eq = strrchr(text, '=');
+	const size_t n = eq ? (size_t)(eq - text) : 0;
 
-	return !strncmp(text, m->name, n) &&
-	       (m->name[n] == 0 || (m->name[n] == ':' && !memchr(text, ':', n)));
+	return n && !strncmp(text, method, n) &&
+	       (method[n] == 0 || (method[n] == ':' && !memchr(text, ':', n)));
 }
 
 static enum ar_status parse_share(const char *text, double *share, struct ar_err *err)
@@ -81,7 +81,7 @@ static double known_density(const struct roofline_options *o, const struct metho
 	if (m->dense)
 		return 1;
 	for (size_t i = 0; i < o->density.n; i++)
-		if (names(o->density.v[i], m))
+		if (roofline_density_is_of(o->density.v[i], m->name))
 			num_real(strrchr(o->density.v[i], '=') + 1, &share);
 	if (share < 0 && !strcmp(method_prefill(m)->selector->name, "density"))
 		share = ((const struct density *)method_prefill(m)->param)->share;
@@ -113,8 +113,9 @@ enum ar_status roofline_check_density(const struct roofline_options *o, struct p
 		if (st)
 			return st;
 		for (size_t k = 0; k < n; k++)
-			used = used ||
-			       (!plan[k]->dense && names(o->density.v[i], plan_single(plan[k])));
+			used = used || (!plan[k]->dense &&
+					roofline_density_is_of(o->density.v[i],
+							       plan_single(plan[k])->name));
 		if (!used)
 			return ar_fail(
 				err, AR_USAGE,

@@ -17,6 +17,9 @@ struct roofline_options {
 
 extern const struct backend backend_roofline; /* its options are a struct roofline_options */
 
+/* Whether text, METHOD=SHARE, names the method as it was given, or without its parameters. */
+bool roofline_density_is_of(const char *text, const char *method);
+
 /* Check the options before anything runs.  AR_USAGE: the layers of one of the n plans run several
  * methods; a density is given for a method that is dense or that no plan has; or the density of a
  * sparse method is unknown: neither given, nor its own parameter, nor from a capture. */

@@ -531,6 +531,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 	if (!st && o->engine_args && !o->resumed)
 		st = run_engine_args(o, err);
 	if (!st)
+		st = run_options_split_densities(o, err);
+	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
 		st = slo_parse(&o->objectives, o->slo, false, err);

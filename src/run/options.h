@@ -120,6 +120,15 @@ enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, s
  * given that shapes results.  AR_DATA: the stored options cannot be read. */
 enum ar_status run_options_resume(struct run_options *o, struct ar_err *err);
 
+/* densities.c: of --density.  split: make an item of each METHOD=SHARE; run_options_parse() does.
+ * used: whether one of n methods has this one.  keep: leave out those of other methods than these
+ * n, as they are of other points. */
+const struct opt_list *run_options_densities(const struct run_options *o);
+enum ar_status run_options_split_densities(struct run_options *o, struct ar_err *err);
+bool run_options_density_used(const char *density, char *const *method, size_t n);
+enum ar_status run_options_keep_densities(struct run_options *o, char *const *method, size_t n,
+					  struct ar_err *err);
+
 /* The option struct of backend b. */
 const void *run_options_of(const struct run_options *o, const struct backend *b);
 /* Value of --costs; NULL: not given. */

@@ -273,6 +273,8 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 		setting[n++] = (struct run_setting){ "backend", s->backend->name };
 	snprintf(what, sizeof what, "%s %s", s->kind->name, text);
 	st = search_parse(s, &r, setting, err);
+	if (!st && base->in.plan)
+		st = run_options_keep_densities(&r.session.o, &base->in.plan[u->i]->name, 1, err);
 	if (!st && s->kind->scales)
 		st = set_rate(s, &r, err);
 	if (!st)

@@ -12,13 +12,54 @@
 #include "profiler/store/store.h"
 #include "src/tune/match.h"
 
+/* The methods of all points. */
+static enum ar_status file_methods(const struct sweep *s, struct texts *out, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < s->n_line; i++)
+		for (size_t k = 0; k < s->line[i].value.n && !st; k++) {
+			const struct sweep_line *l = &s->line[i];
+			struct texts some = { 0 };
+
+			if (strcmp(l->name.v[k % l->name.n], "method"))
+				continue;
+			st = method_split(l->value.v[k], &some.v, &some.n, err);
+			for (size_t j = 0; j < some.n && !st; j++)
+				st = texts_add(out, some.v[j], strlen(some.v[j]), err);
+			texts_release(&some);
+		}
+	return st;
+}
+
+/* A density that is of no point is a mistake. */
+static enum ar_status check_densities(struct sweep_base *b, struct ar_err *err)
+{
+	const struct opt_list *density = run_options_densities(&b->o);
+	struct texts method = { 0 };
+	enum ar_status st = run_options_split_densities(&b->o, err);
+
+	if (!st)
+		st = file_methods(&b->file, &method, err);
+	for (size_t i = 0; i < density->n && !st; i++)
+		if (!run_options_density_used(density->v[i], method.v, method.n))
+			st = ar_fail(err, AR_USAGE,
+				     "%s: density '%s' has no effect: no method of the file has "
+				     "this name; leave it out",
+				     b->file.path, density->v[i]);
+	texts_release(&method);
+	return st;
+}
+
 enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const char *version,
 			       struct ar_err *err)
 {
 	enum ar_status st = run_options_init(&b->o, true, err);
 
 	b->version = version;
-	return st ? st : sweep_load(&b->file, path, b->o.group, err);
+	if (!st)
+		st = sweep_load(&b->file, path, b->o.group, err);
+	return st ? st : check_densities(b, err);
 }
 
 void sweep_base_release(struct sweep_base *b)
@@ -26,6 +67,43 @@ void sweep_base_release(struct sweep_base *b)
 	sweep_release(&b->file);
 	key_inputs_release(&b->inputs);
 	run_options_release(&b->o);
+}
+
+/* ---- densities ---- */
+
+/* Remove the options of this name, and their values. */
+static void remove_option(struct texts *args, const char *option)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < args->n; i++) {
+		if (strcmp(args->v[i], option)) {
+			args->v[n++] = args->v[i];
+			continue;
+		}
+		free(args->v[i++]);
+		free(args->v[i]);
+	}
+	args->n = n;
+}
+
+/* A file has the densities of the methods of all points: leave the point its own. */
+static enum ar_status own_densities(struct sweep_point *p, struct ar_err *err)
+{
+	static const char option[] = "--density";
+	const struct opt_list *density = run_options_densities(&p->o);
+	enum ar_status st;
+
+	if (!density->n)
+		return AR_OK;
+	st = run_options_keep_densities(&p->o, p->method.v, p->method.n, err);
+	remove_option(&p->args, option);
+	for (size_t i = 0; i < density->n && !st; i++) {
+		st = texts_add(&p->args, option, strlen(option), err);
+		if (!st)
+			st = texts_add(&p->args, density->v[i], strlen(density->v[i]), err);
+	}
+	return st;
 }
 
 /* ---- keys ---- */
@@ -109,6 +187,8 @@ enum ar_status sweep_point_open(struct sweep_point *p, struct sweep_base *b, siz
 		st = run_options_check(&p->o, backend_find(p->o.backend), err);
 	if (!st)
 		st = list_methods(p, err);
+	if (!st)
+		st = own_densities(p, err);
 	if (!st)
 		st = assume_gpu(p, err);
 	if (!st)
