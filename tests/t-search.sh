@@ -93,15 +93,18 @@ grep -A 2 ' method$' out >summary
 is 'the costs of several runs are a line each' "$(awk 'NR > 1 { print $3, $4, $5 }' summary)" \
 	'dense of costs.db:1
 compact-fp of costs.db:2'
-ok '... with its ratio to dense' awk 'NR == 2 && $2 != "1.000" { exit 1 }
-	NR == 3 && $2 < 2 { exit 1 }' summary
-search rate $limit $one --backend cost --costs costs.db:2,1 >other
-is '... whatever their order' "$(awk '/^limits/ { p = 1 } p' other | sort)" \
-	"$(awk '/^limits/ { p = 1 } p' out | sort)"
+ok '... with its speed-up over the first' awk 'NR == 2 && $2 != "1.000x" { exit 1 }
+	NR == 3 && $2 + 0 < 2 { exit 1 }' summary
+search rate $limit $one --backend cost --costs costs.db:2,1 --json other.json >other
+is '... which JSON has unrounded' "$(grep -o '"speedup":[[:space:]]*[0-9.]*' other.json |
+	sed 's/.*:[[:space:]]*//' | cut -c 1-6 | tr '\n' ' ')" "1 $(awk 'NR == 2 { c = $1 } NR == 3 { print substr(c / $1, 1, 6) }' summary) "
+rate_of() { sed -n "s/^$1 of costs.db:.: //p" "$2"; }
+is '... whatever their order' "$(rate_of dense other; rate_of compact-fp other)" \
+	"$(rate_of dense out; rate_of compact-fp out)"
 search rate $limit $small --requests 4 --cost-fixed 10ms --precision 1 --lowest 60 --highest 240 \
 	--method dense,compact-fp >out 2>&1
 is 'methods run on a backend, too' "$(grep -A 3 ' method$' out | tail -n +2)" \
-	"$(printf '%12s%10s  %s\n' 120 1.000 dense 120 1.000 compact-fp)"
+	"$(printf '%12s%10s  %s\n' 120 1.000x dense 120 1.000x compact-fp)"
 "$ATTNREPLAY" run $cpu --db again.db >out 2>&1
 repeat="$one --backend cost --costs again.db:1 --db again.db"
 search rate --slo ttft:p99:10s $repeat --lowest 50 --highest 100 --precision 1 >out

@@ -77,6 +77,8 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 
 /* search_json.c: the document of --json, owned by the caller.  NULL: no memory. */
 cJSON *search_json(const struct search *s);
+/* The rate of u over that of the first subject; NaN: one of them is not known. */
+double search_speedup(const struct search *s, const struct subject *u);
 
 /* search_print.c: the columns of a curve for limits with a percentile; notes on how far they can be
  * trusted. */

@@ -47,6 +47,16 @@ static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 	       add_latencies(o, &s->slo, &p->f);
 }
 
+/* A rate that only the end of the search bounds has none. */
+double search_speedup(const struct search *s, const struct subject *u)
+{
+	const struct subject *first = s->subject;
+
+	return first->best && u->best && first->failed > 0 && u->failed > 0 ?
+		       u->best->x / first->best->x :
+		       NAN;
+}
+
 static bool add_subject(cJSON *all, const struct search *s, const struct subject *u)
 {
 	cJSON *o = cJSON_CreateObject(), *points;
@@ -58,7 +68,8 @@ static bool add_subject(cJSON *all, const struct search *s, const struct subject
 		    json_add(o, "best",
 			     u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
 		    json_add(o, "failed",
-			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull());
+			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull()) &&
+		    json_add_real(o, "speedup", search_speedup(s, u));
 
 	points = done ? cJSON_AddArrayToObject(o, "points") : NULL;
 	done = points;

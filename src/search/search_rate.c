@@ -155,22 +155,17 @@ static void rate_verdict(const struct search *s, const struct subject *u)
 		       p->f.done_per_s);
 }
 
-static void print_ratio(const struct subject *u, const struct subject *dense)
+static void print_speedup(double x)
 {
-	if (dense && dense->best && u->best && u->failed > 0 && dense->failed > 0)
-		printf("%10.3f", u->best->x / dense->best->x);
-	else
+	if (isnan(x))
 		printf("%10s", "-");
+	else
+		printf("%9.3fx", x);
 }
 
 static void rate_summary(const struct search *s)
 {
-	const struct subject *dense = NULL;
-
-	for (size_t i = 0; i < s->n_subject && !dense; i++)
-		if (s->subject[i].dense)
-			dense = &s->subject[i];
-	printf("\n%12s%10s  method\n", "rate /s", "to dense");
+	printf("\n%12s%10s  method\n", "rate /s", "speed-up");
 	for (size_t i = 0; i < s->n_subject; i++) {
 		const struct subject *u = &s->subject[i];
 		char text[RATE_CHARS], more[RATE_CHARS + 3];
@@ -178,7 +173,7 @@ static void rate_summary(const struct search *s)
 		snprintf(more, sizeof more, "%s%s", u->failed > 0 || !u->best ? "" : ">=",
 			 u->best ? rate_text(u->best->x, text) : "none");
 		printf("%12s", more);
-		print_ratio(u, dense);
+		print_speedup(search_speedup(s, u));
 		fputs("  ", stdout);
 		search_print_name(u);
 		putchar('\n');
