@@ -44,6 +44,7 @@ static const struct opt report_opts[] = {
 
 /* The runs to report: the operands, with room for a baseline after them. */
 struct sources {
+	struct opt_list operand; /* with the databases of folders */
 	struct store_source *v;
 	size_t n;
 	int64_t baseline;	    /* of a single database; 0: none */
@@ -80,11 +81,15 @@ static enum ar_status add_baseline(struct sources *s, char *text, struct ar_err 
 static enum ar_status parse_sources(struct sources *s, int argc, char **argv,
 				    const struct report_args *a, struct ar_err *err)
 {
-	s->v = calloc((size_t)argc + 1, sizeof *s->v);
+	enum ar_status st = source_expand(&s->operand, argv, (size_t)argc, err);
+
+	if (st)
+		return st;
+	s->n = s->operand.n;
+	s->v = calloc(s->n + 1, sizeof *s->v);
 	if (!s->v)
 		return ar_nomem(err);
-	s->n = (size_t)argc;
-	source_parse(s->v, argv, s->n);
+	source_parse(s->v, s->operand.v, s->n);
 	if (a->run && (s->n > 1 || s->v->run))
 		return ar_fail(err, AR_USAGE, "--run is for one database; write %s:RUN instead",
 			       s->v->path);
@@ -178,6 +183,7 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = report_sources(&s, &a, &files, err);
 	free(s.v);
+	source_release(&s.operand);
 	opt_release(g);
 	return st;
 }
@@ -193,7 +199,7 @@ static void cmd_report_options(void (*show)(const struct opt_group *, FILE *), F
 
 const struct cmd cmd_report = {
 	.name = "report",
-	.usage = "[OPTION]... DB[:RUN]...",
+	.usage = "[OPTION]... DB[:RUN]|FOLDER...",
 	.title = "summarise and compare runs of one or more databases",
 	.run = cmd_report_run,
 	.options = cmd_report_options,

@@ -71,6 +71,19 @@ is 'all points run' "$(sweep four.sweep --out out --all --jobs 2 | sort)" \
 2: $(key four.sweep 2) done
 3: $(key four.sweep 3) done
 4 points: 2 done, 2 there already, 0 failed, 0 to do"
+mkdir empty
+cp "out/$(key four.sweep 0).db" empty/a.failed.db
+touch empty/.db empty/.x.db empty/a.log
+ok 'a folder without databases is named' says 3 'empty: no database NAME.db in this folder; name a '\
+'database, or the folder of a sweep' "$ATTNREPLAY" report empty
+cp empty/a.failed.db out
+"$ATTNREPLAY" report out/ >folder
+is 'the folder of a sweep is reported as its databases' "$(cat folder)" \
+	"$(rm out/a.failed.db; "$ATTNREPLAY" report out/*.db)"
+is '... beside others' "$("$ATTNREPLAY" report out "out/$(key four.sweep 0).db:1" --format json |
+	grep -c '"latency"')" 1
+ok '... and has several, for options of one' fails 2 '^attnreplay: --run is for one database' \
+	"$ATTNREPLAY" report out --run 1
 sum() { cat "$1"/*.db | sha256sum; }
 before=$(sum out)
 is 'a second call does nothing' "$(sweep four.sweep --out out --all | tail -1)" \
