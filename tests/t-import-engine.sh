@@ -99,7 +99,7 @@ ok '... and no other engine' not 'mine-1'
 "$ATTNREPLAY" report --run 4 "$db" >"$tmp/report"
 ok '--run of another run has none' not '^Error against an engine'
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
-ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,-33.3333[0-9]*,[-.0-9]*,[-.0-9]*,1,,30,20,20,20$'
+ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,-33.3333[0-9]*,,,1,,30,20,20,20$'
 "$ATTNREPLAY" report --format json "$db" >"$tmp/report"
 ok 'as JSON' says '"error_percent": -33.3333[0-9]*, .*"passes": 1, "spread_percent": null, "engine_ms": 30, "run_ms": 20, "run_min": 20, "run_max": 20'
 
@@ -144,17 +144,25 @@ sed 's/"async":false/"async":true/' "$tmp/log.jsonl" >"$tmp/async.jsonl"
 import "$tmp/async.jsonl" --db "$db" >"$tmp/.out"
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
 ok 'passes of an engine are one row, with their spread' \
-	says '^2,1,vllm-0.24.0,ttft,p50,-38.46[0-9]*,[-.0-9]*,[-.0-9]*,2,15.38[0-9]*,32.5,20,20,20$'
+	says '^2,1,vllm-0.24.0,ttft,p50,-38.46[0-9]*,,,2,15.38[0-9]*,32.5,20,20,20$'
 ok '... of each figure' says '^2,1,vllm-0.24.0,tpot,p50,.*,2,[.0-9]*,[.0-9]*,20,20,20$'
 ok '... an engine of other options is another' says '^2,4,vllm-0.24.0,ttft,p50,-33.33'
 ok '... whose iterations are planned in another way' says '^2,4,decodes,[0-9]*,0,,,,,,$'
 "$ATTNREPLAY" report --format markdown "$db" >"$tmp/report"
-ok 'the verdict has it in a sentence' says '^- Against vllm-0.24.0, run 1: TTFT p50 -38.5 % .*its passes 15.4 %; .* iterations [0-9.]* % in the mean, which goes with longest decode most\.$'
+ok 'the verdict has it in a sentence' says '^- Against vllm-0.24.0, run 1: TTFT p50 -38.5 %, its passes 15.4 %; .* iterations [0-9.]* % in the mean, which goes with longest decode most\.$'
 
 "$ATTNREPLAY" report --html "$tmp/report" "$db"
-ok '... the page, too' says '<li>Against vllm-0.24.0, run 1: TTFT p50 -38.5 % '
+ok '... the page, too' says '<li>Against vllm-0.24.0, run 1: TTFT p50 -38.5 %, '
 ok '... with a chart of iterations' \
 	says '<title>iteration 0 of the engine: 600 tokens of 1 requests, 39.000 ms; alike 20.000 ms'
+
+# Medians of 30, 35 and 38 ms; their logarithms have the mean 3.53138 and the deviation 0.12000.  So
+# the mean error is 20 / 34.17100, and 4.303 standard errors of three passes are 0.29813.
+sed 's/"first_token":0.04,/"first_token":0.056,/' "$tmp/log.jsonl" >"$tmp/third.jsonl"
+import "$tmp/third.jsonl" --db "$db" >"$tmp/.out"
+"$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
+ok 'three passes are a sample: t interval' \
+	says '^2,1,vllm-0.24.0,ttft,p50,-42.857[0-9]*,-56.559[0-9]*,-21.141[0-9]*,3,22.857[0-9]*,35,20,20,20$'
 
 # Rounds of 10, 20, 10 and 10 ms, the last without a batch: iterations of 30, 10 and 10 ms.
 cat >"$tmp/ahead.jsonl" <<'E'

@@ -143,7 +143,8 @@ static void test_views(void)
 
 	is_value(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'", 0,
 		 "the file has no views");
-	change(path, "UPDATE run SET energy_mj = 1, energy_ns = 1, energy_idle_mw = 1;"
+	change(path, "UPDATE run SET clock = 'engine' WHERE run_id = 3;"
+		     "UPDATE run SET energy_mj = 1, energy_ns = 1, energy_idle_mw = 1;"
 		     "INSERT INTO run_layer VALUES(1, 0, 'full', 1, 1, 1, 1, 1);"
 		     "INSERT INTO layer_phase VALUES(1, 0, 1, 1, 1)");
 	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
@@ -439,6 +440,38 @@ static void test_baseline(void)
 		 "also request by request");
 }
 
+/* Passes 1 to 3, two of the same log; 4 has other options, 5 is aborted, 6 a replay. */
+static void test_passes(void)
+{
+	static const char *const logs[] = {
+		"a", "b", "a", "a\",\"async\":true,\"x\":\"", "a", "a"
+	};
+	const char *path = in_dir("passes.db");
+	struct store *s = open_store(path);
+	char options[64];
+
+	for (int i = 0; i < 6; i++) {
+		struct sample_run r = case_dense;
+
+		snprintf(options, sizeof options, "{\"log\":\"%s\"}", logs[i]);
+		r.options = options;
+		write_run(s, &r);
+	}
+	store_close(s, NULL);
+	change(path, "UPDATE run SET clock = 'engine' WHERE run_id < 6;"
+		     "UPDATE run SET status = 'aborted' WHERE run_id = 5");
+	is_value(path,
+		 "SELECT count(*) = 3 AND max(first_id) = 1 AND min(passes) = 3 FROM v_pass "
+		 "WHERE run_id < 4",
+		 1, "passes have the same options but for their logs");
+	is_value(path, "SELECT first_id FROM v_pass WHERE run_id = 4", 4, "... others are alone");
+	is_value(path, "SELECT count(*) FROM v_pass", 4, "... and replays are none");
+	change(path,
+	       "UPDATE request_outcome SET output_tokens = 7 WHERE run_id = 2 AND req_no = 0");
+	is_value(path, "SELECT passes FROM v_pass WHERE run_id = 1", 2,
+		 "passes have requests of the same lengths");
+}
+
 static enum ar_status write_once(sqlite3 *db, const struct report_writer *w, struct ar_err *err)
 {
 	struct document d = { .writer = w, .f = fopen("/dev/null", "w") };
@@ -490,6 +523,7 @@ static void write_rows(void)
 
 	write_run(s, &case_dense);
 	write_run(s, &case_sparse);
+	write_run(s, &case_sparse);
 	store_close(s, NULL);
 }
 
@@ -509,6 +543,7 @@ int main(void)
 	test_distribution_faults("SELECT distribution(x) FROM " WAVE);
 	test_distribution_faults("SELECT distribution(x, 1) FROM " WAVE);
 	test_baseline();
+	test_passes();
 	test_writer_faults();
 	case_end();
 	return done_testing();

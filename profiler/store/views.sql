@@ -411,6 +411,23 @@ CREATE TEMP VIEW v_steady AS
       ELSE 'steady' END AS why FROM figure)
     JOIN run USING(run_id) LEFT JOIN method me USING(method_id);
 
+-- Passes of an engine: runs of one engine with the same options over the same requests.
+CREATE TEMP VIEW v_pass AS
+  SELECT run_id, min(run_id) OVER same AS first_id, count(*) OVER same AS passes
+  FROM (SELECT run_id, backend, json_remove(options, '$.log') AS options, count(*) AS requests,
+      total((req_no + 1) * prompt_tokens) AS prompts, total((req_no + 1) * output_tokens) AS outputs
+    FROM run JOIN request_outcome USING(run_id) WHERE clock = 'engine' AND status = 'done'
+    GROUP BY run_id)
+  WINDOW same AS (PARTITION BY backend, options, requests, prompts, outputs);
+
+-- The t value that leaves 2.5 % beyond it, by degrees of freedom; of more it is that of 30.
+CREATE TEMP VIEW t_value AS
+  SELECT column1 AS freedom, column2 AS t FROM (VALUES (1, 12.706), (2, 4.303), (3, 3.182),
+    (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262), (10, 2.228),
+    (11, 2.201), (12, 2.179), (13, 2.160), (14, 2.145), (15, 2.131), (16, 2.120), (17, 2.110),
+    (18, 2.101), (19, 2.093), (20, 2.086), (21, 2.080), (22, 2.074), (23, 2.069), (24, 2.064),
+    (25, 2.060), (26, 2.056), (27, 2.052), (28, 2.048), (29, 2.045), (30, 2.042));
+
 -- A run and its dense baseline, if both are done.
 CREATE TEMP VIEW v_pair AS
   SELECT r.run_id, b.run_id AS base_id FROM run r JOIN run b ON b.run_id = r.baseline_run_id

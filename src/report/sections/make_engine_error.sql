@@ -1,39 +1,42 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The error of each percentile, of medians over the replay's repeats and the engine's passes.  Its
--- interval is of the ratio of percentiles over the requests of all of them, by a paired bootstrap.  The
--- spread is what lies between the engine's own passes.
+-- interval takes the logarithms of passes and of repeats for normal: Welch's t interval of the
+-- difference of their means.  Fewer than 3 passes have none.  A single replay adds no spread.
 CREATE TEMP TABLE engine_error AS
-WITH served AS MATERIALIZED (
-  SELECT first_id, first_engine, a.req_no, column1 AS metric,
-    iif(column1 = 'ttft', a.ttft_ns, a.tpot_ns) AS p, iif(column1 = 'ttft', b.ttft_ns, b.tpot_ns) AS e
-  FROM engine_pair x JOIN request_outcome a ON a.run_id = x.run_id AND a.outcome = 'ok'
-    JOIN request_outcome b ON b.run_id = engine_id AND b.req_no = a.req_no AND b.outcome = 'ok'
-    JOIN (VALUES ('ttft'), ('tpot'))),
+WITH each AS MATERIALIZED (
+    SELECT first_id, first_engine, metric, at, engine, id,
+      CASE at WHEN 'p50' THEN p50 WHEN 'p90' THEN p90 ELSE p99 END AS x
+    FROM (
+      SELECT DISTINCT first_id, first_engine, 0 AS engine, run_id AS id FROM engine_pair
+      UNION ALL
+      SELECT DISTINCT first_id, first_engine, 1, engine_id FROM engine_pair)
+      JOIN latency l ON l.run_id = id
+      JOIN (SELECT column1 AS at FROM (VALUES ('p50'), ('p90'), ('p99')))
+    WHERE metric IN ('ttft', 'tpot')),
+  side AS (
+    SELECT first_id, first_engine, metric, at, engine, n, x, x_min, x_max, mean,
+      iif(n > 1, square / (n - 1) / n, 0.0) AS var
+    FROM (
+      SELECT first_id, first_engine, metric, at, engine, count(*) AS n, median(x) AS x,
+        min(x) AS x_min, max(x) AS x_max, avg(ln(x)) AS mean,
+        max(sum(ln(x) * ln(x)) - sum(ln(x)) * avg(ln(x)), 0.0) AS square
+      FROM each
+      GROUP BY first_id, first_engine, metric, at, engine)),
+  error AS (
+    SELECT first_id, first_engine, metric, at, p.x AS p, p.x_min AS p_min, p.x_max AS p_max,
+      e.x AS e, e.x_min AS e_min, e.x_max AS e_max, e.n AS passes, p.mean - e.mean AS mean,
+      sqrt(p.var + e.var) AS deviation, max(1, min(30, CAST((p.var + e.var) * (p.var + e.var)
+        / (p.var * p.var / max(p.n - 1, 1) + e.var * e.var / max(e.n - 1, 1)) AS INTEGER)))
+        AS freedom
+    FROM side p JOIN side e USING(first_id, first_engine, metric, at)
+    WHERE NOT p.engine AND e.engine),
   bounds AS (
-    SELECT first_id, first_engine, metric, ratio_interval(req_no, p, e) AS p50,
-      ratio_interval(req_no, p, e, 90) AS p90, ratio_interval(req_no, p, e, 99) AS p99
-    FROM served
-    GROUP BY first_id, first_engine, metric),
-  each AS (
-    SELECT first_id, first_engine, engine_id, x.run_id, b.metric, column1 AS at,
-      CASE column1 WHEN 'p50' THEN b.p50 WHEN 'p90' THEN b.p90 ELSE b.p99 END AS e,
-      CASE column1 WHEN 'p50' THEN a.p50 WHEN 'p90' THEN a.p90 ELSE a.p99 END AS p
-    FROM engine_pair x JOIN latency a ON a.run_id = x.run_id
-      JOIN latency b ON b.run_id = engine_id AND b.metric = a.metric
-      JOIN (VALUES ('p50'), ('p90'), ('p99'))
-    WHERE a.metric IN ('ttft', 'tpot')),
-  errors AS (
-    SELECT first_id, first_engine, metric, at, median(e) AS e, min(e) AS e_min, max(e) AS e_max,
-      count(DISTINCT engine_id) AS passes, median(p) AS p, min(p) AS p_min, max(p) AS p_max
-    FROM each
-    GROUP BY first_id, first_engine, metric, at)
+    SELECT *, exp(mean - t * deviation) AS lo, exp(mean + t * deviation) AS hi
+    FROM error LEFT JOIN t_value USING(freedom))
 SELECT first_id AS run, first_engine AS engine_run, backend AS engine, metric, at,
   100.0 * (p - e) / nullif(e, 0) AS error_percent,
-  100 * (json_extract(ratio, '$[1]') - 1) AS error_lo,
-  100 * (json_extract(ratio, '$[2]') - 1) AS error_hi,
+  iif(passes > 2 AND p / e BETWEEN lo AND hi, 100 * (lo - 1), NULL) AS error_lo,
+  iif(passes > 2 AND p / e BETWEEN lo AND hi, 100 * (hi - 1), NULL) AS error_hi,
   passes, iif(passes > 1, 100.0 * (e_max - e_min) / nullif(e, 0), NULL) AS spread_percent,
   e AS engine_ms, p AS run_ms, p_min AS run_min, p_max AS run_max
-FROM (
-  SELECT *, CASE at WHEN 'p50' THEN p50 WHEN 'p90' THEN p90 ELSE p99 END AS ratio
-  FROM errors LEFT JOIN bounds USING(first_id, first_engine, metric))
-  JOIN run ON run_id = first_engine
+FROM bounds JOIN run ON run_id = first_engine
