@@ -12,12 +12,15 @@
 #include "src/cmd.h"
 
 struct merge_args {
+	char *output;
 	bool no_key, failed, verify;
 };
 
 #define OFF(member) offsetof(struct merge_args, member)
 /* clang-format off */
 static const struct opt merge_opts[] = {
+	{ .name = "output", .type = OPT_STR, .off = OFF(output), .arg = "FILE", .letter = 'o',
+	  .help = "database to add the runs to, in place of the first operand" },
 	{ .name = "no-key", .type = OPT_FLAG, .off = OFF(no_key),
 	  .help = "also add runs without a key, again at each call; older versions stored none" },
 	{ .name = "failed", .type = OPT_FLAG, .off = OFF(failed),
@@ -86,26 +89,41 @@ static enum ar_status merge(const char *out, char **in, int n, const struct merg
 	return st ? st : close_st;
 }
 
+static enum ar_status check_files(const char *out, char **in, int n, struct ar_err *err)
+{
+	bool same = false;
+	enum ar_status st = AR_OK;
+
+	if (!out || n < 1)
+		return ar_fail(err, AR_USAGE,
+			       "want a database to write and one or more to read; try "
+			       "'attnreplay merge --help'");
+	for (int i = 0; i < n && !st && !same; i++)
+		st = outfile_same(out, in[i], &same, err);
+	if (!st && same)
+		st = ar_fail(err, AR_USAGE, "%s: given as output and as input; name another file",
+			     out);
+	return st;
+}
+
 static enum ar_status cmd_merge_run(int argc, char **argv, struct ar_err *err)
 {
 	struct merge_args a = { 0 };
 	struct opt_group g[] = { { .opts = merge_opts, .base = &a }, { .opts = NULL } };
-	bool same = false;
+	const char *out;
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
-	if (!st && argc < 2)
-		st = ar_fail(err, AR_USAGE,
-			     "want a database to write and one or more to read; try "
-			     "'attnreplay merge --help'");
-	for (int i = 1; i < argc && !st && !same; i++)
-		st = outfile_same(argv[0], argv[i], &same, err);
-	if (!st && same)
-		st = ar_fail(err, AR_USAGE, "%s: given as output and as input; name another file",
-			     argv[0]);
+	out = a.output;
+	if (!st && !out && argc) {
+		out = *argv++;
+		argc--;
+	}
 	if (!st)
-		st = merge(argv[0], argv + 1, argc - 1, &a, err);
+		st = check_files(out, argv, argc, err);
+	if (!st)
+		st = merge(out, argv, argc, &a, err);
 	opt_release(g);
 	return st;
 }
@@ -119,7 +137,7 @@ static void cmd_merge_options(void (*show)(const struct opt_group *, FILE *), FI
 
 const struct cmd cmd_merge = {
 	.name = "merge",
-	.usage = "[OPTION]... OUT IN...",
+	.usage = "[OPTION]... -o OUT IN...\n[OPTION]... OUT IN...",
 	.title = "put the runs of several databases into one",
 	.run = cmd_merge_run,
 	.options = cmd_merge_options,

@@ -59,4 +59,9 @@ echo x >a.file
 ok 'a call that is refused makes no output' no_output
 ok 'an output that cannot be made is named' fails 1 'none/x.db: unable to open' merge none/x.db a.db
 ok 'one database is wrong usage' fails 2 'want a database to write' merge a.db
+ok '... so is an output alone' fails 2 'want a database to write' merge -o x.db
+ok '... and no database' fails 2 'want a database to write' merge
+is 'the output may be an option' "$(merge a.db --no-key --output o.db && runs o.db)" \
+	"$(merge --no-key out2.db a.db && runs out2.db)"
+ok '... which is no input' fails 2 '^attnreplay: o.db: given as output and as input' merge -o o.db a.db o.db
 finish
