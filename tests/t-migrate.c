@@ -79,7 +79,8 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command, state;
-	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest;
+	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest,
+		replicates;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -110,6 +111,8 @@ static int64_t whole_version(void)
 			 "'gpu_share', 'engine_defaults')") == 7;
 	longest = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 			  "WHERE name = 'longest_decode'");
+	replicates = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('resampling', "
+			     "'replicate', 'replicate_latency')") == 3;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -123,14 +126,15 @@ static int64_t whole_version(void)
 			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
 			       evals == (version >= 12) && drops == (version >= 11) &&
 			       state == (version >= 11 ? 3 : 0) && layers == (version >= 13) &&
-			       memory == (version >= 14) && longest == (version >= 15) ?
+			       memory == (version >= 14) && longest == (version >= 15) &&
+			       replicates == (version >= 16) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[16] = { 0 }, bad = 0;
+	int n[17] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -144,11 +148,11 @@ static void test_ends(bool kill_it, const char *what)
 		n[version < 5 ? 0 : version]++;
 	}
 	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
-		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0 && n[15] > 0,
+		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0 && n[15] > 0 && n[16] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
 	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times), 14 "
-	   "(%d times) or 15 (%d times), never between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15]);
+	   "(%d times), 15 (%d times) or 16 (%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15], n[16]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -235,9 +239,12 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
+#define DROP_16 \
+	"DROP TABLE resampling; DROP TABLE replicate; DROP TABLE replicate_latency;" \
+	"DELETE FROM schema_log WHERE version > 15; PRAGMA user_version = 15;"
 #define DROP_15 \
-	"ALTER TABLE iteration DROP COLUMN longest_decode;" \
-	"DELETE FROM schema_log WHERE version > 14; PRAGMA user_version = 14;"
+	DROP_16 "ALTER TABLE iteration DROP COLUMN longest_decode;" \
+		"DELETE FROM schema_log WHERE version > 14; PRAGMA user_version = 14;"
 #define DROP_14 \
 	DROP_15 "ALTER TABLE run DROP COLUMN n_params;" \
 		"ALTER TABLE run DROP COLUMN weight_bytes;" \
@@ -253,7 +260,24 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 14: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 15: undo the last migration. */
+static void test_version_15(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_16);
+	is_int(whole_version(), 15, "a file of version 15 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM v_interval WHERE metric = 'ttft' AND percentile = 50 "
+		       "AND x > 0 AND lo IS NULL AND hi IS NULL AND reason IS NOT NULL"),
+	       3, "... and read with figures that have no intervals, and why");
+	sqlite3_close(db);
+	migrate(15);
+}
+
+/* Turn a.db, of this version, into a file of version 14. */
 static void test_version_14(void)
 {
 	struct ar_err err = { 0 };
@@ -400,6 +424,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_15();
 	test_version_14();
 	test_version_13();
 	test_version_12();

@@ -133,6 +133,15 @@ static int count_views(void)
 	return n;
 }
 
+/* Replicates 0 ... 40 of a run, whose latencies are as many ms, over a divisor. */
+#define REPLICATES(run, key, by) \
+	"INSERT INTO resampling VALUES(" #run ", 41, 'request', 2, 1, " #key \
+	", 0, 0, 0, 0, 9, 0, " \
+	"NULL); INSERT INTO replicate_latency SELECT " #run ", value, 'ttft', value * 1e6 / " #by \
+	", value * 1e6 / " #by ", value * 1e6 / " #by " " \
+	"FROM (WITH RECURSIVE n(value) AS (SELECT 0 UNION ALL SELECT value + 1 FROM n " \
+	"WHERE value < 40) SELECT value FROM n);"
+
 static void test_views(void)
 {
 	const char *path = in_dir("rows.db");
@@ -146,7 +155,8 @@ static void test_views(void)
 	change(path, "UPDATE run SET clock = 'engine' WHERE run_id = 3;"
 		     "UPDATE run SET energy_mj = 1, energy_ns = 1, energy_idle_mw = 1;"
 		     "INSERT INTO run_layer VALUES(1, 0, 'full', 1, 1, 1, 1, 1);"
-		     "INSERT INTO layer_phase VALUES(1, 0, 1, 1, 1)");
+		     "INSERT INTO layer_phase VALUES(1, 0, 1, 1, 1);" REPLICATES(1, 7, 1)
+			     REPLICATES(2, 7, 2));
 	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
 	ok(!sqlite3_exec(db, store_views, NULL, NULL, NULL), "anybody can make them");
 	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_temp_schema WHERE type = 'view'", -1,
@@ -165,6 +175,69 @@ static void test_views(void)
 	is_int(n, count_views(), "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
+}
+
+static void ends(const char *path, const char *of, double lo, double hi, const char *what)
+{
+	char sql[256];
+
+	snprintf(sql, sizeof sql, "SELECT lo FROM %s", of);
+	is_value(path, sql, lo, what);
+	snprintf(sql, sizeof sql, "SELECT hi FROM %s", of);
+	is_value(path, sql, hi, what);
+}
+
+#define TTFT(run) "v_interval WHERE run_id = " #run " AND metric = 'ttft' AND percentile = 50"
+#define SPEEDUP "v_speedup WHERE run_id = 2 AND metric = 'ttft' AND percentile = 50"
+
+/* Places 1 and 39 of 0 ... 40 are the ends of 95 %. */
+static void test_intervals(void)
+{
+	const char *path = in_dir("intervals.db");
+	struct store *s = open_store(path);
+
+	write_run(s, &case_dense);
+	write_run(s, &case_sparse);
+	store_close(s, NULL);
+	is_value(path, "SELECT lo IS NULL AND reason = 'the run has no replicates' FROM " TTFT(1),
+		 1, "without replicates there is no interval");
+	change(path, REPLICATES(1, 7, 1) REPLICATES(2, 7, 2));
+	ends(path, TTFT(1), 1, 39, "the interval of a percentile");
+	ends(path, TTFT(2), 0.5, 19.5, "of another run");
+	ends(path, SPEEDUP, 2, 2, "replicates are compared one by one");
+	is_value(path, "SELECT speedup FROM " SPEEDUP, 2, "as the runs are");
+	change(path, "UPDATE resampling SET cost_error = 0.5 WHERE run_id = 1");
+	ends(path, TTFT(1), 1 / 1.5, 39 * 1.5, "an error of the costs makes it wider");
+	ends(path, SPEEDUP, 2 / 1.5, 2 * 1.5, "of the baseline's, too");
+	change(path, "UPDATE resampling SET draw_key = 8 WHERE run_id = 1");
+	is_value(path, "SELECT lo IS NULL AND reason LIKE '%other resamples' FROM " SPEEDUP, 1,
+		 "other resamples are not compared");
+	change(path, "UPDATE replicate_latency SET p50 = p50 + 1e9 WHERE run_id = 1");
+	is_value(path, "SELECT lo IS NULL AND reason LIKE '%bursts are longer%' FROM " TTFT(1), 1,
+		 "a figure outside of its interval has none");
+	change(path, "UPDATE resampling SET reason = 'few' WHERE run_id = 1");
+	is_value(path, "SELECT lo IS NULL AND reason = 'few' FROM " TTFT(1), 1,
+		 "nor has a run with a reason");
+	is_value(path, "SELECT lo IS NULL AND reason = 'few' FROM " SPEEDUP, 1,
+		 "or whose baseline has one");
+}
+
+/* The second run repeats the first. */
+static void test_repeats(void)
+{
+	const char *path = in_dir("repeats.db");
+	struct store *s = open_store(path);
+
+	write_run(s, &case_dense);
+	write_run(s, &case_dense);
+	store_close(s, NULL);
+	change(path, REPLICATES(1, 7, 1) REPLICATES(2, 7, 1));
+	change(path, "UPDATE replicate_latency SET p50 = p50 + 41e6 WHERE run_id = 2;"
+		     "UPDATE run SET command_utc_ns = 5, method_no = 0, repeat_no = run_id - 1");
+	ends(path, "v_replicate_interval WHERE run_id = 1 AND percentile = 50", 2.025, 78.975,
+	     "repeats have their replicates together");
+	ends(path, "v_replicate_interval WHERE run_id = 2 AND percentile = 50", 2.025, 78.975,
+	     "each of them");
 }
 
 /* The values a run's requests wait for their first token, ms; sorted in x. */
@@ -536,6 +609,8 @@ int main(void)
 	test_weights();
 	write_rows();
 	test_views();
+	test_intervals();
+	test_repeats();
 	test_percentiles();
 	test_functions();
 	test_distribution();

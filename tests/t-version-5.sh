@@ -71,7 +71,7 @@ is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1
 3,done
 4,done'
 is '... whose figures are as before' "$(query old.db "$latencies")" "$(cat latencies)"
-is '... in a file of version 15' "$(query old.db 'PRAGMA user_version')" 15
+is '... in a file of version 16' "$(query old.db 'PRAGMA user_version')" 16
 is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 6
 7
@@ -82,7 +82,8 @@ is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 12
 13
 14
-15'
+15
+16'
 is '... and has no views' "$(query old.db "SELECT count(*) FROM sqlite_schema
 	WHERE type = 'view'" )" 0
 is 'equal runs of both versions have equal figures' "$(query old.db 'SELECT count(*) FROM (

@@ -349,6 +349,22 @@ enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t,
 	return send_row(s, TABLE_eval_token, t, err);
 }
 
+enum ar_status store_resampling(struct store *s, const struct row_resampling *r, struct ar_err *err)
+{
+	return send_row(s, TABLE_resampling, r, err);
+}
+
+enum ar_status store_replicate(struct store *s, const struct row_replicate *r, struct ar_err *err)
+{
+	return send_row(s, TABLE_replicate, r, err);
+}
+
+enum ar_status store_replicate_latency(struct store *s, const struct row_replicate_latency *l,
+				       struct ar_err *err)
+{
+	return send_row(s, TABLE_replicate_latency, l, err);
+}
+
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err)
 {
 	struct msg *m = msg_new(s, MSG_ENERGY, 0);

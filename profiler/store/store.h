@@ -151,6 +151,12 @@ enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *
 				 struct ar_err *err);
 enum ar_status store_eval_token(struct store *s, const struct row_eval_token *t,
 				struct ar_err *err);
+/* Add how replicates of the run were made, a replicate, and percentiles of one. */
+enum ar_status store_resampling(struct store *s, const struct row_resampling *r,
+				struct ar_err *err);
+enum ar_status store_replicate(struct store *s, const struct row_replicate *r, struct ar_err *err);
+enum ar_status store_replicate_latency(struct store *s, const struct row_replicate_latency *l,
+				       struct ar_err *err);
 /* Set the energy of the run. */
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,

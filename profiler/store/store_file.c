@@ -198,6 +198,31 @@ static const struct migration {
 	{ 14, "ALTER TABLE iteration ADD COLUMN longest_decode INTEGER",
 	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS " /* an older version's has this column */
 	  "SELECT rowid AS rowid, *, " ITERATION_15 " FROM main.iteration" },
+	{ 15,
+	  "CREATE TABLE resampling(run_id INTEGER NOT NULL, replicates INTEGER NOT NULL, "
+	  "unit TEXT NOT NULL, units INTEGER NOT NULL, block INTEGER NOT NULL, "
+	  "draw_key INTEGER NOT NULL, cost_error REAL, extrapolated REAL, cached REAL, "
+	  "run_cached REAL, steady_replays INTEGER, unsteady INTEGER, reason TEXT, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "CHECK(unit IN ('request', 'session', 'tree')), PRIMARY KEY(run_id)) "
+	  "STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE replicate(run_id INTEGER NOT NULL, replicate_no INTEGER NOT NULL, "
+	  "ok INTEGER NOT NULL, good INTEGER, output_tokens INTEGER NOT NULL, "
+	  "duration_ns INTEGER NOT NULL, FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "PRIMARY KEY(run_id, replicate_no)) STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE replicate_latency(run_id INTEGER NOT NULL, "
+	  "replicate_no INTEGER NOT NULL, metric TEXT NOT NULL, p50 REAL NOT NULL, "
+	  "p90 REAL NOT NULL, p99 REAL NOT NULL, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "PRIMARY KEY(run_id, metric, replicate_no)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW resampling AS SELECT NULL AS run_id, NULL AS replicates, "
+	  "NULL AS unit, NULL AS units, NULL AS block, NULL AS draw_key, NULL AS cost_error, "
+	  "NULL AS extrapolated, NULL AS cached, NULL AS run_cached, NULL AS steady_replays, "
+	  "NULL AS unsteady, NULL AS reason WHERE 0;"
+	  "CREATE TEMP VIEW replicate AS SELECT NULL AS run_id, NULL AS replicate_no, "
+	  "NULL AS ok, NULL AS good, NULL AS output_tokens, NULL AS duration_ns WHERE 0;"
+	  "CREATE TEMP VIEW replicate_latency AS SELECT NULL AS run_id, NULL AS replicate_no, "
+	  "NULL AS metric, NULL AS p50, NULL AS p90, NULL AS p99 WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

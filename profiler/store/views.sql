@@ -428,6 +428,46 @@ CREATE TEMP VIEW t_value AS
     (18, 2.101), (19, 2.093), (20, 2.086), (21, 2.080), (22, 2.074), (23, 2.069), (24, 2.064),
     (25, 2.060), (26, 2.056), (27, 2.052), (28, 2.048), (29, 2.045), (30, 2.042));
 
+-- The repeats of a run, itself among them.
+CREATE TEMP VIEW v_repeat AS
+  SELECT r.run_id, q.run_id AS repeat_id
+  FROM run r JOIN run q ON q.run_id = r.run_id OR (q.command_utc_ns = r.command_utc_ns
+    AND q.method_no = r.method_no AND q.repeat_no <> r.repeat_no AND q.trace_id = r.trace_id
+    AND q.model_id IS r.model_id AND q.method_id IS r.method_id AND q.setup = r.setup
+    AND q.status = 'done');
+
+-- Intervals of 95 % from the replicates of a run and of its repeats, in ms.  Percentiles of n sorted
+-- values by the linear rule: a value at place i has the weight max(0, 1 - |i - h|), h = (n - 1) p.
+CREATE TEMP VIEW v_replicate_interval AS
+  SELECT run_id, metric, percentile, lo / (1 + e) / 1e6 AS lo, hi * (1 + e) / 1e6 AS hi
+  FROM (SELECT run_id, metric, percentile, max(e) AS e,
+      sum(x * max(0.0, 1 - abs(i - 0.025 * (n - 1)))) AS lo,
+      sum(x * max(0.0, 1 - abs(i - 0.975 * (n - 1)))) AS hi
+    FROM (SELECT run_id, metric, percentile, x, e,
+        row_number() OVER (PARTITION BY run_id, metric, percentile ORDER BY x) - 1 AS i,
+        count(*) OVER (PARTITION BY run_id, metric, percentile) AS n
+      FROM (SELECT r.run_id, metric, column1 AS percentile, coalesce(cost_error, 0) AS e,
+          CASE column1 WHEN 50 THEN p50 WHEN 90 THEN p90 ELSE p99 END AS x
+        FROM v_repeat r JOIN resampling s ON s.run_id = repeat_id AND reason IS NULL
+          JOIN replicate_latency l ON l.run_id = repeat_id
+          JOIN (VALUES (50), (90), (99))))
+    GROUP BY run_id, metric, percentile);
+
+-- Percentiles of latency in ms with their intervals.  A figure outside of its own interval has none.
+CREATE TEMP VIEW v_interval AS
+  SELECT f.run_id, f.metric, f.percentile, x, iif(x BETWEEN lo AND hi, lo, NULL) AS lo,
+    iif(x BETWEEN lo AND hi, hi, NULL) AS hi,
+    CASE WHEN x BETWEEN lo AND hi THEN NULL
+      WHEN s.reason IS NOT NULL THEN s.reason
+      WHEN s.run_id IS NULL THEN 'the run has no replicates'
+      ELSE 'it lies outside of what resamples of the requests give: their bursts are longer than'
+        || ' the trace can tell' END AS reason
+  FROM (SELECT run_id, metric, column1 AS percentile,
+      CASE column1 WHEN 50 THEN p50 WHEN 90 THEN p90 ELSE p99 END AS x
+    FROM v_latency JOIN (VALUES (50), (90), (99))) f
+    LEFT JOIN v_replicate_interval i USING(run_id, metric, percentile)
+    LEFT JOIN resampling s ON s.run_id = f.run_id;
+
 -- A run and its dense baseline, if both are done.
 CREATE TEMP VIEW v_pair AS
   SELECT r.run_id, b.run_id AS base_id FROM run r JOIN run b ON b.run_id = r.baseline_run_id
@@ -441,6 +481,51 @@ CREATE TEMP VIEW v_vs_dense AS
     a.p99, b.p99 AS dense_p99, b.p99 / nullif(a.p99, 0) AS speedup_p99
   FROM v_pair p JOIN l a ON a.run_id = p.run_id
     JOIN l b ON b.run_id = p.base_id AND b.metric = a.metric;
+-- Speed-ups of percentiles over the baseline's, baseline / this, with intervals of 95 %.  Runs with the
+-- same resamples are compared replicate by replicate; others have no interval.
+CREATE TEMP VIEW v_replicate_speedup AS
+  SELECT run_id, base_id, metric, percentile, lo / (1 + e) AS lo, hi * (1 + e) AS hi
+  FROM (SELECT run_id, base_id, metric, percentile, max(e) AS e,
+      sum(x * max(0.0, 1 - abs(i - 0.025 * (n - 1)))) AS lo,
+      sum(x * max(0.0, 1 - abs(i - 0.975 * (n - 1)))) AS hi
+    FROM (SELECT run_id, base_id, metric, percentile, x, e,
+        row_number() OVER (PARTITION BY run_id, base_id, metric, percentile ORDER BY x) - 1 AS i,
+        count(*) OVER (PARTITION BY run_id, base_id, metric, percentile) AS n
+      FROM (SELECT p.run_id, p.base_id, a.metric, column1 AS percentile,
+          (1 + coalesce(s.cost_error, 0)) * (1 + coalesce(t.cost_error, 0)) - 1 AS e,
+          CASE column1 WHEN 50 THEN b.p50 / nullif(a.p50, 0) WHEN 90 THEN b.p90 / nullif(a.p90, 0)
+            ELSE b.p99 / nullif(a.p99, 0) END AS x
+        FROM v_pair p JOIN v_repeat r ON r.run_id = p.run_id JOIN v_repeat q ON q.run_id = p.base_id
+          JOIN run x ON x.run_id = r.repeat_id
+          JOIN run y ON y.run_id = q.repeat_id AND (y.repeat_no IS x.repeat_no
+            OR (r.repeat_id = p.run_id AND q.repeat_id = p.base_id))
+          JOIN resampling s ON s.run_id = r.repeat_id AND s.reason IS NULL
+          JOIN resampling t ON t.run_id = q.repeat_id AND t.reason IS NULL
+            AND t.draw_key = s.draw_key
+          JOIN replicate_latency a ON a.run_id = r.repeat_id
+          JOIN replicate_latency b ON b.run_id = q.repeat_id AND b.metric = a.metric
+            AND b.replicate_no = a.replicate_no
+          JOIN (VALUES (50), (90), (99)))
+      WHERE x IS NOT NULL)
+    GROUP BY run_id, base_id, metric, percentile);
+CREATE TEMP VIEW v_speedup AS
+  WITH l AS MATERIALIZED (SELECT * FROM v_latency)
+  SELECT f.run_id, f.base_id AS baseline_run_id, f.metric, f.percentile, speedup,
+    iif(speedup BETWEEN lo AND hi, lo, NULL) AS lo, iif(speedup BETWEEN lo AND hi, hi, NULL) AS hi,
+    CASE WHEN speedup BETWEEN lo AND hi THEN NULL
+      WHEN coalesce(s.reason, t.reason) IS NOT NULL THEN coalesce(s.reason, t.reason)
+      WHEN s.run_id IS NULL OR t.run_id IS NULL THEN 'the run or its baseline has no replicates'
+      WHEN lo IS NULL THEN 'the run and its baseline have other resamples'
+      ELSE 'it lies outside of what resamples of the requests give: their bursts are longer than'
+        || ' the trace can tell' END AS reason
+  FROM (SELECT p.run_id, p.base_id, a.metric, column1 AS percentile,
+      CASE column1 WHEN 50 THEN b.p50 / nullif(a.p50, 0) WHEN 90 THEN b.p90 / nullif(a.p90, 0)
+        ELSE b.p99 / nullif(a.p99, 0) END AS speedup
+    FROM v_pair p JOIN l a ON a.run_id = p.run_id
+      JOIN l b ON b.run_id = p.base_id AND b.metric = a.metric JOIN (VALUES (50), (90), (99))) f
+    LEFT JOIN v_replicate_speedup USING(run_id, base_id, metric, percentile)
+    LEFT JOIN resampling s ON s.run_id = f.run_id LEFT JOIN resampling t ON t.run_id = f.base_id
+  WHERE speedup IS NOT NULL;
 CREATE TEMP VIEW v_paired AS
   SELECT p.run_id, p.base_id, o.req_no, o.prompt_tokens, o.output_tokens,
     o.ttft_ns / 1e6 AS ttft_ms, d.ttft_ns / 1e6 AS dense_ttft_ms,
