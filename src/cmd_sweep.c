@@ -9,11 +9,12 @@
 
 #include "base/number.h"
 #include "src/cmd.h"
+#include "src/json_file.h"
 #include "src/revision.h"
-#include "src/sweep/sweep_run.h"
+#include "src/sweep/sweep_json.h"
 
 struct args {
-	char *out, *index;
+	char *out, *index, *json;
 	int64_t offset, jobs;
 	bool all, plan, count, force, keep_going;
 };
@@ -41,6 +42,8 @@ static const struct opt opts[] = {
 	  .help = "run points whose database is there, too" },
 	{ .name = "keep-going", .type = OPT_FLAG, .off = AT(keep_going),
 	  .help = "run the other points after one has failed" },
+	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE",
+	  .help = JSON_FILE_HELP },
 	{ 0 }
 };
 /* clang-format on */
@@ -102,52 +105,106 @@ static enum ar_status choose_points(const struct args *a, size_t n, size_t *from
 
 /* ---- actions ---- */
 
+static void print_point(const struct sweep_point *p, bool done)
+{
+	printf("%zu\t%s\t%s\t", p->number, p->key, done ? "done" : "todo");
+	sweep_point_show(p, stdout);
+}
+
+/* Print point i, or add it to o.  ran: what became of it, if it ran. */
+static enum ar_status list_point(const struct args *a, struct sweep_base *b, size_t i, cJSON *o,
+				 const enum sweep_state *ran, struct ar_err *err)
+{
+	struct sweep_point p;
+	char *path = NULL;
+	enum sweep_state state = ran ? *ran : SWEEP_TODO;
+	enum ar_status st = sweep_point_open(&p, b, i, err);
+
+	if (!st && a->out) {
+		path = sweep_path(a->out, p.key, ".db");
+		st = path ? AR_OK : ar_nomem(err);
+	}
+	if (!st && !ran && path && sweep_point_done(&p, b, path))
+		state = SWEEP_DONE;
+	if (!st && !o)
+		print_point(&p, state == SWEEP_DONE);
+	if (!st && o && !sweep_json_add(o, &p, state, path))
+		st = ar_nomem(err);
+	free(path);
+	sweep_point_release(&p);
+	return st;
+}
+
+/* Write the points to the file of --json. */
+static enum ar_status write_points(const struct args *a, struct sweep_base *b, size_t from,
+				   size_t to, const enum sweep_state *ran, struct outfile *f,
+				   struct ar_err *err)
+{
+	cJSON *o = sweep_json(&b->file);
+	enum ar_status st = o ? AR_OK : ar_nomem(err);
+
+	for (size_t i = from; i < to && !st; i++)
+		st = list_point(a, b, i, o, ran ? &ran[i - from] : NULL, err);
+	if (!st)
+		return json_file_end(f, o, err);
+	cJSON_Delete(o);
+	return st;
+}
+
 static enum ar_status plan_points(const struct args *a, struct sweep_base *b, size_t from,
-				  size_t to, struct ar_err *err)
+				  size_t to, struct outfile *json, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	for (size_t i = from; i < to && !st; i++) {
-		struct sweep_point p;
-		char *path = NULL;
+	for (size_t i = from; i < to && !st && !json_file_alone(a->json); i++)
+		st = list_point(a, b, i, NULL, NULL, err);
+	return st || !json->f ? st : write_points(a, b, from, to, NULL, json, err);
+}
 
-		st = sweep_point_open(&p, b, i, err);
-		if (!st && a->out) {
-			path = sweep_path(a->out, p.key, ".db");
-			st = path ? AR_OK : ar_nomem(err);
-		}
-		if (!st) {
-			printf("%zu\t%s\t%s\t", i, p.key,
-			       path && sweep_point_done(&p, b, path) ? "done" : "todo");
-			sweep_point_show(&p, stdout);
-		}
-		free(path);
-		sweep_point_release(&p);
+/* The file of --json also says which points failed. */
+static enum ar_status run_points(const struct args *a, struct sweep_base *b, size_t from, size_t to,
+				 struct outfile *json, struct ar_err *err)
+{
+	const struct sweep_how how = { .out = a->out,
+				       .jobs = a->jobs,
+				       .force = a->force,
+				       .keep_going = a->keep_going,
+				       .quiet = json_file_alone(a->json) };
+	enum sweep_state *state = calloc(to - from + 1, sizeof *state);
+	struct ar_err other;
+	enum ar_status st = state ? AR_OK : ar_nomem(err), json_st;
+
+	if (!st && from == to && !how.quiet)
+		printf("the points of %s are 0 to %zu; nothing to do\n", b->file.path,
+		       b->file.n_point - 1);
+	if (!st && from < to)
+		st = sweep_run(b, from, to, &how, state, err);
+	if (json->f && state) {
+		json_st = write_points(a, b, from, to, state, json, st ? &other : err);
+		st = st ? st : json_st;
 	}
+	free(state);
 	return st;
 }
 
 static enum ar_status act(const struct args *a, struct sweep_base *b, struct ar_err *err)
 {
-	const size_t n = b->file.n_point;
-	const struct sweep_how how = {
-		.out = a->out, .jobs = a->jobs, .force = a->force, .keep_going = a->keep_going
-	};
+	struct outfile json = { 0 };
 	size_t from = 0, to = 0;
 	enum ar_status st;
 
 	if (a->count) {
-		printf("%zu\n", n);
+		printf("%zu\n", b->file.n_point);
 		return AR_OK;
 	}
-	st = choose_points(a, n, &from, &to, err);
-	if (st || a->plan)
-		return st ? st : plan_points(a, b, from, to, err);
-	if (from == n) {
-		printf("the points of %s are 0 to %zu; nothing to do\n", b->file.path, n - 1);
-		return AR_OK;
-	}
-	return sweep_run(b, from, to, &how, err);
+	st = choose_points(a, b->file.n_point, &from, &to, err);
+	if (!st)
+		st = json_file_open(&json, a->json, err);
+	if (!st)
+		st = a->plan ? plan_points(a, b, from, to, &json, err) :
+			       run_points(a, b, from, to, &json, err);
+	outfile_release(&json);
+	return st;
 }
 
 /* Refuse options without effect. */
@@ -155,7 +212,7 @@ static enum ar_status check_sweep(const struct args *a, const struct opt_group *
 				  struct ar_err *err)
 {
 	static const char *const runs[] = { "jobs", "force", "keep-going", NULL };
-	static const char *const points[] = { "out", "index", "all", "offset", NULL };
+	static const char *const points[] = { "out", "index", "all", "offset", "json", NULL };
 
 	if (a->plan && a->count)
 		return ar_fail(err, AR_USAGE, "--plan and --count both print; give one of them");

@@ -81,6 +81,7 @@ libattnreplay_a_SOURCES += \
     src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
     src/select/select_text.c \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
+    src/sweep/sweep_json.c src/sweep/sweep_json.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
     src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
   src/tune/match.c src/tune/match.h src/tune/tune_prompts.c src/tune/tune_prompts.h \

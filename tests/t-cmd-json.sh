@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --json of run, search, trace info, methods, capture info and tune: the same figures as the text, and the
+# --json of run, search, sweep, trace info, methods, capture info and tune: the same figures as the text, and the
 # ways to write them.  tests/t-outputs.sh has the rest of the files.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
@@ -20,9 +20,11 @@ subcommand() { # WHICH ARGUMENT...
 	methods | method) ar methods "$@" ;;
 	capture) ar capture info "$@" "$arc" ;;
 	search) ar search rate --slo $slo --backend cost --trace "$trace" --requests 9 "$@" ;;
+	sweep) ar sweep two.sweep --plan "$@" ;;
 	tune) ar -q tune $tuned "$@" ;;
 	esac
 }
+printf '%s\n' "trace = $trace" 'backend = cost' 'max-num-seqs = [8, 16]' >two.sweep
 tuned="--method flashprefill,dense --target density=0.8 --tolerance 0.05 --capture $arc --tokens 600
 	--chunk 128 --chunks 1"
 slo=ttft:p50:100ms,e2e:p99:10s
@@ -42,7 +44,7 @@ has() { # DESCRIPTION FILE CONDITION
 	fi
 }
 
-for c in run trace methods capture search tune; do
+for c in run trace methods capture search sweep tune; do
 	subcommand $c >$c.text
 	ok "$c writes a file" subcommand $c --json $c.json
 	subcommand $c --json again.json >again.text
@@ -58,6 +60,7 @@ for c in run trace methods capture search tune; do
 		methods) echo 'methods --json /dev/full' ;;
 		capture) echo "capture info $arc --json /dev/full" ;;
 		search) echo "search rate --slo $slo --backend cost --trace $trace --json /dev/full" ;;
+		sweep) echo 'sweep two.sweep --plan --json /dev/full' ;;
 		tune) echo "-q tune $tuned --json /dev/full" ;;
 		esac)
 	full() {
@@ -72,6 +75,7 @@ for c in run trace methods capture search tune; do
 		methods) echo 'methods --json /no/where' ;;
 		capture) echo "capture info $arc --json /no/where" ;;
 		search) echo "search rate --slo $slo --backend cost --trace $trace --json /no/where" ;;
+		sweep) echo 'sweep two.sweep --plan --json /no/where' ;;
 		tune) echo "-q tune $tuned --json /no/where" ;;
 		esac)
 	has '... it names its schema' $c.json "d['schema'].startswith('attnreplay-$c')"
@@ -184,4 +188,27 @@ has 'a method has its values' m.json "d['values'] == json.load(open('m.text')) a
 	d['method'] == 'flashprefill:alpha=0.2'"
 ok 'a method that is none writes no file' fails 2 "method 'nope'" ar methods nope --json nope.json
 ok '... at all' [ ! -e nope.json ]
+# ---- sweep ----
+
+has 'a plan has the points of the file' sweep.json "d['file'] == 'two.sweep' and d['points_of_file'] == 2
+	and [(p['point'], p['state'], p['database']) for p in d['points']] == [(0, 'todo', None),
+	(1, 'todo', None)] and [p['arguments'][-2:] for p in d['points']] == [['--max-num-seqs', '8'],
+	['--max-num-seqs', '16']] and [p['key'] for p in d['points']] ==
+	[l.split('\t')[1] for l in open('sweep.text')]"
+ar sweep two.sweep --out points --index 1 --json one.json >one.text
+has 'a run has the points that it ran' one.json "[(p['point'], p['state'], p['database']) for p in
+	d['points']] == [(1, 'done', 'points/' + d['points'][0]['key'] + '.db')]"
+ar sweep two.sweep --out points --all --json - >all.json
+has '... and those that were there, without text' all.json "[p['state'] for p in d['points']] ==
+	['done', 'there']"
+ar sweep two.sweep --out points --plan --json - >plan.json
+has '... which a plan calls done' plan.json "[p['state'] for p in
+	d['points']] == ['done', 'done']"
+printf '%s\n' 'skip-requests = [0, 1000000, 5]' >>two.sweep
+failing() { ar sweep two.sweep --out points --all --json failed.json >failed.text; }
+ok 'a sweep that fails writes the file' fails 3 'point 1 ended with exit status 3' failing
+has '... with the points that failed and those that did not begin' failed.json "[p['state'] for p in d['points']] == ['there',
+	'failed', 'todo', 'todo', 'todo', 'todo']"
+ok 'a number of points is no JSON' fails 2 'json has no effect with --count' \
+	"$ATTNREPLAY" sweep two.sweep --count --json x.json
 finish

@@ -30,10 +30,11 @@ struct runner {
 	struct sweep_base *b;
 	const struct sweep_how *how;
 	struct job *job; /* [how->jobs] pid 0: free */
-	size_t n_running, n_done, n_there, n_failed;
-	sigset_t before;   /* signals that were blocked before */
-	bool stopped;	   /* running points were told to end */
-	struct ar_err err; /* the first failure */
+	size_t n_running, from;
+	enum sweep_state *state; /* of the points from `from` on */
+	sigset_t before;	 /* signals that were blocked before */
+	bool stopped;		 /* running points were told to end */
+	struct ar_err err;	 /* the first failure */
 };
 
 char *sweep_path(const char *dir, const char *key, const char *ending)
@@ -128,6 +129,14 @@ static void job_release(struct job *j)
 	*j = (struct job){ 0 };
 }
 
+static void tell(const struct runner *r, const struct sweep_point *p, enum sweep_state state)
+{
+	r->state[p->number - r->from] = state;
+	if (!r->how->quiet)
+		printf("%zu: %s %s\n", p->number, p->key,
+		       state == SWEEP_DONE ? "done" : "is there");
+}
+
 /* Start point i, unless its database is there. */
 static enum ar_status start_point(struct runner *r, struct job *j, size_t i, struct ar_err *err)
 {
@@ -137,8 +146,7 @@ static enum ar_status start_point(struct runner *r, struct job *j, size_t i, str
 	if (!st && !path)
 		st = ar_nomem(err);
 	if (!st && !r->how->force && sweep_point_done(&j->p, r->b, path)) {
-		printf("%zu: %s is there\n", i, j->p.key);
-		r->n_there++;
+		tell(r, &j->p, SWEEP_THERE);
 	} else if (!st) {
 		st = local_path(&j->local, &j->p, err);
 		if (!st)
@@ -187,8 +195,7 @@ static enum ar_status end_point(struct runner *r, struct job *j, int status, str
 	if (st)
 		return st;
 	if (done) {
-		printf("%zu: %s done\n", j->p.number, j->p.key);
-		r->n_done++;
+		tell(r, &j->p, SWEEP_DONE);
 		return AR_OK;
 	}
 	if (r->stopped)
@@ -203,9 +210,9 @@ static enum ar_status end_point(struct runner *r, struct job *j, int status, str
 /* ---- all points ---- */
 
 /* The first failure is the result; others are told as they come. */
-static void failed(struct runner *r, const struct ar_err *e)
+static void failed(struct runner *r, size_t number, const struct ar_err *e)
 {
-	r->n_failed++;
+	r->state[number - r->from] = SWEEP_FAILED;
 	if (r->err.status)
 		log_line(LOG_ERROR, "%s", e->msg);
 	else
@@ -239,7 +246,7 @@ static void wait_one(struct runner *r)
 	for (int64_t i = 0; i < r->how->jobs; i++)
 		if (r->job[i].pid == pid) {
 			if (end_point(r, &r->job[i], status, &err))
-				failed(r, &err);
+				failed(r, r->job[i].p.number, &err);
 			job_release(&r->job[i]);
 			r->n_running--;
 		}
@@ -267,15 +274,26 @@ static void run_all(struct runner *r, size_t from, size_t to)
 
 		if (!j)
 			wait_one(r);
-		else if (start_point(r, j, from++, &err))
-			failed(r, &err);
+		else if (start_point(r, j, from, &err))
+			failed(r, from, &err);
+		from += j != NULL;
 	}
 }
 
-enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const struct sweep_how *how,
-			 struct ar_err *err)
+static void sum_up(const enum sweep_state *state, size_t n)
 {
-	struct runner r = { .b = b, .how = how };
+	size_t count[] = { 0, 0, 0, 0 };
+
+	for (size_t i = 0; i < n; i++)
+		count[state[i]]++;
+	printf("%zu points: %zu done, %zu there already, %zu failed, %zu to do\n", n,
+	       count[SWEEP_DONE], count[SWEEP_THERE], count[SWEEP_FAILED], count[SWEEP_TODO]);
+}
+
+enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const struct sweep_how *how,
+			 enum sweep_state *state, struct ar_err *err)
+{
+	struct runner r = { .b = b, .how = how, .from = from, .state = state };
 	sigset_t child;
 
 	if (mkdir(how->out, 0777) && errno != EEXIST)
@@ -290,10 +308,8 @@ enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const str
 	run_all(&r, from, to);
 	sigprocmask(SIG_SETMASK, &r.before, NULL);
 	free(r.job);
-	if (to - from > 1)
-		printf("%zu points: %zu done, %zu there already, %zu failed, %zu to do\n",
-		       to - from, r.n_done, r.n_there, r.n_failed,
-		       to - from - r.n_done - r.n_there - r.n_failed);
+	if (to - from > 1 && !how->quiet)
+		sum_up(state, to - from);
 	if (ar_interrupted() && r.err.status)
 		log_line(LOG_ERROR, "%s", r.err.msg);
 	if (ar_interrupted())
