@@ -14,6 +14,7 @@ extern "C" {
 	X(DATA, 3, "input cannot be read or is malformed") \
 	X(ENGINE, 3, "the modelled engine fails") \
 	X(NODEV, 4, "missing device or library") \
+	X(UNKNOWN, 5, "what a limit asks is not known") \
 	X(NOMEM, 1, "out of memory") \
 	X(IO, 1, "output error") \
 	X(DB, 1, "database error") \

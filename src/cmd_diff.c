@@ -15,18 +15,25 @@
 
 struct diff_args {
 	struct diff x;
-	int format;
+	int format, unknown;
 	struct opt_list fail_if;
 	struct diff_limit *limit; /* n_limit, of fail_if */
 	size_t n_limit, cap_limit;
 };
 
+enum { UNKNOWN_FAIL, UNKNOWN_PASS };
+static const char *const unknown_names[] = { "fail", "pass", NULL };
+
 #define OFF(member) offsetof(struct diff_args, member)
 /* clang-format off */
 static const struct opt diff_opts[] = {
 	{ .name = "fail-if", .type = OPT_LIST, .off = OFF(fail_if), .arg = "LIST",
-	  .help = "exit with status 1 if a percentile changed by more or less, such as "
+	  .help = "exit with status 1 if a percentile surely changed by more or less, such as "
 		  "'ttft.p99>5%,itl.p50>2%'; repeat the option for more" },
+	{ .name = "unknown", .type = OPT_ENUM, .off = OFF(unknown), .arg = "NAME", .def = "fail",
+	  .choice = unknown_names,
+	  .help = "what a limit within the interval of the change does: exit with status 5, or "
+		  "pass with a warning" },
 	{ .name = "resamples", .type = OPT_INT, .off = OFF(x.resamples), .arg = "N", .def = "1000",
 	  .min = 100, .max = 1e6, .help = "resamples for an interval" },
 	{ .name = "block", .type = OPT_INT, .off = OFF(x.block), .arg = "N", .def = "0", .max = 1e9,
@@ -61,7 +68,8 @@ static enum ar_status parse_limits(struct diff_args *a, struct ar_err *err)
 	return st;
 }
 
-/* Each limit that fails has its line; the last one is the error of the command. */
+/* Each limit that fails has its line; the last one is the error of the command.  A crossed limit
+ * decides its status. */
 static enum ar_status judge_all(const struct diff_args *a, struct ar_err *err)
 {
 	struct ar_err one;
@@ -70,12 +78,14 @@ static enum ar_status judge_all(const struct diff_args *a, struct ar_err *err)
 	for (size_t i = 0; i < a->n_limit; i++) {
 		enum ar_status found = diff_judge(&a->x, &a->limit[i], &one);
 
-		if (!found)
-			continue;
-		if (st)
-			log_line(LOG_ERROR, "%s", err->msg);
-		st = found;
-		*err = one;
+		if (found == AR_UNKNOWN && a->unknown == UNKNOWN_PASS)
+			log_warn("%s", one.msg);
+		else if (found) {
+			if (st)
+				log_line(LOG_ERROR, "%s", err->msg);
+			st = st == AR_LIMIT ? st : found;
+			*err = one;
+		}
 	}
 	return st;
 }

@@ -35,8 +35,8 @@ struct diff_limit {
 enum ar_status diff_limit_parse(struct diff_limit *l, const char *text, size_t n,
 				struct ar_err *err);
 
-/* AR_LIMIT: the change exceeds l; the message also says whether the interval does.  AR_DATA: a run
- * lacks the figure. */
+/* AR_LIMIT: the whole interval of the change exceeds l.  AR_UNKNOWN: a part of it does, or there is
+ * no interval.  AR_DATA: a run lacks the figure. */
 enum ar_status diff_judge(const struct diff *x, const struct diff_limit *l, struct ar_err *err);
 
 #endif

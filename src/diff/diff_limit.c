@@ -50,19 +50,32 @@ static double percent_column(sqlite3_stmt *q, int i)
 	return 100 * (sqlite3_column_double(q, i) - 1);
 }
 
+static bool exceeds(const struct diff_limit *l, double change)
+{
+	return l->sign == '>' ? change > l->percent : change < l->percent;
+}
+
 static enum ar_status judge_limit(sqlite3_stmt *q, const struct diff_limit *l, struct ar_err *err)
 {
 	const double change = percent_column(q, 0), lo = percent_column(q, 1),
 		     hi = percent_column(q, 2);
-	const bool crossed = l->sign == '>' ? change > l->percent : change < l->percent;
 
-	if (!crossed)
+	if (sqlite3_column_type(q, 1) == SQLITE_NULL)
+		return ar_fail(err, AR_UNKNOWN,
+			       "%s.%s changed by %+.2f %%, limit %c %g %%: not known, as it has no "
+			       "interval; --unknown pass lets it through",
+			       l->metric, l->at, change, l->sign, l->percent);
+	if (!exceeds(l, lo) && !exceeds(l, hi))
 		return AR_OK;
-	return ar_fail(err, AR_LIMIT,
-		       "%s.%s changed by %+.2f %%, limit %c %g %%; the limit is %s its 95 %% "
-		       "interval, %+.2f to %+.2f %%",
-		       l->metric, l->at, change, l->sign, l->percent,
-		       lo <= l->percent && l->percent <= hi ? "within" : "outside", lo, hi);
+	if (exceeds(l, lo) && exceeds(l, hi))
+		return ar_fail(err, AR_LIMIT,
+			       "%s.%s changed by %+.2f %%, limit %c %g %%, 95 %% interval %+.2f to "
+			       "%+.2f %%",
+			       l->metric, l->at, change, l->sign, l->percent, lo, hi);
+	return ar_fail(err, AR_UNKNOWN,
+		       "%s.%s changed by %+.2f %%, limit %c %g %%: not known, as the limit is "
+		       "within its 95 %% interval, %+.2f to %+.2f %%; replay more requests",
+		       l->metric, l->at, change, l->sign, l->percent, lo, hi);
 }
 
 enum ar_status diff_judge(const struct diff *x, const struct diff_limit *l, struct ar_err *err)
