@@ -438,6 +438,7 @@ CREATE TEMP VIEW v_repeat AS
 
 -- Intervals of 95 % from the replicates of a run and of its repeats, in ms.  Percentiles of n sorted
 -- values by the linear rule: a value at place i has the weight max(0, 1 - |i - h|), h = (n - 1) p.
+-- An engine has passes: the interval is where a further one lies, if logarithms are normal.
 CREATE TEMP VIEW v_replicate_interval AS
   SELECT run_id, metric, percentile, lo / (1 + e) / 1e6 AS lo, hi * (1 + e) / 1e6 AS hi
   FROM (SELECT run_id, metric, percentile, max(e) AS e,
@@ -451,7 +452,19 @@ CREATE TEMP VIEW v_replicate_interval AS
         FROM v_repeat r JOIN resampling s ON s.run_id = repeat_id AND reason IS NULL
           JOIN replicate_latency l ON l.run_id = repeat_id
           JOIN (VALUES (50), (90), (99))))
-    GROUP BY run_id, metric, percentile);
+    GROUP BY run_id, metric, percentile)
+  UNION ALL
+  SELECT run_id, metric, percentile, exp(mean - t * sqrt(square * (n + 1.0) / n / (n - 1))),
+    exp(mean + t * sqrt(square * (n + 1.0) / n / (n - 1)))
+  FROM (SELECT first_id, metric, percentile, count(x) AS n, avg(x) AS mean,
+      max(sum(x * x) - sum(x) * avg(x), 0.0) AS square
+    FROM (SELECT first_id, m.column1 AS metric, p.column1 AS percentile,
+        (SELECT ln(CASE p.column1 WHEN 50 THEN p50 WHEN 90 THEN p90 ELSE p99 END)
+          FROM v_latency l WHERE l.run_id = v_pass.run_id AND l.metric = m.column1) AS x
+      FROM v_pass JOIN (VALUES ('ttft'), ('tpot'), ('itl'), ('e2e'), ('queue')) m
+        JOIN (VALUES (50), (90), (99)) p WHERE passes > 2)
+    GROUP BY first_id, metric, percentile HAVING n > 2)
+    JOIN t_value ON freedom = min(n - 1, 30) JOIN v_pass USING(first_id);
 
 -- Percentiles of latency in ms with their intervals.  A figure outside of its own interval has none.
 CREATE TEMP VIEW v_interval AS
@@ -459,7 +472,8 @@ CREATE TEMP VIEW v_interval AS
     iif(x BETWEEN lo AND hi, hi, NULL) AS hi,
     CASE WHEN x BETWEEN lo AND hi THEN NULL
       WHEN s.reason IS NOT NULL THEN s.reason
-      WHEN s.run_id IS NULL THEN 'the run has no replicates'
+      WHEN s.run_id IS NULL THEN coalesce((SELECT 'the engine has fewer than 3 passes' FROM v_pass p
+        WHERE p.run_id = f.run_id AND passes < 3), 'the run has no replicates')
       ELSE 'it lies outside of what resamples of the requests give: their bursts are longer than'
         || ' the trace can tell' END AS reason
   FROM (SELECT run_id, metric, column1 AS percentile,
