@@ -30,18 +30,18 @@ is 'it has thirteen parts, in order' \
 	"$(sed -n 's/^<h2 id="part\([0-9]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
 	'1 2 3 4 5 6 7 8 9 10 11 12 13 '
 ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \
-	'compact-fp: TTFT p50 0.5 times that of dense (95 % interval 0.5 to 0.5), TPOT p50 0.5 times (0.5 to 0.5)' \
-	'; mean relative L2 error 2.5 % (2.5 to 2.5);' \
-	'55 % of the attention executed.  It is faster.  Its attention core takes 7.8 ms, 1.6 ms of that' \
+	'compact-fp, against dense: TTFT p50 2.00x faster, p99 2.00x faster, TPOT p50 2.00x faster;' \
+	'; mean relative L2 error 2.5 % [2.5, 2.5];' \
+	'55 % of the attention executed.  Its attention core takes 7.8 ms, 1.6 ms of that' \
 	'tri-shape: no request got a token; there is no dense run'
 ok '... the notes' has page.html 'run 3: 3 kernel records were lost'
 ok '... and what would bring what is not there' has page.html \
 	'Nothing to show; it takes runs that differ in --max-num-batched-tokens.'
 is '... which are two parts' "$(grep -c 'class="lacking"' page.html)" 2
 ok 'the tables are those of the report' has page.html '<td class="n">17.454</td>'
-ok 'errors have a chart' has page.html '<title>compact-fp: 0.500 times the TTFT p50 of dense (0.500 to 0.500), error 2.5 % (2.5 to 2.5)'
+ok 'errors have a chart' has page.html '<title>compact-fp: TTFT p50 2.00x faster than dense, error 2.5 % [2.5, 2.5]'
 ok '... latencies, with their limits' has page.html '<title>limit of ttft: 10 ms</title>'
-ok '... requests' has page.html '<title>request 1: 20 tokens, dense / this 2.000</title>'
+ok '... requests' has page.html '<title>request 1: 20 tokens, 2.00x faster than dense</title>'
 ok '... phases' has page.html '<title>compact-fp, select: 1.55 ms, '
 ok '... limits' has page.html '<title>compact-fp, TTFT within 10 ms: 100 % of the requests</title>'
 ok '... iterations' has page.html ' s: 7 prompt + 1 decode tokens</title>'
@@ -59,12 +59,12 @@ else
 	skip 'every file of charts/ is in the page' 'no sources here'
 fi
 is 'each chart has its SQL, and so have the tables that it reads' \
-	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '11 15'
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '11 18'
 ok 'nothing is fetched' lacks page.html http
 ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
 
 ar report --run 2 --html two.html sample.db || exit 99
-ok '--run shows one run beside its dense run' has two.html 'compact-fp: TTFT p50 0.5 times'
+ok '--run shows one run beside its dense run' has two.html 'compact-fp, against dense: TTFT p50 2.00x faster'
 ok '... and no other' lacks two.html tri-shape
 
 for option in '--format csv' '--dialect vllm'; do
@@ -103,13 +103,13 @@ is '... large ones of four' "$(grep -c '^<p class="note">2 more runs are left ou
 
 ar report --html both.html --slo ttft:10ms sample.db sweep.db || exit 99
 ok 'several databases are one page' has both.html '<h1>attnreplay report of sample.db, sweep.db</h1>' \
-	'compact-fp: TTFT p50 0.5 times' '<td>run 2 of sweep.db</td>'
+	'compact-fp, against dense: TTFT p50 2.00x faster' '<td>run 2 of sweep.db</td>'
 well_formed '... which is XML' both.html
 ok '... whose long tables are folded' has both.html '<details class="rows"><summary>'
 cp sample.db copy.db
 ok '... also with a baseline of another database' ar report --html x.html --baseline copy.db:1 \
 	sample.db:2
-ok '... which is in it' has x.html '<td>run 1 of copy.db</td>' 'compact-fp: TTFT p50 0.5 times'
+ok '... which is in it' has x.html '<td>run 1 of copy.db</td>' 'compact-fp, against dense: TTFT p50 2.00x faster'
 for out in ./sample.db sweep.db; do
 	ok "$out is no output" fails 2 "$out: it is a database to report; name another file" \
 		"$ATTNREPLAY" report --html "$out" sample.db sweep.db
@@ -126,13 +126,12 @@ ok 'the page needs no names of kernels' no_kernel_names
 
 ar report --html named.html --baseline 2 --run 1 sample.db || exit 99
 ok 'titles and sentences name the baseline' has named.html \
-	'<h3>TTFT of compact-fp / TTFT of this, by request' '>latency, this / compact-fp</text>' \
-	'<title>as fast as compact-fp' '<title>dense: 2.000 times the TTFT p50 of compact-fp (2.000 to 2.000)' \
-	'dense: TTFT p50 2 times that of compact-fp (95 % interval 2 to 2)' 'It is slower.'
+	'<h3>TTFT of each request, times faster than compact-fp' '>times faster than compact-fp</text>' \
+	'<title>as fast as compact-fp' '<title>dense: TTFT p50 2.00x slower than compact-fp' \
+	'dense, against compact-fp: TTFT p50 2.00x slower'
 ok '... which needs no baseline itself' lacks named.html 'there is no dense run'
 ar report --html same.html --baseline copy.db:1 copy.db:1 sample.db:1 || exit 99
-ok 'a run as fast as the baseline gains nothing' has same.html \
-	'It gains nothing: the interval holds 1.'
+ok 'a run as fast as the baseline gains nothing' has same.html ' is 1.00x faster at TTFT p50, and'
 if command -v sqlite3 >/dev/null; then
 	sqlite3 copy.db "UPDATE eval_prompt SET n_best = 0, exact = 0 WHERE task = 'vt'"
 	ar report --html copy.html copy.db || exit 99
@@ -145,7 +144,7 @@ if command -v sqlite3 >/dev/null; then
 		'<title>compact-fp, wait for the host: ' ' ms for the host, with dense 0.0 ms.'
 	sqlite3 copy.db "DELETE FROM request_outcome WHERE run_id IN (1, 2) AND req_no > 0"
 	ar report --html host.html copy.db || exit 99
-	ok 'of one request there is no interval' has host.html 'One request has no interval.'
+	ok 'of one request there is no interval' has host.html '1 requests are too few for an interval'
 else
 	skip 'where dense attention answers little, rows are grey, and say so' 'no sqlite3'
 	skip '... others are not' 'no sqlite3'

@@ -12,6 +12,7 @@
 #include "profiler/store/store_runs.h"
 #include "src/report/interval.h"
 #include "src/report/page.h"
+#include "src/report/phrase.h"
 #include "src/report/report.h"
 #include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
@@ -168,7 +169,7 @@ static void test_sections(void)
 {
 	sqlite3 *db = open_sample();
 
-	if (interval_register(db))
+	if (interval_register(db) || phrase_register(db))
 		bail_out("%s", sqlite3_errmsg(db));
 	sqlite3_exec(db, "CREATE TEMP TABLE slo(run_id, metric, ns)", NULL, NULL, NULL);
 	for (const struct section *s = sections; s->name; s++) {

@@ -40,6 +40,7 @@ enum chart_flag {
 	CHART_WIDE = 4,	  /* panels as wide as the page, one below another */
 	CHART_LOW = 8,	  /* panels of a third of the height; rows without names */
 	CHART_ZOOM = 16,  /* the page's script may zoom in x */
+	CHART_DOWN = 32,  /* y grows downwards */
 };
 
 struct chart_spec {
@@ -94,9 +95,10 @@ void chart_put_svg(const struct chart *c, size_t n, FILE *f);
 
 /* ---- parts, for drawings of another layout ---- */
 
-/* A style is a colour, 0 ... CHART_COLOURS, and CHART_TURN times a turn: each turn has other
- * markers and dashes.  Colour 0 is grey, for dense attention.  Below 0: no colour, for bars. */
-enum { CHART_COLOURS = 8, CHART_TURN = 16 };
+/* A style is a colour, 0 ... CHART_TURN - 1, and CHART_TURN times a turn: each turn has other
+ * markers and dashes.  Colour 0 is grey, for dense attention.  Colours below CHART_PARTS are for
+ * methods, the others for all else, such as phases.  Below 0: no colour, for bars. */
+enum { CHART_PARTS = 16, CHART_TURN = 32 };
 
 extern const char chart_css[];	/* rules, without <style> */
 extern const char chart_defs[]; /* <defs>, once in each file */

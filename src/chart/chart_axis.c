@@ -104,6 +104,13 @@ double chart_place(const struct chart_range *r, double v)
 	return p < 0 ? 0 : p > 1 ? 1 : p;
 }
 
+double chart_rise(const struct plot *p, double y)
+{
+	double place = chart_place(&p->y, y);
+
+	return p->c->spec->flags & CHART_DOWN ? place : 1 - place;
+}
+
 static int linear_ticks(const struct chart_range *r, int wanted, double at[CHART_TICKS_MAX])
 {
 	double step = step_of(r->hi - r->lo, wanted);

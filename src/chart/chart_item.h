@@ -61,6 +61,9 @@ struct plot {
 	FILE *f;
 };
 
+/* Where y is in the plot, 0 at its top ... 1 at its bottom. */
+double chart_rise(const struct plot *p, double y);
+
 /* Draw the panel of items [from, to) at (x, y). */
 void chart_put_panel(const struct chart *c, size_t from, size_t to, double x, double y, FILE *f);
 double chart_panel_width(const struct chart *c);

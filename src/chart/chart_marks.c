@@ -16,7 +16,7 @@ static double at_x(const struct plot *p, double x)
 
 static double at_y(const struct plot *p, double y)
 {
-	return (1 - chart_place(&p->y, y)) * p->height;
+	return chart_rise(p, y) * p->height;
 }
 
 /* Centre of a mark that stands in a row. */

@@ -179,7 +179,7 @@ static void put_y_axis(const struct plot *p)
 	char text[40];
 
 	for (int i = 0; i < n; i++) { /* cells: line 0 is at the top */
-		double y = p->top + (in_cells(p) ? place[i] : 1 - place[i]) * p->height;
+		double y = p->top + (in_cells(p) ? place[i] : chart_rise(p, at[i])) * p->height;
 
 		if (!in_cells(p))
 			fprintf(p->f, "<path class=\"grid\" d=\"M%.1f %.1fh%.1f\"/>\n", p->left, y,

@@ -1,19 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Colours, markers and dashes.  The colours are from Okabe and Ito ("Color Universal Design",
- * 2008).  Some are darker or lighter, as their contrast with the background would be below 3. */
+/* Colours, markers and dashes.  The first colours are from Okabe and Ito ("Color Universal Design",
+ * 2008).  Some are darker or lighter, as their contrast with the background would be below 3.  The
+ * colours of parts are muted, so that none is taken for a method's. */
 #include "config.h"
 #include "src/chart/chart_item.h"
 
 const char chart_css[] =
-	":root{--bg:#fff;--fg:#1a1a1a;--soft:#595959;--grid:#e2e2e2;--c0:#767676;--c1:#0072b2;"
-	"--c2:#d55e00;--c3:#00845f;--c4:#b5568f;--c5:#b87a00;--c6:#2a8cc4;--c7:#8a7d00;"
-	"--c8:#1a1a1a}\n"
+	":root{--bg:#fff;--fg:#1a1a1a;--soft:#595959;--grid:#e2e2e2;--heat:#334155;"
+	"--c0:#767676;--c1:#0072b2;--c2:#d55e00;--c3:#6d3fc0;--c4:#00845f;--c5:#b87a00;"
+	"--c6:#b5568f;--c7:#007f8c;--c8:#3d4fae;--c9:#8a7d00;--c10:#7a4b1e;--c11:#b3123f;"
+	"--c12:#4f7d14;--c13:#a0359f;--c14:#2a8cc4;--c15:#1a1a1a;--c16:#64748b;--c17:#5b7fa8;"
+	"--c18:#b0803c;--c19:#8f5a3c;--c20:#6f9068;--c21:#4f8050;--c22:#8a78a8;--c23:#9a86b2;"
+	"--c24:#6a588c;--c25:#3c5a80;--c26:#82914a;--c27:#8a6a3c;--c28:#2f5d45;--c29:#4f8a80;"
+	"--c30:#8b909a;--c31:#b42318}\n"
 	"@media (prefers-color-scheme:dark){:root{--bg:#16181c;--fg:#e8e8e8;--soft:#a8a8a8;"
-	"--grid:#34373d;--c0:#9a9a9a;--c1:#4fa8e0;--c2:#ff8236;--c3:#1dc08f;--c4:#dd8dbd;"
-	"--c5:#e69f00;--c6:#7cc8f2;--c7:#f0e442;--c8:#f2f2f2}}\n"
-	"@media print{:root{--bg:#fff;--fg:#000;--soft:#444;--grid:#ddd;--c0:#767676;--c1:#0072b2;"
-	"--c2:#d55e00;--c3:#00845f;--c4:#b5568f;--c5:#b87a00;--c6:#2a8cc4;--c7:#8a7d00;"
-	"--c8:#000}}\n"
+	"--grid:#34373d;--heat:#cbd5e1;--c0:#9a9a9a;--c1:#4fa8e0;--c2:#ff8236;--c3:#b39dff;"
+	"--c4:#1dc08f;--c5:#e69f00;--c6:#dd8dbd;--c7:#35c6d6;--c8:#8fa2ff;--c9:#f0e442;"
+	"--c10:#c99863;--c11:#ff6b8b;--c12:#9bd14f;--c13:#e07be0;--c14:#7cc8f2;--c15:#f2f2f2;"
+	"--c16:#94a3b8;--c17:#6f93bd;--c18:#c49a62;--c19:#b9866a;--c20:#7fa37f;--c21:#5c9a63;"
+	"--c22:#9c8bb8;--c23:#b7a6cc;--c24:#8d7bb0;--c25:#a6c1e0;--c26:#a9b96f;--c27:#a88a5c;"
+	"--c28:#86c29a;--c29:#6fa79b;--c30:#737983;--c31:#f97066}}\n"
+	"@media print{:root{--bg:#fff;--fg:#000;--soft:#444;--grid:#ddd;--heat:#334155;"
+	"--c0:#767676;--c1:#0072b2;--c2:#d55e00;--c3:#6d3fc0;--c4:#00845f;--c5:#b87a00;"
+	"--c6:#b5568f;--c7:#007f8c;--c8:#3d4fae;--c9:#8a7d00;--c10:#7a4b1e;--c11:#b3123f;"
+	"--c12:#4f7d14;--c13:#a0359f;--c14:#2a8cc4;--c15:#1a1a1a;--c16:#64748b;--c17:#5b7fa8;"
+	"--c18:#b0803c;--c19:#8f5a3c;--c20:#6f9068;--c21:#4f8050;--c22:#8a78a8;--c23:#9a86b2;"
+	"--c24:#6a588c;--c25:#3c5a80;--c26:#82914a;--c27:#8a6a3c;--c28:#2f5d45;--c29:#4f8a80;"
+	"--c30:#8b909a;--c31:#b42318}}\n"
 	".chart{font:12px sans-serif;fill:var(--fg);color:var(--fg)}\n"
 	".chart .back{fill:var(--bg)}.chart .soft{fill:var(--soft)}.chart .end{text-anchor:end}\n"
 	".chart .mid{text-anchor:middle}.chart .head{font-weight:bold}\n"
@@ -28,10 +41,17 @@ const char chart_css[] =
 	".chart .bar{fill:currentColor}\n"
 	".chart .edge{stroke:var(--bg);stroke-width:.6;vector-effect:non-scaling-stroke}\n"
 	".chart .none{fill:var(--bg);stroke:var(--soft);stroke-width:.7}\n"
-	".chart .heat{fill:var(--c1)}.chart .chunk{stroke:var(--c2);stroke-dasharray:2}\n"
+	".chart .heat{fill:var(--heat)}.chart .chunk{stroke:var(--fg);stroke-dasharray:2}\n"
 	".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}"
 	".c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}"
-	".c8{color:var(--c8)}\n"
+	".c8{color:var(--c8)}.c9{color:var(--c9)}.c10{color:var(--c10)}"
+	".c11{color:var(--c11)}.c12{color:var(--c12)}.c13{color:var(--c13)}"
+	".c14{color:var(--c14)}.c15{color:var(--c15)}.c16{color:var(--c16)}"
+	".c17{color:var(--c17)}.c18{color:var(--c18)}.c19{color:var(--c19)}"
+	".c20{color:var(--c20)}.c21{color:var(--c21)}.c22{color:var(--c22)}"
+	".c23{color:var(--c23)}.c24{color:var(--c24)}.c25{color:var(--c25)}"
+	".c26{color:var(--c26)}.c27{color:var(--c27)}.c28{color:var(--c28)}"
+	".c29{color:var(--c29)}.c30{color:var(--c30)}.c31{color:var(--c31)}\n"
 	".d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 2}.d3{stroke-dasharray:8 3 2 3}"
 	".d4{stroke-dasharray:4 2}.d5{stroke-dasharray:10 3 2 3 2 3}\n";
 

@@ -14,6 +14,9 @@
  * Columns of a chart are members of struct chart_mark by their names, geom by its name.  A column
  * that a statement lacks is NULL. */
 PART("Verdict", "no run")
+TABLE(answer)
+TABLE(faster)
+TABLE(assumptions)
 TABLE(verdict)
 TABLE(notes)
 
@@ -28,9 +31,10 @@ TABLE(engine_steps)
 
 PART("Error against latency", "a dense run beside sparse ones, with --accuracy above 0")
 CHART(pareto,
-      "Below and left is better; bars: 95 % intervals; rings: no other run is both as fast and "
+      "Up and right is better; bars: 95 % intervals; rings: no other run is both as fast and "
       "as exact",
-      POINT, "latency, this / {baseline}", LOG, 0.01, "mean relative L2 error, %", LINEAR, 0, 0)
+      POINT, "times faster than {baseline}", LOG, 0.01, "mean relative L2 error, %, less is up",
+      LINEAR, 0, CHART_DOWN)
 TABLE(accuracy)
 
 PART("Accuracy on tasks", "runs of attnreplay eval, dense and sparse")
@@ -49,8 +53,8 @@ TABLE(repeats)
 TABLE(speedup)
 
 PART("Each request against the baseline", "a dense run beside sparse ones, with the same options")
-CHART(ratio, "TTFT of {baseline} / TTFT of this, by request; above 1 this is faster", POINT,
-      "tokens of the prompt", LOG, 1, NULL, LOG, 1e-3, CHART_WIDE)
+CHART(ratio, "TTFT of each request, times faster than {baseline}; lines: medians by length", POINT,
+      "tokens of the prompt", LOG, 1, "times faster", LOG, 1e-3, CHART_WIDE)
 
 PART("Where the time goes", "a run that was measured, with --backend cuda or cpu")
 CHART(phases, "Time by phase and time of no kernel; the attention core is hatched", BAR, NULL,

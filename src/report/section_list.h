@@ -34,9 +34,14 @@
  * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION
  *		only.
  * run_label	the runs of the report, :baseline included, as charts and sentences name them;
- *		run_id, method, is_dense, label, style (chart.h).
+ *		run_id, method, is_dense, place (their order), label, style (chart.h).
  * goodput	requests that kept their limits, see make_goodput.sql.
- * baseline_name, ratio, verdict	for sentences and charts alone, see their make_NAME.sql */
+ * speedup	baseline / this and its interval, or the reason why there is none; see its file.
+ * assumption	what the figures of a run rest on, see make_assumption.sql.
+ * baseline_name, length_gain, verdict, answer	see their make_NAME.sql; all of them under SECTION
+ *		only.
+ *
+ * All ratios of latencies are speed-ups: baseline / this, above 1 this is faster. */
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
@@ -48,10 +53,17 @@ SECTION(make_steady, NULL)
 SECTION(make_iteration_sum, NULL)
 SECTION(make_error, NULL)
 SECTION(make_label, NULL)
-PROSE(make_baseline, NULL)
-PROSE(make_ratio, NULL)
-PROSE(make_verdict, NULL)
-PROSE(verdict, "In short")
+SECTION(make_baseline, NULL)
+SECTION(make_speedup, NULL)
+SECTION(make_length_gain, NULL)
+COMMON(make_goodput, NULL)
+SECTION(make_verdict, NULL)
+SECTION(make_assumption, NULL)
+SECTION(make_answer, NULL)
+SECTION(answer, "In short")
+SECTION(faster, "Times faster than the baseline; ± is half an interval of 95 %; marks: see below")
+SECTION(assumptions, "What these figures rest on, by their marks")
+PROSE(verdict, "Each run")
 SECTION(engine, "Error against an engine that ran the same requests; spread of its own passes")
 SECTION(engine_step_error, "Error of iterations that are alike: ms from end to end; the rest in %")
 SECTION(engine_residual, "What that error goes with: each quantity, and beside the first")
@@ -84,6 +96,5 @@ DIALECT(aiperf, "What aiperf prints")
 DIALECT(vidur, "What Vidur prints, in seconds")
 DIALECT(llmservingsim, "What LLMServingSim prints")
 DIALECT(splitwise, "What SplitwiseSim prints, in seconds")
-COMMON(make_goodput, NULL)
 COMMON(goodput, "Goodput: requests that kept their limits, of all that arrived")
 SECTION(notes, "Notes")

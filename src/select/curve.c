@@ -160,7 +160,7 @@ static const char tables[] =
 	" FROM row GROUP BY line;"
 	"CREATE VIEW point AS SELECT line, method, avg(density) AS density, avg(error) AS error,"
 	" avg(recall) AS recall, place,"
-	" iif(line.oracle, 8 + 16 * k, 1 + k % 7 + 16 * (k / 7)) AS style"
+	" iif(line.oracle, 15 + 32 * k, 1 + k % 14 + 32 * (k / 14)) AS style"
 	" FROM row JOIN line USING(line) GROUP BY line, method ORDER BY place, density, method";
 
 enum ar_status curve_read(sqlite3 **db, const char *path, struct ar_err *err)

@@ -25,7 +25,7 @@ FROM (
   FROM latency JOIN (VALUES (50), (90), (99)))
   JOIN run_label USING(run_id)
 WHERE metric IN ('ttft', 'tpot', 'itl', 'e2e')
-ORDER BY instr('ttft tpot itl e2e', metric), run_id, y)
+ORDER BY instr('ttft tpot itl e2e', metric), place, y)
 UNION ALL
 SELECT DISTINCT upper(metric), 'limit', 0, 'rule', ns / 1e6, NULL,
   printf('limit of %s: %g ms', metric, ns / 1e6)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 WITH point AS (
-  SELECT run_id, l.method, style % 16 AS style, value + 0 AS tokens, ttft, tpot, 100 * error AS error
+  SELECT run_id, l.method, l.style % 32 AS style, value + 0 AS tokens, ttft, tpot, 100 * error AS error
   FROM run_label l JOIN run_param USING(run_id) JOIN verdict USING(run_id)
   WHERE key = 'max-num-batched-tokens')
 SELECT column1 AS panel, method AS series, style, 'line' AS geom, tokens AS x,

@@ -8,11 +8,11 @@ WITH sums AS (
     sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,
     sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
   FROM selection_stat GROUP BY run_id)
-SELECT '' AS panel, label AS row, column2 AS series, column1 AS style, 'point' AS geom,
+SELECT '' AS panel, label AS row, column2 AS series, 16 + column1 AS style, 'point' AS geom,
   CASE column1 WHEN 1 THEN selected WHEN 2 THEN q_union WHEN 3 THEN sub_union WHEN 4 THEN kv_union
     WHEN 5 THEN group_union ELSE executed END AS x,
   printf('%s, %s', label, column2) AS title
 FROM sums JOIN run_label USING(run_id) JOIN (VALUES (1, 'selected'), (2, 'union of query blocks'),
   (3, 'union of four heads'), (4, 'union of a KV head'), (5, 'union of the method'), (6, 'executed'))
 WHERE x IS NOT NULL
-ORDER BY run_id, column1
+ORDER BY place, column1

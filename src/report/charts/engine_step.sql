@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Iterations of an engine and those of a run that are alike, by kind.
 SELECT 'run ' || run || ' against run ' || engine_run AS panel, kind AS series,
-  dense_rank() OVER (ORDER BY kind) - 1 AS style, 'point' AS geom, e_ns / 1e6 AS x, 1.0 * p_ns / e_ns AS y,
+  16 + dense_rank() OVER (ORDER BY kind) AS style, 'point' AS geom, e_ns / 1e6 AS x, 1.0 * p_ns / e_ns AS y,
   printf('iteration %d of the engine: %d tokens of %d requests, %.3f ms; alike %.3f ms', iter_no, tokens,
     requests, e_ns / 1e6, p_ns / 1e6) AS title
 FROM engine_step

@@ -18,7 +18,7 @@ SELECT '' AS panel, label AS series, style, 'point' AS geom, x, y, y_lo, y_hi,
     iif(y_lo IS NULL, '', printf(' (%.4f to %.4f)', y_lo, y_hi)), more) AS title
 FROM point JOIN run_label USING(run_id)
 WHERE x IS NOT NULL
-ORDER BY run_id)
+ORDER BY place)
 UNION ALL
 SELECT '', 'as ' || name, 0, 'rule', NULL, 0, NULL, NULL, 'as ' || name
 FROM baseline_name

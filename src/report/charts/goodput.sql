@@ -2,7 +2,7 @@
 -- A line for each method, over --rate.  Ringed: the highest rate at which 99 % of the requests keep all
 -- limits.
 WITH point AS (
-  SELECT run_id, method, style % 16 AS style, value + 0.0 AS rate, 100.0 * good / n AS percent
+  SELECT run_id, method, style % 32 AS style, value + 0.0 AS rate, 100.0 * good / n AS percent
   FROM goodput JOIN run_label USING(run_id) JOIN run_param USING(run_id)
   WHERE metric = 'all' AND key = 'rate' AND value + 0.0 > 0)
 SELECT 'limits: ' || (SELECT group_concat(DISTINCT printf('%s %g ms', upper(metric), ns / 1e6))

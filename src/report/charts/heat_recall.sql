@@ -4,4 +4,4 @@ FROM accuracy_sample JOIN run_label USING(run_id)
 WHERE NOT is_dense
 GROUP BY run_id, layer, head
 HAVING avg(mass_recall) IS NOT NULL
-ORDER BY run_id
+ORDER BY place

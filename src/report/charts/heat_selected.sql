@@ -5,4 +5,4 @@ FROM selection_stat JOIN run_label USING(run_id)
 WHERE NOT is_dense
 GROUP BY run_id, layer, kv_head
 HAVING sum(tiles_total) > 0
-ORDER BY run_id
+ORDER BY place

@@ -2,7 +2,7 @@
 -- The attention core is hatched.  Gaps: time in which no kernel ran, between the first and the last of
 -- an iteration.  Host: the GPU waited for it; not for sampled layers, see sections/phases.sql.
 WITH part AS (
-  SELECT v.run_id, v.phase, p.phase_id AS place, v.core, ms
+  SELECT v.run_id, v.phase, p.phase_id AS phase_no, v.core, ms
   FROM v_phase_time v JOIN phase p ON p.name = v.phase
   UNION ALL
   SELECT run_id, 'gaps between kernels', 1000, 0, sum(span_ns - busy_ns) / 1e6
@@ -14,11 +14,10 @@ WITH part AS (
   WHERE layers_run = n_layers AND run_id IN (SELECT run_id FROM v_phase_time)
   GROUP BY run_id)
 SELECT panel, label AS row, phase AS series, 'bar' AS geom, core AS hatch,
-  CASE phase WHEN 'linear' THEN 1 WHEN 'attend' THEN 2 WHEN 'decode' THEN 3 WHEN 'metadata' THEN 4
-    WHEN 'select' THEN 5 WHEN 'norm' THEN 6 WHEN 'copy' THEN 6 WHEN 'rope' THEN 7
-    WHEN 'cache' THEN 8 WHEN 'head' THEN 4 WHEN 'mix' THEN 2 WHEN 'drop' THEN 7
-    WHEN 'walk' THEN 8
-    WHEN 'wait for the host' THEN 0 ELSE -1 END AS style,
+  CASE phase WHEN 'linear' THEN 17 WHEN 'attend' THEN 18 WHEN 'decode' THEN 19 WHEN 'metadata' THEN 20
+    WHEN 'select' THEN 21 WHEN 'norm' THEN 22 WHEN 'rope' THEN 23 WHEN 'cache' THEN 24
+    WHEN 'head' THEN 25 WHEN 'copy' THEN 26 WHEN 'mix' THEN 27 WHEN 'drop' THEN 28
+    WHEN 'walk' THEN 29 WHEN 'wait for the host' THEN 30 ELSE -1 END AS style,
   iif(panel = 'ms', ms, percent) AS x,
   printf('%s, %s: %.4g ms, %.3g %%', label, phase, ms, percent) AS title
 FROM (
@@ -26,4 +25,4 @@ FROM (
   FROM part JOIN (VALUES ('ms'), ('percent')))
   JOIN run_label USING(run_id)
 WHERE ms > 0
-ORDER BY panel, place, run_id
+ORDER BY panel, phase_no, place

@@ -1,20 +1,41 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The runs of the report with the names and styles that they have in all charts.  Dense runs are
--- grey, runs of one method have one colour; their names say in which options they differ: style is a colour, and 16 times the number of earlier
--- runs that have it.
+-- The runs of the report with the names and styles that they have in all charts, in the order of the
+-- options in which they differ (place).  Dense runs are grey.  A method has the same colour on every
+-- page: a new one is appended here.  All others share one.  Parameters are left out of
+-- a name that tells its method without them.  A method's runs have names that say in which options they
+-- differ, and the run's number if that does not tell them apart.
 CREATE TEMP TABLE run_label AS
-  WITH named AS (
-    SELECT run_id, coalesce(me.name, r.backend, 'run') AS name, coalesce(me.is_dense, 0) AS is_dense
+  WITH full AS (
+    SELECT run_id, coalesce(me.name, r.backend, 'run') AS method, coalesce(me.is_dense, 0) AS is_dense,
+      (SELECT group_concat(key || ' ' || value, ', ') FROM (SELECT key, value FROM run_option o
+        WHERE o.run_id = r.run_id ORDER BY key)) AS setting,
+      (SELECT group_concat(iif(typeof(value) IN ('integer', 'real'), printf('%030.6f', value), value))
+        FROM (SELECT value FROM run_option o WHERE o.run_id = r.run_id ORDER BY key)) AS setting_order
     FROM run r LEFT JOIN method me USING(method_id)
     WHERE :run IS NULL OR run_id IN (:run, :baseline)),
-  placed AS (
-    SELECT run_id, name, is_dense, count(*) OVER (PARTITION BY name) AS n,
-      row_number() OVER (PARTITION BY name ORDER BY run_id) - 1 AS earlier,
-      dense_rank() OVER (PARTITION BY is_dense ORDER BY name) - 1 AS place
+  short AS (
+    SELECT *, iif(method GLOB '[a-z]*', substr(method, 1, instr(replace(method, '@', ':') || ':', ':') - 1),
+      method) AS base
+    FROM full),
+  named AS (
+    SELECT *, iif((SELECT count(DISTINCT method) FROM short s WHERE s.base = short.base) = 1, base, method)
+      AS name
+    FROM short),
+  counted AS (
+    SELECT *, count(*) OVER (PARTITION BY name) AS n,
+      count(*) OVER (PARTITION BY name, setting) AS alike,
+      row_number() OVER (PARTITION BY base ORDER BY setting_order, run_id) - 1 AS earlier,
+      row_number() OVER (ORDER BY setting_order, is_dense DESC, run_id) AS place
     FROM named)
-  SELECT run_id, name AS method, is_dense,
-    name || iif(n > 1, printf(' (run %d%s)', run_id,
-      (SELECT group_concat(', ' || key || ' ' || value, '') FROM run_option o
-        WHERE o.run_id = placed.run_id)), '') AS label,
-    iif(is_dense, 0, 1 + place % 8) + 16 * (earlier + place / 8) AS style
-  FROM placed
+  SELECT run_id, method, is_dense, place,
+    name || CASE WHEN n = 1 THEN '' WHEN setting IS NULL THEN printf(' (run %d)', run_id)
+      WHEN alike = 1 THEN printf(' (%s)', setting) ELSE printf(' (run %d, %s)', run_id, setting) END
+      AS label,
+    iif(is_dense, 0, coalesce(
+      (SELECT column2 FROM (VALUES ('compact-fp', 1), ('flashprefill', 2), ('xattention', 3),
+        ('bfla', 4), ('quoka', 5), ('minference', 6), ('flexprefill', 7), ('compact-fp-copy', 8),
+        ('union-bs', 9), ('ashape', 10), ('proxyattn', 11), ('seer', 12), ('compact-sa', 13),
+        ('trishape', 14)) WHERE column1 = base),
+      15)) + 32 * earlier
+      AS style
+  FROM counted

@@ -1,19 +1,58 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What the verdict says of each run, a row each: latencies, error, share executed, and the time of
+-- What the verdict says of each run, a row each: latencies, speed-ups against its baseline and their
+-- intervals, requests that kept the limits, error, recall and answers, the share executed, and the time of
 -- all kernels, of the attention core, and in it of selecting, and of waiting for the host.  What a
--- dropper loses is in no figure of a layer, so its runs have no error.
+-- dropper loses is in no figure of a layer, so its runs have no error.  is_given: the share executed was
+-- given with --density.
 CREATE TEMP TABLE verdict AS
-  SELECT l.run_id, l.label, l.method, l.is_dense,
-    (SELECT p50 FROM latency t WHERE t.run_id = l.run_id AND metric = 'ttft') AS ttft,
-    (SELECT p50 FROM latency t WHERE t.run_id = l.run_id AND metric = 'tpot') AS tpot,
-    e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, executed, kernel_ms, core_ms, select_ms, host_ms
-  FROM run_label l
-    LEFT JOIN error e ON e.run_id = l.run_id AND NOT EXISTS (SELECT 1 FROM iteration_drop d
-      WHERE d.run_id = l.run_id GROUP BY run_id HAVING sum(n_kept) < sum(n_rows))
-    LEFT JOIN v_executed USING(run_id)
-    LEFT JOIN (SELECT run_id, sum(ms) AS kernel_ms, sum(ms * core) AS core_ms,
-        sum(ms) FILTER (WHERE phase IN ('select', 'metadata', 'copy')) AS select_ms
-      FROM v_phase_time GROUP BY run_id) USING(run_id)
-    LEFT JOIN (SELECT run_id, sum(host_ns) / 1e6 AS host_ms
-      FROM iteration_sum JOIN run USING(run_id) JOIN model USING(model_id)
-      WHERE layers_run = n_layers GROUP BY run_id) USING(run_id)
+WITH
+  gain AS (
+    SELECT run_id, base_id,
+      max(speedup) FILTER (WHERE metric = 'ttft' AND percentile = 50) AS ttft_x,
+      max(lo) FILTER (WHERE metric = 'ttft' AND percentile = 50) AS ttft_x_lo,
+      max(hi) FILTER (WHERE metric = 'ttft' AND percentile = 50) AS ttft_x_hi,
+      max(reason) FILTER (WHERE metric = 'ttft' AND percentile = 50) AS ttft_reason,
+      max(speedup) FILTER (WHERE metric = 'ttft' AND percentile = 99) AS ttft99_x,
+      max(lo) FILTER (WHERE metric = 'ttft' AND percentile = 99) AS ttft99_x_lo,
+      max(hi) FILTER (WHERE metric = 'ttft' AND percentile = 99) AS ttft99_x_hi,
+      max(reason) FILTER (WHERE metric = 'ttft' AND percentile = 99) AS ttft99_reason,
+      max(speedup) FILTER (WHERE metric = 'tpot' AND percentile = 50) AS tpot_x,
+      max(lo) FILTER (WHERE metric = 'tpot' AND percentile = 50) AS tpot_x_lo,
+      max(hi) FILTER (WHERE metric = 'tpot' AND percentile = 50) AS tpot_x_hi,
+      max(reason) FILTER (WHERE metric = 'tpot' AND percentile = 50) AS tpot_reason
+    FROM speedup GROUP BY run_id, base_id),
+  given AS (
+    SELECT run_id, substr(j.value, length(name) + 2) + 0.0 AS density
+    FROM run JOIN method USING(method_id) JOIN run_param p USING(run_id), json_each(p.value) j
+    WHERE p.key = 'density' AND json_valid(p.value) AND substr(j.value, 1, length(name) + 1) = name || '='),
+  dropper AS (
+    SELECT run_id, 1 - sum(n_kept) * 1.0 / sum(n_rows) AS dropped
+    FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows))
+SELECT l.run_id, l.label, l.method, l.is_dense, l.place, l.style, g.base_id,
+  ttft_x, ttft_x_lo, ttft_x_hi, ttft_reason, ttft99_x, ttft99_x_lo, ttft99_x_hi, ttft99_reason,
+  tpot_x, tpot_x_lo, tpot_x_hi, tpot_reason,
+  t.p50 AS ttft, t.p99 AS ttft99, o.p50 AS tpot, t.n AS served,
+  good.n AS requests, good.good, good.good / duration_s AS good_per_s,
+  e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, recall, answers, prompts, dropped,
+  coalesce(x.executed, density) AS executed, x.executed IS NULL AND density IS NOT NULL AS is_given,
+  kernel_ms, core_ms, select_ms, host_ms, s.verdict AS load, s.reason AS load_reason
+FROM run_label l LEFT JOIN gain g USING(run_id)
+  LEFT JOIN latency t ON t.run_id = l.run_id AND t.metric = 'ttft'
+  LEFT JOIN latency o ON o.run_id = l.run_id AND o.metric = 'tpot'
+  LEFT JOIN goodput good ON good.run_id = l.run_id AND good.metric = 'all'
+  LEFT JOIN v_load ON v_load.run_id = l.run_id
+  LEFT JOIN steady s ON s.run_id = l.run_id
+  LEFT JOIN dropper ON dropper.run_id = l.run_id
+  LEFT JOIN error e ON e.run_id = l.run_id AND dropped IS NULL
+  LEFT JOIN (SELECT run_id, avg(mass_recall) AS recall FROM accuracy_sample GROUP BY run_id) r
+    ON r.run_id = l.run_id AND dropped IS NULL
+  LEFT JOIN (SELECT run_id, sum(exact) AS answers, count(*) AS prompts FROM eval_prompt GROUP BY run_id) a
+    ON a.run_id = l.run_id
+  LEFT JOIN v_executed x ON x.run_id = l.run_id
+  LEFT JOIN given ON given.run_id = l.run_id
+  LEFT JOIN (SELECT run_id, sum(ms) AS kernel_ms, sum(ms * core) AS core_ms,
+      sum(ms) FILTER (WHERE phase IN ('select', 'metadata', 'copy')) AS select_ms
+    FROM v_phase_time GROUP BY run_id) p ON p.run_id = l.run_id
+  LEFT JOIN (SELECT run_id, sum(host_ns) / 1e6 AS host_ms
+    FROM iteration_sum JOIN run USING(run_id) JOIN model USING(model_id)
+    WHERE layers_run = n_layers GROUP BY run_id) h ON h.run_id = l.run_id

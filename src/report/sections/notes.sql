@@ -44,75 +44,6 @@ WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL
 HAVING count(*) > 0
 
 UNION ALL
-SELECT printf('%s: rank 0 of %d ran alone with its slices of the weights: times and memory are'
-  || ' those of a rank; activations after the first attention are partial sums, so tokens,'
-  || ' selections and accuracy are of no model', runs(run_id), tp)
-FROM run_param JOIN run USING(run_id) JOIN model USING(model_id)
-WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL AND tp > 1
-GROUP BY tp
-
--- Whose the accuracy is, if not the model's.
-UNION ALL
-SELECT runs(run_id) || ': ' || text
-FROM (
-  SELECT DISTINCT run_id, c.name || CASE origin
-    WHEN 'random' THEN ' are random values; accuracy and selections are of no model'
-    WHEN 'other' THEN printf(' was captured from %s, not from %s; accuracy and selections are'
-      || ' those of %s', c.model, m.name, c.model)
-    ELSE ' does not say what model it was captured from; accuracy and selections are those of that'
-      || ' model' END AS text
-  FROM run_capture JOIN capture c USING(capture_id) JOIN run USING(run_id)
-    JOIN model m USING(model_id)
-  WHERE origin <> 'same' AND (:run IS NULL OR run_id = :run))
-GROUP BY text
-
-UNION ALL
-SELECT printf('%s: %s; the figures cover what was committed', runs(run_id), status)
-FROM run
-WHERE (:run IS NULL OR run_id = :run) AND status <> 'done'
-GROUP BY status
-
-UNION ALL
-SELECT runs(run_id) || ': times of a CPU show mechanics, not the speed of a GPU'
-FROM run
-WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :run)
-HAVING count(*) > 0
-
-UNION ALL
-SELECT runs(run_id) || ': times are modelled, not measured: the roofline of ' || p.value
-FROM run JOIN run_param p USING(run_id)
-WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
-GROUP BY p.value
-
-UNION ALL
-SELECT printf('%s: %s: %s', runs(run_id), verdict, text)
-FROM (
-  SELECT run_id, verdict,
-    iif((SELECT count(DISTINCT reason) > 4 FROM steady b WHERE b.verdict = a.verdict),
-      'the table of steady runs has the trends', reason) AS text
-  FROM steady a
-  WHERE verdict <> 'steady')
-GROUP BY verdict, text
-
--- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
-UNION ALL
-SELECT printf('%s: %s left nothing out: %s', runs(run_id), name,
-  iif(has_context, 'selector and union kept every block of the sampled chunks',
-    'every chunk was the first of its prompt; lower --max-num-batched-tokens'))
-FROM (
-  SELECT run_id, name, params,
-    EXISTS (SELECT 1 FROM request_outcome o
-      WHERE o.run_id = r.run_id AND (n_chunks > n_preempt + 1 OR cached_tokens > 0))
-      AS has_context,
-    (SELECT sum(exec_sel) = sum(exec_total) FROM selection_stat s WHERE s.run_id = r.run_id)
-      AS whole
-  FROM run r JOIN method USING(method_id)
-  WHERE (:run IS NULL OR run_id = :run) AND NOT is_dense
-    AND NOT EXISTS (SELECT 1 FROM iteration_drop d WHERE d.run_id = r.run_id))
-WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
-GROUP BY name, has_context
-
-UNION ALL
 SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks are empty: their'
   || ' output is 0', run_id, empty_rows)
 FROM (SELECT run_id, sum(empty_rows) AS empty_rows
@@ -169,13 +100,6 @@ FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) = sum
 WHERE :run IS NULL OR run_id = :run
 HAVING count(*) > 0
 
-UNION ALL
-SELECT printf('%s: %d of %d layers were executed, their time stands for all', runs(run_id),
-  layers_run, n_layers)
-FROM v_run
-WHERE (:run IS NULL OR run_id = :run) AND layers_run < n_layers
-GROUP BY layers_run, n_layers
-
 -- What energy covers beside the run, or does not.
 UNION ALL
 SELECT 'energy is that of one GPU in the wall time of the run, the host''s pauses in it; served_j is'
@@ -194,15 +118,3 @@ SELECT printf('run %d: %d kernel records were lost; its time by phase is incompl
   lost_records)
 FROM v_run
 WHERE (:run IS NULL OR run_id = :run) AND lost_records > 0
-
-UNION ALL
-SELECT runs(run_id) || ': requests longer than the capture replay it tiled'
-FROM v_run
-WHERE (:run IS NULL OR run_id = :run) AND extend = 'tile'
-HAVING count(*) > 0
-
-UNION ALL
-SELECT printf('%s: %d requests were rejected, %d did not finish', runs(run_id), rejected, unfinished)
-FROM v_run
-WHERE (:run IS NULL OR run_id = :run) AND rejected + unfinished > 0
-GROUP BY rejected, unfinished

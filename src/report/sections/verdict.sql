@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 SELECT verdict FROM (
-  SELECT 0 AS place, min(run_id) AS run_id,
+  SELECT 0 AS kind, min(run_id) AS place,
     printf('Trace %s, %d requests; %s; %s; policy %s', trace, requests,
       coalesce('model ' || model, 'no model'), coalesce(gpu, 'backend ' || backend), policy)
     || iif(max(rate) > 0, iif(min(rate) = max(rate), printf('; rate %g a second', max(rate)),
@@ -22,18 +22,16 @@ SELECT verdict FROM (
   GROUP BY run, engine_run
 
   UNION ALL
-  SELECT 2, v.run_id, v.label || ': TTFT p50 '
-    || printf('%.3g times that of %s', r.ratio, d.label)
-    || iif(r.lo IS NULL, '', printf(' (95 %% interval %.3g to %.3g)', r.lo, r.hi))
-    || iif(t.ratio > 0, printf(', TPOT p50 %.3g times', t.ratio)
-      || iif(t.lo IS NULL, '', printf(' (%.3g to %.3g)', t.lo, t.hi)), '')
+  SELECT 2, v.place, v.label || ', against ' || d.label || ': '
+    || iif(clock = 'cpu', 'mechanics by the clock of a CPU, TTFT p50 ' || times(v.ttft_x),
+      'TTFT p50 ' || faster(v.ttft_x, v.ttft_x_lo, v.ttft_x_hi)
+      || coalesce(', p99 ' || faster(v.ttft99_x, v.ttft99_x_lo, v.ttft99_x_hi), '')
+      || coalesce(', TPOT p50 ' || faster(v.tpot_x, v.tpot_x_lo, v.tpot_x_hi), ''))
     || iif(v.error IS NULL, '', printf('; mean relative L2 error %.3g %%', 100 * v.error))
-    || iif(v.error_lo IS NULL, '',
-      printf(' (%.3g to %.3g)', 100 * v.error_lo, 100 * v.error_hi))
-    || iif(v.executed IS NULL, '', printf('; %.0f %% of the attention executed', 100 * v.executed))
-    || '.  ' || CASE WHEN r.lo IS NULL THEN 'One request has no interval.'
-      WHEN r.hi < 1 THEN 'It is faster.' WHEN r.lo > 1 THEN 'It is slower.'
-      ELSE 'It gains nothing: the interval holds 1.' END
+    || iif(v.error_lo IS NULL, '', printf(' [%.3g, %.3g]', 100 * v.error_lo, 100 * v.error_hi))
+    || iif(v.executed IS NULL, '', printf('; %.0f %% of the attention ', 100 * v.executed)
+      || iif(v.is_given, 'as given', 'executed'))
+    || iif(v.dropped IS NULL, '', printf('; %.0f %% of the prompt rows dropped', 100 * v.dropped)) || '.'
     || iif(v.core_ms > 0 AND d.core_ms > 0, printf('  Its attention core takes %.1f ms, %.1f ms of'
       || ' that to select; that of %s takes %.1f ms, %.0f %% of its kernel time.',
       v.core_ms, coalesce(v.select_ms, 0),
@@ -41,16 +39,14 @@ SELECT verdict FROM (
     || iif(v.host_ms > 0 OR d.host_ms > 0, printf('  The GPU waits %.1f ms for the host, with %s'
       || ' %.1f ms.', coalesce(v.host_ms, 0),
       iif(d.method = v.method, 'the baseline', d.method), coalesce(d.host_ms, 0)), '')
-  FROM verdict v JOIN ratio r ON r.run_id = v.run_id AND r.metric = 'ttft'
-    JOIN verdict d ON d.run_id = r.base_id
-    LEFT JOIN ratio t ON t.run_id = v.run_id AND t.metric = 'tpot'
-  WHERE r.ratio > 0
+  FROM verdict v JOIN verdict d ON d.run_id = v.base_id JOIN run ON run.run_id = v.run_id
+  WHERE v.ttft_x IS NOT NULL
 
   UNION ALL
-  SELECT 2, run_id, label || ': '
+  SELECT 2, place, label || ': '
     || iif(ttft IS NULL, 'no request got a token', printf('TTFT p50 %.2f ms', ttft))
     || iif(tpot IS NULL, '', printf(', TPOT p50 %.2f ms', tpot)) || iif(is_dense OR run_id IN (SELECT base_id FROM v_pair), '.',
       '; there is no dense run with the same options to compare it with.')
   FROM verdict
-  WHERE run_id NOT IN (SELECT run_id FROM ratio WHERE metric = 'ttft' AND ratio > 0))
-ORDER BY place, run_id
+  WHERE ttft_x IS NULL)
+ORDER BY kind, place

@@ -1,0 +1,135 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- The answer of the first screen: a headline (place 0), and the sentences below it.  Of the runs that
+-- are compared with one baseline the best is named: one that is faster, its interval above 1, and that keeps
+-- 90 % of the attention, or of the answers of its baseline; then one that is faster; then the fastest.
+CREATE TEMP TABLE answer AS
+WITH
+  compared AS MATERIALIZED (
+    SELECT v.*, d.label AS base_label, d.answers AS base_answers, clock = 'cpu' AS is_cpu,
+      coalesce(v.ttft_x_lo > 1, 0) AS wins, coalesce(v.ttft_x_hi < 1, 0) AS loses,
+      coalesce(v.answers >= 0.9 * d.answers, v.recall >= 0.9, 1) AS keeps,
+      (SELECT text FROM assumption a WHERE a.run_id = v.run_id AND kind = 'whole') AS whole,
+      (SELECT ' (' || group_concat(brief, '; ') || ')' FROM assumption a WHERE a.run_id = v.run_id
+        AND kind IN ('modelled', 'formula', 'costs', 'density')) AS given
+    FROM verdict v JOIN verdict d ON d.run_id = v.base_id JOIN run ON run.run_id = v.run_id
+    WHERE v.ttft_x IS NOT NULL),
+  ranked AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY wins AND keeps DESC, wins DESC, ttft_x DESC) AS no,
+      (SELECT count(DISTINCT base_id) FROM compared) AS baselines
+    FROM compared),
+  -- The least length from which on each group of requests is faster; pays: the lengths do not end there.
+  reach AS (
+    SELECT run_id, min(least) AS shortest, max(most) AS longest,
+      coalesce(max(most) FILTER (WHERE speedup <= 1), 0) AS until,
+      coalesce(min(least) FILTER (WHERE speedup > 1), 0) AS earliest
+    FROM length_gain GROUP BY run_id),
+  cost AS (
+    SELECT run_id, CASE
+      WHEN prompts > 0 AND base_answers IS NOT NULL THEN printf('gives %.0f %% of the answers, where %s'
+        || ' gives %.0f %%', 100.0 * answers / prompts, base_label, 100.0 * base_answers / prompts)
+      WHEN recall IS NOT NULL THEN printf('keeps %.0f %% of the attention, error %.3g %%',
+        100 * recall, 100 * error)
+      WHEN error IS NOT NULL THEN printf('its error is %.3g %%', 100 * error)
+      WHEN dropped IS NOT NULL THEN printf('drops %.0f %% of the prompt rows', 100 * dropped)
+      ELSE 'its accuracy was not measured' END AS text
+    FROM compared),
+  lengths AS (
+    SELECT run_id, CASE
+      WHEN until = 0 THEN printf('it is faster at all prompt lengths, %s to %s tokens',
+        thousands(shortest), thousands(longest))
+      WHEN until >= longest AND earliest = 0 THEN printf('at no prompt length, up to %s tokens, does'
+        || ' selection save what it costs', thousands(longest))
+      WHEN until >= longest THEN printf('from no prompt length on is it faster, up to %s tokens',
+        thousands(longest))
+      ELSE printf('below %s tokens selection costs more than it saves', thousands(until)) END AS text
+    FROM reach),
+  load AS (
+    SELECT verdict, runs(run_id) AS which, count(*) AS n, (SELECT count(*) FROM steady) AS all_n
+    FROM steady GROUP BY verdict),
+  sentence AS (
+    -- One baseline.
+    SELECT 0 AS place, CASE
+      WHEN is_cpu THEN printf('Mechanics only, by the clock of a CPU: %s executes %s of the attention'
+        || ' and %s.', label, coalesce(printf('%.0f %%', 100 * executed), 'an unknown share'), cost.text)
+      WHEN wins AND keeps THEN 'Yes' || coalesce(given, '') || ': ' || label || ' is '
+        || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50; ' || cost.text || '.'
+      WHEN wins THEN 'Faster, at a cost' || coalesce(given, '') || ': ' || label || ' is '
+        || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50, but ' || cost.text || '.'
+      WHEN ttft_x_lo IS NULL THEN 'Not known: ' || label || ' is ' || faster(ttft_x, NULL, NULL)
+        || ' at TTFT p50, and ' || coalesce(ttft_reason, 'there is no interval') || '.'
+      ELSE 'No' || coalesce(given, '') || ': ' || iif(loses AND whole IS NULL, lengths.text || '; ', '')
+        || label || ' is ' || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50'
+        || coalesce('; it ' || whole, '') || '.' END AS text
+    FROM ranked LEFT JOIN cost USING(run_id) LEFT JOIN lengths USING(run_id)
+    WHERE no = 1 AND baselines = 1
+
+    UNION ALL
+    SELECT 1, iif(loses OR is_cpu, NULL, 'By length: ' || lengths.text || '.')
+    FROM ranked JOIN lengths USING(run_id)
+    WHERE no = 1 AND baselines = 1
+
+    UNION ALL
+    SELECT 2, group_concat(r.label || ' is ' || iif(r.keeps, '', 'faster still, ')
+      || times(r.ttft_x) || ', but ' || cost.text, '; ') || '.'
+    FROM ranked r JOIN ranked b ON b.no = 1 JOIN cost ON cost.run_id = r.run_id
+    WHERE r.baselines = 1 AND NOT r.is_cpu AND r.wins AND r.ttft_x > b.ttft_x
+    HAVING count(*) > 0
+
+    UNION ALL
+    SELECT 3, 'TPOT p50: ' || label || ' is ' || faster(tpot_x, tpot_x_lo, tpot_x_hi) || '.'
+    FROM ranked
+    WHERE no = 1 AND baselines = 1 AND NOT is_cpu AND tpot_x IS NOT NULL
+
+    -- Several baselines, such as those of a sweep.
+    UNION ALL
+    SELECT 0, CASE WHEN max(is_cpu) THEN 'Mechanics only, by the clock of a CPU: nothing is known of the'
+        || ' speed of a GPU.'
+      ELSE CASE WHEN sum(wins) = 0 THEN 'No' WHEN sum(wins) = count(*) THEN 'Yes' ELSE 'In part' END
+      || coalesce(max(given), '') || ': ' || method
+      || printf(' is faster at %d of %d settings and slower at %d; TTFT p50: ', sum(wins), count(*),
+        sum(loses))
+      || CASE WHEN max(ttft_x) < 1 THEN times(1 / max(ttft_x)) || ' to ' || times(1 / min(ttft_x)) || ' slower'
+        WHEN min(ttft_x) > 1 THEN times(min(ttft_x)) || ' to ' || times(max(ttft_x)) || ' faster'
+        ELSE times(1 / min(ttft_x)) || ' slower to ' || times(max(ttft_x)) || ' faster' END || '.' END
+    FROM ranked
+    WHERE baselines > 1 AND method = (SELECT method FROM ranked GROUP BY method
+      ORDER BY sum(wins) DESC, max(ttft_x) DESC LIMIT 1)
+    GROUP BY method
+
+    -- No baseline: an engine, or figures alone.
+    UNION ALL
+    SELECT 0, group_concat(text, ' ') FROM (
+      SELECT printf('Beside %s the replay has %s: run %d.', engine, group_concat(
+          printf('TTFT p50 %+.0f %%', error_percent) || iif(error_lo IS NULL, '',
+            printf(' [%+.0f, %+.0f]', error_lo, error_hi)), ', '), run) AS text
+      FROM engine_error
+      WHERE metric = 'ttft' AND at = 'p50'
+      GROUP BY run, engine_run)
+    WHERE NOT EXISTS (SELECT 1 FROM ranked)
+    HAVING count(*) > 0
+
+    UNION ALL
+    SELECT 0, 'No comparison: no run has a dense run with the same options.'
+    WHERE NOT EXISTS (SELECT 1 FROM ranked) AND NOT EXISTS (SELECT 1 FROM engine_error)
+
+    UNION ALL
+    SELECT 4, printf('The highest rate at which 99 %% of the requests keep %s: ',
+        (SELECT group_concat(text, ', ') FROM (SELECT DISTINCT printf('%s %g ms', upper(metric), ns / 1e6) AS text FROM slo)))
+      || group_concat(method || coalesce(printf(' %g a second', most), ' none of them'), ', ') || '.'
+    FROM (
+      SELECT method, max(value + 0.0) FILTER (WHERE good >= 0.99 * requests) AS most
+      FROM verdict JOIN run_param USING(run_id)
+      WHERE key = 'rate' AND good IS NOT NULL
+      GROUP BY method)
+    WHERE (SELECT count(DISTINCT value) FROM run_param JOIN run_label USING(run_id)
+      WHERE key = 'rate') > 1
+    HAVING count(*) > 0
+
+    UNION ALL
+    SELECT 5, 'The load: ' || group_concat(CASE verdict WHEN 'steady' THEN 'sustained'
+        WHEN 'backlogged' THEN 'not sustained' WHEN 'closed batch' THEN 'one batch, no load'
+        ELSE verdict || ' to tell whether it is sustained' END
+      || iif(n = all_n AND n > 1, ' by all runs', ' (' || which || ')'), '; ') || '.'
+    FROM load
+    HAVING count(*) > 0)
+SELECT place, text FROM sentence WHERE text IS NOT NULL ORDER BY place
