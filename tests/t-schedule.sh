@@ -112,6 +112,7 @@ for db in setup.db cpu.db; do
 		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
 		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
 		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'keep-tables', 'costs', 'slo',
+		'intervals', 'intervals-time',
 		'page-size', 'repeats', 'columns', 'max-memory', 'engine-defaults', 'engine-args',
 		'rates')
 		ORDER BY key))) AS x FROM run")" 1

@@ -36,6 +36,7 @@ static const char *policy_names[2 * RUN_POLICIES_MAX + 1];
 
 static const char *const defaults[] = { "engine", "none", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
+static const char *const off_on[] = { "off", "on", NULL };
 static const char *const kept[] = { "requests", "iterations", "phases", "entries", NULL };
 
 /* clang-format off */
@@ -126,6 +127,15 @@ static const struct opt command_opts[] = {
 	  .max = 1000,
 	  .help = "run each method N times, in turn; the report has median and spread",
 	  .may_differ = true },
+	{ .name = "intervals", .type = OPT_ENUM, .off = AT(intervals), .arg = "on|off",
+	  .def = "on", .choice = off_on,
+	  .help = "replay resamples of the requests, for intervals of the latencies and for the "
+		  "verdict whether the load can be sustained",
+	  .scope = RUN_DB, .may_differ = true, .record_only = true },
+	{ .name = "intervals-time", .type = OPT_TIME, .off = AT(intervals_ns), .arg = "TIME",
+	  .def = "10s", .max = 3.6e12,
+	  .help = "most time that these replays of a run take, on all processors",
+	  .scope = RUN_DB, .may_differ = true, .record_only = true },
 	{ .name = "slo",
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",

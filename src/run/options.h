@@ -57,6 +57,8 @@ struct run_options {
 		*methods, *layers, *match;
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
+	int64_t intervals_ns; /* how long to make replicates */
+	int intervals;	      /* 0 or 1 */
 	struct opt_list captures, selectors;
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */

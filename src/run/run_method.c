@@ -12,6 +12,7 @@
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
 #include "src/revision.h"
+#include "src/run/replicates.h"
 
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
@@ -404,7 +405,9 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 				     .entries = kept >= RUN_KEPT_ENTRIES && s->o.keep_entries,
 				     .phases = kept >= RUN_KEPT_PHASES && s->backend->needs_model,
 				     .kernels = s->o.keep_kernels };
-	const struct observer observer = recorder_observer(&recorder);
+	const struct observer record = recorder_observer(&recorder);
+	struct collector collector = { 0 };
+	struct observer observer;
 	struct replay cfg = { .title = title,
 			      .trace = in->trace,
 			      .arrival = s->o.arrival,
@@ -426,10 +429,14 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .q_heads = p ? model_attention(&in->model)->q_heads : 0,
 			      .kv_heads = p ? model_attention(&in->model)->kv_heads : 0 };
 	struct replay_result res;
-	enum ar_status st = begin_record(r, i, p, err);
+	enum ar_status st = collector_open(&collector, r, &record, &observer, err);
 
-	if (st)
+	if (!st)
+		st = begin_record(r, i, p, err);
+	if (st) {
+		collector_release(&collector);
 		return st;
+	}
 	set_title(r, i, title, sizeof title);
 	cfg.limits.blocks = s->blocks.n ? &s->blocks : NULL;
 	run_set_limits(&cfg, &s->o.objectives);
@@ -439,6 +446,9 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	st = replay_run(&cfg, &res, err);
 	run_energy_end(s, &r->out.energy);
 	recorder_release(&recorder);
+	if (!st)
+		st = replicates_put(r, &cfg, &res, &collector, err);
+	collector_release(&collector);
 	st = end_method(r, i, p, &res, st, err);
 	replay_result_release(&res);
 	return st;

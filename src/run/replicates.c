@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/run/replicates.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/number.h"
+#include "base/rng.h"
+#include "base/stats.h"
+#include "replay/cost/backend_cost.h"
+#include "traces/algebra/resample.h"
+
+enum {
+	FIRST = 40, /* replicates: fewer give no interval */
+	MOST = 200,
+	STEADY = 40, /* replays of four times as many requests */
+	TASKS = 1 + MOST + STEADY,
+	LEAST_USERS = 12, /* units of a closed loop */
+	MOST_WORKERS = 64,
+	PERCENTILES = 3
+};
+
+/* Shares of iterations and of cached tokens that take the meaning from an interval. */
+#define MOST_EXTRAPOLATED 0.05
+#define MOST_CACHED 0.1
+
+static const char *const metrics[LATENCY_COUNT] = { "ttft", "tpot", "itl", "e2e", "queue" };
+static char own_costs[] = "the run";
+static const double percentiles[PERCENTILES] = { 50, 90, 99 };
+
+/* ---- costs ---- */
+
+/* Iterations are costed anew from their batch, not from what was measured. */
+static bool computes(const struct run *r)
+{
+	return r->session.o.clock == RUN_CLOCK_FORMULA || r->session.backend == &backend_cost ||
+	       (r->session.backend->modelled && !r->in.n_capture);
+}
+
+static int64_t kernels_of(const struct iter_cost *c)
+{
+	return c->phase_kernels[PHASE_SELECT] + c->phase_kernels[PHASE_METADATA] +
+	       c->phase_kernels[PHASE_COPY];
+}
+
+static enum ar_status collect(void *self, const struct observed_iteration *it, struct ar_err *err)
+{
+	struct collector *c = self;
+	const struct batch *b = &it->sched->batch;
+	enum ar_status st = AR_OK;
+
+	if (b->n) {
+		const struct batch_shape s = batch_shape(b);
+
+		st = cost_table_add(c->table, &s, it->cost->cost_ns, err);
+	}
+	if (kernels_of(it->cost) > c->select_kernels)
+		c->select_kernels = kernels_of(it->cost);
+	return st ? st : c->to->iteration(c->to->self, it, err);
+}
+
+static enum ar_status pass_request(void *self, const struct observed_request *q, struct ar_err *err)
+{
+	const struct collector *c = self;
+
+	return c->to->request(c->to->self, q, err);
+}
+
+static enum ar_status pass_sample(void *self, const struct observed_sample *x, struct ar_err *err)
+{
+	const struct collector *c = self;
+
+	return c->to->sample(c->to->self, x, err);
+}
+
+static enum ar_status pass_end(void *self, const struct replay_result *res, struct ar_err *err)
+{
+	const struct collector *c = self;
+
+	return c->to->end(c->to->self, res, err);
+}
+
+enum ar_status collector_open(struct collector *c, const struct run *r, const struct observer *to,
+			      struct observer *out, struct ar_err *err)
+{
+	*c = (struct collector){ .to = to };
+	*out = *to;
+	if (!r->session.o.intervals || computes(r))
+		return AR_OK;
+	*out = (struct observer){ c, collect, pass_request, pass_sample, pass_end };
+	return cost_table_create(&c->table, err);
+}
+
+void collector_release(struct collector *c)
+{
+	cost_table_destroy(c->table);
+	c->table = NULL;
+}
+
+/* ---- what processes share ---- */
+
+enum task_state { TASK_OPEN, TASK_DONE, TASK_FAILED };
+
+/* A replay of a resample, or of the run's own requests. */
+struct task {
+	enum task_state state;
+	double at[LATENCY_COUNT][PERCENTILES]; /* ns; NaN: none */
+	int64_t ok, good, output_tok, duration_ns, iterations, extrapolated;
+	double cached; /* share of the prompts' tokens */
+	bool slower;   /* the last quarter waited longer than the second */
+	char why[512]; /* of TASK_FAILED */
+};
+
+struct board {
+	atomic_int next;
+	struct task task[TASKS];
+};
+
+/* Tasks in the order of their need: the run itself, the replicates that are the least, the replays
+ * that are longer, all other replicates. */
+static bool is_steady(int i)
+{
+	return i > FIRST && i <= FIRST + STEADY;
+}
+
+static int replicate_of(int i)
+{
+	return i <= FIRST ? i - 1 : i - 1 - STEADY;
+}
+
+struct maker {
+	const struct run *r;
+	const struct replay *cfg;
+	struct costs own; /* of collected costs */
+	struct resampler *resampler;
+	struct board *board;
+	int64_t give_up_ns; /* of the monotonic clock */
+};
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- one replay ---- */
+
+static enum ar_status see_iteration(void *self, const struct observed_iteration *it,
+				    struct ar_err *err)
+{
+	(void)self, (void)it, (void)err;
+	return AR_OK;
+}
+
+static enum ar_status see_sample(void *self, const struct observed_sample *x, struct ar_err *err)
+{
+	(void)self, (void)x, (void)err;
+	return AR_OK;
+}
+
+static enum ar_status see_end(void *self, const struct replay_result *res, struct ar_err *err)
+{
+	(void)self, (void)res, (void)err;
+	return AR_OK;
+}
+
+/* self: [n] TTFT by request, NaN: it has none. */
+static enum ar_status see_request(void *self, const struct observed_request *q, struct ar_err *err)
+{
+	double *ttft = self;
+
+	(void)err;
+	if (q->first_token_ns >= 0)
+		ttft[q->id] = (double)(q->first_token_ns - q->arrival_ns);
+	return AR_OK;
+}
+
+/* The median of the numbers among x[0..n), which are sorted. */
+static double median_of(double *x, size_t n)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (!isnan(x[i]))
+			x[k++] = x[i];
+	stats_sort(x, k);
+	return k ? stats_percentile(x, k, 50) : NAN;
+}
+
+static void take_figures(struct task *t, const struct trace *trace, const struct replay_result *res)
+{
+	double prompts = 0;
+
+	for (int m = 0; m < LATENCY_COUNT; m++)
+		for (int p = 0; p < PERCENTILES; p++)
+			t->at[m][p] = res->latency[m].n ?
+					      series_percentile(&res->latency[m], percentiles[p]) :
+					      NAN;
+	for (size_t i = 0; i < trace->n; i++)
+		prompts += trace->req[i].prompt_tok;
+	t->ok = res->ok;
+	t->good = res->good;
+	t->output_tok = res->output_tok;
+	t->duration_ns = res->end_ns - trace->req[0].arrival_ns;
+	t->iterations = res->iterations;
+	t->extrapolated = res->cost_sources[COST_EXTRAPOLATED];
+	t->cached = (double)res->cached_tok / prompts;
+	t->state = TASK_DONE;
+}
+
+/* The backend of replicates, which is open; *mine: close it. */
+static enum ar_status open_costs(const struct maker *m, struct replay *cfg, bool *mine,
+				 struct ar_err *err)
+{
+	const struct run *r = m->r;
+	const struct cost_options *cost = run_options_of(&r->session.o, &backend_cost);
+	const struct cost_options opts = { .formula = cost->formula, .extrapolate = true };
+	struct backend_env env = r->session.env;
+
+	*mine = !computes(r) || r->session.backend == &backend_cost;
+	if (!*mine)
+		return AR_OK;
+	env.costs = computes(r) ? r->in.costs : (struct costs *)&m->own;
+	cfg->backend = &backend_cost;
+	if (!computes(r)) {
+		cfg->cost = (struct cost){ 0 }; /* it is in what was measured */
+		cfg->n_run_layers = 0;
+	}
+	return backend_open(&backend_cost, &cfg->self, &opts, &env, err);
+}
+
+/* Replay a trace into t. */
+static enum ar_status replay_into(const struct maker *m, const struct trace *trace,
+				  uint64_t host_seed, const struct observer *see, struct task *t,
+				  struct ar_err *err)
+{
+	struct replay cfg = *m->cfg;
+	struct replay_result res = { 0 };
+	bool mine;
+	enum ar_status st = open_costs(m, &cfg, &mine, err);
+
+	cfg.title = NULL;
+	cfg.trace = trace;
+	cfg.host_seed = host_seed;
+	cfg.observer = see;
+	cfg.accuracy = 0;
+	cfg.rejects_known = true;
+	cfg.limits.blocks = NULL;
+	if (!st) {
+		st = replay_run(&cfg, &res, err);
+		if (!st)
+			take_figures(t, trace, &res);
+		replay_result_release(&res);
+	}
+	if (mine)
+		backend_close(&backend_cost, cfg.self);
+	return st;
+}
+
+static enum ar_status replay_longer(const struct maker *m, const struct trace *trace,
+				    uint64_t host_seed, struct task *t, struct ar_err *err)
+{
+	const size_t n = trace->n / 4;
+	double *ttft = malloc((trace->n + 1) * sizeof *ttft);
+	const struct observer see = { ttft, see_iteration, see_request, see_sample, see_end };
+	enum ar_status st;
+
+	if (!ttft)
+		return ar_nomem(err);
+	for (size_t i = 0; i < trace->n; i++)
+		ttft[i] = NAN;
+	st = replay_into(m, trace, host_seed, &see, t, err);
+	if (!st)
+		t->slower = median_of(ttft + trace->n - n, n) > median_of(ttft + n, n);
+	free(ttft);
+	return st;
+}
+
+static enum ar_status do_task(const struct maker *m, int i, struct ar_err *err)
+{
+	struct task *t = &m->board->task[i];
+	const uint64_t k = is_steady(i) ? (uint64_t)(MOST + i) : (uint64_t)replicate_of(i);
+	const uint64_t seed = rng_mix((uint64_t)m->r->session.o.host_seed) + rng_mix(~k);
+	struct trace trace;
+	enum ar_status st;
+
+	if (!i)
+		return replay_into(m, m->cfg->trace, m->cfg->host_seed, NULL, t, err);
+	st = resample_draw(m->resampler, k, is_steady(i) ? 4 : 1, &trace, err);
+	if (st)
+		return st;
+	st = is_steady(i) ? replay_longer(m, &trace, seed, t, err) :
+			    replay_into(m, &trace, seed, NULL, t, err);
+	resample_release(&trace);
+	return st;
+}
+
+/* ---- processes ---- */
+
+static void work(const struct maker *m)
+{
+	struct board *b = m->board;
+	int i;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
+	log_level = LOG_ERROR;
+	while ((i = atomic_fetch_add(&b->next, 1)) < TASKS && now_ns() < m->give_up_ns) {
+		struct ar_err err = { 0 };
+
+		if (is_steady(i) && m->cfg->arrival.loop == LOOP_USERS)
+			continue;
+		if (!do_task(m, i, &err))
+			continue;
+		snprintf(b->task[i].why, sizeof b->task[i].why, "%s", err.msg);
+		b->task[i].state = TASK_FAILED;
+	}
+	_exit(0);
+}
+
+static void stop(const pid_t *child, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (child[i])
+			kill(child[i], SIGKILL);
+}
+
+/* Wait for all, and stop them at an interrupt. */
+static void wait_for(pid_t *child, int n, const struct board *b)
+{
+	struct timespec nap = { 0, 500000 };
+	int left = n;
+
+	while (left) {
+		for (int i = 0; i < n; i++)
+			if (child[i] && waitpid(child[i], NULL, WNOHANG)) {
+				child[i] = 0;
+				left--;
+			}
+		if (ar_interrupted())
+			stop(child, n);
+		if (left && progress_due()) {
+			int at = atomic_load(&b->next);
+
+			progress("replicates for intervals",
+				 (unsigned long)(at < TASKS ? at : TASKS), TASKS);
+		}
+		if (left)
+			nanosleep(&nap, NULL);
+		if (nap.tv_nsec < 20000000)
+			nap.tv_nsec *= 2;
+	}
+	progress_end();
+}
+
+/* All processors work on the tasks of the board. */
+static enum ar_status run_tasks(const struct maker *m, struct ar_err *err)
+{
+	long want = sysconf(_SC_NPROCESSORS_ONLN);
+	pid_t child[MOST_WORKERS];
+	int n = 0;
+
+	want = want < 1 ? 1 : want > MOST_WORKERS ? MOST_WORKERS : want;
+	if (fflush(NULL))
+		return ar_fail(err, AR_IO, "cannot write: %s", strerror(errno));
+	while (n < want && (child[n] = fork()) > 0)
+		n++;
+	if (n < want && !child[n])
+		work(m);
+	if (!n)
+		return ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
+	wait_for(child, n, m->board);
+	return ar_interrupted() ? ar_fail(err, AR_INTERRUPTED, "interrupted") : AR_OK;
+}
+
+/* ---- what they say ---- */
+
+/* The largest relative error of a percentile, where the run itself is replayed with its costs. */
+static double cost_error(const struct task *own, const struct replay_result *res)
+{
+	double most = 0;
+
+	for (int m = 0; m < LATENCY_COUNT; m++)
+		for (int p = 0; p < PERCENTILES && res->latency[m].n; p++) {
+			double is = series_percentile(&res->latency[m], percentiles[p]);
+
+			most = is > 0 ? fmax(most, fabs(own->at[m][p] / is - 1)) : most;
+		}
+	return most;
+}
+
+static void sum_up(const struct maker *m, const struct replay_result *res,
+		   struct row_resampling *row)
+{
+	const struct task *own = m->board->task, *t = own;
+	double cached = 0, iterations = 0, extrapolated = 0;
+
+	row->cost_error = own->state == TASK_DONE ? cost_error(own, res) : NAN;
+	row->run_cached = own->state == TASK_DONE ? own->cached : NAN;
+	row->steady_replays = row->unsteady = 0;
+	for (int i = 1; i < TASKS; i++) {
+		if ((++t)->state != TASK_DONE)
+			continue;
+		if (is_steady(i)) {
+			row->steady_replays++;
+			row->unsteady += t->slower;
+			continue;
+		}
+		row->replicates++;
+		cached += t->cached;
+		iterations += (double)t->iterations;
+		extrapolated += (double)t->extrapolated;
+	}
+	row->cached = row->replicates ? cached / (double)row->replicates : NAN;
+	row->extrapolated = iterations > 0 ? extrapolated / iterations : NAN;
+}
+
+static const char *failure(const struct board *b)
+{
+	for (int i = 0; i < TASKS; i++)
+		if (b->task[i].state == TASK_FAILED)
+			return b->task[i].why;
+	return NULL;
+}
+
+/* Why replicates say nothing, or "". */
+static void judge(const struct maker *m, const struct row_resampling *row, char *why, size_t n)
+{
+	const char *failed = failure(m->board);
+
+	*why = 0;
+	if (failed)
+		snprintf(why, n, "a replicate failed: %s", failed);
+	else if (row->replicates < FIRST)
+		snprintf(why, n,
+			 "%" PRId64 " replicates were made within --intervals-time, want %d",
+			 row->replicates, FIRST);
+	else if (row->extrapolated > MOST_EXTRAPOLATED)
+		snprintf(why, n,
+			 "%.0f %% of the iterations of its replicates lie outside of what the run "
+			 "measured",
+			 100 * row->extrapolated);
+	else if (fabs(row->cached - row->run_cached) > MOST_CACHED)
+		snprintf(why, n,
+			 "the prefix cache had %.0f %% of the run's prompts, but %.0f %% of those "
+			 "of its replicates",
+			 100 * row->run_cached, 100 * row->cached);
+}
+
+/* Why a trace cannot be resampled, or "". */
+static void judge_plan(const struct resample_plan *p, bool users, char *why, size_t n)
+{
+	const char *unit = resample_unit_names[p->unit];
+
+	*why = 0;
+	if (users && p->n_unit < LEAST_USERS)
+		snprintf(why, n, "the users have %zu %ss, want %d", p->n_unit, unit, LEAST_USERS);
+	else if (10 * p->block > p->n_unit)
+		snprintf(why, n,
+			 "the trace is too short for its bursts: they take %zu of its %zu %ss",
+			 p->block, p->n_unit, unit);
+}
+
+static enum ar_status put_latencies(struct store *s, int64_t no, const struct task *t,
+				    struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int m = 0; m < LATENCY_COUNT && !st; m++)
+		if (!isnan(t->at[m][0]))
+			st = store_replicate_latency(s,
+						     &(struct row_replicate_latency){
+							     .replicate_no = no,
+							     .metric = metrics[m],
+							     .p50 = t->at[m][0],
+							     .p90 = t->at[m][1],
+							     .p99 = t->at[m][2] },
+						     err);
+	return st;
+}
+
+static enum ar_status put_tasks(const struct maker *m, struct ar_err *err)
+{
+	struct store *s = m->r->session.store;
+	const bool limits = m->r->session.o.objectives.n;
+	enum ar_status st = AR_OK;
+
+	for (int i = 1; i < TASKS && !st; i++) {
+		const struct task *t = &m->board->task[i];
+
+		if (is_steady(i) || t->state != TASK_DONE)
+			continue;
+		st = store_replicate(s,
+				     &(struct row_replicate){ .replicate_no = replicate_of(i),
+							      .ok = t->ok,
+							      .good = limits ? t->good : -1,
+							      .output_tokens = t->output_tok,
+							      .duration_ns = t->duration_ns },
+				     err);
+		if (!st)
+			st = put_latencies(s, replicate_of(i), t, err);
+	}
+	return st;
+}
+
+/* ---- the replicates of a run ---- */
+
+static enum ar_status open_own(struct maker *m, struct collector *c, struct ar_err *err)
+{
+	const struct run_inputs *in = &m->r->in;
+
+	if (!c->table)
+		return AR_OK;
+	m->own = (struct costs){ .name = own_costs,
+				 .table = c->table,
+				 .select_kernels = c->select_kernels };
+	if (in->prep.n_run_layers > 0)
+		m->own.select_kernels = num_mul(c->select_kernels, in->host.n_layers) /
+					in->prep.n_run_layers;
+	return cost_table_size(c->table) ?
+		       cost_table_build(c->table, err) :
+		       ar_fail(err, AR_DATA, "the run has no iteration with a batch");
+}
+
+/* Make the replicates that the plan allows, and say how. */
+static enum ar_status make(struct maker *m, const struct replay_result *res, struct collector *c,
+			   struct row_resampling *row, char *why, size_t n, struct ar_err *err)
+{
+	const bool users = m->cfg->arrival.loop == LOOP_USERS;
+	enum ar_status st = resample_open(&m->resampler, m->cfg->trace, m->cfg->limits.prefix_cache,
+					  !users, err);
+	struct resample_plan plan;
+
+	if (st)
+		return st;
+	plan = resample_plan(m->resampler);
+	row->unit = resample_unit_names[plan.unit];
+	row->units = (int64_t)plan.n_unit;
+	row->block = (int64_t)plan.block;
+	row->draw_key = (int64_t)(plan.key & INT64_MAX);
+	judge_plan(&plan, users, why, n);
+	if (*why)
+		return AR_OK;
+	st = open_own(m, c, err);
+	if (!st)
+		st = run_tasks(m, err);
+	if (st)
+		return st;
+	sum_up(m, res, row);
+	judge(m, row, why, n);
+	return AR_OK;
+}
+
+enum ar_status replicates_put(const struct run *r, const struct replay *cfg,
+			      const struct replay_result *res, struct collector *c,
+			      struct ar_err *err)
+{
+	struct maker m = { .r = r,
+			   .cfg = cfg,
+			   .give_up_ns = num_add(now_ns(), r->session.o.intervals_ns) };
+	struct row_resampling row = { .unit = resample_unit_names[RESAMPLE_REQUEST],
+				      .cost_error = NAN,
+				      .extrapolated = NAN,
+				      .cached = NAN,
+				      .run_cached = NAN,
+				      .steady_replays = -1,
+				      .unsteady = -1 };
+	struct ar_err failed;
+	char why[600] = "";
+	enum ar_status st = AR_OK;
+
+	if (!r->session.store || !r->session.o.intervals)
+		return AR_OK;
+	m.board = mmap(NULL, sizeof *m.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	if (m.board == MAP_FAILED)
+		snprintf(why, sizeof why, "there was no memory for replicates");
+	else if (make(&m, res, c, &row, why, sizeof why, &failed))
+		snprintf(why, sizeof why, "%s", failed.msg);
+	row.reason = *why ? why : NULL;
+	st = store_resampling(r->session.store, &row, err);
+	if (!st && !*why)
+		st = put_tasks(&m, err);
+	resample_close(m.resampler);
+	if (m.board != MAP_FAILED)
+		munmap(m.board, sizeof *m.board);
+	return st;
+}
