@@ -21,14 +21,14 @@ struct collector {
 	int64_t select_kernels; /* the most in an iteration */
 };
 
-/* Begin to collect the costs of a run of r, where its replicates need them.  Returns the observer to
+/* Begin to collect the costs of a run of r, where its replicates need them.  *out: the observer to
  * replay it with, which calls `to`. */
 enum ar_status collector_open(struct collector *c, const struct run *r, const struct observer *to,
 			      struct observer *out, struct ar_err *err);
 void collector_release(struct collector *c);
 
 /* Make the replicates of a run, and store them.  cfg and res: how it was replayed, and its results.
- * Whatever stops that is the reason why the run has no intervals.  Errors are those of the store. */
+ * Whatever stops that is the reason why the run has no intervals.  Errors are the store's. */
 enum ar_status replicates_put(const struct run *r, const struct replay *cfg,
 			      const struct replay_result *res, struct collector *c,
 			      struct ar_err *err);
