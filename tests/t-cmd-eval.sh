@@ -103,6 +103,9 @@ ok 'the report has answers by task and length' grep -Eq \
 	'^ +1  dense +right +300 +1 +100.000 +100.000 +-[0-9.]+ +-[0-9.]+ ' report
 ok '... says where dense attention answers little' grep -Eq '^ +2 .* wrong .* dense below 60 %$' report
 ok '... has paired tests' grep -Eq '^ +3  compact-fp:alpha=0 +1  all +6 +0 +0 +1.0000 ' report
+is '... and the change of each prompt, as six are too few for an interval' "$(awk '$1 == 2 && $4 == "all" {
+	for (i = 11; i <= NF; i++) sum += $i
+	print NF - 10, (sum / 6 - $9) ^ 2 < 1e-8 }' report)" '6 1'
 ok '... says that chunks belong to the result' grep -q 'in chunks of at most 128 tokens' report
 ok '... and which figure of single layers predicts the loss' test "$("$ATTNREPLAY" report a.db |
 	grep -c '^Rank correlation')" = 0

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/rng.h"
 #include "profiler/store/store_runs.h"
 #include "src/report/interval.h"
 #include "src/report/page.h"
@@ -291,7 +292,7 @@ static void test_lacking(void)
 /* Set text to the function's result over the columns of these rows.  Returns whether it did. */
 static bool interval(sqlite3 *db, const char *call, const char *rows, char *text, size_t n)
 {
-	char sql[400];
+	char sql[2400];
 	sqlite3_stmt *q = NULL;
 	bool done = false;
 
@@ -326,9 +327,92 @@ static bool mean(sqlite3 *db, const char *rows, char *text, size_t n)
 	"(WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 399) " \
 	"SELECT i, i * i % 101 AS x FROM n)"
 
+#define EQUAL_12 \
+	"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12) " \
+	"SELECT i, 2 * i AS total FROM n)"
+
+/* ---- coverage, by simulation ---- */
+
+static double draw_normal(struct rng *r)
+{
+	return sqrt(-2 * log(1 - rng_unit(r))) * cos(6.283185307179586 * rng_unit(r));
+}
+
+static double draw_skewed(struct rng *r)
+{
+	return -exp(1.3 * draw_normal(r));
+}
+
+/* Of 100 prompts 8 lose 2 nats. */
+static double draw_rare(struct rng *r)
+{
+	return 0.1 * draw_normal(r) - (rng_unit(r) < 0.08 ? 2 : 0);
+}
+
+struct simulated {
+	int covered;
+	double width; /* mean */
+};
+
+static struct simulated simulate(sqlite3 *db, double (*draw)(struct rng *), double truth, int n)
+{
+	enum { TRIALS = 400 };
+	struct simulated out = { 0 };
+	struct rng r = { 1 };
+
+	for (int trial = 0; trial < TRIALS; trial++) {
+		char rows[2000] = "VALUES ", text[200];
+		size_t at = strlen(rows);
+		double x[3];
+
+		for (int i = 0; i < n; i++)
+			at += (size_t)snprintf(rows + at, sizeof rows - at, "%s(%d, %.17g)",
+					       i ? ", " : "", i, draw(&r));
+		if (!mean(db, rows, text, sizeof text) ||
+		    sscanf(text, "[%lf,%lf,%lf]", &x[0], &x[1], &x[2]) != 3)
+			bail_out("no interval of %s", rows);
+		out.covered += x[1] <= truth && truth <= x[2];
+		out.width += (x[2] - x[1]) / TRIALS;
+	}
+	return out;
+}
+
+/* With 24 prompts, no method covers more than 346 of 400 of the rare case: so often is one in the
+ * sample. */
+static void test_coverage(void)
+{
+	static const struct {
+		const char *name;
+		double (*draw)(struct rng *);
+		double truth;
+		int n, least, most;
+		double width;
+	} t[] = {
+		{ "normal", draw_normal, 0, 24, 370, 390, 0.9 },
+		{ "skewed", draw_skewed, -2.3280, 24, 352, 390, 5.5 },
+		{ "rare", draw_rare, -0.16, 24, 328, 346, 0.8 },
+		{ "normal, 12 of it", draw_normal, 0, 12, 370, 390, 1.4 },
+	};
+	sqlite3 *db = open_sample();
+
+	if (interval_register(db))
+		bail_out("%s", sqlite3_errmsg(db));
+	for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+		struct simulated s = simulate(db, t[i].draw, t[i].truth, t[i].n);
+
+		ok(s.covered >= t[i].least && s.covered <= t[i].most && s.width < t[i].width,
+		   "%s: %d of 400 intervals hold the mean, of width %.2f", t[i].name, s.covered,
+		   s.width);
+	}
+	sqlite3_close(db);
+}
+
+/* ---- what they are of ---- */
+
 static void test_mean(void)
 {
-	static const char in_order[] = "VALUES (1, -2), (2, 6), (3, 1), (4, 3)";
+	static const char in_order[] = "VALUES (1, -2), (2, 6), (3, 1), (4, 3), (5, 9), (6, 2), "
+				       "(7, 4), (8, 8), (9, -6), (10, 5), (11, 0), (12, 7)";
 	sqlite3 *db = open_sample();
 	char a[200], b[200];
 	double r[3] = { 0 }, want[2] = { 0 };
@@ -338,9 +422,15 @@ static void test_mean(void)
 	if (interval_register(db))
 		bail_out("%s", sqlite3_errmsg(db));
 	ok(mean(db, "VALUES (1, 2), (2, 2)", a, sizeof a), "values have a mean");
-	is_str(a, "[2.0,2.0,2.0]", "... of no spread if all are the same");
+	is_str(a, "[2.0,null,null]", "... without an interval, as they are few");
+	ok(interval(db, "mean_interval(i, 2)", EQUAL_12, a, sizeof a) &&
+		   !strcmp(a, "[2.0,2.0,2.0]"),
+	   "12 values have one, of no width if all are the same");
 	ok(mean(db, in_order, a, sizeof a) &&
-		   mean(db, "VALUES (4, 3), (2, 6), (7, NULL), (1, -2), (3, 1)", b, sizeof b),
+		   mean(db,
+			"VALUES (12, 7), (4, 3), (2, 6), (7, 4), (6, NULL), (1, -2), (3, 1), "
+			"(5, 9), (6, 2), (9, -6), (8, 8), (11, 0), (10, 5)",
+			b, sizeof b),
 	   "rows come in any order, some without a value");
 	is_str(b, a, "... which changes nothing");
 	ok(mean(db, "VALUES (1, 2)", b, sizeof b) && !strcmp(b, "[2.0,null,null]"),
@@ -385,7 +475,7 @@ static void test_group_mean(void)
 	ok(group_mean(db, "VALUES (1, 2, 1), (2, 10, 2), (7, 15, 3)", a, sizeof a) &&
 		   sscanf(a, "[%lf,", &mean) == 1 && fabs(mean - 4.5) < 1e-9,
 	   "groups weigh by their values: %g", mean);
-	ok(group_mean(db, "VALUES (1, 2, 1), (2, 4, 2), (3, 6, 3)", a, sizeof a) &&
+	ok(interval(db, "mean_interval(i, total, i)", EQUAL_12, a, sizeof a) &&
 		   !strcmp(a, "[2.0,2.0,2.0]"),
 	   "groups of one mean have no spread");
 	ok(interval(db, "mean_interval(i, x)", SQUARES, a, sizeof a) &&
@@ -445,6 +535,7 @@ int main(void)
 		bail_out("no sample database");
 	test_interval();
 	test_mean();
+	test_coverage();
 	test_group_mean();
 	test_sections();
 	for (int i = 0; report_dialects[i]; i++)
