@@ -76,6 +76,7 @@ libattnreplay_a_SOURCES += \
     src/run/options.c src/run/options.h src/run/replicates.c src/run/replicates.h \
     src/run/run_print.c src/run/resume.c src/run/resume.h \
     src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/run_weights.c \
+    src/run/workers.c src/run/workers.h \
   src/search/rates.c src/search/rates.h src/search/search_json.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
     src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \

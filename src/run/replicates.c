@@ -2,24 +2,17 @@
 #include "config.h"
 #include "src/run/replicates.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/number.h"
 #include "base/rng.h"
 #include "base/stats.h"
 #include "replay/cost/backend_cost.h"
+#include "src/run/workers.h"
 #include "traces/algebra/resample.h"
 
 enum {
@@ -28,7 +21,6 @@ enum {
 	STEADY = 40, /* replays of four times as many requests */
 	TASKS = 1 + MOST + STEADY,
 	LEAST_USERS = 12, /* units of a closed loop */
-	MOST_WORKERS = 64,
 	PERCENTILES = 3
 };
 
@@ -123,11 +115,6 @@ struct task {
 	char why[512]; /* of TASK_FAILED */
 };
 
-struct board {
-	atomic_int next;
-	struct task task[TASKS];
-};
-
 /* Tasks in the order of their need: the run itself, the replicates that are the least, the replays
  * that are longer, all other replicates. */
 static bool is_steady(int i)
@@ -145,17 +132,9 @@ struct maker {
 	const struct replay *cfg;
 	struct costs own; /* of collected costs */
 	struct resampler *resampler;
-	struct board *board;
+	struct task *board; /* [TASKS] shared by processes */
 	int64_t give_up_ns; /* of the monotonic clock */
 };
-
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* ---- one replay ---- */
 
@@ -292,7 +271,7 @@ static enum ar_status replay_longer(const struct maker *m, const struct trace *t
 
 static enum ar_status do_task(const struct maker *m, int i, struct ar_err *err)
 {
-	struct task *t = &m->board->task[i];
+	struct task *t = &m->board[i];
 	const uint64_t k = is_steady(i) ? (uint64_t)(MOST + i) : (uint64_t)replicate_of(i);
 	const uint64_t seed = rng_mix((uint64_t)m->r->session.o.host_seed) + rng_mix(~k);
 	struct trace trace;
@@ -311,79 +290,18 @@ static enum ar_status do_task(const struct maker *m, int i, struct ar_err *err)
 
 /* ---- processes ---- */
 
-static void work(const struct maker *m)
+static void work(void *self, int i)
 {
-	struct board *b = m->board;
-	int i;
+	const struct maker *m = self;
+	struct task *t = &m->board[i];
+	struct ar_err err = { 0 };
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
-	log_level = LOG_ERROR;
-	while ((i = atomic_fetch_add(&b->next, 1)) < TASKS && now_ns() < m->give_up_ns) {
-		struct ar_err err = { 0 };
-
-		if (is_steady(i) && m->cfg->arrival.loop == LOOP_USERS)
-			continue;
-		if (!do_task(m, i, &err))
-			continue;
-		snprintf(b->task[i].why, sizeof b->task[i].why, "%s", err.msg);
-		b->task[i].state = TASK_FAILED;
-	}
-	_exit(0);
-}
-
-static void stop(const pid_t *child, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (child[i])
-			kill(child[i], SIGKILL);
-}
-
-/* Wait for all, and stop them at an interrupt. */
-static void wait_for(pid_t *child, int n, const struct board *b)
-{
-	struct timespec nap = { 0, 500000 };
-	int left = n;
-
-	while (left) {
-		for (int i = 0; i < n; i++)
-			if (child[i] && waitpid(child[i], NULL, WNOHANG)) {
-				child[i] = 0;
-				left--;
-			}
-		if (ar_interrupted())
-			stop(child, n);
-		if (left && progress_due()) {
-			int at = atomic_load(&b->next);
-
-			progress("replicates for intervals",
-				 (unsigned long)(at < TASKS ? at : TASKS), TASKS);
-		}
-		if (left)
-			nanosleep(&nap, NULL);
-		if (nap.tv_nsec < 20000000)
-			nap.tv_nsec *= 2;
-	}
-	progress_end();
-}
-
-/* All processors work on the tasks of the board. */
-static enum ar_status run_tasks(const struct maker *m, struct ar_err *err)
-{
-	long want = sysconf(_SC_NPROCESSORS_ONLN);
-	pid_t child[MOST_WORKERS];
-	int n = 0;
-
-	want = want < 1 ? 1 : want > MOST_WORKERS ? MOST_WORKERS : want;
-	if (fflush(NULL))
-		return ar_fail(err, AR_IO, "cannot write: %s", strerror(errno));
-	while (n < want && (child[n] = fork()) > 0)
-		n++;
-	if (n < want && !child[n])
-		work(m);
-	if (!n)
-		return ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
-	wait_for(child, n, m->board);
-	return ar_interrupted() ? ar_fail(err, AR_INTERRUPTED, "interrupted") : AR_OK;
+	if (is_steady(i) && m->cfg->arrival.loop == LOOP_USERS)
+		return;
+	if (!do_task(m, i, &err))
+		return;
+	snprintf(t->why, sizeof t->why, "%s", err.msg);
+	t->state = TASK_FAILED;
 }
 
 /* ---- what they say ---- */
@@ -405,7 +323,7 @@ static double cost_error(const struct task *own, const struct replay_result *res
 static void sum_up(const struct maker *m, const struct replay_result *res,
 		   struct row_resampling *row)
 {
-	const struct task *own = m->board->task, *t = own;
+	const struct task *own = m->board, *t = own;
 	double cached = 0, iterations = 0, extrapolated = 0;
 
 	row->cost_error = own->state == TASK_DONE ? cost_error(own, res) : NAN;
@@ -428,11 +346,11 @@ static void sum_up(const struct maker *m, const struct replay_result *res,
 	row->extrapolated = iterations > 0 ? extrapolated / iterations : NAN;
 }
 
-static const char *failure(const struct board *b)
+static const char *failure(const struct task *t)
 {
 	for (int i = 0; i < TASKS; i++)
-		if (b->task[i].state == TASK_FAILED)
-			return b->task[i].why;
+		if (t[i].state == TASK_FAILED)
+			return t[i].why;
 	return NULL;
 }
 
@@ -499,7 +417,7 @@ static enum ar_status put_tasks(const struct maker *m, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (int i = 1; i < TASKS && !st; i++) {
-		const struct task *t = &m->board->task[i];
+		const struct task *t = &m->board[i];
 
 		if (is_steady(i) || t->state != TASK_DONE)
 			continue;
@@ -556,7 +474,7 @@ static enum ar_status make(struct maker *m, const struct replay_result *res, str
 		return AR_OK;
 	st = open_own(m, c, err);
 	if (!st)
-		st = run_tasks(m, err);
+		st = workers_run(TASKS, work, m, m->give_up_ns, "replicates for intervals", err);
 	if (st)
 		return st;
 	sum_up(m, res, row);
@@ -570,7 +488,7 @@ enum ar_status replicates_put(const struct run *r, const struct replay *cfg,
 {
 	struct maker m = { .r = r,
 			   .cfg = cfg,
-			   .give_up_ns = num_add(now_ns(), r->session.o.intervals_ns) };
+			   .give_up_ns = num_add(workers_now_ns(), r->session.o.intervals_ns) };
 	struct row_resampling row = { .unit = resample_unit_names[RESAMPLE_REQUEST],
 				      .cost_error = NAN,
 				      .extrapolated = NAN,
@@ -584,9 +502,8 @@ enum ar_status replicates_put(const struct run *r, const struct replay *cfg,
 
 	if (!r->session.store || !r->session.o.intervals)
 		return AR_OK;
-	m.board = mmap(NULL, sizeof *m.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		       -1, 0);
-	if (m.board == MAP_FAILED)
+	m.board = workers_share(TASKS * sizeof *m.board);
+	if (!m.board)
 		snprintf(why, sizeof why, "there was no memory for replicates");
 	else if (make(&m, res, c, &row, why, sizeof why, &failed))
 		snprintf(why, sizeof why, "%s", failed.msg);
@@ -595,7 +512,6 @@ enum ar_status replicates_put(const struct run *r, const struct replay *cfg,
 	if (!st && !*why)
 		st = put_tasks(&m, err);
 	resample_close(m.resampler);
-	if (m.board != MAP_FAILED)
-		munmap(m.board, sizeof *m.board);
+	workers_unshare(m.board, TASKS * sizeof *m.board);
 	return st;
 }
