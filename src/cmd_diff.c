@@ -34,13 +34,6 @@ static const struct opt diff_opts[] = {
 	  .choice = unknown_names,
 	  .help = "what a limit within the interval of the change does: exit with status 5, or "
 		  "pass with a warning" },
-	{ .name = "resamples", .type = OPT_INT, .off = OFF(x.resamples), .arg = "N", .def = "1000",
-	  .min = 100, .max = 1e6, .help = "resamples for an interval" },
-	{ .name = "block", .type = OPT_INT, .off = OFF(x.block), .arg = "N", .def = "0", .max = 1e9,
-	  .help = "consecutive requests that are resampled together; 0: the cube root of their "
-		  "number" },
-	{ .name = "seed", .type = OPT_INT, .off = OFF(x.seed), .arg = "N", .def = "1", .max = 9e15,
-	  .help = "seed of the resamples" },
 	{ .name = "format", .type = OPT_ENUM, .off = OFF(format), .arg = "NAME", .def = "table",
 	  .choice = writer_names, .help = "output format" },
 	{ .name = NULL }

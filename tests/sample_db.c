@@ -261,6 +261,56 @@ static enum ar_status put_answers(struct store *s, const struct sample_run *r, s
 	return st;
 }
 
+static enum ar_status put_replicate(struct store *s, int i, double scale, struct ar_err *err)
+{
+	static const struct {
+		const char *metric;
+		double p50, p90, p99; /* ms */
+	} latency[] = { { "ttft", 10.3, 16.14, 17.454 },
+			{ "tpot", 3.5, 3.9, 3.99 },
+			{ "itl", 3, 6, 6 },
+			{ "e2e", 25.8, 29.96, 30.896 },
+			{ "queue", 0.05, 0.09, 0.099 } };
+	const struct row_replicate r = { .replicate_no = i,
+					 .ok = 2,
+					 .good = -1,
+					 .output_tokens = 10,
+					 .duration_ns = (int64_t)(31e6 * scale) };
+	enum ar_status st = store_replicate(s, &r, err);
+
+	for (size_t k = 0; k < sizeof latency / sizeof *latency && !st; k++)
+		st = store_replicate_latency(s,
+					     &(struct row_replicate_latency){
+						     .replicate_no = i,
+						     .metric = latency[k].metric,
+						     .p50 = latency[k].p50 * 1e6 * scale,
+						     .p90 = latency[k].p90 * 1e6 * scale,
+						     .p99 = latency[k].p99 * 1e6 * scale },
+					     err);
+	return st;
+}
+
+static enum ar_status put_replicates(struct store *s, const struct sample_run *r,
+				     struct ar_err *err)
+{
+	const struct row_resampling how = { .replicates = 41,
+					    .unit = "request",
+					    .units = 2,
+					    .block = 1,
+					    .draw_key = 7,
+					    .cost_error = 0,
+					    .extrapolated = 0,
+					    .cached = 0,
+					    .run_cached = 0,
+					    .steady_replays = 41,
+					    .unsteady = 0 };
+	enum ar_status st = store_resampling(s, &how, err);
+
+	for (int i = 0; i < 41 && !st; i++)
+		st = put_replicate(s, i, (0.8 + 0.01 * i) * (double)r->percent / 100, err);
+	return st;
+}
+
 enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t *run_id,
 			    struct ar_err *err)
 {
@@ -273,6 +323,8 @@ enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t
 		st = sample_outcomes(s, r, err);
 	if (!st && r->full)
 		st = put_answers(s, r, err);
+	if (!st && r->replicates)
+		st = put_replicates(s, r, err);
 	return st ? st : store_run_end(s, "done", NULL, err);
 }
 
@@ -317,6 +369,7 @@ enum ar_status sample_database(const char *path, struct ar_err *err)
 		.dense = true,
 		.percent = 100,
 		.full = true,
+		.replicates = true,
 		.options = "{\"method\": \"dense,compact-fp\", \"seed\": 1, \"host-overhead\": 0}",
 		.setup = SETUP,
 	};

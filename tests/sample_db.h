@@ -18,6 +18,7 @@ struct sample_run {
 	const char *options; /* JSON */
 	const char *setup;   /* NULL: the options */
 	bool full;	     /* kernels, phases, accuracy, selection as well */
+	bool replicates;     /* 41, whose latencies are 0.8 to 1.2 times those of the run */
 };
 
 /* Record of such a run.  The caller may change it before store_run_begin(). */

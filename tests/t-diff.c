@@ -2,6 +2,7 @@
 /* Failures in the middle of a comparison. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +16,30 @@
 
 static char path[] = "/tmp/t-diff-XXXXXX";
 
-/* A comparison of runs 1 and 2 of the sample, in which sql was executed; it fails at allocation k,
- * if k is no less than 0. */
+/* Runs 1 and second of the sample, in which sql was executed. */
+static struct diff open_diff(int64_t second, const char *sql)
+{
+	const struct store_source source[] = { { path, 1 }, { path, second } };
+	struct diff x = { 0 };
+	struct ar_err err;
+
+	if (store_open_runs(&x.db, source, 2, true, &err))
+		bail_out("%s", err.msg);
+	if (sqlite3_exec(x.db, sql, NULL, NULL, NULL))
+		bail_out("%s: %s", sql, sqlite3_errmsg(x.db));
+	return x;
+}
+
+/* The comparison of runs 1 and 2 fails at allocation k, if k is no less than 0. */
 static enum ar_status compare(const char *sql, long k, struct ar_err *err)
 {
-	const struct store_source source[] = { { path, 1 }, { path, 2 } };
 	struct document d = { .writer = writers[0], .f = fopen("/dev/null", "w") };
-	struct diff x = { .resamples = 100, .seed = 1 };
+	struct diff x = open_diff(2, sql);
 	enum ar_status st;
 
 	*err = (struct ar_err){ 0 };
-	if (!d.f || store_open_runs(&x.db, source, 2, true, err) ||
-	    sqlite3_exec(x.db, sql, NULL, NULL, NULL))
-		bail_out("%s", err->msg);
+	if (!d.f)
+		bail_out("cannot write");
 	if (k >= 0)
 		fault_arm(k);
 	st = diff_compute(&x, err);
@@ -38,6 +50,87 @@ static enum ar_status compare(const char *sql, long k, struct ar_err *err)
 	return st;
 }
 
+/* Run 2 has half the time of run 1, and replicates 0.48 to 0.52 times those of it. */
+static void test_limits(void)
+{
+	static const struct {
+		const char *limit;
+		enum ar_status want;
+		const char *words;
+	} of[] = {
+		{ "ttft.p50>-48%", AR_OK, "" },
+		{ "ttft.p50<-52%", AR_OK, "" },
+		{ "ttft.p50>-52%", AR_LIMIT, "limit > -52 %, 95 % interval -51.90 to -48.10 %" },
+		{ "e2e.p99<-48%", AR_LIMIT, "limit < -48 %, 95 % interval -51.90 to -48.10 %" },
+		{ "ttft.p50>-50.5%", AR_UNKNOWN, "as the limit is within its 95 % interval" },
+		{ "itl.p90<-49%", AR_UNKNOWN, "as the limit is within its 95 % interval" },
+		{ "tpot.p90>5%", AR_UNKNOWN, "as it has no interval: it lies outside of what" },
+	};
+	struct diff x = open_diff(2, "UPDATE replicate_latency SET p50 = p50 * (0.96 + 0.002 * "
+				     "replicate_no), p90 = p90 * (0.96 + 0.002 * replicate_no), "
+				     "p99 = p99 * (0.96 + 0.002 * replicate_no) WHERE run_id = 2;"
+				     "UPDATE replicate_latency SET p90 = p90 * 2 WHERE run_id = 2 "
+				     "AND metric = 'tpot'");
+	struct ar_err err;
+
+	if (diff_compute(&x, &err))
+		bail_out("%s", err.msg);
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		struct diff_limit l;
+		enum ar_status st;
+
+		err = (struct ar_err){ 0 };
+		if (diff_limit_parse(&l, of[i].limit, strlen(of[i].limit), &err))
+			bail_out("%s", err.msg);
+		st = diff_judge(&x, &l, &err);
+		ok(st == of[i].want && strstr(err.msg, of[i].words), "%s: %s", of[i].limit,
+		   err.msg);
+	}
+	sqlite3_close(x.db);
+}
+
+/* Run 1 beside itself with TTFT a tenth longer; ratios of replicates spread so that the change is
+ * spreads times as large.  Returns the p of TTFT p50. */
+static double p_of(double spreads)
+{
+	char sql[1000];
+	struct ar_err err;
+	struct diff x;
+	sqlite3_stmt *q;
+	double p = -1;
+
+	snprintf(sql, sizeof sql,
+		 "UPDATE request_outcome SET finish_ns = finish_ns + (first_token_ns - arrival_ns) "
+		 "/ 10, first_token_ns = first_token_ns + (first_token_ns - arrival_ns) / 10 "
+		 "WHERE run_id = 2;"
+		 "UPDATE replicate_latency SET p50 = p50 * f, p90 = p90 * f, p99 = p99 * f FROM "
+		 "(SELECT replicate_no AS no, 1.1 * exp(ln(1.1) / %g * (replicate_no - 20) / "
+		 "sqrt(143.5)) AS f FROM replicate WHERE run_id = 2) WHERE run_id = 2 AND "
+		 "replicate_no = no AND metric = 'ttft'",
+		 spreads);
+	x = open_diff(1, sql);
+	if (diff_compute(&x, &err) ||
+	    sqlite3_prepare_v2(x.db,
+			       "SELECT p FROM diff_latency WHERE ratio_lo > 1 AND "
+			       "metric = 'ttft' AND at = 'p50'",
+			       -1, &q, NULL))
+		bail_out("%s", sqlite3_errmsg(x.db));
+	if (sqlite3_step(q) == SQLITE_ROW)
+		p = sqlite3_column_double(q, 0);
+	sqlite3_finalize(q);
+	sqlite3_close(x.db);
+	return p;
+}
+
+/* TTFT and TPOT are judged: E2E lies outside of its interval. */
+static void test_holm(void)
+{
+	const double few = p_of(2.3), many = p_of(3);
+
+	ok(fabs(few - 6 * 0.021448) < 1e-5, "Holm's p of the least of six: %g", few);
+	ok(fabs(many - 6 * 0.0026998) < 1e-6, "... of a larger change: %g", many);
+}
+
 int main(void)
 {
 	static const struct {
@@ -46,6 +139,7 @@ int main(void)
 		{ "DROP TABLE token_gap", "no such table: token_gap" },
 		{ "DROP TABLE request_outcome", "no such table: request_outcome" },
 		{ "CREATE TEMP TABLE diff_latency(x)", "diff_latency already exists" },
+		{ "DROP TABLE replicate_latency", "no such table: replicate_latency" },
 		{ "DROP VIEW v_phase_time", "phases: no such table: v_phase_time" },
 	};
 	struct ar_err err;
@@ -71,6 +165,8 @@ int main(void)
 	for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
 		ok(compare(lacks[i].sql, -1, &err) && strstr(err.msg, lacks[i].words), "%s: %s",
 		   lacks[i].sql, err.msg);
+	test_limits();
+	test_holm();
 	unlink(path);
 	return done_testing();
 }

@@ -441,7 +441,7 @@ CREATE TEMP VIEW v_repeat AS
 -- An engine has passes: the interval is where a further one lies, if logarithms are normal.
 CREATE TEMP VIEW v_replicate_interval AS
   SELECT run_id, metric, percentile, lo / (1 + e) / 1e6 AS lo, hi * (1 + e) / 1e6 AS hi
-  FROM (SELECT run_id, metric, percentile, max(e) AS e,
+  FROM (SELECT run_id, metric, percentile, max(e) + 1e-12 AS e,
       sum(x * max(0.0, 1 - abs(i - 0.025 * (n - 1)))) AS lo,
       sum(x * max(0.0, 1 - abs(i - 0.975 * (n - 1)))) AS hi
     FROM (SELECT run_id, metric, percentile, x, e,
@@ -495,32 +495,33 @@ CREATE TEMP VIEW v_vs_dense AS
     a.p99, b.p99 AS dense_p99, b.p99 / nullif(a.p99, 0) AS speedup_p99
   FROM v_pair p JOIN l a ON a.run_id = p.run_id
     JOIN l b ON b.run_id = p.base_id AND b.metric = a.metric;
--- Speed-ups of percentiles over the baseline's, baseline / this, with intervals of 95 %.  Runs with the
--- same resamples are compared replicate by replicate; others have no interval.
+-- Speed-ups of percentiles over the baseline's, baseline / this, replicate by replicate.  Runs of the
+-- same requests have the same resamples; those of others are independent.  e: the relative error.
+CREATE TEMP VIEW v_replicate_ratio AS
+  SELECT * FROM (SELECT p.run_id, p.base_id, a.metric, column1 AS percentile,
+      CASE column1 WHEN 50 THEN b.p50 / nullif(a.p50, 0) WHEN 90 THEN b.p90 / nullif(a.p90, 0)
+        ELSE b.p99 / nullif(a.p99, 0) END AS x,
+      (1 + coalesce(s.cost_error, 0)) * (1 + coalesce(t.cost_error, 0)) - 1 AS e
+    FROM v_pair p JOIN v_repeat r ON r.run_id = p.run_id JOIN v_repeat q ON q.run_id = p.base_id
+      JOIN run x ON x.run_id = r.repeat_id
+      JOIN run y ON y.run_id = q.repeat_id AND (y.repeat_no IS x.repeat_no
+        OR (r.repeat_id = p.run_id AND q.repeat_id = p.base_id))
+      JOIN resampling s ON s.run_id = r.repeat_id AND s.reason IS NULL
+      JOIN resampling t ON t.run_id = q.repeat_id AND t.reason IS NULL
+      JOIN replicate_latency a ON a.run_id = r.repeat_id
+      JOIN replicate_latency b ON b.run_id = q.repeat_id AND b.metric = a.metric
+        AND b.replicate_no = a.replicate_no
+      JOIN (VALUES (50), (90), (99)))
+  WHERE x IS NOT NULL;
 CREATE TEMP VIEW v_replicate_speedup AS
   SELECT run_id, base_id, metric, percentile, lo / (1 + e) AS lo, hi * (1 + e) AS hi
-  FROM (SELECT run_id, base_id, metric, percentile, max(e) AS e,
+  FROM (SELECT run_id, base_id, metric, percentile, max(e) + 1e-12 AS e,
       sum(x * max(0.0, 1 - abs(i - 0.025 * (n - 1)))) AS lo,
       sum(x * max(0.0, 1 - abs(i - 0.975 * (n - 1)))) AS hi
     FROM (SELECT run_id, base_id, metric, percentile, x, e,
         row_number() OVER (PARTITION BY run_id, base_id, metric, percentile ORDER BY x) - 1 AS i,
         count(*) OVER (PARTITION BY run_id, base_id, metric, percentile) AS n
-      FROM (SELECT p.run_id, p.base_id, a.metric, column1 AS percentile,
-          (1 + coalesce(s.cost_error, 0)) * (1 + coalesce(t.cost_error, 0)) - 1 AS e,
-          CASE column1 WHEN 50 THEN b.p50 / nullif(a.p50, 0) WHEN 90 THEN b.p90 / nullif(a.p90, 0)
-            ELSE b.p99 / nullif(a.p99, 0) END AS x
-        FROM v_pair p JOIN v_repeat r ON r.run_id = p.run_id JOIN v_repeat q ON q.run_id = p.base_id
-          JOIN run x ON x.run_id = r.repeat_id
-          JOIN run y ON y.run_id = q.repeat_id AND (y.repeat_no IS x.repeat_no
-            OR (r.repeat_id = p.run_id AND q.repeat_id = p.base_id))
-          JOIN resampling s ON s.run_id = r.repeat_id AND s.reason IS NULL
-          JOIN resampling t ON t.run_id = q.repeat_id AND t.reason IS NULL
-            AND t.draw_key = s.draw_key
-          JOIN replicate_latency a ON a.run_id = r.repeat_id
-          JOIN replicate_latency b ON b.run_id = q.repeat_id AND b.metric = a.metric
-            AND b.replicate_no = a.replicate_no
-          JOIN (VALUES (50), (90), (99)))
-      WHERE x IS NOT NULL)
+      FROM v_replicate_ratio)
     GROUP BY run_id, base_id, metric, percentile);
 CREATE TEMP VIEW v_speedup AS
   WITH l AS MATERIALIZED (SELECT * FROM v_latency)
@@ -529,7 +530,6 @@ CREATE TEMP VIEW v_speedup AS
     CASE WHEN speedup BETWEEN lo AND hi THEN NULL
       WHEN coalesce(s.reason, t.reason) IS NOT NULL THEN coalesce(s.reason, t.reason)
       WHEN s.run_id IS NULL OR t.run_id IS NULL THEN 'the run or its baseline has no replicates'
-      WHEN lo IS NULL THEN 'the run and its baseline have other resamples'
       ELSE 'it lies outside of what resamples of the requests give: their bursts are longer than'
         || ' the trace can tell' END AS reason
   FROM (SELECT p.run_id, p.base_id, a.metric, column1 AS percentile,

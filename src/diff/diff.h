@@ -12,13 +12,12 @@
 /* A run of db, opened by store_open_runs() from two sources: run 1, and run 2 after it. */
 struct diff {
 	sqlite3 *db;
-	int64_t resamples, seed;
-	int64_t block; /* requests of a block; 0: by their number */
 };
 
 /* Compute the latencies of both runs into the TEMP table diff_latency: metric, at, n_before,
  * n_after, before, before_lo, before_hi, after, after_lo, after_hi, ratio, ratio_lo, ratio_hi, in
- * ms.  AR_USAGE: db holds another number of runs than two. */
+ * ms; reason, why the ratio has no interval; p, of Holm's test of the ratios with an interval.
+ * AR_USAGE: db holds another number of runs than two. */
 enum ar_status diff_compute(const struct diff *x, struct ar_err *err);
 
 /* Write the sections of the comparison. */

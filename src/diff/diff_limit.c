@@ -63,8 +63,9 @@ static enum ar_status judge_limit(sqlite3_stmt *q, const struct diff_limit *l, s
 	if (sqlite3_column_type(q, 1) == SQLITE_NULL)
 		return ar_fail(err, AR_UNKNOWN,
 			       "%s.%s changed by %+.2f %%, limit %c %g %%: not known, as it has no "
-			       "interval; --unknown pass lets it through",
-			       l->metric, l->at, change, l->sign, l->percent);
+			       "interval: %s",
+			       l->metric, l->at, change, l->sign, l->percent,
+			       (const char *)sqlite3_column_text(q, 3));
 	if (!exceeds(l, lo) && !exceeds(l, hi))
 		return AR_OK;
 	if (exceeds(l, lo) && exceeds(l, hi))
@@ -80,7 +81,7 @@ static enum ar_status judge_limit(sqlite3_stmt *q, const struct diff_limit *l, s
 
 enum ar_status diff_judge(const struct diff *x, const struct diff_limit *l, struct ar_err *err)
 {
-	static const char sql[] = "SELECT ratio, ratio_lo, ratio_hi FROM diff_latency "
+	static const char sql[] = "SELECT ratio, ratio_lo, ratio_hi, reason FROM diff_latency "
 				  "WHERE metric = ?1 AND at = ?2 AND ratio IS NOT NULL";
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;

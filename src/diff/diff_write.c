@@ -3,6 +3,8 @@
 #include "config.h"
 #include "src/diff/diff.h"
 
+#define CHANGED "p <= 0.05 AND NOT 1 BETWEEN ratio_lo AND ratio_hi"
+
 static const struct {
 	const char *name, *title, *sql;
 } sections[] = {
@@ -29,9 +31,9 @@ static const struct {
 	  "SELECT metric, at, n_before AS n, before, before_lo AS lo, before_hi AS hi, "
 	  "nullif(n_after, n_before) AS after_n, after, "
 	  "after_lo, after_hi, ratio, ratio_lo, ratio_hi FROM diff_latency" },
-	{ "changed", "Percentiles that changed: the interval of the ratio does not hold 1",
+	{ "changed", "Percentiles that changed, by Holm's test of all at 5 %",
 	  "SELECT metric, at, 100 * (ratio - 1) AS percent, 100 * (ratio_lo - 1) AS lo, "
-	  "100 * (ratio_hi - 1) AS hi FROM diff_latency WHERE ratio_lo > 1 OR ratio_hi < 1" },
+	  "100 * (ratio_hi - 1) AS hi, p FROM diff_latency WHERE " CHANGED },
 	{ "phases", "Time by phase, ms of kernels and percent of the run; * is the attention core",
 	  "SELECT phase, iif(c, '*', '') AS core, before, after, after / nullif(before, 0) AS "
 	  "ratio, before_percent, after_percent FROM (SELECT phase, max(core) AS c, "
@@ -49,13 +51,15 @@ static const struct {
 	  "FROM v_kernel GROUP BY name, phase) WHERE before_ms <> after_ms "
 	  "ORDER BY abs(after_ms - before_ms) DESC, name LIMIT 10" },
 	{ "notes", "Notes",
-	  "SELECT iif(paired, 'requests are the same: each resample takes the same requests of "
-	  "both runs', 'requests differ: each run is resampled alone') AS note FROM diff_paired "
-	  "UNION ALL SELECT 'times between tokens are resampled as if independent: their intervals "
-	  "are too narrow' WHERE EXISTS (SELECT 1 FROM diff_latency WHERE metric = 'itl') "
-	  "UNION ALL SELECT 'no difference: each interval of a ratio holds 1' WHERE EXISTS "
-	  "(SELECT 1 FROM diff_latency) AND NOT EXISTS "
-	  "(SELECT 1 FROM diff_latency WHERE ratio_lo > 1 OR ratio_hi < 1) "
+	  "SELECT iif(min(draw_key) = max(draw_key), 'the runs have the same resamples of the same "
+	  "requests: ratios are those of each', 'each run has resamples of its own') AS note "
+	  "FROM resampling HAVING count(*) = 2 "
+	  "UNION ALL SELECT 'no interval for ' || group_concat(metric || '.' || at, ', ') || ': ' || "
+	  "reason FROM (SELECT * FROM diff_latency WHERE reason IS NOT NULL ORDER BY reason, rowid) "
+	  "GROUP BY reason "
+	  "UNION ALL SELECT 'no difference is found' WHERE EXISTS "
+	  "(SELECT 1 FROM diff_latency WHERE p IS NOT NULL) AND NOT EXISTS "
+	  "(SELECT 1 FROM diff_latency WHERE " CHANGED ") "
 	  "UNION ALL SELECT printf('run %s is %s: its figures cover what was committed', "
 	  "iif(run_id = 1, 'before', 'after'), status) FROM run WHERE status <> 'done'" },
 };
