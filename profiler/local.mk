@@ -10,7 +10,8 @@ libattnreplay_a_SOURCES += \
     profiler/store/store_file.h profiler/store/store_merge.c profiler/store/store_merge.h \
     profiler/store/store_runs.c profiler/store/store_runs.h profiler/store/store_spans.c \
     profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
-    profiler/store/store_where.c profiler/store/store_writer.c profiler/store/store_writer.h
+    profiler/store/store_where.c profiler/store/store_writer.c profiler/store/store_writer.h \
+    profiler/store/stored_views.c profiler/store/stored_views.h
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else

@@ -3,6 +3,7 @@
 #include "tests/query.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "profiler/store/store.h"
 #include "tests/tap.h"
@@ -51,4 +52,13 @@ void is_value(const char *path, const char *sql, double want, const char *what)
 
 	if (!ok(fabs(got - want) <= 1e-9 * fabs(want), "%s", what))
 		diag("%s: got %.17g, want %.17g", sql, got, want);
+}
+
+int count_views(void)
+{
+	int n = 0;
+
+	for (const char *s = store_views; (s = strstr(s, "TEMP VIEW ")); s++)
+		n++;
+	return n;
 }

@@ -14,5 +14,7 @@ void change(const char *path, const char *sql);
 double value(const char *path, const char *sql);
 /* Compare it with want. */
 void is_value(const char *path, const char *sql, double want, const char *what);
+/* How many views the program has. */
+int count_views(void);
 
 #endif

@@ -120,14 +120,17 @@ static int64_t whole_version(void)
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
-	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
-			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
-			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
-			       command == (version >= 10 ? 7 : 0) && modelled == (version >= 10) &&
-			       evals == (version >= 12) && drops == (version >= 11) &&
-			       state == (version >= 11 ? 3 : 0) && layers == (version >= 13) &&
-			       memory == (version >= 14) && longest == (version >= 15) &&
-			       replicates == (version >= 16) ?
+	return fine &&
+			       views == (version == 5		  ? 21 :
+					 version == STORE_VERSION ? count_views() :
+								    0) &&
+			       renamed == (version >= 7) && scope == (version >= 8 ? 2 : 0) &&
+			       engine == (version >= 9) && host == (version >= 9 ? 4 : 0) &&
+			       captures == (version >= 10) && command == (version >= 10 ? 7 : 0) &&
+			       modelled == (version >= 10) && evals == (version >= 12) &&
+			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) &&
+			       layers == (version >= 13) && memory == (version >= 14) &&
+			       longest == (version >= 15) && replicates == (version >= 16) ?
 		       version :
 		       -1;
 }
@@ -239,7 +242,11 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
+#define DROP_VIEWS \
+	"PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'view' " \
+	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
 #define DROP_16 \
+	DROP_VIEWS \
 	"DROP TABLE resampling; DROP TABLE replicate; DROP TABLE replicate_latency;" \
 	"DELETE FROM schema_log WHERE version > 15; PRAGMA user_version = 15;"
 #define DROP_15 \

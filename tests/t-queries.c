@@ -123,16 +123,6 @@ static void test_weights(void)
 #undef ITL
 }
 
-/* Views that store_views makes. */
-static int count_views(void)
-{
-	int n = 0;
-
-	for (const char *s = store_views; (s = strstr(s, "TEMP VIEW ")); s++)
-		n++;
-	return n;
-}
-
 /* Replicates 0 ... 40 of a run, whose latencies are as many ms, over a divisor. */
 #define REPLICATES(run, key, by) \
 	"INSERT INTO resampling VALUES(" #run ", 41, 'request', 2, 1, " #key \
@@ -150,8 +140,8 @@ static void test_views(void)
 	char sql[128];
 	int n = 0;
 
-	is_value(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'", 0,
-		 "the file has no views");
+	is_value(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'", count_views(),
+		 "the file has the views");
 	change(path, "UPDATE run SET clock = 'engine' WHERE run_id = 3;"
 		     "UPDATE run SET energy_mj = 1, energy_ns = 1, energy_idle_mw = 1;"
 		     "INSERT INTO run_layer VALUES(1, 0, 'full', 1, 1, 1, 1, 1);"

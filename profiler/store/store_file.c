@@ -13,6 +13,7 @@
 #include "profiler/store/store_columns.h"
 #include "profiler/store/functions.h"
 #include "profiler/store/store.h"
+#include "profiler/store/stored_views.h"
 
 enum { BUSY_MS = 10000 }; /* how long to wait for another process */
 
@@ -383,13 +384,22 @@ static enum ar_status make_tables(sqlite3 *db, const char *path, struct ar_err *
 	return st ? st : exec_sql(db, path, "INSERT INTO iteration_number(n) VALUES(0)", err);
 }
 
+/* rc: of stored_views.h, which may have run out of memory elsewhere. */
+static enum ar_status views_status(sqlite3 *db, const char *path, int rc, struct ar_err *err)
+{
+	if (rc == SQLITE_NOMEM)
+		return ar_nomem(err);
+	return rc ? store_sql_fail(db, path, err) : AR_OK;
+}
+
 static enum ar_status migrate(sqlite3 *db, const char *path, int64_t from, struct ar_err *err)
 {
 	const struct migration *m = migrations;
+	enum ar_status st = views_status(db, path, stored_views_drop(db), err);
 
 	while (m->from != from)
 		m++;
-	return exec_sql(db, path, m->sql, err);
+	return st ? st : exec_sql(db, path, m->sql, err);
 }
 
 static enum ar_status set_version(sqlite3 *db, const char *path, int version, struct ar_err *err)
@@ -403,6 +413,14 @@ static enum ar_status set_version(sqlite3 *db, const char *path, int version, st
 	return exec_sql(db, path, sql, err);
 }
 
+/* What the file has of the program that writes it: names of phases, and views. */
+static enum ar_status fill_rest(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	enum ar_status st = fill_phases(db, path, err);
+
+	return st ? st : views_status(db, path, stored_views_make(db), err);
+}
+
 /* Make the tables, or migrate the file to the next version.  *current: it was up to date already;
  * another program may have been faster. */
 static enum ar_status advance_version(sqlite3 *db, const char *path, bool *current,
@@ -412,12 +430,15 @@ static enum ar_status advance_version(sqlite3 *db, const char *path, bool *curre
 	enum ar_status st = identify_file(db, path, &version, err);
 
 	*current = version == STORE_VERSION;
-	if (st || *current)
-		return st ? st : fill_phases(db, path, err);
-	st = version ? migrate(db, path, version, err) : make_tables(db, path, err);
 	if (st)
 		return st;
-	return set_version(db, path, version ? (int)version + 1 : STORE_VERSION, err);
+	if (*current)
+		return fill_rest(db, path, err);
+	st = version ? migrate(db, path, version, err) : make_tables(db, path, err);
+	version = version ? version + 1 : STORE_VERSION;
+	if (!st)
+		st = set_version(db, path, (int)version, err);
+	return st || version < STORE_VERSION ? st : fill_rest(db, path, err);
 }
 
 /* advance_version() in one transaction. */

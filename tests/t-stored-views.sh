@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The views in the file, for other programs: sqlite3(1) opens each of them.
+. "$srcdir/tests/tap.sh"
+
+if ! command -v sqlite3 >/dev/null; then
+	skip 'the views of a file' 'no sqlite3'
+	finish
+fi
+cd "$tmp" || exit 99
+run() { # run [OPTION...]: add a run to a.db
+	"$ATTNREPLAY" -q run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+		--requests 20 --intervals off --db a.db "$@" >/dev/null
+}
+run || exit 99
+views="SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name"
+stored="SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name"
+is 'a file has all views of the program' "$(sqlite3 a.db "$views")" "$("$ATTNREPLAY" sql --views |
+	sed -n 's/^CREATE TEMP VIEW \([a-z_0-9]*\) AS.*/\1/p' | sort)"
+failing=
+for view in $(sqlite3 a.db "$views"); do
+	sqlite3 a.db "SELECT count(*) FROM $view" >/dev/null 2>out || failing="$failing $view: $(cat out)"
+done
+is 'sqlite3(1) reads each of them' "$failing" ''
+latency='SELECT run_id, metric, p50 FROM v_latency'
+is '... with the figures that the program has' "$(sqlite3 a.db "$latency" | tr '|' ,)" \
+	"$("$ATTNREPLAY" sql --format csv a.db "$latency" | tail -n +2 | tr -d '"')"
+
+before=$(sqlite3 a.db "$stored")
+sqlite3 a.db 'DROP VIEW v_itl; DROP VIEW v_pair; CREATE VIEW v_pair AS SELECT 7 AS run_id, 7 AS base_id;
+	CREATE VIEW mine AS SELECT run_id FROM v_run; DROP VIEW v_clock; CREATE TABLE v_clock(x)'
+is 'readers ask the views of the program, not those of the file' "$("$ATTNREPLAY" sql --format csv \
+	a.db 'SELECT count(*) AS n FROM v_pair')" 'n
+0'
+run --host-seed 2
+is 'a file that is opened for writing has them again' "$(sqlite3 a.db "$stored" | sed '/^mine|/d')" \
+	"$(printf '%s\n' "$before" | awk '/^v_clock[|]/ { out = 1 } /^v_[a-z_]*[|]/ && !/^v_clock[|]/ { out = 0 } !out')"
+is '... beside a view of the user' "$(sqlite3 a.db 'SELECT count(*) FROM mine')" 2
+is '... and a table with the name of one' "$(sqlite3 a.db 'SELECT count(*) FROM v_clock')" 0
+version=$(sqlite3 a.db 'PRAGMA schema_version')
+run --host-seed 3
+is 'views that are as they should be are left alone' "$(sqlite3 a.db 'PRAGMA schema_version')" "$version"
+
+"$ATTNREPLAY" -q merge m.db a.db
+is 'a merged file has them' "$(sqlite3 m.db "SELECT count(*) FROM v_run" )" 3
+chmod 444 a.db
+is 'a file that cannot be written is read' "$(sqlite3 "file:$tmp/a.db?mode=ro" \
+	'SELECT count(*) FROM v_run')" 3
+finish
