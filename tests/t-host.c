@@ -128,7 +128,7 @@ static void test_scale(void)
 
 static void test_probe(void)
 {
-	struct probe a = { { 10, 4, 0 } }, b = { { 40, 4, 9 } }, got;
+	struct probe a = { { 10, 4, 0 } }, b = { { 40, 4, 9 } }, got, again;
 	cJSON *o = probe_json(&b);
 	struct timespec begin, end;
 	struct ar_err err = { 0 };
@@ -146,7 +146,13 @@ static void test_probe(void)
 	   "... soon, but for a GPU");
 	fault_arm(0);
 	is_int(host_probe(&got, HOST_PROBE_NO_GPU, &err), AR_NOMEM, "without memory it fails");
+	fault_arm(0);
+	is_int(host_probe_apart(&got, HOST_PROBE_NO_GPU, &err), AR_NOMEM,
+	       "... in a process of its own, too");
 	fault_disarm();
+	is_int(host_probe_apart(&got, HOST_PROBE_NO_GPU, &err), AR_OK, "... but not with memory");
+	is_int(host_probe_apart(&again, HOST_PROBE_NO_GPU, &err), AR_OK, "asked again");
+	ok(got.ns[PROBE_LOOP] > 0 && !memcmp(&got, &again, sizeof got), "... it has measured once");
 }
 
 static void test_spread(void)

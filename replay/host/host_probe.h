@@ -9,12 +9,16 @@
 extern "C" {
 #endif
 
-/* In place of the index of a GPU: none, or the one that the process uses. */
-enum { HOST_PROBE_NO_GPU = -1, HOST_PROBE_THE_GPU = -2 };
+/* In place of the index of a GPU: there is none. */
+enum { HOST_PROBE_NO_GPU = -1 };
 
 /* Measure the loop.  Unless there is no GPU, measure launches on it as well.  AR_NODEV: it is not
  * there, or this is a build without CUDA. */
 enum ar_status host_probe(struct probe *p, int device, struct ar_err *err);
+
+/* The same in a process of its own, so that this one may fork, or open a profiler, which makes
+ * launches slower.  Done once: later calls with this device give the same times. */
+enum ar_status host_probe_apart(struct probe *p, int device, struct ar_err *err);
 
 /* Measure launches alone; of builds with CUDA. */
 enum ar_status host_probe_launches(struct probe *p, int device, struct ar_err *err);

@@ -53,8 +53,7 @@ enum ar_status host_probe_launches(struct probe *p, int device, struct ar_err *e
 	cudaGraphExec_t exec = NULL;
 	double launch[ROUNDS], graph[ROUNDS];
 
-	if (device >= 0)
-		CU(cudaSetDevice(device));
+	CU(cudaSetDevice(device));
 	CU(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
 	st = record_graph(s, &exec, err);
 	if (st)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gpu.h"
 #include "base/number.h"
 #include "model/layer_gap.h"
 #include "replay/host/host_probe.h"
@@ -324,13 +325,25 @@ static double speed_number(const char *text)
 	return *text && !*end && x >= 0.01 && x <= 100 ? x : 0;
 }
 
-/* Measure this host, and let in->host take as long. */
+/* Measure this host: its GPU as well where kernels run on it. */
+static enum ar_status measure_host(const struct run_session *s, struct probe *here,
+				   struct ar_err *err)
+{
+	int64_t device = 0;
+	struct gpu gpu;
+
+	opt_get_int(s->o.group, "device", &device);
+	if ((s->backend && !s->backend->uses_gpu) || gpu_ask((int)device, &gpu, NULL))
+		device = HOST_PROBE_NO_GPU;
+	return host_probe_apart(here, (int)device, err);
+}
+
+/* Let in->host take as long as this one. */
 static enum ar_status probe_host(struct run_inputs *in, const struct run_session *s,
 				 struct ar_err *err)
 {
 	struct probe here;
-	enum ar_status st = host_probe(
-		&here, s->backend->uses_gpu ? HOST_PROBE_THE_GPU : HOST_PROBE_NO_GPU, err);
+	enum ar_status st = measure_host(s, &here, err);
 
 	if (st)
 		return st;
@@ -387,11 +400,15 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 	return st;
 }
 
-/* A bad file fails before anything runs. */
-static enum ar_status try_host(const struct run_options *o, struct ar_err *err)
+/* A bad file fails before anything runs.  A host is measured while this process is without CUDA and
+ * a profiler. */
+static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 {
+	const struct run_options *o = &s->o;
 	const char *speed = o->host_speed;
+	struct probe here;
 	struct host unused;
+	enum ar_status st = AR_OK;
 
 	if (!speed_number(speed) && strcmp(speed, "probe") != 0 && strcmp(speed, "preset") != 0)
 		return ar_fail(err, AR_USAGE,
@@ -400,7 +417,9 @@ static enum ar_status try_host(const struct run_options *o, struct ar_err *err)
 	if (!strcmp(o->host, "none") && strcmp(speed, "preset") != 0)
 		return ar_fail(err, AR_USAGE,
 			       "host-speed has no effect with --host none; leave it out");
-	return strcmp(o->host, "auto") ? host_load_file(&unused, o->host, err) : AR_OK;
+	if (strcmp(o->host, "auto") != 0)
+		st = host_load_file(&unused, o->host, err);
+	return st || strcmp(speed, "probe") != 0 ? st : measure_host(s, &here, err);
 }
 
 /* Load the inputs of kernels, except inputs that depend on the trace. */
@@ -461,7 +480,7 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 	struct run_inputs *in = &r->in;
 	struct run_session *s = &r->session;
 	const bool kernels = run_needs_model(s);
-	enum ar_status st = try_host(&s->o, err);
+	enum ar_status st = try_host(s, err);
 
 	if (!st)
 		st = load_costs(in, &s->o, err);
