@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one. */
+/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one.  15 and 17 are
+ * kept for sharing between requests and for collectives of selectors. */
 #ifndef AR_PHASE_H
 #define AR_PHASE_H
 
@@ -20,7 +21,8 @@
 	X(MIX, 11, 0, "mixers with a state (gated DeltaNet, Mamba-2)") \
 	X(DROP, 12, 1, "scores and compaction of droppers") \
 	X(LATENT, 13, 1, "keys expanded from latents, rows absorbed into them") \
-	X(WALK, 14, 1, "attention of mixed batches that waits for the longest decode")
+	X(WALK, 14, 1, "attention of mixed batches that waits for the longest decode") \
+	X(COMM, 16, 0, "collectives between ranks")
 
 enum phase {
 	PHASE_NONE,

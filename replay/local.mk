@@ -3,6 +3,8 @@
 libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/backend_roofline.c \
     replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
+    replay/cost/comm.c replay/cost/comm.h replay/cost/comm_ring.c replay/cost/comm_ring.h \
+    replay/cost/comm_table.c replay/cost/comm_table.h \
     replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
     replay/cost/decode_walk.c replay/cost/decode_walk.h \
     replay/cost/dense_as.c replay/cost/dense_as.h \
@@ -71,6 +73,7 @@ check_PROGRAMS += \
   tests/t-blocks \
   tests/t-costs \
   tests/t-decoder-gpu \
+  tests/t-comm \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \
@@ -106,5 +109,5 @@ dist_check_SCRIPTS += \
   tests/t-cmd-costs.sh tests/t-cmd-roofline.sh tests/t-drop-run.sh tests/t-engines.sh \
     tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-memory.sh \
     tests/t-intervals.sh tests/t-keep-tables.sh tests/t-queue.sh tests/t-replay.sh \
-    tests/t-schedule.sh
+    tests/t-run-comm.sh tests/t-schedule.sh
 EXTRA_DIST += tests/data/sglang tests/data/trtllm tests/data/vllm

@@ -14,6 +14,7 @@
 #include "base/opt.h"
 #include "kernels/methods/plan.h"
 #include "model/model.h"
+#include "replay/cost/comm_table.h"
 #include "replay/cost/dense_as.h"
 #include "replay/cost/roofline_gpu.h"
 #include "replay/host/host.h"
@@ -228,6 +229,22 @@ static void as_dense_as(const char *path)
 	     "a mixed launch out of its range");
 }
 
+static void as_comm(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct comm_table t;
+
+	if (comm_table_load(&t, path, 4, &err)) {
+		told(&err);
+	} else {
+		for (int64_t bytes = 1; bytes < (int64_t)1 << 60; bytes *= 3)
+			must(comm_table_ns(&t, COMM_REDUCE, true, bytes) >= 0 &&
+				     comm_table_ns(&t, COMM_GATHER, false, bytes) >= 0,
+			     "a collective of negative time");
+	}
+	comm_table_release(&t);
+}
+
 static void as_gpu(const char *path)
 {
 	struct ar_err err = { 0 };
@@ -300,6 +317,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_engine_log(path);
 	as_host(path);
 	as_dense_as(path);
+	as_comm(path);
 	as_gpu(path);
 	as_prompts(path);
 	as_curve(path);

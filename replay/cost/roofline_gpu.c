@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of GPUs for the roofline model.  A file is a JSON object with peak rates, "launch_ns",
- * "graph_launch_ns", and "memory_bytes" where it is known.  "phases" has the rates of each phase;
+ * "graph_launch_ns", and "memory_bytes" where it is known, as are "link" and "link_gbps", the link
+ * to other GPUs, and "ring", what a ring of them reaches.  "phases" has the rates of each phase;
  * "selectors" and "executors" have the rates of some selectors and executors.  "formats", "experts"
  * and "kv", which may be missing, have those of number formats.  "engines", which may be missing,
  * has an object with such members for some engines. */
@@ -234,12 +235,12 @@ static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const ch
 }
 
 /* For each phase, the phase whose rate replaces a missing one; PHASE_NONE: a file must have it. */
-static const int stand_in[PHASE_COUNT] = {
-	[PHASE_MIX] = PHASE_ATTEND,
-	[PHASE_DROP] = PHASE_SELECT,
-	[PHASE_LATENT] = PHASE_LINEAR,
-	[PHASE_WALK] = PHASE_ATTEND,
-};
+static const int
+	stand_in[PHASE_COUNT] = {
+		[PHASE_MIX] = PHASE_ATTEND,    [PHASE_DROP] = PHASE_SELECT,
+		[PHASE_LATENT] = PHASE_LINEAR, [PHASE_WALK] = PHASE_ATTEND,
+		[PHASE_COMM] = PHASE_LINEAR, /* which nothing reads: see comm.h */
+	};
 
 /* Rates to read: of the GPU or of an engine.  key: of the object that has them, with a dot. */
 struct rates {
@@ -374,6 +375,8 @@ static enum ar_status get_engine(struct roofline_engine *e, const cJSON *o, cons
 	st = get_times(&e->launch_ns, &e->graph_launch_ns, o, prefix, path, err);
 	if (!st)
 		st = decode_walk_load(&e->walk, o, prefix, path, err);
+	if (!st)
+		st = comm_ring_load(&e->ring, o, prefix, path, err);
 	for (int i = 0; i < N_GROUPS && !st; i++)
 		st = get_group(&to, &groups[i], o, path, err);
 	for (int kind = 0; kind < ROOFLINE_KINDS; kind++)
@@ -397,6 +400,21 @@ static enum ar_status get_engines(struct roofline_gpu *g, const cJSON *o, const 
 	return AR_OK;
 }
 
+/* The link, whose members may be missing together. */
+static enum ar_status get_link(struct roofline_gpu *g, const cJSON *o, const char *path,
+			       struct ar_err *err)
+{
+	const cJSON *rate = cJSON_GetObjectItemCaseSensitive(o, "link_gbps");
+	enum ar_status st = comm_ring_load(&g->ring, o, "", path, err);
+
+	if (st || (!rate && !(g->ring.share > 0)))
+		return st;
+	get_text(o, "link", g->link, sizeof g->link);
+	if (!json_real(rate, 0.001, rate_max, &g->link_gbps))
+		return bad_key(path, "link_gbps", "a number from 0.001 to 1e9", err);
+	return g->ring.share > 0 ? AR_OK : bad_key(path, "ring", "an object beside link_gbps", err);
+}
+
 static enum ar_status parse_gpu(struct roofline_gpu *g, const char *text, const char *path,
 				struct ar_err *err)
 {
@@ -409,6 +427,8 @@ static enum ar_status parse_gpu(struct roofline_gpu *g, const char *text, const 
 	get_text(o, "about", g->about, sizeof g->about);
 	get_text(o, "source", g->source, sizeof g->source);
 	st = get_peaks(g, o, path, err);
+	if (!st)
+		st = get_link(g, o, path, err);
 	for (int i = 0; i < N_GROUPS && !st; i++) {
 		st = get_group(&to, &groups[i], o, path, err);
 		if (!st && groups[i].whole)
@@ -482,6 +502,8 @@ const struct roofline_engine *roofline_gpu_take(struct roofline_gpu *g, const ch
 	if (!e)
 		return NULL;
 	g->walk = e->walk;
+	if (e->ring.share > 0)
+		g->ring = e->ring;
 	g->launch_ns = e->launch_ns;
 	g->graph_launch_ns = e->graph_launch_ns;
 	for (int kind = 0; kind < ROOFLINE_KINDS; kind++) {
@@ -539,9 +561,20 @@ static void put_engine(const struct roofline_engine *e, bool first, FILE *f)
 		"      \"draws\": %.6g",
 		(long long)e->launch_ns, (long long)e->graph_launch_ns, e->draws);
 	decode_walk_put(&e->walk, f);
+	comm_ring_put(&e->ring, "      ", f);
 	for (int i = 0; i < N_GROUPS; i++)
 		put_group(e->rate, e->own, &groups[i], false, "      ", f);
 	fputs("\n    }", f);
+}
+
+static void put_link(const struct roofline_gpu *g, FILE *f)
+{
+	if (!(g->link_gbps > 0))
+		return;
+	fputs(",\n  \"link\": ", f);
+	text_put_json(g->link, f);
+	fprintf(f, ",\n  \"link_gbps\": %.10g", g->link_gbps);
+	comm_ring_put(&g->ring, "  ", f);
 }
 
 enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path,
@@ -564,6 +597,7 @@ enum ar_status roofline_gpu_write(const struct roofline_gpu *g, const char *path
 		fprintf(out.f, ",\n  \"tflops_fp8\": %.10g", g->tflops_fp8);
 	if (g->memory_bytes)
 		fprintf(out.f, ",\n  \"memory_bytes\": %lld", (long long)g->memory_bytes);
+	put_link(g, out.f);
 	for (int i = 0; i < N_GROUPS; i++)
 		put_group(g->rate, g->own, &groups[i], !groups[i].extra, "  ", out.f);
 	fputs(g->n_engines ? ",\n  \"engines\": {" : "", out.f);

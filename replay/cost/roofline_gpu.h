@@ -14,6 +14,7 @@
 #include "kernels/select/selectors.h"
 #include "model/cache_layout.h"
 #include "model/format.h"
+#include "replay/cost/comm_ring.h"
 #include "replay/cost/decode_walk.h"
 
 /* The names of the presets, ends with NULL. */
@@ -61,6 +62,7 @@ struct roofline_engine {
 	double error, error_experts;
 	int64_t launch_ns, graph_launch_ns;
 	struct decode_walk walk;
+	struct comm_ring ring; /* of its own collectives */
 	double draws; /* of experts: see struct roofline_subject; 1 if the file does not say */
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS];
@@ -80,6 +82,11 @@ struct roofline_gpu {
 	 * graph. */
 	int64_t launch_ns, graph_launch_ns;
 	struct decode_walk walk; /* of the engine that was taken */
+	/* The link to other GPUs, GB/s one way, and a ring of NCCL over it.  0: the file does not
+	 * say. */
+	char link[32];
+	double link_gbps;
+	struct comm_ring ring;
 	struct roofline_rate rate[ROOFLINE_KINDS];
 	bool own[ROOFLINE_KINDS]; /* the kind has rates of its own */
 	struct roofline_engine engine[ROOFLINE_ENGINES_MAX];

@@ -415,6 +415,8 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 		return st;
 	if (cfg->cost.set)
 		cfg->cost.set(cfg->cost.self, b, c);
+	if (cfg->comm)
+		comm_add(cfg->comm, b, c);
 	load.kernel_extra = select_kernels(cfg, c);
 	load.idle = l->s->idled;
 	load.draw = host_draw(cfg->host_seed, l->clock.now);

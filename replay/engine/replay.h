@@ -11,6 +11,7 @@
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
 
+#include "replay/cost/comm.h"
 #include "replay/cost/cost.h"
 #include "replay/engine/backend.h"
 #include "replay/engine/latency.h"
@@ -27,8 +28,9 @@ struct replay {
 	struct front_limits front;
 	struct sched_limits limits;
 	const struct backend *backend;
-	void *self;	  /* its state, open and started */
-	struct cost cost; /* advances the clock */
+	void *self;		 /* its state, open and started */
+	struct cost cost;	 /* advances the clock */
+	const struct comm *comm; /* collectives to add to it; NULL: none */
 	struct host host;
 	uint64_t host_seed;		 /* draws from the spread of host */
 	const struct observer *observer; /* or NULL */

@@ -178,7 +178,8 @@ static void take_phases(sqlite3_stmt *q, int64_t no, bool *more, struct roofline
 	for (; *more && sqlite3_column_int64(q, 0) <= no; *more = sqlite3_step(q) == SQLITE_ROW) {
 		int p = sqlite3_column_int(q, 1);
 
-		if (sqlite3_column_int64(q, 0) == no && p > 0 && p < PHASE_COUNT)
+		/* Collectives are no kernels here. */
+		if (sqlite3_column_int64(q, 0) == no && p > 0 && p < PHASE_COUNT && p != PHASE_COMM)
 			s->phase_ns[p] = sqlite3_column_int64(q, 2);
 	}
 }

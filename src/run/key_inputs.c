@@ -24,6 +24,7 @@
 #include "model/shards.h"
 #include "replay/cost/costs.h"
 #include "replay/host/host.h"
+#include "src/run/options.h"
 #include "traces/capture/capture.h"
 #include "traces/capture/random.h"
 
@@ -174,6 +175,11 @@ static enum ar_status sum_named(char **text, const char *value, struct ar_err *e
 	return access(value, F_OK) ? copy_text(text, value, err) : sum_file(text, value, err);
 }
 
+static enum ar_status sum_comm(char **text, const char *value, struct ar_err *err)
+{
+	return run_comm_is_word(value) ? copy_text(text, value, err) : sum_file(text, value, err);
+}
+
 static enum ar_status key_of_costs(char **text, const char *value, struct ar_err *err)
 {
 	struct costs *c;
@@ -264,6 +270,7 @@ static const struct stand_in {
 	enum ar_status (*text)(char **text, const char *value, struct ar_err *err);
 } stand_ins[] = {
 	{ "capture", sum_capture },
+	{ "comm", sum_comm },
 	{ "components", sum_file },
 	{ "costs", key_of_costs },
 	{ "dense-as-engine", sum_named },

@@ -286,25 +286,24 @@ static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, s
 	return AR_OK;
 }
 
-/* The times of a GPU move the clock: measured now, or in the run that --costs names, or
- * modelled. */
-static bool gpu_clock(const struct run_inputs *in, const struct run_session *s)
+bool run_gpu_clock(const struct run_inputs *in, const struct run_session *s)
 {
 	return s->o.clock == RUN_CLOCK_MEASURED &&
 	       (in->costs ? in->costs->run.gpu != NULL :
 			    s->backend->uses_gpu || s->backend->modelled);
 }
 
-/* Set the model whose layers the host launches: the run's own, or that of --costs. */
-static enum ar_status bind_host(struct run_inputs *in, const struct run_session *s,
-				struct ar_err *err)
+/* Set the model whose layers the host launches and whose ranks have collectives: the run's own, or
+ * that of --costs. */
+static enum ar_status bind_model(struct run_inputs *in, const struct run_session *s,
+				 struct ar_err *err)
 {
 	struct model m;
 	enum ar_status st;
 
 	if (run_needs_model(s)) {
 		host_bind(&in->host, in->model.n_layers, host_kernels(&in->model));
-		return AR_OK;
+		return run_load_comm(in, s, &in->model, err);
 	}
 	if (!in->costs || !in->costs->run.model_json)
 		return AR_OK;
@@ -312,8 +311,11 @@ static enum ar_status bind_host(struct run_inputs *in, const struct run_session 
 	if (st)
 		return st;
 	host_bind(&in->host, m.n_layers, host_kernels(&m));
+	st = model_split(&m, in->costs->run.tp, err);
+	if (!st)
+		st = run_load_comm(in, s, &m, err);
 	model_release(&m);
-	return AR_OK;
+	return st;
 }
 
 /* X of --host-speed; 0: it is a word. */
@@ -382,14 +384,14 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 	enum ar_status st;
 
 	if (!strcmp(name, "auto"))
-		name = preset && gpu_clock(in, s) ? preset : "none";
+		name = preset && run_gpu_clock(in, s) ? preset : "none";
 	st = host_load_file(&in->host, name, err);
 	if (!st)
 		st = set_speed(in, s, err);
 	if (!s->o.host_seed)
 		memset(in->host.spread, 0, sizeof in->host.spread);
 	if (!st)
-		st = bind_host(in, s, err);
+		st = bind_model(in, s, err);
 	if (max_captured >= 0)
 		in->host.max_captured = max_captured;
 	in->host.ns[HOST_SCHEDULE] = num_add(in->host.ns[HOST_SCHEDULE], s->o.host_fixed_ns);
@@ -484,6 +486,8 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 
 	if (!st)
 		st = load_costs(in, &s->o, err);
+	if (!st)
+		st = run_try_comm(in, s, err);
 	if (!st && kernels)
 		st = load_kernels(in, s, err);
 	if (!st && s->backend && !s->backend->uses_gpu)
@@ -555,6 +559,7 @@ static void unload_inputs(struct run_inputs *in)
 		capture_close(in->capture[i]);
 	free(in->capture);
 	run_unload_weights(in);
+	comm_table_release(&in->comm_table);
 	model_groups_release(&in->groups);
 	model_release(&in->model);
 	unload_methods(in);

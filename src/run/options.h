@@ -53,8 +53,8 @@ struct run_options {
 	bool chunked;
 	double memory_share; /* of the GPU's memory */
 
-	char *model, *as_model, *quantization, *kv_dtype, *kv_skip, *dtype, *weights, *prompts,
-		*methods, *layers, *match;
+	char *comm, *model, *as_model, *quantization, *kv_dtype, *kv_skip, *dtype, *weights,
+		*prompts, *methods, *layers, *match;
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	int64_t intervals_ns; /* how long to make replicates */
@@ -122,6 +122,8 @@ enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, s
  * given that shapes results.  AR_DATA: the stored options cannot be read. */
 enum ar_status run_options_resume(struct run_options *o, struct ar_err *err);
 
+/* run_comm.c: whether the value of --comm is no file. */
+bool run_comm_is_word(const char *comm);
 /* densities.c: of --density.  split: make an item of each METHOD=SHARE; run_options_parse() does.
  * used: whether one of n methods has this one.  keep: leave out those of other methods than these
  * n, as they are of other points. */

@@ -10,6 +10,7 @@
 #include "model/weights.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
+#include "replay/cost/comm.h"
 #include "replay/cost/dense_as.h"
 #include "replay/cost/engine_memory.h"
 #include "replay/engine/prepare.h"
@@ -102,11 +103,14 @@ struct run_inputs {
 	struct dense_as dense_as; /* of --dense-as-engine */
 	char rates[128];	  /* of backend roofline, in words */
 
-	size_t n_methods;  /* at least 1 */
-	size_t n_runs;	   /* n_methods * --repeats, the methods in turn */
-	struct host host;  /* when the backend is known */
-	double host_scale; /* how much longer it takes than that of --host; 0: was not asked */
-	bool host_probed;  /* the probe says so */
+	size_t n_methods; /* at least 1 */
+	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
+	struct host host; /* when the backend is known */
+	struct comm comm; /* when the backend is known; ranks 1: of one rank or left out */
+	struct comm_table comm_table;
+	char comm_text[256]; /* in words; "": the model is not split */
+	double host_scale;   /* how much longer it takes than that of --host; 0: was not asked */
+	bool host_probed;    /* the probe says so */
 };
 
 /* The command: its options and outputs, and the objects that are open while it runs. */
@@ -155,6 +159,17 @@ void run_unload(struct run *r);
 /* Set in->host; the backend is open. */
 enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 			     struct ar_err *err);
+
+/* run_comm.c: the collectives of --comm.  try: early.  load: set in->comm; the backend is open.
+ * m: the rank of the model whose layers run.  AR_USAGE: the option has no effect, or the link
+ * between the GPUs is not known. */
+enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, struct ar_err *err);
+enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
+			     const struct model *m, struct ar_err *err);
+
+/* The times of a GPU move the clock: measured now, or in the run that --costs names, or
+ * modelled. */
+bool run_gpu_clock(const struct run_inputs *in, const struct run_session *s);
 
 /* facts.c */
 bool run_needs_model(const struct run_session *s);

@@ -102,6 +102,7 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	       json_add(o, "engine_defaults", json_of_text(r->session.defaults)) &&
 	       json_add(o, "backend", json_of_text(r->session.backend->name)) &&
 	       json_add(o, "clock", json_of_text(run_clock_name(&r->session))) &&
+	       json_add(o, "comm", json_of_text(*r->in.comm_text ? r->in.comm_text : NULL)) &&
 	       json_add(o, "host", json_of_text(r->in.host.name)) &&
 	       json_add(o, "blocks", json_count(r->in.limits.num_blocks)) &&
 	       json_add(o, "block_tokens", json_count(r->in.limits.block_tok)) &&

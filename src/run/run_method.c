@@ -416,6 +416,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .backend = s->backend,
 			      .self = s->self,
 			      .cost = run_cost(r, p, &dense_as),
+			      .comm = in->comm.ranks > 1 ? &in->comm : NULL,
 			      .host = in->host,
 			      .host_seed = rng_mix((uint64_t)s->o.host_seed) +
 					   rng_mix(i / in->n_methods),

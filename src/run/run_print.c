@@ -375,6 +375,10 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	printf("backend   %s\n", r->session.backend->name);
 	print_clock(&r->in, &r->session);
 	print_dense_as(&r->in, &r->session);
+	if (*r->in.comm_text) {
+		put_after("comm      ", r->in.comm_text);
+		putchar('\n');
+	}
 	print_host(&r->in, &r->session.o);
 	return end_print(err);
 }

@@ -53,9 +53,23 @@ WITH
       AND NOT EXISTS (SELECT 1 FROM iteration_sum s WHERE s.run_id = run.run_id AND host_ns > 0)
 
     UNION ALL
-    SELECT run_id, 21, 'collectives', 'time', printf('no collectives of the other %d ranks', tp - 1),
-      printf('one rank of %d ran alone: its times are without collectives', tp)
-    FROM run JOIN run_label USING(run_id) JOIN model USING(model_id) WHERE tp > 1
+    SELECT run_id, 21, 'collectives', 'time',
+      CASE comm WHEN 'none' THEN printf('no collectives of the other %d ranks', tp - 1)
+        WHEN 'model' THEN 'modelled collectives' WHEN 'costs' THEN 'collectives of the costs'
+        ELSE 'collectives of another machine' END,
+      CASE comm WHEN 'none' THEN printf('one rank of %d ran alone: its times are without collectives', tp)
+        WHEN 'model' THEN printf('collectives of %d ranks are those of a ring over the link of the GPU,'
+          || ' modelled, not measured, and no rank is late', tp)
+        WHEN 'costs' THEN printf('collectives of %d ranks are in the costs, or those of --comm', tp)
+        ELSE printf('collectives of %d ranks are from %s, and no rank is late', tp, comm) END
+    FROM (
+      SELECT run.run_id, tp, CASE
+        WHEN p.value IS NULL OR p.value = 'none' OR gpu_id IS NULL AND clock <> 'modelled'
+          OR run.run_id IN (SELECT run_id FROM param WHERE key = 'attention-only' AND value) THEN 'none'
+        WHEN clock = 'cost' THEN 'costs' WHEN p.value = 'auto' THEN 'model' ELSE p.value END AS comm
+      FROM run JOIN run_label USING(run_id) JOIN model USING(model_id)
+        LEFT JOIN param p ON p.run_id = run.run_id AND p.key = 'comm'
+      WHERE tp > 1)
 
     UNION ALL
     SELECT run_id, 22, 'quantization', 'time', 'quantization ignored', 'the config has quantized'

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives between the ranks of a model: their messages in an iteration, and their times.
+ *
+ * The ranks have slices of each layer.  So they add their partial sums after the embedding, after
+ * each mixer and after each MLP: an all-reduce of a bf16 [rows][hidden].  They gather the logits of
+ * the rows that emit a token: a bf16 [rows][vocab].  Engines do this in line: nothing else runs
+ * meanwhile.  Other ranks are never late here.
+ *
+ * Times are from a table of measured ones, see comm_table.h, or of a ring, see comm_ring.h.
+ */
+#ifndef AR_COMM_H
+#define AR_COMM_H
+
+#include "model/model.h"
+#include "replay/cost/comm_ring.h"
+#include "replay/cost/comm_table.h"
+#include "replay/engine/backend.h"
+#include "replay/sched/batch.h"
+
+/* The collectives of a run.  ranks 1: there are none. */
+struct comm {
+	int ranks;
+	const struct comm_table *table; /* borrowed; NULL: a ring over a link of gbps GB/s */
+	struct comm_ring ring;
+	double gbps;
+	/* all-reduces of an iteration, and those of them in executed layers and the embedding */
+	int64_t n_reduce, n_run_reduce;
+	int64_t hidden, vocab; /* of all ranks */
+};
+
+/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them. */
+void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
+
+/* Time of a collective of a whole message, 0 to INT64_MAX ns.  graph: it is part of a CUDA
+ * graph. */
+int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph);
+
+/* Add the collectives of batch b to its cost: to cost_ns those of all layers, to PHASE_COMM those
+ * of executed ones. */
+void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives of a run, as --comm says. */
+#include "config.h"
+#include "src/run/run.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+bool run_comm_is_word(const char *comm)
+{
+	return !strcmp(comm, "auto") || !strcmp(comm, "model") || !strcmp(comm, "none");
+}
+
+enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
+{
+	const struct run_options *o = &s->o;
+	const char *without = o->tp == 1 ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
+
+	if (!opt_given(o->group, "comm"))
+		return AR_OK;
+	if (without)
+		return ar_fail(err, AR_USAGE, "comm has no effect with %s; leave it out", without);
+	return run_comm_is_word(o->comm) ?
+		       AR_OK :
+		       comm_table_load(&in->comm_table, o->comm, (int)o->tp, err);
+}
+
+/* Find the preset of a real GPU by its name.  Cards for PCIe have another link. */
+static enum ar_status load_real(struct roofline_gpu *g, const char *device, struct ar_err *err)
+{
+	*g = (struct roofline_gpu){ 0 };
+	snprintf(g->name, sizeof g->name, "%.63s", device);
+	if (strcasestr(device, "PCIe") || strstr(device, " NVL"))
+		return AR_OK;
+	for (int i = 0; roofline_gpu_names[i]; i++)
+		if (strcasestr(device, roofline_gpu_names[i]))
+			return roofline_gpu_load(g, roofline_gpu_names[i], err);
+	return AR_OK;
+}
+
+/* The GPU whose times are the clock. */
+static enum ar_status load_gpu(struct roofline_gpu *g, const struct run_inputs *in,
+			       const struct run_session *s, struct ar_err *err)
+{
+	const struct roofline_options *roof = run_options_of(&s->o, &backend_roofline);
+	enum ar_status st;
+
+	if (!s->backend->modelled)
+		return load_real(
+			g, in->costs ? in->costs->gpu.name : backend_gpu(s->backend, s->self)->name,
+			err);
+	st = roofline_gpu_load(g, roof->gpu, err);
+	if (!st && roof->rates == ROOFLINE_RATES_ENGINE)
+		roofline_gpu_take(g, in->limits.policy->name);
+	return st;
+}
+
+static enum ar_status set_ring(struct run_inputs *in, const struct run_session *s,
+			       const struct model *m, struct ar_err *err)
+{
+	struct roofline_gpu g;
+	enum ar_status st = load_gpu(&g, in, s, err);
+
+	if (st)
+		return st;
+	if (!(g.link_gbps > 0))
+		return ar_fail(err, AR_USAGE,
+			       "the link between GPUs of %s is not known, so collectives cannot be "
+			       "modelled; give a table with --comm FILE, or leave them out with "
+			       "--comm none",
+			       g.name);
+	in->comm.ring = g.ring;
+	in->comm.gbps = g.link_gbps;
+	snprintf(in->comm_text, sizeof in->comm_text,
+		 "a ring of %d ranks over %s, %g GB/s a way: modelled, not measured", m->tp, g.link,
+		 g.link_gbps);
+	return AR_OK;
+}
+
+/* Whether the costs of a run on a GPU have its collectives.  Runs of older versions have none. */
+static bool has_comm(const struct costs *c)
+{
+	cJSON *options = cJSON_Parse(c->run.options);
+	const char *comm = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(options, "comm"));
+	const bool has = comm && strcmp(comm, "none") != 0;
+
+	cJSON_Delete(options);
+	return has;
+}
+
+/* Leave them to the costs, which have them. */
+static enum ar_status leave_to_costs(struct run_inputs *in, const struct run_session *s,
+				     struct ar_err *err)
+{
+	if (opt_given(s->o.group, "comm"))
+		return ar_fail(err, AR_USAGE,
+			       "comm has no effect: the costs of %s have collectives; leave it "
+			       "out",
+			       in->costs->name);
+	snprintf(in->comm_text, sizeof in->comm_text, "those in the run with the costs");
+	return AR_OK;
+}
+
+enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
+			     const struct model *m, struct ar_err *err)
+{
+	const char *comm = s->o.comm;
+
+	in->comm = (struct comm){ .ranks = 1 };
+	*in->comm_text = 0;
+	if (m->tp == 1 || s->o.attention_only)
+		return AR_OK;
+	if (!run_gpu_clock(in, s))
+		return strcmp(comm, "auto") ?
+			       ar_fail(err, AR_USAGE,
+				       "comm has no effect where no GPU is the clock; leave it "
+				       "out") :
+			       AR_OK;
+	if (in->costs && has_comm(in->costs))
+		return leave_to_costs(in, s, err);
+	if (!strcmp(comm, "none")) {
+		snprintf(in->comm_text, sizeof in->comm_text,
+			 "none: those of %d ranks are left out, so iterations are too short",
+			 m->tp);
+		return AR_OK;
+	}
+	comm_bind(&in->comm, m, in->prep.run_layer, in->prep.n_run_layers);
+	if (run_comm_is_word(comm))
+		return set_ring(in, s, m, err);
+	in->comm.table = &in->comm_table;
+	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s", m->tp, comm);
+	return AR_OK;
+}

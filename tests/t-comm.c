@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives: rings, tables and their files, and what an iteration has of them. */
+#include "config.h"
+#include "replay/cost/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+static char path[] = "t-comm.XXXXXX";
+
+#define MAGIC "# attnreplay collectives 1\n"
+#define COLUMNS "collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel\n"
+#define GATHERS "allgather bf16 4 1 inline 1000 9 1 300 500 RING_LL\n"
+
+static void put(const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		bail_out("%s: cannot write", path);
+}
+
+static enum ar_status load(struct comm_table *t, int ranks, struct ar_err *err)
+{
+	return comm_table_load(t, path, ranks, err);
+}
+
+static void test_ring(void)
+{
+	const struct comm_ring r = { 0.5, 1000, 10 };
+	const struct comm c = { .ranks = 4, .ring = r, .gbps = 100 };
+
+	is_int(comm_ring_ns(&r, 100, 6, 5000), 1000 + 6 * (10 + 100), "a ring passes parts on");
+	is_int(comm_ns(&c, COMM_REDUCE, 20000, false), 1660, "... six times for four to reduce");
+	is_int(comm_ns(&c, COMM_GATHER, 20000, true), 1330, "... three times to gather");
+	is_int(comm_ring_ns(&r, 1e-300, 6, 5000), INT64_MAX, "no link is too slow");
+}
+
+static void test_lookup(void)
+{
+	struct comm_table t;
+	struct ar_err err = { 0 };
+	char want[256];
+
+	put(MAGIC COLUMNS "# of two ranks, of floats, over two hosts, and of another kind\n"
+			  "allreduce bf16 2 1 inline 100 9 1 7 9 -\n"
+			  "allreduce f32 4 1 inline 100 9 1 7 9 -\n"
+			  "allreduce bf16 4 2 inline 100 9 1 7 9 -\n"
+			  "alltoall bf16 4 1 inline 100 9 1 7 9 -\n"
+			  "barrier - 4 1 inline 0 9 1 7 9 -\n"
+			  "allreduce bf16 4 1 inline 1000 9 1 100 200 RING_LL\n"
+			  "\n"
+			  "allreduce\tbf16  4 1 inline 4000 9 1 400 500 RING_LL\r\n"
+			  "allreduce bf16 4 1 graph 1000 9 1 50 60 RING_LL\n" GATHERS);
+	is_int(load(&t, 4, &err), AR_OK, "a table is read");
+	is_int(comm_table_ns(&t, COMM_REDUCE, false, 1000), 100, "a point has its time");
+	is_int(comm_table_ns(&t, COMM_REDUCE, false, 2000), 200, "... between, by logarithms");
+	is_int(comm_table_ns(&t, COMM_REDUCE, false, 1), 100, "... below, the first one's");
+	is_int(comm_table_ns(&t, COMM_REDUCE, false, 40000), 4000, "... above, by bytes");
+	ok(comm_table_ns(&t, COMM_REDUCE, false, INT64_MAX) > INT64_MAX / 11, "... however many");
+	is_int(comm_table_ns(&t, COMM_REDUCE, true, 1000), 50, "a graph has times of its own");
+	is_int(comm_table_ns(&t, COMM_GATHER, true, 1000), 300, "... where the file has any");
+	comm_table_release(&t);
+	is_int(load(&t, 2, &err), AR_USAGE, "every collective must be there");
+	snprintf(want, sizeof want,
+		 "%s: no allgather in bf16 of 2 ranks on one host; the file has ranks 2, 4; take "
+		 "one that was measured with as many, or --comm model",
+		 path);
+	is_str(err.msg, want, "... as the message says");
+	comm_table_release(&t);
+	put(MAGIC COLUMNS "barrier - 4 1 inline 0 9 1 7 9 -\n");
+	is_int(load(&t, 2, &err), AR_USAGE, "a table of nothing has nothing");
+	ok(strstr(err.msg, "the file has ranks of no such collective"), "... and says so");
+	comm_table_release(&t);
+}
+
+static void test_bad_files(void)
+{
+	static const struct {
+		const char *text, *message;
+	} bad[] = {
+		{ "", ":1: want '# attnreplay collectives 1'; this is no table of collectives" },
+		{ "# attnreplay collections\n", ":1: want '# attnreplay collectives 1'; this is no "
+						"table of collectives" },
+		{ MAGIC GATHERS, ":2: want a line of the columns, which begins with 'collective "
+				 "type ranks'" },
+		{ MAGIC COLUMNS "allreduce bf16 4\n", ":3: want 11 words, not 3" },
+#define WANT \
+	": want whole numbers from 0, at least 1 rank and 1 ns, mode inline or graph, and more " \
+	"bytes in each line of a collective"
+		{ MAGIC COLUMNS "allreduce bf16 x 1 inline 1 9 1 7 9 -\n", ":3: ranks" WANT },
+		{ MAGIC COLUMNS "allreduce bf16 0 1 inline 1 9 1 7 9 -\n", ":3: ranks" WANT },
+		{ MAGIC COLUMNS "allreduce bf16 9999 1 inline 1 9 1 7 9 -\n", ":3: ranks" WANT },
+		{ MAGIC COLUMNS "allreduce bf16 4 1 eager 1 9 1 7 9 -\n", ":3: mode" WANT },
+		{ MAGIC COLUMNS "allreduce bf16 4 1 inline -1 9 1 7 9 -\n", ":3: bytes" WANT },
+		{ MAGIC COLUMNS "allreduce bf16 4 1 inline 1 9 1 0 9 -\n", ":3: p50_ns" WANT },
+		{ MAGIC COLUMNS GATHERS GATHERS, ":4: bytes" WANT },
+	};
+	struct comm_table t;
+	struct ar_err err;
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		put(bad[i].text);
+		is_int(load(&t, 4, &err), AR_DATA, "bad table %zu", i);
+		is_str(err.msg + strlen(path), bad[i].message, "... with a message");
+		comm_table_release(&t);
+	}
+	is_int(comm_table_load(&t, "no-such-file", 4, &err), AR_DATA, "there must be a file");
+	put(MAGIC COLUMNS GATHERS "allreduce bf16 4 1 graph 1 9 1 7 9 -\n");
+	for (int i = 0; i < 100; i++) {
+		enum ar_status st;
+
+		fault_arm(i);
+		st = load(&t, 4, &err);
+		fault_disarm();
+		comm_table_release(&t);
+		if (!st)
+			break;
+		is_int(st, AR_NOMEM, "without memory %d it fails", i);
+	}
+}
+
+static void test_iteration(void)
+{
+	struct layer_spec layer[3] = { { .mixer = MIX_FULL, .ffn = 8 },
+				       { .mixer = MIX_NONE, .ffn = 8 },
+				       { .mixer = MIX_SSM } };
+	struct model m = { .n_layers = 3, .hidden = 10, .vocab = 25, .layer = layer, .tp = 4 };
+	struct batch_entry e[] = { { .n_tok = 3 }, { .n_tok = 2, .n_emit = 1 } };
+	const struct batch b = { .entry = e, .n = 2, .prefill_tok = 5 };
+	const int run[] = { 0 };
+	struct comm c = { .ring = { 1, 100, 0 }, .gbps = 1 };
+	struct iter_cost cost = { .cost_ns = 1 };
+	const int64_t reduce = 100 + 6 * 100 / 4, gather = 100 + 3 * 200 / 4;
+
+	comm_bind(&c, &m, NULL, 0);
+	is_int(c.n_reduce, 5, "sums of the embedding, of mixers and of MLPs");
+	is_int(c.n_run_reduce, 5, "... all are executed");
+	comm_bind(&c, &m, run, 1);
+	is_int(c.n_run_reduce, 3, "... or those of some layers and of the embedding");
+	comm_add(&c, &b, &cost);
+	is_int(cost.cost_ns, 1 + 5 * reduce + gather, "an iteration takes all of them");
+	is_int(cost.phase_ns[PHASE_COMM], 3 * reduce + gather, "... its phase the executed");
+	is_int(cost.phase_kernels[PHASE_COMM], 4, "... which are so many");
+	e[1].n_emit = 0;
+	cost.cost_ns = INT64_MAX;
+	comm_add(&c, &b, &cost);
+	is_int(cost.phase_ns[PHASE_COMM], 3 * reduce, "without a token no logits are gathered");
+	is_int(cost.cost_ns, INT64_MAX, "sums do not overflow");
+}
+
+int main(void)
+{
+	int fd = mkstemp(path);
+
+	if (fd < 0 || close(fd))
+		bail_out("no temporary file");
+	test_ring();
+	test_lookup();
+	test_bad_files();
+	test_iteration();
+	unlink(path);
+	return done_testing();
+}

@@ -1,0 +1,99 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run --comm: collectives between ranks, on a modelled GPU.
+. "$srcdir/tests/tap.sh"
+
+table=$srcdir/tests/data/corpus/files/collectives
+run() { "$ATTNREPLAY" -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	--requests 3 --max-output-tokens 4 "$@"; }
+modelled() { run --backend roofline --gpu h100 --model llama-3.1-70b --host none "$@"; }
+split() { modelled --tp 4 "$@"; }
+comm() { grep '^comm ' | cut -c 11-; }
+tpot() { sed -n 's/^TPOT *[0-9]* *//p' | cut -d ' ' -f 1; }
+query() { # query DB SELECT: the rows; the header is the query itself, so it stands in one line
+	"$ATTNREPLAY" sql --format csv "$1" "$(printf %s "$2" | tr '\n' ' ')" | tail -n +2
+}
+longer() { awk "BEGIN { exit !($1 > $2) }"; }
+
+split >"$tmp/ring"
+is 'ranks have collectives, which are modelled' "$(comm <"$tmp/ring")" \
+	'a ring of 4 ranks over NVLink 4, 450 GB/s a way: modelled, not measured'
+split --comm model >"$tmp/model"
+is '... the same when asked' "$(tail -n 8 "$tmp/model")" "$(tail -n 8 "$tmp/ring")"
+split --comm none >"$tmp/none"
+is '... unless left out, as the header says' "$(comm <"$tmp/none")" \
+	'none: those of 4 ranks are left out, so iterations are too short'
+ok '... which takes less time' longer "$(tpot <"$tmp/ring")" "$(tpot <"$tmp/none")"
+split --comm "$table" --db "$tmp/db" >"$tmp/table"
+is 'a table has measured ones' "$(comm <"$tmp/table")" "of 4 ranks, measured: $table"
+ok '... which take time, too' longer "$(tpot <"$tmp/table")" "$(tpot <"$tmp/none")"
+is 'their phase has them' "$(query "$tmp/db" "SELECT core, kernels / (80 * 2 + 2)
+	FROM v_phase_time WHERE phase = 'comm'")" \
+	"0,$(query "$tmp/db" 'SELECT count(*) FROM iteration')"
+took() { query "$1" "SELECT ms FROM v_phase_time WHERE phase = 'comm'"; }
+split --db "$tmp/engine.db" >"$tmp/out"
+split --rates own --db "$tmp/own.db" >"$tmp/out"
+ok 'an engine has collectives of its own, which are faster' longer "$(took "$tmp/own.db")" \
+	"$(took "$tmp/engine.db")"
+is 'one rank has none' "$(run --backend roofline --model llama-3.1-8b | comm)" ''
+
+if command -v sqlite3 >/dev/null; then
+	measured() { # measured DB GPU OPTION...: costs as of a GPU
+		db=$tmp/$1 gpu=$2
+		shift 2
+		split "$@" --db "$db" >"$tmp/out"
+		sqlite3 "$db" "INSERT INTO gpu(uuid, name, cc_major, cc_minor, sm_count, l2_bytes,
+			mem_bytes) VALUES('1', '$gpu', 9, 0, 132, 50000000, 80000000000);
+			UPDATE run SET gpu_id = 1, clock = 'cupti'"
+	}
+	costs() { db=$1; shift; run --backend cost --host none --costs "$tmp/$db" "$@"; }
+	measured with.db 'NVIDIA H100 80GB HBM3'
+	measured without.db 'NVIDIA H100 80GB HBM3' --comm none
+	costs with.db >"$tmp/out"
+	is 'costs have the collectives of their run' "$(comm <"$tmp/out")" \
+		'those in the run with the costs'
+	is '... once' "$(tpot <"$tmp/out")" "$(tpot <"$tmp/ring")"
+	ok '... and no others' fails 2 "comm has no effect: the costs of $tmp/with.db:1 have coll" \
+		costs with.db --comm model
+	costs without.db >"$tmp/out"
+	is '... or get those that they lack' "$(comm <"$tmp/out")" "$(comm <"$tmp/ring")"
+	ok '... which take time' longer "$(tpot <"$tmp/out")" "$(tpot <"$tmp/none")"
+	is '... unless left out' "$(costs without.db --comm none | tpot)" "$(tpot <"$tmp/none")"
+	is '... or from a table' "$(costs without.db --comm "$table" | tpot)" "$(tpot <"$tmp/table")"
+	measured other.db 'NVIDIA H100 PCIe' --comm none
+	ok 'a card for PCIe has another link' fails 2 \
+		'the link between GPUs of NVIDIA H100 PCIe is not known' costs other.db
+	measured rare.db 'NVIDIA A10' --comm none
+	ok '... as has a GPU without a preset' fails 2 'GPUs of NVIDIA A10 is not' costs rare.db
+else
+	skip 'costs have the collectives of their run' 'no sqlite3'
+fi
+
+ok 'one rank has no choice' fails 2 'comm has no effect with --tp 1; leave it out' \
+	modelled --comm none --tp 1
+ok '... nor has attention alone' fails 2 'comm has no effect with --attention-only; leave it out' \
+	split --comm none --attention-only
+is '... where there is nothing to say' "$(split --attention-only | comm)" ''
+ok '... nor has a run whose clock is no GPU' fails 2 \
+	'comm has no effect where no GPU is the clock; leave it out' run --backend cpu \
+	--model smollm2-135m --tp 3 --capture random:0 --comm none --accuracy 0
+ok '... be it the formula' fails 2 'comm has no effect with --clock formula; leave it out' \
+	split --comm none --clock formula
+ok 'a table must have as many ranks' fails 2 \
+	"$table: no allreduce in bf16 of 8 ranks on one host; the file has ranks 4; take" \
+	modelled --tp 8 --comm "$table"
+ok '... and be there' fails 3 'nothing: No such file' split --comm nothing
+grep -v '"link\|"ring' "$srcdir/replay/cost/gpus/h100.json" >"$tmp/gpu.json"
+ok 'a GPU of which no link is known has no model' fails 2 \
+	"the link between GPUs of $tmp/gpu.json is not known, so collectives cannot be modelled; give a table with --comm FILE, or leave them out with --comm none" \
+	split --gpu "$tmp/gpu.json"
+is '... but may have a table' "$(split --gpu "$tmp/gpu.json" --comm "$table" | comm)" \
+	"of 4 ranks, measured: $table"
+bad_gpu() { sed "$1" "$srcdir/replay/cost/gpus/h100.json" >"$tmp/bad.json"
+	fails 3 "$2" split --gpu "$tmp/bad.json"; }
+ok 'a link has a rate' bad_gpu '/link_gbps/d' "'link_gbps': want a number from 0.001 to 1e9"
+ok '... and a ring' bad_gpu '/^  "ring"/d' "'ring': want an object beside link_gbps"
+ok '... with all of its members' bad_gpu 's/"share": 0.603, //' \
+	"'ring': want an object with share, from 0.001 to 10, and fixed_ns and hop_ns"
+ok '... of an engine, too' bad_gpu 's/"hop_ns": 105/"hop_ns": -1/' "'engines.vllm.ring': want"
+finish
