@@ -54,6 +54,9 @@ run --backend cpu --model niah-llama-14m --requests 12 --max-prompt-tokens 64 --
 	--capture "$srcdir/traces/samples/niah-2k.arc" --sample-layers 1 --accuracy 0 --db m.db >/dev/null
 is 'a run that measures takes what it measured' "$(answer m.db "SELECT cost_error,
 	coalesce(reason, '') NOT LIKE '%failed%' FROM resampling")" 0,1
+run --backend roofline --model smollm2-135m --tp 3 --requests 12 --max-prompt-tokens 64 \
+	--max-output-tokens 2 --capture random:0 --method dense --db tp.db >/dev/null
+is '... which has its collectives' "$(answer tp.db 'SELECT cost_error FROM resampling')" 0
 
 # ---- can it be sustained? ----
 

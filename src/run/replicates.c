@@ -216,7 +216,8 @@ static enum ar_status open_costs(const struct maker *m, struct replay *cfg, bool
 	env.costs = computes(r) ? r->in.costs : (struct costs *)&m->own;
 	cfg->backend = &backend_cost;
 	if (!computes(r)) {
-		cfg->cost = (struct cost){ 0 }; /* it is in what was measured */
+		cfg->cost = (struct cost){ 0 }; /* they are in what was measured */
+		cfg->comm = NULL;
 		cfg->n_run_layers = 0;
 	}
 	return backend_open(&backend_cost, &cfg->self, &opts, &env, err);
