@@ -327,6 +327,13 @@ static double speed_number(const char *text)
 	return *text && !*end && x >= 0.01 && x <= 100 ? x : 0;
 }
 
+/* A run on a GPU has this host, unless the command says otherwise. */
+static bool has_this_host(const struct run_session *s)
+{
+	return !strcmp(s->o.host_speed, "probe") ||
+	       (!strcmp(s->o.host_speed, "auto") && (!s->backend || s->backend->uses_gpu));
+}
+
 /* Measure this host: its GPU as well where kernels run on it. */
 static enum ar_status measure_host(const struct run_session *s, struct probe *here,
 				   struct ar_err *err)
@@ -351,7 +358,7 @@ static enum ar_status probe_host(struct run_inputs *in, const struct run_session
 		return st;
 	in->host_scale = probe_ratio(&in->host.probe, &here);
 	in->host_probed = in->host_scale > 0;
-	if (!in->host_probed)
+	if (!in->host_probed && !strcmp(s->o.host_speed, "probe"))
 		return ar_fail(err, AR_DATA,
 			       "%s: the file has no probe of its host to compare with; give "
 			       "--host-speed a number",
@@ -362,15 +369,14 @@ static enum ar_status probe_host(struct run_inputs *in, const struct run_session
 static enum ar_status set_speed(struct run_inputs *in, const struct run_session *s,
 				struct ar_err *err)
 {
-	const char *word = s->o.host_speed;
-	const double x = speed_number(word);
+	const double x = speed_number(s->o.host_speed);
 	enum ar_status st = AR_OK;
 
 	in->host_scale = x > 0 ? 1 / x : 0;
 	in->host_probed = false;
 	if (!strcmp(in->host.name, "none"))
 		return AR_OK;
-	if (!strcmp(word, "probe"))
+	if (has_this_host(s))
 		st = probe_host(in, s, err);
 	if (in->host_scale > 0)
 		host_scale(&in->host, in->host_scale);
@@ -412,16 +418,19 @@ static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 	struct host unused;
 	enum ar_status st = AR_OK;
 
-	if (!speed_number(speed) && strcmp(speed, "probe") != 0 && strcmp(speed, "preset") != 0)
+	if (!speed_number(speed) && strcmp(speed, "auto") != 0 && strcmp(speed, "probe") != 0 &&
+	    strcmp(speed, "preset") != 0)
 		return ar_fail(err, AR_USAGE,
 			       "host-speed '%s': want probe, preset, or a number from 0.01 to 100",
 			       speed);
-	if (!strcmp(o->host, "none") && strcmp(speed, "preset") != 0)
+	if (!strcmp(o->host, "none") && opt_given(o->group, "host-speed"))
 		return ar_fail(err, AR_USAGE,
 			       "host-speed has no effect with --host none; leave it out");
 	if (strcmp(o->host, "auto") != 0)
 		st = host_load_file(&unused, o->host, err);
-	return st || strcmp(speed, "probe") != 0 ? st : measure_host(s, &here, err);
+	if (st || !strcmp(o->host, "none") || !has_this_host(s))
+		return st;
+	return measure_host(s, &here, err);
 }
 
 /* Load the inputs of kernels, except inputs that depend on the trace. */

@@ -98,9 +98,10 @@ static const struct opt main_opts[] = {
 	  .help = "seed that draws the host's times from their spread, anew in each repeat; 0: no "
 		  "spread, they take their fitted time" },
 	{ .name = "host-speed", .type = OPT_STR, .off = AT(host_speed), .arg = "X|probe|preset",
-	  .def = "preset",
+	  .def = "auto",
 	  .help = "how fast the host is: X times as fast as that of --host, as fast as a probe of "
-		  "this one says, or as that of --host" },
+		  "this one says, or as that of --host; auto: probe with backend cuda, else "
+		  "preset" },
 	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host_fixed_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e12, .help = "host time added to each iteration" },
 	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host_per_request_ns),
