@@ -14,10 +14,11 @@ dnl SPDX-License-Identifier: Apache-2.0
 # loaded at run time, so a build needs their headers only, and the program starts
 # where neither they nor a driver exist.
 #
-# Sets NVCC NVCC_GENCODE CUDA_CPPFLAGS CUDA_LIBDIR CUDA_LDFLAGS CUDA_LIBS,
+# Sets NVCC NVCC_GENCODE NVCC_SPILLS CUDA_CPPFLAGS CUDA_LIBDIR CUDA_LDFLAGS CUDA_LIBS,
 # CUDA_SHARED_LIBS (CUDA_LIBS with the shared cudart), the conditionals HAVE_CUDA
 # and HAVE_CUPTI, and the macros HAVE_CUDA, HAVE_CUPTI (always
-# defined, 0 or 1), HAVE_SM90A (0 or 1) and CUDA_LIBDIR (where the toolkit keeps its libraries).
+# defined, 0 or 1), HAVE_SM90A (0 or 1), CUDA_MAJOR (a string, the version in names of libraries)
+# and CUDA_LIBDIR (where the toolkit keeps its libraries).
 AC_DEFUN([AR_CHECK_CUDA], [
   AC_ARG_VAR([NVCC],      [CUDA compiler driver])
   AC_ARG_VAR([NVCCFLAGS], [flags for the CUDA compiler])
@@ -35,7 +36,7 @@ AC_DEFUN([AR_CHECK_CUDA], [
     [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities of machine code; 80-virtual: PTX for 8.0 @<:@90a@:>@])],
     [], [with_cuda_arch=90a])
 
-  have_cuda=no have_cupti=no have_sm90a=0 cuda_version= cuda_root= ar_lib=
+  have_cuda=no have_cupti=no have_sm90a=0 cuda_version= cuda_major= cuda_root= ar_lib=
   CUDA_CPPFLAGS= CUDA_LDFLAGS= CUDA_LIBS= CUDA_SHARED_LIBS= NVCC_GENCODE=
 
   AS_CASE([$with_cuda], [no], [], [AR_FIND_CUDA])
@@ -53,6 +54,7 @@ AC_DEFUN([AR_CHECK_CUDA], [
   AS_IF([test "$have_cupti" = yes], [ar_def=1], [ar_def=0])
   AC_DEFINE_UNQUOTED([HAVE_CUPTI], [$ar_def], [1 if CUPTI's headers were found.])
   AC_DEFINE_UNQUOTED([HAVE_SM90A], [$have_sm90a], [1 if the kernels for Hopper are built.])
+  AC_DEFINE_UNQUOTED([CUDA_MAJOR], ["$cuda_major"], [The first number of CUDA's version.])
   AC_DEFINE_UNQUOTED([CUDA_LIBDIR], ["$ar_lib"], [Where the toolkit keeps its libraries.])
   AM_CONDITIONAL([HAVE_CUDA],  [test "$have_cuda" = yes])
   AM_CONDITIONAL([HAVE_CUPTI], [test "$have_cupti" = yes])
@@ -64,7 +66,11 @@ AC_DEFUN([AR_CHECK_CUDA], [
     [AR_DISTCHECK_FLAGS=--without-cuda])
   AC_SUBST([AR_DISTCHECK_FLAGS])
 
-  AC_SUBST([NVCC_GENCODE])
+  # Each version allocates registers anew.  The kernels were fitted to CUDA 13.
+  NVCC_SPILLS=-warn-spills
+  AS_IF([test "${cuda_major:-0}" -ge 13], [NVCC_SPILLS=$NVCC_SPILLS,-Werror])
+
+  AC_SUBST([NVCC_GENCODE])  AC_SUBST([NVCC_SPILLS])  AC_SUBST([CUDA_MAJOR], [$cuda_major])
   AC_SUBST([CUDA_CPPFLAGS])  AC_SUBST([CUDA_LDFLAGS])  AC_SUBST([CUDA_LIBS])
   AC_SUBST([CUDA_SHARED_LIBS])  AC_SUBST([CUDA_LIBDIR], [$ar_lib])
 ])
@@ -97,12 +103,15 @@ AC_DEFUN([AR_FIND_CUDA], [
     AC_MSG_CHECKING([the nvcc version])
     cuda_version=`"$NVCC" --version | $SED -n 's/.*release \(@<:@0-9.@:>@*\).*/\1/p'`
     AC_MSG_RESULT([$cuda_version])
+    cuda_major=`AS_ECHO(["$cuda_version"]) | $SED 's/\..*//'`
 
     AC_MSG_CHECKING([whether nvcc compiles for $with_cuda_arch])
     cat >conftest.cu <<_EOF_CU
+#include <chrono>
 #include <cuda_runtime.h>
 __global__ void k(int *p) { *p = 1; }
 extern "C" int f(void) { k<<<1, 1>>>(0); return cudaGetLastError(); }
+extern "C" long g(void) { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 _EOF_CU
     AS_IF([$NVCC $NVCC_GENCODE $NVCCFLAGS -c -o conftest_cu.$OBJEXT conftest.cu >&AS_MESSAGE_LOG_FD 2>&1],
       [AC_MSG_RESULT([yes])],

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kernel times and the database.
 libattnreplay_a_SOURCES += \
-  profiler/cupti/prof.h profiler/nvml/energy.c profiler/nvml/energy.h profiler/nvml/gpu_state.c \
+  profiler/cupti/cupti_api.h profiler/cupti/prof.h profiler/nvml/energy.c \
+    profiler/nvml/energy.h profiler/nvml/gpu_state.c \
     profiler/nvml/gpu_state.h profiler/nvml/nvml.c profiler/nvml/nvml.h \
   profiler/store/store_columns.c profiler/store/columns.def profiler/store/store_columns.h \
     profiler/store/distribution.c profiler/store/distribution.h profiler/store/functions.c \
@@ -63,6 +64,6 @@ tests/fake_nvml.so: tests/fake_nvml.c tests/fake_nvml.h
 if HAVE_CUPTI
 EXTRA_tests_t_prof_DEPENDENCIES = tests/fake_cupti.so
 CLEANFILES += tests/fake_cupti.so
-tests/fake_cupti.so: tests/fake_cupti.c tests/fake_cupti.h
+tests/fake_cupti.so: tests/fake_cupti.c tests/fake_cupti.h profiler/cupti/cupti_api.h
 	$(FAKE_LIBRARY) $(srcdir)/tests/fake_cupti.c
 endif

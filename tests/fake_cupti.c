@@ -2,23 +2,23 @@
 /* A fake CUPTI library.  The test announces launches.  The library delivers CUPTI's records of
  * them, out of order and longer than in the header. */
 #include <cuda.h>
-#include <cupti.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiler/cupti/cupti_api.h"
 #include "tests/fake_cupti.h"
 
-enum { MOST = 100000, KERNEL_BYTES = sizeof(CUpti_ActivityKernel10) + 16 };
+enum { MOST = 100000, KERNEL_BYTES = sizeof(cupti_kernel) + 16 };
 
 static CUpti_BuffersCallbackRequestFunc request;
 static CUpti_BuffersCallbackCompleteFunc complete;
-static CUpti_ActivityKernel10 kernel[MOST];
+static cupti_kernel kernel[MOST];
 static CUpti_ActivityExternalCorrelation scope[MOST];
 static unsigned n_kernel, n_scope;
 static uint64_t stack[4];
 static CUpti_CallbackFunc callback;
 static void *callback_user;
-static struct fake_cupti fake = { .version = 130001 };
+static struct fake_cupti fake = { .version = CUPTI_API_VERSION };
 
 struct fake_cupti *fake_cupti(void)
 {
@@ -27,7 +27,7 @@ struct fake_cupti *fake_cupti(void)
 
 void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end)
 {
-	CUpti_ActivityKernel10 *k = &kernel[n_kernel++];
+	cupti_kernel *k = &kernel[n_kernel++];
 
 	memset(k, 0, sizeof *k);
 	k->kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
@@ -104,19 +104,45 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char **str)
 	return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc function,
-			      void *user, CUpti_SubscriberParams *params)
+static CUptiResult subscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc function,
+			     void *user)
 {
 	callback = function;
 	callback_user = user;
-	if (fake.subscribe == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-		strncpy(params->oldSubscriberName, "other tool", params->oldSubscriberSize);
 	if (fake.subscribe)
 		return (CUptiResult)fake.subscribe;
 	fake.subscribed++;
 	*subscriber = (CUpti_SubscriberHandle)(void *)&fake;
 	return CUPTI_SUCCESS;
 }
+
+#if CUPTI_API_VERSION >= 130000
+CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc function,
+			      void *user, CUpti_SubscriberParams *params)
+{
+	if (fake.subscribe == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
+		strncpy(params->oldSubscriberName, "other tool", params->oldSubscriberSize);
+	return subscribe(subscriber, function, user);
+}
+
+CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId cbid, uint8_t enable)
+{
+	(void)cbid;
+	fake.calls += enable ? 1 : -1;
+	return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId cbid, uint8_t enable)
+{
+	return cuptiActivityEnableRuntimeApi(cbid, enable);
+}
+#else
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc function,
+			   void *user)
+{
+	return subscribe(subscriber, function, user);
+}
+#endif
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber)
 {
@@ -165,18 +191,6 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
 	(void)kind;
 	fake.kinds--;
 	return CUPTI_SUCCESS;
-}
-
-CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId cbid, uint8_t enable)
-{
-	(void)cbid;
-	fake.calls += enable ? 1 : -1;
-	return CUPTI_SUCCESS;
-}
-
-CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId cbid, uint8_t enable)
-{
-	return cuptiActivityEnableRuntimeApi(cbid, enable);
 }
 
 CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id)

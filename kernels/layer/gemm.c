@@ -87,7 +87,7 @@ enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err)
 			{ NULL, NULL },
 	};
 
-	st = dynlib_load("libcublas.so.13", "ATTNREPLAY_CUBLAS", syms, err);
+	st = dynlib_load("libcublas.so." CUDA_MAJOR, "ATTNREPLAY_CUBLAS", syms, err);
 	if (st)
 		goto out;
 	g->stream = stream;

@@ -9,8 +9,8 @@
 
 struct gemm;
 
-/* Load libcublas.so.13 (or the file $ATTNREPLAY_CUBLAS) and make a handle with a workspace of
- * its own; its products go to stream.  AR_NODEV when the library is not there. */
+/* Load cuBLAS of the CUDA of the build (or the file $ATTNREPLAY_CUBLAS) and make a handle with a
+ * workspace of its own; its products go to stream.  AR_NODEV when the library is not there. */
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err);
 void gemm_close(struct gemm *g); /* NULL is fine */
 

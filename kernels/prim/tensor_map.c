@@ -4,6 +4,11 @@
 
 #include "kernels/prim/cuda.h"
 
+#if CUDART_VERSION < 12050
+#define cudaGetDriverEntryPointByVersion(name, out, version, flags, how) \
+	cudaGetDriverEntryPoint(name, out, flags, how)
+#endif
+
 /* The driver's encoder, without linking the driver library. */
 static enum ar_status find_encoder(__typeof__(&cuTensorMapEncodeTiled) *out, struct ar_err *err)
 {

@@ -16,7 +16,6 @@
 
 #include <assert.h>
 #include <cuda.h>
-#include <cupti.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -25,9 +24,9 @@
 #include "base/dynlib.h"
 #include "base/grow.h"
 #include "base/order.h"
+#include "profiler/cupti/cupti_api.h"
 
-/* The library may append to a record, never change it. */
-static_assert(sizeof(CUpti_ActivityKernel10) == 216, "another layout of the kernel record");
+static_assert(sizeof(cupti_kernel) == CUPTI_KERNEL_BYTES, "another layout of the kernel record");
 
 enum {
 	BUFFER_BYTES = 4 << 20,
@@ -40,11 +39,10 @@ enum {
 
 /* clang-format off */
 #define CUPTI_API(X)                                                                            \
-	X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiSubscribe_v2) X(cuptiUnsubscribe)     \
+	CUPTI_OWN(X) X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiUnsubscribe)             \
 	X(cuptiEnableCallback) X(cuptiGetGraphNodeId)                                           \
 	X(cuptiFinalize) X(cuptiSetThreadIdType) X(cuptiActivitySetAttribute)                   \
 	X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable)        \
-	X(cuptiActivityEnableRuntimeApi) X(cuptiActivityEnableDriverApi)                        \
 	X(cuptiActivityPushExternalCorrelationId) X(cuptiActivityPopExternalCorrelationId)      \
 	X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord)                                  \
 	X(cuptiActivityGetNumDroppedRecords)
@@ -56,6 +54,7 @@ static struct {
 #undef X
 } api;
 
+#if CUPTI_API_VERSION >= 130000
 /* The calls that launch kernels.  cuBLAS may launch through the driver. */
 static const CUpti_CallbackId runtime_launches[] = {
 	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
@@ -77,6 +76,8 @@ static const CUpti_CallbackId driver_launches[] = {
 	CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
 	CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
 };
+#endif
+
 static const CUpti_ActivityKind kinds[] = {
 	CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
 	CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
@@ -261,15 +262,16 @@ static enum ar_status load_cupti(uint32_t *version, struct ar_err *err)
 #undef X
 			{ NULL, NULL }
 	};
-	enum ar_status st = dynlib_load("libcupti.so.13", "ATTNREPLAY_CUPTI", syms, err);
+	enum ar_status st = dynlib_load("libcupti.so." CUDA_MAJOR, "ATTNREPLAY_CUPTI", syms, err);
 
 	if (st)
 		return st;
 	CUPTI(cuptiGetVersion, version);
-	if (*version < 130000 || *version >= 140000)
+	/* 22 is CUDA 12.4, 130001 a CUDA 13. */
+	if (*version / 10000 != CUPTI_API_VERSION / 10000)
 		st = ar_fail(err, AR_NODEV,
 			     "CUPTI has API version %u; this program needs the one "
-			     "of CUDA 13",
+			     "of CUDA " CUDA_MAJOR,
 			     *version);
 out:
 	return st;
@@ -362,16 +364,61 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
 
 /* ---- opening and closing ---- */
 
-static enum ar_status subscribe(struct prof *p, struct ar_err *err)
+enum { NAME_BYTES = 64 }; /* what CUPTI may write of a subscriber's name */
+
+/* subscribe_as(): the name of another subscriber is put into other, where CUPTI knows it.
+ * record_launches(): from now on, or no more. */
+#if CUPTI_API_VERSION >= 130000
+static_assert((int)NAME_BYTES >= CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN, "names are cut");
+
+static CUptiResult subscribe_as(struct prof *p, char *other)
 {
-	char other[CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN + 1] = "";
 	CUpti_SubscriberParams params = {
 		.structSize = CUpti_SubscriberParams_STRUCT_SIZE,
 		.subscriberName = PACKAGE_NAME,
 		.oldSubscriberName = other,
-		.oldSubscriberSize = CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN,
+		.oldSubscriberSize = NAME_BYTES,
 	};
-	CUptiResult r = api.cuptiSubscribe_v2(&p->subscriber, on_callback, p, &params);
+
+	return api.cuptiSubscribe_v2(&p->subscriber, on_callback, p, &params);
+}
+
+static CUptiResult record_launches(uint8_t on)
+{
+	CUptiResult first = CUPTI_SUCCESS, r;
+
+	for (size_t i = 0; i < N_OF(runtime_launches); i++) {
+		r = api.cuptiActivityEnableRuntimeApi(runtime_launches[i], on);
+		first = first ? first : r;
+	}
+	for (size_t i = 0; i < N_OF(driver_launches); i++) {
+		r = api.cuptiActivityEnableDriverApi(driver_launches[i], on);
+		first = first ? first : r;
+	}
+	return first;
+}
+#else
+static CUptiResult subscribe_as(struct prof *p, char *other)
+{
+	(void)other;
+	return api.cuptiSubscribe(&p->subscriber, on_callback, p);
+}
+
+static CUptiResult record_launches(uint8_t on)
+{
+	CUptiResult (*set)(CUpti_ActivityKind) = on ? api.cuptiActivityEnable :
+						      api.cuptiActivityDisable;
+	CUptiResult runtime = set(CUPTI_ACTIVITY_KIND_RUNTIME);
+	CUptiResult driver = set(CUPTI_ACTIVITY_KIND_DRIVER);
+
+	return runtime ? runtime : driver;
+}
+#endif
+
+static enum ar_status subscribe(struct prof *p, struct ar_err *err)
+{
+	char other[NAME_BYTES + 1] = "";
+	CUptiResult r = subscribe_as(p, other);
 
 	if (!r)
 		return AR_OK;
@@ -384,7 +431,7 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 	if (r == CUPTI_ERROR_UNKNOWN)
 		return ar_fail(err, AR_NODEV, "CUPTI finds no usable NVIDIA driver (%s)",
 			       result_name(r));
-	return cupti_fail(r, "cuptiSubscribe_v2", err);
+	return cupti_fail(r, "cuptiSubscribe", err);
 }
 
 static enum ar_status enable(const struct prof *p, struct ar_err *err)
@@ -393,6 +440,7 @@ static enum ar_status enable(const struct prof *p, struct ar_err *err)
 	size_t size = sizeof one, device_bytes = DEVICE_BUFFER_BYTES,
 	       size_bytes = sizeof device_bytes;
 	enum ar_status st = AR_OK;
+	CUptiResult r;
 
 	CUPTI(cuptiSetThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
 	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size,
@@ -400,10 +448,11 @@ static enum ar_status enable(const struct prof *p, struct ar_err *err)
 	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, &size_bytes,
 	      &device_bytes);
 	CUPTI(cuptiActivityRegisterCallbacks, on_request, on_complete);
-	for (size_t i = 0; i < N_OF(runtime_launches); i++)
-		CUPTI(cuptiActivityEnableRuntimeApi, runtime_launches[i], 1);
-	for (size_t i = 0; i < N_OF(driver_launches); i++)
-		CUPTI(cuptiActivityEnableDriverApi, driver_launches[i], 1);
+	r = record_launches(1);
+	if (r) {
+		st = cupti_fail(r, "recording launches", err);
+		goto out;
+	}
 	for (size_t i = 0; i < N_OF(kinds); i++)
 		CUPTI(cuptiActivityEnable, kinds[i]);
 	for (size_t i = 0; i < N_OF(node_callbacks); i++)
@@ -453,10 +502,7 @@ static void detach(struct prof *p)
 	api.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 	for (size_t i = 0; i < N_OF(kinds); i++)
 		api.cuptiActivityDisable(kinds[i]);
-	for (size_t i = 0; i < N_OF(runtime_launches); i++)
-		api.cuptiActivityEnableRuntimeApi(runtime_launches[i], 0);
-	for (size_t i = 0; i < N_OF(driver_launches); i++)
-		api.cuptiActivityEnableDriverApi(driver_launches[i], 0);
+	record_launches(0);
 	api.cuptiUnsubscribe(p->subscriber);
 	api.cuptiFinalize();
 }
@@ -568,7 +614,7 @@ static const char *intern_text(struct prof *p, const char *s)
 	return *slot;
 }
 
-static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
+static bool add_kernel(struct prof *p, const cupti_kernel *r)
 {
 	struct prof_kernel *k;
 	const char *name;
