@@ -21,6 +21,7 @@ ok 'a wheel is made' make -C "$build" wheel PYTHON="$python"
 wheel=$(ls "$build"/dist-wheel/*.whl)
 is 'glibc 2.36 runs it' "$(echo "$wheel" | sed 's/.*-manylinux_2_\([0-9]*\)_.*/\1/' |
 	awk '{ print $1 <= 36 }')" 1
+ok 'it has at most 100 MB' test "$(wc -c <"$wheel")" -le 100000000
 ok 'it can be installed' "$tmp/venv/bin/pip" -q install --no-index --no-deps "$wheel"
 
 run() { # run COMMAND ARG...: with nothing of this tree in reach
@@ -45,4 +46,12 @@ is 'a tool runs the program of the wheel' \
 is 'packages that tools need are extras' \
 	"$(run python -c 'from importlib.metadata import metadata
 print(*metadata("attnreplay").get_all("Provides-Extra"))')" 'capture bench gguf tasks vllm'
+is 'libraries of NVIDIA packages of the same CUDA are named to the program' "$(
+	cd "$tmp/venv"/lib/python*/site-packages && echo 'MAJOR = "12"' >attnreplay/cuda.py &&
+		mkdir -p nvidia/cublas/lib nvidia/cu13/lib && touch nvidia/cu13/lib/libcublas.so.13 \
+		nvidia/cublas/lib/libcublas.so.12 && run python -c 'import attnreplay, os
+os.environ["ATTNREPLAY_CUPTI"] = "mine"
+attnreplay.find_libraries()
+print(*(os.environ[v].split("site-packages/")[-1] for v in ("ATTNREPLAY_CUBLAS", "ATTNREPLAY_CUPTI")))'
+)" 'nvidia/cublas/lib/libcublas.so.12 mine'
 finish

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a wheel of an installed tree.  Used by 'make wheel'; ATTNREPLAY_VERSION is the version.
+"""Make a wheel of an installed tree.  Used by 'make wheel'; ATTNREPLAY_VERSION is the version, and
+ATTNREPLAY_CUDA the first number of CUDA's, or empty.
 
 attnreplay/{bin,share/attnreplay,include} are in the package, because the program finds its data
 beside itself.  share/{man,bash-completion,...} go where the environment's shell and man look.
@@ -15,6 +16,14 @@ TOOLS = sorted(p for p in SHARE.glob("attnreplay/contrib/*") if p.suffix in (".p
                os.access(p, os.X_OK))
 # A build between releases is 0.9.0-g1234567, which Python writes 0.9.0+g1234567.
 VERSION = os.environ["ATTNREPLAY_VERSION"].replace("-", "+", 1).replace("-", ".")
+CUDA = os.environ["ATTNREPLAY_CUDA"]
+if CUDA:
+    VERSION += ("." if "+" in VERSION else "+") + "cu" + CUDA
+LIBRARIES = {       # that the program loads at run time
+    "": [],
+    "12": ["nvidia-cublas-cu12", "nvidia-cuda-cupti-cu12"],
+    "13": ["nvidia-cublas ~= 13.0", "nvidia-cuda-cupti ~= 13.0"],
+}
 
 
 class Wheel(bdist_wheel):
@@ -62,6 +71,7 @@ setup(
     data_files=outside(),
     entry_points={"console_scripts": ["attnreplay = attnreplay:run_program",
                                       *map(command, TOOLS)]},
+    install_requires=LIBRARIES[CUDA],
     extras_require={
         "capture": ["torch", "transformers", "safetensors"],    # capture_hf, compare_hf
         "bench": ["torch"],                                     # bench, bench_torch
