@@ -19,6 +19,7 @@ struct report_args {
 	int format, dialect;
 	char *slo;	/* NULL: the limits given to each run */
 	char *baseline; /* DB:RUN or RUN; NULL: the dense run of each run */
+	char *table;	/* NULL: all */
 };
 
 /* clang-format off */
@@ -32,6 +33,9 @@ static const struct opt report_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct report_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
 	  .help = "output format" },
+	{ .name = "table", .type = OPT_STR, .off = offsetof(struct report_args, table),
+	  .arg = "NAME",
+	  .help = "write this table alone; JSON and CSV name the tables of a report" },
 	{ .name = "dialect", .type = OPT_ENUM, .off = offsetof(struct report_args, dialect),
 	  .arg = "TOOL", .def = "attnreplay", .choice = report_dialects,
 	  .help = "report the figures of this tool, by its definitions and names" },
@@ -135,6 +139,7 @@ static enum ar_status report_sources(const struct sources *s, const struct repor
 		.baseline = s->baseline,
 		.dialect = report_dialects[a->dialect],
 		.slo = a->slo,
+		.table = a->table,
 	};
 	enum ar_status st = store_open_runs(&r.db, s->v, s->n, false, err);
 
@@ -150,13 +155,27 @@ static enum ar_status report_sources(const struct sources *s, const struct repor
 	return st;
 }
 
+/* A table belongs to a report of its own dialect. */
+static enum ar_status find_dialect(struct report_args *a, struct ar_err *err)
+{
+	const struct section *s;
+	enum ar_status st = a->table ? report_find_table(&s, a->table, err) : AR_OK;
+
+	for (int i = 0; !st && a->table && s->dialect && report_dialects[i]; i++)
+		if (!strcmp(report_dialects[i], s->dialect))
+			a->dialect = i;
+	return st;
+}
+
 /* The page has its own form and no other tool's figures. */
 static enum ar_status check_format(const struct report_args *a, const struct export_files *files,
 				   struct ar_err *err)
 {
-	if (files->html && (a->format || a->dialect))
+	const char *other = a->format ? "format" : a->dialect ? "dialect" : "table";
+
+	if (files->html && (a->format || a->dialect || a->table))
 		return ar_fail(err, AR_USAGE, "--%s has no effect with --html; leave it out",
-			       a->format ? "format" : "dialect");
+			       other);
 	return AR_OK;
 }
 
@@ -178,6 +197,8 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 		st = parse_sources(&s, argc, argv, &a, err);
 	if (!st)
 		st = check_format(&a, &files, err);
+	if (!st)
+		st = find_dialect(&a, err);
 	if (!st)
 		st = export_check(&files, s.v, s.n, err);
 	if (!st)

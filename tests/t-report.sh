@@ -339,4 +339,29 @@ else
 	skip '... in every format' 'no sqlite3'
 	skip 'an interrupt ends the report' 'no sqlite3'
 fi
+# ---- one table ----
+
+report --format csv "$db" >"$tmp/all"
+names=$(sed -n 's/^# //p' "$tmp/all")
+ok 'CSV names each table' [ "$(echo "$names" | grep -cx 'latency\|runs\|speedup')" = 3 ]
+for name in $names; do
+	report --format csv --table "$name" "$db"
+	echo
+done >"$tmp/each"
+ok '--table writes one of them, without its name' [ "$(sed '/^# /d' "$tmp/all")" = "$(cat "$tmp/each")" ]
+is '... also of another dialect' "$(report --table vllm "$db" | head -1)" \
+	'What vllm bench serve prints'
+is '... or of long lines' "$(report --table verdict --format csv "$db" | head -1)" verdict
+ok 'a table that is not there is named, with those that are' fails 2 \
+	"no table 'x'; want one of .*latency, .*notes" "$ATTNREPLAY" report --table x "$db"
+ok 'the page has all' fails 2 '.-table has no effect with --html; leave it out' "$ATTNREPLAY" report \
+	--html "$tmp/x.html" --table latency "$db"
+if command -v duckdb >/dev/null; then
+	report --format csv --table latency "$db" >"$tmp/latency.csv"
+	(cd "$tmp" && duckdb -c "COPY (FROM 'latency.csv') TO 'latency.parquet'")
+	is 'DuckDB makes Parquet of one' "$(cd "$tmp" && duckdb -csv -noheader \
+		-c "SELECT count(*) FROM 'latency.parquet'")" "$(($(wc -l <"$tmp/latency.csv") - 1))"
+else
+	skip 'DuckDB makes Parquet of one' 'no duckdb'
+fi
 finish

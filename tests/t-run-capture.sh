@@ -55,15 +55,16 @@ niah-llama-14m, 2112 tokens, $short
 random:1, 42 tokens
 random:1, 42 tokens; random:2, 42 tokens
 unknown model, 2112 tokens"
-notes() { "$ATTNREPLAY" report "$@" a.db | sed -n '/^Notes$/,$p' | grep -E 'captur|random'; }
-is 'notes say whose the accuracy is' "$(notes)" \
-"runs 2, 3: niah-2k.arc was captured from niah-llama-14m, not from llama-3.1-8b; accuracy and \
+assumed() { "$ATTNREPLAY" report --table assumptions --format csv "$@" a.db |
+	tr -d '"' | sed -n 's/^[a-z],capture,\(.*[0-9]\),\([nru]\)/\1:\2/p'; }
+is 'assumptions say whose the accuracy is' "$(assumed)" \
+"2, 3:niah-2k.arc was captured from niah-llama-14m, not from llama-3.1-8b; accuracy and \
 selections are those of niah-llama-14m
-runs 4, 5: random:1 are random values; accuracy and selections are of no model
-run 5: random:2 are random values; accuracy and selections are of no model
-run 6: unknown.safetensors does not say what model it was captured from; accuracy and selections \
+4, 5:random:1 are random values; accuracy and selections are of no model
+5:random:2 are random values; accuracy and selections are of no model
+6:unknown.safetensors does not say what model it was captured from; accuracy and selections \
 are those of that model"
-is '... of the run asked for' "$(notes --run 1)" ''
+is '... of the run asked for' "$(assumed --run 1)" ''
 query() { "$ATTNREPLAY" sql --format csv a.db "$1" | tail -n +2; }
 is 'a capture is stored once' \
 	"$(query "SELECT count(*), count(DISTINCT capture_id) FROM run_capture")" 8,4

@@ -320,7 +320,7 @@ enum ar_status report_section(const struct report *r, const struct section *s, i
 	if (!st && report_bind(q, ":baseline", baseline))
 		st = report_fail(r->db, err);
 	if (!st && s->title) {
-		d->name = s->name;
+		d->name = r->table ? NULL : s->name;
 		d->title = s->title;
 		st = write_titled(r, q, baseline, d, err);
 	} else if (!st) {
@@ -343,6 +343,32 @@ enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar
 	return st ? st : make_limits(r, err);
 }
 
+enum ar_status report_find_table(const struct section **out, const char *name, struct ar_err *err)
+{
+	char names[sizeof err->msg];
+	size_t n = 0;
+
+	for (const struct section *s = sections; s->name; s++) {
+		*out = s;
+		if (s->title && !strcmp(s->name, name))
+			return AR_OK;
+		if (s->title && n < sizeof names)
+			n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
+					      s->name);
+	}
+	return ar_fail(err, AR_USAGE, "no table '%.80s'; want one of %s", name, names);
+}
+
+/* Sections without a title make what others read. */
+static bool is_wanted(const struct report *r, const struct section *s, const struct document *d)
+{
+	if (s->dialect && strcmp(s->dialect, r->dialect))
+		return false;
+	if (r->table && s->title)
+		return !strcmp(s->name, r->table);
+	return !s->prose || d->writer->prose || r->table;
+}
+
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err)
 {
 	int64_t baseline;
@@ -350,8 +376,7 @@ enum ar_status report_write(const struct report *r, struct document *d, struct a
 
 	d->fold_intervals = true;
 	for (const struct section *s = sections; s->name && !st; s++)
-		if ((!s->dialect || !strcmp(s->dialect, r->dialect)) &&
-		    (!s->prose || d->writer->prose))
+		if (is_wanted(r, s, d))
 			st = report_section(r, s, baseline, d, err);
 	writer_finish(d);
 	if (st == AR_DATA || st == AR_DB)

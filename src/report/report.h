@@ -28,7 +28,11 @@ struct report {
 	int64_t baseline;    /* run to compare with; 0: the dense run of each run */
 	const char *dialect; /* one of report_dialects */
 	const char *slo;     /* limits for every run, NULL: the limits given to each run */
+	const char *table;   /* the section to write, NULL: all of the dialect */
 };
+
+/* The section of a table.  AR_USAGE: there is none of this name; the message has all names. */
+enum ar_status report_find_table(const struct section **out, const char *name, struct ar_err *err);
 
 /* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, the
  * baseline did not end or had other requests, or slo is wrong; AR_DATA, AR_DB: db is damaged or of

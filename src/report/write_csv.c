@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RFC 4180, with plain line feeds: a line of names, then the rows; NULL is an empty field, an
- * empty text "".  Results are separated by an empty line. */
+ * empty text "".  Results are separated by an empty line; those of a report begin with "# NAME". */
 #include "config.h"
 #include "src/report/writer.h"
 
@@ -17,6 +17,8 @@ static enum ar_status csv_begin(struct document *d, sqlite3_stmt *q, struct ar_e
 	(void)err;
 	if (d->n_results)
 		putc('\n', d->f);
+	if (d->name)
+		fprintf(d->f, "# %s\n", d->name);
 	for (int i = 0; i < sqlite3_column_count(q); i++) {
 		if (i)
 			putc(',', d->f);
