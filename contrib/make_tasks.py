@@ -6,6 +6,7 @@
 
 The tasks are RULER-like, not RULER: they have its structure and parameters, but their own texts.
 
+    niah_single_2     a text with one number of a key, which is asked for
     niah_multikey_3   lines of UUID keys and UUID values; one of the values is asked for
     niah_multivalue   a text with four numbers of one key; all are asked for
     vt                noise with a chain of five variables; those of the first one's value
@@ -180,14 +181,23 @@ def niah_multikey_3(s, _words, _length, n):
         [value]
 
 
-def niah_multivalue(s, words, _length, n):
+def numbers(s, words, n, count, question):
+    """A text with count numbers of one key, and the question about them."""
     rng = s.stream("needles")
     key, = names(words, rng, 1)
-    values = [str(v) for v in rng.sample(range(1000000, 10000000), 4)]
+    values = [str(v) for v in rng.sample(range(1000000, 10000000), count)]
     needles = [s.text("needle", kind="number", key=key, value=v) for v in values]
     text = insert(lines_of(s.haystack("sentences"), n), needles, rng)
     return s.text("niah_intro", kind="number") + text + \
-        s.text("niah_all", kind="number", key=key), values
+        s.text(question, kind="number", key=key), values
+
+
+def niah_single_2(s, words, _length, n):
+    return numbers(s, words, n, 1, "niah_one")
+
+
+def niah_multivalue(s, words, _length, n):
+    return numbers(s, words, n, 4, "niah_all")
 
 
 def chain(s, n, rng, variables, value):
@@ -237,6 +247,7 @@ def fwe(s, _words, length, n):
 
 
 TASKS = {      # name: function, the least n
+    "niah_single_2": (niah_single_2, 8),
     "niah_multikey_3": (niah_multikey_3, 1),
     "niah_multivalue": (niah_multivalue, 8),
     "vt": (vt, 8),
@@ -419,12 +430,12 @@ def parse_args():
                    default=[1024 << i for i in range(2, 8)],
                    help="tokens of prompt and answer (default: 4096, 8192, ... 131072)")
     p.add_argument("--tasks", type=task_list, default=list(TASKS), metavar="LIST",
-                   help="default: all five")
+                   help="default: all")
     p.add_argument("--count", type=int, default=100, metavar="N",
                    help="prompts of each task and length (default: 100)")
     p.add_argument("--seed", type=int, default=1, metavar="N", help="default: 1")
     p.add_argument("--haystack", metavar="NAME",
-                   help="text around the needles of niah_multivalue and vt: sentences, noise, or a "
+                   help="text around the needles of numbers and of vt: sentences, noise, or a "
                         "file of your own (default: sentences, for vt noise)")
     p.add_argument("--shots", type=int, choices=(0, 1), default=1,
                    help="examples before the prompt of vt and cwe (default: 1)")

@@ -105,18 +105,19 @@ for d in all:
     assert prompt.endswith("?\nAnswer:"), prompt[-60:]
     assert answer == " " + ", ".join(plain(d, prompt)) + "\n", (d["task"], answer)
     parts = answer.split(", ")
-    assert len(parts) == {"niah_multikey_3": 1, "niah_multivalue": 4, "vt": 5, "cwe": 10,
-                          "fwe": 3}[d["task"]]
+    assert len(parts) == {"niah_single_2": 1, "niah_multikey_3": 1, "niah_multivalue": 4, "vt": 5,
+                          "cwe": 10, "fwe": 3}[d["task"]]
 '
 
 ok 'prompts of all tasks' make a.jsonl.gz --lengths 1500,4096 --count 3
 is 'three of each task and length' "$(look a.jsonl.gz '
 count = collections.Counter((d["task"], d["length"]) for d in all)
 print(sorted(set(count.values())), len(all))')" \
-	'[3] 30'
+	'[3] 36'
 ok 'each answer is what its prompt says' look a.jsonl.gz "$solve"
 ok 'prompt and answer fill the length' look a.jsonl.gz '
-room = {"niah_multikey_3": 170, "niah_multivalue": 120, "vt": 60, "cwe": 60, "fwe": 40}
+room = {"niah_single_2": 120, "niah_multikey_3": 170, "niah_multivalue": 120, "vt": 60, "cwe": 60,
+        "fwe": 40}
 for d in all:
     left = d["length"] - len(d["prompt"]) - len(d["answer"])
     assert 0 <= left < room[d["task"]], (d["task"], d["length"], left)'
@@ -181,7 +182,7 @@ cwe 64 'What is it:' ' 1. ab 2. cd\\n'
 qa_1 64 'What is it? ' 'ab, cd\\n'
 qa_1 64 'What is it:' ' ab, cd\\n'"
 
-ok 'a task that is not known'   refuses "no task 'niah'; known are niah_multikey_3" --tasks niah
+ok 'a task that is not known'   refuses "no task 'niah'; known are niah_single_2" --tasks niah
 ok 'a length without room'      refuses 'task cwe needs .* length 100 is too short' \
 	--lengths 100 --tasks cwe
 ok 'a length that is none'      refuses "argument --lengths: invalid" --lengths 4k
