@@ -39,6 +39,7 @@ STEPS = "ATTNREPLAY_STEPS"      # the environment names the file of the steps
 MARK = "attnreplay-mark"        # a request of this name: write what was logged, and begin anew
 SETTLE = 0.3                    # seconds before a trace begins
 START = 300                     # seconds that a server may take to start
+CONNECTS = 600                  # tries to connect, 0.1 s apart
 
 
 # ---- in EngineCore's process ----
@@ -229,48 +230,109 @@ class Http:
                 args.append(flag if value else "--no-async-scheduling")
             elif name != "model":
                 args += [flag, str(value)]
-        self.url = "http://127.0.0.1:%d" % self.port
-        self.server, self.client = subprocess.Popen(args, stdout=sys.stderr), None
+        self.server = subprocess.Popen(args, stdout=sys.stderr)
+        self.idle = []          # open connections that no request uses
+
+    def check(self):
+        if self.server.poll() is not None:
+            die("the server ended with status %d" % self.server.returncode)
 
     async def start(self):
-        import aiohttp
         since = time.perf_counter()
         while True:
             try:
-                urllib.request.urlopen(self.url + "/health", timeout=5).close()
+                urllib.request.urlopen("http://127.0.0.1:%d/health" % self.port,
+                                       timeout=5).close()
                 break
             except OSError:
-                if self.server.poll() is not None:
-                    die("the server ended with status %d" % self.server.returncode)
+                self.check()
                 if time.perf_counter() - since > START:
                     die("the server did not start in %d s" % START)
-                await asyncio.sleep(1)
-        # The server closes connections that idle: use none twice.
-        self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None))
+                await asyncio.sleep(0.2)
+
+    async def connect(self):
+        """Return a connection, and whether it was used before."""
+        while self.idle:
+            reader, writer = self.idle.pop()
+            if not reader.at_eof():
+                return reader, writer, True
+            writer.close()
+        for _ in range(CONNECTS):
+            try:
+                return *await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24), False
+            except ConnectionError:     # too many at once
+                self.check()
+                await asyncio.sleep(0.1)
+        die("the server takes no connection")
+
+    async def post(self, head, body):
+        """Send a request.  Return its connection, the status of the answer, and its headers."""
+        while True:
+            reader, writer, used = await self.connect()
+            try:
+                writer.write(head + body)
+                await writer.drain()
+                status = await reader.readline()
+            except ConnectionError:
+                status = b""
+            if status:
+                break
+            # The server closes a connection that idles, perhaps as this request is sent.
+            writer.close()
+            self.check()
+            if not used:
+                die("the server closed a connection without an answer")
+        headers = {}
+        while (line := await reader.readline()).strip():
+            key, _, value = line.decode().partition(":")
+            headers[key.lower()] = value.strip().lower()
+        return reader, writer, int(status.split()[1]), headers
+
+    async def lines(self, name, reader, headers):
+        """Yield the lines of an answer as they come."""
+        rest = b""
+        try:
+            if "content-length" in headers:
+                rest = await reader.readexactly(int(headers["content-length"]))
+            while headers.get("transfer-encoding") == "chunked":
+                size = int((await reader.readuntil(b"\n")).split(b";")[0], 16)
+                rest += (await reader.readexactly(size + 2))[:size]
+                if not size:
+                    break
+                *whole, rest = rest.split(b"\n")
+                for line in whole:
+                    yield line
+        except (ConnectionError, EOFError):
+            self.check()
+            die("the server broke off its answer to %s" % name)
+        yield rest
 
     async def ask(self, name, prompt, output):
-        body = {"model": "m", "prompt": prompt, "max_tokens": output, "ignore_eos": True,
-                "temperature": 0.0, "stream": True,
-                "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        body = json.dumps({
+            "model": "m", "prompt": prompt, "max_tokens": output, "ignore_eos": True,
+            "temperature": 0.0, "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True}}).encode()
+        head = ("POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request-Id: %s\r\n"
+                "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" %
+                (name, len(body))).encode()
+        reader, writer, status, headers = await self.post(head, body)
         had = 0
-        async with self.client.post(self.url + "/v1/completions", json=body,
-                                    headers={"X-Request-Id": name}) as answer:
-            async for line in answer.content:
-                if not line.startswith(b"data: {"):
-                    continue
-                data = json.loads(line[6:])
-                if "error" in data:
-                    die("the server refused %s: %s" % (name, data["error"]))
-                now = (data.get("usage") or {}).get("completion_tokens", had)
-                if data.get("choices") and now > had:
-                    yield now - had
-                    had = now
+        async for line in self.lines(name, reader, headers):
+            data = json.loads(line[6:]) if line.startswith(b"data: {") else {}
+            if status != 200 or "error" in data:
+                die("the server refused %s: %s" % (name, line.decode(errors="replace")[:500]))
+            now = (data.get("usage") or {}).get("completion_tokens", had)
+            if data.get("choices") and now > had:
+                yield now - had
+                had = now
+        if headers.get("connection") == "close":
+            writer.close()
+        else:
+            self.idle.append((reader, writer))
 
     async def stop(self):
-        if self.client:
-            await self.client.close()
+        for _, writer in self.idle:
+            writer.close()
         self.server.terminate()
         self.server.wait(60)
 

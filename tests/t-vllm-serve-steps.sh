@@ -204,6 +204,81 @@ ok '... names its requests' holds "$tmp/own" '[x["id"] for x in r] == ["cmpl-x-0
 is '... which attnreplay takes' "$("$attnreplay" import-engine "$tmp/own" --db "$tmp/a.db" \
 	2>/dev/null | cut -d ' ' -f 1,2,5-8)" 'run 2: and 2 requests of'
 
+# A server of HTTP in place of 'vllm serve'.  Of a connection that idles for a moment it resets the
+# next request, as uvicorn may.  It refuses a prompt of $REFUSED tokens, and breaks off one of $BROKEN.
+mkdir -p "$fake/entrypoints/cli"
+: >"$fake/entrypoints/__init__.py"
+: >"$fake/entrypoints/cli/__init__.py"
+cat >"$fake/entrypoints/cli/main.py" <<'E'
+import asyncio, json, os, sys, threading, time
+from types import SimpleNamespace as NS
+from vllm.v1.engine.core import EngineCoreProc
+def parse(args):
+    a = NS(model=args[1])
+    for flag, value in zip(args, args[1:]):
+        if flag.startswith("--"):
+            setattr(a, flag[2:].replace("-", "_"), int(value) if value.isdigit() else value)
+    a.async_scheduling = "--async-scheduling" in args
+    return a
+async def serve(a):
+    assert os.path.exists(a.model + "/tokenizer.json") and a.served_model_name == "m"
+    loop, queues, resets = asyncio.get_running_loop(), {}, [0]
+    def deliver(outputs):
+        for o in outputs.outputs: loop.call_soon_threadsafe(queues[o.request_id].put_nowait, o)
+    core = EngineCoreProc(a, deliver)
+    threading.Thread(target=core.run_busy_loop, daemon=True).start()
+    def piece(x): return b"%x;x\r\n%s\r\n" % (len(x), x)
+    async def answer(reader, writer, head, idle):
+        if head.startswith(b"GET /health "):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return True
+        fields = dict(l.decode().split(": ", 1) for l in head.split(b"\r\n")[1:-2])
+        body = json.loads(await reader.readexactly(int(fields["Content-Length"])))
+        if time.monotonic() - idle > 0.1:
+            resets[0] += 1
+            with open(os.environ["RESETS"], "w") as f: f.write(str(resets[0]))
+            return True
+        name, n = "cmpl-%s-0" % fields["X-Request-Id"], str(len(body["prompt"]))
+        if n == os.environ.get("REFUSED"):
+            text = b'{"error":{"message":"no"}}'
+            writer.write(b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+            return False
+        queues[name] = asyncio.Queue()
+        core.inputs.put(NS(request_id=name, prompt_token_ids=body["prompt"],
+                           output=body["max_tokens"]))
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for i in range(body["max_tokens"]):
+            await queues[name].get()
+            line = b"data: " + json.dumps({"choices": [{}], "usage": {
+                "completion_tokens": i + 1}}).encode() + b"\n\n"
+            writer.write(piece(line[:9]) + piece(line[9:]))
+            if n == os.environ.get("BROKEN"): return True
+        writer.write(piece(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        return False
+    async def talk(reader, writer):
+        idle, end = time.monotonic(), False
+        while not end and (head := await reader.readuntil(b"\r\n\r\n")):
+            end = await answer(reader, writer, head, idle)
+            if not end: await writer.drain()
+            idle = time.monotonic()
+        if head.startswith(b"GET"): writer.close()
+        else: writer.transport.abort()
+    async with await asyncio.start_server(talk, "127.0.0.1", a.port) as server:
+        await server.serve_forever()
+asyncio.run(serve(parse(sys.argv[1:])))
+E
+export RESETS="$tmp/resets"
+ok 'over HTTP' serve "$tmp/model/config.json" "$tmp/a.csv" "$tmp/http" --http
+ok '... all tokens come' holds "$tmp/http" '[tokens(i) for i in range(4)] == [701, 102, 0, 8] and
+	h["front"] == "http" and [x.get("output_tokens") for x in r] == [2, 3, 1, 1] and
+	all(x["sent"] <= x["received"] <= x["first_token"] for x in r if x["request"] != 2)'
+ok '... though the server resets connections that idle' test "$(cat "$RESETS")" -gt 0
+over_http() { refuses "$1" "$tmp/model/config.json" "$tmp/a.csv" "$tmp/x" --http; }
+refused() { REFUSED=700 over_http 'the server refused attnreplay-r-0: .*no'; }
+broken() { BROKEN=100 over_http 'the server broke off its answer to attnreplay-r-1'; }
+ok '... a refusal is named' refused
+ok '... as is an answer without an end' broken
+
 ok "a probe that is no JSON" refuses "a.csv: " "$tmp/model" "$tmp/a.csv" "$tmp/x" --probe "$tmp/a.csv"
 ok '--http with a folder' refuses 'give a single config.json' "$tmp/model" "$tmp/a.csv" "$tmp/x" \
 	--http
