@@ -125,6 +125,26 @@ ok 'no host has no speed' says 2 'host-speed has no effect with --host none; lea
 ok 'a speed is a number or a word' says 2 \
 	"host-speed 'fast': want probe, preset, or a number from 0.01 to 100" \
 	run --backend cost --trace trace.csv --host plain.json --host-speed fast
+
+# ---- HTTP ----
+
+served=$ATTNREPLAY_DATA/replay/host/presets/vllm-0.24-serve.json
+sed 's/"http_ns": 0/"http_ns": 5000000/' "$served" >http.json
+http() { run --backend cost --trace trace.csv "$@" --host-seed 0; }
+ttft() { sed -n 's/^TTFT *[0-9]* *//p' "$1" | cut -d ' ' -f 1; }
+http --host "$served" >served.out
+ok 'a front end whose HTTP was not measured says so' \
+	grep -q '^host .*; without HTTP and tokenization, which are not measured$' served.out
+http --host http.json >with.out
+ok '... one with times of HTTP has them' [ "$(ttft with.out)" != "$(ttft served.out)" ]
+is '... and nothing to say' "$(grep -c 'HTTP' with.out)" 0
+http --host http.json --no-host-http >without.out
+is '... unless they are left out' "$(ttft without.out)" "$(ttft served.out)"
+ok '... as the header says' \
+	grep -q '^host .*; without HTTP and tokenization, which are left out$' without.out
+ok '... if there are any' says 2 \
+	'host-http has no effect: host plain.json has no times of HTTP; leave it out' \
+	run --backend cost --trace trace.csv --host plain.json --no-host-http
 ok '... so repeats are refused' says 2 'repeats has no effect with backend cost; leave it out' \
 	run --backend cost --trace trace.csv --host spread.json --host-seed 0 --repeats 2
 ok '... and 0 of them' says 2 "repeats '0': want an integer from 1 to 1000" cpu --repeats 0

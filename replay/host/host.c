@@ -142,6 +142,24 @@ int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *
 	return *free_at;
 }
 
+static bool has_any(const struct host *h, int from, int to)
+{
+	for (int i = from; i <= to; i++)
+		if (h->ns[i])
+			return true;
+	return false;
+}
+
+bool host_has_http(const struct host *h)
+{
+	return has_any(h, HOST_HTTP, HOST_HTTP_SEND_REQ);
+}
+
+bool host_has_front(const struct host *h)
+{
+	return has_any(h, HOST_FRONT, HOST_HTTP_SEND_REQ);
+}
+
 void host_scale(struct host *h, double x)
 {
 	for (int i = 0; i < HOST_N_TIMES; i++)

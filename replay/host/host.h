@@ -128,6 +128,9 @@ int64_t host_receive(const struct host *h, int64_t prompt_tok);
  * *free_at: when it has done so for the batch before; it becomes the time when the clients have
  * these, which is returned.  The way there overlaps, the work for each request does not. */
 int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at);
+/* Whether the host has times of HTTP, and whether it has a front end at all. */
+bool host_has_http(const struct host *h);
+bool host_has_front(const struct host *h);
 /* Make all times of the host x times as long.  The GPU's gap stays. */
 void host_scale(struct host *h, double x);
 

@@ -383,6 +383,19 @@ static enum ar_status set_speed(struct run_inputs *in, const struct run_session 
 	return st;
 }
 
+static enum ar_status set_http(struct run_inputs *in, const struct run_session *s,
+			       struct ar_err *err)
+{
+	if (!host_has_http(&in->host) && opt_given(s->o.group, "host-http"))
+		return ar_fail(err, AR_USAGE,
+			       "host-http has no effect: host %s has no times of HTTP; leave it "
+			       "out",
+			       in->host.name);
+	for (int i = HOST_HTTP; i <= HOST_HTTP_SEND_REQ && !s->o.host_http; i++)
+		in->host.ns[i] = 0;
+	return AR_OK;
+}
+
 enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
 {
 	const char *preset = in->limits.policy->host, *name = s->o.host;
@@ -394,6 +407,8 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 	st = host_load_file(&in->host, name, err);
 	if (!st)
 		st = set_speed(in, s, err);
+	if (!st)
+		st = set_http(in, s, err);
 	if (!s->o.host_seed)
 		memset(in->host.spread, 0, sizeof in->host.spread);
 	if (!st)

@@ -102,6 +102,9 @@ static const struct opt main_opts[] = {
 	  .help = "how fast the host is: X times as fast as that of --host, as fast as a probe of "
 		  "this one says, or as that of --host; auto: probe with backend cuda, else "
 		  "preset" },
+	{ .name = "host-http", .type = OPT_FLAG, .off = AT(host_http), .def = "yes", .own = "yes",
+	  .help = "with the host's times for HTTP, tokenization and detokenization, where --host "
+		  "has any" },
 	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host_fixed_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e12, .help = "host time added to each iteration" },
 	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host_per_request_ns),

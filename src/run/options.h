@@ -50,7 +50,7 @@ struct run_options {
 	char *num_blocks;
 	struct front_limits front;
 	char *queued_reqs, *queued_tok; /* of front */
-	bool chunked;
+	bool chunked, host_http;
 	double memory_share; /* of the GPU's memory */
 
 	char *comm, *model, *as_model, *quantization, *kv_dtype, *kv_skip, *dtype, *weights,

@@ -121,6 +121,9 @@ static void print_host(const struct run_inputs *in, const struct run_options *o)
 		}
 	if (!strcmp(o->host, "auto") && !none)
 		print_preset(in);
+	if (host_has_front(&in->host) && !host_has_http(&in->host))
+		printf("; without HTTP and tokenization, which are %s",
+		       o->host_http ? "not measured" : "left out");
 	if (in->host_probed)
 		printf("; host of the preset: probe 1.00; this host: %.2f", in->host_scale);
 	else if (in->host_scale > 0)
