@@ -18,9 +18,11 @@ ok 'what came of it in another' \
 ok 'a failed run says so' \
 	says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti . host +1.0000 +0$'
 ok 'TTFT is as worked by hand' \
-	says '^ +1  dense +ttft +2 +10.300 +10.300 +16.140 +17.454 +17.600$'
-ok 'TPOT is as worked by hand'       says '^ +1  dense +tpot +2 +3.500 +3.500 +3.900 +3.990 +4.000$'
-ok 'ITL is as worked by hand'        says '^ +1  dense +itl +8 +3.875 +3.000 +6.000 +6.000 +6.000$'
+	says '^ +1  dense +ttft +2 +10.300 +10.300 +1.957 +16.140 +3.067 +17.454 +3.316 +17.600$'
+ok 'TPOT is as worked by hand' \
+	says '^ +1  dense +tpot +2 +3.500 +3.500 +0.665 +3.900 +0.741 +3.990 +0.758 +4.000$'
+ok 'ITL is as worked by hand' \
+	says '^ +1  dense +itl +8 +3.875 +3.000 +0.570 +6.000 +1.140 +6.000 +1.140 +6.000$'
 ok 'phases have time and share, the core is marked' \
 	says '^ +2  compact-fp  select  \* +8 +1.550 +10.000$'
 ok 'a phase outside the core is not' says '^ +2  compact-fp  head +8 +7.750 +50.000$'
@@ -89,9 +91,9 @@ report --format markdown "$db" >"$tmp/all"
 ok 'markdown begins with sentences' says '^- Not known: compact-fp is 2\.00x faster at TTFT p50, and 2 requests are too few'
 ok '... under a heading' says '^### In short$'
 ok '... and has tables, numbers to the right' \
-	says '^\|---:\|---\|---\|---:\|---:\|---:\|---\|---:\|---\|---:\|---\|---:\|$'
+	says '^\|---:\|---\|---\|---:\|---:\|---:\|---:\|---:\|---:\|---:\|---:\|---:\|$'
 ok '... of the same figures' \
-	says '^\| 1 \| dense \| ttft \| 2 \| 10.300 \| 10.300 \|  \| 16.140 \|  \| 17.454 \|  \| 17.600 \|$'
+	says '^\| 1 \| dense \| ttft \| 2 \| 10.300 \| 10.300 \| 1.957 \| 16.140 \| 3.067 \| 17.454 \| 3.316 \| 17.600 \|$'
 ok '... and notes as a list' says '^- run 2: 12 rows .* are empty'
 ok '... in which nothing is markup' says 'rows \(query head, query block\) of|run 3: 3 kernel'
 is 'foreign text is no markup of Markdown' "$("$ATTNREPLAY" sql --format markdown "$db" \
@@ -247,7 +249,8 @@ ok 'latencies have half an interval' says \
 	'^ +1 .* ttft +600( +[0-9]+\.[0-9]{3}){8}$'
 ok '... which the table heads so'    says '^run .* p50 +± +p90 +± +p99 +± +max$'
 ok '... where there are enough values' says '^ +3 .* ttft +9( +[0-9]+\.[0-9]{3}){5}$'
-ok '... but too narrow ones of itl'  says '^intervals of itl .* are too narrow$'
+ok '... else a note gives the reason' \
+	says '^run 3: no interval of latencies: the trace is too short for its bursts: '
 report --format csv "$tmp/load.db" | sed -n '/^run,method,metric,n,mean/,/^$/p' >"$tmp/all"
 is 'csv has both ends'               "$(head -1 "$tmp/all")" "$(by_report "$tmp/load.db" | head -1 |
 	sed 's/p50\|p90\|p99/&,&_lo,&_hi/g')"

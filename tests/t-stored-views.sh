@@ -22,7 +22,7 @@ for view in $(sqlite3 a.db "$views"); do
 	sqlite3 a.db "SELECT count(*) FROM $view" >/dev/null 2>out || failing="$failing $view: $(cat out)"
 done
 is 'sqlite3(1) reads each of them' "$failing" ''
-latency='SELECT run_id, metric, p50 FROM v_latency'
+latency='SELECT run_id, metric, p50 FROM v_latency ORDER BY run_id, metric'
 is '... with the figures that the program has' "$(sqlite3 a.db "$latency" | tr '|' ,)" \
 	"$("$ATTNREPLAY" sql --format csv a.db "$latency" | tail -n +2 | tr -d '"')"
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SQL aggregates.  distribution(x) describes the values x, by the rule of v_dist; NULL is ignored.
- * It is the JSON array [count, mean, p50, p90, p95, p99, max, p50_lo, p50_hi, p90_lo, p90_hi,
- * p99_lo, p99_hi].  The last six are the ends of intervals of 95 % by the bootstrap, always of the
- * same draws.  Blocks of rows that follow each other are drawn, so rows come in order of time.  An
- * interval is null where fewer than 5 values are beyond the percentile.
- * distribution(x, n) is the same of values that occurred n times; they are drawn as independent.
+ * It is the JSON array [count, mean, p50, p90, p95, p99, max].  distribution(x, n) is the same of
+ * values that occurred n times.
  *
  * ecdf(x, n) is the cumulative distribution of such values: an array of [x, share of the values up
  * to x], ascending, from share 0 to 1.  It has every value if there are at most 256, else 256

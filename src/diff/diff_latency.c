@@ -5,28 +5,16 @@
 #include "config.h"
 #include "src/diff/diff.h"
 
-/* Run 1 is the baseline of run 2.  distribution() takes one pass, v_latency sorts in windows. */
-static const char figures[] =
-	"DROP VIEW v_pair; CREATE TEMP VIEW v_pair AS SELECT 2 AS run_id, 1 AS base_id;"
-	"CREATE TEMP VIEW diff_served AS SELECT * FROM request_outcome WHERE outcome = 'ok';"
-	"CREATE TEMP TABLE diff_figure AS "
-	"SELECT run_id, 'ttft' AS metric, distribution(ttft_ns / 1e6) AS d FROM diff_served "
-	"GROUP BY run_id UNION ALL "
-	"SELECT run_id, 'tpot', distribution(tpot_ns / 1e6) FROM diff_served GROUP BY run_id "
-	"UNION ALL SELECT run_id, 'itl', distribution(itl_ns / 1e6, n) FROM token_gap "
-	"GROUP BY run_id UNION ALL "
-	"SELECT run_id, 'e2e', distribution(e2e_ns / 1e6) FROM diff_served GROUP BY run_id;"
-	"DROP VIEW v_latency; CREATE TEMP VIEW v_latency AS SELECT run_id, metric, "
-	"json_extract(d, '$[0]') AS n, json_extract(d, '$[2]') AS p50, "
-	"json_extract(d, '$[3]') AS p90, json_extract(d, '$[5]') AS p99 "
-	"FROM diff_figure WHERE d IS NOT NULL";
+/* Run 1 is the baseline of run 2. */
+static const char pair[] = "DROP VIEW v_pair; "
+			   "CREATE TEMP VIEW v_pair AS SELECT 2 AS run_id, 1 AS base_id";
 
 /* ITL is not judged.  The error of costs takes its part of a change first. */
 static const char latencies[] =
 	"CREATE TEMP TABLE diff_latency AS WITH figure AS MATERIALIZED (SELECT * FROM v_interval), "
 	"draws AS (SELECT metric, percentile, max(abs(avg(ln(x))) - ln(1 + max(e)), 0.0) AS change, "
 	"sqrt(max(sum(ln(x) * ln(x)) - sum(ln(x)) * avg(ln(x)), 0.0) / (count(*) - 1)) AS spread "
-	"FROM v_replicate_ratio WHERE metric <> 'itl' GROUP BY metric, percentile), "
+	"FROM v_replicate_ratio WHERE metric NOT IN ('itl', 'queue') GROUP BY metric, percentile), "
 	"ratios AS (SELECT metric, percentile, 1 / speedup AS ratio, 1 / hi AS ratio_lo, "
 	"1 / lo AS ratio_hi, reason, iif(lo IS NULL, NULL, normal_p(change / max(spread, 1e-9))) "
 	"AS p FROM v_speedup LEFT JOIN draws USING(metric, percentile)), "
@@ -40,7 +28,8 @@ static const char latencies[] =
 	"JOIN v_latency m ON m.run_id = 1 AND m.metric = b.metric "
 	"JOIN v_latency n ON n.run_id = 2 AND n.metric = b.metric "
 	"LEFT JOIN ratios r USING(metric, percentile) LEFT JOIN holm USING(metric, percentile) "
-	"WHERE b.run_id = 1 AND a.run_id = 2 ORDER BY instr('ttft tpot itl e2e', b.metric), percentile";
+	"WHERE b.run_id = 1 AND a.run_id = 2 AND b.metric <> 'queue' "
+	"ORDER BY instr('ttft tpot itl e2e', b.metric), percentile";
 
 static enum ar_status check_runs(const struct diff *x, struct ar_err *err)
 {
@@ -62,7 +51,7 @@ enum ar_status diff_compute(const struct diff *x, struct ar_err *err)
 {
 	enum ar_status st = check_runs(x, err);
 
-	if (!st && (sqlite3_exec(x->db, figures, NULL, NULL, NULL) ||
+	if (!st && (sqlite3_exec(x->db, pair, NULL, NULL, NULL) ||
 		    sqlite3_exec(x->db, latencies, NULL, NULL, NULL)))
 		st = writer_fail(x->db, err);
 	return st;

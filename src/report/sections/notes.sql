@@ -2,9 +2,16 @@
 SELECT 'percentiles interpolate linearly between the two nearest values; requests without an end'
   || ' are left out' AS note
 
+-- Percentiles without an interval, by the reason.
 UNION ALL
-SELECT 'intervals of itl take times between tokens as independent: they are too narrow'
-WHERE EXISTS (SELECT 1 FROM latency WHERE metric = 'itl' AND p50_lo IS NOT NULL)
+SELECT runs(run_id) || ': no interval of ' || which || ': ' || reason
+FROM (
+  SELECT run_id, reason, iif(count(*) = (SELECT 3 * count(*) FROM latency l
+      WHERE l.run_id = v.run_id), 'latencies', group_concat(metric || ' p' || percentile, ', ')) AS which
+  FROM v_interval v
+  WHERE (:run IS NULL OR run_id = :run) AND reason IS NOT NULL
+  GROUP BY run_id, reason)
+GROUP BY which, reason
 
 -- What differs from the engine's own defaults, behind the colon.
 UNION ALL
