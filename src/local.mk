@@ -59,6 +59,7 @@ libattnreplay_a_SOURCES += \
     src/export/nsys.c src/export/perfetto.c src/export/script.c src/export/script.h \
   src/report/chart_list.h src/report/chart_query.c src/report/chart_query.h \
     src/report/interval.c src/report/interval.h src/report/page.c src/report/page.h \
+    src/report/page_first.c src/report/page_first.h \
     src/report/page_items.c src/report/phrase.c src/report/phrase.h \
     src/report/report.c src/report/report.h \
     src/report/report_html.c src/report/report_query.h src/report/result_rows.c \

@@ -224,7 +224,7 @@ static void test_cells(void)
 	s = draw(&c, false);
 	ok(strstr(s, "M0 0h1v1h-1z\"><title>0.469 to 0.5<") && strstr(s, "M1 0h1v1h-1z"),
 	   "cells of a chart begin at its least column, levels end at the greatest value");
-	ok(strstr(s, ">darkest: 0.5<"), "... which it names");
+	ok(strstr(s, ">most: 0.5<"), "... which it names");
 	ok(strstr(s, ">4</text>") && strstr(s, ">7</text>") && !strstr(s, "4.5"),
 	   "whole columns and lines have ticks");
 	free(s);

@@ -26,20 +26,33 @@ lacks() { ! has "$@"; }
 ok 'the page is written, and nothing else' \
 	silent 0 "$ATTNREPLAY" report --html page.html --slo ttft:10ms sample.db
 well_formed 'it is XML' page.html
-is 'it has thirteen parts, in order' \
-	"$(sed -n 's/^<h2 id="part\([0-9]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
-	'1 2 3 4 5 6 7 8 9 10 11 12 13 '
+is 'it has the parts that have something to show, in order, by their names' \
+	"$(sed -n 's/^<h2 id="\([a-z]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
+	'error tasks latency requests time goodput timeline selected density measured '
+is '... of which the contents tell, and of what is folded' \
+	"$(sed -n 's/^<a href="#\([a-z]*\)">.*/\1/p' page.html | tr '\n' ' ')" \
+	'words error tasks latency requests time goodput timeline selected density measured '
+ok 'it begins with what ran, and the answer' has page.html '<header><b>sample.db</b><span>s4.csv, 2 requests</span>' \
+	'<h1>Faster, at a cost: compact-fp is 2.00x faster [2.00, 2.00] at TTFT p50, but gives 50 % of the answers'
+ok '... what that rests on' has page.html '<ul class="rests">' '4 of 32 layers</li>' 'a tiled capture</li>'
+ok '... a row for each run: of the baseline its figures' has page.html '</svg>dense</th><td data-h="TTFT p50 ' \
+	'dense: TTFT p50 10.3 ms"><b>10.3'
+ok '... of others times faster, an error, what was executed' has page.html \
+	'compact-fp: TTFT p50 5.15 ms; 10.3 ms with dense"><b class="good">2.00x</b>' '<small>2.00' \
+	'<b>50' '<small>1 of 2' '<b>55'
+ok '... and a mark where a figure rests on something' has page.html '<sup>'
+is '... and a chart beside it' "$(grep -c '^<figure>' page.html)" 1
 ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \
-	'compact-fp, against dense: TTFT p50 2.00x faster, p99 2.00x faster, TPOT p50 2.00x faster;' \
+	'compact-fp, against dense: TTFT p50 2.00x faster [2.00, 2.00], p99 2.00x faster [2.00, 2.00], TPOT p50 2.00x faster' \
 	'; mean relative L2 error 2.5 %;' \
 	'55 % of the attention executed.  Its attention core takes 7.8 ms, 1.6 ms of that' \
 	'tri-shape: no request got a token; there is no dense run'
 ok '... the notes' has page.html 'run 3: 3 kernel records were lost'
 ok '... and what would bring what is not there' has page.html \
-	'Nothing to show; it takes runs that differ in --max-num-batched-tokens.'
-is '... which are two parts' "$(grep -c 'class="lacking"' page.html)" 2
-ok 'the tables are those of the report' has page.html '<td class="n">17.454</td>'
-ok 'errors have a chart' has page.html '<title>compact-fp: TTFT p50 2.00x faster than dense, error 2.5 %'
+	'<li>Chunk size: it takes runs that differ in --max-num-batched-tokens.</li>'
+is '... which are two parts' "$(grep -c ': it takes ' page.html)" 2
+ok 'the tables are those of the report' has page.html '<td class="n" data-h="p99">17.454</td>'
+ok 'errors have a chart' has page.html '<title>compact-fp: TTFT p50 2.00x faster [2.00, 2.00] than dense, error 2.5 %'
 ok '... latencies, with their limits' has page.html '<title>limit of ttft: 10 ms</title>'
 ok '... requests' has page.html '<title>request 1: 20 tokens, 2.00x faster than dense</title>'
 ok '... phases' has page.html '<title>compact-fp, select: 1.55 ms, '
@@ -47,7 +60,7 @@ ok '... limits' has page.html '<title>compact-fp, TTFT within 10 ms: 100 % of th
 ok '... iterations' has page.html ' s: 7 prompt + 1 decode tokens</title>'
 ok '... and requests in them' has page.html '<title>request 1: prefill 17.5 ms, 20 prompt and 2 output'
 ok '... densities' has page.html '<title>compact-fp, executed</title>'
-charts=$(sed -n 's/^\(CHART\|EACH\|QUERY\)(\([a-z_]*\).*/\2/p' "$srcdir/src/report/chart_list.h")
+charts=$(sed -n 's/^\(FIRST\|CHART\|EACH\|QUERY\)(\([a-z_]*\).*/\2/p' "$srcdir/src/report/chart_list.h")
 listed() { # a file that is not listed is in no page
 	for sql in "$srcdir"/src/report/charts/*.sql; do
 		echo "$charts" | grep -qx "$(basename "$sql" .sql)" || { echo "$sql"; return 1; }
@@ -59,7 +72,7 @@ else
 	skip 'every file of charts/ is in the page' 'no sources here'
 fi
 is 'each chart has its SQL, and so have the tables that it reads' \
-	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '11 18'
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '12 19'
 ok 'nothing is fetched' lacks page.html http
 ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
 
@@ -102,14 +115,14 @@ is '... large ones of four' "$(grep -c '^<p class="note">2 more runs are left ou
 # ---- several databases ----
 
 ar report --html both.html --slo ttft:10ms sample.db sweep.db || exit 99
-ok 'several databases are one page' has both.html '<h1>attnreplay report of sample.db, sweep.db</h1>' \
-	'compact-fp, against dense: TTFT p50 2.00x faster' '<td>run 2 of sweep.db</td>'
+ok 'several databases are one page' has both.html '<header><b>sample.db, sweep.db</b>' \
+	'compact-fp, against dense: TTFT p50 2.00x faster' '>run 2 of sweep.db</td>'
 well_formed '... which is XML' both.html
 ok '... whose long tables are folded' has both.html '<details class="rows"><summary>'
 cp sample.db copy.db
 ok '... also with a baseline of another database' ar report --html x.html --baseline copy.db:1 \
 	sample.db:2
-ok '... which is in it' has x.html '<td>run 1 of copy.db</td>' 'compact-fp, against dense: TTFT p50 2.00x faster'
+ok '... which is in it' has x.html '>run 1 of copy.db</td>' 'compact-fp, against dense: TTFT p50 2.00x faster'
 for out in ./sample.db sweep.db; do
 	ok "$out is no output" fails 2 "$out: it is a database to report; name another file" \
 		"$ATTNREPLAY" report --html "$out" sample.db sweep.db
@@ -127,11 +140,11 @@ ok 'the page needs no names of kernels' no_kernel_names
 ar report --html named.html --baseline 2 --run 1 sample.db || exit 99
 ok 'titles and sentences name the baseline' has named.html \
 	'<h3>TTFT of each request, times faster than compact-fp' '>times faster than compact-fp</text>' \
-	'<title>as fast as compact-fp' '<title>dense: TTFT p50 2.00x slower than compact-fp' \
+	'<title>as fast as compact-fp' '<title>dense: TTFT p50 2.00x slower [2.00, 2.00] than compact-fp' \
 	'dense, against compact-fp: TTFT p50 2.00x slower'
 ok '... which needs no baseline itself' lacks named.html 'there is no dense run'
 ar report --html same.html --baseline copy.db:1 copy.db:1 sample.db:1 || exit 99
-ok 'a run as fast as the baseline gains nothing' has same.html ' is 1.00x faster at TTFT p50, and'
+ok 'a run as fast as the baseline gains nothing' has same.html 'as fast, 1.00x [1.00, 1.00] at TTFT p50'
 if command -v sqlite3 >/dev/null; then
 	sqlite3 copy.db "UPDATE eval_prompt SET n_best = 0, exact = 0 WHERE task = 'vt'"
 	ar report --html copy.html copy.db || exit 99
@@ -142,14 +155,16 @@ if command -v sqlite3 >/dev/null; then
 	ar report --html host.html copy.db || exit 99
 	ok 'the wait for the host has a bar and a sentence' has host.html \
 		'<title>compact-fp, wait for the host: ' ' ms for the host, with dense 0.0 ms.'
-	sqlite3 copy.db "DELETE FROM request_outcome WHERE run_id IN (1, 2) AND req_no > 0"
+	sqlite3 copy.db 'DELETE FROM replicate_latency WHERE run_id = 2'
 	ar report --html host.html copy.db || exit 99
-	ok 'of one request there is no interval' has host.html '1 requests are too few for an interval'
+	ok 'without replicates there is no interval, and the cell says so' has host.html 'ms with dense; no interval: '
+	ok '... as does the answer' has host.html ' is 2.00x faster at TTFT p50, without an interval'
 else
 	skip 'where dense attention answers little, rows are grey, and say so' 'no sqlite3'
 	skip '... others are not' 'no sqlite3'
 	skip 'the wait for the host has a bar and a sentence' 'no sqlite3'
-	skip 'of one request there is no interval' 'no sqlite3'
+	skip 'without replicates there is no interval, and the cell says so' 'no sqlite3'
+	skip '... as does the answer' 'no sqlite3'
 fi
 
 # ---- foreign names ----
@@ -230,7 +245,7 @@ done
 picture="$srcdir/contrib/page_png.sh"
 ok 'a picture needs its parts named' fails 2 'usage: page_png.sh PAGE.html' "$picture" page.html p.png 300
 if command -v chromium >/dev/null && command -v pngquant >/dev/null; then
-	ok 'a picture of some parts of the page is drawn' "$picture" page.html p.png 300 1 3
+	ok 'a picture of some parts of the page is drawn' "$picture" page.html p.png 300 words latency
 	is '... as a PNG' "$(head -c 4 p.png | tail -c 3)" PNG
 else
 	skip 'a picture of some parts of the page is drawn' 'no chromium, or no pngquant'

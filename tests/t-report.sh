@@ -88,7 +88,7 @@ report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p50_lo,p50_hi,p90,p90_lo,p90_hi,p99,p99_lo,p99_hi,max$'
 
 report --format markdown "$db" >"$tmp/all"
-ok 'markdown begins with sentences' says '^- Not known: compact-fp is 2\.00x faster at TTFT p50, and 2 requests are too few'
+ok 'markdown begins with sentences' says '^- Faster, at a cost: compact-fp is 2\.00x faster \\\[2\.00, 2\.00\\\] at TTFT p50, but gives'
 ok '... under a heading' says '^### In short$'
 ok '... and has tables, numbers to the right' \
 	says '^\|---:\|---\|---\|---:\|---:\|---:\|---:\|---:\|---:\|---:\|---:\|---:\|$'

@@ -122,7 +122,8 @@ static void test_statement(sqlite3 *db, const struct page_item *i)
 	ok(q && !*end, "%s: is one statement", i->name);
 	ok(parameters_exist(q) && columns_differ(q), "%s: its parameters and columns are right",
 	   i->name);
-	ok(i->kind == PAGE_QUERY || is_mark(q), "%s: its columns make marks", i->name);
+	ok(i->kind == PAGE_QUERY || i->kind == PAGE_FIRST || is_mark(q),
+	   "%s: its columns make marks", i->name);
 	sqlite3_finalize(q);
 }
 
@@ -135,24 +136,46 @@ static bool is_section(const char *name)
 	return s->name && s->title;
 }
 
+static bool is_chart(const char *name)
+{
+	const struct page_item *i = page_items;
+
+	while (i->kind &&
+	       ((i->kind != PAGE_CHART && i->kind != PAGE_EACH) || strcmp(i->name, name)))
+		i++;
+	return i->kind;
+}
+
+static bool only_letters(const char *s)
+{
+	return *s && strspn(s, "abcdefghijklmnopqrstuvwxyz") == strlen(s);
+}
+
 /* A part says how to get it, and its charts or tables follow it. */
 static void test_part(const struct page_item *i)
 {
-	ok(i->title && *i->title && i->text && *i->text && i[1].kind != PAGE_PART &&
-		   i[1].kind != PAGE_END,
-	   "part %s: has a title, what would bring it, and charts or tables", i->title);
+	ok(i->title && *i->title && i->text && *i->text && !page_is_part(&i[1]) &&
+		   i[1].kind != PAGE_END && only_letters(i->name),
+	   "part %s: has a name, a title, what would bring it, and charts or tables", i->title);
 }
 
 /* After the sections, whose tables they read. */
 static void test_page(sqlite3 *db)
 {
-	for (const struct page_item *i = page_items; i->kind; i++)
+	int parts = 0;
+
+	for (const struct page_item *i = page_items; i->kind; i++) {
+		parts += page_is_part(i);
 		switch (i->kind) {
-		case PAGE_PART: test_part(i); break;
+		case PAGE_PART:
+		case PAGE_FOLDED: test_part(i); break;
+		case PAGE_BESIDE: ok(is_chart(i->name), "%s: is a chart", i->name); break;
 		case PAGE_TABLE: ok(is_section(i->name), "%s: is a section", i->name); break;
 		default: test_statement(db, i);
 		}
-	is_int(page_items->kind, PAGE_PART, "the page begins with a part");
+	}
+	ok(parts <= PAGE_PARTS_MAX, "there is room for %d parts", parts);
+	is_int(page_items->kind, PAGE_FIRST, "the page begins with the first screen");
 }
 
 static sqlite3 *open_sample(void)
@@ -172,7 +195,7 @@ static void test_sections(void)
 
 	if (interval_register(db) || phrase_register(db))
 		bail_out("%s", sqlite3_errmsg(db));
-	sqlite3_exec(db, "CREATE TEMP TABLE slo(run_id, metric, ns)", NULL, NULL, NULL);
+	sqlite3_exec(db, "CREATE TEMP TABLE slo(run_id, metric, ns, own)", NULL, NULL, NULL);
 	for (const struct section *s = sections; s->name; s++) {
 		sqlite3_stmt *q = NULL;
 		const char *end;

@@ -131,6 +131,14 @@ void chart_finish(struct chart *c)
 	}
 }
 
+void chart_keep_first(struct chart *c)
+{
+	size_t end = c->n ? chart_panel_end(c, 0) : 0;
+
+	while (c->n > end)
+		free(c->item[--c->n].title);
+}
+
 size_t chart_n_single(const struct chart *c)
 {
 	size_t n = 0;

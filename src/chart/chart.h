@@ -19,7 +19,7 @@ enum chart_geom {
 	CHART_GROUP, /* bars of a row one below another */
 	CHART_SPAN,  /* a box in its row, from x_lo to x_hi */
 	CHART_CELL,  /* a square of a heat map at column x and line y; the greatest value of
-		      * all panels is darkest */
+		      * all panels is the strongest */
 	CHART_RULE,  /* a line across the panel at x, or if x is NaN at y */
 	CHART_GEOMS,
 };
@@ -84,6 +84,9 @@ enum { CHART_POINTS_MAX = 600, CHART_PANEL_MAX = 2000 };
 /* End adding: sort the marks and hide marks above these limits.  Call it once, before drawing. */
 void chart_finish(struct chart *c);
 
+/* Keep the marks of the first panel alone, after chart_finish(). */
+void chart_keep_first(struct chart *c);
+
 /* Number of marks that are drawn one by one, each with a title: all but the marks of lines. */
 size_t chart_n_single(const struct chart *c);
 
@@ -99,6 +102,9 @@ void chart_put_svg(const struct chart *c, size_t n, FILE *f);
  * markers and dashes.  Colour 0 is grey, for dense attention.  Colours below CHART_PARTS are for
  * methods, the others for all else, such as phases.  Below 0: no colour, for bars. */
 enum { CHART_PARTS = 16, CHART_TURN = 32 };
+
+/* The marker of a style, as in a legend; within a page. */
+void chart_put_key(int style, FILE *f);
 
 extern const char chart_css[];	/* rules, without <style> */
 extern const char chart_defs[]; /* <defs>, once in each file */

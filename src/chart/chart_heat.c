@@ -101,10 +101,10 @@ void chart_put_cells(const struct plot *p)
 {
 	const struct chart_box b = { p->left, p->top, p->width, p->height };
 	const double most = greatest(p->c);
-	char text[40], dark[60];
+	char text[40], line[60];
 
-	snprintf(dark, sizeof dark, "darkest: %s", chart_number(text, sizeof text, most));
-	chart_text(p->left + p->width, p->top - 5, "end soft", dark, p->f);
+	snprintf(line, sizeof line, "most: %s", chart_number(text, sizeof text, most));
+	chart_text(p->left + p->width, p->top - 5, "end soft", line, p->f);
 	begin_heat(&b, p->x.hi - p->x.lo, p->y.hi - p->y.lo, p->f);
 	for (int level = 1; level <= LEVELS; level++)
 		put_items_of_level(p, most, level);

@@ -8,6 +8,7 @@
 #include "src/chart/chart_item.h"
 
 enum { MARKED = 40 }; /* a line with at most MARKED marks shows its marks */
+enum { CROWD = 200 }; /* marks of a panel above which points are pale */
 
 static double at_x(const struct plot *p, double x)
 {
@@ -65,7 +66,8 @@ static void put_bars_of_error(const struct plot *p, const struct chart_item *i)
 
 static void put_point(const struct plot *p, const struct chart_item *i)
 {
-	fprintf(p->f, "<g class=\"c%d\">", chart_colour(i->style));
+	fprintf(p->f, "<g class=\"c%d%s\">", chart_colour(i->style),
+		i->geom == CHART_POINT && p->to - p->from > CROWD ? " many" : "");
 	put_title(p, i);
 	put_bars_of_error(p, i);
 	chart_marker(i->style, at_x(p, i->x), item_y(p, i), i->geom == CHART_LINE ? 0.7 : 1,
@@ -96,6 +98,21 @@ static void put_box(const struct plot *p, const struct chart_item *i, double x, 
 	fputs("</g>\n", p->f);
 }
 
+/* The end of a bar with its interval, and on it what it is of. */
+static void put_group_label(const struct plot *p, const struct chart_item *i)
+{
+	char text[200], value[40];
+
+	fputs("<g>", p->f);
+	put_title(p, i);
+	chart_marker(i->style, at_x(p, i->x), row_y(p, i), 1, false, p->f);
+	put_bars_of_error(p, i);
+	snprintf(text, sizeof text, "%s: %s", p->c->series.name[i->series],
+		 chart_number(value, sizeof value, i->x));
+	chart_text(6, row_y(p, i) + 4, "halo", text, p->f);
+	fputs("</g>\n", p->f);
+}
+
 /* A bar begins where the bars before it in its row end. */
 static void put_bar(const struct plot *p, const struct chart_item *i)
 {
@@ -108,7 +125,7 @@ static void put_bar(const struct plot *p, const struct chart_item *i)
 	put_box(p, i, x, row_y(p, i) - CHART_BAR_HEIGHT / 2. + 1, at_x(p, before + i->x) - x,
 		CHART_BAR_HEIGHT - 2);
 	if (i->geom == CHART_GROUP)
-		chart_marker(i->style, at_x(p, i->x), row_y(p, i), 1, false, p->f);
+		put_group_label(p, i);
 }
 
 static void put_span(const struct plot *p, const struct chart_item *i)

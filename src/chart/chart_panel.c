@@ -60,12 +60,22 @@ bool chart_in_rows(const struct chart *c)
 	return c->spec->y.scale == CHART_ROWS;
 }
 
+/* Groups have a place for each series that has a bar; these come before others. */
+static size_t bars_of_row(const struct chart *c)
+{
+	size_t n = 1;
+
+	for (size_t i = 0; i < c->n; i++)
+		if (c->item[i].geom == CHART_GROUP && c->item[i].series >= n)
+			n = c->item[i].series + 1;
+	return n;
+}
+
 double chart_row_height(const struct chart *c)
 {
 	if (c->spec->flags & CHART_LOW)
 		return CHART_LANE;
-	return CHART_ROW_TEXT +
-	       CHART_BAR_HEIGHT * (c->spec->geom == CHART_GROUP ? (double)c->series.n : 1) + 5;
+	return CHART_ROW_TEXT + CHART_BAR_HEIGHT * (double)bars_of_row(c) + 5;
 }
 
 double chart_panel_width(const struct chart *c)

@@ -38,9 +38,10 @@ const char chart_css[] =
 	".chart .mark{fill:currentColor;stroke:currentColor;stroke-width:1}\n"
 	".chart .open{fill:none;stroke:currentColor;stroke-width:1.4}\n"
 	".chart .ring{fill:none;stroke:var(--fg);stroke-width:1.3}\n"
-	".chart .bar{fill:currentColor}\n"
+	".chart .bar{fill:currentColor}.chart .halo{paint-order:stroke;stroke:var(--bg);"
+	"stroke-width:3px}\n"
 	".chart .edge{stroke:var(--bg);stroke-width:.6;vector-effect:non-scaling-stroke}\n"
-	".chart .none{fill:var(--bg);stroke:var(--soft);stroke-width:.7}\n"
+	".chart .many{opacity:.3}.chart .none{fill:var(--bg);stroke:var(--soft);stroke-width:.7}\n"
 	".chart .heat{fill:var(--heat)}.chart .chunk{stroke:var(--fg);stroke-dasharray:2}\n"
 	".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}"
 	".c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}"
@@ -122,4 +123,11 @@ void chart_swatch(const struct chart_item *i, double x, double y, FILE *f)
 				"height=\"12\"/>",
 				x, y - 6);
 	}
+}
+
+void chart_put_key(int style, FILE *f)
+{
+	fputs("<svg class=\"chart key\" width=\"14\" height=\"14\">", f);
+	chart_marker(style, 7, 7, 1, false, f);
+	fputs("</svg>", f);
 }

@@ -12,15 +12,18 @@ static const char page_script[] =
 #include "src/report/page.js.inc"
 	;
 
-static void put_contents(FILE *f)
+bool page_is_part(const struct page_item *i)
 {
-	int n = 0;
+	return i->kind == PAGE_PART || i->kind == PAGE_FOLDED;
+}
 
-	fputs("<nav><ol>\n", f);
+void page_contents(const bool *shown, FILE *f)
+{
+	fputs("<nav>\n", f);
 	for (const struct page_item *i = page_items; i->kind; i++)
-		if (i->kind == PAGE_PART)
-			fprintf(f, "<li><a href=\"#part%d\">%s</a></li>\n", ++n, i->title);
-	fputs("</ol></nav>\n", f);
+		if (page_is_part(i) && *shown++)
+			fprintf(f, "<a href=\"#%s\">%s</a>\n", i->name, i->title);
+	fputs("</nav>\n", f);
 }
 
 void page_begin(const char *path, FILE *f)
@@ -33,10 +36,6 @@ void page_begin(const char *path, FILE *f)
 	fprintf(f, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n", chart_css, page_style);
 	fprintf(f, "<svg width=\"0\" height=\"0\" style=\"position:absolute\">%s</svg>\n",
 		chart_defs);
-	fputs("<h1>attnreplay report of ", f);
-	text_put_xml(path, f);
-	fputs("</h1>\n", f);
-	put_contents(f);
 }
 
 void page_end(FILE *f)

@@ -61,3 +61,10 @@ button.onclick = () => {
   for (const d of all) d.open = open;
 };
 if (document.querySelector(".sql")) document.querySelector("nav").append(button);
+// A link to a folded part opens it.
+const unfold = () => {
+  const part = location.hash && document.getElementById(location.hash.slice(1));
+  if (part && part.tagName === "DETAILS") part.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();

@@ -50,16 +50,19 @@ static enum ar_status run_to_end(sqlite3_stmt *q, struct ar_err *err)
 
 /* ---- limits ---- */
 
-static enum ar_status add_limit(const struct report *r, const struct slo_limit *l,
+/* own: it was given to the run. */
+static enum ar_status add_limit(const struct report *r, const struct slo_limit *l, bool own,
 				struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = report_prepare(&q, r,
-					   "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
-					   " WHERE :run IS NULL OR run_id = :run",
-					   err);
+	enum ar_status st =
+		report_prepare(&q, r,
+			       "INSERT INTO slo SELECT run_id, :metric, :ns, :own FROM run"
+			       " WHERE :run IS NULL OR run_id = :run",
+			       err);
 
-	if (!st && (bind_text(q, ":metric", l->metric) || report_bind(q, ":ns", l->ns)))
+	if (!st && (bind_text(q, ":metric", l->metric) || report_bind(q, ":ns", l->ns) ||
+		    report_bind(q, ":own", own)))
 		st = report_fail(r->db, err);
 	if (!st)
 		st = run_to_end(q, err);
@@ -68,13 +71,13 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 }
 
 /* Add the limits r->slo to r->run, or to all runs. */
-static enum ar_status add_limits(const struct report *r, struct ar_err *err)
+static enum ar_status add_limits(const struct report *r, bool own, struct ar_err *err)
 {
 	struct slo slo = { 0 };
 	enum ar_status st = slo_parse(&slo, r->slo, false, err);
 
 	for (size_t i = 0; i < slo.n && !st; i++)
-		st = add_limit(r, &slo.limit[i], err);
+		st = add_limit(r, &slo.limit[i], own, err);
 	return st;
 }
 
@@ -92,7 +95,7 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
 		one.run = sqlite3_column_int64(q, 0);
 		one.slo = (const char *)sqlite3_column_text(q, 1);
-		st = one.slo ? add_limits(&one, err) : ar_nomem(err);
+		st = one.slo ? add_limits(&one, true, err) : ar_nomem(err);
 	}
 	if (!st && rc != SQLITE_DONE)
 		st = report_fail(r->db, err);
@@ -103,11 +106,11 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 {
 	if (sqlite3_exec(r->db,
-			 "CREATE TEMP TABLE slo(run_id, metric, ns,"
+			 "CREATE TEMP TABLE slo(run_id, metric, ns, own,"
 			 " PRIMARY KEY(run_id, metric))",
 			 NULL, NULL, NULL))
 		return report_fail(r->db, err);
-	return r->slo ? add_limits(r, err) : add_given_limits(r, err);
+	return r->slo ? add_limits(r, false, err) : add_given_limits(r, err);
 }
 
 /* ---- a baseline that was named ---- */

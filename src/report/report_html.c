@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report as a page.  A part without anything in it says how to get it. */
+/* The report as a page: the first screen, and the parts that have something to show.  What would
+ * bring the others is said at the end. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "src/report/chart_query.h"
 #include "src/report/page.h"
+#include "src/report/page_first.h"
 #include "src/report/report_query.h"
 #include "src/report/write_html.h"
 
@@ -17,6 +20,7 @@ struct page {
 	int64_t baseline;
 	FILE *f;
 	bool any;	/* the part has something */
+	bool *shown;	/* of each part */
 	char name[200]; /* of the baseline */
 };
 
@@ -68,6 +72,15 @@ static const char *expand(const struct page *p, const char *title, char out[ROOM
 	return out;
 }
 
+static const struct page_item *find_item(const char *name)
+{
+	const struct page_item *i = page_items;
+
+	while ((i->kind != PAGE_CHART && i->kind != PAGE_EACH) || strcmp(i->name, name))
+		i++;
+	return i;
+}
+
 static void put_title(const struct page *p, const struct page_item *i)
 {
 	char buf[ROOM];
@@ -102,6 +115,30 @@ static enum ar_status put_one(struct page *p, const struct page_item *i, struct 
 		put_title(p, i);
 		put_chart(&c, p->f);
 		page_sql("SQL", i->text, p->f);
+	}
+	chart_release(&c);
+	return st;
+}
+
+/* Write the first panel of the chart beside the first table; *done: it has one. */
+static enum ar_status put_beside(struct page *p, const char *name, bool *done, struct ar_err *err)
+{
+	const struct page_item *i = find_item(name);
+	struct chart_spec narrow = i->spec;
+	struct chart c;
+	char title[ROOM];
+	enum ar_status st = query_item(p, i, 0, &c, err);
+
+	if (!st && c.n) {
+		narrow.x.title = expand(p, i->spec.x.title, title);
+		narrow.flags &= ~(unsigned)CHART_WIDE;
+		c.spec = &narrow;
+		chart_keep_first(&c);
+		fputs("<figure>\n", p->f);
+		put_title(p, i);
+		chart_put_html(&c, p->f);
+		fputs("</figure>\n", p->f);
+		*done = true;
 	}
 	chart_release(&c);
 	return st;
@@ -179,20 +216,79 @@ static enum ar_status put_item(struct page *p, const struct page_item *i, struct
 	}
 }
 
-/* Write part number n and its items, which follow *i, and move *i behind them. */
-static enum ar_status put_part(struct page *p, const struct page_item **i, int n,
-			       struct ar_err *err)
+/* Write the items of the part *i, which follow it, and move *i behind them. */
+static enum ar_status put_items(struct page *p, const struct page_item **i, struct ar_err *err)
 {
-	const struct page_item *part = *i;
 	enum ar_status st = AR_OK;
 
 	p->any = false;
-	fprintf(p->f, "<h2 id=\"part%d\">%d. %s</h2>\n", n, n, part->title);
-	for (++*i; (*i)->kind > PAGE_PART && !st; ++*i)
+	for (++*i; (*i)->kind && !page_is_part(*i) && !st; ++*i)
 		st = put_item(p, *i, err);
-	if (!st && !p->any)
-		fprintf(p->f, "<p class=\"lacking\">Nothing to show; it takes %s.</p>\n",
-			part->text);
+	return st;
+}
+
+/* Write the part *i to f if it has something, and move *i behind it. */
+static enum ar_status put_part(struct page *p, const struct page_item **i, FILE *f,
+			       struct ar_err *err)
+{
+	const struct page_item *part = *i;
+	const bool folded = part->kind == PAGE_FOLDED;
+	char *text = NULL;
+	size_t n = 0;
+	enum ar_status st;
+
+	p->f = open_memstream(&text, &n);
+	if (!p->f)
+		return ar_nomem(err);
+	st = put_items(p, i, err);
+	if (fclose(p->f) && !st)
+		st = ar_nomem(err);
+	if (!st && p->any && folded)
+		fprintf(f, "<details id=\"%s\"><summary>%s</summary>\n%s</details>\n", part->name,
+			part->title, text);
+	else if (!st && p->any)
+		fprintf(f, "<h2 id=\"%s\">%s</h2>\n%s", part->name, part->title, text);
+	free(text);
+	return st;
+}
+
+/* All parts, to f; p->shown has those that are there. */
+static enum ar_status put_parts(struct page *p, FILE *f, struct ar_err *err)
+{
+	const struct page_item *i = page_items;
+	enum ar_status st = AR_OK;
+
+	while (i->kind && !page_is_part(i))
+		i++;
+	for (int n = 0; i->kind && !st; n++) {
+		st = put_part(p, &i, f, err);
+		p->shown[n] = p->any;
+	}
+	return st;
+}
+
+/* What would bring the parts that are not there. */
+static void put_lacking(const struct page *p)
+{
+	const bool *shown = p->shown;
+
+	fputs("<details class=\"lacking\"><summary>What else a page can show</summary>\n<ul>\n",
+	      p->f);
+	for (const struct page_item *i = page_items; i->kind; i++)
+		if (page_is_part(i) && !*shown++)
+			fprintf(p->f, "<li>%s: it takes %s.</li>\n", i->title, i->text);
+	fputs("</ul></details>\n", p->f);
+}
+
+static enum ar_status put_first(struct page *p, const char *paths, struct ar_err *err)
+{
+	enum ar_status st = page_first_begin(p->r, paths, p->f, err);
+	bool done = false;
+
+	for (const struct page_item *i = page_items; i->kind && !st && !done; i++)
+		if (i->kind == PAGE_BESIDE)
+			st = put_beside(p, i->name, &done, err);
+	page_first_end(p->f);
 	return st;
 }
 
@@ -231,8 +327,8 @@ static enum ar_status name_baseline(struct page *p, struct ar_err *err)
 	return st;
 }
 
-/* Begin the page with the names of its databases. */
-static enum ar_status begin_page(const struct page *p, struct ar_err *err)
+/* Write the head of the page and its first screen, with the names of its databases. */
+static enum ar_status begin_page(struct page *p, struct ar_err *err)
 {
 	sqlite3_stmt *q;
 	const char *paths;
@@ -245,16 +341,42 @@ static enum ar_status begin_page(const struct page *p, struct ar_err *err)
 		st = report_fail(p->r->db, err);
 	if (!st) {
 		paths = (const char *)sqlite3_column_text(q, 0);
-		page_begin(paths ? paths : p->r->path, p->f);
+		paths = paths ? paths : p->r->path;
+		page_begin(paths, p->f);
+		st = put_first(p, paths, err);
 	}
 	sqlite3_finalize(q);
 	return st;
 }
 
+/* The contents, which name the parts that are there, and then these. */
+static enum ar_status put_body(struct page *p, struct ar_err *err)
+{
+	FILE *f = p->f, *parts;
+	char *text = NULL;
+	size_t n = 0;
+	enum ar_status st;
+
+	parts = open_memstream(&text, &n);
+	if (!parts)
+		return ar_nomem(err);
+	st = put_parts(p, parts, err);
+	if (fclose(parts) && !st)
+		st = ar_nomem(err);
+	p->f = f;
+	if (!st) {
+		page_contents(p->shown, f);
+		fputs(text, f);
+		put_lacking(p);
+	}
+	free(text);
+	return st;
+}
+
 enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 {
-	struct page p = { .r = r, .f = f };
-	const struct page_item *i = page_items;
+	bool shown[PAGE_PARTS_MAX];
+	struct page p = { .r = r, .f = f, .shown = shown };
 	enum ar_status st = report_begin(r, &p.baseline, err);
 
 	if (!st)
@@ -263,8 +385,8 @@ enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err)
 		st = name_baseline(&p, err);
 	if (!st)
 		st = begin_page(&p, err);
-	for (int n = 1; !st && i->kind; n++)
-		st = put_part(&p, &i, n, err);
+	if (!st)
+		st = put_body(&p, err);
 	if (!st) {
 		put_tables(f);
 		page_end(f);

@@ -15,7 +15,8 @@
  * :run		run to report, NULL: all.
  * :baseline	run that :run is compared with, its dense run or that of --baseline, NULL: none.
  * :dialect	"attnreplay", or the name of a DIALECT.
- * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns.
+ * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns, own
+ *		(1: the run was given it, NULL: the report was).
  * engine_pair	an engine's run and a dense run of the same requests, a row each;
  *		run_id, engine_id, first_id of the run's repeats, first_engine of the engine's
  *		passes; under SECTION only, as is latency.
@@ -38,8 +39,8 @@
  * goodput	requests that kept their limits, see make_goodput.sql.
  * speedup	baseline / this and its interval, or the reason why there is none; see its file.
  * assumption	what the figures of a run rest on, see make_assumption.sql.
- * baseline_name, length_gain, verdict, answer	see their make_NAME.sql; all of them under SECTION
- *		only.
+ * baseline_name, length_gain, limits, verdict, answer
+ *		see their make_NAME.sql; all of them under SECTION only.
  *
  * All ratios of latencies are speed-ups: baseline / this, above 1 this is faster. */
 COMMON(make_options, NULL)
@@ -57,6 +58,7 @@ SECTION(make_baseline, NULL)
 SECTION(make_speedup, NULL)
 SECTION(make_length_gain, NULL)
 COMMON(make_goodput, NULL)
+SECTION(make_limits, NULL)
 SECTION(make_verdict, NULL)
 SECTION(make_assumption, NULL)
 SECTION(make_answer, NULL)

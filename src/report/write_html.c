@@ -23,16 +23,30 @@ static void put_list(const struct rows *t, FILE *f)
 
 enum { LONG = 60 }; /* bytes; longer text is broken into lines */
 
-/* A cell of column i, or its head. */
-static void put_cell(const char *element, const struct rows *t, int i, const char *text, FILE *f)
+static const char *class_of(const struct rows *t, int i, const char *head, const char *text)
 {
-	const char *class = t->col[i].numeric	? " class=\"n\"" :
-			    strlen(text) > LONG ? " class=\"long\"" :
-						  "";
+	if (t->col[i].numeric)
+		return " class=\"n\"";
+	if (!strcmp(head, "method"))
+		return " class=\"method\"";
+	return strlen(text) > LONG ? " class=\"long\"" : "";
+}
 
-	fprintf(f, "<%s%s>", element, class);
+/* A cell of column i.  A telephone shows its head beside it. */
+static void put_cell(const struct rows *t, int i, const char *head, const char *text, FILE *f)
+{
+	fprintf(f, "<td%s data-h=\"", class_of(t, i, head, text));
+	text_put_xml(head, f);
+	fputs("\">", f);
 	text_put_xml(text, f);
-	fprintf(f, "</%s>", element);
+	fputs("</td>", f);
+}
+
+static void put_head(const struct rows *t, int i, const char *head, FILE *f)
+{
+	fputs(t->col[i].numeric ? "<th class=\"n\">" : "<th>", f);
+	text_put_xml(head, f);
+	fputs("</th>", f);
 }
 
 /* Column "weak" tells why a row says little; NULL: it does not.  Such rows are grey.  -1: none. */
@@ -57,7 +71,7 @@ static void put_rows(const struct rows *t, sqlite3_stmt *q, FILE *f)
 				      "<tr class=\"weak\">" :
 				      "<tr>",
 			      f);
-		put_cell("td", t, i, rows_text(t, k, buf), f);
+		put_cell(t, i, rows_head(t, i, q), rows_text(t, k, buf), f);
 		if (i == t->n_col - 1)
 			fputs("</tr>\n", f);
 	}
@@ -73,7 +87,7 @@ static void put_table(const struct rows *t, sqlite3_stmt *q, FILE *f)
 		fprintf(f, "<details class=\"rows\"><summary>%zu rows</summary>\n", n);
 	fputs("<div class=\"scroll\"><table>\n<thead><tr>", f);
 	for (int i = 0; i < t->n_col; i++)
-		put_cell("th", t, i, rows_head(t, i, q), f);
+		put_head(t, i, rows_head(t, i, q), f);
 	fputs("</tr></thead>\n<tbody>\n", f);
 	put_rows(t, q, f);
 	fputs("</tbody></table></div>\n", f);

@@ -29,9 +29,9 @@ WITH
         || ' gives %.0f %%', 100.0 * answers / prompts, base_label, 100.0 * base_answers / prompts)
       WHEN recall IS NOT NULL THEN printf('keeps %.0f %% of the attention, error %.3g %%',
         100 * recall, 100 * error)
-      WHEN error IS NOT NULL THEN printf('its error is %.3g %%', 100 * error)
+      WHEN error IS NOT NULL THEN printf('has an error of %.3g %%', 100 * error)
       WHEN dropped IS NOT NULL THEN printf('drops %.0f %% of the prompt rows', 100 * dropped)
-      ELSE 'its accuracy was not measured' END AS text
+      ELSE 'has no measured accuracy' END AS text
     FROM compared),
   lengths AS (
     SELECT run_id, CASE
@@ -43,20 +43,32 @@ WITH
         thousands(longest))
       ELSE printf('below %s tokens selection costs more than it saves', thousands(until)) END AS text
     FROM reach),
+  load_rate AS (
+    SELECT load, label, place, run_id, value + 0.0 AS rate
+    FROM verdict LEFT JOIN run_param p USING(run_id)
+    WHERE load IS NOT NULL AND p.key = 'rate'
+    ORDER BY place),
   load AS (
-    SELECT verdict, runs(run_id) AS which, count(*) AS n, (SELECT count(*) FROM steady) AS all_n
-    FROM steady GROUP BY verdict),
+    SELECT load AS verdict, CASE
+        WHEN (SELECT count(DISTINCT rate) > 1 AND count(DISTINCT rate)
+          = (SELECT count(*) FROM (SELECT DISTINCT rate, load FROM load_rate)) FROM load_rate)
+        THEN printf('at %s a second', (SELECT group_concat(rate, ', ') FROM (
+          SELECT DISTINCT printf('%g', rate) AS rate FROM load_rate q WHERE q.load = l.load)))
+        WHEN count(*) > 4 THEN runs(run_id) ELSE group_concat(label, ', ') END AS which,
+      min(place) AS place, count(*) AS n, (SELECT count(*) FROM load_rate) AS all_n
+    FROM load_rate l
+    GROUP BY load),
   sentence AS (
     -- One baseline.
     SELECT 0 AS place, CASE
-      WHEN is_cpu THEN printf('Mechanics only, by the clock of a CPU: %s executes %s of the attention'
-        || ' and %s.', label, coalesce(printf('%.0f %%', 100 * executed), 'an unknown share'), cost.text)
+      WHEN is_cpu THEN printf('Mechanics only, by the clock of a CPU: %s executes %s of the attention;'
+        || ' it %s.', label, iif(executed IS NULL, 'an unknown share', printf('%.0f %%', 100 * executed)), cost.text)
       WHEN wins AND keeps THEN 'Yes' || coalesce(given, '') || ': ' || label || ' is '
-        || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50; ' || cost.text || '.'
+        || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50; it ' || cost.text || '.'
       WHEN wins THEN 'Faster, at a cost' || coalesce(given, '') || ': ' || label || ' is '
         || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50, but ' || cost.text || '.'
       WHEN ttft_x_lo IS NULL THEN 'Not known: ' || label || ' is ' || faster(ttft_x, NULL, NULL)
-        || ' at TTFT p50, and ' || coalesce(ttft_reason, 'there is no interval') || '.'
+        || ' at TTFT p50, without an interval' || coalesce(': ' || ttft_reason, '') || '.'
       ELSE 'No' || coalesce(given, '') || ': ' || iif(loses AND whole IS NULL, lengths.text || '; ', '')
         || label || ' is ' || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50'
         || coalesce('; it ' || whole, '') || '.' END AS text
@@ -86,11 +98,11 @@ WITH
         || ' speed of a GPU.'
       ELSE CASE WHEN sum(wins) = 0 THEN 'No' WHEN sum(wins) = count(*) THEN 'Yes' ELSE 'In part' END
       || coalesce(max(given), '') || ': ' || method
-      || printf(' is faster at %d of %d settings and slower at %d; TTFT p50: ', sum(wins), count(*),
-        sum(loses))
-      || CASE WHEN max(ttft_x) < 1 THEN times(1 / max(ttft_x)) || ' to ' || times(1 / min(ttft_x)) || ' slower'
+      || ' is ' || CASE WHEN max(ttft_x) < 1 THEN times(1 / max(ttft_x)) || ' to ' || times(1 / min(ttft_x)) || ' slower'
         WHEN min(ttft_x) > 1 THEN times(min(ttft_x)) || ' to ' || times(max(ttft_x)) || ' faster'
-        ELSE times(1 / min(ttft_x)) || ' slower to ' || times(max(ttft_x)) || ' faster' END || '.' END
+        ELSE times(1 / min(ttft_x)) || ' slower to ' || times(max(ttft_x)) || ' faster' END
+      || printf(' at TTFT p50; its interval is above 1 at %d of %d settings, below 1 at %d.', sum(wins), count(*),
+        sum(loses)) END
     FROM ranked
     WHERE baselines > 1 AND method = (SELECT method FROM ranked GROUP BY method
       ORDER BY sum(wins) DESC, max(ttft_x) DESC LIMIT 1)
@@ -99,11 +111,11 @@ WITH
     -- No baseline: an engine, or figures alone.
     UNION ALL
     SELECT 0, group_concat(text, ' ') FROM (
-      SELECT printf('Beside %s the replay has %s: run %d.', engine, group_concat(
-          printf('TTFT p50 %+.0f %%', error_percent) || iif(error_lo IS NULL, '',
-            printf(' [%+.0f, %+.0f]', error_lo, error_hi)), ', '), run) AS text
-      FROM engine_error
-      WHERE metric = 'ttft' AND at = 'p50'
+      SELECT printf('Beside %s (run %d), run %d has ', engine, engine_run, run) || group_concat(
+          printf('%s p50 %+.0f %%', upper(metric), error_percent) || iif(error_lo IS NULL, '',
+            printf(' [%+.0f, %+.0f]', error_lo, error_hi)), ' and ') || '.' AS text
+      FROM (SELECT * FROM engine_error WHERE at = 'p50' ORDER BY run, engine_run,
+        instr('ttft tpot', metric))
       GROUP BY run, engine_run)
     WHERE NOT EXISTS (SELECT 1 FROM ranked)
     HAVING count(*) > 0
@@ -114,8 +126,8 @@ WITH
 
     UNION ALL
     SELECT 4, printf('The highest rate at which 99 %% of the requests keep %s: ',
-        (SELECT group_concat(text, ', ') FROM (SELECT DISTINCT printf('%s %g ms', upper(metric), ns / 1e6) AS text FROM slo)))
-      || group_concat(method || coalesce(printf(' %g a second', most), ' none of them'), ', ') || '.'
+        (SELECT limits FROM limits))
+      || group_concat(method || iif(most IS NULL, ' none', printf(' %g a second', most)), ', ') || '.'
     FROM (
       SELECT method, max(value + 0.0) FILTER (WHERE good >= 0.99 * requests) AS most
       FROM verdict JOIN run_param USING(run_id)
@@ -128,8 +140,8 @@ WITH
     UNION ALL
     SELECT 5, 'The load: ' || group_concat(CASE verdict WHEN 'steady' THEN 'sustained'
         WHEN 'backlogged' THEN 'not sustained' WHEN 'closed batch' THEN 'one batch, no load'
-        ELSE verdict || ' to tell whether it is sustained' END
-      || iif(n = all_n AND n > 1, ' by all runs', ' (' || which || ')'), '; ') || '.'
-    FROM load
+        ELSE verdict || ' to tell' END
+      || iif(n = all_n, '', ' ' || which), '; ') || '.'
+    FROM (SELECT * FROM load ORDER BY place)
     HAVING count(*) > 0)
 SELECT place, text FROM sentence WHERE text IS NOT NULL ORDER BY place

@@ -25,6 +25,12 @@ WITH
     SELECT run_id, substr(j.value, length(name) + 2) + 0.0 AS density
     FROM run JOIN method USING(method_id) JOIN run_param p USING(run_id), json_each(p.value) j
     WHERE p.key = 'density' AND json_valid(p.value) AND substr(j.value, 1, length(name) + 1) = name || '='),
+  -- What replicates give of the goodput, if they were judged by the same limits.
+  goodput_range AS (
+    SELECT run_id, percentile(100.0 * good / ok, 2.5) AS lo, percentile(100.0 * good / ok, 97.5) AS hi
+    FROM replicate JOIN resampling USING(run_id)
+    WHERE good IS NOT NULL AND ok > 0 AND reason IS NULL AND run_id IN (SELECT run_id FROM slo WHERE own)
+    GROUP BY run_id),
   dropper AS (
     SELECT run_id, 1 - sum(n_kept) * 1.0 / sum(n_rows) AS dropped
     FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows))
@@ -32,7 +38,8 @@ SELECT l.run_id, l.label, l.method, l.is_dense, l.place, l.style, g.base_id,
   ttft_x, ttft_x_lo, ttft_x_hi, ttft_reason, ttft99_x, ttft99_x_lo, ttft99_x_hi, ttft99_reason,
   tpot_x, tpot_x_lo, tpot_x_hi, tpot_reason,
   t.p50 AS ttft, t.p99 AS ttft99, o.p50 AS tpot, t.n AS served,
-  good.n AS requests, good.good, good.good / duration_s AS good_per_s,
+  good.n AS requests, good.good, good.good / duration_s AS good_per_s, good_range.lo AS good_lo,
+  good_range.hi AS good_hi,
   e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, recall, answers, prompts, dropped,
   coalesce(x.executed, density) AS executed, x.executed IS NULL AND density IS NOT NULL AS is_given,
   kernel_ms, core_ms, select_ms, host_ms, s.verdict AS load, s.reason AS load_reason
@@ -40,6 +47,8 @@ FROM run_label l LEFT JOIN gain g USING(run_id)
   LEFT JOIN latency t ON t.run_id = l.run_id AND t.metric = 'ttft'
   LEFT JOIN latency o ON o.run_id = l.run_id AND o.metric = 'tpot'
   LEFT JOIN goodput good ON good.run_id = l.run_id AND good.metric = 'all'
+  LEFT JOIN goodput_range good_range ON good_range.run_id = l.run_id
+    AND 100.0 * good.good / good.n BETWEEN good_range.lo AND good_range.hi
   LEFT JOIN v_load ON v_load.run_id = l.run_id
   LEFT JOIN steady s ON s.run_id = l.run_id
   LEFT JOIN dropper ON dropper.run_id = l.run_id

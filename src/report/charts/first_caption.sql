@@ -1,0 +1,6 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What the figures of the table are.
+SELECT CASE WHEN max(clock = 'cpu') THEN 'Mechanics, by the clock of a CPU: baseline / this, and 95 % intervals'
+  WHEN count(base_id) > 0 THEN 'Times faster than the baseline, and 95 % intervals'
+  ELSE 'Figures; there is no baseline' END AS text
+FROM verdict JOIN run USING(run_id)
