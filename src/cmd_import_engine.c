@@ -8,11 +8,12 @@
 
 #include "base/log.h"
 #include "src/cmd.h"
+#include "src/engine/engine_join.h"
 #include "src/engine/engine_run.h"
 #include "src/revision.h"
 
 struct args {
-	char *db, *trace, *name;
+	char *db, *trace, *name, *steps;
 	struct trace_args trace_args;
 };
 
@@ -24,6 +25,8 @@ static const struct opt own_opts[] = {
 	{ .name = "trace", .type = OPT_STR, .off = OFF(trace), .arg = "FILE",
 	  .help = "trace that the engine ran; needed if the log does not say the lengths of "
 		  "requests" },
+	{ .name = "steps", .type = OPT_STR, .off = OFF(steps), .arg = "FILE",
+	  .help = "log of the engine's steps, where LOG has what its clients saw" },
 	{ .name = "name", .type = OPT_STR, .off = OFF(name), .arg = "NAME",
 	  .help = "name of the engine with its version, such as vllm-0.24.0; if not given, what "
 		  "the log says" },
@@ -46,13 +49,32 @@ static enum ar_status store_run(const struct engine_run *r, const char *db, int6
 	return st;
 }
 
+/* Open the log, with the steps of --steps if they are given. */
+static enum ar_status open_log(struct engine_log **log, const char *path, const struct args *a,
+			       struct ar_err *err)
+{
+	struct engine_log *client;
+	enum ar_status st = engine_log_open(log, path, err);
+
+	if (st || !a->steps)
+		return st;
+	client = *log;
+	st = engine_log_open(log, a->steps, err);
+	if (!st)
+		st = engine_join(*log, client, err);
+	engine_log_close(client);
+	if (st)
+		engine_log_close(*log);
+	return st;
+}
+
 static enum ar_status import(const char *path, const struct args *a, const char *cmdline,
 			     struct ar_err *err)
 {
 	struct engine_log *log;
 	struct trace *t = NULL;
 	int64_t run_id;
-	enum ar_status st = engine_log_open(&log, path, err);
+	enum ar_status st = open_log(&log, path, a, err);
 	struct engine_run r;
 
 	if (st)

@@ -50,7 +50,8 @@ libattnreplay_a_SOURCES += \
     src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
   src/diff/diff.h src/diff/diff_latency.c src/diff/diff_limit.c src/diff/diff_write.c \
-  src/engine/engine_run.c src/engine/engine_run.h \
+  src/engine/engine_join.c src/engine/engine_join.h src/engine/engine_run.c \
+    src/engine/engine_run.h \
   src/eval/eval.c src/eval/eval.h src/eval/eval_json.c src/eval/eval_options.c \
     src/eval/eval_print.c \
     src/eval/results.c src/eval/results.h src/eval/score.c src/eval/score.h src/eval/watch.c \

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "src/engine/engine_join.h"
 #include "src/engine/engine_run.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
@@ -248,6 +249,28 @@ static void test_memory(void)
 	engine_log_close(log);
 }
 
+static void test_join_memory(void)
+{
+	struct engine_log *steps = read_log(STEP(1, "[10]", "[0]") REQUEST(0, 10, 3));
+	struct engine_log *client = read_log(REQUEST(0, 10, 3));
+	struct ar_err err;
+	long n = 0;
+
+	for (;; n++) {
+		enum ar_status st;
+
+		fault_arm(n);
+		st = engine_join(steps, client, &err);
+		if (!fault_disarm())
+			break;
+		is_int(st, AR_NOMEM, "a join without memory fails");
+	}
+	is_int(n, 3, "... wherever it allocates");
+	is_int(steps->step[0].begin_ns, 1000000000, "logs of one clock stay in place");
+	engine_log_close(steps);
+	engine_log_close(client);
+}
+
 static void test_interrupted_store(void)
 {
 	struct engine_log *log = read_log(LOG);
@@ -281,6 +304,7 @@ int main(void)
 	test_header();
 	test_faults();
 	test_memory();
+	test_join_memory();
 	test_interrupted_store();
 	remove_db();
 	unlink(path);

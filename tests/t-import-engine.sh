@@ -51,6 +51,50 @@ is 'the first steps of a run of vLLM' \
 	"$srcdir/traces/samples/azure-2023-code-200.csv")" \
 	"run 1: 40 steps and 8 requests of vllm-steps-40.json in $tmp/v.db"
 
+# ---- what clients saw, joined with the engine's steps ----
+
+# A server: a request that warms it up, then two of clients, whose second came first.  Its clock is
+# 99.99 s behind theirs: the fastest request takes no time.
+cat >"$tmp/steps.jsonl" <<'E'
+{"engine":"vllm","version":"0.24.0","async":false,"zero":7}
+{"begin":0.001,"end":0.010,"tokens":[20],"requests":[0]}
+{"begin":0.100,"end":0.120,"tokens":[20],"requests":[1],"seen":[0.121,1]}
+{"begin":0.120,"end":0.150,"tokens":[1,600],"requests":[1,2]}
+{"begin":0.150,"end":0.160,"tokens":[1],"requests":[2]}
+{"request":0,"id":"warm","arrival":0,"received":0,"prompt_tokens":20,"output_tokens":2,"first_token":0.01,"last_token":0.02}
+{"request":1,"id":"b","arrival":0.1,"received":0.1,"prompt_tokens":20,"output_tokens":2,"first_token":0.12,"last_token":0.15}
+{"request":2,"id":"a","arrival":0.101,"received":0.101,"prompt_tokens":600,"output_tokens":2,"first_token":0.15,"last_token":0.16}
+E
+cat >"$tmp/bench.json" <<'E'
+{"input_lens":[600,20,9],"output_lens":[2,2,0],"ttfts":[0.071,0.04,0.0],"itls":[[0.011],[0.031],[]],"start_times":[100.09,100.09,100.2]}
+E
+joined() { import "$tmp/bench.json" --db "$tmp/j.db" --steps "$@" 2>&1; }
+is 'clients joined with steps are a run' "$(joined "$tmp/steps.jsonl")" \
+	"run 1: 3 steps and 3 requests of bench.json in $tmp/j.db"
+is '... of what the clients saw' "$(query "$tmp/j.db" 'SELECT req_no, arrival_ns / 1000,
+	first_token_ns / 1000, finish_ns / 1000, outcome FROM request_outcome' | tr '\n' ' ')" \
+	'0,0,71000,82000,ok 1,0,40000,71000,ok 2,110000,,,unfinished '
+is '... and of the steps on their clock, without the warm-up' "$(query "$tmp/j.db" 'SELECT
+	start_ns / 1000, end_ns / 1000, batch_size FROM iteration' | tr '\n' ' ')" \
+	'0,20000,1 20000,50000,2 50000,60000,1 '
+is '... with entries of their requests' "$(query "$tmp/j.db" 'SELECT iter_no, req_no, start, n_tokens
+	FROM iteration_request' | tr '\n' ' ')" '0,1,0,20 1,0,0,600 1,1,20,1 2,0,600,1 '
+sed 's/"start_times.*/"x":0}/' "$tmp/bench.json" >"$tmp/old.json"
+sed 's/"prompt_tokens":600/"prompt_tokens":599/' "$tmp/steps.jsonl" >"$tmp/less.jsonl"
+unjoined() { # unjoined MESSAGE CLIENTS STEPS
+	fails 3 "$1" import "$tmp/$2" --db "$tmp/j.db" --steps "$tmp/$3"
+}
+ok 'a request that the engine did not run is named' unjoined \
+	'bench.json: 1 requests have 600 prompt and 2 output tokens, but in less.jsonl 0 have; give' \
+	bench.json less.jsonl
+ok '... as are requests without a start' unjoined 'old.json: request 0 has no prompt length or no time' \
+	old.json steps.jsonl
+ok '... and clients with steps' unjoined 'log.jsonl: the log has steps of its own; leave --steps out' \
+	log.jsonl steps.jsonl
+echo '{"input_lens":[9],"output_lens":[0],"ttfts":[0],"start_times":[1]}' >"$tmp/none.json"
+ok '... or without any output' unjoined 'none.json: no request has an output' none.json steps.jsonl
+ok '... and a missing log' unjoined 'nothing: No such file' bench.json nothing
+
 # ---- the report ----
 
 replay() { # replay TRACE COST OPTION...: an iteration takes COST
