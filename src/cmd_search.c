@@ -9,6 +9,8 @@
 #include "src/json_file.h"
 #include "src/search/search.h"
 
+static const char *const off_on[] = { "off", "on", NULL };
+
 #define OFF(member) offsetof(struct search_args, member)
 /* clang-format off */
 static const struct opt opts[] = {
@@ -28,6 +30,12 @@ static const struct opt opts[] = {
 	  .def = "0.02", .min = 0.01, .max = 1,
 	  .help = "end when a rate that keeps the limits and one that does not are this close "
 		  "(rate)" },
+	{ .name = "intervals", .type = OPT_ENUM, .off = OFF(intervals), .arg = "on|off",
+	  .def = "on", .choice = off_on,
+	  .help = "search on 40 resamples of the requests, too, for an interval (rate)" },
+	{ .name = "intervals-time", .type = OPT_TIME, .off = OFF(intervals_ns), .arg = "TIME",
+	  .def = "10s", .max = 3.6e12,
+	  .help = "most time that the interval of a method takes, on all processors (rate)" },
 	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
 	  .help = JSON_FILE_HELP },
 	{ 0 }

@@ -14,7 +14,7 @@ attnreplay_SOURCES = \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
     src/bench/bench_whole.c src/bench/bench_whole.h \
   src/search/search_print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
-    src/search/search_rate.c \
+    src/search/search_interval.c src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS) $(PLUGIN_EXPORTS)

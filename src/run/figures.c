@@ -31,18 +31,34 @@ static double percentile(const struct series *s, double p)
 	return s->n ? series_percentile(s, p) : NAN;
 }
 
+static double share(int64_t n, int64_t of)
+{
+	return of ? (double)n / (double)of : 0;
+}
+
+static int64_t prompt_tokens(const struct trace *t)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < t->n; i++)
+		n += t->req[i].prompt_tok;
+	return n;
+}
+
 struct run_figures run_figures(const struct trace *trace, const struct slo *slo,
 			       const struct replay_result *res)
 {
 	double s = (double)(res->end_ns - trace->req[0].arrival_ns) / 1e9;
-	struct run_figures f = { .ok = res->ok,
-				 .good = res->good,
-				 .of = res->ok + res->rejected + res->unfinished,
-				 .done_per_s = s > 0 ? (double)res->ok / s : NAN,
-				 .kept = res->drop_rows ?
-						 (double)res->drop_kept / (double)res->drop_rows :
-						 1,
-				 .ttft_p99 = percentile(&res->latency[LATENCY_TTFT], 99) };
+	struct run_figures f = {
+		.ok = res->ok,
+		.good = res->good,
+		.of = res->ok + res->rejected + res->unfinished,
+		.extrapolated = share(res->cost_sources[COST_EXTRAPOLATED], res->iterations),
+		.cached = share(res->cached_tok, prompt_tokens(trace)),
+		.done_per_s = s > 0 ? (double)res->ok / s : NAN,
+		.kept = res->drop_rows ? (double)res->drop_kept / (double)res->drop_rows : 1,
+		.ttft_p99 = percentile(&res->latency[LATENCY_TTFT], 99)
+	};
 
 	for (size_t i = 0; i < slo->n; i++) {
 		const struct slo_limit *l = &slo->limit[i];

@@ -13,7 +13,6 @@
 #include "base/stats.h"
 #include "replay/cost/backend_cost.h"
 #include "src/run/workers.h"
-#include "traces/algebra/resample.h"
 
 enum {
 	FIRST = 40, /* replicates: fewer give no interval */
@@ -34,11 +33,12 @@ static const double percentiles[PERCENTILES] = { 50, 90, 99 };
 
 /* ---- costs ---- */
 
-/* Iterations are costed anew from their batch, not from what was measured. */
-static bool computes(const struct run *r)
+bool replicates_compute(const struct run *r)
 {
-	return r->session.o.clock == RUN_CLOCK_FORMULA || r->session.backend == &backend_cost ||
-	       (r->session.backend->modelled && !r->in.n_capture);
+	const struct backend *b = r->session.backend;
+
+	return r->session.o.clock == RUN_CLOCK_FORMULA || b == &backend_cost ||
+	       (b && b->modelled && !r->in.n_capture);
 }
 
 static int64_t kernels_of(const struct iter_cost *c)
@@ -89,7 +89,7 @@ enum ar_status collector_open(struct collector *c, const struct run *r, const st
 {
 	*c = (struct collector){ .to = to };
 	*out = *to;
-	if (!r->session.o.intervals || computes(r))
+	if (!r->session.o.intervals || replicates_compute(r))
 		return AR_OK;
 	*out = (struct observer){ c, collect, pass_request, pass_sample, pass_end };
 	return cost_table_create(&c->table, err);
@@ -210,12 +210,12 @@ static enum ar_status open_costs(const struct maker *m, struct replay *cfg, bool
 	const struct cost_options opts = { .formula = cost->formula, .extrapolate = true };
 	struct backend_env env = r->session.env;
 
-	*mine = !computes(r) || r->session.backend == &backend_cost;
+	*mine = !replicates_compute(r) || r->session.backend == &backend_cost;
 	if (!*mine)
 		return AR_OK;
-	env.costs = computes(r) ? r->in.costs : (struct costs *)&m->own;
+	env.costs = replicates_compute(r) ? r->in.costs : (struct costs *)&m->own;
 	cfg->backend = &backend_cost;
-	if (!computes(r)) {
+	if (!replicates_compute(r)) {
 		cfg->cost = (struct cost){ 0 }; /* they are in what was measured */
 		cfg->comm = NULL;
 		cfg->n_run_layers = 0;
@@ -379,8 +379,7 @@ static void judge(const struct maker *m, const struct row_resampling *row, char 
 			 100 * row->run_cached, 100 * row->cached);
 }
 
-/* Why a trace cannot be resampled, or "". */
-static void judge_plan(const struct resample_plan *p, bool users, char *why, size_t n)
+void replicates_judge(const struct resample_plan *p, bool users, char *why, size_t n)
 {
 	const char *unit = resample_unit_names[p->unit];
 
@@ -470,7 +469,7 @@ static enum ar_status make(struct maker *m, const struct replay_result *res, str
 	row->units = (int64_t)plan.n_unit;
 	row->block = (int64_t)plan.block;
 	row->draw_key = (int64_t)(plan.key & INT64_MAX);
-	judge_plan(&plan, users, why, n);
+	replicates_judge(&plan, users, why, n);
 	if (*why)
 		return AR_OK;
 	st = open_own(m, c, err);

@@ -13,6 +13,13 @@
 #define AR_RUN_REPLICATES_H
 
 #include "src/run/run.h"
+#include "traces/algebra/resample.h"
+
+/* Whether costs of iterations are computed anew from their batch, not from what was measured. */
+bool replicates_compute(const struct run *r);
+
+/* Write why a trace cannot be resampled, or "".  users: it is a closed loop. */
+void replicates_judge(const struct resample_plan *p, bool users, char *why, size_t n);
 
 /* Collects the costs of a run's iterations, and passes its calls on. */
 struct collector {

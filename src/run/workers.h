@@ -15,8 +15,8 @@ void workers_unshare(void *p, size_t bytes); /* NULL is fine */
 
 int64_t workers_now_ns(void); /* of the monotonic clock */
 
-/* Call task(self, i) for i from 0 to n - 1, in this order, until the clock passes give_up_ns.  title:
- * of the progress line.  AR_INTERRUPTED, AR_IO: no process can be started. */
+/* Call task(self, i) for i from 0 to n - 1, in this order, until the clock passes give_up_ns.
+ * title: of the progress line.  AR_INTERRUPTED, AR_IO: no process can be started. */
 enum ar_status workers_run(int n, void (*task)(void *self, int i), void *self, int64_t give_up_ns,
 			   const char *title, struct ar_err *err);
 

@@ -93,6 +93,41 @@ static enum ar_status bisect(const struct rates *r, struct rates_found *f, struc
 	return st;
 }
 
+/* Move the end that is not kept, or not failed, away from the other one. */
+static enum ar_status widen(const struct rates *r, struct rates_found *f, bool up,
+			    struct ar_err *err)
+{
+	double step = f->failed / f->kept;
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < RATES_STEPS && !st; i++, step *= step) {
+		const double x = rates_round(up ? f->kept * step : f->failed / step);
+		bool kept;
+
+		st = r->keeps(r->self, x, &kept, err);
+		if (st || kept != up) {
+			*(up ? &f->failed : &f->kept) = x;
+			return st;
+		}
+		*(up ? &f->kept : &f->failed) = x;
+	}
+	*(up ? &f->failed : &f->kept) = 0;
+	return st;
+}
+
+enum ar_status rates_from(const struct rates *r, struct rates_found *f, struct ar_err *err)
+{
+	bool low, high = false;
+	enum ar_status st = r->keeps(r->self, f->kept, &low, err);
+
+	if (!st && low)
+		st = r->keeps(r->self, f->failed, &high, err);
+	if (st || (low && !high))
+		return st;
+	st = widen(r, f, low, err);
+	return st || !(f->kept > 0 && f->failed > 0) ? st : bisect(r, f, err);
+}
+
 enum ar_status rates_find(const struct rates *r, struct rates_found *out, struct ar_err *err)
 {
 	bool kept;

@@ -32,6 +32,11 @@ struct rates_found {
  */
 enum ar_status rates_find(const struct rates *r, struct rates_found *out, struct ar_err *err);
 
+/* The same from a bracket: f is that of other requests, both rates above 0.  Its ends are moved
+ * until one keeps the limits and one does not, ever farther; then the gap is halved.  r->start and
+ * the ends do not matter.  f->kept or f->failed 0: none was found. */
+enum ar_status rates_from(const struct rates *r, struct rates_found *f, struct ar_err *err);
+
 /* A rate as text: the fewest digits that read back as it. */
 enum { RATE_CHARS = 32 };
 const char *rate_text(double rate, char text[RATE_CHARS]);

@@ -136,8 +136,9 @@ static enum ar_status add_subjects(struct search *s, struct ar_err *err)
 			bool dense = r->in.plan ? r->in.plan[i]->dense :
 						  r->in.costs && r->in.costs->run.dense;
 
-			s->subject[s->n_subject++] =
-				(struct subject){ .base = r, .i = i, .dense = dense };
+			s->subject[s->n_subject++] = (struct subject){
+				.base = r, .i = i, .dense = dense, .lo = NAN, .hi = NAN
+			};
 		}
 	return AR_OK;
 }
@@ -237,11 +238,23 @@ static struct point failed_point(double x)
 	return p;
 }
 
+/* A replicate is not stored, and its host draws anew. */
+static void make_replicate(const struct search *s, struct run_options *o)
+{
+	if (!s->replicate)
+		return;
+	free(o->db);
+	o->db = NULL;
+	if (o->host_seed)
+		o->host_seed += s->replicate;
+}
+
 /* Runs on a GPU need a process of their own, see run_method_apart(). */
-static enum ar_status run_point(struct run *r, struct ar_err *err)
+static enum ar_status run_point(const struct search *s, struct run *r, struct ar_err *err)
 {
 	enum ar_status st = run_load(r, err);
 
+	make_replicate(s, &r->session.o);
 	if (!st)
 		st = run_describe(&r->session, err);
 	if (st)
@@ -254,7 +267,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 			    bool *kept, struct ar_err *err)
 {
 	const struct run *base = u->base;
-	struct run_setting setting[5] = { { s->kind->option, text } };
+	struct run_setting setting[6] = { { s->kind->option, text } };
 	size_t n = 1;
 	struct point p = { .x = x };
 	char what[64];
@@ -269,6 +282,8 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 		setting[n++] = (struct run_setting){ "method", base->in.plan[u->i]->name };
 	if (base->in.costs)
 		setting[n++] = (struct run_setting){ "costs", base->in.costs->name };
+	if (base->in.costs && s->replicate)
+		setting[n++] = (struct run_setting){ "costs-extrapolate", "1" };
 	if (s->backend && !base->session.backend) /* auto */
 		setting[n++] = (struct run_setting){ "backend", s->backend->name };
 	snprintf(what, sizeof what, "%s %s", s->kind->name, text);
@@ -278,7 +293,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	if (!st && s->kind->scales)
 		st = set_rate(s, &r, err);
 	if (!st)
-		st = run_point(&r, err);
+		st = run_point(s, &r, err);
 	if (!st) {
 		p.f = r.out.figures;
 		st = judge_point(&s->slo, &p, err);
@@ -303,9 +318,12 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 
 static void search_release(struct search *s)
 {
-	for (size_t i = 0; i < s->n_subject; i++)
+	for (size_t i = 0; i < s->n_subject; i++) {
 		free(s->subject[i].point);
+		free(s->subject[i].replicate);
+	}
 	free(s->subject);
+	resample_close(s->resampler);
 	free(s->req);
 	for (size_t i = s->n_base; i--;) { /* the first owns the trace */
 		run_unload(s->base[i]);

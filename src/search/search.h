@@ -7,10 +7,16 @@
 #include <cjson/cJSON.h>
 
 #include "src/run/run.h"
+#include "src/search/rates.h"
+#include "traces/algebra/resample.h"
+
+enum { SEARCH_REPLICATES = 40 };
 
 struct search_args {
 	char *slo, *json;
 	double lowest, highest, precision; /* ends 0: not given */
+	int intervals;			   /* 0 or 1 */
+	int64_t intervals_ns;		   /* how long to make the one of a rate */
 };
 
 /* One value of the option that a search sets. */
@@ -30,6 +36,10 @@ struct subject {
 	size_t n, cap;
 	struct point *best; /* NULL: none */
 	double failed;	    /* rate: the lowest one above the best that failed, 0: none did */
+	/* Rate: its interval of 95 %; NaN: none, and why; "": it was not asked for. */
+	double lo, hi;
+	char no_interval[200];
+	struct rates_found *replicate; /* [SEARCH_REPLICATES] of resamples; NULL: no interval */
 };
 
 struct search_kind;
@@ -47,6 +57,8 @@ struct search {
 	int64_t shift_ns;    /* --shift, which follows the rate */
 	struct subject *subject;
 	size_t n_subject;
+	struct resampler *resampler;   /* of the trace; NULL: not open yet */
+	int replicate;		       /* number of the resample in base[0], from 1; 0: none */
 	bool header;		       /* is printed */
 	const struct backend *backend; /* once a point has run */
 };
@@ -75,10 +87,17 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
 			    bool *kept, struct ar_err *err);
 
+/* search_interval.c: find the interval of the rate of u, which has been found, or why it has
+ * none. */
+enum ar_status search_interval(struct search *s, struct subject *u, struct ar_err *err);
+
 /* search_json.c: the document of --json, owned by the caller.  NULL: no memory. */
 cJSON *search_json(const struct search *s);
 /* The rate of u over that of the first subject; NaN: one of them is not known. */
 double search_speedup(const struct search *s, const struct subject *u);
+/* Its interval of 95 %; false: there is none. */
+bool search_speedup_interval(const struct search *s, const struct subject *u, double *lo,
+			     double *hi);
 
 /* search_print.c: the columns of a curve for limits with a percentile; notes on how far they can be
  * trusted. */

@@ -8,6 +8,8 @@
 
 #include "src/search/search.h"
 
+static const char *const of_rates[] = { "intervals", "intervals-time" };
+
 static enum ar_status chunk_check(struct search *s, struct run_options *o, struct ar_err *err)
 {
 	struct search_args *a = &s->a;
@@ -18,6 +20,12 @@ static enum ar_status chunk_check(struct search *s, struct run_options *o, struc
 		return ar_fail(
 			err, AR_USAGE,
 			"precision has no effect on chunk sizes, which double; leave it out");
+	for (int i = 0; i < 2; i++)
+		if (opt_given(&s->own, of_rates[i]))
+			return ar_fail(err, AR_USAGE,
+				       "%s has no effect on chunk sizes, which have no intervals; "
+				       "leave it out",
+				       of_rates[i]);
 	if (a->lowest == 0)
 		a->lowest = 256;
 	if (a->highest == 0)

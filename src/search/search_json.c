@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/bootstrap.h"
 #include "base/json.h"
 
 static cJSON *search_text(const char *s)
@@ -57,6 +58,36 @@ double search_speedup(const struct search *s, const struct subject *u)
 		       NAN;
 }
 
+/* Each rate is known from what kept the limits up to what did not. */
+bool search_speedup_interval(const struct search *s, const struct subject *u, double *lo,
+			     double *hi)
+{
+	const struct rates_found *a = u->replicate, *b = s->subject->replicate;
+	const double x = search_speedup(s, u);
+	double least[SEARCH_REPLICATES], most[SEARCH_REPLICATES], unused;
+
+	if (!a || !b || u == s->subject)
+		return false;
+	for (int i = 0; i < SEARCH_REPLICATES; i++) {
+		least[i] = a[i].kept / b[i].failed;
+		most[i] = a[i].failed / b[i].kept;
+	}
+	bootstrap_interval(least, SEARCH_REPLICATES, 0.95, lo, &unused);
+	bootstrap_interval(most, SEARCH_REPLICATES, 0.95, &unused, hi);
+	return *lo <= x && x <= *hi;
+}
+
+static bool add_intervals(cJSON *o, const struct search *s, const struct subject *u)
+{
+	double lo = NAN, hi = NAN;
+
+	if (!search_speedup_interval(s, u, &lo, &hi))
+		lo = hi = NAN;
+	return json_add_real(o, "best_lo", u->lo) && json_add_real(o, "best_hi", u->hi) &&
+	       json_add_real(o, "speedup_lo", lo) && json_add_real(o, "speedup_hi", hi) &&
+	       json_add(o, "no_interval", search_text(*u->no_interval ? u->no_interval : NULL));
+}
+
 static bool add_subject(cJSON *all, const struct search *s, const struct subject *u)
 {
 	cJSON *o = cJSON_CreateObject(), *points;
@@ -69,7 +100,7 @@ static bool add_subject(cJSON *all, const struct search *s, const struct subject
 			     u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
 		    json_add(o, "failed",
 			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull()) &&
-		    json_add_real(o, "speedup", search_speedup(s, u));
+		    json_add_real(o, "speedup", search_speedup(s, u)) && add_intervals(o, s, u);
 
 	points = done ? cJSON_AddArrayToObject(o, "points") : NULL;
 	done = points;

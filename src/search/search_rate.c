@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "src/search/rates.h"
 #include "src/search/search.h"
 
 /* Requests finish this much slower than they arrive where the end of the trace hides a queue. */
@@ -85,7 +84,7 @@ static enum ar_status rate_find(struct search *s, struct subject *u, struct ar_e
 		if (u->point[i].x == f.kept)
 			u->best = &u->point[i];
 	u->failed = f.failed;
-	return st;
+	return st ? st : search_interval(s, u, err);
 }
 
 /* ---- output ---- */
@@ -132,6 +131,19 @@ static void print_dips(const struct subject *u)
 	}
 }
 
+static void print_interval(const struct search *s, const struct subject *u)
+{
+	struct resample_plan p;
+
+	if (*u->no_interval)
+		printf("no interval: %s\n", u->no_interval);
+	if (isnan(u->lo))
+		return;
+	p = resample_plan(s->resampler);
+	printf("interval of 95 %%: %.4g to %.4g /s, by %d resamples of %zu %ss in blocks of %zu\n",
+	       u->lo, u->hi, SEARCH_REPLICATES, p.n_unit, resample_unit_names[p.unit], p.block);
+}
+
 static void rate_verdict(const struct search *s, const struct subject *u)
 {
 	const struct point *p = u->best;
@@ -148,6 +160,7 @@ static void rate_verdict(const struct search *s, const struct subject *u)
 		printf(": %s requests a second, the highest rate tried, keep the limits; %s\n",
 		       rate_text(p->x, best),
 		       s->a.highest > 0 ? "raise --highest" : "set a higher one with --highest");
+	print_interval(s, u);
 	print_dips(u);
 	if (p && p->f.done_per_s < BEHIND * p->x)
 		printf("at this rate requests finish at %.4g a second: the trace ends before its "
@@ -155,17 +168,35 @@ static void rate_verdict(const struct search *s, const struct subject *u)
 		       p->f.done_per_s);
 }
 
-static void print_speedup(double x)
+static void print_range(double lo, double hi)
 {
+	char text[64] = "";
+
+	if (!isnan(lo))
+		snprintf(text, sizeof text, "[%.4g, %.4g]", lo, hi);
+	printf("  %-16s", text);
+}
+
+static void print_speedup(const struct search *s, const struct subject *u)
+{
+	const double x = search_speedup(s, u);
+	double lo = NAN, hi = NAN;
+
+	if (!search_speedup_interval(s, u, &lo, &hi))
+		lo = hi = NAN;
 	if (isnan(x))
 		printf("%10s", "-");
 	else
 		printf("%9.3fx", x);
+	if (s->a.intervals)
+		print_range(lo, hi);
 }
 
 static void rate_summary(const struct search *s)
 {
-	printf("\n%12s%10s  method\n", "rate /s", "speed-up");
+	const char *between = s->a.intervals ? "  between         " : "";
+
+	printf("\n%12s%s%10s%s  method\n", "rate /s", between, "speed-up", between);
 	for (size_t i = 0; i < s->n_subject; i++) {
 		const struct subject *u = &s->subject[i];
 		char text[RATE_CHARS], more[RATE_CHARS + 3];
@@ -173,7 +204,9 @@ static void rate_summary(const struct search *s)
 		snprintf(more, sizeof more, "%s%s", u->failed > 0 || !u->best ? "" : ">=",
 			 u->best ? rate_text(u->best->x, text) : "none");
 		printf("%12s", more);
-		print_speedup(search_speedup(s, u));
+		if (s->a.intervals)
+			print_range(u->lo, u->hi);
+		print_speedup(s, u);
 		fputs("  ", stdout);
 		search_print_name(u);
 		putchar('\n');

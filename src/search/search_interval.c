@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The interval of a rate: the search is repeated on resamples of the requests, each from the
+ * bracket that it ended with.  All subjects of a command get the same resamples, so that the ratio
+ * of their rates has an interval, too. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bootstrap.h"
+#include "base/number.h"
+#include "src/run/replicates.h"
+#include "src/run/workers.h"
+#include "src/search/search.h"
+
+/* Shares of iterations and of cached tokens that take the meaning from an interval. */
+#define MOST_EXTRAPOLATED 0.05
+#define MOST_CACHED 0.1
+
+enum { WHY = sizeof((struct subject *)0)->no_interval };
+
+/* The search on one resample. */
+struct replicate {
+	bool done;
+	struct rates_found f;
+	double extrapolated, cached; /* mean shares over the points */
+	char why[512];		     /* of a failure */
+};
+
+struct maker {
+	struct search *s;
+	const struct subject *u;
+	struct rates_found found; /* of the requests themselves */
+	struct replicate *of;	  /* [SEARCH_REPLICATES] shared by processes */
+};
+
+struct tries {
+	struct search *s;
+	struct subject u;
+};
+
+static enum ar_status keeps(void *self, double rate, bool *kept, struct ar_err *err)
+{
+	struct tries *t = self;
+	char text[RATE_CHARS];
+
+	return search_point(t->s, &t->u, rate, rate_text(rate, text), kept, err);
+}
+
+/* ---- one replicate, in a process of its own ---- */
+
+/* Search as s does, on the requests of its trace now. */
+static enum ar_status search_again(const struct maker *m, struct search *s, struct replicate *x,
+				   struct ar_err *err)
+{
+	struct tries t = { s, { .base = m->u->base, .i = m->u->i } };
+	const struct rates r = { .precision = s->a.precision, .keeps = keeps, .self = &t };
+	enum ar_status st;
+
+	x->f = m->found;
+	st = rates_from(&r, &x->f, err);
+	for (size_t i = 0; i < t.u.n; i++) {
+		x->extrapolated += t.u.point[i].f.extrapolated / (double)t.u.n;
+		x->cached += t.u.point[i].f.cached / (double)t.u.n;
+	}
+	free(t.u.point);
+	if (!st && !(x->f.kept > 0 && x->f.failed > 0))
+		st = ar_fail(err, AR_DATA, "%s rate keeps the limits",
+			     x->f.kept > 0 ? "every" : "no");
+	return st;
+}
+
+static enum ar_status replicate(const struct maker *m, int i, struct replicate *x,
+				struct ar_err *err)
+{
+	struct trace *own = m->s->base[0]->in.trace, trace;
+	struct search s = *m->s;
+	enum ar_status st = resample_draw(s.resampler, (uint64_t)i, 1, &trace, err);
+
+	if (st)
+		return st;
+	s.replicate = i + 1;
+	s.req = malloc(trace.n * sizeof *s.req);
+	st = s.req ? AR_OK : ar_nomem(err);
+	if (!st) {
+		memcpy(s.req, trace.req, trace.n * sizeof *s.req);
+		s.base[0]->in.trace = &trace;
+		st = search_again(m, &s, x, err);
+		s.base[0]->in.trace = own;
+	}
+	free(s.req);
+	resample_release(&trace);
+	return st;
+}
+
+static void work(void *self, int i)
+{
+	const struct maker *m = self;
+	struct replicate *x = &m->of[i];
+	struct ar_err err = { 0 };
+
+	x->done = !replicate(m, i, x, &err);
+	if (!x->done)
+		snprintf(x->why, sizeof x->why, "%s", err.msg);
+}
+
+/* ---- what they say ---- */
+
+static void judge(const struct maker *m, char why[WHY])
+{
+	const struct replicate *x = m->of;
+	double extrapolated = 0, cached = 0;
+	int done = 0;
+
+	for (int i = 0; i < SEARCH_REPLICATES && !*why; i++) {
+		if (*x[i].why)
+			snprintf(why, WHY, "a search on a resample failed: %.160s", x[i].why);
+		done += x[i].done;
+		extrapolated += x[i].extrapolated / SEARCH_REPLICATES;
+		cached += x[i].cached / SEARCH_REPLICATES;
+	}
+	if (*why)
+		return;
+	if (done < SEARCH_REPLICATES)
+		snprintf(why, WHY,
+			 "%d searches on resamples were made within --intervals-time, want %d",
+			 done, SEARCH_REPLICATES);
+	else if (extrapolated > MOST_EXTRAPOLATED)
+		snprintf(why, WHY,
+			 "%.0f %% of the iterations of resamples lie outside of what was measured",
+			 100 * extrapolated);
+	else if (fabs(cached - m->u->best->f.cached) > MOST_CACHED)
+		snprintf(why, WHY,
+			 "the prefix cache had %.0f %% of the prompts, but %.0f %% of those of "
+			 "resamples",
+			 100 * m->u->best->f.cached, 100 * cached);
+}
+
+/* From the rates that kept the limits up to those that did not. */
+static enum ar_status set_interval(const struct maker *m, struct subject *u, struct ar_err *err)
+{
+	double kept[SEARCH_REPLICATES], failed[SEARCH_REPLICATES], unused;
+
+	u->replicate = malloc(SEARCH_REPLICATES * sizeof *u->replicate);
+	if (!u->replicate)
+		return ar_nomem(err);
+	for (int i = 0; i < SEARCH_REPLICATES; i++) {
+		u->replicate[i] = m->of[i].f;
+		kept[i] = m->of[i].f.kept;
+		failed[i] = m->of[i].f.failed;
+	}
+	bootstrap_interval(kept, SEARCH_REPLICATES, 0.95, &u->lo, &unused);
+	bootstrap_interval(failed, SEARCH_REPLICATES, 0.95, &unused, &u->hi);
+	if (u->lo <= u->best->x && u->failed <= u->hi)
+		return AR_OK;
+	u->lo = u->hi = NAN;
+	free(u->replicate);
+	u->replicate = NULL;
+	snprintf(u->no_interval, WHY,
+		 "the rate is outside of that of its resamples: the bursts are longer than the "
+		 "trace can tell");
+	return AR_OK;
+}
+
+/* ---- the interval of a rate ---- */
+
+static enum ar_status open_resampler(struct search *s, const struct subject *u, char why[WHY],
+				     struct ar_err *err)
+{
+	struct resample_plan plan;
+	enum ar_status st = AR_OK;
+
+	if (!s->resampler)
+		st = resample_open(&s->resampler, s->base[0]->in.trace,
+				   u->base->in.limits.prefix_cache, true, err);
+	if (st)
+		return st;
+	plan = resample_plan(s->resampler);
+	replicates_judge(&plan, false, why, WHY);
+	return AR_OK;
+}
+
+static enum ar_status make(struct maker *m, struct subject *u, struct ar_err *err)
+{
+	const size_t size = SEARCH_REPLICATES * sizeof *m->of;
+	const int64_t end = num_add(workers_now_ns(), m->s->a.intervals_ns);
+	enum ar_status st;
+
+	m->of = workers_share(size);
+	if (!m->of)
+		return ar_nomem(err);
+	st = workers_run(SEARCH_REPLICATES, work, m, end, "searches on resamples", err);
+	if (!st)
+		judge(m, u->no_interval);
+	if (!st && !*u->no_interval)
+		st = set_interval(m, u, err);
+	workers_unshare(m->of, size);
+	return st;
+}
+
+enum ar_status search_interval(struct search *s, struct subject *u, struct ar_err *err)
+{
+	struct maker m = { s, u, { u->best ? u->best->x : 0, u->failed }, NULL };
+	enum ar_status st;
+
+	if (!s->a.intervals || !u->best)
+		return AR_OK;
+	if (!(u->failed > 0)) {
+		snprintf(u->no_interval, WHY, "the rate is that of an end of the search");
+		return AR_OK;
+	}
+	if (!replicates_compute(u->base)) {
+		snprintf(u->no_interval, WHY,
+			 "each point measures its times anew; search with the --costs of a run");
+		return AR_OK;
+	}
+	st = open_resampler(s, u, u->no_interval, err);
+	return st || *u->no_interval ? st : make(&m, u, err);
+}
