@@ -338,9 +338,6 @@ static void test_functions(void)
 	is_sql(db, "SELECT runs(column1) FROM " FIVE " WHERE 0", "NULL", "... nor of no run");
 	is_sql(db, "SELECT printf('%.9f', mcnemar(9, 1))", "0.021484375",
 	       "McNemar's p of ten pairs by hand");
-	is_sql(db, "SELECT printf('%.4f %.4f', normal_p(1.96), normal_p(-2.5758))", "0.0500 0.0100",
-	       "the p of a normal value, on both sides");
-	is_sql(db, "SELECT normal_p(NULL)", "NULL", "... of an unknown one is NULL");
 	is_sql(db, "SELECT coalesce(mcnemar(NULL, 1), mcnemar(1, NULL))", "NULL",
 	       "... of an unknown count is NULL");
 	is_sql(db, "SELECT mcnemar(-1, 2)", "*two counts", "... and of a negative one an error");

@@ -2,7 +2,6 @@
 #include "config.h"
 #include "profiler/store/functions.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,13 +139,6 @@ static void mcnemar(sqlite3_context *c, int argc, sqlite3_value **argv)
 		sqlite3_result_double(c, paired_mcnemar(n[0], n[1]));
 }
 
-static void normal_p(sqlite3_context *c, int argc, sqlite3_value **argv)
-{
-	(void)argc;
-	if (sqlite3_value_type(argv[0]) != SQLITE_NULL)
-		sqlite3_result_double(c, erfc(fabs(sqlite3_value_double(argv[0])) / sqrt(2)));
-}
-
 /* x of all rows in x, y in y. */
 struct two_samples {
 	struct sample x, y;
@@ -201,8 +193,6 @@ int functions_register(sqlite3 *db)
 		rc = sqlite3_create_function(db, "runs", 1, flags, NULL, NULL, step_function, runs);
 	if (!rc)
 		rc = sqlite3_create_function(db, "mcnemar", 2, flags, NULL, mcnemar, NULL, NULL);
-	if (!rc)
-		rc = sqlite3_create_function(db, "normal_p", 1, flags, NULL, normal_p, NULL, NULL);
 	if (!rc)
 		rc = sqlite3_create_function(db, "spearman", 2, flags, NULL, NULL, add_two,
 					     spearman);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latencies of both runs, with the intervals of their replicates.  Which percentiles changed: the
- * logarithm of a ratio counts as normal, with the spread of the replicates, and Holm (1979) keeps
- * the chance of any false change at 5 %. */
+/* Latencies of both runs, with the intervals of their replicates.  Which percentiles changed: Holm
+ * (1979) keeps the chance of any false change at 5 %. */
 #include "config.h"
 #include "src/diff/diff.h"
 
@@ -9,15 +8,23 @@
 static const char pair[] = "DROP VIEW v_pair; "
 			   "CREATE TEMP VIEW v_pair AS SELECT 2 AS run_id, 1 AS base_id";
 
-/* ITL is not judged.  The error of costs takes its part of a change first. */
+/* How far each replicate lies beyond no change, as a logarithm and less the error of costs: y, in
+ * order.  p is twice the share below 0.  It is often less than one of all replicates, so the lowest
+ * tenth counts as an exponential tail, below `high`.  ITL is not judged. */
 static const char latencies[] =
 	"CREATE TEMP TABLE diff_latency AS WITH figure AS MATERIALIZED (SELECT * FROM v_interval), "
-	"draws AS (SELECT metric, percentile, max(abs(avg(ln(x))) - ln(1 + max(e)), 0.0) AS change, "
-	"sqrt(max(sum(ln(x) * ln(x)) - sum(ln(x)) * avg(ln(x)), 0.0) / (count(*) - 1)) AS spread "
-	"FROM v_replicate_ratio WHERE metric NOT IN ('itl', 'queue') GROUP BY metric, percentile), "
+	"far AS (SELECT metric, percentile, y, count(*) OVER w AS n, "
+	"row_number() OVER (PARTITION BY metric, percentile ORDER BY y) - 1 AS i "
+	"FROM (SELECT metric, percentile, iif(speedup > 1, 1, -1) * ln(x) - ln(1 + e) AS y "
+	"FROM v_replicate_ratio JOIN v_speedup s USING(metric, percentile) "
+	"WHERE s.lo IS NOT NULL AND metric NOT IN ('itl', 'queue')) "
+	"WINDOW w AS (PARTITION BY metric, percentile)), "
+	"tail AS (SELECT metric, percentile, avg(y <= 0) AS below, "
+	"max(iif(10 * i < n, y, NULL)) AS high, avg(iif(10 * i < n, y, NULL)) AS mean, "
+	"avg(10 * i < n) AS part FROM far GROUP BY metric, percentile), "
 	"ratios AS (SELECT metric, percentile, 1 / speedup AS ratio, 1 / hi AS ratio_lo, "
-	"1 / lo AS ratio_hi, reason, iif(lo IS NULL, NULL, normal_p(change / max(spread, 1e-9))) "
-	"AS p FROM v_speedup LEFT JOIN draws USING(metric, percentile)), "
+	"1 / lo AS ratio_hi, reason, 2 * iif(high > 0, part * exp(-high / max(high - mean, 1e-12)), "
+	"below) AS p FROM v_speedup LEFT JOIN tail USING(metric, percentile)), "
 	"holm AS (SELECT metric, percentile, min(1.0, max(p * left) OVER (ORDER BY left DESC)) AS p "
 	"FROM (SELECT *, row_number() OVER (ORDER BY p DESC) AS left FROM ratios "
 	"WHERE p IS NOT NULL)) "
