@@ -643,7 +643,8 @@ static void test_series(void)
 		double sum = 0;
 
 		for (size_t i = 0; i < n; i++) {
-			x[i] = rng_below(&r, 2) && i ? x[i - 1] : (double)rng_below(&r, 40);
+			x[i] = rng_below(&r, 2) && i ? x[i - 1] :
+						       1.25 * (double)rng_below(&r, 40) - 20;
 			sum += x[i];
 			if (series_add(&s, x[i], NULL))
 				bail_out("out of memory");

@@ -131,6 +131,7 @@ static void test_rates(void)
 	};
 
 	is_int(linear_ns(&g, &w), 10 + 8, "without formats it is a phase as before");
+	w.n_part = 1;
 	w.part[FORMAT_FP8_BLOCK] =
 		(struct roofline_part){ .flops = 5000, .bytes = 2, .kernels = 3, .fp8 = true };
 	is_int(linear_ns(&g, &w), 10 + 2 + 10 + 6,

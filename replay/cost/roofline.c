@@ -363,6 +363,8 @@ static int64_t whole_ns(const struct roofline_gpu *g, const struct roofline_rate
 	struct roofline_work one = *w;
 	int64_t sum = 0;
 
+	if (!w->n_part)
+		return roofline_ns(g, r, w);
 	for (int i = 0; i < ROOFLINE_PARTS; i++) {
 		if (!w->part[i].kernels)
 			continue;

@@ -74,6 +74,7 @@ struct roofline_work {
 	double edge_flops, edge_bytes; /* of each unit of a rate's edge */
 	double fp8_flops;	       /* in addition */
 	int kind;		       /* of rates, where the GPU has them; 0: that of the phase */
+	int n_part;		       /* parts that have kernels */
 	struct roofline_part part[ROOFLINE_PARTS]; /* in addition */
 };
 

@@ -29,6 +29,7 @@ static inline void add_weights(struct roofline_work *w, const struct linear_form
 		add_product(w, n_batch, m, n, k, bias);
 		return;
 	}
+	w->n_part += !p->kernels;
 	p->flops += 2 * n_batch * m * n * k;
 	p->edge_flops += 2 * n_batch * n * k;
 	p->bytes += n_batch * ((fp8 ? 1 : BF16) * m * k + BF16 * (m * n + bias * n) +

@@ -7,18 +7,56 @@
 #include <string.h>
 
 #include "base/grow.h"
-#include "base/order.h"
 
 const char *const latency_names[] = {
 	[LATENCY_TTFT] = "TTFT", [LATENCY_TPOT] = "TPOT",   [LATENCY_ITL] = "ITL",
 	[LATENCY_E2E] = "E2E",	 [LATENCY_QUEUE] = "queue",
 };
 
-static int by_value(const void *a, const void *b)
+/* A number in whose order runs are. */
+static uint64_t key_of(const struct series_run *r)
 {
-	const struct series_run *x = a, *y = b;
+	uint64_t bits;
 
-	return ORDER(x->x, y->x);
+	memcpy(&bits, &r->x, sizeof bits);
+	return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
+}
+
+/* Count the bytes at `shift` of the keys.  Return whether they differ. */
+static bool count_bytes(const struct series_run *v, size_t n, int shift, size_t first[256])
+{
+	size_t at = 0;
+
+	memset(first, 0, 256 * sizeof *first);
+	for (size_t i = 0; i < n; i++)
+		first[key_of(&v[i]) >> shift & 0xff]++;
+	if (first[key_of(v) >> shift & 0xff] == n)
+		return false;
+	for (int k = 0; k < 256; k++) {
+		size_t many = first[k];
+
+		first[k] = at;
+		at += many;
+	}
+	return true;
+}
+
+/* Sort n runs, byte by byte.  other: room for as many.  Returns where they are: v or other. */
+static struct series_run *sort_runs(struct series_run *v, struct series_run *other, size_t n)
+{
+	size_t first[256];
+
+	for (int shift = 0; shift < 64; shift += 8) {
+		struct series_run *from = v;
+
+		if (!count_bytes(v, n, shift, first))
+			continue;
+		for (size_t i = 0; i < n; i++)
+			other[first[key_of(&from[i]) >> shift & 0xff]++] = from[i];
+		v = other;
+		other = from;
+	}
+	return v;
 }
 
 /* Join equal runs of s, which is in order. */
@@ -43,11 +81,11 @@ enum ar_status series_sort(struct series *s, struct ar_err *err)
 
 	if (!n_tail)
 		return AR_OK;
-	qsort(s->run + sorted, n_tail, sizeof *tail, by_value);
 	tail = malloc(n_tail * sizeof *tail);
 	if (!tail)
 		return ar_nomem(err);
-	memcpy(tail, s->run + sorted, n_tail * sizeof *tail);
+	if (sort_runs(s->run + sorted, tail, n_tail) != tail)
+		memcpy(tail, s->run + sorted, n_tail * sizeof *tail);
 	while (n_tail) {
 		bool last = sorted && s->run[sorted - 1].x > tail[n_tail - 1].x;
 
