@@ -16,12 +16,8 @@ const char *layer_gap(const struct layer_spec *l)
 		return "values from the product of keys";
 	if (l->qk_norm_all)
 		return "norms of all heads together";
-	if (l->beside)
-		return "a mixer beside another";
 	if (l->expert_norms)
 		return "experts with norms of their own";
-	if (l->expert_hidden)
-		return "experts between two products";
 	return NULL;
 }
 

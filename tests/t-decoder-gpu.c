@@ -56,11 +56,16 @@ static const struct kind {
 	    .shared_gate = 1 } },
 	{ "mamba before an MLP", "NL", "LNLNL", { .mixer = MIX_SSM, MAMBA, .ffn = 96 } },
 	{ "mamba alone", "NL", "L", { .mixer = MIX_SSM, MAMBA } },
+	{ "attention beside that", "L", "LNNLNL", { HEADS, .beside = 1, .ffn = 96 } },
 	{ "an MLP alone", "", "NLNL", { .mixer = MIX_NONE, .act = ACT_RELU2, .ffn = 96 } },
 	{ "experts alone",
 	  "",
 	  "NLNLNLLNLN",
 	  { .mixer = MIX_NONE, EXPERTS, .act = ACT_RELU2, .shared_ffn = 40 } },
+	{ "experts between two products",
+	  "",
+	  "NLNLNLNLLNLN",
+	  { .mixer = MIX_NONE, EXPERTS, .expert_hidden = 32, .act = ACT_RELU2, .shared_ffn = 40 } },
 	{ "a shared expert alone", "NL", "LNLNLLNLN", { HEADS, .ffn = 96, .shared_ffn = 40 } },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -187,42 +192,84 @@ static bf16_t *host_project(const struct host *h, bf16_t *attn)
 	return out;
 }
 
-/* One MLP, or the MLPs of experts. */
-static bf16_t *host_gated(const struct host *h, struct expert_load e, int ffn, enum layer_weight up,
-			  enum layer_weight down, const bf16_t *up_bias, const bf16_t *down_bias)
+/* One MLP, or the MLPs of experts, of rows y[h->n][width]. */
+static bf16_t *host_gated(const struct host *h, struct expert_load e, const bf16_t *y, int width,
+			  int ffn, enum layer_weight up, enum layer_weight down,
+			  const bf16_t *up_bias, const bf16_t *down_bias)
 {
 	int all = e.experts * e.rows;
-	bf16_t *in = rows_new((size_t)(all * HIDDEN)), *act = rows_new((size_t)(all * ffn)), *x;
+	bf16_t *in = rows_new((size_t)(all * width)), *act = rows_new((size_t)(all * ffn)), *x;
 
-	layer_gather_ref(h->y, h->n, NULL, all, HIDDEN, in);
-	x = times(e.experts, e.rows, (layer_mlp_matrices(h->l) - 1) * ffn, HIDDEN, in, h->w[up],
+	layer_gather_ref(y, h->n, NULL, all, width, in);
+	x = times(e.experts, e.rows, (layer_mlp_matrices(h->l) - 1) * ffn, width, in, h->w[up],
 		  up_bias);
 	layer_act_ref(h->l->act, x, all, ffn, act);
 	free(x);
-	x = times(e.experts, e.rows, HIDDEN, ffn, act, h->w[down], down_bias);
+	x = times(e.experts, e.rows, width, ffn, act, h->w[down], down_bias);
 	free(in);
 	free(act);
 	return x;
+}
+
+/* The same between the two products of experts of their own width. */
+static bf16_t *host_squeezed(const struct host *h)
+{
+	const struct layer_spec *l = h->l;
+	int width = l->expert_hidden;
+	bf16_t *narrow = times(1, h->n, width, HIDDEN, h->y, h->w[W_EXPERT_DOWN], NULL), *out;
+	bf16_t *rows = host_gated(h, layer_experts(l, h->n), narrow, width, l->ffn, W_GATE_UP,
+				  W_DOWN, NULL, NULL);
+
+	layer_sum_ref(
+		&(struct layer_sum_args){ rows, l->experts_per_tok, NULL, NULL, h->n, width });
+	out = times(1, h->n, HIDDEN, width, rows, h->w[W_EXPERT_UP], NULL);
+	free(narrow);
+	free(rows);
+	return out;
 }
 
 /* Return the output of a layer's MLP: *n_add rows for each row of x, whose mean is added to it. */
 static bf16_t *host_mlp(const struct host *h, int *n_add)
 {
 	const struct layer_spec *l = h->l;
-	bf16_t *add = host_gated(h, layer_experts(l, h->n), l->ffn, W_GATE_UP, W_DOWN,
-				 h->w[W_GATE_UP_BIAS], h->w[W_DOWN_BIAS]);
+	bf16_t *add = l->expert_hidden ?
+			      host_squeezed(h) :
+			      host_gated(h, layer_experts(l, h->n), h->y, HIDDEN, l->ffn, W_GATE_UP,
+					 W_DOWN, h->w[W_GATE_UP_BIAS], h->w[W_DOWN_BIAS]);
 	bf16_t *shared, *gate;
 
-	*n_add = l->n_experts ? l->experts_per_tok : 1;
+	*n_add = l->n_experts && !l->expert_hidden ? l->experts_per_tok : 1;
 	if (!l->shared_ffn)
 		return add;
-	shared = host_gated(h, (struct expert_load){ 1, h->n }, l->shared_ffn, W_SHARED_GATE_UP,
-			    W_SHARED_DOWN, NULL, NULL);
+	shared = host_gated(h, (struct expert_load){ 1, h->n }, h->y, HIDDEN, l->shared_ffn,
+			    W_SHARED_GATE_UP, W_SHARED_DOWN, NULL, NULL);
 	gate = l->shared_gate ? times(1, h->n, 1, HIDDEN, h->y, h->w[W_SHARED_GATE], NULL) : NULL;
 	layer_sum_ref(&(struct layer_sum_args){ add, *n_add, shared, gate, h->n, HIDDEN });
 	*n_add = 1;
 	free(shared);
 	free(gate);
+	return add;
+}
+
+static void host_take(const struct decoder *d, char *m, int i, struct host *h)
+{
+	h->l = d->layer[i].spec;
+	for (int k = 0; k < W_COUNT; k++)
+		h->w[k] = seen(d, m, d->layer[i].w[k]);
+}
+
+/* The output of a layer that has the rows of the one before it is added to that one's. */
+static bf16_t *host_beside(const struct decoder *d, char *m, int i, bf16_t *attn, struct host *h)
+{
+	bf16_t *add, *more;
+
+	host_take(d, m, i - 1, h);
+	host_norm(h, NULL, 0, h->w[W_NORM1], NULL);
+	add = host_project(h, attn);
+	host_take(d, m, i, h);
+	more = host_project(h, attn);
+	layer_sum_ref(&(struct layer_sum_args){ add, 1, more, NULL, h->n, HIDDEN });
+	free(more);
 	return add;
 }
 
@@ -232,11 +279,12 @@ static void host_layer(const struct decoder *d, char *m, int i, bf16_t *attn, st
 	bf16_t *add = NULL;
 	int n_add = 0;
 
-	h->l = d->layer[i].spec;
-	for (int k = 0; k < W_COUNT; k++)
-		h->w[k] = seen(d, m, d->layer[i].w[k]);
+	host_take(d, m, i, h);
 	memcpy(h->x, seen(d, m, d->x0), (size_t)(h->n * HIDDEN) * sizeof *h->x);
-	if (h->l->mixer != MIX_NONE) {
+	if (h->l->beside) {
+		add = host_beside(d, m, i, attn, h);
+		n_add = 1;
+	} else if (h->l->mixer != MIX_NONE) {
 		host_norm(h, NULL, 0, h->w[W_NORM1], NULL);
 		add = host_project(h, attn);
 		n_add = 1;
@@ -292,6 +340,10 @@ static void test_layer(struct decoder *d, char *m, int i, int n)
 	bool order;
 
 	gpu_must(decoder_begin(d, NULL, n, &err), &err);
+	if (k->spec.beside) {
+		gpu_must(decoder_before(d, i - 1, i - 1, &err), &err);
+		gpu_must(decoder_after(d, i - 1, i - 1, dev, &err), &err);
+	}
 	n_phase = 0;
 	gpu_must(decoder_before(d, i, i, &err), &err);
 	order = are_phases(k->before, k->name);
@@ -435,8 +487,8 @@ static void test_refusals(void)
 		const char *want;
 	} bad[] = {
 		{ { HEADS, .ffn = 12 },
-		  "mixed: hidden size 64, FFN 12 and 0 experts must be multiples of 8, head size "
-		  "16 of 16; choose another --model or --tp, or --attention-only" },
+		  "mixed: hidden size 64, that of experts 64, FFN 12 and 0 experts must be "
+		  "multiples of 8, head size 16 of 16; choose another --model or --tp, or --attention-only" },
 		{ { HEADS, .ffn = 16, .shared_ffn = 12 },
 		  "mixed: the shared expert's FFN 12, and 0 " },
 		{ { .mixer = MIX_LINEAR, .ffn = 16, .delta = { 1, 1, 16, 20, 4 } },
@@ -490,7 +542,8 @@ static void run_all(void)
 		if (kinds[i].spec.mixer == MIX_NONE)
 			continue;
 		test_products(d, m, i);
-		test_keep(d, i);
+		if (!kinds[i].spec.beside)
+			test_keep(d, i);
 		if (!mixer_attends(kinds[i].spec.mixer))
 			test_mixer(d, i);
 	}

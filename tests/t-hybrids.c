@@ -390,8 +390,7 @@ static void test_gaps(void)
 	struct model m = a_model_of(falcon);
 	struct ar_err err = { 0 };
 
-	is_int(model_check_gap(&m, &err), AR_USAGE, "kernels refuse Falcon-H1");
-	ok(strstr(err.msg, "model c, layer 1: a mixer beside another"), "%s", err.msg);
+	is_int(model_check_gap(&m, &err), AR_OK, "kernels run a mixer beside another");
 	model_release(&m);
 }
 

@@ -21,9 +21,7 @@ static const struct {
 	{ "values of another size than keys", { HEADS, .v_dim = 32 } },
 	{ "values from the product of keys", { HEADS, .k_is_v = 1 } },
 	{ "norms of all heads together", { HEADS, .qk_norm = 1, .qk_norm_all = 1 } },
-	{ "a mixer beside another", { HEADS, .ffn = 96, .beside = 1 } },
 	{ "experts with norms of their own", { HEADS, .ffn = 96, .expert_norms = 1 } },
-	{ "experts between two products", { HEADS, .ffn = 96, .expert_hidden = 32 } },
 };
 
 static void refuses(const char *gap, const struct layer_spec *spec)

@@ -110,10 +110,12 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 
 	if (l->mixer == MIX_NONE)
 		return AR_OK;
-	decoder_phase(d, layer, PHASE_NORM);
-	st = norm(d, w->w[W_NORM1], err);
-	if (st)
-		return st;
+	if (!l->beside) {
+		decoder_phase(d, layer, PHASE_NORM);
+		st = norm(d, w->w[W_NORM1], err);
+		if (st)
+			return st;
+	}
 	decoder_phase(d, layer, PHASE_LINEAR);
 	st = decoder_multiply(d, layer_qkv_width(l), h, d->now.y, w->w[W_QKV], w->w[W_QKV_BIAS],
 			      d->wide, err);
@@ -148,6 +150,17 @@ struct decoder_mix decoder_mix(const struct decoder *d, int i)
 				     .eps = norm_eps(d) };
 }
 
+/* Sum up now.add: n_add rows for each row become one.  shared NULL: it is their mean alone. */
+static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16_t *gate,
+			     struct ar_err *err)
+{
+	const struct layer_sum_args a = { d->now.add, d->n_add, shared,
+					  gate,	      d->n_row, d->env.model->hidden };
+
+	d->n_add = 1;
+	return layer_sum(&a, d->env.stream, err);
+}
+
 enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t *attn,
 			       struct ar_err *err)
 {
@@ -167,15 +180,23 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 	decoder_phase(d, layer, PHASE_LINEAR);
 	d->n_add = 1;
 	d->post = w->w[W_POST1];
-	return decoder_multiply(d, (size_t)d->env.model->hidden, layer_o_width(w->spec), attn,
-				w->w[W_O], w->w[W_O_BIAS], d->now.add, err);
+	st = decoder_multiply(d, (size_t)d->env.model->hidden, layer_o_width(w->spec), attn,
+			      w->w[W_O], w->w[W_O_BIAS],
+			      w->spec->beside ? d->now.spare : d->now.add, err);
+	if (st || !w->spec->beside)
+		return st;
+	decoder_phase(d, layer, PHASE_NORM);
+	return sum_up(d, d->now.spare, NULL, err);
 }
 
-/* Run the router and gather the rows of each expert.  *in: input of the gate/up product. */
+/* Run the router and gather the rows of each expert.  *in: input of the gate/up product.  Experts of
+ * a width of their own get a product of the rows, which lies behind that of the router. */
 static enum ar_status route(struct decoder *d, const struct layer_weights *w, int layer,
 			    const struct expert_load *e, const bf16_t **in, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n_experts = w->spec->n_experts;
+	int width = layer_expert_hidden(w->spec, h);
+	const bf16_t *from = d->now.y;
 	enum ar_status st;
 
 	*in = d->now.y;
@@ -184,36 +205,43 @@ static enum ar_status route(struct decoder *d, const struct layer_weights *w, in
 	decoder_phase(d, layer, PHASE_LINEAR);
 	st = decoder_multiply(d, (size_t)n_experts, (size_t)h, d->now.y, w->w[W_ROUTER],
 			      w->w[W_ROUTER_BIAS], d->wide, err);
+	if (!st && width != h) {
+		bf16_t *narrow = d->wide + (size_t)d->n_row * (size_t)n_experts;
+
+		from = narrow;
+		st = decoder_multiply(d, (size_t)width, (size_t)h, d->now.y, w->w[W_EXPERT_DOWN],
+				      NULL, narrow, err);
+	}
 	if (st)
 		return st;
 	decoder_phase(d, layer, PHASE_NORM);
 	*in = d->now.spare;
-	return layer_gather(d->now.y, d->n_row, NULL, e->experts * e->rows, h, d->now.spare,
+	return layer_gather(from, d->n_row, NULL, e->experts * e->rows, width, d->now.spare,
 			    d->env.stream, err);
 }
 
-/* An MLP, or a batch of MLPs: out from in, both [n_batch][rows][hidden].  Without a gate, gate_up
+/* An MLP, or a batch of MLPs: out from in, both [n_batch][rows][width].  Without a gate, gate_up
  * has the weights of up alone. */
 struct mlp {
-	int n_batch, rows, ffn;
+	int n_batch, rows, ffn, width;
 	const bf16_t *gate_up, *gate_up_bias, *down, *down_bias;
 };
 
 static enum ar_status run_mlp(struct decoder *d, const struct mlp *m, const struct layer_spec *l,
 			      int layer, const bf16_t *in, bf16_t *out, struct ar_err *err)
 {
-	int h = d->env.model->hidden, n = m->n_batch;
+	int n = m->n_batch;
 	const struct gemm_args up = { .n_batch = n,
 				      .m = m->rows,
 				      .n = (layer_mlp_matrices(l) - 1) * m->ffn,
-				      .k = h,
+				      .k = m->width,
 				      .a = in,
 				      .w = m->gate_up,
 				      .bias = m->gate_up_bias,
 				      .c = d->wide };
 	const struct gemm_args down = { .n_batch = n,
 					.m = m->rows,
-					.n = h,
+					.n = m->width,
 					.k = m->ffn,
 					.a = d->act,
 					.w = m->down,
@@ -233,15 +261,22 @@ static enum ar_status run_mlp(struct decoder *d, const struct mlp *m, const stru
 	return gemm_run(d->gemm, &down, err);
 }
 
-/* Sum up now.add: n_add rows for each row become one.  shared NULL: it is their mean alone. */
-static enum ar_status sum_up(struct decoder *d, const bf16_t *shared, const bf16_t *gate,
-			     struct ar_err *err)
+/* Sum up the rows of experts of a width of their own; now.add gets the product of that. */
+static enum ar_status widen(struct decoder *d, const struct layer_weights *w, int layer,
+			    bf16_t *rows, struct ar_err *err)
 {
-	const struct layer_sum_args a = { d->now.add, d->n_add, shared,
-					  gate,	      d->n_row, d->env.model->hidden };
+	int width = w->spec->expert_hidden;
+	const struct layer_sum_args a = { rows, d->n_add, NULL, NULL, d->n_row, width };
+	enum ar_status st;
 
+	decoder_phase(d, layer, PHASE_NORM);
+	st = layer_sum(&a, d->env.stream, err);
+	if (st)
+		return st;
+	decoder_phase(d, layer, PHASE_LINEAR);
 	d->n_add = 1;
-	return layer_sum(&a, d->env.stream, err);
+	return decoder_multiply(d, (size_t)d->env.model->hidden, (size_t)width, rows,
+				w->w[W_EXPERT_UP], NULL, d->now.add, err);
 }
 
 /* Run the shared expert and add its output to the output of the others. */
@@ -251,6 +286,7 @@ static enum ar_status share(struct decoder *d, const struct layer_weights *w, in
 	const struct mlp m = { .n_batch = 1,
 			       .rows = d->n_row,
 			       .ffn = w->spec->shared_ffn,
+			       .width = d->env.model->hidden,
 			       .gate_up = w->w[W_SHARED_GATE_UP],
 			       .down = w->w[W_SHARED_DOWN] };
 	const bf16_t *gate = w->w[W_SHARED_GATE] ? d->wide : NULL;
@@ -273,10 +309,13 @@ enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *e
 	const struct mlp m = { .n_batch = e.experts,
 			       .rows = e.rows,
 			       .ffn = l->ffn,
+			       .width = layer_expert_hidden(l, d->env.model->hidden),
 			       .gate_up = w->w[W_GATE_UP],
 			       .gate_up_bias = w->w[W_GATE_UP_BIAS],
 			       .down = w->w[W_DOWN],
 			       .down_bias = w->w[W_DOWN_BIAS] };
+	/* Experts of a width of their own leave room for the product of their sum. */
+	bf16_t *out = d->now.add + (l->expert_hidden ? d->n_row * d->env.model->hidden : 0);
 	const bf16_t *in;
 	enum ar_status st;
 
@@ -287,8 +326,10 @@ enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *e
 	if (!st)
 		st = route(d, w, layer, &e, &in, err);
 	if (!st)
-		st = run_mlp(d, &m, l, layer, in, d->now.add, err);
+		st = run_mlp(d, &m, l, layer, in, out, err);
 	d->n_add = l->n_experts ? l->experts_per_tok : 1;
+	if (!st && l->expert_hidden)
+		st = widen(d, w, layer, out, err);
 	d->post = w->w[W_POST2];
 	return st || !l->shared_ffn ? st : share(d, w, layer, err);
 }

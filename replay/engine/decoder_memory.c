@@ -23,12 +23,14 @@ static enum ar_status check_layer(const struct model *m, const struct layer_spec
 	const struct delta_spec *d = &l->delta;
 	int key = d->k_heads * d->k_dim, value = d->v_heads * d->v_dim;
 
-	if (m->hidden % 8 || l->ffn % 8 || l->head_dim % 16 || l->n_experts % 8)
+	if (m->hidden % 8 || l->ffn % 8 || l->head_dim % 16 || l->n_experts % 8 ||
+	    l->expert_hidden % 8)
 		return ar_fail(err, AR_USAGE,
-			       "%s: hidden size %d, FFN %d and %d experts must be multiples of 8, "
-			       "head size %d of 16; choose another --model or --tp, or "
-			       "--attention-only",
-			       m->name, m->hidden, l->ffn, l->n_experts, l->head_dim);
+			       "%s: hidden size %d, that of experts %d, FFN %d and %d experts must "
+			       "be multiples of 8, head size %d of 16; choose another --model or "
+			       "--tp, or --attention-only",
+			       m->name, m->hidden, layer_expert_hidden(l, m->hidden), l->ffn,
+			       l->n_experts, l->head_dim);
 	if (l->shared_ffn % 8 || key % 8 || value % 8)
 		return ar_fail(err, AR_USAGE,
 			       "%s: the shared expert's FFN %d, and %d channels of keys and %d of "
@@ -79,7 +81,8 @@ static struct extents extents_of(const struct layer_spec *l, int hidden)
 	size_t h = (size_t)hidden, f = (size_t)l->ffn, s = (size_t)l->shared_ffn;
 	size_t qkv = layer_qkv_width(l), o = layer_o_width(l), ba = layer_ba_width(l);
 	size_t n_experts = (size_t)l->n_experts, x = n_experts ? n_experts : 1;
-	size_t up = (size_t)layer_mlp_matrices(l) - 1, mixes = l->mixer != MIX_NONE;
+	size_t up = (size_t)layer_mlp_matrices(l) - 1, mixes = l->mixer != MIX_NONE && !l->beside;
+	size_t in = (size_t)layer_expert_hidden(l, hidden), squeeze = l->expert_hidden ? in * h : 0;
 	const struct ssm_spec *m = &l->ssm;
 	size_t channels = (size_t)(2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim);
 	size_t mixed = (size_t)ssm_channels(m), heads = 2 * (size_t)m->heads;
@@ -92,8 +95,8 @@ static struct extents extents_of(const struct layer_spec *l, int hidden)
 		[W_O] = { h * o, o },
 		[W_NORM2] = { f ? h : 0, 1 },
 		[W_ROUTER] = { n_experts * h, h },
-		[W_GATE_UP] = { x * up * f * h, h },
-		[W_DOWN] = { x * h * f, f },
+		[W_GATE_UP] = { x * up * f * in, in },
+		[W_DOWN] = { x * in * f, f },
 		[W_QKV_BIAS] = { l->qkv_bias ? qkv : 0, h },
 		[W_QK_NORM] = { l->qk_norm ? 2 * (size_t)l->head_dim : 0, 1 },
 		[W_O_BIAS] = { l->o_bias ? h : 0, h },
@@ -105,6 +108,8 @@ static struct extents extents_of(const struct layer_spec *l, int hidden)
 		[W_SHARED_GATE_UP] = { up * s * h, h },
 		[W_SHARED_DOWN] = { h * s, s },
 		[W_SHARED_GATE] = { gate ? h : 0, h },
+		[W_EXPERT_DOWN] = { squeeze, h },
+		[W_EXPERT_UP] = { squeeze, in },
 		[W_BA] = { ba * h, h },
 		[W_CONV] = { (channels + mixed) * conv, conv },
 		[W_A_LOG] = { ba + heads, 1 },
@@ -174,13 +179,14 @@ static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidd
 	size_t n_expert_row = x ? row * (size_t)l->experts_per_tok + x : row;
 	size_t mixer = layer_qkv_width(l) + layer_ba_width(l);
 
-	b->wide = larger(b->wide, row * larger(mixer, larger(x, 2 * s)));
+	b->wide = larger(b->wide, row * larger(mixer, larger(x + (size_t)l->expert_hidden, 2 * s)));
 	b->wide = larger(b->wide, n_expert_row * 2 * f);
 	b->act = larger(b->act, larger(n_expert_row * f, row * s));
 	if (l->out_gate)
 		b->act = larger(b->act, row * layer_o_width(l));
-	b->spare = larger(b->spare, x ? n_expert_row * hidden : s ? row * hidden : 0);
+	b->spare = larger(b->spare, x ? n_expert_row * hidden : s || l->beside ? row * hidden : 0);
 	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
+	b->add = larger(b->add, row * hidden + n_expert_row * (size_t)l->expert_hidden);
 }
 
 /* The head of a tied model: the rank's part of the embeddings. */

@@ -27,6 +27,8 @@ enum layer_weight {
 	W_SHARED_GATE_UP,
 	W_SHARED_DOWN,
 	W_SHARED_GATE,
+	W_EXPERT_DOWN, /* of rows before and after experts of their own width */
+	W_EXPERT_UP,
 	W_BA,
 	W_CONV, /* this and all below: as in struct decoder_mix */
 	W_A_LOG,
