@@ -488,7 +488,8 @@ static void test_refusals(void)
 	} bad[] = {
 		{ { HEADS, .ffn = 12 },
 		  "mixed: hidden size 64, that of experts 64, FFN 12 and 0 experts must be "
-		  "multiples of 8, head size 16 of 16; choose another --model or --tp, or --attention-only" },
+		  "multiples of 8, head size 16 of 16; choose another --model or --tp, or "
+		  "--attention-only" },
 		{ { HEADS, .ffn = 16, .shared_ffn = 12 },
 		  "mixed: the shared expert's FFN 12, and 0 " },
 		{ { .mixer = MIX_LINEAR, .ffn = 16, .delta = { 1, 1, 16, 20, 4 } },

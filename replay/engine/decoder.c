@@ -189,8 +189,8 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 	return sum_up(d, d->now.spare, NULL, err);
 }
 
-/* Run the router and gather the rows of each expert.  *in: input of the gate/up product.  Experts of
- * a width of their own get a product of the rows, which lies behind that of the router. */
+/* Run the router and gather the rows of each expert.  *in: input of the gate/up product.  Experts
+ * of a width of their own get a product of the rows, which lies behind that of the router. */
 static enum ar_status route(struct decoder *d, const struct layer_weights *w, int layer,
 			    const struct expert_load *e, const bf16_t **in, struct ar_err *err)
 {
