@@ -35,9 +35,9 @@ diffs() { "$ATTNREPLAY" diff "$1.db:1" "$1.db:2" | grep '^[ti][a-z]*  *p'; }
 is 'diff needs requests alone' "$(diffs requests)" "$(diffs entries)"
 is 'without iterations their number is not known' \
 	"$(answer requests.db 'SELECT iterations FROM v_run WHERE run_id = 1')" ''
-is '... nor whether the run is steady' \
-	"$(answer requests.db 'SELECT verdict, reason FROM v_steady WHERE run_id = 1')" \
-	'not known,no iterations are stored'
+is '... but whether its load can be sustained' \
+	"$(answer requests.db 'SELECT verdict, waiting IS NULL FROM v_steady WHERE run_id = 1')" \
+	"$(answer entries.db 'SELECT verdict, waiting IS NOT NULL FROM v_steady WHERE run_id = 1')"
 ok 'a report can be made' "$ATTNREPLAY" report requests.db
 ok '... and a page' "$ATTNREPLAY" report --html page.html requests.db
 

@@ -240,11 +240,11 @@ done
 report "$tmp/load.db" >"$tmp/all"
 ok 'a load that is served is steady' says '^ +1 +steady +[0-9]'
 ok '... of which no note tells'      not '^runs? 1[^:]*: [^d]'
-ok 'a higher load is a backlog'      says '^ +2 +backlogged +[0-9]+\.[0-9]{3} +[0-9.]+ +[0-9.]+ '
+ok 'a higher load is a backlog'      says '^ +2 +backlogged +40 +40 +[0-9.]+ +[0-9.]+ +[0-9.]+$'
 ok '... as a note says'              says \
-	' load +2 +backlogged: [0-9.]+ more requests wait each second \([0-9.]+ to [0-9.]+\): latencies'
-ok 'a few requests are no service'   says '^ +3 +too short +[0-9]'
-ok '... nor are those that arrive at once' says '^ +4 +closed batch *$'
+	' load +2 +backlogged: in 40 of 40 replays of four times as many requests, the last quarter'
+ok 'of a few requests it is not known' says '^ +3 +not known +[0-9]'
+ok 'requests that arrive at once are no load' says '^ +4 +closed batch '
 ok 'latencies have half an interval' says \
 	'^ +1 .* ttft +600( +[0-9]+\.[0-9]{3}){8}$'
 ok '... which the table heads so'    says '^run .* p50 +± +p90 +± +p99 +± +max$'

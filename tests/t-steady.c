@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a run is steady: v_steady of runs whose trends are known. */
+/* Whether a run is steady: v_steady of runs whose replays are known. */
 #include "config.h"
 
 #include <stdio.h>
@@ -13,32 +13,22 @@
 
 static char path[] = "/tmp/t-steady-XXXXXX";
 
-/* Request i arrives at 0.1 i s.  Iteration i takes 50 ms from 0.05 i s.  So the warm-up of 301
- * requests ends at 10 s, and a batch is 40 iterations, 2 s. */
-struct made {
-	const char *requests, *answer;		/* how many, and the ns from first to last token */
-	const char *arrival, *waiting, *blocks; /* SQL of i */
-};
-
-static const struct made usual = { "301", "900000000", "i * 100000000", "3", "500" };
-
-static void make(const struct made *m)
+/* Requests 0 and 1 arrive at 0 and at last_ns; iterations take 1 and 3 s, with 0 and 4 waiting. */
+static void make(const char *last_ns, const char *resampling)
 {
-	char sql[2000];
+	char sql[1000];
 
 	snprintf(sql, sizeof sql,
-		 "DELETE FROM request_outcome; DELETE FROM iteration;"
-		 "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %s - 1) "
-		 "INSERT INTO request_outcome(run_id, req_no, outcome, arrival_ns, first_sched_ns, "
-		 "first_token_ns, finish_ns, prompt_tokens, output_tokens, n_chunks, n_preempt, "
-		 "recomputed_tokens, cached_tokens) SELECT 1, i, 'ok', a, a, a + 100000000, "
-		 "a + 100000000 + %s, 10, 10, 1, 0, 0, 0 FROM (SELECT i, %s AS a FROM n);"
-		 "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 639) "
+		 "DELETE FROM iteration; DELETE FROM resampling;"
+		 "UPDATE request_outcome SET arrival_ns = req_no * %s WHERE run_id = 1;"
 		 "INSERT INTO iteration(run_id, iter_no, start_ns, end_ns, prefill_tokens, "
 		 "decode_tokens, batch_size, blocks_used, waiting, running, preempted, "
-		 "prefill_pairs, decode_context, composition) SELECT 1, i, i * 50000000, "
-		 "(i + 1) * 50000000, 0, 8, 8, %s, %s, 8, 0, 0, 0, 0 FROM n",
-		 m->requests, m->answer, m->arrival, m->blocks, m->waiting);
+		 "prefill_pairs, decode_context, composition) SELECT 1, column1, column1 * 1e9, "
+		 "column2 * 1e9, 0, 8, 8, 5, column1 * 4, 8, 0, 0, 0, 0 FROM (VALUES (0, 1), "
+		 "(1, 4));"
+		 "INSERT INTO resampling(run_id, replicates, unit, units, block, draw_key, "
+		 "steady_replays, unsteady, reason) SELECT 1, 200, 'request', 2, 1, 7, %s",
+		 last_ns, resampling);
 	change(path, sql);
 }
 
@@ -61,95 +51,46 @@ static const char *steady(const char *what)
 	return text;
 }
 
-static void judged(struct made m, const char *verdict, const char *reason, const char *what)
+static void judged(const char *resampling, const char *verdict, const char *reason,
+		   const char *what)
 {
-	make(&m);
+	make("2000000000", resampling);
 	is_str(steady("verdict"), verdict, "%s", what);
 	is_str(steady("reason"), reason, "... for its reason");
 }
 
-/* Means of batches, by hand: 6, 4, 6, ... at 0, 2, 4, ... s.  With k = 0 ... 9 instead of times,
- * the sum of squares of k is 82.5, that of the means 10, that of products -5.  So the slope is -2 /
- * 33 and its standard error sqrt((10 - 25 / 82.5) / 8 / 82.5), 4 / 33; t is 2.306. */
-static void test_trend(void)
-{
-	struct made m = usual;
-
-	m.waiting = "iif(i / 40 % 2, 6, 4)";
-	m.blocks = "i * 20";
-	make(&m);
-	is_str(steady("printf('%.9f', waiting_trend)"), "-0.030303030", "a trend is a slope");
-	is_str(steady("printf('%.9f', waiting_lo)"), "-0.170060606", "... with the lower end");
-	is_str(steady("printf('%.9f', waiting_hi)"), "0.109454545",
-	       "... and the upper one of its interval");
-	is_str(steady("printf('%.4f %.4f %.4f', blocks_trend, blocks_lo, blocks_hi)"),
-	       "400.0000 400.0000 400.0000", "a straight line has no interval");
-	is_str(steady("printf('%.3f %.3f %d', warmup_s, window_s, served)"), "10.000 20.000 200",
-	       "a third of the arrivals is the warm-up");
-}
+#define IN " replays of four times as many requests, the last quarter waits longer than the second"
 
 static void test_verdicts(void)
 {
-	struct made m = usual;
-
-	judged(m, "steady", "waiting requests change by 0 a second (0 to 0)",
-	       "a queue that stays is steady");
-	m.waiting = "i * 2";
-	judged(m, "backlogged",
-	       "40 more requests wait each second (40 to 40): latencies are of the backlog",
-	       "one that grows is a backlog");
-	m.waiting = "iif(i / 40 % 2, 4, 6)";
-	judged(m, "steady", "waiting requests change by 0.0303 a second (-0.109 to 0.17)",
-	       "... unless that may be chance");
-	m.waiting = "1300 - i * 2";
-	judged(m, "steady", "waiting requests change by -40 a second (-40 to -40)",
-	       "... or it shrinks");
-	m.waiting = "3";
-	m.blocks = "i * 20";
-	judged(m, "too short", "400 more KV blocks are in use each second (400 to 400), of 7990",
-	       "KV blocks that grow much are no steady state");
-	m.blocks = "10000 + i";
-	judged(m, "steady", "waiting requests change by 0 a second (0 to 0)",
-	       "... but a little is");
-	m = usual;
-	m.answer = "15000000000";
-	judged(m, "too short", "requests take 15.1 s, the warm-up is 10 s",
-	       "a warm-up is as long as a request");
-	m.answer = "900000000";
-	m.requests = "40";
-	judged(m, "too short", "26 requests were served between warm-up and last arrival, want 30",
-	       "few requests tell nothing");
-	m.requests = "301";
-	m.arrival = "i * 1000";
-	judged(m, "closed batch",
-	       "all requests arrive before the first iteration ends: latencies are of one batch",
+	judged("40, 38, NULL", "backlogged", "in 38 of 40" IN ": latencies are of the backlog",
+	       "95 % of the replays are a backlog");
+	judged("40, 26, NULL", "steady", "in 26 of 40" IN, "two thirds of them are a steady load");
+	judged("40, 37, NULL", "not known",
+	       "in 37 of 40" IN "; it is known from 95 % on, or up to two thirds of them",
+	       "between them nothing is known");
+	judged("40, 27, NULL", "not known",
+	       "in 27 of 40" IN "; it is known from 95 % on, or up to two thirds of them",
+	       "... from two thirds on");
+	judged("19, 19, NULL", "not known",
+	       "too few longer replays were made: a closed loop has none, others take time",
+	       "few replays tell nothing");
+	judged("NULL, NULL, 'few'", "not known", "few", "what stops replicates is a reason");
+	change(path, "DELETE FROM resampling");
+	is_str(steady("verdict || ': ' || reason"), "not known: the run has no replicates",
+	       "a run without replicates is not known");
+	make("999999999", "40, 0, NULL");
+	is_str(steady("verdict"), "closed batch",
 	       "requests that arrive in the first iteration are a batch");
-	m.arrival = "i * 1000000";
-	m.answer = "1";
-	judged(m, "too short", "fewer than 10 iterations began between warm-up and last arrival",
-	       "... and not those that arrive in the next ones");
-	m = usual;
-	m.requests = "1";
-	judged(m, "too short", "0 requests were served between warm-up and last arrival, want 30",
-	       "one request tells nothing");
-	change(path, "DELETE FROM iteration; UPDATE request_outcome SET outcome = 'rejected', "
-		     "first_token_ns = NULL, finish_ns = NULL");
-	is_str(steady("verdict"), "too short", "nor does none that was served");
+	make("1000000000", "40, 0, NULL");
+	is_str(steady("verdict"), "steady", "... and not those that arrive in the next one");
+	is_str(steady("printf('%g %g %g', running, waiting, blocks)"), "8 3 5",
+	       "means are over time");
+	change(path, "DELETE FROM iteration");
+	is_str(steady("verdict"), "steady",
+	       "runs whose iterations are not stored are known as well");
 	change(path, "DELETE FROM request_outcome");
 	is_str(steady("count(*)"), "0", "a run without requests has no verdict");
-}
-
-/* Of many requests, a part of the iterations is looked at: it tells the same. */
-static void test_many(void)
-{
-	struct made m = usual;
-
-	m.requests = "30001";
-	m.arrival = "i * 1000000";
-	m.waiting = "i * 2";
-	make(&m);
-	is_str(steady("printf('%s %.3f', verdict, waiting_trend)"), "backlogged 40.000",
-	       "every seventh iteration tells the trend");
 }
 
 int main(void)
@@ -160,9 +101,7 @@ int main(void)
 	plan(0);
 	if (fd < 0 || close(fd) || sample_database(path, &err))
 		bail_out("no sample database");
-	test_trend();
 	test_verdicts();
-	test_many();
 	unlink(path);
 	return done_testing();
 }

@@ -327,89 +327,39 @@ CREATE TEMP VIEW v_cost_source AS
     count(*) * 1.0 / sum(count(*)) OVER (PARTITION BY run_id) AS share
   FROM iteration WHERE cost_source IS NOT NULL GROUP BY run_id, cost_source;
 
--- Is the run a steady service?  The rule is in attnreplay-report(1).  After the first third of the
--- arrivals, the iterations up to the last arrival are put into ten batches of equal number.  A trend
--- is the line through the means of the batches, which are weighted by time; its interval is that of
--- least squares, with the t value of eight degrees of freedom.  About 5,000 requests have all their
--- iterations looked at, of more requests a part is taken at equal distances: sorting all takes long.
+-- Can the load be sustained?  Replays of four times as many requests tell: a median of TTFT that is
+-- higher in the last quarter than in the second, as the first starts with an empty engine.  Chance
+-- alone makes that so in about half of them.
 CREATE TEMP VIEW v_steady AS
-  WITH load AS MATERIALIZED (
-    SELECT run_id, requests, first_ns + (last_ns - first_ns) / 3 AS from_ns, last_ns,
-      (last_ns - first_ns) / 1e9 AS arrival_s, ttft_s, e2e_s
-    FROM (SELECT run_id, count(*) AS requests,
-        min(arrival_ns) AS first_ns, max(arrival_ns) AS last_ns,
-        avg(ttft_ns) FILTER (WHERE outcome = 'ok') / 1e9 AS ttft_s,
-        avg(e2e_ns) FILTER (WHERE outcome = 'ok') / 1e9 AS e2e_s
-      FROM request_outcome GROUP BY run_id)),
-  step AS MATERIALIZED (
-    SELECT run_id, iter_no, start_ns, end_ns, waiting, running, blocks_used,
-      start_ns >= from_ns AND start_ns < last_ns AS inside
-    FROM iteration JOIN load USING(run_id) WHERE iter_no % (1 + requests / 5000) = 0),
-  batch AS (
-    SELECT run_id, sum((start_ns - from_ns) * ns) / sum(ns) / 1e9 AS t,
-      sum(waiting * ns) / sum(ns) AS waiting, sum(running * ns) / sum(ns) AS running,
-      sum(blocks_used * ns) / sum(ns) AS blocks
-    FROM (SELECT *, max(end_ns - start_ns, 1) * 1.0 AS ns,
-        ntile(10) OVER (PARTITION BY run_id ORDER BY iter_no) AS no
-      FROM step WHERE inside) JOIN load USING(run_id)
-    GROUP BY run_id, no),
-  line AS (
-    SELECT run_id, t_mean, waiting, blocks, running, tw / tt AS waiting_trend,
-      tb / tt AS blocks_trend,
-      2.306 * sqrt(max(ww - tw * tw / tt, 0.0) / 8 / tt) AS waiting_half,
-      2.306 * sqrt(max(bb - tb * tb / tt, 0.0) / 8 / tt) AS blocks_half
-    FROM (SELECT run_id, avg(t) AS t_mean, avg(waiting) AS waiting, avg(blocks) AS blocks,
-        avg(running) AS running, sum(t * t) - sum(t) * sum(t) / 10 AS tt,
-        sum(t * waiting) - sum(t) * sum(waiting) / 10 AS tw,
-        sum(waiting * waiting) - sum(waiting) * sum(waiting) / 10 AS ww,
-        sum(t * blocks) - sum(t) * sum(blocks) / 10 AS tb,
-        sum(blocks * blocks) - sum(blocks) * sum(blocks) / 10 AS bb
-      FROM batch GROUP BY run_id HAVING count(*) = 10)),
-  figure AS (
-    SELECT run_id, requests, arrival_s / 3 AS warmup_s, arrival_s * 2 / 3 AS window_s, e2e_s,
-      requests / nullif(arrival_s, 0) * ttft_s AS arrive_in_ttft,
-      last_ns < first_end_ns AS together, coalesce(served, 0) AS served,
-      waiting, running, waiting_trend, waiting_trend - waiting_half AS waiting_lo,
-      waiting_trend + waiting_half AS waiting_hi,
-      waiting + waiting_trend * (arrival_s * 2 / 3 - t_mean) AS waiting_end,
-      blocks, blocks_trend, blocks_trend - blocks_half AS blocks_lo,
-      blocks_trend + blocks_half AS blocks_hi
-    FROM load LEFT JOIN line USING(run_id)
-      LEFT JOIN (SELECT run_id, end_ns AS first_end_ns FROM step WHERE iter_no = 0) USING(run_id)
-      LEFT JOIN (SELECT run_id, count(*) AS served FROM request_outcome JOIN load USING(run_id)
-        WHERE outcome = 'ok' AND finish_ns > from_ns AND finish_ns <= last_ns
+  WITH figure AS (
+    SELECT r.run_id, me.name AS method, replays, unsteady, running, waiting, blocks,
+      CASE WHEN requests > 1 AND last_ns < first_end_ns THEN 'closed batch'
+        WHEN coalesce(replays, 0) < 20 THEN 'no replays'
+        WHEN unsteady >= 0.95 * replays THEN 'backlogged'
+        WHEN 3 * unsteady <= 2 * replays THEN 'steady' ELSE 'not known' END AS why, p.reason,
+      printf('in %d of %d replays of four times as many requests, the last quarter waits longer'
+        || ' than the second', unsteady, replays) AS found
+    FROM (SELECT run_id, count(*) AS requests, max(arrival_ns) AS last_ns
+        FROM request_outcome GROUP BY run_id) o
+      JOIN run r USING(run_id) LEFT JOIN method me USING(method_id)
+      LEFT JOIN (SELECT run_id, steady_replays AS replays, unsteady, reason FROM resampling) p
+        USING(run_id)
+      LEFT JOIN (SELECT run_id, max(iif(iter_no = 0, end_ns, NULL)) AS first_end_ns,
+          sum(running * ns) / sum(ns) AS running, sum(waiting * ns) / sum(ns) AS waiting,
+          sum(blocks_used * ns) / sum(ns) AS blocks
+        FROM (SELECT *, max(end_ns - start_ns, 1) * 1.0 AS ns FROM iteration)
         GROUP BY run_id) USING(run_id))
-  SELECT run_id, me.name AS method,
-    CASE WHEN why IN ('few', 'no trend', 'short', 'growing') THEN 'too short'
-      WHEN why = 'not stored' THEN 'not known' ELSE why END AS verdict,
+  SELECT run_id, method, iif(why = 'no replays', 'not known', why) AS verdict,
     CASE why
       WHEN 'closed batch' THEN 'all requests arrive before the first iteration ends: latencies are'
         || ' of one batch'
-      WHEN 'backlogged' THEN printf('%.3g more requests wait each second (%.3g to %.3g): latencies'
-        || ' are of the backlog', waiting_trend, waiting_lo, waiting_hi)
-      WHEN 'few' THEN printf('%d requests were served between warm-up and last arrival, want 30',
-        served)
-      WHEN 'not stored' THEN 'no iterations are stored'
-      WHEN 'no trend' THEN 'fewer than 10 iterations began between warm-up and last arrival'
-      WHEN 'short' THEN printf('requests take %.3g s, the warm-up is %.3g s', e2e_s, warmup_s)
-      WHEN 'growing' THEN printf('%.3g more KV blocks are in use each second (%.3g to %.3g), of'
-        || ' %.0f', blocks_trend, blocks_lo, blocks_hi, blocks)
-      ELSE printf('waiting requests change by %.3g a second (%.3g to %.3g)', waiting_trend,
-        waiting_lo, waiting_hi) END AS reason,
-    warmup_s, window_s, served, running, waiting, waiting_end, arrive_in_ttft, waiting_trend,
-    waiting_lo, waiting_hi, blocks, blocks_trend, blocks_lo, blocks_hi
-  FROM (SELECT *, CASE
-      WHEN requests > 1 AND together THEN 'closed batch'
-      WHEN waiting_lo > 0 AND waiting_trend * window_s > 1
-        AND (waiting_trend * window_s > running OR waiting_end > arrive_in_ttft) THEN 'backlogged'
-      WHEN EXISTS (SELECT 1 FROM run_param p WHERE p.run_id = figure.run_id
-        AND key = 'keep-tables' AND value = 'requests') THEN 'not stored'
-      WHEN served < 30 THEN 'few'
-      WHEN waiting_trend IS NULL THEN 'no trend'
-      WHEN warmup_s < e2e_s THEN 'short'
-      WHEN blocks_lo > 0 AND blocks_trend * window_s > blocks / 2 THEN 'growing'
-      ELSE 'steady' END AS why FROM figure)
-    JOIN run USING(run_id) LEFT JOIN method me USING(method_id);
+      WHEN 'no replays' THEN coalesce(reason, iif(replays IS NULL, 'the run has no replicates',
+        'too few longer replays were made: a closed loop has none, others take time'))
+      WHEN 'backlogged' THEN found || ': latencies are of the backlog'
+      WHEN 'not known' THEN found || '; it is known from 95 % on, or up to two thirds of them'
+      ELSE found END AS reason,
+    replays, unsteady, running, waiting, blocks
+  FROM figure;
 
 -- Passes of an engine: runs of one engine with the same options over the same requests.
 CREATE TEMP VIEW v_pass AS

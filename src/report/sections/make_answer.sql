@@ -140,7 +140,7 @@ WITH
     UNION ALL
     SELECT 5, 'The load: ' || group_concat(CASE verdict WHEN 'steady' THEN 'sustained'
         WHEN 'backlogged' THEN 'not sustained' WHEN 'closed batch' THEN 'one batch, no load'
-        ELSE verdict || ' to tell' END
+        ELSE 'not known whether it is sustained' END
       || iif(n = all_n, '', ' ' || which), '; ') || '.'
     FROM (SELECT * FROM load ORDER BY place)
     HAVING count(*) > 0)

@@ -147,7 +147,7 @@ WITH
     UNION ALL
     SELECT run_id, 52, 'load', 'time', 'no steady service',
       verdict || ': ' || iif((SELECT count(DISTINCT reason) > 4 FROM steady b
-        WHERE b.verdict = a.verdict), 'the table of steady runs has the trends',
+        WHERE b.verdict = a.verdict), 'the table of loads has their replays',
         replace(reason, ': latencies are of one batch', ''))
     FROM steady a WHERE verdict <> 'steady')
 SELECT run_id, kind, char(96 + dense_rank() OVER (ORDER BY f.place)) AS mark, figures, brief, text
