@@ -305,6 +305,30 @@ static void work(void *self, int i)
 	t->state = TASK_FAILED;
 }
 
+/* All but the first. */
+static void work_on(void *self, int i)
+{
+	work(self, i + 1);
+}
+
+/* The replay of the run itself says how long the others take.  Where the least of them take too
+ * long, *why says so, and they are left out. */
+static enum ar_status run_tasks(struct maker *m, char *why, size_t n, struct ar_err *err)
+{
+	const int64_t began = workers_now_ns();
+	enum ar_status st = workers_run(1, work, m, m->give_up_ns, "a replicate", err);
+	const double took = (double)(workers_now_ns() - began) * FIRST / workers_count();
+
+	if (st)
+		return st;
+	if (took > (double)m->r->session.o.intervals_ns) {
+		snprintf(why, n, "%d replicates would take %.2g s, longer than --intervals-time",
+			 FIRST, took / 1e9);
+		return AR_OK;
+	}
+	return workers_run(TASKS - 1, work_on, m, m->give_up_ns, "replicates for intervals", err);
+}
+
 /* ---- what they say ---- */
 
 /* The largest relative error of a percentile, where the run itself is replayed with its costs. */
@@ -474,11 +498,12 @@ static enum ar_status make(struct maker *m, const struct replay_result *res, str
 		return AR_OK;
 	st = open_own(m, c, err);
 	if (!st)
-		st = workers_run(TASKS, work, m, m->give_up_ns, "replicates for intervals", err);
+		st = run_tasks(m, why, n, err);
 	if (st)
 		return st;
 	sum_up(m, res, row);
-	judge(m, row, why, n);
+	if (!*why)
+		judge(m, row, why, n);
 	return AR_OK;
 }
 

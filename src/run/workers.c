@@ -47,6 +47,13 @@ int64_t workers_now_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+int workers_count(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : n > MOST_WORKERS ? MOST_WORKERS : (int)n;
+}
+
 static void work(const struct tasks *x)
 {
 	int i;
@@ -95,11 +102,10 @@ static void wait_for(pid_t *child, int n, const struct tasks *x)
 
 static enum ar_status run_tasks(const struct tasks *x, struct ar_err *err)
 {
-	long want = sysconf(_SC_NPROCESSORS_ONLN);
+	const int most = workers_count(), want = x->n < most ? x->n : most;
 	pid_t child[MOST_WORKERS];
 	int n = 0;
 
-	want = want < 1 ? 1 : want > MOST_WORKERS ? MOST_WORKERS : want;
 	if (fflush(NULL))
 		return ar_fail(err, AR_IO, "cannot write: %s", strerror(errno));
 	while (n < want && (child[n] = fork()) > 0)

@@ -14,6 +14,7 @@ void *workers_share(size_t bytes);
 void workers_unshare(void *p, size_t bytes); /* NULL is fine */
 
 int64_t workers_now_ns(void); /* of the monotonic clock */
+int workers_count(void);      /* how many work at a time */
 
 /* Call task(self, i) for i from 0 to n - 1, in this order, until the clock passes give_up_ns.
  * title: of the progress line.  AR_INTERRUPTED, AR_IO: no process can be started. */
