@@ -282,7 +282,11 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 
 	if (threadIdx.x == GROUPS * 128) {
 		tma_prefetch_map(&maps.row);
-		tma_prefetch_map(blockIdx.z < j.b.shape.kv_heads ? &maps.key : &maps.mean);
+		/* ptxas of CUDA 12.4 loses the base of a parameter's address that it selects */
+		if (blockIdx.z < j.b.shape.kv_heads)
+			tma_prefetch_map(&maps.key);
+		else
+			tma_prefetch_map(&maps.mean);
 	}
 	if (!proxy_find(j, rows, blockIdx.z, blockIdx.x, w.s, w.first))
 		return;
