@@ -85,7 +85,7 @@ WITH
       || times(r.ttft_x) || ', but ' || cost.text, '; ') || '.'
     FROM ranked r JOIN ranked b ON b.no = 1 JOIN cost ON cost.run_id = r.run_id
     WHERE r.baselines = 1 AND NOT r.is_cpu AND r.wins AND r.ttft_x > b.ttft_x
-    HAVING count(*) > 0
+    GROUP BY NULL
 
     UNION ALL
     SELECT 3, 'TPOT p50: ' || label || ' is ' || faster(tpot_x, tpot_x_lo, tpot_x_hi) || '.'
@@ -118,7 +118,7 @@ WITH
         instr('ttft tpot', metric))
       GROUP BY run, engine_run)
     WHERE NOT EXISTS (SELECT 1 FROM ranked)
-    HAVING count(*) > 0
+    GROUP BY NULL
 
     UNION ALL
     SELECT 0, 'No comparison: no run has a dense run with the same options.'
@@ -135,7 +135,7 @@ WITH
       GROUP BY method)
     WHERE (SELECT count(DISTINCT value) FROM run_param JOIN run_label USING(run_id)
       WHERE key = 'rate') > 1
-    HAVING count(*) > 0
+    GROUP BY NULL
 
     UNION ALL
     SELECT 5, 'The load: ' || group_concat(CASE verdict WHEN 'steady' THEN 'sustained'
@@ -143,5 +143,5 @@ WITH
         ELSE 'not known whether it is sustained' END
       || iif(n = all_n, '', ' ' || which), '; ') || '.'
     FROM (SELECT * FROM load ORDER BY place)
-    HAVING count(*) > 0)
+    GROUP BY NULL)
 SELECT place, text FROM sentence WHERE text IS NOT NULL ORDER BY place

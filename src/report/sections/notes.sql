@@ -25,7 +25,7 @@ UNION ALL
 SELECT runs(run_id) || ': defaults of the engine are left out'
 FROM run
 WHERE (:run IS NULL OR run_id = :run) AND engine_defaults LIKE 'none; %'
-HAVING count(*) > 0
+GROUP BY NULL
 
 UNION ALL
 SELECT note
@@ -48,7 +48,7 @@ SELECT runs(run_id) || ': with weights, accuracy is the error of single layers o
 FROM run_param r
 WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL
   AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = r.run_id)
-HAVING count(*) > 0
+GROUP BY NULL
 
 UNION ALL
 SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks are empty: their'
@@ -71,7 +71,7 @@ SELECT printf('tasks: prompts are prefilled with the method in chunks of at most
   group_concat(DISTINCT value))
 FROM eval_prompt JOIN run_param USING(run_id)
 WHERE key = 'max-num-batched-tokens' AND (:run IS NULL OR run_id = :run)
-HAVING count(*) > 0
+GROUP BY NULL
 
 -- Droppers.
 UNION ALL
@@ -81,14 +81,14 @@ FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum
 WHERE (:run IS NULL OR run_id = :run)
   AND run_id NOT IN (SELECT run_id FROM run_param
     WHERE key = 'weights' AND value IS NOT NULL)
-HAVING count(*) > 0
+GROUP BY NULL
 
 UNION ALL
 SELECT runs(run_id) || ': densities and selections are shares of what the dropper left'
 FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows)) d
 WHERE (:run IS NULL OR run_id = :run)
   AND EXISTS (SELECT 1 FROM selection_stat s WHERE s.run_id = d.run_id)
-HAVING count(*) > 0
+GROUP BY NULL
 
 UNION ALL
 SELECT printf('%s: %d prompts ran in several chunks: a dropper judges each by its own last queries,'
@@ -105,7 +105,7 @@ UNION ALL
 SELECT runs(run_id) || ': the dropper kept every row'
 FROM (SELECT run_id FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) = sum(n_rows))
 WHERE :run IS NULL OR run_id = :run
-HAVING count(*) > 0
+GROUP BY NULL
 
 -- What energy covers beside the run, or does not.
 UNION ALL
@@ -118,7 +118,7 @@ SELECT runs(run_id) || ': energy covers accuracy samples as well; --accuracy 0 l
 FROM v_energy e
 WHERE (:run IS NULL OR run_id = :run)
   AND EXISTS (SELECT 1 FROM accuracy_sample a WHERE a.run_id = e.run_id)
-HAVING count(*) > 0
+GROUP BY NULL
 
 UNION ALL
 SELECT printf('run %d: %d kernel records were lost; its time by phase is incomplete', run_id,
