@@ -69,6 +69,7 @@ fails_at() {
 	"$srcdir/build-aux/run-doc" "$tmp/bad.md" "$tmp/2" 2>"$tmp/said" && return 1
 	cat "$tmp/said"
 	grep -q '^== did not end: *ls none$' "$tmp/said" &&
+		grep -q 'none.*No such file' "$tmp/said" &&
 		grep -q "of '$tmp/bad.md' failed with status 2" "$tmp/said"
 }
 ok 'a command that fails is named' fails_at
