@@ -157,7 +157,7 @@ check_PROGRAMS += \
   tests/t-tune \
   tests/t-tune-prompts
 dist_check_SCRIPTS += \
-  tests/t-engine-args.sh tests/t-engine-defaults.sh \
+  tests/t-assumptions.sh tests/t-engine-args.sh tests/t-engine-defaults.sh \
   tests/t-cmd-bench.sh tests/t-cmd-bench-mixer.sh tests/t-cmd-bench-method.sh \
     tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \

@@ -247,6 +247,7 @@ static void test_reading(const char *path, int version)
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
 #define DROP_16 \
 	DROP_VIEWS \
+	"ALTER TABLE run DROP COLUMN rates; ALTER TABLE run DROP COLUMN host;" \
 	"DROP TABLE resampling; DROP TABLE replicate; DROP TABLE replicate_latency;" \
 	"DELETE FROM schema_log WHERE version > 15; PRAGMA user_version = 15;"
 #define DROP_15 \

@@ -80,12 +80,12 @@ struct store_run {
 	int layers_run;		       /* executed; below n_layers when sampled */
 	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
 	struct store_memory memory;
-	int64_t pid;		     /* of the command; 0: this process */
-	int64_t command_utc_ns;	     /* 0: not known; method_no has no meaning then */
-	int64_t method_no;	     /* place of the method in the command's list, from 0 */
-	const char *run_key;	     /* of run_key(); NULL: none */
-	const char *engine_defaults; /* as the column; NULL: none */
-	int64_t repeat_no;	     /* which of the method's repeats, from 0 */
+	int64_t pid;		/* of the command; 0: this process */
+	int64_t command_utc_ns; /* 0: not known; method_no has no meaning then */
+	int64_t method_no;	/* place of the method in the command's list, from 0 */
+	const char *run_key;	/* of run_key(); NULL: none */
+	const char *engine_defaults, *rates, *host; /* as the columns; NULL: none */
+	int64_t repeat_no;			    /* which of the method's repeats, from 0 */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */

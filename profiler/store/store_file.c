@@ -38,10 +38,12 @@ const char store_baseline_sql[] =
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
 	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
-/* The columns of run that version 14 added, for views of older files. */
+/* The columns of run that version 16 added, and those from version 14 on, for views of older
+ * files. */
+#define RUN_16 "NULL AS rates, NULL AS host"
 #define RUN_14 \
 	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
-	"NULL AS gpu_bytes, NULL AS gpu_share, NULL AS engine_defaults"
+	"NULL AS gpu_bytes, NULL AS gpu_share, NULL AS engine_defaults, " RUN_16
 
 /* The column of iteration that version 15 added. */
 #define ITERATION_15 "NULL AS longest_decode"
@@ -200,6 +202,7 @@ static const struct migration {
 	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS " /* an older version's has this column */
 	  "SELECT rowid AS rowid, *, " ITERATION_15 " FROM main.iteration" },
 	{ 15,
+	  "ALTER TABLE run ADD COLUMN rates TEXT; ALTER TABLE run ADD COLUMN host TEXT;"
 	  "CREATE TABLE resampling(run_id INTEGER NOT NULL, replicates INTEGER NOT NULL, "
 	  "unit TEXT NOT NULL, units INTEGER NOT NULL, block INTEGER NOT NULL, "
 	  "draw_key INTEGER NOT NULL, cost_error REAL, extrapolated REAL, cached REAL, "
@@ -216,6 +219,7 @@ static const struct migration {
 	  "p90 REAL NOT NULL, p99 REAL NOT NULL, "
 	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
 	  "PRIMARY KEY(run_id, metric, replicate_no)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW IF NOT EXISTS run AS SELECT *, " RUN_16 " FROM main.run;"
 	  "CREATE TEMP VIEW resampling AS SELECT NULL AS run_id, NULL AS replicates, "
 	  "NULL AS unit, NULL AS units, NULL AS block, NULL AS draw_key, NULL AS cost_error, "
 	  "NULL AS extrapolated, NULL AS cached, NULL AS run_cached, NULL AS steady_replays, "

@@ -433,6 +433,8 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.gpu_bytes = mem->gpu_bytes ? mem->gpu_bytes : -1,
 		.gpu_share = mem->gpu_share > 0 ? mem->gpu_share : NAN,
 		.engine_defaults = r->engine_defaults,
+		.rates = r->rates,
+		.host = r->host,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 

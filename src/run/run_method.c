@@ -276,6 +276,8 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		return st;
 	row.run_key = r->out.key;
 	row.engine_defaults = s->defaults;
+	row.rates = *in->rates ? in->rates : NULL;
+	row.host = *in->host.about ? in->host.about : NULL;
 	if (kernels) {
 		row.model_name = in->model.name;
 		row.model_json = in->model.json;

@@ -26,7 +26,7 @@ WITH
 
     UNION ALL
     SELECT run_id, 13, 'modelled', 'time', 'a modelled ' || value,
-      'times are modelled, not measured: the roofline of ' || value
+      'times are modelled, not measured: the roofline of ' || value || coalesce(', rates ' || rates, '')
     FROM run JOIN param USING(run_id) WHERE clock = 'modelled' AND key = 'gpu'
 
     UNION ALL
@@ -41,7 +41,7 @@ WITH
 
     UNION ALL
     SELECT run_id, 20, 'host', 'time', 'the host of a preset', 'host times are those of a preset, of'
-      || ' another machine (--host ' || value || ')'
+      || ' another machine (--host ' || value || ')' || coalesce(': ' || host, '')
     FROM run JOIN param USING(run_id)
     WHERE key = 'host' AND value <> 'none' AND clock IN ('cupti', 'events', 'modelled', 'cost')
       AND EXISTS (SELECT 1 FROM iteration_sum s WHERE s.run_id = run.run_id AND host_ns > 0)

@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a verdict rests on: each assumption is in the table of the report, and marks figures of the page.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+if ! command -v sqlite3 >/dev/null; then
+	echo '1..0 # SKIP no sqlite3'
+	exit 0
+fi
+"$(dirname "$ATTNREPLAY")/tests/make-db" sample.db || { echo 'Bail out! no sample database'; exit 1; }
+set_param() { echo "INSERT OR REPLACE INTO run_param VALUES(2, '$1', $2);"; }
+
+tested=
+# rests KIND BRIEF TEXT SQL: after SQL, the report says TEXT, in a row of KIND, with the mark that BRIEF has
+# on the page.
+rests() {
+	kind=$1 brief=$2 text=$3
+	tested="$tested $kind"
+	cp sample.db a.db
+	if ! sqlite3 a.db "$4" || ! "$ATTNREPLAY" report a.db >text || ! "$ATTNREPLAY" report --html page.html a.db; then
+		ok "$kind: the report is made" false
+		return
+	fi
+	mark=$(sed -n "s/^\([a-z]\)  *$kind .*$text.*/\1/p" text)
+	ok "$kind: the table has '$text'" [ -n "$mark" ]
+	ok '... with a mark and few words on the page' grep -q "\"><sup>$mark</sup>.*$brief.*</li>" page.html
+	ok '... that figures have' sh -c "sed 's/<ul class=.rests.*//' page.html | grep '<t[rh]' | grep -q '<sup>[a-z]*$mark'"
+}
+
+rests cpu 'the clock of a CPU' 'mechanics, not the speed of a GPU' "UPDATE run SET clock = 'cpu'"
+ok '... and the answer tells of mechanics' grep -q '^Mechanics only, by the clock of a CPU: ' text
+ok '... in each sentence' grep -q 'mechanics by the clock of a CPU, TTFT p50 2.00x' page.html
+ok '... and calls no figure good or bad' sh -c '! grep -Eq "class=\"(good|bad)\"" page.html'
+rests formula 'times by a formula' 'times of --cost-fixed' "UPDATE run SET clock = 'cost'"
+rests costs 'times of an earlier run' 'have the costs of x.db' "$(set_param costs "'x.db'")"
+rests modelled 'a modelled h100' "the roofline of h100, rates of vllm's kernels, off by 4.6 %" "$(set_param gpu "'h100'")
+	UPDATE run SET clock = 'modelled', rates = 'of vllm''s kernels, off by 4.6 %'"
+ok '... which the answer says' grep -q '^Faster, at a cost (a modelled h100): ' text
+rests layers '4 of 32 layers' '4 of 32 layers were executed' ''
+rests attention 'attention alone' '--attention-only' "$(set_param attention-only 1)"
+rests host 'the host of a preset' 'another machine (--host auto): vLLM served' "$(set_param host "'auto'")
+	UPDATE iteration SET host_ns = 1000; UPDATE run SET host = 'vLLM served'"
+rests host 'no time of the host' 'the host is taken to need no time' 'UPDATE iteration SET host_ns = 0'
+rests collectives 'no collectives of the other 3 ranks' 'without collectives' 'UPDATE model SET tp = 4'
+rests quantization 'quantization ignored' '--quantization none' "$(set_param quantization "'none'")
+	UPDATE model SET config = '{\"quantization_config\":{}}'"
+rests density 'densities given, not measured' 'given with --density, not measured' \
+	"$(set_param density "'[\"compact-fp=0.3\"]'") DELETE FROM selection_stat"
+ok '... which the answer says' grep -q '^Faster, at a cost (densities given, not measured): ' text
+ok '... and the cell' grep -q '30.*%</b>.*<small>given</small>' page.html
+rests whole 'nothing left out' 'selector and union kept every block' \
+	'UPDATE selection_stat SET exec_sel = exec_total WHERE run_id = 2'
+rests accuracy 'accuracy not measured' 'accuracy was not measured' \
+	'DELETE FROM accuracy_sample; DELETE FROM eval_prompt'
+ok '... and the cell' grep -q '>not measured</b>' page.html
+for origin in 'other: was captured from m, not from' 'random: are random values' 'unknown: does not say'; do
+	case $origin in random*) words='random activations' ;; *) words='activations of another model' ;; esac
+	rests capture "$words" "c.arc ${origin#*: }" "INSERT INTO capture VALUES(9, 'c.arc', '', 'm', 1, 1, 1, 1, 1);
+		INSERT INTO run_capture VALUES(2, 7, 9, '${origin%%:*}')"
+done
+rests tiled 'a tiled capture' 'longer than the capture replay it tiled' ''
+rests rank 'the weights of one rank' 'rank 0 of 4 ran alone with its slices' \
+	"$(set_param weights "'w'") UPDATE model SET tp = 4"
+rests dropped '40 % of the prompt rows dropped' 'left out 40.0 % of the prompt rows' \
+	'INSERT INTO iteration_drop VALUES(2, 0, 3, 100, 60)'
+ok '... in the summary of the run, too' grep -q 'compact-fp, against dense.*; 40 % of the prompt rows dropped' page.html
+rests status failed 'failed; the figures cover' ''
+rests requests '2 requests not served' '1 requests were rejected, 1 did not finish' ''
+rests load 'no steady service' 'closed batch: all requests arrive' ''
+
+list=$srcdir/src/report/sections/make_assumption.sql
+if [ -e "$list" ]; then
+	is 'each kind of assumption is tested' "$(sed -n "s/^    SELECT .*run_id, [0-9]* *[AS place]*, '\([a-z]*\)'.*/\1/p" "$list" |
+		sort -u | tr '\n' ' ')" "$(echo $tested | tr ' ' '\n' | sort -u | tr '\n' ' ')"
+else
+	skip 'each kind of assumption is tested' 'no sources here'
+fi
+finish
