@@ -41,3 +41,10 @@ AC_DEFUN([AR_ENABLE_SANITIZERS], [
     [SAN_CFLAGS="-fsanitize=$enable_sanitizers -fno-sanitize-recover=all -fno-omit-frame-pointer"])
   AC_SUBST([SAN_CFLAGS])
 ])
+
+# AR_LIBRARY(PREFIX, MODULE, PACKAGE): set PREFIX_CFLAGS and PREFIX_LIBS from pkg-config, or add to
+# ar_missing, and to ar_packages the package of Debian and Ubuntu.
+AC_DEFUN([AR_LIBRARY], [
+  PKG_CHECK_MODULES([$1], [$2], [],
+    [ar_missing="${ar_missing:+$ar_missing,} $2" ar_packages="$ar_packages $3"])
+])

@@ -103,6 +103,8 @@ AC_DEFUN([AR_FIND_CUDA], [
     AC_MSG_CHECKING([the nvcc version])
     cuda_version=`"$NVCC" --version | $SED -n 's/.*release \(@<:@0-9.@:>@*\).*/\1/p'`
     AC_MSG_RESULT([$cuda_version])
+    AS_VERSION_COMPARE([$cuda_version], [12.4],
+      [AC_MSG_ERROR([$NVCC is of CUDA $cuda_version, and 12.4 is needed; use --without-cuda to do without])])
     cuda_major=`AS_ECHO(["$cuda_version"]) | $SED 's/\..*//'`
 
     AC_MSG_CHECKING([whether nvcc compiles for $with_cuda_arch])
