@@ -70,7 +70,7 @@ libattnreplay_a_SOURCES += \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/all.c src/run/child.c src/run/densities.c src/run/engine_args.c \
-    src/run/engine_args.h src/run/run_comm.c \
+    src/run/engine_args.h src/run/run_comm.c src/run/run_draws.c \
     src/run/engine_defaults.c src/run/engine_defaults.h \
     src/run/run_energy.c src/run/facts.c src/run/figures.c \
     src/run/run_groups.c src/run/run_json.c src/run/key.c src/run/key.h src/run/key_inputs.c \

@@ -100,6 +100,19 @@ cost spread.db --host spread.json --repeats 3 >out
 is 'repeats draw other times of the host' "$(ends spread.db | sort -u | wc -l)" 3
 cost again.db --host spread.json >out
 is '... the first of them the same again' "$(ends again.db)" "$(ends spread.db | head -1)"
+sed 1,/^ms/d out >spread.out
+ok '... with about three digits' grep -Eqx 'TTFT( +[0-9.]+){5}' spread.out
+is '... and no fourth' "$(grep -c '[1-9][0-9]*\.[0-9][0-9][0-9]' spread.out)" 0
+ok 'a few requests have no range, as the run says' grep -q '^the host is one draw .*; the report says' out
+ok '... which needs a database' eval 'run --backend cost --trace trace.csv --host spread.json |
+	grep -q "^the host is one draw of its spread (--host-seed 1); with --db there is a range over"'
+"$ATTNREPLAY" -q trace synth --count 100 --rate 4 --arrivals poisson --lengths sample -o long.csv \
+	"$srcdir/traces/samples/azure-2023-code-200.csv"
+run --backend cost --trace long.csv --host spread.json --db long.db >long.out
+is 'a trace of some length has a range of each latency' \
+	"$(sed -n '/^... 95 % range/,$p' long.out | grep -cE '^[A-Za-z0-9]+( +[0-9.]+-[0-9.]+){3}$')" 5
+ok '... which the report does without a word' eval '! "$ATTNREPLAY" report long.db | grep -q "one draw"'
+ok '... unlike that of one draw' eval '"$ATTNREPLAY" report spread.db | grep -q "they are one draw of it"'
 cost other.db --host spread.json --host-seed 2 >out
 ok '... and others with another seed' [ "$(ends other.db)" != "$(ends again.db)" ]
 cost none.db --host spread.json --host-seed 0 >out

@@ -252,6 +252,12 @@ char *run_setup(const struct opt_group *g);
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err);
+/* run_draws.c.  is_drawn: whether the host's times were drawn from a spread.  latency_decimals:
+ * those to print of a latency; a drawn one has about three digits.  print_draws: the ranges over
+ * draws, or why there are none; the run is stored.  AR_DB. */
+bool run_is_drawn(const struct run *r);
+int run_latency_decimals(const struct run *r, double ms);
+enum ar_status run_print_draws(const struct run *r, struct ar_err *err);
 const char *run_clock_name(const struct run_session *s);
 /* The name of run i in output: its method, else its backend. */
 const char *run_label(const struct run *r, size_t i);

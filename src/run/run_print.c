@@ -419,10 +419,20 @@ static void print_energy(const struct energy_use *e)
 		       j, s, j - idle_w * s, idle_w);
 }
 
+static void print_latency(const struct run *r, const struct series *s)
+{
+	const double ms[] = { series_mean(s) / 1e6, series_percentile(s, 50) / 1e6,
+			      series_percentile(s, 90) / 1e6, series_percentile(s, 99) / 1e6 };
+
+	for (size_t i = 0; i < sizeof ms / sizeof *ms; i++)
+		printf("%14.*f", run_latency_decimals(r, ms[i]), ms[i]);
+}
+
 enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
 				const struct replay_result *res, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
+	enum ar_status st;
 
 	put_after("\n", label);
 	if (r->session.o.repeats > 1)
@@ -450,11 +460,10 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 
 		printf("%-8s%10" PRIu64, latency_names[m], s->n);
 		if (s->n)
-			printf("%14.3f%14.3f%14.3f%14.3f", series_mean(s) / 1e6,
-			       series_percentile(s, 50) / 1e6, series_percentile(s, 90) / 1e6,
-			       series_percentile(s, 99) / 1e6);
+			print_latency(r, s);
 		putchar('\n');
 	}
+	st = run_print_draws(r, err);
 	if (res->n_heads)
 		printf("against dense%s, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
 		       "cosine min %.6f, recall mean %.4f\n",
@@ -469,5 +478,5 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		put_after(" in ", r->session.o.db);
 		putchar('\n');
 	}
-	return end_print(err);
+	return st ? st : end_print(err);
 }

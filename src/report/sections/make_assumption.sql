@@ -42,6 +42,9 @@ WITH
     UNION ALL
     SELECT run_id, 20, 'host', 'time', 'the host of a preset', 'host times are those of a preset, of'
       || ' another machine (--host ' || value || ')' || coalesce(': ' || host, '')
+      || iif(EXISTS (SELECT 1 FROM replicate p WHERE p.run_id = run.run_id) OR EXISTS (
+        SELECT 1 FROM param p WHERE p.run_id = run.run_id AND key = 'host-seed' AND p.value = 0), '',
+        '; where it has a spread they are one draw of it, and no interval holds that')
     FROM run JOIN param USING(run_id)
     WHERE key = 'host' AND value <> 'none' AND clock IN ('cupti', 'events', 'modelled', 'cost')
       AND EXISTS (SELECT 1 FROM iteration_sum s WHERE s.run_id = run.run_id AND host_ns > 0)
