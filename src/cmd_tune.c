@@ -58,11 +58,37 @@ struct tune {
 
 /* ---- output ---- */
 
-static void print_captures(const struct args *a)
+/* Contexts before the chunks of a sample. */
+struct contexts {
+	int64_t least, most;
+};
+
+static struct contexts contexts_of(const struct tune_captures *c)
 {
+	struct contexts out = { INT64_MAX, 0 };
+
+	for (size_t i = 0; i < c->in->n; i++) {
+		size_t n;
+		struct plan_chunk *chunk = plan_chunks(c->in, &c->how, i, &n);
+
+		for (size_t k = 0; chunk && k < n; k++) {
+			out.least = chunk[k].from < out.least ? chunk[k].from : out.least;
+			out.most = chunk[k].from > out.most ? chunk[k].from : out.most;
+		}
+		free(chunk);
+	}
+	return out;
+}
+
+static void print_captures(const struct args *a, const struct tune_captures *c)
+{
+	const struct contexts x = contexts_of(c);
+
 	printf("sample    %" PRId64 " chunk%s of %" PRId64
-	       " tokens in each layer of each capture\ncapture  ",
-	       a->sample.n_chunk, a->sample.n_chunk > 1 ? "s" : "", a->sample.chunk);
+	       " tokens in each layer of each capture\nholds     after contexts of %" PRId64
+	       " to %" PRId64 " tokens\ncapture  ",
+	       a->sample.n_chunk, a->sample.n_chunk > 1 ? "s" : "", a->sample.chunk, x.least,
+	       x.most);
 	for (size_t i = 0; i < a->captures.n; i++) {
 		putchar(' ');
 		text_put(a->captures.v[i], stdout);
@@ -70,8 +96,9 @@ static void print_captures(const struct args *a)
 	putchar('\n');
 }
 
-static bool add_captures(cJSON *o, const struct args *a)
+static bool add_captures(cJSON *o, const struct args *a, const struct tune_captures *c)
 {
+	const struct contexts x = contexts_of(c);
 	cJSON *list = cJSON_AddArrayToObject(o, "captures");
 	bool done = list;
 
@@ -79,11 +106,14 @@ static bool add_captures(cJSON *o, const struct args *a)
 		done = json_add(list, NULL, cJSON_CreateString(a->captures.v[i]));
 	return done && json_add_real(o, "tokens", (double)a->tokens) &&
 	       json_add_real(o, "chunk", (double)a->sample.chunk) &&
-	       json_add_real(o, "chunks", (double)a->sample.n_chunk);
+	       json_add_real(o, "chunks", (double)a->sample.n_chunk) &&
+	       json_add_real(o, "least_context", (double)x.least) &&
+	       json_add_real(o, "most_context", (double)x.most);
 }
 
-/* p NULL: the sample is of captures. */
-static cJSON *result_json(const struct tune *x, const struct tune_prompts *p, const struct tuned *t)
+/* p NULL: the sample is c, of captures. */
+static cJSON *result_json(const struct tune *x, const struct tune_prompts *p,
+			  const struct tune_captures *c, const struct tuned *t)
 {
 	const struct tune_goal *g = &x->goal;
 	cJSON *o = cJSON_CreateObject();
@@ -91,7 +121,7 @@ static cJSON *result_json(const struct tune *x, const struct tune_prompts *p, co
 	if (o && json_add(o, "schema", cJSON_CreateString("attnreplay-tune-1")) &&
 	    json_add(o, "target", cJSON_CreateString(g->target->name)) &&
 	    json_add_real(o, "want", g->want) && json_add_real(o, "tolerance", g->near) &&
-	    (p ? tune_prompts_json(p, o) : add_captures(o, &x->a)) &&
+	    (p ? tune_prompts_json(p, o) : add_captures(o, &x->a, c)) &&
 	    json_add(o, "methods", tune_json(t, x->n)))
 		return o;
 	cJSON_Delete(o);
@@ -99,7 +129,8 @@ static cJSON *result_json(const struct tune *x, const struct tune_prompts *p, co
 }
 
 static enum ar_status put_tuned(const struct tune *x, const struct tune_prompts *p,
-				const struct tuned *t, struct ar_err *err)
+				const struct tune_captures *c, const struct tuned *t,
+				struct ar_err *err)
 {
 	const struct tune_goal *g = &x->goal;
 
@@ -109,24 +140,26 @@ static enum ar_status put_tuned(const struct tune *x, const struct tune_prompts 
 		if (p)
 			tune_prompts_print(p, g, stdout);
 		else
-			print_captures(&x->a);
+			print_captures(&x->a, c);
 		putchar('\n');
 		tune_print(g, t, x->n, stdout);
 	}
-	return x->a.json ? json_file_write(x->a.json, result_json(x, p, t), err) : AR_OK;
+	return x->a.json ? json_file_write(x->a.json, result_json(x, p, c, t), err) : AR_OK;
 }
 
 /* ---- the two samples ---- */
 
-static enum ar_status search_setting(const struct tune *x, void *sample,
-				     const struct tune_prompts *p, struct ar_err *err)
+/* One of p and c is NULL. */
+static enum ar_status search_setting(const struct tune *x, struct tune_prompts *p,
+				     struct tune_captures *c, struct ar_err *err)
 {
+	void *sample = p ? (void *)p : c;
 	struct tuned *t = calloc(x->n, sizeof *t);
 	enum ar_status st = t ? tune_methods(&x->goal, sample, x->method, x->n, t, err) :
 				ar_nomem(err);
 
 	if (!st)
-		st = put_tuned(x, p, t, err);
+		st = put_tuned(x, p, c, t, err);
 	tuned_release(t, x->n);
 	free(t);
 	return st;
@@ -139,7 +172,7 @@ static enum ar_status on_captures(const struct tune *x, struct ar_err *err)
 	enum ar_status st = calib_open(&in, &x->a.captures, err);
 
 	if (!st)
-		st = search_setting(x, &c, NULL, err);
+		st = search_setting(x, NULL, &c, err);
 	tune_captures_release(&c);
 	calib_close(&in);
 	return st;
@@ -163,7 +196,7 @@ static enum ar_status on_prompts(const struct tune *x, int argc, char **argv, st
 	enum ar_status st = tune_prompts_open(&p, &c, argc, argv, err);
 
 	if (!st)
-		st = search_setting(x, &p, &p, err);
+		st = search_setting(x, &p, NULL, err);
 	tune_prompts_release(&p);
 	return st;
 }

@@ -45,6 +45,7 @@ one --method $list $small --json out.json >out
 is 'each method has a row, in the order given' \
 	"$(rows out | awk '{ m = NF > 6 ? $5 : $6; sub(/:.*/, "", m); print m }' | tr '\n' ' ')" \
 	'flashprefill compact-sa xattention quoka dense proxyattn '
+ok '... for the contexts of the sample' grep -q '^holds     after contexts of 480 to 960 tokens$' out
 is '... those with a threshold have the recall, within the tolerance' \
 	"$(rows out | awk 'NF == 6 && !($1 >= 0.89 && $1 <= 0.91)')" ''
 is '... and there are four' "$(rows out | awk 'NF == 6' | wc -l | tr -d ' ')" 4

@@ -12,20 +12,20 @@ cpu() { "$ATTNREPLAY" -q run --backend cpu $common --max-num-batched-tokens 256 
 	--cost-fixed 1ms "$@"; }
 value() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n 1; }
 
-# The sample of a run is that of these options of tune: its budget of tokens, its longest request.
-"$ATTNREPLAY" -q tune --capture "$arc" --method quoka,xattention --target recall=0.9 --tokens 701 \
-	--chunk 256 --chunks 2 --layers 8 >tuned
-setting() { awk -v m="$1" 'NF == 6 && index($6, m) == 1 { print $6 }' tuned; }
+methods() { awk '/^match/ { on = 1 } /^backend/ { on = 0 } on && NF == 6 && $1 + 0 > 0' "$1"; }
+setting() { methods out | awk -v m="$1" 'index($6, m) == 1 { print $6 }'; }
 
 ok 'methods are tuned before they run' sh -c '"$@" >out' - \
 	"$ATTNREPLAY" -q run --backend cpu $common --max-num-batched-tokens 256 --clock formula \
-	--cost-fixed 1ms --match recall=0.9 --db r.db --json r.json \
+	--cost-fixed 1ms --match recall=0.9 --accuracy 1 --db r.db --json r.json \
 	--method "dense,quoka,xattention,proxyattn:mass=0.7,0-:compact-fp"
-ok '... to what the header says' grep -q '^match     recall 0.9 within 0.002, on 2 chunks of up to '\
-'256 tokens of 1 capture, layers 5$' out
-is '... which tune finds on the same sample' \
-	"$(awk '/^match/ { on = 1 } /^backend/ { on = 0 } on && NF == 6 && / (quoka|xattention):/' out)" \
-	"$(awk 'NF == 6 && / (quoka|xattention):/' tuned)"
+ok '... to what the header says' grep -q '^match     recall 0.9 within 0.002, on 3 of the 3 chunks of the '\
+'prompts, of up to 256 tokens after contexts of 0 to 512, of 1 capture, layers 5$' out
+is '... on chunks like those of the run, which reaches it' "$(awk '/^match/ { on = 1 }
+	/^backend/ { on = 0 } on && / (quoka|xattention|proxyattn):/ { print $1 }' out)" \
+	"$(sed -n 's/^match: recall \([0-9.]*\) in 3 samples of the run, 0.9 was asked for.*/\1/p' out |
+	sed 1d)"
+is '... or says that it does not' "$(grep -c '^match: .*: it is off by more than 1 %$' out)" 2
 is '... others run as they are' "$(sed -n 's/: 1 requests ok.*//p' out)" "dense
 $(setting quoka)
 $(setting xattention)
@@ -45,16 +45,23 @@ runs = json.load(open("r.json"))["runs"]
 assert [r["match"] and r["match"]["result"] for r in runs] == ["fixed", "reached", "reached",
 	"given", None], runs
 assert runs[1]["match"]["method"] == "quoka" and runs[1]["method"] == runs[1]["match"]["setting"]
-assert abs(runs[1]["match"]["recall"] - 0.9) <= 0.002'
+assert abs(runs[1]["match"]["recall"] - 0.9) <= 0.002
+assert abs(runs[1]["match"]["reached"] - runs[1]["match"]["recall"]) < 1e-6'
 else
 	skip 'so has the JSON' 'no python3'
 fi
-cpu --match recall=0.9 --db again.db --method quoka >again
+is 'the report has target and reached value, by layer too' "$("$ATTNREPLAY" report r.db |
+	awk '/^What --match asked/ { p = 1 } p && $1 ~ /^[0-9]+$/ { print $1, $3, $4, $5 == $6 && $6 == $7, $8 }
+	p && !NF { exit }')" "2 recall 0.9000 1 
+3 recall 0.9000 1 
+4 recall 0.9000 1 off
+5 recall 0.9000 1 off"
+cpu --match recall=0.9 --accuracy 1 --db again.db --method quoka >again
 is 'a method alone has the same setting' "$(sed -n 's/: 1 requests ok.*//p' again)" \
 	"$(setting quoka)"
 keys() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_key FROM run' | tail -n +2; }
 is '... and the same key' "$(keys again.db)" "$(keys r.db | sed -n 2p)"
-cpu --db plain.db --method "$(setting quoka)" >/dev/null
+cpu --accuracy 1 --db plain.db --method "$(setting quoka)" >/dev/null
 ok '... which is not that of its setting' [ "$(keys plain.db)" != "$(keys again.db)" ]
 
 # ---- repeats, resumed ----

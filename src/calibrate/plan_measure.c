@@ -269,23 +269,44 @@ static enum ar_status run_chunk(struct work *w, struct plan_dense *d, size_t num
 
 /* ---- captures ---- */
 
-/* Run all chunks of the i-th layer of c.  *number: of the next chunk.  tally: of the layer. */
-static enum ar_status run_layer(const struct plan_settings *s, const struct calib_input *in,
-				const struct plan_sample *how, struct capture *c, int i,
-				size_t *number, struct tally *tally, struct ar_err *err)
+struct plan_chunk *plan_chunks(const struct calib_input *in, const struct plan_sample *how,
+			       size_t c, size_t *n)
 {
-	int64_t n_tok = calib_tokens(in, c), chunk = how->chunk < n_tok ? how->chunk : n_tok;
+	int64_t n_tok = calib_tokens(in, in->capture[c]);
+	int64_t chunk = how->chunk < n_tok ? how->chunk : n_tok;
 	int64_t n_chunk = chunk < n_tok ? how->n_chunk : 1;
+	struct plan_chunk *v = calloc(how->at ? how->n_at + 1 : (size_t)n_chunk, sizeof *v);
+
+	*n = 0;
+	for (size_t i = 0; v && how->at && i < how->n_at; i++)
+		if (how->at[i].capture == c)
+			v[(*n)++] = how->at[i];
+	for (int64_t k = 1; v && !how->at && k <= n_chunk; k++) {
+		int64_t from = (n_tok - chunk) * k / n_chunk;
+
+		v[(*n)++] = (struct plan_chunk){ c, from, from + chunk, n_tok };
+	}
+	return v;
+}
+
+/* Run chunks of the i-th layer of c.  *number: of the next chunk.  tally: of the layer. */
+static enum ar_status run_layer(const struct plan_settings *s, const struct calib_input *in,
+				const struct plan_sample *how, size_t c, int i,
+				const struct plan_chunk *chunk, size_t n, size_t *number,
+				struct tally *tally, struct ar_err *err)
+{
+	struct capture *from = in->capture[c];
 	struct plan_dense own = { 0 };
 	struct calib_layer l;
-	struct work w = { .s = s, .l = &l, .layer = capture_info(c)->layer[i], .tally = tally };
-	enum ar_status st = calib_layer_load(&l, c, i, n_tok, s->page_tok, err);
+	struct work w = { .s = s, .l = &l, .layer = capture_info(from)->layer[i], .tally = tally };
+	enum ar_status st = calib_layer_load(&l, from, i, calib_tokens(in, from), s->page_tok, err);
 
 	if (st)
 		return st;
-	for (int64_t k = 1; k <= n_chunk && !st; k++) {
-		w.from = (int)((n_tok - chunk) * k / n_chunk);
-		w.to = w.from + (int)chunk;
+	for (size_t k = 0; k < n && !st; k++) {
+		l.b.rows.n_row = (int)chunk[k].prompt; /* its prompt ends there */
+		w.from = (int)chunk[k].from;
+		w.to = (int)chunk[k].to;
 		st = how->dense ? run_chunk(&w, how->dense, (*number)++, err) :
 				  run_chunk(&w, &own, 0, err);
 		plan_dense_release(&own);
@@ -352,7 +373,11 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 
 	for (size_t c = 0; c < in->n && !st; c++) {
 		const struct capture_info *info = capture_info(in->capture[c]);
+		size_t n_chunk;
+		struct plan_chunk *chunk = plan_chunks(in, how, c, &n_chunk);
 
+		if (!chunk)
+			st = ar_nomem(err);
 		for (int i = 0; i < info->n_layers && !st; i++) {
 			const int *at = bsearch(&info->layer[i], layer, n_layer, sizeof *layer,
 						order_i32);
@@ -361,9 +386,10 @@ static enum ar_status run_captures(const struct plan_settings *s, const struct c
 				 (unsigned long)(c * (size_t)info->n_layers) + (unsigned long)i,
 				 (unsigned long)(in->n * (size_t)info->n_layers));
 			if (at)
-				st = run_layer(s, in, how, in->capture[c], i, &number,
+				st = run_layer(s, in, how, c, i, chunk, n_chunk, &number,
 					       tally + (size_t)(at - layer) * s->n, err);
 		}
+		free(chunk);
 	}
 	progress_end();
 	return st;

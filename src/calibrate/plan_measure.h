@@ -41,10 +41,18 @@ struct plan_dense {
 
 void plan_dense_release(struct plan_dense *d);
 
+/* Rows [from, to) of a prompt that is the start of a capture. */
+struct plan_chunk {
+	size_t capture;
+	int64_t from, to, prompt;
+};
+
 /* Chunks and layers of captures to measure on. */
 struct plan_sample {
-	int64_t chunk;		  /* tokens of a chunk */
-	int64_t n_chunk;	  /* chunks, evenly spaced; the last ends with the tokens */
+	int64_t chunk;		     /* tokens of a chunk */
+	int64_t n_chunk;	     /* chunks, evenly spaced; the last ends with the tokens */
+	const struct plan_chunk *at; /* [n_at] in their place; NULL: none */
+	size_t n_at;
 	int64_t layers;		  /* of the model; 0: up to the last captured */
 	const struct rope *rope;  /* of the model, for captures that do not state theirs; or NULL */
 	const bool *ignore;	  /* [CAPTURE_MAX_LAYER + 1] layers not to measure in; NULL: none */
@@ -64,6 +72,10 @@ struct plan_sample {
 	  .arg = "N", .def = "0", .max = CAPTURE_MAX_LAYER + 1, \
 	  .help = "layers of the model, for methods with a file; 0: up to the last captured" }
 /* clang-format on */
+
+/* The chunks of capture number c, [*n]; the caller frees them.  NULL: no memory. */
+struct plan_chunk *plan_chunks(const struct calib_input *in, const struct plan_sample *how,
+			       size_t c, size_t *n);
 
 /* Measure all settings in all layers of the captures: means over heads, rows and chunks.  *layer:
  * the numbers of the layers, ascending, [t->n_layer].  The caller frees it and t->at, even after a

@@ -50,6 +50,7 @@ CHART(pareto,
       POINT, "times faster than {baseline}", LOG, 0.01, "mean relative L2 error, %, less is up",
       LINEAR, 0, CHART_DOWN)
 TABLE(accuracy)
+TABLE(match)
 
 PART(tasks, "Accuracy on tasks", "runs of attnreplay eval, dense and sparse")
 CHART(eval, "Log-probability of the answers' tokens, less that of {baseline}; bars: 95 % intervals",

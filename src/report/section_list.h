@@ -85,6 +85,7 @@ SECTION(layers, "Work of layers that differ: rows, and dense attention or the li
 SECTION(energy, "Energy of the GPU, joules")
 SECTION(speedup, "Against the baseline, dense unless named: baseline / this, of each figure")
 SECTION(accuracy, "Accuracy against dense attention, per sampled (request, chunk, layer, head)")
+SECTION(match, "What --match asked for, and what the samples of the run have")
 SECTION(eval, "Accuracy on tasks: exact answers; logprob and kl in nats a token")
 SECTION(eval_paired, "Against dense, prompt by prompt: answers lost and won, McNemar's exact p")
 SECTION(eval_expected, "Dense attention against what the tasks file says of it, answers")

@@ -59,10 +59,12 @@ struct run_tuner {
 	/* When all is loaded: give methods that are left to run their settings, with
 	 * run_set_method(). */
 	enum ar_status (*tune)(void *self, struct run *r, struct ar_err *err);
-	/* After tune.  print: lines of the header.  json: how method number `method` was tuned, or
+	/* After tune.  print: lines of the header.  reached: a line with the figure of a run of
+	 * method number `method`, beside the one that was asked for.  json: how it was tuned, or
 	 * JSON's null.  NULL: no memory. */
 	void (*print)(const void *self, const struct run *r);
-	struct cJSON *(*json)(const void *self, size_t method);
+	void (*reached)(const void *self, size_t method, const struct replay_result *res);
+	struct cJSON *(*json)(const void *self, size_t method, const struct replay_result *res);
 	void (*close)(void *self);
 };
 

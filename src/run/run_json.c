@@ -74,15 +74,16 @@ static cJSON *json_memory(const struct run_inputs *in)
 }
 
 /* How the method was tuned, or null. */
-static cJSON *json_match(const struct run *r, size_t i)
+static cJSON *json_match(const struct run *r, size_t i, const struct replay_result *res)
 {
-	return r->session.match ? r->session.tuner->json(r->session.match, i % r->in.n_methods) :
-				  cJSON_CreateNull();
+	return r->session.match ?
+		       r->session.tuner->json(r->session.match, i % r->in.n_methods, res) :
+		       cJSON_CreateNull();
 }
 
 /* Add the method, the inputs and the settings of run i.  formats: see run_params(). */
 static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p,
-		     const char *formats)
+		     const char *formats, const struct replay_result *res)
 {
 	const struct store_run *from = r->in.costs ? &r->in.costs->run : &(struct store_run){ 0 };
 	const char *params = p ? formats : from->method_params;
@@ -91,7 +92,7 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	return json_add(o, "method", json_of_text(p ? p->name : from->method_name)) &&
 	       json_add(o, "repeat", json_count((int64_t)(i / r->in.n_methods))) &&
 	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
-	       json_add(o, "match", json_match(r, i)) &&
+	       json_add(o, "match", json_match(r, i, res)) &&
 	       json_add(o, "model", json_of_text(p ? r->in.model.name : from->model_name)) &&
 	       json_add(o, "tp", tp ? json_count(tp) : cJSON_CreateNull()) &&
 	       json_add(o, "weights", json_of_text(r->session.o.weights)) &&
@@ -247,7 +248,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	fputs(i > r->session.first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	params = p ? run_params(&r->in.model, p) : NULL;
-	if (o && !((params || !p) && add_head(o, r, i, p, params) && add_counts(o, res) &&
+	if (o && !((params || !p) && add_head(o, r, i, p, params, res) && add_counts(o, res) &&
 		   add_latencies(o, res) && add_accuracy(o, res) &&
 		   add_goodput(o, r->in.trace, r->session.o.slo, res) &&
 		   json_add(o, "kv_groups", groups(&r->in, res)) &&

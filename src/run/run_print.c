@@ -470,6 +470,8 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		       any_random(&r->in) ? " on values of no model" : "", res->n_samples,
 		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
 		       res->recall_sum / (double)res->n_heads);
+	if (r->session.match)
+		r->session.tuner->reached(r->session.match, i % r->in.n_methods, res);
 	if (r->session.o.slo)
 		print_goodput(&r->in, &r->session.o, res);
 	print_energy(&r->out.energy);

@@ -3,19 +3,18 @@
 #include "src/tune/match.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 
-/* ---- the sample ---- */
+/* A run whose figure is farther from the wanted one is not at it. */
+#define MATCH_OFF 0.01
 
-/* Item i of k evenly spaced items of n; if n is at most k, all items are taken. */
-static size_t spaced(size_t n, size_t k, size_t i)
-{
-	return n <= k ? i : (2 * i + 1) * n / (2 * k);
-}
+/* ---- the sample ---- */
 
 /* Layers of the captures that the run reads in layers with full attention, from 0 on.  Returns
  * their number. */
@@ -43,7 +42,7 @@ static enum ar_status choose_layers(struct match *m, const struct run *r, struct
 	n = used_layers(r, used);
 	memset(m->ignore, true, sizeof m->ignore);
 	for (m->n_layer = 0; m->n_layer < MATCH_LAYERS && m->n_layer < n; m->n_layer++) {
-		int layer = used[spaced((size_t)n, MATCH_LAYERS, (size_t)m->n_layer)];
+		int layer = used[match_spaced((size_t)n, MATCH_LAYERS, (size_t)m->n_layer)];
 
 		m->layer[m->n_layer] = layer;
 		m->ignore[layer] = false;
@@ -54,7 +53,7 @@ static enum ar_status choose_layers(struct match *m, const struct run *r, struct
 
 static enum ar_status choose_sample(struct match *m, const struct run *r, struct ar_err *err)
 {
-	int64_t budget = r->in.limits.max_batched_tok;
+	enum ar_status st;
 
 	m->in.tokens = run_longest_request(&r->in);
 	m->in.n = r->in.n_capture < MATCH_CAPTURES ? r->in.n_capture : MATCH_CAPTURES;
@@ -62,11 +61,13 @@ static enum ar_status choose_sample(struct match *m, const struct run *r, struct
 	if (!m->in.capture)
 		return ar_nomem(err);
 	for (size_t i = 0; i < m->in.n; i++)
-		m->in.capture[i] = r->in.capture[spaced(r->in.n_capture, MATCH_CAPTURES, i)];
+		m->in.capture[i] = r->in.capture[match_spaced(r->in.n_capture, MATCH_CAPTURES, i)];
+	st = match_sample(&m->chunks, r, &m->in, err);
+	if (st)
+		return st;
 	m->c = (struct tune_captures){ .in = &m->in,
-				       .how = { .chunk = budget < MATCH_CHUNK_TOK ? budget :
-										    MATCH_CHUNK_TOK,
-						.n_chunk = MATCH_CHUNKS,
+				       .how = { .at = m->chunks.v,
+						.n_at = m->chunks.n,
 						.layers = r->in.model.n_layers,
 						.rope = &r->in.model.rope,
 						.ignore = m->ignore } };
@@ -170,11 +171,13 @@ static void print(const void *self, const struct run *r)
 {
 	const struct match *m = self;
 	const struct tune_goal *g = &m->goal;
+	const struct match_chunks *c = &m->chunks;
 
-	printf("match     %s %g within %g, on %" PRId64 " chunks of up to %" PRId64
-	       " tokens of %zu capture%s, layers",
-	       g->target->name, g->want, g->near, m->c.how.n_chunk, m->c.how.chunk, m->in.n,
-	       m->in.n > 1 ? "s" : "");
+	printf("match     %s %g within %g, on %zu of the %zu chunks of the prompts, of up to "
+	       "%" PRId64 " tokens after contexts of %" PRId64 " to %" PRId64
+	       ", of %zu capture%s, layers",
+	       g->target->name, g->want, g->near, c->n, c->of, c->longest, c->v[0].from,
+	       c->v[c->n - 1].from, m->in.n, m->in.n > 1 ? "s" : "");
 	for (int i = 0; i < m->n_layer; i++)
 		printf("%c%d", i ? ',' : ' ', m->layer[i]);
 	putchar('\n');
@@ -187,14 +190,51 @@ static void print(const void *self, const struct run *r)
 		}
 }
 
-static cJSON *match_json(const void *self, size_t method)
+/* The tuned method; NULL: it was not. */
+static const struct tuned *tuned_of(const struct match *m, size_t method)
 {
-	const struct match *m = self;
-
 	for (size_t k = 0; k < m->n_tuned; k++)
 		if (m->method[k] == method)
-			return tuned_json(&m->tuned[k]);
-	return cJSON_CreateNull();
+			return &m->tuned[k];
+	return NULL;
+}
+
+/* The figure in the samples of a run; NaN: it has none. */
+static double run_figure(const struct tune_goal *g, const struct replay_result *res)
+{
+	const double n = (double)res->n_heads;
+	const struct tune_figures f = {
+		.recall = n > 0 ? res->recall_sum / n : NAN,
+		.rel_l2 = n > 0 ? res->rel_l2_sum / n : NAN,
+		.executed = res->exec_total ? (double)res->exec_sel / (double)res->exec_total : NAN
+	};
+
+	return tune_figure(g, &f);
+}
+
+static void print_reached(const void *self, size_t method, const struct replay_result *res)
+{
+	const struct match *m = self;
+	const struct tune_goal *g = &m->goal;
+	const double x = run_figure(g, res);
+
+	if (isnan(x) || !tuned_of(m, method))
+		return;
+	printf("match: %s %.4f in %" PRId64 " samples of the run, %g was asked for%s\n",
+	       g->target->name, x, res->n_samples, g->want,
+	       fabs(x - g->want) > MATCH_OFF ? ": it is off by more than 1 %" : "");
+}
+
+static cJSON *match_json(const void *self, size_t method, const struct replay_result *res)
+{
+	const struct match *m = self;
+	const struct tuned *t = tuned_of(m, method);
+	cJSON *o = t ? tuned_json(t) : cJSON_CreateNull();
+
+	if (!o || !t || json_add_real(o, "reached", run_figure(&m->goal, res)))
+		return o;
+	cJSON_Delete(o);
+	return NULL;
 }
 
 static void close_match(void *self)
@@ -204,6 +244,7 @@ static void close_match(void *self)
 	tuned_release(m->tuned, m->n_tuned);
 	free(m->tuned);
 	free(m->method);
+	free(m->chunks.v);
 	free(m->in.capture);
 	free(m);
 }
@@ -211,5 +252,6 @@ static void close_match(void *self)
 const struct run_tuner match_tuner = { .open = open_match,
 				       .tune = match_tune,
 				       .print = print,
+				       .reached = print_reached,
 				       .json = match_json,
 				       .close = close_match };

@@ -6,11 +6,11 @@
 #define AR_TUNE_MATCH_H
 
 #include "src/run/run.h"
+#include "src/tune/match_sample.h"
 #include "src/tune/tune.h"
 
-/* The sample is at most this large, as references measure it.  Its chunks are no longer than the
- * run's. */
-enum { MATCH_CAPTURES = 2, MATCH_LAYERS = 4, MATCH_CHUNKS = 2, MATCH_CHUNK_TOK = 2048 };
+/* The sample is at most of these, as references measure it. */
+enum { MATCH_CAPTURES = 2, MATCH_LAYERS = 4 };
 
 /* The self of match_tuner. */
 struct match {
@@ -20,6 +20,7 @@ struct match {
 	size_t n_tuned;
 	/* The sample. */
 	struct calib_input in;
+	struct match_chunks chunks;
 	struct tune_captures c;
 	int layer[MATCH_LAYERS], n_layer; /* of the captures */
 	bool ignore[CAPTURE_MAX_LAYER + 1];

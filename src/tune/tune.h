@@ -17,6 +17,8 @@
 /* X(name, JSON key, heading): a figure of a method's setting in a sample.  NaN: not measured. */
 #define TUNE_FIGURES(X) \
 	X(recall, "recall", "recall") \
+	X(least, "recall_least_layer", "least") \
+	X(most, "recall_most_layer", "most") \
 	X(rel_l2, "rel_l2", "rel L2") \
 	X(selected, "density_selected", "selected") \
 	X(executed, "density_executed", "executed") \

@@ -50,6 +50,16 @@ static void group_release(struct group *g)
 	free(g->in);
 }
 
+/* The least recall of a layer, or with sign -1 the most; NaN: there is one layer. */
+static double recall_of_layers(const struct plan_table *t, size_t setting, int sign)
+{
+	double found = NAN;
+
+	for (size_t l = 0; l < t->n_layer && t->n_layer > 1; l++)
+		found = sign * fmin(sign * found, sign * plan_at(t, l, setting)->recall);
+	return found;
+}
+
 static enum ar_status measure_captures(const struct group *g, const struct tune_captures *c,
 				       struct plan_dense *dense, size_t n, struct tune_figures *out,
 				       struct ar_err *err)
@@ -66,6 +76,8 @@ static enum ar_status measure_captures(const struct group *g, const struct tune_
 
 		if (g->in[i])
 			out[i] = (struct tune_figures){ .recall = p.recall,
+							.least = recall_of_layers(&t, g->at[i], 1),
+							.most = recall_of_layers(&t, g->at[i], -1),
 							.rel_l2 = p.rel_l2,
 							.selected = p.selected,
 							.executed = p.density,
