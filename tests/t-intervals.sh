@@ -74,6 +74,18 @@ formula --requests 9 --db few.db >/dev/null
 is 'few requests' "$(reason few.db)" \
 	'the trace is too short for its bursts: they take 1 of its 9 requests'
 is '... have no replicates' "$(answer few.db 'SELECT count(*) FROM replicate')" 0
+# Exponential gaps of 0.5 s, and of 1.25 s in the second half.
+awk 'BEGIN {
+	print "t,p,o"
+	x = 7
+	for (i = 0; i < 200; i++) {
+		x = x * 16807 % 2147483647
+		printf "%.6f,100,2\n", t -= log(x / 2147483647) * (i < 100 ? 0.5 : 1.25)
+	}
+}' >drift.csv
+run --trace drift.csv --columns arrival=t,prompt=p,output=o --backend cost --db drift.db >/dev/null
+is 'a rate that changes half-way' "$(reason drift.db)" 'the trace is too short for its bursts: '\
+'its rate or its lengths change more in the course of it than in resamples'
 formula --requests 11 --loop users --users 2 --db users.db >/dev/null
 is 'few of a closed loop' "$(reason users.db)" 'the users have 11 requests, want 12'
 formula --loop users --users 2 --db users100.db >/dev/null

@@ -2,6 +2,7 @@
 /* Resamples keep units whole, their gaps and their prefixes, and draws are keyed. */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +41,8 @@ static struct trace make_sessions(void)
 	struct trace t = make_trace();
 
 	for (uint32_t i = 0; i < N; i++) {
-		req[i].session = (int32_t)(i / 8 * 2 + i % 2);
-		req[i].turn = i / 2 % 4;
+		req[i].session = (int32_t)(i % (N / 4));
+		req[i].turn = i / (N / 4);
 	}
 	t.session = names;
 	t.n_session = N / 4;
@@ -266,9 +267,38 @@ static void test_errors(void)
 	resample_close(r);
 }
 
+/* Exponential gaps, 2.5 times as long in the second half. */
+static void test_drift(void)
+{
+	enum { MANY = 200 };
+	static struct request many[MANY];
+	struct trace t = make_trace();
+	struct rng r = { 7 };
+	struct resampler *made;
+
+	t.req = many;
+	t.n = MANY;
+	for (int longer = 0; longer < 2; longer++) {
+		double now = 0;
+
+		for (int i = 0; i < MANY; i++) {
+			many[i] = request_none;
+			many[i].prompt_tok = many[i].output_tok = 9;
+			now -= 1e9 * log(1 - rng_unit(&r)) * (longer && i >= MANY / 2 ? 2.5 : 1);
+			many[i].arrival_ns = (int64_t)now;
+		}
+		made = open_or_die(&t, false);
+		is_int(resample_plan(made).drifts, longer,
+		       longer ? "a rate that changes half-way is noticed" :
+				"one that stays does not drift");
+		resample_close(made);
+	}
+}
+
 int main(void)
 {
 	plan(0);
+	test_drift();
 	test_requests();
 	test_bursts();
 	test_sessions();

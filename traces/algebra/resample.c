@@ -2,6 +2,7 @@
 #include "config.h"
 #include "traces/algebra/resample.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,6 +220,70 @@ static enum ar_status find_block(struct resampler *r, bool gaps, struct ar_err *
 	return AR_OK;
 }
 
+/* ---- drift ---- */
+
+/* Resamples that the trace is compared with, and those that may wander as far by chance. */
+enum { DRIFT_DRAWS = 199, DRIFT_CHANCE = 3 };
+
+/* The range of the sums of x less their mean; unit[i]: of which the place i is. */
+static double wander(const double *x, const size_t *unit, size_t n)
+{
+	double mean = 0, sum = 0, least = 0, most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		mean += x[unit[i]] / (double)n;
+	for (size_t i = 0; i < n; i++) {
+		sum += x[unit[i]] - mean;
+		least = fmin(least, sum);
+		most = fmax(most, sum);
+	}
+	return most - least;
+}
+
+/* The unit after `before` in a resample; i: its place. */
+static size_t next_unit(const struct resampler *r, struct rng *rng, size_t i, size_t before)
+{
+	return i % r->plan.block ? (before + 1) % r->plan.n_unit : rng_below(rng, r->plan.n_unit);
+}
+
+/* unit: room for n.  Returns how many resamples wander as far as the trace. */
+static int count_wandering(const struct resampler *r, const double *x, size_t *unit)
+{
+	const size_t n = r->plan.n_unit;
+	struct rng rng = { rng_mix(n) };
+	double own;
+	int count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		unit[i] = i;
+	own = wander(x, unit, n);
+	for (int k = 0; k < DRIFT_DRAWS; k++) {
+		for (size_t i = 0; i < n; i++)
+			unit[i] = next_unit(r, &rng, i, i ? unit[i - 1] : 0);
+		count += wander(x, unit, n) >= own;
+	}
+	return count;
+}
+
+/* Bursts that are about as long as the trace lengthen no block: one is not enough to see that it
+ * depends on those before it.  But they move the mean. */
+static enum ar_status find_drift(struct resampler *r, bool gaps, struct ar_err *err)
+{
+	const size_t n = r->plan.n_unit;
+	double *x = malloc((n + 1) * sizeof *x);
+	size_t *unit = malloc((n + 1) * sizeof *unit);
+	enum ar_status st = x && unit ? AR_OK : ar_nomem(err);
+
+	for (int s = gaps ? GAP : PROMPT; s < SERIES && !st; s++) {
+		for (size_t u = 0; u < n; u++)
+			x[u] = figure_of(r, &r->unit[u], (enum series)s);
+		r->plan.drifts = r->plan.drifts || count_wandering(r, x, unit) < DRIFT_CHANCE;
+	}
+	free(x);
+	free(unit);
+	return st;
+}
+
 /* ---- a resampler ---- */
 
 static enum resample_unit unit_kind(const struct trace *t, bool prefixes)
@@ -291,6 +356,8 @@ enum ar_status resample_open(struct resampler **out, const struct trace *t, bool
 		find_gaps(r);
 	if (!st)
 		st = find_block(r, gaps, err);
+	if (!st)
+		st = find_drift(r, gaps, err);
 	if (st) {
 		resample_close(r);
 		*out = NULL;
@@ -333,7 +400,7 @@ struct draw {
 static enum ar_status draw_units(struct draw *d, uint64_t k, struct ar_err *err)
 {
 	const struct resampler *r = d->r;
-	const size_t n = r->plan.n_unit, block = r->plan.block;
+	const size_t n = r->plan.n_unit;
 	struct rng rng = { rng_mix(r->plan.key ^ rng_mix(k)) };
 	uint32_t *copies = calloc(n + 1, sizeof *copies);
 	size_t next = 0;
@@ -344,7 +411,7 @@ static enum ar_status draw_units(struct draw *d, uint64_t k, struct ar_err *err)
 	for (size_t i = 0; i < d->n; i++) {
 		const struct unit *u;
 
-		next = i % block ? (next + 1) % n : rng_below(&rng, n);
+		next = next_unit(r, &rng, i, next);
 		u = &r->unit[next];
 		now = i ? num_add(now, u->gap_ns) : 0;
 		d->v[i] = (struct drawn){ next, copies[next]++, now };

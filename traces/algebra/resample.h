@@ -33,6 +33,7 @@ struct resample_plan {
 	enum resample_unit unit;
 	size_t n_unit, block; /* units; units of a block */
 	uint64_t key;	      /* equal keys: equal draws */
+	bool drifts; /* gaps or lengths wander farther from their mean than those of resamples */
 };
 struct resample_plan resample_plan(const struct resampler *r);
 
