@@ -8,7 +8,7 @@
 #include "src/chart/chart_item.h"
 
 enum { MARKED = 40 }; /* a line with at most MARKED marks shows its marks */
-enum { CROWD = 200 }; /* marks of a panel above which points are pale */
+enum { CROWD = 100 }; /* points of a series above which they are pale */
 
 static double at_x(const struct plot *p, double x)
 {
@@ -64,10 +64,9 @@ static void put_bars_of_error(const struct plot *p, const struct chart_item *i)
 			at_x(p, i->x_lo), y, at_x(p, i->x_hi), at_x(p, i->x_lo), y - 3);
 }
 
-static void put_point(const struct plot *p, const struct chart_item *i)
+static void put_point(const struct plot *p, const struct chart_item *i, bool pale)
 {
-	fprintf(p->f, "<g class=\"c%d%s\">", chart_colour(i->style),
-		i->geom == CHART_POINT && p->to - p->from > CROWD ? " many" : "");
+	fprintf(p->f, "<g class=\"c%d%s\">", chart_colour(i->style), pale ? " many" : "");
 	put_title(p, i);
 	put_bars_of_error(p, i);
 	chart_marker(i->style, at_x(p, i->x), item_y(p, i), i->geom == CHART_LINE ? 0.7 : 1,
@@ -85,8 +84,8 @@ static void put_box(const struct plot *p, const struct chart_item *i, double x, 
 	if (i->style < 0)
 		snprintf(class, sizeof class, "none");
 	else
-		snprintf(class, sizeof class, "bar%s c%d", width > 4 ? " edge" : "",
-			 chart_colour(i->style));
+		snprintf(class, sizeof class, "bar%s%s c%d", width > 4 ? " edge" : "",
+			 i->geom == CHART_GROUP ? " pale" : "", chart_colour(i->style));
 	fputs("<g>", p->f);
 	put_title(p, i);
 	fprintf(p->f, format, class, x, y, width, height);
@@ -109,7 +108,7 @@ static void put_group_label(const struct plot *p, const struct chart_item *i)
 	put_bars_of_error(p, i);
 	snprintf(text, sizeof text, "%s: %s", p->c->series.name[i->series],
 		 chart_number(value, sizeof value, i->x));
-	chart_text(6, row_y(p, i) + 4, "halo", text, p->f);
+	chart_text(6, row_y(p, i) + 4, "", text, p->f);
 	fputs("</g>\n", p->f);
 }
 
@@ -151,14 +150,14 @@ static void put_rule(const struct plot *p, const struct chart_item *i)
 	fputs("</g>\n", p->f);
 }
 
-static void put_item(const struct plot *p, const struct chart_item *i)
+static void put_item(const struct plot *p, const struct chart_item *i, bool pale)
 {
 	switch (i->geom) {
 	case CHART_BAR:
 	case CHART_GROUP: put_bar(p, i); break;
 	case CHART_SPAN: put_span(p, i); break;
 	case CHART_RULE: put_rule(p, i); break;
-	default: put_point(p, i);
+	default: put_point(p, i, pale);
 	}
 }
 
@@ -188,7 +187,7 @@ static void put_line(const struct plot *p, const struct chart_item *i, const str
 	fputs("\"/></g>\n", p->f);
 	for (const struct chart_item *k = i; end - i <= MARKED && i->geom == CHART_LINE && k < end;
 	     k++)
-		put_point(p, k);
+		put_point(p, k, false);
 }
 
 static void put_series(const struct plot *p, size_t from, size_t to)
@@ -201,7 +200,7 @@ static void put_series(const struct plot *p, size_t from, size_t to)
 	}
 	for (size_t i = from; i < to; i++)
 		if (!item[i].hidden)
-			put_item(p, &item[i]);
+			put_item(p, &item[i], to - from > CROWD);
 }
 
 void chart_put_marks(const struct plot *p)

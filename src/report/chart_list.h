@@ -37,7 +37,7 @@ TABLE(notes)
 PART(engine, "Error against an engine",
      "the log of an engine, see attnreplay-import-engine(1), beside a dense run of its requests")
 TABLE(engine)
-CHART(engine_step, "Time of an iteration over that of the engine's which is like it", POINT,
+CHART(engine_step, "Iterations, times faster than those of the engine that are like them", POINT,
       "ms of the engine's", LOG, 1e-3, NULL, LOG, 1e-3, 0)
 TABLE(engine_step_error)
 TABLE(engine_residual)

@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The cells of the first screen's table: a row a run, in the order of the options in which runs differ.
 -- text is a speed-up, of a run without a baseline the figure itself; small stands below it.  A mark that
--- all runs but dense ones have stands at the head of the column, others in the cells.
+-- all runs but baselines have stands at the head of the column, others in the cells.
 WITH
   marked AS MATERIALIZED (
     SELECT run_id, mark, figures, column1 AS of,
-      count(*) FILTER (WHERE NOT is_dense) OVER (PARTITION BY mark, column1)
-        = (SELECT count(*) FROM run_label WHERE NOT is_dense) AS in_head
-    FROM (SELECT DISTINCT run_id, mark, figures FROM assumption) JOIN run_label USING(run_id)
+      count(*) FILTER (WHERE run_id NOT IN (SELECT base_id FROM v_pair))
+        OVER (PARTITION BY mark, column1)
+        = (SELECT count(*) FROM run_label WHERE run_id NOT IN (SELECT base_id FROM v_pair)) AS in_head
+    FROM (SELECT DISTINCT run_id, mark, figures FROM assumption)
       JOIN (VALUES ('time'), ('error'), ('executed'))
     WHERE figures = 'all' OR instr(figures, column1)),
   figure AS (
