@@ -45,6 +45,9 @@ static void make_args(struct args *a, const struct bench_whole *w, const char *m
 	if (w->capture)
 		whole_add(a, "--extend", "tile");
 	add_number(a, "--tp", w->tp);
+	if (w->tp > 1) /* kernels alone are measured */
+		whole_add(a, "--comm", "none");
+	whole_add(a, "--host-speed", "preset");
 	add_number(a, "--max-num-batched-tokens", w->budget);
 	add_number(a, "--max-num-seqs", w->batch < w->budget ? w->batch : w->budget);
 	add_number(a, "--max-model-len", w->context + 1);
