@@ -43,6 +43,38 @@ is 'views that are as they should be are left alone' "$(sqlite3 a.db 'PRAGMA sch
 
 "$ATTNREPLAY" -q merge m.db a.db
 is 'a merged file has them' "$(sqlite3 m.db "SELECT count(*) FROM v_run" )" 3
+
+# Three queries of the same file in three programs.
+cat >queries <<'END'
+SELECT run_id, metric, CAST(round(p99 * 1000) AS INTEGER) FROM v_latency ORDER BY run_id, metric
+SELECT run_id, count(*), sum(output_tokens) FROM request_outcome GROUP BY run_id ORDER BY run_id
+SELECT run_id, policy, iterations FROM v_run ORDER BY run_id
+END
+while read -r query; do
+	sqlite3 -csv m.db "$query" </dev/null | tr -d '\r"'
+done <queries >by-sqlite3
+is 'sqlite3(1) answers queries' "$(wc -l <by-sqlite3)" 21
+what='pandas answers them alike'
+if python3 -c 'import pandas' 2>/dev/null; then
+	python3 -c 'import pandas, sqlite3
+db = sqlite3.connect("m.db")
+for query in open("queries"):
+    print(pandas.read_sql(query, db).to_csv(index=False, header=False), end="")' >by-pandas
+	ok "$what" cmp by-sqlite3 by-pandas
+else
+	skip "$what" 'no pandas'
+fi
+what='DuckDB answers them alike'
+if duckdb -c 'LOAD sqlite' >/dev/null 2>&1; then
+	while read -r query; do
+		duckdb -csv -noheader -cmd "LOAD sqlite; ATTACH 'm.db' AS m (TYPE sqlite, READ_ONLY)" \
+			-c "FROM sqlite_query('m', '$query')" </dev/null | tr -d '\r"'
+	done <queries >by-duckdb
+	ok "$what" cmp by-sqlite3 by-duckdb
+else
+	skip "$what" 'no duckdb with its extension sqlite'
+fi
+
 chmod 444 a.db
 is 'a file that cannot be written is read' "$(sqlite3 "file:$tmp/a.db?mode=ro" \
 	'SELECT count(*) FROM v_run')" 3

@@ -188,8 +188,8 @@ CREATE TEMP VIEW v_sample AS
 -- Percentile p of the sorted x_0 ... x_(n-1), linear rule: h = (n-1) p / 100, k = floor(h),
 -- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  A row of v_sample is
 -- x_lo ... x_hi; m is n - 1.  Windows instead of GROUP BY: only through windows do conditions on
--- run, tool and metric reach the tables.
-CREATE TEMP VIEW v_dist AS
+-- run, tool and metric reach the tables.  There is no sqrt() in it, which some builds of SQLite lack.
+CREATE TEMP VIEW v_quantile AS
   WITH o AS (
     SELECT run_id, tool, pos, metric, x, lead(x, 1, x) OVER w - x AS step, sum(n) OVER w - n AS lo,
       sum(n) OVER w - 1 AS hi, sum(n) OVER whole - 1 AS m,
@@ -222,11 +222,15 @@ CREATE TEMP VIEW v_dist AS
       OR m * 999 / 1000 BETWEEN lo AND hi
     WINDOW w AS (PARTITION BY run_id, tool, pos, metric ORDER BY hi))
   SELECT run_id, tool, pos, metric, m + 1 AS n, mean,
-    sqrt(max(0.0, square - mean * mean)) AS std, min, p25, p50, p75, p90, p95, p99, p999, max
+    max(0.0, square - mean * mean) AS variance, min, p25, p50, p75, p90, p95, p99, p999, max
   FROM l WHERE hi = m;
+CREATE TEMP VIEW v_dist AS
+  SELECT run_id, tool, pos, metric, n, mean, sqrt(variance) AS std, min, p25, p50, p75, p90, p95,
+    p99, p999, max
+  FROM v_quantile;
 CREATE TEMP VIEW v_latency AS
   SELECT run_id, me.name AS method, metric, n, mean, p50, p90, p95, p99, max
-  FROM v_dist JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+  FROM v_quantile JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   WHERE tool = 'attnreplay';
 
 -- Requests and tokens served, and their rates from the first arrival to the last token.
