@@ -75,6 +75,17 @@ else
 	skip "$what" 'no duckdb with its extension sqlite'
 fi
 
+# A view without an end in place of a table.
+cp m.db endless.db
+sqlite3 endless.db 'DROP TABLE Request_Outcome; CREATE VIEW Request_Outcome AS WITH RECURSIVE c(x) AS
+	(SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS run_id FROM c'
+why='endless.db: Request_Outcome is a view and no table, so the file is not as attnreplay made it'
+ok 'a view in place of a table is refused by report' fails 3 "$why" "$ATTNREPLAY" report endless.db
+ok '... by sql'   fails 3 "$why" "$ATTNREPLAY" sql endless.db 'SELECT count(*) FROM request_outcome'
+ok '... by merge' fails 3 "$why" "$ATTNREPLAY" merge out.db endless.db
+ok '... and by run' fails 3 "$why" "$ATTNREPLAY" run --backend cost --db endless.db \
+	--trace "$srcdir/traces/samples/azure-2023-code-200.csv"
+
 chmod 444 a.db
 is 'a file that cannot be written is read' "$(sqlite3 "file:$tmp/a.db?mode=ro" \
 	'SELECT count(*) FROM v_run')" 3

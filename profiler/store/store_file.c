@@ -363,6 +363,38 @@ static enum ar_status identify_file(sqlite3 *db, const char *path, int64_t *vers
 	return AR_OK;
 }
 
+static bool is_table(const char *name)
+{
+	for (int i = 0; i < TABLE_COUNT; i++)
+		if (!sqlite3_stricmp(name, store_tables[i].name))
+			return true;
+	return false;
+}
+
+/* A view in place of a table may have rows without end. */
+static enum ar_status check_tables(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	sqlite3_stmt *q = NULL;
+	int rc = sqlite3_prepare_v2(db, "SELECT name FROM main.sqlite_schema WHERE type = 'view'",
+				    -1, &q, NULL);
+
+	while (!rc && !st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+		const char *name = (const char *)sqlite3_column_text(q, 0);
+
+		rc = name ? SQLITE_OK : SQLITE_NOMEM;
+		if (name && is_table(name))
+			st = ar_fail(err, AR_DATA,
+				     "%s: %s is a view and no table, so the file is not as "
+				     "attnreplay made it; go back to a copy",
+				     path, name);
+	}
+	if (!st && rc != SQLITE_DONE)
+		st = store_sql_fail(db, path, err);
+	sqlite3_finalize(q);
+	return st;
+}
+
 static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	static const char sql[] =
@@ -471,6 +503,8 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 	int64_t version;
 	enum ar_status st = identify_file(db, path, &version, err);
 
+	if (!st)
+		st = check_tables(db, path, err);
 	if (!st)
 		st = exec_sql(db, path, pragmas, err);
 	while (!st && !current)
@@ -614,6 +648,8 @@ enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version
 			     path, sqlite3_errmsg(db));
 	if (!st && !*version)
 		st = ar_fail(err, AR_DATA, "%s: empty; fill it with 'attnreplay run --db'", path);
+	if (!st)
+		st = check_tables(db, path, err);
 	if (st)
 		goto out;
 	*out = db;
