@@ -67,7 +67,7 @@ rests dropped '40 % of the prompt rows dropped' 'left out 40.0 % of the prompt r
 ok '... in the summary of the run, too' grep -q 'compact-fp, against dense.*; 40 % of the prompt rows dropped' page.html
 rests status failed 'failed; the figures cover' ''
 rests requests '2 requests not served' '1 requests were rejected, 1 did not finish' ''
-rests load 'no steady service' 'closed batch: all requests arrive' ''
+rests load 'one batch of requests' 'closed batch: all requests arrive' ''
 
 list=$srcdir/src/report/sections/make_assumption.sql
 if [ -e "$list" ]; then

@@ -40,7 +40,8 @@ WITH
     UNION ALL
     SELECT run_id, 4, 'goodput', limits, 'time',
       coalesce(times(good_per_s / nullif(base_good, 0)), printf('%.3g/s', good_per_s)),
-      printf('%.3g %%', 100.0 * good / requests) || iif(good_lo IS NULL, '', ', ' || replace(printf('%.3g to %.3g', good_lo, good_hi), ' ', char(160))), '',
+      replace(iif(good_lo IS NULL, printf('%.3g %%', 100.0 * good / requests), printf('%.3g to %.3g %%', good_lo,
+        good_hi)), ' ', char(160)), '',
       printf('%s: %d of %d requests keep the limits, %.4g a second', label, good, requests, good_per_s)
     FROM figure JOIN limits WHERE good_per_s IS NOT NULL
 

@@ -148,7 +148,8 @@ WITH
     FROM v_run WHERE rejected + unfinished > 0
 
     UNION ALL
-    SELECT run_id, 52, 'load', 'time', 'no steady service',
+    SELECT run_id, 52, 'load', 'time', CASE verdict WHEN 'closed batch' THEN 'one batch of requests'
+        WHEN 'backlogged' THEN 'a load that is not sustained' ELSE 'a load not known to be sustained' END,
       verdict || ': ' || iif((SELECT count(DISTINCT reason) > 4 FROM steady b
         WHERE b.verdict = a.verdict), 'the table of loads has their replays',
         replace(reason, ': latencies are of one batch', ''))
