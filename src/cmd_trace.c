@@ -310,6 +310,16 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 	return AR_OK;
 }
 
+/* Without a file there is nothing to read or to shape; the seed draws. */
+static enum ar_status check_lacks_file(const struct opt_group *g, struct ar_err *err)
+{
+	for (const struct opt *o = trace_opts; o->name; o++)
+		if (opt_given(g, o->name) && strcmp(o->name, "trace-seed"))
+			return ar_fail(err, AR_USAGE,
+				       "%s has no effect without a FILE; leave it out", o->name);
+	return AR_OK;
+}
+
 static enum ar_status check_format(const char *to, struct ar_err *err)
 {
 	return trace_writer_find(to) || !strcmp(to, "canonical") ?
@@ -346,6 +356,8 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 		st = trace_read(&t, argv[1], &a->trace, err);
 	else if (!v->may_lack_file)
 		st = ar_fail(err, AR_USAGE, "trace %s needs a FILE", v->name);
+	else
+		st = check_lacks_file(g, err);
 	if (!st && a->output && strcmp(a->output, "-"))
 		st = put_file(v, t, a, err);
 	else if (!st)

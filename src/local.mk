@@ -162,6 +162,7 @@ dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-mixer.sh tests/t-cmd-bench-method.sh \
     tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \
+    tests/t-edges.sh \
     tests/t-cmd-select.sh tests/t-cmd-tune.sh tests/t-foreign.sh tests/t-html.sh \
     tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \

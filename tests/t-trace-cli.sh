@@ -174,6 +174,10 @@ is 'or be like another, of which a part can be taken' \
 	"$(trace info --requests 12 "$mooncake" 2>/dev/null | grep -e '^requests' -e reuse)"
 ok 'a kind that is not known' \
 	fails 2 "arrivals 'x': there is no such kind" trace synth --arrivals x
+for o in --format=mooncake --columns=arrival=t --keep=0.5 --requests=3 --rate=2; do
+	name=${o#--}
+	ok "$o needs a file" says 2 "${name%%=*} has no effect without a FILE; leave it out" trace synth $o
+done
 rm "$tmp/synth"
 
 # the worked example of the manual

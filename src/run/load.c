@@ -321,10 +321,9 @@ static enum ar_status bind_model(struct run_inputs *in, const struct run_session
 /* X of --host-speed; 0: it is a word. */
 static double speed_number(const char *text)
 {
-	char *end;
-	double x = strtod(text, &end);
+	double x;
 
-	return *text && !*end && x >= 0.01 && x <= 100 ? x : 0;
+	return num_real(text, &x) && x >= 0.01 && x <= 100 ? x : 0;
 }
 
 /* A run on a GPU has this host, unless the command says otherwise. */

@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The edges of every number that an option takes: what is no number, or beyond the range that --help
+# states, is refused by a message that names the option.  The options are those of --help, so a new
+# one is tested without a change here.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+# numbers COMMAND: "OPTION LEAST MOST" of its options that take a number or a time, - for no end
+numbers() {
+	"$ATTNREPLAY" "$1" --help | awk '
+	/^ +(-., )?--[a-z]/ { flush() ; text = "" }
+	{ text = text " " $0 }
+	function flush(   a, i, word) {
+		gsub(/ +/, " ", text)
+		split(text, word, " ")
+		i = word[1] ~ /^--/ ? 1 : 2
+		if (word[i + 1] !~ /^(N|X|K|J|H|ID|TIME|SHARE|SIZE)([|].*)?$/) return
+		a[1] = a[2] = "-"
+		if (match(text, /\[at least [^];]*/)) a[1] = substr(text, RSTART + 10, RLENGTH - 10)
+		else if (match(text, /\[[^]; ]+ to [^];]+/)) {
+			split(substr(text, RSTART + 1, RLENGTH - 1), a, " to ")
+		}
+		print substr(word[i], 3), a[1], a[2]
+	}
+	END { flush() }'
+}
+
+# refused OPTION VALUE COMMAND...: wrong usage whose message names the option, or why it has no effect
+refused() {
+	option=$1 value=$2
+	shift 2
+	"$@" "--$option=$value" >.out 2>.err
+	status=$?
+	[ $status = 2 ] && grep -q "^attnreplay: .*$option" .err && return
+	echo "$option=$value: status $status, $(head -n 1 .err)" >>faults
+}
+
+# Each with the action, if it needs one, for which its options are read.
+edges() { # COMMAND...
+	: >faults
+	options=0
+	while read -r option least most; do
+		grep -qx "$option" tested && continue
+		[ "$1" = run ] && echo "$option" >>of_run
+		for value in nan -nan inf -inf 1x '' ' ' ' 1' '1 ' 0x 1e400 -1e400 1e 1_0 1,0 ; do
+			refused "$option" "$value" "$ATTNREPLAY" "$@"
+		done
+		case $least in -* | '') ;; *) refused "$option" -1 "$ATTNREPLAY" "$@" ;; esac
+		case $most in -) ;; *) refused "$option" 18446744073709551616 "$ATTNREPLAY" "$@" ;; esac
+		options=$((options + 1))
+	done <"$1.options"
+	is "$*: bad numbers for $options options are refused by name" "$(cat faults)" ''
+	ok '... of which there are some' [ $options -gt 0 ]
+}
+
+trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
+printf '%s\n' "trace = $trace" 'backend = cost' 'requests = 1' >one.sweep
+: >tested
+: >of_run
+for c in run tune select capture calibrate search sweep bench; do
+	numbers $c >$c.options
+done
+numbers trace | grep -E '^(count|lines) ' >trace.options
+edges run --trace "$trace" --backend cost --requests 1
+cp of_run tested
+edges trace info "$trace"
+edges tune
+edges select
+edges capture make
+edges calibrate host
+edges search rate
+edges sweep one.sweep --out out
+edges bench attention
+finish
