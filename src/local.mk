@@ -168,7 +168,7 @@ dist_check_SCRIPTS += \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
     tests/t-run-latent.sh tests/t-run-models.sh tests/t-run-weights.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-stored-views.sh \
-    tests/t-sweep-cmd.sh
+    tests/t-sweep-cmd.sh tests/t-truth.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
