@@ -35,6 +35,14 @@ split --db "$tmp/engine.db" >"$tmp/out"
 split --rates own --db "$tmp/own.db" >"$tmp/out"
 ok 'an engine has collectives of its own, which are faster' longer "$(took "$tmp/own.db")" \
 	"$(took "$tmp/engine.db")"
+reports() { # reports DB TEXT: the report of its run has this of collectives
+	"$ATTNREPLAY" report "$1" >"$tmp/report" && grep -q " collectives  *1  *$2" "$tmp/report"
+}
+ok 'a report says so' reports "$tmp/engine.db" 'collectives of 4 ranks are those of a ring over the link'
+ok '... and of a table' reports "$tmp/db" "collectives of 4 ranks are from $table, and no rank is late"
+split --comm none --db "$tmp/none.db" >"$tmp/out"
+ok '... and if they are left out' reports "$tmp/none.db" \
+	'one rank of 4 ran alone: its times are without collectives'
 is 'one rank has none' "$(run --backend roofline --model llama-3.1-8b | comm)" ''
 
 if command -v sqlite3 >/dev/null; then
@@ -58,6 +66,8 @@ if command -v sqlite3 >/dev/null; then
 	costs without.db >"$tmp/out"
 	is '... or get those that they lack' "$(comm <"$tmp/out")" "$(comm <"$tmp/ring")"
 	ok '... which take time' longer "$(tpot <"$tmp/out")" "$(tpot <"$tmp/none")"
+	costs with.db --db "$tmp/costs.db" >"$tmp/out"
+	ok '... which a report says' reports "$tmp/costs.db" 'collectives of 4 ranks are in the costs'
 	is '... unless left out' "$(costs without.db --comm none | tpot)" "$(tpot <"$tmp/none")"
 	is '... or from a table' "$(costs without.db --comm "$table" | tpot)" "$(tpot <"$tmp/table")"
 	measured other.db 'NVIDIA H100 PCIe' --comm none
