@@ -91,6 +91,19 @@ ok 'a file that is no database is bad data' fails 3 'page.html: ' \
 	"$ATTNREPLAY" report --html x.html page.html
 ok '... and leaves no page' [ ! -e x.html ]
 
+label=$srcdir/src/report/sections/make_label.sql
+coloured() { # a method without a colour of its own
+	"$ATTNREPLAY" methods | sed -n '/^methods/,/^$/s/^  \([a-z-]*\) .*/\1/p' | grep -vx dense >names
+	[ -s names ] && while read -r m; do grep -q "('$m', [0-9]*)" "$label" || { echo "$m"; return 1; }; done <names
+}
+if [ -e "$label" ]; then
+	ok 'each method has a colour; else append it to make_label.sql' coloured
+	is '... of its own' "$(grep -o "('[a-z-]*', [0-9]*)" "$label" | sed 's/.*, //' | sort | uniq -d)" ''
+else
+	skip 'each method has a colour; else append it to make_label.sql' 'no sources here'
+	skip '... of its own' 'no sources here'
+fi
+
 # ---- runs that differ in rate and chunk size ----
 
 sweep() { # sweep RATE TOKENS
