@@ -160,8 +160,10 @@ ok '... nor a short trace' none 'the trace is too short for its bursts: they tak
 	--slo ttft:p90:40ms $fixed --requests 5
 ok '... nor one that takes longer than it may' none '0 searches on resamples were made within '\
 '--intervals-time, want 40$' --slo ttft:p90:40ms $fixed --intervals-time 1ns
-ok '... nor points that are measured' none 'each point measures its times anew; search with the --costs' \
+ok '... nor points that are measured' none 'each point runs its kernels; search with the --costs of a run' \
 	--slo ttft:p50:100ms $cpu --host-overhead 20ms --lowest 10 --highest 1000 --precision 1
+ok '... with the clock of a formula, too' none 'each point runs its kernels; search with the --costs of' \
+	--slo ttft:p50:100ms $small --cost-fixed 20ms --requests 12 --lowest 10 --highest 1000 --precision 1
 out=$(EXPERIMENTS=60 ATTNREPLAY=$ATTNREPLAY "$srcdir/contrib/check_search_interval.sh" 300 10)
 status=$?
 is "intervals hold the true rate of M/D/1: $out" $status 0

@@ -166,6 +166,14 @@ static enum ar_status set_interval(const struct maker *m, struct subject *u, str
 
 /* ---- the interval of a rate ---- */
 
+/* Whether points compute their costs, without kernels. */
+static bool computes(const struct run *base)
+{
+	const struct backend *b = base->session.backend;
+
+	return replicates_compute(base) && b && (b->modelled || !b->needs_model);
+}
+
 static enum ar_status open_resampler(struct search *s, const struct subject *u, char why[WHY],
 				     struct ar_err *err)
 {
@@ -211,9 +219,9 @@ enum ar_status search_interval(struct search *s, struct subject *u, struct ar_er
 		snprintf(u->no_interval, WHY, "the rate is that of an end of the search");
 		return AR_OK;
 	}
-	if (!replicates_compute(u->base)) {
+	if (!computes(u->base)) {
 		snprintf(u->no_interval, WHY,
-			 "each point measures its times anew; search with the --costs of a run");
+			 "each point runs its kernels; search with the --costs of a run");
 		return AR_OK;
 	}
 	st = open_resampler(s, u, u->no_interval, err);
