@@ -330,15 +330,6 @@ static bool interval(sqlite3 *db, const char *call, const char *rows, char *text
 	return done;
 }
 
-/* Rows: place, x, base. */
-static bool ratio(sqlite3 *db, const char *rows, char *text, size_t n)
-{
-	char values[300];
-
-	snprintf(values, sizeof values, "VALUES %s", rows);
-	return interval(db, "ratio_interval(column1, column2, column3)", values, text, n);
-}
-
 /* Rows: place, x. */
 static bool mean(sqlite3 *db, const char *rows, char *text, size_t n)
 {
@@ -512,42 +503,6 @@ static void test_group_mean(void)
 	sqlite3_close(db);
 }
 
-static void test_interval(void)
-{
-	static const char in_order[] = "(1, 1, 2), (2, 5, 3), (3, 2, 3), (4, 8, 4), (5, 3, 1)";
-	static const char mixed[] =
-		"(5, 3, 1), (3, 2, 3), (1, 1, 2), (9, NULL, 1), (4, 8, 4), (2, 5, 3)";
-	sqlite3 *db = open_sample();
-	char a[200], b[200];
-	double r[3] = { 0 };
-	bool clean = true, failed = true;
-	long k = 0;
-
-	if (interval_register(db))
-		bail_out("%s", sqlite3_errmsg(db));
-	ok(ratio(db, "(1, 2, 1), (2, 6, 3), (3, 4, 2)", a, sizeof a), "pairs have a ratio");
-	is_str(a, "[2.0,2.0,2.0]", "... of no spread if all have the same");
-	ok(ratio(db, in_order, a, sizeof a) &&
-		   sscanf(a, "[%lf,%lf,%lf]", &r[0], &r[1], &r[2]) == 3 && r[0] > 0.999 &&
-		   r[0] < 1.001,
-	   "it is that of the medians, 3 and 3");
-	ok(r[1] < 1 && r[2] > 1, "... and lies in its interval, %g to %g", r[1], r[2]);
-	ok(ratio(db, mixed, b, sizeof b), "rows come in any order, some without a value");
-	is_str(b, a, "... which changes nothing");
-	ok(ratio(db, "(1, 2, 1)", a, sizeof a), "one pair has a ratio");
-	is_str(a, "[2.0,null,null]", "... but no interval");
-	ok(ratio(db, "(1, 2, 0)", a, sizeof a) && !strcmp(a, "NULL"), "a ratio to 0 is none");
-	ok(ratio(db, "(1, NULL, 0)", a, sizeof a) && !strcmp(a, "NULL"), "so is one of no pair");
-	for (; failed && clean; k++) {
-		fault_arm(k);
-		clean = !ratio(db, in_order, a, sizeof a) || !strcmp(a, b);
-		failed = fault_disarm();
-		clean &= failed || !strcmp(a, b);
-	}
-	ok(clean && k > 5, "each of %ld allocations fails cleanly", k);
-	sqlite3_close(db);
-}
-
 int main(void)
 {
 	struct ar_err err;
@@ -556,7 +511,6 @@ int main(void)
 	plan(0);
 	if (fd < 0 || close(fd) || sample_database(path, &err))
 		bail_out("no sample database");
-	test_interval();
 	test_mean();
 	test_coverage();
 	test_group_mean();

@@ -9,28 +9,28 @@
 #include "base/grow.h"
 #include "base/order.h"
 #include "base/rng.h"
+#include "base/status.h"
 
-enum { RESAMPLES = 1000, MEANS = 2000, SEED = 1 };
+enum { MEANS = 2000, SEED = 1 };
 
 /* Fewer groups than MEAN_LEAST say too little of their spread.  MEAN_FAR standard errors are more
  * than all but heavy tails need; without an end the interval of 24 prompts, of which one lost much,
  * would be ten times as wide and hold the truth no more often. */
 enum { MEAN_LEAST = 12, MEAN_FAR = 6 };
 
-struct pair {
+struct group {
 	int64_t place;
-	double v[2]; /* x, base; of a mean the sum and number of values */
+	double v[2]; /* sum and number of its values */
 };
 
-struct pairs {
-	struct pair *v;
+struct groups {
+	struct group *v;
 	size_t n, cap;
-	double percentile; /* of ratios */
 };
 
-static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
+static void add_group(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
-	struct pairs *s = sqlite3_aggregate_context(c, sizeof *s);
+	struct groups *s = sqlite3_aggregate_context(c, sizeof *s);
 
 	if (!s) {
 		sqlite3_result_error_nomem(c);
@@ -43,36 +43,16 @@ static void add_pair(sqlite3_context *c, int argc, sqlite3_value **argv)
 		sqlite3_result_error_nomem(c);
 		return;
 	}
-	s->percentile = argc > 3 ? sqlite3_value_double(argv[3]) : 50;
-	s->v[s->n++] = (struct pair){ sqlite3_value_int64(argv[0]),
-				      { sqlite3_value_double(argv[1]),
-					argc > 2 ? sqlite3_value_double(argv[2]) : 1 } };
+	s->v[s->n++] = (struct group){ sqlite3_value_int64(argv[0]),
+				       { sqlite3_value_double(argv[1]),
+					 argc > 2 ? sqlite3_value_double(argv[2]) : 1 } };
 }
 
 static int by_place(const void *a, const void *b)
 {
-	const struct pair *x = a, *y = b;
+	const struct group *x = a, *y = b;
 
 	return ORDER(x->place, y->place);
-}
-
-/* Draw the percentile of column k of the pairs; x: room for n, draw: for RESAMPLES. */
-static enum ar_status draw_column(const struct pairs *s, int k, double *x, double *draw, double *of,
-				  struct ar_err *err)
-{
-	const struct bootstrap b = { RESAMPLES, SEED, bootstrap_block(s->n) };
-	struct sample sample = { 0 };
-	enum ar_status st;
-
-	for (size_t i = 0; i < s->n; i++)
-		x[i] = s->v[i].v[k];
-	st = sample_of_values(&sample, x, s->n, err);
-	if (!st) {
-		*of = sample_percentile(&sample, s->percentile);
-		st = bootstrap_draw(&b, &sample, s->percentile, draw, err);
-	}
-	sample_release(&sample);
-	return st;
 }
 
 /* A mean of groups, and its standard error: by the residuals, a group's sum less the mean times its
@@ -83,12 +63,12 @@ struct mean {
 
 /* The mean of the groups, or of a resample of them, less `from`, which is near it: so the squares
  * do not cancel. */
-static struct mean group_mean(const struct pairs *s, double from, struct rng *r)
+static struct mean group_mean(const struct groups *s, double from, struct rng *r)
 {
 	double sum = 0, n = 0, sum2 = 0, cross = 0, n2 = 0, m;
 
 	for (size_t i = 0; i < s->n; i++) {
-		const struct pair *p = &s->v[r ? rng_below(r, s->n) : i];
+		const struct group *p = &s->v[r ? rng_below(r, s->n) : i];
 		const double x = p->v[0] - from * p->v[1];
 
 		sum += x;
@@ -112,7 +92,7 @@ static double mean_distance(struct mean m)
 
 /* out: mean, lo, hi, by the bootstrap-t: means of skewed values lie to one side of the truth, where
  * their standard errors are small. */
-static enum ar_status find_mean(const struct pairs *s, double out[3], struct ar_err *err)
+static enum ar_status find_mean(const struct groups *s, double out[3], struct ar_err *err)
 {
 	const double mean = group_mean(s, 0, NULL).of;
 	const struct mean m = group_mean(s, mean, NULL);
@@ -135,37 +115,16 @@ static enum ar_status find_mean(const struct pairs *s, double out[3], struct ar_
 	return AR_OK;
 }
 
-/* out: ratio, lo, hi. */
-static enum ar_status find_ratio(const struct pairs *s, double out[3], struct ar_err *err)
+static void end_mean(sqlite3_context *c)
 {
-	double *draw = malloc(2 * RESAMPLES * sizeof *draw), *x = malloc(s->n * sizeof *x), of[2];
-	enum ar_status st = draw && x ? AR_OK : ar_nomem(err);
-
-	for (int k = 0; k < 2 && !st; k++)
-		st = draw_column(s, k, x, draw + k * RESAMPLES, &of[k], err);
-	if (!st) {
-		for (size_t i = 0; i < RESAMPLES; i++)
-			draw[i] /= draw[RESAMPLES + i];
-		out[0] = of[0] / of[1];
-		bootstrap_interval(draw, RESAMPLES, 0.95, &out[1], &out[2]);
-	}
-	free(draw);
-	free(x);
-	return st;
-}
-
-typedef enum ar_status find_interval(const struct pairs *s, double out[3], struct ar_err *err);
-
-static void end_interval(sqlite3_context *c, find_interval *find)
-{
-	struct pairs *s = sqlite3_aggregate_context(c, 0);
+	struct groups *s = sqlite3_aggregate_context(c, 0);
 	double r[3];
 	struct ar_err err;
 	char json[100];
 
 	if (s && s->n) {
 		qsort(s->v, s->n, sizeof *s->v, by_place);
-		if (find(s, r, &err)) {
+		if (find_mean(s, r, &err)) {
 			sqlite3_result_error_nomem(c);
 		} else if (isfinite(r[0])) {
 			bool known = s->n > 1 && isfinite(r[1]) && isfinite(r[2]);
@@ -180,26 +139,13 @@ static void end_interval(sqlite3_context *c, find_interval *find)
 		free(s->v);
 }
 
-static void end_ratio(sqlite3_context *c)
-{
-	end_interval(c, find_ratio);
-}
-
-static void end_mean(sqlite3_context *c)
-{
-	end_interval(c, find_mean);
-}
-
 int interval_register(sqlite3 *db)
 {
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
 	int rc = SQLITE_OK;
 
-	for (int n_arg = 3; n_arg <= 4 && !rc; n_arg++)
-		rc = sqlite3_create_function(db, "ratio_interval", n_arg, flags, NULL, NULL,
-					     add_pair, end_ratio);
 	for (int n_arg = 2; n_arg <= 3 && !rc; n_arg++)
 		rc = sqlite3_create_function(db, "mean_interval", n_arg, flags, NULL, NULL,
-					     add_pair, end_mean);
+					     add_group, end_mean);
 	return rc;
 }

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The SQL functions of ratios and means with their intervals. */
+/* The SQL function of means with their intervals. */
 #ifndef AR_REPORT_INTERVAL_H
 #define AR_REPORT_INTERVAL_H
 
 #include <sqlite3.h>
 
-/* Add to db the aggregate ratio_interval(place, x, base): p50 of x over p50 of base, and the
- * interval of 95 % of that ratio, as a JSON list of three; ratio_interval(place, x, base, p) of
- * percentile p.  Both are resampled at the same
- * places, in blocks that follow each other in order of place (bootstrap.h), 1,000 times.  Pairs
- * with a NULL are left out.  NULL without pairs; of one pair the interval is null.
- *
- * And the aggregate mean_interval(place, x): the mean of x and its interval of 95 %, as such a
- * list.  Values are resampled one by one, as independent ones, 2,000 times, for the interval of the
+/* Add to db the aggregate mean_interval(place, x): the mean of x and its interval of 95 %, as a JSON
+ * list of three.  Values are resampled one by one, as independent ones, 2,000 times, for the interval of the
  * bootstrap-t (Efron and Tibshirani 1993, 12.5); NULL values are left out.  Rows come in any order:
  * their places order them.  mean_interval(place, sum, n) takes values in groups: a row has the
  * number of a group's values and their sum.  Groups are resampled as a whole, as their values are
