@@ -26,7 +26,7 @@ whole() { # whole DB: it is sound, holds iterations, all with all of their entri
 		[ "$(query "$1" "$broken")" = 0 ]
 }
 noted() { # noted DB STATUS: the report says how the run ended
-	"$ATTNREPLAY" report "$1" | grep -q "^run 1: $2; the figures cover what was committed *$"
+	"$ATTNREPLAY" report "$1" | grep -q "^[a-z]  *status  *1  *$2; the figures cover what was committed *$"
 }
 under_way() { # under_way DB: wait until a run has committed iterations
 	for i in $(seq 200); do

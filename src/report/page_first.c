@@ -78,7 +78,7 @@ static void put_answer(sqlite3_stmt *q, size_t n, FILE *f)
 
 static void put_rest(sqlite3_stmt *q, size_t n, FILE *f)
 {
-	fputs(n ? "" : "<ul class=\"rests\">\n<li><b>Rests on</b></li>\n", f);
+	(void)n;
 	fputs("<li title=\"", f);
 	text_put_xml(text_of(q, 2), f);
 	fputs("\">", f);
@@ -186,7 +186,6 @@ static enum ar_status put_table(const struct report *r, FILE *f, struct ar_err *
 enum ar_status page_first_begin(const struct report *r, const char *paths, FILE *f,
 				struct ar_err *err)
 {
-	long before;
 	enum ar_status st;
 
 	fputs("<header>", f);
@@ -195,12 +194,10 @@ enum ar_status page_first_begin(const struct report *r, const char *paths, FILE 
 	fputs("</header>\n", f);
 	if (!st)
 		st = each_row(r, "answer", put_answer, f, err);
-	fputs("</p>\n", f);
-	before = ftell(f);
+	fputs("</p>\n<ul class=\"rests\">\n", f);
 	if (!st)
 		st = each_row(r, "first_rests", put_rest, f, err);
-	fputs(ftell(f) > before ? "</ul>\n" : "", f);
-	fputs("<div class=\"first\">\n", f);
+	fputs("</ul>\n<div class=\"first\">\n", f);
 	return st ? st : put_table(r, f, err);
 }
 
