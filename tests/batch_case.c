@@ -330,6 +330,15 @@ void case_sinks(struct batch_case *c, struct rng *rng)
 		c->sink[h] = 3 * noise(rng);
 }
 
+void case_overflow(struct batch_case *c, struct rng *rng)
+{
+	size_t n = (size_t)c->b.shape.q_heads * (size_t)c->b.shape.head_dim;
+
+	for (int i = 0; i < c->b.rows.n_row; i++)
+		if (!rng_below(rng, 4))
+			memset(c->q + (size_t)i * n, 0xff, n * sizeof *c->q);
+}
+
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads)
 {
 	free(c->tile);

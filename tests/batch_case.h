@@ -73,6 +73,9 @@ void case_positions(struct batch_case *c, const int *rows, struct rng *rng);
 /* Draw sinks, about as large as the logits of keys. */
 void case_sinks(struct batch_case *c, struct rng *rng);
 
+/* Make all queries of about one row in four of the batch NaN, as after an overflow. */
+void case_overflow(struct batch_case *c, struct rng *rng);
+
 /* Cut the batch into tiles, c->b.tile, for c->b.n_sm multiprocessors. */
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads);
 

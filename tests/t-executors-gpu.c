@@ -51,6 +51,8 @@ static void draw_case(struct batch_case *c, int page_tok, int dim, struct rng *r
 	case_chunks(c, rng, rng_below(rng, 4) ? FILL_NORMAL : FILL_HUGE, s, n_req, ctx, rows);
 	if (rng_below(rng, 2))
 		case_sinks(c, rng);
+	if (rng_below(rng, 3) == 0)
+		case_overflow(c, rng);
 }
 
 /* ---- runs ---- */
@@ -92,13 +94,18 @@ static bool output_near(const struct batch_case *c, const struct output *got,
 	for (size_t i = 0; i < c->q_len; i++) {
 		double w = bf16_to_f32(want->out[i]), e = fabs(bf16_to_f32(got->out[i]) - w);
 
+		if (isnan(w)) {
+			good = good && isnan(bf16_to_f32(got->out[i]));
+			continue;
+		}
 		good = good && e <= 2e-2 * fmax(1, fabs(w));
 		diff += e * e;
 		norm += w * w;
 	}
 	for (size_t i = 0; i < c->q_len / dim; i++)
 		good = good &&
-		       (want->lse[i] == -INFINITY ? got->lse[i] == -INFINITY :
+		       (isnan(want->lse[i])	  ? isnan(got->lse[i]) :
+			want->lse[i] == -INFINITY ? got->lse[i] == -INFINITY :
 						    fabs(got->lse[i] - want->lse[i]) <=
 							    1e-3 + 1e-5 * fabs(want->lse[i]));
 	return good && sqrt(diff) <= 5e-3 * sqrt(norm);

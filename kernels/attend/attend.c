@@ -391,7 +391,8 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 }
 
 /* Online softmax of packed row i.  Scores of keys [from, n) of the block become probabilities.  The
- * block's other keys, of n_key in all, get 0.  Sums and outputs so far are rescaled. */
+ * block's other keys, of n_key in all, get 0.  Sums and outputs so far are rescaled.  A NaN score
+ * makes all of them NaN. */
 static void soften(struct desk *d, int i, int from, int n, int n_key)
 {
 	const struct job *j = d->job;
@@ -400,7 +401,7 @@ static void soften(struct desk *d, int i, int from, int n, int n_key)
 
 	for (int t = from; t < n; t++) {
 		p[t] *= scale;
-		max = p[t] > max ? p[t] : max;
+		max = p[t] > max || isnan(p[t]) ? p[t] : max;
 	}
 	if (max == -INFINITY)
 		n = from; /* all are hidden */

@@ -32,11 +32,11 @@ static __device__ __forceinline__ void weigh(float *lse, float other, float *own
 {
 	const float max = fmaxf(*lse, other), base = max == -INFINITY ? 0 : max;
 	const float a = ex2(*lse - base), b = ex2(other - base), sum = a + b;
-	const float inv = sum > 0 ? __fdividef(1, sum) : 0;	/* sum is in [1, 2] */
+	const float inv = sum == 0 ? 0 : __fdividef(1, sum);	/* sum is in [1, 2], or NaN */
 
 	*own_weight = a * inv;
 	*weight = b * inv;
-	*lse = sum > 0 ? base + log2f(sum) : -INFINITY;
+	*lse = sum == 0 ? -INFINITY : base + log2f(sum);
 }
 
 /* Add another part to the own one, weighted by their sums.  Every product is rounded, so the order

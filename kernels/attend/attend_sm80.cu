@@ -182,8 +182,9 @@ static __device__ __forceinline__ void write_rows(const struct attend_args &a, c
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			int row = m * 16 + h * 8 + lane / 4, p = first + row;
-			bool none = max[m][h] == -INFINITY;
-			float all = quad_sum(sum[m][h]), inv = none ? 0 : 1 / all;
+			float all = quad_sum(sum[m][h]);
+			bool none = all == 0;	// NaN stays
+			float inv = none ? 0 : 1 / all;
 
 #pragma unroll
 			for (int d = 0; d < D / 8; d++)

@@ -289,8 +289,8 @@ __device__ __forceinline__ void divide(float *o, const struct rows *w, float *ls
 	for (int r = 0; r < 2; r++) {
 		const float sum = quad_sum(w->sum[r]);
 
-		inv[r] = sum > 0 ? 1 / sum : 0;
-		lse[r] = sum > 0 ? w->base[r] + log2f(sum) : -INFINITY;
+		inv[r] = sum == 0 ? 0 : 1 / sum;	/* NaN stays */
+		lse[r] = sum == 0 ? -INFINITY : w->base[r] + log2f(sum);
 	}
 	rescale<D>(o, inv);
 }

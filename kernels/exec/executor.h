@@ -72,7 +72,8 @@ struct executor {
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 	/* softmax(q k^T / sqrt(head_dim)) v over the listed keys and allowed
-	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL.  With sinks,
+	 * positions.  A row that sees no key gets 0 and lse -inf; one with a score that is NaN
+	 * gets NaN, also as lse.  lse may be NULL.  With sinks,
 	 * each adds exp(sink) to the sum of its head's rows and to their lse.  enqueue takes
 	 * rows.first where every block is read, otherwise AR_USAGE.  ref makes its own plan,
 	 * without parts.  enqueue runs b->tile and uses work_bytes() bytes of call->work.  move,

@@ -60,7 +60,7 @@ static float soften(const struct keys *k, int pos, float scale, float sink, floa
 			    (i >= k->n_run || !attn_band_hides(&k->band, k->total, pos, k->pos[i]));
 
 		p[i] = seen ? scale * p[i] : -INFINITY;
-		*max = fmaxf(*max, p[i]);
+		*max = p[i] > *max || isnan(p[i]) ? p[i] : *max;
 	}
 	if (*max == -INFINITY)
 		*max = 0;
@@ -99,7 +99,7 @@ void keys_attend(struct keys *k, const struct attn_call *call, int req, int row,
 
 		k->sum[i] = sum;
 		if (call->lse)
-			call->lse[to] = sum > 0 ? max + logf(sum) : -INFINITY;
+			call->lse[to] = sum <= 0 ? -INFINITY : max + logf(sum);
 	}
 	for (int at = 0; at < k->n; at += STEP) {
 		int n = k->n - at < STEP ? k->n - at : STEP;
@@ -114,8 +114,8 @@ void keys_attend(struct keys *k, const struct attn_call *call, int req, int row,
 		bf16_t *to = call->out + (first + (size_t)i * heads) * (size_t)dim;
 
 		for (int d = 0; d < dim; d++)
-			to[d] = k->n && k->sum[i] > 0 ?
-					bf16_from_f32(k->out[i * k->ld_dim + d] / k->sum[i]) :
-					0;
+			to[d] = !k->n || k->sum[i] <= 0 ?
+					0 :
+					bf16_from_f32(k->out[i * k->ld_dim + d] / k->sum[i]);
 	}
 }

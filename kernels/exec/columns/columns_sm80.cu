@@ -187,8 +187,9 @@ static __device__ __forceinline__ void write_rows(const struct columns_args &a,
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			const int p = first + m * 16 + h * 8 + lane / 4;
-			const bool none = max[m][h] == -INFINITY;
-			const float all = quad_sum(sum[m][h]), inv = none ? 0 : 1 / all;
+			const float all = quad_sum(sum[m][h]);
+			const bool none = all == 0;	// NaN stays
+			const float inv = none ? 0 : 1 / all;
 			const size_t at = (size_t)(v.row + p) * a.b.shape.q_heads + v.head;
 
 			if (p >= v.n_row)
