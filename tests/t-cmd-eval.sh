@@ -65,6 +65,8 @@ is '... one that selects all loses nothing' "$(line "$all" | awk '{ print $4, $5
 	'0 0 1.0000 0.0000 0.0000'
 is 'what the file says of dense attention is compared' "$(tail -n 1 out)" \
 	'dense attention agrees with "ok" in 4 of 4 answers; it alone has 0, the file alone 0'
+ok 'where dense attention has few answers itself, that is said' \
+	grep -qx 'weak: dense attention itself gives 3 of 6 answers, less than 60 %, so methods have little to lose' out
 if command -v python3 >/dev/null; then
 	json() { python3 -c 'import json
 runs = json.load(open("a.json"))["runs"]
@@ -80,7 +82,7 @@ fi
 
 is 'standard output has the inputs once, then the table' \
 	"$(sed 's/ .*//' out | tr '\n' ' ')" "trace arrivals model weights prompts policy defaults blocks \
-memory backend clock host  Answers, logprob, method dense $few $all dense "
+memory backend clock host  Answers, logprob, method dense $few $all weak: dense "
 
 # ---- a dropper ----
 
@@ -118,6 +120,7 @@ n_prompts() { query "$1" "SELECT count(*), min(req_no), group_concat(DISTINCT ta
 	FROM eval_prompt WHERE run_id = 1"; }
 tiny --type right --db type.db >out || exit 99
 is '--type keeps the prompts of a task' "$(n_prompts type.db)" 3,0,right
+ok '... dense attention has enough of those' test "$(grep -c '^weak' out)" = 0
 is '... and they are answered as before' "$(query type.db 'SELECT sum(exact) FROM eval_prompt')" 3
 tiny --longest-prompt 300 --skip-requests 1 --db short.db >out || exit 99
 is '--longest-prompt and others choose prompts' "$(query short.db 'SELECT req_no, length, exact

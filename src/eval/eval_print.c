@@ -10,13 +10,13 @@
 
 #include "base/text.h"
 
-/* A real in 10 columns, "-" where it is not known. */
+/* A real in 10 columns or more, a blank first; "-" where it is not known. */
 static void put_real(int decimals, double x)
 {
 	if (isnan(x))
 		printf("%10s", "-");
 	else
-		printf("%10.*f", decimals, x);
+		printf(" %9.*f", decimals, x);
 }
 
 static void put_name(const char *name, int width)
@@ -33,9 +33,9 @@ static void put_run(const struct eval *e, size_t i, int width)
 	if (e->r.session.o.db)
 		printf("%5" PRId64 "  ", s.run.id);
 	put_name(run_label(&e->r, i), width);
-	printf("%8zu%8zu", s.n, s.exact);
+	printf(" %7zu %7zu", s.n, s.exact);
 	if (i) {
-		printf("%6zu%6zu", s.lost, s.won);
+		printf(" %5zu %5zu", s.lost, s.won);
 		put_real(4, s.p);
 	} else {
 		printf("%6s%6s%10s", "-", "-", "-");
@@ -47,6 +47,17 @@ static void put_run(const struct eval *e, size_t i, int width)
 	put_real(4, s.run.recall);
 	put_real(3, s.run.ttft_ms);
 	putchar('\n');
+}
+
+/* The report marks such rows, by task and length. */
+static void put_weak(const struct eval *e)
+{
+	const struct eval_summary dense = eval_results_summary(&e->results, 0);
+
+	if (5 * dense.exact < 3 * dense.n)
+		printf("weak: dense attention itself gives %zu of %zu answers, less than 60 %%, so "
+		       "methods have little to lose\n",
+		       dense.exact, dense.n);
 }
 
 static void put_expected(const struct eval *e)
@@ -77,6 +88,7 @@ enum ar_status eval_print(const struct eval *e, struct ar_err *err)
 	       "won", "p", "logprob", "diff", "kl", "executed", "recall", "TTFT ms");
 	for (size_t i = 0; i < e->r.in.n_runs; i++)
 		put_run(e, i, width);
+	put_weak(e);
 	put_expected(e);
 	if (fflush(stdout))
 		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
