@@ -37,7 +37,7 @@ c.db: 0 new, 2 there already, 1 not finished'
 		fails 3 'c.db: the requests of run 1 differ from those' merge --verify keyed.db c.db
 	full() {
 		silent 1 sh -c 'ulimit -f 100; exec "$ATTNREPLAY" merge full.db b.db' &&
-			grep -q 'full.db: cannot write: .*free some space' .err
+			grep -q 'full.db: cannot write: .*free some space: the database keeps what was committed$' .err
 	}
 	ok 'a full disk ends it' full
 	is '... and the next call completes it' "$(merge full.db b.db)" \

@@ -137,10 +137,10 @@ limited() { # limited BLOCKS OPTION...: files may not grow past this many blocks
 }
 ok 'a disk that is full at once ends the run' limited 40 --trace short.csv --db tiny.db
 ok '... with the reason' grep -Eq '^attnreplay: tiny.db: cannot write: (File too large|disk I/O '\
-'error); free some space: the database holds all committed iterations$' err
+'error); free some space: the database keeps what was committed$' err
 ok 'a disk that fills in the middle ends the run' limited 6000 --trace endless.csv --db full.db
 ok '... with the iteration and the reason' grep -q '^attnreplay: iteration [0-9]*: full.db: '\
-'cannot write: .*; free some space: the database holds all committed iterations$' err
+'cannot write: .*; free some space: the database keeps what was committed$' err
 ok '... which is true' whole full.db
 is '... nor is the run called done' "$(query full.db 'SELECT status FROM run')" running
 ok '... by the report' noted full.db running

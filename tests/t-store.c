@@ -345,7 +345,7 @@ static void test_full_disk(void)
 	for (; it.row.iter_no < 1000 && !st; it.row.iter_no++)
 		st = store_iteration(s, &it, &err);
 	is_int(st, AR_IO, "a full disk is an output error");
-	if (!ok(strstr(err.msg, path) && strstr(err.msg, "holds all committed iterations"),
+	if (!ok(strstr(err.msg, path) && strstr(err.msg, "keeps what was committed"),
 		"it names the file and says what is safe"))
 		diag("%s", err.msg);
 	is_int(store_run_end(s, "failed", NULL, &again), AR_IO, "every later call fails as well");

@@ -244,8 +244,8 @@ static bool has_log(const char *path)
 static enum ar_status no_space(const char *path, const char *cause, struct ar_err *err)
 {
 	return ar_fail(err, AR_IO,
-		       "%s: cannot write: %s; free some space: the database holds all committed "
-		       "iterations",
+		       "%s: cannot write: %s; free some space: the database keeps what was "
+		       "committed",
 		       path, cause);
 }
 
