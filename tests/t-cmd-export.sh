@@ -326,19 +326,7 @@ if [ "$sqlite" ]; then
 		ok '... an older one is read' report --$e old.$e old.db
 	done
 	ok '... to the same time line' cmp old.perfetto all.json
-	sqlite3 a.db 'DROP TABLE token_gap; DROP TABLE request_outcome; CREATE VIEW request_outcome AS
-		WITH RECURSIVE n(run_id) AS (SELECT 1 UNION ALL SELECT run_id + 1 FROM n)
-		SELECT run_id, 0 AS req_no, 0 AS arrival_ns, 0 AS first_sched_ns, 0 AS finish_ns,
-		"ok" AS outcome FROM n WHERE random() = 0.5'
-	interrupted() {
-		$catchable env "$no_leak_check" timeout --preserve-status -s INT 1 \
-			"$ATTNREPLAY" report --perfetto x a.db \
-			2>err
-		[ $? = 1 ] && [ ! -e x ] && grep -q 'interrupted' err
-	}
-	ok 'an interrupt ends it' interrupted
 else
 	skip 'damaged and older databases' 'no sqlite3'
-	skip 'an interrupt ends it' 'no sqlite3'
 fi
 finish

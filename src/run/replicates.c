@@ -415,10 +415,9 @@ void replicates_judge(const struct resample_plan *p, bool users, char *why, size
 			 "the trace is too short for its bursts: they take %zu of its %zu %ss",
 			 p->block, p->n_unit, unit);
 	else if (p->drifts)
-		snprintf(
-			why, n,
-			"the trace is too short for its bursts: its rate or its lengths change more "
-			"in the course of it than in resamples");
+		snprintf(why, n,
+			 "the trace is too short for its bursts: its rate or its lengths change "
+			 "more in the course of it than in resamples");
 }
 
 static enum ar_status put_latencies(struct store *s, int64_t no, const struct task *t,
