@@ -9,7 +9,7 @@ FROM (
   SELECT 2, iif(min(value + 0.0) = max(value + 0.0), printf('%g a second', max(value + 0.0)),
     printf('%g to %g a second', min(value + 0.0), max(value + 0.0)))
   FROM run_param JOIN run_label USING(run_id) WHERE key = 'rate' AND value + 0.0 > 0
-  HAVING count(*) > 0
+  GROUP BY key
   UNION ALL
   SELECT 3, group_concat(text, '; ')
   FROM (SELECT DISTINCT name || iif(tp > 1, printf(', 1 rank of %d', tp), '') AS text
