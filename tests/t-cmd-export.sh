@@ -326,7 +326,20 @@ if [ "$sqlite" ]; then
 		ok '... an older one is read' report --$e old.$e old.db
 	done
 	ok '... to the same time line' cmp old.perfetto all.json
+	sqlite3 a.db 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000)
+		INSERT INTO request_outcome(run_id, req_no, outcome, arrival_ns, first_sched_ns,
+			first_token_ns, finish_ns, prompt_tokens, output_tokens, n_chunks,
+			n_preempt, recomputed_tokens, cached_tokens)
+		SELECT 1, 1000 + i, "ok", i, i + 1, i + 2, i + 9, 1, 2, 1, 0, 0, 0 FROM n'
+	interrupted() {
+		$catchable env "$no_leak_check" timeout --preserve-status -s INT 1 \
+			"$ATTNREPLAY" report --perfetto x a.db \
+			2>err
+		[ $? = 1 ] && [ ! -e x ] && grep -q 'interrupted' err
+	}
+	ok 'an interrupt ends it' interrupted
 else
 	skip 'damaged and older databases' 'no sqlite3'
+	skip 'an interrupt ends it' 'no sqlite3'
 fi
 finish
