@@ -470,4 +470,10 @@ ok 'the nearest format is named, with the column that is missing' \
 	misses TIMESTAMP,ContextTokens,Output 'azure needs "GeneratedTokens" (have: TIMESTAMP, '
 ok '... with all columns that are missing' misses arrived_at,in,out \
 	'vidur needs "num_prefill_tokens", "num_decode_tokens" (have: arrived_at, in, out); see --columns'
+awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
+	printf "2023-11-16 18:17:03.9799600,"; for (i = 0; i < 300000; i++) printf "4444444444"; print ",10" }' \
+	>"$tmp/long.csv"
+ok 'a longer line of a trace than --max-memory is refused' fails 3 \
+	'long.csv:2: line longer than --max-memory; raise it' \
+	"$ATTNREPLAY" trace info --max-memory 1M "$tmp/long.csv"
 finish

@@ -183,8 +183,10 @@ enum ar_status prompts_read_limited(struct prompts *p, const char *path, int64_t
 	enum ar_status st = reader_open(&in, path, err);
 
 	*p = (struct prompts){ 0 };
-	if (!st)
+	if (!st) {
+		reader_limit(in, reader_memory(max_memory));
 		st = read_lines(p, in, reader_memory(max_memory), err);
+	}
 	reader_close(in);
 	if (st)
 		prompts_release(p);

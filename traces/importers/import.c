@@ -736,6 +736,7 @@ static enum ar_status import_once(struct trace **out, const char *path, const st
 	st = reader_open(&src.in, path, err);
 	if (st)
 		return st;
+	reader_limit(src.in, reader_memory(a->max_memory));
 	im.path = reader_path(src.in);
 	im.t = calloc(1, sizeof *im.t);
 	if (im.t)

@@ -48,6 +48,7 @@ struct reader {
 	size_t len, cap; /* len < cap: there is room for a NUL */
 	bool text_end;	 /* text holds the rest of the file */
 	uint64_t line;
+	size_t most; /* bytes of a line */
 };
 
 enum ar_status reader_rest(struct reader *r, const char *first, char **text, struct ar_err *err)
@@ -78,6 +79,11 @@ enum ar_status reader_rest(struct reader *r, const char *first, char **text, str
 		*text = NULL;
 	}
 	return st;
+}
+
+void reader_limit(struct reader *r, size_t bytes)
+{
+	r->most = bytes < LINE_MAX_BYTES ? bytes : LINE_MAX_BYTES;
 }
 
 size_t reader_memory(int64_t limit)
@@ -335,6 +341,7 @@ enum ar_status reader_open(struct reader **out, const char *path, struct ar_err 
 	if (!r)
 		return ar_nomem(err);
 	SHA256Init(&r->sha);
+	r->most = LINE_MAX_BYTES;
 	if (!strcmp(path, "-")) {
 		r->path = "<stdin>";
 		r->fd = STDIN_FILENO;
@@ -379,8 +386,12 @@ static enum ar_status find_end(struct reader *r, size_t *end, struct ar_err *err
 			return AR_OK;
 		}
 		r->scan = r->len;
-		if (r->len - r->pos > LINE_MAX_BYTES)
-			return fail_line(r, "line longer than 64 MiB", err);
+		if (r->len - r->pos > r->most)
+			return fail_line(r,
+					 r->most < LINE_MAX_BYTES ?
+						 "line longer than --max-memory; raise it" :
+						 "line longer than 64 MiB",
+					 err);
 		st = more_text(r, err);
 		if (st)
 			return st;

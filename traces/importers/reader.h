@@ -20,6 +20,9 @@ void reader_close(struct reader *r); /* NULL is fine */
  * the next call.  *s is NULL after the last line.  AR_DATA: damaged or truncated compression. */
 enum ar_status reader_next(struct reader *r, char **s, size_t *n, struct ar_err *err);
 
+/* Refuse lines of more than this many bytes; 64 MiB is the most in any case. */
+void reader_limit(struct reader *r, size_t bytes);
+
 /* Get line and all lines that follow it as one text, which the caller frees.  It is NULL after a
  * failure.  AR_DATA: it has more than 64 MiB. */
 enum ar_status reader_rest(struct reader *r, const char *line, char **text, struct ar_err *err);
