@@ -150,6 +150,7 @@ static void put_json(const char *s, size_t len, bool inside, FILE *f)
 		int32_t c;
 
 		n = count_plain(s, inside);
+		n = n < end - s ? n : (int)(end - s);
 		fwrite(s, 1, (size_t)n, f);
 		if (n)
 			continue;
@@ -180,7 +181,22 @@ void text_put_json_n(const char *s, size_t n, FILE *f)
 
 void text_put_json_value(const char *json, FILE *f)
 {
-	put_json(json, strlen(json), false, f);
+	const char *from = json, *s;
+	bool inside = false; /* of a string */
+
+	for (s = json; *s; s++) {
+		if (inside && *s == '\\' && s[1]) {
+			s++;
+		} else if (*s == '"') {
+			inside = !inside;
+		} else if (!inside && (!strncmp(s, "Inf", 3) || !strncmp(s, "-Inf", 4))) {
+			put_json(from, (size_t)(s - from), false, f);
+			fputs("null", f);
+			s += *s == '-' ? 3 : 2;
+			from = s + 1;
+		}
+	}
+	put_json(from, (size_t)(s - from), false, f);
 }
 
 void text_put_xml(const char *s, FILE *f)

@@ -42,8 +42,9 @@ void text_put_xml(const char *s, FILE *f);
 void text_put_csv(const char *s, FILE *f);
 void text_put_csv_n(const char *s, size_t n, FILE *f);
 
-/* Write a JSON value that cJSON has printed on one line.  In its strings control characters become
- * \u00NN, and U+FFFD replaces bytes that are no UTF-8: cJSON leaves both as they are. */
+/* Write a JSON value that cJSON or SQLite has printed on one line.  In its strings control
+ * characters become \u00NN, and U+FFFD replaces bytes that are no UTF-8: cJSON leaves both as they
+ * are.  SQLite's Inf and -Inf become null. */
 void text_put_json_value(const char *json, FILE *f);
 
 /* Return s with U+FFFD in place of bytes that are no UTF-8; the caller owns it.  NULL: no

@@ -500,6 +500,8 @@ static void test_foreign_text(void)
 	       "\"\\\"\\\\\\n\\u001f\\u0085\ufffd\u00fc\"", "JSON escapes");
 	is_str(written(NULL, text_put_json_value, "{\"a\":\"\\\\\x7f\"}"),
 	       "{\"a\":\"\\\\\\u007f\"}", "JSON that is ready keeps its own");
+	is_str(written(NULL, text_put_json_value, "{\"\\\"Inf\":-Inf,\"b\":[Inf]}"),
+	       "{\"\\\"Inf\":null,\"b\":[null]}", "... but for numbers that are infinite");
 	is_str(written(NULL, text_put_xml, "<a b='\"'>]]>&\t\xc2\x9b\u013c"),
 	       "&lt;a b=&#39;&#34;&#39;&gt;]]&gt;&amp;&#9;&#155;\u013c", "XML escapes");
 	is_str(written(NULL, text_put_xml, "\x1b\xff\xef\xbf\xbf"), "\ufffd\ufffd\ufffd",
