@@ -46,6 +46,17 @@ is 'a tool runs the program of the wheel' \
 is 'packages that tools need are extras' \
 	"$(run python -c 'from importlib.metadata import metadata
 print(*metadata("attnreplay").get_all("Provides-Extra"))')" 'capture bench gguf tasks vllm'
+# README.md in a root without anything else; status 77 says that no root can be made.
+fresh() {
+	status=0
+	"$srcdir/build-aux/fresh-root" bookworm "$wheel" >"$tmp/fresh" 2>&1 || status=$?
+}
+if command -v mmdebstrap >/dev/null; then fresh; else status=77; fi
+if [ $status = 77 ]; then
+	skip 'the README works in a fresh root' 'no mmdebstrap, or no packages for it'
+else
+	ok 'the README works in a fresh root' eval '[ $status = 0 ] || { tail "$tmp/fresh"; false; }'
+fi
 is 'libraries of NVIDIA packages of the same CUDA are named to the program' "$(
 	cd "$tmp/venv"/lib/python*/site-packages && echo 'MAJOR = "12"' >attnreplay/cuda.py &&
 		mkdir -p nvidia/cublas/lib nvidia/cu13/lib && touch nvidia/cu13/lib/libcublas.so.13 \
