@@ -16,6 +16,10 @@ set -eu
 build=${BUILD:-build}
 trace=$1
 shift
+[ -f "$build/Makefile" ] || {
+	echo "check_configs.sh: no build in '$build', which knows the sizes; name its folder as BUILD" >&2
+	exit 1
+}
 make -C "$build" tests/model-sizes >/dev/null
 
 attempt() { # RANKS CONFIG

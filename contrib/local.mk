@@ -12,7 +12,7 @@ contrib/_attnreplay: contrib/attnreplay.zsh
 
 nobase_dist_pkgdata_SCRIPTS += \
   contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh contrib/bench_torch.py \
-    contrib/capture_hf.py contrib/check_costs.sh contrib/check_engine_rates.sh \
+    contrib/capture_hf.py contrib/check_configs.sh contrib/check_costs.sh contrib/check_engine_rates.sh \
     contrib/check_intervals.py contrib/check_roofline.sh contrib/check_search_interval.sh \
     contrib/comm_tables.py contrib/compare_hf.py contrib/curve.sh contrib/curve_bound.py \
     contrib/dense_as_engine.py contrib/engine_rates.py contrib/eval_methods.sh \
@@ -23,9 +23,8 @@ nobase_dist_pkgdata_DATA += \
   contrib/bench.cases contrib/common.sh contrib/later.py contrib/safetensors_file.py \
     contrib/selector/Makefile contrib/selector/pagebound.c contrib/selector/pagebound.h \
     contrib/selector/pagebound_device.cu contrib/slurm/sweep.sbatch
-# check_configs.sh needs the build.
 EXTRA_DIST += \
-  contrib/attnreplay.zsh contrib/check_configs.sh \
+  contrib/attnreplay.zsh \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/engine.md \
     doc/intervals.md doc/kernels.md doc/plugin.md doc/report-chunks.png doc/report-demo.png \

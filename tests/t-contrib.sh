@@ -27,6 +27,8 @@ fi
 is 'without arguments a script says how to call it' \
 	"$(sh "$srcdir/contrib/curve.sh" 2>&1; echo $?)" \
 	"$(printf 'usage: contrib/curve.sh FOLDER --capture FILE [OPTION]...\n2')"
+is 'one that needs a build says so' "$(BUILD=$tmp/none sh "$srcdir/contrib/check_configs.sh" a b 2>&1)" \
+	"check_configs.sh: no build in '$tmp/none', which knows the sizes; name its folder as BUILD"
 
 # ---- the program: named, unpacked, built, installed, or missing ----
 

@@ -36,7 +36,7 @@ ok 'headers for selectors are there' run python -c 'import attnreplay, os, sys
 sys.exit(not os.path.isdir(os.path.join(attnreplay.HERE, "include")))'
 for script in "$srcdir"/contrib/*.py "$srcdir"/contrib/*.sh; do
 	name=$(basename "${script%.*}")
-	[ -x "$script" ] && [ "$name" != check_configs ] || continue	# that one needs a build
+	[ -x "$script" ] || continue
 	command=attnreplay-$(echo "$name" | tr _ -)
 	ok "$command is a command" run "$command" --help
 done
