@@ -113,7 +113,8 @@ is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 # ---- the curves of the README ----
 
 drawn_methods() { # drawn_methods CSV: the program has them; else measure and draw anew
-	sed '1d; s/^"\([^"]*\)".*/\1/; t; s/,.*//' "$1" >names
+	before=$(sed '1!d; s/method,.*//; s/[^,]//g' "$1" | tr -d '\n' | wc -c)
+	sed "1d; s/^\([^,]*,\)\{$before\}//" "$1" | sed 's/^"\([^"]*\)".*/\1/; t; s/,.*//' >names
 	while read -r m; do
 		"$ATTNREPLAY" methods "$m" >/dev/null || return 1
 	done <names
