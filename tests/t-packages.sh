@@ -49,6 +49,7 @@ is 'Debian has one component of them' "$(prepare | tail -n 1)" \
 is 'configure and prepare need the same' \
 	"$(sed -n 's/^AR_LIBRARY(\[[A-Z]*\], *\[\([^]]*\)\], *\[\(.*\)\])/\2 \1/p' "$srcdir/configure.ac")" \
 	"$(sed -n "s/^need \([^ ]*\) *pkg-config --exists '\(.*\)'/\1 \2/p" "$srcdir/build-aux/prepare")"
+unset NVCC # it comes before the toolkit's own
 configure() { # configure ARG...: its error
 	rm -rf "$tmp/b" && mkdir "$tmp/b" && cd "$tmp/b" && "$srcdir/configure" "$@" 2>&1 |
 		sed -n 's/^configure: error: //p'
