@@ -29,6 +29,8 @@ struct loaded {
 static const char *const names[METHODS] = { "quoka", "dense", "0-:compact-fp",
 					    "seer:gate=mean,threshold=0.1", "quoka+uniprefill" };
 
+static uint16_t first; /* the capture of the one request */
+
 static void load(struct loaded *x)
 {
 	const struct capture_info shape = {
@@ -61,7 +63,8 @@ static void load(struct loaded *x)
 	r->in.model.n_layers = LAYERS;
 	r->in.model.layer = x->layer;
 	r->in.model.rope.theta = 10000;
-	r->in.prep = (struct prepared){ .captured_layer = x->captured,
+	r->in.prep = (struct prepared){ .capture_of = &first,
+					.captured_layer = x->captured,
 					.run_layer = x->run_layer,
 					.n_run_layers = LAYERS };
 	r->in.method = (char **)(uintptr_t)names;
@@ -148,16 +151,19 @@ static void test_sample(void)
 		   m->layer[3] == 9 && !m->ignore[7] && m->ignore[0] && m->ignore[5],
 	   "and a few of the layers with full attention: %d %d %d %d", m->layer[0], m->layer[1],
 	   m->layer[2], m->layer[3]);
-	ok(m->c.how.chunk == 16 && m->in.tokens == 121,
-	   "chunks and prompts are as long as those of the run");
+	ok(m->chunks.n == 8 && m->chunks.of == 8 && m->chunks.longest == 16 &&
+		   m->chunks.v[7].from == 112 && m->chunks.v[7].to == 120,
+	   "chunks are those of the run: %zu, up to %lld", m->chunks.n,
+	   (long long)m->chunks.longest);
 	unload(&x);
 	load(&x);
 	x.r.in.limits.max_batched_tok = 1 << 20;
 	x.r.in.prep.n_run_layers = 2;
 	x.r.in.n_capture = 1;
 	m = must_match(&x.r);
-	ok(m->c.how.chunk == MATCH_CHUNK_TOK && m->n_layer == 1 && m->layer[0] == 1 && m->in.n == 1,
-	   "chunks have a limit, and there may be fewer layers and captures");
+	ok(m->chunks.n == 1 && m->chunks.longest == 120 && m->n_layer == 1 && m->layer[0] == 1 &&
+		   m->in.n == 1,
+	   "a prompt may be one chunk, and there may be fewer layers and captures");
 	unload(&x);
 }
 
