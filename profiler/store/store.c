@@ -58,6 +58,7 @@ struct store {
 	struct chunk *head, *tail;
 	size_t bytes;	   /* of all messages that are still to be written */
 	bool stop;	   /* end the thread when the queue is empty */
+	bool hurry, rests; /* the writer is to commit and wait; it waits for messages alone */
 	struct ar_err err; /* the first failure; nothing is written after it */
 };
 
@@ -89,12 +90,15 @@ static struct chunk *take_all(struct store *s, bool *stop)
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&s->lock);
-	while (!s->head && !s->stop && !rc) {
+	while (!s->head && !s->stop && !rc && !(timed && s->hurry)) {
+		s->rests = !timed;
+		pthread_cond_broadcast(&s->drained);
 		if (timed)
 			rc = pthread_cond_timedwait(&s->filled, &s->lock, &until);
 		else
 			pthread_cond_wait(&s->filled, &s->lock);
 	}
+	s->rests = false;
 	c = s->head;
 	s->head = s->tail = NULL;
 	*stop = !c && s->stop;
@@ -207,6 +211,17 @@ static enum ar_status send(struct store *s, size_t most_bytes, struct ar_err *er
 		*err = s->err;
 	pthread_mutex_unlock(&s->lock);
 	return st;
+}
+
+void store_rest(struct store *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->hurry = true;
+	pthread_cond_signal(&s->filled);
+	while (!s->rests)
+		pthread_cond_wait(&s->drained, &s->lock);
+	s->hurry = false;
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* Append n bytes to a message's data. */

@@ -33,6 +33,10 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 /* Write all queued rows, checkpoint and close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
 
+/* Return when all rows are committed and the writer waits for more: it then holds no lock of the C
+ * library, and this process may fork. */
+void store_rest(struct store *s);
+
 /* Rows are the struct row_* of store_columns.h; the store sets their run_id.  The structs below are
  * not rows: the store makes rows of one or more tables from them. */
 

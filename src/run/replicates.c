@@ -501,8 +501,10 @@ static enum ar_status make(struct maker *m, const struct replay_result *res, str
 	if (*why)
 		return AR_OK;
 	st = open_own(m, c, err);
-	if (!st)
+	if (!st) {
+		store_rest(m->r->session.store); /* before processes are forked */
 		st = run_tasks(m, why, n, err);
+	}
 	if (st)
 		return st;
 	sum_up(m, res, row);
