@@ -78,6 +78,13 @@ struct iter_cost {
 	size_t n_drop;
 };
 
+/* Kernels of the method beside attention. */
+static inline int64_t iter_cost_select_kernels(const struct iter_cost *c)
+{
+	return (int64_t)c->phase_kernels[PHASE_SELECT] + c->phase_kernels[PHASE_METADATA] +
+	       c->phase_kernels[PHASE_COPY];
+}
+
 /* The work of a layer. */
 struct layer_work {
 	int64_t n_row, n_mlp; /* rows, and rows that its MLP runs */

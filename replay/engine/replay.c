@@ -385,8 +385,7 @@ static enum ar_status check_clock(const struct loop *l, struct ar_err *err)
 /* Kernels of a selection in all layers of the model. */
 static int64_t select_kernels(const struct replay *cfg, const struct iter_cost *c)
 {
-	int64_t n = c->phase_kernels[PHASE_SELECT] + c->phase_kernels[PHASE_METADATA] +
-		    c->phase_kernels[PHASE_COPY];
+	const int64_t n = iter_cost_select_kernels(c);
 
 	return cfg->n_run_layers ? n * cfg->host.n_layers / cfg->n_run_layers : n;
 }

@@ -41,12 +41,6 @@ bool replicates_compute(const struct run *r)
 	       (b && b->modelled && !r->in.n_capture);
 }
 
-static int64_t kernels_of(const struct iter_cost *c)
-{
-	return c->phase_kernels[PHASE_SELECT] + c->phase_kernels[PHASE_METADATA] +
-	       c->phase_kernels[PHASE_COPY];
-}
-
 static enum ar_status collect(void *self, const struct observed_iteration *it, struct ar_err *err)
 {
 	struct collector *c = self;
@@ -58,8 +52,8 @@ static enum ar_status collect(void *self, const struct observed_iteration *it, s
 
 		st = cost_table_add(c->table, &s, it->cost->cost_ns, err);
 	}
-	if (kernels_of(it->cost) > c->select_kernels)
-		c->select_kernels = kernels_of(it->cost);
+	if (iter_cost_select_kernels(it->cost) > c->select_kernels)
+		c->select_kernels = iter_cost_select_kernels(it->cost);
 	return st ? st : c->to->iteration(c->to->self, it, err);
 }
 
