@@ -55,7 +55,7 @@ char *opt_trim(char *s);
 
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);
-/* Give a list n values in place of those that it has.  0: it is not given. */
+/* Replace the values of list `name` by value[0..n).  n 0: the list counts as not given. */
 enum ar_status opt_set_list(struct opt_group *g, const char *name, char *const *value, size_t n,
 			    struct ar_err *err);
 /* Set options from "name=value,name=value", the form of a group inside of a value. */

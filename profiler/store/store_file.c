@@ -449,7 +449,7 @@ static enum ar_status set_version(sqlite3 *db, const char *path, int version, st
 	return exec_sql(db, path, sql, err);
 }
 
-/* What the file has of the program that writes it: names of phases, and views. */
+/* Bring the names of phases and the views of the file up to date. */
 static enum ar_status fill_rest(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	enum ar_status st = fill_phases(db, path, err);

@@ -29,7 +29,7 @@ static int each_view(sqlite3 *db, view_fn *call)
 	return rc;
 }
 
-/* What the file has under the name of a view. */
+/* What the file calls by the name of a view. */
 enum holds { HOLDS_NOTHING, HOLDS_VIEW, HOLDS_OTHER_VIEW, HOLDS_TABLE };
 
 static int look(sqlite3 *db, const char *name, const char *sql, enum holds *what)

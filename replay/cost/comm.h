@@ -24,7 +24,8 @@ struct comm {
 	const struct comm_table *table; /* borrowed; NULL: a ring over a link of gbps GB/s */
 	struct comm_ring ring;
 	double gbps;
-	/* all-reduces of an iteration, and those of them in executed layers and the embedding */
+	/* All-reduces of an iteration: in the whole model; in the executed layers and the
+	 * embedding. */
 	int64_t n_reduce, n_run_reduce;
 	int64_t hidden, vocab; /* of all ranks */
 };
@@ -36,8 +37,8 @@ void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
  * graph. */
 int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph);
 
-/* Add the collectives of batch b to its cost: to cost_ns those of all layers, to PHASE_COMM those
- * of executed ones. */
+/* Add the time of the collectives of batch b to *cost.  cost_ns gets that of all layers, PHASE_COMM
+ * that of the executed ones. */
 void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost);
 
 #endif

@@ -65,8 +65,8 @@ static int find_op(const char *name)
 	return -1;
 }
 
-/* Add a line of these words.  Returns what is wrong; NULL: nothing.  *st: AR_NOMEM without
- * memory. */
+/* Add the line that has the columns `word`.  Returns what is wrong with it, or NULL.  *st: AR_NOMEM
+ * where memory is missing. */
 static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar_status *st)
 {
 	const bool graph = !strcmp(word[MODE], "graph");
@@ -142,7 +142,7 @@ static enum ar_status read_lines(struct reader *r, char *text, const char *path,
 	return st;
 }
 
-/* Let a mode without lines have those of the other. */
+/* Copy the points of one mode to the other, if that has none.  c: [2], by mode. */
 static enum ar_status fill_modes(struct comm_curve *c, struct ar_err *err)
 {
 	const int from = c[0].n ? 0 : 1, to = 1 - from;

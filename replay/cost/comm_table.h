@@ -44,7 +44,7 @@ struct comm_table {
 	struct comm_curve curve[COMM_N_OPS][2];
 };
 
-/* Read the lines of `ranks` ranks.  A mode without lines has those of the other.  AR_DATA: the file
+/* Read the lines for `ranks` ranks.  If a mode has no lines, both get the same.  AR_DATA: the file
  * cannot be read or a line is malformed; the message names it.  AR_USAGE: a collective has no line
  * of so many ranks; the message names the numbers that the file has.  Release *t in any case. */
 enum ar_status comm_table_load(struct comm_table *t, const char *path, int ranks,
