@@ -23,10 +23,6 @@ enum {
 	PERCENTILES = 3
 };
 
-/* Shares of iterations and of cached tokens that take the meaning from an interval. */
-#define MOST_EXTRAPOLATED 0.05
-#define MOST_CACHED 0.1
-
 static const char *const metrics[LATENCY_COUNT] = { "ttft", "tpot", "itl", "e2e", "queue" };
 static char own_costs[] = "the run";
 static const double percentiles[PERCENTILES] = { 50, 90, 99 };
@@ -385,12 +381,12 @@ static void judge(const struct maker *m, const struct row_resampling *row, char 
 		snprintf(why, n,
 			 "%" PRId64 " replicates were made within --intervals-time, want %d",
 			 row->replicates, FIRST);
-	else if (row->extrapolated > MOST_EXTRAPOLATED)
+	else if (row->extrapolated > REPLICATES_EXTRAPOLATED)
 		snprintf(why, n,
 			 "%.0f %% of the iterations of its replicates lie outside of what the run "
 			 "measured",
 			 100 * row->extrapolated);
-	else if (fabs(row->cached - row->run_cached) > MOST_CACHED)
+	else if (fabs(row->cached - row->run_cached) > REPLICATES_CACHED)
 		snprintf(why, n,
 			 "the prefix cache had %.0f %% of the run's prompts, but %.0f %% of those "
 			 "of its replicates",

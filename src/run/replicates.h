@@ -15,6 +15,11 @@
 #include "src/run/run.h"
 #include "traces/algebra/resample.h"
 
+/* There is no interval where a larger share of iterations is extrapolated, or where the share of
+ * cached tokens is further from the run's. */
+#define REPLICATES_EXTRAPOLATED 0.05
+#define REPLICATES_CACHED 0.1
+
 /* Whether costs of iterations are computed anew from their batch, not from what was measured. */
 bool replicates_compute(const struct run *r);
 

@@ -15,10 +15,6 @@
 #include "src/run/workers.h"
 #include "src/search/search.h"
 
-/* Shares of iterations and of cached tokens that take the meaning from an interval. */
-#define MOST_EXTRAPOLATED 0.05
-#define MOST_CACHED 0.1
-
 enum { WHY = sizeof((struct subject *)0)->no_interval };
 
 /* The search on one resample. */
@@ -127,11 +123,11 @@ static void judge(const struct maker *m, char why[WHY])
 		snprintf(why, WHY,
 			 "%d searches on resamples were made within --intervals-time, want %d",
 			 done, SEARCH_REPLICATES);
-	else if (extrapolated > MOST_EXTRAPOLATED)
+	else if (extrapolated > REPLICATES_EXTRAPOLATED)
 		snprintf(why, WHY,
 			 "%.0f %% of the iterations of resamples lie outside of what was measured",
 			 100 * extrapolated);
-	else if (fabs(cached - m->u->best->f.cached) > MOST_CACHED)
+	else if (fabs(cached - m->u->best->f.cached) > REPLICATES_CACHED)
 		snprintf(why, WHY,
 			 "the prefix cache had %.0f %% of the prompts, but %.0f %% of those of "
 			 "resamples",
