@@ -201,6 +201,16 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 	       (size_t)s->page_tok;
 }
 
+/* Piece lists of decodes.  A piece is tok tokens from position piece * tok on; tok divides page_tok.
+ * The newest piece may be partial.  `heads` query heads of a KV head share a list.  List l, of the
+ * l % groups-th group of request l / groups, has n[l] ascending pieces from piece[l * stride] on.
+ * Bit h of mask[l * stride + i]: head h of the group sees the i-th of them.  mask NULL: all do. */
+struct piece_lists {
+	int tok, heads, stride;
+	int32_t *piece, *n;
+	uint16_t *mask;
+};
+
 /* Which keys of runs a row sees: keys below position init, and keys less than local before the row.
  * A row among the last `last` tokens of the prompt sees all.  local 0: every row does. */
 struct attn_band {
@@ -231,13 +241,16 @@ enum {
 	SHAPE_TABLE = 4,    /* a list per (request, head group), the union of a mask */
 	SHAPE_TOKENS = 8,   /* a token list per (request, KV head) */
 	SHAPE_COLUMNS = 16, /* a vertical-slash list per (query block, query head) */
+	SHAPE_PIECES = 32,  /* a piece list per (request, heads of a KV head), of decodes */
 };
 
-/* The output of a selector.  Only the arrays of its shape are set: mask, tokens or columns. */
+/* The output of a selector.  Only the arrays of its shape are set: mask, tokens, columns or
+ * pieces. */
 struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
 	struct column_lists columns;
+	struct piece_lists pieces;
 	float *score; /* of blocks, [(query block, query head)][max_kv_blk], or of tokens, in
 			 * rows like tokens.tok; NULL: not asked for.  Places of blocks or tokens
 			 * without a score are not written. */

@@ -19,12 +19,19 @@ static void few(const void *self, const struct attn_shape *s, int *max_run, int 
 	*max_col = 1 << 20;
 }
 
+static struct piece_form four(const void *self, const struct attn_shape *s, int len)
+{
+	(void)self, (void)s, (void)len;
+	return (struct piece_form){ .tok = 4, .heads = 2, .most = 3, .mask = true };
+}
+
 /* A selector that gives the row's shape, under a union where the row is a table. */
 static struct method_part method_of(const struct selection_shape *row, struct selector *s)
 {
 	*s = (struct selector){ .name = "any",
 				.scores = true,
 				.columns = few,
+				.pieces = four,
 				.gives = row->bit & (SHAPE_MASK | SHAPE_TABLE) ? 0 : row->bit };
 	return (struct method_part){ .selector = s,
 				     .dense = row->bit == SHAPE_ALL,

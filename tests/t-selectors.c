@@ -128,6 +128,24 @@ static const struct selector_order orders[] = {
 	{ .method = "a:share=%", .value = { "0", "1", "1", "1" } }, { 0 }
 };
 
+static struct piece_form pieces(const void *self, const struct attn_shape *s, int len)
+{
+	(void)self, (void)s, (void)len;
+	return (struct piece_form){ 0 };
+}
+
+static size_t state_bytes(const void *self, const struct attn_shape *s)
+{
+	(void)self, (void)s;
+	return 0;
+}
+
+static enum ar_status append(const struct attn_call *call, const void *self, struct ar_err *err)
+{
+	(void)call, (void)self, (void)err;
+	return AR_OK;
+}
+
 static struct selector whole(void)
 {
 	return (struct selector){ .version = AR_SELECTOR_VERSION,
@@ -192,6 +210,16 @@ static void test_pairs(void)
 	test_descriptor(&s);
 	s.gives = SHAPE_COLUMNS;
 	refused(s, "columns");
+	s.gives = SHAPE_PIECES;
+	refused(s, "pieces");
+	s.pieces = pieces;
+	test_descriptor(&s);
+	s.append_ref = append;
+	refused(s, "append_ref");
+	s.state_bytes = state_bytes;
+	test_descriptor(&s);
+	s.append_ref = NULL;
+	refused(s, "append_ref");
 	s = whole();
 	s.close = free;
 	refused(s, "open");
@@ -274,11 +302,11 @@ static void test_layout(void)
 		const char *name;
 		size_t is, was;
 	} structs[] = {
-		SIZE(selector, 192),	  SIZE(selector_env, 64),   SIZE(selector_band, 40),
+		SIZE(selector, 216),	  SIZE(selector_env, 64),   SIZE(selector_band, 40),
 		SIZE(selector_order, 48), SIZE(selector_chunk, 16), SIZE(selector_work, 24),
 		SIZE(selector_form, 48),  SIZE(opt, 120),	    SIZE(attn_shape, 16),
 		SIZE(attn_limits, 24),	  SIZE(attn_batch, 168),    SIZE(attn_call, 112),
-		SIZE(selection, 80),	  SIZE(ar_err, 516),
+		SIZE(selection, 120),	  SIZE(ar_err, 516),
 	};
 
 	for (size_t i = 0; i < sizeof structs / sizeof *structs; i++)

@@ -23,6 +23,7 @@ struct executor_lists {
 	struct block_lists blocks;
 	struct token_lists tokens;
 	struct column_lists columns;
+	struct piece_lists pieces;
 };
 
 /* The work of one thread block: rows [row, row + n_row) of the batch and heads

@@ -214,6 +214,49 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 	}
 }
 
+/* One query head of a decode.  The pieces of its list count as its own where the mask has them. */
+static void count_head_pieces(const struct attn_batch *b, int head, const struct piece_lists *l,
+			      uint8_t *mark, struct selection_count *c)
+{
+	int ctx = b->rows.pos0[0], bit = head % l->heads;
+	size_t row = (size_t)(head / l->heads) * (size_t)l->stride;
+
+	for (int i = 0; i < l->n[head / l->heads]; i++) {
+		int first = l->piece[row + (size_t)i] * l->tok, end = first + l->tok;
+		int past = end < ctx ? end : ctx;
+
+		c->exec_sel += (end < ctx + 1 ? end : ctx + 1) - first;
+		c->group_sel += bit ? 0 : past - first;
+		if (l->mask && !(l->mask[row + (size_t)i] >> bit & 1))
+			continue;
+		c->tiles_sel += past - first;
+		for (int t = first; t < past; t++)
+			mark[t] = IN_ALL;
+	}
+	c->group_total += bit ? 0 : ctx;
+	c->empty_rows += !l->n[head / l->heads];
+}
+
+void count_pieces(const struct method_part *p, const struct attn_batch *b,
+		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
+		  struct selection_count *count)
+{
+	int64_t ctx = b->rows.pos0[0];
+	int group = b->shape.q_heads / b->shape.kv_heads;
+
+	(void)p, (void)table;
+	for (int kv = 0; kv < b->shape.kv_heads; kv++) {
+		struct selection_count *c = &count[kv];
+
+		*c = (struct selection_count){ .tiles_total = group * ctx,
+					       .exec_total = group * (ctx + 1) };
+		for (int k = 0; k < group; k++) {
+			count_head_pieces(b, kv * group + k, &chosen->pieces, mark, c);
+			count_unions(&b->shape, k, mark, (int)ctx, c);
+		}
+	}
+}
+
 void count_columns(const struct method_part *p, const struct attn_batch *b,
 		   const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		   struct selection_count *count)

@@ -81,8 +81,9 @@ static enum ar_status check_device(const struct method *m, const struct selector
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	return st ? st :
-		    method_supported(method_prefill(m), &env->shape, env->layout, gpu->cc, err);
+	for (int k = 0; k < ROW_KINDS && !st; k++)
+		st = method_supported(&m->part[k], &env->shape, env->layout, gpu->cc, err);
+	return st;
 }
 
 /* References read kv-bf16 alone. */
@@ -138,6 +139,12 @@ enum ar_status method_selection_init(struct method_selection *x, const struct me
 	struct shape_extent e = shape_extent(p, b);
 
 	return shape_alloc(x, p, &e) ? AR_OK : ar_nomem(err);
+}
+
+enum ar_status method_append_ref(const struct method_part *p, const struct attn_call *call,
+				 struct ar_err *err)
+{
+	return p->selector->append_ref ? p->selector->append_ref(call, p->self, err) : AR_OK;
 }
 
 enum ar_status method_choose_ref(const struct method_part *p, const struct attn_call *call,

@@ -138,6 +138,13 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method_part *p, const struct attn_shape *s);
 
+/* The rows of the call are in the cache: bring the state of p, the part of decodes, up to date.
+ * The call has that state and rows of any kind.  The second enqueues it, in phase META. */
+enum ar_status method_append_ref(const struct method_part *p, const struct attn_call *call,
+				 struct ar_err *err);
+enum ar_status method_append(const struct method_part *p, const struct attn_call *call,
+			     phase_fn *phase, void *phase_ctx, struct ar_err *err);
+
 /* Plan the tiles of b under m for the device, see executor->plan.  b: on the host; rows as
  * attn_is_chunked() wants them. */
 int method_plan(const struct method_part *p, const struct attn_batch *b, struct attn_tile *tile);

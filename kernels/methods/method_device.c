@@ -53,6 +53,15 @@ enum ar_status method_choose(const struct method_part *p, const struct attn_call
 	return p->selector->enqueue(&own, p->self, &x.chosen, err);
 }
 
+enum ar_status method_append(const struct method_part *p, const struct attn_call *call,
+			     phase_fn *phase, void *phase_ctx, struct ar_err *err)
+{
+	if (!p->selector->append)
+		return AR_OK;
+	phase(phase_ctx, call->layer, PHASE_META);
+	return p->selector->append(call, p->self, err);
+}
+
 enum ar_status method_enqueue(const struct method_part *p, const struct attn_call *call,
 			      phase_fn *phase, void *phase_ctx, struct ar_err *err)
 {

@@ -193,6 +193,69 @@ static const struct shape_list column_lists[] = { { "runs", "runs from", ENTRY_R
 						  { "columns", "columns", ENTRY_KEY, next_column },
 						  { 0 } };
 
+/* ---- piece lists ---- */
+
+static size_t n_piece_list(const struct shape_extent *e)
+{
+	return e->n_req * (size_t)(e->shape.q_heads / e->pieces.heads);
+}
+
+static size_t piece_bytes(const struct shape_extent *e)
+{
+	return n_piece_list(e) * (size_t)e->pieces.most * sizeof(int32_t);
+}
+
+static size_t n_piece_bytes(const struct shape_extent *e)
+{
+	return n_piece_list(e) * sizeof(int32_t);
+}
+
+static size_t piece_mask_bytes(const struct shape_extent *e)
+{
+	return e->pieces.mask ? n_piece_list(e) * (size_t)e->pieces.most * sizeof(uint16_t) : 0;
+}
+
+/* A list has no more pieces than the keys have. */
+static void fit_pieces(const struct method_part *p, struct shape_extent *e)
+{
+	int keys = e->max_kv_blk * e->shape.page_tok, all;
+
+	e->pieces = p->selector->pieces(p->self, &e->shape, keys);
+	all = keys / e->pieces.tok;
+	e->pieces.most = e->pieces.most < all ? e->pieces.most : all;
+}
+
+static void link_pieces(struct method_selection *x, const struct shape_extent *e)
+{
+	struct piece_lists *l = &x->chosen.pieces;
+
+	l->tok = e->pieces.tok;
+	l->heads = e->pieces.heads;
+	l->stride = e->pieces.most;
+	x->lists.pieces = *l;
+}
+
+/* Positions of pieces that the head sees. */
+static int next_piece(const struct method_selection *x, const struct shape_place *at, int *k)
+{
+	const struct piece_lists *l = &x->chosen.pieces;
+	int row = at->head / l->heads, bit = at->head % l->heads;
+	const int32_t *piece = l->piece + (size_t)row * (size_t)l->stride;
+
+	for (; *k < l->n[row]; ++*k)
+		if (!l->mask || l->mask[(size_t)row * (size_t)l->stride + (size_t)*k] >> bit & 1)
+			return piece[(*k)++] * l->tok;
+	return -1;
+}
+
+static const struct shape_array piece_arrays[] = { { AT(chosen.pieces.piece), piece_bytes },
+						   { AT(chosen.pieces.n), n_piece_bytes },
+						   { AT(chosen.pieces.mask), piece_mask_bytes },
+						   { 0 } };
+
+static const struct shape_list piece_lists[] = { { "pieces", "pieces from", ENTRY_KEY, next_piece },
+						 { 0 } };
+
 /* ---- the table ---- */
 
 static const struct shape_array no_arrays[] = { { 0 } };
@@ -210,6 +273,8 @@ const struct selection_shape selection_shapes[] = {
 	{ .bit = SHAPE_COLUMNS, .title = "a vertical-slash list per query block and head",
 	  .array = column_arrays, .list = column_lists, .fit = fit_columns,
 	  .link = link_columns, .count = count_columns },
+	{ .bit = SHAPE_PIECES, .title = "a piece list of decodes", .array = piece_arrays,
+	  .list = piece_lists, .fit = fit_pieces, .link = link_pieces, .count = count_pieces },
 	{ 0 }
 };
 /* clang-format on */
@@ -288,7 +353,7 @@ void shape_lay(struct method_selection *x, const struct shape_extent *e, void *m
 
 	*x = (struct method_selection){ 0 };
 	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
-		shape_set(x, a, at);
+		shape_set(x, a, a->bytes(e) ? at : NULL);
 		at += shape_room(a, e);
 	}
 	finish_lists(x, e);
@@ -323,9 +388,10 @@ bool shape_alloc(struct method_selection *x, const struct method_part *p,
 	if (x->scored && p->selector->scores && !alloc_scores(x, e))
 		return false;
 	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
-		void *mem = new_array(a->bytes(e));
+		size_t bytes = a->bytes(e);
+		void *mem = bytes ? calloc(bytes, 1) : NULL;
 
-		if (!mem)
+		if (bytes && !mem)
 			return false;
 		shape_set(x, a, mem);
 	}

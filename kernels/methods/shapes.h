@@ -20,6 +20,7 @@ struct shape_extent {
 	int max_kv_blk;
 	int table_heads;      /* as method_table_heads() */
 	int max_run, max_col; /* as in struct column_lists */
+	struct piece_form pieces;
 };
 
 /* An array of a selection. */
@@ -108,6 +109,9 @@ void count_blocks(const struct method_part *p, const struct attn_batch *b,
 		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		  struct selection_count *count);
 void count_tokens(const struct method_part *p, const struct attn_batch *b,
+		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
+		  struct selection_count *count);
+void count_pieces(const struct method_part *p, const struct attn_batch *b,
 		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		  struct selection_count *count);
 void count_columns(const struct method_part *p, const struct attn_batch *b,

@@ -28,7 +28,7 @@ extern "C" {
 
 /* Version of the structs in this header and in the headers that it includes.  A change of any
  * struct raises it. */
-#define AR_SELECTOR_VERSION 2
+#define AR_SELECTOR_VERSION 3
 
 /* The rank, model and device that a selector is opened for.  The rank has the first heads of the
  * model; other ranks have the others. */
@@ -63,6 +63,13 @@ struct selector_work {
 	int launches;
 };
 
+/* The piece lists of a selector, for rows of at most len keys. */
+struct piece_form {
+	int tok, heads; /* as in struct piece_lists */
+	int most;	/* pieces of a list */
+	bool mask;	/* heads of a list see different pieces */
+};
+
 /* A method under which its kernels are compared with its reference, with value in place of
  * %.  Where rounding decides, both are right.  Cells may differ that the reference keeps under only
  * one of strict and loose; besides, a share slack of all cells.  strict and loose NULL: no others.
@@ -84,6 +91,8 @@ typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
 				const struct attn_limits *l);
 typedef enum ar_status selector_fn(const struct attn_call *call, const void *self,
 				   const struct selection *out, struct ar_err *err);
+typedef enum ar_status selector_append_fn(const struct attn_call *call, const void *self,
+					  struct ar_err *err);
 
 struct selector {
 	unsigned version;   /* AR_SELECTOR_VERSION */
@@ -99,10 +108,14 @@ struct selector {
 	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);
 
-	unsigned gives; /* SHAPE_TOKENS, SHAPE_COLUMNS; 0: a mask */
+	unsigned gives; /* SHAPE_TOKENS, SHAPE_COLUMNS; SHAPE_PIECES: for decodes; 0: a mask */
 
 	/* For SHAPE_COLUMNS: the most runs and columns of a list. */
 	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
+
+	/* For SHAPE_PIECES. */
+	struct piece_form (*pieces)(const void *self, const struct attn_shape *s, int len);
+
 	bool scores;			     /* ref() writes scores where there is room for them */
 	int (*block_tok)(const void *param); /* 64 or 128; NULL: 128 */
 
@@ -121,6 +134,12 @@ struct selector {
 	 * preemption it is rebuilt with the chunk.  Tokens that decodes wrote are shown to the
 	 * selector as a chunk before a later chunk builds on them. */
 	size_t (*state_bytes)(const void *self, const struct attn_shape *s);
+
+	/* For SHAPE_PIECES, with state_bytes: bring the state up to date for the rows of the call,
+	 * prefill or decode rows, whose keys the cache has.  Rows may come again.  Called in every
+	 * layer and iteration before ref() or enqueue(); these only read the state.  append: as
+	 * enqueue, without work. */
+	selector_append_fn *append_ref, *append;
 
 	/* work, ref and enqueue are NULL if everything is kept ("none", dense). */
 

@@ -30,14 +30,30 @@ static const struct selector *table[SELECTORS_MAX + 1] = { SELECTORS(X) NULL };
 
 const struct selector *const *const selectors = table;
 
+#define DECODE_SELECTORS(X)
+
+#define X(name) extern const struct selector selector_##name;
+DECODE_SELECTORS(X)
+#undef X
+
+#define X(name) &selector_##name,
+const struct selector *const decode_selectors[] = { DECODE_SELECTORS(X) NULL };
+#undef X
+
 const char *const selector_blocks[] = { "64", "128", NULL };
+
+static const struct selector *find_in(const struct selector *const *s, const char *name)
+{
+	while (*s && strcmp((*s)->name, name) != 0)
+		s++;
+	return *s;
+}
 
 const struct selector *selector_find(const char *name)
 {
-	for (int i = 0; selectors[i]; i++)
-		if (!strcmp(selectors[i]->name, name))
-			return selectors[i];
-	return NULL;
+	const struct selector *s = find_in(selectors, name);
+
+	return s ? s : find_in(decode_selectors, name);
 }
 
 enum ar_status selector_add(const struct selector *s, struct ar_err *err)

@@ -9,10 +9,12 @@
 extern "C" {
 #endif
 
-/* The selectors of this program, then plug-ins in the order in which they were loaded; ends with
- * NULL. */
+/* The selectors of chunks in this program, then plug-ins in the order in which they were loaded;
+ * ends with NULL. */
 enum { SELECTORS_MAX = 32 };
 extern const struct selector *const *const selectors;
+/* Those that choose the keys of decodes; ends with NULL. */
+extern const struct selector *const decode_selectors[];
 const struct selector *selector_find(const char *name);
 
 /* Check that s has every member that it needs for the selection that it gives.  AR_USAGE: the

@@ -235,12 +235,14 @@ static enum ar_status get_rate(struct roofline_rate *r, const cJSON *o, const ch
 }
 
 /* For each phase, the phase whose rate replaces a missing one; PHASE_NONE: a file must have it. */
-static const int
-	stand_in[PHASE_COUNT] = {
-		[PHASE_MIX] = PHASE_ATTEND,    [PHASE_DROP] = PHASE_SELECT,
-		[PHASE_LATENT] = PHASE_LINEAR, [PHASE_WALK] = PHASE_ATTEND,
-		[PHASE_COMM] = PHASE_LINEAR, /* which nothing reads: see comm.h */
-	};
+static const int stand_in[PHASE_COUNT] = {
+	[PHASE_MIX] = PHASE_ATTEND,
+	[PHASE_DROP] = PHASE_SELECT,
+	[PHASE_LATENT] = PHASE_LINEAR,
+	[PHASE_WALK] = PHASE_ATTEND,
+	[PHASE_META] = PHASE_CACHE,
+	[PHASE_COMM] = PHASE_LINEAR, /* which nothing reads: see comm.h */
+};
 
 /* Rates to read: of the GPU or of an engine.  key: of the object that has them, with a dot. */
 struct rates {

@@ -210,7 +210,7 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, void *
 	enum ar_status st = AR_OK;
 
 	(void)ctx;
-	if (c->state[i])
+	if (call.state)
 		st = method_choose_ref(method_prefill(attn_engine_method(&c->engine, i)), &call, &x,
 				       err);
 	method_selection_release(&x);

@@ -64,7 +64,8 @@ typedef enum ar_status cpu_mix_fn(struct cpu *c, int i, const struct rows *r, vo
 enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
 			void *ctx, struct ar_err *err);
 
-/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache, too. */
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache, too,
+ * and show them to the selector of decodes. */
 enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, struct ar_err *err);
 
 /* Of mix: make Q, K and V, and run attention. */

@@ -35,15 +35,15 @@ void cpu_phase(void *ctx, int layer, enum phase phase)
 
 struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_kind kind, int i)
 {
-	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	ptrdiff_t at = (ptrdiff_t)rows_before(r, kind) * s->q_heads * s->head_dim;
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
+	ptrdiff_t at = (ptrdiff_t)rows_before(r, kind) * g->shape.q_heads * g->shape.head_dim;
 
 	return (struct attn_call){ .b = &r->part[kind],
 				   .layer = c->env.run_layer[i],
 				   .q = c->q + at,
 				   .kv = c->kv[i],
-				   .layout = attn_engine_group(&c->engine, i)->layout,
-				   .state = c->state[i],
+				   .layout = g->layout,
+				   .state = groups_state(g, c->state[i], (size_t)g->n_page, kind),
 				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
 				   .out = c->out + at };
 }
@@ -85,6 +85,27 @@ static enum ar_status attend_layer(struct cpu *c, int i, const struct rows *r, s
 	return st;
 }
 
+/* The rows of executed layer i are in the cache: show them to the selector of decodes. */
+static enum ar_status append_rows(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct method_part *p = &attn_engine_method(&c->engine, i)->part[ROW_DECODE];
+	void *state = cpu_call(c, r, ROW_DECODE, i).state;
+	enum ar_status st = AR_OK;
+
+	if (state)
+		cpu_phase(c, c->env.run_layer[i], PHASE_META);
+	for (int k = 0; state && k < ROW_REVIVED && !st; k++) {
+		struct attn_call call = cpu_call(c, r, k, i);
+
+		call.state = state;
+		if (rows_count(r, k))
+			st = method_append_ref(p, &call, err);
+	}
+	if (state)
+		cpu_phase(c, c->env.run_layer[i], PHASE_NONE);
+	return st;
+}
+
 /* RoPE and the cache take one time.  Of a capture they take none: an engine reads no captures. */
 enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, struct ar_err *err)
 {
@@ -93,14 +114,14 @@ enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, s
 	struct layer_qkv product;
 	enum ar_status st;
 
-	if (!c->decoder)
-		return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, NULL, &out,
-					      err);
-	product = decoder_ref_product(c->decoder, layer);
-	cpu_phase(c, layer, PHASE_ROPE);
-	st = c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &product, &out, err);
+	if (c->decoder) {
+		product = decoder_ref_product(c->decoder, layer);
+		cpu_phase(c, layer, PHASE_ROPE);
+	}
+	st = c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row,
+				    c->decoder ? &product : NULL, &out, err);
 	cpu_phase(c, layer, PHASE_NONE);
-	return st;
+	return st || !store ? st : append_rows(c, i, r, err);
 }
 
 enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx, struct ar_err *err)

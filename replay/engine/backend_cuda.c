@@ -94,33 +94,53 @@ out:
 	return st;
 }
 
-enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
-			     struct ar_err *err)
-{
-	const struct qkv out = { c->pass.q, c->pass.k, store ? &c->pass.kv[i] : NULL };
-	struct layer_qkv product;
-
-	if (c->decoder)
-		product = decoder_product(c->decoder, i);
-	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row,
-				  c->decoder ? &product : NULL, &out, err);
-}
-
 struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i)
 {
-	const struct attn_shape *s = attn_engine_shape(&c->engine, i);
-	ptrdiff_t at = (ptrdiff_t)rows_before(r, kind) * s->q_heads * s->head_dim;
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
+	ptrdiff_t at = (ptrdiff_t)rows_before(r, kind) * g->shape.q_heads * g->shape.head_dim;
 
 	return (struct attn_call){ .b = &r->part[kind],
 				   .layer = c->env.run_layer[i],
 				   .q = c->pass.q + at,
 				   .kv = c->pass.kv[i],
-				   .layout = attn_engine_group(&c->engine, i)->layout,
-				   .state = c->pass.state[i],
+				   .layout = g->layout,
+				   .state = groups_state(g, c->pass.state[i], (size_t)g->n_page + 1,
+							 kind),
 				   .sink = attn_engine_sink(&c->engine, c->pass.sink, i),
 				   .out = c->pass.out + at,
 				   .work = c->pass.work,
 				   .stream = c->device.stream };
+}
+
+/* The rows of executed layer i are in the cache: show them to the selector of decodes. */
+static enum ar_status cuda_append(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const struct method_part *p = &attn_engine_method(&c->engine, i)->part[ROW_DECODE];
+	void *state = cuda_call(c, r, ROW_DECODE, i).state;
+	enum ar_status st = AR_OK;
+
+	for (int k = 0; state && k < ROW_REVIVED && !st; k++) {
+		struct attn_call call = cuda_call(c, r, k, i);
+
+		call.state = state;
+		if (rows_count(r, k))
+			st = method_append(p, &call, prof_phase, c->env.prof, err);
+	}
+	return st;
+}
+
+enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			     struct ar_err *err)
+{
+	const struct qkv out = { c->pass.q, c->pass.k, store ? &c->pass.kv[i] : NULL };
+	struct layer_qkv product;
+	enum ar_status st;
+
+	if (c->decoder)
+		product = decoder_product(c->decoder, i);
+	st = c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row,
+				c->decoder ? &product : NULL, &out, err);
+	return st || !store ? st : cuda_append(c, i, r, err);
 }
 
 static enum ar_status cuda_attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
@@ -274,7 +294,7 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 	if (!mixer_attends(attn_engine_mixer(&c->engine, i)))
 		return AR_OK;
 	st = cuda_make_qkv(c, i, r, !held, err);
-	return st || !c->pass.state[i] ? st : cuda_attend(c, i, r, err);
+	return st || !cuda_call(c, r, ROW_PREFILL, i).state ? st : cuda_attend(c, i, r, err);
 }
 
 /* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state

@@ -100,7 +100,8 @@ static inline bool cuda_skips(const struct cuda *c, int i)
  * number of rows of its CUDA graph; 0: it has none and is padded to pad rows. */
 enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
 			  const struct method *m, int graph, int pad, struct ar_err *err);
-/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too, and show
+ * them to the selector of decodes. */
 enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
 			     struct ar_err *err);
 /* The attention call of rows of a kind in executed layer i: from pass.q to pass.out. */

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/layer_size.h"
 
@@ -38,7 +39,10 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 	x.shape = plan_shape(p, m, layer);
 	x.layout = l->cache;
 	x.kv_bytes = (size_t)x.shape.page_tok * (size_t)layer_cache_bytes(l);
-	x.state_bytes = method_state_bytes(method_prefill(plan_method(p, layer)), &x.shape);
+	for (int k = 0; k < ROW_KINDS; k++) {
+		x.part_bytes[k] = method_state_bytes(&plan_method(p, layer)->part[k], &x.shape);
+		x.state_bytes += x.part_bytes[k];
+	}
 	if (l->mixer == MIX_WINDOW)
 		x.max_page = max_seqs * window_pages(&x, max_tok);
 	return x;
@@ -51,6 +55,7 @@ static bool same_group(const struct cache_group *a, const struct cache_group *b)
 	return a->mixer == b->mixer && a->window == b->window && a->segment == b->segment &&
 	       s->q_heads == t->q_heads && s->kv_heads == t->kv_heads &&
 	       s->head_dim == t->head_dim && a->state_bytes == b->state_bytes &&
+	       !memcmp(a->part_bytes, b->part_bytes, sizeof a->part_bytes) &&
 	       cache_layout(a->layout) == cache_layout(b->layout);
 }
 
@@ -159,7 +164,7 @@ enum ar_status groups_open_blocks(struct cache_groups *g, struct blocks *b, int6
 					      .window = x->window,
 					      .segment = x->segment,
 					      .linear = !mixer_attends(x->mixer),
-					      .selects = x->kv_bytes && x->state_bytes,
+					      .selects = x->part_bytes[ROW_PREFILL] > 0,
 					      .n_page = x->n_page };
 	}
 	st = blocks_open(b, to, g->n, n_req, err);

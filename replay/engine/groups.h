@@ -25,14 +25,15 @@ struct cache_group {
 				  * pages of a token */
 	const struct cache_layout *layout; /* of its layers */
 	size_t kv_bytes;		   /* bytes of keys and values per page and layer */
-	size_t state_bytes; /* bytes of state per page and layer: the selector's, or all of a
-				  * linear layer's */
-	size_t aux_bytes;   /* bytes per page of the aux cache, in one layer, */
-	int aux_layer;	    /* this one of the model; aux_bytes 0: there is none */
-	int no;		    /* its number: that of its tables */
-	int64_t n_page;	    /* 0 before groups_open_blocks() */
-	int64_t max_page;   /* pages of the requests of a batch, if the pool had no end */
-	int segment;	    /* of its layers, see drops.h */
+	size_t part_bytes[ROW_KINDS]; /* bytes of state per page and layer of the selector of each
+				       * kind of rows */
+	size_t state_bytes;	      /* all of them, or those of a linear layer */
+	size_t aux_bytes;	      /* bytes per page of the aux cache, in one layer, */
+	int aux_layer;		      /* this one of the model; aux_bytes 0: there is none */
+	int no;			      /* its number: that of its tables */
+	int64_t n_page;		      /* 0 before groups_open_blocks() */
+	int64_t max_page;	      /* pages of the requests of a batch, if the pool had no end */
+	int segment;		      /* of its layers, see drops.h */
 	/* Of the batches that ran: rows of a layer; rows that go on after the segment; (row, key)
 	 * pairs of dense attention over the keys in the cache. */
 	int64_t n_row, n_on, n_pair;
@@ -55,6 +56,18 @@ void groups_release(struct cache_groups *g);
 static inline const struct cache_group *groups_of(const struct cache_groups *g, int layer)
 {
 	return &g->group[g->of[layer]];
+}
+
+/* The state of the selector of a kind of rows in a layer's state, or NULL.  States lie one after
+ * the other, each of all n_page pages of the memory. */
+static inline void *groups_state(const struct cache_group *x, void *state, size_t n_page,
+				 enum row_kind kind)
+{
+	char *at = state;
+
+	for (int k = 0; k < (int)kind; k++)
+		at += n_page * x->part_bytes[k];
+	return x->part_bytes[kind] ? at : NULL;
 }
 
 /* Bytes of a page in a plane of the layout. */
