@@ -201,10 +201,11 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 	       (size_t)s->page_tok;
 }
 
-/* Piece lists of decodes.  A piece is tok tokens from position piece * tok on; tok divides page_tok.
- * The newest piece may be partial.  `heads` query heads of a KV head share a list.  List l, of the
- * l % groups-th group of request l / groups, has n[l] ascending pieces from piece[l * stride] on.
- * Bit h of mask[l * stride + i]: head h of the group sees the i-th of them.  mask NULL: all do. */
+/* Piece lists of decodes.  A piece is tok tokens from position piece * tok on, where tok divides
+ * page_tok.  The newest piece may be partial.  `heads` query heads of a KV head share a list.  List
+ * l, of the l % groups-th group of request l / groups, has n[l] ascending pieces from
+ * piece[l * stride] on.  Bit h of mask[l * stride + i]: head h of the group sees the i-th of them.
+ * mask NULL: all do. */
 struct piece_lists {
 	int tok, heads, stride;
 	int32_t *piece, *n;
