@@ -123,7 +123,7 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 {
 	struct store_selection sel = {
 		.row = { .iter_no = it->row.iter_no, .req_no = e->req, .chunk_no = e->chunk_no,
-			 .layer = 3 },
+			 .layer = 3, .half = "prefill" },
 		.count = {
 			.tiles_total = 40 * e->n_tok, .tiles_sel = 10 * e->n_tok,
 			.qunion_total = 100, .qunion_sel = 30, .sub_total = 40, .sub_sel = 15,
@@ -146,6 +146,7 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 			.cosine = 1 - 0.001 * h,
 			.max_abs = 0.5,
 			.mass_recall = 0.9 + 0.01 * h,
+			.half = "prefill",
 		};
 
 		st = store_accuracy(s, &a, err);

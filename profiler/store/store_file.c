@@ -48,6 +48,9 @@ const char store_baseline_sql[] =
 /* The column of iteration that version 15 added. */
 #define ITERATION_15 "NULL AS longest_decode"
 
+/* The column of samples that version 17 added: earlier ones are of prompts alone. */
+#define HALF_17 "'prefill' AS half"
+
 /* The SQL that makes a file of version `from` one of the next version.  A file that is only read
  * stays as it is: reading makes TEMP views that give its tables the names of the next version;
  * NULL: none. */
@@ -73,7 +76,7 @@ static const struct migration {
 	  "ALTER TABLE selection_stat RENAME COLUMN blind TO empty_rows;"
 	  "PRAGMA writable_schema = OFF",
 	  "CREATE TEMP VIEW selection_stat AS "
-	  "SELECT *, blind AS empty_rows FROM main.selection_stat" },
+	  "SELECT *, blind AS empty_rows, " HALF_17 " FROM main.selection_stat" },
 	{ 7,
 	  "ALTER TABLE run ADD COLUMN boot_id TEXT;"
 	  "ALTER TABLE run ADD COLUMN pid_ns INTEGER",
@@ -228,6 +231,14 @@ static const struct migration {
 	  "NULL AS ok, NULL AS good, NULL AS output_tokens, NULL AS duration_ns WHERE 0;"
 	  "CREATE TEMP VIEW replicate_latency AS SELECT NULL AS run_id, NULL AS replicate_no, "
 	  "NULL AS metric, NULL AS p50, NULL AS p90, NULL AS p99 WHERE 0" },
+	{ 16,
+	  "ALTER TABLE accuracy_sample ADD COLUMN half TEXT;"
+	  "UPDATE accuracy_sample SET half = 'prefill';"
+	  "ALTER TABLE selection_stat ADD COLUMN half TEXT;"
+	  "UPDATE selection_stat SET half = 'prefill'",
+	  "CREATE TEMP VIEW accuracy_sample AS SELECT *, " HALF_17 " FROM main.accuracy_sample;"
+	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS " /* an older version's has this column */
+	  "SELECT *, " HALF_17 " FROM main.selection_stat" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

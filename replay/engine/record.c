@@ -176,16 +176,19 @@ static enum ar_status record_sample(void *self, const struct observed_sample *x,
 					    .rel_l2 = x->acc[h].rel_l2,
 					    .cosine = x->acc[h].cosine,
 					    .max_abs = x->acc[h].max_abs,
-					    .mass_recall = x->acc[h].mass_recall },
+					    .mass_recall = x->acc[h].mass_recall,
+					    .half = row_kind_name(e->kind) },
 				    err);
 	for (int h = 0; h < x->kv_heads && !st; h++)
 		st = store_selection(r->store,
-				     &(struct store_selection){ .row = { .iter_no = x->iter_no,
-									 .req_no = e->req,
-									 .chunk_no = e->chunk_no,
-									 .layer = x->layer,
-									 .kv_head = h },
-								.count = x->count[h] },
+				     &(struct store_selection){
+					     .row = { .iter_no = x->iter_no,
+						      .req_no = e->req,
+						      .chunk_no = e->chunk_no,
+						      .layer = x->layer,
+						      .kv_head = h,
+						      .half = row_kind_name(e->kind) },
+					     .count = x->count[h] },
 				     err);
 	return st || !x->kept ? st : put_kept(r, x, err);
 }
