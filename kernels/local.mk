@@ -35,7 +35,8 @@ libattnreplay_a_SOURCES += \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
-  kernels/select/pick.cuh kernels/select/plugin.c kernels/select/plugin.h \
+  kernels/select/pick.cuh kernels/select/pieces.c \
+    kernels/select/pieces.h kernels/select/plugin.c kernels/select/plugin.h \
     kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
     kernels/select/scores.h kernels/select/selector_check.c kernels/select/selectors.c \
     kernels/select/selectors.h kernels/select/tiles.cuh kernels/select/top.c \
@@ -54,6 +55,7 @@ libattnreplay_a_SOURCES += \
     kernels/select/proxyattn/proxyattn.h \
   kernels/select/quoka/quoka.c kernels/select/quoka/quoka.cuh kernels/select/quoka/quoka.h \
   kernels/select/seer/seer.c kernels/select/seer/seer.h \
+  kernels/select/streaming/streaming.c kernels/select/streaming/streaming.h \
   kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h \
   kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
     kernels/select/xattention/xattention.h \
@@ -100,6 +102,7 @@ DEVICE_CODE += \
   kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm80.cu \
     kernels/select/quoka/quoka_sm90.cu \
   kernels/select/seer/seer_sm80.cu \
+  kernels/select/streaming/streaming_device.cu \
   kernels/select/trishape/trishape_device.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \
@@ -136,6 +139,7 @@ check_PROGRAMS += \
   tests/t-select tests/t-select-gpu \
   tests/t-select-agree \
   tests/t-select-bfla tests/t-select-bfla-gpu \
+  tests/t-select-decode \
   tests/t-select-flexprefill tests/t-select-flexprefill-gpu \
   tests/t-select-minference tests/t-select-minference-gpu \
   tests/t-select-oracle tests/t-select-oracle-gpu \

@@ -444,6 +444,22 @@ void case_formula(struct batch_case *c, struct attn_shape s, int len)
 		}
 }
 
+void case_decode_example(struct batch_case *c)
+{
+	const struct attn_shape s = { 4, 2, 4, 8 };
+
+	case_formula(c, s, 39);
+	for (int t = 0; t < 39; t++)
+		for (int d = 0; d < s.head_dim; d++)
+			for (int h = 0; h < s.kv_heads; h++)
+				c->kv.k[(((c->page[t / 8] * s.kv_heads + h) * 8) + t % 8) * 4 + d] =
+					bf16_from_f32((float)((3 * h + t * t * t + 2 * d + d * t) %
+								      41 -
+							      20) /
+						      8);
+	case_cut(c, (int[]){ 38 }, (int[]){ 1 });
+}
+
 void case_unit_values(struct batch_case *c)
 {
 	int tok = c->b.shape.page_tok, dim = c->b.shape.head_dim;

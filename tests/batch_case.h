@@ -97,6 +97,10 @@ void case_example_out(enum case_example which, float out[16]);
  * bf16.  The caller cuts the batch with case_cut. */
 void case_formula(struct batch_case *c, struct attn_shape s, int len);
 
+/* The same with other keys, no two of 41 tokens equal: 39 tokens, four heads of four channels over
+ * two KV heads.  The batch is the last token alone. */
+void case_decode_example(struct batch_case *c);
+
 /* Set the value at position t to 1 in channel t and 0 elsewhere: an output shows its row's keys.
  * For one sequence and one KV head, with at most as many tokens as channels. */
 void case_unit_values(struct batch_case *c);

@@ -39,7 +39,8 @@ endif
 check_LIBRARIES += tests/libtest.a
 tests_libtest_a_SOURCES = \
   tests/a_model.h tests/alloc_fault.c tests/alloc_fault.h tests/backend-case.c \
-    tests/backend-case.h tests/batch_case.c tests/batch_case.h tests/delta_case.c \
+    tests/backend-case.h tests/batch_case.c tests/batch_case.h tests/decode_case.c \
+    tests/decode_case.h tests/delta_case.c \
     tests/delta_case.h \
     tests/state_case.c tests/state_case.h tests/ssm_case.c tests/ssm_case.h \
     tests/drop_case.c tests/drop_case.h tests/drops-case.c tests/drops-case.h \

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first and the last pieces of a decode: shared by the reference and the CUDA file. */
+#ifndef AR_STREAMING_H
+#define AR_STREAMING_H
+
+#include "kernels/select/pieces.h"
+#include "kernels/select/selector.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct streaming {
+	int64_t sink, recent; /* tokens */
+	int64_t page;	      /* tokens of a piece */
+};
+
+/* The pieces that a row lists: the first `sink`, and of its n pieces the last ones. */
+struct streaming_list {
+	int sink, n, kept;
+};
+
+AR_BOTH static inline struct streaming_list streaming_list(const struct streaming *p, int len)
+{
+	int tok = (int)p->page, sink = pieces_of(p->sink, tok), n = pieces_of(len, tok);
+	struct streaming_list l = { sink, n,
+				    pieces_kept(n, (int64_t)sink + pieces_of(p->recent, tok)) };
+
+	return l;
+}
+
+/* The i-th piece of the list. */
+AR_BOTH static inline int streaming_piece(const struct streaming_list *l, int i)
+{
+	return i < l->sink ? i : l->n - l->kept + i;
+}
+
+selector_fn streaming_enqueue;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
