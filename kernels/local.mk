@@ -35,7 +35,7 @@ libattnreplay_a_SOURCES += \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
-  kernels/select/pick.cuh kernels/select/pieces.c \
+  kernels/select/pick.cuh kernels/select/pieces.c kernels/select/pieces.cuh \
     kernels/select/pieces.h kernels/select/plugin.c kernels/select/plugin.h \
     kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
     kernels/select/scores.h kernels/select/selector_check.c kernels/select/selectors.c \
@@ -56,6 +56,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/quoka/quoka.c kernels/select/quoka/quoka.cuh kernels/select/quoka/quoka.h \
   kernels/select/seer/seer.c kernels/select/seer/seer.h \
   kernels/select/streaming/streaming.c kernels/select/streaming/streaming.h \
+  kernels/select/topk/topk.c kernels/select/topk/topk.h \
   kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h \
   kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
     kernels/select/xattention/xattention.h \
@@ -103,6 +104,7 @@ DEVICE_CODE += \
     kernels/select/quoka/quoka_sm90.cu \
   kernels/select/seer/seer_sm80.cu \
   kernels/select/streaming/streaming_device.cu \
+  kernels/select/topk/topk_device.cu \
   kernels/select/trishape/trishape_device.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \

@@ -58,6 +58,7 @@ const struct support supports[] = {
 	{ "quoka", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm80_enqueue) },
 	{ "seer", 80, 0, ALL_DIMS, 64, .layouts = KV },
 	{ "streaming", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
+	{ "topk", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "trishape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	/* 195 KiB of shared memory */
 	{ "xattention", 90, 119, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm80_enqueue) },

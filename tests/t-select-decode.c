@@ -54,6 +54,10 @@ static const struct {
 	{ "streaming,sink=4,recent=12,page=4",
 	  { "0-3 28-38", "0-3 28-38", "0-3 28-38", "0-3 28-38" },
 	  { 0 } },
+	{ "topk,budget=5",
+	  { "0 1 5 6 32", "5 6 20 28 32", "6 19 28 32 36", "3 4 7 12 24" },
+	  { 0 } },
+	{ "topk,budget=39", { "0-38", "0-38", "0-38", "0-38" }, { 1, 1, 1, 1 } },
 };
 
 /* Whether the tokens are those of the text. */

@@ -31,7 +31,8 @@ static const struct selector *table[SELECTORS_MAX + 1] = { SELECTORS(X) NULL };
 const struct selector *const *const selectors = table;
 
 #define DECODE_SELECTORS(X) \
-	X(streaming)
+	X(streaming) \
+	X(topk)
 
 #define X(name) extern const struct selector selector_##name;
 DECODE_SELECTORS(X)
