@@ -40,11 +40,11 @@ void letters_add(struct trace *t, int64_t us, const char *text, uint32_t output)
 	*r = (struct request){ .arrival_ns = us * 1000,
 			       .prompt_tok = (uint32_t)len,
 			       .output_tok = output,
-			       .block = t->n_block };
-	for (size_t i = 0; t->block_tok && i < len; i += t->block_tok, r->n_block++) {
+			       .run = t->n_run };
+	for (size_t i = 0; t->block_tok && i < len; i += t->block_tok) {
 		size_t end = i + t->block_tok;
 
-		t->block[t->n_block++] = text_id(text, end < len ? end : len, end <= len);
+		trace_put_block(t, r, text_id(text, end < len ? end : len, end <= len));
 	}
 }
 

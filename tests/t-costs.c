@@ -622,12 +622,13 @@ enum { BLOCK_TOK = 16, MAX_REQ = 60 };
 static void random_trace(struct trace *t, struct rng *r)
 {
 	static struct request req[MAX_REQ];
-	static uint64_t block[MAX_REQ * 40];
+	static struct block_run run[MAX_REQ * 40];
 	int64_t arrival = 0;
 
 	*t = (struct trace){ .req = req,
 			     .n = 20 + rng_below(r, MAX_REQ - 20),
-			     .block = block,
+			     .run = run,
+			     .cap_run = MAX_REQ * 40,
 			     .block_tok = BLOCK_TOK,
 			     .name = dir };
 	for (size_t i = 0; i < t->n; i++) {
@@ -640,14 +641,13 @@ static void random_trace(struct trace *t, struct rng *r)
 		req[i] = (struct request){ .arrival_ns = arrival,
 					   .prompt_tok = prompt,
 					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
-					   .block = t->n_block,
+					   .run = t->n_run,
 					   .line = i + 1,
 					   .priority = (int32_t)rng_below(r, 3) };
 		for (uint32_t k = 0; k < (prompt + BLOCK_TOK - 1) / BLOCK_TOK; k++) {
 			id = rng_mix(k < shared && (k + 1) * BLOCK_TOK <= prompt ? id :
 										   id + 1000 + i);
-			block[t->n_block++] = id;
-			req[i].n_block++;
+			trace_put_block(t, &req[i], id);
 		}
 	}
 }

@@ -191,8 +191,8 @@ static size_t count_groups(const struct kv_group *group, size_t most)
 static void run_scenario(const struct scenario *c)
 {
 	struct request req[3];
-	uint64_t block[32];
-	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	struct block_run run[32];
+	struct trace t = { .req = req, .run = run, .cap_run = 32, .block_tok = 4 };
 	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
 				    .max_batched_tok = c->budget,
 				    .max_seqs = 8,
@@ -222,7 +222,7 @@ enum { REQS = 24, GROUPS = 4, MOST_ITERATIONS = 20000 };
 
 struct workload {
 	struct request req[REQS];
-	uint64_t block[REQS * 16];
+	struct block_run run[REQS * 16];
 	struct trace t;
 	struct kv_group group[GROUPS];
 	struct sched_limits lim;
@@ -230,18 +230,21 @@ struct workload {
 
 static void random_requests(struct workload *w, struct rng *r)
 {
-	w->t = (struct trace){ .req = w->req, .block = w->block, .block_tok = 8, .n = REQS };
+	w->t = (struct trace){
+		.req = w->req, .run = w->run, .cap_run = REQS * 16, .block_tok = 8, .n = REQS
+	};
 	for (uint32_t i = 0; i < REQS; i++) {
 		struct request *q = &w->req[i];
 
 		*q = request_none;
 		q->prompt_tok = 1 + (uint32_t)rng_below(r, 120);
 		q->output_tok = 1 + (uint32_t)rng_below(r, 30);
-		q->block = w->t.n_block;
-		q->n_block = (q->prompt_tok + 7) / 8;
-		for (uint32_t k = 0; k < q->n_block; k++) /* one of two texts up to some place */
-			w->block[w->t.n_block++] = rng_mix(k < 12 ? (uint64_t)k * 4 + i % 2 :
-								    (uint64_t)i << 20 | k);
+		q->run = w->t.n_run;
+		/* one of two texts up to some place */
+		for (uint32_t k = 0; k < (q->prompt_tok + 7) / 8; k++)
+			trace_put_block(&w->t, q,
+					rng_mix(k < 12 ? (uint64_t)k * 4 + i % 2 :
+							 (uint64_t)i << 20 | k));
 	}
 }
 
@@ -540,8 +543,8 @@ static void test_nameless(void)
 {
 	static const struct kv_group g[] = { WINDOW(0, 1, 4) };
 	struct request req[2];
-	uint64_t block[4];
-	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	struct block_run run[4];
+	struct trace t = { .req = req, .run = run, .cap_run = 4, .block_tok = 4 };
 	uint32_t row[2] = { 0, 0 }, owned[2] = { 0, 0 };
 	const struct kv_groups_config c = { .group = g,
 					    .n_group = 1,
@@ -583,8 +586,8 @@ static void test_faults(void)
 {
 	static const struct kv_group g[] = { FULL(0, 4), WINDOW(1, 5, 4) };
 	struct request req[1];
-	uint64_t block[8];
-	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	struct block_run run[8];
+	struct trace t = { .req = req, .run = run, .cap_run = 8, .block_tok = 4 };
 	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
 				    .max_batched_tok = 8,
 				    .max_seqs = 8,

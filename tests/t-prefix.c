@@ -110,8 +110,8 @@ static void put_table(struct text *log, const struct sched *s, const struct sche
 static void run_scenario(const struct scenario *c)
 {
 	struct request req[8];
-	uint64_t block[64];
-	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	struct block_run run[64];
+	struct trace t = { .req = req, .run = run, .cap_run = 64, .block_tok = 4 };
 	struct sched_limits lim = { .policy = policy_find(c->policy),
 				    .max_batched_tok = c->budget,
 				    .max_seqs = 8,
@@ -327,8 +327,8 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok, bool unnamed_
 {
 	struct rng r = { trace_tok * 100 + block_tok };
 	struct request req[REQS];
-	uint64_t block[REQS * LEN];
-	struct trace t = { .req = req, .block = block, .block_tok = trace_tok };
+	struct block_run run[REQS * LEN];
+	struct trace t = { .req = req, .run = run, .cap_run = REQS * LEN, .block_tok = trace_tok };
 	struct pair p = { .t = &t, .unnamed_first = unnamed_first };
 
 	letters_draw(&t, &r, *prompt, REQS, LEN);
@@ -352,8 +352,8 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok, bool unnamed_
 static int same_names(uint64_t root0, uint64_t root1)
 {
 	struct request req[2];
-	uint64_t block[2 * LEN];
-	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	struct block_run run[2 * LEN];
+	struct trace t = { .req = req, .run = run, .cap_run = 2 * LEN, .block_tok = 4 };
 	const uint64_t root[2] = { root0, root1 };
 	struct prefix_cache *c[2];
 	struct block_pool pool[2];

@@ -293,9 +293,9 @@ static void test_mixers(void)
 
 static void test_captures(void)
 {
-	static uint64_t block[] = { 77, 88, 99, 77 };
+	static struct block_run run[] = { { 77, 0 }, { 88, 0 }, { 99, 0 }, { 77, 0 } };
 	static struct request req[64];
-	struct trace t = { .req = req, .n = 64, .name = text_trace, .block = block, .n_block = 4 };
+	struct trace t = { .req = req, .n = 64, .name = text_trace, .run = run, .n_run = 4 };
 	struct prepare_in in = input(&t);
 	struct prepared p, q;
 	size_t in_b = 0, same = 0;
@@ -317,8 +317,8 @@ static void test_captures(void)
 	prepared_release(&q);
 
 	for (size_t i = 0; i < 64; i++) {
-		req[i].n_block = 1;
-		req[i].block = i & 1 ? 3 : 0;
+		req[i].n_block = req[i].n_run = 1;
+		req[i].run = i & 1 ? 3 : 0;
 	}
 	in_b = 0;
 	if (prepare_run(&p, &in, NULL))

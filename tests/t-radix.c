@@ -48,7 +48,7 @@ static bool same_token(const struct trace *t, uint32_t a, uint32_t b, uint32_t p
 
 	return a == b ||
 	       (x->n_block && y->n_block && pos < x->prompt_tok && pos < y->prompt_tok &&
-		t->block[x->block + pos / t->block_tok] == t->block[y->block + pos / t->block_tok]);
+		trace_block(t, x, pos / t->block_tok) == trace_block(t, y, pos / t->block_tok));
 }
 
 /* ---- the slow cache ---- */
@@ -295,8 +295,8 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 	static char prompt[REQS][LEN + 1];
 	struct rng r = { trace_tok * 100 + block_tok };
 	struct request req[REQS];
-	uint64_t block[REQS * LEN];
-	struct trace t = { .req = req, .block = block, .block_tok = trace_tok };
+	struct block_run run[REQS * LEN];
+	struct trace t = { .req = req, .run = run, .cap_run = REQS * LEN, .block_tok = trace_tok };
 
 	p = (struct pair){ .t = &t, .slow = { .n = 1, .n_empty = BLOCKS } };
 	letters_draw(&t, &r, *prompt, REQS, LEN);

@@ -15,12 +15,17 @@ enum { N = 60, BLOCKS = 4 };
 
 static struct ar_err err;
 static struct request req[N];
-static uint64_t block[N * BLOCKS];
+static struct block_run run[N * BLOCKS];
 static char name[] = "t", *names[N];
 
 static struct trace make_trace(void)
 {
-	struct trace t = { .req = req, .n = N, .name = name, .block = block, .block_tok = 16 };
+	struct trace t = { .req = req,
+			   .n = N,
+			   .name = name,
+			   .run = run,
+			   .cap_run = (size_t)N * BLOCKS,
+			   .block_tok = 16 };
 	struct rng r = { 5 };
 	int64_t now = 1000;
 
@@ -54,16 +59,12 @@ static struct trace make_tree(void)
 {
 	struct trace t = make_trace();
 
-	t.n_block = (size_t)N * BLOCKS;
 	for (uint32_t i = 0; i < N; i++) {
-		uint64_t *b = &block[i * BLOCKS];
+		const uint64_t id[BLOCKS] = { 7, 100 + i / 2, 200 + i, 300 + i };
 
-		req[i].block = (size_t)i * BLOCKS;
-		req[i].n_block = BLOCKS;
-		b[0] = 7;
-		b[1] = 100 + i / 2;
-		b[2] = 200 + i;
-		b[3] = 300 + i;
+		req[i].run = t.n_run;
+		for (int k = 0; k < BLOCKS; k++)
+			trace_put_block(&t, &req[i], id[k]);
 	}
 	return t;
 }
@@ -203,16 +204,17 @@ static void test_trees(void)
 	is_int((long long)resample_plan(r).n_unit, N / 2, "a prefix of all requests makes none");
 	out = draw_or_die(r, 0, 1);
 	for (size_t i = 0; i < out.n; i++) {
-		const uint64_t *b = &out.block[out.req[i].block];
+		const struct request *b = &out.req[i];
 
-		common = common && b[0] == 7;
-		own += b[1] == 100 + origin(&out.req[i]) / 2;
-		copies += b[1] >= 100 + N;
+		common = common && trace_block(&out, b, 0) == 7;
+		own += trace_block(&out, b, 1) == 100 + origin(b) / 2;
+		copies += trace_block(&out, b, 1) >= 100 + N;
 		for (size_t k = 0; k < i; k++) {
-			const uint64_t *c = &out.block[out.req[k].block];
+			const struct request *c = &out.req[k];
 
-			shared += b[1] == c[1];
-			apart = apart && b[2] != c[2] && b[3] != c[3];
+			shared += trace_block(&out, b, 1) == trace_block(&out, c, 1);
+			apart = apart && trace_block(&out, b, 2) != trace_block(&out, c, 2) &&
+				trace_block(&out, b, 3) != trace_block(&out, c, 3);
 		}
 	}
 	ok(common, "all copies share it");

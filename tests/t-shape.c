@@ -346,7 +346,7 @@ static bool sane(const struct trace *t)
 		const struct request *q = &t->req[i];
 
 		if (q->arrival_ns < 0 || (i && q->arrival_ns < q[-1].arrival_ns) ||
-		    q->prompt_tok < 1 || q->output_tok < 1 || q->block + q->n_block > t->n_block ||
+		    q->prompt_tok < 1 || q->output_tok < 1 || q->run + q->n_run > t->n_run ||
 		    q->session >= (int64_t)t->n_session || q->type > t->n_type ||
 		    (q->n_block && q->n_block != (q->prompt_tok + BLOCK - 1) / BLOCK))
 			return false;
@@ -359,7 +359,7 @@ static uint32_t shared_blocks(const struct trace *t, size_t i, size_t j)
 	const struct request *a = &t->req[i], *b = &t->req[j];
 	uint32_t k = 0;
 
-	while (k < a->n_block && k < b->n_block && t->block[a->block + k] == t->block[b->block + k])
+	while (k < a->n_block && k < b->n_block && trace_block(t, a, k) == trace_block(t, b, k))
 		k++;
 	return k;
 }

@@ -233,7 +233,7 @@ if command -v zstd >/dev/null; then
 		for (i = 0; i < 200000; i++) print "2023-11-16 18:15:46.6805900,1,1" }' |
 		zstd -q >"$tmp/bomb.zst"
 	ok 'a trace that unpacks to more than --max-memory is refused' fails 3 \
-		'bomb.zst:131074: the trace takes more than 8 MiB; raise --max-memory' \
+		'bomb.zst:65538: the trace takes more than 8 MiB; raise --max-memory' \
 		"$ATTNREPLAY" trace info --max-memory 8M "$tmp/bomb.zst"
 	ok '... and read with more' trace info --max-memory 64M "$tmp/bomb.zst"
 else

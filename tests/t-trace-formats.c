@@ -320,12 +320,13 @@ static void test_delta_property(uint64_t seed)
 
 		bad += q->prompt_tok != want[i];
 		while (q->turn && same < p->n_block && same < q->n_block &&
-		       t->block[p->block + same] == t->block[q->block + same])
+		       trace_block(t, p, same) == trace_block(t, q, same))
 			same++;
 		bad += q->turn && same != p->prompt_tok / BLOCK;
-		for (size_t b = q->block + same; b < q->block + q->n_block; b++)
-			for (size_t c = 0; c < q->block; c++)
-				bad += t->block[b] == t->block[c];
+		for (uint32_t b = same; b < q->n_block; b++)
+			for (const struct request *c = t->req; c < q; c++)
+				for (uint32_t k = 0; k < c->n_block; k++)
+					bad += trace_block(t, q, b) == trace_block(t, c, k);
 		last[q->session] = i;
 	}
 	ok(t && t->n == served && !bad, "seed %d: a turn shares the full blocks of the one before",

@@ -55,7 +55,7 @@ static uint32_t shared(const struct trace *t, size_t i, size_t k)
 	const struct request *a = &t->req[i], *b = &t->req[k];
 	uint32_t n = 0;
 
-	while (n < a->n_block && n < b->n_block && t->block[a->block + n] == t->block[b->block + n])
+	while (n < a->n_block && n < b->n_block && trace_block(t, a, n) == trace_block(t, b, n))
 		n++;
 	return n;
 }

@@ -30,20 +30,20 @@ static void random_blocks(struct trace *t, struct rng *r)
 	for (size_t i = 0; i < t->n; i++) {
 		uint64_t id = 0;
 
-		t->req[i].block = t->n_block;
-		t->req[i].n_block = (t->req[i].prompt_tok + 7) / 8;
-		for (uint32_t k = 0; k < t->req[i].n_block; k++)
-			t->block[t->n_block++] = id = rng_mix(id + rng_below(r, 5) / 4);
+		t->req[i].run = t->n_run;
+		for (uint32_t k = 0; k < (t->req[i].prompt_tok + 7) / 8; k++)
+			trace_put_block(t, &t->req[i], id = rng_mix(id + rng_below(r, 5) / 4));
 	}
 	t->block_tok = 8;
 }
 
-static void random_trace(struct trace *t, struct request *req, uint64_t *block, struct rng *r)
+static void random_trace(struct trace *t, struct request *req, struct block_run *run, struct rng *r)
 {
 	int64_t now = 0;
 
 	t->req = req;
-	t->block = block;
+	t->run = run;
+	t->cap_run = (size_t)60 * 12;
 	t->n = 1 + rng_below(r, 60);
 	t->name = (char *)(uintptr_t) "random";
 	for (size_t i = 0; i < t->n; i++) {
@@ -162,7 +162,7 @@ struct totals {
 static void one_workload(struct rng *r, const struct kind *kind, struct totals *sum)
 {
 	struct request req[60];
-	uint64_t block[60 * 12];
+	struct block_run run[60 * 12];
 	struct trace t = { 0 };
 	struct sched_limits lim;
 	struct cost_formula cost = { MS, 20000 };
@@ -170,7 +170,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 	struct replay_result res;
 	int64_t want = 0, outputs = 0;
 
-	random_trace(&t, req, block, r);
+	random_trace(&t, req, run, r);
 	lim = random_limits(&t, r, kind);
 	for (size_t i = 0; i < t.n; i++) {
 		want += req[i].prompt_tok + req[i].output_tok - 1;
@@ -367,14 +367,14 @@ static void any_workload(const struct policy *p, uint64_t seed)
 
 	for (int i = 0; i < n; i++) {
 		struct request req[60];
-		uint64_t block[60 * 12];
+		struct block_run run[60 * 12];
 		struct trace t = { 0 };
 		struct sched_limits lim;
 		struct witness s = { .quiet = true, .most_iterations = MOST_ITERATIONS };
 		struct replay_result res;
 		struct replay cfg;
 
-		random_trace(&t, req, block, &r);
+		random_trace(&t, req, run, &r);
 		lim = any_limits(p, &r);
 		cfg = replay_of(&t, &lim, p->name, &(struct cost_formula){ MS, 20000 }, &s);
 		bad += replay_run(&cfg, &res, NULL) || res.ok + res.rejected != (int64_t)t.n ||
@@ -410,11 +410,12 @@ static void one_algorithm(void)
 
 	for (int i = 0; i < n; i++) {
 		struct request req[60];
-		uint64_t block[60 * 12], digest[SAME];
+		uint64_t digest[SAME];
+		struct block_run run[60 * 12];
 		struct trace t = { 0 };
 		struct sched_limits lim;
 
-		random_trace(&t, req, block, &r);
+		random_trace(&t, req, run, &r);
 		lim = random_limits(&t, &r, &kinds[0]);
 		lim.num_blocks *= 2;
 		for (int k = 0; k < SAME; k++) {
@@ -444,11 +445,12 @@ static void planned_ahead(void)
 
 	for (int i = 0; i < n; i++) {
 		struct request req[60];
-		uint64_t block[60 * 12], digest[2];
+		uint64_t digest[2];
+		struct block_run run[60 * 12];
 		struct trace t = { 0 };
 		struct sched_limits lim;
 
-		random_trace(&t, req, block, &r);
+		random_trace(&t, req, run, &r);
 		for (size_t k = 0; k < t.n; k++)
 			req[k].arrival_ns = 0;
 		lim = random_limits(&t, &r, &kinds[2 * (i % 2)]);

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Traces and captures.
 libattnreplay_a_SOURCES += \
-  traces/intern.c traces/intern.h traces/known_files.c traces/known_files.h traces/prompts.c \
-    traces/prompts.h traces/read.c traces/trace.c traces/trace.h traces/trace_writers.c \
+  traces/block_runs.c traces/intern.c traces/intern.h traces/known_files.c \
+    traces/known_files.h traces/prompts.c traces/prompts.h traces/read.c traces/trace.c \
+    traces/trace.h traces/trace_writers.c \
     traces/trace_writers.h \
-  traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
+  traces/algebra/id_ranges.c traces/algebra/id_ranges.h \
+    traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
     traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \
     traces/algebra/resample.c traces/algebra/resample.h \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \

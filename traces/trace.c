@@ -26,7 +26,7 @@ void trace_free(struct trace *t)
 		free(t->type[i]);
 	free(t->type);
 	free(t->req);
-	free(t->block);
+	free(t->run);
 	free(t->name);
 	free(t->format);
 	cJSON_Delete(t->sources);
@@ -131,7 +131,7 @@ void trace_put_request(const struct trace *t, size_t id, const struct request *q
 			fprintf(f, ",\"think_ns\":%" PRId64, q->think_ns);
 	}
 	for (uint32_t k = 0; k < q->n_block; k++)
-		fprintf(f, "%s%" PRIu64, k ? "," : ",\"blocks\":[", t->block[q->block + k]);
+		fprintf(f, "%s%" PRIu64, k ? "," : ",\"blocks\":[", trace_block(t, q, k));
 	fputs(q->n_block ? "]" : "", f);
 	if (q->type) {
 		fputs(",\"label\":", f);

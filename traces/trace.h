@@ -19,7 +19,8 @@ struct request {
 	uint32_t output_tok; /* >= 1, first token included */
 	uint32_t n_block;    /* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
 	int32_t priority;    /* lower is served first; 0 where the format has none */
-	size_t block;	     /* the first prefix block in trace.block */
+	size_t run;	     /* the first run of them in trace.run ... */
+	uint32_t n_run;	     /* ... and their number */
 	int32_t session;     /* number of the session, -1: none */
 	uint32_t turn;	     /* 0-based in the session */
 	int64_t think_ns;    /* from the end of the previous turn to this arrival; -1: not
@@ -32,12 +33,19 @@ struct request {
 /* An empty request: no session and no think time. */
 static const struct request request_none = { .session = -1, .think_ns = -1 };
 
+/* Prefix blocks at, at + 1, ... of a prompt have the ids id, id + 1, ..., up to the next run.  Ids
+ * are numbered by first appearance, so a prompt has few runs. */
+struct block_run {
+	uint64_t id; /* chained: equal id means equal whole prefix */
+	uint32_t at;
+};
+
 /* Requests are sorted by (arrival, file order); a request's number is its index. */
 struct trace {
 	struct request *req;
 	size_t n;
-	uint64_t *block; /* chained ids: equal id means equal whole prefix */
-	size_t n_block;
+	struct block_run *run;
+	size_t n_run, cap_run;
 	uint32_t block_tok; /* tokens of a prefix block; 0: no prefix identity */
 	char **session;	    /* names, by number */
 	size_t n_session;
@@ -103,6 +111,34 @@ extern const struct opt trace_opts[];
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
 void trace_free(struct trace *t); /* NULL is fine */
+
+/* The id of block k of request q, k < n_block. */
+static inline uint64_t trace_block(const struct trace *t, const struct request *q, uint32_t k)
+{
+	const struct block_run *run = t->run + q->run;
+	uint32_t lo = 0, hi = q->n_run;
+
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		*(run[mid].at <= k ? &lo : &hi) = mid;
+	}
+	return run[lo].id + (k - run[lo].at);
+}
+
+/* The number of the block after run i of request q. */
+static inline uint32_t trace_run_end(const struct trace *t, const struct request *q, uint32_t i)
+{
+	return i + 1 < q->n_run ? t->run[q->run + i + 1].at : q->n_block;
+}
+
+/* Append a block to request q of t, whose runs are the last ones of t.  A request that has none is
+ * to begin at t->n_run.  False: no memory. */
+bool trace_put_block(struct trace *t, struct request *q, uint64_t id);
+/* Append n blocks whose ids begin with id. */
+bool trace_put_blocks(struct trace *t, struct request *q, uint64_t id, uint32_t n);
+/* Keep the first n blocks of q alone. */
+void trace_cut_blocks(const struct trace *t, struct request *q, uint32_t n);
 
 /* Turn the sha256 of a trace into that of the trace merged with another one. */
 void trace_merge_sum(char sum[65], const char *with);

@@ -35,11 +35,11 @@ static void put_time(int64_t ns, int digits, FILE *f)
 	fprintf(f, ".%0*" PRId64, digits, rest);
 }
 
-static void put_ids(const uint64_t *id, uint32_t n, FILE *f)
+static void put_ids(const struct trace *t, const struct request *q, FILE *f)
 {
-	for (uint32_t k = 0; k < n; k++)
-		fprintf(f, "%s%" PRIu64, k ? ", " : ", \"hash_ids\": [", id[k]);
-	fputs(n ? "]" : "", f);
+	for (uint32_t k = 0; k < q->n_block; k++)
+		fprintf(f, "%s%" PRIu64, k ? ", " : ", \"hash_ids\": [", trace_block(t, q, k));
+	fputs(q->n_block ? "]" : "", f);
 }
 
 /* ---- mooncake ---- */
@@ -51,7 +51,7 @@ static void mooncake_request(struct trace_writing *w, size_t i, FILE *f)
 	fputs("{\"timestamp\": ", f);
 	put_time(q->arrival_ns, 6, f);
 	fprintf(f, ", \"input_length\": %u, \"output_length\": %u", q->prompt_tok, q->output_tok);
-	put_ids(w->t->block + q->block, q->n_block, f);
+	put_ids(w->t, q, f);
 	fputs("}\n", f);
 }
 
@@ -60,12 +60,13 @@ static void mooncake_request(struct trace_writing *w, size_t i, FILE *f)
 /* Whether request q is request p, its output and new tokens, as far as their blocks tell. */
 static bool continues(const struct trace *t, const struct request *p, const struct request *q)
 {
-	const uint32_t full = t->block_tok ? p->prompt_tok / t->block_tok : 0;
+	const uint32_t full = p->n_block ? p->prompt_tok / t->block_tok : 0;
+	bool same = q->prompt_tok > (uint64_t)p->prompt_tok + p->output_tok &&
+		    !p->n_block == !q->n_block;
 
-	return q->prompt_tok > (uint64_t)p->prompt_tok + p->output_tok &&
-	       !p->n_block == !q->n_block &&
-	       (!p->n_block ||
-		!memcmp(t->block + p->block, t->block + q->block, full * sizeof *t->block));
+	for (uint32_t k = 0; k < full && same; k++)
+		same = trace_block(t, p, k) == trace_block(t, q, k);
+	return same;
 }
 
 /* A later turn has the tokens that are new in it.  Their blocks do not lie where the trace's do, so
@@ -99,7 +100,7 @@ static void aiperf_request(struct trace_writing *w, size_t i, FILE *f)
 		tok -= p->prompt_tok + p->output_tok;
 	fprintf(f, ", \"input_length\": %u, \"output_length\": %u", tok, q->output_tok);
 	if (!p)
-		put_ids(t->block + q->block, q->n_block, f);
+		put_ids(t, q, f);
 	for (uint32_t k = 0, n = (tok + t->block_tok - 1) / (t->block_tok ? t->block_tok : 1);
 	     p && q->n_block && k < n; k++)
 		fprintf(f, "%s%" PRIu64 "%s", k ? ", " : ", \"hash_ids\": [", w->fresh++,
@@ -192,7 +193,7 @@ static void warn_lost(const struct trace_writer *w, const struct trace *t)
 			log_warn("%s: format %s has no %s; those of %" PRIu64 " requests are left "
 				 "out",
 				 t->name, w->name, part[k], n[k]);
-	if (t->n_block && w->keeps & KEEPS_BLOCKS && t->block_tok != 512)
+	if (t->n_run && w->keeps & KEEPS_BLOCKS && t->block_tok != 512)
 		log_warn("%s: its prefix blocks have %u tokens, not 512 as format %s usually has; "
 			 "tell the reader, as with --hash-block %u",
 			 t->name, t->block_tok, w->name, t->block_tok);
@@ -202,8 +203,13 @@ static uint64_t first_fresh(const struct trace *t)
 {
 	uint64_t most = 0;
 
-	for (size_t i = 0; i < t->n_block; i++)
-		most = t->block[i] > most ? t->block[i] : most;
+	for (size_t i = 0; i < t->n; i++)
+		for (uint32_t k = 0; k < t->req[i].n_run; k++) {
+			const struct request *q = &t->req[i];
+			uint64_t last = trace_block(t, q, trace_run_end(t, q, k) - 1);
+
+			most = last > most ? last : most;
+		}
 	return most + 1;
 }
 

@@ -249,7 +249,7 @@ static uint64_t request_key(const struct trace *t, size_t i)
 {
 	const struct request *r = &t->req[i];
 
-	return r->n_block ? rng_mix(t->block[r->block]) : rng_mix(~(uint64_t)i);
+	return r->n_block ? rng_mix(trace_block(t, r, 0)) : rng_mix(~(uint64_t)i);
 }
 
 /* The capture that ranks first for request i among captures of at least n_tok tokens; -1: none. */

@@ -61,7 +61,7 @@ static inline struct kv_key kv_key_of(const struct kv_blocks *b, uint32_t req, u
 
 	if (!r->n_block || last >= r->prompt_tok)
 		return (struct kv_key){ req, k, group << KV_GROUP_BIT | true };
-	hash = b->trace->block[r->block + last / b->trace->block_tok];
+	hash = trace_block(b->trace, r, (uint32_t)(last / b->trace->block_tok));
 	return (struct kv_key){ rng_mix(b->root ^ hash), k, group << KV_GROUP_BIT };
 }
 

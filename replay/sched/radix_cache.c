@@ -85,7 +85,7 @@ static uint32_t covered(const struct radix_cache *c, uint32_t req)
 
 static uint64_t id_of(const struct radix_cache *c, uint32_t req, uint32_t pos)
 {
-	return c->trace->block[c->trace->req[req].block + pos / c->trace->block_tok];
+	return trace_block(c->trace, &c->trace->req[req], pos / c->trace->block_tok);
 }
 
 /* Where the tokens of a and b differ, from pos on, or end.  The tokens before pos are equal. */

@@ -115,7 +115,7 @@ static bool join_requests(struct trace *out, const struct trace *a, const struct
 			q.session = (int32_t)session[q.session];
 		if (!first && q.type)
 			q.type = type[q.type - 1] + 1;
-		done = blocks_put(out, &q, first ? a->block : b->block, !first, &ids);
+		done = blocks_put(out, &q, first ? a : b, !first, &ids);
 		out->req[out->n++] = q;
 	}
 	chain_release(&ids);
@@ -154,8 +154,7 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 	if (st)
 		goto out;
 	both.req = calloc(a->n + b->n, sizeof *both.req);
-	both.block = calloc(blocks_count(a) + blocks_count(b) + 1, sizeof *both.block);
-	if (!session || !type || !both.req || !both.block ||
+	if (!session || !type || !both.req ||
 	    !join_names(&sessions, &a->session, a->n_session, b->session, b->n_session, true,
 			session) ||
 	    !join_names(&types, &a->type, a->n_type, b->type, b->n_type, false, type) ||
@@ -168,11 +167,12 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 	intern_take(&a->session, &a->n_session, &sessions);
 	intern_take(&a->type, &a->n_type, &types);
 	free(a->req);
-	free(a->block);
+	free(a->run);
 	a->req = both.req;
 	a->n = both.n;
-	a->block = both.block;
-	a->n_block = both.n_block;
+	a->run = both.run;
+	a->n_run = both.n_run;
+	a->cap_run = both.cap_run;
 	both = (struct trace){ 0 };
 	if (!a->block_tok)
 		a->block_tok = b->block_tok;
@@ -182,7 +182,7 @@ out:
 	intern_release(&sessions);
 	intern_release(&types);
 	free(both.req);
-	free(both.block);
+	free(both.run);
 	free(session);
 	free(type);
 	return st;

@@ -5,44 +5,39 @@
 
 #include <stdlib.h>
 
-bool blocks_put(struct trace *t, struct request *q, const uint64_t *from, uint64_t origin,
+bool blocks_put(struct trace *t, struct request *q, const struct trace *from, uint64_t origin,
 		struct chain *ids)
 {
-	size_t at = t->n_block;
+	struct request made = *q;
+	bool done = true;
 
-	for (uint32_t k = 0; k < q->n_block; k++) {
-		struct chain_key key = { .prev = origin, .src = from[q->block + k] };
+	made.run = t->n_run;
+	made.n_run = made.n_block = 0;
+	for (uint32_t k = 0; k < q->n_block && done; k++) {
+		struct chain_key key = { .prev = origin, .src = trace_block(from, q, k) };
+		uint64_t number;
 
-		if (!chain_put(ids, key, ids->n, &t->block[t->n_block++]))
-			return false;
+		done = chain_put(ids, key, ids->n, &number) && trace_put_block(t, &made, number);
 	}
-	q->block = at;
-	return true;
-}
-
-size_t blocks_count(const struct trace *t)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < t->n; i++)
-		n += t->req[i].n_block;
-	return n;
+	*q = made;
+	return done;
 }
 
 enum ar_status trace_number_blocks(struct trace *t, uint64_t *n_ids, struct ar_err *err)
 {
-	struct trace made = { .block = calloc(blocks_count(t) + 1, sizeof *t->block) };
+	struct trace made = { 0 };
 	struct chain ids = { 0 };
-	bool done = made.block;
+	bool done = true;
 
 	for (size_t i = 0; i < t->n && done; i++)
-		done = blocks_put(&made, &t->req[i], t->block, 0, &ids);
+		done = blocks_put(&made, &t->req[i], t, 0, &ids);
 	*n_ids = ids.n;
 	chain_release(&ids);
-	free(done ? t->block : made.block);
+	free(done ? t->run : made.run);
 	if (!done)
 		return ar_nomem(err);
-	t->block = made.block;
-	t->n_block = made.n_block;
+	t->run = made.run;
+	t->n_run = made.n_run;
+	t->cap_run = made.cap_run;
 	return AR_OK;
 }

@@ -61,7 +61,7 @@ static bool repeat_names(struct trace *t, int64_t n)
 
 /* Fill in the copies of the requests, the last copy first.  t->req has room for n copies. */
 static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_t n_session,
-			    size_t n_block)
+			    size_t n_run)
 {
 	for (int64_t c = n - 1; c > 0; c--)
 		for (size_t i = 0; i < t->n; i++) {
@@ -69,34 +69,34 @@ static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_
 
 			*q = t->req[i];
 			q->arrival_ns += c * period_ns;
-			q->block += (size_t)c * n_block;
+			q->run += (size_t)c * n_run;
 			if (q->session >= 0)
 				q->session += (int32_t)((size_t)c * n_session);
 		}
 	t->n *= (size_t)n;
 }
 
-/* Repeat t->block n times, with different ids in each copy. */
+/* Repeat t->run n times, with different ids in each copy. */
 static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *err)
 {
 	uint64_t n_ids;
 	enum ar_status st = trace_number_blocks(t, &n_ids, err);
-	size_t one = t->n_block, cap = one, all = (size_t)n * one;
+	size_t one = t->n_run, all = (size_t)n * one;
 
 	if (st)
 		return st;
-	if (!GROW(t->block, cap, all))
+	if (!GROW(t->run, t->cap_run, all))
 		return ar_nomem(err);
 	for (size_t k = one; k < all; k++)
-		t->block[k] = t->block[k - one] + n_ids;
-	t->n_block = all;
+		t->run[k] = (struct block_run){ t->run[k - one].id + n_ids, t->run[k - one].at };
+	t->n_run = all;
 	return AR_OK;
 }
 
 enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool share,
 			    struct ar_err *err)
 {
-	size_t n_session = t->n_session, cap = t->n, n_block;
+	size_t n_session = t->n_session, cap = t->n, n_run;
 	enum ar_status st = settle_period(t, n, &period_ns, err);
 
 	if (st)
@@ -111,7 +111,7 @@ enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool 
 		st = ar_nomem(err);
 	if (st)
 		return st;
-	n_block = share ? 0 : t->n_block / (size_t)n;
-	repeat_requests(t, n, period_ns, n_session, n_block);
+	n_run = share ? 0 : t->n_run / (size_t)n;
+	repeat_requests(t, n, period_ns, n_session, n_run);
 	return AR_OK;
 }

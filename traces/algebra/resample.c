@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "base/block_length.h"
+#include "base/grow.h"
 #include "base/number.h"
 #include "base/order.h"
 #include "base/rng.h"
-#include "traces/algebra/renumber.h"
+#include "traces/algebra/id_ranges.h"
 
 /* A prefix of more requests than this share of all makes no tree. */
 enum { COMMON = 10 };
@@ -28,38 +29,45 @@ struct resampler {
 	struct resample_plan plan;
 	struct unit *unit; /* [plan.n_unit] by first arrival */
 	uint32_t *member;  /* [t->n] requests, by unit and time */
-	bool *own;	   /* [t->n_block] the prefix is of one unit alone */
+	struct id_ranges ranges;
+	bool *own; /* [ranges.n] the prefixes are of one unit alone; NULL: there are none */
 };
 
 /* ---- units ---- */
 
-/* A place of a prefix in a request. */
+/* A place of prefixes, a range of ids, in a request. */
 struct place {
-	uint64_t id;
-	size_t at; /* in t->block */
-	uint32_t req;
+	size_t range;
+	uint32_t req, depth; /* depth: blocks before it */
 };
 
-static int by_id(const void *a, const void *b)
+static int by_range(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
 
-	return x->id == y->id ? ORDER(x->req, y->req) : ORDER(x->id, y->id);
+	return x->range == y->range ? ORDER(x->req, y->req) : ORDER(x->range, y->range);
 }
 
-/* All n places by prefix and request; NULL: no memory. */
-static struct place *all_places(const struct trace *t, size_t n)
+/* All *n places by prefix and request; NULL: no memory. */
+static struct place *all_places(const struct resampler *r, size_t *n)
 {
-	struct place *p = malloc((n + 1) * sizeof *p), *to = p;
+	struct place *p = NULL;
+	size_t cap = 0;
 
-	for (uint32_t i = 0; i < t->n && p; i++)
-		for (uint32_t k = 0; k < t->req[i].n_block; k++) {
-			size_t at = t->req[i].block + k;
+	*n = 0;
+	for (uint32_t i = 0; i < r->t->n; i++) {
+		struct id_walk w = { .t = r->t, .r = &r->ranges, .q = &r->t->req[i] };
 
-			*to++ = (struct place){ t->block[at], at, i };
+		while (id_walk_next(&w)) {
+			if (!GROW(p, cap, *n + 1)) {
+				free(p);
+				return NULL;
+			}
+			p[(*n)++] = (struct place){ w.range, i, w.at };
 		}
+	}
 	if (p)
-		qsort(p, n, sizeof *p, by_id);
+		qsort(p, *n, sizeof *p, by_range);
 	return p;
 }
 
@@ -68,7 +76,7 @@ static size_t same_prefix(const struct place *p, size_t n, size_t from)
 {
 	size_t to = from + 1;
 
-	while (to < n && p[to].id == p[from].id)
+	while (to < n && p[to].range == p[from].range)
 		to++;
 	return to;
 }
@@ -87,11 +95,9 @@ static void find_trees(const struct trace *t, const struct place *p, size_t n, u
 		if ((to - from) * COMMON > t->n)
 			continue;
 		for (size_t k = from; k < to; k++) {
-			uint32_t d = (uint32_t)(p[k].at - t->req[p[k].req].block);
-
-			if (d >= depth[p[k].req])
+			if (p[k].depth >= depth[p[k].req])
 				continue;
-			depth[p[k].req] = d;
+			depth[p[k].req] = p[k].depth;
 			key[p[k].req] = p[from].req;
 		}
 	}
@@ -106,8 +112,7 @@ static void find_own(const struct place *p, size_t n, const uint32_t *key, bool 
 		to = same_prefix(p, n, from);
 		for (size_t k = from; k < to; k++)
 			alone = alone && key[p[k].req] == key[p[from].req];
-		for (size_t k = from; k < to; k++)
-			own[p[k].at] = alone;
+		own[p[from].range] = alone;
 	}
 }
 
@@ -288,9 +293,9 @@ static enum ar_status find_drift(struct resampler *r, bool gaps, struct ar_err *
 
 static enum resample_unit unit_kind(const struct trace *t, bool prefixes)
 {
-	return t->n_session	      ? RESAMPLE_SESSION :
-	       prefixes && t->n_block ? RESAMPLE_TREE :
-					RESAMPLE_REQUEST;
+	return t->n_session	    ? RESAMPLE_SESSION :
+	       prefixes && t->n_run ? RESAMPLE_TREE :
+				      RESAMPLE_REQUEST;
 }
 
 /* p NULL: prefixes do not count. */
@@ -313,16 +318,24 @@ static enum ar_status find_keys(struct resampler *r, const struct place *p, size
 static enum ar_status find_units(struct resampler *r, bool prefixes, struct ar_err *err)
 {
 	const struct trace *t = r->t;
-	const size_t n = prefixes ? blocks_count(t) : 0;
-	struct place *p = n ? all_places(t, n) : NULL;
 	uint32_t *key = malloc((t->n + 1) * sizeof *key);
-	enum ar_status st;
+	struct place *p = NULL;
+	size_t n = 0;
+	enum ar_status st = key ? AR_OK : ar_nomem(err);
 
-	r->own = n ? calloc(t->n_block, sizeof *r->own) : NULL;
-	st = key && (!n || (p && r->own)) ? find_keys(r, p, n, key, err) : ar_nomem(err);
+	prefixes = prefixes && t->n_run;
+	if (!st && prefixes)
+		st = id_ranges_find(&r->ranges, t, err);
+	if (!st && prefixes) {
+		p = all_places(r, &n);
+		r->own = calloc(r->ranges.n + 1, sizeof *r->own);
+		st = p && r->own ? AR_OK : ar_nomem(err);
+	}
+	if (!st)
+		st = find_keys(r, p, n, key, err);
 	if (!st)
 		st = make_units(r, key, err);
-	if (!st && n)
+	if (!st && prefixes)
 		find_own(p, n, key, r->own);
 	free(key);
 	free(p);
@@ -373,6 +386,7 @@ void resample_close(struct resampler *r)
 		return;
 	free(r->unit);
 	free(r->member);
+	id_ranges_release(&r->ranges);
 	free(r->own);
 	free(r);
 }
@@ -394,7 +408,7 @@ struct drawn {
 struct draw {
 	const struct resampler *r;
 	struct drawn *v; /* [n] */
-	size_t n, n_req, n_block;
+	size_t n, n_req;
 };
 
 static enum ar_status draw_units(struct draw *d, uint64_t k, struct ar_err *err)
@@ -416,8 +430,6 @@ static enum ar_status draw_units(struct draw *d, uint64_t k, struct ar_err *err)
 		now = i ? num_add(now, u->gap_ns) : 0;
 		d->v[i] = (struct drawn){ next, copies[next]++, now };
 		d->n_req += u->n;
-		for (size_t m = 0; m < u->n; m++)
-			d->n_block += r->t->req[r->member[u->first + m]].n_block;
 	}
 	free(copies);
 	return now == INT64_MAX || d->n_req > UINT32_MAX || d->n > INT32_MAX ?
@@ -425,16 +437,30 @@ static enum ar_status draw_units(struct draw *d, uint64_t k, struct ar_err *err)
 		       AR_OK;
 }
 
-/* The prefixes of a request in a copy of its unit. */
-static void put_blocks(const struct resampler *r, const struct request *q, uint32_t copy,
-		       uint64_t *to)
-{
-	for (uint32_t k = 0; k < q->n_block; k++) {
-		uint64_t id = r->t->block[q->block + k];
-		bool own = copy && r->own && r->own[q->block + k];
+/* Copies of a unit are this far apart in ids, 2^64 over the golden ratio: so far from all others
+ * that they do not meet. */
+static const uint64_t APART = 0x9e3779b97f4a7c15;
 
-		to[k] = own ? rng_mix(id ^ rng_mix(copy)) : id;
+/* Give q, a request of a copy of its unit, its prefixes.  False: no memory. */
+static bool put_blocks(const struct resampler *r, struct request *q, uint32_t copy,
+		       struct trace *out)
+{
+	const struct request old = *q;
+	struct id_walk w = { .t = r->t, .r = &r->ranges, .q = &old };
+	bool done = true;
+
+	q->run = out->n_run;
+	q->n_run = q->n_block = 0;
+	for (uint32_t i = 0; i < old.n_run && !r->own && done; i++) {
+		const struct block_run *run = &r->t->run[old.run + i];
+
+		done = trace_put_blocks(out, q, run->id, trace_run_end(r->t, &old, i) - run->at);
 	}
+	while (done && r->own && id_walk_next(&w))
+		done = trace_put_blocks(
+			out, q,
+			trace_block(r->t, &old, w.at) + (r->own[w.range] ? copy * APART : 0), w.n);
+	return done;
 }
 
 static int by_arrival(const void *a, const void *b)
@@ -449,7 +475,7 @@ static enum ar_status put_requests(const struct draw *d, struct trace *out, stru
 {
 	const struct resampler *r = d->r;
 	const bool sessions = r->plan.unit == RESAMPLE_SESSION;
-	size_t n = 0, n_block = 0;
+	size_t n = 0;
 
 	for (size_t i = 0; i < d->n; i++) {
 		const struct unit *u = &r->unit[d->v[i].unit];
@@ -460,9 +486,8 @@ static enum ar_status put_requests(const struct draw *d, struct trace *out, stru
 
 			*q = r->t->req[r->member[u->first + m]];
 			q->line = ++n; /* requests that arrive together stay in order */
-			put_blocks(r, q, d->v[i].copy, out->block + n_block);
-			q->block = n_block;
-			n_block += q->n_block;
+			if (!put_blocks(r, q, d->v[i].copy, out))
+				return ar_nomem(err);
 			q->arrival_ns = num_add(d->v[i].at_ns, q->arrival_ns - begin);
 			if (sessions && q->session >= 0)
 				q->session = (int32_t)i;
@@ -482,17 +507,16 @@ enum ar_status resample_draw(const struct resampler *r, uint64_t k, size_t times
 
 	*out = *r->t;
 	out->req = NULL;
-	out->block = NULL;
+	out->run = NULL;
+	out->n_run = out->cap_run = 0;
 	d.v = malloc((d.n + 1) * sizeof *d.v);
 	st = d.v ? draw_units(&d, k, err) : ar_nomem(err);
 	if (!st) {
 		out->n = d.n_req;
-		out->n_block = d.n_block;
 		out->req = malloc((d.n_req + 1) * sizeof *out->req);
-		out->block = malloc((d.n_block + 1) * sizeof *out->block);
 		if (r->plan.unit == RESAMPLE_SESSION)
 			out->n_session = d.n;
-		st = out->req && out->block ? put_requests(&d, out, err) : ar_nomem(err);
+		st = out->req ? put_requests(&d, out, err) : ar_nomem(err);
 	}
 	free(d.v);
 	if (st)
@@ -505,7 +529,7 @@ enum ar_status resample_draw(const struct resampler *r, uint64_t k, size_t times
 void resample_release(struct trace *out)
 {
 	free(out->req);
-	free(out->block);
+	free(out->run);
 	out->req = NULL;
-	out->block = NULL;
+	out->run = NULL;
 }

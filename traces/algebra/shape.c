@@ -156,24 +156,24 @@ static size_t first_from(const struct trace *t, int64_t t_ns)
 	return lo;
 }
 
-/* Drop the blocks before the first and after the last block of the requests. */
+/* Drop the runs before the first and after the last run of the requests. */
 static void trim_blocks(struct trace *t)
 {
-	size_t block = t->req[0].block, end = 0;
+	size_t run = t->req[0].run, end = 0;
 
 	for (size_t i = 0; i < t->n; i++) {
 		const struct request *q = &t->req[i];
 
-		if (q->block < block)
-			block = q->block;
-		if (q->block + q->n_block > end)
-			end = q->block + q->n_block;
+		if (q->run < run)
+			run = q->run;
+		if (q->run + q->n_run > end)
+			end = q->run + q->n_run;
 	}
-	if (end > block)
-		memmove(t->block, t->block + block, (end - block) * sizeof *t->block);
-	t->n_block = end - block;
+	if (end > run)
+		memmove(t->run, t->run + run, (end - run) * sizeof *t->run);
+	t->n_run = end - run;
 	for (size_t i = 0; i < t->n; i++)
-		t->req[i].block -= block;
+		t->req[i].run -= run;
 }
 
 /* Keep the first n requests.  has_first: the first request of the trace is among them; else time
@@ -299,7 +299,7 @@ static uint32_t common_blocks(const struct trace *t)
 		const struct request *q = &t->req[i];
 		uint32_t full = q->n_block ? q->prompt_tok / t->block_tok : 0, k = 0;
 
-		while (k < n && k < full && t->block[longest->block + k] == t->block[q->block + k])
+		while (k < n && k < full && trace_block(t, longest, k) == trace_block(t, q, k))
 			k++;
 		if (k < full)
 			n = k;
@@ -317,7 +317,7 @@ static uint64_t group_key(const struct trace *t, size_t i, uint32_t common)
 	if (name)
 		return intern_hash(name, strlen(name));
 	if (q->n_block > common)
-		return rng_mix(t->block[q->block + common]);
+		return rng_mix(trace_block(t, q, common));
 	return rng_mix(~(uint64_t)i);
 }
 
@@ -351,19 +351,21 @@ static bool scale_blocks(struct trace *made, struct request *q, const struct tra
 {
 	uint32_t n = (q->prompt_tok + t->block_tok - 1) / t->block_tok;
 	struct chain_key key = { .prev = CHAIN_START };
-	size_t at = made->n_block;
+	struct request scaled = *q;
+
+	scaled.run = made->n_run;
+	scaled.n_run = scaled.n_block = 0;
 
 	for (uint32_t j = 0; j < n; j++) {
 		double m = ceil((double)(j + 1) / x - 1e-9) - 1;
 
-		key.src = t->block[q->block + (m < q->n_block ? (uint32_t)m : q->n_block - 1)];
+		key.src = trace_block(t, q, m < q->n_block ? (uint32_t)m : q->n_block - 1);
 		key.tail = j + 1 == n ? q->prompt_tok % t->block_tok : 0;
-		if (!chain_put(ids, key, ids->n, &key.prev))
+		if (!chain_put(ids, key, ids->n, &key.prev) ||
+		    !trace_put_block(made, &scaled, key.prev))
 			return false;
-		made->block[made->n_block++] = key.prev;
 	}
-	q->block = at;
-	q->n_block = n;
+	*q = scaled;
 	return true;
 }
 
@@ -372,8 +374,7 @@ static enum ar_status scale_prompts(struct trace *t, double x, struct ar_err *er
 {
 	struct trace made = { 0 };
 	struct chain ids = { 0 };
-	size_t n_block = 1;
-	bool done;
+	bool done = true;
 
 	for (size_t i = 0; i < t->n; i++) {
 		double n = floor(t->req[i].prompt_tok * x + 0.5);
@@ -383,22 +384,19 @@ static enum ar_status scale_prompts(struct trace *t, double x, struct ar_err *er
 				       "--prompt-scale %g: a prompt of %u tokens gets too long", x,
 				       t->req[i].prompt_tok);
 		t->req[i].prompt_tok = n < 1 ? 1 : (uint32_t)n;
-		if (t->req[i].n_block)
-			n_block += t->req[i].prompt_tok / t->block_tok + 1;
 	}
-	made.block = malloc(n_block * sizeof *made.block);
-	done = made.block;
 	for (size_t i = 0; i < t->n && done; i++)
 		if (t->req[i].n_block)
 			done = scale_blocks(&made, &t->req[i], t, x, &ids);
 	chain_release(&ids);
 	if (!done) {
-		free(made.block);
+		free(made.run);
 		return ar_nomem(err);
 	}
-	free(t->block);
-	t->block = made.block;
-	t->n_block = made.n_block;
+	free(t->run);
+	t->run = made.run;
+	t->n_run = made.n_run;
+	t->cap_run = made.cap_run;
 	return AR_OK;
 }
 
@@ -445,7 +443,8 @@ static enum ar_status clip(struct trace *t, const struct trace_args *a, struct a
 		if (a->max_prompt && q->prompt_tok > a->max_prompt) {
 			q->prompt_tok = (uint32_t)a->max_prompt;
 			if (q->n_block)
-				q->n_block = (q->prompt_tok + t->block_tok - 1) / t->block_tok;
+				trace_cut_blocks(t, q,
+						 (q->prompt_tok + t->block_tok - 1) / t->block_tok);
 		}
 		if (a->max_output && q->output_tok > a->max_output)
 			q->output_tok = (uint32_t)a->max_output;

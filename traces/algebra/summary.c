@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/order.h"
-#include "traces/intern.h"
+#include "traces/algebra/id_ranges.h"
 
 const int summary_window_s[SUMMARY_WINDOWS] = { 1, 10, 60 };
 
@@ -97,38 +97,43 @@ static double correlation(const struct trace *t)
 }
 
 /* Count reused blocks.  Ids are chained, so an id that was seen before implies its whole prefix.
- * used[] counts the uses of each block, by block number. */
-static bool reuse(const struct trace *t, struct summary *s, uint64_t *used)
+ * used[] counts the uses of each range of ids. */
+static void count_reuse(const struct trace *t, struct summary *s, const struct id_ranges *r,
+			uint32_t *used)
 {
-	struct chain seen = { 0 };
-	bool done = true;
-
-	for (size_t i = 0; i < t->n && done; i++) {
+	for (size_t i = 0; i < t->n; i++) {
 		const struct request *q = &t->req[i];
-		uint64_t run = 0, number, tok;
+		struct id_walk w = { .t = t, .r = r, .q = q };
+		uint64_t run = 0, tok;
 
-		for (uint32_t k = 0; k < q->n_block && done; k++) {
-			struct chain_key key = { .src = t->block[q->block + k] };
-
-			done = chain_put(&seen, key, seen.n, &number);
-			if (!done)
-				break;
-			run += run == k && used[number];
-			s->blocks_once += !used[number];
-			s->blocks_once -= used[number] == 1;
-			used[number]++;
+		while (id_walk_next(&w)) {
+			run += run == w.at && used[w.range] ? w.n : 0;
+			s->distinct_blocks += used[w.range] ? 0 : w.n;
+			s->blocks_once += used[w.range] ? 0 : w.n;
+			s->blocks_once -= used[w.range] == 1 ? w.n : 0;
+			used[w.range]++;
 		}
 		tok = run * t->block_tok;
 		s->blocks_reused += run;
 		s->prompts_reused += run && run == q->n_block;
 		s->tok_reused += tok < q->prompt_tok ? tok : q->prompt_tok;
 	}
-	s->distinct_blocks = seen.n;
-	chain_release(&seen);
-	return done;
 }
 
-/* v: scratch with room for one value per request, per session and per block. */
+static enum ar_status reuse(const struct trace *t, struct summary *s, struct ar_err *err)
+{
+	struct id_ranges r;
+	enum ar_status st = id_ranges_find(&r, t, err);
+	uint32_t *used = st ? NULL : calloc(r.n + 1, sizeof *used);
+
+	if (used)
+		count_reuse(t, s, &r, used);
+	id_ranges_release(&r);
+	free(used);
+	return used || st ? st : ar_nomem(err);
+}
+
+/* v: scratch with room for one value per request, and per session. */
 static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 {
 	size_t n = 0;
@@ -160,26 +165,21 @@ static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 enum ar_status trace_summarize(struct summary *out, const struct trace *t, struct ar_err *err)
 {
 	struct summary s = { .rate = NAN, .gap_cv = NAN, .distinct = 1 };
-	size_t n_block = 0, room = t->n > t->n_session ? t->n : t->n_session;
-	uint64_t *v;
-	bool done;
+	uint64_t *v = calloc(t->n > t->n_session ? t->n : t->n_session, sizeof *v);
+	enum ar_status st;
 
 	for (size_t i = 0; i < t->n; i++) {
 		uint64_t total = (uint64_t)t->req[i].prompt_tok + t->req[i].output_tok;
 
-		n_block += t->req[i].n_block;
 		s.longest = total > s.longest ? total : s.longest;
 		s.distinct += i && t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
 	}
-	v = calloc(room > n_block ? room : n_block, sizeof *v);
-	if (!v)
-		return ar_nomem(err);
-	done = reuse(t, &s, v);
-	if (done)
+	st = v ? reuse(t, &s, err) : ar_nomem(err);
+	if (!st)
 		spreads(&s, t, v);
 	free(v);
-	if (!done)
-		return ar_nomem(err);
+	if (st)
+		return st;
 	if (s.distinct > 1) {
 		s.rate = (double)t->n / ((double)trace_span(t) * 1e-9);
 		s.gap_cv = gap_cv(t);

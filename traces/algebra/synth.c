@@ -251,10 +251,10 @@ static void lengths(struct synth *s, size_t i, struct request *q)
 	*q = t->req[s->lengths == BY_ROW ? i % t->n : rng_below(&s->sizes, t->n)];
 	q->session = -1;
 	if (s->lengths == BY_SAMPLE)
-		q->n_block = 0;
+		q->n_block = q->n_run = 0;
 	else if (i && i % t->n == 0)
-		for (size_t k = 0; k < t->n_block; k++)
-			t->block[k] += s->n_ids;
+		for (size_t k = 0; k < t->n_run; k++)
+			t->run[k].id += s->n_ids;
 }
 
 /* ---- setting up ---- */

@@ -258,12 +258,10 @@ static enum ar_status grow_requests(struct import *im, void *array, size_t n, si
 
 enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 {
-	enum ar_status st = grow_requests(im, &im->t->block, im->t->n_block, &im->cap_block,
-					  sizeof id, err);
+	struct trace *t = im->t;
+	enum ar_status st = grow_requests(im, &t->run, t->n_run, &t->cap_run, sizeof *t->run, err);
 
-	if (!st)
-		im->t->block[im->t->n_block++] = id;
-	return st;
+	return st || trace_put_block(t, &im->next, id) ? st : ar_nomem(err);
 }
 
 /* Handle a restart of the clock, which goes back by back_ns to *t_ns. */
@@ -330,8 +328,10 @@ static enum ar_status add_to_trace(struct import *im, struct request *q, struct 
 	if (!t->n || q->arrival_ns > im->max_ns)
 		im->max_ns = q->arrival_ns;
 	q->line = im->line;
-	q->block = t->n ? t->req[t->n - 1].block + t->req[t->n - 1].n_block : 0;
-	q->n_block = (uint32_t)(t->n_block - q->block);
+	q->run = im->next.run;
+	q->n_run = im->next.n_run;
+	q->n_block = im->next.n_block;
+	im->next = (struct request){ .run = t->n_run };
 	t->req[t->n++] = *q;
 	return AR_OK;
 }
@@ -695,7 +695,7 @@ static enum ar_status settle_trace(struct import *im, const struct source *src, 
 	report_warnings(im);
 	if (!t->n)
 		return ar_fail(err, AR_DATA, "%s: no requests in the file", im->path);
-	if (src->f->block_tok && !t->n_block)
+	if (src->f->block_tok && !t->n_run)
 		t->block_tok = 0;
 	reader_sha256(src->in, t->sha256);
 	t->format = strdup(src->f->name);

@@ -74,8 +74,7 @@ struct import_session {
 	int64_t idle_ns;	  /* delays of turns since the last request; -1: not recorded */
 	uint32_t output_tok;	  /* of the last turn */
 	uint64_t tok;		  /* prompt plus output of the last turn */
-	size_t block;		  /* first block of the last request's prompt ... */
-	uint32_t n_full;	  /* ... and its number of full blocks */
+	struct request last;	  /* the full blocks of the last request's prompt */
 	struct cutter end;	  /* end of the last request's prompt */
 	struct import_text *text; /* [n_text] since then, owned */
 	size_t n_text, cap_text;
@@ -89,7 +88,8 @@ struct import {
 	const struct import_args *args;
 	const char *path;
 	uint64_t line;
-	size_t cap_req, cap_block;
+	size_t cap_req;
+	struct request next;		   /* the blocks of the next request */
 	size_t bytes;			   /* of the arrays that grow */
 	int64_t first_ns, last_ns, max_ns; /* arrivals so far */
 	int64_t begin_ns;		   /* start of the current recording */

@@ -84,18 +84,16 @@ static enum ar_status new_texts(struct import *im, struct span ids, uint32_t new
 /* Add the blocks of a prompt: the last one's, and all texts since then. */
 static enum ar_status delta_blocks(struct import *im, struct import_session *s, struct ar_err *err)
 {
-	size_t start = im->t->n_block;
 	enum ar_status st = AR_OK;
 
-	for (uint32_t i = 0; !st && i < s->n_full; i++)
-		st = import_block(im, im->t->block[s->block + i], err);
+	for (uint32_t i = 0; !st && i < s->last.n_block; i++)
+		st = import_block(im, trace_block(im->t, &s->last, i), err);
 	if (s->turns == 1)
 		s->end = CUTTER_START;
 	for (size_t i = 0; !st && i < s->n_text; i++)
 		st = import_cut(im, &s->end, s->text[i].text, s->text[i].kind, s->text[i].tok, err);
 	s->n_text = 0;
-	s->block = start;
-	s->n_full = (uint32_t)(im->t->n_block - start);
+	s->last = im->next;
 	return st ? st : import_cut_end(im, s->end, err);
 }
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prefix blocks of prompts, as runs of ids. */
+#include "config.h"
+
+#include "base/grow.h"
+#include "traces/trace.h"
+
+bool trace_put_blocks(struct trace *t, struct request *q, uint64_t id, uint32_t n)
+{
+	const struct block_run *last = q->n_run ? &t->run[t->n_run - 1] : NULL;
+
+	if (!last || last->id + (q->n_block - last->at) != id) {
+		if (!GROW(t->run, t->cap_run, t->n_run + 1))
+			return false;
+		t->run[t->n_run++] = (struct block_run){ id, q->n_block };
+		q->n_run++;
+	}
+	q->n_block += n;
+	return true;
+}
+
+bool trace_put_block(struct trace *t, struct request *q, uint64_t id)
+{
+	return trace_put_blocks(t, q, id, 1);
+}
+
+void trace_cut_blocks(const struct trace *t, struct request *q, uint32_t n)
+{
+	q->n_block = n;
+	while (q->n_run && t->run[q->run + q->n_run - 1].at >= n)
+		q->n_run--;
+}
