@@ -17,6 +17,10 @@ libattnreplay_a_SOURCES += \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
   kernels/drop/sliminfer/sliminfer.c kernels/drop/sliminfer/sliminfer.h \
   kernels/drop/uniprefill/uniprefill.c kernels/drop/uniprefill/uniprefill.h \
+  kernels/evict/evictor.h kernels/evict/evictors.c \
+  kernels/evict/h2o/h2o.c kernels/evict/h2o/h2o.h \
+  kernels/evict/snapkv/snapkv.c kernels/evict/snapkv/snapkv.h \
+  kernels/evict/streaming/streaming.c kernels/evict/streaming/streaming.h \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
   kernels/exec/blocksparse/blocksparse.c \
   kernels/exec/columns/columns.c kernels/exec/columns/columns.h \
@@ -132,6 +136,7 @@ check_PROGRAMS += \
   tests/t-delta tests/t-delta-gpu \
   tests/t-drop tests/t-drop-gpu \
   tests/t-drop-kept tests/t-drop-prune tests/t-drop-uniprefill \
+  tests/t-evict \
   tests/t-executors tests/t-executors-gpu \
   tests/t-guarded \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * StreamingLLM: the first tokens and the last ones stay.
+ *
+ * Keys keep their true positions.  The authors rotate keys by their place in the cache; captures
+ * hold rotated ones.
+ */
+#include "config.h"
+#include "kernels/evict/streaming/streaming.h"
+
+#include "kernels/evict/evictor.h"
+
+static int64_t streaming_kept(const void *param, int64_t n_tok)
+{
+	const struct streaming *p = param;
+
+	return n_tok < p->sink + p->recent ? n_tok : p->sink + p->recent;
+}
+
+#define OFF(member) offsetof(struct streaming, member)
+/* clang-format off */
+static const struct opt params[] = {
+	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "4",
+	  .max = 1 << 24, .help = "first tokens that stay" },
+	{ .name = "recent", .type = OPT_INT, .off = OFF(recent), .arg = "N", .def = "1024",
+	  .min = 1, .max = 1 << 24, .help = "last tokens that stay" },
+	{ 0 }
+};
+/* clang-format on */
+
+extern const struct evictor evictor_streaming;
+const struct evictor evictor_streaming = {
+	.name = "streaming",
+	.title = "the first tokens and the last ones, also after each decode",
+	.origin = "StreamingLLM (2024)",
+	.params = params,
+	.param_size = sizeof(struct streaming),
+	.decodes = true,
+	.kept = streaming_kept,
+};
