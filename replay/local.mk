@@ -77,6 +77,7 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \
+  tests/t-evict-sched \
   tests/t-forward tests/t-front \
   tests/t-graphs-gpu \
   tests/t-groups \

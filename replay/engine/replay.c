@@ -509,6 +509,7 @@ static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 			       p->name, s->n_waiting + s->n_running);
 	sched_begin(s);
 	p->compose(s);
+	sched_evict(s);
 	st = s->fails ? fail_as_engine(l, err) : AR_OK;
 	for (int i = 0; p->drops_in_flight && i < l->n_queue; i++)
 		drop_in_flight(l, &l->queue[i]);

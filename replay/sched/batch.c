@@ -10,7 +10,8 @@ static uint64_t entry_mark(const struct batch_entry *e)
 {
 	uint64_t kind = (e->kind & 1) | (uint64_t)e->n_emit << 1 | (uint64_t)(e->kind >> 1) << 33;
 
-	return rng_mix(rng_mix((uint64_t)e->start << 32 | e->n_tok) ^ kind);
+	kind ^= (uint64_t)e->evict << 34;
+	return rng_mix(rng_mix((uint64_t)batch_stored(e) << 32 | e->n_tok) ^ kind);
 }
 
 struct batch_shape batch_shape(const struct batch *b)
@@ -19,7 +20,7 @@ struct batch_shape batch_shape(const struct batch *b)
 
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
-		int64_t start = e->start, n = e->n_tok;
+		int64_t start = batch_stored(e), n = e->n_tok;
 
 		if (e->kind == ROW_DECODE) {
 			s.feature[BATCH_DECODES]++;

@@ -21,9 +21,22 @@ struct batch_entry {
 	/* Most tokens that it outputs: 1 if start + n_tok == known, else 0; up to n_tok of verify
 	 * entries. */
 	uint32_t n_emit;
+	uint32_t gone;	   /* tokens before start that an evictor took: they are not stored */
+	uint32_t evict;	   /* stored tokens that leave when it has run */
 	bool recompute;	   /* positions that had been computed before a preemption */
 	uint32_t chunk_no; /* number of entries of the request before this one */
 };
+
+/* Tokens that the KV cache holds before e runs, and when it has run but nothing left. */
+static inline uint32_t batch_stored(const struct batch_entry *e)
+{
+	return e->start - e->gone;
+}
+
+static inline uint32_t batch_stores(const struct batch_entry *e)
+{
+	return batch_stored(e) + e->n_tok;
+}
 
 struct batch {
 	struct batch_entry *entry;
@@ -46,9 +59,9 @@ enum batch_feature {
 struct batch_shape {
 	int64_t feature[BATCH_FEATURES];
 	int64_t n_entry;
-	/* Hash of the multiset of (start, n_tok, kind, n_emit): request numbers and order do not
-	 * count.  Equal shapes are taken for equal multisets.  Two of a million different ones
-	 * have the same hash with a probability below 1e-7. */
+	/* Hash of the multiset of (stored tokens, n_tok, kind, n_emit, evict): request numbers and
+	 * order do not count.  Equal shapes are taken for equal multisets.  Two of a million
+	 * different ones have the same hash with a probability below 1e-7. */
 	uint64_t composition;
 };
 

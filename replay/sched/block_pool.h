@@ -28,6 +28,9 @@ static inline bool block_pool_grow(struct block_pool *p, uint32_t *owned, int64_
 	return n_tok <= *owned * p->block_tok || block_pool_take(p, owned, n_tok);
 }
 
+/* Give back the blocks of *owned that n_tok tokens do not need. */
+void block_pool_shrink(struct block_pool *p, uint32_t *owned, int64_t n_tok);
+
 void block_pool_release(struct block_pool *p, uint32_t *owned);
 
 #endif

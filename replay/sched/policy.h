@@ -25,6 +25,14 @@ enum {
 	POLICY_SETTINGS = 0x1fff << 16, /* all settings */
 };
 
+/* The tokens whose blocks a sequence keeps when an evictor has taken some of them. */
+enum policy_keeps {
+	KEEPS_COMPUTED, /* those that are computed, and stored */
+	KEEPS_ADMITTED, /* ... and those to come that were known at its admission */
+	KEEPS_ALL,	/* ... and all to come: it is never preempted */
+	KEEPS_BLOCKS,	/* all blocks: they are not reserved by what is stored */
+};
+
 /* What a share of the GPU's memory is of, and what is in it. */
 enum pool_rule {
 	POOL_PROFILED,	/* of all of it: weights, activations, CUDA graphs and KV blocks */
@@ -66,6 +74,7 @@ struct policy {
 	 * block_pool.py:634. */
 	bool unnamed_first;
 	const struct kv_rules *groups; /* for layers that differ; NULL: it has none */
+	enum policy_keeps keeps;
 	/* Its prefix cache is a radix tree of tokens: radix_cache.h. */
 	bool radix_tree;
 	unsigned rules; /* in which its versions differ: bits of its own file */

@@ -95,6 +95,8 @@ void sched_close(struct sched *s)
 	free(s->preempted);
 	free(s->finished);
 	free(s->ended);
+	free(s->evicted);
+	free(s->evicting);
 	prefix_cache_close(s->cache);
 	kv_groups_close(s->groups);
 	radix_cache_close(s->radix);
@@ -145,11 +147,14 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
 	s->finished = calloc(most + 1, sizeof *s->finished);
 	s->ended = calloc(most + 1, sizeof *s->ended);
+	s->evicted = calloc(most + 1, sizeof *s->evicted);
+	s->evicting = calloc(most + 1, sizeof *s->evicting);
 	s->memory = calloc(1, l->policy->memory_size + 1 + most * l->policy->memory_per_seq);
 	if (l->order == SCHED_PRIORITY)
 		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
 	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
-	    !s->ended || !s->memory || (l->order == SCHED_PRIORITY && !s->wait_heap)) {
+	    !s->ended || !s->evicted || !s->evicting || !s->memory ||
+	    (l->order == SCHED_PRIORITY && !s->wait_heap)) {
 		sched_close(s);
 		return ar_nomem(err);
 	}
@@ -373,7 +378,7 @@ bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
 
 	if (s->numbered)
 		return reserve_numbered(s, id, n);
-	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
+	return block_pool_grow(&s->pool, &q->n_block, (int64_t)sched_stored(q) + n);
 }
 
 /* The tree has the blocks from now on.  Where it had others, the sequence takes those, and its own
@@ -456,6 +461,97 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 	q->n_named = 0;
 }
 
+/* ---- eviction ---- */
+
+/* What leaves after entry e: at the end of the prompt and, with some evictors, from there on. */
+static void plan_eviction(struct sched *s, struct batch_entry *e, bool decodes)
+{
+	struct sched_seq *q = &s->seq[e->req];
+	int64_t n = q->prompt; /* generated tokens never leave, unless decodes evict */
+
+	if (q->comp < q->prompt || (!decodes && e->start >= q->prompt))
+		return;
+	if (decodes)
+		n = batch_stores(e);
+	e->evict = q->n_evict = (uint32_t)(n - evict_kept(s->lim.evict, n));
+	q->gone += e->evict;
+	if (e->evict)
+		s->evicting[s->n_evicting++] = e->req;
+}
+
+static void plan_evictions(struct sched *s, bool decodes)
+{
+	struct batch_entry *e = s->batch.entry, *end = e + s->batch.n;
+
+	s->n_evicting = 0;
+	for (; e < end; e++)
+		if (decodes || e->kind != ROW_DECODE)
+			plan_eviction(s, e, decodes);
+}
+
+void sched_evict(struct sched *s)
+{
+	if (s->lim.evict)
+		plan_evictions(s, s->lim.evict->evictor->decodes);
+}
+
+int64_t sched_leaving(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	if (!s->lim.evict || q->gone)
+		return q->gone;
+	return q->prompt - evict_kept(s->lim.evict, q->prompt);
+}
+
+static int64_t greater(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* What id stores at most from its event on, until it has n_tok tokens. */
+static int64_t stored_later(const struct sched *s, uint32_t id, int64_t n_tok)
+{
+	return s->lim.evict ? evict_most(s->lim.evict, s->seq[id].prompt, n_tok) : n_tok;
+}
+
+int64_t sched_most_stored(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	return greater(q->known, stored_later(s, id, q->goal));
+}
+
+int64_t sched_growth(const struct sched *s, uint32_t id, int64_t n)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t now = q->gone ? sched_stored(q) : q->known;
+
+	return s->lim.evict ? greater(stored_later(s, id, q->known + n) - now, 0) : n;
+}
+
+/* Tokens whose blocks q keeps: those in its blocks now, and more where the policy has set blocks
+ * aside.  An iteration that still runs takes its tokens when it has ended. */
+static int64_t blocks_kept_for(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+	bool runs = s->lim.async && q->planned == s->n_plan;
+	int64_t gone = q->gone - (runs ? q->n_evict : 0), n = q->comp;
+
+	if (s->lim.policy->keeps == KEEPS_ALL)
+		return greater(n - gone, stored_later(s, id, q->goal));
+	return (s->lim.policy->keeps == KEEPS_ADMITTED ? greater(n, q->admitted) : n) - gone;
+}
+
+/* The evictor took tokens of id. */
+static void give_blocks_back(struct sched *s, uint32_t id)
+{
+	if (s->lim.policy->keeps != KEEPS_BLOCKS)
+		block_pool_shrink(&s->pool, &s->seq[id].n_block, blocks_kept_for(s, id));
+}
+
+/* ---- entries ---- */
+
 void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
@@ -467,9 +563,12 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->known = q->known;
 	e->kind = n == 1 && q->comp >= q->prompt ? ROW_DECODE : ROW_PREFILL;
 	e->recompute = q->comp < q->high;
+	e->gone = q->gone;
+	e->evict = 0;
 	e->chunk_no = q->n_chunk++;
 	q->planned = s->n_plan;
 	q->n_planned = n;
+	q->n_evict = 0;
 	q->comp += n;
 	e->n_emit = q->comp == q->known && q->known < q->goal;
 	q->n_decode += e->kind == ROW_DECODE;
@@ -602,18 +701,32 @@ void sched_preempt(struct sched *s, size_t i)
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
 	release_blocks(s, id, !s->radix && !sched_in_flight(s, id));
+	if (s->lim.evict)
+		leave_list(s->evicted, &s->n_evicted, id);
 	if (s->lim.policy->drops_in_flight && sched_in_flight(s, id))
 		drop_in_flight(s, id);
 	if (q->comp) { /* else it had computed nothing */
 		q->n_preempt++;
 		s->preempted[s->n_preempted++] = id;
 	}
-	q->comp = 0;
+	q->comp = q->gone = 0;
 	s->lim.policy->requeue(s, id);
+}
+
+/* The evictions of the plan come true when it retires. */
+static void list_evicted(struct sched *s)
+{
+	uint32_t *last = s->evicted;
+
+	s->evicted = s->evicting;
+	s->n_evicted = s->n_evicting;
+	s->evicting = last;
+	s->n_evicting = 0;
 }
 
 void sched_emit(struct sched *s)
 {
+	list_evicted(s);
 	s->n_finished = s->n_ended = 0;
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
@@ -666,6 +779,9 @@ void sched_retire(struct sched *s)
 		else
 			release_blocks(s, s->ended[i], true);
 	s->n_ended = 0;
+	for (size_t i = 0; i < s->n_evicted; i++)
+		give_blocks_back(s, s->evicted[i]);
+	s->n_evicted = 0;
 	if (!s->n_finished)
 		return;
 	for (size_t i = 0; !s->radix && i < s->n_finished; i++)

@@ -11,6 +11,10 @@
  *   arrive -> waiting -> running -> finished
  *                ^          |
  *                +- preempt +      blocks released, positions forgotten, outputs kept
+ *
+ * An evictor takes stored tokens from a sequence that has computed its prompt.  The length of the
+ * sequence stays, and so do its positions.  Blocks are of stored tokens.  They come back when the
+ * iteration retires.
  */
 #ifndef AR_SCHED_H
 #define AR_SCHED_H
@@ -20,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kernels/evict/evictor.h"
 #include "replay/sched/batch.h"
 #include "replay/sched/block_pool.h"
 #include "replay/sched/blocks.h"
@@ -62,7 +67,8 @@ struct sched_limits {
 
 	const struct kv_group *group; /* [n_group]; NULL: one of full attention */
 	size_t n_group;
-	struct blocks *blocks; /* tables of the requests on the device; NULL: there are none */
+	const struct evict *evict; /* of the method; NULL: keys stay until a request leaves */
+	struct blocks *blocks;	   /* tables of the requests on the device; NULL: there are none */
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -77,6 +83,8 @@ struct sched_seq {
 	uint64_t emitted;   /* the plan that gave its last output so far, 0: none */
 	uint64_t planned;   /* the last plan with an entry of it, 0: none */
 	uint32_t n_planned; /* ... and the tokens of that entry */
+	uint32_t n_evict;   /* ... and the stored tokens that leave after it */
+	uint32_t gone;	    /* computed tokens that entries so far let leave */
 	uint32_t junction;  /* tokens that groups of one type held when all held fewer, or 0 */
 	uint32_t n_block;   /* blocks owned, in all groups */
 	uint32_t row;	    /* where blocks have numbers: its tables; or its radix node */
@@ -119,6 +127,9 @@ struct sched {
 	size_t n_preempted, n_finished;
 	uint32_t *ended; /* with a radix tree: requests whose prompts or outputs end, in order */
 	size_t n_ended;
+	/* Requests from which tokens leave: after the plan; and those whose plan retires next. */
+	uint32_t *evicting, *evicted;
+	size_t n_evicting, n_evicted;
 	const char *stop;  /* why the policy planned no more, one word */
 	const char *fails; /* how the engine fails here, for lack of memory; or
 			    * NULL.  Set by the policy */
@@ -144,11 +155,14 @@ void sched_close(struct sched *s); /* NULL is fine */
  *
  * arrive: request id joins the waiting queue.  at_ns: when it arrived.
  * begin: drop the last plan.
+ * evict: find what leaves after each entry of the plan, which the policy has made.
  * emit: count the output tokens of the plan in known, and list the sequences that it finishes.
- * retire: the plan has run; the sequences that it finished leave and release their blocks.
+ * retire: the plan has run; the sequences that it finished leave and release their blocks.  Those
+ * from which an evictor took tokens give blocks back.
  * With limits.async, the next plan is made between emit and retire. */
 void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns);
 void sched_begin(struct sched *s);
+void sched_evict(struct sched *s);
 void sched_emit(struct sched *s);
 void sched_retire(struct sched *s);
 
@@ -195,6 +209,17 @@ static inline uint32_t sched_tok_in_flight(const struct sched *s, uint32_t id)
 
 	return s->lim.async && q->planned && q->planned + 1 == s->n_plan ? q->n_planned : 0;
 }
+/* Computed tokens of a sequence that are stored, or will be when all that is planned has run. */
+static inline uint32_t sched_stored(const struct sched_seq *q)
+{
+	return q->comp - q->gone;
+}
+/* The most tokens that id, which waits, stores at a time until it ends. */
+int64_t sched_most_stored(const struct sched *s, uint32_t id);
+/* Tokens by which n more outputs raise the most that id stores: n, without an evictor. */
+int64_t sched_growth(const struct sched *s, uint32_t id, int64_t n);
+/* Tokens that have left id, or that will when it has computed its prompt. */
+int64_t sched_leaving(const struct sched *s, uint32_t id);
 /* Add n tokens to entry i of the batch, a prompt. */
 void sched_extend(struct sched *s, size_t i, uint32_t n);
 /* Move the first n_decode entries of the batch to its end. */

@@ -75,6 +75,7 @@ const struct policy policy_orca = {
 	.title = "Orca, whole prompts and blocks for the maximum length",
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/orca_scheduler.py",
 	.defaults = orca_defaults,
+	.keeps = KEEPS_BLOCKS,
 	.slots = orca_slots,
 	.unfit = orca_unfit,
 	.requeue = sched_requeue_first,

@@ -191,6 +191,14 @@ static int64_t outputs_to_come(const struct sched *s, uint32_t id)
 	return all_outputs(s, id) - outputs(s, id);
 }
 
+/* Tokens that these add to what is stored: an evictor makes room in the prompt. */
+static int64_t storage_to_come(const struct sched *s, uint32_t id)
+{
+	int64_t n = outputs_to_come(s, id);
+
+	return n > 0 ? sched_growth(s, id, n) : 0;
+}
+
 /* Running sequences with all of their prompt. */
 static size_t n_decode(const struct sched *s)
 {
@@ -219,7 +227,7 @@ static struct budget prefill_budget(const struct sched *s, int64_t blocks)
 
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!sched_in_prefill(s, s->running[i]))
-			kept += (double)at_most(outputs_to_come(s, s->running[i])) * ratio;
+			kept += (double)at_most(storage_to_come(s, s->running[i])) * ratio;
 	return (struct budget){ .chunk = s->lim.max_batched_tok - along,
 				.prefill = most - along,
 				.now = along,
@@ -239,7 +247,7 @@ static int64_t more_blocks(const struct sched *s, uint32_t id, int64_t n)
 	const struct sched_seq *q = &s->seq[id];
 	int64_t has = q->n_block ? q->n_block : q->comp / s->lim.block_tok;
 
-	return block_pool_need(&s->pool, q->comp + n) - has;
+	return block_pool_need(&s->pool, sched_stored(q) + n) - has;
 }
 
 static bool blocks_fit(const struct sched *s, const struct budget *r, uint32_t id, int64_t n)
@@ -252,7 +260,7 @@ static bool blocks_fit(const struct sched *s, const struct budget *r, uint32_t i
 static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t n, bool cut)
 {
 	int64_t tokens = whole_blocks(&s->lim, n);
-	int64_t expected = cut ? 0 : at_most(all_outputs(s, id));
+	int64_t expected = cut ? 0 : at_most(sched_growth(s, id, all_outputs(s, id)));
 
 	r->blocks += more_blocks(s, id, n);
 	sched_plan(s, id, (uint32_t)n);
@@ -300,11 +308,18 @@ static int64_t most_prefills(const struct sched *s)
 	return beside < slots || has(s, CUT_HAS_ONE) ? beside : slots;
 }
 
+static struct end end_of(const struct sched *s, uint32_t id)
+{
+	int64_t n = s->seq[id].prompt + outputs(s, id);
+
+	return (struct end){ outputs_to_come(s, id), n - sched_leaving(s, id) };
+}
+
 /* List the end of id, behind the ends listed before it unless they come later. */
 static void foresee(struct sched *s, uint32_t id)
 {
 	struct memory *m = s->memory;
-	struct end e = { outputs_to_come(s, id), s->seq[id].prompt + outputs(s, id) };
+	struct end e = end_of(s, id);
 	size_t i = m->n_end;
 
 	if (e.left <= 0)
@@ -319,7 +334,7 @@ static void foresee(struct sched *s, uint32_t id)
 static void foresee_later(struct sched *s, uint32_t id)
 {
 	struct memory *m = s->memory;
-	struct end e = { outputs_to_come(s, id), s->seq[id].prompt + outputs(s, id) };
+	struct end e = end_of(s, id);
 	size_t i = 0;
 
 	if (e.left <= 0)
@@ -368,12 +383,11 @@ static bool knows_ends(const struct sched *s)
 /* Does the pool have room for id, with n tokens to run?  The prefix that it found is taken. */
 static bool room(struct sched *s, struct budget *r, uint32_t id, int64_t n)
 {
-	int64_t left = outputs_to_come(s, id), found = loose_blocks(s, id) * s->lim.block_tok;
+	int64_t left = storage_to_come(s, id), found = loose_blocks(s, id) * s->lim.block_tok;
 
 	if (knows_ends(s))
 		return room_at_ends(s, r, id, n);
-	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) <
-	       left_of_pool(s, r) - (double)found;
+	return (double)(n + at_most(left) + s->lim.block_tok) < left_of_pool(s, r) - (double)found;
 }
 
 /* Tokens that a prompt of n runs if the chunk has room for no more. */

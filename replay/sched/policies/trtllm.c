@@ -81,7 +81,8 @@ static int64_t n_spare(const struct sched *s)
 		const struct sched_seq *q = &s->seq[s->running[i]];
 
 		if (sched_in_prefill(s, s->running[i]))
-			n -= block_pool_need(&s->pool, q->goal) - q->n_block;
+			n -= block_pool_need(&s->pool, sched_most_stored(s, s->running[i])) -
+			     q->n_block;
 	}
 	return n;
 }
@@ -93,12 +94,13 @@ static const char *trtllm_admit_waiting(struct sched *s, enum capacity how)
 	while (s->wait_head != SCHED_NONE) {
 		uint32_t id = s->wait_head;
 		const struct sched_seq *q = &s->seq[id];
+		int64_t most = sched_most_stored(s, id);
 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
-		if (how == PREFILL_FIRST && block_pool_need(&s->pool, q->goal) > n_spare(s))
+		if (how == PREFILL_FIRST && block_pool_need(&s->pool, most) > n_spare(s))
 			return "blocks";
-		if (!sched_reserve(s, id, all ? q->goal : q->known))
+		if (!sched_reserve(s, id, all ? (uint32_t)most : q->known))
 			return "blocks";
 		sched_admit(s);
 	}
@@ -302,6 +304,7 @@ const struct policy policy_trtllm_no_evict = {
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
+	.keeps = KEEPS_ALL,
 	.slots = slots_to_goal,
 	.unfit = trtllm_unfit,
 	.requeue = sched_requeue_first,
@@ -316,6 +319,7 @@ const struct policy policy_trtllm_max_util = {
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
+	.keeps = KEEPS_ADMITTED,
 	.slots = sched_slots_computed,
 	.unfit = unfit_again,
 	.requeue = sched_requeue_first,
@@ -329,6 +333,7 @@ const struct policy policy_trtllm_static_batch = {
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
+	.keeps = KEEPS_ALL,
 	.slots = slots_to_goal,
 	.unfit = trtllm_unfit,
 	.requeue = sched_requeue_first,
@@ -342,6 +347,7 @@ const struct policy policy_trtllm_prefill_first = {
 	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT | POLICY_FAILS,
 	.defaults = trtllm_defaults,
 	.check = sched_check_whole_blocks,
+	.keeps = KEEPS_ADMITTED,
 	.slots = slots_to_goal,
 	.unfit = unfit_again,
 	.requeue = sched_requeue_first,
