@@ -11,7 +11,7 @@
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
-void text_put(struct text *t, const char *fmt, ...)
+void letters_put(struct text *t, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -66,16 +66,16 @@ static void put_plan(struct text *log, const struct sched *s, int64_t now,
 		     void (*tables)(struct text *log, const struct sched *s,
 				    const struct sched_seq *q))
 {
-	text_put(log, "%g-%g", (double)now / MS, (double)now / MS + 1);
+	letters_put(log, "%g-%g", (double)now / MS, (double)now / MS + 1);
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 
-		text_put(log, " %c:%" PRIu32 "@%" PRIu32 " [", 'A' + (int)e->req, e->n_tok,
-			 e->start);
+		letters_put(log, " %c:%" PRIu32 "@%" PRIu32 " [", 'A' + (int)e->req, e->n_tok,
+			    e->start);
 		tables(log, s, &s->seq[e->req]);
-		text_put(log, "]");
+		letters_put(log, "]");
 	}
-	text_put(log, "\n");
+	letters_put(log, "\n");
 }
 
 void letters_replay(struct sched *s, struct text *log,

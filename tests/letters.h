@@ -14,7 +14,7 @@ struct text {
 };
 
 /* The test ends if the text gets too long. */
-void text_put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void letters_put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Add a request with the letters of text for its prompt.  t->req and t->block have room. */
 void letters_add(struct trace *t, int64_t us, const char *text, uint32_t output);

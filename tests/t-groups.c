@@ -170,12 +170,12 @@ static void put_tables(struct text *log, const struct sched *s, const struct sch
 		uint32_t n;
 		const uint32_t *b = kv_groups_table(s->groups, q->row, g, &n);
 
-		text_put(log, g ? "|" : "");
+		letters_put(log, g ? "|" : "");
 		for (uint32_t k = 0; k < n; k++)
 			if (b[k])
-				text_put(log, "%s%" PRIu32, k ? " " : "", b[k]);
+				letters_put(log, "%s%" PRIu32, k ? " " : "", b[k]);
 			else
-				text_put(log, "%s-", k ? " " : "");
+				letters_put(log, "%s-", k ? " " : "");
 	}
 }
 
@@ -211,7 +211,7 @@ static void run_scenario(const struct scenario *c)
 	letters_replay(s, &log, put_tables);
 	is_str(log.s, c->log, "%s: the schedule and the block tables are the engine's", c->name);
 	for (uint32_t b = 0; (b = kv_groups_next_free(s->groups, b));)
-		text_put(&order, "%s%" PRIu32, order.n ? " " : "", b);
+		letters_put(&order, "%s%" PRIu32, order.n ? " " : "", b);
 	is_str(order.s, c->free_order, "%s: the order of eviction is the engine's", c->name);
 	sched_close(s);
 }

@@ -104,7 +104,8 @@ static const struct scenario scenarios[] = {
 static void put_table(struct text *log, const struct sched *s, const struct sched_seq *q)
 {
 	for (uint32_t k = 0; k < q->n_block; k++)
-		text_put(log, "%s%" PRIu32, k ? " " : "", prefix_cache_table(s->cache, q->row)[k]);
+		letters_put(log, "%s%" PRIu32, k ? " " : "",
+			    prefix_cache_table(s->cache, q->row)[k]);
 }
 
 static void run_scenario(const struct scenario *c)
@@ -132,7 +133,7 @@ static void run_scenario(const struct scenario *c)
 		wrong += s->seq[i].cached != c->cached[i];
 	is_int(wrong, 0, "%s: cached tokens are the engine's", c->name);
 	for (uint32_t b = 0; (b = prefix_cache_next_free(s->cache, b));)
-		text_put(&order, "%s%" PRIu32, order.n ? " " : "", b);
+		letters_put(&order, "%s%" PRIu32, order.n ? " " : "", b);
 	if (c->free_order)
 		is_str(order.s, c->free_order, "%s: the order of eviction is the engine's",
 		       c->name);
