@@ -51,6 +51,8 @@ done <<-LIST
 	a100 vllm-0.33 fp8 16
 	l40s vllm-0.24 fp8 16
 	h200 sglang fp8 1
+	h100 sglang bfloat16 1
+	a100 sglang bfloat16 1
 LIST
 is 'phases without an indexer' "$(phases "$tmp/deepseek-v3.db")" 'attend+decode+latent'
 is 'phases with one' "$(phases "$tmp/deepseek-v3.2.db")" 'select+metadata+attend+decode+latent'
