@@ -43,6 +43,10 @@ is 'what is not modelled is named' "$(took 'vllm serve Qwen/Qwen3-8B --port 8000
 	--served-model-name a b -dp 2 --enable-auto-tool-choice --tool-call-parser=hermes' | sed -n '/left/p')" \
 	'left out --port 8000, --trust-remote-code, --served-model-name a b, -dp 2, '\
 '--enable-auto-tool-choice, --tool-call-parser hermes'
+is '... scales and backends as well' "$(took 'vllm serve Qwen/Qwen3-8B --kv-scale 1.5 \
+	--calculate-kv-scales' | sed -n '/left/p')" 'left out --kv-scale 1.5, --calculate-kv-scales'
+is '... and those of SGLang' "$(took 'sglang serve --model-path Qwen/Qwen3-8B --attention-backend \
+	flashmla' | sed -n '/left/p')" 'left out --attention-backend flashmla'
 ok 'words may be missing' refused 'kv-cache-dtype-skip-layers: its value is missing' \
 	'vllm serve Qwen/Qwen3-8B --kv-cache-dtype-skip-layers'
 is 'the model may come last' "$(took 'vllm serve --max-num-seqs 7 --trust-remote-code Qwen/Qwen3-8B' |

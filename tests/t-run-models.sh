@@ -30,6 +30,10 @@ ok 'a key that is read names the number' fails 3 "m.json: want a number .* 'rope
 config qwen4_exp
 ok 'a type that is not known is refused' fails 3 \
 	"m.json: model_type 'qwen4_exp' is not known; the nearest name that is known is 'qwen3" run
+config step3p5
+ok '... as Step-3.5, whose keys are not those of Step-3.7' fails 3 \
+	"m.json: model_type 'step3p5' is not known; the nearest name that is known is 'step3p7'" run
+config qwen4_exp
 is '--as-model reads it as another' "$(last --as-model llama)" "$llama"
 ok '... of a known type' fails 2 "as-model 'qwen4': not a type of models that is known" \
 	run --as-model qwen4
