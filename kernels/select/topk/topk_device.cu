@@ -7,7 +7,7 @@
  *   pick    a thread block per list.  By pick.cuh it finds the tokens of one head after the other,
  *           collects the heads of each token, then writes the tokens that any head keeps.
  *
- * A bound to compare with need not be fast.  Scratch of request r begins at its first page.
+ * A bound to compare with need not be fast.  Scratch of a request begins at its pages.
  */
 #include "config.h"
 #include "kernels/select/topk/topk.h"
@@ -36,8 +36,8 @@ __host__ __device__ size_t token_bytes(const struct attn_shape &s)
 
 __device__ __forceinline__ struct room room_of(const struct attn_batch &b, int r, void *work)
 {
-	char *at = (char *)work +
-		   (size_t)b.keys.page0[r] * b.shape.page_tok * token_bytes(b.shape);
+	char *at = (char *)work + (size_t)(b.keys.page0[r] - b.keys.page0[0]) *
+					  b.shape.page_tok * token_bytes(b.shape);
 	uint32_t *key = (uint32_t *)at;
 
 	return { key, (uint16_t *)(key + (size_t)b.keys.len[r] * b.shape.q_heads) };
