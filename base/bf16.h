@@ -6,9 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/both.h"
+
 typedef uint16_t bf16_t;
 
-static inline float bf16_to_f32(bf16_t h)
+AR_BOTH static inline float bf16_to_f32(bf16_t h)
 {
 	uint32_t u = (uint32_t)h << 16;
 	float f;

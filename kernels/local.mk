@@ -47,6 +47,7 @@ libattnreplay_a_SOURCES += \
     kernels/select/top.cuh kernels/select/top.h kernels/select/work.c \
   kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h \
   kernels/select/bfla/bfla.c kernels/select/bfla/bfla.h \
+  kernels/select/bounds/bounds.c kernels/select/bounds/bounds.h \
   kernels/select/density/density.c kernels/select/density/density.h \
   kernels/select/flashprefill/flashprefill.c kernels/select/flashprefill/flashprefill.h \
   kernels/select/flexprefill/flexprefill.c kernels/select/flexprefill/flexprefill.h \
@@ -94,6 +95,7 @@ DEVICE_CODE += \
   kernels/methods/accuracy_device.cu \
   kernels/select/ashape/ashape_device.cu \
   kernels/select/bfla/bfla_sm80.cu \
+  kernels/select/bounds/bounds_device.cu \
   kernels/select/density/density_device.cu \
   kernels/select/flashprefill/flashprefill_sm80.cu \
   kernels/select/flexprefill/flexprefill_sm80.cu \
@@ -131,6 +133,7 @@ check_PROGRAMS += \
   tests/t-accuracy tests/t-accuracy-gpu \
   tests/t-ashape \
   tests/t-attend tests/t-attend-gpu \
+  tests/t-bounds \
   tests/t-counts \
   tests/t-decode tests/t-decode-gpu \
   tests/t-delta tests/t-delta-gpu \

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "kernels/select/bounds/bounds.h"
+
+#include "kernels/select/pieces.h"
+
+const char *const bounds_types[] = { "bf16", "e5m2", NULL };
+const char *const bounds_rounds[] = { "nearest", "outward", NULL };
+
+size_t bounds_state_bytes(const struct bounds *x, const struct attn_shape *s)
+{
+	return (size_t)(s->page_tok / x->tok * s->kv_heads * s->head_dim) * 2 * bounds_elem(x);
+}
+
+/* One channel of a piece of n keys; k: its first value. */
+static void set_channel(const struct bounds *x, int head_dim, const bf16_t *k, int n, void *state,
+			size_t at)
+{
+	bf16_t least = *k, most = *k;
+
+	for (int i = 1; i < n; i++) {
+		bf16_t v = k[(size_t)i * (size_t)head_dim];
+
+		least = bf16_to_f32(v) < bf16_to_f32(least) ? v : least;
+		most = bf16_to_f32(v) > bf16_to_f32(most) ? v : most;
+	}
+	bounds_set(x, state, at, head_dim, least, most);
+}
+
+void bounds_append(const struct bounds *x, const struct attn_batch *b, const bf16_t *k, void *state)
+{
+	const struct attn_shape *s = &b->shape;
+
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int j = b->rows.pos0[r] / x->tok; j * x->tok < b->keys.len[r]; j++)
+			for (int i = 0; i < s->kv_heads * s->head_dim; i++) {
+				int h = i / s->head_dim, d = i % s->head_dim;
+				int left = b->keys.len[r] - j * x->tok;
+
+				set_channel(x, s->head_dim, k + pieces_key(b, r, h, j * x->tok) + d,
+					    left < x->tok ? left : x->tok, state,
+					    bounds_at(x, b, r, h, j) + (size_t)d);
+			}
+}
