@@ -281,11 +281,11 @@ static enum ar_status store_run(struct eval *e, size_t i, struct store *s, struc
 	static const struct sample_run r = { .method = "dense", .dense = true, .options = "{}" };
 	static const struct backend no_kernels = { .name = "none" };
 	const struct store_run record = sample_record(&r);
-	const struct replay_result res = { .exec_sel = 30,
-					   .exec_total = 120,
-					   .n_heads = 2,
-					   .recall_sum = 1.5,
-					   .rel_l2_sum = 0.5 };
+	const struct replay_result res = { .sample[ROW_PREFILL] = { .exec_sel = 30,
+								    .exec_total = 120,
+								    .n_heads = 2,
+								    .recall_sum = 1.5,
+								    .rel_l2_sum = 0.5 } };
 	int64_t id;
 	enum ar_status st = s ? store_run_begin(s, &record, &id, err) : AR_OK;
 

@@ -125,9 +125,8 @@ static enum ar_status write_run(bool full, struct ar_err *err)
 		r.session.o.slo = slo;
 		res.end_ns = 3000000000;
 		res.latency[LATENCY_ITL] = (struct series){ &once, 1, 1, 1, 4 };
-		res.n_samples = 1;
-		res.n_heads = 2;
-		res.rel_l2_sum = 1;
+		res.sample[ROW_PREFILL] =
+			(struct sample_sums){ .n = 1, .n_heads = 2, .rel_l2_sum = 1 };
 	}
 	st = run_json_open(&r.session, err);
 	if (!st)

@@ -275,9 +275,9 @@ static enum ar_status record_oldest(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-static void sum_sample(struct loop *l)
+static void sum_sample(struct loop *l, enum row_kind kind)
 {
-	struct replay_result *r = l->res;
+	struct sample_sums *r = &l->res->sample[kind];
 
 	for (int h = 0; h < l->cfg->kv_heads; h++) {
 		r->exec_sel += l->count[h].exec_sel;
@@ -294,7 +294,7 @@ static void sum_sample(struct loop *l)
 			r->cosine_min = a->cosine;
 		r->n_heads++;
 	}
-	r->n_samples++;
+	r->n++;
 }
 
 /* Is layer of entry e a sample?  The draw depends on (seed, request, chunk, layer) only: methods
@@ -328,7 +328,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 				st = backend_kept(cfg->backend, cfg->self, e, k, &kept, err);
 			if (st)
 				break;
-			sum_sample(l);
+			sum_sample(l, e->kind);
 			st = notify_sample(l, e, cfg->run_layer[k], &kept, err);
 		}
 	}

@@ -49,6 +49,14 @@ struct replay {
 	int64_t limit_ns[LATENCY_COUNT];
 };
 
+/* Over samples (request, chunk, layer) and heads. */
+struct sample_sums {
+	int64_t n;
+	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
+	int64_t n_heads;	      /* samples times heads */
+	int64_t exec_sel, exec_total; /* of their selections, see selection_count.h */
+};
+
 /* The results.  After an error they cover the iterations before the failed one. */
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
@@ -65,11 +73,7 @@ struct replay_result {
 	/* In ns, sorted; of finished requests, but ITL of all. */
 	struct series latency[LATENCY_COUNT];
 
-	/* Over the samples (request, chunk, layer) and heads. */
-	int64_t n_samples;
-	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
-	int64_t n_heads;	      /* samples times heads */
-	int64_t exec_sel, exec_total; /* of their selections, see selection_count.h */
+	struct sample_sums sample[ROW_KINDS]; /* by kind of the sampled rows */
 
 	/* [n_group of the limits] the most KV blocks owned at a time; NULL: the limits have no
 	 * groups, or the run has not begun. */

@@ -126,15 +126,16 @@ static enum ar_status watch_end(void *ctx, size_t i, const struct replay_result 
 {
 	struct eval *e = ctx;
 	const struct series *ttft = &res->latency[LATENCY_TTFT];
-	const double n = (double)res->n_heads, all = (double)res->exec_total;
+	const struct sample_sums *x = &res->sample[ROW_PREFILL];
+	const double n = (double)x->n_heads, all = (double)x->exec_total;
 	enum ar_status st = AR_OK;
 
 	e->results.run[i] = (struct eval_run){
 		.ended = true,
 		.id = s ? e->r.out.run_id : 0,
-		.executed = all > 0 ? (double)res->exec_sel / all * run_pairs_left(&e->r) : NAN,
-		.recall = n > 0 ? res->recall_sum / n : NAN,
-		.rel_l2 = n > 0 ? res->rel_l2_sum / n : NAN,
+		.executed = all > 0 ? (double)x->exec_sel / all * run_pairs_left(&e->r) : NAN,
+		.recall = n > 0 ? x->recall_sum / n : NAN,
+		.rel_l2 = n > 0 ? x->rel_l2_sum / n : NAN,
 		.ttft_ms = ttft->n ? series_mean(ttft) / 1e6 : NAN,
 	};
 	for (size_t q = 0; q < e->results.n_req && s && !st; q++)

@@ -167,19 +167,19 @@ static bool add_latencies(cJSON *o, const struct replay_result *res)
 	return done;
 }
 
-static bool add_accuracy(cJSON *o, const struct replay_result *res)
+static bool add_accuracy(cJSON *o, const char *name, const struct sample_sums *s)
 {
-	double n = (double)res->n_heads;
+	double n = (double)s->n_heads;
 	cJSON *x;
 
-	if (!res->n_heads)
-		return json_add(o, "accuracy", cJSON_CreateNull());
-	x = cJSON_AddObjectToObject(o, "accuracy");
-	return x && json_add(x, "samples", json_count(res->n_samples)) &&
-	       json_add_real(x, "rel_l2_mean", res->rel_l2_sum / n) &&
-	       json_add_real(x, "rel_l2_max", res->rel_l2_max) &&
-	       json_add_real(x, "cosine_min", res->cosine_min) &&
-	       json_add_real(x, "recall_mean", res->recall_sum / n);
+	if (!s->n_heads)
+		return json_add(o, name, cJSON_CreateNull());
+	x = cJSON_AddObjectToObject(o, name);
+	return x && json_add(x, "samples", json_count(s->n)) &&
+	       json_add_real(x, "rel_l2_mean", s->rel_l2_sum / n) &&
+	       json_add_real(x, "rel_l2_max", s->rel_l2_max) &&
+	       json_add_real(x, "cosine_min", s->cosine_min) &&
+	       json_add_real(x, "recall_mean", s->recall_sum / n);
 }
 
 static bool add_goodput(cJSON *o, const struct trace *trace, const char *slo,
@@ -248,11 +248,12 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	fputs(i > r->session.first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	params = p ? run_params(&r->in.model, p) : NULL;
-	if (o && !((params || !p) && add_head(o, r, i, p, params, res) && add_counts(o, res) &&
-		   add_latencies(o, res) && add_accuracy(o, res) &&
-		   add_goodput(o, r->in.trace, r->session.o.slo, res) &&
-		   json_add(o, "kv_groups", groups(&r->in, res)) &&
-		   (!r->session.watch || r->session.watch->json(r->session.watch->ctx, i, o)))) {
+	if (o &&
+	    !((params || !p) && add_head(o, r, i, p, params, res) && add_counts(o, res) &&
+	      add_latencies(o, res) && add_accuracy(o, "accuracy", &res->sample[ROW_PREFILL]) &&
+	      add_goodput(o, r->in.trace, r->session.o.slo, res) &&
+	      json_add(o, "kv_groups", groups(&r->in, res)) &&
+	      (!r->session.watch || r->session.watch->json(r->session.watch->ctx, i, o)))) {
 		cJSON_Delete(o);
 		o = NULL;
 	}

@@ -202,11 +202,12 @@ static const struct tuned *tuned_of(const struct match *m, size_t method)
 /* The figure in the samples of a run; NaN: it has none. */
 static double run_figure(const struct tune_goal *g, const struct replay_result *res)
 {
-	const double n = (double)res->n_heads;
+	const struct sample_sums *s = &res->sample[ROW_PREFILL];
+	const double n = (double)s->n_heads;
 	const struct tune_figures f = {
-		.recall = n > 0 ? res->recall_sum / n : NAN,
-		.rel_l2 = n > 0 ? res->rel_l2_sum / n : NAN,
-		.executed = res->exec_total ? (double)res->exec_sel / (double)res->exec_total : NAN
+		.recall = n > 0 ? s->recall_sum / n : NAN,
+		.rel_l2 = n > 0 ? s->rel_l2_sum / n : NAN,
+		.executed = s->exec_total ? (double)s->exec_sel / (double)s->exec_total : NAN
 	};
 
 	return tune_figure(g, &f);
@@ -221,7 +222,7 @@ static void print_reached(const void *self, size_t method, const struct replay_r
 	if (isnan(x) || !tuned_of(m, method))
 		return;
 	printf("match: %s %.4f in %" PRId64 " samples of the run, %g was asked for%s\n",
-	       g->target->name, x, res->n_samples, g->want,
+	       g->target->name, x, res->sample[ROW_PREFILL].n, g->want,
 	       fabs(x - g->want) > MATCH_OFF ? ": it is off by more than 1 %" : "");
 }
 
