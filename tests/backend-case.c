@@ -422,6 +422,32 @@ static void test_dense(const struct backend *b)
 	   b->name);
 }
 
+/* A decode is compared with dense attention of its row over all keys, whatever the prompt's method. */
+static void test_decode(const struct backend *b)
+{
+	struct batch_entry e[] = { { .n_tok = 600 },
+				   { .start = 600, .n_tok = 1, .kind = ROW_DECODE },
+				   { .start = 601, .n_tok = 1, .kind = ROW_DECODE } };
+	struct case_result r;
+	struct iter_cost cost;
+	struct backend_case c;
+
+	open_or_bail(&c, b, &(struct case_how){ .method = SPARSE });
+	for (int i = 0; i < 3; i++)
+		case_run(&c, &e[i], 1, &cost);
+	for (int i = 1; i < 3; i++) {
+		case_compare(&c, &e[i], &r);
+		ok(case_largest_error(&r) == 0 && r.acc[1][CASE_HEADS - 1].mass_recall == 1 &&
+			   r.acc[1][0].cosine > 0.999,
+		   "%s: dense decode %d differs from dense by nothing", b->name, i);
+		is_int(r.count[1][1].exec_sel,
+		       (CASE_HEADS / CASE_KV_HEADS) * ((int64_t)e[i].start + 1),
+		       "%s: and runs every pair", b->name);
+		is_int(r.count[1][1].exec_total, r.count[1][1].exec_sel, "%s: ... of all", b->name);
+	}
+	case_close(&c);
+}
+
 static void test_histories(const struct backend *b, const char *what, const char *method)
 {
 	const struct case_how how = { .method = method };
@@ -678,6 +704,7 @@ static void test_errors(const struct backend *b)
 void case_test_all(const struct backend *b, double tolerance)
 {
 	test_dense(b);
+	test_decode(b);
 	test_states(b);
 	test_plan(b);
 	test_captures(b, tolerance);

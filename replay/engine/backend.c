@@ -47,7 +47,7 @@ enum ar_status backend_compare(const struct backend *b, void *self, const struct
 			       int i, struct accuracy *acc, struct selection_count *count,
 			       struct method_selection *sel, struct ar_err *err)
 {
-	assert(e->kind == ROW_PREFILL);
+	assert(backend_compares_kind(e->kind));
 	return b->compare(self, e, i, acc, count, sel, err);
 }
 

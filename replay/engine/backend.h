@@ -115,8 +115,8 @@ struct backend {
 	/* With weights it gives the logits of each row that outputs a token to env.tokens. */
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
 			      struct ar_err *err);
-	/* Run prefill entry e in layer run_layer[i], with the method and with dense attention,
-	 * outside the timed region.  run() has already computed all tokens up to its last one.
+	/* Run prefill or decode entry e in layer run_layer[i], with the method and with dense
+	 * attention, outside the timed region.  run() has already computed all tokens up to its last one.
 	 * acc: [q_heads].  count: [kv_heads].  sel: gets the selection, or NULL; release it even
 	 * after a failure.  compare is NULL for a backend without accuracy. */
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
@@ -145,7 +145,8 @@ const struct backend *backend_find(const char *name);
  * gpu: NULL for one without a GPU.
  * run: the batch is not empty.
  * compares: backend_compare() may be called.
- * compare, kept: e is a prefill entry.  A backend without kept() has dropped nothing.
+ * compare: e is of a kind that backend_compares_kind() names.
+ * kept: e is a prefill entry.  A backend without kept() has dropped nothing.
  * layer_work: false if the backend has no kernels; *out is unchanged.
  * close: self may be NULL. */
 #define BACKEND_ANY_BLOCKS INT64_MAX
@@ -160,6 +161,10 @@ enum ar_status backend_start(const struct backend *b, void *self, int64_t num_bl
 enum ar_status backend_run(const struct backend *b, void *self, const struct batch *batch,
 			   struct iter_cost *cost, struct ar_err *err);
 bool backend_compares(const struct backend *b);
+static inline bool backend_compares_kind(enum row_kind kind)
+{
+	return kind == ROW_PREFILL || kind == ROW_DECODE;
+}
 enum ar_status backend_compare(const struct backend *b, void *self, const struct batch_entry *e,
 			       int i, struct accuracy *acc, struct selection_count *count,
 			       struct method_selection *sel, struct ar_err *err);

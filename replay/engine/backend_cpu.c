@@ -301,29 +301,28 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 }
 
 /* Select for the rows.  *x: the selection.  count: its counts, [kv_heads]. */
-static enum ar_status select_counted(struct cpu *c, int i, const struct rows *r,
+static enum ar_status select_counted(struct cpu *c, int i, const struct rows *r, enum row_kind kind,
+				     struct selection_count *count, struct method_selection *x,
+				     struct ar_err *err)
+{
+	const struct method_part *p = &attn_engine_method(&c->engine, i)->part[kind];
+	struct attn_call call = cpu_call(c, r, kind, i);
+	enum ar_status st = method_select_ref(p, &call, x, err);
+
+	return st ? st : method_count(p, call.b, &x->chosen, x->table, count, err);
+}
+
+/* The same, then attention. */
+static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r, enum row_kind kind,
 				     struct selection_count *count, struct method_selection *x,
 				     struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
-	struct attn_call call = cpu_call(c, r, ROW_PREFILL, i);
-	enum ar_status st = method_select_ref(method_prefill(m), &call, x, err);
-
-	return st ? st : method_count(method_prefill(m), call.b, &x->chosen, x->table, count, err);
-}
-
-/* The same, then attention. */
-static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
-				     struct selection_count *count, struct method_selection *x,
-				     struct ar_err *err)
-{
-	struct attn_call call = cpu_call(c, r, ROW_PREFILL, i);
-	enum ar_status st = select_counted(c, i, r, count, x, err);
+	struct attn_call call = cpu_call(c, r, kind, i);
+	enum ar_status st = select_counted(c, i, r, kind, count, x, err);
 
 	call.lse = c->lse;
-	return st ? st :
-		    method_prefill(attn_engine_method(&c->engine, i))
-			       ->executor->ref(&call, &x->lists, err);
+	return st ? st : m->part[kind].executor->ref(&call, &x->lists, err);
 }
 
 /* Of a pass that counts in layers that see all keys; ctx: [n_run_layers][kv_heads]. */
@@ -338,8 +337,8 @@ static enum ar_status count_layer(struct cpu *c, int i, const struct rows *r, vo
 		return AR_OK;
 	st = cpu_qkv(c, i, r, true, err);
 	if (!st)
-		st = select_counted(c, i, r, count + i * attn_engine_widest(&c->engine).kv_heads,
-				    &x, err);
+		st = select_counted(c, i, r, ROW_PREFILL,
+				    count + i * attn_engine_widest(&c->engine).kv_heads, &x, err);
 	method_selection_release(&x);
 	return st;
 }
@@ -373,18 +372,18 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	struct attn_call dense;
 	enum ar_status st;
 
-	assert(e->kind == ROW_PREFILL && attn_engine_mixer(&c->engine, i) == MIX_FULL);
+	assert(backend_compares_kind(e->kind) && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	st = cpu_sample(c, e, i, err);
 	if (st)
 		return st;
-	dense = cpu_call(c, r, ROW_PREFILL, i);
+	dense = cpu_call(c, r, e->kind, i);
 	dense.out = c->out_dense;
 	dense.lse = c->lse_dense;
-	st = attend_counted(c, i, r, count, sel ? sel : &own, err);
+	st = attend_counted(c, i, r, e->kind, count, sel ? sel : &own, err);
 	if (!st)
-		st = method_ref(method_prefill(c->engine.dense), &dense, NULL, err);
+		st = method_ref(&c->engine.dense->part[e->kind], &dense, NULL, err);
 	if (!st)
-		st = accuracy_measure(attn_engine_shape(&c->engine, i), r->n_row, c->out,
+		st = accuracy_measure(attn_engine_shape(&c->engine, i), dense.b->rows.n_row, c->out,
 				      c->out_dense, c->lse, c->lse_dense, acc, err);
 	method_selection_release(&own);
 	return st;

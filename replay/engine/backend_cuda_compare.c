@@ -7,16 +7,17 @@
 
 #include "kernels/methods/accuracy.h"
 
-/* Run method m on the staged rows in executed layer i.  out and lse are on the device. */
+/* Run method m on the staged rows, all of one kind, in executed layer i.  out and lse are on the
+ * device. */
 static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
-			      bf16_t *out, float *lse, struct ar_err *err)
+			      enum row_kind kind, bf16_t *out, float *lse, struct ar_err *err)
 {
-	struct attn_call call = cuda_call(c, r, ROW_PREFILL, i);
+	struct attn_call call = cuda_call(c, r, kind, i);
 
-	call.state = method_prefill(m)->dense ? NULL : call.state;
+	call.state = m->part[kind].dense ? NULL : call.state;
 	call.out = out;
 	call.lse = lse;
-	return method_enqueue(method_prefill(m), &call, prof_phase, c->env.prof, err);
+	return method_enqueue(&m->part[kind], &call, prof_phase, c->env.prof, err);
 }
 
 enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, struct accuracy *acc,
@@ -25,32 +26,32 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 {
 	struct cuda *c = self;
 	const struct method *m = attn_engine_method(&c->engine, i);
+	const struct method_part *p = &m->part[e->kind];
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1, .blocks = c->env.blocks };
 	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
 	const struct rows *r = row_set_of(&c->pass.dev, i), *on_host = row_set_of(&c->pass.host, i);
+	const struct attn_batch *part = &on_host->part[e->kind];
 	enum ar_status st;
 
-	assert(e->kind == ROW_PREFILL && attn_engine_mixer(&c->engine, i) == MIX_FULL);
+	assert(backend_compares_kind(e->kind) && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	c->clock.stale = true;
 	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)
 		st = c->env.weights ? cuda_reach(c, e, i, err) : cuda_make_qkv(c, i, r, false, err);
 	if (!st)
-		st = run_one(c, i, m, r, c->pass.out, c->pass.lse, err);
+		st = run_one(c, i, m, r, e->kind, c->pass.out, c->pass.lse, err);
 	if (!st)
-		st = method_count_device(method_prefill(m), &on_host->part[ROW_PREFILL],
-					 c->pass.work, count, err);
+		st = method_count_device(p, part, c->pass.work, count, err);
 	if (!st && sel)
-		st = method_selection_device(method_prefill(m), &on_host->part[ROW_PREFILL],
-					     c->pass.work, sel, err);
+		st = method_selection_device(p, part, c->pass.work, sel, err);
 	if (!st)
 		st = cuda_stage(c, &b, segment, c->engine.dense, 0, 0, err);
 	if (!st)
-		st = run_one(c, i, c->engine.dense, r, c->pass.compared.out, c->pass.compared.lse,
-			     err);
+		st = run_one(c, i, c->engine.dense, r, e->kind, c->pass.compared.out,
+			     c->pass.compared.lse, err);
 	if (!st)
-		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), on_host->n_row,
+		st = accuracy_measure_device(attn_engine_shape(&c->engine, i), part->rows.n_row,
 					     c->pass.out, c->pass.compared.out, c->pass.lse,
 					     c->pass.compared.lse, c->pass.compared.work,
 					     c->device.stream, acc, err);
