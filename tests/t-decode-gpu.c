@@ -27,6 +27,7 @@ struct pair {
 	struct kv_cache kv;
 	bf16_t *q, *out;
 	float *sink; /* NULL: none */
+	float *lse;
 	void *work;
 };
 
@@ -66,6 +67,7 @@ static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int 
 	p->kv = gpu_kv(&p->c.kv, p->c.kv_len);
 	p->q = gpu_copy(p->c.q, p->c.q_len * sizeof *p->q);
 	p->out = gpu_new(p->c.q_len * sizeof *p->out, 0xff);
+	p->lse = gpu_new((size_t)(n_req * s.q_heads) * sizeof *p->lse, 0xff);
 	p->work = gpu_new(decode_work_bytes(&s, &most), 0xff);
 }
 
@@ -92,6 +94,7 @@ static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n
 						.kv = p->kv,
 						.sink = p->sink,
 						.out = p->out,
+						.lse = p->lse,
 						.work = p->work },
 			   heads, l ? &lists : NULL, &err))
 		bail_out("%s", err.msg);
@@ -119,9 +122,27 @@ static bool near(const bf16_t *got, const bf16_t *want, size_t n)
 	return !bad && sqrt(diff) <= 5e-3 * sqrt(norm);
 }
 
+/* Log sums of the last launch: of sums of 128 products in another order. */
+static bool near_lse(const struct pair *p, const float *want)
+{
+	const size_t n = (size_t)(p->c.b.rows.n_row * p->c.b.shape.q_heads);
+	float *got = gpu_host(n * sizeof *got);
+	int bad = 0;
+
+	gpu_read(got, p->lse, n * sizeof *got);
+	for (size_t i = 0; i < n; i++)
+		bad += isfinite(want[i]) ?
+			       !(fabsf(got[i] - want[i]) <= 1e-3f * fmaxf(1, fabsf(want[i]))) :
+			       isnan(want[i]) != isnan(got[i]) ||
+				       (isinf(want[i]) && got[i] != want[i]);
+	free(got);
+	return !bad;
+}
+
 static bool run_both(struct pair *p, int heads, const struct block_lists *l, int n_list)
 {
 	bf16_t *want = gpu_host(p->c.q_len * sizeof *want), *got = run(p, heads, l, n_list);
+	float *lse = gpu_host((size_t)(p->c.b.rows.n_row * p->c.b.shape.q_heads) * sizeof *lse);
 	struct ar_err err;
 	bool good;
 
@@ -129,10 +150,12 @@ static bool run_both(struct pair *p, int heads, const struct block_lists *l, int
 					    .q = p->c.q,
 					    .kv = p->c.kv,
 					    .sink = p->c.sink,
-					    .out = want },
+					    .out = want,
+					    .lse = lse },
 		       heads, l, &err))
 		bail_out("%s", err.msg);
-	good = near(got, want, p->c.q_len);
+	good = near(got, want, p->c.q_len) && near_lse(p, lse);
+	free(lse);
 	free(want);
 	free(got);
 	return good;

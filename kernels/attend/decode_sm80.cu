@@ -109,6 +109,7 @@ struct decode_args {
 	const bf16_t *q;
 	struct kv_bf16 kv;
 	bf16_t *out;
+	float *lse;			// NULL: not asked for
 	void *part;			// struct part: [grid][2]
 	const float *sink;		// of each query head; NULL: none
 };
@@ -363,6 +364,17 @@ static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a,
 	return a.out + ((size_t)p.req * a.b.shape.q_heads + p.head + h) * D;
 }
 
+/* The log sum of head h of the piece, if it was asked for.  max: of its logits before they are
+ * scaled; sum 0: it saw no key. */
+template <int D>
+static __device__ __forceinline__ void put_lse(const struct decode_args &a, const struct piece &p,
+					       int h, float max, float sum)
+{
+	if (a.lse)
+		a.lse[(size_t)p.req * a.b.shape.q_heads + p.head + h] =
+			sum == 0 ? -INFINITY : max * softmax_scale<D> + logf(sum);
+}
+
 /* Everything one warp does for a piece. */
 template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
@@ -466,6 +478,8 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 		}
 		if (!part) {
 			out_row<D>(a, p, h)[d] = (bf16_t)pack_bf16(__fdividef(o, sum), 0);
+			if (!d)
+				put_lse<D>(a, p, h, max, sum);
 			continue;
 		}
 		part->o[h][d] = o;
@@ -550,6 +564,8 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 		for (int e = 0; e < FOURS; e++)
 			to[32 * e] = make_uint2(pack_bf16(o[e].x * by, o[e].y * by),
 						pack_bf16(o[e].z * by, o[e].w * by));
+		if (lane == 0)
+			put_lse<D>(a, p, h, max, sum);
 		return;
 	}
 	struct part<D> *to = part_at<D>(a, c, base);
@@ -648,6 +664,8 @@ static __device__ void clear_empty(const struct decode_args &a)
 		set_segment(a, p, i - p.req * a.n_seg);
 		for (int k = threadIdx.x; k < p.heads * D; k += THREADS)
 			out_row<D>(a, p, 0)[k] = 0;
+		if ((int)threadIdx.x < p.heads)
+			put_lse<D>(a, p, threadIdx.x, -INFINITY, 0);
 	}
 }
 
@@ -770,6 +788,7 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	a.q = call->q;
 	a.kv = call->kv.bf16;
 	a.out = call->out;
+	a.lse = call->lse;
 	a.part = call->work;
 	a.sink = call->sink;
 	return a;
