@@ -33,6 +33,7 @@ struct store {
 	char outcome[16][16];	     /* by request */
 	int64_t first_token, finish; /* of the last outcome */
 	uint64_t sampled;	     /* digest of where accuracy was sampled */
+	uint64_t decodes;	     /* the same of decodes, in any order */
 };
 
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
@@ -74,6 +75,11 @@ enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample 
 {
 	(void)err;
 	s->accuracy++;
+	if (!strcmp(a->half, "decode")) {
+		s->decodes += rng_mix((uint64_t)a->req_no << 32 | (uint64_t)a->chunk_start << 8 |
+				      (uint64_t)a->layer);
+		return AR_OK;
+	}
 	s->sampled = rng_mix(s->sampled ^ ((uint64_t)a->req_no << 32 | (uint64_t)a->chunk_no << 8 |
 					   (uint64_t)a->layer));
 	return AR_OK;
@@ -104,7 +110,7 @@ enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *
 
 /* A backend with two kernels an iteration, in layers 0 and 1. */
 struct fake {
-	int64_t runs, drops, compares, fail_at;
+	int64_t runs, drops, compares, decodes, fail_at;
 	int64_t cost_ns;      /* 0: 1 ms */
 	int64_t attention_ns; /* in each of its two phases */
 	int32_t selects;      /* kernels of a selector */
@@ -144,9 +150,8 @@ static enum ar_status fake_compare(void *self, const struct batch_entry *e, int 
 {
 	struct fake *f = self;
 
-	if (e->kind == ROW_DECODE)
-		return ar_fail(err, AR_CUDA, "decodes are not compared");
-	f->compares++;
+	(void)err;
+	*(e->kind == ROW_DECODE ? &f->decodes : &f->compares) += 1;
 	for (int h = 0; h < 4; h++)
 		acc[h] = (struct accuracy){ 0.01 * (h + 1), 1 - 0.1 * h, 0, 0.5 };
 	memset(count, 0, 2 * sizeof *count);
@@ -488,6 +493,47 @@ static void test_accuracy(void)
 	sampled_layer[5].mixer = MIX_FULL;
 }
 
+/* Compare a share of the decodes, in a run with a budget of so many tokens. */
+static void run_decodes(struct fake *f, struct store *s, double share, int64_t budget,
+			uint64_t seed)
+{
+	struct replay cfg = config(f, s);
+	struct replay_result res;
+
+	cfg.accuracy_decode = share;
+	cfg.limits.max_batched_tok = budget;
+	cfg.seed = seed;
+	if (replay_run(&cfg, &res, NULL))
+		bail_out("a run with samples of decodes failed");
+	is_int(res.sample[ROW_DECODE].n, f->decodes, "samples of decodes are summed up");
+	replay_result_release(&res);
+}
+
+static void test_decode_accuracy(void)
+{
+	struct fake f;
+	struct store s;
+	uint64_t all, some;
+	int parts = 0;
+
+	run_decodes(&f, &s, 1, 8, 0);
+	is_int(f.decodes, 4 * 2, "a share of 1 compares every decode in every layer");
+	ok(!f.compares && !s.kept, "... and no chunk");
+	ok(s.accuracy == 4 * 2 * 4 && s.selection == 4 * 2 * 2, "... with a row for each head");
+	all = s.decodes;
+	run_decodes(&f, &s, 1, 100, 7);
+	ok(s.decodes == all, "... whatever the schedule and the seed");
+	for (uint64_t seed = 0; seed < 8; seed++) {
+		run_decodes(&f, &s, 0.5, 8, seed);
+		parts += f.decodes > 0 && f.decodes < 8;
+		ok(f.decodes % 2 == 0, "a decode is compared in all layers or in none");
+		some = s.decodes;
+		run_decodes(&f, &s, 0.5, 100, seed);
+		ok(s.decodes == some, "the sample is that of another schedule");
+	}
+	ok(parts > 4, "a share of a half compares some");
+}
+
 static void test_empty(void)
 {
 	static struct request two[] = {
@@ -747,6 +793,7 @@ int main(void)
 	test_host_selection();
 	test_dense_as();
 	test_accuracy();
+	test_decode_accuracy();
 	test_empty();
 	test_failures();
 	test_clock();

@@ -102,6 +102,26 @@ unmeasured cpu.db 1 >a.csv
 unmeasured cpu2.db 1 >b.csv
 ok 'cpu: a second run is the same to the byte' same a.csv b.csv
 
+# ---- samples of decodes ----
+
+sampled() { rows "$1" 1 accuracy_sample 'req_no, chunk_start, layer, head, rel_l2, mass_recall, half'; }
+decodes() { # decodes DB OPTION...: half of them are compared
+	db=$1
+	shift
+	run "$db" cpu --model niah-llama-14m --capture "$arc" --sample-layers 1 --attention-only \
+		--accuracy 0 --accuracy-decode 0.5 --num-gpu-blocks 400 "$@" >out
+}
+ok 'cpu: decodes are compared with dense attention' decodes decode.db
+ok '... as the run says' grep -q '^decodes against dense, [0-9]* samples: relative L2 mean 0 max 0' out
+decodes other.db --policy sglang-0.5.21 --max-num-batched-tokens 400
+sampled decode.db | sort >a.csv
+sampled other.db | sort >b.csv
+ok '... the same ones, whatever the schedule' same a.csv b.csv
+is '... some of them, all of the half decode, and dense ones have no error' "$("$ATTNREPLAY" sql \
+	--format csv decode.db "SELECT count(DISTINCT req_no || ' ' || chunk_start) BETWEEN 5 AND 20
+	AND min(half = 'decode' AND rel_l2 = 0 AND mass_recall = 1) AS x FROM accuracy_sample" |
+	tail -1)" 1
+
 # ---- which runs can be compared ----
 
 answer() { "$ATTNREPLAY" sql --format csv "$@" | tail -1; }
@@ -111,7 +131,7 @@ for db in setup.db cpu.db; do
 	is "$db: the setup is as SQLite writes it, as in every database so far" "$(answer $db "SELECT
 		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
 		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
-		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'keep-tables', 'costs', 'slo',
+		'backend', 'db', 'accuracy', 'accuracy-decode', 'keep-entries', 'keep-kernels', 'keep-tables', 'costs', 'slo',
 		'intervals', 'intervals-time',
 		'page-size', 'repeats', 'columns', 'max-memory', 'engine-defaults', 'engine-args',
 		'rates')

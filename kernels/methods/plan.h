@@ -56,6 +56,9 @@ void plan_free(struct plan *p);
 /* The method of all its layers; NULL: they differ. */
 struct method *plan_single(const struct plan *p);
 
+/* Whether decodes see every key that is stored, in all of its methods. */
+bool plan_dense_decodes(const struct plan *p);
+
 /* The file that the selector of one of its methods is from; NULL: there is none. */
 const struct plugin *plan_plugin(const struct plan *p);
 

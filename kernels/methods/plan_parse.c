@@ -358,6 +358,15 @@ void plan_free(struct plan *p)
 	free(p);
 }
 
+bool plan_dense_decodes(const struct plan *p)
+{
+	bool dense = true;
+
+	for (size_t i = 0; i < p->n_method; i++)
+		dense &= p->method[i]->part[ROW_DECODE].dense;
+	return dense;
+}
+
 const struct plugin *plan_plugin(const struct plan *p)
 {
 	const struct plugin *x = NULL;

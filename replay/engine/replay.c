@@ -298,14 +298,34 @@ static void sum_sample(struct loop *l, enum row_kind kind)
 }
 
 /* Is layer of entry e a sample?  The draw depends on (seed, request, chunk, layer) only: methods
- * are compared at the same places of a trace if their chunks are the same. */
+ * are compared at the same places of a trace if their chunks are the same.  That of a decode
+ * depends on (seed, request, token of its output), so it holds for any schedule. */
 static bool drawn(const struct replay *cfg, const struct batch_entry *e, int layer)
 {
-	bool full = cfg->model->layer[layer].mixer == MIX_FULL; /* others run no method */
-	struct rng r = { rng_mix(cfg->seed ^ rng_mix((uint64_t)e->req << 32 | e->chunk_no)) +
-			 (uint64_t)layer };
+	const bool decode = e->kind == ROW_DECODE;
+	const uint32_t no = decode ? e->start - cfg->trace->req[e->req].prompt_tok : e->chunk_no;
+	const double share = decode ? cfg->accuracy_decode : cfg->accuracy;
+	struct rng r = { rng_mix(cfg->seed ^ rng_mix((uint64_t)e->req << 32 | no)) +
+			 (decode ? UINT64_MAX : (uint64_t)layer) };
 
-	return full && rng_unit(&r) < cfg->accuracy;
+	return backend_compares_kind(e->kind) && rng_unit(&r) < share;
+}
+
+/* Compare entry e in executed layer k. */
+static enum ar_status sample_layer(struct loop *l, const struct batch_entry *e, int k,
+				   struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	struct kept_share kept = { 0 };
+	enum ar_status st = backend_compare(cfg->backend, cfg->self, e, k, l->acc, l->count, NULL,
+					    err);
+
+	if (!st && e->kind == ROW_PREFILL)
+		st = backend_kept(cfg->backend, cfg->self, e, k, &kept, err);
+	if (st)
+		return st;
+	sum_sample(l, e->kind);
+	return notify_sample(l, e, cfg->run_layer[k], &kept, err);
 }
 
 static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
@@ -313,23 +333,17 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 	const struct replay *cfg = l->cfg;
 	enum ar_status st = AR_OK;
 
-	if (!backend_compares(cfg->backend) || cfg->accuracy <= 0)
+	if (!backend_compares(cfg->backend) || (cfg->accuracy <= 0 && cfg->accuracy_decode <= 0))
 		return AR_OK;
 	for (size_t i = 0; i < l->s->batch.n && !st; i++) {
 		const struct batch_entry *e = &l->s->batch.entry[i];
-		struct kept_share kept = { 0 };
 
-		for (int k = 0; k < cfg->n_run_layers && e->kind == ROW_PREFILL && !st; k++) {
-			if (!drawn(cfg, e, cfg->run_layer[k]))
-				continue;
-			st = backend_compare(cfg->backend, cfg->self, e, k, l->acc, l->count, NULL,
-					     err);
-			if (!st)
-				st = backend_kept(cfg->backend, cfg->self, e, k, &kept, err);
-			if (st)
-				break;
-			sum_sample(l, e->kind);
-			st = notify_sample(l, e, cfg->run_layer[k], &kept, err);
+		for (int k = 0; k < cfg->n_run_layers && !st; k++) {
+			const int layer = cfg->run_layer[k];
+
+			if (cfg->model->layer[layer].mixer == MIX_FULL && /* others run no method */
+			    drawn(cfg, e, layer))
+				st = sample_layer(l, e, k, err);
 		}
 	}
 	return st;

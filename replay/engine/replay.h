@@ -37,8 +37,9 @@ struct replay {
 	bool rejects_known;		 /* the user was told of the requests that are rejected */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense, among
-	 * layers of model that see all keys.  Used if the backend compares. */
-	double accuracy;
+	 * layers of model that see all keys.  accuracy_decode: the share of (request, decoded
+	 * token), in all of these layers.  Used if the backend compares. */
+	double accuracy, accuracy_decode;
 	uint64_t seed;
 	const struct model *model;
 	const int *run_layer;

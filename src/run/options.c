@@ -312,6 +312,11 @@ static const struct opt model_opts[] = {
 	  .help = "share of the (request, prefill chunk, layer) triples to compare with dense "
 		  "attention",
 	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
+	{ .name = "accuracy-decode", .type = OPT_STR, .off = AT(decode_share), .arg = "SHARE|auto",
+	  .def = "auto",
+	  .help = "share of the decoded tokens to compare with dense attention, in all layers; "
+		  "auto: that of --accuracy for methods with sparse decodes, else 0",
+	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
 	  .help = "run attention only, without projections, MLP and head",
 	  .scope = RUN_COSTED | RUN_REPLAYED },
@@ -424,6 +429,17 @@ static enum ar_status read_queue(struct run_options *o, struct ar_err *err)
 
 	return st ? st :
 		    read_limit("max-num-queued-tokens", o->queued_tok, &f->has_tok, &f->tok, err);
+}
+
+static enum ar_status read_decode_share(struct run_options *o, struct ar_err *err)
+{
+	o->accuracy_decode = -1;
+	if (!strcmp(o->decode_share, "auto") ||
+	    (num_real(o->decode_share, &o->accuracy_decode) && o->accuracy_decode >= 0 &&
+	     o->accuracy_decode <= 1))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "accuracy-decode '%s': want auto or a number from 0 to 1",
+		       o->decode_share);
 }
 
 /* The budget must serve every running request at least one token, else some starve. */
@@ -560,6 +576,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 		st = run_engine_defaults(o, NULL, err);
 	if (!st)
 		st = read_queue(o, err);
+	if (!st)
+		st = read_decode_share(o, err);
 	if (!st)
 		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);

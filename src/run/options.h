@@ -62,7 +62,8 @@ struct run_options {
 	struct opt_list captures, selectors;
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
-	double accuracy;
+	char *decode_share;
+	double accuracy, accuracy_decode; /* accuracy_decode -1: auto */
 	bool attention_only, share_kv, no_hybrid;
 
 	int keep_entries; /* 0 or 1 */

@@ -227,7 +227,7 @@ static enum ar_status replay_into(const struct maker *m, const struct trace *tra
 	cfg.trace = trace;
 	cfg.host_seed = host_seed;
 	cfg.observer = see;
-	cfg.accuracy = 0;
+	cfg.accuracy = cfg.accuracy_decode = 0;
 	cfg.rejects_known = true;
 	cfg.limits.blocks = NULL;
 	if (!st) {

@@ -251,6 +251,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	if (o &&
 	    !((params || !p) && add_head(o, r, i, p, params, res) && add_counts(o, res) &&
 	      add_latencies(o, res) && add_accuracy(o, "accuracy", &res->sample[ROW_PREFILL]) &&
+	      add_accuracy(o, "accuracy_decode", &res->sample[ROW_DECODE]) &&
 	      add_goodput(o, r->in.trace, r->session.o.slo, res) &&
 	      json_add(o, "kv_groups", groups(&r->in, res)) &&
 	      (!r->session.watch || r->session.watch->json(r->session.watch->ctx, i, o)))) {

@@ -394,6 +394,14 @@ static struct cost run_cost(const struct run *r, const struct plan *p, struct de
 	return cost_dense_as(d);
 }
 
+/* The share of decodes to compare: dense ones have no error. */
+static double share_of_decodes(const struct run_options *o, const struct plan *p)
+{
+	if (o->accuracy_decode >= 0)
+		return o->accuracy_decode;
+	return p && !plan_dense_decodes(p) ? o->accuracy : 0;
+}
+
 static enum ar_status replay_method(struct run *r, size_t i, const struct plan *p,
 				    struct ar_err *err)
 {
@@ -425,6 +433,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .observer = s->store ? &observer : NULL,
 			      .rejects_known = s->point && !(s->print & RUN_PRINT_HEADER),
 			      .accuracy = s->o.accuracy,
+			      .accuracy_decode = share_of_decodes(&s->o, p),
 			      .seed = (uint64_t)s->o.seed,
 			      .run_layer = in->prep.run_layer,
 			      .n_run_layers = in->prep.n_run_layers,

@@ -428,15 +428,16 @@ static void print_latency(const struct run *r, const struct series *s)
 		printf("%14.*f", run_latency_decimals(r, ms[i]), ms[i]);
 }
 
-static void print_accuracy(const struct run *r, const struct sample_sums *s)
+/* whose: of whom the samples are. */
+static void print_accuracy(const struct run *r, const char *whose, const struct sample_sums *s)
 {
 	const double n = (double)s->n_heads;
 
 	if (!s->n_heads)
 		return;
-	printf("against dense%s, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
+	printf("%sagainst dense%s, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
 	       "cosine min %.6f, recall mean %.4f\n",
-	       any_random(&r->in) ? " on values of no model" : "", s->n, s->rel_l2_sum / n,
+	       whose, any_random(&r->in) ? " on values of no model" : "", s->n, s->rel_l2_sum / n,
 	       s->rel_l2_max, s->cosine_min, s->recall_sum / n);
 }
 
@@ -476,7 +477,8 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		putchar('\n');
 	}
 	st = run_print_draws(r, err);
-	print_accuracy(r, &res->sample[ROW_PREFILL]);
+	print_accuracy(r, "", &res->sample[ROW_PREFILL]);
+	print_accuracy(r, "decodes ", &res->sample[ROW_DECODE]);
 	if (r->session.match)
 		r->session.tuner->reached(r->session.match, i % r->in.n_methods, res);
 	if (r->session.o.slo)
