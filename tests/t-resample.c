@@ -193,6 +193,39 @@ static void test_sessions(void)
 	resample_close(r);
 }
 
+/* Sessions 0 and 1 start sessions 2 and 3. */
+static void test_links(void)
+{
+	struct session_link link[N / 4];
+	struct trace t = make_sessions(), out;
+	struct resampler *r;
+	size_t bad = 0, linked = 0;
+
+	for (int s = 0; s < N / 4; s++)
+		link[s] = session_link_none;
+	link[2].parent = 0;
+	link[3].parent = 1;
+	t.link = link;
+	r = open_or_die(&t, false);
+	is_int((long long)resample_plan(r).n_unit, N / 4 - 2,
+	       "a session and its parent are one unit");
+	out = draw_or_die(r, 1, 3);
+	for (size_t i = 0; i < out.n; i++) {
+		const int32_t own = out.req[i].session,
+			      old = (int32_t)(origin(&out.req[i]) % (N / 4));
+		const int32_t parent = out.link[own].parent;
+
+		bad += own >= (int32_t)out.n_session || (parent >= 0) != (old == 2 || old == 3);
+		for (size_t k = 0; k < out.n && parent >= 0; k++)
+			if (out.req[k].session == parent)
+				bad += (int32_t)(origin(&out.req[k]) % (N / 4)) != old - 2;
+		linked += parent >= 0;
+	}
+	ok(!bad && linked, "copies of sessions have the copies of their parents: %zu", linked);
+	resample_release(&out);
+	resample_close(r);
+}
+
 static void test_trees(void)
 {
 	struct trace t = make_tree(), out;
@@ -304,6 +337,7 @@ int main(void)
 	test_requests();
 	test_bursts();
 	test_sessions();
+	test_links();
 	test_trees();
 	test_errors();
 	return done_testing();

@@ -347,6 +347,17 @@ static const struct fault {
 	{ LL(9, "\"session_id\":\"a\",\"sub_requests\":[" PART("9223372036854775807") "]"),
 	  ":1: the time goes beyond 2^63 ns" },
 	/* canonical */
+	{ HEAD(0, 1) REQ(0, 0, ",\"x_join\":[]"), ":2: x_after or x_join without session" },
+	{ HEAD(0, 1) REQ(0, 0, SES("\"a\"", "0") ",\"x_after\":0"),
+	  ":2: x_after has \"0\", want an earlier request of a session" },
+	{ HEAD(0, 2) REQ(0, 0, SES("\"a\"", "0")) REQ(1, 1, SES("\"a\"", "0") ",\"x_after\":0"),
+	  ":3: x_after is no earlier turn, and the session began before" },
+	{ HEAD(0, 1) REQ(0, 0, SES("\"a\"", "0") ",\"x_join\":5"), ":2: x_join is not an array" },
+	{ HEAD(0, 1) REQ(0, 0, SES("\"a\"", "0") ",\"x_join\":[]"),
+	  ":2: the record lacks \"x_join_ns\"" },
+	{ HEAD(0, 2) REQ(0, 0, SES("\"a\"", "0"))
+		  REQ(1, 1, SES("\"b\"", "0") ",\"x_join\":[0],\"x_join_ns\":1"),
+	  ":3: x_join has request 0, whose session this one did not start" },
 	{ "{\"format\":\"reqtrace\",\"version\":2,\"block_size\":0,\"requests\":0}\n",
 	  ":1: version 2, this program reads version 1" },
 	{ "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":0}\n",

@@ -14,6 +14,7 @@
 
 #include "base/rng.h"
 #include "tests/trace_text.h"
+#include "traces/algebra/merge.h"
 #include "traces/algebra/summary.h"
 #include "traces/importers/import.h"
 
@@ -322,6 +323,67 @@ static void test_cut_sorted(void)
 		   block(t, 0) == 3 && block(t, 1) == 2 && t->n_run == 2,
 	   "sorted requests keep their blocks");
 	trace_free(t);
+}
+
+/* ---- sessions that start others ---- */
+
+#define TREE_HEADER "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":0,\"requests\":6}\n"
+#define TREE_LINE(id, ms, session, turn, more) \
+	"{\"id\":" #id ",\"arrival_ns\":" #ms "000000,\"prompt_tokens\":9,\"output_tokens\":3," \
+	"\"session\":\"" session "\",\"turn\":" #turn more "}\n"
+
+static const char tree[] = TREE_HEADER TREE_LINE(0, 1, "a", 0, "")
+	TREE_LINE(1, 2, "a/b", 0, ",\"think_ns\":5,\"x_after\":0")
+		TREE_LINE(2, 3, "a/b", 1, ",\"think_ns\":1")
+			TREE_LINE(3, 4, "a", 1, ",\"think_ns\":7,\"x_join\":[2],\"x_join_ns\":9")
+				TREE_LINE(4, 5, "a", 2, ",\"think_ns\":3")
+					TREE_LINE(5, 6, "a", 3, ",\"think_ns\":8,\"x_after\":3");
+
+static void is_link(const struct trace *t, int s, int parent, const char *what)
+{
+	const struct session_link *l = &t->link[s];
+
+	ok(l->parent == parent && !l->after && l->join == 1 && l->join_ns == 9, "%s", what);
+}
+
+/* What is left of the tree. */
+static size_t left_of(double keep, int64_t seed)
+{
+	struct trace_args a = { .keep = keep, .seed = seed };
+	struct ar_err err;
+	struct trace *t = read_with(tree, &a, &err);
+	size_t n = t ? t->n : 0;
+
+	trace_free(t);
+	return n;
+}
+
+static void test_links(void)
+{
+	struct trace_args twice = { .repeat = 2, .period_ns = 1000000000 };
+	struct ar_err err;
+	struct trace *t = read_text(tree), *more = read_text(tree);
+	char *text = canonical(t);
+	int bad = 0;
+
+	is_str(strchr(text, '\n'), strchr(tree, '\n'), "sessions that start others are written");
+	free(text);
+	ok(t->link && t->link[0].parent < 0 && t->req[5].back == 2 && !t->req[4].back,
+	   "a turn after an earlier one");
+	is_link(t, 1, 0, "a session with a parent");
+	if (trace_merge(t, more, ALIGN_START, NULL))
+		bail_out("no memory");
+	is_link(t, 1, 0, "... the same when merged");
+	is_link(t, 3, 2, "... as is that of the other trace");
+	trace_free(t);
+	trace_free(more);
+	t = read_with(tree, &twice, &err);
+	is_link(t, 1, 0, "... the same when repeated");
+	is_link(t, 3, 2, "... as is the repetition");
+	trace_free(t);
+	for (int seed = 0; seed < 20; seed++)
+		bad += left_of(0.5, seed) % 6 != 0;
+	ok(!bad, "a session stays with those that it starts");
 }
 
 /* ---- containers ---- */
@@ -763,6 +825,7 @@ int main(void)
 	test_cuts();
 	test_cut_blocks();
 	test_cut_sorted();
+	test_links();
 	test_zstd();
 	test_gzip();
 	test_long_lines();

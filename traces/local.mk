@@ -3,8 +3,8 @@
 libattnreplay_a_SOURCES += \
   traces/block_runs.c traces/intern.c traces/intern.h traces/known_files.c \
     traces/known_files.h traces/prompts.c traces/prompts.h traces/read.c traces/trace.c \
-    traces/trace.h traces/trace_writers.c \
-    traces/trace_writers.h \
+    traces/trace.h traces/trace_writers.c traces/trace_writers.h traces/turns.c \
+    traces/turns.h \
   traces/algebra/id_ranges.c traces/algebra/id_ranges.h \
     traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
     traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \

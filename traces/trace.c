@@ -14,6 +14,7 @@
 #include "base/jsonval.h"
 #include "base/text.h"
 #include "traces/importers/date.h"
+#include "traces/turns.h"
 
 void trace_free(struct trace *t)
 {
@@ -22,6 +23,7 @@ void trace_free(struct trace *t)
 	for (size_t i = 0; i < t->n_session; i++)
 		free(t->session[i]);
 	free(t->session);
+	free(t->link);
 	for (size_t i = 0; i < t->n_type; i++)
 		free(t->type[i]);
 	free(t->type);
@@ -119,7 +121,47 @@ bool trace_put_header(const struct trace *t, size_t n, FILE *f)
 	return true;
 }
 
-void trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f)
+/* The request of the parent that starts session s, or TURNS_NONE. */
+static uint32_t starter(const struct trace *t, const struct turns *turns, int32_t s)
+{
+	const struct session_link *l = &t->link[s];
+	uint32_t after = l->parent < 0 ? TURNS_NONE : turns_find(turns, l->parent, l->after);
+
+	return after < turns_first(turns, s) ? after : TURNS_NONE;
+}
+
+/* Write the requests that q, a request of a session with number id, waits for besides the turn
+ * before it. */
+static void put_waits(const struct trace *t, const struct turns *turns, size_t id,
+		      const struct request *q, FILE *f)
+{
+	uint32_t after = TURNS_NONE, last;
+	int64_t join_ns = -1;
+
+	if (q->back > 1)
+		after = turns_find(turns, q->session, q->turn - q->back);
+	else if (t->link && turns_first(turns, q->session) == id)
+		after = starter(t, turns, q->session);
+	if (after < id)
+		fprintf(f, ",\"x_after\":%" PRIu32, after);
+	for (size_t s = 0; s < t->n_session && t->link; s++) {
+		const struct session_link *l = &t->link[s];
+
+		if (l->parent != q->session || l->join_ns < 0 || l->join != q->turn ||
+		    starter(t, turns, (int32_t)s) == TURNS_NONE)
+			continue;
+		last = turns_last(turns, (int32_t)s);
+		if (last > id)
+			continue;
+		fprintf(f, "%s%" PRIu32, join_ns < 0 ? ",\"x_join\":[" : ",", last);
+		join_ns = l->join_ns;
+	}
+	if (join_ns >= 0)
+		fprintf(f, "],\"x_join_ns\":%" PRId64, join_ns);
+}
+
+void trace_put_request(const struct trace *t, const struct turns *turns, size_t id,
+		       const struct request *q, FILE *f)
 {
 	fprintf(f, "{\"id\":%zu,\"arrival_ns\":%" PRId64, id, q->arrival_ns);
 	fprintf(f, ",\"prompt_tokens\":%u,\"output_tokens\":%u", q->prompt_tok, q->output_tok);
@@ -129,6 +171,8 @@ void trace_put_request(const struct trace *t, size_t id, const struct request *q
 		fprintf(f, ",\"turn\":%u", q->turn);
 		if (q->think_ns >= 0)
 			fprintf(f, ",\"think_ns\":%" PRId64, q->think_ns);
+		if (turns)
+			put_waits(t, turns, id, q, f);
 	}
 	for (uint32_t k = 0; k < q->n_block; k++)
 		fprintf(f, "%s%" PRIu64, k ? "," : ",\"blocks\":[", trace_block(t, q, k));
@@ -146,10 +190,15 @@ void trace_put_request(const struct trace *t, size_t id, const struct request *q
 
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err)
 {
-	if (!trace_put_header(t, t->n, f))
+	struct turns turns;
+
+	if (!turns_open(&turns, t) || !trace_put_header(t, t->n, f)) {
+		turns_close(&turns);
 		return ar_nomem(err);
+	}
 	for (size_t i = 0; i < t->n && !ferror(f); i++)
-		trace_put_request(t, i, &t->req[i], f);
+		trace_put_request(t, &turns, i, &t->req[i], f);
+	turns_close(&turns);
 	if (fflush(f) || ferror(f))
 		return ar_fail(err, AR_IO, "cannot write the trace: %s", strerror(errno));
 	return AR_OK;

@@ -23,8 +23,11 @@ struct request {
 	uint32_t n_run;	     /* ... and their number */
 	int32_t session;     /* number of the session, -1: none */
 	uint32_t turn;	     /* 0-based in the session */
-	int64_t think_ns;    /* from the end of the previous turn to this arrival; -1: not
-				 * recorded; undefined without a session */
+	int64_t think_ns;    /* from the end of the turn `back` turns before to this arrival; -1:
+			      * not recorded; undefined without a session.  Of the first
+			      * turn of a session with a parent: from the end of turn
+			      * `after` of that */
+	uint32_t back;	     /* 0: one turn */
 	uint32_t type;	     /* index in trace.type plus 1; 0: none */
 	uint32_t images;     /* in the prompt */
 	uint64_t line;	     /* its line in the file */
@@ -40,6 +43,16 @@ struct block_run {
 	uint32_t at;
 };
 
+/* How a session belongs to another one, its parent: a turn of the parent starts it, and may wait
+ * for it to end. */
+struct session_link {
+	int32_t parent;	 /* number of that session; -1: none */
+	uint32_t after;	 /* turn of the parent after whose end it starts */
+	uint32_t join;	 /* turn of the parent that comes join_ns after its end ... */
+	int64_t join_ns; /* -1: none does */
+};
+static const struct session_link session_link_none = { .parent = -1, .join_ns = -1 };
+
 /* Requests are sorted by (arrival, file order); a request's number is its index. */
 struct trace {
 	struct request *req;
@@ -49,7 +62,8 @@ struct trace {
 	uint32_t block_tok; /* tokens of a prefix block; 0: no prefix identity */
 	char **session;	    /* names, by number */
 	size_t n_session;
-	char **type; /* names, by number */
+	struct session_link *link; /* [n_session]; NULL: none has a parent */
+	char **type;		   /* names, by number */
 	size_t n_type;
 	char *name;	 /* file name without folders, "<stdin>" */
 	char *format;	 /* name of the importer */
@@ -126,6 +140,14 @@ static inline uint64_t trace_block(const struct trace *t, const struct request *
 	return run[lo].id + (k - run[lo].at);
 }
 
+/* The session that is not started by another one in the tree of session s. */
+static inline int32_t trace_root(const struct trace *t, int32_t s)
+{
+	while (t->link && t->link[s].parent >= 0)
+		s = t->link[s].parent;
+	return s;
+}
+
 /* The number of the block after run i of request q. */
 static inline uint32_t trace_run_end(const struct trace *t, const struct request *q, uint32_t i)
 {
@@ -159,8 +181,10 @@ enum ar_status trace_check_end(const struct trace *t, double end_ns, struct ar_e
 /* The canonical JSONL form, byte for byte the same for equal traces. */
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err);
 /* Write one line of the canonical form: the header for n requests, or request q of t with number
- * id.  False: no memory.  The caller checks f for errors. */
+ * id.  turns NULL: sessions stand alone.  False: no memory.  The caller checks f for errors. */
 bool trace_put_header(const struct trace *t, size_t n, FILE *f);
-void trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f);
+struct turns;
+void trace_put_request(const struct trace *t, const struct turns *turns, size_t id,
+		       const struct request *q, FILE *f);
 
 #endif

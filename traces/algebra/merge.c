@@ -122,6 +122,22 @@ static bool join_requests(struct trace *out, const struct trace *a, const struct
 	return done;
 }
 
+/* The links of both; session: new numbers of the sessions of b.  NULL: no memory. */
+static struct session_link *join_links(const struct trace *a, const struct trace *b,
+				       const uint32_t *session)
+{
+	struct session_link *all = malloc((a->n_session + b->n_session + 1) * sizeof *all);
+
+	for (size_t s = 0; all && s < a->n_session; s++)
+		all[s] = a->link ? a->link[s] : session_link_none;
+	for (size_t s = 0; all && s < b->n_session; s++) {
+		all[session[s]] = b->link ? b->link[s] : session_link_none;
+		if (all[session[s]].parent >= 0)
+			all[session[s]].parent = (int32_t)session[all[session[s]].parent];
+	}
+	return all;
+}
+
 /* Find how far arrivals of a and of b move to be on one time axis, which begins at *epoch. */
 static enum ar_status offsets(const struct trace *a, const struct trace *b, enum trace_align align,
 			      int64_t offset[2], int64_t *epoch, struct ar_err *err)
@@ -160,6 +176,10 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 	    !join_names(&types, &a->type, a->n_type, b->type, b->n_type, false, type) ||
 	    !join_requests(&both, a, b, offset, session, type))
 		st = ar_nomem(err);
+	if (!st && (a->link || b->link)) {
+		both.link = join_links(a, b, session);
+		st = both.link ? AR_OK : ar_nomem(err);
+	}
 	if (!st)
 		st = join_history(a, b, err);
 	if (st)
@@ -168,11 +188,13 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 	intern_take(&a->type, &a->n_type, &types);
 	free(a->req);
 	free(a->run);
+	free(a->link);
 	a->req = both.req;
 	a->n = both.n;
 	a->run = both.run;
 	a->n_run = both.n_run;
 	a->cap_run = both.cap_run;
+	a->link = both.link;
 	both = (struct trace){ 0 };
 	if (!a->block_tok)
 		a->block_tok = b->block_tok;
@@ -183,6 +205,7 @@ out:
 	intern_release(&types);
 	free(both.req);
 	free(both.run);
+	free(both.link);
 	free(session);
 	free(type);
 	return st;

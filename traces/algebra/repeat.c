@@ -44,6 +44,24 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 		t, (double)t->req[t->n - 1].arrival_ns + (double)*period_ns * (double)(n - 1), err);
 }
 
+/* The links of n copies.  False: no memory. */
+static bool repeat_links(struct trace *t, int64_t n)
+{
+	const size_t one = t->n_session;
+	size_t cap = one;
+
+	if (!t->link)
+		return true;
+	if (!GROW(t->link, cap, (size_t)n * one))
+		return false;
+	for (size_t s = one; s < (size_t)n * one; s++) {
+		t->link[s] = t->link[s - one];
+		if (t->link[s].parent >= 0)
+			t->link[s].parent += (int32_t)one;
+	}
+	return true;
+}
+
 /* Names for the sessions of n copies: session s of copy c becomes c * n_session + s. */
 static bool repeat_names(struct trace *t, int64_t n)
 {
@@ -107,7 +125,7 @@ enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool 
 		return ar_nomem(err);
 	if (!share)
 		st = repeat_blocks(t, n, err);
-	if (!st && !repeat_names(t, n))
+	if (!st && (!repeat_links(t, n) || !repeat_names(t, n)))
 		st = ar_nomem(err);
 	if (st)
 		return st;

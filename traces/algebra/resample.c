@@ -116,7 +116,7 @@ static void find_own(const struct place *p, size_t n, const uint32_t *key, bool 
 	}
 }
 
-/* key[i]: the first request of the session of request i. */
+/* key[i]: the first request of the tree of sessions of request i. */
 static enum ar_status find_sessions(const struct trace *t, uint32_t *key, struct ar_err *err)
 {
 	uint32_t *first = malloc((t->n_session + 1) * sizeof *first);
@@ -128,6 +128,7 @@ static enum ar_status find_sessions(const struct trace *t, uint32_t *key, struct
 	for (size_t i = 0; i < t->n; i++) {
 		int32_t s = t->req[i].session;
 
+		s = s < 0 ? s : trace_root(t, s);
 		if (s >= 0 && first[s] == UINT32_MAX)
 			first[s] = (uint32_t)i;
 		key[i] = s < 0 ? (uint32_t)i : first[s];
@@ -471,7 +472,26 @@ static int by_arrival(const void *a, const void *b)
 						ORDER(x->arrival_ns, y->arrival_ns);
 }
 
-static enum ar_status put_requests(const struct draw *d, struct trace *out, struct ar_err *err)
+/* Make session s of r->t a new session of out, once a draw: of[s] is its number plus 1, if that is
+ * more than `from`.  Returns the number. */
+static int32_t new_session(const struct resampler *r, int32_t s, size_t from, uint32_t *of,
+			   struct trace *out)
+{
+	struct session_link l = r->t->link ? r->t->link[s] : session_link_none;
+
+	if (of[s] > from)
+		return (int32_t)of[s] - 1;
+	if (l.parent >= 0)
+		l.parent = new_session(r, l.parent, from, of, out);
+	if (out->link)
+		out->link[out->n_session] = l;
+	of[s] = (uint32_t)++out->n_session;
+	return (int32_t)out->n_session - 1;
+}
+
+/* of: room for the sessions of the trace, all 0. */
+static enum ar_status put_requests(const struct draw *d, uint32_t *of, struct trace *out,
+				   struct ar_err *err)
 {
 	const struct resampler *r = d->r;
 	const bool sessions = r->plan.unit == RESAMPLE_SESSION;
@@ -480,6 +500,7 @@ static enum ar_status put_requests(const struct draw *d, struct trace *out, stru
 	for (size_t i = 0; i < d->n; i++) {
 		const struct unit *u = &r->unit[d->v[i].unit];
 		const int64_t begin = first_of(r, u)->arrival_ns;
+		const size_t from = out->n_session;
 
 		for (size_t m = 0; m < u->n; m++) {
 			struct request *q = &out->req[n];
@@ -490,7 +511,7 @@ static enum ar_status put_requests(const struct draw *d, struct trace *out, stru
 				return ar_nomem(err);
 			q->arrival_ns = num_add(d->v[i].at_ns, q->arrival_ns - begin);
 			if (sessions && q->session >= 0)
-				q->session = (int32_t)i;
+				q->session = new_session(r, q->session, from, of, out);
 			if (q->arrival_ns == INT64_MAX)
 				return ar_fail(err, AR_DATA, "%s: a resample is too long",
 					       r->t->name);
@@ -503,21 +524,28 @@ enum ar_status resample_draw(const struct resampler *r, uint64_t k, size_t times
 			     struct ar_err *err)
 {
 	struct draw d = { .r = r, .n = times * r->plan.n_unit };
+	const size_t n_session = r->t->n_session;
+	uint32_t *of = calloc(n_session + 1, sizeof *of);
 	enum ar_status st;
 
 	*out = *r->t;
 	out->req = NULL;
 	out->run = NULL;
+	out->link = NULL;
 	out->n_run = out->cap_run = 0;
 	d.v = malloc((d.n + 1) * sizeof *d.v);
-	st = d.v ? draw_units(&d, k, err) : ar_nomem(err);
+	st = d.v && of ? draw_units(&d, k, err) : ar_nomem(err);
 	if (!st) {
 		out->n = d.n_req;
 		out->req = malloc((d.n_req + 1) * sizeof *out->req);
 		if (r->plan.unit == RESAMPLE_SESSION)
-			out->n_session = d.n;
-		st = out->req ? put_requests(&d, out, err) : ar_nomem(err);
+			out->n_session = 0;
+		if (r->t->link)
+			out->link = malloc((d.n_req + 1) * sizeof *out->link);
+		st = out->req && (out->link || !r->t->link) ? put_requests(&d, of, out, err) :
+							      ar_nomem(err);
 	}
+	free(of);
 	free(d.v);
 	if (st)
 		resample_release(out);
@@ -530,6 +558,8 @@ void resample_release(struct trace *out)
 {
 	free(out->req);
 	free(out->run);
+	free(out->link);
+	out->link = NULL;
 	out->req = NULL;
 	out->run = NULL;
 }

@@ -307,12 +307,12 @@ static uint32_t common_blocks(const struct trace *t)
 	return n;
 }
 
-/* Requests with the same key are kept or dropped together: the requests of a session, else the
- * requests that share the first block after the common ones. */
+/* Requests with the same key are kept or dropped together: the requests of a tree of sessions, else
+ * the requests that share the first block after the common ones. */
 static uint64_t group_key(const struct trace *t, size_t i, uint32_t common)
 {
 	const struct request *q = &t->req[i];
-	const char *name = q->session >= 0 ? t->session[q->session] : NULL;
+	const char *name = q->session >= 0 ? t->session[trace_root(t, q->session)] : NULL;
 
 	if (name)
 		return intern_hash(name, strlen(name));

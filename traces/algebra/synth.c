@@ -353,7 +353,7 @@ static enum ar_status generate(struct synth *s, size_t n, FILE *f, struct ar_err
 				       i);
 		lengths(s, i, &q);
 		q.arrival_ns = s->now_ns = (int64_t)at;
-		trace_put_request(s->t, i, &q, f);
+		trace_put_request(s->t, NULL, i, &q, f);
 		if (ar_interrupted())
 			return ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}

@@ -376,6 +376,23 @@ enum ar_status import_session(struct import *im, uint32_t number, struct import_
 	return AR_OK;
 }
 
+enum ar_status import_link(struct import *im, uint32_t number, struct session_link **link,
+			   struct ar_err *err)
+{
+	while (number >= im->cap_link) {
+		size_t old = im->cap_link;
+		enum ar_status st = grow_requests(im, &im->t->link, old, &im->cap_link,
+						  sizeof *im->t->link, err);
+
+		if (st)
+			return st;
+		for (size_t i = old; i < im->cap_link; i++)
+			im->t->link[i] = session_link_none;
+	}
+	*link = &im->t->link[number];
+	return AR_OK;
+}
+
 enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
 			   struct import_session **ses, struct ar_err *err)
 {
@@ -702,6 +719,8 @@ static enum ar_status settle_trace(struct import *im, const struct source *src, 
 	t->name = strdup(base ? base + 1 : im->path);
 	if (!t->format || !t->name)
 		return ar_nomem(err);
+	if (t->link && import_link(im, (uint32_t)im->session.n, &(struct session_link *){ 0 }, err))
+		return AR_NOMEM;
 	intern_take(&t->session, &t->n_session, &im->session);
 	intern_take(&t->type, &t->n_type, &im->type);
 	settle_times(im);

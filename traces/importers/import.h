@@ -100,6 +100,7 @@ struct import {
 	struct intern_table session, type;
 	struct import_session *ses; /* by number of the session */
 	size_t cap_ses;
+	size_t cap_link;	/* of t->link */
 	struct intern_table id; /* block ids that are strings */
 	enum date_zone zone;
 	int64_t unit_ns; /* of all times, found from the first one; 0: that of the format */
@@ -195,6 +196,9 @@ enum ar_status import_add_earliest(struct import *im, struct request *q, struct 
 /* The state of the session with this number. */
 enum ar_status import_session(struct import *im, uint32_t number, struct import_session **ses,
 			      struct ar_err *err);
+/* The link of the session with this number, to change it. */
+enum ar_status import_link(struct import *im, uint32_t number, struct session_link **link,
+			   struct ar_err *err);
 /* Make q the next turn of the session with this number. */
 enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
 			   struct import_session **ses, struct ar_err *err);

@@ -223,6 +223,102 @@ static enum ar_status canonical_session(struct import *im, const struct record *
 	return st;
 }
 
+/* The earlier request of a session that an element of key says. */
+static enum ar_status earlier(struct import *im, const char *key, struct span text,
+			      const struct request **q, struct ar_err *err)
+{
+	uint64_t id;
+
+	if (!num_u64(text.s, text.n, &id) || id >= im->t->n || im->t->req[id].session < 0)
+		return import_fail(im, err, "%s has \"%s\", want an earlier request of a session",
+				   key, span_show(text).s);
+	*q = &im->t->req[id];
+	return AR_OK;
+}
+
+/* Read the request after which a turn comes, if it is not the turn before. */
+static enum ar_status canonical_after(struct import *im, const struct record *r, struct request *q,
+				      bool first, struct ar_err *err)
+{
+	const struct request *a;
+	struct session_link *link;
+	enum ar_status st;
+
+	if (!record_find(r, "x_after"))
+		return AR_OK;
+	st = earlier(im, "x_after", record_find(r, "x_after")->value, &a, err);
+	if (st)
+		return st;
+	if (a->session == q->session ? a->turn >= q->turn : !first)
+		return import_fail(im, err,
+				   "x_after is no earlier turn, and the session began before");
+	if (a->session == q->session) {
+		q->back = q->turn - a->turn;
+		return AR_OK;
+	}
+	st = import_link(im, (uint32_t)q->session, &link, err);
+	if (!st)
+		*link = (struct session_link){ .parent = a->session,
+					       .after = a->turn,
+					       .join_ns = -1 };
+	return st;
+}
+
+/* Read the last requests of sessions for which q waits. */
+static enum ar_status canonical_join(struct import *im, const struct record *r,
+				     const struct request *q, struct ar_err *err)
+{
+	const struct field *f = record_find(r, "x_join");
+	const struct request *b;
+	struct session_link *link;
+	uint64_t ns = 0;
+	struct span rest, id;
+	enum ar_status st;
+
+	if (!f)
+		return AR_OK;
+	if (*f->value.s != '[')
+		return import_fail(im, err, "x_join is not an array");
+	rest = f->value;
+	st = canonical_integer(im, r, "x_join_ns", INT64_MAX, &ns, err);
+	while (!st && record_next(&rest, &id)) {
+		st = earlier(im, "x_join", id, &b, err);
+		if (!st)
+			st = import_link(im, (uint32_t)b->session, &link, err);
+		if (!st && link->parent != q->session)
+			return import_fail(im, err,
+					   "x_join has request %s, whose session this one did not "
+					   "start",
+					   span_show(id).s);
+		if (!st) {
+			link->join = q->turn;
+			link->join_ns = (int64_t)ns;
+		}
+	}
+	return st;
+}
+
+/* Read what the request waits for besides the turn before it. */
+static enum ar_status canonical_waits(struct import *im, const struct record *r, struct request *q,
+				      struct ar_err *err)
+{
+	struct import_session *s;
+	bool first;
+	enum ar_status st;
+
+	if (q->session < 0)
+		return record_find(r, "x_after") || record_find(r, "x_join") ?
+			       import_fail(im, err, "x_after or x_join without session") :
+			       AR_OK;
+	st = import_session(im, (uint32_t)q->session, &s, err);
+	if (st)
+		return st;
+	first = !s->begun;
+	s->begun = true;
+	st = canonical_after(im, r, q, first, err);
+	return st ? st : canonical_join(im, r, q, err);
+}
+
 static enum ar_status kind(struct import *im, const struct record *r, struct request *q,
 			   struct ar_err *err)
 {
@@ -302,6 +398,8 @@ static enum ar_status canonical_request(struct import *im, const struct record *
 		st = canonical_session(im, r, &q, err);
 	if (!st)
 		st = canonical_parent(im, r, &q, err);
+	if (!st)
+		st = canonical_waits(im, r, &q, err);
 	if (!st)
 		st = canonical_blocks(im, r, q.prompt_tok, err);
 	if (!st)
