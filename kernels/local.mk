@@ -139,7 +139,7 @@ check_PROGRAMS += \
   tests/t-delta tests/t-delta-gpu \
   tests/t-drop tests/t-drop-gpu \
   tests/t-drop-kept tests/t-drop-prune tests/t-drop-uniprefill \
-  tests/t-evict \
+  tests/t-evict tests/t-evict-rules \
   tests/t-executors tests/t-executors-gpu \
   tests/t-guarded \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \

@@ -444,19 +444,24 @@ void case_formula(struct batch_case *c, struct attn_shape s, int len)
 		}
 }
 
-void case_decode_example(struct batch_case *c)
+void case_decode_keys(struct batch_case *c, int len)
 {
 	const struct attn_shape s = { 4, 2, 4, 8 };
 
-	case_formula(c, s, 39);
-	for (int t = 0; t < 39; t++)
+	case_formula(c, s, len);
+	for (int t = 0; t < len; t++)
 		for (int d = 0; d < s.head_dim; d++)
 			for (int h = 0; h < s.kv_heads; h++)
 				c->kv.k[(((c->page[t / 8] * s.kv_heads + h) * 8) + t % 8) * 4 + d] =
-					bf16_from_f32((float)((3 * h + t * t * t + 2 * d + d * t) %
-								      41 -
-							      20) /
-						      8);
+					bf16_from_f32(
+						(float)((3 * h + t * t * t + 2 * d + d * t) % 41 -
+							20) /
+						8);
+}
+
+void case_decode_example(struct batch_case *c)
+{
+	case_decode_keys(c, 39);
 	case_cut(c, (int[]){ 38 }, (int[]){ 1 });
 }
 

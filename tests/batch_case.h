@@ -97,8 +97,11 @@ void case_example_out(enum case_example which, float out[16]);
  * bf16.  The caller cuts the batch with case_cut. */
 void case_formula(struct batch_case *c, struct attn_shape s, int len);
 
-/* The same with other keys, no two of 41 tokens equal: 39 tokens, four heads of four channels over
- * two KV heads.  The batch is the last token alone. */
+/* The same with other keys, no two of 41 tokens equal: four heads of four channels over two KV
+ * heads. */
+void case_decode_keys(struct batch_case *c, int len);
+
+/* 39 of these tokens.  The batch is the last token alone. */
 void case_decode_example(struct batch_case *c);
 
 /* Set the value at position t to 1 in channel t and 0 elsewhere: an output shows its row's keys.

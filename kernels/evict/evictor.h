@@ -16,12 +16,38 @@
 
 #include "base/opt.h"
 #include "base/status.h"
+#include "kernels/attn.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct cJSON;
+
+/* A request from which keys leave.  The first n_cand of its stored keys are candidates.  Those that
+ * stay move to the front, in order, and the keys behind them follow. */
+struct evict_req {
+	int32_t n_key, n_cand, n_keep;
+	int32_t page0; /* where its pages begin */
+	/* The queries of its last n_row candidates are rows [row0, row0 + n_row) of q, if the
+	 * evictor has a window. */
+	int32_t row0, n_row;
+	int32_t keep0; /* where its lists begin: one for each KV head, n_keep candidates each */
+};
+
+/* An event in one layer.  Arrays are on the host for ref(), on the device for enqueue(), where
+ * host_req has the requests on the host, too. */
+struct evict_call {
+	struct attn_shape shape;
+	int n_req;
+	const struct evict_req *req;
+	const int32_t *page;
+	int layer;	    /* of the model */
+	struct kv_cache kv; /* kv-bf16 */
+	void *state;	    /* of the evictor, beside the pages */
+	const bf16_t *q;    /* [row][q_heads][head_dim] */
+	int32_t *keep;	    /* the result: ascending in each list */
+};
 
 struct evictor {
 	const char *name;   /* "snapkv" */
@@ -36,6 +62,18 @@ struct evictor {
 	enum ar_status (*settle)(struct opt_group *g, struct ar_err *err);
 	/* How many of n_tok stored tokens stay; it never falls as n_tok rises. */
 	int64_t (*kept)(const void *param, int64_t n_tok);
+
+	/* Rows at the end of a prompt whose queries the event reads; NULL: none.  whole: those of
+	 * earlier chunks, too. */
+	int (*window)(const void *param, bool *whole);
+	/* Bytes of state for a token of a KV head; it moves with its key.  NULL: none. */
+	size_t (*state_bytes)(const void *param);
+	/* Bring the state up to date with the rows of a call, before the event.  NULL without
+	 * state. */
+	enum ar_status (*add_ref)(const void *param, const struct attn_call *call,
+				  struct ar_err *err);
+	/* The reference: write keep. */
+	enum ar_status (*ref)(const void *param, const struct evict_call *call, struct ar_err *err);
 };
 
 extern const struct evictor *const evictors[]; /* ends with NULL */
@@ -61,6 +99,23 @@ static inline int64_t evict_kept(const struct evict *e, int64_t n_tok)
 /* The most tokens that a request with a prompt of prompt_tok tokens stores from the event on, until
  * it has n_tok tokens. */
 int64_t evict_most(const struct evict *e, int64_t prompt_tok, int64_t n_tok);
+
+/* Rows of a window, 0: none; see struct evictor. */
+int evict_window(const struct evict *e, bool *whole);
+/* Bytes of state beside a page of one layer, 0: none. */
+size_t evict_state_bytes(const struct evict *e, const struct attn_shape *s);
+
+/* The reference of the rows of a call, where there is state; and of an event: choose, and move
+ * keys, values and state.  The requests' tables and numbers are the caller's. */
+enum ar_status evict_add_ref(const struct evict *e, const struct attn_call *call,
+			     struct ar_err *err);
+enum ar_status evict_ref(const struct evict *e, const struct evict_call *call, struct ar_err *err);
+
+/* Of the first n places of a list, the k with the largest scores, of equal ones the lowest:
+ * ascending, to keep.  For references. */
+enum ar_status evict_top(const float *score, int n, int k, int32_t *keep, struct ar_err *err);
+/* The request as a batch, without rows.  For references. */
+struct attn_batch evict_batch(const struct evict_call *call, const struct evict_req *r);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
+#include "kernels/select/top.h"
+
 #define EVICTORS(X) \
 	X(snapkv) \
 	X(h2o) \
@@ -116,4 +119,89 @@ int64_t evict_most(const struct evict *e, int64_t prompt_tok, int64_t n_tok)
 	int64_t n = evict_kept(e, prompt_tok) + n_tok - prompt_tok;
 
 	return e->evictor->decodes ? lesser(n, evict_kept(e, INT64_MAX) + 1) : n;
+}
+
+/* ---- references ---- */
+
+int evict_window(const struct evict *e, bool *whole)
+{
+	return e->evictor->window ? e->evictor->window(e->param, whole) : 0;
+}
+
+static size_t token_state(const struct evict *e)
+{
+	return e->evictor->state_bytes ? e->evictor->state_bytes(e->param) : 0;
+}
+
+size_t evict_state_bytes(const struct evict *e, const struct attn_shape *s)
+{
+	return token_state(e) * (size_t)s->kv_heads * (size_t)s->page_tok;
+}
+
+enum ar_status evict_add_ref(const struct evict *e, const struct attn_call *call,
+			     struct ar_err *err)
+{
+	return e->evictor->add_ref ? e->evictor->add_ref(e->param, call, err) : AR_OK;
+}
+
+enum ar_status evict_top(const float *score, int n, int k, int32_t *keep, struct ar_err *err)
+{
+	struct top_cell *cell = malloc((size_t)(n ? n : 1) * sizeof *cell);
+
+	if (!cell)
+		return ar_nomem(err);
+	top_of(cell, score, n);
+	for (int i = 0; i < k; i++)
+		keep[i] = (int32_t)cell[i].at;
+	qsort(keep, (size_t)k, sizeof *keep, order_i32);
+	free(cell);
+	return AR_OK;
+}
+
+struct attn_batch evict_batch(const struct evict_call *call, const struct evict_req *r)
+{
+	const int tok = call->shape.page_tok, n = (r->n_key + tok - 1) / tok;
+
+	return (struct attn_batch){ .shape = call->shape,
+				    .keys = { .n_page = n,
+					      .max_kv_blk = n,
+					      .mask_words = (n + 31) / 32,
+					      .len = &r->n_key,
+					      .page0 = &r->page0,
+					      .page = call->page } };
+}
+
+/* Move what KV head h of request r has in a plane with size bytes for a token. */
+static void compact(const struct evict_call *call, const struct evict_req *r, int h, void *plane,
+		    size_t size)
+{
+	const int32_t *keep = call->keep + r->keep0 + (ptrdiff_t)h * r->n_keep;
+	const int32_t *page = call->page + r->page0;
+	const int tok = call->shape.page_tok, n = r->n_keep + r->n_key - r->n_cand;
+
+	for (int i = 0; i < n; i++) {
+		int from = i < r->n_keep ? keep[i] : r->n_cand + i - r->n_keep;
+		size_t to_row = (size_t)(page[i / tok] * call->shape.kv_heads + h) * (size_t)tok;
+		size_t from_row = (size_t)(page[from / tok] * call->shape.kv_heads + h) *
+				  (size_t)tok;
+
+		memmove((char *)plane + (to_row + (size_t)(i % tok)) * size,
+			(char *)plane + (from_row + (size_t)(from % tok)) * size, size);
+	}
+}
+
+/* In place, as no key moves back. */
+enum ar_status evict_ref(const struct evict *e, const struct evict_call *call, struct ar_err *err)
+{
+	size_t size = (size_t)call->shape.head_dim * sizeof(bf16_t), own = token_state(e);
+	enum ar_status st = e->evictor->ref(e->param, call, err);
+
+	for (int r = 0; r < call->n_req && !st; r++)
+		for (int h = 0; h < call->shape.kv_heads; h++) {
+			compact(call, &call->req[r], h, call->kv.k, size);
+			compact(call, &call->req[r], h, call->kv.v, size);
+			if (own)
+				compact(call, &call->req[r], h, call->state, own);
+		}
+	return st;
 }

@@ -11,4 +11,10 @@ struct h2o {
 	bool norm;
 };
 
+/* Of a key under a KV head. */
+struct h2o_state {
+	float sum;  /* of probabilities, over rows and query heads */
+	float rows; /* that saw it */
+};
+
 #endif

@@ -2,12 +2,23 @@
 /*
  * SnapKV: the last rows of a prompt choose the keys that stay.
  *
+ *   a[p][t]  = sum over rows of the window of softmax over t of q[p] . k[t] / sqrt(head_dim)
+ *   score[t] = the pooled a, of neighbours of t; heads of a group are added before it or after it
+ *
+ * The window stays, and `sink` first tokens.  The others with the largest scores fill the budget.
+ * Without `local` no key of the window is pooled.  Averages count zeros beyond the borders.
+ *
  * Sources differ in details, so `variant` sets the parameters as one of them has it.
  */
 #include "config.h"
 #include "kernels/evict/snapkv/snapkv.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "kernels/evict/evictor.h"
+#include "kernels/select/scores.h"
 
 static int64_t snapkv_kept(const void *param, int64_t n_tok)
 {
@@ -61,6 +72,103 @@ static enum ar_status snapkv_settle(struct opt_group *g, struct ar_err *err)
 		       (long long)p->budget, (long long)forced);
 }
 
+static int snapkv_window(const void *param, bool *whole)
+{
+	const struct snapkv *p = param;
+
+	*whole = p->rule == SNAPKV_RING;
+	return (int)p->window;
+}
+
+/* ---- reference ---- */
+
+/* a of query head p, of the first n keys. */
+static void add_heads(struct scores *x, const struct evict_call *call, const struct evict_req *r,
+		      const struct attn_batch *b, const struct snapkv *p, int head, int n, float *a)
+{
+	scores_rows(x, b, r->row0, r->n_row, head, call->q);
+	scores_multiply(x, r->n_row, r->n_cand);
+	for (int i = 0; i < r->n_row; i++) {
+		bool all = p->softmax == SNAPKV_ALL;
+		int seen = r->n_cand - r->n_row + (all ? i + 1 : 0);
+		const float *prob = scores_soften(x, i, seen);
+
+		for (int t = 0; t < n && t < seen; t++)
+			a[t] += prob[t];
+	}
+}
+
+/* Add a[0..n) to score, pooled. */
+static void pool(const struct snapkv *p, const float *a, int n, float *score)
+{
+	int radius = (int)p->kernel / 2;
+
+	for (int t = 0; t < n; t++) {
+		float sum = 0, max = -INFINITY;
+
+		for (int u = t > radius ? t - radius : 0; u <= t + radius && u < n; u++) {
+			sum += a[u];
+			max = fmaxf(max, a[u]);
+		}
+		score[t] += p->pool == SNAPKV_MAX ? max : sum / (float)p->kernel;
+	}
+}
+
+/* Choose for KV head h: scores of n keys; a, score: [n]. */
+static enum ar_status choose(const struct snapkv *p, struct scores *x,
+			     const struct evict_call *call, const struct evict_req *r, int h, int n,
+			     float *a, float *score, struct ar_err *err)
+{
+	const struct attn_batch b = evict_batch(call, r);
+	int32_t *keep = call->keep + r->keep0 + (ptrdiff_t)h * r->n_keep;
+	int group = call->shape.q_heads / call->shape.kv_heads;
+	int last = p->local ? (int)p->local : r->n_row, best = r->n_keep - last;
+
+	memset(a, 0, (size_t)n * sizeof *a);
+	memset(score, 0, (size_t)n * sizeof *score);
+	scores_keys(x, &b, 0, h, call->kv.k);
+	for (int g = 0; g < group; g++) {
+		add_heads(x, call, r, &b, p, h * group + g, n, a);
+		if (p->group == SNAPKV_BEFORE && g < group - 1)
+			continue;
+		pool(p, a, n, score);
+		memset(a, 0, (size_t)n * sizeof *a);
+	}
+	for (int t = 0; t < p->sink; t++)
+		score[t] = INFINITY;
+	for (int i = 0; i < last; i++)
+		keep[best + i] = r->n_cand - last + i;
+	return evict_top(score, r->n_cand - last, best, keep, err);
+}
+
+static enum ar_status snapkv_request_ref(const struct snapkv *p, const struct evict_call *call,
+					 const struct evict_req *r, struct ar_err *err)
+{
+	const struct attn_batch b = evict_batch(call, r);
+	int n = r->n_cand - (p->local ? 0 : r->n_row);
+	float *a = malloc(2 * (size_t)n * sizeof *a);
+	struct scores x;
+	enum ar_status st = a ? scores_init(&x, &b, r->n_row, err) : ar_nomem(err);
+
+	if (!st) {
+		for (int h = 0; h < call->shape.kv_heads && !st; h++)
+			st = choose(p, &x, call, r, h, n, a, a + n, err);
+		scores_release(&x);
+	}
+	free(a);
+	return st;
+}
+
+static enum ar_status snapkv_ref(const void *param, const struct evict_call *call,
+				 struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < call->n_req && !st; i++)
+		st = snapkv_request_ref(param, call, &call->req[i], err);
+	return st;
+}
+
 #define OFF(member) offsetof(struct snapkv, member)
 static const char *const variant_names[] = { "snapkv", "kvpress", "trtllm", "frontier", NULL };
 static const char *const pool_names[] = { "avg", "max", NULL };
@@ -108,4 +216,6 @@ const struct evictor evictor_snapkv = {
 	.param_size = sizeof(struct snapkv),
 	.settle = snapkv_settle,
 	.kept = snapkv_kept,
+	.window = snapkv_window,
+	.ref = snapkv_ref,
 };

@@ -17,6 +17,23 @@ static int64_t streaming_kept(const void *param, int64_t n_tok)
 	return n_tok < p->sink + p->recent ? n_tok : p->sink + p->recent;
 }
 
+static enum ar_status streaming_ref(const void *param, const struct evict_call *call,
+				    struct ar_err *err)
+{
+	const struct streaming *p = param;
+
+	(void)err;
+	for (int i = 0; i < call->n_req; i++) {
+		const struct evict_req *r = &call->req[i];
+		int32_t *keep = call->keep + r->keep0;
+
+		for (int h = 0; h < call->shape.kv_heads; h++, keep += r->n_keep)
+			for (int k = 0; k < r->n_keep; k++)
+				keep[k] = k < p->sink ? k : r->n_cand - r->n_keep + k;
+	}
+	return AR_OK;
+}
+
 #define OFF(member) offsetof(struct streaming, member)
 /* clang-format off */
 static const struct opt params[] = {
@@ -37,4 +54,5 @@ const struct evictor evictor_streaming = {
 	.param_size = sizeof(struct streaming),
 	.decodes = true,
 	.kept = streaming_kept,
+	.ref = streaming_ref,
 };
