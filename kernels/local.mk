@@ -59,6 +59,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/proxyattn/proxyattn.c kernels/select/proxyattn/proxyattn.cuh \
     kernels/select/proxyattn/proxyattn.h \
   kernels/select/quoka/quoka.c kernels/select/quoka/quoka.cuh kernels/select/quoka/quoka.h \
+  kernels/select/rocket/rocket.c kernels/select/rocket/rocket.h \
   kernels/select/seer/seer.c kernels/select/seer/seer.h \
   kernels/select/streaming/streaming.c kernels/select/streaming/streaming.h \
   kernels/select/topk/topk.c kernels/select/topk/topk.h \
@@ -108,6 +109,7 @@ DEVICE_CODE += \
     kernels/select/proxyattn/proxyattn_sm90.cu \
   kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm80.cu \
     kernels/select/quoka/quoka_sm90.cu \
+  kernels/select/rocket/rocket_device.cu \
   kernels/select/seer/seer_sm80.cu \
   kernels/select/streaming/streaming_device.cu \
   kernels/select/topk/topk_device.cu \

@@ -56,6 +56,7 @@ const struct support supports[] = {
 	{ "oracle", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "proxyattn", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(proxyattn_sm80_enqueue) },
 	{ "quoka", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm80_enqueue) },
+	{ "rocket", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "seer", 80, 0, ALL_DIMS, 64, .layouts = KV },
 	{ "streaming", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	{ "topk", 80, 0, ALL_DIMS, BOTH, .layouts = KV },

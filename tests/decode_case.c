@@ -39,16 +39,32 @@ static void open_part(struct method_part *p, const char *text, const struct attn
 	free(copy);
 }
 
-void decode_choose(struct decode_case *x, const char *text, const struct batch_case *c)
+/* Cut the last token of each sequence, or all that is before it too. */
+static void cut_last(struct batch_case *c, bool all)
 {
-	struct attn_call call = { .b = &c->b, .q = c->q, .kv = c->kv };
+	int *ctx = calloc((size_t)c->n_seq * 2, sizeof *ctx), *rows = ctx + c->n_seq;
+
+	for (int r = 0; r < c->n_seq; r++) {
+		ctx[r] = all ? 0 : c->len[r] - 1;
+		rows[r] = c->len[r] - ctx[r];
+	}
+	case_cut(c, ctx, rows);
+	free(ctx);
+}
+
+void decode_choose(struct decode_case *x, const char *text, struct batch_case *c)
+{
+	struct attn_call call = { .b = &c->b, .kv = c->kv };
 	struct ar_err err;
 
 	memset(x, 0, sizeof *x);
 	open_part(&x->part, text, &c->b.shape);
 	x->state = calloc((size_t)c->n_page, method_state_bytes(&x->part, &c->b.shape) + 1);
 	call.state = x->state;
+	cut_last(c, true);
 	must(method_append_ref(&x->part, &call, &err), &err);
+	cut_last(c, false);
+	call.q = c->q;
 	must(method_select_ref(&x->part, &call, &x->sel, &err), &err);
 }
 

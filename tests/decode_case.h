@@ -12,9 +12,9 @@ struct decode_case {
 	struct method_selection sel;
 };
 
-/* Choose for the rows of c's batch.  text: "NAME,KEY=VALUE,...", NAME of a selector of decodes.
- * Failures bail out. */
-void decode_choose(struct decode_case *x, const char *text, const struct batch_case *c);
+/* Choose for the last token of each sequence of c, which c's batch then has.  text:
+ * "NAME,KEY=VALUE,...", NAME of a selector of decodes.  Failures bail out. */
+void decode_choose(struct decode_case *x, const char *text, struct batch_case *c);
 void decode_release(struct decode_case *x);
 
 #endif

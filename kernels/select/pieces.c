@@ -10,7 +10,9 @@ void pieces_write(const struct piece_lists *l, int i, const uint16_t *head, int 
 	for (int j = 0; j < n; j++)
 		if (head[j]) {
 			l->piece[at + (size_t)kept] = j;
-			l->mask[at + (size_t)kept++] = head[j];
+			if (l->mask)
+				l->mask[at + (size_t)kept] = head[j];
+			kept++;
 		}
 	l->n[i] = kept;
 }

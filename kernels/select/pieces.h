@@ -39,7 +39,8 @@ AR_BOTH static inline size_t pieces_key(const struct attn_batch *b, int r, int k
 	       (size_t)s->head_dim;
 }
 
-/* In references: write list i, the pieces that have a bit in head[0..n), and their bits. */
+/* In references: write list i, the pieces that have a bit in head[0..n), and their bits to a
+ * mask. */
 void pieces_write(const struct piece_lists *l, int i, const uint16_t *head, int n);
 
 #ifdef __cplusplus

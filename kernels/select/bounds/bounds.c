@@ -12,6 +12,16 @@ size_t bounds_state_bytes(const struct bounds *x, const struct attn_shape *s)
 	return (size_t)(s->page_tok / x->tok * s->kv_heads * s->head_dim) * 2 * bounds_elem(x);
 }
 
+struct selector_work bounds_work(const struct bounds *x, const struct attn_shape *s,
+				 const struct selector_chunk *c)
+{
+	double pieces = pieces_of(c->start + c->n_tok, x->tok), n = (double)c->n_tok;
+	double bytes = 2 * pieces * s->kv_heads * (double)bounds_elem(x) + 2 * n * s->q_heads;
+
+	return (struct selector_work){ 2 * n * s->q_heads * pieces * s->head_dim,
+				       bytes * s->head_dim, .launches = 2 };
+}
+
 /* One channel of a piece of n keys; k: its first value. */
 static void set_channel(const struct bounds *x, int head_dim, const bf16_t *k, int n, void *state,
 			size_t at)

@@ -16,8 +16,7 @@
 
 #include "base/bf16.h"
 #include "base/both.h"
-#include "base/status.h"
-#include "kernels/attn.h"
+#include "kernels/select/selector.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -110,6 +109,11 @@ AR_BOTH static inline void bounds_set(const struct bounds *x, void *state, size_
 		((bf16_t *)state)[at + (size_t)head_dim] = most;
 	}
 }
+
+/* The work of a selector that multiplies the rows of all query heads by one vector for each piece,
+ * which it takes from the bounds. */
+struct selector_work bounds_work(const struct bounds *x, const struct attn_shape *s,
+				 const struct selector_chunk *c);
 
 /* Make the bounds of all pieces that rows of b are in. */
 void bounds_append(const struct bounds *x, const struct attn_batch *b, const bf16_t *k,

@@ -7,7 +7,7 @@
  *   pick    a thread block per list.  By pick.cuh it finds the tokens of one head after the other,
  *           collects the heads of each token, then writes the tokens that any head keeps.
  *
- * A bound to compare with need not be fast.  Scratch of a request begins at its pages.
+ * A bound to compare with need not be fast. 
  */
 #include "config.h"
 #include "kernels/select/topk/topk.h"
@@ -36,9 +36,8 @@ __host__ __device__ size_t token_bytes(const struct attn_shape &s)
 
 __device__ __forceinline__ struct room room_of(const struct attn_batch &b, int r, void *work)
 {
-	char *at = (char *)work + (size_t)(b.keys.page0[r] - b.keys.page0[0]) *
-					  b.shape.page_tok * token_bytes(b.shape);
-	uint32_t *key = (uint32_t *)at;
+	uint32_t *key = (uint32_t *)pieces_scratch(b, r, b.shape.page_tok,
+						   token_bytes(b.shape), work);
 
 	return { key, (uint16_t *)(key + (size_t)b.keys.len[r] * b.shape.q_heads) };
 }
@@ -110,15 +109,14 @@ topk_pick(struct attn_batch b, int64_t budget, void *work, struct piece_lists l)
 		});
 	}
 	__syncthreads();
-	pieces_list(sm, l, blockIdx.x, n, [=](int t) { return (uint32_t)head[t]; });
+	pieces_list(sm, { 0, 0, 0 }, l, blockIdx.x, n, [=](int t) { return (uint32_t)head[t]; });
 }
 
 }
 
-/* Rows that only fill a graph have a page each. */
 size_t topk_work_bytes(const void *, const struct attn_shape *s, const struct attn_limits *l)
 {
-	return (size_t)(l->max_page + l->max_req) * s->page_tok * token_bytes(*s);
+	return pieces_scratch_bytes(l, s->page_tok, token_bytes(*s));
 }
 
 enum ar_status topk_enqueue(const struct attn_call *call, const void *self,
