@@ -29,10 +29,7 @@ static enum ar_status streaming_ref(const struct attn_call *call, const void *se
 	for (int i = 0; i < b->rows.n_req * groups; i++) {
 		struct streaming_list own = streaming_list(self, b->keys.len[i / groups]);
 
-		l->n[i] = own.kept;
-		for (int k = 0; k < own.kept; k++)
-			l->piece[(size_t)i * (size_t)l->stride + (size_t)k] = streaming_piece(&own,
-											      k);
+		streaming_write(&own, l, i, 0, 1);
 	}
 	return AR_OK;
 }

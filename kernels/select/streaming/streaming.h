@@ -29,10 +29,15 @@ AR_BOTH static inline struct streaming_list streaming_list(const struct streamin
 	return l;
 }
 
-/* The i-th piece of the list. */
-AR_BOTH static inline int streaming_piece(const struct streaming_list *l, int i)
+/* Write list i, from its entry `first` on each `step`-th. */
+AR_BOTH static inline void streaming_write(const struct streaming_list *own,
+					   const struct piece_lists *l, int i, int first, int step)
 {
-	return i < l->sink ? i : l->n - l->kept + i;
+	int32_t *piece = l->piece + (size_t)i * (size_t)l->stride;
+
+	l->n[i] = own->kept;
+	for (int k = first; k < own->kept; k += step)
+		piece[k] = k < own->sink ? k : own->n - own->kept + k;
 }
 
 selector_fn streaming_enqueue;

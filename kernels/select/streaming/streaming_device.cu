@@ -13,10 +13,7 @@ streaming_lists(const int32_t *__restrict__ len, int groups, struct streaming ru
 {
 	const struct streaming_list own = streaming_list(&rule, len[blockIdx.x / groups]);
 
-	if (!threadIdx.x)
-		l.n[blockIdx.x] = own.kept;
-	for (int i = threadIdx.x; i < own.kept; i += THREADS)
-		l.piece[(size_t)blockIdx.x * l.stride + i] = streaming_piece(&own, i);
+	streaming_write(&own, &l, blockIdx.x, threadIdx.x, THREADS);
 }
 
 enum ar_status streaming_enqueue(const struct attn_call *call, const void *self,
