@@ -49,6 +49,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/bfla/bfla.c kernels/select/bfla/bfla.h \
   kernels/select/bounds/bounds.c kernels/select/bounds/bounds.h \
   kernels/select/density/density.c kernels/select/density/density.h \
+  kernels/select/duo/duo.c kernels/select/duo/duo.h \
   kernels/select/flashprefill/flashprefill.c kernels/select/flashprefill/flashprefill.h \
   kernels/select/flexprefill/flexprefill.c kernels/select/flexprefill/flexprefill.h \
   kernels/select/lastq/lastq.c kernels/select/lastq/lastq.cuh kernels/select/lastq/lastq.h \
@@ -98,6 +99,7 @@ DEVICE_CODE += \
   kernels/select/bfla/bfla_sm80.cu \
   kernels/select/bounds/bounds_device.cu \
   kernels/select/density/density_device.cu \
+  kernels/select/duo/duo_device.cu \
   kernels/select/flashprefill/flashprefill_sm80.cu \
   kernels/select/flexprefill/flexprefill_sm80.cu \
   kernels/select/lastq/lastq_pool.cu kernels/select/lastq/lastq_rows_sm90.cu \
@@ -152,6 +154,7 @@ check_PROGRAMS += \
   tests/t-select-agree \
   tests/t-select-bfla tests/t-select-bfla-gpu \
   tests/t-select-decode \
+  tests/t-select-duo \
   tests/t-select-flexprefill tests/t-select-flexprefill-gpu \
   tests/t-select-minference tests/t-select-minference-gpu \
   tests/t-select-oracle tests/t-select-oracle-gpu \

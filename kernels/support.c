@@ -49,6 +49,7 @@ const struct support supports[] = {
 	{ "ashape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	{ "bfla", 80, 0, ALL_DIMS, 128, .layouts = KV },
 	{ "density", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
+	{ "duo", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	{ "flashprefill", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "flexprefill", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "lastq", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm80_enqueue) },

@@ -34,7 +34,7 @@ static void open_part(struct method_part *p, const char *text, const struct attn
 	}
 	if (p->selector->open)
 		must(p->selector->open(&p->self, p->param,
-				       &(struct selector_env){ .shape = *s, .n_layers = 4 }, &err),
+				       &(struct selector_env){ .shape = *s, .n_layers = 1 }, &err),
 		     &err);
 	free(copy);
 }

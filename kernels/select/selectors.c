@@ -31,6 +31,7 @@ static const struct selector *table[SELECTORS_MAX + 1] = { SELECTORS(X) NULL };
 const struct selector *const *const selectors = table;
 
 #define DECODE_SELECTORS(X) \
+	X(duo) \
 	X(rocket) \
 	X(streaming) \
 	X(topk)
