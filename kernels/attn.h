@@ -33,6 +33,7 @@
 #ifndef AR_ATTN_H
 #define AR_ATTN_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -104,6 +105,41 @@ static inline int attn_rows_below(const struct attn_rows *rows, int r, int end)
 	return n > 0 ? n : 0;
 }
 
+/* Skip-softmax: a tile counts for nothing where all of its logits are below the largest that its
+ * rows have seen by more than the logarithm of a threshold.  All 0: no tile is skipped.
+ *
+ * Chunks, rows > 0: a tile is `rows` rows of one head, from a tile of the plan's first row on, and
+ * `keys` keys.  A row has seen the tiles that were not skipped.  The first is never skipped.
+ *
+ * Decodes, rows 0: a tile is the rows of all heads that share keys, and `keys` keys.  Tile i
+ * belongs to part i % parts, whose first tile is never skipped.  A row has seen all tiles of the
+ * part before.  If the threshold is above 1, nothing is skipped. */
+struct attn_skip {
+	float scale;	 /* the threshold is scale / keys of the request, */
+	float threshold; /* or this one, unless it is 0 */
+	bool clamp;	 /* chunks: a threshold above 1 is 1 */
+	int rows, keys;
+	int parts;	/* at most as many as there are tiles; 0: as the kernel cuts the keys; of
+			 * references one */
+	int64_t *count; /* [kv_heads][2] tiles walked and tiles skipped are added; NULL: not asked
+			 * for.  Tiles past all of their rows are not walked. */
+};
+
+AR_BOTH static inline bool attn_skip_on(const struct attn_skip *s)
+{
+	return s->scale > 0 || s->threshold > 0;
+}
+
+/* The logarithm of the threshold of a request with len keys; -inf: nothing is skipped. */
+AR_BOTH static inline float attn_skip_below(const struct attn_skip *s, int len)
+{
+	float threshold = s->threshold > 0 ? s->threshold : s->scale / (float)len;
+
+	if (threshold > 1 && !s->rows)
+		return -INFINITY;
+	return logf(threshold > 1 && s->clamp ? 1 : threshold);
+}
+
 struct attn_batch {
 	struct attn_shape shape;
 	struct attn_rows rows;
@@ -117,6 +153,9 @@ struct attn_batch {
 				 * 0: tiles stay whole */
 	int tail;   /* dense tail, with tables only: the last `tail` query blocks of a
 				 * prompt see every block, and tables leave them out */
+
+	/* Of executors that skip; no effect on rows with first keys, sinks or keys.pos. */
+	struct attn_skip skip;
 };
 
 /* Whether every request's rows are consecutive and end with its keys.  b's arrays are on the host.

@@ -31,6 +31,13 @@ enum {
 	JOIN_COST = 128, /* cost of merging two parts, in keys; an estimate */
 };
 
+bool attend_skips(const struct attn_call *call)
+{
+	const struct attn_batch *b = call->b;
+
+	return attn_skip_on(&b->skip) && !b->rows.first && !b->keys.pos && !call->sink;
+}
+
 int attend_rank(int n)
 {
 	int e;
@@ -119,8 +126,8 @@ static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, boo
 {
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
-	int most = per_block ? s->page_tok : heads < ATTEND_ROWS ? ATTEND_ROWS / heads : 1;
-	int list = 0;
+	int pack = b->skip.rows ? 1 : heads, lists = divide_up(group, heads);
+	int most = per_block ? s->page_tok : pack < ATTEND_ROWS ? ATTEND_ROWS / pack : 1;
 
 	p->n = p->n_whole = 0;
 	for (int r = 0; r < b->rows.n_req; r++) {
@@ -129,10 +136,10 @@ static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, boo
 		int body = attn_rows_below(&b->rows, r, (first + attn_body(b, r)) * s->page_tok);
 		struct attn_tile t = { .req = r, .page0 = b->keys.page0[r] };
 
-		for (; t.head < s->q_heads; t.head += t.n_head, list++) {
-			int left = group - t.head % group;
+		for (; t.head < s->q_heads; t.head += t.n_head) {
+			int at = t.head % group, kv_head = r * s->kv_heads + t.head / group;
 
-			t.n_head = heads < left ? heads : left;
+			t.n_head = lesser(pack, group - at);
 			for (int row = 0; row < rows; row += t.n_row) {
 				int qblk = pos[row] / s->page_tok, to = row + most;
 
@@ -147,7 +154,7 @@ static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, boo
 					 per_block ?
 						 (b->rows.qblk0[r] + qblk - first) * s->q_heads +
 							 t.head :
-						 list;
+						 kv_head * lists + at / heads;
 				plan_add(p, t,
 					 pos[row + t.n_row - 1] / s->page_tok + 1 -
 						 first_block(b, t.row));
@@ -281,7 +288,7 @@ static int plan_tiles(const struct attn_batch *b, int heads, bool per_block, boo
 			  .least = divide_up(part_keys, page_tok) };
 
 	plan_pass(&p, b, heads, per_block);
-	if (p.n_whole && p.n_whole < 2 * p.n_slot) {
+	if (p.n_whole && p.n_whole < 2 * p.n_slot && !b->skip.rows) {
 		if (per_block) {
 			p.room = EXECUTOR_WAVES * n_sm / p.n_whole;
 			p.part = 1;
@@ -339,7 +346,9 @@ struct job {
 	const struct block_lists *lists;
 	int dim, ld_dim, ld_key; /* head_dim, padded; page_tok, padded */
 	int max_row;		 /* packed rows of a tile, padded */
-	atomic_int next;	 /* first tile nobody has taken */
+	int n_seen;		 /* parts of decodes that skip */
+	bool skips;
+	atomic_int next; /* first tile nobody has taken */
 };
 
 /* Buffers of one thread.  Rows past the tile's, keys past the block's and channels past
@@ -352,11 +361,14 @@ struct desk {
 	float *p;	  /* [max_row][ld_key], scores, then probabilities */
 	float *o;	  /* [max_row][ld_dim] */
 	float *max, *sum; /* [max_row] */
+	float *loc;	  /* [max_row] the largest logit of the tile to be skipped or not */
+	float *seen;	  /* [n_seen][max_row] the largest logits of parts so far */
+	bool *skipped;	  /* [max_row] whether the row skips the tile */
 };
 
 static size_t desk_floats(const struct job *j)
 {
-	size_t row = (size_t)(j->dim + j->ld_key + j->ld_dim + 2);
+	size_t row = (size_t)(j->dim + j->ld_key + j->ld_dim + j->n_seen + 4);
 
 	return (size_t)j->max_row * row + (size_t)j->ld_key * (size_t)(j->dim + j->ld_dim);
 }
@@ -374,14 +386,19 @@ static void desk_init(struct desk *d, struct job *j, float *mem)
 	d->o = d->p + row * key;
 	d->max = d->o + row * (size_t)j->ld_dim;
 	d->sum = d->max + row;
+	d->loc = d->sum + row;
+	d->seen = d->loc + row;
+	d->skipped = (bool *)(d->seen + row * (size_t)j->n_seen);
 }
 
-static void load_block(struct desk *d, int page0, int head, int blk, int n)
+/* Keys [key, key + n) of a request, all of one block. */
+static void load_keys(struct desk *d, int page0, int head, int key, int n)
 {
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
-	size_t page = (size_t)j->b->keys.page[page0 + blk];
-	size_t off = (page * (size_t)s->kv_heads + (size_t)head) * (size_t)s->page_tok *
+	size_t page = (size_t)j->b->keys.page[page0 + key / s->page_tok];
+	size_t off = ((page * (size_t)s->kv_heads + (size_t)head) * (size_t)s->page_tok +
+		      (size_t)(key % s->page_tok)) *
 		     (size_t)j->dim;
 	const bf16_t *k = j->call->kv.k + off, *v = j->call->kv.v + off;
 
@@ -453,6 +470,8 @@ static void begin_tile(struct desk *d, const struct attn_tile *t)
 		d->sum[i] = sink ? 1 : 0;
 	}
 	memset(d->o, 0, (size_t)j->max_row * (size_t)j->ld_dim * sizeof *d->o);
+	for (int i = 0; i < j->n_seen * j->max_row; i++)
+		d->seen[i] = -INFINITY;
 }
 
 static void end_tile(struct desk *d, const struct attn_tile *t)
@@ -471,39 +490,147 @@ static void end_tile(struct desk *d, const struct attn_tile *t)
 	}
 }
 
+/* The keys that a tile walks: runs of `run` keys in its blocks. */
+struct walk {
+	const uint16_t *list; /* NULL: every block */
+	int page_tok, run;
+	int first, n;	   /* runs [first, n) */
+	int kv_head, last; /* position of the last row */
+	int tile;	   /* runs of a tile that may be skipped */
+	float below;
+};
+
+static struct walk walk_of(const struct job *j, const struct attn_tile *t)
+{
+	const struct attn_batch *b = j->b;
+	const struct attn_shape *s = &b->shape;
+	struct walk w = { .page_tok = s->page_tok,
+			  .run = j->skips ? lesser(s->page_tok, b->skip.keys) : s->page_tok,
+			  .kv_head = t->head / (s->q_heads / s->kv_heads),
+			  .last = b->rows.pos[t->row + t->n_row - 1] };
+	int per_block = s->page_tok / w.run;
+
+	if (j->lists->block && t->list >= 0)
+		w.list = j->lists->block + (size_t)t->list * (size_t)j->lists->stride;
+	w.first = w.list ? 0 : first_block(b, t->row) * per_block;
+	w.n = (w.list ? j->lists->n[t->list] : w.last / s->page_tok + 1) * per_block;
+	if (j->skips) {
+		w.tile = b->skip.keys / w.run;
+		w.below = attn_skip_below(&b->skip, b->keys.len[t->req]);
+	}
+	return w;
+}
+
+/* The first key of run i. */
+static int walk_key(const struct walk *w, int i)
+{
+	int at = i * w->run, blk = at / w->page_tok;
+
+	return (w->list ? w->list[blk] : blk) * w->page_tok + at % w->page_tok;
+}
+
+/* Load run i, and write its logits before scaling to d->p.  Returns its number of keys up to the
+ * last row's position. */
+static int load_run(struct desk *d, const struct attn_tile *t, const struct walk *w, int i)
+{
+	const struct job *j = d->job;
+	int key = walk_key(w, i), n = lesser(w->last - key + 1, w->run);
+
+	if (n <= 0)
+		return n;
+	load_keys(d, t->page0, w->kv_head, key, n);
+	multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key, t->n_row * t->n_head, n, j->dim,
+		 false);
+	return n;
+}
+
+/* ---- skipping ---- */
+
+/* The largest logits of a tile that begins with run i. */
+static void measure(struct desk *d, const struct attn_tile *t, const struct walk *w, int i)
+{
+	const struct job *j = d->job;
+	const int32_t *pos = j->b->rows.pos + t->row;
+	int n_row = t->n_row * t->n_head, end = lesser(i + w->tile, w->n);
+	float scale = 1 / sqrtf((float)j->dim);
+
+	for (int p = 0; p < n_row; p++)
+		d->loc[p] = -INFINITY;
+	for (; i < end; i++) {
+		int n = load_run(d, t, w, i), key = walk_key(w, i);
+
+		for (int p = 0; p < n_row; p++)
+			for (int k = 0; k < lesser(n, pos[p / t->n_head] - key + 1); k++) {
+				float x = d->p[p * j->ld_key + k] * scale;
+
+				d->loc[p] = x > d->loc[p] || isnan(x) ? x : d->loc[p];
+			}
+	}
+}
+
+/* Count a tile of the head that begins with a key. */
+static void count_tile(const struct attn_skip *s, int kv_head, bool skips)
+{
+	if (!s->count)
+		return;
+	__atomic_fetch_add(&s->count[2 * kv_head], 1, __ATOMIC_RELAXED);
+	if (skips)
+		__atomic_fetch_add(&s->count[2 * kv_head + 1], 1, __ATOMIC_RELAXED);
+}
+
+/* Let the rows of the tile vote, a group of rows together, whether they skip the keys that begin
+ * with run i. */
+static void vote(struct desk *d, const struct attn_tile *t, const struct walk *w, int i)
+{
+	const struct job *j = d->job;
+	const struct attn_skip *s = &j->b->skip;
+	int n_row = t->n_row * t->n_head, n_tile = divide_up(w->n, w->tile), tile = i / w->tile;
+	int group = s->rows ? s->rows : n_row, n_part = s->rows ? 1 : lesser(j->n_seen, n_tile);
+	float *seen = s->rows ? d->max : d->seen + tile % n_part * j->max_row;
+
+	measure(d, t, w, i);
+	for (int g = 0; g < n_row; g += group) {
+		int end = lesser(g + group, n_row);
+		bool skips = tile >= n_part;
+
+		for (int p = g; p < end; p++)
+			skips = skips && d->loc[p] - seen[p] < w->below;
+		for (int p = g; p < end; p++) {
+			d->skipped[p] = skips;
+			if (!s->rows)
+				seen[p] = fmaxf(seen[p], d->loc[p]);
+		}
+		if (walk_key(w, i) <= j->b->rows.pos[t->row + (end - 1) / t->n_head])
+			count_tile(s, w->kv_head, skips);
+	}
+}
+
 static void run_tile(struct desk *d, const struct attn_tile *t)
 {
 	const struct job *j = d->job;
-	const struct attn_shape *s = &j->b->shape;
-	const uint16_t *list = j->lists->block && t->list >= 0 ?
-				       j->lists->block +
-					       (size_t)t->list * (size_t)j->lists->stride :
-				       NULL;
+	const struct walk w = walk_of(j, t);
 	const int32_t *pos = j->b->rows.pos + t->row;
-	int last = pos[t->n_row - 1];
-	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
-	int n_blk = list ? j->lists->n[t->list] : last / s->page_tok + 1;
 	const int32_t *first = j->b->rows.first ? j->b->rows.first + t->row : NULL;
-	int before = first_block(j->b, t->row);
+	int n_row = t->n_row * t->n_head, before = first_block(j->b, t->row) * w.page_tok;
 
 	begin_tile(d, t);
-	for (int i = list ? 0 : before; i < n_blk; i++) {
-		int blk = list ? list[i] : i, key = blk * s->page_tok;
-		int n = last - key + 1 < s->page_tok ? last - key + 1 : s->page_tok;
+	for (int i = w.first; i < w.n; i++) {
+		int key = walk_key(&w, i), n;
 
-		if (blk < before)
+		if (key < before)
 			continue;
+		if (j->skips && i % w.tile == 0)
+			vote(d, t, &w, i);
+		n = load_run(d, t, &w, i);
 		if (n <= 0)
 			break;
-		load_block(d, t->page0, kv_head, blk, n);
-		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key, n_row, n, j->dim, false);
 		for (int p = 0; p < n_row; p++) {
-			int row = p / t->n_head, seen = pos[row] - key + 1;
-			int from = first ? first[row] - key : 0;
+			int row = p / t->n_head, seen = lesser(pos[row] - key + 1, n);
+			int from = first && first[row] > key ? first[row] - key : 0;
 
 			if (j->b->keys.pos)
 				hide_later(d, t, p, key, n);
-			soften(d, p, from > 0 ? from : 0, seen < n ? seen : n, n);
+			soften(d, p, d->skipped[p] ? n : from, seen, n);
 		}
 		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim, n_row, j->dim, n, true);
 	}
@@ -557,6 +684,9 @@ enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan_fn,
 	plan_fn(&whole, heads, tile);
 	j.tile = tile;
 	j.dim = b->shape.head_dim;
+	j.skips = attend_skips(call);
+	if (j.skips && !b->skip.rows)
+		j.n_seen = b->skip.parts > 1 ? b->skip.parts : 1;
 	j.ld_dim = multiply_pad(j.dim, MULTIPLY_LANES);
 	j.ld_key = multiply_pad(b->shape.page_tok, MULTIPLY_LANES);
 	for (int i = 0; i < j.n_tile; i++)

@@ -26,13 +26,16 @@ typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_ti
 
 /* Tiles of ATTEND_ROWS / heads rows, counted from the chunk's start.  list: one per (request,
  * group of at most heads heads of a KV head).  heads 0: groups are whole KV heads, and every block
- * is read. */
+ * is read.  Where chunks skip tiles, a tile has one head and no parts. */
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* Tiles of one query block and one head.  list: one per (query block, head), of blocks or
  * vertical-slash.  Only the device knows how long lists are: the plan reserves parts for tiles with
  * enough context, and the device cuts. */
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
+/* Whether the call may skip tiles: attn_batch.skip is set and has an effect. */
+bool attend_skips(const struct attn_call *call);
 
 /* Rank of a tile that sees n > 0 blocks; a plan goes from high to low ranks.  Lengths less than an
  * eighth apart may share a rank.  A rank ends at each power of two, because contexts do.  Within a
