@@ -205,11 +205,11 @@ static const struct fault {
 	  ":1: this looks like an AIBrix workload or a trace of whole sessions, which cannot be "
 	  "read; convert it to one of " FORMATS },
 	{ "{\"id\":\"s\",\"hash_id_scope\":\"local\",\"requests\":[]}\n",
-	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
-	  "convert it to one of " FORMATS },
+	  ":1: this looks like an AIBrix workload or a trace of whole sessions, which cannot be "
+	  "read; convert it to one of " FORMATS },
 	{ "{\n\"id\":\"s\",\n\"hash_id_scope\":\"local\",\"requests\":[]\n}\n",
-	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
-	  "convert it to one of " FORMATS },
+	  ":1: this looks like an AIBrix workload or a trace of whole sessions, which cannot be "
+	  "read; convert it to one of " FORMATS },
 	{ "{\n\"a\":1\n}\n", ":1: not a JSON object on one line" },
 	{ "[\n{\"request\":\"\",\"response\":\"\",\"info\":{}}\n]\n",
 	  ": this looks like a report of inference-perf, which cannot be read; convert it to one "

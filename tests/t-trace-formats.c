@@ -450,6 +450,207 @@ static void test_bad_lengths(const char *lengths_path)
 }
 
 /* Recordings of 100 s and of 90 s, and the begin of a third. */
+#define WK(more, requests) \
+	"{\"id\":\"s\",\"block_size\":64,\"hash_id_scope\":\"local\"" more ",\"requests\":[" \
+	requests "]}\n"
+#define WK_REQ(t, more, in, out, ids) \
+	"{\"t\":" #t ",\"type\":\"s\",\"in\":" #in ",\"out\":" #out ",\"hash_ids\":[" ids "]" more "}"
+#define WK_SUB(t, more, requests) \
+	"{\"t\":" #t ",\"type\":\"subagent\"" more ",\"requests\":[" requests "]}"
+#define WK_IS(id, ns, in, out, session, turn, more) \
+	"{\"id\":" #id ",\"arrival_ns\":" #ns ",\"prompt_tokens\":" #in ",\"output_tokens\":" \
+	#out ",\"session\":\"" session "\",\"turn\":" #turn more "}\n"
+
+/* Two sub-agents at a time; the second has no time of its first request's end. */
+static const char weka[] =
+	WK("", WK_REQ(1, ",\"api_time\":1.5,\"model\":\"m\"", 140, 5, "1,2") ","
+	   WK_SUB(9, ",\"agent_id\":\"a\",\"duration_ms\":6000,\"status\":\"completed\"",
+		  WK_REQ(0, "", 64, 1, "7") "," WK_REQ(4, ",\"think_time\":3", 70, 1, "7")) ","
+	   WK_SUB(8, ",\"agent_id\":\"b\",\"duration_ms\":5250,\"status\":\"completed\"",
+		  WK_REQ(0.5, ",\"api_time\":2", 64, 1, "7")) ","
+	   WK_REQ(12, ",\"think_time\":9", 192, 0, "1,2,3") ","
+	   WK_SUB(13, ",\"status\":\"async_launched\"", WK_REQ(0, "", 10, 1, "")) ","
+	   WK_REQ(20, ",\"think_time\":5", 128, 2, "1,4") ","
+	   WK_REQ(30, "", 63, 2, ""))
+	WK(",\"totals\":{\"combined_tokens\":{\"input\":1,\"output\":0}}",
+	   WK_REQ(1, "", 1, 0, ""));
+
+static void test_weka(void)
+{
+	char *text = strdup(weka);
+
+	strstr(strchr(text, '\n'), "\"s\"")[1] = 'u';
+	becomes(text, &whole, "weka",
+		WK_IS(0, 0, 140, 5, "s", 0, ",\"blocks\":[0,1,4503599627370496],\"label\":\"m\"")
+		WK_IS(1, 0, 1, 1, "u", 0, ",\"blocks\":[4503599627370504]")
+		WK_IS(2, 2000000000, 64, 1, "s/a", 0, ",\"think_ns\":500000000,\"x_after\":0,\"blocks\":[2]")
+		WK_IS(3, 2250000000, 64, 1, "s/b", 0, ",\"think_ns\":750000000,\"x_after\":0,\"blocks\":[2]")
+		WK_IS(4, 6000000000, 70, 1, "s/a", 1, ",\"think_ns\":3000000000,\"blocks\":[2,4503599627370498]")
+		WK_IS(5, 11000000000, 192, 1, "s", 1, ",\"think_ns\":9000000000,\"x_join\":[4,3],\"x_join_ns\":3000000000,\"blocks\":[0,1,3]")
+		WK_IS(6, 12000000000, 10, 1, "s/3", 0, ",\"think_ns\":0,\"x_after\":5,\"blocks\":[4503599627370501]")
+		WK_IS(7, 19000000000, 128, 2, "s", 2, ",\"think_ns\":5000000000,\"x_after\":0,\"blocks\":[0,4]")
+		WK_IS(8, 29000000000, 63, 2, "s", 3, ",\"think_ns\":8500000000,\"blocks\":[4503599627370503]"),
+		"weka: sessions, sub-agents and what they wait for");
+	survive(text, strlen(text), &whole, "weka");
+	free(text);
+}
+
+/* One session whose second line, if there is one, is read as a large record. */
+#define WK_BAD(requests) WK("", WK_REQ(0, "", 64, 1, "1") "," requests)
+#define WK_TWO(line) WK("", WK_REQ(0, "", 64, 1, "1")) line "\n"
+
+static void test_bad_weka(void)
+{
+	static const struct {
+		const char *text, *message;
+	} bad[] = {
+		{ WK_BAD(WK_REQ(1, "", 128, 1, "2,1")),
+		  ":1: hash_ids has 1 behind another id than before; an id stands for all that is "
+		  "before it" },
+		{ WK_BAD(WK_REQ(1, "", 128, 1, "1")),
+		  ":1: in 128 makes 2 full blocks of 64 tokens, hash_ids has 1" },
+		{ WK_BAD(WK_REQ(1, "", 64, 1, "-1")),
+		  ":1: hash_ids has \"-1\", want integers from 0" },
+		{ WK_BAD(WK_REQ(1, "", 64, 1, "111111111111111111111")),
+		  ":1: hash_ids has \"111111111111111111111\", want integers from 0" },
+		{ WK_BAD("{\"hash_ids\":3}"), ":1: hash_ids is \"3\", want an array" },
+		{ WK_BAD(WK_REQ(1, "", 0, 1, "")),
+		  ":1: in is \"0\", want an integer from 1 to 2147483647" },
+		{ WK_BAD(WK_REQ(1, "", 1, 1.5, "")),
+		  ":1: out is \"1.5\", want an integer from 0 to 2147483647" },
+		{ WK_BAD("{\"t\":1,\"type\":\"n\",\"in\":1,\"hash_ids\":[]}"),
+		  ":1: a request lacks \"out\"" },
+		{ WK_BAD("{\"t\":1,\"type\":\"n\",\"in\":1,\"out\":1}"),
+		  ":1: a request lacks \"hash_ids\"" },
+		{ WK_BAD("{\"type\":\"n\",\"in\":1,\"out\":1,\"hash_ids\":[]}"),
+		  ":1: a request lacks \"t\"" },
+		{ WK_BAD(WK_REQ(-1, "", 1, 1, "")),
+		  ":1: t is \"-1\", want a time that is a number from 0 on" },
+		{ WK_BAD(WK_REQ(1, ",\"api_time\":-1", 1, 1, "")),
+		  ":1: api_time is \"-1\", want a time that is a number from 0 on" },
+		{ WK_BAD(WK_REQ(2, "", 1, 1, "") "," WK_REQ(1, "", 1, 1, "")),
+		  ":1: t goes back to 1" },
+		{ WK_BAD(WK_REQ(2, ",\"t\":3", 1, 1, "")), ":1: key \"t\" appears twice" },
+		{ WK_BAD(WK_REQ(2, ",\"model\":3", 1, 1, "")), ":1: model is \"3\", want a string" },
+		{ WK_BAD("3"), ":1: requests has \"3\", want objects" },
+		{ WK_BAD("{\"type\":\"x\"}"),
+		  ":1: type is \"x\", want \"n\", \"s\" or \"subagent\"" },
+		{ WK_BAD("{}"), ":1: type is absent, want \"n\", \"s\" or \"subagent\"" },
+		{ WK("", WK_SUB(0, "", "")), ":1: a sub-agent before the first request" },
+		{ WK_BAD("{\"type\":\"subagent\"}"), ":1: a sub-agent lacks \"requests\"" },
+		{ WK_BAD("{\"type\":\"subagent\",\"requests\":[]}"), ":1: a sub-agent lacks \"t\"" },
+		{ WK_BAD("{\"type\":\"subagent\",\"t\":1,\"requests\":3}"),
+		  ":1: requests is not an array" },
+		{ WK_BAD("{\"type\":\"subagent\",\"hash_ids\":[],\"requests\":[]}"),
+		  ":1: a sub-agent has hash_ids" },
+		{ WK_BAD(WK_SUB(1, ",\"status\":\"completed\"", "")),
+		  ":1: duration_ms of a completed sub-agent is \"\", want a time up to its t" },
+		{ WK_BAD(WK_SUB(1, ",\"status\":\"completed\",\"duration_ms\":1001", "")),
+		  ":1: duration_ms of a completed sub-agent is \"1001\", want a time up to its t" },
+		{ WK_BAD(WK_SUB(1, ",\"agent_id\":3", "")),
+		  ":1: agent_id is \"3\", want a plain string" },
+		{ WK_BAD(WK_SUB(1, ",\"agent_id\":\"a\"", WK_REQ(0, "", 1, 1, "")) ","
+			 WK_SUB(1, ",\"agent_id\":\"a\"", WK_REQ(0, "", 1, 1, ""))),
+		  ":1: two sub-agents have agent_id \"a\"" },
+		{ WK_BAD(WK_SUB(9e9, "", WK_REQ(9e9, "", 1, 1, ""))),
+		  ":1: the time goes beyond 2^63 ns" },
+		{ WK_TWO("{\"id\":\"s\",\"block_size\":64,\"hash_id_scope\":\"local\","
+			 "\"requests\":[]}"), ":2: session s is in the file twice" },
+		{ WK_TWO("{\"id\":\"t\",\"block_size\":32,\"hash_id_scope\":\"local\","
+			 "\"requests\":[]}"),
+		  ":2: block_size or hash_id_scope differs from the line before; split the file" },
+		{ WK_TWO("{\"id\":\"t\",\"block_size\":64,\"hash_id_scope\":\"global\","
+			 "\"requests\":[]}"),
+		  ":2: block_size or hash_id_scope differs from the line before; split the file" },
+		{ "{\"id\":\"t\",\"block_size\":0,\"hash_id_scope\":\"local\",\"requests\":[]}\n",
+		  ":1: block_size is 0, want an integer from 1 to 1048576" },
+		{ "{\"id\":\"t\",\"block_size\":1,\"hash_id_scope\":\"all\",\"requests\":[]}\n",
+		  ":1: hash_id_scope is \"all\", want \"local\" or \"global\"" },
+		{ WK(",\"totals\":{\"combined_tokens\":{\"input\":9}}", WK_REQ(0, "", 1, 1, "")),
+		  ":1: totals.combined_tokens.input is 9, but the requests have 1" },
+		{ WK("", ""), ": no requests in the file" },
+		{ WK_TWO("{\"id\":\"t\",}"), ":2: not a JSON object (near \"}\")" },
+		{ WK_TWO("{\"id\":\"t\\x\"}"), ":2: not a JSON object (near \"\"t\\x\"}\")" },
+		{ WK_TWO("{\"id\":\"t"), ":2: not a JSON object (near \"\"t\")" },
+		{ WK_TWO("{\"id\":-}"), ":2: not a JSON object (near \"-}\")" },
+		{ WK_TWO("{\"id\":01}"), ":2: not a JSON object (near \"01}\")" },
+		{ WK_TWO("{\"id\":1.}"), ":2: not a JSON object (near \"1.}\")" },
+		{ WK_TWO("{\"id\":1e+}"), ":2: not a JSON object (near \"1e+}\")" },
+		{ WK_TWO("{\"id\":tru}"), ":2: not a JSON object (near \"tru}\")" },
+		{ WK_TWO("{\"id\" 1}"), ":2: not a JSON object (near \"\"id\" 1}\")" },
+		{ WK_TWO("{\"id\":[1 2]}"), ":2: not a JSON object (near \"2]}\")" },
+		{ WK_TWO("{\"id\":1} 2"), ":2: not a JSON object (near \" 2\")" },
+		{ WK_TWO("{\"id\":1,\"id\":1}"), ":2: key \"id\" appears twice" },
+		{ WK_TWO("{\"id\":[true,false,null,-0.5e-3,\"\\u0041\",{},[]]}"),
+		  ":2: the record lacks \"block_size\"" },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		refused(bad[i].text, &whole, AR_DATA, bad[i].message, "weka: refused");
+}
+
+/* Sub-agents within sub-agents, and arrays within arrays. */
+static void test_deep_weka(void)
+{
+	char text[4000] = WK("", WK_REQ(0, "", 1, 1, ""));
+	char *end = strstr(text, "]}\n");
+
+	for (int i = 0; i < 9; i++)
+		end += sprintf(end, ",{\"t\":1,\"type\":\"subagent\",\"requests\":["
+			       WK_REQ(0, "", 1, 1, ""));
+	for (int i = 0; i < 9; i++)
+		end += sprintf(end, "]}");
+	strcpy(end, "]}\n");
+	refused(text, &whole, AR_DATA, ":1: sub-agents go deeper than 8 levels",
+		"weka: too many levels");
+	strcpy(text, WK_TWO("{\"id\":"));
+	end = text + strlen(text) - 1;
+	for (int i = 0; i < 70; i++)
+		*end++ = '[';
+	strcpy(end, "\n");
+	refused(text, &whole, AR_DATA, ":2: not a JSON object (near \"[[[[[[[\")",
+		"weka: too many arrays");
+}
+
+/* Sessions of the trace itself: see tests/data/README.md. */
+static void test_real_weka(void)
+{
+	const char *srcdir = getenv("srcdir");
+	const struct request *q;
+	struct ar_err err = { 0 };
+	struct trace *t;
+	char name[300];
+	uint32_t same = 0;
+
+	snprintf(name, sizeof name, "%s/tests/data/weka-2.jsonl", srcdir ? srcdir : ".");
+	if (trace_read(&t, name, &whole, &err))
+		bail_out("%s", err.msg);
+	is_int((long long)t->n, 7, "weka: two real sessions");
+	q = t->req;
+	ok(q[2].arrival_ns == 6000000000 && q[2].think_ns == 3000000000 && q[2].prompt_tok == 11443 &&
+		   q[4].arrival_ns == 12000000000 && q[4].n_block == 221 && q[4].output_tok == 257,
+	   "... one without sub-agents");
+	while (trace_block(t, &q[2], same) == trace_block(t, &q[4], same))
+		same++;
+	is_int(same, 178, "... whose turns share full blocks");
+	ok(q[3].arrival_ns == 8212000000 && q[3].think_ns == 942000000 && !q[3].turn,
+	   "... a sub-agent, which starts after a turn");
+	ok(q[6].arrival_ns == 153000000000 && q[6].think_ns == 145000000000 &&
+		   t->link[q[3].session].join == q[6].turn &&
+		   t->link[q[3].session].join_ns == 18773000000,
+	   "... and for which the next turn waits");
+	trace_free(t);
+}
+
+/* The same session on many lines. */
+static void test_one_value(void)
+{
+	becomes("{\n\"id\": \"s\",\n \"block_size\": 64, \"hash_id_scope\": \"global\",\n\"requests\": [\n"
+		"{\"t\": 0, \"type\": \"s\",\n\"in\": 64, \"out\": 1, \"hash_ids\": [\n1\n]}\n]\n}\n",
+		&whole, "weka", WK_IS(0, 0, 64, 1, "s", 0, ",\"blocks\":[0]"),
+		"weka: a session on many lines");
+}
+
 static void test_restart(void)
 {
 	static const char text[] = VI "1000,1,1\n1100,2,1\n1000,3,1\n1090,4,1\n1001,5,1\n";
@@ -640,6 +841,11 @@ int main(void)
 	test_llmservingsim();
 	test_ragpulse(lengths_path);
 	test_bad_lengths(lengths_path);
+	test_weka();
+	test_bad_weka();
+	test_deep_weka();
+	test_real_weka();
+	test_one_value();
 	test_restart();
 	test_useless_options();
 	test_csv_pairs();

@@ -31,8 +31,6 @@ static const struct known_file files[] = {
 	  "an LLMServingSim record without \"arrival_time_ns\"", NULL },
 	{ RECORD_JSON, { "turns" }, NULL,
 	  "an aiperf multi-turn file, whose texts have no token counts", NULL },
-	{ RECORD_JSON, { "hash_id_scope" }, NULL,
-	  "a trace of coding sessions with sub-agents", NULL },
 	{ RECORD_JSON, { "requests" }, NULL,
 	  "an AIBrix workload or a trace of whole sessions", NULL },
 	{ RECORD_JSON, { "timing_events" }, NULL, "a TraceLab trace", NULL },

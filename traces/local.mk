@@ -24,6 +24,7 @@ libattnreplay_a_SOURCES += \
     traces/importers/import_prompts.c traces/importers/import_ragpulse.c \
     traces/importers/import_splitwise.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \
+    traces/importers/import_weka.c \
     traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
     traces/importers/reader.h traces/importers/trace_record.c traces/importers/trace_record.h
 nobase_dist_pkgdata_DATA += \
@@ -32,7 +33,7 @@ EXTRA_DIST += \
   tests/data/LICENSE-Apache-2.0.txt tests/data/README.md tests/data/burstgpt-1-30.csv \
     tests/data/burstgpt-3-40.csv tests/data/corpus tests/data/mooncake-14.jsonl \
     tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl \
-    tests/data/vidur-code-200.csv tests/data/vllm-steps-40.json
+    tests/data/vidur-code-200.csv tests/data/vllm-steps-40.json tests/data/weka-2.jsonl
 
 check_PROGRAMS += \
   tests/fuzz-capture \

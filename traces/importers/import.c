@@ -15,6 +15,7 @@
 #include "base/number.h"
 #include "base/order.h"
 #include "traces/importers/reader.h"
+#include "traces/known_files.h"
 
 /* A step back in time beyond JITTER_NS and half of the recording so far is a restarted clock.  A
  * shorter step is jitter. */
@@ -42,6 +43,9 @@ static const char *const warning_text[WARN_COUNT] = {
 	[WARN_UNIT] =
 		"time too large for the unit of the format, read as one in a smaller unit since "
 		"1970; --time-unit sets the unit",
+	[WARN_ONE_OUTPUT] = "request without output tokens, kept with one",
+	[WARN_NO_TIME] = "request without the time that it took",
+	[WARN_NO_THINK] = "turn without a think time, taken from the times of the requests",
 	[WARN_RESTART] = "clock that goes back, another recording appended here",
 };
 
@@ -216,16 +220,26 @@ enum ar_status import_name(struct import *im, const struct record *r, const char
 			   struct intern_table *in, uint32_t *number, struct ar_err *err)
 {
 	struct span v = record_find(r, name)->value;
-	const cJSON *s;
 
-	if (r->kind == RECORD_JSON) {
-		s = cJSON_GetObjectItemCaseSensitive(r->json, name);
-		if (!cJSON_IsString(s) || has_nul(v))
-			return import_fail(im, err, "%s is \"%s\", want a string", name,
-					   span_show(v).s);
-		v = (struct span){ s->valuestring, strlen(s->valuestring) };
-	}
+	if (r->kind == RECORD_JSON)
+		return import_name_text(im, name, v, in, number, err);
 	return intern_put(in, v.s, v.n, number) ? AR_OK : ar_nomem(err);
+}
+
+enum ar_status import_name_text(struct import *im, const char *name, struct span text,
+				struct intern_table *in, uint32_t *number, struct ar_err *err)
+{
+	cJSON *s = json_parse(text.s, text.n, NULL);
+	enum ar_status st = AR_OK;
+
+	if (!s && json_nomem())
+		return ar_nomem(err);
+	if (!cJSON_IsString(s) || has_nul(text))
+		st = import_fail(im, err, "%s is \"%s\", want a string", name, span_show(text).s);
+	else if (!intern_put(in, s->valuestring, strlen(s->valuestring), number))
+		st = ar_nomem(err);
+	cJSON_Delete(s);
+	return st;
 }
 
 bool import_unserved(struct import *im, const struct request *q)
@@ -256,12 +270,17 @@ static enum ar_status grow_requests(struct import *im, void *array, size_t n, si
 	return AR_OK;
 }
 
-enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
+enum ar_status import_blocks(struct import *im, uint64_t id, uint32_t n, struct ar_err *err)
 {
 	struct trace *t = im->t;
 	enum ar_status st = grow_requests(im, &t->run, t->n_run, &t->cap_run, sizeof *t->run, err);
 
-	return st || trace_put_block(t, &im->next, id) ? st : ar_nomem(err);
+	return st || trace_put_blocks(t, &im->next, id, n) ? st : ar_nomem(err);
+}
+
+enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
+{
+	return import_blocks(im, id, 1, err);
 }
 
 /* Handle a restart of the clock, which goes back by back_ns to *t_ns. */
@@ -352,12 +371,17 @@ enum ar_status import_add(struct import *im, struct request *q, struct ar_err *e
 	return st ? st : add_to_trace(im, q, err);
 }
 
-enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err)
+enum ar_status import_add_apart(struct import *im, struct request *q, struct ar_err *err)
 {
 	enum ar_status st = shift_request(im, q, err);
 
-	import_warn(im, WARN_EARLIEST);
 	return st ? st : add_to_trace(im, q, err);
+}
+
+enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err)
+{
+	import_warn(im, WARN_EARLIEST);
+	return import_add_apart(im, q, err);
 }
 
 enum ar_status import_session(struct import *im, uint32_t number, struct import_session **ses,
@@ -454,7 +478,7 @@ struct source {
 	struct reader *in;
 	const struct importer *f; /* NULL before the first record */
 	struct record r;
-	char *header; /* holds the names of CSV columns */
+	char *header; /* holds the names of CSV columns, or the only record of the file */
 };
 
 /* Refuse options that the format does not use, so that no option is ignored silently. */
@@ -482,14 +506,22 @@ static enum ar_status check_options(const struct import_args *a, const struct im
 	return AR_OK;
 }
 
-/* The file is one JSON value, not lines of them: say what it is, or what to do. */
+/* The file is one JSON value, not lines of them: its only record, or say what it is or what to
+ * do. */
 static enum ar_status one_value(struct source *src, const char *line, struct ar_err *err)
 {
+	struct record names;
 	char *text = NULL;
 	const char *end;
 	enum ar_status st = reader_rest(src->in, line, &text, err);
 	cJSON *v = st ? NULL : json_parse_all(text, &end);
 
+	if (cJSON_IsObject(v) && known_file_names(&names, v) && importer_named(&names)) {
+		cJSON_Delete(v);
+		cJSON_Minify(text);
+		src->header = text;
+		return record_json(&src->r, text, strlen(text), err);
+	}
 	if (!st && v)
 		st = importer_whole(v, err);
 	if (!st)
@@ -556,6 +588,7 @@ static enum ar_status one_line(struct import *im, struct source *src, char *line
 		return import_fail(im, err, "comments are not part of any format; remove the line");
 	} else {
 		st = src->f->kind == RECORD_CSV ? record_csv_row(&src->r, line, err) :
+		     src->f->large		? record_text(&src->r, line, n, err) :
 						  record_json(&src->r, line, n, err);
 		if (st)
 			return at_line(im, st, err);
@@ -605,6 +638,8 @@ static int by_arrival(const void *a, const void *b)
 
 	if (!c)
 		c = ORDER(x->line, y->line);
+	if (!c)
+		c = ORDER(x->session, y->session);
 	return c ? c : ORDER(x->turn, y->turn);
 }
 
@@ -613,11 +648,10 @@ static enum ar_status note_all(struct import *im, struct ar_err *err)
 	const struct {
 		enum import_warning w;
 		const char *name;
-	} notes[] = { { WARN_NO_PROMPT, "drop-no-prompt" },
-		      { WARN_NO_OUTPUT, "drop-no-output" },
-		      { WARN_RESTART, "append" },
-		      { WARN_EARLIEST, "earliest" },
-		      { WARN_DELTA, "delta" } };
+	} notes[] = { { WARN_NO_PROMPT, "drop-no-prompt" }, { WARN_NO_OUTPUT, "drop-no-output" },
+		      { WARN_ONE_OUTPUT, "one-output" },    { WARN_NO_TIME, "no-api-time" },
+		      { WARN_NO_THINK, "no-think-time" },   { WARN_RESTART, "append" },
+		      { WARN_EARLIEST, "earliest" },	    { WARN_DELTA, "delta" } };
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < sizeof notes / sizeof *notes && !st; i++)
@@ -737,6 +771,8 @@ static void free_import(struct import *im)
 	intern_release(&im->session);
 	intern_release(&im->type);
 	intern_release(&im->id);
+	chain_release(&im->tree.number);
+	free(im->tree.before);
 	import_columns_release(im);
 	for (size_t i = 0; i < im->cap_ses; i++)
 		free(im->ses[i].text);

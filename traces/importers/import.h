@@ -39,6 +39,9 @@ enum import_warning {
 	WARN_NO_TURNS,
 	WARN_RESTART,
 	WARN_UNIT,
+	WARN_ONE_OUTPUT,
+	WARN_NO_TIME,
+	WARN_NO_THINK,
 	WARN_COUNT
 };
 
@@ -100,8 +103,15 @@ struct import {
 	struct intern_table session, type;
 	struct import_session *ses; /* by number of the session */
 	size_t cap_ses;
-	size_t cap_link;	/* of t->link */
-	struct intern_table id; /* block ids that are strings */
+	size_t cap_link;	     /* of t->link */
+	struct intern_table id;	     /* block ids that are strings */
+	struct block_tree {	     /* of ids that have one id before them each */
+		struct chain number; /* by id */
+		uint64_t *before;    /* the id before, by number less first */
+		size_t cap;
+		uint64_t first; /* number of the first block of the tree */
+	} tree;
+	bool local_ids; /* each session has a tree */
 	enum date_zone zone;
 	int64_t unit_ns; /* of all times, found from the first one; 0: that of the format */
 	bool fractions;	 /* a time in the format's milliseconds is not whole */
@@ -124,7 +134,8 @@ struct importer {
 	const char *const *need; /* fields of every record, ended by NULL */
 	const char *const *may;	 /* optional fields; NULL: the importer checks itself */
 	unsigned uses;		 /* USES_... */
-	bool timeless;		 /* its records have no times */
+	bool timeless;		 /* its records have no times, or sessions no common clock */
+	bool large;		 /* its records are: see record_text() */
 	uint32_t block_tok;	 /* default tokens of a block; 0: none, or set by the importer */
 	/* Return whether a first record with all fields of need fits this format.  NULL: yes. */
 	bool (*sniff)(const struct record *first);
@@ -145,6 +156,9 @@ enum ar_status importer_pick(const struct importer **out, const struct record *f
 
 /* The first importer that fits; NULL: none. */
 const struct importer *importer_fitting(const struct record *first);
+
+/* The first importer that needs fields of which r, with names alone, has all; NULL: none. */
+const struct importer *importer_named(const struct record *r);
 
 /* AR_DATA: v, the only JSON value of a file, is of a kind that is known, see known_file(). */
 enum ar_status importer_whole(const struct cJSON *v, struct ar_err *err);
@@ -175,6 +189,9 @@ enum ar_status import_priority(struct import *im, const struct record *r, const 
 /* Read a field (in JSON a string), intern its text in the table in, and return its number. */
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
 			   struct intern_table *in, uint32_t *number, struct ar_err *err);
+/* The same for the text of a JSON string. */
+enum ar_status import_name_text(struct import *im, const char *name, struct span text,
+				struct intern_table *in, uint32_t *number, struct ar_err *err);
 /* Read a date and time.  All of a file have a zone, or none. */
 enum ar_status import_date(struct import *im, const char *name, struct span text, int64_t *ns,
 			   struct ar_err *err);
@@ -189,8 +206,12 @@ enum ar_status import_time_text(struct import *im, const char *name, struct span
 bool import_unserved(struct import *im, const struct request *q);
 /* Add a prefix block to the next request. */
 enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err);
+/* Add n blocks whose ids begin with id. */
+enum ar_status import_blocks(struct import *im, uint64_t id, uint32_t n, struct ar_err *err);
 /* Add request q.  It takes the blocks that were added since the last request. */
 enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err);
+/* Add a request of a session that has a clock of its own. */
+enum ar_status import_add_apart(struct import *im, struct request *q, struct ar_err *err);
 /* Add a turn without a recorded arrival; q holds its earliest possible arrival. */
 enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err);
 /* The state of the session with this number. */

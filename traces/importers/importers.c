@@ -157,6 +157,15 @@ const struct importer *importer_fitting(const struct record *first)
 	return NULL;
 }
 
+const struct importer *importer_named(const struct record *r)
+{
+	for (int i = 0; importers[i]; i++)
+		if (importers[i]->kind == r->kind && *importers[i]->need &&
+		    !lacking(importers[i], r))
+			return importers[i];
+	return NULL;
+}
+
 enum ar_status importer_whole(const struct cJSON *v, struct ar_err *err)
 {
 	struct record r;

@@ -11,6 +11,8 @@
 #include "base/json.h"
 #include "base/number.h"
 
+enum { SCAN_DEPTH = 64 }; /* arrays and objects within each other, in a large record */
+
 static bool is_blank(char c)
 {
 	return c == ' ' || c == '\t';
@@ -140,7 +142,7 @@ static const char *skip_value(const char *s)
 	return s;
 }
 
-static const char *skip_blank(const char *s)
+const char *record_skip_blank(const char *s)
 {
 	while (*s && (unsigned char)*s <= ' ')
 		s++;
@@ -158,7 +160,7 @@ static bool has_control(const char *s, size_t n)
 
 enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err)
 {
-	const char *s = skip_blank(line), *end = NULL;
+	const char *s = record_skip_blank(line), *end = NULL;
 	const cJSON *member;
 
 	r->kind = RECORD_JSON;
@@ -178,13 +180,151 @@ enum ar_status record_json(struct record *r, const char *line, size_t n, struct 
 			return ar_fail(err, AR_DATA, "more than %d keys", RECORD_MAX_FIELDS);
 		if (record_find(r, member->string))
 			return ar_fail(err, AR_DATA, "key \"%s\" appears twice", span_show(name).s);
-		s = skip_blank(skip_string(skip_blank(s)));
-		v.s = skip_blank(s + (*s == ':'));
+		s = record_skip_blank(skip_string(record_skip_blank(s)));
+		v.s = record_skip_blank(s + (*s == ':'));
 		s = skip_value(v.s);
 		v.n = (size_t)(s - v.s);
-		s = skip_blank(s);
+		s = record_skip_blank(s);
 		s += *s == ',';
 		r->field[r->n++] = (struct field){ member->string, v };
+	}
+	return AR_OK;
+}
+
+/* ---- large records ---- */
+
+static const char *scan_string(const char *s)
+{
+	for (s++; *s != '"'; s++) {
+		if (!*s)
+			return NULL;
+		if (*s == '\\' && !strchr("\"\\/bfnrtu", *++s))
+			return NULL;
+		if (!*s)
+			return NULL;
+	}
+	return s + 1;
+}
+
+static const char *scan_digits(const char *s)
+{
+	const char *first = s;
+
+	while (*s >= '0' && *s <= '9')
+		s++;
+	return s > first ? s : NULL;
+}
+
+static const char *scan_number(const char *s)
+{
+	const char *first = s + (*s == '-');
+
+	s = scan_digits(first);
+	if (!s || (*first == '0' && s > first + 1))
+		return NULL;
+	if (*s == '.')
+		s = scan_digits(s + 1);
+	if (s && (*s == 'e' || *s == 'E'))
+		s = scan_digits(s + 1 + (s[1] == '+' || s[1] == '-'));
+	return s;
+}
+
+static const char *scan_word(const char *s)
+{
+	static const char *const words[] = { "true", "false", "null" };
+
+	for (int i = 0; i < 3; i++)
+		if (!strncmp(s, words[i], strlen(words[i])))
+			return s + strlen(words[i]);
+	return NULL;
+}
+
+/* Returns the character after the value, or NULL and *bad: the malformed one. */
+static const char *scan_value(const char *s, int depth, const char **bad)
+{
+	const char open = *s, *next = NULL;
+
+	*bad = s;
+	if (open != '[' && open != '{')
+		next = open == '"'				   ? scan_string(s) :
+		       open == '-' || (open >= '0' && open <= '9') ? scan_number(s) :
+								     scan_word(s);
+	if (next || depth == SCAN_DEPTH || (open != '[' && open != '{'))
+		return next;
+	s = record_skip_blank(s + 1);
+	if (*s == open + 2)
+		return s + 1;
+	for (;; s = record_skip_blank(s + 1)) {
+		*bad = s;
+		if (open == '{') {
+			s = *s == '"' ? scan_string(s) : NULL;
+			s = s ? record_skip_blank(s) : NULL;
+			if (!s || *s != ':')
+				return NULL;
+			s = record_skip_blank(s + 1);
+		}
+		s = scan_value(s, depth + 1, bad);
+		if (!s)
+			return NULL;
+		s = record_skip_blank(s);
+		*bad = s;
+		if (*s == open + 2)
+			return s + 1;
+		if (*s != ',')
+			return NULL;
+	}
+}
+
+bool record_step(const char **s, char close, struct span *name)
+{
+	*s = record_skip_blank(*s);
+	if (**s == '[' || **s == '{' || **s == ',')
+		*s = record_skip_blank(*s + 1);
+	if (**s == close) {
+		++*s;
+		return false;
+	}
+	if (close == '}') {
+		name->s = *s + 1;
+		*s = skip_string(*s);
+		name->n = (size_t)(*s - 1 - name->s);
+		*s = record_skip_blank(record_skip_blank(*s) + 1);
+	}
+	return true;
+}
+
+struct span record_skip(const char **s)
+{
+	struct span v = { .s = *s };
+
+	*s = skip_value(*s);
+	v.n = (size_t)(*s - v.s);
+	return v;
+}
+
+enum ar_status record_text(struct record *r, char *line, size_t n, struct ar_err *err)
+{
+	const char *s = record_skip_blank(line), *bad = s, *end = NULL;
+	struct span name;
+
+	record_release(r);
+	r->kind = RECORD_JSON;
+	if (*s == '{' && !has_control(line, n))
+		end = scan_value(s, 0, &bad);
+	if (end && *record_skip_blank(end)) {
+		bad = end;
+		end = NULL;
+	}
+	if (!end)
+		return ar_fail(err, AR_DATA, "not a JSON object (near \"%s\")",
+			       span_show((struct span){ bad, strlen(bad) }).s);
+	while (record_step(&s, '}', &name)) {
+		if (r->n == RECORD_MAX_FIELDS)
+			return ar_fail(err, AR_DATA, "more than %d keys", RECORD_MAX_FIELDS);
+		line[name.s - line + (ptrdiff_t)name.n] = 0;
+		if (record_find(r, name.s))
+			return ar_fail(err, AR_DATA, "key \"%s\" appears twice", span_show(name).s);
+		r->field[r->n++] = (struct field){ name.s, record_skip(&s) };
 	}
 	return AR_OK;
 }
@@ -245,13 +385,13 @@ bool record_next(struct span *array, struct span *element)
 {
 	const char *s = array->s, *end = s + array->n;
 
-	s = skip_blank(s + (*s == '[' || *s == ','));
+	s = record_skip_blank(s + (*s == '[' || *s == ','));
 	if (s >= end || *s == ']')
 		return false;
 	element->s = s;
 	s = skip_value(s);
 	element->n = (size_t)(s - element->s);
-	s = skip_blank(s);
+	s = record_skip_blank(s);
 	*array = (struct span){ s, (size_t)(end - s) };
 	return true;
 }
@@ -259,7 +399,7 @@ bool record_next(struct span *array, struct span *element)
 /* Find the member of an object, or the element of an array, whose key or index is key[0..n). */
 static bool find_member(struct span in, const char *key, size_t n, struct span *value)
 {
-	const char *s = skip_blank(in.s + 1), *end = in.s + in.n - 1;
+	const char *s = record_skip_blank(in.s + 1), *end = in.s + in.n - 1;
 	uint64_t index;
 
 	if (*in.s == '[') {
@@ -276,15 +416,15 @@ static bool find_member(struct span in, const char *key, size_t n, struct span *
 
 		s = skip_string(s);
 		len = (size_t)(s - 1 - name);
-		s = skip_blank(s);
-		s = skip_blank(s + (*s == ':'));
+		s = record_skip_blank(s);
+		s = record_skip_blank(s + (*s == ':'));
 		value->s = s;
 		s = skip_value(s);
 		value->n = (size_t)(s - value->s);
 		if (len == n && !memcmp(name, key, n))
 			return true;
-		s = skip_blank(s);
-		s = skip_blank(s + (*s == ','));
+		s = record_skip_blank(s);
+		s = record_skip_blank(s + (*s == ','));
 	}
 	return false;
 }

@@ -29,7 +29,7 @@ struct record {
 		struct span value;
 	} field[RECORD_MAX_FIELDS];
 	size_t n;
-	struct cJSON *json; /* the same object, parsed; NULL for CSV */
+	struct cJSON *json; /* the same object, parsed; NULL for CSV, and for large records */
 };
 
 /* Split line in place.  The caller adds file and line to the messages.  csv_header makes the fields
@@ -38,6 +38,8 @@ struct record {
 enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err);
 enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err);
 enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err);
+/* The same for records that are large: r->json is NULL.  Names point into line. */
+enum ar_status record_text(struct record *r, char *line, size_t n, struct ar_err *err);
 void record_release(struct record *r);
 
 const struct field *record_find(const struct record *r, const char *name);
@@ -51,6 +53,14 @@ bool name_among(const char *const *names, const char *name);
 /* The value at a path such as "a.b.0" of keys and of indexes into arrays.  A key of the record that
  * has dots itself comes first.  In a row of CSV the path is a column.  False: there is none. */
 bool record_path(const struct record *r, const char *path, struct span *value);
+
+/* A walk over JSON text that was read as a record.  Begin with *s at the array or object. */
+const char *record_skip_blank(const char *s);
+/* Go to the next element of an array, or to the value of the next member of an object, whose name
+ * is set.  close: "]" or "}".  The walker moves *s over the value.  False: *s is after the end. */
+bool record_step(const char **s, char close, struct span *name);
+/* Move *s over a value.  Returns its text. */
+struct span record_skip(const char **s);
 
 /* Take the next element off *array, the text of a JSON array that was parsed. */
 bool record_next(struct span *array, struct span *element);
