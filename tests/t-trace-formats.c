@@ -454,7 +454,8 @@ static void test_bad_lengths(const char *lengths_path)
 	"{\"id\":\"s\",\"block_size\":64,\"hash_id_scope\":\"local\"" more ",\"requests\":[" \
 	requests "]}\n"
 #define WK_REQ(t, more, in, out, ids) \
-	"{\"t\":" #t ",\"type\":\"s\",\"in\":" #in ",\"out\":" #out ",\"hash_ids\":[" ids "]" more "}"
+	"{\"t\":" #t ",\"type\":\"s\",\"in\":" #in ",\"out\":" #out ",\"hash_ids\":[" \
+	ids "]" more "}"
 #define WK_SUB(t, more, requests) \
 	"{\"t\":" #t ",\"type\":\"subagent\"" more ",\"requests\":[" requests "]}"
 #define WK_IS(id, ns, in, out, session, turn, more) \
@@ -483,13 +484,21 @@ static void test_weka(void)
 	becomes(text, &whole, "weka",
 		WK_IS(0, 0, 140, 5, "s", 0, ",\"blocks\":[0,1,4503599627370496],\"label\":\"m\"")
 		WK_IS(1, 0, 1, 1, "u", 0, ",\"blocks\":[4503599627370504]")
-		WK_IS(2, 2000000000, 64, 1, "s/a", 0, ",\"think_ns\":500000000,\"x_after\":0,\"blocks\":[2]")
-		WK_IS(3, 2250000000, 64, 1, "s/b", 0, ",\"think_ns\":750000000,\"x_after\":0,\"blocks\":[2]")
-		WK_IS(4, 6000000000, 70, 1, "s/a", 1, ",\"think_ns\":3000000000,\"blocks\":[2,4503599627370498]")
-		WK_IS(5, 11000000000, 192, 1, "s", 1, ",\"think_ns\":9000000000,\"x_join\":[4,3],\"x_join_ns\":3000000000,\"blocks\":[0,1,3]")
-		WK_IS(6, 12000000000, 10, 1, "s/3", 0, ",\"think_ns\":0,\"x_after\":5,\"blocks\":[4503599627370501]")
-		WK_IS(7, 19000000000, 128, 2, "s", 2, ",\"think_ns\":5000000000,\"x_after\":0,\"blocks\":[0,4]")
-		WK_IS(8, 29000000000, 63, 2, "s", 3, ",\"think_ns\":8500000000,\"blocks\":[4503599627370503]"),
+		WK_IS(2, 2000000000, 64, 1, "s/a", 0,
+		      ",\"think_ns\":500000000,\"x_after\":0,\"blocks\":[2]")
+		WK_IS(3, 2250000000, 64, 1, "s/b", 0,
+		      ",\"think_ns\":750000000,\"x_after\":0,\"blocks\":[2]")
+		WK_IS(4, 6000000000, 70, 1, "s/a", 1,
+		      ",\"think_ns\":3000000000,\"blocks\":[2,4503599627370498]")
+		WK_IS(5, 11000000000, 192, 1, "s", 1,
+		      ",\"think_ns\":9000000000,\"x_join\":[4,3]"
+		      ",\"x_join_ns\":3000000000,\"blocks\":[0,1,3]")
+		WK_IS(6, 12000000000, 10, 1, "s/3", 0,
+		      ",\"think_ns\":0,\"x_after\":5,\"blocks\":[4503599627370501]")
+		WK_IS(7, 19000000000, 128, 2, "s", 2,
+		      ",\"think_ns\":5000000000,\"x_after\":0,\"blocks\":[0,4]")
+		WK_IS(8, 29000000000, 63, 2, "s", 3,
+		      ",\"think_ns\":8500000000,\"blocks\":[4503599627370503]"),
 		"weka: sessions, sub-agents and what they wait for");
 	survive(text, strlen(text), &whole, "weka");
 	free(text);
@@ -531,14 +540,16 @@ static void test_bad_weka(void)
 		{ WK_BAD(WK_REQ(2, "", 1, 1, "") "," WK_REQ(1, "", 1, 1, "")),
 		  ":1: t goes back to 1" },
 		{ WK_BAD(WK_REQ(2, ",\"t\":3", 1, 1, "")), ":1: key \"t\" appears twice" },
-		{ WK_BAD(WK_REQ(2, ",\"model\":3", 1, 1, "")), ":1: model is \"3\", want a string" },
+		{ WK_BAD(WK_REQ(2, ",\"model\":3", 1, 1, "")),
+		  ":1: model is \"3\", want a string" },
 		{ WK_BAD("3"), ":1: requests has \"3\", want objects" },
 		{ WK_BAD("{\"type\":\"x\"}"),
 		  ":1: type is \"x\", want \"n\", \"s\" or \"subagent\"" },
 		{ WK_BAD("{}"), ":1: type is absent, want \"n\", \"s\" or \"subagent\"" },
 		{ WK("", WK_SUB(0, "", "")), ":1: a sub-agent before the first request" },
 		{ WK_BAD("{\"type\":\"subagent\"}"), ":1: a sub-agent lacks \"requests\"" },
-		{ WK_BAD("{\"type\":\"subagent\",\"requests\":[]}"), ":1: a sub-agent lacks \"t\"" },
+		{ WK_BAD("{\"type\":\"subagent\",\"requests\":[]}"),
+		  ":1: a sub-agent lacks \"t\"" },
 		{ WK_BAD("{\"type\":\"subagent\",\"t\":1,\"requests\":3}"),
 		  ":1: requests is not an array" },
 		{ WK_BAD("{\"type\":\"subagent\",\"hash_ids\":[],\"requests\":[]}"),
@@ -627,7 +638,8 @@ static void test_real_weka(void)
 		bail_out("%s", err.msg);
 	is_int((long long)t->n, 7, "weka: two real sessions");
 	q = t->req;
-	ok(q[2].arrival_ns == 6000000000 && q[2].think_ns == 3000000000 && q[2].prompt_tok == 11443 &&
+	ok(q[2].arrival_ns == 6000000000 && q[2].think_ns == 3000000000 &&
+		   q[2].prompt_tok == 11443 &&
 		   q[4].arrival_ns == 12000000000 && q[4].n_block == 221 && q[4].output_tok == 257,
 	   "... one without sub-agents");
 	while (trace_block(t, &q[2], same) == trace_block(t, &q[4], same))
@@ -645,8 +657,10 @@ static void test_real_weka(void)
 /* The same session on many lines. */
 static void test_one_value(void)
 {
-	becomes("{\n\"id\": \"s\",\n \"block_size\": 64, \"hash_id_scope\": \"global\",\n\"requests\": [\n"
-		"{\"t\": 0, \"type\": \"s\",\n\"in\": 64, \"out\": 1, \"hash_ids\": [\n1\n]}\n]\n}\n",
+	becomes("{\n\"id\": \"s\",\n \"block_size\": 64, "
+		"\"hash_id_scope\": \"global\",\n\"requests\": [\n"
+		"{\"t\": 0, \"type\": \"s\",\n\"in\": 64, \"out\": 1, "
+		"\"hash_ids\": [\n1\n]}\n]\n}\n",
 		&whole, "weka", WK_IS(0, 0, 64, 1, "s", 0, ",\"blocks\":[0]"),
 		"weka: a session on many lines");
 }

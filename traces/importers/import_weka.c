@@ -410,7 +410,7 @@ static int64_t since(const struct level *l, size_t k, int64_t at_ns, int64_t med
 	return d > 0 ? d : 0;
 }
 
-/* The think time of turn k counts from the end of the last turn before it whose end was recorded. */
+/* The think time of turn k counts from the last end before it that was recorded. */
 static void settle_think(struct import *im, const struct level *l, size_t k, int64_t median_ns)
 {
 	struct request *q = &im->t->req[l->turn[k].req];
