@@ -37,6 +37,7 @@ libattnreplay_a_SOURCES += \
   replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
     replay/host/host_probe.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
+    replay/sched/block_keys.c replay/sched/block_keys.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
     replay/sched/blocks.h replay/sched/front.c replay/sched/front.h \
     replay/sched/kv_blocks.c replay/sched/kv_blocks.h \

@@ -197,205 +197,393 @@ static void test_groups(void)
 	ok(!b.n && !b.group, "released, there are no tables");
 }
 
-/* ---- pages of several tables ---- */
+/* ---- pages that tables share ---- */
 
-static bool copies(uint32_t req, int32_t from, int32_t to)
+enum { KEY_TOK = 4, KEYS = 64, KEY_REQS = 8, KEY_LEN = 64 };
+
+/* Blocks of a pool in plain C, and the tokens of requests.  A block holds what its text says: all
+ * tokens up to its end. */
+static struct pool {
+	struct text {
+		int token[KEY_LEN], n;
+	} of[KEY_REQS], block[KEYS];
+	int n_owner[KEYS], used[KEYS]; /* when it was released */
+	bool named[KEYS];
+	int table[KEY_REQS][KEY_LEN / KEY_TOK], n_block[KEY_REQS], n_named[KEY_REQS];
+	int block_tok, n_blocks, now, n_token;
+} pool;
+
+static int64_t divisor(int64_t a, int64_t m)
 {
-	struct block_copy c = blocks_copied(&b, 0, req);
-
-	return c.from == from && c.to == to;
+	return m ? divisor(m, a % m) : a;
 }
 
-static enum ar_status share(uint32_t from, uint32_t req, int64_t n_tok)
+static int64_t pool_step(const void *self, const struct block_group *g)
+{
+	(void)self;
+	return divisor(pool.block_tok, g->page_tok);
+}
+
+static int64_t pool_count(const void *self, const struct block_group *g)
+{
+	return pool.n_blocks * (pool.block_tok / pool_step(self, g));
+}
+
+static int64_t pool_key(const void *self, const struct block_group *g, uint32_t req, int64_t pos,
+			bool own)
+{
+	int64_t tok = pool.block_tok, step = pool_step(self, g);
+
+	(void)own;
+	return pos / tok < pool.n_block[req] ?
+		       pool.table[req][pos / tok] * (tok / step) + pos % tok / step :
+		       -1;
+}
+
+static int64_t pool_named(const void *self, const struct block_group *g, uint32_t req)
+{
+	(void)self, (void)g;
+	return pool.n_named[req] * pool.block_tok;
+}
+
+static const struct block_keys pool_keys = { NULL, pool_count, pool_step, pool_key, pool_named };
+
+/* A pool of n blocks, which the tables follow. */
+static void open_pool(const struct block_group *group, int n_group, int block_tok, int n)
 {
 	struct ar_err err;
 
-	return blocks_share(&b, 0, from, req, n_tok, &err);
+	pool = (struct pool){ .block_tok = block_tok, .n_blocks = n };
+	if (blocks_open(&b, group, n_group, KEY_REQS, &err) || blocks_follow(&b, &pool_keys, &err))
+		bail_out("%s", err.msg);
 }
 
-/* The first request has 22 tokens in pages 0, 1 and 2 of eight. */
-static void test_share(void)
+/* The named block with the first n tokens of t, or -1. */
+static int find_block(const struct text *t, int n)
 {
-	const struct batch_entry next = { .req = 1, .start = 20, .n_tok = 5 };
+	for (int i = 0; i < pool.n_blocks; i++)
+		if (pool.named[i] && pool.block[i].n == n &&
+		    !memcmp(pool.block[i].token, t->token, (size_t)n * sizeof *t->token))
+			return i;
+	return -1;
+}
+
+/* Take the free block that was released longest ago, or -1. */
+static int take_block(void)
+{
+	int best = -1;
+
+	for (int i = 0; i < pool.n_blocks; i++)
+		if (!pool.n_owner[i] && (best < 0 || pool.used[i] < pool.used[best]))
+			best = i;
+	if (best >= 0) {
+		pool.named[best] = false;
+		pool.n_owner[best] = 1;
+	}
+	return best;
+}
+
+/* Take the blocks of a request with the first n tokens of its text that others named.  Returns
+ * their tokens. */
+static int match(uint32_t req, int n)
+{
+	int hit = 0, i;
+
+	while (hit + pool.block_tok <= n &&
+	       (i = find_block(&pool.of[req], hit + pool.block_tok)) >= 0) {
+		pool.n_owner[i]++;
+		pool.table[req][pool.n_block[req]++] = i;
+		hit += pool.block_tok;
+	}
+	pool.n_named[req] = pool.n_block[req];
+	return hit;
+}
+
+/* Make blocks for n tokens of a request, and name the full ones.  False: too few are free. */
+static bool reserve(uint32_t req, int n)
+{
+	int tok = pool.block_tok, i;
+
+	while (pool.n_block[req] * tok < n) {
+		if ((i = take_block()) < 0)
+			return false;
+		pool.table[req][pool.n_block[req]++] = i;
+	}
+	for (; (pool.n_named[req] + 1) * tok <= n; pool.n_named[req]++) {
+		i = pool.table[req][pool.n_named[req]];
+		pool.block[i] = pool.of[req];
+		pool.block[i].n = (pool.n_named[req] + 1) * tok;
+		pool.named[i] = true;
+	}
+	return true;
+}
+
+static void release(uint32_t req)
+{
+	blocks_leave(&b, req);
+	while (pool.n_block[req]) {
+		int i = pool.table[req][--pool.n_block[req]];
+
+		if (!--pool.n_owner[i])
+			pool.used[i] = ++pool.now;
+	}
+	pool.n_named[req] = 0;
+}
+
+/* Tokens of a request: n of another one, and new ones up to `len`. */
+static void write_text(uint32_t req, uint32_t from, int n, int len)
+{
+	struct text *t = &pool.of[req];
+
+	*t = pool.of[from];
+	for (int i = n; i < KEY_LEN; i++)
+		t->token[i] = ++pool.n_token;
+	t->n = len;
+}
+
+/* Plan and run a request up to its n-th token, in a batch of its own. */
+static enum ar_status run_text(uint32_t req, int n)
+{
+	int hit = pool.n_block[req] ? (int)blocks_len(&b, 0, req) : match(req, n - 1);
+	struct batch_entry e = { .req = req, .start = (uint32_t)hit, .n_tok = (uint32_t)(n - hit) };
+	struct ar_err err;
+	enum ar_status st;
+
+	if (!reserve(req, n))
+		bail_out("no blocks");
+	blocks_begin(&b);
+	st = blocks_hit(&b, &e, &err);
+	return st ? st : blocks_place(&b, &e, &err);
+}
+
+static bool lists(uint32_t req, int n, const int32_t *page)
+{
+	return !memcmp(table(req), page, (size_t)n * sizeof *page);
+}
+
+static bool copies(int32_t from, int32_t to, int n_tok)
+{
+	return b.n_copy == 1 && b.copy->from == from && b.copy->to == to && b.copy->n_tok == n_tok;
+}
+
+/* Blocks of four tokens, pages of eight. */
+static void test_hits(void)
+{
+	const struct block_group group = { .page_tok = 8, .n_page = 7, .selects = true };
+	const struct batch_entry next = { .req = 1, .start = 20, .n_tok = 7 };
 	struct batch_entry piece;
 
-	open_one((struct block_group){ .page_tok = 8, .n_page = 6, .selects = true }, 4);
-	if (place(&(struct batch_entry){ .n_tok = 22 }))
-		bail_out("no pages");
-	is_int(share(0, 1, 20), AR_OK, "a second request shares 20 tokens");
-	ok(blocks_free(&b, 0) == 3 && blocks_len(&b, 0, 1) == 20 &&
-		   !memcmp(table(0), table(1), 3 * sizeof *table(0)),
-	   "in the same pages");
+	open_pool(&group, 1, KEY_TOK, 20);
+	write_text(0, 0, 0, 22);
+	write_text(1, 0, 20, 27);
+	write_text(2, 0, 16, 21);
+	ok(!run_text(0, 22) && !b.n_copy && lists(0, 3, (int32_t[]){ 0, 1, 2 }),
+	   "a prompt of 22 tokens takes three pages");
+	blocks_end(&b);
+	ok(!run_text(1, 27) && lists(1, 4, (int32_t[]){ 0, 1, 3, 4 }) && copies(2, 3, 4) &&
+		   !b.copy->fresh,
+	   "one that finds 20 of them shares two, and copies four tokens");
 	ok(!blocks_missing(&b, &next, 100, &piece), "a selector has seen them");
-	is_int(grow(1, 27), AR_OK, "it appends seven");
-	ok(table(1)[0] == 0 && table(1)[1] == 1 && table(1)[2] == 3 && table(1)[3] == 4 &&
-		   table(0)[2] == 2 && copies(1, 2, 3),
-	   "to a copy of the page that others read, and to a page of its own");
-	ok(!grow(1, 28) && copies(1, 0, 0), "once");
-	is_int(share(0, 2, 16), AR_OK, "a third request shares two pages");
-	ok(!grow(2, 21) && table(2)[1] == 1 && table(2)[2] == 5 && copies(2, 0, 0),
-	   "nothing is copied at the end of a page");
-	ok(!grow(0, 23) && copies(0, 0, 0), "the first appends to a page that is its own again");
-	drop(0);
-	is_int(blocks_free(&b, 0), 1, "it leaves; a page that nobody else lists is free");
-	ok(!share(1, 3, 28) && !grow(3, 28) && copies(3, 0, 0),
-	   "a request that appends nothing copies nothing");
-	is_int(grow(1, 29), AR_OK, "two read a page, and one appends");
-	ok(table(1)[3] == 2 && table(3)[3] == 4 && copies(1, 4, 2), "to a copy");
-	is_int(share(3, 0, 28), AR_OK, "a page that is shared");
-	is_int(grow(0, 29), AR_NOMEM, "needs a free one");
-	ok(table(0)[3] == 4 && blocks_len(&b, 0, 0) == 28, "else the table stays as it was");
-	for (uint32_t q = 0; q < 4; q++)
-		drop(q);
-	is_int(blocks_free(&b, 0), 6, "all leave, and no page is lost");
+	blocks_end(&b);
+	ok(!run_text(2, 21) && lists(2, 3, (int32_t[]){ 0, 1, 5 }) && !b.n_copy,
+	   "one that finds 16 copies nothing");
+	blocks_end(&b);
+	release(0);
+	blocks_begin(&b);
+	ok(blocks_free(&b, 0) == 1 && blocks_kept(&b, 0) == 1,
+	   "the first ends: its last page stays, as a block with a name is there");
+	blocks_end(&b);
+	release(1);
+	release(2);
+	blocks_begin(&b);
+	ok(blocks_free(&b, 0) == 2 && blocks_kept(&b, 0) == 5,
+	   "all end: pages without a named block are free");
+	blocks_end(&b);
+	write_text(3, 1, 27, 28);
+	ok(!run_text(3, 28) && lists(3, 3, (int32_t[]){ 0, 1, 3 }) && copies(4, 6, 0) == false &&
+		   blocks_len(&b, 0, 3) == 28,
+	   "they are found again");
+	blocks_end(&b);
+	ok(!b.n_refilled, "no token was computed twice");
+	blocks_unfollow(&b);
+	release(3);
+	blocks_begin(&b);
+	is_int(blocks_free(&b, 0), 7, "without keys all pages are free");
 	blocks_release(&b);
 }
 
-enum { TWINS = 10, TWIN_LEN = 60, TWIN_TOK = 4, TWIN_PAGES = 40 };
+/* Two requests of one batch have a prefix that the first computes; pages that run out. */
+static void test_batch_of_hits(void)
+{
+	const struct block_group group = { .page_tok = 8, .n_page = 5 };
 
-/* The tokens and pages of a request in a group. */
-struct twin {
-	int token[TWIN_LEN];
-	int n, gone; /* tokens, pages that it left */
-};
+	open_pool(&group, 1, KEY_TOK, 20);
+	write_text(0, 0, 0, 13);
+	write_text(1, 0, 12, 14);
+	ok(!run_text(0, 13), "a prompt runs");
+	b.running = false; /* in the same batch */
+	b.n_batch--;
+	ok(!run_text(1, 14) && lists(1, 2, (int32_t[]){ 0, 2 }) && copies(1, 2, 4) && b.copy->fresh,
+	   "another finds 12 tokens that the batch computes");
+	blocks_end(&b);
+	ok(!b.n_copy, "the copies are those of a batch");
+	release(0);
+	release(1);
+	write_text(3, 0, 0, 30);
+	ok(!run_text(3, 30) && blocks_kept(&b, 0) == 1, "a long prompt takes all but one page");
+	blocks_end(&b);
+	write_text(2, 0, 12, 14);
+	is_int(run_text(2, 14), AR_NOMEM,
+	       "to copy tokens of the last one, a request needs another");
+	blocks_end(&b);
+	blocks_release(&b);
+}
 
-/* Both groups, and the tokens that lie in the pages. */
-struct twins {
-	struct twin of[2][TWINS];
-	int cell[2][TWIN_PAGES][TWIN_TOK];
-	int n_token, n_copy, n_full;
+enum { STEPS = 100000, MOST_PAGES = 64, PAGE = 8 };
+
+/* What the pages of each group hold. */
+struct cells {
+	int token[2][MOST_PAGES][PAGE];
+	int start[KEY_REQS]; /* of the last entry of each request */
+	int hits, copied, preempted, full, shared, refused;
 	bool right;
 };
 
-static int pages_of(int n_tok)
+/* Rows [start, end) of a request are written. */
+static void write_cells(struct cells *x, uint32_t q, int start, int end)
 {
-	return (n_tok + TWIN_TOK - 1) / TWIN_TOK;
+	for (int g = 0; g < b.n; g++)
+		for (int i = start; i < end; i++)
+			x->token[g][blocks_table(&b, g, q)[i / PAGE]][i % PAGE] =
+				pool.of[q].token[i];
 }
 
-/* Tables that list each page of group g. */
-static void count_tables(const struct twins *x, int g, int *n)
+/* Each request finds the tokens that its next row looks at, and pages are counted. */
+static void check_cells(struct cells *x)
 {
-	memset(n, 0, TWIN_PAGES * sizeof *n);
-	for (uint32_t q = 0; q < TWINS; q++)
-		for (int k = x->of[g][q].gone; k < pages_of(x->of[g][q].n); k++)
-			n[blocks_table(&b, g, q)[k]]++;
-}
+	for (int g = 0; g < b.n && x->right; g++) {
+		bool listed[MOST_PAGES] = { false };
+		int64_t n = 0;
 
-/* Each request finds its tokens, and the other pages are free. */
-static bool right_tables(const struct twins *x, int g)
-{
-	int n_table[TWIN_PAGES], n_free = 0;
-	bool right = true;
+		for (uint32_t q = 0; q < KEY_REQS; q++) {
+			int len = (int)blocks_len(&b, g, q);
+			int first = x->start[q] - b.group[g].window + 1;
+			const int32_t *page = blocks_table(&b, g, q);
 
-	for (uint32_t q = 0; q < TWINS; q++) {
-		const struct twin *t = &x->of[g][q];
-		const int32_t *page = blocks_table(&b, g, q);
-
-		right = right && blocks_len(&b, g, q) == t->n;
-		for (int k = 0; k < t->gone; k++)
-			right = right && !page[k];
-		for (int i = t->gone * TWIN_TOK; i < t->n; i++)
-			right = right &&
-				x->cell[g][page[i / TWIN_TOK]][i % TWIN_TOK] == t->token[i];
-	}
-	count_tables(x, g, n_table);
-	for (int i = 0; i < TWIN_PAGES; i++)
-		n_free += !n_table[i];
-	return right && blocks_free(&b, g) == n_free;
-}
-
-static void append(struct twins *x, int g, uint32_t q, int n)
-{
-	struct twin *t = &x->of[g][q];
-	int n_table[TWIN_PAGES], end = t->n + n;
-	struct block_copy c;
-	struct ar_err err;
-	bool shared;
-
-	if (end > TWIN_LEN)
-		return;
-	count_tables(x, g, n_table);
-	shared = t->n % TWIN_TOK && n_table[blocks_table(&b, g, q)[t->n / TWIN_TOK]] > 1;
-	if (pages_of(end) - pages_of(t->n) + shared > blocks_free(&b, g)) {
-		x->right = x->right && blocks_grow(&b, g, q, end, &err) == AR_NOMEM;
-		x->n_full++;
-		return;
-	}
-	x->right = x->right && blocks_grow(&b, g, q, end, &err) == AR_OK;
-	c = blocks_copied(&b, g, q);
-	x->right = x->right && (c.from != c.to) == shared;
-	x->n_copy += shared;
-	memcpy(x->cell[g][c.to], x->cell[g][c.from], sizeof x->cell[g][0]);
-	while (t->n < end) {
-		int32_t page = blocks_table(&b, g, q)[t->n / TWIN_TOK];
-
-		x->cell[g][page][t->n % TWIN_TOK] = t->token[t->n] = ++x->n_token;
-		t->n++;
+			first = b.group[g].window && first > 0 ? first : 0;
+			for (int i = first; i < len; i++)
+				x->right &= x->token[g][page[i / PAGE]][i % PAGE] ==
+					    pool.of[q].token[i];
+			for (int i = first / PAGE * PAGE; i < len; i += PAGE) {
+				x->shared += listed[page[i / PAGE]];
+				listed[page[i / PAGE]] = true;
+			}
+		}
+		for (int i = 0; i < b.group[g].n_page; i++)
+			n += listed[i];
+		x->right &= n + blocks_free(&b, g) + blocks_kept(&b, g) == b.group[g].n_page;
 	}
 }
 
-static void share_some(struct twins *x, int g, uint32_t from, uint32_t q, struct rng *r)
+/* Run an entry as a backend does, but for its copies. */
+static enum ar_status run_entry(struct cells *x, const struct batch_entry *e)
 {
-	struct twin *f = &x->of[g][from], *t = &x->of[g][q];
-	int least = f->gone * TWIN_TOK, n;
+	struct batch_entry piece;
 	struct ar_err err;
+	enum ar_status st = blocks_hit(&b, e, &err);
 
-	if (t->n || least >= f->n)
-		return;
-	n = least + 1 + (int)rng_below(r, (uint32_t)(f->n - least));
-	x->right = x->right && blocks_share(&b, g, from, q, n, &err) == AR_OK;
-	*t = *f;
-	t->n = n;
+	while (!st && blocks_missing(&b, e, 5, &piece)) {
+		st = blocks_place(&b, &piece, &err);
+		if (!st)
+			write_cells(x, e->req, (int)piece.start, (int)(piece.start + piece.n_tok));
+	}
+	st = st ? st : blocks_place(&b, e, &err);
+	x->start[e->req] = (int)e->start;
+	if (!st)
+		write_cells(x, e->req, (int)e->start, (int)(e->start + e->n_tok));
+	return st;
 }
 
-static void leave_some(struct twins *x, uint32_t q)
+static void run_copies(struct cells *x)
 {
-	drop(q);
-	x->of[0][q] = x->of[1][q] = (struct twin){ 0 };
+	for (size_t i = 0; i < b.n_copy; i++) {
+		const struct block_copy *c = &b.copy[i];
+
+		memcpy(x->token[c->g][c->to], x->token[c->g][c->from],
+		       (size_t)c->n_tok * sizeof x->token[0][0][0]);
+		x->copied += c->n_tok;
+	}
 }
 
-/* Requests of the second group leave pages. */
-static void trim_some(struct twins *x, uint32_t q, struct rng *r)
+/* Plan a chunk of q, or a token.  False: the pool is full, and it is preempted. */
+static bool plan_entry(struct cells *x, uint32_t q, struct rng *r, struct batch_entry *e)
 {
-	struct twin *t = &x->of[1][q];
-	int n = (int)rng_below(r, (uint32_t)t->n + 1);
+	bool runs = pool.n_block[q];
+	int len = runs ? (int)blocks_len(&b, 0, q) : 0, n;
 
-	blocks_trim(&b, 1, q, n);
-	t->gone = n / TWIN_TOK > t->gone ? n / TWIN_TOK : t->gone;
+	if (!runs && rng_below(r, 4)) /* else it is back with its own tokens */
+		write_text(q, (uint32_t)rng_below(r, KEY_REQS), (int)rng_below(r, KEY_LEN / 2), 0);
+	if (!runs) {
+		len = match(q, 1 + (int)rng_below(r, KEY_LEN / 2));
+		x->hits += len > 0;
+	}
+	n = rng_below(r, 3) ? 1 : 1 + (int)rng_below(r, 12);
+	*e = (struct batch_entry){ .req = q, .start = (uint32_t)len, .n_tok = (uint32_t)n };
+	if (len + n <= KEY_LEN && reserve(q, len + n))
+		return true;
+	release(q);
+	x->preempted++;
+	return false;
 }
 
-static void test_random(void)
+static void step(struct cells *x, struct rng *r)
 {
-	const struct block_group group[] = { { .page_tok = TWIN_TOK, .n_page = TWIN_PAGES },
-					     { .page_tok = TWIN_TOK, .n_page = TWIN_PAGES } };
-	static struct twins x = { .right = true };
-	struct rng r = { 5 };
-	struct ar_err err;
+	struct batch_entry e[KEY_REQS];
+	bool in[KEY_REQS] = { false };
+	size_t n = 0;
 
-	if (blocks_open(&b, group, 2, TWINS, &err))
-		bail_out("%s", err.msg);
-	blocks_begin(&b);
-	for (int i = 0; i < 100000 && x.right; i++) {
-		uint32_t q = (uint32_t)rng_below(&r, TWINS), from = (uint32_t)rng_below(&r, TWINS);
-		int g = (int)rng_below(&r, 2), what = (int)rng_below(&r, 16);
+	for (int i = 0; i < 3; i++) {
+		uint32_t q = (uint32_t)rng_below(r, KEY_REQS);
 
-		if (what < 9)
-			append(&x, g, q, 1 + (int)rng_below(&r, 9));
-		else if (what < 13)
-			share_some(&x, g, from, q, &r);
-		else if (what < 14)
-			trim_some(&x, q, &r);
+		if (in[q])
+			continue;
+		in[q] = true;
+		if (!rng_below(r, 12))
+			release(q);
 		else
-			leave_some(&x, q);
-		x.right = x.right && right_tables(&x, 0) && right_tables(&x, 1);
+			n += plan_entry(x, q, r, &e[n]);
 	}
-	ok(x.right, "each request reads its own tokens, whatever the others append and leave");
-	ok(x.n_copy > 1000 && x.n_full > 1000, "after %d copies and %d refusals", x.n_copy,
-	   x.n_full);
-	for (uint32_t q = 0; q < TWINS; q++)
-		leave_some(&x, q);
-	ok(blocks_free(&b, 0) == TWIN_PAGES && blocks_free(&b, 1) == TWIN_PAGES,
-	   "all leave, and no page is lost");
+	blocks_begin(&b);
+	for (size_t i = 0; i < n; i++)
+		x->right &= !run_entry(x, &e[i]);
+	run_copies(x);
+	blocks_end(&b);
+	check_cells(x);
+}
+
+/* Blocks of block_tok tokens; pages for all of them and spare more. */
+static void test_random(int block_tok, int n_blocks, int spare, const char *what)
+{
+	const int n = (n_blocks * block_tok + PAGE - 1) / PAGE + spare;
+	const struct block_group group[] = { { .page_tok = PAGE, .n_page = n },
+					     { .page_tok = PAGE, .n_page = n, .window = 11 } };
+	static struct cells x;
+	struct rng r = { 7 };
+
+	x = (struct cells){ .right = true };
+	open_pool(group, 2, block_tok, n_blocks);
+	for (int i = 0; i < STEPS && x.right; i++)
+		step(&x, &r);
+	ok(x.right, "%s: each request reads its own tokens", what);
+	ok(x.hits > 100 && x.preempted > 100 && x.shared > 1000 &&
+		   !x.copied == !(block_tok % PAGE) && !b.n_refilled == !(block_tok % PAGE),
+	   "after %d hits, %d preemptions, %d copied and %d computed tokens", x.hits, x.preempted,
+	   x.copied, (int)b.n_refilled);
+	for (uint32_t q = 0; q < KEY_REQS; q++)
+		release(q);
+	blocks_unfollow(&b);
+	blocks_begin(&b);
+	ok(blocks_free(&b, 0) == n && blocks_free(&b, 1) == n, "%s: no page is lost", what);
 	blocks_release(&b);
 }
 
@@ -549,31 +737,43 @@ static void test_refusals(void)
 	blocks_release(&b);
 }
 
+/* Two requests with a prefix, of which a part of a page is copied. */
+static enum ar_status run_two(const struct block_group *group)
+{
+	struct ar_err err;
+	enum ar_status st = blocks_open(&b, group, 2, KEY_REQS, &err);
+
+	pool = (struct pool){ .block_tok = KEY_TOK, .n_blocks = 9 };
+	write_text(0, 0, 0, 6);
+	write_text(1, 0, 4, 6);
+	if (!st)
+		st = blocks_follow(&b, &pool_keys, &err);
+	if (!st)
+		st = run_text(0, 6);
+	blocks_end(&b);
+	if (!st)
+		st = run_text(1, 6);
+	blocks_end(&b);
+	return st;
+}
+
 static void test_faults(void)
 {
-	const struct block_group group[] = { { .page_tok = TOK, .n_page = 9 },
-					     { .page_tok = TOK, .n_page = 9 } };
-	struct ar_err err;
+	const struct block_group group[] = { { .page_tok = 8, .n_page = 9 },
+					     { .page_tok = 8, .n_page = 9 } };
 	enum ar_status st;
 	long k;
 
 	for (k = 0;; k++) {
-		enum ar_status opened;
-
 		fault_arm(k);
-		st = opened = blocks_open(&b, group, 2, 3, &err);
-		blocks_begin(&b);
-		if (!st)
-			st = grow(0, 3);
-		if (!st)
-			st = share(0, 1, 2);
+		st = run_two(group);
 		if (!fault_disarm())
 			break;
-		if (st != AR_NOMEM || (!opened && blocks_len(&b, 0, 1)))
+		if (st != AR_NOMEM)
 			bail_out("allocation %ld may not fail", k);
 		blocks_release(&b);
 	}
-	ok(!st && k == 12, "each of %ld allocations may fail", k);
+	ok(!st && k == 17, "each of %ld allocations may fail", k);
 	blocks_release(&b);
 }
 
@@ -584,8 +784,12 @@ int main(void)
 	test_trim();
 	test_missing();
 	test_groups();
-	test_share();
-	test_random();
+	test_hits();
+	test_batch_of_hits();
+	test_random(4, 60, KEY_REQS, "blocks of half a page");
+	test_random(8, 30, 0, "blocks of a page");
+	test_random(16, 16, 0, "blocks of two pages");
+	test_random(6, 40, KEY_REQS, "blocks that are no part of a page");
 	test_leaving();
 	test_in_flight(false);
 	test_in_flight(true);

@@ -6,15 +6,22 @@
  *
  * A page has page_tok tokens of all KV heads.  A request has a table in each group: its pages, in
  * the order of its tokens.  Page 0 stands in a table where a window has left a page.  Several
- * tables may list a page; it is free when none does.  Tokens are appended to pages of one table
- * only.
+ * tables may list a page.  Tokens are appended to pages of one table only.
  *
  * The life of a table.  The backend describes its groups with blocks_open().  While it runs a
  * batch, from blocks_begin() to blocks_end(), it makes room in the tables: for the entries before
  * they run, and behind a dropper when it knows the rows.  sched_preempt() and sched_retire() end a
- * table with blocks_leave(); its pages are free from the next blocks_begin() on.  So no table
+ * table with blocks_leave(); it lists no pages from the next blocks_begin() on.  So no table
  * changes while a batch is planned.  The tables of an iteration in flight stay as they were when it
  * was run.  drop() of a backend is about its other state of a request.
+ *
+ * Shared pages.  With blocks_follow() the tables know the keys of the policy's prefix cache, and
+ * the page where the tokens of a key are.  A page that no table lists stays while a key is in it.
+ * The cache need not say that a block lost its name: its next owner writes to another page, and the
+ * key goes there.  When a request comes with tokens that the policy found, blocks_hit() lists whole
+ * pages of them in its table.  Of a last page that is not whole the tokens are copied, as the
+ * request will append to it.  If a key is smaller than a page, pages can run out.  Then the page
+ * that was listed longest ago is taken from its keys.
  *
  * batch_table() shows the table of an entry.
  */
@@ -36,9 +43,28 @@ struct block_group {
 
 struct block_pages;
 
-/* A page whose tokens are to be copied to another one. */
+/* The keys of a prefix cache.  Tokens with one key lie in one page, at the same places in each
+ * request that has them, and so do all tokens before them in this page. */
+struct block_keys {
+	const void *self;
+	/* Keys of group g; they are numbers from 0 on. */
+	int64_t (*count)(const void *self, const struct block_group *g);
+	/* The key at a multiple of this many tokens differs from the one before. */
+	int64_t (*step)(const void *self, const struct block_group *g);
+	/* The key of token pos of a request, or -1.  own: for its own tokens, which it computes;
+	 * else for tokens that it found in the cache. */
+	int64_t (*key)(const void *self, const struct block_group *g, uint32_t req, int64_t pos,
+		       bool own);
+	/* First tokens of a running request that the cache can find, once it leaves. */
+	int64_t (*named)(const void *self, const struct block_group *g, uint32_t req);
+};
+
+/* Tokens [0, n_tok) of a page of group g to be copied to another one, with the selector's state. */
 struct block_copy {
-	int32_t from, to; /* equal: none */
+	int g;
+	int32_t from, to;
+	int n_tok;
+	bool fresh; /* the batch that runs writes the tokens */
 };
 
 struct blocks {
@@ -49,10 +75,15 @@ struct blocks {
 	size_t n_left;
 	bool *leaving; /* [requests] they are in left */
 	bool running;  /* a batch is */
+	uint32_t n_batch;
+	struct block_keys keys;	 /* count is NULL: of no cache */
+	struct block_copy *copy; /* [n_copy] of the batch that runs */
+	size_t n_copy, cap_copy;
+	int64_t n_refilled; /* tokens that the policy's cache had, and no page */
 };
 
 /* Pages that are enough for all that a pool of num_blocks blocks of block_tok tokens can hold.
- * Each of max_seqs requests may leave its last page partly empty. */
+ * Each of max_seqs requests may waste a page: at its end, and for copied tokens. */
 int64_t blocks_pages(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok);
 
 /* Empty tables of n_req requests in each of n groups, and all pages free.  group is copied.
@@ -64,31 +95,38 @@ void blocks_release(struct blocks *b);
 /* A batch runs from now on: requests that have left are gone, the first one first. */
 void blocks_begin(struct blocks *b);
 void blocks_end(struct blocks *b);
-/* Request req has finished or is preempted.  No batch runs. */
+/* Request req has finished or is preempted.  No batch runs.  With keys, the prefix cache has named
+ * its blocks, and the request still has them. */
 void blocks_leave(struct blocks *b, uint32_t req);
+
+/* The tables follow the keys of a cache, of which they know no token yet.  They follow none after
+ * blocks_unfollow(), and after a failure: AR_NOMEM. */
+enum ar_status blocks_follow(struct blocks *b, const struct block_keys *keys, struct ar_err *err);
+void blocks_unfollow(struct blocks *b);
+/* The tokens of req with keys that lie in [from, to) are not found any more. */
+void blocks_forget(struct blocks *b, uint32_t req, int64_t from, int64_t to);
 
 /* ---- the table of request req in group g; it changes while a batch runs ---- */
 
-/* Make room for tokens [0, n_tok).  If other tables list the page of the first new token, a fresh
- * page takes its place here.  AR_NOMEM: the pages run out; the table stays as it was. */
+/* Make room for tokens [0, n_tok).  AR_NOMEM: the pages run out; the table stays as it was. */
 enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 			   struct ar_err *err);
-/* The page that the last blocks_grow() of the table replaced, and the fresh one.  The caller copies
- * the tokens before it changes a table again. */
-struct block_copy blocks_copied(const struct blocks *b, int g, uint32_t req);
-/* List the pages of tokens [0, n_tok) of request `from` in the table of req, which is empty.  The
- * group is not linear, and no window has left the last page.  AR_NOMEM: the table stays empty. */
-enum ar_status blocks_share(struct blocks *b, int g, uint32_t from, uint32_t req, int64_t n_tok,
-			    struct ar_err *err);
 /* Leave the pages that lie before token n_tok, which the request does not read again. */
 void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok);
 
 const int32_t *blocks_table(const struct blocks *b, int g, uint32_t req); /* borrowed */
 /* Tokens that the table has room for. */
 int64_t blocks_len(const struct blocks *b, int g, uint32_t req);
-int64_t blocks_free(const struct blocks *b, int g); /* pages that no table lists */
+int64_t blocks_free(const struct blocks *b, int g); /* pages that no table lists and no key is in */
+int64_t blocks_kept(const struct blocks *b, int g); /* pages that no table lists and a key is in */
 
 /* ---- requests, in all groups ---- */
+
+/* Before e runs, and after the entries before it in its batch: if its tables are empty, list the
+ * pages of tokens below e->start that the policy found.  Where there is none, the rest are missing,
+ * see blocks_missing().  b->copy gets what the backend copies in each layer, once the keys of the
+ * batch are there and before a row looks at them.  AR_NOMEM: the pages run out. */
+enum ar_status blocks_hit(struct blocks *b, const struct batch_entry *e, struct ar_err *err);
 
 /* Make room for the tokens of e in every group of segment 0, before e runs.  Free the pages that
  * neither e nor a later entry will read.  AR_NOMEM: the pages run out. */

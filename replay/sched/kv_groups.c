@@ -610,6 +610,11 @@ const uint32_t *kv_groups_table(const struct kv_groups *g, uint32_t row, size_t 
 	return tables_of(g, row)[i].block;
 }
 
+uint32_t kv_groups_named(const struct kv_groups *g, uint32_t row, size_t i)
+{
+	return tables_of(g, row)[i].n_named;
+}
+
 uint32_t kv_groups_next_free(const struct kv_groups *g, uint32_t b)
 {
 	return g->blocks.block[b].next;

@@ -128,6 +128,8 @@ int64_t kv_groups_peak(const struct kv_groups *g, size_t i);
 
 /* The table of group i, borrowed: *n blocks, 0 where one was released. */
 const uint32_t *kv_groups_table(const struct kv_groups *g, uint32_t row, size_t i, uint32_t *n);
+/* Blocks of the table, from the first one on, that have had their chance of a name. */
+uint32_t kv_groups_named(const struct kv_groups *g, uint32_t row, size_t i);
 /* The free block that is taken after block b; the first one if b is 0.  Returns 0 at the end. */
 uint32_t kv_groups_next_free(const struct kv_groups *g, uint32_t b);
 

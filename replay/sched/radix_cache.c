@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "replay/sched/blocks.h"
 
 /* Tokens [start, end) of req, below parent. */
 struct node {
@@ -28,6 +29,7 @@ struct radix_cache {
 	uint32_t *heap; /* [1, n_heap] nodes that can be emptied, a heap by the time of use */
 	uint32_t n_heap;
 	uint64_t now;
+	struct blocks *blocks;	  /* told of tokens that leave; or NULL */
 	int64_t n_block, n_loose; /* blocks in nodes, and in nodes that are not locked */
 };
 
@@ -337,11 +339,32 @@ void radix_cache_unlock(struct radix_cache *c, uint32_t node)
 	}
 }
 
+uint32_t radix_cache_request(const struct radix_cache *c, uint32_t node, uint32_t pos)
+{
+	while (c->node[node].start > pos)
+		node = c->node[node].parent;
+	return c->node[node].req;
+}
+
+uint32_t radix_cache_own(const struct radix_cache *c, uint32_t node, uint32_t req)
+{
+	while (node && c->node[node].req != req)
+		node = c->node[node].parent;
+	return c->node[node].end;
+}
+
+void radix_cache_tell(struct radix_cache *c, struct blocks *b)
+{
+	c->blocks = b;
+}
+
 /* Empty the leaf that was not used for the longest time. */
 static void empty_leaf(struct radix_cache *c)
 {
-	uint32_t n = c->heap[1], above = c->node[n].parent;
+	uint32_t n = c->heap[1], above = c->node[n].parent, req = c->node[n].req;
 
+	if (c->blocks)
+		blocks_forget(c->blocks, req, radix_cache_own(c, above, req), c->node[n].end);
 	leave_heap(c, n);
 	unlink_child(c, n);
 	c->n_block -= blocks_of(c, &c->node[n]);

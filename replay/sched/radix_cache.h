@@ -21,6 +21,7 @@
 #include "replay/sched/block_pool.h"
 #include "traces/trace.h"
 
+struct blocks;
 struct radix_cache;
 
 /* An empty tree.  It keeps pool->n_free up to date.  Pool and trace outlive it.  AR_NOMEM. */
@@ -40,6 +41,13 @@ uint32_t radix_cache_insert(struct radix_cache *c, uint32_t req, uint32_t n_tok,
 int64_t radix_cache_loose(const struct radix_cache *c, uint32_t node);
 void radix_cache_lock(struct radix_cache *c, uint32_t node);
 void radix_cache_unlock(struct radix_cache *c, uint32_t node);
+
+/* The request of the node with token pos, on the path to this node. */
+uint32_t radix_cache_request(const struct radix_cache *c, uint32_t node, uint32_t pos);
+/* The last node of req on the path to this node ends here; 0: there is none. */
+uint32_t radix_cache_own(const struct radix_cache *c, uint32_t node, uint32_t req);
+/* The pages of b are told which tokens leave the tree.  b outlives it. */
+void radix_cache_tell(struct radix_cache *c, struct blocks *b);
 
 /* Empty leaves until n_block blocks are in no node, or all nodes are locked. */
 void radix_cache_make_room(struct radix_cache *c, int64_t n_block);

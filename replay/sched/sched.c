@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/order.h"
+#include "replay/sched/block_keys.h"
 
 uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 {
@@ -97,6 +98,7 @@ void sched_close(struct sched *s)
 	free(s->ended);
 	free(s->evicted);
 	free(s->evicting);
+	sched_keys_close(s->keys);
 	prefix_cache_close(s->cache);
 	kv_groups_close(s->groups);
 	radix_cache_close(s->radix);
@@ -174,6 +176,10 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	else if (l->prefix_cache)
 		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
 				       block_pool_need(&s->pool, s->longest) + 1, err);
+	if (!st && l->blocks && l->prefix_cache && l->share_pages)
+		st = sched_keys_open(&s->keys, s, err);
+	if (!st && s->keys && s->radix)
+		radix_cache_tell(s->radix, l->blocks);
 	if (st) {
 		sched_close(s);
 		return st;
@@ -415,25 +421,27 @@ static void take_prefix(struct sched *s, struct sched_seq *q)
 	radix_cache_lock(s->radix, q->row);
 }
 
-static void release_radix(struct sched *s, uint32_t id, bool there)
+static void release_radix(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
 
-	if (there)
-		sched_enter(s, id, q->comp);
 	s->pool.n_free += q->n_block - q->n_named;
 	radix_cache_unlock(s->radix, q->row);
 	q->n_block = q->n_named = q->row = 0;
 }
 
-static void release_grouped(struct sched *s, uint32_t id, bool there)
+/* The blocks of all computed positions can be found from now on. */
+static void name_computed(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
 	const struct kv_progress at = progress_of(s, id);
 
-	if (q->row && there && s->lim.prefix_cache)
+	if (s->radix)
+		sched_enter(s, id, q->comp);
+	else if (s->groups && q->row && s->lim.prefix_cache)
 		kv_groups_enter(s->groups, q->row, &at, q->comp);
-	kv_groups_release(s->groups, &q->row, &q->n_block);
+	else if (s->cache)
+		name_blocks(s, id, q->comp);
 }
 
 /* there: the tokens of all computed positions are there. */
@@ -441,10 +449,12 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 {
 	struct sched_seq *q = &s->seq[id];
 
+	if (there)
+		name_computed(s, id);
 	if (s->lim.blocks)
 		blocks_leave(s->lim.blocks, id);
 	if (s->radix) {
-		release_radix(s, id, there);
+		release_radix(s, id);
 		return;
 	}
 	if (!s->numbered) {
@@ -452,11 +462,9 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 		return;
 	}
 	if (s->groups) {
-		release_grouped(s, id, there);
+		kv_groups_release(s->groups, &q->row, &q->n_block);
 		return;
 	}
-	if (there)
-		name_blocks(s, id, q->comp);
 	prefix_cache_release(s->cache, q->row, &q->n_block, s->lim.policy->unnamed_first);
 	q->n_named = 0;
 }
@@ -600,6 +608,9 @@ uint32_t sched_unplan(struct sched *s, uint32_t id)
 	if (i == b->n)
 		return 0;
 	e = b->entry[i];
+	if (s->keys) /* its blocks have names, and no tokens */
+		blocks_forget(s->lim.blocks, id, e.start - e.start % s->pool.block_tok,
+			      e.start + e.n_tok);
 	for (b->n--; i < b->n; i++)
 		b->entry[i] = b->entry[i + 1];
 	s->seq[id].n_chunk--;

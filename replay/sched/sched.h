@@ -45,6 +45,7 @@ enum sched_chunks {
 };
 
 struct policy;
+struct sched_keys;
 
 /* A policy and its settings. */
 struct sched_limits {
@@ -69,6 +70,7 @@ struct sched_limits {
 	size_t n_group;
 	const struct evict *evict; /* of the method; NULL: keys stay until a request leaves */
 	struct blocks *blocks;	   /* tables of the requests on the device; NULL: there are none */
+	bool share_pages;	   /* with a prefix cache, tables list common pages */
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -115,6 +117,7 @@ struct sched {
 	struct prefix_cache *cache; /* of one group; or NULL */
 	struct kv_groups *groups;   /* of lim.group, with their prefix cache; or NULL */
 	struct radix_cache *radix;  /* the prefix cache of a policy with a radix tree; or NULL */
+	struct sched_keys *keys;    /* what lim.blocks know of the prefix cache; or NULL */
 
 	void *memory; /* state of the policy, policy->memory_size bytes */
 
