@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one.  15, 17 and 19
- * are kept for sharing between requests, collectives of selectors and eviction. */
+/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one.  17 and 19 are kept
+ * for collectives of selectors and eviction. */
 #ifndef AR_PHASE_H
 #define AR_PHASE_H
 
@@ -22,6 +22,7 @@
 	X(DROP, 12, 1, "scores and compaction of droppers") \
 	X(LATENT, 13, 1, "keys expanded from latents, rows absorbed into them") \
 	X(WALK, 14, 1, "attention of mixed batches that waits for the longest decode") \
+	X(SHARE, 15, 0, "tokens copied from pages that requests share") \
 	X(COMM, 16, 0, "collectives between ranks") \
 	X(META, 18, 1, "state that decode selectors keep beside the cache")
 

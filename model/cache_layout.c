@@ -60,12 +60,19 @@ const struct cache_layout *cache_layout_latent(const struct cache_layout *kv, bo
 	return NULL;
 }
 
+int cache_plane_heads(const struct cache_layout *l, int plane, int kv_heads)
+{
+	const struct cache_plane *p = &cache_layout(l)->plane[plane];
+
+	return p->heads ? p->heads : kv_heads;
+}
+
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim)
 {
 	const struct cache_plane *p = &cache_layout(l)->plane[plane];
 
-	return (size_t)(p->heads ? p->heads : kv_heads) * (size_t)(p->dim ? p->dim : head_dim) *
-	       elem_bytes[p->elem];
+	return (size_t)cache_plane_heads(l, plane, kv_heads) *
+	       (size_t)(p->dim ? p->dim : head_dim) * elem_bytes[p->elem];
 }
 
 size_t cache_token_bytes(const struct cache_layout *l, int kv_heads, int head_dim, int v_dim)

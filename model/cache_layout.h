@@ -62,6 +62,8 @@ static inline bool cache_is_bf16(const struct cache_layout *l)
 	return cache_layout(l)->bit & (CACHE_KV_BF16 | CACHE_LATENT_BF16 | CACHE_LATENT_INDEX_BF16);
 }
 
+/* Heads of a plane. */
+int cache_plane_heads(const struct cache_layout *l, int plane, int kv_heads);
 /* Bytes of a token in a plane, and in all planes together.  A page has page_tok times as many
  * bytes.  v_dim: the head size of plane 1, the values. */
 size_t cache_plane_bytes(const struct cache_layout *l, int plane, int kv_heads, int head_dim);

@@ -241,6 +241,7 @@ static const int stand_in[PHASE_COUNT] = {
 	[PHASE_LATENT] = PHASE_LINEAR,
 	[PHASE_WALK] = PHASE_ATTEND,
 	[PHASE_META] = PHASE_CACHE,
+	[PHASE_SHARE] = PHASE_CACHE, /* which nothing reads: no tokens are copied */
 	[PHASE_COMM] = PHASE_LINEAR, /* which nothing reads: see comm.h */
 };
 

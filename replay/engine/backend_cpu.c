@@ -226,12 +226,12 @@ static enum ar_status store_missing(struct cpu *c, int i, const struct rows *r, 
 	return st ? st : refresh(c, i, r, ctx, err);
 }
 
-/* Compute the tokens that e needs and no iteration has computed.  Real hidden states go through
- * whole layers. */
+/* Find the tokens that e needs in shared pages, compute those that are not there, and make room for
+ * its own.  Real hidden states go through whole layers. */
 static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry piece;
-	enum ar_status st = AR_OK;
+	enum ar_status st = blocks_hit(c->env.blocks, e, err);
 
 	while (!st &&
 	       blocks_missing(c->env.blocks, e, c->rows.limit[ROW_PREFILL].max_row, &piece)) {
@@ -245,7 +245,7 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, s
 					   store_missing,
 			      NULL, err);
 	}
-	return st;
+	return st ? st : blocks_place(c->env.blocks, e, err);
 }
 
 /* Run b, and measure its time by phase from 0 on. */

@@ -85,6 +85,52 @@ static enum ar_status attend_layer(struct cpu *c, int i, const struct rows *r, s
 	return st;
 }
 
+/* ---- shared pages ---- */
+
+static void copy_tokens(const struct cache_group *g, int plane, void *mem,
+			const struct block_copy *x)
+{
+	const int heads = cache_plane_heads(g->layout, plane, g->shape.kv_heads);
+	const size_t page = groups_plane_bytes(g, plane), head = page / (size_t)heads;
+	const size_t row = head / (size_t)g->shape.page_tok;
+
+	for (int h = 0; h < heads; h++)
+		memcpy((char *)mem + (size_t)x->to * page + (size_t)h * head,
+		       (char *)mem + (size_t)x->from * page + (size_t)h * head,
+		       (size_t)x->n_tok * row);
+}
+
+static void copy_states(const struct cache_group *g, void *mem, const struct block_copy *x)
+{
+	for (int k = 0; k < ROW_KINDS; k++) {
+		char *state = groups_state(g, mem, (size_t)g->n_page, k);
+		size_t page = g->part_bytes[k];
+
+		if (state)
+			memcpy(state + (size_t)x->to * page, state + (size_t)x->from * page, page);
+	}
+}
+
+/* The keys of the batch are in the cache of executed layer i: copy those that its requests share
+ * and go on after. */
+static void copy_shared(struct cpu *c, int i)
+{
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
+	const struct blocks *b = c->env.blocks;
+
+	for (size_t k = 0; k < b->n_copy; k++) {
+		if (b->copy[k].g != g->no)
+			continue;
+		cpu_phase(c, c->env.run_layer[i], PHASE_SHARE);
+		for (int p = 0; p < cache_layout(g->layout)->n_plane; p++)
+			copy_tokens(g, p, c->kv[i].plane[p], &b->copy[k]);
+		copy_states(g, c->state[i], &b->copy[k]);
+		cpu_phase(c, c->env.run_layer[i], PHASE_NONE);
+	}
+}
+
+/* ---- Q, K and V ---- */
+
 /* The rows of executed layer i are in the cache: show them to the selector of decodes. */
 static enum ar_status append_rows(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
@@ -121,7 +167,10 @@ enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, s
 	st = c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row,
 				    c->decoder ? &product : NULL, &out, err);
 	cpu_phase(c, layer, PHASE_NONE);
-	return st || !store ? st : append_rows(c, i, r, err);
+	if (st || !store)
+		return st;
+	copy_shared(c, i);
+	return append_rows(c, i, r, err);
 }
 
 enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx, struct ar_err *err)

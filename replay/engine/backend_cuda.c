@@ -322,16 +322,17 @@ out:
 	return st;
 }
 
-static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct ar_err *err)
+/* Find the tokens that e needs in shared pages, compute those that are not there, and make room for
+ * its own. */
+static enum ar_status fill_missing(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry piece;
-	enum ar_status st = AR_OK;
+	enum ar_status st = blocks_hit(c->env.blocks, e, err);
 
-	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && blocks_missing(c->env.blocks, &b->entry[e],
-					     c->pass.rows.limit[ROW_PREFILL].max_row, &piece))
-			st = fill_entry(c, &piece, err);
-	return st;
+	while (!st && blocks_missing(c->env.blocks, e, c->pass.rows.limit[ROW_PREFILL].max_row,
+				     &piece))
+		st = fill_entry(c, &piece, err);
+	return st ? st : blocks_place(c->env.blocks, e, err);
 }
 
 /* Run the dropper that ends segment s, and fill the next segment. */
@@ -524,8 +525,8 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
 	c->pass.compared.at = -1;
-	if (!st)
-		st = fill_missing(c, b, err);
+	for (size_t i = 0; i < b->n && !st; i++)
+		st = fill_missing(c, &b->entry[i], err);
 	if (!st)
 		st = find_segments(c, b, err);
 	if (!st)
