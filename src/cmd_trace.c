@@ -64,7 +64,7 @@ static void print_spread(FILE *f, const char *name, const struct spread *s)
 		s->max);
 }
 
-static void print_gaps(FILE *f, const struct spread *s)
+static void print_times(FILE *f, const char *name, const struct spread *s)
 {
 	const uint64_t v[] = { s->min, s->p50, s->p99, s->max };
 	char text[4][32];
@@ -73,7 +73,7 @@ static void print_gaps(FILE *f, const struct spread *s)
 		return;
 	for (int i = 0; i < 4; i++)
 		num_time_str(text[i], sizeof text[i], (double)v[i]);
-	fprintf(f, "%-22smin %s, p50 %s, p99 %s, max %s\n", "gap", text[0], text[1], text[2],
+	fprintf(f, "%-22smin %s, p50 %s, p99 %s, max %s\n", name, text[0], text[1], text[2],
 		text[3]);
 }
 
@@ -84,7 +84,7 @@ static void print_load(FILE *f, const struct summary *s)
 
 	print_figure(f, "rate", s->rate, " /s");
 	print_figure(f, "gap CV", s->gap_cv, "");
-	print_gaps(f, &s->gap_ns);
+	print_times(f, "gap", &s->gap_ns);
 	for (int i = 0; i < SUMMARY_WINDOWS; i++) {
 		snprintf(text, sizeof text, "dispersion D(%d s)", summary_window_s[i]);
 		print_figure(f, text, s->window[i].dispersion, "");
@@ -216,7 +216,13 @@ static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struc
 			"%-22s%" PRIu64 ", requests p50 %" PRIu64 ", p90 %" PRIu64 ", max %" PRIu64
 			"\n",
 			"sessions", s.session.n, s.session.p50, s.session.p90, s.session.max);
+	if (s.started)
+		fprintf(f, "%-22s%" PRIu64 ", of %" PRIu64 " requests\n", "started by others",
+			s.started, s.started_requests);
+	print_times(f, "think time", &s.think_ns);
 	print_reuse(f, t, &s);
+	if (s.later.n)
+		print_spread(f, "new in later turns", &s.later);
 	if (a->histogram || isatty(fileno(f))) {
 		draw_lengths(f, "prompt", t, offsetof(struct request, prompt_tok));
 		draw_lengths(f, "output", t, offsetof(struct request, output_tok));

@@ -80,7 +80,10 @@ static bool add_lengths(cJSON *o, const struct summary *s)
 	       add_spread(o, "output_tokens", &s->output) &&
 	       add_count(o, "longest_tokens", s->longest) &&
 	       json_add_real(o, "length_correlation", s->correlation) &&
-	       add_spread(o, "session_requests", &s->session);
+	       add_spread(o, "session_requests", &s->session) &&
+	       add_count(o, "started_sessions", s->started) &&
+	       add_count(o, "started_requests", s->started_requests) &&
+	       add_spread(o, "think_ns", &s->think_ns);
 }
 
 static bool add_reuse(cJSON *o, const struct trace *t, const struct summary *s)
@@ -95,7 +98,8 @@ static bool add_reuse(cJSON *o, const struct trace *t, const struct summary *s)
 	       add_count(x, "blocks_used_once", s->blocks_once) &&
 	       add_count(x, "blocks_reused", s->blocks_reused) &&
 	       add_count(x, "tokens_reused", s->tok_reused) &&
-	       add_count(x, "prompts_reused", s->prompts_reused);
+	       add_count(x, "prompts_reused", s->prompts_reused) &&
+	       add_spread(x, "later_turn_tokens", &s->later);
 }
 
 cJSON *trace_json(const struct trace *t, const struct summary *s)

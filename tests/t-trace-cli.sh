@@ -157,6 +157,12 @@ cat >"$tmp/types" <<'EOF'
 {"id":2,"arrival_ns":9,"prompt_tokens":6,"output_tokens":1,"session":"a","turn":0,"label":"GPT-4"}
 EOF
 is 'info counts types'             "$(figure type "$tmp/types")" '2 of GPT-4'
+weka=$srcdir/tests/data/weka-2.jsonl
+is 'info counts sub-agents' "$(figure 'started by others' "$weka")" '1, of 2 requests'
+is 'info ranks think times' "$(figure 'think time' "$weka")" \
+	'min 942 ms, p50 3.00 s, p99 145 s, max 145 s'
+is 'info counts what later turns bring' "$(figure 'new in later turns' "$weka")" \
+	'sum 9686, mean 2421.5, min 1203, p50 1644, p90 4105, p99 4105, max 4105'
 is 'info counts sessions' \
 	"$(figure sessions "$tmp/types")" '1, requests p50 1, p90 1, max 1'
 is 'requests of a type can be kept' "$(figure requests --type GPT-4 "$tmp/types")" 2

@@ -97,10 +97,12 @@ static double correlation(const struct trace *t)
 }
 
 /* Count reused blocks.  Ids are chained, so an id that was seen before implies its whole prefix.
- * used[] counts the uses of each range of ids. */
+ * used[] counts the uses of each range of ids; later[] gets the tokens that s->later is about. */
 static void count_reuse(const struct trace *t, struct summary *s, const struct id_ranges *r,
-			uint32_t *used)
+			uint32_t *used, uint64_t *later)
 {
+	size_t n = 0;
+
 	for (size_t i = 0; i < t->n; i++) {
 		const struct request *q = &t->req[i];
 		struct id_walk w = { .t = t, .r = r, .q = q };
@@ -116,18 +118,24 @@ static void count_reuse(const struct trace *t, struct summary *s, const struct i
 		tok = run * t->block_tok;
 		s->blocks_reused += run;
 		s->prompts_reused += run && run == q->n_block;
-		s->tok_reused += tok < q->prompt_tok ? tok : q->prompt_tok;
+		tok = tok < q->prompt_tok ? tok : q->prompt_tok;
+		s->tok_reused += tok;
+		if (q->session >= 0 && q->turn && q->n_block)
+			later[n++] = q->prompt_tok - tok;
 	}
+	s->later = spread_of(later, n);
 }
 
-static enum ar_status reuse(const struct trace *t, struct summary *s, struct ar_err *err)
+/* v: scratch with room for one value per request. */
+static enum ar_status reuse(const struct trace *t, struct summary *s, uint64_t *v,
+			    struct ar_err *err)
 {
 	struct id_ranges r;
 	enum ar_status st = id_ranges_find(&r, t, err);
 	uint32_t *used = st ? NULL : calloc(r.n + 1, sizeof *used);
 
 	if (used)
-		count_reuse(t, s, &r, used);
+		count_reuse(t, s, &r, used, v);
 	id_ranges_release(&r);
 	free(used);
 	return used || st ? st : ar_nomem(err);
@@ -160,6 +168,21 @@ static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 		if (v[i])
 			v[n++] = v[i];
 	s->session = spread_of(v, n);
+	n = 0;
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].session >= 0 && t->req[i].think_ns >= 0)
+			v[n++] = (uint64_t)t->req[i].think_ns;
+	s->think_ns = spread_of(v, n);
+}
+
+/* Count the sessions that others start. */
+static void count_started(struct summary *s, const struct trace *t)
+{
+	for (size_t i = 0; i < t->n && t->link; i++)
+		s->started_requests += t->req[i].session >= 0 &&
+				       t->link[t->req[i].session].parent >= 0;
+	for (size_t k = 0; k < t->n_session && t->link; k++)
+		s->started += t->link[k].parent >= 0;
 }
 
 enum ar_status trace_summarize(struct summary *out, const struct trace *t, struct ar_err *err)
@@ -174,9 +197,11 @@ enum ar_status trace_summarize(struct summary *out, const struct trace *t, struc
 		s.longest = total > s.longest ? total : s.longest;
 		s.distinct += i && t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
 	}
-	st = v ? reuse(t, &s, err) : ar_nomem(err);
-	if (!st)
+	st = v ? reuse(t, &s, v, err) : ar_nomem(err);
+	if (!st) {
 		spreads(&s, t, v);
+		count_started(&s, t);
+	}
 	free(v);
 	if (st)
 		return st;

@@ -31,12 +31,16 @@ struct summary {
 	struct window_counts window[SUMMARY_WINDOWS];
 	size_t distinct; /* different arrival times */
 	struct spread prompt, output;
-	uint64_t longest;      /* largest sum of prompt and output tokens */
-	double correlation;    /* Pearson, of prompt and output tokens */
-	struct spread session; /* requests of a session */
+	uint64_t longest;		    /* largest sum of prompt and output tokens */
+	double correlation;		    /* Pearson, of prompt and output tokens */
+	struct spread session;		    /* requests of a session */
+	uint64_t started, started_requests; /* sessions that others start, and their requests */
+	struct spread think_ns;		    /* of requests that have any */
 	/* Ideal prefix reuse: in an unlimited cache every request reuses its longest leading run
 	 * of blocks that earlier requests had. */
 	uint64_t blocks_reused, tok_reused, prompts_reused;
+	struct spread later; /* prompt tokens not reused, of requests with blocks that are not the
+			      * first ones of their sessions */
 	struct spread block; /* blocks of a request that has any */
 	uint64_t distinct_blocks, blocks_once;
 };
