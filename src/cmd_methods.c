@@ -177,6 +177,22 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 	return st;
 }
 
+static void show_parts(struct listing *l)
+{
+	for (const struct part_kind *k = part_kinds; k->key; k++) {
+		char head[128];
+
+		snprintf(head, sizeof head, "%s, --method METHOD/%s=NAME[,PARAMETER=VALUE...]",
+			 k->title, k->key);
+		begin_list(l, head, 13);
+		for (const struct method_name *p = k->part; p->name; p++)
+			if (list_entry(l, p->name, p->title) && l->full) {
+				note("is", p->spec);
+				note("from", p->origin);
+			}
+	}
+}
+
 /* ---- pairs that go together ---- */
 
 static unsigned shape_given(const struct selector *s, enum union_kind u)
@@ -252,6 +268,7 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 			note("from", droppers[i]->origin);
 			show_params(droppers[i]->params, NULL);
 		}
+	show_parts(l);
 	if (!l->only && l->full)
 		show_compositions();
 	if (!l->full)
@@ -292,6 +309,9 @@ static bool listed(const char *only)
 		is = !executors[i]->one_row && !strcmp(executors[i]->name, only);
 	for (int i = 0; droppers[i] && !is; i++)
 		is = !strcmp(droppers[i]->name, only);
+	for (const struct part_kind *k = part_kinds; k->key; k++)
+		for (const struct method_name *p = k->part; p->name && !is; p++)
+			is = !strcmp(p->name, only);
 	return is;
 }
 

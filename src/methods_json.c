@@ -122,6 +122,23 @@ static bool add_droppers(cJSON *o, const char *only)
 	return done;
 }
 
+static bool add_parts(cJSON *o, const char *only)
+{
+	cJSON *a = cJSON_AddArrayToObject(o, "parts");
+	bool done = a;
+
+	for (const struct part_kind *k = part_kinds; k->key; k++)
+		for (const struct method_name *p = k->part; done && p->name; p++)
+			if (wanted(p->name, only)) {
+				cJSON *x = json_entry(a, p->name, p->title);
+
+				done = x && cJSON_AddStringToObject(x, "kind", k->key) &&
+				       cJSON_AddStringToObject(x, "is", p->spec) &&
+				       cJSON_AddStringToObject(x, "from", p->origin);
+			}
+	return done;
+}
+
 static bool add_unions(cJSON *o, const char *only)
 {
 	cJSON *a = cJSON_AddArrayToObject(o, "unions");
@@ -169,7 +186,7 @@ enum ar_status methods_json(cJSON **out, const char *only, struct ar_err *err)
 	if (!st)
 		st = add_names(o, "presets", true, only, err);
 	if (!st && !(add_selectors(o, only) && add_unions(o, only) && add_executors(o, only) &&
-		     add_droppers(o, only)))
+		     add_droppers(o, only) && add_parts(o, only)))
 		st = ar_nomem(err);
 	if (st)
 		cJSON_Delete(o);

@@ -176,10 +176,10 @@ ok 'options of pack are not of info' fails 2 'capture info takes no options of m
 	ar capture info --level 3 "$arc"
 listed=$(ar methods | grep -c '^  ')
 has 'methods has each entry of the text' methods.json \
-	"sum(len(d[k]) for k in ('methods', 'presets', 'selectors', 'unions', 'executors', 'droppers')) == $listed"
+	"sum(len(d[k]) for k in ('methods', 'presets', 'selectors', 'unions', 'executors', 'droppers', 'parts')) == $listed"
 ar methods flashprefill --json one.json >/dev/null
 has 'a name has its entries alone' one.json "[len(d[k]) for k in ('methods', 'presets', 'selectors',
-	'unions', 'executors', 'droppers')] == [1, 0, 1, 0, 0, 0]"
+	'unions', 'executors', 'droppers', 'parts')] == [1, 0, 1, 0, 0, 0, 0]"
 has '... with parameters' one.json "next(p for p in d['selectors'][0]['parameters']
 	if p['name'] == 'alpha') == {'name': 'alpha', 'default': '0.01', 'min': 0, 'max': 1,
 	'meaning': d['selectors'][0]['parameters'][0]['meaning']}"

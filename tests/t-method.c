@@ -45,7 +45,7 @@ static const struct {
 
 #define LISTED "want one that 'attnreplay methods' lists"
 #define SPELLED "unknown name: " LISTED ", or select=NAME/union=NAME/exec=NAME"
-#define PARTS "there is /decode=NAME, NAME one of dense"
+#define NO_PART "there is none; leave it out"
 static const struct {
 	const char *text, *msg;
 } mistakes[] = {
@@ -97,10 +97,10 @@ static const struct {
 	{ "dense/decode=dense,exec=paged", "'exec=paged' after /decode=: put it before" },
 	{ "dense/decode=dense/union=none", "'union=none' after /decode=: put it before" },
 	{ "dense/decode=dense,select=none", "'select=none' after /decode=: put it before" },
-	{ "dense/decode=dense/decode=dense", "two parts for decodes; leave out '/decode=dense'" },
-	{ "dense/evict=snapkv,budget=8", "no part 'evict' yet; " PARTS },
-	{ "dense/decode=dense/prune=twilight", "no part 'prune' yet; " PARTS },
-	{ "compact-fp:alpha=0.1/skip=softmax", "no part 'skip' yet; " PARTS },
+	{ "dense/decode=dense/decode=dense", "two decode parts; leave out '/decode=dense'" },
+	{ "dense/evict=snapkv,budget=8", "unknown evict part 'snapkv': " NO_PART },
+	{ "dense/decode=dense/prune=twilight", "unknown prune part 'twilight': " NO_PART },
+	{ "compact-fp:alpha=0.1/skip=softmax:scale=8", "unknown skip part 'softmax': " NO_PART },
 };
 
 /* Keep the first of the executors that a message lists: a new one may be among the others. */

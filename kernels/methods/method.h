@@ -32,8 +32,14 @@ struct method_name {
 	const char *name, *spec, *title, *origin;
 };
 extern const struct method_name method_names[]; /* ends with name == NULL */
-/* The parts that "/decode=NAME" gives to decodes; without it they have the first. */
-extern const struct method_name decode_parts[]; /* ends with name == NULL */
+
+/* The parts after prefill's.  "/KEY=NAME[,PARAMETER=VALUE...]" adds one of a kind. */
+struct part_kind {
+	const char *key, *title;
+	const struct method_name *part; /* ends with name == NULL */
+};
+extern const struct part_kind part_kinds[];	/* ends with key == NULL */
+extern const struct method_name decode_parts[]; /* the first is that of methods without one */
 
 /* Selector, union and executor of the rows of one kind. */
 struct method_part {
@@ -59,6 +65,9 @@ static inline const struct method_part *method_prefill(const struct method *m)
 
 /* The parts that text has after prefill's, such as "/decode=dense", or its end. */
 const char *method_parts(const char *text);
+
+/* The kind of the part that text begins with, as in "decode=dense"; NULL: of none. */
+const struct part_kind *part_kind_of(const char *text);
 
 /* AR_USAGE: an unknown name or parameter; a value out of range; a composition that the executor
  * cannot run (the message names the missing part); a plan of layers (plan.h). */

@@ -335,61 +335,63 @@ static enum ar_status refuse_plan(struct ar_err *err)
 
 /* ---- parts after prefill's ---- */
 
-/* The keys that begin a part. */
-static const char *const part_keys[] = { "evict", "decode", "prune", "skip" };
-
-static bool begins_part(const char *text)
+const struct part_kind *part_kind_of(const char *text)
 {
-	for (size_t i = 0; i < sizeof part_keys / sizeof *part_keys; i++) {
-		size_t n = strlen(part_keys[i]);
+	for (const struct part_kind *k = part_kinds; k->key; k++) {
+		size_t n = strlen(k->key);
 
-		if (!strncmp(text, part_keys[i], n) && text[n] == '=')
-			return true;
+		if (!strncmp(text, k->key, n) && text[n] == '=')
+			return k;
 	}
-	return false;
+	return NULL;
 }
 
 /* Other slashes are text: file names have them. */
 const char *method_parts(const char *text)
 {
-	while (*text && (*text != '/' || !begins_part(text + 1)))
+	while (*text && (*text != '/' || !part_kind_of(text + 1)))
 		text++;
 	return text;
 }
 
-/* text[0..n) is the NAME of "decode=NAME", with parameters after it. */
-static enum ar_status take_decode(struct method_part *p, const char *text, struct ar_err *err)
+/* The row of text, "NAME" with parameters after it; NULL: AR_USAGE in *err. */
+static const struct method_name *find_part(const struct part_kind *k, const char *text,
+					   struct ar_err *err)
 {
 	size_t n = strcspn(text, ",:/");
 	struct names l = { 0 };
-	enum ar_status st;
 
 	for (const char *c = text; (c = strpbrk(c, ",:/")); c++)
 		if (is_composition(c + 1) || !strncmp(c + 1, "union=", 6) ||
-		    !strncmp(c + 1, "exec=", 5))
-			return ar_fail(err, AR_USAGE, "'%s' after /decode=: put it before", c + 1);
-	for (const struct method_name *i = decode_parts; i->name; i++)
-		if (strlen(i->name) == n && !strncmp(i->name, text, n)) {
-			st = assign_all(p, i->spec, err);
-			return st || !text[n] ? st : assign_all(p, text + n + 1, err);
+		    !strncmp(c + 1, "exec=", 5)) {
+			ar_fail(err, AR_USAGE, "'%s' after /%s=: put it before", c + 1, k->key);
+			return NULL;
 		}
-	return ar_fail(err, AR_USAGE, "unknown decode part '%.*s': want one of %s", (int)n, text,
-		       names_of(decode_parts, &l));
+	for (const struct method_name *i = k->part; i->name; i++)
+		if (strlen(i->name) == n && !strncmp(i->name, text, n))
+			return i;
+	names_of(k->part, &l);
+	ar_fail(err, AR_USAGE, "unknown %s part '%.*s': %s%s", k->key, (int)n, text,
+		l.n ? "want one of " : "there is none; leave it out", l.text);
+	return NULL;
 }
 
 /* Take "KEY=NAME..." */
 static enum ar_status take_part(struct method *m, const char *text, struct ar_err *err)
 {
-	int n = (int)strcspn(text, "=");
-	struct names l = { 0 };
+	const struct part_kind *k = part_kind_of(text);
+	const char *name = text + strlen(k->key) + 1;
+	const struct method_name *row = find_part(k, name, err);
+	struct method_part *p = &m->part[ROW_DECODE]; /* no other kind has a row */
+	enum ar_status st;
 
-	if (strncmp(text, "decode=", 7))
-		return ar_fail(err, AR_USAGE,
-			       "no part '%.*s' yet; there is /decode=NAME, NAME one of %s", n, text,
-			       names_of(decode_parts, &l));
-	if (m->part[ROW_DECODE].selector)
-		return ar_fail(err, AR_USAGE, "two parts for decodes; leave out '/%s'", text);
-	return take_decode(&m->part[ROW_DECODE], text + 7, err);
+	if (!row)
+		return AR_USAGE;
+	if (p->selector)
+		return ar_fail(err, AR_USAGE, "two %s parts; leave out '/%s'", k->key, text);
+	name += strlen(row->name);
+	st = assign_all(p, row->spec, err);
+	return st || !*name ? st : assign_all(p, name + 1, err);
 }
 
 /* Fill the part for rows of a kind that the text does not name. */

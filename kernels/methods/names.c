@@ -89,3 +89,12 @@ const struct method_name method_names[] = {
 const struct method_name decode_parts[] = { { "dense", "select=none/union=none/exec=decode",
 					      "every key", "the baseline of every comparison" },
 					    { 0 } };
+static const struct method_name no_parts[] = { { 0 } };
+
+const struct part_kind part_kinds[] = {
+	{ "evict", "what leaves the cache for good", no_parts },
+	{ "decode", "the keys that decodes see", decode_parts },
+	{ "prune", "what of these keys stays", no_parts },
+	{ "skip", "tiles that attention leaves out", no_parts },
+	{ 0 },
+};
