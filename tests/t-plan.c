@@ -262,6 +262,65 @@ static void test_split(void)
 	free(v);
 }
 
+/* Parts for methods that have none of their own. */
+static void test_parts(void)
+{
+	static const struct {
+		const char *list, *kind, *parts, *want;
+	} given[] = {
+		{ "dense", "decode", "dense", "dense/decode=dense" },
+		{ "dense,compact-fp:alpha=0.1,sink=1", "decode", "dense,quest,budget=8",
+		  "dense/decode=dense,dense/decode=quest,budget=8,"
+		  "compact-fp:alpha=0.1,sink=1/decode=dense,"
+		  "compact-fp:alpha=0.1,sink=1/decode=quest,budget=8" },
+		{ "dense/decode=quest,budget=8,ashape", "decode", "a,b",
+		  "dense/decode=quest,budget=8,ashape/decode=a,ashape/decode=b" },
+		{ "dense/decode=quest/evict=x,y=1", "prune", "p:q=1",
+		  "dense/decode=quest/evict=x,y=1/prune=p:q=1" },
+		{ "0-1:dense;2-:ashape:sink=4/decode=b", "decode", "a",
+		  "0-1:dense/decode=a;2-:ashape:sink=4/decode=b" },
+		{ "compact-fp+uniprefill:p=0.98,uniprefill", "skip", "softmax",
+		  "compact-fp/skip=softmax+uniprefill:p=0.98,dense/skip=softmax+uniprefill" },
+		{ "select=seer,gate=/a/decode/b=1/union=none/exec=blocksparse", "decode", "a",
+		  "select=seer,gate=/a/decode/b=1/union=none/exec=blocksparse/decode=a" },
+		{ "dense/decode=a", "decode", "b",
+		  "decode has no effect: every method has its own /decode=NAME; leave it out" },
+		{ "dense", "evict", "a,", "empty method name in 'a,'" },
+		{ "dense,", "evict", "a", "empty method name in 'dense,'" },
+		{ "dense,plan=f", "skip", "a",
+		  "method 'plan=f': the methods of a file have their parts there; write /skip=NAME "
+		  "into its lines, or leave out --skip" },
+	};
+
+	for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+		const struct part_kind *kind = part_kinds;
+		char *list = strdup(given[i].list);
+		struct ar_err err = { 0 };
+		enum ar_status st;
+
+		while (strcmp(kind->key, given[i].kind))
+			kind++;
+		st = plan_give_parts(&list, kind, given[i].parts, &err);
+		is_str(st ? err.msg : list, given[i].want, "%s of '%s' for '%s'", given[i].kind,
+		       given[i].parts, given[i].list);
+		ok(!st || (st == AR_USAGE && !strcmp(list, given[i].list)),
+		   "... and a list that gets none stays");
+		free(list);
+	}
+	for (long k = 0;; k++) {
+		char *list = strdup("dense,0-1:ashape");
+		struct ar_err err = { 0 };
+		enum ar_status st;
+
+		fault_arm(k);
+		st = plan_give_parts(&list, &part_kinds[1], "a,b", &err);
+		free(list);
+		if (!fault_disarm())
+			break;
+		ok(st == AR_NOMEM, "allocation %ld of a list fails cleanly", k);
+	}
+}
+
 static void test_no_plan(void)
 {
 	static const char *const text[] = { "0-1:dense", "dense;", "plan=x" };
@@ -321,6 +380,7 @@ int main(void)
 	test_params();
 	test_files();
 	test_split();
+	test_parts();
 	test_no_plan();
 	test_faults();
 	rmdir(dir);

@@ -160,7 +160,7 @@ ok 'a pool must be a number'           refused "num-gpu-blocks 'all'" $basic --n
 ok 'more requests than tokens starve'  refused 'max-num-seqs 9 exceeds' $basic --backend cost \
 	--max-num-batched-tokens 8 --max-num-seqs 9
 ok 'a bad clock is refused'            refused 'want one of measured, formula' $basic --clock sun
-for o in model=m tp=2 capture=c method=dense layers=0 sample-layers=1 extend=tile accuracy=0.1 \
+for o in model=m tp=2 capture=c method=dense decode=dense layers=0 sample-layers=1 extend=tile accuracy=0.1 \
 	attention-only seed=1 prof=events keep-kernels=2 share-kv-across-methods \
 	dense-as-engine=2; do
 	ok "cost: --$o has no effect and is refused" refused \

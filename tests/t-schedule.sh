@@ -122,6 +122,20 @@ is '... some of them, all of the half decode, and dense ones have no error' "$("
 	AND min(half = 'decode' AND rel_l2 = 0 AND mass_recall = 1) AS x FROM accuracy_sample" |
 	tail -1)" 1
 
+# ---- parts of methods ----
+
+ok 'methods get a part from an option' run parts.db cpu --model niah-llama-14m --capture "$arc" \
+	--sample-layers 1 --attention-only --accuracy 0 --method dense,ashape/decode=dense \
+	--decode dense
+is '... as if they were written so, and have one dense part' "$("$ATTNREPLAY" sql --format csv \
+	parts.db "SELECT group_concat(DISTINCT value) || ' ' || count(DISTINCT baseline_run_id) || ' '
+	|| (SELECT count(*) FROM method WHERE params NOT LIKE '%decode%') || ' ' || (SELECT count(*) FROM run_param WHERE key = 'decode') AS x
+	FROM run JOIN run_param USING(run_id) WHERE key = 'method'" | tail -1)" \
+	'"dense/decode=dense,ashape/decode=dense 1 2 0"'
+ok 'a part that no method takes is refused' fails 2 \
+	'^attnreplay: decode has no effect: every method has its own /decode=NAME; leave it out$' \
+	"$ATTNREPLAY" run --trace trace.csv --method ashape/decode=dense --decode dense
+
 # ---- which runs can be compared ----
 
 answer() { "$ATTNREPLAY" sql --format csv "$@" | tail -1; }

@@ -53,6 +53,13 @@ const char *plan_file(const char *text);
 enum ar_status plan_parse(struct plan **out, const char *text, struct ar_err *err);
 void plan_free(struct plan *p);
 
+/* Give every method or plan of a list, "dense,0-1:dense;2-:compact-fp", that has no part of this
+ * kind each of the parts, "dense,quest,budget=2048": all pairs, methods first.  *list is owned, and
+ * replaced.  AR_USAGE: all methods have such a part; or a plan is in a file, whose lines have the
+ * parts. */
+enum ar_status plan_give_parts(char **list, const struct part_kind *kind, const char *parts,
+			       struct ar_err *err);
+
 /* The method of all its layers; NULL: they differ. */
 struct method *plan_single(const struct plan *p);
 

@@ -279,6 +279,105 @@ static enum ar_status add_all(struct plan *p, struct ar_err *err)
 	return st;
 }
 
+/* ---- parts from elsewhere ---- */
+
+struct part_list {
+	char **v;
+	size_t n;
+};
+
+static bool has_part(const char *method, const struct part_kind *kind)
+{
+	for (const char *c = method_parts(method); *c; c = method_parts(c + 1))
+		if (part_kind_of(c + 1) == kind)
+			return true;
+	return false;
+}
+
+/* Write the plan with this part in each of its methods that has none; *given: there is one. */
+static enum ar_status put_with_part(FILE *f, const char *plan, const struct part_kind *kind,
+				    const char *part, bool *given, struct ar_err *err)
+{
+	char *copy = spell_out(plan), *rest = copy, *dropper;
+	const char *sep = "";
+
+	if (!copy)
+		return ar_nomem(err);
+	dropper = find_dropper(copy);
+	if (dropper)
+		*dropper++ = 0;
+	for (char *item; (item = strsep(&rest, ";")); sep = ";") {
+		fprintf(f, "%s%s", sep, item);
+		if (has_part(item, kind))
+			continue;
+		fprintf(f, "/%s=%s", kind->key, part);
+		*given = true;
+	}
+	if (dropper)
+		fprintf(f, "+%s", dropper);
+	free(copy);
+	return AR_OK;
+}
+
+/* Write the plan with each of the parts; once, if it has such a part already. */
+static enum ar_status put_with_parts(FILE *f, const char *plan, const struct part_kind *kind,
+				     const struct part_list *parts, bool *given, struct ar_err *err)
+{
+	bool own = false;
+	enum ar_status st = AR_OK;
+
+	if (plan_file(plan))
+		return ar_fail(err, AR_USAGE,
+			       "method '%s': the methods of a file have their parts there; write "
+			       "/%s=NAME into its lines, or leave out --%s",
+			       plan, kind->key, kind->key);
+	for (size_t i = 0; i < parts->n && !st && (!i || own); i++) {
+		if (ftell(f) > 0)
+			fputc(',', f);
+		st = put_with_part(f, plan, kind, parts->v[i], &own, err);
+	}
+	*given |= own;
+	return st;
+}
+
+static void list_release(struct part_list *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->v[i]);
+	free(l->v);
+}
+
+enum ar_status plan_give_parts(char **list, const struct part_kind *kind, const char *parts,
+			       struct ar_err *err)
+{
+	struct part_list plan = { 0 }, part = { 0 };
+	char *text = NULL;
+	size_t size;
+	bool given = false;
+	FILE *f = open_memstream(&text, &size);
+	enum ar_status st = f ? method_split(*list, &plan.v, &plan.n, err) : ar_nomem(err);
+
+	if (!st)
+		st = method_split(parts, &part.v, &part.n, err);
+	for (size_t i = 0; i < plan.n && !st; i++)
+		st = put_with_parts(f, plan.v[i], kind, &part, &given, err);
+	if (f && fclose(f) && !st)
+		st = ar_nomem(err);
+	if (!st && !given)
+		st = ar_fail(err, AR_USAGE,
+			     "%s has no effect: every method has its own /%s=NAME; leave it out",
+			     kind->key, kind->key);
+	list_release(&plan);
+	list_release(&part);
+	if (st) {
+		free(text);
+		return st;
+	}
+	free(*list);
+	*list = text;
+	return AR_OK;
+}
+
 /* ---- the record ---- */
 
 static cJSON *range_json(const struct plan *p, const struct plan_range *r)

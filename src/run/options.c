@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "kernels/methods/plan.h"
 #include "kernels/select/plugin.h"
 #include "replay/cost/backend_cost.h"
 #include "replay/engine/run_scope.h"
@@ -237,6 +238,13 @@ static const struct opt sched_opts[] = {
 	{ 0 }
 };
 
+/* Parts for the methods of --method, of the kind with this key. */
+#define PART_OPT(key, text) \
+	{ \
+		.name = #key, .type = OPT_STR, .off = AT(key), .arg = "LIST", .help = text, \
+		.scope = RUN_KERNELS, .may_differ = true \
+	}
+
 static const struct opt model_opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = AT(model), .arg = "NAME",
 	  .help = "preset, config.json, or folder with one",
@@ -283,6 +291,10 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods or plans of layers, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
+	PART_OPT(evict, "give methods without /evict=NAME each of these parts, separated by commas"),
+	PART_OPT(decode, "the same for /decode=NAME"),
+	PART_OPT(prune, "the same for /prune=NAME"),
+	PART_OPT(skip, "the same for /skip=NAME"),
 	PLUGIN_OPT(AT(selectors)),
 	{ .name = "match", .type = OPT_STR, .off = AT(match), .arg = "FIGURE=X",
 	  .help = "tune the threshold of each method on the captures first, as attnreplay-tune(1) "
@@ -520,6 +532,25 @@ enum ar_status run_options_read(struct run_options *o, struct opt_group *own, in
 	return st;
 }
 
+/* Give the methods of --method the parts that have options of their own.  The record has the list
+ * that this makes. */
+static enum ar_status give_parts(struct run_options *o, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const struct part_kind *k = part_kinds; k->key && !st; k++) {
+		struct opt_group *g = o->group;
+		const struct opt *x = opt_find(&g, k->key, err);
+		char **parts = (char **)((char *)g->base + x->off);
+
+		if (*parts)
+			st = plan_give_parts(&o->methods, k, *parts, err);
+		free(*parts);
+		*parts = NULL;
+	}
+	return st;
+}
+
 /* Parse the command line into the options of runs and the options of the command. */
 static enum ar_status parse_all(struct run_options *o, struct run_command *c, int argc, char **argv,
 				struct ar_err *err)
@@ -532,6 +563,8 @@ static enum ar_status parse_all(struct run_options *o, struct run_command *c, in
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
 	for (const struct run_setting *s = c ? c->setting : NULL; s && s->name && !st; s++)
 		st = opt_set(o->group, s->name, s->value, err);
+	if (!st)
+		st = give_parts(o, err);
 	if (!st && c && c->parsed)
 		st = c->parsed(c, o, err);
 	return st;

@@ -55,6 +55,7 @@ struct run_options {
 
 	char *comm, *model, *as_model, *quantization, *kv_dtype, *kv_skip, *dtype, *weights,
 		*prompts, *methods, *layers, *match;
+	char *evict, *decode, *prune, *skip; /* parts for methods; in it, once parsed */
 	double temperature;
 	int64_t tp, sample_layers, seed, repeats;
 	int64_t intervals_ns; /* how long to make replicates */
