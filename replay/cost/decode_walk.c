@@ -15,7 +15,7 @@ double decode_walk_keys(const struct batch *b, double fill_rows)
 		const struct batch_entry *e = &b->entry[i];
 
 		if (e->kind == ROW_DECODE)
-			keys = fmax(keys, (double)e->start + 1);
+			keys = fmax(keys, (double)batch_stored(e) + 1);
 		else
 			rows = fmax(rows, e->n_tok);
 	}

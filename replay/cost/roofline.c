@@ -226,7 +226,8 @@ static void count_chunk(const struct roofline_subject *s, const struct layer_spe
 			const struct batch_entry *e, double density, struct roofline_work *work)
 {
 	const struct method_part *m = method_prefill(s->method);
-	double n = e->n_tok, len = e->start + n, pairs = n * e->start + n * (n + 1) / 2;
+	double n = e->n_tok, start = batch_stored(e), len = start + n;
+	double pairs = n * start + n * (n + 1) / 2;
 	double mask = roofline_mask_bytes(s, l, e);
 
 	if (m->dense)
@@ -254,7 +255,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	memset(work, 0, PHASE_COUNT * sizeof *work);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
-		double len = (double)e->start + e->n_tok;
+		double len = batch_stores(e);
 		bool decode = e->kind == ROW_DECODE;
 
 		rows += (int)e->n_tok;

@@ -12,8 +12,7 @@ static double block_count(const struct roofline_subject *s, int64_t tok)
 double roofline_mask_bytes(const struct roofline_subject *s, const struct layer_spec *l,
 			   const struct batch_entry *e)
 {
-	return l->q_heads * block_count(s, e->n_tok) *
-	       block_count(s, (int64_t)e->start + e->n_tok) / 8;
+	return l->q_heads * block_count(s, e->n_tok) * block_count(s, batch_stores(e)) / 8;
 }
 
 void roofline_select(const struct roofline_subject *s, const struct layer_spec *l,
@@ -23,7 +22,8 @@ void roofline_select(const struct roofline_subject *s, const struct layer_spec *
 	const struct attn_shape shape = { l->q_heads, l->kv_heads, l->head_dim,
 					  method_page_tok(m) };
 	const struct selector_work x = method_prefill(m)->selector->work(
-		method_prefill(m)->param, &shape, &(struct selector_chunk){ e->start, e->n_tok });
+		method_prefill(m)->param, &shape,
+		&(struct selector_chunk){ batch_stored(e), e->n_tok });
 
 	w->kernels = x.launches;
 	w->flops += x.flops;

@@ -154,11 +154,12 @@ struct entry_span {
 static struct entry_span span_in(const struct row_segment *s, const struct batch *b, size_t i)
 {
 	const struct batch_entry *e = &b->entry[i];
-	int32_t pos = (int32_t)e->start, n_back = rows_n_back(s, i);
+	int32_t pos = (int32_t)e->start, at = (int32_t)batch_stored(e);
+	int32_t n_back = rows_n_back(s, i);
 
 	return s ? (struct entry_span){ s->start[i] + n_back, s->n[i] - n_back, pos, s->keep[i],
 					s->before ? s->before[i] : NULL } :
-		   (struct entry_span){ pos, (int32_t)e->n_tok, pos, NULL, NULL };
+		   (struct entry_span){ at, (int32_t)e->n_tok, pos, NULL, NULL };
 }
 
 static struct entry_span span_of(const struct rows_part *p, size_t i)

@@ -430,7 +430,7 @@ static void write_pages(struct blocks *b, int g, const struct batch_entry *e, in
 
 enum ar_status blocks_place(struct blocks *b, const struct batch_entry *e, struct ar_err *err)
 {
-	return blocks_place_rows(b, 0, e, e->start, (int64_t)e->start + e->n_tok, err);
+	return blocks_place_rows(b, 0, e, batch_stored(e), batch_stores(e), err);
 }
 
 enum ar_status blocks_place_rows(struct blocks *b, int segment, const struct batch_entry *e,
@@ -597,7 +597,7 @@ enum ar_status blocks_hit(struct blocks *b, const struct batch_entry *e, struct 
 
 bool blocks_hold(const struct blocks *b, const struct batch_entry *e)
 {
-	int64_t end = (int64_t)e->start + e->n_tok;
+	int64_t end = batch_stores(e);
 
 	for (int g = 0; g < b->n; g++)
 		if (!b->group[g].segment && !b->group[g].linear && blocks_len(b, g, e->req) < end)
@@ -608,7 +608,8 @@ bool blocks_hold(const struct blocks *b, const struct batch_entry *e)
 bool blocks_missing(const struct blocks *b, const struct batch_entry *e, int64_t max_tok,
 		    struct batch_entry *piece)
 {
-	int64_t have = e->start, held = e->start;
+	const int64_t start = batch_stored(e);
+	int64_t have = start, held = start;
 
 	for (int g = 0; g < b->n; g++) {
 		const struct block_group *x = &b->group[g];
@@ -620,9 +621,9 @@ bool blocks_missing(const struct blocks *b, const struct batch_entry *e, int64_t
 		held = lesser(held, t->n_tok);
 		have = lesser(have, chunked ? t->n_chunked : held);
 	}
-	if (have >= e->start)
+	if (have >= start)
 		return false;
-	held = held > have ? held : e->start; /* where the piece must end */
+	held = held > have ? held : start; /* where the piece must end */
 	*piece = (struct batch_entry){ .req = e->req,
 				       .start = (uint32_t)have,
 				       .n_tok = (uint32_t)lesser(held - have, max_tok) };

@@ -139,7 +139,7 @@ enum ar_status blocks_place_rows(struct blocks *b, int segment, const struct bat
  * only, and so does blocks_missing(). */
 bool blocks_hold(const struct blocks *b, const struct batch_entry *e);
 
-/* Find tokens below e->start that must be computed before e.  True: *piece is an entry of the next
+/* Find stored tokens before e that must be computed first.  True: *piece is an entry of the next
  * ones, at most max_tok.  Missing are tokens that the tables do not hold, as when the policy found
  * them in its prefix cache.  If e is a chunk and a selector keeps state, tokens that no chunk
  * computed are missing too.  The tables hold all of a piece or nothing. */
