@@ -18,11 +18,12 @@ libattnreplay_a_SOURCES += \
     replay/engine/activations.c replay/engine/activations.h \
     replay/engine/attn_engine.c replay/engine/attn_engine.h replay/engine/attn_kept.c \
     replay/engine/backend.c replay/engine/backend.h replay/engine/backend_cpu.c \
-    replay/engine/backend_cpu.h \
+    replay/engine/backend_cpu.h replay/engine/backend_cpu_evict.c \
     replay/engine/backend_cpu_pass.c replay/engine/backend_cuda.h replay/engine/backends.c \
     replay/engine/backends_attn.h \
     replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c \
     replay/engine/drops.h \
+    replay/engine/evictions.c replay/engine/evictions.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h \
@@ -78,7 +79,7 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \
-  tests/t-evict-sched \
+  tests/t-evict-backend tests/t-evict-sched \
   tests/t-forward tests/t-front \
   tests/t-graphs-gpu \
   tests/t-groups \

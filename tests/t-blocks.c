@@ -124,6 +124,27 @@ static enum ar_status place(const struct batch_entry *e)
 	return blocks_place(&b, e, &err);
 }
 
+/* An evictor leaves fewer tokens, in the first pages. */
+static void test_cut(void)
+{
+	struct batch_entry e = { .start = 300, .n_tok = 9, .gone = 200 }, piece;
+	int32_t first;
+
+	open_one((struct block_group){ .page_tok = TOK, .selects = true, .n_page = 5 }, 2);
+	is_int(grow(0, 300), AR_OK, "300 tokens take all pages");
+	first = table(0)[0];
+	blocks_cut(&b, 0, 100);
+	is_int(blocks_len(&b, 0, 0), 100, "100 of them are left");
+	is_int(blocks_free(&b, 0), 3, "three pages are free");
+	is_int(table(0)[0], first, "the first ones stay");
+	ok(!blocks_hold(&b, &e), "tokens behind them have no room");
+	ok(blocks_missing(&b, &e, 999, &piece) && piece.start == 0 && piece.n_tok == 100,
+	   "a selector has seen none of what is left");
+	is_int(grow(0, 109), AR_OK, "tokens are added behind what is left");
+	ok(blocks_hold(&b, &e), "... and have room");
+	blocks_release(&b);
+}
+
 static void test_missing(void)
 {
 	struct batch_entry e = { .req = 0, .start = 300, .n_tok = 10 }, piece, decode = e;
@@ -782,6 +803,7 @@ int main(void)
 	plan(0);
 	test_tables();
 	test_trim();
+	test_cut();
 	test_missing();
 	test_groups();
 	test_hits();

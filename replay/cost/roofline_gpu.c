@@ -242,6 +242,7 @@ static const int stand_in[PHASE_COUNT] = {
 	[PHASE_WALK] = PHASE_ATTEND,
 	[PHASE_META] = PHASE_CACHE,
 	[PHASE_SHARE] = PHASE_CACHE, /* which nothing reads: no tokens are copied */
+	[PHASE_EVICT] = PHASE_SELECT,
 	[PHASE_COMM] = PHASE_LINEAR, /* which nothing reads: see comm.h */
 };
 

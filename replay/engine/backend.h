@@ -17,6 +17,7 @@
 #include "traces/trace.h"
 
 struct costs;
+struct evict;
 struct tokens;
 struct weights;
 
@@ -37,6 +38,7 @@ struct backend_env {
 	const struct weights *weights; /* real ones of the model; NULL: activations are captures */
 	struct tokens *tokens;	       /* of the requests, with weights */
 	struct plan *plan;	       /* the backend opens its methods */
+	const struct evict *evict;     /* of all of them; NULL: keys stay in the cache */
 	int page_tok;		       /* tokens of a page of the KV cache; 0: as plan takes it */
 	int64_t max_batched_tok, max_seqs, max_len; /* limits of the policy; longest request */
 	int64_t max_captured;  /* rows of the largest CUDA graph; 0: see graph_sizes_open() */

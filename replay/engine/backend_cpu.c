@@ -35,6 +35,7 @@ static void cpu_close(void *self)
 	free(c->kv);
 	free(c->state);
 	free(c->aux);
+	cpu_evict_close(c);
 	free(c->slot);
 	free(c->rows.mem);
 	rows_env_release(&c->rows);
@@ -68,6 +69,8 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	st = attn_engine_open(&c->engine, env, false, err);
 	if (!st)
 		st = c->engine.act->load_ref(c->engine.act_self, err);
+	if (!st)
+		st = cpu_evict_open(c, err);
 	if (!st)
 		st = attn_engine_rows(&c->engine, env, &c->rows, err);
 	if (!st)
@@ -195,7 +198,8 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 	if (!alloc_rows(c) || !alloc_cache(c))
 		return ar_nomem(err);
 	attn_engine_log_aux(&c->engine);
-	return alloc_decoder(c, err);
+	st = cpu_evict_start(c, err);
+	return st ? st : alloc_decoder(c, err);
 }
 
 /* ---- iterations ---- */
@@ -248,17 +252,39 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch_entry *e, s
 	return st ? st : blocks_place(c->env.blocks, e, err);
 }
 
+static void begin_times(struct cpu *c)
+{
+	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
+	memset(c->ns, 0, sizeof c->ns);
+}
+
 /* Run b, and measure its time by phase from 0 on. */
 static enum ar_status run_timed(struct cpu *c, const struct batch *b, struct ar_err *err)
 {
+	struct batch all = *b;
 	enum ar_status st;
 
-	cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
-	memset(c->ns, 0, sizeof c->ns);
-	st = cpu_pass(c, b, true, cpu_attend, NULL, err);
+	begin_times(c);
+	st = cpu_pass(c, b, true, cpu_attend, &all, err);
 	if (!st && c->decoder)
 		st = cpu_emit(c, b, err);
+	evictions_after(&c->evict, b);
+	if (!st)
+		st = cpu_evict(c, err);
 	c->ns[PHASE_NONE] = 0;
+	return st;
+}
+
+/* Run the events of the last decodes.  *ns: their time. */
+static enum ar_status evict_late(struct cpu *c, const struct batch *b, int64_t *ns,
+				 struct ar_err *err)
+{
+	enum ar_status st;
+
+	begin_times(c);
+	evictions_before(&c->evict, b);
+	st = cpu_evict(c, err);
+	*ns = c->ns[PHASE_EVICT];
 	return st;
 }
 
@@ -266,9 +292,11 @@ static enum ar_status run_batch(struct cpu *c, const struct batch *b, struct ite
 				struct ar_err *err)
 {
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	int64_t sum = 0;
+	int64_t sum = 0, late;
 	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
+	if (!st)
+		st = evict_late(c, b, &late, err);
 	for (size_t i = 0; i < b->n && !st; i++)
 		st = fill_missing(c, &b->entry[i], err);
 	if (!st)
@@ -281,6 +309,7 @@ static enum ar_status run_batch(struct cpu *c, const struct batch *b, struct ite
 		return st;
 	drops_cost(&c->engine.drops, &x);
 	memcpy(x.phase_ns, c->ns, sizeof x.phase_ns);
+	x.phase_ns[PHASE_EVICT] += late;
 	for (int p = 0; p < PHASE_COUNT; p++)
 		sum += x.phase_ns[p];
 	x.cost_ns = sum * c->env.model->n_layers / c->env.n_run_layers;
@@ -380,7 +409,9 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	dense.out = c->out_dense;
 	dense.lse = c->lse_dense;
 	st = attend_counted(c, i, r, e->kind, count, sel ? sel : &own, err);
-	if (!st)
+	if (!st && e->gone)
+		st = cpu_evict_dense(c, e, i, &dense, err);
+	else if (!st)
 		st = method_ref(&c->engine.dense->part[e->kind], &dense, NULL, err);
 	if (!st)
 		st = accuracy_measure(attn_engine_shape(&c->engine, i), dense.b->rows.n_row, c->out,
@@ -420,6 +451,7 @@ static void cpu_drop(void *self, uint32_t req)
 	struct cpu *c = self;
 
 	drops_forget(&c->engine.drops, req);
+	cpu_evict_drop(c, req);
 }
 
 const struct backend backend_cpu = {

@@ -6,6 +6,7 @@
 #include "kernels/phase.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/backends_attn.h"
+#include "replay/engine/evictions.h"
 
 struct decoder_ref;
 
@@ -16,9 +17,12 @@ struct cpu {
 	struct row_set set;  /* of the batch that was built last */
 	struct kv_cache *kv; /* [n_run_layers] */
 	void **state;	     /* [n_run_layers] of the selector, or all NULL */
-	bf16_t **aux;  /* [n_run_layers] the aux cache of a layer, [slot][hidden]; NULL: it has
+	bf16_t **aux; /* [n_run_layers] the aux cache of a layer, [slot][hidden]; NULL: it has
 			      * none, or there are no weights */
-	int32_t *slot; /* [most revived rows] */
+	struct evictions evict;
+	bf16_t **window; /* [requests] of the evictor: [n_run_layers][window][row of Q]; or NULL */
+	void **score;	 /* [n_run_layers] its state, or NULL */
+	int32_t *slot;	 /* [most revived rows] */
 	bf16_t *q, *k, *out, *out_dense;
 	float *lse, *lse_dense;
 
@@ -68,7 +72,8 @@ enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mi
  * and show them to the selector of decodes. */
 enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, struct ar_err *err);
 
-/* Of mix: make Q, K and V, and run attention. */
+/* Of mix: make Q, K and V, and run attention.  ctx: the batch, whose rows an evictor sees; or
+ * NULL. */
 cpu_mix_fn cpu_attend;
 
 /* With weights, after a pass over b: give the logits of rows that output a token to env.tokens. */
@@ -77,5 +82,21 @@ enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err
 /* Build the rows of e, and make its Q and K in executed layer i.  e: an entry of the batch that ran
  * last. */
 enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, struct ar_err *err);
+
+/* ---- evictors: backend_cpu_evict.c ---- */
+
+enum ar_status cpu_evict_open(struct cpu *c, struct ar_err *err);
+enum ar_status cpu_evict_start(struct cpu *c, struct ar_err *err);
+void cpu_evict_close(struct cpu *c);
+/* The request finished or was preempted. */
+void cpu_evict_drop(struct cpu *c, uint32_t req);
+/* The rows of b are made and stored in executed layer i: keep what the event reads. */
+enum ar_status cpu_evict_see(struct cpu *c, int i, const struct rows *r, const struct batch *b,
+			     struct ar_err *err);
+/* Run the events that are listed, in phase EVICT. */
+enum ar_status cpu_evict(struct cpu *c, struct ar_err *err);
+/* The dense call of compare() for entry e, from whose request tokens have left: over all tokens. */
+enum ar_status cpu_evict_dense(struct cpu *c, const struct batch_entry *e, int i,
+			       struct attn_call *call, struct ar_err *err);
 
 #endif

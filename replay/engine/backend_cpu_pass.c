@@ -177,7 +177,8 @@ enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx,
 {
 	enum ar_status st = cpu_qkv(c, i, r, true, err);
 
-	(void)ctx;
+	if (!st && ctx)
+		st = cpu_evict_see(c, i, r, ctx, err);
 	return st ? st : attend_layer(c, i, r, err);
 }
 

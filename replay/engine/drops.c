@@ -151,7 +151,7 @@ void drops_begin(struct drops *d, const struct batch *b)
 		const struct batch_entry *e = &b->entry[i];
 
 		d->req[i] = e->req;
-		d->start[i] = (int32_t)e->start;
+		d->start[i] = (int32_t)batch_stored(e);
 		d->count[i] = (int32_t)e->n_tok;
 		d->n_whole += (int)e->n_tok;
 		if (d->revives)

@@ -337,6 +337,20 @@ void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok)
 	}
 }
 
+void blocks_cut(struct blocks *b, uint32_t req, int64_t n_tok)
+{
+	assert(b->running);
+	for (int g = 0; g < b->n; g++) {
+		struct table *t = table_of(b, g, req);
+		int64_t want = pages_for(n_tok, b->group[g].page_tok);
+
+		while (t->n > want)
+			leave_page(&b->pages[g], ring_of(b, g), t->page[--t->n]);
+		t->n_tok = n_tok;
+		t->n_chunked = 0;
+	}
+}
+
 static void empty(struct blocks *b, int g, uint32_t req)
 {
 	struct block_pages *p = &b->pages[g];

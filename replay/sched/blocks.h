@@ -111,6 +111,9 @@ void blocks_forget(struct blocks *b, uint32_t req, int64_t from, int64_t to);
 /* Make room for tokens [0, n_tok).  AR_NOMEM: the pages run out; the table stays as it was. */
 enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 			   struct ar_err *err);
+/* The request stores n_tok tokens from now on, in all groups: leave the pages behind them.  Tokens
+ * lie in other places than before, so the state of selectors is out of date. */
+void blocks_cut(struct blocks *b, uint32_t req, int64_t n_tok);
 /* Leave the pages that lie before token n_tok, which the request does not read again. */
 void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok);
 
