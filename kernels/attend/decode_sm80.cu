@@ -10,21 +10,21 @@
  * stretch of the line, whatever the lengths of the segments are.  It finds its stretch from ctx or
  * from the lengths of the lists, so lengths never leave the device.
  *
- * A piece is the part of a stretch inside one segment.  A piece that is a whole segment writes the
- * output.  Other pieces store unnormalised fp32 sums.  A thread block has at most two such pieces:
+ * A span is the part of a stretch inside one segment.  A span that is a whole segment writes the
+ * output.  Other spans store unnormalised fp32 sums.  A thread block has at most two such spans:
  * its first (slot 0), and one that begins a segment (slot 1).
  *
- * The sums of up to 32 neighbouring pieces are added up by the thread block that finishes last.  If
- * a segment has more pieces, the results are added up in the same way.  So no thread block waits
+ * The sums of up to 32 neighbouring spans are added up by the thread block that finishes last.  If
+ * a segment has more spans, the results are added up in the same way.  So no thread block waits
  * for another, and none reads more than 32 sums at a time.  Sums are added in the order of the
- * pieces, whichever thread block does it.
+ * spans, whichever thread block does it.
  *
  * If a row has a first key, its request has the blocks from that key's on.  So a segment is as long
  * as the window, whatever the context is.  Keys, their pages and the row's position count from the
- * first of these blocks on.  A sink is in the sums of one warp of a segment's first piece.
+ * first of these blocks on.  A sink is in the sums of one warp of a segment's first span.
  *
  * Keys with positions of their own are hidden from rows of lower positions, one by one.  All blocks
- * are read for each row.  Pieces may hold no key that the row sees.
+ * are read for each row.  Spans may hold no key that the row sees.
  *
  * Listed blocks are treated as if they lay side by side: only the look-up of page numbers depends
  * on where in the context a block lies.  Only the last listed block can hold the row's own
@@ -32,7 +32,7 @@
  *
  * In a thread block each of four warps takes 16 keys of every 64 and runs on its own.  It has its
  * own ring of copies and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle
- * rows cost nothing, as the loads are the bottleneck.  The warps meet at the end of a piece.
+ * rows cost nothing, as the loads are the bottleneck.  The warps meet at the end of a span.
  *
  * In flight per multiprocessor at head size 128: 2 thread blocks x 4 warps x 2 of 3 stages x
  * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one thread
@@ -46,7 +46,7 @@
  *	1 x 32K	18.9  18.6	32 x 2K	29.1  24.3	48 x 0.2K to 6K	 51.8  47.7
  *	8 x 16K	44.1  41.5	64 x 2K	44.2  41.2
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
- * 0.9 and adding up pieces 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
+ * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
  * gained 3 and 1 us, but other batches lost up to 5.
  */
 #include "config.h"
@@ -66,7 +66,7 @@ constexpr int STAGES = 3;
 template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
 template <int D> constexpr bool Q_SHARED = D > 128;
 constexpr int MAX_BLOCKS = 512;		// of the grid; multiprocessors past 256 stay idle
-constexpr int FAN = 32;			// most pieces, or sums of pieces, added up at once
+constexpr int FAN = 32;			// most spans, or sums of spans, added up at once
 constexpr int LEVELS = 2;
 static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
 constexpr unsigned ALL = 0xffffffff;
@@ -90,7 +90,7 @@ template <int D> union decode_smem {
 static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
 static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
 
-/* The partial output of a piece, or of several merged pieces. */
+/* The partial output of a span, or of several merged spans. */
 template <int D> struct part {
 	float o[HEADS][D];
 	float max[HEADS], sum[HEADS];
@@ -114,7 +114,7 @@ struct decode_args {
 	const float *sink;		// of each query head; NULL: none
 };
 
-struct piece {
+struct span {
 	int req, seg;			// segment of the request
 	int page0;			// place of the request's first page in the table
 	int head, heads, kv_head;	// query heads from `head` on; the last list of a KV head
@@ -130,8 +130,8 @@ static __device__ __forceinline__ int div_int(int a, int b)
 	return (int)((unsigned)a / (unsigned)b);
 }
 
-/* Make p a piece of segment seg. */
-static __device__ __forceinline__ void set_segment(const struct decode_args &a, struct piece &p,
+/* Make p a span of segment seg. */
+static __device__ __forceinline__ void set_segment(const struct decode_args &a, struct span &p,
 						   int seg)
 {
 	int kv_head = div_int(seg, a.kv_seg), at = seg - kv_head * a.kv_seg;
@@ -185,13 +185,13 @@ static __device__ int count_units(const struct decode_args &a, int lane)
 	return warp_sum(sum) * item_segments<LISTED>(a);
 }
 
-/* Find the piece that begins with unit u: its request, segment, block and first page.  There are
+/* Find the span that begins with unit u: its request, segment, block and first page.  There are
  * more than u units.  By one warp.  Each lane loads a request's length and first page together,
  * which saves a wait for memory. */
 template <int PAGE, bool LISTED, bool BOUNDED>
-static __device__ struct piece find_unit(const struct decode_args &a, int u, int lane)
+static __device__ struct span find_unit(const struct decode_args &a, int u, int lane)
 {
-	struct piece p;
+	struct span p;
 	int base = 0;
 
 #pragma unroll 1
@@ -243,7 +243,7 @@ static __device__ __forceinline__ int share_of(const struct shares &s, int u)
 	return i < s.more ? i : div_int(u - s.more, s.least);
 }
 
-/* ---- a piece ---- */
+/* ---- a span ---- */
 
 /* Copy the warp's 16 keys of one step into its ring; keys from n on become zeros.  The bits of
  * first and i are apart, so the swizzle of row first + i is one XOR more. */
@@ -339,14 +339,14 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 }
 
 static __device__ __forceinline__ const uint16_t *list_of(const struct decode_args &a,
-							   const struct piece &p)
+							   const struct span &p)
 {
 	return a.lists.block + (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride;
 }
 
 /* Keys of the segment's blocks, side by side. */
 template <int PAGE, bool LISTED>
-static __device__ __forceinline__ int n_keys(const struct decode_args &a, const struct piece &p,
+static __device__ __forceinline__ int n_keys(const struct decode_args &a, const struct span &p,
 					     const uint16_t *list)
 {
 	int ctx = a.b.rows.pos0[p.req];
@@ -356,18 +356,18 @@ static __device__ __forceinline__ int n_keys(const struct decode_args &a, const 
 	return p.n_blk * PAGE - (list[p.n_blk - 1] == ctx / PAGE ? PAGE - 1 - ctx % PAGE : 0);
 }
 
-/* The output of head h of the piece. */
+/* The output of head h of the span. */
 template <int D>
 static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a,
-						  const struct piece &p, int h)
+						  const struct span &p, int h)
 {
 	return a.out + ((size_t)p.req * a.b.shape.q_heads + p.head + h) * D;
 }
 
-/* The log sum of head h of the piece, if it was asked for.  max: of its logits before they are
+/* The log sum of head h of the span, if it was asked for.  max: of its logits before they are
  * scaled; sum 0: it saw no key. */
 template <int D>
-static __device__ __forceinline__ void put_lse(const struct decode_args &a, const struct piece &p,
+static __device__ __forceinline__ void put_lse(const struct decode_args &a, const struct span &p,
 					       int h, float max, float sum)
 {
 	if (a.lse)
@@ -375,9 +375,9 @@ static __device__ __forceinline__ void put_lse(const struct decode_args &a, cons
 			sum == 0 ? -INFINITY : max * softmax_scale<D> + logf(sum);
 }
 
-/* Everything one warp does for a piece. */
+/* Everything one warp does for a span. */
 template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
-static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
+static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct span &p,
 						struct ring<D> &ring, float (&o)[D / 8][4],
 						float (&max)[2], float (&sum)[2], int warp,
 						int lane)
@@ -406,7 +406,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	auto key_of = [&](int i) {
 		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
 	};
-	// The next 32 page numbers, one a lane, from block blk of the piece on.
+	// The next 32 page numbers, one a lane, from block blk of the span on.
 	auto load_pages = [&](int blk) {
 		int next = p.blk + blk + lane;
 
@@ -455,9 +455,9 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 }
 
 /* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
- * the piece. */
+ * the span. */
 template <int D>
-static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
+static __device__ __forceinline__ void finish(const struct decode_args &a, const struct span &p,
 					      const struct sums<D> &sums, struct part<D> *part)
 {
 #pragma unroll 1
@@ -490,15 +490,15 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 	}
 }
 
-/* ---- sums of pieces ---- */
+/* ---- sums of spans ---- */
 
-/* A segment cut into n pieces, one for each thread block from `first` on. */
+/* A segment cut into n spans, one for each thread block from `first` on. */
 struct cut {
 	int first, n;
 };
 
 /* Find part i of a segment.  Part 0 begins the segment, so it is in slot 1 of its thread block; the
- * others are the first pieces of theirs, in slot 0. */
+ * others are the first spans of theirs, in slot 0. */
 template <int D>
 static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
 							  const struct cut &c, int i)
@@ -512,7 +512,7 @@ static __device__ __forceinline__ struct part<D> *part_at(const struct decode_ar
  * seen a key. */
 template <int D, bool PLACED>
 static __device__ __forceinline__ void add_parts(const struct decode_args &a,
-						 const struct piece &p, const struct cut &c,
+						 const struct span &p, const struct cut &c,
 						 int base, int step, int n, int h, int lane)
 {
 	constexpr int FOURS = (D + 127) / 128, AT_ONCE = 16 / FOURS;
@@ -581,7 +581,7 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 
 /* Report this thread block's part, and merge every group of parts that it completes. */
 template <int D, bool PLACED>
-static __device__ __forceinline__ void join(const struct decode_args &a, const struct piece &p,
+static __device__ __forceinline__ void join(const struct decode_args &a, const struct span &p,
 					    const struct cut &c)
 {
 	int own = blockIdx.x - c.first;
@@ -606,7 +606,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 }
 
 template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
-static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
+static __device__ __forceinline__ void run_span(const struct decode_args &a, const struct span &p,
 						 const struct cut &c, union decode_smem<D> &sm)
 {
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -645,7 +645,7 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 	finish<D>(a, p, sm.sums, part);
 	if (part)
 		join<D, PLACED>(a, p, c);
-	__syncthreads();			// before the next piece fills the rings
+	__syncthreads();			// before the next span fills the rings
 }
 
 /* ---- the kernel ---- */
@@ -656,7 +656,7 @@ static __device__ void clear_empty(const struct decode_args &a)
 {
 #pragma unroll 1
 	for (int i = blockIdx.x; i < a.b.rows.n_req * a.n_seg; i += gridDim.x) {
-		struct piece p;
+		struct span p;
 
 		if (a.lists.n[div_int(i, a.list_seg)])
 			continue;
@@ -669,7 +669,7 @@ static __device__ void clear_empty(const struct decode_args &a)
 	}
 }
 
-/* Attention of one token per request.  Each thread block runs the pieces of its share of all
+/* Attention of one token per request.  Each thread block runs the spans of its share of all
  * units. */
 template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
@@ -679,7 +679,7 @@ decode(const struct decode_args a)
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
 	const int lane = threadIdx.x % 32, total = count_units<PAGE, LISTED, BOUNDED>(a, lane);
 	const int n = min(total, (int)gridDim.x);	// thread blocks that work
-	struct piece p;
+	struct span p;
 	int u, end;
 
 	if (LISTED)
@@ -703,7 +703,7 @@ decode(const struct decode_args a)
 			cut.first = share_of(s, u - p.blk);
 			cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
 		}
-		run_piece<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, cut, sm);
+		run_span<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
 			return;
