@@ -27,6 +27,7 @@ libattnreplay_a_SOURCES += \
   kernels/exec/copy/copy.c \
   kernels/exec/decode/decode.c \
   kernels/exec/gather/gather.c \
+  kernels/exec/lists/lists.c \
   kernels/exec/paged/paged.c \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \

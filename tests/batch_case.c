@@ -622,6 +622,48 @@ void columns_free(struct column_lists *l)
 	memset(l, 0, sizeof *l);
 }
 
+void case_pieces(const struct batch_case *c, int tok, int heads, bool masked, double density,
+		 struct piece_lists *l, struct rng *rng)
+{
+	const int per_req = c->b.shape.q_heads / heads;
+	const size_t n = (size_t)(c->b.rows.n_req * per_req);
+	const size_t stride = (size_t)(c->b.keys.max_kv_blk * c->b.shape.page_tok / tok);
+
+	*l = (struct piece_lists){ .tok = tok, .heads = heads, .stride = (int)stride };
+	l->piece = need(n * stride, sizeof *l->piece);
+	l->n = need(n, sizeof *l->n);
+	l->mask = masked ? need(n * stride, sizeof *l->mask) : NULL;
+	for (size_t i = 0; i < n; i++) {
+		double keep = density > 1 || rng_below(rng, 8) ? density : 0;
+
+		for (int j = 0; j <= c->ctx[(int)i / per_req] / tok; j++)
+			if (rng_unit(rng) < keep)
+				l->piece[i * stride + (size_t)l->n[i]++] = j;
+		for (size_t k = 0; masked && k < (size_t)l->n[i]; k++)
+			l->mask[i * stride + k] = (uint16_t)rng_below(rng, 1 << 16);
+	}
+}
+
+void pieces_free(struct piece_lists *l)
+{
+	free(l->piece);
+	free(l->n);
+	free(l->mask);
+	memset(l, 0, sizeof *l);
+}
+
+/* Draw pieces of any size; half of the lists have masks. */
+static void draw_pieces(const struct batch_case *c, struct piece_lists *l, struct rng *rng)
+{
+	int group = c->b.shape.q_heads / c->b.shape.kv_heads, heads = group, tok = 1;
+
+	while (tok < c->b.shape.page_tok && rng_below(rng, 4))
+		tok *= 2;
+	if (rng_below(rng, 3) == 0)
+		heads = 1;
+	case_pieces(c, tok, heads, heads <= 16 && rng_below(rng, 2), 0.4, l, rng);
+}
+
 bool case_shape(const struct batch_case *c, unsigned shape, int most_heads,
 		struct executor_lists *l, struct rng *rng)
 {
@@ -637,6 +679,7 @@ bool case_shape(const struct batch_case *c, unsigned shape, int most_heads,
 		return true;
 	case SHAPE_TOKENS: case_tokens(c, 0.3, &l->tokens, rng); return true;
 	case SHAPE_COLUMNS: case_columns(c, 0.2, &l->columns, rng); return true;
+	case SHAPE_PIECES: draw_pieces(c, &l->pieces, rng); return true;
 	}
 	return false;
 }
@@ -646,4 +689,5 @@ void shape_lists_free(struct executor_lists *l)
 	lists_free(&l->blocks);
 	tokens_free(&l->tokens);
 	columns_free(&l->columns);
+	pieces_free(&l->pieces);
 }

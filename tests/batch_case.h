@@ -137,6 +137,12 @@ void case_columns(const struct batch_case *c, double density, struct column_list
 		  struct rng *rng);
 void columns_free(struct column_lists *l);
 
+/* Draw lists of pieces of tok tokens for rows of one a request.  Some are empty.  `heads` heads share
+ * a list; masked: each sees about half of it. */
+void case_pieces(const struct batch_case *c, int tok, int heads, bool masked, double density,
+		 struct piece_lists *l, struct rng *rng);
+void pieces_free(struct piece_lists *l);
+
 /* Random lists of a selection shape, for executors.  False: this function does not know the shape.
  * Tables are of up to most_heads heads. */
 bool case_shape(const struct batch_case *c, unsigned shape, int most_heads,

@@ -162,6 +162,18 @@ struct block_lists gpu_lists(const struct block_lists *l, int n)
 	return d;
 }
 
+struct piece_lists gpu_pieces(const struct piece_lists *l, int n)
+{
+	const size_t len = (size_t)n * (size_t)l->stride;
+	struct piece_lists d = *l;
+
+	d.piece = gpu_copy(l->piece, len * sizeof *d.piece);
+	d.n = gpu_copy(l->n, (size_t)n * sizeof *d.n);
+	if (l->mask)
+		d.mask = gpu_copy(l->mask, len * sizeof *d.mask);
+	return d;
+}
+
 #else
 static bool gpu_found(void)
 {

@@ -40,5 +40,6 @@ bool gpu_attends(int head_dim);
 struct attn_batch gpu_batch(const struct attn_batch *host);
 struct kv_cache gpu_kv(const struct kv_cache *host, size_t len);  /* elements of k */
 struct block_lists gpu_lists(const struct block_lists *l, int n); /* l->block NULL: none */
+struct piece_lists gpu_pieces(const struct piece_lists *l, int n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decode attention on the device against the reference, on random batches: over all blocks, over
- * block tables, under windows and sinks, and over keys in any order.  ATTNREPLAY_TEST_CASES (60) is
+ * block tables and piece lists, under windows and sinks, and over keys in any order.  ATTNREPLAY_TEST_CASES (60) is
  * the number of batches, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
@@ -14,7 +14,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { N_EMPTY = 4, N_TEST = N_EMPTY + 1 + 13 };
+enum { N_EMPTY = 5, N_TEST = N_EMPTY + 1 + 16 };
 
 #if HAVE_CUDA
 
@@ -77,29 +77,67 @@ static void pair_release(struct pair *p)
 	case_release(&p->c);
 }
 
-/* Output of the device for the case; the caller frees it.  l NULL: all blocks. */
+/* Of the reference. */
+struct output {
+	bf16_t *out;
+	float *lse;
+};
+
+static struct attn_call device_call(struct pair *p)
+{
+	gpu_fill(p->out, p->c.q_len * sizeof *p->out, 0xff);
+	return (struct attn_call){ .b = &p->b,
+				   .q = p->q,
+				   .kv = p->kv,
+				   .sink = p->sink,
+				   .out = p->out,
+				   .lse = p->lse,
+				   .work = p->work };
+}
+
+static struct attn_call host_call(struct pair *p, struct output *o)
+{
+	o->out = gpu_host(p->c.q_len * sizeof *o->out);
+	o->lse = gpu_host((size_t)(p->c.b.rows.n_row * p->c.b.shape.q_heads) * sizeof *o->lse);
+	return (struct attn_call){ .b = &p->c.b,
+				   .q = p->c.q,
+				   .kv = p->c.kv,
+				   .sink = p->c.sink,
+				   .out = o->out,
+				   .lse = o->lse };
+}
+
+/* Output of the device; the caller frees it. */
+static bf16_t *output_of(struct pair *p)
+{
+	bf16_t *got = gpu_host(p->c.q_len * sizeof *got);
+
+	gpu_read(got, p->out, p->c.q_len * sizeof *got);
+	return got;
+}
+
+/* The same after a launch for the case.  l NULL: all blocks. */
 static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n_list)
 {
-	size_t bytes = p->c.q_len * sizeof(bf16_t);
-	bf16_t *got = gpu_host(bytes);
+	struct attn_call call = device_call(p);
 	struct block_lists lists = { 0 };
 	struct ar_err err;
 
 	if (l)
 		lists = gpu_lists(l, n_list);
-	memset(got, 0xff, bytes);
-	gpu_write(p->out, got, bytes);
-	if (decode_enqueue(&(struct attn_call){ .b = &p->b,
-						.q = p->q,
-						.kv = p->kv,
-						.sink = p->sink,
-						.out = p->out,
-						.lse = p->lse,
-						.work = p->work },
-			   heads, l ? &lists : NULL, &err))
-		bail_out("%s", err.msg);
-	gpu_read(got, p->out, bytes);
-	return got;
+	gpu_must(decode_enqueue(&call, heads, l ? &lists : NULL, &err), &err);
+	return output_of(p);
+}
+
+static bf16_t *run_pieces(struct pair *p, const struct piece_lists *l)
+{
+	const int n = p->c.b.rows.n_req * p->c.b.shape.q_heads / l->heads;
+	const struct piece_lists lists = gpu_pieces(l, n);
+	struct attn_call call = device_call(p);
+	struct ar_err err;
+
+	gpu_must(decode_pieces_enqueue(&call, &lists, &err), &err);
+	return output_of(p);
 }
 
 /* Elements that are off by more than rounding, and a share of errors that is not small. */
@@ -139,26 +177,35 @@ static bool near_lse(const struct pair *p, const float *want)
 	return !bad;
 }
 
-static bool run_both(struct pair *p, int heads, const struct block_lists *l, int n_list)
+/* Whether got, and the log sums on the device, are near those of the reference.  Frees both. */
+static bool agree(const struct pair *p, bf16_t *got, struct output *want)
 {
-	bf16_t *want = gpu_host(p->c.q_len * sizeof *want), *got = run(p, heads, l, n_list);
-	float *lse = gpu_host((size_t)(p->c.b.rows.n_row * p->c.b.shape.q_heads) * sizeof *lse);
-	struct ar_err err;
-	bool good;
+	bool good = near(got, want->out, p->c.q_len) && near_lse(p, want->lse);
 
-	if (decode_ref(&(struct attn_call){ .b = &p->c.b,
-					    .q = p->c.q,
-					    .kv = p->c.kv,
-					    .sink = p->c.sink,
-					    .out = want,
-					    .lse = lse },
-		       heads, l, &err))
-		bail_out("%s", err.msg);
-	good = near(got, want, p->c.q_len) && near_lse(p, lse);
-	free(lse);
-	free(want);
+	free(want->out);
+	free(want->lse);
 	free(got);
 	return good;
+}
+
+static bool run_both(struct pair *p, int heads, const struct block_lists *l, int n_list)
+{
+	struct output want;
+	struct attn_call call = host_call(p, &want);
+	struct ar_err err;
+
+	gpu_must(decode_ref(&call, heads, l, &err), &err);
+	return agree(p, run(p, heads, l, n_list), &want);
+}
+
+static bool pieces_both(struct pair *p, const struct piece_lists *l)
+{
+	struct output want;
+	struct attn_call call = host_call(p, &want);
+	struct ar_err err;
+
+	gpu_must(decode_pieces_ref(&call, l, &err), &err);
+	return agree(p, run_pieces(p, l), &want);
 }
 
 /* ---- batches ---- */
@@ -363,6 +410,64 @@ static void test_full(long cases, long seed)
 	is_int(same, cases, "tables of all blocks give the bits of dense attention");
 }
 
+/* Groups of up to 16 heads have masks in every other case. */
+static void test_pieces(long cases, long seed, double density, const char *what)
+{
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	bool good = true;
+
+	for (long i = 0; i < cases && good; i++) {
+		int tok = 1 << i % 8, heads;
+		struct piece_lists l;
+		struct pair p;
+
+		draw_pair(&p, (enum case_fill)(i % 3), unbounded, &rng);
+		tok = tok < p.c.b.shape.page_tok ? tok : p.c.b.shape.page_tok;
+		heads = i % 5 ? p.c.b.shape.q_heads / p.c.b.shape.kv_heads : 1;
+		case_pieces(&p.c, tok, heads, heads <= 16 && i / 8 % 2, density, &l, &rng);
+		good = pieces_both(&p, &l) && run_both(&p, 0, NULL, 0) && pieces_both(&p, &l);
+		if (!good)
+			diag("seed %ld, case %ld: pieces of %d, heads %d, head size %d, pages of "
+			     "%d%s",
+			     seed, i, tok, heads, p.c.b.shape.head_dim, p.c.b.shape.page_tok,
+			     l.mask ? ", masks" : "");
+		pieces_free(&l);
+		pair_release(&p);
+	}
+	ok(good, "%s", what);
+}
+
+/* Lists of all pieces cut the work as dense attention does. */
+static void test_all_pieces(long cases, long seed)
+{
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	int same = 0;
+
+	for (long i = 0; i < cases; i++) {
+		struct piece_lists l;
+		bf16_t *dense, *listed;
+		struct pair p;
+		int group, tok = 1 << i % 8;
+		size_t n;
+
+		draw_pair(&p, FILL_NORMAL, unbounded, &rng);
+		group = p.c.b.shape.q_heads / p.c.b.shape.kv_heads;
+		tok = tok < p.c.b.shape.page_tok ? tok : p.c.b.shape.page_tok;
+		case_pieces(&p.c, tok, group, group <= 16, 1.1, &l, &rng);
+		n = (size_t)(p.c.b.rows.n_req * p.c.b.shape.kv_heads * l.stride);
+		if (l.mask)
+			memset(l.mask, 0xff, n * sizeof *l.mask);
+		dense = run(&p, 0, NULL, 0);
+		listed = run_pieces(&p, &l);
+		same += !memcmp(dense, listed, p.c.q_len * sizeof *dense);
+		free(dense);
+		free(listed);
+		pieces_free(&l);
+		pair_release(&p);
+	}
+	is_int(same, cases, "lists of all pieces give the bits of dense attention");
+}
+
 /* More segments than thread blocks; most or all segments are empty. */
 static void test_empty(long seed)
 {
@@ -432,6 +537,9 @@ static void test_nothing(void)
 	b.keys.pos = &first;
 	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, &l, &err), AR_USAGE,
 	       "keys in any order under block tables");
+	is_int(decode_pieces_enqueue(&(struct attn_call){ .b = &b, .kv = kv },
+				     &(struct piece_lists){ .tok = 1, .heads = 4, .n = &n }, &err),
+	       AR_USAGE, "and under piece lists");
 }
 
 static void test_failure(void)
@@ -462,6 +570,9 @@ int main(void)
 	test_tables(cases, seed + 1, 0.3, "random tables, any group size");
 	test_tables(cases, seed + 2, 0.02, "short tables, many of them empty");
 	test_full(cases / 4 + 1, seed + 3);
+	test_pieces(2 * cases, seed + 11, 0.3, "random lists of pieces of any size");
+	test_pieces(2 * cases, seed + 12, 0.02, "short lists of pieces, many of them empty");
+	test_all_pieces(cases / 2 + 2, seed + 13);
 	test_empty(seed + 4);
 	test_again(seed + 5);
 	test_bounds(cases, seed + 6, true, false, "windows");

@@ -17,13 +17,13 @@ static const struct attn_shape small = {
 	.q_heads = 6, .kv_heads = 2, .head_dim = 16, .page_tok = 8
 };
 
-static void small_case(struct batch_case *c, struct rng *rng)
+static void small_case(struct batch_case *c, struct rng *rng, bool one_row)
 {
 	int ctx[3], rows[3];
 
 	for (int r = 0; r < 3; r++) {
 		ctx[r] = (int)rng_below(rng, 90);
-		rows[r] = 1 + (int)rng_below(rng, 40);
+		rows[r] = one_row ? 1 : 1 + (int)rng_below(rng, 40);
 	}
 	case_chunks(c, rng, FILL_NORMAL, small, 3, ctx, rows);
 }
@@ -128,6 +128,18 @@ static void see_columns(const struct batch_case *c, const struct executor_lists 
 		visible[x->col[list * x->max_col + i]] = true;
 }
 
+static void see_pieces(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+		       int h, bool *visible)
+{
+	const struct piece_lists *x = &l->pieces;
+	int list = r * (c->b.shape.q_heads / x->heads) + h / x->heads;
+
+	(void)row;
+	for (int i = list * x->stride; i < list * x->stride + x->n[list]; i++)
+		for (int t = 0; t < x->tok && (!x->mask || x->mask[i] >> h % x->heads & 1); t++)
+			visible[x->piece[i] * x->tok + t] = true;
+}
+
 typedef void see_fn(const struct batch_case *c, const struct executor_lists *l, int r, int row,
 		    int h, bool *visible);
 
@@ -180,9 +192,13 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 static const struct sees {
 	unsigned shape;
 	see_fn *see;
-} all_sees[] = { { SHAPE_ALL, see_all },	 { SHAPE_MASK, see_mask },
-		 { SHAPE_TABLE, see_table },	 { SHAPE_TOKENS, see_tokens },
-		 { SHAPE_COLUMNS, see_columns }, { 0 } };
+} all_sees[] = { { SHAPE_ALL, see_all },
+		 { SHAPE_MASK, see_mask },
+		 { SHAPE_TABLE, see_table },
+		 { SHAPE_TOKENS, see_tokens },
+		 { SHAPE_COLUMNS, see_columns },
+		 { SHAPE_PIECES, see_pieces },
+		 { 0 } };
 
 static see_fn *see_of(unsigned shape)
 {
@@ -207,7 +223,7 @@ static void test_reference(const struct executor *e, const struct selection_shap
 		struct executor_lists l;
 		struct batch_case c;
 
-		small_case(&c, &rng);
+		small_case(&c, &rng, e->one_row);
 		bad += !case_shape(&c, s->bit, 3, &l, &rng);
 		if (k % 2)
 			case_sinks(&c, &rng);
@@ -433,7 +449,7 @@ static void test_methods(void)
 		struct batch_case c;
 		struct ar_err err;
 
-		small_case(&c, &rng);
+		small_case(&c, &rng, false);
 		case_tokens(&c, 0.3, &drawn.tokens, &rng);
 		case_columns(&c, 0.2, &drawn.columns, &rng);
 		got = malloc(2 * c.q_len * sizeof *got);
@@ -471,7 +487,7 @@ static void test_no_memory(const struct selector *s, const char *exec)
 	struct ar_err err;
 	bf16_t *out;
 
-	small_case(&c, &rng);
+	small_case(&c, &rng, false);
 	case_tokens(&c, 0.3, &drawn.tokens, &rng);
 	case_columns(&c, 0.2, &drawn.columns, &rng);
 	out = malloc(c.q_len * sizeof *out);

@@ -344,9 +344,10 @@ struct job {
 	const struct attn_tile *tile;
 	int n_tile;
 	const struct block_lists *lists;
-	int dim, ld_dim, ld_key; /* head_dim, padded; page_tok, padded */
-	int max_row;		 /* packed rows of a tile, padded */
-	int n_seen;		 /* parts of decodes that skip */
+	const struct piece_lists *pieces; /* NULL: lists */
+	int dim, ld_dim, ld_key;	  /* head_dim, padded; page_tok, padded */
+	int max_row;			  /* packed rows of a tile, padded */
+	int n_seen;			  /* parts of decodes that skip */
 	bool skips;
 	atomic_int next; /* first tile nobody has taken */
 };
@@ -391,8 +392,8 @@ static void desk_init(struct desk *d, struct job *j, float *mem)
 	d->skipped = (bool *)(d->seen + row * (size_t)j->n_seen);
 }
 
-/* Keys [key, key + n) of a request, all of one block. */
-static void load_keys(struct desk *d, int page0, int head, int key, int n)
+/* Load keys [key, key + n) of a request, all of one block, to place `to` and later. */
+static void load_keys(struct desk *d, int page0, int head, int key, int n, int to)
 {
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
@@ -402,9 +403,9 @@ static void load_keys(struct desk *d, int page0, int head, int key, int n)
 		     (size_t)j->dim;
 	const bf16_t *k = j->call->kv.k + off, *v = j->call->kv.v + off;
 
-	multiply_transpose(d->k, j->ld_key, k, n, j->dim);
+	multiply_transpose(d->k + to, j->ld_key, k, n, j->dim);
 	for (int t = 0; t < n; t++)
-		bf16_widen(d->v + t * j->ld_dim, v + t * j->dim, j->dim);
+		bf16_widen(d->v + (to + t) * j->ld_dim, v + t * j->dim, j->dim);
 }
 
 /* Online softmax of packed row i.  Scores of keys [from, n) of the block become probabilities.  The
@@ -529,18 +530,32 @@ static int walk_key(const struct walk *w, int i)
 	return (w->list ? w->list[blk] : blk) * w->page_tok + at % w->page_tok;
 }
 
+/* Write the logits, before scaling, of the first n keys on the desk to d->p. */
+static void score_keys(struct desk *d, int n_row, int n)
+{
+	const struct job *j = d->job;
+
+	multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key, n_row, n, j->dim, false);
+}
+
+/* Add their values, by the probabilities in d->p. */
+static void add_values(struct desk *d, int n_row, int n)
+{
+	const struct job *j = d->job;
+
+	multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim, n_row, j->dim, n, true);
+}
+
 /* Load run i, and write its logits before scaling to d->p.  Returns its number of keys up to the
  * last row's position. */
 static int load_run(struct desk *d, const struct attn_tile *t, const struct walk *w, int i)
 {
-	const struct job *j = d->job;
 	int key = walk_key(w, i), n = lesser(w->last - key + 1, w->run);
 
 	if (n <= 0)
 		return n;
-	load_keys(d, t->page0, w->kv_head, key, n);
-	multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key, t->n_row * t->n_head, n, j->dim,
-		 false);
+	load_keys(d, t->page0, w->kv_head, key, n, 0);
+	score_keys(d, t->n_row * t->n_head, n);
 	return n;
 }
 
@@ -605,7 +620,7 @@ static void vote(struct desk *d, const struct attn_tile *t, const struct walk *w
 	}
 }
 
-static void run_tile(struct desk *d, const struct attn_tile *t)
+static void run_blocks(struct desk *d, const struct attn_tile *t)
 {
 	const struct job *j = d->job;
 	const struct walk w = walk_of(j, t);
@@ -613,7 +628,6 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 	const int32_t *first = j->b->rows.first ? j->b->rows.first + t->row : NULL;
 	int n_row = t->n_row * t->n_head, before = first_block(j->b, t->row) * w.page_tok;
 
-	begin_tile(d, t);
 	for (int i = w.first; i < w.n; i++) {
 		int key = walk_key(&w, i), n;
 
@@ -632,8 +646,67 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 				hide_later(d, t, p, key, n);
 			soften(d, p, d->skipped[p] ? n : from, seen, n);
 		}
-		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim, n_row, j->dim, n, true);
+		add_values(d, n_row, n);
 	}
+}
+
+/* ---- piece lists ---- */
+
+/* Hide n keys, of pieces whose first has mask[0], from packed row i unless its head sees them. */
+static void hide_pieces(struct desk *d, const uint16_t *mask, int i, int n)
+{
+	for (int k = 0; k < n; k++)
+		if (!(mask[k / d->job->pieces->tok] >> i & 1))
+			d->p[i * d->job->ld_key + k] = -INFINITY;
+}
+
+/* Load pieces [i, stop) of the tile's list side by side.  Returns the number of their keys. */
+static int load_pieces(struct desk *d, const struct attn_tile *t, int i, int stop)
+{
+	const struct piece_lists *l = d->job->pieces;
+	const struct attn_shape *s = &d->job->b->shape;
+	const int32_t *piece = l->piece + (size_t)t->list * (size_t)l->stride;
+	int kv_head = t->head / (s->q_heads / s->kv_heads), n = 0;
+
+	for (; i < stop; i++) {
+		int key = piece[i] * l->tok, n_key = lesser(t->pos - key + 1, l->tok);
+
+		load_keys(d, t->page0, kv_head, key, n_key, n);
+		n += n_key;
+	}
+	return n;
+}
+
+/* One row under piece lists, page_tok keys at a time.  So the list of all pieces gives the bits of
+ * attention to every block. */
+static void run_pieces(struct desk *d, const struct attn_tile *t)
+{
+	const struct piece_lists *l = d->job->pieces;
+	const uint16_t *mask = l->mask ? l->mask + (size_t)t->list * (size_t)l->stride : NULL;
+	int at_once = d->job->b->shape.page_tok / l->tok;
+
+	for (int i = 0; i < l->n[t->list]; i += at_once) {
+		int n = load_pieces(d, t, i, lesser(i + at_once, l->n[t->list]));
+
+		score_keys(d, t->n_head, n);
+		for (int p = 0; p < t->n_head; p++) {
+			if (mask)
+				hide_pieces(d, mask + i, p, n);
+			soften(d, p, 0, n, n);
+		}
+		add_values(d, t->n_head, n);
+	}
+}
+
+/* ---- tiles ---- */
+
+static void run_tile(struct desk *d, const struct attn_tile *t)
+{
+	begin_tile(d, t);
+	if (d->job->pieces)
+		run_pieces(d, t);
+	else
+		run_blocks(d, t);
 	end_tile(d, t);
 }
 
@@ -662,18 +735,18 @@ static void run_all(struct desk *desk, int n)
 		pthread_join(thread[i], NULL);
 }
 
-enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan_fn, int heads,
-			  const struct block_lists *lists, struct ar_err *err)
+/* j: the call and its lists. */
+static enum ar_status run_job(struct job j, attend_plan_fn *plan_fn, int heads, struct ar_err *err)
 {
-	const struct attn_batch *b = call->b;
+	const struct attn_batch *b = j.call->b;
 	enum ar_status st = AR_OK;
 	struct attn_batch whole = *b;
-	struct job j = { .call = call, .b = b, .lists = lists };
 	struct attn_tile *tile = NULL;
 	struct desk desk[MAX_THREADS];
 	float *mem = NULL;
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
+	j.b = b;
 	whole.n_sm = 0;
 	j.n_tile = plan_fn(&whole, heads, NULL);
 	if (!j.n_tile)
@@ -684,7 +757,7 @@ enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan_fn,
 	plan_fn(&whole, heads, tile);
 	j.tile = tile;
 	j.dim = b->shape.head_dim;
-	j.skips = attend_skips(call);
+	j.skips = attend_skips(j.call);
 	if (j.skips && !b->skip.rows)
 		j.n_seen = b->skip.parts > 1 ? b->skip.parts : 1;
 	j.ld_dim = multiply_pad(j.dim, MULTIPLY_LANES);
@@ -706,4 +779,17 @@ out:
 	free(mem);
 	free(tile);
 	return st;
+}
+
+enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan, int heads,
+			  const struct block_lists *lists, struct ar_err *err)
+{
+	return run_job((struct job){ .call = call, .lists = lists }, plan, heads, err);
+}
+
+enum ar_status decode_pieces_ref(const struct attn_call *call, const struct piece_lists *lists,
+				 struct ar_err *err)
+{
+	return run_job((struct job){ .call = call, .pieces = lists }, attend_plan_rows,
+		       lists->heads, err);
 }

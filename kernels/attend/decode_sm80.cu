@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention: one query row per request, over all of its blocks or over the blocks in a list.
- * It is memory bound.
+ * Decode attention: one query row per request, over all of its blocks or over lists of blocks or of
+ * pieces of blocks.  It is memory bound.
  *
  * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
  * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
@@ -26,9 +26,12 @@
  * Keys with positions of their own are hidden from rows of lower positions, one by one.  All blocks
  * are read for each row.  Spans may hold no key that the row sees.
  *
- * Listed blocks are treated as if they lay side by side: only the look-up of page numbers depends
- * on where in the context a block lies.  Only the last listed block can hold the row's own
- * position.
+ * Listed pieces are treated as if they lay side by side, blocks full of them: only the look-up of
+ * places depends on where in the context a piece lies.  So lists of all pieces give the bits of
+ * every block.  Only the last piece can hold the row's own position.  A block is a piece, too.
+ *
+ * A warp looks its places up in windows of 32, 1 to 16 places for each step.  Numbers of pieces are
+ * loaded two windows ahead, those of their pages one: no step waits for both.
  *
  * In a thread block each of four warps takes 16 keys of every 64 and runs on its own.  It has its
  * own ring of copies and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle
@@ -69,6 +72,7 @@ constexpr int MAX_BLOCKS = 512;		// of the grid; multiprocessors past 256 stay i
 constexpr int FAN = 32;			// most spans, or sums of spans, added up at once
 constexpr int LEVELS = 2;
 static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
+static_assert(STAGES <= 4, "a word holds the bits of a step and of those ahead");
 constexpr unsigned ALL = 0xffffffff;
 
 template <int D> struct __align__(128) ring {	// the swizzle is in the low bits
@@ -100,9 +104,18 @@ template <int D> struct part {
  * the last to arrive resets it. */
 static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
 
+/* Lists of blocks or pieces, 2^shift tokens each. */
+struct entry_lists {
+	const uint16_t *block;		// one of the two
+	const int32_t *piece;
+	const int32_t *n;
+	const uint16_t *mask;		// NULL: all heads see all pieces
+	int stride, shift;
+};
+
 struct decode_args {
 	struct attn_batch b;
-	struct block_lists lists;
+	struct entry_lists lists;
 	int group;			// query heads of a KV head
 	int heads;			// heads that share a list; without lists: group
 	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
@@ -169,7 +182,7 @@ static __device__ __forceinline__ int first_block(const struct decode_args &a, i
 template <int PAGE, bool LISTED, bool BOUNDED>
 static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
 {
-	return LISTED ? a.lists.n[item / a.list_seg] :
+	return LISTED ? ((a.lists.n[item / a.list_seg] << a.lists.shift) + PAGE - 1) / PAGE :
 			a.b.rows.pos0[item] / PAGE + 1 - first_block<PAGE, BOUNDED>(a, item);
 }
 
@@ -295,12 +308,12 @@ static __device__ __forceinline__ void hide_later(float (&s)[2][4], const struct
 }
 
 /* Take in one warp's 16 keys: online softmax over the scores of keys [from, n), then o += p v.  The
- * queries are in q, or in shared memory at q_at.  PLACED: only keys up to the row's position. */
-template <int D, bool PLACED>
+ * queries are in q, or in shared memory at q_at.  hide() hides other keys. */
+template <int D, typename Hide>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
-					    uint32_t k, uint32_t v, int from, int n,
-					    const struct places &at, int lane)
+					    uint32_t k, uint32_t v, int from, int n, int lane,
+					    const Hide &hide)
 {
 	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 	uint32_t b[4], p[4];
@@ -326,8 +339,7 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 
 		softmax_mask_before(s, first, lane);
 	}
-	if (PLACED)
-		hide_later(s, at);
+	hide(s);
 	softmax_step<2, D>(s, o, max, sum);
 	softmax_operand(p, s[0], s[1]);
 #pragma unroll
@@ -338,23 +350,46 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 	}
 }
 
-static __device__ __forceinline__ const uint16_t *list_of(const struct decode_args &a,
-							   const struct span &p)
+/* The list of a span's segment. */
+struct list {
+	size_t at;			// of its first entry
+	int n;
+};
+
+static __device__ __forceinline__ struct list list_of(const struct decode_args &a,
+						      const struct span &p)
 {
-	return a.lists.block + (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride;
+	const int i = (p.req * a.n_seg + p.seg) / a.list_seg;
+
+	return { (size_t)i * a.lists.stride, a.lists.n[i] };
 }
 
-/* Keys of the segment's blocks, side by side. */
-template <int PAGE, bool LISTED>
-static __device__ __forceinline__ int n_keys(const struct decode_args &a, const struct span &p,
-					     const uint16_t *list)
+/* Entry i of the list, 0 past its end. */
+static __device__ __forceinline__ int entry_of(const struct entry_lists &l, const struct list &list,
+					       int i)
 {
-	int ctx = a.b.rows.pos0[p.req];
-
-	if (!LISTED)
-		return ctx + 1;
-	return p.n_blk * PAGE - (list[p.n_blk - 1] == ctx / PAGE ? PAGE - 1 - ctx % PAGE : 0);
+	if (i >= list.n)
+		return 0;
+	return l.piece ? l.piece[list.at + i] : l.block[list.at + i];
 }
+
+/* Keys of the list, side by side; own: the row's position. */
+static __device__ __forceinline__ int n_listed(const struct entry_lists &l, const struct list &list,
+					       int own)
+{
+	const int tok = 1 << l.shift, last = entry_of(l, list, list.n - 1);
+
+	return list.n * tok - (last == own >> l.shift ? tok - 1 - (own & (tok - 1)) : 0);
+}
+
+/* Places of listed keys.  A window is 32 places, one a lane: of the first keys of pieces or, if
+ * these are longer, of steps. */
+struct window {
+	int place;			// in the planes of K and V, in tokens
+	int mask;
+	int next, next_page, next_mask;	// first position, page and mask of the next window
+	int entry, entry_mask;		// of the window after the next
+};
 
 /* The output of head h of the span. */
 template <int D>
@@ -375,6 +410,52 @@ static __device__ __forceinline__ void put_lse(const struct decode_args &a, cons
 			sum == 0 ? -INFINITY : max * softmax_scale<D> + logf(sum);
 }
 
+/* Copy the warp's 16 listed keys of step i.  Place `at` is that of row 0 in the window. */
+template <int D>
+static __device__ __forceinline__ void copy_listed(uint32_t k, uint32_t v, const struct kv_bf16 &kv,
+						   const struct window &w, int at, int shift, int n,
+						   int lane)
+{
+	constexpr int PIECES = D / 8;
+	const int c = lane % PIECES, first = lane / PIECES, tok = 1 << shift;
+
+#pragma unroll
+	for (int i = 0; i < WARP_KEYS; i += 32 / PIECES) {
+		const int row = first + i;
+		const uint32_t to = swizzle<D>(row, c);
+		const size_t place = __shfl_sync(ALL, w.place, at + (row >> shift)) +
+				     (row & (tok - 1));
+
+		cp_async_16(k + to, kv.k + place * D + c * 8, row < n ? 16 : 0);
+		cp_async_16(v + to, kv.v + place * D + c * 8, row < n ? 16 : 0);
+	}
+}
+
+/* Which of a lane's eight scores of a step its heads see, a bit each. */
+static __device__ __forceinline__ int seen_bits(const struct window &w, int at, int shift, int lane)
+{
+	int bits = 0;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		const int key = i / 2 * 8 + lane % 4 * 2 + i % 2;
+		const int m = __shfl_sync(ALL, w.mask, at + (key >> shift)) >> lane / 4;
+
+		bits |= ((m & 1) | (m >> 8 & 1) << 2) << (i / 2 * 4 + i % 2);
+	}
+	return bits;
+}
+
+static __device__ __forceinline__ void hide_unseen(float (&s)[2][4], int bits)
+{
+#pragma unroll
+	for (int n = 0; n < 2; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			if (!(bits >> (n * 4 + e) & 1))
+				s[n][e] = -INFINITY;
+}
+
 /* Everything one warp does for a span. */
 template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct span &p,
@@ -384,14 +465,18 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 {
 	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
 	const int32_t *page = a.b.keys.page + p.page0;
-	const uint16_t *list = LISTED ? list_of(a, p) : NULL;
+	const struct entry_lists &l = a.lists;
+	const struct list list = LISTED ? list_of(a, p) : (struct list){};
 	const struct attn_shape &s = a.b.shape;
-	int n = (p.stop - p.blk) * STEPS, n_key = n_keys<PAGE, LISTED>(a, p, list), pages = 0;
+	int n = (p.stop - p.blk) * STEPS, pages = 0;
+	int n_key = LISTED ? n_listed(l, list, a.b.rows.pos0[p.req]) : a.b.rows.pos0[p.req] + 1;
 	int first = 0;			// key that the row sees
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + p.head) * D;
 	const int32_t *pos = PLACED ? a.b.keys.pos + (int64_t)p.page0 * PAGE : NULL;
+	const int per_step = 4 - min(l.shift, 4), steps = 32 >> per_step;	// of a window
+	struct window w = {};
 	struct places at = {};
-	uint32_t q[D / 16][4];
+	uint32_t q[D / 16][4], seen = 0;
 
 	if (PLACED)
 		at.own = a.b.rows.own[p.req];
@@ -410,7 +495,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	auto load_pages = [&](int blk) {
 		int next = p.blk + blk + lane;
 
-		pages = next < p.stop ? page[LISTED ? list[next] : next] : 0;
+		pages = next < p.stop ? page[next] : 0;
 	};
 	auto copy = [&](int i) {
 		int blk = i / STEPS, key = key_of(i), at;
@@ -423,8 +508,42 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 		copy_keys<D>(smem_addr(ring.k[i % STAGES]), a.kv.k + off, n_key - key, lane);
 		copy_keys<D>(smem_addr(ring.v[i % STAGES]), a.kv.v + off, n_key - key, lane);
 	};
+	// The key at this lane's place of window i.
+	auto window_key = [&](int i) {
+		const int at = i * 32 + lane, step = at >> per_step;
 
-	load_pages(0);
+		return key_of(step) + ((at - (step << per_step)) << l.shift);
+	};
+	// Turn to window i.
+	auto turn = [&](int i) {
+		const int entry = window_key(i + 2) >> l.shift;
+
+		w.place = (w.next_page * s.kv_heads + p.kv_head) * PAGE + w.next % PAGE;
+		w.mask = w.next_mask;
+		w.next = (w.entry << l.shift) + (window_key(i + 1) & ((1 << l.shift) - 1));
+		w.next_page = page[w.next / PAGE];
+		w.next_mask = w.entry_mask;
+		w.entry = entry_of(l, list, entry);
+		w.entry_mask = l.mask && entry < list.n ? l.mask[list.at + entry] : 0;
+	};
+	auto copy_listed_keys = [&](int i) {
+		const int at = (i & (steps - 1)) << per_step;
+
+		if (!at)
+			turn(i >> (5 - per_step));
+		copy_listed<D>(smem_addr(ring.k[i % STAGES]), smem_addr(ring.v[i % STAGES]), a.kv,
+			       w, at, l.shift, n_key - key_of(i), lane);
+		if (l.mask)
+			seen |= seen_bits(w, at, l.shift, lane);
+	};
+
+	if (LISTED) {
+#pragma unroll 1
+		for (int i = -2; i < 0; i++)
+			turn(i);
+	} else {
+		load_pages(0);
+	}
 	if (Q_SHARED<D>)	// part of the first step's copies
 		copy_keys<D>(smem_addr(ring.q), from, p.heads, lane);
 	else
@@ -438,7 +557,10 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 			cp_async_wait<STAGES - 2>();
 			__syncwarp();	// every lane's copies are there, step i - 1 is over
 		}
-		if (ahead < n)
+		seen <<= 8;
+		if (ahead < n && LISTED)
+			copy_listed_keys(ahead);
+		else if (ahead < n)
 			copy(ahead);
 		cp_async_commit();
 		if (i < 0)
@@ -447,16 +569,21 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 #pragma unroll
 			for (int e = 0; e < 2; e++)
 				at.key[e] = *(const int2 *)(pos + key_of(i) + e * 8 + lane % 4 * 2);
-		step<D, PLACED>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
-				smem_addr(ring.v[i % STAGES]), BOUNDED ? first - key_of(i) : 0,
-				n_key - key_of(i), at, lane);
+		step<D>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
+			smem_addr(ring.v[i % STAGES]), BOUNDED ? first - key_of(i) : 0,
+			n_key - key_of(i), lane, [&](float (&s)[2][4]) {
+				if (PLACED)
+					hide_later(s, at);
+				if (LISTED && l.mask)
+					hide_unseen(s, seen >> 8 * (STAGES - 1));
+			});
 	}
 	cp_async_wait<0>();
 }
 
 /* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
- * the span. */
-template <int D>
+ * the span.  LISTED: a head that sees no key gets 0. */
+template <int D, bool LISTED>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct span &p,
 					      const struct sums<D> &sums, struct part<D> *part)
 {
@@ -477,7 +604,8 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 			o += weight * sums.o[w][h][d];
 		}
 		if (!part) {
-			out_row<D>(a, p, h)[d] = (bf16_t)pack_bf16(__fdividef(o, sum), 0);
+			o = LISTED && sum == 0 ? 0 : __fdividef(o, sum);
+			out_row<D>(a, p, h)[d] = (bf16_t)pack_bf16(o, 0);
 			if (!d)
 				put_lse<D>(a, p, h, max, sum);
 			continue;
@@ -508,9 +636,9 @@ static __device__ __forceinline__ struct part<D> *part_at(const struct decode_ar
 
 /* Merge head h of n <= FAN parts: base, base + step, and so on.  The result is the output if these
  * are all parts, else part base.  By one warp: a lane computes the weight of one part and sums its
- * own channels, four at a time; at head size 64 two lanes do the same.  PLACED: no part may have
- * seen a key. */
-template <int D, bool PLACED>
+ * own channels, four at a time; at head size 64 two lanes do the same.  HIDES: no part may have
+ * seen a key; then the row gets 0. */
+template <int D, bool HIDES>
 static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 						 const struct span &p, const struct cut &c,
 						 int base, int step, int n, int h, int lane)
@@ -539,7 +667,7 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 		}
 		if (first == 0) {	// while the loads are under way
 			max = warp_max(mine_max);
-			weight = lane < n && !(PLACED && max == -INFINITY) ?
+			weight = lane < n && !(HIDES && max == -INFINITY) ?
 					 ex2((mine_max - max) * softmax_scale_log2<D>) : 0;
 			sum = warp_sum(weight * mine_sum);
 		}
@@ -558,7 +686,7 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 	}
 	if (base == 0 && n * step >= c.n) {
 		uint2 *to = (uint2 *)out_row<D>(a, p, h) + own;
-		const float by = __fdividef(1, sum);
+		const float by = HIDES && sum == 0 ? 0 : __fdividef(1, sum);
 
 #pragma unroll
 		for (int e = 0; e < FOURS; e++)
@@ -580,7 +708,7 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 }
 
 /* Report this thread block's part, and merge every group of parts that it completes. */
-template <int D, bool PLACED>
+template <int D, bool HIDES>
 static __device__ __forceinline__ void join(const struct decode_args &a, const struct span &p,
 					    const struct cut &c)
 {
@@ -601,7 +729,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 		if (!__syncthreads_and(last))
 			return;
 		for (int h = threadIdx.x / 32; h < p.heads; h += WARPS)
-			add_parts<D, PLACED>(a, p, c, base, step, n, h, threadIdx.x % 32);
+			add_parts<D, HIDES>(a, p, c, base, step, n, h, threadIdx.x % 32);
 	}
 }
 
@@ -642,9 +770,9 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 		}
 	}
 	__syncthreads();
-	finish<D>(a, p, sm.sums, part);
+	finish<D, LISTED>(a, p, sm.sums, part);
 	if (part)
-		join<D, PLACED>(a, p, c);
+		join<D, LISTED || PLACED>(a, p, c);
 	__syncthreads();			// before the next span fills the rings
 }
 
@@ -761,7 +889,7 @@ template <int D>
 static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t stream,
 				 struct ar_err *err)
 {
-	if (a.lists.block)
+	if (a.lists.n)
 		return a.b.shape.page_tok == 64 ?
 			       launch<D, 64, true, false, false>(a, stream, err) :
 			       launch<D, 128, true, false, false>(a, stream, err);
@@ -771,17 +899,16 @@ static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t strea
 					  launch_page<D, false, false>(a, stream, err);
 }
 
+/* heads: of a list. */
 static struct decode_args make_args(const struct attn_call *call, int heads,
-				    const struct block_lists *lists)
+				    const struct entry_lists *lists)
 {
 	const struct attn_batch *b = call->b;
 	int group = b->shape.q_heads / b->shape.kv_heads;
-	struct decode_args a = { *b };
+	struct decode_args a = { *b, *lists };
 
-	if (lists && lists->block)
-		a.lists = *lists;
 	a.group = group;
-	a.heads = a.lists.block && heads && heads < group ? heads : group;
+	a.heads = heads;
 	a.list_seg = (a.heads + HEADS - 1) / HEADS;
 	a.kv_seg = (group + a.heads - 1) / a.heads * a.list_seg;
 	a.n_seg = b->shape.kv_heads * a.kv_seg;
@@ -794,17 +921,17 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	return a;
 }
 
-enum ar_status decode_enqueue(const struct attn_call *call, int heads,
-			      const struct block_lists *lists, struct ar_err *err)
+static enum ar_status enqueue(const struct attn_call *call, int heads,
+			      const struct entry_lists *lists, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	cudaStream_t stream = (cudaStream_t)call->stream;
 	struct decode_args a = make_args(call, heads, lists);
 
-	if (a.lists.block && (b->rows.first || b->keys.pos || a.sink))
+	if (a.lists.n && (b->rows.first || b->keys.pos || a.sink))
 		return ar_fail(err, AR_USAGE,
 			       "decode under a window, with attention sinks or with keys at "
-			       "positions of their own reads every block; use no block tables");
+			       "positions of their own reads every block; use no lists");
 	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {
@@ -815,4 +942,35 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 	default:
 		return launch_dim<256>(a, stream, err);
 	}
+}
+
+/* tok: a power of two. */
+static int log2_of(int tok)
+{
+	return 31 - __builtin_clz((unsigned)tok);
+}
+
+enum ar_status decode_enqueue(const struct attn_call *call, int heads,
+			      const struct block_lists *lists, struct ar_err *err)
+{
+	const struct attn_shape *s = &call->b->shape;
+	const int group = s->q_heads / s->kv_heads;
+	struct entry_lists l = {};
+
+	if (!lists || !lists->block)
+		return enqueue(call, group, &l, err);
+	l.block = lists->block;
+	l.n = lists->n;
+	l.stride = lists->stride;
+	l.shift = log2_of(s->page_tok);
+	return enqueue(call, heads && heads < group ? heads : group, &l, err);
+}
+
+enum ar_status decode_pieces_enqueue(const struct attn_call *call, const struct piece_lists *lists,
+				     struct ar_err *err)
+{
+	const struct entry_lists l = { NULL,	    lists->piece,  lists->n,
+				       lists->mask, lists->stride, log2_of(lists->tok) };
+
+	return enqueue(call, lists->heads, &l, err);
 }

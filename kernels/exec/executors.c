@@ -9,7 +9,7 @@
 #include "kernels/support.h"
 
 extern const struct executor executor_paged, executor_blocksparse, executor_copy, executor_gather;
-extern const struct executor executor_columns, executor_decode;
+extern const struct executor executor_columns, executor_decode, executor_lists;
 
 const struct executor *const executors[] = { &executor_paged,
 					     &executor_blocksparse,
@@ -17,6 +17,7 @@ const struct executor *const executors[] = { &executor_paged,
 					     &executor_gather,
 					     &executor_columns,
 					     &executor_decode,
+					     &executor_lists,
 					     NULL };
 
 const struct executor *executor_find(const char *name)
