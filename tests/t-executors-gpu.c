@@ -376,7 +376,7 @@ static void list_columns(const struct batch_case *c, enum listed what, struct co
 }
 
 /* Parts with something to do that the kernel before attention made, whose pieces begin work. */
-static int count_pieces(const struct batch_case *c, const void *work)
+static int count_begun(const struct batch_case *c, const void *work)
 {
 	struct attend_piece *piece = gpu_host((size_t)c->b.n_tile * sizeof *piece);
 	int n = 0;
@@ -419,7 +419,7 @@ static void test_long(enum listed what, int page_tok, int dim)
 		struct output *o = i ? &again : &first;
 
 		gpu_must(run(&c, x, &dev, 132, &work, o, &err), &err);
-		parts += count_pieces(&c, work);
+		parts += count_begun(&c, work);
 		good = !i || output_equal(&c, &again, &first);
 	}
 	if (!good)
