@@ -11,6 +11,7 @@
 #include "tests/tap.h"
 
 enum { N = 60 };
+#define RULE(how, n, ns) ((struct arrival_rule){ .loop = how, .users = n, .think_ns = ns })
 static char name[] = "made", sessions[8][4];
 static char *session_names[8];
 
@@ -72,22 +73,71 @@ static void test_worked(void)
 
 	make(&t, req, 6, session);
 	req[5].think_ns = 2;
-	is_str(serve(&t, (struct arrival_rule){ LOOP_OPEN, 1, 7 }, 100),
-	       "0@0 1@10 2@20 3@30 4@40 5@50", "an open loop has the times of the trace");
+	is_str(serve(&t, RULE(LOOP_OPEN, 1, 7), 100), "0@0 1@10 2@20 3@30 4@40 5@50",
+	       "an open loop has the times of the trace");
 	/* 0 ends at 100, 1 at 200, 2 at 300, 3 at 400, 4 at 500 */
-	is_str(serve(&t, (struct arrival_rule){ LOOP_SESSIONS, 1, 7 }, 100),
-	       "0@0 1@10 2@20 3@107 4@207 5@402",
+	is_str(serve(&t, RULE(LOOP_SESSIONS, 1, 7), 100), "0@0 1@10 2@20 3@107 4@207 5@402",
 	       "in a session each request waits for the one before, and for the user");
-	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 1, 7 }, 100),
-	       "0@0 3@107 5@209 1@316 4@423 2@530",
+	is_str(serve(&t, RULE(LOOP_USERS, 1, 7), 100), "0@0 3@107 5@209 1@316 4@423 2@530",
 	       "one user goes through one session after another");
-	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 2, 0 }, 100),
-	       "0@0 1@0 3@100 4@200 5@302 2@400", "two users take the sessions in turn");
-	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 9, 0 }, 100),
-	       "0@0 1@0 2@0 3@100 4@200 5@402", "no more users than sessions are active");
+	is_str(serve(&t, RULE(LOOP_USERS, 2, 0), 100), "0@0 1@0 3@100 4@200 5@302 2@400",
+	       "two users take the sessions in turn");
+	is_str(serve(&t, RULE(LOOP_USERS, 9, 0), 100), "0@0 1@0 2@0 3@100 4@200 5@402",
+	       "no more users than sessions are active");
 	req[3].think_ns = INT64_MAX; /* cut to an int, it is -1 */
-	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 1, 0 }, 0),
-	       "0@0 3@-1 5@-1 1@-1 4@-1 2@-1", "a pause without end ends at the end of time");
+	is_str(serve(&t, RULE(LOOP_USERS, 1, 0), 0), "0@0 3@-1 5@-1 1@-1 4@-1 2@-1",
+	       "a pause without end ends at the end of time");
+}
+
+/* Session 0 is 0, 1, 5, 6.  Request 1 starts session 1 (2, 3), for which 5 waits, and session 2
+ * (4), for which nobody does.  The think time of 6 counts from 1. */
+static void make_tree(struct trace *t, struct request *req, struct session_link *link)
+{
+	static const int session[] = { 0, 0, 1, 1, 2, 0, 0, 3 };
+	static const int64_t think_ns[] = { -1, 20, 5, 30, 400, 1000, 950, -1 };
+	static const uint32_t turn[] = { 0, 1, 0, 1, 0, 2, 3, 0 };
+
+	make(t, req, 8, session);
+	for (int i = 0; i < 8; i++) {
+		req[i].think_ns = think_ns[i];
+		req[i].turn = turn[i];
+		link[i] = session_link_none;
+	}
+	req[6].back = 2;
+	link[1] = (struct session_link){ .parent = 0, .after = 1, .join = 2, .join_ns = 8 };
+	link[2] = (struct session_link){ .parent = 0, .after = 1, .join_ns = -1 };
+	t->link = link;
+}
+
+static void test_trees(void)
+{
+	struct arrival_rule rule = RULE(LOOP_USERS, 1, 7);
+	struct session_link link[8];
+	struct request req[8];
+	struct trace t;
+
+	make_tree(&t, req, link);
+	is_str(serve(&t, RULE(LOOP_OPEN, 1, 7), 1), "0@0 1@10 2@20 3@30 4@40 5@50 6@60 7@70",
+	       "an open loop has the times of the trace");
+	/* 0 ends at 1, 1 at 22, 2 at 28, 3 at 59, 5 at 68; 4 comes at 22 + 400 */
+	is_str(serve(&t, rule, 1), "0@0 1@21 2@27 3@58 5@67 4@422 6@972 7@980",
+	       "a user waits for all that a session started");
+	is_str(serve(&t, RULE(LOOP_SESSIONS, 1, 7), 1), "0@0 1@21 2@27 3@58 5@67 7@70 4@422 6@972",
+	       "sessions that others start follow these");
+	rule.think_cap_ns = 100;
+	is_str(serve(&t, rule, 1), "0@0 1@21 2@27 3@58 5@67 4@122 6@122 7@131",
+	       "long think times are cut");
+	rule.think_scale = 0.5;
+	is_str(serve(&t, rule, 1), "0@0 1@11 2@15 3@31 5@36 4@62 6@62 7@71",
+	       "... before they are scaled");
+	rule = RULE(LOOP_SESSIONS, 1, 7);
+	rule.idle_cap_ns = 10;
+	is_str(serve(&t, rule, 1), "0@0 1@11 2@17 3@28 5@37 7@40 4@51 6@62",
+	       "all requests come earlier where none is in flight");
+	link[1].parent = 3; /* which comes later */
+	is_str(serve(&t, RULE(LOOP_SESSIONS, 1, 7), 1),
+	       "0@0 2@20 1@21 3@51 7@70 4@422 5@1022 6@1023",
+	       "what the trace does not have starts nothing");
 }
 
 static void test_late(void)
@@ -101,7 +151,7 @@ static void test_late(void)
 	uint32_t id;
 
 	make(&t, req, 2, session);
-	a = start(&t, (struct arrival_rule){ LOOP_SESSIONS, 1, 7 });
+	a = start(&t, RULE(LOOP_SESSIONS, 1, 7));
 	arrivals_pop(a);
 	arrivals_done(a, 0, late);
 	ok(arrivals_peek(a, &id, &at) && id == 1 && at == late + 7,
@@ -113,7 +163,7 @@ static void test_late(void)
 static void test_random(uint64_t seed)
 {
 	struct rng rng = { seed };
-	struct arrival_rule rule = { (int)(seed % 3), 1 + (int64_t)rng_below(&rng, 5), 0 };
+	struct arrival_rule rule = RULE((int)(seed % 3), 1 + (int64_t)rng_below(&rng, 5), 0);
 	int64_t done[N], came[N], at, now = 0, last = -1;
 	uint32_t in[N], id;
 	struct request req[N];
@@ -165,7 +215,7 @@ static void test_random(uint64_t seed)
 static void test_failures(void)
 {
 	static const int session[] = { 0, 0, -1 };
-	struct arrival_rule rule = { LOOP_SESSIONS, 1, 0 };
+	struct arrival_rule rule = RULE(LOOP_SESSIONS, 1, 0);
 	struct request req[3];
 	struct arrivals *a;
 	struct ar_err err;
@@ -185,9 +235,9 @@ static void test_failures(void)
 		bad += st != AR_NOMEM || a;
 	}
 	arrivals_close(a);
-	ok(n == 6 && !bad, "each of %ld allocations fails cleanly", n);
+	ok(n == 9 && !bad, "each of %ld allocations fails cleanly", n);
 	t.n = 0;
-	a = start(&t, (struct arrival_rule){ LOOP_USERS, 3, 0 });
+	a = start(&t, RULE(LOOP_USERS, 3, 0));
 	arrivals_pop(a);
 	ok(!arrivals_peek(a, &(uint32_t){ 0 }, &(int64_t){ 0 }), "an empty trace has no arrivals");
 	arrivals_close(a);
@@ -197,6 +247,7 @@ int main(void)
 {
 	plan(0);
 	test_worked();
+	test_trees();
 	test_late();
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		test_random(seed);

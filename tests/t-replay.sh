@@ -233,6 +233,27 @@ ok 'users are for the loop of users' refused 'users has no effect without --loop
 	$basic --backend cost --users 3
 ok 'who thinks waits for an answer'  refused 'think-time has no effect with --loop open' \
 	$basic --backend cost --think-time 1s
+ends() { run $chat --loop sessions --think-time 2ms "$@" 2>/dev/null |
+	sed -n '/unfinished/s/.* in //p'; }
+is 'think times can be scaled'        "$(ends --think-scale 20)" '0.016000 s'
+is '... after they were cut'          "$(ends --think-scale 20 --think-cap 450us)" '0.015000 s'
+is 'idle times can be cut'            "$(ends --idle-cap 100us)" '0.005300 s'
+ok 'and the header says so'           grep -q '^          idle at most 1.00 s before all' <<-EOF
+	$(run $s1 --idle-cap 1s)
+EOF
+ok 'a trace without think times has none to change' \
+	fails 2 'think-cap has no effect: basic.csv has no think times; leave it out' \
+	run $s1 --loop users --think-cap 1s
+ok '... or to scale'                  fails 2 'think-scale has no effect: basic.csv has no think' \
+	run $s1 --loop users --think-scale 2
+run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 0 \
+	--max-num-batched-tokens 8192 --num-gpu-blocks 20000 --loop sessions --think-cap 1s \
+	--db "$tmp/weka.db" >/dev/null 2>&1
+# Request 0 ends at 0.246 s, its sub-agent (3 and 5) at 2.82 s.  Then comes request 6.
+is 'a session waits for what it started' "$("$ATTNREPLAY" sql --format csv "$tmp/weka.db" \
+	"SELECT group_concat(arrival_ns / 1000000, ' ') AS ms FROM (SELECT arrival_ns
+	FROM request_outcome ORDER BY req_no)")" "$(printf 'ms\n%s' \
+	'0 0 1254 1188 2535 2552 3820')"
 
 # ---- the end of the clock ----
 

@@ -9,15 +9,23 @@
 enum arrival_loop {
 	LOOP_OPEN,     /* every request at its time */
 	LOOP_SESSIONS, /* the first request of a session at its time; each other one a
-				 * think time after the one before it has finished */
-	LOOP_USERS,    /* each user runs one session after another, in the order of the
-				 * trace; its arrival times are not used */
+				 * think time after the one that it follows has finished, and
+				 * no earlier than the one before it in its session; a
+				 * request for which sessions end follows those */
+	LOOP_USERS,    /* each user runs one session, with those that it starts, after
+				 * another, in the order of the trace; its arrival times are
+				 * not used */
 };
 
 struct arrival_rule {
 	int loop;	  /* enum arrival_loop */
 	int64_t users;	  /* LOOP_USERS: at least 1 */
 	int64_t think_ns; /* think time where the trace has none */
+	/* Of the trace's think times; all 0: as they are. */
+	int64_t think_cap_ns; /* the longest; 0: no limit */
+	double think_scale;   /* factor, after that; 0: 1 */
+	int64_t idle_cap_ns;  /* with no request in flight, all others come earlier so that the next
+			       * comes after this at the latest; 0: they do not */
 };
 
 struct arrivals;

@@ -464,6 +464,23 @@ static enum ar_status load_kernels(struct run_inputs *in, const struct run_sessi
 	return st ? st : load_captures(in, s, err);
 }
 
+/* Refuse to change think times that the trace does not have. */
+static enum ar_status check_think(const struct run_options *o, const struct trace *t,
+				  struct ar_err *err)
+{
+	const char *given = opt_given(o->group, "think-cap")   ? "think-cap" :
+			    opt_given(o->group, "think-scale") ? "think-scale" :
+								 NULL;
+	bool has = false;
+
+	for (size_t i = 0; i < t->n && !has; i++)
+		has = t->req[i].session >= 0 && t->req[i].think_ns >= 0;
+	return has || !given ? AR_OK :
+			       ar_fail(err, AR_USAGE,
+				       "%s has no effect: %s has no think times; leave it out",
+				       given, t->name);
+}
+
 static enum ar_status load_trace(struct run_inputs *in, const struct run_options *o,
 				 struct ar_err *err)
 {
@@ -476,7 +493,7 @@ static enum ar_status load_trace(struct run_inputs *in, const struct run_options
 		st = ar_fail(err, AR_USAGE,
 			     "%s: the trace has no sessions; replay it with --loop open or users",
 			     in->trace->name);
-	return st;
+	return st ? st : check_think(o, in->trace, err);
 }
 
 /* Where no prompt is cut, an iteration must have room for the longest: vLLM 0.33.0,

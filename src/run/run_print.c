@@ -212,6 +212,9 @@ static void print_arrivals(const struct run_options *o)
 		printf("arrivals  of %" PRId64 " users, think time %s where the trace has none; "
 		       "its times are not used\n",
 		       a->users, think);
+	if (a->idle_cap_ns)
+		printf("          idle at most %s before all that follows comes earlier\n",
+		       num_time_str(think, sizeof think, (double)a->idle_cap_ns));
 }
 
 static void put_kind(const struct kv_group *g)
