@@ -154,7 +154,7 @@ check_PROGRAMS += \
   tests/t-select tests/t-select-gpu \
   tests/t-select-agree \
   tests/t-select-bfla tests/t-select-bfla-gpu \
-  tests/t-select-decode \
+  tests/t-select-decode tests/t-select-decode-gpu \
   tests/t-select-duo \
   tests/t-select-flexprefill tests/t-select-flexprefill-gpu \
   tests/t-select-minference tests/t-select-minference-gpu \

@@ -133,6 +133,32 @@ static void show_params(const struct opt *params, const cJSON *value)
 	}
 }
 
+/* Print the parameters of a part of decodes; another part has none. */
+static enum ar_status show_part_params(const struct part_kind *k, const struct method_name *part,
+				       struct ar_err *err)
+{
+	cJSON *value = cJSON_CreateObject();
+	const struct method_part *p;
+	struct method *m;
+	char text[64];
+	enum ar_status st;
+
+	snprintf(text, sizeof text, "dense/%s=%s", k->key, part->name);
+	st = method_parse(&m, text, err);
+	if (!st) {
+		p = &m->part[ROW_DECODE];
+		if (opt_json((struct opt_group[2]){ { .opts = p->selector->params,
+						      .base = p->param } },
+			     value))
+			show_params(p->selector->params, value);
+		else
+			st = ar_nomem(err);
+	}
+	cJSON_Delete(value);
+	method_free(m);
+	return st;
+}
+
 static enum ar_status show_named(const struct method_name *name, bool with_params,
 				 struct ar_err *err)
 {
@@ -177,20 +203,24 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 	return st;
 }
 
-static void show_parts(struct listing *l)
+static enum ar_status show_parts(struct listing *l, struct ar_err *err)
 {
-	for (const struct part_kind *k = part_kinds; k->key; k++) {
+	enum ar_status st = AR_OK;
+
+	for (const struct part_kind *k = part_kinds; k->key && !st; k++) {
 		char head[128];
 
 		snprintf(head, sizeof head, "%s, --method METHOD/%s=NAME[,PARAMETER=VALUE...]",
 			 k->title, k->key);
 		begin_list(l, head, 13);
-		for (const struct method_name *p = k->part; p->name; p++)
+		for (const struct method_name *p = k->part; p->name && !st; p++)
 			if (list_entry(l, p->name, p->title) && l->full) {
 				note("is", p->spec);
 				note("from", p->origin);
+				st = show_part_params(k, p, err);
 			}
 	}
+	return st;
 }
 
 /* ---- pairs that go together ---- */
@@ -268,7 +298,8 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 			note("from", droppers[i]->origin);
 			show_params(droppers[i]->params, NULL);
 		}
-	show_parts(l);
+	if (!st)
+		st = show_parts(l, err);
 	if (!l->only && l->full)
 		show_compositions();
 	if (!l->full)

@@ -2,10 +2,10 @@
 #include "config.h"
 #include "tests/decode_case.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/opt.h"
 #include "tests/tap.h"
 
 static void must(enum ar_status st, const struct ar_err *err)
@@ -14,33 +14,19 @@ static void must(enum ar_status st, const struct ar_err *err)
 		bail_out("%s", err->msg);
 }
 
-static void open_part(struct method_part *p, const char *text, const struct attn_shape *s)
+void decode_open(struct decode_case *x, const char *text, const struct attn_shape *s)
 {
-	char *copy = strdup(text), *next = copy, *name = strsep(&next, ","), *item;
-	struct opt_group g[2] = { { 0 } };
+	char method[160];
 	struct ar_err err;
 
-	*p = (struct method_part){ .selector = selector_find(name) };
-	if (!p->selector)
-		bail_out("no selector '%s'", name);
-	p->self = p->param = calloc(1, p->selector->param_size);
-	g->opts = p->selector->params;
-	g->base = p->param;
-	must(opt_init(g, &err), &err);
-	while ((item = strsep(&next, ","))) {
-		char *key = strsep(&item, "=");
-
-		must(opt_set(g, key, item, &err), &err);
-	}
-	if (p->selector->open)
-		must(p->selector->open(&p->self, p->param,
-				       &(struct selector_env){ .shape = *s, .n_layers = 1 }, &err),
-		     &err);
-	free(copy);
+	memset(x, 0, sizeof *x);
+	snprintf(method, sizeof method, "dense/decode=%s", text);
+	must(method_parse(&x->m, method, &err), &err);
+	must(method_open(x->m, &(struct selector_env){ .shape = *s, .n_layers = 1 }, &err), &err);
+	x->part = &x->m->part[ROW_DECODE];
 }
 
-/* Cut the last token of each sequence, or all that is before it too. */
-static void cut_last(struct batch_case *c, bool all)
+void decode_cut(struct batch_case *c, bool all)
 {
 	int *ctx = calloc((size_t)c->n_seq * 2, sizeof *ctx), *rows = ctx + c->n_seq;
 
@@ -57,26 +43,30 @@ void decode_choose(struct decode_case *x, const char *text, struct batch_case *c
 	struct attn_call call = { .b = &c->b, .kv = c->kv };
 	struct ar_err err;
 
-	memset(x, 0, sizeof *x);
-	open_part(&x->part, text, &c->b.shape);
-	x->state = calloc((size_t)c->n_page, method_state_bytes(&x->part, &c->b.shape) + 1);
+	decode_open(x, text, &c->b.shape);
+	x->state = calloc((size_t)c->n_page, method_state_bytes(x->part, &c->b.shape) + 1);
 	call.state = x->state;
-	cut_last(c, true);
-	must(method_append_ref(&x->part, &call, &err), &err);
-	cut_last(c, false);
+	decode_cut(c, true);
+	must(method_append_ref(x->part, &call, &err), &err);
+	decode_cut(c, false);
 	call.q = c->q;
-	must(method_select_ref(&x->part, &call, &x->sel, &err), &err);
+	must(method_select_ref(x->part, &call, &x->sel, &err), &err);
 }
 
 void decode_release(struct decode_case *x)
 {
-	struct opt_group g[2] = { { .opts = x->part.selector->params, .base = x->part.param },
-				  { 0 } };
-
 	method_selection_release(&x->sel);
-	if (x->part.selector->close)
-		x->part.selector->close(x->part.self);
-	opt_release(g);
-	free(x->part.param);
+	method_free(x->m);
 	free(x->state);
+}
+
+bool decode_sees(const struct attn_shape *s, const struct piece_lists *l, int r, int h, int t)
+{
+	int list = r * (s->q_heads / l->heads) + h / l->heads;
+	size_t at = (size_t)list * (size_t)l->stride;
+
+	for (int i = 0; i < l->n[list]; i++)
+		if (l->piece[at + (size_t)i] == t / l->tok)
+			return !l->mask || l->mask[at + (size_t)i] >> h % l->heads & 1;
+	return false;
 }

@@ -7,14 +7,23 @@
 #include "tests/batch_case.h"
 
 struct decode_case {
-	struct method_part part;
-	void *state; /* of all pages */
+	struct method *m;
+	const struct method_part *part; /* of decodes */
+	void *state;			/* of all pages */
 	struct method_selection sel;
 };
 
-/* Choose for the last token of each sequence of c, which c's batch then has.  text:
- * "NAME,KEY=VALUE,...", NAME of a selector of decodes.  Failures bail out. */
+/* Open the method "dense/decode=" and text for these heads.  All failures bail out. */
+void decode_open(struct decode_case *x, const char *text, const struct attn_shape *s);
+
+/* Cut the last token of each sequence; all: and all tokens before it. */
+void decode_cut(struct batch_case *c, bool all);
+
+/* Open it and choose for the last token of each sequence of c, which c's batch then has. */
 void decode_choose(struct decode_case *x, const char *text, struct batch_case *c);
 void decode_release(struct decode_case *x);
+
+/* Whether query head h of request r sees the key at position t. */
+bool decode_sees(const struct attn_shape *s, const struct piece_lists *l, int r, int h, int t);
 
 #endif

@@ -91,8 +91,7 @@ static const struct {
 			       "give it to decodes, /decode=dense" },
 	{ "/decode=dense", SPELLED },
 	{ "dense/decode=", "unknown decode part '': want one of dense" },
-	{ "dense/decode=quest,budget=8192", "unknown decode part 'quest': want one of dense" },
-	{ "dense/decode=dense,budget=1", "unknown parameter 'budget': selector 'none' has none" },
+	{ "dense/decode=nil,budget=8192", "unknown decode part 'nil': want one of dense" },
 	{ "dense/decode=dense:", "'': want NAME=VALUE" },
 	{ "dense/decode=dense,exec=paged", "'exec=paged' after /decode=: put it before" },
 	{ "dense/decode=dense/union=none", "'union=none' after /decode=: put it before" },
@@ -103,11 +102,13 @@ static const struct {
 	{ "compact-fp:alpha=0.1/skip=softmax:scale=8", "unknown skip part 'softmax': " NO_PART },
 };
 
-/* Keep the first of the executors that a message lists: a new one may be among the others. */
+/* Keep the first of the executors or parts that a message lists: a new one may be among the
+ * others. */
 static void cut_list(char *msg)
 {
 	char *from = strstr(msg, "use exec="), *to;
 
+	from = from ? from : strstr(msg, "want one of dense");
 	if (!from)
 		return;
 	from += strcspn(from, ",");

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worked examples of selectors of decodes: the row at position 38 of the example. */
+/* Selectors of decodes: worked examples, and rules that the reference of each follows on random
+ * batches of one row a request:
+ * - lists ascend and hold no piece past the row's own;
+ * - what a selector always keeps is there;
+ * - a request has the same list in a batch as alone;
+ * - a looser parameter keeps all that a stricter one keeps; the loosest keeps every key, and then
+ *   attention has the bits of /decode=dense.
+ * Descriptors bring the methods (selector.order). */
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/methods/method.h"
 #include "kernels/select/pieces.h"
 #include "tests/batch_case.h"
 #include "tests/decode_case.h"
+#include "tests/file.h"
+#include "tests/selector_case.h"
 #include "tests/tap.h"
-
-/* The tokens that query head h sees. */
-static void tokens_of(const struct piece_lists *l, int h, char seen[39])
-{
-	size_t at = (size_t)(h / l->heads) * (size_t)l->stride;
-
-	memset(seen, 0, 39);
-	for (int i = 0; i < l->n[h / l->heads]; i++)
-		for (int t = l->piece[at + (size_t)i] * l->tok;
-		     t < (l->piece[at + (size_t)i] + 1) * l->tok && t < 39; t++)
-			seen[t] = !l->mask || l->mask[at + (size_t)i] >> h % l->heads & 1;
-}
 
 static double logit(const struct batch_case *c, int h, int t)
 {
@@ -54,13 +53,13 @@ static const struct {
 	{ "streaming,sink=4,recent=12,page=4",
 	  { "0-3 28-38", "0-3 28-38", "0-3 28-38", "0-3 28-38" },
 	  { 0 } },
-	{ "topk,budget=5",
+	{ "oracle,budget=5",
 	  { "0 1 5 6 32", "5 6 20 28 32", "6 19 28 32 36", "3 4 7 12 24" },
 	  { 0 } },
 	{ "rocket,topr=2,budget=12,meta-dtype=bf16",
 	  { "4-7 20-27", "4-7 20-27", "0-7 28-31", "0-7 28-31" },
 	  { 0 } },
-	{ "topk,budget=39", { "0-38", "0-38", "0-38", "0-38" }, { 1, 1, 1, 1 } },
+	{ "oracle,budget=39", { "0-38", "0-38", "0-38", "0-38" }, { 1, 1, 1, 1 } },
 };
 
 /* Whether the tokens are those of the text. */
@@ -90,7 +89,8 @@ static void test_vectors(void)
 		for (int h = 0; h < 4; h++) {
 			char seen[39];
 
-			tokens_of(&x.sel.chosen.pieces, h, seen);
+			for (int t = 0; t < 39; t++)
+				seen[t] = decode_sees(&c.b.shape, &x.sel.chosen.pieces, 0, h, t);
 			same &= is_text(seen, vector[i].head[h]);
 			near &= !(vector[i].recall[h] > 0) ||
 				fabs(recall(&c, h, seen) - vector[i].recall[h]) < 5e-5;
@@ -102,9 +102,193 @@ static void test_vectors(void)
 	case_release(&c);
 }
 
+/* ---- rules ---- */
+
+enum { N_CASE = 8, N_REQ = 4 };
+
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+static void make_case(struct batch_case *c, int k)
+{
+	static const int edge[] = { 1, 3, 4, 5, 63, 64, 65, 129 };
+	struct rng rng = { 90 + (uint64_t)k };
+	struct attn_shape s = { 4, 2, 16, 64 << k % 2 };
+	int len[N_REQ];
+
+	for (int r = 0; r < N_REQ; r++)
+		len[r] = r ? 1 + (int)rng_below(&rng, 700) : edge[k % 8];
+	case_make(c, &rng, k % 3 ? FILL_BLOCKS : FILL_NORMAL, s, N_REQ, len);
+}
+
+/* Lists that do not ascend from 0 on to the row's piece. */
+static int disorder(const struct batch_case *c, const struct piece_lists *l)
+{
+	int groups = c->b.shape.q_heads / l->heads, off = 0;
+
+	for (int i = 0; i < N_REQ * groups; i++) {
+		const int32_t *piece = l->piece + (size_t)i * (size_t)l->stride;
+		int before = -1, n = l->n[i];
+
+		off += n < 1 || n > l->stride || piece[n - 1] * l->tok >= c->len[i / groups];
+		for (int k = 0; k < n; before = piece[k++])
+			off += piece[k] <= before;
+	}
+	return off;
+}
+
+/* Outputs of the batch under a part, owned by the caller. */
+static bf16_t *attend(const struct batch_case *c, const struct method_part *p, void *state)
+{
+	bf16_t *out = calloc(c->q_len, sizeof *out);
+	struct ar_err err;
+
+	must(method_ref(p,
+			&(struct attn_call){
+				.b = &c->b, .q = c->q, .kv = c->kv, .state = state, .out = out },
+			NULL, &err),
+	     &err);
+	return out;
+}
+
+/* Whether request r of the case has the list that it has alone. */
+static bool alone(const struct decode_case *x, const struct batch_case *c, int r)
+{
+	const struct attn_shape *s = &c->b.shape;
+	struct attn_batch b = c->b;
+	int32_t page0[] = { 0, c->page0[r + 1] - c->page0[r] };
+	struct method_selection own = { 0 };
+	struct ar_err err;
+	bool same = true;
+
+	b.rows.n_req = b.rows.n_row = b.rows.n_qblk = 1;
+	b.rows.pos += r, b.rows.pos0 += r, b.rows.left += r;
+	b.keys.len += r, b.keys.page += c->page0[r];
+	b.keys.page0 = page0, b.keys.n_page = page0[1];
+	must(method_select_ref(x->part,
+			       &(struct attn_call){ .b = &b,
+						    .q = c->q + r * s->q_heads * s->head_dim,
+						    .kv = c->kv,
+						    .state = x->state },
+			       &own, &err),
+	     &err);
+	for (int h = 0; h < s->q_heads; h++)
+		for (int t = 0; t < c->len[r]; t++)
+			same &= decode_sees(s, &own.chosen.pieces, 0, h, t) ==
+				decode_sees(s, &x->sel.chosen.pieces, r, h, t);
+	method_selection_release(&own);
+	return same;
+}
+
+struct faults {
+	int order, lacking, alone, lost, won, bits;
+};
+
+/* Add the faults of a case under the v-th value.  seen: what the values before keep. */
+static void check_value(const struct selector_order *rule, int v, struct batch_case *c, char *seen,
+			struct faults *f)
+{
+	const struct piece_lists *l;
+	struct decode_case x;
+	char text[160];
+	int i = 0;
+
+	selector_text(text, sizeof text, rule->method + strlen("dense/decode="), rule->value[v]);
+	decode_choose(&x, text, c);
+	l = &x.sel.chosen.pieces;
+	f->order += disorder(c, l);
+	for (int r = 0; r < N_REQ; r++) {
+		f->alone += !alone(&x, c, r);
+		for (int h = 0; h < c->b.shape.q_heads; h++)
+			for (int t = 0; t < c->len[r]; t++, i++) {
+				bool sees = decode_sees(&c->b.shape, l, r, h, t);
+
+				f->lost += seen[i] && !sees;
+				f->won += v && sees && !seen[i];
+				f->lacking += !sees &&
+					      (v == SELECTOR_VALUES - 1 || (rule->first && !t) ||
+					       (rule->own && t == c->len[r] - 1));
+				seen[i] = sees;
+			}
+	}
+	if (v == SELECTOR_VALUES - 1) {
+		struct decode_case dense;
+		bf16_t *own = attend(c, x.part, x.state), *all;
+
+		decode_open(&dense, "dense", &c->b.shape);
+		all = attend(c, dense.part, NULL);
+		f->bits += !!memcmp(own, all, c->q_len * sizeof *own);
+		free(own);
+		free(all);
+		decode_release(&dense);
+	}
+	decode_release(&x);
+}
+
+static void test_rule(const struct selector_order *rule)
+{
+	struct faults f = { 0 };
+
+	for (int k = 0; k < rounds(N_CASE); k++) {
+		struct batch_case c;
+		char *seen;
+
+		make_case(&c, k);
+		seen = calloc(c.at[N_REQ], (size_t)c.b.shape.q_heads);
+		for (int v = 0; v < SELECTOR_VALUES; v++)
+			check_value(rule, v, &c, seen, &f);
+		free(seen);
+		case_release(&c);
+	}
+	is_int(f.order, 0, "%s: lists ascend to the row's piece", rule->method);
+	is_int(f.lacking, 0, "... hold what is always kept, and at last every key");
+	is_int(f.alone, 0, "... are those of the request alone");
+	is_int(f.lost, 0, "... hold more and more");
+	ok(f.won, "... and not the same");
+	is_int(f.bits, 0, "... and of every key attention has the bits of dense attention");
+}
+
+/* ---- refusals ---- */
+
+static void refused(const char *text, struct attn_shape s, const char *want)
+{
+	struct method *m;
+	struct ar_err err = { 0 };
+
+	must(method_parse(&m, text, &err), &err);
+	if (!method_open(m, &(struct selector_env){ .shape = s, .n_layers = 1 }, &err))
+		snprintf(err.msg, sizeof err.msg, "opened");
+	is_str(err.msg, want, "refused");
+	method_free(m);
+}
+
+static void test_refusals(void)
+{
+	refused("dense/decode=rocket,page=3", (struct attn_shape){ 4, 2, 64, 128 },
+		"method 'dense/decode=rocket,page=3': selector 'rocket': page=3 does not divide "
+		"the 128 tokens of a page of the cache: use a lower power of two");
+	refused("dense/decode=streaming,page=128", (struct attn_shape){ 4, 2, 64, 64 },
+		"method 'dense/decode=streaming,page=128': selector 'streaming': page=128 does "
+		"not divide the 64 tokens of a page of the cache: use a lower power of two");
+	refused("dense/decode=oracle", (struct attn_shape){ 34, 2, 64, 128 },
+		"method 'dense/decode=oracle': selector 'topk': 17 query heads share a KV head; "
+		"it takes up to 16");
+}
+
 int main(void)
 {
+	static const char duo[] = "0.3 0.7\n";
+
 	plan(0);
+	file_write("agree.duo", duo, strlen(duo));
 	test_vectors();
+	for (int i = 0; decode_selectors[i]; i++)
+		for (const struct selector_order *o = decode_selectors[i]->order; o->method; o++)
+			test_rule(o);
+	unlink("agree.duo");
+	test_refusals();
 	return done_testing();
 }

@@ -96,6 +96,27 @@ static enum ar_status check_reference(const struct selector_env *env, struct ar_
 	return ar_fail(err, AR_USAGE, "cache %s; references take %s", l->name, cache_layouts->name);
 }
 
+/* Whether pieces fit the pages, and the heads of a list the bits of a mask. */
+static enum ar_status check_pieces(const struct method_part *p, const struct attn_shape *s,
+				   struct ar_err *err)
+{
+	struct piece_form f;
+
+	if (!p->selector->pieces)
+		return AR_OK;
+	f = p->selector->pieces(p->self, s, 1);
+	if (s->page_tok % f.tok)
+		return ar_fail(err, AR_USAGE,
+			       "selector '%s': page=%d does not divide the %d tokens of a page of "
+			       "the cache: use a lower power of two",
+			       p->selector->name, f.tok, s->page_tok);
+	if (f.heads > 16)
+		return ar_fail(err, AR_USAGE,
+			       "selector '%s': %d query heads share a KV head; it takes up to 16",
+			       p->selector->name, f.heads);
+	return AR_OK;
+}
+
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err)
 {
 	enum ar_status st = env->device ? check_device(m, env, err) : check_reference(env, err);
@@ -104,6 +125,8 @@ enum ar_status method_open(struct method *m, const struct selector_env *env, str
 		struct method_part *p = &m->part[k];
 
 		st = p->selector->open ? p->selector->open(&p->self, p->param, env, err) : AR_OK;
+		if (!st)
+			st = check_pieces(p, &env->shape, err);
 	}
 	if (st)
 		ar_err_prefix(err, "method '%s'", m->name);

@@ -86,9 +86,22 @@ const struct method_name method_names[] = {
 	{ 0 }
 };
 
-const struct method_name decode_parts[] = { { "dense", "select=none/union=none/exec=decode",
-					      "every key", "the baseline of every comparison" },
-					    { 0 } };
+const struct method_name decode_parts[] = {
+	{ "dense", "select=none/union=none/exec=decode", "every key",
+	  "the baseline of every comparison" },
+	{ "duo", "select=duo/union=none/exec=lists",
+	  "every key for some KV heads, the first and the last ones for others",
+	  "DuoAttention (2024)" },
+	{ "oracle", "select=topk/union=none/exec=lists",
+	  "the keys with the largest logits, for each query head",
+	  "upper bound, from the attention itself" },
+	{ "rocket", "select=rocket/union=none/exec=lists",
+	  "pages of 4 tokens by bounds of their keys, in the heaviest channels",
+	  "RocketKV (2025), second stage" },
+	{ "streaming", "select=streaming/union=none/exec=lists", "the first and the last keys",
+	  "StreamingLLM (2023)" },
+	{ 0 }
+};
 static const struct method_name no_parts[] = { { 0 } };
 
 const struct part_kind part_kinds[] = {

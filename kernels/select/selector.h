@@ -73,7 +73,8 @@ struct piece_form {
 /* A method under which its kernels are compared with its reference, with value in place of
  * %.  Where rounding decides, both are right.  Cells may differ that the reference keeps under only
  * one of strict and loose; besides, a share slack of all cells.  strict and loose NULL: no others.
- * The methods may read agree.gate (of seer) and agree.json (of minference), of 8 heads. */
+ * The methods may read agree.gate (of seer), agree.json (of minference), of 8 heads, and agree.duo
+ * (of duo). */
 struct selector_band {
 	const char *method, *value, *strict, *loose;
 	double slack;

@@ -53,7 +53,7 @@ static const struct selector_band bands[] = {
 };
 
 static const struct selector_order orders[] = {
-	{ "dense/decode=streaming,recent=%", { "1", "70", "200", "500" }, true, true },
+	{ "dense/decode=streaming,recent=%", { "1", "70", "200", "5000" }, true, true },
 	{ 0 }
 };
 /* clang-format on */

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Selectors of decodes on the device against their references, on random ragged batches: states
+ * have equal bits, lists lie in the bands of the descriptors.  ATTNREPLAY_TEST_CASES sets the
+ * number of batches. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/decode_case.h"
+#include "tests/file.h"
+#include "tests/select_gpu.h"
+#include "tests/selector_case.h"
+#include "tests/tap.h"
+
+static int n_band(void)
+{
+	int n = 0;
+
+	for (int i = 0; decode_selectors[i]; i++)
+		for (const struct selector_band *b = decode_selectors[i]->band; b->method; b++)
+			n++;
+	return n;
+}
+
+#if HAVE_CUDA
+static const struct attn_shape shapes[] = {
+	{ 8, 2, 64, 64 },   { 8, 2, 128, 128 }, { 4, 4, 128, 128 },
+	{ 16, 1, 64, 128 }, { 6, 2, 256, 64 },
+};
+enum { N_SHAPE = sizeof shapes / sizeof *shapes, MOST_REQ = 5 };
+
+static void make_case(struct batch_case *c, int k)
+{
+	static const int edge[] = { 1, 3, 4, 5, 63, 64, 65, 127, 128, 129, 10000 };
+	struct rng rng = { 500 + (uint64_t)k };
+	int n = select_draw(&rng, 1, MOST_REQ), len[MOST_REQ];
+
+	for (int r = 0; r < n; r++)
+		len[r] = r ? select_draw(&rng, 1, k % 4 ? 900 : 5000) : edge[k % 11];
+	case_make(c, &rng, k % 5 ? FILL_NORMAL : FILL_BLOCKS, shapes[k % N_SHAPE], n, len);
+	decode_cut(c, true);
+}
+
+/* A case on the device. */
+struct device {
+	struct kv_cache kv;
+	void *state;
+	size_t state_bytes;
+};
+
+/* Show the batch of c to the selector's state. */
+static void append(const struct decode_case *x, const struct batch_case *c, const struct device *d)
+{
+	const struct attn_batch b = gpu_batch(&c->b);
+	struct attn_call call = { .b = &b, .kv = d->kv, .state = d->state };
+	struct ar_err err;
+
+	if (x->part->selector->append)
+		gpu_must(x->part->selector->append(&call, x->part->self, &err), &err);
+}
+
+/* Choose for the batch of c; *got: lists like x's, which release_lists() frees. */
+static void choose(const struct decode_case *x, const struct batch_case *c, const struct device *d,
+		   struct piece_lists *got)
+{
+	const struct selector *s = x->part->selector;
+	const struct piece_lists *l = &x->sel.chosen.pieces;
+	const struct attn_limits limits = select_limits(&c->b);
+	const struct attn_batch b = gpu_batch(&c->b);
+	size_t n = (size_t)(c->b.rows.n_req * (c->b.shape.q_heads / l->heads));
+	size_t room = n * (size_t)l->stride;
+	struct selection out = { .pieces = *l };
+	struct ar_err err;
+
+	out.pieces.n = gpu_new(n * sizeof *l->n, 0xff);
+	out.pieces.piece = gpu_new(room * sizeof *l->piece, 0xff);
+	out.pieces.mask = l->mask ? gpu_new(room * sizeof *l->mask, 0xff) : NULL;
+	gpu_must(s->enqueue(
+			 &(struct attn_call){
+				 .b = &b,
+				 .q = gpu_copy(c->q, c->q_len * sizeof *c->q),
+				 .kv = d->kv,
+				 .state = d->state,
+				 .work = gpu_new(s->work_bytes ? s->work_bytes(x->part->self,
+									       &b.shape, &limits) :
+								 0,
+						 0xff) },
+			 x->part->self, &out, &err),
+		 &err);
+	*got = *l;
+	got->n = malloc(n * sizeof *l->n);
+	got->piece = malloc(room * sizeof *l->piece);
+	got->mask = l->mask ? malloc(room * sizeof *l->mask) : NULL;
+	gpu_read(got->n, out.pieces.n, n * sizeof *l->n);
+	gpu_read(got->piece, out.pieces.piece, room * sizeof *l->piece);
+	if (l->mask)
+		gpu_read(got->mask, out.pieces.mask, room * sizeof *l->mask);
+}
+
+static void release_lists(struct piece_lists *l)
+{
+	free(l->n);
+	free(l->piece);
+	free(l->mask);
+}
+
+/* Mark what each head sees: [request][q_heads][len]. */
+static char *seen(const struct batch_case *c, const struct piece_lists *l, size_t *n)
+{
+	const struct attn_shape *s = &c->b.shape;
+	char *on = calloc(c->at[c->n_seq], (size_t)s->q_heads), *row = on;
+
+	for (int r = 0; r < c->n_seq; r++)
+		for (int h = 0; h < s->q_heads; h++, row += c->len[r]) {
+			int list = r * (s->q_heads / l->heads) + h / l->heads;
+
+			for (int i = 0; i < l->n[list] && i < l->stride; i++) {
+				size_t at = (size_t)list * (size_t)l->stride + (size_t)i;
+
+				for (int t = l->piece[at] * l->tok, k = 0; k < l->tok; k++, t++)
+					if (t >= 0 && t < c->len[r])
+						row[t] = !l->mask ||
+							 l->mask[at] >> h % l->heads & 1;
+			}
+		}
+	*n = (size_t)(row - on);
+	return on;
+}
+
+/* What the reference keeps with this value. */
+static char *kept(const struct selector_band *rule, const char *value, struct batch_case *c,
+		  struct decode_case *x, size_t *n)
+{
+	char text[160];
+
+	selector_text(text, sizeof text, rule->method + strlen("dense/decode="), value);
+	decode_choose(x, text, c);
+	return seen(c, &x->sel.chosen.pieces, n);
+}
+
+/* Return whether the case is in the band; *state: whether the states have equal bits. */
+static bool agrees(const struct selector_band *rule, int k, bool *state)
+{
+	struct batch_case c;
+	struct decode_case x, other;
+	struct device d;
+	struct piece_lists l;
+	char *want, *got, *strict, *loose, *bytes;
+	size_t n, out = 0;
+
+	make_case(&c, k);
+	want = kept(rule, rule->value, &c, &x, &n);
+	strict = rule->strict ? kept(rule, rule->strict, &c, &other, &n) : NULL;
+	if (strict)
+		decode_release(&other);
+	loose = rule->loose ? kept(rule, rule->loose, &c, &other, &n) : NULL;
+	if (loose)
+		decode_release(&other);
+	d.state_bytes = (size_t)c.n_page * method_state_bytes(x.part, &c.b.shape);
+	d.kv = gpu_kv(&c.kv, c.kv_len);
+	d.state = gpu_new(d.state_bytes, 0);
+	decode_cut(&c, true);
+	append(&x, &c, &d);
+	decode_cut(&c, false);
+	append(&x, &c, &d);
+	choose(&x, &c, &d, &l);
+	got = seen(&c, &l, &n);
+	for (size_t i = 0; i < n; i++)
+		out += strict ? (got[i] ? !strict[i] && !loose[i] && !want[i] :
+					  strict[i] && loose[i] && want[i]) :
+				got[i] != want[i];
+	bytes = malloc(d.state_bytes + 1);
+	gpu_read(bytes, d.state, d.state_bytes);
+	*state = !memcmp(bytes, x.state, d.state_bytes);
+	if ((double)out > rule->slack * (double)n)
+		diag("case %d: %zu of %zu cells", k, out, n);
+	free(bytes);
+	free(want);
+	free(got);
+	free(strict);
+	free(loose);
+	release_lists(&l);
+	decode_release(&x);
+	gpu_free_all();
+	case_release(&c);
+	return (double)out <= rule->slack * (double)n;
+}
+
+static void run_all(void)
+{
+	static const char scores[] = "0.3 0.7 0.1 0.9\n";
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 33);
+
+	file_write("agree.duo", scores, strlen(scores));
+	for (int i = 0; decode_selectors[i]; i++)
+		for (const struct selector_band *b = decode_selectors[i]->band; b->method; b++) {
+			int good = 0, states = 0;
+
+			for (int k = 0; k < n; k++) {
+				bool state;
+
+				good += agrees(b, k, &state);
+				states += state;
+			}
+			is_int(good, n, "%s: lists", b->method);
+			is_int(states, n, "... and states");
+		}
+	unlink("agree.duo");
+}
+#else
+#define run_all NULL
+#endif
+
+int main(void)
+{
+	return gpu_main(2 * n_band(), run_all);
+}
