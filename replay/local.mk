@@ -25,7 +25,9 @@ libattnreplay_a_SOURCES += \
     replay/engine/drops.h \
     replay/engine/evictions.c replay/engine/evictions.h \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
-    replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
+    replay/engine/groups.c replay/engine/groups.h replay/engine/hot_list.c \
+    replay/engine/hot_list.h replay/engine/hot_rows.c replay/engine/hot_rows.h \
+    replay/engine/latency.c \
     replay/engine/latency.h replay/engine/observer.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
@@ -83,6 +85,7 @@ check_PROGRAMS += \
   tests/t-forward tests/t-front \
   tests/t-graphs-gpu \
   tests/t-groups \
+  tests/t-hot-list \
   tests/t-host \
   tests/t-hybrids \
   tests/t-layers \
