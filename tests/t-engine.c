@@ -144,6 +144,20 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 	return AR_OK;
 }
 
+/* Two lists of the first and the last piece of 4 tokens. */
+static void put_lists(struct piece_lists *l, const struct batch_entry *e)
+{
+	*l = (struct piece_lists){ .tok = 4,
+				   .heads = 2,
+				   .stride = 2,
+				   .piece = calloc(4, sizeof *l->piece),
+				   .n = calloc(2, sizeof *l->n) };
+	if (!l->piece || !l->n)
+		bail_out("no memory");
+	l->n[0] = l->n[1] = e->start / 4 ? 2 : 1;
+	l->piece[1] = l->piece[3] = (int32_t)e->start / 4;
+}
+
 static enum ar_status fake_compare(void *self, const struct batch_entry *e, int i,
 				   struct accuracy *acc, struct selection_count *count,
 				   struct method_selection *sel, struct ar_err *err)
@@ -155,7 +169,9 @@ static enum ar_status fake_compare(void *self, const struct batch_entry *e, int 
 	for (int h = 0; h < 4; h++)
 		acc[h] = (struct accuracy){ 0.01 * (h + 1), 1 - 0.1 * h, 0, 0.5 };
 	memset(count, 0, 2 * sizeof *count);
-	(void)i, (void)sel;
+	if (sel)
+		put_lists(&sel->chosen.pieces, e);
+	(void)i;
 	return AR_OK;
 }
 
@@ -534,6 +550,37 @@ static void test_decode_accuracy(void)
 	ok(parts > 4, "a share of a half compares some");
 }
 
+/* The newest piece does not count, and the first one is missed once by a buffer that holds it. */
+static void test_hot_buffers(void)
+{
+	static const int64_t size[] = { 2, 4 };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	const struct hot_count *none, *one;
+
+	cfg.accuracy_decode = 1;
+	cfg.hot_size = size;
+	cfg.n_hot_size = 2;
+	if (replay_run(&cfg, &res, NULL))
+		bail_out("a run with hot buffers failed");
+	none = hot_rows_count(&res.hot, 0, 0);
+	one = hot_rows_count(&res.hot, 0, 1);
+	is_int(res.hot.n_layer, 2, "hot buffers: the layers that see all keys");
+	ok(none->rows == 4 && one->rows == 4, "... each decode reads lists");
+	ok(none->listed > 0 && none->missed == none->listed, "... too small a buffer misses all");
+	ok(one->listed == none->listed && one->missed > 0 && one->missed < one->listed,
+	   "... a buffer of a piece keeps it");
+	replay_result_release(&res);
+	cfg = config(&f, &s);
+	cfg.hot_size = size;
+	cfg.n_hot_size = 2;
+	is_int(replay_run(&cfg, &res, NULL) + res.hot.n_layer + f.decodes, 0,
+	       "... and nothing is counted where no decode is drawn");
+	replay_result_release(&res);
+}
+
 static void test_empty(void)
 {
 	static struct request two[] = {
@@ -794,6 +841,7 @@ int main(void)
 	test_dense_as();
 	test_accuracy();
 	test_decode_accuracy();
+	test_hot_buffers();
 	test_empty();
 	test_failures();
 	test_clock();

@@ -302,6 +302,9 @@ ok 'a share above one is refused'  wrong "accuracy '1.5': want a number from 0 t
 		--accuracy 1.5
 ok 'of decodes, too'  wrong "accuracy-decode '1.5': want auto or a number from 0 to 1" cpu \
 	--accuracy-decode 1.5
+ok 'sizes of hot buffers ascend'   wrong \
+	"hot-buffer '4096,1024': want none, or up to 8 ascending numbers from 1 to 1048576" \
+	cpu --hot-buffer 4096,1024
 ok 'more layers than there are'    wrong 'sample-layers 9: niah-llama-14m has 8 layers' \
 	cpu --sample-layers 9
 ok 'layers in descending order'    wrong "layers '5-4': want numbers and ranges such as 0,4,8-11" \

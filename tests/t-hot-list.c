@@ -155,12 +155,12 @@ static void test_requests(void)
 
 	for (int k = 0; k < 2; k++)
 		good = good && !hot_rows_read(&h, 1, 0, &lists, LISTS, 41, &err);
-	ok(good && hot_rows_count(&h, 0, 0)->lists == 4 && hot_rows_count(&h, 0, 0)->listed == 40,
+	ok(good && hot_rows_count(&h, 0, 0)->rows == 2 && hot_rows_count(&h, 0, 0)->listed == 40,
 	   "lists count without the newest piece");
 	is_int(hot_rows_count(&h, 0, 1)->missed, 20, "a large buffer misses each piece once");
 	is_int(hot_rows_count(&h, 0, 0)->missed, 4 * (2 + 3 + 1),
 	       "a small one has two of a list of three");
-	ok(!hot_rows_count(&h, 1, 0)->lists, "another layer counts by itself");
+	ok(!hot_rows_count(&h, 1, 0)->rows, "another layer counts by itself");
 	hot_rows_forget(&h, 1);
 	ok(!hot_rows_read(&h, 1, 0, &lists, LISTS, 41, &err) &&
 		   hot_rows_count(&h, 0, 1)->missed == 40,

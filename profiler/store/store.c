@@ -342,6 +342,11 @@ enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struc
 	return send_row(s, TABLE_run_layer, l, err);
 }
 
+enum ar_status store_hot_buffer(struct store *s, const struct row_hot_buffer *h, struct ar_err *err)
+{
+	return send_row(s, TABLE_hot_buffer, h, err);
+}
+
 enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
 				 struct ar_err *err)
 {

@@ -235,9 +235,16 @@ static const struct migration {
 	  "ALTER TABLE accuracy_sample ADD COLUMN half TEXT;"
 	  "UPDATE accuracy_sample SET half = 'prefill';"
 	  "ALTER TABLE selection_stat ADD COLUMN half TEXT;"
-	  "UPDATE selection_stat SET half = 'prefill'",
+	  "UPDATE selection_stat SET half = 'prefill';"
+	  "CREATE TABLE hot_buffer(run_id INTEGER NOT NULL, layer INTEGER NOT NULL, "
+	  "buffer_tok INTEGER NOT NULL, n_rows INTEGER NOT NULL, listed_tok INTEGER NOT NULL, "
+	  "missed_tok INTEGER NOT NULL, FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "PRIMARY KEY(run_id, layer, buffer_tok)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW hot_buffer AS SELECT NULL AS run_id, NULL AS layer, "
+	  "NULL AS buffer_tok, NULL AS n_rows, NULL AS listed_tok, NULL AS missed_tok WHERE 0;"
 	  "CREATE TEMP VIEW accuracy_sample AS SELECT *, " HALF_17 " FROM main.accuracy_sample;"
-	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS " /* an older version's has this column */
+	  /* an older version's has this column */
+	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS "
 	  "SELECT *, " HALF_17 " FROM main.selection_stat" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,

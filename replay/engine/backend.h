@@ -118,9 +118,9 @@ struct backend {
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
 			      struct ar_err *err);
 	/* Run prefill or decode entry e in layer run_layer[i], with the method and with dense
-	 * attention, outside the timed region.  run() has already computed all tokens up to its last one.
-	 * acc: [q_heads].  count: [kv_heads].  sel: gets the selection, or NULL; release it even
-	 * after a failure.  compare is NULL for a backend without accuracy. */
+	 * attention, outside the timed region.  run() has already computed all tokens up to its
+	 * last one.  acc: [q_heads].  count: [kv_heads].  sel: gets the selection, or NULL; release
+	 * it even after a failure.  compare is NULL for a backend without accuracy. */
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
 				  struct method_selection *sel, struct ar_err *err);

@@ -77,7 +77,7 @@ enum ar_status hot_rows_read(struct hot_rows *h, uint32_t req, int i, const stru
 		const int32_t *piece = l->piece + (ptrdiff_t)list * l->stride;
 
 		n -= n && piece[n - 1] == pos / l->tok;
-		c->lists++;
+		c->rows += !list;
 		c->listed += (int64_t)n * l->tok;
 		c->missed += (int64_t)hot_list_read(&of[k], piece, n) * l->tok;
 	}

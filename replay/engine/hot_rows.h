@@ -8,10 +8,9 @@
 #include "base/status.h"
 #include "kernels/attn.h"
 
-/* Sums over the lists of a layer, in tokens. */
+/* Of a layer: rows, and sums over their lists, in tokens. */
 struct hot_count {
-	int64_t lists;
-	int64_t listed, missed;
+	int64_t rows, listed, missed;
 };
 
 struct hot_rows {

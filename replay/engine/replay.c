@@ -328,6 +328,73 @@ static enum ar_status sample_layer(struct loop *l, const struct batch_entry *e, 
 	return notify_sample(l, e, cfg->run_layer[k], &kept, err);
 }
 
+/* ---- hot buffers ---- */
+
+/* Choose layers of full attention, evenly spaced. */
+static enum ar_status open_hot(struct loop *l, struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	struct replay_result *r = l->res;
+	int n = 0, used = 0;
+
+	if (!backend_compares(cfg->backend) || cfg->accuracy_decode <= 0 || !cfg->n_hot_size)
+		return AR_OK;
+	for (int k = 0; k < cfg->n_run_layers; k++)
+		n += cfg->model->layer[cfg->run_layer[k]].mixer == MIX_FULL;
+	for (int k = 0, i = 0; k < cfg->n_run_layers; k++)
+		if (cfg->model->layer[cfg->run_layer[k]].mixer == MIX_FULL &&
+		    i++ * HOT_LAYERS / n >= used && used < HOT_LAYERS)
+			r->hot_layer[used++] = k;
+	return hot_rows_init(&r->hot, cfg->hot_size, cfg->n_hot_size, used, cfg->trace->n, err);
+}
+
+/* The draw depends on (seed, request) only. */
+static bool counts_hot(const struct replay *cfg, const struct batch_entry *e)
+{
+	struct rng r = { rng_mix(~cfg->seed) ^ rng_mix(e->req) };
+
+	return e->kind == ROW_DECODE && rng_unit(&r) < cfg->accuracy_decode;
+}
+
+/* Read the lists of entry e in the i-th of these layers. */
+static enum ar_status read_lists(struct loop *l, const struct batch_entry *e, int i,
+				 struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	struct method_selection sel = { 0 };
+	const struct piece_lists *p = &sel.chosen.pieces;
+	enum ar_status st = backend_compare(cfg->backend, cfg->self, e, l->res->hot_layer[i],
+					    l->acc, l->count, &sel, err);
+
+	if (!st && p->n)
+		st = hot_rows_read(&l->res->hot, e->req, i, p, cfg->q_heads / p->heads,
+				   (int)e->start, err);
+	method_selection_release(&sel);
+	return st;
+}
+
+static enum ar_status count_hot(struct loop *l, struct ar_err *err)
+{
+	const struct batch *b = &l->s->batch;
+	enum ar_status st = AR_OK;
+
+	for (size_t k = 0; k < b->n && l->res->hot.n_layer && !st; k++)
+		for (int i = 0; i < l->res->hot.n_layer && !st && counts_hot(l->cfg, &b->entry[k]);
+		     i++)
+			st = read_lists(l, &b->entry[k], i, err);
+	return st;
+}
+
+/* The request ends or is preempted. */
+static void forget(struct loop *l, uint32_t req)
+{
+	backend_drop(l->cfg->backend, l->cfg->self, req);
+	if (l->res->hot.n_layer)
+		hot_rows_forget(&l->res->hot, req);
+}
+
+/* ---- samples ---- */
+
 static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
@@ -380,7 +447,7 @@ static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 			st = notify_request(l, id, "ok", NULL, err);
 		if (st)
 			return st;
-		backend_drop(l->cfg->backend, l->cfg->self, id);
+		forget(l, id);
 		l->done[id] = true;
 		arrivals_done(l->arrivals, id, t->last_token);
 		front_last(l->front, t->last_token);
@@ -416,7 +483,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	for (size_t i = 0; i < l->s->n_preempted; i++)
-		backend_drop(cfg->backend, cfg->self, l->s->preempted[i]);
+		forget(l, l->s->preempted[i]);
 	if (!b->n) {
 		if (l->n_queue)
 			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
@@ -491,6 +558,8 @@ static enum ar_status report(struct loop *l, const struct step *x, struct ar_err
 
 	if (!st)
 		st = sample_accuracy(l, err);
+	if (!st)
+		st = count_hot(l, err);
 	if (st)
 		return st;
 	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
@@ -582,7 +651,7 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		l->t[i] = (struct times){ -1, -1, -1 };
-	return AR_OK;
+	return open_hot(l, err);
 }
 
 /* Sum the counts of all requests, and report the unfinished ones.  st: status of the run, which is
@@ -670,6 +739,7 @@ void replay_result_release(struct replay_result *res)
 {
 	for (int m = 0; m < LATENCY_COUNT; m++)
 		series_release(&res->latency[m]);
+	hot_rows_release(&res->hot);
 	free(res->group_peak);
 	res->group_peak = NULL;
 }

@@ -17,6 +17,7 @@
 #include "replay/engine/latency.h"
 #include "replay/engine/observer.h"
 #include "replay/host/host.h"
+#include "replay/engine/hot_rows.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/front.h"
 #include "replay/sched/policy.h"
@@ -40,6 +41,10 @@ struct replay {
 	 * layers of model that see all keys.  accuracy_decode: the share of (request, decoded
 	 * token), in all of these layers.  Used if the backend compares. */
 	double accuracy, accuracy_decode;
+	/* Tokens of hot buffers to count misses of, [n_hot_size]: of a share accuracy_decode of the
+	 * requests, in HOT_LAYERS of those layers. */
+	const int64_t *hot_size;
+	int n_hot_size;
 	uint64_t seed;
 	const struct model *model;
 	const int *run_layer;
@@ -49,6 +54,8 @@ struct replay {
 	/* The highest latencies of a good request, without ITL; 0: no limit. */
 	int64_t limit_ns[LATENCY_COUNT];
 };
+
+enum { HOT_LAYERS = 4 };
 
 /* Over samples (request, chunk, layer) and heads. */
 struct sample_sums {
@@ -75,6 +82,9 @@ struct replay_result {
 	struct series latency[LATENCY_COUNT];
 
 	struct sample_sums sample[ROW_KINDS]; /* by kind of the sampled rows */
+
+	struct hot_rows hot;	   /* n_layer 0: nothing was counted */
+	int hot_layer[HOT_LAYERS]; /* indices of its layers in run_layer */
 
 	/* [n_group of the limits] the most KV blocks owned at a time; NULL: the limits have no
 	 * groups, or the run has not begun. */

@@ -113,6 +113,7 @@ TABLE(density)
 TABLE(drops)
 TABLE(revived)
 TABLE(kept)
+TABLE(hot_buffer)
 
 PART(measured, "How it was measured", "no run")
 TABLE(runs)

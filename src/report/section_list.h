@@ -92,6 +92,8 @@ SECTION(eval_expected, "Dense attention against what the tasks file says of it, 
 SECTION(eval_predict, "Rank correlation of figures of single layers with the change on tasks")
 SECTION(drops, "Rows of prompts that droppers kept, and MB of keys and values in each layer after")
 SECTION(revived, "Tokens that decodes revived, and MB of dropped ones in the layer's aux cache")
+SECTION(hot_buffer, "Hot buffers: tokens of lists that were read before and are still on the GPU, "
+	"and KB that a decode would fetch for a layer")
 SECTION(kept, "Dense attention that kept tokens hold: mass of the last queries, top 256 tokens")
 SECTION(density, "Density: share of what dense attention looks at")
 DIALECT(vllm, "What vllm bench serve prints")

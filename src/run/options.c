@@ -341,6 +341,11 @@ static const struct opt model_opts[] = {
 	  .help = "share of the decoded tokens to compare with dense attention, in all layers; "
 		  "auto: that of --accuracy for methods with sparse decodes, else 0",
 	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
+	{ .name = "hot-buffer", .type = OPT_STR, .off = AT(hot_buffer), .arg = "LIST|none",
+	  .def = "1024,4096,16384",
+	  .help = "tokens of a list that a GPU would keep, if the other keys were in the memory of "
+		  "the host: count what decodes miss, for requests that --accuracy-decode draws",
+	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
 	  .help = "run attention only, without projections, MLP and head",
 	  .scope = RUN_COSTED | RUN_REPLAYED },
@@ -464,6 +469,30 @@ static enum ar_status read_decode_share(struct run_options *o, struct ar_err *er
 		return AR_OK;
 	return ar_fail(err, AR_USAGE, "accuracy-decode '%s': want auto or a number from 0 to 1",
 		       o->decode_share);
+}
+
+static enum ar_status read_hot_buffer(struct run_options *o, struct ar_err *err)
+{
+	const char *p = o->hot_buffer;
+	uint64_t v = 0, last = 0;
+
+	o->n_hot_size = 0;
+	if (!strcmp(p, "none"))
+		return AR_OK;
+	do {
+		size_t len = strcspn(p, ",");
+
+		if (o->n_hot_size == RUN_HOT_SIZES || !num_u64(p, len, &v) || v <= last ||
+		    v > RUN_HOT_MOST)
+			return ar_fail(err, AR_USAGE,
+				       "hot-buffer '%s': want none, or up to %d ascending numbers "
+				       "from 1 to %d",
+				       o->hot_buffer, RUN_HOT_SIZES, RUN_HOT_MOST);
+		o->hot_size[o->n_hot_size++] = (int64_t)v;
+		last = v;
+		p += len;
+	} while (*p++ == ',');
+	return AR_OK;
 }
 
 /* The budget must serve every running request at least one token, else some starve. */
@@ -623,6 +652,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 		st = read_queue(o, err);
 	if (!st)
 		st = read_decode_share(o, err);
+	if (!st)
+		st = read_hot_buffer(o, err);
 	if (!st)
 		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);

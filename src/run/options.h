@@ -17,6 +17,7 @@
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32
 
+enum { RUN_HOT_SIZES = 8, RUN_HOT_MOST = 1 << 20 };
 enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
 enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
 enum run_kept { RUN_KEPT_REQUESTS, RUN_KEPT_ITERATIONS, RUN_KEPT_PHASES, RUN_KEPT_ENTRIES };
@@ -64,6 +65,9 @@ struct run_options {
 	int extend;    /* enum run_extend */
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	char *decode_share;
+	char *hot_buffer;
+	int64_t hot_size[RUN_HOT_SIZES]; /* tokens of hot buffers, ascending */
+	int n_hot_size;
 	double accuracy, accuracy_decode; /* accuracy_decode -1: auto */
 	bool attention_only, share_kv, no_hybrid;
 

@@ -238,6 +238,9 @@ int64_t run_pool_tokens(const struct run_inputs *in);
  * put: store it.  pairs_left: the share of the (query, key) pairs that a dropper left to the
  * layers; 1: all. */
 enum ar_status run_put_layers(const struct run *r, struct ar_err *err);
+/* The counts of hot buffers; layer: indices of their layers. */
+enum ar_status run_put_hot(const struct run *r, const struct hot_rows *hot, const int *layer,
+			   struct ar_err *err);
 double run_pairs_left(const struct run *r);
 
 /* all.c: describe the command, check the files that later methods read, run all methods that are

@@ -66,3 +66,25 @@ enum ar_status run_put_layers(const struct run *r, struct ar_err *err)
 	}
 	return st;
 }
+
+enum ar_status run_put_hot(const struct run *r, const struct hot_rows *hot, const int *layer,
+			   struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < hot->n_layer * hot->n_size && !st; i++) {
+		const struct hot_count *c = &hot->count[i];
+
+		if (c->rows)
+			st = store_hot_buffer(
+				r->session.store,
+				&(struct row_hot_buffer){
+					.layer = r->in.prep.run_layer[layer[i / hot->n_size]],
+					.buffer_tok = hot->size[i % hot->n_size],
+					.n_rows = c->rows,
+					.listed_tok = c->listed,
+					.missed_tok = c->missed },
+				err);
+	}
+	return st;
+}

@@ -322,6 +322,8 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 	st2 = run_put_groups(&r->in, r->session.store, res, st ? NULL : err);
 	if (!st2)
 		st2 = run_put_layers(r, st ? NULL : err);
+	if (!st2)
+		st2 = run_put_hot(r, &res->hot, res->hot_layer, st ? NULL : err);
 	if (!st2 && r->out.energy.ns)
 		st2 = store_energy(r->session.store, &r->out.energy, st ? NULL : err);
 	if (!st2)
@@ -434,6 +436,8 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .rejects_known = s->point && !(s->print & RUN_PRINT_HEADER),
 			      .accuracy = s->o.accuracy,
 			      .accuracy_decode = share_of_decodes(&s->o, p),
+			      .hot_size = s->o.hot_size,
+			      .n_hot_size = p && !plan_dense_decodes(p) ? s->o.n_hot_size : 0,
 			      .seed = (uint64_t)s->o.seed,
 			      .run_layer = in->prep.run_layer,
 			      .n_run_layers = in->prep.n_run_layers,
