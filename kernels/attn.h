@@ -247,6 +247,7 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
  * mask NULL: all do. */
 struct piece_lists {
 	int tok, heads, stride;
+	int all_below; /* rows with fewer keys list every piece */
 	int32_t *piece, *n;
 	uint16_t *mask;
 };

@@ -138,7 +138,7 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 				       struct ar_err *err)
 {
 	cJSON *value = cJSON_CreateObject();
-	const struct method_part *p;
+	struct method_part *p;
 	struct method *m;
 	char text[64];
 	enum ar_status st;
@@ -147,12 +147,15 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 	st = method_parse(&m, text, err);
 	if (!st) {
 		p = &m->part[ROW_DECODE];
-		if (opt_json((struct opt_group[2]){ { .opts = p->selector->params,
-						      .base = p->param } },
-			     value))
-			show_params(p->selector->params, value);
-		else
+		if (!opt_json((struct opt_group[3]){ { .opts = p->selector->params,
+						       .base = p->param },
+						     { .opts = decode_opts, .base = p } },
+			      value))
 			st = ar_nomem(err);
+		else if (!p->dense) {
+			show_params(p->selector->params, value);
+			show_params(decode_opts, value);
+		}
 	}
 	cJSON_Delete(value);
 	method_free(m);

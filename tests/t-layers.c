@@ -86,6 +86,27 @@ static void test_two_methods(void)
 	plan_free(p);
 }
 
+/* The first layers of a range or of the model have dense decodes. */
+static void test_dense_layers(void)
+{
+	static const char text[] = "compact-fp/decode=streaming,sink=8,dense-layers=2";
+	struct plan *p;
+	struct layer_plan l = apply(text, &p);
+
+	for (int i = 0; i < LAYERS; i++) {
+		const struct method_part *part = plan_method(&l, i)->part;
+
+		ok(part[ROW_DECODE].dense == (i < 2) &&
+			   !strcmp(part[ROW_PREFILL].selector->name, "flashprefill"),
+		   "dense-layers=2: layer %d has %s decodes, and the chunks of the others", i,
+		   i < 2 ? "dense" : "sparse");
+	}
+	ok(plan_first(&l, 0) && !plan_first(&l, 1) && plan_first(&l, 2), "... as two methods");
+	open_methods(&l);
+	plan_release(&l);
+	plan_free(p);
+}
+
 /* Layers 1 and 3 have no full attention. */
 static void test_mixers(void)
 {
@@ -493,6 +514,7 @@ int main(void)
 	reset_layers();
 	test_one_method();
 	test_two_methods();
+	test_dense_layers();
 	test_mixers();
 	test_misfits();
 	test_page_sizes();

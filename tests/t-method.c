@@ -92,6 +92,12 @@ static const struct {
 	{ "/decode=dense", SPELLED },
 	{ "dense/decode=", "unknown decode part '': want one of dense" },
 	{ "dense/decode=nil,budget=8192", "unknown decode part 'nil': want one of dense" },
+	{ "dense/decode=streaming,local=1",
+	  "unknown parameter 'local': selector 'streaming' has sink, recent, page, dense-layers, "
+	  "min-tokens" },
+	{ "dense/decode=dense,dense-layers=1",
+	  "unknown parameter 'dense-layers': selector 'none' has none" },
+	{ "dense/decode=dense,budget=1", "unknown parameter 'budget': selector 'none' has none" },
 	{ "dense/decode=dense:", "'': want NAME=VALUE" },
 	{ "dense/decode=dense,exec=paged", "'exec=paged' after /decode=: put it before" },
 	{ "dense/decode=dense/union=none", "'union=none' after /decode=: put it before" },

@@ -5,7 +5,8 @@
  * - what a selector always keeps is there;
  * - a request has the same list in a batch as alone;
  * - a looser parameter keeps all that a stricter one keeps; the loosest keeps every key, and then
- *   attention has the bits of /decode=dense.
+ *   attention has the bits of /decode=dense;
+ * - min-tokens shows every key to short rows.
  * Descriptors bring the methods (selector.order). */
 #include "config.h"
 
@@ -228,9 +229,36 @@ static void check_value(const struct selector_order *rule, int v, struct batch_c
 	decode_release(&x);
 }
 
+/* Count the rows that min-tokens does not make dense where they are short, or changes where they
+ * are not. */
+static int gate_faults(const struct selector_order *rule, struct batch_case *c)
+{
+	enum { MIN = 200 };
+	struct decode_case x, gated;
+	char text[160];
+	int off = 0;
+
+	selector_text(text, sizeof text, rule->method + strlen("dense/decode="), rule->value[0]);
+	decode_choose(&x, text, c);
+	snprintf(text + strlen(text), sizeof text - strlen(text), ",min-tokens=%d", MIN);
+	decode_choose(&gated, text, c);
+	off += disorder(c, &gated.sel.chosen.pieces);
+	for (int r = 0; r < N_REQ; r++)
+		for (int h = 0; h < c->b.shape.q_heads; h++)
+			for (int t = 0; t < c->len[r]; t++)
+				off += decode_sees(&c->b.shape, &gated.sel.chosen.pieces, r, h,
+						   t) !=
+				       (c->len[r] < MIN ||
+					decode_sees(&c->b.shape, &x.sel.chosen.pieces, r, h, t));
+	decode_release(&x);
+	decode_release(&gated);
+	return off;
+}
+
 static void test_rule(const struct selector_order *rule)
 {
 	struct faults f = { 0 };
+	int gate = 0;
 
 	for (int k = 0; k < rounds(N_CASE); k++) {
 		struct batch_case c;
@@ -240,6 +268,7 @@ static void test_rule(const struct selector_order *rule)
 		seen = calloc(c.at[N_REQ], (size_t)c.b.shape.q_heads);
 		for (int v = 0; v < SELECTOR_VALUES; v++)
 			check_value(rule, v, &c, seen, &f);
+		gate += gate_faults(rule, &c);
 		free(seen);
 		case_release(&c);
 	}
@@ -248,6 +277,7 @@ static void test_rule(const struct selector_order *rule)
 	is_int(f.alone, 0, "... are those of the request alone");
 	is_int(f.lost, 0, "... hold more and more");
 	ok(f.won, "... and not the same");
+	is_int(gate, 0, "... with min-tokens short rows see every key, others what they did");
 	is_int(f.bits, 0, "... and of every key attention has the bits of dense attention");
 }
 

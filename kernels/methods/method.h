@@ -48,14 +48,20 @@ struct method_part {
 	void *self;  /* for the selector: param, or the struct that method_open() made */
 	enum union_kind u;
 	const struct executor *executor;
-	bool dense; /* selects everything */
+	bool dense;			  /* selects everything */
+	int64_t dense_layers, min_tokens; /* of decode_opts */
 };
+
+/* The parameters that every part with a selector of decodes has beside the selector's. */
+extern const struct opt decode_opts[];
 
 struct method {
 	char *name;   /* as the user wrote it */
 	char *params; /* JSON object, sorted keys: select, union, exec, parameters; of prefill */
 	struct method_part part[ROW_KINDS];
-	bool dense; /* all parts select everything */
+	bool dense;	      /* all parts select everything */
+	struct method *first; /* owned: m with dense decodes, for the layers before the decodes'
+			       * dense_layers; NULL: there are none */
 };
 
 static inline const struct method_part *method_prefill(const struct method *m)

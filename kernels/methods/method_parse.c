@@ -47,11 +47,24 @@ static enum ar_status unknown_name(const char *what, const char *name, struct ar
 		       what, name);
 }
 
+/* clang-format off */
+const struct opt decode_opts[] = {
+	{ .name = "dense-layers", .type = OPT_INT, .off = offsetof(struct method_part, dense_layers),
+	  .arg = "N", .def = "0", .max = 1 << 16, .help = "the first N layers see every key" },
+	{ .name = "min-tokens", .type = OPT_INT, .off = offsetof(struct method_part, min_tokens),
+	  .arg = "N", .def = "0", .max = 1 << 30,
+	  .help = "rows with fewer than N keys see every key" },
+	{ 0 }
+};
+/* clang-format on */
+
 static enum ar_status unknown_param(const struct selector *s, const char *key, struct ar_err *err)
 {
 	struct names l = { 0 };
 
 	for (const struct opt *o = s->params; o->name; o++)
+		names_add(&l, o->name);
+	for (const struct opt *o = decode_opts; s->gives == SHAPE_PIECES && o->name; o++)
 		names_add(&l, o->name);
 	return ar_fail(err, AR_USAGE, "unknown parameter '%s': selector '%s' has %s", key, s->name,
 		       l.n ? l.text : "none");
@@ -102,11 +115,16 @@ static enum ar_status set_executor(struct method_part *p, const char *value, str
 	return AR_OK;
 }
 
+static bool has_opt(const struct opt *o, const char *key)
+{
+	while (o->name && strcmp(o->name, key) != 0)
+		o++;
+	return o->name;
+}
+
 static enum ar_status assign_param(struct method_part *p, const char *key, const char *value,
 				   struct ar_err *err)
 {
-	struct opt_group g[2] = { 0 };
-
 	if (!strcmp(key, "select"))
 		return set_selector(p, value, err);
 	if (!p->selector)
@@ -116,12 +134,13 @@ static enum ar_status assign_param(struct method_part *p, const char *key, const
 		return set_union(p, value, err);
 	if (!strcmp(key, "exec"))
 		return set_executor(p, value, err);
-	for (const struct opt *o = p->selector->params; o->name; o++)
-		if (!strcmp(o->name, key)) {
-			g->opts = p->selector->params;
-			g->base = p->param;
-			return opt_set(g, key, value, err);
-		}
+	if (has_opt(p->selector->params, key))
+		return opt_set(
+			(struct opt_group[2]){ { .opts = p->selector->params, .base = p->param } },
+			key, value, err);
+	if (p->selector->gives == SHAPE_PIECES && has_opt(decode_opts, key))
+		return opt_set((struct opt_group[2]){ { .opts = decode_opts, .base = p } }, key,
+			       value, err);
 	return unknown_param(p->selector, key, err);
 }
 
@@ -431,6 +450,31 @@ static enum ar_status take_parts(struct method *m, char *text, struct ar_err *er
 	return st;
 }
 
+/* Make m->first, if any layers have dense decodes: the text without its part for decodes. */
+static enum ar_status take_first(struct method *m, struct ar_err *err)
+{
+	size_t n = strlen(m->name), at = 0;
+	char *text;
+	enum ar_status st;
+
+	if (!m->part[ROW_DECODE].dense_layers)
+		return AR_OK;
+	text = malloc(n + 1);
+	if (!text)
+		return ar_nomem(err);
+	for (const char *from = m->name, *to; *from; from = to) {
+		to = method_parts(from + 1);
+		if (strncmp(from, "/decode=", 8) != 0) {
+			memcpy(text + at, from, (size_t)(to - from));
+			at += (size_t)(to - from);
+		}
+	}
+	text[at] = 0;
+	st = method_parse(&m->first, text, err);
+	free(text);
+	return st;
+}
+
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
 {
 	struct method *m = calloc(1, sizeof *m);
@@ -448,10 +492,9 @@ enum ar_status method_parse(struct method **out, const char *text, struct ar_err
 		goto out;
 	}
 	m->params = params_json(method_prefill(m));
-	if (!m->params) {
-		st = ar_nomem(err);
+	st = m->params ? take_first(m, err) : ar_nomem(err);
+	if (st)
 		goto out;
-	}
 	*out = m;
 	m = NULL;
 out:
@@ -479,6 +522,7 @@ void method_free(struct method *m)
 		return;
 	for (int k = 0; k < ROW_KINDS; k++)
 		part_release(&m->part[k]);
+	method_free(m->first);
 	free(m->name);
 	free(m->params);
 	free(m);

@@ -42,7 +42,7 @@ static enum ar_status set_method(struct layer_plan *l, const struct plan *p, con
 			continue;
 		x = p->method[p->range[i].method];
 		if (mixer == MIX_FULL)
-			l->method[layer] = x;
+			l->method[layer] = layer < x->part[ROW_DECODE].dense_layers ? x->first : x;
 		else if (!x->dense)
 			return ar_fail(err, AR_USAGE,
 				       "method '%s': layer %d of model %s has latent attention, "

@@ -218,10 +218,13 @@ static size_t piece_mask_bytes(const struct shape_extent *e)
 /* A list has no more pieces than the keys have. */
 static void fit_pieces(const struct method_part *p, struct shape_extent *e)
 {
-	int keys = e->max_kv_blk * e->shape.page_tok, all;
+	int keys = e->max_kv_blk * e->shape.page_tok, all, below;
 
 	e->pieces = p->selector->pieces(p->self, &e->shape, keys);
+	e->all_below = (int)p->min_tokens;
 	all = keys / e->pieces.tok;
+	below = (e->all_below + e->pieces.tok - 1) / e->pieces.tok;
+	e->pieces.most = e->pieces.most > below ? e->pieces.most : below;
 	e->pieces.most = e->pieces.most < all ? e->pieces.most : all;
 }
 
@@ -232,6 +235,7 @@ static void link_pieces(struct method_selection *x, const struct shape_extent *e
 	l->tok = e->pieces.tok;
 	l->heads = e->pieces.heads;
 	l->stride = e->pieces.most;
+	l->all_below = e->all_below;
 	x->lists.pieces = *l;
 }
 

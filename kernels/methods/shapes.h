@@ -21,6 +21,7 @@ struct shape_extent {
 	int table_heads;      /* as method_table_heads() */
 	int max_run, max_col; /* as in struct column_lists */
 	struct piece_form pieces;
+	int all_below; /* as in struct piece_lists */
 };
 
 /* An array of a selection. */

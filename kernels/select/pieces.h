@@ -16,10 +16,12 @@ AR_BOTH static inline int pieces_of(int64_t len, int tok)
 	return (int)((len + tok - 1) / tok);
 }
 
-/* How many of the n pieces of a row are listed, by a rule that keeps `most`. */
-AR_BOTH static inline int pieces_kept(int n, int64_t most)
+/* How many of the pieces of a row of len keys are listed, by a rule that keeps `most`. */
+AR_BOTH static inline int pieces_kept(const struct piece_lists *l, int len, int64_t most)
 {
-	return n < most ? n : (int)most;
+	int n = pieces_of(len, l->tok);
+
+	return len < l->all_below || n < most ? n : (int)most;
 }
 
 /* Lists of a request. */

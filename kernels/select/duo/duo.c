@@ -151,7 +151,7 @@ static enum ar_status duo_ref(const struct attn_call *call, const void *self,
 
 	(void)err;
 	for (int i = 0; i < b->rows.n_req * heads; i++) {
-		struct streaming_list own = duo_list(&x->near, &x->layer[call->layer], i % heads,
+		struct streaming_list own = duo_list(&x->near, &x->layer[call->layer], i % heads, l,
 						     b->keys.len[i / heads]);
 
 		streaming_write(&own, l, i, 0, 1);
@@ -167,9 +167,9 @@ static const struct opt params[] = {
 	{ .name = "sparsity", .type = OPT_REAL, .off = OFF(sparsity), .arg = "X", .def = "0.5",
 	  .max = 1, .help = "the share X of all heads streams, those with the lowest scores" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(near.sink), .arg = "N", .def = "128",
-	  .max = 1 << 30, .help = "heads that stream see the first N tokens" },
+	  .max = 1 << 29, .help = "heads that stream see the first N tokens" },
 	{ .name = "recent", .type = OPT_INT, .off = OFF(near.recent), .arg = "N", .def = "256",
-	  .min = 1, .max = 1 << 30,
+	  .min = 1, .max = 1 << 29,
 	  .help = "heads that stream see the last N tokens up to the row's own" },
 	{ .name = "page", .type = OPT_INT, .off = OFF(near.page), .arg = "N", .def = "16",
 	  .min = 1, .max = 128, .help = "round both up to whole pages of N tokens" },

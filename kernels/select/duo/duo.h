@@ -29,12 +29,13 @@ struct duo_self {
 
 /* The pieces that a row of len keys lists under KV head h. */
 AR_BOTH static inline struct streaming_list duo_list(const struct streaming *near,
-						     const struct duo_layer *x, int h, int len)
+						     const struct duo_layer *x, int h,
+						     const struct piece_lists *l, int len)
 {
-	struct streaming_list l = streaming_list(near, len);
+	struct streaming_list own = streaming_list(near, l, len);
 
-	l.kept = x->full[h / 32] >> h % 32 & 1 ? l.n : l.kept;
-	return l;
+	own.kept = x->full[h / 32] >> h % 32 & 1 ? own.n : own.kept;
+	return own;
 }
 
 selector_fn duo_enqueue;

@@ -12,7 +12,7 @@ static __global__ void __launch_bounds__(THREADS)
 duo_lists(const int32_t *__restrict__ len, int heads, struct streaming near,
 	  const __grid_constant__ struct duo_layer layer, struct piece_lists l)
 {
-	const struct streaming_list own = duo_list(&near, &layer, blockIdx.x % heads,
+	const struct streaming_list own = duo_list(&near, &layer, blockIdx.x % heads, &l,
 						   len[blockIdx.x / heads]);
 
 	streaming_write(&own, &l, blockIdx.x, threadIdx.x, THREADS);

@@ -24,10 +24,10 @@ static struct piece_form rocket_pieces(const void *self, const struct attn_shape
 {
 	const struct rocket *p = self;
 
+	(void)len;
 	return (struct piece_form){ .tok = (int)p->page,
 				    .heads = s->q_heads / s->kv_heads,
-				    .most = pieces_kept(pieces_of(len, (int)p->page),
-							rocket_kept(p)) };
+				    .most = (int)rocket_kept(p) };
 }
 
 static size_t rocket_state_bytes(const void *self, const struct attn_shape *s)
@@ -106,7 +106,8 @@ static void rocket_list(const struct attn_call *call, const struct rocket *p, in
 			const struct piece_lists *l)
 {
 	const struct attn_shape *s = &call->b->shape;
-	int r = i / s->kv_heads, kv = i % s->kv_heads, n = pieces_of(call->b->keys.len[r], l->tok);
+	int r = i / s->kv_heads, kv = i % s->kv_heads, len = call->b->keys.len[r];
+	int n = pieces_of(len, l->tok);
 	const bf16_t *q = call->q + (size_t)(r * s->q_heads + kv * l->heads) * (size_t)s->head_dim;
 
 	for (int j = 0; j < n; j++)
@@ -115,7 +116,7 @@ static void rocket_list(const struct attn_call *call, const struct rocket *p, in
 	for (int h = 0; h < l->heads; h++)
 		add_head(call, p, r, kv, q + h * s->head_dim, n, d);
 	top_of(d->cell, d->mean, n);
-	for (int j = 0; j < pieces_kept(n, rocket_kept(p)); j++)
+	for (int j = 0; j < pieces_kept(l, len, rocket_kept(p)); j++)
 		d->kept[d->cell[j].at] = 1;
 	pieces_write(l, i, d->kept, n);
 }

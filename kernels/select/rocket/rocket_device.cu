@@ -125,6 +125,7 @@ rocket_pick(struct attn_batch b, int64_t most, size_t bytes, void *work, struct 
 	const struct attn_shape &s = b.shape;
 	const int r = blockIdx.x / s.kv_heads, kv = blockIdx.x % s.kv_heads;
 	const int n = pieces_of(b.keys.len[r], l.tok);
+	const int kept = pieces_kept(&l, b.keys.len[r], most);
 	float *score = (float *)pieces_scratch(b, r, s.page_tok / l.tok, bytes, work);
 	float *mean = score + (size_t)(s.q_heads + kv) * n;
 
@@ -143,7 +144,7 @@ rocket_pick(struct attn_batch b, int64_t most, size_t bytes, void *work, struct 
 	}
 	__syncthreads();
 	const auto key = [=](int j) { return __float_as_uint(mean[j]); };
-	const struct pick p = pick_find<PICK_COUNT>(sm, n, (uint32_t)pieces_kept(n, most), key);
+	const struct pick p = pick_find<PICK_COUNT>(sm, n, (uint32_t)kept, key);
 
 	__syncthreads();
 	pieces_list(sm, p, l, blockIdx.x, n, key);

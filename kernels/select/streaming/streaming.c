@@ -13,9 +13,10 @@ static struct piece_form streaming_pieces(const void *self, const struct attn_sh
 {
 	const struct streaming *p = self;
 
+	(void)len;
 	return (struct piece_form){ .tok = (int)p->page,
 				    .heads = s->q_heads / s->kv_heads,
-				    .most = streaming_list(p, len).kept };
+				    .most = streaming_most(p) };
 }
 
 static enum ar_status streaming_ref(const struct attn_call *call, const void *self,
@@ -27,7 +28,7 @@ static enum ar_status streaming_ref(const struct attn_call *call, const void *se
 
 	(void)err;
 	for (int i = 0; i < b->rows.n_req * groups; i++) {
-		struct streaming_list own = streaming_list(self, b->keys.len[i / groups]);
+		struct streaming_list own = streaming_list(self, l, b->keys.len[i / groups]);
 
 		streaming_write(&own, l, i, 0, 1);
 	}
@@ -38,9 +39,9 @@ static enum ar_status streaming_ref(const struct attn_call *call, const void *se
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "4",
-	  .max = 1 << 30, .help = "each row sees the first N tokens" },
+	  .max = 1 << 29, .help = "each row sees the first N tokens" },
 	{ .name = "recent", .type = OPT_INT, .off = OFF(recent), .arg = "N", .def = "1024",
-	  .min = 1, .max = 1 << 30, .help = "each row sees the last N tokens up to its own" },
+	  .min = 1, .max = 1 << 29, .help = "each row sees the last N tokens up to its own" },
 	{ .name = "page", .type = OPT_INT, .off = OFF(page), .arg = "N", .def = "1", .min = 1,
 	  .max = 128, .help = "round both up to whole pages of N tokens" },
 	{ 0 }

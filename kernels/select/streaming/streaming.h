@@ -20,13 +20,19 @@ struct streaming_list {
 	int sink, n, kept;
 };
 
-AR_BOTH static inline struct streaming_list streaming_list(const struct streaming *p, int len)
+/* Pieces of a list, where rows have more. */
+AR_BOTH static inline int streaming_most(const struct streaming *p)
 {
-	int tok = (int)p->page, sink = pieces_of(p->sink, tok), n = pieces_of(len, tok);
-	struct streaming_list l = { sink, n,
-				    pieces_kept(n, (int64_t)sink + pieces_of(p->recent, tok)) };
+	return pieces_of(p->sink, (int)p->page) + pieces_of(p->recent, (int)p->page);
+}
 
-	return l;
+AR_BOTH static inline struct streaming_list streaming_list(const struct streaming *p,
+							   const struct piece_lists *l, int len)
+{
+	struct streaming_list own = { pieces_of(p->sink, l->tok), pieces_of(len, l->tok),
+				      pieces_kept(l, len, streaming_most(p)) };
+
+	return own;
 }
 
 /* Write list i, from its entry `first` on each `step`-th. */

@@ -11,7 +11,7 @@ static __global__ void __launch_bounds__(THREADS)
 streaming_lists(const int32_t *__restrict__ len, int groups, struct streaming rule,
 		struct piece_lists l)
 {
-	const struct streaming_list own = streaming_list(&rule, len[blockIdx.x / groups]);
+	const struct streaming_list own = streaming_list(&rule, &l, len[blockIdx.x / groups]);
 
 	streaming_write(&own, &l, blockIdx.x, threadIdx.x, THREADS);
 }

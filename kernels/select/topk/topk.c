@@ -21,11 +21,10 @@
 static struct piece_form topk_pieces(const void *self, const struct attn_shape *s, int len)
 {
 	int group = s->q_heads / s->kv_heads;
-	int64_t most = group * ((const struct topk *)self)->budget;
+	int most = group * (int)((const struct topk *)self)->budget;
 
-	return (struct piece_form){
-		.tok = 1, .heads = group, .most = pieces_kept(len, most), .mask = true
-	};
+	(void)len;
+	return (struct piece_form){ .tok = 1, .heads = group, .most = most, .mask = true };
 }
 
 struct desk {
@@ -35,8 +34,8 @@ struct desk {
 };
 
 /* Give bit `bit` to the tokens that query head h of request r keeps. */
-static void keep_tokens(const struct attn_call *call, const struct topk *p, int r, int h, int bit,
-			struct desk *d)
+static void keep_tokens(const struct attn_call *call, const struct topk *p,
+			const struct piece_lists *l, int r, int h, struct desk *d)
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
@@ -49,8 +48,8 @@ static void keep_tokens(const struct attn_call *call, const struct topk *p, int 
 		d->score[t] = isnan(x) ? -INFINITY : x;
 	}
 	top_of(d->cell, d->score, n);
-	for (int i = 0; i < pieces_kept(n, p->budget); i++)
-		d->head[d->cell[i].at] |= (uint16_t)(1 << bit);
+	for (int i = 0; i < pieces_kept(l, n, p->budget); i++)
+		d->head[d->cell[i].at] |= (uint16_t)(1 << h % l->heads);
 }
 
 static enum ar_status topk_ref(const struct attn_call *call, const void *self,
@@ -69,7 +68,7 @@ static enum ar_status topk_ref(const struct attn_call *call, const void *self,
 
 		memset(d.head, 0, (size_t)n * sizeof *d.head);
 		for (int k = 0; k < l->heads; k++)
-			keep_tokens(call, self, r, i % groups * l->heads + k, k, &d);
+			keep_tokens(call, self, l, r, i % groups * l->heads + k, &d);
 		pieces_write(l, i, d.head, n);
 	}
 	free(d.cell);

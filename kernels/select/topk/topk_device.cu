@@ -100,7 +100,7 @@ topk_pick(struct attn_batch b, int64_t budget, void *work, struct piece_lists l)
 		const uint32_t *own = room.key + (size_t)(kv * l.heads + i) * n;
 		const auto key = [=](int t) { return own[t]; };
 		const struct pick p =
-			pick_find<PICK_COUNT>(sm, n, (uint32_t)pieces_kept(n, budget), key);
+			pick_find<PICK_COUNT>(sm, n, (uint32_t)pieces_kept(&l, n, budget), key);
 
 		__syncthreads();
 		pick_walk(sm, p, n, key, [=](int t, bool taken, uint32_t) {
