@@ -28,9 +28,9 @@ ok 'phases have time and share, the core is marked' \
 ok 'a phase outside the core is not' says '^ +2  compact-fp  head +8 +7.750 +50.000$'
 ok 'the speed-up is against the dense run' says '^ +2  compact-fp +1  ttft +2 +2( +2.0000){4}$'
 ok 'accuracy is there' \
-	says '^ +2  compact-fp  16 +0.0250 +0.0400 +0.9970 +0.5000 +0.9150 +0.9000$'
+	says '^ +2  compact-fp  prefill  16 +0.0250 +0.0400 +0.9970 +0.5000 +0.9150 +0.9000$'
 ok 'densities are there' \
-	says '^ +2  compact-fp  4 +0.2500 +0.3000 +0.3750 +0.5000 +0.5000 +0.5500$'
+	says '^ +2  compact-fp  prefill  4 +0.2500 +0.3000 +0.3750 +0.5000 +0.5000 +0.5500$'
 ok 'answers are there, by task and length' \
 	says '^ +2  compact-fp  multikey +10 +1 +0.000 +100.000 +-0.7500 +-0.2500 +0.5000 +0.5500 +1.500'
 ok '... and against dense, prompt by prompt' \
@@ -210,6 +210,15 @@ ok 'a replay in small chunks is reported' replay "$tmp/keep.db" 128 --accuracy 1
 	--method flashprefill:alpha=0,flashprefill:alpha=0.9,sink=0,window=1
 ok '... and that parameters kept everything' says ' whole +1 +left nothing out: selector and union'
 ok '... but not of a method that left something out' not ' 2 +left nothing out'
+
+ok 'decodes have lines of their own' replay "$tmp/half.db" 128 --accuracy 1 --accuracy-decode 1 \
+	--method dense,quoka
+ok '... of their error' says '^ +2  quoka +decode +16( +0.0000){2} +1.0000 +0.0000( +1.0000){2}$'
+ok '... beside that of prompts' says '^ +2  quoka +prefill +[0-9]+ +0.0*[1-9]'
+ok '... and of what they read' says '^ +2  quoka +decode +4 .* 1.0000$'
+is '... in lines that are not wide' "$(sed 's/±/+/g' "$tmp/all" | awk 'length > 110')" ''
+is '... which the view has, too' "$("$ATTNREPLAY" sql --format csv "$tmp/half.db" 'SELECT executed < 1,
+	executed_decode FROM v_executed ORDER BY run_id' | tail -n +2 | tr '\n' ' ')" '0,1 1,1 '
 
 ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --run 9 "$db"
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"

@@ -504,15 +504,15 @@ CREATE TEMP VIEW v_paired AS
     JOIN request_outcome d ON d.run_id = p.base_id AND d.req_no = o.req_no AND d.outcome = 'ok';
 
 CREATE TEMP VIEW v_accuracy AS
-  SELECT run_id, me.name AS method, layer, count(*) AS n, avg(rel_l2) AS rel_l2_mean,
+  SELECT run_id, me.name AS method, half, layer, count(*) AS n, avg(rel_l2) AS rel_l2_mean,
     max(rel_l2) AS rel_l2_max, avg(cosine) AS cosine_mean, min(cosine) AS cosine_min,
     max(max_abs) AS max_abs, avg(mass_recall) AS recall_mean, min(mass_recall) AS recall_min
   FROM accuracy_sample JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
-  GROUP BY run_id, layer;
+  GROUP BY run_id, half, layer;
 
 -- Ratios of summed counts, so that chunks weigh by their cost.
 CREATE TEMP VIEW v_density AS
-  SELECT run_id, me.name AS method, layer, count(*) AS n,
+  SELECT run_id, me.name AS method, half, layer, count(*) AS n,
     sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
     sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,
     sum(sub_sel) * 1.0 / nullif(sum(sub_total), 0) AS sub_union,
@@ -520,7 +520,7 @@ CREATE TEMP VIEW v_density AS
     sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,
     sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
-  GROUP BY run_id, layer;
+  GROUP BY run_id, half, layer;
 
 -- The share of the (query, key) pairs that a dropper leaves to the layers, of prompts and decodes: the
 -- layer of each kind with the most has those that no layer of the kind would lack without a dropper.
@@ -534,11 +534,14 @@ CREATE TEMP VIEW v_kept AS
     GROUP BY run_id) USING(run_id);
 
 -- The share of the attention that was executed, of the sampled chunks, times what a dropper left in the
--- whole run.
+-- whole run; and of the sampled decodes, the share of the keys that they read.
 CREATE TEMP VIEW v_executed AS
-  SELECT run_id, pairs * share AS executed
+  SELECT run_id, pairs * share AS executed, executed_decode
   FROM v_kept JOIN (
-    SELECT run_id, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS share
+    SELECT run_id, sum(exec_sel) FILTER (WHERE half = 'prefill') * 1.0
+      / nullif(sum(exec_total) FILTER (WHERE half = 'prefill'), 0) AS share,
+      sum(exec_sel) FILTER (WHERE half = 'decode') * 1.0
+      / nullif(sum(exec_total) FILTER (WHERE half = 'decode'), 0) AS executed_decode
     FROM selection_stat GROUP BY run_id) USING(run_id);
 
 -- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
@@ -550,7 +553,7 @@ CREATE TEMP VIEW v_eval AS
   FROM eval_prompt JOIN v_kept USING(run_id) JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
     LEFT JOIN request_outcome USING(run_id, req_no)
     LEFT JOIN (SELECT run_id, req_no, sum(exec_sel) AS exec_sel, sum(exec_total) AS exec_total
-      FROM selection_stat GROUP BY run_id, req_no) USING(run_id, req_no)
+      FROM selection_stat WHERE half = 'prefill' GROUP BY run_id, req_no) USING(run_id, req_no)
   GROUP BY run_id, task, length;
 CREATE TEMP VIEW v_eval_paired AS
   SELECT p.run_id, p.base_id, e.req_no, e.task, e.length, e.n_answer, e.exact,

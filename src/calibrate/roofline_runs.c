@@ -107,7 +107,7 @@ static enum ar_status check_run(struct reader *r, struct ar_err *err)
 		"SELECT clock, EXISTS (SELECT 1 FROM iteration_phase p WHERE p.run_id = ?1),"
 		" EXISTS (SELECT 1 FROM request_span s WHERE s.run_id = ?1),"
 		" (SELECT sum(exec_sel) * 1.0 / sum(exec_total) FROM selection_stat t"
-		" WHERE t.run_id = ?1) FROM run WHERE run_id = ?1";
+		" WHERE t.run_id = ?1 AND half = 'prefill') FROM run WHERE run_id = ?1";
 	const char *name = r->run->name, *clock;
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = prepare_query(r, sql, &q, err);

@@ -66,7 +66,7 @@ FROM iteration WHERE run_id = :run;
 
 SELECT 'C', 'selected', :pid, 1, start_ns, NULL, json_object('share', share)
 FROM (SELECT iter_no, sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS share
-    FROM selection_stat WHERE run_id = :run GROUP BY iter_no) CROSS JOIN temp.step USING(iter_no)
+    FROM selection_stat WHERE run_id = :run AND half = 'prefill' GROUP BY iter_no) CROSS JOIN temp.step USING(iter_no)
 WHERE share IS NOT NULL;
 
 -- ---- requests ----

@@ -30,7 +30,8 @@
  * latency	v_latency of :run, :baseline and engine_pair, and the ends of intervals of 95 %;
  *		p50_lo, p50_hi, p90_lo, p90_hi, p99_lo, p99_hi.
  * steady	v_steady of :run; under SECTION only.
- * error	mean relative L2 error of :run and :baseline, a row each: run_id, mean, lo, hi;
+ * error	mean relative L2 error of :run and :baseline, a row for each half:
+ *		run_id, half, mean, lo, hi;
  *		under SECTION only.
  * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION
  *		only.

@@ -54,7 +54,8 @@ WITH
         WHEN error > 0 AND error_lo IS NOT NULL THEN replace(printf('%.3g to %.3g', 100 * error_lo, 100 * error_hi), ' ', char(160))
         WHEN dropped IS NOT NULL THEN printf('drops %.0f %%', 100 * dropped) ELSE '' END,
       iif(prompts > 0 OR error IS NOT NULL OR is_dense, '', 'none'),
-      label || iif(error IS NULL, '', printf(': mean relative L2 error %.3g %%', 100 * error))
+      label || iif(error IS NULL, '', printf(': mean relative L2 error%s %.3g %%',
+        iif(error_half = 'decode', ' of decodes', ''), 100 * error))
         || iif(recall IS NULL, '', printf('; keeps %.3g %% of the attention', 100 * recall))
         || iif(prompts IS NULL, '', printf('; %d of %d answers', answers, prompts))
         || iif(dropped IS NULL, '', printf('; drops %.3g %% of the prompt rows', 100 * dropped))

@@ -66,11 +66,11 @@ SELECT 'preempted requests', 'preempted', 'span', 31, 0, x, x_hi, 0, preempted, 
 FROM step WHERE preempted > 0
 UNION ALL
 SELECT * FROM (
-  SELECT 'share of the attention executed', 'executed', 'span',
-    (SELECT style FROM run_label WHERE run_id = :each), 0, min(start_ns) / 1e9,
+  SELECT 'share of the attention executed', iif(half = 'decode', 'of decodes', 'executed'), 'span',
+    (SELECT style FROM run_label WHERE run_id = :each), half = 'decode', min(start_ns) / 1e9,
     max(end_ns) / 1e9, 0, sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0), NULL, NULL,
     iif(min(p.iter_no) = max(p.iter_no), printf('iteration %d', p.iter_no),
       printf('%d sampled iterations, mean', count(DISTINCT p.iter_no)))
     || printf(': %.3g executed', sum(exec_sel) * 1.0 / sum(exec_total))
   FROM selection_stat s JOIN part p ON p.iter_no = s.iter_no
-  WHERE s.run_id = :each GROUP BY part)
+  WHERE s.run_id = :each GROUP BY half, part)

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
-SELECT s.run_id AS run, me.name AS method, count(*) AS n,
+SELECT s.run_id AS run, me.name AS method, half, count(*) AS n,
   sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
   sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,
   sum(sub_sel) * 1.0 / nullif(sum(sub_total), 0) AS sub_union,
@@ -8,5 +8,5 @@ SELECT s.run_id AS run, me.name AS method, count(*) AS n,
   sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
 FROM selection_stat s JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
 WHERE :run IS NULL OR run_id = :run
-GROUP BY run_id
-ORDER BY run_id
+GROUP BY run_id, half
+ORDER BY run_id, half DESC

@@ -9,6 +9,7 @@ layer AS (
   SELECT run_id, avg(mass_recall) AS recall, min(mass_recall) AS recall_min,
     avg(rel_l2) AS rel_l2, max(rel_l2) AS rel_l2_max, avg(cosine) AS cosine
   FROM accuracy_sample
+  WHERE half = 'prefill'
   GROUP BY run_id),
 figure AS (
   SELECT column1 AS pos, column2 AS name, logprob, kl, flips,

@@ -27,8 +27,8 @@ WITH
     SELECT run_id, CASE
       WHEN prompts > 0 AND base_answers IS NOT NULL THEN printf('gives %.0f %% of the answers, where %s'
         || ' gives %.0f %%', 100.0 * answers / prompts, base_label, 100.0 * base_answers / prompts)
-      WHEN recall IS NOT NULL THEN printf('keeps %.0f %% of the attention, error %.3g %%',
-        100 * recall, 100 * error)
+      WHEN recall IS NOT NULL THEN printf('keeps %.0f %% of the attention, error%s %.3g %%',
+        100 * recall, iif(error_half = 'decode', ' of decodes', ''), 100 * error)
       WHEN error IS NOT NULL THEN printf('has an error of %.3g %%', 100 * error)
       WHEN dropped IS NOT NULL THEN printf('drops %.0f %% of the prompt rows', 100 * dropped)
       ELSE 'has no measured accuracy' END AS text

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- What the verdict says of each run, a row each: latencies, speed-ups against its baseline and their
 -- intervals, requests that kept the limits, error, recall and answers, the share executed, and the time of
--- all kernels, of the attention core, and in it of selecting, and of waiting for the host.  What a
+-- all kernels, of the attention core, and in it of selecting, and of waiting for the host.  Of prompts and
+-- decodes, error and recall are those of the half with more error (error_half) and less recall.  What a
 -- dropper loses is in no figure of a layer, so its runs have no error.  is_given: the share executed was
 -- given with --density.
 CREATE TEMP TABLE verdict AS
@@ -31,6 +32,12 @@ WITH
     FROM replicate JOIN resampling USING(run_id)
     WHERE good IS NOT NULL AND ok > 0 AND reason IS NULL AND run_id IN (SELECT run_id FROM slo WHERE own)
     GROUP BY run_id),
+  worst AS (
+    SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY mean DESC, half DESC) AS no FROM error),
+  least AS (
+    SELECT run_id, min(recall) AS recall
+    FROM (SELECT run_id, avg(mass_recall) AS recall FROM accuracy_sample GROUP BY run_id, half)
+    GROUP BY run_id),
   dropper AS (
     SELECT run_id, 1 - sum(n_kept) * 1.0 / sum(n_rows) AS dropped
     FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows))
@@ -40,8 +47,8 @@ SELECT l.run_id, l.label, l.method, l.is_dense, l.place, l.style, g.base_id,
   t.p50 AS ttft, t.p99 AS ttft99, o.p50 AS tpot, t.n AS served,
   good.n AS requests, good.good, good.good / duration_s AS good_per_s, good_range.lo AS good_lo,
   good_range.hi AS good_hi,
-  e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, recall, answers, prompts, dropped,
-  coalesce(x.executed, density) AS executed, x.executed IS NULL AND density IS NOT NULL AS is_given,
+  e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, e.half AS error_half, recall, answers, prompts, dropped,
+  coalesce(x.executed, density) AS executed, executed_decode, x.executed IS NULL AND density IS NOT NULL AS is_given,
   kernel_ms, core_ms, select_ms, host_ms, s.verdict AS load, s.reason AS load_reason
 FROM run_label l LEFT JOIN gain g USING(run_id)
   LEFT JOIN latency t ON t.run_id = l.run_id AND t.metric = 'ttft'
@@ -52,9 +59,8 @@ FROM run_label l LEFT JOIN gain g USING(run_id)
   LEFT JOIN v_load ON v_load.run_id = l.run_id
   LEFT JOIN steady s ON s.run_id = l.run_id
   LEFT JOIN dropper ON dropper.run_id = l.run_id
-  LEFT JOIN error e ON e.run_id = l.run_id AND dropped IS NULL
-  LEFT JOIN (SELECT run_id, avg(mass_recall) AS recall FROM accuracy_sample GROUP BY run_id) r
-    ON r.run_id = l.run_id AND dropped IS NULL
+  LEFT JOIN worst e ON e.run_id = l.run_id AND no = 1 AND dropped IS NULL
+  LEFT JOIN least r ON r.run_id = l.run_id AND dropped IS NULL
   LEFT JOIN (SELECT run_id, sum(exact) AS answers, count(*) AS prompts FROM eval_prompt GROUP BY run_id) a
     ON a.run_id = l.run_id
   LEFT JOIN v_executed x ON x.run_id = l.run_id

@@ -55,7 +55,7 @@ SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks a
   || ' output is 0', run_id, empty_rows)
 FROM (SELECT run_id, sum(empty_rows) AS empty_rows
   FROM selection_stat
-  WHERE :run IS NULL OR run_id = :run
+  WHERE (:run IS NULL OR run_id = :run) AND half = 'prefill'
   GROUP BY run_id)
 WHERE empty_rows > 0
 

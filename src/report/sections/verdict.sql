@@ -27,10 +27,12 @@ SELECT verdict FROM (
       'TTFT p50 ' || faster(v.ttft_x, v.ttft_x_lo, v.ttft_x_hi)
       || coalesce(', p99 ' || faster(v.ttft99_x, v.ttft99_x_lo, v.ttft99_x_hi), '')
       || coalesce(', TPOT p50 ' || faster(v.tpot_x, v.tpot_x_lo, v.tpot_x_hi), ''))
-    || iif(v.error IS NULL, '', printf('; mean relative L2 error %.3g %%', 100 * v.error))
+    || iif(v.error IS NULL, '', printf('; mean relative L2 error%s %.3g %%',
+      iif(v.error_half = 'decode', ' of decodes', ''), 100 * v.error))
     || iif(v.error_lo IS NULL, '', printf(' [%.3g, %.3g]', 100 * v.error_lo, 100 * v.error_hi))
     || iif(v.executed IS NULL, '', printf('; %.0f %% of the attention ', 100 * v.executed)
       || iif(v.is_given, 'as given', 'executed'))
+    || iif(v.executed_decode < 1, printf('; decodes read %.0f %% of their keys', 100 * v.executed_decode), '')
     || iif(v.dropped IS NULL, '', printf('; %.0f %% of the prompt rows dropped', 100 * v.dropped)) || '.'
     || iif(v.core_ms > 0 AND d.core_ms > 0, printf('  Its attention core takes %.1f ms, %.1f ms of'
       || ' that to select; that of %s takes %.1f ms, %.0f %% of its kernel time.',
