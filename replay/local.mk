@@ -113,6 +113,7 @@ tests_t_vllm_SOURCES      = tests/t-vllm.c $(POLICY_CASE)
 tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \
   tests/t-cmd-costs.sh tests/t-cmd-roofline.sh tests/t-drop-run.sh tests/t-engines.sh \
+    tests/t-evict-run.sh \
     tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-memory.sh \
     tests/t-intervals.sh tests/t-keep-tables.sh tests/t-queue.sh tests/t-replay.sh \
     tests/t-run-comm.sh tests/t-schedule.sh

@@ -133,7 +133,17 @@ static void show_params(const struct opt *params, const cJSON *value)
 	}
 }
 
-/* Print the parameters of a part of decodes; another part has none. */
+static enum ar_status show_evict_params(const struct evict *e, struct ar_err *err)
+{
+	cJSON *value = evict_json(e);
+
+	if (value)
+		show_params(e->evictor->params, value);
+	cJSON_Delete(value);
+	return value ? AR_OK : ar_nomem(err);
+}
+
+/* Print the parameters of a part of decodes or of an evictor; another part has none. */
 static enum ar_status show_part_params(const struct part_kind *k, const struct method_name *part,
 				       struct ar_err *err)
 {
@@ -152,6 +162,8 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 						     { .opts = decode_opts, .base = p } },
 			      value))
 			st = ar_nomem(err);
+		else if (m->evict)
+			st = show_evict_params(m->evict, err);
 		else if (!p->dense) {
 			show_params(p->selector->params, value);
 			show_params(decode_opts, value);

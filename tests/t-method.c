@@ -103,7 +103,10 @@ static const struct {
 	{ "dense/decode=dense/union=none", "'union=none' after /decode=: put it before" },
 	{ "dense/decode=dense,select=none", "'select=none' after /decode=: put it before" },
 	{ "dense/decode=dense/decode=dense", "two decode parts; leave out '/decode=dense'" },
-	{ "dense/evict=snapkv,budget=8", "unknown evict part 'snapkv': " NO_PART },
+	{ "dense/evict=x", "unknown evict part 'x': want one of snapkv, h2o, streaming" },
+	{ "dense/evict=snapkv,budget=8",
+	  "evictor 'snapkv,budget=8': budget=8: 32 tokens stay in any case; want a larger budget" },
+	{ "dense/evict=h2o/evict=h2o", "two evict parts; leave out '/evict=h2o'" },
 	{ "dense/decode=dense/prune=twilight", "unknown prune part 'twilight': " NO_PART },
 	{ "compact-fp:alpha=0.1/skip=softmax:scale=8", "unknown skip part 'softmax': " NO_PART },
 };

@@ -89,6 +89,33 @@ static void test_dense_layer(void)
 	is_int(w[PHASE_DECODE].kernels, 0, "no decodes, no work");
 }
 
+/* A chunk of 100 rows ends a prompt of 1000 tokens; 128 stay. */
+static void test_events(void)
+{
+	struct batch_entry e = { .start = 900, .n_tok = 100, .evict = 872 };
+	const struct batch b = { &e, 1, 100, 0, NULL };
+	struct roofline_work w[PHASE_COUNT];
+
+	count(&small, "dense/evict=snapkv,budget=128", false, &b, 1, w);
+	/* 32 rows of four heads and all keys; rows written and read; keys, and four numbers of
+	 * each under two heads; K and V of two heads, of what stays */
+	is_work(&w[PHASE_EVICT], 128 * 4 * 32 * 1000,
+		2 * 128 * 128 + 2000 * (128 + 16) + 2 * 128 * 512, 4, "snapkv");
+	count(&small, "dense/evict=h2o,heavy=64,recent=64", false, &b, 1, w);
+	/* all pairs; rows, keys and their state, once more to rank it, and what stays */
+	is_work(&w[PHASE_EVICT], 128 * 4 * (100 * 900 + 5050),
+		100 * 512 + 2000 * (128 + 16) + 2000 * 8 + 2 * 128 * (512 + 16), 3, "h2o");
+	e.evict = 0;
+	count(&small, "dense/evict=snapkv,budget=128", false, &b, 1, w);
+	is_work(&w[PHASE_EVICT], 0, 0, 0, "a chunk without an event");
+	e = (struct batch_entry){
+		.start = 1000, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1, .gone = 872
+	};
+	count(&small, "dense/evict=snapkv,budget=128", false, &b, 1, w);
+	is_work(&w[PHASE_DECODE], 256 * 4 * 129, 256 * (4 + 129 * 2), 1,
+		"a decode behind it attends to what stays");
+}
+
 static void test_experts(void)
 {
 	struct layer_spec moe = spec;
@@ -670,6 +697,7 @@ int main(void)
 		bail_out("cannot make a file");
 	close(fd);
 	test_dense_layer();
+	test_events();
 	test_experts();
 	test_drawn_experts();
 	test_sparse_layer();

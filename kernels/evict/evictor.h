@@ -49,10 +49,21 @@ struct evict_call {
 	int32_t *keep;	    /* the result: ascending in each list */
 };
 
+/* For backend roofline: n_row rows of a request run, on stored keys.  Then n_gone of n_cand keys
+ * leave; 0: there is no event. */
+struct evict_rows {
+	const struct attn_shape *shape;
+	double stored, n_row, n_cand, n_gone;
+};
+
+/* Work of a phase: FLOPs of matrix products, bytes to or from memory, and kernels. */
+struct evict_work {
+	double flops, bytes;
+	int kernels;
+};
+
 struct evictor {
-	const char *name;   /* "snapkv" */
-	const char *title;  /* one line */
-	const char *origin; /* paper or code that it follows */
+	const char *name; /* "snapkv"; evict_parts (method.h) has its title and origin */
 	const struct opt *params;
 	size_t param_size;
 	bool decodes; /* it acts after each decode, too */
@@ -62,6 +73,10 @@ struct evictor {
 	enum ar_status (*settle)(struct opt_group *g, struct ar_err *err);
 	/* How many of n_tok stored tokens stay; it never falls as n_tok rises. */
 	int64_t (*kept)(const void *param, int64_t n_tok);
+
+	/* Add the work of an event in a layer, but for the compaction; and of the rows before it.
+	 * NULL: none. */
+	void (*work)(const void *param, const struct evict_rows *r, struct evict_work *w);
 
 	/* Rows at the end of a prompt whose queries the event reads; NULL: none.  whole: those of
 	 * earlier chunks, too. */
@@ -85,7 +100,8 @@ struct evict {
 	void *param; /* the evictor's struct */
 };
 
-/* AR_USAGE: unknown name or parameter, a value out of range, or values that do not go together. */
+/* AR_USAGE: unknown parameter, a value out of range, or values that do not go together.  text
+ * begins with the name of an evictor. */
 enum ar_status evict_parse(struct evict **out, const char *text, struct ar_err *err);
 void evict_free(struct evict *e); /* NULL is fine */
 /* Its name and parameters, owned by the caller.  NULL: there is no memory. */
@@ -104,6 +120,9 @@ int64_t evict_most(const struct evict *e, int64_t prompt_tok, int64_t n_tok);
 int evict_window(const struct evict *e, bool *whole);
 /* Bytes of state beside a page of one layer, 0: none. */
 size_t evict_state_bytes(const struct evict *e, const struct attn_shape *s);
+
+/* Count the work of rows and of their event, compaction included. */
+void evict_count(const struct evict *e, const struct evict_rows *r, struct evict_work *w);
 
 /* The reference of the rows of a call, where there is state; and of an event: choose, and move
  * keys, values and state.  The requests' tables and numbers are the caller's. */

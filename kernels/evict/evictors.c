@@ -121,16 +121,31 @@ int64_t evict_most(const struct evict *e, int64_t prompt_tok, int64_t n_tok)
 	return e->evictor->decodes ? lesser(n, evict_kept(e, INT64_MAX) + 1) : n;
 }
 
+static size_t token_state(const struct evict *e)
+{
+	return e->evictor->state_bytes ? e->evictor->state_bytes(e->param) : 0;
+}
+
+/* Keys, values and state of what stays are read and written. */
+void evict_count(const struct evict *e, const struct evict_rows *r, struct evict_work *w)
+{
+	const struct attn_shape *s = r->shape;
+	double stays = r->stored + r->n_row - r->n_gone;
+
+	if (e->evictor->work)
+		e->evictor->work(e->param, r, w);
+	if (!r->n_gone)
+		return;
+	w->bytes += stays * s->kv_heads *
+		    (4. * s->head_dim * sizeof(bf16_t) + 2. * (double)token_state(e));
+	w->kernels++;
+}
+
 /* ---- references ---- */
 
 int evict_window(const struct evict *e, bool *whole)
 {
 	return e->evictor->window ? e->evictor->window(e->param, whole) : 0;
-}
-
-static size_t token_state(const struct evict *e)
-{
-	return e->evictor->state_bytes ? e->evictor->state_bytes(e->param) : 0;
 }
 
 size_t evict_state_bytes(const struct evict *e, const struct attn_shape *s)

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "kernels/attn.h"
+#include "kernels/evict/evictor.h"
 #include "kernels/exec/executor.h"
 #include "kernels/methods/selection_count.h"
 #include "kernels/phase.h"
@@ -57,8 +58,10 @@ extern const struct opt decode_opts[];
 
 struct method {
 	char *name;   /* as the user wrote it */
-	char *params; /* JSON object, sorted keys: select, union, exec, parameters; of prefill */
+	char *params; /* JSON object, sorted keys: select, union, exec, parameters, of prefill; and
+		       * "evict":{...} with an evictor */
 	struct method_part part[ROW_KINDS];
+	struct evict *evict;  /* what leaves the cache; NULL: keys stay */
 	bool dense;	      /* all parts select everything */
 	struct method *first; /* owned: m with dense decodes, for the layers before the decodes'
 			       * dense_layers; NULL: there are none */

@@ -254,8 +254,17 @@ static bool add_plugin(cJSON *o, const struct selector *s)
 		      cJSON_AddStringToObject(o, "selector-sha256", p->sha256));
 }
 
-static char *params_json(const struct method_part *p)
+static bool add_evict(cJSON *o, const struct evict *e)
 {
+	cJSON *x = e ? evict_json(e) : NULL, *object = x ? sorted(x) : NULL;
+
+	cJSON_Delete(x);
+	return !e || (object && cJSON_AddItemToObject(o, "evict", object));
+}
+
+static char *params_json(const struct method *m)
+{
+	const struct method_part *p = method_prefill(m);
 	struct opt_group g[2] = { { .opts = p->selector->params, .base = p->param }, { 0 } };
 	cJSON *all = cJSON_CreateObject(), *object = NULL;
 	char *text = NULL, *own = NULL;
@@ -263,7 +272,7 @@ static char *params_json(const struct method_part *p)
 	if (all && cJSON_AddStringToObject(all, "select", p->selector->name) &&
 	    cJSON_AddStringToObject(all, "union", unions[p->u].name) &&
 	    cJSON_AddStringToObject(all, "exec", p->executor->name) && opt_json(g, all) &&
-	    add_plugin(all, p->selector))
+	    add_plugin(all, p->selector) && add_evict(all, m->evict))
 		object = sorted(all);
 	if (object)
 		text = cJSON_PrintUnformatted(object);
@@ -401,13 +410,16 @@ static enum ar_status take_part(struct method *m, const char *text, struct ar_er
 	const struct part_kind *k = part_kind_of(text);
 	const char *name = text + strlen(k->key) + 1;
 	const struct method_name *row = find_part(k, name, err);
-	struct method_part *p = &m->part[ROW_DECODE]; /* no other kind has a row */
+	struct method_part *p = &m->part[ROW_DECODE]; /* other kinds but evict have no row */
+	bool evicts = !strcmp(k->key, "evict");
 	enum ar_status st;
 
 	if (!row)
 		return AR_USAGE;
-	if (p->selector)
+	if (evicts ? m->evict != NULL : p->selector != NULL)
 		return ar_fail(err, AR_USAGE, "two %s parts; leave out '/%s'", k->key, text);
+	if (evicts)
+		return evict_parse(&m->evict, name, err);
 	name += strlen(row->name);
 	st = assign_all(p, row->spec, err);
 	return st || !*name ? st : assign_all(p, name + 1, err);
@@ -491,7 +503,7 @@ enum ar_status method_parse(struct method **out, const char *text, struct ar_err
 		ar_err_prefix(err, "method '%s'", text);
 		goto out;
 	}
-	m->params = params_json(method_prefill(m));
+	m->params = params_json(m);
 	st = m->params ? take_first(m, err) : ar_nomem(err);
 	if (st)
 		goto out;
@@ -523,6 +535,7 @@ void method_free(struct method *m)
 	for (int k = 0; k < ROW_KINDS; k++)
 		part_release(&m->part[k]);
 	method_free(m->first);
+	evict_free(m->evict);
 	free(m->name);
 	free(m->params);
 	free(m);

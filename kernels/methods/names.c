@@ -102,10 +102,21 @@ const struct method_name decode_parts[] = {
 	  "StreamingLLM (2023)" },
 	{ 0 }
 };
+
+static const struct method_name evict_parts[] = {
+	{ "snapkv", "snapkv", "the keys of a prompt that its last rows look at",
+	  "SnapKV (2024), kvpress, TensorRT-LLM and sparse-frontier" },
+	{ "h2o", "h2o", "the keys that all rows so far looked at most, also after each decode",
+	  "H2O (2023)" },
+	{ "streaming", "streaming", "the first tokens and the last ones, also after each decode",
+	  "StreamingLLM (2024)" },
+	{ 0 }
+};
+
 static const struct method_name no_parts[] = { { 0 } };
 
 const struct part_kind part_kinds[] = {
-	{ "evict", "what leaves the cache for good", no_parts },
+	{ "evict", "what leaves the cache for good", evict_parts },
 	{ "decode", "the keys that decodes see", decode_parts },
 	{ "prune", "what of these keys stays", no_parts },
 	{ "skip", "tiles that attention leaves out", no_parts },

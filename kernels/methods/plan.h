@@ -34,7 +34,7 @@ struct plan {
 	char *name;   /* as the user wrote it */
 	char *params; /* JSON: of its only method, see struct method; else {"plan":[{"layers":"0-1",
 			 * "method":{...}}, ...]}.  With a dropper, "drop":{...} in it too */
-	bool dense;   /* all of its methods are dense, and it has no dropper */
+	bool dense;   /* all of its methods are dense, and it has neither dropper nor evictor */
 	struct method **method; /* [n_method], no two with equal parameters */
 	size_t n_method, cap_method;
 	struct plan_range *range; /* [n_range], ascending, without overlaps */
@@ -63,7 +63,10 @@ enum ar_status plan_give_parts(char **list, const struct part_kind *kind, const 
 /* The method of all its layers; NULL: they differ. */
 struct method *plan_single(const struct plan *p);
 
-/* Whether decodes see every key that is stored, in all of its methods. */
+/* What leaves the cache, in all layers; NULL: keys stay.  Borrowed. */
+const struct evict *plan_evict(const struct plan *p);
+
+/* Whether decodes see every key of their requests, in all of its methods. */
 bool plan_dense_decodes(const struct plan *p);
 
 /* The file that the selector of one of its methods is from; NULL: there is none. */

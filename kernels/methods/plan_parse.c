@@ -420,12 +420,33 @@ static char *params_json(const struct plan *p)
 	return own;
 }
 
+/* All layers store the same tokens of a request. */
+static enum ar_status check_evict(const struct plan *p, struct ar_err *err)
+{
+	for (size_t i = 0; i < p->n_method; i++) {
+		if (p->method[i]->evict && p->n_method > 1)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': a plan of layers has no evict part, as all "
+				       "layers store the same tokens; give one method for all "
+				       "layers",
+				       p->name);
+		if (p->method[i]->evict && p->drop)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': a dropper and an evict part do not go "
+				       "together; leave one out",
+				       p->name);
+	}
+	return AR_OK;
+}
+
 enum ar_status plan_parse(struct plan **out, const char *text, struct ar_err *err)
 {
 	struct plan *p = calloc(1, sizeof *p);
 	enum ar_status st = p && (p->name = strdup(text)) ? add_all(p, err) : ar_nomem(err);
 
 	*out = NULL;
+	if (!st)
+		st = check_evict(p, err);
 	if (!st)
 		join_ranges(p);
 	if (!st)
@@ -436,7 +457,7 @@ enum ar_status plan_parse(struct plan **out, const char *text, struct ar_err *er
 		plan_free(p);
 		return st;
 	}
-	p->dense = !p->drop;
+	p->dense = !p->drop && !plan_evict(p);
 	for (size_t i = 0; i < p->n_method; i++)
 		p->dense &= p->method[i]->dense;
 	*out = p;
@@ -457,9 +478,14 @@ void plan_free(struct plan *p)
 	free(p);
 }
 
+const struct evict *plan_evict(const struct plan *p)
+{
+	return p->method[0]->evict;
+}
+
 bool plan_dense_decodes(const struct plan *p)
 {
-	bool dense = true;
+	bool dense = !plan_evict(p);
 
 	for (size_t i = 0; i < p->n_method; i++)
 		dense &= p->method[i]->part[ROW_DECODE].dense;

@@ -245,6 +245,24 @@ static void count_chunk(const struct roofline_subject *s, const struct layer_spe
 	add_attention(l, n, pairs * density, len * density, &work[PHASE_ATTEND]);
 }
 
+/* Rows of entry e that an evictor sees, and its event. */
+static void count_evict(const struct evict *evict, const struct layer_spec *l,
+			const struct batch_entry *e, struct roofline_work *w)
+{
+	const struct attn_shape shape = { l->q_heads, l->kv_heads, l->head_dim, 0 };
+	const struct evict_rows rows = { .shape = &shape,
+					 .stored = batch_stored(e),
+					 .n_row = e->n_tok,
+					 .n_cand = batch_stores(e),
+					 .n_gone = e->evict };
+	struct evict_work x = { .kernels = 0 };
+
+	evict_count(evict, &rows, &x);
+	w->flops += x.flops;
+	w->bytes += x.bytes;
+	w->kernels = x.kernels > w->kernels ? x.kernels : w->kernels; /* of all requests */
+}
+
 void roofline_count(const struct roofline_subject *s, int layer, const struct batch *b,
 		    const double *density, struct roofline_work work[PHASE_COUNT])
 {
@@ -258,6 +276,8 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 		double len = batch_stores(e);
 		bool decode = e->kind == ROW_DECODE;
 
+		if (s->method->evict)
+			count_evict(s->method->evict, l, e, &work[PHASE_EVICT]);
 		rows += (int)e->n_tok;
 		emit += (int)e->n_emit;
 		if ((l->mixer == MIX_LINEAR || l->mixer == MIX_SSM) && !s->attention_only) {
@@ -296,7 +316,7 @@ const struct roofline_rate *roofline_rate_of(const struct roofline_gpu *g, const
 		return &g->rate[p];
 	if (p == PHASE_SELECT)
 		kind = roofline_selector_kind(method_prefill(m)->selector->name);
-	else if (p == PHASE_ATTEND && !m->dense)
+	else if (p == PHASE_ATTEND && !method_prefill(m)->dense)
 		kind = roofline_executor_kind(method_prefill(m)->executor->name);
 	return &g->rate[g->own[kind] ? kind : (int)p];
 }

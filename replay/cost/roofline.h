@@ -21,6 +21,8 @@
  *             each query head, times density;
  *             Q, output, and K and V of all keys times density
  *   decode    the same for the decodes, which are dense
+ *   evict     2 FLOPs for each channel of a key, for each pair of an evictor's rows and keys; these
+ *             keys read, and their scores; keys and values of what stays read and written
  *   mix       of a gated DeltaNet: per value head and row 6 k_dim v_dim FLOPs, and in a prompt
  *             4 * 64 (k_dim + v_dim) more, for chunks of 64 rows.  Of a state-space mixer: per row
  *             4 heads head_dim state, and in a prompt 2 chunk (groups state + heads head_dim)

@@ -4,10 +4,9 @@
 
 #include <stdlib.h>
 
-/* All layers store the same tokens, as keys and values of their own. */
-static enum ar_status check_model(const struct evict *e, const struct model *m, struct ar_err *err)
+enum ar_status evictions_check(const struct evict *e, const struct model *m, struct ar_err *err)
 {
-	for (int i = 0; i < m->n_layers; i++) {
+	for (int i = 0; e && i < m->n_layers; i++) {
 		if (m->layer[i].mixer != MIX_FULL)
 			return ar_fail(err, AR_USAGE,
 				       "evictor '%s': layer %d of model '%s' is not of full "
@@ -30,7 +29,7 @@ enum ar_status evictions_open(struct evictions *x, const struct backend_env *env
 	*x = (struct evictions){ .evict = env->evict, .trace = env->trace };
 	if (!x->evict)
 		return AR_OK;
-	st = check_model(x->evict, env->model, err);
+	st = evictions_check(x->evict, env->model, err);
 	if (st)
 		return st;
 	x->window = evict_window(x->evict, &x->whole);

@@ -26,6 +26,10 @@ struct evictions {
 	int n;
 };
 
+/* AR_USAGE: the layers do not all store the same tokens, as keys and values in bf16, which e, or
+ * NULL, needs. */
+enum ar_status evictions_check(const struct evict *e, const struct model *m, struct ar_err *err);
+
 /* AR_USAGE: the model has layers or a cache that the evictor cannot work on.  Release *x even after
  * a failure. */
 enum ar_status evictions_open(struct evictions *x, const struct backend_env *env,

@@ -297,6 +297,15 @@ static void sum_sample(struct loop *l, enum row_kind kind)
 	r->n++;
 }
 
+/* Keys that a chunk saw are there, or can be made again.  A chunk behind which tokens leave has no
+ * cache any more; it sees what it sees without an evictor. */
+static bool is_comparable(const struct replay *cfg, const struct batch_entry *e)
+{
+	if (e->gone && cfg->weights)
+		return false;
+	return backend_compares_kind(e->kind) && (e->kind == ROW_DECODE || !e->evict);
+}
+
 /* Is layer of entry e a sample?  The draw depends on (seed, request, chunk, layer) only: methods
  * are compared at the same places of a trace if their chunks are the same.  That of a decode
  * depends on (seed, request, token of its output), so it holds for any schedule. */
@@ -308,7 +317,7 @@ static bool drawn(const struct replay *cfg, const struct batch_entry *e, int lay
 	struct rng r = { rng_mix(cfg->seed ^ rng_mix((uint64_t)e->req << 32 | no)) +
 			 (decode ? UINT64_MAX : (uint64_t)layer) };
 
-	return backend_compares_kind(e->kind) && rng_unit(&r) < share;
+	return is_comparable(cfg, e) && rng_unit(&r) < share;
 }
 
 /* Compare entry e in executed layer k. */

@@ -46,6 +46,7 @@ struct replay {
 	const int64_t *hot_size;
 	int n_hot_size;
 	uint64_t seed;
+	bool weights; /* tokens have keys of a model: those that have left are not made again */
 	const struct model *model;
 	const int *run_layer;
 	int n_run_layers;

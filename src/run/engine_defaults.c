@@ -132,8 +132,9 @@ static enum ar_status read_method(const char *name, struct facts *f, struct ar_e
 
 	if (!is_read(&st))
 		return st;
-	if (p->drop)
-		snprintf(f->why, sizeof f->why, "'%.200s' drops tokens", p->name);
+	if (p->drop || plan_evict(p))
+		snprintf(f->why, sizeof f->why, "'%.200s' %s tokens", p->name,
+			 p->drop ? "drops" : "evicts");
 	plan_free(p);
 	return AR_OK;
 }

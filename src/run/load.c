@@ -9,6 +9,7 @@
 #include "base/gpu.h"
 #include "base/number.h"
 #include "model/layer_gap.h"
+#include "replay/engine/evictions.h"
 #include "replay/host/host_probe.h"
 #include "traces/capture/random.h"
 
@@ -28,7 +29,12 @@ static enum ar_status load_methods(struct run_inputs *in, const struct run_optio
 	for (size_t i = 0; i < in->n_runs && !st; i++)
 		st = plan_parse(&in->plan[i], in->method[i % n], err);
 	for (size_t i = 0; i < n && !st && o->limits.prefix_cache; i++)
-		if (in->plan[i]->drop)
+		if (plan_evict(in->plan[i]))
+			st = ar_fail(err, AR_USAGE,
+				     "method '%s': its evictor takes tokens out of the blocks that "
+				     "requests share; leave out --enable-prefix-caching",
+				     in->plan[i]->name);
+		else if (in->plan[i]->drop)
 			st = ar_fail(
 				err, AR_USAGE,
 				"method '%s': its dropper keeps other tokens in each request, so "
@@ -48,6 +54,8 @@ static enum ar_status try_plans(const struct run_inputs *in, struct ar_err *err)
 
 		st = plan_init(&l, in->plan[i], &in->model, err);
 		plan_release(&l);
+		if (!st)
+			st = evictions_check(plan_evict(in->plan[i]), &in->model, err);
 	}
 	return st;
 }
@@ -264,6 +272,16 @@ static void adopt_pool(struct run_inputs *in, struct run_options *o)
 	o->limits.num_blocks = in->limits.num_blocks = n;
 }
 
+/* Tokens leave the cache as they did in the measured run. */
+static enum ar_status load_cost_plan(struct run_inputs *in, struct ar_err *err)
+{
+	const struct store_run *from = &in->costs->run;
+
+	if (!from->method_params || !strstr(from->method_params, "\"evict\":"))
+		return AR_OK;
+	return plan_parse(&in->cost_plan, from->method_name, err);
+}
+
 /* Load --costs.  The measured run also supplies its model's length limit. */
 static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, struct ar_err *err)
 {
@@ -278,6 +296,8 @@ static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, s
 		st = run_options_adopt(o, in->costs, err);
 	if (!st)
 		st = run_set_cost_groups(in, o, err);
+	if (!st)
+		st = load_cost_plan(in, err);
 	if (st)
 		return st;
 	if (!in->limits.max_len)
@@ -582,6 +602,7 @@ static void unload_methods(struct run_inputs *in)
 {
 	for (size_t i = 0; in->plan && i < in->n_runs; i++)
 		plan_free(in->plan[i]);
+	plan_free(in->cost_plan);
 	free(in->plan);
 	for (size_t i = 0; in->method && i < in->n_methods; i++)
 		free(in->method[i]);

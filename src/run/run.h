@@ -89,6 +89,7 @@ struct run_inputs {
 	struct costs *lent_costs;
 	struct trace *trace;
 	struct costs *costs;	    /* backend cost: of --costs; NULL: the formula */
+	struct plan *cost_plan;	    /* their method, if it has an evictor; or NULL */
 	struct sched_limits limits; /* num_blocks 0 until the backend is open */
 	struct model_groups groups; /* of the model, if limits.group is not NULL */
 	struct run_memory memory;

@@ -88,6 +88,7 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 	s->env.tokens = s->tokens;
 	s->env.tile = s->o.extend == RUN_EXTEND_TILE;
 	s->env.plan = p;
+	s->env.evict = plan_evict(p);
 	s->env.page_tok = s->o.page_size ? selector_block_tok(s->o.page_size - 1) : 0;
 	s->env.attention_only = s->o.attention_only;
 }
@@ -439,6 +440,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .hot_size = s->o.hot_size,
 			      .n_hot_size = p && !plan_dense_decodes(p) ? s->o.n_hot_size : 0,
 			      .seed = (uint64_t)s->o.seed,
+			      .weights = s->o.weights,
 			      .run_layer = in->prep.run_layer,
 			      .n_run_layers = in->prep.n_run_layers,
 			      .model = &in->model,
@@ -480,6 +482,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 
 	if (!st)
 		st = open_backend(in, s, p, err);
+	in->limits.evict = p ? plan_evict(p) : in->cost_plan ? plan_evict(in->cost_plan) : NULL;
 	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
 	if (!st && (s->backend->uses_gpu || !in->memory.block_bytes))
 		st = run_plan_memory(in, s, err);

@@ -20,6 +20,24 @@ static int64_t h2o_kept(const void *param, int64_t n_tok)
 	return n_tok < p->heavy + p->recent ? n_tok : p->heavy + p->recent;
 }
 
+/* One more product of rows and keys, and the state of keys read and written; then it is ranked. */
+static void h2o_count(const void *param, const struct evict_rows *r, struct evict_work *w)
+{
+	const struct attn_shape *s = r->shape;
+	double pairs = r->n_row * r->stored + r->n_row * (r->n_row + 1) / 2;
+	double keys = (r->stored + r->n_row) * s->kv_heads, state = sizeof(struct h2o_state);
+
+	(void)param;
+	w->flops += 2 * pairs * s->q_heads * s->head_dim;
+	w->bytes += r->n_row * s->q_heads * s->head_dim * sizeof(bf16_t) +
+		    keys * (s->head_dim * sizeof(bf16_t) + 2 * state);
+	w->kernels++;
+	if (!r->n_gone)
+		return;
+	w->bytes += keys * state;
+	w->kernels++;
+}
+
 static size_t h2o_state_bytes(const void *param)
 {
 	(void)param;
@@ -134,12 +152,11 @@ static const struct opt params[] = {
 extern const struct evictor evictor_h2o;
 const struct evictor evictor_h2o = {
 	.name = "h2o",
-	.title = "the keys that all rows so far looked at most, also after each decode",
-	.origin = "H2O (2023)",
 	.params = params,
 	.param_size = sizeof(struct h2o),
 	.decodes = true,
 	.kept = h2o_kept,
+	.work = h2o_count,
 	.state_bytes = h2o_state_bytes,
 	.add_ref = h2o_add_ref,
 	.ref = h2o_ref,

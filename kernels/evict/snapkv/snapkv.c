@@ -80,6 +80,20 @@ static int snapkv_window(const void *param, bool *whole)
 	return (int)p->window;
 }
 
+/* The window's rows are kept, and read with all keys; scores are written, pooled and ranked. */
+static void snapkv_count(const void *param, const struct evict_rows *r, struct evict_work *w)
+{
+	const struct snapkv *p = param;
+	const struct attn_shape *s = r->shape;
+	double rows = (double)p->window * s->q_heads, row = s->head_dim * sizeof(bf16_t);
+
+	if (!r->n_gone)
+		return;
+	w->flops += 2 * rows * r->n_cand * s->head_dim;
+	w->bytes += 2 * rows * row + r->n_cand * s->kv_heads * (row + 4 * sizeof(float));
+	w->kernels += 3;
+}
+
 /* ---- reference ---- */
 
 /* a of query head p, of the first n keys. */
@@ -210,12 +224,11 @@ static const struct opt params[] = {
 extern const struct evictor evictor_snapkv;
 const struct evictor evictor_snapkv = {
 	.name = "snapkv",
-	.title = "the keys of a prompt that its last rows look at",
-	.origin = "SnapKV (2024), kvpress, TensorRT-LLM and sparse-frontier",
 	.params = params,
 	.param_size = sizeof(struct snapkv),
 	.settle = snapkv_settle,
 	.kept = snapkv_kept,
+	.work = snapkv_count,
 	.window = snapkv_window,
 	.ref = snapkv_ref,
 };

@@ -48,8 +48,6 @@ static const struct opt params[] = {
 extern const struct evictor evictor_streaming;
 const struct evictor evictor_streaming = {
 	.name = "streaming",
-	.title = "the first tokens and the last ones, also after each decode",
-	.origin = "StreamingLLM (2024)",
 	.params = params,
 	.param_size = sizeof(struct streaming),
 	.decodes = true,

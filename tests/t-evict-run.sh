@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run with an evictor: what it stores, refuses and schedules.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00,100,6' \
+	'2023-11-16 18:00:01,20,3' >t.csv
+run() {
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m \
+		--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --accuracy 1 --db r.db "$@" >out
+}
+query() { "$ATTNREPLAY" sql --format csv r.db "$1" | tail -n +2; }
+
+for async in async-scheduling no-async-scheduling; do
+	ok "methods with and without an evictor run, $async" \
+		run --$async --method dense,dense/evict=snapkv,budget=40,window=8,dense/evict=h2o,heavy=9,recent=9
+done
+is 'the method is not dense' "$(query 'SELECT is_dense FROM method ORDER BY method_id LIMIT 3')" '1
+0
+0'
+is '... and has its parameters' "$(query "SELECT json_extract(params, '$.evict') FROM method
+	WHERE name LIKE '%h2o%'" | tr -d '"')" '{heavy:9,name:h2o,norm:false,recent:9}'
+is 'events have a phase' "$(query "SELECT run_id, sum(gpu_ns) > 0 FROM iteration_phase
+	JOIN phase USING(phase_id) WHERE phase.name = 'evict' GROUP BY run_id")" '2,1
+3,1
+5,1
+6,1'
+is 'decodes of a dense method are not compared, and a chunk behind which tokens leave is not' \
+	"$(query "SELECT run_id, half, count(DISTINCT req_no), max(rel_l2) > 0 FROM accuracy_sample
+		WHERE run_id < 4 GROUP BY run_id, half")" '1,prefill,2,0
+2,decode,2,1
+2,prefill,1,0
+3,decode,2,1'
+
+model() { # model METHOD [OPTION...]: on a modelled GPU
+	method=$1
+	shift
+	"$ATTNREPLAY" run --backend roofline --model llama-3.1-8b --trace t.csv --method "$method" "$@"
+}
+refuse() { # refuse DESCRIPTION MESSAGE METHOD [OPTION...]
+	what=$1 message=$2
+	shift 2
+	model "$@" >out 2>&1
+	is "$what" "$(tail -n 1 out)" "attnreplay: $message"
+}
+refuse 'requests that share blocks are refused' "method 'dense/evict=h2o': its evictor takes tokens "\
+"out of the blocks that requests share; leave out --enable-prefix-caching" \
+	dense/evict=h2o --enable-prefix-caching
+refuse 'so are plans of layers' "method '0-1:dense;2-:dense/evict=h2o': a plan of layers has no "\
+"evict part, as all layers store the same tokens; give one method for all layers" \
+	'0-1:dense;2-:dense/evict=h2o'
+refuse '... and droppers' "method 'dense/evict=h2o+lazyllm': a dropper and an evict part do not go "\
+"together; leave one out" dense/evict=h2o+lazyllm
+"$ATTNREPLAY" run --backend roofline --model gemma-3-12b --trace t.csv --method dense/evict=h2o >out 2>&1
+is '... and models with windows' "$(tail -n 1 out)" "attnreplay: evictor 'h2o': layer 0 of model "\
+"'gemma-3-12b' is not of full attention; take a model whose layers all are"
+model dense/evict=h2o --kv-cache-dtype fp8 >out 2>&1
+is '... and KV caches in other formats' "$(tail -n 1 out)" "attnreplay: evictor 'h2o': layer 0 of "\
+"model 'llama-3.1-8b' has a KV cache in another format than bf16; leave out --kv-cache-dtype"
+model dense/evict=h2o >out
+ok 'without a word of the user there is no prefix cache' \
+	grep -q "no prefix cache ('dense/evict=h2o' evicts tokens)" out
+
+# Two prompts of 24 and 16 tokens in ten blocks of four: budget 8 leaves two blocks of each.
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00,24,8' \
+	'2023-11-16 18:00:00,16,8' >two.csv
+small='--trace two.csv --policy vllm-0.16 --engine-defaults none --max-num-batched-tokens 16
+	--block-size 4 --num-gpu-blocks 11'
+model dense,dense/evict=snapkv,budget=8,window=4 $small --db s.db >out
+is 'a schedule on a modelled GPU has events' "$("$ATTNREPLAY" sql --format csv s.db \
+	'SELECT run_id, count(*), sum(preempted) FROM iteration GROUP BY run_id' | tail -n +2)" '1,17,1
+2,10,0'
+finish
