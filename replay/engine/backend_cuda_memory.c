@@ -278,6 +278,11 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->clock.stale = true;
 	c->clock.enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->clock.enqueued_ns);
 	st = c->clock.enqueued_ns ? open_device(c, err) : ar_nomem(err);
+	if (!st && env->evict)
+		st = ar_fail(err, AR_USAGE,
+			     "evictor '%s': backend cuda has no kernels of evictors; take --backend "
+			     "cpu or roofline",
+			     env->evict->evictor->name);
 	if (!st)
 		st = prepare_check_kernels(env->model, err);
 	if (!st)
