@@ -41,6 +41,10 @@ static const struct {
 	{ "compact-fp:alpha=0.12/decode=dense", FP("0.12", "paged", "2", "group", "4") },
 	{ "select=flashprefill,alpha=0.06/union=group/exec=paged/decode=dense",
 	  FP("0.06", "paged", "2", "group", "4") },
+	{ "dense/decode=streaming,sink=8,min-tokens=100",
+	  "{\"decode\":{\"dense-layers\":0,\"exec\":\"lists\",\"min-tokens\":100,\"page\":1,"
+	  "\"recent\":1024,\"select\":\"streaming\",\"sink\":8,\"union\":\"none\"},"
+	  "\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
 };
 
 #define LISTED "want one that 'attnreplay methods' lists"

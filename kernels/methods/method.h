@@ -58,8 +58,8 @@ extern const struct opt decode_opts[];
 
 struct method {
 	char *name;   /* as the user wrote it */
-	char *params; /* JSON object, sorted keys: select, union, exec, parameters, of prefill; and
-		       * "evict":{...} with an evictor */
+	char *params; /* JSON object, sorted keys: select, union, exec, parameters, of prefill;
+		       * "decode" has the same of decodes that are not dense, "evict" an evictor's */
 	struct method_part part[ROW_KINDS];
 	struct evict *evict;  /* what leaves the cache; NULL: keys stay */
 	bool dense;	      /* all parts select everything */

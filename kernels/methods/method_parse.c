@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "kernels/select/plugin.h"
 
 /* ---- lists of names, for messages ---- */
@@ -254,25 +255,41 @@ static bool add_plugin(cJSON *o, const struct selector *s)
 		      cJSON_AddStringToObject(o, "selector-sha256", p->sha256));
 }
 
+/* The record of a part, its members ordered by name; NULL: no memory. */
+static cJSON *part_json(const struct method_part *p)
+{
+	const bool pieces = p->selector->gives == SHAPE_PIECES;
+	struct opt_group g[3] = { { .opts = p->selector->params, .base = p->param } };
+	cJSON *all = cJSON_CreateObject(), *object = NULL;
+
+	if (pieces)
+		g[1] = (struct opt_group){ .opts = decode_opts, .base = (void *)(uintptr_t)p };
+	if (all && cJSON_AddStringToObject(all, "select", p->selector->name) &&
+	    cJSON_AddStringToObject(all, "union", unions[p->u].name) &&
+	    cJSON_AddStringToObject(all, "exec", p->executor->name) && opt_json(g, all) &&
+	    add_plugin(all, p->selector))
+		object = sorted(all);
+	cJSON_Delete(all);
+	return object;
+}
+
 static bool add_evict(cJSON *o, const struct evict *e)
 {
 	cJSON *x = e ? evict_json(e) : NULL, *object = x ? sorted(x) : NULL;
 
 	cJSON_Delete(x);
-	return !e || (object && cJSON_AddItemToObject(o, "evict", object));
+	return !e || json_add(o, "evict", object);
 }
 
+/* That of prefill, with those of the other parts under their kinds.  Dense decodes are in none. */
 static char *params_json(const struct method *m)
 {
-	const struct method_part *p = method_prefill(m);
-	struct opt_group g[2] = { { .opts = p->selector->params, .base = p->param }, { 0 } };
-	cJSON *all = cJSON_CreateObject(), *object = NULL;
+	const struct method_part *decode = &m->part[ROW_DECODE];
+	cJSON *all = part_json(method_prefill(m)), *object = NULL;
 	char *text = NULL, *own = NULL;
 
-	if (all && cJSON_AddStringToObject(all, "select", p->selector->name) &&
-	    cJSON_AddStringToObject(all, "union", unions[p->u].name) &&
-	    cJSON_AddStringToObject(all, "exec", p->executor->name) && opt_json(g, all) &&
-	    add_plugin(all, p->selector) && add_evict(all, m->evict))
+	if (all && (decode->dense || json_add(all, "decode", part_json(decode))) &&
+	    add_evict(all, m->evict))
 		object = sorted(all);
 	if (object)
 		text = cJSON_PrintUnformatted(object);
