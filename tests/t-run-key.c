@@ -303,10 +303,26 @@ static void test_trace_sum(void)
 	}
 }
 
+/* Whether a change of the file that the method reads, table.json, changes the key. */
+static bool file_counts(const char *method)
+{
+	struct run_key k = plain;
+	char *key;
+	bool differ;
+
+	k.backend = "cpu";
+	k.method = method;
+	text_file("table.json", "{}");
+	key = strdup(key_with(CPU, k));
+	text_file("table.json", "{ }");
+	differ = strcmp(key_with(CPU, k), key);
+	free(key);
+	return differ;
+}
+
 static void test_methods(void)
 {
 	struct run_key k = plain, l = plain;
-	char *key;
 
 	k.backend = l.backend = "cpu";
 	k.method = "compact-fp";
@@ -314,12 +330,9 @@ static void test_methods(void)
 	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "a parameter of the method counts");
 	l.method = "compact-fp:window=4";
 	is_str(key_with(CPU, l), key_with(CPU, k), "... but not that it was written");
-	text_file("table.json", "{}");
-	k.method = "xattention:table=table.json";
-	key = strdup(key_with(CPU, k));
-	text_file("table.json", "{ }");
-	ok(strcmp(key_with(CPU, k), key), "a changed file of the method changes the key");
-	free(key);
+	ok(file_counts("xattention:table=table.json"),
+	   "a changed file of the method changes the key");
+	ok(file_counts("dense/decode=duo,file=table.json"), "... also of its part for decodes");
 	k.method = "seer:gate=mean";
 	l.method = "seer:gate=other";
 	ok(strcmp(key_with(CPU, k), key_with(CPU, l)), "... and so does a word in its place");

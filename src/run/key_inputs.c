@@ -204,27 +204,34 @@ static enum ar_status count_text(char **text, const char *value, struct ar_err *
 	return copy_text(text, number, err);
 }
 
-/* Put sums in place of the files that parameters of the method name.  The file of its selector has
- * one already. */
-static enum ar_status sum_parameters(const struct method *m, cJSON *params, struct ar_err *err)
+/* Put sums in place of the files that parameters of a part name. */
+static enum ar_status sum_part(const struct method_part *p, cJSON *params, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	cJSON_DeleteItemFromObjectCaseSensitive(params, "selector-file");
-	for (const struct opt *o = method_prefill(m)->selector->params; o->name && !st; o++) {
+	for (const struct opt *o = p->selector->params; o->name && !st; o++) {
 		cJSON *v = cJSON_GetObjectItemCaseSensitive(params, o->name);
 		char *sum = NULL;
 
 		if (!cJSON_IsString(v) || !o->arg || strcmp(o->arg, "FILE") != 0)
 			continue;
-		st = sum_named(&sum,
-			       *(char *const *)((const char *)method_prefill(m)->param + o->off),
-			       err);
+		st = sum_named(&sum, *(char *const *)((const char *)p->param + o->off), err);
 		if (!st && !cJSON_SetValuestring(v, sum))
 			st = ar_nomem(err);
 		free(sum);
 	}
 	return st;
+}
+
+/* The same for all parts of the method.  The file of its selector has a sum already. */
+static enum ar_status sum_parameters(const struct method *m, cJSON *params, struct ar_err *err)
+{
+	cJSON *decode = cJSON_GetObjectItemCaseSensitive(params, "decode");
+	enum ar_status st;
+
+	cJSON_DeleteItemFromObjectCaseSensitive(params, "selector-file");
+	st = sum_part(method_prefill(m), params, err);
+	return st || !decode ? st : sum_part(&m->part[ROW_DECODE], decode, err);
 }
 
 /* The same for each method of a plan.  params: of the plan. */
