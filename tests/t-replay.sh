@@ -244,6 +244,11 @@ EOF
 ok 'a trace without think times has none to change' \
 	fails 2 'think-cap has no effect: basic.csv has no think times; leave it out' \
 	run $s1 --loop users --think-cap 1s
+ok 'users begin at once' \
+	fails 2 'session-starts has no effect with --loop users, which start at once; leave it' \
+	run $s1 --loop users --session-starts poisson:2
+ok '... in any order'                 run $s1 --loop users --session-starts zero \
+	--session-order shuffle
 ok '... or to scale'                  fails 2 'think-scale has no effect: basic.csv has no think' \
 	run $s1 --loop users --think-scale 2
 run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 0 \

@@ -599,6 +599,91 @@ static void test_thin_share(void)
 	trace_free(t);
 }
 
+/* ---- sessions ---- */
+
+#define LINE(id, ms, in, ses, turn, more) \
+	"{\"id\":" #id ",\"arrival_ns\":" #ms "000000,\"prompt_tokens\":" #in \
+	",\"output_tokens\":1,\"session\":\"" ses "\",\"turn\":" #turn more "}\n"
+
+/* Session a has a long turn 2, and starts x after turn 1 and z after turn 2.  b starts y, whose
+ * first turn is long. */
+static const char trees[] =
+	"{\"format\":\"reqtrace\",\"version\":1,\"block_size\":4,\"requests\":10}\n" LINE(
+		0, 1, 4, "a", 0, "") LINE(1, 2, 4, "b", 0, "")
+		LINE(2, 3, 30, "y", 0, ",\"x_after\":1") LINE(3, 4, 8, "a", 1, "")
+			LINE(4, 5, 4, "y", 1, "") LINE(5, 6, 4, "x", 0, ",\"x_after\":3") LINE(
+				6, 7, 20, "a", 2, ",\"blocks\":[0,1,2,3,4]") LINE(7, 8, 5, "z", 0,
+										  ",\"x_after\":6")
+				LINE(8, 9, 6, "a", 3,
+				     "") "{\"id\":9,\"arrival_ns\":10000000,\"prompt_tokens\":15,"
+					 "\"output_tokens\":1}\n";
+
+/* "a0@1 ...": session, turn, and the arrival in ms. */
+static void has_turns(const char *options, const char *want)
+{
+	char text[400] = "";
+	struct trace *t;
+	size_t n = 0;
+
+	put(trees, strlen(trees));
+	t = shape(options);
+	for (size_t i = 0; i < t->n; i++) {
+		const struct request *q = &t->req[i];
+
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%u@%g", i ? " " : "",
+				      q->session < 0 ? "-" : t->session[q->session], q->turn,
+				      (double)q->arrival_ns * 1e-6);
+	}
+	is_str(text, want, "%s", options);
+	trace_free(t);
+}
+
+static void test_over_length(void)
+{
+	const struct request *q;
+	struct trace *t;
+
+	has_turns("longest-request=31", "a0@1 b0@2 y0@3 a1@4 y1@5 x0@6 a2@7 z0@8 a3@9 -0@10");
+	has_turns("longest-request=12", "a0@1 b0@2 a1@4 x0@6");
+	has_turns("longest-request=12,over-length=stop", "a0@1 b0@2 a1@4 x0@6");
+	has_turns("longest-request=12,over-length=drop", "b0@0");
+	has_turns("longest-request=12,over-length=skip", "a0@1 b0@2 a1@4 y1@5 x0@6 z0@8 a3@9");
+	t = shape("longest-request=12,over-length=skip");
+	ok(t->link[t->req[5].session].after == 1, "z starts after the turn before now");
+	trace_free(t);
+	has_turns("longest-request=12,over-length=clip",
+		  "a0@1 b0@2 y0@3 a1@4 y1@5 x0@6 a2@7 z0@8 a3@9 -0@10");
+	t = shape("longest-request=12,over-length=clip");
+	q = &t->req[6];
+	ok(q->prompt_tok == 11 && q->output_tok == 1 && q->n_block == 3 &&
+		   trace_block(t, q, 1) == 1 && trace_block(t, q, 2) > 4,
+	   "a prompt that is cut has a last block of its own");
+	trace_free(t);
+	put(VI "0,9,9\n1,1,1\n", strlen(VI "0,9,9\n1,1,1\n"));
+	t = shape("longest-request=5,over-length=clip");
+	ok(t->req[0].prompt_tok == 1 && t->req[0].output_tok == 4, "a long output is cut as well");
+	trace_free(t);
+}
+
+static void test_starts(void)
+{
+	struct trace *t;
+	double sum;
+
+	has_turns("session-starts=zero", "a0@0 b0@0 -0@0 y0@1 a1@3 y1@3 x0@5 a2@6 z0@7 a3@8");
+	has_turns("session-starts=constant:100",
+		  "a0@0 a1@3 x0@5 a2@6 z0@7 a3@8 b0@10 y0@11 y1@13 -0@20");
+	has_turns("session-starts=constant:100,session-order=shuffle,trace-seed=1",
+		  "b0@0 y0@1 y1@3 -0@10 a0@20 a1@23 x0@25 a2@26 z0@27 a3@28");
+	put(bursts, strlen(bursts));
+	t = shape("repeat=300,repeat-period=9s,session-starts=poisson:20");
+	sum = (double)t->req[t->n - 1].arrival_ns * 1e-9;
+	/* the sum of 2099 gaps of 50 ms, with four standard deviations of it */
+	ok(fabs(sum - 2099 * 0.05) < 4 * sqrt(2099) * 0.05,
+	   "starts at random have their rate: %g s", sum);
+	trace_free(t);
+}
+
 /* ---- faults ---- */
 
 static void test_refused(void)
@@ -606,6 +691,13 @@ static void test_refused(void)
 	static const struct {
 		const char *text, *options, *message;
 	} refused[] = {
+		{ VI "0,1,1\n", "longest-request=1", "is left; check --longest-request" },
+		{ VI "0,1,1\n", "over-length=clip", "has no effect without --longest-request" },
+		{ VI "0,1,1\n", "session-order=shuffle", "has no effect without --session-starts" },
+		{ VI "0,1,1\n", "session-starts=now",
+		  "--session-starts 'now': want zero, poisson:RATE or constant:RATE" },
+		{ VI "0,1,1\n", "session-starts=poisson:0", "with sessions a second" },
+		{ VI "0,1,1\n2,1,1\n", "session-starts=constant:1e-10", "beyond 2^63 ns" },
 		{ VI "0,1,1\n", "rate=1", "--rate 1: requests that arrive together have no rate" },
 		{ VI "0,1,1\n0,1,1\n", "spread=even",
 		  "all requests arrive together; set --spread-step" },
@@ -654,9 +746,14 @@ static void test_refused(void)
 static void test_survival(void)
 {
 	static const char *const options[] = {
-		"spread=random", "type=chat,type=code",
-		"keep=0.5",	 "prompt-scale=2.1",
-		"repeat=3",	 "rate=3,shift=1s,output-scale=2",
+		"spread=random",
+		"type=chat,type=code",
+		"keep=0.5",
+		"prompt-scale=2.1",
+		"repeat=3",
+		"rate=3,shift=1s,output-scale=2",
+		"longest-request=999,session-starts=zero",
+		"longest-request=99,over-length=clip",
 	};
 	cJSON_Hooks hooks = { malloc, free };
 	struct ar_err err;
@@ -717,6 +814,8 @@ int main(void)
 	put_random(9);
 	is_product("prompt-scale", 2, 1.5);
 	test_thin_share();
+	test_over_length();
+	test_starts();
 	test_refused();
 	test_survival();
 	unlink(other);

@@ -381,6 +381,10 @@ static void test_links(void)
 	is_link(t, 1, 0, "... the same when repeated");
 	is_link(t, 3, 2, "... as is the repetition");
 	trace_free(t);
+	twice = (struct trace_args){ .time_scale = 3 };
+	t = read_with(tree, &twice, &err);
+	ok(t->link[1].join_ns == 27 && t->req[1].think_ns == 15, "times have one scale");
+	trace_free(t);
 	for (int seed = 0; seed < 20; seed++)
 		bad += left_of(0.5, seed) % 6 != 0;
 	ok(!bad, "a session stays with those that it starts");

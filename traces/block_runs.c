@@ -30,3 +30,17 @@ void trace_cut_blocks(const struct trace *t, struct request *q, uint32_t n)
 	while (q->n_run && t->run[q->run + q->n_run - 1].at >= n)
 		q->n_run--;
 }
+
+uint64_t trace_fresh_id(const struct trace *t)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < t->n; i++)
+		for (uint32_t k = 0; k < t->req[i].n_run; k++) {
+			const struct request *q = &t->req[i];
+			uint64_t last = trace_block(t, q, trace_run_end(t, q, k) - 1);
+
+			most = last > most ? last : most;
+		}
+	return most + 1;
+}

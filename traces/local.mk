@@ -8,7 +8,8 @@ libattnreplay_a_SOURCES += \
   traces/algebra/id_ranges.c traces/algebra/id_ranges.h \
     traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
     traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \
-    traces/algebra/resample.c traces/algebra/resample.h \
+    traces/algebra/resample.c traces/algebra/resample.h traces/algebra/sessions.c \
+    traces/algebra/sessions.h \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
     traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h \
   traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c traces/capture/capture.h \

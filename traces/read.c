@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "traces/algebra/merge.h"
+#include "traces/algebra/sessions.h"
 #include "traces/algebra/shape.h"
 #include "traces/importers/import.h"
 
@@ -77,6 +78,14 @@ const struct opt trace_opts[] = {
 	{ .name = "longest-prompt", .type = OPT_INT, .off = OFF(longest), .arg = "N", .def = "0",
 	  .min = 0, .max = INT32_MAX,
 	  .help = "leave out requests with prompts of more than N tokens, 0: none" },
+	{ .name = "longest-request", .type = OPT_INT, .off = OFF(longest_request), .arg = "N",
+	  .def = "0", .min = 0, .max = INT32_MAX,
+	  .help = "treat requests of more than N tokens, with their output, as --over-length says, "
+		  "0: none" },
+	{ .name = "over-length", .type = OPT_ENUM, .off = OFF(over_length), .arg = "HOW",
+	  .def = "stop", .choice = trace_overs,
+	  .help = "what becomes of a session with too long a request: it stops before (stop), or "
+		  "is left out (drop), or that request is (skip) or is cut (clip)" },
 	{ .name = "keep", .type = OPT_REAL, .off = OFF(keep), .arg = "SHARE", .def = "1",
 	  .min = 1e-9, .max = 1,
 	  .help = "keep a random share of the requests; whole sessions, and all prompts with a "
@@ -106,6 +115,13 @@ const struct opt trace_opts[] = {
 		  "gap" },
 	{ .name = "repeat-prefixes", .type = OPT_FLAG, .off = OFF(repeat_prefixes),
 	  .help = "repetitions share the prefixes of the first; if not given, each has its own" },
+	{ .name = "session-starts", .type = OPT_STR, .off = OFF(session_starts),
+	  .arg = "zero|poisson:RATE|constant:RATE",
+	  .help = "start the sessions together, or RATE of them a second; if not given, when the "
+		  "trace says" },
+	{ .name = "session-order", .type = OPT_ENUM, .off = OFF(session_order), .arg = "HOW",
+	  .def = "file", .choice = trace_orders,
+	  .help = "order of the sessions with --session-starts: that of the trace, or shuffled" },
 	{ .name = "time-scale", .type = OPT_REAL, .off = OFF(time_scale), .arg = "X", .def = "1",
 	  .min = 1e-6, .max = 1e6, .help = "multiply arrival times by X; 0.5 doubles the load" },
 	{ .name = "rate",
@@ -140,6 +156,12 @@ static enum ar_status check_trace_args(const struct trace_args *a, struct ar_err
 	if ((a->period_ns || a->repeat_prefixes) && a->repeat <= 1)
 		return ar_fail(err, AR_USAGE, "--repeat-%s has no effect without --repeat",
 			       a->period_ns ? "period" : "prefixes");
+	if (a->over_length && !a->longest_request)
+		return ar_fail(err, AR_USAGE,
+			       "--over-length has no effect without --longest-request");
+	if (a->session_order && !a->session_starts)
+		return ar_fail(err, AR_USAGE,
+			       "--session-order has no effect without --session-starts");
 	if (a->align && !a->merge.n)
 		return ar_fail(err, AR_USAGE, "--align has no effect without --merge");
 	return AR_OK;
@@ -199,9 +221,16 @@ static enum ar_status read_part(struct trace **out, const char *path, const char
 
 size_t trace_path_length(const char *spec)
 {
-	const char *colon = strrchr(spec, ':');
+	size_t n = strlen(spec), end = n;
 
-	return colon && strchr(colon, '=') ? (size_t)(colon - spec) : strlen(spec);
+	while (end-- > 0)
+		if (spec[end] == ':') {
+			size_t name = strspn(spec + end + 1, "abcdefghijklmnopqrstuvwxyz-");
+
+			if (name && spec[end + 1 + name] == '=')
+				return end;
+		}
+	return n;
 }
 
 /* FILE or FILE:NAME=VALUE,... */

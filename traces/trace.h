@@ -105,7 +105,11 @@ struct trace_args {
 	int64_t step_ns;
 	int64_t from_ns, to_ns; /* half open, in trace time; to 0: open */
 	struct opt_list type;
-	int64_t longest; /* prompt; 0: no limit */
+	int64_t longest;	 /* prompt; 0: no limit */
+	int64_t longest_request; /* prompt plus output; 0: no limit */
+	int over_length;	 /* enum trace_over */
+	char *session_starts;	 /* NULL: as they are */
+	int session_order;	 /* 1: shuffled */
 	double keep;
 	int64_t skip, requests;
 	double prompt_scale, output_scale;
@@ -159,6 +163,8 @@ static inline uint32_t trace_run_end(const struct trace *t, const struct request
 bool trace_put_block(struct trace *t, struct request *q, uint64_t id);
 /* Append n blocks whose ids begin with id. */
 bool trace_put_blocks(struct trace *t, struct request *q, uint64_t id, uint32_t n);
+/* An id above those of all blocks. */
+uint64_t trace_fresh_id(const struct trace *t);
 /* Keep the first n blocks of q alone. */
 void trace_cut_blocks(const struct trace *t, struct request *q, uint32_t n);
 

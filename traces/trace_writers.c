@@ -199,24 +199,10 @@ static void warn_lost(const struct trace_writer *w, const struct trace *t)
 			 t->name, t->block_tok, w->name, t->block_tok);
 }
 
-static uint64_t first_fresh(const struct trace *t)
-{
-	uint64_t most = 0;
-
-	for (size_t i = 0; i < t->n; i++)
-		for (uint32_t k = 0; k < t->req[i].n_run; k++) {
-			const struct request *q = &t->req[i];
-			uint64_t last = trace_block(t, q, trace_run_end(t, q, k) - 1);
-
-			most = last > most ? last : most;
-		}
-	return most + 1;
-}
-
 enum ar_status trace_write_as(const struct trace_writer *how, const struct trace *t, FILE *f,
 			      struct ar_err *err)
 {
-	struct trace_writing w = { .t = t, .fresh = first_fresh(t) };
+	struct trace_writing w = { .t = t, .fresh = trace_fresh_id(t) };
 
 	w.last = calloc(t->n_session + 1, sizeof *w.last);
 	if (!w.last)

@@ -513,6 +513,11 @@ static enum ar_status load_trace(struct run_inputs *in, const struct run_options
 		st = ar_fail(err, AR_USAGE,
 			     "%s: the trace has no sessions; replay it with --loop open or users",
 			     in->trace->name);
+	if (!st && o->arrival.loop == LOOP_USERS && o->trace_args.session_starts &&
+	    strcmp(o->trace_args.session_starts, "zero") != 0)
+		st = ar_fail(err, AR_USAGE,
+			     "session-starts has no effect with --loop users, which start at once; "
+			     "leave it out, or say zero");
 	return st ? st : check_think(o, in->trace, err);
 }
 

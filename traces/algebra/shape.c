@@ -12,6 +12,7 @@
 #include "base/order.h"
 #include "base/rng.h"
 #include "traces/algebra/repeat.h"
+#include "traces/algebra/sessions.h"
 #include "traces/intern.h"
 
 const char *const trace_spreads[] = { "none", "even", "random", NULL };
@@ -81,6 +82,11 @@ static enum ar_status spread_arrivals(struct trace *t, const struct trace_args *
 			       trace_spreads[a->spread], step, a->seed);
 }
 
+static int64_t scale_pause(int64_t ns, double x)
+{
+	return (int64_t)fmin(floor((double)ns * x + 0.5), 9e18);
+}
+
 static enum ar_status scale_times(struct trace *t, double x, struct ar_err *err)
 {
 	enum ar_status st = trace_check_end(t, (double)last_arrival(t) * x, err);
@@ -90,8 +96,11 @@ static enum ar_status scale_times(struct trace *t, double x, struct ar_err *err)
 
 		q->arrival_ns = (int64_t)floor((double)q->arrival_ns * x + 0.5);
 		if (q->think_ns > 0)
-			q->think_ns = (int64_t)fmin(floor((double)q->think_ns * x + 0.5), 9e18);
+			q->think_ns = scale_pause(q->think_ns, x);
 	}
+	for (size_t s = 0; s < t->n_session && t->link && !st; s++)
+		if (t->link[s].join_ns > 0)
+			t->link[s].join_ns = scale_pause(t->link[s].join_ns, x);
 	return st;
 }
 
@@ -176,10 +185,8 @@ static void trim_blocks(struct trace *t)
 		t->req[i].run -= run;
 }
 
-/* Keep the first n requests.  has_first: the first request of the trace is among them; else time
- * counts from the first that is kept.  opts: the options to name if none is kept. */
-static enum ar_status keep_first(struct trace *t, size_t n, bool has_first, const char *opts,
-				 struct ar_err *err)
+enum ar_status trace_keep_first(struct trace *t, size_t n, bool has_first, const char *opts,
+				struct ar_err *err)
 {
 	int64_t t0 = has_first || !n ? 0 : t->req[0].arrival_ns;
 
@@ -202,7 +209,7 @@ static enum ar_status keep_range(struct trace *t, size_t lo, size_t hi, const ch
 		return AR_OK;
 	if (lo < hi)
 		memmove(t->req, t->req + lo, (hi - lo) * sizeof *t->req);
-	return keep_first(t, lo < hi ? hi - lo : 0, !lo, opts, err);
+	return trace_keep_first(t, lo < hi ? hi - lo : 0, !lo, opts, err);
 }
 
 static enum ar_status window(struct trace *t, const struct trace_args *a, struct ar_err *err)
@@ -264,7 +271,7 @@ static enum ar_status of_types(struct trace *t, const struct trace_args *a, stru
 		for (size_t i = 0; i < t->n; i++)
 			if (wanted[t->req[i].type])
 				t->req[n++] = t->req[i];
-		st = keep_first(t, n, has_first, "--type", err);
+		st = trace_keep_first(t, n, has_first, "--type", err);
 	}
 	free(wanted);
 	return st;
@@ -281,7 +288,7 @@ static enum ar_status not_longer(struct trace *t, const struct trace_args *a, st
 	for (size_t i = 0; i < t->n; i++)
 		if (t->req[i].prompt_tok <= a->longest)
 			t->req[n++] = t->req[i];
-	st = keep_first(t, n, has_first, "--longest-prompt", err);
+	st = trace_keep_first(t, n, has_first, "--longest-prompt", err);
 	return st ? st : trace_note(t, err, "longest-prompt=%" PRId64, a->longest);
 }
 
@@ -338,7 +345,7 @@ static enum ar_status thin(struct trace *t, const struct trace_args *a, struct a
 		has_first |= !i;
 		t->req[n++] = t->req[i];
 	}
-	st = keep_first(t, n, has_first, "--keep", err);
+	st = trace_keep_first(t, n, has_first, "--keep", err);
 	return st ? st : trace_note(t, err, "keep=%.17g,trace-seed=%" PRId64, a->keep, a->seed);
 }
 
@@ -475,8 +482,20 @@ enum ar_status trace_shape(struct trace *t, const struct trace_args *a, struct a
 {
 	static enum ar_status (*const steps[])(struct trace *, const struct trace_args *,
 					       struct ar_err *) = {
-		spread_arrivals, window, of_types, not_longer, thin, slice,
-		scale_lengths,	 clip,	 repeat,   time_scale, rate, shift_arrivals,
+		spread_arrivals,
+		window,
+		of_types,
+		not_longer,
+		trace_over_length,
+		thin,
+		slice,
+		scale_lengths,
+		clip,
+		repeat,
+		trace_session_starts,
+		time_scale,
+		rate,
+		shift_arrivals,
 	};
 	enum ar_status st = AR_OK;
 

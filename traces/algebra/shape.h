@@ -12,4 +12,9 @@ extern const char *const trace_spreads[]; /* their names, ended by NULL */
 /* Apply all options of a except the options for reading and merging. */
 enum ar_status trace_shape(struct trace *t, const struct trace_args *a, struct ar_err *err);
 
+/* Keep the first n requests.  has_first: the first request of the trace is among them; else time
+ * counts from the first that is kept.  opts: the options to name if none is kept. */
+enum ar_status trace_keep_first(struct trace *t, size_t n, bool has_first, const char *opts,
+				struct ar_err *err);
+
 #endif

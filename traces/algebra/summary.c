@@ -175,14 +175,18 @@ static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 	s->think_ns = spread_of(v, n);
 }
 
-/* Count the sessions that others start. */
-static void count_started(struct summary *s, const struct trace *t)
+/* Count the sessions that others start.  seen: room for one value per session. */
+static void count_started(struct summary *s, const struct trace *t, uint64_t *seen)
 {
-	for (size_t i = 0; i < t->n && t->link; i++)
-		s->started_requests += t->req[i].session >= 0 &&
-				       t->link[t->req[i].session].parent >= 0;
-	for (size_t k = 0; k < t->n_session && t->link; k++)
-		s->started += t->link[k].parent >= 0;
+	memset(seen, 0, t->n_session * sizeof *seen);
+	for (size_t i = 0; i < t->n && t->link; i++) {
+		int32_t k = t->req[i].session;
+
+		if (k < 0 || t->link[k].parent < 0)
+			continue;
+		s->started_requests++;
+		s->started += !seen[k]++;
+	}
 }
 
 enum ar_status trace_summarize(struct summary *out, const struct trace *t, struct ar_err *err)
@@ -200,7 +204,7 @@ enum ar_status trace_summarize(struct summary *out, const struct trace *t, struc
 	st = v ? reuse(t, &s, v, err) : ar_nomem(err);
 	if (!st) {
 		spreads(&s, t, v);
-		count_started(&s, t);
+		count_started(&s, t, v);
 	}
 	free(v);
 	if (st)
