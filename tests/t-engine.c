@@ -24,7 +24,7 @@
 
 struct store {
 	int64_t iterations, outcomes, accuracy, selection, kernels, phases;
-	int64_t entries, gaps, kept;
+	int64_t entries, gaps, kept, absorbed, expanded;
 	int64_t layer_kernels, layer_ns; /* sums over layers and phases */
 	int64_t decode_ns;		 /* of the last iteration; last.phase_ns is gone */
 	int64_t fail_at;		 /* iteration, -1: never */
@@ -99,6 +99,14 @@ enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, stru
 	return AR_OK;
 }
 
+enum ar_status store_latent_form(struct store *s, const struct row_latent_form *f,
+				 struct ar_err *err)
+{
+	(void)err;
+	*(strcmp(f->form, "absorb") ? &s->expanded : &s->absorbed) += f->n_chunks;
+	return AR_OK;
+}
+
 enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
 				 struct ar_err *err)
 {
@@ -138,6 +146,7 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 		.busy_ns = MS - 1,
 		.kernel = kernel,
 		.n_kernel = 2,
+		.latent = { .absorbed = 1, .expanded = 2 },
 		.phase_ns = { [PHASE_ATTEND] = f->attention_ns, [PHASE_DECODE] = f->attention_ns }
 	};
 	cost->phase_kernels[PHASE_SELECT] = f->selects;
@@ -295,6 +304,8 @@ static void test_rows(void)
 	is_int(s.gaps, res.output_tok - 3, "the time between any two tokens is stored");
 	ok(s.layer_kernels == 2 * res.iterations && s.layer_ns == 5 * res.iterations,
 	   "the time of kernels by layer, too");
+	ok(s.absorbed == res.iterations && s.expanded == 2 * res.iterations,
+	   "... and the forms of latent attention");
 	is_int(s.phases, 4, "the phase sums of every iteration are stored");
 	is_int(f.drops, 3, "the backend drops finished requests");
 	replay_result_release(&res);

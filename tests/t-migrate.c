@@ -114,7 +114,7 @@ static int64_t whole_version(void)
 	replicates = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('resampling', "
 			     "'replicate', 'replicate_latency')") == 3;
 	halves = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
-			 "WHERE x.name = 'half'") == 2;
+			 "WHERE x.name IN ('half', 'form')") == 3;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -254,6 +254,7 @@ static void test_reading(const char *path, int version)
 	DROP_VIEWS \
 	"ALTER TABLE accuracy_sample DROP COLUMN half;" \
 	"ALTER TABLE selection_stat DROP COLUMN half; DROP TABLE hot_buffer;" \
+	"DROP TABLE latent_form;" \
 	"DELETE FROM schema_log WHERE version > 16; PRAGMA user_version = 16;"
 #define DROP_16 \
 	DROP_17 \

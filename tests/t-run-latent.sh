@@ -71,6 +71,21 @@ form() { # FORM: what attention and its products take
 least=$(form auto)
 is 'a prompt alone is expanded by default' "$(form expand)" "$least"
 ok '... and takes longer absorbed' [ "$(form absorb)" -gt "$least" ]
+forms() { # DB: the report's note
+	"$ATTNREPLAY" report "$tmp/$1.db" | grep -o 'decodes attend to latents absorbed; chunks.*'
+}
+is 'the report says which form ran' "$(forms expand)" \
+	'decodes attend to latents absorbed; chunks of prompts: 2 expanded'
+is '... absorbed' "$(forms absorb)" 'decodes attend to latents absorbed; chunks of prompts: 2 absorbed'
+is '... over lists, too, where a prompt is longer than these' "$(forms deepseek-v3.2)" \
+	'decodes attend to latents absorbed; chunks of prompts: 1 absorbed, 1 expanded'
+model deepseek-v2-lite --max-num-batched-tokens 64 --db "$tmp/short.db" >/dev/null 2>&1
+ok '... and both of auto, where a chunk is short beside its context' grep -q \
+	'chunks of prompts: [1-9][0-9]* absorbed, [1-9][0-9]* expanded' - <<EOT
+$(forms short)
+EOT
+is '... in runs with latents alone' "$(model llama-3.1-8b --db "$tmp/llama.db" >/dev/null 2>&1
+	forms llama)" ''
 ok 'models without latents have no form' fails 2 \
 	'latent has no effect: llama-3.1-8b has no latent attention; leave it out' \
 	model llama-3.1-8b --latent absorb

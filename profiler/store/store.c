@@ -358,6 +358,12 @@ enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, stru
 	return send_row(s, TABLE_drop_sample, x, err);
 }
 
+enum ar_status store_latent_form(struct store *s, const struct row_latent_form *f,
+				 struct ar_err *err)
+{
+	return send_row(s, TABLE_latent_form, f, err);
+}
+
 enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
 				 struct ar_err *err)
 {

@@ -152,6 +152,9 @@ enum ar_status store_hot_buffer(struct store *s, const struct row_hot_buffer *h,
 enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *x,
 				 struct ar_err *err);
 enum ar_status store_kept(struct store *s, const struct row_drop_sample *x, struct ar_err *err);
+/* Add a form in which chunks attended to latents. */
+enum ar_status store_latent_form(struct store *s, const struct row_latent_form *f,
+				 struct ar_err *err);
 /* Add a prompt with a known answer, and a token of that. */
 enum ar_status store_eval_prompt(struct store *s, const struct row_eval_prompt *p,
 				 struct ar_err *err);

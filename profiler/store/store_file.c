@@ -239,9 +239,14 @@ static const struct migration {
 	  "CREATE TABLE hot_buffer(run_id INTEGER NOT NULL, layer INTEGER NOT NULL, "
 	  "buffer_tok INTEGER NOT NULL, n_rows INTEGER NOT NULL, listed_tok INTEGER NOT NULL, "
 	  "missed_tok INTEGER NOT NULL, FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
-	  "PRIMARY KEY(run_id, layer, buffer_tok)) STRICT, WITHOUT ROWID",
+	  "PRIMARY KEY(run_id, layer, buffer_tok)) STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE latent_form(run_id INTEGER NOT NULL, form TEXT NOT NULL, "
+	  "n_chunks INTEGER NOT NULL, FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "CHECK(form IN ('absorb', 'expand')), PRIMARY KEY(run_id, form)) STRICT, WITHOUT ROWID",
 	  "CREATE TEMP VIEW hot_buffer AS SELECT NULL AS run_id, NULL AS layer, "
 	  "NULL AS buffer_tok, NULL AS n_rows, NULL AS listed_tok, NULL AS missed_tok WHERE 0;"
+	  "CREATE TEMP VIEW latent_form AS SELECT NULL AS run_id, NULL AS form, NULL AS n_chunks "
+	  "WHERE 0;"
 	  "CREATE TEMP VIEW accuracy_sample AS SELECT *, " HALF_17 " FROM main.accuracy_sample;"
 	  /* an older version's has this column */
 	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS "

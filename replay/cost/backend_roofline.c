@@ -7,6 +7,7 @@
 
 #include "base/number.h"
 #include "kernels/select/density/density.h"
+#include "replay/cost/roofline_latent.h"
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/graph_sizes.h"
 #include "replay/engine/run_scope.h"
@@ -17,12 +18,13 @@ struct roofline {
 	const struct method *method;
 	struct roofline_subject subject;
 	int64_t max_captured;
-	int *all, *run;	  /* [n_layers of the model] kinds of all and of executed layers */
-	bool run_all;	  /* they are equal */
-	double density;	  /* of every chunk, unless cpu selects */
-	void *cpu;	  /* backend cpu, which selects; or NULL */
-	double *of_entry; /* [max_seqs] densities of a batch */
-	struct selection_count *count; /* [n_run_layers][kv_heads], if cpu selects */
+	int *all, *run; /* [n_layers of the model] kinds of all and of executed layers */
+	bool run_all;	/* they are equal */
+	const struct layer_spec *latent; /* the first layer with latents; NULL: there is none */
+	double density;			 /* of every chunk, unless cpu selects */
+	void *cpu;			 /* backend cpu, which selects; or NULL */
+	double *of_entry;		 /* [max_seqs] densities of a batch */
+	struct selection_count *count;	 /* [n_run_layers][kv_heads], if cpu selects */
 };
 
 static const char *const latent_forms[] = { "auto", "absorb", "expand", NULL };
@@ -205,12 +207,20 @@ static enum ar_status find_kinds(struct roofline *c, struct ar_err *err)
 	return AR_OK;
 }
 
+/* The first layer of latent attention, NULL: there is none. */
+static const struct layer_spec *latent_layer(const struct model *m)
+{
+	for (int i = 0; i < m->n_layers; i++)
+		if (m->layer[i].mixer == MIX_LATENT)
+			return &m->layer[i];
+	return NULL;
+}
+
 static enum ar_status check_latent(const struct roofline_options *o, const struct model *m,
 				   struct ar_err *err)
 {
-	for (int i = 0; i < m->n_layers; i++)
-		if (o->latent == ROOFLINE_LATENT_AUTO || m->layer[i].mixer == MIX_LATENT)
-			return AR_OK;
+	if (o->latent == ROOFLINE_LATENT_AUTO || latent_layer(m))
+		return AR_OK;
 	return ar_fail(err, AR_USAGE,
 		       "latent has no effect: %s has no latent attention; leave it out", m->name);
 }
@@ -235,6 +245,7 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 						.method = c->method,
 						.attention_only = env->attention_only,
 						.latent = (enum roofline_latent)o->latent };
+	c->latent = latent_layer(env->model);
 	c->density = known_density(o, c->method);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
@@ -291,6 +302,8 @@ static enum ar_status roofline_run(void *self, const struct batch *b, struct ite
 				    .busy_ns = -1 };
 	memcpy(cost->phase_ns, run.phase_ns, sizeof run.phase_ns);
 	memcpy(cost->phase_kernels, run.kernels, sizeof run.kernels);
+	if (c->latent)
+		cost->latent = roofline_latent_chunks(&c->subject, c->latent, b);
 	return AR_OK;
 }
 

@@ -89,15 +89,24 @@ static void add_expanded(const struct layer_spec *l, double n, double pairs, dou
 	f->keys += keys;
 }
 
-/* A chunk over all its keys; auto: in the form with fewer FLOPs. */
+/* Whether a chunk over all its keys is absorbed; auto: it is in the form with fewer FLOPs. */
+static bool is_absorbed(const struct layer_spec *l, enum roofline_latent form,
+			const struct batch_entry *e)
+{
+	double n = e->n_tok, start = e->start, pairs = list_pairs(start, n, start + n);
+	double more = (layer_absorbed_flops(l) - layer_pair_flops(l)) * pairs -
+		      layer_expand_flops(l) * start;
+
+	return form == ROOFLINE_LATENT_ABSORB || (form == ROOFLINE_LATENT_AUTO && more < 0);
+}
+
 static void add_dense(const struct layer_spec *l, enum roofline_latent form,
 		      const struct batch_entry *e, struct forms *f, struct roofline_work *w)
 {
 	double n = e->n_tok, start = e->start, keys = start + n;
-	double pairs = list_pairs(start, n, keys), expand = layer_expand_flops(l);
-	double more = (layer_absorbed_flops(l) - layer_pair_flops(l)) * pairs - expand * start;
+	double pairs = list_pairs(start, n, keys);
 
-	if (form == ROOFLINE_LATENT_ABSORB || (form == ROOFLINE_LATENT_AUTO && more < 0))
+	if (is_absorbed(l, form, e))
 		add_absorbed(l, n, pairs, keys, f, w);
 	else
 		add_expanded(l, n, pairs, keys, f, w);
@@ -181,4 +190,21 @@ void roofline_latent_mix(const struct roofline_subject *s, const struct layer_sp
 			add_scores(l, e, work);
 	}
 	count_forms(l, &f, &work[PHASE_LATENT]);
+}
+
+struct latent_chunks roofline_latent_chunks(const struct roofline_subject *s,
+					    const struct layer_spec *l, const struct batch *b)
+{
+	bool sparse = chunks_are_sparse(l, b);
+	struct latent_chunks n = { 0 };
+
+	for (size_t i = 0; i < b->n; i++) {
+		if (b->entry[i].kind == ROW_DECODE)
+			continue;
+		if (sparse || is_absorbed(l, s->latent, &b->entry[i]))
+			n.absorbed++;
+		else
+			n.expanded++;
+	}
+	return n;
 }

@@ -24,6 +24,7 @@
 #define AR_ROOFLINE_LATENT_H
 
 #include "replay/cost/roofline.h"
+#include "replay/engine/backend.h"
 
 /* Add the work of rows between the first products and attention: norms, RoPE and caches. */
 void roofline_latent_rows(const struct roofline_subject *s, const struct layer_spec *l, int rows,
@@ -32,5 +33,9 @@ void roofline_latent_rows(const struct roofline_subject *s, const struct layer_s
 /* Add the work of the batch's attention in layer l, and of its indexer. */
 void roofline_latent_mix(const struct roofline_subject *s, const struct layer_spec *l,
 			 const struct batch *b, struct roofline_work *work);
+
+/* Chunks of prompts in batch b by the form in which they run in layer l. */
+struct latent_chunks roofline_latent_chunks(const struct roofline_subject *s,
+					    const struct layer_spec *l, const struct batch *b);
 
 #endif

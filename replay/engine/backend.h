@@ -65,6 +65,12 @@ enum cost_source {
 };
 extern const char *const cost_source_names[]; /* by source */
 
+/* Chunks of prompts by the form of their latent attention: rows that are absorbed into the latents,
+ * or keys that are expanded from them. */
+struct latent_chunks {
+	int64_t absorbed, expanded;
+};
+
 /* The cost of an iteration.  cost_ns advances the clock. */
 struct iter_cost {
 	int64_t cost_ns;
@@ -78,6 +84,7 @@ struct iter_cost {
 	int32_t phase_kernels[PHASE_COUNT];
 	const struct store_drop *drop; /* rows that a dropper saw, by layer; as kernel */
 	size_t n_drop;
+	struct latent_chunks latent; /* none: the model has no latent attention */
 };
 
 /* Kernels of the method beside attention. */

@@ -75,6 +75,8 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 	struct batch_shape shape = batch_shape(&s->batch);
 	enum ar_status st = r->entries ? fill_rows(r, &s->batch, err) : AR_OK;
 
+	r->latent.absorbed += c->latent.absorbed;
+	r->latent.expanded += c->latent.expanded;
 	if (!st)
 		st = add_kernels(r, c, err);
 	if (st || !r->iterations)
@@ -193,6 +195,16 @@ static enum ar_status record_sample(void *self, const struct observed_sample *x,
 	return st || !x->kept ? st : put_kept(r, x, err);
 }
 
+static enum ar_status put_form(const struct recorder *r, const char *form, int64_t chunks,
+			       struct ar_err *err)
+{
+	return chunks ? store_latent_form(r->store,
+					  &(struct row_latent_form){ .form = form,
+								     .n_chunks = chunks },
+					  err) :
+			AR_OK;
+}
+
 static enum ar_status record_end(void *self, const struct replay_result *res, struct ar_err *err)
 {
 	const struct recorder *r = self;
@@ -204,7 +216,9 @@ static enum ar_status record_end(void *self, const struct replay_result *res, st
 			       &(struct row_token_gap){ .itl_ns = (int64_t)s->run[i].x,
 							.n = (int64_t)s->run[i].n },
 			       err);
-	return st;
+	if (!st)
+		st = put_form(r, "absorb", r->latent.absorbed, err);
+	return st ? st : put_form(r, "expand", r->latent.expanded, err);
 }
 
 struct observer recorder_observer(struct recorder *r)

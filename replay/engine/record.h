@@ -23,6 +23,7 @@ struct recorder {
 	struct layer_sum *sum; /* [n_layers] by number of the layer */
 	size_t cap_sum;
 	int n_layers;
+	struct latent_chunks latent; /* of all iterations */
 };
 
 /* r outlives the observer. */

@@ -59,6 +59,14 @@ FROM (SELECT run_id, sum(empty_rows) AS empty_rows
   GROUP BY run_id)
 WHERE empty_rows > 0
 
+UNION ALL
+SELECT printf('%s: decodes attend to latents absorbed; chunks of prompts: %s', runs(run_id), forms)
+FROM (
+  SELECT run_id, group_concat(n_chunks || iif(form = 'absorb', ' absorbed', ' expanded'), ', ') AS forms
+  FROM (SELECT * FROM latent_form WHERE :run IS NULL OR run_id = :run ORDER BY run_id, form)
+  GROUP BY run_id)
+GROUP BY forms
+
 -- Tasks.
 UNION ALL
 SELECT 'tasks: their names are those of the tasks file; RULER-like tasks are not RULER: haystacks,'
