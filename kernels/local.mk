@@ -68,6 +68,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h \
   kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
     kernels/select/xattention/xattention.h \
+  kernels/share/share.c kernels/share/share.h \
   kernels/ssm/ssm.c kernels/ssm/ssm.h kernels/ssm/ssm_chunk.cuh kernels/ssm/ssm_work.h \
   kernels/state/state.c kernels/state/state.h kernels/state/state_rows.cuh \
     kernels/state/state_step.cuh kernels/state/state_store.cuh \
@@ -119,6 +120,7 @@ DEVICE_CODE += \
   kernels/select/trishape/trishape_device.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \
+  kernels/share/share_device.cu \
   kernels/ssm/ssm_rows.cu kernels/ssm/ssm_scan_sm80.cu kernels/ssm/ssm_sm90.cu \
     kernels/ssm/ssm_step.cu \
   kernels/state/state_tail.cu \
@@ -148,6 +150,7 @@ check_PROGRAMS += \
   tests/t-executors tests/t-executors-gpu \
   tests/t-guarded \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
+  tests/t-share-gpu \
   tests/t-method tests/t-method-gpu \
   tests/t-plan \
   tests/t-refusals \

@@ -58,7 +58,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/backend_cuda.c replay/engine/backend_cuda_compare.c \
     replay/engine/backend_cuda_cost.c \
     replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
-    replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_weights.c \
+    replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_share.c \
+    replay/engine/backend_cuda_weights.c \
     replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
 DEVICE_CODE += replay/host/host_probe_device.cu
 endif

@@ -85,51 +85,29 @@ static enum ar_status attend_layer(struct cpu *c, int i, const struct rows *r, s
 	return st;
 }
 
-/* ---- shared pages ---- */
-
-static void copy_tokens(const struct cache_group *g, int plane, void *mem,
-			const struct block_copy *x)
-{
-	const int heads = cache_plane_heads(g->layout, plane, g->shape.kv_heads);
-	const size_t page = groups_plane_bytes(g, plane), head = page / (size_t)heads;
-	const size_t row = head / (size_t)g->shape.page_tok;
-
-	for (int h = 0; h < heads; h++)
-		memcpy((char *)mem + (size_t)x->to * page + (size_t)h * head,
-		       (char *)mem + (size_t)x->from * page + (size_t)h * head,
-		       (size_t)x->n_tok * row);
-}
-
-static void copy_states(const struct cache_group *g, void *mem, const struct block_copy *x)
-{
-	for (int k = 0; k < ROW_KINDS; k++) {
-		char *state = groups_state(g, mem, (size_t)g->n_page, k);
-		size_t page = g->part_bytes[k];
-
-		if (state)
-			memcpy(state + (size_t)x->to * page, state + (size_t)x->from * page, page);
-	}
-}
+/* ---- Q, K and V ---- */
 
 /* The keys of the batch are in the cache of executed layer i: copy those that its requests share
- * and go on after. */
-static void copy_shared(struct cpu *c, int i)
+ * and go on after, or the states that were made of them. */
+static void copy_shared(struct cpu *c, int i, bool states)
 {
 	const struct cache_group *g = attn_engine_group(&c->engine, i);
 	const struct blocks *b = c->env.blocks;
+	const int n_kv = cache_layout(g->layout)->n_plane;
+	struct share_plane plane[GROUP_PLANES];
+	int n = groups_share_planes(g, &c->kv[i], c->state[i], (size_t)g->n_page, plane);
 
+	cpu_phase(c, c->env.run_layer[i], PHASE_SHARE);
 	for (size_t k = 0; k < b->n_copy; k++) {
-		if (b->copy[k].g != g->no)
-			continue;
-		cpu_phase(c, c->env.run_layer[i], PHASE_SHARE);
-		for (int p = 0; p < cache_layout(g->layout)->n_plane; p++)
-			copy_tokens(g, p, c->kv[i].plane[p], &b->copy[k]);
-		copy_states(g, c->state[i], &b->copy[k]);
-		cpu_phase(c, c->env.run_layer[i], PHASE_NONE);
-	}
-}
+		struct share_copy copy = groups_share_copy(&b->copy[k]);
 
-/* ---- Q, K and V ---- */
+		if (states)
+			share_pages_ref(plane + n_kv, n - n_kv, &copy, 1);
+		else
+			share_pages_ref(plane, n_kv, &copy, 1);
+	}
+	cpu_phase(c, c->env.run_layer[i], PHASE_NONE);
+}
 
 /* The rows of executed layer i are in the cache: show them to the selector of decodes. */
 static enum ar_status append_rows(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
@@ -152,6 +130,22 @@ static enum ar_status append_rows(struct cpu *c, int i, const struct rows *r, st
 	return st;
 }
 
+/* The same, with tokens of shared pages.  States of keys of this batch are made before they are
+ * copied.  Rows come again, as a piece may have copied keys and keys of theirs. */
+static enum ar_status append_shared(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const bool shares = c->env.blocks->n_copy;
+	enum ar_status st;
+
+	if (shares)
+		copy_shared(c, i, false);
+	st = append_rows(c, i, r, err);
+	if (st || !shares)
+		return st;
+	copy_shared(c, i, true);
+	return append_rows(c, i, r, err);
+}
+
 /* RoPE and the cache take one time.  Of a capture they take none: an engine reads no captures. */
 enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, struct ar_err *err)
 {
@@ -167,10 +161,7 @@ enum ar_status cpu_qkv(struct cpu *c, int i, const struct rows *r, bool store, s
 	st = c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row,
 				    c->decoder ? &product : NULL, &out, err);
 	cpu_phase(c, layer, PHASE_NONE);
-	if (st || !store)
-		return st;
-	copy_shared(c, i);
-	return append_rows(c, i, r, err);
+	return st || !store ? st : append_shared(c, i, r, err);
 }
 
 enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx, struct ar_err *err)

@@ -129,6 +129,20 @@ static enum ar_status cuda_append(struct cuda *c, int i, const struct rows *r, s
 	return st;
 }
 
+/* The same, with tokens of shared pages that the batch writes.  Their states are made before they
+ * are copied.  Rows come again, as a piece may have copied keys and keys of theirs. */
+static enum ar_status append_shared(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	const bool late = cuda_is_late(c);
+	enum ar_status st = late ? cuda_share_late(c, i, false, err) : AR_OK;
+
+	if (!st)
+		st = cuda_append(c, i, r, err);
+	if (!st && late)
+		st = cuda_share_late(c, i, true, err);
+	return st || !late ? st : cuda_append(c, i, r, err);
+}
+
 enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
 			     struct ar_err *err)
 {
@@ -140,7 +154,7 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 		product = decoder_product(c->decoder, i);
 	st = c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row,
 				c->decoder ? &product : NULL, &out, err);
-	return st || !store ? st : cuda_append(c, i, r, err);
+	return st || !store ? st : append_shared(c, i, r, err);
 }
 
 static enum ar_status cuda_attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
@@ -250,6 +264,8 @@ static enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, in
 
 	if (!from)
 		CU(cudaEventRecordWithFlags(c->clock.begin, c->device.stream, flags));
+	if (!from && flags == cudaEventRecordDefault)
+		st = cuda_share_early(c, err);
 	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
 
@@ -469,6 +485,8 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	if (st)
 		return st;
 	st = hold_gpu(c, err);
+	if (!st && pad)
+		st = cuda_share_early(c, err);
 	if (!st)
 		st = pad ? launch_graphs(c, pad, err) : enqueue_all(c, set, err);
 	*late = *c->clock.go == LAYER_HOLD_OVER;
@@ -525,6 +543,7 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 	enum ar_status st = attn_engine_check(&c->engine, b, err);
 
 	c->pass.compared.at = -1;
+	c->pass.share.n = c->pass.share.n_early = 0;
 	for (size_t i = 0; i < b->n && !st; i++)
 		st = fill_missing(c, &b->entry[i], err);
 	if (!st)
@@ -532,6 +551,8 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 	if (!st)
 		st = cuda_stage(c, b, drops_segments(&c->engine.drops), NULL, pad, piece_rows(c, b),
 				err);
+	if (!st)
+		st = cuda_stage_share(c, pad, err);
 	if (!st && pad && !c->pass.graphs[1].exec[pad])
 		st = make_graphs(c, &c->pass.dev, err);
 	if (!st)

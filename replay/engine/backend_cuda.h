@@ -48,6 +48,15 @@ struct cuda_pass {
 					     * NULL without a decoder */
 	} drops;
 
+	struct cuda_share {
+		struct share_plane *plane; /* of all executed layers, on the device */
+		int *first;		   /* [n_run_layers + 1] the first plane of each */
+		size_t widest;		   /* bytes of a page of one */
+		/* Copies of the batch that runs: early ones, then late ones. */
+		struct share_copy *copy, *host; /* on the device; pinned */
+		int n_early, n;
+	} share;
+
 	struct kv_cache *kv;	  /* [n_run_layers] */
 	void **state;		  /* [n_run_layers] of selectors and linear layers, or NULL */
 	struct rows_env rows;	  /* rows.mem is pinned host memory */
@@ -192,6 +201,21 @@ enum ar_status cuda_put_aux(struct cuda *c, int i, const struct rows *r, struct 
 enum ar_status cuda_take_aux(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
 /* Allocate the aux caches. */
 enum ar_status cuda_open_aux(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
+
+/* In backend_cuda_share.c.  stage: list the copies of the batch that runs, and enqueue that the
+ * device gets the list.  graph: the batch runs from CUDA graphs, in which no layer copies; its
+ * decodes share nothing that it writes.  early: enqueue copies of what was there before the batch,
+ * in all layers.  late: the others, in executed layer i, whose keys are in the cache; or the states
+ * that were made of these keys.  is_late: there are some. */
+enum ar_status cuda_take_share(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
+void cuda_release_share(struct cuda_share *x);
+enum ar_status cuda_stage_share(struct cuda *c, bool graph, struct ar_err *err);
+enum ar_status cuda_share_early(struct cuda *c, struct ar_err *err);
+enum ar_status cuda_share_late(struct cuda *c, int i, bool states, struct ar_err *err);
+static inline bool cuda_is_late(const struct cuda *c)
+{
+	return c->pass.share.n > c->pass.share.n_early;
+}
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

@@ -50,6 +50,7 @@ static void pass_release(struct cuda_pass *p)
 	row_set_release(&p->dev);
 	cudaFreeHost(p->logits);
 	cudaFreeHost(p->drops.slot_host);
+	cuda_release_share(&p->share);
 	free(p->drops.aux);
 	free(p->kv);
 	free(p->state);
@@ -505,6 +506,8 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 		st = take_cache(c, err);
 	if (!st)
 		st = cuda_open_aux(c, cuda_take, err);
+	if (!st)
+		st = cuda_take_share(c, cuda_take, err);
 	if (st)
 		return st;
 	log_groups(c);

@@ -97,6 +97,26 @@ void groups_release(struct cache_groups *g)
 	*g = (struct cache_groups){ 0 };
 }
 
+int groups_share_planes(const struct cache_group *x, const struct kv_cache *kv, void *state,
+			size_t n_page, struct share_plane *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < cache_layout(x->layout)->n_plane; i++) {
+		int heads = cache_plane_heads(x->layout, i, x->shape.kv_heads);
+		size_t page = groups_plane_bytes(x, i);
+
+		out[n++] = (struct share_plane){ kv->plane[i], page,
+						 page / (size_t)(heads * x->shape.page_tok), heads,
+						 x->no };
+	}
+	for (int k = 0; k < ROW_KINDS; k++)
+		if (x->part_bytes[k])
+			out[n++] = (struct share_plane){ groups_state(x, state, n_page, k),
+							 x->part_bytes[k], 0, 1, x->no };
+	return n;
+}
+
 double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64_t n_page)
 {
 	double sum = 0;

@@ -15,6 +15,7 @@
 #define AR_GROUPS_H
 
 #include "kernels/methods/plan.h"
+#include "kernels/share/share.h"
 #include "replay/sched/batch.h"
 #include "replay/sched/blocks.h"
 
@@ -75,6 +76,17 @@ static inline size_t groups_plane_bytes(const struct cache_group *x, int plane)
 {
 	return (size_t)x->shape.page_tok *
 	       cache_plane_bytes(x->layout, plane, x->shape.kv_heads, x->shape.head_dim);
+}
+
+/* What is copied with tokens of a shared page: the planes of a layer's kv, and behind them the
+ * states in `state`, of n_page pages each.  Returns their number, at most GROUP_PLANES. */
+enum { GROUP_PLANES = CACHE_PLANES + ROW_KINDS };
+int groups_share_planes(const struct cache_group *x, const struct kv_cache *kv, void *state,
+			size_t n_page, struct share_plane *out);
+/* The copy of x, as kernels want it. */
+static inline struct share_copy groups_share_copy(const struct block_copy *x)
+{
+	return (struct share_copy){ x->g, x->from, x->to, x->n_tok };
 }
 
 /* Elements from the start of a layer's K or V to head h, place 0 of page. */
