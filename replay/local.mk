@@ -98,6 +98,7 @@ check_PROGRAMS += \
   tests/t-radix \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
+  tests/t-share \
   tests/t-tokens \
   tests/t-views \
   tests/t-vllm \
