@@ -680,6 +680,8 @@ static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *
 		if (!st)
 			st = st2;
 	}
+	if (l->cfg->limits.blocks)
+		l->res->kv_refilled = l->cfg->limits.blocks->n_refilled;
 	for (size_t i = 0; l->res->group_peak && i < l->cfg->limits.n_group; i++)
 		l->res->group_peak[i] = kv_groups_peak(l->s->groups, i);
 	sched_close(l->s);

@@ -331,6 +331,10 @@ static const struct opt model_opts[] = {
 	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
 	  .help = "identify cached KV blocks by their tokens alone, not also by the method that "
 		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
+	{ .name = "share-kv", .type = OPT_FLAG, .off = AT(limits.share_pages), .def = "yes",
+	  .help = "let requests with a common prefix read the same pages of the device; else each "
+		  "has its own copy, which is filled outside of the measured time",
+	  .scope = RUN_KERNELS | RUN_PREFIX_CACHE | RUN_REPLAYED },
 	{ .name = "accuracy", .type = OPT_REAL, .off = AT(accuracy), .arg = "SHARE", .def = "0.05",
 	  .max = 1,
 	  .help = "share of the (request, prefill chunk, layer) triples to compare with dense "

@@ -131,6 +131,7 @@ static bool add_counts(cJSON *o, const struct replay_result *res)
 		     { "engine_failures", res->failures },
 		     { "recomputed_tokens", res->recomputed_tok },
 		     { "cached_tokens", res->cached_tok },
+		     { "kv_refilled", res->kv_refilled },
 		     { "costs_measured", from[COST_MEASURED] },
 		     { "costs_interpolated", from[COST_INTERPOLATED] },
 		     { "costs_extrapolated", from[COST_EXTRAPOLATED] } };

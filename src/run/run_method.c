@@ -154,10 +154,11 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
 	return AR_OK;
 }
 
-/* Set *n to the number of blocks to allocate.  A backend stores a shared block once for each
- * request that shares it.  So with a prefix cache it gets room for the largest requests that can
- * run together: at most what fits the device, and at least the scheduler's pool.  Of a pool that an
- * engine would have it gets no more than these requests need. */
+/* Set *n to the number of blocks to allocate: the scheduler's pool.  Without shared pages a backend
+ * stores a block once for each request that shares it.  So with a prefix cache it then gets room
+ * for the largest requests that can run together: at most what fits the device, and at least the
+ * pool.  Of a pool that an engine would have it gets no more than these requests need or, with
+ * shared pages, all requests. */
 static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
 				      int64_t *n, struct ar_err *err)
 {
@@ -168,8 +169,11 @@ static enum ar_status physical_blocks(const struct run_inputs *in, const struct 
 	int64_t ample;
 
 	*n = l.num_blocks;
+	l.prefix_cache &= !l.share_pages;
 	if (!l.prefix_cache && !less)
 		return AR_OK;
+	if (in->limits.prefix_cache && l.share_pages)
+		l.max_seqs = (int64_t)in->trace->n;
 	st = sched_ample_blocks(in->trace, &l, &ample, err);
 	if (!st && (less ? l.prefix_cache || ample < *n : ample > *n))
 		*n = ample < fit ? ample : fit;
@@ -483,6 +487,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st)
 		st = open_backend(in, s, p, err);
 	in->limits.evict = p ? plan_evict(p) : in->cost_plan ? plan_evict(in->cost_plan) : NULL;
+	/* The trace names prefixes, and real tokens may differ. */
+	in->limits.share_pages = s->o.limits.share_pages && !s->o.weights;
 	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
 	if (!st && (s->backend->uses_gpu || !in->memory.block_bytes))
 		st = run_plan_memory(in, s, err);

@@ -469,6 +469,10 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		       from[COST_MEASURED], from[COST_INTERPOLATED], from[COST_EXTRAPOLATED]);
 	if (r->in.limits.prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
+	if (res->kv_refilled)
+		printf("%" PRId64 " of them were on no page, and filled outside of the measured "
+		       "time\n",
+		       res->kv_refilled);
 	print_group_peaks(&r->in, res);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
