@@ -2,6 +2,7 @@
 /* Methods: spellings, and the interplay of selector, union and executor. */
 #include "config.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,15 @@
 	"{\"alpha\":" alpha ",\"dense-first\":true,\"exec\":\"" exec "\",\"last-n\":0," \
 	"\"last-n-rule\":\"open\",\"select\":\"flashprefill\",\"sink\":" sink "," \
 	"\"union\":\"" u "\",\"window\":" window "}"
+
+#define DENSE "\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\""
+#define STREAMING \
+	"{\"decode\":{\"dense-layers\":0,\"exec\":\"lists\",\"min-tokens\":100,\"page\":1," \
+	"\"recent\":1024,\"select\":\"streaming\",\"sink\":8,\"union\":\"none\"}," DENSE "}"
+#define SNAPKV(window) \
+	"{\"budget\":2048,\"group\":\"after\",\"kernel\":5,\"local\":0,\"name\":\"snapkv\"," \
+	"\"pool\":\"avg\",\"sink\":0,\"softmax\":\"all\",\"variant\":\"snapkv\",\"window\":" window \
+	",\"window-rule\":\"ring\"}"
 
 static const struct {
 	const char *text, *params;
@@ -41,10 +51,14 @@ static const struct {
 	{ "compact-fp:alpha=0.12/decode=dense", FP("0.12", "paged", "2", "group", "4") },
 	{ "select=flashprefill,alpha=0.06/union=group/exec=paged/decode=dense",
 	  FP("0.06", "paged", "2", "group", "4") },
-	{ "dense/decode=streaming,sink=8,min-tokens=100",
-	  "{\"decode\":{\"dense-layers\":0,\"exec\":\"lists\",\"min-tokens\":100,\"page\":1,"
-	  "\"recent\":1024,\"select\":\"streaming\",\"sink\":8,\"union\":\"none\"},"
-	  "\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
+	/* names that stand for parts: keys are for the part that takes them, and parts of the text
+	 * replace those of the name */
+	{ "streaming:sink=8,min-tokens=100,exec=paged", STREAMING },
+	{ "duo:exec=blocksparse,exec=paged/decode=streaming,sink=8,min-tokens=100", STREAMING },
+	{ "snapkv/decode=dense", "{\"evict\":" SNAPKV("32") "," DENSE "}" },
+	{ "rocketkv/evict=snapkv,window=64/decode=dense",
+	  "{\"evict\":" SNAPKV("64") "," DENSE "}" },
+	{ "dense/decode=streaming,sink=8,min-tokens=100", STREAMING },
 };
 
 #define LISTED "want one that 'attnreplay methods' lists"
@@ -67,6 +81,10 @@ static const struct {
 	{ "compact-fp:beta=1", "unknown parameter 'beta': selector 'flashprefill' has "
 			       "alpha, sink, window, last-n, last-n-rule, dense-first" },
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
+	{ "streaming:alpha=1",
+	  "unknown parameter 'alpha': selector 'streaming' has sink, recent, page, dense-layers, "
+	  "min-tokens" },
+	{ "streaming/decode=dense/decode=dense", "two decode parts; leave out '/decode=dense'" },
 	{ "select=foo/exec=paged", "unknown selector 'foo': " LISTED },
 	{ "select=none/union=foo/exec=paged", "unknown union 'foo': " LISTED },
 	{ "select=none/exec=foo", "unknown executor 'foo': " LISTED },
@@ -165,6 +183,99 @@ static void test_spellings(void)
 		method_free(b);
 	}
 	method_free(NULL);
+}
+
+/* The name of the part for decodes with this selector. */
+static const char *decode_named(const char *selector)
+{
+	char select[64];
+	int n = snprintf(select, sizeof select, "select=%s/", selector);
+
+	for (const struct method_name *p = decode_parts; p->name; p++)
+		if (!strncmp(p->spec, select, (size_t)n))
+			return p->name;
+	bail_out("no part for decodes has selector %s", selector);
+}
+
+/* Write the members of o as ",KEY=VALUE", but these. */
+static void put_params(const cJSON *o, const char *but, FILE *f)
+{
+	for (const cJSON *i = o->child; i; i = i->next) {
+		char word[64];
+
+		snprintf(word, sizeof word, " %s ", i->string);
+		if (strstr(but, word))
+			continue;
+		if (cJSON_IsString(i))
+			fprintf(f, ",%s=%s", i->string, i->valuestring);
+		else
+			fprintf(f, ",%s=%.17g", i->string,
+				cJSON_IsBool(i) ? cJSON_IsTrue(i) : i->valuedouble);
+	}
+}
+
+static const char *member(const cJSON *o, const char *key)
+{
+	return cJSON_GetStringValue(cJSON_GetObjectItem(o, key));
+}
+
+/* The spelling of a record; the caller frees it. */
+static char *respell(const char *params)
+{
+	cJSON *o = cJSON_Parse(params);
+	const cJSON *decode = cJSON_GetObjectItem(o, "decode");
+	const cJSON *evict = cJSON_GetObjectItem(o, "evict");
+	char *text;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+
+	fprintf(f, "select=%s", member(o, "select"));
+	put_params(o, " select union exec decode evict ", f);
+	fprintf(f, "/union=%s/exec=%s", member(o, "union"), member(o, "exec"));
+	if (evict) {
+		fprintf(f, "/evict=%s", member(evict, "name"));
+		put_params(evict, " name ", f);
+	}
+	if (decode) {
+		fprintf(f, "/decode=%s", decode_named(member(decode, "select")));
+		put_params(decode, " select union exec ", f);
+	}
+	fclose(f);
+	cJSON_Delete(o);
+	return text;
+}
+
+/* A record that is spelled out again has the same record. */
+static void same_again(const char *text)
+{
+	struct method *a = NULL, *b = NULL;
+	struct ar_err err = { 0 };
+	char *again = NULL;
+
+	if (method_parse(&a, text, &err))
+		diag("%s", err.msg);
+	else if (method_parse(&b, again = respell(a->params), &err))
+		diag("%s", err.msg);
+	is_str(b ? b->params : NULL, a ? a->params : "", "the record of %s is that of its spelling",
+	       text);
+	free(again);
+	method_free(a);
+	method_free(b);
+}
+
+static void test_records(void)
+{
+	char text[128];
+
+	for (const struct method_name *n = method_names; n->name; n++)
+		same_again(n->name);
+	for (const struct part_kind *k = part_kinds; k->key; k++)
+		for (const struct method_name *p = k->part; p->name; p++) {
+			snprintf(text, sizeof text, "compact-fp:alpha=0.0625/%s=%s", k->key,
+				 p->name);
+			same_again(text);
+		}
+	same_again("dense/evict=snapkv,budget=512,window=16/decode=rocket,page=4,budget=64");
 }
 
 /* Whether m has a part for each kind of rows. */
@@ -453,6 +564,7 @@ int main(void)
 	plan(0);
 	test_spellings();
 	test_with();
+	test_records();
 	test_random_spellings();
 	test_splits();
 	test_example();

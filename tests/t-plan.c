@@ -283,6 +283,8 @@ static void test_parts(void)
 		  "compact-fp/skip=softmax+uniprefill:p=0.98,dense/skip=softmax+uniprefill" },
 		{ "select=seer,gate=/a/decode/b=1/union=none/exec=blocksparse", "decode", "a",
 		  "select=seer,gate=/a/decode/b=1/union=none/exec=blocksparse/decode=a" },
+		{ "streaming,0:snapkv:exec=paged;1-:duo", "decode", "dense",
+		  "streaming,0:snapkv:exec=paged/decode=dense;1-:duo" },
 		{ "dense/decode=a", "decode", "b",
 		  "decode has no effect: every method has its own /decode=NAME; leave it out" },
 		{ "dense", "evict", "a,", "empty method name in 'a,'" },

@@ -75,6 +75,9 @@ static inline const struct method_part *method_prefill(const struct method *m)
 /* The parts that text has after prefill's, such as "/decode=dense", or its end. */
 const char *method_parts(const char *text);
 
+/* Whether the method of text has a part of the kind, by its name or written out. */
+bool method_has_part(const char *text, const struct part_kind *kind);
+
 /* The kind of the part that text begins with, as in "decode=dense"; NULL: of none. */
 const struct part_kind *part_kind_of(const char *text);
 

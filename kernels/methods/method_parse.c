@@ -123,6 +123,12 @@ static bool has_opt(const struct opt *o, const char *key)
 	return o->name;
 }
 
+static bool takes_key(const struct method_part *p, const char *key)
+{
+	return !strcmp(key, "select") || !strcmp(key, "union") || !strcmp(key, "exec") ||
+	       has_opt(p->selector->params, key);
+}
+
 static enum ar_status assign_param(struct method_part *p, const char *key, const char *value,
 				   struct ar_err *err)
 {
@@ -155,7 +161,9 @@ static char *next_item(char *text)
 	return NULL;
 }
 
-static enum ar_status assign_all(struct method_part *p, const char *text, struct ar_err *err)
+/* Keys that p does not take are for `other`, if it has a selector. */
+static enum ar_status assign_all(struct method_part *p, struct method_part *other, const char *text,
+				 struct ar_err *err)
 {
 	char *copy = strdup(text), *item = copy, *next, *value;
 	enum ar_status st = copy ? AR_OK : ar_nomem(err);
@@ -170,7 +178,8 @@ static enum ar_status assign_all(struct method_part *p, const char *text, struct
 			break;
 		}
 		*value++ = 0;
-		st = assign_param(p, item, value, err);
+		st = assign_param(other && other->selector && !takes_key(p, item) ? other : p, item,
+				  value, err);
 	}
 	free(copy);
 	return st;
@@ -354,16 +363,20 @@ static enum ar_status bare_selector(const struct selector *s, const char *params
 		       *params ? "," : "", *params ? params + 1 : "", executors[i]->name);
 }
 
-static enum ar_status assign_named(struct method_part *p, const char *text, struct ar_err *err)
+static const struct method_name *named(const char *text)
 {
-	size_t n = strcspn(text, ":");
-	enum ar_status st;
+	size_t n = strcspn(text, ":/");
 
 	for (const struct method_name *i = method_names; i->name; i++)
-		if (strlen(i->name) == n && !strncmp(i->name, text, n)) {
-			st = assign_all(p, i->spec, err);
-			return st || !text[n] ? st : assign_all(p, text + n + 1, err);
-		}
+		if (strlen(i->name) == n && !strncmp(i->name, text, n))
+			return i;
+	return NULL;
+}
+
+static enum ar_status unknown_method(const char *text, struct ar_err *err)
+{
+	size_t n = strcspn(text, ":");
+
 	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
 		return unknown_preset(text, n, err);
 	if (selector_named(text, n))
@@ -397,6 +410,21 @@ const char *method_parts(const char *text)
 	while (*text && (*text != '/' || !part_kind_of(text + 1)))
 		text++;
 	return text;
+}
+
+static bool has_part(const char *text, const struct part_kind *kind)
+{
+	for (text = method_parts(text); *text; text = method_parts(text + 1))
+		if (part_kind_of(text + 1) == kind)
+			return true;
+	return false;
+}
+
+bool method_has_part(const char *text, const struct part_kind *kind)
+{
+	const struct method_name *row = named(text);
+
+	return has_part(text, kind) || (row && has_part(row->spec, kind));
 }
 
 /* The row of text, "NAME" with parameters after it; NULL: AR_USAGE in *err. */
@@ -438,8 +466,48 @@ static enum ar_status take_part(struct method *m, const char *text, struct ar_er
 	if (evicts)
 		return evict_parse(&m->evict, name, err);
 	name += strlen(row->name);
-	st = assign_all(p, row->spec, err);
-	return st || !*name ? st : assign_all(p, name + 1, err);
+	st = assign_all(p, NULL, row->spec, err);
+	return st || !*name ? st : assign_all(p, NULL, name + 1, err);
+}
+
+/* Take the parts of text, "/decode=dense/...", of which *but has none.  but NULL: all. */
+static enum ar_status take_each(struct method *m, const char *text, const char *but,
+				struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const char *next; *text && !st; text = next) {
+		char *part;
+
+		next = method_parts(text + 1);
+		if (but && has_part(but, part_kind_of(text + 1)))
+			continue;
+		part = strndup(text + 1, (size_t)(next - text - 1));
+		st = part ? take_part(m, part, err) : ar_nomem(err);
+		free(part);
+	}
+	return st;
+}
+
+/* A name stands for prefill's part and for others.  parts: those that the text has after it, which
+ * win. */
+static enum ar_status assign_named(struct method *m, char *text, const char *parts,
+				   struct ar_err *err)
+{
+	struct method_part *prefill = &m->part[ROW_PREFILL], *decode = &m->part[ROW_DECODE];
+	const struct method_name *row = named(text);
+	const char *rest = row ? method_parts(row->spec) : NULL;
+	char *own = row ? strndup(row->spec, (size_t)(rest - row->spec)) : NULL;
+	enum ar_status st;
+
+	if (!row)
+		return unknown_method(text, err);
+	st = own ? assign_all(prefill, NULL, own, err) : ar_nomem(err);
+	free(own);
+	if (!st)
+		st = take_each(m, rest, parts, err);
+	text += strlen(row->name);
+	return st || !*text ? st : assign_all(prefill, decode, text + 1, err);
 }
 
 /* Fill the part for rows of a kind that the text does not name. */
@@ -447,89 +515,9 @@ static enum ar_status take_default(struct method_part *p, enum row_kind kind, st
 {
 	bool one_row = kind == ROW_DECODE || kind == ROW_REVIVED;
 
-	return p->selector ? AR_OK :
-			     assign_all(p, (one_row ? decode_parts : method_names)->spec, err);
-}
-
-/* Fill the parts of m from text, which is changed. */
-static enum ar_status take_parts(struct method *m, char *text, struct ar_err *err)
-{
-	struct method_part *prefill = &m->part[ROW_PREFILL];
-	char *rest = text + (method_parts(text) - text), *next;
-	enum ar_status st;
-
-	if (*rest)
-		*rest++ = 0;
-	st = plan_is_text(text)	  ? refuse_plan(err) :
-	     is_composition(text) ? assign_all(prefill, text, err) :
-				    assign_named(prefill, text, err);
-	if (!st)
-		st = check_composition(prefill, err);
-	for (; !st && *rest; rest = next) {
-		next = rest + (method_parts(rest) - rest);
-		if (*next)
-			*next++ = 0;
-		st = take_part(m, rest, err);
-	}
-	m->dense = true;
-	for (int k = 0; k < ROW_KINDS && !st; k++) {
-		st = take_default(&m->part[k], k, err);
-		m->dense &= m->part[k].dense;
-	}
-	return st;
-}
-
-/* Make m->first, if any layers have dense decodes: the text without its part for decodes. */
-static enum ar_status take_first(struct method *m, struct ar_err *err)
-{
-	size_t n = strlen(m->name), at = 0;
-	char *text;
-	enum ar_status st;
-
-	if (!m->part[ROW_DECODE].dense_layers)
-		return AR_OK;
-	text = malloc(n + 1);
-	if (!text)
-		return ar_nomem(err);
-	for (const char *from = m->name, *to; *from; from = to) {
-		to = method_parts(from + 1);
-		if (strncmp(from, "/decode=", 8) != 0) {
-			memcpy(text + at, from, (size_t)(to - from));
-			at += (size_t)(to - from);
-		}
-	}
-	text[at] = 0;
-	st = method_parse(&m->first, text, err);
-	free(text);
-	return st;
-}
-
-enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
-{
-	struct method *m = calloc(1, sizeof *m);
-	char *copy = strdup(text);
-	enum ar_status st;
-
-	*out = NULL;
-	if (!m || !copy || !(m->name = strdup(text))) {
-		st = ar_nomem(err);
-		goto out;
-	}
-	st = take_parts(m, copy, err);
-	if (st) {
-		ar_err_prefix(err, "method '%s'", text);
-		goto out;
-	}
-	m->params = params_json(m);
-	st = m->params ? take_first(m, err) : ar_nomem(err);
-	if (st)
-		goto out;
-	*out = m;
-	m = NULL;
-out:
-	free(copy);
-	method_free(m);
-	return st;
+	return p->selector ?
+		       AR_OK :
+		       assign_all(p, NULL, (one_row ? decode_parts : method_names)->spec, err);
 }
 
 static void part_release(struct method_part *p)
@@ -543,6 +531,73 @@ static void part_release(struct method_part *p)
 		opt_release(g);
 		free(p->param);
 	}
+}
+
+/* Fill the parts of m from text, which is changed.  dense_decodes: whatever decodes have there. */
+static enum ar_status take_parts(struct method *m, char *text, bool dense_decodes,
+				 struct ar_err *err)
+{
+	struct method_part *prefill = &m->part[ROW_PREFILL], *decode = &m->part[ROW_DECODE];
+	char *rest = strdup(method_parts(text));
+	enum ar_status st;
+
+	if (!rest)
+		return ar_nomem(err);
+	text[method_parts(text) - text] = 0;
+	st = plan_is_text(text)	  ? refuse_plan(err) :
+	     is_composition(text) ? assign_all(prefill, NULL, text, err) :
+				    assign_named(m, text, rest, err);
+	if (!st)
+		st = check_composition(prefill, err);
+	if (!st)
+		st = take_each(m, rest, NULL, err);
+	free(rest);
+	if (dense_decodes) {
+		part_release(decode);
+		*decode = (struct method_part){ 0 };
+	}
+	m->dense = true;
+	for (int k = 0; k < ROW_KINDS && !st; k++) {
+		st = take_default(&m->part[k], k, err);
+		m->dense &= m->part[k].dense;
+	}
+	return st;
+}
+
+static enum ar_status parse_as(struct method **out, const char *text, bool dense_decodes,
+			       struct ar_err *err)
+{
+	struct method *m = calloc(1, sizeof *m);
+	char *copy = strdup(text);
+	enum ar_status st;
+
+	*out = NULL;
+	if (!m || !copy || !(m->name = strdup(text))) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	st = take_parts(m, copy, dense_decodes, err);
+	if (st) {
+		ar_err_prefix(err, "method '%s'", text);
+		goto out;
+	}
+	if (m->part[ROW_DECODE].dense_layers)
+		st = parse_as(&m->first, text, true, err);
+	if (!st && !(m->params = params_json(m)))
+		st = ar_nomem(err);
+	if (st)
+		goto out;
+	*out = m;
+	m = NULL;
+out:
+	free(copy);
+	method_free(m);
+	return st;
+}
+
+enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
+{
+	return parse_as(out, text, false, err);
 }
 
 void method_free(struct method *m)

@@ -286,14 +286,6 @@ struct part_list {
 	size_t n;
 };
 
-static bool has_part(const char *method, const struct part_kind *kind)
-{
-	for (const char *c = method_parts(method); *c; c = method_parts(c + 1))
-		if (part_kind_of(c + 1) == kind)
-			return true;
-	return false;
-}
-
 /* Write the plan with this part in each of its methods that has none; *given: there is one. */
 static enum ar_status put_with_part(FILE *f, const char *plan, const struct part_kind *kind,
 				    const char *part, bool *given, struct ar_err *err)
@@ -308,7 +300,8 @@ static enum ar_status put_with_part(FILE *f, const char *plan, const struct part
 		*dropper++ = 0;
 	for (char *item; (item = strsep(&rest, ";")); sep = ";") {
 		fprintf(f, "%s%s", sep, item);
-		if (has_part(item, kind))
+		if (method_has_part(plan_is_text(plan) ? item + strcspn(item, ":") + 1 : item,
+				    kind))
 			continue;
 		fprintf(f, "/%s=%s", kind->key, part);
 		*given = true;
