@@ -193,14 +193,14 @@ static const char *const rule_names[] = { "ring", "chunk", NULL };
 static const struct opt params[] = {
 	{ .name = "variant", .type = OPT_ENUM, .off = OFF(variant), .arg = "NAME",
 	  .def = "snapkv", .choice = variant_names,
-	  .help = "take the parameters that are not given as this source has them" },
+	  .help = "source of the parameters that are not given" },
 	{ .name = "budget", .type = OPT_INT, .off = OFF(budget), .arg = "N", .def = "2048",
 	  .min = 1, .max = 1 << 24, .help = "tokens that stay of a prompt, the window included" },
 	{ .name = "window", .type = OPT_INT, .off = OFF(window), .arg = "N", .def = "32",
 	  .min = 1, .max = 1024, .help = "last rows of the prompt, which choose, and stay" },
 	{ .name = "window-rule", .type = OPT_ENUM, .off = OFF(rule), .arg = "RULE", .def = "ring",
 	  .choice = rule_names,
-	  .help = "ring: the window reaches back into earlier chunks; chunk: it does not" },
+	  .help = "ring: the window reaches into earlier chunks; chunk: not" },
 	{ .name = "pool", .type = OPT_ENUM, .off = OFF(pool), .arg = "KIND", .def = "avg",
 	  .choice = pool_names, .help = "how scores of neighbours are pooled" },
 	{ .name = "kernel", .type = OPT_INT, .off = OFF(kernel), .arg = "N", .def = "5",
@@ -215,8 +215,7 @@ static const struct opt params[] = {
 	  .max = 1 << 20, .help = "first tokens that stay in any case" },
 	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "0",
 	  .max = 1 << 20,
-	  .help = "last tokens that stay, and the window is scored and pooled as all others; 0: "
-		  "the window stays" },
+	  .help = "last tokens that stay, beside the best; 0: the window" },
 	{ 0 }
 };
 /* clang-format on */
