@@ -67,7 +67,7 @@ static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int 
 	p->kv = gpu_kv(&p->c.kv, p->c.kv_len);
 	p->q = gpu_copy(p->c.q, p->c.q_len * sizeof *p->q);
 	p->out = gpu_new(p->c.q_len * sizeof *p->out, 0xff);
-	p->lse = gpu_new((size_t)(n_req * s.q_heads) * sizeof *p->lse, 0xff);
+	p->lse = gpu_new((size_t)(p->c.b.rows.n_row * s.q_heads) * sizeof *p->lse, 0xff);
 	p->work = gpu_new(decode_work_bytes(&s, &most), 0xff);
 }
 
