@@ -133,6 +133,7 @@ struct span {
 	int head, heads, kv_head;	// query heads from `head` on; the last list of a KV head
 					// can have fewer than others, even none
 	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
+	int n;				// entries of its list
 };
 
 /* ---- the line of units ---- */
@@ -178,12 +179,19 @@ static __device__ __forceinline__ int first_block(const struct decode_args &a, i
 	return BOUNDED && a.b.rows.first ? a.b.rows.first[req] / PAGE : 0;
 }
 
-/* Units of one segment. */
+/* Entries of the list of an item, or blocks without lists. */
 template <int PAGE, bool LISTED, bool BOUNDED>
-static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
+static __device__ __forceinline__ int n_entries(const struct decode_args &a, int item)
 {
-	return LISTED ? ((a.lists.n[item / a.list_seg] << a.lists.shift) + PAGE - 1) / PAGE :
+	return LISTED ? a.lists.n[item / a.list_seg] :
 			a.b.rows.pos0[item] / PAGE + 1 - first_block<PAGE, BOUNDED>(a, item);
+}
+
+/* Units of one segment that has n entries. */
+template <int PAGE, bool LISTED>
+static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int n)
+{
+	return LISTED ? ((n << a.lists.shift) + PAGE - 1) / PAGE : n;
 }
 
 /* Units of all segments, by one warp. */
@@ -194,7 +202,7 @@ static __device__ int count_units(const struct decode_args &a, int lane)
 
 #pragma unroll 1
 	for (int i = lane; i < n_items<LISTED>(a); i += 32)
-		sum += n_blocks<PAGE, LISTED, BOUNDED>(a, i);
+		sum += n_blocks<PAGE, LISTED>(a, n_entries<PAGE, LISTED, BOUNDED>(a, i));
 	return warp_sum(sum) * item_segments<LISTED>(a);
 }
 
@@ -211,7 +219,8 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 	for (int r = 0; ; r += 32) {
 		const bool some = r + lane < n_items<LISTED>(a);
 		const int req = LISTED ? div_int(r + lane, a.n_seg) : r + lane;
-		int n = some ? n_blocks<PAGE, LISTED, BOUNDED>(a, r + lane) : 0, to = n;
+		const int own = some ? n_entries<PAGE, LISTED, BOUNDED>(a, r + lane) : 0;
+		int n = n_blocks<PAGE, LISTED>(a, own), to = n;
 		int page0 = some ? a.b.keys.page0[req] : 0;
 		unsigned past;
 
@@ -227,7 +236,8 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 			const int before = base + __shfl_sync(ALL, to - n, i);
 
 			u -= before * item_segments<LISTED>(a);
-			p.n_blk = __shfl_sync(ALL, n, i);
+			p.n = __shfl_sync(ALL, own, i);
+			p.n_blk = n_blocks<PAGE, LISTED>(a, p.n);
 			p.page0 = __shfl_sync(ALL, page0, i);
 			p.req = __shfl_sync(ALL, req, i);
 			p.seg = LISTED ? r + i - p.req * a.n_seg : div_int(u, p.n_blk);
@@ -359,9 +369,7 @@ struct list {
 static __device__ __forceinline__ struct list list_of(const struct decode_args &a,
 						      const struct span &p)
 {
-	const int i = (p.req * a.n_seg + p.seg) / a.list_seg;
-
-	return { (size_t)i * a.lists.stride, a.lists.n[i] };
+	return { (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride, p.n };
 }
 
 /* Entry i of the list, 0 past its end. */
@@ -842,8 +850,9 @@ decode(const struct decode_args a)
 				p.page0 = a.b.keys.page0[++p.req];
 			}
 			if (LISTED || !p.seg)
-				p.n_blk = n_blocks<PAGE, LISTED, BOUNDED>(
+				p.n = n_entries<PAGE, LISTED, BOUNDED>(
 					a, LISTED ? p.req * a.n_seg + p.seg : p.req);
+			p.n_blk = n_blocks<PAGE, LISTED>(a, p.n);
 		} while (LISTED && !p.n_blk);
 	}
 }
