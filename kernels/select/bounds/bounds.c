@@ -26,15 +26,15 @@ struct selector_work bounds_work(const struct bounds *x, const struct attn_shape
 static void set_channel(const struct bounds *x, int head_dim, const bf16_t *k, int n, void *state,
 			size_t at)
 {
-	bf16_t least = *k, most = *k;
+	int16_t least = bounds_order((int16_t)*k), most = least;
 
 	for (int i = 1; i < n; i++) {
-		bf16_t v = k[(size_t)i * (size_t)head_dim];
+		int16_t v = bounds_order((int16_t)k[(size_t)i * (size_t)head_dim]);
 
-		least = bf16_to_f32(v) < bf16_to_f32(least) ? v : least;
-		most = bf16_to_f32(v) > bf16_to_f32(most) ? v : most;
+		least = v < least ? v : least;
+		most = v > most ? v : most;
 	}
-	bounds_set(x, state, at, head_dim, least, most);
+	bounds_set(x, state, at, head_dim, (bf16_t)bounds_order(least), (bf16_t)bounds_order(most));
 }
 
 void bounds_append(const struct bounds *x, const struct attn_batch *b, const bf16_t *k, void *state)

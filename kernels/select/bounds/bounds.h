@@ -88,6 +88,12 @@ AR_BOTH static inline uint8_t e5m2_from_f32(float f, int up)
 	return (uint8_t)((code + more) | (f < 0 ? 0x80 : 0));
 }
 
+/* A number that ascends with x, a bf16; -0 is below 0.  Twice gives x. */
+AR_BOTH static inline int16_t bounds_order(int16_t x)
+{
+	return (int16_t)(x < 0 ? x ^ 0x7fff : x);
+}
+
 /* Element `at` of a state. */
 AR_BOTH static inline float bounds_get(const struct bounds *x, const void *state, size_t at)
 {

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds of pieces on the device: a thread per two channels of a piece, tokens in order. */
+/*
+ * Bounds of pieces on the device.  A thread takes eight channels of some keys; the threads of a
+ * piece then meet.  Of a decode all threads take the same piece, of a chunk they share out the
+ * pieces of a page.  What is read first does not depend on each other: the request of a decode is
+ * guessed.  So a decode waits for memory three times.
+ */
 #include "config.h"
 #include "kernels/select/bounds/bounds.h"
 
@@ -10,10 +15,51 @@
 namespace {
 
 constexpr int THREADS = 128, BATCH = 8;
+constexpr int WORDS = THREADS * 4;	/* of two channels, that the threads have */
 
-__device__ __forceinline__ bool above(bf16_t x, bf16_t y)
+/* bounds_order() of both halves. */
+__device__ __forceinline__ uint32_t order(uint32_t x)
 {
-	return bf16_to_f32(x) > bf16_to_f32(y);
+	return x ^ (__vcmplts2(x, 0) & 0x7fff7fffu);
+}
+
+/* The query block; decodes have as many as requests. */
+__device__ __forceinline__ struct qblk find(const struct attn_batch &b, int at)
+{
+	const int guess = min(at, b.rows.n_req - 1);
+	const struct qblk s = qblk_in(b, at, guess);
+	const bool right = b.rows.qblk0[guess] <= at && at < b.rows.qblk0[guess + 1];
+
+	return right ? s : qblk_at(b, at);
+}
+
+/* The least and largest values, in order, of eight channels of the keys first, first + step ...
+ * below n; key n - 1 may be read again. */
+__device__ __forceinline__ void read_keys(const uint4 *__restrict__ from, int stride, int first,
+					  int step, int n, uint32_t (&low)[4], uint32_t (&high)[4])
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		low[i] = 0x7fff7fff;
+		high[i] = 0x80008000;
+	}
+	for (int t = first; t < n; t += BATCH * step) {
+		uint4 x[BATCH];
+
+#pragma unroll
+		for (int j = 0; j < BATCH; j++)
+			x[j] = from[(size_t)min(t + j * step, n - 1) * stride];
+#pragma unroll
+		for (int j = 0; j < BATCH; j++) {
+			const uint32_t word[4] = { x[j].x, x[j].y, x[j].z, x[j].w };
+
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				low[i] = __vmins2(low[i], order(word[i]));
+				high[i] = __vmaxs2(high[i], order(word[i]));
+			}
+		}
+	}
 }
 
 /* Grid (query block, KV head): the pieces of the query block's page that have rows of the chunk. */
@@ -21,36 +67,49 @@ __global__ void __launch_bounds__(THREADS)
 bounds_keys(struct attn_batch b, struct bounds x, const bf16_t *__restrict__ k,
 	    void *__restrict__ state)
 {
-	const struct qblk s = qblk_at(b, blockIdx.x);
-	const int dim = b.shape.head_dim, pairs = dim / 2, per_page = b.shape.page_tok / x.tok;
+	__shared__ uint32_t low[WORDS], high[WORDS];
+	const struct qblk s = find(b, blockIdx.x);
+	const int dim = b.shape.head_dim, eights = dim / 8, pairs = dim / 2;
 	const int first = s.lo / x.tok, n = (s.hi - 1) / x.tok + 1 - first;
-	const bf16_t *page = k + pieces_key(&b, s.req, blockIdx.y, s.blk * b.shape.page_tok);
+	const uint4 *page = (const uint4 *)(k + pieces_key(&b, s.req, blockIdx.y,
+							   s.blk * b.shape.page_tok));
+	const size_t to = bounds_at(&x, &b, s.req, blockIdx.y,
+				    s.blk * (b.shape.page_tok / x.tok));
+	int at_once = 1;		/* pieces */
 
-	for (int i = threadIdx.x; i < n * pairs; i += THREADS) {
-		const int piece = first + i / pairs, d = i % pairs * 2;
-		const int keys = min(x.tok, s.hi - piece * x.tok);
-		const uint32_t *from = (const uint32_t *)(page + (size_t)piece * x.tok * dim + d);
-		const size_t at = bounds_at(&x, &b, s.req, blockIdx.y,
-					    s.blk * per_page + piece) + d;
-		bf16_t least[2], most[2];
+	while (at_once < n && at_once < THREADS / eights)
+		at_once *= 2;
+	const int step = THREADS / eights / at_once;	/* threads for the same channels */
+	const int own = threadIdx.x / eights / step, key = threadIdx.x / eights % step;
 
-		for (int t = 0; t < keys; t += BATCH) {
-			uint32_t pair[BATCH];
+	for (int base = 0; base < n; base += at_once) {
+		const int piece = first + min(base + own, n - 1);
+		uint32_t least[4], most[4];
 
+		read_keys(page + (size_t)piece * x.tok * eights + threadIdx.x % eights, eights,
+			  key, step, min(x.tok, s.hi - piece * x.tok), least, most);
 #pragma unroll
-			for (int j = 0; j < BATCH; j++)
-				pair[j] = from[(size_t)min(t + j, keys - 1) * pairs];
-#pragma unroll
-			for (int j = 0; j < 2 * BATCH; j++) {
-				const bf16_t v = (bf16_t)(pair[j / 2] >> j % 2 * 16);
-				const bool begin = !t && j < 2;
-
-				least[j % 2] = begin || above(least[j % 2], v) ? v : least[j % 2];
-				most[j % 2] = begin || above(v, most[j % 2]) ? v : most[j % 2];
-			}
+		for (int i = 0; i < 4; i++) {
+			low[threadIdx.x * 4 + i] = least[i];
+			high[threadIdx.x * 4 + i] = most[i];
 		}
-		for (int j = 0; j < 2; j++)
-			bounds_set(&x, state, at + j, dim, least[j], most[j]);
+		__syncthreads();
+		for (int i = threadIdx.x; i < min(at_once, n - base) * pairs; i += THREADS) {
+			const int from = i / pairs * step * pairs + i % pairs;
+			const size_t at = to + (size_t)(first + base + i / pairs) * 2 * dim +
+					  i % pairs * 2;
+			uint32_t l = low[from], h = high[from];
+
+			for (int j = 1; j < step; j++) {
+				l = __vmins2(l, low[from + j * pairs]);
+				h = __vmaxs2(h, high[from + j * pairs]);
+			}
+			l = order(l);
+			h = order(h);
+			bounds_set(&x, state, at, dim, (bf16_t)l, (bf16_t)h);
+			bounds_set(&x, state, at + 1, dim, (bf16_t)(l >> 16), (bf16_t)(h >> 16));
+		}
+		__syncthreads();
 	}
 }
 
