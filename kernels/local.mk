@@ -60,6 +60,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/oracle/oracle.c kernels/select/oracle/oracle.h \
   kernels/select/proxyattn/proxyattn.c kernels/select/proxyattn/proxyattn.cuh \
     kernels/select/proxyattn/proxyattn.h \
+  kernels/select/quest/quest.c kernels/select/quest/quest.h \
   kernels/select/quoka/quoka.c kernels/select/quoka/quoka.cuh kernels/select/quoka/quoka.h \
   kernels/select/rocket/rocket.c kernels/select/rocket/rocket.h \
   kernels/select/seer/seer.c kernels/select/seer/seer.h \
@@ -111,6 +112,7 @@ DEVICE_CODE += \
   kernels/select/oracle/oracle_sm80.cu \
   kernels/select/proxyattn/proxyattn_device.cu kernels/select/proxyattn/proxyattn_sm80.cu \
     kernels/select/proxyattn/proxyattn_sm90.cu \
+  kernels/select/quest/quest_sm80.cu \
   kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm80.cu \
     kernels/select/quoka/quoka_sm90.cu \
   kernels/select/rocket/rocket_device.cu \

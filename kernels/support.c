@@ -56,6 +56,7 @@ const struct support supports[] = {
 	{ "minference", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "oracle", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "proxyattn", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(proxyattn_sm80_enqueue) },
+	{ "quest", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "quoka", 80, 0, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm80_enqueue) },
 	{ "rocket", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "seer", 80, 0, ALL_DIMS, 64, .layouts = KV },

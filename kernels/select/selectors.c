@@ -32,6 +32,7 @@ const struct selector *const *const selectors = table;
 
 #define DECODE_SELECTORS(X) \
 	X(duo) \
+	X(quest) \
 	X(rocket) \
 	X(streaming) \
 	X(topk)
