@@ -60,6 +60,20 @@ static const struct opt shape_opts[] = {
 	{ .name = NULL }
 };
 
+static const struct opt block_opts[] = {
+	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
+	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
+	{ .name = NULL }
+};
+
+static const struct opt part_opts[] = {
+	{ .name = "decode", .type = OPT_STR, .off = OFF(decode), .arg = "LIST",
+	  .def = "quest,budget=13107",
+	  .help = "parts of a method for decodes, see 'attnreplay methods'; dense is always "
+		  "measured too" },
+	{ .name = NULL }
+};
+
 static const struct opt attention_opts[] = {
 	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
 	  .def = "dense,table,blocksparse,copy,gather,decode,decode-table,select",
@@ -68,8 +82,6 @@ static const struct opt attention_opts[] = {
 	  .def = "0.1,0.3",
 	  .help = "shares of the blocks before the chunk that tables and lists keep, and of the "
 		  "context that windows keep" },
-	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
-	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
 	{ .name = "cases", .type = OPT_STR, .off = OFF(cases), .arg = "FILE",
 	  .help = "read the cases from FILE, one a line, instead of from options; -: standard "
 		  "input" },
@@ -134,9 +146,10 @@ enum {
 	PAPER = 4,
 	DELTA = 8,
 	SSM = 16,
-	KERNELS = 31,
-	HOST = 32,
-	ALL = 63
+	DECODE = 32,
+	KERNELS = 63,
+	HOST = 64,
+	ALL = 127
 };
 
 static const struct mode {
@@ -145,6 +158,7 @@ static const struct mode {
 	enum ar_status (*run)(const struct bench_args *a, struct ar_err *err);
 } modes[] = { { "attention", ATTENTION, bench_attention },
 	      { "method", METHOD, bench_method },
+	      { "decode", DECODE, bench_decode },
 	      { "delta", DELTA, bench_delta },
 	      { "ssm", SSM, bench_ssm },
 	      { "paper", PAPER, bench_paper },
@@ -157,9 +171,11 @@ static const struct {
 	const struct opt *opts;
 } groups[] = {
 	{ "Options", ALL, every_opts },
-	{ "attention, method, delta, ssm, paper", KERNELS, kernel_opts },
-	{ "attention, method, delta, ssm", ATTENTION | METHOD | DELTA | SSM, batch_opts },
-	{ "attention, method", ATTENTION | METHOD, shape_opts },
+	{ "attention, method, decode, delta, ssm, paper", KERNELS, kernel_opts },
+	{ "attention, method, decode, delta, ssm", KERNELS & ~PAPER, batch_opts },
+	{ "attention, method, decode", ATTENTION | METHOD | DECODE, shape_opts },
+	{ "attention, decode", ATTENTION | DECODE, block_opts },
+	{ "decode", DECODE, part_opts },
 	{ "attention", ATTENTION, attention_opts },
 	{ "method", METHOD, method_opts },
 	{ "method, paper", METHOD | PAPER, input_opts },
@@ -191,7 +207,8 @@ static enum ar_status bench_main(int argc, char **argv, struct ar_err *err)
 		m++;
 	if (!m->name)
 		return ar_fail(err, AR_USAGE,
-			       "%s%s%s; want attention, method, delta, ssm, paper or host",
+			       "%s%s%s; want attention, method, decode, delta, ssm, paper or "
+			       "host",
 			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	argc--, argv++;
@@ -220,11 +237,12 @@ const struct cmd cmd_bench = {
 	.name = "bench",
 	.usage = "attention [OPTION]...\n"
 		 "method [OPTION]...\n"
+		 "decode [OPTION]...\n"
 		 "delta [OPTION]...\n"
 		 "ssm [OPTION]...\n"
 		 "paper --table NAME [OPTION]...\n"
 		 "host [OPTION]...",
-	.title = "measure attention kernels, methods, layers with a state and the host",
+	.title = "measure attention kernels, methods, decodes, layers with a state and the host",
 	.run = bench_main,
 	.options = bench_show_options,
 };

@@ -5,7 +5,8 @@ attnreplay_SOURCES = \
     src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
     src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
     src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
-  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_mixer.c \
+  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_decode.c \
+    src/bench/bench_decode.h src/bench/bench_mixer.c \
     src/bench/bench_mixer.h src/bench/bench_device.h src/bench/bench_host.c src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_paper.h \
     src/bench/bench_paper_measure.c src/bench/bench_prefill.h \
@@ -21,7 +22,7 @@ attnreplay_LDFLAGS = $(SAN_CFLAGS) $(PLUGIN_EXPORTS)
 EXTRA_attnreplay_DEPENDENCIES = kernels/select/plugin.list
 if HAVE_CUDA
 attnreplay_SOURCES += \
-  src/bench/bench_check.c src/bench/bench_mixer_device.c src/bench/bench_device.c \
+  src/bench/bench_check.c src/bench/bench_decode_device.c src/bench/bench_mixer_device.c src/bench/bench_device.c \
     src/bench/bench_load.c src/bench/bench_prefill.c src/bench/bench_prefill_memory.c \
     src/bench/bench_run.c
 else

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# attnreplay bench method and bench paper: the planned cases, and, with a GPU, a quick run of both.
+# attnreplay bench method, decode and paper: the planned cases, and, with a GPU, a quick run of both.
 . "$srcdir/tests/tap.sh"
 
 sample=$srcdir/traces/samples/niah-2k.arc
@@ -82,6 +82,34 @@ ok 'the table says how the capture is used' \
 	grep -q 'input: niah-2k.arc.* repeated where the context is longer' "$tmp/table"
 is 'it has a heading and the rows' "$(wc -l <"$tmp/table")" 4
 is 'the file has the rows' "$(values context <"$tmp/file")" '131072 131072 '
+
+# ---- decode ----
+
+decode() { "$ATTNREPLAY" bench decode "$@"; }
+ok 'an unknown part for decodes is wrong usage' \
+	fails 2 "'nope'" decode --dry-run --decode nope
+ok 'a page that does not divide a block is refused' \
+	fails 2 'page=128 does not divide the 64 tokens' \
+	decode --dry-run --block-size 64 --decode quest,page=128
+ok 'a head size without kernels of decodes is refused' \
+	fails 2 'head size 96; supported 64, 128' decode --dry-run --head-dim 96
+ok 'too many requests are refused' \
+	fails 2 'too large; lower one of them' decode --dry-run --batch 100000
+ok 'a count of the context that is none is wrong usage' \
+	fails 2 "context 'two': want" decode --dry-run --context two
+ok 'options of prefill are unknown' \
+	fails 2 "unknown option '--left'" decode --dry-run --left 1
+ok 'the file of decodes may not be writable' \
+	fails 1 '/no/where: cannot create' decode --dry-run --json /no/where
+ok 'or full'                                     no_space decode
+decode --dry-run --format json --decode quest,page=4,budget=64,streaming --batch 1,2 \
+	--chunk 128,1K --context 512 >"$tmp/decode"
+is 'dense decodes are measured first' "$(head -n 3 "$tmp/decode" | values decode)" \
+	'dense quest streaming '
+is 'batches and chunks are combined' "$(values chunk <"$tmp/decode")" \
+	'128 128 128 512 512 512 128 128 128 512 512 512 '
+is 'without a GPU there are no times of decodes' \
+	"$(grep -c '"decode_us":null.*"executed":null' "$tmp/decode")" 12
 
 # ---- paper ----
 
@@ -221,7 +249,7 @@ if [ $status = 4 ]; then
 		'all blocks give what dense attention gives' \
 		'half the blocks are about half the work' \
 		'in the middle of a prompt trishape leaves blocks out, at its end none' \
-		'stages add up'; do
+		'stages add up' 'parts for decodes run' 'and read a part of the keys'; do
 		skip "$t" 'no usable GPU'
 	done
 	for t in 'methods are matched' 'to what the paper leaves out' 'and say how' \
@@ -270,5 +298,11 @@ else
 	ok 'stages add up' \
 		grep -q 'compact-fp-copy.*"select_us":[1-9].*"copy_us":[0-9.]*,"attend_us":[1-9]' \
 		"$tmp/ours"
+	decode --batch 2 --chunk 256 --context 4K --repeat 3 --format json \
+		--decode quest,budget=512,streaming,recent=508 >"$tmp/ours" 2>"$tmp/err"
+	is 'parts for decodes run' "$? $(cat "$tmp/err")" '0 '
+	is 'and read a part of the keys' \
+		"$(values executed <"$tmp/ours" | awk '{ print $1, ($2 >= 0.125 && $2 <= 0.5), $3 }')" \
+		'1 1 0.125'
 fi
 finish

@@ -18,6 +18,7 @@ struct bench_args {
 	int64_t q_heads, kv_heads, head_dim, block_size;
 	bool match;
 	bool heads; /* --q-heads, --kv-heads or --head-dim was given */
+	char *decode; /* parts for decodes */
 	char *method, *capture, *layer, *table, *model;
 	struct opt_list use, selectors;
 	int64_t tp, sample_chunks, left;
@@ -27,6 +28,7 @@ enum { FORMAT_TABLE, FORMAT_JSON };
 
 enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);
+enum ar_status bench_decode(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_host(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_ssm(const struct bench_args *a, struct ar_err *err);

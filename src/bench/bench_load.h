@@ -63,6 +63,12 @@ uint64_t bench_next_seed(const struct bench_load *l);
 enum ar_status bench_take_random(struct bench_load *l, bf16_t **to, size_t n, float scale,
 				 struct ar_err *err);
 
+/* Allocate K, kv_len elements for each set, which also keep the GPU busy between launches. */
+enum ar_status bench_take_keys(struct bench_load *l, struct ar_err *err);
+
+/* Upload the arrays of the batch of l->c, its tiles under its executor, and its lists. */
+enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err);
+
 /* Number of sets.  Launches on all sets read several times the size of the L2 cache.  At
  * least 2, if memory fits them.  used: bytes that a launch reads of a set; taken: size of a set
  * in bytes. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A build without CUDA has nothing to measure with. */
 #include "config.h"
+#include "src/bench/bench_decode.h"
 #include "src/bench/bench_mixer.h"
 #include "src/bench/bench_device.h"
 #include "src/bench/bench_prefill.h"
@@ -107,5 +108,16 @@ enum ar_status bench_mixer_run(struct bench_device *d, const struct bench_mixer 
 	(void)d;
 	(void)x;
 	(void)r;
+	return no_cuda(err);
+}
+
+enum ar_status bench_decode_run(struct bench_device *d, const struct method_part *part,
+				const struct bench_shape *s, struct bench_decode *out,
+				struct ar_err *err)
+{
+	(void)d;
+	(void)part;
+	(void)s;
+	(void)out;
 	return no_cuda(err);
 }

@@ -23,7 +23,7 @@ static void load_release(struct bench_load *l)
 	gemm_close(l->gemm);
 }
 
-static enum ar_status take_keys(struct bench_load *l, struct ar_err *err)
+enum ar_status bench_take_keys(struct bench_load *l, struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -83,8 +83,7 @@ static enum ar_status take_lists(struct bench_load *l, struct ar_err *err)
 	return st;
 }
 
-/* Upload the arrays of the batch of l->c, its tiles under its executor, and its lists. */
-static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
+enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_rows *rows = &l->c->b.rows;
 	const struct attn_keys *keys = &l->c->b.keys;
@@ -201,11 +200,11 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 		read = (size_t)((double)read * (double)l->c->pairs / (double)l->c->dense_pairs);
 	l->n_set = bench_sets(l, (l->q_len + read) * sizeof *l->q,
 			      (l->q_len + l->state_len + 2 * l->kv_len) * sizeof *l->q);
-	st = take_batch(l, err);
+	st = bench_take_batch(l, err);
 	if (!st)
 		st = bench_take_random(l, &l->q, l->q_len, 1, err);
 	if (!st)
-		st = take_keys(l, err);
+		st = bench_take_keys(l, err);
 	if (!st && select)
 		return take_selection(l, err);
 	if (!st)
@@ -367,7 +366,7 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 	if (!st)
 		st = bench_take_random(&l, &l.q, len, 1, err);
 	if (!st)
-		st = take_keys(&l, err);
+		st = bench_take_keys(&l, err);
 	if (!st)
 		st = bench_take(&l, &l.out, len * sizeof *l.out, err);
 	if (!st)
@@ -383,7 +382,7 @@ enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
 	enum ar_status st;
 
 	l.n_set = bench_sets(&l, len * sizeof *l.kv.k, 2 * len * sizeof *l.kv.k);
-	st = take_keys(&l, err);
+	st = bench_take_keys(&l, err);
 	if (!st)
 		st = bench_take_random(&l, &l.kv.v, len, 1, err);
 	if (!st)
