@@ -196,6 +196,24 @@ static void test_page_sizes(void)
 	}
 }
 
+/* Lists of decodes take pages of any size: they do not choose it. */
+static void test_decode_pages(void)
+{
+	struct plan *p;
+	struct layer_plan l = apply("0:dense/decode=streaming;1-:ashape:block=64", &p);
+
+	is_int(l.page_tok, 64, "the pages are those of the first sparse prefill");
+	open_methods(&l);
+	plan_release(&l);
+	plan_free(p);
+	l = apply("dense/decode=streaming", &p);
+	is_int(l.page_tok, 128, "... without one as for dense attention");
+	l.page_tok = 64;
+	open_methods(&l);
+	plan_release(&l);
+	plan_free(p);
+}
+
 /* ---- groups ---- */
 
 static struct blocks tables;
@@ -518,6 +536,7 @@ int main(void)
 	test_mixers();
 	test_misfits();
 	test_page_sizes();
+	test_decode_pages();
 	test_one_group();
 	test_layouts();
 	test_groups();

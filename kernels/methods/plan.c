@@ -58,7 +58,7 @@ static enum ar_status set_method(struct layer_plan *l, const struct plan *p, con
 static int page_of_first(const struct layer_plan *l)
 {
 	for (int i = 0; i < l->n_layers; i++)
-		if (l->method[i] && !l->method[i]->dense)
+		if (l->method[i] && !method_prefill(l->method[i])->dense)
 			return method_page_tok(l->method[i]);
 	return 128;
 }
@@ -148,7 +148,7 @@ enum ar_status plan_check_pages(struct method *const *method, size_t n, int page
 	const struct method *fits = NULL, *odd = NULL;
 
 	for (size_t i = n; i-- > 0;) {
-		if (!method[i] || method[i]->dense)
+		if (!method[i] || method_prefill(method[i])->dense)
 			continue;
 		*(method_page_tok(method[i]) == page_tok ? &fits : &odd) = method[i];
 	}
