@@ -476,13 +476,18 @@ const struct evict *plan_evict(const struct plan *p)
 	return p->method[0]->evict;
 }
 
-bool plan_dense_decodes(const struct plan *p)
+bool plan_dense_rows(const struct plan *p, enum row_kind kind)
 {
-	bool dense = !plan_evict(p);
+	bool dense = true;
 
 	for (size_t i = 0; i < p->n_method; i++)
-		dense &= p->method[i]->part[ROW_DECODE].dense;
+		dense &= p->method[i]->part[kind].dense;
 	return dense;
+}
+
+bool plan_dense_decodes(const struct plan *p)
+{
+	return !plan_evict(p) && plan_dense_rows(p, ROW_DECODE);
 }
 
 const struct plugin *plan_plugin(const struct plan *p)

@@ -386,6 +386,7 @@ static struct cost run_cost(const struct run *r, const struct plan *p, struct de
 	const struct run_inputs *in = &r->in;
 	const struct run_options *o = &r->session.o;
 	const struct cost_options *cost = run_options_of(o, &backend_cost);
+	const struct dense_as_curve one = { 1, { { 1, 1 } } };
 
 	if (o->clock == RUN_CLOCK_FORMULA)
 		return cost_by_formula(&cost->formula);
@@ -394,9 +395,13 @@ static struct cost run_cost(const struct run *r, const struct plan *p, struct de
 	*d = (struct dense_as_run){ in->dense_as, in->host.n_layers, in->prep.n_run_layers, 0 };
 	for (int i = 0; i < in->prep.n_run_layers; i++)
 		d->n_walk_layers += in->model.layer[in->prep.run_layer[i]].mixer == MIX_FULL;
-	if (!p->dense) { /* its decodes are dense */
-		d->factors.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
+	if (p->drop || !plan_dense_rows(p, ROW_PREFILL)) {
+		d->factors.prefill = one;
 		d->factors.mixed.prefill = 1;
+	}
+	if (!plan_dense_rows(p, ROW_DECODE)) { /* they have a launch of their own */
+		d->factors.decode = one;
+		d->factors.has_mixed = false;
 	}
 	return cost_dense_as(d);
 }
