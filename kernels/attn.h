@@ -209,6 +209,8 @@ struct attn_call {
 	struct kv_cache kv;
 	const struct cache_layout *layout; /* of kv; NULL: kv-bf16 */
 	void *state;			   /* of the selector, see selector.h */
+	void *prune_state;		   /* of the pruner of its lists */
+	const struct piece_lists *from;	   /* for a pruner: the lists */
 	const float *sink; /* [q_heads] logits in the sum of softmax, without a value; NULL: none */
 	bf16_t *out;
 	float *lse;	     /* NULL: not asked for */

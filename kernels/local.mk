@@ -67,6 +67,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/streaming/streaming.c kernels/select/streaming/streaming.h \
   kernels/select/topk/topk.c kernels/select/topk/topk.h \
   kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h \
+  kernels/select/twilight/twilight.c kernels/select/twilight/twilight.h \
   kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
     kernels/select/xattention/xattention.h \
   kernels/share/share.c kernels/share/share.h \
@@ -120,6 +121,7 @@ DEVICE_CODE += \
   kernels/select/streaming/streaming_device.cu \
   kernels/select/topk/topk_device.cu \
   kernels/select/trishape/trishape_device.cu \
+  kernels/select/twilight/twilight_device.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \
   kernels/share/share_device.cu \

@@ -63,6 +63,7 @@ const struct support supports[] = {
 	{ "streaming", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
 	{ "topk", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	{ "trishape", 80, 0, SUPPORT_ANY, SUPPORT_ANY, .layouts = SUPPORT_ANY },
+	{ "twilight", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	/* 195 KiB of shared memory */
 	{ "xattention", 90, 119, ALL_DIMS, BOTH, KV, .fn = FN(xattention_sm80_enqueue) },
 	/* droppers */

@@ -143,7 +143,7 @@ static enum ar_status show_evict_params(const struct evict *e, struct ar_err *er
 	return value ? AR_OK : ar_nomem(err);
 }
 
-/* Print the parameters of a part of decodes or of an evictor; another part has none. */
+/* Print the parameters of a part of decodes, a pruner or an evictor; another part has none. */
 static enum ar_status show_part_params(const struct part_kind *k, const struct method_name *part,
 				       struct ar_err *err)
 {
@@ -153,10 +153,13 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 	char text[64];
 	enum ar_status st;
 
-	snprintf(text, sizeof text, "dense/%s=%s", k->key, part->name);
+	/* a pruner needs lists */
+	snprintf(text, sizeof text, "dense%s/%s=%s",
+		 k->part == prune_parts ? "/decode=streaming" : "", k->key, part->name);
 	st = method_parse(&m, text, err);
 	if (!st) {
 		p = &m->part[ROW_DECODE];
+		p = p->prune ? p->prune : p;
 		if (!opt_json((struct opt_group[3]){ { .opts = p->selector->params,
 						       .base = p->param },
 						     { .opts = decode_opts, .base = p } },
@@ -166,7 +169,8 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 			st = show_evict_params(m->evict, err);
 		else if (!p->dense) {
 			show_params(p->selector->params, value);
-			show_params(decode_opts, value);
+			if (k->part == decode_parts)
+				show_params(decode_opts, value);
 		}
 	}
 	cJSON_Delete(value);

@@ -45,7 +45,11 @@ void decode_choose(struct decode_case *x, const char *text, struct batch_case *c
 
 	decode_open(x, text, &c->b.shape);
 	x->state = calloc((size_t)c->n_page, method_state_bytes(x->part, &c->b.shape) + 1);
+	if (x->part->prune)
+		x->prune_state = calloc((size_t)c->n_page,
+					method_state_bytes(x->part->prune, &c->b.shape) + 1);
 	call.state = x->state;
+	call.prune_state = x->prune_state;
 	decode_cut(c, true);
 	must(method_append_ref(x->part, &call, &err), &err);
 	decode_cut(c, false);
@@ -58,6 +62,7 @@ void decode_release(struct decode_case *x)
 	method_selection_release(&x->sel);
 	method_free(x->m);
 	free(x->state);
+	free(x->prune_state);
 }
 
 bool decode_sees(const struct attn_shape *s, const struct piece_lists *l, int r, int h, int t)

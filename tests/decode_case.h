@@ -9,7 +9,7 @@
 struct decode_case {
 	struct method *m;
 	const struct method_part *part; /* of decodes */
-	void *state;			/* of all pages */
+	void *state, *prune_state;	/* of all pages */
 	struct method_selection sel;
 };
 

@@ -59,6 +59,12 @@ static const struct {
 	{ "rocketkv/evict=snapkv,window=64/decode=dense",
 	  "{\"evict\":" SNAPKV("64") "," DENSE "}" },
 	{ "dense/decode=streaming,sink=8,min-tokens=100", STREAMING },
+	{ "dense/decode=oracle,budget=9/prune=twilight:p=0.5",
+	  "{\"decode\":{\"budget\":9,\"dense-layers\":0,\"exec\":\"lists\",\"min-tokens\":0,"
+	  "\"select\":\"topk\",\"union\":\"none\"},\"exec\":\"paged\",\"prune\":{"
+	  "\"estimate\":\"int4\",\"exec\":\"lists\",\"keep-newest\":false,\"p\":0.5,"
+	  "\"select\":\"twilight\",\"union\":\"none\"},\"select\":\"none\","
+	  "\"union\":\"none\"}" },
 };
 
 #define LISTED "want one that 'attnreplay methods' lists"
@@ -129,7 +135,11 @@ static const struct {
 	{ "dense/evict=snapkv,budget=8",
 	  "evictor 'snapkv,budget=8': budget=8: 32 tokens stay in any case; want a larger budget" },
 	{ "dense/evict=h2o/evict=h2o", "two evict parts; leave out '/evict=h2o'" },
-	{ "dense/decode=dense/prune=twilight", "unknown prune part 'twilight': " NO_PART },
+	{ "dense/decode=dense/prune=twilight",
+	  "there are no lists to prune: add /decode=NAME, NAME other than dense" },
+	{ "dense/prune=twilight/prune=twilight", "two prune parts; leave out '/prune=twilight'" },
+	{ "dense/decode=oracle/prune=twilight,min-tokens=1",
+	  "unknown parameter 'min-tokens': selector 'twilight' has p, estimate, keep-newest" },
 	{ "compact-fp:alpha=0.1/skip=softmax:scale=8", "unknown skip part 'softmax': " NO_PART },
 };
 
@@ -185,16 +195,16 @@ static void test_spellings(void)
 	method_free(NULL);
 }
 
-/* The name of the part for decodes with this selector. */
-static const char *decode_named(const char *selector)
+/* The name of the part of a table with this selector. */
+static const char *part_named(const struct method_name *table, const char *selector)
 {
 	char select[64];
 	int n = snprintf(select, sizeof select, "select=%s/", selector);
 
-	for (const struct method_name *p = decode_parts; p->name; p++)
-		if (!strncmp(p->spec, select, (size_t)n))
-			return p->name;
-	bail_out("no part for decodes has selector %s", selector);
+	for (; table->name; table++)
+		if (!strncmp(table->spec, select, (size_t)n))
+			return table->name;
+	bail_out("no part has selector %s", selector);
 }
 
 /* Write the members of o as ",KEY=VALUE", but these. */
@@ -225,20 +235,25 @@ static char *respell(const char *params)
 	cJSON *o = cJSON_Parse(params);
 	const cJSON *decode = cJSON_GetObjectItem(o, "decode");
 	const cJSON *evict = cJSON_GetObjectItem(o, "evict");
+	const cJSON *prune = cJSON_GetObjectItem(o, "prune");
 	char *text;
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
 	fprintf(f, "select=%s", member(o, "select"));
-	put_params(o, " select union exec decode evict ", f);
+	put_params(o, " select union exec decode evict prune ", f);
 	fprintf(f, "/union=%s/exec=%s", member(o, "union"), member(o, "exec"));
 	if (evict) {
 		fprintf(f, "/evict=%s", member(evict, "name"));
 		put_params(evict, " name ", f);
 	}
 	if (decode) {
-		fprintf(f, "/decode=%s", decode_named(member(decode, "select")));
+		fprintf(f, "/decode=%s", part_named(decode_parts, member(decode, "select")));
 		put_params(decode, " select union exec ", f);
+	}
+	if (prune) {
+		fprintf(f, "/prune=%s", part_named(prune_parts, member(prune, "select")));
+		put_params(prune, " select union exec ", f);
 	}
 	fclose(f);
 	cJSON_Delete(o);
@@ -271,8 +286,8 @@ static void test_records(void)
 		same_again(n->name);
 	for (const struct part_kind *k = part_kinds; k->key; k++)
 		for (const struct method_name *p = k->part; p->name; p++) {
-			snprintf(text, sizeof text, "compact-fp:alpha=0.0625/%s=%s", k->key,
-				 p->name);
+			snprintf(text, sizeof text, "compact-fp:alpha=0.0625%s/%s=%s",
+				 k->part == prune_parts ? "/decode=oracle" : "", k->key, p->name);
 			same_again(text);
 		}
 	same_again("dense/evict=snapkv,budget=512,window=16/decode=rocket,page=4,budget=64");

@@ -47,49 +47,76 @@ static void make_case(struct batch_case *c, int k)
 /* A case on the device. */
 struct device {
 	struct kv_cache kv;
-	void *state;
-	size_t state_bytes;
+	void *state, *prune_state;
+	size_t state_bytes, prune_bytes;
 };
+
+static void no_phase(void *ctx, int layer, enum phase phase)
+{
+	(void)ctx, (void)layer, (void)phase;
+}
 
 /* Show the batch of c to the selector's state. */
 static void append(const struct decode_case *x, const struct batch_case *c, const struct device *d)
 {
 	const struct attn_batch b = gpu_batch(&c->b);
-	struct attn_call call = { .b = &b, .kv = d->kv, .state = d->state };
+	struct attn_call call = {
+		.b = &b, .kv = d->kv, .state = d->state, .prune_state = d->prune_state
+	};
 	struct ar_err err;
 
-	if (x->part->selector->append)
-		gpu_must(x->part->selector->append(&call, x->part->self, &err), &err);
+	gpu_must(method_append(x->part, &call, no_phase, NULL, &err), &err);
+}
+
+/* The room of n pieces on the device, as l has it. */
+static struct piece_lists gpu_room(const struct piece_lists *l, size_t n)
+{
+	struct piece_lists to = *l;
+	size_t room = n * (size_t)l->stride;
+
+	to.n = gpu_new(n * sizeof *l->n, 0xff);
+	to.piece = gpu_new(room * sizeof *l->piece, 0xff);
+	to.mask = l->mask ? gpu_new(room * sizeof *l->mask, 0xff) : NULL;
+	return to;
+}
+
+/* The memory of a selector. */
+static void *gpu_work(const struct method_part *p, const struct batch_case *c)
+{
+	const struct attn_limits limits = select_limits(&c->b);
+
+	return gpu_new(p->selector->work_bytes ?
+			       p->selector->work_bytes(p->self, &c->b.shape, &limits) :
+			       0,
+		       0xff);
 }
 
 /* Choose for the batch of c; *got: lists like x's, which release_lists() frees. */
 static void choose(const struct decode_case *x, const struct batch_case *c, const struct device *d,
 		   struct piece_lists *got)
 {
-	const struct selector *s = x->part->selector;
+	const struct method_part *p = x->part, *prune = p->prune;
 	const struct piece_lists *l = &x->sel.chosen.pieces;
-	const struct attn_limits limits = select_limits(&c->b);
 	const struct attn_batch b = gpu_batch(&c->b);
 	size_t n = (size_t)(c->b.rows.n_req * (c->b.shape.q_heads / l->heads));
 	size_t room = n * (size_t)l->stride;
-	struct selection out = { .pieces = *l };
+	struct selection out = { .pieces = gpu_room(l, n) };
+	struct piece_lists from = prune ? gpu_room(&x->sel.from, n) : out.pieces;
+	struct attn_call call = { .b = &b,
+				  .q = gpu_copy(c->q, c->q_len * sizeof *c->q),
+				  .kv = d->kv,
+				  .state = d->state,
+				  .prune_state = d->prune_state,
+				  .work = gpu_work(p, c) };
 	struct ar_err err;
 
-	out.pieces.n = gpu_new(n * sizeof *l->n, 0xff);
-	out.pieces.piece = gpu_new(room * sizeof *l->piece, 0xff);
-	out.pieces.mask = l->mask ? gpu_new(room * sizeof *l->mask, 0xff) : NULL;
-	gpu_must(s->enqueue(
-			 &(struct attn_call){
-				 .b = &b,
-				 .q = gpu_copy(c->q, c->q_len * sizeof *c->q),
-				 .kv = d->kv,
-				 .state = d->state,
-				 .work = gpu_new(s->work_bytes ? s->work_bytes(x->part->self,
-									       &b.shape, &limits) :
-								 0,
-						 0xff) },
-			 x->part->self, &out, &err),
+	gpu_must(p->selector->enqueue(&call, p->self, &(struct selection){ .pieces = from }, &err),
 		 &err);
+	if (prune) {
+		call = method_prune_call(&call, &from);
+		call.work = gpu_work(prune, c);
+		gpu_must(prune->selector->enqueue(&call, prune->self, &out, &err), &err);
+	}
 	*got = *l;
 	got->n = malloc(n * sizeof *l->n);
 	got->piece = malloc(room * sizeof *l->piece);
@@ -141,6 +168,17 @@ static char *kept(const struct selector_band *rule, const char *value, struct ba
 	return seen(c, &x->sel.chosen.pieces, n);
 }
 
+static bool same_bytes(const void *device, const void *host, size_t n)
+{
+	char *got = malloc(n + 1);
+	bool same;
+
+	gpu_read(got, device, n);
+	same = !n || !memcmp(got, host, n);
+	free(got);
+	return same;
+}
+
 /* Return whether the case is in the band; *state: whether the states have equal bits. */
 static bool agrees(const struct selector_band *rule, int k, bool *state)
 {
@@ -148,7 +186,7 @@ static bool agrees(const struct selector_band *rule, int k, bool *state)
 	struct decode_case x, other;
 	struct device d;
 	struct piece_lists l;
-	char *want, *got, *strict, *loose, *bytes;
+	char *want, *got, *strict, *loose;
 	size_t n, out = 0;
 
 	make_case(&c, k);
@@ -162,6 +200,10 @@ static bool agrees(const struct selector_band *rule, int k, bool *state)
 	d.state_bytes = (size_t)c.n_page * method_state_bytes(x.part, &c.b.shape);
 	d.kv = gpu_kv(&c.kv, c.kv_len);
 	d.state = gpu_new(d.state_bytes, 0);
+	d.prune_bytes = x.part->prune ?
+				(size_t)c.n_page * method_state_bytes(x.part->prune, &c.b.shape) :
+				0;
+	d.prune_state = gpu_new(d.prune_bytes, 0);
 	decode_cut(&c, true);
 	append(&x, &c, &d);
 	decode_cut(&c, false);
@@ -172,12 +214,10 @@ static bool agrees(const struct selector_band *rule, int k, bool *state)
 		out += strict ? (got[i] ? !strict[i] && !loose[i] && !want[i] :
 					  strict[i] && loose[i] && want[i]) :
 				got[i] != want[i];
-	bytes = malloc(d.state_bytes + 1);
-	gpu_read(bytes, d.state, d.state_bytes);
-	*state = !memcmp(bytes, x.state, d.state_bytes);
+	*state = same_bytes(d.state, x.state, d.state_bytes) &&
+		 same_bytes(d.prune_state, x.prune_state, d.prune_bytes);
 	if ((double)out > rule->slack * (double)n)
 		diag("case %d: %zu of %zu cells", k, out, n);
-	free(bytes);
 	free(want);
 	free(got);
 	free(strict);

@@ -24,6 +24,12 @@
 #include "tests/selector_case.h"
 #include "tests/tap.h"
 
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
 static double logit(const struct batch_case *c, int h, int t)
 {
 	const bf16_t *q = c->q + h * 4, *k = c->kv.k + pieces_key(&c->b, 0, h / 2, t);
@@ -129,15 +135,44 @@ static void test_vectors(void)
 	case_release(&c);
 }
 
+/* Twilight over lists of pages of 4 tokens, those of Quest with a budget of 16 tokens. */
+static void test_twilight(const char *text)
+{
+	static const char *const want[] = { "0 1 2 5 6", "5 6 18 19 20 23", "6 19 28 36", "3 4 7" };
+	static const double share[] = { .4969, .4224, .6551, .7417 };
+	static int32_t piece[] = { 0, 1, 4, 5, 6, 9, 0, 1, 4, 7, 9, 0 }, n[] = { 6, 5 };
+	static uint16_t mask[] = { 1, 3, 2, 2, 1, 3, 2, 3, 1, 3, 3, 0 };
+	const struct piece_lists from = {
+		.tok = 4, .heads = 2, .stride = 6, .piece = piece, .n = n, .mask = mask
+	};
+	struct batch_case c;
+	struct decode_case x;
+	struct attn_call call = { .b = &c.b };
+	bool same = true, near = true;
+	struct ar_err err;
+
+	case_decode_example(&c);
+	decode_choose(&x, text, &c);
+	call.q = c.q, call.kv = c.kv, call.prune_state = x.prune_state;
+	call = method_prune_call(&call, &from);
+	must(x.part->prune->selector->ref(&call, x.part->prune->self, &x.sel.chosen, &err), &err);
+	for (int h = 0; h < 4; h++) {
+		char seen[39];
+
+		for (int t = 0; t < 39; t++)
+			seen[t] = decode_sees(&c.b.shape, &x.sel.chosen.pieces, 0, h, t);
+		same &= is_text(seen, want[h]);
+		near &= fabs(recall(&c, h, seen) - share[h]) < 5e-5;
+	}
+	ok(same, "%s: the tokens of each head", text);
+	ok(near, "... and their share of the attention");
+	decode_release(&x);
+	case_release(&c);
+}
+
 /* ---- rules ---- */
 
 enum { N_CASE = 8, N_REQ = 4 };
-
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
 
 static void make_case(struct batch_case *c, int k)
 {
@@ -168,14 +203,18 @@ static int disorder(const struct batch_case *c, const struct piece_lists *l)
 }
 
 /* Outputs of the batch under a part, owned by the caller. */
-static bf16_t *attend(const struct batch_case *c, const struct method_part *p, void *state)
+static bf16_t *attend(const struct batch_case *c, const struct decode_case *x)
 {
 	bf16_t *out = calloc(c->q_len, sizeof *out);
 	struct ar_err err;
 
-	must(method_ref(p,
-			&(struct attn_call){
-				.b = &c->b, .q = c->q, .kv = c->kv, .state = state, .out = out },
+	must(method_ref(x->part,
+			&(struct attn_call){ .b = &c->b,
+					     .q = c->q,
+					     .kv = c->kv,
+					     .state = x->state,
+					     .prune_state = x->prune_state,
+					     .out = out },
 			NULL, &err),
 	     &err);
 	return out;
@@ -199,7 +238,8 @@ static bool alone(const struct decode_case *x, const struct batch_case *c, int r
 			       &(struct attn_call){ .b = &b,
 						    .q = c->q + r * s->q_heads * s->head_dim,
 						    .kv = c->kv,
-						    .state = x->state },
+						    .state = x->state,
+						    .prune_state = x->prune_state },
 			       &own, &err),
 	     &err);
 	for (int h = 0; h < s->q_heads; h++)
@@ -243,10 +283,10 @@ static void check_value(const struct selector_order *rule, int v, struct batch_c
 	}
 	if (v == SELECTOR_VALUES - 1) {
 		struct decode_case dense;
-		bf16_t *own = attend(c, x.part, x.state), *all;
+		bf16_t *own = attend(c, &x), *all;
 
 		decode_open(&dense, "dense", &c->b.shape);
-		all = attend(c, dense.part, NULL);
+		all = attend(c, &dense);
 		f->bits += !!memcmp(own, all, c->q_len * sizeof *own);
 		free(own);
 		free(all);
@@ -261,13 +301,14 @@ static int gate_faults(const struct selector_order *rule, struct batch_case *c)
 {
 	enum { MIN = 200 };
 	struct decode_case x, gated;
-	char text[160];
-	int off = 0;
+	char text[160], with[192];
+	int off = 0, part;
 
 	selector_text(text, sizeof text, rule->method + strlen("dense/decode="), rule->value[0]);
+	part = (int)strcspn(text, "/");
+	snprintf(with, sizeof with, "%.*s,min-tokens=%d%s", part, text, MIN, text + part);
 	decode_choose(&x, text, c);
-	snprintf(text + strlen(text), sizeof text - strlen(text), ",min-tokens=%d", MIN);
-	decode_choose(&gated, text, c);
+	decode_choose(&gated, with, c);
 	off += disorder(c, &gated.sel.chosen.pieces);
 	for (int r = 0; r < N_REQ; r++)
 		for (int h = 0; h < c->b.shape.q_heads; h++)
@@ -341,6 +382,8 @@ int main(void)
 	plan(0);
 	file_write("agree.duo", duo, strlen(duo));
 	test_vectors();
+	test_twilight("oracle,budget=39/prune=twilight,p=0.85");
+	test_twilight("oracle,budget=39/prune=twilight,p=0.85,estimate=exact");
 	for (int i = 0; decode_selectors[i]; i++)
 		for (const struct selector_order *o = decode_selectors[i]->order; o->method; o++)
 			test_rule(o);

@@ -25,15 +25,20 @@ static struct piece_form four(const void *self, const struct attn_shape *s, int 
 	return (struct piece_form){ .tok = 4, .heads = 2, .most = 3, .mask = true };
 }
 
-/* A selector that gives the row's shape, under a union where the row is a table. */
+/* A selector that gives the row's shape, under a union where the row is a table; one of pieces is
+ * its own pruner too. */
 static struct method_part method_of(const struct selection_shape *row, struct selector *s)
 {
+	static struct method_part prune;
+
 	*s = (struct selector){ .name = "any",
 				.scores = true,
 				.columns = few,
 				.pieces = four,
 				.gives = row->bit & (SHAPE_MASK | SHAPE_TABLE) ? 0 : row->bit };
+	prune.selector = s;
 	return (struct method_part){ .selector = s,
+				     .prune = row->bit == SHAPE_PIECES ? &prune : NULL,
 				     .dense = row->bit == SHAPE_ALL,
 				     .u = row->bit == SHAPE_TABLE ? UNION_GROUP : UNION_NONE };
 }

@@ -83,6 +83,9 @@ static enum ar_status check_device(const struct method *m, const struct selector
 
 	for (int k = 0; k < ROW_KINDS && !st; k++)
 		st = method_supported(&m->part[k], &env->shape, env->layout, gpu->cc, err);
+	if (!st && m->part[ROW_DECODE].prune)
+		st = method_supported(m->part[ROW_DECODE].prune, &env->shape, env->layout, gpu->cc,
+				      err);
 	return st;
 }
 
@@ -117,6 +120,12 @@ static enum ar_status check_pieces(const struct method_part *p, const struct att
 	return AR_OK;
 }
 
+static enum ar_status open_pruner(struct method_part *p, const struct selector_env *env,
+				  struct ar_err *err)
+{
+	return p->selector->open ? p->selector->open(&p->self, p->param, env, err) : AR_OK;
+}
+
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err)
 {
 	enum ar_status st = env->device ? check_device(m, env, err) : check_reference(env, err);
@@ -128,6 +137,8 @@ enum ar_status method_open(struct method *m, const struct selector_env *env, str
 		if (!st)
 			st = check_pieces(p, &env->shape, err);
 	}
+	if (!st && m->part[ROW_DECODE].prune)
+		st = open_pruner(m->part[ROW_DECODE].prune, env, err);
 	if (st)
 		ar_err_prefix(err, "method '%s'", m->name);
 	return st;
@@ -167,7 +178,36 @@ enum ar_status method_selection_init(struct method_selection *x, const struct me
 enum ar_status method_append_ref(const struct method_part *p, const struct attn_call *call,
 				 struct ar_err *err)
 {
-	return p->selector->append_ref ? p->selector->append_ref(call, p->self, err) : AR_OK;
+	enum ar_status st = AR_OK;
+
+	if (p->selector->append_ref)
+		st = p->selector->append_ref(call, p->self, err);
+	if (!st && p->prune) {
+		struct attn_call own = method_prune_call(call, NULL);
+
+		st = method_append_ref(p->prune, &own, err);
+	}
+	return st;
+}
+
+struct attn_call method_prune_call(const struct attn_call *call, const struct piece_lists *from)
+{
+	struct attn_call own = *call;
+
+	own.state = call->prune_state;
+	own.from = from;
+	return own;
+}
+
+/* The selector's lists, or what a pruner leaves of them. */
+static enum ar_status choose_pieces(const struct method_part *p, const struct attn_call *call,
+				    struct method_selection *x, struct ar_err *err)
+{
+	const struct attn_call own = method_prune_call(call, &x->from);
+	enum ar_status st = p->selector->ref(call, p->self,
+					     &(struct selection){ .pieces = x->from }, err);
+
+	return st ? st : p->prune->selector->ref(&own, p->prune->self, &x->chosen, err);
 }
 
 enum ar_status method_choose_ref(const struct method_part *p, const struct attn_call *call,
@@ -177,6 +217,8 @@ enum ar_status method_choose_ref(const struct method_part *p, const struct attn_
 
 	if (st || p->dense)
 		return st;
+	if (p->prune)
+		return choose_pieces(p, call, x, err);
 	if (!plugin_of(p->selector))
 		return p->selector->ref(call, p->self, &x->chosen, err);
 	st = guarded_ref(p, call, x, err);

@@ -41,6 +41,7 @@ struct part_kind {
 };
 extern const struct part_kind part_kinds[];	/* ends with key == NULL */
 extern const struct method_name decode_parts[]; /* the first is that of methods without one */
+extern const struct method_name prune_parts[];
 
 /* Selector, union and executor of the rows of one kind. */
 struct method_part {
@@ -51,6 +52,7 @@ struct method_part {
 	const struct executor *executor;
 	bool dense;			  /* selects everything */
 	int64_t dense_layers, min_tokens; /* of decode_opts */
+	struct method_part *prune;	  /* what stays of its lists, owned; NULL: all */
 };
 
 /* The parameters that every part with a selector of decodes has beside the selector's. */
@@ -59,7 +61,8 @@ extern const struct opt decode_opts[];
 struct method {
 	char *name;   /* as the user wrote it */
 	char *params; /* JSON object, sorted keys: select, union, exec, parameters, of prefill;
-		       * "decode" has the same of decodes that are not dense, "evict" an evictor's */
+		       * "decode" has the same of decodes that are not dense, "prune" of a
+		       * pruner, "evict" of an evictor */
 	struct method_part part[ROW_KINDS];
 	struct evict *evict;  /* what leaves the cache; NULL: keys stay */
 	bool dense;	      /* all parts select everything */
@@ -132,7 +135,8 @@ enum ar_status method_count(const struct method_part *p, const struct attn_batch
 /* The input of an executor, from a selector and a union, on the host.  Only the arrays of the
  * method's shape are set.  A dense method sets none. */
 struct method_selection {
-	bool scored; /* set by the caller: keep scores if the selector has any */
+	bool scored;		 /* set by the caller: keep scores if the selector has any */
+	struct piece_lists from; /* what a pruner made chosen from */
 	struct selection chosen;
 	uint32_t *table; /* as in union_ref(), if lists.heads is not 0 */
 	struct executor_lists lists;
@@ -161,6 +165,7 @@ size_t method_state_bytes(const struct method_part *p, const struct attn_shape *
 
 /* The rows of the call are in the cache: bring the state of p, the part of decodes, up to date.
  * The call has that state and rows of any kind.  The second enqueues it, in phase META. */
+struct attn_call method_prune_call(const struct attn_call *call, const struct piece_lists *from);
 enum ar_status method_append_ref(const struct method_part *p, const struct attn_call *call,
 				 struct ar_err *err);
 enum ar_status method_append(const struct method_part *p, const struct attn_call *call,

@@ -5,14 +5,21 @@
 
 #include "kernels/prim/cuda.h"
 
+static size_t select_bytes(const struct method_part *p, const struct attn_shape *s,
+			   const struct attn_limits *l)
+{
+	return p->selector->work_bytes ? p->selector->work_bytes(p->self, s, l) : 0;
+}
+
 /* Work holds the arrays of the selection, then scratch, for the selector and later the executor. */
 size_t method_work_bytes(const struct method_part *p, const struct attn_shape *s,
 			 const struct attn_limits *l)
 {
 	struct shape_extent e = shape_most(p, s, l);
 	size_t attend = p->executor->work_bytes(s, l, e.table_heads);
-	size_t select = p->selector->work_bytes ? p->selector->work_bytes(p->self, s, l) : 0;
+	size_t select = select_bytes(p, s, l), prune = p->prune ? select_bytes(p->prune, s, l) : 0;
 
+	select = select > prune ? select : prune;
 	return shape_bytes(&e) + (select > attend ? select : attend);
 }
 
@@ -42,6 +49,19 @@ static struct attn_call behind(const struct attn_call *call, const struct shape_
 	return own;
 }
 
+/* The selector, then the pruner of its lists. */
+static enum ar_status choose(const struct method_part *p, const struct attn_call *call,
+			     struct method_selection *x, struct ar_err *err)
+{
+	const struct attn_call own = method_prune_call(call, &x->from);
+	enum ar_status st;
+
+	if (!p->prune)
+		return p->selector->enqueue(call, p->self, &x->chosen, err);
+	st = p->selector->enqueue(call, p->self, &(struct selection){ .pieces = x->from }, err);
+	return st ? st : p->prune->selector->enqueue(&own, p->prune->self, &x->chosen, err);
+}
+
 enum ar_status method_choose(const struct method_part *p, const struct attn_call *call,
 			     struct ar_err *err)
 {
@@ -50,16 +70,24 @@ enum ar_status method_choose(const struct method_part *p, const struct attn_call
 	struct method_selection x;
 
 	shape_lay(&x, &e, call->work);
-	return p->selector->enqueue(&own, p->self, &x.chosen, err);
+	return choose(p, &own, &x, err);
 }
 
 enum ar_status method_append(const struct method_part *p, const struct attn_call *call,
 			     phase_fn *phase, void *phase_ctx, struct ar_err *err)
 {
-	if (!p->selector->append)
-		return AR_OK;
-	phase(phase_ctx, call->layer, PHASE_META);
-	return p->selector->append(call, p->self, err);
+	enum ar_status st = AR_OK;
+
+	if (p->selector->append) {
+		phase(phase_ctx, call->layer, PHASE_META);
+		st = p->selector->append(call, p->self, err);
+	}
+	if (!st && p->prune) {
+		struct attn_call own = method_prune_call(call, NULL);
+
+		st = method_append(p->prune, &own, phase, phase_ctx, err);
+	}
+	return st;
 }
 
 enum ar_status method_enqueue(const struct method_part *p, const struct attn_call *call,
@@ -73,7 +101,7 @@ enum ar_status method_enqueue(const struct method_part *p, const struct attn_cal
 	shape_lay(&x, &e, call->work);
 	if (!p->dense) {
 		phase(phase_ctx, call->layer, PHASE_SELECT);
-		st = p->selector->enqueue(&own, p->self, &x.chosen, err);
+		st = choose(p, &own, &x, err);
 	}
 	if (!st && e.row->bit & (SHAPE_MASK | SHAPE_TABLE)) {
 		phase(phase_ctx, call->layer, PHASE_METADATA);

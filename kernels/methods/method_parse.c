@@ -59,13 +59,19 @@ const struct opt decode_opts[] = {
 };
 /* clang-format on */
 
+/* Whether s has the parameters of decode_opts. */
+static bool decodes(const struct selector *s)
+{
+	return s->gives == SHAPE_PIECES && !s->prunes;
+}
+
 static enum ar_status unknown_param(const struct selector *s, const char *key, struct ar_err *err)
 {
 	struct names l = { 0 };
 
 	for (const struct opt *o = s->params; o->name; o++)
 		names_add(&l, o->name);
-	for (const struct opt *o = decode_opts; s->gives == SHAPE_PIECES && o->name; o++)
+	for (const struct opt *o = decode_opts; decodes(s) && o->name; o++)
 		names_add(&l, o->name);
 	return ar_fail(err, AR_USAGE, "unknown parameter '%s': selector '%s' has %s", key, s->name,
 		       l.n ? l.text : "none");
@@ -145,7 +151,7 @@ static enum ar_status assign_param(struct method_part *p, const char *key, const
 		return opt_set(
 			(struct opt_group[2]){ { .opts = p->selector->params, .base = p->param } },
 			key, value, err);
-	if (p->selector->gives == SHAPE_PIECES && has_opt(decode_opts, key))
+	if (decodes(p->selector) && has_opt(decode_opts, key))
 		return opt_set((struct opt_group[2]){ { .opts = decode_opts, .base = p } }, key,
 			       value, err);
 	return unknown_param(p->selector, key, err);
@@ -267,7 +273,7 @@ static bool add_plugin(cJSON *o, const struct selector *s)
 /* The record of a part, its members ordered by name; NULL: no memory. */
 static cJSON *part_json(const struct method_part *p)
 {
-	const bool pieces = p->selector->gives == SHAPE_PIECES;
+	const bool pieces = decodes(p->selector);
 	struct opt_group g[3] = { { .opts = p->selector->params, .base = p->param } };
 	cJSON *all = cJSON_CreateObject(), *object = NULL;
 
@@ -298,6 +304,7 @@ static char *params_json(const struct method *m)
 	char *text = NULL, *own = NULL;
 
 	if (all && (decode->dense || json_add(all, "decode", part_json(decode))) &&
+	    (!decode->prune || json_add(all, "prune", part_json(decode->prune))) &&
 	    add_evict(all, m->evict))
 		object = sorted(all);
 	if (object)
@@ -455,16 +462,21 @@ static enum ar_status take_part(struct method *m, const char *text, struct ar_er
 	const struct part_kind *k = part_kind_of(text);
 	const char *name = text + strlen(k->key) + 1;
 	const struct method_name *row = find_part(k, name, err);
-	struct method_part *p = &m->part[ROW_DECODE]; /* other kinds but evict have no row */
-	bool evicts = !strcmp(k->key, "evict");
+	struct method_part *p = &m->part[ROW_DECODE];
+	bool evicts = !strcmp(k->key, "evict"), prunes = !strcmp(k->key, "prune");
 	enum ar_status st;
 
 	if (!row)
 		return AR_USAGE;
-	if (evicts ? m->evict != NULL : p->selector != NULL)
+	if (evicts ? m->evict != NULL : prunes ? p->prune != NULL : p->selector != NULL)
 		return ar_fail(err, AR_USAGE, "two %s parts; leave out '/%s'", k->key, text);
 	if (evicts)
 		return evict_parse(&m->evict, name, err);
+	if (prunes) {
+		p = p->prune = calloc(1, sizeof *p);
+		if (!p)
+			return ar_nomem(err);
+	}
 	name += strlen(row->name);
 	st = assign_all(p, NULL, row->spec, err);
 	return st || !*name ? st : assign_all(p, NULL, name + 1, err);
@@ -522,6 +534,9 @@ static enum ar_status take_default(struct method_part *p, enum row_kind kind, st
 
 static void part_release(struct method_part *p)
 {
+	if (p->prune)
+		part_release(p->prune);
+	free(p->prune);
 	if (p->self && p->selector->close)
 		p->selector->close(p->self);
 	if (p->param) {
@@ -561,6 +576,10 @@ static enum ar_status take_parts(struct method *m, char *text, bool dense_decode
 		st = take_default(&m->part[k], k, err);
 		m->dense &= m->part[k].dense;
 	}
+	if (!st && decode->prune && decode->dense)
+		st = ar_fail(
+			err, AR_USAGE,
+			"there are no lists to prune: add /decode=NAME, NAME other than dense");
 	return st;
 }
 

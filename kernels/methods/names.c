@@ -125,12 +125,18 @@ static const struct method_name evict_parts[] = {
 	{ 0 }
 };
 
+const struct method_name prune_parts[] = {
+	{ "twilight", "select=twilight/union=none/exec=lists",
+	  "the fewest keys that have most of the attention, for each query head",
+	  "Twilight (2025)" },
+	{ 0 }
+};
 static const struct method_name no_parts[] = { { 0 } };
 
 const struct part_kind part_kinds[] = {
 	{ "evict", "what leaves the cache for good", evict_parts },
 	{ "decode", "the keys that decodes see", decode_parts },
-	{ "prune", "what of these keys stays", no_parts },
+	{ "prune", "what of these keys stays", prune_parts },
 	{ "skip", "tiles that attention leaves out", no_parts },
 	{ 0 },
 };

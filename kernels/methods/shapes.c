@@ -195,48 +195,71 @@ static const struct shape_list column_lists[] = { { "runs", "runs from", ENTRY_R
 
 /* ---- piece lists ---- */
 
-static size_t n_piece_list(const struct shape_extent *e)
+static size_t n_lists(const struct shape_extent *e, const struct piece_form *f)
 {
-	return e->n_req * (size_t)(e->shape.q_heads / e->pieces.heads);
+	return f->most ? e->n_req * (size_t)(e->shape.q_heads / f->heads) : 0;
 }
 
-static size_t piece_bytes(const struct shape_extent *e)
+static size_t n_pieces(const struct shape_extent *e, const struct piece_form *f)
 {
-	return n_piece_list(e) * (size_t)e->pieces.most * sizeof(int32_t);
+	return n_lists(e, f) * (size_t)f->most;
 }
 
-static size_t n_piece_bytes(const struct shape_extent *e)
-{
-	return n_piece_list(e) * sizeof(int32_t);
-}
-
-static size_t piece_mask_bytes(const struct shape_extent *e)
-{
-	return e->pieces.mask ? n_piece_list(e) * (size_t)e->pieces.most * sizeof(uint16_t) : 0;
-}
+#define PIECE_SIZES(name) \
+	static size_t name##_bytes(const struct shape_extent *e) \
+	{ \
+		return n_pieces(e, &e->name) * sizeof(int32_t); \
+	} \
+	static size_t name##_n_bytes(const struct shape_extent *e) \
+	{ \
+		return n_lists(e, &e->name) * sizeof(int32_t); \
+	} \
+	static size_t name##_mask_bytes(const struct shape_extent *e) \
+	{ \
+		return e->name.mask ? n_pieces(e, &e->name) * sizeof(uint16_t) : 0; \
+	}
+PIECE_SIZES(pieces)
+PIECE_SIZES(from)
+#undef PIECE_SIZES
 
 /* A list has no more pieces than the keys have. */
+static struct piece_form piece_form(const struct method_part *p, const struct shape_extent *e)
+{
+	int keys = e->max_kv_blk * e->shape.page_tok;
+	struct piece_form f = p->selector->pieces(p->self, &e->shape, keys);
+	int all = keys / f.tok, below = (e->all_below + f.tok - 1) / f.tok;
+
+	f.most = f.most > below ? f.most : below;
+	f.most = f.most < all ? f.most : all;
+	return f;
+}
+
 static void fit_pieces(const struct method_part *p, struct shape_extent *e)
 {
-	int keys = e->max_kv_blk * e->shape.page_tok, all, below;
-
-	e->pieces = p->selector->pieces(p->self, &e->shape, keys);
 	e->all_below = (int)p->min_tokens;
-	all = keys / e->pieces.tok;
-	below = (e->all_below + e->pieces.tok - 1) / e->pieces.tok;
-	e->pieces.most = e->pieces.most > below ? e->pieces.most : below;
-	e->pieces.most = e->pieces.most < all ? e->pieces.most : all;
+	e->pieces = piece_form(p, e);
+	if (!p->prune)
+		return;
+	e->from = e->pieces;
+	e->pieces = p->prune->selector->pieces(p->prune->self, &e->shape, 0);
+	e->pieces.heads = e->from.heads;
+	e->pieces.most = e->from.most * e->from.tok / e->pieces.tok;
+}
+
+static void link_form(struct piece_lists *l, const struct shape_extent *e,
+		      const struct piece_form *f)
+{
+	l->tok = f->tok;
+	l->heads = f->heads;
+	l->stride = f->most;
+	l->all_below = e->all_below;
 }
 
 static void link_pieces(struct method_selection *x, const struct shape_extent *e)
 {
-	struct piece_lists *l = &x->chosen.pieces;
-
-	l->tok = e->pieces.tok;
-	l->heads = e->pieces.heads;
-	l->stride = e->pieces.most;
-	l->all_below = e->all_below;
-	x->lists.pieces = *l;
+	link_form(&x->from, e, &e->from);
+	link_form(&x->chosen.pieces, e, &e->pieces);
+	x->lists.pieces = x->chosen.pieces;
 }
 
 /* Positions of pieces that the head sees. */
@@ -252,9 +275,12 @@ static int next_piece(const struct method_selection *x, const struct shape_place
 	return -1;
 }
 
-static const struct shape_array piece_arrays[] = { { AT(chosen.pieces.piece), piece_bytes },
-						   { AT(chosen.pieces.n), n_piece_bytes },
-						   { AT(chosen.pieces.mask), piece_mask_bytes },
+static const struct shape_array piece_arrays[] = { { AT(chosen.pieces.piece), pieces_bytes },
+						   { AT(chosen.pieces.n), pieces_n_bytes },
+						   { AT(chosen.pieces.mask), pieces_mask_bytes },
+						   { AT(from.piece), from_bytes },
+						   { AT(from.n), from_n_bytes },
+						   { AT(from.mask), from_mask_bytes },
 						   { 0 } };
 
 static const struct shape_list piece_lists[] = { { "pieces", "pieces from", ENTRY_KEY, next_piece },

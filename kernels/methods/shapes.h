@@ -18,10 +18,10 @@ struct shape_extent {
 	struct attn_shape shape;
 	size_t n_req, n_qblk, n_page;
 	int max_kv_blk;
-	int table_heads;      /* as method_table_heads() */
-	int max_run, max_col; /* as in struct column_lists */
-	struct piece_form pieces;
-	int all_below; /* as in struct piece_lists */
+	int table_heads;		/* as method_table_heads() */
+	int max_run, max_col;		/* as in struct column_lists */
+	struct piece_form pieces, from; /* of the lists, and before a pruner; from.most 0: none */
+	int all_below;			/* as in struct piece_lists */
 };
 
 /* An array of a selection. */

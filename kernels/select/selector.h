@@ -114,10 +114,12 @@ struct selector {
 	/* For SHAPE_COLUMNS: the most runs and columns of a list. */
 	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
 
-	/* For SHAPE_PIECES. */
+	/* For SHAPE_PIECES.  A pruner gives lists of some tokens of the lists in call->from, whose
+	 * heads its own lists have; its form's heads and most do not count. */
 	struct piece_form (*pieces)(const void *self, const struct attn_shape *s, int len);
 
 	bool scores;			     /* ref() writes scores where there is room for them */
+	bool prunes;			     /* SHAPE_PIECES: a pruner, see pieces */
 	int (*block_tok)(const void *param); /* 64 or 128; NULL: 128 */
 
 	/* The dense tail: how many query blocks at the end of a prompt keep every block.  Tables

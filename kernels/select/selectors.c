@@ -35,7 +35,8 @@ const struct selector *const *const selectors = table;
 	X(quest) \
 	X(rocket) \
 	X(streaming) \
-	X(topk)
+	X(topk) \
+	X(twilight)
 
 #define X(name) extern const struct selector selector_##name;
 DECODE_SELECTORS(X)

@@ -131,21 +131,22 @@ enum ar_status cpu_evict_see(struct cpu *c, int i, const struct rows *r, const s
 
 /* ---- events ---- */
 
-/* The first n keys of a request lie in new places: make the state of the selector of decodes
- * anew. */
+/* The first n keys of a request lie in new places: make the states of the selector of decodes and
+ * of its pruner anew. */
 static enum ar_status append_anew(struct cpu *c, int i, const struct evict_call *at, int n,
 				  struct ar_err *err)
 {
 	const struct cache_group *g = attn_engine_group(&c->engine, i);
 	void *state = groups_state(g, c->state[i], (size_t)g->n_page, ROW_DECODE);
+	void *prune = groups_state(g, c->state[i], (size_t)g->n_page, STATE_PRUNE);
 	const struct evict_req all = { .n_key = n };
 	struct attn_batch b = evict_batch(at, &all);
 	const int32_t row0[] = { 0, n }, zero[] = { 0, 0 };
 	const int32_t blk0[] = { 0, b.keys.n_page };
-	int32_t *pos = state ? malloc((size_t)n * sizeof *pos) : NULL;
+	int32_t *pos = state || prune ? malloc((size_t)n * sizeof *pos) : NULL;
 	enum ar_status st;
 
-	if (!state)
+	if (!state && !prune)
 		return AR_OK;
 	if (!pos)
 		return ar_nomem(err);
@@ -153,8 +154,11 @@ static enum ar_status append_anew(struct cpu *c, int i, const struct evict_call 
 		pos[t] = t;
 	b.rows = (struct attn_rows){ 1, n, blk0[1], row0, pos, zero, blk0, zero, NULL, NULL };
 	st = method_append_ref(&attn_engine_method(&c->engine, i)->part[ROW_DECODE],
-			       &(struct attn_call){
-				       .b = &b, .layer = at->layer, .kv = at->kv, .state = state },
+			       &(struct attn_call){ .b = &b,
+						    .layer = at->layer,
+						    .kv = at->kv,
+						    .state = state,
+						    .prune_state = prune },
 			       err);
 	free(pos);
 	return st;

@@ -44,6 +44,8 @@ struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_ki
 				   .kv = c->kv[i],
 				   .layout = g->layout,
 				   .state = groups_state(g, c->state[i], (size_t)g->n_page, kind),
+				   .prune_state = groups_state(g, c->state[i], (size_t)g->n_page,
+							       STATE_PRUNE),
 				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
 				   .out = c->out + at };
 }
@@ -113,19 +115,20 @@ static void copy_shared(struct cpu *c, int i, bool states)
 static enum ar_status append_rows(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct method_part *p = &attn_engine_method(&c->engine, i)->part[ROW_DECODE];
-	void *state = cpu_call(c, r, ROW_DECODE, i).state;
+	const struct attn_call own = cpu_call(c, r, ROW_DECODE, i);
+	bool states = own.state || own.prune_state;
 	enum ar_status st = AR_OK;
 
-	if (state)
+	if (states)
 		cpu_phase(c, c->env.run_layer[i], PHASE_META);
-	for (int k = 0; state && k < ROW_REVIVED && !st; k++) {
+	for (int k = 0; states && k < ROW_REVIVED && !st; k++) {
 		struct attn_call call = cpu_call(c, r, k, i);
 
-		call.state = state;
+		call.state = own.state;
 		if (rows_count(r, k))
 			st = method_append_ref(p, &call, err);
 	}
-	if (state)
+	if (states)
 		cpu_phase(c, c->env.run_layer[i], PHASE_NONE);
 	return st;
 }

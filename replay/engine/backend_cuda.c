@@ -106,6 +106,8 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 				   .layout = g->layout,
 				   .state = groups_state(g, c->pass.state[i], (size_t)g->n_page + 1,
 							 kind),
+				   .prune_state = groups_state(g, c->pass.state[i],
+							       (size_t)g->n_page + 1, STATE_PRUNE),
 				   .sink = attn_engine_sink(&c->engine, c->pass.sink, i),
 				   .out = c->pass.out + at,
 				   .work = c->pass.work,
@@ -116,13 +118,14 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 static enum ar_status cuda_append(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct method_part *p = &attn_engine_method(&c->engine, i)->part[ROW_DECODE];
-	void *state = cuda_call(c, r, ROW_DECODE, i).state;
+	const struct attn_call own = cuda_call(c, r, ROW_DECODE, i);
+	bool states = own.state || own.prune_state;
 	enum ar_status st = AR_OK;
 
-	for (int k = 0; state && k < ROW_REVIVED && !st; k++) {
+	for (int k = 0; states && k < ROW_REVIVED && !st; k++) {
 		struct attn_call call = cuda_call(c, r, k, i);
 
-		call.state = state;
+		call.state = own.state;
 		if (rows_count(r, k))
 			st = method_append(p, &call, prof_phase, c->env.prof, err);
 	}
@@ -345,8 +348,8 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch_entry *e, 
 	struct batch_entry piece;
 	enum ar_status st = blocks_hit(c->env.blocks, e, err);
 
-	while (!st && blocks_missing(c->env.blocks, e, c->pass.rows.limit[ROW_PREFILL].max_row,
-				     &piece))
+	while (!st &&
+	       blocks_missing(c->env.blocks, e, c->pass.rows.limit[ROW_PREFILL].max_row, &piece))
 		st = fill_entry(c, &piece, err);
 	return st ? st : blocks_place(c->env.blocks, e, err);
 }

@@ -25,6 +25,7 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 					 int layer, int64_t max_seqs, int64_t max_tok)
 {
 	const struct layer_spec *l = &m->layer[layer];
+	const struct method_part *part;
 	struct cache_group x = { .mixer = l->mixer,
 				 .window = l->window,
 				 .max_page = INT64_MAX,
@@ -39,10 +40,13 @@ static struct cache_group group_of_layer(const struct model *m, const struct lay
 	x.shape = plan_shape(p, m, layer);
 	x.layout = l->cache;
 	x.kv_bytes = (size_t)x.shape.page_tok * (size_t)layer_cache_bytes(l);
-	for (int k = 0; k < ROW_KINDS; k++) {
-		x.part_bytes[k] = method_state_bytes(&plan_method(p, layer)->part[k], &x.shape);
+	part = plan_method(p, layer)->part;
+	for (int k = 0; k < ROW_KINDS; k++)
+		x.part_bytes[k] = method_state_bytes(&part[k], &x.shape);
+	if (part[ROW_DECODE].prune)
+		x.part_bytes[STATE_PRUNE] = method_state_bytes(part[ROW_DECODE].prune, &x.shape);
+	for (int k = 0; k < STATES; k++)
 		x.state_bytes += x.part_bytes[k];
-	}
 	if (l->mixer == MIX_WINDOW)
 		x.max_page = max_seqs * window_pages(&x, max_tok);
 	return x;
@@ -110,7 +114,7 @@ int groups_share_planes(const struct cache_group *x, const struct kv_cache *kv, 
 						 page / (size_t)(heads * x->shape.page_tok), heads,
 						 x->no };
 	}
-	for (int k = 0; k < ROW_KINDS; k++)
+	for (int k = 0; k < STATES; k++)
 		if (x->part_bytes[k])
 			out[n++] = (struct share_plane){ groups_state(x, state, n_page, k),
 							 x->part_bytes[k], 0, 1, x->no };

@@ -19,6 +19,7 @@
 #include "replay/sched/batch.h"
 #include "replay/sched/blocks.h"
 
+enum { STATE_PRUNE = ROW_KINDS, STATES };
 struct cache_group {
 	enum mixer mixer;
 	int window;		 /* keys that a row sees; 0: all before it */
@@ -26,15 +27,15 @@ struct cache_group {
 				  * pages of a token */
 	const struct cache_layout *layout; /* of its layers */
 	size_t kv_bytes;		   /* bytes of keys and values per page and layer */
-	size_t part_bytes[ROW_KINDS]; /* bytes of state per page and layer of the selector of each
-				       * kind of rows */
-	size_t state_bytes;	      /* all of them, or those of a linear layer */
-	size_t aux_bytes;	      /* bytes per page of the aux cache, in one layer, */
-	int aux_layer;		      /* this one of the model; aux_bytes 0: there is none */
-	int no;			      /* its number: that of its tables */
-	int64_t n_page;		      /* 0 before groups_open_blocks() */
-	int64_t max_page;	      /* pages of the requests of a batch, if the pool had no end */
-	int segment;		      /* of its layers, see drops.h */
+	size_t part_bytes[STATES]; /* bytes of state per page and layer of the selector of each
+				       * kind of rows, and of the pruner of decodes */
+	size_t state_bytes;	   /* all of them, or those of a linear layer */
+	size_t aux_bytes;	   /* bytes per page of the aux cache, in one layer, */
+	int aux_layer;		   /* this one of the model; aux_bytes 0: there is none */
+	int no;			   /* its number: that of its tables */
+	int64_t n_page;		   /* 0 before groups_open_blocks() */
+	int64_t max_page;	   /* pages of the requests of a batch, if the pool had no end */
+	int segment;		   /* of its layers, see drops.h */
 	/* Of the batches that ran: rows of a layer; rows that go on after the segment; (row, key)
 	 * pairs of dense attention over the keys in the cache. */
 	int64_t n_row, n_on, n_pair;
@@ -59,14 +60,13 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
 	return &g->group[g->of[layer]];
 }
 
-/* The state of the selector of a kind of rows in a layer's state, or NULL.  States lie one after
+/* The state of the selector of a kind of rows, or STATE_PRUNE, in a layer's state, or NULL.  States lie one after
  * the other, each of all n_page pages of the memory. */
-static inline void *groups_state(const struct cache_group *x, void *state, size_t n_page,
-				 enum row_kind kind)
+static inline void *groups_state(const struct cache_group *x, void *state, size_t n_page, int kind)
 {
 	char *at = state;
 
-	for (int k = 0; k < (int)kind; k++)
+	for (int k = 0; k < kind; k++)
 		at += n_page * x->part_bytes[k];
 	return x->part_bytes[kind] ? at : NULL;
 }
@@ -80,7 +80,7 @@ static inline size_t groups_plane_bytes(const struct cache_group *x, int plane)
 
 /* What is copied with tokens of a shared page: the planes of a layer's kv, and behind them the
  * states in `state`, of n_page pages each.  Returns their number, at most GROUP_PLANES. */
-enum { GROUP_PLANES = CACHE_PLANES + ROW_KINDS };
+enum { GROUP_PLANES = CACHE_PLANES + STATES };
 int groups_share_planes(const struct cache_group *x, const struct kv_cache *kv, void *state,
 			size_t n_page, struct share_plane *out);
 /* The copy of x, as kernels want it. */
