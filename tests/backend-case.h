@@ -84,6 +84,6 @@ double case_largest_error(const struct case_result *r); /* relative L2 */
 
 /* Test the properties that hold for every backend. */
 void case_test_all(const struct backend *b, double tolerance);
-enum { CASE_N_TEST = 56 };
+enum { CASE_N_TEST = 62 };
 
 #endif
