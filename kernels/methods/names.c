@@ -48,6 +48,8 @@ const struct method_name method_names[] = {
 	  "dense prefill, decodes see all keys under some KV heads", "DuoAttention (2024)" },
 	{ "snapkv", "select=none/union=none/exec=paged/evict=snapkv",
 	  "dense attention to what is left of prompts", "SnapKV (2024)" },
+	{ "quest", "select=none/union=none/exec=paged/decode=quest",
+	  "dense prefill, decodes see pages by upper bounds of their logits", "Quest (2024)" },
 	{ "rocketkv",
 	  "select=none/union=none/exec=paged/evict=snapkv,variant=trtllm/decode=rocket,page=4",
 	  "pages of what is left of prompts", "RocketKV (2025), as in TensorRT-LLM" },
