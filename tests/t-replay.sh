@@ -384,6 +384,26 @@ EOF
 		"$(grep -c '^32 tokens found in the prefix cache$' "$tmp/out")" 2
 	ok 'cpu: ... and read it' grep -q '^against dense, 2 samples: relative L2 mean 0 max 0' \
 		"$tmp/out"
+	cpu --trace "$tmp/short.jsonl" --block-size 16 --max-num-batched-tokens 64 \
+		--num-gpu-blocks 8 --enable-prefix-caching --method dense,compact-fp --accuracy 1 \
+		--no-share-kv >"$tmp/private" 2>&1
+	is 'cpu: ... or a copy of their own' "$(grep '^against' "$tmp/private")" \
+		"$(grep '^against' "$tmp/out")"
+	{
+		sed -n '1s/"requests":2/"requests":6/; 1s/_size":16/_size":4/p' "$tmp/short.jsonl"
+		for i in 0 1 2 3 4 5; do
+			printf '{"id":%d,"arrival_ns":0,"prompt_tokens":40,"output_tokens":2,"blocks":[%s]}\n' \
+				$i "$(seq -s, $((i % 5 * 10)) $((i % 5 * 10 + 9)))"
+		done
+	} >"$tmp/again.jsonl"
+	cpu --trace "$tmp/again.jsonl" --block-size 4 --max-num-seqs 1 --num-gpu-blocks 65 \
+		--enable-prefix-caching --accuracy 1 >"$tmp/out" 2>&1
+	is 'cpu: a page is given up, and its tokens are filled again' \
+		"$(sed -n '/tokens found/p; /on no page/p' "$tmp/out")" \
+		'36 tokens found in the prefix cache
+36 of them were on no page, and filled outside of the measured time'
+	ok 'cpu: shared pages without a cache are refused' \
+		fails 2 'share-kv has no effect without --enable-prefix-caching' cpu --share-kv
 	cpu --trace "$tmp/short.jsonl" --policy sglang --block-size 1 --max-num-batched-tokens 40 \
 		--num-gpu-blocks 129 --enable-prefix-caching --accuracy 1 >"$tmp/out" 2>&1
 	is 'cpu: blocks of a token share a prefix, one plan later' \

@@ -332,6 +332,7 @@ static const struct opt model_opts[] = {
 	  .help = "identify cached KV blocks by their tokens alone, not also by the method that "
 		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
 	{ .name = "share-kv", .type = OPT_FLAG, .off = AT(limits.share_pages), .def = "yes",
+	  .own = "yes",
 	  .help = "let requests with a common prefix read the same pages of the device; else each "
 		  "has its own copy, which is filled outside of the measured time",
 	  .scope = RUN_KERNELS | RUN_PREFIX_CACHE | RUN_REPLAYED },
