@@ -90,7 +90,8 @@ libattnreplay_a_SOURCES += \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
     src/sweep/sweep_json.c src/sweep/sweep_json.h \
     src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
-    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h \
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h src/sweep/scratch.c \
+    src/sweep/scratch.h \
   src/tune/match.c src/tune/match.h src/tune/match_sample.c \
     src/tune/match_sample.h src/tune/tune_prompts.c src/tune/tune_prompts.h \
     src/tune/target.c \

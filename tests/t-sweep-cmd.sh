@@ -313,6 +313,7 @@ is '... and ends the sweep, as its message says' "$? $(sort err)" \
 	"1 attnreplay: long.sweep: point 0 ended by signal 9; long/$(key long.sweep 0).log says why
 attnreplay: long.sweep: point 1 ended with exit status 1; long/$(key long.sweep 1).log says why"
 is '... and nothing else' "$(ls local)" ''
+sed 's/^trace.*/trace = none.csv/' long.sweep >none.sweep
 if command -v sqlite3 >/dev/null; then
 	ok 'two points run while somebody reads a database' started
 	db=$(ls local/*/"$(key long.sweep 0).db")
@@ -327,11 +328,35 @@ if command -v sqlite3 >/dev/null; then
 		"attnreplay: $tmp/$db: in use by another program; end it, and copy the file
 attnreplay: interrupted; the same command runs the missing points
 $db"
+	sweep none.sweep --all --out none >/dev/null 2>&1
+	is '... through the next sweep' "$(ls local/*/*.db)" "$db"
 	exec 9>&-
 	rm -r local/*
 else
 	skip 'a database that somebody reads stays' 'no sqlite3'
 fi
+started || echo 'Bail out! no sweep'
+dirs=$(ls -d "$tmp"/local/*)
+mkdir local/attnreplay-tester-other1 local/attnreplay-tester-empty1 local/attnreplay-tester-longer1
+touch local/attnreplay-tester-other1/a.db local/attnreplay-tester-other1/b.txt \
+	local/attnreplay-tester-longer1/a.db
+sweep none.sweep --all --out none >/dev/null 2>err
+is 'folders of a sweep that runs stay' "$(ls -d $dirs 2>&1; grep -c left err)" "$dirs
+0"
+kill -s KILL $pid
+wait $pid
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	ps -e -o args | grep -q "[a]ttnreplay run --db $tmp/local" || break
+	sleep 0.3
+done
+sweep none.sweep --all --out none >/dev/null 2>err
+is 'those of one that was killed are removed by the next' "$(sort err | grep -v none)" \
+	"$(for d in $dirs; do
+		echo "attnreplay: warning: $d: left by a sweep that was killed; removed"; done)"
+is '... and no other' "$(ls local)" 'attnreplay-tester-empty1
+attnreplay-tester-longer1
+attnreplay-tester-other1'
+rm -r local/*
 sed -i 's/^trace.*/trace = t.csv/; $a requests = 5' long.sweep
 is 'the same points run later' "$(sweep long.sweep --out long --all | tail -1)" \
 	'2 points: 2 done, 0 there already, 0 failed, 0 to do'

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +15,15 @@
 
 #include "base/log.h"
 #include "src/sweep/publish.h"
+#include "src/sweep/scratch.h"
 
 enum { POLL_NS = 100000000 }; /* a signal may come just before a wait begins */
 
 /* A point that runs. */
 struct job {
 	struct sweep_point p;
-	char *local; /* its database while it runs */
+	char *local; /* its database while it runs, in a folder that `lock` holds */
+	int lock;
 	pid_t pid;
 };
 
@@ -46,42 +47,15 @@ char *sweep_path(const char *dir, const char *key, const char *ending)
 
 /* ---- one point ---- */
 
-static const char *env(const char *name, const char *other)
-{
-	const char *s = getenv(name);
-
-	return s && *s ? s : other;
-}
-
-/* Databases are written on a local disk: SQLite's log does not work on shared file systems.  Others
- * may write into its folder too, so each database has a new folder of its own there. */
-static enum ar_status local_path(char **out, const struct sweep_point *p, struct ar_err *err)
-{
-	const char *dir = env("SLURM_TMPDIR", env("TMPDIR", "/tmp"));
-	enum ar_status st = AR_OK;
-	char *s;
-
-	if (asprintf(&s, "%s/attnreplay-%s-XXXXXX", dir, env("USER", "user")) < 0)
-		return ar_nomem(err);
-	if (!mkdtemp(s))
-		st = ar_fail(err, AR_IO,
-			     "%s: cannot make this folder: %s; set TMPDIR to a folder that is "
-			     "writable",
-			     s, strerror(errno));
-	else if (!(*out = sweep_path(s, p->key, ".db")))
-		st = ar_nomem(err);
-	free(s);
-	return st;
-}
-
 /* Replace this process by 'attnreplay run --db LOCAL ...'. */
-static void child_main(const struct runner *r, int log, char **argv)
+static void child_main(const struct runner *r, int lock, int log, char **argv)
 {
 	const int nothing = open("/dev/null", O_RDONLY);
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* end with the parent */
 	sigprocmask(SIG_SETMASK, &r->before, NULL);
-	if (nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(log, 1) >= 0 && dup2(log, 2) >= 0)
+	if (nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(log, 1) >= 0 && dup2(log, 2) >= 0 &&
+	    !fcntl(lock, F_SETFD, 0))
 		execv("/proc/self/exe", argv);
 	_exit(127);
 }
@@ -107,7 +81,7 @@ static enum ar_status spawn(const struct runner *r, struct job *j, struct ar_err
 	if (!st) {
 		j->pid = fork();
 		if (!j->pid)
-			child_main(r, log, argv);
+			child_main(r, j->lock, log, argv);
 		if (j->pid < 0) {
 			j->pid = 0;
 			st = ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
@@ -123,10 +97,8 @@ static enum ar_status spawn(const struct runner *r, struct job *j, struct ar_err
 static void job_release(struct job *j)
 {
 	sweep_point_release(&j->p);
-	if (j->local)
-		rmdir(dirname(j->local)); /* fails if the database is still there */
-	free(j->local);
-	*j = (struct job){ 0 };
+	scratch_close(j->local, j->lock);
+	*j = (struct job){ .lock = -1 };
 }
 
 static void tell(const struct runner *r, const struct sweep_point *p, enum sweep_state state)
@@ -148,7 +120,7 @@ static enum ar_status start_point(struct runner *r, struct job *j, size_t i, str
 	if (!st && !r->how->force && sweep_point_done(&j->p, r->b, path)) {
 		tell(r, &j->p, SWEEP_THERE);
 	} else if (!st) {
-		st = local_path(&j->local, &j->p, err);
+		st = scratch_open(&j->local, &j->lock, j->p.key, err);
 		if (!st)
 			st = spawn(r, j, err);
 	}
@@ -302,6 +274,9 @@ enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const str
 	r.job = calloc((size_t)how->jobs, sizeof *r.job);
 	if (!r.job)
 		return ar_nomem(err);
+	for (int64_t i = 0; i < how->jobs; i++)
+		r.job[i].lock = -1;
+	scratch_remove_left();
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &child, &r.before);
