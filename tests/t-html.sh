@@ -99,9 +99,15 @@ coloured() { # a method without a colour of its own
 if [ -e "$label" ]; then
 	ok 'each method has a colour; else append it to make_label.sql' coloured
 	is '... of its own' "$(grep -o "('[a-z-]*', [0-9]*)" "$label" | sed 's/.*, //' | sort | uniq -d)" ''
+	grep -o "WHEN '[a-z ]*' THEN [0-9]*" "$srcdir/src/report/charts/phases.sql" >styles
+	is 'each phase has one; else add it to phases.sql' "$("$ATTNREPLAY" sql --format csv sample.db \
+		'SELECT name FROM phase' | sed 1d | while read -r p; do grep -q "'$p'" styles || echo "$p"; done)" ''
+	is '... of its own, too' "$(sed 's/.* //' styles | sort | uniq -d)" ''
 else
 	skip 'each method has a colour; else append it to make_label.sql' 'no sources here'
 	skip '... of its own' 'no sources here'
+	skip 'each phase has one; else add it to phases.sql' 'no sources here'
+	skip '... of its own, too' 'no sources here'
 fi
 
 # ---- runs that differ in rate and chunk size ----

@@ -101,7 +101,7 @@ void chart_put_svg(const struct chart *c, size_t n, FILE *f);
 /* A style is a colour, 0 ... CHART_TURN - 1, and CHART_TURN times a turn: each turn has other
  * markers and dashes.  Colour 0 is grey, for dense attention.  Colours below CHART_PARTS are for
  * methods, the others for all else, such as phases.  Below 0: no colour, for bars. */
-enum { CHART_PARTS = 16, CHART_TURN = 32 };
+enum { CHART_PARTS = 16, CHART_TURN = 40 };
 
 /* The marker of a style, as in a legend; within a page. */
 void chart_put_key(int style, FILE *f);

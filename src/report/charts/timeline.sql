@@ -24,6 +24,13 @@ at AS MATERIALIZED (
   FROM (SELECT x_hi, lead(x) OVER (ORDER BY x) - x_hi AS idle FROM step)
   WHERE idle > (SELECT ns / 2e11 FROM span)
   ORDER BY x),
+line AS (
+  SELECT 1 AS place, 'requests' AS panel, 'running' AS series, 16 AS style, NULL AS y_lo, x,
+    running AS y_most, running_mean AS y_mean FROM at
+  UNION ALL
+  SELECT 2, 'requests', 'waiting', 31, NULL, x, waiting, waiting_mean FROM at
+  UNION ALL
+  SELECT 3, 'KV blocks in use', 'KV blocks', 16, 0, x, blocks, blocks_mean FROM at),
 word AS (
   SELECT in_bins, iif(in_bins, ', most of a bin', '') AS most, ', mean of a bin' AS mean,
     iif(in_bins, printf(', in bins of %.3g s', ns / 1e9 / most), '') AS bins
@@ -42,24 +49,12 @@ SELECT 'tokens of an iteration' || bins, 'both' || word.most, 'line', 16, 0, NUL
   NULL
 FROM at JOIN word WHERE in_bins
 UNION ALL
-SELECT 'requests' || bins, 'running' || word.most, 'line', 16, 0, NULL, NULL, NULL, NULL, x, running, NULL
-FROM at JOIN word
-UNION ALL
-SELECT 'requests' || bins, 'running' || mean, 'line', 16 + 64, 0, NULL, NULL, NULL, NULL, x, running_mean, NULL
-FROM at JOIN word WHERE in_bins
-UNION ALL
-SELECT 'requests' || bins, 'waiting' || word.most, 'line', 31, 0, NULL, NULL, NULL, NULL, x, waiting, NULL
-FROM at JOIN word
-UNION ALL
-SELECT 'requests' || bins, 'waiting' || mean, 'line', 31 + 64, 0, NULL, NULL, NULL, NULL, x, waiting_mean, NULL
-FROM at JOIN word WHERE in_bins
-UNION ALL
-SELECT 'KV blocks in use' || bins, 'KV blocks' || word.most, 'line', 16, 0, NULL, NULL, 0, NULL, x, blocks, NULL
-FROM at JOIN word
-UNION ALL
-SELECT 'KV blocks in use' || bins, 'KV blocks' || mean, 'line', 16 + 64, 0, NULL, NULL, 0, NULL, x, blocks_mean,
-  NULL
-FROM at JOIN word WHERE in_bins
+SELECT * FROM (
+  SELECT panel || bins, series || iif(of_bin, mean, word.most), 'line', style + 80 * of_bin, 0, NULL, NULL,
+    y_lo, NULL, x, iif(of_bin, y_mean, y_most), NULL
+  FROM line JOIN word JOIN (SELECT 0 AS of_bin UNION ALL SELECT 1)
+  WHERE in_bins OR NOT of_bin
+  ORDER BY place, of_bin, x)
 UNION ALL
 SELECT 'preempted requests', 'preempted', 'span', 31, 0, x, x_hi, 0, preempted, NULL, NULL,
   printf('%d preempted', preempted)

@@ -36,6 +36,6 @@ CREATE TEMP TABLE run_label AS
         ('bfla', 4), ('quoka', 5), ('minference', 6), ('flexprefill', 7), ('compact-fp-copy', 8),
         ('union-bs', 9), ('ashape', 10), ('proxyattn', 11), ('seer', 12), ('compact-sa', 13),
         ('trishape', 14)) WHERE column1 = base),
-      15)) + 32 * earlier
+      15)) + 40 * earlier
       AS style
   FROM counted
