@@ -96,7 +96,7 @@ is 'no time' "$(reason time.db | sed 's/take .* s,/take S,/')" \
 	'40 replicates would take S, longer than --intervals-time'
 run --backend cost --costs few.db:1 --costs-extrapolate --db extra.db >/dev/null
 is 'costs of other iterations' "$(reason extra.db | sed 's/^[0-9]* //')" \
-	'% of the iterations of its replicates lie outside of what the run measured'
+	'% of the iterations of its replicates lie outside of what was measured'
 ok 'an interval without a database is refused' fails 2 'intervals has no effect without --db' "$ATTNREPLAY" run --trace t.csv --backend cost \
 	--intervals off
 finish

@@ -23,6 +23,10 @@ enum {
 	PERCENTILES = 3
 };
 
+/* There is no interval where a larger share of iterations is extrapolated, or where the share of
+ * cached tokens is further from the run's. */
+static const double MOST_EXTRAPOLATED = 0.05, MOST_CACHED = 0.1;
+
 static const char *const metrics[LATENCY_COUNT] = { "ttft", "tpot", "itl", "e2e", "queue" };
 static char own_costs[] = "the run";
 static const double percentiles[PERCENTILES] = { 50, 90, 99 };
@@ -369,28 +373,37 @@ static const char *failure(const struct task *t)
 	return NULL;
 }
 
-/* Why replicates say nothing, or "". */
 static void judge(const struct maker *m, const struct row_resampling *row, char *why, size_t n)
 {
-	const char *failed = failure(m->board);
+	const struct replicates_made made = { .failed = failure(m->board),
+					      .n = row->replicates,
+					      .want = FIRST,
+					      .extrapolated = row->extrapolated,
+					      .cached = row->cached,
+					      .run_cached = row->run_cached };
 
+	replicates_why(&made, why, n);
+}
+
+void replicates_why(const struct replicates_made *x, char *why, size_t n)
+{
 	*why = 0;
-	if (failed)
-		snprintf(why, n, "a replicate failed: %s", failed);
-	else if (row->replicates < FIRST)
+	if (x->failed)
+		snprintf(why, n, "a replicate failed: %s", x->failed);
+	else if (x->n < x->want)
 		snprintf(why, n,
-			 "%" PRId64 " replicates were made within --intervals-time, want %d",
-			 row->replicates, FIRST);
-	else if (row->extrapolated > REPLICATES_EXTRAPOLATED)
+			 "%" PRId64 " replicates were made within --intervals-time, want %" PRId64,
+			 x->n, x->want);
+	else if (x->extrapolated > MOST_EXTRAPOLATED)
 		snprintf(why, n,
-			 "%.0f %% of the iterations of its replicates lie outside of what the run "
+			 "%.0f %% of the iterations of its replicates lie outside of what was "
 			 "measured",
-			 100 * row->extrapolated);
-	else if (fabs(row->cached - row->run_cached) > REPLICATES_CACHED)
+			 100 * x->extrapolated);
+	else if (fabs(x->cached - x->run_cached) > MOST_CACHED)
 		snprintf(why, n,
 			 "the prefix cache had %.0f %% of the run's prompts, but %.0f %% of those "
 			 "of its replicates",
-			 100 * row->run_cached, 100 * row->cached);
+			 100 * x->run_cached, 100 * x->cached);
 }
 
 void replicates_judge(const struct resample_plan *p, bool users, char *why, size_t n)

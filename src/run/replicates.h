@@ -15,16 +15,22 @@
 #include "src/run/run.h"
 #include "traces/algebra/resample.h"
 
-/* There is no interval where a larger share of iterations is extrapolated, or where the share of
- * cached tokens is further from the run's. */
-#define REPLICATES_EXTRAPOLATED 0.05
-#define REPLICATES_CACHED 0.1
-
 /* Whether costs of iterations are computed anew from their batch, not from what was measured. */
 bool replicates_compute(const struct run *r);
 
 /* Write why a trace cannot be resampled, or "".  users: it is a closed loop. */
 void replicates_judge(const struct resample_plan *p, bool users, char *why, size_t n);
+
+/* What replicates were made of, and what they found. */
+struct replicates_made {
+	const char *failed; /* why one of them failed; NULL: none did */
+	int64_t n, want;
+	double extrapolated;	   /* share of their iterations */
+	double cached, run_cached; /* shares of the prompts' tokens, of theirs and of the run's */
+};
+
+/* Write why replicates give no interval, or "". */
+void replicates_why(const struct replicates_made *x, char *why, size_t n);
 
 /* Collects the costs of a run's iterations, and passes its calls on. */
 struct collector {

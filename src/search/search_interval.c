@@ -106,32 +106,19 @@ static void work(void *self, int i)
 
 static void judge(const struct maker *m, char why[WHY])
 {
-	const struct replicate *x = m->of;
-	double extrapolated = 0, cached = 0;
-	int done = 0;
+	struct replicates_made made = { .want = SEARCH_REPLICATES,
+					.run_cached = m->u->best->f.cached };
 
-	for (int i = 0; i < SEARCH_REPLICATES && !*why; i++) {
-		if (*x[i].why)
-			snprintf(why, WHY, "a search on a resample failed: %.160s", x[i].why);
-		done += x[i].done;
-		extrapolated += x[i].extrapolated / SEARCH_REPLICATES;
-		cached += x[i].cached / SEARCH_REPLICATES;
+	for (int i = 0; i < SEARCH_REPLICATES; i++) {
+		const struct replicate *x = &m->of[i];
+
+		if (!made.failed && *x->why)
+			made.failed = x->why;
+		made.n += x->done;
+		made.extrapolated += x->extrapolated / SEARCH_REPLICATES;
+		made.cached += x->cached / SEARCH_REPLICATES;
 	}
-	if (*why)
-		return;
-	if (done < SEARCH_REPLICATES)
-		snprintf(why, WHY,
-			 "%d searches on resamples were made within --intervals-time, want %d",
-			 done, SEARCH_REPLICATES);
-	else if (extrapolated > REPLICATES_EXTRAPOLATED)
-		snprintf(why, WHY,
-			 "%.0f %% of the iterations of resamples lie outside of what was measured",
-			 100 * extrapolated);
-	else if (fabs(cached - m->u->best->f.cached) > REPLICATES_CACHED)
-		snprintf(why, WHY,
-			 "the prefix cache had %.0f %% of the prompts, but %.0f %% of those of "
-			 "resamples",
-			 100 * m->u->best->f.cached, 100 * cached);
+	replicates_why(&made, why, WHY);
 }
 
 /* From the rates that kept the limits up to those that did not. */
