@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -423,10 +424,11 @@ static float *run(struct batch_case *c, const char *name, struct selection_count
 	size_t n = c->q_len;
 	bf16_t *out = malloc(n * sizeof *out);
 	float *f = malloc(n * sizeof *f);
+	const struct selector_env env = { .shape = c->b.shape, .n_layers = 1 };
 	struct method *m;
 	struct ar_err err;
 
-	if (method_parse(&m, name, &err) ||
+	if (method_parse(&m, name, &err) || method_open(m, &env, &err) ||
 	    method_ref(method_prefill(m),
 		       &(struct attn_call){
 			       .b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = out },
@@ -476,6 +478,18 @@ static void random_case(struct batch_case *c, uint64_t seed)
 	case_cut(c, (int[]){ 150, 33 }, (int[]){ 40, 57 });
 }
 
+/* The same with pages as large as the blocks of selectors. */
+static void paged_case(struct batch_case *c, uint64_t seed)
+{
+	static const struct attn_shape shape = {
+		.q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 128
+	};
+	struct rng rng = { seed };
+
+	case_make(c, &rng, FILL_BLOCKS, shape, 2, (int[]){ 1403, 190 });
+	case_cut(c, (int[]){ 1250, 133 }, (int[]){ 140, 57 });
+}
+
 static void test_alpha_zero(void)
 {
 	struct batch_case c;
@@ -495,6 +509,46 @@ static void test_alpha_zero(void)
 		free(dense);
 		free(group);
 		free(lists);
+		case_release(&c);
+	}
+}
+
+/* The distance of bf16 numbers of this size. */
+static float bf16_step(float x)
+{
+	return ldexpf(1, (x != 0 ? ilogbf(x) : -126) - 7);
+}
+
+/* Settings that see every token, through executors that sum in another order.  Sums of float that
+ * cancel are 1e-6 off. */
+static void test_dense_settings(void)
+{
+	static const char *const name[] = { "quoka:kv-ratio=1", "ashape:local=2000",
+					    "minference:vertical=2000,slash=2000" };
+	struct batch_case c;
+
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		float *dense, *got;
+		size_t n, far = 0, off = 0;
+
+		paged_case(&c, seed);
+		n = (size_t)(c.b.rows.n_row * c.b.shape.q_heads * c.b.shape.head_dim);
+		dense = run(&c, "dense", NULL);
+		for (size_t k = 0; k < sizeof name / sizeof *name; k++) {
+			got = run(&c, name[k], NULL);
+			off = far = 0;
+			for (size_t i = 0; i < n; i++) {
+				float d = fabsf(got[i] - dense[i]);
+
+				off += d > 0;
+				far += d > fmaxf(1e-6F,
+						 bf16_step(fmaxf(fabsf(got[i]), fabsf(dense[i]))));
+			}
+			ok(!far, "%s: %zu of %zu values are one bf16 step off dense, %zu more",
+			   name[k], off - far, n, far);
+			free(got);
+		}
+		free(dense);
 		case_release(&c);
 	}
 }
@@ -584,6 +638,7 @@ int main(void)
 	test_splits();
 	test_example();
 	test_alpha_zero();
+	test_dense_settings();
 	test_failures();
 	test_no_memory();
 	return done_testing();
