@@ -99,9 +99,9 @@ void chart_put_svg(const struct chart *c, size_t n, FILE *f);
 /* ---- parts, for drawings of another layout ---- */
 
 /* A style is a colour, 0 ... CHART_TURN - 1, and CHART_TURN times a turn: each turn has other
- * markers and dashes.  Colour 0 is grey, for dense attention.  Colours below CHART_PARTS are for
- * methods, the others for all else, such as phases.  Below 0: no colour, for bars. */
-enum { CHART_PARTS = 16, CHART_TURN = 40 };
+ * markers and dashes.  Colour 0 is grey, for dense attention.  Colours 1 to 15 and from 37 on are
+ * for methods, the others for all else, such as phases.  Below 0: no colour, for bars. */
+enum { CHART_TURN = 48 };
 
 /* The marker of a style, as in a legend; within a page. */
 void chart_put_key(int style, FILE *f);

@@ -50,7 +50,7 @@ SELECT 'tokens of an iteration' || bins, 'both' || word.most, 'line', 16, 0, NUL
 FROM at JOIN word WHERE in_bins
 UNION ALL
 SELECT * FROM (
-  SELECT panel || bins, series || iif(of_bin, mean, word.most), 'line', style + 80 * of_bin, 0, NULL, NULL,
+  SELECT panel || bins, series || iif(of_bin, mean, word.most), 'line', style + 96 * of_bin, 0, NULL, NULL,
     y_lo, NULL, x, iif(of_bin, y_mean, y_most), NULL
   FROM line JOIN word JOIN (SELECT 0 AS of_bin UNION ALL SELECT 1)
   WHERE in_bins OR NOT of_bin

@@ -35,7 +35,8 @@ CREATE TEMP TABLE run_label AS
       (SELECT column2 FROM (VALUES ('compact-fp', 1), ('flashprefill', 2), ('xattention', 3),
         ('bfla', 4), ('quoka', 5), ('minference', 6), ('flexprefill', 7), ('compact-fp-copy', 8),
         ('union-bs', 9), ('ashape', 10), ('proxyattn', 11), ('seer', 12), ('compact-sa', 13),
-        ('trishape', 14)) WHERE column1 = base),
-      15)) + 40 * earlier
+        ('trishape', 14), ('quest', 37), ('streaming', 38), ('duo', 39), ('snapkv', 40),
+        ('rocketkv', 41)) WHERE column1 = base),
+      15)) + 48 * earlier
       AS style
   FROM counted
