@@ -200,10 +200,10 @@ static void test_spellings(void)
 static const char *part_named(const struct method_name *table, const char *selector)
 {
 	char select[64];
-	int n = snprintf(select, sizeof select, "select=%s/", selector);
+	int n = snprintf(select, sizeof select, "select=%s", selector);
 
 	for (; table->name; table++)
-		if (!strncmp(table->spec, select, (size_t)n))
+		if (!strncmp(table->spec, select, (size_t)n) && strchr(",/", table->spec[n]))
 			return table->name;
 	bail_out("no part has selector %s", selector);
 }
