@@ -216,6 +216,33 @@ static void test_sparse_layer(void)
 	is_int((int64_t)w[PHASE_DECODE].flops, 256 * 4 * 256, "... and so is their work");
 }
 
+/* Lists of decodes, and the states that they are made from. */
+static void test_lists(void)
+{
+	struct roofline_work w[PHASE_COUNT];
+
+	count(&small, "dense/decode=streaming,sink=4,recent=12", false, &decode_only, 1, w);
+	is_work(&w[PHASE_DECODE], 256 * 4 * 16, 256 * (4 + 16 * 2), 1, "16 of 256 keys");
+	is_work(&w[PHASE_SELECT], 0, 0, 1, "lists by place");
+	is_work(&w[PHASE_META], 0, 0, 0, "which have no state");
+	count(&small, "dense/decode=streaming,sink=4,recent=12,min-tokens=257", false, &decode_only,
+	      1, w);
+	is_int((int64_t)w[PHASE_DECODE].flops, 256 * 4 * 256, "a short row sees every key");
+	count(&small, "dense/decode=duo,sparsity=0.75,sink=16,recent=48", false, &decode_only, 1,
+	      w);
+	is_int((int64_t)w[PHASE_DECODE].flops, 256 * 4 * (64 + 48),
+	       "a quarter of the heads sees every key, the others 64");
+	count(&small, "dense/decode=rocket,budget=64", false, &both, 1, w);
+	/* bounds of 64 pages of two heads, of a byte; a row of four heads */
+	is_work(&w[PHASE_SELECT], 64 * 4 * 128, 64 * 2 * 128 + 512, 2, "rocket");
+	is_int((int64_t)w[PHASE_DECODE].flops, 256 * 4 * 64, "... and its keys");
+	/* keys of 129 rows of two heads; bounds of each, a quarter of 128 bytes a head */
+	is_work(&w[PHASE_META], 0, 129 * (256 + 64), 1, "states, also of the chunk's rows");
+	count(&small, "dense/decode=rocket,budget=64/prune=twilight", false, &both, 1, w);
+	is_int(w[PHASE_META].kernels, 2, "a pruner has its own");
+	is_int(w[PHASE_SELECT].kernels, 4, "... and launches");
+}
+
 /* ---- times ---- */
 
 static struct roofline_gpu round_gpu(void)
@@ -570,6 +597,9 @@ static void test_densities(void)
 		{ NULL, "dense+lazyllm",
 		  "method 'dense+lazyllm': backend roofline models no dropper; run it with another "
 		  "backend" },
+		{ NULL, "dense/decode=streaming,dense-layers=2",
+		  "its layers differ, and backend roofline models one method in all layers" },
+		{ "dense=0.5", "dense/decode=streaming", "no sparse method has this name" },
 		{ NULL, "0:dense;1-:bfla",
 		  "method '0:dense;1-:bfla': its layers differ, and backend roofline models one "
 		  "method in all layers; run it with another backend" },
@@ -590,6 +620,8 @@ static void test_densities(void)
 			     &err),
 	       AR_OK, "random masks have their density");
 	is_int(check_density(NULL, "bfla", true, &err), AR_OK, "a capture tells the others");
+	is_int(check_density(NULL, "dense/decode=streaming", false, &err), AR_OK,
+	       "dense chunks have density 1, whatever decodes see");
 	is_int(check_density("bfla=0.5", "0-1:bfla;2-:bfla", false, &err), AR_OK,
 	       "a plan whose layers are alike is its method");
 }
@@ -701,6 +733,7 @@ int main(void)
 	test_experts();
 	test_drawn_experts();
 	test_sparse_layer();
+	test_lists();
 	test_times();
 	test_kernels();
 	test_monotonic();

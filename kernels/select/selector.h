@@ -61,6 +61,7 @@ struct selector_chunk {
 struct selector_work {
 	double flops, bytes;
 	int launches;
+	double keys; /* of a decode: keys of a list, the mean of all; 0: its most pieces */
 };
 
 /* The piece lists of a selector, for rows of at most len keys. */

@@ -34,6 +34,7 @@ struct selector_work selector_products(const struct selector_form *form, const s
 		keys = (n + len / f.key) * s->kv_heads;
 	else if (f.keys == SELECTOR_GATE)
 		keys = n * s->kv_heads + len / f.key * s->q_heads;
-	return (struct selector_work){ token * f.passes * products * f.share,
-				       token * (n * s->q_heads + keys), f.launches };
+	return (struct selector_work){ .flops = token * f.passes * products * f.share,
+				       .bytes = token * (n * s->q_heads + keys),
+				       .launches = f.launches };
 }

@@ -80,7 +80,7 @@ static double known_density(const struct roofline_options *o, const struct metho
 {
 	double share = -1;
 
-	if (m->dense)
+	if (method_prefill(m)->dense)
 		return 1;
 	for (size_t i = 0; i < o->density.n; i++)
 		if (roofline_density_is_of(o->density.v[i], m->name))
@@ -102,7 +102,7 @@ enum ar_status roofline_check_density(const struct roofline_options *o, struct p
 				       "with another backend",
 				       plan[k]->name);
 	for (size_t k = 0; k < n; k++)
-		if (!plan_single(plan[k]))
+		if (!plan_single(plan[k]) || plan_single(plan[k])->first)
 			return ar_fail(err, AR_USAGE,
 				       "method '%s': its layers differ, and backend roofline "
 				       "models one method in all layers; run it with another "
@@ -115,7 +115,7 @@ enum ar_status roofline_check_density(const struct roofline_options *o, struct p
 		if (st)
 			return st;
 		for (size_t k = 0; k < n; k++)
-			used = used || (!plan[k]->dense &&
+			used = used || (!plan_dense_rows(plan[k], ROW_PREFILL) &&
 					roofline_density_is_of(o->density.v[i],
 							       plan_single(plan[k])->name));
 		if (!used)
@@ -186,7 +186,7 @@ static enum ar_status open_selection(struct roofline *c, struct ar_err *err)
 	const struct backend_env *env = &c->env;
 	size_t n = (size_t)(env->n_run_layers * model_attention(env->model)->kv_heads);
 
-	if (c->method->dense || !env->n_capture)
+	if (method_prefill(c->method)->dense || !env->n_capture)
 		return AR_OK;
 	c->count = calloc(n, sizeof *c->count);
 	return c->count ? backend_open(&backend_cpu, &c->cpu, NULL, env, err) : ar_nomem(err);

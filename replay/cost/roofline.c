@@ -273,9 +273,10 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	memset(work, 0, PHASE_COUNT * sizeof *work);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
-		double len = batch_stores(e);
 		bool decode = e->kind == ROW_DECODE;
 
+		if (l->mixer == MIX_FULL)
+			roofline_meta(s, l, e->n_tok, &work[PHASE_META]);
 		if (s->method->evict)
 			count_evict(s->method->evict, l, e, &work[PHASE_EVICT]);
 		rows += (int)e->n_tok;
@@ -290,7 +291,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 			add_chunked(l, e->start, e->n_tok,
 				    &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
 		else if (l->mixer == MIX_FULL && decode)
-			decodes++, keys += len;
+			decodes++, keys += roofline_listed(s, l, e, &work[PHASE_SELECT]);
 		else if (l->mixer == MIX_FULL)
 			count_chunk(s, l, e, density[i], work);
 	}
@@ -472,7 +473,7 @@ struct roofline_time roofline_iteration(const struct roofline_gpu *g,
 			work[PHASE_HEAD] = (struct roofline_work){ 0 };
 		first = false;
 		t = roofline_time(g, full ? s->method : NULL, work, prefill, times[i]);
-		if (full && prefill)
+		if (full && prefill && s->method->part[ROW_DECODE].dense)
 			add_walk(&t, decode_walk_ns(&g->walk, g->tflops, &s->model->layer[i], b),
 				 times[i]);
 		add_time(&sum, &t);

@@ -19,7 +19,6 @@
 
 #include "base/text.h"
 #include "kernels/select/top.h"
-#include "kernels/select/work.h"
 
 static struct piece_form duo_pieces(const void *self, const struct attn_shape *s, int len)
 {
@@ -159,6 +158,18 @@ static enum ar_status duo_ref(const struct attn_call *call, const void *self,
 	return AR_OK;
 }
 
+static struct selector_work duo_work(const void *param, const struct attn_shape *s,
+				     const struct selector_chunk *c)
+{
+	const struct duo *p = param;
+	double len = (double)(c->start + c->n_tok);
+	double near = fmin(len, (double)(p->near.page * streaming_most(&p->near)));
+
+	(void)s;
+	return (struct selector_work){ .keys = (1 - p->sparsity) * len + p->sparsity * near,
+				       .launches = 1 };
+}
+
 #define OFF(member) offsetof(struct duo, member)
 /* clang-format off */
 static const struct opt params[] = {
@@ -201,7 +212,7 @@ const struct selector selector_duo = {
 	.pieces = duo_pieces,
 	.open = duo_open,
 	.close = free,
-	.work = selector_places,
+	.work = duo_work,
 	.ref = duo_ref,
 	.band = bands,
 	.order = orders,
