@@ -95,6 +95,7 @@ DEVICE_CODE += \
   kernels/drop/lazyllm/lazyllm_device.cu \
   kernels/drop/sliminfer/sliminfer_device.cu \
   kernels/drop/uniprefill/uniprefill_device.cu \
+  kernels/evict/evict_device.cu kernels/evict/snapkv/snapkv_device.cu \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \
   kernels/exec/pool/pool_device.cu \
   kernels/layer/layer_device.cu \
@@ -150,7 +151,7 @@ check_PROGRAMS += \
   tests/t-delta tests/t-delta-gpu \
   tests/t-drop tests/t-drop-gpu \
   tests/t-drop-kept tests/t-drop-prune tests/t-drop-uniprefill \
-  tests/t-evict tests/t-evict-rules \
+  tests/t-evict tests/t-evict-gpu tests/t-evict-rules \
   tests/t-executors tests/t-executors-gpu \
   tests/t-guarded \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \

@@ -141,7 +141,8 @@ static bool mass_agrees(int dim, bool round, uint64_t seed)
 			       2,
 			       false,
 			       rng_below(&rng, 2),
-			       round };
+			       round,
+			       false };
 	int ctx[3], rows[3];
 	struct batch_case c;
 	struct attn_limits limits;

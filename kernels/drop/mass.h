@@ -31,6 +31,7 @@ struct mass_rule {
 	bool whole; /* nor have requests whose rows are not their whole prompt */
 	bool chunk; /* keys of the chunk only */
 	bool round;
+	bool past; /* CUDA: rows see the keys before all of them, and none of these has mass */
 };
 
 /* Rows of request r that take part; 0: the request has no mass. */

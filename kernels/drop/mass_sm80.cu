@@ -174,6 +174,7 @@ mass_scan(const __grid_constant__ struct args a)
 	const int head = (slab + warp * 16 * M<D>) / a.pad;
 	const int place = (slab + warp * 16 * M<D>) % a.pad, pos = span.end - a.pad + place;
 	const bool rows = head < group && place + 16 * M<D> > a.pad - span.n;
+	const int past = span.end - span.n - 1;	// the last key before the rows
 	const uint32_t lane_at = swizzle<D>(lane % 16, lane / 16);
 	float max[M<D>][2], sum[M<D>][2];
 
@@ -201,11 +202,12 @@ mass_scan(const __grid_constant__ struct args a)
 			continue;
 		multiply_qk<D, M<D>, TILES>(s, smem_addr(sm.own + warp * 16 * M<D> * D) + lane_at,
 					    smem_addr(sm.step[stage]) + lane_at);
-		if (key + STEP - 1 > pos) {
+		if (key + STEP - 1 > (a.rule.past ? past : pos)) {
 #pragma unroll
 			for (int m = 0; m < M<D>; m++) {
-				const int seen = pos + m * 16 + lane / 4 - key;
-				const int both[2] = { seen, seen + 8 };
+				const int own = pos + m * 16 + lane / 4;
+				const int both[2] = { (a.rule.past ? past : own) - key,
+						      (a.rule.past ? past : own + 8) - key };
 
 				softmax_mask(s[m], both, lane);
 			}
@@ -267,9 +269,10 @@ __device__ __forceinline__ void load_totals(float (&total)[STEP], const struct a
 }
 
 /* Hide the scores of rows that do not see the warp's keys, which begin at `key`.  pos: of the row
- * in the first of UNIT places, in column tile `tile`. */
+ * in the first of UNIT places, in column tile `tile`; step: of the next row, from it. */
 template <int D>
-__device__ __forceinline__ void hide(float (&s)[M<D>][TILES][4], int tile, int key, int pos)
+__device__ __forceinline__ void hide(float (&s)[M<D>][TILES][4], int tile, int key, int pos,
+				     int step)
 {
 	const int lane = threadIdx.x % 32;
 
@@ -280,7 +283,7 @@ __device__ __forceinline__ void hide(float (&s)[M<D>][TILES][4], int tile, int k
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				if (key + m * 16 + e / 2 * 8 + lane / 4 >
-				    pos + n * 8 + lane % 4 * 2 + e % 2)
+				    pos + step * (n * 8 + lane % 4 * 2 + e % 2))
 					s[m][tile + n][e] = -INFINITY;
 }
 
@@ -321,7 +324,8 @@ mass_add(const __grid_constant__ struct args a)
 			const int at = (place + tile * 8) % a.pad;
 
 			if (first + OWN<D> - 1 > span.end - span.n)
-				hide<D>(s, tile, key, span.end - a.pad + at);
+				hide<D>(s, tile, key, a.rule.past ? span.end - span.n - 1 :
+					span.end - a.pad + at, !a.rule.past);
 #pragma unroll
 			for (int n = tile; n < tile + UNIT / 8; n++) {
 				const float2 total = *(const float2 *)

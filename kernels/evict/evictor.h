@@ -35,18 +35,19 @@ struct evict_req {
 	int32_t keep0; /* where its lists begin: one for each KV head, n_keep candidates each */
 };
 
-/* An event in one layer.  Arrays are on the host for ref(), on the device for enqueue(), where
- * host_req has the requests on the host, too. */
+/* An event in one layer.  Arrays are on the host for ref().  For enqueue() they are on the device,
+ * but for req, which has one request. */
 struct evict_call {
 	struct attn_shape shape;
 	int n_req;
 	const struct evict_req *req;
 	const int32_t *page;
-	int layer;	    /* of the model */
-	struct kv_cache kv; /* kv-bf16 */
-	void *state;	    /* of the evictor, beside the pages */
-	const bf16_t *q;    /* [row][q_heads][head_dim] */
-	int32_t *keep;	    /* the result: ascending in each list */
+	int layer;	     /* of the model */
+	struct kv_cache kv;  /* kv-bf16 */
+	void *state;	     /* of the evictor, beside the pages */
+	const bf16_t *q;     /* [row][q_heads][head_dim] */
+	int32_t *keep;	     /* the result: ascending in each list */
+	void *work, *stream; /* CUDA: work_bytes() of memory, and where to enqueue */
 };
 
 /* For backend roofline: n_row rows of a request run, on stored keys.  Then n_gone of n_cand keys
@@ -61,6 +62,9 @@ struct evict_work {
 	double flops, bytes;
 	int kernels;
 };
+
+typedef enum ar_status evictor_fn(const void *param, const struct evict_call *call,
+				  struct ar_err *err);
 
 struct evictor {
 	const char *name; /* "snapkv"; evict_parts (method.h) has its title and origin */
@@ -88,7 +92,12 @@ struct evictor {
 	enum ar_status (*add_ref)(const void *param, const struct attn_call *call,
 				  struct ar_err *err);
 	/* The reference: write keep. */
-	enum ar_status (*ref)(const void *param, const struct evict_call *call, struct ar_err *err);
+	evictor_fn *ref;
+	/* CUDA, NULL in a build without and where there are no kernels: the same of one request,
+	 * with work_bytes() for up to n_key keys; NULL: none.  Nothing synchronises or
+	 * allocates. */
+	size_t (*work_bytes)(const void *param, const struct attn_shape *s, int n_key);
+	evictor_fn *enqueue;
 };
 
 extern const struct evictor *const evictors[]; /* ends with NULL */
@@ -129,6 +138,12 @@ void evict_count(const struct evict *e, const struct evict_rows *r, struct evict
 enum ar_status evict_add_ref(const struct evict *e, const struct attn_call *call,
 			     struct ar_err *err);
 enum ar_status evict_ref(const struct evict *e, const struct evict_call *call, struct ar_err *err);
+
+/* CUDA: the same of one request.  The evictor has kernels. */
+size_t evict_work_bytes(const struct evict *e, const struct attn_shape *s, int n_key);
+enum ar_status evict_enqueue(const struct evict *e, const struct evict_call *call,
+			     struct ar_err *err);
+enum ar_status evict_compact_enqueue(const struct evict_call *call, struct ar_err *err);
 
 /* Of the first n places of a list, the k with the largest scores, of equal ones the lowest:
  * ascending, to keep.  For references. */

@@ -220,3 +220,18 @@ enum ar_status evict_ref(const struct evict *e, const struct evict_call *call, s
 		}
 	return st;
 }
+
+#if HAVE_CUDA
+size_t evict_work_bytes(const struct evict *e, const struct attn_shape *s, int n_key)
+{
+	return e->evictor->work_bytes ? e->evictor->work_bytes(e->param, s, n_key) : 0;
+}
+
+enum ar_status evict_enqueue(const struct evict *e, const struct evict_call *call,
+			     struct ar_err *err)
+{
+	enum ar_status st = e->evictor->enqueue(e->param, call, err);
+
+	return st ? st : evict_compact_enqueue(call, err);
+}
+#endif

@@ -38,7 +38,8 @@ AR_BOTH static inline struct mass_rule uniprefill_mass(const struct uniprefill *
 			       (int)(p->sinks + p->last_q),
 			       p->mode == MODE_OFFICIAL,
 			       p->mode == MODE_APPEND && p->scores == SCORES_CHUNK,
-			       p->rounding == ROUNDING_BF16 };
+			       p->rounding == ROUNDING_BF16,
+			       false };
 
 	return m;
 }

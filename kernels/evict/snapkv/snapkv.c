@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/evict/evictor.h"
 #include "kernels/select/scores.h"
 
 static int64_t snapkv_kept(const void *param, int64_t n_tok)
@@ -230,4 +229,6 @@ const struct evictor evictor_snapkv = {
 	.work = snapkv_count,
 	.window = snapkv_window,
 	.ref = snapkv_ref,
+	.work_bytes = HAVE_CUDA ? snapkv_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? snapkv_enqueue : NULL,
 };

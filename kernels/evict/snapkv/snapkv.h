@@ -3,7 +3,11 @@
 #ifndef AR_SNAPKV_H
 #define AR_SNAPKV_H
 
-#include <stdint.h>
+#include "kernels/evict/evictor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum snapkv_pool { SNAPKV_AVG, SNAPKV_MAX };
 enum snapkv_group { SNAPKV_AFTER, SNAPKV_BEFORE };
@@ -18,4 +22,10 @@ struct snapkv {
 	int64_t local; /* 0: the window */
 };
 
+evictor_fn snapkv_enqueue;
+size_t snapkv_work_bytes(const void *param, const struct attn_shape *s, int n_key);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -8,8 +8,6 @@
 #include "config.h"
 #include "kernels/evict/streaming/streaming.h"
 
-#include "kernels/evict/evictor.h"
-
 static int64_t streaming_kept(const void *param, int64_t n_tok)
 {
 	const struct streaming *p = param;
@@ -53,4 +51,5 @@ const struct evictor evictor_streaming = {
 	.decodes = true,
 	.kept = streaming_kept,
 	.ref = streaming_ref,
+	.enqueue = HAVE_CUDA ? evict_streaming_enqueue : NULL,
 };

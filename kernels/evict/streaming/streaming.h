@@ -3,10 +3,19 @@
 #ifndef AR_EVICT_STREAMING_H
 #define AR_EVICT_STREAMING_H
 
-#include <stdint.h>
+#include "kernels/evict/evictor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct streaming {
 	int64_t sink, recent;
 };
 
+evictor_fn evict_streaming_enqueue;
+
+#ifdef __cplusplus
+}
+#endif
 #endif
