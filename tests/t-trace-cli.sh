@@ -482,4 +482,7 @@ awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
 ok 'a longer line of a trace than --max-memory is refused' fails 3 \
 	'long.csv:2: line longer than --max-memory; raise it' \
 	"$ATTNREPLAY" trace info --max-memory 1M "$tmp/long.csv"
+tail -n 1 "$tmp/long.csv" >"$tmp/head.csv"
+ok '... a longer header, too' fails 3 'head.csv:1: line longer than --max-memory; raise it' \
+	"$ATTNREPLAY" trace info --max-memory 1M "$tmp/head.csv"
 finish
