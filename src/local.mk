@@ -153,6 +153,7 @@ check_PROGRAMS += \
   tests/t-roofline-fit \
   tests/t-run-key tests/t-run-tokens \
   tests/t-run-match \
+  tests/t-run-memory \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show \

@@ -135,6 +135,34 @@ static enum ar_status refuse(const struct run_inputs *in, const struct run_sessi
 	return AR_OK;
 }
 
+/* States of all sequences stand beside the pool on a real GPU.  Those that would fit have half of
+ * what the weights leave. */
+enum ar_status run_no_room(const struct run_inputs *in, struct ar_err *err)
+{
+	const struct run_memory *mem = &in->memory;
+	const int64_t seqs = in->limits.max_seqs;
+	double state = 0, left = mem->share * (double)mem->gpu_bytes - (double)mem->weight_bytes;
+	int64_t fit = 0;
+
+	for (int i = 0; i < in->model.n_layers; i++)
+		state += (double)layer_state_bytes(&in->model.layer[i]);
+	if (state > 0 && left > 0)
+		fit = (int64_t)(left / 2 / state);
+	if (fit > 0 && fit < seqs)
+		return ar_fail(err, AR_USAGE,
+			       "no room for KV blocks on the GPU beside %.1f GB of weights and "
+			       "%.1f GB of states of %" PRId64 " sequences: %s has %.1f GB, of "
+			       "which %.4g may be used; take --max-num-seqs %" PRId64,
+			       (double)mem->weight_bytes / 1e9, state * (double)seqs / 1e9, seqs,
+			       mem->gpu, (double)mem->gpu_bytes / 1e9, mem->share, fit);
+	return ar_fail(err, AR_USAGE,
+		       "no room for KV blocks on the GPU beside %.1f GB of weights: %s has %.1f "
+		       "GB, of which %.4g may be used; stop other programs there, lower "
+		       "--max-num-batched-tokens or take a smaller model",
+		       (double)mem->weight_bytes / 1e9, mem->gpu, (double)mem->gpu_bytes / 1e9,
+		       mem->share);
+}
+
 /* vLLM wants a pool that holds one request of the greatest length: v1/core/kv_cache_utils.py,
  * check_enough_kv_cache_memory().  A length that was not typed is the model's. */
 static enum ar_status check_length(const struct run_inputs *in, const struct run_session *s,

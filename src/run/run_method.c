@@ -142,9 +142,7 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
 	if (s->backend->uses_gpu && in->n_runs > 1 && !had)
 		n -= n / 100; /* a reserve: later methods may keep more beside the cache */
 	if (n < 2)
-		return ar_fail(err, AR_USAGE,
-			       "no room for KV blocks on the GPU; stop other programs there, "
-			       "lower --max-num-batched-tokens or take a smaller model");
+		return run_no_room(in, err);
 	if (had && n < had)
 		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
 			 "; its schedule and later ones may differ from those before",
