@@ -220,6 +220,16 @@ is '... in lines that are not wide' "$(sed 's/±/+/g' "$tmp/all" | awk 'length >
 is '... which the view has, too' "$("$ATTNREPLAY" sql --format csv "$tmp/half.db" 'SELECT executed < 1,
 	executed_decode FROM v_executed ORDER BY run_id' | tail -n +2 | tr '\n' ' ')" '0,1 1,1 '
 
+echo '{"prefill": [[1, 1]], "decode": [[1, 1]], "mixed": {"prefill": 1, "decode": 1, "walk_us": 100,
+	"fill_rows": 0}}' >"$tmp/as.json"
+replay "$tmp/walk.db" 128 --accuracy 0 --method dense,streaming
+ok 'sparse decodes are compared' replay "$tmp/walk.db" 128 --accuracy 0 --method dense \
+	--dense-as-engine "$tmp/as.json"
+ok '... with dense ones whose keys are split' says '^ +2  streaming +1  split '
+ok '... and with those of an engine' says '^ +2  streaming +3  engine '
+ok '... and no others' not '^ +[13] .* (split|engine) '
+ok '... by TPOT' says '^Mechanics only, .* decodes of streaming read an unknown share of their keys'
+
 ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --run 9 "$db"
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
 ok 'a missing file is bad data' \

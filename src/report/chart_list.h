@@ -66,6 +66,7 @@ CHART(cdf, "Share of the requests, or of the times between tokens, up to a laten
 TABLE(latency)
 TABLE(repeats)
 TABLE(speedup)
+TABLE(decodes)
 
 PART(requests, "Each request against the baseline",
      "a dense run beside sparse ones, with the same options")

@@ -64,11 +64,14 @@ WITH
 
     UNION ALL
     SELECT run_id, 6, 'executed', '', 'executed',
-      printf('%.0f%s%%', 100 * coalesce(executed, 1), char(160)), iif(is_given, 'given', ''), '',
+      printf('%.0f%s%%', 100 * coalesce(executed, 1), char(160)), iif(is_given, 'given',
+        iif(executed_decode < 1, replace(printf('decodes %.0f %%', 100 * executed_decode), ' ', char(160)), '')), '',
       label || printf(': %.3g %% of the attention ', 100 * coalesce(executed, 1))
         || iif(is_given, 'by --density', 'executed')
+        || iif(executed_decode < 1, printf('; decodes read %.3g %% of their keys', 100 * executed_decode), '')
     FROM figure
-    WHERE executed IS NOT NULL OR is_dense AND EXISTS (SELECT 1 FROM verdict WHERE executed < 1))
+    WHERE executed IS NOT NULL OR executed_decode IS NOT NULL
+      OR is_dense AND EXISTS (SELECT 1 FROM verdict WHERE executed < 1 OR executed_decode < 1))
 SELECT l.run_id, label, style, h.head, h.note, text, small, class, title,
   (SELECT group_concat(mark, '') FROM (SELECT DISTINCT mark FROM marked m
     WHERE m.of = h.of AND in_head ORDER BY mark)) AS head_marks,

@@ -4,17 +4,25 @@
 -- 90 % of the attention, or of the answers of its baseline; then one that is faster; then the fastest.
 CREATE TEMP TABLE answer AS
 WITH
+  -- x: the speed-up of the half that the method changes, y: of the other one.
+  gain AS MATERIALIZED (
+    SELECT *, 'TTFT' AS metric, 'TPOT' AS other, ttft_x AS x, ttft_x_lo AS x_lo, ttft_x_hi AS x_hi,
+      ttft_reason AS x_reason, tpot_x AS y, tpot_x_lo AS y_lo, tpot_x_hi AS y_hi
+    FROM verdict WHERE half = 'prefill'
+    UNION ALL
+    SELECT *, 'TPOT', 'TTFT', tpot_x, tpot_x_lo, tpot_x_hi, tpot_reason, ttft_x, ttft_x_lo, ttft_x_hi
+    FROM verdict WHERE half = 'decode'),
   compared AS MATERIALIZED (
     SELECT v.*, d.label AS base_label, d.answers AS base_answers, clock = 'cpu' AS is_cpu,
-      coalesce(v.ttft_x_lo > 1, 0) AS wins, coalesce(v.ttft_x_hi < 1, 0) AS loses,
+      coalesce(x_lo > 1, 0) AS wins, coalesce(x_hi < 1, 0) AS loses,
       coalesce(v.answers >= 0.9 * d.answers, v.recall >= 0.9, 1) AS keeps,
       (SELECT text FROM assumption a WHERE a.run_id = v.run_id AND kind = 'whole') AS whole,
       (SELECT ' (' || group_concat(brief, '; ') || ')' FROM assumption a WHERE a.run_id = v.run_id
         AND kind IN ('modelled', 'formula', 'costs', 'density')) AS given
-    FROM verdict v JOIN verdict d ON d.run_id = v.base_id JOIN run ON run.run_id = v.run_id
-    WHERE v.ttft_x IS NOT NULL),
+    FROM gain v JOIN verdict d ON d.run_id = v.base_id JOIN run ON run.run_id = v.run_id
+    WHERE x IS NOT NULL),
   ranked AS MATERIALIZED (
-    SELECT *, row_number() OVER (ORDER BY wins AND keeps DESC, wins DESC, ttft_x DESC) AS no,
+    SELECT *, row_number() OVER (ORDER BY wins AND keeps DESC, wins DESC, x DESC) AS no,
       (SELECT count(DISTINCT base_id) FROM compared) AS baselines
     FROM compared),
   -- The least length from which on each group of requests is faster; pays: the lengths do not end there.
@@ -22,7 +30,7 @@ WITH
     SELECT run_id, min(least) AS shortest, max(most) AS longest,
       coalesce(max(most) FILTER (WHERE speedup <= 1), 0) AS until,
       coalesce(min(least) FILTER (WHERE speedup > 1), 0) AS earliest
-    FROM length_gain GROUP BY run_id),
+    FROM length_gain WHERE run_id IN (SELECT run_id FROM gain WHERE metric = 'TTFT') GROUP BY run_id),
   cost AS (
     SELECT run_id, CASE
       WHEN prompts > 0 AND base_answers IS NOT NULL THEN printf('gives %.0f %% of the answers, where %s'
@@ -61,16 +69,19 @@ WITH
   sentence AS (
     -- One baseline.
     SELECT 0 AS place, CASE
+      WHEN is_cpu AND half = 'decode' THEN printf('Mechanics only, by the clock of a CPU: decodes of %s read'
+        || ' %s of their keys; it %s.', label, iif(executed_decode IS NULL, 'an unknown share',
+          printf('%.0f %%', 100 * executed_decode)), cost.text)
       WHEN is_cpu THEN printf('Mechanics only, by the clock of a CPU: %s executes %s of the attention;'
         || ' it %s.', label, iif(executed IS NULL, 'an unknown share', printf('%.0f %%', 100 * executed)), cost.text)
       WHEN wins AND keeps THEN 'Yes' || coalesce(given, '') || ': ' || label || ' is '
-        || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50; it ' || cost.text || '.'
+        || faster(x, x_lo, x_hi) || ' at ' || metric || ' p50; it ' || cost.text || '.'
       WHEN wins THEN 'Faster, at a cost' || coalesce(given, '') || ': ' || label || ' is '
-        || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50, but ' || cost.text || '.'
-      WHEN ttft_x_lo IS NULL THEN 'Not known: ' || label || ' is ' || faster(ttft_x, NULL, NULL)
-        || ' at TTFT p50, without an interval' || coalesce(': ' || ttft_reason, '') || '.'
-      ELSE 'No' || coalesce(given, '') || ': ' || iif(loses AND whole IS NULL, lengths.text || '; ', '')
-        || label || ' is ' || faster(ttft_x, ttft_x_lo, ttft_x_hi) || ' at TTFT p50'
+        || faster(x, x_lo, x_hi) || ' at ' || metric || ' p50, but ' || cost.text || '.'
+      WHEN x_lo IS NULL THEN 'Not known: ' || label || ' is ' || faster(x, NULL, NULL)
+        || ' at ' || metric || ' p50, without an interval' || coalesce(': ' || x_reason, '') || '.'
+      ELSE 'No' || coalesce(given, '') || ': ' || iif(loses AND whole IS NULL, coalesce(lengths.text || '; ', ''), '')
+        || label || ' is ' || faster(x, x_lo, x_hi) || ' at ' || metric || ' p50'
         || coalesce('; it ' || whole, '') || '.' END AS text
     FROM ranked LEFT JOIN cost USING(run_id) LEFT JOIN lengths USING(run_id)
     WHERE no = 1 AND baselines = 1
@@ -82,15 +93,15 @@ WITH
 
     UNION ALL
     SELECT 2, group_concat(r.label || ' is ' || iif(r.keeps, '', 'faster still, ')
-      || times(r.ttft_x) || ', but ' || cost.text, '; ') || '.'
+      || times(r.x) || ', but ' || cost.text, '; ') || '.'
     FROM ranked r JOIN ranked b ON b.no = 1 JOIN cost ON cost.run_id = r.run_id
-    WHERE r.baselines = 1 AND NOT r.is_cpu AND r.wins AND r.ttft_x > b.ttft_x
+    WHERE r.baselines = 1 AND NOT r.is_cpu AND r.wins AND r.x > b.x
     GROUP BY NULL
 
     UNION ALL
-    SELECT 3, 'TPOT p50: ' || label || ' is ' || faster(tpot_x, tpot_x_lo, tpot_x_hi) || '.'
+    SELECT 3, other || ' p50: ' || label || ' is ' || faster(y, y_lo, y_hi) || '.'
     FROM ranked
-    WHERE no = 1 AND baselines = 1 AND NOT is_cpu AND tpot_x IS NOT NULL
+    WHERE no = 1 AND baselines = 1 AND NOT is_cpu AND y IS NOT NULL
 
     -- Several baselines, such as those of a sweep.
     UNION ALL
@@ -98,14 +109,14 @@ WITH
         || ' speed of a GPU.'
       ELSE CASE WHEN sum(wins) = 0 THEN 'No' WHEN sum(wins) = count(*) THEN 'Yes' ELSE 'In part' END
       || coalesce(max(given), '') || ': ' || method
-      || ' is ' || CASE WHEN max(ttft_x) < 1 THEN times(1 / max(ttft_x)) || ' to ' || times(1 / min(ttft_x)) || ' slower'
-        WHEN min(ttft_x) > 1 THEN times(min(ttft_x)) || ' to ' || times(max(ttft_x)) || ' faster'
-        ELSE times(1 / min(ttft_x)) || ' slower to ' || times(max(ttft_x)) || ' faster' END
-      || printf(' at TTFT p50; its interval is above 1 at %d of %d settings, below 1 at %d.', sum(wins), count(*),
-        sum(loses)) END
+      || ' is ' || CASE WHEN max(x) < 1 THEN times(1 / max(x)) || ' to ' || times(1 / min(x)) || ' slower'
+        WHEN min(x) > 1 THEN times(min(x)) || ' to ' || times(max(x)) || ' faster'
+        ELSE times(1 / min(x)) || ' slower to ' || times(max(x)) || ' faster' END
+      || printf(' at %s p50; its interval is above 1 at %d of %d settings, below 1 at %d.', max(metric), sum(wins),
+        count(*), sum(loses)) END
     FROM ranked
     WHERE baselines > 1 AND method = (SELECT method FROM ranked GROUP BY method
-      ORDER BY sum(wins) DESC, max(ttft_x) DESC LIMIT 1)
+      ORDER BY sum(wins) DESC, max(x) DESC LIMIT 1)
     GROUP BY method
 
     -- No baseline: an engine, or figures alone.
