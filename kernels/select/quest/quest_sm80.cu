@@ -12,6 +12,9 @@
  * A warp of `scores` takes 16 pages at a time, straight from memory to registers.  A lane reads 16
  * bytes of a page at a time, so it has channels 8 t .. 8 t + 7 where mma wants 2 t and others.  The
  * order of channels does not matter as long as both operands have the same.
+ *
+ * On an H200, with 8 requests of 128K, 32 query and 8 KV heads of 128 and pages of 16, the three
+ * take 141 us by head and 115 by sum.  To read the bounds at the rate of a copy would take 63.
  */
 #include "config.h"
 #include "kernels/select/quest/quest.h"
