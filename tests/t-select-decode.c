@@ -90,6 +90,12 @@ static const struct {
 	{ QUEST "budget=4,min-pages=3,share=sum",
 	  { "0-7 36-38", "0-7 36-38", "4-7 28-31 36-38", "4-7 28-31 36-38" },
 	  { 0 } },
+	{ QUEST "budget=16/prune=twilight,p=0.85",
+	  { "0-2 5 6", "5 6 18-20 23", "6 19 28 36", "3 4 7" },
+	  { .4969, .4224, .6551, .7417 } },
+	{ QUEST "budget=16/prune=twilight,p=0.85,estimate=exact",
+	  { "0-2 5 6", "5 6 18-20 23", "6 19 28 36", "3 4 7" },
+	  { .4969, .4224, .6551, .7417 } },
 	{ QUEST "budget=1", { "36-38", "36-38", "36-38", "36-38" }, { 0 } },
 	{ QUEST "budget=40", { "0-38", "0-38", "0-38", "0-38" }, { 1, 1, 1, 1 } },
 	{ "oracle,budget=39", { "0-38", "0-38", "0-38", "0-38" }, { 1, 1, 1, 1 } },
@@ -132,41 +138,6 @@ static void test_vectors(void)
 		ok(near, "... and their share of the attention");
 		decode_release(&x);
 	}
-	case_release(&c);
-}
-
-/* Twilight over lists of pages of 4 tokens, those of Quest with a budget of 16 tokens. */
-static void test_twilight(const char *text)
-{
-	static const char *const want[] = { "0 1 2 5 6", "5 6 18 19 20 23", "6 19 28 36", "3 4 7" };
-	static const double share[] = { .4969, .4224, .6551, .7417 };
-	static int32_t piece[] = { 0, 1, 4, 5, 6, 9, 0, 1, 4, 7, 9, 0 }, n[] = { 6, 5 };
-	static uint16_t mask[] = { 1, 3, 2, 2, 1, 3, 2, 3, 1, 3, 3, 0 };
-	const struct piece_lists from = {
-		.tok = 4, .heads = 2, .stride = 6, .piece = piece, .n = n, .mask = mask
-	};
-	struct batch_case c;
-	struct decode_case x;
-	struct attn_call call = { .b = &c.b };
-	bool same = true, near = true;
-	struct ar_err err;
-
-	case_decode_example(&c);
-	decode_choose(&x, text, &c);
-	call.q = c.q, call.kv = c.kv, call.prune_state = x.prune_state;
-	call = method_prune_call(&call, &from);
-	must(x.part->prune->selector->ref(&call, x.part->prune->self, &x.sel.chosen, &err), &err);
-	for (int h = 0; h < 4; h++) {
-		char seen[39];
-
-		for (int t = 0; t < 39; t++)
-			seen[t] = decode_sees(&c.b.shape, &x.sel.chosen.pieces, 0, h, t);
-		same &= is_text(seen, want[h]);
-		near &= fabs(recall(&c, h, seen) - share[h]) < 5e-5;
-	}
-	ok(same, "%s: the tokens of each head", text);
-	ok(near, "... and their share of the attention");
-	decode_release(&x);
 	case_release(&c);
 }
 
@@ -382,8 +353,6 @@ int main(void)
 	plan(0);
 	file_write("agree.duo", duo, strlen(duo));
 	test_vectors();
-	test_twilight("oracle,budget=39/prune=twilight,p=0.85");
-	test_twilight("oracle,budget=39/prune=twilight,p=0.85,estimate=exact");
 	for (int i = 0; decode_selectors[i]; i++)
 		for (const struct selector_order *o = decode_selectors[i]->order; o->method; o++)
 			test_rule(o);
