@@ -143,7 +143,7 @@ static enum ar_status show_evict_params(const struct evict *e, struct ar_err *er
 	return value ? AR_OK : ar_nomem(err);
 }
 
-/* Print the parameters of a part of decodes, a pruner or an evictor; another part has none. */
+/* Print the parameters of a part; dense decodes have none. */
 static enum ar_status show_part_params(const struct part_kind *k, const struct method_name *part,
 				       struct ar_err *err)
 {
@@ -167,6 +167,8 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 			st = ar_nomem(err);
 		else if (m->evict)
 			st = show_evict_params(m->evict, err);
+		else if (m->skip)
+			show_params(skip_opts, NULL);
 		else if (!p->dense) {
 			show_params(p->selector->params, value);
 			if (k->part == decode_parts)

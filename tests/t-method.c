@@ -70,7 +70,6 @@ static const struct {
 
 #define LISTED "want one that 'attnreplay methods' lists"
 #define SPELLED "unknown name: " LISTED ", or select=NAME/union=NAME/exec=NAME"
-#define NO_PART "there is none; leave it out"
 static const struct {
 	const char *text, *msg;
 } mistakes[] = {
@@ -141,7 +140,18 @@ static const struct {
 	{ "dense/prune=twilight/prune=twilight", "two prune parts; leave out '/prune=twilight'" },
 	{ "dense/decode=oracle/prune=twilight,min-tokens=1",
 	  "unknown parameter 'min-tokens': selector 'twilight' has p, estimate, keep-newest" },
-	{ "compact-fp:alpha=0.1/skip=softmax:scale=8", "unknown skip part 'softmax': " NO_PART },
+	{ "dense/skip=soft", "unknown skip part 'soft': want one of softmax" },
+	{ "dense/skip=softmax/skip=softmax", "two skip parts; leave out '/skip=softmax'" },
+	{ "dense/skip=softmax:scale=8", "skip part 'softmax:scale=8': unknown option 'scale'" },
+	{ "dense/skip=softmax,threshold=0.1,decode=8",
+	  "skip part 'softmax,threshold=0.1,decode=8': threshold is for both halves: leave out "
+	  "prefill and decode" },
+	{ "flashprefill/skip=softmax,prefill=8",
+	  "executor 'blocksparse' of prefill skips no tiles; 'paged' does: take that, or leave "
+	  "prefill out of /skip=softmax" },
+	{ "dense/decode=streaming/skip=softmax,threshold=0.1",
+	  "executor 'lists' of decode skips no tiles; 'decode' does: take that, or leave decode "
+	  "out of /skip=softmax" },
 };
 
 /* Keep the first of the executors or parts that a message lists: a new one may be among the
@@ -237,12 +247,13 @@ static char *respell(const char *params)
 	const cJSON *decode = cJSON_GetObjectItem(o, "decode");
 	const cJSON *evict = cJSON_GetObjectItem(o, "evict");
 	const cJSON *prune = cJSON_GetObjectItem(o, "prune");
+	const cJSON *skip = cJSON_GetObjectItem(o, "skip");
 	char *text;
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
 	fprintf(f, "select=%s", member(o, "select"));
-	put_params(o, " select union exec decode evict prune ", f);
+	put_params(o, " select union exec decode evict prune skip ", f);
 	fprintf(f, "/union=%s/exec=%s", member(o, "union"), member(o, "exec"));
 	if (evict) {
 		fprintf(f, "/evict=%s", member(evict, "name"));
@@ -255,6 +266,10 @@ static char *respell(const char *params)
 	if (prune) {
 		fprintf(f, "/prune=%s", part_named(prune_parts, member(prune, "select")));
 		put_params(prune, " select union exec ", f);
+	}
+	if (skip) {
+		fprintf(f, "/skip=%s", member(skip, "name"));
+		put_params(skip, " name ", f);
 	}
 	fclose(f);
 	cJSON_Delete(o);

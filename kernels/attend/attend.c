@@ -126,7 +126,7 @@ static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, boo
 {
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
-	int pack = b->skip.rows ? 1 : heads, lists = divide_up(group, heads);
+	int pack = attend_pack(b, heads), lists = divide_up(group, heads);
 	int most = per_block ? s->page_tok : pack < ATTEND_ROWS ? ATTEND_ROWS / pack : 1;
 
 	p->n = p->n_whole = 0;

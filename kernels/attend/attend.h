@@ -37,6 +37,18 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 /* Whether the call may skip tiles: attn_batch.skip is set and has an effect. */
 bool attend_skips(const struct attn_call *call);
 
+/* The most heads packed in a tile of a plan for lists of `heads` heads. */
+static inline int attend_pack(const struct attn_batch *b, int heads)
+{
+	return b->skip.rows ? 1 : heads;
+}
+
+/* The keys of a step of the kernels, and of a tile that chunks skip. */
+static inline int attend_step(const struct attn_shape *s)
+{
+	return s->head_dim > 128 ? ATTEND_STEP / 2 : ATTEND_STEP;
+}
+
 /* Rank of a tile that sees n > 0 blocks; a plan goes from high to low ranks.  Lengths less than an
  * eighth apart may share a rank.  A rank ends at each power of two, because contexts do.  Within a
  * rank, tiles that read the same keys stand together and find them in the L2 cache. */
@@ -47,7 +59,7 @@ enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan, in
 			  const struct block_lists *lists, struct ar_err *err);
 
 /* CUDA.  Calls the kernel for the current device.  plan: the function that made b->tile; heads:
- * most heads packed in a tile. */
+ * most heads that share a list. */
 typedef enum ar_status attend_enqueue_fn(const struct attn_call *call, attend_plan_fn *plan,
 					 int heads, const struct block_lists *lists,
 					 struct ar_err *err);

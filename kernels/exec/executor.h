@@ -65,6 +65,7 @@ struct executor {
 	bool copies;	    /* it has a move() where there are kernels */
 	bool one_row;	    /* runs requests of one row only, as decodes are */
 	enum phase phase;   /* of its attention */
+	const char *skips;  /* it skips tiles; the family of kernels that do */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  NULL: it takes no
 	 * tiles.  heads: as in executor_lists.  If whole tiles would leave some of b->n_sm

@@ -66,7 +66,9 @@ enum ar_status method_supported(const struct method_part *p, const struct attn_s
 
 	if (!p->dense)
 		st = support_check_in(method_rows(p, own), p->selector->name, s, layout, cc, err);
-	return st ? st : support_check(p->executor->kernel, s, layout, cc, err);
+	if (!st)
+		st = support_check(p->executor->kernel, s, layout, cc, err);
+	return st || !p->skips ? st : support_check(p->skips, s, layout, cc, err);
 }
 
 int method_tail(const struct method_part *p)

@@ -18,6 +18,7 @@
 #include "kernels/evict/evictor.h"
 #include "kernels/exec/executor.h"
 #include "kernels/methods/selection_count.h"
+#include "kernels/methods/skip.h"
 #include "kernels/phase.h"
 #include "kernels/row_kind.h"
 #include "kernels/select/selectors.h"
@@ -53,6 +54,7 @@ struct method_part {
 	bool dense;			  /* selects everything */
 	int64_t dense_layers, min_tokens; /* of decode_opts */
 	struct method_part *prune;	  /* what stays of its lists, owned; NULL: all */
+	const char *skips; /* the family of kernels that skip tiles; NULL: none is skipped */
 };
 
 /* The parameters that every part with a selector of decodes has beside the selector's. */
@@ -62,10 +64,11 @@ struct method {
 	char *name;   /* as the user wrote it */
 	char *params; /* JSON object, sorted keys: select, union, exec, parameters, of prefill;
 		       * "decode" has the same of decodes that are not dense, "prune" of a
-		       * pruner, "evict" of an evictor */
+		       * pruner, "evict" of an evictor, "skip" what is skipped */
 	struct method_part part[ROW_KINDS];
 	struct evict *evict;  /* what leaves the cache; NULL: keys stay */
-	bool dense;	      /* all parts select everything */
+	struct skip *skip;    /* what attention skips; NULL: nothing */
+	bool dense;	      /* all parts select everything, and nothing is skipped */
 	struct method *first; /* owned: m with dense decodes, for the layers before the decodes'
 			       * dense_layers; NULL: there are none */
 };
@@ -110,7 +113,7 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 struct support;
 const struct support *method_rows(const struct method_part *p, struct support *own);
 
-/* support_check() of its selector and its executor. */
+/* support_check() of its selector, its executor and what it skips. */
 enum ar_status method_supported(const struct method_part *p, const struct attn_shape *s,
 				const struct cache_layout *layout, int cc, struct ar_err *err);
 

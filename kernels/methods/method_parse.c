@@ -296,6 +296,14 @@ static bool add_evict(cJSON *o, const struct evict *e)
 	return !e || json_add(o, "evict", object);
 }
 
+static bool add_skip(cJSON *o, const struct skip *s)
+{
+	cJSON *x = s ? skip_json(s) : NULL, *object = x ? sorted(x) : NULL;
+
+	cJSON_Delete(x);
+	return !s || json_add(o, "skip", object);
+}
+
 /* That of prefill, with those of the other parts under their kinds.  Dense decodes are in none. */
 static char *params_json(const struct method *m)
 {
@@ -305,7 +313,7 @@ static char *params_json(const struct method *m)
 
 	if (all && (decode->dense || json_add(all, "decode", part_json(decode))) &&
 	    (!decode->prune || json_add(all, "prune", part_json(decode->prune))) &&
-	    add_evict(all, m->evict))
+	    add_evict(all, m->evict) && add_skip(all, m->skip))
 		object = sorted(all);
 	if (object)
 		text = cJSON_PrintUnformatted(object);
@@ -450,9 +458,8 @@ static const struct method_name *find_part(const struct part_kind *k, const char
 	for (const struct method_name *i = k->part; i->name; i++)
 		if (strlen(i->name) == n && !strncmp(i->name, text, n))
 			return i;
-	names_of(k->part, &l);
-	ar_fail(err, AR_USAGE, "unknown %s part '%.*s': %s%s", k->key, (int)n, text,
-		l.n ? "want one of " : "there is none; leave it out", l.text);
+	ar_fail(err, AR_USAGE, "unknown %s part '%.*s': want one of %s", k->key, (int)n, text,
+		names_of(k->part, &l));
 	return NULL;
 }
 
@@ -464,14 +471,20 @@ static enum ar_status take_part(struct method *m, const char *text, struct ar_er
 	const struct method_name *row = find_part(k, name, err);
 	struct method_part *p = &m->part[ROW_DECODE];
 	bool evicts = !strcmp(k->key, "evict"), prunes = !strcmp(k->key, "prune");
+	bool skips = !strcmp(k->key, "skip");
 	enum ar_status st;
 
 	if (!row)
 		return AR_USAGE;
-	if (evicts ? m->evict != NULL : prunes ? p->prune != NULL : p->selector != NULL)
+	if (evicts ? m->evict != NULL :
+	    skips  ? m->skip != NULL :
+	    prunes ? p->prune != NULL :
+		     p->selector != NULL)
 		return ar_fail(err, AR_USAGE, "two %s parts; leave out '/%s'", k->key, text);
 	if (evicts)
 		return evict_parse(&m->evict, name, err);
+	if (skips)
+		return skip_parse(&m->skip, name, err);
 	if (prunes) {
 		p = p->prune = calloc(1, sizeof *p);
 		if (!p)
@@ -532,6 +545,24 @@ static enum ar_status take_default(struct method_part *p, enum row_kind kind, st
 		       assign_all(p, NULL, (one_row ? decode_parts : method_names)->spec, err);
 }
 
+/* Check that the part for rows of a kind can skip what m says. */
+static enum ar_status check_skip(struct method *m, enum row_kind kind, struct ar_err *err)
+{
+	const struct attn_skip skip = skip_of(m->skip, kind, &(struct attn_shape){ 0 });
+	const struct executor *e = m->part[kind].executor;
+
+	if (!attn_skip_on(&skip))
+		return AR_OK;
+	m->dense = false;
+	m->part[kind].skips = e->skips;
+	return e->skips ? AR_OK :
+			  ar_fail(err, AR_USAGE,
+				  "executor '%s' of %s skips no tiles; '%s' does: take that, or "
+				  "leave %s out of /skip=softmax",
+				  e->name, row_kind_name(kind),
+				  kind == ROW_PREFILL ? "paged" : "decode", row_kind_name(kind));
+}
+
 static void part_release(struct method_part *p)
 {
 	if (p->prune)
@@ -575,6 +606,8 @@ static enum ar_status take_parts(struct method *m, char *text, bool dense_decode
 	for (int k = 0; k < ROW_KINDS && !st; k++) {
 		st = take_default(&m->part[k], k, err);
 		m->dense &= m->part[k].dense;
+		if (!st)
+			st = check_skip(m, k, err);
 	}
 	if (!st && decode->prune && decode->dense)
 		st = ar_fail(
@@ -627,6 +660,7 @@ void method_free(struct method *m)
 		part_release(&m->part[k]);
 	method_free(m->first);
 	evict_free(m->evict);
+	free(m->skip);
 	free(m->name);
 	free(m->params);
 	free(m);

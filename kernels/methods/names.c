@@ -133,12 +133,17 @@ const struct method_name prune_parts[] = {
 	  "Twilight (2025)" },
 	{ 0 }
 };
-static const struct method_name no_parts[] = { { 0 } };
+
+static const struct method_name skip_parts[] = {
+	{ "softmax", "softmax", "tiles whose logits are all far below those seen before",
+	  "BLASST (2025), skip-softmax of TensorRT-LLM and FlashInfer" },
+	{ 0 }
+};
 
 const struct part_kind part_kinds[] = {
 	{ "evict", "what leaves the cache for good", evict_parts },
 	{ "decode", "the keys that decodes see", decode_parts },
 	{ "prune", "what of these keys stays", prune_parts },
-	{ "skip", "tiles that attention leaves out", no_parts },
+	{ "skip", "tiles that attention leaves out", skip_parts },
 	{ 0 },
 };

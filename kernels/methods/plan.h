@@ -66,7 +66,7 @@ struct method *plan_single(const struct plan *p);
 /* What leaves the cache, in all layers; NULL: keys stay.  Borrowed. */
 const struct evict *plan_evict(const struct plan *p);
 
-/* Whether rows of a kind are dense in all of its methods. */
+/* Whether rows of a kind are dense in all of its methods, and skip nothing. */
 bool plan_dense_rows(const struct plan *p, enum row_kind kind);
 
 /* Whether decodes see every key of their requests, in all of its methods. */

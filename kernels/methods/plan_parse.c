@@ -481,7 +481,7 @@ bool plan_dense_rows(const struct plan *p, enum row_kind kind)
 	bool dense = true;
 
 	for (size_t i = 0; i < p->n_method; i++)
-		dense &= p->method[i]->part[kind].dense;
+		dense &= p->method[i]->part[kind].dense && !p->method[i]->part[kind].skips;
 	return dense;
 }
 

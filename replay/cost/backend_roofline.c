@@ -80,7 +80,7 @@ static double known_density(const struct roofline_options *o, const struct metho
 {
 	double share = -1;
 
-	if (method_prefill(m)->dense)
+	if (method_prefill(m)->dense) /* which tiles it skips, only data tell */
 		return 1;
 	for (size_t i = 0; i < o->density.n; i++)
 		if (roofline_density_is_of(o->density.v[i], m->name))

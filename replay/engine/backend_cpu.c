@@ -398,6 +398,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	struct cpu *c = self;
 	const struct rows *r = row_set_of(&c->set, i);
 	struct method_selection own = { 0 };
+	struct attn_batch all;
 	struct attn_call dense;
 	enum ar_status st;
 
@@ -406,6 +407,9 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	if (st)
 		return st;
 	dense = cpu_call(c, r, e->kind, i);
+	all = *dense.b;
+	all.skip = (struct attn_skip){ 0 };
+	dense.b = &all;
 	dense.out = c->out_dense;
 	dense.lse = c->lse_dense;
 	st = attend_counted(c, i, r, e->kind, count, sel ? sel : &own, err);

@@ -448,6 +448,7 @@ static enum ar_status add_kind(struct rows *o, const struct rows_part *p, enum r
 		return st;
 	b->tail = method_tail(&m->part[kind]);
 	m = tiles ? tiles : m;
+	b->skip = skip_of(m->skip, kind, &b->shape);
 	return p->env->tiles && b->rows.n_req && has_tiles(m, kind) ?
 		       add_tiles(b, &m->part[kind], c, err) :
 		       AR_OK;
@@ -602,10 +603,13 @@ static enum ar_status add_decodes(struct rows *o, const struct rows_part *p,
 				  const struct row_arrays *a, int n, int32_t page0,
 				  struct ar_err *err)
 {
+	const struct method *m = p->view->method;
+	struct attn_batch *b = &o->part[ROW_DECODE];
 	enum ar_status st = add_entries(o, p, ROW_DECODE, page0, &a[ROW_DECODE], err);
 
 	if (st)
 		return st;
+	b->skip = skip_of(m ? m->skip : NULL, ROW_DECODE, &b->shape);
 	add_padding(o, p, &a[ROW_DECODE], n);
 	if (!rows_revives(p))
 		return AR_OK;

@@ -40,6 +40,7 @@ const struct executor executor_decode = {
 	.kernel = "decode",
 	.one_row = true,
 	.phase = PHASE_DECODE,
+	.skips = "decode-skip",
 	.takes = SHAPE_ALL | SHAPE_TABLE,
 	.ref = one_row_ref,
 #if HAVE_CUDA

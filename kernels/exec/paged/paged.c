@@ -29,6 +29,7 @@ const struct executor executor_paged = {
 	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
 	.kernel = "attend",
 	.phase = PHASE_ATTEND,
+	.skips = "attend-skip",
 	.takes = SHAPE_ALL | SHAPE_TABLE,
 	.tail = true,
 	.plan = attend_plan_rows,
