@@ -58,7 +58,7 @@ trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
 printf '%s\n' "trace = $trace" 'backend = cost' 'requests = 1' >one.sweep
 : >tested
 : >of_run
-for c in run tune select capture calibrate search sweep bench; do
+for c in run tune select capture calibrate search sweep bench report methods; do
 	numbers $c >$c.options
 done
 numbers trace | grep -E '^(count|lines) ' >trace.options
@@ -72,4 +72,27 @@ edges calibrate host
 edges search rate
 edges sweep one.sweep --out out
 edges bench attention
+edges report none.db
+edges methods
+
+# A number behind a database names a run.  What is none belongs to the file's name.
+"$ATTNREPLAY" run --trace "$trace" --backend cost --requests 1 --db a.db >/dev/null 2>&1
+operands() { # operands STATUS MESSAGE RUN...: each way to name a run, which writes nothing
+	want=$1 message=$2
+	shift 2
+	for run; do
+		for c in 'merge -o out.db' 'merge out.db' report 'report --perfetto out.json' 'report --nsys out.db' \
+			'report --html out.html' 'diff a.db:1'; do
+			case $want,$c in 2,merge*) continue ;; esac
+			"$ATTNREPLAY" $c "a.db:$run" >.out 2>.err
+			status=$?
+			[ $status = "$want" ] && grep -q "^attnreplay: .*$message" .err && ! ls out.* >/dev/null 2>&1 ||
+				echo "$c a.db:$run: status $status, $(head -n 1 .err)"
+		done
+	done
+}
+is 'numbers of runs that there are not are refused' \
+	"$(operands 2 'no run' 4294967297 9223372036854775807)" ''
+is '... and what is no number' "$(operands 3 'a.db:.*: No such file' 0 00 -1 nan 1e3 '' \
+	9223372036854775808 18446744073709551616)" ''
 finish
