@@ -460,6 +460,29 @@ static void test_batch_of_hits(void)
 	blocks_release(&b);
 }
 
+/* A request gets blocks with names, and is preempted before it runs. */
+static void test_forget(void)
+{
+	const struct block_group group = { .page_tok = 8, .n_page = 5 };
+
+	open_pool(&group, 1, KEY_TOK, 2);
+	write_text(0, 0, 0, 8);
+	write_text(1, 0, 0, 8);
+	write_text(2, 1, 8, 8);
+	if (run_text(0, 8))
+		bail_out("no pages");
+	blocks_end(&b);
+	release(0);
+	if (!reserve(1, 8))
+		bail_out("no blocks");
+	blocks_forget(&b, 1, 0, 8);
+	release(1);
+	ok(!run_text(2, 8) && b.n_refilled == KEY_TOK && !b.n_copy,
+	   "tokens of blocks that never ran are on no page");
+	blocks_end(&b);
+	blocks_release(&b);
+}
+
 enum { STEPS = 100000, MOST_PAGES = 64, PAGE = 8 };
 
 /* What the pages of each group hold. */
@@ -794,7 +817,7 @@ static void test_faults(void)
 			bail_out("allocation %ld may not fail", k);
 		blocks_release(&b);
 	}
-	ok(!st && k == 17, "each of %ld allocations may fail", k);
+	ok(!st && k == 19, "each of %ld allocations may fail", k);
 	blocks_release(&b);
 }
 
@@ -808,6 +831,7 @@ int main(void)
 	test_groups();
 	test_hits();
 	test_batch_of_hits();
+	test_forget();
 	test_random(4, 60, KEY_REQS, "blocks of half a page");
 	test_random(8, 30, 0, "blocks of a page");
 	test_random(16, 16, 0, "blocks of two pages");

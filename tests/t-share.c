@@ -40,6 +40,7 @@ static void draw_load(struct load *x, struct rng *r, size_t n, uint32_t prompt, 
 		*q = (struct request){ .arrival_ns = (int64_t)(i / 3) * 2000000,
 				       .prompt_tok = prompt / 2 + (uint32_t)rng_below(r, prompt),
 				       .output_tok = 1 + (uint32_t)rng_below(r, output),
+				       .priority = (int32_t)rng_below(r, 3),
 				       .run = x->trace.n_run };
 		for (uint32_t k = 0; k * ID_TOK < q->prompt_tok; k++) {
 			trace_put_block(&x->trace, q, id);
@@ -212,9 +213,11 @@ static void read_policy(const struct policy *p, bool async, struct totals *sum)
 
 		draw_load(&load, &r, MOST_REQ, 100, 50);
 		l.async = async;
+		if (p->can & POLICY_ORDER && i % 2)
+			l.order = SCHED_PRIORITY;
 		read_load(&off, &load, l, 8 + 200, (int[]){ 0 }, 1, &a);
 		l.share_pages = true;
-		read_load(&on, &load, l, tok % PAGE ? 8 : 0, (int[]){ 0 }, 1, &b);
+		read_load(&on, &load, l, tok % PAGE ? 6 : 0, (int[]){ 0 }, 1, &b);
 		right &= off.right && on.right && !off.n_copied;
 		same &= off.digest == on.digest && a.iterations == b.iterations;
 		whole &= tok % PAGE || !b.kv_refilled;

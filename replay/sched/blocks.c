@@ -93,8 +93,10 @@ enum ar_status blocks_open(struct blocks *b, const struct block_group *group, in
 			      .pages = calloc((size_t)n, sizeof *b->pages),
 			      .n = n,
 			      .left = calloc(n_req + 1, sizeof *b->left),
-			      .leaving = calloc(n_req + 1, sizeof *b->leaving) };
-	if (!b->group || !b->pages || !b->left || !b->leaving)
+			      .leaving = calloc(n_req + 1, sizeof *b->leaving),
+			      .span = calloc(n_req + 1, sizeof *b->span),
+			      .merged = calloc(n_req + 1, sizeof *b->merged) };
+	if (!b->group || !b->pages || !b->left || !b->leaving || !b->span || !b->merged)
 		return ar_nomem(err);
 	memcpy(b->group, group, (size_t)n * sizeof *group);
 	for (int g = 0; g < n && !st; g++)
@@ -118,6 +120,8 @@ void blocks_release(struct blocks *b)
 	free(b->pages);
 	free(b->left);
 	free(b->leaving);
+	free(b->span);
+	free(b->merged);
 	free(b->copy);
 	*b = (struct blocks){ 0 };
 }
@@ -384,10 +388,56 @@ int64_t blocks_kept(const struct blocks *b, int g)
 
 /* ---- requests ---- */
 
+/* List the pages where tokens [from, to) of a table were found, but not one with others. */
+static void merge_pages(struct blocks *b, int g, uint32_t req, int64_t from, int64_t to)
+{
+	const struct block_keys *k = &b->keys;
+	const struct block_group *x = &b->group[g];
+	struct block_pages *p = &b->pages[g];
+	struct table *t = table_of(b, g, req);
+
+	for (int64_t i = from / x->page_tok; (i + 1) * x->page_tok <= to; i++) {
+		int64_t last = (i + 1) * x->page_tok - 1;
+		int32_t page = page_of_key(p, k->key(k->self, x, req, last, false));
+
+		if (i < t->n_gone || page < 0 || page == t->page[i])
+			continue;
+		list_page(p, page);
+		forget_key(p, k->key(k->self, x, req, last, true));
+		leave_page(p, ring_of(b, g), t->page[i]);
+		t->page[i] = page;
+	}
+}
+
+static void merge_all(struct blocks *b)
+{
+	for (size_t i = 0; i < b->n_merged; i++) {
+		uint32_t req = b->merged[i];
+
+		for (int g = 0; g < b->n && !b->leaving[req]; g++)
+			if (has_keys(b, g))
+				merge_pages(b, g, req, b->span[req].from, b->span[req].to);
+		b->span[req].to = 0;
+	}
+	b->n_merged = 0;
+}
+
+void blocks_merge(struct blocks *b, uint32_t req, int64_t from, int64_t to)
+{
+	struct block_span *x = &b->span[req];
+
+	if (!x->to) {
+		b->merged[b->n_merged++] = req;
+		x->from = from;
+	}
+	x->to = to;
+}
+
 void blocks_begin(struct blocks *b)
 {
 	b->running = true;
 	b->n_batch++;
+	merge_all(b);
 	for (size_t i = 0; i < b->n_left; i++) {
 		for (int g = 0; g < b->n; g++)
 			empty(b, g, b->left[i]);

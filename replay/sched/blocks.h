@@ -74,7 +74,12 @@ struct blocks {
 	uint32_t *left; /* [n_left] requests that have left, in order */
 	size_t n_left;
 	bool *leaving; /* [requests] they are in left */
-	bool running;  /* a batch is */
+	struct block_span {
+		int64_t from, to;
+	} * span;	  /* [requests] tokens that blocks_merge() gave other keys; to 0: none */
+	uint32_t *merged; /* [n_merged] requests with some */
+	size_t n_merged;
+	bool running; /* a batch is */
 	uint32_t n_batch;
 	struct block_keys keys;	 /* count is NULL: of no cache */
 	struct block_copy *copy; /* [n_copy] of the batch that runs */
@@ -103,6 +108,9 @@ void blocks_leave(struct blocks *b, uint32_t req);
  * blocks_unfollow(), and after a failure: AR_NOMEM. */
 enum ar_status blocks_follow(struct blocks *b, const struct block_keys *keys, struct ar_err *err);
 void blocks_unfollow(struct blocks *b);
+/* Request req, which runs, has found tokens [from, to) that it computed itself: from the next
+ * blocks_begin() on it lists the pages where they were found. */
+void blocks_merge(struct blocks *b, uint32_t req, int64_t from, int64_t to);
 /* The tokens of req with keys that lie in [from, to) are not found any more. */
 void blocks_forget(struct blocks *b, uint32_t req, int64_t from, int64_t to);
 

@@ -398,8 +398,12 @@ void sched_enter(struct sched *s, uint32_t id, uint32_t n_tok)
 	if (!s->radix || !whole)
 		return;
 	had = radix_cache_insert(s->radix, id, whole, &node) / tok;
-	if (had > q->n_named)
+	if (had > q->n_named) {
 		s->pool.n_free += had - q->n_named;
+		if (s->keys)
+			blocks_merge(s->lim.blocks, id, (int64_t)q->n_named * tok,
+				     (int64_t)had * tok);
+	}
 	if (q->prompt >= tok && q->prompt - q->prompt % tok < whole)
 		radix_cache_insert(s->radix, id, q->prompt - q->prompt % tok, &end);
 	radix_cache_unlock(s->radix, q->row);
