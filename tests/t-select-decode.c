@@ -6,6 +6,7 @@
  * - a request has the same list in a batch as alone;
  * - a looser parameter keeps all that a stricter one keeps; the loosest keeps every key, and then
  *   attention has the bits of /decode=dense;
+ * - no head has more of the attention than under the oracle with as many keys;
  * - min-tokens shows every key to short rows.
  * Descriptors bring the methods (selector.order). */
 #include "config.h"
@@ -293,10 +294,51 @@ static int gate_faults(const struct selector_order *rule, struct batch_case *c)
 	return off;
 }
 
+/* The keys of request r that head h sees, and their share of its attention. */
+static double mass(const struct batch_case *c, const struct decode_case *x, int r, int h, int *n)
+{
+	const struct attn_shape *s = &c->b.shape;
+	const bf16_t *q = c->q + (r * s->q_heads + h) * s->head_dim;
+	double sum = 0, all = 0;
+
+	*n = 0;
+	for (int t = 0; t < c->len[r]; t++) {
+		size_t k = pieces_key(&c->b, r, h / (s->q_heads / s->kv_heads), t);
+		double w = exp((double)bf16_dot(q, c->kv.k + k, s->head_dim) / sqrt(s->head_dim));
+
+		all += w;
+		if (decode_sees(s, &x->sel.chosen.pieces, r, h, t))
+			sum += w, ++*n;
+	}
+	return sum / all;
+}
+
+/* Heads of a request that have more of the attention than the oracle with as many keys. */
+static int above_oracle(const struct selector_order *rule, struct batch_case *c)
+{
+	struct decode_case x, best;
+	char text[160], bound[32];
+	int off = 0;
+
+	selector_text(text, sizeof text, rule->method + strlen("dense/decode="), rule->value[1]);
+	decode_choose(&x, text, c);
+	for (int h = 0; h < c->b.shape.q_heads; h++) {
+		int n, same;
+		double own = mass(c, &x, 1, h, &n);
+
+		snprintf(bound, sizeof bound, "oracle,budget=%d", n ? n : 1);
+		decode_choose(&best, bound, c);
+		off += own > mass(c, &best, 1, h, &same) + 1e-9 || same != (n ? n : 1);
+		decode_release(&best);
+	}
+	decode_release(&x);
+	return off;
+}
+
 static void test_rule(const struct selector_order *rule)
 {
 	struct faults f = { 0 };
-	int gate = 0;
+	int gate = 0, above = 0;
 
 	for (int k = 0; k < rounds(N_CASE); k++) {
 		struct batch_case c;
@@ -307,6 +349,7 @@ static void test_rule(const struct selector_order *rule)
 		for (int v = 0; v < SELECTOR_VALUES; v++)
 			check_value(rule, v, &c, seen, &f);
 		gate += gate_faults(rule, &c);
+		above += above_oracle(rule, &c);
 		free(seen);
 		case_release(&c);
 	}
@@ -316,6 +359,7 @@ static void test_rule(const struct selector_order *rule)
 	is_int(f.lost, 0, "... hold more and more");
 	ok(f.won, "... and not the same");
 	is_int(gate, 0, "... with min-tokens short rows see every key, others what they did");
+	is_int(above, 0, "... have no more of the attention than the oracle's with as many keys");
 	is_int(f.bits, 0, "... and of every key attention has the bits of dense attention");
 }
 
