@@ -511,6 +511,38 @@ static void test_decodes(void)
 	env_close(&e);
 }
 
+/* Requests that share pages list more of them than lists of decodes have room for. */
+static void test_many_pages(void)
+{
+	struct batch_entry entry = { .start = 200, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 };
+	const struct batch b = { .entry = &entry, .n = 1, .blocks = &tables };
+	struct method *dense = method;
+	struct rows_env e;
+	struct row_set set;
+	struct ar_err err;
+	size_t used;
+
+	if (method_parse(&method, "dense/decode=streaming", &err))
+		bail_out("%s", err.msg);
+	env_open(&e);
+	set_open(&set, &e);
+	grow(&b);
+	e.limit[ROW_PREFILL].max_page = 4;
+	is_int(rows_build(&set, &e, &b, NULL, NULL, 0, &used, &err), AR_OK,
+	       "a method has room for the pages of the cache");
+	e.limit[ROW_PREFILL].max_page = 3;
+	is_int(rows_build(&set, &e, &b, NULL, NULL, 0, &used, &err), AR_USAGE,
+	       "... and for no more");
+	is_str(err.msg,
+	       "1 requests list 4 pages, as they share some, and method 'dense/decode=streaming' "
+	       "has room for the 3 of the cache; lower --max-num-seqs, or take --no-share-kv",
+	       "... for a reason");
+	row_set_release(&set);
+	env_close(&e);
+	method_free(method);
+	method = dense;
+}
+
 /* Rows of drafts that are refused would stay in states and in choices. */
 static void test_refused(void)
 {
@@ -579,6 +611,7 @@ int main(void)
 	test_decodes();
 	test_revived_decodes();
 	test_refused();
+	test_many_pages();
 	test_faults();
 	method_free(method);
 	return done_testing();

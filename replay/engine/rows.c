@@ -248,10 +248,26 @@ static struct part_size measure_kind(const struct rows_part *p, enum row_kind ki
 	return s;
 }
 
-static enum ar_status check_part(const struct part_size *s, const struct rows_env *e,
+/* Lists and scratch of a method have room for as many pages as the cache has.  Requests that share
+ * pages may list more. */
+static enum ar_status check_pages(const struct part_size *s, const struct rows_part *p,
+				  enum row_kind kind, struct ar_err *err)
+{
+	const struct method *m = p->view->method;
+	int64_t most = p->env->limit[ROW_PREFILL].max_page;
+
+	if (!most || !m || m->part[kind].dense || s->page <= (size_t)most)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "%zu requests list %zu pages, as they share some, and method '%s' has room "
+		       "for the %lld of the cache; lower --max-num-seqs, or take --no-share-kv",
+		       s->req, s->page, m->name, (long long)most);
+}
+
+static enum ar_status check_part(const struct part_size *s, const struct rows_part *p,
 				 enum row_kind kind, struct ar_err *err)
 {
-	const struct attn_limits *l = &e->limit[kind];
+	const struct attn_limits *l = &p->env->limit[kind];
 
 	if (s->req > (size_t)l->max_req || s->row > (size_t)l->max_row ||
 	    s->max_kv_blk > l->max_kv_blk)
@@ -260,7 +276,7 @@ static enum ar_status check_part(const struct part_size *s, const struct rows_en
 			       "the limits of %d entries, %d tokens and %d blocks",
 			       s->req, row_kind_name(kind), s->row, (long long)s->max_kv_blk,
 			       l->max_req, l->max_row, l->max_kv_blk);
-	return AR_OK;
+	return check_pages(s, p, kind, err);
 }
 
 /* All but the pages of keys: their addresses depend on s->req and s->row only. */
@@ -483,7 +499,7 @@ static enum ar_status measure_all(const struct rows_part *p, struct part_size s[
 		s[k] = measure_kind(p, k);
 		sum->row += s[k].row;
 		sum->emit += s[k].emit;
-		st = check_part(&s[k], p->env, k, err);
+		st = check_part(&s[k], p, k, err);
 	}
 	return st ? st : check_verify(p, &s[ROW_VERIFY], err);
 }
@@ -583,7 +599,7 @@ static enum ar_status carve_decodes(struct rows *o, const struct rows_part *p, s
 	const struct part_size fixed = { .req = (size_t)n, .row = (size_t)n };
 	size_t n_row = fixed.row + (size_t)rows_revived_room(p, n);
 	struct part_size s = measure_kind(p, ROW_DECODE);
-	enum ar_status st = check_part(&s, p->env, ROW_DECODE, err);
+	enum ar_status st = check_part(&s, p, ROW_DECODE, err);
 
 	if (st)
 		return st;

@@ -104,7 +104,9 @@ struct rows_env {
 	int *of; /* [n_run_layers] view of each executed layer */
 	const struct activations *act;
 	const void *act_self;
-	struct attn_limits limit[ROW_KINDS]; /* of a batch; all 0: it has no rows of the kind */
+	struct attn_limits limit[ROW_KINDS]; /* of a batch; all 0: it has no rows of the kind.
+						* max_page of prefill: pages that methods
+						* have room for; 0: for all */
 	int revives;			     /* most tokens that a decode revives; 0: none */
 	bool tiles;   /* plan the tiles of prefill entries; page n_page of each group is of no
 		     * request, for padded rows */
