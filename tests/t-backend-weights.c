@@ -257,6 +257,51 @@ static void test_refused(struct weights *w)
 	*w->model.rope_unknown = 0;
 }
 
+/* What the first step of requests 2 and 1, or of request 1 alone, says. */
+static void overflows(const struct weights *w, bool both, const char *want)
+{
+	static struct whole_outputs o;
+	struct ar_err err = { 0 };
+	struct batch_entry e[2];
+	struct iter_cost cost;
+	struct whole x;
+
+	whole_open(&x, w, whole_three("dense", &o));
+	e[0] = whole_entry(&x, 2, 0, 5);
+	e[1] = whole_entry(&x, 1, 0, 7);
+	is_int(whole_try_step(&x, both ? e : e + 1, 1 + both, &cost, &err), AR_DATA,
+	       "hidden states that overflow are refused");
+	ok(strstr(err.msg, want), "... by layer and request: %s", err.msg);
+	whole_close(&x);
+}
+
+static void test_overflow(struct weights *w)
+{
+	enum { VALUES = TINY_HIDDEN * TINY_VOCAB }; /* of the embedding; a product has fewer */
+	static bf16_t big[VALUES];
+	const bf16_t *embed = w->embed;
+
+	for (int i = 0; i < VALUES; i++)
+		big[i] = 0x7f00;
+	for (int l = 0; l < TINY_LAYERS; l += TINY_LAYERS - 1) {
+		const bf16_t *down = w->layer[l][WEIGHT_DOWN];
+		char want[96];
+
+		w->layer[l][WEIGHT_DOWN] = big;
+		snprintf(want, sizeof want,
+			 "request 2: layer %d is the first whose output is not finite", l);
+		overflows(w, true, want);
+		snprintf(want, sizeof want, "request 1: layer %d is the first whose", l);
+		overflows(w, false, want);
+		w->layer[l][WEIGHT_DOWN] = down;
+	}
+	w->embed = big;
+	for (int i = 0; i < VALUES; i++)
+		big[i] = 0x7f80;
+	overflows(w, false, "request 1: the embedding of a token is not finite");
+	w->embed = embed;
+}
+
 /* 16 million pages of 16 KiB in three layers. */
 static void test_room(const struct weights *w)
 {
@@ -327,6 +372,7 @@ int main(void)
 	test_draws(&w);
 	test_phases(&w);
 	test_refused(&w);
+	test_overflow(&w);
 	test_room(&w);
 	test_faults(&w);
 	weights_release(&w);
