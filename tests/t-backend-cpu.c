@@ -4,6 +4,8 @@
 #include "tests/backend-case.h"
 
 #include <stdbool.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "replay/engine/act_capture.h"
@@ -197,6 +199,67 @@ static void test_count(void)
 	case_close(&c);
 }
 
+/* The mean recall, and the largest error, of decodes after a prompt of 600 tokens. */
+static double recall_of(const char *method, double *error)
+{
+	struct batch_entry prompt = { .n_tok = 600 };
+	struct backend_case c;
+	struct case_result r;
+	struct iter_cost cost;
+	struct ar_err err;
+	double sum = 0;
+
+	*error = 0;
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = method }, &err))
+		bail_out("%s", err.msg);
+	case_run(&c, &prompt, 1, &cost);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct batch_entry e = { .start = 600 + i, .n_tok = 1, .kind = ROW_DECODE };
+
+		case_run(&c, &e, 1, &cost);
+		case_compare(&c, &e, &r);
+		*error = fmax(*error, case_largest_error(&r));
+		for (int k = 0; k < CASE_RUN_LAYERS * CASE_HEADS; k++)
+			sum += r.acc[k / CASE_HEADS][k % CASE_HEADS].mass_recall;
+	}
+	case_close(&c);
+	return sum / (4 * CASE_RUN_LAYERS * CASE_HEADS);
+}
+
+/* What must hold of samples of decodes, whatever the values are. */
+static void test_controls(void)
+{
+	static const char *const rival[] = { "streaming,sink=4,recent=60",
+					     "quest,budget=64,page=16,share=head,dense-layers=0",
+					     "quest,budget=64,page=16,share=sum,dense-layers=0",
+					     "rocket,budget=64,page=4" };
+	char method[128];
+	double best, error, before = 0;
+
+	best = recall_of("dense/decode=oracle,budget=100000", &error);
+	ok(best == 1 && error == 0, "the oracle with a budget for all keys loses nothing");
+	best = recall_of("dense/decode=oracle,budget=64", &error);
+	ok(best < 1 && error > 0, "with 64 keys it loses something: it has %g", best);
+	for (size_t i = 0; i < sizeof rival / sizeof *rival; i++) {
+		double recall;
+
+		snprintf(method, sizeof method, "dense/decode=%s", rival[i]);
+		recall = recall_of(method, &error);
+		ok(recall <= best && recall > 0, "no more than %s with as many: %g", rival[i],
+		   recall);
+	}
+	for (int budget = 64; budget <= 1024; budget *= 2) {
+		double recall;
+
+		snprintf(method, sizeof method,
+			 "dense/decode=quest,budget=%d,page=16,dense-layers=0", budget);
+		recall = recall_of(method, &error);
+		ok(recall >= before - 0.01, "quest with a budget of %d has %g", budget, recall);
+		before = recall;
+	}
+	ok(before == 1 && error == 0, "... all of it at last");
+}
+
 static void read_out(void *self, size_t at, size_t n, bf16_t *out)
 {
 	const struct cpu *c = self;
@@ -215,6 +278,7 @@ int main(void)
 	test_phases();
 	test_random();
 	test_rank();
+	test_controls();
 	test_faults();
 	return done_testing();
 }
