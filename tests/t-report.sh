@@ -227,6 +227,7 @@ ok 'sparse decodes are compared' replay "$tmp/walk.db" 128 --accuracy 0 --method
 	--dense-as-engine "$tmp/as.json"
 ok '... with dense ones whose keys are split' says '^ +2  streaming +1  split '
 ok '... and with those of an engine' says '^ +2  streaming +3  engine '
+ok '... with what their text is' says '^run 2: decodes follow the text of the capture; after what'
 ok '... and no others' not '^ +[13] .* (split|engine) '
 ok '... by TPOT' says '^Mechanics only, .* decodes of streaming read an unknown share of their keys'
 

@@ -51,6 +51,15 @@ WHERE (:run IS NULL OR run_id = :run) AND key = 'weights' AND value IS NOT NULL
 GROUP BY NULL
 
 UNION ALL
+SELECT runs(run_id) || ': decodes follow the text of the capture; after what eviction or lists lose, a model'
+  || ' would have written another one'
+FROM run JOIN method USING(method_id)
+WHERE (:run IS NULL OR run_id = :run) AND (params GLOB '*"decode":{*' OR params GLOB '*"evict":{*')
+  AND EXISTS (SELECT 1 FROM run_capture c WHERE c.run_id = run.run_id)
+  AND run_id NOT IN (SELECT run_id FROM run_param WHERE key = 'weights' AND value IS NOT NULL)
+GROUP BY NULL
+
+UNION ALL
 SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks are empty: their'
   || ' output is 0', run_id, empty_rows)
 FROM (SELECT run_id, sum(empty_rows) AS empty_rows
@@ -75,9 +84,9 @@ WHERE EXISTS (SELECT 1 FROM eval_prompt WHERE :run IS NULL OR run_id = :run)
 
 UNION ALL
 SELECT printf('tasks: prompts are prefilled with the method in chunks of at most %s tokens, answers are'
-  || ' decoded with dense attention, and the answer''s own tokens are fed',
-  group_concat(DISTINCT value))
-FROM eval_prompt JOIN run_param USING(run_id)
+  || ' decoded with %s, and the answer''s own tokens are fed', group_concat(DISTINCT value),
+  iif(max(params GLOB '*"decode":{*'), 'its part for decodes, else with dense attention', 'dense attention'))
+FROM eval_prompt JOIN run_param USING(run_id) JOIN run USING(run_id) JOIN method USING(method_id)
 WHERE key = 'max-num-batched-tokens' AND (:run IS NULL OR run_id = :run)
 GROUP BY NULL
 
