@@ -71,6 +71,7 @@ static bool is_own(const struct selector *s, const char *method, const char *val
 {
 	char text[160];
 	struct method *m;
+	const struct method_part *decode;
 	struct ar_err err = { 0 };
 	bool own;
 
@@ -79,7 +80,10 @@ static bool is_own(const struct selector *s, const char *method, const char *val
 		diag("%s", err.msg);
 		return false;
 	}
-	own = method_prefill(m)->selector == s;
+	decode = &m->part[ROW_DECODE];
+	own = (s->gives != SHAPE_PIECES ? method_prefill(m)->selector :
+	       s->prunes		? decode->prune->selector :
+					  decode->selector) == s;
 	method_free(m);
 	return own;
 }
@@ -315,16 +319,22 @@ static void test_layout(void)
 		       structs[i].name, AR_SELECTOR_VERSION);
 }
 
+static void test_selector(const struct selector *s)
+{
+	test_descriptor(s);
+	if (s->work)
+		test_work(s);
+	test_methods(s);
+}
+
 int main(int argc, char **argv)
 {
 	plan(0);
-	for (int i = selector_first(argc, argv); selectors[i]; i++) {
-		test_descriptor(selectors[i]);
-		if (selectors[i]->work)
-			test_work(selectors[i]);
-		test_methods(selectors[i]);
-	}
+	for (int i = selector_first(argc, argv); selectors[i]; i++)
+		test_selector(selectors[i]);
 	if (argc == 1) {
+		for (int i = 0; decode_selectors[i]; i++)
+			test_selector(decode_selectors[i]);
 		test_members();
 		test_pairs();
 		test_cases();
