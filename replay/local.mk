@@ -56,7 +56,7 @@ libattnreplay_a_SOURCES += \
   replay/engine/act_capture_device.c replay/engine/act_rope_device.c \
     replay/engine/act_weights_device.c \
     replay/engine/backend_cuda.c replay/engine/backend_cuda_compare.c \
-    replay/engine/backend_cuda_cost.c \
+    replay/engine/backend_cuda_cost.c replay/engine/backend_cuda_evict.c \
     replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
     replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_share.c \
     replay/engine/backend_cuda_weights.c \
@@ -82,7 +82,7 @@ check_PROGRAMS += \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \
-  tests/t-evict-backend tests/t-evict-sched \
+  tests/t-evict-backend tests/t-evict-backend-gpu tests/t-evict-sched \
   tests/t-forward tests/t-front \
   tests/t-graphs-gpu \
   tests/t-groups \

@@ -185,6 +185,8 @@ enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 	if (!mixer_attends(attn_engine_mixer(&c->engine, i)))
 		return cuda_mix_linear(c, i, r, err);
 	st = cuda_make_qkv(c, i, r, store, err);
+	if (!st && store)
+		st = cuda_evict_see(c, i, err);
 	return st ? st : cuda_attend(c, i, r, err);
 }
 
@@ -547,6 +549,9 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 
 	c->pass.compared.at = -1;
 	c->pass.share.n = c->pass.share.n_early = 0;
+	evictions_before(&c->evict.list, b);
+	if (!st)
+		st = cuda_evict(c, err);
 	for (size_t i = 0; i < b->n && !st; i++)
 		st = fill_missing(c, &b->entry[i], err);
 	if (!st)
@@ -556,6 +561,8 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 				err);
 	if (!st)
 		st = cuda_stage_share(c, pad, err);
+	if (!st)
+		st = cuda_evict_begin(c, b, err);
 	if (!st && pad && !c->pass.graphs[1].exec[pad])
 		st = make_graphs(c, &c->pass.dev, err);
 	if (!st)
@@ -564,8 +571,12 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 		st = cuda_event_cost(c, &x, err);
 	if (!st && x.n_kernel)
 		cuda_kernel_cost(c, &x);
+	evictions_after(&c->evict.list, b);
+	if (!st)
+		st = cuda_evict(c, err);
 	if (st)
 		return st;
+	cuda_evict_cost(c, &x);
 	attn_engine_tally(&c->engine, b);
 	st = drops_end(&c->engine.drops, err);
 	if (st)
@@ -633,6 +644,8 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 
 		st = run_batch(c, &b, graph_rows(&c->pass, &b), &unused, err);
 	}
+	if (!st)
+		st = cuda_evict_warm(c, 2 * (int)n, err);
 	blocks_leave(c->env.blocks, 0);
 	drops_forget(&c->engine.drops, 0);
 	attn_engine_forget(&c->engine);
@@ -657,6 +670,7 @@ static void cuda_drop(void *self, uint32_t req)
 	struct cuda *c = self;
 
 	drops_forget(&c->engine.drops, req);
+	cuda_evict_drop(c, req);
 }
 
 static const struct store_gpu *cuda_gpu(void *self)

@@ -5,6 +5,7 @@
 
 #include "kernels/prim/cuda.h"
 #include "replay/engine/attn_engine.h"
+#include "replay/engine/evictions.h"
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/decoder.h"
 #include "replay/engine/graph_sizes.h"
@@ -17,7 +18,7 @@ struct cuda_opts {
 	char *capture_sizes; /* read while opening only */
 };
 
-enum { CUDA_ALLOCS = 40 };
+enum { CUDA_ALLOCS = 48 };
 
 /* The GPU, from open() to close(). */
 struct cuda_device {
@@ -77,6 +78,21 @@ struct cuda_pass {
 	float *logits; /* [vocab] pinned, with weights */
 };
 
+/* Of an evictor; see backend_cuda_evict.c. */
+struct cuda_evict {
+	struct evictions list;
+	const struct batch *batch; /* whose queries are kept; NULL: of none */
+	bf16_t *window;		   /* on the device, [slots][n_run_layers][window][row of Q] */
+	uint8_t *slot;		   /* [requests] from 1; 0: none */
+	bool *used;		   /* [slots] */
+	int32_t *keep, *number, *pos;
+	int32_t *host; /* pinned, [n_number], as number */
+	size_t n_number;
+	void *work;
+	cudaEvent_t begin, end;
+	int64_t ns; /* of events since the last cuda_evict_cost() */
+};
+
 /* The clock of an iteration. */
 struct cuda_clock {
 	cudaEvent_t begin, head, end;
@@ -96,6 +112,7 @@ struct cuda {
 	struct cuda_device device;
 	struct cuda_pass pass;
 	struct cuda_clock clock;
+	struct cuda_evict evict;
 };
 
 /* Linear layers are not executed without the decoder, which makes their inputs. */
@@ -216,6 +233,21 @@ static inline bool cuda_is_late(const struct cuda *c)
 {
 	return c->pass.share.n > c->pass.share.n_early;
 }
+
+/* In backend_cuda_evict.c.  begin: before the iteration of b.  see: the queries of executed layer i
+ * are made and staged.  cuda_evict(): run the events that are listed.  dense: attention of decode
+ * e, whose query is in pass.q, over all tokens of its request. */
+enum ar_status cuda_evict_open(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
+void cuda_evict_close(struct cuda_evict *x);
+void cuda_evict_drop(struct cuda *c, uint32_t req);
+enum ar_status cuda_evict_begin(struct cuda *c, const struct batch *b, struct ar_err *err);
+enum ar_status cuda_evict_see(struct cuda *c, int i, struct ar_err *err);
+enum ar_status cuda_evict(struct cuda *c, struct ar_err *err);
+/* Launch its kernels once, on request 0 of n tokens. */
+enum ar_status cuda_evict_warm(struct cuda *c, int n, struct ar_err *err);
+void cuda_evict_cost(struct cuda *c, struct iter_cost *cost);
+enum ar_status cuda_evict_dense(struct cuda *c, const struct batch_entry *e, int i, bf16_t *out,
+				float *lse, struct ar_err *err);
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */

@@ -45,9 +45,11 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 		st = method_count_device(p, part, c->pass.work, count, err);
 	if (!st && sel)
 		st = method_selection_device(p, part, c->pass.work, sel, err);
-	if (!st)
+	if (!st && e->gone)
+		st = cuda_evict_dense(c, e, i, c->pass.compared.out, c->pass.compared.lse, err);
+	else if (!st)
 		st = cuda_stage(c, &b, segment, c->engine.dense, 0, 0, err);
-	if (!st)
+	if (!st && !e->gone)
 		st = run_one(c, i, c->engine.dense, r, e->kind, c->pass.compared.out,
 			     c->pass.compared.lse, err);
 	if (!st)

@@ -87,6 +87,7 @@ void cuda_close(void *self)
 	pass_release(&c->pass);
 	decoder_close(c->decoder);
 	clock_release(&c->clock);
+	cuda_evict_close(&c->evict);
 	device_release(&c->device);
 	attn_engine_release(&c->engine);
 	free(c);
@@ -279,11 +280,6 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->clock.stale = true;
 	c->clock.enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->clock.enqueued_ns);
 	st = c->clock.enqueued_ns ? open_device(c, err) : ar_nomem(err);
-	if (!st && env->evict)
-		st = ar_fail(err, AR_USAGE,
-			     "evictor '%s': backend cuda has no kernels of evictors; take --backend "
-			     "cpu or roofline",
-			     env->evict->evictor->name);
 	if (!st)
 		st = prepare_check_kernels(env->model, err);
 	if (!st)
@@ -318,6 +314,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = open_sinks(c, err);
 	if (!st)
 		st = open_decoder(c, err);
+	if (!st)
+		st = cuda_evict_open(c, cuda_take, err);
 out:
 	if (st) {
 		cuda_close(c);

@@ -297,13 +297,14 @@ static void sum_sample(struct loop *l, enum row_kind kind)
 	r->n++;
 }
 
-/* Keys that a chunk saw are there, or can be made again.  A chunk behind which tokens leave has no
- * cache any more; it sees what it sees without an evictor. */
+/* The keys that e saw are there, or can be made again.  Chunks behind which tokens leave, or that
+ * a preempted request computes again after that, have no samples: all of their keys are not
+ * there. */
 static bool is_comparable(const struct replay *cfg, const struct batch_entry *e)
 {
-	if (e->gone && cfg->weights)
-		return false;
-	return backend_compares_kind(e->kind) && (e->kind == ROW_DECODE || !e->evict);
+	if (e->kind == ROW_DECODE)
+		return !e->gone || !cfg->weights;
+	return backend_compares_kind(e->kind) && !e->evict && !e->gone;
 }
 
 /* Is layer of entry e a sample?  The draw depends on (seed, request, chunk, layer) only: methods
