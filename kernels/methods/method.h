@@ -166,9 +166,11 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method_part *p, const struct attn_shape *s);
 
+/* The call of the pruner of these lists. */
+struct attn_call method_prune_call(const struct attn_call *call, const struct piece_lists *from);
+
 /* The rows of the call are in the cache: bring the state of p, the part of decodes, up to date.
  * The call has that state and rows of any kind.  The second enqueues it, in phase META. */
-struct attn_call method_prune_call(const struct attn_call *call, const struct piece_lists *from);
 enum ar_status method_append_ref(const struct method_part *p, const struct attn_call *call,
 				 struct ar_err *err);
 enum ar_status method_append(const struct method_part *p, const struct attn_call *call,
