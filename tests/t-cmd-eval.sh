@@ -18,6 +18,17 @@ wrong() { message=$1; shift; says 2 "$message" "$@"; }
 
 # ---- what runs ----
 
+ok 'parts for decodes are evaluated' tiny --method dense --decode dense,streaming,sink=4,recent=16 \
+	--accuracy 1 --db parts.db
+is '... and compared with dense decodes' \
+	"$(query parts.db 'SELECT run_id, half, max(rel_l2) > 0 AS x FROM accuracy_sample GROUP BY 1, 2')" \
+	"1,prefill,0
+2,decode,1
+2,prefill,0"
+is '... as their answers are' "$(query parts.db 'SELECT kl > 0 AS x FROM eval_prompt GROUP BY 1')" \
+	"0
+1"
+
 # alpha 0 selects all, 1 what is as good as the best block; without sink, window and dense blocks.
 all=compact-fp:alpha=0 few=compact-fp:alpha=1,sink=1,window=1,dense-first=0
 ok 'methods are evaluated, dense first' tiny --method "$few,$all" --accuracy 1 --db a.db --json a.json

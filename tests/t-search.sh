@@ -105,6 +105,10 @@ search rate $limit $small --requests 4 --cost-fixed 10ms --precision 1 --lowest 
 	--method dense,compact-fp --intervals off >out 2>&1
 is 'methods run on a backend, too' "$(grep -A 3 ' method$' out | tail -n +2)" \
 	"$(printf '%12s%10s  %s\n' 120 1.000x dense 120 1.000x compact-fp)"
+search rate $limit $small --requests 4 --cost-fixed 10ms --precision 1 --lowest 60 --highest 240 \
+	--decode dense,streaming --intervals off >out 2>&1
+is '... with their parts' "$(grep -A 3 ' method$' out | tail -n +2)" \
+	"$(printf '%12s%10s  %s\n' 120 1.000x dense/decode=dense 120 1.000x dense/decode=streaming)"
 "$ATTNREPLAY" run $cpu --db again.db >out 2>&1
 repeat="$one --backend cost --costs again.db:1 --db again.db"
 search rate --slo ttft:p99:10s $repeat --lowest 50 --highest 100 --precision 1 >out

@@ -131,6 +131,14 @@ is '... and is done' "$(states cpu.sweep --out cpu)" '1 done'
 sed -i 's/recent=256/recent=512/' cpu.sweep
 is '... until a parameter changes' "$(states cpu.sweep --out cpu)" '1 todo'
 
+# Parts for methods are written out in their keys and names.
+sed 's/^method.*/method = dense\ndecode = dense,streaming,recent=64/' cpu.sweep >parts.sweep
+sweep parts.sweep --out parts --all >/dev/null
+is 'a point of two parts has two runs' "$(value parts/*.db "SELECT group_concat(name, ' ') AS x
+	FROM run JOIN method USING(method_id) WHERE status = 'done'")" \
+	'dense/decode=dense dense/decode=streaming,recent=64'
+is '... and is done' "$(states parts.sweep --out parts)" '1 done'
+
 # Costs of a run stand for what it measured.
 cat >costs.sweep <<EOT
 trace = cpu.csv

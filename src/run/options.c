@@ -607,10 +607,10 @@ static enum ar_status parse_all(struct run_options *o, struct run_command *c, in
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
-	for (const struct run_setting *s = c ? c->setting : NULL; s && s->name && !st; s++)
-		st = opt_set(o->group, s->name, s->value, err);
 	if (!st)
 		st = give_parts(o, err);
+	for (const struct run_setting *s = c ? c->setting : NULL; s && s->name && !st; s++)
+		st = opt_set(o->group, s->name, s->value, err);
 	if (!st && c && c->parsed)
 		st = c->parsed(c, o, err);
 	return st;
