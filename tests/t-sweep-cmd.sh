@@ -136,7 +136,7 @@ sed 's/^method.*/method = dense\ndecode = dense,streaming,recent=64/' cpu.sweep 
 sweep parts.sweep --out parts --all >/dev/null
 is 'a point of two parts has two runs' "$(value parts/*.db "SELECT group_concat(name, ' ') AS x
 	FROM run JOIN method USING(method_id) WHERE status = 'done'")" \
-	'dense/decode=dense dense/decode=streaming,recent=64'
+	'"dense/decode=dense dense/decode=streaming,recent=64"'
 is '... and is done' "$(states parts.sweep --out parts)" '1 done'
 
 # Costs of a run stand for what it measured.
