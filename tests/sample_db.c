@@ -215,6 +215,8 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 
 	if (!st)
 		st = store_outcome(s, &o[1], err);
+	for (int i = 0; i < 2 && !st; i++) /* of one session */
+		st = store_turn(s, &(struct row_request_turn){ .req_no = i, .turn = i }, err);
 	for (size_t i = 0; i < sizeof gap / sizeof *gap && !st; i++)
 		st = store_gap(s,
 			       &(struct row_token_gap){ .itl_ns = gap[i].us * 10 * r->percent,

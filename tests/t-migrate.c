@@ -254,7 +254,7 @@ static void test_reading(const char *path, int version)
 	DROP_VIEWS \
 	"ALTER TABLE accuracy_sample DROP COLUMN half;" \
 	"ALTER TABLE selection_stat DROP COLUMN half; DROP TABLE hot_buffer;" \
-	"DROP TABLE latent_form;" \
+	"DROP TABLE latent_form; DROP TABLE request_turn;" \
 	"DELETE FROM schema_log WHERE version > 16; PRAGMA user_version = 16;"
 #define DROP_16 \
 	DROP_17 \

@@ -342,6 +342,11 @@ enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struc
 	return send_row(s, TABLE_run_layer, l, err);
 }
 
+enum ar_status store_turn(struct store *s, const struct row_request_turn *t, struct ar_err *err)
+{
+	return send_row(s, TABLE_request_turn, t, err);
+}
+
 enum ar_status store_hot_buffer(struct store *s, const struct row_hot_buffer *h, struct ar_err *err)
 {
 	return send_row(s, TABLE_hot_buffer, h, err);

@@ -146,6 +146,8 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err);
 /* Add the work of a layer of the run. */
 enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err);
+/* Add the place of a request in its session. */
+enum ar_status store_turn(struct store *s, const struct row_request_turn *t, struct ar_err *err);
 enum ar_status store_hot_buffer(struct store *s, const struct row_hot_buffer *h,
 				struct ar_err *err);
 /* Add the time of a phase in a layer of the run. */

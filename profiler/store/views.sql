@@ -544,6 +544,25 @@ CREATE TEMP VIEW v_executed AS
       / nullif(sum(exec_total) FILTER (WHERE half = 'decode'), 0) AS executed_decode
     FROM selection_stat GROUP BY run_id) USING(run_id);
 
+-- Requests of sessions that got all of their tokens.
+CREATE TEMP VIEW v_turn AS
+  SELECT run_id, me.name AS method, req_no, tree_no, session_no, turn, prompt_tokens,
+    min(cached_tokens, prompt_tokens) AS cached_tokens, seen_tokens, output_tokens,
+    arrival_ns / 1e6 AS arrival_ms, ttft_ns / 1e6 AS ttft_ms, e2e_ns / 1e6 AS turn_ms
+  FROM request_turn JOIN request_outcome USING(run_id, req_no) JOIN run USING(run_id)
+    LEFT JOIN method me USING(method_id)
+  WHERE outcome = 'ok';
+
+-- Sessions with all that they start.  busy_ms is the time of the requests of the session itself.
+CREATE TEMP VIEW v_session AS
+  SELECT run_id, method, tree_no, count(*) AS requests, count(*) = n AS finished,
+    min(arrival_ms) AS start_ms, max(arrival_ms + turn_ms) AS end_ms,
+    sum(iif(session_no = tree_no, turn_ms, 0)) AS busy_ms, sum(prompt_tokens) AS prompt_tokens,
+    sum(cached_tokens) AS cached_tokens, sum(seen_tokens) AS seen_tokens
+  FROM v_turn JOIN (SELECT run_id, tree_no, count(*) AS n FROM request_turn
+    GROUP BY run_id, tree_no) USING(run_id, tree_no)
+  GROUP BY run_id, tree_no;
+
 -- Answers by task and length.  Log-probabilities and KL are means over a prompt's tokens, then over
 -- the prompts; executed is that of v_executed, of the sampled chunks of these prompts.
 CREATE TEMP VIEW v_eval AS

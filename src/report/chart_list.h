@@ -64,6 +64,8 @@ PART(latency, "Latency", "a run with requests that got all of their tokens")
 CHART(cdf, "Share of the requests, or of the times between tokens, up to a latency", STEPS, "ms",
       LOG, 1e-3, NULL, LINEAR, 0, CHART_FREE_X)
 TABLE(latency)
+TABLE(sessions)
+TABLE(turns)
 TABLE(repeats)
 TABLE(speedup)
 TABLE(decodes)

@@ -79,6 +79,10 @@ SECTION(steady, "Can the load be sustained? Replays, those whose waits grow, and
 SECTION(kv_groups, "Memory by KV cache group: the most blocks owned at a time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
 SECTION(latency, "Latency, ms; ± is half an interval of 95 %")
+SECTION(sessions,
+	"Sessions: finished ones an hour, seconds to the end of one, and hits of the prefix cache")
+SECTION(turns,
+	"Requests of sessions by new and cached tokens of the prompt: TTFT and whole turn, ms")
 SECTION(repeats, "Latency over the repeats of a method, ms: median, smallest and largest")
 SECTION(phases, "Time by phase, ms of kernels; * is the attention core, host the wait for the host")
 SECTION(layer_time, "Time by kind of layer, ms of kernels")
@@ -95,7 +99,7 @@ SECTION(eval_predict, "Rank correlation of figures of single layers with the cha
 SECTION(drops, "Rows of prompts that droppers kept, and MB of keys and values in each layer after")
 SECTION(revived, "Tokens that decodes revived, and MB of dropped ones in the layer's aux cache")
 SECTION(hot_buffer, "Hot buffers: tokens of lists that were read before and are still on the GPU, "
-	"and KB that a decode would fetch for a layer")
+		    "and KB that a decode would fetch for a layer")
 SECTION(kept, "Dense attention that kept tokens hold: mass of the last queries, top 256 tokens")
 SECTION(density, "Density: share of what dense attention looks at")
 DIALECT(vllm, "What vllm bench serve prints")

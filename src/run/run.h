@@ -214,6 +214,8 @@ enum ar_status run_set_cost_groups(struct run_inputs *in, const struct run_optio
 /* Store the groups with the blocks that res says; does nothing where the limits have none. */
 enum ar_status run_put_groups(const struct run_inputs *in, struct store *store,
 			      const struct replay_result *res, struct ar_err *err);
+/* Store where requests are in their sessions; does nothing where the trace has none. */
+enum ar_status run_put_turns(const struct run_inputs *in, struct store *store, struct ar_err *err);
 /* What a layer attends to, as columns `kind` say it. */
 const char *run_kind(enum mixer m);
 

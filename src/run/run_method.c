@@ -326,6 +326,8 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 	if (!st2)
 		st2 = run_put_layers(r, st ? NULL : err);
 	if (!st2)
+		st2 = run_put_turns(&r->in, r->session.store, st ? NULL : err);
+	if (!st2)
 		st2 = run_put_hot(r, &res->hot, res->hot_layer, st ? NULL : err);
 	if (!st2 && r->out.energy.ns)
 		st2 = store_energy(r->session.store, &r->out.energy, st ? NULL : err);

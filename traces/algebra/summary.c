@@ -97,16 +97,14 @@ static double correlation(const struct trace *t)
 }
 
 /* Count reused blocks.  Ids are chained, so an id that was seen before implies its whole prefix.
- * used[] counts the uses of each range of ids; later[] gets the tokens that s->later is about. */
+ * used[] counts the uses of each range of ids; tok[] gets the reused tokens of each request. */
 static void count_reuse(const struct trace *t, struct summary *s, const struct id_ranges *r,
-			uint32_t *used, uint64_t *later)
+			uint32_t *used, uint64_t *tok)
 {
-	size_t n = 0;
-
 	for (size_t i = 0; i < t->n; i++) {
 		const struct request *q = &t->req[i];
 		struct id_walk w = { .t = t, .r = r, .q = q };
-		uint64_t run = 0, tok;
+		uint64_t run = 0;
 
 		while (id_walk_next(&w)) {
 			run += run == w.at && used[w.range] ? w.n : 0;
@@ -115,19 +113,15 @@ static void count_reuse(const struct trace *t, struct summary *s, const struct i
 			s->blocks_once -= used[w.range] == 1 ? w.n : 0;
 			used[w.range]++;
 		}
-		tok = run * t->block_tok;
+		tok[i] = run * t->block_tok;
+		tok[i] = tok[i] < q->prompt_tok ? tok[i] : q->prompt_tok;
 		s->blocks_reused += run;
 		s->prompts_reused += run && run == q->n_block;
-		tok = tok < q->prompt_tok ? tok : q->prompt_tok;
-		s->tok_reused += tok;
-		if (q->session >= 0 && q->turn && q->n_block)
-			later[n++] = q->prompt_tok - tok;
+		s->tok_reused += tok[i];
 	}
-	s->later = spread_of(later, n);
 }
 
-/* v: scratch with room for one value per request. */
-static enum ar_status reuse(const struct trace *t, struct summary *s, uint64_t *v,
+static enum ar_status reuse(const struct trace *t, struct summary *s, uint64_t *tok,
 			    struct ar_err *err)
 {
 	struct id_ranges r;
@@ -135,10 +129,26 @@ static enum ar_status reuse(const struct trace *t, struct summary *s, uint64_t *
 	uint32_t *used = st ? NULL : calloc(r.n + 1, sizeof *used);
 
 	if (used)
-		count_reuse(t, s, &r, used, v);
+		count_reuse(t, s, &r, used, tok);
 	id_ranges_release(&r);
 	free(used);
 	return used || st ? st : ar_nomem(err);
+}
+
+enum ar_status trace_reuse(const struct trace *t, uint64_t *tok, struct ar_err *err)
+{
+	return reuse(t, &(struct summary){ 0 }, tok, err);
+}
+
+/* tok: reused tokens of each request; written to. */
+static void spread_later(struct summary *s, const struct trace *t, uint64_t *tok)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].session >= 0 && t->req[i].turn && t->req[i].n_block)
+			tok[n++] = t->req[i].prompt_tok - tok[i];
+	s->later = spread_of(tok, n);
 }
 
 /* v: scratch with room for one value per request, and per session. */
@@ -203,6 +213,7 @@ enum ar_status trace_summarize(struct summary *out, const struct trace *t, struc
 	}
 	st = v ? reuse(t, &s, v, err) : ar_nomem(err);
 	if (!st) {
+		spread_later(&s, t, v);
 		spreads(&s, t, v);
 		count_started(&s, t, v);
 	}

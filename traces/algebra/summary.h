@@ -45,6 +45,10 @@ struct summary {
 	uint64_t distinct_blocks, blocks_once;
 };
 
+/* Set tok[t->n] to the prompt tokens of each request that earlier ones had: what it reuses of an
+ * unlimited cache. */
+enum ar_status trace_reuse(const struct trace *t, uint64_t *tok, struct ar_err *err);
+
 enum ar_status trace_summarize(struct summary *out, const struct trace *t, struct ar_err *err);
 
 #endif
