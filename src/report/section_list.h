@@ -79,10 +79,8 @@ SECTION(steady, "Can the load be sustained? Replays, those whose waits grow, and
 SECTION(kv_groups, "Memory by KV cache group: the most blocks owned at a time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
 SECTION(latency, "Latency, ms; ± is half an interval of 95 %")
-SECTION(sessions,
-	"Sessions: finished ones an hour, seconds to the end of one, and hits of the prefix cache")
-SECTION(turns,
-	"Requests of sessions by new and cached tokens of the prompt: TTFT and whole turn, ms")
+SECTION(sessions, "Sessions: finished an hour, seconds to the end of one, prefix cache hits")
+SECTION(turns, "Requests of sessions by new and by cached prompt tokens: TTFT, whole turn, ms")
 SECTION(repeats, "Latency over the repeats of a method, ms: median, smallest and largest")
 SECTION(phases, "Time by phase, ms of kernels; * is the attention core, host the wait for the host")
 SECTION(layer_time, "Time by kind of layer, ms of kernels")
