@@ -114,7 +114,7 @@ static int64_t whole_version(void)
 	replicates = ask(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('resampling', "
 			     "'replicate', 'replicate_latency')") == 3;
 	halves = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
-			 "WHERE x.name IN ('half', 'form')") == 3;
+			 "WHERE m.type = 'table' AND x.name IN ('half', 'form')") == 3;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
