@@ -45,6 +45,9 @@ struct backend_env {
 	int64_t max_draft_tok; /* most drafts of a verify entry; 0: there are no such entries */
 	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
 	double memory_share;	       /* of the GPU's memory that it may use for that */
+	/* Blocks that the requests of a batch list at most, where some list the same ones; 0: no
+	 * block is listed twice. */
+	int64_t listed_blocks;
 	struct blocks *blocks;	       /* closed; start() of a backend that keeps KV opens it */
 	uint64_t seed;
 	bool attention_only;

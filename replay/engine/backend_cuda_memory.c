@@ -439,6 +439,10 @@ static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
 	enum ar_status st;
 
+	if (c->env.listed_blocks)
+		c->pass.rows.limit[ROW_PREFILL].max_page =
+			blocks_pages(c->env.listed_blocks, c->env.block_tok, c->env.max_seqs,
+				     c->engine.plan.page_tok);
 	for (int i = 0; i < c->pass.rows.n_view; i++)
 		if (c->pass.rows.view[i].group->n_page > c->pass.rows.limit[ROW_PREFILL].max_page)
 			c->pass.rows.limit[ROW_PREFILL].max_page =

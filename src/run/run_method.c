@@ -93,6 +93,18 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 	s->env.attention_only = s->o.attention_only;
 }
 
+/* Requests that share pages list them together: those of the largest requests, each by itself. */
+static enum ar_status count_listed(const struct run_inputs *in, struct run_session *s,
+				   struct ar_err *err)
+{
+	struct sched_limits l = in->limits;
+
+	if (!run_needs_model(s) || !l.prefix_cache || !l.share_pages)
+		return AR_OK;
+	l.num_blocks = 0;
+	return sched_ample_blocks(in->trace, &l, &s->env.listed_blocks, err);
+}
+
 static enum ar_status open_backend(const struct run_inputs *in, struct run_session *s,
 				   struct plan *p, struct ar_err *err)
 {
@@ -100,6 +112,9 @@ static enum ar_status open_backend(const struct run_inputs *in, struct run_sessi
 	enum ar_status st;
 
 	set_env(in, s, p);
+	st = count_listed(in, s, err);
+	if (st)
+		return st;
 	st = settled ? open_as(s, s->backend, err) : open_auto(s, err);
 	if (!st && !settled)
 		st = run_options_check(&s->o, s->backend, err);
@@ -489,11 +504,11 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	enum ar_status st = run_open_tokens(in, s, err);
 	int64_t n_block = 0;
 
+	/* The trace names prefixes, and real tokens may differ. */
+	in->limits.share_pages = s->o.limits.share_pages && !s->o.weights;
 	if (!st)
 		st = open_backend(in, s, p, err);
 	in->limits.evict = p ? plan_evict(p) : in->cost_plan ? plan_evict(in->cost_plan) : NULL;
-	/* The trace names prefixes, and real tokens may differ. */
-	in->limits.share_pages = s->o.limits.share_pages && !s->o.weights;
 	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
 	if (!st && (s->backend->uses_gpu || !in->memory.block_bytes))
 		st = run_plan_memory(in, s, err);
