@@ -121,9 +121,8 @@ static inline int64_t evict_kept(const struct evict *e, int64_t n_tok)
 	return e->evictor->kept(e->param, n_tok);
 }
 
-/* The most tokens that a request with a prompt of prompt_tok tokens stores from the event on, until
- * it has n_tok tokens. */
-int64_t evict_most(const struct evict *e, int64_t prompt_tok, int64_t n_tok);
+/* The most tokens that a request stores once its prompt is computed; INT64_MAX: no bound. */
+int64_t evict_bound(const struct evict *e);
 
 /* Rows of a window, 0: none; see struct evictor. */
 int evict_window(const struct evict *e, bool *whole);

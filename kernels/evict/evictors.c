@@ -108,17 +108,10 @@ cJSON *evict_json(const struct evict *e)
 
 /* ---- numbers ---- */
 
-static int64_t lesser(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* A decode adds a token before its event takes one. */
-int64_t evict_most(const struct evict *e, int64_t prompt_tok, int64_t n_tok)
+int64_t evict_bound(const struct evict *e)
 {
-	int64_t n = evict_kept(e, prompt_tok) + n_tok - prompt_tok;
-
-	return e->evictor->decodes ? lesser(n, evict_kept(e, INT64_MAX) + 1) : n;
+	return e->evictor->decodes ? evict_kept(e, INT64_MAX) + 1 : INT64_MAX;
 }
 
 static size_t token_state(const struct evict *e)

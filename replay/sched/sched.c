@@ -163,7 +163,11 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	for (size_t i = 0; i < t->n; i++) {
 		s->seq[i].prompt = s->seq[i].known = t->req[i].prompt_tok;
 		s->seq[i].goal = sched_goal(l, &t->req[i]);
+		s->seq[i].stays = t->req[i].prompt_tok;
+		if (l->evict)
+			s->seq[i].stays = (uint32_t)evict_kept(l->evict, t->req[i].prompt_tok);
 	}
+	s->most_stored = l->evict ? evict_bound(l->evict) : INT64_MAX;
 	s->batch.blocks = l->blocks;
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
@@ -507,39 +511,9 @@ void sched_evict(struct sched *s)
 		plan_evictions(s, s->lim.evict->evictor->decodes);
 }
 
-int64_t sched_leaving(const struct sched *s, uint32_t id)
-{
-	const struct sched_seq *q = &s->seq[id];
-
-	if (!s->lim.evict || q->gone)
-		return q->gone;
-	return q->prompt - evict_kept(s->lim.evict, q->prompt);
-}
-
 static int64_t greater(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
-}
-
-/* What id stores at most from its event on, until it has n_tok tokens. */
-static int64_t stored_later(const struct sched *s, uint32_t id, int64_t n_tok)
-{
-	return s->lim.evict ? evict_most(s->lim.evict, s->seq[id].prompt, n_tok) : n_tok;
-}
-
-int64_t sched_most_stored(const struct sched *s, uint32_t id)
-{
-	const struct sched_seq *q = &s->seq[id];
-
-	return greater(q->known, stored_later(s, id, q->goal));
-}
-
-int64_t sched_growth(const struct sched *s, uint32_t id, int64_t n)
-{
-	const struct sched_seq *q = &s->seq[id];
-	int64_t now = q->gone ? sched_stored(q) : q->known;
-
-	return s->lim.evict ? greater(stored_later(s, id, q->known + n) - now, 0) : n;
 }
 
 /* Tokens whose blocks q keeps: those in its blocks now, and more where the policy has set blocks
@@ -551,7 +525,7 @@ static int64_t blocks_kept_for(const struct sched *s, uint32_t id)
 	int64_t gone = q->gone - (runs ? q->n_evict : 0), n = q->comp;
 
 	if (s->lim.policy->keeps == KEEPS_ALL)
-		return greater(n - gone, stored_later(s, id, q->goal));
+		return greater(n - gone, sched_stored_later(s, id, q->goal));
 	return (s->lim.policy->keeps == KEEPS_ADMITTED ? greater(n, q->admitted) : n) - gone;
 }
 

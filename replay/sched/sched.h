@@ -86,6 +86,7 @@ struct sched_seq {
 	uint64_t planned;   /* the last plan with an entry of it, 0: none */
 	uint32_t n_planned; /* ... and the tokens of that entry */
 	uint32_t n_evict;   /* ... and the stored tokens that leave after it */
+	uint32_t stays;	    /* tokens of the prompt that an evictor leaves, or all */
 	uint32_t gone;	    /* computed tokens that entries so far let leave */
 	uint32_t junction;  /* tokens that groups of one type held when all held fewer, or 0 */
 	uint32_t n_block;   /* blocks owned, in all groups */
@@ -105,6 +106,7 @@ struct sched {
 	const struct trace *trace;
 	struct sched_limits lim;
 	struct sched_seq *seq; /* by request number */
+	int64_t most_stored;   /* tokens of a sequence past its prompt; INT64_MAX: no bound */
 	uint32_t longest;      /* most positions that a request can need */
 	uint32_t *running;     /* in order of admission, unless the policy has another */
 	size_t n_running;
@@ -217,12 +219,40 @@ static inline uint32_t sched_stored(const struct sched_seq *q)
 {
 	return q->comp - q->gone;
 }
+/* The most tokens that id stores from its event on, until it has n_tok tokens. */
+static inline int64_t sched_stored_later(const struct sched *s, uint32_t id, int64_t n_tok)
+{
+	int64_t n = n_tok - s->seq[id].prompt + s->seq[id].stays;
+
+	return n < s->most_stored ? n : s->most_stored;
+}
 /* The most tokens that id, which waits, stores at a time until it ends. */
-int64_t sched_most_stored(const struct sched *s, uint32_t id);
+static inline int64_t sched_most_stored(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t later = sched_stored_later(s, id, q->goal);
+
+	return later > q->known ? later : q->known;
+}
 /* Tokens by which n more outputs raise the most that id stores: n, without an evictor. */
-int64_t sched_growth(const struct sched *s, uint32_t id, int64_t n);
+static inline int64_t sched_growth(const struct sched *s, uint32_t id, int64_t n)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t now, later;
+
+	if (!s->lim.evict)
+		return n;
+	now = q->gone ? sched_stored(q) : q->known;
+	later = sched_stored_later(s, id, q->known + n);
+	return later > now ? later - now : 0;
+}
 /* Tokens that have left id, or that will when it has computed its prompt. */
-int64_t sched_leaving(const struct sched *s, uint32_t id);
+static inline int64_t sched_leaving(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	return q->gone ? q->gone : q->prompt - q->stays;
+}
 /* Add n tokens to entry i of the batch, a prompt. */
 void sched_extend(struct sched *s, size_t i, uint32_t n);
 /* Move the first n_decode entries of the batch to its end. */

@@ -194,9 +194,7 @@ static int64_t outputs_to_come(const struct sched *s, uint32_t id)
 /* Tokens that these add to what is stored: an evictor makes room in the prompt. */
 static int64_t storage_to_come(const struct sched *s, uint32_t id)
 {
-	int64_t n = outputs_to_come(s, id);
-
-	return n > 0 ? sched_growth(s, id, n) : 0;
+	return sched_growth(s, id, outputs_to_come(s, id));
 }
 
 /* Running sequences with all of their prompt. */
@@ -387,7 +385,8 @@ static bool room(struct sched *s, struct budget *r, uint32_t id, int64_t n)
 
 	if (knows_ends(s))
 		return room_at_ends(s, r, id, n);
-	return (double)(n + at_most(left) + s->lim.block_tok) < left_of_pool(s, r) - (double)found;
+	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) <
+	       left_of_pool(s, r) - (double)found;
 }
 
 /* Tokens that a prompt of n runs if the chunk has room for no more. */
