@@ -22,7 +22,8 @@ attnreplay_LDFLAGS = $(SAN_CFLAGS) $(PLUGIN_EXPORTS)
 EXTRA_attnreplay_DEPENDENCIES = kernels/select/plugin.list
 if HAVE_CUDA
 attnreplay_SOURCES += \
-  src/bench/bench_check.c src/bench/bench_decode_device.c src/bench/bench_mixer_device.c src/bench/bench_device.c \
+  src/bench/bench_check.c src/bench/bench_decode_device.c src/bench/bench_mixer_device.c \
+    src/bench/bench_device.c \
     src/bench/bench_load.c src/bench/bench_prefill.c src/bench/bench_prefill_memory.c \
     src/bench/bench_run.c
 else

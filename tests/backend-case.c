@@ -423,7 +423,7 @@ static void test_dense(const struct backend *b)
 	   b->name);
 }
 
-/* A decode is compared with dense attention of its row over all keys, whatever the prompt's method. */
+/* A decode is compared with dense attention of its row over all keys. */
 static void test_decode(const struct backend *b)
 {
 	struct batch_entry e[] = { { .n_tok = 600 },

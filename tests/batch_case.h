@@ -137,8 +137,8 @@ void case_columns(const struct batch_case *c, double density, struct column_list
 		  struct rng *rng);
 void columns_free(struct column_lists *l);
 
-/* Draw lists of pieces of tok tokens for rows of one a request.  Some are empty.  `heads` heads share
- * a list; masked: each sees about half of it. */
+/* Draw lists of pieces of tok tokens for rows of one a request.  Some are empty.  `heads` heads
+ * share a list; masked: each sees about half of it. */
 void case_pieces(const struct batch_case *c, int tok, int heads, bool masked, double density,
 		 struct piece_lists *l, struct rng *rng);
 void pieces_free(struct piece_lists *l);

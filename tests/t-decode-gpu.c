@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decode attention on the device against the reference, on random batches: over all blocks, over
- * block tables and piece lists, under windows and sinks, and over keys in any order.  ATTNREPLAY_TEST_CASES (60) is
- * the number of batches, ATTNREPLAY_TEST_SEED (1) their seed.
+ * block tables and piece lists, under windows and sinks, and over keys in any order.
+ * ATTNREPLAY_TEST_CASES (60) is the number of batches, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 

@@ -26,8 +26,8 @@
 	"\"recent\":1024,\"select\":\"streaming\",\"sink\":8,\"union\":\"none\"}," DENSE "}"
 #define SNAPKV(window) \
 	"{\"budget\":2048,\"group\":\"after\",\"kernel\":5,\"local\":0,\"name\":\"snapkv\"," \
-	"\"pool\":\"avg\",\"sink\":0,\"softmax\":\"all\",\"variant\":\"snapkv\",\"window\":" window \
-	",\"window-rule\":\"ring\"}"
+	"\"pool\":\"avg\",\"sink\":0,\"softmax\":\"all\",\"variant\":\"snapkv\"," \
+	"\"window\":" window ",\"window-rule\":\"ring\"}"
 
 static const struct {
 	const char *text, *params;

@@ -181,7 +181,7 @@ static void test_chunk_count(struct batch_case *c, const struct chunk_row *e)
 		walked += (int)strlen(e->tiles[i]);
 		skipped += count_letter(e->tiles[i], 's');
 	}
-	/* the other head of the KV head has equal logits, and skips nothing below a threshold of 1 */
+	/* the other head of the KV head has equal logits, and skips nothing below threshold 1 */
 	for (int row = 0; row < 8; row++)
 		memset(c->q + (row * 4 + (e->head ^ 1)) * 4, 0, 4 * sizeof *c->q);
 	x = run(c, run_chunks,

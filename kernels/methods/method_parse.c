@@ -50,8 +50,9 @@ static enum ar_status unknown_name(const char *what, const char *name, struct ar
 
 /* clang-format off */
 const struct opt decode_opts[] = {
-	{ .name = "dense-layers", .type = OPT_INT, .off = offsetof(struct method_part, dense_layers),
-	  .arg = "N", .def = "0", .max = 1 << 16, .help = "the first N layers see every key" },
+	{ .name = "dense-layers", .type = OPT_INT,
+	  .off = offsetof(struct method_part, dense_layers), .arg = "N", .def = "0",
+	  .max = 1 << 16, .help = "the first N layers see every key" },
 	{ .name = "min-tokens", .type = OPT_INT, .off = offsetof(struct method_part, min_tokens),
 	  .arg = "N", .def = "0", .max = 1 << 30,
 	  .help = "rows with fewer than N keys see every key" },

@@ -60,8 +60,8 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
 	return &g->group[g->of[layer]];
 }
 
-/* The state of the selector of a kind of rows, or STATE_PRUNE, in a layer's state, or NULL.  States lie one after
- * the other, each of all n_page pages of the memory. */
+/* The state of the selector of a kind of rows, or STATE_PRUNE, in a layer's state, or NULL.  States
+ * lie one after the other, each of all n_page pages of the memory. */
 static inline void *groups_state(const struct cache_group *x, void *state, size_t n_page, int kind)
 {
 	char *at = state;

@@ -303,7 +303,7 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods or plans of layers, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
-	PART_OPT(evict, "give methods without /evict=NAME each of these parts, separated by commas"),
+	PART_OPT(evict, "give methods without /evict=NAME each of these parts, set off by commas"),
 	PART_OPT(decode, "the same for /decode=NAME"),
 	PART_OPT(prune, "the same for /prune=NAME"),
 	PART_OPT(skip, "the same for /skip=NAME"),

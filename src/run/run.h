@@ -234,7 +234,7 @@ char *run_params(const struct model *m, const struct plan *p);
  * cannot serve the model on the modelled GPU; the message names the sum and what would fit. */
 enum ar_status run_plan_memory(struct run_inputs *in, const struct run_session *s,
 			       struct ar_err *err);
-/* Refuse a run whose GPU has no room for KV blocks: the message names the sum and what would fit. */
+/* Refuse a run whose GPU has no room for KV blocks: the message has the sum and what would fit. */
 enum ar_status run_no_room(const struct run_inputs *in, struct ar_err *err);
 /* Tokens that the pool holds: of requests of the greatest length, where layers differ. */
 int64_t run_pool_tokens(const struct run_inputs *in);

@@ -13,8 +13,8 @@
  *   mean     of their mean query
  *   request  the same, summed over all KV heads; their lists are equal
  *
- * The last pages are kept for their place, and count.  Of equal scores the first page is kept, and a
- * score that is no number counts as the least.  If pages get their bounds once they are complete,
+ * The last pages are kept for their place, and count.  Of equal scores the first page is kept, and
+ * a score that is no number counts as the least.  If pages get their bounds once they are complete,
  * the newest has no score before.
  */
 #include "config.h"
