@@ -11,14 +11,10 @@
 extern const struct executor executor_paged, executor_blocksparse, executor_copy, executor_gather;
 extern const struct executor executor_columns, executor_decode, executor_lists;
 
-const struct executor *const executors[] = { &executor_paged,
-					     &executor_blocksparse,
-					     &executor_copy,
-					     &executor_gather,
-					     &executor_columns,
-					     &executor_decode,
-					     &executor_lists,
-					     NULL };
+const struct executor *const executors[] = { &executor_paged,	&executor_blocksparse,
+					     &executor_copy,	&executor_gather,
+					     &executor_columns, &executor_decode,
+					     &executor_lists,	NULL };
 
 const struct executor *executor_find(const char *name)
 {

@@ -48,7 +48,7 @@ struct backend_env {
 	/* Blocks that the requests of a batch list at most, where some list the same ones; 0: no
 	 * block is listed twice. */
 	int64_t listed_blocks;
-	struct blocks *blocks;	       /* closed; start() of a backend that keeps KV opens it */
+	struct blocks *blocks; /* closed; start() of a backend that keeps KV opens it */
 	uint64_t seed;
 	bool attention_only;
 	struct prof *prof;   /* cuda: tracing session, or NULL */
