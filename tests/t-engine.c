@@ -2,6 +2,7 @@
 /* The engine loop with fake policies, backends and stores; latencies; and each allocation failing
  * in turn. */
 #include "config.h"
+#include "kernels/evict/evictor.h"
 #include "replay/engine/record.h"
 #include "replay/cost/backend_cost.h"
 #include "replay/cost/dense_as.h"
@@ -118,7 +119,7 @@ enum ar_status store_layer_phase(struct store *s, const struct row_layer_phase *
 
 /* A backend with two kernels an iteration, in layers 0 and 1. */
 struct fake {
-	int64_t runs, drops, compares, decodes, fail_at;
+	int64_t runs, drops, compares, decodes, lost, fail_at;
 	int64_t cost_ns;      /* 0: 1 ms */
 	int64_t attention_ns; /* in each of its two phases */
 	int32_t selects;      /* kernels of a selector */
@@ -175,6 +176,7 @@ static enum ar_status fake_compare(void *self, const struct batch_entry *e, int 
 
 	(void)err;
 	*(e->kind == ROW_DECODE ? &f->decodes : &f->compares) += 1;
+	f->lost += e->gone > 0;
 	for (int h = 0; h < 4; h++)
 		acc[h] = (struct accuracy){ 0.01 * (h + 1), 1 - 0.1 * h, 0, 0.5 };
 	memset(count, 0, 2 * sizeof *count);
@@ -592,6 +594,32 @@ static void test_hot_buffers(void)
 	replay_result_release(&res);
 }
 
+/* What has left is made again for a comparison, but not with weights. */
+static void test_evicted(bool weights)
+{
+	static const int64_t size[] = { 4 };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	struct evict *evict;
+	struct ar_err err;
+
+	if (evict_parse(&evict, "streaming:sink=1,recent=2", &err))
+		bail_out("%s", err.msg);
+	cfg.limits.evict = evict;
+	cfg.weights = weights;
+	cfg.accuracy_decode = 1;
+	cfg.hot_size = size;
+	cfg.n_hot_size = 1;
+	if (replay_run(&cfg, &res, &err))
+		bail_out("%s", err.msg);
+	ok(f.decodes && !f.lost == weights, "decodes of requests that lost tokens are %s",
+	   weights ? "left alone" : "compared");
+	replay_result_release(&res);
+	evict_free(evict);
+}
+
 static void test_empty(void)
 {
 	static struct request two[] = {
@@ -853,6 +881,8 @@ int main(void)
 	test_accuracy();
 	test_decode_accuracy();
 	test_hot_buffers();
+	test_evicted(false);
+	test_evicted(true);
 	test_empty();
 	test_failures();
 	test_clock();

@@ -363,7 +363,8 @@ static bool counts_hot(const struct replay *cfg, const struct batch_entry *e)
 {
 	struct rng r = { rng_mix(~cfg->seed) ^ rng_mix(e->req) };
 
-	return e->kind == ROW_DECODE && rng_unit(&r) < cfg->accuracy_decode;
+	return e->kind == ROW_DECODE && is_comparable(cfg, e) &&
+	       rng_unit(&r) < cfg->accuracy_decode;
 }
 
 /* Read the lists of entry e in the i-th of these layers. */
