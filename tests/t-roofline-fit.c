@@ -194,6 +194,7 @@ static void put_run(const char *db, int method, const char *clock, bool counts)
 	if (!st && counts)
 		st = store_selection(s,
 				     &(struct store_selection){
+					     .row = { .half = "prefill" },
 					     .count = { .exec_total = 100, .exec_sel = HALF } },
 				     &err);
 	if (!st)

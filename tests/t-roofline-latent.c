@@ -12,6 +12,8 @@
 #include "tests/a_model.h"
 #include "tests/tap.h"
 
+static struct method *dense_method;
+
 enum { CHUNK = 8192 };
 
 /* Count one layer of m for the batch, of which it adds to w. */
@@ -19,7 +21,9 @@ static void add_count(const struct model *m, int layer, struct batch_entry *entr
 		      struct roofline_work *w)
 {
 	static const double density[64] = { 0 };
-	const struct roofline_subject s = { .model = m, .attention_only = true };
+	const struct roofline_subject s = { .model = m,
+					    .method = dense_method,
+					    .attention_only = true };
 	struct roofline_work one[PHASE_COUNT];
 
 	roofline_count(&s, layer, &(struct batch){ .entry = entry, .n = n }, density, one);
@@ -35,7 +39,9 @@ static void add_count(const struct model *m, int layer, struct batch_entry *entr
 static void count_as(const struct model *m, enum roofline_latent form, struct batch_entry e,
 		     struct roofline_work *w)
 {
-	const struct roofline_subject s = { .model = m, .attention_only = true, .latent = form };
+	const struct roofline_subject s = {
+		.model = m, .method = dense_method, .attention_only = true, .latent = form
+	};
 	const double density = 1;
 
 	roofline_count(&s, 0, &(struct batch){ .entry = &e, .n = 1 }, &density, w);
@@ -394,6 +400,8 @@ static void test_decodes(void)
 int main(void)
 {
 	plan(0);
+	if (method_parse(&dense_method, "dense", NULL))
+		bail_out("no dense method");
 	test_terms();
 	test_chunk();
 	test_rows();
@@ -403,5 +411,6 @@ int main(void)
 	test_without_fp8();
 	test_prompts();
 	test_decodes();
+	method_free(dense_method);
 	return done_testing();
 }

@@ -28,4 +28,4 @@ is 'each half has errors where it skips; decodes that skip nothing are not compa
 ok 'backend roofline counts every tile' \
 	"$ATTNREPLAY" run --backend roofline --gpu h200 --trace t.csv --model llama-3.1-8b \
 	--method dense,dense/skip=softmax,prefill=500 --db m.db
-done_testing
+finish
