@@ -135,7 +135,7 @@ static void test_rows(void)
 	struct model m = a_model("deepseek-v3.2"), plain = a_model("deepseek-v3");
 	struct batch_entry e = { .start = 0, .n_tok = 64 };
 	const double density = 1;
-	struct roofline_subject s = { .model = &m };
+	struct roofline_subject s = { .model = &m, .method = dense_method };
 	struct roofline_work w[PHASE_COUNT], v[PHASE_COUNT];
 	const double mlp = 2.0 * 64 * 3 * 18432 * 7168;
 
