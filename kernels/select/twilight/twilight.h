@@ -22,14 +22,14 @@ struct twilight {
 enum { TWILIGHT_INT4, TWILIGHT_EXACT };
 
 /* A key of 4 bits: channel d is low + step * code d.  After this come head_dim / 2 bytes of codes,
- * even channels in the lower halves. */
+ * even channels in the lower halves, up to where the next key may begin. */
 struct twilight_key {
 	float low, step;
 };
 
 AR_BOTH static inline size_t twilight_key_bytes(int head_dim)
 {
-	return sizeof(struct twilight_key) + (size_t)head_dim / 2;
+	return sizeof(struct twilight_key) + ((size_t)head_dim / 2 + 3) / 4 * 4;
 }
 
 /* The key at position t of request r. */
