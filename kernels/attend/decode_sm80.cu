@@ -30,8 +30,8 @@
  * places depends on where in the context a piece lies.  So lists of all pieces give the bits of
  * every block.  Only the last piece can hold the row's own position.  A block is a piece, too.
  *
- * A warp looks its places up in windows of 32, 1 to 16 places for each step.  Numbers of pieces are
- * loaded two windows ahead, those of their pages one: no step waits for both.
+ * A warp looks its places up in windows of 32, 1 to 16 places for each step.  It loads numbers of
+ * pieces two windows ahead and numbers of pages one window ahead.  So no step waits for both.
  *
  * In a thread block each of four warps takes 16 keys of every 64 and runs on its own.  It has its
  * own ring of copies and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle

@@ -6,7 +6,8 @@
  * well.  How many tokens stay is a function of numbers, the same for all KV heads and layers.  So a
  * schedule needs no kernels.  Which ones stay is a matter of each KV head.
  *
- * A request keeps its length: positions count all of its tokens.  Only what it stores changes.
+ * An evictor does not change positions: they count all tokens of a request.  It changes how many
+ * tokens the cache stores.
  */
 #ifndef AR_EVICTOR_H
 #define AR_EVICTOR_H
@@ -82,8 +83,8 @@ struct evictor {
 	 * NULL: none. */
 	void (*work)(const void *param, const struct evict_rows *r, struct evict_work *w);
 
-	/* Rows at the end of a prompt whose queries the event reads; NULL: none.  whole: those of
-	 * earlier chunks, too. */
+	/* The event reads the queries of this many rows at the end of a prompt.  NULL: of none.
+	 * *whole: the rows may lie in earlier chunks, too. */
 	int (*window)(const void *param, bool *whole);
 	/* Bytes of state for a token of a KV head; it moves with its key.  NULL: none. */
 	size_t (*state_bytes)(const void *param);

@@ -201,7 +201,7 @@ struct attn_call method_prune_call(const struct attn_call *call, const struct pi
 	return own;
 }
 
-/* The selector's lists, or what a pruner leaves of them. */
+/* Make the lists of a decode: the selector writes them, and a pruner shortens them. */
 static enum ar_status choose_pieces(const struct method_part *p, const struct attn_call *call,
 				    struct method_selection *x, struct ar_err *err)
 {

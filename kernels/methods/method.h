@@ -62,9 +62,9 @@ extern const struct opt decode_opts[];
 
 struct method {
 	char *name;   /* as the user wrote it */
-	char *params; /* JSON object, sorted keys: select, union, exec, parameters, of prefill;
-		       * "decode" has the same of decodes that are not dense, "prune" of a
-		       * pruner, "evict" of an evictor, "skip" what is skipped */
+	char *params; /* JSON object, sorted keys: select, union, exec and parameters of prefill;
+		       * objects decode, prune, evict and skip of the other parts; a part that
+		       * the method lacks has no object */
 	struct method_part part[ROW_KINDS];
 	struct evict *evict;  /* what leaves the cache; NULL: keys stay */
 	struct skip *skip;    /* what attention skips; NULL: nothing */
@@ -113,7 +113,8 @@ size_t method_spell_with(char *buf, size_t n, const char *text, const char *key,
 struct support;
 const struct support *method_rows(const struct method_part *p, struct support *own);
 
-/* support_check() of its selector, its executor and what it skips. */
+/* Check that there are kernels of the selector, the executor and skip-softmax, as support_check()
+ * does. */
 enum ar_status method_supported(const struct method_part *p, const struct attn_shape *s,
 				const struct cache_layout *layout, int cc, struct ar_err *err);
 

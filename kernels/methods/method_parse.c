@@ -305,7 +305,8 @@ static bool add_skip(cJSON *o, const struct skip *s)
 	return !s || json_add(o, "skip", object);
 }
 
-/* That of prefill, with those of the other parts under their kinds.  Dense decodes are in none. */
+/* Make the record: the members of prefill, and an object for each other part.  Dense decodes have
+ * no object. */
 static char *params_json(const struct method *m)
 {
 	const struct method_part *decode = &m->part[ROW_DECODE];

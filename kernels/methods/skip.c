@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of skip-softmax.  Tiles of 64 rows are those of TensorRT-LLM and FlashInfer on Hopper,
- * of 32 rows those of FlashInfer's newer interface. */
+/* Parameters of skip-softmax.  TensorRT-LLM and FlashInfer take tiles of 64 rows on Hopper.
+ * FlashInfer's newer interface takes tiles of 32 rows. */
 #include "config.h"
 #include "kernels/methods/skip.h"
 

@@ -54,7 +54,8 @@ AR_BOTH static inline size_t bounds_at(const struct bounds *x, const struct attn
 	       2 * (size_t)s->head_dim;
 }
 
-/* e5m2: a sign, five bits of exponent, two of mantissa.  What is above the largest becomes it. */
+/* e5m2: a sign, five bits of exponent, two of mantissa.  A value above the largest number becomes
+ * the largest number. */
 enum { E5M2_LARGEST = 57344, E5M2_MOST = 0x7b, E5M2_NAN = 0x7f };
 
 AR_BOTH static inline float e5m2_to_f32(uint8_t x)
