@@ -23,9 +23,54 @@ enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, .
 	return st;
 }
 
-enum ar_status ar_nomem(struct ar_err *err)
+/* What the source files need memory for: the first row whose path begins theirs. */
+static const struct {
+	const char *path, *what;
+} owners[] = {
+	{ "base/json", "a JSON file" },
+	{ "base/opt", "the options" },
+	{ "base/safetensors", "a file of tensors" },
+	{ "base/", "a file or its statistics" },
+	{ "kernels/methods/", "the methods" },
+	{ "kernels/", "the work of a method" },
+	{ "model/", "the model" },
+	{ "profiler/store/", "the database" },
+	{ "profiler/", "the times of kernels" },
+	{ "replay/cost/", "the costs" },
+	{ "replay/engine/", "the batches of the replay" },
+	{ "replay/forward/", "the layers of the model" },
+	{ "replay/sched/", "the scheduler" },
+	{ "src/bench/", "the benchmark" },
+	{ "src/calibrate/", "the calibration" },
+	{ "src/chart/", "a chart" },
+	{ "src/engine/", "the engine's log" },
+	{ "src/eval/", "the answers" },
+	{ "src/export/", "the export" },
+	{ "src/report/", "the report" },
+	{ "src/run/", "the run" },
+	{ "src/search/", "the search" },
+	{ "src/select/", "the selections" },
+	{ "src/sweep/", "the sweep" },
+	{ "src/tune/", "the thresholds" },
+	{ "src/", "the command" },
+	{ "traces/capture/", "the capture" },
+	{ "traces/engine/", "the engine's log" },
+	{ "traces/", "the trace" },
+};
+
+enum ar_status ar_nomem_at(struct ar_err *err, const char *file)
 {
-	return ar_fail(err, AR_NOMEM, "out of memory");
+	/* The paths of all files begin with that of the tree. */
+	const size_t tree = strlen(__FILE__) - strlen("base/status.c");
+	const char *path = strncmp(file, __FILE__, tree) ? file : file + tree, *what = path;
+
+	for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
+		if (!strncmp(path, owners[i].path, strlen(owners[i].path))) {
+			what = owners[i].what;
+			break;
+		}
+	return ar_fail(err, AR_NOMEM,
+		       "out of memory for %s; end other programs, or take less of the input", what);
 }
 
 void ar_err_prefix(struct ar_err *err, const char *fmt, ...)

@@ -38,7 +38,10 @@ struct ar_err {
  * "FILE:LINE:". */
 enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-enum ar_status ar_nomem(struct ar_err *err);
+
+/* There is no memory for what `file`, the caller's source file, makes; the message names that. */
+enum ar_status ar_nomem_at(struct ar_err *err, const char *file);
+#define ar_nomem(err) ar_nomem_at(err, __FILE__)
 
 /* Put "fmt: " in front of the message.  Callers that know the context use it. */
 void ar_err_prefix(struct ar_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

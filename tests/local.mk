@@ -19,7 +19,7 @@ LDADD = tests/libtest.a libattnreplay.a $(KERNELS_SO) $(AR_LIBS) $(CUDA_SHARED_L
 # Every test can make allocations and threads fail, so alloc_fault.c is in each program.
 AM_LDFLAGS += -Wl,-u,fault_arm,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createCStream \
-              -Wl,--wrap=ZSTD_createDStream $(PLUGIN_EXPORTS)
+              -Wl,--wrap=ZSTD_createDStream,--wrap=ar_nomem_at $(PLUGIN_EXPORTS)
 
 # Device code is large, so all tests share one copy of it.  That library takes the C functions that
 # it calls from the test program (AR_LIBS has libattnreplay.a once more for them), and both take

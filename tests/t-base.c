@@ -658,6 +658,41 @@ static void test_growth(void)
 	free(v);
 }
 
+/* The message names what there is no memory for, by the source file that wants it. */
+static void test_nomem(void)
+{
+	static const struct {
+		const char *file, *what;
+	} rows[] = {
+		{ "base/json.c", "a JSON file" },
+		{ "base/opt.c", "the options" },
+		{ "kernels/methods/plan_parse.c", "the methods" },
+		{ "kernels/select/seer/seer.c", "the work of a method" },
+		{ "model/model.c", "the model" },
+		{ "profiler/store/store.c", "the database" },
+		{ "replay/sched/blocks.c", "the scheduler" },
+		{ "src/report/report.c", "the report" },
+		{ "src/cmd_run.c", "the command" },
+		{ "traces/capture/arc.c", "the capture" },
+		{ "traces/importers/import.c", "the trace" },
+		{ "/of/a/plug-in.so", "/of/a/plug-in.so" },
+	};
+	const size_t tree = strlen(__FILE__) - strlen("tests/t-base.c");
+	char file[512], want[128];
+	struct ar_err err;
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		snprintf(file, sizeof file, "%.*s%s", *rows[i].file == '/' ? 0 : (int)tree,
+			 __FILE__, rows[i].file);
+		snprintf(want, sizeof want,
+			 "out of memory for %s; end other programs, or take less of the input",
+			 rows[i].what);
+		is_int(ar_nomem_at(&err, file), AR_NOMEM, "a failure of %s", rows[i].file);
+		is_str(err.msg, want, "... names what it is for");
+	}
+	is_int(ar_nomem_at(NULL, rows[0].file), AR_NOMEM, "nobody need ask why");
+}
+
 static void test_orders(void)
 {
 	const char *text[] = { "b", "a", "ab" };
@@ -774,6 +809,7 @@ int main(void)
 	test_gpu();
 	test_threads();
 	test_growth();
+	test_nomem();
 	test_json_lines();
 	test_orders();
 	test_progress();
