@@ -248,6 +248,9 @@ enum ar_status import_hash_chain(struct import *im, struct span ids, uint32_t n,
  * block_tok tokens. */
 bool import_hash_fits(const struct record *r, uint32_t block_tok);
 
+/* Give the next request the first n blocks of request `from`, which has as many. */
+enum ar_status import_same_blocks(struct import *im, size_t from, uint32_t n, struct ar_err *err);
+
 /* Kinds of texts in a prompt, besides the two kinds of hash ids. */
 enum cut_kind { CUT_OUTPUT = 1, CUT_REST, CUT_LENGTH };
 /* Append n tokens of a text to the prompt and add the blocks that become full.  Equal text and kind

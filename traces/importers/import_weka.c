@@ -188,17 +188,7 @@ static enum ar_status number_of(struct import *im, uint64_t id, uint64_t before,
 static enum ar_status same_blocks(struct import *im, const struct level *l, uint32_t n,
 				  struct ar_err *err)
 {
-	const struct request *q = l->n ? &im->t->req[l->turn[l->n - 1].req] : NULL;
-	enum ar_status st = AR_OK;
-
-	for (uint32_t i = 0, at = 0; at < n && !st; i++) {
-		uint32_t end = trace_run_end(im->t, q, i);
-
-		end = end < n ? end : n;
-		st = import_blocks(im, im->t->run[q->run + i].id, end - at, err);
-		at = end;
-	}
-	return st;
+	return n ? import_same_blocks(im, l->turn[l->n - 1].req, n, err) : AR_OK;
 }
 
 static enum ar_status next_block(struct import *im, struct level *l, size_t k, uint64_t id,

@@ -151,6 +151,23 @@ enum ar_status import_hashed(struct import *im, const struct record *r, int64_t 
 	return st ? st : import_add(im, &q, err);
 }
 
+/* ---- blocks of an earlier request ---- */
+
+enum ar_status import_same_blocks(struct import *im, size_t from, uint32_t n, struct ar_err *err)
+{
+	const struct request *q = &im->t->req[from];
+	enum ar_status st = AR_OK;
+
+	for (uint32_t i = 0, at = 0; at < n && !st; i++) {
+		uint32_t end = trace_run_end(im->t, q, i);
+
+		end = end < n ? end : n;
+		st = import_blocks(im, im->t->run[q->run + i].id, end - at, err);
+		at = end;
+	}
+	return st;
+}
+
 /* ---- texts ---- */
 
 /* Add the current block to the prompt.  tail: tokens of a partial block, 0: full. */
