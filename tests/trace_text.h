@@ -108,6 +108,37 @@ static inline void survive(const void *data, size_t size, const struct trace_arg
 	ok(n > 3 && !bad, "%s: each of %ld allocations fails cleanly", what, n);
 }
 
+/* The requests of the canonical form are want; the header is left out. */
+static inline void becomes(const char *text, const struct trace_args *a, const char *format,
+			   const char *want, const char *what)
+{
+	struct ar_err err;
+	struct trace *t = read_with(text, a, &err);
+	char *got = t ? canonical(t) : NULL;
+
+	if (!t)
+		diag("%s", err.msg);
+	is_str(t ? t->format : "", format, "%s: found by content", what);
+	is_str(got ? strchr(got, '\n') + 1 : "", want, "%s", what);
+	free(got);
+	trace_free(t);
+}
+
+/* Reading fails with this message, after the path where the message has one. */
+static inline void refused(const char *text, const struct trace_args *a, enum ar_status st,
+			   const char *message, const char *what)
+{
+	struct ar_err err;
+	struct trace *t = read_with(text, a, &err);
+	const char *msg = err.msg;
+
+	if (!strncmp(msg, path, strlen(path)))
+		msg += strlen(path);
+	is_int(t ? AR_OK : err.status, st, "%s", what);
+	is_str(t ? "" : msg, message, "%s: the message", what);
+	trace_free(t);
+}
+
 static inline void text_begin(void)
 {
 	log_level = LOG_ERROR;
