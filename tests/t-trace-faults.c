@@ -218,8 +218,8 @@ static const struct fault {
 	  ":1: this looks like records of requests by aiperf, which 'attnreplay import-engine' "
 	  "reads; a trace is one of " FORMATS },
 	{ "{\"round\":1,\"timing_events\":[]}\n",
-	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one "
-	  "of " FORMATS },
+	  ":1: this looks like a TraceLab trace without \"session_id\" or a length, which cannot "
+	  "be read; convert it to one of " FORMATS },
 	{ "{\"captureData\":{},\"eventMetadata\":{}}\n",
 	  ":1: this looks like data captured by SageMaker, which cannot be read; convert it to one "
 	  "of " FORMATS },

@@ -22,12 +22,15 @@ libattnreplay_a_SOURCES += \
     traces/importers/import_burstgpt.c traces/importers/import_canonical.c \
     traces/importers/import_columns.c \
     traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
+    traces/importers/import_otel.c \
     traces/importers/import_prompts.c traces/importers/import_ragpulse.c \
-    traces/importers/import_splitwise.c \
+    traces/importers/import_rollout.c traces/importers/import_splitwise.c \
+    traces/importers/import_tracelab.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \
     traces/importers/import_weka.c \
     traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
-    traces/importers/reader.h traces/importers/trace_record.c traces/importers/trace_record.h
+    traces/importers/reader.h traces/importers/rounds.c traces/importers/trace_record.c \
+    traces/importers/trace_record.h
 nobase_dist_pkgdata_DATA += \
   traces/samples/README.md traces/samples/azure-2023-code-200.csv traces/samples/niah-2k.arc
 EXTRA_DIST += \
@@ -47,6 +50,7 @@ check_PROGRAMS += \
   tests/t-shape \
   tests/t-synth \
   tests/t-trace \
+  tests/t-trace-agents \
   tests/t-trace-faults \
   tests/t-trace-formats \
   tests/t-trace-writers

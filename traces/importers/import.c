@@ -46,6 +46,9 @@ static const char *const warning_text[WARN_COUNT] = {
 	[WARN_ONE_OUTPUT] = "request without output tokens, kept with one",
 	[WARN_NO_TIME] = "request without the time that it took",
 	[WARN_NO_THINK] = "turn without a think time, taken from the times of the requests",
+	[WARN_NO_ARRIVAL] = "request without a time, dropped",
+	[WARN_OVERLAP] = "request that starts before the one before it in its session has ended, "
+			 "put into a session of its own",
 	[WARN_RESTART] = "clock that goes back, another recording appended here",
 };
 
@@ -251,10 +254,9 @@ bool import_unserved(struct import *im, const struct request *q)
 	return !q->prompt_tok || !q->output_tok;
 }
 
-/* Make room for one more element, see array_grow().  Tables of prefix blocks grow with the
- * arrays. */
-static enum ar_status grow_requests(struct import *im, void *array, size_t n, size_t *cap,
-				    size_t size, struct ar_err *err)
+/* Tables of prefix blocks grow with the arrays. */
+enum ar_status import_room(struct import *im, void *array, size_t n, size_t *cap, size_t size,
+			   struct ar_err *err)
 {
 	const size_t slot = sizeof(struct chain_key) + 2 * sizeof(uint64_t);
 	const size_t bytes = im->bytes + (array_room(*cap, n + 1) - *cap) * size;
@@ -273,7 +275,7 @@ static enum ar_status grow_requests(struct import *im, void *array, size_t n, si
 enum ar_status import_blocks(struct import *im, uint64_t id, uint32_t n, struct ar_err *err)
 {
 	struct trace *t = im->t;
-	enum ar_status st = grow_requests(im, &t->run, t->n_run, &t->cap_run, sizeof *t->run, err);
+	enum ar_status st = import_room(im, &t->run, t->n_run, &t->cap_run, sizeof *t->run, err);
 
 	return st || trace_put_blocks(t, &im->next, id, n) ? st : ar_nomem(err);
 }
@@ -338,7 +340,7 @@ static enum ar_status add_to_trace(struct import *im, struct request *q, struct 
 
 	if (t->has_epoch && q->arrival_ns >= DATE_MAX_NS)
 		return import_fail(im, err, "the time goes beyond the year 2262");
-	st = grow_requests(im, &t->req, t->n, &im->cap_req, sizeof *q, err);
+	st = import_room(im, &t->req, t->n, &im->cap_req, sizeof *q, err);
 	if (st)
 		return st;
 	im->unsorted |= t->n && q->arrival_ns < im->max_ns;
@@ -389,8 +391,8 @@ enum ar_status import_session(struct import *im, uint32_t number, struct import_
 {
 	while (number >= im->cap_ses) {
 		size_t old = im->cap_ses;
-		enum ar_status st = grow_requests(im, &im->ses, old, &im->cap_ses, sizeof *im->ses,
-						  err);
+		enum ar_status st = import_room(im, &im->ses, old, &im->cap_ses, sizeof *im->ses,
+						err);
 
 		if (st)
 			return st;
@@ -405,8 +407,8 @@ enum ar_status import_link(struct import *im, uint32_t number, struct session_li
 {
 	while (number >= im->cap_link) {
 		size_t old = im->cap_link;
-		enum ar_status st = grow_requests(im, &im->t->link, old, &im->cap_link,
-						  sizeof *im->t->link, err);
+		enum ar_status st = import_room(im, &im->t->link, old, &im->cap_link,
+						sizeof *im->t->link, err);
 
 		if (st)
 			return st;
@@ -650,7 +652,8 @@ static enum ar_status note_all(struct import *im, struct ar_err *err)
 		const char *name;
 	} notes[] = { { WARN_NO_PROMPT, "drop-no-prompt" }, { WARN_NO_OUTPUT, "drop-no-output" },
 		      { WARN_ONE_OUTPUT, "one-output" },    { WARN_NO_TIME, "no-api-time" },
-		      { WARN_NO_THINK, "no-think-time" },   { WARN_RESTART, "append" },
+		      { WARN_NO_THINK, "no-think-time" },   { WARN_NO_ARRIVAL, "drop-no-arrival" },
+		      { WARN_OVERLAP, "overlap" },	    { WARN_RESTART, "append" },
 		      { WARN_EARLIEST, "earliest" },	    { WARN_DELTA, "delta" } };
 	enum ar_status st = AR_OK;
 
@@ -773,6 +776,7 @@ static void free_import(struct import *im)
 	intern_release(&im->id);
 	chain_release(&im->tree.number);
 	free(im->tree.before);
+	free(im->round);
 	import_columns_release(im);
 	for (size_t i = 0; i < im->cap_ses; i++)
 		free(im->ses[i].text);

@@ -42,6 +42,8 @@ enum import_warning {
 	WARN_ONE_OUTPUT,
 	WARN_NO_TIME,
 	WARN_NO_THINK,
+	WARN_NO_ARRIVAL,
+	WARN_OVERLAP,
 	WARN_COUNT
 };
 
@@ -111,7 +113,10 @@ struct import {
 		size_t cap;
 		uint64_t first; /* number of the first block of the tree */
 	} tree;
-	bool local_ids; /* each session has a tree */
+	bool local_ids;	     /* each session has a tree */
+	uint64_t own_ids;    /* blocks that import_own_blocks() made */
+	struct round *round; /* until import_rounds_end() */
+	size_t n_round, cap_round;
 	enum date_zone zone;
 	int64_t unit_ns; /* of all times, found from the first one; 0: that of the format */
 	bool fractions;	 /* a time in the format's milliseconds is not whole */
@@ -202,6 +207,9 @@ enum ar_status import_time(struct import *im, const struct record *r, const char
 enum ar_status import_time_text(struct import *im, const char *name, struct span text,
 				int64_t unit_ns, int64_t *ns, struct ar_err *err);
 
+/* Make room for an element more, see array_grow().  AR_DATA: --max-memory. */
+enum ar_status import_room(struct import *im, void *array, size_t n, size_t *cap, size_t size,
+			   struct ar_err *err);
 /* Return whether the request has no prompt or no output, and count it if so. */
 bool import_unserved(struct import *im, const struct request *q);
 /* Add a prefix block to the next request. */
@@ -251,6 +259,9 @@ bool import_hash_fits(const struct record *r, uint32_t block_tok);
 /* Give the next request the first n blocks of request `from`, which has as many. */
 enum ar_status import_same_blocks(struct import *im, size_t from, uint32_t n, struct ar_err *err);
 
+/* Give the next request, whose prompt has tok tokens, blocks of its own after those that it has. */
+enum ar_status import_own_blocks(struct import *im, uint32_t tok, struct ar_err *err);
+
 /* Kinds of texts in a prompt, besides the two kinds of hash ids. */
 enum cut_kind { CUT_OUTPUT = 1, CUT_REST, CUT_LENGTH };
 /* Append n tokens of a text to the prompt and add the blocks that become full.  Equal text and kind
@@ -261,5 +272,23 @@ enum ar_status import_cut_token(struct import *im, struct cutter *c, uint64_t to
 				struct ar_err *err);
 /* End a prompt: add its last, partial block. */
 enum ar_status import_cut_end(struct import *im, struct cutter c, struct ar_err *err);
+
+/* ---- rounds (rounds.c) ---- */
+
+/* A request of a session with the times of its start and end.  Rounds come in any order. */
+struct round {
+	uint32_t session, type; /* type as in a request */
+	uint32_t prompt_tok, output_tok;
+	uint32_t cached_tok; /* of the prompt, which a cache held at the source */
+	bool grows;	     /* a prompt that is not shorter than the last one begins with it */
+	int64_t start_ns, end_ns;
+	uint64_t line;
+};
+
+/* Keep a round until import_rounds_end(), unless it has no prompt. */
+enum ar_status import_round(struct import *im, const struct round *r, struct ar_err *err);
+/* Add the rounds as requests, in order of time.  One that starts before the one before it in its
+ * session has ended begins a session of its own. */
+enum ar_status import_rounds_end(struct import *im, struct ar_err *err);
 
 #endif

@@ -168,6 +168,15 @@ enum ar_status import_same_blocks(struct import *im, size_t from, uint32_t n, st
 	return st;
 }
 
+enum ar_status import_own_blocks(struct import *im, uint32_t tok, struct ar_err *err)
+{
+	const uint32_t n = n_blocks(tok, im->t->block_tok) - im->next.n_block;
+	const uint64_t id = im->own_ids;
+
+	im->own_ids += n;
+	return n ? import_blocks(im, id, n, err) : AR_OK;
+}
+
 /* ---- texts ---- */
 
 /* Add the current block to the prompt.  tail: tokens of a partial block, 0: full. */
