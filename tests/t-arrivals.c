@@ -3,12 +3,12 @@
 #include "config.h"
 #include "replay/sched/arrivals.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
-#include "tests/alloc_fault.h"
-#include "tests/tap.h"
+#include "tests/trace_text.h"
 
 enum { N = 60 };
 #define RULE(how, n, ns) ((struct arrival_rule){ .loop = how, .users = n, .think_ns = ns })
@@ -212,6 +212,200 @@ static void test_random(uint64_t seed)
 	   rule.loop);
 }
 
+/* ---- sessions of agents ---- */
+
+enum { SESSIONS = 5, TURNS = 14 };
+
+/* A request that took cs hundredths of a second, which is its output as well. */
+static double put_call(FILE *f, struct rng *r, double t, double think)
+{
+	const int cs = 20 + (int)rng_below(r, 900);
+
+	fprintf(f,
+		"{\"t\":%.0f,\"type\":\"n\",\"in\":9,\"out\":%d,\"hash_ids\":[],"
+		"\"api_time\":%d.%02d,\"think_time\":%.0f}",
+		floor(t), cs, cs / 100, cs % 100, floor(think + 0.5));
+	return cs / 100.0;
+}
+
+/* A sub-agent of two requests, for which the next request waits or not.  Returns its end. */
+static double put_agent(FILE *f, struct rng *r, double from, int number, bool waits)
+{
+	const double pause = (double)rng_below(r, 400) / 100;
+	char *text = NULL;
+	size_t n;
+	FILE *in = open_memstream(&text, &n);
+	double took = put_call(in, r, 0, 0) + pause;
+
+	fprintf(in, ",");
+	took += put_call(in, r, took, pause);
+	fclose(in);
+	fprintf(f,
+		",{\"t\":%.3f,\"type\":\"subagent\",\"agent_id\":\"a%d\",\"status\":\"%s\","
+		"\"duration_ms\":%.0f,\"requests\":[%s]}",
+		waits ? from + took : from, number, waits ? "completed" : "async_launched",
+		1000 * took, text);
+	free(text);
+	return from + took;
+}
+
+/* Sessions as kv-cache-tester records them: starts and think times are whole seconds. */
+static struct trace *agents(uint64_t seed, const char *starts, int64_t draw)
+{
+	struct rng r = { seed };
+	struct trace_args a = whole;
+	struct ar_err err;
+	struct trace *t;
+	char *text = NULL, how[32];
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+
+	for (int s = 0; s < SESSIONS; s++) {
+		double at = 0, end = 0;
+
+		fprintf(f,
+			"{\"id\":\"s%d\",\"block_size\":64,\"hash_id_scope\":\"local\","
+			"\"requests\":[",
+			s);
+		for (int k = 0; k < TURNS; k++) {
+			double next;
+
+			fprintf(f, k ? "," : "");
+			end = at + put_call(f, &r, at, at - end);
+			next = end;
+			for (int i = 0; i < 2 && rng_below(&r, 3) == 0 && k + 1 < TURNS; i++) {
+				bool waits = rng_below(&r, 3) != 0;
+				double to = put_agent(f, &r, end + 0.4, 2 * k + i, waits);
+
+				next = waits && to > next ? to : next;
+			}
+			at = next + (double)rng_below(&r, 3000) / 100;
+		}
+		fprintf(f, "]}\n");
+	}
+	fclose(f);
+	if (starts)
+		a.session_starts = strcpy(how, starts);
+	a.seed = draw;
+	t = read_with(text, &a, &err);
+	if (!t)
+		bail_out("%s", err.msg);
+	free(text);
+	return t;
+}
+/* What a replay made of a trace, by request. */
+struct replay {
+	int64_t *at, *end;
+};
+
+/* Serve all at once; a request takes its output in hundredths of a second. */
+static struct replay serve_all(const struct trace *t)
+{
+	struct replay r = { calloc(t->n, sizeof *r.at), malloc(t->n * sizeof *r.end) };
+	struct arrivals *a = start(t, RULE(LOOP_SESSIONS, 1, 0));
+	size_t n_in = 0;
+	uint32_t *in = malloc(t->n * sizeof *in), id;
+	int64_t at;
+
+	while (n_in || arrivals_peek(a, &id, &at)) {
+		size_t k = 0;
+
+		for (size_t i = 1; i < n_in; i++)
+			k = r.end[in[i]] < r.end[in[k]] ? i : k;
+		if (n_in && (!arrivals_peek(a, &id, &at) || at > r.end[in[k]])) {
+			id = in[k];
+			in[k] = in[--n_in];
+			arrivals_done(a, id, r.end[id]);
+			continue;
+		}
+		arrivals_pop(a);
+		r.at[id] = at;
+		r.end[id] = at + 10000000 * (int64_t)t->req[id].output_tok;
+		in[n_in++] = id;
+	}
+	arrivals_close(a);
+	free(in);
+	return r;
+}
+
+static void free_replay(struct replay r)
+{
+	free(r.at);
+	free(r.end);
+}
+
+/* Turns before request q in its session, and in the one that started this. */
+static uint32_t turns_before(const struct trace *t, const struct request *q)
+{
+	const struct session_link *l = &t->link[q->session];
+
+	return q->turn + (l->parent >= 0 ? l->after + 1 : 0);
+}
+
+/* The last end of the sub-agents that request q waits for, or -1. */
+static int64_t joined(const struct trace *t, const struct replay *r, const struct request *q)
+{
+	int64_t end = -1;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct session_link *l = &t->link[t->req[i].session];
+
+		if (l->parent == q->session && l->join_ns >= 0 && l->join == q->turn &&
+		    r->end[i] > end)
+			end = r->end[i];
+	}
+	return end;
+}
+
+/* Whole seconds round each turn by less than a second: a replay that takes as long as the source
+ * did drifts by no more. */
+static void test_agents(uint64_t seed)
+{
+	struct trace *t = agents(seed, NULL, 0);
+	struct replay r = serve_all(t);
+	size_t late = 0, early = 0, waits = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct request *q = &t->req[i];
+		const int64_t end = joined(t, &r, q);
+
+		late += llabs(r.at[i] - q->arrival_ns) >=
+			1000000000 * (1 + (int64_t)turns_before(t, q));
+		early += r.at[i] < end;
+		waits += end >= 0;
+	}
+	is_int((long long)late, 0,
+	       "seed %d: a closed loop has the starts of an open one, to 1 s and 1 s a turn",
+	       (int)seed);
+	ok(waits > 5 && !early, "seed %d: none of %zu requests comes before its sub-agents end",
+	   (int)seed, waits);
+	free_replay(r);
+	trace_free(t);
+}
+
+/* Starts that are drawn depend on the seed alone, and so do all arrivals after them. */
+static void test_same_order(void)
+{
+	char *text[3];
+
+	for (int i = 0; i < 3; i++) {
+		struct trace *t = agents(7, "poisson:0.1", i / 2);
+		struct replay r = serve_all(t);
+		size_t n;
+		FILE *f = open_memstream(&text[i], &n);
+
+		for (size_t k = 0; k < t->n; k++)
+			fprintf(f, "%lld ", (long long)r.at[k]);
+		fclose(f);
+		free_replay(r);
+		trace_free(t);
+	}
+	ok(!strcmp(text[0], text[1]), "the same seed and costs give the same arrivals");
+	ok(strcmp(text[0], text[2]) != 0, "another seed gives others");
+	for (int i = 0; i < 3; i++)
+		free(text[i]);
+}
+
 static void test_failures(void)
 {
 	static const int session[] = { 0, 0, -1 };
@@ -246,11 +440,16 @@ static void test_failures(void)
 int main(void)
 {
 	plan(0);
+	text_begin();
 	test_worked();
 	test_trees();
 	test_late();
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		test_random(seed);
+	for (uint64_t seed = 1; seed <= 6; seed++)
+		test_agents(seed);
+	test_same_order();
 	test_failures();
+	text_end();
 	return done_testing();
 }

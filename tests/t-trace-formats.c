@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include "base/rng.h"
 #include "tests/trace_text.h"
@@ -592,6 +593,40 @@ static void test_deep_weka(void)
 		"weka: too many arrays");
 }
 
+/* A line of 10 MB, compressed: whole, and cut within its frame. */
+static void test_long_weka(void)
+{
+	enum { IDS = 1420000 };
+	struct ar_err err;
+	struct trace *t;
+	char *text = NULL, *zst;
+	size_t n, size;
+	FILE *f = open_memstream(&text, &n);
+
+	fprintf(f, "{\"id\":\"s\",\"block_size\":64,\"hash_id_scope\":\"local\",\"requests\":"
+		   "[{\"t\":0,\"type\":\"n\",\"in\":%d,\"out\":1,\"hash_ids\":[0", 64 * IDS);
+	for (int i = 1; i < IDS; i++)
+		fprintf(f, ",%d", i);
+	fprintf(f, "]}]}\n");
+	fclose(f);
+	size = ZSTD_compressBound(n);
+	zst = malloc(size);
+	size = ZSTD_compress(zst, size, text, n, 1);
+	put(zst, size);
+	ok(n > 10000000 && !trace_read(&t, path, &whole, &err) && t->n == 1 &&
+		   t->req[0].n_block == IDS && t->req[0].n_run == 1,
+	   "weka: a line of 10 MB, whose ids take little room");
+	trace_free(t);
+	put(zst, size / 2);
+	ok(trace_read(&t, path, &whole, &err) == AR_DATA &&
+		   !strcmp(err.msg + strlen(path),
+			   ":1: the zstd data end inside a frame; the file is truncated"),
+	   "... and what is wrong with the half of it: %s", err.msg);
+	trace_free(t);
+	free(zst);
+	free(text);
+}
+
 /* Sessions of the trace itself: see tests/data/README.md. */
 static void test_real_weka(void)
 {
@@ -827,6 +862,7 @@ int main(void)
 	test_weka();
 	test_bad_weka();
 	test_deep_weka();
+	test_long_weka();
 	test_real_weka();
 	test_one_value();
 	test_restart();
