@@ -24,6 +24,20 @@ bool trace_put_block(struct trace *t, struct request *q, uint64_t id)
 	return trace_put_blocks(t, q, id, 1);
 }
 
+bool trace_same_blocks(struct trace *t, struct request *q, const struct request *from, uint32_t n)
+{
+	bool done = true;
+
+	for (uint32_t i = 0, at = 0; at < n && done; i++) {
+		uint32_t end = trace_run_end(t, from, i);
+
+		end = end < n ? end : n;
+		done = trace_put_blocks(t, q, t->run[from->run + i].id, end - at);
+		at = end;
+	}
+	return done;
+}
+
 void trace_cut_blocks(const struct trace *t, struct request *q, uint32_t n)
 {
 	q->n_block = n;

@@ -163,6 +163,8 @@ static inline uint32_t trace_run_end(const struct trace *t, const struct request
 bool trace_put_block(struct trace *t, struct request *q, uint64_t id);
 /* Append n blocks whose ids begin with id. */
 bool trace_put_blocks(struct trace *t, struct request *q, uint64_t id, uint32_t n);
+/* Append the first n blocks of request from, which has as many. */
+bool trace_same_blocks(struct trace *t, struct request *q, const struct request *from, uint32_t n);
 /* An id above those of all blocks. */
 uint64_t trace_fresh_id(const struct trace *t);
 /* Keep the first n blocks of q alone. */

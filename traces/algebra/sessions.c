@@ -122,16 +122,11 @@ static bool cut_prompt(struct trace *t, struct request *q, uint64_t *fresh)
 {
 	const uint32_t full = q->prompt_tok / t->block_tok;
 	const struct request old = *q;
-	bool done = true;
+	bool done;
 
 	q->run = t->n_run;
 	q->n_run = q->n_block = 0;
-	for (uint32_t i = 0; i < old.n_run && q->n_block < full && done; i++) {
-		uint32_t end = trace_run_end(t, &old, i);
-
-		done = trace_put_blocks(t, q, t->run[old.run + i].id,
-					(end < full ? end : full) - q->n_block);
-	}
+	done = trace_same_blocks(t, q, &old, full);
 	if (q->prompt_tok % t->block_tok)
 		done = done && trace_put_block(t, q, (*fresh)++);
 	return done;
