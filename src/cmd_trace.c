@@ -273,7 +273,7 @@ static const struct verb {
 	{ "info", info, { "histogram", "json" }, false },
 	{ "convert", convert, { "output", "to-format" }, false },
 	{ "head", head, { "lines" }, false },
-	{ "synth", synth, { "output", "count", "arrivals", "lengths" }, true },
+	{ "synth", synth, { "output", "count", "sessions", "arrivals", "lengths" }, true },
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 

@@ -9,6 +9,7 @@
 #include "tests/trace_text.h"
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
+#include "traces/algebra/synth_sessions.h"
 
 /* Requests of a trace, and how much wider bounds are if there are fewer. */
 static size_t n_req;
@@ -16,6 +17,7 @@ static double wider;
 enum { N = 100000 };
 static const char azure[] = "traces/samples/azure-2023-code-200.csv";
 static const char mooncake[] = "tests/data/mooncake-14.jsonl";
+static const char weka[] = "tests/data/weka-2.jsonl";
 
 static struct trace *model(const char *file)
 {
@@ -185,6 +187,64 @@ static void test_lengths(void)
 	trace_free(from);
 }
 
+/* Sessions like those of real agents, or those of a trace. */
+static struct trace *sessions(const char *file, size_t n, uint64_t seed)
+{
+	struct trace *t = file ? model(file) : calloc(1, sizeof *t);
+	int64_t *start_ns = calloc(n, sizeof *start_ns);
+	struct ar_err err;
+
+	for (size_t i = 0; i < n; i++)
+		start_ns[i] = (int64_t)i * 1000000000;
+	if (trace_make_sessions(t, start_ns, n, seed, &err))
+		bail_out("%s", err.msg);
+	free(start_ns);
+	return t;
+}
+
+static void is_spread(struct spread got, double p50, double p90, double most, double unit,
+		      const char *what)
+{
+	ok(near((double)got.p50 / unit, p50, 0.08) && near((double)got.p90 / unit, p90, 0.15) &&
+		   (double)got.max / unit <= most * 1.0001,
+	   "%s have the quantiles of real sessions", what);
+}
+
+static void test_sessions(void)
+{
+	const size_t n = (size_t)rounds(1000);
+	struct trace *t = sessions(NULL, n, 1), *u;
+	struct summary s = summary(t);
+	long bad = 0;
+
+	wider = sqrt(1000 / (double)n);
+	is_int((long long)s.session.n, (long long)n, "as many sessions as asked for");
+	is_spread(s.session, 45, 155, 514, 1, "turns");
+	is_spread(s.later, 705, 4064, 894371, 1, "new tokens of later turns");
+	is_spread(s.output, 216, 899, 18195, 1, "outputs");
+	is_spread(s.think_ns, 10, 171, 77589, 1e9, "think times");
+	ok(s.prompt.min >= 6343 && s.prompt.max <= 894371 && s.think_ns.n == t->n - n,
+	   "prompts are no longer than real ones, and all later turns have a think time");
+	u = sessions(NULL, 3, 1);
+	for (size_t i = 0, k = 0; i < t->n; i++) {
+		const struct request *q = &t->req[i];
+
+		if (q->session < 3 && (q->prompt_tok != u->req[k].prompt_tok ||
+				       q->arrival_ns != u->req[k].arrival_ns))
+			bad++;
+		k += q->session < 3;
+	}
+	is_int(bad, 0, "a session does not depend on those after it");
+	trace_free(u);
+	trace_free(t);
+	t = sessions(weka, 50, 2);
+	s = summary(t);
+	ok(s.session.min == 2 && s.session.max == 3 && s.prompt.max <= 20617 &&
+		   s.think_ns.max == 145000000000,
+	   "with a trace, sessions have its values");
+	trace_free(t);
+}
+
 static bool same_lengths(const struct trace *a, const struct trace *b, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -260,6 +320,26 @@ static void test_refused(void)
 		{ azure, "poisson", "lognormal:prompt=9", "a trace settles the lengths" },
 		{ NULL, "constant:rate=1e-9", NULL, "request 10 arrives beyond 2^63 ns" },
 	};
+	static char poisson[] = "poisson", as_trace[] = "trace", slow[] = "constant:rate=1e-9";
+	static const struct {
+		const char *file;
+		struct synth_args a;
+		const char *message;
+	} of_sessions[] = {
+		{ NULL,
+		  { .sessions = 1, .count = 1, .arrivals = poisson },
+		  "--count has no effect with --sessions" },
+		{ NULL,
+		  { .sessions = 1, .lengths = poisson, .arrivals = poisson },
+		  "--lengths has no effect with --sessions" },
+		{ mooncake,
+		  { .sessions = 1, .arrivals = as_trace },
+		  "--arrivals trace has requests, not --sessions" },
+		{ azure,
+		  { .sessions = 1, .arrivals = poisson },
+		  "200.csv: --sessions needs a trace with sessions, or none" },
+		{ NULL, { .sessions = 12, .arrivals = slow }, "arrivals would go beyond 2^63 ns" },
+	};
 	struct ar_err err;
 	struct trace *t;
 
@@ -269,6 +349,15 @@ static void test_refused(void)
 
 		ok(!text && err.status == AR_USAGE && strstr(err.msg, refused[i].message), "%s: %s",
 		   refused[i].arrivals, err.msg);
+	}
+	for (size_t i = 0; i < sizeof of_sessions / sizeof *of_sessions; i++) {
+		struct synth_args a = of_sessions[i].a;
+
+		t = model(of_sessions[i].file);
+		ok(trace_synthesize(t, &a, 0, stderr, &err) == AR_USAGE &&
+			   strstr(err.msg, of_sessions[i].message),
+		   "sessions: %s", err.msg);
+		trace_free(t);
 	}
 	t = read_text(VI "0,1,1\n0,1,1\n");
 	ok(trace_synthesize(t, &(struct synth_args){ .arrivals = (char[]){ "poisson" } }, 0, stderr,
@@ -290,11 +379,13 @@ static void test_failures(void)
 	ok(f && trace_synthesize(NULL, &a, 0, f, &err) == AR_IO, "a full disk is an error");
 	fclose(f);
 	f = fopen("/dev/null", "w");
-	for (int with = 0; with < 2; with++) {
+	for (int with = 0; with < 4; with++) {
 		long n = 0, bad = 0;
 
+		a.sessions = with < 2 ? 0 : 2;
+
 		for (;; n += fault_stride(3)) {
-			struct trace *t = model(with ? mooncake : NULL);
+			struct trace *t = model(with == 3 ? weka : with == 1 ? mooncake : NULL);
 			enum ar_status st;
 			bool fired;
 
@@ -321,6 +412,7 @@ int main(void)
 	test_arrivals();
 	test_lengths();
 	test_rows();
+	test_sessions();
 	test_bytes();
 	test_refused();
 	test_failures();

@@ -12,6 +12,7 @@ libattnreplay_a_SOURCES += \
     traces/algebra/sessions.h \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
     traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h \
+    traces/algebra/synth_sessions.c traces/algebra/synth_sessions.h \
   traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c traces/capture/capture.h \
     traces/capture/origin.c traces/capture/random.c traces/capture/random.h \
   traces/engine/engine_log.c traces/engine/engine_log.h traces/engine/engine_outcomes.c \

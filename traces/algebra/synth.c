@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "traces/algebra/renumber.h"
 #include "traces/algebra/repeat.h"
+#include "traces/algebra/synth_sessions.h"
 
 #define OFF(member) offsetof(struct synth_args, member)
 
@@ -27,6 +28,10 @@ const struct opt synth_opts[] = {
 	{ .name = "count", .type = OPT_INT, .off = OFF(count), .arg = "N", .def = "0",
 	  .min = 0, .max = UINT32_MAX - 1.0,
 	  .help = "requests to make; 0: as many as the trace has, or 1000 without a trace" },
+	{ .name = "sessions", .type = OPT_INT, .off = OFF(sessions), .arg = "N", .def = "0",
+	  .min = 0, .max = 1 << 20,
+	  .help = "make N sessions of agents, not single requests; --arrivals then draws their "
+		  "starts" },
 	{ .name = "arrivals", .type = OPT_STR, .off = OFF(arrivals), .arg = "HOW[:NAME=VALUE,...]",
 	  .def = "poisson", .help = "arrival process: constant, poisson, gamma, onoff or trace" },
 	{ .name = "lengths", .type = OPT_STR, .off = OFF(lengths), .arg = "HOW[:NAME=VALUE,...]",
@@ -362,9 +367,50 @@ static enum ar_status generate(struct synth *s, size_t n, FILE *f, struct ar_err
 	return AR_OK;
 }
 
+/* ---- sessions ---- */
+
+/* The starts of n sessions come from the same processes as the arrivals of requests. */
+static enum ar_status prepare_sessions(struct synth *s, const struct synth_args *a,
+				       struct ar_err *err)
+{
+	enum ar_status st = parse_spec(processes, "arrivals", a->arrivals, s->t, &s->arrival,
+				       &s->process, err);
+
+	if (!st && s->process == AS_TRACE)
+		st = ar_fail(err, AR_USAGE, "--arrivals trace has requests, not --sessions");
+	if (!st && (a->count || a->lengths))
+		st = ar_fail(err, AR_USAGE, "--%s has no effect with --sessions",
+			     a->count ? "count" : "lengths");
+	s->gap_ns = 1e9 / (s->arrival.rate > 0 ? s->arrival.rate : 1);
+	s->on_left_ns = exponential(&s->times) * (double)s->arrival.on_ns;
+	s->t->has_epoch = false;
+	return st ? st :
+		    trace_note(s->t, err, "synth,sessions=%" PRId64 ",arrivals=%s", a->sessions,
+			       a->arrivals);
+}
+
+static enum ar_status generate_sessions(struct synth *s, const struct synth_args *a, FILE *f,
+					struct ar_err *err)
+{
+	const size_t n = (size_t)a->sessions;
+	int64_t *start_ns = malloc(n * sizeof *start_ns);
+	enum ar_status st = start_ns ? AR_OK : ar_nomem(err);
+
+	for (size_t i = 0; i < n && !st; i++) {
+		double at = draw_arrival(s, i);
+
+		start_ns[i] = s->now_ns = at < 9.2e18 ? (int64_t)at : INT64_MAX;
+	}
+	if (!st)
+		st = trace_make_sessions(s->t, start_ns, n, s->sizes.state, err);
+	free(start_ns);
+	return st ? st : trace_write(s->t, f, err);
+}
+
 enum ar_status trace_synthesize(struct trace *t, const struct synth_args *a, int64_t seed, FILE *f,
 				struct ar_err *err)
 {
+	size_t n;
 	struct trace *none = NULL;
 	struct synth s = { .times = { rng_mix((uint64_t)seed) },
 			   .sizes = { rng_mix(~(uint64_t)seed) } };
@@ -382,11 +428,12 @@ enum ar_status trace_synthesize(struct trace *t, const struct synth_args *a, int
 		}
 	}
 	s.t = t ? t : none;
-	st = prepare_trace(&s, t, a, err);
+	n = (size_t)(a->count ? a->count : t ? (int64_t)t->n : 1000);
+	st = a->sessions ? prepare_sessions(&s, a, err) : prepare_trace(&s, t, a, err);
 	if (!st)
 		st = trace_note(s.t, err, "trace-seed=%" PRId64, seed);
 	if (!st)
-		st = generate(&s, (size_t)(a->count ? a->count : t ? (int64_t)t->n : 1000), f, err);
+		st = a->sessions ? generate_sessions(&s, a, f, err) : generate(&s, n, f, err);
 	trace_free(none);
 	return st;
 }

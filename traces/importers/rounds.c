@@ -116,7 +116,8 @@ enum ar_status import_rounds_end(struct import *im, struct ar_err *err)
 	size_t n = 0, cap = 0, at;
 	enum ar_status st = AR_OK;
 
-	qsort(im->round, im->n_round, sizeof *im->round, by_session);
+	if (im->n_round)
+		qsort(im->round, im->n_round, sizeof *im->round, by_session);
 	for (size_t i = 0; i < im->n_round && !st; i++) {
 		const struct round *r = &im->round[i];
 
