@@ -72,7 +72,7 @@ else
 	skip 'every file of charts/ is in the page' 'no sources here'
 fi
 is 'each chart has its SQL, and so have the tables that it reads' \
-	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '12 19'
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '13 19'
 ok 'nothing is fetched' lacks page.html http
 ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
 
@@ -119,6 +119,16 @@ sweep() { # sweep RATE TOKENS
 sweep 1 512 && sweep 20 1024 && ar report --html sweep.html sweep.db || exit 99
 ok 'over the rate there is a curve of goodput' has sweep.html '<title>cost at 20 a second: '
 ok '... and over the chunk size one of latency' has sweep.html '>TTFT p50, ms</text>'
+
+# ---- runs of sessions ----
+
+agents() { # agents CHUNK
+	ar -q run --trace "$srcdir/tests/data/weka-2.jsonl" --loop sessions --backend cost \
+		--max-num-batched-tokens "$1" --num-gpu-blocks 20000 --enable-prefix-caching --db agents.db >out
+}
+agents 512 && ar report --html one.html agents.db && agents 8192 && ar report --html two.html agents.db || exit 99
+ok 'runs of sessions have a chart' has two.html ' sessions an hour, half of them end within '
+ok '... but one run alone has none' lacks one.html ' sessions an hour, half of them end within '
 
 # ---- many runs ----
 

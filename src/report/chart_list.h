@@ -64,6 +64,9 @@ PART(latency, "Latency", "a run with requests that got all of their tokens")
 CHART(cdf, "Share of the requests, or of the times between tokens, up to a latency", STEPS, "ms",
       LOG, 1e-3, NULL, LINEAR, 0, CHART_FREE_X)
 TABLE(latency)
+CHART(sessions,
+      "Sessions: up and left is better; rings: no other run ends as many an hour and each as soon",
+      POINT, "seconds to the end of a session, p50", LOG, 1e-3, "sessions an hour", LINEAR, 0, 0)
 TABLE(sessions)
 TABLE(turns)
 TABLE(repeats)
