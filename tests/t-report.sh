@@ -231,6 +231,17 @@ ok '... with what their text is' says '^run 2: decodes follow the text of the ca
 ok '... and no others' not '^ +[13] .* (split|engine) '
 ok '... by TPOT' says '^Mechanics only, .* decodes of streaming read an unknown share of their keys'
 
+# A decode of 60,000 keys beside the chunks of another prompt.
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,60000,30' \
+	'2024-01-01 00:00:00,4000,12' >"$tmp/mixed.csv"
+"$ATTNREPLAY" -q run --trace "$tmp/mixed.csv" --backend roofline --gpu h100 --model llama-3.1-8b --host none \
+	--max-num-batched-tokens 2048 --method dense,streaming --db "$tmp/mixed.db" >/dev/null 2>&1
+is 'a chunk waits for the walk of a decode, but not of a sparse one' "$("$ATTNREPLAY" report --format csv \
+	--table decodes "$tmp/mixed.db" | sed 1d | awk -F, '{ print $4, ($8 < $9 / 5), ($10 > 0 && $10 < $9), ($6 > 1.3) }')
+$("$ATTNREPLAY" sql "$tmp/mixed.db" "SELECT count(*) FROM v_phase_time WHERE phase = 'walk' AND run_id = 2" |
+	tail -n 1 | tr -d ' ')" 'engine 1 1 1
+0'
+
 ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --run 9 "$db"
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
 ok 'a missing file is bad data' \
