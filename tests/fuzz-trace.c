@@ -63,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		{ .in.context = CONTEXT_CUMULATIVE },
 		{ .in.format = mooncake, .skip = 1, .max_prompt = 600 },
 		{ .in.image_tok = 1 << 20 },
+		{ .in.warm_prefix = 1 },
 		{ .in.columns = columns, .in.time_unit = UNIT_US },
 		{ .spread = 1,
 		  .step_ns = 1000,

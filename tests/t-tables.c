@@ -81,7 +81,7 @@ static void whole(const char *kind, const char *name, const char *bad)
 
 static const char *check_importer(const struct importer *f)
 {
-	const unsigned uses = USES_CONTEXT | USES_IMAGES | USES_COMPONENTS | USES_UNIT;
+	const unsigned uses = USES_CONTEXT | USES_IMAGES | USES_COMPONENTS | USES_UNIT | USES_WARM;
 
 	return CHECK("importer", f->name, NAME(f), TEXT(f, title, "name the format in one line"),
 		     { !f->need || (!*f->need && !f->sniff), "need",

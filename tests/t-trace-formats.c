@@ -474,6 +474,37 @@ static void test_weka(void)
 	free(text);
 }
 
+/* Session s has two blocks of tools and system prompts, t has one, and their sub-agents one. */
+static void test_warm_weka(void)
+{
+#define WARM(tool, system) ",\"tool_tokens\":" #tool ",\"system_tokens\":" #system
+	static const char text[] =
+		WK(WARM(100, 40), WK_REQ(0, "", 192, 1, "1,2,3") ","
+		   WK_SUB(1, WARM(64, 0), WK_REQ(0, "", 128, 1, "11,12")) ","
+		   WK_REQ(2, "", 128, 1, "4,5") "," WK_REQ(3, "", 192, 1, "1,2,6"))
+		"{\"id\":\"t\",\"block_size\":64,\"hash_id_scope\":\"local\"" WARM(64, 63)
+		",\"requests\":[" WK_REQ(4, "", 128, 1, "7,8") ","
+		WK_SUB(5, WARM(64, 0), WK_REQ(0, "", 128, 1, "9,10")) "]}\n";
+	struct trace_args a = { .in.warm_prefix = 1 };
+
+	becomes(text, &a, "weka",
+		WK_IS(0, 0, 192, 1, "s", 0, ",\"blocks\":[1125899906842624,1125899906842625,2]")
+		WK_IS(1, 1000000000, 128, 1, "s/1", 0,
+		      ",\"think_ns\":1000000000,\"x_after\":0,\"blocks\":[2251799813685248,4]")
+		WK_IS(2, 2000000000, 128, 1, "s", 1,
+		      ",\"think_ns\":2000000000,\"blocks\":[5,6]")
+		WK_IS(3, 3000000000, 192, 1, "s", 2, ",\"think_ns\":1000000000,"
+		      "\"blocks\":[1125899906842624,1125899906842625,7]")
+		WK_IS(4, 4000000000, 128, 1, "t", 0, ",\"blocks\":[1125899906842624,9]")
+		WK_IS(5, 5000000000, 128, 1, "t/1", 0,
+		      ",\"think_ns\":1000000000,\"x_after\":4,\"blocks\":[2251799813685248,11]"),
+		"weka: sessions share tools and system prompts");
+	survive(text, strlen(text), &a, "weka, warm");
+	refused(WK(",\"tool_tokens\":-1", WK_REQ(0, "", 1, 1, "")), &a, AR_DATA,
+		":1: tool_tokens is \"-1\", want an integer from 0 to 2147483647",
+		"weka: tools without a number");
+}
+
 /* One session whose second line, if there is one, is read as a large record. */
 #define WK_BAD(requests) WK("", WK_REQ(0, "", 64, 1, "1") "," requests)
 #define WK_TWO(line) WK("", WK_REQ(0, "", 64, 1, "1")) line "\n"
@@ -720,6 +751,8 @@ static void test_useless_options(void)
 		{ { .in.hash_tok = 16 }, "--hash-block has no effect on a trace in format vidur" },
 		{ { .in.image_tok = 16 },
 		  "--image-tokens has no effect on a trace in format vidur" },
+		{ { .in.warm_prefix = 1 },
+		  "--warm-prefix has no effect on a trace in format vidur" },
 		{ { .in.components = { files, 1 } },
 		  "--components has no effect on a trace in format vidur" },
 	};
@@ -860,6 +893,7 @@ int main(void)
 	test_ragpulse(lengths_path);
 	test_bad_lengths(lengths_path);
 	test_weka();
+	test_warm_weka();
 	test_bad_weka();
 	test_deep_weka();
 	test_long_weka();

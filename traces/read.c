@@ -15,6 +15,7 @@
 #define OFF(member) offsetof(struct trace_args, member)
 
 static const char *const restarts[] = { "error", "sort", "append", NULL };
+static const char *const warms[] = { "none", "tokens", NULL };
 static const char *const contexts[] = { "auto", "cumulative", "delta", NULL };
 static const char *const units[] = { "auto", "s", "ms", "us", "ns", NULL };
 static const char *const aligns[] = { "start", "clock", NULL };
@@ -50,6 +51,10 @@ const struct opt trace_opts[] = {
 	  .help = "tokens of a prefix block; 0: what the format usually has" },
 	{ .name = "image-tokens", .type = OPT_INT, .off = OFF(in.image_tok), .arg = "N", .def = "0",
 	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
+	{ .name = "warm-prefix", .type = OPT_ENUM, .off = OFF(in.warm_prefix), .arg = "HOW",
+	  .def = "none", .choice = warms,
+	  .help = "what prompts of different sessions share: nothing (none), or as many first tokens "
+		  "as both have of tools and system prompts (tokens)" },
 	{ .name = "max-memory", .type = OPT_INT, .off = OFF(in.max_memory), .arg = "SIZE",
 	  .def = "0", .min = 0, .max = 1e15, .may_differ = true, .record_only = true,
 	  .help = "most bytes that the requests of a trace, or the prompts of --prompts, may "

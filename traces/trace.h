@@ -92,6 +92,7 @@ struct import_args {
 	int context;		    /* --context, enum trace_context */
 	int64_t hash_tok;	    /* --hash-block, 0: the format's own */
 	int64_t image_tok;	    /* --image-tokens */
+	int warm_prefix;	    /* --warm-prefix, 1: tokens */
 	int64_t max_memory;	    /* --max-memory, 0: half of the machine's */
 	struct opt_list components; /* --components */
 };

@@ -496,6 +496,7 @@ static enum ar_status check_options(const struct import_args *a, const struct im
 		{ USES_IMAGES, a->image_tok, "image-tokens" },
 		{ USES_COMPONENTS, a->components.n, "components" },
 		{ USES_UNIT, a->time_unit != UNIT_AUTO, "time-unit" },
+		{ USES_WARM, a->warm_prefix, "warm-prefix" },
 	};
 
 	for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)

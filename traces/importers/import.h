@@ -130,7 +130,7 @@ struct import {
 };
 
 /* Options that only some formats use. */
-enum { USES_CONTEXT = 1, USES_IMAGES = 2, USES_COMPONENTS = 4, USES_UNIT = 8 };
+enum { USES_CONTEXT = 1, USES_IMAGES = 2, USES_COMPONENTS = 4, USES_UNIT = 8, USES_WARM = 16 };
 
 struct importer {
 	const char *name; /* "azure" */

@@ -22,8 +22,9 @@
 
 enum { MOST_LEVELS = 8 }; /* of sub-agents */
 static const int64_t S_NS = 1000000000, MS_NS = 1000000;
-static const uint64_t OWN =
-	1ull << 52; /* numbers of last blocks, which are partial, from here on */
+/* Numbers of blocks from here on: of last ones, which are partial, and of those that sessions, or
+ * sub-agents, have in common. */
+static const uint64_t OWN = 1ull << 52, WARM = 1ull << 50, WARM_AGENT = 1ull << 51;
 
 static const char *const need[] = { "id", "block_size", "hash_id_scope", "requests", NULL };
 static const char *const may[] = { "models", "tool_tokens", "system_tokens", "totals", NULL };
@@ -43,14 +44,14 @@ enum field_name {
 	DURATION_MS,
 	STATUS,
 	REQUESTS,
+	TOOL_TOKENS,
+	SYSTEM_TOKENS,
 	N_USED,
 	TTFT = N_USED,
 	INPUT_TYPES,
 	OUTPUT_TYPES,
 	STOP,
 	MODELS,
-	TOOL_TOKENS,
-	SYSTEM_TOKENS,
 	SUBAGENT_TYPE,
 	TOTAL_TOKENS,
 	TOOL_USE_COUNT,
@@ -68,13 +69,13 @@ static const char *const field_names[N_FIELDS] = { "t",
 						   "duration_ms",
 						   "status",
 						   "requests",
+						   "tool_tokens",
+						   "system_tokens",
 						   "ttft",
 						   "input_types",
 						   "output_types",
 						   "stop",
 						   "models",
-						   "tool_tokens",
-						   "system_tokens",
 						   "subagent_type",
 						   "total_tokens",
 						   "tool_use_count" };
@@ -155,7 +156,20 @@ struct level {
 	size_t n_child, cap_child;
 	uint64_t *id; /* of the last request's blocks */
 	size_t n_id, cap_id;
+	/* Blocks of the first prompt that other sessions or sub-agents have as well: n_warm at
+	 * most, so far n_common, with the numbers that their ids have. */
+	uint64_t *common;
+	size_t n_warm, n_common, cap_common;
+	uint64_t warm; /* the number that they have in the trace, from here on */
 };
+
+static void free_level(struct level *l)
+{
+	free(l->turn);
+	free(l->child);
+	free(l->id);
+	free(l->common);
+}
 
 /* What a line has. */
 struct whole {
@@ -202,6 +216,14 @@ static enum ar_status next_block(struct import *im, struct level *l, size_t k, u
 	if (!GROW(l->id, l->cap_id, k + 1))
 		return ar_nomem(err);
 	l->id[k] = id;
+	if (!l->n && k < l->n_warm) {
+		if (!GROW(l->common, l->cap_common, k + 1))
+			return ar_nomem(err);
+		l->common[k] = number;
+		l->n_common = k + 1;
+	}
+	if (k < l->n_common && l->common[k] == number)
+		number = l->warm + k;
 	return import_block(im, number, err);
 }
 
@@ -459,6 +481,24 @@ static enum ar_status settle_level(struct import *im, const struct level *l, str
 
 /* ---- levels ---- */
 
+/* With --warm-prefix all prompts begin with the same tools and system prompts. */
+static enum ar_status find_warm(const struct import *im, struct level *l, const struct entry *e,
+				uint64_t warm, struct ar_err *err)
+{
+	uint32_t tool = 0, system = 0;
+	enum ar_status st = AR_OK;
+
+	if (!im->args->warm_prefix)
+		return AR_OK;
+	if (e->f[TOOL_TOKENS].s)
+		st = count_of(im, e, TOOL_TOKENS, 0, &tool, err);
+	if (!st && e->f[SYSTEM_TOKENS].s)
+		st = count_of(im, e, SYSTEM_TOKENS, 0, &system, err);
+	l->n_warm = ((uint64_t)tool + system) / im->t->block_tok;
+	l->warm = warm;
+	return st;
+}
+
 static enum ar_status read_level(struct import *im, struct level *l, const char *s, int depth,
 				 struct whole *w, struct ar_err *err);
 
@@ -540,6 +580,8 @@ static enum ar_status add_child(struct import *im, struct level *l, const struct
 		st = child_name(im, l, e, &c.session, err);
 	in.session = c.session;
 	if (!st)
+		st = find_warm(im, &in, e, WARM_AGENT, err);
+	if (!st)
 		st = arrival(im, l, c.from_ns, &in.base_ns, err);
 	if (!st)
 		st = read_level(im, &in, e->f[REQUESTS].s, depth + 1, w, err);
@@ -550,9 +592,7 @@ static enum ar_status add_child(struct import *im, struct level *l, const struct
 		c.from_ns += in.turn->t_ns;
 		l->child[l->n_child++] = c;
 	}
-	free(in.turn);
-	free(in.child);
-	free(in.id);
+	free_level(&in);
 	return st;
 }
 
@@ -632,6 +672,7 @@ static enum ar_status weka_record(struct import *im, const struct record *r, str
 	const size_t n = im->session.n;
 	struct level l = { 0 };
 	struct whole w = { 0 };
+	struct entry own = { 0 };
 	enum ar_status st = weka_scope(im, r, err);
 
 	if (!st)
@@ -640,15 +681,18 @@ static enum ar_status weka_record(struct import *im, const struct record *r, str
 	if (!st && l.session != n)
 		st = import_fail(im, err, "session %s is in the file twice",
 				 im->session.v[l.session]);
+	for (enum field_name f = TOOL_TOKENS; f <= SYSTEM_TOKENS; f++)
+		if (record_get(r, field_names[f]))
+			own.f[f] = record_get(r, field_names[f])->value;
+	if (!st)
+		st = find_warm(im, &l, &own, WARM, err);
 	if (!st)
 		st = read_level(im, &l, record_find(r, "requests")->value.s, 0, &w, err);
 	if (!st)
 		st = check_total(im, r, "totals.combined_tokens.input", w.in, err);
 	if (!st)
 		st = check_total(im, r, "totals.combined_tokens.output", w.out, err);
-	free(l.turn);
-	free(l.child);
-	free(l.id);
+	free_level(&l);
 	return st;
 }
 
@@ -658,6 +702,7 @@ const struct importer importer_weka = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
+	.uses = USES_WARM,
 	.timeless = true,
 	.large = true,
 	.record = weka_record,
