@@ -330,9 +330,21 @@ static void test_drift(void)
 	}
 }
 
+static void test_spread(void)
+{
+	const struct resample_plan p = { .n_unit = 140, .block = 20 };
+
+	ok(fabs(resample_spread(&p, 10, 20) - 40) < 1e-9,
+	   "seven blocks: twice as much is four times as much");
+	ok(fabs(resample_spread(&p, 20, 10) - 5) < 1e-9, "... and half as much a quarter");
+	ok(resample_spread(&p, 10, 0) == 0 && resample_spread(&p, 0, 3) == 3,
+	   "... but for figures of 0");
+}
+
 int main(void)
 {
 	plan(0);
+	test_spread();
 	test_drift();
 	test_requests();
 	test_bursts();

@@ -46,6 +46,7 @@ check_PROGRAMS += \
   tests/t-arc \
   tests/t-capture \
   tests/t-prompts \
+  tests/t-coverage \
   tests/t-resample \
   tests/t-engine-log \
   tests/t-shape \

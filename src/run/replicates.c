@@ -423,21 +423,28 @@ void replicates_judge(const struct resample_plan *p, bool users, char *why, size
 			 "more in the course of it than in resamples");
 }
 
-static enum ar_status put_latencies(struct store *s, int64_t no, const struct task *t,
-				    struct ar_err *err)
+static enum ar_status put_latencies(const struct maker *m, int i, struct ar_err *err)
 {
+	const struct resample_plan plan = resample_plan(m->resampler);
+	const struct task *own = m->board, *t = &m->board[i];
 	enum ar_status st = AR_OK;
 
-	for (int m = 0; m < LATENCY_COUNT && !st; m++)
-		if (!isnan(t->at[m][0]))
-			st = store_replicate_latency(s,
-						     &(struct row_replicate_latency){
-							     .replicate_no = no,
-							     .metric = metrics[m],
-							     .p50 = t->at[m][0],
-							     .p90 = t->at[m][1],
-							     .p99 = t->at[m][2] },
-						     err);
+	for (int k = 0; k < LATENCY_COUNT && !st; k++) {
+		double at[PERCENTILES];
+
+		if (isnan(t->at[k][0]))
+			continue;
+		for (int p = 0; p < PERCENTILES; p++)
+			at[p] = resample_spread(&plan, own->at[k][p], t->at[k][p]);
+		st = store_replicate_latency(m->r->session.store,
+					     &(struct row_replicate_latency){
+						     .replicate_no = replicate_of(i),
+						     .metric = metrics[k],
+						     .p50 = at[0],
+						     .p90 = at[1],
+						     .p99 = at[2] },
+					     err);
+	}
 	return st;
 }
 
@@ -460,7 +467,7 @@ static enum ar_status put_tasks(const struct maker *m, struct ar_err *err)
 							      .duration_ns = t->duration_ns },
 				     err);
 		if (!st)
-			st = put_latencies(s, replicate_of(i), t, err);
+			st = put_latencies(m, i, err);
 	}
 	return st;
 }

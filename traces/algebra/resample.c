@@ -15,6 +15,8 @@
 
 /* A prefix of more requests than this share of all makes no tree. */
 enum { COMMON = 10 };
+/* Of resample_spread(). */
+enum { SPREAD = 7 };
 
 const char *const resample_unit_names[] = { "request", "session", "tree" };
 
@@ -395,6 +397,13 @@ void resample_close(struct resampler *r)
 struct resample_plan resample_plan(const struct resampler *r)
 {
 	return r->plan;
+}
+
+double resample_spread(const struct resample_plan *p, double own, double resampled)
+{
+	const double by = 1 + SPREAD * (double)p->block / (double)p->n_unit;
+
+	return own > 0 && resampled > 0 ? own * pow(resampled / own, by) : resampled;
 }
 
 /* ---- a draw ---- */

@@ -37,6 +37,11 @@ struct resample_plan {
 };
 struct resample_plan resample_plan(const struct resampler *r);
 
+/* A figure of a resample, as far from the trace's own as its few blocks ask for: resamples of them
+ * spread less than the process does.  The logarithm of the ratio is 1 + 7 / blocks times as large;
+ * doc/intervals.md has the processes that the 7 is from.  Figures of 0 and less stay. */
+double resample_spread(const struct resample_plan *p, double own, double resampled);
+
 /* Draw resample number k, of times * n_unit units.  It borrows the names of t: release it with
  * resample_release().  AR_DATA: its times or numbers pass their range. */
 enum ar_status resample_draw(const struct resampler *r, uint64_t k, size_t times, struct trace *out,
