@@ -70,7 +70,8 @@ ok "... that of the model is a warning" grep -q \
 
 # Backend cpu schedules with an H100's pool, and allocates what the trace can use.
 tiny=$srcdir/model/presets/niah-llama-14m.json
-cpu() { run --backend cpu --capture random:0 --attention-only --accuracy 0 "$@"; }
+cpu() { run --backend cpu --capture random:0 --attention-only --accuracy 0 \
+	--max-prompt-tokens 64 "$@"; }
 is 'backend cpu has the pool of an H100' "$(cpu --model "$tiny" 2>/dev/null | memory |
 	sed 's/.*: //')" '587812 blocks of 16, 9404992 tokens (h100, 0.92 of 85.0 GB)'
 cpu --model llama-3.1-70b --sample-layers 1 --max-num-seqs 4 >"$tmp/out" 2>"$tmp/err"

@@ -322,7 +322,7 @@ static void test_ends(bool kill_it, const char *what)
 	bool ended = true;
 
 	kills = kill_it;
-	for (; ended; step += 2111) {
+	for (; ended; step += 2111 * fault_stride(3)) {
 		int64_t runs;
 
 		shell("rm -f out.db*");
