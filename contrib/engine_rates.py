@@ -95,18 +95,11 @@ def print_steps():
 
 # ---- the fit ----
 
-class Tables:
-    """The measured rows of a GPU in bf16, and its peaks in FLOPs and bytes a ns."""
+class Peaks:
+    """The peaks of a GPU in FLOPs and bytes a ns, and the bytes of its L2 cache."""
 
-    def __init__(self, gpu):
-        wheel = pathlib.Path(importlib.util.find_spec("aiconfigurator_core").origin).parent
-        folder, self.version, tflops, self.gbps, self.l2 = GPUS[gpu]
-        self.data = wheel / "systems" / "data" / folder
-        self.flops = 1e3 * tflops
-
-    def rows(self, family, table, dtype):
-        d = pd.read_parquet(self.data / family / "vllm" / self.version / f"{table}_perf.parquet")
-        return d[(d[dtype] == "bfloat16") & (d.get("kv_cache_dtype", "bfloat16") == "bfloat16")]
+    def __init__(self, tflops, gbps, l2):
+        self.flops, self.gbps, self.l2 = 1e3 * tflops, gbps, l2
 
     def fit(self, ns, flops, moved, edge, launches, with_edge, streamed=False):
         """The rates with which max(flops, moved) + fixed is nearest to ns."""
@@ -130,6 +123,20 @@ class Tables:
         print(f"{len(ns)} rows, mean error {100 * best.fun:.1f} %", file=sys.stderr)
         rate = {"compute": round(compute, 3), "memory": round(memory, 3), "fixed_ns": round(fixed)}
         return rate | ({"edge": round(more)} if with_edge else {})
+
+
+class Tables(Peaks):
+    """The measured rows of a GPU in bf16."""
+
+    def __init__(self, gpu):
+        wheel = pathlib.Path(importlib.util.find_spec("aiconfigurator_core").origin).parent
+        folder, self.version, *peaks = GPUS[gpu]
+        super().__init__(*peaks)
+        self.data = wheel / "systems" / "data" / folder
+
+    def rows(self, family, table, dtype):
+        d = pd.read_parquet(self.data / family / "vllm" / self.version / f"{table}_perf.parquet")
+        return d[(d[dtype] == "bfloat16") & (d.get("kv_cache_dtype", "bfloat16") == "bfloat16")]
 
 
 def fit_linear(t):
@@ -193,11 +200,17 @@ def print_rates(gpu):
     phases = {"linear": linear, **PROFILED, "attend": fit_attend(t), "decode": fit_decode(t),
               "head": {k: v for k, v in linear.items() if k != "edge"}}
     experts = {"bf16": fit_experts(t, PROFILED["norm"])}
-    about = (f"AIConfigurator {VERSION}, tables of vLLM {t.version.rsplit('.', 1)[0]}; norm, rope and "
-             "cache: a profile of vLLM 0.24 on an H200")
-    print('  "engines": {\n    "vllm": {\n      "about": ' + json.dumps(about) + ",")
-    print(f'      "launch_ns": 0,\n      "graph_launch_ns": 0,\n      "draws": {DRAWS},')
-    print(member("phases", phases) + ",\n" + member("experts", experts) + "\n    }\n  }")
+    print_engine(f"AIConfigurator {VERSION}, tables of vLLM {t.version.rsplit('.', 1)[0]}",
+                 {"phases": phases, "experts": experts}, {"draws": DRAWS})
+
+
+def print_engine(source, rates, more={}):
+    """Print the member "engines" of a GPU's file.  more: members beside the rates."""
+    own = {"about": source + "; norm, rope and cache: a profile of vLLM 0.24 on an H200",
+           "launch_ns": 0, "graph_launch_ns": 0} | more
+    lines = [f'      "{k}": {json.dumps(v)}' for k, v in own.items()] + \
+            [member(name, x) for name, x in rates.items()]
+    print('  "engines": {\n    "vllm": {\n' + ",\n".join(lines) + "\n    }\n  }")
 
 
 def member(name, rates):
