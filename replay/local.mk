@@ -67,6 +67,7 @@ endif
 nobase_dist_pkgdata_DATA += \
   replay/cost/gpus/a100.json replay/cost/gpus/a100-40gb.json replay/cost/gpus/h100.json \
     replay/cost/gpus/h200.json replay/cost/gpus/l40s.json \
+    replay/cost/gpus/rtx-4090.json replay/cost/gpus/rtx-pro-6000.json \
   replay/host/presets/vllm-0.24.json replay/host/presets/vllm-0.24-serve.json
 
 check_PROGRAMS += \

@@ -14,7 +14,7 @@ value() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n 1; }
 
 # ---- refusals ----
 
-ok 'an unknown GPU names those there are' fails 3 'give one of a100, a100-40gb, h100, h200, l40s' \
+ok 'an unknown GPU names those there are' fails 3 'give one of a100, a100-40gb, h100, h200, l40s, rtx-4090, rtx-pro-6000' \
 	roofline --model llama-3.1-8b --gpu gtx
 ok 'a sparse method needs a density' fails 2 'give it with --density bfla=SHARE' \
 	roofline --model llama-3.1-8b --method dense,bfla
@@ -39,7 +39,7 @@ ok '... and no GPU to model' fails 2 'gpu has no effect with backend cost' \
 	"$ATTNREPLAY" run --backend cost --trace "$trace" --gpu h100
 ok 'a model is needed' fails 2 'no model given' roofline
 is 'the help lists the GPUs' "$("$ATTNREPLAY" run --help | tr -s '\n ' ' ' |
-	sed -n 's/.*--gpu [^[]*\(\[one of [^;]*\);.*/\1/p')" '[one of a100, a100-40gb, h100, h200, l40s'
+	sed -n 's/.*--gpu [^[]*\(\[one of [^;]*\);.*/\1/p')" '[one of a100, a100-40gb, h100, h200, l40s, rtx-4090, rtx-pro-6000'
 
 # ---- runs ----
 

@@ -28,7 +28,8 @@ static const double share_min = 0.0001, share_max = 10, rate_max = 1e9, edge_max
 static const int64_t time_max = 1000000000; /* a second */
 static const int64_t memory_max = (int64_t)1 << 50;
 
-const char *const roofline_gpu_names[] = { "a100", "a100-40gb", "h100", "h200", "l40s", NULL };
+const char *const roofline_gpu_names[] = { "a100", "a100-40gb", "h100",		"h200",
+					   "l40s", "rtx-4090",	"rtx-pro-6000", NULL };
 
 /* ---- kinds ---- */
 
