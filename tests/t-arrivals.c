@@ -134,6 +134,10 @@ static void test_trees(void)
 	rule.idle_cap_ns = 10;
 	is_str(serve(&t, rule, 1), "0@0 1@11 2@17 3@28 5@37 7@40 4@51 6@62",
 	       "all requests come earlier where none is in flight");
+	link[4] = link[1]; /* a session of which nothing is left */
+	is_str(serve(&t, rule, 1), "0@0 1@11 2@17 3@28 5@37 7@40 4@51 6@62",
+	       "what is not left of a session is not waited for");
+	link[4] = session_link_none;
 	link[1].parent = 3; /* which comes later */
 	is_str(serve(&t, RULE(LOOP_SESSIONS, 1, 7), 1),
 	       "0@0 2@20 1@21 3@51 7@70 4@422 5@1022 6@1023",

@@ -133,13 +133,14 @@ static void link_turns(struct arrivals *a, const struct turns *turns)
 		}
 }
 
-/* The request that starts session s, or NO_REQ. */
+/* The request that starts session s, or NO_REQ, also where nothing is left of it. */
 static uint32_t starter(const struct arrivals *a, const struct turns *turns, size_t s)
 {
 	const struct session_link *l = &a->trace->link[s];
 	uint32_t by = l->parent < 0 ? NO_REQ : turns_find(turns, l->parent, l->after);
+	uint32_t first = turns_first(turns, (int32_t)s);
 
-	return by < turns_first(turns, (int32_t)s) ? by : NO_REQ;
+	return first != NO_REQ && by < first ? by : NO_REQ;
 }
 
 /* Link the sessions that others start. */
