@@ -254,13 +254,12 @@ static double put_agent(FILE *f, struct rng *r, double from, int number, bool wa
 }
 
 /* Sessions as kv-cache-tester records them: starts and think times are whole seconds. */
-static struct trace *agents(uint64_t seed, const char *starts, int64_t draw)
+static struct trace *agents(uint64_t seed, const struct trace_args *a)
 {
 	struct rng r = { seed };
-	struct trace_args a = whole;
 	struct ar_err err;
 	struct trace *t;
-	char *text = NULL, how[32];
+	char *text = NULL;
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
@@ -288,10 +287,7 @@ static struct trace *agents(uint64_t seed, const char *starts, int64_t draw)
 		fprintf(f, "]}\n");
 	}
 	fclose(f);
-	if (starts)
-		a.session_starts = strcpy(how, starts);
-	a.seed = draw;
-	t = read_with(text, &a, &err);
+	t = read_with(text, a, &err);
 	if (!t)
 		bail_out("%s", err.msg);
 	free(text);
@@ -365,7 +361,7 @@ static int64_t joined(const struct trace *t, const struct replay *r, const struc
  * did drifts by no more. */
 static void test_agents(uint64_t seed)
 {
-	struct trace *t = agents(seed, NULL, 0);
+	struct trace *t = agents(seed, &whole);
 	struct replay r = serve_all(t);
 	size_t late = 0, early = 0, waits = 0;
 
@@ -390,10 +386,11 @@ static void test_agents(uint64_t seed)
 /* Starts that are drawn depend on the seed alone, and so do all arrivals after them. */
 static void test_same_order(void)
 {
-	char *text[3];
+	char *text[3], starts[] = "poisson:0.1";
 
 	for (int i = 0; i < 3; i++) {
-		struct trace *t = agents(7, "poisson:0.1", i / 2);
+		struct trace_args args = { .session_starts = starts, .seed = i / 2 };
+		struct trace *t = agents(7, &args);
 		struct replay r = serve_all(t);
 		size_t n;
 		FILE *f = open_memstream(&text[i], &n);
@@ -408,6 +405,59 @@ static void test_same_order(void)
 	ok(strcmp(text[0], text[2]) != 0, "another seed gives others");
 	for (int i = 0; i < 3; i++)
 		free(text[i]);
+}
+
+/* The request of a turn of a session with the same name. */
+static const struct request *same_turn(const struct trace *t, const char *session, uint32_t turn)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].turn == turn && !strcmp(t->session[t->req[i].session], session))
+			return &t->req[i];
+	bail_out("no turn %u of session %s", turn, session);
+}
+
+/* Sessions begin in their middle, at the turn before a random time. */
+static void test_within(uint64_t seed, int64_t users)
+{
+	char zero[] = "zero", within[] = "0.25:0.75";
+	const struct trace_args all = { .session_starts = zero };
+	struct trace_args a = { .session_starts = zero,
+				.start_within = within,
+				.start_first = users,
+				.seed = (int64_t)seed };
+	struct trace *t = agents(seed, &a), *before = agents(seed, &all);
+	struct replay r = serve_all(t);
+	size_t bad = 0, roots = 0, left = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct request *q = &t->req[i], *next;
+		const bool root = t->link[q->session].parent < 0;
+		const char *whose = t->session[q->session];
+		const struct request *was = same_turn(before, whose, q->turn);
+		double span;
+
+		left += r.end[i] > 0;
+		if (!q->warmup) {
+			bad += q->output_tok != was->output_tok || q->back != was->back;
+			continue;
+		}
+		bad += q->output_tok != 1 || q->arrival_ns || q->prompt_tok != was->prompt_tok;
+		if (!root)
+			continue;
+		roots++;
+		next = same_turn(before, whose, q->turn + 1);
+		span = (double)same_turn(before, whose, TURNS - 1)->arrival_ns;
+		bad += (double)was->arrival_ns > 0.75 * span ||
+		       (double)next->arrival_ns < 0.25 * span ||
+		       same_turn(t, whose, q->turn + 1)->arrival_ns !=
+			       next->arrival_ns - was->arrival_ns;
+	}
+	is_int((long long)bad, 0, "seed %d: warm-ups, and what comes after them", (int)seed);
+	is_int((long long)roots, users ? users : SESSIONS, "... one a session that begins so");
+	ok(left == t->n && t->n < before->n, "... and a closed loop serves all that is left");
+	free_replay(r);
+	trace_free(before);
+	trace_free(t);
 }
 
 static void test_failures(void)
@@ -453,6 +503,8 @@ int main(void)
 	for (uint64_t seed = 1; seed <= 6; seed++)
 		test_agents(seed);
 	test_same_order();
+	for (uint64_t seed = 1; seed <= 6; seed++)
+		test_within(seed, seed % 3);
 	test_failures();
 	text_end();
 	return done_testing();

@@ -260,6 +260,18 @@ is 'a session waits for what it started' "$("$ATTNREPLAY" sql --format csv "$tmp
 	FROM request_outcome ORDER BY req_no)")" "$(printf 'ms\n%s' \
 	'0 0 1254 1188 2535 2552 3820')"
 
+run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 0 --enable-prefix-caching \
+	--max-num-batched-tokens 8192 --num-gpu-blocks 20000 --loop sessions --session-starts zero \
+	--start-within 0.25:0.75 --db "$tmp/middle.db" >"$tmp/out" 2>&1
+is 'sessions can begin in their middle, after a prompt that is counted in nothing' \
+	"$(grep -c '^cost: 2 requests ok, 0 rejected, 0 unfinished' "$tmp/out") $("$ATTNREPLAY" sql --format csv \
+	"$tmp/middle.db" "SELECT req_no, cached_tokens FROM request_outcome" | tail -n +2 | tr '\n' ' ')" \
+	'1 2,11392 3,16512 '
+run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 0 --loop users --users 1 \
+	--max-num-batched-tokens 8192 --num-gpu-blocks 20000 --session-starts zero \
+	--start-within 0.25:0.75 >"$tmp/out" 2>&1
+ok '... but for those that users take later' grep -q '^cost: 4 requests ok, 0 rejected' "$tmp/out"
+
 figure() { "$ATTNREPLAY" report --format csv "$tmp/turns.db" --table "$1" | sed 1d; }
 run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 10us \
 	--max-num-batched-tokens 8192 --num-gpu-blocks 20000 --enable-prefix-caching \

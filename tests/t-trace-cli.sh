@@ -168,6 +168,13 @@ is 'info counts sessions' \
 is 'requests of a type can be kept' "$(figure requests --type GPT-4 "$tmp/types")" 2
 rm "$tmp/types"
 
+ok 'a start in the middle needs one at 0' fails 2 "start-within needs --session-starts zero, as sessions" \
+	trace info --start-within 0:1 "$weka"
+for within in 0.5 1:0 0:2 -1:1 x:1 0.33333333333333333333333333333333:1; do
+	ok "... and not $within" fails 2 "start-within '$within': want A:B, shares of a session with" \
+		trace info --session-starts zero "--start-within=$within" "$weka"
+done
+
 # synth
 trace synth --count 30 --arrivals constant:rate=2 --lengths lognormal:prompt=700,output=9 \
 	-o "$tmp/synth"

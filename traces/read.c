@@ -53,7 +53,7 @@ const struct opt trace_opts[] = {
 	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
 	{ .name = "warm-prefix", .type = OPT_ENUM, .off = OFF(in.warm_prefix), .arg = "HOW",
 	  .def = "none", .choice = warms,
-	  .help = "what prompts of different sessions share: nothing (none), or as many first tokens "
+	  .help = "what sessions share: nothing (none), or as many first tokens of their prompts "
 		  "as both have of tools and system prompts (tokens)" },
 	{ .name = "max-memory", .type = OPT_INT, .off = OFF(in.max_memory), .arg = "SIZE",
 	  .def = "0", .min = 0, .max = 1e15, .may_differ = true, .record_only = true,
@@ -127,6 +127,9 @@ const struct opt trace_opts[] = {
 	{ .name = "session-order", .type = OPT_ENUM, .off = OFF(session_order), .arg = "HOW",
 	  .def = "file", .choice = trace_orders,
 	  .help = "order of the sessions with --session-starts: that of the trace, or shuffled" },
+	{ .name = "start-within", .type = OPT_STR, .off = OFF(start_within), .arg = "A:B",
+	  .help = "begin each session that starts at 0 in its middle, after a share from A to B "
+		  "of its time; the prompt before that fills the cache and is counted in nothing" },
 	{ .name = "time-scale", .type = OPT_REAL, .off = OFF(time_scale), .arg = "X", .def = "1",
 	  .min = 1e-6, .max = 1e6, .help = "multiply arrival times by X; 0.5 doubles the load" },
 	{ .name = "rate",
@@ -167,6 +170,10 @@ static enum ar_status check_trace_args(const struct trace_args *a, struct ar_err
 	if (a->session_order && !a->session_starts)
 		return ar_fail(err, AR_USAGE,
 			       "--session-order has no effect without --session-starts");
+	if (a->start_within && (!a->session_starts || strcmp(a->session_starts, "zero") != 0))
+		return ar_fail(err, AR_USAGE,
+			       "--start-within needs --session-starts zero, as sessions that start "
+			       "later begin with their first request");
 	if (a->align && !a->merge.n)
 		return ar_fail(err, AR_USAGE, "--align has no effect without --merge");
 	return AR_OK;

@@ -31,6 +31,7 @@ struct request {
 	uint32_t type;	     /* index in trace.type plus 1; 0: none */
 	uint32_t images;     /* in the prompt */
 	uint64_t line;	     /* its line in the file */
+	bool warmup; /* it fills caches before what is measured, and is counted in nothing */
 };
 
 /* An empty request: no session and no think time. */
@@ -111,6 +112,8 @@ struct trace_args {
 	int over_length;	 /* enum trace_over */
 	char *session_starts;	 /* NULL: as they are */
 	int session_order;	 /* 1: shuffled */
+	char *start_within;	 /* "A:B", NULL: sessions begin with their first request */
+	int64_t start_first;	 /* the first sessions that start_within is for, 0: all */
 	double keep;
 	int64_t skip, requests;
 	double prompt_scale, output_scale;

@@ -427,42 +427,50 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 	return st;
 }
 
-/* Record the latencies of the finished requests, and drop their KV. */
+/* Record the latencies of a finished request. */
+static enum ar_status count_request(struct loop *l, uint32_t id, struct ar_err *err)
+{
+	uint32_t n_out = l->s->seq[id].known - l->s->seq[id].prompt;
+	int64_t arrival = arrivals_at(l->arrivals, id);
+	const struct times *t = &l->t[id];
+	double ns[LATENCY_COUNT];
+	bool good = true;
+	enum ar_status st = AR_OK;
+
+	ns[LATENCY_TTFT] = (double)(t->first_token - arrival);
+	ns[LATENCY_TPOT] = n_out > 1 ? (double)(t->last_token - t->first_token) / (n_out - 1) : -1;
+	ns[LATENCY_ITL] = -1; /* added token by token, as they come */
+	ns[LATENCY_E2E] = (double)(t->last_token - arrival);
+	ns[LATENCY_QUEUE] = (double)(t->first_sched - arrival);
+	for (int m = 0; m < LATENCY_COUNT && !st; m++) {
+		int64_t limit = l->cfg->limit_ns[m];
+
+		if (ns[m] < 0)
+			continue;
+		good = good && (!limit || ns[m] <= (double)limit);
+		st = series_add(&l->res->latency[m], ns[m], err);
+	}
+	l->res->good += good;
+	l->res->ok++;
+	return st ? st : notify_request(l, id, "ok", NULL, err);
+}
+
+/* Count the finished requests, and drop their KV. */
 static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 {
 	for (size_t i = 0; i < l->s->n_finished; i++) {
-		uint32_t id = l->s->finished[i], n_out = l->s->seq[id].known - l->s->seq[id].prompt;
-		int64_t arrival = arrivals_at(l->arrivals, id);
-		const struct times *t = &l->t[id];
-		double ns[LATENCY_COUNT];
-		bool good = true;
+		const uint32_t id = l->s->finished[i];
+		const int64_t end_ns = l->t[id].last_token;
 		enum ar_status st = AR_OK;
 
-		ns[LATENCY_TTFT] = (double)(t->first_token - arrival);
-		ns[LATENCY_TPOT] = n_out > 1 ?
-					   (double)(t->last_token - t->first_token) / (n_out - 1) :
-					   -1;
-		ns[LATENCY_ITL] = -1; /* added token by token, as they come */
-		ns[LATENCY_E2E] = (double)(t->last_token - arrival);
-		ns[LATENCY_QUEUE] = (double)(t->first_sched - arrival);
-		for (int m = 0; m < LATENCY_COUNT && !st; m++) {
-			int64_t limit = l->cfg->limit_ns[m];
-
-			if (ns[m] < 0)
-				continue;
-			good = good && (!limit || ns[m] <= (double)limit);
-			st = series_add(&l->res->latency[m], ns[m], err);
-		}
-		l->res->good += good;
-		if (!st)
-			st = notify_request(l, id, "ok", NULL, err);
+		if (!l->cfg->trace->req[id].warmup)
+			st = count_request(l, id, err);
 		if (st)
 			return st;
 		forget(l, id);
 		l->done[id] = true;
-		arrivals_done(l->arrivals, id, t->last_token);
-		front_last(l->front, t->last_token);
-		l->res->ok++;
+		arrivals_done(l->arrivals, id, end_ns);
+		front_last(l->front, end_ns);
 	}
 	return AR_OK;
 }
@@ -673,6 +681,8 @@ static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *
 	enum ar_status st2;
 
 	for (size_t i = 0; i < l->cfg->trace->n; i++) {
+		if (l->cfg->trace->req[i].warmup)
+			continue;
 		l->res->recomputed_tok += (int64_t)l->s->seq[i].recomputed;
 		l->res->cached_tok += (int64_t)l->s->seq[i].cached;
 		if (l->done[i])

@@ -504,11 +504,14 @@ static enum ar_status check_think(const struct run_options *o, const struct trac
 static enum ar_status load_trace(struct run_inputs *in, const struct run_options *o,
 				 struct ar_err *err)
 {
+	struct trace_args args = o->trace_args;
 	enum ar_status st = AR_OK;
 
+	/* Users who take another session begin it with its first request. */
+	args.start_first = o->arrival.loop == LOOP_USERS ? o->arrival.users : 0;
 	in->trace = in->lent_trace;
 	if (!in->trace)
-		st = trace_read(&in->trace, o->trace, &o->trace_args, err);
+		st = trace_read(&in->trace, o->trace, &args, err);
 	if (!st && o->arrival.loop == LOOP_SESSIONS && !in->trace->n_session)
 		st = ar_fail(err, AR_USAGE,
 			     "%s: the trace has no sessions; replay it with --loop open or users",

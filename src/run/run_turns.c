@@ -26,7 +26,7 @@ enum ar_status run_put_turns(const struct run_inputs *in, struct store *store, s
 						      .turn = q->turn,
 						      .seen_tokens = (int64_t)seen[i] };
 
-		if (q->session >= 0)
+		if (q->session >= 0 && !q->warmup)
 			st = store_turn(store, &row, err);
 	}
 	free(seen);

@@ -168,11 +168,12 @@ enum ar_status trace_over_length(struct trace *t, const struct trace_args *a, st
 			       a->longest_request, trace_overs[a->over_length]);
 }
 
-/* ---- starts ---- */
+/* ---- trees ---- */
 
 /* A session with all that it starts, or a request without a session. */
 struct tree {
 	int64_t first_ns, start_ns; /* in the trace, and as asked for */
+	int64_t middle_ns;	    /* in the trace: where it begins; -1: with its first request */
 	uint32_t rank;
 };
 
@@ -217,6 +218,150 @@ static enum ar_status find_trees(const struct trace *t, uint32_t *tree_of, size_
 	free(of);
 	return AR_OK;
 }
+
+/* ---- starts in the middle ---- */
+
+/* Read "A:B", shares with 0 <= A <= B <= 1. */
+static bool parse_within(const char *text, double *a, double *b)
+{
+	char low[32];
+	const size_t n = strcspn(text, ":");
+
+	if (!text[n] || n >= sizeof low)
+		return false;
+	memcpy(low, text, n);
+	low[n] = 0;
+	return num_real(low, a) && num_real(text + n + 1, b) && *a >= 0 && *a <= *b && *b <= 1;
+}
+
+/* Draw where tree i, whose root is session s, begins: with the last turn at or before that, but one
+ * that has a turn after it. */
+static void draw_middle(const struct trace *t, const struct turns *turns, size_t s,
+			const struct trace_args *a, double low, double high, struct tree *tree,
+			size_t i)
+{
+	struct rng rng = { rng_mix((uint64_t)a->seed ^ rng_mix(0x317d1e ^ i)) };
+	const size_t first = turns->first[s], n = turns->first[s + 1] - first;
+	const uint32_t *req = turns->req + first;
+	size_t k = n - 1;
+	double at;
+
+	if (n < 2)
+		return;
+	at = (double)(t->req[req[n - 1]].arrival_ns - t->req[req[0]].arrival_ns) *
+	     (low + (high - low) * rng_unit(&rng));
+	while (k && (k + 1 == n || (double)(t->req[req[k]].arrival_ns - tree->first_ns) > at))
+		k--;
+	tree->middle_ns = tree->first_ns + (int64_t)at;
+	if (tree->middle_ns < t->req[req[k]].arrival_ns)
+		tree->middle_ns = t->req[req[k]].arrival_ns;
+	if (tree->middle_ns >= t->req[req[k + 1]].arrival_ns)
+		tree->middle_ns = t->req[req[k + 1]].arrival_ns - 1;
+}
+
+/* Mark what session s keeps if its tree begins at at_ns: the last turn until then as warm-up, and
+ * all after it.  A sub-agent with no turn after it has ended. */
+static void keep_from(struct trace *t, const struct turns *turns, size_t s, int64_t at_ns,
+		      bool *kept)
+{
+	const size_t first = turns->first[s], end = turns->first[s + 1];
+	struct request *q;
+	size_t k = first;
+
+	while (k < end && t->req[turns->req[k]].arrival_ns <= at_ns)
+		k++;
+	for (size_t i = first; i < end; i++)
+		kept[turns->req[i]] = k < end && i + 1 >= k;
+	if (k == first || k == end)
+		return;
+	q = &t->req[turns->req[k - 1]];
+	q->warmup = true;
+	q->output_tok = 1;
+	q->think_ns = t->link && t->link[s].parent >= 0 ? 0 : -1;
+	q->back = 0;
+}
+
+/* Let sub-agents start after a turn that is left. */
+static void move_links(struct trace *t, const struct turns *turns, const bool *kept)
+{
+	for (size_t s = 0; s < t->n_session && t->link; s++) {
+		struct session_link *l = &t->link[s];
+
+		if (l->parent < 0)
+			continue;
+		for (size_t k = turns->first[l->parent]; k < turns->first[l->parent + 1]; k++) {
+			const struct request *q = &t->req[turns->req[k]];
+
+			if (!kept[turns->req[k]])
+				continue;
+			if (q->turn > l->after)
+				l->after = q->turn;
+			break;
+		}
+	}
+}
+
+/* Begin the first trees in their middle, and leave out what was before.  A warm-up comes with that
+ * of its root. */
+static enum ar_status start_within(struct trace *t, const struct trace_args *a, struct tree *tree,
+				   uint32_t *tree_of, struct ar_err *err)
+{
+	bool *kept = malloc(t->n * sizeof *kept);
+	struct turns turns;
+	size_t n = 0;
+	double low, high;
+	enum ar_status st = turns_open(&turns, t) && kept ? AR_OK : ar_nomem(err);
+
+	if (!st && !parse_within(a->start_within, &low, &high))
+		st = ar_fail(
+			err, AR_USAGE,
+			"--start-within '%s': want A:B, shares of a session with 0 <= A <= B <= "
+			"1",
+			a->start_within);
+	for (size_t i = 0; i < t->n && !st; i++)
+		kept[i] = true;
+	for (size_t s = 0; s < t->n_session && !st; s++) {
+		const uint32_t first = turns_first(&turns, (int32_t)s);
+		struct tree *of = first == TURNS_NONE ? NULL : &tree[tree_of[first]];
+
+		if (of && trace_root(t, (int32_t)s) == (int32_t)s &&
+		    (!a->start_first || of->rank < a->start_first))
+			draw_middle(t, &turns, s, a, low, high, of, tree_of[first]);
+	}
+	for (size_t s = 0; s < t->n_session && !st; s++) {
+		const uint32_t first = turns_first(&turns, (int32_t)s);
+
+		if (first != TURNS_NONE && tree[tree_of[first]].middle_ns >= 0)
+			keep_from(t, &turns, s, tree[tree_of[first]].middle_ns, kept);
+	}
+	if (!st) {
+		move_links(t, &turns, kept);
+		drop_children(t, &turns, true, kept);
+	}
+	for (size_t s = 0; s < t->n_session && !st; s++)
+		for (size_t k = turns.first[s]; k < turns.first[s + 1]; k++) {
+			const uint32_t i = turns.req[k];
+
+			if (kept[i] && t->req[i].warmup && trace_root(t, (int32_t)s) == (int32_t)s)
+				tree[tree_of[i]].first_ns = t->req[i].arrival_ns;
+		}
+	for (size_t i = 0; i < t->n && !st; i++) {
+		struct request *q = &t->req[i];
+
+		if (!kept[i])
+			continue;
+		if (q->warmup)
+			q->arrival_ns = tree[tree_of[i]].first_ns;
+		t->req[n] = *q;
+		tree_of[n++] = tree_of[i];
+	}
+	turns_close(&turns);
+	free(kept);
+	t->n = st ? t->n : n;
+	return st ? st : trace_note(t, err, "start-within=%s", a->start_within);
+}
+
+/* ---- starts ---- */
 
 /* Read "zero", "poisson:RATE" or "constant:RATE".  *rate 0: all at once. */
 static bool parse_starts(const char *text, bool *random, double *rate)
@@ -308,12 +453,16 @@ enum ar_status trace_session_starts(struct trace *t, const struct trace_args *a,
 	order = malloc(t->n * sizeof *order);
 	tree = malloc(t->n * sizeof *tree);
 	st = tree_of && order && tree ? find_trees(t, tree_of, &n, err) : ar_nomem(err);
-	for (size_t i = t->n; i > 0 && !st; i--)
+	for (size_t i = t->n; i > 0 && !st; i--) {
 		tree[tree_of[i - 1]].first_ns = t->req[i - 1].arrival_ns;
-	if (!st) {
-		draw_starts(tree, order, n, a, random, rate);
-		st = move_requests(t, tree, tree_of, err);
+		tree[tree_of[i - 1]].middle_ns = -1;
 	}
+	if (!st)
+		draw_starts(tree, order, n, a, random, rate);
+	if (!st && a->start_within)
+		st = start_within(t, a, tree, tree_of, err);
+	if (!st)
+		st = move_requests(t, tree, tree_of, err);
 	free(tree_of);
 	free(order);
 	free(tree);

@@ -337,6 +337,7 @@ static enum ar_status kind(struct import *im, const struct record *r, struct req
 		if (st)
 			return st;
 	}
+	q->warmup = record_find(r, "x_warmup") && *record_find(r, "x_warmup")->value.s == 't';
 	if (record_find(r, "images"))
 		st = canonical_integer(im, r, "images", UINT32_MAX, &images, err);
 	q->images = (uint32_t)images;
