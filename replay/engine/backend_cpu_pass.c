@@ -4,10 +4,10 @@
 #include "replay/engine/backend_cpu.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 #include <time.h>
 
+#include "replay/engine/overflow.h"
 #include "replay/engine/tokens.h"
 #include "replay/forward/decoder_ref.h"
 
@@ -274,51 +274,6 @@ static enum ar_status finish_layer(struct cpu *c, int i, const struct batch *b,
 	return st;
 }
 
-/* The request of a row. */
-static uint32_t request_of(const struct batch *b, const struct rows *r, int row)
-{
-	uint32_t req = 0;
-
-	for (int kind = 0; kind < ROW_KINDS; kind++) {
-		const int32_t *row0 = r->part[kind].rows.row0;
-		int at = row - rows_before(r, (enum row_kind)kind), n = 0;
-
-		for (size_t i = 0; i < b->n && rows_count(r, (enum row_kind)kind); i++) {
-			if ((int)b->entry[i].kind != kind)
-				continue;
-			if (at >= row0[n] && at < row0[n + 1])
-				req = b->entry[i].req;
-			n++;
-		}
-	}
-	return req;
-}
-
-/* Refuse hidden states that are no numbers.  i: the executed layer that they enter. */
-static enum ar_status check_hidden(const struct cpu *c, const struct batch *b, const struct rows *r,
-				   int i, struct ar_err *err)
-{
-	const bf16_t *x = decoder_ref_hidden(c->decoder);
-	const int hidden = c->env.model->hidden;
-
-	for (int64_t k = 0; k < (int64_t)r->n_row * hidden; k++) {
-		uint32_t req;
-
-		if (isfinite(bf16_to_f32(x[k])))
-			continue;
-		req = request_of(b, r, (int)(k / hidden));
-		return i ? ar_fail(err, AR_DATA,
-				   "request %u: layer %d is the first whose output is not finite; "
-				   "run --method dense to tell whether the method is why",
-				   req, c->env.run_layer[i - 1]) :
-			   ar_fail(err, AR_DATA,
-				   "request %u: the embedding of a token is not finite; its "
-				   "weights are out of range",
-				   req);
-	}
-	return AR_OK;
-}
-
 enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mix_fn *mix,
 			void *ctx, struct ar_err *err)
 {
@@ -342,7 +297,7 @@ enum ar_status cpu_pass(struct cpu *c, const struct batch *b, bool whole, cpu_mi
 		if (!st && whole)
 			st = decoder_ref_before(c->decoder, c->env.run_layer[i], err);
 		if (!st && whole)
-			st = check_hidden(c, b, r, i, err);
+			st = overflow_check(&c->env, b, r, i, decoder_ref_hidden(c->decoder), err);
 		cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
 		if (!st)
 			st = mix(c, i, r, ctx, err);
@@ -402,7 +357,8 @@ enum ar_status cpu_emit(struct cpu *c, const struct batch *b, struct ar_err *err
 	enum ar_status st = decoder_ref_end(c->decoder, err);
 
 	if (!st)
-		st = check_hidden(c, b, r, c->env.n_run_layers, err);
+		st = overflow_check(&c->env, b, r, c->env.n_run_layers,
+				    decoder_ref_hidden(c->decoder), err);
 	for (int kind = 0; kind < ROW_KINDS; kind++)
 		for (size_t i = 0; i < b->n && !st; i++)
 			if ((int)b->entry[i].kind == kind)
