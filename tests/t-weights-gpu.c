@@ -618,6 +618,67 @@ static void test_choice(void)
 	   "%s: the model writes the same, whatever runs it", net.m.what);
 }
 
+/* Open a backend, and run request 1 up to a step that is refused. */
+static void overflows(const struct backend *b, bool eager, const char *want)
+{
+	static struct got g;
+	struct whole c;
+	struct ar_err err = { 0 };
+	struct iter_cost cost;
+	struct batch_entry e;
+	enum ar_status st = open_on(b, &c, "dense", eager, MAX, &g, &err);
+
+	if (st == AR_NODEV) {
+		skip(1, "no cuBLAS");
+		whole_close(&c);
+		return;
+	}
+	gpu_must(st, &err);
+	e = whole_entry(&c, 1, 0, 33);
+	while (!st && e.n_tok) {
+		st = whole_try_step(&c, &e, 1, &cost, &err);
+		e = whole_next(&c, 1, 1);
+	}
+	ok(st == AR_DATA && strstr(err.msg, want), "backend %s%s: %s", b->name,
+	   eager ? ", eager" : "", err.msg);
+	whole_close(&c);
+}
+
+/* Scores that overflow on a GPU, which sums them in 32 bits, and a token whose embedding is
+ * infinite: the third one that request 1 outputs, in a graph of decodes. */
+static void test_overflow(void)
+{
+	enum { EMBED = TINY_VOCAB * TINY_HIDDEN, WIDTH = 512 * TINY_HIDDEN };
+	static const enum weight which[2] = { WEIGHT_Q, WEIGHT_K };
+	static bf16_t embed[EMBED], product[2][WIDTH];
+	const bf16_t *was = net.w.embed;
+	const int rows[2] = { net.m.heads * net.m.dim, net.m.kv_heads * net.m.dim };
+	char want[96];
+
+	for (int l = 0; l < TINY_LAYERS; l += TINY_LAYERS - 1) {
+		const bf16_t **w = net.w.layer[l], *old[2];
+
+		for (int k = 0; k < 2; k++) {
+			old[k] = w[which[k]];
+			for (int i = 0; i < rows[k] * TINY_HIDDEN; i++)
+				product[k][i] = bf16_from_f32(0x1p66F * bf16_to_f32(old[k][i]));
+			w[which[k]] = product[k];
+		}
+		snprintf(want, sizeof want,
+			 "request 1: layer %d is the first whose output is not finite", l);
+		overflows(&backend_cuda, true, want);
+		for (int k = 0; k < 2; k++)
+			w[which[k]] = old[k];
+	}
+	memcpy(embed, was, sizeof embed);
+	embed[ids[1][35] * TINY_HIDDEN] = 0x7f80;
+	net.w.embed = embed;
+	overflows(&backend_cpu, true, "request 1: the embedding of a token is not finite");
+	overflows(&backend_cuda, true, "request 1: the embedding of a token is not finite");
+	overflows(&backend_cuda, false, "request 1: the embedding of a token is not finite");
+	net.w.embed = was;
+}
+
 static void test_no_memory(void)
 {
 	const struct decoder_env env = { .model = &net.w.model,
@@ -689,6 +750,7 @@ static void run_all(void)
 			test_both(SOME_BLOCKS "+" DROPS);
 			test_choice();
 			test_cost();
+			test_overflow();
 			test_no_memory();
 		}
 		net_close();

@@ -258,10 +258,9 @@ static void enqueued(struct cuda_clock *clock, int from, int to, int ahead)
 		release_gpu(clock);
 }
 
-/* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  Events: begin, layers,
- * head, end.  flags: for cudaEventRecordWithFlags(). */
-static enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, int from, int to,
-				   unsigned flags, struct ar_err *err)
+/* Events: begin, layers, head, end. */
+enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, int from, int to,
+			    unsigned flags, struct ar_err *err)
 {
 	int n = c->env.n_run_layers;
 	const struct rows *last = row_set_of(set, n - 1);

@@ -134,6 +134,10 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i);
 /* Begin a pass of the decoder over the staged rows. */
 enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
+/* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  flags: for
+ * cudaEventRecordWithFlags(). */
+enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, int from, int to,
+			    unsigned flags, struct ar_err *err);
 /* Enqueue executed layer i up to its mixer.  store: as above. */
 enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 			struct ar_err *err);

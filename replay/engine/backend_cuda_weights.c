@@ -8,7 +8,9 @@
 #include "replay/engine/backend_cuda.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
+#include "replay/engine/overflow.h"
 #include "replay/engine/tokens.h"
 
 /* ---- segments ---- */
@@ -101,10 +103,43 @@ static enum ar_status put_entry(struct cuda *c, const struct batch_entry *e, int
 	return st;
 }
 
+/* Run the layers of b once more, and refuse the first whose output is not finite.  AR_OK: none is
+ * seen, as a state that went on can hide it.  x: room for the hidden states. */
+static enum ar_status run_checked(struct cuda *c, const struct batch *b, bf16_t *x,
+				  struct ar_err *err)
+{
+	enum ar_status st = cuda_begin(c, err);
+
+	for (int i = 0; i <= c->env.n_run_layers && !st; i++) {
+		int rows_of = i < c->env.n_run_layers ? i : i - 1;
+
+		if (i)
+			st = cuda_enqueue(c, &c->pass.dev, i - 1, i, cudaEventRecordDefault, err);
+		if (!st)
+			st = decoder_hidden(c->decoder, x, err);
+		if (!st)
+			st = overflow_check(&c->env, b, row_set_of(&c->pass.host, rows_of), i, x,
+					    err);
+	}
+	return st;
+}
+
+/* A logit of b is not finite: let the message name the layer, if one is found. */
+static void name_layer(struct cuda *c, const struct batch *b, struct ar_err *err)
+{
+	bf16_t *x = malloc((size_t)row_set_of(&c->pass.host, 0)->n_row *
+			   (size_t)c->env.model->hidden * sizeof *x);
+	struct ar_err named;
+
+	if (x && run_checked(c, b, x, &named) == AR_DATA && err)
+		*err = named;
+	free(x);
+}
+
 /* Rows that output a token are in the order of kinds.  A graph, of decodes, has the logits of all
  * rows. */
-enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
-			       struct ar_err *err)
+static enum ar_status put_logits(struct cuda *c, const struct batch *b, bool graph,
+				 struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	int n = 0;
@@ -118,5 +153,15 @@ enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph
 			st = put_entry(c, e, graph ? (int)i : n, err);
 			n += (int)e->n_emit;
 		}
+	return st;
+}
+
+enum ar_status cuda_put_logits(struct cuda *c, const struct batch *b, bool graph,
+			       struct ar_err *err)
+{
+	enum ar_status st = put_logits(c, b, graph, err);
+
+	if (st == AR_DATA && c->engine.drops.n == 1) /* all layers have the same rows */
+		name_layer(c, b, err);
 	return st;
 }

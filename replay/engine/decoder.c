@@ -469,6 +469,20 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 	return st;
 }
 
+enum ar_status decoder_hidden(struct decoder *d, bf16_t *out, struct ar_err *err)
+{
+	enum ar_status st = finish_x(d, err);
+
+	if (st)
+		return st;
+	CU(cudaMemcpyAsync(out, d->now.x,
+			   (size_t)d->n_row * (size_t)d->env.model->hidden * sizeof *out,
+			   cudaMemcpyDeviceToHost, d->env.stream));
+	CU(cudaStreamSynchronize(d->env.stream));
+out:
+	return st;
+}
+
 enum ar_status decoder_logits(const struct decoder *d, int i, float *out, struct ar_err *err)
 {
 	const float *from = d->logits + (size_t)i * (size_t)d->vocab;
@@ -533,28 +547,34 @@ static enum ar_status warm_up(struct decoder *d, struct ar_err *err)
 	return st;
 }
 
-/* Check that the hidden states of a few rows are finite after all layers. */
+/* Check that the hidden states of n rows are finite after each layer.  x: room for them. */
+static enum ar_status check_layers(struct decoder *d, int n, bf16_t *x, struct ar_err *err)
+{
+	size_t elems = (size_t)n * (size_t)d->env.model->hidden;
+	enum ar_status st = decoder_begin(d, d->first, n, err);
+
+	for (int i = 0; i < d->env.n_layers && !st; i++) {
+		st = decoder_before(d, i, PHASE_NO_LAYER, err);
+		if (!st)
+			st = decoder_after(d, i, PHASE_NO_LAYER, d->wide, err);
+		if (!st)
+			st = decoder_hidden(d, x, err);
+		for (size_t k = 0; k < elems && !st; k++)
+			if (!isfinite(bf16_to_f32(x[k])))
+				st = ar_fail(err, AR_CUDA,
+					     "model %s: layer %d is the first whose output is not "
+					     "finite; its weights are out of range",
+					     d->env.model->name, d->env.layer[i]);
+	}
+	return st;
+}
+
 static enum ar_status check_finite(struct decoder *d, struct ar_err *err)
 {
 	int n = d->env.max_row < 16 ? d->env.max_row : 16;
-	size_t elems = (size_t)n * (size_t)d->env.model->hidden;
-	bf16_t *x = malloc(elems * sizeof *x);
-	enum ar_status st;
+	bf16_t *x = malloc((size_t)n * (size_t)d->env.model->hidden * sizeof *x);
+	enum ar_status st = x ? check_layers(d, n, x, err) : ar_nomem(err);
 
-	if (!x)
-		return ar_nomem(err);
-	st = decoder_pass(d, n, 0, d->env.n_layers, err);
-	if (st)
-		goto out;
-	CU(cudaStreamSynchronize(d->env.stream));
-	CU(cudaMemcpy(x, d->now.y, elems * sizeof *x, cudaMemcpyDeviceToHost));
-	for (size_t i = 0; i < elems && !st; i++)
-		if (!isfinite(bf16_to_f32(x[i])))
-			st = ar_fail(err, AR_CUDA,
-				     "the hidden states of model %s are not finite after %d "
-				     "layers",
-				     d->env.model->name, d->env.n_layers);
-out:
 	free(x);
 	return st;
 }

@@ -49,7 +49,7 @@ struct decoder_env {
 
 /* Allocate all memory, and copy or draw the weights.  Run each matrix product at many sizes, so
  * that no library loads code later.  AR_USAGE: the kernels cannot run the model's sizes.  AR_CUDA:
- * too little memory, or the hidden states of a few rows are not finite after all layers. */
+ * too little memory, or the hidden states of a few rows are not finite after a layer. */
 enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 			    struct ar_err *err);
 void decoder_close(struct decoder *d); /* NULL is fine */
@@ -109,6 +109,10 @@ enum ar_status decoder_take(struct decoder *d, int layer, int n_keep, const bf16
  * state it was dropped with.  whole: [n] as in struct drops, on the device. */
 enum ar_status decoder_bring_back(struct decoder *d, int layer, const int32_t *whole, int n,
 				  struct ar_err *err);
+
+/* Between layers: wait, and copy the hidden states of the pass's rows to the host,
+ * out[n_row][hidden]. */
+enum ar_status decoder_hidden(struct decoder *d, bf16_t *out, struct ar_err *err);
 
 /* emit: [n_emit] rows that output a token, on the device. */
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err);
