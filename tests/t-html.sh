@@ -152,6 +152,12 @@ cp sample.db copy.db
 ok '... also with a baseline of another database' ar report --html x.html --baseline copy.db:1 \
 	sample.db:2
 ok '... which is in it' has x.html '>run 1 of copy.db</td>' 'compact-fp, against dense: TTFT p50 2.00x faster'
+mkdir four && for i in 1 2 3 4; do cp sample.db four/$i.db; done
+ar report --html four.html four || exit 99
+ok 'many databases are counted' has four.html '<header><b>four/ 4 databases</b>'
+ok '... and answer together, by rate and by length' has four.html \
+	'<h1>Faster, at a cost: compact-fp is 2.00x to 2.00x faster at TTFT p50; its interval is above 1 at 4 of 4' \
+	'By length: it is faster at all prompt lengths, 2 to 20 tokens.'
 for out in ./sample.db sweep.db; do
 	ok "$out is no output" fails 2 "$out: it is a database to report; name another file" \
 		"$ATTNREPLAY" report --html "$out" sample.db sweep.db
@@ -180,6 +186,23 @@ if command -v sqlite3 >/dev/null; then
 	is 'where dense attention answers little, rows are grey, and say so' \
 		"$(grep '^<tr class="weak">' copy.html | grep -c 'dense below 60 %')" 2
 	is '... others are not' "$(grep -c '<tr class="weak">.*multikey' copy.html)" 0
+	cp sample.db range.db
+	sqlite3 range.db "UPDATE replicate_latency SET p50 = p50 * 3
+	  WHERE run_id = 2 AND metric = 'ttft' AND replicate_no % 2"
+	ar report --html range.html range.db || exit 99
+	ok 'an interval that holds 1 shows nothing' has range.html \
+		'<h1>Not shown: compact-fp is 1.50x slower to 2.00x faster at TTFT p50.</h1>'
+	cp sample.db near.db
+	sqlite3 near.db "UPDATE request_outcome SET first_token_ns = first_token_ns + 250000 WHERE run_id = 2;
+	  UPDATE replicate_latency SET p50 = p50 * 1.1
+	  WHERE run_id = 2 AND metric = 'ttft' AND replicate_no % 2"
+	ar report --html near.html --baseline sample.db:1 sample.db:2 near.db:2 || exit 99
+	ok 'of two runs the faster one is named' has near.html '<h1>Faster, at a cost: compact-fp (run 1) is 2.00x'
+	sqlite3 near.db 'UPDATE accuracy_sample SET rel_l2 = rel_l2 / 5 WHERE run_id = 2'
+	ar report --html near.html --baseline sample.db:1 sample.db:2 near.db:2 || exit 99
+	ok '... the more exact one, if they are not told apart' has near.html \
+		'compact-fp (run 2) is 1.91x faster [1.82, 2.00]' 'compact-fp (run 1) is faster still, 2.00x' \
+		'TPOT p50: compact-fp (run 2) is 2.18x faster, without an interval.' "<small>no$(printf '\302\240')interval</small>"
 	sqlite3 copy.db 'UPDATE iteration SET host_ns = 3e6 WHERE run_id = 2'
 	ar report --html host.html copy.db || exit 99
 	ok 'the wait for the host has a bar and a sentence' has host.html \

@@ -104,7 +104,7 @@ static bool has_name(const struct chart *c)
 
 static double top(const struct chart *c)
 {
-	return 10 + (has_name(c) ? LINE : 0) + (c->spec->y.title ? LINE : 0);
+	return 10 + (has_name(c) ? LINE : 0) + (c->spec->y.title ? LINE + 4 : 0);
 }
 
 static bool has_x_title(const struct chart *c, size_t to)
@@ -224,7 +224,7 @@ void chart_put_panel(const struct chart *c, size_t from, size_t to, double x, do
 		x, y, width, height, width, height);
 	put_cut_text(p.left, 12, "head", c->panel.name[c->item[from].panel], p.width, f);
 	if (c->spec->y.title)
-		chart_text(p.left, p.top - 9, "soft", c->spec->y.title, f);
+		chart_text(p.left, p.top - 13, "soft", c->spec->y.title, f);
 	put_x_axis(&p);
 	if (chart_in_rows(c))
 		put_rows(&p);

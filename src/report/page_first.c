@@ -90,14 +90,13 @@ static void put_rest(sqlite3_stmt *q, size_t n, FILE *f)
 /* ---- the table ---- */
 
 enum { SHORT = 24 }; /* bytes of a label that needs no second line */
-enum { RUN, LABEL, STYLE, HEAD, NOTE, TEXT, SMALL, CLASS, TITLE, HEAD_MARKS, MARKS };
+enum { RUN, LABEL, STYLE, HEAD, TEXT, SMALL, CLASS, TITLE, HEAD_MARKS, MARKS };
 
 static void put_head(sqlite3_stmt *q, FILE *f)
 {
 	fputs("<th scope=\"col\">", f);
 	text_put_xml(text_of(q, HEAD), f);
 	put_element("sup", "", text_of(q, HEAD_MARKS), f);
-	put_element("small", "", text_of(q, NOTE), f);
 	fputs("</th>", f);
 }
 

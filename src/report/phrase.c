@@ -49,6 +49,16 @@ static void put_phrase(sqlite3_context *c, const char *before, const char *after
 	end_text(c, text);
 }
 
+/* An interval that holds 1 tells no direction. */
+static void put_range(sqlite3_context *c, double slower, double faster)
+{
+	char text[ROOM];
+
+	snprintf(text, sizeof text, "%.*fx slower to %.*fx faster", decimals(slower), slower,
+		 decimals(faster), faster);
+	end_text(c, text);
+}
+
 static void faster(sqlite3_context *c, int argc, sqlite3_value **argv)
 {
 	const bool has_ends = is_speedup(argv[1]) && is_speedup(argv[2]);
@@ -59,7 +69,9 @@ static void faster(sqlite3_context *c, int argc, sqlite3_value **argv)
 	(void)argc;
 	if (!is_speedup(argv[0]))
 		return;
-	if (has_ends && v[1] <= 1 && v[2] >= 1)
+	if (has_ends && v[1] <= 1 && v[2] >= 1 && inverse[2] + v[2] > 2.01) /* in print */
+		put_range(c, inverse[2], v[2]);
+	else if (has_ends && v[1] <= 1 && v[2] >= 1)
 		put_phrase(c, "as fast, ", "", v, true);
 	else if (v[0] < 1)
 		put_phrase(c, "", " slower", inverse, has_ends);

@@ -7,8 +7,9 @@
 
 /* Add to db times(x): "1.18x", in three digits; and faster(x, lo, hi), of a speed-up and its
  * interval: "1.18x faster [1.09, 1.35]", "1.18x slower [1.09, 1.35]" with a number above 1, or
- * "as fast, 1.02x [0.97, 1.06]" if the interval holds 1.  Ends that are NULL are left out.  NULL
- * and speed-ups that are not above 0 give NULL.  And thousands(n): "950", or "4.1K" from 1000 on.
+ * "1.03x slower to 1.06x faster" if the interval holds 1, "as fast, 1.00x [1.00, 1.00]" if it is no
+ * more than that.  Ends that are NULL are left out.  NULL and speed-ups that are not above 0 give
+ * NULL.  And thousands(n): "950", or "4.1K" from 1000 on.
  *
  * Returns an SQLite result code. */
 int phrase_register(sqlite3 *db);

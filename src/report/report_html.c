@@ -333,8 +333,12 @@ static enum ar_status begin_page(struct page *p, struct ar_err *err)
 	sqlite3_stmt *q;
 	const char *paths;
 	enum ar_status st = report_prepare(&q, p->r,
-					   "SELECT group_concat(path, ', ') "
-					   "FROM (SELECT DISTINCT path FROM source_run)",
+					   "SELECT iif(count(*) < 4, group_concat(path, ', '), "
+					   "iif(min(dir) = max(dir), dir, '') "
+					   "|| printf(' %d databases', count(*))) "
+					   "FROM (SELECT DISTINCT path, "
+					   "rtrim(path, replace(path, '/', '')) AS dir "
+					   "FROM source_run)",
 					   err);
 
 	if (!st && sqlite3_step(q) != SQLITE_ROW)

@@ -26,11 +26,11 @@ WITH
     FROM figure JOIN (SELECT column1 AS col, column2 AS head
       FROM (VALUES (1, 'TTFT p50'), (2, 'TTFT p99'), (3, 'TPOT p50')))),
   cell AS (
-    SELECT run_id, col, head, '' AS note, 'time' AS of, coalesce(times(x), printf('%.4g%sms', ms, char(160))) AS text,
+    SELECT run_id, col, head, 'time' AS of, coalesce(times(x), printf('%.4g%sms', ms, char(160))) AS text,
       replace(CASE WHEN lo IS NOT NULL THEN printf('%.2f to %.2f', lo, hi)
         WHEN x IS NULL THEN coalesce((SELECT group_concat(printf('%+.0f %% of run %d', error_percent, engine_run), ', ')
           FROM engine_error e WHERE e.run = latency_cell.run_id
-          AND upper(metric) || ' ' || at = head), '') ELSE '' END, ' ', char(160)) AS small,
+          AND upper(metric) || ' ' || at = head), '') ELSE 'no interval' END, ' ', char(160)) AS small,
       CASE WHEN x IS NULL OR is_cpu OR lo IS NULL THEN '' WHEN lo > 1 THEN 'good' WHEN hi < 1 THEN 'bad' END
         AS class,
       printf('%s: %s %.4g ms', label, head, ms) || iif(base_ms IS NULL, '', printf('; %.4g ms with %s', base_ms, base_label))
@@ -38,15 +38,15 @@ WITH
     FROM latency_cell WHERE ms IS NOT NULL
 
     UNION ALL
-    SELECT run_id, 4, 'goodput', limits, 'time',
+    SELECT run_id, 4, 'goodput', 'time',
       coalesce(times(good_per_s / nullif(base_good, 0)), printf('%.3g/s', good_per_s)),
       replace(iif(good_lo IS NULL, printf('%.3g %%', 100.0 * good / requests), printf('%.3g to %.3g %%', good_lo,
         good_hi)), ' ', char(160)), '',
       printf('%s: %d of %d requests keep the limits, %.4g a second', label, good, requests, good_per_s)
-    FROM figure JOIN limits WHERE good_per_s IS NOT NULL
+    FROM figure WHERE good_per_s IS NOT NULL
 
     UNION ALL
-    SELECT run_id, 5, iif((SELECT sum(prompts) FROM verdict) > 0, 'answers', 'error'), '', 'error',
+    SELECT run_id, 5, iif((SELECT sum(prompts) FROM verdict) > 0, 'answers', 'error'), 'error',
       CASE WHEN prompts > 0 THEN printf('%.0f%s%%', 100.0 * answers / prompts, char(160))
         WHEN is_dense AND coalesce(error, 0) = 0 THEN '0'
         WHEN error IS NOT NULL THEN printf('%.3g%s%%', 100 * error, char(160)) ELSE 'not measured' END,
@@ -63,7 +63,7 @@ WITH
     WHERE NOT is_engine AND EXISTS (SELECT 1 FROM figure WHERE NOT is_dense AND NOT is_engine)
 
     UNION ALL
-    SELECT run_id, 6, 'executed', '', 'executed',
+    SELECT run_id, 6, 'executed', 'executed',
       printf('%.0f%s%%', 100 * coalesce(executed, 1), char(160)), iif(is_given, 'given',
         iif(executed_decode < 1, replace(printf('decodes %.0f %%', 100 * executed_decode), ' ', char(160)), '')), '',
       label || printf(': %.3g %% of the attention ', 100 * coalesce(executed, 1))
@@ -72,11 +72,11 @@ WITH
     FROM figure
     WHERE executed IS NOT NULL OR executed_decode IS NOT NULL
       OR is_dense AND EXISTS (SELECT 1 FROM verdict WHERE executed < 1 OR executed_decode < 1))
-SELECT l.run_id, label, style, h.head, h.note, text, small, class, title,
+SELECT l.run_id, label, style, h.head, text, small, class, title,
   (SELECT group_concat(mark, '') FROM (SELECT DISTINCT mark FROM marked m
     WHERE m.of = h.of AND in_head ORDER BY mark)) AS head_marks,
   (SELECT group_concat(mark, '') FROM (SELECT mark FROM marked m
     WHERE m.of = h.of AND NOT in_head AND m.run_id = l.run_id ORDER BY mark)) AS marks
-FROM (SELECT DISTINCT col, head, note, of FROM cell) h JOIN run_label l
+FROM (SELECT DISTINCT col, head, of FROM cell) h JOIN run_label l
   LEFT JOIN cell c ON c.run_id = l.run_id AND c.col = h.col
 ORDER BY l.place, h.col

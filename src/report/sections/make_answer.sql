@@ -2,6 +2,7 @@
 -- The answer of the first screen: a headline (place 0), and the sentences below it.  Of the runs that
 -- are compared with one baseline the best is named: one that is faster, its interval above 1, and that keeps
 -- 90 % of the attention, or of the answers of its baseline; then one that is faster; then the fastest.
+-- Of those that are not told from the fastest, by their intervals, it is the most exact.
 CREATE TEMP TABLE answer AS
 WITH
   -- x: the speed-up of the half that the method changes, y: of the other one.
@@ -21,10 +22,14 @@ WITH
         AND kind IN ('modelled', 'formula', 'costs', 'density')) AS given
     FROM gain v JOIN verdict d ON d.run_id = v.base_id JOIN run ON run.run_id = v.run_id
     WHERE x IS NOT NULL),
-  ranked AS MATERIALIZED (
-    SELECT *, row_number() OVER (ORDER BY wins AND keeps DESC, wins DESC, x DESC) AS no,
-      (SELECT count(DISTINCT base_id) FROM compared) AS baselines
+  near AS (
+    SELECT *, wins AND error IS NOT NULL AND x_hi >= max(x) OVER (PARTITION BY wins, keeps) AS is_near
     FROM compared),
+  ranked AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY wins AND keeps DESC, wins DESC, is_near DESC,
+        iif(is_near, error, 0), x DESC) AS no,
+      (SELECT count(DISTINCT base_id) FROM compared) AS baselines
+    FROM near),
   -- The least length from which on each group of requests is faster; pays: the lengths do not end there.
   reach AS (
     SELECT run_id, min(least) AS shortest, max(most) AS longest,
@@ -80,7 +85,7 @@ WITH
         || faster(x, x_lo, x_hi) || ' at ' || metric || ' p50, but ' || cost.text || '.'
       WHEN x_lo IS NULL THEN 'Not known: ' || label || ' is ' || faster(x, NULL, NULL)
         || ' at ' || metric || ' p50, without an interval' || coalesce(': ' || x_reason, '') || '.'
-      ELSE 'No' || coalesce(given, '') || ': ' || iif(loses AND whole IS NULL, coalesce(lengths.text || '; ', ''), '')
+      ELSE iif(whole IS NULL AND faster(x, x_lo, x_hi) LIKE '%slower to%', 'Not shown', 'No') || coalesce(given, '') || ': ' || iif(loses AND whole IS NULL, coalesce(lengths.text || '; ', ''), '')
         || label || ' is ' || faster(x, x_lo, x_hi) || ' at ' || metric || ' p50'
         || coalesce('; it ' || whole, '') || '.' END AS text
     FROM ranked LEFT JOIN cost USING(run_id) LEFT JOIN lengths USING(run_id)
@@ -92,14 +97,15 @@ WITH
     WHERE no = 1 AND baselines = 1
 
     UNION ALL
-    SELECT 2, group_concat(r.label || ' is ' || iif(r.keeps, '', 'faster still, ')
-      || times(r.x) || ', but ' || cost.text, '; ') || '.'
+    SELECT 2, group_concat(r.label || ' is ' || iif(r.keeps, times(r.x) || ' faster', 'faster still, ' || times(r.x))
+      || ', but ' || cost.text, '; ') || '.'
     FROM ranked r JOIN ranked b ON b.no = 1 JOIN cost ON cost.run_id = r.run_id
     WHERE r.baselines = 1 AND NOT r.is_cpu AND r.wins AND r.x > b.x
     GROUP BY NULL
 
     UNION ALL
-    SELECT 3, other || ' p50: ' || label || ' is ' || faster(y, y_lo, y_hi) || '.'
+    SELECT 3, other || ' p50: ' || label || ' is ' || faster(y, y_lo, y_hi)
+      || iif(y_lo IS NULL, ', without an interval', '') || '.'
     FROM ranked
     WHERE no = 1 AND baselines = 1 AND NOT is_cpu AND y IS NOT NULL
 
@@ -107,7 +113,8 @@ WITH
     UNION ALL
     SELECT 0, CASE WHEN max(is_cpu) THEN 'Mechanics only, by the clock of a CPU: nothing is known of the'
         || ' speed of a GPU.'
-      ELSE CASE WHEN sum(wins) = 0 THEN 'No' WHEN sum(wins) = count(*) THEN 'Yes' ELSE 'In part' END
+      ELSE CASE WHEN sum(wins) = 0 THEN 'No' WHEN sum(wins) < count(*) THEN 'In part'
+        WHEN min(keeps) THEN 'Yes' ELSE 'Faster, at a cost' END
       || coalesce(max(given), '') || ': ' || method
       || ' is ' || CASE WHEN max(x) < 1 THEN times(1 / max(x)) || ' to ' || times(1 / min(x)) || ' slower'
         WHEN min(x) > 1 THEN times(min(x)) || ' to ' || times(max(x)) || ' faster'
@@ -119,12 +126,33 @@ WITH
       ORDER BY sum(wins) DESC, max(x) DESC LIMIT 1)
     GROUP BY method
 
+    -- From which prompt length on, of the settings with that method.
+    UNION ALL
+    SELECT 1, 'By length: ' || CASE
+        WHEN max(until) = 0 THEN printf('it is faster at all prompt lengths, %s to %s tokens',
+          thousands(min(shortest)), thousands(max(longest)))
+        WHEN count(least) = 0 THEN printf('at no prompt length, up to %s tokens, does selection'
+          || ' save what it costs', thousands(max(longest)))
+        ELSE printf('below %s selection costs more than it saves', iif(min(least) = max(least),
+          thousands(min(least)) || ' tokens', printf('%s to %s tokens, by setting,', thousands(min(least)),
+          thousands(max(least)))))
+          || iif(count(least) = count(*), '', printf('; at %d of %d settings it does up to %s tokens',
+            count(*) - count(least), count(*), thousands(max(longest)))) END || '.'
+    FROM (
+      SELECT method, shortest, longest, until, iif(until < longest, max(until, shortest), NULL) AS least
+      FROM ranked JOIN reach USING(run_id)
+      WHERE baselines > 1 AND NOT is_cpu AND method = (SELECT method FROM ranked GROUP BY method
+        ORDER BY sum(wins) DESC, max(x) DESC LIMIT 1))
+    GROUP BY method
+
     -- No baseline: an engine, or figures alone.
     UNION ALL
     SELECT 0, group_concat(text, ' ') FROM (
-      SELECT printf('Beside %s (run %d), run %d has ', engine, engine_run, run) || group_concat(
-          printf('%s p50 %+.0f %%', upper(metric), error_percent) || iif(error_lo IS NULL, '',
-            printf(' [%+.0f, %+.0f]', error_lo, error_hi)), ' and ') || '.' AS text
+      SELECT printf('Run %d predicts ', run) || group_concat(
+          printf('%s p50 %.0f %% %s', upper(metric), abs(error_percent),
+            iif(error_percent < 0, 'below', 'above')) || iif(error_lo IS NULL, '',
+            printf(' [%+.0f, %+.0f]', error_lo, error_hi)), ' and ')
+          || printf(' that of %s (run %d).', engine, engine_run) AS text
       FROM (SELECT * FROM engine_error WHERE at = 'p50' ORDER BY run, engine_run,
         instr('ttft tpot', metric))
       GROUP BY run, engine_run)
