@@ -267,7 +267,8 @@ static int64_t pool_named(const void *self, const struct block_group *g, uint32_
 	return pool.n_named[req] * pool.block_tok;
 }
 
-static const struct block_keys pool_keys = { NULL, pool_count, pool_step, pool_key, pool_named };
+static const struct block_keys pool_keys = { NULL,     pool_count, pool_step,
+					     pool_key, pool_named, false };
 
 /* A pool of n blocks, which the tables follow. */
 static void open_pool(const struct block_group *group, int n_group, int block_tok, int n)

@@ -286,7 +286,7 @@ static void test_refused(void)
 static enum ar_status life(const struct backend_env *like, const struct evict *e)
 {
 	struct batch_entry prompt = { .n_tok = PROMPT, .known = PROMPT, .n_emit = 1, .evict = 200 };
-	struct batch_entry d = decode_entry(PROMPT, 200, 1);
+	struct batch_entry d = decode_entry(PROMPT, 200, e->evictor->decodes);
 	struct backend_env env = *like;
 	struct blocks blocks = { 0 };
 	struct accuracy acc[CASE_HEADS];

@@ -45,8 +45,11 @@ refuse() { # refuse DESCRIPTION MESSAGE METHOD [OPTION...]
 	is "$what" "$(tail -n 1 out)" "attnreplay: $message"
 }
 refuse 'requests that share blocks are refused' "method 'dense/evict=h2o': its evictor takes tokens "\
-"out of the blocks that requests share; leave out --enable-prefix-caching" \
-	dense/evict=h2o --enable-prefix-caching
+"out of the blocks that requests share; say by --evict-cache whether it shall keep what is cached or "\
+"drop it, or leave out --enable-prefix-caching" dense/evict=h2o --enable-prefix-caching
+refuse '... and dropped blocks of a radix tree' "evict-cache=drop: the prefix cache of policy sglang-0.5.23 "\
+"is a tree, from which no request takes blocks; take keep" dense/evict=h2o --policy sglang-0.5.23 \
+	--enable-prefix-caching --evict-cache drop
 refuse 'so are plans of layers' "method '0-1:dense;2-:dense/evict=h2o': a plan of layers has no "\
 "evict part, as all layers store the same tokens; give one method for all layers" \
 	'0-1:dense;2-:dense/evict=h2o'
@@ -71,4 +74,30 @@ model dense,dense/evict=snapkv,budget=8,window=4 $small --db s.db >out
 is 'a schedule on a modelled GPU has events' "$("$ATTNREPLAY" sql --format csv s.db \
 	'SELECT run_id, count(*), sum(preempted) FROM iteration GROUP BY run_id' | tail -n +2)" '1,17,1
 2,10,0'
+
+# Three prompts with the first 512 tokens in common.
+printf '{"timestamp": %s, "input_length": %s, "output_length": %s, "hash_ids": [1, %s]}\n' \
+	0 600 4 2 20 570 6 3 300 600 5 2 >same.jsonl
+shared() { # shared FILE EVICTOR OPTION...: the samples of a run
+	file=$1 evictor=$2
+	shift 2
+	run --trace same.jsonl --format mooncake --method "dense/evict=$evictor/decode=rocket,budget=64" \
+		--accuracy 0 --accuracy-decode 1 --max-num-batched-tokens 300 \
+		--enable-prefix-caching --num-gpu-blocks "$@"
+	query 'SELECT req_no, chunk_no, layer, head, rel_l2 FROM accuracy_sample
+		WHERE run_id = (SELECT max(run_id) FROM run) ORDER BY 1, 2, 3, 4' >$file
+}
+while read -r evictor how; do
+	shared pages $evictor $how
+	ok "$evictor, $how: tokens are found" grep -q '^[1-9][0-9]* tokens found' out
+	shared private $evictor $how --no-share-kv
+	ok '... and shared pages give the bits of private ones' \
+		eval 'test $(wc -l <pages) -gt 30 && cmp pages private'
+done <<-'EOF'
+	snapkv,budget=200,window=8 99 --block-size 16 --policy vllm-0.16 --evict-cache keep
+	h2o,heavy=90,recent=90 99 --block-size 16 --policy vllm-0.33 --async-scheduling --evict-cache keep
+	streaming,sink=4,recent=99 1600 --policy sglang-0.5.23 --evict-cache keep
+	snapkv,budget=200,window=8 33 --block-size 48 --policy vllm-0.33 --evict-cache drop
+	streaming,sink=4,recent=99 99 --block-size 16 --policy vllm-0.16 --async-scheduling --evict-cache drop
+EOF
 finish

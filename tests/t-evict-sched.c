@@ -42,7 +42,7 @@ struct run {
 	struct evict *evict;
 	struct log *log; /* NULL: none */
 	uint64_t digest; /* of all entries */
-	int64_t n_event, n_wrong, preempted;
+	int64_t n_event, n_wrong, preempted, cached, waits;
 	int n_iter;
 };
 
@@ -83,10 +83,11 @@ static void check_blocks(struct run *x)
 		const struct sched_seq *q = &s->seq[s->running[i]];
 		bool runs = x->lim.async && q->planned == s->n_plan;
 
-		owned += q->n_block;
-		x->n_wrong += q->n_block < div_up(sched_stored(q) + (runs ? q->n_evict : 0), 4);
+		owned += q->n_block + q->other.n_block;
+		x->n_wrong += q->n_block < div_up(sched_stored(q) + (runs ? q->n_evict : 0), 4) &&
+			      !(runs && q->other.n_block);
 	}
-	x->n_wrong += owned + s->pool.n_free != s->pool.n_usable;
+	x->n_wrong += !x->lim.prefix_cache && owned + s->pool.n_free != s->pool.n_usable;
 }
 
 static void see_plan(struct run *x)
@@ -320,6 +321,117 @@ static struct run random_run(uint64_t seed, const char *policy, const char *evic
 	return x;
 }
 
+/* ---- with a prefix cache ---- */
+
+/* Count the blocks of a table that no table before it has. */
+static int64_t see_table(struct run *x, uint32_t row, uint32_t n, bool seen[64], bool alone)
+{
+	const uint32_t *table = prefix_cache_table(x->s->cache, row);
+	int64_t fresh = 0;
+
+	for (uint32_t k = 0; k < n; k++) {
+		fresh += !seen[table[k]];
+		x->n_wrong += alone && seen[table[k]];
+		seen[table[k]] = true;
+	}
+	return fresh;
+}
+
+/* Blocks of what an event left are in no table of another request, and all others are free. */
+static void check_moved(struct run *x)
+{
+	const struct sched *s = x->s;
+	bool seen[64] = { false };
+	int64_t n = s->pool.n_free;
+
+	for (size_t i = 0; i < s->n_running && s->cache; i++)
+		if (!s->seq[s->running[i]].moved)
+			n += see_table(x, s->seq[s->running[i]].row, s->seq[s->running[i]].n_block,
+				       seen, false);
+	for (size_t i = 0; i < s->n_running && s->cache; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+
+		if (q->moved)
+			n += see_table(x, q->row, q->n_block, seen, true);
+	}
+	for (size_t i = 0; i < s->n_running && s->cache; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+
+		n += see_table(x, q->other.row, q->other.n_block, seen, false);
+		x->n_wrong += q->gone && !q->moved && !q->other.n_block;
+	}
+	x->n_wrong += s->cache && n != s->pool.n_usable;
+}
+
+static const uint64_t prefix[] = { 11, 12, 13, 14, 15, 16 };
+
+/* Requests whose prompts begin alike, up to some block. */
+static struct run shared_run(uint64_t seed, const char *policy, const char *evictor, int how,
+			     bool async)
+{
+	struct request r[12];
+	struct block_run ids[12 * 12];
+	struct rng rng = { seed };
+	struct run x = { .lim = { LIMITS(24, 8), POOL(20), .async = async, .prefix_cache = true,
+				  .evict_cache = how },
+			 .t = { .req = r,
+				.run = ids,
+				.cap_run = 12 * 12,
+				.block_tok = 4,
+				.name = (char *)(uintptr_t) "t" } };
+
+	for (; x.t.n < 12; x.t.n++) {
+		struct request *q = &r[x.t.n];
+		uint64_t same = rng_below(&rng, 7);
+
+		*q = drawn_request(&rng);
+		q->run = x.t.n_run;
+		for (uint32_t k = 0; k < (q->prompt_tok + 3) / 4; k++)
+			trace_put_block(&x.t, q, k < same ? prefix[k] : 100 * (x.t.n + 1) + k);
+	}
+	run_open(&x, policy, evictor);
+	while (iterate(&x))
+		check_moved(&x);
+	for (size_t i = 0; i < x.t.n; i++)
+		x.cached += (int64_t)x.s->seq[i].cached;
+	x.waits = x.s->n_evict_waits;
+	x.n_wrong += x.s->pool.n_free != x.s->pool.n_usable;
+	run_close(&x);
+	return x;
+}
+
+static void test_shared(int how, const char *name)
+{
+	static const char *const evictor[] = { "snapkv:budget=9,window=2", "h2o:heavy=3,recent=4",
+					       "streaming:sink=2,recent=9" };
+	int64_t n_wrong = 0, n_event = 0, n_long = 0, n_other = 0, cached = 0, waits = 0;
+
+	for (int p = 0; policies[p]; p++)
+		for (int k = 0; k < 24 && policies[p]->can & POLICY_PREFIX_CACHE; k++) {
+			bool async = k & 1 && policies[p]->can & POLICY_ASYNC;
+			uint64_t seed = (uint64_t)k + 1;
+			struct run no, all, x;
+
+			if (policies[p]->radix_tree && how == SCHED_EVICT_DROP)
+				break;
+			no = shared_run(seed, policies[p]->name, NULL, how, async);
+			all = shared_run(seed, policies[p]->name, "snapkv:budget=999", how, async);
+			x = shared_run(seed, policies[p]->name, evictor[k % 3], how, async);
+			n_wrong += no.n_wrong + all.n_wrong + x.n_wrong;
+			n_long += no.n_iter == MOST || all.n_iter == MOST || x.n_iter == MOST;
+			n_other += no.digest != all.digest && !no.preempted;
+			n_event += x.n_event;
+			cached += x.cached;
+			waits += x.waits;
+		}
+	is_int(n_wrong, 0, "%s: what stays is in blocks that no other request has", name);
+	is_int(n_long, 0, "%s: all runs end", name);
+	is_int(n_other, 0, "%s: an evictor that takes nothing changes nothing", name);
+	ok(n_event > 1000 && cached > 1000 && waits > 10,
+	   "%s: %" PRId64 " events, %" PRId64 " tokens found, %" PRId64 " events waited", name,
+	   n_event, cached, waits);
+}
+
 static void test_random(void)
 {
 	static const char *const evictor[] = { "snapkv:budget=9,window=2", "h2o:heavy=3,recent=4",
@@ -357,5 +469,7 @@ int main(void)
 	test_policies();
 	test_preempted();
 	test_random();
+	test_shared(SCHED_EVICT_KEEP, "keep");
+	test_shared(SCHED_EVICT_DROP, "drop");
 	return done_testing();
 }

@@ -19,18 +19,19 @@ constexpr int THREADS = 512, UNIT = 32, VECTORS = UNIT / (int)sizeof(uint4);
 struct args {
 	struct attn_shape shape;
 	struct evict_req req;
-	const int32_t *page, *keep;
+	const int32_t *page, *to, *keep;
 	uint4 *plane[2];
 	int row;	/* vectors of a key */
 };
 
 /* The vector of place t in a plane. */
-__device__ __forceinline__ size_t vector_of(const struct args &a, int h, int t, int v)
+__device__ __forceinline__ size_t vector_of(const struct args &a, const int32_t *page, int h, int t,
+					    int v)
 {
 	const int tok = a.shape.page_tok;
-	const size_t page = a.page[a.req.page0 + t / tok];
+	const size_t p = page[a.req.page0 + t / tok];
 
-	return ((page * a.shape.kv_heads + h) * tok + t % tok) * a.row + v;
+	return ((p * a.shape.kv_heads + h) * tok + t % tok) * a.row + v;
 }
 
 /* Grid (stretch of a key, KV head, plane). */
@@ -49,11 +50,11 @@ __global__ void __launch_bounds__(THREADS) evict_compact(const __grid_constant__
 		if (i < n) {
 			const int from = i < r.n_keep ? keep[i] : r.n_cand + i - r.n_keep;
 
-			x = plane[vector_of(a, h, from, v)];
+			x = plane[vector_of(a, a.page, h, from, v)];
 		}
 		__syncthreads();
 		if (i < n)
-			plane[vector_of(a, h, i, v)] = x;
+			plane[vector_of(a, a.to, h, i, v)] = x;
 	}
 }
 
@@ -84,7 +85,8 @@ enum ar_status evict_compact_enqueue(const struct evict_call *call, struct ar_er
 {
 	const struct attn_shape *s = &call->shape;
 	const int row = s->head_dim * (int)sizeof(bf16_t) / (int)sizeof(uint4);
-	const struct args a = { *s, *call->req, call->page, call->keep,
+	const struct args a = { *s, *call->req, call->page, call->to ? call->to : call->page,
+				call->keep,
 				{ (uint4 *)call->kv.k, (uint4 *)call->kv.v }, row };
 	enum ar_status st = AR_OK;
 

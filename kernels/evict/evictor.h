@@ -43,6 +43,7 @@ struct evict_call {
 	int n_req;
 	const struct evict_req *req;
 	const int32_t *page;
+	const int32_t *to;   /* pages of what stays, from page0 on; NULL: the same ones */
 	int layer;	     /* of the model */
 	struct kv_cache kv;  /* kv-bf16 */
 	void *state;	     /* of the evictor, beside the pages */

@@ -185,11 +185,12 @@ static void compact(const struct evict_call *call, const struct evict_req *r, in
 {
 	const int32_t *keep = call->keep + r->keep0 + (ptrdiff_t)h * r->n_keep;
 	const int32_t *page = call->page + r->page0;
+	const int32_t *to = call->to ? call->to + r->page0 : page;
 	const int tok = call->shape.page_tok, n = r->n_keep + r->n_key - r->n_cand;
 
 	for (int i = 0; i < n; i++) {
 		int from = i < r->n_keep ? keep[i] : r->n_cand + i - r->n_keep;
-		size_t to_row = (size_t)(page[i / tok] * call->shape.kv_heads + h) * (size_t)tok;
+		size_t to_row = (size_t)(to[i / tok] * call->shape.kv_heads + h) * (size_t)tok;
 		size_t from_row = (size_t)(page[from / tok] * call->shape.kv_heads + h) *
 				  (size_t)tok;
 

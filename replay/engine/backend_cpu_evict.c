@@ -140,7 +140,8 @@ static enum ar_status append_anew(struct cpu *c, int i, const struct evict_call 
 	void *state = groups_state(g, c->state[i], (size_t)g->n_page, ROW_DECODE);
 	void *prune = groups_state(g, c->state[i], (size_t)g->n_page, STATE_PRUNE);
 	const struct evict_req all = { .n_key = n };
-	struct attn_batch b = evict_batch(at, &all);
+	const struct evict_call moved = { .shape = at->shape, .page = at->to };
+	struct attn_batch b = evict_batch(&moved, &all);
 	const int32_t row0[] = { 0, n }, zero[] = { 0, 0 };
 	const int32_t blk0[] = { 0, b.keys.n_page };
 	int32_t *pos = state || prune ? malloc((size_t)n * sizeof *pos) : NULL;
@@ -174,6 +175,7 @@ static enum ar_status evict_layer(struct cpu *c, int i, int k, int32_t *keep, st
 					 .n_req = 1,
 					 .req = &r,
 					 .page = blocks_table(c->env.blocks, g->no, id),
+					 .to = blocks_forked(c->env.blocks, g->no),
 					 .layer = c->env.run_layer[i],
 					 .kv = c->kv[i],
 					 .state = c->score[i],
@@ -196,7 +198,7 @@ enum ar_status cpu_evict(struct cpu *c, struct ar_err *err)
 		size_t n = (size_t)(c->evict.req[k].n_keep * heads);
 		int32_t *keep = malloc(n * sizeof *keep);
 
-		st = keep ? AR_OK : ar_nomem(err);
+		st = keep ? evictions_begin(&c->evict, k, c->env.blocks, err) : ar_nomem(err);
 		for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 			cpu_phase(c, c->env.run_layer[i], PHASE_EVICT);
 			st = evict_layer(c, i, k, keep, err);
@@ -204,9 +206,9 @@ enum ar_status cpu_evict(struct cpu *c, struct ar_err *err)
 		cpu_phase(c, PHASE_NO_LAYER, PHASE_NONE);
 		free_window(c, c->evict.id[k]);
 		free(keep);
+		if (!st)
+			evictions_end(&c->evict, k, c->env.blocks);
 	}
-	if (!st)
-		evictions_end(&c->evict, c->env.blocks);
 	return st;
 }
 

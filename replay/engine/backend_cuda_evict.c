@@ -69,7 +69,7 @@ enum ar_status cuda_evict_open(struct cuda *c, cuda_take_fn *take, struct ar_err
 
 	if (st || !e)
 		return st;
-	x->n_number = PAGES + (size_t)n_page;
+	x->n_number = PAGES + 2 * (size_t)n_page;
 	rows = (size_t)(most_slots(c) * c->env.n_run_layers * x->list.window);
 	x->slot = calloc(c->env.trace->n + 1, sizeof *x->slot);
 	x->used = calloc(SLOTS, sizeof *x->used);
@@ -203,9 +203,9 @@ out:
 /* ---- events ---- */
 
 /* Give the device the numbers of a request of n keys as a batch, with n_row rows from row0 on at
- * positions that end with its keys; and its pages. */
-static enum ar_status stage(struct cuda *c, int n, int n_row, const int32_t *page, int page_tok,
-			    struct ar_err *err)
+ * positions that end with its keys; and its pages, then n_to pages of what an event leaves. */
+static enum ar_status stage(struct cuda *c, int n, int n_row, const int32_t *page,
+			    const int32_t *to, int n_to, int page_tok, struct ar_err *err)
 {
 	struct cuda_evict *x = &c->evict;
 	const int n_page = (n + page_tok - 1) / page_tok, first = n - n_row;
@@ -221,12 +221,14 @@ static enum ar_status stage(struct cuda *c, int n, int n_row, const int32_t *pag
 					[POS] = first };
 	enum ar_status st = AR_OK;
 
-	assert(PAGES + (size_t)n_page <= x->n_number);
+	assert(PAGES + (size_t)(n_page + n_to) <= x->n_number);
 	CU(cudaStreamSynchronize(c->device.stream)); /* host is read no more */
 	memcpy(x->host, number, sizeof number);
 	for (int j = 0; j < n_page; j++)
 		x->host[PAGES + j] = page ? page[j] : j;
-	CU(cudaMemcpyAsync(x->number, x->host, (size_t)(PAGES + n_page) * sizeof *x->host,
+	for (int j = 0; j < n_to; j++)
+		x->host[PAGES + n_page + j] = to ? to[j] : j;
+	CU(cudaMemcpyAsync(x->number, x->host, (size_t)(PAGES + n_page + n_to) * sizeof *x->host,
 			   cudaMemcpyHostToDevice, c->device.stream));
 out:
 	return st;
@@ -257,6 +259,7 @@ static enum ar_status evict_layer(struct cuda *c, int i, int k, struct ar_err *e
 					 .n_req = 1,
 					 .req = &r,
 					 .page = x->number + PAGES,
+					 .to = x->number + PAGES + x->host[PAGE0 + 1],
 					 .layer = c->env.run_layer[i],
 					 .kv = c->pass.kv[i],
 					 .q = x->slot[id] ? window_of(c, id, i) : NULL,
@@ -294,8 +297,9 @@ static enum ar_status evict_group(struct cuda *c, int k, int g, struct ar_err *e
 	const struct evict_req *r = &c->evict.list.req[k];
 	const struct cache_group *group = &c->engine.groups.group[g];
 	const int32_t *page = blocks_table(c->env.blocks, group->no, c->evict.list.id[k]);
+	const int32_t *to = blocks_forked(c->env.blocks, group->no);
 	const int left = r->n_key - r->n_cand + r->n_keep, tok = group->shape.page_tok;
-	enum ar_status st = stage(c, r->n_key, 1, page, tok, err);
+	enum ar_status st = stage(c, r->n_key, 1, page, to, (left + tok - 1) / tok, tok, err);
 
 	CU(cudaEventRecord(c->evict.begin, c->device.stream));
 	for (int i = 0; i < c->env.n_run_layers && !st; i++)
@@ -303,7 +307,7 @@ static enum ar_status evict_group(struct cuda *c, int k, int g, struct ar_err *e
 			st = evict_layer(c, i, k, err);
 	CU(cudaEventRecord(c->evict.end, c->device.stream));
 	if (!st)
-		st = stage(c, left, left, page, tok, err);
+		st = stage(c, left, left, to, NULL, 0, tok, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++)
 		if (attn_engine_group(&c->engine, i) == group)
 			st = append_anew(c, i, left, err);
@@ -332,15 +336,16 @@ enum ar_status cuda_evict(struct cuda *c, struct ar_err *err)
 	x->batch = NULL;
 	for (int k = 0; k < x->list.n && !st; k++) {
 		c->clock.stale = true;
+		st = evictions_begin(&x->list, k, c->env.blocks, err);
 		for (int g = 0; g < c->engine.groups.n && !st; g++) {
 			st = evict_group(c, k, g, err);
 			if (!st)
 				st = add_time(c, err);
 		}
 		free_slot(x, x->list.id[k]);
+		if (!st)
+			evictions_end(&x->list, k, c->env.blocks);
 	}
-	if (!st && x->list.n)
-		evictions_end(&x->list, c->env.blocks);
 	return st;
 }
 
@@ -451,7 +456,7 @@ enum ar_status cuda_evict_dense(struct cuda *c, const struct batch_entry *e, int
 	if (!st)
 		st = store_all(c, e, i, n, &w, out, err);
 	if (!st)
-		st = stage(c, n, 1, NULL, s->page_tok, err);
+		st = stage(c, n, 1, NULL, NULL, 0, s->page_tok, err);
 	if (st)
 		goto out;
 	b = staged(c, s, 1);

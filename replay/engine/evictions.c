@@ -34,14 +34,16 @@ enum ar_status evictions_open(struct evictions *x, const struct backend_env *env
 		return st;
 	x->window = evict_window(x->evict, &x->whole);
 	x->gone = calloc(env->trace->n + 1, sizeof *x->gone);
+	x->seen = calloc(env->trace->n + 1, sizeof *x->seen);
 	x->id = calloc((size_t)env->max_seqs, sizeof *x->id);
 	x->req = calloc((size_t)env->max_seqs, sizeof *x->req);
-	return x->gone && x->id && x->req ? AR_OK : ar_nomem(err);
+	return x->gone && x->seen && x->id && x->req ? AR_OK : ar_nomem(err);
 }
 
 void evictions_close(struct evictions *x)
 {
 	free(x->gone);
+	free(x->seen);
 	free(x->id);
 	free(x->req);
 }
@@ -70,45 +72,6 @@ void evictions_before(struct evictions *x, const struct batch *b)
 	}
 }
 
-/* The window of a prompt has at most as many rows as the request has computed. */
-static int window_rows(const struct evictions *x, const struct batch_entry *e, uint32_t prompt)
-{
-	int64_t n = x->whole ? prompt : prompt - e->start;
-
-	return n < x->window ? (int)n : x->window;
-}
-
-void evictions_after(struct evictions *x, const struct batch *b)
-{
-	x->n = 0;
-	for (size_t i = 0; x->evict && i < b->n; i++) {
-		const struct batch_entry *e = &b->entry[i];
-		uint32_t prompt = x->trace->req[e->req].prompt_tok, n = batch_stores(e);
-
-		if (!e->evict || e->start >= prompt)
-			continue;
-		add(x, e->req, n, x->evict->evictor->decodes ? n : prompt, e->evict);
-		x->req[x->n - 1].n_row = window_rows(x, e, prompt);
-	}
-}
-
-void evictions_end(struct evictions *x, struct blocks *blocks)
-{
-	for (int i = 0; i < x->n; i++) {
-		const struct evict_req *r = &x->req[i];
-
-		x->gone[x->id[i]] += (uint32_t)(r->n_cand - r->n_keep);
-		blocks_cut(blocks, x->id[i], r->n_key - r->n_cand + r->n_keep);
-	}
-	x->n = 0;
-}
-
-void evictions_drop(struct evictions *x, uint32_t req)
-{
-	if (x->evict)
-		x->gone[req] = 0;
-}
-
 static int64_t greater(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
@@ -125,4 +88,50 @@ void evictions_window(const struct evictions *x, const struct batch_entry *e, in
 	*to = end < prompt ? end : prompt;
 	if (!leaves || (!x->whole && end < prompt) || *to < *from)
 		*to = *from;
+}
+
+void evictions_after(struct evictions *x, const struct batch *b)
+{
+	x->n = 0;
+	for (size_t i = 0; x->evict && i < b->n; i++) {
+		const struct batch_entry *e = &b->entry[i];
+		uint32_t prompt = x->trace->req[e->req].prompt_tok, n = batch_stores(e);
+		bool decodes = x->evict->evictor->decodes;
+		int64_t first, from, to;
+
+		evictions_window(x, e, &first, &from, &to);
+		if (from < to && !x->seen[e->req])
+			x->seen[e->req] = (uint32_t)from;
+		if (!e->evict || (decodes ? e->start >= prompt : x->gone[e->req] > 0))
+			continue;
+		add(x, e->req, n, decodes ? n : prompt, e->evict);
+		if (x->seen[e->req])
+			x->req[x->n - 1].n_row = (int32_t)(prompt - x->seen[e->req]);
+	}
+}
+
+/* Tokens that event k leaves. */
+static int64_t left(const struct evictions *x, int k)
+{
+	return x->req[k].n_key - x->req[k].n_cand + x->req[k].n_keep;
+}
+
+enum ar_status evictions_begin(const struct evictions *x, int k, struct blocks *blocks,
+			       struct ar_err *err)
+{
+	return blocks_fork(blocks, x->id[k], left(x, k), err);
+}
+
+void evictions_end(struct evictions *x, int k, struct blocks *blocks)
+{
+	x->gone[x->id[k]] += (uint32_t)(x->req[k].n_cand - x->req[k].n_keep);
+	blocks_cut(blocks, x->id[k], left(x, k));
+}
+
+void evictions_drop(struct evictions *x, uint32_t req)
+{
+	if (!x->evict)
+		return;
+	x->gone[req] = 0;
+	x->seen[req] = 0;
 }

@@ -18,6 +18,7 @@ struct evictions {
 	int window;	/* rows whose queries the event reads; 0: none */
 	bool whole;	/* those of earlier chunks, too */
 	uint32_t *gone; /* [requests] tokens that have left */
+	uint32_t *seen; /* [requests] the first position of its window that ran; 0: none */
 
 	/* The events that were listed last: their requests and numbers.  A list begins where the
 	 * one before ends; page0 and row0 are 0. */
@@ -36,11 +37,14 @@ enum ar_status evictions_open(struct evictions *x, const struct backend_env *env
 			      struct ar_err *err);
 void evictions_close(struct evictions *x);
 
-/* List the events before b runs, and those after it.  evictions_end(): they are over, and tables
- * hold what is left. */
+/* List the events before b runs, and those after it.  Event k of the list is between
+ * evictions_begin(), which finds its pages, and evictions_end(): then the tables hold what is
+ * left.  AR_NOMEM: the pages run out. */
 void evictions_before(struct evictions *x, const struct batch *b);
 void evictions_after(struct evictions *x, const struct batch *b);
-void evictions_end(struct evictions *x, struct blocks *blocks);
+enum ar_status evictions_begin(const struct evictions *x, int k, struct blocks *blocks,
+			       struct ar_err *err);
+void evictions_end(struct evictions *x, int k, struct blocks *blocks);
 /* The request finished or was preempted: it stores nothing. */
 void evictions_drop(struct evictions *x, uint32_t req);
 

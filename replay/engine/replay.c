@@ -692,6 +692,7 @@ static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *
 		if (!st)
 			st = st2;
 	}
+	l->res->evict_waits = l->s->n_evict_waits;
 	if (l->cfg->limits.blocks)
 		l->res->kv_refilled = l->cfg->limits.blocks->n_refilled;
 	for (size_t i = 0; l->res->group_peak && i < l->cfg->limits.n_group; i++)

@@ -74,6 +74,7 @@ struct replay_result {
 	int64_t failures;		  /* iterations in which the engine would fail */
 	int64_t cached_tok;		  /* found in the prefix cache instead of computed */
 	int64_t kv_refilled;		  /* those of them that no page held, see blocks.h */
+	int64_t evict_waits;		  /* entries whose event found no KV blocks */
 	int64_t ok, rejected, unfinished; /* requests */
 	int64_t good;			  /* ok within all limits */
 	int64_t output_tok;

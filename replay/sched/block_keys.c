@@ -69,6 +69,8 @@ static int64_t block_key(const void *self, const struct block_group *x, uint32_t
 	uint32_t n = 0;
 
 	(void)own;
+	if (q->moved) /* to blocks without names */
+		return -1;
 	if (s->groups && q->row)
 		table = kv_groups_table(s->groups, q->row, group_of(s, x), &n);
 	else if (s->cache && (n = q->n_block))
@@ -117,6 +119,8 @@ static int64_t tree_key(const void *self, const struct block_group *x, uint32_t 
 	const struct sched_keys *k = self;
 	const struct sched *s = k->s;
 
+	if (s->seq[req].moved) /* to blocks without names */
+		return -1;
 	if (!own)
 		req = radix_cache_request(s->radix, s->seq[req].row, (uint32_t)pos);
 	return page_key(k, x, req, pos / x->page_tok);
@@ -147,10 +151,10 @@ static enum ar_status count_positions(struct sched_keys *k, struct ar_err *err)
 
 enum ar_status sched_keys_open(struct sched_keys **out, const struct sched *s, struct ar_err *err)
 {
-	static const struct block_keys of_blocks = { NULL, block_count, block_step, block_key,
-						     block_named };
-	static const struct block_keys of_tree = { NULL, tree_count, tree_step, tree_key,
-						   tree_named };
+	static const struct block_keys of_blocks = { NULL,	block_count, block_step,
+						     block_key, block_named, false };
+	static const struct block_keys of_tree = { NULL,     tree_count, tree_step,
+						   tree_key, tree_named, false };
 	struct sched_keys *k = calloc(1, sizeof *k);
 	struct block_keys keys = s->radix ? of_tree : of_blocks;
 	enum ar_status st;
@@ -159,6 +163,7 @@ enum ar_status sched_keys_open(struct sched_keys **out, const struct sched *s, s
 	if (!k)
 		return ar_nomem(err);
 	*k = (struct sched_keys){ .s = s };
+	keys.drops = s->lim.evict_cache == SCHED_EVICT_DROP;
 	st = s->radix ? count_positions(k, err) : AR_OK;
 	keys.self = k;
 	if (!st)

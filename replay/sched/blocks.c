@@ -43,6 +43,9 @@ struct block_pages {
 	int64_t n_key;
 	struct table *table; /* [n_req] */
 	size_t n_req;
+	int32_t *fork; /* [n_fork] pages for what an event leaves of a request */
+	size_t cap_fork;
+	int64_t n_fork;
 };
 
 static int64_t pages_for(int64_t n_tok, int page_tok)
@@ -115,6 +118,7 @@ void blocks_release(struct blocks *b)
 		free(p->page);
 		free(p->place);
 		free(p->free);
+		free(p->fork);
 	}
 	free(b->group);
 	free(b->pages);
@@ -341,6 +345,69 @@ void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok)
 	}
 }
 
+/* Does a table or a key beside that of the request need the page? */
+static bool is_needed(const struct blocks *b, const struct page *x)
+{
+	return x->n_ref > 1 || (x->n_key && !b->keys.drops);
+}
+
+static enum ar_status fork_pages(struct blocks *b, int g, uint32_t req, int64_t n_tok,
+				 struct ar_err *err)
+{
+	struct block_pages *p = &b->pages[g];
+	const struct table *t = table_of(b, g, req);
+	const int32_t *page = t->page;
+	int64_t want = lesser(pages_for(n_tok, b->group[g].page_tok), t->n), more = 0;
+	enum ar_status st;
+
+	for (int64_t i = 0; i < want; i++)
+		more += is_needed(b, &p->page[page[i]]);
+	st = check_room(b, g, req, more, err);
+	if (st)
+		return st;
+	if (!GROW(p->fork, p->cap_fork, (size_t)want))
+		return ar_nomem(err);
+	for (p->n_fork = 0; p->n_fork < want; p->n_fork++) {
+		int32_t own = page[p->n_fork];
+		bool needed = is_needed(b, &p->page[own]);
+
+		p->fork[p->n_fork] = needed ? take_page(p, ring_of(b, g)) : own;
+		if (needed || !p->page[own].n_key)
+			continue;
+		p->page[own].n_lost++;
+		p->page[own].n_key = 0;
+	}
+	return AR_OK;
+}
+
+enum ar_status blocks_fork(struct blocks *b, uint32_t req, int64_t n_tok, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	assert(b->running);
+	for (int g = 0; g < b->n && !st; g++)
+		st = fork_pages(b, g, req, n_tok, err);
+	return st;
+}
+
+const int32_t *blocks_forked(const struct blocks *b, int g)
+{
+	return b->pages[g].n_fork ? b->pages[g].fork : NULL;
+}
+
+/* List the pages that were found for the first places. */
+static void list_forked(struct blocks *b, int g, struct table *t)
+{
+	struct block_pages *p = &b->pages[g];
+
+	for (int64_t i = 0; i < p->n_fork; i++) {
+		if (p->fork[i] != t->page[i])
+			leave_page(p, ring_of(b, g), t->page[i]);
+		t->page[i] = p->fork[i];
+	}
+	p->n_fork = 0;
+}
+
 void blocks_cut(struct blocks *b, uint32_t req, int64_t n_tok)
 {
 	assert(b->running);
@@ -348,6 +415,7 @@ void blocks_cut(struct blocks *b, uint32_t req, int64_t n_tok)
 		struct table *t = table_of(b, g, req);
 		int64_t want = pages_for(n_tok, b->group[g].page_tok);
 
+		list_forked(b, g, t);
 		while (t->n > want)
 			leave_page(&b->pages[g], ring_of(b, g), t->page[--t->n]);
 		t->n_tok = n_tok;

@@ -23,6 +23,9 @@
  * request will append to it.  If a key is smaller than a page, pages can run out.  Then the page
  * that was listed longest ago is taken from its keys.
  *
+ * An evictor moves what it leaves of a request to the first places.  blocks_fork() gives it other
+ * pages than those that another table or a key needs; blocks_cut() lists them.
+ *
  * batch_table() shows the table of an entry.
  */
 #ifndef AR_BLOCKS_H
@@ -57,6 +60,7 @@ struct block_keys {
 		       bool own);
 	/* First tokens of a running request that the cache can find, once it leaves. */
 	int64_t (*named)(const void *self, const struct block_group *g, uint32_t req);
+	bool drops; /* keys need no page of one table when an evictor moves tokens into it */
 };
 
 /* Tokens [0, n_tok) of a page of group g to be copied to another one, with the selector's state. */
@@ -119,8 +123,13 @@ void blocks_forget(struct blocks *b, uint32_t req, int64_t from, int64_t to);
 /* Make room for tokens [0, n_tok).  AR_NOMEM: the pages run out; the table stays as it was. */
 enum ar_status blocks_grow(struct blocks *b, int g, uint32_t req, int64_t n_tok,
 			   struct ar_err *err);
-/* The request stores n_tok tokens from now on, in all groups: leave the pages behind them.  Tokens
- * lie in other places than before, so the state of selectors is out of date. */
+/* Find pages for the n_tok tokens that an event leaves, in all groups: blocks_forked().  The table
+ * stays as it is, for the event to read.  AR_NOMEM: the pages run out. */
+enum ar_status blocks_fork(struct blocks *b, uint32_t req, int64_t n_tok, struct ar_err *err);
+const int32_t *blocks_forked(const struct blocks *b, int g); /* borrowed; NULL: none */
+/* The request stores n_tok tokens from now on, in all groups: list the pages of blocks_fork(), if
+ * it was called, and leave the others.  Tokens lie in other places than before, so the state of
+ * selectors is out of date. */
 void blocks_cut(struct blocks *b, uint32_t req, int64_t n_tok);
 /* Leave the pages that lie before token n_tok, which the request does not read again. */
 void blocks_trim(struct blocks *b, int g, uint32_t req, int64_t n_tok);

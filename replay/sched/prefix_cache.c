@@ -148,6 +148,39 @@ void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned,
 	c->free_row[c->n_free_row++] = row;
 }
 
+void prefix_cache_shrink(struct prefix_cache *c, uint32_t row, uint32_t *owned, uint32_t want)
+{
+	while (*owned > want)
+		kv_drop(&c->blocks, row_at(c, row)[--*owned]);
+}
+
+bool prefix_cache_set_aside(struct prefix_cache *c, uint32_t row, uint32_t owned, uint32_t n,
+			    bool drop, uint32_t *to)
+{
+	const uint32_t *from = row_at(c, row);
+	struct kv_blocks *b = &c->blocks;
+	uint32_t *table = next_row(c);
+	int64_t fresh = 0;
+
+	for (uint32_t k = 0; k < n; k++) {
+		table[k] = drop && k < owned && b->block[from[k]].n_owner == 1 ? from[k] : 0;
+		fresh += !table[k];
+	}
+	if (fresh > b->pool->n_free)
+		return false;
+	*to = c->free_row[--c->n_free_row];
+	for (uint32_t k = 0; k < n; k++) {
+		if (!table[k]) {
+			table[k] = kv_take(b);
+			continue;
+		}
+		kv_touch(b, table[k]);
+		if (b->block[table[k]].newer)
+			kv_forget(b, table[k]);
+	}
+	return true;
+}
+
 const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row)
 {
 	return row_at(c, row);

@@ -55,6 +55,14 @@ void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint
 void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned,
 			  bool unnamed_first);
 
+/* Release the last blocks of a table, down to `want`. */
+void prefix_cache_shrink(struct prefix_cache *c, uint32_t row, uint32_t *owned, uint32_t want);
+/* Make a second table *to, of n blocks without names, for what an event leaves in the `owned`
+ * blocks of the first.  drop: those of one owner stay in it, and lose their names.  False: too few
+ * blocks are free, and nothing changed. */
+bool prefix_cache_set_aside(struct prefix_cache *c, uint32_t row, uint32_t owned, uint32_t n,
+			    bool drop, uint32_t *to);
+
 const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row); /* borrowed */
 /* The free block that is taken after block b; the first one if b is 0.  Returns 0 at the end. */
 uint32_t prefix_cache_next_free(const struct prefix_cache *c, uint32_t b);

@@ -178,7 +178,8 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	else if (l->prefix_cache && l->policy->radix_tree)
 		st = radix_cache_open(&s->radix, &s->pool, t, err);
 	else if (l->prefix_cache)
-		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
+		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root,
+				       (l->evict ? 2 : 1) * most + 1,
 				       block_pool_need(&s->pool, s->longest) + 1, err);
 	if (!st && l->blocks && l->prefix_cache && l->share_pages)
 		st = sched_keys_open(&s->keys, s, err);
@@ -271,8 +272,23 @@ void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns)
 
 /* ---- the plan ---- */
 
+/* The sequence stores what it has in its other blocks; they have no names. */
+static void move(struct sched_seq *q)
+{
+	struct sched_owned was = { q->n_block, q->row, q->n_named };
+
+	q->n_block = q->other.n_block;
+	q->row = q->other.row;
+	q->n_named = q->other.n_named;
+	q->other = was;
+	q->moved = true;
+}
+
 void sched_begin(struct sched *s)
 {
+	for (size_t i = 0; i < s->n_evicted; i++)
+		if (s->seq[s->evicted[i]].other.n_block && !s->seq[s->evicted[i]].moved)
+			move(&s->seq[s->evicted[i]]);
 	s->n_plan++;
 	s->batch.n = s->n_preempted = 0;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
@@ -285,15 +301,16 @@ void sched_match(struct sched *s)
 {
 	uint32_t id = s->wait_head, block_tok = (uint32_t)s->pool.block_tok;
 	struct sched_seq *q = &s->seq[id];
+	const uint32_t most = (s->lim.evict ? q->prompt : q->known) - 1;
 
 	if (!s->lim.prefix_cache)
 		return;
 	if (s->radix)
-		q->comp = radix_cache_match(s->radix, id, q->known - 1, &q->row);
+		q->comp = radix_cache_match(s->radix, id, most, &q->row);
 	else if (s->groups)
-		q->comp = kv_groups_match(s->groups, id, q->known - 1, &q->junction);
+		q->comp = kv_groups_match(s->groups, id, most, &q->junction);
 	else
-		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
+		q->comp = block_tok * prefix_cache_match(s->cache, id, most / block_tok);
 }
 
 /* Blocks that sched_match() found for q; 0 once q owns blocks. */
@@ -385,10 +402,15 @@ static bool reserve_numbered(struct sched *s, uint32_t id, uint32_t n)
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
+	int64_t stored = (int64_t)sched_stored(q) + n;
 
-	if (s->numbered)
+	if (s->numbered && !q->moved)
 		return reserve_numbered(s, id, n);
-	return block_pool_grow(&s->pool, &q->n_block, (int64_t)sched_stored(q) + n);
+	if (!s->numbered)
+		return block_pool_grow(&s->pool, &q->n_block, stored);
+	return stored <= q->n_block * s->pool.block_tok ||
+	       prefix_cache_grow(s->cache, &q->row, &q->n_block, 0,
+				 (uint32_t)block_pool_need(&s->pool, stored));
 }
 
 /* The tree has the blocks from now on.  Where it had others, the sequence takes those, and its own
@@ -452,15 +474,10 @@ static void name_computed(struct sched *s, uint32_t id)
 		name_blocks(s, id, q->comp);
 }
 
-/* there: the tokens of all computed positions are there. */
-static void release_blocks(struct sched *s, uint32_t id, bool there)
+static void release_own(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
 
-	if (there)
-		name_computed(s, id);
-	if (s->lim.blocks)
-		blocks_leave(s->lim.blocks, id);
 	if (s->radix) {
 		release_radix(s, id);
 		return;
@@ -477,22 +494,86 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 	q->n_named = 0;
 }
 
+/* there: the tokens of all computed positions are there. */
+static void release_blocks(struct sched *s, uint32_t id, bool there)
+{
+	struct sched_seq *q = &s->seq[id];
+
+	if (there && !q->moved)
+		name_computed(s, id);
+	if (s->lim.blocks)
+		blocks_leave(s->lim.blocks, id);
+	release_own(s, id);
+	if (q->other.n_block) {
+		move(q);
+		release_own(s, id);
+	}
+	q->moved = false;
+}
+
 /* ---- eviction ---- */
+
+static int64_t greater(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Tokens whose blocks q keeps when `gone` have left: those in its blocks now, and more where the
+ * policy has set blocks aside. */
+static int64_t keeps(const struct sched *s, uint32_t id, int64_t gone)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t n = q->comp;
+
+	if (s->lim.policy->keeps == KEEPS_ALL)
+		return greater(n - gone, sched_stored_later(s, id, q->goal));
+	return (s->lim.policy->keeps == KEEPS_ADMITTED ? greater(n, q->admitted) : n) - gone;
+}
+
+/* Set blocks aside for what an event leaves of id when n more tokens have gone.  False: there is no
+ * room. */
+static bool set_aside(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+	uint32_t want = (uint32_t)block_pool_need(&s->pool, keeps(s, id, (int64_t)q->gone + n));
+
+	if (!s->lim.prefix_cache || q->moved)
+		return true;
+	if (s->cache &&
+	    !prefix_cache_set_aside(s->cache, q->row, q->n_block, want,
+				    s->lim.evict_cache == SCHED_EVICT_DROP, &q->other.row))
+		return false;
+	if (s->radix && want > s->pool.n_free)
+		return false;
+	if (s->radix) {
+		sched_make_room(s, want);
+		s->pool.n_free -= want;
+	}
+	q->other.n_block = want;
+	return true;
+}
 
 /* What leaves after entry e: at the end of the prompt and, with some evictors, from there on. */
 static void plan_eviction(struct sched *s, struct batch_entry *e, bool decodes)
 {
 	struct sched_seq *q = &s->seq[e->req];
 	int64_t n = q->prompt; /* generated tokens never leave, unless decodes evict */
+	uint32_t leave;
 
-	if (q->comp < q->prompt || (!decodes && e->start >= q->prompt))
+	if (q->comp < q->prompt || (!decodes && q->gone))
 		return;
 	if (decodes)
 		n = batch_stores(e);
-	e->evict = q->n_evict = (uint32_t)(n - evict_kept(s->lim.evict, n));
-	q->gone += e->evict;
-	if (e->evict)
-		s->evicting[s->n_evicting++] = e->req;
+	leave = (uint32_t)(n - evict_kept(s->lim.evict, n));
+	if (!leave)
+		return;
+	if (!set_aside(s, e->req, leave)) {
+		s->n_evict_waits++;
+		return;
+	}
+	e->evict = q->n_evict = leave;
+	q->gone += leave;
+	s->evicting[s->n_evicting++] = e->req;
 }
 
 static void plan_evictions(struct sched *s, bool decodes)
@@ -501,7 +582,7 @@ static void plan_evictions(struct sched *s, bool decodes)
 
 	s->n_evicting = 0;
 	for (; e < end; e++)
-		if (decodes || e->kind != ROW_DECODE)
+		if (decodes || s->lim.prefix_cache || e->kind != ROW_DECODE)
 			plan_eviction(s, e, decodes);
 }
 
@@ -511,29 +592,35 @@ void sched_evict(struct sched *s)
 		plan_evictions(s, s->lim.evict->evictor->decodes);
 }
 
-static int64_t greater(int64_t a, int64_t b)
+/* What the event left of id is in its other blocks.  Those that it leaves are named first. */
+static void leave_blocks(struct sched *s, uint32_t id)
 {
-	return a > b ? a : b;
+	struct sched_seq *q = &s->seq[id];
+
+	if (q->moved)
+		move(q);
+	if (s->radix)
+		sched_enter(s, id, q->admitted);
+	release_own(s, id);
+	move(q);
+	q->other = (struct sched_owned){ 0 };
 }
 
-/* Tokens whose blocks q keeps: those in its blocks now, and more where the policy has set blocks
- * aside.  An iteration that still runs takes its tokens when it has ended. */
-static int64_t blocks_kept_for(const struct sched *s, uint32_t id)
-{
-	const struct sched_seq *q = &s->seq[id];
-	bool runs = s->lim.async && q->planned == s->n_plan;
-	int64_t gone = q->gone - (runs ? q->n_evict : 0), n = q->comp;
-
-	if (s->lim.policy->keeps == KEEPS_ALL)
-		return greater(n - gone, sched_stored_later(s, id, q->goal));
-	return (s->lim.policy->keeps == KEEPS_ADMITTED ? greater(n, q->admitted) : n) - gone;
-}
-
-/* The evictor took tokens of id. */
+/* The evictor took tokens of id.  An iteration that still runs takes its tokens when it has
+ * ended. */
 static void give_blocks_back(struct sched *s, uint32_t id)
 {
-	if (s->lim.policy->keeps != KEEPS_BLOCKS)
-		block_pool_shrink(&s->pool, &s->seq[id].n_block, blocks_kept_for(s, id));
+	struct sched_seq *q = &s->seq[id];
+	bool runs = s->lim.async && q->planned == s->n_plan;
+	int64_t kept = keeps(s, id, (int64_t)q->gone - (runs ? q->n_evict : 0));
+
+	if (q->other.n_block)
+		leave_blocks(s, id);
+	else if (s->cache)
+		prefix_cache_shrink(s->cache, q->row, &q->n_block,
+				    (uint32_t)block_pool_need(&s->pool, kept));
+	else if (s->lim.policy->keeps != KEEPS_BLOCKS)
+		block_pool_shrink(&s->pool, &q->n_block, kept);
 }
 
 /* ---- entries ---- */
@@ -763,7 +850,9 @@ void sched_retire(struct sched *s)
 	size_t n = 0, n_before = s->n_running;
 
 	for (size_t i = 0; i < s->n_ended; i++)
-		if (!is_finished(s, s->ended[i]))
+		if (s->seq[s->ended[i]].moved && !is_finished(s, s->ended[i]))
+			continue; /* leave_blocks() enters its tokens */
+		else if (!is_finished(s, s->ended[i]))
 			sched_enter(s, s->ended[i], s->seq[s->ended[i]].admitted);
 		else
 			release_blocks(s, s->ended[i], true);

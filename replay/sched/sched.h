@@ -15,6 +15,10 @@
  * An evictor takes stored tokens from a sequence that has computed its prompt.  The length of the
  * sequence stays, and so do its positions.  Blocks are of stored tokens.  They come back when the
  * iteration retires.
+ *
+ * A block with a name holds the tokens that its name says.  So with a prefix cache the first event
+ * of a sequence moves what stays to blocks without names.  They are set aside when the event is
+ * planned; if there is no room for them, the event waits for the next entry of its sequence.
  */
 #ifndef AR_SCHED_H
 #define AR_SCHED_H
@@ -44,6 +48,13 @@ enum sched_chunks {
 	SCHED_CHUNKS_NONE,  /* no prompt is cut */
 };
 
+/* What an evictor does with a prefix cache. */
+enum sched_evict_cache {
+	SCHED_EVICT_REFUSE, /* there is no such run */
+	SCHED_EVICT_KEEP,   /* blocks keep their names, and what stays is copied to others */
+	SCHED_EVICT_DROP,   /* blocks of one owner lose their names, and what stays is in them */
+};
+
 struct policy;
 struct sched_keys;
 
@@ -69,11 +80,17 @@ struct sched_limits {
 	const struct kv_group *group; /* [n_group]; NULL: one of full attention */
 	size_t n_group;
 	const struct evict *evict; /* of the method; NULL: keys stay until a request leaves */
+	int evict_cache;	   /* enum sched_evict_cache */
 	struct blocks *blocks;	   /* tables of the requests on the device; NULL: there are none */
 	bool share_pages;	   /* with a prefix cache, tables list common pages */
 };
 
 #define SCHED_NONE UINT32_MAX
+
+/* More blocks of a sequence, see struct sched_seq. */
+struct sched_owned {
+	uint32_t n_block, row, n_named;
+};
 
 struct sched_seq {
 	uint32_t prompt;
@@ -92,8 +109,12 @@ struct sched_seq {
 	uint32_t n_block;   /* blocks owned, in all groups */
 	uint32_t row;	    /* where blocks have numbers: its tables; or its radix node */
 	uint32_t n_named;   /* with a prefix cache: how many of its blocks can be found */
-	uint32_t n_chunk;   /* batch entries so far */
-	uint32_t n_decode;  /* decodes among them */
+	/* Of an event with a prefix cache: where it puts what stays; from the next plan on, where
+	 * that was, until the plan of the event retires.  No blocks: there is none. */
+	struct sched_owned other;
+	bool moved;	   /* an event has put what it stores into blocks without names */
+	uint32_t n_chunk;  /* batch entries so far */
+	uint32_t n_decode; /* decodes among them */
 	uint32_t n_preempt;
 	uint64_t recomputed; /* positions computed again */
 	uint64_t cached;     /* positions found in the prefix cache instead of computed */
@@ -132,6 +153,7 @@ struct sched {
 	size_t n_preempted, n_finished;
 	uint32_t *ended; /* with a radix tree: requests whose prompts or outputs end, in order */
 	size_t n_ended;
+	int64_t n_evict_waits; /* entries whose event found no room, so far */
 	/* Requests from which tokens leave: after the plan; and those whose plan retires next. */
 	uint32_t *evicting, *evicted;
 	size_t n_evicting, n_evicted;
@@ -232,6 +254,8 @@ static inline int64_t sched_most_stored(const struct sched *s, uint32_t id)
 	const struct sched_seq *q = &s->seq[id];
 	int64_t later = sched_stored_later(s, id, q->goal);
 
+	if (s->lim.evict && s->lim.prefix_cache) /* its event may wait */
+		return q->goal;
 	return later > q->known ? later : q->known;
 }
 /* Tokens by which n more outputs raise the most that id stores: n, without an evictor. */

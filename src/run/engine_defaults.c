@@ -125,21 +125,24 @@ static void read_model(const struct policy *p, const struct model *m, struct fac
 		snprintf(f->why, sizeof f->why, "%s", why);
 }
 
-static enum ar_status read_method(const char *name, struct facts *f, struct ar_err *err)
+/* cached: evictors go with a prefix cache. */
+static enum ar_status read_method(const char *name, bool cached, struct facts *f,
+				  struct ar_err *err)
 {
 	struct plan *p;
 	enum ar_status st = plan_parse(&p, name, err);
 
 	if (!is_read(&st))
 		return st;
-	if (p->drop || plan_evict(p))
+	if (p->drop || (plan_evict(p) && !cached))
 		snprintf(f->why, sizeof f->why, "'%.200s' %s tokens", p->name,
 			 p->drop ? "drops" : "evicts");
 	plan_free(p);
 	return AR_OK;
 }
 
-static enum ar_status read_methods(const char *list, struct facts *f, struct ar_err *err)
+static enum ar_status read_methods(const char *list, bool cached, struct facts *f,
+				   struct ar_err *err)
 {
 	char **name = NULL;
 	size_t n = 0;
@@ -149,7 +152,7 @@ static enum ar_status read_methods(const char *list, struct facts *f, struct ar_
 		return st;
 	for (size_t i = 0; i < n; i++) {
 		if (!st)
-			st = read_method(name[i], f, err);
+			st = read_method(name[i], cached, f, err);
 		free(name[i]);
 	}
 	free(name);
@@ -157,8 +160,8 @@ static enum ar_status read_methods(const char *list, struct facts *f, struct ar_
 }
 
 /* The facts of the run with costs c. */
-static enum ar_status cost_facts(const struct policy *p, const struct costs *c, struct facts *f,
-				 struct ar_err *err)
+static enum ar_status cost_facts(const struct run_options *o, const struct costs *c,
+				 struct facts *f, struct ar_err *err)
 {
 	struct model m;
 	enum ar_status st = AR_OK;
@@ -166,11 +169,13 @@ static enum ar_status cost_facts(const struct policy *p, const struct costs *c, 
 	if (c->run.model_json) {
 		st = model_parse(&m, c->name, c->run.model_json, err);
 		if (is_read(&st)) {
-			read_model(p, &m, f);
+			read_model(policies[o->policy], &m, f);
 			model_release(&m);
 		}
 	}
-	return st || !c->run.method_name ? st : read_method(c->run.method_name, f, err);
+	if (st || !c->run.method_name)
+		return st;
+	return read_method(c->run.method_name, o->limits.evict_cache, f, err);
 }
 
 static enum ar_status own_facts(const struct run_options *o, struct facts *f, struct ar_err *err)
@@ -191,7 +196,7 @@ static enum ar_status own_facts(const struct run_options *o, struct facts *f, st
 		read_model(policies[o->policy], &m, f);
 		model_release(&m);
 	}
-	return st ? st : read_methods(o->methods, f, err);
+	return st ? st : read_methods(o->methods, o->limits.evict_cache, f, err);
 }
 
 static enum ar_status find_facts(const struct run_options *o, struct facts *f, struct ar_err *err)
@@ -208,7 +213,7 @@ static enum ar_status find_facts(const struct run_options *o, struct facts *f, s
 	if (!st && !f->gpu.from)
 		st = find_gpu(o, c, &f->gpu, err);
 	if (!st)
-		st = c ? cost_facts(policies[o->policy], c, f, err) : own_facts(o, f, err);
+		st = c ? cost_facts(o, c, f, err) : own_facts(o, f, err);
 	costs_close(c);
 	log_level = level;
 	return st;

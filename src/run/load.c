@@ -13,6 +13,26 @@
 #include "replay/host/host_probe.h"
 #include "traces/capture/random.h"
 
+/* An evictor runs with a prefix cache. */
+static enum ar_status check_evict_cache(const struct plan *p, const struct run_options *o,
+					struct ar_err *err)
+{
+	const struct sched_limits *l = &o->limits;
+
+	if (l->evict_cache == SCHED_EVICT_REFUSE)
+		return ar_fail(err, AR_USAGE,
+			       "method '%s': its evictor takes tokens out of the blocks that "
+			       "requests share; say by --evict-cache whether it shall keep what is "
+			       "cached or drop it, or leave out --enable-prefix-caching",
+			       p->name);
+	if (l->evict_cache == SCHED_EVICT_DROP && l->policy->radix_tree)
+		return ar_fail(err, AR_USAGE,
+			       "evict-cache=drop: the prefix cache of policy %s is a tree, from "
+			       "which no request takes blocks; take keep",
+			       l->policy->name);
+	return AR_OK;
+}
+
 static enum ar_status load_methods(struct run_inputs *in, const struct run_options *o,
 				   struct ar_err *err)
 {
@@ -30,10 +50,7 @@ static enum ar_status load_methods(struct run_inputs *in, const struct run_optio
 		st = plan_parse(&in->plan[i], in->method[i % n], err);
 	for (size_t i = 0; i < n && !st && o->limits.prefix_cache; i++)
 		if (plan_evict(in->plan[i]))
-			st = ar_fail(err, AR_USAGE,
-				     "method '%s': its evictor takes tokens out of the blocks that "
-				     "requests share; leave out --enable-prefix-caching",
-				     in->plan[i]->name);
+			st = check_evict_cache(in->plan[i], o, err);
 		else if (in->plan[i]->drop)
 			st = ar_fail(
 				err, AR_USAGE,
@@ -273,13 +290,16 @@ static void adopt_pool(struct run_inputs *in, struct run_options *o)
 }
 
 /* Tokens leave the cache as they did in the measured run. */
-static enum ar_status load_cost_plan(struct run_inputs *in, struct ar_err *err)
+static enum ar_status load_cost_plan(struct run_inputs *in, const struct run_options *o,
+				     struct ar_err *err)
 {
 	const struct store_run *from = &in->costs->run;
+	enum ar_status st;
 
 	if (!from->method_params || !strstr(from->method_params, "\"evict\":"))
 		return AR_OK;
-	return plan_parse(&in->cost_plan, from->method_name, err);
+	st = plan_parse(&in->cost_plan, from->method_name, err);
+	return st || !o->limits.prefix_cache ? st : check_evict_cache(in->cost_plan, o, err);
 }
 
 /* Load --costs.  The measured run also supplies its model's length limit. */
@@ -297,7 +317,7 @@ static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, s
 	if (!st)
 		st = run_set_cost_groups(in, o, err);
 	if (!st)
-		st = load_cost_plan(in, err);
+		st = load_cost_plan(in, o, err);
 	if (st)
 		return st;
 	if (!in->limits.max_len)

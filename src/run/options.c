@@ -24,6 +24,7 @@ static const char *const loops[] = { "open", "sessions", "users", NULL };
 static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", "none", NULL };
+static const char *const evict_caches[] = { "refuse", "keep", "drop", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 static const char *const quantizations[] = {
 	"auto", "none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "w4a16", "mxfp4", NULL
@@ -208,6 +209,11 @@ static const struct opt sched_opts[] = {
 	  .own = ENGINE, .also_no = "disable-radix-cache",
 	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
 		  "prefixes", .scope = POLICY_PREFIX_CACHE },
+	{ .name = "evict-cache", .type = OPT_ENUM, .off = AT(limits.evict_cache), .arg = "HOW",
+	  .def = "refuse", .choice = evict_caches,
+	  .help = "where an evictor takes tokens: keep cached prefixes and copy what stays, or "
+		  "drop those of one owner; refuse: no evictor with a prefix cache",
+	  .scope = RUN_PREFIX_CACHE },
 	{ .name = "disable-hybrid-kv-cache-manager", .type = OPT_FLAG, .off = AT(no_hybrid),
 	  .help = "give window layers the KV blocks of full attention", .scope = RUN_MODEL },
 	{ .name = "scheduling-policy",

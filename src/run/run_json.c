@@ -132,6 +132,7 @@ static bool add_counts(cJSON *o, const struct replay_result *res)
 		     { "recomputed_tokens", res->recomputed_tok },
 		     { "cached_tokens", res->cached_tok },
 		     { "kv_refilled", res->kv_refilled },
+		     { "evict_waits", res->evict_waits },
 		     { "costs_measured", from[COST_MEASURED] },
 		     { "costs_interpolated", from[COST_INTERPOLATED] },
 		     { "costs_extrapolated", from[COST_EXTRAPOLATED] } };

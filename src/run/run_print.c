@@ -473,6 +473,9 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 		printf("%" PRId64 " of them were on no page, and filled outside of the measured "
 		       "time\n",
 		       res->kv_refilled);
+	if (res->evict_waits)
+		printf("events of the evictor waited %" PRId64 " times for KV blocks\n",
+		       res->evict_waits);
 	print_group_peaks(&r->in, res);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
