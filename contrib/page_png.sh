@@ -21,4 +21,4 @@ awk -v parts=" $* " '
 chromium --headless --no-sandbox --hide-scrollbars --user-data-dir="$tmp/profile" \
 	--window-size="1200,$height" --screenshot="$tmp/page.png" "file://$tmp/page.html" >"$tmp/log" 2>&1 ||
 	{ cat "$tmp/log" >&2; exit 1; }
-pngquant --force --output "$out" 64 "$tmp/page.png"
+pngquant --force --output "$out" 192 "$tmp/page.png"
