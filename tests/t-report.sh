@@ -25,6 +25,8 @@ ok 'ITL is as worked by hand' \
 	says '^ +1  dense +itl +8 +3.875 +3.000 +0.570 +6.000 +1.140 +6.000 +1.140 +6.000$'
 ok 'phases have time and share, the core is marked' \
 	says '^ +2  compact-fp  select  \* +8 +1.550 +10.000$'
+ok '... apart in iterations with prompts' says '^ +2  compact-fp  prefill  select +4 +1.025 +20.000$'
+ok '... and in those of decodes alone' says '^ +2  compact-fp  decode   select +4 +0.525 +20.000$'
 ok 'a phase outside the core is not' says '^ +2  compact-fp  head +8 +7.750 +50.000$'
 ok 'the speed-up is against the dense run' says '^ +2  compact-fp +1  ttft +2 +2( +2.0000){4}$'
 ok 'accuracy is there' \

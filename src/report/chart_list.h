@@ -82,6 +82,7 @@ PART(time, "Where the time goes", "a run that was measured, with --backend cuda 
 CHART(phases, "Time by phase and time of no kernel; the attention core is hatched", BAR, NULL,
       LINEAR, 0, NULL, ROWS, 0, CHART_FREE_X)
 TABLE(phases)
+TABLE(halves)
 TABLE(layer_time)
 TABLE(layers)
 

@@ -83,6 +83,7 @@ SECTION(sessions, "Sessions: finished an hour, seconds to the end of one, prefix
 SECTION(turns, "Requests of sessions by new and by cached prompt tokens: TTFT, whole turn, ms")
 SECTION(repeats, "Latency over the repeats of a method, ms: median, smallest and largest")
 SECTION(phases, "Time by phase, ms of kernels; * is the attention core, host the wait for the host")
+SECTION(halves, "The attention core, ms of kernels: iterations with prompts, and of decodes alone")
 SECTION(layer_time, "Time by kind of layer, ms of kernels")
 SECTION(layers, "Work of layers that differ: rows, and dense attention or the linear mixer")
 SECTION(energy, "Energy of the GPU, joules")
