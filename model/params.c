@@ -222,3 +222,12 @@ int64_t model_weight_bytes(const struct model *m)
 		sum += layer_bytes_beside(m, &m->layer[i]);
 	return sum;
 }
+
+int64_t model_state_bytes(const struct model *m)
+{
+	int64_t sum = 0;
+
+	for (int i = 0; i < m->n_layers; i++)
+		sum += (int64_t)layer_state_bytes(&m->layer[i]);
+	return sum;
+}

@@ -97,5 +97,7 @@ int64_t layer_params(const struct model *m, const struct layer_spec *l);
 int64_t model_params(const struct model *m);
 /* Bytes of these parameters in memory, in their formats and with scales. */
 int64_t model_weight_bytes(const struct model *m);
+/* Bytes of the states of a sequence, of layers with a state. */
+int64_t model_state_bytes(const struct model *m);
 
 #endif

@@ -2,6 +2,10 @@
 /* What a run says whose GPU has no room for KV blocks. */
 #include "config.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/run/engine_defaults.h"
 #include "src/run/run.h"
 #include "tests/tap.h"
 
@@ -47,9 +51,49 @@ static void test_no_room(void)
 	}
 }
 
+/* The requests of a command, set off by spaces, whose kernels a GPU of 85 GB runs or not. */
+static int64_t requests(const char *command, bool real)
+{
+	const struct engine_gpu gpu = { "card", 85 * (int64_t)1000000000, "of a test", real };
+	char *copy = strdup(command), *argv[16], *save = NULL;
+	struct run_options o;
+	struct ar_err err;
+	int64_t n;
+	int argc = 0;
+
+	for (char *s = strtok_r(copy, " ", &save); s; s = strtok_r(NULL, " ", &save))
+		argv[argc++] = s;
+	if (run_options_init(&o, false, &err) || run_options_parse(&o, NULL, argc, argv, &err) ||
+	    run_engine_defaults(&o, &gpu, &err))
+		bail_out("%s", err.msg);
+	n = o.limits.max_seqs;
+	run_options_release(&o);
+	free(copy);
+	return n;
+}
+
+/* Weights of 63.2 GB leave 15.0.  A state has 49 MB, and half as much on each of two ranks. */
+static void test_default_requests(void)
+{
+	static const char nano[] = "--trace t --backend auto --model nemotron-3-nano-30b-a3b";
+	char more[200];
+
+	is_int(requests(nano, true), 153, "states of the default requests leave room");
+	is_int(requests(nano, false), 1024, "... which a modelled GPU need not have");
+	snprintf(more, sizeof more, "%s --tp 2", nano);
+	is_int(requests(more, true), 949, "... on each rank");
+	snprintf(more, sizeof more, "%s --max-num-seqs 1000", nano);
+	is_int(requests(more, true), 1000, "what is given stays");
+	snprintf(more, sizeof more, "%s --gpu-memory-utilization 0.6", nano);
+	is_int(requests(more, true), 1024, "where weights leave nothing they are refused later");
+	is_int(requests("--trace t --backend auto --model llama-3.1-8b", true), 1024,
+	       "models without states take the engine's own");
+}
+
 int main(void)
 {
 	plan(0);
 	test_no_room();
+	test_default_requests();
 	return done_testing();
 }

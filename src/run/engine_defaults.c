@@ -10,6 +10,7 @@
 
 #include "base/gpu.h"
 #include "base/log.h"
+#include "model/params.h"
 #include "model/quant.h"
 #include "src/run/options.h"
 
@@ -17,6 +18,8 @@
 struct facts {
 	struct engine_gpu gpu;
 	int64_t max_len; /* of the model; 0: not known */
+	int64_t weights; /* bytes of a rank; not known: 0 */
+	int64_t state;	 /* ... of the states of a sequence on it */
 	bool linear;	 /* the model has linear layers */
 	bool index;	 /* ... an indexer */
 	bool latent8;	 /* ... latents in 8 bits, and no indexer */
@@ -66,6 +69,7 @@ static bool real_gpu(const struct run_options *o, struct engine_gpu *gpu)
 		return false;
 	snprintf(gpu->name, sizeof gpu->name, "%s", real.name);
 	gpu->bytes = (int64_t)real.mem_bytes;
+	gpu->real = true;
 	return true;
 }
 
@@ -194,6 +198,12 @@ static enum ar_status own_facts(const struct run_options *o, struct facts *f, st
 			st = model_skip_kv(&m, o->kv_skip, err);
 		is_read(&st);
 		read_model(policies[o->policy], &m, f);
+		if (!st)
+			st = model_split(&m, o->tp, err);
+		if (is_read(&st)) {
+			f->weights = model_weight_bytes(&m);
+			f->state = model_state_bytes(&m);
+		}
 		model_release(&m);
 	}
 	return st ? st : read_methods(o->methods, o->limits.evict_cache, f, err);
@@ -250,6 +260,21 @@ static double memory_share(const struct policy *p, const struct engine_defaults 
 	return share > 0.01 ? share : 0.9;
 }
 
+int64_t run_states_fit(int64_t state, double left)
+{
+	return state > 0 && left > 0 ? (int64_t)(left / 2 / (double)state) : 0;
+}
+
+/* Requests whose states leave room for KV blocks, of at most n.  What does not fit at all is
+ * refused later. */
+static int64_t requests_with_room(const struct facts *f, int64_t n, double share)
+{
+	const double left = share * (double)f->gpu.bytes - (double)f->weights;
+	const int64_t fit = f->gpu.real ? run_states_fit(f->state, left) : 0;
+
+	return fit ? lesser(n, fit) : n;
+}
+
 static int64_t own_block_tok(const struct engine_defaults *d, const struct facts *f)
 {
 	if (f->index && d->index_block_tok)
@@ -280,10 +305,11 @@ static struct values run_values(const struct run_options *o, const struct engine
 	const struct policy *p = policies[o->policy];
 	const bool tokens = opt_given(o->group, "max-num-batched-tokens");
 	const bool requests = opt_given(o->group, "max-num-seqs");
+	const double share = opt_given(o->group, "gpu-memory-utilization") ? o->memory_share :
+									     v.memory_share;
 	const int64_t len = o->limits.max_len ? o->limits.max_len : f->max_len;
 
-	if (requests)
-		v.requests = o->limits.max_seqs;
+	v.requests = requests ? o->limits.max_seqs : requests_with_room(f, v.requests, share);
 	if (tokens)
 		v.tokens = o->limits.max_batched_tok;
 	else if (!o->chunked && v.tokens < len) /* no prompt is cut */

@@ -21,6 +21,7 @@ struct engine_gpu {
 	char name[256];
 	int64_t bytes;	  /* of its memory; 0: not known */
 	const char *from; /* which one it is, for the header */
+	bool real;	  /* it runs the kernels, so states of sequences stand beside the pool */
 };
 
 /* Set the options that were not given, and o->engine_gpu and o->engine_differs.  With --resume or
@@ -36,6 +37,10 @@ enum ar_status run_engine_gpu(struct engine_gpu *gpu, struct ar_err *err);
 /* "of vllm-0.33 on h100 (--gpu): 256 requests, the engine's own 1024".  The caller frees it; NULL:
  * no memory. */
 char *run_defaults_text(const struct run_options *o);
+
+/* How many sequences have room for their states of state bytes: half of what weights leave of the
+ * GPU's memory.  0: there are no states, or weights leave nothing. */
+int64_t run_states_fit(int64_t state, double left);
 
 /* Tokens of the largest CUDA graph; 0: as graph_sizes_open() takes it. */
 int64_t run_most_captured(const struct run_options *o);

@@ -135,25 +135,21 @@ static enum ar_status refuse(const struct run_inputs *in, const struct run_sessi
 	return AR_OK;
 }
 
-/* States of all sequences stand beside the pool on a real GPU.  Those that would fit have half of
- * what the weights leave. */
+/* States of all sequences stand beside the pool on a real GPU. */
 enum ar_status run_no_room(const struct run_inputs *in, struct ar_err *err)
 {
 	const struct run_memory *mem = &in->memory;
 	const int64_t seqs = in->limits.max_seqs;
-	double state = 0, left = mem->share * (double)mem->gpu_bytes - (double)mem->weight_bytes;
-	int64_t fit = 0;
+	const int64_t state = model_state_bytes(&in->model);
+	const double left = mem->share * (double)mem->gpu_bytes - (double)mem->weight_bytes;
+	const int64_t fit = run_states_fit(state, left);
 
-	for (int i = 0; i < in->model.n_layers; i++)
-		state += (double)layer_state_bytes(&in->model.layer[i]);
-	if (state > 0 && left > 0)
-		fit = (int64_t)(left / 2 / state);
 	if (fit > 0 && fit < seqs)
 		return ar_fail(err, AR_USAGE,
 			       "no room for KV blocks on the GPU beside %.1f GB of weights and "
 			       "%.1f GB of states of %" PRId64 " sequences: %s has %.1f GB, of "
 			       "which %.4g may be used; take --max-num-seqs %" PRId64,
-			       (double)mem->weight_bytes / 1e9, state * (double)seqs / 1e9, seqs,
+			       (double)mem->weight_bytes / 1e9, (double)(state * seqs) / 1e9, seqs,
 			       mem->gpu, (double)mem->gpu_bytes / 1e9, mem->share, fit);
 	return ar_fail(err, AR_USAGE,
 		       "no room for KV blocks on the GPU beside %.1f GB of weights: %s has %.1f "

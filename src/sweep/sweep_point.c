@@ -219,7 +219,9 @@ static bool is_run(struct sweep_point *p, struct sweep_base *b, size_t i, sqlite
 	const bool gpu = backend_find(p->o.backend)->uses_gpu;
 	const char *key = (const char *)sqlite3_column_text(q, 0);
 	const char *device = gpu ? (const char *)sqlite3_column_text(q, 1) : NULL;
-	struct engine_gpu on = { .bytes = sqlite3_column_int64(q, 2), .from = "of the run" };
+	struct engine_gpu on = { .bytes = sqlite3_column_int64(q, 2),
+				 .from = "of the run",
+				 .real = true };
 	char want[RUN_KEY_SIZE];
 
 	snprintf(on.name, sizeof on.name, "%s", device ? device : "");
