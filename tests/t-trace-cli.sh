@@ -342,6 +342,10 @@ ok 'standard input is not read twice' fails 3 'say so with --time-unit s, as sta
 	trace info --format mooncake - <"$tmp/s.jsonl"
 is 'convert writes for other programs' "$(trace convert -q --to-format vidur "$tmp/s.jsonl" --format mooncake | tail -n 1)" \
 	0.5,9,9
+is 'lengths are where vllm bench reads them, of a model that it does not skip' \
+	"$(trace convert -q --to-format burstgpt "$corpus/aiperf.jsonl" | sed -n '1,2p')" \
+	'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type,Session ID
+0,"GPT-4",1100,335,1435,Conversation log,"sess-c1ff91a76156"'
 ok 'and names what is lost' test "$(trace convert --to-format burstgpt "$corpus/aiperf.jsonl" 2>&1 |
 	grep -c 'format burstgpt has no prefix blocks; those of')" = 1
 ok 'an unknown format is refused' fails 2 "to-format 'x': want canonical, mooncake, aiperf" \

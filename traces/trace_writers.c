@@ -124,10 +124,11 @@ static void vidur_request(struct trace_writing *w, size_t i, FILE *f)
 	fprintf(f, ",%u,%u\n", q->prompt_tok, q->output_tok);
 }
 
+/* vllm bench reads the third and fourth column, so sessions come last. */
 static void burstgpt_begin(const struct trace *t, FILE *f)
 {
-	fprintf(f, "Timestamp,%sModel,Request tokens,Response tokens,Total tokens,Log Type\n",
-		t->n_session ? "Session ID," : "");
+	fprintf(f, "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type%s\n",
+		t->n_session ? ",Session ID" : "");
 }
 
 /* A cell of CSV must end on its line. */
@@ -142,6 +143,7 @@ static void put_cell(const char *text, FILE *f)
 	putc('"', f);
 }
 
+/* vllm bench skips requests of other models than GPT-4, so those without a type have it. */
 static void burstgpt_request(struct trace_writing *w, size_t i, FILE *f)
 {
 	const struct trace *t = w->t;
@@ -149,14 +151,15 @@ static void burstgpt_request(struct trace_writing *w, size_t i, FILE *f)
 
 	put_time(q->arrival_ns, 9, f);
 	putc(',', f);
-	if (q->session >= 0)
-		put_cell(t->session[q->session], f);
-	if (t->n_session)
-		putc(',', f);
-	put_cell(q->type ? t->type[q->type - 1] : "", f);
-	fprintf(f, ",%u,%u,%" PRIu64 ",%s\n", q->prompt_tok, q->output_tok,
+	put_cell(q->type ? t->type[q->type - 1] : "GPT-4", f);
+	fprintf(f, ",%u,%u,%" PRIu64 ",%s", q->prompt_tok, q->output_tok,
 		(uint64_t)q->prompt_tok + q->output_tok,
 		q->session >= 0 ? "Conversation log" : "API log");
+	if (t->n_session)
+		putc(',', f);
+	if (q->session >= 0)
+		put_cell(t->session[q->session], f);
+	putc('\n', f);
 }
 
 const struct trace_writer trace_writers[] = {
