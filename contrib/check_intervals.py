@@ -4,15 +4,16 @@
 
 Each trial makes requests by a known process, replays them, and looks at what the program says:
 
-  coverage   the share of intervals that hold the truth, which is the median of many more runs; the
-             share of runs without an interval; the median width over that of 95 % of these runs
-  changed    pairs of samples of one process: how often diff lists a percentile as changed
+  coverage   pairs of samples of one process.  The share of intervals that hold the truth, which is
+             the median of many more runs; the share of runs without an interval; the median width
+             over that of 95 % of these runs; and how often diff lists a percentile as changed
   power      one sample served at two speeds, TTFT p50 12.5 % apart: how often diff finds it
   host       repeats of one configuration: how often diff lists anything, or crosses a limit of 5 %
   steady     a load beyond the capacity, and one below it: what the report says
   windows    windows of the traces that are named: the truth is the median of the other windows
 
-Prints a table of Markdown for each.  Trials run side by side, two on each processor.
+Prints a table of Markdown for each.  With --log a trial that is done is not done again, so that a
+run may end after --seconds, be killed, and go on; tables are of the trials that are done.
 
 The program is that of contrib/program, or ATTNREPLAY.
 """
@@ -24,9 +25,11 @@ import math
 import os
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import tempfile
+import time
 
 PROGRAM = os.environ.get("ATTNREPLAY") or str(pathlib.Path(__file__).resolve().parent / "program")
 PLACES = (50, 90, 99)
@@ -128,15 +131,38 @@ def call(*words):
     return done
 
 
+def query(db, sql):
+    return json.loads(call("sql", "--format", "json", db, sql).stdout)
+
+
 class Runs:
-    """Makes traces and runs in a folder."""
+    """Makes traces and runs in a folder, and keeps what trials found in a log."""
 
-    def __init__(self, folder, workers):
+    def __init__(self, folder, args):
         self.folder = pathlib.Path(folder)
-        self.pool = concurrent.futures.ThreadPoolExecutor(workers)
+        self.pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
+        self.end = time.monotonic() + args.seconds
+        self.done = {}
+        self.log = open(args.log, "a+") if args.log else None
+        if self.log:
+            self.log.seek(0)
+            for line in self.log:
+                if line.endswith("\n"):
+                    key, found = json.loads(line)
+                    self.done[key] = found
 
-    def each(self, function, numbers):
-        return list(self.pool.map(function, numbers))
+    def each(self, name, function, count):
+        """What function(i) finds for i below count, of those that are done in time."""
+        def one(i):
+            key = f"{name} {i}"
+            if key not in self.done and time.monotonic() < self.end:
+                found = function(i)
+                self.done[key] = found
+                if self.log:
+                    self.log.write(json.dumps([key, found], separators=(",", ":")) + "\n")
+                    self.log.flush()
+            return self.done.get(key)
+        return [f for f in self.pool.map(one, range(count)) if f is not None]
 
     def write(self, name, make, seed, n):
         path = self.folder / f"{name}-{seed}.csv"
@@ -155,11 +181,11 @@ class Runs:
         trace.unlink()
         return db
 
-    def figures(self, db, run=1):
-        sql = ("SELECT metric, percentile, x, lo, hi, reason FROM v_interval WHERE run_id = "
-               f"{run} AND metric IN ('ttft', 'e2e')")
-        rows = json.loads(call("sql", "--format", "json", db, sql).stdout)
-        return {(r["metric"], r["percentile"]): r for r in rows}
+    def figures(self, db):
+        """[figure, low end, high end] by metric and percentile; an end of None: no interval."""
+        rows = query(db, "SELECT metric, percentile, x, lo, hi FROM v_interval WHERE metric IN "
+                         "('ttft', 'e2e')")
+        return {f"{r['metric']} {r['percentile']}": [r["x"], r["lo"], r["hi"]] for r in rows}
 
 
 def table(title, heads, rows):
@@ -176,68 +202,71 @@ def share(part, whole):
 
 def truth_of(runs, name, make, options, n, count):
     """The figures of `count` runs of their own, by metric and percentile, ascending."""
-    def one(seed):
-        db = runs.run(runs.write(name, make, 1000000 + seed, n), options, "--intervals", "off")
-        found = runs.figures(db)
+    def one(i):
+        db = runs.run(runs.write("truth", make, 1000000 + i, n), options, "--intervals", "off")
+        found = {key: x for key, (x, _, _) in runs.figures(db).items()}
         db.unlink()
         return found
-    found = runs.each(one, range(count))
-    return {key: sorted(f[key]["x"] for f in found) for key in found[0]}
+    found = runs.each(f"truth {name} {n}", one, count)
+    return {key: sorted(f[key] for f in found) for key in (found[0] if found else ())}
 
 
 def cover(found, truth, metric):
     """Columns: coverage by percentile, the share without an interval, the width."""
     cells, none, wide = [], 0, []
     for p in PLACES:
-        key = metric, p
-        with_interval = [f[key] for f in found if f[key]["lo"] is not None]
+        key = f"{metric} {p}"
+        with_interval = [f[key] for f in found if f[key][1] is not None]
         center = statistics.median(truth[key])
-        hits = sum(r["lo"] <= center <= r["hi"] for r in with_interval)
-        cells.append(share(hits, len(with_interval)))
+        cells.append(share(sum(lo <= center <= hi for _, lo, hi in with_interval),
+                           len(with_interval)))
         none += len(found) - len(with_interval)
         n = len(truth[key])
         spread = truth[key][int(0.975 * (n - 1))] - truth[key][int(0.025 * (n - 1))]
         if with_interval and spread > 0:
-            wide.append(statistics.median(r["hi"] - r["lo"] for r in with_interval) / spread)
+            wide.append(statistics.median(hi - lo for _, lo, hi in with_interval) / spread)
     return cells + [share(none, 3 * len(found)), " ".join(f"{w:.2f}" for w in wide) or "-"]
 
 
 def cells_of(args):
-    for name, (make, options, sizes) in PROCESSES.items():
-        for n in sizes:
-            if n <= args.most and (not args.only or any(word in name for word in args.only)):
-                yield name, make, options, n
+    """Those that take little time come first."""
+    cells = [(name, make, options, n) for name, (make, options, sizes) in PROCESSES.items()
+             for n in sizes if n <= args.most]
+    return sorted(cells, key=lambda cell: (cell[3] > 300, cell[2] is ENGINE))
 
 
 def listed(diff):
     """What diff lists as changed."""
     changed = json.loads(diff.stdout).get("changed", [])
-    return {(r["metric"], int(r["at"][1:])) for r in changed}
+    return [f"{r['metric']} {r['at'][1:]}" for r in changed]
 
 
-def coverage_and_changed(runs, args):
+def coverage(runs, args):
     cover_rows, changed_rows = [], []
-    for k, (name, make, options, n) in enumerate(cells_of(args)):
-        truth = truth_of(runs, f"truth{k}", make, options, n, args.truth)
+    for name, make, options, n in cells_of(args):
+        truth = truth_of(runs, name, make, options, n, args.trials)
 
         def pair(i):
-            dbs = [runs.run(runs.write(f"cell{k}", make, 2 * i + j, n), options) for j in (0, 1)]
+            dbs = [runs.run(runs.write(f"cell{n}", make, 2 * i + j, n), options) for j in (0, 1)]
             found = [runs.figures(db) for db in dbs], listed(call("diff", "--format", "json", *dbs))
             for db in dbs:
                 db.unlink()
             return found
-        pairs = runs.each(pair, range((args.trials + 1) // 2))
+        pairs = runs.each(f"pair {name} {n}", pair, args.trials)
+        if not pairs or not truth:
+            continue
         found = [f for both, _ in pairs for f in both]
         for metric in ("ttft", "e2e") if options is ENGINE else ("ttft",):
-            cover_rows.append([name, n, metric, *cover(found, truth, metric)])
+            cover_rows.append([name, n, len(found), metric, *cover(found, truth, metric)])
         counts = collections.Counter(p for _, what in pairs for p in what)
-        changed_rows.append([name, n, *(share(counts["ttft", p], len(pairs)) for p in PLACES),
+        changed_rows.append([name, n, len(pairs),
+                             *(share(counts[f"ttft {p}"], len(pairs)) for p in PLACES),
                              share(sum(bool(what) for _, what in pairs), len(pairs))])
-    table(f"Coverage of intervals of 95 %, {args.trials} trials a row",
-          ["process", "requests", "metric", "p50", "p90", "p99", "none", "width p50 p90 p99"],
-          cover_rows)
-    table(f"Two samples of one process: called changed, {(args.trials + 1) // 2} pairs a row",
-          ["process", "requests", "TTFT p50", "p90", "p99", "anything"], changed_rows)
+    table("Coverage of intervals of 95 %",
+          ["process", "requests", "trials", "metric", "p50", "p90", "p99", "none",
+           "width p50 p90 p99"], cover_rows)
+    table("Two samples of one process: called changed",
+          ["process", "requests", "pairs", "TTFT p50", "p90", "p99", "anything"], changed_rows)
 
 
 def power(runs, args):
@@ -248,17 +277,16 @@ def power(runs, args):
         slow = [f"{1 + longer:.5f}ms" if word == "1ms" else word for word in SERVER]
 
         def one(i):
-            make = poisson(load)
-            dbs = [runs.run(runs.write(f"power{load}{j}", make, i, 300), options)
+            dbs = [runs.run(runs.write(f"power{j}", poisson(load), i, 300), options)
                    for j, options in enumerate((SERVER, slow))]
             found = listed(call("diff", "--format", "json", *dbs))
             for db in dbs:
                 db.unlink()
-            return ("ttft", 50) in found
-        found = runs.each(one, range(args.trials))
-        rows.append([f"M/M/1, load {load}", 300, share(sum(found), len(found))])
-    table(f"TTFT p50 is 12.5 % longer for the same requests: found, {args.trials} pairs a row",
-          ["process", "requests", "found"], rows)
+            return "ttft 50" in found
+        found = runs.each(f"power {load}", one, args.trials)
+        rows.append([f"M/M/1, load {load}", 300, len(found), share(sum(found), len(found))])
+    table("TTFT p50 is 12.5 % longer for the same requests: found",
+          ["process", "requests", "pairs", "found"], rows)
 
 
 def host(runs, args):
@@ -272,7 +300,7 @@ def host(runs, args):
         dbs.append(runs.run(path, ENGINE, "--host", "vllm-0.24", "--host-seed", i + 1))
     limits = "ttft.p90>5%,ttft.p99>5%,tpot.p90>5%,tpot.p99>5%,e2e.p90>5%,e2e.p99>5%"
     pairs = [(a, b) for i, a in enumerate(dbs) for b in dbs[i + 1:]]
-    done = runs.each(lambda p: call("diff", "--format", "json", "--fail-if", limits, *p), pairs)
+    done = [call("diff", "--format", "json", "--fail-if", limits, *p) for p in pairs]
     codes = collections.Counter(d.returncode for d in done)
     table("Eight runs that differ in --host-seed alone, all pairs",
           ["pairs", "anything changed", "a limit of 5 % crossed", "not known"],
@@ -281,75 +309,84 @@ def host(runs, args):
 
 def steady(runs, args):
     rows = []
-    for load in (0.9, 1.1):
-        for n in (300, 1000):
+    for n in (300, 1000):
+        for load in (0.9, 1.1):
             if n > args.most:
                 continue
 
             def one(i):
-                db = runs.run(runs.write(f"steady{load}-{n}", poisson(load, fixed), i, n), SERVER)
-                sql = "SELECT verdict FROM v_steady"
-                verdict = json.loads(call("sql", "--format", "json", db, sql).stdout)
+                db = runs.run(runs.write("steady", poisson(load, fixed), i, n), SERVER)
+                verdict = query(db, "SELECT verdict FROM v_steady")[0]["verdict"]
                 db.unlink()
-                return verdict[0]["verdict"]
-            count = collections.Counter(runs.each(one, range(args.trials)))
-            rows.append([f"M/D/1, load {load}", n,
-                         ", ".join(f"{word} {share(c, args.trials)}"
-                                   for word, c in sorted(count.items()))])
-    table(f"Can the load be sustained? {args.trials} trials a row",
-          ["process", "requests", "verdicts"], rows)
+                return verdict
+            found = runs.each(f"steady {load} {n}", one, args.trials)
+            rows.append([f"M/D/1, load {load}", n, len(found),
+                         ", ".join(f"{word} {share(c, len(found))}" for word, c
+                                   in sorted(collections.Counter(found).items()))])
+    table("Can the load be sustained?", ["process", "requests", "trials", "verdicts"], rows)
 
 
 def windows(runs, args):
     rows = []
     for path in args.traces:
-        count = sum(1 for _ in open(path)) // args.window
+        name = pathlib.Path(path).name
         cache = [] if path.endswith(".csv") else ["--enable-prefix-caching"]
+        count = trace_length(path) // args.window
 
         def one(i):
             db = runs.folder / f"window-{i}.db"
-            call("-q", "run", "--backend", "cost", "--trace", path, "--skip-requests", i * args.window,
-                 "--requests", args.window, *ENGINE, *cache, "--db", db, "--keep-tables",
-                 "requests", "--intervals-time", "1h")
+            db.unlink(missing_ok=True)
+            call("-q", "run", "--backend", "cost", "--trace", path, "--skip-requests",
+                 i * args.window, "--requests", args.window, *ENGINE, *cache, "--db", db,
+                 "--keep-tables", "requests", "--intervals-time", "1h")
             found = runs.figures(db)
             db.unlink()
             return found
-        found = runs.each(one, range(count))
+        found = runs.each(f"window {name} {args.window}", one, count)
         cells, none = [], 0
         for p in PLACES:
-            key = "ttft", p
+            key = f"ttft {p}"
             hits = total = 0
             for i, f in enumerate(found):
-                others = [g[key]["x"] for j, g in enumerate(found) if j != i]
-                if f[key]["lo"] is None:
+                others = [g[key][0] for j, g in enumerate(found) if j != i]
+                if f[key][1] is None:
                     none += 1
                     continue
                 total += 1
-                hits += f[key]["lo"] <= statistics.median(others) <= f[key]["hi"]
+                hits += f[key][1] <= statistics.median(others) <= f[key][2]
             cells.append(share(hits, total))
-        rows.append([pathlib.Path(path).name, count, args.window, *cells, share(none, 3 * count)])
+        rows.append([name, len(found), args.window, *cells, share(none, 3 * len(found))])
     table("Windows of traces: TTFT, truth is the median of the other windows",
           ["trace", "windows", "requests", "p50", "p90", "p99", "none"], rows)
 
 
-TABLES = {"coverage": coverage_and_changed, "power": power, "host": host, "steady": steady,
+def trace_length(path):
+    text = call("trace", "info", path).stdout
+    return int(re.search(r"requests\s+(\d+)", text).group(1))
+
+
+TABLES = {"coverage": coverage, "power": power, "host": host, "steady": steady,
           "windows": windows}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=400, help="of a row (default: 400)")
-    parser.add_argument("--truth", type=int, default=400, help="runs for the truth (default: 400)")
+    parser.add_argument("--trials", type=int, default=400,
+                        help="pairs, runs for the truth, or seeds (default: 400)")
     parser.add_argument("--most", type=int, default=1000,
                         help="leave out rows of more requests (default: 1000)")
     parser.add_argument("--tables", default=",".join(TABLES), help="which (default: all)")
-    parser.add_argument("--only", nargs="*", metavar="WORD", help="processes with a word of these")
     parser.add_argument("--window", type=int, default=300, help="requests (default: 300)")
+    parser.add_argument("-j", "--jobs", type=int, default=2 * (os.cpu_count() or 1),
+                        help="trials at a time (default: two a processor)")
+    parser.add_argument("--log", help="what trials found, a line a trial; go on with it")
+    parser.add_argument("--seconds", type=float, default=math.inf,
+                        help="begin no trial after so many")
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="for the table of windows")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(folder, 2 * (os.cpu_count() or 1))
+        runs = Runs(folder, args)
         for name in args.tables.split(","):
             TABLES[name](runs, args)
 
