@@ -443,7 +443,9 @@ static void test_outside(void)
 	struct batch_shape s;
 	enum cost_source from;
 	int64_t cost, min, max;
+	double far[2];
 	int outside = -1;
+	enum { MANY = 131328 };
 
 	add(t, shape(0, 0, 8, 800), 5 * MS);
 	add(t, shape(0, 0, 2, 100), 4 * MS);
@@ -457,6 +459,15 @@ static void test_outside(void)
 	ok(cost > 0, "... and a cost");
 	find(t, shape(0, 0, 1, 100), &from);
 	is_int(from, COST_EXTRAPOLATED, "a batch below the range is extrapolated too");
+	s = shape(100, 5050, 4, 300);
+	ok(cost_table_beyond(t, &s) == 0, "within the range a shape is not beyond it");
+	for (int64_t pairs = 2 * MANY; pairs; pairs -= MANY) {
+		s = shape(512, 131328 + pairs, 4, 300);
+		far[pairs / MANY - 1] = cost_table_beyond(t, &s);
+	}
+	ok(far[0] > 0 && far[1] > far[0], "farther shapes are: %.3f, %.3f", far[0], far[1]);
+	s = shape(512, 131329, 4, 300);
+	ok(cost_table_beyond(t, &s) < 1e-4, "... and one that is hardly outside hardly is");
 	cost_table_range(t, BATCH_DECODES, &min, &max);
 	ok(min == 2 && max == 8, "the range is told");
 	cost_table_destroy(t);

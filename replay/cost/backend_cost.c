@@ -114,6 +114,8 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 			cost->phase_kernels[PHASE_SELECT] = (int32_t)c->costs->select_kernels;
 		if (cost->source == COST_EXTRAPOLATED && !c->extrapolate)
 			return refuse_feature(c->costs, &s, outside, err);
+		if (cost->source == COST_EXTRAPOLATED)
+			cost->beyond = cost_table_beyond(c->costs->table, &s);
 	} else {
 		cost->cost_ns = cost_formula_ns(&c->formula, b);
 	}

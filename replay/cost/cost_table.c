@@ -370,6 +370,25 @@ enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape 
 	return COST_INTERPOLATED;
 }
 
+double cost_table_beyond(const struct cost_table *t, const struct batch_shape *shape)
+{
+	const struct batch_shape x = shape_of_costs(shape);
+	struct batch_shape near = x;
+	double at[BATCH_FEATURES], within[BATCH_FEATURES], sum = 0;
+
+	for (int f = 0; f < BATCH_FEATURES; f++) {
+		if (x.feature[f] < t->min[f])
+			near.feature[f] = t->min[f];
+		if (x.feature[f] > t->max[f])
+			near.feature[f] = t->max[f];
+	}
+	coordinates(t, &x, at);
+	coordinates(t, &near, within);
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		sum += fabs(at[f] - within[f]);
+	return sum;
+}
+
 void cost_table_rewind(struct cost_table *t)
 {
 	for (size_t i = 0; i < t->n_group; i++)

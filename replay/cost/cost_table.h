@@ -39,6 +39,9 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err);
  * the measured range; *outside is the first such feature. */
 enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *shape,
 				 int64_t *cost_ns, int *outside);
+/* How far a shape lies outside of the measured range, in doublings as distances above; the sum over
+ * features.  0: within. */
+double cost_table_beyond(const struct cost_table *t, const struct batch_shape *shape);
 /* Begin a run: shapes that were measured several times give their first cost again. */
 void cost_table_rewind(struct cost_table *t);
 

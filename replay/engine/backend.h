@@ -78,6 +78,7 @@ struct latent_chunks {
 struct iter_cost {
 	int64_t cost_ns;
 	enum cost_source source;
+	double beyond;			  /* of COST_EXTRAPOLATED: see cost_table_beyond() */
 	int64_t event_ns;		  /* CUDA events around the iteration, -1: none */
 	int64_t span_ns, busy_ns;	  /* of its kernels: first start to last end, union of their
 					 * times; -1: none */

@@ -3,6 +3,7 @@
 #include "replay/engine/replay.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -525,6 +526,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	if (st)
 		return st;
 	l->res->cost_sources[c->source]++;
+	l->res->beyond += fmin(c->beyond, 1);
 	push_iteration(l, x->start_ns);
 	return AR_OK;
 }

@@ -70,6 +70,7 @@ struct sample_sums {
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
 	int64_t cost_sources[COST_SOURCES]; /* iterations, by the source of their cost */
+	double beyond; /* of extrapolated ones: sum of iter_cost.beyond, each at most 1 */
 	int64_t preemptions, recomputed_tok;
 	int64_t failures;		  /* iterations in which the engine would fail */
 	int64_t cached_tok;		  /* found in the prefix cache instead of computed */

@@ -23,8 +23,8 @@ enum {
 	PERCENTILES = 3
 };
 
-/* There is no interval where a larger share of iterations is extrapolated, or where the share of
- * cached tokens is further from the run's. */
+/* There is no interval where a larger share of iterations is extrapolated, each counted by the
+ * doublings that it lies beyond, or where the share of cached tokens is further from the run's. */
 static const double MOST_EXTRAPOLATED = 0.05, MOST_CACHED = 0.1;
 
 static const char *const metrics[LATENCY_COUNT] = { "ttft", "tpot", "itl", "e2e", "queue" };
@@ -103,7 +103,8 @@ enum task_state { TASK_OPEN, TASK_DONE, TASK_FAILED };
 struct task {
 	enum task_state state;
 	double at[LATENCY_COUNT][PERCENTILES]; /* ns; NaN: none */
-	int64_t ok, good, output_tok, duration_ns, iterations, extrapolated;
+	int64_t ok, good, output_tok, duration_ns, iterations;
+	double beyond; /* see struct replay_result */
 	double cached; /* share of the prompts' tokens */
 	bool slower;   /* the last quarter waited longer than the second */
 	char why[512]; /* of TASK_FAILED */
@@ -190,7 +191,7 @@ static void take_figures(struct task *t, const struct trace *trace, const struct
 	t->output_tok = res->output_tok;
 	t->duration_ns = res->end_ns - trace->req[0].arrival_ns;
 	t->iterations = res->iterations;
-	t->extrapolated = res->cost_sources[COST_EXTRAPOLATED];
+	t->beyond = res->beyond;
 	t->cached = (double)res->cached_tok / prompts;
 	t->state = TASK_DONE;
 }
@@ -343,7 +344,7 @@ static void sum_up(const struct maker *m, const struct replay_result *res,
 		   struct row_resampling *row)
 {
 	const struct task *own = m->board, *t = own;
-	double cached = 0, iterations = 0, extrapolated = 0;
+	double cached = 0, iterations = 0, beyond = 0;
 
 	row->cost_error = own->state == TASK_DONE ? cost_error(own, res) : NAN;
 	row->run_cached = own->state == TASK_DONE ? own->cached : NAN;
@@ -359,10 +360,10 @@ static void sum_up(const struct maker *m, const struct replay_result *res,
 		row->replicates++;
 		cached += t->cached;
 		iterations += (double)t->iterations;
-		extrapolated += (double)t->extrapolated;
+		beyond += t->beyond;
 	}
 	row->cached = row->replicates ? cached / (double)row->replicates : NAN;
-	row->extrapolated = iterations > 0 ? extrapolated / iterations : NAN;
+	row->extrapolated = iterations > 0 ? beyond / iterations : NAN;
 }
 
 static const char *failure(const struct task *t)
@@ -396,7 +397,7 @@ void replicates_why(const struct replicates_made *x, char *why, size_t n)
 			 x->n, x->want);
 	else if (x->extrapolated > MOST_EXTRAPOLATED)
 		snprintf(why, n,
-			 "%.0f %% of the iterations of its replicates lie outside of what was "
+			 "%.0f %% of the iterations of its replicates lie far outside of what was "
 			 "measured",
 			 100 * x->extrapolated);
 	else if (fabs(x->cached - x->run_cached) > MOST_CACHED)

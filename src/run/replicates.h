@@ -25,7 +25,7 @@ void replicates_judge(const struct resample_plan *p, bool users, char *why, size
 struct replicates_made {
 	const char *failed; /* why one of them failed; NULL: none did */
 	int64_t n, want;
-	double extrapolated;	   /* share of their iterations */
+	double extrapolated;	   /* share of their iterations, by iter_cost.beyond */
 	double cached, run_cached; /* shares of the prompts' tokens, of theirs and of the run's */
 };
 

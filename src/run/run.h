@@ -30,7 +30,7 @@ struct run_figures {
 	double limited[SLO_MAX]; /* ns, of each limit with a percentile; NaN: of no request */
 	uint64_t n_limited[SLO_MAX]; /* requests that it is of */
 	double ttft_p99;	     /* ns; NaN: of no request */
-	double extrapolated;	     /* share of the iterations, by their costs */
+	double extrapolated;	     /* share of the iterations, by iter_cost.beyond */
 	double cached;		     /* share of the prompts' tokens */
 	double kept; /* share of the prompts' rows that are left after the last drop; 1: there is no
 		      * dropper */
