@@ -324,16 +324,12 @@ static __device__ __forceinline__ void hide_later(float (&s)[2][4], const struct
 				s[n][e] = -INFINITY;
 }
 
-/* Take in one warp's 16 keys: online softmax over the scores of keys [from, n), then o += p v.  The
- * queries are in q, or in shared memory at q_at.  hide() hides other keys. */
-template <int D, typename Hide>
-static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
-					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
-					    uint32_t k, uint32_t v, int from, int n, int lane,
-					    const Hide &hide)
+/* Scores of one warp's 16 keys.  The queries are in q, or in shared memory at q_at. */
+template <int D>
+static __device__ __forceinline__ void score(float (&s)[2][4], const uint32_t (&q)[D / 16][4],
+					     uint32_t q_at, uint32_t k, int lane)
 {
-	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
-	uint32_t b[4], p[4];
+	uint32_t b[4];
 
 #pragma unroll
 	for (int d = 0; d < D / 16; d++) {
@@ -346,17 +342,25 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 		mma_m16n8k16(s[0], a, b[0], b[2]);
 		mma_m16n8k16(s[1], a, b[1], b[3]);
 	}
+}
+
+/* Hide the scores of keys from n on. */
+static __device__ __forceinline__ void hide_past(float (&s)[2][4], int n, int lane)
+{
 	if (n < WARP_KEYS) {
 		int seen[2] = { n - 1, n - 1 };
 
 		softmax_mask(s, seen, lane);
 	}
-	if (from > 0) {
-		int first[2] = { from, from };
+}
 
-		softmax_mask_before(s, first, lane);
-	}
-	hide(s);
+/* Online softmax over scores, then o += p v. */
+template <int D>
+static __device__ __forceinline__ void weigh(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
+					     float (&s)[2][4], uint32_t v, int lane)
+{
+	uint32_t b[4], p[4];
+
 	softmax_step<2, D>(s, o, max, sum);
 	softmax_operand(p, s[0], s[1]);
 #pragma unroll
@@ -365,6 +369,27 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 		mma_m16n8k16(o[2 * d], p, b[0], b[1]);
 		mma_m16n8k16(o[2 * d + 1], p, b[2], b[3]);
 	}
+}
+
+/* Take in one warp's 16 keys: scores of keys [from, n), and what they weigh.  hide() hides other
+ * keys. */
+template <int D, typename Hide>
+static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
+					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
+					    uint32_t k, uint32_t v, int from, int n, int lane,
+					    const Hide &hide)
+{
+	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+
+	score<D>(s, q, q_at, k, lane);
+	hide_past(s, n, lane);
+	if (from > 0) {
+		int first[2] = { from, from };
+
+		softmax_mask_before(s, first, lane);
+	}
+	hide(s);
+	weigh<D>(o, max, sum, s, v, lane);
 }
 
 /* The list of a span's segment. */
