@@ -175,7 +175,7 @@ check_PROGRAMS += \
   tests/t-select-xattention tests/t-select-xattention-gpu \
   tests/t-selection-shapes \
   tests/t-selectors \
-  tests/t-skip \
+  tests/t-skip tests/t-skip-gpu \
   tests/t-ssm tests/t-ssm-gpu \
   tests/t-support \
   tests/t-tail \

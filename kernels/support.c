@@ -24,6 +24,7 @@
 const struct support supports[] = {
 #if HAS_SM90 /* wgmma and TMA */
 	{ "attend", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(attend_sm90_enqueue), .parts = true },
+	{ "attend-skip", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(attend_sm90_enqueue) },
 	{ "columns", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(columns_sm90_enqueue), .parts = true },
 	{ "delta", 90, 90, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
 	{ "lastq", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_enqueue) },
@@ -39,6 +40,7 @@ const struct support supports[] = {
 	{ "columns", 80, 0, 64 | 128, BOTH, KV, .fn = FN(columns_sm80_enqueue) },
 	{ "columns", 90, 119, 256, BOTH, KV, .fn = FN(columns_sm80_enqueue) },
 	{ "decode", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
+	{ "decode-skip", 80, 0, ALL_DIMS, BOTH, .layouts = KV },
 	/* gated DeltaNet; 128 needs 163 KiB of shared memory */
 	{ "delta", 80, 0, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 80, 80, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },

@@ -10,9 +10,11 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 			      const struct block_lists *lists, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
+	const char *kernel = attend_skips(call) ? "attend-skip" : "attend";
 	support_fn *fn;
 	enum ar_status st;
 
+	heads = attend_pack(b, heads);
 	if (heads > ATTEND_ROWS)
 		return ar_fail(err, AR_USAGE,
 			       "%d query heads per KV head; attention on the GPU "
@@ -24,6 +26,6 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 			       "use the executor paged without tables");
 	if (!b->n_tile)
 		return AR_OK;
-	st = support_dispatch(&fn, "attend", &b->shape, call->layout, err);
+	st = support_dispatch(&fn, kernel, &b->shape, call->layout, err);
 	return st ? st : ((attend_enqueue_fn *)fn)(call, plan, heads, lists, err);
 }

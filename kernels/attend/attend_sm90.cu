@@ -128,6 +128,7 @@ struct params : tile_params {
 	int n_tile;
 	const int32_t *first_key;	/* of each row of the batch; NULL: 0 */
 	const float *sink;		/* of each query head; NULL: none */
+	const int32_t *len;		/* keys of each request */
 };
 
 struct work : tile_work {
@@ -136,6 +137,7 @@ struct work : tile_work {
 	const int32_t *first_key;	/* from here on of bounded tiles only */
 	const float *sink;
 	int last_first;			/* the first key of the last row: no row's is later */
+	int len;			/* of tiles that skip: keys of the request */
 };
 
 __device__ __forceinline__ int block_at(const struct work *w, int i)
@@ -237,6 +239,8 @@ __device__ __forceinline__ struct work work_of(const struct params *p, int at)
 		w.sink = p->sink;
 		w.last_first = window ? p->first_key[w.row + w.n_row - 1] : 0;
 	}
+	if (C::SKIPS)
+		w.len = p->len[t.req];
 	return w;
 }
 
@@ -496,6 +500,29 @@ enum ar_status launch_size(const struct attn_call *call, bool per_block, const s
 	return launch<config<D, 64, 2, false, BOUNDED>>(call, p, err);
 }
 
+/* Tiles that skip have two warp groups of one head. */
+template <int D>
+enum ar_status launch_skip(const struct attn_call *call, const struct params &p,
+			   struct ar_err *err)
+{
+	if (call->b->shape.page_tok == 128)
+		return launch<config<D, 128, 2, false, false, true>>(call, p, err);
+	return launch<config<D, 64, 2, false, false, true>>(call, p, err);
+}
+
+enum ar_status launch_skip_dim(const struct attn_call *call, const struct params &p,
+			       struct ar_err *err)
+{
+	switch (call->b->shape.head_dim) {
+	case 64:
+		return launch_skip<64>(call, p, err);
+	case 128:
+		return launch_skip<128>(call, p, err);
+	default:
+		return launch_skip<256>(call, p, err);
+	}
+}
+
 template <bool BOUNDED>
 enum ar_status launch_dim(const struct attn_call *call, bool per_block, const struct params &p,
 			  struct ar_err *err)
@@ -534,7 +561,8 @@ enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn 
 	const bool per_block = plan == attend_plan_blocks;
 	const int n_cut = per_block && lists->block ? attend_cut_tiles(b) : 0;
 	const struct params p = { tile_params_of(call, heads, n_cut), b->kept, lists->block,
-				  lists->n, lists->stride, b->n_tile, b->rows.first, call->sink };
+				  lists->n, lists->stride, b->n_tile, b->rows.first, call->sink,
+				  b->keys.len };
 	enum ar_status st = AR_OK;
 
 	if (n_cut)
@@ -542,6 +570,8 @@ enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn 
 					call->stream, err);
 	if (st)
 		return st;
+	if (attend_skips(call))
+		return launch_skip_dim(call, p, err);
 	return p.first_key || p.sink ? launch_dim<true>(call, per_block, p, err) :
 				       launch_dim<false>(call, per_block, p, err);
 }

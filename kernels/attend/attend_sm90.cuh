@@ -10,6 +10,10 @@
  * A kernel whose rows have first keys or sinks is an instance of its own, with C::BOUNDED: others
  * pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its sum from
  * the start.
+ *
+ * So is one that skips, C::SKIPS: the rows of a warp group vote on each step (struct attn_skip).  A
+ * step that they skip costs Q K^T and its largest logits, but no exponentials and no product with
+ * V, which has been loaded.  Its tiles have one head and no parts.
  */
 #ifndef AR_ATTEND_SM90_CUH
 #define AR_ATTEND_SM90_CUH
@@ -39,10 +43,11 @@ constexpr float LIMIT = 0x1p60f;	/* of a row's sum before its base moves */
 
 /* Constants of a kernel.  page: keys of a block.  by_hand: all threads of the producer copy rows;
  * otherwise one thread issues TMA copies.  bounded: first keys or sinks. */
-template <int head_dim, int page, int consumers, bool by_hand = false, bool bounded = false>
+template <int head_dim, int page, int consumers, bool by_hand = false, bool bounded = false,
+	  bool skips = false>
 struct config {
 	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
-	static constexpr bool BY_HAND = by_hand, BOUNDED = bounded;
+	static constexpr bool BY_HAND = by_hand, BOUNDED = bounded, SKIPS = skips;
 	/* Thread blocks run tile after tile.  Not at D = 256: consumers need the registers that the
 	 * producer would take. */
 	static constexpr bool STREAMS = D < 256 && !BY_HAND;
@@ -79,6 +84,7 @@ struct tile_params {
 	__nv_bfloat16 *out;
 	float *lse;
 	void *part;			/* [n_tile] struct part, by places */
+	struct attn_skip skip;
 };
 
 /* The tile of a thread block, or its part of one; every thread has a copy. */
@@ -211,7 +217,24 @@ struct rows {
 	int first[2];			/* bounded: the first keys that they see */
 	float base[2];			/* exponentials are of scaled logits less this */
 	float sum[2];			/* of this thread's exponentials, at most LIMIT */
+	/* of kernels that skip */
+	float top[2];			/* the largest logits seen */
+	float below;			/* logits this far below them are small */
+	int last;			/* position of the last row that votes with these; -1: none */
+	int n_step, n_skip;		/* steps that they voted on and skipped */
+	bool skipped;			/* the warp group skipped the last step */
 };
+
+/* o += P V, unless the step was skipped. */
+template <class C>
+__device__ __forceinline__ void add_values(float *o, const uint32_t *pr, const struct rows *t,
+					   struct smem<C> *s, int step)
+{
+	if (C::SKIPS && t->skipped)
+		wgmma_commit();
+	else
+		issue_pv<C>(o, pr, s, step);
+}
 
 /* P of a step's logits, and the row sums that include it. */
 template <int N>
@@ -446,8 +469,87 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
 	return true;
 }
 
+/* ---- skipping ---- */
+
+/* Prepare rows m and m + 8 of the tile to vote.  Padding sees the keys of the last row, and finds
+ * all logits small. */
+template <class W>
+__device__ __forceinline__ void init_votes(struct rows *t, const struct tile_params *p, const W *w,
+					   int m)
+{
+	const int last = w->n_row - 1, group = m / p->skip.rows * p->skip.rows;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		t->pos[r] = w->pos + min(m + 8 * r, last);
+		t->top[r] = m + 8 * r > last ? INFINITY : -INFINITY;
+	}
+	t->below = attn_skip_below(&p->skip, w->len) * (LOG2E / p->scale);
+	t->last = group > last ? -1 : w->pos + min(group + p->skip.rows - 1, last);
+	t->n_step = t->n_skip = 0;
+}
+
+/* The largest logit of each row. */
+template <int N> __device__ __forceinline__ void find_tops(float *top, const float *acc)
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		top[r] = fmaxf(acc[2 * r], acc[2 * r + 1]);
+#pragma unroll
+		for (int i = r + 2; i < N / 4; i += 2)
+			top[r] = fmaxf(top[r], fmaxf(acc[2 * i], acc[2 * i + 1]));
+		top[r] = quad_max(top[r]);
+	}
+}
+
+/* Vote on a step whose logits are in acc; at: its first key.  Rows that skip it alone hide its
+ * logits.  Returns whether the warp group skips it.  Named barriers 3 and 4 of the consumers, 6 to 9
+ * of their halves. */
+template <class C>
+__device__ __forceinline__ bool vote(struct rows *t, float *acc, const struct tile_params *p,
+				     int at, bool first)
+{
+	const int n = p->skip.rows;
+	bool own, all;
+	float top[2];
+
+	find_tops<C::N>(top, acc);
+	own = !first && top[0] < t->top[0] + t->below && top[1] < t->top[1] + t->below;
+	if (n < WG_ROWS)
+		own = bar_and(4 + threadIdx.x / 64, 64, own);
+	/* the compiler must see that steps stay the same in all lanes */
+	all = __all_sync(0xffffffff, bar_and(2 + threadIdx.x / 128, 128, own));
+	own = n < WG_ROWS ? own : all;
+	if (at <= t->last) {
+		t->n_step++;
+		t->n_skip += own;
+	}
+	if (!own) {
+		t->top[0] = fmaxf(t->top[0], top[0]);
+		t->top[1] = fmaxf(t->top[1], top[1]);
+	} else if (!all) {
+#pragma unroll
+		for (int i = 0; i < C::N / 2; i++)
+			acc[i] = -INFINITY;
+	}
+	return all;
+}
+
+/* Add this tile's counts to those of its KV head. */
+__device__ __forceinline__ void count_votes(const struct rows *t, const struct tile_params *p,
+					    int kv_head)
+{
+	unsigned long long *count = (unsigned long long *)p->skip.count + 2 * kv_head;
+
+	if (!p->skip.count || threadIdx.x % (2 * p->skip.rows))
+		return;
+	atomicAdd(&count[0], t->n_step);
+	atomicAdd(&count[1], t->n_skip);
+}
+
 /* Turn the complete logits of step i, in acc, into P, and release K.  k: the step's keys.  True:
- * bases moved, and O must be multiplied by alpha.  The first step always moves them. */
+ * bases moved, and O must be multiplied by alpha.  The first step always moves them.  A step that
+ * the warp group skips has no P. */
 template <class C, class K, class W>
 __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct rows *t,
 					      struct smem<C> *s, int i,
@@ -460,6 +562,11 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	hold<C::N / 2>(acc);
 	s->k_ring.consumer_release(i);
 	k.hide(acc, t, w);
+	if constexpr (C::SKIPS) {
+		t->skipped = vote<C>(t, acc, p, k.at[0], first);
+		if (t->skipped)
+			return false;
+	}
 	if (!first)
 		exponentials<C::N>(pr, sum, acc, t, p->scale);
 	moves = __any_sync(~0u, fmaxf(sum[0], sum[1]) > LIMIT);
@@ -522,7 +629,7 @@ __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t
 	issue_qk<C>(acc, s, at, wg);
 	if (!C::BY_HAND)
 		s->v_ring.consumer_wait(at - 1);
-	issue_pv<C>(o, pr, s, at - 1);
+	add_values<C>(o, pr, t, s, at - 1);
 	if (C::WGS == 2)
 		bar_arrive(2 - wg, 256);
 	wgmma_wait<1>();
@@ -557,7 +664,7 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	wgmma_wait<0>();
 	finish_scores<C>(even, acc, t, s, step, p, w, K(w, 0), alpha, true);
 	/* two steps a round, if registers allow: P need not be moved */
-	for (; C::D < 256 && i < n - 1; i += 2) {
+	for (; C::D < 256 && !C::SKIPS && i < n - 1; i += 2) {
 		advance<C, K>(o, odd, even, t, s, p, w, wg, i, step);
 		advance<C, K>(o, even, odd, t, s, p, w, wg, i + 1, step);
 	}
@@ -572,7 +679,7 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	s->v_ring.consumer_wait(step + n - 1);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_pv<C>(o, even, s, step + n - 1);
+	add_values<C>(o, even, t, s, step + n - 1);
 	look_ahead<C>(s, p, last);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
@@ -618,8 +725,12 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 	}
 	if constexpr (C::BOUNDED)
 		bound_rows(&t, p, w, m);
+	if constexpr (C::SKIPS)
+		init_votes(&t, p, w, m);
 	if (w->n)
 		consume_list<C, K>(o, &t, s, p, w, wg, step, round, last);
+	if constexpr (C::SKIPS)
+		count_votes(&t, p, w->kv_head);
 	divide<C::D>(o, &t, lse);
 	if (last->n_part > 1) {
 		bool used = row_exists(p, last, m) || row_exists(p, last, m + 8);
@@ -691,6 +802,7 @@ struct tile_params tile_params_of(const struct attn_call *call, int heads, int n
 	p.out = (__nv_bfloat16 *)call->out;
 	p.lse = call->lse;
 	p.part = (char *)call->work + attend_piece_bytes(n_cut);
+	p.skip = b->skip;
 	return p;
 }
 

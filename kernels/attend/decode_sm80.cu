@@ -33,6 +33,12 @@
  * A warp looks its places up in windows of 32, 1 to 16 places for each step.  It loads numbers of
  * pieces two windows ahead and numbers of pages one window ahead.  So no step waits for both.
  *
+ * A kernel that skips (struct attn_skip) is an instance of its own.  Its tiles are the 64 keys of a
+ * step of all warps.  A unit is a part, whose tiles lie n_part apart; so a part never has two
+ * thread blocks.  Where the stretches are the parts, a unit is a tile.  After each Q K^T the warps
+ * exchange their largest scores, which costs a barrier.  Values of a tile are asked for after its
+ * vote, and values of a skipped one never.
+ *
  * In a thread block each of four warps takes 16 keys of every 64 and runs on its own.  It has its
  * own ring of copies and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle
  * rows cost nothing, as the loads are the bottleneck.  The warps meet at the end of a span.
@@ -64,7 +70,7 @@
 #include <cuda_runtime.h>
 #include <math.h>
 
-#include "kernels/exec/executor.h"
+#include "kernels/attend/attend.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/softmax.cuh"
 
@@ -72,6 +78,7 @@ constexpr int HEADS = 16;		// of a segment, at most
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
 constexpr int WARP_KEYS = 16;		// of a step
+constexpr int TILE = WARPS * WARP_KEYS;	// keys that are skipped together
 constexpr int STAGES = 3;
 template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
 template <int D> constexpr bool Q_SHARED = D > 128;
@@ -132,6 +139,7 @@ struct decode_args {
 	float *lse;			// NULL: not asked for
 	void *part;			// struct part: [grid][2]
 	const float *sink;		// of each query head; NULL: none
+	bool skips;
 };
 
 struct span {
@@ -186,37 +194,43 @@ static __device__ __forceinline__ int first_block(const struct decode_args &a, i
 	return BOUNDED && a.b.rows.first ? a.b.rows.first[req] / PAGE : 0;
 }
 
-/* Entries of the list of an item, or blocks without lists. */
-template <int PAGE, bool LISTED, bool BOUNDED>
+/* Entries of the list of an item, or blocks without lists.  SKIPS: tiles of keys. */
+template <int PAGE, bool LISTED, bool BOUNDED, bool SKIPS>
 static __device__ __forceinline__ int n_entries(const struct decode_args &a, int item)
 {
+	if (SKIPS)
+		return a.b.rows.pos0[item] / TILE + 1;
 	return LISTED ? a.lists.n[item / a.list_seg] :
 			a.b.rows.pos0[item] / PAGE + 1 - first_block<PAGE, BOUNDED>(a, item);
 }
 
-/* Units of one segment that has n entries. */
-template <int PAGE, bool LISTED>
+/* Units of one segment that has n entries.  SKIPS: a unit is a part, or a tile where the stretches
+ * are the parts. */
+template <int PAGE, bool LISTED, bool SKIPS>
 static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int n)
 {
+	if (SKIPS)
+		return a.b.skip.parts ? min(n, a.b.skip.parts) : n;
 	return LISTED ? ((n << a.lists.shift) + PAGE - 1) / PAGE : n;
 }
 
 /* Units of all segments, by one warp. */
-template <int PAGE, bool LISTED, bool BOUNDED>
+template <int PAGE, bool LISTED, bool BOUNDED, bool SKIPS>
 static __device__ int count_units(const struct decode_args &a, int lane)
 {
 	int sum = 0;
 
 #pragma unroll 1
 	for (int i = lane; i < n_items<LISTED>(a); i += 32)
-		sum += n_blocks<PAGE, LISTED>(a, n_entries<PAGE, LISTED, BOUNDED>(a, i));
+		sum += n_blocks<PAGE, LISTED, SKIPS>(
+			a, n_entries<PAGE, LISTED, BOUNDED, SKIPS>(a, i));
 	return warp_sum(sum) * item_segments<LISTED>(a);
 }
 
 /* Find the span that begins with unit u: its request, segment, block and first page.  There are
  * more than u units.  By one warp.  Each lane loads a request's length and first page together,
  * which saves a wait for memory. */
-template <int PAGE, bool LISTED, bool BOUNDED>
+template <int PAGE, bool LISTED, bool BOUNDED, bool SKIPS>
 static __device__ struct span find_unit(const struct decode_args &a, int u, int lane)
 {
 	struct span p;
@@ -226,8 +240,8 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 	for (int r = 0; ; r += 32) {
 		const bool some = r + lane < n_items<LISTED>(a);
 		const int req = LISTED ? div_int(r + lane, a.n_seg) : r + lane;
-		const int own = some ? n_entries<PAGE, LISTED, BOUNDED>(a, r + lane) : 0;
-		int n = n_blocks<PAGE, LISTED>(a, own), to = n;
+		const int own = some ? n_entries<PAGE, LISTED, BOUNDED, SKIPS>(a, r + lane) : 0;
+		int n = n_blocks<PAGE, LISTED, SKIPS>(a, own), to = n;
 		int page0 = some ? a.b.keys.page0[req] : 0;
 		unsigned past;
 
@@ -244,7 +258,7 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 
 			u -= before * item_segments<LISTED>(a);
 			p.n = __shfl_sync(ALL, own, i);
-			p.n_blk = n_blocks<PAGE, LISTED>(a, p.n);
+			p.n_blk = n_blocks<PAGE, LISTED, SKIPS>(a, p.n);
 			p.page0 = __shfl_sync(ALL, page0, i);
 			p.req = __shfl_sync(ALL, req, i);
 			p.seg = LISTED ? r + i - p.req * a.n_seg : div_int(u, p.n_blk);
@@ -621,6 +635,165 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	cp_async_wait<0>();
 }
 
+/* ---- skipping ---- */
+
+/* The tiles of a span, in order: parts [blk, stop) of n, or tiles from blk on. */
+struct deal {
+	int blk, stop, n_part;		// n_part 0: the span is a part
+	int least, more;		// tiles of a part; the first `more` parts have another
+};
+
+static __device__ __forceinline__ struct deal deal_of(const struct decode_args &a,
+						      const struct span &p)
+{
+	struct deal d = { p.blk, p.stop, a.b.skip.parts ? p.n_blk : 0, 1, 0 };
+
+	if (d.n_part) {
+		d.least = div_int(p.n, d.n_part);
+		d.more = p.n - d.least * d.n_part;
+	}
+	return d;
+}
+
+/* Parts of the span with another tile. */
+static __device__ __forceinline__ int n_more(const struct deal &d)
+{
+	return max(min(d.stop, d.more) - d.blk, 0);
+}
+
+static __device__ __forceinline__ int n_dealt(const struct deal &d)
+{
+	return (d.stop - d.blk) * d.least + n_more(d);
+}
+
+/* The i-th tile. */
+static __device__ __forceinline__ int dealt(const struct deal &d, int i)
+{
+	const int more = n_more(d), longer = more * (d.least + 1);
+	const int len = i < longer ? d.least + 1 : d.least, at = i < longer ? i : i - longer;
+	const int part = div_int(at, len);
+
+	return d.n_part ? d.blk + (i < longer ? 0 : more) + part + (at - part * len) * d.n_part :
+			  d.blk + i;
+}
+
+/* The largest scores of a tile by warp and head, of two tiles in turn. */
+using tops_t = float[2][WARPS][HEADS];
+
+/* Vote on a tile whose scores are in s, by all warps.  prev: the largest scores of the lane's two
+ * heads so far.  True: all heads skip it. */
+static __device__ __forceinline__ bool vote(const float (&s)[2][4], float (&prev)[2],
+					    float (&top)[WARPS][HEADS], float below, int heads,
+					    int warp, int lane)
+{
+	bool skip = true;
+
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		const float own = quad_max(fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]),
+						 fmaxf(s[1][2 * h], s[1][2 * h + 1])));
+
+		if (lane % 4 == 0)
+			top[warp][lane / 4 + h * 8] = own;
+	}
+	__syncthreads();
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		const int row = lane / 4 + h * 8;
+		float loc = top[0][row];
+
+#pragma unroll
+		for (int w = 1; w < WARPS; w++)
+			loc = fmaxf(loc, top[w][row]);
+		skip = skip && (row >= heads || loc - prev[h] < below);
+		prev[h] = fmaxf(prev[h], loc);
+	}
+	return __all_sync(ALL, skip);
+}
+
+/* As run_warp(), with a vote on each tile.  The values of a tile are asked for after its vote, and
+ * weighed AHEAD tiles later, when they are there.  Its scores wait for them. */
+template <int D, int PAGE>
+static __device__ __forceinline__ void run_voting(const struct decode_args &a,
+						  const struct span &p, struct ring<D> &ring,
+						  tops_t &tops, float (&o)[D / 8][4],
+						  float (&max)[2], float (&sum)[2], int warp,
+						  int lane)
+{
+	constexpr int AHEAD = STAGES - 1;
+	const int32_t *page = a.b.keys.page + p.page0;
+	const struct attn_shape &s = a.b.shape;
+	const struct deal d = deal_of(a, p);
+	const int n = n_dealt(d), n_key = a.b.rows.pos0[p.req] + 1;
+	const float below = attn_skip_below(&a.b.skip, n_key) / softmax_scale<D>;
+	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + p.head) * D;
+	float late[AHEAD][2][4] = {}, prev[2];
+	bool kept[AHEAD] = {};
+	int tile[AHEAD + 1] = {}, place[AHEAD + 1] = {};	// of steps i to i + AHEAD
+	int next_tile = 0, next_page = 0, n_kept = 0;	// of 32 steps, one a lane
+	uint32_t q[D / 16][4];
+
+	if (Q_SHARED<D>)
+		copy_keys<D>(smem_addr(ring.q), from, p.heads, lane);
+	else
+		load_q<D>(q, from, p.heads, lane);
+#pragma unroll 1
+	for (int i = -AHEAD; i < n + AHEAD; i++) {
+		const int ahead = i + AHEAD;
+		float now[2][4] = {};
+		bool keeps = false;
+
+		cp_async_wait<AHEAD - 1>();
+		__syncwarp();	// K of step i and V of step i - AHEAD are there
+		if (ahead < n) {
+			if (ahead % 32 == 0 && ahead + lane < n) {
+				next_tile = dealt(d, ahead + lane);
+				next_page = page[next_tile * TILE / PAGE];
+			}
+			tile[AHEAD] = __shfl_sync(ALL, next_tile, ahead % 32);
+			place[AHEAD] = (__shfl_sync(ALL, next_page, ahead % 32) * s.kv_heads +
+					p.kv_head) * PAGE +
+				       tile[AHEAD] * TILE % PAGE + warp * WARP_KEYS;
+			copy_keys<D>(smem_addr(ring.k[ahead % STAGES]),
+				     a.kv.k + (size_t)place[AHEAD] * D,
+				     n_key - tile[AHEAD] * TILE - warp * WARP_KEYS, lane);
+		}
+		if (i >= 0 && i < n) {
+			const int seen = n_key - tile[0] * TILE - warp * WARP_KEYS;
+
+			if (d.n_part ? tile[0] < d.n_part : !i)
+				prev[0] = prev[1] = -INFINITY;
+			score<D>(now, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]), lane);
+			hide_past(now, seen, lane);
+			keeps = !vote(now, prev, tops[i % 2], below, p.heads, warp, lane);
+			n_kept += keeps;
+			if (keeps)
+				copy_keys<D>(smem_addr(ring.v[i % STAGES]),
+					     a.kv.v + (size_t)place[0] * D, seen, lane);
+		}
+		cp_async_commit();
+		if (kept[0])
+			weigh<D>(o, max, sum, late[0], smem_addr(ring.v[(i + 1) % STAGES]), lane);
+#pragma unroll
+		for (int k = 0; k < AHEAD; k++) {
+			tile[k] = tile[k + 1];
+			place[k] = place[k + 1];
+			kept[k] = k + 1 < AHEAD ? kept[k + 1] : keeps;
+#pragma unroll
+			for (int e = 0; e < 8; e++)
+				late[k][e / 4][e % 4] = k + 1 < AHEAD ? late[k + 1][e / 4][e % 4] :
+									now[e / 4][e % 4];
+		}
+	}
+	cp_async_wait<0>();
+	if (a.b.skip.count && !threadIdx.x) {
+		unsigned long long *count = (unsigned long long *)a.b.skip.count + 2 * p.kv_head;
+
+		atomicAdd(&count[0], n);
+		atomicAdd(&count[1], n - n_kept);
+	}
+}
+
 /* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
  * the span.  LISTED: a head that sees no key gets 0. */
 template <int D, bool LISTED>
@@ -773,7 +946,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 	}
 }
 
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED, bool SKIPS>
 static __device__ __forceinline__ void run_span(const struct decode_args &a, const struct span &p,
 						 const struct cut &c, union decode_smem<D> &sm)
 {
@@ -793,7 +966,14 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 
 			softmax_sink<D>(max[h], sum[h], a.sink[head], lane);
 		}
-	run_warp<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
+	if constexpr (SKIPS) {
+		__shared__ tops_t tops;
+
+		run_voting<D, PAGE>(a, p, sm.ring[warp], tops, o, max, sum, warp, lane);
+	} else {
+		run_warp<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp,
+							   lane);
+	}
 	__syncthreads();			// the rings are drained
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
@@ -839,13 +1019,13 @@ static __device__ void clear_empty(const struct decode_args &a)
 
 /* Attention of one token per request.  Each thread block runs the spans of its share of all
  * units. */
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED, bool SKIPS>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
-	const int lane = threadIdx.x % 32, total = count_units<PAGE, LISTED, BOUNDED>(a, lane);
+	const int lane = threadIdx.x % 32, total = count_units<PAGE, LISTED, BOUNDED, SKIPS>(a, lane);
 	const int n = min(total, (int)gridDim.x);	// thread blocks that work
 	struct span p;
 	int u, end;
@@ -860,7 +1040,7 @@ decode(const struct decode_args a)
 
 	u = share_begin(s, blockIdx.x);
 	end = share_begin(s, blockIdx.x + 1);
-	p = find_unit<PAGE, LISTED, BOUNDED>(a, u, lane);
+	p = find_unit<PAGE, LISTED, BOUNDED, SKIPS>(a, u, lane);
 #pragma unroll 1
 	for (;;) {
 		struct cut cut = { (int)blockIdx.x, 1 };
@@ -871,7 +1051,7 @@ decode(const struct decode_args a)
 			cut.first = share_of(s, u - p.blk);
 			cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
 		}
-		run_span<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, cut, sm);
+		run_span<D, PAGE, LISTED, BOUNDED, PLACED, SKIPS>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
 			return;
@@ -882,9 +1062,9 @@ decode(const struct decode_args a)
 				p.page0 = a.b.keys.page0[++p.req];
 			}
 			if (LISTED || !p.seg)
-				p.n = n_entries<PAGE, LISTED, BOUNDED>(
+				p.n = n_entries<PAGE, LISTED, BOUNDED, SKIPS>(
 					a, LISTED ? p.req * a.n_seg + p.seg : p.req);
-			p.n_blk = n_blocks<PAGE, LISTED>(a, p.n);
+			p.n_blk = n_blocks<PAGE, LISTED, SKIPS>(a, p.n);
 		} while (LISTED && !p.n_blk);
 	}
 }
@@ -899,7 +1079,7 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* size of struct part */
 }
 
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
+template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED, bool SKIPS = false>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const struct gpu *gpu;
@@ -910,20 +1090,21 @@ static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, s
 		return st;
 	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
-	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED, BOUNDED, PLACED>,
+	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED, BOUNDED, PLACED, SKIPS>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode<D, PAGE, LISTED, BOUNDED, PLACED><<<grid, THREADS, bytes, stream>>>(a);
+	decode<D, PAGE, LISTED, BOUNDED, PLACED, SKIPS><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-template <int D, bool BOUNDED, bool PLACED>
+template <int D, bool BOUNDED, bool PLACED, bool SKIPS = false>
 static enum ar_status launch_page(const struct decode_args &a, cudaStream_t stream,
 				  struct ar_err *err)
 {
-	return a.b.shape.page_tok == 64 ? launch<D, 64, false, BOUNDED, PLACED>(a, stream, err) :
-					  launch<D, 128, false, BOUNDED, PLACED>(a, stream, err);
+	return a.b.shape.page_tok == 64 ?
+		       launch<D, 64, false, BOUNDED, PLACED, SKIPS>(a, stream, err) :
+		       launch<D, 128, false, BOUNDED, PLACED, SKIPS>(a, stream, err);
 }
 
 template <int D>
@@ -934,6 +1115,8 @@ static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t strea
 		return a.b.shape.page_tok == 64 ?
 			       launch<D, 64, true, false, false>(a, stream, err) :
 			       launch<D, 128, true, false, false>(a, stream, err);
+	if (a.skips)
+		return launch_page<D, false, false, true>(a, stream, err);
 	if (a.b.keys.pos)
 		return launch_page<D, true, true>(a, stream, err);
 	return a.b.rows.first || a.sink ? launch_page<D, true, false>(a, stream, err) :
@@ -959,6 +1142,7 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	a.lse = call->lse;
 	a.part = call->work;
 	a.sink = call->sink;
+	a.skips = attend_skips(call);
 	return a;
 }
 
@@ -973,6 +1157,11 @@ static enum ar_status enqueue(const struct attn_call *call, int heads,
 		return ar_fail(err, AR_USAGE,
 			       "decode under a window, with attention sinks or with keys at "
 			       "positions of their own reads every block; use no lists");
+	if (a.skips && (a.lists.n || a.group > HEADS))
+		return ar_fail(err, AR_USAGE,
+			       "decodes skip tiles without lists, of up to %d query heads per KV "
+			       "head; leave decode out of /skip=softmax",
+			       HEADS);
 	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {
