@@ -81,7 +81,7 @@ static int64_t whole_version(void)
 	int64_t version, views, scope;
 	int64_t host, command, state;
 	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest,
-		replicates, halves;
+		replicates, halves, skips;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -116,6 +116,8 @@ static int64_t whole_version(void)
 			     "'replicate', 'replicate_latency')") == 3;
 	halves = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
 			 "WHERE m.type = 'table' AND x.name IN ('half', 'form')") == 3;
+	skips = ask(db, "SELECT count(*) FROM pragma_table_info('selection_stat') "
+			"WHERE name GLOB 'skip_*'") == 2;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -134,14 +136,14 @@ static int64_t whole_version(void)
 			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) &&
 			       layers == (version >= 13) && memory == (version >= 14) &&
 			       longest == (version >= 15) && replicates == (version >= 16) &&
-			       halves == (version >= 17) ?
+			       halves == (version >= 17) && skips == (version >= 18) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[18] = { 0 }, bad = 0, stride;
+	int n[19] = { 0 }, bad = 0, stride;
 	bool ended = true;
 
 	kills = kill_it;
@@ -159,12 +161,12 @@ static void test_ends(bool kill_it, const char *what)
 	}
 	ok(!bad && n[5] > 1 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
 		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0 && n[15] > 0 && n[16] > 0 &&
-		   n[17] > 0,
+		   n[17] > 0 && n[18] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
 	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times), 14 "
-	   "(%d times), 15 (%d times), 16 (%d times) or 17 (%d times), never between",
+	   "(%d times), 15 (%d times), 16 (%d times), 17 (%d times) or 18 (%d times), never between",
 	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15], n[16],
-	   n[17]);
+	   n[17], n[18]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -254,8 +256,13 @@ static void test_reading(const char *path, int version)
 #define DROP_VIEWS \
 	"PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'view' " \
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
-#define DROP_17 \
+#define DROP_18 \
 	DROP_VIEWS \
+	"ALTER TABLE selection_stat DROP COLUMN skip_total;" \
+	"ALTER TABLE selection_stat DROP COLUMN skip_sel;" \
+	"DELETE FROM schema_log WHERE version > 17; PRAGMA user_version = 17;"
+#define DROP_17 \
+	DROP_18 \
 	"ALTER TABLE accuracy_sample DROP COLUMN half;" \
 	"ALTER TABLE selection_stat DROP COLUMN half; DROP TABLE hot_buffer;" \
 	"DROP TABLE latent_form; DROP TABLE request_turn;" \
@@ -283,7 +290,29 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 16: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 17: undo the last migration. */
+static void test_version_17(void)
+{
+	static const char none[] = "SELECT count(*) FROM v_density WHERE skipped IS NULL";
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+	int64_t n;
+
+	change("a.db", DROP_18);
+	is_int(whole_version(), 17, "a file of version 17 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	n = ask(db, none);
+	ok(n > 0, "... and read with densities that have no skipped tiles (%d)", (int)n);
+	sqlite3_close(db);
+	migrate(17);
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, none), n, "... which they have not");
+	sqlite3_close(db);
+}
+
+/* Turn a.db, of this version, into a file of version 16. */
 static void test_version_16(void)
 {
 	static const char halves[] = "SELECT count(*) FROM accuracy_sample JOIN selection_stat "
@@ -471,6 +500,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_17();
 	test_version_16();
 	test_version_15();
 	test_version_14();

@@ -25,6 +25,14 @@ is 'each half has errors where it skips; decodes that skip nothing are not compa
 	"$(query 'SELECT run_id, half, max(rel_l2) > 0 FROM accuracy_sample GROUP BY run_id, half
 		ORDER BY run_id, half')" \
 	"$(printf '%s\n' 1,prefill,0 2,prefill,1 3,decode,1 3,prefill,0)"
+is 'tiles that are walked and skipped are counted where a half skips' \
+	"$(query "SELECT run_id, half, sum(skip_total) > 0, sum(skip_sel) > 0,
+		sum(skip_sel) < sum(skip_total) FROM selection_stat GROUP BY run_id, half
+		ORDER BY run_id, half")" \
+	"$(printf '%s\n' 1,prefill,0,0,0 2,prefill,1,1,1 3,decode,1,1,1 3,prefill,0,0,0)"
+is '... whose report says the share' \
+	"$("$ATTNREPLAY" report --format csv --table density r.db | sed 's/.*,//; s/^0\..*/a share/')" \
+	"$(printf '%s\n' skipped '' 'a share' '' 'a share')"
 ok 'backend roofline counts every tile' \
 	"$ATTNREPLAY" run --backend roofline --gpu h200 --trace t.csv --model llama-3.1-8b \
 	--method dense,dense/skip=softmax,prefill=500 --db m.db

@@ -33,11 +33,27 @@
 	X(exec_sel, "(query row, key) pairs computed under the causal mask, chunk included.") \
 	X(empty_rows, "Empty rows: (head, query block) whose list is empty.  Their output is 0.")
 
+/* Of methods that skip; 0 of others. */
+#define SKIP_COUNTS(X) \
+	X(skip_total, "") \
+	X(skip_sel, "Tiles that attention walked, and those of them that it skipped.")
+
 struct selection_count {
 #define X(name, doc) int64_t name;
 	SELECTION_COUNTS(X)
+	SKIP_COUNTS(X)
 #undef X
 };
+
+/* Set what attention walked and skipped; n: [kv_heads][2], of attn_skip.count. */
+static inline void selection_set_skips(struct selection_count *count, const int64_t *n,
+				       int kv_heads)
+{
+	for (int h = 0; h < kv_heads; h++) {
+		count[h].skip_total = n[2 * h];
+		count[h].skip_sel = n[2 * h + 1];
+	}
+}
 
 /* sum += weight * x. */
 static inline void selection_add(struct selection_count *sum, const struct selection_count *x,
@@ -45,6 +61,7 @@ static inline void selection_add(struct selection_count *sum, const struct selec
 {
 #define X(name, doc) sum->name += weight * x->name;
 	SELECTION_COUNTS(X)
+	SKIP_COUNTS(X)
 #undef X
 }
 

@@ -328,6 +328,7 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 
 #define X(name, doc) row.name = a->count.name;
 	SELECTION_COUNTS(X)
+	SKIP_COUNTS(X)
 #undef X
 	return send_row(s, TABLE_selection_stat, &row, err);
 }

@@ -51,6 +51,10 @@ const char store_baseline_sql[] =
 /* The column of samples that version 17 added: earlier ones are of prompts alone. */
 #define HALF_17 "'prefill' AS half"
 
+/* The columns of selections that version 18 added, and those from version 17 on. */
+#define SELECTION_18 "NULL AS skip_total, NULL AS skip_sel"
+#define SELECTION_17 HALF_17 ", " SELECTION_18
+
 /* The SQL that makes a file of version `from` one of the next version.  A file that is only read
  * stays as it is: reading makes TEMP views that give its tables the names of the next version;
  * NULL: none. */
@@ -76,7 +80,7 @@ static const struct migration {
 	  "ALTER TABLE selection_stat RENAME COLUMN blind TO empty_rows;"
 	  "PRAGMA writable_schema = OFF",
 	  "CREATE TEMP VIEW selection_stat AS "
-	  "SELECT *, blind AS empty_rows, " HALF_17 " FROM main.selection_stat" },
+	  "SELECT *, blind AS empty_rows, " SELECTION_17 " FROM main.selection_stat" },
 	{ 7,
 	  "ALTER TABLE run ADD COLUMN boot_id TEXT;"
 	  "ALTER TABLE run ADD COLUMN pid_ns INTEGER",
@@ -256,7 +260,12 @@ static const struct migration {
 	  "CREATE TEMP VIEW accuracy_sample AS SELECT *, " HALF_17 " FROM main.accuracy_sample;"
 	  /* an older version's has this column */
 	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS "
-	  "SELECT *, " HALF_17 " FROM main.selection_stat" },
+	  "SELECT *, " SELECTION_17 " FROM main.selection_stat" },
+	{ 17,
+	  "ALTER TABLE selection_stat ADD COLUMN skip_total INTEGER;"
+	  "ALTER TABLE selection_stat ADD COLUMN skip_sel INTEGER",
+	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS "
+	  "SELECT *, " SELECTION_18 " FROM main.selection_stat" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -518,7 +518,8 @@ CREATE TEMP VIEW v_density AS
     sum(sub_sel) * 1.0 / nullif(sum(sub_total), 0) AS sub_union,
     sum(kv_sel) * 1.0 / nullif(sum(kv_total), 0) AS kv_union,
     sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,
-    sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
+    sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed,
+    sum(skip_sel) * 1.0 / nullif(sum(skip_total), 0) AS skipped
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   GROUP BY run_id, half, layer;
 

@@ -348,10 +348,20 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
 	struct attn_call call = cpu_call(c, r, kind, i);
+	struct attn_batch b = *call.b;
 	enum ar_status st = select_counted(c, i, r, kind, count, x, err);
 
+	if (st)
+		return st;
+	b.skip.count = calloc(2 * (size_t)b.shape.kv_heads, sizeof *b.skip.count);
+	if (!b.skip.count)
+		return ar_nomem(err);
+	call.b = &b;
 	call.lse = c->lse;
-	return st ? st : m->part[kind].executor->ref(&call, &x->lists, err);
+	st = m->part[kind].executor->ref(&call, &x->lists, err);
+	selection_set_skips(count, b.skip.count, b.shape.kv_heads);
+	free(b.skip.count);
+	return st;
 }
 
 /* Of a pass that counts in layers that see all keys; ctx: [n_run_layers][kv_heads]. */

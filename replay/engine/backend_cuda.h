@@ -69,7 +69,8 @@ struct cuda_pass {
 	struct dense_out { /* of compare(), on the device */
 		bf16_t *out;
 		float *lse;
-		void *work; /* of accuracy_measure_device() */
+		void *work;	/* of accuracy_measure_device() */
+		int64_t *skips; /* [kv_heads][2], of attn_skip.count */
 		/* With weights: the executed layer whose attention output of entry (req, start) is
 		 * in out of struct cuda_pass, or -1. */
 		int at;

@@ -473,6 +473,10 @@ static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
 	if (!st)
 		st = cuda_take(&c->device, &c->pass.compared.work, accuracy_work_bytes(&s, max_row),
 			       "the distances of outputs", err);
+	if (!st)
+		st = cuda_take(&c->device, &c->pass.compared.skips,
+			       2 * (size_t)s.kv_heads * sizeof *c->pass.compared.skips,
+			       "the tiles that are skipped", err);
 	return st;
 }
 

@@ -71,7 +71,9 @@ enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, st
 	int from = goes_on ? d->at : 0;
 	enum ar_status st = goes_on ? AR_OK : cuda_begin(c, err);
 
-	*d = (struct dense_out){ d->out, d->lse, d->work, -1, e->req, e->start };
+	d->at = -1;
+	d->req = e->req;
+	d->start = e->start;
 	for (int k = from; k < i && !st; k++) {
 		if (k > from || !goes_on)
 			st = cuda_mix(c, k, row_set_of(&c->pass.dev, k), false, err);
