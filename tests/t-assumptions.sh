@@ -30,6 +30,7 @@ rests() {
 
 rests cpu 'the clock of a CPU' 'mechanics, not the speed of a GPU' "UPDATE run SET clock = 'cpu'"
 ok '... and the answer tells of mechanics' grep -q '^Mechanics only, by the clock of a CPU: ' text
+ok '... not of a load, which a CPU is slower to serve' sh -c '! grep -q "^The load" text'
 ok '... in each sentence' grep -q 'mechanics by the clock of a CPU, TTFT p50 2.00x' page.html
 ok '... and calls no figure good or bad' sh -c '! grep -Eq "class=\"(good|bad)\"" page.html'
 rests formula 'times by a formula' 'times of --cost-fixed' "UPDATE run SET clock = 'cost'"

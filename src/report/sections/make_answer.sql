@@ -58,8 +58,8 @@ WITH
     FROM reach),
   load_rate AS (
     SELECT load, label, place, run_id, value + 0.0 AS rate
-    FROM verdict LEFT JOIN run_param p USING(run_id)
-    WHERE load IS NOT NULL AND p.key = 'rate'
+    FROM verdict JOIN run USING(run_id) LEFT JOIN run_param p USING(run_id)
+    WHERE load IS NOT NULL AND p.key = 'rate' AND clock <> 'cpu'
     ORDER BY place),
   load AS (
     SELECT load AS verdict, CASE
@@ -68,7 +68,7 @@ WITH
         THEN printf('at %s a second', (SELECT group_concat(rate, ', ') FROM (
           SELECT DISTINCT printf('%g', rate) AS rate FROM load_rate q WHERE q.load = l.load)))
         WHEN count(*) > 4 THEN runs(run_id) ELSE group_concat(label, ', ') END AS which,
-      min(place) AS place, count(*) AS n, (SELECT count(*) FROM load_rate) AS all_n
+      min(place) AS place, count(*) AS n, (SELECT count(*) FROM verdict) AS all_n
     FROM load_rate l
     GROUP BY load),
   sentence AS (
