@@ -38,7 +38,8 @@ COLUMNS = ["--columns", "arrival=t,prompt=p,output=o"]
 SERVER = ["--cost-fixed", "0", "--cost-per-token", "1ms", "--max-num-seqs", "1",
           "--max-num-batched-tokens", "100000", "--no-enable-prefix-caching",
           "--no-async-scheduling", "--engine-defaults", "none", "--host", "none"]
-ENGINE = ["--cost-fixed", "6ms", "--cost-per-token", "40us"]
+ENGINE = ["--cost-fixed", "6ms", "--cost-per-token", "40us", "--max-num-batched-tokens", "2048",
+          "--max-num-seqs", "256"]
 
 
 # ---- processes: [(arrival in s, prompt, output)] of n requests ----
