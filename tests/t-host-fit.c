@@ -3,6 +3,7 @@
 #include "config.h"
 #include "src/calibrate/host_fit.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ struct log {
 	bool one_model;	   /* both engines have 32 layers; else the second one has 16 */
 	bool spreads;	   /* the time of preparing and launching differs from step to step */
 	double noise;	   /* the largest relative error of the log's times */
+	bool slow_long;	   /* the second host is twice as slow, and its eager steps are long */
 	int64_t late_ns;   /* how much longer one step of five takes, for no reason in the model */
 };
 
@@ -93,6 +95,8 @@ static void make_log(struct log l)
 					     .n_kernels = 10 * n_layers,
 					     .async = l.async,
 					     .first = i == 0 || i == STEPS / 2 };
+		if (l.slow_long && second && s->load.kind == HOST_KIND_EAGER && s->load.n_req)
+			s->load.n_tok = 7000 + s->load.n_tok / 8;
 		s->gpu_ns = 2000000 + 6000 * s->load.n_tok;
 		if (s->first)
 			clock = (struct host_clock){ 0 }, waited = 0;
@@ -101,8 +105,8 @@ static void make_log(struct log l)
 		host_bind(&h, s->n_layers, s->n_kernels);
 		if (s->load.n_req)
 			p = host_parts(&h, &s->load);
-		if (l.spreads) {
-			double x = spread[rng_below(&r, 3)];
+		if (l.spreads || (l.slow_long && second)) {
+			double x = l.spreads ? spread[rng_below(&r, 3)] : 2;
 
 			p.prepare = llround(x * (double)p.prepare);
 			p.launch = llround(x * (double)p.launch);
@@ -256,6 +260,21 @@ static void test_spread(void)
 	free(res.predicted_ns);
 }
 
+/* A pass with a slow host and long chunks does not make tokens slow. */
+static void test_slow_log(void)
+{
+	struct host_fit_result res;
+	struct host h;
+
+	make_log(
+		(struct log){ .async = true, .parts = true, .one_model = true, .slow_long = true });
+	h = fitted(&res);
+	ok(fabs((double)h.ns[HOST_PREPARE_TOK] / 200 / sqrt(2) - 1) < 0.25,
+	   "tokens take their time at the mean speed of both hosts: %" PRId64 " ns",
+	   h.ns[HOST_PREPARE_TOK]);
+	free(res.predicted_ns);
+}
+
 static void test_late(void)
 {
 	struct host_fit_result res;
@@ -353,6 +372,7 @@ int main(void)
 	test_one_model();
 	test_noise();
 	test_spread();
+	test_slow_log();
 	test_late();
 	test_other_gpu();
 	test_unknown_gpu();

@@ -12,7 +12,7 @@
  * requests, any other step and each of its tokens. */
 enum { GPU_GRAPH = HOST_N_TIMES, GPU_GRAPH_REQ, GPU_STEP, GPU_STEP_TOK, N_VAR };
 
-enum { PER_STEP = 4, ROUNDS = 200 };
+enum { PER_STEP = 4, ROUNDS = 200, LEVELS = 8 };
 
 static const double HUBER = 0.02;	/* a relative error above this counts linearly */
 static const double INDEPENDENT = 0.05; /* least share of a variable's effect that is its own */
@@ -95,6 +95,7 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 /* The parts of a step that logs may have and the host model predicts. */
 static const enum engine_part parts[PER_STEP - 1] = { ENGINE_SCHEDULE, ENGINE_EXECUTE,
 						      ENGINE_UPDATE };
+enum { EXECUTE_ROW = 2 }; /* of a step's rows */
 
 static double predict_line(const struct host_fit_line *l, const double *x)
 {
@@ -325,9 +326,61 @@ static void set_count(struct fit *f)
 			f->count[i * PER_STEP] = WHOLE;
 }
 
+/* Of the steps [from, to) of a kind, write measured / fitted time of preparing and launching into
+ * ratio.  Returns how many have parts.  f->host has the fitted times. */
+static size_t launch_ratios(struct fit *f, size_t from, size_t to, int kind, double *ratio)
+{
+	size_t n = 0;
+
+	for (size_t i = from; i < to; i++) {
+		const struct host_fit_step *s = &f->in->step[i];
+		struct host_parts p;
+
+		if (kind_of(s) != kind || s->part_ns[ENGINE_EXECUTE] < 0)
+			continue;
+		host_bind(&f->host, s->n_layers, s->n_kernels);
+		p = host_parts(&f->host, &s->load);
+		if (p.prepare + p.launch)
+			ratio[n++] = (double)s->part_ns[ENGINE_EXECUTE] /
+				     (double)(p.prepare + p.launch);
+	}
+	return n;
+}
+
+/* Divide the measured launches of a kind by the speed that the host had in their log, relative to
+ * all logs.  Else a slow pass with long prompts looks as if tokens took time.  It overwrites the
+ * residuals. */
+static void level_logs(struct fit *f, int kind)
+{
+	const size_t n_step = f->in->n_step;
+	double *speed = f->r2, sum = 0;
+	size_t n_all = 0;
+
+	for (size_t from = 0, to; from < n_step; from = to) {
+		size_t n;
+		double log_speed = 0;
+
+		for (to = from + 1; to < n_step && !f->in->step[to].first; to++)
+			;
+		n = launch_ratios(f, from, to, kind, f->r);
+		if (n >= HOST_SPREAD) {
+			stats_sort(f->r, n);
+			log_speed = log(stats_percentile(f->r, n, 50));
+			sum += (double)n * log_speed;
+			n_all += n;
+		}
+		for (size_t i = from; i < to; i++)
+			speed[i] = n < HOST_SPREAD ? NAN : log_speed;
+	}
+	for (size_t i = 0; i < n_step; i++)
+		if (kind_of(&f->in->step[i]) == kind && !isnan(speed[i]) &&
+		    f->in->step[i].part_ns[ENGINE_EXECUTE] >= 0)
+			f->want[i * PER_STEP + EXECUTE_ROW] /= exp(speed[i] - sum / (double)n_all);
+}
+
 /* Search twice, from x.  The first search takes errors relative to the measured rows.  There a fast
  * step counts more than a slow one, so the fitted times are too short.  The second search takes
- * errors relative to the rows that the first one predicts. */
+ * errors relative to the rows that the first one predicts, and each log's host as equally fast. */
 static void search_twice(struct fit *f, double *x)
 {
 	measured_rows(f->in, f->want);
@@ -342,27 +395,21 @@ static void search_twice(struct fit *f, double *x)
 	search_fit(f, x);
 	predict_rows(f, x, f->r);
 	set_scale(f, f->r);
-	search_fit(f, x);
+	for (int turn = 0; turn < LEVELS; turn++) {
+		predict_rows(f, x, f->r); /* for the times of f->host */
+		measured_rows(f->in, f->want);
+		for (int k = 0; k < HOST_KINDS; k++)
+			level_logs(f, k);
+		search_fit(f, x);
+	}
 }
 
 /* The spread of a kind; f->host has the fitted times.  It overwrites the residuals. */
 static void fit_spread(struct fit *f, int kind, int64_t *spread)
 {
 	double *ratio = f->r;
-	size_t n = 0;
+	size_t n = launch_ratios(f, 0, f->in->n_step, kind, ratio);
 
-	for (size_t i = 0; i < f->in->n_step; i++) {
-		const struct host_fit_step *s = &f->in->step[i];
-		struct host_parts p;
-
-		if (kind_of(s) != kind || s->part_ns[ENGINE_EXECUTE] < 0)
-			continue;
-		host_bind(&f->host, s->n_layers, s->n_kernels);
-		p = host_parts(&f->host, &s->load);
-		if (p.prepare + p.launch)
-			ratio[n++] = (double)s->part_ns[ENGINE_EXECUTE] /
-				     (double)(p.prepare + p.launch);
-	}
 	memset(spread, 0, HOST_SPREAD * sizeof *spread);
 	if (n < HOST_SPREAD)
 		return;

@@ -10,6 +10,9 @@
  * If a log has the parts of a step, the parts decide: the step's own time weighs 1e-4 in the loss.
  * It also depends on the GPU's time, which may come from other kernels than the engine's.
  *
+ * The host is faster or slower from log to log.  So a log's launches of a kind are divided by its
+ * own speed, the median of measured / fitted, relative to the mean of all logs.
+ *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
  * requests, for other steps by tokens.
  *
