@@ -4,6 +4,7 @@
 #include "replay/host/host.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,11 +156,27 @@ static void test_probe(void)
 	ok(got.ns[PROBE_LOOP] > 0 && !memcmp(&got, &again, sizeof got), "... it has measured once");
 }
 
+/* The correlation of draws that are lag apart is about want. */
+static void near_draws(int64_t lag, double want)
+{
+	enum { N = 4000 };
+	const double mean = (HOST_SPREAD - 1) / 2.0, var = (HOST_SPREAD * HOST_SPREAD - 1) / 12.0;
+	double sum = 0;
+
+	for (int64_t i = 0; i < N; i++) {
+		int64_t t = i * 10010000000;
+
+		sum += ((double)host_draw(5, t) - mean) * ((double)host_draw(5, t + lag) - mean);
+	}
+	ok(fabs(sum / N / var - want) < 0.06, "draws %.2f s apart correlate by %.2f",
+	   (double)lag / 1e9, sum / N / var);
+}
+
 static void test_spread(void)
 {
-	const int64_t spell = HOST_SPELL_NS;
+	const int64_t apart = 10000000000;
 	struct host h = sample;
-	struct host_load x = { HOST_KIND_EAGER, 2, 16, 1, 5, false, 7 + 5 * HOST_SPREAD };
+	struct host_load x = { HOST_KIND_EAGER, 2, 16, 1, 5, false, 7 };
 	int seen[HOST_SPREAD] = { 0 }, least = INT_MAX, most = 0;
 
 	for (int i = 0; i < HOST_SPREAD; i++)
@@ -174,17 +191,18 @@ static void test_spread(void)
 	x.kind = HOST_KIND_EAGER;
 	is_int(host_parts(&h, &x).launch, INT64_MAX, "a product that is too large saturates");
 
-	for (int64_t s = 0; s < 100 * HOST_SPREAD; s++)
-		seen[host_draw(3, s * spell) % HOST_SPREAD]++;
+	for (int64_t i = 0; i < 100 * HOST_SPREAD; i++)
+		seen[host_draw(3, i * apart)]++;
 	for (int i = 0; i < HOST_SPREAD; i++) {
 		least = seen[i] < least ? seen[i] : least;
 		most = seen[i] > most ? seen[i] : most;
 	}
 	ok(least > 60 && most < 140, "all quantiles are drawn: %d to %d of 100 times", least, most);
-	ok(host_draw(3, 5 * spell) == host_draw(3, 6 * spell - 1) &&
-		   host_draw(3, 5 * spell) != host_draw(3, 6 * spell) &&
-		   host_draw(3, 5 * spell) != host_draw(1ull << 40, 5 * spell),
-	   "a draw holds for a while, and depends on the seed");
+	near_draws(apart / 200, 0.58);
+	near_draws(apart / 20, 0.25);
+	near_draws(apart / 2, 0);
+	ok(host_draw(3, 5) == host_draw(3, 5) && host_draw(3, 5) != host_draw(1ull << 40, 5),
+	   "a draw depends on the seed");
 }
 
 /* Parts of 10 + 20, a launch of 100, and 5 to record. */

@@ -86,15 +86,37 @@ static int64_t launch_time(const struct host *h, const struct host_load *x)
 	}
 }
 
-uint64_t host_draw(uint64_t seed, int64_t now)
+static int64_t cube(int64_t x)
 {
-	return rng_mix(seed + (uint64_t)(now / HOST_SPELL_NS));
+	return x * x * x;
+}
+
+/* x is the sum of three random numbers below 2^16.  Return its quantile, from 0 to HOST_SPREAD - 1,
+ * by the distribution of such sums. */
+static int64_t rank_of_sum(int64_t x)
+{
+	const int64_t one = 1 << 16, all = 6 * cube(one);
+	int64_t below = x <= one     ? cube(x) :
+			x <= 2 * one ? cube(x) - 3 * cube(x - one) :
+				       all - cube(3 * one - x);
+
+	return below * HOST_SPREAD / all;
+}
+
+int64_t host_draw(uint64_t seed, int64_t now)
+{
+	const int64_t spell[] = { now, now / HOST_SPELL_NS, now / HOST_LONG_SPELL_NS };
+	int64_t sum = 0;
+
+	for (uint64_t i = 0; i < sizeof spell / sizeof *spell; i++)
+		sum += (int64_t)(rng_mix(rng_mix(seed + i) + (uint64_t)spell[i]) >> 48);
+	return rank_of_sum(sum);
 }
 
 /* Draw the time of ns from the spread of the load's kind. */
 static int64_t spread_time(const struct host *h, const struct host_load *x, int64_t ns)
 {
-	const int64_t part = h->spread[x->kind][x->draw % HOST_SPREAD];
+	const int64_t part = h->spread[x->kind][x->draw];
 
 	return part ? num_add(num_mul(ns / 1000, part), ns % 1000 * part / 1000) : ns;
 }

@@ -26,9 +26,10 @@
  * All times are integers in ns.  A model with all times 0 says that the host takes no time.
  *
  * A host does not take the same time twice.  A model may have the spread of preparing and launching
- * in each kind: quantiles of the time relative to the fitted one.  One is drawn for each second of
- * the clock, because a host is slow or fast for a while.  Measured beside vLLM: launches less than
- * 0.15 s apart correlate by 0.75, launches 0.4 to 1 s apart by 0.4.
+ * in each kind: quantiles of the time relative to the fitted one.  A host is slow or fast for a
+ * while.  So which quantile is drawn depends in equal shares on the iteration, on a short spell of
+ * the clock, and on a long one.  Measured beside vLLM in two hours: launches 0.05 s apart correlate
+ * by 0.55 and 0.75, launches 0.5 s apart by 0.25 and 0.4, launches 4 s apart hardly.
  */
 #ifndef AR_HOST_H
 #define AR_HOST_H
@@ -80,9 +81,12 @@ enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS 
 extern const char *const host_kind_names[]; /* by kind */
 
 enum {
-	HOST_SPREAD = 32,	    /* quantiles of a spread, of (i + 1/2) / HOST_SPREAD */
-	HOST_SPELL_NS = 1000000000, /* how long a host keeps its speed */
+	HOST_SPREAD = 32, /* quantiles of a spread, of (i + 1/2) / HOST_SPREAD */
 };
+
+/* How long a host keeps parts of its speed. */
+#define HOST_SPELL_NS 250000000
+#define HOST_LONG_SPELL_NS 2000000000
 
 struct host {
 	char name[64];		  /* of the preset or file; "none": the host takes no time */
@@ -96,13 +100,13 @@ struct host {
 };
 
 /* The features of an iteration that set its host times.  kernel_extra: kernels of a selection, in
- * all layers.  draw: a number of host_draw(), which chooses from the spread. */
+ * all layers.  draw: the quantile of the spread, from host_draw(). */
 struct host_load {
 	enum host_kind kind;
 	int64_t n_req, n_tok, n_join;
 	int64_t kernel_extra;
 	bool idle; /* the engine had nothing to run before */
-	uint64_t draw;
+	int64_t draw;
 };
 
 /* Parts of the host's time, in ns; and the GPU's gap. */
@@ -118,8 +122,8 @@ void host_bind(struct host *h, int64_t n_layers, int64_t n_kernels);
 
 struct host_load host_load(const struct host *h, const struct batch *b);
 struct host_parts host_parts(const struct host *h, const struct host_load *x);
-/* Draw a random number for an iteration at time now: the same for HOST_SPELL_NS. */
-uint64_t host_draw(uint64_t seed, int64_t now);
+/* Draw a quantile for an iteration at time now, from 0 to HOST_SPREAD - 1. */
+int64_t host_draw(uint64_t seed, int64_t now);
 /* Time to add a request to the engine. */
 int64_t host_admit(const struct host *h, int64_t prompt_tok);
 /* Time from a request's arrival until the engine can add it. */
