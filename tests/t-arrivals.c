@@ -425,7 +425,8 @@ static void test_within(uint64_t seed, int64_t users)
 				.start_within = within,
 				.start_first = users,
 				.seed = (int64_t)seed };
-	struct trace *t = agents(seed, &a), *before = agents(seed, &all);
+	struct trace *t = agents(seed, &a), *before = agents(seed, &all), *again;
+	char *text, *same;
 	struct replay r = serve_all(t);
 	size_t bad = 0, roots = 0, left = 0;
 
@@ -455,6 +456,13 @@ static void test_within(uint64_t seed, int64_t users)
 	is_int((long long)bad, 0, "seed %d: warm-ups, and what comes after them", (int)seed);
 	is_int((long long)roots, users ? users : SESSIONS, "... one a session that begins so");
 	ok(left == t->n && t->n < before->n, "... and a closed loop serves all that is left");
+	text = canonical(t);
+	again = read_text(text);
+	same = canonical(again);
+	is_str(same, text, "... which the canonical form keeps");
+	free(same);
+	free(text);
+	trace_free(again);
 	free_replay(r);
 	trace_free(before);
 	trace_free(t);

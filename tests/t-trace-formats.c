@@ -448,7 +448,8 @@ static const char weka[] =
 
 static void test_weka(void)
 {
-	char *text = strdup(weka);
+	char *text = strdup(weka), zero[] = "zero", within[] = "0:1";
+	const struct trace_args middle = { .session_starts = zero, .start_within = within };
 
 	strstr(strchr(text, '\n'), "\"s\"")[1] = 'u';
 	becomes(text, &whole, "weka",
@@ -471,6 +472,7 @@ static void test_weka(void)
 		      ",\"think_ns\":8500000000,\"blocks\":[4503599627370503]"),
 		"weka: sessions, sub-agents and what they wait for");
 	survive(text, strlen(text), &whole, "weka");
+	survive(text, strlen(text), &middle, "weka, begun in the middle");
 	free(text);
 }
 
