@@ -63,8 +63,7 @@ static int64_t requests(const char *command, bool real)
 
 	for (char *s = strtok_r(copy, " ", &save); s; s = strtok_r(NULL, " ", &save))
 		argv[argc++] = s;
-	if (run_options_init(&o, false, &err) || run_options_parse(&o, NULL, argc, argv, &err) ||
-	    run_engine_defaults(&o, &gpu, &err))
+	if (run_options_parse(&o, NULL, argc, argv, &err) || run_engine_defaults(&o, &gpu, &err))
 		bail_out("%s", err.msg);
 	n = o.limits.max_seqs;
 	run_options_release(&o);
