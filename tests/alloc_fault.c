@@ -108,13 +108,13 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void
 	return no_threads ? EAGAIN : __real_pthread_create(t, a, f, arg);
 }
 
-/* Whatever a test lets fail has a name: a source file without one fails the test. */
+/* Whatever a test lets fail has a name: a source file of the program without one fails the test. */
 enum ar_status __wrap_ar_nomem_at(struct ar_err *err, const char *file)
 {
 	struct ar_err named;
 	const enum ar_status st = __real_ar_nomem_at(&named, file);
 
-	if (strstr(named.msg, ".c;"))
+	if (strstr(named.msg, ".c;") && !strstr(file, "tests/"))
 		bail_out("%s: base/status.c has no row for this file", file);
 	if (err)
 		*err = named;
