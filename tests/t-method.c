@@ -57,6 +57,10 @@ static const struct {
 	{ "streaming:sink=8,min-tokens=100,exec=paged", STREAMING },
 	{ "duo:exec=blocksparse,exec=paged/decode=streaming,sink=8,min-tokens=100", STREAMING },
 	{ "snapkv/decode=dense", "{\"evict\":" SNAPKV("32") "," DENSE "}" },
+	{ "skip-softmax",
+	  "{\"exec\":\"paged\",\"select\":\"none\",\"skip\":{\"clamp\":true,\"decode\":16.52,"
+	  "\"name\":\"softmax\",\"parts\":1,\"prefill\":587.18,"
+	  "\"threshold\":0,\"tile\":\"64x128\"},\"union\":\"none\"}" },
 	{ "rocketkv/evict=snapkv,window=64/decode=dense",
 	  "{\"evict\":" SNAPKV("64") "," DENSE "}" },
 	{ "dense/decode=streaming,sink=8,min-tokens=100", STREAMING },

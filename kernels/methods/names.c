@@ -53,6 +53,10 @@ const struct method_name method_names[] = {
 	{ "rocketkv",
 	  "select=none/union=none/exec=paged/evict=snapkv,variant=trtllm/decode=rocket,page=4",
 	  "pages of what is left of prompts", "RocketKV (2025), as in TensorRT-LLM" },
+	{ "skip-softmax",
+	  "select=none/union=none/exec=paged/skip=softmax,prefill=587.18,decode=16.52",
+	  "dense attention without tiles whose logits are all far below those seen before",
+	  "TensorRT-LLM, scales for half of the tiles of Qwen3-30B-A3B" },
 	{ "bfla@llama-3.1-8b",
 	  "select=bfla,block=256,group=64,mass=0.99,local=256,stride=16,random=0.1/union=none/"
 	  "exec=blocksparse",
