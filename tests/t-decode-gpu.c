@@ -555,7 +555,7 @@ static void test_failure(void)
 
 int main(void)
 {
-	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 60);
+	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 18);
 	long seed = gpu_test_number("ATTNREPLAY_TEST_SEED", 1);
 
 	plan(N_TEST);

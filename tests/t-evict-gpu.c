@@ -92,9 +92,34 @@ static bool within(const int32_t *a, int n, const int32_t *b, int m)
 	return true;
 }
 
-/* Places of slots whose key is not that of the token that the list names. */
+/* Pages for what stays: where `fork`, every other one lies behind all pages of the case. */
+static int32_t *places(const struct batch_case *c, bool fork)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t page = (size_t)(s->kv_heads * s->page_tok * s->head_dim);
+	int32_t *to = gpu_host((size_t)c->n_page * sizeof *to);
+
+	for (int j = 0; j < c->n_page; j++)
+		to[j] = fork && j % 2 ? (int32_t)(c->kv_len / page) + j : c->page[j];
+	return to;
+}
+
+/* x[n], then as much again. */
+static void *twice(const bf16_t *x, size_t n)
+{
+	bf16_t *y = gpu_host(2 * n * sizeof *y);
+	void *dev;
+
+	memset(y, 0xff, 2 * n * sizeof *y);
+	memcpy(y, x, n * sizeof *y);
+	dev = gpu_copy(y, 2 * n * sizeof *y);
+	free(y);
+	return dev;
+}
+
+/* Places of slots whose key is not that of the token that the list names.  pages: of the slots. */
 static int misplaced(const struct batch_case *c, const struct evict_req *r, const int32_t *keep,
-		     const bf16_t *got, const bf16_t *old)
+		     const int32_t *pages, const bf16_t *got, const bf16_t *old)
 {
 	const struct attn_shape *s = &c->b.shape;
 	int n_wrong = 0, n = r->n_keep + r->n_key - r->n_cand;
@@ -102,9 +127,9 @@ static int misplaced(const struct batch_case *c, const struct evict_req *r, cons
 	for (int h = 0; h < s->kv_heads; h++)
 		for (int i = 0; i < n; i++) {
 			int t = i < r->n_keep ? keep[h * r->n_keep + i] : r->n_cand + i - r->n_keep;
-			size_t to = (size_t)((c->page[i / s->page_tok] * s->kv_heads + h) *
-						     s->page_tok +
-					     i % s->page_tok);
+			size_t to =
+				(size_t)((pages[i / s->page_tok] * s->kv_heads + h) * s->page_tok +
+					 i % s->page_tok);
 			size_t from = (size_t)((c->page[t / s->page_tok] * s->kv_heads + h) *
 						       s->page_tok +
 					       t % s->page_tok);
@@ -126,13 +151,15 @@ static bool agrees(const struct batch_case *c, const char *form, int budget, int
 	int32_t *strict = kept_ref(c, less, n_tail), *loose = kept_ref(c, more, n_tail);
 	size_t n = (size_t)(r.n_keep * c->b.shape.kv_heads), bytes = c->kv_len * sizeof(bf16_t);
 	int32_t *keep = gpu_host(n * sizeof *keep);
-	bf16_t *k = gpu_host(bytes), *v = gpu_host(bytes);
+	bf16_t *k = gpu_host(2 * bytes), *v = gpu_host(2 * bytes);
+	int32_t *to = places(c, budget % 2);
 	struct evict_call call = {
 		.shape = c->b.shape,
 		.n_req = 1,
 		.req = &r,
 		.page = gpu_copy(c->page, (size_t)c->n_page * sizeof *c->page),
-		.kv = gpu_kv(&c->kv, c->kv_len),
+		.to = budget % 2 ? gpu_copy(to, (size_t)c->n_page * sizeof *to) : NULL,
+		.kv = { .k = twice(c->kv.k, c->kv_len), .v = twice(c->kv.v, c->kv_len) },
 		.q = gpu_copy(c->all_q,
 			      (size_t)(c->len[0] * c->b.shape.q_heads * c->b.shape.head_dim) *
 				      sizeof *c->all_q),
@@ -145,15 +172,17 @@ static bool agrees(const struct batch_case *c, const char *form, int budget, int
 
 	gpu_must(evict_enqueue(e, &call, &err), &err);
 	gpu_read(keep, call.keep, n * sizeof *keep);
-	gpu_read(k, call.kv.k, bytes);
-	gpu_read(v, call.kv.v, bytes);
+	gpu_read(k, call.kv.k, 2 * bytes);
+	gpu_read(v, call.kv.v, 2 * bytes);
 	for (int h = 0; h < c->b.shape.kv_heads; h++) {
 		const int32_t *own = keep + h * r.n_keep;
 
 		good &= within(strict + h * rl.n_keep, rl.n_keep, own, r.n_keep) &&
 			within(own, r.n_keep, loose + h * rm.n_keep, rm.n_keep);
 	}
-	wrong = good ? misplaced(c, &r, keep, k, c->kv.k) + misplaced(c, &r, keep, v, c->kv.v) : 0;
+	wrong = good ? misplaced(c, &r, keep, to, k, c->kv.k) +
+				misplaced(c, &r, keep, to, v, c->kv.v) :
+		       0;
 	if (!good || wrong)
 		diag("%s, heads %d/%d of %d, page %d: %d of %d stay, %d behind; %d misplaced", form,
 		     c->b.shape.q_heads, c->b.shape.kv_heads, c->b.shape.head_dim,
@@ -161,6 +190,7 @@ static bool agrees(const struct batch_case *c, const char *form, int budget, int
 	free(strict);
 	free(loose);
 	free(keep);
+	free(to);
 	free(k);
 	free(v);
 	gpu_free_all();

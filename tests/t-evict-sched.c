@@ -405,6 +405,7 @@ static void test_shared(int how, const char *name)
 	static const char *const evictor[] = { "snapkv:budget=9,window=2", "h2o:heavy=3,recent=4",
 					       "streaming:sink=2,recent=9" };
 	int64_t n_wrong = 0, n_event = 0, n_long = 0, n_other = 0, cached = 0, waits = 0;
+	int64_t preempted = 0;
 
 	for (int p = 0; policies[p]; p++)
 		for (int k = 0; k < 24 && policies[p]->can & POLICY_PREFIX_CACHE; k++) {
@@ -423,13 +424,15 @@ static void test_shared(int how, const char *name)
 			n_event += x.n_event;
 			cached += x.cached;
 			waits += x.waits;
+			preempted += x.preempted;
 		}
 	is_int(n_wrong, 0, "%s: what stays is in blocks that no other request has", name);
 	is_int(n_long, 0, "%s: all runs end", name);
 	is_int(n_other, 0, "%s: an evictor that takes nothing changes nothing", name);
-	ok(n_event > 1000 && cached > 1000 && waits > 10,
-	   "%s: %" PRId64 " events, %" PRId64 " tokens found, %" PRId64 " events waited", name,
-	   n_event, cached, waits);
+	ok(n_event > 1000 && cached > 1000 && waits > 10 && preempted > 10,
+	   "%s: %" PRId64 " events, %" PRId64 " tokens found, %" PRId64 " events waited, %" PRId64
+	   " preemptions",
+	   name, n_event, cached, waits, preempted);
 }
 
 static void test_random(void)
