@@ -68,11 +68,11 @@ is 'rows name the input' \
 is 'and its tokens' \
 	"$(dry --method dense --context 8K --capture "$sample" | values input_tokens)" '2112 '
 counts=$srcdir/kernels/methods/selection_count.h
-what='rows have the raw counts of the database'
+what='rows have the raw counts of selections in the database'
 if [ -e "$counts" ]; then
 	is "$what" "$(dry --method dense |
 		grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"empty_rows"' | tr -d '"' | tr '\n' ' ')" \
-		"$(sed -n 's/^	X(\([a-z_]*\), .*/\1/p' "$counts" | tr '\n' ' ')"
+		"$(sed -n '/SKIP_COUNTS/q; s/^	X(\([a-z_]*\), .*/\1/p' "$counts" | tr '\n' ' ')"
 else
 	skip "$what" 'no sources here'
 fi
@@ -88,6 +88,9 @@ is 'the file has the rows' "$(values context <"$tmp/file")" '131072 131072 '
 decode() { "$ATTNREPLAY" bench decode "$@"; }
 ok 'an unknown part for decodes is wrong usage' \
 	fails 2 "'nope'" decode --dry-run --decode nope
+is 'dense decodes that skip are a part' "$(decode --dry-run --format json \
+	--decode dense/skip=softmax,decode=500,parts=0 | sed 's/.*"decode":"\([^"]*\)".*/\1/')" \
+	"$(printf '%s\n' dense dense/skip=softmax,decode=500,parts=0)"
 ok 'a page that does not divide a block is refused' \
 	fails 2 'page=128 does not divide the 64 tokens' \
 	decode --dry-run --block-size 64 --decode quest,page=128

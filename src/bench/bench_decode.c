@@ -119,7 +119,7 @@ static enum ar_status run_one(struct bench *b, const char *text, const struct be
 	enum ar_status st = open_method(&m, text, s, b->device, err);
 
 	if (!st && b->device)
-		st = bench_decode_run(b->device, &m->part[ROW_DECODE], s, &r.r, err);
+		st = bench_decode_run(b->device, m, s, &r.r, err);
 	if (!st && b->device && !m->part[ROW_DECODE].dense)
 		r.executed = bench_ratio(r.r.count.exec_sel, r.r.count.exec_total);
 	method_free(m);

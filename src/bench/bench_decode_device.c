@@ -158,13 +158,15 @@ static enum ar_status count(struct load *x, struct selection_count *sum, struct 
 	return st;
 }
 
-enum ar_status bench_decode_run(struct bench_device *d, const struct method_part *part,
+enum ar_status bench_decode_run(struct bench_device *d, const struct method *m,
 				const struct bench_shape *s, struct bench_decode *out,
 				struct ar_err *err)
 {
+	const struct method_part *part = &m->part[ROW_DECODE];
 	struct load x = { .l = { .d = d }, .part = part };
 	enum ar_status st = make_cases(&x, s, err);
 
+	x.c[ROWS].b.skip = skip_of(m->skip, ROW_DECODE, &x.c[ROWS].b.shape);
 	*out = (struct bench_decode){ .traced = true };
 	if (!st)
 		st = take_memory(&x, err);
