@@ -102,11 +102,13 @@
  *   instead of 912.
  * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
  *
- * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 79.4 ms without votes, 104
- * with votes that skip nothing, 74.9 where 66 % of the tiles are skipped.  32 heads over 8, 8 x 1024
- * rows behind 32K keys: 4.86, 6.11 and 4.87 ms (65 %).  A warp that keeps a step, and does not wait
- * for the votes of others: the same.  Two steps a round: registers spill.  The largest logits of a
- * step cost most: the running maximum, above, costs as much.
+ * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 79.4 ms without votes, 104.3
+ * with votes that skip nothing, 74.9 where 66 % of the tiles are skipped.
+ *
+ * - Warps that keep a step do not wait for the votes of others: 76.9, 101.7 and, at 68 %, 74.6.
+ *   32 heads over 8, 8 x 1024 rows behind 32K keys: 4.86, 6.11 and, at 65 %, 4.87.
+ * - Two steps a round: registers spill.
+ * The running maximum, above, costs about as much as the votes.
  *
  * Lists at batch 1, chunk 1024, 64K keys, density 0.1: of 88 us 3.9 until attend_cut ends and 3.3
  * until the first keys arrive; then most multiprocessors have one tile or part.
