@@ -102,8 +102,8 @@
  *   instead of 912.
  * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
  *
- * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 79.4 ms without votes, 104.3
- * with votes that skip nothing, 74.9 where 66 % of the tiles are skipped.
+ * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 79.4 ms without votes,
+ * 104.3 with votes that skip nothing, 74.9 where 66 % of the tiles are skipped.
  *
  * - Warps that keep a step do not wait for the votes of others: 76.9, 101.7 and, at 68 %, 74.6.
  *   32 heads over 8, 8 x 1024 rows behind 32K keys: 4.86, 6.11 and, at 65 %, 4.87.

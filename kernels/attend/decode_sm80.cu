@@ -61,9 +61,9 @@
  * Lists of pages took 114.6 before the kernel knew pieces, and 117.1 since.  One address for the 16
  * rows of a step, where pieces are as long, took 117.2 of them.
  *
- * Tiles that skip, as many parts as stretches: 64 x 16K takes 970, 971 where nothing is skipped, 693
- * at a share of .63 and 757 at .46; 8 x 128K 962, 967 and 649 at .70.  One part: 64 x 16K takes 971,
- * 985 and 671 at .67; but 8 x 128K 2004, as its 64 parts leave most thread blocks idle.
+ * Tiles that skip, as many parts as stretches: 64 x 16K takes 970, 971 where nothing is skipped,
+ * 693 at a share of .63 and 757 at .46; 8 x 128K 962, 967 and 649 at .70.  One part: 64 x 16K takes
+ * 971, 985 and 671 at .67; but 8 x 128K 2004, as its 64 parts leave most thread blocks idle.
  *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
