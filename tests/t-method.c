@@ -59,7 +59,7 @@ static const struct {
 	{ "snapkv/decode=dense", "{\"evict\":" SNAPKV("32") "," DENSE "}" },
 	{ "skip-softmax",
 	  "{\"exec\":\"paged\",\"select\":\"none\",\"skip\":{\"clamp\":true,\"decode\":16.52,"
-	  "\"name\":\"softmax\",\"parts\":1,\"prefill\":587.18,"
+	  "\"name\":\"softmax\",\"parts\":0,\"prefill\":587.18,"
 	  "\"threshold\":0,\"tile\":\"64x128\"},\"union\":\"none\"}" },
 	{ "rocketkv/evict=snapkv,window=64/decode=dense",
 	  "{\"evict\":" SNAPKV("64") "," DENSE "}" },

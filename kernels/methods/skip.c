@@ -27,7 +27,7 @@ const struct opt skip_opts[] = {
 	{ .name = "tile", .type = OPT_ENUM, .off = OFF(tile), .arg = "RxK", .def = "64x128",
 	  .choice = tiles,
 	  .help = "rows and keys that chunks skip together; 64 keys at head size 256" },
-	{ .name = "parts", .type = OPT_INT, .off = OFF(parts), .arg = "N", .def = "1",
+	{ .name = "parts", .type = OPT_INT, .off = OFF(parts), .arg = "N", .def = "0",
 	  .max = 64, .help = "parts that tiles of decodes are dealt to; 0: as the kernel cuts" },
 	{ .name = "clamp", .type = OPT_FLAG, .off = OFF(clamp), .def = "1",
 	  .help = "chunks take a threshold above 1 as 1" },
