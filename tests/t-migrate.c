@@ -164,7 +164,8 @@ static void test_ends(bool kill_it, const char *what)
 		   n[17] > 0 && n[18] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
 	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times), 14 "
-	   "(%d times), 15 (%d times), 16 (%d times), 17 (%d times) or 18 (%d times), never between",
+	   "(%d times), 15 (%d times), 16 (%d times), 17 (%d times) or 18 (%d times), never "
+	   "between",
 	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15], n[16],
 	   n[17], n[18]);
 }

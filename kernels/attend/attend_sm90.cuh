@@ -220,7 +220,7 @@ struct rows {
 	/* of kernels that skip */
 	float top[2];			/* the largest logits seen */
 	float below;			/* logits this far below them are small */
-	int last;			/* position of the last row that votes with these; -1: none */
+	int last;			/* position of the last row that votes here; -1: none */
 	int n_step, n_skip;		/* steps that they voted on and skipped */
 	bool skipped;			/* the warp group skipped the last step */
 };
@@ -503,8 +503,8 @@ template <int N> __device__ __forceinline__ void find_tops(float *top, const flo
 }
 
 /* Vote on a step whose logits are in acc; at: its first key.  Rows that skip it alone hide its
- * logits.  Returns whether the warp group skips it.  Named barriers 3 and 4 of the consumers, 6 to 9
- * of their halves. */
+ * logits.  Returns whether the warp group skips it.  Named barriers 3 and 4 of the consumers, 6 to
+ * 9 of their halves. */
 template <class C>
 __device__ __forceinline__ bool vote(struct rows *t, float *acc, const struct tile_params *p,
 				     int at, bool first)

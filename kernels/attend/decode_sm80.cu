@@ -1029,7 +1029,8 @@ decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
-	const int lane = threadIdx.x % 32, total = count_units<PAGE, LISTED, BOUNDED, SKIPS>(a, lane);
+	const int lane = threadIdx.x % 32;
+	const int total = count_units<PAGE, LISTED, BOUNDED, SKIPS>(a, lane);
 	const int n = min(total, (int)gridDim.x);	// thread blocks that work
 	struct span p;
 	int u, end;

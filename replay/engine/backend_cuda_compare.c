@@ -4,6 +4,7 @@
 #include "replay/engine/backend_cuda.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 #include "kernels/methods/accuracy.h"
 

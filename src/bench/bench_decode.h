@@ -15,8 +15,8 @@ struct bench_decode {
 	struct selection_count count; /* of request 0 */
 };
 
-/* Measure the decodes of m, opened for the shape, on random keys: a row of each request, and a chunk of
- * s->chunk rows at the end of s->context. */
+/* Measure the decodes of m, opened for the shape, on random keys: a row of each request, and a
+ * chunk of s->chunk rows at the end of s->context. */
 enum ar_status bench_decode_run(struct bench_device *d, const struct method *m,
 				const struct bench_shape *s, struct bench_decode *out,
 				struct ar_err *err);
