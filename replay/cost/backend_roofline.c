@@ -21,9 +21,9 @@ struct roofline {
 	int *all, *run; /* [n_layers of the model] kinds of all and of executed layers */
 	bool run_all;	/* they are equal */
 	const struct layer_spec *latent; /* the first layer with latents; NULL: there is none */
-	double density;			 /* of every chunk, unless cpu selects */
 	void *cpu;			 /* backend cpu, which selects; or NULL */
-	double *of_entry;		 /* [max_seqs] densities of a batch */
+	double *of_entry;		 /* [max_seqs] densities of a batch; of its chunks, if cpu
+					  * selects */
 	struct selection_count *count;	 /* [n_run_layers][kv_heads], if cpu selects */
 };
 
@@ -229,6 +229,7 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 				    struct ar_err *err)
 {
 	const struct roofline_options *o = opts;
+	const double density = known_density(o, plan_single(env->plan));
 	const struct roofline_engine *e = NULL;
 	struct roofline *c;
 	enum ar_status st;
@@ -246,8 +247,9 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 						.attention_only = env->attention_only,
 						.latent = (enum roofline_latent)o->latent };
 	c->latent = latent_layer(env->model);
-	c->density = known_density(o, c->method);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
+	for (int64_t i = 0; c->of_entry && i < env->max_seqs; i++)
+		c->of_entry[i] = density;
 	st = c->of_entry ? roofline_gpu_load(&c->gpu, o->gpu, err) : ar_nomem(err);
 	if (!st && o->rates == ROOFLINE_RATES_ENGINE && env->policy)
 		e = roofline_gpu_take(&c->gpu, env->policy);
@@ -284,11 +286,10 @@ static enum ar_status roofline_run(void *self, const struct batch *b, struct ite
 	struct roofline *c = self;
 	struct roofline_time all, run;
 
-	for (size_t i = 0; i < b->n; i++) {
+	for (size_t i = 0; c->cpu && i < b->n; i++) {
 		enum ar_status st = AR_OK;
 
-		c->of_entry[i] = c->density;
-		if (c->cpu && b->entry[i].kind != ROW_DECODE)
+		if (b->entry[i].kind != ROW_DECODE)
 			st = select_density(c, &b->entry[i], &c->of_entry[i], err);
 		if (st)
 			return st;

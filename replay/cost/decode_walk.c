@@ -9,17 +9,17 @@
 
 double decode_walk_keys(const struct batch *b, double fill_rows)
 {
-	double keys = 0, rows = 0;
+	uint32_t keys = 0, rows = 0;
 
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
 
 		if (e->kind == ROW_DECODE)
-			keys = fmax(keys, (double)batch_stored(e) + 1);
+			keys = batch_stores(e) > keys ? batch_stores(e) : keys;
 		else
-			rows = fmax(rows, e->n_tok);
+			rows = e->n_tok > rows ? e->n_tok : rows;
 	}
-	return rows > 0 ? keys / fmax(floor(fill_rows / rows), 1) : 0;
+	return rows ? keys / fmax(floor(fill_rows / rows), 1) : 0;
 }
 
 int64_t decode_walk_ns(const struct decode_walk *w, double tflops, const struct layer_spec *l,

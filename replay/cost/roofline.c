@@ -268,6 +268,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 {
 	const struct layer_spec *l = &s->model->layer[layer];
 	int rows = 0, emit = 0, mix[2] = { 0 };
+	const bool lists = !s->method->part[ROW_DECODE].dense;
 	double decodes = 0, keys = 0; /* of all decodes: the sums are exact below 2^53 */
 
 	memset(work, 0, PHASE_COUNT * sizeof *work);
@@ -275,8 +276,6 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 		const struct batch_entry *e = &b->entry[i];
 		bool decode = e->kind == ROW_DECODE;
 
-		if (l->mixer == MIX_FULL)
-			roofline_meta(s, l, e->n_tok, &work[PHASE_META]);
 		if (s->method->evict)
 			count_evict(s->method->evict, l, e, &work[PHASE_EVICT]);
 		rows += (int)e->n_tok;
@@ -291,12 +290,15 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 			add_chunked(l, e->start, e->n_tok,
 				    &work[decode ? PHASE_DECODE : PHASE_ATTEND]);
 		else if (l->mixer == MIX_FULL && decode)
-			decodes++, keys += roofline_listed(s, l, e, &work[PHASE_SELECT]);
+			decodes++, keys += lists ? roofline_listed(s, l, e, &work[PHASE_SELECT]) :
+						   batch_stores(e);
 		else if (l->mixer == MIX_FULL)
 			count_chunk(s, l, e, density[i], work);
 	}
 	if (decodes)
 		add_attention(l, decodes, keys, keys, &work[PHASE_DECODE]);
+	if (l->mixer == MIX_FULL)
+		roofline_meta(s, l, rows, &work[PHASE_META]);
 	if (l->mixer == MIX_LATENT)
 		roofline_latent_mix(s, l, b, work);
 	if (!cache_is_bf16(l->cache))

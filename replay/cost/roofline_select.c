@@ -55,8 +55,6 @@ double roofline_listed(const struct roofline_subject *s, const struct layer_spec
 	double len = batch_stores(e), keys;
 	struct piece_form f;
 
-	if (p->dense)
-		return len;
 	w->kernels = 0;
 	keys = add_selector(s, l, p, e, w);
 	if (p->prune)

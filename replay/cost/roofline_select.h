@@ -11,6 +11,7 @@ void roofline_select(const struct roofline_subject *s, const struct layer_spec *
 		     const struct batch_entry *e, struct roofline_work *w);
 
 /* Add the work of the selector of decodes for entry e, one row, and of its pruner to *w, as above.
+ * The decodes of the method are not dense.
  * Returns the keys that attention reads for a KV head: those of the longest list that there may be,
  * before a pruner. */
 double roofline_listed(const struct roofline_subject *s, const struct layer_spec *l,
