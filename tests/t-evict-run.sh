@@ -75,15 +75,16 @@ is 'a schedule on a modelled GPU has events' "$("$ATTNREPLAY" sql --format csv s
 	'SELECT run_id, count(*), sum(preempted) FROM iteration GROUP BY run_id' | tail -n +2)" '1,17,1
 2,10,0'
 
-# Three prompts with the first 512 tokens in common.
+# Three prompts with the first 512 tokens in common.  The second one begins in the iteration that ends
+# the first one, so it finds blocks before they are dropped.
 printf '{"timestamp": %s, "input_length": %s, "output_length": %s, "hash_ids": [1, %s]}\n' \
-	0 600 4 2 20 570 6 3 300 600 5 2 >same.jsonl
+	0 650 4 2 20 570 6 3 300 600 5 2 >same.jsonl
 shared() { # shared FILE EVICTOR OPTION...: the samples of a run
 	file=$1 evictor=$2
 	shift 2
-	run --trace same.jsonl --format mooncake --method "dense/evict=$evictor/decode=rocket,budget=64" \
-		--accuracy 0 --accuracy-decode 1 --max-num-batched-tokens 300 \
-		--enable-prefix-caching --num-gpu-blocks "$@"
+	run --clock formula --cost-fixed 50ms --trace same.jsonl --format mooncake \
+		--method "dense/evict=$evictor/decode=rocket,budget=64" --accuracy 0 --accuracy-decode 1 \
+		--max-num-batched-tokens 300 --enable-prefix-caching --num-gpu-blocks "$@"
 	query 'SELECT req_no, chunk_no, layer, head, rel_l2 FROM accuracy_sample
 		WHERE run_id = (SELECT max(run_id) FROM run) ORDER BY 1, 2, 3, 4' >$file
 }
