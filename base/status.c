@@ -23,7 +23,7 @@ enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, .
 	return st;
 }
 
-/* What the source files need memory for: the first row whose path begins theirs. */
+/* What a source file needs memory for.  The first row counts whose path begins that of the file. */
 static const struct {
 	const char *path, *what;
 } owners[] = {

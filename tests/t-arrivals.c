@@ -293,7 +293,7 @@ static struct trace *agents(uint64_t seed, const struct trace_args *a)
 	free(text);
 	return t;
 }
-/* What a replay made of a trace, by request. */
+/* Arrival and end of each request of a replay. */
 struct replay {
 	int64_t *at, *end;
 };

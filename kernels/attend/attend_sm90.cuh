@@ -535,7 +535,7 @@ __device__ __forceinline__ bool vote(struct rows *t, float *acc, const struct ti
 	return all;
 }
 
-/* Add this tile's counts to those of its KV head. */
+/* Add the steps that the tile t walked and skipped to the counts of its KV head. */
 __device__ __forceinline__ void count_votes(const struct rows *t, const struct tile_params *p,
 					    int kv_head)
 {

@@ -389,8 +389,8 @@ static __device__ __forceinline__ void weigh(float (&o)[D / 8][4], float (&max)[
 	}
 }
 
-/* Take in one warp's 16 keys: scores of keys [from, n), and what they weigh.  hide() hides other
- * keys. */
+/* Add the 16 keys of a warp to its output o.  Keys outside of [from, n) and those that hide() names
+ * count nothing. */
 template <int D, typename Hide>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 					    const uint32_t (&q)[D / 16][4], uint32_t q_at,

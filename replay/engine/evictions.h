@@ -37,9 +37,8 @@ enum ar_status evictions_open(struct evictions *x, const struct backend_env *env
 			      struct ar_err *err);
 void evictions_close(struct evictions *x);
 
-/* List the events before b runs, and those after it.  Event k of the list is between
- * evictions_begin(), which finds its pages, and evictions_end(): then the tables hold what is
- * left.  AR_NOMEM: the pages run out. */
+/* List the events before b runs, and those after it.  evictions_begin() finds pages for what event
+ * k leaves.  evictions_end() puts them into the tables.  AR_NOMEM: the pages run out. */
 void evictions_before(struct evictions *x, const struct batch *b);
 void evictions_after(struct evictions *x, const struct batch *b);
 enum ar_status evictions_begin(const struct evictions *x, int k, struct blocks *blocks,

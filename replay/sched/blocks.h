@@ -23,8 +23,8 @@
  * request will append to it.  If a key is smaller than a page, pages can run out.  Then the page
  * that was listed longest ago is taken from its keys.
  *
- * An evictor moves what it leaves of a request to the first places.  blocks_fork() gives it other
- * pages than those that another table or a key needs; blocks_cut() lists them.
+ * An evictor moves the keys that a request keeps to its first places.  blocks_fork() takes a new
+ * page for each of these that another table or a key needs.  blocks_cut() lists the new pages.
  *
  * batch_table() shows the table of an entry.
  */

@@ -57,9 +57,9 @@ void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned,
 
 /* Release the last blocks of a table, down to `want`. */
 void prefix_cache_shrink(struct prefix_cache *c, uint32_t row, uint32_t *owned, uint32_t want);
-/* Make a second table *to, of n blocks without names, for what an event leaves in the `owned`
- * blocks of the first.  drop: those of one owner stay in it, and lose their names.  False: too few
- * blocks are free, and nothing changed. */
+/* Take n blocks without names into table *to: an event moves keys there from the `owned` blocks of
+ * `row`.  With drop, a block that only this row owns loses its name and is used again.  False: too
+ * few blocks are free, and nothing changed. */
 bool prefix_cache_set_aside(struct prefix_cache *c, uint32_t row, uint32_t owned, uint32_t n,
 			    bool drop, uint32_t *to);
 

@@ -272,7 +272,7 @@ void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns)
 
 /* ---- the plan ---- */
 
-/* The sequence stores what it has in its other blocks; they have no names. */
+/* Swap the blocks of q with its other ones, without names, to which an event moved its keys. */
 static void move(struct sched_seq *q)
 {
 	struct sched_owned was = { q->n_block, q->row, q->n_named };
@@ -592,7 +592,7 @@ void sched_evict(struct sched *s)
 		plan_evictions(s, s->lim.evict->evictor->decodes);
 }
 
-/* What the event left of id is in its other blocks.  Those that it leaves are named first. */
+/* Give back the blocks from which an event moved the keys of id.  Full ones get names before. */
 static void leave_blocks(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
