@@ -328,7 +328,7 @@ enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t
 		st = put_answers(s, r, err);
 	if (!st && r->replicates)
 		st = put_replicates(s, r, err);
-	return st ? st : store_run_end(s, "done", NULL, err);
+	return st ? st : store_run_end(s, "done", NULL, &(struct store_counts){ 3, 5 }, err);
 }
 
 #define SETUP "{\"seed\": 1}" /* of each run of the sample database */
@@ -362,7 +362,7 @@ static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 		st = sample_iteration(s, &r, i, err);
 	for (int i = 0; i < 2 && !st; i++)
 		st = store_outcome(s, &o[i], err);
-	return st ? st : store_run_end(s, "failed", &loss, err);
+	return st ? st : store_run_end(s, "failed", &loss, NULL, err);
 }
 
 enum ar_status sample_database(const char *path, struct ar_err *err)

@@ -558,7 +558,7 @@ static enum ar_status run(struct replay cfg, const struct backend *b, void *self
 	cfg.self = self;
 	cfg.observer = &observer;
 	st = replay_run(&cfg, res, err);
-	store_run_end(recorder.store, st ? "failed" : "done", NULL, NULL);
+	store_run_end(recorder.store, st ? "failed" : "done", NULL, NULL, NULL);
 	store_close(recorder.store, NULL);
 	recorder_release(&recorder);
 	return st;

@@ -256,7 +256,7 @@ static enum ar_status write_run(struct store *s, int layers_run, struct ar_err *
 		st = sample_outcomes(s, &sample, err);
 	if (!st)
 		st = store_energy(s, &use, err);
-	return st ? st : store_run_end(s, "done", NULL, err);
+	return st ? st : store_run_end(s, "done", NULL, NULL, err);
 }
 
 static double real(sqlite3 *db, const char *column)

@@ -292,7 +292,7 @@ static enum ar_status store_run(struct eval *e, size_t i, struct store *s, struc
 	e->r.session.backend = &no_kernels;
 	if (!st)
 		st = e->watch.end(e, i, &res, s, err);
-	return st || !s ? st : store_run_end(s, "done", NULL, err);
+	return st || !s ? st : store_run_end(s, "done", NULL, NULL, err);
 }
 
 static void test_rows(void)

@@ -81,7 +81,7 @@ static int64_t whole_version(void)
 	int64_t version, views, scope;
 	int64_t host, command, state;
 	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest,
-		replicates, halves, skips;
+		replicates, halves, skips, counts;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -118,6 +118,8 @@ static int64_t whole_version(void)
 			 "WHERE m.type = 'table' AND x.name IN ('half', 'form')") == 3;
 	skips = ask(db, "SELECT count(*) FROM pragma_table_info('selection_stat') "
 			"WHERE name GLOB 'skip_*'") == 2;
+	counts = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
+			 "WHERE name IN ('kv_refilled', 'evict_waits')") == 2;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -136,14 +138,15 @@ static int64_t whole_version(void)
 			       drops == (version >= 11) && state == (version >= 11 ? 3 : 0) &&
 			       layers == (version >= 13) && memory == (version >= 14) &&
 			       longest == (version >= 15) && replicates == (version >= 16) &&
-			       halves == (version >= 17) && skips == (version >= 18) ?
+			       halves == (version >= 17) && skips == (version >= 18) &&
+			       counts == (version >= 19) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[19] = { 0 }, bad = 0, stride;
+	int n[STORE_VERSION + 1] = { 0 }, bad = 0, stride;
 	bool ended = true;
 
 	kills = kill_it;
@@ -156,18 +159,12 @@ static void test_ends(bool kill_it, const char *what)
 		shell("rm -f a.db* && cp old.db a.db");
 		ended = kill_it ? killed_open(step) : broken_open(step);
 		version = whole_version();
-		bad += version < 5;
-		n[version < 5 ? 0 : version]++;
+		bad += version < STORE_OLDEST;
+		n[version < STORE_OLDEST ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 1 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0 &&
-		   n[11] > 0 && n[12] > 0 && n[13] > 0 && n[14] > 0 && n[15] > 0 && n[16] > 0 &&
-		   n[17] > 0 && n[18] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
-	   "(%d times), 10 (%d times), 11 (%d times), 12 (%d times), 13 (%d times), 14 "
-	   "(%d times), 15 (%d times), 16 (%d times), 17 (%d times) or 18 (%d times), never "
-	   "between",
-	   what, n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14], n[15], n[16],
-	   n[17], n[18]);
+	is_int(bad, 0, "%s: the file is never between versions", what);
+	for (int version = STORE_OLDEST; version < STORE_VERSION; version++)
+		ok(n[version] > 0, "... and of version %d %d times", version, n[version]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -257,8 +254,12 @@ static void test_reading(const char *path, int version)
 #define DROP_VIEWS \
 	"PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'view' " \
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
-#define DROP_18 \
+#define DROP_19 \
 	DROP_VIEWS \
+	"ALTER TABLE run DROP COLUMN kv_refilled; ALTER TABLE run DROP COLUMN evict_waits;" \
+	"DELETE FROM schema_log WHERE version > 18; PRAGMA user_version = 18;"
+#define DROP_18 \
+	DROP_19 \
 	"ALTER TABLE selection_stat DROP COLUMN skip_total;" \
 	"ALTER TABLE selection_stat DROP COLUMN skip_sel;" \
 	"DELETE FROM schema_log WHERE version > 17; PRAGMA user_version = 17;"
@@ -291,7 +292,28 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 17: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 18: undo the last migration. */
+static void test_version_18(void)
+{
+	static const char none[] = "SELECT count(*) FROM v_run WHERE kv_refilled IS NULL "
+				   "AND evict_waits IS NULL";
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_19);
+	is_int(whole_version(), 18, "a file of version 18 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, none), 3, "... and read with runs that have no counts of evictors");
+	sqlite3_close(db);
+	migrate(18);
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, none), 3, "... which they have not");
+	sqlite3_close(db);
+}
+
+/* Turn a.db, of this version, into a file of version 17. */
 static void test_version_17(void)
 {
 	static const char none[] = "SELECT count(*) FROM v_density WHERE skipped IS NULL";
@@ -501,6 +523,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_18();
 	test_version_17();
 	test_version_16();
 	test_version_15();

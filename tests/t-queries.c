@@ -103,11 +103,11 @@ static void test_weights(void)
 	store_run_begin(s, &r, &id, NULL);
 	for (int i = 0; i < 5; i++)
 		store_gap(s, &(struct row_token_gap){ .itl_ns = x[i] * 1000000, .n = 1 }, NULL);
-	store_run_end(s, "done", NULL, NULL);
+	store_run_end(s, "done", NULL, NULL, NULL);
 	store_run_begin(s, &r, &id, NULL);
 	store_gap(s, &(struct row_token_gap){ .itl_ns = 1000000, .n = 999 }, NULL);
 	store_gap(s, &(struct row_token_gap){ .itl_ns = 3000000, .n = 2 }, NULL);
-	store_run_end(s, "done", NULL, NULL);
+	store_run_end(s, "done", NULL, NULL, NULL);
 	store_close(s, NULL);
 #define ITL(run) " FROM v_dist WHERE tool = 'attnreplay' AND metric = 'itl' AND run_id = " #run
 	is_value(path, "SELECT p50" ITL(1), 3, "the median of five");
@@ -249,7 +249,7 @@ static size_t random_run(struct store *s, struct rng *rng, size_t most, double *
 		x[i] = (double)t / 1e6;
 		store_outcome(s, &o, NULL);
 	}
-	store_run_end(s, "done", NULL, NULL);
+	store_run_end(s, "done", NULL, NULL, NULL);
 	stats_sort(x, n);
 	return n;
 }
@@ -423,9 +423,9 @@ static void test_baseline(void)
 
 	write_run(s, &case_sparse); /* 1: before its baseline */
 	is_int(store_run_begin(s, &r, &id, NULL), AR_OK, "a dense run begins");
-	store_run_end(s, "failed", NULL, NULL); /* 2: fails */
-	write_run(s, &case_dense);		/* 3 */
-	write_run(s, &case_sparse);		/* 4: after it */
+	store_run_end(s, "failed", NULL, NULL, NULL); /* 2: fails */
+	write_run(s, &case_dense);		      /* 3 */
+	write_run(s, &case_sparse);		      /* 4: after it */
 	other.options = "{\"method\": \"dense\", \"max-num-seqs\": 128, \"rate\": 0.5, \"tile\": "
 			"true}";
 	write_run(s, &other);	   /* 5: another setup */

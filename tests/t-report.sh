@@ -51,6 +51,9 @@ ok 'notes are lines without a header' says '^Notes$'
 not() { ! says "$1"; }
 ok '... and nothing else'            not '^note$'
 ok 'unfinished requests are stated'  says 'requests +3 +1 requests were rejected, 1 did not finish'
+ok 'tokens without a page are stated' \
+	says '^run 1: 3 tokens of the prefix cache were on no page, and were filled again outside of the'
+ok '... and events that waited' says '^run 1: events of the evictor waited 5 times for KV blocks$'
 
 what='a database of version 6 has the same report'
 if command -v sqlite3 >/dev/null; then

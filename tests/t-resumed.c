@@ -37,7 +37,7 @@ static void make(const char *sql)
 	r.num_blocks = 40;
 	r.command_utc_ns = 7;
 	if (store_open(&s, path, &err) || store_run_begin(s, &r, &id, &err) ||
-	    store_run_end(s, "done", NULL, &err) || store_close(s, &err))
+	    store_run_end(s, "done", NULL, NULL, &err) || store_close(s, &err))
 		bail_out("%s", err.msg);
 	change(path, "UPDATE run SET pid_start = pid_start - 1");
 	if (sql)

@@ -198,7 +198,7 @@ static void put_run(const char *db, int method, const char *clock, bool counts)
 					     .count = { .exec_total = 100, .exec_sel = HALF } },
 				     &err);
 	if (!st)
-		st = store_run_end(s, "done", NULL, &err);
+		st = store_run_end(s, "done", NULL, NULL, &err);
 	if (st || store_close(s, &err))
 		bail_out("%s", err.msg);
 	model_release(&model);

@@ -105,7 +105,7 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 	}
 	sqlite3_finalize(q);
 	sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
-	if (store_run_end(s, "done", NULL, NULL) || store_close(s, NULL))
+	if (store_run_end(s, "done", NULL, NULL, NULL) || store_close(s, NULL))
 		bail_out("cannot finish %s", path);
 }
 

@@ -25,9 +25,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 18, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 19, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 18", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 19", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -38,7 +38,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 18, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 19, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -77,11 +77,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 18", true);
-	change(path, "PRAGMA user_version = 19");
-	refused(path, AR_DATA, "schema version 19, this program has version 18", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 19", true);
+	change(path, "PRAGMA user_version = 20");
+	refused(path, AR_DATA, "schema version 20, this program has version 19", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 18", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 19", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(in_dir("."), AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -184,7 +184,7 @@ static void test_counts(void)
 #undef X
 	if (store_run_begin(s, &record, &id, NULL) || store_selection(s, &sel, NULL) ||
 	    store_layer(s, &layer, NULL) || store_layer_phase(s, &time, NULL) ||
-	    store_kept(s, &kept, NULL) || store_run_end(s, "done", NULL, NULL))
+	    store_kept(s, &kept, NULL) || store_run_end(s, "done", NULL, NULL, NULL))
 		bail_out("no run");
 	store_close(s, NULL);
 	n = 0;
@@ -212,7 +212,7 @@ static void test_losses(void)
 
 	for (int i = 0; i < 2; i++) {
 		store_run_begin(s, &r, &id, NULL);
-		store_run_end(s, "done", &loss[i], NULL);
+		store_run_end(s, "done", &loss[i], NULL, NULL);
 	}
 	store_close(s, NULL);
 	is_value(path, "SELECT lost_records FROM v_run WHERE run_id = 1", 10,
@@ -348,7 +348,8 @@ static void test_full_disk(void)
 	if (!ok(strstr(err.msg, path) && strstr(err.msg, "keeps what was committed"),
 		"it names the file and says what is safe"))
 		diag("%s", err.msg);
-	is_int(store_run_end(s, "failed", NULL, &again), AR_IO, "every later call fails as well");
+	is_int(store_run_end(s, "failed", NULL, NULL, &again), AR_IO,
+	       "every later call fails as well");
 	is_str(again.msg, err.msg, "with the same message");
 	is_int(store_close(s, &again), AR_IO, "so does closing");
 	setrlimit(RLIMIT_FSIZE, &old);
@@ -374,7 +375,8 @@ static void test_bad_rows(void)
 	store_run_begin(s, &r, &id, NULL);
 	sample_iteration(s, &case_dense, 0, NULL);
 	store_outcome(s, &o, NULL);
-	is_int(store_run_end(s, "done", NULL, &err), AR_DB, "a row against the schema is an error");
+	is_int(store_run_end(s, "done", NULL, NULL, &err), AR_DB,
+	       "a row against the schema is an error");
 	ok(strstr(err.msg, "constraint"), "SQLite's reason is passed on");
 	is_int(store_close(s, NULL), AR_DB, "closing repeats it");
 	s = open_store(path);
@@ -399,7 +401,7 @@ static enum ar_status write_captures(const char *path, const char *origin, struc
 	r.n_capture = 2;
 	st = store_run_begin(s, &r, &id, err);
 	if (!st)
-		st = store_run_end(s, "done", NULL, err);
+		st = store_run_end(s, "done", NULL, NULL, err);
 	close_st = store_close(s, NULL);
 	return st ? st : close_st;
 }

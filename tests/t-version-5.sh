@@ -71,7 +71,7 @@ is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1
 3,done
 4,done'
 is '... whose figures are as before' "$(query old.db "$latencies")" "$(cat latencies)"
-is '... in a file of version 18' "$(query old.db 'PRAGMA user_version')" 18
+is '... in a file of version 19' "$(query old.db 'PRAGMA user_version')" 19
 is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 6
 7
@@ -85,7 +85,8 @@ is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 15
 16
 17
-18'
+18
+19'
 is '... and has the views of this program' "$(query old.db "SELECT count(*) FROM sqlite_schema
 	WHERE type = 'view'")" "$("$ATTNREPLAY" sql --views | grep -c '^CREATE TEMP VIEW ')"
 is 'equal runs of both versions have equal figures' "$(query old.db 'SELECT count(*) FROM (

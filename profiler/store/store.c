@@ -32,6 +32,7 @@ struct msg {
 		struct {
 			const char *status;
 			const struct prof_loss *loss;
+			const struct store_counts *counts;
 		} end;
 		struct store_iteration iteration;
 		struct {
@@ -71,7 +72,7 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	case MSG_ITERATION: return writer_iteration(w, &m->iteration, err);
 	case MSG_ROW: return writer_row(w, m->row.table, m->row.row, err);
 	case MSG_ENERGY: return writer_energy(w, &m->energy, err);
-	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
+	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, m->end.counts, err);
 	}
 	return AR_OK;
 }
@@ -420,7 +421,7 @@ enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64
 }
 
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
-			     struct ar_err *err)
+			     const struct store_counts *counts, struct ar_err *err)
 {
 	struct msg *m = msg_new(s, MSG_RUN_END, 0);
 
@@ -428,6 +429,7 @@ enum ar_status store_run_end(struct store *s, const char *status, const struct p
 		return ar_nomem(err);
 	m->end.status = status;
 	m->end.loss = loss;
+	m->end.counts = counts;
 	return send(s, 0, err);
 }
 

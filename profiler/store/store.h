@@ -125,6 +125,11 @@ struct store_selection {
 	struct selection_count count;
 };
 
+/* Totals of a run, see columns.def. */
+struct store_counts {
+	int64_t kv_refilled, evict_waits;
+};
+
 /* Begin a run.  Its baseline is the latest dense run before it, else the first after it.  The two
  * have the same trace, model, device, policy, backend, clock and setup.  They are of the same
  * repeat if there is one.  *run_id: the run's number. */
@@ -171,10 +176,10 @@ enum ar_status store_replicate_latency(struct store *s, const struct row_replica
 /* Set the energy of the run. */
 enum ar_status store_energy(struct store *s, const struct energy_use *use, struct ar_err *err);
 /* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,
- * or NULL; the run stores their increase since the previous run.  Returns when all rows are
- * committed. */
+ * or NULL; the run stores their increase since the previous run.  counts: NULL: not known.  Returns
+ * when all rows are committed. */
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
-			     struct ar_err *err);
+			     const struct store_counts *counts, struct ar_err *err);
 
 /* Split "DB:7" into the name of a database and the number of a run.  A colon without a number
  * behind it belongs to the name; *run is 0 then.  The caller frees *path.  AR_USAGE: the number is

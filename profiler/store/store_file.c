@@ -38,9 +38,10 @@ const char store_baseline_sql[] =
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
 	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
-/* The columns of run that version 16 added, and those from version 14 on, for views of older
- * files. */
-#define RUN_16 "NULL AS rates, NULL AS host"
+/* The columns of run that version 19 added, those from version 16 on and those from version 14 on,
+ * for views of older files. */
+#define RUN_19 "NULL AS kv_refilled, NULL AS evict_waits"
+#define RUN_16 "NULL AS rates, NULL AS host, " RUN_19
 #define RUN_14 \
 	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
 	"NULL AS gpu_bytes, NULL AS gpu_share, NULL AS engine_defaults, " RUN_16
@@ -266,6 +267,10 @@ static const struct migration {
 	  "ALTER TABLE selection_stat ADD COLUMN skip_sel INTEGER",
 	  "CREATE TEMP VIEW IF NOT EXISTS selection_stat AS "
 	  "SELECT *, " SELECTION_18 " FROM main.selection_stat" },
+	{ 18,
+	  "ALTER TABLE run ADD COLUMN kv_refilled INTEGER;"
+	  "ALTER TABLE run ADD COLUMN evict_waits INTEGER",
+	  "CREATE TEMP VIEW IF NOT EXISTS run AS SELECT *, " RUN_19 " FROM main.run" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -504,7 +504,7 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 }
 
 enum ar_status writer_run_end(struct writer *w, const char *status, const struct prof_loss *loss,
-			      struct ar_err *err)
+			      const struct store_counts *counts, struct ar_err *err)
 {
 	const struct prof_loss *old = &w->loss, *now = loss ? loss : old;
 	const struct run_end end = {
@@ -515,6 +515,8 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 		.zero_ts = now->zero_ts - old->zero_ts,
 		.unattributed = now->unattributed - old->unattributed,
 		.late = now->late - old->late,
+		.kv_refilled = counts ? counts->kv_refilled : -1,
+		.evict_waits = counts ? counts->evict_waits : -1,
 	};
 	enum ar_status st = writer_begin(w, err);
 

@@ -21,7 +21,7 @@ int64_t writer_age_ns(const struct writer *w);
 enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int64_t *run_id,
 				struct ar_err *err);
 enum ar_status writer_run_end(struct writer *w, const char *status, const struct prof_loss *loss,
-			      struct ar_err *err);
+			      const struct store_counts *counts, struct ar_err *err);
 /* Add rows; set the members that store.h leaves to the store.  writer_iteration() first commits a
  * transaction that has grown large or old.  row: a struct row_TABLE that begins with run_id. */
 enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, struct ar_err *err);

@@ -42,7 +42,8 @@ CREATE TEMP VIEW v_run AS
     r.repeat_no,
     iif(EXISTS (SELECT 1 FROM run_capture rc WHERE rc.run_id = r.run_id),
       (SELECT 'no-drift' FROM iteration_drop d WHERE d.run_id = r.run_id
-        GROUP BY run_id HAVING sum(n_kept) < sum(n_rows)), NULL) AS fidelity
+        GROUP BY run_id HAVING sum(n_kept) < sum(n_rows)), NULL) AS fidelity,
+    r.kv_refilled, r.evict_waits
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 

@@ -409,7 +409,7 @@ enum ar_status engine_run_store(const struct engine_run *r, struct store *s, int
 				    !st			 ? "done" :
 				    st == AR_INTERRUPTED ? "aborted" :
 							   "failed",
-				    NULL, st ? NULL : err);
+				    NULL, NULL, st ? NULL : err);
 		st = st ? st : st2;
 	}
 	model_release(&m);

@@ -333,6 +333,7 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 				 struct ar_err *err)
 {
 	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
+	const struct store_counts counts = { res->kv_refilled, res->evict_waits };
 	enum ar_status st2;
 
 	if (!r->session.store)
@@ -349,7 +350,7 @@ static enum ar_status end_record(struct run *r, const struct replay_result *res,
 	if (!st2)
 		st2 = store_run_end(r->session.store, status,
 				    r->session.prof ? prof_loss(r->session.prof) : NULL,
-				    st ? NULL : err);
+				    st ? NULL : &counts, st ? NULL : err);
 	return st ? st : st2;
 }
 

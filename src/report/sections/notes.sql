@@ -76,6 +76,17 @@ FROM (
   GROUP BY run_id)
 GROUP BY forms
 
+UNION ALL
+SELECT printf('run %d: %d tokens of the prefix cache were on no page, and were filled again outside of'
+  || ' the measured time', run_id, kv_refilled)
+FROM run
+WHERE (:run IS NULL OR run_id = :run) AND kv_refilled > 0
+
+UNION ALL
+SELECT printf('run %d: events of the evictor waited %d times for KV blocks', run_id, evict_waits)
+FROM run
+WHERE (:run IS NULL OR run_id = :run) AND evict_waits > 0
+
 -- Tasks.
 UNION ALL
 SELECT 'tasks: their names are those of the tasks file; RULER-like tasks are not RULER: haystacks,'
