@@ -50,6 +50,14 @@ refuse 'requests that share blocks are refused' "method 'dense/evict=h2o': its e
 refuse '... and dropped blocks of a radix tree' "evict-cache=drop: the prefix cache of policy sglang-0.5.23 "\
 "is a tree, from which no request takes blocks; take keep" dense/evict=h2o --policy sglang-0.5.23 \
 	--enable-prefix-caching --evict-cache drop
+refuse '... and what becomes of a cache where nothing is evicted' "evict-cache has no effect without an "\
+"evictor; give a method one, as in --evict streaming, or leave it out" dense \
+	--enable-prefix-caching --evict-cache keep
+"$ATTNREPLAY" run --backend cost --trace t.csv --enable-prefix-caching --evict-cache keep >out 2>&1
+is '... with backend cost, too' "$(tail -n 1 out | cut -d';' -f1)" \
+	'attnreplay: evict-cache has no effect without an evictor'
+ok '... but with one evictor of two methods' model dense,dense/evict=streaming --enable-prefix-caching \
+	--evict-cache keep
 refuse 'so are plans of layers' "method '0-1:dense;2-:dense/evict=h2o': a plan of layers has no "\
 "evict part, as all layers store the same tokens; give one method for all layers" \
 	'0-1:dense;2-:dense/evict=h2o'

@@ -33,6 +33,22 @@ static enum ar_status check_evict_cache(const struct plan *p, const struct run_o
 	return AR_OK;
 }
 
+/* --evict-cache is for the evictor of one of the methods.  A point of a search or sweep has one
+ * method of several. */
+static enum ar_status check_evictors(const struct run_inputs *in, const struct run_session *s,
+				     struct ar_err *err)
+{
+	bool any = in->cost_plan || s->point || !opt_given(s->o.group, "evict-cache");
+
+	for (size_t i = 0; in->plan && i < in->n_methods; i++)
+		any = any || plan_evict(in->plan[i]);
+	if (any)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "evict-cache has no effect without an evictor; give a method one, as in "
+		       "--evict streaming, or leave it out");
+}
+
 static enum ar_status load_methods(struct run_inputs *in, const struct run_options *o,
 				   struct ar_err *err)
 {
@@ -578,6 +594,8 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 		st = run_try_comm(in, s, err);
 	if (!st && kernels)
 		st = load_kernels(in, s, err);
+	if (!st)
+		st = check_evictors(in, s, err);
 	if (!st && s->backend && !s->backend->uses_gpu)
 		st = run_plan_memory(in, s, err);
 	if (!st)
