@@ -131,7 +131,7 @@ static void test_rates(void)
 	};
 
 	is_int(linear_ns(&g, &w), 10 + 8, "without formats it is a phase as before");
-	w.n_part = 1;
+	w.parts = 1 << FORMAT_FP8_BLOCK;
 	w.part[FORMAT_FP8_BLOCK] =
 		(struct roofline_part){ .flops = 5000, .bytes = 2, .kernels = 3, .fp8 = true };
 	is_int(linear_ns(&g, &w), 10 + 2 + 10 + 6,
@@ -146,7 +146,7 @@ static void test_rates(void)
 	w.part[FORMAT_FP8_BLOCK].fp8 = false;
 	is_int(linear_ns(&g, &w), 10 + 2 + 20 + 15, "... if rows are quantized, too");
 	w.part[FORMATS + FORMAT_FP8_BLOCK] = w.part[FORMAT_FP8_BLOCK];
-	w.part[FORMAT_FP8_BLOCK] = (struct roofline_part){ 0 };
+	w.parts = 1 << (FORMATS + FORMAT_FP8_BLOCK);
 	is_int(linear_ns(&g, &w), 10 + 2 + 20 + 15, "experts have the rates of the format");
 	g.rate[experts] = (struct roofline_rate){ .compute = 0.125, .memory = 0.5, .each = true };
 	g.own[experts] = true;

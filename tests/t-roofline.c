@@ -308,7 +308,7 @@ static void test_kernels(void)
 	is_int(roofline_ns(&g, &r, &w), 110 + 4 * 7, "... or its FLOPs");
 
 	all[PHASE_LINEAR] = (struct roofline_work){ .flops = 5000, .bytes = 2, .kernels = 4 };
-	all[PHASE_LINEAR].n_part = 1;
+	all[PHASE_LINEAR].parts = 1 << FORMATS;
 	all[PHASE_LINEAR].part[FORMATS] =
 		(struct roofline_part){ .flops = 1000, .bytes = 30, .kernels = 2, .edge_flops = 9 };
 	is_int(roofline_time(&g, NULL, all, true, 1).phase_ns[PHASE_LINEAR], 64 + 7,

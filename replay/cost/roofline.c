@@ -100,13 +100,8 @@ static void count_cache(const struct layer_spec *l, int rows, struct roofline_wo
 	double turned = (double)(layer_q_width(l) + layer_k_width(l));
 	double kv = (double)(layer_k_width(l) + layer_v_width(l));
 
-	work[PHASE_ROPE] = (struct roofline_work){
-		.bytes = rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), .kernels = 1
-	};
-	work[PHASE_CACHE] =
-		(struct roofline_work){ .bytes = rows * (BF16 * kv + (double)layer_cache_bytes(l)),
-					.edge_bytes = rows,
-					.kernels = 1 };
+	count_copy(&work[PHASE_ROPE], rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), 0);
+	count_copy(&work[PHASE_CACHE], rows * (BF16 * kv + (double)layer_cache_bytes(l)), rows);
 }
 
 /* Add the work of the products and norms around a mixer. */
@@ -263,6 +258,13 @@ static void count_evict(const struct evict *evict, const struct layer_spec *l,
 	w->kernels = x.kernels > w->kernels ? x.kernels : w->kernels; /* of all requests */
 }
 
+/* Parts are long, and seldom there: add_weights() clears its own. */
+static void clear(struct roofline_work work[PHASE_COUNT])
+{
+	for (int p = 0; p < PHASE_COUNT; p++)
+		memset(&work[p], 0, offsetof(struct roofline_work, part));
+}
+
 void roofline_count(const struct roofline_subject *s, int layer, const struct batch *b,
 		    const double *density, struct roofline_work work[PHASE_COUNT])
 {
@@ -271,7 +273,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	const bool lists = !s->method->part[ROW_DECODE].dense;
 	double decodes = 0, keys = 0; /* of all decodes: the sums are exact below 2^53 */
 
-	memset(work, 0, PHASE_COUNT * sizeof *work);
+	clear(work);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
 		bool decode = e->kind == ROW_DECODE;
@@ -387,10 +389,10 @@ static int64_t whole_ns(const struct roofline_gpu *g, const struct roofline_rate
 	struct roofline_work one = *w;
 	int64_t sum = 0;
 
-	if (!w->n_part)
+	if (!w->parts)
 		return roofline_ns(g, r, w);
 	for (int i = 0; i < ROOFLINE_PARTS; i++) {
-		if (!w->part[i].kernels)
+		if (!roofline_has_part(w, i))
 			continue;
 		if (i % FORMATS == FORMAT_BF16 && !part_rate(g, i)) {
 			join(&one, &w->part[i]);
@@ -472,7 +474,7 @@ struct roofline_time roofline_iteration(const struct roofline_gpu *g,
 			continue;
 		roofline_count(s, i, b, density, work);
 		if (!first)
-			work[PHASE_HEAD] = (struct roofline_work){ 0 };
+			work[PHASE_HEAD].kernels = 0;
 		first = false;
 		t = roofline_time(g, full ? s->method : NULL, work, prefill, times[i]);
 		if (full && prefill && s->method->part[ROW_DECODE].dense)

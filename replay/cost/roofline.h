@@ -76,9 +76,14 @@ struct roofline_work {
 	double edge_flops, edge_bytes; /* of each unit of a rate's edge */
 	double fp8_flops;	       /* in addition */
 	int kind;		       /* of rates, where the GPU has them; 0: that of the phase */
-	int n_part;		       /* parts that have kernels */
+	uint32_t parts;		       /* bit i: part i has kernels; the others are not set */
 	struct roofline_part part[ROOFLINE_PARTS]; /* in addition */
 };
+
+static inline bool roofline_has_part(const struct roofline_work *w, int i)
+{
+	return w->parts >> i & 1;
+}
 
 /* Count the work of batch b: of a layer of the model, and of the head in work[PHASE_HEAD].
  * density: [b->n] share of the (query row, key) pairs of each prefill entry that the method

@@ -22,14 +22,17 @@ static inline void add_product(struct roofline_work *w, double n_batch, double m
 static inline void add_weights(struct roofline_work *w, const struct linear_format *f, bool experts,
 			       double n_batch, double m, double n, double k, int bias)
 {
-	struct roofline_part *p = &w->part[f->kind + (experts ? FORMATS : 0)];
+	const int i = (int)f->kind + (experts ? FORMATS : 0);
+	struct roofline_part *p = &w->part[i];
 	const bool fp8 = format_is_fp8_product(f);
 
 	if (f->kind == FORMAT_BF16 && !experts) {
 		add_product(w, n_batch, m, n, k, bias);
 		return;
 	}
-	w->n_part += !p->kernels;
+	if (!roofline_has_part(w, i))
+		*p = (struct roofline_part){ 0 };
+	w->parts |= UINT32_C(1) << i;
 	p->flops += 2 * n_batch * m * n * k;
 	p->edge_flops += 2 * n_batch * n * k;
 	p->bytes += n_batch * ((fp8 ? 1 : BF16) * m * k + BF16 * (m * n + bias * n) +
@@ -37,6 +40,14 @@ static inline void add_weights(struct roofline_work *w, const struct linear_form
 	p->kernels++;
 	p->fp8 = fp8;
 	w->kernels++;
+}
+
+/* The one kernel of a phase, which moves bytes. */
+static inline void count_copy(struct roofline_work *w, double bytes, double edge_bytes)
+{
+	w->bytes = bytes;
+	w->edge_bytes = edge_bytes;
+	w->kernels = 1;
 }
 
 /* A kernel that moves n elements. */

@@ -35,13 +35,9 @@ void roofline_latent_rows(const struct roofline_subject *s, const struct layer_s
 	const struct mla_spec *a = &l->mla;
 	double turned = (l->q_heads + 1.0) * l->rotary_dim, latents = a->q_lora + a->kv_lora;
 
-	work[PHASE_ROPE] = (struct roofline_work){
-		.bytes = rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), .kernels = 1
-	};
-	work[PHASE_CACHE] = (struct roofline_work){ .bytes = rows * (BF16 * layer_key_dim(l) +
-								     (double)layer_latent_bytes(l)),
-						    .edge_bytes = rows,
-						    .kernels = 1 };
+	count_copy(&work[PHASE_ROPE], rows * (2 * BF16 * turned + TRIG * (double)l->rotary_dim), 0);
+	count_copy(&work[PHASE_CACHE],
+		   rows * (BF16 * layer_key_dim(l) + (double)layer_latent_bytes(l)), rows);
 	if (!s->attention_only) {
 		add_moves(&work[PHASE_NORM], (2.0 * rows + 1) * latents);
 		if (a->q_lora)

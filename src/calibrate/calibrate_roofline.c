@@ -36,6 +36,8 @@ static struct roofline_point point_of(const struct roofline_gpu *g, const struct
 	double flops = w->flops, bytes = w->bytes;
 
 	for (int i = 0; i < ROOFLINE_PARTS; i++) {
+		if (!roofline_has_part(w, i))
+			continue;
 		flops += w->part[i].flops;
 		bytes += w->part[i].bytes;
 	}
