@@ -8,7 +8,7 @@
 
 struct prefix_cache {
 	struct kv_blocks blocks;
-	uint32_t *table; /* [n_row][row_len] */
+	uint32_t *table; /* [n_row][row_len], unset: of a row only what it owns is read */
 	size_t row_len;
 	uint32_t *free_row; /* a stack */
 	size_t n_free_row;
@@ -46,7 +46,7 @@ enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *p
 		return ar_nomem(err);
 	c->row_len = (size_t)row_len;
 	c->n_free_row = n_row;
-	c->table = calloc(n_row * c->row_len, sizeof *c->table);
+	c->table = reallocarray(NULL, n_row, c->row_len * sizeof *c->table);
 	c->free_row = calloc(n_row, sizeof *c->free_row);
 	if (!c->table || !c->free_row || kv_blocks_init(&c->blocks, pool, t, root, err)) {
 		prefix_cache_close(c);
