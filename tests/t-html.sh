@@ -99,6 +99,8 @@ coloured() { # a method without a colour of its own
 if [ -e "$label" ]; then
 	ok 'each method has a colour; else append it to make_label.sql' coloured
 	is '... of its own' "$(grep -o "('[a-z-]*', [0-9]*)" "$label" | sed 's/.*, //' | sort | uniq -d)" ''
+	is '... that the page has; else append it to chart_style.c' "$(grep -o "('[a-z-]*', [0-9]*)" "$label" |
+		sed 's/.*, \(.*\))/\1/' | while read -r n; do grep -q "\.c$n{color:var(--c$n)}" page.html || echo "$n"; done)" ''
 	grep -o "WHEN '[a-z ]*' THEN [0-9]*" "$srcdir/src/report/charts/phases.sql" >styles
 	is 'each phase has one; else add it to phases.sql' "$("$ATTNREPLAY" sql --format csv sample.db \
 		'SELECT name FROM phase' | sed 1d | while read -r p; do grep -q "'$p'" styles || echo "$p"; done)" ''
@@ -106,6 +108,7 @@ if [ -e "$label" ]; then
 else
 	skip 'each method has a colour; else append it to make_label.sql' 'no sources here'
 	skip '... of its own' 'no sources here'
+	skip '... that the page has' 'no sources here'
 	skip 'each phase has one; else add it to phases.sql' 'no sources here'
 	skip '... of its own, too' 'no sources here'
 fi

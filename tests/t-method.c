@@ -64,6 +64,13 @@ static const struct {
 	{ "rocketkv/evict=snapkv,window=64/decode=dense",
 	  "{\"evict\":" SNAPKV("64") "," DENSE "}" },
 	{ "dense/decode=streaming,sink=8,min-tokens=100", STREAMING },
+	{ "twilight-quest:page=32/prune=twilight,p=0.9",
+	  "{\"decode\":{\"budget\":8192,\"dense-layers\":2,\"exec\":\"lists\",\"min-pages\":1,"
+	  "\"min-tokens\":0,\"newest\":1,\"page\":32,\"ratio\":0,\"recent\":1,"
+	  "\"select\":\"quest\",\"share\":\"head\",\"union\":\"none\",\"update\":\"token\"},"
+	  "\"exec\":\"paged\",\"prune\":{\"estimate\":\"int4\",\"exec\":\"lists\","
+	  "\"keep-newest\":false,\"p\":0.9,\"select\":\"twilight\",\"union\":\"none\"},"
+	  "\"select\":\"none\",\"union\":\"none\"}" },
 	{ "dense/decode=oracle,budget=9/prune=twilight:p=0.5",
 	  "{\"decode\":{\"budget\":9,\"dense-layers\":0,\"exec\":\"lists\",\"min-tokens\":0,"
 	  "\"select\":\"topk\",\"union\":\"none\"},\"exec\":\"paged\",\"prune\":{"
