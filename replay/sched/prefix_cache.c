@@ -46,7 +46,7 @@ enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *p
 		return ar_nomem(err);
 	c->row_len = (size_t)row_len;
 	c->n_free_row = n_row;
-	c->table = reallocarray(NULL, n_row, c->row_len * sizeof *c->table);
+	c->table = malloc(n_row * c->row_len * sizeof *c->table);
 	c->free_row = calloc(n_row, sizeof *c->free_row);
 	if (!c->table || !c->free_row || kv_blocks_init(&c->blocks, pool, t, root, err)) {
 		prefix_cache_close(c);
