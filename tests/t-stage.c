@@ -201,7 +201,7 @@ static void write_iterations(const char *path, bool stage)
 		st = writer_iteration(w, &it, &err);
 	}
 	if (!st)
-		st = writer_run_end(w, "done", NULL, &err);
+		st = writer_run_end(w, "done", NULL, NULL, &err);
 	if (st || writer_close(w, &err))
 		bail_out("%s", err.msg);
 }
