@@ -11,7 +11,8 @@ contrib/_attnreplay: contrib/attnreplay.zsh
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp -f $(srcdir)/contrib/attnreplay.zsh $@
 
 nobase_dist_pkgdata_SCRIPTS += \
-  contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh contrib/bench_torch.py \
+  contrib/agents.sh \
+    contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh contrib/bench_torch.py \
     contrib/capture_hf.py contrib/check_configs.sh contrib/check_costs.sh \
     contrib/check_engine_rates.sh contrib/check_intervals.py contrib/check_roofline.sh \
     contrib/check_search_interval.sh \

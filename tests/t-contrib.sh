@@ -30,6 +30,23 @@ is 'without arguments a script says how to call it' \
 is 'one that needs a build says so' "$(BUILD=$tmp/none sh "$srcdir/contrib/check_configs.sh" a b 2>&1)" \
 	"check_configs.sh: no build in '$tmp/none', which knows the sizes; name its folder as BUILD"
 
+# ---- the table of agents ----
+
+agents() { # agents OPTION...: into $tmp/agents
+	sh "$srcdir/contrib/agents.sh" "$tmp/agents" --trace "$srcdir/tests/data/weka-2.jsonl" \
+		--prompt-scale 0.02 --output-scale 0.02 --model niah-llama-14m --sample-layers 1 \
+		--backend cpu --capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" \
+		--accuracy 1 --accuracy-decode 1 --clock formula --cost-fixed 10ms "$@" \
+		>"$tmp/table" 2>"$tmp/said" || { cat "$tmp/said"; return 1; }
+}
+ok 'agents.sh runs its methods' agents
+ok '... each has a line with a figure in each column' \
+	test "$(grep -cE '^\| [a-z0-9].*( \| [0-9.]+){8} \|$' "$tmp/table")" = 11
+is '... sparse prefills and decodes, alone and together' \
+	"$(grep -c '^| dense/' "$tmp/table") $(grep -c '^| compact-fp.*/' "$tmp/table")" '5 4'
+METHODS=quest ok '... or those that are named, without an evictor' agents
+ok '... into the same table' eval 'grep "^| quest |" "$tmp/table" && grep "^| dense |" "$tmp/table"'
+
 # ---- the program: named, unpacked, built, installed, or missing ----
 
 mkdir -p "$tmp/share/contrib" "$tmp/bin"
