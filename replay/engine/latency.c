@@ -106,6 +106,11 @@ static enum ar_status make_room(struct series *s, struct ar_err *err)
 	return GROW(s->run, s->cap, s->cap ? 2 * s->cap : 256) ? AR_OK : ar_nomem(err);
 }
 
+enum ar_status series_reserve(struct series *s, size_t n, struct ar_err *err)
+{
+	return GROW(s->run, s->cap, n) ? AR_OK : ar_nomem(err);
+}
+
 enum ar_status series_add(struct series *s, double x, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;

@@ -27,6 +27,8 @@ struct series {
 	uint64_t n;	 /* numbers in all */
 };
 
+/* Make room for n numbers. */
+enum ar_status series_reserve(struct series *s, size_t n, struct ar_err *err);
 enum ar_status series_add(struct series *s, double x, struct ar_err *err);
 void series_release(struct series *s);
 /* By value, equal runs joined. */

@@ -428,32 +428,36 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 	return st;
 }
 
-/* Record the latencies of a finished request. */
-static enum ar_status count_request(struct loop *l, uint32_t id, struct ar_err *err)
+/* The latencies of a finished request in ns, -1: it has none. */
+static void request_latencies(const struct loop *l, uint32_t id, double ns[LATENCY_COUNT])
 {
-	uint32_t n_out = l->s->seq[id].known - l->s->seq[id].prompt;
-	int64_t arrival = arrivals_at(l->arrivals, id);
+	const struct request *r = &l->cfg->trace->req[id];
+	const uint32_t n_out = sched_goal(&l->cfg->limits, r) - r->prompt_tok;
+	const int64_t arrival = arrivals_at(l->arrivals, id);
 	const struct times *t = &l->t[id];
-	double ns[LATENCY_COUNT];
-	bool good = true;
-	enum ar_status st = AR_OK;
 
 	ns[LATENCY_TTFT] = (double)(t->first_token - arrival);
 	ns[LATENCY_TPOT] = n_out > 1 ? (double)(t->last_token - t->first_token) / (n_out - 1) : -1;
 	ns[LATENCY_ITL] = -1; /* added token by token, as they come */
 	ns[LATENCY_E2E] = (double)(t->last_token - arrival);
 	ns[LATENCY_QUEUE] = (double)(t->first_sched - arrival);
-	for (int m = 0; m < LATENCY_COUNT && !st; m++) {
-		int64_t limit = l->cfg->limit_ns[m];
+}
 
-		if (ns[m] < 0)
-			continue;
+/* Count a finished request. */
+static enum ar_status count_request(struct loop *l, uint32_t id, struct ar_err *err)
+{
+	double ns[LATENCY_COUNT];
+	bool good = true;
+
+	request_latencies(l, id, ns);
+	for (int m = 0; m < LATENCY_COUNT; m++) {
+		const int64_t limit = l->cfg->limit_ns[m];
+
 		good = good && (!limit || ns[m] <= (double)limit);
-		st = series_add(&l->res->latency[m], ns[m], err);
 	}
 	l->res->good += good;
 	l->res->ok++;
-	return st ? st : notify_request(l, id, "ok", NULL, err);
+	return notify_request(l, id, "ok", NULL, err);
 }
 
 /* Count the finished requests, and drop their KV. */
@@ -675,6 +679,30 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	return open_hot(l, err);
 }
 
+/* Take the latencies of the finished requests from their times, and sort them.  It is done at the
+ * end, when the memory of the schedule is free again. */
+static enum ar_status take_latencies(struct loop *l, struct ar_err *err)
+{
+	const struct request *r = l->cfg->trace->req;
+	struct series *s = l->res->latency;
+	double ns[LATENCY_COUNT];
+	enum ar_status st = AR_OK;
+
+	for (int m = 0; m < LATENCY_COUNT && !st; m++)
+		if (m != LATENCY_ITL)
+			st = series_reserve(&s[m], (size_t)l->res->ok, err);
+	for (size_t i = 0; i < l->cfg->trace->n && !st; i++) {
+		if (!l->done[i] || l->t[i].first_token < 0 || r[i].warmup)
+			continue;
+		request_latencies(l, (uint32_t)i, ns);
+		for (int m = 0; m < LATENCY_COUNT && !st; m++)
+			st = ns[m] < 0 ? AR_OK : series_add(&s[m], ns[m], err);
+	}
+	for (int m = 0; m < LATENCY_COUNT && !st; m++)
+		st = series_sort(&s[m], err);
+	return st;
+}
+
 /* Sum the counts of all requests, and report the unfinished ones.  st: status of the run, which is
  * returned rather than an error here. */
 static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *err)
@@ -701,11 +729,9 @@ static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *
 		l->res->group_peak[i] = kv_groups_peak(l->s->groups, i);
 	sched_close(l->s);
 	l->s = NULL;
-	for (int m = 0; m < LATENCY_COUNT; m++) {
-		st2 = series_sort(&l->res->latency[m], st ? NULL : err);
-		if (!st)
-			st = st2;
-	}
+	st2 = take_latencies(l, st ? NULL : err);
+	if (!st)
+		st = st2;
 	st2 = o ? o->end(o->self, l->res, st ? NULL : err) : AR_OK;
 	return st ? st : st2;
 }
