@@ -72,7 +72,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 	const struct sched *s = it->sched;
 	const struct iter_cost *c = it->cost;
 	bool kernels = r->kernels && it->no % r->kernels == 0, phases = r->phases && s->batch.n;
-	struct batch_shape shape = batch_shape(&s->batch);
+	struct batch_shape shape;
 	enum ar_status st = r->entries ? fill_rows(r, &s->batch, err) : AR_OK;
 
 	r->latent.absorbed += c->latent.absorbed;
@@ -81,6 +81,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 		st = add_kernels(r, c, err);
 	if (st || !r->iterations)
 		return st;
+	shape = batch_shape(&s->batch);
 	return store_iteration(
 		r->store,
 		&(struct store_iteration){
