@@ -81,7 +81,7 @@ enum ar_status run_print_draws(const struct run *r, struct ar_err *err)
 
 	if (!run_is_drawn(r))
 		return AR_OK;
-	if (r->session.store)
+	if (r->session.store && r->session.o.intervals)
 		st = print_ranges(r, &n, err);
 	if (!st && !n)
 		printf("the host is one draw of its spread (--host-seed %" PRId64 "); %s\n",
