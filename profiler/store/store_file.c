@@ -500,24 +500,22 @@ static enum ar_status fill_rest(sqlite3 *db, const char *path, struct ar_err *er
 	return st ? st : views_status(db, path, stored_views_make(db), err);
 }
 
-/* Make the tables, or migrate the file to the next version.  *current: it was up to date already;
- * another program may have been faster. */
+/* Make the tables, or migrate the file to the next version, unless another program was faster.
+ * *current: it is up to date now. */
 static enum ar_status advance_version(sqlite3 *db, const char *path, bool *current,
 				      struct ar_err *err)
 {
 	int64_t version = 0;
 	enum ar_status st = identify_file(db, path, &version, err);
 
+	if (!st && version != STORE_VERSION) {
+		st = version ? migrate(db, path, version, err) : make_tables(db, path, err);
+		version = version ? version + 1 : STORE_VERSION;
+		if (!st)
+			st = set_version(db, path, (int)version, err);
+	}
 	*current = version == STORE_VERSION;
-	if (st)
-		return st;
-	if (*current)
-		return fill_rest(db, path, err);
-	st = version ? migrate(db, path, version, err) : make_tables(db, path, err);
-	version = version ? version + 1 : STORE_VERSION;
-	if (!st)
-		st = set_version(db, path, (int)version, err);
-	return st || version < STORE_VERSION ? st : fill_rest(db, path, err);
+	return st || !*current ? st : fill_rest(db, path, err);
 }
 
 /* advance_version() in one transaction. */
