@@ -12,7 +12,7 @@
 #include "profiler/store/store_writer.h"
 
 enum {
-	QUEUE_BYTES = 64 << 20, /* the caller waits while more are queued */
+	QUEUE_BYTES = 16 << 20, /* the caller waits while more are queued */
 	CHUNK_BYTES = 16 << 10, /* of an allocation that messages share */
 	IDLE_NS = 250000000,	/* a pause this long ends the transaction */
 };

@@ -537,7 +537,7 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	static const char pragmas[] =
 		"PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-		"PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
+		"PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;"
 		"PRAGMA wal_autocheckpoint = 4096; PRAGMA secure_delete = OFF;"
 		"PRAGMA foreign_keys = ON";
 	bool current = false;
