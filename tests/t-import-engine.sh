@@ -143,7 +143,7 @@ ok '... and no other engine' not 'mine-1'
 "$ATTNREPLAY" report --run 4 "$db" >"$tmp/report"
 ok '--run of another run has none' not '^Error against an engine'
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
-ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,-33.3333[0-9]*,,,1,,30,20,20,20$'
+ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,-33.3333[0-9]*,,,1,-33.3[0-9]*,-33.3[0-9]*,1,,30,20,20,20$'
 "$ATTNREPLAY" report --format json "$db" >"$tmp/report"
 ok 'as JSON' says '"error_percent": -33.3333[0-9]*, .*"passes": 1, "spread_percent": null, "engine_ms": 30, "run_ms": 20, "run_min": 20, "run_max": 20'
 
@@ -154,16 +154,34 @@ sed "/_spread/d; s/\(\"update_request_ns\": [0-9]*\),*/\1, \"graph_spread\": [$l
 	"$ATTNREPLAY_DATA/replay/host/presets/vllm-0.24.json" >"$tmp/spread.json"
 db=$tmp/repeats.db
 import "$tmp/log.jsonl" --db "$db" >"$tmp/.out"
-replay "$tmp/trace.csv" 20ms --host "$tmp/spread.json" --repeats 3
+replay "$tmp/trace.csv" 20ms --host "$tmp/spread.json" --repeats 3 --no-async-scheduling
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
 want=$("$ATTNREPLAY" sql --format csv "$db" "SELECT median(p50), min(p50), max(p50) FROM v_latency
 	WHERE run_id > 1 AND metric = 'ttft'" | tail -n 1)
 is 'repeats are one row: median, smallest and largest' \
-	"$(sed -n 's/^2,1,vllm-0.24.0,ttft,p50,.*,1,,30,//p' "$tmp/report")" "$want"
+	"$(sed -n 's/^2,1,vllm-0.24.0,ttft,p50,.*,3,.*,1,,30,//p' "$tmp/report")" "$want"
+is '... with the error of each of these' "$(sed -n 's/^2,1,vllm-0.24.0,ttft,p50,.*,3,//p' "$tmp/report" |
+	awk -F , '{ printf "%.3f,%.3f", $1, $2 }')" \
+	"$(echo "$want" | awk -F , '{ printf "%.3f,%.3f", 100 * ($2 / 30 - 1), 100 * ($3 / 30 - 1) }')"
 ok '... which differ' test "${want#*,}" != "${want##*,},${want##*,}"
 ok '... and no other row' not '^[34],1,vllm'
-ok 'iterations are those of the first, in two tables' test "$(grep -c '^2,1,decodes' "$tmp/report")" = 2
-ok '... alone' not '^[34],1,decodes'
+ok 'iterations are those of all repeats, in two tables' test "$(grep -c '^2,1,decodes' "$tmp/report")" = 2
+ok '... not of each' not '^[34],1,decodes'
+differ() { sed -n 's/^2,1,decodes,3,.*,3,\(.*,.*\),.*,.*,1,$/\1/p' "$tmp/report" | awk -F , '{ exit !($1 < $2) }'; }
+ok '... whose means are compared, and each by itself' differ
+"$ATTNREPLAY" report --format markdown "$db" >"$tmp/report"
+ok 'the verdict says so' says '^- Against vllm-0.24.0, run 1: .*; medians of 3 repeats\.$'
+for first in 50 56; do
+	sed "s/\"first_token\":0.04,/\"first_token\":0.0$first,/" "$tmp/log.jsonl" >"$tmp/pass.jsonl"
+	import "$tmp/pass.jsonl" --db "$db" >"$tmp/.out"
+done
+replay "$tmp/trace.csv" 20ms --host "$tmp/spread.json"
+"$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
+ok 'three passes and three draws give an interval' \
+	says '^2,1,vllm-0.24.0,ttft,p50,[-.0-9]+,[-.0-9]+,[-.0-9]+,3,'
+ok '... three passes and one draw of a host none' says '^7,1,vllm-0.24.0,ttft,p50,[-.0-9]+,,,1,'
+"$ATTNREPLAY" report --format markdown "$db" >"$tmp/report"
+ok '... as the verdict says' says '; of one draw of its host: --repeats shows others\.$'
 
 # ---- errors of iterations, and what they go with ----
 
@@ -174,8 +192,8 @@ is 'the report begins with the error' "$("$ATTNREPLAY" report "$db" | sed -n 2p)
 	'Run 2 predicts TTFT p50 33 % below and TPOT p50 0 % above that of vllm-0.24.0 (run 1).'
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
 ok 'iterations that are alike are compared by kind' says '^2,1,decodes,3,3,16.66[0-9]*,20,55.555'
-ok '... with mean, median and 95 % of the error' says '^2,1,decodes,.*,77.77[0-9]*,100,100$'
-ok '... from their start after a pause' says '^2,1,"prompts, to 512 tokens",1,1,20,20,0,0,0,0$'
+ok '... with mean, median and 95 % of the error' says '^2,1,decodes,3,3,[^a-z]*,77.77[0-9]*,100,100,1,77.77[0-9]*,77.77[0-9]*,55.55[0-9]*,55.55[0-9]*,1,$'
+ok '... from their start after a pause' says '^2,1,"prompts, to 512 tokens",1,1,20,20,0,0,0,0,1,0,0,0,0,1,$'
 ok '... prompts by tokens' says '^2,1,"prompts, to 2048 tokens",1,1,39,20,-48.7'
 is 'what the error goes with comes first' \
 	"$(sed -n 's/^2,1,\([a-z ]*\),5,\([-.0-9e]*\),.*/\1/p' "$tmp/report" | tr '\n' ' ')" \
@@ -188,10 +206,11 @@ sed 's/"async":false/"async":true/' "$tmp/log.jsonl" >"$tmp/async.jsonl"
 import "$tmp/async.jsonl" --db "$db" >"$tmp/.out"
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
 ok 'passes of an engine are one row, with their spread' \
-	says '^2,1,vllm-0.24.0,ttft,p50,-38.46[0-9]*,,,2,15.38[0-9]*,32.5,20,20,20$'
+	says '^2,1,vllm-0.24.0,ttft,p50,-38.46[0-9]*,,,1,-38.4[0-9]*,-38.4[0-9]*,2,15.38[0-9]*,32.5,20,20,20$'
+ok '... with the iterations of all' says '^2,1,decodes,6,6,.*,2,0$'
 ok '... of each figure' says '^2,1,vllm-0.24.0,tpot,p50,.*,2,[.0-9]*,[.0-9]*,20,20,20$'
 ok '... an engine of other options is another' says '^2,4,vllm-0.24.0,ttft,p50,-33.33'
-ok '... whose iterations are planned in another way' says '^2,4,decodes,[0-9]*,0,,,,,,$'
+ok '... whose iterations are planned in another way' says '^2,4,decodes,[0-9]*,0,,,,,,,1,,,,,1,$'
 "$ATTNREPLAY" report --format markdown "$db" >"$tmp/report"
 ok 'the verdict has it in a sentence' says '^- Against vllm-0.24.0, run 1: TTFT p50 -38.5 %, its passes 15.4 %; .* iterations [0-9.]* % in the mean, which goes with longest decode most\.$'
 
@@ -206,7 +225,7 @@ sed 's/"first_token":0.04,/"first_token":0.056,/' "$tmp/log.jsonl" >"$tmp/third.
 import "$tmp/third.jsonl" --db "$db" >"$tmp/.out"
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
 ok 'three passes are a sample: t interval' \
-	says '^2,1,vllm-0.24.0,ttft,p50,-42.857[0-9]*,-56.559[0-9]*,-21.141[0-9]*,3,22.857[0-9]*,35,20,20,20$'
+	says '^2,1,vllm-0.24.0,ttft,p50,-42.857[0-9]*,-56.559[0-9]*,-21.141[0-9]*,1,-42.8[0-9]*,-42.8[0-9]*,3,22.857[0-9]*,35,20,20,20$'
 
 # Rounds of 10, 20, 10 and 10 ms, the last without a batch: iterations of 30, 10 and 10 ms.
 cat >"$tmp/ahead.jsonl" <<'E'
@@ -224,13 +243,13 @@ replay "$tmp/one.csv" 20ms --policy vllm-0.24
 "$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
 ok 'planned ahead, an iteration ends with the next round' \
 	says '^2,1,"prompts, to 2048 tokens",1,1,30,20,-33.3'
-ok '... the last with one of no batch' says '^2,1,decodes,2,2,10,20,100,100,100,100$'
+ok '... the last with one of no batch' says '^2,1,decodes,2,2,10,20,100,100,100,100,1,'
 "$ATTNREPLAY" -q run --backend roofline --gpu h200 --model llama-3.1-8b --trace "$tmp/one.csv" \
 	--policy vllm-0.24 --host vllm-0.24 --host-seed 0 --db "$db" >"$tmp/.run"
 "$ATTNREPLAY" report --run 3 --format csv "$db" >"$tmp/report"
 is 'a replay has the rounds of its host, which add up to the time of a request alone' \
 	"$(sed -n 's/"[^"]*"/prompts/; s/^3,1,\(prompts\|decodes\),/,/p' "$tmp/report" |
-		awk -F , 'NF == 9 { ms += $3 * $5 } END { printf "%.3f", ms }')" \
+		awk -F , 'NF == 16 { ms += $3 * $5 } END { printf "%.3f", ms }')" \
 	"$(query "$db" "SELECT printf('%.3f', (finish_ns - min(start_ns)) / 1e6) FROM request_outcome
 		JOIN iteration USING(run_id) WHERE run_id = 3")"
 "$ATTNREPLAY" -q run --backend roofline --gpu h200 --model llama-3.1-8b --requests 8 --trace \

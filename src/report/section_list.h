@@ -20,7 +20,8 @@
  * engine_pair	an engine's run and a dense run of the same requests, a row each;
  *		run_id, engine_id, first_id of the run's repeats, first_engine of the engine's
  *		passes; under SECTION only, as is latency.
- * engine_error, engine_step, engine_residual
+ * drawn_run	runs whose host's times are drawn: run_id; under SECTION only.
+ * engine_error, engine_step_draw, engine_step, engine_residual
  *		errors of percentiles and of iterations, see their make_NAME.sql; under SECTION
  *		only, as is engine_iteration.
  * source_run	where runs come from, if they come from several databases, a row each: run_id,
@@ -47,8 +48,10 @@
 COMMON(make_options, NULL)
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
+SECTION(make_drawn_run, NULL)
 SECTION(make_engine_error, NULL)
 SECTION(make_engine_iteration, NULL)
+SECTION(make_engine_step_draw, NULL)
 SECTION(make_engine_step, NULL)
 SECTION(make_engine_residual, NULL)
 SECTION(make_steady, NULL)

@@ -1,7 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Iterations of replays and engines of engine_pair, of repeats and passes the first, with their times
--- from end to end, ns: since the one before has ended, or since their start after a pause of a
--- millisecond or more.
+-- Iterations of replays and engines of engine_pair, with their times from end to end, ns: since the one
+-- before has ended, or since their start after a pause of a millisecond or more.
 --
 -- With asynchronous scheduling (is_late) an iteration ends with the next round of the host, which
 -- launches that and then waits for this.  A log has these rounds.  Those of a replay follow from the
@@ -18,7 +17,7 @@ WITH timed AS (
       start_ns - lag(end_ns) OVER run < 1000000 AS follows, lag(end_ns) OVER run AS end_before,
       lag(coalesce(host_update_ns, 0)) OVER run AS update_before
     FROM iteration JOIN run USING(run_id)
-    WHERE run_id IN (SELECT first_id FROM engine_pair UNION SELECT first_engine FROM engine_pair)
+    WHERE run_id IN (SELECT run_id FROM engine_pair UNION SELECT engine_id FROM engine_pair)
     WINDOW run AS (PARTITION BY run_id ORDER BY iter_no)),
   summed AS (
     SELECT *, sum(own_ns + iif(follows, update_before, 0)) OVER (PARTITION BY run_id ORDER BY iter_no) AS all_ns

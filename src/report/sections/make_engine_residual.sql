@@ -4,9 +4,9 @@
 -- adds_percent: what a plane by it and the quantity that explains most explains beyond that one's line.
 CREATE TEMP TABLE engine_residual AS
 WITH point AS MATERIALIZED (
-    SELECT run, engine_run, iter_no, place, quantity, y - avg(y) OVER same AS y, x - avg(x) OVER same AS x
+    SELECT run, engine_run, pass, iter_no, place, quantity, y - avg(y) OVER same AS y, x - avg(x) OVER same AS x
     FROM (
-      SELECT run, engine_run, iter_no, column1 AS place, column2 AS quantity, p_ns - e_ns AS y,
+      SELECT run, engine_run, pass, iter_no, column1 AS place, column2 AS quantity, p_ns - e_ns AS y,
         CASE column2 WHEN 'tokens' THEN tokens WHEN 'pairs' THEN pairs WHEN 'longest decode' THEN longest
           WHEN 'requests' THEN requests ELSE joins END AS x
       FROM engine_step
@@ -27,7 +27,7 @@ WITH point AS MATERIALIZED (
   both AS (
     SELECT p.run, p.engine_run, p.place, sum(p.x * t.x) AS xx_both
     FROM first f JOIN point t USING(run, engine_run, place)
-      JOIN point p ON p.run = t.run AND p.engine_run = t.engine_run AND p.iter_no = t.iter_no
+      JOIN point p ON p.run = t.run AND p.engine_run = t.engine_run AND p.pass = t.pass AND p.iter_no = t.iter_no
     GROUP BY p.run, p.engine_run, p.place),
   -- correlations of the quantity and the first with the error, and with each other
   pair AS (

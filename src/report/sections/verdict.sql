@@ -17,7 +17,10 @@ SELECT verdict FROM (
     || coalesce((SELECT printf('; iterations %.1f %% in the mean, which goes with %s most', avg(abs(p_ns - e_ns) * 100.0 / e_ns),
         (SELECT quantity FROM engine_residual r WHERE r.run = e.run AND r.engine_run = e.engine_run AND no = 1))
       FROM engine_step s WHERE s.run = e.run AND s.engine_run = e.engine_run AND p_ns
-      GROUP BY s.run HAVING count(*) > 2), '') || '.'
+      GROUP BY s.run HAVING count(*) > 2), '')
+    || CASE WHEN draws > 1 THEN printf('; medians of %d repeats', draws)
+      WHEN run IN (SELECT run_id FROM drawn_run) THEN '; of one draw of its host: --repeats shows others'
+      ELSE '' END || '.'
   FROM (SELECT * FROM engine_error ORDER BY run, engine_run, instr('ttft tpot', metric), at) e
   GROUP BY run, engine_run
 
