@@ -55,7 +55,7 @@ enum rule {
 	MIXED = 1,
 	LEAVES_AT_ONCE = 2,   /* a finished request leaves the running batch: 3966 */
 	CUT_HAS_ONE = 4,      /* the prompt that goes on has one place, not two: 4225 */
-	BUDGET_FIRST = 8,     /* a spent budget admits nobody: 4207 */
+	BUDGET_FIRST = 8,     /* a spent budget admits nobody, while the pool is not: 4207 */
 	DECODES_SIT_OUT = 16, /* ... that lack blocks beside a prompt: 4393 */
 	EOS_WHOLE = 32,	      /* with ignore_eos all outputs to come count: 787 */
 
@@ -164,6 +164,16 @@ static double left_of_pool(const struct sched *s, const struct budget *r)
 static int64_t left_now(const struct sched *s, const struct budget *r)
 {
 	return s->pool.n_free * s->lim.block_tok - r->now;
+}
+
+static bool pool_spent(const struct sched *s, const struct budget *r)
+{
+	return left_of_pool(s, r) <= 0 || left_now(s, r) <= 0;
+}
+
+static bool budget_spent(const struct budget *r)
+{
+	return r->chunk <= 0 || r->prefill <= 0;
 }
 
 static int64_t at_most(int64_t n)
@@ -407,7 +417,7 @@ static const char *sglang_admit_waiting(struct sched *s, struct budget *r, int64
 		uint32_t id = s->wait_head;
 		int64_t all, n;
 
-		if (has(s, BUDGET_FIRST) && (r->chunk <= 0 || r->prefill <= 0))
+		if (has(s, BUDGET_FIRST) && !pool_spent(s, r) && budget_spent(r))
 			return "budget";
 		if (most <= 0)
 			return m->full = "seqs";
@@ -424,9 +434,9 @@ static const char *sglang_admit_waiting(struct sched *s, struct budget *r, int64
 		}
 		sched_admit(s);
 		plan_prefill(s, r, id, n, n < all);
-		if (left_of_pool(s, r) <= 0 || left_now(s, r) <= 0)
+		if (pool_spent(s, r))
 			return m->full = "blocks";
-		if (r->chunk <= 0 || r->prefill <= 0)
+		if (budget_spent(r))
 			return "budget";
 	}
 	return "empty";
