@@ -46,6 +46,37 @@ is 'costs need iterations alone' "$(costs iterations)" "$(costs entries)"
 ok 'without them costs are refused' fails 3 \
 	'run 1 has no iteration with a batch; name a run without --keep-tables requests' \
 	"$ATTNREPLAY" run --trace t.csv --backend cost --costs requests-cost.db
+
+# The table of attnreplay-run(1): what works, in this order.
+cell() { "$@" >/dev/null 2>&1 && printf 1 || printf 0; }
+works() { # works LEVEL
+	"$ATTNREPLAY" report "$1.db" >report.txt && "$ATTNREPLAY" report --perfetto time.json "$1.db"
+	cell "$ATTNREPLAY" diff "$1.db:1" "$1.db:2"
+	cell "$ATTNREPLAY" merge -o merged.db "$1.db"
+	cell grep '^  1  dense   ttft  *60\(  *[0-9][0-9.]*\)\{8\}$' report.txt # with intervals
+	cell grep '^  1  dense   backlogged  *40  *[0-9]* ' report.txt
+	cell grep '"name":"request ' time.json
+	cell costs "$1"
+	cell grep '^  1  dense   backlogged\(  *[0-9][0-9.]*\)\{5\}$' report.txt # with means
+	cell grep '"name":"decode B' time.json
+	cell grep '^Time by phase' report.txt
+	cell grep '"args":{"iteration":[0-9]*,"chunk"' time.json
+	rm -f merged.db
+}
+is 'what works with requests'       "$(works requests)"   1111100000
+is '... with iterations'            "$(works iterations)" 1111111100
+is '... with phases'                "$(works phases)"     1111111110
+is '... with entries'               "$(works entries)"    1111111111
+if command -v python3 >/dev/null; then
+	python3 - requests.db <<-'EOT'
+	import sqlite3, sys
+	db = sqlite3.connect(sys.argv[1])
+	db.execute("UPDATE run SET status = 'aborted', pid = 999999 WHERE run_id = 2")
+	db.commit()
+	EOT
+	ok 'a command with requests alone is resumed' "$ATTNREPLAY" -q run --resume requests.db
+	is '... and goes on with them' "$(rows requests)" 11000
+fi
 ok 'of two options the one that keeps less holds' "$ATTNREPLAY" -q run --trace t.csv \
 	--backend cost --keep-tables requests --keep-entries yes --db two.db
 is '... whichever it is' "$(rows two)" 11000

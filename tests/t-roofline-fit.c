@@ -286,7 +286,7 @@ static void test_refusals(void)
 			"--accuracy above 0");
 	change("b.db", "DELETE FROM request_span");
 	refused("b.db", "b.db:1: the run has no entries of batches; measure it without "
-			"--keep-entries no");
+			"--keep-tables and --keep-entries no");
 	change("b.db", "UPDATE run SET clock = 'cpu'");
 	refused("b.db",
 		"b.db:1: its clock is 'cpu'; want a run of backend cuda that CUPTI measured");

@@ -128,7 +128,7 @@ static enum ar_status check_run(struct reader *r, struct ar_err *err)
 	if (!st && !sqlite3_column_int(q, 2))
 		st = ar_fail(err, AR_USAGE,
 			     "%s: the run has no entries of batches; measure it without "
-			     "--keep-entries no",
+			     "--keep-tables and --keep-entries no",
 			     name);
 	if (!st && !r->run->method->dense && sqlite3_column_type(q, 3) == SQLITE_NULL)
 		st = ar_fail(err, AR_USAGE,
