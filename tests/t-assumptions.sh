@@ -52,6 +52,15 @@ ok '... which the answer says' grep -q '^Faster, at a cost (densities given, not
 ok '... and the cell' grep -q '30.*%</b>.*<small>given</small>' page.html
 rests whole 'nothing left out' 'selector and union kept every block' \
 	'UPDATE selection_stat SET exec_sel = exec_total WHERE run_id = 2'
+while read -r what sql; do
+	ok "... $what" sh -c '
+		cp sample.db a.db && sqlite3 a.db "UPDATE selection_stat SET exec_sel = exec_total
+			WHERE run_id = 2; $1" &&
+			"$ATTNREPLAY" report a.db >text && ! grep -q "left nothing out" text' sh "$sql"
+done <<'END'
+unless-tiles-were-skipped UPDATE selection_stat SET skip_total = 9, skip_sel = 1 WHERE run_id = 2
+unless-keys-were-evicted UPDATE method SET params = json_set(params, '$.evict', json_object('keep', 1)) WHERE method_id = (SELECT method_id FROM run WHERE run_id = 2)
+END
 rests accuracy 'accuracy not measured' 'accuracy was not measured' \
 	'DELETE FROM accuracy_sample; DELETE FROM eval_prompt'
 ok '... and the cell' grep -q '>not measured</b>' page.html

@@ -96,10 +96,11 @@ WITH
         EXISTS (SELECT 1 FROM request_outcome o
           WHERE o.run_id = r.run_id AND (n_chunks > n_preempt + 1 OR cached_tokens > 0))
           AS has_context,
-        (SELECT sum(exec_sel) = sum(exec_total) FROM selection_stat s WHERE s.run_id = r.run_id)
-          AS whole
+        (SELECT sum(exec_sel) = sum(exec_total) AND NOT total(skip_sel)
+          FROM selection_stat s WHERE s.run_id = r.run_id) AS whole
       FROM run r JOIN method USING(method_id)
-      WHERE NOT is_dense AND run_id NOT IN (SELECT run_id FROM dropper))
+      WHERE NOT is_dense AND params NOT GLOB '*"evict":{*'
+        AND run_id NOT IN (SELECT run_id FROM dropper))
     WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
 
     UNION ALL
