@@ -273,11 +273,11 @@ addEventListener("load", () => {
   const shown = document.getElementById("tip").textContent === title.textContent;
   parent.postMessage(["see", width <= innerWidth, innerWidth,
     document.querySelectorAll("nav button").length, (+zoom.dataset.from).toFixed(2),
-    (+zoom.dataset.to).toFixed(2), shown, "end"].join(" "), "*");
+    (+zoom.dataset.to).toFixed(2), shown, document.querySelector("nav details").open, "end"].join(" "), "*");
 });
 E
 sed 's#</body>#<script src="probe.js"></script></body>#' page.html >probe.html
-browse() { # browse WIDTH: "see FITS WIDTH BUTTONS FROM TO SHOWN end"
+browse() { # browse WIDTH: "see FITS WIDTH BUTTONS FROM TO SHOWN CONTENTS end"
 	cat >frame.html <<E
 <!DOCTYPE html><title>t</title><script>onmessage = (e) => document.title = e.data;</script>
 <iframe width="$1" height="900" src="probe.html"></iframe>
@@ -287,10 +287,11 @@ E
 		"file://$tmp/frame.html" 2>console | grep -o 'see .* end'
 }
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
-for width in 1280 390; do
-	what="in Chromium, $width pixels wide: nothing scrolls sideways, zoom and titles work"
+for width in 1600 1280 390; do
+	what="in Chromium, $width pixels wide: nothing scrolls sideways, zoom and titles work, contents fit"
+	bar=$([ $width -ge 1500 ] && echo true || echo false)
 	if [ -n "$browser" ]; then
-		is "$what" "$(browse $width)" "see true $width 1 0.25 0.75 true end"
+		is "$what" "$(browse $width)" "see true $width 1 0.25 0.75 true $bar end"
 		is '... and the console is empty' "$(grep CONSOLE console)" ''
 	else
 		skip "$what" 'no chromium'

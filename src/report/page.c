@@ -19,11 +19,11 @@ bool page_is_part(const struct page_item *i)
 
 void page_contents(const bool *shown, FILE *f)
 {
-	fputs("<nav>\n", f);
+	fputs("<nav>\n<details>\n<summary>Contents</summary>\n", f);
 	for (const struct page_item *i = page_items; i->kind; i++)
 		if (page_is_part(i) && *shown++)
 			fprintf(f, "<a href=\"#%s\">%s</a>\n", i->name, i->title);
-	fputs("</nav>\n", f);
+	fputs("</details>\n</nav>\n", f);
 }
 
 void page_begin(const char *path, FILE *f)

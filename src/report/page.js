@@ -21,6 +21,11 @@ document.addEventListener("pointermove", (e) => {
 addEventListener("beforeprint", () => {
   for (const rows of document.querySelectorAll(".rows")) rows.open = true;
 });
+// The contents are a side bar where the window has room for one, as the style says.
+const room = matchMedia("(min-width:1500px)");
+const contents = () => { document.querySelector("nav details").open = room.matches; };
+room.addEventListener("change", contents);
+contents();
 // Zoom: all panels of a chart have the same x axis, so they show the same part of it.
 const show = (box, from, to) => {
   for (const plot of box.querySelectorAll(".plot")) {

@@ -26,7 +26,7 @@ WITH
     FROM figure JOIN (SELECT column1 AS col, column2 AS head
       FROM (VALUES (1, 'TTFT p50'), (2, 'TTFT p99'), (3, 'TPOT p50')))),
   cell AS (
-    SELECT run_id, col, head, 'time' AS of, coalesce(times(x), printf('%.4g%sms', ms, char(160))) AS text,
+    SELECT run_id, col, head, 'time' AS of, coalesce(times(x), printf(iif(ms < 9999.5, '%.4g', '%.0f') || '%sms', ms, char(160))) AS text,
       replace(CASE WHEN lo IS NOT NULL THEN printf('%.2f to %.2f', lo, hi)
         WHEN x IS NULL THEN coalesce((SELECT group_concat(printf('%+.0f %% of run %d', error_percent, engine_run), ', ')
           FROM engine_error e WHERE e.run = latency_cell.run_id
