@@ -126,6 +126,24 @@ ok '... and other weights' eval 'run --weights other --prompts prompts.jsonl --m
 	--accuracy 1 --db o.db && [ "$(key o.db)" != "$(key a.db)" ]'
 ok 'a plan made ahead' tiny --async-scheduling
 ok 'a prefix cache' tiny --enable-prefix-caching
+{
+	echo TIMESTAMP,ContextTokens,GeneratedTokens
+	printf '2023-11-16 18:00:0%s.0,%s\n' 0 9,2 1 640,3 2 9,2 3 705,3
+} >twice.csv
+shared() { # shared FILE OPTION...: the second prompt of 69 and 34 tokens, repeated, comes twice
+	db=$1
+	shift
+	tiny --trace twice.csv --enable-prefix-caching --method "$sparse" --accuracy 1 --db "$db" "$@"
+}
+ok 'pages of requests that begin with the same tokens' shared one.db
+is '... are shared in steps of 16 tokens' "$(query one.db 'SELECT cached_tokens FROM v_run')" 640
+ok '... or computed by each' shared own.db --share-kv=no
+samples='SELECT req_no, chunk_no, layer, head, rel_l2, cosine, mass_recall FROM accuracy_sample
+	ORDER BY 1, 2, 3, 4'
+is '... with the same accuracy, to the last bit' "$(query one.db "$samples")" \
+	"$(query own.db "$samples")"
+is '... which is not that of dense' "$(query one.db \
+	'SELECT max(rel_l2) > 0.01 FROM accuracy_sample WHERE req_no = 3')" 1
 ok 'a radix cache' tiny --policy sglang --block-size 1 --enable-prefix-caching
 ok 'a model by name, if it is the same' tiny --model tiny/config.json
 ok 'search' eval '"$ATTNREPLAY" search chunk --lowest 128 --highest 256 --slo ttft:p99:10s \

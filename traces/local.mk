@@ -2,7 +2,8 @@
 # Traces and captures.
 libattnreplay_a_SOURCES += \
   traces/block_runs.c traces/intern.c traces/intern.h traces/known_files.c \
-    traces/known_files.h traces/prompts.c traces/prompts.h traces/read.c traces/trace.c \
+    traces/known_files.h traces/prompts.c traces/prompts.h traces/read.c traces/token_blocks.c \
+    traces/token_blocks.h traces/trace.c \
     traces/trace.h traces/trace_writers.c traces/trace_writers.h traces/turns.c \
     traces/turns.h \
   traces/algebra/id_ranges.c traces/algebra/id_ranges.h \
@@ -48,6 +49,7 @@ check_PROGRAMS += \
   tests/t-prompts \
   tests/t-coverage \
   tests/t-resample \
+  tests/t-token-blocks \
   tests/t-engine-log \
   tests/t-shape \
   tests/t-synth \

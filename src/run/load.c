@@ -605,7 +605,7 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 	if (!st && s->o.resumed)
 		st = resume_check(r, err);
 	if (!st)
-		st = run_open_tokens(in, s, err);
+		st = run_load_tokens(in, s, err);
 	if (!st && kernels)
 		st = draw_captures(in, &s->o, err);
 	if (!st && kernels)

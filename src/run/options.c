@@ -341,7 +341,7 @@ static const struct opt model_opts[] = {
 	  .own = "yes",
 	  .help = "let requests with a common prefix read the same pages of the device; else each "
 		  "has its own copy, which is filled outside of the measured time",
-	  .scope = RUN_KERNELS | RUN_PREFIX_CACHE | RUN_REPLAYED },
+	  .scope = RUN_KERNELS | RUN_PREFIX_CACHE },
 	{ .name = "accuracy", .type = OPT_REAL, .off = AT(accuracy), .arg = "SHARE", .def = "0.05",
 	  .max = 1,
 	  .help = "share of the (request, prefill chunk, layer) triples to compare with dense "

@@ -505,9 +505,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	enum ar_status st = run_open_tokens(in, s, err);
 	int64_t n_block = 0;
 
-	/* The trace names prefixes, and real tokens may differ.  What an evictor keeps beside the
-	 * pages is of one request. */
-	in->limits.share_pages = s->o.limits.share_pages && !s->o.weights &&
+	/* What an evictor keeps beside the pages is of one request. */
+	in->limits.share_pages = s->o.limits.share_pages &&
 				 !(p && plan_evict(p) && plan_evict(p)->evictor->state_bytes);
 	if (!st)
 		st = open_backend(in, s, p, err);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "traces/token_blocks.h"
 
 /* Check the options of a run with real weights: it needs prompts from a file. */
 static enum ar_status check_options(const struct run_options *o, struct ar_err *err)
@@ -65,18 +66,38 @@ static enum ar_status set_text(struct run_inputs *in, const struct run_watch *wa
 	return AR_OK;
 }
 
-enum ar_status run_open_tokens(struct run_inputs *in, struct run_session *s, struct ar_err *err)
+/* Requests share blocks of the prefix cache where their tokens are equal, as in an engine. */
+static enum ar_status name_blocks(struct run_inputs *in, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	struct token_blocks *b;
+	enum ar_status st = token_blocks_open(&b, in->trace, err);
+
+	for (size_t i = 0; i < in->trace->n && !st; i++)
+		st = token_blocks_add(b, in->text[i].prompt, in->text[i].n_prompt, err);
+	token_blocks_close(b);
+	return st;
+}
+
+enum ar_status run_load_tokens(struct run_inputs *in, struct run_session *s, struct ar_err *err)
+{
+	enum ar_status st;
 
 	if (!s->o.weights)
 		return AR_OK;
-	if (!in->text)
-		st = set_text(in, s->watch, err);
+	st = set_text(in, s->watch, err);
+	if (!st && in->limits.prefix_cache && !in->lent_trace)
+		st = name_blocks(in, err);
+	return st ? st : run_open_tokens(in, s, err);
+}
+
+enum ar_status run_open_tokens(struct run_inputs *in, struct run_session *s, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!s->o.weights)
+		return AR_OK;
 	tokens_close(s->tokens);
 	s->tokens = NULL;
-	if (st)
-		return st;
 	st = tokens_open(&s->tokens,
 			 &(struct tokens_env){ .trace = in->trace,
 					       .text = in->text,
