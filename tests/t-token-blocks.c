@@ -33,7 +33,10 @@ static void make_prompts(void)
 	}
 }
 
-static int32_t token(size_t i, uint32_t k) { return text[i][k % n_text[i]]; }
+static int32_t token(size_t i, uint32_t k)
+{
+	return text[i][k % n_text[i]];
+}
 
 static enum ar_status name_all(struct trace *t)
 {
@@ -73,8 +76,8 @@ static void test_names(void)
 				const bool same = same_tokens(i, j, k);
 
 				equal += same;
-				bad += same != (trace_block(&t, &req[i], k) ==
-						trace_block(&t, &req[j], k));
+				bad += same !=
+				       (trace_block(&t, &req[i], k) == trace_block(&t, &req[j], k));
 			}
 	}
 	ok(!missing, "... all of a prompt, the end too");
