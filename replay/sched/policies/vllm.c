@@ -42,12 +42,14 @@ enum rule {
 	SAVES = 16,	/* a kernel saves a state within the last chunk of a prompt: 561 */
 };
 
-/* Most tokens of a chunk, 0: no cap. */
+/* Most tokens of a chunk of this plan. */
 static int64_t cap(const struct sched *s, unsigned rules)
 {
 	bool alone = s->n_running + s->n_waiting == 1;
 
-	return alone && rules & ALONE_UNCAPPED ? 0 : s->lim.long_prefill_tok;
+	if (!s->lim.long_prefill_tok || (alone && rules & ALONE_UNCAPPED))
+		return INT64_MAX;
+	return s->lim.long_prefill_tok;
 }
 
 /* A chunk of a prompt whose states are kept. */
@@ -129,23 +131,25 @@ static int64_t align_chunk(const struct sched *s, uint32_t id, int64_t n, unsign
 	return n > 0 ? n : 0;
 }
 
-/* Tokens that id would run next; 0 if the iteration that still runs finishes it. */
-static inline int64_t vllm_wanted(const struct sched *s, uint32_t id, unsigned rules)
+static inline int64_t lesser(int64_t a, int64_t b)
 {
-	const struct sched_seq *q = &s->seq[id];
-	int64_t n = q->known < q->goal ? q->known - q->comp : 0, most = cap(s, rules);
-
-	return most && n > most ? most : n;
+	return a < b ? a : b;
 }
 
-/* Tokens that id runs next, within the budget. */
-static inline uint32_t vllm_chunk_len(const struct sched *s, uint32_t id, int64_t budget,
+/* Tokens that id would run next; 0 if the iteration that still runs finishes it. */
+static inline int64_t vllm_wanted(const struct sched *s, uint32_t id)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	return q->known < q->goal ? q->known - q->comp : 0;
+}
+
+/* Tokens that id runs next, at most. */
+static inline uint32_t vllm_chunk_len(const struct sched *s, uint32_t id, int64_t most,
 				      unsigned rules)
 {
-	int64_t n = vllm_wanted(s, id, rules);
+	int64_t n = lesser(vllm_wanted(s, id), most);
 
-	if (n > budget)
-		n = budget;
 	return (uint32_t)(s->groups && n ? align_chunk(s, id, n, rules) : n);
 }
 
@@ -176,10 +180,11 @@ static bool vllm_make_room(struct sched *s, size_t *i, uint32_t n, int64_t *budg
 /* Plan the running sequences.  Returns the rest of the budget. */
 static int64_t vllm_run_running(struct sched *s, unsigned rules)
 {
-	int64_t budget = s->lim.max_batched_tok;
+	int64_t budget = s->lim.max_batched_tok, most = cap(s, rules);
 
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
-		uint32_t id = s->running[i], n = vllm_chunk_len(s, id, budget, rules);
+		uint32_t id = s->running[i];
+		uint32_t n = vllm_chunk_len(s, id, lesser(budget, most), rules);
 
 		if (!n)
 			continue;
@@ -215,6 +220,8 @@ static bool vllm_fits(const struct sched *s, uint32_t id, uint32_t n)
 
 static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned rules)
 {
+	int64_t most = cap(s, rules);
+
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
 
@@ -223,9 +230,9 @@ static const char *vllm_admit_waiting(struct sched *s, int64_t budget, unsigned 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
 		sched_match(s);
-		if (s->lim.chunks == SCHED_CHUNKS_NONE && vllm_wanted(s, id, rules) > budget)
+		if (s->lim.chunks == SCHED_CHUNKS_NONE && lesser(vllm_wanted(s, id), most) > budget)
 			return "budget";
-		n = vllm_chunk_len(s, id, budget, rules);
+		n = vllm_chunk_len(s, id, lesser(budget, most), rules);
 		if (!n)
 			return "budget";
 		if (rules & WHOLE_FITS && !vllm_fits(s, id, n))
