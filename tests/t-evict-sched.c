@@ -73,6 +73,11 @@ static int64_t div_up(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
+static struct sched_owned other_of(const struct sched *s, uint32_t id)
+{
+	return s->other ? s->other[id] : (struct sched_owned){ 0 };
+}
+
 /* Blocks are of the pool, and enough for what is stored. */
 static void check_blocks(struct run *x)
 {
@@ -82,10 +87,11 @@ static void check_blocks(struct run *x)
 	for (size_t i = 0; i < s->n_running; i++) {
 		const struct sched_seq *q = &s->seq[s->running[i]];
 		bool runs = x->lim.async && q->planned == s->n_plan;
+		uint32_t other = other_of(s, s->running[i]).n_block;
 
-		owned += q->n_block + q->other.n_block;
+		owned += q->n_block + other;
 		x->n_wrong += q->n_block < div_up(sched_stored(q) + (runs ? q->n_evict : 0), 4) &&
-			      !(runs && q->other.n_block);
+			      !(runs && other);
 	}
 	x->n_wrong += !x->lim.prefix_cache && owned + s->pool.n_free != s->pool.n_usable;
 }
@@ -356,9 +362,10 @@ static void check_moved(struct run *x)
 	}
 	for (size_t i = 0; i < s->n_running && s->cache; i++) {
 		const struct sched_seq *q = &s->seq[s->running[i]];
+		const struct sched_owned other = other_of(s, s->running[i]);
 
-		n += see_table(x, q->other.row, q->other.n_block, seen, false);
-		x->n_wrong += q->gone && !q->moved && !q->other.n_block;
+		n += see_table(x, other.row, other.n_block, seen, false);
+		x->n_wrong += q->gone && !q->moved && !other.n_block;
 	}
 	x->n_wrong += s->cache && n != s->pool.n_usable;
 }

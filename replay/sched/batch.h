@@ -14,17 +14,19 @@ struct blocks;
 /* Request req runs n_tok tokens starting at position start.  Positions below prompt_tok +
  * outputs so far are known; prompt tokens come first. */
 struct batch_entry {
-	uint32_t req; /* index into the trace */
-	uint32_t start, n_tok;
-	uint32_t known; /* tokens known before this iteration, with drafts of verify entries */
-	enum row_kind kind;
+	/* These four in the order of struct sched_seq, from which they are copied. */
+	uint32_t start;
+	uint32_t known;	   /* tokens known before this iteration, with drafts of verify entries */
+	uint32_t gone;	   /* tokens before start that an evictor took: they are not stored */
+	uint32_t chunk_no; /* number of entries of the request before this one */
+	uint32_t req;	   /* index into the trace */
+	uint32_t n_tok;
+	uint32_t evict; /* stored tokens that leave when it has run */
 	/* Most tokens that it outputs: 1 if start + n_tok == known, else 0; up to n_tok of verify
 	 * entries. */
-	uint32_t n_emit;
-	uint32_t gone;	   /* tokens before start that an evictor took: they are not stored */
-	uint32_t evict;	   /* stored tokens that leave when it has run */
-	bool recompute;	   /* positions that had been computed before a preemption */
-	uint32_t chunk_no; /* number of entries of the request before this one */
+	uint16_t n_emit;
+	uint8_t kind;	/* enum row_kind */
+	bool recompute; /* positions that had been computed before a preemption */
 };
 
 /* Tokens that the KV cache holds before e runs, and when it has run but nothing left. */

@@ -90,6 +90,7 @@ void sched_close(struct sched *s)
 	if (!s)
 		return;
 	free(s->seq);
+	free(s->other);
 	free(s->running);
 	free(s->wait_heap);
 	free(s->batch.entry);
@@ -154,9 +155,12 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->memory = calloc(1, l->policy->memory_size + 1 + most * l->policy->memory_per_seq);
 	if (l->order == SCHED_PRIORITY)
 		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
+	if (l->evict && l->prefix_cache)
+		s->other = calloc(t->n + 1, sizeof *s->other);
 	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
 	    !s->ended || !s->evicted || !s->evicting || !s->memory ||
-	    (l->order == SCHED_PRIORITY && !s->wait_heap)) {
+	    (l->order == SCHED_PRIORITY && !s->wait_heap) ||
+	    (l->evict && l->prefix_cache && !s->other)) {
 		sched_close(s);
 		return ar_nomem(err);
 	}
@@ -272,23 +276,30 @@ void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns)
 
 /* ---- the plan ---- */
 
-/* Swap the blocks of q with its other ones, without names, to which an event moved its keys. */
-static void move(struct sched_seq *q)
+/* Swap the blocks of id with its other ones, without names, to which an event moved its keys. */
+static void move(struct sched *s, uint32_t id)
 {
+	struct sched_seq *q = &s->seq[id];
 	struct sched_owned was = { q->n_block, q->row, q->n_named };
 
-	q->n_block = q->other.n_block;
-	q->row = q->other.row;
-	q->n_named = q->other.n_named;
-	q->other = was;
+	q->n_block = s->other[id].n_block;
+	q->row = s->other[id].row;
+	q->n_named = s->other[id].n_named;
+	s->other[id] = was;
 	q->moved = true;
+}
+
+/* An event has moved the keys of id, or will. */
+static bool has_other(const struct sched *s, uint32_t id)
+{
+	return s->other && s->other[id].n_block;
 }
 
 void sched_begin(struct sched *s)
 {
-	for (size_t i = 0; i < s->n_evicted; i++)
-		if (s->seq[s->evicted[i]].other.n_block && !s->seq[s->evicted[i]].moved)
-			move(&s->seq[s->evicted[i]]);
+	for (size_t i = 0; s->other && i < s->n_evicted; i++)
+		if (has_other(s, s->evicted[i]) && !s->seq[s->evicted[i]].moved)
+			move(s, s->evicted[i]);
 	s->n_plan++;
 	s->batch.n = s->n_preempted = 0;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
@@ -399,7 +410,7 @@ static bool reserve_numbered(struct sched *s, uint32_t id, uint32_t n)
 	return true;
 }
 
-bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
+bool sched_take_blocks(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
 	int64_t stored = (int64_t)sched_stored(q) + n;
@@ -504,8 +515,8 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 	if (s->lim.blocks)
 		blocks_leave(s->lim.blocks, id);
 	release_own(s, id);
-	if (q->other.n_block) {
-		move(q);
+	if (has_other(s, id)) {
+		move(s, id);
 		release_own(s, id);
 	}
 	q->moved = false;
@@ -541,7 +552,7 @@ static bool set_aside(struct sched *s, uint32_t id, uint32_t n)
 		return true;
 	if (s->cache &&
 	    !prefix_cache_set_aside(s->cache, q->row, q->n_block, want,
-				    s->lim.evict_cache == SCHED_EVICT_DROP, &q->other.row))
+				    s->lim.evict_cache == SCHED_EVICT_DROP, &s->other[id].row))
 		return false;
 	if (s->radix && want > s->pool.n_free)
 		return false;
@@ -549,7 +560,7 @@ static bool set_aside(struct sched *s, uint32_t id, uint32_t n)
 		sched_make_room(s, want);
 		s->pool.n_free -= want;
 	}
-	q->other.n_block = want;
+	s->other[id].n_block = want;
 	return true;
 }
 
@@ -598,12 +609,12 @@ static void leave_blocks(struct sched *s, uint32_t id)
 	struct sched_seq *q = &s->seq[id];
 
 	if (q->moved)
-		move(q);
+		move(s, id);
 	if (s->radix)
 		sched_enter(s, id, q->admitted);
 	release_own(s, id);
-	move(q);
-	q->other = (struct sched_owned){ 0 };
+	move(s, id);
+	s->other[id] = (struct sched_owned){ 0 };
 }
 
 /* The evictor took tokens of id.  An iteration that still runs takes its tokens when it has
@@ -614,7 +625,7 @@ static void give_blocks_back(struct sched *s, uint32_t id)
 	bool runs = s->lim.async && q->planned == s->n_plan;
 	int64_t kept = keeps(s, id, (int64_t)q->gone - (runs ? q->n_evict : 0));
 
-	if (q->other.n_block)
+	if (has_other(s, id))
 		leave_blocks(s, id);
 	else if (s->cache)
 		prefix_cache_shrink(s->cache, q->row, &q->n_block,
@@ -630,25 +641,27 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	struct sched_seq *q = &s->seq[id];
 	struct batch_entry *e = &s->batch.entry[s->batch.n++];
 
-	e->req = id;
 	e->start = q->comp;
-	e->n_tok = n;
 	e->known = q->known;
-	e->kind = n == 1 && q->comp >= q->prompt ? ROW_DECODE : ROW_PREFILL;
-	e->recompute = q->comp < q->high;
 	e->gone = q->gone;
-	e->evict = 0;
 	e->chunk_no = q->n_chunk++;
+	e->req = id;
+	e->n_tok = n;
+	e->evict = 0;
+	e->recompute = q->comp < q->high;
 	q->planned = s->n_plan;
 	q->n_planned = n;
 	q->n_evict = 0;
 	q->comp += n;
 	e->n_emit = q->comp == q->known && q->known < q->goal;
-	q->n_decode += e->kind == ROW_DECODE;
-	if (e->kind == ROW_DECODE)
-		s->batch.decode_tok++;
-	else
+	if (n > 1 || e->start < q->prompt) {
+		e->kind = ROW_PREFILL;
 		s->batch.prefill_tok += n;
+		return;
+	}
+	e->kind = ROW_DECODE;
+	q->n_decode++;
+	s->batch.decode_tok++;
 }
 
 void sched_extend(struct sched *s, size_t i, uint32_t n)

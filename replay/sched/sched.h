@@ -87,39 +87,40 @@ struct sched_limits {
 
 #define SCHED_NONE UINT32_MAX
 
-/* More blocks of a sequence, see struct sched_seq. */
+/* More blocks of a sequence, see struct sched. */
 struct sched_owned {
 	uint32_t n_block, row, n_named;
 };
 
+/* One for each request of the trace, so it is small.  What sched_plan() writes lies apart: the
+ * compiler gathers neighbours in a vector, which takes longer than to store them. */
 struct sched_seq {
+	uint32_t comp;	  /* positions computed or planned, <= known */
+	uint32_t known;	  /* prompt and outputs so far */
+	uint32_t gone;	  /* computed tokens that entries so far let leave */
+	uint32_t n_chunk; /* batch entries so far */
 	uint32_t prompt;
-	uint32_t known;	    /* prompt and outputs so far */
-	uint32_t comp;	    /* positions computed or planned, <= known */
+	uint32_t planned;   /* the last plan with an entry of it, 0: none */
 	uint32_t goal;	    /* finished when known reaches it */
-	uint32_t admitted;  /* value of known at its last admission */
+	uint32_t n_planned; /* the tokens of that entry */
 	uint32_t high;	    /* largest comp so far: positions below it are recomputed */
-	uint64_t emitted;   /* the plan that gave its last output so far, 0: none */
-	uint64_t planned;   /* the last plan with an entry of it, 0: none */
-	uint32_t n_planned; /* ... and the tokens of that entry */
-	uint32_t n_evict;   /* ... and the stored tokens that leave after it */
-	uint32_t stays;	    /* tokens of the prompt that an evictor leaves, or all */
-	uint32_t gone;	    /* computed tokens that entries so far let leave */
-	uint32_t junction;  /* tokens that groups of one type held when all held fewer, or 0 */
+	uint32_t n_evict;   /* the stored tokens that leave after that entry */
+	uint32_t emitted;   /* the plan that gave its last output so far, 0: none */
+	uint32_t n_decode;  /* decodes among its entries */
+	uint32_t admitted;  /* value of known at its last admission */
 	uint32_t n_block;   /* blocks owned, in all groups */
 	uint32_t row;	    /* where blocks have numbers: its tables; or its radix node */
 	uint32_t n_named;   /* with a prefix cache: how many of its blocks can be found */
-	/* Of an event with a prefix cache: where it puts what stays; from the next plan on, where
-	 * that was, until the plan of the event retires.  No blocks: there is none. */
-	struct sched_owned other;
-	bool moved;	   /* an event has put what it stores into blocks without names */
-	uint32_t n_chunk;  /* batch entries so far */
-	uint32_t n_decode; /* decodes among them */
-	uint32_t n_preempt;
+	uint32_t stays;	    /* tokens of the prompt that an evictor leaves, or all */
+	uint32_t junction;  /* tokens that groups of one type held when all held fewer, or 0 */
+	uint32_t cached;    /* positions found in the prefix cache instead of computed */
+	uint32_t n_preempt : 31;
+	uint32_t moved : 1; /* an event has put what it stores into blocks without names */
+	union {
+		uint32_t next;	/* in the waiting queue */
+		uint32_t order; /* rank by arrival, if the queue is a heap */
+	};
 	uint64_t recomputed; /* positions computed again */
-	uint64_t cached;     /* positions found in the prefix cache instead of computed */
-	uint32_t next;	     /* in the waiting queue, if it is no heap */
-	uint32_t order;	     /* rank by arrival */
 	int64_t arrival_ns;
 };
 
@@ -127,9 +128,13 @@ struct sched {
 	const struct trace *trace;
 	struct sched_limits lim;
 	struct sched_seq *seq; /* by request number */
-	int64_t most_stored;   /* tokens of a sequence past its prompt; INT64_MAX: no bound */
-	uint32_t longest;      /* most positions that a request can need */
-	uint32_t *running;     /* in order of admission, unless the policy has another */
+	/* By request number, of an event with a prefix cache: where it puts what stays; from the
+	 * next plan on, where that was, until the plan of the event retires.  No blocks: there is
+	 * none.  NULL without an evictor or a prefix cache. */
+	struct sched_owned *other;
+	int64_t most_stored; /* tokens of a sequence past its prompt; INT64_MAX: no bound */
+	uint32_t longest;    /* most positions that a request can need */
+	uint32_t *running;   /* in order of admission, unless the policy has another */
 	size_t n_running;
 	uint32_t wait_head, wait_tail; /* SCHED_NONE when empty */
 	uint32_t *wait_heap;	       /* the waiting queue by priority; NULL: FCFS */
@@ -147,7 +152,7 @@ struct sched {
 	bool idled; /* set by the engine: it had nothing to run since the last plan */
 
 	/* The iteration. */
-	uint64_t n_plan; /* number of the plan, from 1 */
+	uint32_t n_plan; /* number of the plan, from 1 */
 	struct batch batch;
 	uint32_t *preempted, *finished;
 	size_t n_preempted, n_finished;
@@ -210,7 +215,6 @@ void sched_retire(struct sched *s);
  * preempt: running[i] loses its blocks and returns to the queue by the policy's requeue(). */
 void sched_match(struct sched *s);
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep, bool whole);
-bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_enter(struct sched *s, uint32_t id, uint32_t n_tok);
 void sched_make_room(struct sched *s, int64_t n_block);
@@ -240,6 +244,15 @@ static inline uint32_t sched_tok_in_flight(const struct sched *s, uint32_t id)
 static inline uint32_t sched_stored(const struct sched_seq *q)
 {
 	return q->comp - q->gone;
+}
+bool sched_take_blocks(struct sched *s, uint32_t id, uint32_t n);
+static inline bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
+{
+	const struct sched_seq *q = &s->seq[id];
+
+	if (!s->numbered && (int64_t)sched_stored(q) + n <= q->n_block * s->pool.block_tok)
+		return true; /* as for most decodes */
+	return sched_take_blocks(s, id, n);
 }
 /* The most tokens that id stores from its event on, until it has n_tok tokens. */
 static inline int64_t sched_stored_later(const struct sched *s, uint32_t id, int64_t n_tok)
