@@ -181,13 +181,12 @@ static int64_t at_most(int64_t n)
 	return n < MOST_EXPECTED ? n : MOST_EXPECTED;
 }
 
-/* The engine's max_new_tokens. */
+/* The engine's max_new_tokens.  sched_goal() has cut them, but not to none. */
 static int64_t all_outputs(const struct sched *s, uint32_t id)
 {
 	int64_t n = s->seq[id].goal - s->seq[id].prompt;
-	int64_t most = most_outputs(&s->lim, s->seq[id].prompt);
 
-	return n < most ? n : most;
+	return n > 1 || most_outputs(&s->lim, s->seq[id].prompt) ? n : 0;
 }
 
 /* Outputs that the scheduler has seen. */
@@ -469,16 +468,22 @@ static void take_blocks(struct sched *s)
 		sched_reserve(s, s->batch.entry[i].req, 0);
 }
 
-static const char *plan_prefills(struct sched *s, struct budget left)
+/* blocks: that decodes beside the prompts take. */
+static const char *plan_prefills(struct sched *s, int64_t blocks)
 {
 	struct memory *m = s->memory;
 	bool cut = prompt_is_cut(s), looks = s->wait_head != SCHED_NONE && (cut || !m->full);
-	int64_t most = most_prefills(s) - cut;
+	struct budget left;
+	int64_t most;
 
-	if (looks && !cut && most <= 0)
+	if (!cut && !looks)
+		return m->full ? m->full : "empty";
+	most = most_prefills(s) - cut;
+	if (!cut && most <= 0)
 		return m->full = "seqs";
 	if (looks)
 		touch_waiting(s);
+	left = prefill_budget(s, blocks);
 	if (cut)
 		continue_cut(s, &left);
 	return m->full ? m->full : sglang_admit_waiting(s, &left, most);
@@ -486,7 +491,7 @@ static const char *plan_prefills(struct sched *s, struct budget left)
 
 static void sglang_run_prefills(struct sched *s, int64_t blocks)
 {
-	s->stop = plan_prefills(s, prefill_budget(s, blocks));
+	s->stop = plan_prefills(s, blocks);
 	take_blocks(s);
 }
 
@@ -521,13 +526,26 @@ static size_t n_ending(const struct sched *s, size_t n)
 	return n_end;
 }
 
+/* One of them does not end. */
+static bool any_decodes(const struct sched *s, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && ends(s, s->running[i]))
+		i++;
+	return i < n;
+}
+
 /* Blocks that the first n running sequences take to decode. */
 static int64_t blocks_for_decodes(const struct sched *s, size_t n)
 {
 	int64_t sum = 0;
 
-	for (size_t i = 0; i < n; i++)
-		sum += !ends(s, s->running[i]) && more_blocks(s, s->running[i], 1) > 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+
+		sum += !ends(s, s->running[i]) && sched_stored(q) >= q->n_block * s->pool.block_tok;
+	}
 	return sum;
 }
 
@@ -543,7 +561,8 @@ static bool decodes_fit(struct sched *s, size_t n)
 /* The engine empties a page for each. */
 static void sglang_run_decodes(struct sched *s, size_t n)
 {
-	sched_make_room(s, (int64_t)(n - n_ending(s, n)));
+	if (s->radix)
+		sched_make_room(s, (int64_t)(n - n_ending(s, n)));
 	for (size_t i = 0; i < n; i++) {
 		uint32_t id = s->running[i];
 
@@ -691,7 +710,7 @@ static void decode_beside(struct sched *s, size_t n)
 	if (!decodes_fit(s, n))
 		return;
 	m->alone = true;
-	m->along = n > n_ending(s, n);
+	m->along = any_decodes(s, n);
 	m->n_finished = 0;
 	sglang_run_decodes(s, n);
 }
@@ -700,13 +719,13 @@ static void decode_beside(struct sched *s, size_t n)
 static void decode_alone(struct sched *s)
 {
 	struct memory *m = s->memory;
-	size_t n = n_decode(s), n_end = n_ending(s, n);
+	size_t n = n_decode(s);
 
 	drop_finished(m);
 	if (decodes_fit(s, n)) {
-		if (n > n_end)
+		if (any_decodes(s, n))
 			lower_ratio(m);
-	} else if (n_end) {
+	} else if (n_ending(s, n)) {
 		return;
 	} else {
 		retract(s);
