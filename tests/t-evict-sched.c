@@ -118,11 +118,11 @@ static void see_plan(struct run *x)
 static void retire(struct run *x)
 {
 	struct sched *s = x->s;
-	size_t n = s->n_evicted, n_done = s->n_finished;
+	size_t n = s->n_running, n_done = s->n_finished;
 	uint32_t id[64], had[64], done[64];
 
 	for (size_t i = 0; i < n; i++) {
-		id[i] = s->evicted[i];
+		id[i] = s->running[i];
 		had[i] = s->seq[id[i]].n_block;
 	}
 	memcpy(done, s->finished, n_done * sizeof *done);

@@ -77,7 +77,8 @@ struct evictor {
 	/* Set parameters, g->base, that were not given and depend on others.  AR_USAGE: they do not
 	 * go together.  NULL: there is nothing to do. */
 	enum ar_status (*settle)(struct opt_group *g, struct ar_err *err);
-	/* How many of n_tok stored tokens stay; it never falls as n_tok rises. */
+	/* How many of n_tok stored tokens stay; it never falls as n_tok rises.  With decodes: all,
+	 * up to a number. */
 	int64_t (*kept)(const void *param, int64_t n_tok);
 
 	/* Add the work of an event in a layer, but for the compaction; and of the rows before it.

@@ -24,12 +24,10 @@ bool block_pool_take(struct block_pool *p, uint32_t *owned, int64_t n_tok)
 	return true;
 }
 
-void block_pool_shrink(struct block_pool *p, uint32_t *owned, int64_t n_tok)
+void block_pool_give(struct block_pool *p, uint32_t *owned, int64_t n_tok)
 {
 	int64_t need = block_pool_need(p, n_tok);
 
-	if (need >= *owned)
-		return;
 	p->n_free += *owned - need;
 	*owned = (uint32_t)need;
 }

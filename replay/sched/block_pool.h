@@ -29,7 +29,12 @@ static inline bool block_pool_grow(struct block_pool *p, uint32_t *owned, int64_
 }
 
 /* Give back the blocks of *owned that n_tok tokens do not need. */
-void block_pool_shrink(struct block_pool *p, uint32_t *owned, int64_t n_tok);
+void block_pool_give(struct block_pool *p, uint32_t *owned, int64_t n_tok);
+static inline void block_pool_shrink(struct block_pool *p, uint32_t *owned, int64_t n_tok)
+{
+	if (n_tok <= ((int64_t)*owned - 1) * p->block_tok)
+		block_pool_give(p, owned, n_tok);
+}
 
 void block_pool_release(struct block_pool *p, uint32_t *owned);
 

@@ -172,6 +172,11 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 			s->seq[i].stays = (uint32_t)evict_kept(l->evict, t->req[i].prompt_tok);
 	}
 	s->most_stored = l->evict ? evict_bound(l->evict) : INT64_MAX;
+	s->keeps = UINT32_MAX;
+	if (s->most_stored < UINT32_MAX && !l->prefix_cache) {
+		s->keeps = (uint32_t)s->most_stored - 1;
+		s->keeps_block = (uint32_t)((s->keeps + l->block_tok - 1) / l->block_tok);
+	}
 	s->batch.blocks = l->blocks;
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
@@ -301,7 +306,8 @@ void sched_begin(struct sched *s)
 		if (has_other(s, s->evicted[i]) && !s->seq[s->evicted[i]].moved)
 			move(s, s->evicted[i]);
 	s->n_plan++;
-	s->batch.n = s->n_preempted = 0;
+	s->batch.n = s->n_preempted = s->n_evicting = 0;
+	s->sparing = false;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
 	s->stop = s->fails = NULL;
 	if (s->groups)
@@ -564,9 +570,17 @@ static bool set_aside(struct sched *s, uint32_t id, uint32_t n)
 	return true;
 }
 
-/* What leaves after entry e: at the end of the prompt and, with some evictors, from there on. */
-static void plan_eviction(struct sched *s, struct batch_entry *e, bool decodes)
+/* n stored tokens of q leave after e. */
+static inline void take_tokens(struct sched_seq *q, struct batch_entry *e, uint32_t n)
 {
+	e->evict = q->n_evict = n;
+	q->gone += n;
+}
+
+/* What leaves after entry e: at the end of the prompt and, with some evictors, from there on. */
+static void plan_eviction(struct sched *s, struct batch_entry *e)
+{
+	const bool decodes = s->lim.evict->evictor->decodes;
 	struct sched_seq *q = &s->seq[e->req];
 	int64_t n = q->prompt; /* generated tokens never leave, unless decodes evict */
 	uint32_t leave;
@@ -582,25 +596,24 @@ static void plan_eviction(struct sched *s, struct batch_entry *e, bool decodes)
 		s->n_evict_waits++;
 		return;
 	}
-	e->evict = q->n_evict = leave;
-	q->gone += leave;
+	take_tokens(q, e, leave);
 	s->evicting[s->n_evicting++] = e->req;
 }
 
-static void plan_evictions(struct sched *s, bool decodes)
-{
-	struct batch_entry *e = s->batch.entry, *end = e + s->batch.n;
-
-	s->n_evicting = 0;
-	for (; e < end; e++)
-		if (decodes || s->lim.prefix_cache || e->kind != ROW_DECODE)
-			plan_eviction(s, e, decodes);
-}
-
+/* Without a prefix cache, events of decodes are planned with them, see sched_plan(). */
 void sched_evict(struct sched *s)
 {
-	if (s->lim.evict)
-		plan_evictions(s, s->lim.evict->evictor->decodes);
+	struct batch_entry *e = s->batch.entry, *end = e + s->batch.n;
+	int64_t left = s->batch.prefill_tok;
+
+	for (; s->other && e < end; e++)
+		plan_eviction(s, e);
+	while (s->lim.evict && !s->other && left) {
+		if ((--end)->kind == ROW_DECODE)
+			continue;
+		left -= end->n_tok;
+		plan_eviction(s, end);
+	}
 }
 
 /* Give back the blocks from which an event moved the keys of id.  Full ones get names before. */
@@ -623,11 +636,16 @@ static void give_blocks_back(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
 	bool runs = s->lim.async && q->planned == s->n_plan;
-	int64_t kept = keeps(s, id, (int64_t)q->gone - (runs ? q->n_evict : 0));
+	int64_t gone = (int64_t)q->gone - (runs ? q->n_evict : 0), kept;
 
-	if (has_other(s, id))
+	if (has_other(s, id)) {
 		leave_blocks(s, id);
-	else if (s->cache)
+		return;
+	}
+	if (!gone || q->comp - gone > (q->n_block - 1) * s->pool.block_tok)
+		return; /* they were in the last block */
+	kept = keeps(s, id, gone);
+	if (s->cache)
 		prefix_cache_shrink(s->cache, q->row, &q->n_block,
 				    (uint32_t)block_pool_need(&s->pool, kept));
 	else if (s->lim.policy->keeps != KEEPS_BLOCKS)
@@ -662,6 +680,10 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->kind = ROW_DECODE;
 	q->n_decode++;
 	s->batch.decode_tok++;
+	if (sched_stored(q) > s->keeps) {
+		take_tokens(q, e, sched_stored(q) - s->keeps);
+		s->sparing |= q->n_block > s->keeps_block;
+	}
 }
 
 void sched_extend(struct sched *s, size_t i, uint32_t n)
@@ -811,6 +833,8 @@ static void list_evicted(struct sched *s)
 	s->n_evicted = s->n_evicting;
 	s->evicting = last;
 	s->n_evicting = 0;
+	s->spared = s->sparing;
+	s->sparing = false;
 }
 
 void sched_emit(struct sched *s)
@@ -858,6 +882,14 @@ static void leave_queue(struct sched *s)
 	}
 }
 
+/* All running sequences are in the plan that was made meanwhile, but those that finish.  Tokens of
+ * theirs take the place of those that left. */
+static bool all_go_on(const struct sched *s)
+{
+	return s->lim.async && !s->n_preempted && !s->lim.policy->overruns &&
+	       s->batch.n + s->n_finished == s->n_running;
+}
+
 void sched_retire(struct sched *s)
 {
 	size_t n = 0, n_before = s->n_running;
@@ -872,7 +904,11 @@ void sched_retire(struct sched *s)
 	s->n_ended = 0;
 	for (size_t i = 0; i < s->n_evicted; i++)
 		give_blocks_back(s, s->evicted[i]);
+	if (s->spared && !all_go_on(s))
+		for (size_t i = 0; i < s->n_running; i++)
+			give_blocks_back(s, s->running[i]);
 	s->n_evicted = 0;
+	s->spared = false;
 	if (!s->n_finished)
 		return;
 	for (size_t i = 0; !s->radix && i < s->n_finished; i++)

@@ -133,8 +133,11 @@ struct sched {
 	 * none.  NULL without an evictor or a prefix cache. */
 	struct sched_owned *other;
 	int64_t most_stored; /* tokens of a sequence past its prompt; INT64_MAX: no bound */
-	uint32_t longest;    /* most positions that a request can need */
-	uint32_t *running;   /* in order of admission, unless the policy has another */
+	/* Tokens that stay of a sequence when it has decoded, and their blocks.  UINT32_MAX: all;
+	 * or events wait for blocks, so sched_evict() plans them. */
+	uint32_t keeps, keeps_block;
+	uint32_t longest;  /* most positions that a request can need */
+	uint32_t *running; /* in order of admission, unless the policy has another */
 	size_t n_running;
 	uint32_t wait_head, wait_tail; /* SCHED_NONE when empty */
 	uint32_t *wait_heap;	       /* the waiting queue by priority; NULL: FCFS */
@@ -162,6 +165,9 @@ struct sched {
 	/* Requests from which tokens leave: after the plan; and those whose plan retires next. */
 	uint32_t *evicting, *evicted;
 	size_t n_evicting, n_evicted;
+	/* Decodes of the plan, and of the one that retires next, leave a block that what stays does
+	 * not need. */
+	bool sparing, spared;
 	const char *stop;  /* why the policy planned no more, one word */
 	const char *fails; /* how the engine fails here, for lack of memory; or
 			    * NULL.  Set by the policy */
