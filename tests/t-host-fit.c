@@ -324,6 +324,7 @@ static void test_unknown_gpu(void)
 	fitted(&res);
 	ok(worst_step(&res) < 0.05, "the GPU's lines are fitted where they are not given: %.2g",
 	   worst_step(&res));
+	ok(!res.identified[HOST_GAP], "... and the gaps beside its kernels belong to them");
 	free(res.predicted_ns);
 }
 

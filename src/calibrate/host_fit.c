@@ -191,14 +191,29 @@ static double dot(const double *a, const double *b, size_t n)
 	return sum;
 }
 
+/* The gap is what the GPU takes beyond its kernels.  Fitted lines of its time would share that with
+ * it, and a replay has the whole time of the kernels. */
+static bool tells_gap(const struct fit *f)
+{
+	for (size_t i = 0; i < f->in->n_step; i++)
+		if (f->in->step[i].gpu_ns >= 0)
+			return true;
+	return false;
+}
+
 /* Choose variables whose effects are independent, in the given order.  It applies Gram and
  * Schmidt's method to the derivatives, and overwrites them. */
 static void choose_variables(struct fit *f)
 {
+	const int without = tells_gap(f) ? N_VAR : HOST_GAP;
 	size_t n = f->n_row;
 	int n_used = 0, used[N_VAR];
 
 	for (int k = 0; k < N_VAR; k++) {
+		if (order[k].var == without) {
+			f->used[without] = false;
+			continue;
+		}
 		double *d = f->j + (size_t)order[k].var * n, own, all = dot(d, d, n);
 
 		for (int i = 0; i < n_used; i++) {

@@ -14,7 +14,7 @@
  * own speed, the median of measured / fitted, relative to the mean of all logs.
  *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
- * requests, for other steps by tokens.
+ * requests, for other steps by tokens.  The GPU's gap is then 0: the lines have it.
  *
  * A kind of steps has a spread if the logs have the parts of enough such steps.  It is the spread
  * of the measured times of preparing and launching, relative to the fitted times.
