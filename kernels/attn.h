@@ -211,6 +211,7 @@ struct attn_call {
 	void *state;			   /* of the selector, see selector.h */
 	void *prune_state;		   /* of the pruner of its lists */
 	const struct piece_lists *from;	   /* for a pruner: the lists */
+	void *lists;	   /* that pass between layers, of method_lists_bytes(); NULL: none do */
 	const float *sink; /* [q_heads] logits in the sum of softmax, without a value; NULL: none */
 	bf16_t *out;
 	float *lse;	     /* NULL: not asked for */

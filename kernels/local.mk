@@ -35,8 +35,9 @@ libattnreplay_a_SOURCES += \
     kernels/methods/count.c kernels/methods/guarded.c kernels/methods/guarded.h \
     kernels/methods/method.c kernels/methods/method.h kernels/methods/method_parse.c \
     kernels/methods/names.c kernels/methods/plan.c kernels/methods/plan.h \
-    kernels/methods/plan_parse.c kernels/methods/selection_count.h kernels/methods/shapes.c \
-    kernels/methods/shapes.h kernels/methods/skip.c kernels/methods/skip.h \
+    kernels/methods/plan_parse.c kernels/methods/reuse.c kernels/methods/reuse.h \
+    kernels/methods/selection_count.h kernels/methods/shapes.c kernels/methods/shapes.h \
+    kernels/methods/skip.c kernels/methods/skip.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \

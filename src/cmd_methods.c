@@ -160,9 +160,10 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 	if (!st) {
 		p = &m->part[ROW_DECODE];
 		p = p->prune ? p->prune : p;
-		if (!opt_json((struct opt_group[3]){ { .opts = p->selector->params,
+		if (!opt_json((struct opt_group[4]){ { .opts = p->selector->params,
 						       .base = p->param },
-						     { .opts = decode_opts, .base = p } },
+						     { .opts = decode_opts, .base = p },
+						     { .opts = reuse_opts, .base = p } },
 			      value))
 			st = ar_nomem(err);
 		else if (m->evict)
@@ -171,8 +172,10 @@ static enum ar_status show_part_params(const struct part_kind *k, const struct m
 			show_params(skip_opts, NULL);
 		else if (!p->dense) {
 			show_params(p->selector->params, value);
-			if (k->part == decode_parts)
+			if (k->part == decode_parts) {
 				show_params(decode_opts, value);
+				show_params(reuse_opts, value);
+			}
 		}
 	}
 	cJSON_Delete(value);

@@ -38,9 +38,18 @@ void decode_cut(struct batch_case *c, bool all)
 	free(ctx);
 }
 
+struct attn_limits decode_limits(const struct batch_case *c)
+{
+	const struct attn_batch *b = &c->b;
+
+	return (struct attn_limits){ b->rows.n_req, b->rows.n_row, b->keys.max_kv_blk, 0,
+				     b->keys.n_page };
+}
+
 void decode_choose(struct decode_case *x, const char *text, struct batch_case *c)
 {
 	struct attn_call call = { .b = &c->b, .kv = c->kv };
+	struct attn_limits limits;
 	struct ar_err err;
 
 	decode_open(x, text, &c->b.shape);
@@ -53,7 +62,9 @@ void decode_choose(struct decode_case *x, const char *text, struct batch_case *c
 	decode_cut(c, true);
 	must(method_append_ref(x->part, &call, &err), &err);
 	decode_cut(c, false);
+	limits = decode_limits(c);
 	call.q = c->q;
+	call.lists = x->lists = calloc(1, method_lists_bytes(x->part, &c->b.shape, &limits) + 1);
 	must(method_select_ref(x->part, &call, &x->sel, &err), &err);
 }
 
@@ -63,6 +74,7 @@ void decode_release(struct decode_case *x)
 	method_free(x->m);
 	free(x->state);
 	free(x->prune_state);
+	free(x->lists);
 }
 
 bool decode_sees(const struct attn_shape *s, const struct piece_lists *l, int r, int h, int t)

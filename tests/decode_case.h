@@ -10,6 +10,7 @@ struct decode_case {
 	struct method *m;
 	const struct method_part *part; /* of decodes */
 	void *state, *prune_state;	/* of all pages */
+	void *lists;			/* that pass between layers */
 	struct method_selection sel;
 };
 
@@ -18,6 +19,9 @@ void decode_open(struct decode_case *x, const char *text, const struct attn_shap
 
 /* Cut the last token of each sequence; all: and all tokens before it. */
 void decode_cut(struct batch_case *c, bool all);
+
+/* The sizes of c's batch. */
+struct attn_limits decode_limits(const struct batch_case *c);
 
 /* Open it and choose for the last token of each sequence of c, which c's batch then has. */
 void decode_choose(struct decode_case *x, const char *text, struct batch_case *c);

@@ -12,6 +12,7 @@
 #include "replay/engine/backend_cpu.h"
 #include "tests/alloc_fault.h"
 #include "tests/mixed-case.h"
+#include "tests/reuse-case.h"
 #include "tests/tap.h"
 #include "tests/verify-case.h"
 
@@ -273,6 +274,7 @@ int main(void)
 	case_test_all(&backend_cpu, 0);
 	mixed_test_all(&backend_cpu, read_out, 0.01);
 	verify_test_all(&backend_cpu, read_out, 0);
+	reuse_test_all(&backend_cpu, read_out);
 	test_count();
 	test_cost();
 	test_phases();

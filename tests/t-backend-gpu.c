@@ -9,6 +9,7 @@
 
 #include "tests/gpu_test.h"
 #include "tests/mixed-case.h"
+#include "tests/reuse-case.h"
 #include "tests/tap.h"
 #include "tests/verify-case.h"
 
@@ -517,19 +518,21 @@ int main(void)
 	struct ar_err err;
 	struct backend_case c;
 
-	plan(CASE_N_TEST + MIXED_N_TEST + VERIFY_N_TEST + N_OWN);
+	plan(CASE_N_TEST + MIXED_N_TEST + VERIFY_N_TEST + REUSE_N_TEST + N_OWN);
 	if (prof_open(&prof, &err)) /* before any call of CUDA */
 		diag("%s", err.msg);
 	if (!gpu_usable()) {
 		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err),
 		       AR_NODEV, "without a GPU the backend says so");
 		case_close(&c);
-		skip(CASE_N_TEST + MIXED_N_TEST + VERIFY_N_TEST + N_OWN - 1, "no usable GPU");
+		skip(CASE_N_TEST + MIXED_N_TEST + VERIFY_N_TEST + REUSE_N_TEST + N_OWN - 1,
+		     "no usable GPU");
 		return done_testing();
 	}
 	case_test_all(&backend_cuda, 1e-6);
 	mixed_test_all(&backend_cuda, read_out, 0.02);
 	verify_test_all(&backend_cuda, read_out, 0.02);
+	reuse_test_all(&backend_cuda, read_out);
 	test_agreement();
 	test_random();
 	test_layers(0);

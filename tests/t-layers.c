@@ -107,6 +107,40 @@ static void test_dense_layers(void)
 	plan_free(p);
 }
 
+/* Which layers take the lists of which. */
+static void test_sources(void)
+{
+	static const struct {
+		const char *text;
+		int source[LAYERS]; /* -1: none */
+	} cases[] = {
+		{ "dense/decode=oracle", { -1, -1, -1, -1 } },
+		{ "dense/decode=oracle,reuse=2", { -1, 0, -1, 2 } },
+		{ "dense/decode=oracle,reuse=9", { -1, 0, 0, 0 } },
+		{ "dense/decode=oracle,reuse=2,dense-layers=1", { -1, -1, 1, -1 } },
+		{ "dense/decode=oracle,reselect=0+3", { -1, 0, 0, -1 } },
+		{ "tidal", { -1, -1, -1, 2 } },
+		/* of another method between them, layers take none; each method counts its own */
+		{ "0:dense/decode=oracle,reuse=3;1:dense;2-:dense/decode=oracle,reuse=3",
+		  { -1, -1, 0, 0 } },
+		{ "0-1:dense/decode=oracle,reuse=2;2-:dense/decode=quest,dense-layers=0,reuse=2",
+		  { -1, 0, -1, 2 } },
+	};
+
+	for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+		struct plan *p;
+		struct layer_plan l = apply(cases[k].text, &p);
+		int same = 0;
+
+		for (int i = 0; i < LAYERS; i++)
+			same += plan_source(&l, i) == cases[k].source[i];
+		is_int(same, LAYERS, "%s: layers take lists of the right ones", cases[k].text);
+		open_methods(&l);
+		plan_release(&l);
+		plan_free(p);
+	}
+}
+
 /* Layers 1 and 3 have no full attention. */
 static void test_mixers(void)
 {
@@ -135,10 +169,19 @@ static void test_misfits(void)
 					    "2:dense" },
 		{ "1-:dense", "no method for layer 0 of model m; add one, such as 0:dense" },
 		{ "0-4:dense", "layers 0-4, but model m has the layers 0 to 3; name those" },
+		{ "dense/decode=oracle,reselect=1+3",
+		  "layer 0 takes lists, but no layer before it chooses: add 0 to reselect, or "
+		  "dense-layers=1" },
+		{ "dense/decode=oracle,reuse=2+uniprefill:layers=0",
+		  "dropper 'uniprefill' leaves other tokens in each layer, so no layer can take "
+		  "the lists of another: leave out reuse and reselect, or the dropper" },
+		{ "dense/decode=oracle,reuse=4",
+		  "layer 3 has other heads than layer 0, whose lists it takes: add 3 to reselect" },
 		{ "0-3:dense;4-:compact-fp", "layers 4-, but model m has the layers 0 to 3; name "
 					     "those" },
 	};
 
+	layer[3].kv_heads = 4;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct plan *p = parse(cases[i].text);
 		struct ar_err err = { 0 };
@@ -151,6 +194,7 @@ static void test_misfits(void)
 		plan_release(&l);
 		plan_free(p);
 	}
+	reset_layers();
 }
 
 /* All layers share pages of one size. */
@@ -533,6 +577,7 @@ int main(void)
 	test_one_method();
 	test_two_methods();
 	test_dense_layers();
+	test_sources();
 	test_mixers();
 	test_misfits();
 	test_page_sizes();

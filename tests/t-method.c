@@ -64,6 +64,12 @@ static const struct {
 	{ "rocketkv/evict=snapkv,window=64/decode=dense",
 	  "{\"evict\":" SNAPKV("64") "," DENSE "}" },
 	{ "dense/decode=streaming,sink=8,min-tokens=100", STREAMING },
+	/* lists that pass between layers are in the record where they do */
+	{ "dense/decode=streaming,sink=8,min-tokens=100,reuse=1,attend=list", STREAMING },
+	{ "tidal:budget=9",
+	  "{\"decode\":{\"attend\":\"full\",\"budget\":9,\"dense-layers\":2,\"exec\":\"lists\","
+	  "\"min-tokens\":0,\"reselect\":\"2+13\",\"reuse\":1,\"select\":\"topk\","
+	  "\"union\":\"none\"},\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
 	{ "twilight-quest:page=32/prune=twilight,p=0.9",
 	  "{\"decode\":{\"budget\":8192,\"dense-layers\":2,\"exec\":\"lists\",\"min-pages\":1,"
 	  "\"min-tokens\":0,\"newest\":1,\"page\":32,\"ratio\":0,\"recent\":1,"
@@ -81,6 +87,8 @@ static const struct {
 
 #define LISTED "want one that 'attnreplay methods' lists"
 #define SPELLED "unknown name: " LISTED ", or select=NAME/union=NAME/exec=NAME"
+#define RESELECT(text) \
+	"reselect=" text ": want ascending layers with plus signs between, such as 2+13"
 static const struct {
 	const char *text, *msg;
 } mistakes[] = {
@@ -100,7 +108,7 @@ static const struct {
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
 	{ "streaming:alpha=1",
 	  "unknown parameter 'alpha': selector 'streaming' has sink, recent, page, dense-layers, "
-	  "min-tokens" },
+	  "min-tokens, reuse, reselect, attend" },
 	{ "streaming/decode=dense/decode=dense", "two decode parts; leave out '/decode=dense'" },
 	{ "select=foo/exec=paged", "unknown selector 'foo': " LISTED },
 	{ "select=none/union=foo/exec=paged", "unknown union 'foo': " LISTED },
@@ -133,7 +141,7 @@ static const struct {
 	{ "dense/decode=nil,budget=8192", "unknown decode part 'nil': want one of dense" },
 	{ "dense/decode=streaming,local=1",
 	  "unknown parameter 'local': selector 'streaming' has sink, recent, page, dense-layers, "
-	  "min-tokens" },
+	  "min-tokens, reuse, reselect, attend" },
 	{ "dense/decode=dense,dense-layers=1",
 	  "unknown parameter 'dense-layers': selector 'none' has none" },
 	{ "dense/decode=dense,budget=1", "unknown parameter 'budget': selector 'none' has none" },
@@ -149,6 +157,19 @@ static const struct {
 	{ "dense/decode=dense/prune=twilight",
 	  "there are no lists to prune: add /decode=NAME, NAME other than dense" },
 	{ "dense/prune=twilight/prune=twilight", "two prune parts; leave out '/prune=twilight'" },
+	{ "dense/decode=oracle,reuse=0", "reuse '0': want an integer from 1 to 65536" },
+	{ "dense/decode=oracle,reselect=2+", RESELECT("2+") },
+	{ "dense/decode=oracle,reselect=5+2", RESELECT("5+2") },
+	{ "dense/decode=oracle,reselect=2;5", RESELECT("2;5") },
+	{ "dense/decode=oracle,reselect=99999", RESELECT("99999") },
+	{ "dense/decode=oracle,reselect=2,reuse=2",
+	  "reuse=2 and reselect=2 both say which layers choose: leave one out" },
+	{ "dense/decode=oracle,attend=full",
+	  "attend=full: every layer chooses, so no layer sees a list: add reuse=N or "
+	  "reselect=LAYERS" },
+	{ "dense/evict=snapkv/decode=rocket,reuse=2",
+	  "evictor 'snapkv' keeps other tokens in each layer, so no layer can take the lists of "
+	  "another: leave out reuse and reselect, or the evictor" },
 	{ "dense/decode=oracle/prune=twilight,min-tokens=1",
 	  "unknown parameter 'min-tokens': selector 'twilight' has p, estimate, keep-newest" },
 	{ "dense/skip=soft", "unknown skip part 'soft': want one of softmax" },

@@ -66,6 +66,9 @@ static const struct {
 	{ "oracle,budget=5",
 	  { "0 1 5 6 32", "5 6 20 28 32", "6 19 28 32 36", "3 4 7 12 24" },
 	  { 0 } },
+	{ "tidal,budget=5,reselect=0,dense-layers=0",
+	  { "0 1 5 6 32", "5 6 20 28 32", "6 19 28 32 36", "3 4 7 12 24" },
+	  { 0 } },
 	{ "rocket,topr=2,budget=12,meta-dtype=bf16",
 	  { "4-7 20-27", "4-7 20-27", "0-7 28-31", "0-7 28-31" },
 	  { 0 } },
@@ -139,6 +142,42 @@ static void test_vectors(void)
 		ok(near, "... and their share of the attention");
 		decode_release(&x);
 	}
+	case_release(&c);
+}
+
+/* A layer with other queries takes the lists of the layer before, and has no state. */
+static void test_takes(void)
+{
+	static const char text[] = "quest,page=4,budget=16,dense-layers=0,reuse=2/prune=twilight";
+	struct method_selection taken = { 0 };
+	struct batch_case c;
+	struct decode_case x;
+	struct method *later;
+	struct ar_err err;
+	bool same = true;
+
+	case_decode_example(&c);
+	decode_choose(&x, text, &c);
+	later = x.m->later;
+	must(method_open(later, &(struct selector_env){ .shape = c.b.shape, .n_layers = 2 }, &err),
+	     &err);
+	for (size_t i = 0; i < c.q_len; i++)
+		c.q[i] ^= 0x8000;
+	must(method_select_ref(&later->part[ROW_DECODE],
+			       &(struct attn_call){ .b = &c.b, .q = c.q, .lists = x.lists }, &taken,
+			       &err),
+	     &err);
+	for (int h = 0; h < 4; h++)
+		for (int t = 0; t < 39; t++)
+			same &= decode_sees(&c.b.shape, &taken.chosen.pieces, 0, h, t) ==
+				decode_sees(&c.b.shape, &x.sel.chosen.pieces, 0, h, t);
+	ok(same && taken.chosen.pieces.n[0] > 0, "%s: a layer takes the lists that another made",
+	   text);
+	ok(!method_state_bytes(&later->part[ROW_DECODE], &c.b.shape) &&
+		   method_state_bytes(x.part, &c.b.shape) > 0,
+	   "... and keeps no bounds of pages");
+	method_selection_release(&taken);
+	decode_release(&x);
 	case_release(&c);
 }
 
@@ -397,6 +436,7 @@ int main(void)
 	plan(0);
 	file_write("agree.duo", duo, strlen(duo));
 	test_vectors();
+	test_takes();
 	for (int i = 0; decode_selectors[i]; i++)
 		for (const struct selector_order *o = decode_selectors[i]->order; o->method; o++)
 			test_rule(o);

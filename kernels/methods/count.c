@@ -289,7 +289,8 @@ enum ar_status method_count(const struct method_part *p, const struct attn_batch
 
 	if (!mark)
 		return ar_nomem(err);
-	shape_of(p)->count(p, b, chosen, table, mark, count);
+	(reuse_sees_all(&p->reuse) ? count_blocks : shape_of(p)->count)(p, b, chosen, table, mark,
+									count);
 	free(mark);
 	return AR_OK;
 }

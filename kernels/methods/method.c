@@ -148,7 +148,8 @@ enum ar_status method_open(struct method *m, const struct selector_env *env, str
 
 size_t method_state_bytes(const struct method_part *p, const struct attn_shape *s)
 {
-	return p->selector->state_bytes ? p->selector->state_bytes(p->self, s) : 0;
+	return p->selector->state_bytes && !p->reuse.takes ? p->selector->state_bytes(p->self, s) :
+							     0;
 }
 
 int method_table_heads(const struct method_part *p, const struct attn_shape *s)
@@ -177,11 +178,21 @@ enum ar_status method_selection_init(struct method_selection *x, const struct me
 	return shape_alloc(x, p, &e) ? AR_OK : ar_nomem(err);
 }
 
+size_t method_lists_bytes(const struct method_part *p, const struct attn_shape *s,
+			  const struct attn_limits *l)
+{
+	struct shape_extent e = shape_most(p, s, l);
+
+	return reuse_on(&p->reuse) ? shape_bytes(&e) : 0;
+}
+
 enum ar_status method_append_ref(const struct method_part *p, const struct attn_call *call,
 				 struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
+	if (p->reuse.takes)
+		return AR_OK;
 	if (p->selector->append_ref)
 		st = p->selector->append_ref(call, p->self, err);
 	if (!st && p->prune) {
@@ -212,13 +223,29 @@ static enum ar_status choose_pieces(const struct method_part *p, const struct at
 	return st ? st : p->prune->selector->ref(&own, p->prune->self, &x->chosen, err);
 }
 
-enum ar_status method_choose_ref(const struct method_part *p, const struct attn_call *call,
+/* Copy a selection to or from the lists that pass between layers. */
+static void pass_lists(const struct method_part *p, const struct attn_call *call,
+		       const struct method_selection *x)
+{
+	struct shape_extent e = shape_extent(p, call->b);
+	char *at = call->lists;
+
+	for (const struct shape_array *a = e.row->array; a->bytes; a++) {
+		size_t n = a->bytes(&e);
+
+		if (p->reuse.takes && n)
+			memcpy(shape_array(x, a), at, n);
+		else if (n)
+			memcpy(at, shape_array(x, a), n);
+		at += shape_room(a, &e);
+	}
+}
+
+static enum ar_status choose_ref(const struct method_part *p, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err)
 {
-	enum ar_status st = method_selection_init(x, p, call->b, err);
+	enum ar_status st;
 
-	if (st || p->dense)
-		return st;
 	if (p->prune)
 		return choose_pieces(p, call, x, err);
 	if (!plugin_of(p->selector))
@@ -226,6 +253,18 @@ enum ar_status method_choose_ref(const struct method_part *p, const struct attn_
 	st = guarded_ref(p, call, x, err);
 	if (st)
 		ar_err_prefix(err, "%s", plugin_of(p->selector)->path);
+	return st;
+}
+
+enum ar_status method_choose_ref(const struct method_part *p, const struct attn_call *call,
+				 struct method_selection *x, struct ar_err *err)
+{
+	enum ar_status st = method_selection_init(x, p, call->b, err);
+
+	if (!st && !p->dense && !p->reuse.takes)
+		st = choose_ref(p, call, x, err);
+	if (!st && reuse_on(&p->reuse))
+		pass_lists(p, call, x);
 	return st;
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/attn.h"
 #include "kernels/evict/evictor.h"
 #include "kernels/exec/executor.h"
+#include "kernels/methods/reuse.h"
 #include "kernels/methods/selection_count.h"
 #include "kernels/methods/skip.h"
 #include "kernels/phase.h"
@@ -53,11 +54,13 @@ struct method_part {
 	const struct executor *executor;
 	bool dense;			  /* selects everything */
 	int64_t dense_layers, min_tokens; /* of decode_opts */
+	struct reuse reuse;		  /* of decodes */
 	struct method_part *prune;	  /* what stays of its lists, owned; NULL: all */
 	const char *skips; /* the family of kernels that skip tiles; NULL: none is skipped */
 };
 
-/* The parameters that every part with a selector of decodes has beside the selector's. */
+/* The parameters that every part with a selector of decodes has beside the selector's; it has
+ * reuse_opts too. */
 extern const struct opt decode_opts[];
 
 struct method {
@@ -71,6 +74,8 @@ struct method {
 	bool dense;	      /* all parts select everything, and nothing is skipped */
 	struct method *first; /* owned: m with dense decodes, for the layers before the decodes'
 			       * dense_layers; NULL: there are none */
+	struct method *later; /* owned: m whose decodes take lists, for the layers that do not
+			       * choose; NULL: all choose */
 };
 
 static inline const struct method_part *method_prefill(const struct method *m)
@@ -164,6 +169,10 @@ enum ar_status method_choose_ref(const struct method_part *p, const struct attn_
 				 struct method_selection *x, struct ar_err *err);
 void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 
+/* Bytes of attn_call.lists, on the host or on the device; 0: no lists pass between layers. */
+size_t method_lists_bytes(const struct method_part *p, const struct attn_shape *s,
+			  const struct attn_limits *l);
+
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method_part *p, const struct attn_shape *s);
 
@@ -188,18 +197,21 @@ size_t method_work_bytes(const struct method_part *p, const struct attn_shape *s
 enum ar_status method_enqueue(const struct method_part *p, const struct attn_call *call,
 			      phase_fn *phase, void *phase_ctx, struct ar_err *err);
 
+/* Where the selection of a call lies: in its work, or in its lists if they pass between layers. */
+void *method_room(const struct method_part *p, const struct attn_call *call);
+
 /* Enqueue only the selector, which brings its state up to date.  Not for a dense method. */
 enum ar_status method_choose(const struct method_part *p, const struct attn_call *call,
 			     struct ar_err *err);
 
-/* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
- * count it, [kv_heads].  host: the batch, its arrays on the host.  Release *x even after a
- * failure. */
+/* After method_enqueue and a synchronisation: copy the selection of request 0 out of room,
+ * method_room(), or count it, [kv_heads].  host: the batch, its arrays on the host.  Release *x
+ * even after a failure. */
 enum ar_status method_selection_device(const struct method_part *p, const struct attn_batch *host,
-				       const void *work, struct method_selection *x,
+				       const void *room, struct method_selection *x,
 				       struct ar_err *err);
 enum ar_status method_count_device(const struct method_part *p, const struct attn_batch *host,
-				   const void *work, struct selection_count *count,
+				   const void *room, struct selection_count *count,
 				   struct ar_err *err);
 
 #ifdef __cplusplus

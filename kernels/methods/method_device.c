@@ -11,6 +11,11 @@ static size_t select_bytes(const struct method_part *p, const struct attn_shape 
 	return p->selector->work_bytes ? p->selector->work_bytes(p->self, s, l) : 0;
 }
 
+void *method_room(const struct method_part *p, const struct attn_call *call)
+{
+	return reuse_on(&p->reuse) ? call->lists : call->work;
+}
+
 /* Work holds the arrays of the selection, then scratch, for the selector and later the executor. */
 size_t method_work_bytes(const struct method_part *p, const struct attn_shape *s,
 			 const struct attn_limits *l)
@@ -56,6 +61,8 @@ static enum ar_status choose(const struct method_part *p, const struct attn_call
 	const struct attn_call own = method_prune_call(call, &x->from);
 	enum ar_status st;
 
+	if (p->reuse.takes)
+		return AR_OK;
 	if (!p->prune)
 		return p->selector->enqueue(call, p->self, &x->chosen, err);
 	st = p->selector->enqueue(call, p->self, &(struct selection){ .pieces = x->from }, err);
@@ -69,7 +76,7 @@ enum ar_status method_choose(const struct method_part *p, const struct attn_call
 	struct attn_call own = behind(call, &e);
 	struct method_selection x;
 
-	shape_lay(&x, &e, call->work);
+	shape_lay(&x, &e, method_room(p, call));
 	return choose(p, &own, &x, err);
 }
 
@@ -78,6 +85,8 @@ enum ar_status method_append(const struct method_part *p, const struct attn_call
 {
 	enum ar_status st = AR_OK;
 
+	if (p->reuse.takes)
+		return AR_OK;
 	if (p->selector->append) {
 		phase(phase_ctx, call->layer, PHASE_META);
 		st = p->selector->append(call, p->self, err);
@@ -98,7 +107,7 @@ enum ar_status method_enqueue(const struct method_part *p, const struct attn_cal
 	struct method_selection x;
 	enum ar_status st = AR_OK;
 
-	shape_lay(&x, &e, call->work);
+	shape_lay(&x, &e, method_room(p, call));
 	if (!p->dense) {
 		phase(phase_ctx, call->layer, PHASE_SELECT);
 		st = choose(p, &own, &x, err);
@@ -132,7 +141,7 @@ out:
 }
 
 enum ar_status method_selection_device(const struct method_part *p, const struct attn_batch *host,
-				       const void *work, struct method_selection *x,
+				       const void *room, struct method_selection *x,
 				       struct ar_err *err)
 {
 	struct attn_batch first = *host;
@@ -145,15 +154,15 @@ enum ar_status method_selection_device(const struct method_part *p, const struct
 	first.keys.n_page = host->keys.page0[1];
 	one = shape_extent(p, &first);
 	st = method_selection_init(x, p, &first, err);
-	return st ? st : copy_arrays(&all, &one, work, x, err);
+	return st ? st : copy_arrays(&all, &one, room, x, err);
 }
 
 enum ar_status method_count_device(const struct method_part *p, const struct attn_batch *host,
-				   const void *work, struct selection_count *count,
+				   const void *room, struct selection_count *count,
 				   struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_selection_device(p, host, work, &x, err);
+	enum ar_status st = method_selection_device(p, host, room, &x, err);
 
 	if (!st)
 		st = method_count(p, host, &x.chosen, x.table, count, err);

@@ -66,16 +66,32 @@ static bool decodes(const struct selector *s)
 	return s->gives == SHAPE_PIECES && !s->prunes;
 }
 
-static enum ar_status unknown_param(const struct selector *s, const char *key, struct ar_err *err)
+/* Set g[4] to the parameters of a part, without reuse_opts where they are not in its record. */
+static void part_groups(const struct method_part *p, bool record, struct opt_group *g)
+{
+	void *self = (void *)(uintptr_t)p;
+
+	memset(g, 0, 4 * sizeof *g);
+	g[0] = (struct opt_group){ .opts = p->selector->params, .base = p->param };
+	if (!decodes(p->selector))
+		return;
+	g[1] = (struct opt_group){ .opts = decode_opts, .base = self };
+	if (!record || reuse_on(&p->reuse))
+		g[2] = (struct opt_group){ .opts = reuse_opts, .base = self };
+}
+
+static enum ar_status unknown_param(const struct method_part *p, const char *key,
+				    struct ar_err *err)
 {
 	struct names l = { 0 };
+	struct opt_group g[4];
 
-	for (const struct opt *o = s->params; o->name; o++)
-		names_add(&l, o->name);
-	for (const struct opt *o = decode_opts; decodes(s) && o->name; o++)
-		names_add(&l, o->name);
-	return ar_fail(err, AR_USAGE, "unknown parameter '%s': selector '%s' has %s", key, s->name,
-		       l.n ? l.text : "none");
+	part_groups(p, false, g);
+	for (int i = 0; g[i].opts; i++)
+		for (const struct opt *o = g[i].opts; o->name; o++)
+			names_add(&l, o->name);
+	return ar_fail(err, AR_USAGE, "unknown parameter '%s': selector '%s' has %s", key,
+		       p->selector->name, l.n ? l.text : "none");
 }
 
 /* ---- assignments ---- */
@@ -83,7 +99,7 @@ static enum ar_status unknown_param(const struct selector *s, const char *key, s
 static enum ar_status set_selector(struct method_part *p, const char *value, struct ar_err *err)
 {
 	const struct selector *s = selector_find(value);
-	struct opt_group g[2] = { 0 };
+	struct opt_group g[4];
 
 	if (p->selector)
 		return ar_fail(err, AR_USAGE,
@@ -98,8 +114,7 @@ static enum ar_status set_selector(struct method_part *p, const char *value, str
 	p->selector = s;
 	p->self = s->open ? NULL : p->param;
 	p->dense = !s->ref;
-	g->opts = s->params;
-	g->base = p->param;
+	part_groups(p, false, g);
 	return opt_init(g, err);
 }
 
@@ -139,6 +154,8 @@ static bool takes_key(const struct method_part *p, const char *key)
 static enum ar_status assign_param(struct method_part *p, const char *key, const char *value,
 				   struct ar_err *err)
 {
+	struct opt_group g[4];
+
 	if (!strcmp(key, "select"))
 		return set_selector(p, value, err);
 	if (!p->selector)
@@ -148,14 +165,11 @@ static enum ar_status assign_param(struct method_part *p, const char *key, const
 		return set_union(p, value, err);
 	if (!strcmp(key, "exec"))
 		return set_executor(p, value, err);
-	if (has_opt(p->selector->params, key))
-		return opt_set(
-			(struct opt_group[2]){ { .opts = p->selector->params, .base = p->param } },
-			key, value, err);
-	if (decodes(p->selector) && has_opt(decode_opts, key))
-		return opt_set((struct opt_group[2]){ { .opts = decode_opts, .base = p } }, key,
-			       value, err);
-	return unknown_param(p->selector, key, err);
+	part_groups(p, false, g);
+	for (int i = 0; g[i].opts; i++)
+		if (has_opt(g[i].opts, key))
+			return opt_set(g, key, value, err);
+	return unknown_param(p, key, err);
 }
 
 /* The separator before the next assignment: a comma, or a slash before union or exec, because file
@@ -274,12 +288,10 @@ static bool add_plugin(cJSON *o, const struct selector *s)
 /* The record of a part, its members ordered by name; NULL: no memory. */
 static cJSON *part_json(const struct method_part *p)
 {
-	const bool pieces = decodes(p->selector);
-	struct opt_group g[3] = { { .opts = p->selector->params, .base = p->param } };
 	cJSON *all = cJSON_CreateObject(), *object = NULL;
+	struct opt_group g[4];
 
-	if (pieces)
-		g[1] = (struct opt_group){ .opts = decode_opts, .base = (void *)(uintptr_t)p };
+	part_groups(p, true, g);
 	if (all && cJSON_AddStringToObject(all, "select", p->selector->name) &&
 	    cJSON_AddStringToObject(all, "union", unions[p->u].name) &&
 	    cJSON_AddStringToObject(all, "exec", p->executor->name) && opt_json(g, all) &&
@@ -572,18 +584,42 @@ static void part_release(struct method_part *p)
 	free(p->prune);
 	if (p->self && p->selector->close)
 		p->selector->close(p->self);
-	if (p->param) {
-		struct opt_group g[2] = { { .opts = p->selector->params, .base = p->param },
-					  { 0 } };
+	if (p->selector) {
+		struct opt_group g[4];
 
+		part_groups(p, false, g);
 		opt_release(g);
-		free(p->param);
 	}
+	free(p->param);
 }
 
-/* Fill the parts of m from text, which is changed.  dense_decodes: whatever decodes have there. */
-static enum ar_status take_parts(struct method *m, char *text, bool dense_decodes,
-				 struct ar_err *err)
+/* What a method has for decodes: what its text says, dense attention, or lists of others. */
+enum variant { AS_IS, DENSE_DECODES, TAKES_LISTS };
+
+/* Decodes of m share lists between layers.  Those that choose and see every key need no lists. */
+static enum ar_status set_reuse(struct method *m, enum variant v, struct ar_err *err)
+{
+	struct method_part *p = &m->part[ROW_DECODE];
+	enum ar_status st = reuse_check(&p->reuse, err);
+
+	if (st || !reuse_on(&p->reuse))
+		return st;
+	if (m->evict)
+		return ar_fail(err, AR_USAGE,
+			       "evictor '%s' keeps other tokens in each layer, so no layer can "
+			       "take the lists of another: leave out reuse and reselect, or the "
+			       "evictor",
+			       m->evict->evictor->name);
+	p->reuse.takes = v == TAKES_LISTS;
+	if (p->prune)
+		p->prune->reuse.takes = p->reuse.takes;
+	if (reuse_sees_all(&p->reuse))
+		p->executor = executor_find("decode");
+	return AR_OK;
+}
+
+/* Fill the parts of m from text, which is changed. */
+static enum ar_status take_parts(struct method *m, char *text, enum variant v, struct ar_err *err)
 {
 	struct method_part *prefill = &m->part[ROW_PREFILL], *decode = &m->part[ROW_DECODE];
 	char *rest = strdup(method_parts(text));
@@ -600,7 +636,7 @@ static enum ar_status take_parts(struct method *m, char *text, bool dense_decode
 	if (!st)
 		st = take_each(m, rest, NULL, err);
 	free(rest);
-	if (dense_decodes) {
+	if (v == DENSE_DECODES) {
 		part_release(decode);
 		*decode = (struct method_part){ 0 };
 	}
@@ -618,7 +654,7 @@ static enum ar_status take_parts(struct method *m, char *text, bool dense_decode
 	return st;
 }
 
-static enum ar_status parse_as(struct method **out, const char *text, bool dense_decodes,
+static enum ar_status parse_as(struct method **out, const char *text, enum variant v,
 			       struct ar_err *err)
 {
 	struct method *m = calloc(1, sizeof *m);
@@ -630,15 +666,19 @@ static enum ar_status parse_as(struct method **out, const char *text, bool dense
 		st = ar_nomem(err);
 		goto out;
 	}
-	st = take_parts(m, copy, dense_decodes, err);
+	st = take_parts(m, copy, v, err);
+	if (!st && !(m->params = params_json(m)))
+		st = ar_nomem(err);
+	if (!st)
+		st = set_reuse(m, v, err);
 	if (st) {
 		ar_err_prefix(err, "method '%s'", text);
 		goto out;
 	}
-	if (m->part[ROW_DECODE].dense_layers)
-		st = parse_as(&m->first, text, true, err);
-	if (!st && !(m->params = params_json(m)))
-		st = ar_nomem(err);
+	if (v == AS_IS && m->part[ROW_DECODE].dense_layers)
+		st = parse_as(&m->first, text, DENSE_DECODES, err);
+	if (!st && v == AS_IS && reuse_on(&m->part[ROW_DECODE].reuse))
+		st = parse_as(&m->later, text, TAKES_LISTS, err);
 	if (st)
 		goto out;
 	*out = m;
@@ -651,7 +691,7 @@ out:
 
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
 {
-	return parse_as(out, text, false, err);
+	return parse_as(out, text, AS_IS, err);
 }
 
 void method_free(struct method *m)
@@ -661,6 +701,7 @@ void method_free(struct method *m)
 	for (int k = 0; k < ROW_KINDS; k++)
 		part_release(&m->part[k]);
 	method_free(m->first);
+	method_free(m->later);
 	evict_free(m->evict);
 	free(m->skip);
 	free(m->name);

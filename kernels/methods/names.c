@@ -54,6 +54,9 @@ const struct method_name method_names[] = {
 	  "select=none/union=none/exec=paged/decode=quest,budget=8192/prune=twilight,p=0.85",
 	  "dense prefill, decodes see what twilight leaves of quest's pages",
 	  "Twilight (2025), released configuration" },
+	{ "tidal", "select=none/union=none/exec=paged/decode=tidal",
+	  "dense prefill, decodes see the keys with the largest logits in a few layers",
+	  "TidalDecode (2024)" },
 	{ "rocketkv",
 	  "select=none/union=none/exec=paged/evict=snapkv,variant=trtllm/decode=rocket,page=4",
 	  "pages of what is left of prompts", "RocketKV (2025), as in TensorRT-LLM" },
@@ -122,6 +125,10 @@ const struct method_name decode_parts[] = {
 	  "RocketKV (2025), second stage" },
 	{ "streaming", "select=streaming/union=none/exec=lists", "the first and the last keys",
 	  "StreamingLLM (2023)" },
+	{ "tidal",
+	  "select=topk,budget=256,dense-layers=2,reselect=2+13,attend=full/union=none/exec=lists",
+	  "the keys with the largest logits in a few layers, for each query head",
+	  "TidalDecode (2024)" },
 	{ 0 }
 };
 

@@ -28,6 +28,47 @@ static enum ar_status check_range(const struct plan *p, const struct plan_range 
 		       p->name, plan_layers(r, layers, sizeof layers), m->name, m->n_layers - 1);
 }
 
+/* Layer takes the lists of the last layer before it that chose for x. */
+static enum ar_status check_source(const struct layer_plan *l, const struct method *x,
+				   const struct model *m, int layer, struct ar_err *err)
+{
+	const struct layer_spec *s, *own = &m->layer[layer];
+	int from = layer;
+
+	while (from >= 0 && l->method[from] != x)
+		from--;
+	if (from < 0)
+		return ar_fail(err, AR_USAGE,
+			       "method '%s': layer %d takes lists, but no layer before it chooses: "
+			       "add %d to reselect, or dense-layers=%d",
+			       x->name, layer, layer, layer + 1);
+	s = &m->layer[from];
+	if (s->q_heads == own->q_heads && s->kv_heads == own->kv_heads)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "method '%s': layer %d has other heads than layer %d, whose lists it takes: "
+		       "add %d to reselect",
+		       x->name, layer, from, layer);
+}
+
+/* Set the method of a layer that runs x: x, or x with other decodes. */
+static enum ar_status set_variant(struct layer_plan *l, struct method *x, const struct model *m,
+				  int layer, struct ar_err *err)
+{
+	const struct method_part *p = &x->part[ROW_DECODE];
+	int n = 0;
+
+	for (int i = 0; i < layer; i++)
+		n += l->method[i] == x || (x->later && l->method[i] == x->later);
+	if (layer < p->dense_layers)
+		l->method[layer] = x->first;
+	else if (!x->later || reuse_chooses(&p->reuse, layer, n))
+		l->method[layer] = x;
+	else
+		l->method[layer] = x->later;
+	return l->method[layer] == x->later ? check_source(l, x, m, layer, err) : AR_OK;
+}
+
 static enum ar_status set_method(struct layer_plan *l, const struct plan *p, const struct model *m,
 				 int layer, struct ar_err *err)
 {
@@ -42,8 +83,8 @@ static enum ar_status set_method(struct layer_plan *l, const struct plan *p, con
 			continue;
 		x = p->method[p->range[i].method];
 		if (mixer == MIX_FULL)
-			l->method[layer] = layer < x->part[ROW_DECODE].dense_layers ? x->first : x;
-		else if (!x->dense)
+			return set_variant(l, x, m, layer, err);
+		if (!x->dense)
 			return ar_fail(err, AR_USAGE,
 				       "method '%s': layer %d of model %s has latent attention, "
 				       "for which there are no sparse methods; take dense",
@@ -53,6 +94,19 @@ static enum ar_status set_method(struct layer_plan *l, const struct plan *p, con
 	return ar_fail(err, AR_USAGE,
 		       "method '%s': no method for layer %d of model %s; add one, such as %d:dense",
 		       p->name, layer, m->name, layer);
+}
+
+/* Tokens that a dropper takes away are in the lists of the layers before. */
+static enum ar_status check_drop(const struct plan *p, struct ar_err *err)
+{
+	for (size_t i = 0; p->drop && i < p->n_method; i++)
+		if (p->method[i]->later)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': dropper '%s' leaves other tokens in each "
+				       "layer, so no layer can take the lists of another: leave "
+				       "out reuse and reselect, or the dropper",
+				       p->name, p->drop->dropper->name);
+	return AR_OK;
 }
 
 static int page_of_first(const struct layer_plan *l)
@@ -66,7 +120,7 @@ static int page_of_first(const struct layer_plan *l)
 enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
 			 struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	enum ar_status st = check_drop(p, err);
 
 	*l = (struct layer_plan){ .n_layers = m->n_layers, .drop = p->drop };
 	l->method = malloc((size_t)m->n_layers * sizeof *l->method);
@@ -93,6 +147,17 @@ bool plan_first(const struct layer_plan *l, int layer)
 		if (l->method[i] == l->method[layer])
 			return false;
 	return l->method[layer];
+}
+
+int plan_source(const struct layer_plan *l, int layer)
+{
+	const struct method *m = l->method[layer];
+
+	if (!m || !m->part[ROW_DECODE].reuse.takes)
+		return -1;
+	while (!l->method[layer] || l->method[layer]->later != m)
+		layer--;
+	return layer;
 }
 
 int plan_segment(const struct layer_plan *l, int layer)

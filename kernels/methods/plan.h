@@ -88,8 +88,8 @@ struct layer_plan {
 
 /* Give each layer of m with full attention its method.  Pages have the size that the first sparse
  * method takes; a run may set another page_tok.  AR_USAGE: a layer with full attention has no
- * method, or the plan names layers that m lacks.  p outlives *l.  Release *l even after a
- * failure. */
+ * method, the plan names layers that m lacks, or a layer cannot take the lists of one before.  p
+ * outlives *l.  Release *l even after a failure. */
 enum ar_status plan_init(struct layer_plan *l, const struct plan *p, const struct model *m,
 			 struct ar_err *err);
 void plan_release(struct layer_plan *l);
@@ -101,6 +101,9 @@ static inline const struct method *plan_method(const struct layer_plan *l, int l
 
 /* Whether this is the first layer that runs its method.  Not where there is none. */
 bool plan_first(const struct layer_plan *l, int layer);
+
+/* The layer whose lists the decodes of a layer take; -1: they have their own. */
+int plan_source(const struct layer_plan *l, int layer);
 
 /* How often rows are dropped before the layer; 0 where all come back.  The dropper is open.  layer
  * n_layers: in all. */

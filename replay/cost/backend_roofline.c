@@ -102,7 +102,8 @@ enum ar_status roofline_check_density(const struct roofline_options *o, struct p
 				       "with another backend",
 				       plan[k]->name);
 	for (size_t k = 0; k < n; k++)
-		if (!plan_single(plan[k]) || plan_single(plan[k])->first)
+		if (!plan_single(plan[k]) || plan_single(plan[k])->first ||
+		    plan_single(plan[k])->later)
 			return ar_fail(err, AR_USAGE,
 				       "method '%s': its layers differ, and backend roofline "
 				       "models one method in all layers; run it with another "

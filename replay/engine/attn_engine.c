@@ -73,6 +73,52 @@ const float *attn_engine_sink(const struct attn_engine *e, const float *sink, in
 	return e->model->layer[e->run_layer[i]].sinks ? sink + (size_t)i * e->n_sink : NULL;
 }
 
+/* Layers that are not executed cannot choose for others. */
+static enum ar_status check_sources(const struct layer_plan *l, const struct backend_env *env,
+				    struct ar_err *err)
+{
+	for (int i = 0; i < l->n_layers && env->n_run_layers != env->model->n_layers; i++)
+		if (plan_source(l, i) >= 0)
+			return ar_fail(err, AR_USAGE,
+				       "method '%s': layers take the lists of others, so it needs "
+				       "all layers of model '%s'; leave out --sample-layers",
+				       l->method[i]->name, env->model->name);
+	return AR_OK;
+}
+
+/* Of captures with few layers, a layer and the one whose lists it takes may be the same. */
+static void warn_sources(const struct attn_engine *e, const struct backend_env *env)
+{
+	int n = 0, same = 0;
+
+	for (int i = 0; i < e->n_run_layers && !env->weights; i++) {
+		int from = attn_engine_source(e, i);
+
+		n += from >= 0;
+		same += from >= 0 && env->captured_layer[e->run_layer[i]] ==
+					     env->captured_layer[e->run_layer[from]];
+	}
+	if (same)
+		log_warn("%d of %d layers that take lists replay the captured layer that made "
+			 "them: their accuracy is that of lists of their own",
+			 same, n);
+}
+
+size_t attn_engine_lists_bytes(const struct attn_engine *e, const struct attn_limits *decode)
+{
+	size_t most = 0;
+
+	for (int i = 0; i < e->n_run_layers; i++) {
+		const struct method *m = attn_engine_method(e, i);
+		size_t n = !m ? 0 :
+				method_lists_bytes(&m->part[ROW_DECODE], attn_engine_shape(e, i),
+						   decode);
+
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
 /* Give each layer its method, not open yet. */
 static enum ar_status take_plan(struct attn_engine *e, const struct backend_env *env,
 				struct ar_err *err)
@@ -82,6 +128,9 @@ static enum ar_status take_plan(struct attn_engine *e, const struct backend_env 
 	if (st)
 		return st;
 	set_mixers(e);
+	st = check_sources(&e->plan, env, err);
+	if (st)
+		return st;
 	if (e->plan.drop && env->n_run_layers != env->model->n_layers)
 		return ar_fail(err, AR_USAGE,
 			       "dropper '%s': needs all layers of model '%s'; leave out "
@@ -108,6 +157,8 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 		st = take_plan(e, env, err);
 	if (st)
 		return st;
+	if (!s.trial)
+		warn_sources(e, env);
 	shape = attention_shape(e);
 	st = e->act->open(&e->act_self, env, &shape, err);
 	return st ? st : open_methods(e, env, s, err);

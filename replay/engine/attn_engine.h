@@ -61,6 +61,16 @@ static inline const struct method *attn_engine_method(const struct attn_engine *
 	return plan_method(&e->plan, e->run_layer[i]);
 }
 
+/* The executed layer whose lists the decodes of executed layer i take; -1: they have their own.
+ * Where lists pass between layers, all layers are executed. */
+static inline int attn_engine_source(const struct attn_engine *e, int i)
+{
+	return plan_source(&e->plan, e->run_layer[i]);
+}
+
+/* Bytes of the lists that pass between layers, for decodes within limits. */
+size_t attn_engine_lists_bytes(const struct attn_engine *e, const struct attn_limits *decode);
+
 /* The dropper that acts after executed layer i, or NULL. */
 static inline const struct drop *attn_engine_drop(const struct attn_engine *e, int i)
 {

@@ -37,6 +37,7 @@ static void cpu_close(void *self)
 	free(c->aux);
 	cpu_evict_close(c);
 	free(c->slot);
+	free(c->lists);
 	free(c->rows.mem);
 	rows_env_release(&c->rows);
 	row_set_release(&c->set);
@@ -143,14 +144,15 @@ static bool alloc_rows(struct cpu *c)
 	c->rows.bytes = rows_bytes(&c->rows);
 	c->rows.mem = cpu_array(c->rows.bytes, 1);
 	c->slot = cpu_array((size_t)c->rows.limit[ROW_REVIVED].max_row, sizeof *c->slot);
+	c->lists = cpu_array(attn_engine_lists_bytes(&c->engine, &c->rows.limit[ROW_DECODE]), 1);
 	c->q = cpu_array(q, dim);
 	c->k = cpu_array(k, dim);
 	c->out = cpu_array(q, dim);
 	c->out_dense = cpu_array(q, dim);
 	c->lse = cpu_array(q, sizeof *c->lse);
 	c->lse_dense = cpu_array(q, sizeof *c->lse);
-	return c->rows.mem && c->slot && c->q && c->k && c->out && c->out_dense && c->lse &&
-	       c->lse_dense;
+	return c->rows.mem && c->slot && c->lists && c->q && c->k && c->out && c->out_dense &&
+	       c->lse && c->lse_dense;
 }
 
 static enum ar_status alloc_decoder(struct cpu *c, struct ar_err *err)
@@ -341,6 +343,28 @@ static enum ar_status select_counted(struct cpu *c, int i, const struct rows *r,
 	return st ? st : method_count(p, call.b, &x->chosen, x->table, count, err);
 }
 
+/* Make the lists that the decode of a sample takes in executed layer i.  With weights the layers
+ * before have made them. */
+static enum ar_status choose_before(struct cpu *c, int i, enum row_kind kind, struct ar_err *err)
+{
+	int from = kind == ROW_DECODE && !c->decoder ? attn_engine_source(&c->engine, i) : -1;
+	struct method_selection x = { 0 };
+	struct attn_call call;
+	const struct rows *r;
+	enum ar_status st;
+
+	if (from < 0)
+		return AR_OK;
+	r = row_set_of(&c->set, from);
+	st = cpu_qkv(c, from, r, false, err);
+	call = cpu_call(c, r, kind, from);
+	if (!st)
+		st = method_select_ref(&attn_engine_method(&c->engine, from)->part[kind], &call, &x,
+				       err);
+	method_selection_release(&x);
+	return st ? st : cpu_qkv(c, i, row_set_of(&c->set, i), false, err);
+}
+
 /* The same, then attention. */
 static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r, enum row_kind kind,
 				     struct selection_count *count, struct method_selection *x,
@@ -408,12 +432,15 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	struct cpu *c = self;
 	const struct rows *r = row_set_of(&c->set, i);
 	struct method_selection own = { 0 };
+	const bool lists = !reuse_sees_all(&attn_engine_method(&c->engine, i)->part[e->kind].reuse);
 	struct attn_batch all;
 	struct attn_call dense;
 	enum ar_status st;
 
 	assert(backend_compares_kind(e->kind) && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	st = cpu_sample(c, e, i, err);
+	if (!st)
+		st = choose_before(c, i, e->kind, err);
 	if (st)
 		return st;
 	dense = cpu_call(c, r, e->kind, i);
@@ -422,7 +449,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	dense.b = &all;
 	dense.out = c->out_dense;
 	dense.lse = c->lse_dense;
-	st = attend_counted(c, i, r, e->kind, count, sel ? sel : &own, err);
+	st = attend_counted(c, i, r, e->kind, count, sel && lists ? sel : &own, err);
 	if (!st && e->gone)
 		st = cpu_evict_dense(c, e, i, &dense, err);
 	else if (!st)

@@ -22,6 +22,7 @@ struct cpu {
 	struct evictions evict;
 	bf16_t **window; /* [requests] of the evictor: [n_run_layers][window][row of Q]; or NULL */
 	void **score;	 /* [n_run_layers] its state, or NULL */
+	void *lists;	 /* that pass between layers */
 	int32_t *slot;	 /* [most revived rows] */
 	bf16_t *q, *k, *out, *out_dense;
 	float *lse, *lse_dense;

@@ -47,6 +47,7 @@ struct attn_call cpu_call(const struct cpu *c, const struct rows *r, enum row_ki
 				   .state = groups_state(g, c->state[i], (size_t)g->n_page, kind),
 				   .prune_state = groups_state(g, c->state[i], (size_t)g->n_page,
 							       STATE_PRUNE),
+				   .lists = c->lists,
 				   .sink = attn_engine_sink(&c->engine, c->engine.sink, i),
 				   .out = c->out + at };
 }

@@ -108,6 +108,7 @@ struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_
 							 kind),
 				   .prune_state = groups_state(g, c->pass.state[i],
 							       (size_t)g->n_page + 1, STATE_PRUNE),
+				   .lists = c->pass.lists,
 				   .sink = attn_engine_sink(&c->engine, c->pass.sink, i),
 				   .out = c->pass.out + at,
 				   .work = c->pass.work,

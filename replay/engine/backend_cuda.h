@@ -33,6 +33,7 @@ struct cuda_pass {
 	bf16_t *q, *k, *out;	       /* [rows of an iteration][heads][head_dim] */
 	float *lse;		       /* [rows][q_heads] */
 	void *work;		       /* workspace of the parts of methods, one after the other */
+	void *lists;		       /* that pass between layers; NULL: none do */
 	float *sink;		       /* copy of engine.sink */
 	struct cuda_drops {	       /* on the device; without a dropper, NULL */
 		struct drop_kept kept; /* of the dropper that ran last */

@@ -25,12 +25,31 @@ static enum ar_status run_one(struct cuda *c, int i, const struct method *m, con
 	return method_enqueue(&m->part[kind], &call, prof_phase, c->env.prof, err);
 }
 
+/* Make the lists that the staged decode takes in executed layer i.  With weights the layers before
+ * have made them. */
+static enum ar_status choose_before(struct cuda *c, int i, enum row_kind kind, struct ar_err *err)
+{
+	int from = kind == ROW_DECODE && !c->env.weights ? attn_engine_source(&c->engine, i) : -1;
+	const struct rows *r;
+	struct attn_call call;
+	enum ar_status st;
+
+	if (from < 0)
+		return AR_OK;
+	r = row_set_of(&c->pass.dev, from);
+	st = cuda_make_qkv(c, from, r, false, err);
+	call = cuda_call(c, r, kind, from);
+	return st ? st :
+		    method_choose(&attn_engine_method(&c->engine, from)->part[kind], &call, err);
+}
+
 /* Run the method of the layer, and count its selection; host: the rows on the host. */
 static enum ar_status run_counted(struct cuda *c, int i, const struct rows *r,
 				  const struct attn_batch *host, enum row_kind kind,
 				  struct selection_count *count, struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
+	const struct attn_call call = cuda_call(c, r, kind, i);
 	int heads = host->shape.kv_heads;
 	size_t bytes = 2 * (size_t)heads * sizeof(int64_t);
 	int64_t *n = calloc(1, bytes);
@@ -46,7 +65,8 @@ static enum ar_status run_counted(struct cuda *c, int i, const struct rows *r,
 	if (!st)
 		CU(cudaStreamSynchronize(c->device.stream));
 	if (!st)
-		st = method_count_device(&m->part[kind], host, c->pass.work, count, err);
+		st = method_count_device(&m->part[kind], host, method_room(&m->part[kind], &call),
+					 count, err);
 	if (!st)
 		selection_set_skips(count, n, heads);
 out:
@@ -65,17 +85,20 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	const struct row_segment *segment = drops_entry(&c->engine.drops, e->req);
 	const struct rows *r = row_set_of(&c->pass.dev, i), *on_host = row_set_of(&c->pass.host, i);
 	const struct attn_batch *part = &on_host->part[e->kind];
+	const struct attn_call call = cuda_call(c, r, e->kind, i);
 	enum ar_status st;
 
 	assert(backend_compares_kind(e->kind) && attn_engine_mixer(&c->engine, i) == MIX_FULL);
 	c->clock.stale = true;
 	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)
+		st = choose_before(c, i, e->kind, err);
+	if (!st)
 		st = c->env.weights ? cuda_reach(c, e, i, err) : cuda_make_qkv(c, i, r, false, err);
 	if (!st)
 		st = run_counted(c, i, r, part, e->kind, count, err);
-	if (!st && sel)
-		st = method_selection_device(p, part, c->pass.work, sel, err);
+	if (!st && sel && !reuse_sees_all(&p->reuse))
+		st = method_selection_device(p, part, method_room(p, &call), sel, err);
 	if (!st && e->gone)
 		st = cuda_evict_dense(c, e, i, c->pass.compared.out, c->pass.compared.lse, err);
 	else if (!st)

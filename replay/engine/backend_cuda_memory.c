@@ -340,7 +340,12 @@ static size_t view_work(const struct cuda *c, const struct row_view *v, const st
 	return c->pass.rows.revives ? larger(n, cuda_drop_work(c, s, &l[ROW_DECODE])) : n;
 }
 
-/* Bytes of the workspace for a cache of n_page pages. */
+static size_t lists_bytes(const struct cuda *c)
+{
+	return attn_engine_lists_bytes(&c->engine, &c->pass.rows.limit[ROW_DECODE]);
+}
+
+/* Bytes of the workspace for a cache of n_page pages, and of lists that pass between layers. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
 	struct attn_limits l[ROW_KINDS];
@@ -353,7 +358,7 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 	for (int i = 0; i < c->pass.rows.n_view; i++)
 		if (c->pass.rows.view[i].method)
 			n = larger(n, view_work(c, &c->pass.rows.view[i], l));
-	return n;
+	return n + lists_bytes(c);
 }
 
 /* The most pages of a full layer for which two caches fit.  here: bytes that this GPU has left for
@@ -502,10 +507,13 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take_compared(c, err);
 	if (!st)
-		st = cuda_take(&c->device, &c->pass.work,
-			       work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page),
-			       "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)",
-			       err);
+		st = cuda_take(
+			&c->device, &c->pass.work,
+			work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page) - lists_bytes(c),
+			"workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
+	if (!st && lists_bytes(c))
+		st = cuda_take(&c->device, &c->pass.lists, lists_bytes(c),
+			       "lists of decodes (lower --max-num-seqs)", err);
 	if (!st)
 		st = cuda_take_drops(c, cuda_take, err);
 	if (!st)

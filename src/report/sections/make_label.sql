@@ -36,7 +36,8 @@ CREATE TEMP TABLE run_label AS
         ('bfla', 4), ('quoka', 5), ('minference', 6), ('flexprefill', 7), ('compact-fp-copy', 8),
         ('union-bs', 9), ('ashape', 10), ('proxyattn', 11), ('seer', 12), ('compact-sa', 13),
         ('trishape', 14), ('quest', 37), ('streaming', 38), ('duo', 39), ('snapkv', 40),
-        ('rocketkv', 41), ('skip-softmax', 42), ('twilight-quest', 43)) WHERE column1 = name_of),
+        ('rocketkv', 41), ('skip-softmax', 42), ('twilight-quest', 43),
+        ('tidal', 44)) WHERE column1 = name_of),
       15) END AS colour
     FROM named),
   counted AS (
