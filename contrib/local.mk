@@ -30,7 +30,8 @@ EXTRA_DIST += \
   contrib/attnreplay.zsh \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg doc/engine.md \
-    doc/intervals.md doc/kernels.md doc/plugin.md doc/report-chunks.png doc/report-demo.png \
+    doc/intervals.md doc/kernels.md doc/pictures.md doc/plugin.md doc/report-chunks.db.gz \
+    doc/report-chunks.png doc/report-demo.db.gz doc/report-demo.png doc/report-h200.db.gz \
     doc/report-h200.png
 dist_check_SCRIPTS += \
   tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-compare-hf.sh tests/t-contrib.sh \

@@ -4,7 +4,7 @@
 #
 # Draw the parts with these names, of a page of 'attnreplay report --html', as a PNG of 1200 pixels by
 # HEIGHT.  The contents of the page link to the names; the first screen is 'first'.  It takes Chromium and
-# pngquant.
+# pngquant.  If OUT ends in .html, it is the page with these parts alone.
 set -eu
 . "$(dirname "$0")/common.sh"
 [ $# -gt 3 ] || wrong_usage
@@ -18,6 +18,12 @@ awk -v parts=" $* " '
 	/^<(h2|details) id="/ { n = $0; gsub(/^<(h2|details) id="|".*/, "", n); keep = index(parts, " " n " ") }
 	NR == 1 { keep = 1 }
 	keep' "$page" >"$tmp/page.html"
+case $out in
+*.html)
+	cp "$tmp/page.html" "$out"
+	exit
+	;;
+esac
 chromium --headless --no-sandbox --hide-scrollbars --user-data-dir="$tmp/profile" \
 	--window-size="1200,$height" --screenshot="$tmp/page.png" "file://$tmp/page.html" >"$tmp/log" 2>&1 ||
 	{ cat "$tmp/log" >&2; exit 1; }

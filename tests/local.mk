@@ -60,7 +60,7 @@ EXTRA_DIST += tests/plugin_fault.c tests/tap.sh
 check_PROGRAMS += tests/fuzz-files
 dist_check_SCRIPTS += \
   tests/t-cli.sh tests/t-device-code.sh tests/t-docs.sh tests/t-examples.sh tests/t-includes.sh \
-    tests/t-install.sh tests/t-lists.sh tests/t-packages.sh tests/t-readme.sh \
+    tests/t-install.sh tests/t-lists.sh tests/t-packages.sh tests/t-pictures.sh tests/t-readme.sh \
     tests/t-version.sh tests/t-wheel.sh
 
 # Fuzz targets, see CONTRIBUTING.md.
