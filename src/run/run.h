@@ -262,8 +262,11 @@ char *run_setup(const struct opt_group *g);
 
 /* run_print.c.  i: the run, from 0.  AR_IO: standard output cannot be written. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
-enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
-				const struct replay_result *res, struct ar_err *err);
+/* Print what a run measured up to its latencies; the rest, which needs its replicates. */
+void run_print_latencies(const struct run *r, size_t i, const char *label,
+			 const struct replay_result *res);
+enum ar_status run_print_rest(const struct run *r, size_t i, const struct replay_result *res,
+			      struct ar_err *err);
 /* run_draws.c.  is_drawn: whether the host's times were drawn from a spread.  latency_decimals:
  * those to print of a latency; a drawn one has about three digits.  print_draws: the ranges over
  * draws, or why there are none; the run is stored.  AR_DB. */

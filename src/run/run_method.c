@@ -375,20 +375,25 @@ static void set_title(const struct run *r, size_t i, char *title, size_t n)
 		snprintf(title, n, "method %zu of %zu, %s", i + 1, r->in.n_runs, run_label(r, i));
 }
 
+static bool has_ended(enum ar_status st)
+{
+	return !st || st == AR_INTERRUPTED;
+}
+
 /* Store, print and keep the results of the run.  st: how it ended; a later failure does not hide
  * it. */
 static enum ar_status end_method(struct run *r, size_t i, const struct plan *p,
 				 const struct replay_result *res, enum ar_status st,
 				 struct ar_err *err)
 {
-	const bool ended = !st || st == AR_INTERRUPTED;
+	const bool ended = has_ended(st);
 	enum ar_status st2 = AR_OK;
 
 	if (ended)
 		st = end_watch(&r->session, i, res, st, err);
 	st = end_record(r, res, st, err);
 	if (ended && r->session.print & RUN_PRINT_RESULT)
-		st2 = run_print_result(r, i, run_label(r, i), res, st ? NULL : err);
+		st2 = run_print_rest(r, i, res, st ? NULL : err);
 	if (ended)
 		r->out.figures = run_figures(r->in.trace, &r->session.o.objectives, res);
 	if (!st && !st2)
@@ -489,6 +494,8 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	st = replay_run(&cfg, &res, err);
 	run_energy_end(s, &r->out.energy);
 	recorder_release(&recorder);
+	if (has_ended(st) && s->print & RUN_PRINT_RESULT)
+		run_print_latencies(r, i, run_label(r, i), &res); /* replicates take longer */
 	if (!st)
 		st = replicates_put(r, &cfg, &res, &collector, err);
 	collector_release(&collector);

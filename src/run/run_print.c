@@ -444,11 +444,10 @@ static void print_accuracy(const struct run *r, const char *whose, const struct 
 	       s->rel_l2_max, s->cosine_min, s->recall_sum / n);
 }
 
-enum ar_status run_print_result(const struct run *r, size_t i, const char *label,
-				const struct replay_result *res, struct ar_err *err)
+void run_print_latencies(const struct run *r, size_t i, const char *label,
+			 const struct replay_result *res)
 {
 	const int64_t *from = res->cost_sources;
-	enum ar_status st;
 
 	put_after("\n", label);
 	if (r->session.o.repeats > 1)
@@ -486,7 +485,13 @@ enum ar_status run_print_result(const struct run *r, size_t i, const char *label
 			print_latency(r, s);
 		putchar('\n');
 	}
-	st = run_print_draws(r, err);
+}
+
+enum ar_status run_print_rest(const struct run *r, size_t i, const struct replay_result *res,
+			      struct ar_err *err)
+{
+	enum ar_status st = run_print_draws(r, err);
+
 	print_accuracy(r, "", &res->sample[ROW_PREFILL]);
 	print_accuracy(r, "decodes ", &res->sample[ROW_DECODE]);
 	if (r->session.match)

@@ -106,8 +106,7 @@ static enum ar_status run_tasks(const struct tasks *x, struct ar_err *err)
 	pid_t child[MOST_WORKERS];
 	int n = 0;
 
-	if (fflush(NULL))
-		return ar_fail(err, AR_IO, "cannot write: %s", strerror(errno));
+	fflush(NULL); /* show what is printed; an error comes again where more is printed */
 	while (n < want && (child[n] = fork()) > 0)
 		n++;
 	if (n < want && !child[n])
