@@ -4,9 +4,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "profiler/store/store_file.h"
+#include "src/run/replicates.h"
 #include "tests/query.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"
@@ -93,6 +95,48 @@ static void test_verdicts(void)
 	is_str(steady("count(*)"), "0", "a run without requests has no verdict");
 }
 
+/* The verdict of n longer replays of which so many wait longer. */
+static const char *verdict_of(int n, int slower)
+{
+	char counts[40];
+
+	snprintf(counts, sizeof counts, "%d, %d, NULL", n, slower);
+	make("2000000000", counts);
+	return steady("verdict");
+}
+
+/* They end as soon as they tell, with the verdict that all 40 would have. */
+static void test_known(void)
+{
+	char all[41][20];
+	int n_end = 0, n_other = 0;
+
+	for (int slower = 0; slower <= 40; slower++)
+		snprintf(all[slower], sizeof all[slower], "%s", verdict_of(40, slower));
+	for (int n = 1; n <= 40; n++)
+		for (int slower = 0; slower <= n; slower++) {
+			const char *verdict;
+
+			if (!replicates_steady_known(n, slower) ||
+			    (replicates_steady_known(n - 1, slower) &&
+			     replicates_steady_known(n - 1, slower - 1)))
+				continue;
+			n_end++;
+			verdict = verdict_of(n, slower);
+			for (int k = slower; k <= slower + 40 - n; k++)
+				n_other += strcmp(verdict, all[k]) != 0;
+		}
+	is_int(n_other, 0, "%d counts tell before all replays are made, none of them wrongly",
+	       n_end);
+	ok(replicates_steady_known(20, 6) && !replicates_steady_known(20, 7),
+	   "14 replays that do not wait longer are a steady load");
+	ok(replicates_steady_known(30, 27) && !replicates_steady_known(29, 27),
+	   "3 of them and 27 others tell that nothing will be known");
+	ok(replicates_steady_known(38, 38) && !replicates_steady_known(37, 37),
+	   "38 that wait longer are a backlog");
+	ok(!replicates_steady_known(19, 0), "fewer than 20 tell nothing");
+}
+
 int main(void)
 {
 	struct ar_err err;
@@ -102,6 +146,7 @@ int main(void)
 	if (fd < 0 || close(fd) || sample_database(path, &err))
 		bail_out("no sample database");
 	test_verdicts();
+	test_known();
 	unlink(path);
 	return done_testing();
 }

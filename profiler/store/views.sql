@@ -334,7 +334,7 @@ CREATE TEMP VIEW v_cost_source AS
 
 -- Can the load be sustained?  Replays of four times as many requests tell: a median of TTFT that is
 -- higher in the last quarter than in the second, as the first starts with an empty engine.  Chance
--- alone makes that so in about half of them.
+-- alone makes that so in about half of them.  The limits stand in src/run/replicates.c as well.
 CREATE TEMP VIEW v_steady AS
   WITH figure AS (
     SELECT r.run_id, me.name AS method, replays, unsteady, running, waiting, blocks,

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,9 @@
 enum {
 	FIRST = 40, /* replicates: fewer give no interval */
 	MOST = 200,
-	STEADY = 40, /* replays of four times as many requests */
+	STEADY = 40, /* replays of four times as many requests; v_steady wants half of them */
+	MOST_STEADY = 2 * STEADY / 3, /* v_steady: the most that wait longer in a steady load */
+	LEAST_BACKLOGGED = (95 * STEADY + 99) / 100, /* ... and the least in a backlog */
 	TASKS = 1 + MOST + STEADY,
 	LEAST_USERS = 12, /* units of a closed loop */
 	PERCENTILES = 3
@@ -101,7 +104,7 @@ enum task_state { TASK_OPEN, TASK_DONE, TASK_FAILED };
 
 /* A replay of a resample, or of the run's own requests. */
 struct task {
-	enum task_state state;
+	_Atomic int state;		       /* enum task_state, set last */
 	double at[LATENCY_COUNT][PERCENTILES]; /* ns; NaN: none */
 	int64_t ok, good, output_tok, duration_ns, iterations;
 	double beyond; /* see struct replay_result */
@@ -193,7 +196,6 @@ static void take_figures(struct task *t, const struct trace *trace, const struct
 	t->iterations = res->iterations;
 	t->beyond = res->beyond;
 	t->cached = (double)res->cached_tok / prompts;
-	t->state = TASK_DONE;
 }
 
 /* The backend of replicates, which is open; *mine: close it. */
@@ -286,16 +288,47 @@ static enum ar_status do_task(const struct maker *m, int i, struct ar_err *err)
 
 /* ---- processes ---- */
 
+bool replicates_steady_known(int64_t n, int64_t slower)
+{
+	const int64_t others = n - slower;
+
+	return n >= STEADY / 2 && (others >= STEADY - MOST_STEADY || slower >= LEAST_BACKLOGGED ||
+				   (others > STEADY - LEAST_BACKLOGGED && slower > MOST_STEADY));
+}
+
+struct steadiness {
+	int64_t n, slower; /* the longer replays in their order, up to where they tell */
+	bool known;
+};
+
+/* Tasks begin in their order.  So where those that are done tell, one that has not begun is not
+ * among those that are counted, and what is counted does not depend on the processors. */
+static struct steadiness count_steady(const struct task *board)
+{
+	struct steadiness x = { 0 };
+
+	for (int i = FIRST + 1; i <= FIRST + STEADY && !x.known; i++) {
+		if (board[i].state != TASK_DONE)
+			continue;
+		x.n++;
+		x.slower += board[i].slower;
+		x.known = replicates_steady_known(x.n, x.slower);
+	}
+	return x;
+}
+
 static void work(void *self, int i)
 {
 	const struct maker *m = self;
 	struct task *t = &m->board[i];
 	struct ar_err err = { 0 };
 
-	if (is_steady(i) && m->cfg->arrival.loop == LOOP_USERS)
+	if (is_steady(i) && (m->cfg->arrival.loop == LOOP_USERS || count_steady(m->board).known))
 		return;
-	if (!do_task(m, i, &err))
+	if (!do_task(m, i, &err)) {
+		t->state = TASK_DONE;
 		return;
+	}
 	snprintf(t->why, sizeof t->why, "%s", err.msg);
 	t->state = TASK_FAILED;
 }
@@ -344,19 +377,16 @@ static void sum_up(const struct maker *m, const struct replay_result *res,
 		   struct row_resampling *row)
 {
 	const struct task *own = m->board, *t = own;
+	const struct steadiness steady = count_steady(m->board);
 	double cached = 0, iterations = 0, beyond = 0;
 
 	row->cost_error = own->state == TASK_DONE ? cost_error(own, res) : NAN;
 	row->run_cached = own->state == TASK_DONE ? own->cached : NAN;
-	row->steady_replays = row->unsteady = 0;
+	row->steady_replays = steady.n;
+	row->unsteady = steady.slower;
 	for (int i = 1; i < TASKS; i++) {
-		if ((++t)->state != TASK_DONE)
+		if ((++t)->state != TASK_DONE || is_steady(i))
 			continue;
-		if (is_steady(i)) {
-			row->steady_replays++;
-			row->unsteady += t->slower;
-			continue;
-		}
 		row->replicates++;
 		cached += t->cached;
 		iterations += (double)t->iterations;

@@ -21,6 +21,10 @@ bool replicates_compute(const struct run *r);
 /* Write why a trace cannot be resampled, or "".  users: it is a closed loop. */
 void replicates_judge(const struct resample_plan *p, bool users, char *why, size_t n);
 
+/* Whether the verdict of v_steady is known before all longer replays are made: of n, `slower` had a
+ * last quarter that waits longer, and the others cannot change it. */
+bool replicates_steady_known(int64_t n, int64_t slower);
+
 /* What replicates were made of, and what they found. */
 struct replicates_made {
 	const char *failed; /* why one of them failed; NULL: none did */
