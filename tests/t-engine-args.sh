@@ -34,6 +34,12 @@ is '... as the server of its module' \
 	'mistral-7b-v0.3 tp 4
 vllm-0.33, 8192 tokens and 1024 requests, planned ahead
 blocks 16, prefix cache'
+is '... in a container' "$(took 'docker run --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface \
+	-p 8000:8000 --ipc=host vllm/vllm-openai:latest --model Qwen/Qwen3-8B --max-num-seqs 64' |
+	sed -n 2p)" 'vllm-0.33, 8192 tokens and 64 requests, planned ahead'
+is '... that names the program' "$(took 'docker run --entrypoint vllm vllm/vllm-openai:v0.33.0 \
+	vllm serve Qwen/Qwen3-8B --max-num-seqs 64' | sed -n 2p)" \
+	'vllm-0.33, 8192 tokens and 64 requests, planned ahead'
 for name in mistralai/Mistral-7B-Instruct-v0.3:mistral-7b-v0.3 openai/gpt-oss-20b:gpt-oss-20b \
 	meta-llama/Meta-Llama-3.1-8B:llama-3.1-8b google/gemma-3-12b-it:gemma-3-12b \
 	Qwen/Qwen3-30B-A3B-Instruct-2507:qwen3-30b-a3b; do
@@ -78,6 +84,9 @@ $("$ATTNREPLAY" run --backend cost --trace t.csv --policy sglang | sed -n 's/^po
 4096 tokens and 100 requests
 left out --host 0.0.0.0
 blocks 16"
+is '... in a container of its own' "$(took 'docker run --gpus all --shm-size 32g lmsysorg/sglang:latest \
+	python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --max-running-requests 64' |
+	sed -n '2s/.*tokens and //p')" '64 requests, planned ahead'
 ok '... with mixed chunks' sh -c 'case $1 in *sglang-mixed-*) ;; *) false; esac' sh \
 	"$(took 'sglang serve --model-path Qwen/Qwen3-8B --enable-mixed-chunk')"
 ok '... without chunks, which is left out' grep -q 'left out  of --engine-args: --chunked-prefill-size -1' - <<EOT

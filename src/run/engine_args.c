@@ -424,19 +424,17 @@ static const char *last_part(const char *path)
 	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 }
 
-/* NAME=VALUE for the environment, or what starts a program. */
-static bool is_prelude(const char *word)
+/* Whether word is this program, at any path, or an image of this name with any tag. */
+static bool is_program(const char *word, const char *program)
 {
-	static const char *const words[] = { "$", "env", "exec", "nohup", "uv", "run", "-m", "-u" };
-	size_t n = strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+	const char *name = last_part(word);
+	size_t n = strlen(program);
 
-	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-		if (!strcmp(word, words[i]))
-			return true;
-	return (n && word[n] == '=') || !strncmp(last_part(word), "python", 6);
+	return !strncmp(name, program, n) && (!name[n] || name[n] == ':' || name[n] == '@');
 }
 
-/* Find the engine.  *first: its first argument. */
+/* Find the engine, behind variables of the environment, containers and what else starts it: the
+ * last place that names one.  *first: its first argument. */
 static enum ar_status find_engine(struct command *c, const struct words *w, size_t *first,
 				  struct ar_err *err)
 {
@@ -445,28 +443,25 @@ static enum ar_status find_engine(struct command *c, const struct words *w, size
 		enum engine engine;
 	} starts[] = { { "vllm", "serve", VLLM },
 		       { "vllm.entrypoints.openai.api_server", NULL, VLLM },
+		       { "vllm-openai", NULL, VLLM },
 		       { "sglang.launch_server", NULL, SGLANG },
 		       { "sglang", "serve", SGLANG } };
-	size_t i = 0;
 
-	for (; i < w->n; i++) {
+	for (size_t i = w->n; i-- > 0;)
 		for (size_t k = 0; k < sizeof starts / sizeof *starts; k++) {
 			const char *verb = starts[k].verb;
 
-			if (strcmp(last_part(w->v[i]), starts[k].program) != 0 ||
+			if (!is_program(w->v[i], starts[k].program) ||
 			    (verb && (i + 1 == w->n || strcmp(w->v[i + 1], verb) != 0)))
 				continue;
 			c->engine = starts[k].engine;
 			*first = i + (verb ? 2 : 1);
 			return AR_OK;
 		}
-		if (!is_prelude(w->v[i]))
-			break;
-	}
 	return ar_fail(err, AR_USAGE,
 		       "'%s': want a command line of 'vllm serve' or of 'python -m "
 		       "sglang.launch_server'",
-		       i < w->n ? w->v[i] : "");
+		       w->n ? w->v[0] : "");
 }
 
 /* The newest policy of the engine, unless one was given. */
