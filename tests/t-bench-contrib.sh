@@ -308,13 +308,22 @@ is 'without Python nothing begins' "$?:$(cat "$tmp/out")" \
 
 replays() {
 	sh "$srcdir/contrib/bench_replay.sh" 50 100 >"$tmp/replays" &&
-		awk 'NR > 1 && ($1 != 50 * (NR - 1) || $2 < $1 || $3 < $2 || $7 <= 0 || NF != 10) {
-			bad = 1 }
-			END { exit bad || NR != 3 }' "$tmp/replays"
+		awk '/none|requests .*[0-9]$/ {
+			n++
+			bad = bad || $1 != 50 * int((n + 1) / 2) || $3 < $1 || $4 < $3 || NF != 11
+			bad = bad || ($2 == "none") != ($11 == 0) || ($2 == "none") != n % 2 }
+			END { exit bad || n != 4 }' "$tmp/replays"
+}
+repeated() {
+	TRACE=$srcdir/traces/samples/azure-2023-code-200.csv RATE=9 KEEP=iterations \
+		RUN='--backend cost --cost-fixed 5ms' sh "$srcdir/contrib/bench_replay.sh" 201 \
+		>"$tmp/replays" && grep -q '^ *400 iterations ' "$tmp/replays"
 }
 if command time -f %e true 2>/dev/null; then
 	ok 'replays of growing traces are measured' replays
+	ok '... and of one that is repeated, as the variables say' repeated
 else
 	skip 'replays of growing traces are measured' 'no GNU time'
+	skip '... and of one that is repeated, as the variables say' 'no GNU time'
 fi
 finish
