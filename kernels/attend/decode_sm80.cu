@@ -58,8 +58,9 @@
  * a tenth of the keys, by tokens of a piece, take:
  *	128	64	32	16	4	1
  *	119.5	118.7	116.6	119.2	119.8	119.4
- * Lists of pages took 114.6 before the kernel knew pieces, and 117.1 since.  One address for the 16
- * rows of a step, where pieces are as long, took 117.2 of them.
+ * Lists of blocks took 114.6 before the kernel knew pieces, and 117.1 as pieces of a block.  They
+ * take 119.6 without windows in a run where they took 121.7 as pieces.  One address for the 16 rows
+ * of a step, where pieces are as long, gained nothing.
  *
  * Tiles that skip, as many parts as stretches: 64 x 16K takes 970, 971 where nothing is skipped,
  * 693 at a share of .63 and 757 at .46; 8 x 128K 962, 967 and 649 at .70.  One part: 64 x 16K takes
@@ -122,7 +123,10 @@ template <int D> struct part {
  * the last to arrive resets it. */
 static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
 
-/* Lists of blocks or pieces, 2^shift tokens each. */
+/* What the lists hold; 0: there are none. */
+enum { BLOCKS = 1, PIECES };
+
+/* Lists of blocks, or of pieces of 2^shift tokens. */
 struct entry_lists {
 	const uint16_t *block;		// one of the two
 	const int32_t *piece;
@@ -178,17 +182,17 @@ static __device__ __forceinline__ void set_segment(const struct decode_args &a, 
 
 /* Count the blocks of an item.  An item is a request, with segments of equal length, or a listed
  * segment. */
-template <bool LISTED>
+template <int LISTS>
 static __device__ __forceinline__ int n_items(const struct decode_args &a)
 {
-	return LISTED ? a.b.rows.n_req * a.n_seg : a.b.rows.n_req;
+	return LISTS ? a.b.rows.n_req * a.n_seg : a.b.rows.n_req;
 }
 
 /* Segments of an item. */
-template <bool LISTED>
+template <int LISTS>
 static __device__ __forceinline__ int item_segments(const struct decode_args &a)
 {
-	return LISTED ? 1 : a.n_seg;
+	return LISTS ? 1 : a.n_seg;
 }
 
 /* The first block that a request sees.  BOUNDED: rows have first keys, or heads have sinks. */
@@ -199,42 +203,42 @@ static __device__ __forceinline__ int first_block(const struct decode_args &a, i
 }
 
 /* Entries of the list of an item, or blocks without lists.  SKIPS: tiles of keys. */
-template <int PAGE, bool LISTED, bool BOUNDED, bool SKIPS>
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
 static __device__ __forceinline__ int n_entries(const struct decode_args &a, int item)
 {
 	if (SKIPS)
 		return a.b.rows.pos0[item] / TILE + 1;
-	return LISTED ? a.lists.n[item / a.list_seg] :
+	return LISTS ? a.lists.n[item / a.list_seg] :
 			a.b.rows.pos0[item] / PAGE + 1 - first_block<PAGE, BOUNDED>(a, item);
 }
 
 /* Units of one segment that has n entries.  SKIPS: a unit is a part, or a tile where the stretches
  * are the parts. */
-template <int PAGE, bool LISTED, bool SKIPS>
+template <int PAGE, int LISTS, bool SKIPS>
 static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int n)
 {
 	if (SKIPS)
 		return a.b.skip.parts ? min(n, a.b.skip.parts) : n;
-	return LISTED ? ((n << a.lists.shift) + PAGE - 1) / PAGE : n;
+	return LISTS == PIECES ? ((n << a.lists.shift) + PAGE - 1) / PAGE : n;
 }
 
 /* Units of all segments, by one warp. */
-template <int PAGE, bool LISTED, bool BOUNDED, bool SKIPS>
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
 static __device__ int count_units(const struct decode_args &a, int lane)
 {
 	int sum = 0;
 
 #pragma unroll 1
-	for (int i = lane; i < n_items<LISTED>(a); i += 32)
-		sum += n_blocks<PAGE, LISTED, SKIPS>(
-			a, n_entries<PAGE, LISTED, BOUNDED, SKIPS>(a, i));
-	return warp_sum(sum) * item_segments<LISTED>(a);
+	for (int i = lane; i < n_items<LISTS>(a); i += 32)
+		sum += n_blocks<PAGE, LISTS, SKIPS>(
+			a, n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, i));
+	return warp_sum(sum) * item_segments<LISTS>(a);
 }
 
 /* Find the span that begins with unit u: its request, segment, block and first page.  There are
  * more than u units.  By one warp.  Each lane loads a request's length and first page together,
  * which saves a wait for memory. */
-template <int PAGE, bool LISTED, bool BOUNDED, bool SKIPS>
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
 static __device__ struct span find_unit(const struct decode_args &a, int u, int lane)
 {
 	struct span p;
@@ -242,10 +246,10 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 
 #pragma unroll 1
 	for (int r = 0; ; r += 32) {
-		const bool some = r + lane < n_items<LISTED>(a);
-		const int req = LISTED ? div_int(r + lane, a.n_seg) : r + lane;
-		const int own = some ? n_entries<PAGE, LISTED, BOUNDED, SKIPS>(a, r + lane) : 0;
-		int n = n_blocks<PAGE, LISTED, SKIPS>(a, own), to = n;
+		const bool some = r + lane < n_items<LISTS>(a);
+		const int req = LISTS ? div_int(r + lane, a.n_seg) : r + lane;
+		const int own = some ? n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, r + lane) : 0;
+		int n = n_blocks<PAGE, LISTS, SKIPS>(a, own), to = n;
 		int page0 = some ? a.b.keys.page0[req] : 0;
 		unsigned past;
 
@@ -255,18 +259,18 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 
 			to += lane >= i ? left : 0;
 		}
-		past = __ballot_sync(ALL, (base + to) * item_segments<LISTED>(a) > u);
+		past = __ballot_sync(ALL, (base + to) * item_segments<LISTS>(a) > u);
 		if (past) {
 			const int i = __ffs(past) - 1;
 			const int before = base + __shfl_sync(ALL, to - n, i);
 
-			u -= before * item_segments<LISTED>(a);
+			u -= before * item_segments<LISTS>(a);
 			p.n = __shfl_sync(ALL, own, i);
-			p.n_blk = n_blocks<PAGE, LISTED, SKIPS>(a, p.n);
+			p.n_blk = n_blocks<PAGE, LISTS, SKIPS>(a, p.n);
 			p.page0 = __shfl_sync(ALL, page0, i);
 			p.req = __shfl_sync(ALL, req, i);
-			p.seg = LISTED ? r + i - p.req * a.n_seg : div_int(u, p.n_blk);
-			p.blk = LISTED ? u : u - p.seg * p.n_blk;
+			p.seg = LISTS ? r + i - p.req * a.n_seg : div_int(u, p.n_blk);
+			p.blk = LISTS ? u : u - p.seg * p.n_blk;
 			return p;
 		}
 		base += __shfl_sync(ALL, to, 31);
@@ -298,15 +302,15 @@ static __device__ __forceinline__ int share_of(const struct shares &s, int u)
 template <int D>
 static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src, int n, int lane)
 {
-	constexpr int PIECES = D / 8;
-	const int c = lane % PIECES, first = lane / PIECES;
+	constexpr int CHUNKS = D / 8;
+	const int c = lane % CHUNKS, first = lane / CHUNKS;
 
 	dst += swizzle<D>(first, c);
 	src += first * D + c * 8;
 	asm("" : "+l"(src));		// one address; rows are at immediate offsets from it
 	n -= first;
 #pragma unroll
-	for (int i = 0; i < WARP_KEYS; i += 32 / PIECES)
+	for (int i = 0; i < WARP_KEYS; i += 32 / CHUNKS)
 		cp_async_16((dst ^ i % 8 * 16) + i * D * 2, src + i * D, i < n ? 16 : 0);
 }
 
@@ -422,22 +426,24 @@ static __device__ __forceinline__ struct list list_of(const struct decode_args &
 	return { (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride, p.n };
 }
 
-/* Entry i of the list, 0 past its end. */
-static __device__ __forceinline__ int entry_of(const struct entry_lists &l, const struct list &list,
+/* Piece i of the list, 0 past its end. */
+static __device__ __forceinline__ int piece_of(const struct entry_lists &l, const struct list &list,
 					       int i)
 {
-	if (i >= list.n)
-		return 0;
-	return l.piece ? l.piece[list.at + i] : l.block[list.at + i];
+	return i < list.n ? l.piece[list.at + i] : 0;
 }
 
 /* Keys of the list, side by side; own: the row's position. */
+template <int PAGE, int LISTS>
 static __device__ __forceinline__ int n_listed(const struct entry_lists &l, const struct list &list,
 					       int own)
 {
-	const int tok = 1 << l.shift, last = entry_of(l, list, list.n - 1);
+	const size_t end = list.at + list.n - 1;
+	const bool pieces = LISTS == PIECES;
+	const int tok = pieces ? 1 << l.shift : PAGE, newest = pieces ? own >> l.shift : own / PAGE;
+	const int last = pieces ? l.piece[end] : l.block[end];
 
-	return list.n * tok - (last == own >> l.shift ? tok - 1 - (own & (tok - 1)) : 0);
+	return list.n * tok - (last == newest ? tok - 1 - (own & (tok - 1)) : 0);
 }
 
 /* Places of listed keys.  A window is 32 places, one a lane: of the first keys of pieces or, if
@@ -474,11 +480,11 @@ static __device__ __forceinline__ void copy_listed(uint32_t k, uint32_t v, const
 						   const struct window &w, int at, int shift, int n,
 						   int lane)
 {
-	constexpr int PIECES = D / 8;
-	const int c = lane % PIECES, first = lane / PIECES, tok = 1 << shift;
+	constexpr int CHUNKS = D / 8;
+	const int c = lane % CHUNKS, first = lane / CHUNKS, tok = 1 << shift;
 
 #pragma unroll
-	for (int i = 0; i < WARP_KEYS; i += 32 / PIECES) {
+	for (int i = 0; i < WARP_KEYS; i += 32 / CHUNKS) {
 		const int row = first + i;
 		const uint32_t to = swizzle<D>(row, c);
 		const size_t place = __shfl_sync(ALL, w.place, at + (row >> shift)) +
@@ -515,7 +521,7 @@ static __device__ __forceinline__ void hide_unseen(float (&s)[2][4], int bits)
 }
 
 /* Everything one warp does for a span. */
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED>
+template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct span &p,
 						struct ring<D> &ring, float (&o)[D / 8][4],
 						float (&max)[2], float (&sum)[2], int warp,
@@ -524,10 +530,11 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
 	const int32_t *page = a.b.keys.page + p.page0;
 	const struct entry_lists &l = a.lists;
-	const struct list list = LISTED ? list_of(a, p) : (struct list){};
+	const struct list list = LISTS ? list_of(a, p) : (struct list){};
 	const struct attn_shape &s = a.b.shape;
 	int n = (p.stop - p.blk) * STEPS, pages = 0;
-	int n_key = LISTED ? n_listed(l, list, a.b.rows.pos0[p.req]) : a.b.rows.pos0[p.req] + 1;
+	int n_key = LISTS ? n_listed<PAGE, LISTS>(l, list, a.b.rows.pos0[p.req]) :
+			    a.b.rows.pos0[p.req] + 1;
 	int first = 0;			// key that the row sees
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + p.head) * D;
 	const int32_t *pos = PLACED ? a.b.keys.pos + (int64_t)p.page0 * PAGE : NULL;
@@ -553,7 +560,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	auto load_pages = [&](int blk) {
 		int next = p.blk + blk + lane;
 
-		pages = next < p.stop ? page[next] : 0;
+		pages = next < p.stop ? page[LISTS ? l.block[list.at + next] : next] : 0;
 	};
 	auto copy = [&](int i) {
 		int blk = i / STEPS, key = key_of(i), at;
@@ -581,10 +588,10 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 		w.next = (w.entry << l.shift) + (window_key(i + 1) & ((1 << l.shift) - 1));
 		w.next_page = page[w.next / PAGE];
 		w.next_mask = w.entry_mask;
-		w.entry = entry_of(l, list, entry);
+		w.entry = piece_of(l, list, entry);
 		w.entry_mask = l.mask && entry < list.n ? l.mask[list.at + entry] : 0;
 	};
-	auto copy_listed_keys = [&](int i) {
+	auto copy_pieces = [&](int i) {
 		const int at = (i & (steps - 1)) << per_step;
 
 		if (!at)
@@ -595,7 +602,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 			seen |= seen_bits(w, at, l.shift, lane);
 	};
 
-	if (LISTED) {
+	if (LISTS == PIECES) {
 #pragma unroll 1
 		for (int i = -2; i < 0; i++)
 			turn(i);
@@ -616,8 +623,8 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 			__syncwarp();	// every lane's copies are there, step i - 1 is over
 		}
 		seen <<= 8;
-		if (ahead < n && LISTED)
-			copy_listed_keys(ahead);
+		if (ahead < n && LISTS == PIECES)
+			copy_pieces(ahead);
 		else if (ahead < n)
 			copy(ahead);
 		cp_async_commit();
@@ -632,7 +639,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 			n_key - key_of(i), lane, [&](float (&s)[2][4]) {
 				if (PLACED)
 					hide_later(s, at);
-				if (LISTED && l.mask)
+				if (LISTS == PIECES && l.mask)
 					hide_unseen(s, seen >> 8 * (STAGES - 1));
 			});
 	}
@@ -799,8 +806,8 @@ static __device__ __forceinline__ void run_voting(const struct decode_args &a,
 }
 
 /* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
- * the span.  LISTED: a head that sees no key gets 0. */
-template <int D, bool LISTED>
+ * the span.  HIDES: a head that sees no key gets 0. */
+template <int D, bool HIDES>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct span &p,
 					      const struct sums<D> &sums, struct part<D> *part)
 {
@@ -821,7 +828,7 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 			o += weight * sums.o[w][h][d];
 		}
 		if (!part) {
-			o = LISTED && sum == 0 ? 0 : __fdividef(o, sum);
+			o = HIDES && sum == 0 ? 0 : __fdividef(o, sum);
 			out_row<D>(a, p, h)[d] = (bf16_t)pack_bf16(o, 0);
 			if (!d)
 				put_lse<D>(a, p, h, max, sum);
@@ -950,7 +957,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 	}
 }
 
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED, bool SKIPS>
+template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS>
 static __device__ __forceinline__ void run_span(const struct decode_args &a, const struct span &p,
 						 const struct cut &c, union decode_smem<D> &sm)
 {
@@ -975,7 +982,7 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 
 		run_voting<D, PAGE>(a, p, sm.ring[warp], tops, o, max, sum, warp, lane);
 	} else {
-		run_warp<D, PAGE, LISTED, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp,
+		run_warp<D, PAGE, LISTS, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp,
 							   lane);
 	}
 	__syncthreads();			// the rings are drained
@@ -994,9 +1001,9 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 		}
 	}
 	__syncthreads();
-	finish<D, LISTED>(a, p, sm.sums, part);
+	finish<D, LISTS == PIECES>(a, p, sm.sums, part);
 	if (part)
-		join<D, LISTED || PLACED>(a, p, c);
+		join<D, LISTS == PIECES || PLACED>(a, p, c);
 	__syncthreads();			// before the next span fills the rings
 }
 
@@ -1023,19 +1030,19 @@ static __device__ void clear_empty(const struct decode_args &a)
 
 /* Attention of one token per request.  Each thread block runs the spans of its share of all
  * units. */
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED, bool SKIPS>
+template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
 	const int lane = threadIdx.x % 32;
-	const int total = count_units<PAGE, LISTED, BOUNDED, SKIPS>(a, lane);
+	const int total = count_units<PAGE, LISTS, BOUNDED, SKIPS>(a, lane);
 	const int n = min(total, (int)gridDim.x);	// thread blocks that work
 	struct span p;
 	int u, end;
 
-	if (LISTED)
+	if (LISTS)
 		clear_empty<D>(a);
 	if ((int)blockIdx.x >= n)
 		return;
@@ -1045,7 +1052,7 @@ decode(const struct decode_args a)
 
 	u = share_begin(s, blockIdx.x);
 	end = share_begin(s, blockIdx.x + 1);
-	p = find_unit<PAGE, LISTED, BOUNDED, SKIPS>(a, u, lane);
+	p = find_unit<PAGE, LISTS, BOUNDED, SKIPS>(a, u, lane);
 #pragma unroll 1
 	for (;;) {
 		struct cut cut = { (int)blockIdx.x, 1 };
@@ -1056,7 +1063,7 @@ decode(const struct decode_args a)
 			cut.first = share_of(s, u - p.blk);
 			cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
 		}
-		run_span<D, PAGE, LISTED, BOUNDED, PLACED, SKIPS>(a, p, cut, sm);
+		run_span<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
 			return;
@@ -1066,11 +1073,11 @@ decode(const struct decode_args a)
 				p.seg = 0;
 				p.page0 = a.b.keys.page0[++p.req];
 			}
-			if (LISTED || !p.seg)
-				p.n = n_entries<PAGE, LISTED, BOUNDED, SKIPS>(
-					a, LISTED ? p.req * a.n_seg + p.seg : p.req);
-			p.n_blk = n_blocks<PAGE, LISTED, SKIPS>(a, p.n);
-		} while (LISTED && !p.n_blk);
+			if (LISTS || !p.seg)
+				p.n = n_entries<PAGE, LISTS, BOUNDED, SKIPS>(
+					a, LISTS ? p.req * a.n_seg + p.seg : p.req);
+			p.n_blk = n_blocks<PAGE, LISTS, SKIPS>(a, p.n);
+		} while (LISTS && !p.n_blk);
 	}
 }
 
@@ -1084,7 +1091,7 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* size of struct part */
 }
 
-template <int D, int PAGE, bool LISTED, bool BOUNDED, bool PLACED, bool SKIPS = false>
+template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS = false>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const struct gpu *gpu;
@@ -1095,37 +1102,37 @@ static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, s
 		return st;
 	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
-	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED, BOUNDED, PLACED, SKIPS>,
+	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode<D, PAGE, LISTED, BOUNDED, PLACED, SKIPS><<<grid, THREADS, bytes, stream>>>(a);
+	decode<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-template <int D, bool BOUNDED, bool PLACED, bool SKIPS = false>
+template <int D, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS = false>
 static enum ar_status launch_page(const struct decode_args &a, cudaStream_t stream,
 				  struct ar_err *err)
 {
 	return a.b.shape.page_tok == 64 ?
-		       launch<D, 64, false, BOUNDED, PLACED, SKIPS>(a, stream, err) :
-		       launch<D, 128, false, BOUNDED, PLACED, SKIPS>(a, stream, err);
+		       launch<D, 64, LISTS, BOUNDED, PLACED, SKIPS>(a, stream, err) :
+		       launch<D, 128, LISTS, BOUNDED, PLACED, SKIPS>(a, stream, err);
 }
 
 template <int D>
 static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t stream,
 				 struct ar_err *err)
 {
-	if (a.lists.n)
-		return a.b.shape.page_tok == 64 ?
-			       launch<D, 64, true, false, false>(a, stream, err) :
-			       launch<D, 128, true, false, false>(a, stream, err);
+	if (a.lists.piece)
+		return launch_page<D, PIECES, false, false>(a, stream, err);
+	if (a.lists.block)
+		return launch_page<D, BLOCKS, false, false>(a, stream, err);
 	if (a.skips)
-		return launch_page<D, false, false, true>(a, stream, err);
+		return launch_page<D, 0, false, false, true>(a, stream, err);
 	if (a.b.keys.pos)
-		return launch_page<D, true, true>(a, stream, err);
-	return a.b.rows.first || a.sink ? launch_page<D, true, false>(a, stream, err) :
-					  launch_page<D, false, false>(a, stream, err);
+		return launch_page<D, 0, true, true>(a, stream, err);
+	return a.b.rows.first || a.sink ? launch_page<D, 0, true, false>(a, stream, err) :
+					  launch_page<D, 0, false, false>(a, stream, err);
 }
 
 /* heads: of a list. */
@@ -1197,7 +1204,6 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 	l.block = lists->block;
 	l.n = lists->n;
 	l.stride = lists->stride;
-	l.shift = log2_of(s->page_tok);
 	return enqueue(call, heads && heads < group ? heads : group, &l, err);
 }
 
