@@ -212,6 +212,9 @@ struct attn_call {
 	void *prune_state;		   /* of the pruner of its lists */
 	const struct piece_lists *from;	   /* for a pruner: the lists */
 	void *lists;	   /* that pass between layers, of method_lists_bytes(); NULL: none do */
+	/* Rows are shown to a state: one row of each request, and all before it were shown.  It is
+	 * never wrong to say false. */
+	bool next;
 	const float *sink; /* [q_heads] logits in the sum of softmax, without a value; NULL: none */
 	bf16_t *out;
 	float *lse;	     /* NULL: not asked for */

@@ -56,16 +56,27 @@ static void no_phase(void *ctx, int layer, enum phase phase)
 	(void)ctx, (void)layer, (void)phase;
 }
 
-/* Show the batch of c to the selector's state. */
-static void append(const struct decode_case *x, const struct batch_case *c, const struct device *d)
+/* Show the batch of c to the selector's state; next: as in attn_call. */
+static void append(const struct decode_case *x, const struct batch_case *c, const struct device *d,
+		   bool next)
 {
 	const struct attn_batch b = gpu_batch(&c->b);
 	struct attn_call call = {
-		.b = &b, .kv = d->kv, .state = d->state, .prune_state = d->prune_state
+		.b = &b, .kv = d->kv, .state = d->state, .prune_state = d->prune_state, .next = next
 	};
 	struct ar_err err;
 
 	gpu_must(method_append(x->part, &call, no_phase, NULL, &err), &err);
+}
+
+/* Cut all but the last token of each sequence, and the only one of others. */
+static void cut_before(struct batch_case *c)
+{
+	int ctx[MOST_REQ] = { 0 }, rows[MOST_REQ];
+
+	for (int r = 0; r < c->n_seq; r++)
+		rows[r] = c->len[r] > 1 ? c->len[r] - 1 : 1;
+	case_cut(c, ctx, rows);
 }
 
 /* The room of n pieces on the device, as l has it. */
@@ -204,10 +215,10 @@ static bool agrees(const struct selector_band *rule, int k, bool *state)
 				(size_t)c.n_page * method_state_bytes(x.part->prune, &c.b.shape) :
 				0;
 	d.prune_state = gpu_new(d.prune_bytes, 0);
-	decode_cut(&c, true);
-	append(&x, &c, &d);
+	cut_before(&c);
+	append(&x, &c, &d, false);
 	decode_cut(&c, false);
-	append(&x, &c, &d);
+	append(&x, &c, &d, k % 3);
 	choose(&x, &c, &d, &l);
 	got = seen(&c, &l, &n);
 	for (size_t i = 0; i < n; i++)

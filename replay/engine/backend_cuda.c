@@ -121,12 +121,15 @@ static enum ar_status cuda_append(struct cuda *c, int i, const struct rows *r, s
 	const struct method_part *p = &attn_engine_method(&c->engine, i)->part[ROW_DECODE];
 	const struct attn_call own = cuda_call(c, r, ROW_DECODE, i);
 	bool states = own.state || own.prune_state;
+	/* no key is taken back, and none comes without being shown */
+	bool steady = !c->pass.rows.limit[ROW_VERIFY].max_row && !c->pass.rows.revives;
 	enum ar_status st = AR_OK;
 
 	for (int k = 0; states && k < ROW_REVIVED && !st; k++) {
 		struct attn_call call = cuda_call(c, r, k, i);
 
 		call.state = own.state;
+		call.next = k == ROW_DECODE && steady;
 		if (rows_count(r, k))
 			st = method_append(p, &call, prof_phase, c->env.prof, err);
 	}

@@ -25,6 +25,7 @@ static struct attn_call call_of(struct load *x, int set)
 	struct attn_call call = bench_call(&x->l, set);
 
 	call.state = x->state ? x->state + (size_t)set * x->state_bytes : NULL;
+	call.next = x->l.c == &x->c[ROWS];
 	return call;
 }
 

@@ -5,8 +5,9 @@
  *
  *   state   [page][kv_heads][pieces of a page][2][head_dim]   least, largest; bf16 or e5m2
  *
- * A row makes the bounds of its piece anew from the keys that the piece has.  So it does not matter
- * whether rows come one by one or as a chunk.
+ * Rows make the bounds of their pieces anew from the keys that the pieces have.  On the device, a
+ * row that comes next (attn_call) extends them by its own key.  Both give equal bits: rounding
+ * keeps the order of values.
  */
 #ifndef AR_BOUNDS_H
 #define AR_BOUNDS_H
@@ -125,8 +126,7 @@ struct selector_work bounds_work(const struct bounds *x, const struct attn_shape
 /* Make the bounds of all pieces that rows of b are in. */
 void bounds_append(const struct bounds *x, const struct attn_batch *b, const bf16_t *k,
 		   void *state);
-enum ar_status bounds_append_enqueue(const struct bounds *x, const struct attn_batch *b,
-				     const bf16_t *k, void *state, void *stream,
+enum ar_status bounds_append_enqueue(const struct bounds *x, const struct attn_call *call,
 				     struct ar_err *err);
 
 #ifdef __cplusplus

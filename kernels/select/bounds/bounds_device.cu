@@ -4,6 +4,12 @@
  * piece then meet.  Of a decode all threads take the same piece, of a chunk they share out the
  * pieces of a page.  What is read first does not depend on each other: the request of a decode is
  * guessed.  So a decode waits for memory three times.
+ *
+ * Decodes that come next read one key and the bounds of its piece.  A thread block has as many
+ * channels of a request as threads, of all KV heads, so there are few blocks.
+ *
+ * On an H200, 8 KV heads of 128, pieces of 16 and of 128 tokens: 8 decodes take 2.7 and 2.6 us, 256
+ * take 3.3.  When decodes read the keys of their pieces again: 4.6, 9.6 and 11.3.
  */
 #include "config.h"
 #include "kernels/select/bounds/bounds.h"
@@ -113,18 +119,88 @@ bounds_keys(struct attn_batch b, struct bounds x, const bf16_t *__restrict__ k,
 	}
 }
 
+/* Eight bounds from element `at` on, in pairs of bf16. */
+__device__ __forceinline__ void read_bounds(const struct bounds &x, const void *state, size_t at,
+					    uint32_t (&word)[4])
+{
+	if (x.type == BOUNDS_BF16) {
+		const uint4 all = *(const uint4 *)((const bf16_t *)state + at);
+
+		word[0] = all.x;
+		word[1] = all.y;
+		word[2] = all.z;
+		word[3] = all.w;
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		word[i] = __float_as_uint(bounds_get(&x, state, at + 2 * i)) >> 16 |
+			  (__float_as_uint(bounds_get(&x, state, at + 2 * i + 1)) & 0xffff0000);
 }
 
-enum ar_status bounds_append_enqueue(const struct bounds *x, const struct attn_batch *b,
-				     const bf16_t *k, void *state, void *stream,
+__device__ __forceinline__ void write_bounds(const struct bounds &x, void *state, size_t at,
+					     int dim, const uint32_t (&low)[4],
+					     const uint32_t (&high)[4])
+{
+	if (x.type == BOUNDS_BF16) {
+		bf16_t *to = (bf16_t *)state + at;
+
+		*(uint4 *)to = make_uint4(low[0], low[1], low[2], low[3]);
+		*(uint4 *)(to + dim) = make_uint4(high[0], high[1], high[2], high[3]);
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		bounds_set(&x, state, at + i, dim, (bf16_t)(low[i / 2] >> i % 2 * 16),
+			   (bf16_t)(high[i / 2] >> i % 2 * 16));
+}
+
+/* Grid (request, stretch of its channels): the last key of each request. */
+__global__ void __launch_bounds__(THREADS)
+bounds_next(struct attn_batch b, struct bounds x, const bf16_t *__restrict__ k,
+	    void *__restrict__ state)
+{
+	const int r = blockIdx.x, dim = b.shape.head_dim, eights = dim / 8;
+	const int i = blockIdx.y * THREADS + threadIdx.x, h = i / eights, c = i % eights * 8;
+	const int t = b.keys.len[r] - 1;
+
+	if (h >= b.shape.kv_heads || t < 0)
+		return;
+	const size_t at = bounds_at(&x, &b, r, h, t / x.tok) + c;
+	const uint4 own = *(const uint4 *)(k + pieces_key(&b, r, h, t) + c);
+	const uint32_t key[4] = { own.x, own.y, own.z, own.w };
+	uint32_t low[4], high[4];
+
+	read_bounds(x, state, at, low);
+	read_bounds(x, state, at + dim, high);
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		const uint32_t mine = order(key[j]);
+
+		low[j] = t % x.tok ? order(__vmins2(order(low[j]), mine)) : key[j];
+		high[j] = t % x.tok ? order(__vmaxs2(order(high[j]), mine)) : key[j];
+	}
+	write_bounds(x, state, at, dim, low, high);
+}
+
+}
+
+enum ar_status bounds_append_enqueue(const struct bounds *x, const struct attn_call *call,
 				     struct ar_err *err)
 {
-	const dim3 grid(b->rows.n_qblk, b->shape.kv_heads);
+	const struct attn_batch *b = call->b;
+	const int eights = b->shape.kv_heads * b->shape.head_dim / 8;
+	const cudaStream_t stream = (cudaStream_t)call->stream;
 	enum ar_status st = AR_OK;
 
 	if (!b->rows.n_qblk)
 		return AR_OK;
-	bounds_keys<<<grid, THREADS, 0, (cudaStream_t)stream>>>(*b, *x, k, state);
+	if (call->next)
+		bounds_next<<<dim3(b->rows.n_req, (eights + THREADS - 1) / THREADS), THREADS, 0,
+			      stream>>>(*b, *x, call->kv.k, call->state);
+	else
+		bounds_keys<<<dim3(b->rows.n_qblk, b->shape.kv_heads), THREADS, 0, stream>>>
+			(*b, *x, call->kv.k, call->state);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -293,7 +293,7 @@ enum ar_status quest_append(const struct attn_call *call, const void *self, stru
 {
 	const struct bounds x = quest_bounds((const struct quest *)self);
 
-	return bounds_append_enqueue(&x, call->b, call->kv.k, call->state, call->stream, err);
+	return bounds_append_enqueue(&x, call, err);
 }
 
 size_t quest_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l)

@@ -156,7 +156,7 @@ enum ar_status rocket_append(const struct attn_call *call, const void *self, str
 {
 	const struct bounds x = rocket_bounds((const struct rocket *)self);
 
-	return bounds_append_enqueue(&x, call->b, call->kv.k, call->state, call->stream, err);
+	return bounds_append_enqueue(&x, call, err);
 }
 
 size_t rocket_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l)
