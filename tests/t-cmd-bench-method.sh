@@ -91,6 +91,9 @@ ok 'an unknown part for decodes is wrong usage' \
 is 'dense decodes that skip are a part' "$(decode --dry-run --format json \
 	--decode dense/skip=softmax,decode=500,parts=0 | sed 's/.*"decode":"\([^"]*\)".*/\1/')" \
 	"$(printf '%s\n' dense dense/skip=softmax,decode=500,parts=0)"
+is 'lists that a pruner cuts are a part' "$(decode --dry-run --format json \
+	--decode quest,quest/prune=twilight,p=0.85 | sed 's/.*"decode":"\([^"]*\)".*/\1/')" \
+	"$(printf '%s\n' dense quest quest/prune=twilight,p=0.85)"
 ok 'a page that does not divide a block is refused' \
 	fails 2 'page=128 does not divide the 64 tokens' \
 	decode --dry-run --block-size 64 --decode quest,page=128

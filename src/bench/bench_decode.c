@@ -24,7 +24,7 @@ struct row {
 
 static const struct bench_col cols[] = {
 #define COL(member) offsetof(struct row, member)
-	{ "decode", "decode", COL_TEXT, COL(part), -36, 0, 0 },
+	{ "decode", "decode", COL_TEXT, COL(part), -47, 0, 0 },
 	{ "batch", "batch", COL_COUNT, COL(s.batch), 5, 0, 0 },
 	{ "chunk", NULL, COL_COUNT, COL(s.chunk), 0, 0, 0 },
 	{ "context", "context", COL_COUNT, COL(s.context), 7, 0, 0 },

@@ -15,8 +15,8 @@ struct load {
 	struct bench_load l; /* first: launches get a pointer to it */
 	const struct method_part *part;
 	struct bench_case c[BATCHES];
-	size_t state_bytes; /* of a set */
-	char *state;
+	size_t state_bytes, prune_bytes; /* of a set */
+	char *state, *prune_state;
 	int keep; /* allocations that serve every batch */
 };
 
@@ -25,6 +25,7 @@ static struct attn_call call_of(struct load *x, int set)
 	struct attn_call call = bench_call(&x->l, set);
 
 	call.state = x->state ? x->state + (size_t)set * x->state_bytes : NULL;
+	call.prune_state = x->prune_state ? x->prune_state + (size_t)set * x->prune_bytes : NULL;
 	call.next = x->l.c == &x->c[ROWS];
 	return call;
 }
@@ -87,8 +88,11 @@ static enum ar_status take_memory(struct load *x, struct ar_err *err)
 	l->q_len = (size_t)(b->rows.n_row * s->q_heads) * dim;
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads) * dim;
 	x->state_bytes = n_page * method_state_bytes(x->part, s);
+	x->prune_bytes = x->part->prune ? n_page * method_state_bytes(x->part->prune, s) : 0;
 	read = x->part->dense ? 2 * l->kv_len * sizeof *l->q : x->state_bytes + l->kv_len / 8;
-	l->n_set = bench_sets(l, read, (l->q_len + 2 * l->kv_len) * sizeof *l->q + x->state_bytes);
+	l->n_set = bench_sets(l, read,
+			      (l->q_len + 2 * l->kv_len) * sizeof *l->q + x->state_bytes +
+				      x->prune_bytes);
 	st = bench_take_random(l, &l->q, l->q_len, 1, err);
 	if (!st)
 		st = bench_take_keys(l, err);
@@ -96,6 +100,8 @@ static enum ar_status take_memory(struct load *x, struct ar_err *err)
 		st = bench_take_random(l, &l->kv.v, l->kv_len, 1, err);
 	if (!st && x->state_bytes)
 		st = bench_take(l, &x->state, (size_t)l->n_set * x->state_bytes, err);
+	if (!st && x->prune_bytes)
+		st = bench_take(l, &x->prune_state, (size_t)l->n_set * x->prune_bytes, err);
 	if (!st)
 		st = bench_take(l, &l->out, l->q_len * sizeof *l->out, err);
 	if (!st)
@@ -108,9 +114,10 @@ static enum ar_status take_memory(struct load *x, struct ar_err *err)
 static enum ar_status run_state(struct load *x, struct bench_decode *out, struct ar_err *err)
 {
 	struct bench_result r[BENCH_STAGES];
-	enum ar_status st = x->state ? use(x, WHOLE, err) : AR_OK;
+	const bool states = x->state || x->prune_state;
+	enum ar_status st = states ? use(x, WHOLE, err) : AR_OK;
 
-	if (!x->state)
+	if (!states)
 		return st;
 	for (int i = 0; i < x->l.n_set && !st; i++)
 		st = bench_launch(&x->l, launch_append, -1, i, err);
