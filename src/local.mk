@@ -178,7 +178,7 @@ dist_check_SCRIPTS += \
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
 src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
-  src/bench/bench_table.$(OBJEXT) src/run/run_method.$(OBJEXT) \
+  src/bench/bench_table.$(OBJEXT) src/report/phrase.$(OBJEXT) src/run/run_method.$(OBJEXT) \
   src/run/resume_check.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE

@@ -27,6 +27,8 @@ is '... with their entries' \
 "$ATTNREPLAY" report old.db >report.txt
 ok 'report shows them' grep -q '^ *2 *compact-fp' report.txt
 ok '... and compares them with dense' grep -q '^ *2 *compact-fp .* cpu *1 *ttft' report.txt
+ok '... and says that it made no replicates' \
+	grep -q 'runs 1 to 3: attnreplay 0-g95a065d made no replicates, so there are no intervals' report.txt
 "$ATTNREPLAY" run --backend cost --trace "$trace" --requests 3 --max-prompt-tokens 2048 \
 	--max-output-tokens 4 --costs old.db:1 --costs-extrapolate >costs.txt
 is 'costs come from it' "$(grep '^costs: ' costs.txt)" \

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "src/revision.h"
+
 enum { ROOM = 80 };
 
 /* Three digits, of large numbers all before the point. */
@@ -91,6 +93,13 @@ static void thousands(sqlite3_context *c, int argc, sqlite3_value **argv)
 	end_text(c, text);
 }
 
+static void program(sqlite3_context *c, int argc, sqlite3_value **argv)
+{
+	(void)argc;
+	(void)argv;
+	sqlite3_result_text(c, AR_REVISION, -1, SQLITE_STATIC);
+}
+
 int phrase_register(sqlite3 *db)
 {
 	static const struct {
@@ -99,7 +108,8 @@ int phrase_register(sqlite3 *db)
 		void (*call)(sqlite3_context *, int, sqlite3_value **);
 	} functions[] = { { "times", 1, times },
 			  { "faster", 3, faster },
-			  { "thousands", 1, thousands } };
+			  { "thousands", 1, thousands },
+			  { "program", 0, program } };
 	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
 	int rc = SQLITE_OK;
 

@@ -9,7 +9,7 @@
  * interval: "1.18x faster [1.09, 1.35]", "1.18x slower [1.09, 1.35]" with a number above 1, or
  * "1.03x slower to 1.06x faster" if the interval holds 1, "as fast, 1.00x [1.00, 1.00]" if it is no
  * more than that.  Ends that are NULL are left out.  NULL and speed-ups that are not above 0 give
- * NULL.  And thousands(n): "950", or "4.1K" from 1000 on.
+ * NULL.  thousands(n): "950", or "4.1K" from 1000 on.  And program(): the version of this program.
  *
  * Returns an SQLite result code. */
 int phrase_register(sqlite3 *db);

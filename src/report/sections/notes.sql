@@ -13,6 +13,22 @@ FROM (
   GROUP BY run_id, reason)
 GROUP BY which, reason
 
+-- Replicates are stored, so those of another program are by its rules; before there were any, runs have
+-- no option that says so.
+UNION ALL
+SELECT runs(run_id) || ': intervals are of replicates that attnreplay ' || version || ' made, by its rules;'
+  || ' a new run has those of ' || program()
+FROM run JOIN resampling USING(run_id)
+WHERE (:run IS NULL OR run_id = :run) AND version <> program() AND reason IS NULL
+GROUP BY version
+UNION ALL
+SELECT runs(run_id) || ': attnreplay ' || version || ' made no replicates, so there are no intervals; a new'
+  || ' run has them'
+FROM run
+WHERE (:run IS NULL OR run_id = :run) AND version <> program() AND clock <> 'engine'
+  AND json_type(options, '$.intervals') IS NULL
+GROUP BY version
+
 -- What differs from the engine's own defaults, behind the colon.
 UNION ALL
 SELECT runs(run_id) || ': ' || value
