@@ -106,4 +106,29 @@ ok '... and a ring' bad_gpu '/^  "ring"/d' "'ring': want an object beside link_g
 ok '... with all of its members' bad_gpu 's/"share": 0.603, //' \
 	"'ring': want an object with share, from 0.001 to 10, and fixed_ns and hop_ns"
 ok '... of an engine, too' bad_gpu 's/"hop_ns": 105/"hop_ns": -1/' "'engines.vllm.ring': want"
+
+# ---- a rank on a GPU ----
+
+real() { run --backend cuda --model llama-3.1-8b --tp 4 --sample-layers 1 --capture random:1 --accuracy 0 \
+	--intervals off --num-gpu-blocks 4000 --host none "$@"; }
+real --comm "$table" --db "$tmp/real.db" >"$tmp/real" 2>"$tmp/err"
+status=$?
+if [ $status = 4 ]; then
+	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
+	skip 'a rank that runs on a GPU has collectives' 'no usable GPU'
+	skip '... in its clock' 'no usable GPU'
+	skip '... and their phase' 'no usable GPU'
+	skip '... unless left out, as the header says' 'no usable GPU'
+else
+	is 'a rank that runs on a GPU has collectives' "$(comm <"$tmp/real")" \
+		"of 4 ranks, measured: $table"
+	is '... in its clock' "$(query "$tmp/real.db" "SELECT min(end_ns - start_ns - coalesce(host_ns, 0)
+		> gpu_ns) FROM iteration JOIN iteration_phase USING(run_id, iter_no)
+		JOIN phase USING(phase_id) WHERE name = 'comm'")" 1
+	is '... and their phase' "$(query "$tmp/real.db" "SELECT kernels / (1 * 2 + 2)
+		FROM v_phase_time WHERE phase = 'comm'")" \
+		"$(query "$tmp/real.db" 'SELECT count(*) FROM iteration')"
+	is '... unless left out, as the header says' "$(real --comm none | comm)" \
+		'none: those of 4 ranks are left out, so iterations are too short'
+fi
 finish
