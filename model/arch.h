@@ -44,6 +44,9 @@ extern const struct arch *const archs[];
 enum ar_status arch_find(const struct arch **a, const struct cJSON *config, const char *path,
 			 struct ar_err *err);
 
+/* Whether config or its text_config has a name to choose by. */
+bool arch_is_named(const struct cJSON *config);
+
 /* The row that has the name, or hf_names with it.  NULL: none. */
 const struct arch *arch_named(const char *name);
 

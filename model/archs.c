@@ -80,6 +80,12 @@ static const char *name_of(const cJSON *config, int i)
 	return NULL;
 }
 
+bool arch_is_named(const cJSON *config)
+{
+	return config_has(config, "as_model") || name_of(config, 0) ||
+	       name_of(cJSON_GetObjectItemCaseSensitive(config, "text_config"), 0);
+}
+
 /* Set *a to the row of the first name that is known.  *first: the first name, if it is NULL. */
 static enum ar_status find_names(const struct arch **a, const char **first, const cJSON *config,
 				 const char *path, struct ar_err *err)

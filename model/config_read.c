@@ -248,12 +248,11 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 static enum ar_status read_outside(struct model *m, const cJSON *config, const char *path,
 				   struct ar_err *err)
 {
-	int max_len;
+	int max_len = 0;
 	enum ar_status st = config_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
 
-	if (!st)
-		st = config_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
-				err);
+	if (!st && config_has(config, "max_position_embeddings"))
+		st = config_int(config, "max_position_embeddings", INT_MAX, 0, &max_len, path, err);
 	if (!st)
 		st = read_rope(m, config, path, err);
 	if (st)

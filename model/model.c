@@ -173,6 +173,7 @@ static enum ar_status read_config(struct model *m, cJSON *config, const char *pa
 	st = arch_find(&a, config, path, err);
 	if (st)
 		return st;
+	m->unnamed = !arch_is_named(config);
 	if (!fill_defaults(text, a->defaults))
 		return ar_nomem(err);
 	st = config_decoder(m, a, text, path, err);
@@ -313,6 +314,10 @@ enum ar_status model_load_as(struct model *m, const char *name_or_path, const ch
 
 void model_warn(const struct model *m)
 {
+	if (m->unnamed)
+		log_warn("model %s: config.json has no model_type and is read as that of a Llama; "
+			 "--as-model llama confirms it",
+			 m->name);
 	if (*m->unread)
 		log_warn("model %s: keys of config.json that were not read: %s; if they change "
 			 "layers, another model runs",

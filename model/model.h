@@ -139,7 +139,7 @@ struct model {
 	char name[64];
 	int n_layers, hidden, vocab;
 	struct layer_spec *layer; /* [n_layers], owned */
-	int64_t max_len;	  /* max_position_embeddings */
+	int64_t max_len;	  /* max_position_embeddings; 0: not given */
 	struct rope rope;
 	struct rope rope_window; /* of window layers; theta 0: the same */
 	double embed_scale;	 /* of the embeddings' rows; 0: 1 */
@@ -149,6 +149,7 @@ struct model {
 	struct linear_format head; /* of the head's weights, if they are not tied */
 	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
 				* "rope type 'longrope'"; else "" */
+	bool unnamed;	       /* the config names no type: it was read as that of a Llama */
 	char unread[192];      /* keys of the config that may matter and were not read, or "" */
 	int tp;		       /* 1: whole; N: layers and vocab are rank 0's slice of N */
 	char *json;	       /* the config as read, owned */

@@ -27,6 +27,14 @@ is 'keys that were not read are named in a line' "$(run 2>&1 >"$tmp/out")" \
 config llama ', "rope_theta": Infinity'
 ok 'a key that is read names the number' fails 3 "m.json: want a number .* 'rope_theta'" run
 
+config llama
+sed 's/"model_type": "llama", //; s/"max_position_embeddings": 8192/"head_dim": 128/' "$tmp/m.json" >"$tmp/bare.json"
+mv "$tmp/bare.json" "$tmp/m.json"
+is 'a file without a type is read as that of a Llama, and one without a length has no limit' \
+	"$(last)" "$llama"
+is '... which a warning says' "$(run 2>&1 >"$tmp/out")" \
+	'attnreplay: warning: model m: config.json has no model_type and is read as that of a Llama; --as-model llama confirms it'
+is '... unless it was asked for' "$(run --as-model llama 2>&1 >"$tmp/out")" ''
 config qwen4_exp
 ok 'a type that is not known is refused' fails 3 \
 	"m.json: model_type 'qwen4_exp' is not known; the nearest name that is known is 'qwen3" run
