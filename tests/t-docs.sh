@@ -172,6 +172,23 @@ formats=$("$ATTNREPLAY" trace info --format none \
 ok 'the README lists every method' listed --method $methods
 ok '... every policy' listed --policy $policies
 ok '... and every format of traces' listed --format $formats
+
+# The glossary lists the phases, in their order.
+"$ATTNREPLAY" -q run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	--requests 1 --db "$tmp/phases.db" >/dev/null
+phases() { # phases WHERE: their names
+	"$ATTNREPLAY" sql --format csv "$tmp/phases.db" \
+		"SELECT group_concat(name, ', ') FROM (SELECT name FROM phase WHERE $1 ORDER BY phase_id)" |
+		tail -n 1 | tr -d '"'
+}
+glossary() { # glossary TERM BEFORE NAMES
+	tr '\n' ' ' <"$srcdir/man/attnreplay.1.in" | grep -F ".It $1 $2 $3. .It" && return
+	echo "man/attnreplay.1.in lacks: .It $1 $2 $3."
+	return 1
+}
+ok 'the glossary has the phases' glossary phase 'The purpose of a kernel:' "$(phases 1)"
+ok '... and those of the attention core' glossary 'attention core' 'The phases' "$(phases core)"
+
 ok 'README.md shows command lines' test -n "$(used_options "$srcdir/README.md")"
 ok 'the command lines in README.md use options that exist' only_known "$srcdir/README.md"
 finish
