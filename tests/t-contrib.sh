@@ -47,6 +47,58 @@ is '... sparse prefills and decodes, alone and together' \
 METHODS=quest ok '... or those that are named, without an evictor' agents
 ok '... into the same table' eval 'grep "^| quest |" "$tmp/table" && grep "^| dense |" "$tmp/table"'
 
+# ---- the tables of a served engine ----
+
+mkdir "$tmp/logs" "$tmp/costs" "$tmp/traces"
+# make_served WORKLOAD OUTPUT: 40 requests of 600 prompt tokens, one after the other, in two passes.  A
+# prompt takes 20 or 30 ms, a decode 5 or 6, of which 4 the host.
+make_served() {
+	awk -v output="$2" -v trace="$tmp/traces/$1.csv" -v logs="$tmp/logs/$1-2048" 'BEGIN {
+		print "TIMESTAMP,ContextTokens,GeneratedTokens" >trace
+		for (pass = 1; pass <= 2; pass++) {
+			log_ = logs "-" pass ".jsonl"
+			print "{\"engine\":\"vllm\",\"version\":\"0.24.0\",\"async\":false,\"model\":{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":64,\"num_attention_heads\":1,\"num_key_value_heads\":1,\"num_hidden_layers\":2,\"vocab_size\":64,\"max_position_embeddings\":4096}}" >log_
+			for (i = 0; i < 40; i++) {
+				if (pass == 1)
+					printf "2024-01-01 00:00:%04.1f,600,%d\n", i / 2, output >trace
+				t = i / 2
+				for (k = 0; k < output; k++) {
+					ms = k ? 5 + i % 2 : i % 2 ? 30 : 20
+					printf "{\"begin\":%.4f,\"end\":%.4f,\"tokens\":[%d],\"requests\":[%d],\"schedule\":0.0001,\"execute\":%.4f,\"wait\":0,\"update\":0.0001}\n", t, t + ms / 1e3, k ? 1 : 600, i, k ? 0.004 : ms / 1e3 - 0.001 >log_
+					t += ms / 1e3
+					first = k ? first : t
+				}
+				printf "{\"request\":%d,\"arrival\":%.4f,\"prompt_tokens\":600,\"output_tokens\":%d,\"first_token\":%.4f,\"last_token\":%.4f}\n", i, i / 2, output, first, t >log_
+			}
+		}
+	}'
+	"$ATTNREPLAY" -q run --backend cost --trace "$tmp/traces/$1.csv" --cost-fixed 5ms --cost-per-token 0 \
+		--intervals off --db "$tmp/costs/$1-2048.db" >"$tmp/.run"
+}
+served() { # served OPTION...: into $tmp/table
+	"$python" "$srcdir/contrib/served_table.py" --repeats 3 "$@" "$tmp/logs" "$tmp/costs" "$tmp/traces" -- \
+		--policy vllm-0.24 --no-async-scheduling >"$tmp/table" 2>"$tmp/said"
+}
+make_served short 3
+if "$python" -c 'import argparse' 2>/dev/null; then
+	ok 'a host is fitted on other workloads: one is not enough' eval '! served && grep -q \
+		"want logs WORKLOAD-TOKENS-PASS.jsonl of two" "$tmp/said"'
+	make_served long 8
+	ok 'each workload of a served engine is predicted' served
+	ok '... its percentiles beside those of the passes' \
+		grep -Eq '^\| short, 2048, 2 \| TTFT \| [0-9.]+ / 25.0 \(25.0 to 25.0\), [-+][0-9]+ %' "$tmp/table"
+	is '... all of them' "$(grep -c '^| [ls].* | T[TP][FO]T | .* | .* | .* |$' "$tmp/table")" 4
+	ok '... how many are right' grep -Eq '^[0-9]+ of 12 figures are within 5 %' "$tmp/table"
+	ok '... and iterations by kind' grep -Eq '^\| long, 2048, 2 \| decodes \| 560 \| 5\.50 \|' "$tmp/table"
+	ok 'a host that is named is taken for all' served --host vllm-0.24
+	ok '... a program that fails ends it' eval '! served --host none && grep -q \
+		"served_table: .attnreplay run. failed" "$tmp/said"'
+	mv "$tmp/logs" "$tmp/gone"
+	ok '... a folder that is missing is named' eval '! served && grep -q "No such file" "$tmp/said"'
+else
+	skip 'the tables of a served engine' 'no python3'
+fi
+
 # ---- the program: named, unpacked, built, installed, or missing ----
 
 mkdir -p "$tmp/share/contrib" "$tmp/bin"
