@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decode attention from captured graphs: batches of any size on one set of device addresses. */
+/* Decode attention from captured graphs: batches of any size on one set of device addresses.  Of a
+ * layer; then of two, of which the second takes the lists of the first. */
 #include "config.h"
 #include "tests/gpu_test.h"
 
 #include "tests/tap.h"
 
-enum { N_TEST = 8 };
+enum { N_TEST = 12 };
 
 #if HAVE_CUDA
 #include <math.h>
@@ -13,6 +14,7 @@ enum { N_TEST = 8 };
 #include <string.h>
 
 #include "base/rng.h"
+#include "kernels/methods/method.h"
 #include "kernels/prim/cuda.h"
 #include "replay/engine/act_capture.h"
 #include "replay/engine/graph_sizes.h"
@@ -50,8 +52,9 @@ static struct state {
 	struct blocks tables;
 	void *dev; /* the rows */
 	struct kv_cache kv;
-	bf16_t *q, *out;
-	void *work;
+	bf16_t *q, *other_q, *out; /* other_q: of the second layer */
+	void *work, *lists;
+	struct method *method;	       /* NULL: dense decodes of one layer */
 	bf16_t host[3][MAX_REQ * ROW]; /* from the graph, padded without it, not padded */
 } s;
 
@@ -109,8 +112,26 @@ static void open_all(struct rng *r)
 	s.kv.k = random_values(TOUCHED * page, r);
 	s.kv.v = random_values(TOUCHED * page, r);
 	s.q = random_values(MAX_REQ * ROW, r);
+	s.other_q = random_values(MAX_REQ * ROW, r);
 	s.out = gpu_new(sizeof s.host[0], 0);
 	s.work = gpu_new(decode_work_bytes(&act.shape, &s.env.limit[ROW_DECODE]), 0);
+}
+
+/* From here on two layers run. */
+static void take_method(const char *text)
+{
+	const struct selector_env env = { .shape = act.shape, .n_layers = 2, .device = true };
+	struct attn_limits limits = s.env.limit[ROW_DECODE];
+	struct ar_err err;
+
+	must(method_parse(&s.method, text, &err), &err);
+	must(method_open(s.method, &env, &err), &err);
+	must(method_open(s.method->later, &env, &err), &err);
+	limits.max_page = N_PAGE;
+	s.work = gpu_new(method_work_bytes(&s.method->part[ROW_DECODE], &act.shape, &limits), 0);
+	s.lists = gpu_new(method_lists_bytes(&s.method->part[ROW_DECODE], &act.shape, &limits), 0);
+	graphs_release(&s.graphs);
+	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
 }
 
 static void close_all(void)
@@ -122,19 +143,32 @@ static void close_all(void)
 	blocks_release(&s.tables);
 	free(s.env.mem);
 	rows_env_release(&s.env);
+	method_free(s.method);
+}
+
+static void no_phase(void *ctx, int layer, enum phase phase)
+{
+	(void)ctx, (void)layer, (void)phase;
 }
 
 static enum ar_status enqueue(void *ctx, struct ar_err *err)
 {
 	const struct rows *r = ctx;
+	struct attn_call call = { .b = &r->part[ROW_DECODE],
+				  .q = s.q,
+				  .kv = s.kv,
+				  .lists = s.lists,
+				  .out = s.out,
+				  .work = s.work,
+				  .stream = s.stream };
+	enum ar_status st;
 
-	return decode_enqueue(&(struct attn_call){ .b = &r->part[ROW_DECODE],
-						   .q = s.q,
-						   .kv = s.kv,
-						   .out = s.out,
-						   .work = s.work,
-						   .stream = s.stream },
-			      0, NULL, err);
+	if (!s.method)
+		return decode_enqueue(&call, 0, NULL, err);
+	st = method_enqueue(&s.method->part[ROW_DECODE], &call, no_phase, NULL, err);
+	call.q = s.other_q;
+	return st ? st :
+		    method_enqueue(&s.method->later->part[ROW_DECODE], &call, no_phase, NULL, err);
 }
 
 static enum ar_status fail(void *ctx, struct ar_err *err)
@@ -283,6 +317,8 @@ static void run_all(void)
 
 	open_all(&r);
 	test_capture();
+	test_batches(&r);
+	take_method("dense/decode=oracle,budget=64,reuse=2");
 	test_batches(&r);
 	close_all();
 }

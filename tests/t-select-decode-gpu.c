@@ -4,6 +4,7 @@
  * number of batches. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,14 @@
 #include "tests/select_gpu.h"
 #include "tests/selector_case.h"
 #include "tests/tap.h"
+
+/* Lists that pass between layers. */
+static const char *const passing[] = {
+	"oracle,budget=40,reuse=2",
+	"tidal,budget=40,dense-layers=0,reselect=0",
+	"streaming,sink=8,recent=50,reuse=2",
+};
+enum { N_PASSING = sizeof passing / sizeof *passing };
 
 static int n_band(void)
 {
@@ -240,6 +249,79 @@ static bool agrees(const struct selector_band *rule, int k, bool *state)
 	return (double)out <= rule->slack * (double)n;
 }
 
+/* ---- lists that pass between layers ---- */
+
+/* The farthest output of a layer from its reference.  d: device memory of the call. */
+static float off_by(const struct method_part *p, const struct batch_case *c,
+		    const struct attn_call *host, const struct attn_call *d)
+{
+	bf16_t *want = malloc(c->q_len * sizeof *want), *got = malloc(c->q_len * sizeof *got);
+	struct attn_call own = *host, dev = *d;
+	struct ar_err err;
+	float most = 0;
+
+	own.out = want;
+	gpu_must(method_ref(p, &own, NULL, &err), &err);
+	gpu_must(method_enqueue(p, &dev, no_phase, NULL, &err), &err);
+	gpu_read(got, dev.out, c->q_len * sizeof *got);
+	for (size_t i = 0; i < c->q_len; i++) {
+		float x = fabsf(bf16_to_f32(want[i]) - bf16_to_f32(got[i]));
+
+		most = x > most || isnan(x) ? x : most;
+	}
+	free(want);
+	free(got);
+	return most;
+}
+
+/* A layer chooses, and one with other queries takes its lists. */
+static float pass_lists(const char *text, int k)
+{
+	struct batch_case c;
+	struct decode_case x;
+	struct attn_batch b;
+	struct attn_limits limits;
+	struct attn_call host, dev;
+	struct ar_err err;
+	float off;
+
+	make_case(&c, k);
+	decode_choose(&x, text, &c);
+	gpu_must(method_open(x.m->later,
+			     &(struct selector_env){ .shape = c.b.shape, .n_layers = 2 }, &err),
+		 &err);
+	limits = select_limits(&c.b);
+	b = gpu_batch(&c.b);
+	host = (struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .lists = x.lists };
+	dev = host;
+	dev.b = &b;
+	dev.kv = gpu_kv(&c.kv, c.kv_len);
+	dev.q = gpu_copy(c.q, c.q_len * sizeof *c.q);
+	dev.out = gpu_new(c.q_len * sizeof *c.q, 0xff);
+	dev.work = gpu_new(method_work_bytes(x.part, &c.b.shape, &limits), 0);
+	dev.lists = gpu_new(method_lists_bytes(x.part, &c.b.shape, &limits), 0xff);
+	off = off_by(x.part, &c, &host, &dev);
+	for (size_t i = 0; i < c.q_len; i++)
+		c.q[i] ^= 0x8000;
+	dev.q = gpu_copy(c.q, c.q_len * sizeof *c.q);
+	off = fmaxf(off, off_by(&x.m->later->part[ROW_DECODE], &c, &host, &dev));
+	decode_release(&x);
+	gpu_free_all();
+	case_release(&c);
+	return off;
+}
+
+static void test_passing(int n)
+{
+	for (int i = 0; i < N_PASSING; i++) {
+		float most = 0;
+
+		for (int k = 0; k < n; k++)
+			most = fmaxf(most, pass_lists(passing[i], k));
+		ok(most < 0.03F, "%s: both layers are off by %g", passing[i], (double)most);
+	}
+}
+
 static void run_all(void)
 {
 	static const char scores[] = "0.3 0.7 0.1 0.9\n";
@@ -260,6 +342,7 @@ static void run_all(void)
 			is_int(states, n, "... and states");
 		}
 	unlink("agree.duo");
+	test_passing(n);
 }
 #else
 #define run_all NULL
@@ -267,5 +350,5 @@ static void run_all(void)
 
 int main(void)
 {
-	return gpu_main(2 * n_band(), run_all);
+	return gpu_main(2 * n_band() + N_PASSING, run_all);
 }
