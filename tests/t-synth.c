@@ -4,7 +4,9 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "tests/alloc_fault.h"
 #include "tests/trace_text.h"
 #include "traces/algebra/summary.h"
@@ -403,6 +405,27 @@ static void test_failures(void)
 	cJSON_InitHooks(NULL);
 }
 
+/* Long traces say how far they are. */
+static void test_progress(void)
+{
+	char text[200] = "";
+	const int keep = dup(STDERR_FILENO);
+	FILE *f = tmpfile();
+
+	if (keep < 0 || !f || dup2(fileno(f), STDERR_FILENO) < 0)
+		bail_out("no file for standard error");
+	log_level = LOG_INFO;
+	progress_period_s = 0;
+	free(made(NULL, 3, "poisson", NULL, 0, NULL));
+	dup2(keep, STDERR_FILENO);
+	close(keep);
+	rewind(f);
+	text[fread(text, 1, sizeof text - 1, f)] = 0;
+	fclose(f);
+	ok(strstr(text, "requests 0/3\n") && strstr(text, "requests 2/3, about "),
+	   "the progress of requests is shown");
+}
+
 int main(void)
 {
 	plan(0);
@@ -416,6 +439,7 @@ int main(void)
 	test_bytes();
 	test_refused();
 	test_failures();
+	test_progress();
 	text_end();
 	return done_testing();
 }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "traces/algebra/renumber.h"
 #include "traces/algebra/repeat.h"
@@ -361,7 +362,9 @@ static enum ar_status generate(struct synth *s, size_t n, FILE *f, struct ar_err
 		trace_put_request(s->t, NULL, i, &q, f);
 		if (ar_interrupted())
 			return ar_fail(err, AR_INTERRUPTED, "interrupted");
+		progress("requests", i, n);
 	}
+	progress_end();
 	if (fflush(f) || ferror(f))
 		return ar_fail(err, AR_IO, "cannot write the trace: %s", strerror(errno));
 	return AR_OK;
