@@ -306,7 +306,7 @@ static const struct fault {
 	{ "{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"request_end\"}\n{}\n",
 	  ":1: this looks like a request trace of Dynamo; " LOGS },
 	{ "INFO 11-26 10:00:01 [loggers.py:127] Engine 000: Avg prompt throughput: 1.0, b\n",
-	  ":1: this looks like what an engine prints, which has no requests; " LOGS },
+	  ":1: this looks like lines that an engine prints, without requests; " LOGS },
 	{ "[{\"a\":1}]", ":1: unknown kind of file; " LOGS },
 	{ "{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1]}",
 	  ":1: this is a trace of requests (mooncake), which 'attnreplay run --trace' reads" },

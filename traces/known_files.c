@@ -7,7 +7,7 @@
 
 #define TEXTS "a trace of texts, which have no token counts"
 #define SERVE "a result of 'vllm bench serve' or of SGLang's bench_serving"
-#define PRINTED "what an engine prints, which has no requests"
+#define PRINTED "lines that an engine prints, without requests"
 #define STEPS "a step log of an engine"
 #define BLIS "a result of BLIS (inference-sim)"
 
