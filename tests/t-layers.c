@@ -456,6 +456,10 @@ static void test_mixed_groups(void)
 	       "... with the number of its layers");
 	is_str(groups_describe(&g, g.of[2], run, 2, text, sizeof text), "",
 	       "... but not if none is executed");
+	g.group[g.of[1]].mixer = MIX_NONE;
+	is_str(groups_describe(&g, g.of[1], run, 4, text, sizeof text), "",
+	       "... or none stores anything");
+	g.group[g.of[1]].mixer = MIX_WINDOW;
 	for (e.start = 0; e.start < 6000; e.start += 300)
 		for (int rep = 0; rep < 2 && held; rep++)
 			held = !blocks_missing(&tables, &e, 300, &piece) &&

@@ -162,7 +162,7 @@ char *groups_describe(const struct cache_groups *g, int group, const int *layer,
 	if (x->window)
 		snprintf(window, sizeof window, " of %d tokens", x->window);
 	*buf = '\0';
-	if (count)
+	if (count && x->mixer != MIX_NONE)
 		snprintf(buf, size, "%d %s layer%s%s, %.2f GiB", count, kind[x->mixer],
 			 count > 1 ? "s" : "", window,
 			 (double)count * (double)(x->kv_bytes + x->state_bytes) *

@@ -102,7 +102,7 @@ double groups_bytes(const struct cache_groups *g, const int *layer, int n, int64
 
 /* Describe the contents of a group, for messages: "36 window layers of 1024 tokens, 0.42 GiB".
  * layer: [n] executed layers; the groups have their pages.  Returns buf; "" if none of the layers
- * is of the group. */
+ * is of the group, or they store nothing. */
 char *groups_describe(const struct cache_groups *g, int group, const int *layer, int n, char *buf,
 		      size_t size);
 
