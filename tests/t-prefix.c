@@ -286,6 +286,15 @@ static bool grow(struct pair *p, struct live *q, uint32_t n_hit, const uint32_t 
 	return true;
 }
 
+static bool is_live(const struct pair *p, uint32_t req)
+{
+	uint32_t i = 0;
+
+	while (i < p->n_live && p->live[i].req != req)
+		i++;
+	return i < p->n_live;
+}
+
 static void admit(struct pair *p, struct rng *r)
 {
 	struct live *q = &p->live[p->n_live];
@@ -293,6 +302,8 @@ static void admit(struct pair *p, struct rng *r)
 	char text[LEN + 8];
 
 	*q = (struct live){ .req = (uint32_t)rng_below(r, REQS) };
+	if (is_live(p, q->req))
+		return;
 	max = (p->t->req[q->req].prompt_tok - 1) / bt;
 	for (; n_hit < max; n_hit++) {
 		content(text, p->t, bt, q->req, n_hit);
@@ -317,6 +328,8 @@ static void step(struct pair *p, struct rng *r)
 		if (p->live[i].n_tok + 8 < LEN)
 			grow(p, &p->live[i], 0, NULL, 1 + (uint32_t)rng_below(r, 8));
 	} else {
+		prefix_cache_list(p->fast, p->live[i].req, p->live[i].row,
+				  p->live[i].n_tok / (uint32_t)p->pool.block_tok);
 		prefix_cache_release(p->fast, p->live[i].row, &p->live[i].owned, p->unnamed_first);
 		slow_release(&p->slow, &p->live[i], p->unnamed_first);
 		p->live[i] = p->live[--p->n_live];

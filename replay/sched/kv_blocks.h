@@ -27,6 +27,9 @@ struct kv_key {
 
 enum { KV_GROUP_BIT = 20, KV_GROUPS_MAX = 1 << (32 - KV_GROUP_BIT) };
 
+/* A block whose own is this has a name that nobody looks for, see kv_name(). */
+#define KV_UNLISTED UINT32_MAX
+
 struct kv_block {
 	struct kv_key key;
 	uint32_t n_owner;
@@ -34,6 +37,7 @@ struct kv_block {
 	uint32_t chain;	       /* next key in the bucket; only in the oldest of a ring */
 	uint32_t older, newer; /* ring of equal contents, oldest first; 0: no content */
 	uint32_t entered;      /* kv_blocks.step when it got its key */
+	uint32_t hash;	       /* of its key */
 };
 
 struct kv_blocks {
@@ -52,6 +56,14 @@ void kv_blocks_release(struct kv_blocks *b);
 
 /* ---- contents ---- */
 
+/* First blocks of request req that have ids of the trace, with block_tok tokens each. */
+static inline uint32_t kv_n_shared(const struct kv_blocks *b, uint32_t req, int64_t block_tok)
+{
+	const struct request *r = &b->trace->req[req];
+
+	return r->n_block ? r->prompt_tok / (uint32_t)block_tok : 0;
+}
+
 /* Of block k of request req, in a group with blocks of block_tok tokens. */
 static inline struct kv_key kv_key_of(const struct kv_blocks *b, uint32_t req, uint32_t k,
 				      int64_t block_tok, uint32_t group)
@@ -66,9 +78,9 @@ static inline struct kv_key kv_key_of(const struct kv_blocks *b, uint32_t req, u
 }
 
 /* Blocks of one request that have its own id are side by side, for the sake of memory caches. */
-static inline uint64_t kv_hash_of(const struct kv_key *key)
+static inline uint32_t kv_hash_of(const struct kv_key *key)
 {
-	return rng_mix(key->id ^ rng_mix(key->own)) + key->k;
+	return (uint32_t)rng_mix(key->id ^ rng_mix(key->own)) + key->k;
 }
 
 static inline bool kv_same(const struct kv_key *x, const struct kv_key *y)
@@ -78,21 +90,28 @@ static inline bool kv_same(const struct kv_key *x, const struct kv_key *y)
 
 /* The link to the oldest block with this key.  If there is none: the link at the bucket's end,
  * which is 0. */
-static inline uint32_t *kv_find(const struct kv_blocks *b, const struct kv_key *key)
+static inline uint32_t *kv_find_at(const struct kv_blocks *b, uint32_t hash,
+				   const struct kv_key *key)
 {
-	uint32_t *link = &b->bucket[kv_hash_of(key) & b->mask];
+	uint32_t *link = &b->bucket[hash & b->mask];
 
-	while (*link && !kv_same(&b->block[*link].key, key))
+	while (*link && (b->block[*link].hash != hash || !kv_same(&b->block[*link].key, key)))
 		link = &b->block[*link].chain;
 	return link;
 }
 
-static inline void kv_enter(struct kv_blocks *b, uint32_t n, struct kv_key key)
+static inline uint32_t *kv_find(const struct kv_blocks *b, const struct kv_key *key)
 {
-	uint32_t *link = kv_find(b, &key), first = *link;
+	return kv_find_at(b, kv_hash_of(key), key);
+}
+
+static inline void kv_enter_at(struct kv_blocks *b, uint32_t n, uint32_t hash, struct kv_key key)
+{
+	uint32_t *link = kv_find_at(b, hash, &key), first = *link;
 	struct kv_block *q = &b->block[n];
 
 	q->key = key;
+	q->hash = hash;
 	q->entered = b->step;
 	q->chain = 0;
 	if (!first) {
@@ -106,12 +125,38 @@ static inline void kv_enter(struct kv_blocks *b, uint32_t n, struct kv_key key)
 	b->block[first].older = n;
 }
 
+static inline void kv_enter(struct kv_blocks *b, uint32_t n, struct kv_key key)
+{
+	kv_enter_at(b, n, kv_hash_of(&key), key);
+}
+
+/* Block n has a name, but cannot be found: only its request could ask for it, and has it. */
+static inline void kv_name(struct kv_blocks *b, uint32_t n)
+{
+	struct kv_block *q = &b->block[n];
+
+	q->key.own = KV_UNLISTED;
+	q->older = q->newer = n;
+}
+
+static inline bool kv_unlisted(const struct kv_blocks *b, uint32_t n)
+{
+	return b->block[n].newer && b->block[n].key.own == KV_UNLISTED;
+}
+
 static inline void kv_forget(struct kv_blocks *b, uint32_t n)
 {
 	struct kv_block *q = &b->block[n];
-	uint32_t *link = kv_find(b, &q->key);
+	uint32_t *link;
 
-	if (*link == n) {
+	if (q->key.own == KV_UNLISTED) {
+		q->older = q->newer = 0;
+		return;
+	}
+	link = &b->bucket[q->hash & b->mask];
+	while (*link && *link != n)
+		link = &b->block[*link].chain;
+	if (*link) {
 		*link = q->newer == n ? q->chain : q->newer;
 		if (q->newer != n)
 			b->block[q->newer].chain = q->chain;

@@ -78,14 +78,48 @@ static uint32_t *next_row(const struct prefix_cache *c)
 	return row_at(c, c->free_row[c->n_free_row - 1]);
 }
 
+/* The keys of consecutive blocks of a request.  Those that end in one block of the trace have one
+ * id, and so have those without; it is looked up and mixed once. */
+struct walk {
+	const struct prefix_cache *c;
+	uint32_t req, end; /* the first block with another id */
+	struct kv_key key;
+	uint32_t hash; /* of the key, less k */
+};
+
+/* Block k has another id than the one before. */
+static void walk_on(struct walk *w, uint32_t k)
+{
+	const struct kv_blocks *b = &w->c->blocks;
+	const uint64_t tok = (uint64_t)b->pool->block_tok, from = b->trace->block_tok;
+	const uint32_t n_shared = kv_n_shared(b, w->req, b->pool->block_tok);
+
+	w->key = key_of(w->c, w->req, k);
+	w->hash = kv_hash_of(&w->key) - k;
+	w->end = UINT32_MAX;
+	if (k >= n_shared)
+		return;
+	w->end = (uint32_t)((((k + 1) * tok - 1) / from + 1) * from / tok);
+	if (w->end > n_shared)
+		w->end = n_shared;
+}
+
+/* Go on to block k. */
+static inline void walk_to(struct walk *w, uint32_t k)
+{
+	w->key.k = k;
+	if (k >= w->end)
+		walk_on(w, k);
+}
+
 uint32_t prefix_cache_match(struct prefix_cache *c, uint32_t req, uint32_t max)
 {
+	struct walk w = { .c = c, .req = req };
 	uint32_t *table = next_row(c), n;
 
 	for (n = 0; n < max; n++) {
-		struct kv_key key = key_of(c, req, n);
-
-		table[n] = *kv_find(&c->blocks, &key);
+		walk_to(&w, n);
+		table[n] = *kv_find_at(&c->blocks, w.hash + n, &w.key);
 		if (!table[n])
 			break;
 	}
@@ -125,8 +159,27 @@ bool prefix_cache_grow(struct prefix_cache *c, uint32_t *row, uint32_t *owned, u
 void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint32_t from,
 			uint32_t to)
 {
-	for (uint32_t k = from; k < to; k++)
-		kv_enter(&c->blocks, row_at(c, row)[k], key_of(c, req, k));
+	const uint32_t *table = row_at(c, row);
+	const uint32_t n_shared = kv_n_shared(&c->blocks, req, c->blocks.pool->block_tok);
+	struct walk w = { .c = c, .req = req };
+	uint32_t k = from;
+
+	for (; k < to && k < n_shared; k++) {
+		walk_to(&w, k);
+		kv_enter_at(&c->blocks, table[k], w.hash + k, w.key);
+	}
+	for (; k < to; k++)
+		kv_name(&c->blocks, table[k]);
+}
+
+void prefix_cache_list(struct prefix_cache *c, uint32_t req, uint32_t row, uint32_t n)
+{
+	const uint32_t *table = row_at(c, row);
+	struct kv_blocks *b = &c->blocks;
+
+	for (uint32_t k = kv_n_shared(b, req, b->pool->block_tok); k < n; k++)
+		if (kv_unlisted(b, table[k]))
+			kv_enter(b, table[k], key_of(c, req, k));
 }
 
 void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned, bool unnamed_first)

@@ -50,6 +50,9 @@ bool prefix_cache_grow(struct prefix_cache *c, uint32_t *row, uint32_t *owned, u
 /* Enter blocks [from, to) of req, to be found.  They are full, or will be after this iteration. */
 void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint32_t from,
 			uint32_t to);
+/* The request leaves and will come back: let it find those of its n entered blocks that are private
+ * to it.  Before, they only count as entered, as most requests never ask for them. */
+void prefix_cache_list(struct prefix_cache *c, uint32_t req, uint32_t row, uint32_t n);
 /* Release all blocks, the last one first, so that a sequence's tail is evicted before its head.
  * unnamed_first: blocks that were never entered are taken before all other free ones. */
 void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned,

@@ -507,6 +507,8 @@ static void release_own(struct sched *s, uint32_t id)
 		kv_groups_release(s->groups, &q->row, &q->n_block);
 		return;
 	}
+	if (q->known < q->goal) /* it is preempted */
+		prefix_cache_list(s->cache, id, q->row, q->n_named);
 	prefix_cache_release(s->cache, q->row, &q->n_block, s->lim.policy->unnamed_first);
 	q->n_named = 0;
 }
