@@ -11,7 +11,8 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = { &calibrate_host,
+static const struct calibrator *const calibrators[] = { &calibrate_duo,
+							&calibrate_host,
 							&calibrate_minference,
 							&calibrate_plan,
 							&calibrate_roofline,

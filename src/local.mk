@@ -40,8 +40,9 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h \
     src/bench/bench_sample.c src/bench/bench_sample.h \
-  src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
-    src/calibrate/calibrate_minference.c src/calibrate/calibrate_plan.c \
+  src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_duo.c \
+    src/calibrate/calibrate_host.c src/calibrate/calibrate_minference.c \
+    src/calibrate/calibrate_plan.c \
     src/calibrate/calibrate_roofline.c src/calibrate/calibrate_seer.c \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/plan_measure.c src/calibrate/plan_measure.h src/calibrate/plan_search.c \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: layers of captures, threads, and XAttention's thresholds against a direct
- * implementation of the rule. */
+/* Calibration: layers of captures, threads, and XAttention's thresholds and DuoAttention's scores
+ * against direct implementations of the rules. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "base/text.h"
-#include "kernels/select/selectors.h"
+#include "kernels/methods/method.h"
 #include "kernels/select/xattention/xattention.h"
 #include "src/calibrate/calibrate.h"
 #include "tests/alloc_fault.h"
@@ -205,14 +205,13 @@ struct setting {
 	void *arg;
 };
 
-static void setting_init(struct setting *s, const char *mass, const char *stride, const char *block)
+static void setting_init(struct setting *s, const struct calibrator *c, const char *text)
 {
 	struct ar_err err;
 
-	*s = (struct setting){ .arg = calloc(1, calibrate_xattention.arg_size) };
-	s->g[0] = (struct opt_group){ .opts = calibrate_xattention.opts, .base = s->arg };
-	if (opt_init(s->g, &err) || opt_set(s->g, "mass", mass, &err) ||
-	    opt_set(s->g, "stride", stride, &err) || opt_set(s->g, "block", block, &err))
+	*s = (struct setting){ .arg = calloc(1, c->arg_size) };
+	s->g[0] = (struct opt_group){ .opts = c->opts, .base = s->arg };
+	if (opt_init(s->g, &err) || opt_set_all(s->g, text, &err))
 		bail_out("%s", err.msg);
 }
 
@@ -248,9 +247,11 @@ static void test_thresholds(struct capture **c, const char *mass, const char *st
 	int off = 0, bad_layers = 0;
 	struct setting s;
 	struct ar_err err;
+	char text[64];
 	cJSON *o;
 
-	setting_init(&s, mass, stride, "64");
+	snprintf(text, sizeof text, "mass=%s,stride=%s,block=64", mass, stride);
+	setting_init(&s, &calibrate_xattention, text);
 	if (calibrate_xattention.run(s.arg, &in, out_path, &err))
 		bail_out("%s", err.msg);
 	o = read_table();
@@ -310,7 +311,103 @@ static void test_reads(void)
 	free(path);
 }
 
-static void test_faults(struct capture **c)
+/* ---- DuoAttention's scores ---- */
+
+enum { SINK = 5, RECENT = 240, DUO_ROWS = 7 };
+
+/* Outputs of row t under a part of decodes. */
+static void decode_row(const struct calib_layer *l, int t, const char *part, bf16_t *out)
+{
+	struct calib_rows rows;
+	struct method *m;
+	struct ar_err err;
+
+	calib_layer_rows(&rows, l, t, t + 1);
+	if (method_parse(&m, part, &err) ||
+	    method_open(m, &(struct selector_env){ .shape = l->b.shape, .n_layers = 1 }, &err) ||
+	    method_ref(&m->part[ROW_DECODE],
+		       &(struct attn_call){ .b = &rows.b, .q = rows.q, .kv = l->kv, .out = out },
+		       NULL, &err))
+		bail_out("%s", err.msg);
+	method_free(m);
+}
+
+/* Add the errors of the rows of a layer, by KV head. */
+static void add_losses(struct capture *c, int i, double loss[KV_HEADS])
+{
+	struct calib_layer l;
+
+	must_load(&l, c, i, 290, 64);
+	for (int k = 1; k <= DUO_ROWS; k++) {
+		int t = SINK + RECENT + (290 - SINK - RECENT) * k / DUO_ROWS - 1;
+		bf16_t all[HEADS * DIM], near[HEADS * DIM];
+
+		decode_row(&l, t, "dense", all);
+		decode_row(&l, t, "dense/decode=streaming,sink=5,recent=240", near);
+		for (int h = 0; h < HEADS; h++) {
+			double off = 0, size = 0;
+
+			for (int d = h * DIM; d < (h + 1) * DIM; d++) {
+				double x = bf16_to_f32(all[d]), y = bf16_to_f32(near[d]);
+
+				off += (x - y) * (x - y);
+				size += x * x;
+			}
+			loss[h / 2] += sqrt(off / size) / (2.0 * DUO_ROWS * 2);
+		}
+	}
+	calib_layer_release(&l);
+}
+
+/* Layers 1 and 6 are captured, and the model has 8.  A layer has the score of the nearest. */
+static void test_duo(struct capture **c)
+{
+	static const int from[8] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+	struct calib_input in = { .capture = c, .n = 2, .tokens = 290 };
+	double want[2][KV_HEADS] = { 0 }, most = 0;
+	struct setting s;
+	struct ar_err err;
+	char *text, *at;
+	int n = 0;
+
+	for (int k = 0; k < 4; k++)
+		add_losses(c[k / 2], k % 2, want[k % 2]);
+	setting_init(&s, &calibrate_duo, "sink=5,recent=240,rows=7,layers=8");
+	if (calibrate_duo.run(s.arg, &in, out_path, &err) ||
+	    text_read(&text, out_path, 1 << 20, &err))
+		bail_out("%s", err.msg);
+	at = text;
+	for (char *end; n < 8 * KV_HEADS; n++, at = end) {
+		double got = strtod(at, &end);
+		int row = n / KV_HEADS;
+
+		if (end == at)
+			break;
+		most = fmax(most, fabs(got - fmin(want[from[row]][n % KV_HEADS], 1)));
+	}
+	is_int(n, 8 * KV_HEADS, "duo: a score for each layer of the model and KV head");
+	is_str(at, "\n", "... and no more");
+	ok(most < 0.01, "... the error of streaming decodes, off by %g", most);
+	ok(want[0][0] > 0.1 && want[0][0] < 1, "... which is %g", want[0][0]);
+	free(text);
+	setting_release(&s);
+	setting_init(&s, &calibrate_duo, "layers=6,recent=30,sink=0");
+	is_int(calibrate_duo.run(s.arg, &in, out_path, &err), AR_USAGE, "fewer layers are refused");
+	is_str(err.msg, "layers '6': a capture has layer 6; give the number of layers of its model",
+	       "... and why");
+	setting_release(&s);
+	setting_init(&s, &calibrate_duo, "sink=200,recent=90");
+	is_int(calibrate_duo.run(s.arg, &in, out_path, &err), AR_DATA, "so are short captures");
+	is_str(err.msg,
+	       "t-calibrate-0.st: 290 tokens, all of which heads with 200 first and 90 last ones "
+	       "see; take longer captures, or lower --sink and --recent",
+	       "... and why");
+	setting_release(&s);
+}
+
+/* ---- errors ---- */
+
+static void test_faults(struct capture **c, const struct calibrator *x, const char *text)
 {
 	struct calib_input in = { .capture = c, .n = 2, .tokens = 70 };
 	struct setting s;
@@ -318,37 +415,37 @@ static void test_faults(struct capture **c)
 	bool hit = true;
 	int bad = 0, k = 0;
 
-	setting_init(&s, "0.9", "8", "64");
+	setting_init(&s, x, text);
 	fault_threads(true); /* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 1000; k++) {
 		enum ar_status st;
 
 		remove(out_path);
 		fault_arm(k);
-		st = calibrate_xattention.run(s.arg, &in, out_path, &err);
+		st = x->run(s.arg, &in, out_path, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK) || !remove(out_path) != !hit;
 	}
 	fault_threads(false);
-	ok(!bad && k > 50 && k < 1000,
-	   "every allocation that fails is reported and leaves no file");
-	is_int(calibrate_xattention.run(s.arg, &in, "/none/x", &err), AR_IO,
+	ok(!bad && k > 40 && k < 1000,
+	   "%s: every allocation that fails is reported and leaves no file", x->name);
+	is_int(x->run(s.arg, &in, "/none/x", &err), AR_IO,
 	       "a folder that is not there is reported");
 	setting_release(&s);
 }
 
 /* Last: an interrupt is for good. */
-static void test_interrupt(struct capture **c)
+static void test_interrupt(struct capture **c, const struct calibrator *x, const char *text)
 {
 	struct calib_input in = { .capture = c, .n = 2 };
 	struct setting s;
 	struct ar_err err;
 
-	setting_init(&s, "0.9", "8", "64");
+	setting_init(&s, x, text);
 	ar_catch_interrupts();
 	raise(SIGTERM);
-	is_int(calibrate_xattention.run(s.arg, &in, out_path, &err), AR_INTERRUPTED,
-	       "an interrupt ends it");
+	is_int(x->run(s.arg, &in, out_path, &err), AR_INTERRUPTED, "%s: an interrupt ends it",
+	       x->name);
 	ok(remove(out_path), "and leaves no file");
 	setting_release(&s);
 }
@@ -368,8 +465,11 @@ int main(void)
 	test_thresholds(c, "0", "8");
 	test_thresholds(c, "0.8", "16");
 	test_reads();
-	test_faults(c);
-	test_interrupt(c);
+	test_duo(c);
+	test_faults(c, &calibrate_xattention, "mass=0.9,stride=8,block=64");
+	test_faults(c, &calibrate_duo, "sink=5,recent=30");
+	test_interrupt(c, &calibrate_xattention, "mass=0.9,stride=8,block=64");
+	test_interrupt(c, &calibrate_duo, "sink=5,recent=30");
 	for (int i = 0; i < 2; i++) {
 		capture_close(c[i]);
 		remove(paths[i]);

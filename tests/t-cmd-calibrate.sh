@@ -22,9 +22,9 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: nothing to calibrate given; want one of host, minference, plan, roofline, seer, xattention'
+	'attnreplay: nothing to calibrate given; want one of duo, host, minference, plan, roofline, seer, xattention'
 ok 'an unknown one is wrong usage' \
-	fails 2 "cannot calibrate 'nope'; want one of host, minf" calibrate nope
+	fails 2 "cannot calibrate 'nope'; want one of duo, host" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
 ok 'operands are refused' \
@@ -112,6 +112,14 @@ ok 'a method without a gate says how to get one' fails 2 "add gate=FILE" \
 	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m \
 	--extend tile \
 	--capture "$sample" --backend cpu --method compact-sa --db "$tmp/refused.db"
+scores() { calibrate duo --capture "$sample" --sink 16 --recent 64 --rows 9 -o "$tmp/$1" "$2" "$3"; }
+ok 'heads are scored' scores a.duo --layers 8
+is 'a score for each layer and KV head' "$(awk -F '\t' '{ print NF, ($1 > 0), ($1 <= 1) }' "$tmp/a.duo")" \
+	"$(printf '2 1 1\n2 1 1\n2 1 1\n2 1 1\n2 1 1\n2 1 1\n2 1 1\n2 1 1')"
+ok 'a run takes the scores' density "duo:file=$tmp/a.duo"
+ok 'without the number of layers' scores b.duo --rows 8
+is 'there are fewer, which a run refuses' "$(density "duo:file=$tmp/b.duo" | sed 's/^.*b.duo: //')" \
+	"6 lines of 2 numbers; want one for each of 8 layers and 2 KV heads; 'calibrate duo --layers 8' writes one"
 # ---- plan ----
 
 plan() { # plan NAME METHOD RECALL: to NAME.plan, and what is printed to NAME

@@ -98,9 +98,9 @@ static void test_refusals(void)
 	refused("1 nan 3 4\n1 2 3 4\n", "t-select-duo.tsv:1: want numbers");
 	refused("1 2 3 4\n1 2 3\n", "t-select-duo.tsv:2: 3 numbers; the lines before have 4");
 	refused("1 2 3 4\n", "t-select-duo.tsv: 1 lines of 4 numbers; want one for each of 2 "
-			     "layers and 4 KV heads");
+			     "layers and 4 KV heads; 'calibrate duo --layers 2' writes one");
 	refused("1 2\n1 2\n", "t-select-duo.tsv: 2 lines of 2 numbers; want one for each of 2 "
-			      "layers and 4 KV heads");
+			      "layers and 4 KV heads; 'calibrate duo --layers 2' writes one");
 	bits((struct duo){ .file = (char[]){ "none.tsv" } }, 1, 0, 1, 1, &err);
 	ok(!strncmp(err.msg, "none.tsv: ", 10), "a file that is not there");
 	bits((struct duo){ 0 }, 1, 0, 257, 1, &err);

@@ -64,8 +64,8 @@ int64_t calib_tokens(const struct calib_input *in, const struct capture *c)
 
 /* ---- tables ---- */
 
-static enum ar_status fit_all(const void *arg, const struct calib_input *in, size_t entry,
-			      calib_fit_fn *fit, void **table, struct ar_err *err)
+static enum ar_status fit_all(const struct calib_table *t, const void *arg,
+			      const struct calib_input *in, void **table, struct ar_err *err)
 {
 	unsigned long done = 0, total = 0;
 	enum ar_status st = AR_OK;
@@ -80,26 +80,27 @@ static enum ar_status fit_all(const void *arg, const struct calib_input *in, siz
 
 			progress("layers", done++, total);
 			if (!*row)
-				*row = calloc((size_t)info->q_heads, entry);
-			st = *row ? fit(arg, in, in->capture[c], i, *row, err) : ar_nomem(err);
+				*row = calloc((size_t)info->q_heads, t->entry);
+			st = *row ? t->fit(arg, in, in->capture[c], i, *row, err) : ar_nomem(err);
 		}
 	}
 	progress_end();
 	return st;
 }
 
-enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
-			   size_t entry, calib_fit_fn *fit, calib_json_fn *make, struct ar_err *err)
+enum ar_status calib_table(const struct calib_table *t, const void *arg,
+			   const struct calib_input *in, const char *out, struct ar_err *err)
 {
+	const struct capture_info *info = capture_info(*in->capture);
 	void **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
 	struct outfile f;
-	enum ar_status st = table ? fit_all(arg, in, entry, fit, table, err) : ar_nomem(err);
+	enum ar_status st = table ? fit_all(t, arg, in, table, err) : ar_nomem(err);
 
 	if (!st)
 		st = outfile_open(&f, out, err);
 	if (!st) {
-		st = json_put_lines(make(arg, table, capture_info(*in->capture)->q_heads), f.f,
-				    err);
+		st = t->put ? t->put(arg, table, info, f.f, err) :
+			      json_put_lines(t->make(arg, table, info->q_heads), f.f, err);
 		if (!st)
 			st = outfile_commit(&f, err);
 		outfile_release(&f);

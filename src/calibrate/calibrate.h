@@ -6,6 +6,7 @@
 #define AR_CALIBRATE_H
 
 #include <cjson/cJSON.h>
+#include <stdio.h>
 
 #include "base/opt.h"
 #include "base/status.h"
@@ -38,18 +39,26 @@ struct calibrator {
 				   struct ar_err *err);
 };
 
-extern const struct calibrator calibrate_host, calibrate_minference, calibrate_plan,
+extern const struct calibrator calibrate_duo, calibrate_host, calibrate_minference, calibrate_plan,
 	calibrate_roofline, calibrate_seer, calibrate_xattention;
 
-/* Write a file with an entry for each layer and head.  fit: add the i-th layer of a capture to row,
- * [q_heads] entries that begin as zeros.  make: the content of the file; NULL: no memory.
- * table[0 .. CAPTURE_MAX_LAYER] are rows, or NULL where no capture has the layer. */
-typedef enum ar_status calib_fit_fn(const void *arg, const struct calib_input *in,
-				    struct capture *c, int i, void *row, struct ar_err *err);
-typedef cJSON *calib_json_fn(const void *arg, void *const *table, int q_heads);
-enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
-			   size_t entry, calib_fit_fn *fit, calib_json_fn *make,
-			   struct ar_err *err);
+/* A file with an entry for each layer and query head.  table[0 .. CAPTURE_MAX_LAYER] are rows, or
+ * NULL where no capture has the layer. */
+struct calib_table {
+	size_t entry; /* bytes */
+
+	/* Add the i-th layer of a capture to row, [q_heads] entries that begin as zeros. */
+	enum ar_status (*fit)(const void *arg, const struct calib_input *in, struct capture *c,
+			      int i, void *row, struct ar_err *err);
+
+	/* The content of the file; NULL: no memory.  Or write it to f, whose errors are seen
+	 * later.  One of the two is NULL. */
+	cJSON *(*make)(const void *arg, void *const *table, int q_heads);
+	enum ar_status (*put)(const void *arg, void *const *table, const struct capture_info *info,
+			      FILE *f, struct ar_err *err);
+};
+enum ar_status calib_table(const struct calib_table *t, const void *arg,
+			   const struct calib_input *in, const char *out, struct ar_err *err);
 
 /* Rows of a prompt as a chunk: a batch of one request. */
 struct calib_rows {

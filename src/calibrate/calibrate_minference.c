@@ -282,10 +282,12 @@ static enum ar_status check_minference(const struct args *a, const struct calib_
 static enum ar_status run_minference(const void *arg, const struct calib_input *in, const char *out,
 				     struct ar_err *err)
 {
+	static const struct calib_table table = { .entry = sizeof(struct score),
+						  .fit = fit_layer,
+						  .make = make_table };
 	enum ar_status st = check_minference(arg, in, err);
 
-	return st ? st :
-		    calib_table(arg, in, out, sizeof(struct score), fit_layer, make_table, err);
+	return st ? st : calib_table(&table, arg, in, out, err);
 }
 
 #define OFF(member) offsetof(struct args, member)

@@ -173,7 +173,11 @@ static cJSON *make_table(const void *arg, void *const *table, int q_heads)
 static enum ar_status run_xattention(const void *arg, const struct calib_input *in, const char *out,
 				     struct ar_err *err)
 {
-	return calib_table(arg, in, out, sizeof(double), fit_layer, make_table, err);
+	static const struct calib_table table = { .entry = sizeof(double),
+						  .fit = fit_layer,
+						  .make = make_table };
+
+	return calib_table(&table, arg, in, out, err);
 }
 
 #define OFF(member) offsetof(struct args, member)

@@ -83,8 +83,8 @@ static enum ar_status read_table(struct table *t, const struct selector_env *env
 	if (!st && (t->n_row != env->n_layers || t->n_col < heads))
 		st = ar_fail(err, AR_DATA,
 			     "%s: %d lines of %d numbers; want one for each of %d layers and %d "
-			     "KV heads",
-			     t->path, t->n_row, t->n_col, env->n_layers, heads);
+			     "KV heads; 'calibrate duo --layers %d' writes one",
+			     t->path, t->n_row, t->n_col, env->n_layers, heads, env->n_layers);
 	return st;
 }
 
