@@ -13,6 +13,14 @@ FROM (
   GROUP BY run_id, reason)
 GROUP BY which, reason
 
+UNION ALL
+SELECT runs(run_id) || ': no interval of goodput: replicates are judged by the limits of the run, which are'
+  || ' others'
+FROM run
+WHERE (:run IS NULL OR run_id = :run) AND run_id IN (SELECT run_id FROM slo WHERE own IS NOT TRUE)
+  AND run_id IN (SELECT run_id FROM resampling WHERE reason IS NULL)
+GROUP BY NULL
+
 -- Replicates are stored, so those of another program are by its rules; before there were any, runs have
 -- no option that says so.
 UNION ALL
