@@ -23,14 +23,14 @@ struct request {
 	uint32_t n_run;	     /* ... and their number */
 	int32_t session;     /* number of the session, -1: none */
 	uint32_t turn;	     /* 0-based in the session */
+	uint32_t back;	     /* see think_ns; 0: one turn */
 	int64_t think_ns;    /* from the end of the turn `back` turns before to this arrival; -1:
 			      * not recorded; undefined without a session.  Of the first
 			      * turn of a session with a parent: from the end of turn
 			      * `after` of that */
-	uint32_t back;	     /* 0: one turn */
+	uint64_t line;	     /* its line in the file */
 	uint32_t type;	     /* index in trace.type plus 1; 0: none */
 	uint32_t images;     /* in the prompt */
-	uint64_t line;	     /* its line in the file */
 	bool warmup; /* it fills caches before what is measured, and is counted in nothing */
 };
 
