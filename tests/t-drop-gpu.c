@@ -142,6 +142,8 @@ static bool mass_agrees(int dim, bool round, uint64_t seed)
 			       false,
 			       rng_below(&rng, 2),
 			       round,
+			       false,
+			       0,
 			       false };
 	int ctx[3], rows[3];
 	struct batch_case c;

@@ -32,12 +32,14 @@ struct mass_rule {
 	bool chunk; /* keys of the chunk only */
 	bool round;
 	bool past; /* CUDA: rows see the keys before all of them, and none of these has mass */
+	int skip;   /* CUDA: this many last rows do not take part, nor does what only they see */
+	bool heads; /* CUDA: query heads have masses of their own; blocks are keys, unrounded */
 };
 
 /* Rows of request r that take part; 0: the request has no mass. */
 AR_BOTH static inline int mass_rows(const struct mass_rule *m, const struct attn_batch *b, int r)
 {
-	int n = b->rows.row0[r + 1] - b->rows.row0[r];
+	int n = b->rows.row0[r + 1] - b->rows.row0[r] - m->skip;
 
 	if (n <= m->least || (m->whole && (b->rows.pos0[r] || b->rows.left[r])))
 		return 0;
@@ -52,7 +54,7 @@ AR_BOTH static inline int mass_base(const struct mass_rule *m, const struct attn
 
 AR_BOTH static inline int mass_blocks(const struct mass_rule *m, const struct attn_batch *b, int r)
 {
-	return (b->keys.len[r] - mass_base(m, b, r) + m->block - 1) / m->block;
+	return (b->keys.len[r] - m->skip - mass_base(m, b, r) + m->block - 1) / m->block;
 }
 
 /* Where the blocks of request r begin on the device, and room for the blocks of all requests. */
@@ -73,7 +75,7 @@ enum ar_status mass_ref(const struct mass_rule *m, const struct attn_batch *b, i
 			const bf16_t *q, const bf16_t *k, float *mass, struct ar_err *err);
 
 /* CUDA: part[kv_head][mass_room()] at the beginning of work, each KV head's share of the mass.
- * Their sum, in order of heads, is the mass. */
+ * Their sum, in order of heads, is the mass.  With `heads` a query head has a share. */
 size_t mass_work_bytes(const struct mass_rule *m, const struct attn_shape *s,
 		       const struct attn_limits *l);
 enum ar_status mass_enqueue(const struct mass_rule *m, const struct attn_batch *b, const bf16_t *q,

@@ -46,9 +46,9 @@ struct args {
 	struct attn_batch b;
 	struct mass_rule rule;
 	const bf16_t *q, *k;
-	float2 *row;		/* [request][split][query head][pad] */
+	float2 *row;		/* [first_split() + split][query head][pad] */
 	float *total;		/* [request][query head][pad] */
-	float *part;		/* [KV head][room] */
+	float *part;		/* [KV head][room]; with rule.heads [query head][room] */
 	int64_t room;
 	int pad;
 };
@@ -71,7 +71,14 @@ struct span {
 
 __device__ struct span span_of(const struct args &a, int r)
 {
-	return { mass_base(&a.rule, &a.b, r), a.b.keys.len[r], mass_rows(&a.rule, &a.b, r) };
+	return { mass_base(&a.rule, &a.b, r), a.b.keys.len[r] - a.rule.skip,
+		 mass_rows(&a.rule, &a.b, r) };
+}
+
+/* The number of a request's first split, where the pages before it have room. */
+__device__ __forceinline__ size_t first_split(const struct args &a, int r)
+{
+	return (size_t)a.b.keys.page0[r] * a.b.shape.page_tok / SPLIT + r;
 }
 
 /* Start the copy of n keys from `key` on; keys past the end become zeros. */
@@ -99,7 +106,7 @@ __device__ __forceinline__ void copy_rows(bf16_t *tile, const struct args &a, co
 					  int kv_head, int place, int n)
 {
 	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
-	const int first = a.b.rows.row0[blockIdx.z + 1] - a.pad;
+	const int first = a.b.rows.row0[blockIdx.z + 1] - a.rule.skip - a.pad;
 
 	for (int i = threadIdx.x; i < n * (D / 8); i += THREADS) {
 		const int row = i / (D / 8), c = i % (D / 8);
@@ -216,7 +223,7 @@ mass_scan(const __grid_constant__ struct args a)
 	}
 	if (!rows)
 		return;
-	const size_t at = (((size_t)blockIdx.z * gridDim.x + blockIdx.x) * a.b.shape.q_heads +
+	const size_t at = ((first_split(a, blockIdx.z) + blockIdx.x) * a.b.shape.q_heads +
 			   kv_head * group + head) * a.pad + place;
 
 #pragma unroll
@@ -232,7 +239,7 @@ mass_scan(const __grid_constant__ struct args a)
 }
 
 /* Grid (query head, request); a thread per place.  The splits of a row are merged in order. */
-__global__ void mass_merge(const struct args a, int n_split)
+__global__ void mass_merge(const struct args a)
 {
 	const struct span span = span_of(a, blockIdx.y);
 	const int own = (span.end - span.base + SPLIT - 1) / SPLIT;
@@ -240,7 +247,7 @@ __global__ void mass_merge(const struct args a, int n_split)
 
 	for (int place = threadIdx.x; place < a.pad; place += blockDim.x) {
 		const size_t at = (size_t)blockIdx.x * a.pad + place;
-		const float2 *row = a.row + (size_t)blockIdx.y * n_split * stride + at;
+		const float2 *row = a.row + first_split(a, blockIdx.y) * stride + at;
 		float max = -FLT_MAX, sum = 0;
 
 		if (place >= a.pad - span.n) {
@@ -285,6 +292,17 @@ __device__ __forceinline__ void hide(float (&s)[M<D>][TILES][4], int tile, int k
 				if (key + m * 16 + e / 2 * 8 + lane / 4 >
 				    pos + step * (n * 8 + lane % 4 * 2 + e % 2))
 					s[m][tile + n][e] = -INFINITY;
+}
+
+/* Store the mass of a key under query head `head` of a KV head. */
+__device__ __forceinline__ void put_key(const struct args &a, int kv_head, int head, int key,
+					float mass)
+{
+	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
+
+	if (head < group && key < a.b.keys.len[blockIdx.z] - a.rule.skip)
+		a.part[(size_t)(kv_head * group + head) * a.room +
+		       mass_first(&a.rule, &a.b, blockIdx.z) + key] = mass;
 }
 
 /* Grid (OWN keys, KV head, request). */
@@ -355,6 +373,9 @@ mass_add(const __grid_constant__ struct args a)
 					sum[m][half] += ROUND ? __uint_as_float(
 						pack_bf16(w, 0) << 16) : w;
 					p[m][half] = 0;
+					if (a.rule.heads && lane % 4 == 0)
+						put_key(a, kv_head, (place + tile * 8) / a.pad,
+							key + m * 16 + half * 8 + lane / 4, w);
 				}
 		}
 	}
@@ -365,6 +386,8 @@ mass_add(const __grid_constant__ struct args a)
 			if (lane % 4 == 0)
 				sm.key[warp * 16 * M<D> + m * 16 + half * 8 + lane / 4] =
 					sum[m][half];
+	if (a.rule.heads)
+		return;
 	__syncthreads();
 	const int block = a.rule.block, at = blockIdx.x * (OWN<D> / block) + threadIdx.x;
 
@@ -379,18 +402,13 @@ mass_add(const __grid_constant__ struct args a)
 
 /* ---- launch ---- */
 
-int splits(int max_kv_blk, int page_tok)
-{
-	return (max_kv_blk * page_tok + SPLIT - 1) / SPLIT;
-}
-
 template <int D, bool ROUND>
 enum ar_status launch(const struct args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &a.b.shape;
 	const int keys = a.b.keys.max_kv_blk * s->page_tok, bytes = (int)sizeof(struct smem<D>);
 	const int places = s->q_heads / s->kv_heads * a.pad, n_req = a.b.rows.n_req;
-	const int n_split = splits(a.b.keys.max_kv_blk, s->page_tok);
+	const int n_split = (keys + SPLIT - 1) / SPLIT;
 	const dim3 grid(n_split, s->kv_heads * ((places + OWN<D> - 1) / OWN<D>), n_req);
 	enum ar_status st = AR_OK;
 
@@ -400,7 +418,7 @@ enum ar_status launch(const struct args &a, cudaStream_t stream, struct ar_err *
 				bytes));
 	mass_scan<D, ROUND><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
-	mass_merge<<<dim3(s->q_heads, n_req), 128, 0, stream>>>(a, n_split);
+	mass_merge<<<dim3(s->q_heads, n_req), 128, 0, stream>>>(a);
 	CU_LAUNCHED();
 	mass_add<D, ROUND><<<dim3((keys + OWN<D> - 1) / OWN<D>, s->kv_heads, n_req), THREADS,
 			      bytes, stream>>>(a);
@@ -417,16 +435,17 @@ enum ar_status launch_rounded(const struct args &a, cudaStream_t stream, struct 
 
 /* Place the arrays. */
 struct args args_at(const struct mass_rule *m, const struct attn_shape *s, int64_t n_page,
-		    int n_req, int max_kv_blk, struct workspace *w)
+		    int n_req, struct workspace *w)
 {
 	const int pad = (m->n + UNIT - 1) / UNIT * UNIT;
-	const size_t rows = (size_t)n_req * s->q_heads * pad;
+	const size_t rows = (size_t)s->q_heads * pad;
+	const size_t n_split = n_page * s->page_tok / SPLIT + n_req;
 	struct args a = { .rule = *m, .room = mass_room(m, s, n_page, n_req), .pad = pad };
 
-	a.part = (float *)workspace_take(w, (size_t)a.room * s->kv_heads, sizeof *a.part);
-	a.total = (float *)workspace_take(w, rows, sizeof *a.total);
-	a.row = (float2 *)workspace_take(w, rows * splits(max_kv_blk, s->page_tok),
-					 sizeof *a.row);
+	a.part = (float *)workspace_take(w, (size_t)a.room * (m->heads ? s->q_heads : s->kv_heads),
+					 sizeof *a.part);
+	a.total = (float *)workspace_take(w, rows * n_req, sizeof *a.total);
+	a.row = (float2 *)workspace_take(w, rows * n_split, sizeof *a.row);
 	return a;
 }
 
@@ -437,7 +456,7 @@ size_t mass_work_bytes(const struct mass_rule *m, const struct attn_shape *s,
 {
 	struct workspace w = workspace_at(NULL);
 
-	args_at(m, s, l->max_page, l->max_req, l->max_kv_blk, &w);
+	args_at(m, s, l->max_page, l->max_req, &w);
 	return w.used;
 }
 
@@ -446,8 +465,7 @@ enum ar_status mass_enqueue(const struct mass_rule *m, const struct attn_batch *
 			    struct ar_err *err)
 {
 	struct workspace w = workspace_at(work);
-	struct args a = args_at(m, &b->shape, b->keys.n_page, b->rows.n_req, b->keys.max_kv_blk,
-				&w);
+	struct args a = args_at(m, &b->shape, b->keys.n_page, b->rows.n_req, &w);
 
 	a.b = *b;
 	a.q = q;

@@ -25,7 +25,7 @@ struct lazyllm_self {
 /* Each token is a block, scored by the last row.  A chunk of one row keeps it. */
 AR_BOTH static inline struct mass_rule lazyllm_mass(void)
 {
-	struct mass_rule m = { 1, 1, 1, false, false, false, false };
+	struct mass_rule m = { 1, 1, 1, false, false, false, false, 0, false };
 
 	return m;
 }

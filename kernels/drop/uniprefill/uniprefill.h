@@ -39,6 +39,8 @@ AR_BOTH static inline struct mass_rule uniprefill_mass(const struct uniprefill *
 			       p->mode == MODE_OFFICIAL,
 			       p->mode == MODE_APPEND && p->scores == SCORES_CHUNK,
 			       p->rounding == ROUNDING_BF16,
+			       false,
+			       0,
 			       false };
 
 	return m;
