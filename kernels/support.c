@@ -29,6 +29,7 @@ const struct support supports[] = {
 	{ "delta", 90, 90, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
 	{ "lastq", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_enqueue) },
 	{ "lastq-blocks", 90, 90, 64 | 128, 128, KV, .fn = FN(lastq_sm90_rows_enqueue) },
+	{ "lastq-columns", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_columns_enqueue) },
 	{ "proxyattn", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(proxyattn_sm90_enqueue) },
 	{ "quoka", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(quoka_sm90_enqueue) },
 	{ "ssm", 90, 90, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(ssm_prefill_sm90) },

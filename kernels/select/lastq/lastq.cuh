@@ -15,6 +15,7 @@ struct lastq_parts {
 	int segment;		/* keys, at most; the segments of a request are equally long */
 	int pad;		/* 64 or 128 */
 	float *piece;		/* NULL: not asked for */
+	bool past;		/* rows see the keys before all of them */
 };
 
 /*
@@ -27,6 +28,13 @@ struct lastq_parts {
  * i.
  */
 enum { LASTQ_PIECES = 2 * LASTQ_MAX };	/* of a block and head: [x > i][place] */
+
+/* The end of the keys that rows of request r see. */
+static __device__ __forceinline__ int lastq_end(const struct lastq_parts &p,
+						const struct attn_batch &b, int r)
+{
+	return b.rows.pos0[r] + (p.past ? 0 : b.rows.row0[r + 1] - b.rows.row0[r]);
+}
 
 /* Segments of a request of `end` keys. */
 static __device__ __forceinline__ int lastq_segments(const struct lastq_parts &p, int end)

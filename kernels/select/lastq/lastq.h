@@ -68,6 +68,13 @@ enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const 
 				       const bf16_t *k, const int *want, const struct lastq *out,
 				       void *work, void *stream, struct ar_err *err);
 
+/* The columns alone, out->slash NULL.  past: rows see the keys before all of them.  Work as for
+ * lastq_sm90_enqueue(). */
+typedef enum ar_status lastq_columns_fn(const struct attn_batch *b, int n, bool past,
+					const bf16_t *q, const bf16_t *k, const struct lastq *out,
+					void *work, void *stream, struct ar_err *err);
+lastq_columns_fn lastq_sm90_columns_enqueue;
+
 /* The kernels for compute capability 8.0.  lastq_pool_enqueue(): the sums by blocks from the sums,
  * on any device. */
 size_t lastq_sm80_work_bytes(const struct attn_shape *s, const struct attn_limits *l);

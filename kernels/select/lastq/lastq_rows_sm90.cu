@@ -97,7 +97,7 @@ struct args {
 
 /* The work of a thread block. */
 struct spot {
-	int r, end, n;		/* request; its chunk's end, rows that take part */
+	int r, end, n;		/* request; the end of its keys, rows that take part */
 	int segment;		/* its keys are [first, stop); a step begins at first */
 	int first, stop;
 	int kv_head, head;	/* the first of its query heads */
@@ -110,7 +110,7 @@ __device__ __forceinline__ struct spot spot_of(const struct args &a)
 	const int group = s.q_heads / s.kv_heads, slots = ROWS / a.parts.pad;
 	const int slabs = gridDim.x / s.kv_heads, at = (int)blockIdx.x % slabs * slots;
 	const int r = blockIdx.z, rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
-	const int end = a.b.rows.pos0[r] + rows;
+	const int end = lastq_end(a.parts, a.b, r);
 	const int segment = blockIdx.y, len = lastq_segment_keys(a.parts, end);
 	const int kv_head = (int)blockIdx.x / slabs;
 
@@ -181,7 +181,7 @@ __device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<
 /* A thread's two rows, the accumulator's rows lane / 4 and 8 more of a warp: element 4 i + 2 r + c
  * is row r, key 8 i + 2 (lane % 4) + c of the step. */
 struct rows {
-	int pos;		/* of the first */
+	int pos, step;		/* the last key that the first sees; how many more the other */
 	float base[2], sum[2];	/* of this thread's keys */
 };
 
@@ -192,7 +192,7 @@ __device__ __forceinline__ void hide(float (&acc)[N], const struct rows &t, int 
 
 #pragma unroll
 	for (int i = 0; i < N; i++)
-		if (ahead + i / 4 * 8 + i % 2 > i / 2 % 2 * 8)
+		if (ahead + i / 4 * 8 + i % 2 > i / 2 % 2 * t.step)
 			acc[i] = -INFINITY;
 }
 
@@ -311,11 +311,15 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 	const ptrdiff_t stride = (ptrdiff_t)a.b.shape.q_heads * LASTQ_PIECES;
 	float *piece = PIECES ? lastq_piece(a.parts, a.b, w.r, w.first, head) +
 				lane % 2 * LASTQ_MAX + place % pad + lane / 2 % 2 * 8 : NULL;
-	struct rows t = { w.end - pad + place % pad, { -FLT_MAX, -FLT_MAX }, { 0, 0 } };
+	struct rows t = { w.end - pad + place % pad, 8, { -FLT_MAX, -FLT_MAX }, { 0, 0 } };
 	struct ring<STAGES<D>> *ring = &s.ring;
 	float acc[KEYS<D> / 2], next[2];
 	int step = 0;
 
+	if (a.parts.past) {
+		t.pos = w.end - 1;
+		t.step = 0;
+	}
 	/* keep the address in a register; otherwise each step derives it anew */
 	asm volatile("" : "+l"(ring));
 

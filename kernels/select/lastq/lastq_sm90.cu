@@ -6,7 +6,8 @@
  *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
  *   totals  merge each row's segments
  *   blocks  if asked for: the sums by block of keys and of diagonals, from pieces that rows stores
- *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
+ *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal;
+ *           or by column only
  *
  * There are too many scores to keep, and a column's sum needs every row's total first.  So rows and
  * sums compute the same product.  For sums it is K Q^T: keys are the product's rows and queries its
@@ -124,7 +125,7 @@ struct args {
 /* The work of a thread block. */
 template <int PAD> struct unit {
 	int r, at;		/* request, and the unit's number in it */
-	int end, n;		/* of the chunk: its end, rows that take part */
+	int end, n;		/* the end of the keys, rows that take part */
 	int len;		/* keys of a strip */
 	int kv_head;
 	int head[GROUPS<PAD>];	/* whose rows are a group's queries; q_heads: none */
@@ -139,7 +140,7 @@ template <int PAD>
 __device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
 {
 	const int r = blockIdx.z, rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
-	const int end = a.b.rows.pos0[r] + rows;
+	const int end = lastq_end(a.parts, a.b, r);
 	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
 
 	return { r, (int)blockIdx.x, end, min(a.n, rows),
@@ -181,17 +182,18 @@ __device__ __forceinline__ int take_heads(const struct args &a, struct unit<PAD>
 	return n;
 }
 
-/* The keys of a warp: it walks from first on, and [own, stop) are its own. */
+/* The keys of a warp: it walks from first on, and [own, stop) are its own.  ahead: how far
+ * diagonals begin before. */
 struct strip {
 	int first, own, stop;
 };
 
 template <int PAD>
-__device__ __forceinline__ struct strip strip_of(const struct unit<PAD> &u, int i)
+__device__ __forceinline__ struct strip strip_of(const struct unit<PAD> &u, int i, int ahead)
 {
 	const int own = (u.at * STRIPS + i) * u.len;
 
-	return { max(own - PAD, 0), own, min(own + u.len, u.end) };
+	return { max(own - ahead, 0), own, min(own + u.len, u.end) };
 }
 
 /* ---- producer ---- */
@@ -199,7 +201,7 @@ __device__ __forceinline__ struct strip strip_of(const struct unit<PAD> &u, int 
 template <int D, int PAD>
 __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 					const struct unit<PAD> &u, const CUtensorMap *qmap,
-					const CUtensorMap *kmap, int groups, int steps)
+					const CUtensorMap *kmap, int groups, int ahead, int steps)
 {
 	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
 	const int32_t *page = a.b.keys.page + a.b.keys.page0[u.r];
@@ -207,7 +209,7 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 
 #pragma unroll
 	for (int i = 0; i < STRIPS; i++) {
-		first[i] = strip_of<PAD>(u, i).first;
+		first[i] = strip_of<PAD>(u, i, ahead).first;
 		next[i] = page[min(first[i] >> shift, last)];
 	}
 	mbarrier_expect_tx(&s.q_full, groups * PAD * D * 2);
@@ -284,30 +286,31 @@ __device__ __forceinline__ void walk(struct smem<D> &s, int steps, int group, Us
 	finish<D>(even, s, 0);
 	for (; step < steps - 2; step += 2) {
 		issue<D, PAD>(odd, s, step + 1, group);
-		use.template step<0>(even, step);
+		use.template take<0>(even, step);
 		finish<D>(odd, s, step + 1);
 		issue<D, PAD>(even, s, step + 2, group);
-		use.template step<1>(odd, step + 1);
+		use.template take<1>(odd, step + 1);
 		finish<D>(even, s, step + 2);
 	}
 	issue<D, PAD>(odd, s, step + 1, group);
-	use.template step<0>(even, step);
+	use.template take<0>(even, step);
 	finish<D>(odd, s, step + 1);
-	use.template step<1>(odd, step + 1);
+	use.template take<1>(odd, step + 1);
 }
 
 /* Element 4 j + 2 h + c of an accumulator has key 8 h + lane / 4 of the run that begins at key.
- * Its query is 8 j + 2 (lane % 4) + c; pos: position of the head's first place. */
+ * Its query is 8 j + 2 (lane % 4) + c; pos: position of the head's first place, and of each one if
+ * step is 0, not 1. */
 template <int N>
-__device__ __forceinline__ void hide(float (&acc)[N], int key, int pos)
+__device__ __forceinline__ void hide(float (&acc)[N], int key, int pos, int step)
 {
-	const int lane = threadIdx.x % 32, ahead = key + lane / 4 - pos - lane % 4 * 2;
+	const int lane = threadIdx.x % 32, ahead = key + lane / 4 - pos - lane % 4 * 2 * step;
 
 	if (key + RUN - 1 <= pos)
 		return;
 #pragma unroll
 	for (int i = 0; i < N; i++)
-		if (ahead + i / 2 % 2 * 8 > i / 4 * 8 + i % 2)
+		if (ahead + i / 2 % 2 * 8 > (i / 4 * 8 + i % 2) * step)
 			acc[i] = -INFINITY;
 }
 
@@ -326,10 +329,11 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 {
 	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
 	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
+	const int end = lastq_end(a.parts, a.b, r);
 	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
 	const float2 *part = a.parts.part + lastq_first_part(a.parts, a.b, r) * stride +
 			     (size_t)head * pad + threadIdx.x;
-	const int n = lastq_segments(a.parts, a.b.rows.pos0[r] + rows);
+	const int n = lastq_segments(a.parts, end);
 	float2 all = make_float2(-FLT_MAX, 0);
 	float total = INFINITY;
 
@@ -384,8 +388,10 @@ lastq_blocks(const __grid_constant__ struct args a)
 
 /* ---- sums ---- */
 
-template <int D, int PAD> struct sums {
+/* COLUMNS: there are no diagonals. */
+template <int D, int PAD, bool COLUMNS> struct sums {
 	static constexpr int J = PAD / 8;
+	static constexpr int AHEAD = COLUMNS ? 0 : PAD;
 
 	const struct unit<PAD> &u;
 	const struct strip strip;
@@ -393,6 +399,7 @@ template <int D, int PAD> struct sums {
 	float *const row;		/* of skew, where this thread adds to it */
 	float *column, *slash;		/* of the head */
 	const float share;		/* of a row in the means */
+	const int pos, step;		/* of hide() */
 	float total[J][2];
 	/* open diagonals.  Class v of a step holds elements with j - h = v - 1; it was class v - 2
 	 * one step earlier.  Classes 0 and 1 begin */
@@ -401,9 +408,11 @@ template <int D, int PAD> struct sums {
 
 	__device__ __forceinline__ sums(const struct args &a, const struct unit<PAD> &u,
 					struct smem<D> &s, int group, int warp)
-		: u(u), strip(strip_of<PAD>(u, warp)), skew(s.skew[group][warp]),
+		: u(u), strip(strip_of<PAD>(u, warp, AHEAD)), skew(s.skew[group][warp]),
 		  row(&skew[threadIdx.x % 32 / 4][6 - threadIdx.x % 4 * 2]),
-		  share(1 / (float)u.n), carry{}
+		  share(1 / (float)u.n),
+		  pos(COLUMNS && a.parts.past ? u.end - 1 : u.end - PAD),
+		  step(!COLUMNS || !a.parts.past), carry{}
 	{
 		int head = u.head[0];
 
@@ -414,7 +423,7 @@ template <int D, int PAD> struct sums {
 		const size_t at = (size_t)u.r * a.b.shape.q_heads + head;
 
 		column = a.out.column + at * a.out.stride;
-		slash = a.out.slash + at * a.out.stride;
+		slash = COLUMNS ? NULL : a.out.slash + at * a.out.stride;
 #pragma unroll
 		for (int j = 0; j < J; j++) {
 			const float2 x = ((const float2 *)(a.total + at * PAD))
@@ -423,7 +432,8 @@ template <int D, int PAD> struct sums {
 			total[j][0] = x.x;
 			total[j][1] = x.y;
 		}
-		*(float2 *)row = make_float2(0, 0);
+		if (!COLUMNS)
+			*(float2 *)row = make_float2(0, 0);
 	}
 
 	/* Sum a step's elements by class; ODD: the second step of the pair.  The two classes that
@@ -490,17 +500,17 @@ template <int D, int PAD> struct sums {
 	}
 
 	/* Take in one step of a pair; ODD: the second. */
-	template <int ODD> __device__ __forceinline__ void step(float (&acc)[PAD / 2], int step)
+	template <int ODD> __device__ __forceinline__ void take(float (&acc)[PAD / 2], int at)
 	{
-		const int lane = threadIdx.x % 32, first = strip.first + (step - ODD) * RUN;
+		const int lane = threadIdx.x % 32, first = strip.first + (at - ODD) * RUN;
 		const int key = first + lane % 4 * 8 + lane / 4, ends = first + lane;
 
-		hide(acc, first + ODD * RUN, u.end - PAD);
+		hide(acc, first + ODD * RUN, pos, step);
 #pragma unroll
 		for (int i = 0; i < PAD / 2; i++)
 			acc[i] = ex2(fmaf(acc[i], softmax_scale_log2<D>, -total[i / 4][i % 2]));
 
-		const float2 last = add_classes<ODD>(acc);
+		const float2 last = COLUMNS ? make_float2(0, 0) : add_classes<ODD>(acc);
 
 		add_columns(part[ODD], acc);
 		if (!ODD)
@@ -508,11 +518,13 @@ template <int D, int PAD> struct sums {
 		__syncwarp();
 
 		/* columns over the lanes with the same keys: lane 4 g + t gets key 8 t + g */
-		const float x = lastq_deal(part), y = add_diagonals();
+		const float x = lastq_deal(part), y = COLUMNS ? 0 : add_diagonals();
 
+		store(column, key, key, x);
+		if (COLUMNS)
+			return;
 		__syncwarp();	/* the next pair overwrites the values read */
 		*(float2 *)row = last;
-		store(column, key, key, x);
 		store(slash, ends, u.end - 1 - ends, y);
 	}
 };
@@ -520,7 +532,7 @@ template <int D, int PAD> struct sums {
 /* ---- kernel ---- */
 
 /* grid (unit, KV head and slab, request) */
-template <int D, int PAD>
+template <int D, int PAD, bool COLUMNS>
 __global__ void __launch_bounds__(THREADS<PAD>, 1)
 lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
 	   const __grid_constant__ struct args a)
@@ -530,7 +542,8 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	/* an offset: a pointer made from an integer would lose its address space and load slower */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
 	struct unit<PAD> u = unit_of<PAD>(a);
-	const int steps = (u.len + PAD) / RUN;
+	constexpr int AHEAD = sums<D, PAD, COLUMNS>::AHEAD;
+	const int steps = (u.len + AHEAD) / RUN;
 
 	if (u.at >= units_of(a, u.end) || !u.n)
 		return;
@@ -549,11 +562,11 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<PRODUCER>();
 		if (threadIdx.x == 0)
-			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, steps);
+			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, AHEAD, steps);
 	} else if (warp_group() <= groups) {
 		setmaxnreg_inc<CONSUMER<PAD>>();
 		const int group = warp_group() - 1;
-		sums<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
+		sums<D, PAD, COLUMNS> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
 
 		walk<D, PAD>(s, steps, group, use);
 	}
@@ -589,7 +602,7 @@ enum ar_status query_map(CUtensorMap *map, const struct attn_batch *b, const bf1
 	return tensor_map(map, q, 3, dim, box, err);
 }
 
-template <int D, int PAD>
+template <int D, int PAD, bool COLUMNS>
 enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
 		      struct ar_err *err)
 {
@@ -608,10 +621,11 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	if (st)
 		return st;
 	a.unit = unit_keys(&a.b, per_unit);
-	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				SMEM_BYTES<D>));
-	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.rows.n_req),
-			     THREADS<PAD>, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+	CU(cudaFuncSetAttribute(lastq_sums<D, PAD, COLUMNS>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<D>));
+	lastq_sums<D, PAD, COLUMNS>
+		<<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.rows.n_req), THREADS<PAD>,
+		   SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -621,8 +635,11 @@ template <int D>
 enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k,
 			  cudaStream_t stream, struct ar_err *err)
 {
-	return a.n > 64 ? launch<D, 128>(a, q, k, stream, err) :
-			  launch<D, 64>(a, q, k, stream, err);
+	if (a.out.slash)
+		return a.n > 64 ? launch<D, 128, false>(a, q, k, stream, err) :
+				  launch<D, 64, false>(a, q, k, stream, err);
+	return a.n > 64 ? launch<D, 128, true>(a, q, k, stream, err) :
+			  launch<D, 64, true>(a, q, k, stream, err);
 }
 
 /* The arrays in work. */
@@ -645,26 +662,17 @@ struct room room_at(const struct attn_shape *s, int n_req, int64_t n_page, bool 
 	return r;
 }
 
-}
-
-size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
-{
-	struct workspace w = workspace_at(NULL);
-
-	room_at(s, l->max_req, l->max_page, blocks, &w);
-	return w.used + lastq_rows_work_bytes(s, l);
-}
-
-enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
-				       const bf16_t *k, const struct lastq *blocks, void *work,
-				       void *stream, struct ar_err *err)
+enum ar_status enqueue_rows(const struct attn_batch *b, int n, bool past, const bf16_t *q,
+			    const bf16_t *k, const struct lastq *blocks, void *work, void *stream,
+			    struct ar_err *err)
 {
 	const cudaStream_t on = (cudaStream_t)stream;
 	const int heads = b->shape.q_heads, run = BLOCKS_THREADS / 32 * RUN_BLOCKS;
 	struct workspace w = workspace_at(work);
 	const struct room r = room_at(&b->shape, b->rows.n_req, b->keys.n_page, blocks, &w);
 	struct args a = { .b = *b, .parts = { .part = r.part, .pad = n > 64 ? 128 : 64,
-					      .piece = blocks ? r.piece : NULL },
+					      .piece = blocks ? r.piece : NULL,
+					      .past = past },
 			  .total = r.total, .n = n };
 	CUtensorMap qmap;
 	enum ar_status st = query_map(&qmap, b, q, err);
@@ -685,18 +693,53 @@ out:
 	return st;
 }
 
-enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
-				       const bf16_t *k, const int *want, const struct lastq *out,
-				       void *work, void *stream, struct ar_err *err)
+/* After enqueue_rows(), in the same work. */
+enum ar_status enqueue_sums(const struct attn_batch *b, int n, bool past, const bf16_t *q,
+			    const bf16_t *k, const int *want, const struct lastq *out, void *work,
+			    void *stream, struct ar_err *err)
 {
-	const struct args a = { .b = *b, .out = *out, .want = want, .total = (float *)work,
-				.n = n };
+	const struct args a = { .b = *b, .out = *out, .parts = { .past = past }, .want = want,
+				.total = (float *)work, .n = n };
 
 	switch (b->shape.head_dim) {
 	case 64: return launch_pad<64>(a, q, k, (cudaStream_t)stream, err);
 	case 128: return launch_pad<128>(a, q, k, (cudaStream_t)stream, err);
 	default: return launch_pad<256>(a, q, k, (cudaStream_t)stream, err);
 	}
+}
+
+}
+
+size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
+{
+	struct workspace w = workspace_at(NULL);
+
+	room_at(s, l->max_req, l->max_page, blocks, &w);
+	return w.used + lastq_rows_work_bytes(s, l);
+}
+
+enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				       const bf16_t *k, const struct lastq *blocks, void *work,
+				       void *stream, struct ar_err *err)
+{
+	return enqueue_rows(b, n, false, q, k, blocks, work, stream, err);
+}
+
+enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				       const bf16_t *k, const int *want, const struct lastq *out,
+				       void *work, void *stream, struct ar_err *err)
+{
+	return enqueue_sums(b, n, false, q, k, want, out, work, stream, err);
+}
+
+enum ar_status lastq_sm90_columns_enqueue(const struct attn_batch *b, int n, bool past,
+					  const bf16_t *q, const bf16_t *k,
+					  const struct lastq *out, void *work, void *stream,
+					  struct ar_err *err)
+{
+	enum ar_status st = enqueue_rows(b, n, past, q, k, NULL, work, stream, err);
+
+	return st ? st : enqueue_sums(b, n, past, q, k, NULL, out, work, stream, err);
 }
 
 enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
