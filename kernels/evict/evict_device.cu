@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compaction of what stays, and the keys that StreamingLLM keeps, on the device.
+ * What evictors share on the device, and the keys that StreamingLLM keeps.
  *
- * Keys move in place.  No key moves back, so a thread block that works through the slots in order
- * reads each key before another one takes its place.  Blocks share the work by KV head and by
- * stretches of UNIT bytes of a key or a value.
+ *   pick     the largest keys of a KV head, in order, and the tokens that stay in any case
+ *   compact  keys and values of what stays move in place.  None moves back, so a thread block that
+ *            works through the slots in order reads each before another takes its place.  Blocks
+ *            share the work by KV head and by stretches of UNIT bytes of a key or a value.
  */
 #include "config.h"
 #include "kernels/evict/evictor.h"
 #include "kernels/evict/streaming/streaming.h"
 
 #include "kernels/prim/cuda.h"
+#include "kernels/select/pick.cuh"
 
 namespace {
 
@@ -58,6 +60,39 @@ __global__ void __launch_bounds__(THREADS) evict_compact(const __grid_constant__
 	}
 }
 
+/* Grid (KV head).  n keys, of which the last ones of the request stay.  Dynamic shared memory:
+ * struct pick_kept. */
+__global__ void __launch_bounds__(PICK_THREADS)
+evict_pick(struct evict_req r, int n, int stride, const uint32_t *__restrict__ all,
+	   int32_t *__restrict__ lists)
+{
+	__shared__ struct pick_smem sm;
+	extern __shared__ uint4 room[];
+	struct pick_kept &kept = *(struct pick_kept *)room;
+	const uint32_t *own = all + (size_t)blockIdx.x * stride;
+	const auto key = [=](int t) { return own[t]; };
+	const int last = r.n_cand - n, best = r.n_keep - last;
+	int32_t *keep = lists + r.keep0 + (size_t)blockIdx.x * r.n_keep;
+	const auto take = [&](int many, const auto &key, const auto &place) {
+		const struct pick p = pick_find<PICK_COUNT>(sm, many, (uint32_t)best, key);
+
+		__syncthreads();
+		pick_walk(sm, p, many, key, [&](int i, bool taken, uint32_t rank) {
+			if (taken)
+				keep[rank] = place(i);
+		});
+	};
+	const int few = pick_sift(sm, kept, n, best, key);
+
+	if (few)
+		take(few, [&](int i) { return own[kept.at[i]]; },
+		     [&](int i) { return kept.at[i]; });
+	else
+		take(n, key, [](int i) { return i; });
+	for (int i = threadIdx.x; i < last; i += PICK_THREADS)
+		keep[best + i] = n + i;
+}
+
 /* Grid (KV head). */
 __global__ void streaming_keep(struct evict_req r, int sink, int32_t *keep)
 {
@@ -76,6 +111,20 @@ enum ar_status evict_streaming_enqueue(const void *param, const struct evict_cal
 
 	streaming_keep<<<call->shape.kv_heads, 256, 0, (cudaStream_t)call->stream>>>
 		(*call->req, (int)p->sink, call->keep);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status evict_pick_enqueue(const struct evict_call *call, const uint32_t *key, int n,
+				  int stride, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	CU(cudaFuncSetAttribute(evict_pick, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				sizeof(struct pick_kept)));
+	evict_pick<<<call->shape.kv_heads, PICK_THREADS, sizeof(struct pick_kept),
+		     (cudaStream_t)call->stream>>>(*call->req, n, stride, key, call->keep);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -146,6 +146,10 @@ size_t evict_work_bytes(const struct evict *e, const struct attn_shape *s, int n
 enum ar_status evict_enqueue(const struct evict *e, const struct evict_call *call,
 			     struct ar_err *err);
 enum ar_status evict_compact_enqueue(const struct evict_call *call, struct ar_err *err);
+/* Choose by keys of pick.cuh, [kv_heads][stride]: of the first n candidates those with the largest
+ * keys, of equal ones the first, and all behind them. */
+enum ar_status evict_pick_enqueue(const struct evict_call *call, const uint32_t *key, int n,
+				  int stride, struct ar_err *err);
 
 /* Of the first n places of a list, the k with the largest scores, of equal ones the lowest:
  * ascending, to keep.  For references. */
