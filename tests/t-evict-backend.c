@@ -140,6 +140,21 @@ static void test_chunks(const char *text)
 	   "%s: what stays does not depend on chunks", text);
 }
 
+/* Tokens that a prefix cache had are filled in, and add to sums as others do. */
+static void test_found(const char *text)
+{
+	struct evict *e = parsed(text);
+	struct backend_case c;
+
+	open_with(&c, e);
+	run_entry(&c, (struct batch_entry){
+			      .start = 150, .n_tok = PROMPT - 150, .known = PROMPT, .evict = 200 });
+	ok(digest_of(&c, 100) == kept_of(text, (int[]){ 0 }),
+	   "%s: the same stays where half of the prompt was found", text);
+	case_close(&c);
+	evict_free(e);
+}
+
 static void test_chunk_rule(void)
 {
 	static const char rule[] = "snapkv:budget=100,window=32,window-rule=chunk";
@@ -350,6 +365,7 @@ int main(void)
 		test_compare(text[i], i > 0);
 		test_faults(text[i]);
 	}
+	test_found(text[1]);
 	test_chunk_rule();
 	test_left();
 	test_preempted();

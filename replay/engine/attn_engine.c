@@ -215,6 +215,8 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 		st = groups_init(&e->groups, env->model, &e->plan, seqs, lesser(tok, env->max_len),
 				 err);
 	if (!st)
+		groups_add_evictor(&e->groups, env->evict);
+	if (!st)
 		st = drops_open(&e->drops, plan_segment(&e->plan, e->plan.n_layers) + 1,
 				env->trace->n, (int)(seqs + lesser(seqs, tok)),
 				(int)(tok + seqs * (1 + revives)), (int)revives, err);

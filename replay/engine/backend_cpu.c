@@ -200,8 +200,7 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 	if (!alloc_rows(c) || !alloc_cache(c))
 		return ar_nomem(err);
 	attn_engine_log_aux(&c->engine);
-	st = cpu_evict_start(c, err);
-	return st ? st : alloc_decoder(c, err);
+	return alloc_decoder(c, err);
 }
 
 /* ---- iterations ---- */
@@ -229,6 +228,8 @@ static enum ar_status store_missing(struct cpu *c, int i, const struct rows *r, 
 {
 	enum ar_status st = cpu_qkv(c, i, r, true, err);
 
+	if (!st)
+		st = cpu_evict_see(c, i, r, ctx, err);
 	return st ? st : refresh(c, i, r, ctx, err);
 }
 

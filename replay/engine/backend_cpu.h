@@ -21,7 +21,6 @@ struct cpu {
 			      * none, or there are no weights */
 	struct evictions evict;
 	bf16_t **window; /* [requests] of the evictor: [n_run_layers][window][row of Q]; or NULL */
-	void **score;	 /* [n_run_layers] its state, or NULL */
 	void *lists;	 /* that pass between layers */
 	int32_t *slot;	 /* [most revived rows] */
 	bf16_t *q, *k, *out, *out_dense;
@@ -87,7 +86,6 @@ enum ar_status cpu_sample(struct cpu *c, const struct batch_entry *e, int i, str
 /* ---- evictors: backend_cpu_evict.c ---- */
 
 enum ar_status cpu_evict_open(struct cpu *c, struct ar_err *err);
-enum ar_status cpu_evict_start(struct cpu *c, struct ar_err *err);
 void cpu_evict_close(struct cpu *c);
 /* The request finished or was preempted. */
 void cpu_evict_drop(struct cpu *c, uint32_t req);

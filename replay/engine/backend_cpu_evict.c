@@ -22,34 +22,22 @@ enum ar_status cpu_evict_open(struct cpu *c, struct ar_err *err)
 	if (st || !c->evict.evict)
 		return st;
 	c->window = calloc(c->env.trace->n + 1, sizeof *c->window);
-	c->score = calloc((size_t)c->env.n_run_layers, sizeof *c->score);
-	return c->window && c->score ? AR_OK : ar_nomem(err);
+	return c->window ? AR_OK : ar_nomem(err);
 }
 
-/* The groups have their pages. */
-enum ar_status cpu_evict_start(struct cpu *c, struct ar_err *err)
+/* The evictor's state in executed layer i, or NULL. */
+static void *state_of(const struct cpu *c, int i)
 {
-	for (int i = 0; c->evict.evict && i < c->env.n_run_layers; i++) {
-		const struct cache_group *g = attn_engine_group(&c->engine, i);
-		size_t bytes = evict_state_bytes(c->evict.evict, &g->shape);
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
 
-		if (!bytes)
-			continue;
-		c->score[i] = calloc((size_t)g->n_page, bytes);
-		if (!c->score[i])
-			return ar_nomem(err);
-	}
-	return AR_OK;
+	return groups_state(g, c->state[i], (size_t)g->n_page, STATE_EVICT);
 }
 
 void cpu_evict_close(struct cpu *c)
 {
 	for (size_t r = 0; c->window && r < c->env.trace->n; r++)
 		free(c->window[r]);
-	for (int i = 0; c->score && i < c->env.n_run_layers; i++)
-		free(c->score[i]);
 	free(c->window);
-	free(c->score);
 	evictions_close(&c->evict);
 }
 
@@ -102,7 +90,7 @@ static enum ar_status keep_windows(struct cpu *c, int i, const struct rows *r,
 	const int32_t *row0 = r->part[ROW_PREFILL].rows.row0;
 	enum ar_status st = AR_OK;
 
-	for (size_t k = 0; c->evict.window && k < b->n && !st; k++)
+	for (size_t k = 0; b && c->evict.window && k < b->n && !st; k++)
 		if (b->entry[k].kind == ROW_PREFILL)
 			st = keep_window(c, i, &b->entry[k], c->q + (size_t)*row0++ * q_row(c, i),
 					 err);
@@ -112,16 +100,18 @@ static enum ar_status keep_windows(struct cpu *c, int i, const struct rows *r,
 enum ar_status cpu_evict_see(struct cpu *c, int i, const struct rows *r, const struct batch *b,
 			     struct ar_err *err)
 {
+	void *state;
 	enum ar_status st;
 
 	if (!c->evict.evict)
 		return AR_OK;
+	state = state_of(c, i);
 	cpu_phase(c, c->env.run_layer[i], PHASE_EVICT);
 	st = keep_windows(c, i, r, b, err);
-	for (int k = 0; c->score[i] && k < ROW_REVIVED && !st; k++) {
+	for (int k = 0; state && k < ROW_REVIVED && !st; k++) {
 		struct attn_call call = cpu_call(c, r, k, i);
 
-		call.state = c->score[i];
+		call.state = state;
 		if (rows_count(r, k))
 			st = evict_add_ref(c->evict.evict, &call, err);
 	}
@@ -178,7 +168,7 @@ static enum ar_status evict_layer(struct cpu *c, int i, int k, int32_t *keep, st
 					 .to = blocks_forked(c->env.blocks, g->no),
 					 .layer = c->env.run_layer[i],
 					 .kv = c->kv[i],
-					 .state = c->score[i],
+					 .state = state_of(c, i),
 					 .q = c->window[id] ? window_of(c, id, i) : NULL,
 					 .keep = keep };
 	enum ar_status st;

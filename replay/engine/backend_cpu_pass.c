@@ -173,7 +173,7 @@ enum ar_status cpu_attend(struct cpu *c, int i, const struct rows *r, void *ctx,
 {
 	enum ar_status st = cpu_qkv(c, i, r, true, err);
 
-	if (!st && ctx)
+	if (!st)
 		st = cpu_evict_see(c, i, r, ctx, err);
 	return st ? st : attend_layer(c, i, r, err);
 }

@@ -94,6 +94,16 @@ enum ar_status groups_init(struct cache_groups *g, const struct model *m,
 	return AR_OK;
 }
 
+void groups_add_evictor(struct cache_groups *g, const struct evict *e)
+{
+	for (int i = 0; e && i < g->n; i++) {
+		struct cache_group *x = &g->group[i];
+
+		x->part_bytes[STATE_EVICT] = evict_state_bytes(e, &x->shape);
+		x->state_bytes += x->part_bytes[STATE_EVICT];
+	}
+}
+
 void groups_release(struct cache_groups *g)
 {
 	free(g->group);

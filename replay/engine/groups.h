@@ -19,7 +19,7 @@
 #include "replay/sched/batch.h"
 #include "replay/sched/blocks.h"
 
-enum { STATE_PRUNE = ROW_KINDS, STATES };
+enum { STATE_PRUNE = ROW_KINDS, STATE_EVICT, STATES };
 struct cache_group {
 	enum mixer mixer;
 	int window;		 /* keys that a row sees; 0: all before it */
@@ -28,7 +28,7 @@ struct cache_group {
 	const struct cache_layout *layout; /* of its layers */
 	size_t kv_bytes;		   /* bytes of keys and values per page and layer */
 	size_t part_bytes[STATES]; /* bytes of state per page and layer of the selector of each
-				       * kind of rows, and of the pruner of decodes */
+				       * kind of rows, of the pruner of decodes, of the evictor */
 	size_t state_bytes;	   /* all of them, or those of a linear layer */
 	size_t aux_bytes;	   /* bytes per page of the aux cache, in one layer, */
 	int aux_layer;		   /* this one of the model; aux_bytes 0: there is none */
@@ -53,6 +53,8 @@ struct cache_groups {
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,
 			   const struct layer_plan *p, int64_t max_seqs, int64_t max_tok,
 			   struct ar_err *err);
+/* Give the groups room for the state of an evictor; NULL is fine.  All layers attend. */
+void groups_add_evictor(struct cache_groups *g, const struct evict *e);
 void groups_release(struct cache_groups *g);
 
 static inline const struct cache_group *groups_of(const struct cache_groups *g, int layer)
@@ -60,7 +62,7 @@ static inline const struct cache_group *groups_of(const struct cache_groups *g, 
 	return &g->group[g->of[layer]];
 }
 
-/* The state of the selector of a kind of rows, or STATE_PRUNE, in a layer's state, or NULL.  States
+/* The state of the selector of a kind of rows, or another one, in a layer's state, or NULL.  States
  * lie one after the other, each of all n_page pages of the memory. */
 static inline void *groups_state(const struct cache_group *x, void *state, size_t n_page, int kind)
 {
