@@ -11,14 +11,11 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = { &calibrate_duo,
-							&calibrate_host,
-							&calibrate_minference,
-							&calibrate_plan,
-							&calibrate_roofline,
-							&calibrate_seer,
-							&calibrate_xattention,
-							NULL };
+static const struct calibrator *const calibrators[] = {
+	&calibrate_duo,	 &calibrate_host,	&calibrate_minference,
+	&calibrate_plan, &calibrate_roofline,	&calibrate_seer,
+	&calibrate_skip, &calibrate_xattention, NULL
+};
 
 struct args {
 	struct opt_list captures, selectors;

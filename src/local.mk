@@ -44,6 +44,7 @@ libattnreplay_a_SOURCES += \
     src/calibrate/calibrate_host.c src/calibrate/calibrate_minference.c \
     src/calibrate/calibrate_plan.c \
     src/calibrate/calibrate_roofline.c src/calibrate/calibrate_seer.c \
+    src/calibrate/calibrate_skip.c \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/plan_measure.c src/calibrate/plan_measure.h src/calibrate/plan_search.c \
     src/calibrate/plan_search.h src/calibrate/roofline_fit.c src/calibrate/roofline_fit.h \

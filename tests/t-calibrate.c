@@ -468,8 +468,10 @@ int main(void)
 	test_duo(c);
 	test_faults(c, &calibrate_xattention, "mass=0.9,stride=8,block=64");
 	test_faults(c, &calibrate_duo, "sink=5,recent=30");
+	test_faults(c, &calibrate_skip, "decodes=20");
 	test_interrupt(c, &calibrate_xattention, "mass=0.9,stride=8,block=64");
 	test_interrupt(c, &calibrate_duo, "sink=5,recent=30");
+	test_interrupt(c, &calibrate_skip, "decodes=20");
 	for (int i = 0; i < 2; i++) {
 		capture_close(c[i]);
 		remove(paths[i]);

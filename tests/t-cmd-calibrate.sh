@@ -22,7 +22,7 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: nothing to calibrate given; want one of duo, host, minference, plan, roofline, seer, xattention'
+	'attnreplay: nothing to calibrate given; want one of duo, host, minference, plan, roofline, seer, skip, xattention'
 ok 'an unknown one is wrong usage' \
 	fails 2 "cannot calibrate 'nope'; want one of duo, host" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"

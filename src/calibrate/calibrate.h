@@ -40,7 +40,7 @@ struct calibrator {
 };
 
 extern const struct calibrator calibrate_duo, calibrate_host, calibrate_minference, calibrate_plan,
-	calibrate_roofline, calibrate_seer, calibrate_xattention;
+	calibrate_roofline, calibrate_seer, calibrate_skip, calibrate_xattention;
 
 /* A file with an entry for each layer and query head.  table[0 .. CAPTURE_MAX_LAYER] are rows, or
  * NULL where no capture has the layer. */
