@@ -96,7 +96,8 @@ DEVICE_CODE += \
   kernels/drop/lazyllm/lazyllm_device.cu \
   kernels/drop/sliminfer/sliminfer_device.cu \
   kernels/drop/uniprefill/uniprefill_device.cu \
-  kernels/evict/evict_device.cu kernels/evict/snapkv/snapkv_device.cu \
+  kernels/evict/evict_device.cu kernels/evict/h2o/h2o_device.cu \
+  kernels/evict/snapkv/snapkv_device.cu \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \
   kernels/exec/pool/pool_device.cu \
   kernels/layer/layer_device.cu \

@@ -11,7 +11,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { PROMPT = 300, PAGE = 128, LEFT = 105, N_METHOD = 4, N_TEST = N_METHOD * 5 + 2 };
+enum { PROMPT = 300, PAGE = 128, LEFT = 105, N_METHOD = 6, N_TEST = N_METHOD * 5 + 2 };
 
 #if HAVE_CUDA
 #include "replay/engine/backend_cuda.h"
@@ -135,6 +135,34 @@ static void test_agreement(const char *method, const char *text, uint32_t n_evic
 	evict_free(e);
 }
 
+/* Half of the prompt was found. */
+static void test_found(void)
+{
+	struct left *whole = gpu_host(sizeof *whole), *half = gpu_host(sizeof *half);
+	struct batch_entry e = {
+		.start = 150, .n_tok = PROMPT - 150, .known = PROMPT, .n_emit = 1, .evict = 200
+	};
+	struct iter_cost cost;
+	struct evict *h2o;
+	struct backend_case c;
+	struct ar_err err;
+
+	gpu_must(evict_parse(&h2o, "h2o:heavy=40,recent=60", &err), &err);
+	run(&backend_cuda, "dense", h2o, 400, 0, false, whole);
+	if (case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense", .evict = h2o },
+		      &err))
+		bail_out("%s", err.msg);
+	c.req[0].prompt_tok = PROMPT;
+	case_run(&c, &e, 1, &cost);
+	read_page(&c, half);
+	ok(other_slots(whole, half, 100) <= 2, "h2o: %d others where half of the prompt was found",
+	   other_slots(whole, half, 100));
+	case_close(&c);
+	evict_free(h2o);
+	free(whole);
+	free(half);
+}
+
 /* The request is preempted, and computes five outputs again. */
 static void test_preempted(void)
 {
@@ -155,12 +183,6 @@ static void test_preempted(void)
 	is_int(other_slots(before, after, 100), 0, "after a preemption the same tokens are left");
 	case_close(&c);
 	evict_free(e);
-	gpu_must(evict_parse(&e, "h2o", &err), &err);
-	is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense", .evict = e },
-			 &err),
-	       AR_USAGE, "h2o has no kernels");
-	case_close(&c);
-	evict_free(e);
 	free(before);
 	free(after);
 }
@@ -169,8 +191,11 @@ static void run_all(void)
 {
 	test_agreement("dense", "snapkv:budget=100,window=32", 0);
 	test_agreement("dense", "streaming:sink=40,recent=60", 1);
+	test_agreement("dense", "h2o:heavy=40,recent=60", 1);
+	test_agreement("dense/decode=quest,budget=64", "h2o:heavy=40,recent=60,norm=1", 1);
 	test_agreement("flashprefill:alpha=0.7", "snapkv:budget=100,variant=kvpress", 0);
 	test_agreement("dense/decode=rocket,budget=32", "snapkv:budget=100,window=32", 0);
+	test_found();
 	test_preempted();
 }
 #else

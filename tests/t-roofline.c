@@ -104,7 +104,7 @@ static void test_events(void)
 	count(&small, "dense/evict=h2o,heavy=64,recent=64", false, &b, 1, w);
 	/* all pairs; rows, keys and their state, once more to rank it, and what stays */
 	is_work(&w[PHASE_EVICT], 128 * 4 * (100 * 900 + 5050),
-		100 * 512 + 2000 * (128 + 16) + 2000 * 8 + 2 * 128 * (512 + 16), 3, "h2o");
+		100 * 512 + 2000 * (128 + 16) + 2000 * 8 + 2 * 128 * (512 + 32), 3, "h2o");
 	e.evict = 0;
 	count(&small, "dense/evict=snapkv,budget=128", false, &b, 1, w);
 	is_work(&w[PHASE_EVICT], 0, 0, 0, "a chunk without an event");

@@ -3,9 +3,9 @@
  * What evictors share on the device, and the keys that StreamingLLM keeps.
  *
  *   pick     the largest keys of a KV head, in order, and the tokens that stay in any case
- *   compact  keys and values of what stays move in place.  None moves back, so a thread block that
- *            works through the slots in order reads each before another takes its place.  Blocks
- *            share the work by KV head and by stretches of UNIT bytes of a key or a value.
+ *   compact  keys, values and state of what stays move in place.  None moves back, so a thread
+ *            block that works through the slots in order reads each before another takes its place.
+ *            Blocks share the work by KV head and by stretches of UNIT bytes of a key or a value.
  */
 #include "config.h"
 #include "kernels/evict/evictor.h"
@@ -16,47 +16,54 @@
 
 namespace {
 
-constexpr int THREADS = 512, UNIT = 32, VECTORS = UNIT / (int)sizeof(uint4);
+constexpr int THREADS = 512, UNIT = 32, VECTORS = UNIT / (int)sizeof(uint4), PLANES = 3;
+
+struct plane {
+	uint4 *at;
+	int row;	/* vectors of a token */
+};
 
 struct args {
 	struct attn_shape shape;
 	struct evict_req req;
 	const int32_t *page, *to, *keep;
-	uint4 *plane[2];
-	int row;	/* vectors of a key */
+	struct plane plane[PLANES];
 };
 
 /* The vector of place t in a plane. */
-__device__ __forceinline__ size_t vector_of(const struct args &a, const int32_t *page, int h, int t,
+__device__ __forceinline__ uint4 *vector_of(const struct args &a, const int32_t *page, int h, int t,
 					    int v)
 {
+	const struct plane &x = a.plane[blockIdx.z];
 	const int tok = a.shape.page_tok;
 	const size_t p = page[a.req.page0 + t / tok];
 
-	return ((p * a.shape.kv_heads + h) * tok + t % tok) * a.row + v;
+	return x.at + ((p * a.shape.kv_heads + h) * tok + t % tok) * x.row + v;
 }
 
 /* Grid (stretch of a key, KV head, plane). */
 __global__ void __launch_bounds__(THREADS) evict_compact(const __grid_constant__ struct args a)
 {
 	const struct evict_req &r = a.req;
-	const int h = blockIdx.y, v = blockIdx.x * VECTORS + threadIdx.x % VECTORS;
+	const int row = a.plane[blockIdx.z].row, own = min(row, VECTORS);	/* of a stretch */
+	const int h = blockIdx.y, v = blockIdx.x * own + threadIdx.x % own;
 	const int32_t *keep = a.keep + r.keep0 + (size_t)h * r.n_keep;
 	const int n = r.n_keep + r.n_key - r.n_cand;
-	uint4 *plane = a.plane[blockIdx.z];
 
-	for (int first = 0; first < n; first += THREADS / VECTORS) {
-		const int i = first + threadIdx.x / VECTORS;
+	if ((int)blockIdx.x * own >= row)
+		return;
+	for (int first = 0; first < n; first += THREADS / own) {
+		const int i = first + threadIdx.x / own;
 		uint4 x;
 
 		if (i < n) {
 			const int from = i < r.n_keep ? keep[i] : r.n_cand + i - r.n_keep;
 
-			x = plane[vector_of(a, a.page, h, from, v)];
+			x = *vector_of(a, a.page, h, from, v);
 		}
 		__syncthreads();
 		if (i < n)
-			plane[vector_of(a, a.to, h, i, v)] = x;
+			*vector_of(a, a.to, h, i, v) = x;
 	}
 }
 
@@ -130,16 +137,19 @@ out:
 	return st;
 }
 
-enum ar_status evict_compact_enqueue(const struct evict_call *call, struct ar_err *err)
+enum ar_status evict_compact_enqueue(const struct evict *e, const struct evict_call *call,
+				     struct ar_err *err)
 {
 	const struct attn_shape *s = &call->shape;
-	const int row = s->head_dim * (int)sizeof(bf16_t) / (int)sizeof(uint4);
+	const int row = s->head_dim * sizeof(bf16_t) / sizeof(uint4);
+	const int own = (int)(evict_token_bytes(e) / sizeof(uint4));
 	const struct args a = { *s, *call->req, call->page, call->to ? call->to : call->page,
 				call->keep,
-				{ (uint4 *)call->kv.k, (uint4 *)call->kv.v }, row };
+				{ { (uint4 *)call->kv.k, row }, { (uint4 *)call->kv.v, row },
+				  { (uint4 *)call->state, own } } };
 	enum ar_status st = AR_OK;
 
-	evict_compact<<<dim3(row / VECTORS, s->kv_heads, 2), THREADS, 0,
+	evict_compact<<<dim3(row / VECTORS, s->kv_heads, own ? PLANES : 2), THREADS, 0,
 			(cudaStream_t)call->stream>>>(a);
 	CU_LAUNCHED();
 out:

@@ -46,7 +46,7 @@ struct evict_call {
 	const int32_t *to;   /* pages of what stays, from page0 on; NULL: the same ones */
 	int layer;	     /* of the model */
 	struct kv_cache kv;  /* kv-bf16 */
-	void *state;	     /* of the evictor, beside the pages */
+	void *state;	     /* of the evictor, beside the pages; NULL: it has none */
 	const bf16_t *q;     /* [row][q_heads][head_dim] */
 	int32_t *keep;	     /* the result: ascending in each list */
 	void *work, *stream; /* CUDA: work_bytes() of memory, and where to enqueue */
@@ -67,6 +67,8 @@ struct evict_work {
 
 typedef enum ar_status evictor_fn(const void *param, const struct evict_call *call,
 				  struct ar_err *err);
+typedef enum ar_status evict_add_fn(const void *param, const struct attn_call *call,
+				    struct ar_err *err);
 
 struct evictor {
 	const char *name; /* "snapkv"; evict_parts (method.h) has its title and origin */
@@ -92,13 +94,15 @@ struct evictor {
 	size_t (*state_bytes)(const void *param);
 	/* Bring the state up to date with the rows of a call, before the event.  NULL without
 	 * state. */
-	enum ar_status (*add_ref)(const void *param, const struct attn_call *call,
-				  struct ar_err *err);
+	evict_add_fn *add_ref;
+	/* CUDA: the same in two steps, as rows may run twice.  add() may come again with the same
+	 * rows, and needs add_bytes() of work; then commit() takes what it added, once. */
+	size_t (*add_bytes)(const struct attn_shape *s, const struct attn_limits *l);
+	evict_add_fn *add, *commit;
 	/* The reference: write keep. */
 	evictor_fn *ref;
-	/* CUDA, NULL in a build without and where there are no kernels: the same of one request,
-	 * with work_bytes() for up to n_key keys; NULL: none.  Nothing synchronises or
-	 * allocates. */
+	/* CUDA, NULL in a build without: the same of one request, with work_bytes() for up to n_key
+	 * keys; NULL: none.  Nothing synchronises or allocates. */
 	size_t (*work_bytes)(const void *param, const struct attn_shape *s, int n_key);
 	evictor_fn *enqueue;
 };
@@ -131,6 +135,8 @@ int64_t evict_bound(const struct evict *e);
 int evict_window(const struct evict *e, bool *whole);
 /* Bytes of state beside a page of one layer, 0: none. */
 size_t evict_state_bytes(const struct evict *e, const struct attn_shape *s);
+/* The same of a token of a KV head. */
+size_t evict_token_bytes(const struct evict *e);
 
 /* Count the work of rows and of their event, compaction included. */
 void evict_count(const struct evict *e, const struct evict_rows *r, struct evict_work *w);
@@ -141,11 +147,17 @@ enum ar_status evict_add_ref(const struct evict *e, const struct attn_call *call
 			     struct ar_err *err);
 enum ar_status evict_ref(const struct evict *e, const struct evict_call *call, struct ar_err *err);
 
-/* CUDA: the same of one request.  The evictor has kernels. */
+/* CUDA: the same of one request. */
+size_t evict_add_bytes(const struct evict *e, const struct attn_shape *s,
+		       const struct attn_limits *l);
+enum ar_status evict_add(const struct evict *e, const struct attn_call *call, struct ar_err *err);
+enum ar_status evict_commit(const struct evict *e, const struct attn_call *call,
+			    struct ar_err *err);
 size_t evict_work_bytes(const struct evict *e, const struct attn_shape *s, int n_key);
 enum ar_status evict_enqueue(const struct evict *e, const struct evict_call *call,
 			     struct ar_err *err);
-enum ar_status evict_compact_enqueue(const struct evict_call *call, struct ar_err *err);
+enum ar_status evict_compact_enqueue(const struct evict *e, const struct evict_call *call,
+				     struct ar_err *err);
 /* Choose by keys of pick.cuh, [kv_heads][stride]: of the first n candidates those with the largest
  * keys, of equal ones the first, and all behind them. */
 enum ar_status evict_pick_enqueue(const struct evict_call *call, const uint32_t *key, int n,

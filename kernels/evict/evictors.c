@@ -114,7 +114,7 @@ int64_t evict_bound(const struct evict *e)
 	return e->evictor->decodes ? evict_kept(e, INT64_MAX) + 1 : INT64_MAX;
 }
 
-static size_t token_state(const struct evict *e)
+size_t evict_token_bytes(const struct evict *e)
 {
 	return e->evictor->state_bytes ? e->evictor->state_bytes(e->param) : 0;
 }
@@ -130,7 +130,7 @@ void evict_count(const struct evict *e, const struct evict_rows *r, struct evict
 	if (!r->n_gone)
 		return;
 	w->bytes += stays * s->kv_heads *
-		    (4. * s->head_dim * sizeof(bf16_t) + 2. * (double)token_state(e));
+		    (4. * s->head_dim * sizeof(bf16_t) + 2. * (double)evict_token_bytes(e));
 	w->kernels++;
 }
 
@@ -143,7 +143,7 @@ int evict_window(const struct evict *e, bool *whole)
 
 size_t evict_state_bytes(const struct evict *e, const struct attn_shape *s)
 {
-	return token_state(e) * (size_t)s->kv_heads * (size_t)s->page_tok;
+	return evict_token_bytes(e) * (size_t)s->kv_heads * (size_t)s->page_tok;
 }
 
 enum ar_status evict_add_ref(const struct evict *e, const struct attn_call *call,
@@ -202,7 +202,7 @@ static void compact(const struct evict_call *call, const struct evict_req *r, in
 /* In place, as no key moves back. */
 enum ar_status evict_ref(const struct evict *e, const struct evict_call *call, struct ar_err *err)
 {
-	size_t size = (size_t)call->shape.head_dim * sizeof(bf16_t), own = token_state(e);
+	size_t size = (size_t)call->shape.head_dim * sizeof(bf16_t), own = evict_token_bytes(e);
 	enum ar_status st = e->evictor->ref(e->param, call, err);
 
 	for (int r = 0; r < call->n_req && !st; r++)
@@ -226,6 +226,22 @@ enum ar_status evict_enqueue(const struct evict *e, const struct evict_call *cal
 {
 	enum ar_status st = e->evictor->enqueue(e->param, call, err);
 
-	return st ? st : evict_compact_enqueue(call, err);
+	return st ? st : evict_compact_enqueue(e, call, err);
+}
+
+size_t evict_add_bytes(const struct evict *e, const struct attn_shape *s,
+		       const struct attn_limits *l)
+{
+	return e->evictor->add_bytes ? e->evictor->add_bytes(s, l) : 0;
+}
+
+enum ar_status evict_add(const struct evict *e, const struct attn_call *call, struct ar_err *err)
+{
+	return e->evictor->add ? e->evictor->add(e->param, call, err) : AR_OK;
+}
+
+enum ar_status evict_commit(const struct evict *e, const struct attn_call *call, struct ar_err *err)
+{
+	return e->evictor->commit ? e->evictor->commit(e->param, call, err) : AR_OK;
 }
 #endif

@@ -190,7 +190,7 @@ enum ar_status cuda_mix(struct cuda *c, int i, const struct rows *r, bool store,
 		return cuda_mix_linear(c, i, r, err);
 	st = cuda_make_qkv(c, i, r, store, err);
 	if (!st && store)
-		st = cuda_evict_see(c, i, err);
+		st = cuda_evict_see(c, i, r, err);
 	return st ? st : cuda_attend(c, i, r, err);
 }
 
@@ -318,6 +318,8 @@ static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err
 	if (!mixer_attends(attn_engine_mixer(&c->engine, i)))
 		return AR_OK;
 	st = cuda_make_qkv(c, i, r, !held, err);
+	if (!st && !held)
+		st = cuda_evict_see(c, i, r, err);
 	return st || !cuda_call(c, r, ROW_PREFILL, i).state ? st : cuda_attend(c, i, r, err);
 }
 
@@ -338,6 +340,8 @@ static enum ar_status fill_entry(struct cuda *c, const struct batch_entry *e, st
 		st = cuda_begin(c, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++)
 		st = fill_layer(c, i, held, err);
+	if (!st && !held)
+		st = cuda_evict_commit(c, false, err);
 	if (st)
 		return st;
 	c->clock.stale = true;
@@ -574,6 +578,8 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 		st = cuda_event_cost(c, &x, err);
 	if (!st && x.n_kernel)
 		cuda_kernel_cost(c, &x);
+	if (!st)
+		st = cuda_evict_commit(c, true, err);
 	evictions_after(&c->evict.list, b);
 	if (!st)
 		st = cuda_evict(c, err);

@@ -241,13 +241,16 @@ static inline bool cuda_is_late(const struct cuda *c)
 }
 
 /* In backend_cuda_evict.c.  begin: before the iteration of b.  see: the queries of executed layer i
- * are made and staged.  cuda_evict(): run the events that are listed.  dense: attention of decode
- * e, whose query is in pass.q, over all tokens of its request. */
+ * are made and staged; they may be of tokens that are filled in.  commit: what the staged rows
+ * added to a state counts from now on; timed: as a part of an event.  cuda_evict(): run the events
+ * that are listed.  dense: attention of decode e, whose query is in pass.q, over all tokens of its
+ * request. */
 enum ar_status cuda_evict_open(struct cuda *c, cuda_take_fn *take, struct ar_err *err);
 void cuda_evict_close(struct cuda_evict *x);
 void cuda_evict_drop(struct cuda *c, uint32_t req);
 enum ar_status cuda_evict_begin(struct cuda *c, const struct batch *b, struct ar_err *err);
-enum ar_status cuda_evict_see(struct cuda *c, int i, struct ar_err *err);
+enum ar_status cuda_evict_see(struct cuda *c, int i, const struct rows *r, struct ar_err *err);
+enum ar_status cuda_evict_commit(struct cuda *c, bool timed, struct ar_err *err);
 enum ar_status cuda_evict(struct cuda *c, struct ar_err *err);
 /* Launch its kernels once, on request 0 of n tokens. */
 enum ar_status cuda_evict_warm(struct cuda *c, int n, struct ar_err *err);

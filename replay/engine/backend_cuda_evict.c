@@ -4,7 +4,8 @@
  *
  * They run behind the iteration, or before the next one, in a timed part of their own: an iteration
  * may be run twice, but keys leave once.  The iteration's layers keep the queries that the event
- * reads, for up to SLOTS prompts at a time.
+ * reads, for up to SLOTS prompts at a time.  What its rows add to the evictor's state is taken
+ * once, behind the iteration.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -26,16 +27,6 @@ static size_t q_row(const struct cuda *c)
 }
 
 /* ---- memory ---- */
-
-static enum ar_status check_kernels(const struct evict *e, struct ar_err *err)
-{
-	return e->evictor->enqueue ?
-		       AR_OK :
-		       ar_fail(err, AR_USAGE,
-			       "evictor '%s': there are no kernels for it; take --backend cpu or "
-			       "roofline",
-			       e->evictor->name);
-}
 
 static int most_slots(const struct cuda *c)
 {
@@ -73,7 +64,7 @@ enum ar_status cuda_evict_open(struct cuda *c, cuda_take_fn *take, struct ar_err
 	rows = (size_t)(most_slots(c) * c->env.n_run_layers * x->list.window);
 	x->slot = calloc(c->env.trace->n + 1, sizeof *x->slot);
 	x->used = calloc(SLOTS, sizeof *x->used);
-	st = x->slot && x->used ? check_kernels(e, err) : ar_nomem(err);
+	st = x->slot && x->used ? AR_OK : ar_nomem(err);
 	if (!st)
 		st = take(&c->device, &x->window, rows * q_row(c) * sizeof *x->window,
 			  "the queries that an evictor reads", err);
@@ -172,7 +163,7 @@ enum ar_status cuda_evict_begin(struct cuda *c, const struct batch *b, struct ar
 }
 
 /* In the order of entries, prefill rows come first. */
-enum ar_status cuda_evict_see(struct cuda *c, int i, struct ar_err *err)
+static enum ar_status keep_windows(struct cuda *c, int i, struct ar_err *err)
 {
 	const struct batch *b = c->evict.batch;
 	const int32_t *row0 = row_set_of(&c->pass.host, i)->part[ROW_PREFILL].rows.row0;
@@ -198,6 +189,51 @@ enum ar_status cuda_evict_see(struct cuda *c, int i, struct ar_err *err)
 	}
 out:
 	return st;
+}
+
+/* ---- state ---- */
+
+/* The evictor's state in executed layer i, or NULL. */
+static void *state_of(const struct cuda *c, int i)
+{
+	const struct cache_group *g = attn_engine_group(&c->engine, i);
+
+	return groups_state(g, c->pass.state[i], (size_t)g->n_page + 1, STATE_EVICT);
+}
+
+typedef enum ar_status state_fn(const struct evict *e, const struct attn_call *call,
+				struct ar_err *err);
+
+/* Call fn with the rows r of each kind in executed layer i. */
+static enum ar_status each_rows(struct cuda *c, int i, const struct rows *r, state_fn *fn,
+				struct ar_err *err)
+{
+	void *state = state_of(c, i);
+	enum ar_status st = AR_OK;
+
+	if (!state)
+		return AR_OK;
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_EVICT);
+	for (int k = 0; k < ROW_REVIVED && !st; k++) {
+		struct attn_call call = cuda_call(c, r, k, i);
+
+		call.state = state;
+		if (rows_count(r, k))
+			st = fn(c->env.evict, &call, err);
+	}
+	return st;
+}
+
+enum ar_status cuda_evict_see(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	enum ar_status st = keep_windows(c, i, err);
+
+	return st ? st : each_rows(c, i, r, evict_add, err);
+}
+
+static bool has_state(const struct cuda *c)
+{
+	return c->env.evict && c->env.evict->evictor->state_bytes;
 }
 
 /* ---- events ---- */
@@ -262,6 +298,7 @@ static enum ar_status evict_layer(struct cuda *c, int i, int k, struct ar_err *e
 					 .to = x->number + PAGES + x->host[PAGE0 + 1],
 					 .layer = c->env.run_layer[i],
 					 .kv = c->pass.kv[i],
+					 .state = state_of(c, i),
 					 .q = x->slot[id] ? window_of(c, id, i) : NULL,
 					 .keep = x->keep,
 					 .work = x->work,
@@ -324,6 +361,24 @@ static enum ar_status add_time(struct cuda *c, struct ar_err *err)
 	CU(cudaStreamSynchronize(c->device.stream));
 	CU(cudaEventElapsedTime(&ms, c->evict.begin, c->evict.end));
 	c->evict.ns += (int64_t)((double)ms * 1e6);
+out:
+	return st;
+}
+
+/* The rows are still staged. */
+enum ar_status cuda_evict_commit(struct cuda *c, bool timed, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (!has_state(c))
+		return AR_OK;
+	c->clock.stale = true;
+	CU(cudaEventRecord(c->evict.begin, c->device.stream));
+	for (int i = 0; i < c->env.n_run_layers && !st; i++)
+		st = each_rows(c, i, row_set_of(&c->pass.dev, i), evict_commit, err);
+	CU(cudaEventRecord(c->evict.end, c->device.stream));
+	if (!st && timed)
+		st = add_time(c, err);
 out:
 	return st;
 }

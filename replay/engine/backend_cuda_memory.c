@@ -336,6 +336,9 @@ static size_t view_work(const struct cuda *c, const struct row_view *v, const st
 	for (int k = 0; k < ROW_KINDS; k++)
 		if (l[k].max_row)
 			n = larger(n, method_work_bytes(&v->method->part[k], s, &l[k]));
+	for (int k = 0; c->env.evict && k < ROW_REVIVED; k++)
+		if (l[k].max_row)
+			n = larger(n, evict_add_bytes(c->env.evict, s, &l[k]));
 	n = larger(n, cuda_drop_work(c, s, &l[ROW_PREFILL]));
 	return c->pass.rows.revives ? larger(n, cuda_drop_work(c, s, &l[ROW_DECODE])) : n;
 }

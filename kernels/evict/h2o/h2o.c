@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 
-#include "kernels/evict/evictor.h"
 #include "kernels/select/scores.h"
 
 static int64_t h2o_kept(const void *param, int64_t n_tok)
@@ -20,12 +19,13 @@ static int64_t h2o_kept(const void *param, int64_t n_tok)
 	return n_tok < p->heavy + p->recent ? n_tok : p->heavy + p->recent;
 }
 
-/* One more product of rows and keys, and the state of keys read and written; then it is ranked. */
+/* One more product of rows and keys, and sums and rows of keys read and written; then these are
+ * ranked. */
 static void h2o_count(const void *param, const struct evict_rows *r, struct evict_work *w)
 {
 	const struct attn_shape *s = r->shape;
 	double pairs = r->n_row * r->stored + r->n_row * (r->n_row + 1) / 2;
-	double keys = (r->stored + r->n_row) * s->kv_heads, state = sizeof(struct h2o_state);
+	double keys = (r->stored + r->n_row) * s->kv_heads, state = 2 * sizeof(float);
 
 	(void)param;
 	w->flops += 2 * pairs * s->q_heads * s->head_dim;
@@ -57,7 +57,7 @@ static void clear_new(const struct attn_batch *b, int r, void *state)
 	for (int h = 0; h < b->shape.kv_heads; h++)
 		for (int t = b->rows.pos0[r]; t < b->keys.len[r]; t++)
 			*state_of(state, &b->shape, b->keys.page + b->keys.page0[r], h,
-				  t) = (struct h2o_state){ 0, 0 };
+				  t) = (struct h2o_state){ 0 };
 }
 
 /* Add the attention of row `row` of request r, which sees n keys, under KV head h. */
@@ -159,5 +159,10 @@ const struct evictor evictor_h2o = {
 	.work = h2o_count,
 	.state_bytes = h2o_state_bytes,
 	.add_ref = h2o_add_ref,
+	.add_bytes = HAVE_CUDA ? h2o_add_bytes : NULL,
+	.add = HAVE_CUDA ? h2o_add : NULL,
+	.commit = HAVE_CUDA ? h2o_commit : NULL,
 	.ref = h2o_ref,
+	.work_bytes = HAVE_CUDA ? h2o_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? h2o_enqueue : NULL,
 };
