@@ -110,8 +110,8 @@ ok '... of an engine, too' bad_gpu 's/"hop_ns": 105/"hop_ns": -1/' "'engines.vll
 # ---- a rank on a GPU ----
 
 real() { run --backend cuda --model llama-3.1-8b --tp 4 --sample-layers 1 --capture random:1 --accuracy 0 \
-	--intervals off --num-gpu-blocks 4000 --host none "$@"; }
-real --comm "$table" --db "$tmp/real.db" >"$tmp/real" 2>"$tmp/err"
+	--num-gpu-blocks 4000 --host none "$@"; }
+real --comm "$table" --intervals off --db "$tmp/real.db" >"$tmp/real" 2>"$tmp/err"
 status=$?
 if [ $status = 4 ]; then
 	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
