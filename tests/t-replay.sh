@@ -272,6 +272,19 @@ run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 
 	--start-within 0.25:0.75 >"$tmp/out" 2>&1
 ok '... but for those that users take later' grep -q '^cost: 4 requests ok, 0 rejected' "$tmp/out"
 
+cat >"$tmp/warm.jsonl" <<'EOF'
+{"format":"reqtrace","version":1,"block_size":0,"requests":2}
+{"id":0,"arrival_ns":0,"prompt_tokens":300,"output_tokens":4,"x_warmup":true}
+{"id":1,"arrival_ns":0,"prompt_tokens":200,"output_tokens":4}
+EOF
+"$ATTNREPLAY" run --backend cpu --trace "$tmp/warm.jsonl" --model niah-llama-14m --accuracy 1 \
+	--capture "$srcdir/traces/samples/niah-2k.arc" --method dense/decode=oracle,budget=20 \
+	--db "$tmp/warm.db" >/dev/null 2>&1
+is '... nor in samples of accuracy and hot buffers' \
+	"$("$ATTNREPLAY" sql --format csv "$tmp/warm.db" "SELECT half, req_no, count(DISTINCT chunk_start),
+	(SELECT max(n_rows) FROM hot_buffer) FROM accuracy_sample GROUP BY half, req_no" | tail -n +2)" \
+	"$(printf 'decode,1,3,3\nprefill,1,1,3')"
+
 figure() { "$ATTNREPLAY" report --format csv "$tmp/turns.db" --table "$1" | sed 1d; }
 run --trace "$srcdir/tests/data/weka-2.jsonl" --cost-fixed 1ms --cost-per-token 10us \
 	--max-num-batched-tokens 8192 --num-gpu-blocks 20000 --enable-prefix-caching \

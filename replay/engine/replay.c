@@ -300,9 +300,11 @@ static void sum_sample(struct loop *l, enum row_kind kind)
 
 /* The keys that e saw are there, or can be made again.  Chunks behind which tokens leave, or that
  * a preempted request computes again after that, have no samples: all of their keys are not
- * there. */
+ * there.  What warms up is counted in nothing. */
 static bool is_comparable(const struct replay *cfg, const struct batch_entry *e)
 {
+	if (cfg->trace->req[e->req].warmup)
+		return false;
 	if (e->kind == ROW_DECODE)
 		return !e->gone || !cfg->weights;
 	return backend_compares_kind(e->kind) && !e->evict && !e->gone;
