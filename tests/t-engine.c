@@ -796,6 +796,17 @@ static void test_series(void)
 			bail_out("out of memory");
 	ok(s.n == 100000 && s.cap <= 256, "room is taken for values that differ, not for all");
 	series_release(&s);
+	bad = 0;
+	for (uint64_t i = 0; i < 600011; i++) /* each number below this prime, in another order */
+		if (series_add(&s, (double)(i * 7919 % 600011), NULL))
+			bail_out("out of memory");
+	ok(s.n_sorted > 500000, "many values are sorted part by part");
+	if (series_sort(&s, NULL))
+		bail_out("out of memory");
+	for (size_t i = 0; i < s.n_run; i++)
+		bad += s.run[i].x != (double)i || s.run[i].n != 1;
+	ok(s.n_run == 600011 && !bad, "... and all of them in order in the end");
+	series_release(&s);
 }
 
 /* ---- faults ---- */

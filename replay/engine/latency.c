@@ -13,6 +13,9 @@ const char *const latency_names[] = {
 	[LATENCY_E2E] = "E2E",	 [LATENCY_QUEUE] = "queue",
 };
 
+/* Runs that are not in order, at most: to sort them takes as much memory again. */
+enum { TAIL_MOST = 1 << 18 };
+
 /* A number in whose order runs are. */
 static uint64_t key_of(const struct series_run *r)
 {
@@ -122,6 +125,8 @@ enum ar_status series_add(struct series *s, double x, struct ar_err *err)
 	}
 	if (s->n_run == s->cap)
 		st = make_room(s, err);
+	else if (s->n_run - s->n_sorted >= TAIL_MOST)
+		st = series_sort(s, err);
 	if (!st)
 		s->run[s->n_run++] = (struct series_run){ x, 1 };
 	return st;
