@@ -8,6 +8,7 @@
 
 #include "base/order.h"
 #include "replay/sched/block_keys.h"
+#include "replay/sched/sched_part.h"
 
 uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 {
@@ -281,30 +282,11 @@ void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns)
 
 /* ---- the plan ---- */
 
-/* Swap the blocks of id with its other ones, without names, to which an event moved its keys. */
-static void move(struct sched *s, uint32_t id)
-{
-	struct sched_seq *q = &s->seq[id];
-	struct sched_owned was = { q->n_block, q->row, q->n_named };
-
-	q->n_block = s->other[id].n_block;
-	q->row = s->other[id].row;
-	q->n_named = s->other[id].n_named;
-	s->other[id] = was;
-	q->moved = true;
-}
-
-/* An event has moved the keys of id, or will. */
-static bool has_other(const struct sched *s, uint32_t id)
-{
-	return s->other && s->other[id].n_block;
-}
-
 void sched_begin(struct sched *s)
 {
 	for (size_t i = 0; s->other && i < s->n_evicted; i++)
-		if (has_other(s, s->evicted[i]) && !s->seq[s->evicted[i]].moved)
-			move(s, s->evicted[i]);
+		if (sched_has_other(s, s->evicted[i]) && !s->seq[s->evicted[i]].moved)
+			sched_move(s, s->evicted[i]);
 	s->n_plan++;
 	s->batch.n = s->n_preempted = s->n_evicting = 0;
 	s->sparing = false;
@@ -491,7 +473,7 @@ static void name_computed(struct sched *s, uint32_t id)
 		name_blocks(s, id, q->comp);
 }
 
-static void release_own(struct sched *s, uint32_t id)
+void sched_release_own(struct sched *s, uint32_t id)
 {
 	struct sched_seq *q = &s->seq[id];
 
@@ -522,136 +504,12 @@ static void release_blocks(struct sched *s, uint32_t id, bool there)
 		name_computed(s, id);
 	if (s->lim.blocks)
 		blocks_leave(s->lim.blocks, id);
-	release_own(s, id);
-	if (has_other(s, id)) {
-		move(s, id);
-		release_own(s, id);
+	sched_release_own(s, id);
+	if (sched_has_other(s, id)) {
+		sched_move(s, id);
+		sched_release_own(s, id);
 	}
 	q->moved = false;
-}
-
-/* ---- eviction ---- */
-
-static int64_t greater(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
-/* Tokens whose blocks q keeps when `gone` have left: those in its blocks now, and more where the
- * policy has set blocks aside. */
-static int64_t keeps(const struct sched *s, uint32_t id, int64_t gone)
-{
-	const struct sched_seq *q = &s->seq[id];
-	int64_t n = q->comp;
-
-	if (s->lim.policy->keeps == KEEPS_ALL)
-		return greater(n - gone, sched_stored_later(s, id, q->goal));
-	return (s->lim.policy->keeps == KEEPS_ADMITTED ? greater(n, q->admitted) : n) - gone;
-}
-
-/* Set blocks aside for what an event leaves of id when n more tokens have gone.  False: there is no
- * room. */
-static bool set_aside(struct sched *s, uint32_t id, uint32_t n)
-{
-	struct sched_seq *q = &s->seq[id];
-	uint32_t want = (uint32_t)block_pool_need(&s->pool, keeps(s, id, (int64_t)q->gone + n));
-
-	if (!s->lim.prefix_cache || q->moved)
-		return true;
-	if (s->cache &&
-	    !prefix_cache_set_aside(s->cache, q->row, q->n_block, want,
-				    s->lim.evict_cache == SCHED_EVICT_DROP, &s->other[id].row))
-		return false;
-	if (s->radix && want > s->pool.n_free)
-		return false;
-	if (s->radix) {
-		sched_make_room(s, want);
-		s->pool.n_free -= want;
-	}
-	s->other[id].n_block = want;
-	return true;
-}
-
-/* n stored tokens of q leave after e. */
-static inline void take_tokens(struct sched_seq *q, struct batch_entry *e, uint32_t n)
-{
-	e->evict = q->n_evict = n;
-	q->gone += n;
-}
-
-/* What leaves after entry e: at the end of the prompt and, with some evictors, from there on. */
-static void plan_eviction(struct sched *s, struct batch_entry *e)
-{
-	const bool decodes = s->lim.evict->evictor->decodes;
-	struct sched_seq *q = &s->seq[e->req];
-	int64_t n = q->prompt; /* generated tokens never leave, unless decodes evict */
-	uint32_t leave;
-
-	if (q->comp < q->prompt || (!decodes && q->gone))
-		return;
-	if (decodes)
-		n = batch_stores(e);
-	leave = (uint32_t)(n - evict_kept(s->lim.evict, n));
-	if (!leave)
-		return;
-	if (!set_aside(s, e->req, leave)) {
-		s->n_evict_waits++;
-		return;
-	}
-	take_tokens(q, e, leave);
-	s->evicting[s->n_evicting++] = e->req;
-}
-
-/* Without a prefix cache, events of decodes are planned with them, see sched_plan(). */
-void sched_evict(struct sched *s)
-{
-	struct batch_entry *e = s->batch.entry, *end = e + s->batch.n;
-	int64_t left = s->batch.prefill_tok;
-
-	for (; s->other && e < end; e++)
-		plan_eviction(s, e);
-	while (s->lim.evict && !s->other && left) {
-		if ((--end)->kind == ROW_DECODE)
-			continue;
-		left -= end->n_tok;
-		plan_eviction(s, end);
-	}
-}
-
-/* Give back the blocks from which an event moved the keys of id.  Full ones get names before. */
-static void leave_blocks(struct sched *s, uint32_t id)
-{
-	struct sched_seq *q = &s->seq[id];
-
-	if (q->moved)
-		move(s, id);
-	if (s->radix)
-		sched_enter(s, id, q->admitted);
-	release_own(s, id);
-	move(s, id);
-	s->other[id] = (struct sched_owned){ 0 };
-}
-
-/* The evictor took tokens of id.  An iteration that still runs takes its tokens when it has
- * ended. */
-static void give_blocks_back(struct sched *s, uint32_t id)
-{
-	struct sched_seq *q = &s->seq[id];
-	bool runs = s->lim.async && q->planned == s->n_plan;
-	int64_t gone = (int64_t)q->gone - (runs ? q->n_evict : 0), kept;
-
-	if (has_other(s, id)) {
-		leave_blocks(s, id);
-		return;
-	}
-	if (!gone || q->comp - gone > (q->n_block - 1) * s->pool.block_tok)
-		return; /* they were in the last block */
-	kept = keeps(s, id, gone);
-	if (s->cache)
-		prefix_cache_shrink(s->cache, q->row, &q->n_block,
-				    (uint32_t)block_pool_need(&s->pool, kept));
-	else if (s->lim.policy->keeps != KEEPS_BLOCKS)
-		block_pool_shrink(&s->pool, &q->n_block, kept);
 }
 
 /* ---- entries ---- */
@@ -683,7 +541,7 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	q->n_decode++;
 	s->batch.decode_tok++;
 	if (sched_stored(q) > s->keeps) {
-		take_tokens(q, e, sched_stored(q) - s->keeps);
+		sched_take_tokens(q, e, sched_stored(q) - s->keeps);
 		s->sparing |= q->n_block > s->keeps_block;
 	}
 }
@@ -905,10 +763,10 @@ void sched_retire(struct sched *s)
 			release_blocks(s, s->ended[i], true);
 	s->n_ended = 0;
 	for (size_t i = 0; i < s->n_evicted; i++)
-		give_blocks_back(s, s->evicted[i]);
+		sched_give_back(s, s->evicted[i]);
 	if (s->spared && !all_go_on(s))
 		for (size_t i = 0; i < s->n_running; i++)
-			give_blocks_back(s, s->running[i]);
+			sched_give_back(s, s->running[i]);
 	s->n_evicted = 0;
 	s->spared = false;
 	if (!s->n_finished)
