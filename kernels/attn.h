@@ -211,7 +211,7 @@ struct attn_call {
 	void *state;			   /* of the selector, see selector.h */
 	void *prune_state;		   /* of the pruner of its lists */
 	const struct piece_lists *from;	   /* for a pruner: the lists */
-	void *lists;	   /* that pass between layers, of method_lists_bytes(); NULL: none do */
+	void *lists; /* that pass between layers, of method_lists_bytes(); NULL: none do */
 	/* Rows are shown to a state: one row of each request, and all before it were shown.  It is
 	 * never wrong to say false. */
 	bool next;

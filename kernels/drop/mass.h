@@ -31,7 +31,7 @@ struct mass_rule {
 	bool whole; /* nor have requests whose rows are not their whole prompt */
 	bool chunk; /* keys of the chunk only */
 	bool round;
-	bool past; /* CUDA: rows see the keys before all of them, and none of these has mass */
+	bool past;  /* CUDA: rows see the keys before all of them, and none of these has mass */
 	int skip;   /* CUDA: this many last rows do not take part, nor does what only they see */
 	bool heads; /* CUDA: query heads have masses of their own; blocks are keys, unrounded */
 };
