@@ -334,6 +334,22 @@ enum ar_status quant_beside(char **json, const char *path, struct ar_err *err)
 	return st;
 }
 
+enum ar_status quant_method(char *buf, size_t n, const char *json, struct ar_err *err)
+{
+	char *text = json_quote_literals(json);
+	cJSON *config = text ? json_parse_all(text, NULL) : NULL;
+	const cJSON *quant = find_quant(config);
+	const char *name =
+		cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(quant, "quant_method"));
+	enum ar_status st = !text || (!config && json_nomem()) ? ar_nomem(err) : AR_OK;
+
+	/* hf_quant_config.json has no name for the method. */
+	snprintf(buf, n, "%s", name ? name : quant ? "modelopt" : "");
+	cJSON_Delete(config);
+	free(text);
+	return st;
+}
+
 /* Call f with quantization_config of m; NULL: there is none. */
 static enum ar_status with_quant(struct model *m,
 				 enum ar_status (*f)(struct model *m, const cJSON *config,

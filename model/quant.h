@@ -14,6 +14,10 @@
  * in front.  *json is owned by the caller, also after a failure. */
 enum ar_status quant_beside(char **json, const char *path, struct ar_err *err);
 
+/* The quant_method of the formats that the text of a config.json has; "": it has none, or cannot be
+ * read.  buf: of n bytes. */
+enum ar_status quant_method(char *buf, size_t n, const char *json, struct ar_err *err);
+
 /* Set the formats of the weights and the KV cache of m, which is not split.
  *
  * weights NULL or "auto": as its config says; "none": bf16; else a name such as "fp8_per_block",

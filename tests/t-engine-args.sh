@@ -66,6 +66,20 @@ is 'so are number formats' "$("$ATTNREPLAY" sql --format csv quant.db "SELECT va
 is '... of layers, too' "$(run 'vllm serve Qwen/Qwen3-8B --kv-cache-dtype fp8
 	--kv-cache-dtype-skip-layers 0 35 --max-num-seqs 9' 2>&1 | grep -o 'KV cache.*')" \
 	'KV cache kv-bf16+kv-e4m3'
+sed 's/"vocab_size"/"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}, &/' \
+	"$ATTNREPLAY_DATA/model/presets/qwen3-8b.json" >awq.json
+weights() { run "$@" 2>&1 | sed -n 's/^model .*, weights //p'; }
+is 'weights with a format of their own keep it' "$(weights 'vllm serve awq.json --quantization awq_marlin')" \
+	int4-group
+is '... also under a name that has another meaning elsewhere' \
+	"$(weights 'sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 16 --quantization fp8')" fp8-block
+is '... which it has for weights in bf16' \
+	"$(weights 'sglang serve --model-path Qwen/Qwen3-8B --quantization fp8')" fp8-channel
+ok '... and another format is refused' \
+	refused "engine-args: --quantization gptq: the weights of awq.json are of quant_method 'awq'" \
+	'vllm serve awq.json --quantization gptq'
+ok '... as is one that is not known' refused "quantization 'awq' is not known" \
+	'vllm serve Qwen/Qwen3-8B --quantization awq'
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 32K' --db len.db >out 2>err
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 32k' --db len.db >out 2>err
 run 'vllm serve Qwen/Qwen3-8B --max-model-len 25.6k' --db len.db >out 2>err

@@ -650,9 +650,34 @@ static void test_faults(void)
 	}
 }
 
+static void test_method(void)
+{
+	static const char awq[] = "{\"text_config\":{\"quantization_config\":"
+				  "{\"quant_method\":\"awq\"}},\"limit\":Infinity}";
+	char buf[16];
+	enum ar_status st;
+	struct ar_err err = { 0 };
+	long k = 0;
+
+	for (;; k++) {
+		fault_arm(k);
+		st = quant_method(buf, sizeof buf, awq, &err);
+		if (!fault_disarm() || st != AR_NOMEM)
+			break;
+	}
+	ok(!st && k > 1, "the method of a config is found, and no memory is survived: %s", err.msg);
+	is_str(buf, "awq", "... by its name");
+	ok(!quant_method(buf, sizeof buf, "{\"quantization_config\":{\"quantization\":{}}}", &err) &&
+		   !strcmp(buf, "modelopt"),
+	   "... or without one");
+	ok(!quant_method(buf, sizeof buf, "{}", &err) && !*buf, "a config may have none");
+	ok(!quant_method(buf, sizeof buf, "{", &err) && !*buf, "... or be no config");
+}
+
 int main(void)
 {
 	plan(0);
+	test_method();
 	test_said();
 	test_refused();
 	test_options();

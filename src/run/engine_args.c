@@ -13,6 +13,7 @@
 #include "base/data.h"
 #include "base/grow.h"
 #include "base/number.h"
+#include "model/quant.h"
 #include "src/run/options.h"
 
 /* ---- words ---- */
@@ -95,6 +96,7 @@ enum kind {
 	CHUNK,	/* an integer; -1: prompts are not cut */
 	WORDS,	/* all words up to the next flag, which our option has with commas */
 	MODEL,	/* a name of a hub, or a path */
+	QUANT,	/* the format of the model's weights, its own or another */
 	ON,	/* a flag that sets our option to 1 */
 	OFF,	/* ... to 0 */
 	MIXED,	/* a flag: decodes run beside prompts */
@@ -133,7 +135,7 @@ static const struct flag {
 	{ VLLM, "dtype", "dtype", VALUE },
 	{ VLLM, "kv-cache-dtype", "kv-cache-dtype", VALUE },
 	{ VLLM, "kv-cache-dtype-skip-layers", "kv-cache-dtype-skip-layers", WORDS },
-	{ VLLM, "quantization,q", "quantization", VALUE },
+	{ VLLM, "quantization,q", "quantization", QUANT },
 	{ VLLM, "trust-remote-code", NULL, SWITCH },
 	{ VLLM, "enable-auto-tool-choice", NULL, SWITCH },
 	{ VLLM, "enable-log-requests", NULL, SWITCH },
@@ -158,7 +160,7 @@ static const struct flag {
 	{ SGLANG, "disable-cuda-graph", "enforce-eager", ON },
 	{ SGLANG, "dtype", "dtype", VALUE },
 	{ SGLANG, "kv-cache-dtype", "kv-cache-dtype", VALUE },
-	{ SGLANG, "quantization", "quantization", VALUE },
+	{ SGLANG, "quantization", "quantization", QUANT },
 	{ SGLANG, "trust-remote-code", NULL, SWITCH },
 	{ SGLANG, "enable-metrics", NULL, SWITCH },
 	{ SGLANG, "enable-torch-compile", NULL, SWITCH },
@@ -168,23 +170,8 @@ static const struct flag {
 	{ SGLANG, "disable-custom-all-reduce", NULL, SWITCH },
 };
 
-/* Values that have another name here. */
-static const struct {
-	enum engine engine;
-	const char *option, *value, *ours;
-} values[] = {
-	{ VLLM, "quantization", "fp8", "fp8_per_tensor" },
-	{ SGLANG, "quantization", "fp8", "fp8_per_channel" },
-};
-
-static const char *our_value(enum engine e, const char *option, const char *value)
-{
-	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-		if (values[i].engine == e && !strcmp(values[i].option, option) &&
-		    !strcmp(values[i].value, value))
-			return values[i].ours;
-	return value;
-}
+/* The format that an engine gives weights in bf16 where it is told fp8. */
+static const char *const own_fp8[] = { [VLLM] = "fp8_per_tensor", [SGLANG] = "fp8_per_channel" };
 
 /* The row of a name of n letters; '_' is '-' in it. */
 static const struct flag *find_flag(enum engine e, const char *name, size_t n)
@@ -214,6 +201,7 @@ struct command {
 	const struct policy *policy;
 	enum engine engine;
 	const char *model; /* as it names it; NULL: not yet */
+	const char *quant; /* the format of its weights; NULL: none is named */
 };
 
 /* Leave the word out, with the value of a flag; NULL: it has none. */
@@ -341,10 +329,14 @@ static enum ar_status take(struct command *c, const struct flag *f, const char *
 		leave_out(c->o, word, value);
 		return AR_OK;
 	}
+	if (f->kind == QUANT) {
+		c->quant = value;
+		return AR_OK;
+	}
 	if (!takes_value(f))
 		return set(c, f->option, f->kind == ON ? "1" : "0", word, err);
 	if (f->kind == VALUE || f->kind == WORDS)
-		return set(c, f->option, our_value(c->engine, f->option, value), word, err);
+		return set(c, f->option, value, word, err);
 	return set_number(c, f, word, value, err);
 }
 
@@ -482,6 +474,36 @@ static void set_policy(struct command *c, const struct words *w, size_t first)
 	c->policy = policies[c->o->policy];
 }
 
+/* Whether name is of quant_method own, as awq_marlin is of awq. */
+static bool is_method(const char *name, const char *own)
+{
+	const size_t n = strlen(own);
+
+	return !strncmp(name, own, n) && (!name[n] || name[n] == '_');
+}
+
+/* A model whose weights have formats is named by their method: they stay as they are. */
+static enum ar_status set_quant(struct command *c, struct ar_err *err)
+{
+	static const char word[] = "--quantization";
+	const char *model = c->o->model ? c->o->model : c->o->weights;
+	char own[64] = "", *json = NULL;
+	enum ar_status st = model ? model_read_text(&json, model, err) : AR_OK;
+
+	if (!st && json)
+		st = quant_method(own, sizeof own, json, err);
+	free(json);
+	if (st)
+		return st;
+	if (!*own)
+		return set(c, "quantization",
+			   strcmp(c->quant, "fp8") ? c->quant : own_fp8[c->engine], word, err);
+	if (!is_method(c->quant, own))
+		return ar_fail(err, AR_USAGE, "%s %s: the weights of %s are of quant_method '%s'",
+			       word, c->quant, model, own);
+	return set(c, "quantization", "auto", word, err);
+}
+
 static enum ar_status take_all(struct command *c, const struct words *w, struct ar_err *err)
 {
 	size_t i = 0, used;
@@ -499,7 +521,7 @@ static enum ar_status take_all(struct command *c, const struct words *w, struct 
 			st = ar_fail(err, AR_USAGE, "'%s': the model is '%s' already", w->v[i],
 				     c->model);
 	}
-	return st;
+	return st || !c->quant ? st : set_quant(c, err);
 }
 
 enum ar_status run_engine_args(struct run_options *o, struct ar_err *err)
