@@ -65,7 +65,7 @@ button.onclick = () => {
   const all = [...document.querySelectorAll(".sql")], open = !all[0].open;
   for (const d of all) d.open = open;
 };
-if (document.querySelector(".sql")) document.querySelector("nav").append(button);
+if (document.querySelector(".sql")) document.querySelector("nav details").append(button);
 // A link to a folded part opens it.
 const unfold = () => {
   const part = location.hash && document.getElementById(location.hash.slice(1));

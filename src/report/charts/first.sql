@@ -27,10 +27,11 @@ WITH
       FROM (VALUES (1, 'TTFT p50'), (2, 'TTFT p99'), (3, 'TPOT p50')))),
   cell AS (
     SELECT run_id, col, head, 'time' AS of, coalesce(times(x), printf(iif(ms < 9999.5, '%.4g', '%.0f') || '%sms', ms, char(160))) AS text,
-      replace(CASE WHEN lo IS NOT NULL THEN printf('%.2f to %.2f', lo, hi)
+      replace(replace(CASE WHEN lo IS NOT NULL THEN printf('%.2f to %.2f', lo, hi)
         WHEN x IS NULL THEN coalesce((SELECT group_concat(printf('%+.0f %% of run %d', error_percent, engine_run), ', ')
           FROM engine_error e WHERE e.run = latency_cell.run_id
-          AND upper(metric) || ' ' || at = head), '') ELSE 'no interval' END, ' ', char(160)) AS small,
+          AND upper(metric) || ' ' || at = head), '') ELSE 'no interval' END, ' ', char(160)), ',' || char(160), ', ')
+        AS small,
       CASE WHEN x IS NULL OR is_cpu OR lo IS NULL THEN '' WHEN lo > 1 THEN 'good' WHEN hi < 1 THEN 'bad' END
         AS class,
       printf('%s: %s %.4g ms', label, head, ms) || iif(base_ms IS NULL, '', printf('; %.4g ms with %s', base_ms, base_label))
