@@ -30,8 +30,9 @@ for csv in "$srcdir"/doc/accuracy-density*.csv; do
 done
 
 # A copy of what it reads: another figure is seen, and drawn where there is a browser.
-mkdir "$tmp/copy" "$tmp/copy/doc"
-cp -R "$srcdir/build-aux" "$srcdir/contrib" "$tmp/copy/"
+mkdir "$tmp/copy" "$tmp/copy/build-aux" "$tmp/copy/contrib" "$tmp/copy/doc"
+cp "$pictures" "$tmp/copy/build-aux/"
+cp "$srcdir/contrib/page_png.sh" "$srcdir/contrib/common.sh" "$tmp/copy/contrib/"
 cp "$srcdir/doc/report-chunks.db.gz" "$tmp/copy/doc/"
 sed '/^| report-[^c]/d; s/[0-9]* |$/1 |/' "$srcdir/doc/pictures.md" >"$tmp/copy/doc/pictures.md"
 pictures=$tmp/copy/build-aux/pictures
