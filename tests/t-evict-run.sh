@@ -108,8 +108,8 @@ done <<-'EOF'
 	streaming,sink=4,recent=99 1600 --policy sglang-0.5.23 --evict-cache keep
 	snapkv,budget=200,window=8 33 --block-size 48 --policy vllm-0.33 --evict-cache drop
 	streaming,sink=4,recent=99 99 --block-size 16 --policy vllm-0.16 --async-scheduling --evict-cache drop
+	snapkv,budget=200,window=8 60 --block-size 16 --policy vllm-0.16 --evict-cache keep
 EOF
-shared few snapkv,budget=200,window=8 60 --block-size 16 --policy vllm-0.16 --evict-cache keep
 is 'events that waited are stored' "$(query 'SELECT evict_waits FROM v_run ORDER BY run_id DESC LIMIT 1')" \
 	"$(sed -n 's/^events of the evictor waited \([1-9][0-9]*\) times .*/\1/p' out)"
 finish

@@ -305,6 +305,8 @@ static bool is_comparable(const struct replay *cfg, const struct batch_entry *e)
 {
 	if (cfg->trace->req[e->req].warmup)
 		return false;
+	if (e->kind == ROW_DECODE && e->evict && !cfg->limits.evict->evictor->decodes)
+		return false; /* an event of a prompt, which waited, and takes place at once */
 	if (e->kind == ROW_DECODE)
 		return !e->gone || !cfg->weights;
 	return backend_compares_kind(e->kind) && !e->evict && !e->gone;
