@@ -10,9 +10,10 @@
  * evict_pick_enqueue() then chooses by the scores.
  *
  * A window of 64, 128 Ki keys, 32 query heads over 8, of 128 channels: rows and sums of lastq have
- * 69 GFLOP each, 85 us, and 2.7e8 exponentials, 73 us beside them.  On an H200 an event of 2048
- * tokens takes 474 us: rows 177, sums 128, pool 13, pick 140, compaction 13.  With mass.h: 828.
- * Pool with a barrier for each head, also of averages: 22.
+ * 69 GFLOP each, 85 us, and 2.7e8 exponentials, 73 us beside them.  On an H200 an event of 2048 of
+ * random keys takes 315 us: rows 118, sums 134, pool 14, pick 39, compaction 14.  With mass.h it
+ * took 821 in the same run, and kept the same tokens.  Pool with a barrier for each head, also of
+ * averages: 22.  Where most scores are equal, pick reads them several times, 140.
  */
 #include "config.h"
 #include "kernels/evict/snapkv/snapkv.h"
