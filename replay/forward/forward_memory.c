@@ -86,7 +86,7 @@ static enum ar_status check_model(const struct model *m, int max_tok, struct ar_
 	if (!(m->rope.theta > 0))
 		return ar_fail(err, AR_DATA, "%s: the angles of %s are not known", m->name,
 			       m->rope_unknown);
-	if (max_tok > m->max_len)
+	if (m->max_len && max_tok > m->max_len)
 		return ar_fail(err, AR_USAGE,
 			       "%d tokens are more than max_position_embeddings %lld of model %s",
 			       max_tok, (long long)m->max_len, m->name);
