@@ -91,6 +91,9 @@ ok 'an unknown part for decodes is wrong usage' \
 is 'dense decodes that skip are a part' "$(decode --dry-run --format json \
 	--decode dense/skip=softmax,decode=500,parts=0 | sed 's/.*"decode":"\([^"]*\)".*/\1/')" \
 	"$(printf '%s\n' dense dense/skip=softmax,decode=500,parts=0)"
+is 'layers that take lists have a row of their own' "$(decode --dry-run --format json \
+	--decode tidal,budget=64 | sed 's/.*"decode":"\([^"]*\)".*/\1/')" \
+	"$(printf '%s\n' dense tidal,budget=64 'tidal,budget=64 (takes)')"
 is 'lists that a pruner cuts are a part' "$(decode --dry-run --format json \
 	--decode quest,quest/prune=twilight,p=0.85 | sed 's/.*"decode":"\([^"]*\)".*/\1/')" \
 	"$(printf '%s\n' dense quest quest/prune=twilight,p=0.85)"

@@ -95,7 +95,9 @@ static enum ar_status open_method(struct method **m, const char *text, const str
 
 	if (!st)
 		st = method_supported(&(*m)->part[ROW_DECODE], &env.shape, NULL, 0, err);
-	return st ? st : method_open(*m, &env, err);
+	if (!st)
+		st = method_open(*m, &env, err);
+	return st || !(*m)->later ? st : method_open((*m)->later, &env, err);
 }
 
 /* ---- rows ---- */
@@ -107,22 +109,20 @@ static double bytes_of(const struct row *r)
 	       (double)(r->s.kv_heads * r->s.head_dim);
 }
 
-static enum ar_status run_one(struct bench *b, const char *text, const struct bench_shape *s,
-			      double *dense, struct ar_err *err)
+/* Measure a layer of the method m; takes: one that takes the lists of another. */
+static enum ar_status run_layer(struct bench *b, const struct method *m, const char *name,
+				bool takes, const struct bench_shape *s, double *dense,
+				struct ar_err *err)
 {
-	struct method *m = NULL;
-	struct row r = { .part = text + strlen("dense/decode="),
+	struct row r = { .part = name,
 			 .s = *s,
 			 .r = { NAN, NAN, NAN, NAN, NAN },
 			 .executed = b->device ? 1 : NAN,
 			 .how = { .repeat = b->a->repeat, .seed = b->a->seed } };
-	enum ar_status st = open_method(&m, text, s, b->device, err);
+	enum ar_status st = b->device ? bench_decode_run(b->device, m, takes, s, &r.r, err) : AR_OK;
 
-	if (!st && b->device)
-		st = bench_decode_run(b->device, m, s, &r.r, err);
 	if (!st && b->device && !m->part[ROW_DECODE].dense)
 		r.executed = bench_ratio(r.r.count.exec_sel, r.r.count.exec_total);
-	method_free(m);
 	if (st) {
 		ar_err_prefix(err, "%s, batch %lld, context %lld", r.part, (long long)s->batch,
 			      (long long)s->context);
@@ -137,6 +137,23 @@ static enum ar_status run_one(struct bench *b, const char *text, const struct be
 	r.how.clock = !b->device ? NULL : r.r.traced ? "cupti" : "events";
 	r.how.gpu = b->device ? bench_gpu(b->device) : NULL;
 	return bench_table_put(&b->table, &r, err);
+}
+
+static enum ar_status run_one(struct bench *b, const char *text, const struct bench_shape *s,
+			      double *dense, struct ar_err *err)
+{
+	const char *part = text + strlen("dense/decode=");
+	char takes[160];
+	struct method *m = NULL;
+	enum ar_status st = open_method(&m, text, s, b->device, err);
+
+	snprintf(takes, sizeof takes, "%s (takes)", part);
+	if (!st)
+		st = run_layer(b, m, part, false, s, dense, err);
+	if (!st && m->later)
+		st = run_layer(b, m, takes, true, s, dense, err);
+	method_free(m);
+	return st;
 }
 
 static enum ar_status run_shape(struct bench *b, const struct bench_shape *s, struct ar_err *err)

@@ -16,8 +16,9 @@ struct bench_decode {
 };
 
 /* Measure the decodes of m, opened for the shape, on random keys: a row of each request, and a
- * chunk of s->chunk rows at the end of s->context. */
-enum ar_status bench_decode_run(struct bench_device *d, const struct method *m,
+ * chunk of s->chunk rows at the end of s->context.  takes: those of m->later, which take the lists
+ * that m chose. */
+enum ar_status bench_decode_run(struct bench_device *d, const struct method *m, bool takes,
 				const struct bench_shape *s, struct bench_decode *out,
 				struct ar_err *err);
 

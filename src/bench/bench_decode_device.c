@@ -17,7 +17,8 @@ struct load {
 	struct bench_case c[BATCHES];
 	size_t state_bytes, prune_bytes; /* of a set */
 	char *state, *prune_state;
-	int keep; /* allocations that serve every batch */
+	void *lists; /* that pass between layers */
+	int keep;    /* allocations that serve every batch */
 };
 
 static struct attn_call call_of(struct load *x, int set)
@@ -26,6 +27,7 @@ static struct attn_call call_of(struct load *x, int set)
 
 	call.state = x->state ? x->state + (size_t)set * x->state_bytes : NULL;
 	call.prune_state = x->prune_state ? x->prune_state + (size_t)set * x->prune_bytes : NULL;
+	call.lists = x->lists;
 	call.next = x->l.c == &x->c[ROWS];
 	return call;
 }
@@ -106,6 +108,8 @@ static enum ar_status take_memory(struct load *x, struct ar_err *err)
 		st = bench_take(l, &l->out, l->q_len * sizeof *l->out, err);
 	if (!st)
 		st = bench_take(l, &l->work, method_work_bytes(x->part, s, &most), err);
+	if (!st && method_lists_bytes(x->part, s, &most))
+		st = bench_take(l, &x->lists, method_lists_bytes(x->part, s, &most), err);
 	x->keep = l->n_alloc;
 	return st;
 }
@@ -152,21 +156,34 @@ static enum ar_status run_rows(struct load *x, struct bench_decode *out, struct 
 	return st;
 }
 
+/* Let the part choose once; those that are measured from here on take its lists. */
+static enum ar_status choose_once(struct load *x, const struct method_part *takes,
+				  struct ar_err *err)
+{
+	enum ar_status st = use(x, ROWS, err);
+
+	if (!st)
+		st = bench_launch(&x->l, launch_rows, -1, 0, err);
+	x->part = takes;
+	return st;
+}
+
 static enum ar_status count(struct load *x, struct selection_count *sum, struct ar_err *err)
 {
 	const struct attn_batch *b = &x->c[ROWS].b;
+	const struct attn_call call = call_of(x, 0);
 	struct selection_count *each = calloc((size_t)b->shape.kv_heads, sizeof *each);
 	enum ar_status st = each ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = method_count_device(x->part, b, x->l.work, each, err);
+		st = method_count_device(x->part, b, method_room(x->part, &call), each, err);
 	for (int i = 0; i < b->shape.kv_heads && !st; i++)
 		selection_add(sum, &each[i], 1);
 	free(each);
 	return st;
 }
 
-enum ar_status bench_decode_run(struct bench_device *d, const struct method *m,
+enum ar_status bench_decode_run(struct bench_device *d, const struct method *m, bool takes,
 				const struct bench_shape *s, struct bench_decode *out,
 				struct ar_err *err)
 {
@@ -180,6 +197,10 @@ enum ar_status bench_decode_run(struct bench_device *d, const struct method *m,
 		st = take_memory(&x, err);
 	if (!st)
 		st = run_state(&x, out, err);
+	if (!st && takes)
+		st = choose_once(&x, &m->later->part[ROW_DECODE], err);
+	if (takes)
+		out->chunk_us = 0;
 	if (!st)
 		st = run_rows(&x, out, err);
 	if (!st && !part->dense)

@@ -111,12 +111,13 @@ enum ar_status bench_mixer_run(struct bench_device *d, const struct bench_mixer 
 	return no_cuda(err);
 }
 
-enum ar_status bench_decode_run(struct bench_device *d, const struct method *m,
+enum ar_status bench_decode_run(struct bench_device *d, const struct method *m, bool takes,
 				const struct bench_shape *s, struct bench_decode *out,
 				struct ar_err *err)
 {
 	(void)d;
 	(void)m;
+	(void)takes;
 	(void)s;
 	(void)out;
 	return no_cuda(err);
