@@ -665,7 +665,7 @@ static void test_method(void)
 		if (!fault_disarm() || st != AR_NOMEM)
 			break;
 	}
-	ok(!st && k > 1, "the method of a config is found, and lack of memory told: %s", err.msg);
+	ok(!st && k > 1, "the method of a config is found, or memory lacks: %s", err.msg);
 	is_str(buf, "awq", "... by its name");
 	ok(!quant_method(buf, sizeof buf, "{\"quantization_config\":{\"quantization\":{}}}", &err) &&
 		   !strcmp(buf, "modelopt"),
