@@ -102,13 +102,21 @@
  *   instead of 912.
  * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
  *
- * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 79.4 ms without votes,
- * 104.3 with votes that skip nothing, 74.9 where 66 % of the tiles are skipped.
+ * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 77.8 ms without votes, 100.7
+ * with votes that skip nothing, 71.4 where 68 % of the tiles are skipped.  Products alone would gain
+ * 1.52 there, as Q K^T stays.  Two warp groups seldom skip the same step, and the chain from logits
+ * to P of the one that keeps it is as long as ever.
  *
- * - Warps that keep a step do not wait for the votes of others: 76.9, 101.7 and, at 68 %, 74.6.
- *   32 heads over 8, 8 x 1024 rows behind 32K keys: 4.86, 6.11 and, at 65 %, 4.87.
- * - Two steps a round: registers spill.
- * The running maximum, above, costs about as much as the votes.
+ * Tried without tiles of 32 rows, in cycles of a step, whose products take 2048: 2089 without votes,
+ * 2450 with votes that skip nothing, 1840 where 61 % are skipped.
+ *
+ * - P not over that of the step before, but in registers of its own, moved: 2748; at 61 % 2124.
+ * - A branch around P V, and no votes: 2311.
+ * - Exponentials before votes, the largest logits found beside them: 2662; at 61 % 2402.
+ * - The same, but the largest logits found only where sums of exponentials cannot tell: 2557; two
+ *   steps a round 2455; at 61 % 2475 and 2378.  Votes first after a step that was skipped: 2592; at
+ *   61 % 2058.
+ * - Logits in two products of 64 keys, so that votes begin with the first: 2591; at 61 % 1833.
  *
  * Lists at batch 1, chunk 1024, 64K keys, density 0.1: of 88 us 3.9 until attend_cut ends and 3.3
  * until the first keys arrive; then most multiprocessors have one tile or part.

@@ -489,7 +489,7 @@ __device__ __forceinline__ void init_votes(struct rows *t, const struct tile_par
 	t->n_step = t->n_skip = 0;
 }
 
-/* The largest logit of each row. */
+/* The largest logit of each row among those of this thread. */
 template <int N> __device__ __forceinline__ void find_tops(float *top, const float *acc)
 {
 #pragma unroll
@@ -498,8 +498,16 @@ template <int N> __device__ __forceinline__ void find_tops(float *top, const flo
 #pragma unroll
 		for (int i = r + 2; i < N / 4; i += 2)
 			top[r] = fmaxf(top[r], fmaxf(acc[2 * i], acc[2 * i + 1]));
-		top[r] = quad_max(top[r]);
 	}
+}
+
+/* Raise what a warp's rows have seen to the largest logits of a step. */
+__device__ __forceinline__ void raise_tops(struct rows *t, const float *top)
+{
+	if (!__any_sync(0xffffffff, top[0] > t->top[0] || top[1] > t->top[1]))
+		return;
+	t->top[0] = fmaxf(t->top[0], quad_max(top[0]));
+	t->top[1] = fmaxf(t->top[1], quad_max(top[1]));
 }
 
 /* Vote on a step whose logits are in acc; at: its first key.  Rows that skip it alone hide its
@@ -519,14 +527,13 @@ __device__ __forceinline__ bool vote(struct rows *t, float *acc, const struct ti
 		own = bar_and(4 + threadIdx.x / 64, 64, own);
 	/* the compiler must see that steps stay the same in all lanes */
 	all = __all_sync(0xffffffff, bar_and(2 + threadIdx.x / 128, 128, own));
-	own = n < WG_ROWS ? own : all;
+	own = __all_sync(0xffffffff, n < WG_ROWS ? own : all);
 	if (at <= t->last) {
 		t->n_step++;
 		t->n_skip += own;
 	}
 	if (!own) {
-		t->top[0] = fmaxf(t->top[0], top[0]);
-		t->top[1] = fmaxf(t->top[1], top[1]);
+		raise_tops(t, top);
 	} else if (!all) {
 #pragma unroll
 		for (int i = 0; i < C::N / 2; i++)
@@ -547,9 +554,20 @@ __device__ __forceinline__ void count_votes(const struct rows *t, const struct t
 	atomicAdd(&count[1], t->n_skip);
 }
 
+/* Wait until no product reads P, and keep the compiler from writing P before.  It takes the
+ * registers as free once the product is enqueued. */
+template <int N> __device__ __forceinline__ void finish_product(const uint32_t *pr, float *acc)
+{
+	wgmma_wait<0>();
+#pragma unroll
+	for (int i = 0; i < N / 4; i++)
+		asm volatile("" :: "r"(pr[i]));
+	hold<N / 2>(acc);
+}
+
 /* Turn the complete logits of step i, in acc, into P, and release K.  k: the step's keys.  True:
  * bases moved, and O must be multiplied by alpha.  The first step always moves them.  A step that
- * the warp group skips has no P. */
+ * the warp group skips has no P.  Kernels that skip write P over that of the step before. */
 template <class C, class K, class W>
 __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct rows *t,
 					      struct smem<C> *s, int i,
@@ -564,6 +582,8 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	k.hide(acc, t, w);
 	if constexpr (C::SKIPS) {
 		t->skipped = vote<C>(t, acc, p, k.at[0], first);
+		if (!first)
+			finish_product<C::N>(pr, acc);
 		if (t->skipped)
 			return false;
 	}
@@ -639,7 +659,8 @@ __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t
 	s->v_ring.consumer_release(at - 1);
 	if (moved)
 		rescale<C::D>(o, alpha);
-	hold_p<C::N / 4>(next);
+	if (!C::SKIPS)
+		hold_p<C::N / 4>(next);
 }
 
 /* Run all steps of the list.  step: in the rings, the first of this tile; round: tiles before that
@@ -669,9 +690,9 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		advance<C, K>(o, even, odd, t, s, p, w, wg, i + 1, step);
 	}
 	for (; i < n; i++) {
-		advance<C, K>(o, odd, even, t, s, p, w, wg, i, step);
+		advance<C, K>(o, C::SKIPS ? even : odd, even, t, s, p, w, wg, i, step);
 #pragma unroll
-		for (int j = 0; j < C::N / 4; j++)
+		for (int j = 0; !C::SKIPS && j < C::N / 4; j++)
 			even[j] = odd[j];
 	}
 	if (C::STREAMS && threadIdx.x % 128 == 0)
