@@ -102,13 +102,13 @@
  *   instead of 912.
  * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
  *
- * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 77.8 ms without votes, 100.7
- * with votes that skip nothing, 71.4 where 68 % of the tiles are skipped.  Products alone would gain
- * 1.52 there, as Q K^T stays.  Two warp groups seldom skip the same step, and the chain from logits
- * to P of the one that keeps it is as long as ever.
+ * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 77.8 ms without votes,
+ * 100.7 with votes that skip nothing, 71.4 where 68 % of the tiles are skipped.  Products alone
+ * would gain 1.52 there, as Q K^T stays.  Two warp groups seldom skip the same step, and the chain from
+ * logits to P of the one that keeps it is as long as ever.
  *
- * Tried without tiles of 32 rows, in cycles of a step, whose products take 2048: 2089 without votes,
- * 2450 with votes that skip nothing, 1840 where 61 % are skipped.
+ * Tried without tiles of 32 rows, in cycles of a step, whose products take 2048: 2089 without
+ * votes, 2450 with votes that skip nothing, 1840 where 61 % are skipped.
  *
  * - P not over that of the step before, but in registers of its own, moved: 2748; at 61 % 2124.
  * - A branch around P V, and no votes: 2311.
