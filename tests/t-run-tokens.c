@@ -37,7 +37,7 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 
 	if (!st)
 		st = run_load_weights(&r->in, &r->session.o, err);
-	return st ? st : run_open_tokens(&r->in, &r->session, err);
+	return st ? st : run_load_tokens(&r->in, &r->session, err);
 }
 
 static void end(struct run *r)
@@ -106,7 +106,8 @@ static void test_nothing(void)
 	struct run r = { .in.trace = &trace };
 	struct ar_err err = { 0 };
 
-	ok(run_open_tokens(&r.in, &r.session, &err) == AR_OK && !r.session.tokens,
+	ok(run_load_tokens(&r.in, &r.session, &err) == AR_OK &&
+		   run_open_tokens(&r.in, &r.session, &err) == AR_OK && !r.session.tokens,
 	   "without weights there are no tokens");
 	run_unload_weights(&r.in);
 }
