@@ -104,8 +104,8 @@
  *
  * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 77.8 ms without votes,
  * 100.7 with votes that skip nothing, 71.4 where 68 % of the tiles are skipped.  Products alone
- * would gain 1.52 there, as Q K^T stays.  Two warp groups seldom skip the same step, and the chain from
- * logits to P of the one that keeps it is as long as ever.
+ * would gain 1.52 there, as Q K^T stays.  Two warp groups seldom skip the same step, and the chain
+ * from logits to P of the one that keeps it is as long as ever.
  *
  * Tried without tiles of 32 rows, in cycles of a step, whose products take 2048: 2089 without
  * votes, 2450 with votes that skip nothing, 1840 where 61 % are skipped.
