@@ -14,8 +14,9 @@ SELECT verdict FROM (
     || group_concat(upper(metric) || printf(' %s %+.1f %%', at, error_percent)
       || iif(error_lo IS NULL, '', printf(' (%+.1f to %+.1f)', error_lo, error_hi))
       || iif(spread_percent IS NULL, '', printf(', its passes %.1f %%', spread_percent)), '; ')
-    || coalesce((SELECT printf('; iterations %.1f %% in the mean, which goes with %s most', avg(abs(p_ns - e_ns) * 100.0 / e_ns),
-        (SELECT quantity FROM engine_residual r WHERE r.run = e.run AND r.engine_run = e.engine_run AND no = 1))
+    || coalesce((SELECT printf('; iterations %.1f %% in the mean', avg(abs(p_ns - e_ns) * 100.0 / e_ns))
+        || coalesce((SELECT printf(', of which %s explains %.0f %%', quantity, explains_percent)
+          FROM engine_residual r WHERE r.run = e.run AND r.engine_run = e.engine_run AND no = 1), '')
       FROM engine_step s WHERE s.run = e.run AND s.engine_run = e.engine_run AND p_ns
       GROUP BY s.run HAVING count(*) > 2), '')
     || CASE WHEN draws > 1 THEN printf('; medians of %d repeats', draws)
