@@ -48,7 +48,7 @@ static enum ar_status describe(const struct run_inputs *in, const struct run_opt
 	static const struct kv_rules none = { .spread = 1 };
 	const struct kv_rules *rules = l->policy->groups ? l->policy->groups : &none;
 	struct graph_sizes sizes;
-	struct model_groups g;
+	struct model_groups g = { 0 };
 	enum ar_status st = graph_sizes_open(&sizes, NULL, l->max_seqs, run_most_captured(o),
 					     l->max_batched_tok, err);
 
@@ -66,9 +66,8 @@ static enum ar_status describe(const struct run_inputs *in, const struct run_opt
 		graph_sizes_release(&sizes);
 	if (!st)
 		st = model_groups_init(&g, m, o->limits.block_tok, rules, l->prefix_cache, err);
-	if (st)
-		return st;
-	if (l->group || model_groups_plain(&g)) /* else window layers have blocks of full ones */
+	/* Else window layers have blocks of full ones. */
+	if (!st && (l->group || model_groups_plain(&g)))
 		e->block_bytes = g.block_bytes;
 	model_groups_release(&g);
 	return st;
