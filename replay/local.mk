@@ -23,13 +23,13 @@ libattnreplay_a_SOURCES += \
     replay/engine/backends_attn.h \
     replay/engine/decoder.h replay/engine/decoder_state.h replay/engine/drops.c \
     replay/engine/drops.h \
-    replay/engine/evictions.c replay/engine/evictions.h \
+    replay/engine/evictions.c replay/engine/evictions.h replay/engine/fleet.c \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
     replay/engine/groups.c replay/engine/groups.h replay/engine/hot_list.c \
     replay/engine/hot_list.h replay/engine/hot_rows.c replay/engine/hot_rows.h \
     replay/engine/latency.c \
-    replay/engine/latency.h replay/engine/observer.h replay/engine/overflow.c \
-    replay/engine/overflow.h \
+    replay/engine/latency.h replay/engine/loop.h replay/engine/observer.h \
+    replay/engine/overflow.c replay/engine/overflow.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
     replay/engine/rows_part.h replay/engine/rows_revived.c \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "replay/engine/replay.h"
+#include "replay/engine/loop.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,41 +10,11 @@
 #include "base/number.h"
 #include "base/rng.h"
 
-/* When things happened to a request, -1: not yet. */
-struct times {
-	int64_t first_sched, first_token, last_token;
-};
-
-/* An iteration that was launched.  The host has not recorded its tokens yet. */
-struct launched {
-	uint32_t *emit; /* [n_emit] requests that get a token */
-	size_t n_emit;
-	bool counted; /* sched_emit() has counted its tokens */
-};
-
 /* The iteration of the last plan. */
 struct step {
 	int64_t start_ns, wait_ns; /* wait_ns: how long the GPU waits for the host in it */
 	struct host_parts host;
 	struct iter_cost cost;
-};
-
-struct loop {
-	const struct replay *cfg;
-	struct replay_result *res;
-	struct sched *s;
-	struct times *t; /* [trace->n] */
-	bool *done;	 /* [trace->n] rejected or finished */
-	struct arrivals *arrivals;
-	struct front *front;
-	struct host_clock clock;  /* now: when the next plan is made */
-	int64_t received;	  /* when the front end had passed on the last request */
-	int64_t delivered;	  /* when clients had the tokens of the last batch */
-	struct launched queue[2]; /* [n_queue], the oldest first */
-	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
-	int n_empty;		  /* empty plans in a row; 0 after an arrival */
-	struct accuracy *acc;	  /* [q_heads] */
-	struct selection_count *count; /* [kv_heads] */
 };
 
 /* ---- calls of the observer ---- */
@@ -67,8 +37,8 @@ static enum ar_status notify_iteration(const struct loop *l, const struct step *
 			    err);
 }
 
-static enum ar_status notify_request(const struct loop *l, uint32_t id, const char *outcome,
-				     const char *reason, struct ar_err *err)
+enum ar_status loop_tell_request(const struct loop *l, uint32_t id, const char *outcome,
+				 const char *reason, struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;
 	const struct sched_seq *q = &l->s->seq[id];
@@ -111,29 +81,6 @@ static enum ar_status notify_sample(const struct loop *l, const struct batch_ent
 
 /* ---- the loop ---- */
 
-static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
-{
-	const struct trace *t = l->cfg->trace;
-	char why[160];
-
-	for (size_t i = 0; i < t->n; i++) {
-		enum ar_status st;
-
-		if (!sched_rejects(&l->cfg->limits, &t->req[i], why, sizeof why))
-			continue;
-		if (!l->res->rejected++ && !l->cfg->rejects_known)
-			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
-				 why);
-		l->done[i] = true;
-		st = notify_request(l, (uint32_t)i, "rejected", why, err);
-		if (st)
-			return st;
-	}
-	if (l->res->rejected > 1 && !l->cfg->rejects_known)
-		log_warn("%" PRId64 " requests rejected in all", l->res->rejected);
-	return AR_OK;
-}
-
 static int64_t later_time(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
@@ -156,7 +103,7 @@ static bool is_admitted(struct loop *l, uint32_t id, int64_t at, enum ar_status 
 	l->done[id] = true;
 	l->res->rejected++;
 	arrivals_done(l->arrivals, id, at);
-	*st = notify_request(l, id, "rejected", why, err);
+	*st = loop_tell_request(l, id, "rejected", why, err);
 	return false;
 }
 
@@ -170,7 +117,7 @@ static int64_t ready_time(const struct loop *l, uint32_t id, int64_t at)
 
 /* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
  * jumps to the next arrival.  False: no request is left. */
-static bool arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
+bool loop_arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
 {
 	bool idle = l->n_empty > 1 || !has_work(l);
 	int64_t at;
@@ -346,7 +293,7 @@ static enum ar_status sample_layer(struct loop *l, const struct batch_entry *e, 
 /* ---- hot buffers ---- */
 
 /* Choose layers of full attention, evenly spaced. */
-static enum ar_status open_hot(struct loop *l, struct ar_err *err)
+enum ar_status loop_open_hot(struct loop *l, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
 	struct replay_result *r = l->res;
@@ -433,7 +380,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 }
 
 /* The latencies of a finished request in ns, -1: it has none. */
-static void request_latencies(const struct loop *l, uint32_t id, double ns[LATENCY_COUNT])
+void loop_latencies(const struct loop *l, uint32_t id, double ns[LATENCY_COUNT])
 {
 	const struct request *r = &l->cfg->trace->req[id];
 	const uint32_t n_out = sched_goal(&l->cfg->limits, r) - r->prompt_tok;
@@ -453,7 +400,7 @@ static enum ar_status count_request(struct loop *l, uint32_t id, struct ar_err *
 	double ns[LATENCY_COUNT];
 	bool good = true;
 
-	request_latencies(l, id, ns);
+	loop_latencies(l, id, ns);
 	for (int m = 0; m < LATENCY_COUNT; m++) {
 		const int64_t limit = l->cfg->limit_ns[m];
 
@@ -461,7 +408,7 @@ static enum ar_status count_request(struct loop *l, uint32_t id, struct ar_err *
 	}
 	l->res->good += good;
 	l->res->ok++;
-	return notify_request(l, id, "ok", NULL, err);
+	return loop_tell_request(l, id, "ok", NULL, err);
 }
 
 /* Count the finished requests, and drop their KV. */
@@ -630,7 +577,7 @@ static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 
 /* Plan, execute, and queue the iteration.  The oldest one is recorded and retired when the queue is
  * full, or when nothing can run.  A plan that only waits for it is no iteration. */
-static enum ar_status iterate(struct loop *l, struct ar_err *err)
+enum ar_status loop_iterate(struct loop *l, struct ar_err *err)
 {
 	const struct sched *s = l->s;
 	struct step x = { .start_ns = later_time(l->clock.now, l->clock.gpu_end) };
@@ -652,150 +599,4 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	l->res->end_ns = later_time(l->clock.now, l->clock.gpu_end);
 	count_oldest(l);
 	return due ? retire_oldest(l, err) : AR_OK;
-}
-
-static enum ar_status loop_open(struct loop *l, struct ar_err *err)
-{
-	const struct replay *cfg = l->cfg;
-	size_t n = cfg->trace->n;
-	enum ar_status st = sched_open(&l->s, cfg->trace, &cfg->limits, err);
-
-	if (!st)
-		st = arrivals_open(&l->arrivals, cfg->trace, &cfg->arrival, err);
-	if (!st)
-		st = front_open(&l->front, &cfg->front, n, err);
-	if (st)
-		return st;
-	l->t = malloc((n + 1) * sizeof *l->t);
-	l->depth = cfg->limits.async ? 2 : 1;
-	for (int i = 0; i < 2; i++)
-		l->queue[i].emit = malloc((n + 1) * sizeof *l->queue[i].emit);
-	l->done = calloc(n + 1, sizeof *l->done);
-	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
-	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
-	if (cfg->limits.group)
-		l->res->group_peak = calloc(cfg->limits.n_group, sizeof *l->res->group_peak);
-	if (!l->t || !l->queue[0].emit || !l->queue[1].emit || !l->done || !l->acc || !l->count ||
-	    (cfg->limits.group && !l->res->group_peak))
-		return ar_nomem(err);
-	for (size_t i = 0; i < n; i++)
-		l->t[i] = (struct times){ -1, -1, -1 };
-	return open_hot(l, err);
-}
-
-/* Take the latencies of the finished requests from their times, and sort them.  It is done at the
- * end, when the memory of the schedule is free again. */
-static enum ar_status take_latencies(struct loop *l, struct ar_err *err)
-{
-	const struct request *r = l->cfg->trace->req;
-	struct series *s = l->res->latency;
-	double ns[LATENCY_COUNT];
-	enum ar_status st = AR_OK;
-
-	for (int m = 0; m < LATENCY_COUNT && !st; m++)
-		if (m != LATENCY_ITL)
-			st = series_reserve(&s[m], (size_t)l->res->ok, err);
-	for (size_t i = 0; i < l->cfg->trace->n && !st; i++) {
-		if (!l->done[i] || l->t[i].first_token < 0 || r[i].warmup)
-			continue;
-		request_latencies(l, (uint32_t)i, ns);
-		for (int m = 0; m < LATENCY_COUNT && !st; m++)
-			st = ns[m] < 0 ? AR_OK : series_add(&s[m], ns[m], err);
-	}
-	for (int m = 0; m < LATENCY_COUNT && !st; m++)
-		st = series_sort(&s[m], err);
-	return st;
-}
-
-/* Sum the counts of all requests, and report the unfinished ones.  st: status of the run, which is
- * returned rather than an error here. */
-static enum ar_status end_run(struct loop *l, enum ar_status st, struct ar_err *err)
-{
-	const struct observer *o = l->cfg->observer;
-	enum ar_status st2;
-
-	for (size_t i = 0; i < l->cfg->trace->n; i++) {
-		if (l->cfg->trace->req[i].warmup)
-			continue;
-		l->res->recomputed_tok += (int64_t)l->s->seq[i].recomputed;
-		l->res->cached_tok += (int64_t)l->s->seq[i].cached;
-		if (l->done[i])
-			continue;
-		l->res->unfinished++;
-		st2 = notify_request(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
-		if (!st)
-			st = st2;
-	}
-	l->res->evict_waits = l->s->n_evict_waits;
-	if (l->cfg->limits.blocks)
-		l->res->kv_refilled = l->cfg->limits.blocks->n_refilled;
-	for (size_t i = 0; l->res->group_peak && i < l->cfg->limits.n_group; i++)
-		l->res->group_peak[i] = kv_groups_peak(l->s->groups, i);
-	sched_close(l->s);
-	l->s = NULL;
-	st2 = take_latencies(l, st ? NULL : err);
-	if (!st)
-		st = st2;
-	st2 = o ? o->end(o->self, l->res, st ? NULL : err) : AR_OK;
-	return st ? st : st2;
-}
-
-static void show_progress(const struct loop *l)
-{
-	char what[160], clock[32];
-
-	if (!l->cfg->title || !progress_due())
-		return;
-	snprintf(what, sizeof what, "%s, virtual time %s: requests", l->cfg->title,
-		 num_time_str(clock, sizeof clock, (double)l->clock.gpu_end));
-	progress(what, (unsigned long)(l->res->ok + l->res->rejected), l->cfg->trace->n);
-}
-
-static enum ar_status loop_run(struct loop *l, struct ar_err *err)
-{
-	enum ar_status st = reject_unfit(l, err);
-
-	while (!st && arrive(l, &st, err)) {
-		if (ar_interrupted())
-			return ar_fail(err, AR_INTERRUPTED,
-				       "interrupted after %" PRId64 " iterations; "
-				       "%" PRId64 " of %zu requests finished",
-				       l->res->iterations, l->res->ok, l->cfg->trace->n);
-		st = iterate(l, err);
-		if (st)
-			ar_err_prefix(err, "iteration %" PRId64, l->res->iterations);
-		show_progress(l);
-	}
-	progress_end();
-	return st;
-}
-
-enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err)
-{
-	struct loop l = { .cfg = cfg, .res = res };
-	enum ar_status st;
-
-	*res = (struct replay_result){ 0 };
-	st = loop_open(&l, err);
-	if (!st)
-		st = end_run(&l, loop_run(&l, err), err);
-	sched_close(l.s);
-	arrivals_close(l.arrivals);
-	front_close(l.front);
-	free(l.t);
-	free(l.queue[0].emit);
-	free(l.queue[1].emit);
-	free(l.done);
-	free(l.acc);
-	free(l.count);
-	return st;
-}
-
-void replay_result_release(struct replay_result *res)
-{
-	for (int m = 0; m < LATENCY_COUNT; m++)
-		series_release(&res->latency[m]);
-	hot_rows_release(&res->hot);
-	free(res->group_peak);
-	res->group_peak = NULL;
 }
