@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The line of units of decode attention, and who takes which stretch of it; see decode_sm80.cu. */
+#ifndef AR_DECODE_LINE_CUH
+#define AR_DECODE_LINE_CUH
+
+#include "kernels/attend/attend.h"
+#include "kernels/prim/device.cuh"
+
+constexpr int HEADS = 16;		// of a segment, at most
+constexpr int WARPS = 4;
+constexpr int THREADS = WARPS * 32;
+constexpr int WARP_KEYS = 16;		// of a step
+constexpr int TILE = WARPS * WARP_KEYS;	// keys that are skipped together
+constexpr int STAGES = 3;
+template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
+template <int D> constexpr bool Q_SHARED = D > 128;
+constexpr int MAX_BLOCKS = 512;		// of the grid; multiprocessors past 256 stay idle
+constexpr int FAN = 32;			// most spans, or sums of spans, added up at once
+constexpr int LEVELS = 2;
+static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
+static_assert(STAGES <= 4, "a word holds the bits of a step and of those ahead");
+constexpr unsigned ALL = 0xffffffff;
+
+/* What the lists hold; 0: there are none. */
+enum { BLOCKS = 1, PIECES };
+
+/* Lists of blocks, or of pieces of 2^shift tokens. */
+struct entry_lists {
+	const uint16_t *block;		// one of the two
+	const int32_t *piece;
+	const int32_t *n;
+	const uint16_t *mask;		// NULL: all heads see all pieces
+	int stride, shift;
+};
+
+struct decode_args {
+	struct attn_batch b;
+	struct entry_lists lists;
+	int group;			// query heads of a KV head
+	int heads;			// heads that share a list; without lists: group
+	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
+	const bf16_t *q;
+	struct kv_bf16 kv;
+	bf16_t *out;
+	float *lse;			// NULL: not asked for
+	void *part;			// struct part: [grid][2]
+	const float *sink;		// of each query head; NULL: none
+	bool skips;
+};
+
+struct span {
+	int req, seg;			// segment of the request
+	int page0;			// place of the request's first page in the table
+	int head, heads, kv_head;	// query heads from `head` on; the last list of a KV head
+					// can have fewer than others, even none
+	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
+	int n;				// entries of its list
+};
+
+/* Divide without a sign: half the instructions. */
+static __device__ __forceinline__ int div_int(int a, int b)
+{
+	return (int)((unsigned)a / (unsigned)b);
+}
+
+/* Make p a span of segment seg. */
+static __device__ __forceinline__ void set_segment(const struct decode_args &a, struct span &p,
+						   int seg)
+{
+	int kv_head = div_int(seg, a.kv_seg), at = seg - kv_head * a.kv_seg;
+	int list = div_int(at, a.list_seg), before = (at - list * a.list_seg) * HEADS;
+
+	p.seg = seg;
+	p.kv_head = kv_head;
+	p.head = kv_head * a.group + list * a.heads + before;
+	p.heads = min(min(a.group - list * a.heads, a.heads) - before, HEADS);
+}
+
+/* Count the blocks of an item.  An item is a request, with segments of equal length, or a listed
+ * segment. */
+template <int LISTS>
+static __device__ __forceinline__ int n_items(const struct decode_args &a)
+{
+	return LISTS ? a.b.rows.n_req * a.n_seg : a.b.rows.n_req;
+}
+
+/* Segments of an item. */
+template <int LISTS>
+static __device__ __forceinline__ int item_segments(const struct decode_args &a)
+{
+	return LISTS ? 1 : a.n_seg;
+}
+
+/* The first block that a request sees.  BOUNDED: rows have first keys, or heads have sinks. */
+template <int PAGE, bool BOUNDED>
+static __device__ __forceinline__ int first_block(const struct decode_args &a, int req)
+{
+	return BOUNDED && a.b.rows.first ? a.b.rows.first[req] / PAGE : 0;
+}
+
+/* Entries of the list of an item, or blocks without lists.  SKIPS: tiles of keys. */
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
+static __device__ __forceinline__ int n_entries(const struct decode_args &a, int item)
+{
+	if (SKIPS)
+		return a.b.rows.pos0[item] / TILE + 1;
+	return LISTS ? a.lists.n[item / a.list_seg] :
+			a.b.rows.pos0[item] / PAGE + 1 - first_block<PAGE, BOUNDED>(a, item);
+}
+
+/* Units of one segment that has n entries.  SKIPS: a unit is a part, or a tile where the stretches
+ * are the parts. */
+template <int PAGE, int LISTS, bool SKIPS>
+static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int n)
+{
+	if (SKIPS)
+		return a.b.skip.parts ? min(n, a.b.skip.parts) : n;
+	return LISTS == PIECES ? ((n << a.lists.shift) + PAGE - 1) / PAGE : n;
+}
+
+/* Units of all segments, by one warp. */
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
+static __device__ int count_units(const struct decode_args &a, int lane)
+{
+	int sum = 0;
+
+#pragma unroll 1
+	for (int i = lane; i < n_items<LISTS>(a); i += 32)
+		sum += n_blocks<PAGE, LISTS, SKIPS>(
+			a, n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, i));
+	return warp_sum(sum) * item_segments<LISTS>(a);
+}
+
+/* Find the span that begins with unit u: its request, segment, block and first page.  There are
+ * more than u units.  By one warp.  Each lane loads a request's length and first page together,
+ * which saves a wait for memory. */
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
+static __device__ struct span find_unit(const struct decode_args &a, int u, int lane)
+{
+	struct span p;
+	int base = 0;
+
+#pragma unroll 1
+	for (int r = 0; ; r += 32) {
+		const bool some = r + lane < n_items<LISTS>(a);
+		const int req = LISTS ? div_int(r + lane, a.n_seg) : r + lane;
+		const int own = some ? n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, r + lane) : 0;
+		int n = n_blocks<PAGE, LISTS, SKIPS>(a, own), to = n;
+		int page0 = some ? a.b.keys.page0[req] : 0;
+		unsigned past;
+
+#pragma unroll
+		for (int i = 1; i < 32; i *= 2) {
+			int left = __shfl_up_sync(ALL, to, i);
+
+			to += lane >= i ? left : 0;
+		}
+		past = __ballot_sync(ALL, (base + to) * item_segments<LISTS>(a) > u);
+		if (past) {
+			const int i = __ffs(past) - 1;
+			const int before = base + __shfl_sync(ALL, to - n, i);
+
+			u -= before * item_segments<LISTS>(a);
+			p.n = __shfl_sync(ALL, own, i);
+			p.n_blk = n_blocks<PAGE, LISTS, SKIPS>(a, p.n);
+			p.page0 = __shfl_sync(ALL, page0, i);
+			p.req = __shfl_sync(ALL, req, i);
+			p.seg = LISTS ? r + i - p.req * a.n_seg : div_int(u, p.n_blk);
+			p.blk = LISTS ? u : u - p.seg * p.n_blk;
+			return p;
+		}
+		base += __shfl_sync(ALL, to, 31);
+	}
+}
+
+/* Each thread block has `least` units, the first `more` thread blocks one more. */
+struct shares {
+	int least, more;
+};
+
+static __device__ __forceinline__ int share_begin(const struct shares &s, int i)
+{
+	return i * s.least + min(i, s.more);
+}
+
+/* The thread block that has unit u. */
+static __device__ __forceinline__ int share_of(const struct shares &s, int u)
+{
+	int i = div_int(u, s.least + 1);
+
+	return i < s.more ? i : div_int(u - s.more, s.least);
+}
+
+#endif
