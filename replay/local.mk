@@ -31,7 +31,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/latency.h replay/engine/loop.h replay/engine/observer.h \
     replay/engine/overflow.c replay/engine/overflow.h \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
-    replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
+    replay/engine/replay.c replay/engine/replay.h replay/engine/router.c \
+    replay/engine/router.h replay/engine/router_prefix.c replay/engine/rows.c replay/engine/rows.h \
     replay/engine/rows_part.h replay/engine/rows_revived.c \
     replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
   replay/forward/decoder_ref.c replay/forward/decoder_ref.h replay/forward/forward.c \
@@ -99,6 +100,7 @@ check_PROGRAMS += \
   tests/t-prefix \
   tests/t-prepare \
   tests/t-radix \
+  tests/t-replicas \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
   tests/t-share \

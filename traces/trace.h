@@ -31,6 +31,7 @@ struct request {
 	uint64_t line;	     /* its line in the file */
 	uint32_t type;	     /* index in trace.type plus 1; 0: none */
 	uint32_t images;     /* in the prompt */
+	uint32_t replica;    /* number plus 1 of the only engine that may run it; 0: any */
 	bool warmup; /* it fills caches before what is measured, and is counted in nothing */
 };
 

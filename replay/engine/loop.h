@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to replay/engine/: the loop of one engine. */
+/*
+ * Private to replay/engine/: the loop of one engine, a replica, as a row of events.
+ *
+ * A request that was routed to it waits in its inbox.  Its events are: it admits the first request
+ * of the inbox; it launches the iteration that it plans; that iteration ends.  What others may see
+ * of the engine changes with these events alone.
+ */
 #ifndef AR_LOOP_H
 #define AR_LOOP_H
 
@@ -18,32 +24,48 @@ struct launched {
 };
 
 struct loop {
+	/* Of all replicas. */
 	const struct replay *cfg;
 	struct replay_result *res;
-	struct sched *s;
-	struct times *t; /* [trace->n] */
-	bool *done;	 /* [trace->n] rejected or finished */
+	struct times *t;    /* [trace->n] */
+	bool *done;	    /* [trace->n] rejected or finished */
+	uint32_t *in_after; /* [trace->n] the request after it in its inbox, or SCHED_NONE */
 	struct arrivals *arrivals;
-	struct front *front;
-	struct host_clock clock;  /* now: when the next plan is made */
-	int64_t received;	  /* when the front end had passed on the last request */
-	int64_t delivered;	  /* when clients had the tokens of the last batch */
-	struct launched queue[2]; /* [n_queue], the oldest first */
-	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
-	int n_empty;		  /* empty plans in a row; 0 after an arrival */
-	struct accuracy *acc;	  /* [q_heads] */
+	struct accuracy *acc;	       /* [q_heads] */
 	struct selection_count *count; /* [kv_heads] */
+
+	/* Its own. */
+	int64_t replica; /* number; -1: it is the only one */
+	struct sched *s;
+	struct front *front;
+	uint32_t in_first, in_last; /* the inbox, by arrival; SCHED_NONE: empty */
+	int64_t n_unfinished;	    /* requests that were routed to it and have not ended */
+	bool runs;		    /* an iteration was launched, and its end is the next event */
+	struct host_clock clock;    /* now: when the next event is */
+	int64_t received;	    /* when the front end had passed on the last request */
+	int64_t delivered;	    /* when clients had the tokens of the last batch */
+	struct launched queue[2];   /* [n_queue], the oldest first */
+	int n_queue, depth; /* at depth the queue is full: 2 if plans are made ahead, or 1 */
+	int n_empty;	    /* empty plans in a row; 0 after an arrival */
 };
+
+/* Open the engine: its scheduler, front end and queue.  seq: of a replica that is open, or NULL.
+ * Close it even after an error. */
+enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *err);
+void loop_close(struct loop *l); /* twice is fine */
+
+/* Request id, which has arrived, joins the inbox. */
+void loop_take(struct loop *l, uint32_t id);
+/* The time of the next event; INT64_MAX: there is none before a request comes. */
+int64_t loop_next(const struct loop *l);
+/* Let the next event happen.  Without one, what waits can never run: AR_ENGINE. */
+enum ar_status loop_step(struct loop *l, struct ar_err *err);
+/* Requests wait or run, or tokens are in flight that nobody needs. */
+bool loop_has_work(const struct loop *l);
 
 /* Tell the observer how request id ended. */
 enum ar_status loop_tell_request(const struct loop *l, uint32_t id, const char *outcome,
 				 const char *reason, struct ar_err *err);
-/* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
- * jumps to the next arrival.  False: no request is left. */
-bool loop_arrive(struct loop *l, enum ar_status *st, struct ar_err *err);
-/* Plan, execute, and queue the iteration.  The oldest one is recorded and retired when the queue is
- * full, or when nothing can run.  A plan that only waits for it is no iteration. */
-enum ar_status loop_iterate(struct loop *l, struct ar_err *err);
 /* Choose the layers whose hot buffers are counted. */
 enum ar_status loop_open_hot(struct loop *l, struct ar_err *err);
 /* The latencies of a finished request in ns, -1: it has none. */

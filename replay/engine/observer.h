@@ -12,6 +12,7 @@ struct replay_result;
 /* An iteration that has run.  sched_emit() has not counted its tokens yet. */
 struct observed_iteration {
 	int64_t no;		  /* from 0 */
+	int64_t replica;	  /* from 0; -1: there is one */
 	int64_t start_ns, end_ns; /* virtual time */
 	int64_t host_ns;	  /* how long the GPU waits for the host in it */
 	const struct host_parts *host;
@@ -21,7 +22,8 @@ struct observed_iteration {
 
 /* A request that finished, was rejected, or was unfinished at the end of the run. */
 struct observed_request {
-	uint32_t id; /* index into the trace */
+	uint32_t id;	 /* index into the trace */
+	int64_t replica; /* from 0; -1: there is one, or the request came to none */
 	uint32_t prompt_tok;
 	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns; /* -1: never */
 	const struct sched_seq *seq;

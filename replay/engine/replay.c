@@ -28,6 +28,7 @@ static enum ar_status notify_iteration(const struct loop *l, const struct step *
 		return AR_OK;
 	return o->iteration(o->self,
 			    &(struct observed_iteration){ .no = l->res->iterations,
+							  .replica = l->replica,
 							  .start_ns = x->start_ns,
 							  .end_ns = l->clock.gpu_end,
 							  .host_ns = x->wait_ns,
@@ -49,6 +50,7 @@ enum ar_status loop_tell_request(const struct loop *l, uint32_t id, const char *
 	return o->request(o->self,
 			  &(struct observed_request){
 				  .id = id,
+				  .replica = l->replica,
 				  .prompt_tok = l->cfg->trace->req[id].prompt_tok,
 				  .arrival_ns = arrivals_at(l->arrivals, id),
 				  .first_sched_ns = t->first_sched,
@@ -86,8 +88,7 @@ static int64_t later_time(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* Requests wait or run, or tokens are in flight that nobody needs. */
-static bool has_work(const struct loop *l)
+bool loop_has_work(const struct loop *l)
 {
 	return l->s->n_waiting || l->s->n_running || l->n_queue;
 }
@@ -101,6 +102,7 @@ static bool is_admitted(struct loop *l, uint32_t id, int64_t at, enum ar_status 
 	if (front_admits(l->front, at, l->cfg->trace->req[id].prompt_tok, why, sizeof why))
 		return true;
 	l->done[id] = true;
+	l->n_unfinished--;
 	l->res->rejected++;
 	arrivals_done(l->arrivals, id, at);
 	*st = loop_tell_request(l, id, "rejected", why, err);
@@ -115,41 +117,70 @@ static int64_t ready_time(const struct loop *l, uint32_t id, int64_t at)
 	return takes ? later_time(num_add(at, takes), l->received) : at;
 }
 
-/* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
- * jumps to the next arrival.  False: no request is left. */
-bool loop_arrive(struct loop *l, enum ar_status *st, struct ar_err *err)
+/* The inbox is in the order of arrivals, those at one time by number, as sessions may add one. */
+static bool arrives_before(const struct loop *l, uint32_t a, uint32_t b)
 {
-	bool idle = l->n_empty > 1 || !has_work(l);
-	int64_t at;
-	uint32_t id;
+	const int64_t x = arrivals_at(l->arrivals, a), y = arrivals_at(l->arrivals, b);
 
-	l->s->idled = false;
-	while (!*st && arrivals_peek(l->arrivals, &id, &at)) {
-		int64_t ready = ready_time(l, id, at);
-		bool later = ready > l->clock.now;
+	return x != y ? x < y : a < b;
+}
 
-		if (l->done[id]) {
-			arrivals_pop(l->arrivals);
-			arrivals_done(l->arrivals, id, at);
-			continue;
-		}
-		if (later && !idle)
-			break;
-		arrivals_pop(l->arrivals);
-		if (!is_admitted(l, id, at, st, err))
-			continue;
-		if (later) {
-			l->clock.now = ready;
-			l->s->idled = !l->s->n_waiting && !l->s->n_running;
-		}
-		idle = false;
-		l->received = ready;
-		l->n_empty = 0;
-		sched_arrive(l->s, id, at);
-		l->clock.now = num_add(l->clock.now, host_admit(&l->cfg->host,
-								l->cfg->trace->req[id].prompt_tok));
+void loop_take(struct loop *l, uint32_t id)
+{
+	uint32_t *at = &l->in_first;
+
+	if (l->in_first != SCHED_NONE && !arrives_before(l, id, l->in_last))
+		at = &l->in_after[l->in_last];
+	while (*at != SCHED_NONE && !arrives_before(l, id, *at))
+		at = &l->in_after[*at];
+	l->in_after[id] = *at;
+	*at = id;
+	if (l->in_after[id] == SCHED_NONE)
+		l->in_last = id;
+	l->n_unfinished++;
+}
+
+/* With nothing to run, or after two empty plans, the clock jumps to the next request. */
+static bool is_idle(const struct loop *l)
+{
+	return l->n_empty > 1 || !loop_has_work(l);
+}
+
+/* When the first request of the inbox can be added; INT64_MAX: the inbox is empty. */
+static int64_t inbox_time(const struct loop *l)
+{
+	const uint32_t id = l->in_first;
+
+	return id == SCHED_NONE ? INT64_MAX : ready_time(l, id, arrivals_at(l->arrivals, id));
+}
+
+int64_t loop_next(const struct loop *l)
+{
+	if (l->runs || !is_idle(l))
+		return l->clock.now;
+	return later_time(l->clock.now, inbox_time(l));
+}
+
+/* Take the first request of the inbox, and queue it. */
+static enum ar_status admit(struct loop *l, struct ar_err *err)
+{
+	const uint32_t id = l->in_first;
+	const int64_t at = arrivals_at(l->arrivals, id), ready = ready_time(l, id, at);
+	enum ar_status st = AR_OK;
+
+	l->in_first = l->in_after[id];
+	if (!is_admitted(l, id, at, &st, err))
+		return st;
+	if (ready > l->clock.now) {
+		l->clock.now = ready;
+		l->s->idled = !l->s->n_waiting && !l->s->n_running;
 	}
-	return !*st && has_work(l);
+	l->received = ready;
+	l->n_empty = 0;
+	sched_arrive(l->s, id, at);
+	l->clock.now = num_add(l->clock.now,
+			       host_admit(&l->cfg->host, l->cfg->trace->req[id].prompt_tok));
+	return AR_OK;
 }
 
 /* Queue the iteration of the plan, which was launched. */
@@ -425,6 +456,7 @@ static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 			return st;
 		forget(l, id);
 		l->done[id] = true;
+		l->n_unfinished--;
 		arrivals_done(l->arrivals, id, end_ns);
 		front_last(l->front, end_ns);
 	}
@@ -575,28 +607,82 @@ static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 	return st;
 }
 
-/* Plan, execute, and queue the iteration.  The oldest one is recorded and retired when the queue is
- * full, or when nothing can run.  A plan that only waits for it is no iteration. */
-enum ar_status loop_iterate(struct loop *l, struct ar_err *err)
+/* The oldest iteration is recorded and retired when the queue is full, or when nothing can run. */
+static bool is_due(const struct loop *l)
+{
+	return l->n_queue == l->depth || (l->n_queue && !l->s->batch.n);
+}
+
+/* Plan, execute, and queue the iteration.  A plan that only waits for the oldest one is no
+ * iteration. */
+static enum ar_status launch(struct loop *l, struct ar_err *err)
 {
 	const struct sched *s = l->s;
 	struct step x = { .start_ns = later_time(l->clock.now, l->clock.gpu_end) };
 	enum ar_status st = make_plan(l, err);
-	bool due, waits;
 
 	if (!st)
 		st = execute(l, &x, err);
-	if (st)
-		return st;
-	due = l->n_queue == l->depth || (l->n_queue && !s->batch.n);
-	waits = due && !s->batch.n && !s->n_preempted;
-	if (due)
-		st = record_oldest(l, err);
-	if (!st && !waits)
+	if (!st && (s->batch.n || s->n_preempted || !is_due(l)))
 		st = report(l, &x, err);
+	l->s->idled = false;
+	l->runs = true;
+	return st;
+}
+
+/* The iteration has ended. */
+static enum ar_status land(struct loop *l, struct ar_err *err)
+{
+	const bool due = is_due(l);
+	enum ar_status st = due ? record_oldest(l, err) : AR_OK;
+
+	l->runs = false;
 	if (st)
 		return st;
-	l->res->end_ns = later_time(l->clock.now, l->clock.gpu_end);
+	l->res->end_ns = later_time(l->res->end_ns, later_time(l->clock.now, l->clock.gpu_end));
 	count_oldest(l);
 	return due ? retire_oldest(l, err) : AR_OK;
+}
+
+enum ar_status loop_step(struct loop *l, struct ar_err *err)
+{
+	if (l->runs)
+		return land(l, err);
+	if (l->in_first != SCHED_NONE && (is_idle(l) || inbox_time(l) <= l->clock.now))
+		return admit(l, err);
+	return launch(l, err);
+}
+
+enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	const size_t n = cfg->trace->n, seqs = (size_t)cfg->limits.max_seqs;
+	struct sched_limits limits = cfg->limits;
+	enum ar_status st;
+
+	limits.seq = seq;
+	st = sched_open(&l->s, cfg->trace, &limits, err);
+	if (!st)
+		st = front_open(&l->front, &cfg->front, n, err);
+	if (st)
+		return st;
+	l->in_first = l->in_last = SCHED_NONE;
+	l->depth = cfg->limits.async ? 2 : 1;
+	for (int i = 0; i < 2; i++) {
+		l->queue[i].emit = malloc((n < seqs ? n : seqs) * sizeof *l->queue[i].emit + 1);
+		if (!l->queue[i].emit)
+			return ar_nomem(err);
+	}
+	return AR_OK;
+}
+
+void loop_close(struct loop *l)
+{
+	sched_close(l->s);
+	front_close(l->front);
+	free(l->queue[0].emit);
+	free(l->queue[1].emit);
+	l->s = NULL;
+	l->front = NULL;
+	l->queue[0].emit = l->queue[1].emit = NULL;
 }

@@ -7,6 +7,9 @@
  * which the host has recorded them.  If there is nothing to run, the clock jumps to the next
  * arrival.  With limits.async, an iteration is planned while the last one runs, and begins when
  * that has ended.  The same trace, limits, costs and host give the same schedule bit for bit.
+ *
+ * Several engines, replicas of one model, can share the requests: each has a scheduler, a KV pool,
+ * a front end and a clock of its own.  They do not wait for each other.
  */
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
@@ -18,6 +21,7 @@
 #include "replay/engine/observer.h"
 #include "replay/host/host.h"
 #include "replay/engine/hot_rows.h"
+#include "replay/engine/router.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/front.h"
 #include "replay/sched/policy.h"
@@ -27,6 +31,7 @@ struct replay {
 	const struct trace *trace;
 	struct arrival_rule arrival;
 	struct front_limits front;
+	struct router_rule route; /* replicas 0 or 1: one engine, and no router */
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;		 /* its state, open and started */
@@ -81,7 +86,7 @@ struct replay_result {
 	int64_t output_tok;
 	int64_t drop_rows, drop_kept; /* rows of prompts at the first layer that drops, and rows
 				       * left after the last */
-	int64_t end_ns;		      /* the clock at the end */
+	int64_t end_ns;		      /* the clock at the end, the latest of all replicas */
 	/* In ns, sorted; of finished requests, but ITL of all. */
 	struct series latency[LATENCY_COUNT];
 
@@ -90,8 +95,8 @@ struct replay_result {
 	struct hot_rows hot;	   /* n_layer 0: nothing was counted */
 	int hot_layer[HOT_LAYERS]; /* indices of its layers in run_layer */
 
-	/* [n_group of the limits] the most KV blocks owned at a time; NULL: the limits have no
-	 * groups, or the run has not begun. */
+	/* [n_group of the limits] the most KV blocks that a replica owned at a time; NULL: the
+	 * limits have no groups, or the run has not begun. */
 	int64_t *group_peak;
 };
 

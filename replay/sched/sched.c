@@ -90,7 +90,8 @@ void sched_close(struct sched *s)
 {
 	if (!s)
 		return;
-	free(s->seq);
+	if (!s->lim.seq)
+		free(s->seq);
 	free(s->other);
 	free(s->running);
 	free(s->wait_heap);
@@ -145,7 +146,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 		return ar_nomem(err);
 	s->trace = t;
 	s->lim = *l;
-	s->seq = calloc(t->n + 1, sizeof *s->seq);
+	s->seq = l->seq ? l->seq : calloc(t->n + 1, sizeof *s->seq);
 	s->running = calloc(most + 1, sizeof *s->running);
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
@@ -165,7 +166,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 		sched_close(s);
 		return ar_nomem(err);
 	}
-	for (size_t i = 0; i < t->n; i++) {
+	for (size_t i = 0; i < t->n && !l->seq; i++) {
 		s->seq[i].prompt = s->seq[i].known = t->req[i].prompt_tok;
 		s->seq[i].goal = sched_goal(l, &t->req[i]);
 		s->seq[i].stays = t->req[i].prompt_tok;

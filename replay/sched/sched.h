@@ -83,6 +83,9 @@ struct sched_limits {
 	int evict_cache;	   /* enum sched_evict_cache */
 	struct blocks *blocks;	   /* tables of the requests on the device; NULL: there are none */
 	bool share_pages;	   /* with a prefix cache, tables list common pages */
+	/* [requests] of another scheduler of the trace, which outlives this one: each of them
+	 * runs requests that the other does not.  NULL: it has its own. */
+	struct sched_seq *seq;
 };
 
 #define SCHED_NONE UINT32_MAX
