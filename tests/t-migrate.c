@@ -81,7 +81,7 @@ static int64_t whole_version(void)
 	int64_t version, views, scope;
 	int64_t host, command, state;
 	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest,
-		replicates, halves, skips, counts;
+		replicates, halves, skips, counts, replicas;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -120,6 +120,8 @@ static int64_t whole_version(void)
 			"WHERE name GLOB 'skip_*'") == 2;
 	counts = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			 "WHERE name IN ('kv_refilled', 'evict_waits')") == 2;
+	replicas = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
+			   "WHERE m.type = 'table' AND x.name = 'replica'") == 2;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -139,7 +141,7 @@ static int64_t whole_version(void)
 			       layers == (version >= 13) && memory == (version >= 14) &&
 			       longest == (version >= 15) && replicates == (version >= 16) &&
 			       halves == (version >= 17) && skips == (version >= 18) &&
-			       counts == (version >= 19) ?
+			       counts == (version >= 19) && replicas == (version >= 20) ?
 		       version :
 		       -1;
 }
@@ -254,8 +256,13 @@ static void test_reading(const char *path, int version)
 #define DROP_VIEWS \
 	"PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'view' " \
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
-#define DROP_19 \
+#define DROP_20 \
 	DROP_VIEWS \
+	"ALTER TABLE iteration DROP COLUMN replica;" \
+	"ALTER TABLE request_outcome DROP COLUMN replica;" \
+	"DELETE FROM schema_log WHERE version > 19; PRAGMA user_version = 19;"
+#define DROP_19 \
+	DROP_20 \
 	"ALTER TABLE run DROP COLUMN kv_refilled; ALTER TABLE run DROP COLUMN evict_waits;" \
 	"DELETE FROM schema_log WHERE version > 18; PRAGMA user_version = 18;"
 #define DROP_18 \
@@ -292,7 +299,26 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 18: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 19: undo the last migration. */
+static void test_version_19(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_20);
+	is_int(whole_version(), 19, "a file of version 19 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	ok(ask(db, "SELECT count(*) FROM iteration WHERE replica IS NULL AND rowid > 0") ==
+			   ask(db, "SELECT count(*) FROM main.iteration") &&
+		   ask(db, "SELECT count(*) FROM request_outcome WHERE replica IS NULL") ==
+			   ask(db, "SELECT count(*) FROM main.request_outcome"),
+	   "... and read with runs of one engine");
+	sqlite3_close(db);
+	migrate(19);
+}
+
+/* Turn a.db, of this version, into a file of version 18. */
 static void test_version_18(void)
 {
 	static const char none[] = "SELECT count(*) FROM v_run WHERE kv_refilled IS NULL "
@@ -523,6 +549,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_19();
 	test_version_18();
 	test_version_17();
 	test_version_16();

@@ -73,7 +73,7 @@ is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1
 3,done
 4,done'
 is '... whose figures are as before' "$(query old.db "$latencies")" "$(cat latencies)"
-is '... in a file of version 19' "$(query old.db 'PRAGMA user_version')" 19
+is '... in a file of version 20' "$(query old.db 'PRAGMA user_version')" 20
 is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 6
 7
@@ -88,7 +88,8 @@ is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 16
 17
 18
-19'
+19
+20'
 is '... and has the views of this program' "$(query old.db "SELECT count(*) FROM sqlite_schema
 	WHERE type = 'view'")" "$("$ATTNREPLAY" sql --views | grep -c '^CREATE TEMP VIEW ')"
 is 'equal runs of both versions have equal figures' "$(query old.db 'SELECT count(*) FROM (

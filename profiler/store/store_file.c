@@ -46,8 +46,9 @@ const char store_baseline_sql[] =
 	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
 	"NULL AS gpu_bytes, NULL AS gpu_share, NULL AS engine_defaults, " RUN_16
 
-/* The column of iteration that version 15 added. */
-#define ITERATION_15 "NULL AS longest_decode"
+/* The columns of iteration that version 20 added, and those from version 15 on. */
+#define ITERATION_20 "NULL AS replica"
+#define ITERATION_15 "NULL AS longest_decode, " ITERATION_20
 
 /* The column of samples that version 17 added: earlier ones are of prompts alone. */
 #define HALF_17 "'prefill' AS half"
@@ -271,6 +272,13 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN kv_refilled INTEGER;"
 	  "ALTER TABLE run ADD COLUMN evict_waits INTEGER",
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS SELECT *, " RUN_19 " FROM main.run" },
+	{ 19,
+	  "ALTER TABLE request_outcome ADD COLUMN replica INTEGER;"
+	  "ALTER TABLE iteration ADD COLUMN replica INTEGER",
+	  "CREATE TEMP VIEW request_outcome AS SELECT *, NULL AS replica FROM main.request_outcome;"
+	  /* an older version's has this column */
+	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS "
+	  "SELECT rowid AS rowid, *, " ITERATION_20 " FROM main.iteration" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

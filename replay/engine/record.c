@@ -86,6 +86,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 		r->store,
 		&(struct store_iteration){
 			.row = { .iter_no = it->no,
+				 .replica = it->replica,
 				 .start_ns = it->start_ns,
 				 .end_ns = it->end_ns,
 				 .host_ns = it->host_ns,
@@ -128,6 +129,7 @@ static enum ar_status record_request(void *self, const struct observed_request *
 	return store_outcome(r->store,
 			     &(struct row_request_outcome){
 				     .req_no = q->id,
+				     .replica = q->replica,
 				     .arrival_ns = q->arrival_ns,
 				     .first_sched_ns = q->first_sched_ns,
 				     .first_token_ns = q->first_token_ns,

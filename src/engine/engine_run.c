@@ -125,6 +125,7 @@ static enum ar_status store_request(struct walk *w, size_t i, struct ar_err *err
 					    0;
 	set_times(q, o.arrival_ns, &o);
 	o.outcome = o.finish_ns >= 0 ? "ok" : "unfinished";
+	o.replica = -1;
 	return store_outcome(w->store, &o, err);
 }
 
@@ -234,6 +235,7 @@ static enum ar_status store_step(struct walk *w, size_t at, struct ar_err *err)
 		w->store,
 		&(struct store_iteration){
 			.row = { .iter_no = (int64_t)at,
+				 .replica = -1,
 				 .start_ns = s->begin_ns,
 				 .end_ns = s->end_ns,
 				 .host_ns = -1,
