@@ -4,7 +4,7 @@
  *
  * An engine's host time is that of an interpreter and of CUDA's calls.  So the probe times
  * - loop: a fixed walk through objects in memory, each of which names its operation, as an
- *   interpreter does;
+ *   interpreter does; only time on a processor counts;
  * - launch: cudaLaunchKernel() of an empty kernel;
  * - graph: cudaGraphLaunch() of a graph of empty kernels.
  * Each is the median of several rounds, in ns.  The last two need a GPU.

@@ -5,9 +5,12 @@
 
 #include <limits.h>
 #include <math.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -154,6 +157,34 @@ static void test_probe(void)
 	is_int(host_probe_apart(&got, HOST_PROBE_NO_GPU, &err), AR_OK, "... but not with memory");
 	is_int(host_probe_apart(&again, HOST_PROBE_NO_GPU, &err), AR_OK, "asked again");
 	ok(got.ns[PROBE_LOOP] > 0 && !memcmp(&got, &again, sizeof got), "... it has measured once");
+}
+
+/* Four programs share the processor with the probe, so it waits for four fifths of the time. */
+static void test_probe_on_loaded_host(void)
+{
+	pid_t other[4];
+	struct probe alone, beside;
+	struct ar_err err = { 0 };
+	cpu_set_t all, one;
+
+	is_int(sched_getaffinity(0, sizeof all, &all), 0, "the processors of this process");
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	is_int(host_probe(&alone, HOST_PROBE_NO_GPU, &err), AR_OK, "a probe on one of them");
+	for (int i = 0; i < 4; i++) {
+		other[i] = fork();
+		while (!other[i])
+			sched_getcpu();
+	}
+	is_int(host_probe(&beside, HOST_PROBE_NO_GPU, &err), AR_OK, "... beside others");
+	for (int i = 0; i < 4 && other[i] > 0; i++) {
+		kill(other[i], SIGKILL);
+		waitpid(other[i], NULL, 0);
+	}
+	sched_setaffinity(0, sizeof all, &all);
+	ok(beside.ns[PROBE_LOOP] < 3 * alone.ns[PROBE_LOOP],
+	   "... reads the host's speed and not its load");
 }
 
 /* The correlation of draws that are lag apart is about want. */
@@ -450,6 +481,7 @@ int main(void)
 	test_front();
 	test_scale();
 	test_probe();
+	test_probe_on_loaded_host();
 	test_spread();
 	test_sync();
 	test_async();
