@@ -414,21 +414,23 @@ for f in semicolon tab; do
 		"$want"
 done
 cat >"$tmp/deep.jsonl" <<END
-{"a.b": 9, "a": {"t": 0, "x": [5, {"in": 10}], "b": 3}, "out": 3, "s": "u", "p": -2, "ids": [7, 8]}
-{"a.b": 9, "a": {"t": 1.5, "x": [6, {"in": 20}], "b": 4}, "out": 4, "s": "u", "p": null, "ids": [7, 9, 9]}
+{"a.b": 9, "a": {"t": 0, "x": [5, {"in": 10}], "b": 3}, "out": 3, "s": "u", "p": -2, "r": 3, "ids": [7, 8]}
+{"a.b": 9, "a": {"t": 1.5, "x": [6, {"in": 20}], "b": 4}, "out": 4, "s": "u", "p": null, "r": null, "ids": [7, 9, 9]}
 END
-deep='arrival=a.t,prompt=a.x.1.in,output=out,session=s,priority=p,prefix=ids'
-is '... and paths of keys, sessions, priorities and prefixes' \
+deep='arrival=a.t,prompt=a.x.1.in,output=out,session=s,priority=p,replica=r,prefix=ids'
+is '... and paths of keys, sessions, priorities, replicas and prefixes' \
 	"$(trace convert --columns "$deep" --hash-block 8 "$tmp/deep.jsonl" | tail -n +2)" \
-	'{"id":0,"arrival_ns":0,"prompt_tokens":10,"output_tokens":3,"session":"u","turn":0,"blocks":[0,1],"priority":-2}
+	'{"id":0,"arrival_ns":0,"prompt_tokens":10,"output_tokens":3,"session":"u","turn":0,"blocks":[0,1],"priority":-2,"replica":3}
 {"id":1,"arrival_ns":1500000000,"prompt_tokens":20,"output_tokens":4,"session":"u","turn":1,"blocks":[0,2,3]}'
 trace convert --columns "$deep" --hash-block 8 "$tmp/deep.jsonl" >"$tmp/deep.canonical"
-ok 'priorities stay in the canonical form' test "$(trace convert "$tmp/deep.canonical" |
-	grep -c '"priority":-2')" = 1
+ok 'priorities and replicas stay in the canonical form' test "$(trace convert "$tmp/deep.canonical" |
+	grep -c '"priority":-2,"replica":3')" = 1
 ok 'a path that leads nowhere is named' fails 3 'deep.jsonl:1: the record lacks "a.x.2.in", which' \
 	trace info --columns arrival=a.t,prompt=a.x.2.in,output=out "$tmp/deep.jsonl"
 ok 'a priority is an integer' fails 3 'deep.jsonl:1: s is ".u.", want an integer from -2^31' \
 	trace info --columns arrival=a.t,prompt=a.b,output=out,priority=s "$tmp/deep.jsonl"
+ok '... and so is the number of a replica' fails 3 'deep.jsonl:1: p is "-2", want an integer from 0' \
+	trace info --columns arrival=a.t,prompt=a.b,output=out,replica=p "$tmp/deep.jsonl"
 printf '%s\n' t,in,out,group,shared 0,20,1,x,16 1,20,1,x,16 2,20,1,y,16 3,20,1,,9 >"$tmp/group.csv"
 group=arrival=t,prompt=in,output=out,prefix=group,prefix-tokens=shared
 is 'prefixes may have a name and a length' "$(trace convert --columns $group --hash-block 8 \

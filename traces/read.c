@@ -28,7 +28,8 @@ const struct opt trace_opts[] = {
 	{ .name = "columns", .type = OPT_STR, .off = OFF(in.columns),
 	  .arg = "arrival=NAME,prompt=NAME,output=NAME,...",
 	  .help = "read CSV or JSON lines of no known format by these columns or keys; arrivals "
-		  "are dates or numbers; also session, priority, prefix and prefix-tokens",
+		  "are dates or numbers; also session, priority, replica, "
+		  "prefix and prefix-tokens",
 	  .may_differ = true },
 	{ .name = "time-unit", .type = OPT_ENUM, .off = OFF(in.time_unit), .arg = "UNIT",
 	  .def = "auto", .choice = units,

@@ -185,6 +185,8 @@ void trace_put_request(const struct trace *t, const struct turns *turns, size_t 
 		fprintf(f, ",\"images\":%u", q->images);
 	if (q->priority)
 		fprintf(f, ",\"priority\":%d", (int)q->priority);
+	if (q->replica)
+		fprintf(f, ",\"replica\":%u", q->replica - 1);
 	if (q->warmup)
 		fputs(",\"x_warmup\":true", f);
 	fputs("}\n", f);

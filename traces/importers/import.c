@@ -142,6 +142,19 @@ enum ar_status import_priority(struct import *im, const struct record *r, const 
 	return AR_OK;
 }
 
+enum ar_status import_replica(struct import *im, const struct record *r, const char *name,
+			      struct request *q, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	uint64_t n;
+
+	if (!num_u64(v.s, v.n, &n) || n >= UINT32_MAX)
+		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to %u", name,
+				   span_show(v).s, UINT32_MAX - 1);
+	q->replica = (uint32_t)n + 1;
+	return AR_OK;
+}
+
 enum ar_status import_date(struct import *im, const char *name, struct span text, int64_t *ns,
 			   struct ar_err *err)
 {

@@ -61,7 +61,7 @@ struct cutter {
 
 /* Names of columns or keys that --columns gives, owned; NULL: not given. */
 struct import_columns {
-	char *arrival, *prompt, *output, *session, *priority, *prefix, *prefix_tok;
+	char *arrival, *prompt, *output, *session, *priority, *replica, *prefix, *prefix_tok;
 };
 
 /* A text of a prompt: see import_cut(). */
@@ -188,6 +188,9 @@ enum ar_status import_count(struct import *im, const struct record *r, const cha
  * a value is 0. */
 enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
 			      const char *output, struct request *q, struct ar_err *err);
+/* Read field name as the number of the only engine that may run the request. */
+enum ar_status import_replica(struct import *im, const struct record *r, const char *name,
+			      struct request *q, struct ar_err *err);
 /* Read field name as the request's priority. */
 enum ar_status import_priority(struct import *im, const struct record *r, const char *name,
 			       struct request *q, struct ar_err *err);

@@ -20,7 +20,8 @@ static const char *const header_keys[] = { "format",   "version", "block_size", 
 static const char *const request_keys[] = {
 	"id",	 "arrival_ns", "prompt_tokens", "output_tokens", "session",
 	"turn",	 "parent",     "think_ns",	"blocks",	 "completion_blocks",
-	"label", "images",     "flags",		"priority",	 NULL
+	"label", "images",     "flags",		"priority",	 "replica",
+	NULL
 };
 static const char *const unused_keys[] = { "completion_blocks", "flags", "parent", NULL };
 
@@ -334,6 +335,11 @@ static enum ar_status kind(struct import *im, const struct record *r, struct req
 	}
 	if (record_find(r, "priority")) {
 		st = import_priority(im, r, "priority", q, err);
+		if (st)
+			return st;
+	}
+	if (record_find(r, "replica")) {
+		st = import_replica(im, r, "replica", q, err);
 		if (st)
 			return st;
 	}

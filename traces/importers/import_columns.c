@@ -15,6 +15,7 @@ static const struct opt keys[] = {
 	{ .name = "output", .type = OPT_STR, .off = OFF(output), .arg = "NAME" },
 	{ .name = "session", .type = OPT_STR, .off = OFF(session), .arg = "NAME" },
 	{ .name = "priority", .type = OPT_STR, .off = OFF(priority), .arg = "NAME" },
+	{ .name = "replica", .type = OPT_STR, .off = OFF(replica), .arg = "NAME" },
 	{ .name = "prefix", .type = OPT_STR, .off = OFF(prefix), .arg = "NAME" },
 	{ .name = "prefix-tokens", .type = OPT_STR, .off = OFF(prefix_tok), .arg = "NAME" },
 	{ 0 }
@@ -41,15 +42,15 @@ void import_columns_release(struct import *im)
 	opt_release(g);
 }
 
-enum { REQUIRED = 3, N_COLUMNS = 7 };
+enum { REQUIRED = 3, N_COLUMNS = 8 };
 
 /* Set named to a record of the named fields alone, under the names that --columns gives. */
 static enum ar_status find_all(struct import *im, const struct record *r, struct record *named,
 			       struct ar_err *err)
 {
 	const struct import_columns *c = &im->columns;
-	const char *const name[N_COLUMNS] = { c->arrival,  c->prompt, c->output,    c->session,
-					      c->priority, c->prefix, c->prefix_tok };
+	const char *const name[N_COLUMNS] = { c->arrival,  c->prompt,  c->output, c->session,
+					      c->priority, c->replica, c->prefix, c->prefix_tok };
 
 	*named = (struct record){ .kind = r->kind };
 	for (int i = 0; i < N_COLUMNS; i++) {
@@ -160,6 +161,8 @@ static enum ar_status columns_record(struct import *im, const struct record *r, 
 		return st;
 	if (given(&named, im->columns.priority))
 		st = import_priority(im, &named, im->columns.priority, &q, err);
+	if (!st && given(&named, im->columns.replica))
+		st = import_replica(im, &named, im->columns.replica, &q, err);
 	if (!st)
 		st = columns_prefix(im, &named, &q, err);
 	if (!st)
