@@ -172,7 +172,7 @@ dist_check_SCRIPTS += \
     tests/t-cmd-select.sh tests/t-cmd-tune.sh tests/t-foreign.sh tests/t-html.sh \
     tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
-    tests/t-run-latent.sh tests/t-run-models.sh tests/t-run-weights.sh \
+    tests/t-run-latent.sh tests/t-run-models.sh tests/t-run-replicas.sh tests/t-run-weights.sh \
     tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-stored-views.sh \
     tests/t-sweep-cmd.sh tests/t-truth.sh
 

@@ -46,6 +46,8 @@ rests host 'no time of the host' 'the host is taken to need no time' 'UPDATE ite
 rests collectives 'no collectives of the other 3 ranks' 'without collectives' 'UPDATE model SET tp = 4'
 rests quantization 'quantization ignored' '--quantization none' "$(set_param quantization "'none'")
 	UPDATE model SET config = '{\"quantization_config\":{}}'"
+rests replicas '4 replicas that do not wait' '4 replicas behind router least are modelled' \
+	"$(set_param replicas 4) $(set_param router "'least'")"
 rests density 'densities given, not measured' 'given with --density, not measured' \
 	"$(set_param density "'[\"compact-fp=0.3\"]'") DELETE FROM selection_stat"
 ok '... which the answer says' grep -q '^Faster, at a cost (densities given, not measured): ' text

@@ -253,12 +253,14 @@ static void test_rules(void)
 	routing_release(&q);
 }
 
-/* Requests of four blocks of 4 tokens, by the ids of their blocks; the last one has none. */
+/* Requests of four blocks of 4 tokens, by the ids of their blocks, which can be far apart; the last
+ * request has none. */
 static void test_prefix(void)
 {
 	static const uint64_t id[4][4] = {
 		{ 0, 1, 2, 3 }, { 0, 1, 4, 5 }, { 6, 7, 8, 9 }, { 0, 10, 11, 12 }
 	};
+	const uint64_t far = 1000000000007;
 	struct request req[5];
 	struct trace t = { .req = req, .n = 5, .block_tok = 4, .name = text };
 	const struct router_rule rule = { router_named("prefix"), 3, 0, 1 };
@@ -267,7 +269,7 @@ static void test_prefix(void)
 	for (int i = 0; i < 5; i++) {
 		req[i] = (struct request){ .prompt_tok = i < 4 ? 16 : 100, .run = t.n_run };
 		for (int k = 0; k < 4 && i < 4; k++)
-			if (!trace_put_block(&t, &req[i], id[i][k]))
+			if (!trace_put_block(&t, &req[i], far * id[i][k]))
 				bail_out("no memory");
 	}
 	if (routing_open(&r, &rule, &t, NULL))

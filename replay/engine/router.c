@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "traces/intern.h"
 
 static size_t choose_next(struct routing *r, uint32_t id)
 {
@@ -101,10 +102,41 @@ const struct request_router *const request_routers[] = { &round_robin, &least,	 
 							 &vllm,	       &vllm_4w, &router_prefix,
 							 NULL };
 
+/* Number the prefix blocks of the trace, whose ids can be far apart.  Returns one more than how many
+ * differ; 0: no memory. */
+static size_t number_blocks(struct routing *r)
+{
+	const struct trace *t = r->trace;
+	struct chain ids = { 0 };
+	size_t n = 0, n_block = 0;
+	bool fits;
+
+	for (size_t i = 0; i < t->n; i++)
+		n_block += t->req[i].n_block;
+	r->first = malloc((t->n + 1) * sizeof *r->first);
+	r->block = malloc((n_block + 1) * sizeof *r->block);
+	fits = r->first && r->block;
+	for (size_t i = 0; i < t->n && fits; i++) {
+		r->first[i] = n;
+		for (uint32_t k = 0; k < t->req[i].n_block && fits; k++) {
+			const struct chain_key key = { .prev = CHAIN_START,
+						       .src = trace_block(t, &t->req[i], k) };
+			uint64_t no = 0;
+
+			fits = chain_put(&ids, key, ids.n, &no);
+			r->block[n++] = (uint32_t)no;
+		}
+	}
+	n = fits ? ids.n + 1 : 0;
+	chain_release(&ids);
+	return n;
+}
+
 enum ar_status routing_open(struct routing *r, const struct router_rule *rule,
 			    const struct trace *t, struct ar_err *err)
 {
 	const size_t n = (size_t)rule->replicas;
+	size_t n_block;
 
 	*r = (struct routing){ .rule = *rule, .trace = t, .words = (n + 63) / 64 };
 	r->load = calloc(n, sizeof *r->load);
@@ -112,7 +144,8 @@ enum ar_status routing_open(struct routing *r, const struct router_rule *rule,
 		return ar_nomem(err);
 	if (!rule->router->prefixes)
 		return AR_OK;
-	r->known = calloc(trace_fresh_id(t) + 1, r->words * sizeof *r->known);
+	n_block = number_blocks(r);
+	r->known = n_block ? calloc(n_block, r->words * sizeof *r->known) : NULL;
 	r->tree_tok = calloc(n, sizeof *r->tree_tok);
 	return r->known && r->tree_tok ? AR_OK : ar_nomem(err);
 }
@@ -120,6 +153,8 @@ enum ar_status routing_open(struct routing *r, const struct router_rule *rule,
 void routing_release(struct routing *r)
 {
 	free(r->load);
+	free(r->first);
+	free(r->block);
 	free(r->known);
 	free(r->tree_tok);
 	*r = (struct routing){ 0 };

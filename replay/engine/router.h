@@ -33,7 +33,9 @@ struct routing {
 	struct router_load *load; /* [replicas] the caller keeps them */
 	uint64_t n_routed;	  /* requests before this one */
 	/* Of a router that knows prefixes. */
-	uint64_t *known; /* [ids of blocks][words] bit r: replica r was sent this block */
+	size_t *first;	 /* [requests] where its blocks are in block */
+	uint32_t *block; /* [blocks of all requests] equal ones have equal numbers, from 0 */
+	uint64_t *known; /* [different blocks][words] bit r: replica r was sent this block */
 	size_t words;
 	int64_t *tree_tok; /* [replicas] tokens of different prefixes that it was sent */
 };

@@ -26,9 +26,10 @@ static bool uneven(const struct routing *r)
 	return most - least > MORE && (double)most > TIMES * (double)least;
 }
 
-static uint64_t *known_by(const struct routing *r, const struct request *q, uint32_t k)
+/* Who knows block k of request id. */
+static uint64_t *known_by(const struct routing *r, uint32_t id, uint32_t k)
 {
-	return r->known + trace_block(r->trace, q, k) * r->words;
+	return r->known + r->block[r->first[id] + k] * r->words;
 }
 
 /* The lowest replica that knows a block; the number of replicas: none does. */
@@ -48,14 +49,15 @@ static int64_t tokens_of(const struct routing *r, const struct request *q, uint3
 	return tok < q->prompt_tok ? tok : q->prompt_tok;
 }
 
-/* The replica that knows the longest prefix, *tok tokens of it; of equals the lowest. */
-static size_t longest(const struct routing *r, const struct request *q, int64_t *tok)
+/* The replica that knows the longest prefix of a request, *tok tokens; of equals the lowest. */
+static size_t longest(const struct routing *r, uint32_t id, int64_t *tok)
 {
+	const struct request *q = &r->trace->req[id];
 	size_t best = 0;
 	uint32_t n = 0;
 
 	for (; n < q->n_block; n++) {
-		const size_t i = first_bit(r, known_by(r, q, n));
+		const size_t i = first_bit(r, known_by(r, id, n));
 
 		if (i == (size_t)r->rule.replicas)
 			break;
@@ -75,13 +77,14 @@ static size_t smallest_tree(const struct routing *r)
 	return best;
 }
 
-/* Replica `to` is sent the prompt.  A prompt without blocks is like no other. */
-static void learn(struct routing *r, const struct request *q, size_t to)
+/* Replica `to` is sent the request.  A prompt without blocks is like no other. */
+static void learn(struct routing *r, uint32_t id, size_t to)
 {
+	const struct request *q = &r->trace->req[id];
 	uint32_t n = 0;
 
 	for (uint32_t k = 0; k < q->n_block; k++) {
-		uint64_t *bits = known_by(r, q, k) + to / 64;
+		uint64_t *bits = known_by(r, id, k) + to / 64;
 
 		n += *bits >> to % 64 & 1;
 		*bits |= 1ull << to % 64;
@@ -98,11 +101,11 @@ static size_t choose_prefix(struct routing *r, uint32_t id)
 	if (uneven(r)) {
 		to = routing_least(r);
 	} else {
-		to = longest(r, q, &tok);
+		to = longest(r, id, &tok);
 		if ((double)tok <= LONG_SHARE * q->prompt_tok)
 			to = smallest_tree(r);
 	}
-	learn(r, q, to);
+	learn(r, id, to);
 	return to;
 }
 

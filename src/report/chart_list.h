@@ -69,6 +69,7 @@ CHART(sessions,
       POINT, "seconds to the end of a session, p50", LOG, 1e-3, "sessions an hour", LINEAR, 0, 0)
 TABLE(sessions)
 TABLE(turns)
+TABLE(replicas)
 TABLE(repeats)
 TABLE(speedup)
 TABLE(decodes)

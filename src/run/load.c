@@ -537,6 +537,20 @@ static enum ar_status check_think(const struct run_options *o, const struct trac
 				       given, t->name);
 }
 
+/* Refuse requests for replicas that the run has not. */
+static enum ar_status check_pins(const struct run_options *o, const struct trace *t,
+				 struct ar_err *err)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].replica > o->replicas)
+			return ar_fail(err, AR_DATA,
+				       "%s:%" PRIu64 ": the request is for replica %u, but the run "
+				       "has replicas 0 to %" PRId64 "; give more with --replicas",
+				       t->name, t->req[i].line, t->req[i].replica - 1,
+				       o->replicas - 1);
+	return AR_OK;
+}
+
 static enum ar_status load_trace(struct run_inputs *in, const struct run_options *o,
 				 struct ar_err *err)
 {
@@ -557,7 +571,9 @@ static enum ar_status load_trace(struct run_inputs *in, const struct run_options
 		st = ar_fail(err, AR_USAGE,
 			     "session-starts has no effect with --loop users, which start at once; "
 			     "leave it out, or say zero");
-	return st ? st : check_think(o, in->trace, err);
+	if (!st)
+		st = check_think(o, in->trace, err);
+	return st ? st : check_pins(o, in->trace, err);
 }
 
 /* Where no prompt is cut, an iteration must have room for the longest: vLLM 0.33.0,

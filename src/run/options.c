@@ -35,6 +35,7 @@ static const char *const dtypes[] = { "auto", "bfloat16", "float16", "half", NUL
 static const char *const page_sizes[] = { "auto", "64", "128", NULL };
 /* Names, then other names.  set_groups() fills them in. */
 static const char *policy_names[2 * RUN_POLICIES_MAX + 1];
+static const char *router_names[RUN_ROUTERS_MAX + 1];
 
 static const char *const defaults[] = { "engine", "none", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
@@ -76,6 +77,19 @@ static const struct opt main_opts[] = {
 	{ .name = "policy", .type = OPT_ENUM, .off = AT(policy), .arg = "NAME", .def = "vllm-0.33",
 	  .choice = policy_names, .help = "the scheduler of an engine, at a version",
 	  .may_differ = true },
+	{ .name = "replicas", .type = OPT_INT, .off = AT(replicas), .arg = "N", .def = "1",
+	  .min = 1, .max = ROUTER_MOST,
+	  .help = "engines of one model that share the requests, each with its own scheduler, "
+		  "pool and GPUs" },
+	{ .name = "router", .type = OPT_ENUM, .off = AT(router), .arg = "NAME", .def = "vllm",
+	  .choice = router_names,
+	  .help = "which replica gets a request when it arrives, unless the trace says so" },
+	{ .name = "router-stats", .type = OPT_TIME, .off = AT(router_stats_ns), .arg = "TIME",
+	  .def = "100ms", .max = 3.6e12,
+	  .help = "how often routers vllm and vllm-4w learn the load of the replicas; 0: before "
+		  "each request" },
+	{ .name = "router-seed", .type = OPT_INT, .off = AT(router_seed), .arg = "N", .def = "1",
+	  .max = 9e15, .help = "seed of router random" },
 	{ .name = "engine-defaults", .type = OPT_ENUM, .off = AT(engine_defaults),
 	  .arg = "engine|none", .def = "engine", .choice = defaults,
 	  .help = "whose values options have that are not given: those of the policy's engine on "
@@ -395,6 +409,11 @@ static void set_groups(struct run_options *o, bool own)
 		if (policies[i]->also)
 			policy_names[n++] = policies[i]->also;
 	policy_names[n] = NULL;
+	for (n = 0; request_routers[n]; n++) {
+		assert(n < RUN_ROUTERS_MAX);
+		router_names[n] = request_routers[n]->name;
+	}
+	router_names[n] = NULL;
 	g[RUN_GROUP_MAIN] = (struct opt_group){ .title = "Run", .opts = main_opts, .base = o };
 	g[RUN_GROUP_COMMAND] = (struct opt_group){
 		.title = "Summary, and commands that did not finish",
@@ -677,6 +696,14 @@ void run_options_release(struct run_options *o)
 	for (int i = 0; i < RUN_BACKENDS_MAX; i++)
 		free(o->backend_opts[i]);
 	*o = (struct run_options){ 0 };
+}
+
+struct router_rule run_options_route(const struct run_options *o)
+{
+	return (struct router_rule){ .router = request_routers[o->router],
+				     .replicas = o->replicas,
+				     .stats_ns = o->router_stats_ns,
+				     .seed = (uint64_t)o->router_seed };
 }
 
 const void *run_options_of(const struct run_options *o, const struct backend *b)

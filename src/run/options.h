@@ -16,6 +16,7 @@
 
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32
+#define RUN_ROUTERS_MAX 16
 
 enum { RUN_HOT_SIZES = 8, RUN_HOT_MOST = 1 << 20 };
 enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
@@ -46,6 +47,8 @@ struct run_options {
 	int64_t host_seed, host_fixed_ns, host_per_request_ns, host_per_tok_ns;
 	struct trace_args trace_args;
 	struct arrival_rule arrival;
+	int64_t replicas, router_stats_ns, router_seed;
+	int router; /* index into request_routers[] */
 
 	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
@@ -97,6 +100,9 @@ struct run_command {
 	enum ar_status (*parsed)(const struct run_command *c, struct run_options *o,
 				 struct ar_err *err);
 };
+
+/* The replicas, and how requests are routed to them. */
+struct router_rule run_options_route(const struct run_options *o);
 
 /* Set every option to its default.  own: with the options that only 'attnreplay run' has. */
 enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);

@@ -455,6 +455,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .trace = in->trace,
 			      .arrival = s->o.arrival,
 			      .front = s->o.front,
+			      .route = run_options_route(&s->o),
 			      .limits = in->limits,
 			      .backend = s->backend,
 			      .self = s->self,

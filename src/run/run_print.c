@@ -217,6 +217,21 @@ static void print_arrivals(const struct run_options *o)
 		       num_time_str(think, sizeof think, (double)a->idle_cap_ns));
 }
 
+/* What each replica has is said in the lines that follow. */
+static void print_replicas(const struct run_options *o)
+{
+	const struct router_rule rule = run_options_route(o);
+	char time[32];
+
+	if (o->replicas == 1)
+		return;
+	printf("replicas  %" PRId64 ", router %s", o->replicas, rule.router->name);
+	if (rule.router->published && rule.stats_ns)
+		printf(" with the loads of every %s",
+		       num_time_str(time, sizeof time, (double)rule.stats_ns));
+	puts("; each has what is said below, and none waits for another");
+}
+
 static void put_kind(const struct kv_group *g)
 {
 	if (g->mixer == MIX_WINDOW)
@@ -363,6 +378,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	put_after("trace     ", r->in.trace->name);
 	printf(" (%s), %zu requests\n", r->in.trace->format, r->in.trace->n);
 	print_arrivals(&r->session.o);
+	print_replicas(&r->session.o);
 	if (r->session.backend->needs_model)
 		print_model(&r->in, &r->session.o);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",

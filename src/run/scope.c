@@ -38,6 +38,25 @@ static enum ar_status check_rules(const struct run_options *o, const struct scop
 	return AR_OK;
 }
 
+/* The rules of options that are for routers. */
+static enum ar_status check_router(const struct run_options *o, struct ar_err *err)
+{
+	const struct request_router *r = request_routers[o->router];
+	const struct {
+		const char *name;
+		bool holds;
+	} list[] = { { "router", true },
+		     { "router-stats", r->published },
+		     { "router-seed", r->drawn } };
+
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+		if (opt_given(o->group, list[i].name) && !(o->replicas > 1 && list[i].holds))
+			return ar_fail(err, AR_USAGE, "%s has no effect with %s%s; leave it out",
+				       list[i].name, o->replicas > 1 ? "--router " : "one replica",
+				       o->replicas > 1 ? r->name : "");
+	return AR_OK;
+}
+
 /* The rules that do not depend on the backend. */
 enum ar_status run_options_check_early(const struct run_options *o, struct ar_err *err)
 {
@@ -50,7 +69,9 @@ enum ar_status run_options_check_early(const struct run_options *o, struct ar_er
 		  "with --chunk-policy none", NULL },
 	};
 
-	return check_rules(o, rules, sizeof rules / sizeof *rules, err);
+	enum ar_status st = check_rules(o, rules, sizeof rules / sizeof *rules, err);
+
+	return st ? st : check_router(o, err);
 }
 
 /* Refuse options of backends other than b.  Options with a scope are left to check_rules(). */
@@ -66,6 +87,18 @@ static enum ar_status check_others(const struct run_options *o, const struct bac
 				return no_effect(&g->opts[k], "with backend ", b->name, err);
 	}
 	return AR_OK;
+}
+
+/* Kernels keep the KV blocks of one engine. */
+static enum ar_status check_replicas(const struct run_options *o, const struct backend *b,
+				     struct ar_err *err)
+{
+	if (o->replicas == 1 || !b->needs_model || (b->modelled && !o->captures.n))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "replicas %" PRId64 ": backend %s%s runs the kernels of one engine; take "
+		       "--backend cost, or roofline without --capture",
+		       o->replicas, b->name, b->modelled ? " with --capture" : "");
 }
 
 /* Refuse repeats that would be equal: nothing is measured, and no spread of the host is drawn. */
@@ -114,6 +147,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 
 	if (!st)
 		st = check_rules(o, rules, sizeof rules / sizeof *rules, err);
+	if (!st)
+		st = check_replicas(o, b, err);
 	return st ? st : check_repeats(o, b, err);
 }
 

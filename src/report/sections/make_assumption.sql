@@ -75,6 +75,13 @@ WITH
       WHERE tp > 1)
 
     UNION ALL
+    SELECT n.run_id, 23, 'replicas', 'time', printf('%d replicas that do not wait for each other', n.value),
+      printf('%d replicas behind router %s are modelled: none waits for another, and routing takes no time',
+        n.value, r.value)
+    FROM param n JOIN param r USING(run_id)
+    WHERE n.key = 'replicas' AND n.value > 1 AND r.key = 'router'
+
+    UNION ALL
     SELECT run_id, 22, 'quantization', 'time', 'quantization ignored', 'the config has quantized'
       || ' weights, the run has them in bf16 (--quantization none)'
     FROM run JOIN param USING(run_id) JOIN model USING(model_id)

@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run --replicas, from the options to the report.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+trace=$srcdir/traces/samples/azure-2023-code-200.csv
+run() { "$ATTNREPLAY" run $plain "$@"; }
+cost() { run --backend cost --cost-fixed 10ms --cost-per-token 0 "$@"; }
+ask() { "$ATTNREPLAY" sql --format csv "$1" "$2" | sed 1d; }
+refused() { pattern=$1; shift; fails 2 "$pattern" run --trace "$trace" "$@"; }
+
+# Requests of 3, 1, 1 and 1 iterations; the last one is for replica 0.
+printf '%s\n' t,in,out,r 0,8,3, 0,8,1, 0.015,8,1, 0.016,8,1,0 >hand.csv
+hand="--trace hand.csv --columns arrival=t,prompt=in,output=out,replica=r"
+# shellcheck disable=SC2086
+cost $hand --replicas 2 --router least --db hand.db --intervals off >out
+is 'the header names the replicas and their router' "$(grep '^replicas' out)" \
+	'replicas  2, router least; each has what is said below, and none waits for another'
+is 'requests go to the replica with the fewest, or to that of the trace' \
+	"$(ask hand.db 'SELECT req_no, replica, finish_ns / 1000000 FROM request_outcome')" '0,0,30
+1,1,10
+2,1,25
+3,0,30'
+is 'iterations have the number of their replica' "$(ask hand.db 'SELECT replica, count(*),
+	max(end_ns) / 1000000 FROM iteration GROUP BY replica')" '0,3,30
+1,2,25'
+"$ATTNREPLAY" report hand.db >report
+is 'the report has a row for each' "$(sed -n '/^Replicas/,/^$/p' report | tail -n +3 |
+	awk 'NF { print $2, $3, $6, $8 }')" '0 2 4 100.000
+1 2 2 66.667'
+ok '... and says what is modelled' grep -q \
+	'2 replicas behind router least are modelled: none waits for another' report
+ok 'the page has it, too' sh -c '"$ATTNREPLAY" report --html page.html hand.db && grep -q ">Replicas" page.html'
+# shellcheck disable=SC2086
+ok 'a replica that the run has not is an error' fails 3 \
+	'hand.csv:2: the request is for replica 8, but the run has replicas 0 to 1; give more' \
+	run --backend cost --trace hand.csv --columns arrival=t,prompt=in,output=out,replica=in --replicas 2
+
+cost --trace "$trace" --db none.db --intervals off >/dev/null
+cost --trace "$trace" --replicas 1 --db one.db --intervals off >/dev/null
+rows() { for t in iteration request_outcome request_span token_gap; do ask "$1" "SELECT * FROM $t"; done; }
+rows none.db >none
+rows one.db >one
+ok 'one replica is as without the option, to the byte' cmp none one
+is '... and has no number' "$(ask one.db 'SELECT count(replica) FROM request_outcome')" 0
+
+for router in round-robin least random vllm vllm-4w prefix; do
+	cost --trace "$trace" --replicas 3 --router $router --db $router.db --intervals off >/dev/null
+	is "$router: all requests are served, by all replicas" "$(ask $router.db "SELECT sum(outcome = 'ok'),
+		count(DISTINCT replica), (SELECT count(DISTINCT replica) FROM iteration) FROM request_outcome")" \
+		200,3,3
+done
+cost --trace "$trace" --replicas 3 --router random --router-seed 2 --db random.db --intervals off >/dev/null
+ok 'another seed is another draw' test "$(ask random.db 'SELECT count(*) FROM request_outcome a
+	JOIN request_outcome b USING(req_no, replica) WHERE a.run_id = 1 AND b.run_id = 2')" -lt 120
+cost --trace "$trace" --replicas 3 --router vllm --router-stats 2s >out
+ok 'the header says how old loads are' grep -q 'router vllm with the loads of every 2.00 s' out
+ok 'the roofline has replicas' run --backend roofline --model llama-3.1-8b --trace "$trace" --requests 20 \
+	--replicas 3
+
+for o in 'router least' 'router-stats 1s' 'router-seed 3'; do
+	# shellcheck disable=SC2086
+	ok "--${o% *} is for several replicas" refused "${o% *} has no effect with one replica; leave it out" \
+		--backend cost --$o
+done
+ok 'loads are for routers that read them' refused \
+	'router-stats has no effect with --router least; leave it out' --backend cost --replicas 2 \
+	--router least --router-stats 1s
+ok 'a seed is for a router that draws' refused \
+	'router-seed has no effect with --router vllm; leave it out' --backend cost --replicas 2 --router-seed 3
+ok 'kernels run in one engine' refused 'replicas 2: backend cpu runs the kernels of one engine; take' \
+	--backend cpu --model niah-llama-14m --capture random:1 --replicas 2
+ok '... also below a roofline' refused \
+	'replicas 2: backend roofline with --capture runs the kernels of one engine' --backend roofline \
+	--model niah-llama-14m --capture random:1 --replicas 2
+ok 'an unknown router is named' refused "router 'best': want one of round-robin, least" --backend cost \
+	--replicas 2 --router best
+finish
