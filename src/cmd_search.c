@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay search: which rate or chunk size keeps limits of latency. */
+/* attnreplay search: which rate, chunk size or number of GPUs keeps limits of latency. */
 #include "config.h"
 
 #include <stddef.h>
@@ -25,7 +25,11 @@ static const struct opt opts[] = {
 		  "for chunk" },
 	{ .name = "highest", .type = OPT_REAL, .off = OFF(highest), .arg = "X", .def = "0",
 	  .max = 1e9,
-	  .help = "greatest rate or chunk size to try; 0: found for rate, 16384 for chunk" },
+	  .help = "greatest rate, chunk size or number of GPUs to try; 0: found for rate, 16384 "
+		  "for chunk, 64 GPUs" },
+	{ .name = "tps", .type = OPT_STR, .off = OFF(tps), .arg = "LIST",
+	  .help = "tensor parallel sizes of replicas to try with backend roofline; 1,2,4,8 if not "
+		  "given (gpus)" },
 	{ .name = "precision", .type = OPT_REAL, .off = OFF(precision), .arg = "SHARE",
 	  .def = "0.02", .min = 0.01, .max = 1,
 	  .help = "end when a rate that keeps the limits and one that does not are this close "
@@ -42,16 +46,17 @@ static const struct opt opts[] = {
 };
 /* clang-format on */
 
-static const struct search_kind *const kinds[] = { &search_rate, &search_chunk, NULL };
+static const struct search_kind *const kinds[] = { &search_rate, &search_chunk, &search_gpus,
+						   NULL };
 
 static enum ar_status search_main(int argc, char **argv, struct ar_err *err)
 {
 	for (int i = 0; argc && kinds[i]; i++)
 		if (!strcmp(argv[0], kinds[i]->name))
 			return search_run(kinds[i], opts, argc, argv, err);
-	return argc ? ar_fail(err, AR_USAGE, "cannot search for '%s'; want rate or chunk",
+	return argc ? ar_fail(err, AR_USAGE, "cannot search for '%s'; want rate, chunk or gpus",
 			      argv[0]) :
-		      ar_fail(err, AR_USAGE, "nothing to search for; want rate or chunk");
+		      ar_fail(err, AR_USAGE, "nothing to search for; want rate, chunk or gpus");
 }
 
 static void search_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
@@ -65,8 +70,9 @@ static void search_show_options(void (*show)(const struct opt_group *, FILE *), 
 const struct cmd cmd_search = {
 	.name = "search",
 	.usage = "rate --slo LIST --trace FILE [OPTION]...\n"
-		 "chunk --slo LIST --trace FILE [OPTION]...",
-	.title = "find the highest rate, or the best chunk size, that keeps limits of latency",
+		 "chunk --slo LIST --trace FILE [OPTION]...\n"
+		 "gpus --slo LIST --trace FILE [OPTION]...",
+	.title = "find the rate, chunk size or number of GPUs that keeps limits of latency",
 	.run = search_main,
 	.options = search_show_options,
 };

@@ -15,7 +15,7 @@ attnreplay_SOURCES = \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
     src/bench/bench_whole.c src/bench/bench_whole.h \
   src/search/search_print.c src/search/search.c src/search/search.h src/search/search_chunk.c \
-    src/search/search_interval.c src/search/search_rate.c \
+    src/search/search_gpus.c src/search/search_interval.c src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS) $(PLUGIN_EXPORTS)
@@ -173,7 +173,8 @@ dist_check_SCRIPTS += \
     tests/t-import-engine.sh tests/t-match.sh tests/t-outputs.sh \
     tests/t-repeats.sh tests/t-report.sh tests/t-resume.sh tests/t-run-capture.sh \
     tests/t-run-latent.sh tests/t-run-models.sh tests/t-run-replicas.sh tests/t-run-weights.sh \
-    tests/t-search.sh tests/t-slurm.sh tests/t-sql.sh tests/t-stored-views.sh \
+    tests/t-search.sh tests/t-search-gpus.sh \
+    tests/t-slurm.sh tests/t-sql.sh tests/t-stored-views.sh \
     tests/t-sweep-cmd.sh tests/t-truth.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is

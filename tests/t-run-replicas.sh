@@ -61,7 +61,7 @@ ok 'the roofline has replicas' run --backend roofline --model llama-3.1-8b --tra
 
 for o in 'router least' 'router-stats 1s' 'router-seed 3'; do
 	# shellcheck disable=SC2086
-	ok "--${o% *} is for several replicas" refused "${o% *} has no effect with one replica; leave it out" \
+	ok "--${o% *} is for several replicas" refused "${o% *} has no effect without --replicas; leave it out" \
 		--backend cost --$o
 done
 ok 'loads are for routers that read them' refused \

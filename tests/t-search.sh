@@ -267,8 +267,8 @@ is '... in the line of each subject, too' "$(tail -n 1 out)" \
 
 wrong() { message=$1; shift; says 2 "$message" "$ATTNREPLAY" "$@"; }
 rate() { message=$1; shift; wrong "$message" search rate $flat "$@"; }
-ok 'no action'      wrong 'nothing to search for; want rate or chunk' search
-ok 'an unknown one' wrong "cannot search for 'users'; want rate or chunk" search users
+ok 'no action'      wrong 'nothing to search for; want rate, chunk or gpus' search
+ok 'an unknown one' wrong "cannot search for 'users'; want rate, chunk or gpus" search users
 ok 'an operand' wrong "unexpected operand 'x'; the trace is given with --trace" search rate x
 ok 'no limits' rate 'no limits given; give some with --slo, such as ttft:p99:500ms,tpot:p50:30ms'
 ok 'a limit without a percentile' rate \

@@ -102,8 +102,8 @@ const struct request_router *const request_routers[] = { &round_robin, &least,	 
 							 &vllm,	       &vllm_4w, &router_prefix,
 							 NULL };
 
-/* Number the prefix blocks of the trace, whose ids can be far apart.  Returns one more than how many
- * differ; 0: no memory. */
+/* Number the prefix blocks of the trace, whose ids can be far apart.  Returns one more than how
+ * many differ; 0: no memory. */
 static size_t number_blocks(struct routing *r)
 {
 	const struct trace *t = r->trace;

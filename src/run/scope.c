@@ -38,10 +38,11 @@ static enum ar_status check_rules(const struct run_options *o, const struct scop
 	return AR_OK;
 }
 
-/* The rules of options that are for routers. */
+/* The rules of options that are for routers.  A list of values of --replicas may begin with 1. */
 static enum ar_status check_router(const struct run_options *o, struct ar_err *err)
 {
 	const struct request_router *r = request_routers[o->router];
+	const bool routed = opt_given(o->group, "replicas");
 	const struct {
 		const char *name;
 		bool holds;
@@ -50,10 +51,10 @@ static enum ar_status check_router(const struct run_options *o, struct ar_err *e
 		     { "router-seed", r->drawn } };
 
 	for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-		if (opt_given(o->group, list[i].name) && !(o->replicas > 1 && list[i].holds))
-			return ar_fail(err, AR_USAGE, "%s has no effect with %s%s; leave it out",
-				       list[i].name, o->replicas > 1 ? "--router " : "one replica",
-				       o->replicas > 1 ? r->name : "");
+		if (opt_given(o->group, list[i].name) && !(routed && list[i].holds))
+			return ar_fail(err, AR_USAGE, "%s has no effect with%s%s; leave it out",
+				       list[i].name, routed ? " --router " : "out --replicas",
+				       routed ? r->name : "");
 	return AR_OK;
 }
 
@@ -69,9 +70,7 @@ enum ar_status run_options_check_early(const struct run_options *o, struct ar_er
 		  "with --chunk-policy none", NULL },
 	};
 
-	enum ar_status st = check_rules(o, rules, sizeof rules / sizeof *rules, err);
-
-	return st ? st : check_router(o, err);
+	return check_rules(o, rules, sizeof rules / sizeof *rules, err);
 }
 
 /* Refuse options of backends other than b.  Options with a scope are left to check_rules(). */
@@ -147,6 +146,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 
 	if (!st)
 		st = check_rules(o, rules, sizeof rules / sizeof *rules, err);
+	if (!st)
+		st = check_router(o, err);
 	if (!st)
 		st = check_replicas(o, b, err);
 	return st ? st : check_repeats(o, b, err);

@@ -66,10 +66,21 @@ static const char *cost_runs(const char *costs)
 										    NULL;
 }
 
+/* Let a run have the size of the search, where it has one; text[n] is for its value. */
+static void set_tp(const struct search *s, struct run_setting *setting, char *text, size_t n)
+{
+	if (!s->tp)
+		return;
+	snprintf(text, n, "%" PRId64, s->tp);
+	*setting = (struct run_setting){ "tp", text };
+}
+
 static enum ar_status load_base(struct search *s, const char *costs, struct ar_err *err)
 {
-	const struct run_setting setting[] = { { costs ? "costs" : NULL, costs }, { 0 } };
+	struct run_setting setting[4] = { 0 };
 	struct run *r = calloc(1, sizeof *r);
+	char tp[32];
+	size_t n = 0;
 	enum ar_status st;
 
 	if (!r || !GROW(s->base, s->cap_base, s->n_base + 1)) {
@@ -77,6 +88,11 @@ static enum ar_status load_base(struct search *s, const char *costs, struct ar_e
 		return ar_nomem(err);
 	}
 	s->base[s->n_base++] = r;
+	if (costs)
+		setting[n++] = (struct run_setting){ "costs", costs };
+	if (s->kind->base)
+		setting[n++] = (struct run_setting){ s->kind->option, s->kind->base };
+	set_tp(s, setting + n, tp, sizeof tp);
 	r->session.tuner = &match_tuner; /* points have the settings that it finds */
 	r->in.lent_trace = r == *s->base ? NULL : (*s->base)->in.trace;
 	st = search_parse(s, r, setting, err);
@@ -197,8 +213,12 @@ static enum ar_status set_rate(const struct search *s, const struct run *r, stru
 	return st;
 }
 
-static bool keeps(const struct slo *slo, const struct run_figures *f)
+static bool keeps(const struct search *s, const struct run_figures *f)
 {
+	const struct slo *slo = &s->slo;
+
+	if (f->ok < s->least_ok)
+		return false;
 	for (size_t i = 0; i < slo->n; i++)
 		if (slo->limit[i].percentile > 0 && f->limited[i] > (double)slo->limit[i].ns)
 			return false;
@@ -218,15 +238,25 @@ static enum ar_status add_point(struct subject *u, const struct point *new, stru
 	return AR_OK;
 }
 
-static enum ar_status judge_point(const struct slo *slo, struct point *p, struct ar_err *err)
+static enum ar_status judge_point(const struct search *s, struct point *p, struct ar_err *err)
 {
+	const struct slo *slo = &s->slo;
+
 	for (size_t k = 0; k < slo->n; k++)
 		if (!p->f.n_limited[k])
 			return ar_fail(err, AR_USAGE,
 				       "slo limits %s, but no request has one; leave it out",
 				       slo->limit[k].metric);
-	p->kept = keeps(slo, &p->f);
+	p->kept = keeps(s, &p->f);
 	return AR_OK;
+}
+
+/* The tensor parallel size of a run; 1 without a model. */
+static int64_t point_tp(const struct run *r)
+{
+	if (run_needs_model(&r->session))
+		return r->in.model.tp;
+	return r->in.costs && r->in.costs->run.tp ? r->in.costs->run.tp : 1;
 }
 
 static struct point failed_point(double x)
@@ -267,10 +297,10 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 			    bool *kept, struct ar_err *err)
 {
 	const struct run *base = u->base;
-	struct run_setting setting[6] = { { s->kind->option, text } };
+	struct run_setting setting[7] = { { s->kind->option, text } };
 	size_t n = 1;
 	struct point p = { .x = x };
-	char what[64];
+	char what[64], tp[32], shown[RATE_CHARS];
 	struct run r = { .in = { .lent_trace = s->base[0]->in.trace, .lent_costs = base->in.costs },
 			 .session = { .print = s->header || json_file_alone(s->a.json) ?
 						       0 :
@@ -286,7 +316,8 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 		setting[n++] = (struct run_setting){ "costs-extrapolate", "1" };
 	if (s->backend && !base->session.backend) /* auto */
 		setting[n++] = (struct run_setting){ "backend", s->backend->name };
-	snprintf(what, sizeof what, "%s %s", s->kind->name, text);
+	set_tp(s, setting + n, tp, sizeof tp);
+	snprintf(what, sizeof what, "%s %s", s->kind->name, rate_text(x, shown));
 	st = search_parse(s, &r, setting, err);
 	if (!st && base->in.plan)
 		st = run_options_keep_densities(&r.session.o, &base->in.plan[u->i]->name, 1, err);
@@ -296,7 +327,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 		st = run_point(s, &r, err);
 	if (!st) {
 		p.f = r.out.figures;
-		st = judge_point(&s->slo, &p, err);
+		st = judge_point(s, &p, err);
 	} else if (st == AR_ENGINE) {
 		log_warn("%s: %s", what, err->msg);
 		p = failed_point(x);
@@ -305,6 +336,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 	if (!st) {
 		s->header = true;
 		s->backend = r.session.backend;
+		p.tp = point_tp(&r);
 		st = add_point(u, &p, err);
 	}
 	*kept = p.kept;

@@ -10,10 +10,10 @@
 #include "src/search/rates.h"
 #include "traces/algebra/resample.h"
 
-enum { SEARCH_REPLICATES = 40 };
+enum { SEARCH_REPLICATES = 40, SEARCH_TPS = 16 };
 
 struct search_args {
-	char *slo, *json;
+	char *slo, *json, *tps;
 	double lowest, highest, precision; /* ends 0: not given */
 	int intervals;			   /* 0 or 1 */
 	int64_t intervals_ns;		   /* how long to make the one of a rate */
@@ -22,6 +22,7 @@ struct search_args {
 /* One value of the option that a search sets. */
 struct point {
 	double x;
+	int64_t tp; /* GPUs of a replica; x is of all replicas in a search for GPUs */
 	bool kept;  /* all limits with a percentile */
 	bool fails; /* the policy's engine fails: no limit is kept, and f has no figures */
 	struct run_figures f;
@@ -55,6 +56,12 @@ struct search {
 	size_t n_base, cap_base;
 	struct request *req; /* [trace->n] of the trace as it was read */
 	int64_t shift_ns;    /* --shift, which follows the rate */
+	/* Of a search for GPUs: tensor parallel sizes to try, and the first of them. */
+	int64_t tps[SEARCH_TPS];
+	size_t n_tp, tp_first;
+	int64_t tp;	   /* of the next point; 0: that of the command line or of the costs */
+	int64_t gpus_hint; /* GPUs that another method takes; 0: not known */
+	int64_t least_ok;  /* requests that a point has to serve to be kept; 0: any */
 	struct subject *subject;
 	size_t n_subject;
 	struct resampler *resampler;   /* of the trace; NULL: not open yet */
@@ -67,6 +74,7 @@ struct search {
 struct search_kind {
 	const char *name;   /* "rate"; a point is "rate 2.5" */
 	const char *option; /* of the run, which it sets */
+	const char *base;   /* its value where inputs are loaded; NULL: not given */
 	bool scales;	    /* the trace, to the rate of each point */
 	/* Check the options, parsed, and set defaults of s->a. */
 	enum ar_status (*check)(struct search *s, struct run_options *o, struct ar_err *err);
@@ -76,7 +84,7 @@ struct search_kind {
 	void (*verdict)(const struct search *s, const struct subject *u);
 	void (*summary)(const struct search *s); /* a line for each subject */
 };
-extern const struct search_kind search_rate, search_chunk;
+extern const struct search_kind search_rate, search_chunk, search_gpus;
 
 /* opts: of a struct search_args. */
 enum ar_status search_run(const struct search_kind *kind, const struct opt *opts, int argc,

@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay search gpus: numbers that are known by hand, and what it refuses.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+search() { "$ATTNREPLAY" search gpus "$@"; }
+points() { awk '/yes$|no$|fails$/ { print $1, $2, $3, $NF }' "$1"; } # GPUs TP REPLICAS KEPT
+refused() { pattern=$1; shift; fails 2 "$pattern" search $limit "$@"; }
+
+# A request every ms, which takes 10 ms alone: ten engines serve each at once, in turn.
+{
+	echo arrived_at,num_prefill_tokens,num_decode_tokens
+	awk 'BEGIN { for (i = 0; i < 60; i++) printf "0.%03d,40,1\n", i }'
+} >t.csv
+limit='--slo ttft:p99:10ms'
+flat="$plain --trace t.csv --backend cost --cost-fixed 10ms --cost-per-token 0 --max-num-seqs 1"
+turn="$flat --router round-robin"
+# shellcheck disable=SC2086
+search $limit $turn --json out.json >out
+is 'the fewest engines are found' "$(grep keep out)" \
+	'cost: 10 GPUs keep the limits, as 10 replicas of TP 1; fewer do not'
+is '... by doubling, then halving' "$(points out)" '1 1 1 no
+2 1 2 no
+4 1 4 no
+8 1 8 no
+9 1 9 no
+10 1 10 yes
+12 1 12 yes
+16 1 16 yes'
+is '... as JSON, too' "$(grep -o '"best":[0-9]*' out.json; grep -o '"gpus":16,"tp":1,"kept":true' out.json)" \
+	'"best":10
+"gpus":16,"tp":1,"kept":true'
+# shellcheck disable=SC2086
+search $limit $turn --highest 9 >out
+is 'no number may be enough' "$(grep keep out)" \
+	'cost: up to 9 GPUs none keep the limits; raise --highest, or the limits'
+is '... which the last one tried shows' "$(points out | tail -n 1)" '9 1 9 no'
+# A prompt that no pool holds: the engine serves others, but that is not the trace.
+# shellcheck disable=SC2086
+{ cat t.csv; echo 0.061,60,1; } >long.csv
+# shellcheck disable=SC2086
+search $limit $turn --trace long.csv --num-gpu-blocks 4 --highest 16 >out 2>err
+is 'an engine that rejects a request keeps nothing' "$(points out | tail -n 1)" '16 1 16 no'
+# shellcheck disable=SC2086
+search $limit $turn --trace long.csv --max-model-len 50 >out 2>err
+is '... unless it is too long for the model' "$(points out | tail -n 1)" '16 1 16 yes'
+
+# Two methods and three sizes of a modelled GPU.
+roof="--trace $srcdir/traces/samples/azure-2023-code-200.csv --backend roofline --model llama-3.1-70b"
+limit='--slo ttft:p90:1s,tpot:p90:40ms'
+# shellcheck disable=SC2086
+search $limit $roof --tps 1,2,4 --rate 6 --method dense,flashprefill --density flashprefill=0.2 \
+	--db points.db >out 2>err
+ok 'a size that has too little memory is left out' grep -q 'warning: tp 1 is left out: .*GB' err
+is 'points are of the other sizes' "$(points out | awk '{ print $2 }' | sort -u | tr '\n' ' ')" '2 4 '
+ok 'each has as many GPUs as its replicas' sh -c \
+	'! awk "/yes\$|no\$/ && \$1 != \$2 * \$3" out | grep .'
+best() { awk -v m="$1" '$NF == m && /%/ { print $1 }' out; }
+ok 'the line of a method has its fewest GPUs' test "$(best dense)" = \
+	"$(awk '/^dense$/, /^$/' out | awk '/yes$/ { print $1 }' | sort -n | head -n 1)"
+ok '... of which a sparse one takes no more' test "$(best flashprefill)" -le "$(best dense)"
+is 'points are stored with their options' "$("$ATTNREPLAY" sql --format csv points.db "SELECT count(*)
+	FROM run_param WHERE key = 'replicas' AND value > 0" | tail -n 1)" "$(points out | wc -l)"
+
+# shellcheck disable=SC2086
+{
+	ok 'sizes are numbers' refused "tps '2,x': want up to 16 ascending numbers from 1 to 1024" $roof --tps 2,x
+	ok '... that ascend' refused "tps '4,2': want" $roof --tps 4,2
+	ok '... of a roofline' refused 'tps has no effect without --backend roofline' $flat --tps 2
+	ok '... and are not given by --tp' refused 'the search sets tp; leave it out' $roof --tp 2
+	ok 'replicas are what is searched' refused 'the search sets replicas; leave it out' $flat --replicas 2
+	ok 'the search begins low' refused 'lowest has no effect on numbers of GPUs' $flat --lowest 2
+	ok '... and ends at a number' refused 'highest 2.5: want a whole number of GPUs, at most 1024' $flat \
+		--highest 2.5
+	ok 'there are no intervals' refused 'intervals has no effect on numbers of GPUs' $flat --intervals off
+	ok 'a model that fits no size is an error' refused 'GB' $roof --tps 1
+	limit='--slo ttft:10ms'
+	ok 'limits have percentiles' refused 'slo limits ttft of each request; name a percentile' $flat
+}
+finish
