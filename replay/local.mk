@@ -41,6 +41,8 @@ libattnreplay_a_SOURCES += \
     replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
     replay/host/host_probe.h \
+  replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/world.c \
+    replay/ranks/world.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_keys.c replay/sched/block_keys.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
@@ -108,7 +110,8 @@ check_PROGRAMS += \
   tests/t-views \
   tests/t-vllm \
   tests/t-weights-gpu \
-  tests/t-workloads
+  tests/t-workloads \
+  tests/t-world
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
 LETTERS = tests/letters.c tests/letters.h
@@ -124,4 +127,10 @@ dist_check_SCRIPTS += \
     tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-memory.sh \
     tests/t-intervals.sh tests/t-keep-tables.sh tests/t-queue.sh tests/t-replay.sh \
     tests/t-run-comm.sh tests/t-schedule.sh
+# A library that looks like NCCL.
+EXTRA_DIST += tests/fake_nccl.c
+EXTRA_tests_t_world_DEPENDENCIES = tests/fake_nccl.so
+CLEANFILES += tests/fake_nccl.so
+tests/fake_nccl.so: tests/fake_nccl.c replay/ranks/nccl_api.h
+	$(FAKE_LIBRARY) $(srcdir)/tests/fake_nccl.c
 EXTRA_DIST += tests/data/sglang tests/data/trtllm tests/data/vllm

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks: processes that each run their slice of one model, over NCCL.
+ *
+ * All make the same calls in the same order.  A call here returns when its data are there, or with
+ * an error: another rank has failed, or does not come in time.  After an error the communicator is
+ * aborted, and all later calls fail as well.  Data are in host memory: what NCCL takes of that
+ * depends on the library.
+ */
+#ifndef AR_WORLD_H
+#define AR_WORLD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "replay/ranks/nccl.h"
+
+enum { RANKS_MAX = 64 };
+
+/* What ranks of one host share, all zero at first. */
+struct rank_page {
+	atomic_int stop;   /* a rank has failed: the others end */
+	atomic_int has_id; /* id is complete */
+	struct nccl_id id;
+	atomic_llong step[RANKS_MAX]; /* calls that each rank has made, from 1 when it joined */
+};
+
+struct world_join {
+	int rank, size;
+	struct nccl_id id;
+	int64_t join_ns;	/* the longest wait for the other ranks at the start */
+	int64_t timeout_ns;	/* the longest wait in a later call, see world_gather() */
+	struct rank_page *page; /* borrowed; NULL: ranks of several hosts */
+};
+
+struct world;
+
+/* Join the other ranks.  AR_NODEV: they do not come, or the library fails; the message says which
+ * are missing, if that is known.  AR_INTERRUPTED.  Close it after success. */
+enum ar_status world_open(struct world **out, const struct world_join *join, struct ar_err *err);
+void world_close(struct world *w); /* NULL is fine */
+
+int world_rank(const struct world *w);
+int world_size(const struct world *w);
+
+/* Gather `bytes` bytes of each rank into all[size][bytes], in order of ranks.  AR_IO: another rank
+ * failed, or for timeout_ns, and for 20 times the longest time between two calls, one did not come.
+ * AR_INTERRUPTED: the user stopped this rank half a second ago, and the others do not come. */
+enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t bytes,
+			    struct ar_err *err);
+
+/* Whether the error is that another rank failed, which says why itself. */
+bool world_lost(const struct world *w);
+
+#endif

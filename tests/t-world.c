@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that join and gather over a fake NCCL, each a process; and how they end if one fails. */
+#include "config.h"
+
+#include <libgen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay/ranks/world.h"
+#include "tests/tap.h"
+
+enum { CALLS = 20, BIG = 3 << 20 };
+
+static char fake[4096];
+
+/* How each rank ended. */
+struct end {
+	enum ar_status st;
+	struct ar_err err;
+	bool lost;
+	int calls; /* that succeeded with the right data */
+};
+
+static struct shared {
+	struct rank_page page;
+	struct end end[4];
+	int signal[4]; /* that ended its process */
+} * shared;
+
+static bool gather(struct world *w, size_t bytes, struct end *e)
+{
+	const int n = world_size(w);
+	char *mine = malloc(bytes), *all = malloc((size_t)n * bytes);
+	bool right = mine && all;
+
+	memset(mine, 'a' + world_rank(w), bytes);
+	e->st = world_gather(w, mine, all, bytes, &e->err);
+	for (size_t i = 0; i < (size_t)n * bytes && right && !e->st; i++)
+		right = all[i] == (char)('a' + (int)(i / bytes));
+	free(mine);
+	free(all);
+	return right && !e->st;
+}
+
+static void run_rank(int rank, int size, size_t bytes)
+{
+	struct end *e = &shared->end[rank];
+	struct world_join join = { .rank = rank,
+				   .size = size,
+				   .id = shared->page.id,
+				   .join_ns = 300000000,
+				   .timeout_ns = 300000000,
+				   .page = &shared->page };
+	struct world *w;
+
+	e->st = world_open(&w, &join, &e->err);
+	for (int i = 0; i < CALLS && !e->st; i++)
+		e->calls += gather(w, bytes, e);
+	e->lost = w ? world_lost(w) : strstr(e->err.msg, "NCCL cannot join") != NULL;
+	world_close(w);
+	_exit(0);
+}
+
+/* Run ranks `from` to size - 1.  name NULL: the fake behaves. */
+static void run_from(int from, int size, size_t bytes, const char *name, const char *value)
+{
+	const struct nccl *nccl;
+	struct ar_err err;
+	pid_t child[4];
+	int status;
+
+	memset(shared, 0, sizeof *shared);
+	if (nccl_load(&nccl, &err) || nccl->GetUniqueId(&shared->page.id))
+		bail_out("%s", err.msg);
+	if (name)
+		setenv(name, value, 1);
+	fflush(NULL);
+	for (int i = from; i < size; i++)
+		if (!(child[i] = fork()))
+			run_rank(i, size, bytes);
+	for (int i = from; i < size; i++) {
+		waitpid(child[i], &status, 0);
+		shared->signal[i] = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+		if (shared->signal[i]) /* as the parent of ranks does */
+			atomic_store(&shared->page.stop, 1);
+	}
+	if (name)
+		unsetenv(name);
+}
+
+static void run_all(int size, size_t bytes, const char *name, const char *value)
+{
+	run_from(0, size, bytes, name, value);
+}
+
+static bool all_done(int size)
+{
+	for (int i = 0; i < size; i++)
+		if (shared->end[i].st || shared->end[i].calls != CALLS || shared->signal[i])
+			return false;
+	return true;
+}
+
+static void test_gather(void)
+{
+	for (int n = 1; n <= 4; n++) {
+		run_all(n, 256, NULL, NULL);
+		ok(all_done(n), "%d ranks gather records", n);
+	}
+	run_all(2, BIG, NULL, NULL);
+	ok(all_done(2), "... and large messages");
+	run_all(2, 256, "FAKE_NCCL_PROGRESS", "3");
+	ok(all_done(2), "... if each call goes on after it returns");
+	run_all(3, 256, "FAKE_NCCL_SLOW", "1:5000");
+	ok(all_done(3), "... if one is late");
+}
+
+static void says(int rank, const char *words, const char *what)
+{
+	const struct end *e = &shared->end[rank];
+
+	if (!ok(e->st && strstr(e->err.msg, words), "%s", what))
+		diag("rank %d: status %d, %s", rank, (int)e->st, e->err.msg);
+}
+
+static void test_failures(void)
+{
+	run_all(3, 256, "FAKE_NCCL_ERROR", "1:9:3");
+	says(1, "rank 1 of 3: NCCL cannot gather: internal error; a fake error",
+	     "an error of the library is named");
+	ok(shared->end[0].lost && shared->end[2].lost && !shared->end[1].lost,
+	   "... and the other ranks end");
+	is_int(shared->end[0].calls, 8, "... with the calls before it");
+	run_all(3, 256, "FAKE_NCCL_HANG", "2:7");
+	ok(shared->end[0].st && shared->end[1].st && shared->end[2].st,
+	   "no rank waits for ever for one that hangs");
+	says(shared->end[0].lost, "no answer from rank 2 within 300 ms", "... which is named");
+	run_all(2, 256, "FAKE_NCCL_DIE", "1:5");
+	is_int(shared->signal[1], SIGABRT, "a rank dies");
+	ok(shared->end[0].st == AR_IO && shared->end[0].calls == 4, "... and the other ends");
+	run_from(1, 3, 256, NULL, NULL);
+	says(shared->end[1].lost ? 2 : 1, "of 3: no answer from rank 0 within 300 ms",
+	     "a rank that never comes is missed");
+	is_int(shared->end[1].st, AR_NODEV, "... as a device would be");
+}
+
+/* In a process of its own, as the library is loaded once. */
+static void load_apart(const char *file, const char *version, const char *words, const char *what)
+{
+	struct ar_err *err = &shared->end->err;
+	const struct nccl *nccl;
+	pid_t child;
+
+	memset(shared, 0, sizeof *shared);
+	fflush(NULL);
+	child = fork();
+	if (!child) {
+		setenv("ATTNREPLAY_NCCL", file, 1);
+		setenv("FAKE_NCCL_VERSION", version, 1);
+		_exit(nccl_load(&nccl, err) != AR_NODEV);
+	}
+	waitpid(child, NULL, 0);
+	if (!ok(strstr(err->msg, words), "%s", what))
+		diag("%s", err->msg);
+}
+
+static void test_load(void)
+{
+	load_apart("/nonexistent/libnccl.so.2", "22809",
+		   "cannot load '/nonexistent/libnccl.so.2', which ATTNREPLAY_NCCL names",
+		   "a missing library is named");
+	load_apart("libm.so.6", "22809", "libnccl.so.2 lacks ncclGetVersion",
+		   "so is a missing function");
+	load_apart(fake, "21805", "NCCL 2.18.5 is too old; want 2.19.0 or newer",
+		   "a library may be too old");
+}
+
+static void test_environment(void)
+{
+	is_str(getenv("NCCL_NVLS_ENABLE"), "1", "what the user sets for NCCL stays");
+	is_str(getenv("NCCL_RUNTIME_CONNECT"), "0", "... and what is not set has our values");
+}
+
+int main(void)
+{
+	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
+
+	plan(0);
+	snprintf(fake, sizeof fake, "%s/tests/fake_nccl.so", dirname(self));
+	free(self);
+	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		bail_out("no memory");
+	test_load();
+	setenv("ATTNREPLAY_NCCL", fake, 1);
+	setenv("NCCL_NVLS_ENABLE", "1", 1);
+	test_gather();
+	test_environment();
+	test_failures();
+	munmap(shared, sizeof *shared);
+	return done_testing();
+}
