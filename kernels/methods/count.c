@@ -172,24 +172,39 @@ void count_tokens(const struct method_part *p, const struct attn_batch *b,
 		};
 }
 
-/* Count the n keys from first on for the rows [lo, hi) of request 0.  Mark the keys before the
- * chunk. */
-static void count_run(const struct attn_batch *b, int first, int n, const struct attn_band *band,
-		      int lo, int hi, uint8_t *mark, struct selection_count *c)
+/* Mark the n keys from first on that lie before the chunk of request 0. */
+static void mark_past(const struct attn_batch *b, int first, int n, uint8_t *mark,
+		      struct selection_count *c)
 {
 	int ctx = b->rows.pos0[0], before = ctx - first < n ? ctx - first : n;
-	int total = b->keys.len[0] + b->rows.left[0];
 
 	for (int i = 0; i < before; i++)
 		mark[first + i] = IN_ALL;
 	c->tiles_sel += before > 0 ? before : 0;
-	for (int pos = ctx + lo; pos < ctx + hi; pos++) {
-		int seen = pos - first + 1;
+}
 
-		seen = seen > n ? n : seen > 0 ? seen : 0;
-		for (int i = 0; band && i < seen; i++)
-			c->exec_sel -= attn_band_hides(band, total, pos, first + i);
-		c->exec_sel += seen;
+/* How many keys of [first, end) the band hides from the row at pos. */
+static int count_hidden(const struct attn_band *band, int total, int pos, int first, int end)
+{
+	int lo = first > band->init ? first : band->init;
+	int hi = end < pos - band->local + 1 ? end : pos - band->local + 1;
+
+	return band->local && pos < total - band->last && hi > lo ? hi - lo : 0;
+}
+
+/* Count the run of keys from first on for the rows [lo, hi) of request 0. */
+static void count_run(const struct attn_batch *b, int first, const struct attn_band *band, int lo,
+		      int hi, uint8_t *mark, struct selection_count *c)
+{
+	int ctx = b->rows.pos0[0], total = b->keys.len[0] + b->rows.left[0];
+	int last = first + b->shape.page_tok;
+
+	mark_past(b, first, b->shape.page_tok, mark, c);
+	for (int pos = ctx + lo; pos < ctx + hi; pos++) {
+		int end = pos + 1 < last ? pos + 1 : last;
+
+		if (end > first)
+			c->exec_sel += end - first - count_hidden(band, total, pos, first, end);
 	}
 }
 
@@ -207,9 +222,10 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 
 		lo = lo > 0 ? lo : 0;
 		for (int k = 0; k < l->n_run[row]; k++)
-			count_run(b, run[k], tok, &l->band[row], lo, hi, mark, c);
+			count_run(b, run[k], &l->band[row], lo, hi, mark, c);
 		for (int k = 0; k < l->n_col[row]; k++)
-			count_run(b, col[k], 1, NULL, lo, hi, mark, c);
+			mark_past(b, col[k], 1, mark, c);
+		c->exec_sel += (int64_t)l->n_col[row] * (hi - lo); /* each row sees a column */
 		c->empty_rows += !l->n_run[row] && !l->n_col[row];
 	}
 }
