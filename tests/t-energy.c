@@ -114,6 +114,12 @@ static void test_counter(void)
 	   "and the time that it was used in");
 	is_int(use.idle_mw, m.idle_mw, "the idle power is told");
 	energy_close(&m);
+	open_meter(&m);
+	m.idle_mw = 7;
+	ok(!energy_begin(&m, 0, &err), "counting begins again");
+	is_int(m.mj, 1400, "with the first step of the counter");
+	is_int(m.idle_mw, 7, "where the idle power is known");
+	energy_close(&m);
 	energy_close(&m);
 	is_int(fake->open, 0, "what is closed twice is closed once");
 }
@@ -141,11 +147,11 @@ static void test_refusals(void)
 	}
 	open_meter(&m);
 	ok(!energy_begin(&m, 0, &err), "counting begins");
-	fake->fail_at = 7;
+	fake->fail_at = 4;
 	refused(energy_end(&m, &use, &err), &err, "cannot read", "a later failure is one too");
 	fake->fail_at = 0;
 	fake->mj = 0;
-	refused(energy_end(&m, &use, &err), &err, "counter went back from 1800 to 400 mJ",
+	refused(energy_end(&m, &use, &err), &err, "counter went back from 1400 to 400 mJ",
 		"so is a counter that goes back");
 	fake->step = 0;
 	refused(energy_end(&m, &use, &err), &err, "counter stands still",
@@ -154,7 +160,7 @@ static void test_refusals(void)
 	energy_close(&m);
 	open_meter(&m);
 	fake->step = -400ull;
-	refused(energy_begin(&m, 0, &err), &err, "went back",
+	refused(energy_begin(&m, 1, &err), &err, "went back",
 		"so is one that goes back while idle");
 	energy_close(&m);
 }

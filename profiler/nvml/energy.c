@@ -81,24 +81,33 @@ void energy_close(struct energy_meter *m)
 	m->gpu = NULL;
 }
 
+/* Measure the idle power for at least idle_ns.  *r: when it begins, then when it ends. */
+static enum ar_status measure_idle(struct energy_meter *m, int64_t idle_ns, struct reading *r,
+				   struct ar_err *err)
+{
+	const struct reading from = *r;
+	int64_t mj = 0;
+	enum ar_status st;
+
+	pause_until(from.at_ns + idle_ns);
+	st = get_step(m, r, err);
+	if (!st)
+		st = used(&from, r, &mj, err);
+	if (!st)
+		m->idle_mw = (int64_t)((double)mj * 1e9 / (double)(r->at_ns - from.at_ns));
+	return st;
+}
+
 enum ar_status energy_begin(struct energy_meter *m, int64_t idle_ns, struct ar_err *err)
 {
-	struct reading idle, now;
-	int64_t mj = 0;
-	enum ar_status st = get_step(m, &idle, err);
+	struct reading now;
+	enum ar_status st = get_step(m, &now, err);
 
-	if (st)
-		return st;
-	pause_until(idle.at_ns + idle_ns);
-	st = get_step(m, &now, err);
-	if (!st)
-		st = used(&idle, &now, &mj, err);
-	if (st)
-		return st;
+	if (!st && idle_ns)
+		st = measure_idle(m, idle_ns, &now, err);
 	m->mj = now.mj;
 	m->at_ns = now.at_ns;
-	m->idle_mw = (int64_t)((double)mj * 1e9 / (double)(now.at_ns - idle.at_ns));
-	return AR_OK;
+	return st;
 }
 
 enum ar_status energy_end(const struct energy_meter *m, struct energy_use *use, struct ar_err *err)

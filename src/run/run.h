@@ -309,7 +309,8 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 
 /* run_energy.c: measure the energy of a GPU into *use, which is 0 where it cannot be measured or
- * nothing is stored; a warning says why. */
+ * nothing is stored; a warning says why.  The idle power is that of the run before, in *use, or is
+ * measured. */
 void run_energy_begin(struct run_session *s, struct energy_use *use);
 void run_energy_end(struct run_session *s, struct energy_use *use);
 /* The driver and clocks of the GPU that the backend runs on.  Without NVML there are no clocks, and

@@ -18,12 +18,18 @@ static void give_up(struct energy_meter *m, const struct ar_err *err)
 void run_energy_begin(struct run_session *s, struct energy_use *use)
 {
 	const struct store_gpu *gpu = s->store ? backend_gpu(s->backend, s->self) : NULL;
+	const int64_t idle_mw = use->idle_mw;
+	enum ar_status st;
 	struct ar_err err = { 0 };
 
 	*use = (struct energy_use){ 0 };
 	if (!gpu)
 		return;
-	if (energy_open(&s->meter, gpu->uuid, &err) || energy_begin(&s->meter, IDLE_NS, &err))
+	st = energy_open(&s->meter, gpu->uuid, &err);
+	s->meter.idle_mw = idle_mw;
+	if (!st)
+		st = energy_begin(&s->meter, idle_mw ? 0 : IDLE_NS, &err);
+	if (st)
 		give_up(&s->meter, &err);
 }
 
