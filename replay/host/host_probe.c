@@ -2,6 +2,7 @@
 #include "config.h"
 #include "replay/host/host_probe.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,28 +37,57 @@ static void tell(int device, int to)
 	_exit(write(to, &a, sizeof a) != sizeof a);
 }
 
+/* The process that measures. */
+static struct {
+	bool begun;
+	int device, from;
+	pid_t child;
+} process;
+
+static void end_process(void)
+{
+	close(process.from);
+	waitpid(process.child, NULL, 0);
+	process.begun = false;
+}
+
+void host_probe_begin(int device)
+{
+	int fd[2];
+
+	if (process.begun && process.device == device)
+		return;
+	if (process.begun) {
+		kill(process.child, SIGKILL);
+		end_process();
+	}
+	if (fflush(NULL) || pipe(fd))
+		return;
+	process.child = fork();
+	if (!process.child)
+		tell(device, fd[1]);
+	close(fd[1]);
+	process.begun = process.child > 0;
+	process.device = device;
+	process.from = fd[0];
+	if (!process.begun)
+		close(fd[0]);
+}
+
 enum ar_status host_probe_apart(struct probe *p, int device, struct ar_err *err)
 {
 	static int asked = HOST_PROBE_NO_GPU - 1;
 	static struct probe known;
 	struct answer a = { .st = AR_IO };
 	ssize_t n = -1;
-	pid_t child;
-	int fd[2];
 
 	*p = known;
 	if (asked == device)
 		return AR_OK;
-	if (!fflush(NULL) && !pipe(fd)) {
-		child = fork();
-		if (!child)
-			tell(device, fd[1]);
-		close(fd[1]);
-		if (child > 0) {
-			n = read(fd[0], &a, sizeof a);
-			waitpid(child, NULL, 0);
-		}
-		close(fd[0]);
+	host_probe_begin(device);
+	if (process.begun) {
+		n = read(process.from, &a, sizeof a);
+		end_process();
 	}
 	if (n != sizeof a)
 		return ar_fail(err, AR_IO,

@@ -16,6 +16,10 @@ enum { HOST_PROBE_NO_GPU = -1 };
  * there, or this is a build without CUDA. */
 enum ar_status host_probe(struct probe *p, int device, struct ar_err *err);
 
+/* Begin host_probe_apart() for this device, which then waits for the rest alone.  Another device ends
+ * it. */
+void host_probe_begin(int device);
+
 /* The same in a process of its own, so that this one may fork, or open a profiler, which makes
  * launches slower.  Done once: later calls with this device give the same times. */
 enum ar_status host_probe_apart(struct probe *p, int device, struct ar_err *err);

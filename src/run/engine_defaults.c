@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "model/params.h"
 #include "model/quant.h"
+#include "replay/host/host_probe.h"
 #include "src/run/options.h"
 
 /* What a run says about its engine's defaults. */
@@ -56,6 +57,14 @@ static enum ar_status modelled_gpu(const char *name, struct engine_gpu *gpu, str
 	return AR_OK;
 }
 
+/* A run with a host model asks for the probe later.  It takes as long as the GPU's answer. */
+static void begin_probe(const struct run_options *o, int device)
+{
+	if (strcmp(o->host, "none") != 0 &&
+	    (!strcmp(o->host_speed, "auto") || !strcmp(o->host_speed, "probe")))
+		host_probe_begin(device);
+}
+
 static bool real_gpu(const struct run_options *o, struct engine_gpu *gpu)
 {
 	const struct backend *cuda = backend_find("cuda");
@@ -65,6 +74,7 @@ static bool real_gpu(const struct run_options *o, struct engine_gpu *gpu)
 	if (!cuda || (strcmp(o->backend, "cuda") && strcmp(o->backend, "auto")))
 		return false;
 	opt_get_int(o->group, "device", &device);
+	begin_probe(o, (int)device);
 	if (gpu_ask((int)device, &real, NULL))
 		return false;
 	snprintf(gpu->name, sizeof gpu->name, "%s", real.name);
