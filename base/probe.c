@@ -12,7 +12,7 @@
 
 enum {
 	OBJECTS = 1 << 14, /* 1 MiB: beyond the first level of caches */
-	STEPS = 1 << 17, /* 10 ms a round */
+	STEPS = 1 << 17,   /* 10 ms a round */
 	ROUNDS = 9,
 };
 
