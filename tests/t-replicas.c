@@ -18,7 +18,8 @@ enum { MOST = 200 };
 
 /* What an observer saw. */
 struct seen {
-	int64_t replica[MOST], first_ns[MOST], finish_ns[MOST]; /* by request */
+	/* by request */
+	int64_t replica[MOST], prefill[MOST], kv_ns[MOST], first_ns[MOST], finish_ns[MOST];
 	int64_t n_request, n_ok;
 	int64_t last_ns[ROUTER_MOST]; /* by replica: the start of its last iteration */
 	int64_t n_iteration, backwards;
@@ -43,6 +44,8 @@ static enum ar_status see_request(void *self, const struct observed_request *q, 
 
 	(void)err;
 	s->replica[q->id] = q->replica;
+	s->prefill[q->id] = q->prefill_replica;
+	s->kv_ns[q->id] = q->kv_end_ns;
 	s->first_ns[q->id] = q->first_token_ns;
 	s->finish_ns[q->id] = q->finish_ns;
 	s->n_request++;
@@ -211,6 +214,86 @@ static void test_by_hand(const struct by_hand *h)
 	replay_result_release(&res);
 }
 
+/* ---- prefill and decodes apart ---- */
+
+/* A block of KV, 4 tokens, takes 5 ms of latency and 10 ms of its link. */
+struct apart {
+	const char *what;
+	int64_t prefill, decode, usable; /* usable: blocks of each pool */
+	struct {
+		int64_t ms;
+		uint32_t prompt, out;
+	} req[4];
+	const char
+		*ends; /* of each: replicas, first token, end of the transfer and finish, in ms */
+};
+
+static const struct apart aparts[] = {
+	{ "a token, a transfer, decodes", 1, 1, 90, { { 0, 4, 3 } }, "0>1 10 25 45" },
+	{ "one token needs no transfer", 1, 1, 90, { { 0, 4, 1 } }, "-1>0 10 -1 10" },
+	/* The second joins the iteration after 40 ms, that of 45. */
+	{ "a link has one transfer at a time",
+	  1,
+	  1,
+	  90,
+	  { { 0, 4, 3 }, { 0, 4, 3 } },
+	  "0>1 10 25 45, 0>1 10 40 65" },
+	{ "each pair of replicas has a link",
+	  1,
+	  2,
+	  90,
+	  { { 0, 4, 3 }, { 0, 4, 3 } },
+	  "0>1 10 25 45, 0>2 10 25 45" },
+	{ "two prefill replicas have two",
+	  2,
+	  1,
+	  90,
+	  { { 0, 4, 3 }, { 0, 4, 3 } },
+	  "0>2 10 25 45, 1>2 10 25 45" },
+	{ "longer prompts have more blocks", 1, 1, 90, { { 0, 9, 2 } }, "0>1 10 45 55" },
+	/* Two of three blocks are taken until 45, so the second has no place before.  The prefill
+	 * pool has its block until 60; then the third finds three. */
+	{ "a transfer waits for a place, and both pools hold the blocks",
+	  1,
+	  1,
+	  3,
+	  { { 0, 4, 3 }, { 0, 4, 3 }, { 50, 12, 1 } },
+	  "0>1 10 25 45, 0>1 10 60 80, -1>0 70 -1 70" },
+	{ 0 }
+};
+
+static int64_t to_ms(int64_t ns)
+{
+	return ns < 0 ? -1 : ns / MS;
+}
+
+static void test_apart(const struct apart *a)
+{
+	const struct router_rule rule = { router_named("round-robin"), 1, 0, 1 };
+	struct replay cfg = plain();
+	struct request req[4] = { { 0 } };
+	struct trace t = { .req = req, .name = text };
+	struct replay_result res;
+	struct seen s;
+	char ends[256] = "";
+
+	cfg.apart = (struct replay_apart){ a->prefill, a->decode, 1e5, 5 * MS, 1000 };
+	cfg.limits.num_blocks = a->usable + 1;
+	for (; t.n < 4 && a->req[t.n].out; t.n++)
+		req[t.n] = (struct request){ .arrival_ns = a->req[t.n].ms * MS,
+					     .prompt_tok = a->req[t.n].prompt,
+					     .output_tok = a->req[t.n].out,
+					     .session = -1 };
+	is_int(replay(&t, &rule, &cfg, &s, &res, NULL), AR_OK, "%s", a->what);
+	for (size_t i = 0; i < t.n; i++)
+		snprintf(ends + strlen(ends), sizeof ends - strlen(ends),
+			 "%s%lld>%lld %lld %lld %lld", i ? ", " : "", (long long)s.prefill[i],
+			 (long long)s.replica[i], (long long)to_ms(s.first_ns[i]),
+			 (long long)to_ms(s.kv_ns[i]), (long long)to_ms(s.finish_ns[i]));
+	is_str(ends, a->ends, "... by hand");
+	replay_result_release(&res);
+}
+
 /* ---- rules alone ---- */
 
 static void test_rules(void)
@@ -367,6 +450,56 @@ static void test_alone(const struct request_router *router, const struct replay 
 	is_int(bad, 0, "... each ends as in an engine that has its replica's requests alone");
 }
 
+static int64_t blocks_ns(const struct request *q)
+{
+	return (q->prompt_tok + 3) / 4 * 10 * MS / 10 + 5 * MS / 10; /* a link ten times as fast */
+}
+
+/* Transfers that begin before their token, overlap on a link, or end after the request. */
+static int64_t bad_transfers(const struct trace *t, const struct seen *s)
+{
+	int64_t bad = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const int64_t begin = s->kv_ns[i] - blocks_ns(&t->req[i]);
+
+		if (t->req[i].output_tok == 1) {
+			bad += s->kv_ns[i] != -1 || s->prefill[i] != -1 || s->replica[i] > 1;
+			continue;
+		}
+		bad += begin < s->first_ns[i] || s->finish_ns[i] <= s->kv_ns[i] ||
+		       s->replica[i] < 2 || s->prefill[i] > 1;
+		for (size_t k = 0; k < t->n; k++)
+			bad += k != i && s->prefill[k] == s->prefill[i] &&
+			       s->replica[k] == s->replica[i] && s->kv_ns[k] > begin &&
+			       s->kv_ns[k] <= s->kv_ns[i];
+	}
+	return bad;
+}
+
+static void test_apart_random(const char *router, bool async, bool cache)
+{
+	const struct router_rule rule = { router_named(router), 1, 20 * MS, 1 };
+	struct replay cfg = plain();
+	struct request req[MOST];
+	struct trace t;
+	struct replay_result res;
+	struct seen s;
+
+	cfg.apart = (struct replay_apart){ 2, 2, 1e6, MS / 2, 1000 };
+	cfg.limits.policy = policy_find("vllm-0.33");
+	cfg.limits.num_blocks = 45;
+	cfg.limits.async = async;
+	cfg.limits.prefix_cache = cache;
+	draw_trace(&t, req, MOST, 5);
+	is_int(replay(&t, &rule, &cfg, &s, &res, NULL), AR_OK,
+	       "apart, router %s, short pools%s%s: the trace is replayed", router,
+	       async ? ", planned ahead" : "", cache ? ", with a prefix cache" : "");
+	ok(s.n_ok == MOST && s.n_request == MOST && !s.backwards, "... no request is lost");
+	is_int(bad_transfers(&t, &s), 0, "... transfers follow each other on their links");
+	replay_result_release(&res);
+}
+
 /* One replica is an engine without a router, in closed loops, too. */
 static void test_one(void)
 {
@@ -423,7 +556,7 @@ static void test_stuck(void)
 	replay_result_release(&res);
 }
 
-static void test_faults(void)
+static void test_faults(struct replay_apart apart)
 {
 	const struct router_rule rule = { router_named("prefix"), 2, 0, 1 };
 	struct replay cfg = plain();
@@ -437,6 +570,7 @@ static void test_faults(void)
 	bool fired;
 	long k = 0;
 
+	cfg.apart = apart;
 	draw_trace(&t, req, 20, 1);
 	do {
 		fault_arm(k++);
@@ -455,6 +589,8 @@ int main(void)
 	plan(0);
 	for (const struct by_hand *h = by_hand; h->what; h++)
 		test_by_hand(h);
+	for (const struct apart *a = aparts; a->what; a++)
+		test_apart(a);
 	test_rules();
 	test_prefix();
 	for (int i = 0; request_routers[i]; i++) {
@@ -471,6 +607,9 @@ int main(void)
 		test_alone(request_routers[i], &cfg, 3, "short pools, planned ahead");
 	test_one();
 	test_stuck();
-	test_faults();
+	for (int i = 0; i < 4; i++)
+		test_apart_random(i & 1 ? "vllm" : "least", i & 1, i & 2);
+	test_faults((struct replay_apart){ 0 });
+	test_faults((struct replay_apart){ 2, 2, 1e6, MS, 1000 });
 	return done_testing();
 }

@@ -16,12 +16,20 @@ struct times {
 	int64_t first_sched, first_token, last_token;
 };
 
+/* The way of a request whose prefill and decodes are apart. */
+struct travel {
+	int64_t end_ns; /* when its KV has arrived; -1: it has not */
+	int32_t from;	/* the replica that made its first token; -1: none */
+};
+
 /* An iteration that was launched.  The host has not recorded its tokens yet. */
 struct launched {
 	uint32_t *emit; /* [n_emit] requests that get a token */
 	size_t n_emit;
 	bool counted; /* sched_emit() has counted its tokens */
 };
+
+enum loop_role { LOOP_WHOLE, LOOP_PREFILL, LOOP_DECODE };
 
 struct loop {
 	/* Of all replicas. */
@@ -30,12 +38,18 @@ struct loop {
 	struct times *t;    /* [trace->n] */
 	bool *done;	    /* [trace->n] rejected or finished */
 	uint32_t *in_after; /* [trace->n] the request after it in its inbox, or SCHED_NONE */
+	int64_t *in_ns;	    /* [trace->n] when it came there */
+	/* [trace->n]; NULL: prefill and decodes are not apart */
+	struct travel *travel;
 	struct arrivals *arrivals;
 	struct accuracy *acc;	       /* [q_heads] */
 	struct selection_count *count; /* [kv_heads] */
 
 	/* Its own. */
 	int64_t replica; /* number; -1: it is the only one */
+	enum loop_role role;
+	uint32_t *left; /* [n_left] requests that go on elsewhere, with their first output */
+	size_t n_left;	/* since the caller set it to 0 */
 	struct sched *s;
 	struct front *front;
 	uint32_t in_first, in_last; /* the inbox, by arrival; SCHED_NONE: empty */
@@ -49,13 +63,15 @@ struct loop {
 	int n_empty;	    /* empty plans in a row; 0 after an arrival */
 };
 
-/* Open the engine: its scheduler, front end and queue.  seq: of a replica that is open, or NULL.
+/* Open the engine in l->role: its scheduler, front end and queue.  seq: of a replica that is open, or NULL.
  * Close it even after an error. */
 enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *err);
 void loop_close(struct loop *l); /* twice is fine */
 
-/* Request id, which has arrived, joins the inbox. */
-void loop_take(struct loop *l, uint32_t id);
+/* Request id joins the inbox at at_ns: it arrives, or its KV has come. */
+void loop_take(struct loop *l, uint32_t id, int64_t at_ns);
+/* The KV of request id, which went on elsewhere, has arrived there at at_ns. */
+void loop_leave(struct loop *l, uint32_t id, int64_t at_ns);
 /* The time of the next event; INT64_MAX: there is none before a request comes. */
 int64_t loop_next(const struct loop *l);
 /* Let the next event happen.  Without one, what waits can never run: AR_ENGINE. */

@@ -22,8 +22,10 @@ struct observed_iteration {
 
 /* A request that finished, was rejected, or was unfinished at the end of the run. */
 struct observed_request {
-	uint32_t id;	 /* index into the trace */
-	int64_t replica; /* from 0; -1: there is one, or the request came to none */
+	uint32_t id;		 /* index into the trace */
+	int64_t replica;	 /* from 0; -1: there is one, or the request came to none */
+	int64_t prefill_replica; /* that made its first token for another one; -1: none did */
+	int64_t kv_end_ns;	 /* when its KV had come from there; -1: it has not */
 	uint32_t prompt_tok;
 	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns; /* -1: never */
 	const struct sched_seq *seq;

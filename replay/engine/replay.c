@@ -51,6 +51,8 @@ enum ar_status loop_tell_request(const struct loop *l, uint32_t id, const char *
 			  &(struct observed_request){
 				  .id = id,
 				  .replica = l->replica,
+				  .prefill_replica = l->travel ? l->travel[id].from : -1,
+				  .kv_end_ns = l->travel ? l->travel[id].end_ns : -1,
 				  .prompt_tok = l->cfg->trace->req[id].prompt_tok,
 				  .arrival_ns = arrivals_at(l->arrivals, id),
 				  .first_sched_ns = t->first_sched,
@@ -99,6 +101,8 @@ static bool is_admitted(struct loop *l, uint32_t id, int64_t at, enum ar_status 
 {
 	char why[160];
 
+	if (l->role == LOOP_DECODE)
+		return true;
 	if (front_admits(l->front, at, l->cfg->trace->req[id].prompt_tok, why, sizeof why))
 		return true;
 	l->done[id] = true;
@@ -114,21 +118,24 @@ static int64_t ready_time(const struct loop *l, uint32_t id, int64_t at)
 {
 	int64_t takes = host_receive(&l->cfg->host, l->cfg->trace->req[id].prompt_tok);
 
+	if (l->role == LOOP_DECODE)
+		return at;
 	return takes ? later_time(num_add(at, takes), l->received) : at;
 }
 
 /* The inbox is in the order of arrivals, those at one time by number, as sessions may add one. */
 static bool arrives_before(const struct loop *l, uint32_t a, uint32_t b)
 {
-	const int64_t x = arrivals_at(l->arrivals, a), y = arrivals_at(l->arrivals, b);
+	const int64_t x = l->in_ns[a], y = l->in_ns[b];
 
 	return x != y ? x < y : a < b;
 }
 
-void loop_take(struct loop *l, uint32_t id)
+void loop_take(struct loop *l, uint32_t id, int64_t at_ns)
 {
 	uint32_t *at = &l->in_first;
 
+	l->in_ns[id] = at_ns;
 	if (l->in_first != SCHED_NONE && !arrives_before(l, id, l->in_last))
 		at = &l->in_after[l->in_last];
 	while (*at != SCHED_NONE && !arrives_before(l, id, *at))
@@ -137,7 +144,6 @@ void loop_take(struct loop *l, uint32_t id)
 	*at = id;
 	if (l->in_after[id] == SCHED_NONE)
 		l->in_last = id;
-	l->n_unfinished++;
 }
 
 /* With nothing to run, or after two empty plans, the clock jumps to the next request. */
@@ -151,7 +157,7 @@ static int64_t inbox_time(const struct loop *l)
 {
 	const uint32_t id = l->in_first;
 
-	return id == SCHED_NONE ? INT64_MAX : ready_time(l, id, arrivals_at(l->arrivals, id));
+	return id == SCHED_NONE ? INT64_MAX : ready_time(l, id, l->in_ns[id]);
 }
 
 int64_t loop_next(const struct loop *l)
@@ -165,7 +171,7 @@ int64_t loop_next(const struct loop *l)
 static enum ar_status admit(struct loop *l, struct ar_err *err)
 {
 	const uint32_t id = l->in_first;
-	const int64_t at = arrivals_at(l->arrivals, id), ready = ready_time(l, id, at);
+	const int64_t at = l->in_ns[id], ready = ready_time(l, id, at);
 	enum ar_status st = AR_OK;
 
 	l->in_first = l->in_after[id];
@@ -177,7 +183,7 @@ static enum ar_status admit(struct loop *l, struct ar_err *err)
 	}
 	l->received = ready;
 	l->n_empty = 0;
-	sched_arrive(l->s, id, at);
+	sched_arrive(l->s, id, arrivals_at(l->arrivals, id));
 	l->clock.now = num_add(l->clock.now,
 			       host_admit(&l->cfg->host, l->cfg->trace->req[id].prompt_tok));
 	return AR_OK;
@@ -442,6 +448,22 @@ static enum ar_status count_request(struct loop *l, uint32_t id, struct ar_err *
 	return loop_tell_request(l, id, "ok", NULL, err);
 }
 
+/* Request id has its first output, and goes on elsewhere. */
+static void send_away(struct loop *l, uint32_t id)
+{
+	front_last(l->front, l->t[id].last_token);
+	l->n_unfinished--;
+	l->left[l->n_left++] = id;
+}
+
+void loop_leave(struct loop *l, uint32_t id, int64_t at_ns)
+{
+	sched_leave(l->s, id);
+	l->n_empty = 0;
+	if (!l->runs)
+		l->clock.now = later_time(l->clock.now, at_ns);
+}
+
 /* Count the finished requests, and drop their KV. */
 static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 {
@@ -450,6 +472,10 @@ static enum ar_status finish_requests(struct loop *l, struct ar_err *err)
 		const int64_t end_ns = l->t[id].last_token;
 		enum ar_status st = AR_OK;
 
+		if (sched_goes_on(l->s, id)) {
+			send_away(l, id);
+			continue;
+		}
 		if (!l->cfg->trace->req[id].warmup)
 			st = count_request(l, id, err);
 		if (st)
@@ -661,6 +687,7 @@ enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *e
 	enum ar_status st;
 
 	limits.seq = seq;
+	limits.first_only = l->role == LOOP_PREFILL;
 	st = sched_open(&l->s, cfg->trace, &limits, err);
 	if (!st)
 		st = front_open(&l->front, &cfg->front, n, err);
@@ -668,6 +695,9 @@ enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *e
 		return st;
 	l->in_first = l->in_last = SCHED_NONE;
 	l->depth = cfg->limits.async ? 2 : 1;
+	l->left = malloc((n < seqs ? n : seqs) * sizeof *l->left + 1);
+	if (!l->left)
+		return ar_nomem(err);
 	for (int i = 0; i < 2; i++) {
 		l->queue[i].emit = malloc((n < seqs ? n : seqs) * sizeof *l->queue[i].emit + 1);
 		if (!l->queue[i].emit)
@@ -680,8 +710,10 @@ void loop_close(struct loop *l)
 {
 	sched_close(l->s);
 	front_close(l->front);
+	free(l->left);
 	free(l->queue[0].emit);
 	free(l->queue[1].emit);
+	l->left = NULL;
 	l->s = NULL;
 	l->front = NULL;
 	l->queue[0].emit = l->queue[1].emit = NULL;

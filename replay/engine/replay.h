@@ -26,12 +26,26 @@
 #include "replay/sched/front.h"
 #include "replay/sched/policy.h"
 
+/* Prefill and decodes in different engines.  The first token of a request comes from the one, and
+ * its KV travels to the other.  It waits for a place in the pool there before the transfer begins;
+ * both pools have its blocks until that ends.  Between two engines there is one transfer at a
+ * time. */
+struct replay_apart {
+	int64_t prefill, decode; /* engines; 0: each does both */
+	double link_bytes_s;	 /* rate of a transfer */
+	int64_t link_ns;	 /* latency, before its bytes flow */
+	int64_t block_bytes;	 /* of all ranks */
+};
+
 struct replay {
 	const char *title; /* for the progress line: "method 2 of 3, compact-fp"; NULL: none */
 	const struct trace *trace;
 	struct arrival_rule arrival;
 	struct front_limits front;
 	struct router_rule route; /* replicas 0 or 1: one engine, and no router */
+	/* Its engines take the place of route.replicas: those of prefill are numbered first.  The
+	 * router chooses among them, then among those of decodes. */
+	struct replay_apart apart;
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;		 /* its state, open and started */

@@ -18,6 +18,7 @@ enum {
 	POLICY_FAILS = 1 << 22,
 	POLICY_QUEUE = 1 << 23,
 	POLICY_WHOLE_PROMPTS = 1 << 24,
+	POLICY_KV_APART = 1 << 25, /* a request may come with the KV of its prompt */
 	POLICY_PREFILL_TOKENS = 1 << 26,
 	POLICY_IGNORE_EOS = 1 << 27,
 	POLICY_CHUNK_UNIT = 1 << 28,

@@ -13,6 +13,7 @@
 uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 {
 	uint64_t limit = l->max_len ? (uint64_t)l->max_len : UINT32_MAX;
+	const uint64_t first = (uint64_t)r->prompt_tok + 1;
 	uint64_t len = (uint64_t)r->prompt_tok + r->output_tok;
 
 	if (l->num_blocks && l->policy->most_outputs) {
@@ -21,6 +22,7 @@ uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 
 		limit = cut < limit ? cut : limit;
 	}
+	limit = l->first_only && first < limit ? first : limit;
 	return (uint32_t)(len < limit ? len : limit);
 }
 
@@ -242,12 +244,17 @@ static void heap_pop(struct sched *s)
 	s->wait_head = n ? heap[0] : SCHED_NONE;
 }
 
+/* At the head, but behind those that were placed: they hold blocks, so all others wait for them. */
 static void push_front(struct sched *s, uint32_t id)
 {
-	s->seq[id].next = s->wait_head;
-	if (s->wait_head == SCHED_NONE)
+	uint32_t *at = &s->wait_head;
+
+	while (*at != SCHED_NONE && s->seq[*at].n_block)
+		at = &s->seq[*at].next;
+	s->seq[id].next = *at;
+	if (*at == SCHED_NONE)
 		s->wait_tail = id;
-	s->wait_head = id;
+	*at = id;
 	s->n_waiting++;
 }
 
@@ -278,7 +285,10 @@ void sched_arrive(struct sched *s, uint32_t id, int64_t at_ns)
 {
 	s->seq[id].arrival_ns = at_ns;
 	s->seq[id].order = s->n_arrived++;
-	push_back(s, id);
+	if (s->seq[id].n_block)
+		push_front(s, id);
+	else
+		push_back(s, id);
 }
 
 /* ---- the plan ---- */
@@ -303,7 +313,7 @@ void sched_match(struct sched *s)
 	struct sched_seq *q = &s->seq[id];
 	const uint32_t most = (s->lim.evict ? q->prompt : q->known) - 1;
 
-	if (!s->lim.prefix_cache)
+	if (!s->lim.prefix_cache || q->n_block)
 		return;
 	if (s->radix)
 		q->comp = radix_cache_match(s->radix, id, most, &q->row);
@@ -773,13 +783,50 @@ void sched_retire(struct sched *s)
 	if (!s->n_finished)
 		return;
 	for (size_t i = 0; !s->radix && i < s->n_finished; i++)
-		release_blocks(s, s->finished[i], true);
+		if (!sched_goes_on(s, s->finished[i]))
+			release_blocks(s, s->finished[i], true);
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!is_finished(s, s->running[i]))
 			s->running[n++] = s->running[i];
 	s->n_running = n;
 	if (n_before - n < s->n_finished)
 		leave_queue(s);
+}
+
+/* ---- KV of another engine ---- */
+
+bool sched_goes_on(const struct sched *s, uint32_t id)
+{
+	struct sched_limits whole = s->lim;
+
+	if (!s->lim.first_only)
+		return false;
+	whole.first_only = false;
+	return sched_goal(&whole, &s->trace->req[id]) > s->seq[id].goal;
+}
+
+void sched_leave(struct sched *s, uint32_t id)
+{
+	release_blocks(s, id, true);
+}
+
+bool sched_place(struct sched *s, uint32_t id, const struct sched_seq *from)
+{
+	struct sched_seq *q = &s->seq[id];
+	const int64_t keep = s->n_running ? sched_watermark(&s->lim) : 0;
+
+	if ((s->n_waiting && !s->seq[s->wait_tail].n_block) ||
+	    !sched_fits(s, id, q->prompt + 1, keep, true) ||
+	    !sched_take_blocks(s, id, q->prompt + 1))
+		return false;
+	q->comp = q->high = q->prompt;
+	q->known = q->prompt + 1;
+	q->n_chunk = from->n_chunk;
+	q->n_decode = from->n_decode;
+	q->n_preempt = from->n_preempt;
+	q->recomputed = from->recomputed;
+	q->cached = from->cached;
+	return true;
 }
 
 /* ---- rules that policies share ---- */

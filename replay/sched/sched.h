@@ -86,6 +86,9 @@ struct sched_limits {
 	/* [requests] of another scheduler of the trace, which outlives this one: each of them
 	 * runs requests that the other does not.  NULL: it has its own. */
 	struct sched_seq *seq;
+	/* Requests end with their first output.  One with more outputs keeps its blocks until
+	 * sched_leave(). */
+	bool first_only;
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -207,10 +210,23 @@ void sched_evict(struct sched *s);
 void sched_emit(struct sched *s);
 void sched_retire(struct sched *s);
 
+/* For an engine that gets KV from another, which has first_only.  Neither has groups, a radix tree
+ * or an evictor, and the queues are FCFS.
+ *
+ * goes_on: id ends here with its first output, and has more.
+ * leave: its blocks here are free.
+ * place: take blocks for the prompt of id and one position more.  The request has computed its
+ * prompt and has its first output; from: what it was in the other scheduler.  It is to arrive here
+ * when its KV has, and runs before those that have no place.  False: there is no room, or one that
+ * was preempted waits for it; nothing changed. */
+bool sched_goes_on(const struct sched *s, uint32_t id);
+void sched_leave(struct sched *s, uint32_t id);
+bool sched_place(struct sched *s, uint32_t id, const struct sched_seq *from);
+
 /* For policies.
  *
- * match: look up the head of the queue in the prefix cache, and set its comp to the positions
- * found.  Its last position is always computed.
+ * match: look up the head of the queue in the prefix cache, unless it was placed, and set its comp
+ * to the positions found.  Its last position is always computed.
  * fits: true if there are free blocks for positions [0, n_tok) of id, and keep blocks more.  whole:
  * n_tok is the whole sequence, of which a window holds a part at a time.
  * reserve: take blocks for n more positions.  False: too few are free, and nothing changed.

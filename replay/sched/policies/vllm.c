@@ -271,7 +271,7 @@ static const struct kv_rules groups_0_33 = { .spread = 1.5,
 
 #define CAN \
 	(POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC | \
-	 POLICY_WHOLE_PROMPTS)
+	 POLICY_WHOLE_PROMPTS | POLICY_KV_APART)
 
 #define GIB ((int64_t)1 << 30)
 #define LARGE_GPU \
