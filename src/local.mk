@@ -77,6 +77,7 @@ libattnreplay_a_SOURCES += \
     src/run/engine_args.h src/run/run_comm.c src/run/run_draws.c \
     src/run/engine_defaults.c src/run/engine_defaults.h \
     src/run/run_energy.c src/run/facts.c src/run/figures.c \
+    src/run/run_apart.c \
     src/run/run_groups.c src/run/run_turns.c src/run/run_json.c src/run/key.c src/run/key.h \
     src/run/key_inputs.c src/run/key_inputs.h src/run/run_formats.c \
     src/run/run_layers.c src/run/run_memory.c src/run/load.c src/run/run_method.c \

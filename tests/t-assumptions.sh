@@ -48,6 +48,8 @@ rests quantization 'quantization ignored' '--quantization none' "$(set_param qua
 	UPDATE model SET config = '{\"quantization_config\":{}}'"
 rests replicas '4 replicas that do not wait' '4 replicas behind router least are modelled' \
 	"$(set_param replicas 4) $(set_param router "'least'")"
+rests apart 'KV over a modelled link' 'prefill runs on 3 engines and decodes on 2: .* link (ndr400)' \
+	"$(set_param prefill-replicas 3) $(set_param decode-replicas 2) $(set_param kv-link "'ndr400'")"
 rests density 'densities given, not measured' 'given with --density, not measured' \
 	"$(set_param density "'[\"compact-fp=0.3\"]'") DELETE FROM selection_stat"
 ok '... which the answer says' grep -q '^Faster, at a cost (densities given, not measured): ' text

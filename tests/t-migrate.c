@@ -260,6 +260,8 @@ static void test_reading(const char *path, int version)
 	DROP_VIEWS \
 	"ALTER TABLE iteration DROP COLUMN replica;" \
 	"ALTER TABLE request_outcome DROP COLUMN replica;" \
+	"ALTER TABLE request_outcome DROP COLUMN prefill_replica;" \
+	"ALTER TABLE request_outcome DROP COLUMN kv_end_ns;" \
 	"DELETE FROM schema_log WHERE version > 19; PRAGMA user_version = 19;"
 #define DROP_19 \
 	DROP_20 \

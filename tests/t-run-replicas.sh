@@ -59,6 +59,51 @@ ok 'the header says how old loads are' grep -q 'router vllm with the loads of ev
 ok 'the roofline has replicas' run --backend roofline --model llama-3.1-8b --trace "$trace" --requests 20 \
 	--replicas 3
 
+# ---- prefill and decodes apart ----
+
+roof() { run --backend roofline --model llama-3.1-8b --trace "$trace" --requests 60 "$@"; }
+roof --prefill-replicas 2 --decode-replicas 1 --router least --kv-link 10GB:3ms --host none --db apart.db --intervals off >out
+is 'the header names both kinds, and the link' "$(sed -n '/^replicas/p; /^KV link/p' out)" \
+	'replicas  2 for prefill, 1 for decodes, router least; each has what is said below
+KV link   10GB:3ms: 10 GB/s and 3.00 ms, modelled; a KV block of all ranks has 2.097 MB'
+is 'requests go from one to the other, if they have a second token' "$(ask apart.db "SELECT count(*),
+	sum(prefill_replica IN (0, 1) AND replica = 2 AND kv_end_ns > first_token_ns) - sum(output_tokens > 1)
+	FROM request_outcome WHERE outcome = 'ok'")" 60,0
+is '... whose blocks take their time' "$(ask apart.db 'SELECT min(kv_end_ns - first_token_ns
+	- 3000000 - (prompt_tokens + 15) / 16 * 209715) BETWEEN 0 AND 1000 AS x FROM request_outcome')" 1
+"$ATTNREPLAY" report apart.db >report
+is 'the report has all engines' "$(sed -n '/^Replicas/,/^$/p' report | awk '$1 == 1 { n += $3; print $2 }
+	END { print n }' | tr '\n' ' ')" "0 1 2 $(ask apart.db 'SELECT 60 + count(kv_end_ns) FROM request_outcome') "
+ok '... and says what is modelled' grep -q \
+	'prefill runs on 2 engines and decodes on 1: .*over a modelled link (10GB:3ms)' report
+roof --prefill-replicas 2 --decode-replicas 1 --kv-link nvlink4 --tp 2 >out
+ok 'links have names, and blocks all ranks' grep -q \
+	'^KV link   nvlink4: 450 GB/s and 5.00 us, modelled; a KV block of all ranks has 2.097 MB' out
+apart='--prefill-replicas 1 --decode-replicas 1'
+rejects() { pattern=$1; shift; fails 2 "$pattern" roof "$@"; }
+# shellcheck disable=SC2086
+{
+	ok 'one kind alone is an error' rejects 'prefill-replicas 0, decode-replicas 2: give both, or none' \
+		--decode-replicas 2
+	ok 'a link is for both' rejects 'kv-link has no effect without --prefill-replicas' --kv-link ndr400
+	ok 'they take the place of others' rejects 'replicas has no effect with --prefill-replicas' $apart \
+		--replicas 2
+	for link in fast 50GB 0:1us 50GB:x; do
+		ok "a link is not '$link'" rejects "kv-link '$link': want hdr200, .*RATE:LATENCY" $apart \
+			--kv-link $link
+	done
+	ok 'queues are in order of arrival' rejects 'there is no order by priority' $apart \
+		--scheduling-policy priority
+	ok 'engines have rules for it' rejects 'prefill-replicas has no effect with policy sarathi' $apart \
+		--policy sarathi
+	ok 'a block has bytes' refused 'without a model the bytes of a KV block are not known' $apart \
+		--backend cost
+	ok 'all layers are of a kind' refused 'gemma-3-.* has layers of several kinds' $apart --backend roofline \
+		--model gemma-3-12b
+	ok 'no token leaves' rejects 'an evictor takes tokens out of the KV that travels' $apart \
+		--method dense/evict=streaming
+}
+
 for o in 'router least' 'router-stats 1s' 'router-seed 3'; do
 	# shellcheck disable=SC2086
 	ok "--${o% *} is for several replicas" refused "${o% *} has no effect without --replicas; leave it out" \

@@ -274,8 +274,11 @@ static const struct migration {
 	  "CREATE TEMP VIEW IF NOT EXISTS run AS SELECT *, " RUN_19 " FROM main.run" },
 	{ 19,
 	  "ALTER TABLE request_outcome ADD COLUMN replica INTEGER;"
+	  "ALTER TABLE request_outcome ADD COLUMN prefill_replica INTEGER;"
+	  "ALTER TABLE request_outcome ADD COLUMN kv_end_ns INTEGER;"
 	  "ALTER TABLE iteration ADD COLUMN replica INTEGER",
-	  "CREATE TEMP VIEW request_outcome AS SELECT *, NULL AS replica FROM main.request_outcome;"
+	  "CREATE TEMP VIEW request_outcome AS SELECT *, NULL AS replica, NULL AS prefill_replica, "
+	  "NULL AS kv_end_ns FROM main.request_outcome;"
 	  /* an older version's has this column */
 	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS "
 	  "SELECT rowid AS rowid, *, " ITERATION_20 " FROM main.iteration" },

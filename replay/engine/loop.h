@@ -37,7 +37,7 @@ struct loop {
 	struct replay_result *res;
 	struct times *t;    /* [trace->n] */
 	bool *done;	    /* [trace->n] rejected or finished */
-	uint32_t *in_after; /* [trace->n] the request after it in its inbox, or SCHED_NONE */
+	uint32_t *in_after; /* [trace->n] the one after it in its inbox, or SCHED_NONE */
 	int64_t *in_ns;	    /* [trace->n] when it came there */
 	/* [trace->n]; NULL: prefill and decodes are not apart */
 	struct travel *travel;
@@ -63,8 +63,8 @@ struct loop {
 	int n_empty;	    /* empty plans in a row; 0 after an arrival */
 };
 
-/* Open the engine in l->role: its scheduler, front end and queue.  seq: of a replica that is open, or NULL.
- * Close it even after an error. */
+/* Open the engine in l->role: its scheduler, front end and queue.  seq: of a replica that is open,
+ * or NULL.  Close it even after an error. */
 enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *err);
 void loop_close(struct loop *l); /* twice is fine */
 

@@ -130,6 +130,8 @@ static enum ar_status record_request(void *self, const struct observed_request *
 			     &(struct row_request_outcome){
 				     .req_no = q->id,
 				     .replica = q->replica,
+				     .prefill_replica = q->prefill_replica,
+				     .kv_end_ns = q->kv_end_ns,
 				     .arrival_ns = q->arrival_ns,
 				     .first_sched_ns = q->first_sched_ns,
 				     .first_token_ns = q->first_token_ns,

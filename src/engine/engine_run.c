@@ -125,7 +125,7 @@ static enum ar_status store_request(struct walk *w, size_t i, struct ar_err *err
 					    0;
 	set_times(q, o.arrival_ns, &o);
 	o.outcome = o.finish_ns >= 0 ? "ok" : "unfinished";
-	o.replica = -1;
+	o.replica = o.prefill_replica = o.kv_end_ns = -1;
 	return store_outcome(w->store, &o, err);
 }
 

@@ -541,13 +541,14 @@ static enum ar_status check_think(const struct run_options *o, const struct trac
 static enum ar_status check_pins(const struct run_options *o, const struct trace *t,
 				 struct ar_err *err)
 {
+	const int64_t n = o->apart.prefill ? o->apart.prefill : o->replicas;
+
 	for (size_t i = 0; i < t->n; i++)
-		if (t->req[i].replica > o->replicas)
+		if (t->req[i].replica > n)
 			return ar_fail(err, AR_DATA,
 				       "%s:%" PRIu64 ": the request is for replica %u, but the run "
 				       "has replicas 0 to %" PRId64 "; give more with --replicas",
-				       t->name, t->req[i].line, t->req[i].replica - 1,
-				       o->replicas - 1);
+				       t->name, t->req[i].line, t->req[i].replica - 1, n - 1);
 	return AR_OK;
 }
 

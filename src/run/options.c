@@ -90,6 +90,19 @@ static const struct opt main_opts[] = {
 		  "each request" },
 	{ .name = "router-seed", .type = OPT_INT, .off = AT(router_seed), .arg = "N", .def = "1",
 	  .max = 9e15, .help = "seed of router random" },
+	{ .name = "prefill-replicas", .type = OPT_INT, .off = AT(apart.prefill), .arg = "N",
+	  .def = "0", .max = ROUTER_MOST / 2,
+	  .help = "engines that make first tokens only, in place of --replicas; 0: each makes all",
+	  .scope = POLICY_KV_APART },
+	{ .name = "decode-replicas", .type = OPT_INT, .off = AT(apart.decode), .arg = "N",
+	  .def = "0", .max = ROUTER_MOST / 2,
+	  .help = "engines that make all other tokens, from KV of those of --prefill-replicas",
+	  .scope = POLICY_KV_APART },
+	{ .name = "kv-link", .type = OPT_STR, .off = AT(kv_link), .arg = "NAME|RATE:LATENCY",
+	  .def = "ndr400",
+	  .help = "what that KV travels over, one transfer at a time between two engines: hdr200, "
+		  "ndr400, xdr800, pcie5, nvlink4, or a rate and a latency, such as 50GB:10us",
+	  .scope = POLICY_KV_APART },
 	{ .name = "engine-defaults", .type = OPT_ENUM, .off = AT(engine_defaults),
 	  .arg = "engine|none", .def = "engine", .choice = defaults,
 	  .help = "whose values options have that are not given: those of the policy's engine on "
@@ -684,6 +697,8 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 		st = read_decode_share(o, err);
 	if (!st)
 		st = read_hot_buffer(o, err);
+	if (!st)
+		st = run_read_apart(o, err);
 	if (!st)
 		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);

@@ -49,6 +49,8 @@ struct run_options {
 	struct arrival_rule arrival;
 	int64_t replicas, router_stats_ns, router_seed;
 	int router; /* index into request_routers[] */
+	struct replay_apart apart;
+	char *kv_link; /* of apart */
 
 	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
@@ -134,6 +136,10 @@ enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, s
  * given that shapes results.  AR_DATA: the stored options cannot be read. */
 enum ar_status run_options_resume(struct run_options *o, struct ar_err *err);
 
+/* run_apart.c: read the value of --kv-link; refuse options that do not go with prefill and decodes
+ * apart. */
+enum ar_status run_read_apart(struct run_options *o, struct ar_err *err);
+enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err);
 /* run_comm.c: whether the value of --comm is no file. */
 bool run_comm_is_word(const char *comm);
 /* densities.c: of --density.  split: make an item of each METHOD=SHARE; run_options_parse() does.

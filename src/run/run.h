@@ -91,6 +91,7 @@ struct run_inputs {
 	struct costs *costs;	    /* backend cost: of --costs; NULL: the formula */
 	struct plan *cost_plan;	    /* their method, if it has an evictor; or NULL */
 	struct sched_limits limits; /* num_blocks 0 until the backend is open */
+	struct replay_apart apart;  /* when the method is known */
 	struct model_groups groups; /* of the model, if limits.group is not NULL */
 	struct run_memory memory;
 
@@ -205,6 +206,12 @@ void run_unload_weights(struct run_inputs *in);
 struct run_fit {
 	size_t cut, repeated;
 } run_prompts_fit(const struct run_inputs *in);
+
+/* run_apart.c: set in->apart as the options say; the memory is planned.  AR_USAGE: this model or
+ * method has no rules for that.  print: a part of the header. */
+enum ar_status run_set_apart(struct run_inputs *in, const struct run_options *o,
+			     struct ar_err *err);
+void run_print_apart(const struct run_inputs *in, const struct run_options *o);
 
 /* run_groups.c: set the KV cache groups of the limits, and their block size, where the layers of
  * model m differ; cost: of the model of --costs.  AR_USAGE: the policy or an option has no rules

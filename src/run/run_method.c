@@ -456,6 +456,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .arrival = s->o.arrival,
 			      .front = s->o.front,
 			      .route = run_options_route(&s->o),
+			      .apart = in->apart,
 			      .limits = in->limits,
 			      .backend = s->backend,
 			      .self = s->self,
@@ -522,6 +523,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
 	if (!st && (s->backend->uses_gpu || !in->memory.block_bytes))
 		st = run_plan_memory(in, s, err);
+	if (!st)
+		st = run_set_apart(in, &s->o, err);
 	if (!st)
 		st = size_pool(in, s, err);
 	if (!st)

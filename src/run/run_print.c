@@ -379,6 +379,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	printf(" (%s), %zu requests\n", r->in.trace->format, r->in.trace->n);
 	print_arrivals(&r->session.o);
 	print_replicas(&r->session.o);
+	run_print_apart(&r->in, &r->session.o);
 	if (r->session.backend->needs_model)
 		print_model(&r->in, &r->session.o);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",

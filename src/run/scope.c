@@ -42,7 +42,7 @@ static enum ar_status check_rules(const struct run_options *o, const struct scop
 static enum ar_status check_router(const struct run_options *o, struct ar_err *err)
 {
 	const struct request_router *r = request_routers[o->router];
-	const bool routed = opt_given(o->group, "replicas");
+	const bool routed = opt_given(o->group, "replicas") || o->apart.prefill;
 	const struct {
 		const char *name;
 		bool holds;
@@ -92,12 +92,14 @@ static enum ar_status check_others(const struct run_options *o, const struct bac
 static enum ar_status check_replicas(const struct run_options *o, const struct backend *b,
 				     struct ar_err *err)
 {
-	if (o->replicas == 1 || !b->needs_model || (b->modelled && !o->captures.n))
+	if ((o->replicas == 1 && !o->apart.prefill) || !b->needs_model ||
+	    (b->modelled && !o->captures.n))
 		return AR_OK;
 	return ar_fail(err, AR_USAGE,
 		       "replicas %" PRId64 ": backend %s%s runs the kernels of one engine; take "
 		       "--backend cost, or roofline without --capture",
-		       o->replicas, b->name, b->modelled ? " with --capture" : "");
+		       o->replicas + o->apart.prefill, b->name,
+		       b->modelled ? " with --capture" : "");
 }
 
 /* Refuse repeats that would be equal: nothing is measured, and no spread of the host is drawn. */
@@ -150,6 +152,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = check_router(o, err);
 	if (!st)
 		st = check_replicas(o, b, err);
+	if (!st)
+		st = run_check_apart(o, err);
 	return st ? st : check_repeats(o, b, err);
 }
 

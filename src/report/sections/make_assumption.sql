@@ -82,6 +82,13 @@ WITH
     WHERE n.key = 'replicas' AND n.value > 1 AND r.key = 'router'
 
     UNION ALL
+    SELECT n.run_id, 24, 'apart', 'time', 'KV over a modelled link',
+      printf('prefill runs on %d engines and decodes on %d: routing takes no time, and KV travels over a'
+        || ' modelled link (%s)', n.value, d.value, k.value)
+    FROM param n JOIN param d USING(run_id) JOIN param k USING(run_id)
+    WHERE n.key = 'prefill-replicas' AND n.value > 0 AND d.key = 'decode-replicas' AND k.key = 'kv-link'
+
+    UNION ALL
     SELECT run_id, 22, 'quantization', 'time', 'quantization ignored', 'the config has quantized'
       || ' weights, the run has them in bf16 (--quantization none)'
     FROM run JOIN param USING(run_id) JOIN model USING(model_id)
