@@ -154,13 +154,16 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 	return st;
 }
 
+#define ONE_ENGINE .replica = -1, .prefill_replica = -1, .kv_end_ns = -1
+
 enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int i,
 				struct ar_err *err)
 {
 	struct store_entry entry[2];
 	struct store_iteration it = {
 		.row = {
-			.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i),
+			.iter_no = i, .replica = -1, .start_ns = end_ns(r, i - 1),
+			.end_ns = end_ns(r, i),
 			.host_ns = r->host_ns, .blocks_used = 3, .running = 2, .stop = "budget",
 			.cost_source = "timed", .prefill_pairs = 30 + i, .decode_context = 60 + i,
 			.composition = -1 - i,
@@ -200,10 +203,12 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 {
 	/* clang-format off */
 	const struct row_request_outcome o[] = {
-		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = end_ns(r, 0),
+		{ .req_no = 0, ONE_ENGINE,
+		  .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = end_ns(r, 0),
 		  .finish_ns = end_ns(r, 7), .prompt_tokens = 2, .output_tokens = 8, .n_chunks = 1,
 		  .outcome = "ok" },
-		{ .req_no = 1, .arrival_ns = 29000 * r->percent, .first_sched_ns = end_ns(r, 0),
+		{ .req_no = 1, ONE_ENGINE,
+		  .arrival_ns = 29000 * r->percent, .first_sched_ns = end_ns(r, 0),
 		  .first_token_ns = end_ns(r, 3), .finish_ns = end_ns(r, 4), .prompt_tokens = 20,
 		  .output_tokens = 2, .n_chunks = 3, .outcome = "ok" },
 	};
@@ -343,10 +348,12 @@ static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 				      .setup = SETUP };
 	/* clang-format off */
 	const struct row_request_outcome o[] = {
-		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
+		{ .req_no = 0, ONE_ENGINE,
+		  .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
 		  .finish_ns = -1, .prompt_tokens = 2, .output_tokens = 8, .n_chunks = 1,
 		  .outcome = "unfinished" },
-		{ .req_no = 1, .arrival_ns = 2900000, .first_sched_ns = -1, .first_token_ns = -1,
+		{ .req_no = 1, ONE_ENGINE,
+		  .arrival_ns = 2900000, .first_sched_ns = -1, .first_token_ns = -1,
 		  .finish_ns = -1, .prompt_tokens = 2000, .output_tokens = 2, .outcome = "rejected",
 		  .reason = "longer than --max-model-len" },
 	};

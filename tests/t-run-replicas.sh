@@ -32,6 +32,9 @@ is 'the report has a row for each' "$(sed -n '/^Replicas/,/^$/p' report | tail -
 ok '... and says what is modelled' grep -q \
 	'2 replicas behind router least are modelled: none waits for another' report
 ok 'the page has it, too' sh -c '"$ATTNREPLAY" report --html page.html hand.db && grep -q ">Replicas" page.html'
+"$ATTNREPLAY" report --perfetto trace.json hand.db
+is 'a time line has a thread for each' "$(grep -o '"name":"replica [0-9]"' trace.json | sort | tr '\n' ' ')" \
+	'"name":"replica 0" "name":"replica 1" '
 # shellcheck disable=SC2086
 ok 'a replica that the run has not is an error' fails 3 \
 	'hand.csv:2: the request is for replica 8, but the run has replicas 0 to 1; give more' \

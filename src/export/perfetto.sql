@@ -40,7 +40,9 @@ SELECT 'M', k.name, :pid + no, 0, NULL, NULL, CASE k.name WHEN 'process_name'
 FROM run LEFT JOIN method me USING(method_id), part, key k
 WHERE run_id = :run AND (no < 2 OR EXISTS (SELECT 1 FROM temp.kernel_track));
 
-SELECT 'M', 'thread_name', :pid, 1, NULL, NULL, json_object('name', 'iterations');
+SELECT 'M', 'thread_name', :pid, 1 + coalesce(replica, 0), NULL, NULL,
+  json_object('name', coalesce('replica ' || replica, 'iterations'))
+FROM (SELECT DISTINCT replica FROM iteration WHERE run_id = :run) ORDER BY replica;
 
 SELECT 'M', 'thread_name', :pid + 1, lane, NULL, NULL, json_object('name', 'lane ' || lane)
 FROM (SELECT DISTINCT lane FROM temp.request_lane) ORDER BY lane;
@@ -51,17 +53,18 @@ FROM temp.kernel_track LEFT JOIN phase USING(phase_id) ORDER BY phase_id, stream
 
 -- ---- iterations and counters ----
 
-SELECT 'X', name, :pid, 1, start_ns, end_ns - start_ns, json_object('iteration', iter_no,
+SELECT 'X', name, :pid, 1 + coalesce(replica, 0), start_ns, end_ns - start_ns, json_object('iteration', iter_no,
   'prefill tokens', prefill_tokens, 'decode tokens', decode_tokens, 'prefill pairs', prefill_pairs,
   'decode context', decode_context, 'preempted', preempted, 'wait for the host, us', host_ns / 1e3,
   'cost', cost_source, 'stop', stop)
 FROM v_step WHERE run_id = :run;
 
-SELECT 'C', 'requests', :pid, 1, start_ns, NULL,
+SELECT 'C', 'requests' || coalesce(' of replica ' || replica, ''), :pid, 1, start_ns, NULL,
   json_object('running', running, 'waiting', waiting)
 FROM iteration WHERE run_id = :run;
 
-SELECT 'C', 'KV blocks', :pid, 1, start_ns, NULL, json_object('used', blocks_used)
+SELECT 'C', 'KV blocks' || coalesce(' of replica ' || replica, ''), :pid, 1, start_ns, NULL,
+  json_object('used', blocks_used)
 FROM iteration WHERE run_id = :run;
 
 SELECT 'C', 'selected', :pid, 1, start_ns, NULL, json_object('share', share)
