@@ -105,6 +105,7 @@ check_PROGRAMS += \
   tests/t-replicas \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
+  tests/t-served-gpu \
   tests/t-share \
   tests/t-tokens \
   tests/t-views \

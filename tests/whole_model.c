@@ -46,6 +46,7 @@ static enum ar_status set_env(struct whole *x, const struct weights *w, const st
 				       .run_layer = x->layer,
 				       .n_run_layers = n_layers,
 				       .plan = x->plan,
+				       .evict = plan_evict(x->plan),
 				       .max_batched_tok = how->max_batched_tok,
 				       .max_seqs = (int)how->trace->n + 1,
 				       .max_draft_tok = how->max_draft_tok,
