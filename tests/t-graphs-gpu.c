@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decode attention from captured graphs: batches of any size on one set of device addresses.  Of a
- * layer; then of two, of which the second takes the lists of the first. */
+ * layer; then of two, of which the second takes the lists of the first; then of a layer that skips
+ * tiles. */
 #include "config.h"
 #include "tests/gpu_test.h"
 
 #include "tests/tap.h"
 
-enum { N_TEST = 12 };
+enum { N_TEST = 22 };
 
 #if HAVE_CUDA
 #include <math.h>
@@ -30,7 +31,8 @@ enum {
 	DIM = 64,
 	PAGE_TOK = 128,
 	TOUCHED = N_PAGE + 1,
-	ROW = Q_HEADS * DIM
+	ROW = Q_HEADS * DIM,
+	SKIPS = 2 * KV_HEADS
 };
 
 static struct capture_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
@@ -54,6 +56,7 @@ static struct state {
 	struct kv_cache kv;
 	bf16_t *q, *other_q, *out; /* other_q: of the second layer */
 	void *work, *lists;
+	int64_t *skips;		       /* [KV_HEADS][2], of attn_skip.count */
 	struct method *method;	       /* NULL: dense decodes of one layer */
 	bf16_t host[3][MAX_REQ * ROW]; /* from the graph, padded without it, not padded */
 } s;
@@ -114,19 +117,23 @@ static void open_all(struct rng *r)
 	s.q = random_values(MAX_REQ * ROW, r);
 	s.other_q = random_values(MAX_REQ * ROW, r);
 	s.out = gpu_new(sizeof s.host[0], 0);
+	s.skips = gpu_new(SKIPS * sizeof *s.skips, 0);
 	s.work = gpu_new(decode_work_bytes(&act.shape, &s.env.limit[ROW_DECODE]), 0);
 }
 
-/* From here on two layers run. */
+/* From here on the method runs, in two layers if lists pass between them. */
 static void take_method(const char *text)
 {
 	const struct selector_env env = { .shape = act.shape, .n_layers = 2, .device = true };
 	struct attn_limits limits = s.env.limit[ROW_DECODE];
 	struct ar_err err;
 
+	method_free(s.method);
 	must(method_parse(&s.method, text, &err), &err);
 	must(method_open(s.method, &env, &err), &err);
-	must(method_open(s.method->later, &env, &err), &err);
+	if (s.method->later)
+		must(method_open(s.method->later, &env, &err), &err);
+	s.env.view[0].method = s.method;
 	limits.max_page = N_PAGE;
 	s.work = gpu_new(method_work_bytes(&s.method->part[ROW_DECODE], &act.shape, &limits), 0);
 	s.lists = gpu_new(method_lists_bytes(&s.method->part[ROW_DECODE], &act.shape, &limits), 0);
@@ -167,8 +174,9 @@ static enum ar_status enqueue(void *ctx, struct ar_err *err)
 		return decode_enqueue(&call, 0, NULL, err);
 	st = method_enqueue(&s.method->part[ROW_DECODE], &call, no_phase, NULL, err);
 	call.q = s.other_q;
-	return st ? st :
-		    method_enqueue(&s.method->later->part[ROW_DECODE], &call, no_phase, NULL, err);
+	return st || !s.method->later ? st :
+					method_enqueue(&s.method->later->part[ROW_DECODE], &call,
+						       no_phase, NULL, err);
 }
 
 static enum ar_status fail(void *ctx, struct ar_err *err)
@@ -186,6 +194,7 @@ static struct rows stage(struct rows *host, size_t used)
 	check(cudaMemset(s.out, 0xff, sizeof s.host[0]), "cudaMemset");
 	row_set_at(&(struct row_set){ .view = &dev }, &(struct row_set){ host, s.env.of, 1 },
 		   s.env.mem, s.dev);
+	dev.part[ROW_DECODE].skip.count = s.skips;
 	return dev;
 }
 
@@ -293,6 +302,18 @@ static void test_batches(struct rng *r)
 	ok(sizes >= 4 && sizes <= 6, "batches of 1 to 20 make at most six graphs: %d", sizes);
 }
 
+static void test_skips(const char *text, struct rng *r)
+{
+	int64_t n[SKIPS];
+
+	take_method(text);
+	test_batches(r);
+	gpu_read(n, s.skips, sizeof n);
+	ok(n[1] > 0 && n[1] < n[0] && n[3] > 0, "%s: %lld of %lld tiles are skipped", text,
+	   (long long)n[1], (long long)n[0]);
+	gpu_fill(s.skips, sizeof n, 0);
+}
+
 static void test_capture(void)
 {
 	struct batch_entry e = { .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 };
@@ -320,6 +341,8 @@ static void run_all(void)
 	test_batches(&r);
 	take_method("dense/decode=oracle,budget=64,reuse=2");
 	test_batches(&r);
+	test_skips("dense/skip=softmax,threshold=0.6,parts=2", &r);
+	test_skips("dense/skip=softmax,decode=600,parts=3", &r);
 	close_all();
 }
 #else
