@@ -11,7 +11,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { PROMPT = 300, PAGE = 128, LEFT = 105, N_METHOD = 6, N_TEST = N_METHOD * 5 + 2 };
+enum { PROMPT = 300, PAGE = 128, LEFT = 105, N_METHOD = 8, N_TEST = N_METHOD * 5 + 2 };
 
 #if HAVE_CUDA
 #include "replay/engine/backend_cuda.h"
@@ -108,6 +108,15 @@ static int other_slots(const struct left *a, const struct left *b, int n)
 	return n_other;
 }
 
+static int64_t skipped(const struct case_result *r)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < CASE_RUN_LAYERS * CASE_KV_HEADS; i++)
+		n += r->count[i / CASE_KV_HEADS][i % CASE_KV_HEADS].skip_sel;
+	return n;
+}
+
 static void test_agreement(const char *method, const char *text, uint32_t n_evict)
 {
 	struct left *cpu = gpu_host(sizeof *cpu), *gpu = gpu_host(sizeof *gpu);
@@ -128,7 +137,10 @@ static void test_agreement(const char *method, const char *text, uint32_t n_evic
 	ok(case_distance(&cpu->result, &gpu->result) < 0.03,
 	   "... whose decodes are as far from dense over all tokens: %g apart",
 	   case_distance(&cpu->result, &gpu->result));
-	ok(case_same_counts(&cpu->result, &gpu->result), "... and read as many keys");
+	ok(case_same_counts(&cpu->result, &gpu->result) &&
+		   (skipped(&cpu->result) > 0) == (strstr(method, "skip=") != NULL),
+	   "... and read as many keys, of which %lld tiles are skipped",
+	   (long long)skipped(&cpu->result));
 	free(cpu);
 	free(gpu);
 	free(other);
@@ -195,6 +207,8 @@ static void run_all(void)
 	test_agreement("dense/decode=quest,budget=64", "h2o:heavy=40,recent=60,norm=1", 1);
 	test_agreement("flashprefill:alpha=0.7", "snapkv:budget=100,variant=kvpress", 0);
 	test_agreement("dense/decode=rocket,budget=32", "snapkv:budget=100,window=32", 0);
+	test_agreement("dense/skip=softmax,decode=60,parts=1", "h2o:heavy=40,recent=60", 1);
+	test_agreement("dense/skip=softmax,decode=100,parts=1", "streaming:sink=40,recent=60", 1);
 	test_found();
 	test_preempted();
 }
