@@ -183,7 +183,7 @@ static enum ar_status prompts_parsed(const struct run_command *c, struct run_opt
 {
 	const struct args *a = c->own.base;
 
-	return tune_prompts_set(o, a->tasks, err);
+	return tune_prompts_set(o, a->methods, a->tasks, err);
 }
 
 /* The command line is parsed once more, as that of runs. */

@@ -161,6 +161,13 @@ ok 'a share above that of dense attention is told' grep -q \
 ok '... and not reached' grep -q "^$fp: no alpha has exact at least 0.98; the nearest, .*, has 0.5000" out
 is '... without figures that are not known' "$(sed -n '/steps  method$/p' out)" \
 	'   logprob     exact  steps  method'
+evicts=dense/evict=streaming,sink=4,recent=60
+prompts --target exact=0 --method $evicts --accuracy 0 --enable-prefix-caching --evict-cache keep >out
+ok 'an evictor goes with a prefix cache' grep -q " ${evicts%%,*}.* (no threshold)$" out
+ok '... as the option says' fails 2 'say by --evict-cache whether it shall keep' \
+	prompts --target exact=0 --method $evicts --enable-prefix-caching
+ok '... which goes with evictors alone' fails 2 'evict-cache has no effect without an evictor' \
+	prompts --target exact=0 --method dense,$fp --enable-prefix-caching --evict-cache keep
 # With CUDA the heads of the tiny model are refused, with a GPU or without.
 if "$ATTNREPLAY" -V | grep -q 'cuda yes'; then
 	skip 'the backend is found' 'a build with CUDA'

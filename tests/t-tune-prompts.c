@@ -34,7 +34,7 @@ static void write_model(void)
 static enum ar_status parsed(const struct run_command *c, struct run_options *o, struct ar_err *err)
 {
 	(void)c;
-	return tune_prompts_set(o, path, err);
+	return tune_prompts_set(o, "dense", path, err);
 }
 
 static const struct opt no_opts[] = { { 0 } };

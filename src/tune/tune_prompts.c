@@ -4,20 +4,27 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/json.h"
 #include "base/text.h"
 
-enum ar_status tune_prompts_set(struct run_options *o, const char *tasks, struct ar_err *err)
+enum ar_status tune_prompts_set(struct run_options *o, const char *methods, const char *tasks,
+				struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	char *all;
 
 	if (o->db)
 		return ar_fail(err, AR_USAGE,
 			       "db has no effect: tune stores nothing; leave it out, and evaluate "
 			       "the settings that it finds with 'attnreplay eval --db'");
-	/* Each setting takes the place of the second one. */
-	st = opt_set(o->group, "method", "dense,dense", err);
+	/* Each setting takes the place of the second one; options are checked with all. */
+	if (asprintf(&all, "dense,%s", methods) < 0)
+		return ar_nomem(err);
+	st = opt_set(o->group, "method", all, err);
+	free(all);
 	return st ? st : eval_options_set_tasks(o, tasks, err);
 }
 

@@ -12,9 +12,10 @@ struct tune_prompts {
 	struct eval_summary dense; /* after the first measure */
 };
 
-/* After a command line is parsed: as eval_options_set_tasks(), with room for a setting.
- * AR_USAGE. */
-enum ar_status tune_prompts_set(struct run_options *o, const char *tasks, struct ar_err *err);
+/* After a command line is parsed: as eval_options_set_tasks(), of dense attention and the methods
+ * to tune.  AR_USAGE. */
+enum ar_status tune_prompts_set(struct run_options *o, const char *methods, const char *tasks,
+				struct ar_err *err);
 
 /* Load the model and the prompts.  c: as of eval_load(), with a parsed() that calls
  * tune_prompts_set().  Release *p also after a failure. */
