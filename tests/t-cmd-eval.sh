@@ -109,6 +109,15 @@ is 'what a dropper leaves is what is executed' \
 is '... in the table as well' "$(awk '$1 == 2 { print $11 }' out)" \
 	"$(query drop.db "SELECT printf('%.3f', pairs) FROM v_kept WHERE run_id = 2")"
 
+# ---- decodes ----
+
+tiny --method dense/decode=quest,budget=64,dense/evict=streaming,sink=4,recent=60 --accuracy-decode 1 \
+	--db decode.db >out
+is 'of a method of decodes they are what is executed' "$(awk '$1 == 2 { print ($(NF - 2) < 1) }' out)" 1
+is '... but not known where keys are gone' "$(awk '$1 == 3 { print $(NF - 2), $(NF - 1) }' out)" '- -'
+is '... in the view, too' "$(query decode.db 'SELECT run_id, max(executed) < 1 FROM v_eval
+	GROUP BY run_id' | tr '\n' ' ')" '1,0 2,1 3, '
+
 # ---- the report ----
 
 "$ATTNREPLAY" report a.db >report

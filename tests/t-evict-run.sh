@@ -32,6 +32,15 @@ is 'decodes of a dense method are not compared, and a chunk behind which tokens 
 2,decode,2,1
 2,prefill,1,0
 3,decode,2,1'
+is 'what has left counts as not read' "$(query "SELECT min(exec_total) / 4, max(exec_total) / 4,
+	max(exec_sel) / 4 FROM selection_stat WHERE run_id = 3 AND half = 'decode' AND req_no = 0")" \
+	101,105,19
+share=$(query "SELECT printf('%.4f', sum(exec_sel) * 1.0 / sum(exec_total)) FROM selection_stat
+	WHERE run_id = 3 AND half = 'decode'" | tr -d '"')
+is '... in the report, too' "$("$ATTNREPLAY" report --table density r.db | awk '/h2o.* decode / { x = $NF }
+	END { print x }')" "$share"
+ok '... and in the first table' eval \
+	'"$ATTNREPLAY" report --table faster r.db | grep "h2o" | head -n 1 | grep -q " $share "'
 
 model() { # model METHOD [OPTION...]: on a modelled GPU
 	method=$1

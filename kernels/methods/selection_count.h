@@ -30,7 +30,8 @@
 	X(group_sel, "(head group, past block) after the method's union.  " \
 		     "Without a union equal to `tiles_*`; if tokens are selected, to `kv_*`.") \
 	X(exec_total, "") \
-	X(exec_sel, "(query row, key) pairs computed under the causal mask, chunk included.") \
+	X(exec_sel, "(query row, key) pairs computed under the causal mask, chunk included.  " \
+		    "`exec_total` also counts keys that an evictor took.") \
 	X(empty_rows, "Empty rows: (head, query block) whose list is empty.  Their output is 0.")
 
 /* Of methods that skip; 0 of others. */

@@ -546,6 +546,18 @@ CREATE TEMP VIEW v_executed AS
       / nullif(sum(exec_total) FILTER (WHERE half = 'decode'), 0) AS executed_decode
     FROM selection_stat GROUP BY run_id) USING(run_id);
 
+-- Whether a method, or all methods of a plan, change nothing but decodes: dense prefill that skips nothing.
+CREATE TEMP VIEW v_half AS
+  SELECT run_id, iif(NOT is_dense AND json_extract(params, '$.drop') IS NULL AND prompts, 'decode', 'prefill')
+    AS half
+  FROM run LEFT JOIN (
+    SELECT method_id, is_dense, params, min(json_extract(x, '$.select') = 'none'
+      AND coalesce(json_extract(x, '$.skip.prefill'), 0) = 0
+      AND coalesce(json_extract(x, '$.skip.threshold'), 0) = 0) AS prompts
+    FROM (SELECT method_id, is_dense, params, coalesce(json_extract(j.value, '$.method'), params) AS x
+      FROM method LEFT JOIN json_each(params, '$.plan') j)
+    GROUP BY method_id) USING(method_id);
+
 -- Requests of sessions that got all of their tokens.
 CREATE TEMP VIEW v_turn AS
   SELECT run_id, me.name AS method, req_no, tree_no, session_no, turn, prompt_tokens,
@@ -574,7 +586,7 @@ CREATE TEMP VIEW v_eval AS
   FROM eval_prompt JOIN v_kept USING(run_id) JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
     LEFT JOIN request_outcome USING(run_id, req_no)
     LEFT JOIN (SELECT run_id, req_no, sum(exec_sel) AS exec_sel, sum(exec_total) AS exec_total
-      FROM selection_stat WHERE half = 'prefill' GROUP BY run_id, req_no) USING(run_id, req_no)
+      FROM selection_stat JOIN v_half USING(run_id, half) GROUP BY run_id, req_no) USING(run_id, req_no)
   GROUP BY run_id, task, length;
 CREATE TEMP VIEW v_eval_paired AS
   SELECT p.run_id, p.base_id, e.req_no, e.task, e.length, e.n_answer, e.exact,

@@ -310,6 +310,15 @@ static bool drawn(const struct replay *cfg, const struct batch_entry *e, int lay
 	return is_comparable(cfg, e) && rng_unit(&r) < share;
 }
 
+/* Dense attention is over the keys that an evictor took, too. */
+static void count_gone(struct loop *l, const struct batch_entry *e)
+{
+	const int64_t rows = e->n_tok * (l->cfg->q_heads / l->cfg->kv_heads);
+
+	for (int h = 0; h < l->cfg->kv_heads; h++)
+		l->count[h].exec_total += rows * e->gone;
+}
+
 /* Compare entry e in executed layer k. */
 static enum ar_status sample_layer(struct loop *l, const struct batch_entry *e, int k,
 				   struct ar_err *err)
@@ -323,6 +332,7 @@ static enum ar_status sample_layer(struct loop *l, const struct batch_entry *e, 
 		st = backend_kept(cfg->backend, cfg->self, e, k, &kept, err);
 	if (st)
 		return st;
+	count_gone(l, e);
 	sum_sample(l, e->kind);
 	return notify_sample(l, e, cfg->run_layer[k], &kept, err);
 }

@@ -126,7 +126,10 @@ static enum ar_status watch_end(void *ctx, size_t i, const struct replay_result 
 {
 	struct eval *e = ctx;
 	const struct series *ttft = &res->latency[LATENCY_TTFT];
-	const struct sample_sums *x = &res->sample[ROW_PREFILL];
+	const struct plan *p = e->r.in.plan[i];
+	/* Of prompts, or of decodes where the method changes nothing else. */
+	const bool decodes = !p->dense && !p->drop && plan_dense_rows(p, ROW_PREFILL);
+	const struct sample_sums *x = &res->sample[decodes ? ROW_DECODE : ROW_PREFILL];
 	const double n = (double)x->n_heads, all = (double)x->exec_total;
 	enum ar_status st = AR_OK;
 

@@ -68,7 +68,8 @@ WITH
     UNION ALL
     SELECT run_id, 6, 'executed', 'executed',
       printf('%.0f%s%%', 100 * coalesce(executed, 1), char(160)), iif(is_given, 'given',
-        iif(executed_decode < 1, replace(printf('decodes %.0f %%', 100 * executed_decode), ' ', char(160)), '')), '',
+        CASE WHEN executed_decode < 1 THEN replace(printf('decodes %.0f %%', 100 * executed_decode), ' ', char(160))
+          WHEN half = 'decode' AND executed_decode IS NULL THEN 'decodes unknown' ELSE '' END), '',
       label || printf(': %.3g %% of the attention ', 100 * coalesce(executed, 1))
         || iif(is_given, 'by --density', 'executed')
         || iif(executed_decode < 1, printf('; decodes read %.3g %% of their keys', 100 * executed_decode), '')

@@ -39,16 +39,10 @@ WITH
     SELECT run_id, min(recall) AS recall
     FROM (SELECT run_id, avg(mass_recall) AS recall FROM accuracy_sample GROUP BY run_id, half)
     GROUP BY run_id),
-  -- Methods, or plans whose methods all are such, with dense prefill and another way of decoding.
-  decoding AS (
-    SELECT method_id FROM method
-    WHERE NOT is_dense AND json_extract(params, '$.drop') IS NULL
-      AND coalesce(json_extract(params, '$.select') = 'none', (SELECT min(json_extract(j.value,
-        '$.method.select') = 'none') FROM json_each(params, '$.plan') j))),
   dropper AS (
     SELECT run_id, 1 - sum(n_kept) * 1.0 / sum(n_rows) AS dropped
     FROM iteration_drop GROUP BY run_id HAVING sum(n_kept) < sum(n_rows))
-SELECT l.run_id, iif(method_id IN (SELECT method_id FROM decoding), 'decode', 'prefill') AS half,
+SELECT l.run_id, v.half,
   l.label, l.method, l.is_dense, l.place, l.style, g.base_id,
   ttft_x, ttft_x_lo, ttft_x_hi, ttft_reason, ttft99_x, ttft99_x_lo, ttft99_x_hi, ttft99_reason,
   tpot_x, tpot_x_lo, tpot_x_hi, tpot_reason,
@@ -58,7 +52,7 @@ SELECT l.run_id, iif(method_id IN (SELECT method_id FROM decoding), 'decode', 'p
   e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, e.half AS error_half, recall, answers, prompts, dropped,
   coalesce(x.executed, density) AS executed, executed_decode, x.executed IS NULL AND density IS NOT NULL AS is_given,
   kernel_ms, core_ms, select_ms, host_ms, s.verdict AS load, s.reason AS load_reason
-FROM run_label l JOIN (SELECT run_id, method_id FROM run) USING(run_id) LEFT JOIN gain g USING(run_id)
+FROM run_label l JOIN v_half v USING(run_id) LEFT JOIN gain g USING(run_id)
   LEFT JOIN latency t ON t.run_id = l.run_id AND t.metric = 'ttft'
   LEFT JOIN latency o ON o.run_id = l.run_id AND o.metric = 'tpot'
   LEFT JOIN goodput good ON good.run_id = l.run_id AND good.metric = 'all'
