@@ -25,12 +25,12 @@ all=dense
 for prefill in dense compact-fp:alpha=0.06; do
 	[ $prefill = dense ] || all=$all,$prefill
 	for part in decode=streaming,sink=64,recent=4096 evict=snapkv,budget=4096 \
-		decode=quest,budget=4096,share=sum evict=snapkv,budget=4096/decode=rocket,budget=512
+		decode=quest,budget=4096,share=sum evict=snapkv,budget=4096/decode=rocket,budget=512 \
+		skip=softmax,prefill=1000,decode=500
 	do
 		all=$all,$prefill/$part
 	done
 done
-all=$all,dense/skip=softmax,prefill=1000,decode=500
 keep='--evict-cache keep'
 [ -z "${METHODS:-}" ] || keep=
 

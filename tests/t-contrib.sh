@@ -41,9 +41,9 @@ agents() { # agents OPTION...: into $tmp/agents
 }
 ok 'agents.sh runs its methods' agents
 ok '... each has a line with a figure in each column' \
-	test "$(grep -cE '^\| [a-z0-9].*( \| [0-9.]+){8} \|$' "$tmp/table")" = 11
+	test "$(grep -cE '^\| [a-z0-9].*( \| [0-9.]+){8} \|$' "$tmp/table")" = 12
 is '... sparse prefills and decodes, alone and together' \
-	"$(grep -c '^| dense/' "$tmp/table") $(grep -c '^| compact-fp.*/' "$tmp/table")" '5 4'
+	"$(grep -c '^| dense/' "$tmp/table") $(grep -c '^| compact-fp.*/' "$tmp/table")" '5 5'
 METHODS=quest ok '... or those that are named, without an evictor' agents
 ok '... into the same table' eval 'grep "^| quest |" "$tmp/table" && grep "^| dense |" "$tmp/table"'
 
