@@ -91,7 +91,7 @@ rejects() { pattern=$1; shift; fails 2 "$pattern" roof "$@"; }
 	ok 'a link is for both' rejects 'kv-link has no effect without --prefill-replicas' --kv-link ndr400
 	ok 'they take the place of others' rejects 'replicas has no effect with --prefill-replicas' $apart \
 		--replicas 2
-	for link in fast 50GB 0:1us 50GB:x; do
+	for link in fast 50GB 999kB:1us 50GB:x 50GB:2h; do
 		ok "a link is not '$link'" rejects "kv-link '$link': want hdr200, .*RATE:LATENCY" $apart \
 			--kv-link $link
 	done

@@ -22,6 +22,9 @@ static const struct kv_link {
 	{ "nvlink4", "NVLink 4 of an H100 or H200", 450e9, 5000 },
 };
 
+/* A transfer takes hours at most, so that no sum of times overflows. */
+static const int64_t LEAST_RATE = 1000000, MOST_LATENCY_NS = 3600000000000;
+
 static bool read_rate(const char *text, struct replay_apart *a)
 {
 	const char *colon = strchr(text, ':');
@@ -32,7 +35,8 @@ static bool read_rate(const char *text, struct replay_apart *a)
 		return false;
 	memcpy(rate, text, (size_t)(colon - text));
 	rate[colon - text] = 0;
-	if (!num_count(rate, &n) || n < 1 || !num_time(colon + 1, &a->link_ns) || a->link_ns < 0)
+	if (!num_count(rate, &n) || n < LEAST_RATE || !num_time(colon + 1, &a->link_ns) ||
+	    a->link_ns < 0 || a->link_ns > MOST_LATENCY_NS)
 		return false;
 	a->link_bytes_s = (double)n;
 	return true;
@@ -54,10 +58,11 @@ enum ar_status run_read_apart(struct run_options *o, struct ar_err *err)
 	}
 	if (read_rate(o->kv_link, a))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE,
-		       "kv-link '%s': want %sor RATE:LATENCY in bytes a second and a time, such as "
-		       "50GB:10us",
-		       o->kv_link, names);
+	return ar_fail(
+		err, AR_USAGE,
+		"kv-link '%s': want %sor RATE:LATENCY, at least 1MB (a second) and at most 1h, such "
+		"as 50GB:10us",
+		o->kv_link, names);
 }
 
 enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err)
