@@ -41,7 +41,8 @@ ok 'a replica that the run has not is an error' fails 3 \
 	run --backend cost --trace hand.csv --columns arrival=t,prompt=in,output=out,replica=in --replicas 2
 
 cost --trace "$trace" --db none.db --intervals off >/dev/null
-cost --trace "$trace" --replicas 1 --db one.db --intervals off >/dev/null
+cost --trace "$trace" --replicas 1 --db one.db --intervals off --json one.json >/dev/null
+ok 'JSON has no engines where there is one' grep -q '"replicas":null' one.json
 rows() { for t in iteration request_outcome request_span token_gap; do ask "$1" "SELECT * FROM $t"; done; }
 rows none.db >none
 rows one.db >one
@@ -65,7 +66,10 @@ ok 'the roofline has replicas' run --backend roofline --model llama-3.1-8b --tra
 # ---- prefill and decodes apart ----
 
 roof() { run --backend roofline --model llama-3.1-8b --trace "$trace" --requests 60 "$@"; }
-roof --prefill-replicas 2 --decode-replicas 1 --router least --kv-link 10GB:3ms --host none --db apart.db --intervals off >out
+roof --prefill-replicas 2 --decode-replicas 1 --router least --kv-link 10GB:3ms --host none \
+	--db apart.db --intervals off --json apart.json >out
+is 'JSON has the engines' "$(grep -o '"replicas":{[^}]*}' apart.json)" \
+	'"replicas":{"n":3,"router":"least","prefill":2,"decode":1,"kv_link":"10GB:3ms"}'
 is 'the header names both kinds, and the link' "$(sed -n '/^replicas/p; /^KV link/p' out)" \
 	'replicas  2 for prefill, 1 for decodes, router least; each has what is said below
 KV link   10GB:3ms: 10 GB/s and 3.00 ms, modelled; a KV block of all ranks has 2.097 MB'

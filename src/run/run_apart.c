@@ -60,8 +60,8 @@ enum ar_status run_read_apart(struct run_options *o, struct ar_err *err)
 		return AR_OK;
 	return ar_fail(
 		err, AR_USAGE,
-		"kv-link '%s': want %sor RATE:LATENCY, at least 1MB (a second) and at most 1h, such "
-		"as 50GB:10us",
+		"kv-link '%s': want %sor RATE:LATENCY, from 1MB (a second) and up to 1h, such as "
+		"50GB:10us",
 		o->kv_link, names);
 }
 

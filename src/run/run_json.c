@@ -81,6 +81,25 @@ static cJSON *json_match(const struct run *r, size_t i, const struct replay_resu
 		       cJSON_CreateNull();
 }
 
+/* The engines, or null if there is one. */
+static cJSON *json_replicas(const struct run_options *o)
+{
+	const struct replay_apart *a = &o->apart;
+	const int64_t n = a->prefill ? a->prefill + a->decode : o->replicas;
+	cJSON *x = n > 1 ? cJSON_CreateObject() : cJSON_CreateNull();
+
+	if (!x || n == 1)
+		return x;
+	if (json_add(x, "n", json_count(n)) &&
+	    json_add(x, "router", json_of_text(run_options_route(o).router->name)) &&
+	    json_add(x, "prefill", positive(a->prefill)) &&
+	    json_add(x, "decode", positive(a->decode)) &&
+	    json_add(x, "kv_link", json_of_text(a->prefill ? o->kv_link : NULL)))
+		return x;
+	cJSON_Delete(x);
+	return NULL;
+}
+
 /* Add the method, the inputs and the settings of run i.  formats: see run_params(). */
 static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan *p,
 		     const char *formats, const struct replay_result *res)
@@ -104,6 +123,7 @@ static bool add_head(cJSON *o, const struct run *r, size_t i, const struct plan 
 	       json_add(o, "backend", json_of_text(r->session.backend->name)) &&
 	       json_add(o, "clock", json_of_text(run_clock_name(&r->session))) &&
 	       json_add(o, "comm", json_of_text(*r->in.comm_text ? r->in.comm_text : NULL)) &&
+	       json_add(o, "replicas", json_replicas(&r->session.o)) &&
 	       json_add(o, "host", json_of_text(r->in.host.name)) &&
 	       json_add(o, "blocks", json_count(r->in.limits.num_blocks)) &&
 	       json_add(o, "block_tokens", json_count(r->in.limits.block_tok)) &&
