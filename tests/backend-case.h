@@ -21,7 +21,9 @@ enum {
 
 struct case_how {
 	const char *method;
+	/* NULL: of the method */
 	const struct evict *evict;
+
 	bool rope_applied; /* capture after RoPE */
 	bool rope_long;	   /* the model has a RoPE whose angles are not known */
 	bool rope_unknown; /* neither the capture nor the model has the base of RoPE */

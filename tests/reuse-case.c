@@ -8,7 +8,8 @@
 
 #include "tests/tap.h"
 
-enum { ROW = CASE_HEADS * CASE_DIM, N_STEP = 3 };
+enum { ROW = CASE_HEADS * CASE_DIM, N_STEP = 3, LEFT = 40 };
+#define EVICT "/evict=streaming,sink=4,recent=36"
 static const uint32_t prompt[CASE_REQ] = { 500, 133, 45 };
 
 /* Outputs of the last layer in the last iteration, and samples of its decodes in all layers. */
@@ -19,23 +20,26 @@ struct got {
 	bool listed[CASE_LAYERS]; /* compare() gives lists */
 };
 
-static struct batch_entry decode(uint32_t req, uint32_t step)
+/* evicts: all but LEFT tokens leave behind the prompt, and one behind each decode. */
+static struct batch_entry decode(uint32_t req, uint32_t step, bool evicts)
 {
 	return (struct batch_entry){ .req = req,
 				     .start = prompt[req] + step,
 				     .n_tok = 1,
 				     .known = prompt[req] + step + 1,
 				     .kind = ROW_DECODE,
-				     .n_emit = 1 };
+				     .n_emit = 1,
+				     .gone = evicts ? prompt[req] - LEFT + step : 0,
+				     .evict = evicts };
 }
 
-static void compare(struct backend_case *c, struct got *x)
+static void compare(struct backend_case *c, bool evicts, struct got *x)
 {
 	struct ar_err err;
 
 	for (int i = 0; i < CASE_LAYERS; i++)
 		for (uint32_t r = 0; r < CASE_REQ; r++) {
-			const struct batch_entry e = decode(r, N_STEP);
+			const struct batch_entry e = decode(r, N_STEP, evicts);
 			struct method_selection sel = { 0 };
 
 			if (backend_compare(c->backend, c->self, &e, i, x->acc[i][r],
@@ -55,18 +59,22 @@ static void run(const struct backend *b, mixed_read_fn *read, const char *method
 	struct backend_case c;
 	struct iter_cost cost;
 	struct ar_err err;
+	bool evicts;
 
 	memset(x, 0, sizeof *x);
 	if (case_open(&c, b, &(struct case_how){ .method = method, .every = true }, &err))
 		bail_out("%s", err.msg);
+	evicts = c.env.evict != NULL;
 	for (uint32_t r = 0; r < CASE_REQ; r++) {
+		c.req[r].prompt_tok = prompt[r];
 		e[r] = (struct batch_entry){ .req = r, .n_tok = prompt[r], .known = prompt[r] };
 		e[r].n_emit = 1;
+		e[r].evict = evicts ? prompt[r] - LEFT : 0;
 	}
 	case_run(&c, e, CASE_REQ, &cost);
 	for (uint32_t step = 0; step <= N_STEP; step++) {
 		for (uint32_t r = 0; r < CASE_REQ; r++)
-			e[r] = decode(r, step);
+			e[r] = decode(r, step, evicts);
 		if (lost && step == 1) {
 			case_drop(&c, 1);
 			e[1].n_tok += e[1].start;
@@ -76,7 +84,7 @@ static void run(const struct backend *b, mixed_read_fn *read, const char *method
 		case_run(&c, e, CASE_REQ, &cost);
 	}
 	read(c.self, 0, (size_t)CASE_REQ * ROW, x->out[0]);
-	compare(&c, x);
+	compare(&c, evicts, x);
 	case_close(&c);
 }
 
@@ -157,6 +165,10 @@ static void test_others(const struct backend *b, mixed_read_fn *read)
 		ok(!memcmp(&own, &x, sizeof x), "%s: %s: layers have the lists of their twins",
 		   b->name, method);
 	}
+	run(b, read, "dense/decode=oracle,budget=20" EVICT, false, &own);
+	run(b, read, "dense/decode=oracle,budget=20,reuse=2" EVICT, false, &x);
+	ok(!memcmp(&own, &x, sizeof x) && recall(&x, 3) < 1,
+	   "%s: ... also where an evictor leaves the same tokens in all layers", b->name);
 	run(b, read, "dense", false, &own);
 	run(b, read, "dense/decode=streaming,recent=2000,reuse=4", false, &x);
 	ok(!memcmp(own.out, x.out, sizeof x.out) && recall(&x, 3) == 1,

@@ -6,6 +6,6 @@
 #include "tests/mixed-case.h"
 
 void reuse_test_all(const struct backend *b, mixed_read_fn *read);
-enum { REUSE_N_TEST = 16 };
+enum { REUSE_N_TEST = 17 };
 
 #endif

@@ -4,7 +4,7 @@
  *
  * The event comes when a request has computed its prompt.  Some evictors act after each decode as
  * well.  How many tokens stay is a function of numbers, the same for all KV heads and layers.  So a
- * schedule needs no kernels.  Which ones stay is a matter of each KV head.
+ * schedule needs no kernels.  Which ones stay is a matter of each KV head, unless `alike`.
  *
  * An evictor does not change positions: they count all tokens of a request.  It changes how many
  * tokens the cache stores.
@@ -75,6 +75,7 @@ struct evictor {
 	const struct opt *params;
 	size_t param_size;
 	bool decodes; /* it acts after each decode, too */
+	bool alike;   /* the same tokens stay in all layers and KV heads */
 
 	/* Set parameters, g->base, that were not given and depend on others.  AR_USAGE: they do not
 	 * go together.  NULL: there is nothing to do. */

@@ -604,7 +604,7 @@ static enum ar_status set_reuse(struct method *m, enum variant v, struct ar_err 
 
 	if (st || !reuse_on(&p->reuse))
 		return st;
-	if (m->evict)
+	if (m->evict && !m->evict->evictor->alike)
 		return ar_fail(err, AR_USAGE,
 			       "evictor '%s' keeps other tokens in each layer, so no layer can "
 			       "take the lists of another: leave out reuse and reselect, or the "

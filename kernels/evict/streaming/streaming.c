@@ -49,6 +49,7 @@ const struct evictor evictor_streaming = {
 	.params = params,
 	.param_size = sizeof(struct streaming),
 	.decodes = true,
+	.alike = true,
 	.kept = streaming_kept,
 	.ref = streaming_ref,
 	.enqueue = HAVE_CUDA ? evict_streaming_enqueue : NULL,
