@@ -560,6 +560,21 @@ static bool gets_name(const struct kv_groups *g, const struct kv_group *x,
 	return !mixer_attends(x->mixer) || n >= period || k % period >= period - n;
 }
 
+/* Block k of a request, in group i. */
+static struct kv_key key_in(const struct kv_groups *g, size_t i, uint32_t req, uint32_t k)
+{
+	return kv_key_of(&g->blocks, req, k, g->c.group[i].block_tok, (uint32_t)i);
+}
+
+/* The first block of a request in group i that nobody else looks for, and that stays while the
+ * request runs, so that it need not be found before. */
+static uint32_t first_own(const struct kv_groups *g, size_t i, uint32_t req)
+{
+	const struct kv_group *x = &g->c.group[i];
+
+	return x->mixer == MIX_FULL ? kv_n_shared(&g->blocks, req, x->block_tok) : UINT32_MAX;
+}
+
 void kv_groups_enter(struct kv_groups *g, uint32_t row, const struct kv_progress *at,
 		     uint32_t n_tok)
 {
@@ -570,13 +585,25 @@ void kv_groups_enter(struct kv_groups *g, uint32_t row, const struct kv_progress
 	for (size_t i = 0; i < g->c.n_group; i++, t++) {
 		const struct kv_group *x = &g->c.group[i];
 		uint32_t full = x->block_tok ? (uint32_t)(n_tok / x->block_tok) : 0;
+		uint32_t own = first_own(g, i, at->req);
 
-		for (; t->n_named < full; t->n_named++)
+		for (; t->n_named < full && t->n_named < own; t->n_named++)
 			if (t->block[t->n_named] && gets_name(g, x, at, t->n_named))
 				kv_enter(&g->blocks, t->block[t->n_named],
-					 kv_key_of(&g->blocks, at->req, t->n_named, x->block_tok,
-						   (uint32_t)i));
+					 key_in(g, i, at->req, t->n_named));
+		for (; t->n_named < full; t->n_named++)
+			kv_name(&g->blocks, t->block[t->n_named]);
 	}
+}
+
+void kv_groups_list(struct kv_groups *g, uint32_t row, uint32_t req)
+{
+	const struct table *t = tables_of(g, row);
+
+	for (size_t i = 0; i < g->c.n_group; i++, t++)
+		for (uint32_t k = first_own(g, i, req); k < t->n_named; k++)
+			if (kv_unlisted(&g->blocks, t->block[k]))
+				kv_enter(&g->blocks, t->block[k], key_in(g, i, req, k));
 }
 
 void kv_groups_release(struct kv_groups *g, uint32_t *row, uint32_t *owned)

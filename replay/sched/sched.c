@@ -497,10 +497,12 @@ void sched_release_own(struct sched *s, uint32_t id)
 		return;
 	}
 	if (s->groups) {
+		if (q->row && q->known < q->goal) /* it is preempted */
+			kv_groups_list(s->groups, q->row, id);
 		kv_groups_release(s->groups, &q->row, &q->n_block);
 		return;
 	}
-	if (q->known < q->goal) /* it is preempted */
+	if (q->known < q->goal)
 		prefix_cache_list(s->cache, id, q->row, q->n_named);
 	prefix_cache_release(s->cache, q->row, &q->n_block, s->lim.policy->unnamed_first);
 	q->n_named = 0;
