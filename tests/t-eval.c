@@ -134,7 +134,9 @@ static const char tasks[] =
 	"{\"prompt\":[5,5],\"answer\":[[0],[1]],\"ok\":false}\n"
 	"{\"task\":\"b\",\"prompt\":[0],\"answer\":[3,3,3]}\n";
 
-/* The requests of the file, loaded as eval_load() does. */
+static struct plan *plans[2], *decodes;
+
+/* The requests of the file, loaded as eval_load() does, of methods with plans. */
 static void load(struct eval *e, const char *text)
 {
 	static const struct trace_args all = { 0 };
@@ -145,6 +147,7 @@ static void load(struct eval *e, const char *text)
 	file_write(path, text, strlen(text));
 	*e = (struct eval){ .r.session.o.prompts = strdup(path) };
 	e->r.in.n_runs = 2;
+	e->r.in.plan = plans;
 	e->r.in.model.vocab = VOCAB;
 	e->r.in.limits = (struct sched_limits){ .policy = policies[0],
 						.max_batched_tok = 64,
@@ -285,7 +288,9 @@ static enum ar_status store_run(struct eval *e, size_t i, struct store *s, struc
 								    .exec_total = 120,
 								    .n_heads = 2,
 								    .recall_sum = 1.5,
-								    .rel_l2_sum = 0.5 } };
+								    .rel_l2_sum = 0.5 },
+					   .sample[ROW_DECODE] = {
+						   .exec_sel = 1, .exec_total = 8, .n_heads = 1 } };
 	int64_t id;
 	enum ar_status st = s ? store_run_begin(s, &record, &id, err) : AR_OK;
 
@@ -355,6 +360,11 @@ static void test_rows(void)
 	ok(x.n == 2 && x.agree == 1 && x.only_in_file == 1 && !x.only_here,
 	   "answers are compared with what the file says");
 	is_int(store_run(&e, 1, NULL, &err), AR_OK, "without a database nothing is stored");
+	e.r.in.plan = (struct plan *[]){ plans[0], decodes };
+	if (store_run(&e, 1, NULL, &err))
+		bail_out("%s", err.msg);
+	sum = eval_results_summary(&e.results, 1);
+	ok(sum.run.executed == 0.125, "of a method of decodes they are of decodes");
 	unload(&e);
 }
 
@@ -474,11 +484,15 @@ static void test_load_memory(void)
 
 int main(void)
 {
+	struct ar_err err;
 	char command[64];
 
 	plan(0);
 	if (!mkdtemp(dir))
 		bail_out("cannot make a temporary folder");
+	if (plan_parse(&plans[0], "dense", &err) || plan_parse(&plans[1], "compact-fp", &err) ||
+	    plan_parse(&decodes, "dense/decode=quest", &err))
+		bail_out("%s", err.msg);
 	test_methods();
 	test_refused();
 	test_option_memory();
@@ -489,6 +503,9 @@ int main(void)
 	test_row_memory();
 	test_try();
 	test_load_memory();
+	plan_free(plans[0]);
+	plan_free(plans[1]);
+	plan_free(decodes);
 	snprintf(command, sizeof command, "rm -r %s", dir);
 	if (system(command))
 		bail_out("%s", command);
