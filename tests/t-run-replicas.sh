@@ -87,6 +87,12 @@ roof --prefill-replicas 2 --decode-replicas 1 --kv-link nvlink4 --tp 2 >out
 ok 'links have names, and blocks all ranks' grep -q \
 	'^KV link   nvlink4: 450 GB/s and 5.00 us, modelled; a KV block of all ranks has 2.097 MB' out
 apart='--prefill-replicas 1 --decode-replicas 1'
+run --backend cpu --model niah-llama-14m --capture random:1 --attention-only --sample-layers 1 --trace hand.csv \
+	--columns arrival=t,prompt=in,output=out --db costs.db --intervals off >/dev/null
+# shellcheck disable=SC2086
+"$ATTNREPLAY" run --backend cost --costs costs.db:1 --costs-extrapolate --trace hand.csv \
+	--columns arrival=t,prompt=in,output=out $apart >out
+ok 'costs have the blocks of their model' grep -q '^KV link .* a KV block of all ranks has 0.1311 MB' out
 rejects() { pattern=$1; shift; fails 2 "$pattern" roof "$@"; }
 # shellcheck disable=SC2086
 {

@@ -90,11 +90,12 @@ enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err)
 enum ar_status run_set_apart(struct run_inputs *in, const struct run_options *o, struct ar_err *err)
 {
 	struct replay_apart *apart = &in->apart;
+	const struct store_run *from = in->costs ? &in->costs->run : NULL;
 
 	*apart = o->apart;
 	if (!apart->prefill)
 		return AR_OK;
-	apart->block_bytes = in->memory.block_bytes * in->model.tp;
+	apart->block_bytes = in->memory.block_bytes * (from ? from->tp : in->model.tp);
 	if (!apart->block_bytes)
 		return ar_fail(err, AR_USAGE,
 			       "prefill-replicas: without a model the bytes of a KV block are not "
@@ -103,7 +104,7 @@ enum ar_status run_set_apart(struct run_inputs *in, const struct run_options *o,
 		return ar_fail(err, AR_USAGE,
 			       "prefill-replicas: %s has layers of several kinds, whose KV blocks "
 			       "do not travel yet; leave it out",
-			       in->model.name);
+			       from ? from->model_name : in->model.name);
 	if (in->limits.evict)
 		return ar_fail(err, AR_USAGE,
 			       "prefill-replicas: an evictor takes tokens out of the KV that "
