@@ -46,6 +46,13 @@ is 'an engine that rejects a request keeps nothing' "$(points out | tail -n 1)" 
 search $limit $turn --trace long.csv --max-model-len 50 >out 2>err
 is '... unless it is too long for the model' "$(points out | tail -n 1)" '16 1 16 yes'
 
+# Measured costs are those of their tensor parallel size.
+"$ATTNREPLAY" -q run $plain --trace t.csv --requests 6 --backend cpu --model niah-llama-14m --tp 2 --capture random:1 \
+	--attention-only --sample-layers 1 --db costs.db --intervals off >out 2>&1 || cat out
+# shellcheck disable=SC2086
+search --slo ttft:p99:10s --trace t.csv $plain --backend cost --costs costs.db:1 --costs-extrapolate >out
+is 'measured costs have their size' "$(points out)" '2 2 1 yes'
+
 # Two methods and three sizes of a modelled GPU.
 roof="--trace $srcdir/traces/samples/azure-2023-code-200.csv --backend roofline --model llama-3.1-70b"
 limit='--slo ttft:p90:1s,tpot:p90:40ms'
