@@ -44,6 +44,7 @@ def parse_args():
     p.add_argument("options", metavar="OPTION", nargs="*", help="of 'attnreplay run'")
     p.add_argument("--host", help="file or preset of the host, for all workloads")
     p.add_argument("--repeats", type=int, default=15, help="draws of the host (%(default)s)")
+    p.add_argument("--only", metavar="WORKLOAD", help="print the rows of this workload alone")
     return p.parse_args()
 
 
@@ -68,11 +69,11 @@ def costs_of(a, workload, tokens):
 
 
 def fit(a, logs, workload, out):
-    """Fit a host on the other workloads; GPU times are those of the first of them."""
+    """Fit a host on the other workloads, with the GPU times of all of them."""
     least = min(tokens for _, tokens in logs)
     others = sorted(w for w, tokens in logs if w != workload and tokens == least)
     run("calibrate", "host", *[log for w in others for log in logs[w, least]],
-        "--costs", costs_of(a, others[0], least), "--output", out)
+        "--costs", ",".join(costs_of(a, w, least) for w in others), "--output", out)
     return out
 
 
@@ -125,6 +126,8 @@ def main():
     figures, steps, right, n = [], [], 0, 0
     with tempfile.TemporaryDirectory() as temporary:
         for (workload, tokens), passes in sorted(logs.items(), key=lambda x: (x[0][1], x[0][0])):
+            if a.only not in (None, workload):
+                continue
             report, least_most = compare(a, logs, workload, tokens, temporary)
             name = "%s, %d, %d" % (workload, tokens, len(passes))
             for metric in ("ttft", "tpot"):

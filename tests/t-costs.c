@@ -890,6 +890,34 @@ static void refuses(const char *suffix, enum ar_status want, const char *message
 		diag("%s", err.msg);
 }
 
+/* Runs 1 and 2 in one table. */
+static void test_list(void)
+{
+	size_t n[3] = { 0 };
+	struct ar_err err = { 0 };
+	struct costs *c;
+	char where[700];
+
+	for (int i = 0; i < 3; i++) {
+		snprintf(where, sizeof where, "%s:%d%s%s%s", path, i == 1 ? 2 : 1,
+			 i == 2 ? "," : "", i == 2 ? path : "", i == 2 ? ":2" : "");
+		is_int(costs_open_list(&c, where, &err), AR_OK, "a list of runs: %s", where);
+		n[i] = c ? cost_table_size(c->table) : 0;
+		costs_close(c);
+	}
+	ok(n[0] && n[1] && n[2] == n[0] + n[1], "... has the iterations of all");
+	snprintf(where, sizeof where, "%s:1,%s:9", path, path);
+	is_int(costs_open_list(&c, where, &err), AR_USAGE, "one of them is not there");
+	ok(!c && strstr(err.msg, ": no run 9; "), "... which is said");
+	change("INSERT INTO model VALUES(99, 'other', 1, 1, 1, 1, 1, 1, '{}')");
+	change("UPDATE run SET model_id = 99 WHERE run_id = 2");
+	snprintf(where, sizeof where, "%s:1,%s:2", path, path);
+	is_int(costs_open_list(&c, where, &err), AR_USAGE, "two models");
+	ok(!c && strstr(err.msg, ":2: its model is not that of ") &&
+		   strstr(err.msg, ":1; name runs of one model"),
+	   "... in these words");
+}
+
 /* The database of test_window(): runs 1, 2 and 3 are done. */
 static void test_refusals(void)
 {
@@ -904,6 +932,7 @@ static void test_refusals(void)
 	refuses(":0", AR_USAGE, ":0: runs are numbered from 1", "run 0");
 	refuses(":x", AR_DATA, ":x: No such file or directory", "a file that is not there");
 
+	test_list();
 	change("UPDATE run SET status = 'aborted' WHERE run_id = 2");
 	change("UPDATE run SET status = 'running' WHERE run_id = 3");
 	refuses(":2", AR_USAGE, ": run 2 is aborted; costs need a finished run",
@@ -952,13 +981,13 @@ static void test_faults(void)
 	enum ar_status st;
 	bool fired;
 	int bad = 0;
-	char where[300];
+	char where[700];
 	long k = 0;
 
-	snprintf(where, sizeof where, "%s:1", path);
+	snprintf(where, sizeof where, "%s:1,%s:1", path, path);
 	do {
 		fault_arm(k++);
-		st = costs_open(&c, where, &err);
+		st = costs_open_list(&c, where, &err);
 		fired = fault_disarm();
 		bad += fired && (st != AR_NOMEM || c);
 		costs_close(c);

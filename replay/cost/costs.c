@@ -288,8 +288,8 @@ static enum ar_status read_record(struct reader *r, const char *where, struct co
 	return st ? st : read_run(r, c, err);
 }
 
-static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
-			       struct ar_err *err)
+static enum ar_status read_table(struct reader *r, const char *where, struct costs *c,
+				 struct ar_err *err)
 {
 	enum ar_status st = read_record(r, where, c, err);
 
@@ -299,8 +299,14 @@ static enum ar_status read_all(struct reader *r, const char *where, struct costs
 		st = cost_table_create(&c->table, err);
 	if (!st)
 		st = find_longest(r, c, err);
-	if (!st)
-		st = read_iterations(r, c->table, err);
+	return st ? st : read_iterations(r, c->table, err);
+}
+
+static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
+			       struct ar_err *err)
+{
+	enum ar_status st = read_table(r, where, c, err);
+
 	return st ? st : cost_table_build(c->table, err);
 }
 
@@ -322,9 +328,48 @@ static enum ar_status open_with(enum ar_status (*read)(struct reader *, const ch
 	return st;
 }
 
+/* Add the iterations of another run to those of c. */
+static enum ar_status add_run(struct costs *c, const char *where, struct ar_err *err)
+{
+	struct costs *more = calloc(1, sizeof *more);
+	struct reader r = { 0 };
+	enum ar_status st = more ? read_record(&r, where, more, err) : ar_nomem(err);
+
+	if (!st && strcmp(more->run.model_json ? more->run.model_json : "",
+			  c->run.model_json ? c->run.model_json : "") != 0)
+		st = ar_fail(err, AR_USAGE,
+			     "%s: its model is not that of %s; name runs of one model", more->name,
+			     c->name);
+	if (!st)
+		st = read_iterations(&r, c->table, err);
+	costs_close(more);
+	sqlite3_close(r.db);
+	free(r.path);
+	return st;
+}
+
 enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err)
 {
 	return open_with(read_all, out, where, err);
+}
+
+enum ar_status costs_open_list(struct costs **out, const char *where, struct ar_err *err)
+{
+	char *list = strdup(where), *next = list, *one;
+	struct costs *c = NULL;
+	enum ar_status st = list ? AR_OK : ar_nomem(err);
+
+	while (!st && (one = strsep(&next, ",")))
+		st = c ? add_run(c, one, err) : open_with(read_table, &c, one, err);
+	if (!st)
+		st = cost_table_build(c->table, err);
+	if (st) {
+		costs_close(c);
+		c = NULL;
+	}
+	*out = c;
+	free(list);
+	return st;
 }
 
 enum ar_status costs_open_run(struct costs **out, const char *where, struct ar_err *err)

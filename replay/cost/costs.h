@@ -27,6 +27,9 @@ struct costs {
 /* where: DB or DB:RUN; without a number the only finished run is taken.  AR_USAGE: there is no such
  * run, it did not finish, or several did.  AR_DATA: the database or the run cannot be used. */
 enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err);
+/* where: a list of such runs with commas between.  The table has the iterations of all of them, and
+ * the record is that of the first. */
+enum ar_status costs_open_list(struct costs **out, const char *where, struct ar_err *err);
 /* The record of the run alone, without its table. */
 enum ar_status costs_open_run(struct costs **out, const char *where, struct ar_err *err);
 void costs_close(struct costs *c); /* NULL is fine */

@@ -330,7 +330,7 @@ static enum ar_status run_host(const void *arg, char *const *path, size_t n, con
 	enum ar_status st = AR_OK;
 
 	if (g.args->costs)
-		st = costs_open(&g.costs, g.args->costs, err);
+		st = costs_open_list(&g.costs, g.args->costs, err);
 	for (size_t i = 0; i < n && !st; i++)
 		st = add_log(&g, path[i], &h, err);
 	if (!st)
@@ -357,8 +357,8 @@ static const struct opt opts[] = {
 	  .help = "model that the engine ran: preset, config.json, or folder with one; the log's "
 		  "own if not given" },
 	AS_MODEL_OPT(OFF(as_model)),
-	{ .name = "costs", .type = OPT_STR, .off = OFF(costs), .arg = "DB[:RUN]",
-	  .help = "take the GPU's time of each step from a run, instead of fitting it, too" },
+	{ .name = "costs", .type = OPT_STR, .off = OFF(costs), .arg = "DB[:RUN],...",
+	  .help = "take the GPU's time of each step from runs, instead of fitting it, too" },
 	{ .name = "about", .type = OPT_STR, .off = OFF(about), .arg = "TEXT",
 	  .help = "what the file says of itself; engine and GPU of the log if not given" },
 	{ 0 }
