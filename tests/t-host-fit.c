@@ -15,19 +15,20 @@
 enum { STEPS = 1200, LINES = 40 };
 
 static const struct host truth = {
-	.ns = { [HOST_ADMIT] = 200000,	     [HOST_ADMIT_TOK] = 30,
-		[HOST_SCHEDULE] = 60000,     [HOST_SCHEDULE_REQ] = 15000,
-		[HOST_PREPARE] = 250000,     [HOST_PREPARE_REQ] = 40000,
-		[HOST_PREPARE_TOK] = 200,    [HOST_JOIN] = 900000,
-		[HOST_WAKE] = 1200000,	     [HOST_GRAPH] = 800000,
-		[HOST_PIECES] = 700000,	     [HOST_PIECES_LAYER] = 110000,
-		[HOST_EAGER] = 900000,	     [HOST_EAGER_KERNEL] = 33000,
-		[HOST_GAP] = 170000,	     [HOST_UPDATE] = 80000,
-		[HOST_UPDATE_REQ] = 12000,   [HOST_RECEIVE] = 1500000,
-		[HOST_RECEIVE_TOK] = 120,    [HOST_DELIVER] = 700000,
-		[HOST_DELIVER_REQ] = 35000,  [HOST_HTTP] = 2500000,
-		[HOST_HTTP_TOK] = 260,	     [HOST_HTTP_SEND] = 400000,
-		[HOST_HTTP_SEND_REQ] = 60000 },
+	.ns = { [HOST_ADMIT] = 200000,	      [HOST_ADMIT_TOK] = 30,
+		[HOST_SCHEDULE] = 60000,      [HOST_SCHEDULE_REQ] = 15000,
+		[HOST_PREPARE] = 250000,      [HOST_PREPARE_REQ] = 40000,
+		[HOST_PREPARE_TOK] = 200,     [HOST_JOIN] = 900000,
+		[HOST_WAKE] = 1200000,	      [HOST_GRAPH] = 800000,
+		[HOST_PIECES] = 700000,	      [HOST_PIECES_LAYER] = 110000,
+		[HOST_EAGER] = 900000,	      [HOST_EAGER_KERNEL] = 33000,
+		[HOST_GAP] = 170000,	      [HOST_UPDATE] = 80000,
+		[HOST_UPDATE_REQ] = 12000,    [HOST_RECEIVE] = 1500000,
+		[HOST_RECEIVE_TOK] = 120,     [HOST_DELIVER] = 700000,
+		[HOST_DELIVER_REQ] = 35000,   [HOST_HTTP] = 2500000,
+		[HOST_HTTP_TOK] = 260,	      [HOST_HTTP_SEND] = 400000,
+		[HOST_HTTP_SEND_REQ] = 60000, [HOST_GAP_REQ] = 9000,
+		[HOST_GAP_LAYER] = 30000 },
 	.max_captured = 512,
 };
 
@@ -73,6 +74,7 @@ struct log {
 	double noise;	   /* the largest relative error of the log's times */
 	bool slow_long;	   /* the second host is twice as slow, and its eager steps are long */
 	int64_t late_ns;   /* how much longer one step of five takes, for no reason in the model */
+	bool waits;	   /* the log has the times of waiting for the GPU */
 };
 
 /* Run two engines one after the other. */
@@ -124,6 +126,9 @@ static void make_log(struct log l)
 			s->part_ns[ENGINE_EXECUTE] = p.prepare + p.launch;
 			s->part_ns[ENGINE_UPDATE] = l.async ? waited : p.update;
 		}
+		if (l.waits)
+			s->part_ns[ENGINE_WAIT] = s->end_ns - s->begin_ns - p.schedule - p.prepare -
+						  p.launch - waited;
 	}
 	for (int i = 0; i < LINES; i++) {
 		struct host_fit_line *x = &line[i];
@@ -168,6 +173,19 @@ static double worst_step(const struct host_fit_result *res)
 	return most;
 }
 
+/* The mean of these errors: lines of the GPU's time do not know of its gaps. */
+static double mean_step(const struct host_fit_result *res)
+{
+	double sum = 0;
+
+	for (int i = 0; i < STEPS; i++) {
+		double took = (double)(step[i].end_ns - step[i].begin_ns);
+
+		sum += fabs((double)res->predicted_ns[i] - took) / took;
+	}
+	return sum / STEPS;
+}
+
 static int n_identified(const struct host_fit_result *res)
 {
 	int n = 0;
@@ -182,7 +200,7 @@ static void test_parts(bool async)
 	struct host_fit_result res;
 	struct host h;
 
-	make_log((struct log){ .async = async, .parts = true });
+	make_log((struct log){ .async = async, .parts = true, .waits = true });
 	h = fitted(&res);
 	ok(n_identified(&res) == HOST_N_TIMES && worst(&h) < 0.01,
 	   "logs of two models with parts give all times back, %s: %.2g", async ? "async" : "sync",
@@ -322,8 +340,8 @@ static void test_unknown_gpu(void)
 	for (int i = 0; i < STEPS; i++)
 		step[i].gpu_ns = -1;
 	fitted(&res);
-	ok(worst_step(&res) < 0.05, "the GPU's lines are fitted where they are not given: %.2g",
-	   worst_step(&res));
+	ok(mean_step(&res) < 0.02, "the GPU's lines are fitted where they are not given: %.2g",
+	   mean_step(&res));
 	ok(!res.identified[HOST_GAP], "... and the gaps beside its kernels belong to them");
 	free(res.predicted_ns);
 }

@@ -21,15 +21,15 @@
 
 /* Times that are powers of ten, so that a sum shows its terms. */
 static const struct host sample = {
-	.ns = { [HOST_SCHEDULE] = 100,	   [HOST_SCHEDULE_REQ] = 1, [HOST_PREPARE] = 1000,
-		[HOST_PREPARE_REQ] = 10,   [HOST_PREPARE_TOK] = 2,  [HOST_JOIN] = 5000,
-		[HOST_GRAPH] = 7,	   [HOST_PIECES] = 30,	    [HOST_PIECES_LAYER] = 4,
-		[HOST_EAGER] = 50,	   [HOST_EAGER_KERNEL] = 3, [HOST_UPDATE] = 20,
-		[HOST_UPDATE_REQ] = 6,	   [HOST_WAKE] = 100000,    [HOST_GAP] = 60,
-		[HOST_ADMIT] = 40,	   [HOST_ADMIT_TOK] = 8,    [HOST_RECEIVE] = 1000,
-		[HOST_RECEIVE_TOK] = 2,	   [HOST_DELIVER] = 300,    [HOST_DELIVER_REQ] = 10,
-		[HOST_HTTP] = 50000,	   [HOST_HTTP_TOK] = 20,    [HOST_HTTP_SEND] = 7000,
-		[HOST_HTTP_SEND_REQ] = 500 },
+	.ns = { [HOST_SCHEDULE] = 100,	    [HOST_SCHEDULE_REQ] = 1, [HOST_PREPARE] = 1000,
+		[HOST_PREPARE_REQ] = 10,    [HOST_PREPARE_TOK] = 2,  [HOST_JOIN] = 5000,
+		[HOST_GRAPH] = 7,	    [HOST_PIECES] = 30,	     [HOST_PIECES_LAYER] = 4,
+		[HOST_EAGER] = 50,	    [HOST_EAGER_KERNEL] = 3, [HOST_UPDATE] = 20,
+		[HOST_UPDATE_REQ] = 6,	    [HOST_WAKE] = 100000,    [HOST_GAP] = 60,
+		[HOST_ADMIT] = 40,	    [HOST_ADMIT_TOK] = 8,    [HOST_RECEIVE] = 1000,
+		[HOST_RECEIVE_TOK] = 2,	    [HOST_DELIVER] = 300,    [HOST_DELIVER_REQ] = 10,
+		[HOST_HTTP] = 50000,	    [HOST_HTTP_TOK] = 20,    [HOST_HTTP_SEND] = 7000,
+		[HOST_HTTP_SEND_REQ] = 500, [HOST_GAP_REQ] = 1,	     [HOST_GAP_LAYER] = 1000 },
 	.max_captured = 16,
 	.n_layers = 2,
 	.n_kernels = 20,
@@ -85,7 +85,10 @@ static void test_parts(void)
 	is_int(p.schedule, 102, "scheduling counts requests");
 	is_int(p.prepare, 6052, "preparing counts requests, tokens and joining requests");
 	is_int(p.update, 32, "recording counts requests");
-	is_int(p.gap, 60, "the GPU's gap");
+	is_int(p.gap, 62, "the GPU's gap counts requests");
+	x.kind = HOST_KIND_EAGER;
+	is_int(host_parts(&sample, &x).gap, 2062, "... and layers that are launched by kernels");
+	x.kind = HOST_KIND_PIECES;
 	x.idle = true;
 	is_int(host_parts(&sample, &x).prepare, 106052, "an idle engine wakes up");
 	x.idle = false;
@@ -126,8 +129,9 @@ static void test_scale(void)
 	h.ns[HOST_WAKE] = INT64_MAX;
 	host_scale(&h, 2);
 	ok(h.ns[HOST_GRAPH] == 14 && h.ns[HOST_RECEIVE] == 2000 && h.ns[HOST_GAP] == 60 &&
+		   h.ns[HOST_GAP_REQ] == 1 && h.ns[HOST_GAP_LAYER] == 1000 &&
 		   h.ns[HOST_WAKE] == INT64_C(1) << 62,
-	   "a slower host takes longer for all but the GPU's gap");
+	   "a slower host takes longer for all but the GPU's gaps");
 }
 
 static void test_probe(void)

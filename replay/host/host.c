@@ -121,6 +121,14 @@ static int64_t spread_time(const struct host *h, const struct host_load *x, int6
 	return part ? num_add(num_mul(ns / 1000, part), ns % 1000 * part / 1000) : ns;
 }
 
+static int64_t gap_time(const struct host *h, const struct host_load *x)
+{
+	int64_t layers = x->kind == HOST_KIND_EAGER ? h->n_layers : 0;
+
+	return num_add(linear(h, HOST_GAP, x->n_req, HOST_GAP_REQ),
+		       num_mul(layers, h->ns[HOST_GAP_LAYER]));
+}
+
 struct host_parts host_parts(const struct host *h, const struct host_load *x)
 {
 	int64_t join = num_mul(x->n_join, h->ns[HOST_JOIN]);
@@ -135,7 +143,7 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x)
 		.prepare = spread_time(h, x, prepare),
 		.launch = spread_time(h, x, launch_time(h, x)),
 		.update = linear(h, HOST_UPDATE, x->n_req, HOST_UPDATE_REQ),
-		.gap = h->ns[HOST_GAP],
+		.gap = gap_time(h, x),
 	};
 }
 
@@ -185,7 +193,7 @@ bool host_has_front(const struct host *h)
 void host_scale(struct host *h, double x)
 {
 	for (int i = 0; i < HOST_N_TIMES; i++)
-		if (i != HOST_GAP)
+		if (i != HOST_GAP && i != HOST_GAP_REQ && i != HOST_GAP_LAYER)
 			h->ns[i] = (int64_t)fmin((double)h->ns[i] * x, 0x1p62);
 }
 

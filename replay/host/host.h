@@ -12,7 +12,7 @@
  * The GPU cannot end an iteration before its last kernel is launched.  So the time of launching is
  * the least time of an iteration of this kind.  Between two batches the GPU copies inputs and
  * samples tokens.  These kernels are small, and launching ahead cannot hide the gaps between them
- * (gap).
+ * (gap).  Nor does it hide those between kernels that are launched one by one.
  *
  * The order of the steps is vLLM's (vllm/v1/engine/core.py: step(), step_with_batch_queue()).  With
  * asynchronous scheduling the host launches an iteration while the GPU runs the one before.  It
@@ -67,14 +67,16 @@
 	X(HTTP, "http_ns", "HTTP and tokenization of a request") \
 	X(HTTP_TOK, "http_token_ns", "... for each token of its prompt") \
 	X(HTTP_SEND, "http_send_ns", "detokenizing and sending a batch's tokens by HTTP") \
-	X(HTTP_SEND_REQ, "http_send_request_ns", "... for each of its requests")
+	X(HTTP_SEND_REQ, "http_send_request_ns", "... for each of its requests") \
+	X(GAP_REQ, "gap_request_ns", "the gap, for each request of a batch") \
+	X(GAP_LAYER, "gap_layer_ns", "... and for each layer, if it is launched by kernels")
 
 enum host_time {
 #define X(name, key, text) HOST_##name,
 	HOST_TIMES(X)
 #undef X
 		HOST_N_TIMES,
-	HOST_FRONT = HOST_RECEIVE, /* from here on: of the front end, which a file may leave out */
+	HOST_FRONT = HOST_RECEIVE, /* of the front end; from here on a file may leave them out */
 };
 
 enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS };
@@ -135,7 +137,7 @@ int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *
 /* Whether the host has times of HTTP, and whether it has a front end at all. */
 bool host_has_http(const struct host *h);
 bool host_has_front(const struct host *h);
-/* Make all times of the host x times as long.  The GPU's gap stays. */
+/* Make all times of the host x times as long.  The GPU's gaps stay. */
 void host_scale(struct host *h, double x);
 
 /*

@@ -35,7 +35,8 @@ static const struct {
 	{ HOST_ADMIT_TOK, 20 },	      { HOST_PIECES, 500000 },	     { HOST_EAGER, 500000 },
 	{ HOST_RECEIVE, 500000 },     { HOST_RECEIVE_TOK, 50 },	     { HOST_DELIVER, 500000 },
 	{ HOST_DELIVER_REQ, 20000 },  { HOST_HTTP, 500000 },	     { HOST_HTTP_TOK, 50 },
-	{ HOST_HTTP_SEND, 200000 },   { HOST_HTTP_SEND_REQ, 20000 },
+	{ HOST_HTTP_SEND, 200000 },   { HOST_HTTP_SEND_REQ, 20000 }, { HOST_GAP_LAYER, 10000 },
+	{ HOST_GAP_REQ, 2000 },
 };
 _Static_assert(sizeof order / sizeof *order == N_VAR, "each variable has a place");
 
@@ -191,6 +192,11 @@ static double dot(const double *a, const double *b, size_t n)
 	return sum;
 }
 
+static bool is_gap(int v)
+{
+	return v == HOST_GAP || v == HOST_GAP_REQ || v == HOST_GAP_LAYER;
+}
+
 /* The gap is what the GPU takes beyond its kernels.  Fitted lines of its time would share that with
  * it, and a replay has the whole time of the kernels. */
 static bool tells_gap(const struct fit *f)
@@ -205,13 +211,13 @@ static bool tells_gap(const struct fit *f)
  * Schmidt's method to the derivatives, and overwrites them. */
 static void choose_variables(struct fit *f)
 {
-	const int without = tells_gap(f) ? N_VAR : HOST_GAP;
+	const bool gaps = tells_gap(f);
 	size_t n = f->n_row;
 	int n_used = 0, used[N_VAR];
 
 	for (int k = 0; k < N_VAR; k++) {
-		if (order[k].var == without) {
-			f->used[without] = false;
+		if (is_gap(order[k].var) && !gaps) {
+			f->used[order[k].var] = false;
 			continue;
 		}
 		double *d = f->j + (size_t)order[k].var * n, own, all = dot(d, d, n);
