@@ -332,6 +332,24 @@ static void test_other_gpu(void)
 	free(res.predicted_ns);
 }
 
+/* Costs of single steps that are too low or too high do not become gaps. */
+static void test_rough_gpu(void)
+{
+	struct host_fit_result res;
+	struct rng r = { 5 };
+	struct host h;
+
+	make_log((struct log){ .async = true, .parts = true, .waits = true });
+	for (int i = 0; i < STEPS; i++)
+		step[i].gpu_ns = llround((double)step[i].gpu_ns * (0.9 + 0.2 * rng_unit(&r)));
+	h = fitted(&res);
+	ok(fabs((double)h.ns[HOST_GAP] / (double)truth.ns[HOST_GAP] - 1) < 0.3,
+	   "GPU times that are off by up to 10 %% leave the gap: %" PRId64, h.ns[HOST_GAP]);
+	ok(fabs((double)h.ns[HOST_GAP_LAYER] / (double)truth.ns[HOST_GAP_LAYER] - 1) < 0.3,
+	   "... and that of layers: %" PRId64, h.ns[HOST_GAP_LAYER]);
+	free(res.predicted_ns);
+}
+
 static void test_unknown_gpu(void)
 {
 	struct host_fit_result res;
@@ -394,6 +412,7 @@ int main(void)
 	test_slow_log();
 	test_late();
 	test_other_gpu();
+	test_rough_gpu();
 	test_unknown_gpu();
 	test_nothing();
 	test_no_memory();

@@ -14,11 +14,12 @@ enum { GPU_GRAPH = HOST_N_TIMES, GPU_GRAPH_REQ, GPU_STEP, GPU_STEP_TOK, N_VAR };
 
 enum { PER_STEP = 4, ROUNDS = 200, LEVELS = 8 };
 
-static const double HUBER = 0.02;	/* a relative error above this counts linearly */
-static const double INDEPENDENT = 0.05; /* least share of a variable's effect that is its own */
-static const double SHORTEST_NS = 5e5;	/* errors of shorter steps are relative to this */
-static const double WHOLE = 1e-4;	/* how much a step counts beside its parts */
-static const double SPREAD_MAX = 1e6;	/* thousandths */
+static const double HUBER = 0.02;	 /* a relative error above this counts linearly */
+static const double INDEPENDENT = 0.05;	 /* least share of a variable's effect that is its own */
+static const double SHORTEST_NS = 5e5;	 /* errors of shorter steps are relative to this */
+static const double WHOLE = 1e-4;	 /* how much a step counts beside its parts */
+static const double SPREAD_MAX = 1e6;	 /* thousandths */
+static const int64_t WAITED_NS = 200000; /* shorter waits may be the way of the tokens alone */
 
 /* Where the search begins, in ns.  Times per layer, kernel, token and request come before
  * constants: the two cannot be told apart if all logs are of one model. */
@@ -74,18 +75,21 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 {
 	struct host_parts p = { 0 };
 	int64_t gpu = gpu_ns(s, x), update, left;
+	bool waited;
 
 	if (s->first)
 		*clock = (struct host_clock){ 0 };
 	update = clock->in_flight ? clock->update : 0;
+	waited = clock->in_flight && s->part_ns[ENGINE_WAIT] > WAITED_NS;
 	clock->now = s->begin_ns;
 	host_bind(&f->host, s->n_layers, s->n_kernels);
 	if (s->load.n_req) {
 		p = host_parts(&f->host, &s->load);
 		host_run(clock, &p, s->load.kind, gpu, s->async);
-		/* The host saw the GPU end the iteration before, so at most this one is left. */
+		/* The host saw the GPU end the iteration before, so at most this one is left.  If
+		 * it waited, the GPU has just begun with this one. */
 		left = s->end_ns - update + p.gap + gpu;
-		if (clock->gpu_end > left)
+		if (clock->gpu_end > left || waited)
 			clock->gpu_end = left;
 	} else {
 		host_wait(clock, f->host.ns[HOST_SCHEDULE]);
