@@ -120,12 +120,12 @@ DEVICE_CODE += \
   kernels/select/quest/quest_sm80.cu \
   kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm80.cu \
     kernels/select/quoka/quoka_sm90.cu \
-  kernels/select/rocket/rocket_device.cu \
+  kernels/select/rocket/rocket_sm80.cu \
   kernels/select/seer/seer_sm80.cu \
   kernels/select/streaming/streaming_device.cu \
   kernels/select/topk/topk_device.cu \
   kernels/select/trishape/trishape_device.cu \
-  kernels/select/twilight/twilight_device.cu \
+  kernels/select/twilight/twilight_sm80.cu \
   kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
     kernels/select/xattention/xattention_sm90.cu \
   kernels/share/share_device.cu \
