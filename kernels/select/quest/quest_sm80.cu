@@ -6,15 +6,17 @@
  *           is q- least + q+ most: a product of rows of 2 head_dim channels, as the bounds lie.  So
  *           it is a matrix product.  Sums over heads are linear, too: a sum or mean of queries is
  *           one row, split into three of bf16, which have its 24 bits together.
- *   pick    a thread block per list of scores: by pick.cuh the largest.  Scores become 1 or 0.
- *   lists   a thread block per list: these of its heads as bits.
+ *   pick    a thread block per list of scores: by pick.cuh the largest, a bit each.
+ *   lists   a thread block per list, a thread per 32 pages: the bits of its heads, put together.
  *
  * A warp of `scores` takes 16 pages at a time, straight from memory to registers.  A lane reads 16
  * bytes of a page at a time, so it has channels 8 t .. 8 t + 7 where mma wants 2 t and others.  The
  * order of channels does not matter as long as both operands have the same.
  *
  * On an H200, with 8 requests of 128K, 32 query and 8 KV heads of 128 and pages of 16, the three
- * take 141 us by head and 115 by sum.  To read the bounds at the rate of a copy would take 63.
+ * take 75, 26 and 5.6 us by head.  To read the bounds at the rate of a copy would take 63.  Eight
+ * thread blocks of `scores` for each multiprocessor take 78, sixteen 82.  Lists from a word for
+ * each page, by pick_walk(), took 24.6.
  */
 #include "config.h"
 #include "kernels/select/quest/quest.h"
@@ -30,7 +32,7 @@ namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, HEADS = 16;
 constexpr int SPLITS = 3;		/* bf16 parts of a float */
-constexpr int WAVES = 8;		/* thread blocks of `scores` for each multiprocessor */
+constexpr int WAVES = 2;		/* thread blocks of `scores` for each multiprocessor */
 template <int D> constexpr int TILES = D > 128 ? 1 : 2;	/* of 8 pages, at a time */
 
 /* The rows that are multiplied, [least][most]; the padding keeps banks apart. */
@@ -213,12 +215,14 @@ quest_pick(struct attn_batch b, struct quest p, struct piece_lists l, int join, 
 	if (kept > 0)
 		found = pick_find<PICK_COUNT>(sm, n - last, kept, key);
 	__syncthreads();
-	pick_walk(sm, found, n - last, key, [=](int j, bool taken, uint32_t) {
-		if (j < n - last)
-			((uint32_t *)score)[j] = taken;
-	});
-	for (int j = n - last + threadIdx.x; j < n; j += PICK_THREADS)
-		((uint32_t *)score)[j] = 1;
+	/* a word of bits takes the place of the first of its scores */
+	pick_walk(sm, found, n, [=](int j) { return j < n - last ? key(j) : 0; },
+		  [=](int j, bool taken, uint32_t) {
+			  const uint32_t bits = __ballot_sync(~0u, taken || j >= n - last);
+
+			  if (j % 32 == 0)
+				  ((uint32_t *)score)[j] = bits;
+		  });
 }
 
 /* Grid (list, request).  A list has the pages of `rows` lists of scores, with a bit for each. */
@@ -226,24 +230,45 @@ __global__ void __launch_bounds__(PICK_THREADS)
 quest_lists(struct attn_batch b, struct quest p, struct piece_lists l, int rows, bool same,
 	    size_t bytes, void *work)
 {
-	__shared__ struct pick_smem sm;
-	const struct pick any = { 0, 0, 0 };
+	__shared__ uint32_t count[PICK_WARPS];
 	const int r = blockIdx.y, len = b.keys.len[r], n = pieces_of(len, l.tok);
 	const bool all = keeps_all(p, l, len);
 	const uint32_t *taken =
 		(const uint32_t *)pieces_scratch(b, r, b.shape.page_tok / l.tok, bytes, work) +
 		(same ? 0 : (size_t)blockIdx.x * rows * n);
 	const int i = r * gridDim.x + blockIdx.x;
+	const size_t at = (size_t)i * l.stride;
+	int kept = 0;
 
-	pieces_list(sm, any, l, i, n, [=](int j) {
-		uint32_t bits = 0;
+	for (int first = 0; first < n; first += PICK_THREADS * 32) {
+		const int j0 = first + threadIdx.x * 32;
+		const uint32_t valid = j0 + 32 <= n ? ~0u : j0 < n ? (1u << n % 32) - 1 : 0;
+		uint32_t own[HEADS], any = 0;
 
-		if (all)
-			return 0xffffu;
-		for (int h = 0; h < rows; h++)
-			bits |= taken[(size_t)h * n + j] << h;
-		return bits;
-	});
+#pragma unroll
+		for (int h = 0; h < HEADS; h++) {
+			own[h] = !valid ? 0 : all ? ~0u : h < rows ? taken[(size_t)h * n + j0] : 0;
+			any |= own[h];
+		}
+		any &= valid;
+		uint32_t rank = kept + pick_scan(__popc(any), count);
+
+		for (; any; any &= any - 1, rank++) {
+			const int bit = __ffs(any) - 1;
+			uint32_t bits = 0;
+
+#pragma unroll
+			for (int h = 0; h < HEADS; h++)
+				bits |= (own[h] >> bit & 1) << h;
+			l.piece[at + rank] = j0 + bit;
+			if (l.mask)
+				l.mask[at + rank] = (uint16_t)bits;
+		}
+		for (int w = 0; w < PICK_WARPS; w++)
+			kept += count[w];
+	}
+	if (!threadIdx.x)
+		l.n[i] = kept;
 }
 
 /* Scratch of a piece. */
@@ -275,7 +300,7 @@ enum ar_status enqueue_scores(const struct attn_call *call, const struct quest *
 
 	if (st)
 		return st;
-	grid = dim3((WAVES * gpu->n_sm + n_list - 1) / n_list, groups, b->rows.n_req);
+	grid = dim3(max(WAVES * gpu->n_sm / n_list, 1), groups, b->rows.n_req);
 	if (b->shape.head_dim == 64)
 		launch_scores<64>(grid, call, p, l, stream);
 	else if (b->shape.head_dim == 128)
