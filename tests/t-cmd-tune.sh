@@ -192,6 +192,9 @@ ok '... and weights' says 2 'no weights given; name the folder of a model with -
 	tune --method dense --target exact=1 --tasks tasks.jsonl
 ok '... and stores nothing' fails 2 'db has no effect: tune stores nothing' \
 	prompts --method dense --target exact=1 --db a.db
+ok '... and takes parts with their methods' says 2 \
+	'evict has no effect: the methods to tune have their parts in --method; write /evict=NAME there' \
+	prompts --method dense --target exact=1 --evict streaming
 ok '... and refuses what eval refuses' says 2 \
 	'trace has no effect: prompts and answers are those of --tasks; leave it out' \
 	prompts --method dense --target exact=1 --trace x.csv

@@ -20,6 +20,12 @@ enum ar_status tune_prompts_set(struct run_options *o, const char *methods, cons
 		return ar_fail(err, AR_USAGE,
 			       "db has no effect: tune stores nothing; leave it out, and evaluate "
 			       "the settings that it finds with 'attnreplay eval --db'");
+	for (const struct part_kind *k = part_kinds; k->key; k++)
+		if (opt_given(o->group, k->key))
+			return ar_fail(err, AR_USAGE,
+				       "%s has no effect: the methods to tune have their parts in "
+				       "--method; write /%s=NAME there",
+				       k->key, k->key);
 	/* Each setting takes the place of the second one; options are checked with all. */
 	if (asprintf(&all, "dense,%s", methods) < 0)
 		return ar_nomem(err);
