@@ -90,6 +90,8 @@ if "$python" -c 'import argparse' 2>/dev/null; then
 	is '... all of them' "$(grep -c '^| [ls].* | T[TP][FO]T | .* | .* | .* |$' "$tmp/table")" 4
 	ok '... how many are right' grep -Eq '^[0-9]+ of 12 figures are within 5 %' "$tmp/table"
 	ok '... and iterations by kind' grep -Eq '^\| long, 2048, 2 \| decodes \| 560 \| 5\.50 \|' "$tmp/table"
+	ok '... one of them alone' eval 'served --only long && ! grep -q "^| short" "$tmp/table" && grep -q \
+		"of 6 figures" "$tmp/table"'
 	ok 'a host that is named is taken for all' served --host vllm-0.24
 	ok '... a program that fails ends it' eval '! served --host none && grep -q \
 		"served_table: .attnreplay run. failed" "$tmp/said"'
