@@ -21,7 +21,8 @@ struct seen {
 	/* by request */
 	int64_t replica[MOST], prefill[MOST], kv_ns[MOST], first_ns[MOST], finish_ns[MOST];
 	int64_t n_request, n_ok;
-	int64_t last_ns[ROUTER_MOST]; /* by replica: the start of its last iteration */
+	/* by replica: the start of its last iteration, and the number after that */
+	int64_t last_ns[ROUTER_MOST], next_no[ROUTER_MOST];
 	int64_t n_iteration, backwards;
 };
 
@@ -32,8 +33,11 @@ static enum ar_status see_iteration(void *self, const struct observed_iteration 
 	const int64_t r = it->replica < 0 ? 0 : it->replica;
 
 	(void)err;
-	s->backwards += it->no != s->n_iteration || it->start_ns < s->last_ns[r];
+	s->backwards += it->start_ns < s->last_ns[r] || it->no < s->next_no[r] ||
+			(it->replica < 0 && it->no != s->n_iteration) ||
+			(it->no % 256 && it->no != s->next_no[r]);
 	s->last_ns[r] = it->start_ns;
+	s->next_no[r] = it->no + 1;
 	s->n_iteration++;
 	return AR_OK;
 }

@@ -55,6 +55,11 @@ for router in round-robin least random vllm vllm-4w prefix; do
 		count(DISTINCT replica), (SELECT count(DISTINCT replica) FROM iteration) FROM request_outcome")" \
 		200,3,3
 done
+gaps() { ask "$1" 'SELECT count(*) = (SELECT sum(n) FROM token_gap WHERE run_id = 1) AND
+	sum(itl_ns) = (SELECT sum(n * itl_ns) FROM token_gap WHERE run_id = 1) AS x FROM v_itl WHERE run_id = 1'; }
+is 'times between tokens follow from the entries' "$(gaps least.db)" 1
+is '... which are stored together' "$(ask least.db 'SELECT count(*) < (SELECT count(*) FROM iteration_request) / 4
+	AS x FROM request_span')" 1
 cost --trace "$trace" --replicas 3 --router random --router-seed 2 --db random.db --intervals off >/dev/null
 ok 'another seed is another draw' test "$(ask random.db 'SELECT count(*) FROM request_outcome a
 	JOIN request_outcome b USING(req_no, replica) WHERE a.run_id = 1 AND b.run_id = 2')" -lt 120
@@ -83,6 +88,7 @@ is 'the report has all engines' "$(sed -n '/^Replicas/,/^$/p' report | awk '$1 =
 	END { print n }' | tr '\n' ' ')" "0 1 2 $(ask apart.db 'SELECT 60 + count(kv_end_ns) FROM request_outcome') "
 ok '... and says what is modelled' grep -q \
 	'prefill runs on 2 engines and decodes on 1: .*over a modelled link (10GB:3ms)' report
+is 'times between tokens are those of both' "$(gaps apart.db)" 1
 roof --prefill-replicas 2 --decode-replicas 1 --kv-link nvlink4 --tp 2 >out
 ok 'links have names, and blocks all ranks' grep -q \
 	'^KV link   nvlink4: 450 GB/s and 5.00 us, modelled; a KV block of all ranks has 2.097 MB' out

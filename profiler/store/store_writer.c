@@ -75,7 +75,7 @@ struct writer {
 	sqlite3_stmt *insert[TABLE_COUNT], *end;
 	struct stage *iterations; /* NULL: iterations are inserted one by one */
 	struct request_spans entries;
-	int64_t iter_no; /* of the last iteration */
+	int64_t iter_no; /* the highest of an iteration */
 	bool in_txn;
 	int64_t rows, txn_start_ns; /* of the transaction */
 	int64_t run_id, ts_base_ns; /* ts_base_ns 0: no kernel yet */
@@ -497,6 +497,7 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 	w->run_id = *run_id = id;
 	w->ts_base_ns = 0;
 	spans_clear(&w->entries);
+	w->iter_no = 0;
 	w->n_shape = 0;
 	if (w->shape)
 		memset(w->shape, 0, w->cap_shape * sizeof *w->shape);
@@ -658,9 +659,10 @@ static enum ar_status add_entries(struct writer *w, const struct store_iteration
 {
 	const size_t n_span = w->entries.n;
 
-	w->iter_no = it->row.iter_no;
+	if (it->row.iter_no > w->iter_no) /* those of replicas come mixed */
+		w->iter_no = it->row.iter_no;
 	for (size_t i = 0; it->entry && i < it->n_entry; i++)
-		if (!spans_add(&w->entries, w->iter_no, &it->entry[i]))
+		if (!spans_add(&w->entries, it->row.iter_no, &it->entry[i]))
 			return ar_nomem(err);
 	w->rows += (int64_t)(w->entries.n - n_span);
 	return AR_OK;

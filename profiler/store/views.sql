@@ -60,7 +60,7 @@ CREATE TEMP VIEW iteration_request AS
 CREATE TEMP VIEW v_itl AS
   WITH s AS (
     SELECT s.run_id, req_no, s.iter_no, iterations,
-      lag(end_ns) OVER (PARTITION BY s.run_id, req_no ORDER BY s.iter_no) AS before_ns
+      lag(end_ns) OVER (PARTITION BY s.run_id, req_no ORDER BY end_ns) AS before_ns
     FROM request_span s CROSS JOIN iteration i ON i.run_id = s.run_id
       AND i.iter_no = s.iter_no + iterations - 1
     WHERE emit),

@@ -35,6 +35,7 @@ struct fleet {
 	size_t n;
 	struct pool in, decode; /* of arrivals; of requests with a first token, n 0: they stay */
 	int64_t publish_ns;	/* when loads are published next */
+	int64_t n_number;	/* of all.n_number */
 	/* Of prefill and decodes apart. */
 	struct row *place; /* [decode.n] requests that wait for a place there */
 	struct row *link;  /* [in.n][decode.n] requests whose KV is on the way, or waits for it */
@@ -528,6 +529,7 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	enum ar_status st;
 
 	f.decode.first = f.in.n;
+	f.all.n_number = &f.n_number;
 	f.n = f.in.n + f.decode.n;
 
 	*res = (struct replay_result){ 0 };

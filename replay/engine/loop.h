@@ -41,6 +41,7 @@ struct loop {
 	int64_t *in_ns;	    /* [trace->n] when it came there */
 	/* [trace->n]; NULL: prefill and decodes are not apart */
 	struct travel *travel;
+	int64_t *n_number; /* numbers of iterations that were taken, see next_number() */
 	struct arrivals *arrivals;
 	struct accuracy *acc;	       /* [q_heads] */
 	struct selection_count *count; /* [kv_heads] */
@@ -53,6 +54,7 @@ struct loop {
 	struct sched *s;
 	struct front *front;
 	uint32_t in_first, in_last; /* the inbox, by arrival; SCHED_NONE: empty */
+	int64_t no, no_end;	    /* numbers of iterations that it has left */
 	int64_t n_unfinished;	    /* requests that were routed to it and have not ended */
 	bool runs;		    /* an iteration was launched, and its end is the next event */
 	struct host_clock clock;    /* now: when the next event is */

@@ -11,7 +11,7 @@ struct replay_result;
 
 /* An iteration that has run.  sched_emit() has not counted its tokens yet. */
 struct observed_iteration {
-	int64_t no;		  /* from 0 */
+	int64_t no;		  /* from 0; with replicas, some are left out */
 	int64_t replica;	  /* from 0; -1: there is one */
 	int64_t start_ns, end_ns; /* virtual time */
 	int64_t host_ns;	  /* how long the GPU waits for the host in it */

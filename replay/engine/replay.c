@@ -12,10 +12,25 @@
 
 /* The iteration of the last plan. */
 struct step {
+	int64_t no;
 	int64_t start_ns, wait_ns; /* wait_ns: how long the GPU waits for the host in it */
 	struct host_parts host;
 	struct iter_cost cost;
 };
+
+/* Replicas take numbers for their iterations in rows.  So those of an engine mostly follow each other,
+ * and entries of a request can be stored together. */
+enum { NUMBERS = 256 };
+
+static int64_t next_number(struct loop *l)
+{
+	if (l->no == l->no_end) {
+		l->no = *l->n_number;
+		*l->n_number += NUMBERS;
+		l->no_end = *l->n_number;
+	}
+	return l->no++;
+}
 
 /* ---- calls of the observer ---- */
 
@@ -27,7 +42,7 @@ static enum ar_status notify_iteration(const struct loop *l, const struct step *
 	if (!o)
 		return AR_OK;
 	return o->iteration(o->self,
-			    &(struct observed_iteration){ .no = l->res->iterations,
+			    &(struct observed_iteration){ .no = x->no,
 							  .replica = l->replica,
 							  .start_ns = x->start_ns,
 							  .end_ns = l->clock.gpu_end,
@@ -72,7 +87,7 @@ static enum ar_status notify_sample(const struct loop *l, const struct batch_ent
 	if (!cfg->observer)
 		return AR_OK;
 	return cfg->observer->sample(cfg->observer->self,
-				     &(struct observed_sample){ .iter_no = l->res->iterations,
+				     &(struct observed_sample){ .iter_no = l->no - 1,
 								.entry = e,
 								.layer = layer,
 								.q_heads = cfg->q_heads,
@@ -659,8 +674,10 @@ static enum ar_status launch(struct loop *l, struct ar_err *err)
 
 	if (!st)
 		st = execute(l, &x, err);
-	if (!st && (s->batch.n || s->n_preempted || !is_due(l)))
+	if (!st && (s->batch.n || s->n_preempted || !is_due(l))) {
+		x.no = next_number(l);
 		st = report(l, &x, err);
+	}
 	l->s->idled = false;
 	l->runs = true;
 	return st;
