@@ -18,8 +18,8 @@ struct step {
 	struct iter_cost cost;
 };
 
-/* Replicas take numbers for their iterations in rows.  So those of an engine mostly follow each other,
- * and entries of a request can be stored together. */
+/* Replicas take numbers for their iterations in rows.  So those of an engine mostly follow each
+ * other, and entries of a request can be stored together. */
 enum { NUMBERS = 256 };
 
 static int64_t next_number(struct loop *l)
