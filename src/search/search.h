@@ -76,6 +76,7 @@ struct search_kind {
 	const char *option; /* of the run, which it sets */
 	const char *base;   /* its value where inputs are loaded; NULL: not given */
 	bool scales;	    /* the trace, to the rate of each point */
+	bool gpus;	    /* points are numbers of GPUs */
 	/* Check the options, parsed, and set defaults of s->a. */
 	enum ar_status (*check)(struct search *s, struct run_options *o, struct ar_err *err);
 	/* Add all points of u, and set its best one. */

@@ -270,6 +270,7 @@ static void gpus_summary(const struct search *s)
 const struct search_kind search_gpus = { .name = "gpus",
 					 .option = "replicas",
 					 .base = "1",
+					 .gpus = true,
 					 .check = gpus_check,
 					 .find = gpus_find,
 					 .curve = gpus_curve,

@@ -38,7 +38,7 @@ static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 	cJSON *o = cJSON_CreateObject();
 
 	return json_add(all, NULL, o) && json_add_real(o, s->kind->name, p->x) &&
-	       (s->kind != &search_gpus || json_add_real(o, "tp", (double)p->tp)) &&
+	       (!s->kind->gpus || json_add_real(o, "tp", (double)p->tp)) &&
 	       json_add(o, "kept", cJSON_CreateBool(p->kept)) &&
 	       json_add(o, "engine_fails", cJSON_CreateBool(p->fails)) &&
 	       json_add_real(o, "requests", json_requests(p, p->f.of)) &&
