@@ -585,8 +585,11 @@ void kv_groups_enter(struct kv_groups *g, uint32_t row, const struct kv_progress
 	for (size_t i = 0; i < g->c.n_group; i++, t++) {
 		const struct kv_group *x = &g->c.group[i];
 		uint32_t full = x->block_tok ? (uint32_t)(n_tok / x->block_tok) : 0;
-		uint32_t own = first_own(g, i, at->req);
+		uint32_t own;
 
+		if (t->n_named >= full)
+			continue;
+		own = first_own(g, i, at->req);
 		for (; t->n_named < full && t->n_named < own; t->n_named++)
 			if (t->block[t->n_named] && gets_name(g, x, at, t->n_named))
 				kv_enter(&g->blocks, t->block[t->n_named],
