@@ -36,23 +36,25 @@ static __device__ __forceinline__ float top_value(uint32_t key)
 
 // digits of a key, from the top
 static constexpr int TOP_DIGITS = 4, TOP_BINS = 256;
-static_assert(TOP_BINS == TOP_THREADS, "a thread clears a bin");
 
-struct top_smem {
+/* Of a thread block of THREADS. */
+template <int THREADS> struct top_room {
 	uint32_t lo[TOP_DIGITS][TOP_BINS];	// words of the bins' weights
 	uint32_t hi[TOP_DIGITS][TOP_BINS];
-	uint64_t part[TOP_WARPS];
-	int ties[2][TOP_WARPS];
+	uint64_t part[THREADS / 32];
+	int ties[2][THREADS / 32];
 };
 
+struct top_smem : top_room<TOP_THREADS> {};
+
 /* The weight of all scores whose key is at least `least`. */
-template <typename Key, typename Weight>
+template <int THREADS, typename Key, typename Weight>
 static __device__ uint64_t top_sum(const Key &key, int n, uint32_t least, const Weight &weight,
-				   struct top_smem &sm)
+				   struct top_room<THREADS> &sm)
 {
 	unsigned long long sum = 0;
 
-	for (int i = threadIdx.x; i < n; i += TOP_THREADS) {
+	for (int i = threadIdx.x; i < n; i += THREADS) {
 		const uint32_t k = key(i);
 
 		sum += k >= least ? weight(k) : 0;
@@ -63,7 +65,7 @@ static __device__ uint64_t top_sum(const Key &key, int n, uint32_t least, const 
 		sm.part[threadIdx.x / 32] = sum;
 	__syncthreads();
 	sum = 0;
-	for (int w = 0; w < TOP_WARPS; w++)
+	for (int w = 0; w < THREADS / 32; w++)
 		sum += sm.part[w];
 	return sum;
 }
@@ -74,13 +76,15 @@ static __device__ __forceinline__ int top_bin(uint32_t digit)
 	return (int)(digit % 8 * 32 + digit / 8);
 }
 
-static __device__ __forceinline__ void top_add(struct top_smem &sm, int at, uint32_t digit,
+template <int THREADS>
+static __device__ __forceinline__ void top_add(struct top_room<THREADS> &sm, int at, uint32_t digit,
 					       uint32_t weight)
 {
 	atomicAdd(&sm.lo[at][top_bin(digit)], weight);
 }
 
-static __device__ __forceinline__ void top_add(struct top_smem &sm, int at, uint32_t digit,
+template <int THREADS>
+static __device__ __forceinline__ void top_add(struct top_room<THREADS> &sm, int at, uint32_t digit,
 					       uint64_t weight)
 {
 	const uint32_t lo = (uint32_t)weight;
@@ -93,8 +97,9 @@ static __device__ __forceinline__ void top_add(struct top_smem &sm, int at, uint
 
 /* Find the largest digit whose bin, with the bins above, weighs at least `rest`.  `rest` then
  * loses the weight of the bins above.  By each warp alone. */
-template <typename Sum>
-static __device__ __forceinline__ uint32_t top_digit(const struct top_smem &sm, int at, Sum &rest)
+template <int THREADS, typename Sum>
+static __device__ __forceinline__ uint32_t top_digit(const struct top_room<THREADS> &sm, int at,
+						     Sum &rest)
 {
 	const int lane = threadIdx.x % 32, own = 31 - lane;
 	Sum x[8], sum = 0;
@@ -141,22 +146,23 @@ static __device__ __forceinline__ struct top top_none()
 
 /* Find the fewest scores that weigh `goal` together.  0 < goal <= the weight of all.  Keys are zero
  * after the first DIGITS digits. */
-template <int DIGITS = TOP_DIGITS, typename Key, typename Weight>
+template <int DIGITS = TOP_DIGITS, int THREADS, typename Key, typename Weight>
 static __device__ struct top top_find(const Key &key, int n, uint64_t goal, const Weight &weight,
-				      struct top_smem &sm)
+				      struct top_room<THREADS> &sm)
 {
 	decltype(weight(0u)) rest = goal;
 	uint32_t found = 0;
 
 	__syncthreads();	/* the last use of the bins is over */
 	for (int at = 0; at < DIGITS; at++)
-		sm.lo[at][threadIdx.x] = sm.hi[at][threadIdx.x] = 0;
+		if (THREADS == TOP_BINS || threadIdx.x < TOP_BINS)
+			sm.lo[at][threadIdx.x] = sm.hi[at][threadIdx.x] = 0;
 	__syncthreads();
 	for (int at = 0; at < DIGITS; at++) {
 		const int shift = 24 - 8 * at;
 
 #pragma unroll 4
-		for (int i = threadIdx.x; i < n; i += TOP_THREADS) {
+		for (int i = threadIdx.x; i < n; i += THREADS) {
 			const uint32_t k = key(i);
 
 			if (!((k ^ found) >> shift >> 8))
