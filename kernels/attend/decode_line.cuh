@@ -118,30 +118,48 @@ static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int 
 	return LISTS == PIECES ? ((n << a.lists.shift) + PAGE - 1) / PAGE : n;
 }
 
-/* Units of all segments, by one warp. */
-template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
-static __device__ int count_units(const struct decode_args &a, int lane)
+/* Items of a lane, one after the other. */
+template <int LISTS>
+static __device__ __forceinline__ int lane_items(const struct decode_args &a)
 {
+	return (n_items<LISTS>(a) + 31) / 32;
+}
+
+/* Units of one segment of each of a lane's items. */
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
+static __device__ int lane_units(const struct decode_args &a, int lane)
+{
+	const int n = lane_items<LISTS>(a), end = min((lane + 1) * n, n_items<LISTS>(a));
 	int sum = 0;
 
-#pragma unroll 1
-	for (int i = lane; i < n_items<LISTS>(a); i += 32)
+#pragma unroll 4
+	for (int i = lane * n; i < end; i++)
 		sum += n_blocks<PAGE, LISTS, SKIPS>(
 			a, n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, i));
-	return warp_sum(sum) * item_segments<LISTS>(a);
+	return sum;
 }
 
 /* Find the span that begins with unit u: its request, segment, block and first page.  There are
- * more than u units.  By one warp.  Each lane loads a request's length and first page together,
- * which saves a wait for memory. */
+ * more than u units; own: lane_units().  By one warp.  A scan finds the lane with the unit.  Then
+ * each lane loads one of its items, the length and the first page together, which saves a wait for
+ * memory. */
 template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
-static __device__ struct span find_unit(const struct decode_args &a, int u, int lane)
+static __device__ struct span find_unit(const struct decode_args &a, int u, int own, int lane)
 {
 	struct span p;
-	int base = 0;
+	int upto = own;
+
+#pragma unroll
+	for (int i = 1; i < 32; i *= 2) {
+		const int left = __shfl_up_sync(ALL, upto, i);
+
+		upto += lane >= i ? left : 0;
+	}
+	const int at = __ffs(__ballot_sync(ALL, upto * item_segments<LISTS>(a) > u)) - 1;
+	int base = __shfl_sync(ALL, upto - own, at);
 
 #pragma unroll 1
-	for (int r = 0; ; r += 32) {
+	for (int r = at * lane_items<LISTS>(a); ; r += 32) {
 		const bool some = r + lane < n_items<LISTS>(a);
 		const int req = LISTS ? div_int(r + lane, a.n_seg) : r + lane;
 		const int own = some ? n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, r + lane) : 0;

@@ -66,6 +66,14 @@
  * hold: pieces of 128 and 16 tokens take it 108.1 and 109.9 in a run where they take 112.0 and
  * 113.0 here; all keys take it 975, and 959 here.
  *
+ * Lists of 4 + 1024 tokens of 64 requests of 32K take 81.2 to 82.8, at .77 to .79 of the rate of
+ * a copy; at that rate it would be 64.  They took 87.5 when each warp looked for its first unit
+ * through all 512 lists, 32 at a time, and 83.1 with steps for the 60 places that the last block of
+ * a list leaves empty.  What did not help: units of 64 tokens instead of 128 (86.3; lists of 256
+ * tokens 34.9 instead of 28.3, as more spans are cut); stretches rounded up to whole segments
+ * (81.2).  What is left over the copy: a thread block has two or three spans.  Each waits for its
+ * list, then pages, then keys, and drains its rings at its end.
+ *
  * Tiles that skip, as many parts as stretches: 64 x 16K takes 970, 971 where nothing is skipped,
  * 693 at a share of .63 and 757 at .46; 8 x 128K 962, 967 and 649 at .70.  One part: 64 x 16K takes
  * 971, 985 and 671 at .67; but 8 x 128K 2004, as its 64 parts leave most thread blocks idle.
@@ -337,6 +345,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 		n_key -= before * PAGE;
 		first = a.b.rows.first[p.req] - before * PAGE;
 	}
+	n = min(n, (n_key - p.blk * PAGE + TILE - 1) / TILE);	// the last block can be short
 	// First key of this warp in step i.
 	auto key_of = [&](int i) {
 		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
@@ -670,7 +679,8 @@ decode(const struct decode_args a)
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
 	const int lane = threadIdx.x % 32;
-	const int total = count_units<PAGE, LISTS, BOUNDED, SKIPS>(a, lane);
+	const int own = lane_units<PAGE, LISTS, BOUNDED, SKIPS>(a, lane);
+	const int total = warp_sum(own) * item_segments<LISTS>(a);
 	const int n = min(total, (int)gridDim.x);	// thread blocks that work
 	struct span p;
 	int u, end;
@@ -685,7 +695,7 @@ decode(const struct decode_args a)
 
 	u = share_begin(s, blockIdx.x);
 	end = share_begin(s, blockIdx.x + 1);
-	p = find_unit<PAGE, LISTS, BOUNDED, SKIPS>(a, u, lane);
+	p = find_unit<PAGE, LISTS, BOUNDED, SKIPS>(a, u, own, lane);
 #pragma unroll 1
 	for (;;) {
 		struct cut cut = { (int)blockIdx.x, 1 };
