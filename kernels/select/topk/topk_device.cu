@@ -7,7 +7,11 @@
  *   pick    a thread block per list.  By pick.cuh it finds the tokens of one head after the other,
  *           collects the heads of each token, then writes the tokens that any head keeps.
  *
- * A bound to compare with need not be fast. 
+ * A bound to compare with need not be fast.  On an H200, with 8 requests of 128K, 32 query and 8
+ * KV heads of 128, and 256 tokens kept, scores take 3750 us and pick 558; dense decodes take 959.
+ * Keys are read once for each of four heads, a row of 256 bytes by each lane.  A layer of `tidal`
+ * or of `reuse` that chooses nothing takes 18: 1.3 to copy the lists, 16.4 to attend, at .48 of the
+ * rate of a copy, as the 33.5 MB are over before the first waits are.
  */
 #include "config.h"
 #include "kernels/select/topk/topk.h"
