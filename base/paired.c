@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/order.h"
+#include "base/stats.h"
 
 double paired_mcnemar(int64_t b, int64_t c)
 {
@@ -19,32 +19,6 @@ double paired_mcnemar(int64_t b, int64_t c)
 		tail += exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) - n * M_LN2);
 	}
 	return fmin(1, 2 * tail);
-}
-
-struct ranked {
-	double x;
-	size_t at;
-};
-
-static int by_value(const void *a, const void *b)
-{
-	const struct ranked *p = a, *q = b;
-
-	return ORDER(p->x, q->x);
-}
-
-/* Set rank[i] to that of x[i], from 0; scratch: room for n. */
-static void set_ranks(const double *x, size_t n, struct ranked *scratch, double *rank)
-{
-	for (size_t i = 0; i < n; i++)
-		scratch[i] = (struct ranked){ x[i], i };
-	qsort(scratch, n, sizeof *scratch, by_value);
-	for (size_t i = 0, end; i < n; i = end) {
-		for (end = i + 1; end < n && scratch[end].x == scratch[i].x;)
-			end++;
-		for (size_t k = i; k < end; k++)
-			rank[scratch[k].at] = (double)(i + end - 1) / 2;
-	}
 }
 
 static double pearson(const double *x, const double *y, size_t n)
@@ -63,14 +37,14 @@ static double pearson(const double *x, const double *y, size_t n)
 enum ar_status paired_spearman(const double *x, const double *y, size_t n, double *rho,
 			       struct ar_err *err)
 {
-	struct ranked *scratch = malloc((n + 1) * sizeof *scratch);
+	struct stats_ranked *scratch = malloc((n + 1) * sizeof *scratch);
 	double *rank = malloc((2 * n + 1) * sizeof *rank);
 	enum ar_status st = scratch && rank ? AR_OK : ar_nomem(err);
 
 	*rho = NAN;
 	if (!st && n > 1) {
-		set_ranks(x, n, scratch, rank);
-		set_ranks(y, n, scratch, rank + n);
+		stats_ranks(x, n, scratch, rank);
+		stats_ranks(y, n, scratch, rank + n);
 		*rho = pearson(rank, rank + n, n);
 	}
 	free(scratch);
