@@ -18,7 +18,7 @@ struct stats_ranked {
 };
 
 /* Set rank[i] to that of x[i], from 0; equal values share the mean of theirs.  scratch: room for
- * n. */
+ * n.  rank may be x. */
 void stats_ranks(const double *x, size_t n, struct stats_ranked *scratch, double *rank);
 
 #endif

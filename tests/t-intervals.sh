@@ -88,15 +88,15 @@ ok '... one that can be served has not' [ "$(steady 2)" -le 60 ]
 
 formula --requests 9 --db few.db >/dev/null
 is 'few requests' "$(reason few.db)" \
-	'the trace is too short for its bursts: they take 1 of its 9 requests'
+	'the trace has 9 requests, want 10'
 is '... have no replicates' "$(answer few.db 'SELECT count(*) FROM replicate')" 0
-# Exponential gaps of 0.5 s, and of 1.25 s in the second half.
+# Exponential gaps of 0.5 s, and of 5 s in the second half.
 awk 'BEGIN {
 	print "t,p,o"
 	x = 7
 	for (i = 0; i < 200; i++) {
 		x = x * 16807 % 2147483647
-		printf "%.6f,100,2\n", t -= log(x / 2147483647) * (i < 100 ? 0.5 : 1.25)
+		printf "%.6f,100,2\n", t -= log(x / 2147483647) * (i < 100 ? 0.5 : 5)
 	}
 }' >drift.csv
 run --trace drift.csv --columns arrival=t,prompt=p,output=o --backend cost --db drift.db >/dev/null

@@ -286,7 +286,7 @@ ok 'latencies have half an interval' says \
 ok '... which the table heads so'    says '^run .* p50 +± +p90 +± +p99 +± +max$'
 ok '... where there are enough values' says '^ +3 .* ttft +9( +[0-9]+\.[0-9]{3}){5}$'
 ok '... else a note gives the reason' \
-	says '^run 3: no interval of latencies: the trace is too short for its bursts: '
+	says '^run 3: no interval of latencies: the trace has 9 requests, want 10$'
 report --format csv "$tmp/load.db" | sed -n '/^run,method,metric,n,mean/,/^$/p' >"$tmp/all"
 is 'csv has both ends'               "$(head -1 "$tmp/all")" "$(by_report "$tmp/load.db" | head -1 |
 	sed 's/p50\|p90\|p99/&,&_lo,&_hi/g')"

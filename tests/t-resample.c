@@ -164,6 +164,12 @@ static void test_bursts(void)
 	ok(next >= N - 1 - N / 4, "in which requests follow each other: %zu", next);
 	resample_release(&out);
 	resample_close(r);
+	for (size_t i = N / 2; i < N; i++)
+		req[i].arrival_ns += 1000000000;
+	r = open_or_die(&t, false);
+	is_int((long long)resample_plan(r).block, N / 10,
+	       "... also beside a pause that is longer than all of them");
+	resample_close(r);
 	if (resample_open(&r, &t, false, false, &err))
 		bail_out("%s", err.msg);
 	is_int((long long)resample_plan(r).block, lengths, "without gaps, lengths alone count");
@@ -302,7 +308,7 @@ static void test_errors(void)
 	resample_close(r);
 }
 
-/* Exponential gaps, 2.5 times as long in the second half. */
+/* Exponential gaps, ten times as long in the second half. */
 static void test_drift(void)
 {
 	enum { MANY = 200 };
@@ -319,7 +325,7 @@ static void test_drift(void)
 		for (int i = 0; i < MANY; i++) {
 			many[i] = request_none;
 			many[i].prompt_tok = many[i].output_tok = 9;
-			now -= 1e9 * log(1 - rng_unit(&r)) * (longer && i >= MANY / 2 ? 2.5 : 1);
+			now -= 1e9 * log(1 - rng_unit(&r)) * (longer && i >= MANY / 2 ? 10 : 1);
 			many[i].arrival_ns = (int64_t)now;
 		}
 		made = open_or_die(&t, false);

@@ -160,7 +160,7 @@ ok '... which may be left out' sh -c '! "$ATTNREPLAY" search rate --slo ttft:p90
 none() { message=$1; shift; search rate "$@" >out 2>err && grep -q "^no interval: $message" out; }
 ok 'an end of the search has none' none 'the rate is that of an end of the search$' \
 	--slo ttft:p90:10s $fixed --highest 90
-ok '... nor a short trace' none 'the trace is too short for its bursts: they take 1 of its 5 requests' \
+ok '... nor a short trace' none 'the trace has 5 requests, want 10' \
 	--slo ttft:p90:40ms $fixed --requests 5
 ok '... nor one that takes longer than it may' none '0 replicates were made within '\
 '--intervals-time, want 40$' --slo ttft:p90:40ms $fixed --intervals-time 1ns

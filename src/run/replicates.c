@@ -22,6 +22,7 @@ enum {
 	MOST_STEADY = 2 * STEADY / 3, /* v_steady: the most that wait longer in a steady load */
 	LEAST_BACKLOGGED = (95 * STEADY + 99) / 100, /* ... and the least in a backlog */
 	TASKS = 1 + MOST + STEADY,
+	LEAST_UNITS = 10,
 	LEAST_USERS = 12, /* units of a closed loop */
 	PERCENTILES = 3
 };
@@ -440,14 +441,12 @@ void replicates_why(const struct replicates_made *x, char *why, size_t n)
 void replicates_judge(const struct resample_plan *p, bool users, char *why, size_t n)
 {
 	const char *unit = resample_unit_names[p->unit];
+	const size_t least = users ? LEAST_USERS : LEAST_UNITS;
 
 	*why = 0;
-	if (users && p->n_unit < LEAST_USERS)
-		snprintf(why, n, "the users have %zu %ss, want %d", p->n_unit, unit, LEAST_USERS);
-	else if (10 * p->block > p->n_unit)
-		snprintf(why, n,
-			 "the trace is too short for its bursts: they take %zu of its %zu %ss",
-			 p->block, p->n_unit, unit);
+	if (p->n_unit < least)
+		snprintf(why, n, "the %s %zu %ss, want %zu", users ? "users have" : "trace has",
+			 p->n_unit, unit, least);
 	else if (p->drifts)
 		snprintf(why, n,
 			 "the trace is too short for its bursts: its rate or its lengths change "

@@ -11,10 +11,13 @@
 #include "base/number.h"
 #include "base/order.h"
 #include "base/rng.h"
+#include "base/stats.h"
 #include "traces/algebra/id_ranges.h"
 
 /* A prefix of more requests than this share of all makes no tree. */
 enum { COMMON = 10 };
+/* Blocks of a resample, at least; where a trace has fewer units, each is a block. */
+enum { FEWEST = 10 };
 /* Of resample_spread(). */
 enum { SPREAD = 7 };
 
@@ -189,7 +192,7 @@ static void find_gaps(struct resampler *r)
 				    (int64_t)(n - 1);
 }
 
-/* ---- the length of blocks ---- */
+/* ---- bursts ---- */
 
 enum series { GAP, PROMPT, OUTPUT, SERIES };
 
@@ -207,31 +210,12 @@ static double figure_of(const struct resampler *r, const struct unit *u, enum se
 	return sum;
 }
 
-static enum ar_status find_block(struct resampler *r, bool gaps, struct ar_err *err)
+/* Set x[u] to the figure of each unit. */
+static void find_figures(const struct resampler *r, enum series what, double *x)
 {
-	size_t n = r->plan.n_unit;
-	double *x = malloc((n + 1) * sizeof *x);
-
-	if (!x)
-		return ar_nomem(err);
-	r->plan.block = 1;
-	for (int s = gaps ? GAP : PROMPT; s < SERIES; s++) {
-		size_t one;
-
-		for (size_t u = 0; u < n; u++)
-			x[u] = figure_of(r, &r->unit[u], (enum series)s);
-		one = block_length(x, n);
-		if (one > r->plan.block)
-			r->plan.block = one;
-	}
-	free(x);
-	return AR_OK;
+	for (size_t u = 0; u < r->plan.n_unit; u++)
+		x[u] = figure_of(r, &r->unit[u], what);
 }
-
-/* ---- drift ---- */
-
-/* Resamples that the trace is compared with, and those that may wander as far by chance. */
-enum { DRIFT_DRAWS = 199, DRIFT_CHANCE = 3 };
 
 /* The range of the sums of x less their mean; unit[i]: of which the place i is. */
 static double wander(const double *x, const size_t *unit, size_t n)
@@ -254,8 +238,9 @@ static size_t next_unit(const struct resampler *r, struct rng *rng, size_t i, si
 	return i % r->plan.block ? (before + 1) % r->plan.n_unit : rng_below(rng, r->plan.n_unit);
 }
 
-/* unit: room for n.  Returns how many resamples wander as far as the trace. */
-static int count_wandering(const struct resampler *r, const double *x, size_t *unit)
+/* Whether fewer than `least` of `draws` resamples wander as far as the trace.  unit: room for n. */
+static bool is_wandering(const struct resampler *r, const double *x, size_t *unit, int draws,
+			 int least)
 {
 	const size_t n = r->plan.n_unit;
 	struct rng rng = { rng_mix(n) };
@@ -265,30 +250,76 @@ static int count_wandering(const struct resampler *r, const double *x, size_t *u
 	for (size_t i = 0; i < n; i++)
 		unit[i] = i;
 	own = wander(x, unit, n);
-	for (int k = 0; k < DRIFT_DRAWS; k++) {
+	for (int k = 0; k < draws && count < least && count + draws - k >= least; k++) {
 		for (size_t i = 0; i < n; i++)
 			unit[i] = next_unit(r, &rng, i, i ? unit[i - 1] : 0);
 		count += wander(x, unit, n) >= own;
 	}
-	return count;
+	return count < least;
 }
 
-/* Bursts that are about as long as the trace lengthen no block: one is not enough to see that it
- * depends on those before it.  But they move the mean. */
-static enum ar_status find_drift(struct resampler *r, bool gaps, struct ar_err *err)
-{
-	const size_t n = r->plan.n_unit;
-	double *x = malloc((n + 1) * sizeof *x);
-	size_t *unit = malloc((n + 1) * sizeof *unit);
-	enum ar_status st = x && unit ? AR_OK : ar_nomem(err);
+/* Room for a figure of each unit. */
+struct room {
+	double *x;
+	struct stats_ranked *scratch;
+	size_t *unit;
+};
 
-	for (int s = gaps ? GAP : PROMPT; s < SERIES && !st; s++) {
-		for (size_t u = 0; u < n; u++)
-			x[u] = figure_of(r, &r->unit[u], (enum series)s);
-		r->plan.drifts = r->plan.drifts || count_wandering(r, x, unit) < DRIFT_CHANCE;
+/* An autocorrelation sees nothing but the pauses where these are long, and of one burst it cannot
+ * see that it depends on those before it.  But both move the mean of ranks.  So blocks are made
+ * longer until a quarter of the resamples wander as far as the trace. */
+static void find_block(struct resampler *r, enum series from, const struct room *room)
+{
+	enum { DRAWS = 39, QUARTER = 10 };
+	const size_t n = r->plan.n_unit, most = n < FEWEST ? 1 : n / FEWEST;
+
+	r->plan.block = 1;
+	for (enum series s = from; s < SERIES; s++) {
+		size_t one;
+
+		find_figures(r, s, room->x);
+		one = block_length(room->x, n);
+		if (one > r->plan.block)
+			r->plan.block = one < most ? one : most;
 	}
-	free(x);
-	free(unit);
+	for (enum series s = from; s < SERIES; s++) {
+		find_figures(r, s, room->x);
+		stats_ranks(room->x, n, room->scratch, room->x);
+		while (r->plan.block < most && is_wandering(r, room->x, room->unit, DRAWS, QUARTER))
+			r->plan.block = 2 * r->plan.block < most ? 2 * r->plan.block : most;
+	}
+}
+
+/* Bursts that are longer than the longest block are not in resamples: the trace wanders farther
+ * than 98.5 % of them. */
+static void find_drift(struct resampler *r, enum series from, const struct room *room)
+{
+	enum { DRAWS = 199, CHANCE = 3 };
+
+	for (enum series s = from; s < SERIES; s++) {
+		find_figures(r, s, room->x);
+		r->plan.drifts = r->plan.drifts ||
+				 is_wandering(r, room->x, room->unit, DRAWS, CHANCE);
+	}
+}
+
+static enum ar_status find_bursts(struct resampler *r, bool gaps, struct ar_err *err)
+{
+	const size_t n = r->plan.n_unit + 1;
+	const struct room room = { .x = malloc(n * sizeof *room.x),
+				   .scratch = malloc(n * sizeof *room.scratch),
+				   .unit = malloc(n * sizeof *room.unit) };
+	enum ar_status st = AR_OK;
+
+	if (room.x && room.scratch && room.unit) {
+		find_block(r, gaps ? GAP : PROMPT, &room);
+		find_drift(r, gaps ? GAP : PROMPT, &room);
+	} else {
+		st = ar_nomem(err);
+	}
+	free(room.x);
+	free(room.scratch);
+	free(room.unit);
 	return st;
 }
 
@@ -371,9 +402,7 @@ enum ar_status resample_open(struct resampler **out, const struct trace *t, bool
 	if (!st)
 		find_gaps(r);
 	if (!st)
-		st = find_block(r, gaps, err);
-	if (!st)
-		st = find_drift(r, gaps, err);
+		st = find_bursts(r, gaps, err);
 	if (st) {
 		resample_close(r);
 		*out = NULL;

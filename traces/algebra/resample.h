@@ -5,8 +5,8 @@
  * A unit is what was sent together: a session with all of its turns; else, where prefixes count,
  * the requests of a tree with a common prefix; else a request.  Blocks of consecutive units are
  * drawn with replacement (Politis and Romano 1992), each with the gap before it.  The length of
- * blocks follows from how gaps and lengths depend on those before them (base/block_length.h), so
- * that bursts stay bursts.
+ * blocks follows from how gaps and lengths depend on those before them (base/block_length.h), and
+ * from how far their ranks wander, so that bursts stay bursts.
  *
  * A copy of a unit shares no prefix with the unit, but for prefixes that several units share: a
  * prompt of the system, for example.  A prefix in more than a tenth of all requests makes no tree.
