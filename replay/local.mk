@@ -41,7 +41,8 @@ libattnreplay_a_SOURCES += \
     replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
     replay/host/host_probe.h \
-  replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/world.c \
+  replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/tell.c \
+    replay/ranks/tell.h replay/ranks/world.c \
     replay/ranks/world.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_keys.c replay/sched/block_keys.h \
@@ -107,6 +108,7 @@ check_PROGRAMS += \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
   tests/t-served-gpu \
   tests/t-share \
+  tests/t-tell \
   tests/t-tokens \
   tests/t-views \
   tests/t-vllm \
@@ -127,9 +129,11 @@ dist_check_SCRIPTS += \
     tests/t-evict-run.sh \
     tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-memory.sh \
     tests/t-intervals.sh tests/t-keep-tables.sh tests/t-queue.sh tests/t-replay.sh \
-    tests/t-run-comm.sh tests/t-schedule.sh
+    tests/t-run-comm.sh tests/t-run-ranks.sh \
+    tests/t-schedule.sh
 # A library that looks like NCCL.
 EXTRA_DIST += tests/fake_nccl.c
+EXTRA_tests_t_tell_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_world_DEPENDENCIES = tests/fake_nccl.so
 CLEANFILES += tests/fake_nccl.so
 tests/fake_nccl.so: tests/fake_nccl.c replay/ranks/nccl_api.h

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/rng.h"
+#include "replay/ranks/tell.h"
 
 /* The iteration of the last plan. */
 struct step {
@@ -521,12 +522,29 @@ static enum ar_status check_clock(const struct loop *l, struct ar_err *err)
 		       AR_OK;
 }
 
-/* Kernels of a selection in all layers of the model. */
-static int64_t select_kernels(const struct replay *cfg, const struct iter_cost *c)
+/* Kernels of a selection in all layers of the model, n in the executed ones. */
+static int64_t select_kernels(const struct replay *cfg, int64_t n)
 {
-	const int64_t n = iter_cost_select_kernels(c);
-
 	return cfg->n_run_layers ? n * cfg->host.n_layers / cfg->n_run_layers : n;
+}
+
+/* Take the times of the slowest rank, and the kernels of its selection, if there are ranks. */
+static enum ar_status agree(struct loop *l, const struct batch *b, struct iter_cost *c,
+			    int64_t *kernels, struct ar_err *err)
+{
+	struct world *w = l->cfg->world;
+	struct rank_tells all;
+	enum ar_status st;
+
+	*kernels = iter_cost_select_kernels(c);
+	if (!w)
+		return AR_OK;
+	st = tell_iteration(w, l->res->iterations, b, c, &all, err);
+	if (st)
+		return st;
+	tell_take_slowest(&all, c);
+	*kernels = all.of[all.slowest].select_kernels;
+	return AR_OK;
 }
 
 /* Run the plan, and queue its iteration.  If nothing can run, the host waits for the iteration in
@@ -537,6 +555,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	const struct batch *b = &l->s->batch;
 	struct host_load load = host_load(&cfg->host, b);
 	struct iter_cost *c = &x->cost;
+	int64_t kernels;
 	enum ar_status st;
 
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
@@ -555,7 +574,10 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 		cfg->cost.set(cfg->cost.self, b, c);
 	if (cfg->comm)
 		comm_add(cfg->comm, b, c);
-	load.kernel_extra = select_kernels(cfg, c);
+	st = agree(l, b, c, &kernels, err);
+	if (st)
+		return st;
+	load.kernel_extra = select_kernels(cfg, kernels);
 	load.idle = l->s->idled;
 	load.draw = host_draw(cfg->host_seed, l->clock.now);
 	x->host = host_parts(&cfg->host, &load);

@@ -22,6 +22,7 @@
 #include "replay/host/host.h"
 #include "replay/engine/hot_rows.h"
 #include "replay/engine/router.h"
+#include "replay/ranks/world.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/front.h"
 #include "replay/sched/policy.h"
@@ -51,6 +52,7 @@ struct replay {
 	void *self;		 /* its state, open and started */
 	struct cost cost;	 /* advances the clock */
 	const struct comm *comm; /* collectives to add to it; NULL: none */
+	struct world *world;	 /* ranks that run the same replay; NULL: none */
 	struct host host;
 	uint64_t host_seed;		 /* draws from the spread of host */
 	const struct observer *observer; /* or NULL */

@@ -18,7 +18,6 @@ struct world {
 	struct nccl_comm *comm;	     /* NULL: aborted */
 	int64_t last_ns, longest_ns; /* end of the last call; the longest time from one on */
 	long long step;		     /* calls of this rank */
-	bool lost;
 };
 
 static int64_t now_ns(void)
@@ -29,11 +28,18 @@ static int64_t now_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+void rank_page_fail(struct rank_page *page, int rank)
+{
+	int none = 0;
+
+	atomic_compare_exchange_strong(&page->stop, &none, rank + 1);
+}
+
 /* No call of the library after this. */
 static void give_up(struct world *w)
 {
 	if (w->join.page)
-		atomic_store(&w->join.page->stop, 1);
+		rank_page_fail(w->join.page, w->join.rank);
 	if (w->comm)
 		w->nccl->CommAbort(w->comm);
 	w->comm = NULL;
@@ -67,7 +73,6 @@ static enum ar_status failed(struct world *w, int result, const char *what, stru
 	const char *text = w->nccl->GetErrorString(result);
 	const char *more = w->nccl->GetLastError(NULL);
 
-	w->lost = result == NCCL_REMOTE_ERROR;
 	give_up(w);
 	return ar_fail(err, w->step == 1 ? AR_NODEV : AR_IO,
 		       "rank %d of %d: NCCL cannot %s: %s%s%s", w->join.rank, w->join.size, what,
@@ -76,7 +81,6 @@ static enum ar_status failed(struct world *w, int result, const char *what, stru
 
 static enum ar_status stopped(struct world *w, struct ar_err *err)
 {
-	w->lost = true;
 	give_up(w);
 	return ar_fail(err, AR_IO, "rank %d of %d: another rank has failed", w->join.rank,
 		       w->join.size);
@@ -159,10 +163,10 @@ enum ar_status world_open(struct world **out, const struct world_join *join, str
 	if (!st)
 		st = join_all(w, err);
 	w->last_ns = now_ns();
-	if (st)
-		free(w);
-	else
+	if (!st)
 		*out = w;
+	else
+		free(w);
 	return st;
 }
 
@@ -184,11 +188,6 @@ int world_rank(const struct world *w)
 int world_size(const struct world *w)
 {
 	return w->join.size;
-}
-
-bool world_lost(const struct world *w)
-{
-	return w->lost;
 }
 
 /* How long to wait: other ranks may take longer than this one did so far. */

@@ -11,7 +11,6 @@
 #define AR_WORLD_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +21,7 @@ enum { RANKS_MAX = 64 };
 
 /* What ranks of one host share, all zero at first. */
 struct rank_page {
-	atomic_int stop;   /* a rank has failed: the others end */
+	atomic_int stop;   /* 1 + the rank that failed first: the others end */
 	atomic_int has_id; /* id is complete */
 	struct nccl_id id;
 	atomic_llong step[RANKS_MAX]; /* calls that each rank has made, from 1 when it joined */
@@ -52,7 +51,7 @@ int world_size(const struct world *w);
 enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t bytes,
 			    struct ar_err *err);
 
-/* Whether the error is that another rank failed, which says why itself. */
-bool world_lost(const struct world *w);
+/* A rank has failed; only the first is kept. */
+void rank_page_fail(struct rank_page *page, int rank);
 
 #endif

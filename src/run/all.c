@@ -17,8 +17,9 @@ static enum ar_status run_each(struct run *r, struct ar_err *err)
 
 		if (!run_is_left(&r->session.o, i))
 			continue;
-		one = r->in.n_runs > 1 || plugin ? run_method_apart(r, i, &e) :
-						   run_method(r, i, &e);
+		one = r->session.o.ranks == RUN_RANKS_LOCAL ? run_method_ranks(r, i, &e) :
+		      r->in.n_runs > 1 || plugin	    ? run_method_apart(r, i, &e) :
+							      run_method(r, i, &e);
 		if (!one)
 			continue;
 		if (st)

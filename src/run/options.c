@@ -25,6 +25,7 @@ static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", "none", NULL };
 static const char *const evict_caches[] = { "refuse", "keep", "drop", NULL };
+static const char *const ranks[] = { "one", "local", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 static const char *const quantizations[] = {
 	"auto", "none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "w4a16", "mxfp4", NULL
@@ -187,6 +188,18 @@ static const struct opt command_opts[] = {
 	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
 	  .may_differ = true, .record_only = true },
 	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
+	  .may_differ = true, .record_only = true },
+	{ .name = "ranks", .type = OPT_ENUM, .off = AT(ranks), .arg = "one|local", .def = "one",
+	  .choice = ranks,
+	  .help = "which ranks of --tp run: one, or all as processes of this host, which must "
+		  "schedule alike" },
+	{ .name = "comm-join", .type = OPT_TIME, .off = AT(comm_join_ns), .arg = "TIME",
+	  .def = "120s", .min = 1, .max = 3.6e12,
+	  .help = "longest wait for the other ranks at the start",
+	  .may_differ = true, .record_only = true },
+	{ .name = "comm-timeout", .type = OPT_TIME, .off = AT(comm_timeout_ns), .arg = "TIME",
+	  .def = "60s", .min = 1, .max = 3.6e12,
+	  .help = "end the run when a rank does not come for so long",
 	  .may_differ = true, .record_only = true },
 	{ 0 }
 };

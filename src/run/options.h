@@ -22,6 +22,7 @@ enum { RUN_HOT_SIZES = 8, RUN_HOT_MOST = 1 << 20 };
 enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
 enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
 enum run_kept { RUN_KEPT_REQUESTS, RUN_KEPT_ITERATIONS, RUN_KEPT_PHASES, RUN_KEPT_ENTRIES };
+enum run_ranks { RUN_RANKS_ONE, RUN_RANKS_LOCAL };
 enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 
 /* Groups in the order of --help; the groups of the backends follow. */
@@ -67,7 +68,9 @@ struct run_options {
 	int64_t intervals_ns; /* how long to make replicates */
 	int intervals;	      /* 0 or 1 */
 	struct opt_list captures, selectors;
-	int extend;    /* enum run_extend */
+	int extend; /* enum run_extend */
+	int ranks;  /* enum run_ranks */
+	int64_t comm_join_ns, comm_timeout_ns;
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	char *decode_share;
 	char *hot_buffer;
@@ -142,6 +145,9 @@ enum ar_status run_read_apart(struct run_options *o, struct ar_err *err);
 enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err);
 /* run_comm.c: whether the value of --comm is no file. */
 bool run_comm_is_word(const char *comm);
+/* run_ranks.c: the rules of --ranks.  AR_USAGE. */
+enum ar_status run_check_ranks(const struct run_options *o, const struct backend *b,
+			       struct ar_err *err);
 /* densities.c: of --density.  split: make an item of each METHOD=SHARE; run_options_parse() does.
  * used: whether one of n methods has this one.  keep: leave out those of other methods than these
  * n, as they are of other points. */

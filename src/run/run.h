@@ -16,6 +16,7 @@
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
 #include "replay/engine/tokens.h"
+#include "replay/ranks/world.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
 #include "src/run/options.h"
@@ -143,6 +144,7 @@ struct run_session {
 	struct tokens *tokens; /* with --weights */
 	struct store *store;
 	struct energy_meter meter; /* of the GPU, while a run is stored */
+	struct world *world;	   /* of this rank with --ranks local; NULL: it is alone */
 };
 
 /* Of the last method that ran. */
@@ -326,5 +328,10 @@ struct gpu_state run_gpu_state(const struct run_session *s);
 
 /* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
+
+/* run_ranks.c: run_method() in a process for each rank.  Of several errors, that of the rank that
+ * failed first.  leave: the rank's replay has ended. */
+enum ar_status run_method_ranks(struct run *r, size_t i, struct ar_err *err);
+void run_leave_ranks(struct run_session *s);
 
 #endif

@@ -462,6 +462,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .self = s->self,
 			      .cost = run_cost(r, p, &dense_as),
 			      .comm = in->comm.ranks > 1 ? &in->comm : NULL,
+			      .world = s->world,
 			      .host = in->host,
 			      .host_seed = rng_mix((uint64_t)s->o.host_seed) +
 					   rng_mix(i / in->n_methods),
@@ -494,6 +495,8 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 		s->watch->begin(s->watch->ctx, i);
 	run_energy_begin(s, &r->out.energy);
 	st = replay_run(&cfg, &res, err);
+	run_leave_ranks(s);
+	cfg.world = NULL; /* resamples are replayed by one rank */
 	run_energy_end(s, &r->out.energy);
 	recorder_release(&recorder);
 	if (has_ended(st) && s->print & RUN_PRINT_RESULT)

@@ -154,6 +154,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = check_replicas(o, b, err);
 	if (!st)
 		st = run_check_apart(o, err);
+	if (!st)
+		st = run_check_ranks(o, b, err);
 	return st ? st : check_repeats(o, b, err);
 }
 

@@ -1,0 +1,102 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run --ranks local: ranks that schedule alike over a fake NCCL, and how they end when
+# one of them fails.
+. "$srcdir/tests/tap.sh"
+
+ATTNREPLAY_NCCL=$(dirname "$ATTNREPLAY")/tests/fake_nccl.so
+export ATTNREPLAY_NCCL
+run() { "$ATTNREPLAY" -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --host none "$@"; }
+modelled() { run --backend roofline --gpu h100 --model llama-3.1-8b --requests 60 "$@"; }
+query() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n +2; }
+schedule() { query "$1" 'SELECT iter_no, start_ns, end_ns, prefill_tokens, decode_tokens
+	FROM iteration'; }
+left() { ls /dev/shm | grep -c fake-nccl; }
+
+for tp in 2 4; do
+	modelled --tp $tp --intervals off --db "$tmp/one$tp.db" >"$tmp/one" &&
+		modelled --tp $tp --ranks local --intervals off --db "$tmp/all$tp.db" >"$tmp/all"
+	is "$tp ranks end" $? 0
+	schedule "$tmp/one$tp.db" >"$tmp/one.csv"
+	schedule "$tmp/all$tp.db" >"$tmp/all.csv"
+	ok '... after 1000 iterations and more' [ "$(wc -l <"$tmp/all.csv")" -gt 1000 ]
+	ok '... that are those of one rank' cmp "$tmp/one.csv" "$tmp/all.csv"
+	is '... and print the same' "$(grep -v "^stored" "$tmp/all" | tail -n 7)" \
+		"$(grep -v "^stored" "$tmp/one" | tail -n 7)"
+done
+ok 'each method has its ranks' modelled --tp 2 --ranks local --method dense,compact-fp \
+	--density 'compact-fp=0.2' --requests 3
+small() { run --backend cpu --model smollm2-135m --tp 3 --capture random:0 --accuracy 0 \
+	--sample-layers 1 --requests 2 --max-prompt-tokens 64 --max-output-tokens 3 "$@"; }
+ok 'ranks run on processors, too' small --ranks local
+
+# ---- a rank fails ----
+
+# failed DB STATUS LEAST: the run has ended so, with at least LEAST iterations, and all is intact
+failed() {
+	is '... the run is marked' "$(query "$1" 'SELECT status FROM run')" "$2"
+	ok '... what ran before is stored' [ "$(query "$1" 'SELECT count(*) FROM iteration')" -ge "$3" ]
+	is '... the database is whole' "$(query "$1" 'PRAGMA integrity_check')" ok
+	is '... and nothing is left behind' "$(left)" 0
+}
+# breaks NAME=VALUE DB OPTION...: the run fails, with one line
+breaks() {
+	(export "$1"; db=$2; shift 2; modelled --tp 4 --ranks local --comm-timeout 300ms --db "$db" "$@") \
+		>"$tmp/out" 2>"$tmp/err" && return 1
+	[ "$(grep -vc '^fake NCCL' "$tmp/err")" = 1 ]
+}
+ok 'a rank that dies ends the run' breaks FAKE_NCCL_DIE=1:300 "$tmp/die.db"
+ok '... and is named' grep -q 'rank 1 of 4 (pid [0-9]*) ended by signal 6 in iteration 299' "$tmp/err"
+failed "$tmp/die.db" failed 290
+ok 'so does one that hangs' breaks FAKE_NCCL_HANG=2:200 "$tmp/hang.db"
+ok '... which is named' grep -q 'of 4: no answer from rank 2 within ' "$tmp/err"
+failed "$tmp/hang.db" failed 190
+ok 'so does rank 0' breaks FAKE_NCCL_HANG=0:200 "$tmp/zero.db"
+ok '... which is named' grep -q 'of 4: no answer from rank 0 within ' "$tmp/err"
+failed "$tmp/zero.db" failed 190
+ok 'so does an error of NCCL' breaks FAKE_NCCL_ERROR=1:100:6 "$tmp/error.db"
+ok '... which is named' grep -q 'rank 1 of 4: NCCL cannot gather: remote process' "$tmp/err"
+failed "$tmp/error.db" failed 90
+
+# ---- it is stopped ----
+
+# stopped SIGNAL DB: send it to the command in the middle of a run
+stopped() {
+	modelled_apart "$2" &
+	pid=$!
+	sleep 1
+	child=$(cat "/proc/$pid/task/$pid/children")
+	kill -"$1" $pid
+	wait $pid
+	status=$?
+	tries=0
+	while kill -0 $child 2>/dev/null && [ $tries -lt 60 ]; do sleep 0.05; tries=$((tries + 1)); done
+	[ $tries -lt 60 ] && [ $status != 0 ] && [ "$child" ]
+}
+modelled_apart() {
+	FAKE_NCCL_SLOW=1:3000
+	export FAKE_NCCL_SLOW
+	exec "$ATTNREPLAY" -q run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --host none \
+		--backend roofline --gpu h100 --model llama-3.1-8b --requests 60 --tp 4 --ranks local \
+		--intervals off --db "$1" >"$tmp/out" 2>"$tmp/err"
+}
+ok 'a user can stop it' stopped TERM "$tmp/term.db"
+ok '... with one line' grep -q 'rank [0-3] was interrupted' "$tmp/err"
+failed "$tmp/term.db" aborted 1
+ok 'ranks end when the command is killed' stopped KILL "$tmp/kill.db"
+failed "$tmp/kill.db" aborted 1
+
+# ---- usage ----
+
+ok 'one rank is no group' fails 2 'ranks local has no effect with --tp 1; leave it out' \
+	modelled --ranks local
+ok 'a limit of ranks needs ranks' fails 2 'comm-timeout has no effect without --ranks local' \
+	modelled --tp 2 --comm-timeout 1s
+ok '... at the start, too' fails 2 'comm-join has no effect without --ranks local' \
+	modelled --tp 2 --comm-join 1s
+ok 'there are not that many' fails 2 'ranks local: at most 64 ranks; lower --tp' \
+	modelled --tp 128 --ranks local
+ATTNREPLAY_NCCL=$tmp/none.so
+ok 'ranks need NCCL' fails 4 "cannot load '$tmp/none.so', which ATTNREPLAY_NCCL names" \
+	modelled --tp 2 --ranks local
+finish

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks tell each other after an iteration: the slowest one's times hold, and a rank that
+ * scheduled another batch is named.  Each rank is a process. */
+#include "config.h"
+
+#include <libgen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay/ranks/tell.h"
+#include "tests/tap.h"
+
+enum { RANKS = 3, ITERATIONS = 20 };
+
+static struct shared {
+	struct rank_page page;
+	struct end {
+		enum ar_status st;
+		struct ar_err err;
+		int64_t iterations, cost_ns, span_ns;
+		int slowest;
+	} end[RANKS];
+} * shared;
+
+/* What goes wrong in a rank at iteration `at`. */
+static struct wrong {
+	int rank, at;
+	bool batch, iter, interrupt;
+} wrong;
+
+static void run_rank(int rank)
+{
+	struct end *e = &shared->end[rank];
+	struct world_join join = { .rank = rank,
+				   .size = RANKS,
+				   .id = shared->page.id,
+				   .join_ns = 5000000000,
+				   .timeout_ns = 5000000000,
+				   .page = &shared->page };
+	struct batch_entry entry[2] = { { .req = 1, .n_tok = 7 }, { .req = 2, .n_tok = 1 } };
+	const struct batch b = { .entry = entry, .n = 2 };
+	struct rank_tells all;
+	struct world *w;
+
+	ar_catch_interrupts();
+	e->st = world_open(&w, &join, &e->err);
+	for (int i = 0; i < ITERATIONS && !e->st; i++) {
+		const bool now = rank == wrong.rank && i == wrong.at;
+		struct iter_cost c = { .cost_ns = 100 + (rank == 1 || rank == 2), .span_ns = rank };
+
+		entry[0].n_tok += now && wrong.batch;
+		if (now && wrong.interrupt)
+			raise(SIGTERM);
+		e->st = tell_iteration(w, i + (now && wrong.iter), &b, &c, &all, &e->err);
+		if (e->st)
+			break;
+		tell_take_slowest(&all, &c);
+		e->iterations++;
+		e->cost_ns = c.cost_ns;
+		e->span_ns = c.span_ns;
+		e->slowest = all.slowest;
+	}
+	world_close(w);
+	_exit(0);
+}
+
+static void run_all(struct wrong x)
+{
+	const struct nccl *nccl;
+	struct ar_err err;
+
+	wrong = x;
+	memset(shared, 0, sizeof *shared);
+	if (nccl_load(&nccl, &err) || nccl->GetUniqueId(&shared->page.id))
+		bail_out("%s", err.msg);
+	fflush(NULL);
+	for (int i = 0; i < RANKS; i++)
+		if (!fork())
+			run_rank(i);
+	while (wait(NULL) > 0)
+		;
+}
+
+static void all_say(enum ar_status st, int64_t iterations, const char *words, const char *what)
+{
+	bool same = true;
+
+	for (int i = 0; i < RANKS; i++)
+		same = same && shared->end[i].st == st && shared->end[i].iterations == iterations &&
+		       strstr(shared->end[i].err.msg, words);
+	if (!ok(same, "%s", what))
+		diag("%s", shared->end[0].err.msg);
+}
+
+int main(void)
+{
+	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
+	char fake[4096];
+
+	plan(0);
+	snprintf(fake, sizeof fake, "%s/tests/fake_nccl.so", dirname(self));
+	free(self);
+	setenv("ATTNREPLAY_NCCL", fake, 1);
+	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		bail_out("no memory");
+	run_all((struct wrong){ .rank = -1 });
+	all_say(AR_OK, ITERATIONS, "", "ranks with the same batches go on");
+	for (int i = 0; i < RANKS; i++)
+		ok(shared->end[i].cost_ns == 101 && shared->end[i].span_ns == 1 &&
+			   shared->end[i].slowest == 1,
+		   "rank %d has the times of the slowest, of two the lowest", i);
+	run_all((struct wrong){ .rank = 2, .at = 7, .batch = true });
+	all_say(AR_DATA, 7, "rank 2 scheduled another batch than rank 0 in iteration 7",
+		"a rank is named at its first other batch");
+	run_all((struct wrong){ .rank = 1, .at = 5, .interrupt = true });
+	all_say(AR_INTERRUPTED, 5, "rank 1 was interrupted", "all stop where one is stopped");
+	run_all((struct wrong){ .rank = 2, .at = 4, .iter = true });
+	ok(shared->end[0].st == AR_DATA &&
+		   strstr(shared->end[0].err.msg, "rank 2 is in another iteration than rank 0"),
+	   "a rank in another iteration is named");
+	munmap(shared, sizeof *shared);
+	return done_testing();
+}
