@@ -118,6 +118,24 @@
  *   61 % 2058.
  * - Logits in two products of 64 keys, so that votes begin with the first: 2591; at 61 % 1833.
  *
+ * The clock within such a step, nothing skipped: only four wgmma instructions wait for the tensor
+ * cores, so Q K^T keeps a warp issuing until cycle 250 of its turn and P V until 750.  Its first
+ * logits are ready at 700, and 64 exponentials take 960 to 1010: without votes they end at 1790 of
+ * 2089 cycles.  The 280 that are left must hold the vote.  Its maxima take 130, what a warp waits
+ * for the other three 140 to 440.  Tried to that end, each with one copy of the step for P of the
+ * step before and one without, and exponentials in the registers of their logits until that product
+ * ends, so that nothing waits for it:
+ *
+ * - Just that: 2651; at 61 % 1917.  Sums after it, so that no addition waits for an exponential:
+ *   2639 and, at 59 %, 1931.
+ * - Also the largest logits found between the halves of P V: 2621; at 61 % 1904.
+ * - Also no turns at issuing: 2595; at 61 % 1885.  With both 3108 and 1962: then consumers stay in
+ *   phase.
+ * - Warps that keep a step leave a flag and do not wait: 2645; at 59 % 2025.
+ * - Largest logits by integer maxima of three operands, right for bounds above zero only: 2743
+ *   instead of 2708; without turns 2787 instead of 3108.
+ * - P apart, two steps a round, 64 rows: registers spill, 2787; at 61 % 2038.
+ *
  * Lists at batch 1, chunk 1024, 64K keys, density 0.1: of 88 us 3.9 until attend_cut ends and 3.3
  * until the first keys arrive; then most multiprocessors have one tile or part.
  */
