@@ -41,7 +41,7 @@ failed() {
 }
 # breaks NAME=VALUE DB OPTION...: the run fails, with one line
 breaks() {
-	(export "$1"; db=$2; shift 2; modelled --tp 4 --ranks local --comm-timeout 300ms --db "$db" "$@") \
+	(export "$1"; db=$2; shift 2; modelled --tp 4 --ranks local --comm-timeout 1s --db "$db" "$@") \
 		>"$tmp/out" 2>"$tmp/err" && return 1
 	[ "$(grep -vc '^fake NCCL' "$tmp/err")" = 1 ]
 }

@@ -52,8 +52,8 @@ static void run_rank(int rank, int size, size_t bytes)
 	struct world_join join = { .rank = rank,
 				   .size = size,
 				   .id = shared->page.id,
-				   .join_ns = 300000000,
-				   .timeout_ns = 300000000,
+				   .join_ns = 1000000000,
+				   .timeout_ns = 1000000000,
 				   .page = &shared->page };
 	struct world *w;
 
@@ -137,12 +137,12 @@ static void test_failures(void)
 	run_all(3, 256, "FAKE_NCCL_HANG", "2:7");
 	ok(shared->end[0].st && shared->end[1].st && shared->end[2].st,
 	   "no rank waits for ever for one that hangs");
-	says(shared->page.stop - 1, "no answer from rank 2 within 300 ms", "... which is named");
+	says(shared->page.stop - 1, "no answer from rank 2 within 1", "... which is named");
 	run_all(2, 256, "FAKE_NCCL_DIE", "1:5");
 	is_int(shared->signal[1], SIGABRT, "a rank dies");
 	ok(shared->end[0].st == AR_IO && shared->end[0].calls == 4, "... and the other ends");
 	run_from(1, 3, 256, NULL, NULL);
-	says(shared->page.stop - 1, "of 3: no answer from rank 0 within 300 ms",
+	says(shared->page.stop - 1, "of 3: no answer from rank 0 within 1",
 	     "a rank that never comes is missed");
 	is_int(shared->end[1].st, AR_NODEV, "... as a device would be");
 }
