@@ -267,10 +267,10 @@ struct room {
 
 /* An autocorrelation sees nothing but the pauses where these are long, and of one burst it cannot
  * see that it depends on those before it.  But both move the mean of ranks.  So blocks are made
- * longer until a quarter of the resamples wander as far as the trace. */
+ * longer until a tenth of the resamples wander as far as the trace. */
 static void find_block(struct resampler *r, enum series from, const struct room *room)
 {
-	enum { DRAWS = 39, QUARTER = 10 };
+	enum { DRAWS = 39, TENTH = 4 };
 	const size_t n = r->plan.n_unit, most = n < FEWEST ? 1 : n / FEWEST;
 
 	r->plan.block = 1;
@@ -285,7 +285,7 @@ static void find_block(struct resampler *r, enum series from, const struct room 
 	for (enum series s = from; s < SERIES; s++) {
 		find_figures(r, s, room->x);
 		stats_ranks(room->x, n, room->scratch, room->x);
-		while (r->plan.block < most && is_wandering(r, room->x, room->unit, DRAWS, QUARTER))
+		while (r->plan.block < most && is_wandering(r, room->x, room->unit, DRAWS, TENTH))
 			r->plan.block = 2 * r->plan.block < most ? 2 * r->plan.block : most;
 	}
 }
