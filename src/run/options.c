@@ -192,7 +192,8 @@ static const struct opt command_opts[] = {
 	{ .name = "ranks", .type = OPT_ENUM, .off = AT(ranks), .arg = "one|local", .def = "one",
 	  .choice = ranks,
 	  .help = "which ranks of --tp run: one, or all as processes of this host, which must "
-		  "schedule alike" },
+		  "schedule alike",
+	  .may_differ = true },
 	{ .name = "comm-join", .type = OPT_TIME, .off = AT(comm_join_ns), .arg = "TIME",
 	  .def = "120s", .min = 1, .max = 3.6e12,
 	  .help = "longest wait for the other ranks at the start",
