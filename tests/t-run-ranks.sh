@@ -97,6 +97,9 @@ ok '... at the start, too' fails 2 'comm-join has no effect without --ranks loca
 ok 'there are not that many' fails 2 'ranks local: at most 64 ranks; lower --tp' \
 	modelled --tp 128 --ranks local
 ATTNREPLAY_NCCL=$tmp/none.so
+ok 'NCCL itself does not reach them' fails 2 'which NCCL does not reach; name a library' \
+	env -u ATTNREPLAY_NCCL "$ATTNREPLAY" run --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	--backend roofline --gpu h100 --model llama-3.1-8b --tp 2 --ranks local
 ok 'ranks need NCCL' fails 4 "cannot load '$tmp/none.so', which ATTNREPLAY_NCCL names" \
 	modelled --tp 2 --ranks local
 finish

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -240,6 +241,12 @@ enum ar_status run_check_ranks(const struct run_options *o, const struct backend
 		return ar_fail(err, AR_USAGE,
 			       "ranks local: backend %s runs one rank so far; leave it out, and "
 			       "collectives are of --comm",
+			       b->name);
+	if (local && !getenv("ATTNREPLAY_NCCL"))
+		return ar_fail(err, AR_USAGE,
+			       "ranks local: backend %s has its data in the memory of the host, "
+			       "which NCCL does not reach; name a library that does in "
+			       "ATTNREPLAY_NCCL",
 			       b->name);
 	return AR_OK;
 }
