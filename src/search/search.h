@@ -115,6 +115,8 @@ void search_print_heads(const struct search *s);
 void search_print_limits(const struct search *s, const struct point *p);
 void search_print_ms(double ns);		/* a column; NaN: "-" */
 const char *search_kept(const struct point *p); /* "yes", "no" or "fails" */
+/* The rest of a point's line: requests done a second, limits, whether they are kept. */
+void search_print_done(const struct search *s, const struct point *p);
 void search_print_notes(const struct search *s);
 
 #endif

@@ -221,12 +221,7 @@ static void gpus_curve(const struct search *s, const struct subject *u)
 		const struct point *p = &u->point[i];
 
 		printf("%12.0f%6" PRId64 "%10" PRId64, p->x, p->tp, replicas_of(p));
-		if (p->fails)
-			printf("%12s", "-");
-		else
-			printf("%12.4g", p->f.done_per_s);
-		search_print_limits(s, p);
-		printf("  %s\n", search_kept(p));
+		search_print_done(s, p);
 	}
 }
 

@@ -58,6 +58,16 @@ const char *search_kept(const struct point *p)
 	return p->fails ? "fails" : p->kept ? "yes" : "no";
 }
 
+void search_print_done(const struct search *s, const struct point *p)
+{
+	if (p->fails)
+		printf("%12s", "-");
+	else
+		printf("%12.4g", p->f.done_per_s);
+	search_print_limits(s, p);
+	printf("  %s\n", search_kept(p));
+}
+
 /* The first point with figures; NULL: none. */
 static const struct point *first_point(const struct subject *u)
 {

@@ -102,12 +102,7 @@ static void rate_curve(const struct search *s, const struct subject *u)
 		const struct point *p = &u->point[i];
 
 		printf("%12s", rate_text(p->x, text));
-		if (p->fails)
-			printf("%12s", "-");
-		else
-			printf("%12.4g", p->f.done_per_s);
-		search_print_limits(s, p);
-		printf("  %s\n", search_kept(p));
+		search_print_done(s, p);
 	}
 }
 
