@@ -121,10 +121,10 @@
  * The clock within such a step, nothing skipped: only four wgmma instructions wait for the tensor
  * cores, so Q K^T keeps a warp issuing until cycle 250 of its turn and P V until 750.  Its first
  * logits are ready at 700, and 64 exponentials take 960 to 1010: without votes they end at 1790 of
- * 2089 cycles.  The 280 that are left must hold the vote.  Its maxima take 130, what a warp waits
- * for the other three 140 to 440.  Tried to that end, each with one copy of the step for P of the
- * step before and one without, and exponentials in the registers of their logits until that product
- * ends, so that nothing waits for it:
+ * 2089 cycles.  The vote must fit into the 280 cycles that are left.  Its maxima take 130 of them.
+ * A warp waits for the other three for 140 to 440.  Tried to that end, each with one copy of the
+ * step for P of the step before and one without, and exponentials in the registers of their logits
+ * until that product ends, so that nothing waits for it:
  *
  * - Just that: 2651; at 61 % 1917.  Sums after it, so that no addition waits for an exponential:
  *   2639 and, at 59 %, 1931.

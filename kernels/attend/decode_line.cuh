@@ -21,7 +21,7 @@ static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
 static_assert(STAGES <= 4, "a word holds the bits of a step and of those ahead");
 constexpr unsigned ALL = 0xffffffff;
 
-/* What the lists hold; 0: there are none. */
+/* The kind of lists that a kernel walks; 0: it walks none. */
 enum { BLOCKS = 1, PIECES };
 
 /* Lists of blocks, or of pieces of 2^shift tokens. */

@@ -71,8 +71,8 @@
  * through all 512 lists, 32 at a time, and 83.1 with steps for the 60 places that the last block of
  * a list leaves empty.  What did not help: units of 64 tokens instead of 128 (86.3; lists of 256
  * tokens 34.9 instead of 28.3, as more spans are cut); stretches rounded up to whole segments
- * (81.2).  What is left over the copy: a thread block has two or three spans.  Each waits for its
- * list, then pages, then keys, and drains its rings at its end.
+ * (81.2).  The rest over the time of a copy is that of spans, two or three a thread block: each
+ * waits for its list, then pages, then keys, and drains its rings at its end.
  *
  * Tiles that skip, as many parts as stretches: 64 x 16K takes 970, 971 where nothing is skipped,
  * 693 at a share of .63 and 757 at .46; 8 x 128K 962, 967 and 649 at .70.  One part: 64 x 16K takes

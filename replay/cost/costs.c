@@ -328,7 +328,7 @@ static enum ar_status open_with(enum ar_status (*read)(struct reader *, const ch
 	return st;
 }
 
-/* Add the iterations of another run to those of c. */
+/* Append to c the iterations of another run, which `where` names. */
 static enum ar_status add_run(struct costs *c, const char *where, struct ar_err *err)
 {
 	struct costs *more = calloc(1, sizeof *more);

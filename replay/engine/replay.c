@@ -19,8 +19,8 @@ struct step {
 	struct iter_cost cost;
 };
 
-/* Replicas take numbers for their iterations in rows.  So those of an engine mostly follow each
- * other, and entries of a request can be stored together. */
+/* A replica reserves so many iteration numbers at once.  Its iterations are then numbered side by
+ * side, and entries of a request can be stored together. */
 enum { NUMBERS = 256 };
 
 static int64_t next_number(struct loop *l)

@@ -44,8 +44,8 @@ struct replay {
 	struct arrival_rule arrival;
 	struct front_limits front;
 	struct router_rule route; /* replicas 0 or 1: one engine, and no router */
-	/* Its engines take the place of route.replicas: those of prefill are numbered first.  The
-	 * router chooses among them, then among those of decodes. */
+	/* Prefill and decodes in different engines, in place of route.replicas.  Those of prefill
+	 * have the first numbers.  The router picks one of each kind for a request. */
 	struct replay_apart apart;
 	struct sched_limits limits;
 	const struct backend *backend;

@@ -2,9 +2,9 @@
 /*
  * Routers: which of several engines, replicas of one model, gets a request when it arrives.
  *
- * A router knows how many requests of each replica have not ended, as it routed them itself.  The
- * queues inside of the replicas it knows as they were published last.  It may change its copy, to
- * count what it has sent since then.
+ * A router knows how many requests of each replica have not ended, as it routed them itself.  It
+ * knows the queues inside of replicas as they were published last, and may add to its copy what it
+ * has sent since then.
  */
 #ifndef AR_ROUTER_H
 #define AR_ROUTER_H

@@ -113,8 +113,8 @@ bool kv_groups_grow(struct kv_groups *g, uint32_t *row, uint32_t *owned,
 /* Blocks that n_tok tokens fill can be found from now on. */
 void kv_groups_enter(struct kv_groups *g, uint32_t row, const struct kv_progress *at,
 		     uint32_t n_tok);
-/* Request req leaves and will come back: let it find those of its blocks that nobody else looks
- * for.  Until then these have a name that is not listed. */
+/* List the names of the blocks that only request req asks for, so that it finds them when it comes
+ * back.  Call it at a preemption: before, such names are not listed. */
 void kv_groups_list(struct kv_groups *g, uint32_t row, uint32_t req);
 /* Release all blocks, group by group and the last one of each first.  *row becomes 0. */
 void kv_groups_release(struct kv_groups *g, uint32_t *row, uint32_t *owned);

@@ -39,8 +39,8 @@ size_t page_bytes(const struct attn_shape *s)
 	return (size_t)(s->q_heads + s->kv_heads) * sizeof(float);
 }
 
-/* What the heads of a list multiply: their queries, 0 in the channels that are not used, and all
- * bits where a channel takes the largest value of a page. */
+/* The operands of a list's scores.  q: the queries of its heads, 0 in channels that are not used.
+ * large: all bits are set where a channel takes the largest value of a page, else none. */
 template <int D, typename Elem> struct channels {
 	__align__(16) bf16_t q[MOST_HEADS][D + 4];	/* + 4: rows share few banks */
 	__align__(16) Elem large[D];
