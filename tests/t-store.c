@@ -307,6 +307,26 @@ static void test_alive(void)
 		 "a process number that was given out again does not count as living");
 }
 
+/* The writer has slept when a message comes, and may not have woken when the caller asks. */
+static void test_rest(void)
+{
+	const char *path = in_dir("rest.db");
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&case_dense);
+	struct store_iteration it = { .row.event_ns = -1 };
+	int64_t id, missing = 0;
+
+	store_run_begin(s, &r, &id, NULL);
+	store_rest(s);
+	for (; it.row.iter_no < 100; it.row.iter_no++) {
+		store_iteration(s, &it, NULL);
+		store_rest(s);
+		missing += it.row.iter_no + 1 - (int64_t)value(path, "SELECT count(*) FROM iteration");
+	}
+	is_int(missing, 0, "a writer that rests has committed what it was sent");
+	store_close(s, NULL);
+}
+
 static void test_pause(void)
 {
 	const char *path = in_dir("pause.db");
@@ -484,6 +504,7 @@ int main(void)
 	test_losses();
 	test_kill();
 	test_alive();
+	test_rest();
 	test_pause();
 	test_full_disk();
 	test_bad_rows();

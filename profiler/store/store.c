@@ -219,7 +219,7 @@ void store_rest(struct store *s)
 	pthread_mutex_lock(&s->lock);
 	s->hurry = true;
 	pthread_cond_signal(&s->filled);
-	while (!s->rests)
+	while (s->head || !s->rests) /* it may not have seen the last message yet */
 		pthread_cond_wait(&s->drained, &s->lock);
 	s->hurry = false;
 	pthread_mutex_unlock(&s->lock);
