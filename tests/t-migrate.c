@@ -81,7 +81,7 @@ static int64_t whole_version(void)
 	int64_t version, views, scope;
 	int64_t host, command, state;
 	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest,
-		replicates, halves, skips, counts, replicas;
+		replicates, halves, skips, counts, replicas, ranks;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -122,6 +122,9 @@ static int64_t whole_version(void)
 			 "WHERE name IN ('kv_refilled', 'evict_waits')") == 2;
 	replicas = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
 			   "WHERE m.type = 'table' AND x.name = 'replica'") == 2;
+	ranks = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
+			"WHERE m.type = 'table' AND x.name IN ('rank', 'nccl') "
+			"AND m.name <> 'eval_token'") == 3;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -141,7 +144,8 @@ static int64_t whole_version(void)
 			       layers == (version >= 13) && memory == (version >= 14) &&
 			       longest == (version >= 15) && replicates == (version >= 16) &&
 			       halves == (version >= 17) && skips == (version >= 18) &&
-			       counts == (version >= 19) && replicas == (version >= 20) ?
+			       counts == (version >= 19) && replicas == (version >= 20) &&
+			       ranks == (version >= 21) ?
 		       version :
 		       -1;
 }
@@ -256,8 +260,12 @@ static void test_reading(const char *path, int version)
 #define DROP_VIEWS \
 	"PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'view' " \
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
-#define DROP_20 \
+#define DROP_21 \
 	DROP_VIEWS \
+	"ALTER TABLE run DROP COLUMN nccl; DROP TABLE run_rank; DROP TABLE iteration_rank;" \
+	"DELETE FROM schema_log WHERE version > 20; PRAGMA user_version = 20;"
+#define DROP_20 \
+	DROP_21 \
 	"ALTER TABLE iteration DROP COLUMN replica;" \
 	"ALTER TABLE request_outcome DROP COLUMN replica;" \
 	"ALTER TABLE request_outcome DROP COLUMN prefill_replica;" \
@@ -301,7 +309,25 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 19: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 20: undo the last migration. */
+static void test_version_20(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_21);
+	is_int(whole_version(), 20, "a file of version 20 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	ok(ask(db, "SELECT count(*) FROM run LEFT JOIN run_rank x USING(run_id) WHERE nccl IS NULL "
+		   "AND x.host IS NULL") == ask(db, "SELECT count(*) FROM main.run") &&
+		   !ask(db, "SELECT count(*) + count(comm_overlap_ns) FROM iteration_rank"),
+	   "... and read with runs of one rank");
+	sqlite3_close(db);
+	migrate(20);
+}
+
+/* Turn a.db, of this version, into a file of version 19. */
 static void test_version_19(void)
 {
 	struct ar_err err = { 0 };
@@ -551,6 +577,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_20();
 	test_version_19();
 	test_version_18();
 	test_version_17();

@@ -21,6 +21,10 @@ for tp in 2 4; do
 	schedule "$tmp/all$tp.db" >"$tmp/all.csv"
 	ok '... after 1000 iterations and more' [ "$(wc -l <"$tmp/all.csv")" -gt 1000 ]
 	ok '... that are those of one rank' cmp "$tmp/one.csv" "$tmp/all.csv"
+	is '... each with the times of all ranks' "$(query "$tmp/all$tp.db" "SELECT min(rank), max(rank),
+		count(*) - $tp * (SELECT count(*) FROM iteration) AS more, (SELECT count(*) FROM (SELECT 1
+		FROM iteration JOIN iteration_rank USING(run_id, iter_no) GROUP BY iter_no
+		HAVING max(cost_ns) <> end_ns - start_ns)) AS other FROM iteration_rank")" "0,$((tp - 1)),0,0"
 	is '... and print the same' "$(grep -v "^stored" "$tmp/all" | tail -n 7)" \
 		"$(grep -v "^stored" "$tmp/one" | tail -n 7)"
 done

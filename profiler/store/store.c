@@ -250,9 +250,10 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	const size_t n_ns = !!it->phase_ns * PHASE_COUNT * sizeof *it->phase_ns;
 	const size_t n_count = !!it->phase_kernels * PHASE_COUNT * sizeof *it->phase_kernels;
 	const size_t n_drop = it->n_drop * sizeof *it->drop;
+	const size_t n_rank = it->n_rank * sizeof *it->rank;
 	struct msg *m = msg_new(s, MSG_ITERATION,
 				padded(n_entry) + padded(n_kernel) + padded(n_ns) +
-					padded(n_count) + padded(n_drop));
+					padded(n_count) + padded(n_drop) + padded(n_rank));
 	char *to;
 
 	if (!m)
@@ -264,6 +265,7 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	m->iteration.phase_ns = append_bytes(&to, it->phase_ns, n_ns);
 	m->iteration.phase_kernels = append_bytes(&to, it->phase_kernels, n_count);
 	m->iteration.drop = append_bytes(&to, it->drop, n_drop);
+	m->iteration.rank = append_bytes(&to, it->rank, n_rank);
 	return send(s, QUEUE_BYTES, err);
 }
 
@@ -337,6 +339,11 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err)
 {
 	return send_row(s, TABLE_kv_group, g, err);
+}
+
+enum ar_status store_rank(struct store *s, const struct row_run_rank *r, struct ar_err *err)
+{
+	return send_row(s, TABLE_run_rank, r, err);
 }
 
 enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err)

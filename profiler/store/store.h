@@ -88,8 +88,9 @@ struct store_run {
 	int64_t command_utc_ns; /* 0: not known; method_no has no meaning then */
 	int64_t method_no;	/* place of the method in the command's list, from 0 */
 	const char *run_key;	/* of run_key(); NULL: none */
-	const char *engine_defaults, *rates, *host; /* as the columns; NULL: none */
-	int64_t repeat_no;			    /* which of the method's repeats, from 0 */
+	/* As the columns; NULL: none. */
+	const char *engine_defaults, *rates, *host, *nccl;
+	int64_t repeat_no; /* which of the method's repeats, from 0 */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */
@@ -117,6 +118,8 @@ struct store_iteration {
 	const struct prof_kernel *kernel; /* rows to store, may be none; names must live
 						 * until store_run_end() */
 	size_t n_kernel;
+	const struct row_iteration_rank *rank; /* the store sets iter_no */
+	size_t n_rank;
 };
 
 /* Counts of a selection.  The store copies count into row. */
@@ -149,6 +152,8 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
 /* Add a KV cache group of the run. */
 enum ar_status store_group(struct store *s, const struct row_kv_group *g, struct ar_err *err);
+/* Add a rank of the run. */
+enum ar_status store_rank(struct store *s, const struct row_run_rank *r, struct ar_err *err);
 /* Add the work of a layer of the run. */
 enum ar_status store_layer(struct store *s, const struct row_run_layer *l, struct ar_err *err);
 /* Add the place of a request in its session. */

@@ -38,9 +38,10 @@ const char store_baseline_sql[] =
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
 	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
-/* The columns of run that version 19 added, those from version 16 on and those from version 14 on,
- * for views of older files. */
-#define RUN_19 "NULL AS kv_refilled, NULL AS evict_waits"
+/* The columns of run that version 21 added, and those from versions 19, 16 and 14 on, for views of
+ * older files. */
+#define RUN_21 "NULL AS nccl"
+#define RUN_19 "NULL AS kv_refilled, NULL AS evict_waits, " RUN_21
 #define RUN_16 "NULL AS rates, NULL AS host, " RUN_19
 #define RUN_14 \
 	"NULL AS n_params, NULL AS weight_bytes, NULL AS block_bytes, NULL AS pool_tokens, " \
@@ -282,6 +283,22 @@ static const struct migration {
 	  /* an older version's has this column */
 	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS "
 	  "SELECT rowid AS rowid, *, " ITERATION_20 " FROM main.iteration" },
+	{ 20,
+	  "ALTER TABLE run ADD COLUMN nccl TEXT;"
+	  "CREATE TABLE run_rank(run_id INTEGER NOT NULL, rank INTEGER NOT NULL, "
+	  "host TEXT NOT NULL, pid INTEGER NOT NULL, device INTEGER, gpu TEXT, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, PRIMARY KEY(run_id, rank)) "
+	  "STRICT, WITHOUT ROWID;"
+	  "CREATE TABLE iteration_rank(run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, "
+	  "rank INTEGER NOT NULL, cost_ns INTEGER NOT NULL, span_ns INTEGER, busy_ns INTEGER, "
+	  "comm_exposed_ns INTEGER, comm_overlap_ns INTEGER, "
+	  "PRIMARY KEY(run_id, iter_no, rank)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW IF NOT EXISTS run AS SELECT *, " RUN_21 " FROM main.run;"
+	  "CREATE TEMP VIEW run_rank AS SELECT NULL AS run_id, NULL AS rank, NULL AS host, "
+	  "NULL AS pid, NULL AS device, NULL AS gpu WHERE 0;"
+	  "CREATE TEMP VIEW iteration_rank AS SELECT NULL AS run_id, NULL AS iter_no, "
+	  "NULL AS rank, NULL AS cost_ns, NULL AS span_ns, NULL AS busy_ns, "
+	  "NULL AS comm_exposed_ns, NULL AS comm_overlap_ns WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -435,6 +435,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.engine_defaults = r->engine_defaults,
 		.rates = r->rates,
 		.host = r->host,
+		.nccl = r->nccl,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 
@@ -696,6 +697,21 @@ static enum ar_status put_drops(struct writer *w, const struct store_iteration *
 	return st;
 }
 
+static enum ar_status put_ranks(struct writer *w, const struct store_iteration *it,
+				struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < it->n_rank && !st; i++) {
+		struct row_iteration_rank row = it->rank[i];
+
+		row.run_id = w->run_id;
+		row.iter_no = it->row.iter_no;
+		st = put_row(w, TABLE_iteration_rank, &row, NULL, err);
+	}
+	return st;
+}
+
 static enum ar_status put_iteration(struct writer *w, const struct row_iteration *row,
 				    struct ar_err *err)
 {
@@ -726,6 +742,8 @@ enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, st
 		st = add_entries(w, it, err);
 	if (!st)
 		st = put_drops(w, it, err);
+	if (!st)
+		st = put_ranks(w, it, err);
 	return st ? st : put_phases(w, it, err);
 }
 

@@ -84,6 +84,8 @@ struct iter_cost {
 					 * times; -1: none */
 	const struct prof_kernel *kernel; /* in order of start; valid until the next run() */
 	size_t n_kernel;
+	int64_t comm_exposed_ns, comm_overlap_ns; /* if there are kernels: times of those of
+						   * collectives, alone and beside others */
 	int64_t phase_ns[PHASE_COUNT]; /* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
 	const struct store_drop *drop; /* rows that a dropper saw, by layer; as kernel */

@@ -10,6 +10,7 @@
 #define AR_LOOP_H
 
 #include "replay/engine/replay.h"
+#include "replay/ranks/tell.h"
 
 /* When things happened to a request, -1: not yet. */
 struct times {
@@ -61,8 +62,9 @@ struct loop {
 	int64_t received;	    /* when the front end had passed on the last request */
 	int64_t delivered;	    /* when clients had the tokens of the last batch */
 	struct launched queue[2];   /* [n_queue], the oldest first */
-	int n_queue, depth; /* at depth the queue is full: 2 if plans are made ahead, or 1 */
-	int n_empty;	    /* empty plans in a row; 0 after an arrival */
+	int n_queue, depth;	 /* at depth the queue is full: 2 if plans are made ahead, or 1 */
+	int n_empty;		 /* empty plans in a row; 0 after an arrival */
+	struct rank_tells tells; /* of the iteration that was launched last, with ranks */
 };
 
 /* Open the engine in l->role: its scheduler, front end and queue.  seq: of a replica that is open,

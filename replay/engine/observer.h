@@ -7,6 +7,7 @@
 #include "replay/host/host.h"
 #include "replay/sched/sched.h"
 
+struct rank_tell;
 struct replay_result;
 
 /* An iteration that has run.  sched_emit() has not counted its tokens yet. */
@@ -18,6 +19,9 @@ struct observed_iteration {
 	const struct host_parts *host;
 	const struct sched *sched;    /* the batch, the queues and the pool */
 	const struct iter_cost *cost; /* empty batch: event_ns, span_ns and busy_ns are -1 */
+	const struct rank_tell *rank; /* [n_rank] what ranks told of it; none: they are not there,
+				       * or the batch is empty */
+	int n_rank;
 };
 
 /* A request that finished, was rejected, or was unfinished at the end of the run. */

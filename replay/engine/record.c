@@ -7,6 +7,7 @@
 
 #include "base/grow.h"
 #include "replay/engine/replay.h"
+#include "replay/ranks/tell.h"
 
 struct store_entry record_entry(const struct batch_entry *e)
 {
@@ -65,6 +66,21 @@ static enum ar_status put_layers(const struct recorder *r, struct ar_err *err)
 	return st;
 }
 
+/* Make the rows of ranks; their number is it->n_rank. */
+static void fill_ranks(struct row_iteration_rank *row, const struct observed_iteration *it)
+{
+	for (int i = 0; i < it->n_rank; i++) {
+		const struct rank_tell *x = &it->rank[i];
+
+		row[i] = (struct row_iteration_rank){ .rank = i,
+						      .cost_ns = x->cost_ns,
+						      .span_ns = x->span_ns,
+						      .busy_ns = x->busy_ns,
+						      .comm_exposed_ns = x->comm_exposed_ns,
+						      .comm_overlap_ns = x->comm_overlap_ns };
+	}
+}
+
 static enum ar_status record_iteration(void *self, const struct observed_iteration *it,
 				       struct ar_err *err)
 {
@@ -72,6 +88,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 	const struct sched *s = it->sched;
 	const struct iter_cost *c = it->cost;
 	bool kernels = r->kernels && it->no % r->kernels == 0, phases = r->phases && s->batch.n;
+	struct row_iteration_rank rank[RANKS_MAX];
 	struct batch_shape shape;
 	enum ar_status st = r->entries ? fill_rows(r, &s->batch, err) : AR_OK;
 
@@ -82,6 +99,7 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 	if (st || !r->iterations)
 		return st;
 	shape = batch_shape(&s->batch);
+	fill_ranks(rank, it);
 	return store_iteration(
 		r->store,
 		&(struct store_iteration){
@@ -116,7 +134,9 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 			.drop = c->drop,
 			.n_drop = c->n_drop,
 			.kernel = kernels ? c->kernel : NULL,
-			.n_kernel = kernels ? c->n_kernel : 0 },
+			.n_kernel = kernels ? c->n_kernel : 0,
+			.rank = rank,
+			.n_rank = (size_t)it->n_rank },
 		err);
 }
 

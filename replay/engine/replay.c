@@ -39,18 +39,22 @@ static enum ar_status notify_iteration(const struct loop *l, const struct step *
 				       struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;
+	const bool ranks = l->cfg->world && l->s->batch.n;
 
 	if (!o)
 		return AR_OK;
 	return o->iteration(o->self,
-			    &(struct observed_iteration){ .no = x->no,
-							  .replica = l->replica,
-							  .start_ns = x->start_ns,
-							  .end_ns = l->clock.gpu_end,
-							  .host_ns = x->wait_ns,
-							  .host = &x->host,
-							  .sched = l->s,
-							  .cost = &x->cost },
+			    &(struct observed_iteration){
+				    .no = x->no,
+				    .replica = l->replica,
+				    .start_ns = x->start_ns,
+				    .end_ns = l->clock.gpu_end,
+				    .host_ns = x->wait_ns,
+				    .host = &x->host,
+				    .sched = l->s,
+				    .cost = &x->cost,
+				    .rank = ranks ? l->tells.of : NULL,
+				    .n_rank = ranks ? world_size(l->cfg->world) : 0 },
 			    err);
 }
 
@@ -533,17 +537,17 @@ static enum ar_status agree(struct loop *l, const struct batch *b, struct iter_c
 			    int64_t *kernels, struct ar_err *err)
 {
 	struct world *w = l->cfg->world;
-	struct rank_tells all;
+	struct rank_tells *all = &l->tells;
 	enum ar_status st;
 
 	*kernels = iter_cost_select_kernels(c);
 	if (!w)
 		return AR_OK;
-	st = tell_iteration(w, l->res->iterations, b, c, &all, err);
+	st = tell_iteration(w, l->res->iterations, b, c, all, err);
 	if (st)
 		return st;
-	tell_take_slowest(&all, c);
-	*kernels = all.of[all.slowest].select_kernels;
+	tell_take_slowest(all, c);
+	*kernels = all->of[all->slowest].select_kernels;
 	return AR_OK;
 }
 

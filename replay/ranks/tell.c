@@ -36,6 +36,8 @@ static struct rank_tell my_tell(const struct world *w, int64_t iter, const struc
 			       .event_ns = c->event_ns,
 			       .span_ns = c->span_ns,
 			       .busy_ns = c->busy_ns,
+			       .comm_exposed_ns = c->n_kernel ? c->comm_exposed_ns : -1,
+			       .comm_overlap_ns = c->n_kernel ? c->comm_overlap_ns : -1,
 			       .interrupted = ar_interrupted() != 0,
 			       .select_kernels = (int32_t)iter_cost_select_kernels(c) };
 

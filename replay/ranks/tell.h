@@ -20,7 +20,8 @@ struct rank_tell {
 	int32_t interrupted;
 	int32_t select_kernels; /* iter_cost_select_kernels() */
 	int64_t phase_ns[PHASE_COUNT];
-	char pad[32];
+	int64_t comm_exposed_ns, comm_overlap_ns; /* -1: not known */
+	char pad[16];
 };
 _Static_assert(sizeof(struct rank_tell) == 256, "a record has 256 bytes");
 
