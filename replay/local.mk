@@ -13,6 +13,8 @@ libattnreplay_a_SOURCES += \
     replay/cost/roofline_count.h replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h \
     replay/cost/roofline_latent.c replay/cost/roofline_latent.h \
     replay/cost/roofline_select.c replay/cost/roofline_select.h \
+    replay/cost/routing.c replay/cost/routing.h replay/cost/routing_file.c \
+    replay/cost/routing_file.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
     replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
     replay/engine/activations.c replay/engine/activations.h \
@@ -106,6 +108,7 @@ check_PROGRAMS += \
   tests/t-replicas \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
+  tests/t-routing \
   tests/t-served-gpu \
   tests/t-share \
   tests/t-tell \
