@@ -44,8 +44,8 @@ libattnreplay_a_SOURCES += \
   replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
     replay/host/host_probe.h \
   replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/tell.c \
-    replay/ranks/tell.h replay/ranks/world.c \
-    replay/ranks/world.h \
+    replay/ranks/tell.h replay/ranks/world.c replay/ranks/world.h \
+    replay/ranks/world_device.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_keys.c replay/sched/block_keys.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
@@ -68,7 +68,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/backend_cuda_drop.c replay/engine/backend_cuda_linear.c \
     replay/engine/backend_cuda_memory.c replay/engine/backend_cuda_share.c \
     replay/engine/backend_cuda_weights.c \
-    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c
+    replay/engine/decoder.c replay/engine/decoder_memory.c replay/engine/graphs.c \
+  replay/ranks/world_device.c
 DEVICE_CODE += replay/host/host_probe_device.cu
 endif
 
@@ -139,6 +140,6 @@ EXTRA_DIST += tests/fake_nccl.c
 EXTRA_tests_t_tell_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_world_DEPENDENCIES = tests/fake_nccl.so
 CLEANFILES += tests/fake_nccl.so
-tests/fake_nccl.so: tests/fake_nccl.c replay/ranks/nccl_api.h
+tests/fake_nccl.so: tests/fake_nccl.c replay/ranks/nccl_api.h base/bf16.h
 	$(FAKE_LIBRARY) $(srcdir)/tests/fake_nccl.c
 EXTRA_DIST += tests/data/sglang tests/data/trtllm tests/data/vllm

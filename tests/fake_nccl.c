@@ -14,6 +14,7 @@
  *   FAKE_NCCL_RECORD=FILE: rank 0 appends a line for each call: name, type, count
  */
 #define _GNU_SOURCE
+#include "base/bf16.h"
 #include "replay/ranks/nccl_api.h"
 
 #include <fcntl.h>
@@ -27,8 +28,8 @@
 
 enum { MOST_RANKS = 16, SLOT = 1 << 20 };
 
-enum kind { GATHER };
-static const char *const names[] = { "allgather" };
+enum kind { GATHER, REDUCE };
+static const char *const names[] = { "allgather", "allreduce" };
 
 /* What a rank calls. */
 struct call {
@@ -39,7 +40,7 @@ struct call {
 struct slot {
 	atomic_long came, left; /* pieces that its rank has put there, and has read everywhere */
 	struct call call;
-	char data[SLOT];
+	_Alignas(8) char data[SLOT];
 };
 
 struct shared {
@@ -186,6 +187,20 @@ static void check_calls(const struct nccl_comm *c)
 	}
 }
 
+/* Sums of bf16 in order of ranks, rounded once. */
+static void add_up(struct nccl_comm *c, size_t bytes)
+{
+	bf16_t *to = (bf16_t *)(c->to + c->done);
+
+	for (size_t k = 0; k < bytes / sizeof *to; k++) {
+		float sum = 0;
+
+		for (int i = 0; i < c->n; i++)
+			sum += bf16_to_f32(((const bf16_t *)c->s->slot[i].data)[k]);
+		to[k] = bf16_from_f32(sum);
+	}
+}
+
 /* Put, exchange and read the next piece.  Returns whether it is done. */
 static int move_piece(struct nccl_comm *c)
 {
@@ -203,7 +218,9 @@ static int move_piece(struct nccl_comm *c)
 	if (!all_at(c, 1, c->pieces + 1))
 		return 0;
 	check_calls(c);
-	for (int i = 0; i < c->n; i++)
+	if (c->call.kind == REDUCE)
+		add_up(c, n);
+	for (int i = 0; i < c->n && c->call.kind == GATHER; i++)
 		memcpy(c->to + (size_t)i * c->bytes + c->done, c->s->slot[i].data, n);
 	c->done += n;
 	c->put = 0;
@@ -282,6 +299,15 @@ EXPORT int ncclAllGather(const void *from, void *to, size_t count, int type, str
 	(void)stream;
 	return type == NCCL_UINT8 ? post(c, (struct call){ GATHER, type, count }, from, to, count) :
 				    4;
+}
+
+EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
+			 struct nccl_comm *c, void *stream)
+{
+	(void)stream;
+	return type == NCCL_BF16 && op == NCCL_SUM ? post(c, (struct call){ REDUCE, type, count },
+							  from, to, count * sizeof(bf16_t)) :
+						     4;
 }
 
 /* Aborted ones are kept, so that a later call is found. */

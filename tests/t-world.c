@@ -14,7 +14,7 @@
 #include "replay/ranks/world.h"
 #include "tests/tap.h"
 
-enum { CALLS = 20, BIG = 3 << 20 };
+enum { CALLS = 20, BIG = 3 << 20, SUMMED = 700001 };
 
 static char fake[4096];
 
@@ -46,6 +46,30 @@ static bool gather(struct world *w, size_t bytes, struct end *e)
 	return right && !e->st;
 }
 
+/* Sums and gathers as a decoder has them: of values that depend on the place and the rank. */
+static bool add_up(struct world *w, struct end *e)
+{
+	const int n = world_size(w);
+	bf16_t *x = malloc(SUMMED * sizeof *x), all[2 * 4], mine[2];
+	bool right = x;
+
+	for (int i = 0; i < SUMMED; i++)
+		x[i] = bf16_from_f32((float)(i % 8 + world_rank(w)));
+	e->st = world_reduce(w, x, SUMMED, NULL, &e->err);
+	for (int i = 0; i < SUMMED && right && !e->st; i++)
+		right = bf16_to_f32(x[i]) == (float)(n * (i % 8) + n * (n - 1) / 2);
+	free(x);
+	memset(mine, 'a' + world_rank(w), sizeof mine);
+	if (!e->st)
+		e->st = world_gather_on(w, mine, all, sizeof mine, NULL, &e->err);
+	if (!e->st)
+		e->st = world_wait(w, NULL, &e->err);
+	for (int i = 0; i < n && !e->st; i++)
+		right &= all[2 * i] == 0x101 * ('a' + i) && all[2 * i] == all[2 * i + 1];
+	return right && !e->st && world_device(w) == -1;
+}
+
+/* bytes 0: add_up() instead of gather(). */
 static void run_rank(int rank, int size, size_t bytes)
 {
 	struct end *e = &shared->end[rank];
@@ -59,7 +83,7 @@ static void run_rank(int rank, int size, size_t bytes)
 
 	e->st = world_open(&w, &join, &e->err);
 	for (int i = 0; i < CALLS && !e->st; i++)
-		e->calls += gather(w, bytes, e);
+		e->calls += bytes ? gather(w, bytes, e) : add_up(w, e);
 	world_close(w);
 	_exit(0);
 }
@@ -112,6 +136,8 @@ static void test_gather(void)
 	}
 	run_all(2, BIG, NULL, NULL);
 	ok(all_done(2), "... and large messages");
+	run_all(3, 0, NULL, NULL);
+	ok(all_done(3), "... and add up");
 	run_all(2, 256, "FAKE_NCCL_PROGRESS", "3");
 	ok(all_done(2), "... if each call goes on after it returns");
 	run_all(3, 256, "FAKE_NCCL_SLOW", "1:5000");

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 enum { NCCL_OLDEST = 21900, NCCL_MAGIC = (int)0xcafebeef, NCCL_UNDEFINED = -2147483647 - 1 };
-enum { NCCL_OK = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_OK = 0, NCCL_CUDA_ERROR = 1, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_UINT8 = 1, NCCL_FLOAT = 7, NCCL_BF16 = 9 };
 enum { NCCL_SUM = 0 };
 
@@ -35,6 +35,8 @@ struct nccl_config {
 	X(CommAbort, (struct nccl_comm * comm)) \
 	X(CommFinalize, (struct nccl_comm * comm)) \
 	X(CommDestroy, (struct nccl_comm * comm)) \
+	X(AllReduce, (const void *from, void *to, size_t count, int type, int op, \
+		      struct nccl_comm *comm, void *stream)) \
 	X(AllGather, (const void *from, void *to, size_t count, int type, struct nccl_comm *comm, \
 		      void *stream))
 

@@ -3,21 +3,39 @@
 #include "replay/ranks/world.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/number.h"
+#include "replay/ranks/world_device.h"
 
-enum { SPIN_NS = 1000000, NAP_NS = 50000, STOP_NS = 500000000, LONGEST_TIMES = 20 };
+enum {
+	SPIN_NS = 1000000,
+	NAP_NS = 50000,
+	STOP_NS = 500000000,
+	ABORT_NS = 2000000000,
+	LONGEST_TIMES = 20
+};
+enum { RUNNING = -1 }; /* beside the results of NCCL */
+
+/* A call in a thread of its own, as it may block for ever. */
+struct apart {
+	int (*call)(struct world *w);
+	atomic_int result;
+};
 
 struct world {
 	struct world_join join;
 	const struct nccl *nccl;
 	struct nccl_comm *comm;	     /* NULL: aborted */
+	struct world_device *device; /* NULL: data are in host memory */
+	void *stream;		     /* that world_wait() waits for */
+	struct apart apart;
 	int64_t last_ns, longest_ns; /* end of the last call; the longest time from one on */
-	long long step;		     /* calls of this rank */
+	long long step;		     /* calls of this rank that wait */
 };
 
 static int64_t now_ns(void)
@@ -35,13 +53,62 @@ void rank_page_fail(struct rank_page *page, int rank)
 	atomic_compare_exchange_strong(&page->stop, &none, rank + 1);
 }
 
-/* No call of the library after this. */
+static void *run_apart(void *ctx)
+{
+	struct world *w = ctx;
+	int result = w->apart.call(w);
+
+	atomic_store(&w->apart.result, result);
+	return NULL;
+}
+
+/* The thread may outlive the world, which is not freed then: the process ends soon. */
+static void start_apart(struct world *w, int (*call)(struct world *w))
+{
+	pthread_t thread;
+
+	w->apart.call = call;
+	atomic_store(&w->apart.result, RUNNING);
+	if (pthread_create(&thread, NULL, run_apart, w))
+		run_apart(w);
+	else
+		pthread_detach(thread);
+}
+
+static bool is_apart(struct world *w)
+{
+	return atomic_load(&w->apart.result) == RUNNING;
+}
+
+/* Wait as others do: at first without sleep. */
+static void rest(int64_t waited_ns)
+{
+	const struct timespec nap = { 0, NAP_NS };
+
+	if (waited_ns < SPIN_NS)
+		sched_yield();
+	else
+		nanosleep(&nap, NULL);
+}
+
+static int abort_comm(struct world *w)
+{
+	return w->nccl->CommAbort(w->comm);
+}
+
+/* No call of the library after this.  Kernels of collectives end at once; the abort itself waits
+ * for CUDA graphs that have some, so it is not waited for. */
 static void give_up(struct world *w)
 {
+	const int64_t start = now_ns();
+
 	if (w->join.page)
 		rank_page_fail(w->join.page, w->join.rank);
-	if (w->comm)
-		w->nccl->CommAbort(w->comm);
+	if (w->comm && !is_apart(w)) {
+		start_apart(w, abort_comm);
+		while (is_apart(w) && now_ns() - start < ABORT_NS)
+			rest(now_ns() - start);
+	}
 	w->comm = NULL;
 }
 
@@ -86,20 +153,37 @@ static enum ar_status stopped(struct world *w, struct ar_err *err)
 		       w->join.size);
 }
 
-/* Wait as others do: at first without sleep. */
-static void rest(int64_t waited_ns)
+static int poll_comm(struct world *w)
 {
-	const struct timespec nap = { 0, NAP_NS };
+	int result;
 
-	if (waited_ns < SPIN_NS)
-		sched_yield();
-	else
-		nanosleep(&nap, NULL);
+	return w->nccl->CommGetAsyncError(w->comm, &result) ? NCCL_REMOTE_ERROR : result;
+}
+
+/* What is apart may go on when it has returned. */
+static int poll_apart(struct world *w)
+{
+	const int result = atomic_load(&w->apart.result);
+
+	return result == RUNNING	  ? NCCL_IN_PROGRESS :
+	       result == NCCL_IN_PROGRESS ? poll_comm(w) :
+					    result;
+}
+
+static int poll_stream(struct world *w)
+{
+	int busy = 0, result = NCCL_OK;
+
+	if (HAVE_CUDA && world_device_query(w->stream, &busy, NULL))
+		return NCCL_CUDA_ERROR;
+	if (busy)
+		result = poll_comm(w);
+	return busy && !result ? NCCL_IN_PROGRESS : result;
 }
 
 /* Wait until the call that returned `result` has ended, for at most `limit` ns. */
-static enum ar_status wait_for(struct world *w, int result, const char *what, int64_t limit,
-			       struct ar_err *err)
+static enum ar_status wait_for(struct world *w, int result, int (*poll)(struct world *w),
+			       const char *what, int64_t limit, struct ar_err *err)
 {
 	const int64_t start = now_ns();
 	int64_t seen = 0, now = start;
@@ -116,8 +200,7 @@ static enum ar_status wait_for(struct world *w, int result, const char *what, in
 		if (now - start > limit)
 			return no_answer(w, limit, err);
 		rest(now - start);
-		if (w->nccl->CommGetAsyncError(w->comm, &result))
-			result = NCCL_REMOTE_ERROR;
+		result = poll(w);
 		now = now_ns();
 	}
 	return result ? failed(w, result, what, err) : AR_OK;
@@ -131,23 +214,42 @@ static void count_step(struct world *w)
 		atomic_store(&w->join.page->step[w->join.rank], w->step);
 }
 
-static enum ar_status join_all(struct world *w, struct ar_err *err)
+static int init_comm(struct world *w)
 {
 	const struct world_join *j = &w->join;
 	struct nccl_config config = { .size = sizeof config,
 				      .magic = NCCL_MAGIC,
 				      .version = NCCL_OLDEST,
-				      .blocking = 0,
+				      .blocking = j->gpu,
 				      .cga_cluster_size = NCCL_UNDEFINED,
 				      .min_ctas = NCCL_UNDEFINED,
 				      .max_ctas = NCCL_UNDEFINED,
 				      .split_share = NCCL_UNDEFINED };
-	int result = w->nccl->CommInitRankConfig(&w->comm, j->size, j->id, j->rank, &config);
+	struct nccl_comm *comm = NULL;
+	int result = NCCL_CUDA_ERROR;
 
+	if (!HAVE_CUDA || !j->gpu || !world_device_select(j->device, NULL))
+		result = w->nccl->CommInitRankConfig(&comm, j->size, j->id, j->rank, &config);
+	if (!result || result == NCCL_IN_PROGRESS)
+		w->comm = comm;
+	return result;
+}
+
+static enum ar_status join_all(struct world *w, struct ar_err *err)
+{
 	count_step(w);
-	if (result && result != NCCL_IN_PROGRESS)
-		w->comm = NULL;
-	return wait_for(w, result, "join the other ranks", j->join_ns, err);
+	start_apart(w, init_comm);
+	return wait_for(w, NCCL_IN_PROGRESS, poll_apart, "join the other ranks", w->join.join_ns,
+			err);
+}
+
+static void release(struct world *w)
+{
+	if (is_apart(w))
+		return;
+	if (HAVE_CUDA)
+		world_device_close(w->device);
+	free(w);
 }
 
 enum ar_status world_open(struct world **out, const struct world_join *join, struct ar_err *err)
@@ -160,24 +262,42 @@ enum ar_status world_open(struct world **out, const struct world_join *join, str
 		return ar_nomem(err);
 	w->join = *join;
 	st = nccl_load(&w->nccl, err);
+	if (!st && HAVE_CUDA && join->gpu)
+		st = world_device_open(&w->device, join->device, err);
 	if (!st)
 		st = join_all(w, err);
 	w->last_ns = now_ns();
 	if (!st)
 		*out = w;
 	else
-		free(w);
+		release(w);
 	return st;
+}
+
+static int end_comm(struct world *w)
+{
+	return w->nccl->CommFinalize(w->comm);
+}
+
+static int destroy_comm(struct world *w)
+{
+	return w->nccl->CommDestroy(w->comm);
+}
+
+/* Run the last calls of the communicator. */
+static enum ar_status end_apart(struct world *w, int (*call)(struct world *w))
+{
+	start_apart(w, call);
+	return wait_for(w, NCCL_IN_PROGRESS, poll_apart, "end", w->join.timeout_ns, NULL);
 }
 
 void world_close(struct world *w)
 {
 	if (!w)
 		return;
-	if (w->comm &&
-	    !wait_for(w, w->nccl->CommFinalize(w->comm), "end", w->join.timeout_ns, NULL))
-		w->nccl->CommDestroy(w->comm);
-	free(w);
+	if (w->comm && !end_apart(w, end_comm))
+		end_apart(w, destroy_comm);
+	release(w);
 }
 
 int world_rank(const struct world *w)
@@ -188,6 +308,11 @@ int world_rank(const struct world *w)
 int world_size(const struct world *w)
 {
 	return w->join.size;
+}
+
+int world_device(const struct world *w)
+{
+	return w->join.gpu ? w->join.device : -1;
 }
 
 /* How long to wait: other ranks may take longer than this one did so far. */
@@ -203,18 +328,82 @@ static int64_t limit_of(struct world *w)
 	return limit > least ? limit : least;
 }
 
-enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t bytes,
-			    struct ar_err *err)
+/* Wait for a call that returned `result`. */
+static enum ar_status settle(struct world *w, int result, int (*poll)(struct world *w),
+			     const char *what, struct ar_err *err)
 {
 	const int64_t limit = limit_of(w);
 	enum ar_status st;
-	int result;
 
-	if (!w->comm)
-		return stopped(w, err);
-	result = w->nccl->AllGather(mine, all, bytes, NCCL_UINT8, w->comm, NULL);
 	count_step(w);
-	st = wait_for(w, result, "gather", limit, err);
+	st = wait_for(w, result, poll, what, limit, err);
 	w->last_ns = now_ns();
 	return st;
+}
+
+static enum ar_status gather_device(struct world *w, const void *mine, void *all, size_t bytes,
+				    struct ar_err *err)
+{
+	void *from = NULL, *to = NULL;
+	int result;
+	enum ar_status st = world_device_put(w->device, mine, bytes, w->join.size, &from, &to, err);
+
+	if (st)
+		return st;
+	w->stream = world_device_stream(w->device);
+	result = w->nccl->AllGather(from, to, bytes, NCCL_UINT8, w->comm, w->stream);
+	if (result)
+		return failed(w, result, "gather", err);
+	st = world_device_fetch(w->device, err);
+	if (!st)
+		st = settle(w, NCCL_IN_PROGRESS, poll_stream, "gather", err);
+	if (!st)
+		world_device_get(w->device, all);
+	return st;
+}
+
+enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t bytes,
+			    struct ar_err *err)
+{
+	if (!w->comm)
+		return stopped(w, err);
+	if (HAVE_CUDA && w->device)
+		return gather_device(w, mine, all, bytes, err);
+	return settle(w, w->nccl->AllGather(mine, all, bytes, NCCL_UINT8, w->comm, NULL), poll_comm,
+		      "gather", err);
+}
+
+/* Data in host memory are there when the call has ended. */
+static enum ar_status enqueued(struct world *w, int result, const char *what, struct ar_err *err)
+{
+	if (!w->device)
+		return settle(w, result, poll_comm, what, err);
+	return result ? failed(w, result, what, err) : AR_OK;
+}
+
+enum ar_status world_reduce(struct world *w, bf16_t *x, size_t n, void *stream, struct ar_err *err)
+{
+	if (!w->comm)
+		return stopped(w, err);
+	return enqueued(w, w->nccl->AllReduce(x, x, n, NCCL_BF16, NCCL_SUM, w->comm, stream),
+			"add up", err);
+}
+
+enum ar_status world_gather_on(struct world *w, const void *from, void *to, size_t bytes,
+			       void *stream, struct ar_err *err)
+{
+	if (!w->comm)
+		return stopped(w, err);
+	return enqueued(w, w->nccl->AllGather(from, to, bytes, NCCL_UINT8, w->comm, stream),
+			"gather", err);
+}
+
+enum ar_status world_wait(struct world *w, void *stream, struct ar_err *err)
+{
+	if (!w->comm)
+		return stopped(w, err);
+	if (!w->device)
+		return AR_OK;
+	w->stream = stream;
+	return settle(w, NCCL_IN_PROGRESS, poll_stream, "wait", err);
 }

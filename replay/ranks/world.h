@@ -4,16 +4,23 @@
  *
  * All make the same calls in the same order.  A call here returns when its data are there, or with
  * an error: another rank has failed, or does not come in time.  After an error the communicator is
- * aborted, and all later calls fail as well.  Data are in host memory: what NCCL takes of that
- * depends on the library.
+ * aborted, and all later calls fail as well.
+ *
+ * NCCL's own library takes data in the memory of a GPU alone.  A rank with a GPU enqueues
+ * collectives on a stream, and waits for them by world_wait(), which ends if another rank fails.
+ * Its communicator blocks: one that does not launches kernels from threads of its own, in which a
+ * tracer does not know their phase.  Without a GPU all data are in host memory, which depends on
+ * the library; streams are NULL, and a collective has ended when it returns.
  */
 #ifndef AR_WORLD_H
 #define AR_WORLD_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bf16.h"
 #include "base/status.h"
 #include "replay/ranks/nccl.h"
 
@@ -33,6 +40,8 @@ struct world_join {
 	int64_t join_ns;	/* the longest wait for the other ranks at the start */
 	int64_t timeout_ns;	/* the longest wait in a later call, see world_gather() */
 	struct rank_page *page; /* borrowed; NULL: ranks of several hosts */
+	bool gpu;		/* data of collectives are in the memory of this device */
+	int device;
 };
 
 struct world;
@@ -44,12 +53,22 @@ void world_close(struct world *w); /* NULL is fine */
 
 int world_rank(const struct world *w);
 int world_size(const struct world *w);
+int world_device(const struct world *w); /* of world_join; -1: data are in host memory */
 
-/* Gather `bytes` bytes of each rank into all[size][bytes], in order of ranks.  AR_IO: another rank
- * failed, or for timeout_ns, and for 20 times the longest time between two calls, one did not come.
- * AR_INTERRUPTED: the user stopped this rank half a second ago, and the others do not come. */
+/* Gather `bytes` bytes of each rank into all[size][bytes], in order of ranks, in host memory; those
+ * of a rank with a GPU travel through its memory.  AR_IO: another rank failed, or for timeout_ns,
+ * and for 20 times the longest time between two calls, one did not come.  AR_INTERRUPTED: the user
+ * stopped this rank half a second ago, and the others do not come. */
 enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t bytes,
 			    struct ar_err *err);
+
+/* Enqueue on the stream: add up x[n] of all ranks in place; gather `bytes` bytes of each rank into
+ * to[size][bytes].  Both may be captured in a CUDA graph.  Errors as of world_gather(). */
+enum ar_status world_reduce(struct world *w, bf16_t *x, size_t n, void *stream, struct ar_err *err);
+enum ar_status world_gather_on(struct world *w, const void *from, void *to, size_t bytes,
+			       void *stream, struct ar_err *err);
+/* Wait for the stream.  Errors as of world_gather(). */
+enum ar_status world_wait(struct world *w, void *stream, struct ar_err *err);
 
 /* A rank has failed; only the first is kept. */
 void rank_page_fail(struct rank_page *page, int rank);
