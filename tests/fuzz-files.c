@@ -234,7 +234,7 @@ static void as_comm(const char *path)
 	struct ar_err err = { 0 };
 	struct comm_table t;
 
-	if (comm_table_load(&t, path, 4, &err)) {
+	if (comm_table_load(&t, path, (int[COMM_N_OPS]){ 4, 4 }, &err)) {
 		told(&err);
 	} else {
 		for (int64_t bytes = 1; bytes < (int64_t)1 << 60; bytes *= 3)

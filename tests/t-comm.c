@@ -27,7 +27,7 @@ static void put(const char *text)
 
 static enum ar_status load(struct comm_table *t, int ranks, struct ar_err *err)
 {
-	return comm_table_load(t, path, ranks, err);
+	return comm_table_load(t, path, (int[COMM_N_OPS]){ ranks, ranks }, err);
 }
 
 static void test_ring(void)
@@ -66,9 +66,15 @@ static void test_lookup(void)
 	is_int(comm_table_ns(&t, COMM_REDUCE, true, 1000), 50, "a graph has times of its own");
 	is_int(comm_table_ns(&t, COMM_GATHER, true, 1000), 300, "... where the file has any");
 	comm_table_release(&t);
+	is_int(comm_table_load(&t, path, (int[COMM_N_OPS]){ [COMM_SWAP] = 4, [COMM_REDUCE] = 2 },
+			       &err),
+	       AR_OK, "other collectives are read, each of its number of ranks");
+	is_int(comm_table_ns(&t, COMM_SWAP, true, 100), 7, "... and looked up");
+	is_int(comm_table_ns(&t, COMM_REDUCE, true, 100), 7, "... as is that of two ranks");
+	comm_table_release(&t);
 	is_int(load(&t, 2, &err), AR_USAGE, "every collective must be there");
 	snprintf(want, sizeof want,
-		 "%s: no allgather in bf16 of 2 ranks on one host; the file has ranks 2, 4; take "
+		 "%s: no allgather in bf16 of 2 ranks on one host; the file has ranks 4; take "
 		 "one that was measured with as many, or --comm model",
 		 path);
 	is_str(err.msg, want, "... as the message says");
@@ -110,7 +116,8 @@ static void test_bad_files(void)
 		is_str(err.msg + strlen(path), bad[i].message, "... with a message");
 		comm_table_release(&t);
 	}
-	is_int(comm_table_load(&t, "no-such-file", 4, &err), AR_DATA, "there must be a file");
+	is_int(comm_table_load(&t, "no-such-file", (int[COMM_N_OPS]){ 4, 4 }, &err), AR_DATA,
+	       "there must be a file");
 	put(MAGIC COLUMNS GATHERS "allreduce bf16 4 1 graph 1 9 1 7 9 -\n");
 	for (int i = 0; i < 100; i++) {
 		enum ar_status st;

@@ -30,9 +30,9 @@ static const char *const ops[] = {
 
 struct reader {
 	struct comm_table *t;
-	int ranks;
-	bool headed;		   /* the line of columns was read */
-	bool other[RANKS_MAX + 1]; /* numbers of ranks in the file */
+	const int *ranks;		       /* [COMM_N_OPS] */
+	bool headed;			       /* the line of columns was read */
+	bool other[COMM_N_OPS][RANKS_MAX + 1]; /* numbers of ranks in the file */
 };
 
 /* Split a line into at most COLUMNS words.  Returns how many it has. */
@@ -83,8 +83,8 @@ static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar
 		return "mode";
 	if (op < 0 || strcmp(word[TYPE], "bf16") != 0 || x[HOSTS] != 1)
 		return NULL;
-	r->other[x[RANKS]] = true;
-	if (x[RANKS] != r->ranks)
+	r->other[op][x[RANKS]] = true;
+	if (x[RANKS] != r->ranks[op])
 		return NULL;
 	c = &r->t->curve[op][graph];
 	if (!x[P50])
@@ -163,15 +163,15 @@ static enum ar_status refuse_ranks(const struct reader *r, int op, const char *p
 	size_t n = 0;
 
 	for (int i = 1; i <= RANKS_MAX && n < sizeof all; i++)
-		if (r->other[i])
+		if (r->other[op][i])
 			n += (size_t)snprintf(all + n, sizeof all - n, "%s%d", n ? ", " : "", i);
 	return ar_fail(err, AR_USAGE,
 		       "%s: no %s in bf16 of %d ranks on one host; the file has ranks %s; take one "
 		       "that was measured with as many, or --comm model",
-		       path, ops[op], r->ranks, n ? all : "of no such collective");
+		       path, ops[op], r->ranks[op], n ? all : "of no such collective");
 }
 
-enum ar_status comm_table_load(struct comm_table *t, const char *path, int ranks,
+enum ar_status comm_table_load(struct comm_table *t, const char *path, const int ranks[COMM_N_OPS],
 			       struct ar_err *err)
 {
 	struct reader r = { .t = t, .ranks = ranks };
@@ -185,7 +185,7 @@ enum ar_status comm_table_load(struct comm_table *t, const char *path, int ranks
 	free(text);
 	for (int op = 0; op < COMM_N_OPS && !st; op++) {
 		st = fill_modes(t->curve[op], err);
-		if (!st && !t->curve[op][0].n)
+		if (!st && ranks[op] && !t->curve[op][0].n)
 			st = refuse_ranks(&r, op, path, err);
 	}
 	return st;

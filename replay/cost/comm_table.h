@@ -7,8 +7,9 @@
  *   collective  type  ranks  hosts  mode    bytes   n   p10_ns  p50_ns  p90_ns  kernel
  *   allreduce   bf16  4      1      inline  524288  50  31000   31900   34000   RING_LL128
  *
- * Words are separated by white space.  bytes: of the whole message.  mode: inline, or graph for a
- * part of a CUDA graph.  n: measurements.  kernel: what ran, - if that is not known.
+ * Words are separated by white space.  bytes: of the whole message; alltoall: that a rank sends, in
+ * equal parts to all, itself included; sendrecv: that a rank sends to the other.  mode: inline, or
+ * graph for a part of a CUDA graph.  n: measurements.  kernel: what ran, - if that is not known.
  */
 #ifndef AR_COMM_TABLE_H
 #define AR_COMM_TABLE_H
@@ -22,7 +23,10 @@
 /* X(NAME, name in files).  A file may have others, which are not looked up. */
 #define COMM_OPS(X) \
 	X(REDUCE, "allreduce") \
-	X(GATHER, "allgather")
+	X(GATHER, "allgather") \
+	X(SCATTER, "reducescatter") \
+	X(SWAP, "alltoall") \
+	X(SEND, "sendrecv")
 
 enum comm_op {
 #define X(name, text) COMM_##name,
@@ -44,10 +48,11 @@ struct comm_table {
 	struct comm_curve curve[COMM_N_OPS][2];
 };
 
-/* Read the lines for `ranks` ranks.  If a mode has no lines, both get the same.  AR_DATA: the file
+/* Read the lines of each collective for ranks[collective] ranks, 0: it is not looked up.  If a mode
+ * has no lines, both get the same.  AR_DATA: the file
  * cannot be read or a line is malformed; the message names it.  AR_USAGE: a collective has no line
  * of so many ranks; the message names the numbers that the file has.  Release *t in any case. */
-enum ar_status comm_table_load(struct comm_table *t, const char *path, int ranks,
+enum ar_status comm_table_load(struct comm_table *t, const char *path, const int ranks[COMM_N_OPS],
 			       struct ar_err *err);
 void comm_table_release(struct comm_table *t);
 

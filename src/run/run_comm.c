@@ -16,14 +16,14 @@ enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, 
 {
 	const struct run_options *o = &s->o;
 	const char *without = o->tp == 1 ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
+	const int ranks[COMM_N_OPS] = { [COMM_REDUCE] = (int)o->tp, [COMM_GATHER] = (int)o->tp };
 
 	if (!opt_given(o->group, "comm"))
 		return AR_OK;
 	if (without)
 		return ar_fail(err, AR_USAGE, "comm has no effect with %s; leave it out", without);
-	return run_comm_is_word(o->comm) ?
-		       AR_OK :
-		       comm_table_load(&in->comm_table, o->comm, (int)o->tp, err);
+	return run_comm_is_word(o->comm) ? AR_OK :
+					   comm_table_load(&in->comm_table, o->comm, ranks, err);
 }
 
 /* Find the preset of a real GPU by its name.  Cards for PCIe have another link. */
