@@ -9,12 +9,12 @@ libattnreplay_a_SOURCES += \
     replay/cost/decode_walk.c replay/cost/decode_walk.h \
     replay/cost/dense_as.c replay/cost/dense_as.h \
     replay/cost/engine_memory.c replay/cost/engine_memory.h \
+    replay/cost/experts.c replay/cost/experts.h replay/cost/experts_file.c \
+    replay/cost/experts_file.h \
     replay/cost/kdtree.c replay/cost/kdtree.h replay/cost/roofline.c replay/cost/roofline.h \
     replay/cost/roofline_count.h replay/cost/roofline_gpu.c replay/cost/roofline_gpu.h \
     replay/cost/roofline_latent.c replay/cost/roofline_latent.h \
     replay/cost/roofline_select.c replay/cost/roofline_select.h \
-    replay/cost/routing.c replay/cost/routing.h replay/cost/routing_file.c \
-    replay/cost/routing_file.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/act_rope.c \
     replay/engine/act_rope.h replay/engine/act_weights.c replay/engine/act_weights.h \
     replay/engine/activations.c replay/engine/activations.h \
@@ -93,6 +93,7 @@ check_PROGRAMS += \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \
   tests/t-evict-backend tests/t-evict-backend-gpu tests/t-evict-sched \
+  tests/t-experts \
   tests/t-forward tests/t-front \
   tests/t-graphs-gpu \
   tests/t-groups \
@@ -109,7 +110,6 @@ check_PROGRAMS += \
   tests/t-replicas \
   tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
-  tests/t-routing \
   tests/t-served-gpu \
   tests/t-share \
   tests/t-tell \

@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "replay/cost/comm_table.h"
 #include "replay/cost/dense_as.h"
+#include "replay/cost/experts.h"
 #include "replay/cost/roofline_gpu.h"
 #include "replay/host/host.h"
 #include "src/run/options.h"
@@ -245,6 +246,20 @@ static void as_comm(const char *path)
 	comm_table_release(&t);
 }
 
+static void as_routing(const char *path)
+{
+	const int kind[3] = { 0, 0, 0 };
+	const struct experts_shape shape = { 4, 2, 2, 3, kind };
+	struct ar_err err = { 0 };
+	struct experts *r;
+
+	if (experts_open(&r, path, &shape, 1, &err))
+		told(&err);
+	else
+		must(experts_most(r, 1, 0, 99).rows >= 99, "rows without experts");
+	experts_close(r);
+}
+
 static void as_gpu(const char *path)
 {
 	struct ar_err err = { 0 };
@@ -318,6 +333,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_host(path);
 	as_dense_as(path);
 	as_comm(path);
+	as_routing(path);
 	as_gpu(path);
 	as_prompts(path);
 	as_curve(path);

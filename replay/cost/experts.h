@@ -12,52 +12,52 @@
  *             each line has the k experts of a token, and a row draws one of the tokens.  A layer
  *             that the file does not have, i, takes layer i modulo the number of those it has.
  *
- * A stream of ROUTING_ROWS rows is drawn for a layer.  An iteration takes as many of them as it
+ * A stream of EXPERTS_ROWS rows is drawn for a layer.  An iteration takes as many of them as it
  * has rows, in a ring, from a place that (seed, iteration, layer) draws.  So all ranks draw the
  * same, and it costs less than to draw each row.
  */
-#ifndef AR_ROUTING_H
-#define AR_ROUTING_H
+#ifndef AR_EXPERTS_H
+#define AR_EXPERTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-enum { ROUTING_ROWS = 1 << 14 };
+enum { EXPERTS_ROWS = 1 << 14 };
 
-struct routing;
+struct experts;
 
-struct routing_shape {
+struct experts_shape {
 	int experts, per_tok; /* of a layer: 1 to 65536; 1 to experts */
 	int ranks;	      /* divides experts */
 	int layers;	      /* of the model */
+	const int *kind; /* [layers] the same for layers that are alike; below 0: without experts */
 };
 
 /* Whether rule is a word and no file; AR_USAGE: it is a word that is malformed. */
-enum ar_status routing_check(const char *rule, bool *is_file, struct ar_err *err);
+enum ar_status experts_check(const char *rule, bool *is_file, struct ar_err *err);
 
 /* AR_USAGE: the rule is malformed.  AR_DATA: the file cannot be read or does not fit the shape; the
  * message names it. */
-enum ar_status routing_open(struct routing **r, const char *rule, const struct routing_shape *shape,
+enum ar_status experts_open(struct experts **r, const char *rule, const struct experts_shape *shape,
 			    uint64_t seed, struct ar_err *err);
-void routing_close(struct routing *r); /* NULL is fine */
+void experts_close(struct experts *r); /* NULL is fine */
 
 /* Draw the experts of rows in a layer.  load: [experts] rows of each.  sent: [ranks] rows that go
  * to one of the rank's experts or more. */
-void routing_draw(const struct routing *r, int64_t iter, int layer, int64_t rows, int64_t *load,
+void experts_draw(const struct experts *r, int64_t iter, int layer, int64_t rows, int64_t *load,
 		  int64_t *sent);
 
-/* The most that a rank has in a layer; and the mean over some layers of that. */
-struct routing_most {
+/* The most that a rank has in a layer of this kind, below 0: of any; the mean over these layers. */
+struct experts_most {
 	double experts; /* that get rows */
 	double rows;	/* of its experts together */
-	double sent;	/* see routing_draw() */
+	double sent;	/* see experts_draw() */
 };
-struct routing_most routing_most(struct routing *r, int64_t iter, const int *layer, int n,
-				 int64_t rows);
+struct experts_most experts_most(struct experts *r, int64_t iter, int kind, int64_t rows);
 
 /* Expected ranks that a row goes to, if each set of experts is as likely. */
-double routing_spread(const struct routing_shape *s);
+double experts_spread(const struct experts_shape *s);
 
 #endif

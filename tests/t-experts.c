@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* To which experts rows go: sums, draws, distributions and files. */
 #include "config.h"
-#include "replay/cost/routing.h"
+#include "replay/cost/experts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,28 +14,29 @@
 
 enum { MOST = 256 };
 
-static char path[] = "t-routing.XXXXXX";
-static const struct routing_shape shape = { 128, 8, 8, 3 };
+static char path[] = "t-experts.XXXXXX";
+static const int kind[40] = { 1, 2, -1 }; /* else 0 */
+static const struct experts_shape shape = { 128, 8, 8, 3, kind };
 
 struct drawn {
 	int64_t load[MOST], sent[MOST];
 };
 
-static struct routing *make(const char *rule, const struct routing_shape *s)
+static struct experts *make(const char *rule, const struct experts_shape *s)
 {
 	struct ar_err err = { 0 };
-	struct routing *r;
+	struct experts *r;
 
-	if (routing_open(&r, rule, s, 7, &err))
+	if (experts_open(&r, rule, s, 7, &err))
 		bail_out("%s: %s", rule, err.msg);
 	return r;
 }
 
-static struct drawn draw(const struct routing *r, int64_t iter, int layer, int64_t rows)
+static struct drawn draw(const struct experts *r, int64_t iter, int layer, int64_t rows)
 {
 	struct drawn d = { 0 };
 
-	routing_draw(r, iter, layer, rows, d.load, d.sent);
+	experts_draw(r, iter, layer, rows, d.load, d.sent);
 	return d;
 }
 
@@ -69,10 +70,10 @@ static void put(const char *text)
 static void test_sums(void)
 {
 	static const char *const rules[] = { "even", "uniform", "zipf:1", "zipf:4" };
-	static const int64_t rows[] = { 0, 1, 63, 64, 1000, ROUTING_ROWS, 5 * ROUTING_ROWS + 100 };
+	static const int64_t rows[] = { 0, 1, 63, 64, 1000, EXPERTS_ROWS, 5 * EXPERTS_ROWS + 100 };
 
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-		struct routing *r = make(rules[i], &shape), *again = make(rules[i], &shape);
+		struct experts *r = make(rules[i], &shape), *again = make(rules[i], &shape);
 		bool sums = true, ranks = true, same = true;
 
 		for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
@@ -89,19 +90,19 @@ static void test_sums(void)
 		ok(sums, "%s: each row has its experts", rules[i]);
 		ok(ranks, "... on one rank at least");
 		ok(same, "... and every rank draws the same");
-		routing_close(again);
-		routing_close(r);
+		experts_close(again);
+		experts_close(r);
 	}
 }
 
 static void test_draws_differ(void)
 {
-	struct routing *r = make("zipf:1", &shape);
+	struct experts *r = make("zipf:1", &shape);
 	struct drawn a = draw(r, 5, 0, 100), b = draw(r, 6, 0, 100), c = draw(r, 5, 1, 100);
 
 	ok(memcmp(&a, &b, sizeof a), "the next iteration draws others");
 	ok(memcmp(&a, &c, sizeof a), "... and the next layer");
-	routing_close(r);
+	experts_close(r);
 }
 
 /* Binomial counts of n rows that have an expert with probability p. */
@@ -112,30 +113,32 @@ static bool near(double mean, double n, double p)
 
 static void test_uniform(void)
 {
-	struct routing *r = make("uniform", &shape);
-	const struct drawn d = draw(r, 0, 0, ROUTING_ROWS);
-	const double spread = routing_spread(&shape);
+	struct experts *r = make("uniform", &shape);
+	const struct drawn d = draw(r, 0, 0, EXPERTS_ROWS);
+	const double spread = experts_spread(&shape);
 	bool loads = true, ranks = true;
 
 	for (int i = 0; i < 128; i++)
-		loads = loads && near((double)d.load[i], ROUTING_ROWS, 8.0 / 128);
+		loads = loads && near((double)d.load[i], EXPERTS_ROWS, 8.0 / 128);
 	ok(loads, "uniform: experts get what their share is, within 4 deviations");
 	for (int i = 0; i < 8; i++)
-		ranks = ranks && near((double)d.sent[i], ROUTING_ROWS, spread / 8);
+		ranks = ranks && near((double)d.sent[i], EXPERTS_ROWS, spread / 8);
 	ok(ranks, "... and ranks as many rows as sets of experts say");
 	ok(fabs(spread - 5.34) < 0.005, "a row goes to %.3f of 8 ranks, of 128 experts", spread);
-	ok(fabs(routing_spread(&(struct routing_shape){ 256, 8, 8, 1 }) - 5.30) < 0.01,
+	ok(fabs(experts_spread(&(struct experts_shape){ 256, 8, 8, 1, kind }) - 5.30) < 0.01,
 	   "... to fewer, of 256");
-	ok(routing_spread(&(struct routing_shape){ 8, 8, 1, 1 }) == 1, "... and to the only one");
-	ok(routing_spread(&(struct routing_shape){ 8, 1, 8, 1 }) == 1, "... of 8, with one expert");
-	routing_close(r);
+	ok(experts_spread(&(struct experts_shape){ 8, 8, 1, 1, kind }) == 1,
+	   "... and to the only one");
+	ok(experts_spread(&(struct experts_shape){ 8, 1, 8, 1, kind }) == 1,
+	   "... of 8, with one expert");
+	experts_close(r);
 }
 
 /* Most over mean load of ranks and of experts, over all layers: the least, the mean, the most. */
 static void ratios(const char *rule, int64_t rows, double rank[3], double expert[3])
 {
-	const struct routing_shape s = { 128, 8, 8, 40 };
-	struct routing *r = make(rule, &s);
+	const struct experts_shape s = { 128, 8, 8, 40, kind };
+	struct experts *r = make(rule, &s);
 
 	rank[0] = expert[0] = INFINITY;
 	rank[1] = expert[1] = rank[2] = expert[2] = 0;
@@ -152,7 +155,7 @@ static void ratios(const char *rule, int64_t rows, double rank[3], double expert
 		expert[0] = fmin(expert[0], y), expert[2] = fmax(expert[2], y);
 		rank[1] += x / s.layers, expert[1] += y / s.layers;
 	}
-	routing_close(r);
+	experts_close(r);
 }
 
 /* Figures that were drawn once, elsewhere, are among ours, or within 5 % of them. */
@@ -182,23 +185,28 @@ static void test_ratios(void)
 
 static void test_most(void)
 {
-	const struct routing_shape s = { 4, 1, 2, 2 };
-	struct routing *r = make("even", &s);
-	struct routing_most m = routing_most(r, 0, (int[]){ 0, 1 }, 2, 5);
+	const struct experts_shape s = { 4, 1, 2, 3, kind };
+	struct experts *r = make("even", &s);
+	struct experts_most m = experts_most(r, 0, 1, 5);
 
 	ok(m.rows == 3 && m.experts == 2 && m.sent == 3, "even: 5 rows, 2 and 1 for one rank");
-	routing_close(r);
-	put("layer expert weight\n0 0 1\n1 3 1\n1 2 1e-8\n");
+	experts_close(r);
+	put("layer expert weight\n0 0 1\n1 3 1\n1 2 1\n2 0 1\n");
 	r = make(path, &s);
-	m = routing_most(r, 0, (int[]){ 0, 1 }, 2, 5);
-	ok(m.rows == 5 && m.experts == 1 && m.sent == 5, "one expert gets all");
-	routing_close(r);
+	m = experts_most(r, 0, 1, 500);
+	ok(m.rows == 500 && m.experts == 1 && m.sent == 500, "one expert gets all");
+	m = experts_most(r, 0, 2, 500);
+	ok(m.rows == 500 && m.experts == 2, "... in another layer two");
+	m = experts_most(r, 0, -1, 500);
+	ok(m.rows == 500 && m.experts == 1.5, "... on average over the layers with experts");
+	ok(experts_most(r, 0, 9, 500).rows == 0, "... of a kind that is not there, none");
+	experts_close(r);
 }
 
 static void test_files(void)
 {
-	const struct routing_shape s = { 4, 2, 2, 3 };
-	struct routing *r;
+	const struct experts_shape s = { 4, 2, 2, 3, kind };
+	struct experts *r;
 	struct drawn d;
 
 	put("# as a router chose\ntoken layer experts\na 1 3 1\nb 1 1 3\n\n  7 0 0 1 \r\n");
@@ -211,14 +219,14 @@ static void test_files(void)
 	   "... in each layer");
 	d = draw(r, 3, 2, 100);
 	is_int(d.load[3], 100, "a layer that is not there takes another");
-	routing_close(r);
+	experts_close(r);
 	put("layer expert weight\n2 0 3\n2 3 1\n2 1 4\n");
-	r = make(path, &(struct routing_shape){ 4, 1, 2, 3 });
-	d = draw(r, 0, 0, ROUTING_ROWS);
-	ok(near((double)d.load[0], ROUTING_ROWS, 3.0 / 8) &&
-		   near((double)d.load[3], ROUTING_ROWS, 1.0 / 8) && d.load[2] == 0,
+	r = make(path, &(struct experts_shape){ 4, 1, 2, 3, kind });
+	d = draw(r, 0, 0, EXPERTS_ROWS);
+	ok(near((double)d.load[0], EXPERTS_ROWS, 3.0 / 8) &&
+		   near((double)d.load[3], EXPERTS_ROWS, 1.0 / 8) && d.load[2] == 0,
 	   "weights are read, and no line is none");
-	routing_close(r);
+	experts_close(r);
 }
 
 static void test_refusals(void)
@@ -249,42 +257,42 @@ static void test_refusals(void)
 		{ "token layer experts\n0 0 1 2 3\n",
 		  ":2: want no more experts than a token of the model has" },
 	};
-	const struct routing_shape s = { 4, 2, 2, 3 };
+	const struct experts_shape s = { 4, 2, 2, 3, kind };
 	static const char *const rules[] = { "zipf:5", "zipf:-1", "zipf:x" };
 	struct ar_err err;
-	struct routing *r;
+	struct experts *r;
 	bool is_file;
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		put(bad[i].text);
-		is_int(routing_open(&r, path, &s, 0, &err), AR_DATA, "bad file %zu", i);
+		is_int(experts_open(&r, path, &s, 0, &err), AR_DATA, "bad file %zu", i);
 		is_str(err.msg + strlen(path), bad[i].message, "... with a message");
 	}
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-		is_int(routing_open(&r, rules[i], &s, 0, &err), AR_USAGE, "%s", rules[i]);
+		is_int(experts_open(&r, rules[i], &s, 0, &err), AR_USAGE, "%s", rules[i]);
 	is_str(err.msg,
 	       "routing 'zipf:x': want even, uniform, zipf:A with A from 0 to 4, or a file",
 	       "... with a message");
-	ok(!routing_check("zipf", &is_file, &err) && is_file, "a word without a number is a file");
-	ok(!routing_check("uniform", &is_file, &err) && !is_file, "... and a rule is none");
-	is_int(routing_open(&r, "no-such-file", &s, 0, &err), AR_DATA, "there must be a file");
+	ok(!experts_check("zipf", &is_file, &err) && is_file, "a word without a number is a file");
+	ok(!experts_check("uniform", &is_file, &err) && !is_file, "... and a rule is none");
+	is_int(experts_open(&r, "no-such-file", &s, 0, &err), AR_DATA, "there must be a file");
 }
 
 static void test_no_memory(const char *rule)
 {
-	const struct routing_shape s = { 4, 2, 2, 2 };
+	const struct experts_shape s = { 4, 2, 2, 2, kind };
 	struct ar_err err;
-	struct routing *r;
+	struct experts *r;
 	int i = 0;
 
 	for (enum ar_status st = AR_NOMEM; st; i++) {
 		fault_arm(i);
-		st = routing_open(&r, rule, &s, 0, &err);
+		st = experts_open(&r, rule, &s, 0, &err);
 		fault_disarm();
 		if (st && st != AR_NOMEM)
 			bail_out("%s: %s", rule, err.msg);
 	}
-	routing_close(r);
+	experts_close(r);
 	ok(i > 4, "%s: without memory it fails", rule);
 }
 
@@ -306,7 +314,7 @@ int main(void)
 	test_no_memory(path);
 	put("layer expert weight\n0 0 1\n0 1 1\n");
 	test_no_memory(path);
-	routing_close(NULL);
+	experts_close(NULL);
 	unlink(path);
 	return done_testing();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "replay/cost/routing_file.h"
+#include "replay/cost/experts_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 enum { FILE_MAX = 1 << 30, HEAD = 3 /* words */ };
 
 struct reader {
-	struct routing_file *f;
-	const struct routing_shape *shape;
+	struct experts_file *f;
+	const struct experts_shape *shape;
 	const char *path;
 	int line;
 	bool headed, tokens; /* the head was read; it is that of tokens */
@@ -54,9 +54,9 @@ static bool next_int(char **rest, int64_t most, int64_t *x)
 }
 
 /* The entry of a layer, which is made if it is not there; NULL: no memory. */
-static struct routing_layer *find_layer(struct reader *r, int64_t layer)
+static struct experts_layer *find_layer(struct reader *r, int64_t layer)
 {
-	struct routing_file *f = r->f;
+	struct experts_file *f = r->f;
 	size_t i = r->last;
 
 	if (i < f->n && f->layer[i].layer == layer)
@@ -68,14 +68,14 @@ static struct routing_layer *find_layer(struct reader *r, int64_t layer)
 		return &f->layer[i];
 	if (!GROW(f->layer, f->cap, f->n + 1))
 		return NULL;
-	f->layer[f->n] = (struct routing_layer){ .layer = layer };
+	f->layer[f->n] = (struct experts_layer){ .layer = layer };
 	return &f->layer[f->n++];
 }
 
 static enum ar_status add_weight(struct reader *r, int64_t layer, char *rest, struct ar_err *err)
 {
 	const int n = r->shape->experts;
-	struct routing_layer *x = find_layer(r, layer);
+	struct experts_layer *x = find_layer(r, layer);
 	const char *w;
 	int64_t expert;
 	double weight;
@@ -97,7 +97,7 @@ static enum ar_status add_weight(struct reader *r, int64_t layer, char *rest, st
 static enum ar_status add_token(struct reader *r, int64_t layer, char *rest, struct ar_err *err)
 {
 	const size_t k = (size_t)r->shape->per_tok;
-	struct routing_layer *x = find_layer(r, layer);
+	struct experts_layer *x = find_layer(r, layer);
 	uint16_t *set;
 	int64_t expert;
 
@@ -144,7 +144,7 @@ static enum ar_status read_line(struct reader *r, char *line, struct ar_err *err
 /* Layers with weights need as many as a row has experts. */
 static enum ar_status check(const struct reader *r, struct ar_err *err)
 {
-	const struct routing_file *f = r->f;
+	const struct experts_file *f = r->f;
 
 	if (!f->n)
 		return ar_fail(err, AR_DATA, "%s: no layer has a line", r->path);
@@ -162,14 +162,14 @@ static enum ar_status check(const struct reader *r, struct ar_err *err)
 	return AR_OK;
 }
 
-enum ar_status routing_file_load(struct routing_file *f, const char *path,
-				 const struct routing_shape *shape, struct ar_err *err)
+enum ar_status experts_file_load(struct experts_file *f, const char *path,
+				 const struct experts_shape *shape, struct ar_err *err)
 {
 	struct reader r = { .f = f, .shape = shape, .path = path };
 	char *text = NULL, *rest;
 	enum ar_status st;
 
-	*f = (struct routing_file){ 0 };
+	*f = (struct experts_file){ 0 };
 	st = text_read(&text, path, FILE_MAX, err);
 	rest = text;
 	for (char *line = st ? NULL : strsep(&rest, "\n"); line && !st;
@@ -181,17 +181,17 @@ enum ar_status routing_file_load(struct routing_file *f, const char *path,
 	return st ? st : check(&r, err);
 }
 
-void routing_file_release(struct routing_file *f)
+void experts_file_release(struct experts_file *f)
 {
 	for (size_t i = 0; i < f->n; i++) {
 		free(f->layer[i].weight);
 		free(f->layer[i].token);
 	}
 	free(f->layer);
-	*f = (struct routing_file){ 0 };
+	*f = (struct experts_file){ 0 };
 }
 
-size_t routing_file_layer(const struct routing_file *f, int layer)
+size_t experts_file_layer(const struct experts_file *f, int layer)
 {
 	for (size_t i = 0; i < f->n; i++)
 		if (f->layer[i].layer == layer)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "replay/cost/routing.h"
+#include "replay/cost/experts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,25 +8,26 @@
 
 #include "base/number.h"
 #include "base/rng.h"
-#include "replay/cost/routing_file.h"
+#include "replay/cost/experts_file.h"
 
-enum { STEP = 64, STEPS = ROUTING_ROWS / STEP };
+enum { STEP = 64, STEPS = EXPERTS_ROWS / STEP };
 
 static const double MOST_SKEW = 4;
 
 /* The rows that are drawn for a layer. */
 struct stream {
-	uint16_t *set; /* [ROUTING_ROWS][per_tok] their experts */
-	int64_t *sum; /* [STEPS + 1][experts + ranks] what routing_draw() gives of the first ones */
+	uint16_t *set; /* [EXPERTS_ROWS][per_tok] their experts */
+	int64_t *sum; /* [STEPS + 1][experts + ranks] what experts_draw() gives of the first ones */
 };
 
-struct routing {
-	struct routing_shape shape;
+struct experts {
+	struct experts_shape shape;
 	uint64_t seed;
 	struct stream *stream; /* [n_stream]; NULL: rows go to experts in turn */
 	int n_stream;
 	int *of;	      /* [layers] the stream of each */
-	int64_t *load, *sent; /* for routing_most() */
+	int *kind;	      /* [layers] */
+	int64_t *load, *sent; /* for experts_most() */
 };
 
 /* ---- rules ---- */
@@ -47,7 +48,7 @@ static enum rule read_rule(const char *text, double *skew)
 	return ZIPF;
 }
 
-enum ar_status routing_check(const char *rule, bool *is_file, struct ar_err *err)
+enum ar_status experts_check(const char *rule, bool *is_file, struct ar_err *err)
 {
 	double skew;
 
@@ -59,7 +60,7 @@ enum ar_status routing_check(const char *rule, bool *is_file, struct ar_err *err
 		       rule, MOST_SKEW);
 }
 
-double routing_spread(const struct routing_shape *s)
+double experts_spread(const struct experts_shape *s)
 {
 	const int own = s->experts / s->ranks;
 	double none = 1;
@@ -98,7 +99,7 @@ static int draw_expert(const double *weight, int n, double left, struct rng *r)
 
 /* Draw the experts of a row, by weights or one of the tokens.  now: the weights, of which those
  * that the row has are 0 meanwhile. */
-static void draw_row(const struct routing_layer *x, double *now, const struct routing_shape *s,
+static void draw_row(const struct experts_layer *x, double *now, const struct experts_shape *s,
 		     uint16_t *set, struct rng *r)
 {
 	const size_t k = (size_t)s->per_tok;
@@ -118,7 +119,7 @@ static void draw_row(const struct routing_layer *x, double *now, const struct ro
 }
 
 /* Add what a row with these experts gives, so many times. */
-static void add_row(const struct routing_shape *s, const uint16_t *set, int64_t times,
+static void add_row(const struct experts_shape *s, const uint16_t *set, int64_t times,
 		    int64_t *load, int64_t *sent)
 {
 	const int own = s->experts / s->ranks;
@@ -134,7 +135,7 @@ static void add_row(const struct routing_shape *s, const uint16_t *set, int64_t 
 }
 
 /* Sum the rows of a stream up to each step. */
-static void sum_rows(const struct routing_shape *s, struct stream *x)
+static void sum_rows(const struct experts_shape *s, struct stream *x)
 {
 	const size_t width = (size_t)(s->experts + s->ranks);
 
@@ -148,10 +149,10 @@ static void sum_rows(const struct routing_shape *s, struct stream *x)
 }
 
 /* Draw the rows of a stream.  order: expert order[i] takes the place of expert i. */
-static void draw_rows(const struct routing_shape *s, const struct routing_layer *from, double *now,
+static void draw_rows(const struct experts_shape *s, const struct experts_layer *from, double *now,
 		      const int *order, struct rng *r, uint16_t *set)
 {
-	for (int i = 0; i < ROUTING_ROWS; i++, set += s->per_tok) {
+	for (int i = 0; i < EXPERTS_ROWS; i++, set += s->per_tok) {
 		draw_row(from, now, s, set, r);
 		for (int k = 0; k < s->per_tok; k++)
 			set[k] = (uint16_t)order[set[k]];
@@ -159,7 +160,7 @@ static void draw_rows(const struct routing_shape *s, const struct routing_layer 
 }
 
 /* Draw a stream.  permuted: which expert has which weight is drawn, too. */
-static enum ar_status draw_stream(const struct routing_shape *s, const struct routing_layer *from,
+static enum ar_status draw_stream(const struct experts_shape *s, const struct experts_layer *from,
 				  bool permuted, uint64_t seed, struct stream *x,
 				  struct ar_err *err)
 {
@@ -169,7 +170,7 @@ static enum ar_status draw_stream(const struct routing_shape *s, const struct ro
 	double *now = calloc(n, sizeof *now);
 	bool has;
 
-	x->set = malloc(ROUTING_ROWS * (size_t)s->per_tok * sizeof *x->set);
+	x->set = malloc(EXPERTS_ROWS * (size_t)s->per_tok * sizeof *x->set);
 	x->sum = calloc((STEPS + 1) * (n + (size_t)s->ranks), sizeof *x->sum);
 	has = order && now && x->set && x->sum;
 	for (int i = 0; i < s->experts && has; i++)
@@ -188,7 +189,7 @@ static enum ar_status draw_stream(const struct routing_shape *s, const struct ro
 }
 
 /* Draw n streams, in turn from the layers x[0..n_x). */
-static enum ar_status draw_streams(struct routing *r, const struct routing_layer *x, int n_x, int n,
+static enum ar_status draw_streams(struct experts *r, const struct experts_layer *x, int n_x, int n,
 				   bool permuted, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -204,10 +205,10 @@ static enum ar_status draw_streams(struct routing *r, const struct routing_layer
 }
 
 /* Weights 1 / (i + 1)^skew.  Equal ones are the same in all layers. */
-static enum ar_status draw_zipf(struct routing *r, double skew, struct ar_err *err)
+static enum ar_status draw_zipf(struct experts *r, double skew, struct ar_err *err)
 {
 	const int n = r->shape.experts, n_stream = skew > 0 ? r->shape.layers : 1;
-	struct routing_layer x = { .weight = malloc((size_t)n * sizeof *x.weight) };
+	struct experts_layer x = { .weight = malloc((size_t)n * sizeof *x.weight) };
 	enum ar_status st;
 
 	if (!x.weight)
@@ -221,48 +222,51 @@ static enum ar_status draw_zipf(struct routing *r, double skew, struct ar_err *e
 	return st;
 }
 
-static enum ar_status draw_file(struct routing *r, const char *path, struct ar_err *err)
+static enum ar_status draw_file(struct experts *r, const char *path, struct ar_err *err)
 {
-	struct routing_file f;
-	enum ar_status st = routing_file_load(&f, path, &r->shape, err);
+	struct experts_file f;
+	enum ar_status st = experts_file_load(&f, path, &r->shape, err);
 
 	for (int i = 0; i < r->shape.layers && !st; i++)
-		r->of[i] = (int)routing_file_layer(&f, i);
+		r->of[i] = (int)experts_file_layer(&f, i);
 	if (!st)
 		st = draw_streams(r, f.layer, (int)f.n, (int)f.n, false, err);
-	routing_file_release(&f);
+	experts_file_release(&f);
 	return st;
 }
 
-enum ar_status routing_open(struct routing **out, const char *rule,
-			    const struct routing_shape *shape, uint64_t seed, struct ar_err *err)
+enum ar_status experts_open(struct experts **out, const char *rule,
+			    const struct experts_shape *shape, uint64_t seed, struct ar_err *err)
 {
-	struct routing *r = *out = calloc(1, sizeof *r);
+	struct experts *r = *out = calloc(1, sizeof *r);
 	bool is_file;
 	double skew;
-	enum ar_status st = routing_check(rule, &is_file, err);
+	enum ar_status st = experts_check(rule, &is_file, err);
 
 	if (!r)
 		return ar_nomem(err);
 	r->shape = *shape;
 	r->seed = seed;
 	r->of = calloc((size_t)shape->layers, sizeof *r->of);
+	r->kind = malloc((size_t)shape->layers * sizeof *r->kind);
 	r->load = malloc((size_t)shape->experts * sizeof *r->load);
 	r->sent = malloc((size_t)shape->ranks * sizeof *r->sent);
-	if (!r->of || !r->load || !r->sent)
+	if (!r->of || !r->kind || !r->load || !r->sent)
 		st = ar_nomem(err);
+	else
+		memcpy(r->kind, shape->kind, (size_t)shape->layers * sizeof *r->kind);
 	if (!st && is_file)
 		st = draw_file(r, rule, err);
 	else if (!st && read_rule(rule, &skew) != EVEN)
 		st = draw_zipf(r, skew, err);
 	if (!st)
 		return AR_OK;
-	routing_close(r);
+	experts_close(r);
 	*out = NULL;
 	return st;
 }
 
-void routing_close(struct routing *r)
+void experts_close(struct experts *r)
 {
 	if (!r)
 		return;
@@ -272,6 +276,7 @@ void routing_close(struct routing *r)
 	}
 	free(r->stream);
 	free(r->of);
+	free(r->kind);
 	free(r->load);
 	free(r->sent);
 	free(r);
@@ -280,7 +285,7 @@ void routing_close(struct routing *r)
 /* ---- draws ---- */
 
 /* Deal rows to experts in turn, from one rank to the next. */
-static void deal(const struct routing_shape *s, int64_t rows, int64_t *load, int64_t *sent)
+static void deal(const struct experts_shape *s, int64_t rows, int64_t *load, int64_t *sent)
 {
 	const int64_t all = rows * s->per_tok;
 	const int own = s->experts / s->ranks;
@@ -288,11 +293,11 @@ static void deal(const struct routing_shape *s, int64_t rows, int64_t *load, int
 	for (int i = 0; i < s->experts; i++)
 		load[i % s->ranks * own + i / s->ranks] = all / s->experts + (i < all % s->experts);
 	for (int i = 0; i < s->ranks; i++)
-		sent[i] = (int64_t)ceil((double)rows * routing_spread(s) / s->ranks);
+		sent[i] = (int64_t)ceil((double)rows * experts_spread(s) / s->ranks);
 }
 
 /* Add times as much as rows [0, n) of a stream give. */
-static void add_rows(const struct routing_shape *s, const struct stream *x, int64_t n,
+static void add_rows(const struct experts_shape *s, const struct stream *x, int64_t n,
 		     int64_t times, int64_t *load, int64_t *sent)
 {
 	const int64_t *sum = x->sum + (size_t)(n / STEP) * (size_t)(s->experts + s->ranks);
@@ -305,10 +310,10 @@ static void add_rows(const struct routing_shape *s, const struct stream *x, int6
 		add_row(s, x->set + (size_t)k * (size_t)s->per_tok, times, load, sent);
 }
 
-void routing_draw(const struct routing *r, int64_t iter, int layer, int64_t rows, int64_t *load,
+void experts_draw(const struct experts *r, int64_t iter, int layer, int64_t rows, int64_t *load,
 		  int64_t *sent)
 {
-	const struct routing_shape *s = &r->shape;
+	const struct experts_shape *s = &r->shape;
 	const struct stream *x;
 	struct rng from = { rng_mix(r->seed ^ rng_mix((uint64_t)iter)) + (uint64_t)layer };
 	int64_t first, end;
@@ -319,38 +324,52 @@ void routing_draw(const struct routing *r, int64_t iter, int layer, int64_t rows
 	}
 	x = &r->stream[r->of[layer]];
 	first = (int64_t)rng_below(&from, STEPS) * STEP;
-	end = first + rows % ROUTING_ROWS;
+	end = first + rows % EXPERTS_ROWS;
 	memset(load, 0, (size_t)s->experts * sizeof *load);
 	memset(sent, 0, (size_t)s->ranks * sizeof *sent);
-	add_rows(s, x, ROUTING_ROWS, rows / ROUTING_ROWS + end / ROUTING_ROWS, load, sent);
-	add_rows(s, x, end % ROUTING_ROWS, 1, load, sent);
+	add_rows(s, x, EXPERTS_ROWS, rows / EXPERTS_ROWS + end / EXPERTS_ROWS, load, sent);
+	add_rows(s, x, end % EXPERTS_ROWS, 1, load, sent);
 	add_rows(s, x, first, -1, load, sent);
 }
 
-struct routing_most routing_most(struct routing *r, int64_t iter, const int *layer, int n,
-				 int64_t rows)
+/* The most of each that a rank has of what was drawn last. */
+static struct experts_most find_most(const struct experts *r)
 {
 	const int own = r->shape.experts / r->shape.ranks;
-	struct routing_most sum = { 0 };
+	struct experts_most most = { 0 };
 
-	for (int i = 0; i < n; i++) {
-		struct routing_most most = { 0 };
+	for (int k = 0; k < r->shape.ranks; k++) {
+		double experts = 0, rows = 0;
 
-		routing_draw(r, iter, layer[i], rows, r->load, r->sent);
-		for (int k = 0; k < r->shape.ranks; k++) {
-			double experts = 0, of_rank = 0;
-
-			for (int e = k * own; e < (k + 1) * own; e++) {
-				experts += r->load[e] > 0;
-				of_rank += (double)r->load[e];
-			}
-			most.experts = fmax(most.experts, experts);
-			most.rows = fmax(most.rows, of_rank);
-			most.sent = fmax(most.sent, (double)r->sent[k]);
+		for (int e = k * own; e < (k + 1) * own; e++) {
+			experts += r->load[e] > 0;
+			rows += (double)r->load[e];
 		}
-		sum.experts += most.experts / n;
-		sum.rows += most.rows / n;
-		sum.sent += most.sent / n;
+		most.experts = fmax(most.experts, experts);
+		most.rows = fmax(most.rows, rows);
+		most.sent = fmax(most.sent, (double)r->sent[k]);
 	}
-	return sum;
+	return most;
+}
+
+struct experts_most experts_most(struct experts *r, int64_t iter, int kind, int64_t rows)
+{
+	struct experts_most mean = { 0 };
+	int n = 0;
+
+	for (int i = 0; i < r->shape.layers; i++) {
+		struct experts_most x;
+
+		if (kind < 0 ? r->kind[i] < 0 : r->kind[i] != kind)
+			continue;
+		experts_draw(r, iter, i, rows, r->load, r->sent);
+		x = find_most(r);
+		mean.experts += x.experts;
+		mean.rows += x.rows;
+		mean.sent += x.sent;
+		n++;
+	}
+	if (!n)
+		return mean;
+	return (struct experts_most){ mean.experts / n, mean.rows / n, mean.sent / n };
 }
