@@ -41,6 +41,29 @@ static void test_ring(void)
 	is_int(comm_ring_ns(&r, 1e-300, 6, 5000), INT64_MAX, "no link is too slow");
 }
 
+static const char *kernel_of(const struct comm_table *t, enum comm_op op, bool graph, int64_t bytes)
+{
+	return t->kernel[comm_table_kernel(t, op, graph, bytes)];
+}
+
+/* More kernels than have a place. */
+static void test_kernels(void)
+{
+	char text[4096] = MAGIC COLUMNS GATHERS;
+	struct comm_table t;
+	struct ar_err err;
+
+	for (int i = 1; i < 2 * COMM_KERNELS; i++)
+		snprintf(text + strlen(text), sizeof text - strlen(text),
+			 "allreduce bf16 4 1 graph %d 9 1 7 9 kernel-%d\n", i, i);
+	put(text);
+	is_int(load(&t, 4, &err), AR_OK, "a table has many kernels");
+	is_str(kernel_of(&t, COMM_REDUCE, true, 3), "kernel-3", "... each has its place");
+	is_str(kernel_of(&t, COMM_REDUCE, true, COMM_KERNELS), "others", "... or shares the last");
+	is_str(kernel_of(&t, COMM_REDUCE, true, 2 * COMM_KERNELS), "others", "... however many");
+	comm_table_release(&t);
+}
+
 static void test_lookup(void)
 {
 	struct comm_table t;
@@ -55,7 +78,7 @@ static void test_lookup(void)
 			  "barrier - 4 1 inline 0 9 1 7 9 -\n"
 			  "allreduce bf16 4 1 inline 1000 9 1 100 200 RING_LL\n"
 			  "\n"
-			  "allreduce\tbf16  4 1 inline 4000 9 1 400 500 RING_LL\r\n"
+			  "allreduce\tbf16  4 1 inline 4000 9 1 400 500 SIMPLE\r\n"
 			  "allreduce bf16 4 1 graph 1000 9 1 50 60 RING_LL\n" GATHERS);
 	is_int(load(&t, 4, &err), AR_OK, "a table is read");
 	is_int(comm_table_ns(&t, COMM_REDUCE, false, 1000), 100, "a point has its time");
@@ -65,6 +88,12 @@ static void test_lookup(void)
 	ok(comm_table_ns(&t, COMM_REDUCE, false, INT64_MAX) > INT64_MAX / 11, "... however many");
 	is_int(comm_table_ns(&t, COMM_REDUCE, true, 1000), 50, "a graph has times of its own");
 	is_int(comm_table_ns(&t, COMM_GATHER, true, 1000), 300, "... where the file has any");
+	is_str(kernel_of(&t, COMM_REDUCE, false, 999), "RING_LL", "the first kernel sends less");
+	is_str(kernel_of(&t, COMM_REDUCE, false, 3999), "RING_LL", "... and up to the next");
+	is_str(kernel_of(&t, COMM_REDUCE, false, 4000), "SIMPLE",
+	       "... which has a name of its own");
+	is_str(kernel_of(&t, COMM_REDUCE, false, INT64_MAX), "SIMPLE",
+	       "... the last sends the rest");
 	comm_table_release(&t);
 	is_int(comm_table_load(&t, path, (int[COMM_N_OPS]){ [COMM_SWAP] = 4, [COMM_REDUCE] = 2 },
 			       &err),
@@ -144,21 +173,50 @@ static void test_iteration(void)
 	struct comm c = { .ring = { 1, 100, 0 }, .gbps = 1 };
 	struct iter_cost cost = { .cost_ns = 1 };
 	const int64_t reduce = 100 + 6 * 100 / 4, gather = 100 + 3 * 200 / 4;
+	int64_t sent[COMM_KERNELS] = { 0 };
 
 	comm_bind(&c, &m, NULL, 0);
 	is_int(c.n_reduce, 5, "sums of the embedding, of mixers and of MLPs");
 	is_int(c.n_run_reduce, 5, "... all are executed");
 	comm_bind(&c, &m, run, 1);
 	is_int(c.n_run_reduce, 3, "... or those of some layers and of the embedding");
-	comm_add(&c, &b, &cost);
+	comm_add(&c, &b, &cost, sent);
 	is_int(cost.cost_ns, 1 + 5 * reduce + gather, "an iteration takes all of them");
 	is_int(cost.phase_ns[PHASE_COMM], 3 * reduce + gather, "... its phase the executed");
 	is_int(cost.phase_kernels[PHASE_COMM], 4, "... which are so many");
 	e[1].n_emit = 0;
 	cost.cost_ns = INT64_MAX;
-	comm_add(&c, &b, &cost);
+	comm_add(&c, &b, &cost, sent);
 	is_int(cost.phase_ns[PHASE_COMM], 3 * reduce, "without a token no logits are gathered");
 	is_int(cost.cost_ns, INT64_MAX, "sums do not overflow");
+}
+
+/* With a table messages are counted, those of all layers. */
+static void test_messages(void)
+{
+	struct batch_entry e = { .n_tok = 2, .n_emit = 1 };
+	const struct batch b = { .entry = &e, .n = 1 };
+	struct comm_table t;
+	struct comm c = { .ranks = 4,
+			  .table = &t,
+			  .n_reduce = 5,
+			  .n_run_reduce = 3,
+			  .hidden = 100,
+			  .vocab = 1000 };
+	struct iter_cost cost = { 0 };
+	int64_t sent[COMM_KERNELS] = { 0 };
+	struct ar_err err;
+
+	put(MAGIC COLUMNS "allreduce bf16 4 1 graph 100 9 1 7 9 ONE\n"
+			  "allreduce bf16 4 1 graph 1000 9 1 7 9 TWO\n" GATHERS);
+	is_int(load(&t, 4, &err), AR_OK, "a table is read");
+	comm_add(&c, &b, &cost, sent);
+	e.n_tok = 10, e.n_emit = 0;
+	comm_add(&c, &b, &cost, sent);
+	is_int(sent[0], 5, "small sums are of a kernel");
+	is_int(sent[1], 5, "... large ones of another");
+	is_int(sent[2], 1, "... and logits of a third");
+	comm_table_release(&t);
 }
 
 int main(void)
@@ -169,8 +227,10 @@ int main(void)
 		bail_out("no temporary file");
 	test_ring();
 	test_lookup();
+	test_kernels();
 	test_bad_files();
 	test_iteration();
+	test_messages();
 	unlink(path);
 	return done_testing();
 }

@@ -30,6 +30,10 @@ ok '... which take time, too' longer "$(tpot <"$tmp/table")" "$(tpot <"$tmp/none
 is 'their phase has them' "$(query "$tmp/db" "SELECT core, kernels / (80 * 2 + 2)
 	FROM v_phase_time WHERE phase = 'comm'")" \
 	"0,$(query "$tmp/db" 'SELECT count(*) FROM iteration')"
+is '... and its kernels are counted' "$(sed -n 's/^collectives: \([0-9]*\) by RING_LL, \([0-9]*\) by RING_LL128$/\1 + \2/p' \
+	"$tmp/table" | xargs expr)" "$(query "$tmp/db" 'SELECT 162 * count(*) FROM iteration')"
+split --comm "$table" --json - >"$tmp/json"
+ok '... in JSON, too' grep -q '"comm_messages":{"RING_LL":[1-9]' "$tmp/json"
 took() { query "$1" "SELECT ms FROM v_phase_time WHERE phase = 'comm'"; }
 split --db "$tmp/engine.db" >"$tmp/out"
 split --rates own --db "$tmp/own.db" >"$tmp/out"

@@ -34,7 +34,8 @@ int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph
 			  comm_ring_ns(&c->ring, c->gbps, hops, (double)bytes / c->ranks);
 }
 
-void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost)
+void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost,
+	      int64_t sent[COMM_KERNELS])
 {
 	const int64_t row = BF16 * c->hidden, logits = BF16 * c->vocab;
 	const bool graph = !b->prefill_tok;
@@ -47,6 +48,10 @@ void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cos
 	reduce = comm_ns(c, COMM_REDUCE, rows * row, graph);
 	if (emit)
 		gather = comm_ns(c, COMM_GATHER, emit * logits, graph);
+	if (c->table)
+		sent[comm_table_kernel(c->table, COMM_REDUCE, graph, rows * row)] += c->n_reduce;
+	if (c->table && emit)
+		sent[comm_table_kernel(c->table, COMM_GATHER, graph, emit * logits)]++;
 	cost->cost_ns = num_add(cost->cost_ns, num_add(num_mul(c->n_reduce, reduce), gather));
 	cost->phase_ns[PHASE_COMM] = num_add(num_mul(c->n_run_reduce, reduce), gather);
 	cost->phase_kernels[PHASE_COMM] = (int32_t)c->n_run_reduce + !!emit;

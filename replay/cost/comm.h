@@ -38,7 +38,8 @@ void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
 int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph);
 
 /* Add the time of the collectives of batch b to *cost.  cost_ns gets that of all layers, PHASE_COMM
- * that of the executed ones. */
-void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost);
+ * that of the executed ones.  sent: with a table, gets the messages of all layers by kernel. */
+void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost,
+	      int64_t sent[COMM_KERNELS]);
 
 #endif

@@ -65,6 +65,19 @@ static int find_op(const char *name)
 	return -1;
 }
 
+/* The place of the kernel. */
+static int find_kernel(struct comm_table *t, const char *name)
+{
+	char(*k)[COMM_KERNEL] = t->kernel;
+	int i = 0;
+
+	while (i < COMM_KERNELS - 1 && *k[i] && strncmp(k[i], name, COMM_KERNEL - 1) != 0)
+		i++;
+	if (!*k[i])
+		snprintf(k[i], COMM_KERNEL, "%s", i < COMM_KERNELS - 1 ? name : "others");
+	return i;
+}
+
 /* Add the line that has the columns `word`.  Returns what is wrong with it, or NULL.  *st: AR_NOMEM
  * where memory is missing. */
 static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar_status *st)
@@ -94,7 +107,8 @@ static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar
 	if (!GROW(c->point, c->cap, c->n + 1))
 		*st = AR_NOMEM;
 	else
-		c->point[c->n++] = (struct comm_point){ x[BYTES], x[P50] };
+		c->point[c->n++] = (struct comm_point){ x[BYTES], x[P50],
+							find_kernel(r->t, word[KERNEL]) };
 	return NULL;
 }
 
@@ -215,4 +229,14 @@ int64_t comm_table_ns(const struct comm_table *t, enum comm_op op, bool graph, i
 		p++;
 	x = log((double)bytes / (double)p->bytes) / log((double)p[1].bytes / (double)p->bytes);
 	return llround((double)p->ns * pow((double)p[1].ns / (double)p->ns, x));
+}
+
+int comm_table_kernel(const struct comm_table *t, enum comm_op op, bool graph, int64_t bytes)
+{
+	const struct comm_curve *c = &t->curve[op][graph];
+	size_t i = c->n - 1;
+
+	while (i && c->point[i].bytes > bytes)
+		i--;
+	return c->point[i].kernel;
 }

@@ -35,17 +35,22 @@ enum comm_op {
 		COMM_N_OPS
 };
 
+/* Kernels of a table by name; further ones share the last place. */
+enum { COMM_KERNELS = 16, COMM_KERNEL = 32 };
+
 /* The median times of a collective by bytes, which ascend. */
 struct comm_curve {
 	size_t n, cap;
 	struct comm_point {
 		int64_t bytes, ns; /* above 0 */
+		int kernel;
 	} * point;
 };
 
 /* Of bf16, on one host.  curve: of collectives in line, and in a graph. */
 struct comm_table {
 	struct comm_curve curve[COMM_N_OPS][2];
+	char kernel[COMM_KERNELS][COMM_KERNEL]; /* "": none */
 };
 
 /* Read the lines of each collective for ranks[collective] ranks, 0: it is not looked up.  If a mode
@@ -59,5 +64,8 @@ void comm_table_release(struct comm_table *t);
 /* Time of a message of bytes: linear in log(bytes) and log(time) between two points; below the
  * first point its time; above the last its time for each byte.  0 to INT64_MAX ns. */
 int64_t comm_table_ns(const struct comm_table *t, enum comm_op op, bool graph, int64_t bytes);
+
+/* The kernel of the message, an index of t->kernel: that of the last point up to its size. */
+int comm_table_kernel(const struct comm_table *t, enum comm_op op, bool graph, int64_t bytes);
 
 #endif

@@ -577,7 +577,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	if (cfg->cost.set)
 		cfg->cost.set(cfg->cost.self, b, c);
 	if (cfg->comm)
-		comm_add(cfg->comm, b, c);
+		comm_add(cfg->comm, b, c, l->res->comm_sent);
 	st = agree(l, b, c, &kernels, err);
 	if (st)
 		return st;

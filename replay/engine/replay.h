@@ -100,6 +100,7 @@ struct replay_result {
 	int64_t ok, rejected, unfinished; /* requests */
 	int64_t good;			  /* ok within all limits */
 	int64_t output_tok;
+	int64_t comm_sent[COMM_KERNELS]; /* messages of collectives by kernel, with a table */
 	int64_t drop_rows, drop_kept; /* rows of prompts at the first layer that drops, and rows
 				       * left after the last */
 	int64_t end_ns;		      /* the clock at the end, the latest of all replicas */

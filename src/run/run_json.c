@@ -163,6 +163,20 @@ static bool add_counts(cJSON *o, const struct replay_result *res)
 	return done;
 }
 
+/* The messages of collectives by kernel; null without a table. */
+static cJSON *json_messages(const struct run_inputs *in, const struct replay_result *res)
+{
+	cJSON *o = in->comm.ranks > 1 && in->comm.table ? cJSON_CreateObject() : cJSON_CreateNull();
+
+	for (int k = 0; k < COMM_KERNELS && cJSON_IsObject(o); k++)
+		if (res->comm_sent[k] &&
+		    !json_add(o, in->comm_table.kernel[k], json_count(res->comm_sent[k]))) {
+			cJSON_Delete(o);
+			return NULL;
+		}
+	return o;
+}
+
 static bool add_percentile(cJSON *o, const char *name, const struct series *s, double p)
 {
 	return json_add(o, name,
@@ -272,7 +286,8 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 	params = p ? run_params(&r->in.model, p) : NULL;
 	if (o &&
 	    !((params || !p) && add_head(o, r, i, p, params, res) && add_counts(o, res) &&
-	      add_latencies(o, res) && add_accuracy(o, "accuracy", &res->sample[ROW_PREFILL]) &&
+	      json_add(o, "comm_messages", json_messages(&r->in, res)) && add_latencies(o, res) &&
+	      add_accuracy(o, "accuracy", &res->sample[ROW_PREFILL]) &&
 	      add_accuracy(o, "accuracy_decode", &res->sample[ROW_DECODE]) &&
 	      add_goodput(o, r->in.trace, r->session.o.slo, res) &&
 	      json_add(o, "kv_groups", groups(&r->in, res)) &&

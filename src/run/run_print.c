@@ -461,6 +461,21 @@ static void print_accuracy(const struct run *r, const char *whose, const struct 
 	       s->rel_l2_max, s->cosine_min, s->recall_sum / n);
 }
 
+static void print_messages(const struct run_inputs *in, const struct replay_result *res)
+{
+	const char *before = "collectives: ";
+
+	for (int k = 0; k < COMM_KERNELS; k++) {
+		if (!res->comm_sent[k])
+			continue;
+		printf("%s%" PRId64, before, res->comm_sent[k]);
+		put_after(" by ", in->comm_table.kernel[k]);
+		before = ", ";
+	}
+	if (*before == ',')
+		putchar('\n');
+}
+
 void run_print_latencies(const struct run *r, size_t i, const char *label,
 			 const struct replay_result *res)
 {
@@ -492,6 +507,7 @@ void run_print_latencies(const struct run *r, size_t i, const char *label,
 	if (res->evict_waits)
 		printf("events of the evictor waited %" PRId64 " times for KV blocks\n",
 		       res->evict_waits);
+	print_messages(&r->in, res);
 	print_group_peaks(&r->in, res);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
