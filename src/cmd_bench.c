@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench: time attention kernels, methods and layers with a state on this GPU, and
- * compare them with its ceilings or with published figures. */
+/* attnreplay bench: time attention kernels, methods, layers with a state and collectives on GPUs,
+ * and compare them with their ceilings or with published figures. */
 #include "config.h"
 
 #include <stddef.h>
@@ -14,6 +14,7 @@
 /* ---- options ---- */
 
 static const char *const formats[] = { "table", "json", NULL };
+static const char *const memories[] = { "device", "host", NULL };
 
 #define OFF(member) offsetof(struct bench_args, member)
 /* clang-format off */
@@ -25,18 +26,22 @@ static const struct opt every_opts[] = {
 	{ .name = NULL }
 };
 
-static const struct opt kernel_opts[] = {
+static const struct opt repeat_opts[] = {
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
-	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
-	  .max = 1e6,
-	  .help = "output rows of each case to check against double precision; 0: none" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
 	  .help = "seed of random inputs and block lists" },
 	{ .name = "format", .type = OPT_ENUM, .off = OFF(format), .arg = "NAME", .def = "table",
 	  .choice = formats, .help = "format of standard output" },
 	{ .name = "dry-run", .type = OPT_FLAG, .off = OFF(dry_run),
 	  .help = "print the cases and their work without measuring; needs no GPU" },
+	{ .name = NULL }
+};
+
+static const struct opt sample_opts[] = {
+	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
+	  .max = 1e6,
+	  .help = "output rows of each case to check against double precision; 0: none" },
 	{ .name = NULL }
 };
 
@@ -109,8 +114,21 @@ static const struct opt input_opts[] = {
 
 static const struct opt rank_opts[] = {
 	{ .name = "tp", .type = OPT_INT, .off = OFF(tp), .arg = "N", .def = "0", .max = 1024,
-	  .help = "tensor parallel size: measure the heads of one of N GPUs; 0: the size in the "
-		  "paper, or 1 without a paper" },
+	  .help = "tensor parallel size: measure the heads of one of N GPUs, or collectives "
+		  "between N; 0: the size in the paper, or 1 without a paper" },
+	{ .name = NULL }
+};
+
+static const struct opt collective_opts[] = {
+	{ .name = "sizes", .type = OPT_STR, .off = OFF(sizes), .arg = "FROM:TO", .def = "1K:128M",
+	  .help = "smallest and largest message in bytes, of all ranks; those between grow by a "
+		  "half and a third" },
+	{ .name = "out", .type = OPT_STR, .off = OFF(out), .arg = "FILE",
+	  .help = "also write the table of collectives to FILE, for --comm of 'attnreplay run'" },
+	{ .name = "memory", .type = OPT_ENUM, .off = OFF(memory), .arg = "NAME", .def = "device",
+	  .choice = memories,
+	  .help = "where the messages lie; host: by the host's clock, with a library in "
+		  "ATTNREPLAY_NCCL that reaches it" },
 	{ .name = NULL }
 };
 
@@ -149,7 +167,8 @@ enum {
 	DECODE = 32,
 	KERNELS = 63,
 	HOST = 64,
-	ALL = 127
+	COLLECTIVE = 128,
+	ALL = 255
 };
 
 static const struct mode {
@@ -163,6 +182,7 @@ static const struct mode {
 	      { "ssm", SSM, bench_ssm },
 	      { "paper", PAPER, bench_paper },
 	      { "host", HOST, bench_host },
+	      { "collective", COLLECTIVE, bench_collective },
 	      { 0 } };
 
 static const struct {
@@ -171,7 +191,9 @@ static const struct {
 	const struct opt *opts;
 } groups[] = {
 	{ "Options", ALL, every_opts },
-	{ "attention, method, decode, delta, ssm, paper", KERNELS, kernel_opts },
+	{ "attention, method, decode, delta, ssm, paper, collective", KERNELS | COLLECTIVE,
+	  repeat_opts },
+	{ "attention, method, decode, delta, ssm, paper", KERNELS, sample_opts },
 	{ "attention, method, decode, delta, ssm", KERNELS & ~PAPER, batch_opts },
 	{ "attention, method, decode", ATTENTION | METHOD | DECODE, shape_opts },
 	{ "attention, decode", ATTENTION | DECODE, block_opts },
@@ -179,7 +201,9 @@ static const struct {
 	{ "attention", ATTENTION, attention_opts },
 	{ "method", METHOD, method_opts },
 	{ "method, paper", METHOD | PAPER, input_opts },
-	{ "method, delta, ssm, paper", METHOD | DELTA | SSM | PAPER, rank_opts },
+	{ "method, delta, ssm, paper, collective", METHOD | DELTA | SSM | PAPER | COLLECTIVE,
+	  rank_opts },
+	{ "collective", COLLECTIVE, collective_opts },
 	{ "delta, ssm, paper", DELTA | SSM | PAPER, model_opts },
 	{ "paper", PAPER, paper_opts },
 };
@@ -207,8 +231,8 @@ static enum ar_status bench_main(int argc, char **argv, struct ar_err *err)
 		m++;
 	if (!m->name)
 		return ar_fail(err, AR_USAGE,
-			       "%s%s%s; want attention, method, decode, delta, ssm, paper or "
-			       "host",
+			       "%s%s%s; want attention, method, decode, delta, ssm, paper, host "
+			       "or collective",
 			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	argc--, argv++;
@@ -241,8 +265,9 @@ const struct cmd cmd_bench = {
 		 "delta [OPTION]...\n"
 		 "ssm [OPTION]...\n"
 		 "paper --table NAME [OPTION]...\n"
-		 "host [OPTION]...",
-	.title = "measure attention kernels, methods, decodes, layers with a state and the host",
+		 "host [OPTION]...\n"
+		 "collective --tp N [OPTION]...",
+	.title = "measure kernels, methods, decodes, layers with a state, collectives and the host",
 	.run = bench_main,
 	.options = bench_show_options,
 };

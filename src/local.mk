@@ -5,7 +5,8 @@ attnreplay_SOURCES = \
     src/cmd_curve.c src/cmd_diff.c src/cmd_eval.c src/cmd_import_engine.c src/cmd_list.h \
     src/cmd_merge.c src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_search.c \
     src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmd_tune.c src/main.c \
-  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_decode.c \
+  src/bench/bench.h src/bench/bench_attention.c src/bench/bench_collective.c \
+    src/bench/bench_decode.c src/bench/collective_host.c \
     src/bench/bench_decode.h src/bench/bench_mixer.c \
     src/bench/bench_mixer.h src/bench/bench_device.h src/bench/bench_host.c src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_paper.h \
@@ -23,7 +24,7 @@ EXTRA_attnreplay_DEPENDENCIES = kernels/select/plugin.list
 if HAVE_CUDA
 attnreplay_SOURCES += \
   src/bench/bench_check.c src/bench/bench_decode_device.c src/bench/bench_mixer_device.c \
-    src/bench/bench_device.c \
+    src/bench/bench_device.c src/bench/collective_device.c \
     src/bench/bench_load.c src/bench/bench_prefill.c src/bench/bench_prefill_memory.c \
     src/bench/bench_run.c
 else
@@ -39,7 +40,8 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_engine.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h \
-    src/bench/bench_sample.c src/bench/bench_sample.h \
+    src/bench/bench_sample.c src/bench/bench_sample.h src/bench/collective.c \
+    src/bench/collective.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_duo.c \
     src/calibrate/calibrate_host.c src/calibrate/calibrate_minference.c \
     src/calibrate/calibrate_plan.c \
@@ -167,6 +169,7 @@ check_PROGRAMS += \
   tests/t-tune-prompts
 dist_check_SCRIPTS += \
   tests/t-assumptions.sh tests/t-engine-args.sh tests/t-engine-defaults.sh \
+  tests/t-bench-collective.sh \
   tests/t-cmd-bench.sh tests/t-cmd-bench-mixer.sh tests/t-cmd-bench-method.sh \
     tests/t-cmd-calibrate.sh \
     tests/t-cmd-diff.sh tests/t-cmd-eval.sh tests/t-cmd-export.sh tests/t-cmd-json.sh \

@@ -9,6 +9,7 @@
  * It aborts the program if the calls of ranks differ, if a communicator is used after an abort, or
  * destroyed before it is finalised.  Environment variables, with R:N for call N of rank R, from 1:
  *   FAKE_NCCL_DIE=R:N  FAKE_NCCL_HANG=R:N (until another rank aborts)  FAKE_NCCL_ERROR=R:N:CODE
+ *   FAKE_NCCL_WRONG=R:N (its result has a wrong bit)
  *   FAKE_NCCL_SLOW=R:MICROSECONDS  FAKE_NCCL_VERSION=V
  *   FAKE_NCCL_PROGRESS=N: polls before a call is carried out
  *   FAKE_NCCL_RECORD=FILE: rank 0 appends a line for each call: name, type, count
@@ -206,6 +207,7 @@ static int move_piece(struct nccl_comm *c)
 {
 	struct slot *mine = &c->s->slot[c->rank];
 	const size_t left = c->bytes - c->done, n = left < SLOT ? left : SLOT;
+	int unused;
 
 	if (!c->put) {
 		if (!all_at(c, 0, c->pieces))
@@ -222,6 +224,7 @@ static int move_piece(struct nccl_comm *c)
 		add_up(c, n);
 	for (int i = 0; i < c->n && c->call.kind == GATHER; i++)
 		memcpy(c->to + (size_t)i * c->bytes + c->done, c->s->slot[i].data, n);
+	c->to[c->done] ^= is_now("FAKE_NCCL_WRONG", c, &unused);
 	c->done += n;
 	c->put = 0;
 	atomic_store(&mine->left, ++c->pieces);

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "src/bench/bench_case.h"
+#include "src/bench/collective.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
@@ -383,9 +384,32 @@ static void test_faults(enum bench_what what)
 	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");
 }
 
+static void test_kernels(void)
+{
+	static const char *const names[][2] = {
+		{ "_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+		  "RING_LL" },
+		{ "_Z40ncclDevKernel_AllReduce_Sum_bf16_TREE_LL24ncclDevKernelArgsStorageILm4096EE",
+		  "TREE_LL" },
+		{ "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+		  "RING_LL" },
+		{ "_Z21ncclDevKernel_Generic24ncclDevKernelArgsStorageILm4096EE",
+		  "ncclDevKernel_Generic" },
+		{ "_Z3sumPf", "sum" },
+		{ "plain", "plain" },
+	};
+	char text[COLLECTIVE_KERNEL];
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		collective_kernel(names[i][0], text);
+		is_str(text, names[i][1], "the name of kernel '%s'", names[i][0]);
+	}
+}
+
 int main(void)
 {
 	plan(0);
+	test_kernels();
 	test_work();
 	test_draws();
 	for (int tok = 64; tok <= 128; tok *= 2) {

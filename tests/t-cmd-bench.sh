@@ -13,9 +13,9 @@ no_space() { # the table still goes to standard output
 }
 
 ok 'without what to measure it is wrong usage' \
-	fails 2 'no mode given; want attention, method, decode, delta, ssm, paper or host' "$ATTNREPLAY" bench
+	fails 2 'no mode given; want attention, method, decode, delta, ssm, paper, host or collective' "$ATTNREPLAY" bench
 ok 'something else to measure is wrong usage' \
-	fails 2 "unknown mode 'mlp'; want attention, method, decode, delta, ssm, paper or host" "$ATTNREPLAY" bench mlp
+	fails 2 "unknown mode 'mlp'; want attention, method, decode, delta, ssm, paper, host or collective" "$ATTNREPLAY" bench mlp
 ok 'an unknown case is wrong usage' \
 	fails 2 "what 'dense,x': want some of" bench --what dense,x
 ok 'an empty list is wrong usage'               fails 2 "batch '': want a value" bench --batch ''

@@ -22,9 +22,12 @@ struct bench_args {
 	char *method, *capture, *layer, *table, *model;
 	struct opt_list use, selectors;
 	int64_t tp, sample_chunks, left;
+	char *sizes, *out;
+	int memory;
 };
 
 enum { FORMAT_TABLE, FORMAT_JSON };
+enum { MEMORY_DEVICE, MEMORY_HOST };
 
 enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);
@@ -32,6 +35,7 @@ enum ar_status bench_decode(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_host(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_delta(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_ssm(const struct bench_args *a, struct ar_err *err);
+enum ar_status bench_collective(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "src/bench/bench_mixer.h"
 #include "src/bench/bench_device.h"
 #include "src/bench/bench_prefill.h"
+#include "src/bench/collective.h"
 
 static enum ar_status no_cuda(struct ar_err *err)
 {
@@ -122,3 +123,16 @@ enum ar_status bench_decode_run(struct bench_device *d, const struct method *m, 
 	(void)out;
 	return no_cuda(err);
 }
+
+static enum ar_status open_none(struct collective_rank **out, const struct world_join *j,
+				const struct collective_env *env, struct collective_about *about,
+				struct ar_err *err)
+{
+	(void)j;
+	(void)env;
+	(void)about;
+	*out = NULL;
+	return no_cuda(err);
+}
+
+const struct collective_way collective_device = { .name = "device", .open = open_none };

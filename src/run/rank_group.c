@@ -94,12 +94,11 @@ static void take_end(struct ranks *x, int rank, int status)
 	const long long step = atomic_load(&x->shared->page.step[rank]);
 
 	if (!e->ended)
-		e->st = ar_fail(&e->err, AR_IO,
-				"rank %d of %d (pid %d) ended by %s %d in iteration %lld", rank,
-				x->n, (int)x->pid[rank],
+		e->st = ar_fail(&e->err, AR_IO, "rank %d of %d (pid %d) ended by %s %d in %s %lld",
+				rank, x->n, (int)x->pid[rank],
 				WIFSIGNALED(status) ? "signal" : "exit status",
 				WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-				step ? step - 1 : 0);
+				x->g->step, step ? step - 1 : 0);
 	if (e->st) {
 		if (e->st != AR_INTERRUPTED)
 			rank_page_fail(&x->shared->page, rank);

@@ -8,6 +8,7 @@
 struct rank_group {
 	int n;			     /* at most RANKS_MAX */
 	int64_t join_ns, timeout_ns; /* as in struct world_join */
+	const char *step;	     /* what a call is, in messages: "iteration" */
 };
 
 /* What a rank does in its process.  It joins the others with rank_join(). */

@@ -63,7 +63,8 @@ static void take_first(struct run *r, const struct first_rank *x)
 enum ar_status run_method_ranks(struct run *r, size_t i, struct ar_err *err)
 {
 	const struct run_options *o = &r->session.o;
-	const struct rank_group g = { (int)o->tp, o->comm_join_ns, o->comm_timeout_ns };
+	const struct rank_group g = { (int)o->tp, o->comm_join_ns, o->comm_timeout_ns,
+				      "iteration" };
 	struct rank_run x = { r, i, workers_share(sizeof *x.first) };
 	enum ar_status st;
 
