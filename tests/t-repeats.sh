@@ -112,7 +112,8 @@ run --backend cost --trace long.csv --host spread.json --db long.db >long.out
 is 'a trace of some length has a range of each latency' \
 	"$(sed -n '/^... 95 % range/,$p' long.out | grep -cE '^[A-Za-z0-9]+( +[0-9.]+-[0-9.]+){3}$')" 5
 ok '... which the report does without a word' eval '! "$ATTNREPLAY" report long.db | grep -q "one draw"'
-ok '... unlike that of one draw' eval '"$ATTNREPLAY" report spread.db | grep -q "they are one draw of it"'
+ok '... unlike that of one draw' eval '"$ATTNREPLAY" report again.db | grep -q "they are one draw of it"'
+ok '... nor are repeats one draw' eval '! "$ATTNREPLAY" report spread.db | grep -q "one draw"'
 cost other.db --host spread.json --host-seed 2 >out
 ok '... and others with another seed' [ "$(ends other.db)" != "$(ends again.db)" ]
 cost none.db --host spread.json --host-seed 0 >out

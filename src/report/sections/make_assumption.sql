@@ -43,6 +43,7 @@ WITH
     SELECT run_id, 20, 'host', 'time', 'the host of a preset', 'host times are those of a preset, of'
       || ' another machine (--host ' || value || ')' || coalesce(': ' || host, '')
       || iif(EXISTS (SELECT 1 FROM replicate p WHERE p.run_id = run.run_id) OR EXISTS (
+        SELECT 1 FROM v_repeat p WHERE p.run_id = run.run_id AND repeat_id <> p.run_id) OR EXISTS (
         SELECT 1 FROM param p WHERE p.run_id = run.run_id AND key = 'host-seed' AND p.value = 0), '',
         '; where it has a spread they are one draw of it, and no interval holds that')
     FROM run JOIN param USING(run_id)
