@@ -3,6 +3,8 @@
 #ifndef AR_PIECES_CUH
 #define AR_PIECES_CUH
 
+#include <type_traits>
+
 #include "kernels/select/pick.cuh"
 #include "kernels/select/pieces.h"
 
@@ -37,6 +39,17 @@ static __device__ __forceinline__ void *pieces_scratch(const struct attn_batch &
 static inline size_t pieces_scratch_bytes(const struct attn_limits *l, int per_page, size_t bytes)
 {
 	return (size_t)(l->max_page + l->max_req) * per_page * bytes;
+}
+
+/* Call f with the head size as a constant. */
+template <typename F> static inline void pieces_of_dim(int dim, const F &f)
+{
+	if (dim == 64)
+		f(std::integral_constant<int, 64>());
+	else if (dim == 128)
+		f(std::integral_constant<int, 128>());
+	else
+		f(std::integral_constant<int, 256>());
 }
 
 #endif

@@ -301,12 +301,8 @@ enum ar_status enqueue_scores(const struct attn_call *call, const struct quest *
 	if (st)
 		return st;
 	grid = dim3(max(WAVES * gpu->n_sm / n_list, 1), groups, b->rows.n_req);
-	if (b->shape.head_dim == 64)
-		launch_scores<64>(grid, call, p, l, stream);
-	else if (b->shape.head_dim == 128)
-		launch_scores<128>(grid, call, p, l, stream);
-	else
-		launch_scores<256>(grid, call, p, l, stream);
+	pieces_of_dim(b->shape.head_dim,
+		      [&](auto dim) { launch_scores<dim>(grid, call, p, l, stream); });
 	CU_LAUNCHED();
 out:
 	return st;

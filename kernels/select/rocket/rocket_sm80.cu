@@ -278,16 +278,7 @@ enum ar_status enqueue_scores(const struct attn_call *call, const struct rocket 
 	if (st)
 		return st;
 	grid = dim3(lists, (WAVES * gpu->n_sm + lists - 1) / lists);
-	switch (b->shape.head_dim) {
-	case 64:
-		launch_dim<64>(grid, call, p);
-		break;
-	case 128:
-		launch_dim<128>(grid, call, p);
-		break;
-	default:
-		launch_dim<256>(grid, call, p);
-	}
+	pieces_of_dim(b->shape.head_dim, [&](auto dim) { launch_dim<dim>(grid, call, p); });
 	CU_LAUNCHED();
 out:
 	return st;

@@ -526,16 +526,8 @@ enum ar_status enqueue_scores(const struct attn_call *call, int lists, bool exac
 	if (st)
 		return st;
 	grid = dim3(lists, (WAVES * gpu->n_sm + lists - 1) / lists);
-	switch (call->b->shape.head_dim) {
-	case 64:
-		launch_dim<64>(grid, call, exact);
-		break;
-	case 128:
-		launch_dim<128>(grid, call, exact);
-		break;
-	default:
-		launch_dim<256>(grid, call, exact);
-	}
+	pieces_of_dim(call->b->shape.head_dim,
+		      [&](auto dim) { launch_dim<dim>(grid, call, exact); });
 	CU_LAUNCHED();
 out:
 	return st;
