@@ -182,8 +182,7 @@ dist_check_SCRIPTS += \
     tests/t-slurm.sh tests/t-sql.sh tests/t-stored-views.sh \
     tests/t-sweep-cmd.sh tests/t-truth.sh
 
-# The version as of this build, not as of the last autoreconf.  The file is
-# rewritten only when the text changes, so an unchanged tree rebuilds nothing.
+# Rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
 src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
   src/bench/bench_table.$(OBJEXT) src/report/phrase.$(OBJEXT) src/run/run_method.$(OBJEXT) \
@@ -191,8 +190,7 @@ src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \
-	v=`cd $(srcdir) && build-aux/git-version-gen .tarball-version`; \
-	printf '#define AR_REVISION "%s"\n' "$$v" >$@.tmp; \
+	printf '#define AR_REVISION "%s"\n' "$(REVISION)" >$@.tmp; \
 	if cmp -s $@.tmp $@; then rm -f $@.tmp; else mv -f $@.tmp $@; fi
 FORCE:
 .PHONY: FORCE

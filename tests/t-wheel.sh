@@ -22,6 +22,9 @@ wheel=$(ls "$build"/dist-wheel/*.whl)
 is 'glibc 2.36 runs it' "$(echo "$wheel" | sed 's/.*-manylinux_2_\([0-9]*\)_.*/\1/' |
 	awk '{ print $1 <= 36 }')" 1
 ok 'it has at most 100 MB' test "$(wc -c <"$wheel")" -le 100000000
+is 'its name has the version of the program' \
+	"$(basename "$wheel" | sed 's/^attnreplay-//; s/-py3-.*//; s/[.+]cu[0-9]*$//')" \
+	"$("$ATTNREPLAY" --version | sed '1!d; s/.* //; s/-/+/; s/-/./g')"
 ok 'it can be installed' "$tmp/venv/bin/pip" -q install --no-index --no-deps "$wheel"
 
 run() { # run COMMAND ARG...: with nothing of this tree in reach
