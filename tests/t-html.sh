@@ -41,8 +41,8 @@ ok '... of others times faster, an error, what was executed' has page.html \
 	'compact-fp: TTFT p50 5.15 ms; 10.3 ms with dense"><b class="good">2.00x</b>' '<small>2.00' \
 	'<b>50' '<small>1 of 2' '<b>55'
 ok '... why a goodput by limits of the report has no interval, in a note, too' has page.html \
-	'a second; no interval: replicates are judged by the limits of the run, which are others"' \
-	': no interval of goodput: replicates are judged by the limits of the run, which are others'
+	'a second; no interval: replicates keep no times of requests, and were judged by --slo of the run alone"' \
+	': no interval of goodput: replicates keep no times of requests, and were judged by --slo of the run alone; give run these limits'
 ok '... and a mark where a figure rests on something' has page.html '<sup>'
 is '... and a chart beside it' "$(grep -c '^<figure>' page.html)" 1
 ok 'it says what the figures say' has page.html 'Trace s4.csv, 2 requests; model llama-3.1-8b;' \

@@ -45,7 +45,7 @@ WITH
         good_hi)), ' ', char(160)), '',
       printf('%s: %d of %d requests keep the limits, %.4g a second', label, good, requests, good_per_s)
         || iif(run_id IN (SELECT run_id FROM slo WHERE own IS NOT TRUE),
-          '; no interval: replicates are judged by the limits of the run, which are others', '')
+          '; no interval: replicates keep no times of requests, and were judged by --slo of the run alone', '')
     FROM figure WHERE good_per_s IS NOT NULL
 
     UNION ALL

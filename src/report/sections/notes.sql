@@ -14,8 +14,8 @@ FROM (
 GROUP BY which, reason
 
 UNION ALL
-SELECT runs(run_id) || ': no interval of goodput: replicates are judged by the limits of the run, which are'
-  || ' others'
+SELECT runs(run_id) || ': no interval of goodput: replicates keep no times of requests, and were judged by --slo'
+  || ' of the run alone; give run these limits'
 FROM run
 WHERE (:run IS NULL OR run_id = :run) AND run_id IN (SELECT run_id FROM slo WHERE own IS NOT TRUE)
   AND run_id IN (SELECT run_id FROM resampling WHERE reason IS NULL)
