@@ -73,9 +73,10 @@ bool layer_alike(const struct layer_spec *a, const struct layer_spec *b)
 	       d->conv == e->conv && a->state_f32 == b->state_f32 && ssm_alike(&a->ssm, &b->ssm) &&
 	       a->beside == b->beside && a->act == b->act && a->ffn == b->ffn &&
 	       a->n_experts == b->n_experts && a->experts_per_tok == b->experts_per_tok &&
-	       a->expert_hidden == b->expert_hidden && a->shared_ffn == b->shared_ffn &&
-	       a->shared_gate == b->shared_gate && a->expert_norms == b->expert_norms &&
-	       router_alike(&a->router, &b->router) && latent_alike(a, b) && formats_alike(a, b);
+	       a->held_experts == b->held_experts && a->expert_hidden == b->expert_hidden &&
+	       a->shared_ffn == b->shared_ffn && a->shared_gate == b->shared_gate &&
+	       a->expert_norms == b->expert_norms && router_alike(&a->router, &b->router) &&
+	       latent_alike(a, b) && formats_alike(a, b);
 }
 
 bool model_alike(const struct model *a, const struct model *b)
@@ -135,7 +136,7 @@ static enum ar_status check_split(const struct model *m, const struct layer_spec
 		{ "heads of state-space layers", l->ssm.heads },
 		/* one group is whole on each rank */
 		{ "groups of state-space layers", l->ssm.groups == 1 ? 0 : l->ssm.groups },
-		{ l->n_experts ? "expert FFN width" : "FFN width", l->ffn },
+		{ l->n_experts ? "expert FFN width" : "FFN width", l->held_experts ? 0 : l->ffn },
 		{ "shared expert FFN width", l->shared_ffn },
 		{ "vocabulary", m->vocab },
 	};
@@ -164,7 +165,8 @@ static void split_layer(struct layer_spec *l, int tp)
 	l->ssm.heads /= tp;
 	if (l->ssm.groups > 1)
 		l->ssm.groups /= tp;
-	l->ffn /= tp;
+	if (!l->held_experts)
+		l->ffn /= tp;
 	l->shared_ffn /= tp;
 }
 
@@ -220,5 +222,27 @@ enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
 		split_layer(&m->layer[i], tp);
 	m->vocab /= tp;
 	m->tp = tp;
+	return AR_OK;
+}
+
+enum ar_status model_spread(struct model *m, int ep, struct ar_err *err)
+{
+	bool any = false;
+
+	for (int i = 0; i < m->n_layers; i++) {
+		const int n = m->layer[i].n_experts;
+
+		any = any || n;
+		if (n % ep)
+			return ar_fail(err, AR_USAGE,
+				       "cannot spread model '%s' over %d ranks: the %d experts of "
+				       "layer %d are no multiple of it; change --ep",
+				       m->name, ep, n, i);
+	}
+	if (!any)
+		return ar_fail(err, AR_USAGE, "ep has no effect: %s has no experts; leave it out",
+			       m->name);
+	for (int i = 0; i < m->n_layers; i++)
+		m->layer[i].held_experts = m->layer[i].n_experts / ep;
 	return AR_OK;
 }

@@ -124,6 +124,7 @@ struct layer_spec {
 	enum mlp_act act;
 	int ffn; /* MLP's width; of one expert when n_experts > 0; 0: no MLP */
 	int n_experts, experts_per_tok; /* 0: dense MLP */
+	int held_experts;		/* whose weights the rank has; 0: all */
 	int expert_hidden;		/* rows of experts, between two products; 0: hidden */
 	int shared_ffn;			/* width of the expert that all rows take; 0: none */
 	int shared_gate;		/* its output times the sigmoid of a gate of one column */
@@ -190,5 +191,8 @@ const struct layer_spec *model_attention(const struct model *m);
  * layer.  Key heads of linear layers are divided.
  * AR_USAGE names the size that tp does not divide; then nothing is split. */
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
+/* Keep one rank's share of the experts, of ep ranks above 1; model_split() then leaves them whole.
+ * AR_USAGE: a layer's experts are no multiple of ep, or there are none; then nothing is spread. */
+enum ar_status model_spread(struct model *m, int ep, struct ar_err *err);
 
 #endif

@@ -134,13 +134,15 @@ struct tensor_shape layer_tensor(const struct model *m, const struct layer_spec 
 
 int64_t layer_tensors(const struct layer_spec *l, enum weight i)
 {
+	const int experts = l->held_experts ? l->held_experts : l->n_experts;
+
 	switch (i) {
 	case WEIGHT_GATE:
 	case WEIGHT_UP:
 	case WEIGHT_GATE_BIAS:
 	case WEIGHT_UP_BIAS:
 	case WEIGHT_DOWN:
-	case WEIGHT_DOWN_BIAS: return l->n_experts ? l->n_experts : 1;
+	case WEIGHT_DOWN_BIAS: return experts ? experts : 1;
 	default: return 1;
 	}
 }

@@ -99,6 +99,33 @@ static void test_ranks(void)
 	}
 }
 
+/* Ranks with whole experts have as many parameters as ranks with a slice of each. */
+static void test_spread(void)
+{
+	struct model m = a_model("qwen3-30b-a3b"), cut = a_model("qwen3-30b-a3b");
+	struct model dense = a_model("llama-3.1-70b");
+	const int64_t experts = (int64_t)48 * 128 * 3 * 2048 * 768, all = model_params(&m);
+	struct ar_err err = { 0 };
+
+	is_int(model_spread(&m, 3, &err), AR_USAGE, "experts that do not divide are refused");
+	is_str(err.msg,
+	       "cannot spread model 'qwen3-30b-a3b' over 3 ranks: the 128 experts of layer 0 are "
+	       "no multiple of it; change --ep",
+	       "... with a message");
+	is_int(model_spread(&dense, 2, &err), AR_USAGE, "... as is a model without experts");
+	is_str(err.msg, "ep has no effect: llama-3.1-70b has no experts; leave it out",
+	       "... with a message");
+	ok(!model_spread(&m, 8, &err), "8 ranks");
+	is_int(model_params(&m), all - experts * 7 / 8, "... have an eighth of the experts each");
+	ok(!model_split(&m, 8, &err) && m.layer[0].ffn == 768, "... which are not split further");
+	ok(!model_split(&cut, 8, &err), "... a slice of each otherwise");
+	is_int(model_params(&m), model_params(&cut), "... of the same size");
+	ok(!layer_alike(&m.layer[0], &cut.layer[0]), "... which are no equal layers");
+	model_release(&m);
+	model_release(&cut);
+	model_release(&dense);
+}
+
 /* What no preset has: a shared expert beside ordinary attention, biases of a dense MLP. */
 static void test_layers(void)
 {
@@ -143,6 +170,7 @@ int main(void)
 	plan(0);
 	test_presets();
 	test_ranks();
+	test_spread();
 	test_layers();
 	return done_testing();
 }
