@@ -3,7 +3,8 @@
 libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/backend_roofline.c \
     replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
-    replay/cost/comm.c replay/cost/comm.h replay/cost/comm_ring.c replay/cost/comm_ring.h \
+    replay/cost/comm.c replay/cost/comm.h replay/cost/comm_experts.c \
+    replay/cost/comm_experts.h replay/cost/comm_ring.c replay/cost/comm_ring.h \
     replay/cost/comm_table.c replay/cost/comm_table.h \
     replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
     replay/cost/decode_walk.c replay/cost/decode_walk.h \

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "replay/cost/comm.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +186,7 @@ static void test_iteration(void)
 	is_int(cost.phase_ns[PHASE_COMM], 3 * reduce + gather, "... its phase the executed");
 	is_int(cost.phase_kernels[PHASE_COMM], 4, "... which are so many");
 	e[1].n_emit = 0;
-	cost.cost_ns = INT64_MAX;
+	cost = (struct iter_cost){ .cost_ns = INT64_MAX };
 	comm_add(&c, &b, &cost, sent);
 	is_int(cost.phase_ns[PHASE_COMM], 3 * reduce, "without a token no logits are gathered");
 	is_int(cost.cost_ns, INT64_MAX, "sums do not overflow");
@@ -195,7 +196,7 @@ static void test_iteration(void)
 static void test_messages(void)
 {
 	struct batch_entry e = { .n_tok = 2, .n_emit = 1 };
-	const struct batch b = { .entry = &e, .n = 1 };
+	struct batch b = { .entry = &e, .n = 1, .decode_tok = 2 };
 	struct comm_table t;
 	struct comm c = { .ranks = 4,
 			  .table = &t,
@@ -211,12 +212,103 @@ static void test_messages(void)
 			  "allreduce bf16 4 1 graph 1000 9 1 7 9 TWO\n" GATHERS);
 	is_int(load(&t, 4, &err), AR_OK, "a table is read");
 	comm_add(&c, &b, &cost, sent);
-	e.n_tok = 10, e.n_emit = 0;
+	b.decode_tok = e.n_tok = 10, e.n_emit = 0;
 	comm_add(&c, &b, &cost, sent);
 	is_int(sent[0], 5, "small sums are of a kernel");
 	is_int(sent[1], 5, "... large ones of another");
 	is_int(sent[2], 1, "... and logits of a third");
 	comm_table_release(&t);
+}
+
+/* Bytes that 8 ranks send of what a rank has, as MiB. */
+static double mib(double bytes)
+{
+	return bytes * 7 / 8 / (1 << 20);
+}
+
+/* Of rows, the same number on each of 8 ranks. */
+static struct expert_bytes bytes_of(enum expert_way way, int64_t hidden, int64_t n_experts,
+				    int64_t rows, bool fp8)
+{
+	const struct experts_shape s = { (int)n_experts, 8, 8, 1, (int[]){ 0 } };
+	struct comm_experts x = { .way = way,
+				  .ranks = 8,
+				  .n_experts = (int)n_experts,
+				  .hidden = hidden,
+				  .row_bytes = fp8 ? hidden + hidden / 32 : 2 * hidden };
+	const struct experts_most even = { .rows = (double)rows * 8,
+					   .sent = (double)rows * experts_spread(&s) };
+
+	return comm_experts_bytes(&x, 8 * rows, rows, &even);
+}
+
+static void test_expert_bytes(void)
+{
+	static const struct {
+		const char *name;
+		int64_t hidden, n_experts, rows;
+		double gather, by_expert, by_rank, combine;
+	} want[] = {
+		{ "Qwen3 30B-A3B, 1024", 2048, 128, 1024, 28, 14.4, 9.6, 18.7 },
+		{ "DeepSeek-V3, 4096", 7168, 256, 4096, 392, 202, 134, 259 },
+		{ "DeepSeek-V3, 128", 7168, 256, 128, 12.3, 6.3, 4.2, 8.1 },
+	};
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		const int64_t h = want[i].hidden, n = want[i].n_experts, rows = want[i].rows;
+		const struct expert_bytes gather = bytes_of(EXPERT_AGRS, h, n, rows, true);
+		const struct expert_bytes rank = bytes_of(EXPERT_A2A, h, n, rows, true);
+		const struct expert_bytes expert = bytes_of(EXPERT_A2A_EXPERTS, h, n, rows, true);
+		const double logits = (double)(8 * rows * 2 * n);
+
+		ok(fabs(mib(gather.combine) / want[i].gather - 1) < 0.01 &&
+			   gather.dispatch == gather.combine + logits,
+		   "%s: a rank gathers %.1f MiB, and logits", want[i].name, mib(gather.combine));
+		ok(fabs(mib(expert.dispatch) / want[i].by_expert - 1) < 0.01,
+		   "... or sends %.1f MiB of fp8 to experts", mib(expert.dispatch));
+		ok(fabs(mib(rank.dispatch) / want[i].by_rank - 1) < 0.01,
+		   "... or %.1f MiB to ranks", mib(rank.dispatch));
+		ok(fabs(mib(rank.combine) / want[i].combine - 1) < 0.01,
+		   "... which come back as %.1f MiB", mib(rank.combine));
+	}
+}
+
+static void test_experts(void)
+{
+	struct layer_spec layer[3] = {
+		{ .mixer = MIX_FULL, .ffn = 8 },
+		{ .mixer = MIX_FULL, .ffn = 8, .n_experts = 4, .experts_per_tok = 1 },
+		{ .mixer = MIX_FULL, .ffn = 8, .n_experts = 4, .experts_per_tok = 1 }
+	};
+	struct model m = { .n_layers = 3, .hidden = 10, .layer = layer, .tp = 1 };
+	const struct experts_shape shape = { 4, 1, 2, 3, (int[]){ -1, 1, 1 } };
+	struct batch b = { .prefill_tok = 5 };
+	struct ar_err err = { 0 };
+	struct comm c = { .ring = { 1, 100, 0 }, .gbps = 1, .experts = { .ranks = 2 } };
+	struct iter_cost cost = { .cost_ns = 1 };
+
+	if (experts_open(&c.experts.experts, "even", &shape, 0, &err))
+		bail_out("%s", err.msg);
+	comm_bind(&c, &m, (int[]){ 0, 2 }, 2);
+	ok(c.ranks == 2 && c.experts.n_layer == 2 && c.experts.n_run_layer == 1,
+	   "layers with experts are counted");
+	comm_add(&c, &b, &cost, NULL);
+	is_int(cost.phase_ns[PHASE_COMM], 100 + 5 * (20 + 8) / 2 + 100 + 5 * 20 / 2,
+	       "rows and logits are gathered, and results come back");
+	is_int(cost.cost_ns, 1 + 2 * cost.phase_ns[PHASE_COMM], "... in each such layer");
+	is_int(cost.phase_kernels[PHASE_COMM], 2, "... by two collectives");
+	c.experts.way = EXPERT_A2A;
+	b.step = (struct batch_step){ 0, 8, 5 };
+	cost = (struct iter_cost){ 0 };
+	comm_add(&c, &b, &cost, NULL);
+	is_int(cost.phase_ns[PHASE_COMM], 2 * (100 + 4 * 5 / 8.0 * 20),
+	       "the engine with 5 of 8 rows sends as much of the 4 of a rank, in bf16");
+	layer[2].format[LINEAR_EXPERTS] = (struct linear_format){ .kind = FORMAT_FP8_CHANNEL,
+								  .rows = ROWS_TOKEN };
+	comm_bind(&c, &m, NULL, 0);
+	is_int(c.experts.row_bytes, 10 + 4, "a row of an fp8 product has scales");
+	is_int(c.experts.n_run_layer, 2, "all layers are executed");
+	experts_close(c.experts.experts);
 }
 
 int main(void)
@@ -231,6 +323,10 @@ int main(void)
 	test_bad_files();
 	test_iteration();
 	test_messages();
-	unlink(path);
-	return done_testing();
+}
+
+test_expert_bytes();
+test_experts();
+unlink(path);
+return done_testing();
 }

@@ -7,12 +7,16 @@
  * the rows that emit a token: a bf16 [rows][vocab].  Engines do this in line: nothing else runs
  * meanwhile.  Other ranks are never late here.
  *
+ * Data-parallel engines whose experts are spread over them have no such sums; their messages are in
+ * comm_experts.h.
+ *
  * Times are from a table of measured ones, see comm_table.h, or of a ring, see comm_ring.h.
  */
 #ifndef AR_COMM_H
 #define AR_COMM_H
 
 #include "model/model.h"
+#include "replay/cost/comm_experts.h"
 #include "replay/cost/comm_ring.h"
 #include "replay/cost/comm_table.h"
 #include "replay/engine/backend.h"
@@ -28,13 +32,15 @@ struct comm {
 	 * embedding. */
 	int64_t n_reduce, n_run_reduce;
 	int64_t hidden, vocab; /* of all ranks */
+	struct comm_experts experts;
 };
 
-/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them. */
+/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them.  The
+ * ranks are those of c->experts, if it has any. */
 void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
 
-/* Time of a collective of a whole message, 0 to INT64_MAX ns.  graph: it is part of a CUDA
- * graph. */
+/* Time of a collective, 0 to INT64_MAX ns.  bytes: as comm_table.h counts them.  graph: it is part
+ * of a CUDA graph. */
 int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph);
 
 /* Add the time of the collectives of batch b to *cost.  cost_ns gets that of all layers, PHASE_COMM

@@ -40,13 +40,31 @@ static inline uint32_t batch_stores(const struct batch_entry *e)
 	return batch_stored(e) + e->n_tok;
 }
 
+/* The iterations of engines that share their experts are one step.  rows 0: of the batch alone. */
+struct batch_step {
+	int64_t no;	       /* number of the iteration or step in the replay */
+	int64_t rows, largest; /* of all engines; of the engine with the most */
+};
+
 struct batch {
 	struct batch_entry *entry;
 	size_t n;
 	int64_t prefill_tok, decode_tok; /* sums over the entries */
 	const struct blocks *blocks;	 /* tables of the requests, for batch_table(); NULL: the
 					  * backend keeps no KV */
+	struct batch_step step;
 };
+
+/* Rows of a batch, and of its step. */
+static inline int64_t batch_rows(const struct batch *b)
+{
+	return b->prefill_tok + b->decode_tok;
+}
+
+static inline int64_t batch_step_rows(const struct batch *b)
+{
+	return b->step.rows ? b->step.rows : batch_rows(b);
+}
 
 /* Features of a batch that set the cost of its iteration. */
 enum batch_feature {
