@@ -323,10 +323,8 @@ int main(void)
 	test_bad_files();
 	test_iteration();
 	test_messages();
-}
-
-test_expert_bytes();
-test_experts();
-unlink(path);
-return done_testing();
+	test_expert_bytes();
+	test_experts();
+	unlink(path);
+	return done_testing();
 }
