@@ -28,7 +28,7 @@ static const struct host truth = {
 		[HOST_DELIVER_REQ] = 35000,   [HOST_HTTP] = 2500000,
 		[HOST_HTTP_TOK] = 260,	      [HOST_HTTP_SEND] = 400000,
 		[HOST_HTTP_SEND_REQ] = 60000, [HOST_GAP_REQ] = 9000,
-		[HOST_GAP_LAYER] = 30000 },
+		[HOST_GAP_LAYER] = 30000,     [HOST_SCHEDULE_TOK] = 250 },
 	.max_captured = 512,
 };
 

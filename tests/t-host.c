@@ -21,15 +21,34 @@
 
 /* Times that are powers of ten, so that a sum shows its terms. */
 static const struct host sample = {
-	.ns = { [HOST_SCHEDULE] = 100,	    [HOST_SCHEDULE_REQ] = 1, [HOST_PREPARE] = 1000,
-		[HOST_PREPARE_REQ] = 10,    [HOST_PREPARE_TOK] = 2,  [HOST_JOIN] = 5000,
-		[HOST_GRAPH] = 7,	    [HOST_PIECES] = 30,	     [HOST_PIECES_LAYER] = 4,
-		[HOST_EAGER] = 50,	    [HOST_EAGER_KERNEL] = 3, [HOST_UPDATE] = 20,
-		[HOST_UPDATE_REQ] = 6,	    [HOST_WAKE] = 100000,    [HOST_GAP] = 60,
-		[HOST_ADMIT] = 40,	    [HOST_ADMIT_TOK] = 8,    [HOST_RECEIVE] = 1000,
-		[HOST_RECEIVE_TOK] = 2,	    [HOST_DELIVER] = 300,    [HOST_DELIVER_REQ] = 10,
-		[HOST_HTTP] = 50000,	    [HOST_HTTP_TOK] = 20,    [HOST_HTTP_SEND] = 7000,
-		[HOST_HTTP_SEND_REQ] = 500, [HOST_GAP_REQ] = 1,	     [HOST_GAP_LAYER] = 1000 },
+	.ns = { [HOST_SCHEDULE] = 100,
+		[HOST_SCHEDULE_REQ] = 1,
+		[HOST_PREPARE] = 1000,
+		[HOST_PREPARE_REQ] = 10,
+		[HOST_PREPARE_TOK] = 2,
+		[HOST_JOIN] = 5000,
+		[HOST_GRAPH] = 7,
+		[HOST_PIECES] = 30,
+		[HOST_PIECES_LAYER] = 4,
+		[HOST_EAGER] = 50,
+		[HOST_EAGER_KERNEL] = 3,
+		[HOST_UPDATE] = 20,
+		[HOST_UPDATE_REQ] = 6,
+		[HOST_WAKE] = 100000,
+		[HOST_GAP] = 60,
+		[HOST_ADMIT] = 40,
+		[HOST_ADMIT_TOK] = 8,
+		[HOST_RECEIVE] = 1000,
+		[HOST_RECEIVE_TOK] = 2,
+		[HOST_DELIVER] = 300,
+		[HOST_DELIVER_REQ] = 10,
+		[HOST_HTTP] = 50000,
+		[HOST_HTTP_TOK] = 20,
+		[HOST_HTTP_SEND] = 7000,
+		[HOST_HTTP_SEND_REQ] = 500,
+		[HOST_GAP_REQ] = 1,
+		[HOST_GAP_LAYER] = 1000,
+		[HOST_SCHEDULE_TOK] = 1000000 },
 	.max_captured = 16,
 	.n_layers = 2,
 	.n_kernels = 20,
@@ -82,7 +101,7 @@ static void test_parts(void)
 	struct host_load x = { HOST_KIND_PIECES, 2, 16, 1, 5, false, 0 };
 	struct host_parts p = host_parts(&sample, &x);
 
-	is_int(p.schedule, 102, "scheduling counts requests");
+	is_int(p.schedule, 16000102, "scheduling counts requests and tokens");
 	is_int(p.prepare, 6052, "preparing counts requests, tokens and joining requests");
 	is_int(p.update, 32, "recording counts requests");
 	is_int(p.gap, 62, "the GPU's gap counts requests");
@@ -219,7 +238,7 @@ static void test_spread(void)
 		h.spread[HOST_KIND_EAGER][i] = 500 + 100 * i;
 	is_int(host_parts(&h, &x).launch, 125 * 1200 / 1000, "a launch drawn from the spread");
 	is_int(host_parts(&h, &x).prepare, 6052 * 12 / 10, "... and preparing, by the same draw");
-	is_int(host_parts(&h, &x).schedule, 102, "... but no other part");
+	is_int(host_parts(&h, &x).schedule, 16000102, "... but no other part");
 	x.kind = HOST_KIND_PIECES;
 	is_int(host_parts(&h, &x).launch, 53, "a kind without a spread takes its time");
 	h.ns[HOST_EAGER] = INT64_MAX / 10;

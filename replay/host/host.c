@@ -139,7 +139,8 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x)
 	int64_t prepare = num_add(num_add(batch, req), num_add(wake, num_add(join, tok)));
 
 	return (struct host_parts){
-		.schedule = linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
+		.schedule = num_add(linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
+				    num_mul(x->n_tok, h->ns[HOST_SCHEDULE_TOK])),
 		.prepare = spread_time(h, x, prepare),
 		.launch = spread_time(h, x, launch_time(h, x)),
 		.update = linear(h, HOST_UPDATE, x->n_req, HOST_UPDATE_REQ),

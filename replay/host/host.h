@@ -69,7 +69,8 @@
 	X(HTTP_SEND, "http_send_ns", "detokenizing and sending a batch's tokens by HTTP") \
 	X(HTTP_SEND_REQ, "http_send_request_ns", "... for each of its requests") \
 	X(GAP_REQ, "gap_request_ns", "the gap, for each request of a batch") \
-	X(GAP_LAYER, "gap_layer_ns", "... and for each layer, if it is launched by kernels")
+	X(GAP_LAYER, "gap_layer_ns", "... and for each layer, if it is launched by kernels") \
+	X(SCHEDULE_TOK, "schedule_token_ns", "choosing a batch, for each of its tokens")
 
 enum host_time {
 #define X(name, key, text) HOST_##name,

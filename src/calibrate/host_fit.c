@@ -37,7 +37,7 @@ static const struct {
 	{ HOST_RECEIVE, 500000 },     { HOST_RECEIVE_TOK, 50 },	     { HOST_DELIVER, 500000 },
 	{ HOST_DELIVER_REQ, 20000 },  { HOST_HTTP, 500000 },	     { HOST_HTTP_TOK, 50 },
 	{ HOST_HTTP_SEND, 200000 },   { HOST_HTTP_SEND_REQ, 20000 }, { HOST_GAP_LAYER, 10000 },
-	{ HOST_GAP_REQ, 2000 },
+	{ HOST_GAP_REQ, 2000 },	      { HOST_SCHEDULE_TOK, 50 },
 };
 _Static_assert(sizeof order / sizeof *order == N_VAR, "each variable has a place");
 
@@ -169,7 +169,7 @@ static double loss(const struct fit *f, const double *r)
 static bool is_of_token(int v)
 {
 	return v == HOST_PREPARE_TOK || v == HOST_ADMIT_TOK || v == HOST_RECEIVE_TOK ||
-	       v == HOST_HTTP_TOK;
+	       v == HOST_HTTP_TOK || v == HOST_SCHEDULE_TOK;
 }
 
 /* Derivatives of the residuals r of x. */
