@@ -44,9 +44,10 @@ libattnreplay_a_SOURCES += \
     replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
     replay/host/host_probe.h \
-  replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/tell.c \
-    replay/ranks/tell.h replay/ranks/world.c replay/ranks/world.h \
-    replay/ranks/world_device.h \
+  replay/ranks/hello.c replay/ranks/hello.h replay/ranks/launcher.c replay/ranks/launcher.h \
+    replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/rank_id.c \
+    replay/ranks/rank_id.h replay/ranks/tell.c replay/ranks/tell.h replay/ranks/world.c \
+    replay/ranks/world.h replay/ranks/world_device.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_keys.c replay/sched/block_keys.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/blocks.c \
@@ -102,6 +103,7 @@ check_PROGRAMS += \
   tests/t-host \
   tests/t-hybrids \
   tests/t-layers \
+  tests/t-launcher \
   tests/t-model-groups \
   tests/t-pages \
   tests/t-policies \
@@ -134,7 +136,7 @@ dist_check_SCRIPTS += \
     tests/t-evict-run.sh \
     tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-memory.sh \
     tests/t-intervals.sh tests/t-keep-tables.sh tests/t-queue.sh tests/t-replay.sh \
-    tests/t-run-comm.sh tests/t-run-ranks.sh \
+    tests/t-run-comm.sh tests/t-run-ranks.sh tests/t-rank-env.sh \
     tests/t-schedule.sh
 # A library that looks like NCCL.
 EXTRA_DIST += tests/fake_nccl.c

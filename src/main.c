@@ -162,7 +162,7 @@ int main(int argc, char **argv)
 			st = ar_fail(&err, AR_IO, "cannot write standard output: %s",
 				     errno ? strerror(errno) : "earlier output is lost");
 	}
-	if (st)
+	if (st && *err.msg)
 		log_line(LOG_ERROR, "%s", err.msg);
 	return ar_exit_code(st);
 }

@@ -50,7 +50,7 @@ breaks() {
 	[ "$(grep -vc '^fake NCCL' "$tmp/err")" = 1 ]
 }
 ok 'a rank that dies ends the run' breaks FAKE_NCCL_DIE=1:300 "$tmp/die.db"
-ok '... and is named' grep -q 'rank 1 of 4 (pid [0-9]*) ended by signal 6 in iteration 299' "$tmp/err"
+ok '... and is named' grep -q 'rank 1 of 4 (pid [0-9]*) ended by signal 6 in iteration 297' "$tmp/err"
 failed "$tmp/die.db" failed 290
 ok 'so does one that hangs' breaks FAKE_NCCL_HANG=2:200 "$tmp/hang.db"
 ok '... which is named' grep -q 'of 4: no answer from rank 2 within ' "$tmp/err"

@@ -75,7 +75,9 @@ enum ar_status tell_iteration(struct world *w, int64_t iter, const struct batch 
 	enum ar_status st = world_gather(w, &mine, all->of, sizeof mine, err);
 
 	if (!st)
-		st = check_tells(all, world_size(w), &mine, err);
+		world_count_told(w, iter + 1);
+	if (!st)
+		st = world_agree(w, check_tells(all, world_size(w), &mine, err));
 	all->slowest = 0;
 	for (int i = 1; i < world_size(w) && !st; i++)
 		if (all->of[i].cost_ns > all->of[all->slowest].cost_ns)

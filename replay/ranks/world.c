@@ -31,6 +31,7 @@ struct world {
 	struct world_join join;
 	const struct nccl *nccl;
 	struct nccl_comm *comm;	     /* NULL: aborted */
+	bool agreed;		     /* see world_agree() */
 	struct world_device *device; /* NULL: data are in host memory */
 	void *stream;		     /* that world_wait() waits for */
 	struct apart apart;
@@ -313,6 +314,28 @@ int world_size(const struct world *w)
 int world_device(const struct world *w)
 {
 	return w->join.gpu ? w->join.device : -1;
+}
+
+void world_count_told(struct world *w, int64_t n)
+{
+	if (w->join.page)
+		atomic_store(&w->join.page->told[w->join.rank], n);
+}
+
+enum ar_status world_agree(struct world *w, enum ar_status st)
+{
+	w->agreed |= st != AR_OK;
+	return st;
+}
+
+bool world_has_ended(const struct world *w)
+{
+	return w->agreed || !w->comm;
+}
+
+void world_stop(struct world *w)
+{
+	give_up(w);
 }
 
 /* How long to wait: other ranks may take longer than this one did so far. */

@@ -32,6 +32,7 @@ struct rank_page {
 	atomic_int has_id; /* id is complete */
 	struct nccl_id id;
 	atomic_llong step[RANKS_MAX]; /* calls that each rank has made, from 1 when it joined */
+	atomic_llong told[RANKS_MAX]; /* iterations that each rank has told the others of */
 };
 
 struct world_join {
@@ -42,6 +43,7 @@ struct world_join {
 	struct rank_page *page; /* borrowed; NULL: ranks of several hosts */
 	bool gpu;		/* data of collectives are in the memory of this device */
 	int device;
+	const struct rank_meeting *meeting; /* of rank_join(), borrowed; NULL: by the page */
 };
 
 struct world;
@@ -54,6 +56,15 @@ void world_close(struct world *w); /* NULL is fine */
 int world_rank(const struct world *w);
 int world_size(const struct world *w);
 int world_device(const struct world *w); /* of world_join; -1: data are in host memory */
+
+/* The other ranks know of n iterations of this one. */
+void world_count_told(struct world *w, int64_t n);
+/* Return st.  If it is an error, all ranks have it, and their run ends. */
+enum ar_status world_agree(struct world *w, enum ar_status st);
+/* Whether it does so, or ranks can no longer reach each other. */
+bool world_has_ended(const struct world *w);
+/* This rank has failed, which the others learn at their next call. */
+void world_stop(struct world *w);
 
 /* Gather `bytes` bytes of each rank into all[size][bytes], in order of ranks, in host memory; those
  * of a rank with a GPU travel through its memory.  AR_IO: another rank failed, or for timeout_ns,

@@ -167,7 +167,7 @@ static enum ar_status run_rank(void *self, const struct world_join *j, struct ar
 
 static enum ar_status run_ranks(struct bench *b, struct ar_err *err)
 {
-	const struct rank_group g = { b->ranks, join_ns, timeout_ns, "call" };
+	const struct rank_group g = { b->ranks, join_ns, timeout_ns, true };
 
 	return b->a->dry_run ? AR_OK : rank_group_run(&g, run_rank, b, err);
 }

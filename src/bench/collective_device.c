@@ -16,6 +16,7 @@
 #include "kernels/prim/cuda.h"
 #include "profiler/cupti/prof.h"
 #include "replay/engine/graphs.h"
+#include "replay/ranks/rank_id.h"
 #include "src/run/rank_group.h"
 
 enum { WARM = 4, BARRIER = 2 };

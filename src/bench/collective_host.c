@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "replay/ranks/rank_id.h"
 #include "src/run/rank_group.h"
 #include "src/run/workers.h"
 

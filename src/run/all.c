@@ -19,7 +19,7 @@ static enum ar_status run_each(struct run *r, struct ar_err *err)
 			continue;
 		one = r->session.o.ranks == RUN_RANKS_LOCAL ? run_method_ranks(r, i, &e) :
 		      r->in.n_runs > 1 || plugin	    ? run_method_apart(r, i, &e) :
-							      run_method(r, i, &e);
+							      run_method_here(r, i, &e);
 		if (!one)
 			continue;
 		if (st)
@@ -36,6 +36,8 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 	char key[RUN_KEY_SIZE];
 	enum ar_status st = run_describe(&r->session, err);
 
+	if (r->session.place.rank)
+		run_mute_rank(&r->session);
 	for (size_t i = r->session.first + 1; r->in.plan && i < r->in.n_runs && !st; i++)
 		if (run_is_left(&r->session.o, i))
 			st = run_try_method(r, r->in.plan[i]->name, err);

@@ -24,7 +24,7 @@ static void child_main(struct run *r, size_t i, int to)
 	struct child_result res = { 0 };
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
-	res.st = run_method(r, i, &res.err);
+	res.st = run_method_here(r, i, &res.err);
 	res.backend = r->session.backend;
 	res.num_blocks = r->in.limits.num_blocks;
 	res.out = r->out;

@@ -41,17 +41,19 @@ static enum ar_status key_put(struct lines *l, const char *name, int number, con
 	return AR_OK;
 }
 
-static void sum_lines(struct lines *l, char key[RUN_KEY_SIZE])
+/* All in order, one after the other; NULL: no memory. */
+static char *join_lines(struct lines *l)
 {
-	char hex[SHA256_DIGEST_STRING_LENGTH];
-	SHA2_CTX sha;
+	size_t n = 1;
+	char *text, *to;
 
 	qsort(l->v, l->n, sizeof *l->v, order_text);
-	SHA256Init(&sha);
 	for (size_t i = 0; i < l->n; i++)
-		SHA256Update(&sha, (const uint8_t *)l->v[i], strlen(l->v[i]));
-	SHA256End(&sha, hex);
-	snprintf(key, RUN_KEY_SIZE, "%.*s", RUN_KEY_SIZE - 1, hex);
+		n += strlen(l->v[i]);
+	text = to = calloc(n, 1);
+	for (size_t i = 0; i < l->n && text; i++)
+		to = stpcpy(to, l->v[i]);
+	return text;
 }
 
 /* ---- options ---- */
@@ -181,11 +183,17 @@ static bool ends_with(const char *s, const char *end)
 	return n >= m && !strcmp(s + n - m, end);
 }
 
-static enum ar_status put_program(struct lines *l, const struct run_key *k, struct ar_err *err)
+static bool has_gpu(const struct run_key *k)
 {
 	const struct backend *b = backend_find(k->backend);
-	const bool gpu = k->device || (b && b->uses_gpu);
-	char version[64], *text;
+
+	return k->device || (b && b->uses_gpu);
+}
+
+static enum ar_status put_program(struct lines *l, const struct run_key *k, struct ar_err *err)
+{
+	const bool gpu = has_gpu(k);
+	char version[64];
 	enum ar_status st;
 
 	snprintf(version, sizeof version, "%.*s", gpu ? 63 : (int)strcspn(k->version, "-"),
@@ -195,8 +203,17 @@ static enum ar_status put_program(struct lines *l, const struct run_key *k, stru
 		st = key_put(l, "backend", -1, k->backend, err);
 	if (!st && k->device)
 		st = key_put(l, "device", -1, k->device, err);
-	if (st || !gpu || !ends_with(k->version, "-dirty"))
-		return st;
+	return st;
+}
+
+/* No two builds with uncommitted changes are taken to be the same program. */
+static enum ar_status put_tree(struct lines *l, const struct run_key *k, struct ar_err *err)
+{
+	char *text;
+	enum ar_status st;
+
+	if (!has_gpu(k) || !ends_with(k->version, "-dirty"))
+		return AR_OK;
 	st = key_random_text(&text, err);
 	if (!st) {
 		st = key_put(l, "tree", -1, text, err);
@@ -205,29 +222,67 @@ static enum ar_status put_program(struct lines *l, const struct run_key *k, stru
 	return st;
 }
 
+static enum ar_status put_method(struct lines *l, struct key_inputs *in, const struct run_key *k,
+				 struct ar_err *err)
+{
+	const char *method;
+	enum ar_status st;
+
+	if (!k->method)
+		return AR_OK;
+	st = key_input_text(in, "method", k->method, &method, err);
+	if (!st)
+		st = key_put(l, "method", -1, method, err);
+	/* A threshold that is stated is not tuned, also if it is the default. */
+	if (!st && k->o->match)
+		st = key_put(l, "match-method", -1, k->method, err);
+	return st;
+}
+
+static enum ar_status put_all(struct lines *l, struct key_inputs *in, const struct run_key *k,
+			      struct ar_err *err)
+{
+	char repeat[24];
+	enum ar_status st = put_options(l, in, k, err);
+
+	if (!st)
+		st = put_program(l, k, err);
+	snprintf(repeat, sizeof repeat, "%zu", k->repeat);
+	if (!st)
+		st = key_put(l, "repeat", -1, repeat, err);
+	return st ? st : put_method(l, in, k, err);
+}
+
+/* tree: with the line of put_tree(). */
+static enum ar_status make_lines(char **text, struct key_inputs *in, const struct run_key *k,
+				 bool tree, struct ar_err *err)
+{
+	struct lines l = { 0 };
+	enum ar_status st = put_all(&l, in, k, err);
+
+	if (!st && tree)
+		st = put_tree(&l, k, err);
+	*text = st ? NULL : join_lines(&l);
+	lines_release(&l);
+	return st || *text ? st : ar_nomem(err);
+}
+
 enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct key_inputs *in,
 		       struct ar_err *err)
 {
-	struct lines l = { 0 };
-	const char *method;
-	char repeat[24];
-	enum ar_status st = put_options(&l, in, k, err);
+	char hex[SHA256_DIGEST_STRING_LENGTH], *text;
+	enum ar_status st = make_lines(&text, in, k, true, err);
 
-	if (!st)
-		st = put_program(&l, k, err);
-	snprintf(repeat, sizeof repeat, "%zu", k->repeat);
-	if (!st)
-		st = key_put(&l, "repeat", -1, repeat, err);
-	if (!st && k->method) {
-		st = key_input_text(in, "method", k->method, &method, err);
-		if (!st)
-			st = key_put(&l, "method", -1, method, err);
-		/* A threshold that is stated is not tuned, also if it is the default. */
-		if (!st && k->o->match)
-			st = key_put(&l, "match-method", -1, k->method, err);
-	}
-	if (!st)
-		sum_lines(&l, key);
-	lines_release(&l);
-	return st;
+	if (st)
+		return st;
+	SHA256Data((const uint8_t *)text, strlen(text), hex);
+	snprintf(key, RUN_KEY_SIZE, "%.*s", RUN_KEY_SIZE - 1, hex);
+	free(text);
+	return AR_OK;
+}
+
+enum ar_status run_key_lines(char **text, const struct run_key *k, struct key_inputs *in,
+			     struct ar_err *err)
+{
+	return make_lines(text, in, k, false, err);
 }

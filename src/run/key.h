@@ -29,5 +29,8 @@ struct run_key {
  * input cannot be read. */
 enum ar_status run_key(char key[RUN_KEY_SIZE], const struct run_key *k, struct key_inputs *in,
 		       struct ar_err *err);
+/* The lines that the key sums up, but for what no other process can have; the caller frees them. */
+enum ar_status run_key_lines(char **text, const struct run_key *k, struct key_inputs *in,
+			     struct ar_err *err);
 
 #endif

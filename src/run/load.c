@@ -644,6 +644,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	in->n_runs = (size_t)s->o.repeats;
 	if (s->backend)
 		st = run_options_check(&s->o, s->backend, err);
+	if (!st)
+		st = run_find_rank(s, err);
 	if (!st && s->tuner && s->o.match)
 		st = s->tuner->open(&s->match, s->o.match, err);
 	if (!st)
@@ -703,5 +705,6 @@ void run_unload(struct run *r)
 	free(s->defaults);
 	free(s->setup);
 	free(s->cmdline);
+	free(s->id_file);
 	run_options_release(&s->o);
 }

@@ -25,7 +25,7 @@ static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", "none", NULL };
 static const char *const evict_caches[] = { "refuse", "keep", "drop", NULL };
-static const char *const ranks[] = { "one", "local", NULL };
+static const char *const ranks[] = { "one", "local", "env", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 static const char *const quantizations[] = {
 	"auto", "none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "w4a16", "mxfp4", NULL
@@ -189,11 +189,18 @@ static const struct opt command_opts[] = {
 	  .may_differ = true, .record_only = true },
 	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
 	  .may_differ = true, .record_only = true },
-	{ .name = "ranks", .type = OPT_ENUM, .off = AT(ranks), .arg = "one|local", .def = "one",
-	  .choice = ranks,
-	  .help = "which ranks of --tp run: one, or all as processes of this host, which must "
-		  "schedule alike",
+	{ .name = "ranks", .type = OPT_ENUM, .off = AT(ranks), .arg = "one|local|env",
+	  .def = "one", .choice = ranks,
+	  .help = "which ranks of --tp run: one; all, as processes of this host; or all that a "
+		  "launcher starts, each with this command",
 	  .may_differ = true },
+	{ .name = "rank", .type = OPT_INT, .off = AT(rank), .arg = "R", .max = 1023,
+	  .help = "of --ranks env: the rank of this process, from 0, which the launcher tells",
+	  .may_differ = true, .record_only = true },
+	{ .name = "nccl-id", .type = OPT_STR, .off = AT(nccl_id), .arg = "FILE",
+	  .help = "of --ranks env: file by which the ranks find each other, of a folder that all "
+		  "hosts share; the name of --db with .ncclid unless given",
+	  .may_differ = true, .record_only = true },
 	{ .name = "comm-join", .type = OPT_TIME, .off = AT(comm_join_ns), .arg = "TIME",
 	  .def = "120s", .min = 1, .max = 3.6e12,
 	  .help = "longest wait for the other ranks at the start",

@@ -22,7 +22,7 @@ enum { RUN_HOT_SIZES = 8, RUN_HOT_MOST = 1 << 20 };
 enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
 enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
 enum run_kept { RUN_KEPT_REQUESTS, RUN_KEPT_ITERATIONS, RUN_KEPT_PHASES, RUN_KEPT_ENTRIES };
-enum run_ranks { RUN_RANKS_ONE, RUN_RANKS_LOCAL };
+enum run_ranks { RUN_RANKS_ONE, RUN_RANKS_LOCAL, RUN_RANKS_ENV };
 enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 
 /* Groups in the order of --help; the groups of the backends follow. */
@@ -70,6 +70,8 @@ struct run_options {
 	struct opt_list captures, selectors;
 	int extend; /* enum run_extend */
 	int ranks;  /* enum run_ranks */
+	int64_t rank;
+	char *nccl_id;
 	int64_t comm_join_ns, comm_timeout_ns;
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	char *decode_share;

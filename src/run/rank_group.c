@@ -14,7 +14,7 @@
 
 #include "src/run/workers.h"
 
-enum { NAP_NS = 2000000, ID_NAP_NS = 1000000 };
+enum { NAP_NS = 2000000 };
 
 /* How a rank ended. */
 struct rank_end {
@@ -39,35 +39,6 @@ struct ranks {
 
 /* ---- a rank ---- */
 
-/* NCCL listens in the process that makes the id, so that is a rank. */
-static enum ar_status get_id(struct world_join *j, struct ar_err *err)
-{
-	const struct timespec nap = { 0, ID_NAP_NS };
-	const struct nccl *nccl;
-	enum ar_status st = nccl_load(&nccl, err);
-
-	if (!st && !j->rank && nccl->GetUniqueId(&j->page->id))
-		st = ar_fail(err, AR_NODEV, "NCCL cannot make an id: %s", nccl->GetLastError(NULL));
-	if (!st && !j->rank)
-		atomic_store(&j->page->has_id, 1);
-	for (int64_t ns = 0; !st && !atomic_load(&j->page->has_id); ns += ID_NAP_NS) {
-		if (ns > j->join_ns || atomic_load(&j->page->stop))
-			st = ar_fail(err, AR_NODEV, "rank %d of %d: rank 0 has made no id", j->rank,
-				     j->size);
-		nanosleep(&nap, NULL);
-	}
-	j->id = j->page->id;
-	return st;
-}
-
-enum ar_status rank_join(struct world **out, const struct world_join *j, struct ar_err *err)
-{
-	struct world_join mine = *j;
-	enum ar_status st = get_id(&mine, err);
-
-	return st ? st : world_open(out, &mine, err);
-}
-
 static void rank_main(const struct ranks *x, int rank, rank_fn *fn, void *self)
 {
 	struct rank_end *e = &x->shared->end[rank];
@@ -91,14 +62,18 @@ static void rank_main(const struct ranks *x, int rank, rank_fn *fn, void *self)
 static void take_end(struct ranks *x, int rank, int status)
 {
 	struct rank_end *e = &x->shared->end[rank];
-	const long long step = atomic_load(&x->shared->page.step[rank]);
+	const struct rank_page *page = &x->shared->page;
+	const long long step = atomic_load(&page->step[rank]);
 
 	if (!e->ended)
 		e->st = ar_fail(&e->err, AR_IO, "rank %d of %d (pid %d) ended by %s %d in %s %lld",
 				rank, x->n, (int)x->pid[rank],
 				WIFSIGNALED(status) ? "signal" : "exit status",
 				WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-				x->g->step, step ? step - 1 : 0);
+				x->g->calls ? "call" : "iteration",
+				!x->g->calls ? atomic_load(&page->told[rank]) :
+				step	     ? step - 1 :
+					       0);
 	if (e->st) {
 		if (e->st != AR_INTERRUPTED)
 			rank_page_fail(&x->shared->page, rank);

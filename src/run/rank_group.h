@@ -8,7 +8,7 @@
 struct rank_group {
 	int n;			     /* at most RANKS_MAX */
 	int64_t join_ns, timeout_ns; /* as in struct world_join */
-	const char *step;	     /* what a call is, in messages: "iteration" */
+	bool calls;		     /* ranks have no iterations: messages number calls */
 };
 
 /* What a rank does in its process.  It joins the others with rank_join(). */
@@ -18,8 +18,5 @@ typedef enum ar_status rank_fn(void *self, const struct world_join *j, struct ar
  * well, at the latest by signals.  Returns how the rank that failed first has ended. */
 enum ar_status rank_group_run(const struct rank_group *g, rank_fn *fn, void *self,
 			      struct ar_err *err);
-
-/* Join the other ranks of the group: world_open() with the id that rank 0 makes. */
-enum ar_status rank_join(struct world **out, const struct world_join *j, struct ar_err *err);
 
 #endif

@@ -16,6 +16,7 @@
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
 #include "replay/engine/tokens.h"
+#include "replay/ranks/launcher.h"
 #include "replay/ranks/world.h"
 #include "replay/sched/model_groups.h"
 #include "src/run/key.h"
@@ -143,8 +144,12 @@ struct run_session {
 	struct prof *prof;
 	struct tokens *tokens; /* with --weights */
 	struct store *store;
-	struct energy_meter meter; /* of the GPU, while a run is stored */
-	struct world *world;	   /* of this rank with --ranks local; NULL: it is alone */
+	struct energy_meter meter;    /* of the GPU, while a run is stored */
+	struct launched_rank place;   /* of this process, with --ranks env */
+	char *id_file;		      /* by which its ranks find each other; NULL: NCCL_COMM_ID */
+	struct world *world;	      /* of this rank, unless --ranks one; NULL: it is alone */
+	struct rank_facts *rank_fact; /* [world_size()] while there is a world */
+	bool all_know;		      /* the ranks: why the run failed */
 };
 
 /* Of the last method that ran. */
@@ -309,9 +314,11 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct plan *p,
 enum ar_status run_json_close(struct run_session *s, enum ar_status st, struct ar_err *err);
 
 /* run_method.c. make_key: the key of run i on the backend that is open, or on none.  It reads the
- * input files at the first call. */
+ * input files at the first call.  make_lines: what the key sums up, see run_key_lines(). */
 enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
 			    char key[RUN_KEY_SIZE], struct ar_err *err);
+enum ar_status run_make_lines(const struct run_inputs *in, struct run_session *s, size_t i,
+			      char **text, struct ar_err *err);
 /* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
 /* Open the database, run method i and close the database. */
@@ -330,8 +337,22 @@ struct gpu_state run_gpu_state(const struct run_session *s);
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
 
 /* run_ranks.c: run_method() in a process for each rank.  Of several errors, that of the rank that
- * failed first.  leave: the rank's replay has ended. */
+ * failed first.  mute: this rank, which is not rank 0, neither prints nor stores.  The rest does
+ * nothing without ranks.  meet: tell the ranks of this one, and take the smallest of their pools;
+ * the backend is open.  share: take the host of rank 0.  put: store the ranks.  nccl_text: for the
+ * column; NULL: there are no ranks.  leave: the rank's replay has ended so. */
 enum ar_status run_method_ranks(struct run *r, size_t i, struct ar_err *err);
-void run_leave_ranks(struct run_session *s);
+void run_mute_rank(struct run_session *s);
+enum ar_status run_meet_ranks(struct run_inputs *in, struct run_session *s, struct ar_err *err);
+enum ar_status run_share_host(struct run_inputs *in, const struct run_session *s,
+			      struct ar_err *err);
+enum ar_status run_put_ranks(const struct run_session *s, struct ar_err *err);
+const char *run_nccl_text(const struct run_session *s, char text[512]);
+void run_leave_ranks(struct run_session *s, enum ar_status st);
+
+/* rank_env.c: with --ranks env learn which rank this process is.  method_here: run_method(), as
+ * that rank.  A message that rank 0 has as well is left empty. */
+enum ar_status run_find_rank(struct run_session *s, struct ar_err *err);
+enum ar_status run_method_here(struct run *r, size_t i, struct ar_err *err);
 
 #endif

@@ -250,19 +250,33 @@ static struct store_memory record_memory(const struct run_inputs *in)
 				      .gpu_share = m->gpu_bytes ? m->share : 0 };
 }
 
+static struct run_key key_of(const struct run_inputs *in, const struct run_session *s, size_t i)
+{
+	const struct store_gpu *gpu = s->self ? backend_gpu(s->backend, s->self) : NULL;
+
+	return (struct run_key){ .o = &s->o,
+				 .backend = s->backend ? s->backend->name : s->o.backend,
+				 .method = in->method ? in->method[i % in->n_methods] : NULL,
+				 .repeat = i / in->n_methods,
+				 .device = gpu ? gpu->name : NULL,
+				 .version = AR_REVISION,
+				 .trace_sha256 = in->trace->sha256 };
+}
+
 enum ar_status run_make_key(const struct run_inputs *in, struct run_session *s, size_t i,
 			    char key[RUN_KEY_SIZE], struct ar_err *err)
 {
-	const struct store_gpu *gpu = s->self ? backend_gpu(s->backend, s->self) : NULL;
-	const struct run_key k = { .o = &s->o,
-				   .backend = s->backend ? s->backend->name : s->o.backend,
-				   .method = in->method ? in->method[i % in->n_methods] : NULL,
-				   .repeat = i / in->n_methods,
-				   .device = gpu ? gpu->name : NULL,
-				   .version = AR_REVISION,
-				   .trace_sha256 = in->trace->sha256 };
+	const struct run_key k = key_of(in, s, i);
 
 	return run_key(key, &k, &s->keys, err);
+}
+
+enum ar_status run_make_lines(const struct run_inputs *in, struct run_session *s, size_t i,
+			      char **text, struct ar_err *err)
+{
+	const struct run_key k = key_of(in, s, i);
+
+	return run_key_lines(text, &k, &s->keys, err);
 }
 
 static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p,
@@ -284,7 +298,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		.method_no = (int64_t)(i % in->n_methods),
 		.repeat_no = (int64_t)(i / in->n_methods), .n_capture = in->n_capture };
 	struct store_capture *capture;
-	char *params = NULL;
+	char *params = NULL, nccl[512];
 	enum ar_status st;
 
 	if (!s->store)
@@ -296,6 +310,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	row.engine_defaults = s->defaults;
 	row.rates = *in->rates ? in->rates : NULL;
 	row.host = *in->host.about ? in->host.about : NULL;
+	row.nccl = run_nccl_text(s, nccl);
 	if (kernels) {
 		row.model_name = in->model.name;
 		row.model_json = in->model.json;
@@ -324,7 +339,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 		     ar_nomem(err);
 	free(capture);
 	free(params);
-	return st;
+	return st ? st : run_put_ranks(s, err);
 }
 
 /* Store how the run ended.  A failure of the run itself is reported before a failure to store
@@ -495,7 +510,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 		s->watch->begin(s->watch->ctx, i);
 	run_energy_begin(s, &r->out.energy);
 	st = replay_run(&cfg, &res, err);
-	run_leave_ranks(s);
+	run_leave_ranks(s, st);
 	cfg.world = NULL; /* resamples are replayed by one rank */
 	run_energy_end(s, &r->out.energy);
 	recorder_release(&recorder);
@@ -531,11 +546,15 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st)
 		st = size_pool(in, s, err);
 	if (!st)
+		st = run_meet_ranks(in, s, err);
+	if (!st)
 		st = physical_blocks(in, s, &n_block, err);
 	if (!st)
 		st = backend_start(s->backend, s->self, n_block, err);
 	if (!st)
 		st = run_load_host(in, s, err);
+	if (!st)
+		st = run_share_host(in, s, err);
 	if (!st && i == s->first && s->print & RUN_PRINT_HEADER)
 		st = run_print_header(r, err);
 	if (!st)
