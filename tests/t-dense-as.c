@@ -202,9 +202,9 @@ static struct batch_entry entry[] = {
 	{ .start = 19, .n_tok = 1, .kind = ROW_DECODE },
 	{ .start = 29, .n_tok = 1, .kind = ROW_DECODE },
 };
-static const struct batch whole = { entry, 3, 10, 2, NULL };
-static const struct batch prompt = { entry, 1, 10, 0, NULL };
-static const struct batch decodes = { entry + 1, 2, 0, 2, NULL };
+static const struct batch whole = { entry, 3, 10, 2, NULL, { 0 } };
+static const struct batch prompt = { entry, 1, 10, 0, NULL, { 0 } };
+static const struct batch decodes = { entry + 1, 2, 0, 2, NULL, { 0 } };
 static const struct iter_cost cost = {
 	.cost_ns = 100000,
 	.phase_ns = { [PHASE_ATTEND] = 1000, [PHASE_DECODE] = 100, [PHASE_LINEAR] = 7000 }

@@ -58,18 +58,18 @@ static void test_kinds(void)
 {
 	struct batch_entry e[] = { { .n_tok = 1, .kind = ROW_DECODE, .chunk_no = 3 },
 				   { .n_tok = 15, .chunk_no = 0 } };
-	struct batch b = { e, 1, 0, 1, NULL };
+	struct batch b = { e, 1, 0, 1, NULL, { 0 } };
 	struct host_load x = host_load(&sample, &b);
 
 	ok(x.kind == HOST_KIND_GRAPH && x.n_req == 1 && x.n_tok == 1 && !x.n_join,
 	   "decodes run from one graph");
-	b = (struct batch){ e, 2, 15, 1, NULL };
+	b = (struct batch){ e, 2, 15, 1, NULL, { 0 } };
 	x = host_load(&sample, &b);
 	ok(x.kind == HOST_KIND_PIECES && x.n_req == 2 && x.n_tok == 16 && x.n_join == 1,
 	   "a prompt up to the largest captured size runs from graphs by pieces");
 	b.prefill_tok = 16;
 	is_int(host_load(&sample, &b).kind, HOST_KIND_EAGER, "a larger one runs eagerly");
-	b = (struct batch){ e, 1, 0, 17, NULL };
+	b = (struct batch){ e, 1, 0, 17, NULL, { 0 } };
 	is_int(host_load(&sample, &b).kind, HOST_KIND_EAGER, "... and so do more decodes");
 }
 

@@ -309,7 +309,7 @@ static void count(const struct layer_spec *l, struct roofline_work *work)
 		{ .start = 128, .n_tok = 128 },
 		{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 	};
-	const struct batch b = { entry, 2, 128, 1, NULL };
+	const struct batch b = { entry, 2, 128, 1, NULL, { 0 } };
 	struct layer_spec copy = *l;
 	const struct model model = { .n_layers = 1, .hidden = H, .vocab = 1000, .layer = &copy };
 	const double density[] = { 1, 1 };

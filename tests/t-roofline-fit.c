@@ -102,7 +102,7 @@ static struct roofline_gpu known_gpu(void)
 /* Batches: chunks of 1 to 8192 tokens at 0 to 64K, and 1 to 256 decodes. */
 static struct batch make_batch(int i, struct batch_entry *e)
 {
-	struct batch b = { e, 1, 0, 0, NULL };
+	struct batch b = { e, 1, 0, 0, NULL, { 0 } };
 
 	if (i % 2) {
 		uint32_t n = 1u << i / 2 % 14;

@@ -30,7 +30,7 @@ static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
 	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
-static const struct batch both = { entry, 2, 128, 1, NULL };
+static const struct batch both = { entry, 2, 128, 1, NULL, { 0 } };
 
 static void count(struct roofline_work *work)
 {

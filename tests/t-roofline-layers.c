@@ -24,7 +24,7 @@ static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
 	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
-static const struct batch both = { entry, 2, 128, 1, NULL };
+static const struct batch both = { entry, 2, 128, 1, NULL, { 0 } };
 
 static struct method *parse(const char *name)
 {
@@ -160,7 +160,8 @@ static void test_window(void)
 
 				for (int i = start; i < last; i++)
 					pairs += i + 1 < l.window ? i + 1 : l.window;
-				count(l, "dense", true, &(struct batch){ &e, 1, rows, 0, NULL }, w);
+				count(l, "dense", true,
+				      &(struct batch){ &e, 1, rows, 0, NULL, { 0 } }, w);
 				wrong += w[PHASE_ATTEND].flops != 4.0 * 64 * 4 * pairs;
 				wrong += w[PHASE_ATTEND].bytes !=
 					 2.0 * 2 * 64 *
@@ -198,7 +199,8 @@ static void test_chunks(void)
 
 				for (int i = start; i < last; i++)
 					pairs += i % l.window + 1;
-				count(l, "dense", true, &(struct batch){ &e, 1, rows, 0, NULL }, w);
+				count(l, "dense", true,
+				      &(struct batch){ &e, 1, rows, 0, NULL, { 0 } }, w);
 				wrong += w[PHASE_ATTEND].flops != 4.0 * 64 * 4 * pairs;
 				wrong += w[PHASE_ATTEND].bytes !=
 					 2.0 * 2 * 64 *
@@ -294,9 +296,9 @@ static void test_iteration(void)
 	want[1] = roofline_time(&g, sparse, work[1], true, 2);
 	ok(!memcmp(&got, &want[1], sizeof got), "cost what layers that are alike cost");
 	times[1] = 1;
-	got = roofline_iteration(&g, &s, times, &(struct batch){ entry + 1, 1, 0, 1, NULL },
+	got = roofline_iteration(&g, &s, times, &(struct batch){ entry + 1, 1, 0, 1, NULL, { 0 } },
 				 of + 1);
-	roofline_count(&s, 1, &(struct batch){ entry + 1, 1, 0, 1, NULL }, of + 1, work[1]);
+	roofline_count(&s, 1, &(struct batch){ entry + 1, 1, 0, 1, NULL, { 0 } }, of + 1, work[1]);
 	want[1] = roofline_time(&g, sparse, work[1], false, 1);
 	is_int(got.cost_ns, want[1].cost_ns, "decodes launch graphs");
 	method_free(sparse);
@@ -318,7 +320,7 @@ static void test_walk(void)
 				   { .start = 4000, .n_tok = 32 },
 				   { .start = 100, .n_tok = 1, .kind = ROW_DECODE },
 				   { .start = 99999, .n_tok = 1, .kind = ROW_DECODE } };
-	const struct batch b = { e, 4, 96, 2, NULL };
+	const struct batch b = { e, 4, 96, 2, NULL, { 0 } };
 	const double of[] = { 1, 1, 1, 1 };
 	struct method *dense = parse("dense");
 	const struct roofline_subject s = { .model = &m, .method = dense };
@@ -345,9 +347,10 @@ static void test_walk(void)
 	apart = roofline_iteration(&g, &s, times, &b, of);
 	is_int(attention_ns(&apart), want / 3,
 	       "a third of the rows leaves room to split the keys into three parts");
-	got = roofline_iteration(&g, &s, times, &(struct batch){ e + 2, 2, 0, 2, NULL }, of);
+	got = roofline_iteration(&g, &s, times, &(struct batch){ e + 2, 2, 0, 2, NULL, { 0 } }, of);
 	g.walk.sms = 0;
-	apart = roofline_iteration(&g, &s, times, &(struct batch){ e + 2, 2, 0, 2, NULL }, of);
+	apart = roofline_iteration(&g, &s, times, &(struct batch){ e + 2, 2, 0, 2, NULL, { 0 } },
+				   of);
 	ok(!memcmp(&got, &apart, sizeof got), "decodes alone do not walk");
 	g.walk.sms = 4;
 	e[2].start = e[3].start = 1;

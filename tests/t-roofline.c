@@ -31,8 +31,8 @@ static struct batch_entry entry[] = {
 	{ .start = 128, .n_tok = 128 },
 	{ .start = 255, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1 },
 };
-static const struct batch both = { entry, 2, 128, 1, NULL };
-static const struct batch decode_only = { entry + 1, 1, 0, 1, NULL };
+static const struct batch both = { entry, 2, 128, 1, NULL, { 0 } };
+static const struct batch decode_only = { entry + 1, 1, 0, 1, NULL, { 0 } };
 
 static struct method *parse(const char *name)
 {
@@ -84,7 +84,7 @@ static void test_dense_layer(void)
 	is_int(w[PHASE_LINEAR].kernels + w[PHASE_NORM].kernels + w[PHASE_HEAD].kernels, 0,
 	       "attention alone has no products");
 	is_int(w[PHASE_ROPE].kernels + w[PHASE_ATTEND].kernels, 2, "... but attention");
-	count(&small, "dense", false, &(struct batch){ entry, 1, 128, 0, NULL }, 1, w);
+	count(&small, "dense", false, &(struct batch){ entry, 1, 128, 0, NULL, { 0 } }, 1, w);
 	is_work(&w[PHASE_HEAD], 0, 2 * 256 * (128 * 4 + 1), 1, "head without a row that emits");
 	is_int(w[PHASE_DECODE].kernels, 0, "no decodes, no work");
 }
@@ -93,7 +93,7 @@ static void test_dense_layer(void)
 static void test_events(void)
 {
 	struct batch_entry e = { .start = 900, .n_tok = 100, .evict = 872 };
-	const struct batch b = { &e, 1, 100, 0, NULL };
+	const struct batch b = { &e, 1, 100, 0, NULL, { 0 } };
 	struct roofline_work w[PHASE_COUNT];
 
 	count(&small, "dense/evict=snapkv,budget=128", false, &b, 1, w);
@@ -161,12 +161,12 @@ static void test_drawn_experts(void)
 	moe.n_experts = 8;
 	moe.experts_per_tok = 2;
 	m.layer = &moe;
-	roofline_count(&s, 0, &(struct batch){ decodes, 1, 0, 1, NULL }, of, w);
+	roofline_count(&s, 0, &(struct batch){ decodes, 1, 0, 1, NULL, { 0 } }, of, w);
 	is_int((int64_t)p->flops, 2 * (2 * 256 * 1024 + 2 * 512 * 256), "one row, two experts");
 	is_int((int64_t)p->edge_flops, (int64_t)p->flops, "... of one row each");
 	is_int((int64_t)p->bytes, 4 * (256 + 262144 + 1024) + 4 * (512 + 131072 + 256),
 	       "... are read");
-	roofline_count(&s, 0, &(struct batch){ decodes, 2, 0, 2, NULL }, of, w);
+	roofline_count(&s, 0, &(struct batch){ decodes, 2, 0, 2, NULL, { 0 } }, of, w);
 	/* 8 (1 - (3 / 4)^2) = 3.5 experts, of 4 / 3.5 rows each */
 	is_int(llround(p->flops), 4 * (2 * 256 * 1024 + 2 * 512 * 256), "two rows, two each");
 	is_int(llround(p->edge_flops), 7 * (256 * 1024 + 512 * 256), "... of 3.5 experts");
@@ -176,6 +176,45 @@ static void test_drawn_experts(void)
 	is_int(llround(p->flops), 258 * (2 * 256 * 1024 + 2 * 512 * 256),
 	       "129 rows, none rounded up");
 	is_int(llround(p->edge_flops), 16 * (256 * 1024 + 512 * 256), "... touch all");
+	method_free(dense);
+}
+
+/* Four ranks have two of eight experts each. */
+static void test_spread_experts(void)
+{
+	const struct experts_shape shape = { 8, 2, 4, 1, (int[]){ 0 } };
+	const int64_t one = 2 * 256 * 1024 + 2 * 512 * 256; /* FLOPs of a row of an expert */
+	struct layer_spec moe = spec;
+	struct model m = small;
+	struct method *dense = parse("dense");
+	struct roofline_subject s = { .model = &m, .method = dense };
+	struct batch b = both;
+	struct ar_err err = { 0 };
+	const double of[] = { 1, 1 };
+	struct roofline_work w[PHASE_COUNT];
+	const struct roofline_part *p = &w[PHASE_LINEAR].part[FORMATS];
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs("token layer experts\n0 0 2 3\n", f) < 0 || fclose(f))
+		bail_out("%s: cannot write", path);
+	moe.n_experts = 8;
+	moe.held_experts = 2;
+	moe.experts_per_tok = 2;
+	m.layer = &moe;
+	roofline_count(&s, 0, &b, of, w);
+	is_int((int64_t)p->flops, 2 * 33 * one, "a rank of four has two experts of 33 rows");
+	b.step = (struct batch_step){ .rows = 258, .largest = 129 };
+	roofline_count(&s, 0, &b, of, w);
+	is_int((int64_t)p->flops, 2 * 65 * one, "... of 65, with the rows of another engine");
+	s.draws = 1;
+	roofline_count(&s, 0, &decode_only, of, w);
+	is_int((int64_t)p->edge_flops, one, "a row that draws two of them has one on the slowest");
+	if (experts_open(&s.experts, path, &shape, 0, &err))
+		bail_out("%s", err.msg);
+	roofline_count(&s, 0, &b, of, w);
+	is_int((int64_t)p->flops, 2 * 258 * one, "all rows may draw the experts of one rank");
+	is_int((int64_t)p->edge_flops, 2 * one, "... which has two");
+	experts_close(s.experts);
 	method_free(dense);
 }
 
@@ -351,7 +390,7 @@ static void test_monotonic(void)
 
 			for (uint32_t i = 1; i <= 4096; i *= 2, n++) {
 				struct batch_entry e = { .start = 8192, .n_tok = i };
-				struct batch b = { &e, 1, i, 0, NULL };
+				struct batch b = { &e, 1, i, 0, NULL, { 0 } };
 				int64_t cost[3] = { cost_of(&g, &model, m, &b, 0.3) };
 
 				e = (struct batch_entry){ .start = 64 * i, .n_tok = 256 };
@@ -666,7 +705,7 @@ static void test_capture(void)
 				       .attention_only = c.env.attention_only };
 	case_run(&c, &first, 1, &cost);
 	case_run(&c, &second, 1, &cost);
-	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0, NULL }, of, work);
+	roofline_count(&s, 0, &(struct batch){ &second, 1, 200, 0, NULL, { 0 } }, of, work);
 	ok(of[0] < 1, "the method leaves something out: density %g", of[0]);
 	is_int(cost.cost_ns,
 	       roofline_time(&g, plan_single(c.plan), work, true, CASE_LAYERS).cost_ns,
@@ -708,7 +747,8 @@ static void test_no_memory(void)
 			st = backend_start(&backend_roofline, self, c.env.num_blocks, &err);
 		if (!st)
 			st = backend_run(&backend_roofline, self,
-					 &(struct batch){ &e, 1, 130, 0, NULL }, &cost, &err);
+					 &(struct batch){ &e, 1, 130, 0, NULL, { 0 } }, &cost,
+					 &err);
 		backend_close(&backend_roofline, self);
 		blocks_release(&blocks);
 		if (!fault_disarm())
@@ -732,6 +772,7 @@ int main(void)
 	test_events();
 	test_experts();
 	test_drawn_experts();
+	test_spread_experts();
 	test_sparse_layer();
 	test_lists();
 	test_times();

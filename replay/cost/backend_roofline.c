@@ -246,7 +246,8 @@ static enum ar_status roofline_open(void **self, const void *opts, const struct 
 	c->subject = (struct roofline_subject){ .model = env->model,
 						.method = c->method,
 						.attention_only = env->attention_only,
-						.latent = (enum roofline_latent)o->latent };
+						.latent = (enum roofline_latent)o->latent,
+						.experts = env->experts };
 	c->latent = latent_layer(env->model);
 	c->of_entry = calloc((size_t)env->max_seqs, sizeof *c->of_entry);
 	for (int64_t i = 0; c->of_entry && i < env->max_seqs; i++)

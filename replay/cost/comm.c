@@ -72,7 +72,8 @@ static void add_experts(const struct comm *c, const struct batch *b, bool graph,
 {
 	const struct comm_experts *x = &c->experts;
 	const struct batch_step *s = &b->step;
-	const int64_t rows = batch_step_rows(b), largest = s->rows ? s->largest : rows;
+	const int64_t own = batch_rows(b), rows = s->rows ? s->rows : own;
+	const int64_t largest = s->rows ? s->largest : own;
 	const struct experts_most most = experts_most(x->experts, s->no, -1, rows);
 	const struct expert_bytes bytes = comm_experts_bytes(x, rows, largest, &most);
 	const struct message m[2] = { { comm_experts_op(x->way, false), whole_bytes(bytes.dispatch),

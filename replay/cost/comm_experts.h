@@ -3,8 +3,8 @@
  * Messages of data-parallel engines whose experts are spread over them.  In each layer with experts
  * all rows go to the ranks of their experts, and the results come back.
  *
- *   agrs         an all-gather of all rows, in bf16, and of their router logits; a reduce-scatter of
- *                the results
+ *   agrs         an all-gather of all rows, in bf16, and of their router logits; a reduce-scatter
+ *                of the results
  *   a2a          an all-to-all with a copy of a row for each rank that has one of its experts
  *   a2a-experts  ... for each of its experts
  *

@@ -47,8 +47,8 @@ struct load {
 	double experts, rows;
 };
 
-static struct load expert_load(const struct roofline_subject *s, const struct layer_spec *l,
-			       int rows)
+/* Of all ranks, without draws of each iteration. */
+static struct load mean_load(const struct roofline_subject *s, const struct layer_spec *l, int rows)
 {
 	const struct expert_load even = layer_experts(l, rows);
 	double n = l->n_experts, k = l->experts_per_tok, touched;
@@ -59,11 +59,27 @@ static struct load expert_load(const struct roofline_subject *s, const struct la
 	return (struct load){ touched, rows * k / touched };
 }
 
-static void count_mlp(const struct roofline_subject *s, const struct layer_spec *l, int rows,
+/* Of the rank with the most, in a step of rows. */
+static struct load expert_load(const struct roofline_subject *s, int layer, int64_t step,
+			       int64_t rows)
+{
+	const struct layer_spec *l = &s->model->layer[layer];
+	struct load all;
+
+	if (s->experts && l->n_experts) {
+		struct experts_most m = experts_most(s->experts, step, layer, rows);
+
+		return (struct load){ m.experts, m.experts > 0 ? m.rows / m.experts : 0 };
+	}
+	all = mean_load(s, l, (int)rows);
+	if (l->held_experts)
+		all.experts = ceil(all.experts * l->held_experts / l->n_experts);
+	return all;
+}
+
+static void count_mlp(const struct model *m, const struct layer_spec *l, int rows, struct load e,
 		      struct roofline_work *work)
 {
-	const struct model *m = s->model;
-	const struct load e = expert_load(s, l, rows);
 	const struct linear_format *f = l->format, *shared = &f[LINEAR_SHARED];
 	const bool experts = l->n_experts;
 	const double width = layer_expert_hidden(l, m->hidden);
@@ -129,7 +145,7 @@ static void count_around(const struct model *m, const struct layer_spec *l, int 
 
 /* Add the work of the layer outside attention. */
 static void count_rows(const struct roofline_subject *s, const struct layer_spec *l, int rows,
-		       struct roofline_work *work)
+		       struct load e, struct roofline_work *work)
 {
 	const struct model *m = s->model;
 
@@ -145,7 +161,7 @@ static void count_rows(const struct roofline_subject *s, const struct layer_spec
 		return;
 	/* with what two mixers side by side left */
 	add_norm(&work[PHASE_NORM], rows, m->hidden, 1 + l->beside, l->post_norms);
-	count_mlp(s, l, rows, work);
+	count_mlp(m, l, rows, e, work);
 }
 
 static void count_head(const struct roofline_subject *s, int rows, int emit,
@@ -272,6 +288,7 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	int rows = 0, emit = 0, mix[2] = { 0 };
 	const bool lists = !s->method->part[ROW_DECODE].dense;
 	double decodes = 0, keys = 0; /* of all decodes: the sums are exact below 2^53 */
+	struct load load;
 
 	clear(work);
 	for (size_t i = 0; i < b->n; i++) {
@@ -306,7 +323,8 @@ void roofline_count(const struct roofline_subject *s, int layer, const struct ba
 	if (!cache_is_bf16(l->cache))
 		work[PHASE_DECODE].kind = roofline_cache_kind(l->cache);
 	work[PHASE_MIX].kernels = mix[0] + mix[1];
-	count_rows(s, l, rows, work);
+	load = expert_load(s, layer, b->step.no, b->step.rows ? b->step.rows : rows);
+	count_rows(s, l, rows, load, work);
 	count_head(s, rows, emit, &work[PHASE_HEAD]);
 }
 

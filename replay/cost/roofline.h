@@ -40,13 +40,18 @@
  *
  * The kernels here spread the rows of a batch evenly over as many experts as they can.  In an
  * engine each row draws its k of E experts: n rows touch E (1 - (1 - k / E)^n) of them on average.
- * As rows prefer some experts, n^draws stands for n.
+ * As rows prefer some experts, n^draws stands for n.  With experts, loads are drawn, see experts.h;
+ * layers of a kind have the mean of theirs.
+ *
+ * Of experts that are spread over ranks the work is that of the rank with the most, of the rows of
+ * all engines in the step.
  */
 #ifndef AR_ROOFLINE_H
 #define AR_ROOFLINE_H
 
 #include "kernels/methods/method.h"
 #include "model/model.h"
+#include "replay/cost/experts.h"
 #include "replay/cost/roofline_gpu.h"
 #include "replay/sched/batch.h"
 
@@ -60,6 +65,7 @@ struct roofline_subject {
 	bool attention_only; /* no linear, norm, mix and head */
 	enum roofline_latent latent;
 	double draws; /* n rows touch as many experts as n^draws that draw them; 0: evenly */
+	struct experts *experts; /* drawn for the rows of a step; NULL: evenly, or by draws */
 };
 
 /* Products with weights in a format: part i of the kind ROOFLINE_FORMATS + i. */

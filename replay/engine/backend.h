@@ -18,6 +18,7 @@
 
 struct costs;
 struct evict;
+struct experts;
 struct tokens;
 struct weights;
 
@@ -54,6 +55,7 @@ struct backend_env {
 	struct prof *prof;   /* cuda: tracing session, or NULL */
 	struct costs *costs; /* cost: the table, or NULL */
 	const char *policy;  /* its name; NULL: there is none */
+	struct experts *experts; /* roofline: the loads of experts are drawn; or NULL */
 };
 
 /* The source of a cost.  The three after the formula are of a table of measured costs. */

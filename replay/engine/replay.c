@@ -571,6 +571,7 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 		l->clock.now = l->clock.gpu_end = later_time(l->clock.now, l->clock.gpu_end);
 		return check_clock(l, err);
 	}
+	l->s->batch.step.no = l->res->iterations;
 	st = backend_run(cfg->backend, cfg->self, b, c, err);
 	if (st)
 		return st;

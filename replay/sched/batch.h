@@ -55,15 +55,9 @@ struct batch {
 	struct batch_step step;
 };
 
-/* Rows of a batch, and of its step. */
 static inline int64_t batch_rows(const struct batch *b)
 {
 	return b->prefill_tok + b->decode_tok;
-}
-
-static inline int64_t batch_step_rows(const struct batch *b)
-{
-	return b->step.rows ? b->step.rows : batch_rows(b);
 }
 
 /* Features of a batch that set the cost of its iteration. */
