@@ -10,7 +10,8 @@
 
 /* Tokens [start, end) of req, below parent. */
 struct node {
-	uint64_t used; /* when it was used last; nodes of one path may have one time */
+	uint64_t used;	/* when it was used last; nodes of one path may have one time */
+	uint64_t first; /* key_of() its first block */
 	uint32_t parent, req, start, end;
 	uint32_t n_child, n_lock;
 	uint32_t next; /* in the bucket, or of the unused nodes */
@@ -85,23 +86,33 @@ static uint32_t covered(const struct radix_cache *c, uint32_t req)
 	return r->n_block ? r->prompt_tok : 0;
 }
 
-static uint64_t id_of(const struct radix_cache *c, uint32_t req, uint32_t pos)
+/* Of block k of the trace. */
+static uint64_t id_of(const struct radix_cache *c, uint32_t req, uint32_t k)
 {
-	return trace_block(c->trace, &c->trace->req[req], pos / c->trace->block_tok);
+	return trace_block(c->trace, &c->trace->req[req], k);
 }
 
-/* Where the tokens of a and b differ, from pos on, or end.  The tokens before pos are equal. */
+/* Where the tokens of a and b differ, from pos on, or end.  The tokens before pos are equal.  Equal
+ * ids stand for equal blocks before them, too.  The last block comes first, as most nodes are
+ * matched whole. */
 static uint32_t equal_until(const struct radix_cache *c, uint32_t a, uint32_t b, uint32_t pos,
 			    uint32_t end)
 {
-	uint32_t tok = c->trace->block_tok;
+	uint32_t tok = c->trace->block_tok, from, to;
 
 	if (a == b)
 		return end;
 	end = lesser(end, lesser(covered(c, a), covered(c, b)));
-	while (pos < end && id_of(c, a, pos) == id_of(c, b, pos))
-		pos += tok - pos % tok;
-	return lesser(pos, end);
+	if (pos >= end)
+		return end;
+	from = pos / tok;
+	to = (end - 1) / tok + 1;
+	for (uint32_t k = to - 1; from < to; k = from + (to - from) / 2)
+		if (id_of(c, a, k) == id_of(c, b, k))
+			from = k + 1;
+		else
+			to = k;
+	return from > pos / tok ? lesser(from * tok, end) : pos;
 }
 
 /* The same in whole blocks. */
@@ -120,23 +131,28 @@ static int64_t blocks_of(const struct radix_cache *c, const struct node *x)
 
 /* ---- children ---- */
 
-/* The bucket of a child of parent with the block of req from pos on.  Equal blocks end with a token
- * of the same id or request. */
-static uint32_t *bucket_of(const struct radix_cache *c, uint32_t parent, uint32_t req, uint32_t pos)
+/* What the block of req from pos on has in common with equal ones below the same node: the id, or
+ * the request, of its last token. */
+static uint64_t key_of(const struct radix_cache *c, uint32_t req, uint32_t pos)
 {
 	uint32_t last = pos + c->block_tok - 1;
-	uint64_t id = last < covered(c, req) ? id_of(c, req, last) : req;
 
-	return &c->bucket[rng_mix(id ^ rng_mix(parent)) & c->mask];
+	return last < covered(c, req) ? id_of(c, req, last / c->trace->block_tok) : ~(uint64_t)req;
+}
+
+/* The bucket of a child of parent whose first block has this key. */
+static uint32_t *bucket_of(const struct radix_cache *c, uint32_t parent, uint64_t key)
+{
+	return &c->bucket[rng_mix(key ^ rng_mix(parent)) & c->mask];
 }
 
 /* The child that begins with the block of req from pos on, or 0. */
 static uint32_t find_child(const struct radix_cache *c, uint32_t parent, uint32_t req, uint32_t pos)
 {
-	uint32_t n = *bucket_of(c, parent, req, pos), end = pos + c->block_tok;
+	uint64_t key = key_of(c, req, pos);
+	uint32_t n = *bucket_of(c, parent, key);
 
-	while (n &&
-	       (c->node[n].parent != parent || equal_until(c, c->node[n].req, req, pos, end) < end))
+	while (n && (c->node[n].parent != parent || c->node[n].first != key))
 		n = c->node[n].next;
 	return n;
 }
@@ -144,8 +160,10 @@ static uint32_t find_child(const struct radix_cache *c, uint32_t parent, uint32_
 static void link_child(struct radix_cache *c, uint32_t n)
 {
 	struct node *x = &c->node[n];
-	uint32_t *link = bucket_of(c, x->parent, x->req, x->start);
+	uint32_t *link;
 
+	x->first = key_of(c, x->req, x->start);
+	link = bucket_of(c, x->parent, x->first);
 	x->next = *link;
 	*link = n;
 }
@@ -153,7 +171,7 @@ static void link_child(struct radix_cache *c, uint32_t n)
 static void unlink_child(struct radix_cache *c, uint32_t n)
 {
 	struct node *x = &c->node[n];
-	uint32_t *link = bucket_of(c, x->parent, x->req, x->start);
+	uint32_t *link = bucket_of(c, x->parent, x->first);
 
 	while (*link != n)
 		link = &c->node[*link].next;
@@ -263,7 +281,8 @@ static bool descend(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t 
 		c->now++;
 		use(c, n);
 	}
-	*pos = blocks_until(c, c->node[n].req, req, *pos, lesser(end, c->node[n].end));
+	*pos = blocks_until(c, c->node[n].req, req, *pos + c->block_tok,
+			    lesser(end, c->node[n].end));
 	*node = *pos < c->node[n].end ? split(c, n, *pos) : n;
 	return true;
 }
