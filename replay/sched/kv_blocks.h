@@ -64,23 +64,37 @@ static inline uint32_t kv_n_shared(const struct kv_blocks *b, uint32_t req, int6
 	return r->n_block ? r->prompt_tok / (uint32_t)block_tok : 0;
 }
 
+/* Of block k of request req, which only that request has. */
+static inline struct kv_key kv_own_key(uint32_t req, uint32_t k, uint32_t group)
+{
+	return (struct kv_key){ req, k, group << KV_GROUP_BIT | true };
+}
+
+/* Of block k of request req, which ends in block `at` of its trace. */
+static inline struct kv_key kv_shared_key(const struct kv_blocks *b, uint32_t req, uint32_t k,
+					  uint32_t at, uint32_t group)
+{
+	uint64_t id = trace_block(b->trace, &b->trace->req[req], at);
+
+	return (struct kv_key){ rng_mix(b->root ^ id), k, group << KV_GROUP_BIT };
+}
+
 /* Of block k of request req, in a group with blocks of block_tok tokens. */
 static inline struct kv_key kv_key_of(const struct kv_blocks *b, uint32_t req, uint32_t k,
 				      int64_t block_tok, uint32_t group)
 {
 	const struct request *r = &b->trace->req[req];
-	uint64_t last = ((uint64_t)k + 1) * (uint64_t)block_tok - 1, hash;
+	uint64_t last = ((uint64_t)k + 1) * (uint64_t)block_tok - 1;
 
 	if (!r->n_block || last >= r->prompt_tok)
-		return (struct kv_key){ req, k, group << KV_GROUP_BIT | true };
-	hash = trace_block(b->trace, r, (uint32_t)(last / b->trace->block_tok));
-	return (struct kv_key){ rng_mix(b->root ^ hash), k, group << KV_GROUP_BIT };
+		return kv_own_key(req, k, group);
+	return kv_shared_key(b, req, k, (uint32_t)(last / b->trace->block_tok), group);
 }
 
 /* Blocks of one request that have its own id are side by side, for the sake of memory caches. */
 static inline uint32_t kv_hash_of(const struct kv_key *key)
 {
-	return (uint32_t)rng_mix(key->id ^ rng_mix(key->own)) + key->k;
+	return (uint32_t)rng_mix(key->id ^ (uint64_t)key->own << 32) + key->k;
 }
 
 static inline bool kv_same(const struct kv_key *x, const struct kv_key *y)

@@ -14,6 +14,11 @@ struct prefix_cache {
 	size_t n_free_row;
 };
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 static struct kv_key key_of(const struct prefix_cache *c, uint32_t req, uint32_t k)
 {
 	return kv_key_of(&c->blocks, req, k, c->blocks.pool->block_tok, 0);
@@ -82,26 +87,34 @@ static uint32_t *next_row(const struct prefix_cache *c)
  * id, and so have those without; it is looked up and mixed once. */
 struct walk {
 	const struct prefix_cache *c;
-	uint32_t req, end; /* the first block with another id */
+	uint32_t req, n_shared, end; /* the first block with another id */
 	struct kv_key key;
 	uint32_t hash; /* of the key, less k */
 };
+
+static struct walk walk_of(const struct prefix_cache *c, uint32_t req)
+{
+	return (struct walk){ .c = c,
+			      .req = req,
+			      .n_shared = kv_n_shared(&c->blocks, req, c->blocks.pool->block_tok) };
+}
 
 /* Block k has another id than the one before. */
 static void walk_on(struct walk *w, uint32_t k)
 {
 	const struct kv_blocks *b = &w->c->blocks;
 	const uint64_t tok = (uint64_t)b->pool->block_tok, from = b->trace->block_tok;
-	const uint32_t n_shared = kv_n_shared(b, w->req, b->pool->block_tok);
 
-	w->key = key_of(w->c, w->req, k);
-	w->hash = kv_hash_of(&w->key) - k;
 	w->end = UINT32_MAX;
-	if (k >= n_shared)
-		return;
-	w->end = (uint32_t)((((k + 1) * tok - 1) / from + 1) * from / tok);
-	if (w->end > n_shared)
-		w->end = n_shared;
+	if (k < w->n_shared) {
+		const uint64_t at = ((k + 1) * tok - 1) / from;
+
+		w->key = kv_shared_key(b, w->req, k, (uint32_t)at, 0);
+		w->end = least((uint32_t)((at + 1) * from / tok), w->n_shared);
+	} else {
+		w->key = kv_own_key(w->req, k, 0);
+	}
+	w->hash = kv_hash_of(&w->key) - k;
 }
 
 /* Go on to block k. */
@@ -114,7 +127,7 @@ static inline void walk_to(struct walk *w, uint32_t k)
 
 uint32_t prefix_cache_match(struct prefix_cache *c, uint32_t req, uint32_t max)
 {
-	struct walk w = { .c = c, .req = req };
+	struct walk w = walk_of(c, req);
 	uint32_t *table = next_row(c), n;
 
 	for (n = 0; n < max; n++) {
@@ -160,11 +173,10 @@ void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint
 			uint32_t to)
 {
 	const uint32_t *table = row_at(c, row);
-	const uint32_t n_shared = kv_n_shared(&c->blocks, req, c->blocks.pool->block_tok);
-	struct walk w = { .c = c, .req = req };
+	struct walk w = walk_of(c, req);
 	uint32_t k = from;
 
-	for (; k < to && k < n_shared; k++) {
+	for (; k < to && k < w.n_shared; k++) {
 		walk_to(&w, k);
 		kv_enter_at(&c->blocks, table[k], w.hash + k, w.key);
 	}
