@@ -38,7 +38,7 @@ struct pair {
 	struct radix_cache *fast;
 	struct slow slow;
 	struct live live[ROWS];
-	uint32_t n_live;
+	uint32_t n_live, last[REQS]; /* nodes where requests ended; they may be gone */
 	int64_t hits, emptied, splits, twice, bad;
 };
 
@@ -197,8 +197,11 @@ static bool same_state(const struct pair *p)
 
 static uint32_t look_up(struct pair *p, uint32_t req, uint32_t max, uint32_t *node, int *slow)
 {
-	uint32_t n = radix_cache_match(p->fast, req, max, node);
+	uint32_t n;
 
+	*node = p->last[(req + max) % REQS];
+	n = radix_cache_match(p->fast, req, max, node);
+	p->last[req] = *node;
 	p->bad += n != slow_match(p, req, max, slow) ||
 		  radix_cache_loose(p->fast, *node) != slow_loose(p, *slow);
 	p->hits += n;
@@ -244,12 +247,14 @@ static void grow(struct pair *p, struct live *q, uint32_t n)
 
 static void enter(struct pair *p, struct live *q)
 {
-	uint32_t bt = (uint32_t)p->pool.block_tok, n = q->n_tok - q->n_tok % bt, node, had;
+	uint32_t bt = (uint32_t)p->pool.block_tok, n = q->n_tok - q->n_tok % bt, had;
+	uint32_t node = p->last[(q->req + n / bt) % REQS];
 	int slow;
 
 	if (!n)
 		return;
 	had = radix_cache_insert(p->fast, q->req, n, &node);
+	p->last[q->req] = node;
 	p->bad += had != slow_insert(p, q->req, n, &slow);
 	p->pool.n_free += had / bt - q->n_named;
 	p->slow.n_empty += had / bt - q->n_named;

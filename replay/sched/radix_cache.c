@@ -10,9 +10,9 @@
 
 /* Tokens [start, end) of req, below parent. */
 struct node {
-	uint64_t used;	/* when it was used last; nodes of one path may have one time */
-	uint64_t first; /* key_of() its first block */
-	uint32_t parent, req, start, end;
+	uint64_t used;	      /* when it was used last; nodes of one path may have one time */
+	uint64_t first, last; /* key_of() its first and its last block */
+	uint32_t parent, req, start, end; /* end: 0 if it is not in the tree */
 	uint32_t n_child, n_lock;
 	uint32_t next; /* in the bucket, or of the unused nodes */
 	uint32_t heap; /* its place in the heap; 0: it is locked, or has children */
@@ -163,6 +163,7 @@ static void link_child(struct radix_cache *c, uint32_t n)
 	uint32_t *link;
 
 	x->first = key_of(c, x->req, x->start);
+	x->last = key_of(c, x->req, x->end - c->block_tok);
 	link = bucket_of(c, x->parent, x->first);
 	x->next = *link;
 	*link = n;
@@ -268,46 +269,62 @@ static uint32_t split(struct radix_cache *c, uint32_t n, uint32_t pos)
 	return above;
 }
 
-/* Step from *node, at *pos, to the child that req goes on with, at most to end.  The child is cut
- * where the tokens differ.  False: there is none. */
-static bool descend(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t *node,
-		    uint32_t *pos, bool inserts)
+/* Does req have the tokens of the path to node n, and does that end at `end` at most? */
+static bool on_path(const struct radix_cache *c, uint32_t n, uint32_t req, uint32_t end)
 {
-	uint32_t n = *pos < end ? find_child(c, *node, req, *pos) : 0;
+	const struct node *x = &c->node[n];
+
+	return x->end <= end && key_of(c, req, x->end - c->block_tok) == x->last;
+}
+
+/* Step from *node to the child that req goes on with, at most to end.  The child is cut where the
+ * tokens differ.  False: there is none. */
+static bool descend(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t *node)
+{
+	uint32_t pos = c->node[*node].end, n = pos < end ? find_child(c, *node, req, pos) : 0;
 
 	if (!n)
 		return false;
-	if (inserts) {
-		c->now++;
-		use(c, n);
-	}
-	*pos = blocks_until(c, c->node[n].req, req, *pos + c->block_tok,
-			    lesser(end, c->node[n].end));
-	*node = *pos < c->node[n].end ? split(c, n, *pos) : n;
+	*node = n;
+	if (!on_path(c, n, req, end))
+		*node = split(c, n,
+			      blocks_until(c, c->node[n].req, req, pos + c->block_tok,
+					   lesser(end, c->node[n].end)));
 	return true;
 }
 
-uint32_t radix_cache_match(struct radix_cache *c, uint32_t req, uint32_t max, uint32_t *node)
+/* The last node of req that ends at `end` at most, on the path to node n; 0: n is not of req. */
+static uint32_t start_from(const struct radix_cache *c, uint32_t n, uint32_t req, uint32_t end)
 {
-	uint32_t end = max - max % c->block_tok, pos = 0;
+	if (!c->node[n].end || !on_path(c, n, req, UINT32_MAX))
+		return 0;
+	while (c->node[n].end > end)
+		n = c->node[n].parent;
+	return n;
+}
 
-	*node = 0;
-	while (descend(c, req, end, node, &pos, false))
+/* Find the tokens of req, at most to end.  They count as used now. */
+static uint32_t find(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t *node)
+{
+	*node = start_from(c, *node, req, end);
+	while (descend(c, req, end, node))
 		;
 	c->now++;
 	for (uint32_t n = *node; n; n = c->node[n].parent)
 		use(c, n);
-	return pos;
+	return c->node[*node].end;
+}
+
+uint32_t radix_cache_match(struct radix_cache *c, uint32_t req, uint32_t max, uint32_t *node)
+{
+	return find(c, req, max - max % c->block_tok, node);
 }
 
 uint32_t radix_cache_insert(struct radix_cache *c, uint32_t req, uint32_t n_tok, uint32_t *node)
 {
-	uint32_t had = 0, above = 0, n;
+	uint32_t had = find(c, req, n_tok, node), above = *node, n;
 
 	assert(n_tok % c->block_tok == 0);
-	while (descend(c, req, n_tok, &above, &had, true))
-		;
-	*node = above;
 	if (had == n_tok)
 		return had;
 	*node = n = new_node(c);
@@ -389,6 +406,7 @@ static void empty_leaf(struct radix_cache *c)
 	c->n_block -= blocks_of(c, &c->node[n]);
 	c->n_loose -= blocks_of(c, &c->node[n]);
 	c->node[n].next = c->unused;
+	c->node[n].end = 0;
 	c->unused = n;
 	c->node[above].n_child--;
 	update(c, above);

@@ -12,7 +12,8 @@
  * back: pool->n_free counts them as free.  radix_cache_make_room() empties them in earnest.  It
  * takes the leaf that was not used for the longest time, whole.  Then its parent may be a leaf.
  *
- * Nodes have numbers; the root is 0.
+ * Nodes have numbers; the root is 0.  A search begins at the node that the last one for the request
+ * ended at, if that is still there.
  */
 #ifndef AR_RADIX_CACHE_H
 #define AR_RADIX_CACHE_H
@@ -30,10 +31,10 @@ enum ar_status radix_cache_open(struct radix_cache **out, struct block_pool *poo
 void radix_cache_close(struct radix_cache *c); /* NULL is fine */
 
 /* The tokens of request req that the tree has, at most max, in whole blocks.  *node: where they
- * end.  They count as used now. */
+ * end; before: any node that there was, the faster the closer.  They count as used now. */
 uint32_t radix_cache_match(struct radix_cache *c, uint32_t req, uint32_t max, uint32_t *node);
-/* Put the first n_tok tokens of req into the tree, whole blocks.  *node: where they end.  They
- * count as used now.  Returns the tokens that it had.  The blocks of the others are its own from
+/* Put the first n_tok tokens of req into the tree, whole blocks.  *node: as above.  They count as
+ * used now.  Returns the tokens that it had.  The blocks of the others are its own from
  * now on; the caller took them from the pool. */
 uint32_t radix_cache_insert(struct radix_cache *c, uint32_t req, uint32_t n_tok, uint32_t *node);
 

@@ -428,8 +428,9 @@ bool sched_take_blocks(struct sched *s, uint32_t id, uint32_t n)
  * unified_radix_cache.py, checkpoint_into_tree(). */
 void sched_enter(struct sched *s, uint32_t id, uint32_t n_tok)
 {
-	uint32_t tok = (uint32_t)s->pool.block_tok, whole = n_tok - n_tok % tok, had, node, end;
+	uint32_t tok = (uint32_t)s->pool.block_tok, whole = n_tok - n_tok % tok, had;
 	struct sched_seq *q = &s->seq[id];
+	uint32_t node = q->row, end = node;
 
 	if (!s->radix || !whole)
 		return;

@@ -445,7 +445,7 @@ static const char *sglang_admit_waiting(struct sched *s, struct budget *r, int64
 static void touch_waiting(struct sched *s)
 {
 	struct memory *m = s->memory;
-	uint32_t id[TOUCHED], node;
+	uint32_t id[TOUCHED];
 	size_t n = 0;
 
 	if (!s->radix || m->n_lookup++ % TOUCH_PLANS)
@@ -453,7 +453,7 @@ static void touch_waiting(struct sched *s)
 	for (uint32_t w = s->wait_head; w != SCHED_NONE && n < TOUCHED; w = s->seq[w].next)
 		id[n++] = w;
 	while (n--)
-		radix_cache_match(s->radix, id[n], s->seq[id[n]].known, &node);
+		radix_cache_match(s->radix, id[n], s->seq[id[n]].known, &s->seq[id[n]].row);
 }
 
 /* Take the blocks of the prompts that are planned.  The engine empties a page more for each of
