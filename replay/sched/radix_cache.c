@@ -10,12 +10,13 @@
 
 /* Tokens [start, end) of req, below parent. */
 struct node {
-	uint64_t used;	      /* when it was used last; nodes of one path may have one time */
-	uint64_t first, last; /* key_of() its first and its last block */
+	uint64_t used;			  /* when it was used last, or a node that was below it */
+	uint64_t first, last;		  /* key_of() its first and its last block */
 	uint32_t parent, req, start, end; /* end: 0 if it is not in the tree */
-	uint32_t n_child, n_lock;
-	uint32_t next; /* in the bucket, or of the unused nodes */
-	uint32_t heap; /* its place in the heap; 0: it is locked, or has children */
+	uint32_t n_child;
+	uint32_t n_lock; /* of requests that end here, and children that are locked */
+	uint32_t next;	 /* in the bucket, or of the unused nodes */
+	uint32_t heap;	 /* its place in the heap; 0: it is locked, or has children */
 };
 
 /* Each node has a block at least, so the pool bounds their number. */
@@ -229,7 +230,7 @@ static void update(struct radix_cache *c, uint32_t n)
 
 static void use(struct radix_cache *c, uint32_t n)
 {
-	c->node[n].used = c->now;
+	c->node[n].used = ++c->now;
 	if (c->node[n].heap)
 		settle(c, c->node[n].heap, n);
 }
@@ -259,12 +260,11 @@ static uint32_t split(struct radix_cache *c, uint32_t n, uint32_t pos)
 					.start = x->start,
 					.end = pos,
 					.n_child = 1,
-					.n_lock = x->n_lock };
+					.n_lock = x->n_lock > 0 };
 	x->parent = above;
 	x->start = pos;
 	link_child(c, above);
 	link_child(c, n);
-	c->now++;
 	use(c, n);
 	return above;
 }
@@ -309,9 +309,7 @@ static uint32_t find(struct radix_cache *c, uint32_t req, uint32_t end, uint32_t
 	*node = start_from(c, *node, req, end);
 	while (descend(c, req, end, node))
 		;
-	c->now++;
-	for (uint32_t n = *node; n; n = c->node[n].parent)
-		use(c, n);
+	use(c, *node);
 	return c->node[*node].end;
 }
 
@@ -356,21 +354,17 @@ void radix_cache_lock(struct radix_cache *c, uint32_t node)
 
 	c->n_loose -= more;
 	c->pool->n_free -= more;
-	for (; node; node = c->node[node].parent) {
-		c->node[node].n_lock++;
+	for (; node && !c->node[node].n_lock++; node = c->node[node].parent)
 		update(c, node);
-	}
 }
 
 void radix_cache_unlock(struct radix_cache *c, uint32_t node)
 {
-	for (; node; node = c->node[node].parent) {
-		struct node *x = &c->node[node];
+	for (; node && !--c->node[node].n_lock; node = c->node[node].parent) {
+		int64_t n = blocks_of(c, &c->node[node]);
 
-		if (--x->n_lock)
-			continue;
-		c->n_loose += blocks_of(c, x);
-		c->pool->n_free += blocks_of(c, x);
+		c->n_loose += n;
+		c->pool->n_free += n;
 		update(c, node);
 	}
 }
@@ -409,6 +403,8 @@ static void empty_leaf(struct radix_cache *c)
 	c->node[n].end = 0;
 	c->unused = n;
 	c->node[above].n_child--;
+	if (used_before(c, above, n))
+		c->node[above].used = c->node[n].used;
 	update(c, above);
 }
 
