@@ -11,7 +11,7 @@
  * pay nothing.  Its work says where they are.  A sink is a row's first base, and 1 in its sum from
  * the start.
  *
- * So is one that skips, C::SKIPS: the rows of a warp group vote on each step (struct attn_skip).  A
+ * So is one that skips: C::SKIPS rows of a warp group vote on each step (struct attn_skip).  A
  * step that they skip costs Q K^T and its largest logits, but no exponentials and no product with
  * V, which has been loaded.  Its tiles have one head and no parts.
  */
@@ -42,12 +42,14 @@ constexpr float LN2 = 0.6931471805599453f, LOG2E = 1.4426950408889634f;
 constexpr float LIMIT = 0x1p60f;	/* of a row's sum before its base moves */
 
 /* Constants of a kernel.  page: keys of a block.  by_hand: all threads of the producer copy rows;
- * otherwise one thread issues TMA copies.  bounded: first keys or sinks. */
+ * otherwise one thread issues TMA copies.  bounded: first keys or sinks.  skips: rows that vote
+ * together, 64 or 32; 0: none do. */
 template <int head_dim, int page, int consumers, bool by_hand = false, bool bounded = false,
-	  bool skips = false>
+	  int skips = 0>
 struct config {
 	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
-	static constexpr bool BY_HAND = by_hand, BOUNDED = bounded, SKIPS = skips;
+	static constexpr bool BY_HAND = by_hand, BOUNDED = bounded;
+	static constexpr int SKIPS = skips;
 	/* Thread blocks run tile after tile.  Not at D = 256: consumers need the registers that the
 	 * producer would take. */
 	static constexpr bool STREAMS = D < 256 && !BY_HAND;
@@ -514,27 +516,25 @@ __device__ __forceinline__ void raise_tops(struct rows *t, const float *top)
  * logits.  Returns whether the warp group skips it.  Named barriers 3 and 4 of the consumers, 6 to
  * 9 of their halves. */
 template <class C>
-__device__ __forceinline__ bool vote(struct rows *t, float *acc, const struct tile_params *p,
-				     int at, bool first)
+__device__ __forceinline__ bool vote(struct rows *t, float *acc, int at, bool first)
 {
-	const int n = p->skip.rows;
 	bool own, all;
 	float top[2];
 
 	find_tops<C::N>(top, acc);
 	own = !first && top[0] < t->top[0] + t->below && top[1] < t->top[1] + t->below;
-	if (n < WG_ROWS)
+	if (C::SKIPS < WG_ROWS)
 		own = bar_and(4 + threadIdx.x / 64, 64, own);
 	/* the compiler must see that steps stay the same in all lanes */
 	all = __all_sync(0xffffffff, bar_and(2 + threadIdx.x / 128, 128, own));
-	own = __all_sync(0xffffffff, n < WG_ROWS ? own : all);
+	own = C::SKIPS < WG_ROWS ? __all_sync(0xffffffff, own) : all;
 	if (at <= t->last) {
 		t->n_step++;
 		t->n_skip += own;
 	}
 	if (!own) {
 		raise_tops(t, top);
-	} else if (!all) {
+	} else if (C::SKIPS < WG_ROWS && !all) {
 #pragma unroll
 		for (int i = 0; i < C::N / 2; i++)
 			acc[i] = -INFINITY;
@@ -580,8 +580,8 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	hold<C::N / 2>(acc);
 	s->k_ring.consumer_release(i);
 	k.hide(acc, t, w);
-	if constexpr (C::SKIPS) {
-		t->skipped = vote<C>(t, acc, p, k.at[0], first);
+	if constexpr (C::SKIPS > 0) {
+		t->skipped = vote<C>(t, acc, k.at[0], first);
 		if (!first)
 			finish_product<C::N>(pr, acc);
 		if (t->skipped)
@@ -746,11 +746,11 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 	}
 	if constexpr (C::BOUNDED)
 		bound_rows(&t, p, w, m);
-	if constexpr (C::SKIPS)
+	if constexpr (C::SKIPS > 0)
 		init_votes(&t, p, w, m);
 	if (w->n)
 		consume_list<C, K>(o, &t, s, p, w, wg, step, round, last);
-	if constexpr (C::SKIPS)
+	if constexpr (C::SKIPS > 0)
 		count_votes(&t, p, w->kv_head);
 	divide<C::D>(o, &t, lse);
 	if (last->n_part > 1) {
