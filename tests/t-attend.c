@@ -651,6 +651,7 @@ static void test_split(void)
 		{ attend_plan_rows, 4, 128, 1024, 32768, 128, 1 },	/* one full wave */
 		{ attend_plan_rows, 0, 128, 1100, 65536, 496, 3 },	/* 140 tiles: thirds */
 		{ attend_plan_rows, 0, 128, 2112, 65536, 264, 1 },	/* two full waves */
+		{ attend_plan_rows, 0, 128, 2000, 0, 252, 1 },	/* short tiles follow long ones */
 		{ attend_plan_blocks, 0, 128, 1024, 64512, 512, 4 },	/* room for four waves */
 		{ attend_plan_blocks, 0, 64, 1024, 64512, 512, 2 },	/* 256 half as large */
 		{ attend_plan_blocks, 0, 128, 128, 65536, 528, 33 },	/* for these, too */
