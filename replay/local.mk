@@ -121,7 +121,7 @@ check_PROGRAMS += \
   tests/t-vllm \
   tests/t-weights-gpu \
   tests/t-workloads \
-  tests/t-world
+  tests/t-world tests/t-world-gpu
 # These take the place of the database, so their file is in no library.
 POLICY_CASE = tests/policy-case.c tests/policy-case.h
 LETTERS = tests/letters.c tests/letters.h
