@@ -41,7 +41,7 @@ ok '... of others times faster, an error, what was executed' has page.html \
 	'compact-fp: TTFT p50 5.15 ms; 10.3 ms with dense"><b class="good">2.00x</b>' '<small>2.00' \
 	'<b>50' '<small>1 of 2' '<b>55'
 ok '... why a goodput by limits of the report has no interval, in a note, too' has page.html \
-	'a second; no interval: replicates keep no times of requests, and were judged by --slo of the run alone"' \
+	'a second; no interval: replicates keep no times of requests, and were judged by --slo of the run alone; give run these limits"' \
 	': no interval of goodput: replicates keep no times of requests, and were judged by --slo of the run alone; give run these limits'
 ok '... and a mark where a figure rests on something' has page.html '<sup>'
 is '... and a chart beside it' "$(grep -c '^<figure>' page.html)" 1
@@ -209,6 +209,11 @@ if command -v sqlite3 >/dev/null; then
 	ok '... the more exact one, if they are not told apart' has near.html \
 		'compact-fp (run 2) is 1.91x faster [1.82, 2.00]' 'compact-fp (run 1) is faster still, 2.00x' \
 		'TPOT p50: compact-fp (run 2) is 2.18x faster, without an interval.' "<small>no$(printf '\302\240')interval</small>"
+	sqlite3 sweep.db 'UPDATE replicate SET good = 0 WHERE run_id = 1'
+	ar report --html outside.html sweep.db || exit 99
+	ok 'a goodput beyond its replicates has no interval, and the cell says so, and a note' has outside.html \
+		'a second; no interval: it lies outside of what replicates give"' \
+		'run 1: no interval of goodput: it lies outside of what replicates give'
 	sqlite3 copy.db 'UPDATE iteration SET host_ns = 3e6 WHERE run_id = 2'
 	ar report --html host.html copy.db || exit 99
 	ok 'the wait for the host has a bar and a sentence' has host.html \
@@ -220,6 +225,7 @@ if command -v sqlite3 >/dev/null; then
 else
 	skip 'where dense attention answers little, rows are grey, and say so' 'no sqlite3'
 	skip '... others are not' 'no sqlite3'
+	skip 'a goodput beyond its replicates has no interval, and the cell says so, and a note' 'no sqlite3'
 	skip 'the wait for the host has a bar and a sentence' 'no sqlite3'
 	skip 'without replicates there is no interval, and the cell says so' 'no sqlite3'
 	skip '... as does the answer' 'no sqlite3'

@@ -107,6 +107,7 @@ replay() { # replay TRACE COST OPTION...: an iteration takes COST
 ok 'without a replay there is nothing to compare' not '^Error against an engine'
 replay "$tmp/trace.csv" 20ms
 "$ATTNREPLAY" report "$db" >"$tmp/report"
+ok 'it says of which run the load is not known' says '^The load: not known whether it is sustained with '
 ok 'a replay of the same requests stands beside the engine' \
 	says '^ +3 +1  vllm-0.24.0  ttft    p50 +-33.333 .* 30.000 +20.000 +20.000 +20.000$'
 ok '... with percentiles' says '^ +3 +1  vllm-0.24.0  ttft    p99 +-49.749 .* 39.800 +20.000 +20.000 +20.000$'

@@ -44,8 +44,7 @@ WITH
       replace(iif(good_lo IS NULL, printf('%.3g %%', 100.0 * good / requests), printf('%.3g to %.3g %%', good_lo,
         good_hi)), ' ', char(160)), '',
       printf('%s: %d of %d requests keep the limits, %.4g a second', label, good, requests, good_per_s)
-        || iif(run_id IN (SELECT run_id FROM slo WHERE own IS NOT TRUE),
-          '; no interval: replicates keep no times of requests, and were judged by --slo of the run alone', '')
+        || coalesce('; no interval: ' || good_reason, '')
     FROM figure WHERE good_per_s IS NOT NULL
 
     UNION ALL

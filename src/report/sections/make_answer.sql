@@ -67,7 +67,7 @@ WITH
           = (SELECT count(*) FROM (SELECT DISTINCT rate, load FROM load_rate)) FROM load_rate)
         THEN printf('at %s a second', (SELECT group_concat(rate, ', ') FROM (
           SELECT DISTINCT printf('%g', rate) AS rate FROM load_rate q WHERE q.load = l.load)))
-        WHEN count(*) > 4 THEN runs(run_id) ELSE group_concat(label, ', ') END AS which,
+        WHEN count(*) > 4 THEN 'in ' || runs(run_id) ELSE 'with ' || group_concat(label, ', ') END AS which,
       min(place) AS place, count(*) AS n, (SELECT count(*) FROM verdict) AS all_n
     FROM load_rate l
     GROUP BY load),

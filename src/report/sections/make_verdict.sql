@@ -27,12 +27,17 @@ WITH
     SELECT run_id, substr(j.value, length(name) + 2) + 0.0 AS density
     FROM run JOIN method USING(method_id) JOIN run_param p USING(run_id), json_each(p.value) j
     WHERE p.key = 'density' AND json_valid(p.value) AND substr(j.value, 1, length(name) + 1) = name || '='),
-  -- What replicates give of the goodput, if they were judged by the same limits.
+  -- What replicates give of the goodput, if they were judged by the same limits; else the reason.
   goodput_range AS (
-    SELECT run_id, percentile(100.0 * good / ok, 2.5) AS lo, percentile(100.0 * good / ok, 97.5) AS hi
-    FROM replicate JOIN resampling USING(run_id)
-    WHERE good IS NOT NULL AND ok > 0 AND reason IS NULL AND run_id IN (SELECT run_id FROM slo WHERE own)
-    GROUP BY run_id),
+    SELECT *, CASE WHEN replicates IS NULL THEN 'the run has no replicates' WHEN reason IS NOT NULL THEN reason
+        WHEN run_id NOT IN (SELECT run_id FROM slo WHERE own) THEN 'replicates keep no times of requests,'
+          || ' and were judged by --slo of the run alone; give run these limits'
+        WHEN share NOT BETWEEN lo AND hi THEN 'it lies outside of what replicates give' END AS why
+    FROM (SELECT run_id, 100.0 * good / n AS share FROM goodput WHERE metric = 'all')
+      LEFT JOIN resampling USING(run_id)
+      LEFT JOIN (
+        SELECT run_id, percentile(100.0 * good / ok, 2.5) AS lo, percentile(100.0 * good / ok, 97.5) AS hi
+        FROM replicate WHERE good IS NOT NULL AND ok > 0 GROUP BY run_id) USING(run_id)),
   worst AS (
     SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY mean DESC, half DESC) AS no FROM error),
   least AS (
@@ -47,8 +52,8 @@ SELECT l.run_id, v.half,
   ttft_x, ttft_x_lo, ttft_x_hi, ttft_reason, ttft99_x, ttft99_x_lo, ttft99_x_hi, ttft99_reason,
   tpot_x, tpot_x_lo, tpot_x_hi, tpot_reason,
   t.p50 AS ttft, t.p99 AS ttft99, o.p50 AS tpot, t.n AS served,
-  good.n AS requests, good.good, good.good / duration_s AS good_per_s, good_range.lo AS good_lo,
-  good_range.hi AS good_hi,
+  good.n AS requests, good.good, good.good / duration_s AS good_per_s,
+  iif(why IS NULL, good_range.lo, NULL) AS good_lo, iif(why IS NULL, good_range.hi, NULL) AS good_hi, why AS good_reason,
   e.mean AS error, e.lo AS error_lo, e.hi AS error_hi, e.half AS error_half, recall, answers, prompts, dropped,
   coalesce(x.executed, density) AS executed, executed_decode, x.executed IS NULL AND density IS NOT NULL AS is_given,
   kernel_ms, core_ms, select_ms, host_ms, s.verdict AS load, s.reason AS load_reason
@@ -57,7 +62,6 @@ FROM run_label l JOIN v_half v USING(run_id) LEFT JOIN gain g USING(run_id)
   LEFT JOIN latency o ON o.run_id = l.run_id AND o.metric = 'tpot'
   LEFT JOIN goodput good ON good.run_id = l.run_id AND good.metric = 'all'
   LEFT JOIN goodput_range good_range ON good_range.run_id = l.run_id
-    AND 100.0 * good.good / good.n BETWEEN good_range.lo AND good_range.hi
   LEFT JOIN v_load ON v_load.run_id = l.run_id
   LEFT JOIN steady s ON s.run_id = l.run_id
   LEFT JOIN dropper ON dropper.run_id = l.run_id

@@ -14,12 +14,11 @@ FROM (
 GROUP BY which, reason
 
 UNION ALL
-SELECT runs(run_id) || ': no interval of goodput: replicates keep no times of requests, and were judged by --slo'
-  || ' of the run alone; give run these limits'
-FROM run
-WHERE (:run IS NULL OR run_id = :run) AND run_id IN (SELECT run_id FROM slo WHERE own IS NOT TRUE)
-  AND run_id IN (SELECT run_id FROM resampling WHERE reason IS NULL)
-GROUP BY NULL
+SELECT runs(run_id) || ': no interval of goodput: ' || good_reason
+FROM verdict
+WHERE (:run IS NULL OR run_id = :run) AND run_id IN (SELECT run_id FROM resampling WHERE reason IS NULL)
+  AND good_reason IS NOT NULL
+GROUP BY good_reason
 
 -- Replicates are stored, so those of another program are by its rules; before there were any, runs have
 -- no option that says so.
