@@ -25,6 +25,7 @@ for tp in 2 4; do
 		count(*) - $tp * (SELECT count(*) FROM iteration) AS more, (SELECT count(*) FROM (SELECT 1
 		FROM iteration JOIN iteration_rank USING(run_id, iter_no) GROUP BY iter_no
 		HAVING max(cost_ns) <> end_ns - start_ns)) AS other FROM iteration_rank")" "0,$((tp - 1)),0,0"
+	ok '... says so' grep -q "^ranks     $tp processes over NCCL 2.28.9, NVLS off; the slowest" "$tmp/all"
 	is '... and print the same' "$(grep -v "^stored" "$tmp/all" | tail -n 7)" \
 		"$(grep -v "^stored" "$tmp/one" | tail -n 7)"
 done
@@ -61,6 +62,22 @@ failed "$tmp/zero.db" failed 190
 ok 'so does an error of NCCL' breaks FAKE_NCCL_ERROR=1:100:6 "$tmp/error.db"
 ok '... which is named' grep -q 'rank 1 of 4: NCCL cannot gather: remote process' "$tmp/err"
 failed "$tmp/error.db" failed 90
+
+# ---- the report ----
+
+if command -v sqlite3 >/dev/null; then
+	sqlite3 "$tmp/all2.db" "DELETE FROM iteration_rank; INSERT INTO iteration_rank VALUES
+		(1, 0, 0, 4000000, 4, 4, 300000, 100000), (1, 0, 1, 7000000, 7, 7, 500000, NULL),
+		(1, 1, 0, 2000000, 2, 2, 100000, 300000), (1, 1, 1, 1000000, 1, 1, 100000, NULL),
+		(1, 2, 0, 3000000, 3, 3, 200000, 200000), (1, 2, 1, 3000000, 3, 3, 300000, NULL)"
+	"$ATTNREPLAY" report "$tmp/all2.db" | sed -n '/^Ranks/,/^$/p' | tr -s ' ' | tr ' ' , >"$tmp/report"
+	ok 'the report has the ranks' grep -q '^run,rank,host,gpu,iterations,mean_ms,slowest_percent,' "$tmp/report"
+	is '... their times, and waits for the slowest' "$(sed -n 's/^,1,\([01]\),[^,]*/\1/p' "$tmp/report")" \
+		'0,3,3.0000,33.333,1.0000,0.2000,0.2000
+1,3,3.6667,33.333,0.3333,0.3000,'
+else
+	skip 'the report has the ranks' 'no sqlite3'
+fi
 
 # ---- it is stopped ----
 

@@ -70,6 +70,7 @@ CHART(sessions,
 TABLE(sessions)
 TABLE(turns)
 TABLE(replicas)
+TABLE(ranks)
 TABLE(repeats)
 TABLE(speedup)
 TABLE(decodes)

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -51,6 +52,19 @@ static void print_weights(const struct run_inputs *in, const struct run_options 
 	put_after("\nprompts   ", o->prompts);
 	printf(": %zu for %zu requests; to the lengths of the trace %zu are cut and %zu repeated\n",
 	       in->prompts.n, in->trace->n, f.cut, f.repeated);
+}
+
+static void print_ranks(const struct run_session *s)
+{
+	const char *nvls = getenv("NCCL_NVLS_ENABLE");
+	const struct nccl *nccl;
+	char version[16];
+
+	if (!s->world || nccl_load(&nccl, NULL))
+		return;
+	printf("ranks     %d processes over NCCL %s, NVLS %s; the slowest moves the clock\n",
+	       world_size(s->world), nccl_version_text(nccl->version, version),
+	       nvls && !strcmp(nvls, "0") ? "off" : "on");
 }
 
 static void print_model(const struct run_inputs *in, const struct run_options *o)
@@ -382,6 +396,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	run_print_apart(&r->in, &r->session.o);
 	if (r->session.backend->needs_model)
 		print_model(&r->in, &r->session.o);
+	print_ranks(&r->session);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
 	       r->in.limits.policy->name, l->max_batched_tok, l->max_seqs,
 	       l->async ? ", planned ahead" : "");
