@@ -83,7 +83,8 @@ libattnreplay_a_SOURCES += \
     src/run/run_groups.c src/run/run_turns.c src/run/run_json.c src/run/key.c src/run/key.h \
     src/run/key_inputs.c src/run/key_inputs.h src/run/run_formats.c \
     src/run/run_layers.c src/run/run_memory.c src/run/load.c src/run/run_method.c \
-    src/run/options.c src/run/options.h src/run/rank_env.c src/run/rank_group.c src/run/rank_group.h \
+    src/run/options.c src/run/options.h src/run/rank_env.c \
+    src/run/rank_group.c src/run/rank_group.h \
     src/run/replicates.c src/run/replicates.h \
     src/run/run_print.c src/run/run_ranks.c src/run/resume.c src/run/resume.h \
     src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/run_weights.c \

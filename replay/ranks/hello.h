@@ -5,9 +5,9 @@
 
 #include "replay/ranks/world.h"
 
-/* lines: "name=value\n" in order of names.  AR_USAGE: a rank has other lines than rank 0; the message,
- * which all ranks return, names the first such rank and the first such line.  Else errors of
- * world_gather(). */
+/* lines: "name=value\n" in order of names.  AR_USAGE: a rank has other lines than rank 0; the
+ * message, which all ranks return, names the first such rank and the first such line.  Else errors
+ * of world_gather(). */
 enum ar_status hello_same(struct world *w, const char *lines, struct ar_err *err);
 
 #endif
