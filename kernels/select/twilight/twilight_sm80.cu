@@ -22,6 +22,9 @@
  *	512 threads, all loads of a turn at once		 54.8 + 26.3 + 25.1
  *	2, 3, 6, 12, 16 thread blocks of scores for each multiprocessor, not 8:
  *								 68.5, 74.3, 66.9, 64.4, 66.0
+ *	keys asked for a turn ahead, two thread blocks at once		 57 to 60
+ *	scores of lists asked for a turn ahead						 22.6
+ * With the last two the step took 350.5 beside 352.7, so neither is kept.
  * The step took .48 of the speed of quest alone, and now .90 (318.6 to 353.0).  The candidates' 118
  * MB of short keys take 28 at the rate of a copy.  With scores at that rate, and limits and lists
  * for nothing, it would be 1.18; with lists of single tokens read at that rate, too, 1.26.  Scores
