@@ -146,8 +146,12 @@ def is_same(row):
     return row["what"] == "past" or row["what"] == "dense" and row["chunk"] == row["context"]
 
 
+def is_small(row):
+    return row["what"] == "dense" and row["chunk"] <= 512 and row["context"] <= 8192
+
+
 def is_dense(row):
-    return row["what"] == "dense"
+    return row["what"] == "dense" and not is_small(row)
 
 
 def over(impl, pairs, batch=None, chunk=None, wanted=is_same):
@@ -187,6 +191,20 @@ def selection_share(ours):
     return of_dense(ours, both, lambda row, d: row["us"] / d["us"])
 
 
+def mixed(ours):
+    """Time of a chunk of 2048 rows and of decodes, which are launched apart.  It is over that of
+    the chunk and of the decodes' bytes at the rate of a copy."""
+    copy = next(iter(find(ours, "copy")), None)
+    out = []
+    for chunk in find(ours, "dense", 1, 2048) if copy else []:
+        for decode in find(ours, "decode"):
+            us, more = (median(r["us"] for r in case.values()) for case in (chunk, decode))
+            least = us + first(decode)["bytes"] / first(copy)["tbs"] * 1e-6
+            shape = f"2048 of {first(chunk)['context']} and {shape_text(first(decode))}"
+            out.append(((us + more) / least, shape))
+    return out
+
+
 def targets(ours, pairs):
     """(text, [(figure, shape)], bound or None, 'least' | 'median' | 'most')"""
     same = over("cudnn", pairs)
@@ -198,7 +216,10 @@ def targets(ours, pairs):
          over("cudnn", pairs, wanted=is_triangle), None, "least"),
         ("causal chunk over FlashAttention 3, every row",
          over("fa3", pairs, wanted=is_dense), 1.05, "least"),
+        ("small batches over FlashAttention 3, every row",
+         over("fa3", pairs, wanted=is_small), 1.00, "least"),
         ("decode over copy bandwidth, batch 8", of_copy(ours), 0.90, "least"),
+        ("mixed batches over bytes of decodes, time", mixed(ours), 1.05, "most"),
         ("table 30 % over dense, TFLOP/s, 8 x 1024 of 128K",
          of_dense(ours, find(ours, "table", 8, 1024, 131072, 0.3),
                   lambda row, d: row["tflops"] / d["tflops"]), 0.90, "least"),

@@ -35,6 +35,8 @@ ours() { # ours METADATA_US TABLE_US
 	row attnreplay past 8 1024 131072 null 1000 1010 6.06e11 null
 	row attnreplay dense 8 1024 131072 null 1000 1010 6e11 null
 	row attnreplay dense 1 1024 65536 null 800 810 5e11 null
+	row attnreplay dense 1 256 2048 null 20 21 8e9 null
+	row attnreplay dense 1 2048 8192 null 100 101 1.2e11 null
 	row attnreplay table 8 1024 131072 0.3 "$2" "$2" 1.8e11 null
 	row attnreplay blocksparse 1 1024 65536 0.1 82 86 5e10 null
 	row attnreplay select 8 1024 131072 null 40 44 null null
@@ -53,6 +55,7 @@ ours 11 400 >"$tmp/worse"
 	row flash decode 8 1 131072 null 108 108 null 1.9e8
 	row fa3 dense 1 512 32768 null 106 106 7e10 null
 	row fa3 past 1 512 32768 null 90 90 7e10 null
+	row fa3 dense 1 256 2048 null 21 21 8e9 null
 	row flex table 8 1024 131072 0.1 500 500 1e11 null
 } >"$tmp/theirs"
 printf '%s\n' '{"impl":"cudnn","what":"dense","batch":1,"chunk":1024,"context":65536,"density":null,"us":null,"event_us":null,"flops":5e11,"bytes":null,"tflops":null,"tbs":null,"error":"refused"}' \
@@ -72,20 +75,28 @@ is 'a shape that was refused has no ratio, and the reason' \
 is 'rows of other densities are not mixed up' "$(grep -c flex "$tmp/report")" 0
 is 'medians are over what was measured' "$(grep 'median of dense over cudnn' "$tmp/report")" \
 	'median of dense over cudnn: 1.240, 0.980 to 1.500 (2 rows)'
-is 'each target has a verdict' "$(verdicts "$tmp/report")" ' met met met met met met met met'
+is 'each target has a verdict' "$(verdicts "$tmp/report")" \
+	' met met met met met met met met met met'
 is 'FlashAttention 3 is a target where it is causal' \
 	"$(grep '^causal chunk over Flash' "$tmp/report" | tr -s ' ')" \
 	'causal chunk over FlashAttention 3, every row >= 1.05 1.060 met dense 1 x 512 of 32768'
+is 'a small batch must be as fast as there' \
+	"$(grep '^small batches' "$tmp/report" | tr -s ' ')" \
+	'small batches over FlashAttention 3, every row >= 1 1.000 met dense 1 x 256 of 2048'
+is 'a chunk and decodes are held against the bytes of the decodes' \
+	"$(grep '^mixed batches' "$tmp/report" | tr -s ' ')" \
+	'mixed batches over bytes of decodes, time <= 1.05 1.017 met 2048 of 8192 and decode 8 x 1 of 131072'
 is 'what computes more than PyTorch has a figure and no bound' \
 	"$(grep '^causal chunk over cuDNN' "$tmp/report" | tr -s ' ')" \
 	'causal chunk over cuDNN without a mask, every row 0.980 dense 8 x 1024 of 131072'
 
 compare "$tmp/worse" "$tmp/theirs" >"$tmp/report"
 is 'when one is missed the status is 1' "$?" 1
-is 'and the verdict says which' "$(verdicts "$tmp/report")" ' met met met met met missed met missed'
+is 'and the verdict says which' "$(verdicts "$tmp/report")" \
+	' met met met met met met met missed met missed'
 compare "$tmp/ours" >"$tmp/report"
 is 'alone, what needs no other program is judged' "$? $(verdicts "$tmp/report")" \
-	'0  no data no data no data no data no data met met met met'
+	'0  no data no data no data no data no data no data met met met met met'
 
 # The clock falls from round to round, equally for both programs.  In the rounds our time is 0.9, 1
 # and 1.1 of theirs, and selection takes 0.05, 0.05 and 0.01 of dense attention.
@@ -290,13 +301,13 @@ is 'and leaves rows and a report' \
 is 'of every case, in every round' \
 	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
-	'4 blocksparse 6 decode 38 dense 2 metadata 32 past 2 select 2 table '
+	'4 blocksparse 18 decode 80 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
-	' no data no data no data no data no data no data no data no data no data'
+	' no data no data no data no data no data no data no data no data no data no data no data'
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
 is 'and measures ours' \
-	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 19
+	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 40
 whole "$tmp/broken" >/dev/null 2>&1
 is 'without a GPU it stops' $? 4
 
