@@ -5,11 +5,14 @@
 Install the wheel first: pip install aiconfigurator-core==0.12.0
 
   comm_tables.py table GPU >FILE   print a table for --comm
+  comm_tables.py preset GPU LIBRARY >FILE
+                                   ... of kernels' times alone, as presets have it
   comm_tables.py ring GPU          print the members "ring" of the file of a GPU, and their errors
 
-GPU is one of a100, h100, h200 and l40s.  In a table all-reduces are those of vLLM, which take its
+GPU is one of a100, h100, h200 and l40s, LIBRARY nccl or vllm.  In a table all-reduces are those of vLLM, which take its
 own kernels, torch's or NCCL's by size; all-gathers are NCCL's.  In-line times of all-reduces are
-those of vLLM outside of a graph, with the time that the host takes to launch them.
+those of vLLM outside of a graph, with the time that the host takes to launch them.  A preset leaves
+them out.
 
 A ring is fitted to all-reduces of 2, 4 and 8 ranks and 4 KiB to 128 MiB in a graph: it has the
 least mean of |log(modelled / measured)|.  The first is of NCCL, the second of vLLM.  Rings of the
@@ -40,6 +43,9 @@ def parse_args():
     for name, text in (("table", "print a table for --comm"),
                        ("ring", "print the rings of the file of a GPU")):
         sub.add_parser(name, help=text).add_argument("gpu", choices=sorted(GPUS), metavar="GPU")
+    preset = sub.add_parser("preset", help="print a table of kernels' times")
+    preset.add_argument("gpu", choices=sorted(GPUS), metavar="GPU")
+    preset.add_argument("library", choices=("nccl", "vllm"), metavar="LIBRARY")
     return p.parse_args()
 
 
@@ -56,20 +62,31 @@ def rows(gpu, library, version, op, **of):
             1e6 * d.latency.to_numpy())
 
 
-def print_table(gpu):
+def kernel_of(library, ranks, size):
+    """vLLM's own kernels send less than 8 MiB of two ranks; of more ranks it takes one by size."""
+    if library == "nccl" or ranks == 2 and size >= 8 << 20:
+        return "NCCL"
+    return "vllm-custom" if ranks == 2 else "vLLM"
+
+
+def print_table(gpu, library="vllm", inline=True):
     _, vllm, nccl, *_ = GPUS[gpu]
     print("# attnreplay collectives 1")
     print(f"# gpu {gpu}  vllm {vllm}  nccl {nccl}  from aiconfigurator-core 0.12.0")
     print("collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel")
-    for op, mode, kernel, (ranks, size, ns) in (
-            ("allreduce", "inline", "-",
-             rows(gpu, "vllm", vllm, "all_reduce", kernel_source="vLLM_custom_eager")),
-            ("allreduce", "graph", "-",
-             rows(gpu, "vllm", vllm, "all_reduce", kernel_source="vLLM_custom_graph")),
-            ("allgather", "inline", "NCCL",
-             rows(gpu, "nccl", nccl, "all_gather", nccl_dtype="half"))):
+    gathers = rows(gpu, "nccl", nccl, "all_gather", nccl_dtype="half")
+    if library == "nccl":
+        sums = [("inline", rows(gpu, "nccl", nccl, "all_reduce", nccl_dtype="half"))]
+    else:
+        sums = [(mode, rows(gpu, "vllm", vllm, "all_reduce", kernel_source=source))
+                for mode, source in (("inline", "vLLM_custom_eager"), ("graph", "vLLM_custom_graph"))
+                if inline or mode == "graph"]
+    for op, mode, source, (ranks, size, ns) in (
+            *(("allreduce", mode, library, x) for mode, x in sums),
+            ("allgather", "inline", "nccl", gathers)):
         for n, b, t in zip(ranks, size, ns):
-            print(f"{op} bf16 {n:.0f} 1 {mode} {b:.0f} 1 {t:.0f} {t:.0f} {t:.0f} {kernel}")
+            print(f"{op} bf16 {n:.0f} 1 {mode} {b:.0f} 1 {t:.0f} {t:.0f} {t:.0f} "
+                  f"{kernel_of(source, n, b)}")
 
 
 def ring_ns(x, ranks, size):
@@ -101,7 +118,10 @@ def print_ring(gpu):
 
 def main():
     args = parse_args()
-    (print_table if args.command == "table" else print_ring)(args.gpu)
+    if args.command == "preset":
+        print_table(args.gpu, args.library, inline=False)
+    else:
+        (print_table if args.command == "table" else print_ring)(args.gpu)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/backend_roofline.c \
     replay/cost/backend_roofline.h replay/cost/cost_table.c replay/cost/cost_table.h \
     replay/cost/comm.c replay/cost/comm.h replay/cost/comm_experts.c \
-    replay/cost/comm_experts.h replay/cost/comm_ring.c replay/cost/comm_ring.h \
+    replay/cost/comm_experts.h replay/cost/comm_preset.c replay/cost/comm_preset.h \
+    replay/cost/comm_ring.c replay/cost/comm_ring.h \
     replay/cost/comm_table.c replay/cost/comm_table.h \
     replay/cost/cost.h replay/cost/costs.c replay/cost/costs.h \
     replay/cost/decode_walk.c replay/cost/decode_walk.h \
@@ -76,6 +77,7 @@ DEVICE_CODE += replay/host/host_probe_device.cu
 endif
 
 nobase_dist_pkgdata_DATA += \
+  replay/cost/collectives/h200-nccl.comm replay/cost/collectives/h200-vllm.comm \
   replay/cost/gpus/a100.json replay/cost/gpus/a100-40gb.json replay/cost/gpus/h100.json \
     replay/cost/gpus/h200.json replay/cost/gpus/l40s.json \
     replay/cost/gpus/rtx-4090.json replay/cost/gpus/rtx-pro-6000.json \

@@ -123,8 +123,8 @@ static int64_t whole_version(void)
 	replicas = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
 			   "WHERE m.type = 'table' AND x.name = 'replica'") == 2;
 	ranks = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
-			"WHERE m.type = 'table' AND x.name IN ('rank', 'nccl') "
-			"AND m.name <> 'eval_token'") == 3;
+			"WHERE m.type = 'table' AND x.name IN ('rank', 'nccl', 'comm') "
+			"AND m.name <> 'eval_token'") == 4;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -262,7 +262,8 @@ static void test_reading(const char *path, int version)
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
 #define DROP_21 \
 	DROP_VIEWS \
-	"ALTER TABLE run DROP COLUMN nccl; DROP TABLE run_rank; DROP TABLE iteration_rank;" \
+	"ALTER TABLE run DROP COLUMN nccl; ALTER TABLE run DROP COLUMN comm;" \
+	"DROP TABLE run_rank; DROP TABLE iteration_rank;" \
 	"DELETE FROM schema_log WHERE version > 20; PRAGMA user_version = 20;"
 #define DROP_20 \
 	DROP_21 \

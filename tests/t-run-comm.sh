@@ -49,6 +49,31 @@ ok '... and if they are left out' reports "$tmp/none.db" \
 	'one rank of 4 ran alone: its times are without collectives'
 is 'one rank has none' "$(run --backend roofline --model llama-3.1-8b | comm)" ''
 
+# ---- presets ----
+
+pair() { run --backend roofline --gpu h200 --model llama-3.1-8b --host none --tp 2 "$@"; }
+pair --db "$tmp/pair.db" >"$tmp/pair"
+is 'ranks of a GPU with a preset have measured ones, of the engine' "$(comm <"$tmp/pair")" \
+	'of 2 ranks, measured: h200-vllm'
+is '... whose kernels are counted' "$(sed -n 's/^collectives: [0-9]* by \([a-zA-Z-]*\), [0-9]* by \([A-Z]*\)$/\1 \2/p' \
+	"$tmp/pair")" 'vllm-custom NCCL'
+ok '... which a report says' sh -c '"$ATTNREPLAY" report "$1" |
+	grep -q "collectives of 2 ranks are from h200-vllm, and no rank is late"' sh "$tmp/pair.db"
+is '... the same when asked' "$(pair --comm h200-vllm | tail -n 6)" "$(grep -v ^stored "$tmp/pair" | tail -n 6)"
+for other in '--rates own' '--policy sglang' '--comm h200-nccl'; do
+	is "... or those of NCCL, with $other" "$(pair $other | comm)" 'of 2 ranks, measured: h200-nccl'
+done
+for other in '--tp 16' '--comm model' '--gpu h100'; do
+	is "... or a ring, with $other" "$(pair $other | comm | cut -d ' ' -f 1-2)" 'a ring'
+done
+ok '... which is refused for other ranks when asked' fails 2 \
+	'no allreduce in bf16 of 16 ranks on one host; the file has ranks 2, 4, 8; take' \
+	pair --tp 16 --comm h200-nccl
+printf 'not a table\n' >"$tmp/h200-vllm"
+ok 'a file has the name before a preset' sh -c 'cd "$1" && "$ATTNREPLAY" -q run --trace "$2" \
+	--backend roofline --model llama-3.1-8b --tp 2 --comm h200-vllm 2>&1 |
+	grep -q "h200-vllm:1: want"' sh "$tmp" "$(cd "$srcdir" && pwd)/traces/samples/azure-2023-code-200.csv"
+
 if command -v sqlite3 >/dev/null; then
 	measured() { # measured DB GPU OPTION...: costs as of a GPU
 		db=$tmp/$1 gpu=$2

@@ -89,7 +89,7 @@ struct store_run {
 	int64_t method_no;	/* place of the method in the command's list, from 0 */
 	const char *run_key;	/* of run_key(); NULL: none */
 	/* As the columns; NULL: none. */
-	const char *engine_defaults, *rates, *host, *nccl;
+	const char *engine_defaults, *rates, *host, *nccl, *comm;
 	int64_t repeat_no; /* which of the method's repeats, from 0 */
 };
 

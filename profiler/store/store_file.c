@@ -40,7 +40,7 @@ const char store_baseline_sql[] =
 
 /* The columns of run that version 21 added, and those from versions 19, 16 and 14 on, for views of
  * older files. */
-#define RUN_21 "NULL AS nccl"
+#define RUN_21 "NULL AS nccl, NULL AS comm"
 #define RUN_19 "NULL AS kv_refilled, NULL AS evict_waits, " RUN_21
 #define RUN_16 "NULL AS rates, NULL AS host, " RUN_19
 #define RUN_14 \
@@ -284,7 +284,7 @@ static const struct migration {
 	  "CREATE TEMP VIEW IF NOT EXISTS iteration AS "
 	  "SELECT rowid AS rowid, *, " ITERATION_20 " FROM main.iteration" },
 	{ 20,
-	  "ALTER TABLE run ADD COLUMN nccl TEXT;"
+	  "ALTER TABLE run ADD COLUMN nccl TEXT; ALTER TABLE run ADD COLUMN comm TEXT;"
 	  "CREATE TABLE run_rank(run_id INTEGER NOT NULL, rank INTEGER NOT NULL, "
 	  "host TEXT NOT NULL, pid INTEGER NOT NULL, device INTEGER, gpu TEXT, "
 	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, PRIMARY KEY(run_id, rank)) "

@@ -436,6 +436,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.rates = r->rates,
 		.host = r->host,
 		.nccl = r->nccl,
+		.comm = r->comm,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 

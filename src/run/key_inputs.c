@@ -22,6 +22,7 @@
 #include "kernels/methods/plan.h"
 #include "model/model.h"
 #include "model/shards.h"
+#include "replay/cost/comm_preset.h"
 #include "replay/cost/costs.h"
 #include "replay/host/host.h"
 #include "src/run/options.h"
@@ -177,7 +178,11 @@ static enum ar_status sum_named(char **text, const char *value, struct ar_err *e
 
 static enum ar_status sum_comm(char **text, const char *value, struct ar_err *err)
 {
-	return run_comm_is_word(value) ? copy_text(text, value, err) : sum_file(text, value, err);
+	char path[PATH_MAX];
+
+	if (run_comm_is_word(value))
+		return copy_text(text, value, err);
+	return sum_file(text, comm_preset_find(value, path, sizeof path) ? path : value, err);
 }
 
 static enum ar_status key_of_costs(char **text, const char *value, struct ar_err *err)

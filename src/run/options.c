@@ -336,10 +336,11 @@ static const struct opt model_opts[] = {
 	  .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
 	  .max = 1024, .help = "tensor parallel size; one of the ranks is run",
 	  .scope = RUN_COSTED },
-	{ .name = "comm", .type = OPT_STR, .off = AT(comm), .arg = "FILE|model|none", .def = "auto",
+	{ .name = "comm", .type = OPT_STR, .off = AT(comm), .arg = "TABLE|model|none",
+	  .def = "auto",
 	  .help = "time of the collectives between the ranks of --tp: of a table of measured ones, "
-		  "of a ring over the GPU's link, or none; auto: the ring where GPU times are the "
-		  "clock", .scope = RUN_MODEL | RUN_MEASURED },
+		  "a file or a preset; of a ring over the GPU's link; or none; auto: a preset for "
+		  "GPU, engine and ranks, else the ring", .scope = RUN_MODEL | RUN_MEASURED },
 	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
 	  .help = "capture of Q, K and V to replay, or random:SEED; repeat the option for more",
 	  .scope = RUN_KERNELS | RUN_REPLAYED },

@@ -116,9 +116,10 @@ struct run_inputs {
 	struct host host; /* when the backend is known */
 	struct comm comm; /* when the backend is known; ranks 1: of one rank or left out */
 	struct comm_table comm_table;
-	char comm_text[256]; /* in words; "": the model is not split */
-	double host_scale;   /* how much longer it takes than that of --host; 0: was not asked */
-	bool host_probed;    /* the probe says so */
+	char comm_text[256];   /* in words; "": the model is not split */
+	const char *comm_name; /* as the column run.comm; NULL: the model is not split */
+	double host_scale;     /* how much longer it takes than that of --host; 0: was not asked */
+	bool host_probed;      /* the probe says so */
 };
 
 /* The command: its options and outputs, and the objects that are open while it runs. */

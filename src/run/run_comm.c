@@ -4,26 +4,38 @@
 #include "src/run/run.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "replay/cost/comm_preset.h"
 
 bool run_comm_is_word(const char *comm)
 {
 	return !strcmp(comm, "auto") || !strcmp(comm, "model") || !strcmp(comm, "none");
 }
 
+static enum ar_status load_table(struct run_inputs *in, const char *name, int64_t tp,
+				 struct ar_err *err)
+{
+	const int ranks[COMM_N_OPS] = { [COMM_REDUCE] = (int)tp, [COMM_GATHER] = (int)tp };
+	char path[PATH_MAX];
+
+	comm_table_release(&in->comm_table);
+	return comm_table_load(&in->comm_table,
+			       comm_preset_find(name, path, sizeof path) ? path : name, ranks, err);
+}
+
 enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
 {
 	const struct run_options *o = &s->o;
 	const char *without = o->tp == 1 ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
-	const int ranks[COMM_N_OPS] = { [COMM_REDUCE] = (int)o->tp, [COMM_GATHER] = (int)o->tp };
 
 	if (!opt_given(o->group, "comm"))
 		return AR_OK;
 	if (without)
 		return ar_fail(err, AR_USAGE, "comm has no effect with %s; leave it out", without);
-	return run_comm_is_word(o->comm) ? AR_OK :
-					   comm_table_load(&in->comm_table, o->comm, ranks, err);
+	return run_comm_is_word(o->comm) ? AR_OK : load_table(in, o->comm, o->tp, err);
 }
 
 /* Find the preset of a real GPU by its name.  Cards for PCIe have another link. */
@@ -56,26 +68,58 @@ static enum ar_status load_gpu(struct roofline_gpu *g, const struct run_inputs *
 	return st;
 }
 
-static enum ar_status set_ring(struct run_inputs *in, const struct run_session *s,
-			       const struct model *m, struct ar_err *err)
+static void use_table(struct run_inputs *in, const struct model *m, const char *name)
 {
+	in->comm.table = &in->comm_table;
+	in->comm_name = name;
+	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s", m->tp, name);
+}
+
+static enum ar_status use_ring(struct run_inputs *in, const struct model *m,
+			       const struct roofline_gpu *g, struct ar_err *err)
+{
+	if (!(g->link_gbps > 0))
+		return ar_fail(err, AR_USAGE,
+			       "the link between GPUs of %s is not known, so collectives cannot be "
+			       "modelled; give a table with --comm FILE, or leave them out with "
+			       "--comm none",
+			       g->name);
+	in->comm.ring = g->ring;
+	in->comm.gbps = g->link_gbps;
+	in->comm_name = "model";
+	snprintf(in->comm_text, sizeof in->comm_text,
+		 "a ring of %d ranks over %s, %g GB/s a way: modelled, not measured", m->tp,
+		 g->link, g->link_gbps);
+	return AR_OK;
+}
+
+/* The preset with the collectives that the engine runs on the GPU.  NULL: there is none. */
+static const char *find_preset(const struct run_inputs *in, const struct run_session *s,
+			       const struct roofline_gpu *g)
+{
+	const struct roofline_options *roof = run_options_of(&s->o, &backend_roofline);
+	const bool own = s->backend->modelled && roof->rates != ROOFLINE_RATES_ENGINE;
+
+	return comm_preset_of(g->name, own ? NULL : in->limits.policy->name);
+}
+
+/* Those of a preset where it has as many ranks, else those of a ring. */
+static enum ar_status use_default(struct run_inputs *in, const struct run_session *s,
+				  const struct model *m, struct ar_err *err)
+{
+	const char *name = NULL;
 	struct roofline_gpu g;
 	enum ar_status st = load_gpu(&g, in, s, err);
 
 	if (st)
 		return st;
-	if (!(g.link_gbps > 0))
-		return ar_fail(err, AR_USAGE,
-			       "the link between GPUs of %s is not known, so collectives cannot be "
-			       "modelled; give a table with --comm FILE, or leave them out with "
-			       "--comm none",
-			       g.name);
-	in->comm.ring = g.ring;
-	in->comm.gbps = g.link_gbps;
-	snprintf(in->comm_text, sizeof in->comm_text,
-		 "a ring of %d ranks over %s, %g GB/s a way: modelled, not measured", m->tp, g.link,
-		 g.link_gbps);
-	return AR_OK;
+	if (!strcmp(s->o.comm, "auto"))
+		name = find_preset(in, s, &g);
+	if (name)
+		st = load_table(in, name, m->tp, err);
+	if (name && !st)
+		use_table(in, m, name);
+	return name && st != AR_USAGE ? st : use_ring(in, m, &g, err);
 }
 
 /* Whether the costs of a run on a GPU have its collectives.  Runs of older versions have none. */
@@ -98,6 +142,7 @@ static enum ar_status leave_to_costs(struct run_inputs *in, const struct run_ses
 			       "comm has no effect: the costs of %s have collectives; leave it "
 			       "out",
 			       in->costs->name);
+	in->comm_name = "costs";
 	snprintf(in->comm_text, sizeof in->comm_text, "those in the run with the costs");
 	return AR_OK;
 }
@@ -109,6 +154,7 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 
 	in->comm = (struct comm){ .ranks = 1 };
 	*in->comm_text = 0;
+	in->comm_name = NULL;
 	if (m->tp == 1 || s->o.attention_only)
 		return AR_OK;
 	if (!run_gpu_clock(in, s))
@@ -120,6 +166,7 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 	if (in->costs && has_comm(in->costs))
 		return leave_to_costs(in, s, err);
 	if (!strcmp(comm, "none")) {
+		in->comm_name = "none";
 		snprintf(in->comm_text, sizeof in->comm_text,
 			 "none: those of %d ranks are left out, so iterations are too short",
 			 m->tp);
@@ -127,8 +174,7 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 	}
 	comm_bind(&in->comm, m, in->prep.run_layer, in->prep.n_run_layers);
 	if (run_comm_is_word(comm))
-		return set_ring(in, s, m, err);
-	in->comm.table = &in->comm_table;
-	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s", m->tp, comm);
+		return use_default(in, s, m, err);
+	use_table(in, m, comm);
 	return AR_OK;
 }

@@ -311,6 +311,7 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	row.rates = *in->rates ? in->rates : NULL;
 	row.host = *in->host.about ? in->host.about : NULL;
 	row.nccl = run_nccl_text(s, nccl);
+	row.comm = in->comm_name;
 	if (kernels) {
 		row.model_name = in->model.name;
 		row.model_json = in->model.json;

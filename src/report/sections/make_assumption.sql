@@ -65,12 +65,13 @@ WITH
         WHEN 'model' THEN printf('collectives of %d ranks are those of a ring over the link of the GPU,'
           || ' modelled, not measured, and no rank is late', tp)
         WHEN 'costs' THEN printf('collectives of %d ranks are in the costs, or those of --comm', tp)
+        WHEN 'nccl' THEN printf('collectives of %d ranks ran, with NCCL', tp)
         ELSE printf('collectives of %d ranks are from %s, and no rank is late', tp, comm) END
     FROM (
-      SELECT run.run_id, tp, CASE
+      SELECT run.run_id, tp, coalesce(run.comm, CASE
         WHEN p.value IS NULL OR p.value = 'none' OR gpu_id IS NULL AND clock <> 'modelled'
           OR run.run_id IN (SELECT run_id FROM param WHERE key = 'attention-only' AND value) THEN 'none'
-        WHEN clock = 'cost' THEN 'costs' WHEN p.value = 'auto' THEN 'model' ELSE p.value END AS comm
+        WHEN clock = 'cost' THEN 'costs' WHEN p.value = 'auto' THEN 'model' ELSE p.value END) AS comm
       FROM run JOIN run_label USING(run_id) JOIN model USING(model_id)
         LEFT JOIN param p ON p.run_id = run.run_id AND p.key = 'comm'
       WHERE tp > 1)
