@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "model/rope.h"
+#include "replay/ranks/world.h"
 
 enum { PIECE_TOK = 1024 }; /* tokens read at once where a file has no frames */
 
@@ -130,7 +131,8 @@ static enum ar_status act_capture_open(void **self, const struct backend_env *en
 				   .capture = env->capture,
 				   .n_seq = env->n_capture,
 				   .capture_of = env->capture_of,
-				   .tile = env->tile };
+				   .tile = env->tile,
+				   .rank = env->world ? world_rank(env->world) : 0 };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
@@ -207,6 +209,16 @@ static struct piece piece_at(const struct load *w, int i)
 	return p;
 }
 
+/* The first of the heads of this rank: a capture has those of all ranks, or of one.  Ranks share KV
+ * heads that are fewer than they. */
+static int first_head(const struct act_capture *s, const struct capture_info *info, int tensor)
+{
+	const int ranks = info->q_heads / s->shape.q_heads;
+	const int heads = tensor == CAPTURE_Q ? info->q_heads : info->kv_heads;
+
+	return s->rank % ranks * heads / ranks;
+}
+
 static enum ar_status load_piece(void *ctx, int i, struct ar_err *err)
 {
 	const struct load *w = ctx;
@@ -227,8 +239,10 @@ static enum ar_status load_piece(void *ctx, int i, struct ar_err *err)
 	st = capture_read_finite(s->capture[p.seq], s->layer[p.layer],
 				 (enum capture_tensor)p.tensor, p.tok, p.n, mem, err);
 	if (!st)
-		st = w->put(w->ctx, head * pitch + tok * dim, pitch, mem, (size_t)p.n * dim,
-			    (size_t)(head0[p.tensor + 1] - head0[p.tensor]), err);
+		st = w->put(w->ctx, head * pitch + tok * dim, pitch,
+			    mem + (size_t)first_head(s, info, p.tensor) * (size_t)p.n * dim,
+			    (size_t)p.n * dim, (size_t)(head0[p.tensor + 1] - head0[p.tensor]),
+			    err);
 	free(mem);
 	return st;
 }

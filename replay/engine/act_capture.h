@@ -39,6 +39,7 @@ struct act_capture {
 	int64_t n_tok; /* of all captures */
 	size_t elems;  /* of the whole memory */
 	bool tile;
+	int rank;
 
 	bf16_t *data;			  /* the memory */
 	bool owned;			  /* it and the cosines are on the host, freed at close */
@@ -46,7 +47,7 @@ struct act_capture {
 };
 
 /* prepare_run() has checked that the captures fit the model and each other.  From a capture with
- * the heads of all ranks, the first ones are used: the heads of rank 0. */
+ * the heads of all ranks, those of env.world's rank are used; of rank 0 without it. */
 extern const struct activations activations_capture;
 
 /* Copy from[rows][width] to the memory: row r goes to offset off + r * pitch.  Units: elements. */

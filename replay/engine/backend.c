@@ -71,6 +71,12 @@ void backend_drop(const struct backend *b, void *self, uint32_t req)
 	b->drop(self, req);
 }
 
+void backend_leave(const struct backend *b, void *self)
+{
+	if (b->leave)
+		b->leave(self);
+}
+
 void backend_close(const struct backend *b, void *self)
 {
 	if (self)

@@ -21,6 +21,7 @@ struct evict;
 struct experts;
 struct tokens;
 struct weights;
+struct world;
 
 /* The input of a backend, which it outlives.  prepare_run() has checked that model
  * and captures fit each other.  They are NULL or 0 for a backend with needs_model == false. */
@@ -56,6 +57,7 @@ struct backend_env {
 	struct costs *costs; /* cost: the table, or NULL */
 	const char *policy;  /* its name; NULL: there is none */
 	struct experts *experts; /* roofline: the loads of experts are drawn; or NULL */
+	struct world *world; /* ranks that run the same batches; NULL: it is alone */
 };
 
 /* The source of a cost.  The three after the formula are of a table of measured costs. */
@@ -149,6 +151,9 @@ struct backend {
 	void (*layer_work)(const void *self, int i, struct layer_work *out);
 	/* The request finished or was preempted: forget its state beside its tables. */
 	void (*drop)(void *self, uint32_t req);
+	/* Nothing runs any more: forget what depends on env.world, which ends before the backend.
+	 * NULL: nothing does. */
+	void (*leave)(void *self);
 	void (*close)(void *self);
 };
 
@@ -189,6 +194,7 @@ enum ar_status backend_kept(const struct backend *b, void *self, const struct ba
 			    struct kept_share *out, struct ar_err *err);
 bool backend_layer_work(const struct backend *b, const void *self, int i, struct layer_work *out);
 void backend_drop(const struct backend *b, void *self, uint32_t req);
+void backend_leave(const struct backend *b, void *self);
 void backend_close(const struct backend *b, void *self);
 
 #endif

@@ -15,6 +15,7 @@
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
+#include "replay/ranks/world.h"
 
 #include <assert.h>
 #include <time.h>
@@ -38,6 +39,17 @@ static const struct opt cuda_options[] = {
 /* clang-format on */
 
 /* ---- iterations ---- */
+
+enum ar_status cuda_wait(struct cuda *c, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (c->env.world)
+		return world_wait(c->env.world, c->device.stream, err);
+	CU(cudaStreamSynchronize(c->device.stream));
+out:
+	return st;
+}
 
 static bool only_decodes(const struct batch *b)
 {
@@ -274,6 +286,8 @@ enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, int from,
 		CU(cudaEventRecordWithFlags(c->clock.begin, c->device.stream, flags));
 	if (!from && flags == cudaEventRecordDefault)
 		st = cuda_share_early(c, err);
+	if (!st && !from && c->decoder)
+		st = decoder_enter(c->decoder, err);
 	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
 
@@ -345,9 +359,7 @@ static enum ar_status fill_entry(struct cuda *c, const struct batch_entry *e, st
 	if (st)
 		return st;
 	c->clock.stale = true;
-	CU(cudaStreamSynchronize(c->device.stream));
-out:
-	return st;
+	return cuda_wait(c, err);
 }
 
 /* Find the tokens that e needs in shared pages, compute those that are not there, and make room for
@@ -467,11 +479,9 @@ static enum ar_status discard(struct cuda *c, struct ar_err *err)
 
 	if (!c->env.prof || !c->clock.stale)
 		return AR_OK;
-	CU(cudaStreamSynchronize(c->device.stream));
+	st = cuda_wait(c, err);
 	c->clock.stale = false;
-	st = prof_collect(c->env.prof, &kernel, &n, err);
-out:
-	return st;
+	return st ? st : prof_collect(c->env.prof, &kernel, &n, err);
 }
 
 /* ---- runs ---- */
@@ -483,6 +493,30 @@ static enum ar_status hold_gpu(struct cuda *c, struct ar_err *err)
 	*c->clock.go = 0;
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return layer_hold(c->clock.go, HOLD_NS, c->device.stream, err);
+}
+
+/* The other ranks have enqueued all, too. */
+static enum ar_status meet(struct cuda *c, struct ar_err *err)
+{
+	return c->env.world ?
+		       world_reduce(c->env.world, c->clock.barrier, 1, c->device.stream, err) :
+		       AR_OK;
+}
+
+/* A rank that ran an iteration again alone would wait for the others for ever. */
+static enum ar_status agree_late(struct cuda *c, bool *late, struct ar_err *err)
+{
+	const char mine = *late;
+	char all[RANKS_MAX];
+	enum ar_status st;
+
+	if (!c->env.world)
+		return AR_OK;
+	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
+	st = world_gather(c->env.world, &mine, all, 1, err);
+	for (int i = 0; i < world_size(c->env.world) && !st; i++)
+		*late |= all[i];
+	return st;
 }
 
 /* Run the staged rows and get their kernels.  clock.early: the GPU starts when CUDA_AHEAD layers,
@@ -497,6 +531,8 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	if (st)
 		return st;
 	st = hold_gpu(c, err);
+	if (!st)
+		st = meet(c, err);
 	if (!st && pad)
 		st = cuda_share_early(c, err);
 	if (!st)
@@ -505,11 +541,11 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	release_gpu(&c->clock);
 	if (st)
 		return st;
-	CU(cudaStreamSynchronize(c->device.stream));
-	st = cuda_collect(c, cost, err);
+	st = cuda_wait(c, err);
+	if (!st)
+		st = cuda_collect(c, cost, err);
 	*late |= !st && c->clock.early && cuda_starved(c, cost);
-out:
-	return st;
+	return st ? st : agree_late(c, late, err);
 }
 
 /* Remember batches that the GPU runs before the host has enqueued the rest.  The GPU needs twice
@@ -682,6 +718,15 @@ static void cuda_drop(void *self, uint32_t req)
 	cuda_evict_drop(c, req);
 }
 
+/* NCCL ends when no graph has its kernels. */
+static void cuda_leave(void *self)
+{
+	struct cuda *c = self;
+
+	for (int i = 0; i < 2; i++)
+		graphs_release(&c->pass.graphs[i]);
+}
+
 static const struct store_gpu *cuda_gpu(void *self)
 {
 	struct cuda *c = self;
@@ -698,7 +743,7 @@ static int64_t cuda_max_captured(void *self)
 
 const struct backend backend_cuda = {
 	.name = "cuda",
-	.title = "random weights or --weights, experts loaded evenly, one rank",
+	.title = "random weights or --weights, experts loaded evenly,",
 	.opts = cuda_options,
 	.opts_size = sizeof(struct cuda_opts),
 	.needs_model = true,
@@ -713,5 +758,6 @@ const struct backend backend_cuda = {
 	.kept = cuda_kept_share,
 	.layer_work = cuda_layer_work,
 	.drop = cuda_drop,
+	.leave = cuda_leave,
 	.close = cuda_close,
 };

@@ -34,25 +34,45 @@ enum ar_status cuda_collect(struct cuda *c, struct iter_cost *cost, struct ar_er
 	return st;
 }
 
+/* The union of kernel times in order of start. */
+struct cover {
+	int64_t end, ns;
+};
+
+static void cover(struct cover *u, const struct prof_kernel *k)
+{
+	const int64_t from = k->start_ns > u->end ? k->start_ns : u->end;
+
+	if (k->end_ns > from)
+		u->ns += k->end_ns - from;
+	u->end = k->end_ns > u->end ? k->end_ns : u->end;
+}
+
 void cuda_kernel_cost(const struct cuda *c, struct iter_cost *cost)
 {
-	int64_t first = cost->kernel[0].start_ns, layers = first, end = first;
+	const int64_t first = cost->kernel[0].start_ns;
+	struct cover all = { first, 0 }, layers = all, comm = all, others = all;
+	int64_t once = 0; /* of the sum of embeddings */
+	bool head = false;
 
-	cost->busy_ns = 0;
 	for (size_t i = 0; i < cost->n_kernel; i++) {
 		const struct prof_kernel *k = &cost->kernel[i];
-		int64_t from = k->start_ns > end ? k->start_ns : end;
 
-		if (k->end_ns > from)
-			cost->busy_ns += k->end_ns - from;
-		end = k->end_ns > end ? k->end_ns : end;
-		if (k->phase != PHASE_HEAD)
-			layers = k->end_ns > layers ? k->end_ns : layers;
+		head |= k->phase == PHASE_HEAD;
+		if (!head && k->phase == PHASE_COMM && k->layer == PHASE_NO_LAYER)
+			once += k->end_ns - k->start_ns;
+		cover(&all, k);
+		cover(k->phase == PHASE_COMM ? &comm : &others, k);
+		if (!head)
+			cover(&layers, k);
 		cost->phase_ns[k->phase] += k->end_ns - k->start_ns;
 		cost->phase_kernels[k->phase]++;
 	}
-	cost->span_ns = end - first;
-	cost->cost_ns = scaled(c, layers - first, end - layers);
+	cost->busy_ns = all.ns;
+	cost->span_ns = all.end - first;
+	cost->cost_ns = scaled(c, layers.end - first - once, all.end - layers.end + once);
+	cost->comm_exposed_ns = all.ns - others.ns;
+	cost->comm_overlap_ns = comm.ns - cost->comm_exposed_ns;
 }
 
 /* The executed layer with kernels that follows layer at. */

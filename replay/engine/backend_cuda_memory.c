@@ -17,6 +17,7 @@
 #include "base/workspace.h"
 #include "kernels/support.h"
 #include "replay/engine/prepare.h"
+#include "replay/ranks/world.h"
 
 static enum ar_status cuda_take(void *ctx, void *to, size_t bytes, const char *what,
 				struct ar_err *err)
@@ -122,6 +123,7 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 {
 	struct cudaDeviceProp prop;
 	int n = 0, version = 0;
+	const int device = c->env.world ? world_device(c->env.world) : (int)c->opts.device;
 	cudaError_t e = cudaGetDeviceCount(&n);
 	enum ar_status st;
 
@@ -130,19 +132,18 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 			       e == cudaSuccess				  ? "there is none" :
 			       cudaDriverGetVersion(&version) || !version ? "no NVIDIA driver" :
 									    cudaGetErrorString(e));
-	if (c->opts.device >= n)
-		return ar_fail(err, AR_NODEV, "there is no GPU %lld, only 0...%d; change --device",
-			       (long long)c->opts.device, n - 1);
-	CU(cudaSetDevice((int)c->opts.device));
+	if (device >= n)
+		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change --device",
+			       device, n - 1);
+	CU(cudaSetDevice(device));
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
-	CU(cudaGetDeviceProperties(&prop, (int)c->opts.device));
+	CU(cudaGetDeviceProperties(&prop, device));
 	describe_gpu(&prop, &c->device.gpu);
 	if (prop.major < 8)
 		return ar_fail(err, AR_NODEV,
-			       "GPU %lld, %s, has compute capability %d.%d, but 8.0 or later "
+			       "GPU %d, %s, has compute capability %d.%d, but 8.0 or later "
 			       "is needed; change --device",
-			       (long long)c->opts.device, c->device.gpu.name, prop.major,
-			       prop.minor);
+			       device, c->device.gpu.name, prop.major, prop.minor);
 	st = layer_supported(err);
 	if (st)
 		return st;
@@ -222,6 +223,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 		.drops = c->engine.drops.n > 1,
 		.back = c->engine.drops.back,
 		.weights = env->weights,
+		.world = env->world,
 		.seed = env->seed,
 		.stream = c->device.stream,
 		.phase = prof_phase,
@@ -312,6 +314,9 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = open_rows(c, err);
 	if (!st)
 		st = open_sinks(c, err);
+	if (!st && env->world)
+		st = cuda_take(&c->device, &c->clock.barrier, sizeof *c->clock.barrier,
+			       "a barrier of ranks", err);
 	if (!st)
 		st = open_decoder(c, err);
 	if (!st)

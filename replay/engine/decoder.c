@@ -10,24 +10,35 @@
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 #include "model/layer_size.h"
+#include "replay/ranks/world.h"
 
 /* ---- one pass ---- */
+
+/* Of several ranks, the first has the embeddings, and all add them up. */
+static bool embeds(const struct decoder *d)
+{
+	return !d->env.world || !world_rank(d->env.world);
+}
 
 enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int n_row,
 			     struct ar_err *err)
 {
 	const struct model *m = d->env.model;
 	float scale = m->embed_scale > 0 ? (float)m->embed_scale : 1;
+	size_t bytes = (size_t)n_row * (size_t)m->hidden * sizeof *d->now.x;
 	enum ar_status st = AR_OK;
 
 	d->n_row = n_row;
 	d->n_add = 0;
 	d->now = d->home;
-	if (d->embed)
-		return layer_embed(d->embed, row, n_row, m->hidden, scale, d->now.x, d->env.stream,
-				   err);
-	CU(cudaMemcpyAsync(d->now.x, d->x0, (size_t)n_row * (size_t)m->hidden * sizeof *d->x0,
-			   cudaMemcpyDeviceToDevice, d->env.stream));
+	if (!embeds(d))
+		CU(cudaMemsetAsync(d->now.x, 0, bytes, d->env.stream));
+	else if (d->embed)
+		st = layer_embed(d->embed, row, n_row, m->hidden, scale, d->now.x, d->env.stream,
+				 err);
+	else
+		CU(cudaMemcpyAsync(d->now.x, d->x0, bytes, cudaMemcpyDeviceToDevice,
+				   d->env.stream));
 out:
 	return st;
 }
@@ -46,6 +57,21 @@ static float norm_plus(const struct decoder *d)
 static void decoder_phase(const struct decoder *d, int layer, enum phase what)
 {
 	d->env.phase(d->env.phase_ctx, layer, what);
+}
+
+/* Add up the rows of all ranks in place. */
+static enum ar_status add_ranks(struct decoder *d, int layer, bf16_t *rows, struct ar_err *err)
+{
+	if (!d->env.world)
+		return AR_OK;
+	decoder_phase(d, layer, PHASE_COMM);
+	return world_reduce(d->env.world, rows, (size_t)d->n_row * (size_t)d->env.model->hidden,
+			    d->env.stream, err);
+}
+
+enum ar_status decoder_enter(struct decoder *d, struct ar_err *err)
+{
+	return add_ranks(d, PHASE_NO_LAYER, d->now.x, err);
 }
 
 /* Add the last product to the residual stream x, and normalise x into y. */
@@ -166,6 +192,7 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 {
 	const struct layer_weights *w = &d->layer[i];
 	const struct layer_qkv qkv = qkv_of(d, w->spec);
+	bf16_t *out = w->spec->beside ? d->now.spare : d->now.add;
 	enum ar_status st = AR_OK;
 
 	if (w->spec->mixer == MIX_NONE)
@@ -181,8 +208,9 @@ enum ar_status decoder_project(struct decoder *d, int i, int layer, const bf16_t
 	d->n_add = 1;
 	d->post = w->w[W_POST1];
 	st = decoder_multiply(d, (size_t)d->env.model->hidden, layer_o_width(w->spec), attn,
-			      w->w[W_O], w->w[W_O_BIAS],
-			      w->spec->beside ? d->now.spare : d->now.add, err);
+			      w->w[W_O], w->w[W_O_BIAS], out, err);
+	if (!st)
+		st = add_ranks(d, layer, out, err);
 	if (st || !w->spec->beside)
 		return st;
 	decoder_phase(d, layer, PHASE_NORM);
@@ -301,6 +329,13 @@ static enum ar_status share(struct decoder *d, const struct layer_weights *w, in
 	return sum_up(d, d->now.spare, gate, err);
 }
 
+/* Sum up the rows of experts of one rank of several. */
+static enum ar_status combine(struct decoder *d, int layer, struct ar_err *err)
+{
+	decoder_phase(d, layer, PHASE_NORM);
+	return sum_up(d, NULL, NULL, err);
+}
+
 enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *err)
 {
 	const struct layer_weights *w = &d->layer[i];
@@ -331,7 +366,11 @@ enum ar_status decoder_mlp(struct decoder *d, int i, int layer, struct ar_err *e
 	if (!st && l->expert_hidden)
 		st = widen(d, w, layer, out, err);
 	d->post = w->w[W_POST2];
-	return st || !l->shared_ffn ? st : share(d, w, layer, err);
+	if (!st && l->shared_ffn)
+		st = share(d, w, layer, err);
+	else if (!st && d->n_add > 1 && d->env.model->tp > 1)
+		st = combine(d, layer, err);
+	return st ? st : add_ranks(d, layer, d->now.add, err);
 }
 
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
@@ -439,6 +478,25 @@ enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, 
 	return st;
 }
 
+/* Give all ranks the logits of all: [ranks][n_emit][vocab] of each. */
+static enum ar_status gather_logits(struct decoder *d, int n_emit, struct layer_logits *l,
+				    struct ar_err *err)
+{
+	struct world *w = d->env.world;
+	enum ar_status st;
+
+	if (!w)
+		return AR_OK;
+	decoder_phase(d, PHASE_NO_LAYER, PHASE_COMM);
+	st = world_gather_on(w, d->wide, d->gathered,
+			     (size_t)n_emit * (size_t)d->vocab * sizeof *d->wide, d->env.stream,
+			     err);
+	l->x = d->gathered;
+	l->n_row *= world_size(w);
+	decoder_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
+	return st;
+}
+
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err)
 {
 	const struct model *m = d->env.model;
@@ -450,11 +508,11 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 				     .w = d->head,
 				     .c = d->wide,
 				     .real = d->logits };
-	const struct layer_logits l = { .x = d->logits ? NULL : d->wide,
-					.real = d->logits,
-					.n_row = n_emit,
-					.width = m->vocab,
-					.stride = d->vocab };
+	struct layer_logits l = { .x = d->logits ? NULL : d->wide,
+				  .real = d->logits,
+				  .n_row = n_emit,
+				  .width = m->vocab,
+				  .stride = d->vocab };
 	enum ar_status st;
 
 	decoder_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
@@ -464,6 +522,8 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 				  d->env.stream, err);
 	if (!st && n_emit)
 		st = gemm_run(d->gemm, &x, err);
+	if (!st && n_emit)
+		st = gather_logits(d, n_emit, &l, err);
 	if (!st && n_emit)
 		st = layer_argmax(&l, d->token, d->env.stream, err);
 	return st;
@@ -504,6 +564,8 @@ static enum ar_status decoder_pass(struct decoder *d, int n, int from, int to, s
 {
 	enum ar_status st = decoder_begin(d, d->first, n, err);
 
+	if (!st)
+		st = decoder_enter(d, err);
 	for (int i = from; i < to && !st; i++) {
 		st = decoder_before(d, i, PHASE_NO_LAYER, err);
 		if (!st)
@@ -553,6 +615,8 @@ static enum ar_status check_layers(struct decoder *d, int n, bf16_t *x, struct a
 	size_t elems = (size_t)n * (size_t)d->env.model->hidden;
 	enum ar_status st = decoder_begin(d, d->first, n, err);
 
+	if (!st)
+		st = decoder_enter(d, err);
 	for (int i = 0; i < d->env.n_layers && !st; i++) {
 		st = decoder_before(d, i, PHASE_NO_LAYER, err);
 		if (!st)

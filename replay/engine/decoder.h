@@ -5,15 +5,17 @@
  *
  * With weights a pass is that of the model.  Values are rounded where the forward pass on the CPU
  * rounds them (replay/forward/forward.h), logits not at all.  On one rank of several, the outputs
- * of projections and MLP are partial sums, to which nothing is added.
+ * of projections and MLP are partial sums.  If the other ranks run, too, each is added up in place
+ * on the stream, and all ranks get the logits of all: the messages of replay/cost/comm.h.  If not,
+ * nothing is added.
  *
  * Without, weights and initial hidden states are random.  Attention reads Q, K and V from captures,
  * so the QKV projection is computed, but its product is not used.  A linear layer's mixer works on
  * it.
  *
  * Experts (MoE): the router is computed, but its product is not used.  With k experts per token,
- * min(experts, rows * k) experts run, with the same number of rows each.  Communication between
- * ranks is not modelled.
+ * min(experts, rows * k) experts run, with the same number of rows each.  One rank of several adds
+ * up the k rows by a kernel, as the sum over ranks is of one row; else the next norm adds them.
  */
 #ifndef AR_DECODER_H
 #define AR_DECODER_H
@@ -27,6 +29,7 @@
 
 struct decoder;
 struct weights;
+struct world;
 
 /* Bytes of the weights of all layers, and of the weights outside the layers: norm, embeddings and,
  * unless the model is tied, head.  Of the embeddings a rank of an engine has its share. */
@@ -41,6 +44,7 @@ struct decoder_env {
 	bool drops;		       /* decoder_keep() may be called */
 	bool back;		       /* and decoder_bring_back() */
 	const struct weights *weights; /* copied; NULL: they are drawn */
+	struct world *world;	       /* ranks that add up their results; NULL: there is one */
 	uint64_t seed;
 	void *stream;
 	phase_fn *phase; /* called before each group of launches */
@@ -54,8 +58,9 @@ enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 			    struct ar_err *err);
 void decoder_close(struct decoder *d); /* NULL is fine */
 
-/* Enqueue a pass, in this order: decoder_begin(), outside the timed region; for each executed layer
- * i decoder_before(), attention or the mixer, decoder_after(); decoder_head().  row: [n_row] on the
+/* Enqueue a pass, in this order: decoder_begin(), outside the timed region; decoder_enter(), the
+ * sum of the ranks' embeddings; for each executed layer i decoder_before(), attention or the mixer,
+ * decoder_after(); decoder_head().  row: [n_row] on the
  * device, whose tokens name the embeddings; not read without weights.  layer: number in the model,
  * for phase().  attn: [n_row][q_heads][head_dim], output of attention; of a linear layer
  * [n_row][v_heads][v_dim], of a state-space layer [n_row][heads][head_dim].  The calls after
@@ -63,6 +68,7 @@ void decoder_close(struct decoder *d); /* NULL is fine */
  * launch of that graph. */
 enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int n_row,
 			     struct ar_err *err);
+enum ar_status decoder_enter(struct decoder *d, struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
 			     struct ar_err *err);

@@ -12,6 +12,7 @@
 #include "kernels/prim/cuda.h"
 #include "model/layer_size.h"
 #include "model/weights.h"
+#include "replay/ranks/world.h"
 
 enum { VOCAB_PAD = 64, MAX_NORM_DIM = 256 /* of layer_qk_norm() */ };
 
@@ -202,6 +203,7 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	const struct model *m = d->env.model;
 	size_t row = (size_t)d->env.max_row, h = (size_t)m->hidden;
 	size_t emit = (size_t)d->env.max_emit;
+	size_t ranks = d->env.world ? (size_t)world_size(d->env.world) : 1;
 	size_t vocab = (size_t)d->vocab;
 	bool real = d->env.weights;
 	struct buffers b = { .wide = real ? 0 : emit * vocab, .act = emit * h };
@@ -215,6 +217,7 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->head = real && m->tied ? tied_head(d) : carve(c, vocab * h);
 	d->x0 = real ? NULL : carve(c, row * h);
 	d->logits = real ? workspace_take(c, emit * vocab, sizeof *d->logits) : NULL;
+	d->gathered = d->env.world ? carve(c, ranks * emit * vocab) : NULL;
 	d->home.x = carve(c, row * h);
 	d->home.y = carve(c, row * h);
 	d->wide = carve(c, b.wide);
@@ -222,7 +225,7 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->home.spare = carve(c, d->env.drops ? b.add : b.spare);
 	d->home.add = carve(c, b.add);
 	d->stale = d->env.back ? carve(c, 2 * row * h) : NULL;
-	d->token = (int32_t *)carve(c, emit * 2);
+	d->token = (int32_t *)carve(c, ranks * emit * 2);
 	d->first = workspace_take(c, row, sizeof *d->first);
 	d->zero = (int32_t *)carve(c, emit * 2);
 }

@@ -63,12 +63,13 @@ struct decoder {
 	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
 	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */
 	float *logits;		      /* [max_emit][vocab]; NULL: they are in wide */
+	bf16_t *gathered;	      /* [ranks][max_emit][vocab]; NULL: one rank runs */
 	bf16_t *act;		      /* inputs of the products o, down and head */
 	bf16_t *stale; /* [2 max_row][hidden] all rows as they were at the last drop; then the kept
 			* rows as they are now.  NULL: no rows come back */
 	int n_add;
 	const bf16_t *post;	 /* weights of the norm of now.add; NULL: none */
-	int32_t *token;		 /* [max_emit] sampled */
+	int32_t *token;		 /* [max_emit] sampled, or the best of each rank */
 	struct layer_row *first; /* [max_row] zeros: the rows of the warm-up */
 	int32_t *zero;		 /* [max_emit] zeros: emit of the warm-up */
 	void *mem;
