@@ -115,6 +115,27 @@ ok 'a limit of ranks needs ranks' fails 2 'comm-timeout has no effect without --
 	modelled --tp 2 --comm-timeout 1s
 ok '... at the start, too' fails 2 'comm-join has no effect without --ranks local' \
 	modelled --tp 2 --comm-join 1s
+ok 'GPUs of ranks need ranks' fails 2 'devices has no effect without --ranks local' \
+	modelled --tp 2 --devices 0,1
+ok '... and a backend with GPUs' fails 2 'devices has no effect with backend roofline' \
+	modelled --tp 2 --ranks local --devices 0,1
+gpus() { run --backend cuda --model smollm2-135m --tp 3 --ranks local "$@"; }
+if "$ATTNREPLAY" run --help | grep -q -- '--enforce-eager'; then
+	for list in 0,a 1-0 0,,1; do
+		ok "'$list' lists no GPUs" fails 2 "devices '$list': want numbers and ranges" \
+			gpus --devices "$list"
+	done
+	ok 'each rank has a GPU' fails 2 "devices '0-1' names 2 GPUs, but --tp 3 has a rank on each" \
+		gpus --devices 0-1
+	ok 'one GPU is none for ranks' fails 2 'device has no effect with --ranks local' \
+		gpus --device 1
+	ok 'ranks on GPUs have no slices of weights' fails 2 'has no slices of --weights' \
+		gpus --weights "$tmp"
+else
+	skip 'GPUs are listed' 'built without CUDA'
+fi
+ok 'ranks would drop different tokens' fails 2 "'uniprefill' drops tokens by the heads of a rank" \
+	small --ranks local --method uniprefill
 ok 'there are not that many' fails 2 'ranks local: at most 64 ranks; lower --tp' \
 	modelled --tp 128 --ranks local
 ATTNREPLAY_NCCL=$tmp/none.so

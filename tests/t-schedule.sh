@@ -145,7 +145,7 @@ for db in setup.db cpu.db; do
 	is "$db: the setup is as SQLite writes it, as in every database so far" "$(answer $db "SELECT
 		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
 		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
-		'backend', 'db', 'accuracy', 'comm-join', 'comm-timeout', 'ranks', 'rank', 'nccl-id', 'accuracy-decode', 'hot-buffer', 'keep-entries',
+		'backend', 'db', 'accuracy', 'comm-join', 'comm-timeout', 'devices', 'ranks', 'rank', 'nccl-id', 'accuracy-decode', 'hot-buffer', 'keep-entries',
 		'keep-kernels', 'keep-tables', 'costs', 'slo',
 		'intervals', 'intervals-time',
 		'page-size', 'repeats', 'columns', 'max-memory', 'engine-defaults', 'engine-args',

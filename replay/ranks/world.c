@@ -311,6 +311,11 @@ int world_size(const struct world *w)
 	return w->join.size;
 }
 
+const struct nccl *world_nccl(const struct world *w)
+{
+	return w->nccl;
+}
+
 int world_device(const struct world *w)
 {
 	return w->join.gpu ? w->join.device : -1;

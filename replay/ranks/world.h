@@ -55,6 +55,7 @@ void world_close(struct world *w); /* NULL is fine */
 
 int world_rank(const struct world *w);
 int world_size(const struct world *w);
+const struct nccl *world_nccl(const struct world *w);
 int world_device(const struct world *w); /* of world_join; -1: data are in host memory */
 
 /* The other ranks know of n iterations of this one. */

@@ -397,6 +397,8 @@ static enum ar_status measure_host(const struct run_session *s, struct probe *he
 	struct gpu gpu;
 
 	opt_get_int(s->o.group, "device", &device);
+	if (s->world)
+		device = world_device(s->world);
 	if ((s->backend && !s->backend->uses_gpu) || gpu_ask((int)device, &gpu, NULL))
 		device = HOST_PROBE_NO_GPU;
 	return host_probe_apart(here, (int)device, err);
@@ -431,7 +433,7 @@ static enum ar_status set_speed(struct run_inputs *in, const struct run_session 
 	in->host_probed = false;
 	if (!strcmp(in->host.name, "none"))
 		return AR_OK;
-	if (has_this_host(s))
+	if (has_this_host(s) && !(s->world && world_rank(s->world))) /* see run_share_host() */
 		st = probe_host(in, s, err);
 	if (in->host_scale > 0)
 		host_scale(&in->host, in->host_scale);
@@ -503,6 +505,19 @@ static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 	return measure_host(s, &here, err);
 }
 
+/* Refuse droppers that see the heads of one rank: ranks would drop different tokens. */
+static enum ar_status check_droppers(const struct run_inputs *in, struct ar_err *err)
+{
+	for (size_t i = 0; in->plan && i < in->n_runs; i++)
+		if (in->plan[i]->drop)
+			return ar_fail(err, AR_USAGE,
+				       "ranks local: '%s' drops tokens by the heads of a rank "
+				       "alone, so that ranks would drop different ones; leave one "
+				       "of them out",
+				       in->plan[i]->name);
+	return AR_OK;
+}
+
 /* Load the inputs of kernels, except inputs that depend on the trace. */
 static enum ar_status load_kernels(struct run_inputs *in, const struct run_session *s,
 				   struct ar_err *err)
@@ -517,6 +532,8 @@ static enum ar_status load_kernels(struct run_inputs *in, const struct run_sessi
 		st = load_model(in, s, err);
 	if (!st)
 		st = try_plans(in, err);
+	if (!st && s->o.ranks != RUN_RANKS_ONE)
+		st = check_droppers(in, err);
 	return st ? st : load_captures(in, s, err);
 }
 
@@ -632,6 +649,16 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 	return st;
 }
 
+/* NULL: auto.  Ranks must know it before any of them has asked for a GPU. */
+static const struct backend *find_backend(const struct run_options *o)
+{
+	const struct backend *b = backend_find(o->backend), *cuda = backend_find("cuda");
+
+	if (o->ranks == RUN_RANKS_ONE || strcmp(o->backend, "auto") != 0)
+		return b;
+	return cuda ? cuda : backend_find("cpu");
+}
+
 enum ar_status run_load(struct run *r, struct ar_err *err)
 {
 	struct run_inputs *in = &r->in;
@@ -639,7 +666,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	in->limits = s->o.limits;
-	s->backend = backend_find(s->o.backend);
+	s->backend = find_backend(&s->o);
 	in->n_methods = 1;
 	in->n_runs = (size_t)s->o.repeats;
 	if (s->backend)

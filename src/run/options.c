@@ -201,6 +201,9 @@ static const struct opt command_opts[] = {
 	  .help = "of --ranks env: file by which the ranks find each other, of a folder that all "
 		  "hosts share; the name of --db with .ncclid unless given",
 	  .may_differ = true, .record_only = true },
+	{ .name = "devices", .type = OPT_STR, .off = AT(devices), .arg = "LIST",
+	  .help = "GPUs of the ranks, such as 0,1 or 4-7; if not given, the first ones",
+	  .may_differ = true, .record_only = true },
 	{ .name = "comm-join", .type = OPT_TIME, .off = AT(comm_join_ns), .arg = "TIME",
 	  .def = "120s", .min = 1, .max = 3.6e12,
 	  .help = "longest wait for the other ranks at the start",

@@ -73,6 +73,7 @@ struct run_options {
 	int64_t rank;
 	char *nccl_id;
 	int64_t comm_join_ns, comm_timeout_ns;
+	char *devices;
 	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	char *decode_share;
 	char *hot_buffer;

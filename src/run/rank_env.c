@@ -91,7 +91,8 @@ static enum ar_status run_as_rank(struct run *r, size_t i, struct ar_err *err)
 					 .join_ns = s->o.comm_join_ns,
 					 .timeout_ns = s->o.comm_timeout_ns,
 					 .meeting = &meeting };
-	enum ar_status st = rank_join(&s->world, &join, err);
+	const int local = s->place.local < 0 ? s->place.rank : s->place.local;
+	enum ar_status st = run_join_ranks(s, &join, local, err);
 
 	if (!st)
 		st = compare_commands(r, i, err);

@@ -143,6 +143,7 @@ struct run_session {
 	struct blocks blocks;	/* closed if it keeps no KV */
 	void *self;		/* of the backend */
 	struct prof *prof;
+	struct ar_err no_prof; /* why there is none */
 	struct tokens *tokens; /* with --weights */
 	struct store *store;
 	struct energy_meter meter;    /* of the GPU, while a run is stored */
@@ -355,5 +356,12 @@ void run_leave_ranks(struct run_session *s, enum ar_status st);
  * that rank.  A message that rank 0 has as well is left empty. */
 enum ar_status run_find_rank(struct run_session *s, struct ar_err *err);
 enum ar_status run_method_here(struct run *r, size_t i, struct ar_err *err);
+/* Join the other ranks, with a GPU and its tracer where the backend has them.  local: number of
+ * this rank on its host. */
+enum ar_status run_join_ranks(struct run_session *s, const struct world_join *join, int local,
+			      struct ar_err *err);
+/* Trace the kernels of a backend with a GPU, from before the first call of CUDA on.  Without a
+ * tracer that is fine; then s->prof stays NULL. */
+enum ar_status run_open_prof(struct run_session *s, const struct backend *b, struct ar_err *err);
 
 #endif

@@ -147,6 +147,22 @@ static enum ar_status leave_to_costs(struct run_inputs *in, const struct run_ses
 	return AR_OK;
 }
 
+/* They run. */
+static enum ar_status leave_to_ranks(struct run_inputs *in, const struct run_session *s,
+				     const struct model *m, struct ar_err *err)
+{
+	char version[16];
+
+	if (opt_given(s->o.group, "comm"))
+		return ar_fail(
+			err, AR_USAGE,
+			"comm has no effect with --ranks local, whose collectives run; leave "
+			"it out");
+	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, by NCCL %s: part of the times",
+		 m->tp, nccl_version_text(world_nccl(s->world)->version, version));
+	return AR_OK;
+}
+
 enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 			     const struct model *m, struct ar_err *err)
 {
@@ -163,6 +179,8 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 				       "comm has no effect where no GPU is the clock; leave it "
 				       "out") :
 			       AR_OK;
+	if (s->world && s->backend->uses_gpu)
+		return leave_to_ranks(in, s, m, err);
 	if (in->costs && has_comm(in->costs))
 		return leave_to_costs(in, s, err);
 	if (!strcmp(comm, "none")) {

@@ -14,24 +14,30 @@
 #include "src/revision.h"
 #include "src/run/replicates.h"
 
+enum ar_status run_open_prof(struct run_session *s, const struct backend *b, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (b->uses_gpu && s->o.prof == RUN_PROF_ACTIVITY && !s->prof)
+		st = prof_open(&s->prof, &s->no_prof);
+	if (!st || st == AR_NODEV)
+		return AR_OK;
+	*err = s->no_prof;
+	return st;
+}
+
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
 static enum ar_status open_as(struct run_session *s, const struct backend *b, struct ar_err *err)
 {
-	struct ar_err no_prof = { 0 };
-	enum ar_status st;
+	enum ar_status st = run_open_prof(s, b, err);
 
-	if (b->uses_gpu && s->o.prof == RUN_PROF_ACTIVITY) {
-		st = prof_open(&s->prof, &no_prof);
-		if (st && st != AR_NODEV) {
-			*err = no_prof;
-			return st;
-		}
-	}
+	if (st)
+		return st;
 	s->env.prof = b->uses_gpu ? s->prof : NULL;
 	st = backend_open(b, &s->self, run_options_of(&s->o, b), &s->env, err);
-	if (!st && no_prof.status)
-		log_warn("%s; CUDA events are the clock and no kernels are stored", no_prof.msg);
+	if (!st && !s->env.prof && s->no_prof.status)
+		log_warn("%s; CUDA events are the clock and no kernels are stored", s->no_prof.msg);
 	return st;
 }
 
@@ -74,7 +80,8 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 				       .blocks = &s->blocks,
 				       .seed = (uint64_t)s->o.seed,
 				       .costs = in->costs,
-				       .policy = in->limits.policy->name };
+				       .policy = in->limits.policy->name,
+				       .world = s->world };
 	if (!run_needs_model(s))
 		return;
 	s->env.model = &in->model;

@@ -4,15 +4,89 @@
 #include "config.h"
 #include "src/run/run.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/number.h"
 #include "replay/ranks/rank_id.h"
 #include "src/run/rank_group.h"
 #include "src/run/workers.h"
+
+/* Number i of a list as 0,2,4-7, which has *n numbers.  False: it is no such list. */
+static bool find_device(const char *list, int64_t i, int64_t *n, int *device)
+{
+	uint64_t from, to;
+	size_t len;
+
+	for (*n = 0;; list += len + 1) {
+		len = strcspn(list, ",");
+		if (!num_range(list, len, &from, &to) || to > 1023)
+			return false;
+		if (i >= *n && i - *n <= (int64_t)(to - from))
+			*device = (int)(from + (uint64_t)(i - *n));
+		*n += (int64_t)(to - from) + 1;
+		if (!list[len])
+			return true;
+	}
+}
+
+/* A launcher may have left each rank one GPU, which then has number 0. */
+static enum ar_status take_device(const struct run_session *s, int local, int *device,
+				  struct ar_err *err)
+{
+	const char *list = s->o.devices, *visible = getenv("CUDA_VISIBLE_DEVICES");
+	const bool narrow = s->o.ranks == RUN_RANKS_ENV && visible && !strchr(visible, ',');
+	int64_t n;
+
+	*device = narrow ? 0 : local;
+	if (list && find_device(list, local, &n, device) && local >= n)
+		return ar_fail(err, AR_USAGE,
+			       "devices '%s' names %" PRId64 " GPUs, but this is rank %d of its "
+			       "host, from 0",
+			       list, n, local);
+	return AR_OK;
+}
+
+enum ar_status run_join_ranks(struct run_session *s, const struct world_join *join, int local,
+			      struct ar_err *err)
+{
+	struct world_join j = *join;
+	enum ar_status st = AR_OK;
+
+	j.gpu = s->backend->uses_gpu;
+	if (j.gpu)
+		st = take_device(s, local, &j.device, err);
+	if (!st)
+		st = run_open_prof(s, s->backend, err);
+	return st ? st : rank_join(&s->world, &j, err);
+}
+
+static enum ar_status check_devices(const struct run_options *o, const struct backend *b,
+				    struct ar_err *err)
+{
+	int64_t n = 0;
+	int device;
+
+	if (!o->devices)
+		return AR_OK;
+	if (!b->uses_gpu)
+		return ar_fail(err, AR_USAGE, "devices has no effect with backend %s; leave it out",
+			       b->name);
+	if (!find_device(o->devices, 0, &n, &device))
+		return ar_fail(err, AR_USAGE,
+			       "devices '%s': want numbers and ranges such as 0,1 or 4-7",
+			       o->devices);
+	if (n != o->tp && o->ranks == RUN_RANKS_LOCAL)
+		return ar_fail(err, AR_USAGE,
+			       "devices '%s' names %" PRId64 " GPUs, but --tp %" PRId64
+			       " has a rank on each",
+			       o->devices, n, o->tp);
+	return AR_OK;
+}
 
 /* Of rank 0, all shared. */
 struct first_rank {
@@ -36,7 +110,7 @@ static enum ar_status run_rank(void *self, const struct world_join *j, struct ar
 
 	if (j->rank)
 		run_mute_rank(s);
-	st = rank_join(&s->world, j, err);
+	st = run_join_ranks(s, j, j->rank, err);
 	if (!st)
 		st = run_method(x->r, x->i, err);
 	run_leave_ranks(s, st);
@@ -63,6 +137,8 @@ void run_leave_ranks(struct run_session *s, enum ar_status st)
 	s->all_know = st == AR_INTERRUPTED || world_has_ended(s->world);
 	if (st && !s->all_know)
 		world_stop(s->world);
+	if (s->self)
+		backend_leave(s->backend, s->self);
 	world_close(s->world);
 	s->world = NULL;
 	free(s->rank_fact);
@@ -206,9 +282,11 @@ enum ar_status run_method_ranks(struct run *r, size_t i, struct ar_err *err)
 static const struct rank_option {
 	const char *name;
 	bool env;
-} rank_options[] = {
-	{ "comm-join", false }, { "comm-timeout", false }, { "rank", true }, { "nccl-id", true }
-};
+} rank_options[] = { { "comm-join", false },
+		     { "comm-timeout", false },
+		     { "devices", false },
+		     { "rank", true },
+		     { "nccl-id", true } };
 
 static enum ar_status check_needless(const struct run_options *o, struct ar_err *err)
 {
@@ -239,16 +317,19 @@ enum ar_status run_check_ranks(const struct run_options *o, const struct backend
 	if (o->tp > RANKS_MAX)
 		return ar_fail(err, AR_USAGE, "ranks %s: at most %d ranks; lower --tp", which,
 			       RANKS_MAX);
-	if (b->uses_gpu)
+	if (b->uses_gpu && o->weights)
 		return ar_fail(err, AR_USAGE,
-			       "ranks %s: backend %s runs one rank so far; leave it out, and "
-			       "collectives are of --comm",
+			       "ranks %s: backend %s has no slices of --weights for its ranks so "
+			       "far; leave one of them out",
 			       which, b->name);
-	if (!getenv("ATTNREPLAY_NCCL"))
+	if (opt_given(o->group, "device"))
+		return ar_fail(err, AR_USAGE,
+			       "device has no effect with --ranks %s; give --devices", which);
+	if (!b->uses_gpu && !getenv("ATTNREPLAY_NCCL"))
 		return ar_fail(err, AR_USAGE,
 			       "ranks %s: backend %s has its data in the memory of the host, "
 			       "which NCCL does not reach; name a library that does in "
 			       "ATTNREPLAY_NCCL",
 			       which, b->name);
-	return AR_OK;
+	return check_devices(o, b, err);
 }
