@@ -53,11 +53,11 @@ struct backend_env {
 	struct blocks *blocks; /* closed; start() of a backend that keeps KV opens it */
 	uint64_t seed;
 	bool attention_only;
-	struct prof *prof;   /* cuda: tracing session, or NULL */
-	struct costs *costs; /* cost: the table, or NULL */
-	const char *policy;  /* its name; NULL: there is none */
+	struct prof *prof;	 /* cuda: tracing session, or NULL */
+	struct costs *costs;	 /* cost: the table, or NULL */
+	const char *policy;	 /* its name; NULL: there is none */
 	struct experts *experts; /* roofline: the loads of experts are drawn; or NULL */
-	struct world *world; /* ranks that run the same batches; NULL: it is alone */
+	struct world *world;	 /* ranks that run the same batches; NULL: it is alone */
 };
 
 /* The source of a cost.  The three after the formula are of a table of measured costs. */
