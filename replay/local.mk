@@ -92,7 +92,7 @@ check_PROGRAMS += \
   tests/t-blocks \
   tests/t-costs \
   tests/t-decoder-gpu \
-  tests/t-comm \
+  tests/t-comm tests/t-common-step \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \
   tests/t-engine tests/t-engine-memory \

@@ -541,7 +541,7 @@ static const struct policy shy = { .name = "shy",
 				   .requeue = sched_requeue_first,
 				   .compose = compose_shyly };
 
-static void test_stuck(void)
+static void test_stuck(bool share)
 {
 	const struct router_rule two = { router_named("round-robin"), 2, 0, 1 };
 	struct replay cfg = plain();
@@ -553,8 +553,10 @@ static void test_stuck(void)
 	struct seen s;
 
 	cfg.limits.policy = &shy;
+	cfg.share_experts = share;
 	is_int(replay(&t, &two, &cfg, &s, &res, &err), AR_ENGINE,
-	       "a replica that can run none of its requests fails");
+	       "a replica that can run none of its requests fails%s",
+	       share ? ", which shares experts" : "");
 	ok(strstr(err.msg, "cannot schedule any of 1 requests"), "... and says so");
 	ok(res.ok == 1 && res.unfinished == 1, "... when the others are done");
 	replay_result_release(&res);
@@ -610,7 +612,8 @@ int main(void)
 	for (int i = 0; request_routers[i]; i++)
 		test_alone(request_routers[i], &cfg, 3, "short pools, planned ahead");
 	test_one();
-	test_stuck();
+	test_stuck(false);
+	test_stuck(true);
 	for (int i = 0; i < 4; i++)
 		test_apart_random(i & 1 ? "vllm" : "least", i & 1, i & 2);
 	test_faults((struct replay_apart){ 0 });

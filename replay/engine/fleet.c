@@ -5,6 +5,9 @@
  * What happens next is the earliest event: a request arrives and is routed, a transfer of KV ends,
  * or an event of a replica.  At one time, requests come first, then transfers, then the lowest
  * replica.  Loads are published at multiples of a time: each time sees the events before it.
+ *
+ * Replicas that share experts launch together: one that could launch waits until no iteration runs,
+ * and for the latest of the others with work.  All have the cost of the one that costs most.
  */
 #include "config.h"
 #include "replay/engine/loop.h"
@@ -36,6 +39,7 @@ struct fleet {
 	struct pool in, decode; /* of arrivals; of requests with a first token, n 0: they stay */
 	int64_t publish_ns;	/* when loads are published next */
 	int64_t n_number;	/* of all.n_number */
+	bool common;		/* iterations are steps of all replicas */
 	/* Of prefill and decodes apart. */
 	struct row *place; /* [decode.n] requests that wait for a place there */
 	struct row *link;  /* [in.n][decode.n] requests whose KV is on the way, or waits for it */
@@ -88,6 +92,21 @@ static enum ar_status reject_unfit(struct fleet *f, struct ar_err *err)
 
 /* ---- events ---- */
 
+/* Find the next event of replica i, which has changed.  Where iterations are steps of all, one that
+ * would launch waits for those that run. */
+static void find_next(struct fleet *f, size_t i)
+{
+	bool any = false;
+
+	f->next[i] = loop_next(&f->loop[i]);
+	if (!f->common)
+		return;
+	for (size_t k = 0; k < f->n; k++)
+		any = any || f->loop[k].runs;
+	for (size_t k = 0; k < f->n; k++)
+		f->next[k] = any && loop_launches(&f->loop[k]) ? INT64_MAX : loop_next(&f->loop[k]);
+}
+
 static void publish_pool(const struct fleet *f, struct pool *p)
 {
 	for (size_t i = 0; i < p->n && p->n > 1; i++) {
@@ -134,7 +153,7 @@ static void route(struct fleet *f, uint32_t id)
 	f->replica_of[id] = (int32_t)to;
 	f->loop[to].n_unfinished++;
 	loop_take(&f->loop[to], id, arrivals_at(f->all.arrivals, id));
-	f->next[to] = loop_next(&f->loop[to]);
+	find_next(f, to);
 }
 
 /* ---- KV on the way ---- */
@@ -228,8 +247,8 @@ static void end_transfer(struct fleet *f)
 
 	loop_leave(&f->loop[from], id, now);
 	loop_take(&f->loop[to], id, now);
-	f->next[from] = loop_next(&f->loop[from]);
-	f->next[to] = loop_next(&f->loop[to]);
+	find_next(f, (size_t)from);
+	find_next(f, (size_t)to);
 	find_kv(f);
 }
 
@@ -279,6 +298,90 @@ static void show_progress(const struct loop *l)
 	progress(what, (unsigned long)(l->res->ok + l->res->rejected), l->cfg->trace->n);
 }
 
+/* ---- common steps ---- */
+
+/* Replica k has work that it can run, or is i, which launches. */
+static bool takes_part(const struct fleet *f, size_t k, size_t i)
+{
+	return k == i || (loop_has_work(&f->loop[k]) && f->loop[k].n_empty <= 1);
+}
+
+static bool has_batch(const struct loop *l)
+{
+	return l->joins && l->s->batch.n;
+}
+
+/* Let all plan at the time at; their rows are those of the step. */
+static enum ar_status plan_step(struct fleet *f, size_t i, int64_t at, struct batch_step *step,
+				struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t k = 0; k < f->n && !st; k++) {
+		struct loop *l = &f->loop[k];
+		int64_t rows;
+
+		st = loop_wait(l, at, err);
+		l->joins = !st && takes_part(f, k, i);
+		if (l->joins)
+			st = loop_plan(l, err);
+		rows = has_batch(l) ? batch_rows(&l->s->batch) : 1;
+		step->rows += rows;
+		step->largest = rows > step->largest ? rows : step->largest;
+	}
+	return st;
+}
+
+/* Find the costs of a step, and let all end when the last does. */
+static enum ar_status price_step(struct fleet *f, const struct batch_step *step, struct ar_err *err)
+{
+	int64_t most = 0, end = 0;
+	enum ar_status st = AR_OK;
+
+	for (size_t k = 0; k < f->n && !st; k++) {
+		if (f->loop[k].joins)
+			st = loop_price(&f->loop[k], step, err);
+		if (has_batch(&f->loop[k]) && f->loop[k].step.cost.cost_ns > most)
+			most = f->loop[k].step.cost.cost_ns;
+	}
+	for (size_t k = 0; k < f->n && !st; k++) {
+		if (!has_batch(&f->loop[k]))
+			continue;
+		f->loop[k].step.cost.cost_ns = most;
+		end = loop_end(&f->loop[k]) > end ? loop_end(&f->loop[k]) : end;
+	}
+	for (size_t k = 0; k < f->n && !st; k++) {
+		struct loop *l = &f->loop[k];
+
+		if (has_batch(l))
+			l->step.cost.cost_ns = num_add(most, end - loop_end(l));
+		else if (!l->joins && l->clock.gpu_end < end)
+			l->clock.gpu_end = end;
+	}
+	return st;
+}
+
+/* Replica i could launch.  When all others with work can as well, all do. */
+static enum ar_status meet(struct fleet *f, size_t i, struct ar_err *err)
+{
+	struct batch_step step = { .no = f->all.res->iterations };
+	int64_t at = f->loop[i].clock.now;
+	enum ar_status st;
+
+	for (size_t k = 0; k < f->n; k++)
+		if (takes_part(f, k, i) && f->loop[k].clock.now > at)
+			at = f->loop[k].clock.now;
+	if (at > f->loop[i].clock.now)
+		return loop_wait(&f->loop[i], at, err);
+	st = plan_step(f, i, at, &step, err);
+	if (!st)
+		st = price_step(f, &step, err);
+	for (size_t k = 0; k < f->n && !st; k++)
+		if (f->loop[k].joins)
+			st = loop_go(&f->loop[k], err);
+	return st;
+}
+
 /* Let the next event of replica i happen. */
 static enum ar_status step(struct fleet *f, size_t i, struct ar_err *err)
 {
@@ -292,14 +395,14 @@ static enum ar_status step(struct fleet *f, size_t i, struct ar_err *err)
 			       "interrupted after %" PRId64 " iterations; "
 			       "%" PRId64 " of %zu requests finished",
 			       l->res->iterations, l->res->ok, l->cfg->trace->n);
-	st = loop_step(l, err);
+	st = f->common && loop_launches(l) ? meet(f, i, err) : loop_step(l, err);
 	if (st)
 		ar_err_prefix(err, "iteration %" PRId64, l->res->iterations);
 	if (!st && ends && l->role == LOOP_PREFILL)
 		hand_over(f, i, now);
 	if (!st && ends && l->role == LOOP_DECODE)
 		send_kv(f, i - f->decode.first, now);
-	f->next[i] = loop_next(l);
+	find_next(f, i);
 	show_progress(l);
 	return st;
 }
@@ -531,6 +634,7 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	f.decode.first = f.in.n;
 	f.all.n_number = &f.n_number;
 	f.n = f.in.n + f.decode.n;
+	f.common = cfg->share_experts;
 
 	*res = (struct replay_result){ 0 };
 	st = fleet_open(&f, err);

@@ -30,6 +30,15 @@ struct launched {
 	bool counted; /* sched_emit() has counted its tokens */
 };
 
+/* The iteration of the last plan. */
+struct step {
+	int64_t no;
+	int64_t start_ns, wait_ns; /* wait_ns: how long the GPU waits for the host in it */
+	enum host_kind kind;
+	struct host_parts host;
+	struct iter_cost cost;
+};
+
 enum loop_role { LOOP_WHOLE, LOOP_PREFILL, LOOP_DECODE };
 
 struct loop {
@@ -58,13 +67,15 @@ struct loop {
 	int64_t no, no_end;	    /* numbers of iterations that it has left */
 	int64_t n_unfinished;	    /* requests that were routed to it and have not ended */
 	bool runs;		    /* an iteration was launched, and its end is the next event */
-	struct host_clock clock;    /* now: when the next event is */
-	int64_t received;	    /* when the front end had passed on the last request */
-	int64_t delivered;	    /* when clients had the tokens of the last batch */
-	struct launched queue[2];   /* [n_queue], the oldest first */
-	int n_queue, depth;	 /* at depth the queue is full: 2 if plans are made ahead, or 1 */
-	int n_empty;		 /* empty plans in a row; 0 after an arrival */
-	struct rank_tells tells; /* of the iteration that was launched last, with ranks */
+	struct step step;
+	bool joins;		  /* it has a plan for the common step */
+	struct host_clock clock;  /* now: when the next event is */
+	int64_t received;	  /* when the front end had passed on the last request */
+	int64_t delivered;	  /* when clients had the tokens of the last batch */
+	struct launched queue[2]; /* [n_queue], the oldest first */
+	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
+	int n_empty;		  /* empty plans in a row; 0 after an arrival */
+	struct rank_tells tells;  /* of the iteration that was launched last, with ranks */
 };
 
 /* Open the engine in l->role: its scheduler, front end and queue.  seq: of a replica that is open,
@@ -80,6 +91,16 @@ void loop_leave(struct loop *l, uint32_t id, int64_t at_ns);
 int64_t loop_next(const struct loop *l);
 /* Let the next event happen.  Without one, what waits can never run: AR_ENGINE. */
 enum ar_status loop_step(struct loop *l, struct ar_err *err);
+/* The next event is that it launches an iteration. */
+bool loop_launches(const struct loop *l);
+/* The same in parts, for engines with a common step.  wait: time passes, and requests that have come
+ * are admitted.  plan: make a plan.  price: find the cost of the plan, if it has a batch, as part of
+ * a step; NULL: it is alone.  end: when the GPU would have run it.  go: launch it. */
+enum ar_status loop_wait(struct loop *l, int64_t until_ns, struct ar_err *err);
+enum ar_status loop_plan(struct loop *l, struct ar_err *err);
+enum ar_status loop_price(struct loop *l, const struct batch_step *step, struct ar_err *err);
+int64_t loop_end(const struct loop *l);
+enum ar_status loop_go(struct loop *l, struct ar_err *err);
 /* Requests wait or run, or tokens are in flight that nobody needs. */
 bool loop_has_work(const struct loop *l);
 

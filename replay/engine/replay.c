@@ -11,14 +11,6 @@
 #include "base/rng.h"
 #include "replay/ranks/tell.h"
 
-/* The iteration of the last plan. */
-struct step {
-	int64_t no;
-	int64_t start_ns, wait_ns; /* wait_ns: how long the GPU waits for the host in it */
-	struct host_parts host;
-	struct iter_cost cost;
-};
-
 /* A replica reserves so many iteration numbers at once.  Its iterations are then numbered side by
  * side, and entries of a request can be stored together. */
 enum { NUMBERS = 256 };
@@ -551,13 +543,12 @@ static enum ar_status agree(struct loop *l, const struct batch *b, struct iter_c
 	return AR_OK;
 }
 
-/* Run the plan, and queue its iteration.  If nothing can run, the host waits for the iteration in
- * the queue: the next plan can differ. */
-static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err)
+enum ar_status loop_price(struct loop *l, const struct batch_step *step, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
-	const struct batch *b = &l->s->batch;
+	struct batch *b = &l->s->batch;
 	struct host_load load = host_load(&cfg->host, b);
+	struct step *x = &l->step;
 	struct iter_cost *c = &x->cost;
 	int64_t kernels;
 	enum ar_status st;
@@ -565,13 +556,9 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	for (size_t i = 0; i < l->s->n_preempted; i++)
 		forget(l, l->s->preempted[i]);
-	if (!b->n) {
-		if (l->n_queue)
-			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
-		l->clock.now = l->clock.gpu_end = later_time(l->clock.now, l->clock.gpu_end);
-		return check_clock(l, err);
-	}
-	l->s->batch.step.no = l->res->iterations;
+	if (!b->n)
+		return AR_OK;
+	b->step = step ? *step : (struct batch_step){ .no = l->res->iterations };
 	st = backend_run(cfg->backend, cfg->self, b, c, err);
 	if (st)
 		return st;
@@ -585,8 +572,35 @@ static enum ar_status execute(struct loop *l, struct step *x, struct ar_err *err
 	load.kernel_extra = select_kernels(cfg, kernels);
 	load.idle = l->s->idled;
 	load.draw = host_draw(cfg->host_seed, l->clock.now);
+	x->kind = load.kind;
 	x->host = host_parts(&cfg->host, &load);
-	x->wait_ns = host_run(&l->clock, &x->host, load.kind, c->cost_ns, l->depth > 1);
+	return AR_OK;
+}
+
+int64_t loop_end(const struct loop *l)
+{
+	struct host_clock c = l->clock;
+
+	host_run(&c, &l->step.host, l->step.kind, l->step.cost.cost_ns, l->depth > 1);
+	return c.gpu_end;
+}
+
+/* Run the plan, and queue its iteration.  If nothing can run, the host waits for the iteration in
+ * the queue: the next plan can differ. */
+static enum ar_status execute(struct loop *l, struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	struct step *x = &l->step;
+	struct iter_cost *c = &x->cost;
+	enum ar_status st;
+
+	if (!l->s->batch.n) {
+		if (l->n_queue)
+			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
+		l->clock.now = l->clock.gpu_end = later_time(l->clock.now, l->clock.gpu_end);
+		return check_clock(l, err);
+	}
+	x->wait_ns = host_run(&l->clock, &x->host, x->kind, c->cost_ns, l->depth > 1);
 	st = check_clock(l, err);
 	if (st)
 		return st;
@@ -665,7 +679,7 @@ static enum ar_status fail_as_engine(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status make_plan(struct loop *l, struct ar_err *err)
+enum ar_status loop_plan(struct loop *l, struct ar_err *err)
 {
 	const struct policy *p = l->cfg->limits.policy;
 	struct sched *s = l->s;
@@ -676,6 +690,7 @@ static enum ar_status make_plan(struct loop *l, struct ar_err *err)
 			       "policy %s cannot schedule any of %zu requests; give it "
 			       "more KV blocks",
 			       p->name, s->n_waiting + s->n_running);
+	l->step = (struct step){ .start_ns = later_time(l->clock.now, l->clock.gpu_end) };
 	sched_begin(s);
 	p->compose(s);
 	sched_evict(s);
@@ -691,23 +706,28 @@ static bool is_due(const struct loop *l)
 	return l->n_queue == l->depth || (l->n_queue && !l->s->batch.n);
 }
 
-/* Plan, execute, and queue the iteration.  A plan that only waits for the oldest one is no
- * iteration. */
-static enum ar_status launch(struct loop *l, struct ar_err *err)
+/* A plan that only waits for the oldest iteration is none. */
+enum ar_status loop_go(struct loop *l, struct ar_err *err)
 {
 	const struct sched *s = l->s;
-	struct step x = { .start_ns = later_time(l->clock.now, l->clock.gpu_end) };
-	enum ar_status st = make_plan(l, err);
+	enum ar_status st = execute(l, err);
 
-	if (!st)
-		st = execute(l, &x, err);
 	if (!st && (s->batch.n || s->n_preempted || !is_due(l))) {
-		x.no = next_number(l);
-		st = report(l, &x, err);
+		l->step.no = next_number(l);
+		st = report(l, &l->step, err);
 	}
 	l->s->idled = false;
 	l->runs = true;
 	return st;
+}
+
+static enum ar_status launch(struct loop *l, struct ar_err *err)
+{
+	enum ar_status st = loop_plan(l, err);
+
+	if (!st)
+		st = loop_price(l, NULL, err);
+	return st ? st : loop_go(l, err);
 }
 
 /* The iteration has ended. */
@@ -724,13 +744,27 @@ static enum ar_status land(struct loop *l, struct ar_err *err)
 	return due ? retire_oldest(l, err) : AR_OK;
 }
 
+bool loop_launches(const struct loop *l)
+{
+	return !l->runs &&
+	       (l->in_first == SCHED_NONE || (!is_idle(l) && inbox_time(l) > l->clock.now));
+}
+
+enum ar_status loop_wait(struct loop *l, int64_t until_ns, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	l->clock.now = later_time(l->clock.now, until_ns);
+	while (!st && inbox_time(l) <= l->clock.now)
+		st = admit(l, err);
+	return st;
+}
+
 enum ar_status loop_step(struct loop *l, struct ar_err *err)
 {
 	if (l->runs)
 		return land(l, err);
-	if (l->in_first != SCHED_NONE && (is_idle(l) || inbox_time(l) <= l->clock.now))
-		return admit(l, err);
-	return launch(l, err);
+	return loop_launches(l) ? launch(l, err) : admit(l, err);
 }
 
 enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *err)

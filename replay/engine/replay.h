@@ -9,7 +9,10 @@
  * that has ended.  The same trace, limits, costs and host give the same schedule bit for bit.
  *
  * Several engines, replicas of one model, can share the requests: each has a scheduler, a KV pool,
- * a front end and a clock of its own.  They do not wait for each other.
+ * a front end and a clock of its own.  They do not wait for each other, unless they share the
+ * experts of their layers.  Then an iteration is a step of all.  It begins when all have ended the
+ * last one, and ends when the slowest does.  An engine without work takes part with a row that
+ * nobody needs.
  */
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
@@ -47,6 +50,7 @@ struct replay {
 	/* Prefill and decodes in different engines, in place of route.replicas.  Those of prefill
 	 * have the first numbers.  The router picks one of each kind for a request. */
 	struct replay_apart apart;
+	bool share_experts; /* the engines, of route.replicas */
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;		 /* its state, open and started */
@@ -101,9 +105,9 @@ struct replay_result {
 	int64_t good;			  /* ok within all limits */
 	int64_t output_tok;
 	int64_t comm_sent[COMM_KERNELS]; /* messages of collectives by kernel, with a table */
-	int64_t drop_rows, drop_kept; /* rows of prompts at the first layer that drops, and rows
+	int64_t drop_rows, drop_kept;	 /* rows of prompts at the first layer that drops, and rows
 				       * left after the last */
-	int64_t end_ns;		      /* the clock at the end, the latest of all replicas */
+	int64_t end_ns;			 /* the clock at the end, the latest of all replicas */
 	/* In ns, sorted; of finished requests, but ITL of all. */
 	struct series latency[LATENCY_COUNT];
 
