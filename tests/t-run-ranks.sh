@@ -59,6 +59,13 @@ failed "$tmp/hang.db" failed 190
 ok 'so does rank 0' breaks FAKE_NCCL_HANG=0:200 "$tmp/zero.db"
 ok '... which is named' grep -q 'of 4: no answer from rank 0 within ' "$tmp/err"
 failed "$tmp/zero.db" failed 190
+FAKE_NCCL_SLOW=1:3000
+export FAKE_NCCL_SLOW
+ok 'rank 0 may die as well' breaks FAKE_NCCL_DIE=0:200 "$tmp/first.db"
+unset FAKE_NCCL_SLOW
+ok '... and is named' grep -q 'rank 0 of 4 (pid [0-9]*) ended by signal 6 in iteration 197' "$tmp/err"
+failed "$tmp/first.db" failed 1
+ok '... in one file' [ "$(echo "$tmp"/first.db*)" = "$tmp/first.db" ]
 ok 'so does an error of NCCL' breaks FAKE_NCCL_ERROR=1:100:6 "$tmp/error.db"
 ok '... which is named' grep -q 'rank 1 of 4: NCCL cannot gather: remote process' "$tmp/err"
 failed "$tmp/error.db" failed 90

@@ -307,6 +307,31 @@ static void test_alive(void)
 		 "a process number that was given out again does not count as living");
 }
 
+/* A run of this process, as a child that is gone has left it. */
+static void test_lost(void)
+{
+	const char *path = in_dir("lost.db");
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&case_dense);
+	struct ar_err err = { 0 };
+	int64_t id;
+
+	store_run_begin(s, &r, &id, NULL);
+	store_close(s, NULL);
+	is_int(store_fail_runs(path, &err), AR_OK, "a run that a child has left is found");
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'failed'", 1, "... and has failed");
+	change(path, "UPDATE run SET status = 'running', pid_start = pid_start - 1");
+	is_int(store_fail_runs(path, &err), AR_OK, "those of others are left");
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1, "... as they are");
+	is_int(store_fail_runs(in_dir("never.db"), &err), AR_OK, "a child may leave no file");
+	ok(access(in_dir("never.db"), F_OK), "... and gets none");
+	file_write(in_dir("prose.db"), "no database", 11);
+	is_int(store_fail_runs(in_dir("prose.db"), &err), AR_DATA, "another file is an error");
+	path = in_dir("lost.db");
+	change(path, "DROP TABLE run_param; DROP TABLE run");
+	is_int(store_fail_runs(path, &err), AR_DB, "so is one without its tables");
+}
+
 /* The writer has slept when a message comes, and may not have woken when the caller asks. */
 static void test_rest(void)
 {
@@ -505,6 +530,7 @@ int main(void)
 	test_losses();
 	test_kill();
 	test_alive();
+	test_lost();
 	test_rest();
 	test_pause();
 	test_full_disk();

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "profiler/store/process.h"
 #include "profiler/store/store_file.h"
 #include "profiler/store/store_stage.h"
 #include "profiler/store/store_writer.h"
@@ -491,6 +493,37 @@ out:
 		destroy(s);
 	}
 	return st;
+}
+
+static enum ar_status fail_runs(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	const struct process self = process_here(getpid());
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = AR_OK;
+
+	if (sqlite3_prepare_v2(db,
+			       "UPDATE run SET status = 'failed' WHERE status = 'running' "
+			       "AND pid = ? AND pid_start = ?",
+			       -1, &q, NULL) ||
+	    sqlite3_bind_int64(q, 1, self.pid) || sqlite3_bind_int64(q, 2, self.start) ||
+	    sqlite3_step(q) != SQLITE_DONE)
+		st = store_sql_fail(db, path, err);
+	sqlite3_finalize(q);
+	return st;
+}
+
+enum ar_status store_fail_runs(const char *path, struct ar_err *err)
+{
+	sqlite3 *db = NULL;
+	enum ar_status st, st2;
+
+	if (access(path, F_OK))
+		return AR_OK;
+	st = store_file_open(&db, path, err);
+	if (!st)
+		st = fail_runs(db, path, err);
+	st2 = store_file_close(db, path, st ? NULL : err);
+	return st ? st : st2;
 }
 
 enum ar_status store_close(struct store *s, struct ar_err *err)

@@ -33,6 +33,10 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 /* Write all queued rows, checkpoint and close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
 
+/* Runs of this process that are 'running' become 'failed': the child that wrote them is gone.  No
+ * file: it had not begun. */
+enum ar_status store_fail_runs(const char *path, struct ar_err *err);
+
 /* Return when all rows are committed and the writer waits for more: it then holds no lock of the C
  * library, and this process may fork. */
 void store_rest(struct store *s);

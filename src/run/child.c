@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 /* How a run ended: the child writes it to the pipe. */
 struct child_result {
 	enum ar_status st;
@@ -42,6 +44,14 @@ static void end_waits(int sig)
 	sigaction(sig, &a, NULL);
 }
 
+void run_fail_lost(const struct run_session *s)
+{
+	struct ar_err err;
+
+	if (s->o.db && store_fail_runs(s->o.db, &err))
+		log_warn("%s", err.msg);
+}
+
 static enum ar_status ended(const struct run *r, size_t i, int status, struct ar_err *err)
 {
 	const struct plugin *p = run_plugin(&r->in, i);
@@ -69,8 +79,10 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 		kill(child, SIGTERM); /* we were asked to stop: stop the child */
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
-	if (n != sizeof res)
+	if (n != sizeof res) {
+		run_fail_lost(&r->session);
 		return ended(r, i, status, err);
+	}
 	*err = res.err;
 	r->session.backend = res.backend;
 	r->in.limits.num_blocks = res.num_blocks;

@@ -338,6 +338,9 @@ struct gpu_state run_gpu_state(const struct run_session *s);
 /* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
 
+/* child.c: a process of this command that wrote a run is gone; a failure is a warning. */
+void run_fail_lost(const struct run_session *s);
+
 /* run_ranks.c: run_method() in a process for each rank.  Of several errors, that of the rank that
  * failed first.  mute: this rank, which is not rank 0, neither prints nor stores.  The rest does
  * nothing without ranks.  meet: tell the ranks of this one, and take the smallest of their pools;

@@ -256,8 +256,10 @@ const char *run_nccl_text(const struct run_session *s, char text[512])
 
 static void take_first(struct run *r, const struct first_rank *x)
 {
-	if (!x->ended)
+	if (!x->ended) {
+		run_fail_lost(&r->session);
 		return;
+	}
 	r->session.backend = x->backend;
 	r->in.limits.num_blocks = x->num_blocks;
 	r->out = x->out;
