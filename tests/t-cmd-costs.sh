@@ -102,6 +102,43 @@ is 'dense attention at the cost of an engine comes out again' "$(differ as.db 1 
 is '... and is named' "$(sed -n 's/^dense     //p' out)" \
 	"as the engine's: 2,3 in the run with the costs (--dense-as-engine)"
 
+# ---- measured dense attention at the cost of an engine's ----
+
+# Requests that are all there make the same batches, whatever these cost.
+sed 's/ 18:00:00.[0-9]*/ 18:00:00.0/' trace.csv >once.csv
+cpu once.db --trace once.csv $sched --method dense,compact-fp >out 2>&1
+cat >mixed.json <<'EOT'
+{"attention": "of a test", "prefill": [[1, 1]], "decode": [[1, 1]],
+ "mixed": {"prefill": 0, "decode": 0, "walk_us": 100, "fill_rows": 200}}
+EOT
+cost_of() { value once.db "SELECT sum(end_ns - start_ns - host_ns) $2 FROM iteration i WHERE run_id = $1"; }
+phase() {
+	echo "coalesce((SELECT gpu_ns FROM iteration_phase p JOIN phase USING(phase_id) WHERE name = '$1'
+		AND p.run_id = i.run_id AND p.iter_no = i.iter_no), 0)"
+}
+layers=$(value once.db 'SELECT n_layers AS n FROM model')
+costs once.db:1 --db once.db --trace once.csv $sched --dense-as-engine 2,3 >out 2>&1
+is 'factors multiply the stored times of phases' "$(cost_of 3)" \
+	"$(cost_of 1 "+ sum($(phase attend) + 2 * $(phase decode)) * $layers")"
+is '... as the header says' "$(sed -n 's/^dense     //p' out)" \
+	"as the engine's: attention x 2, decode x 3 (--dense-as-engine)"
+costs once.db:1 --db once.db --trace once.csv $sched --dense-as-engine mixed.json >out 2>&1
+is '... and a launch takes as long as its longest decode walks' "$(cost_of 4)" \
+	"$(cost_of 1 "+ sum(iif(prefill_tokens AND decode_tokens, 100 * longest_decode / (SELECT
+		max(200 / max(n_tokens), 1) FROM iteration_request e WHERE e.run_id = i.run_id AND
+		e.iter_no = i.iter_no AND NOT decode) - $(phase attend) - $(phase decode), 0)) * $layers")"
+ok '... beside some chunks in parts' [ "$(value once.db 'SELECT count(*) AS n FROM iteration_request JOIN
+	iteration USING(run_id, iter_no) WHERE run_id = 4 AND NOT decode AND decode_tokens AND n_tokens <= 100')" -gt 0 ]
+costs once.db:3 --db once.db --trace once.csv $sched >out 2>&1
+is 'such costs are not multiplied again' "$(cost_of 5)" "$(cost_of 3)"
+cpu small.db --trace once.csv $sched --keep-tables iterations >out 2>&1
+"$ATTNREPLAY" run --backend cost --trace once.csv --db formula.db >out
+for from in once.db:2 small.db:1 formula.db:1; do
+	ok "$from has no times of dense attention" fails 2 "^attnreplay: $from: --dense-as-engine needs a run \
+of method dense with the times of its phases and the entries of its batches$" \
+		costs $from --trace once.csv --dense-as-engine 2
+done
+
 # ---- other runs ----
 
 wide='--trace trace.csv --max-num-batched-tokens 900 --num-gpu-blocks 44'
@@ -164,7 +201,9 @@ contradicts sample-layers 2 "'1'"
 contradicts layers 0 none
 contradicts extend tile "'error'"
 contradicts attention-only 0 "'1'"
-contradicts dense-as-engine 2 none
+ok '... as dense attention that had the cost of an engine' fails 2 \
+	"^attnreplay: dense-as-engine '2' contradicts as.db:1, whose costs were measured with '2,3'; " \
+	costs as.db:1 --trace trace.csv --dense-as-engine 2
 "$ATTNREPLAY" run --backend cost --trace trace.csv --db plain.db >out
 is 'a run by formula is one to take costs from' "$(costs plain.db --db plain.db --trace trace.csv |
 	grep -c '^clock     cost, from [0-9]* iterations of plain.db:1$')" 1

@@ -7,12 +7,15 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "replay/cost/decode_walk.h"
 
 /* The database, while it is read. */
 struct reader {
 	sqlite3 *db;
 	char *path;
 	int64_t run;
+	const struct dense_as *dense_as; /* NULL: costs as they are */
+	struct dense_as_run as;		 /* of it, with the layers of the run */
 };
 
 /* The database is input: if SQLite cannot read it, it is bad data. */
@@ -190,8 +193,26 @@ static enum ar_status find_longest(const struct reader *r, struct costs *c, stru
 	return st;
 }
 
+/* Set what the iteration of the current row costs with an engine's kernels; as: of the reader. */
+static void recast(const struct dense_as_run *as, sqlite3_stmt *q, const struct batch_shape *s,
+		   int64_t *cost_ns)
+{
+	const int at = 4 + BATCH_FEATURES;
+	struct iter_cost c = { .cost_ns = *cost_ns };
+
+	c.phase_ns[PHASE_ATTEND] = sqlite3_column_int64(q, at);
+	c.phase_ns[PHASE_DECODE] = sqlite3_column_int64(q, at + 1);
+	dense_as_set_shape(as, s,
+			   decode_walk_part((uint32_t)s->feature[BATCH_LONGEST_DECODE],
+					    (uint32_t)sqlite3_column_int64(q, at + 2),
+					    as->factors.mixed.fill_rows),
+			   &c);
+	*cost_ns = c.cost_ns;
+}
+
 /* Read the iteration of the current row.  False: a figure is out of range. */
-static bool get_iteration(sqlite3_stmt *q, struct batch_shape *s, int64_t *cost_ns)
+static bool get_iteration(const struct reader *r, sqlite3_stmt *q, struct batch_shape *s,
+			  int64_t *cost_ns)
 {
 	bool fine;
 
@@ -203,27 +224,40 @@ static bool get_iteration(sqlite3_stmt *q, struct batch_shape *s, int64_t *cost_
 		s->feature[f] = sqlite3_column_int64(q, 4 + f);
 		fine = fine && is_figure(s->feature[f]);
 	}
-	return fine;
+	if (fine && r->dense_as)
+		recast(&r->as, q, s, cost_ns);
+	return fine && is_figure(*cost_ns);
 }
 
 static enum ar_status read_iterations(const struct reader *r, struct cost_table *t,
 				      struct ar_err *err)
 {
 	static const char sql[] =
-		"SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size, composition,"
+		"WITH"
+		" phases AS (SELECT iter_no,"
+		" sum(gpu_ns) FILTER (WHERE name = 'attend') AS attend_ns,"
+		" sum(gpu_ns) FILTER (WHERE name = 'decode') AS decode_ns FROM iteration_phase"
+		" JOIN phase USING(phase_id) WHERE ?2 AND run_id = ?1 GROUP BY iter_no),"
+		" chunks AS (SELECT iter_no, max(n_tokens) AS longest_chunk FROM iteration_request"
+		" WHERE ?2 AND run_id = ?1 AND NOT decode GROUP BY iter_no)"
+		" SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size, composition,"
 		" prefill_tokens, prefill_pairs, decode_tokens, decode_context,"
 		" coalesce(longest_decode, (SELECT max(start + n_tokens) FROM iteration_request e"
-		" WHERE e.run_id = i.run_id AND e.iter_no = i.iter_no AND decode), 0)"
-		" FROM iteration i WHERE run_id = ?1 AND batch_size > 0 ORDER BY rowid";
+		" WHERE e.run_id = i.run_id AND e.iter_no = i.iter_no AND decode), 0), attend_ns, decode_ns, longest_chunk"
+		" FROM iteration i LEFT JOIN phases USING(iter_no) LEFT JOIN chunks USING(iter_no)"
+		" WHERE run_id = ?1 AND batch_size > 0 ORDER BY i.rowid";
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = prepare_read(r, sql, &q, err);
 	int rc = SQLITE_DONE;
+
+	if (!st && sqlite3_bind_int(q, 2, r->dense_as != NULL))
+		st = sql_fail(r, err);
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
 		struct batch_shape s;
 		int64_t cost;
 
-		if (get_iteration(q, &s, &cost))
+		if (get_iteration(r, q, &s, &cost))
 			st = cost_table_add(t, &s, cost, err);
 		else
 			st = ar_fail(err, AR_DATA,
@@ -288,11 +322,63 @@ static enum ar_status read_record(struct reader *r, const char *where, struct co
 	return st ? st : read_run(r, c, err);
 }
 
+/* Set the layers of the run. */
+static enum ar_status bind_dense_as(struct reader *r, const struct costs *c, struct ar_err *err)
+{
+	const int64_t n_run = c->run.layers_run;
+	struct model m;
+	enum ar_status st = model_parse(&m, c->name, c->run.model_json, err);
+	int64_t n = 0;
+
+	if (st)
+		return st;
+	for (int i = 0; i < m.n_layers; i++)
+		n += m.layer[i].mixer == MIX_FULL;
+	r->as = (struct dense_as_run){ *r->dense_as, m.n_layers, n_run, n * n_run / m.n_layers };
+	model_release(&m);
+	return AR_OK;
+}
+
+/* Take the cost of dense attention, unless the run has such costs already. */
+static enum ar_status take_dense_as(struct reader *r, struct costs *c, struct ar_err *err)
+{
+	static const char sql[] =
+		"SELECT json_extract(options, '$.\"dense-as-engine\"') IS NOT NULL,"
+		" EXISTS(SELECT 1 FROM iteration_phase WHERE run_id = ?1)"
+		" AND EXISTS(SELECT 1 FROM request_span WHERE run_id = ?1)"
+		" FROM run WHERE run_id = ?1";
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = prepare_read(r, sql, &q, err);
+	bool has = false, can = false;
+
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = sql_fail(r, err);
+	if (!st) {
+		has = sqlite3_column_int(q, 0);
+		can = sqlite3_column_int(q, 1) && c->run.dense && c->run.model_json &&
+		      c->run.layers_run > 0;
+	}
+	sqlite3_finalize(q);
+	if (!st && !has && !can)
+		st = ar_fail(err, AR_USAGE,
+			     "%s: --dense-as-engine needs a run of method dense with the times of "
+			     "its phases and the entries of its batches",
+			     c->name);
+	if (!st && !has)
+		st = bind_dense_as(r, c, err);
+	c->dense_as = !has;
+	if (has)
+		r->dense_as = NULL;
+	return st;
+}
+
 static enum ar_status read_table(struct reader *r, const char *where, struct costs *c,
 				 struct ar_err *err)
 {
 	enum ar_status st = read_record(r, where, c, err);
 
+	if (!st && r->dense_as)
+		st = take_dense_as(r, c, err);
 	if (!st)
 		st = read_select_kernels(r, c, err);
 	if (!st)
@@ -312,10 +398,11 @@ static enum ar_status read_all(struct reader *r, const char *where, struct costs
 
 static enum ar_status open_with(enum ar_status (*read)(struct reader *, const char *,
 						       struct costs *, struct ar_err *),
-				struct costs **out, const char *where, struct ar_err *err)
+				struct costs **out, const char *where, const struct dense_as *as,
+				struct ar_err *err)
 {
 	struct costs *c = calloc(1, sizeof *c);
-	struct reader r = { 0 };
+	struct reader r = { .dense_as = as };
 	enum ar_status st = c ? read(&r, where, c, err) : ar_nomem(err);
 
 	*out = NULL;
@@ -348,9 +435,15 @@ static enum ar_status add_run(struct costs *c, const char *where, struct ar_err 
 	return st;
 }
 
+enum ar_status costs_open_as(struct costs **out, const char *where, const struct dense_as *as,
+			     struct ar_err *err)
+{
+	return open_with(read_all, out, where, as, err);
+}
+
 enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err)
 {
-	return open_with(read_all, out, where, err);
+	return costs_open_as(out, where, NULL, err);
 }
 
 enum ar_status costs_open_list(struct costs **out, const char *where, struct ar_err *err)
@@ -360,7 +453,7 @@ enum ar_status costs_open_list(struct costs **out, const char *where, struct ar_
 	enum ar_status st = list ? AR_OK : ar_nomem(err);
 
 	while (!st && (one = strsep(&next, ",")))
-		st = c ? add_run(c, one, err) : open_with(read_table, &c, one, err);
+		st = c ? add_run(c, one, err) : open_with(read_table, &c, one, NULL, err);
 	if (!st)
 		st = cost_table_build(c->table, err);
 	if (st) {
@@ -374,7 +467,7 @@ enum ar_status costs_open_list(struct costs **out, const char *where, struct ar_
 
 enum ar_status costs_open_run(struct costs **out, const char *where, struct ar_err *err)
 {
-	return open_with(read_record, out, where, err);
+	return open_with(read_record, out, where, NULL, err);
 }
 
 void costs_close(struct costs *c)

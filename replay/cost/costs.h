@@ -6,6 +6,7 @@
 
 #include "profiler/store/store.h"
 #include "replay/cost/cost_table.h"
+#include "replay/cost/dense_as.h"
 
 struct costs {
 	char *name; /* "runs.db:1" */
@@ -17,6 +18,7 @@ struct costs {
 	/* Kernels that the method launches beside attention in an iteration with a prompt. */
 	int64_t select_kernels;
 	struct cost_table *table;
+	bool dense_as;	 /* dense attention costs what costs_open_as() was told */
 	bool no_longest; /* BATCH_LONGEST_DECODE is not known: 0 in the table, and to be 0 in what
 			  * is looked up */
 
@@ -27,6 +29,11 @@ struct costs {
 /* where: DB or DB:RUN; without a number the only finished run is taken.  AR_USAGE: there is no such
  * run, it did not finish, or several did.  AR_DATA: the database or the run cannot be used. */
 enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err);
+/* The same with dense attention at the cost of an engine's kernels, by the stored times of phases.
+ * A run that has such costs keeps them.  AR_USAGE: these times are not there, or are not of dense
+ * attention.  as NULL: the costs as they are. */
+enum ar_status costs_open_as(struct costs **out, const char *where, const struct dense_as *as,
+			     struct ar_err *err);
 /* where: a list of such runs with commas between.  The table has the iterations of all of them, and
  * the record is that of the first. */
 enum ar_status costs_open_list(struct costs **out, const char *where, struct ar_err *err);

@@ -7,6 +7,11 @@
 
 #include "model/layer_size.h"
 
+double decode_walk_part(uint32_t keys, uint32_t rows, double fill_rows)
+{
+	return rows ? keys / fmax(floor(fill_rows / rows), 1) : 0;
+}
+
 double decode_walk_keys(const struct batch *b, double fill_rows)
 {
 	uint32_t keys = 0, rows = 0;
@@ -19,7 +24,7 @@ double decode_walk_keys(const struct batch *b, double fill_rows)
 		else
 			rows = e->n_tok > rows ? e->n_tok : rows;
 	}
-	return rows ? keys / fmax(floor(fill_rows / rows), 1) : 0;
+	return decode_walk_part(keys, rows, fill_rows);
 }
 
 int64_t decode_walk_ns(const struct decode_walk *w, double tflops, const struct layer_spec *l,

@@ -29,6 +29,8 @@ struct decode_walk {
 /* Keys of the longest decode that one thread block walks beside the chunks of b; 0 without chunks
  * or decodes.  fill_rows: of a chunk that leaves no multiprocessor idle; 0: never split. */
 double decode_walk_keys(const struct batch *b, double fill_rows);
+/* The same, of `keys` of the longest decode beside a longest chunk of `rows`. */
+double decode_walk_part(uint32_t keys, uint32_t rows, double fill_rows);
 
 /* ns of the walk in a layer like l that attends to all keys, on a GPU of so many TFLOP/s. */
 int64_t decode_walk_ns(const struct decode_walk *w, double tflops, const struct layer_spec *l,

@@ -170,14 +170,13 @@ static int64_t added(int64_t cost, double more, const struct dense_as_run *r)
 	return cost > by ? cost - by : 0;
 }
 
-/* Set the time of a launch for chunks and decodes.  attend, decode: what their own launches take in
+/* Set the time of a launch for chunks and decodes.  keys: that one thread block walks; attend, decode: what their own launches take in
  * an engine, which is in the cost. */
-static void set_mixed(const struct dense_as_run *r, const struct batch *b, double attend,
-		      double decode, struct iter_cost *c)
+static void set_mixed(const struct dense_as_run *r, double keys, double attend, double decode,
+		      struct iter_cost *c)
 {
 	const struct dense_as_mixed *m = &r->factors.mixed;
 	double work = m->prefill * attend + m->decode * decode;
-	double keys = decode_walk_keys(b, m->fill_rows);
 	double walk = m->walk_us * keys * (double)r->n_walk_layers; /* us for 1,000: ns for one */
 
 	c->cost_ns = added(c->cost_ns, work - attend - decode, r);
@@ -187,11 +186,11 @@ static void set_mixed(const struct dense_as_run *r, const struct batch *b, doubl
 	c->cost_ns = added(c->cost_ns, walk - work, r);
 }
 
-void dense_as_set(const struct dense_as_run *r, const struct batch *b, struct iter_cost *c)
+void dense_as_set_shape(const struct dense_as_run *r, const struct batch_shape *s, double walk_keys,
+			struct iter_cost *c)
 {
 	const struct dense_as *d = &r->factors;
-	struct batch_shape shape = batch_shape(b);
-	const int64_t *f = shape.feature;
+	const int64_t *f = s->feature;
 	double attend = (double)c->phase_ns[PHASE_ATTEND];
 	double decode = (double)c->phase_ns[PHASE_DECODE];
 	double attend_more = 0, decode_more = 0;
@@ -206,7 +205,14 @@ void dense_as_set(const struct dense_as_run *r, const struct batch *b, struct it
 			      (dense_as_factor(&d->decode, (double)f[BATCH_DECODE_CONTEXT]) - 1);
 	c->cost_ns = added(added(c->cost_ns, attend_more, r), decode_more, r);
 	if (d->has_mixed && f[BATCH_PREFILL_TOK] && f[BATCH_DECODES])
-		set_mixed(r, b, attend + attend_more, decode + decode_more, c);
+		set_mixed(r, walk_keys, attend + attend_more, decode + decode_more, c);
+}
+
+void dense_as_set(const struct dense_as_run *r, const struct batch *b, struct iter_cost *c)
+{
+	const struct batch_shape s = batch_shape(b);
+
+	dense_as_set_shape(r, &s, decode_walk_keys(b, r->factors.mixed.fill_rows), c);
 }
 
 static void set_dense_as(const void *self, const struct batch *b, struct iter_cost *c)

@@ -67,6 +67,9 @@ struct dense_as_run {
 /* Set the cost of batch b in ns: c->cost_ns, in which the two phases take their factors' times.
  * From 0 to INT64_MAX.  PHASE_WALK gets what the walk of the longest decode adds. */
 void dense_as_set(const struct dense_as_run *r, const struct batch *b, struct iter_cost *c);
+/* The same of a batch of which the shape is known, and its decode_walk_keys(). */
+void dense_as_set_shape(const struct dense_as_run *r, const struct batch_shape *s, double walk_keys,
+			struct iter_cost *c);
 
 struct cost cost_dense_as(const struct dense_as_run *r);
 

@@ -114,7 +114,6 @@ enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct 
 	return AR_OK;
 }
 
-/* A run with --costs has the costs of a run that loaded this. */
 static enum ar_status load_dense_as(struct run_inputs *in, const struct run_options *o,
 				    struct ar_err *err)
 {
@@ -326,8 +325,10 @@ static enum ar_status load_costs(struct run_inputs *in, struct run_options *o, s
 
 	if (!name)
 		return AR_OK;
+	st = load_dense_as(in, o, err);
 	in->costs = in->lent_costs;
-	st = in->costs ? AR_OK : costs_open(&in->costs, name, err);
+	if (!st && !in->costs)
+		st = costs_open_as(&in->costs, name, o->dense_as ? &in->dense_as : NULL, err);
 	if (!st)
 		st = run_options_adopt(o, in->costs, err);
 	if (!st)

@@ -193,7 +193,7 @@ static void print_dense_as(const struct run_inputs *in, const struct run_session
 	if (!s->o.dense_as)
 		return;
 	fputs("dense     as the engine's: ", stdout);
-	if (!s->backend->needs_model) {
+	if (in->costs && !in->costs->dense_as) {
 		put_after("", s->o.dense_as);
 		fputs(" in the run with the costs", stdout);
 	} else if (!d->file) {

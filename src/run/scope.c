@@ -172,6 +172,8 @@ static enum ar_status adopt(struct run_options *o, const struct costs *c, const 
 		their = NULL;
 	else if (!strcmp(name, "method")) /* not its whole list of methods */
 		their = c->run.method_name;
+	if (c->dense_as && !strcmp(name, "dense-as-engine"))
+		return AR_OK;
 	if (!opt_given(o->group, name))
 		return their ? opt_set(o->group, name, their, err) : AR_OK;
 	if (our && their && !strcmp(our, their))
