@@ -240,10 +240,12 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 		" JOIN phase USING(phase_id) WHERE ?2 AND run_id = ?1 GROUP BY iter_no),"
 		" chunks AS (SELECT iter_no, max(n_tokens) AS longest_chunk FROM iteration_request"
 		" WHERE ?2 AND run_id = ?1 AND NOT decode GROUP BY iter_no)"
-		" SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size, composition,"
+		" SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size,"
+		" composition,"
 		" prefill_tokens, prefill_pairs, decode_tokens, decode_context,"
 		" coalesce(longest_decode, (SELECT max(start + n_tokens) FROM iteration_request e"
-		" WHERE e.run_id = i.run_id AND e.iter_no = i.iter_no AND decode), 0), attend_ns, decode_ns, longest_chunk"
+		" WHERE e.run_id = i.run_id AND e.iter_no = i.iter_no AND decode), 0),"
+		" attend_ns, decode_ns, longest_chunk"
 		" FROM iteration i LEFT JOIN phases USING(iter_no) LEFT JOIN chunks USING(iter_no)"
 		" WHERE run_id = ?1 AND batch_size > 0 ORDER BY i.rowid";
 	sqlite3_stmt *q = NULL;

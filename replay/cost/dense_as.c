@@ -170,8 +170,8 @@ static int64_t added(int64_t cost, double more, const struct dense_as_run *r)
 	return cost > by ? cost - by : 0;
 }
 
-/* Set the time of a launch for chunks and decodes.  keys: that one thread block walks; attend, decode: what their own launches take in
- * an engine, which is in the cost. */
+/* Set the time of a launch for chunks and decodes.  keys: that one thread block walks; attend,
+ * decode: what their own launches take in an engine, which is in the cost. */
 static void set_mixed(const struct dense_as_run *r, double keys, double attend, double decode,
 		      struct iter_cost *c)
 {
