@@ -162,7 +162,7 @@ mkdir four && for i in 1 2 3 4; do cp sample.db four/$i.db; done
 ar report --html four.html four || exit 99
 ok 'many databases are counted' has four.html '<header><b>four/ 4 databases</b>'
 ok '... and answer together, by rate and by length' has four.html \
-	'<h1>Faster, at a cost: compact-fp is 2.00x to 2.00x faster at TTFT p50; its interval is above 1 at 4 of 4' \
+	'<h1>Faster, at a cost: compact-fp is 2.00x faster at TTFT p50; its interval is above 1 at 4 of 4' \
 	'By length: it is faster at all prompt lengths, 2 to 20 tokens.'
 for out in ./sample.db sweep.db; do
 	ok "$out is no output" fails 2 "$out: it is a database to report; name another file" \
@@ -209,6 +209,11 @@ if command -v sqlite3 >/dev/null; then
 	ok '... the more exact one, if they are not told apart' has near.html \
 		'compact-fp (run 2) is 1.91x faster [1.82, 2.00]' 'compact-fp (run 1) is faster still, 2.00x' \
 		'TPOT p50: compact-fp (run 2) is 2.18x faster, without an interval.' "<small>no$(printf '\302\240')interval</small>"
+	cp sample.db other.db
+	sqlite3 other.db "UPDATE method SET name = 'xattention' WHERE name = 'compact-fp'"
+	ar report --html other.html sample.db other.db || exit 99
+	ok 'a method of one setting is said to have one' has other.html \
+		' is 2.00x faster at TTFT p50, at the one setting that has it.</h1>'
 	sqlite3 sweep.db 'UPDATE replicate SET good = 0 WHERE run_id = 1'
 	ar report --html outside.html sweep.db || exit 99
 	ok 'a goodput beyond its replicates has no interval, and the cell says so, and a note' has outside.html \
@@ -225,6 +230,7 @@ if command -v sqlite3 >/dev/null; then
 else
 	skip 'where dense attention answers little, rows are grey, and say so' 'no sqlite3'
 	skip '... others are not' 'no sqlite3'
+	skip 'a method of one setting is said to have one' 'no sqlite3'
 	skip 'a goodput beyond its replicates has no interval, and the cell says so, and a note' 'no sqlite3'
 	skip 'the wait for the host has a bar and a sentence' 'no sqlite3'
 	skip 'without replicates there is no interval, and the cell says so' 'no sqlite3'

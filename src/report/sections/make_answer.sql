@@ -116,11 +116,13 @@ WITH
       ELSE CASE WHEN sum(wins) = 0 THEN 'No' WHEN sum(wins) < count(*) THEN 'In part'
         WHEN min(keeps) THEN 'Yes' ELSE 'Faster, at a cost' END
       || coalesce(max(given), '') || ': ' || method
-      || ' is ' || CASE WHEN max(x) < 1 THEN times(1 / max(x)) || ' to ' || times(1 / min(x)) || ' slower'
+      || ' is ' || CASE WHEN min(times(x)) = max(times(x)) THEN faster(max(x), NULL, NULL)
+        WHEN max(x) < 1 THEN times(1 / max(x)) || ' to ' || times(1 / min(x)) || ' slower'
         WHEN min(x) > 1 THEN times(min(x)) || ' to ' || times(max(x)) || ' faster'
         ELSE times(1 / min(x)) || ' slower to ' || times(max(x)) || ' faster' END
-      || printf(' at %s p50; its interval is above 1 at %d of %d settings, below 1 at %d.', max(metric), sum(wins),
-        count(*), sum(loses)) END
+      || ' at ' || max(metric) || ' p50' || iif(count(*) = 1, ', at the one setting that has it',
+        printf('; its interval is above 1 at %d of %d settings, below 1 at %d', sum(wins), count(*), sum(loses)))
+      || '.' END
     FROM ranked
     WHERE baselines > 1 AND method = (SELECT method FROM ranked GROUP BY method
       ORDER BY sum(wins) DESC, max(x) DESC LIMIT 1)
