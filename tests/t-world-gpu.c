@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks on two GPUs over NCCL, each a process: what they add up and gather, in line and in CUDA
- * graphs, behind a kernel that holds the stream; and how they end if one dies or hangs. */
+ * graphs, behind a kernel that holds the stream; and how they end if one dies or hangs.  A library
+ * that lets ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1) needs one. */
 #include "config.h"
 #include "tests/tap.h"
 
@@ -49,6 +50,14 @@ struct rank {
 	struct graphs graphs;
 	int rows; /* of a sum */
 };
+
+/* GPUs that the ranks have. */
+static int gpus(void)
+{
+	const char *one = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+	return one && atoi(one) ? 1 : RANKS;
+}
 
 static double now_us(void)
 {
@@ -207,7 +216,7 @@ static void run_rank(int rank, enum act act)
 				   .timeout_ns = LIMIT_NS,
 				   .page = &shared->page,
 				   .gpu = true,
-				   .device = rank };
+				   .device = rank % gpus() };
 	const struct nccl *nccl;
 	double start;
 
@@ -310,7 +319,7 @@ static bool can_run(void)
 	if (!child) {
 		if (cudaGetDeviceCount(&n) != cudaSuccess)
 			n = 0;
-		_exit(n < RANKS || nccl_load(&nccl, NULL));
+		_exit(n < gpus() || nccl_load(&nccl, NULL));
 	}
 	waitpid(child, &status, 0);
 	return !status;

@@ -16,11 +16,12 @@ struct world_device {
 
 enum ar_status world_device_select(int device, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	const cudaError_t e = cudaSetDevice(device);
 
-	CU(cudaSetDevice(device));
-out:
-	return st;
+	return e == cudaSuccess ? AR_OK :
+				  ar_fail(err, AR_NODEV,
+					  "GPU %d, of a rank, cannot be used: %s; change --devices",
+					  device, cudaGetErrorString(e));
 }
 
 enum ar_status world_device_open(struct world_device **out, int device, struct ar_err *err)

@@ -10,7 +10,7 @@
 /* A stream, and room on host and device for a message that ranks gather. */
 struct world_device;
 
-/* Use the device in this process.  AR_CUDA: it cannot be used.  Close it after success. */
+/* Use the device in this process.  AR_NODEV: it cannot be used.  Close it after success. */
 enum ar_status world_device_open(struct world_device **out, int device, struct ar_err *err);
 void world_device_close(struct world_device *d);		    /* NULL is fine */
 enum ar_status world_device_select(int device, struct ar_err *err); /* in a further thread */

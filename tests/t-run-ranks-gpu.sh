@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay run --ranks local on two GPUs over NCCL: the messages of a model, and how ranks end when
+# one is killed.  A library that lets ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1) needs one.
+. "$srcdir/tests/tap.sh"
+
+devices=0,1
+[ "$NCCL_MULTI_RANK_GPU_ENABLE" = 1 ] && devices=0,0
+model='--model llama-3.1-8b --sample-layers 4'
+arguments="-q run --trace $srcdir/traces/samples/azure-2023-code-200.csv --host none --tp 2 \
+	--capture random:0 --accuracy 0 --num-gpu-blocks 4000 --ranks local \
+	--devices $devices --comm-timeout 5s --backend cuda"
+ranks() { "$ATTNREPLAY" $arguments $model "$@"; }
+query() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n +2; }
+some='--requests 6 --max-prompt-tokens 3000 --max-output-tokens 8 --max-num-batched-tokens 2048'
+
+ranks --requests 1 --max-prompt-tokens 64 --max-output-tokens 2 >"$tmp/out" 2>"$tmp/err"
+status=$?
+if [ $status = 4 ]; then
+	skip 'ranks run on GPUs' "$(head -n 1 "$tmp/err")"
+	finish
+fi
+[ $status = 0 ] || sed 's/^/# /' "$tmp/err"
+is 'two ranks run' $status 0
+
+# messages DB N: each iteration has so many sums, and one message of logits if it emits tokens
+messages() {
+	is '... with the messages of the model' "$(query "$1" "SELECT count(*) > 0,
+		min(kernels IN ($2, $2 + 1)), min(decode_tokens = 0 OR kernels = $2 + 1)
+		FROM iteration_phase JOIN iteration USING (run_id, iter_no) WHERE phase_id = 16")" 1,1,1
+	is '... one after another, in each rank' "$(query "$1" 'SELECT count(DISTINCT rank),
+		max(comm_overlap_ns), min(comm_exposed_ns) > 0, min(span_ns >= comm_exposed_ns)
+		FROM iteration_rank')" 2,0,1,1
+	is '... and the slowest is the clock' "$(query "$1" 'SELECT count(*) FROM iteration i
+		WHERE cost_ns != (SELECT max(cost_ns) FROM iteration_rank r
+			WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)')" 0
+}
+for how in '' --enforce-eager; do
+	db="$tmp/some$how.db"
+	ok "they add up and gather $how" ranks $some $how --keep-kernels 100000 --intervals off --db "$db"
+	messages "$db" 9
+done
+ok '... also where kernels are not traced' ranks $some --prof events
+is 'none is multicast' "$(query "$tmp/some.db" "SELECT count(*) > 0, sum(name LIKE '%LLMC%' OR
+	name LIKE '%LDMC%' OR name LIKE '%STMC%' OR name LIKE '%NVLS%') FROM string_id
+	WHERE name LIKE '%nccl%'")" 1,0
+model='--model qwen3-30b-a3b --sample-layers 2'
+ok 'experts are added up before' ranks $some --intervals off --db "$tmp/moe.db"
+messages "$tmp/moe.db" 5
+model='--model llama-3.1-8b --sample-layers 4'
+
+# ---- a rank is killed ----
+
+# killed RANK TRACE DB: in the middle of a run
+killed() {
+	"$ATTNREPLAY" $arguments $model --trace "$2" --intervals off --db "$3" >"$tmp/out" 2>"$tmp/err" &
+	pid=$!
+	tries=0
+	until [ "$(query "$3" 'SELECT count(*) > 20 FROM iteration' 2>"$tmp/none")" = 1 ]; do
+		sleep 0.2
+		tries=$((tries + 1))
+		[ $tries -lt 100 ] && kill -0 $pid || break
+	done
+	victim=$(cut -d ' ' -f $(($1 + 1)) "/proc/$pid/task/$pid/children")
+	start=$(date +%s%N)
+	kill -9 "$victim"
+	wait $pid
+	status=$?
+	took=$((($(date +%s%N) - start) / 1000000))
+	echo "exit status $status after $took ms, began after $tries tries" | tee "$tmp/took"
+	cat "$tmp/err"
+	[ $status != 0 ] && [ $took -lt 15000 ] && [ $tries -lt 100 ]
+}
+echo TIMESTAMP,ContextTokens,GeneratedTokens | tee "$tmp/decode.csv" >"$tmp/prefill.csv"
+for i in 1 2 3 4; do echo "2023-11-16 18:17:03.0,64,15000"; done >>"$tmp/decode.csv"
+i=0
+while [ $((i += 1)) -le 4000 ]; do echo "2023-11-16 18:17:03.0,3000,1"; done >>"$tmp/prefill.csv"
+arguments=$(echo "$arguments" | sed 's/--trace [^ ]*//')
+for rank in 1 0; do
+	for what in decode prefill; do
+		db="$tmp/$what$rank.db"
+		ok "rank $rank is killed in $what" killed $rank "$tmp/$what.csv" "$db"
+		sed 's/^/# /' "$tmp/took"
+		is '... the database is whole' "$(query "$db" 'PRAGMA integrity_check')" ok
+		is '... and has what ran before' \
+			"$(query "$db" 'SELECT count(*) > 20 FROM iteration')" 1
+		[ $rank = 0 ] || is '... and that it failed' "$(query "$db" 'SELECT status FROM run')" failed
+	done
+done
+ok 'the GPUs are of use again' ranks --trace "$tmp/prefill.csv" --requests 3
+finish
