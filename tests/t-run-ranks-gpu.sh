@@ -32,7 +32,7 @@ messages() {
 		max(comm_overlap_ns), min(comm_exposed_ns) > 0, min(span_ns >= comm_exposed_ns)
 		FROM iteration_rank')" 2,0,1,1
 	is '... and the slowest is the clock' "$(query "$1" 'SELECT count(*) FROM iteration i
-		WHERE cost_ns != (SELECT max(cost_ns) FROM iteration_rank r
+		WHERE end_ns - start_ns != (SELECT max(cost_ns) FROM iteration_rank r
 			WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)')" 0
 }
 for how in '' --enforce-eager; do
