@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/number.h"
 #include "src/run/workers.h"
 
 enum { NAP_NS = 2000000 };
@@ -36,6 +37,23 @@ struct ranks {
 	int64_t grace_ns, stop_ns; /* stop_ns 0: no rank has failed */
 	int asked;		   /* the signal that the others got */
 };
+
+bool rank_device(const char *list, int rank, int64_t *n, int *device)
+{
+	uint64_t from, to;
+	size_t len;
+
+	for (*n = 0;; list += len + 1) {
+		len = strcspn(list, ",");
+		if (!num_range(list, len, &from, &to) || to > 1023)
+			return false;
+		if (rank >= *n && rank - *n <= (int64_t)(to - from))
+			*device = (int)(from + (uint64_t)(rank - *n));
+		*n += (int64_t)(to - from) + 1;
+		if (!list[len])
+			return true;
+	}
+}
 
 /* ---- a rank ---- */
 

@@ -19,4 +19,7 @@ typedef enum ar_status rank_fn(void *self, const struct world_join *j, struct ar
 enum ar_status rank_group_run(const struct rank_group *g, rank_fn *fn, void *self,
 			      struct ar_err *err);
 
+/* The GPU of a rank, and the number of GPUs, of a list as 0,2,4-7.  False: it is no such list. */
+bool rank_device(const char *list, int rank, int64_t *n, int *device);
+
 #endif

@@ -16,24 +16,6 @@
 #include "src/run/rank_group.h"
 #include "src/run/workers.h"
 
-/* Number i of a list as 0,2,4-7, which has *n numbers.  False: it is no such list. */
-static bool find_device(const char *list, int64_t i, int64_t *n, int *device)
-{
-	uint64_t from, to;
-	size_t len;
-
-	for (*n = 0;; list += len + 1) {
-		len = strcspn(list, ",");
-		if (!num_range(list, len, &from, &to) || to > 1023)
-			return false;
-		if (i >= *n && i - *n <= (int64_t)(to - from))
-			*device = (int)(from + (uint64_t)(i - *n));
-		*n += (int64_t)(to - from) + 1;
-		if (!list[len])
-			return true;
-	}
-}
-
 /* A launcher may have left each rank one GPU, which then has number 0. */
 static enum ar_status take_device(const struct run_session *s, int local, int *device,
 				  struct ar_err *err)
@@ -43,7 +25,7 @@ static enum ar_status take_device(const struct run_session *s, int local, int *d
 	int64_t n;
 
 	*device = narrow ? 0 : local;
-	if (list && find_device(list, local, &n, device) && local >= n)
+	if (list && rank_device(list, local, &n, device) && local >= n)
 		return ar_fail(err, AR_USAGE,
 			       "devices '%s' names %" PRId64 " GPUs, but this is rank %d of its "
 			       "host, from 0",
@@ -76,7 +58,7 @@ static enum ar_status check_devices(const struct run_options *o, const struct ba
 	if (!b->uses_gpu)
 		return ar_fail(err, AR_USAGE, "devices has no effect with backend %s; leave it out",
 			       b->name);
-	if (!find_device(o->devices, 0, &n, &device))
+	if (!rank_device(o->devices, 0, &n, &device))
 		return ar_fail(err, AR_USAGE,
 			       "devices '%s': want numbers and ranges such as 0,1 or 4-7",
 			       o->devices);
