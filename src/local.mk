@@ -77,6 +77,7 @@ libattnreplay_a_SOURCES += \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/all.c src/run/child.c src/run/densities.c src/run/engine_args.c \
     src/run/engine_args.h src/run/run_comm.c src/run/run_draws.c \
+    src/run/run_experts.c \
     src/run/engine_defaults.c src/run/engine_defaults.h \
     src/run/run_energy.c src/run/facts.c src/run/figures.c \
     src/run/run_apart.c \

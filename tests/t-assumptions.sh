@@ -48,6 +48,10 @@ rests quantization 'quantization ignored' '--quantization none' "$(set_param qua
 	UPDATE model SET config = '{\"quantization_config\":{}}'"
 rests replicas '4 replicas that do not wait' '4 replicas behind router least are modelled' \
 	"$(set_param replicas 4) $(set_param router "'least'")"
+rests experts 'experts on 2 modelled engines' 'waits for the slowest.*; rows go to experts by zipf:1; .* are left out' \
+	"$(set_param replicas 2) $(set_param router "'least'") $(set_param ep 2) $(set_param routing "'zipf:1'")"
+rests experts 'experts on 2 modelled ranks' '2 ranks share the experts; rows go' \
+	"$(set_param ep 2) $(set_param routing "'even'") UPDATE model SET tp = 2"
 rests apart 'KV over a modelled link' 'prefill runs on 3 engines and decodes on 2: .* link (ndr400)' \
 	"$(set_param prefill-replicas 3) $(set_param decode-replicas 2) $(set_param kv-link "'ndr400'")"
 rests density 'densities given, not measured' 'given with --density, not measured' \

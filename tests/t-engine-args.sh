@@ -46,13 +46,30 @@ for name in mistralai/Mistral-7B-Instruct-v0.3:mistral-7b-v0.3 openai/gpt-oss-20
 	is "the preset of ${name%:*}" "$(took "vllm serve ${name%:*}" | head -n 1)" "${name#*:}"
 done
 is 'what is not modelled is named' "$(took 'vllm serve Qwen/Qwen3-8B --port 8000 --trust-remote-code \
-	--served-model-name a b -dp 2 --enable-auto-tool-choice --tool-call-parser=hermes' | sed -n '/left/p')" \
-	'left out --port 8000, --trust-remote-code, --served-model-name a b, -dp 2, '\
+	--served-model-name a b --enable-auto-tool-choice --tool-call-parser=hermes' | sed -n '/left/p')" \
+	'left out --port 8000, --trust-remote-code, --served-model-name a b, '\
 '--enable-auto-tool-choice, --tool-call-parser hermes'
 is '... scales and backends as well' "$(took 'vllm serve Qwen/Qwen3-8B --kv-scale 1.5 \
 	--calculate-kv-scales' | sed -n '/left/p')" 'left out --kv-scale 1.5, --calculate-kv-scales'
 is '... and those of SGLang' "$(took 'sglang serve --model-path Qwen/Qwen3-8B --attention-backend \
 	flashmla' | sed -n '/left/p')" 'left out --attention-backend flashmla'
+experts() { run "$@" >out 2>&1 && sed -n 's/^experts *//p; s/^replicas *//p; s/^left out  of --engine-args: /left out /p' out; }
+is 'experts are spread over ranks' "$(experts 'vllm serve Qwen/Qwen3-30B-A3B -tp 4 --enable-expert-parallel')" \
+	'on 4 ranks; rows go to them by even'
+is '... over engines' "$(experts 'vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 2 -ep' | tail -n 1)" \
+	'on 2 engines, which wait for each other; rows go to them by even'
+is '... as SGLang does' "$(experts 'sglang serve --model-path Qwen/Qwen3-30B-A3B --tp 2 --ep-size 2')" \
+	'on 2 ranks; rows go to them by even'
+is '... or engines are replicas' "$(experts 'vllm serve Qwen/Qwen3-8B -dp 2 --api-key x' --router least)" \
+	'2, router least; each has what is said below, and none waits for another
+left out --api-key x'
+ok '... whose experts are not cut into slices' refused 'without --enable-expert-parallel the engines of' \
+	'vllm serve Qwen/Qwen3-30B-A3B -dp 2'
+ok '... nor spread over ranks of several engines' refused 'ep 4: want as many as --tp' \
+	'vllm serve Qwen/Qwen3-30B-A3B -dp 2 -tp 2 -ep'
+is '... and kernels run one rank of one engine' "$("$ATTNREPLAY" run --backend cpu --model niah-llama-14m \
+	--capture "$srcdir/traces/samples/niah-2k.arc" --sample-layers 1 --trace t.csv --engine-args \
+	'vllm serve Qwen/Qwen3-8B -dp 2 -ep' 2>&1 | sed -n '/^left/p')" 'left out  of --engine-args: -dp 2, -ep'
 ok 'words may be missing' refused 'kv-cache-dtype-skip-layers: its value is missing' \
 	'vllm serve Qwen/Qwen3-8B --kv-cache-dtype-skip-layers'
 is 'the model may come last' "$(took 'vllm serve --max-num-seqs 7 --trust-remote-code Qwen/Qwen3-8B' |

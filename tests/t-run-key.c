@@ -128,13 +128,14 @@ static const char *other_value(const struct opt *o, const struct opt_group *g)
 	const void *p = (const char *)g->base + o->off;
 	static const struct {
 		const char *name, *value;
-	} files[] = {
-		{ "trace", "b.csv" },	   { "merge", "b.csv" },    { "components", "b.csv" },
-		{ "weights", "a" },	   { "prompts", "b.csv" },  { "model", "llama-3.1-8b" },
-		{ "capture", "b.st" },	   { "host", "vllm-0.24" }, { "costs", NULL },
-		{ "match", "recall=0.9" }, { "method", NULL },	    { "backend", NULL },
-		{ "comm", "b.csv" },	   { "engine-args", NULL }, { "engine-defaults", NULL }
-	};
+	} files[] = { { "trace", "b.csv" },	 { "merge", "b.csv" },
+		      { "components", "b.csv" }, { "weights", "a" },
+		      { "prompts", "b.csv" },	 { "model", "llama-3.1-8b" },
+		      { "capture", "b.st" },	 { "host", "vllm-0.24" },
+		      { "costs", NULL },	 { "match", "recall=0.9" },
+		      { "method", NULL },	 { "backend", NULL },
+		      { "comm", "b.csv" },	 { "routing", "b.csv" },
+		      { "engine-args", NULL },	 { "engine-defaults", NULL } };
 	static char text[64];
 
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)

@@ -48,6 +48,13 @@ static const struct opt roofline_opts[] = {
 	  .arg = "FORM", .def = "auto", .choice = latent_forms,
 	  .help = "how chunks of prompts without lists attend to latents: absorb, expand, or auto, "
 		  "in the form with fewer FLOPs" },
+	{ .name = "routing", .type = OPT_STR, .off = offsetof(struct roofline_options, routing),
+	  .arg = "RULE|FILE", .def = "even",
+	  .help = "to which experts rows go: even, uniform, zipf:A, or as a file says; all but even "
+		  "are drawn for each iteration and layer" },
+	{ .name = "routing-seed", .type = OPT_INT,
+	  .off = offsetof(struct roofline_options, routing_seed), .arg = "N", .def = "1",
+	  .max = 9e15, .help = "seed of --routing" },
 	{ 0 }
 };
 /* clang-format on */

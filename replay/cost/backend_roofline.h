@@ -13,6 +13,8 @@ struct roofline_options {
 	int rates;		 /* enum roofline_rates */
 	struct opt_list density; /* METHOD=SHARE each */
 	int latent;		 /* enum roofline_latent */
+	char *routing;		 /* as for experts_open() */
+	int64_t routing_seed;
 };
 
 extern const struct backend backend_roofline; /* its options are a struct roofline_options */

@@ -99,6 +99,7 @@ enum kind {
 	QUANT,	/* the format of the model's weights, its own or another */
 	ON,	/* a flag that sets our option to 1 */
 	OFF,	/* ... to 0 */
+	SPREAD, /* ... to all ranks of all engines */
 	MIXED,	/* a flag: decodes run beside prompts */
 	SWITCH, /* a flag that has no option here; it is listed so as not to take a value */
 };
@@ -118,6 +119,8 @@ static const struct flag {
 	{ VLLM, "num-gpu-blocks-override", "num-gpu-blocks", COUNT },
 	{ VLLM, "gpu-memory-utilization", "gpu-memory-utilization", VALUE },
 	{ VLLM, "tensor-parallel-size,tp", "tp", COUNT },
+	{ VLLM, "data-parallel-size,dp", "replicas", COUNT },
+	{ VLLM, "enable-expert-parallel,ep", "ep", SPREAD },
 	{ VLLM, "enable-prefix-caching", "enable-prefix-caching", ON },
 	{ VLLM, "no-enable-prefix-caching", "enable-prefix-caching", OFF },
 	{ VLLM, "async-scheduling", "async-scheduling", ON },
@@ -141,7 +144,6 @@ static const struct flag {
 	{ VLLM, "enable-log-requests", NULL, SWITCH },
 	{ VLLM, "disable-log-requests", NULL, SWITCH },
 	{ VLLM, "disable-log-stats", NULL, SWITCH },
-	{ VLLM, "enable-expert-parallel,ep", NULL, SWITCH },
 	{ VLLM, "enable-lora", NULL, SWITCH },
 	{ VLLM, "enable-sleep-mode", NULL, SWITCH },
 	{ VLLM, "disable-custom-all-reduce", NULL, SWITCH },
@@ -153,6 +155,7 @@ static const struct flag {
 	{ SGLANG, "page-size", "block-size", COUNT },
 	{ SGLANG, "mem-fraction-static", "gpu-memory-utilization", VALUE },
 	{ SGLANG, "tensor-parallel-size,tp-size,tp", "tp", COUNT },
+	{ SGLANG, "expert-parallel-size,ep-size,ep", "ep", COUNT },
 	{ SGLANG, "disable-radix-cache", "enable-prefix-caching", OFF },
 	{ SGLANG, "disable-overlap-schedule", "async-scheduling", OFF },
 	{ SGLANG, "enable-mixed-chunk", NULL, MIXED },
@@ -202,6 +205,7 @@ struct command {
 	enum engine engine;
 	const char *model; /* as it names it; NULL: not yet */
 	const char *quant; /* the format of its weights; NULL: none is named */
+	bool spread;	   /* experts are spread over all ranks */
 };
 
 /* Leave the word out, with the value of a flag; NULL: it has none. */
@@ -308,12 +312,23 @@ static enum ar_status set_number(struct command *c, const struct flag *f, const 
 	return set(c, f->option, value, word, err);
 }
 
-/* Whether an option of ours has the meaning of the flag, and an effect under the policy. */
+/* Whether kernels run, which are of a rank with all experts of an engine by itself. */
+static bool runs_kernels(const struct run_options *o)
+{
+	const struct backend *b = backend_find(o->backend); /* NULL: auto */
+
+	return !b || (b->needs_model && !b->modelled);
+}
+
+/* Whether an option of ours has the meaning of the flag, and an effect under the policy and with the
+ * backend. */
 static bool is_modelled(const struct command *c, const struct flag *f)
 {
 	struct opt_group *g = c->o->group;
 	const struct opt *x = f && f->option ? opt_find(&g, f->option, NULL) : NULL;
 
+	if (x && (!strcmp(x->name, "ep") || !strcmp(x->name, "replicas")) && runs_kernels(c->o))
+		return false;
 	return x && !(x->scope & POLICY_SETTINGS & ~c->policy->can);
 }
 
@@ -327,6 +342,11 @@ static enum ar_status take(struct command *c, const struct flag *f, const char *
 		return set_model(c, value, err);
 	if (!is_modelled(c, f)) {
 		leave_out(c->o, word, value);
+		return AR_OK;
+	}
+	c->o->engine_dp = c->o->engine_dp || !strcmp(f->option, "replicas");
+	if (f->kind == SPREAD) {
+		c->spread = true;
 		return AR_OK;
 	}
 	if (f->kind == QUANT) {
@@ -504,6 +524,15 @@ static enum ar_status set_quant(struct command *c, struct ar_err *err)
 	return set(c, "quantization", "auto", word, err);
 }
 
+/* vLLM spreads experts over all ranks of all engines. */
+static enum ar_status set_spread(struct command *c, struct ar_err *err)
+{
+	char ranks[32];
+
+	snprintf(ranks, sizeof ranks, "%lld", (long long)(c->o->tp * c->o->replicas));
+	return set(c, "ep", ranks, "--enable-expert-parallel", err);
+}
+
 static enum ar_status take_all(struct command *c, const struct words *w, struct ar_err *err)
 {
 	size_t i = 0, used;
@@ -521,6 +550,8 @@ static enum ar_status take_all(struct command *c, const struct words *w, struct 
 			st = ar_fail(err, AR_USAGE, "'%s': the model is '%s' already", w->v[i],
 				     c->model);
 	}
+	if (!st && c->spread)
+		st = set_spread(c, err);
 	return st || !c->quant ? st : set_quant(c, err);
 }
 

@@ -24,6 +24,7 @@
 #include "model/shards.h"
 #include "replay/cost/comm_preset.h"
 #include "replay/cost/costs.h"
+#include "replay/cost/experts.h"
 #include "replay/host/host.h"
 #include "src/run/options.h"
 #include "traces/capture/capture.h"
@@ -185,6 +186,16 @@ static enum ar_status sum_comm(char **text, const char *value, struct ar_err *er
 	return sum_file(text, comm_preset_find(value, path, sizeof path) ? path : value, err);
 }
 
+static enum ar_status sum_routing(char **text, const char *value, struct ar_err *err)
+{
+	bool is_file;
+	enum ar_status st = experts_check(value, &is_file, err);
+
+	if (st)
+		return st;
+	return is_file ? sum_file(text, value, err) : copy_text(text, value, err);
+}
+
 static enum ar_status key_of_costs(char **text, const char *value, struct ar_err *err)
 {
 	struct costs *c;
@@ -292,6 +303,7 @@ static const struct stand_in {
 	{ "model", sum_model },
 	{ "num-gpu-blocks", count_text },
 	{ "prompts", sum_file },
+	{ "routing", sum_routing },
 	{ "trace", sum_file },
 	{ "weights", sum_weights },
 };

@@ -220,7 +220,11 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 	if (!st && s->backend && s->backend->uses_gpu)
 		st = prepare_check_kernels(&in->model, err);
 	if (!st)
+		st = run_spread_experts(&in->model, &s->o, err);
+	if (!st)
 		st = model_split(&in->model, (int)s->o.tp, err);
+	if (!st)
+		st = run_load_experts(in, s, &in->model, err);
 	return st ? st : run_set_groups(in, &s->o, &in->model, err);
 }
 
@@ -369,6 +373,8 @@ static enum ar_status bind_model(struct run_inputs *in, const struct run_session
 		return st;
 	host_bind(&in->host, m.n_layers, host_kernels(&m));
 	st = model_split(&m, in->costs->run.tp, err);
+	if (!st)
+		st = run_load_experts(in, s, &m, err);
 	if (!st)
 		st = run_load_comm(in, s, &m, err);
 	model_release(&m);
@@ -627,6 +633,8 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 		st = load_costs(in, &s->o, err);
 	if (!st)
 		st = run_try_comm(in, s, err);
+	if (!st)
+		st = run_try_experts(s, err);
 	if (!st && kernels)
 		st = load_kernels(in, s, err);
 	if (!st)
@@ -714,6 +722,7 @@ static void unload_inputs(struct run_inputs *in)
 	free(in->capture);
 	run_unload_weights(in);
 	comm_table_release(&in->comm_table);
+	experts_close(in->experts);
 	model_groups_release(&in->groups);
 	model_release(&in->model);
 	unload_methods(in);

@@ -339,6 +339,16 @@ static const struct opt model_opts[] = {
 	  .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
 	  .max = 1024, .help = "tensor parallel size; one of the ranks is run",
 	  .scope = RUN_COSTED },
+	{ .name = "ep", .type = OPT_INT, .off = AT(ep), .arg = "N", .def = "1", .min = 1,
+	  .max = 1024,
+	  .help = "expert parallel size: each rank has an Nth of the experts, whole ones; the ranks "
+		  "are those of --tp, or at --tp 1 the engines of --replicas",
+	  .scope = RUN_MODEL | RUN_MEASURED },
+	{ .name = "ep-backend", .type = OPT_ENUM, .off = AT(ep_backend), .arg = "NAME",
+	  .def = "agrs", .choice = expert_way_names,
+	  .help = "how rows get from engine to engine: all-gather and reduce-scatter (agrs), "
+		  "or all-to-all with a copy for each rank (a2a) or expert (a2a-experts)",
+	  .scope = RUN_MODEL | RUN_MEASURED },
 	{ .name = "comm", .type = OPT_STR, .off = AT(comm), .arg = "TABLE|model|none",
 	  .def = "auto",
 	  .help = "time of the collectives between the ranks of --tp: of a table of measured ones, "

@@ -64,7 +64,8 @@ struct run_options {
 		*prompts, *methods, *layers, *match;
 	char *evict, *decode, *prune, *skip; /* parts for methods; in it, once parsed */
 	double temperature;
-	int64_t tp, sample_layers, seed, repeats;
+	int64_t tp, ep, sample_layers, seed, repeats;
+	int ep_backend;	      /* enum expert_way */
 	int64_t intervals_ns; /* how long to make replicates */
 	int intervals;	      /* 0 or 1 */
 	struct opt_list captures, selectors;
@@ -91,6 +92,7 @@ struct run_options {
 	struct engine_gpu engine_gpu;
 	char engine_differs[512];
 	char engine_left[1024]; /* flags that --engine-args leaves out, or "" */
+	bool engine_dp;		/* the replicas are those of its --data-parallel-size */
 
 	void *backend_opts[RUN_BACKENDS_MAX]; /* same index as backends[] */
 	char title[RUN_BACKENDS_MAX][96];
@@ -148,6 +150,11 @@ enum ar_status run_read_apart(struct run_options *o, struct ar_err *err);
 enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err);
 /* run_comm.c: whether the value of --comm is no file. */
 bool run_comm_is_word(const char *comm);
+/* run_experts.c: whether the experts are spread over the engines, not over the ranks of one; the
+ * rules of --ep, --ep-backend and --routing.  AR_USAGE. */
+bool run_shares_experts(const struct run_options *o);
+enum ar_status run_check_experts(const struct run_options *o, const struct backend *b,
+				 struct ar_err *err);
 /* run_ranks.c: the rules of --ranks.  AR_USAGE. */
 enum ar_status run_check_ranks(const struct run_options *o, const struct backend *b,
 			       struct ar_err *err);

@@ -111,10 +111,11 @@ struct run_inputs {
 	struct dense_as dense_as; /* of --dense-as-engine */
 	char rates[128];	  /* of backend roofline, in words */
 
-	size_t n_methods; /* at least 1 */
-	size_t n_runs;	  /* n_methods * --repeats, the methods in turn */
-	struct host host; /* when the backend is known */
-	struct comm comm; /* when the backend is known; ranks 1: of one rank or left out */
+	size_t n_methods;	 /* at least 1 */
+	size_t n_runs;		 /* n_methods * --repeats, the methods in turn */
+	struct host host;	 /* when the backend is known */
+	struct experts *experts; /* of the model; NULL: --ep and --routing are not used */
+	struct comm comm;	 /* when the backend is known; ranks 1: of one rank or left out */
 	struct comm_table comm_table;
 	char comm_text[256];   /* in words; "": the model is not split */
 	const char *comm_name; /* as the column run.comm; NULL: the model is not split */
@@ -181,6 +182,16 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, struct ar_err *err);
 enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 			     const struct model *m, struct ar_err *err);
+
+/* run_experts.c: try: a rule that is malformed, early.  spread: keep one rank's experts of a whole
+ * model.  load: set in->experts; m: the rank of the model whose layers run. */
+enum ar_status run_try_experts(const struct run_session *s, struct ar_err *err);
+enum ar_status run_spread_experts(struct model *m, const struct run_options *o, struct ar_err *err);
+enum ar_status run_load_experts(struct run_inputs *in, const struct run_session *s,
+				const struct model *m, struct ar_err *err);
+/* Whether their loads are drawn. */
+bool run_draws_experts(const struct run_session *s);
+void run_print_experts(const struct run_inputs *in, const struct run_session *s);
 
 /* The times of a GPU move the clock: measured now, or in the run that --costs names, or
  * modelled. */

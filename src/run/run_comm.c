@@ -15,12 +15,22 @@ bool run_comm_is_word(const char *comm)
 	return !strcmp(comm, "auto") || !strcmp(comm, "model") || !strcmp(comm, "none");
 }
 
-static enum ar_status load_table(struct run_inputs *in, const char *name, int64_t tp,
-				 struct ar_err *err)
+/* The ranks that have collectives: those of a model, or engines that share experts. */
+static int ranks_of(const struct run_options *o, int64_t tp)
 {
-	const int ranks[COMM_N_OPS] = { [COMM_REDUCE] = (int)tp, [COMM_GATHER] = (int)tp };
+	return (int)(run_shares_experts(o) ? o->ep : tp);
+}
+
+static enum ar_status load_table(struct run_inputs *in, const struct run_options *o,
+				 const char *name, int n, struct ar_err *err)
+{
+	const bool experts = run_shares_experts(o);
+	const enum expert_way way = o->ep_backend;
+	int ranks[COMM_N_OPS] = { 0 };
 	char path[PATH_MAX];
 
+	ranks[experts ? comm_experts_op(way, false) : COMM_REDUCE] = n;
+	ranks[experts ? comm_experts_op(way, true) : COMM_GATHER] = n;
 	comm_table_release(&in->comm_table);
 	return comm_table_load(&in->comm_table,
 			       comm_preset_find(name, path, sizeof path) ? path : name, ranks, err);
@@ -29,13 +39,14 @@ static enum ar_status load_table(struct run_inputs *in, const char *name, int64_
 enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
 {
 	const struct run_options *o = &s->o;
-	const char *without = o->tp == 1 ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
+	const int n = ranks_of(o, o->tp);
+	const char *without = n == 1 ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
 
 	if (!opt_given(o->group, "comm"))
 		return AR_OK;
 	if (without)
 		return ar_fail(err, AR_USAGE, "comm has no effect with %s; leave it out", without);
-	return run_comm_is_word(o->comm) ? AR_OK : load_table(in, o->comm, o->tp, err);
+	return run_comm_is_word(o->comm) ? AR_OK : load_table(in, o, o->comm, n, err);
 }
 
 /* Find the preset of a real GPU by its name.  Cards for PCIe have another link. */
@@ -68,15 +79,16 @@ static enum ar_status load_gpu(struct roofline_gpu *g, const struct run_inputs *
 	return st;
 }
 
-static void use_table(struct run_inputs *in, const struct model *m, const char *name)
+static void use_table(struct run_inputs *in, const char *name)
 {
 	in->comm.table = &in->comm_table;
 	in->comm_name = name;
-	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s", m->tp, name);
+	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s", in->comm.ranks,
+		 name);
 }
 
-static enum ar_status use_ring(struct run_inputs *in, const struct model *m,
-			       const struct roofline_gpu *g, struct ar_err *err)
+static enum ar_status use_ring(struct run_inputs *in, const struct roofline_gpu *g,
+			       struct ar_err *err)
 {
 	if (!(g->link_gbps > 0))
 		return ar_fail(err, AR_USAGE,
@@ -88,8 +100,8 @@ static enum ar_status use_ring(struct run_inputs *in, const struct model *m,
 	in->comm.gbps = g->link_gbps;
 	in->comm_name = "model";
 	snprintf(in->comm_text, sizeof in->comm_text,
-		 "a ring of %d ranks over %s, %g GB/s a way: modelled, not measured", m->tp,
-		 g->link, g->link_gbps);
+		 "a ring of %d ranks over %s, %g GB/s a way: modelled, not measured",
+		 in->comm.ranks, g->link, g->link_gbps);
 	return AR_OK;
 }
 
@@ -105,7 +117,7 @@ static const char *find_preset(const struct run_inputs *in, const struct run_ses
 
 /* Those of a preset where it has as many ranks, else those of a ring. */
 static enum ar_status use_default(struct run_inputs *in, const struct run_session *s,
-				  const struct model *m, struct ar_err *err)
+				  struct ar_err *err)
 {
 	const char *name = NULL;
 	struct roofline_gpu g;
@@ -116,10 +128,10 @@ static enum ar_status use_default(struct run_inputs *in, const struct run_sessio
 	if (!strcmp(s->o.comm, "auto"))
 		name = find_preset(in, s, &g);
 	if (name)
-		st = load_table(in, name, m->tp, err);
+		st = load_table(in, &s->o, name, in->comm.ranks, err);
 	if (name && !st)
-		use_table(in, m, name);
-	return name && st != AR_USAGE ? st : use_ring(in, m, &g, err);
+		use_table(in, name);
+	return name && st != AR_USAGE ? st : use_ring(in, &g, err);
 }
 
 /* Whether the costs of a run on a GPU have its collectives.  Runs of older versions have none. */
@@ -167,11 +179,12 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 			     const struct model *m, struct ar_err *err)
 {
 	const char *comm = s->o.comm;
+	const int ranks = ranks_of(&s->o, m->tp);
 
 	in->comm = (struct comm){ .ranks = 1 };
 	*in->comm_text = 0;
 	in->comm_name = NULL;
-	if (m->tp == 1 || s->o.attention_only)
+	if (ranks == 1 || s->o.attention_only)
 		return AR_OK;
 	if (!run_gpu_clock(in, s))
 		return strcmp(comm, "auto") ?
@@ -181,18 +194,22 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 			       AR_OK;
 	if (s->world && s->backend->uses_gpu)
 		return leave_to_ranks(in, s, m, err);
-	if (in->costs && has_comm(in->costs))
+	if (in->costs && m->tp > 1 && has_comm(in->costs))
 		return leave_to_costs(in, s, err);
 	if (!strcmp(comm, "none")) {
 		in->comm_name = "none";
 		snprintf(in->comm_text, sizeof in->comm_text,
 			 "none: those of %d ranks are left out, so iterations are too short",
-			 m->tp);
+			 ranks);
 		return AR_OK;
 	}
+	if (run_shares_experts(&s->o))
+		in->comm.experts = (struct comm_experts){ .experts = in->experts,
+							  .way = s->o.ep_backend,
+							  .ranks = ranks };
 	comm_bind(&in->comm, m, in->prep.run_layer, in->prep.n_run_layers);
 	if (run_comm_is_word(comm))
-		return use_default(in, s, m, err);
-	use_table(in, m, comm);
+		return use_default(in, s, err);
+	use_table(in, comm);
 	return AR_OK;
 }

@@ -228,8 +228,10 @@ enum ar_status run_plan_memory(struct run_inputs *in, const struct run_session *
 		st = run_set_cost_formats(&m, in->costs, &s->o, err);
 	if (!st) {
 		in->memory.n_params = model_params(&m);
-		st = model_split(&m, from->tp, err);
+		st = run_spread_experts(&m, &s->o, err);
 	}
+	if (!st)
+		st = model_split(&m, from->tp, err);
 	if (!st)
 		st = plan_memory(in, s, &m, err);
 	model_release(&m);

@@ -98,6 +98,7 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 	s->env.evict = plan_evict(p);
 	s->env.page_tok = s->o.page_size ? selector_block_tok(s->o.page_size - 1) : 0;
 	s->env.attention_only = s->o.attention_only;
+	s->env.experts = run_draws_experts(s) ? in->experts : NULL;
 }
 
 /* Requests that share pages list them together: those of the largest requests, each by itself. */
@@ -480,6 +481,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .front = s->o.front,
 			      .route = run_options_route(&s->o),
 			      .apart = in->apart,
+			      .share_experts = run_shares_experts(&s->o),
 			      .limits = in->limits,
 			      .backend = s->backend,
 			      .self = s->self,

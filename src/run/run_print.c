@@ -243,7 +243,8 @@ static void print_replicas(const struct run_options *o)
 	if (rule.router->published && rule.stats_ns)
 		printf(" with the loads of every %s",
 		       num_time_str(time, sizeof time, (double)rule.stats_ns));
-	puts("; each has what is said below, and none waits for another");
+	printf("; each has what is said below%s\n",
+	       run_shares_experts(o) ? "" : ", and none waits for another");
 }
 
 static void put_kind(const struct kv_group *g)
@@ -413,6 +414,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	printf("backend   %s\n", r->session.backend->name);
 	print_clock(&r->in, &r->session);
 	print_dense_as(&r->in, &r->session);
+	run_print_experts(&r->in, &r->session);
 	if (*r->in.comm_text) {
 		put_after("comm      ", r->in.comm_text);
 		putchar('\n');

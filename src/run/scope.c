@@ -42,7 +42,7 @@ static enum ar_status check_rules(const struct run_options *o, const struct scop
 static enum ar_status check_router(const struct run_options *o, struct ar_err *err)
 {
 	const struct request_router *r = request_routers[o->router];
-	const bool routed = opt_given(o->group, "replicas") || o->apart.prefill;
+	const bool routed = opt_given(o->group, "replicas") || o->replicas > 1 || o->apart.prefill;
 	const struct {
 		const char *name;
 		bool holds;
@@ -156,6 +156,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = run_check_apart(o, err);
 	if (!st)
 		st = run_check_ranks(o, b, err);
+	if (!st)
+		st = run_check_experts(o, b, err);
 	return st ? st : check_repeats(o, b, err);
 }
 

@@ -81,7 +81,22 @@ WITH
       printf('%d replicas behind router %s are modelled: none waits for another, and routing takes no time',
         n.value, r.value)
     FROM param n JOIN param r USING(run_id)
-    WHERE n.key = 'replicas' AND n.value > 1 AND r.key = 'router'
+    WHERE n.key = 'replicas' AND n.value > 1 AND r.key = 'router' AND n.run_id NOT IN (
+      SELECT run_id FROM param JOIN run USING(run_id) JOIN model USING(model_id)
+      WHERE key = 'ep' AND value > 1 AND tp = 1)
+
+    UNION ALL
+    SELECT e.run_id, 25, 'experts', 'time', printf('experts on %d modelled %s', e.value,
+        iif(tp > 1, 'ranks', 'engines')),
+      iif(tp > 1, printf('%d ranks share the experts', e.value),
+        printf('%d engines share their experts: each waits for the slowest, and routing takes no time',
+          e.value)) || coalesce('; rows go to experts by ' || r.value, '') || iif(tp > 1, '',
+        printf('; collectives of %d engines are ', e.value) || CASE coalesce(run.comm, 'none')
+          WHEN 'none' THEN 'left out' WHEN 'model' THEN 'those of a ring, modelled'
+          ELSE 'from ' || run.comm END)
+    FROM param e JOIN run USING(run_id) JOIN model USING(model_id)
+      LEFT JOIN param r ON r.run_id = e.run_id AND r.key = 'routing'
+    WHERE e.key = 'ep' AND e.value > 1
 
     UNION ALL
     SELECT n.run_id, 24, 'apart', 'time', 'KV over a modelled link',
