@@ -16,7 +16,7 @@ enum {
 	SPIN_NS = 1000000,
 	NAP_NS = 50000,
 	STOP_NS = 500000000,
-	ABORT_NS = 2000000000,
+	ABORT_NS = 300000000,
 	LONGEST_TIMES = 20
 };
 enum { RUNNING = -1 }; /* beside the results of NCCL */
