@@ -91,7 +91,7 @@ check_PROGRAMS += \
   tests/t-backend-weights \
   tests/t-blocks \
   tests/t-costs \
-  tests/t-decoder-gpu \
+  tests/t-decoder-gpu tests/t-decoder-ranks-gpu \
   tests/t-comm tests/t-common-step \
   tests/t-dense-as \
   tests/t-drops tests/t-drops-gpu tests/t-drops-weights \

@@ -482,16 +482,19 @@ enum ar_status decoder_keep(struct decoder *d, int layer, const int32_t *index, 
 static enum ar_status gather_logits(struct decoder *d, int n_emit, struct layer_logits *l,
 				    struct ar_err *err)
 {
+	const size_t n = (size_t)n_emit * (size_t)d->vocab;
 	struct world *w = d->env.world;
 	enum ar_status st;
 
 	if (!w)
 		return AR_OK;
 	decoder_phase(d, PHASE_NO_LAYER, PHASE_COMM);
-	st = world_gather_on(w, d->wide, d->gathered,
-			     (size_t)n_emit * (size_t)d->vocab * sizeof *d->wide, d->env.stream,
-			     err);
-	l->x = d->gathered;
+	st = d->logits ? world_gather_on(w, d->logits, d->gathered, n * sizeof *d->logits,
+					 d->env.stream, err) :
+			 world_gather_on(w, d->wide, d->gathered, n * sizeof *d->wide,
+					 d->env.stream, err);
+	l->x = d->logits ? NULL : d->gathered;
+	l->real = d->logits ? d->gathered : NULL;
 	l->n_row *= world_size(w);
 	decoder_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
 	return st;

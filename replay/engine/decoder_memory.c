@@ -217,7 +217,9 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->head = real && m->tied ? tied_head(d) : carve(c, vocab * h);
 	d->x0 = real ? NULL : carve(c, row * h);
 	d->logits = real ? workspace_take(c, emit * vocab, sizeof *d->logits) : NULL;
-	d->gathered = d->env.world ? carve(c, ranks * emit * vocab) : NULL;
+	d->gathered = d->env.world ? workspace_take(c, ranks * emit * vocab,
+						    real ? sizeof *d->logits : sizeof *d->wide) :
+				     NULL;
 	d->home.x = carve(c, row * h);
 	d->home.y = carve(c, row * h);
 	d->wide = carve(c, b.wide);

@@ -63,7 +63,7 @@ struct decoder {
 	struct row_buffers home, now; /* home: where each pass begins, and every CUDA graph */
 	bf16_t *wide;		      /* products of QKV and gate/up, router, logits */
 	float *logits;		      /* [max_emit][vocab]; NULL: they are in wide */
-	bf16_t *gathered;	      /* [ranks][max_emit][vocab]; NULL: one rank runs */
+	void *gathered;		      /* logits of all ranks, [ranks][rows][vocab]; NULL: of one */
 	bf16_t *act;		      /* inputs of the products o, down and head */
 	bf16_t *stale; /* [2 max_row][hidden] all rows as they were at the last drop; then the kept
 			* rows as they are now.  NULL: no rows come back */
