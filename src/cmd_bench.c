@@ -125,6 +125,8 @@ static const struct opt collective_opts[] = {
 		  "half and a third" },
 	{ .name = "out", .type = OPT_STR, .off = OFF(out), .arg = "FILE",
 	  .help = "also write the table of collectives to FILE, for --comm of 'attnreplay run'" },
+	{ .name = "devices", .type = OPT_STR, .off = OFF(devices), .arg = "LIST",
+	  .help = "the GPU of each rank, as 0,1 or 4-7; if not given, those from --device on" },
 	{ .name = "memory", .type = OPT_ENUM, .off = OFF(memory), .arg = "NAME", .def = "device",
 	  .choice = memories,
 	  .help = "where the messages lie; host: by the host's clock, with a library in "

@@ -14,6 +14,10 @@ for sizes in 1K 1K:x 4K:1K 128:1K 1K:2G 1K:2K:3K; do
 	ok "sizes '$sizes' are refused" fails 2 "'$sizes': want the smallest and the largest" \
 		collective --tp 2 --sizes $sizes
 done
+for devices in 0 0,1,2 x; do
+	ok "devices '$devices' are not of two ranks" fails 2 \
+		"'$devices': want the number of a GPU for each of 2 ranks" collective --tp 2 --devices $devices
+done
 ok 'NCCL itself does not reach the host' fails 2 'name a library that does in ATTNREPLAY_NCCL' \
 	env -u ATTNREPLAY_NCCL "$ATTNREPLAY" bench collective --tp 2 --memory host
 no_gpu() { CUDA_VISIBLE_DEVICES='' collective --tp 2; }
@@ -31,7 +35,7 @@ is 'sizes grow by a half and a third, and ranks share them' \
 ATTNREPLAY_NCCL=$(dirname "$ATTNREPLAY")/tests/fake_nccl.so
 export ATTNREPLAY_NCCL
 host() { collective --tp 2 --memory host --sizes 1K:6K --repeat 3 "$@"; }
-host --out "$tmp/table" --json "$tmp/json" >"$tmp/out"
+host --devices 0,0 --out "$tmp/table" --json "$tmp/json" >"$tmp/out"
 is 'ranks measure' $? 0
 is '... a line for each case' "$(wc -l <"$tmp/out")" 25
 is '... as JSON, too' "$(grep -c '"same_bits":"yes"' "$tmp/json")" 24

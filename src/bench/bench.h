@@ -22,7 +22,7 @@ struct bench_args {
 	char *method, *capture, *layer, *table, *model;
 	struct opt_list use, selectors;
 	int64_t tp, sample_chunks, left;
-	char *sizes, *out;
+	char *sizes, *out, *devices;
 	int memory;
 };
 

@@ -146,12 +146,16 @@ static enum ar_status name_library(struct collective_about *about, struct ar_err
 static enum ar_status run_rank(void *self, const struct world_join *j, struct ar_err *err)
 {
 	struct bench *b = self;
-	const struct collective_env env = { (int)b->a->device + j->rank, b->repeat,
-					    (uint64_t)b->a->seed, b->largest };
+	struct collective_env env = { (int)b->a->device + j->rank, b->repeat, (uint64_t)b->a->seed,
+				      b->largest };
 	struct collective_about about = { 0 };
 	struct collective_rank *r;
-	enum ar_status st = b->way->open(&r, j, &env, &about, err);
+	int64_t n;
+	enum ar_status st;
 
+	if (b->a->devices)
+		rank_device(b->a->devices, j->rank, &n, &env.device);
+	st = b->way->open(&r, j, &env, &about, err);
 	if (st)
 		return st;
 	st = name_library(&about, err);
@@ -279,9 +283,17 @@ static enum ar_status put_all(struct bench *b, struct ar_err *err)
 
 static enum ar_status check(const struct bench_args *a, struct ar_err *err)
 {
+	int64_t n;
+	int device;
+
 	if (a->tp < 2 || a->tp > RANKS_MAX)
 		return ar_fail(err, AR_USAGE,
 			       "bench collective needs --tp N, the ranks, from 2 to %d", RANKS_MAX);
+	if (a->devices && (!rank_device(a->devices, 0, &n, &device) || n != a->tp))
+		return ar_fail(err, AR_USAGE,
+			       "--devices '%s': want the number of a GPU for each of %" PRId64
+			       " ranks, as 0,1 or 4-7",
+			       a->devices, a->tp);
 	if (a->memory == MEMORY_HOST && !getenv("ATTNREPLAY_NCCL"))
 		return ar_fail(err, AR_USAGE,
 			       "memory host: NCCL does not reach the memory of the host; name a "
