@@ -3,7 +3,8 @@
  * attnreplay bench collective: how long collectives between the GPUs of this host take.
  *
  * Each rank is a process, as in an engine, and all leave their times in memory that they share.  Of
- * the ranks' times of a repeat the shortest counts: the last rank to come waits for nobody.
+ * what a collective adds to the ranks' streams in a repeat the longest counts, and of its kernels'
+ * own times the shortest: the last rank to come waits for nobody.
  */
 #include "config.h"
 
@@ -39,13 +40,13 @@ static const enum comm_op measured[] = { COMM_REDUCE, COMM_GATHER };
 struct board {
 	struct collective_about about;
 	struct collective_seen seen[CASES][RANKS_MAX];
-	int64_t ns[];
+	struct collective_time took[];
 };
 
 struct row {
 	const char *what, *mode, *kernel, *same, *digest;
 	int64_t ranks, bytes;
-	double us, p10_us, p90_us, gbps;
+	double us, p10_us, p90_us, own_us, gbps;
 	struct bench_how how;
 };
 
@@ -58,6 +59,7 @@ static const struct bench_col cols[] = {
 	{ "us", "us", COL_REAL, COL(us), 9, 1, 1 },
 	{ "p10_us", "p10", COL_REAL, COL(p10_us), 9, 1, 1 },
 	{ "p90_us", "p90", COL_REAL, COL(p90_us), 9, 1, 1 },
+	{ "own_us", "own", COL_REAL, COL(own_us), 9, 1, 1 },
 	{ "bus_gbps", "bus GB/s", COL_REAL, COL(gbps), 8, 1, 1 },
 	{ "kernel", "kernel", COL_TEXT, COL(kernel), -12, 0, 0 },
 	{ "same_bits", "same bits", COL_TEXT, COL(same), -9, 0, 0 },
@@ -125,9 +127,9 @@ static enum ar_status make_cases(struct bench *b, struct ar_err *err)
 
 /* ---- a rank ---- */
 
-static int64_t *times_of(const struct bench *b, int i, int rank)
+static struct collective_time *times_of(const struct bench *b, int i, int rank)
 {
-	return b->board->ns + ((size_t)i * (size_t)b->ranks + (size_t)rank) * (size_t)b->repeat;
+	return b->board->took + ((size_t)i * (size_t)b->ranks + (size_t)rank) * (size_t)b->repeat;
 }
 
 /* nccl_load() has set the variable, unless the user has. */
@@ -178,16 +180,18 @@ static enum ar_status run_ranks(struct bench *b, struct ar_err *err)
 
 /* ---- results ---- */
 
-/* The shortest time over the ranks of each repeat, sorted, to us[repeat]. */
-static void shortest(const struct bench *b, int i, double *us)
+/* Of each repeat what it adds on the slowest rank, or its own time on the fastest, sorted, to
+ * us[repeat]. */
+static void join_ranks(const struct bench *b, int i, bool own, double *us)
 {
 	for (int k = 0; k < b->repeat; k++) {
-		int64_t least = INT64_MAX;
+		us[k] = own ? INFINITY : -INFINITY;
+		for (int rank = 0; rank < b->ranks; rank++) {
+			const struct collective_time *t = &times_of(b, i, rank)[k];
 
-		for (int rank = 0; rank < b->ranks; rank++)
-			if (times_of(b, i, rank)[k] < least)
-				least = times_of(b, i, rank)[k];
-		us[k] = (double)least * 1e-3;
+			us[k] = own ? fmin(us[k], (double)t->own_ns * 1e-3) :
+				      fmax(us[k], (double)t->adds_ns * 1e-3);
+		}
 	}
 	stats_sort(us, (size_t)b->repeat);
 }
@@ -220,10 +224,13 @@ static enum ar_status put_case(struct bench *b, int i, double *us, struct ar_err
 			 .us = NAN,
 			 .p10_us = NAN,
 			 .p90_us = NAN,
+			 .own_us = NAN,
 			 .how = { .repeat = b->repeat, .seed = b->a->seed } };
 
 	if (b->board) {
-		shortest(b, i, us);
+		join_ranks(b, i, true, us);
+		r.own_us = stats_percentile(us, (size_t)b->repeat, 50);
+		join_ranks(b, i, false, us);
 		r.us = stats_percentile(us, (size_t)b->repeat, 50);
 		r.p10_us = stats_percentile(us, (size_t)b->repeat, 10);
 		r.p90_us = stats_percentile(us, (size_t)b->repeat, 90);
@@ -236,7 +243,7 @@ static enum ar_status put_case(struct bench *b, int i, double *us, struct ar_err
 		if (b->out.f)
 			put_line(&r, b->repeat, b->out.f);
 	}
-	r.gbps = hops / b->ranks * (double)c->bytes / r.us * 1e-3;
+	r.gbps = hops / b->ranks * (double)c->bytes / r.own_us * 1e-3;
 	return bench_table_put(&b->table, &r, err);
 }
 
@@ -250,7 +257,7 @@ static void put_head(const struct bench *b, FILE *f)
 	fprintf(f,
 		"# attnreplay collectives 1\n"
 		"# gpu %s  ranks %d  %s  driver %s  measured %04d-%02d-%02d\n"
-		"# the shortest time over the ranks of each repeat, clock %s\n"
+		"# what a collective adds to a stream of kernels, clock %s\n"
 		"collective type ranks hosts mode        bytes   n   p10_ns   p50_ns   p90_ns  "
 		"kernel\n",
 		about->gpu, b->ranks, about->library, about->driver, day.tm_year + 1900,
@@ -304,7 +311,7 @@ static enum ar_status check(const struct bench_args *a, struct ar_err *err)
 static size_t board_size(const struct bench *b)
 {
 	return sizeof *b->board +
-	       sizeof *b->board->ns * (size_t)(b->n * b->ranks) * (size_t)b->repeat;
+	       sizeof *b->board->took * (size_t)(b->n * b->ranks) * (size_t)b->repeat;
 }
 
 enum ar_status bench_collective(const struct bench_args *a, struct ar_err *err)

@@ -30,6 +30,12 @@ struct collective_seen {
 	uint64_t digest;		/* of the result that this rank got from random inputs */
 };
 
+/* adds_ns: what it adds to a stream of other kernels, gaps included.  own_ns: from its first kernel
+ * to its last, waits for the other ranks included. */
+struct collective_time {
+	int64_t adds_ns, own_ns;
+};
+
 struct collective_env {
 	int device;    /* of this rank */
 	int repeat;    /* times to take, at most BENCH_REPEATS */
@@ -47,10 +53,11 @@ struct collective_way {
 	enum ar_status (*open)(struct collective_rank **out, const struct world_join *j,
 			       const struct collective_env *env, struct collective_about *about,
 			       struct ar_err *err);
-	/* Run it: one result to look at, then env->repeat times, each behind a barrier.  ns:
-	 * [repeat], of this rank, waits for the others included. */
+	/* Run it: one result to look at, then env->repeat times, each behind a barrier.  took:
+	 * [repeat], as this rank saw it. */
 	enum ar_status (*measure)(struct collective_rank *r, const struct collective *c,
-				  int64_t *ns, struct collective_seen *seen, struct ar_err *err);
+				  struct collective_time *took, struct collective_seen *seen,
+				  struct ar_err *err);
 	void (*close)(struct collective_rank *r); /* NULL is fine */
 };
 extern const struct collective_way collective_device, collective_host;

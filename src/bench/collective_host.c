@@ -68,7 +68,8 @@ static enum ar_status run_once(struct collective_rank *r, const struct collectiv
 }
 
 static enum ar_status measure_host(struct collective_rank *r, const struct collective *c,
-				   int64_t *ns, struct collective_seen *seen, struct ar_err *err)
+				   struct collective_time *took, struct collective_seen *seen,
+				   struct ar_err *err)
 {
 	char none[RANKS_MAX], mine = 0;
 	size_t n;
@@ -80,11 +81,13 @@ static enum ar_status measure_host(struct collective_rank *r, const struct colle
 	*seen = (struct collective_seen){ "-", collective_digest(r->b.out,
 								 (size_t)c->bytes / sizeof *in) };
 	for (int i = 0; i < r->env.repeat && !st; i++) {
+		int64_t start;
+
 		st = world_gather(r->world, &mine, none, 1, err);
-		ns[i] = -workers_now_ns();
+		start = workers_now_ns();
 		if (!st)
 			st = run_once(r, c, err);
-		ns[i] += workers_now_ns();
+		took[i].adds_ns = took[i].own_ns = workers_now_ns() - start;
 	}
 	return st;
 }
