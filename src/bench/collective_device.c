@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives on GPUs, by the times of kernels.  A repeat is a barrier, which is an all-reduce of two
+ * Collectives on GPUs, by the times of kernels.  A repeat is a barrier, an all-reduce of two
  * elements, and a chain: a small kernel and the collective, in turn.  The chain takes from the end
  * of the barrier to the end of the last kernel.  What a collective adds is that less the time of a
  * chain of small kernels alone, for each link: gaps between kernels belong to it.  A kernel holds
