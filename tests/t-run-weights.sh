@@ -184,6 +184,31 @@ ok 'a search says so, once' eval '"$ATTNREPLAY" search chunk --lowest 128 --high
 	--slo ttft:p99:10s --backend cpu --clock formula --trace t.csv --weights tiny \
 	--prompts prompts.jsonl --accuracy 0 --tp 2 2>&1 >found | grep -c "rank 0 of" | grep -qx 1'
 
+# All ranks: an iteration adds up its rows after the embeddings and twice in each of two layers, and the
+# ranks give each other logits of 35 tokens for rows that emit; most prompts' chunks have none.
+(
+	ATTNREPLAY_NCCL=$(dirname "$ATTNREPLAY")/tests/fake_nccl.so FAKE_NCCL_RECORD=messages
+	export ATTNREPLAY_NCCL FAKE_NCCL_RECORD
+	tiny --tp 2 --ranks local --method dense --accuracy 0 --db ranks.db >out 2>err
+)
+is 'ranks run the whole model together' "$(cat err; sed -n 's/^dense: \(.*\) in .*/\1/p' out)" \
+	'4 requests ok, 0 rejected, 0 unfinished'
+is '... and the header says so' "$(sed -n 3p out)" 'weights   tiny, a slice on each of 2 ranks'
+is '... as does table Runs' "$(query ranks.db 'SELECT capture FROM v_run')" 'weights of tiny'
+ok '... and no note calls it a part' eval '! "$ATTNREPLAY" report ranks.db | grep "ran alone with its slices"'
+query ranks.db 'SELECT 32 * (prefill_tokens + decode_tokens) AS n FROM iteration
+	WHERE batch_size > 0 ORDER BY iter_no' | awk '{ for (i = 0; i < 5; i++) print }' >want
+awk '/^allreduce 9 / { print $3 }' messages >got
+ok '... by the sums of an engine' cmp want got
+query ranks.db 'SELECT 4 * 35 * sum(emit) AS n FROM iteration_request GROUP BY iter_no HAVING sum(emit) > 0
+	ORDER BY iter_no' >want
+awk '/^allgather 1 / && $3 % 140 == 0 { print $3 }' messages >got
+ok '... and its logits' cmp want got
+is '... of some iterations alone' "$(query ranks.db "SELECT (SELECT count(*) FROM iteration) > $(wc -l <got)
+	AS more")" 1
+is '... which take time' "$(query ranks.db "SELECT sum(gpu_ns) > 0 AS x FROM iteration_phase
+	JOIN phase USING(phase_id) WHERE name = 'comm'")" 1
+
 # ---- resumed ----
 
 {

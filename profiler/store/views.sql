@@ -36,7 +36,7 @@ CREATE TEMP VIEW v_run AS
           || iif(sha256 = '', '', ', ' || substr(sha256, 1, 8)) AS text
         FROM run_capture rc JOIN capture c USING(capture_id)
         WHERE rc.run_id = r.run_id GROUP BY capture_id ORDER BY min(capture_no))),
-      (SELECT 'weights of ' || mo.name || iif(mo.tp = 1, '',
+      (SELECT 'weights of ' || mo.name || iif(mo.tp = 1 OR r.nccl NOT NULL, '',
           printf(', rank 0 of %d alone: partial sums', mo.tp)) FROM run_param p
         WHERE p.run_id = r.run_id AND key = 'weights' AND value IS NOT NULL)) AS capture,
     r.repeat_no,

@@ -78,6 +78,8 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 		st = row_set_init(&c->set, &c->rows, err);
 	if (!st && env->weights)
 		st = decoder_ref_open(&c->decoder, env->weights, cpu_phase, c, err);
+	if (!st && env->weights)
+		decoder_ref_join(c->decoder, env->world);
 	if (st) {
 		cpu_close(c);
 		return st;
@@ -157,7 +159,7 @@ static bool alloc_rows(struct cpu *c)
 
 static enum ar_status alloc_decoder(struct cpu *c, struct ar_err *err)
 {
-	size_t vocab = (size_t)c->env.model->vocab;
+	size_t vocab = cpu_vocab(c);
 
 	if (!c->decoder)
 		return AR_OK;

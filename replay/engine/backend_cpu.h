@@ -7,6 +7,7 @@
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/evictions.h"
+#include "replay/ranks/world.h"
 
 struct decoder_ref;
 
@@ -51,6 +52,12 @@ void cpu_phase(void *ctx, int layer, enum phase phase);
 static inline bool cpu_skips(const struct cpu *c, int i)
 {
 	return !mixer_attends(attn_engine_mixer(&c->engine, i));
+}
+
+/* Logits of a row: of this rank, or of all that run. */
+static inline size_t cpu_vocab(const struct cpu *c)
+{
+	return (size_t)c->env.model->vocab * (c->env.world ? (size_t)world_size(c->env.world) : 1);
 }
 
 /* The attention call of rows of a kind in executed layer i: from c->q to c->out. */

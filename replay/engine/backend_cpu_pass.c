@@ -320,7 +320,7 @@ struct emitted {
 
 static enum ar_status put_logits(struct cpu *c, struct emitted *x, struct ar_err *err)
 {
-	size_t vocab = (size_t)c->env.model->vocab;
+	size_t vocab = cpu_vocab(c);
 	enum ar_status st = AR_OK;
 
 	if (x->n)

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "model/layer_size.h"
 #include "replay/forward/product.h"
+#include "replay/ranks/world.h"
 
 enum {
 	ROW_STEP = 32,	/* rows of a job */
@@ -20,6 +21,7 @@ enum {
 struct decoder_ref {
 	const struct weights *w;
 	const struct model *m;
+	struct world *world; /* NULL: no other rank runs */
 	phase_fn *phase;
 	void *phase_ctx;
 	int n_row;
@@ -122,6 +124,44 @@ static void qk_norm_rows(const struct rows_job *j, int row, int n)
 	layer_qk_norm_ref(&p, j->norm, (float)j->d->m->norm_eps);
 }
 
+/* ---- ranks ---- */
+
+/* Add up the rows x of all ranks in place. */
+static enum ar_status add_ranks(const struct decoder_ref *d, int layer, bf16_t *x,
+				struct ar_err *err)
+{
+	if (!d->world)
+		return AR_OK;
+	ref_phase(d, layer, PHASE_COMM);
+	return world_reduce(d->world, x, (size_t)d->n_row * (size_t)d->m->hidden, NULL, err);
+}
+
+/* mine: [n][vocab] of this rank.  out: [n][ranks * vocab]. */
+static enum ar_status gather_logits(const struct decoder_ref *d, const float *mine, int n,
+				    float *out, struct ar_err *err)
+{
+	const size_t vocab = (size_t)d->m->vocab, one = (size_t)n * vocab;
+	const int ranks = world_size(d->world);
+	float *all = malloc((size_t)ranks * one * sizeof *all);
+	enum ar_status st;
+
+	if (!all)
+		return ar_nomem(err);
+	ref_phase(d, PHASE_NO_LAYER, PHASE_COMM);
+	st = world_gather_on(d->world, mine, all, one * sizeof *mine, NULL, err);
+	for (int k = 0; k < ranks && !st; k++)
+		for (size_t i = 0; i < (size_t)n; i++)
+			memcpy(out + (i * (size_t)ranks + (size_t)k) * vocab,
+			       all + (size_t)k * one + i * vocab, vocab * sizeof *out);
+	free(all);
+	return st;
+}
+
+void decoder_ref_join(struct decoder_ref *d, struct world *world)
+{
+	d->world = world;
+}
+
 /* ---- steps ---- */
 
 static enum ar_status multiply_ref(const bf16_t *x, int rows, size_t in, size_t out,
@@ -142,12 +182,17 @@ enum ar_status decoder_ref_begin(struct decoder_ref *d, const struct layer_row *
 				 struct ar_err *err)
 {
 	const struct rows_job j = { .d = d, .row = row };
+	enum ar_status st = AR_OK;
 
 	assert(n_row <= d->max_row);
 	d->n_row = n_row;
 	d->added = false;
 	d->post = NULL;
-	return each_row(&j, embed_rows, err);
+	if (d->world && world_rank(d->world)) /* the first has the embeddings */
+		memset(d->x, 0, (size_t)n_row * (size_t)d->m->hidden * sizeof *d->x);
+	else
+		st = each_row(&j, embed_rows, err);
+	return st ? st : add_ranks(d, PHASE_NO_LAYER, d->x, err);
 }
 
 enum ar_status decoder_ref_before(struct decoder_ref *d, int layer, struct ar_err *err)
@@ -181,12 +226,14 @@ enum ar_status decoder_ref_project(struct decoder_ref *d, int layer, const bf16_
 {
 	const struct layer_spec *l = &d->m->layer[layer];
 	const bf16_t *const *w = d->w->layer[layer];
+	enum ar_status st;
 
 	ref_phase(d, layer, PHASE_LINEAR);
 	d->added = true;
 	d->post = w[WEIGHT_ATTN_POST];
-	return multiply_ref(attn, d->n_row, layer_o_width(l), (size_t)d->m->hidden, w[WEIGHT_O],
-			    w[WEIGHT_O_BIAS], d->add, err);
+	st = multiply_ref(attn, d->n_row, layer_o_width(l), (size_t)d->m->hidden, w[WEIGHT_O],
+			  w[WEIGHT_O_BIAS], d->add, err);
+	return st ? st : add_ranks(d, layer, d->add, err);
 }
 
 /* The MLP of n rows, from y to add. */
@@ -223,7 +270,7 @@ enum ar_status decoder_ref_mlp(struct decoder_ref *d, int layer, struct ar_err *
 			       err);
 	d->added = true;
 	d->post = w[WEIGHT_MLP_POST];
-	return st;
+	return st ? st : add_ranks(d, layer, d->add, err);
 }
 
 enum ar_status decoder_ref_end(struct decoder_ref *d, struct ar_err *err)
@@ -280,8 +327,9 @@ void decoder_ref_add(struct decoder_ref *d, int layer, const bf16_t *x, const in
 	d->n_row += n;
 }
 
-enum ar_status decoder_ref_logits(struct decoder_ref *d, const int32_t *index, int n, float *out,
-				  struct ar_err *err)
+/* Those of the rank's share of the vocabulary. */
+static enum ar_status own_logits(struct decoder_ref *d, const int32_t *index, int n, float *out,
+				 struct ar_err *err)
 {
 	size_t hidden = (size_t)d->m->hidden;
 	bf16_t *x = malloc((size_t)n * hidden * sizeof *x);
@@ -299,6 +347,24 @@ enum ar_status decoder_ref_logits(struct decoder_ref *d, const int32_t *index, i
 					    .real = out },
 			 err);
 	free(x);
+	return st;
+}
+
+enum ar_status decoder_ref_logits(struct decoder_ref *d, const int32_t *index, int n, float *out,
+				  struct ar_err *err)
+{
+	float *mine;
+	enum ar_status st;
+
+	if (!d->world)
+		return own_logits(d, index, n, out, err);
+	mine = malloc((size_t)n * (size_t)d->m->vocab * sizeof *mine);
+	if (!mine)
+		return ar_nomem(err);
+	st = own_logits(d, index, n, mine, err);
+	if (!st)
+		st = gather_logits(d, mine, n, out, err);
+	free(mine);
 	return st;
 }
 

@@ -21,12 +21,16 @@
 #include "model/weights.h"
 
 struct decoder_ref;
+struct world;
 
 /* w outlives the decoder.  note: called before each group of steps, with ctx; NULL: nobody asks.
  * On one rank of several, the outputs of project() and mlp() are partial sums, to which nothing is
  * added.  Its logits are of its share of the vocabulary. */
 enum ar_status decoder_ref_open(struct decoder_ref **out, const struct weights *w, phase_fn *note,
 				void *ctx, struct ar_err *err);
+/* The other ranks run the same passes: all add up their embeddings and partial sums, and have the
+ * logits of all.  world outlives the passes. */
+void decoder_ref_join(struct decoder_ref *d, struct world *world);
 void decoder_ref_close(struct decoder_ref *d); /* NULL is fine */
 
 /* Have room for passes of n_row rows; and the bytes that it takes. */
@@ -59,7 +63,8 @@ void decoder_ref_add(struct decoder_ref *d, int layer, const bf16_t *x, const in
  * leaves the last one. */
 const bf16_t *decoder_ref_hidden(const struct decoder_ref *d);
 
-/* After end(): logits of n > 0 rows to out[n][vocab].  index: their numbers. */
+/* After end(): logits of n > 0 rows to out[n][vocab], of all ranks that have joined.  index: the
+ * rows' numbers. */
 enum ar_status decoder_ref_logits(struct decoder_ref *d, const int32_t *index, int n, float *out,
 				  struct ar_err *err);
 

@@ -145,7 +145,7 @@ static enum ar_status load_captures(struct run_inputs *in, const struct run_sess
 	size_t n = s->o.captures.n;
 
 	if (s->o.weights)
-		return run_load_weights(in, &s->o, err);
+		return run_load_weights(in, s, err);
 	if (!n && s->backend && s->backend->modelled)
 		return AR_OK;
 	if (!n)

@@ -215,8 +215,11 @@ enum ar_status run_set_method(struct run *r, size_t i, const char *name, struct 
  * load_tokens: give the requests their tokens, and with a prefix cache name the trace's blocks by
  * them.  open_tokens: begin a method anew.  Both do nothing without --weights.  AR_DATA: an id that
  * the model does not know. */
-enum ar_status run_load_weights(struct run_inputs *in, const struct run_options *o,
+enum ar_status run_load_weights(struct run_inputs *in, const struct run_session *s,
 				struct ar_err *err);
+/* The ranks have joined: read the weights of this one, if others were read. */
+enum ar_status run_take_slices(struct run_inputs *in, const struct run_session *s,
+			       struct ar_err *err);
 enum ar_status run_load_tokens(struct run_inputs *in, struct run_session *s, struct ar_err *err);
 enum ar_status run_open_tokens(struct run_inputs *in, struct run_session *s, struct ar_err *err);
 /* Warn if one rank of several runs alone with its weights; a search warns for all of its points. */

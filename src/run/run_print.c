@@ -44,7 +44,9 @@ static void print_weights(const struct run_inputs *in, const struct run_options 
 	struct run_fit f = run_prompts_fit(in);
 
 	put_after("weights   ", o->weights);
-	if (in->model.tp > 1)
+	if (in->model.tp > 1 && o->ranks != RUN_RANKS_ONE)
+		printf(", a slice on each of %d ranks", in->model.tp);
+	else if (in->model.tp > 1)
 		printf(", slices of rank 0 (partial sums: tokens, accuracy and selections are of "
 		       "no model)");
 	if (o->temperature > 0)

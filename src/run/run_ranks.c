@@ -94,6 +94,8 @@ static enum ar_status run_rank(void *self, const struct world_join *j, struct ar
 		run_mute_rank(s);
 	st = run_join_ranks(s, j, j->rank, err);
 	if (!st)
+		st = run_take_slices(&x->r->in, s, err);
+	if (!st)
 		st = run_method(x->r, x->i, err);
 	run_leave_ranks(s, st);
 	if (!j->rank)

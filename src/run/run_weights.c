@@ -23,16 +23,17 @@ static enum ar_status check_options(const struct run_options *o, struct ar_err *
 	return AR_OK;
 }
 
-enum ar_status run_load_weights(struct run_inputs *in, const struct run_options *o,
+enum ar_status run_load_weights(struct run_inputs *in, const struct run_session *s,
 				struct ar_err *err)
 {
+	const struct run_options *o = &s->o;
 	enum ar_status st = check_options(o, err);
 
 	if (!st)
 		st = prompts_read_limited(&in->prompts, o->prompts, o->trace_args.in.max_memory,
 					  err);
 	if (!st)
-		st = weights_open_rank(&in->weights, o->weights, (int)o->tp, 0, err);
+		st = weights_open_rank(&in->weights, o->weights, (int)o->tp, s->place.rank, err);
 	if (!st && !model_alike(&in->weights.model, &in->model))
 		st = ar_fail(err, AR_USAGE,
 			     "model '%s' is not that of %s/config.json; leave --model out",
@@ -40,9 +41,22 @@ enum ar_status run_load_weights(struct run_inputs *in, const struct run_options 
 	return st;
 }
 
+enum ar_status run_take_slices(struct run_inputs *in, const struct run_session *s,
+			       struct ar_err *err)
+{
+	const int rank = s->world ? world_rank(s->world) : 0;
+
+	if (!s->o.weights || rank == s->place.rank)
+		return AR_OK;
+	weights_release(&in->weights);
+	return weights_open_rank(&in->weights, s->o.weights, (int)s->o.tp, rank, err);
+}
+
 void run_warn_rank(const struct run *r)
 {
-	if (r->session.o.weights && r->in.model.tp > 1 && !r->session.point)
+	const struct run_session *s = &r->session;
+
+	if (s->o.weights && s->o.ranks == RUN_RANKS_ONE && r->in.model.tp > 1 && !s->point)
 		log_warn("rank 0 of %d runs alone: times and memory are those of a rank, but "
 			 "activations after the first attention are partial sums, so tokens, "
 			 "selections and accuracy are of no model",
@@ -102,7 +116,8 @@ enum ar_status run_open_tokens(struct run_inputs *in, struct run_session *s, str
 			 &(struct tokens_env){ .trace = in->trace,
 					       .text = in->text,
 					       .vocab = in->model.vocab * in->model.tp,
-					       .n_logits = in->model.vocab,
+					       .n_logits = in->model.vocab *
+							   (s->world ? in->model.tp : 1),
 					       .temperature = s->o.temperature,
 					       .seed = (uint64_t)s->o.seed,
 					       .see = s->watch ? s->watch->see : NULL,

@@ -161,7 +161,8 @@ WITH
     SELECT run_id, 43, 'rank', 'error executed', 'the weights of one rank', printf('rank 0 of %d ran'
       || ' alone with its slices of the weights: activations after the first attention are partial'
       || ' sums, so tokens, selections and accuracy are of no model', tp)
-    FROM param JOIN run USING(run_id) JOIN model USING(model_id) WHERE key = 'weights' AND tp > 1
+    FROM param JOIN run USING(run_id) JOIN model USING(model_id)
+    WHERE key = 'weights' AND tp > 1 AND nccl IS NULL
 
     UNION ALL
     SELECT run_id, 44, 'dropped', 'error', printf('%.0f %% of the prompt rows dropped',
