@@ -12,7 +12,7 @@
 #   CASES       file of cases to measure (default: contrib/bench.cases)
 #   ROUNDS      turns of each program (default: 4)
 #   REPEAT      timed launches in a turn (default: 20)
-#   LIMIT       seconds after which no new shape begins (default: 240)
+#   LIMIT       seconds after which no new shape begins (default: 400)
 #   IMPL        kernels to compare with (default: cudnn,flash,flex, and fa3 where the package
 #               fa3-fwd is installed); flex compiles for each shape
 set -eu
@@ -38,7 +38,7 @@ if has torch; then
 	if [ -z "${IMPL:-}" ] && has fa3_fwd_interface; then impl=$impl,fa3; fi
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
 		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-240}" --impl "$impl" -- "$top/contrib/program" || status=$?
+		--limit "${LIMIT:-400}" --impl "$impl" -- "$top/contrib/program" || status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
 	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||

@@ -55,8 +55,8 @@ def parse_args():
     p.add_argument("--rounds", type=int, default=4, metavar="N", help="rounds (default: 4)")
     p.add_argument("--repeat", type=int, default=20, metavar="N",
                    help="timed calls in a turn (default: 20)")
-    p.add_argument("--limit", type=float, default=240, metavar="SECONDS",
-                   help="begin no shape after SECONDS of measuring (default: 240)")
+    p.add_argument("--limit", type=float, default=400, metavar="SECONDS",
+                   help="begin no shape after SECONDS of measuring (default: 400)")
     p.add_argument("--impl", default="cudnn,flash,flex", metavar="LIST",
                    help="kernels to measure: cudnn, flash and flex are PyTorch's, fa3 is "
                         "FlashAttention 3 (default: cudnn,flash,flex)")
