@@ -16,7 +16,8 @@ nobase_dist_pkgdata_SCRIPTS += \
     contrib/capture_hf.py contrib/check_configs.sh contrib/check_costs.sh \
     contrib/check_engine_rates.sh contrib/check_intervals.py contrib/check_roofline.sh \
     contrib/check_search_interval.sh \
-    contrib/comm_tables.py contrib/compare_hf.py contrib/compare_mocker.py contrib/curve.sh \
+    contrib/comm_share.sh contrib/comm_tables.py contrib/compare_hf.py contrib/compare_mocker.py \
+    contrib/curve.sh \
     contrib/curve_bound.py \
     contrib/dense_as_engine.py contrib/engine_rates.py contrib/eval_methods.sh \
     contrib/gguf_to_safetensors.py contrib/llmservingsim_rates.py contrib/make_tasks.py \

@@ -31,6 +31,11 @@ is 'one that needs a build says so' "$(BUILD=$tmp/none sh "$srcdir/contrib/check
 	"check_configs.sh: no build in '$tmp/none', which knows the sizes; name its folder as BUILD"
 
 # ---- the table of agents ----
+ok 'comm_share.sh has the share of collectives' sh -c 'MODELS=llama-3.1-8b sh "$0" --comm model |
+	grep -cE "^\| llama-3.1-8b \| [248] (\| [0-9.]+ ms, [0-9]+ % ){3}\| a ring of " | grep -x 3' \
+	"$srcdir/contrib/comm_share.sh"
+is '... or says what is wrong' "$(MODELS=llama-3.1-8b sh "$srcdir/contrib/comm_share.sh" --comm no/where 2>&1 |
+	tail -n 1)" 'attnreplay: no/where: No such file or directory'
 
 agents() { # agents OPTION...: into $tmp/agents
 	sh "$srcdir/contrib/agents.sh" "$tmp/agents" --trace "$srcdir/tests/data/weka-2.jsonl" \
