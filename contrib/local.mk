@@ -22,6 +22,7 @@ nobase_dist_pkgdata_SCRIPTS += \
     contrib/dense_as_engine.py contrib/engine_rates.py contrib/eval_methods.sh \
     contrib/gguf_to_safetensors.py contrib/llmservingsim_rates.py contrib/make_tasks.py \
     contrib/page_png.sh contrib/program contrib/random_weights.py \
+    contrib/rank_ends.sh \
     contrib/schedule_digests.sh \
     contrib/seer_gate_to_safetensors.py contrib/served_table.py contrib/vllm_serve_steps.py \
     contrib/vllm_steps.py contrib/watch_engines.py
