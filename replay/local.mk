@@ -113,7 +113,7 @@ check_PROGRAMS += \
   tests/t-prepare \
   tests/t-radix \
   tests/t-replicas \
-  tests/t-rank-sums tests/t-ranks tests/t-ranks-gpu \
+  tests/t-rank-heads tests/t-rank-sums tests/t-ranks tests/t-ranks-gpu \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
   tests/t-served-gpu \
   tests/t-share \
@@ -143,6 +143,7 @@ dist_check_SCRIPTS += \
     tests/t-schedule.sh
 # A library that looks like NCCL.
 EXTRA_DIST += tests/fake_nccl.c
+EXTRA_tests_t_rank_heads_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_rank_sums_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_tell_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_world_DEPENDENCIES = tests/fake_nccl.so
