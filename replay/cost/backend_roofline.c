@@ -50,8 +50,8 @@ static const struct opt roofline_opts[] = {
 		  "in the form with fewer FLOPs" },
 	{ .name = "routing", .type = OPT_STR, .off = offsetof(struct roofline_options, routing),
 	  .arg = "RULE|FILE", .def = "even",
-	  .help = "to which experts rows go: even, uniform, zipf:A, or as a file says; all but even "
-		  "are drawn for each iteration and layer" },
+	  .help = "to which experts rows go: even, uniform, zipf:A, or as a file says; all but "
+		  "even are drawn for each iteration and layer" },
 	{ .name = "routing-seed", .type = OPT_INT,
 	  .off = offsetof(struct roofline_options, routing_seed), .arg = "N", .def = "1",
 	  .max = 9e15, .help = "seed of --routing" },

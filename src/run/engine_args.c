@@ -320,8 +320,8 @@ static bool runs_kernels(const struct run_options *o)
 	return !b || (b->needs_model && !b->modelled);
 }
 
-/* Whether an option of ours has the meaning of the flag, and an effect under the policy and with the
- * backend. */
+/* Whether an option of ours has the meaning of the flag, and an effect under the policy and with
+ * the backend. */
 static bool is_modelled(const struct command *c, const struct flag *f)
 {
 	struct opt_group *g = c->o->group;
