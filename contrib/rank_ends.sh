@@ -9,7 +9,7 @@
 # status, whether there are iterations, and the check of the file.
 #
 #   prefill, decode   a rank is killed while all rows are of prompts, or are decodes
-#   hang              a rank stops; --comm-timeout is 500 ms, and 20 times the longest iteration
+#   hang              a rank stops; --comm-timeout is 2 s, and 20 times the longest iteration
 #   first             rank 0 is killed, which writes the database
 #   term, parent      the command gets SIGTERM, or is killed
 #   late              a rank needs 2 ms longer in each iteration, and nothing else happens
@@ -28,14 +28,14 @@ rows() { # rows REQUESTS PROMPT OUTPUT: a trace of requests that are all there a
 	awk -v n="$1" -v line="2023-11-16 18:00:00.0,$2,$3" 'BEGIN {
 		print "TIMESTAMP,ContextTokens,GeneratedTokens"; while (n--) print line }'
 }
-rows 400 8000 1 >"$tmp/prefill.csv"
+rows 1000 8000 1 >"$tmp/prefill.csv"
 rows 4 16 800 >"$tmp/decode.csv"
 now() { date +%s%N; }
 alive() { for p in "$@"; do kill -0 "$p" 2>/dev/null && return; done; return 1; }
 
 go() { # go TRACE DB
 	exec "$ATTNREPLAY" -q run --trace "$tmp/$1.csv" --host none --backend roofline --gpu h100 \
-		--model llama-3.1-8b --tp 4 --ranks local --comm-timeout 500ms --intervals off --db "$2" \
+		--model llama-3.1-8b --tp 4 --ranks local --comm-timeout 2s --intervals off --db "$2" \
 		>/dev/null 2>"$2.err"
 }
 hit() { # hit KIND COMMAND RANK...: at try $i
