@@ -27,8 +27,9 @@
 enum {
 	N_RANK = 256,
 	MAX_SLOT = 512,	 /* most thread blocks at once that a plan fills */
-	PART_COST = 256, /* fixed cost of a tile, in keys; an estimate */
-	JOIN_COST = 128, /* cost of merging two parts, in keys; an estimate */
+	PART_COST = 600, /* fixed cost of a tile, in keys, as fitted to times */
+	JOIN_COST = 256, /* more for a part to merge */
+	N_TRY = 16,	 /* levels that a plan tries, about */
 };
 
 bool attend_skips(const struct attn_call *call)
@@ -54,20 +55,22 @@ int attend_rank(int n)
  * into parts of at most `part` blocks.  For w waves of thread blocks, the best `part` is the
  * smallest that makes at most w * n_slot parts.
  *
- * Where every block is read, lengths are known, and parts need not be even.  If whole tiles leave
- * multiprocessors idle, each tile is cut at one level, a number of blocks.  The idle
- * multiprocessors take the blocks above it.  Example: 128 tiles of 57 to 64 blocks on 132
- * multiprocessors take the time of 61 blocks and one cut.  Uncut they take that of 64.  Under
- * tables the part above the level may be empty, but still costs a part.
+ * Where every block is read, lengths are known, and parts need not be even: each tile may be cut at
+ * one level, a number of blocks.  Multiprocessors that are idle or have short tiles take the blocks
+ * above it.  Under tables the part above the level may be empty, but still costs a part.
  *
- * A prompt of its own has tiles of all lengths.  Where short ones that follow long ones fill the
- * multiprocessors, tiles stay whole.  Example, H200, 8 query and 2 KV heads: 4096 rows make 256
- * tiles of 1 to 32 blocks, which take 49.8 us; cut into 384, 62.5.
+ * Of no cut and these a plan takes the one that ends first.  To find out, it lets slots take parts
+ * in its order, as thread blocks will.  Example: 256 tiles of 1 to 32 blocks on 132 multiprocessors
+ * stay whole, because short tiles follow long ones.
  *
- * Tried, with a plan that tries cuts by letting slots draw parts in its order: 4096 rows as good;
- * but it cuts more tiles at lower levels, as merges cost more than it knows.  2048 rows 27.2 us
- * instead of 22.9, 2200 rows 28.6 instead of 24.4, 16 heads over 4, 1024 rows of 8192 keys 92.5
- * instead of 87.2; 3072 rows 39.2 instead of 39.8.
+ * Costs are fitted to 32 times on an H200: a tile takes as much as 4.7 blocks of 128 keys more than
+ * its own, and a part to merge as 2 more.  Prompts of so many rows, 8 query and 2 KV heads, before,
+ * when waves of even parts were taken for equal and levels were for idle slots alone, and now, us:
+ *	1500	18.1  17.6	2200	24.4  24.4	3072	39.7  35.6	4096	62.3  50.0
+ *	2048	23.7  22.8	2500	34.2  28.9	3500	46.6  40.7
+ *	2 x 512 rows after 7680, 16 heads over 4	90.4  86.0	1500 after 6692	132.3  124.9
+ * Where a tile costs 2 blocks and a merge 1, more tiles are cut: 2048 rows take 27.2, 2200 28.6,
+ * 3072 39.2.  Where a merge costs 1, 2200 rows take 26.6.
  *
  * Lists per (query block, head) differ in length by far more than their contexts do.  There a tile
  * gets a part per `least` blocks of context, up to an equal share of the room.  The kernel cuts.
@@ -205,109 +208,115 @@ static int smallest_part(const struct plan *p, int n, int longest)
 	return hi;
 }
 
-/* Whether all parts end in the time of one of `level` blocks.  Full parts, and rests above half a
- * level, take a slot each.  Shorter rests follow each other in the slots left.  A slot starts one
- * while it has time for the longest, so it takes at least level - longest.  extra: fixed cost of a
- * rest, in blocks. */
-static bool plan_fits(const struct plan *p, int level, int extra)
+/* Turn counts of ranks into the places where they start, the highest rank first. */
+static void rank_starts(int *at)
 {
-	int n = 0, slots = p->n_slot, sum = 0, longest = 0;
+	for (int i = N_RANK - 1, start = 0; i >= 0; i--) {
+		int count = at[i];
+
+		at[i] = start;
+		start += count;
+	}
+}
+
+/* Let the slot that is free first take a part of `len` blocks.  end: a heap of when the n slots are
+ * free.  Returns when the part ends. */
+static int take_part(int *end, int n, int len)
+{
+	int at = 0, own = end[0] + len;
+
+	for (int next = 1; next < n; next = 2 * at + 1) {
+		next += next + 1 < n && end[next + 1] < end[next];
+		if (end[next] >= own)
+			break;
+		end[at] = end[next];
+		at = next;
+	}
+	end[at] = own;
+	return own;
+}
+
+/* Parts of a tile: all of `len` blocks, but for the last, of `last`. */
+struct parts {
+	int n, len, last;
+};
+
+static struct parts parts_of(const struct plan *p, int n_blk, int part, bool level)
+{
+	int n = level ? divide_up(n_blk, part) : n_parts(p, n_blk, part);
+	int len = level && n > 1 ? part : divide_up(n_blk, n);
+
+	return (struct parts){ n, len, level ? n_blk - (n - 1) * len : len };
+}
+
+/* When the last part ends, in blocks, if each slot that is free takes the next in the order of
+ * plans; INT_MAX: there is no room for the parts.  part: most blocks of one; level: all have as
+ * many, but for the last of a tile. */
+static int parts_end(const struct plan *p, int part, bool level, int page_tok)
+{
+	int at[N_RANK] = { 0 }, time[EXECUTOR_WAVES * MAX_SLOT], end[MAX_SLOT] = { 0 };
+	struct parts of[2 * MAX_SLOT];
+	int all = 0, last = 0;
 
 	for (int i = 0; i < p->n_whole; i++) {
-		int rest = p->len[i] % level;
-
-		n += divide_up(p->len[i], level);
-		slots -= p->len[i] / level + (2 * rest > level);
-		if (rest && 2 * rest <= level) {
-			sum += rest + extra;
-			longest = rest > longest ? rest : longest;
-		}
+		of[i] = parts_of(p, p->len[i], part, level);
+		all += of[i].n;
+		at[attend_rank(of[i].len)] += of[i].n - 1;
+		at[attend_rank(of[i].last)]++;
 	}
-	return n <= EXECUTOR_WAVES * p->n_slot && sum <= slots * (level - longest);
-}
+	if (all > EXECUTOR_WAVES * p->n_slot)
+		return INT_MAX;
+	rank_starts(at);
+	for (int i = 0; i < p->n_whole; i++) {
+		struct parts x = of[i];
+		int cost = divide_up(PART_COST + (x.n > 1 ? JOIN_COST : 0), page_tok);
 
-/* The lowest level that fits, in whole kernel steps; if none does, the length of the longest
- * tile. */
-static int lowest_level(const struct plan *p, int longest, int extra, int step)
-{
-	int lo = divide_up(p->least, step), hi = divide_up(longest, step);
-
-	while (lo < hi) {
-		int mid = (lo + hi) / 2;
-
-		if (plan_fits(p, mid * step, extra))
-			hi = mid;
-		else
-			lo = mid + 1;
+		for (; x.n > 1; x.n--)
+			time[at[attend_rank(x.len)]++] = x.len + cost;
+		time[at[attend_rank(x.last)]++] = x.last + cost;
 	}
-	return hi * step;
-}
+	for (int i = 0; i < all; i++) {
+		int own = take_part(end, p->n_slot, time[i]);
 
-/* The time, in blocks, to merge n parts in pairs, then pairs of pairs, and so on. */
-static int join_cost(int n, int page_tok)
-{
-	int depth = 0;
-
-	while (1 << depth < n)
-		depth++;
-	return depth * divide_up(JOIN_COST, page_tok);
-}
-
-static int shorter_last(const void *a, const void *b)
-{
-	return *(const int *)b - *(const int *)a;
-}
-
-/* Whether whole tiles end within the cost of one of the mean of all slots.  The slots that have the
- * shortest tiles of a first round take the longest of the second.  extra: fixed cost of a tile, in
- * blocks. */
-static bool whole_tiles_fit(const struct plan *p, int extra)
-{
-	int len[2 * MAX_SLOT], n = p->n_whole, end, sum = 0;
-
-	memcpy(len, p->len, (size_t)n * sizeof *len);
-	qsort(len, (size_t)n, sizeof *len, shorter_last);
-	end = len[0] + extra;
-	for (int i = p->n_slot; i < n; i++) {
-		int both = len[2 * p->n_slot - 1 - i] + len[i] + 2 * extra;
-
-		end = both > end ? both : end;
+		last = own > last ? own : last;
 	}
-	for (int i = 0; i < n; i++)
-		sum += len[i] + extra;
-	return end <= sum / p->n_slot + extra;
+	return last;
 }
 
-/* Choose the cut that ends first: none, one to EXECUTOR_WAVES waves of even parts or, if lengths
- * are known, parts cut at a level. */
+struct cut {
+	int part, end;
+	bool level;
+};
+
+static void try_cut(struct cut *best, const struct plan *p, int part, bool level, int page_tok)
+{
+	int end = parts_end(p, part, level, page_tok);
+
+	if (end < best->end)
+		*best = (struct cut){ part, end, level };
+}
+
+/* Choose the cut that ends first: none, into as many even parts as one to EXECUTOR_WAVES waves have
+ * or, if lengths are known, at a level.  A level below the mean of all slots cannot do. */
 static void choose_part(struct plan *p, int page_tok, bool known)
 {
-	int extra = divide_up(PART_COST, page_tok);
-	int whole, level, best_cost = INT_MAX;
+	int step = divide_up(ATTEND_STEP, page_tok), whole, part, sum = 0;
+	struct cut best = { INT_MAX, INT_MAX, false };
 
-	if (known && whole_tiles_fit(p, extra))
-		return;
 	try_parts(p, INT_MAX, &whole);
-	for (int w = 1; w <= EXECUTOR_WAVES; w++) {
-		int part, longest, cost;
-
-		if (p->n_whole > w * p->n_slot)
-			continue;
-		part = smallest_part(p, w * p->n_slot, whole);
-		try_parts(p, part, &longest);
-		cost = w * (longest + extra) + join_cost(n_parts(p, whole, part), page_tok);
-		if (cost < best_cost) {
-			best_cost = cost;
-			p->part = part;
-		}
-	}
-	if (!known || p->n_whole > p->n_slot)
-		return;
-	level = lowest_level(p, whole, extra, divide_up(ATTEND_STEP, page_tok));
-	if (level + extra + join_cost(divide_up(whole, level), page_tok) < best_cost) {
-		p->part = level;
-		p->level = true;
-	}
+	try_cut(&best, p, INT_MAX, false, page_tok);
+	for (int w = 1; w <= EXECUTOR_WAVES; w++)
+		if (p->n_whole <= w * p->n_slot)
+			try_cut(&best, p, smallest_part(p, w * p->n_slot, whole), false, page_tok);
+	for (int i = 0; i < p->n_whole; i++)
+		sum += p->len[i];
+	part = sum / p->n_slot > p->least ? sum / p->n_slot : p->least;
+	part = divide_up(part, step) * step;
+	step *= divide_up(best.end - part + 1, N_TRY * step);
+	for (; known && part < whole && part < best.end; part += step)
+		try_cut(&best, p, part, true, page_tok);
+	p->part = best.part;
+	p->level = best.level;
 }
 
 /* per_block: a tile is one query block and head, with a list of its own; otherwise it may have rows
@@ -335,12 +344,7 @@ static int plan_tiles(const struct attn_batch *b, int heads, bool per_block, boo
 		plan_pass(&p, b, heads, per_block);
 	}
 	if (tile) {
-		for (int i = N_RANK - 1, start = 0; i >= 0; i--) {
-			int count = p.at[i];
-
-			p.at[i] = start;
-			start += count;
-		}
+		rank_starts(p.at);
 		p.tile = tile;
 		plan_pass(&p, b, heads, per_block);
 	}
