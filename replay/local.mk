@@ -38,7 +38,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/replay.c replay/engine/replay.h replay/engine/router.c \
     replay/engine/router.h replay/engine/router_prefix.c replay/engine/rows.c replay/engine/rows.h \
     replay/engine/rows_part.h replay/engine/rows_revived.c \
-    replay/engine/run_scope.h replay/engine/tokens.c replay/engine/tokens.h \
+    replay/engine/run_scope.h replay/engine/stages.c replay/engine/stages.h \
+    replay/engine/tokens.c replay/engine/tokens.h \
   replay/forward/decoder_ref.c replay/forward/decoder_ref.h replay/forward/forward.c \
     replay/forward/forward.h replay/forward/forward_memory.c replay/forward/forward_state.h \
     replay/forward/product.c replay/forward/product.h replay/forward/rotate.c \
@@ -117,6 +118,7 @@ check_PROGRAMS += \
   tests/t-roofline tests/t-roofline-formats tests/t-roofline-latent tests/t-roofline-layers \
   tests/t-served-gpu \
   tests/t-share \
+  tests/t-stages \
   tests/t-tell \
   tests/t-tokens \
   tests/t-views \

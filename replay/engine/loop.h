@@ -28,6 +28,9 @@ struct launched {
 	uint32_t *emit; /* [n_emit] requests that get a token */
 	size_t n_emit;
 	bool counted; /* sched_emit() has counted its tokens */
+	/* With stages. */
+	struct batch batch; /* a copy */
+	int64_t end_ns, update_ns;
 };
 
 /* The iteration of the last plan. */
@@ -68,14 +71,15 @@ struct loop {
 	int64_t n_unfinished;	    /* requests that were routed to it and have not ended */
 	bool runs;		    /* an iteration was launched, and its end is the next event */
 	struct step step;
-	bool joins;		  /* it has a plan for the common step */
-	struct host_clock clock;  /* now: when the next event is */
-	int64_t received;	  /* when the front end had passed on the last request */
-	int64_t delivered;	  /* when clients had the tokens of the last batch */
-	struct launched queue[2]; /* [n_queue], the oldest first */
-	int n_queue, depth;	  /* at depth the queue is full: 2 if plans are made ahead, or 1 */
-	int n_empty;		  /* empty plans in a row; 0 after an arrival */
-	struct rank_tells tells;  /* of the iteration that was launched last, with ranks */
+	bool joins;		 /* it has a plan for the common step */
+	struct host_clock clock; /* now: when the next event is */
+	int64_t received;	 /* when the front end had passed on the last request */
+	int64_t delivered;	 /* when clients had the tokens of the last batch */
+	struct launched *queue;	 /* [depth], n_queue of them launched, the oldest first */
+	int n_queue, depth; /* at depth it is full: the stages, 2 if plans are made ahead, or 1 */
+	int64_t *stage_end; /* [stages] when each has run what came to it; NULL: no stages */
+	int n_empty;	    /* empty plans in a row; 0 after an arrival */
+	struct rank_tells tells; /* of the iteration that was launched last, with ranks */
 };
 
 /* Open the engine in l->role: its scheduler, front end and queue.  seq: of a replica that is open,

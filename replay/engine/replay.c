@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/number.h"
@@ -216,6 +217,12 @@ static void push_iteration(struct loop *l, int64_t start)
 	}
 	q->n_emit = (size_t)(emit - q->emit);
 	q->counted = false;
+	if (!l->stage_end)
+		return;
+	memcpy(q->batch.entry, l->s->batch.entry, l->s->batch.n * sizeof *q->batch.entry);
+	q->batch.n = l->s->batch.n;
+	q->end_ns = l->clock.gpu_end;
+	q->update_ns = l->step.host.update;
 }
 
 /* Take the oldest iteration off the queue. */
@@ -223,8 +230,8 @@ static void pop_iteration(struct loop *l)
 {
 	struct launched oldest = l->queue[0];
 
-	l->queue[0] = l->queue[1];
-	l->queue[1] = oldest;
+	memmove(l->queue, l->queue + 1, ((size_t)l->depth - 1) * sizeof *l->queue);
+	l->queue[l->depth - 1] = oldest;
 	l->n_queue--;
 }
 
@@ -585,6 +592,22 @@ int64_t loop_end(const struct loop *l)
 	return c.gpu_end;
 }
 
+/* Send the batch through the stages.  The host goes on when it is launched. */
+static void run_stages(struct loop *l)
+{
+	struct step *x = &l->step;
+	const struct host_parts *h = &x->host;
+	const int64_t before = l->stage_end[0], from = later_time(l->clock.now, before);
+	int64_t at = num_add(l->clock.now, num_add(h->schedule, num_add(h->prepare, h->launch)));
+
+	l->clock.now = l->clock.launched = at;
+	at = num_add(later_time(at, before), h->gap);
+	x->start_ns = stages_run(&l->cfg->stages, &l->s->batch, at, x->cost.cost_ns,
+				 x->cost.phase_ns[PHASE_HEAD], l->stage_end);
+	x->wait_ns = x->start_ns - from;
+	l->clock.gpu_end = l->stage_end[l->cfg->stages.n - 1];
+}
+
 /* Run the plan, and queue its iteration.  If nothing can run, the host waits for the iteration in
  * the queue: the next plan can differ. */
 static enum ar_status execute(struct loop *l, struct ar_err *err)
@@ -594,13 +617,18 @@ static enum ar_status execute(struct loop *l, struct ar_err *err)
 	struct iter_cost *c = &x->cost;
 	enum ar_status st;
 
+	if (!l->s->batch.n && l->stage_end && l->n_queue)
+		return AR_OK; /* see wait_oldest() */
 	if (!l->s->batch.n) {
 		if (l->n_queue)
 			host_wait(&l->clock, cfg->host.ns[HOST_SCHEDULE]);
 		l->clock.now = l->clock.gpu_end = later_time(l->clock.now, l->clock.gpu_end);
 		return check_clock(l, err);
 	}
-	x->wait_ns = host_run(&l->clock, &x->host, x->kind, c->cost_ns, l->depth > 1);
+	if (l->stage_end)
+		run_stages(l);
+	else
+		x->wait_ns = host_run(&l->clock, &x->host, x->kind, c->cost_ns, l->depth > 1);
 	st = check_clock(l, err);
 	if (st)
 		return st;
@@ -615,10 +643,21 @@ static void count_oldest(struct loop *l)
 {
 	struct launched *q = &l->queue[0];
 
-	if (!l->n_queue || q->counted)
+	if (!l->n_queue || q->counted || l->stage_end)
 		return;
 	sched_emit(l->s);
 	q->counted = true;
+}
+
+/* The same with stages: it has ended, and others were planned since it was. */
+static void emit_oldest(struct loop *l)
+{
+	const struct batch now = l->s->batch;
+
+	l->s->batch.entry = l->queue[0].batch.entry;
+	l->s->batch.n = l->queue[0].batch.n;
+	sched_emit(l->s);
+	l->s->batch = now;
 }
 
 /* Retire the requests that the oldest iteration finished. */
@@ -706,6 +745,14 @@ static bool is_due(const struct loop *l)
 	return l->n_queue == l->depth || (l->n_queue && !l->s->batch.n);
 }
 
+/* With stages the host waits for the oldest iteration when the queue is full, or nothing can run. */
+static void wait_oldest(struct loop *l)
+{
+	const struct launched *q = &l->queue[0];
+
+	l->clock.now = num_add(later_time(l->clock.now, q->end_ns), q->update_ns);
+}
+
 /* A plan that only waits for the oldest iteration is none. */
 enum ar_status loop_go(struct loop *l, struct ar_err *err)
 {
@@ -716,6 +763,8 @@ enum ar_status loop_go(struct loop *l, struct ar_err *err)
 		l->step.no = next_number(l);
 		st = report(l, &l->step, err);
 	}
+	if (l->stage_end && is_due(l))
+		wait_oldest(l);
 	l->s->idled = false;
 	l->runs = true;
 	return st;
@@ -741,6 +790,8 @@ static enum ar_status land(struct loop *l, struct ar_err *err)
 		return st;
 	l->res->end_ns = later_time(l->res->end_ns, later_time(l->clock.now, l->clock.gpu_end));
 	count_oldest(l);
+	if (due && l->stage_end)
+		emit_oldest(l);
 	return due ? retire_oldest(l, err) : AR_OK;
 }
 
@@ -767,6 +818,29 @@ enum ar_status loop_step(struct loop *l, struct ar_err *err)
 	return loop_launches(l) ? launch(l, err) : admit(l, err);
 }
 
+/* Of iterations with at most n requests. */
+static enum ar_status open_queue(struct loop *l, size_t n, struct ar_err *err)
+{
+	const int stages = l->cfg->stages.n;
+
+	l->depth = stages > 1 ? stages : l->cfg->limits.async ? 2 : 1;
+	l->queue = calloc((size_t)l->depth, sizeof *l->queue);
+	if (stages > 1)
+		l->stage_end = calloc((size_t)stages, sizeof *l->stage_end);
+	if (!l->queue || (stages > 1 && !l->stage_end))
+		return ar_nomem(err);
+	for (int i = 0; i < l->depth; i++) {
+		struct launched *q = &l->queue[i];
+
+		q->emit = malloc(n * sizeof *q->emit + 1);
+		if (stages > 1)
+			q->batch.entry = malloc(n * sizeof *q->batch.entry + 1);
+		if (!q->emit || (stages > 1 && !q->batch.entry))
+			return ar_nomem(err);
+	}
+	return AR_OK;
+}
+
 enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
@@ -782,16 +856,8 @@ enum ar_status loop_open(struct loop *l, struct sched_seq *seq, struct ar_err *e
 	if (st)
 		return st;
 	l->in_first = l->in_last = SCHED_NONE;
-	l->depth = cfg->limits.async ? 2 : 1;
 	l->left = malloc((n < seqs ? n : seqs) * sizeof *l->left + 1);
-	if (!l->left)
-		return ar_nomem(err);
-	for (int i = 0; i < 2; i++) {
-		l->queue[i].emit = malloc((n < seqs ? n : seqs) * sizeof *l->queue[i].emit + 1);
-		if (!l->queue[i].emit)
-			return ar_nomem(err);
-	}
-	return AR_OK;
+	return l->left ? open_queue(l, n < seqs ? n : seqs, err) : ar_nomem(err);
 }
 
 void loop_close(struct loop *l)
@@ -799,10 +865,15 @@ void loop_close(struct loop *l)
 	sched_close(l->s);
 	front_close(l->front);
 	free(l->left);
-	free(l->queue[0].emit);
-	free(l->queue[1].emit);
+	for (int i = 0; i < l->depth && l->queue; i++) {
+		free(l->queue[i].emit);
+		free(l->queue[i].batch.entry);
+	}
+	free(l->queue);
+	free(l->stage_end);
+	l->queue = NULL;
+	l->stage_end = NULL;
 	l->left = NULL;
 	l->s = NULL;
 	l->front = NULL;
-	l->queue[0].emit = l->queue[1].emit = NULL;
 }

@@ -25,6 +25,7 @@
 #include "replay/host/host.h"
 #include "replay/engine/hot_rows.h"
 #include "replay/engine/router.h"
+#include "replay/engine/stages.h"
 #include "replay/ranks/world.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/front.h"
@@ -50,7 +51,8 @@ struct replay {
 	/* Prefill and decodes in different engines, in place of route.replicas.  Those of prefill
 	 * have the first numbers.  The router picks one of each kind for a request. */
 	struct replay_apart apart;
-	bool share_experts; /* the engines, of route.replicas */
+	bool share_experts;   /* the engines, of route.replicas */
+	struct stages stages; /* of each engine; its limits are without async and evict */
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;		 /* its state, open and started */
