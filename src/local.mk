@@ -87,7 +87,7 @@ libattnreplay_a_SOURCES += \
     src/run/options.c src/run/options.h src/run/rank_env.c \
     src/run/rank_group.c src/run/rank_group.h \
     src/run/replicates.c src/run/replicates.h \
-    src/run/run_print.c src/run/run_ranks.c src/run/resume.c src/run/resume.h \
+    src/run/run_print.c src/run/run_ranks.c src/run/run_stages.c src/run/resume.c src/run/resume.h \
     src/run/resume_check.c src/run/run.h src/run/scope.c src/run/setup.c src/run/run_weights.c \
     src/run/workers.c src/run/workers.h \
   src/search/rates.c src/search/rates.h src/search/search_json.c \

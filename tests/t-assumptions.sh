@@ -52,6 +52,8 @@ rests experts 'experts on 2 modelled engines' 'waits for the slowest.*; rows go 
 	"$(set_param replicas 2) $(set_param router "'least'") $(set_param ep 2) $(set_param routing "'zipf:1'")"
 rests experts 'experts on 2 modelled ranks' '2 ranks share the experts; rows go' \
 	"$(set_param ep 2) $(set_param routing "'even'") UPDATE model SET tp = 2"
+rests stages '4 modelled stages' 'share the time of an iteration by their layers, and what they send is left out' \
+	"$(set_param pp 4)"
 rests apart 'KV over a modelled link' 'prefill runs on 3 engines and decodes on 2: .* link (ndr400)' \
 	"$(set_param prefill-replicas 3) $(set_param decode-replicas 2) $(set_param kv-link "'ndr400'")"
 rests density 'densities given, not measured' 'given with --density, not measured' \

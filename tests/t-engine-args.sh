@@ -60,6 +60,9 @@ is '... over engines' "$(experts 'vllm serve Qwen/Qwen3-30B-A3B --data-parallel-
 	'on 2 engines, which wait for each other; rows go to them by even'
 is '... as SGLang does' "$(experts 'sglang serve --model-path Qwen/Qwen3-30B-A3B --tp 2 --ep-size 2')" \
 	'on 2 ranks; rows go to them by even'
+is 'stages hold some of the layers' "$("$ATTNREPLAY" run --backend roofline --gpu h100 --trace t.csv \
+	--engine-args 'vllm serve Qwen/Qwen3-8B -pp 4' 2>&1 | sed -n 's/^stages *//p')" \
+	'4, of 9, 9, 9, 9 layers; as many batches are in flight'
 is '... or engines are replicas' "$(experts 'vllm serve Qwen/Qwen3-8B -dp 2 --api-key x' --router least)" \
 	'2, router least; each has what is said below, and none waits for another
 left out --api-key x'

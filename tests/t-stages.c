@@ -81,7 +81,7 @@ static void simulate(const struct stages *s, const int64_t at[BATCHES], const in
 
 static void test_recurrence(void)
 {
-	const struct comm comm = { .ranks = 2, .ring = { 1, 3, 0 }, .gbps = 1 };
+	const struct comm comm = { .ranks = 1, .ring = { 1, 3, 0 }, .gbps = 1 };
 	struct batch b = { .decode_tok = 2 };
 	struct rng r = { 5 };
 
@@ -106,6 +106,7 @@ static void test_recurrence(void)
 
 static void test_head(void)
 {
+	const struct comm comm = { .ranks = 2, .ring = { 1, 3, 0 }, .gbps = 1 };
 	struct batch b = { .decode_tok = 1 };
 	struct stages s = { 0 };
 	int64_t end[2] = { 4, 0 };
@@ -113,6 +114,11 @@ static void test_head(void)
 	stages_split(&s, 4, 2);
 	is_int(stages_run(&s, &b, 1, 100, 20, end), 4, "a batch waits for the one before");
 	ok(end[0] == 44 && end[1] == 104, "the last stage has the head");
+	s.comm = &comm;
+	s.row_bytes = 6;
+	end[0] = end[1] = 0;
+	stages_run(&s, &b, 0, 100, 0, end);
+	is_int(end[1], 100 + 2 * 3 + 6 + 6, "ranks send a half each, and gather both");
 }
 
 /* ---- replays ---- */

@@ -43,11 +43,19 @@ enum ar_status stages_read(struct stages *s, const char *list, int layers, int n
 	return AR_OK;
 }
 
+/* Each rank sends its part, and those of the next stage gather. */
 static int64_t send_ns(const struct stages *s, const struct batch *b)
 {
-	return s->comm ?
-		       comm_ns(s->comm, COMM_SEND, batch_rows(b) * s->row_bytes, !b->prefill_tok) :
-		       0;
+	const int64_t part = batch_rows(b) * s->row_bytes;
+	const bool graph = !b->prefill_tok;
+	int64_t ns = 0;
+
+	if (s->comm)
+		ns = comm_ns(s->comm, COMM_SEND, part, graph);
+	if (s->comm && s->comm->ranks > 1)
+		ns = num_add(ns,
+			     comm_ns(s->comm, COMM_GATHER, num_mul(part, s->comm->ranks), graph));
+	return ns;
 }
 
 int64_t stages_run(const struct stages *s, const struct batch *b, int64_t at_ns, int64_t cost_ns,

@@ -120,6 +120,7 @@ static const struct flag {
 	{ VLLM, "gpu-memory-utilization", "gpu-memory-utilization", VALUE },
 	{ VLLM, "tensor-parallel-size,tp", "tp", COUNT },
 	{ VLLM, "data-parallel-size,dp", "replicas", COUNT },
+	{ VLLM, "pipeline-parallel-size,pp", "pp", COUNT },
 	{ VLLM, "enable-expert-parallel,ep", "ep", SPREAD },
 	{ VLLM, "enable-prefix-caching", "enable-prefix-caching", ON },
 	{ VLLM, "no-enable-prefix-caching", "enable-prefix-caching", OFF },
@@ -327,7 +328,9 @@ static bool is_modelled(const struct command *c, const struct flag *f)
 	struct opt_group *g = c->o->group;
 	const struct opt *x = f && f->option ? opt_find(&g, f->option, NULL) : NULL;
 
-	if (x && (!strcmp(x->name, "ep") || !strcmp(x->name, "replicas")) && runs_kernels(c->o))
+	if (x &&
+	    (!strcmp(x->name, "ep") || !strcmp(x->name, "pp") || !strcmp(x->name, "replicas")) &&
+	    runs_kernels(c->o))
 		return false;
 	return x && !(x->scope & POLICY_SETTINGS & ~c->policy->can);
 }

@@ -225,6 +225,8 @@ static enum ar_status load_model(struct run_inputs *in, const struct run_session
 		st = model_split(&in->model, (int)s->o.tp, err);
 	if (!st)
 		st = run_load_experts(in, s, &in->model, err);
+	if (!st)
+		st = run_set_stages(in, &s->o, &in->model, err);
 	return st ? st : run_set_groups(in, &s->o, &in->model, err);
 }
 
@@ -675,6 +677,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	in->limits = s->o.limits;
+	in->limits.async = in->limits.async && s->o.pp == 1;
 	s->backend = find_backend(&s->o);
 	in->n_methods = 1;
 	in->n_runs = (size_t)s->o.repeats;

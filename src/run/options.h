@@ -64,8 +64,9 @@ struct run_options {
 		*prompts, *methods, *layers, *match;
 	char *evict, *decode, *prune, *skip; /* parts for methods; in it, once parsed */
 	double temperature;
-	int64_t tp, ep, sample_layers, seed, repeats;
-	int ep_backend;	      /* enum expert_way */
+	int64_t tp, pp, ep, sample_layers, seed, repeats;
+	int ep_backend; /* enum expert_way */
+	char *pp_layers;
 	int64_t intervals_ns; /* how long to make replicates */
 	int intervals;	      /* 0 or 1 */
 	struct opt_list captures, selectors;
@@ -150,6 +151,9 @@ enum ar_status run_read_apart(struct run_options *o, struct ar_err *err);
 enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err);
 /* run_comm.c: whether the value of --comm is no file. */
 bool run_comm_is_word(const char *comm);
+/* run_stages.c: the rules of --pp and --pp-layers.  AR_USAGE. */
+enum ar_status run_check_stages(const struct run_options *o, const struct backend *b,
+				struct ar_err *err);
 /* run_experts.c: whether the experts are spread over the engines, not over the ranks of one; the
  * rules of --ep, --ep-backend and --routing.  AR_USAGE. */
 bool run_shares_experts(const struct run_options *o);

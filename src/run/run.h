@@ -114,6 +114,7 @@ struct run_inputs {
 	size_t n_methods;	 /* at least 1 */
 	size_t n_runs;		 /* n_methods * --repeats, the methods in turn */
 	struct host host;	 /* when the backend is known */
+	struct stages stages;	 /* of the model */
 	struct experts *experts; /* of the model; NULL: --ep and --routing are not used */
 	struct comm comm;	 /* when the backend is known; ranks 1: of one rank or left out */
 	struct comm_table comm_table;
@@ -192,6 +193,16 @@ enum ar_status run_load_experts(struct run_inputs *in, const struct run_session 
 /* Whether their loads are drawn. */
 bool run_draws_experts(const struct run_session *s);
 void run_print_experts(const struct run_inputs *in, const struct run_session *s);
+
+/* run_stages.c: set in->stages.  m: a rank of the model.  AR_USAGE. */
+enum ar_status run_set_stages(struct run_inputs *in, const struct run_options *o,
+			      const struct model *m, struct ar_err *err);
+/* Refuse limits that do not go with stages.  AR_USAGE. */
+enum ar_status run_check_stage_limits(const struct run_inputs *in, const struct run_options *o,
+				      struct ar_err *err);
+/* What stage i has of the model; it borrows all. */
+struct model run_stage_model(const struct stages *s, const struct model *m, int i);
+void run_print_stages(const struct run_inputs *in);
 
 /* The times of a GPU move the clock: measured now, or in the run that --costs names, or
  * modelled. */

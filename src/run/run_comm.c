@@ -31,6 +31,10 @@ static enum ar_status load_table(struct run_inputs *in, const struct run_options
 
 	ranks[experts ? comm_experts_op(way, false) : COMM_REDUCE] = n;
 	ranks[experts ? comm_experts_op(way, true) : COMM_GATHER] = n;
+	if (n == 1)
+		ranks[COMM_REDUCE] = ranks[COMM_GATHER] = 0;
+	if (o->pp > 1)
+		ranks[COMM_SEND] = 2;
 	comm_table_release(&in->comm_table);
 	return comm_table_load(&in->comm_table,
 			       comm_preset_find(name, path, sizeof path) ? path : name, ranks, err);
@@ -40,7 +44,9 @@ enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, 
 {
 	const struct run_options *o = &s->o;
 	const int n = ranks_of(o, o->tp);
-	const char *without = n == 1 ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
+	const char *without = n == 1 && o->pp == 1 ? "--tp 1" :
+			      o->attention_only	   ? "--attention-only" :
+						     NULL;
 
 	if (!opt_given(o->group, "comm"))
 		return AR_OK;
@@ -83,13 +89,19 @@ static void use_table(struct run_inputs *in, const char *name)
 {
 	in->comm.table = &in->comm_table;
 	in->comm_name = name;
-	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s", in->comm.ranks,
-		 name);
+	if (in->comm.ranks > 1)
+		snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s",
+			 in->comm.ranks, name);
+	else
+		snprintf(in->comm_text, sizeof in->comm_text, "between stages, measured: %s", name);
 }
 
 static enum ar_status use_ring(struct run_inputs *in, const struct roofline_gpu *g,
 			       struct ar_err *err)
 {
+	const size_t size = sizeof in->comm_text;
+	int n;
+
 	if (!(g->link_gbps > 0))
 		return ar_fail(err, AR_USAGE,
 			       "the link between GPUs of %s is not known, so collectives cannot be "
@@ -99,9 +111,11 @@ static enum ar_status use_ring(struct run_inputs *in, const struct roofline_gpu 
 	in->comm.ring = g->ring;
 	in->comm.gbps = g->link_gbps;
 	in->comm_name = "model";
-	snprintf(in->comm_text, sizeof in->comm_text,
-		 "a ring of %d ranks over %s, %g GB/s a way: modelled, not measured",
-		 in->comm.ranks, g->link, g->link_gbps);
+	n = in->comm.ranks > 1 ?
+		    snprintf(in->comm_text, size, "a ring of %d ranks", in->comm.ranks) :
+		    snprintf(in->comm_text, size, "between stages");
+	snprintf(in->comm_text + n, size - (size_t)n,
+		 " over %s, %g GB/s a way: modelled, not measured", g->link, g->link_gbps);
 	return AR_OK;
 }
 
@@ -184,7 +198,7 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 	in->comm = (struct comm){ .ranks = 1 };
 	*in->comm_text = 0;
 	in->comm_name = NULL;
-	if (ranks == 1 || s->o.attention_only)
+	if ((ranks == 1 && s->o.pp == 1) || s->o.attention_only)
 		return AR_OK;
 	if (!run_gpu_clock(in, s))
 		return strcmp(comm, "auto") ?
@@ -198,15 +212,21 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 		return leave_to_costs(in, s, err);
 	if (!strcmp(comm, "none")) {
 		in->comm_name = "none";
-		snprintf(in->comm_text, sizeof in->comm_text,
-			 "none: those of %d ranks are left out, so iterations are too short",
-			 ranks);
+		if (ranks > 1)
+			snprintf(
+				in->comm_text, sizeof in->comm_text,
+				"none: those of %d ranks are left out, so iterations are too short",
+				ranks);
+		else
+			snprintf(in->comm_text, sizeof in->comm_text,
+				 "none: stages send in no time");
 		return AR_OK;
 	}
 	if (run_shares_experts(&s->o))
 		in->comm.experts = (struct comm_experts){ .experts = in->experts,
 							  .way = s->o.ep_backend,
 							  .ranks = ranks };
+	in->stages.comm = s->o.pp > 1 ? &in->comm : NULL;
 	comm_bind(&in->comm, m, in->prep.run_layer, in->prep.n_run_layers);
 	if (run_comm_is_word(comm))
 		return use_default(in, s, err);

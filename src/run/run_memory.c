@@ -183,21 +183,48 @@ static enum ar_status check_length(const struct run_inputs *in, const struct run
 	return AR_OK;
 }
 
+/* Set *e to what the stage has that has room for the fewest KV blocks, and *part to its share of
+ * rank m. */
+static enum ar_status find_tightest(const struct run_inputs *in, const struct run_options *o,
+				    const struct model *m, struct model *part,
+				    struct engine_memory_in *e, struct ar_err *err)
+{
+	int64_t least = INT64_MAX;
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < in->stages.n && !st; i++) {
+		struct model x = run_stage_model(&in->stages, m, i);
+		struct engine_memory_in y;
+		int64_t n;
+
+		st = describe(in, o, &x, &y, err);
+		n = st ? 0 : engine_memory(&y).num_blocks;
+		if (st || n >= least)
+			continue;
+		least = n;
+		*part = x;
+		*e = y;
+		e->model = part;
+	}
+	return st;
+}
+
 static enum ar_status plan_memory(struct run_inputs *in, const struct run_session *s,
 				  const struct model *m, struct ar_err *err)
 {
 	struct run_memory *mem = &in->memory;
 	const int64_t typed = s->o.limits.num_blocks;
 	struct engine_memory_in e;
+	struct model part;
 	enum ar_status st;
 
 	find_gpu(s, mem);
-	st = describe(in, &s->o, m, &e, err);
+	st = find_tightest(in, &s->o, m, &part, &e, err);
 	if (st)
 		return st;
-	mem->token_bytes = token_bytes(m);
+	mem->token_bytes = token_bytes(&part);
 	mem->block_bytes = e.block_bytes;
-	mem->weight_bytes = model_weight_bytes(m);
+	mem->weight_bytes = model_weight_bytes(&part);
 	mem->share = s->o.memory_share;
 	if (!mem->gpu_bytes || s->backend->uses_gpu || s->o.engine_defaults == RUN_DEFAULTS_NONE)
 		return AR_OK;
@@ -232,6 +259,8 @@ enum ar_status run_plan_memory(struct run_inputs *in, const struct run_session *
 	}
 	if (!st)
 		st = model_split(&m, from->tp, err);
+	if (!st)
+		st = run_set_stages(in, &s->o, &m, err);
 	if (!st)
 		st = plan_memory(in, s, &m, err);
 	model_release(&m);

@@ -482,6 +482,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .route = run_options_route(&s->o),
 			      .apart = in->apart,
 			      .share_experts = run_shares_experts(&s->o),
+			      .stages = in->stages,
 			      .limits = in->limits,
 			      .backend = s->backend,
 			      .self = s->self,
@@ -553,6 +554,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = run_plan_memory(in, s, err);
 	if (!st)
 		st = run_set_apart(in, &s->o, err);
+	if (!st)
+		st = run_check_stage_limits(in, &s->o, err);
 	if (!st)
 		st = size_pool(in, s, err);
 	if (!st)

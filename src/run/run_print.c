@@ -416,6 +416,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	printf("backend   %s\n", r->session.backend->name);
 	print_clock(&r->in, &r->session);
 	print_dense_as(&r->in, &r->session);
+	run_print_stages(&r->in);
 	run_print_experts(&r->in, &r->session);
 	if (*r->in.comm_text) {
 		put_after("comm      ", r->in.comm_text);

@@ -158,6 +158,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = run_check_ranks(o, b, err);
 	if (!st)
 		st = run_check_experts(o, b, err);
+	if (!st)
+		st = run_check_stages(o, b, err);
 	return st ? st : check_repeats(o, b, err);
 }
 

@@ -99,6 +99,14 @@ WITH
     WHERE e.key = 'ep' AND e.value > 1
 
     UNION ALL
+    SELECT p.run_id, 26, 'stages', 'time', printf('%d modelled stages', p.value),
+      printf('%d pipeline stages are modelled: they share the time of an iteration by their layers, and what'
+        || ' they send is ', p.value) || CASE coalesce(run.comm, 'none') WHEN 'none' THEN 'left out'
+          WHEN 'model' THEN 'modelled by the link of the GPU' ELSE 'from ' || run.comm END
+    FROM param p JOIN run USING(run_id)
+    WHERE p.key = 'pp' AND p.value > 1
+
+    UNION ALL
     SELECT n.run_id, 24, 'apart', 'time', 'KV over a modelled link',
       printf('prefill runs on %d engines and decodes on %d: routing takes no time, and KV travels over a'
         || ' modelled link (%s)', n.value, d.value, k.value)
