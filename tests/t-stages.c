@@ -194,8 +194,8 @@ static void test_by_hand(void)
 	const struct trace t = { .req = req, .n = 3, .name = (char[]){ "by hand" } };
 	struct seen s;
 
-	/* Prompts 0-5-10 and 5-10-15; the queue is full until 10.  Then the first decodes beside the
-	 * third's prompt, 10-15-20; at 15 the second decodes, 15-20-25. */
+	/* Prompts 0-5-10 and 5-10-15; the queue is full until 10.  Then the first decodes beside
+	 * the third's prompt, 10-15-20; at 15 the second decodes, 15-20-25. */
 	is_int(replay(&t, 2, 200, &s, NULL), AR_OK, "two stages");
 	ok(s.finish_ns[0] == 20 * MS && s.finish_ns[1] == 25 * MS && s.finish_ns[2] == 20 * MS,
 	   "two batches are in flight, and requests in one are not in the other");

@@ -745,7 +745,7 @@ static bool is_due(const struct loop *l)
 	return l->n_queue == l->depth || (l->n_queue && !l->s->batch.n);
 }
 
-/* With stages the host waits for the oldest iteration when the queue is full, or nothing can run. */
+/* With stages the host waits for the oldest one when the queue is full, or nothing can run. */
 static void wait_oldest(struct loop *l)
 {
 	const struct launched *q = &l->queue[0];
