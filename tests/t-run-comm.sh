@@ -55,8 +55,8 @@ pair() { run --backend roofline --gpu h200 --model llama-3.1-8b --host none --tp
 pair --db "$tmp/pair.db" >"$tmp/pair"
 is 'ranks of a GPU with a preset have measured ones, of the engine' "$(comm <"$tmp/pair")" \
 	'of 2 ranks, measured: h200-vllm'
-is '... whose kernels are counted' "$(sed -n 's/^collectives: [0-9]* by \([a-zA-Z-]*\), [0-9]* by \([A-Z]*\)$/\1 \2/p' \
-	"$tmp/pair")" 'vllm-custom NCCL'
+is '... whose kernels are counted' "$(sed -n 's/^collectives: [0-9]* by \([a-zA-Z-]*\), [0-9]* by \([A-Z_]*\)$/\1 \2/p' \
+	"$tmp/pair")" 'vllm-custom RING_LL'
 ok '... which a report says' sh -c '"$ATTNREPLAY" report "$1" |
 	grep -q "collectives of 2 ranks are from h200-vllm, and no rank is late"' sh "$tmp/pair.db"
 is '... the same when asked' "$(pair --comm h200-vllm | tail -n 6)" "$(grep -v ^stored "$tmp/pair" | tail -n 6)"
