@@ -63,8 +63,8 @@ int attend_rank(int n)
  * in its order, as thread blocks will.  Example: 256 tiles of 1 to 32 blocks on 132 multiprocessors
  * stay whole, because short tiles follow long ones.
  *
- * Costs are fitted to 32 times on an H200, 7 % off on average: a tile takes as much as 4.7 blocks of
- * 128 keys more than its own, and a part to merge as 2 more.  Costs of 3.5 and 3, or 5.5 and 1, fit
+ * Costs are fitted to 32 times on an H200, 7 % off on average: a tile takes as much as 4.7 blocks
+ * of 128 keys more than its own, and a part to merge as 2 more.  Costs of 3.5 and 3, or 5.5 and 1, fit
  * as well.  Prompts of so many rows, 8 query and 2 KV heads, before,
  * when waves of even parts were taken for equal and levels were for idle slots alone, and now, us:
  *	1500	18.1  17.6	2200	24.4  24.6	3072	39.7  35.6	4096	62.3  50.0
