@@ -3,23 +3,28 @@
 #include "replay/sched/kv_blocks.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/large.h"
 
 enum ar_status kv_blocks_init(struct kv_blocks *b, struct block_pool *pool, const struct trace *t,
 			      uint64_t root, struct ar_err *err)
 {
-	size_t n_bucket = 1;
+	size_t n_bucket = 1, size;
 	int64_t n = pool->n_usable;
 
 	while (n_bucket <= (size_t)n)
 		n_bucket *= 2;
+	size = ((size_t)n + 1) * sizeof *b->block + n_bucket * sizeof *b->bucket;
 	*b = (struct kv_blocks){ .pool = pool,
 				 .trace = t,
 				 .root = root,
-				 .block = calloc((size_t)n + 1, sizeof *b->block),
-				 .bucket = calloc(n_bucket, sizeof *b->bucket),
+				 .block = large_alloc(size),
 				 .mask = (uint32_t)(n_bucket - 1) };
-	if (!b->block || !b->bucket)
+	if (!b->block)
 		return ar_nomem(err);
+	memset(b->block, 0, size);
+	b->bucket = (uint32_t *)(b->block + n + 1);
 	pool->n_free = 0;
 	for (int64_t i = 1; i <= n; i++)
 		kv_insert_free(b, (uint32_t)i, b->block[0].prev);
@@ -29,5 +34,4 @@ enum ar_status kv_blocks_init(struct kv_blocks *b, struct block_pool *pool, cons
 void kv_blocks_release(struct kv_blocks *b)
 {
 	free(b->block);
-	free(b->bucket);
 }

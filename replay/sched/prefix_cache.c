@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/large.h"
 #include "replay/sched/kv_blocks.h"
 
 struct prefix_cache {
@@ -51,7 +52,7 @@ enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *p
 		return ar_nomem(err);
 	c->row_len = (size_t)row_len;
 	c->n_free_row = n_row;
-	c->table = malloc(n_row * c->row_len * sizeof *c->table);
+	c->table = large_alloc(n_row * c->row_len * sizeof *c->table);
 	c->free_row = calloc(n_row, sizeof *c->free_row);
 	if (!c->table || !c->free_row || kv_blocks_init(&c->blocks, pool, t, root, err)) {
 		prefix_cache_close(c);
