@@ -15,7 +15,8 @@ enum ar_status kv_blocks_init(struct kv_blocks *b, struct block_pool *pool, cons
 
 	while (n_bucket <= (size_t)n)
 		n_bucket *= 2;
-	size = ((size_t)n + 1) * sizeof *b->block + n_bucket * sizeof *b->bucket;
+	size = ((size_t)n + 1) * (sizeof *b->block + sizeof *b->place) +
+	       n_bucket * sizeof *b->bucket;
 	*b = (struct kv_blocks){ .pool = pool,
 				 .trace = t,
 				 .root = root,
@@ -24,10 +25,11 @@ enum ar_status kv_blocks_init(struct kv_blocks *b, struct block_pool *pool, cons
 	if (!b->block)
 		return ar_nomem(err);
 	memset(b->block, 0, size);
-	b->bucket = (uint32_t *)(b->block + n + 1);
+	b->place = (struct kv_place *)(b->block + n + 1);
+	b->bucket = (uint32_t *)(b->place + n + 1);
 	pool->n_free = 0;
 	for (int64_t i = 1; i <= n; i++)
-		kv_insert_free(b, (uint32_t)i, b->block[0].prev);
+		kv_insert_free(b, (uint32_t)i, b->place[0].prev);
 	return AR_OK;
 }
 

@@ -32,19 +32,25 @@ enum { KV_GROUP_BIT = 20, KV_GROUPS_MAX = 1 << (32 - KV_GROUP_BIT) };
 
 struct kv_block {
 	struct kv_key key;
-	uint32_t n_owner;
-	uint32_t prev, next;   /* in the free list */
-	uint32_t chain;	       /* next key in the bucket; only in the oldest of a ring */
-	uint32_t older, newer; /* ring of equal contents, oldest first; 0: no content */
-	uint32_t entered;      /* kv_blocks.step when it got its key */
-	uint32_t hash;	       /* of its key */
+	uint32_t chain;	  /* next key in the bucket; only in the oldest of a ring */
+	uint32_t older;	  /* ring of equal contents, oldest first; 0: no content */
+	uint32_t entered; /* kv_blocks.step when it got its key */
+	uint32_t hash;	  /* of its key */
+};
+
+/* Who has a block, and its neighbours in the free list if nobody has.  This is apart from the keys,
+ * so that the memory caches hold it for many blocks. */
+struct kv_place {
+	uint32_t n_owner, prev, next;
+	uint32_t newer; /* in the ring of equal contents; 0: no content */
 };
 
 struct kv_blocks {
 	struct block_pool *pool; /* its n_free is kept up to date */
 	const struct trace *trace;
 	uint64_t root;
-	struct kv_block *block; /* [0] ends the free list: next its head, prev its tail */
+	struct kv_block *block;
+	struct kv_place *place; /* [0] ends the free list: next its head, prev its tail */
 	uint32_t *bucket, mask;
 	uint32_t step; /* number of the plan, set by who asks for it */
 };
@@ -129,13 +135,13 @@ static inline void kv_enter_at(struct kv_blocks *b, uint32_t n, uint32_t hash, s
 	q->entered = b->step;
 	q->chain = 0;
 	if (!first) {
-		q->older = q->newer = n;
+		q->older = b->place[n].newer = n;
 		*link = n;
 		return;
 	}
-	q->newer = first;
+	b->place[n].newer = first;
 	q->older = b->block[first].older;
-	b->block[q->older].newer = n;
+	b->place[q->older].newer = n;
 	b->block[first].older = n;
 }
 
@@ -150,91 +156,106 @@ static inline void kv_name(struct kv_blocks *b, uint32_t n)
 	struct kv_block *q = &b->block[n];
 
 	q->key.own = KV_UNLISTED;
-	q->older = q->newer = n;
+	q->older = b->place[n].newer = n;
 }
 
 static inline bool kv_unlisted(const struct kv_blocks *b, uint32_t n)
 {
-	return b->block[n].newer && b->block[n].key.own == KV_UNLISTED;
+	return b->place[n].newer && b->block[n].key.own == KV_UNLISTED;
 }
 
 static inline void kv_forget(struct kv_blocks *b, uint32_t n)
 {
 	struct kv_block *q = &b->block[n];
-	uint32_t *link;
+	uint32_t *link, newer = b->place[n].newer, older = q->older;
 
-	if (q->key.own == KV_UNLISTED) {
-		q->older = q->newer = 0;
+	b->place[n].newer = q->older = 0;
+	if (q->key.own == KV_UNLISTED)
 		return;
-	}
 	link = &b->bucket[q->hash & b->mask];
 	while (*link && *link != n)
 		link = &b->block[*link].chain;
 	if (*link) {
-		*link = q->newer == n ? q->chain : q->newer;
-		if (q->newer != n)
-			b->block[q->newer].chain = q->chain;
+		*link = newer == n ? q->chain : newer;
+		if (newer != n)
+			b->block[newer].chain = q->chain;
 	}
-	b->block[q->older].newer = q->newer;
-	b->block[q->newer].older = q->older;
-	q->older = q->newer = 0;
+	if (newer == n)
+		return;
+	b->place[older].newer = newer;
+	b->block[newer].older = older;
 }
 
 /* ---- the free list ---- */
 
 static inline void kv_unlink(struct kv_blocks *b, uint32_t n)
 {
-	struct kv_block *q = &b->block[n];
+	struct kv_place *p = b->place, at = p[n];
 
-	b->block[q->prev].next = q->next;
-	b->block[q->next].prev = q->prev;
+	p[at.prev].next = at.next;
+	p[at.next].prev = at.prev;
 	b->pool->n_free--;
 }
 
 /* Free block n.  It is taken right after block prev, a free one; prev 0: first of all. */
 static inline void kv_insert_free(struct kv_blocks *b, uint32_t n, uint32_t prev)
 {
-	struct kv_block *q = &b->block[n];
+	struct kv_place *p = b->place;
+	uint32_t next = p[prev].next;
 
-	q->prev = prev;
-	q->next = b->block[prev].next;
-	b->block[q->prev].next = n;
-	b->block[q->next].prev = n;
+	p[n].prev = prev;
+	p[n].next = next;
+	p[prev].next = n;
+	p[next].prev = n;
 	b->pool->n_free++;
 }
 
-static inline uint32_t kv_take(struct kv_blocks *b)
+/* Take the first n free blocks into table.  One pass finds them and a further one clears them, so
+ * that memory is asked for many at a time. */
+static inline void kv_take(struct kv_blocks *b, uint32_t *table, uint32_t n)
 {
-	uint32_t n = b->block[0].next;
+	enum { AHEAD = 8 };
+	struct kv_place *p = b->place;
+	uint32_t next = p[0].next;
 
-	kv_unlink(b, n);
-	if (b->block[n].newer)
-		kv_forget(b, n);
-	b->block[n].n_owner = 1;
-	return n;
+	for (uint32_t i = 0; i < n; i++) {
+		__builtin_prefetch(&b->block[next]);
+		table[i] = next;
+		p[next].n_owner = 1;
+		next = p[next].next;
+	}
+	p[0].next = next;
+	p[next].prev = 0;
+	b->pool->n_free -= n;
+	for (uint32_t i = 0; i < n; i++) {
+		if (i + AHEAD < n)
+			__builtin_prefetch(&b->bucket[b->block[table[i + AHEAD]].hash & b->mask]);
+		if (p[table[i]].newer)
+			kv_forget(b, table[i]);
+	}
 }
 
 /* One more owner of a block that was found. */
 static inline void kv_touch(struct kv_blocks *b, uint32_t n)
 {
-	if (!b->block[n].n_owner++)
+	if (!b->place[n].n_owner++)
 		kv_unlink(b, n);
 }
 
 /* One owner less; the block of none is taken last of all free ones. */
 static inline void kv_drop(struct kv_blocks *b, uint32_t n)
 {
-	if (!--b->block[n].n_owner)
-		kv_insert_free(b, n, b->block[0].prev);
+	if (!--b->place[n].n_owner)
+		kv_insert_free(b, n, b->place[0].prev);
 }
 
 /* One owner less.  A block without a key is taken before all others, in the order of the calls with
  * the same *last, which is 0 at first. */
 static inline void kv_drop_unnamed_first(struct kv_blocks *b, uint32_t n, uint32_t *last)
 {
-	if (b->block[n].newer) {
+	if (b->place[n].newer) {
 		kv_drop(b, n);
-	} else if (!--b->block[n].n_owner) {
+	} else if (!--b->place[n].n_owner) {
 		kv_insert_free(b, n, *last);
 		*last = n;
 	}

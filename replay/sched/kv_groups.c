@@ -363,10 +363,8 @@ static int64_t need_of_found(const struct kv_groups *g, size_t i, uint32_t comp)
 	int64_t need = 0;
 
 	for (uint32_t k = blocks_before(x, comp); k < n_hit; k++) {
-		const struct kv_block *b = &all[block[k]];
-
-		need += !b->n_owner;
-		if (keeps_states(x) && all[b->older].entered == g->blocks.step)
+		need += !g->blocks.place[block[k]].n_owner;
+		if (keeps_states(x) && all[all[block[k]].older].entered == g->blocks.step)
 			return g->blocks.pool->n_usable + 1;
 	}
 	return need;
@@ -416,7 +414,7 @@ static void drop_block(struct leaving *l, uint32_t b)
 		kv_drop_unnamed_first(&g->blocks, b, &l->last);
 	else
 		kv_drop(&g->blocks, b);
-	g->used[l->i] -= !g->blocks.block[b].n_owner;
+	g->used[l->i] -= !g->blocks.place[b].n_owner;
 	--*l->owned;
 }
 
@@ -488,7 +486,7 @@ static void take_found(struct kv_groups *g, struct table *t, uint32_t *owned, ui
 		for (uint32_t k = 0; k < gone; k++)
 			t->block[k] = 0;
 		for (uint32_t k = gone; k < t->n; k++, ++*owned) {
-			if (!g->blocks.block[t->block[k]].n_owner)
+			if (!g->blocks.place[t->block[k]].n_owner)
 				count_block(g, i);
 			kv_touch(&g->blocks, t->block[k]);
 		}
@@ -527,7 +525,7 @@ bool kv_groups_grow(struct kv_groups *g, uint32_t *row, uint32_t *owned,
 		if (keeps_states(x))
 			skip_states(g, x, t, at, n_tok);
 		for (uint32_t want = blocks_of(x, n_tok); t->n < want; ++*owned) {
-			t->block[t->n++] = kv_take(&g->blocks);
+			kv_take(&g->blocks, &t->block[t->n++], 1);
 			count_block(g, i);
 		}
 	}
@@ -647,5 +645,5 @@ uint32_t kv_groups_named(const struct kv_groups *g, uint32_t row, size_t i)
 
 uint32_t kv_groups_next_free(const struct kv_groups *g, uint32_t b)
 {
-	return g->blocks.block[b].next;
+	return g->blocks.place[b].next;
 }

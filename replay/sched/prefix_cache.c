@@ -148,7 +148,7 @@ int64_t prefix_cache_need(const struct prefix_cache *c, uint32_t owned, uint32_t
 	if (need < 0)
 		need = 0;
 	for (uint32_t i = 0; i < n_hit; i++)
-		need += !c->blocks.block[next_row(c)[i]].n_owner;
+		need += !c->blocks.place[next_row(c)[i]].n_owner;
 	return need;
 }
 
@@ -165,8 +165,10 @@ bool prefix_cache_grow(struct prefix_cache *c, uint32_t *row, uint32_t *owned, u
 	for (uint32_t i = 0; i < n_hit; i++)
 		kv_touch(&c->blocks, table[i]);
 	*owned += n_hit;
-	while (*owned < want)
-		table[(*owned)++] = kv_take(&c->blocks);
+	if (want > *owned) {
+		kv_take(&c->blocks, table + *owned, want - *owned);
+		*owned = want;
+	}
 	return true;
 }
 
@@ -229,7 +231,7 @@ bool prefix_cache_set_aside(struct prefix_cache *c, uint32_t row, uint32_t owned
 	int64_t fresh = 0;
 
 	for (uint32_t k = 0; k < n; k++) {
-		table[k] = drop && k < owned && b->block[from[k]].n_owner == 1 ? from[k] : 0;
+		table[k] = drop && k < owned && b->place[from[k]].n_owner == 1 ? from[k] : 0;
 		fresh += !table[k];
 	}
 	if (fresh > b->pool->n_free)
@@ -237,11 +239,11 @@ bool prefix_cache_set_aside(struct prefix_cache *c, uint32_t row, uint32_t owned
 	*to = c->free_row[--c->n_free_row];
 	for (uint32_t k = 0; k < n; k++) {
 		if (!table[k]) {
-			table[k] = kv_take(b);
+			kv_take(b, &table[k], 1);
 			continue;
 		}
 		kv_touch(b, table[k]);
-		if (b->block[table[k]].newer)
+		if (b->place[table[k]].newer)
 			kv_forget(b, table[k]);
 	}
 	return true;
@@ -254,5 +256,5 @@ const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row)
 
 uint32_t prefix_cache_next_free(const struct prefix_cache *c, uint32_t b)
 {
-	return c->blocks.block[b].next;
+	return c->blocks.place[b].next;
 }
