@@ -50,18 +50,6 @@ static enum ar_status see_request(void *self, const struct observed_request *q, 
 	return AR_OK;
 }
 
-static enum ar_status see_sample(void *self, const struct observed_sample *x, struct ar_err *err)
-{
-	(void)self, (void)x, (void)err;
-	return AR_OK;
-}
-
-static enum ar_status see_end(void *self, const struct replay_result *res, struct ar_err *err)
-{
-	(void)self, (void)res, (void)err;
-	return AR_OK;
-}
-
 static struct replay plain(int64_t replicas, bool share)
 {
 	struct replay cfg = { .share_experts = share,
@@ -83,7 +71,7 @@ static enum ar_status replay(const struct trace *t, const struct replay *like, s
 {
 	const struct cost_options opts = { .formula = { 10 * MS, MS } };
 	const struct backend_env env = { 0 };
-	const struct observer see = { s, see_iteration, see_request, see_sample, see_end };
+	const struct observer see = { s, see_iteration, see_request, NULL, NULL };
 	struct replay cfg = *like;
 	struct replay_result res = { 0 };
 	enum ar_status st = backend_open(&backend_cost, &cfg.self, &opts, &env, err);

@@ -618,7 +618,7 @@ static enum ar_status end_run(struct fleet *f, enum ar_status st, struct ar_err 
 	st2 = take_latencies(&f->all, st ? NULL : err);
 	if (!st)
 		st = st2;
-	st2 = o ? o->end(o->self, res, st ? NULL : err) : AR_OK;
+	st2 = o && o->end ? o->end(o->self, res, st ? NULL : err) : AR_OK;
 	return st ? st : st2;
 }
 

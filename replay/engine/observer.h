@@ -47,7 +47,8 @@ struct observed_sample {
 	const struct kept_share *kept;	     /* NULL: nothing was dropped */
 };
 
-/* Arguments are borrowed for the call.  An error of a callback ends the run. */
+/* Arguments are borrowed for the call.  An error of a callback ends the run.  A callback may be
+ * NULL: the run goes on without it. */
 struct observer {
 	void *self;
 	enum ar_status (*iteration)(void *self, const struct observed_iteration *it,

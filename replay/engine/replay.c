@@ -34,7 +34,7 @@ static enum ar_status notify_iteration(const struct loop *l, const struct step *
 	const struct observer *o = l->cfg->observer;
 	const bool ranks = l->cfg->world && l->s->batch.n;
 
-	if (!o)
+	if (!o || !o->iteration)
 		return AR_OK;
 	return o->iteration(o->self,
 			    &(struct observed_iteration){
@@ -58,7 +58,7 @@ enum ar_status loop_tell_request(const struct loop *l, uint32_t id, const char *
 	const struct sched_seq *q = &l->s->seq[id];
 	const struct times *t = &l->t[id];
 
-	if (!o)
+	if (!o || !o->request)
 		return AR_OK;
 	return o->request(o->self,
 			  &(struct observed_request){
@@ -82,7 +82,7 @@ static enum ar_status notify_sample(const struct loop *l, const struct batch_ent
 {
 	const struct replay *cfg = l->cfg;
 
-	if (!cfg->observer)
+	if (!cfg->observer || !cfg->observer->sample)
 		return AR_OK;
 	return cfg->observer->sample(cfg->observer->self,
 				     &(struct observed_sample){ .iter_no = l->no - 1,
