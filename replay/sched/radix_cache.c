@@ -19,7 +19,6 @@ struct node {
 	uint32_t heap;	 /* its place in the heap; 0: it is locked, or has children */
 };
 
-/* Each node has a block at least, so the pool bounds their number. */
 struct radix_cache {
 	struct block_pool *pool;
 	const struct trace *trace;
@@ -35,11 +34,21 @@ struct radix_cache {
 	int64_t n_block, n_loose; /* blocks in nodes, and in nodes that are not locked */
 };
 
+/* Each node has a block at least, of a request, so pool and trace bound their number. */
+static size_t most_nodes(const struct block_pool *pool, const struct trace *t)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < t->n && n < pool->n_usable; i++)
+		n += ((int64_t)t->req[i].prompt_tok + t->req[i].output_tok) / pool->block_tok + 1;
+	return (size_t)(n < pool->n_usable ? n : pool->n_usable) + 1;
+}
+
 enum ar_status radix_cache_open(struct radix_cache **out, struct block_pool *pool,
 				const struct trace *t, struct ar_err *err)
 {
 	struct radix_cache *c = calloc(1, sizeof *c);
-	size_t n = (size_t)pool->n_usable + 1, n_bucket = 1;
+	size_t n = most_nodes(pool, t), n_bucket = 1;
 
 	*out = NULL;
 	if (!c)
