@@ -31,6 +31,10 @@ rows() { # rows REQUESTS PROMPT OUTPUT: a trace of requests that are all there a
 rows 1000 8000 1 >"$tmp/prefill.csv"
 rows 4 16 800 >"$tmp/decode.csv"
 now() { date +%s%N; }
+begun() { # begun DB: iterations are stored
+	[ -s "$1" ] && [ "$(attnreplay sql --format csv "$1" 'SELECT count(*) > 0 FROM iteration' \
+		2>/dev/null | tail -n 1)" = 1 ]
+}
 alive() { for p in "$@"; do kill -0 "$p" 2>/dev/null && return; done; return 1; }
 
 go() { # go TRACE DB
@@ -54,8 +58,8 @@ try() { # try KIND TRACE: adds to ended, lines, longest
 	db=$tmp/$1-$i.db
 	FAKE_NCCL_SLOW=1:2000 go "$2" "$db" &
 	command=$!
-	until [ -s "$db" ]; do sleep 0.02; done
-	sleep "$(awk -v i="$i" -v n="$tries" 'BEGIN { print 0.6 + 0.6 * i / n }')"
+	until begun "$db"; do sleep 0.02; done
+	sleep "$(awk -v i="$i" -v n="$tries" 'BEGIN { print 0.5 * i / n }')"
 	ranks=$(cat "/proc/$command/task/$command/children")
 	first=${ranks%% *}
 	begin=$(now)
