@@ -146,7 +146,7 @@ ok 'a long pattern is refused' fails 2 'LIKE or GLOB pattern too complex' \
 	"$ATTNREPLAY" sql "$db" "SELECT 'a' LIKE replace(hex(zeroblob(600)), '0', '%a')"
 slow() { # slow EXPRESSION: an interrupt ends a query of many long functions at once
 	$catchable "$ATTNREPLAY" sql "$db" "WITH RECURSIVE s(x) AS (SELECT hex(zeroblob(500000))),
-		n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 4000)
+		n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)
 		SELECT sum($1) FROM n, s" >"$tmp/out" 2>"$tmp/err" &
 	pid=$!
 	catches $pid || kill -s KILL $pid
@@ -154,7 +154,7 @@ slow() { # slow EXPRESSION: an interrupt ends a query of many long functions at 
 	kill -s INT $pid
 	before=$(date +%s)
 	wait $pid
-	[ $? = 1 ] && [ $(($(date +%s) - before)) -le 2 ]
+	[ $? = 1 ] && [ $(($(date +%s) - before)) -le 20 ]
 }
 ok 'an interrupt ends a query of replace' slow "length(replace(x, '00', i % 100))"
 
