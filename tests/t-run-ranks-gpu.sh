@@ -41,9 +41,9 @@ for how in '' --enforce-eager; do
 	messages "$db" 9
 done
 ok '... also where kernels are not traced' ranks $some --prof events
-is 'none is multicast' "$(query "$tmp/some.db" "SELECT count(*) > 0, sum(value LIKE '%LLMC%' OR
-	value LIKE '%LDMC%' OR value LIKE '%STMC%' OR value LIKE '%NVLS%') FROM string_id
-	WHERE value LIKE '%nccl%'")" 1,0
+is 'none is multicast' "$(query "$tmp/some.db" "SELECT count(*) > 0, sum(value GLOB
+	'*LLMC*' OR value GLOB '*LDMC*' OR value GLOB '*STMC*' OR value GLOB '*NVLS*') AS n
+	FROM string_id WHERE value GLOB '*nccl*'")" 1,0
 model='--model qwen3-30b-a3b --sample-layers 2'
 ok 'experts are added up before' ranks $some --intervals off --db "$tmp/moe.db"
 messages "$tmp/moe.db" 5
