@@ -66,6 +66,8 @@ done
 for other in '--tp 16' '--comm model' '--gpu h100'; do
 	is "... or a ring, with $other" "$(pair $other | comm | cut -d ' ' -f 1-2)" 'a ring'
 done
+pair --comm h200-nccl --db "$tmp/named.db" >"$tmp/out"
+is '... and stored' "$(query "$tmp/named.db" 'SELECT comm FROM run')" h200-nccl
 ok '... which is refused for other ranks when asked' fails 2 \
 	'no allreduce in bf16 of 16 ranks on one host; the file has ranks 2, 4, 8; take' \
 	pair --tp 16 --comm h200-nccl
