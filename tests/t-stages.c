@@ -144,25 +144,15 @@ static enum ar_status see_request(void *self, const struct observed_request *q, 
 	return AR_OK;
 }
 
-static enum ar_status see_sample(void *self, const struct observed_sample *x, struct ar_err *err)
-{
-	(void)self, (void)x, (void)err;
-	return AR_OK;
-}
-
-static enum ar_status see_end(void *self, const struct replay_result *res, struct ar_err *err)
-{
-	(void)self, (void)res, (void)err;
-	return AR_OK;
-}
-
 /* Replay: each iteration takes 10 ms, and half of it in each of two stages. */
 static enum ar_status replay(const struct trace *t, int stages, int64_t blocks, struct seen *s,
 			     struct ar_err *err)
 {
 	const struct cost_options opts = { .formula = { 10 * MS, 0 } };
 	const struct backend_env env = { 0 };
-	const struct observer see = { s, see_iteration, see_request, see_sample, see_end };
+	const struct observer see = { .self = s,
+				      .iteration = see_iteration,
+				      .request = see_request };
 	struct replay cfg = { .trace = t,
 			      .backend = &backend_cost,
 			      .observer = &see,
