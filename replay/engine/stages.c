@@ -22,20 +22,22 @@ enum ar_status stages_read(struct stages *s, const char *list, int layers, int n
 			   struct ar_err *err)
 {
 	const char *p = list;
-	uint64_t x = 1;
+	bool good = true, more = true;
+	uint64_t x;
 	int sum = 0;
 
 	s->n = 0;
-	do {
+	s->n_layers = layers;
+	while (good && more) {
 		const size_t len = strcspn(p, ",");
 
-		if (s->n == n || !num_u64(p, len, &x) || !x || x > (uint64_t)layers)
-			break;
-		sum += s->layers[s->n++] = (int)x;
-		p += len;
-	} while (*p++ == ',');
-	s->n_layers = layers;
-	if (p[-1] || s->n != n || sum != layers)
+		good = s->n < n && num_u64(p, len, &x) && x && x <= (uint64_t)layers;
+		if (good)
+			sum += s->layers[s->n++] = (int)x;
+		more = p[len];
+		p += len + 1;
+	}
+	if (!good || s->n != n || sum != layers)
 		return ar_fail(err, AR_USAGE,
 			       "pp-layers '%s': want the layers of each of %d stages, %d in all, "
 			       "such as 11,11,10",
