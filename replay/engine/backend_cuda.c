@@ -743,7 +743,7 @@ static int64_t cuda_max_captured(void *self)
 
 const struct backend backend_cuda = {
 	.name = "cuda",
-	.title = "random weights or --weights, experts loaded evenly,",
+	.title = "random weights or --weights, experts loaded evenly",
 	.opts = cuda_options,
 	.opts_size = sizeof(struct cuda_opts),
 	.needs_model = true,

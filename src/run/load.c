@@ -520,7 +520,7 @@ static enum ar_status check_droppers(const struct run_inputs *in, struct ar_err 
 	for (size_t i = 0; in->plan && i < in->n_runs; i++)
 		if (in->plan[i]->drop)
 			return ar_fail(err, AR_USAGE,
-				       "ranks local: '%s' drops tokens by the heads of a rank "
+				       "ranks: '%s' drops tokens by the heads of a rank "
 				       "alone, so that ranks would drop different ones; leave one "
 				       "of them out",
 				       in->plan[i]->name);

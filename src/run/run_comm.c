@@ -182,8 +182,8 @@ static enum ar_status leave_to_ranks(struct run_inputs *in, const struct run_ses
 	if (opt_given(s->o.group, "comm"))
 		return ar_fail(
 			err, AR_USAGE,
-			"comm has no effect with --ranks local, whose collectives run; leave "
-			"it out");
+			"comm has no effect with --ranks local or env, whose collectives run; "
+			"leave it out");
 	snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, by NCCL %s: part of the times",
 		 m->tp, nccl_version_text(world_nccl(s->world)->version, version));
 	return AR_OK;
