@@ -36,7 +36,7 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 	enum ar_status st = begin(r, NULL, err);
 
 	if (!st)
-		st = run_load_weights(&r->in, &r->session.o, err);
+		st = run_load_weights(&r->in, &r->session, err);
 	return st ? st : run_load_tokens(&r->in, &r->session, err);
 }
 
@@ -95,7 +95,7 @@ static void test_model(void)
 	tiny_config(dir, &tiny_models[0]);
 	if (begin(&r, "niah-llama-14m", &err))
 		bail_out("%s", err.msg);
-	ok(run_load_weights(&r.in, &r.session.o, &err) == AR_USAGE &&
+	ok(run_load_weights(&r.in, &r.session, &err) == AR_USAGE &&
 		   strstr(err.msg, "model 'niah-llama-14m' is not that of /tmp/t-run-tokens-"),
 	   "weights of another model than --model: %s", err.msg);
 	end(&r);
