@@ -66,7 +66,7 @@ ok 'a rank that dies ends it' breaks FAKE_NCCL_DIE=1:20 1 \
 	'rank 1 of 2 (pid [0-9]*) ended by signal 6 in call 19'
 ok 'so does an error of NCCL' breaks FAKE_NCCL_ERROR=1:20:3 1 'rank 1 of 2: NCCL cannot'
 ok 'ranks that gather different data are named' breaks FAKE_NCCL_WRONG=1:85 1 \
-	'ranks have gathered different data in 1 cases: do not trust them'
+	'ranks have gathered different data in 1 cases, so there is no file; check NCCL and the link'
 ok 'a library may be missing' breaks ATTNREPLAY_NCCL=/no/where 4 "cannot load '/no/where', which"
 stopped() {
 	FAKE_NCCL_SLOW=1:20000 "$ATTNREPLAY" bench collective --tp 2 --memory host 2>"$tmp/err" &

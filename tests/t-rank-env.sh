@@ -81,7 +81,7 @@ differs() { # differs OPTION WHAT...: rank 1 has the option
 	shift
 	is "rank 1 with another $1 ends all" "$(together by_hand 2 --nccl-id id)" '2 2'
 	own=
-	ok '... which is named once' grep -qxF "attnreplay: rank 1 has another $2" 0.err
+	ok '... which is named once' grep -qxF "attnreplay: rank 1 has another $2; give all ranks the same" 0.err
 	is '... by rank 0' "$(lines)" 1
 }
 head -n 60 "$trace" >short.csv

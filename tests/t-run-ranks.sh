@@ -132,7 +132,7 @@ if "$ATTNREPLAY" run --help | grep -q -- '--enforce-eager'; then
 		ok "'$list' lists no GPUs" fails 2 "devices '$list': want numbers and ranges" \
 			gpus --devices "$list"
 	done
-	ok 'each rank has a GPU' fails 2 "devices '0-1' names 2 GPUs, but --tp 3 has a rank on each" \
+	ok 'each rank has a GPU' fails 2 "devices '0-1' names 2 GPUs, but --tp 3 has a rank on each; name as many" \
 		gpus --devices 0-1
 	ok 'one GPU is none for ranks' fails 2 'device has no effect with --ranks local' \
 		gpus --device 1

@@ -40,7 +40,8 @@ static const struct opt cuda_options[] = {
 
 /* ---- iterations ---- */
 
-enum ar_status cuda_wait(struct cuda *c, struct ar_err *err)
+/* Wait for the stream; a rank of several ends if another fails. */
+static enum ar_status cuda_wait(struct cuda *c, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 

@@ -135,8 +135,6 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 			     struct ar_err *err);
 /* The attention call of rows of a kind in executed layer i: from pass.q to pass.out. */
 struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i);
-/* Wait for the stream; a rank of several ends if another fails. */
-enum ar_status cuda_wait(struct cuda *c, struct ar_err *err);
 /* Begin a pass of the decoder over the staged rows. */
 enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
 /* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  flags: for

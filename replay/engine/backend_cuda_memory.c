@@ -133,8 +133,8 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 			       cudaDriverGetVersion(&version) || !version ? "no NVIDIA driver" :
 									    cudaGetErrorString(e));
 	if (device >= n)
-		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change --device",
-			       device, n - 1);
+		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change %s", device,
+			       n - 1, c->env.world ? "--devices" : "--device");
 	CU(cudaSetDevice(device));
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	CU(cudaGetDeviceProperties(&prop, device));

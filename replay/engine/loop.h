@@ -97,14 +97,18 @@ int64_t loop_next(const struct loop *l);
 enum ar_status loop_step(struct loop *l, struct ar_err *err);
 /* The next event is that it launches an iteration. */
 bool loop_launches(const struct loop *l);
-/* The same in parts, for engines with a common step.  wait: time passes, and requests that have
- * come are admitted.  plan: make a plan.  price: find the cost of the plan, if it has a batch, as
- * part of a step; NULL: it is alone.  end: when the GPU would have run it.  go: launch it. */
+
+/* loop_step() in parts, in this order, for engines that run steps together. */
+/* Let time pass, and admit the requests that have come. */
 enum ar_status loop_wait(struct loop *l, int64_t until_ns, struct ar_err *err);
 enum ar_status loop_plan(struct loop *l, struct ar_err *err);
+/* Find the cost of the plan, if it has a batch.  step: of all engines; NULL: this one is alone. */
 enum ar_status loop_price(struct loop *l, const struct batch_step *step, struct ar_err *err);
+/* When the GPU would have run the plan. */
 int64_t loop_end(const struct loop *l);
+/* Launch the plan. */
 enum ar_status loop_go(struct loop *l, struct ar_err *err);
+
 /* Requests wait or run, or tokens are in flight that nobody needs. */
 bool loop_has_work(const struct loop *l);
 

@@ -47,9 +47,10 @@ static enum ar_status differ(int rank, const char *its, const char *first, struc
 	const char *name = order > 0 ? first : its;
 
 	return ar_fail(err, AR_USAGE,
-		       "rank %d has another %.*s than rank 0: '%.*s' instead of '%.*s'", rank,
-		       name_length(name), name, order > 0 ? 0 : value_length(its), value_of(its),
-		       order < 0 ? 0 : value_length(first), value_of(first));
+		       "rank %d has another %.*s than rank 0: '%.*s' instead of '%.*s'; give all "
+		       "ranks the same",
+		       rank, name_length(name), name, order > 0 ? 0 : value_length(its),
+		       value_of(its), order < 0 ? 0 : value_length(first), value_of(first));
 }
 
 static enum ar_status compare(int rank, const char *its, const char *first, struct ar_err *err)

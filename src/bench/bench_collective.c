@@ -281,7 +281,8 @@ static enum ar_status put_all(struct bench *b, struct ar_err *err)
 	free(us);
 	if (!st && other)
 		st = ar_fail(err, AR_CUDA,
-			     "ranks have gathered different data in %d cases: do not trust them",
+			     "ranks have gathered different data in %d cases, so there is no file; "
+			     "check NCCL and the link",
 			     other);
 	return st ? st : outfile_commit(&b->out, err);
 }

@@ -91,8 +91,8 @@ static enum ar_status find_device(struct collective_rank *r, struct collective_a
 
 	if (cudaGetDeviceCount(&n) != cudaSuccess || r->env.device >= n)
 		return ar_fail(err, AR_NODEV,
-			       "there is no GPU %d, only %d of them; each rank needs one: lower "
-			       "--tp or --device",
+			       "there is no GPU %d, only %d of them; each rank needs one: change "
+			       "--tp or --devices",
 			       r->env.device, n);
 	CU(cudaSetDevice(r->env.device));
 	CU(cudaDriverGetVersion(&cuda));

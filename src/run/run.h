@@ -367,17 +367,20 @@ enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
 void run_fail_lost(const struct run_session *s);
 
 /* run_ranks.c: run_method() in a process for each rank.  Of several errors, that of the rank that
- * failed first.  mute: this rank, which is not rank 0, neither prints nor stores.  The rest does
- * nothing without ranks.  meet: tell the ranks of this one, and take the smallest of their pools;
- * the backend is open.  share: take the host of rank 0.  put: store the ranks.  nccl_text: for the
- * column; NULL: there are no ranks.  leave: the rank's replay has ended so. */
+ * failed first. */
 enum ar_status run_method_ranks(struct run *r, size_t i, struct ar_err *err);
+/* This rank, which is not rank 0, neither prints nor stores. */
 void run_mute_rank(struct run_session *s);
+/* These do nothing without ranks. */
+/* Tell the ranks of this one, whose backend is open, and take the smallest of their pools. */
 enum ar_status run_meet_ranks(struct run_inputs *in, struct run_session *s, struct ar_err *err);
+/* Take the host of rank 0. */
 enum ar_status run_share_host(struct run_inputs *in, const struct run_session *s,
 			      struct ar_err *err);
 enum ar_status run_put_ranks(const struct run_session *s, struct ar_err *err);
+/* The value of run.nccl; NULL: there are no ranks. */
 const char *run_nccl_text(const struct run_session *s, char text[512]);
+/* The rank's replay has ended with st. */
 void run_leave_ranks(struct run_session *s, enum ar_status st);
 
 /* rank_env.c: with --ranks env learn which rank this process is.  method_here: run_method(), as

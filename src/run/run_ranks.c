@@ -21,14 +21,15 @@ static enum ar_status take_device(const struct run_session *s, int local, int *d
 				  struct ar_err *err)
 {
 	const char *list = s->o.devices, *visible = getenv("CUDA_VISIBLE_DEVICES");
-	const bool narrow = s->o.ranks == RUN_RANKS_ENV && visible && !strchr(visible, ',');
+	const bool narrow = s->o.ranks == RUN_RANKS_ENV && visible && *visible &&
+			    !strchr(visible, ',');
 	int64_t n;
 
 	*device = narrow ? 0 : local;
 	if (list && rank_device(list, local, &n, device) && local >= n)
 		return ar_fail(err, AR_USAGE,
 			       "devices '%s' names %" PRId64 " GPUs, but this is rank %d of its "
-			       "host, from 0",
+			       "host, from 0; name one for each",
 			       list, n, local);
 	return AR_OK;
 }
@@ -65,7 +66,7 @@ static enum ar_status check_devices(const struct run_options *o, const struct ba
 	if (n != o->tp && o->ranks == RUN_RANKS_LOCAL)
 		return ar_fail(err, AR_USAGE,
 			       "devices '%s' names %" PRId64 " GPUs, but --tp %" PRId64
-			       " has a rank on each",
+			       " has a rank on each; name as many",
 			       o->devices, n, o->tp);
 	return AR_OK;
 }
