@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of a model, each a process that runs the whole simulation; with --ranks local all are of
- * this host.  Rank 0 prints and stores. */
+/* The ranks of a model, each a process that runs the whole simulation; with --ranks local all are
+ * of this host.  Rank 0 prints and stores. */
 #include "config.h"
 #include "src/run/run.h"
 
