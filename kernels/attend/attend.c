@@ -65,8 +65,8 @@ int attend_rank(int n)
  *
  * Costs are fitted to 32 times on an H200, 7 % off on average: a tile takes as much as 4.7 blocks
  * of 128 keys more than its own, and a part to merge as 2 more.  3.5 and 3, or 5.5 and 1, fit as
- * well.  Prompts of so many rows, 8 query and 2 KV heads, before, when waves of even parts were
- * taken for equal and levels were for idle slots alone, and now, us:
+ * well.  Times in us, by rows of the prompt, with 8 query and 2 KV heads.  The first is of a plan
+ * that took waves of even parts for equal, the second of this one:
  *	1500	18.1  17.6	2200	24.4  24.6	3072	39.7  35.6	4096	62.3  50.0
  *	2048	23.7  22.8	2500	34.2  28.9	3500	46.6  40.7
  *	2 x 512 rows after 7680, 16 heads over 4	90.4  86.0	1500 after 6692	132.3  124.9

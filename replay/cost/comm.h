@@ -35,8 +35,8 @@ struct comm {
 	struct comm_experts experts;
 };
 
-/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them.  The
- * ranks are those of c->experts, if it has any. */
+/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them.  If
+ * c->experts has a routing, its ranks are taken, and its messages alone. */
 void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
 
 /* Time of a collective, 0 to INT64_MAX ns.  bytes: as comm_table.h counts them.  graph: it is part

@@ -36,9 +36,8 @@ void comm_experts_bind(struct comm_experts *x, const struct model *m, const int 
 /* The collectives of a way. */
 enum comm_op comm_experts_op(enum expert_way way, bool combines);
 
-/* Bytes of the messages of a layer, as comm_table.h counts those of their collective.  rows: of all
- * engines; largest: of the engine with the most; of: what the rank with the most experts' rows has
- * of them. */
+/* Bytes of the two messages of a layer, as comm_table.h counts them.  rows: of all engines.
+ * largest: rows of the engine with the most.  of: the most that a rank has. */
 struct expert_bytes {
 	double dispatch, combine;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of collectives that come with the program, measured on GPUs of one kind: those of NCCL,
- * and those that an engine runs. */
+/* Tables of collectives that come with the program.  Each is of one kind of GPU, and of NCCL or of
+ * an engine. */
 #ifndef AR_COMM_PRESET_H
 #define AR_COMM_PRESET_H
 

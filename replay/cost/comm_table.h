@@ -55,7 +55,7 @@ struct comm_table {
 
 /* Read the lines of each collective for ranks[collective] ranks, 0: it is not looked up.  If a mode
  * has no lines, both get the same.  AR_DATA: the file cannot be read or a line is malformed; the
- * message names it.  AR_USAGE: a collective has no line of so many ranks; the message names the
+ * message names it.  AR_USAGE: a collective has no line for its ranks; the message names the
  * numbers that the file has.  Release *t in any case. */
 enum ar_status comm_table_load(struct comm_table *t, const char *path, const int ranks[COMM_N_OPS],
 			       struct ar_err *err);

@@ -193,7 +193,7 @@ static enum ar_status find_longest(const struct reader *r, struct costs *c, stru
 	return st;
 }
 
-/* Set what the iteration of the current row costs with an engine's kernels; as: of the reader. */
+/* Give the iteration in the current row of q the cost that it has with an engine's kernels. */
 static void recast(const struct dense_as_run *as, sqlite3_stmt *q, const struct batch_shape *s,
 		   int64_t *cost_ns)
 {

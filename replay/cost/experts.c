@@ -118,7 +118,7 @@ static void draw_row(const struct experts_layer *x, double *now, const struct ex
 		now[set[i]] = x->weight[set[i]];
 }
 
-/* Add what a row with these experts gives, so many times. */
+/* Count `times` rows that go to the experts of set. */
 static void add_row(const struct experts_shape *s, const uint16_t *set, int64_t times,
 		    int64_t *load, int64_t *sent)
 {
@@ -332,7 +332,7 @@ void experts_draw(const struct experts *r, int64_t iter, int layer, int64_t rows
 	add_rows(s, x, first, -1, load, sent);
 }
 
-/* The most of each that a rank has of what was drawn last. */
+/* The largest of each figure over the ranks, in r->load and r->sent. */
 static struct experts_most find_most(const struct experts *r)
 {
 	const int own = r->shape.experts / r->shape.ranks;

@@ -9,8 +9,8 @@
  *             which weight is drawn for each layer
  *   FILE      text.  After the line "layer expert weight", each line has a weight, and rows draw as
  *             by zipf; experts without a line get no rows.  After the line "token layer experts",
- *             each line has the k experts of a token, and a row draws one of the tokens.  A layer
- *             that the file does not have, i, takes layer i modulo the number of those it has.
+ *             each line has the k experts of a token, and a row draws one of the tokens.  If the
+ *             file has n layers and not layer i, that one takes layer i mod n.
  *
  * A stream of EXPERTS_ROWS rows is drawn for a layer.  An iteration takes as many of them as it
  * has rows, in a ring, from a place that (seed, iteration, layer) draws.  So all ranks draw the
