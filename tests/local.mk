@@ -47,8 +47,9 @@ tests_libtest_a_SOURCES = \
     tests/fake_cupti.h tests/fake_nvml.h tests/file.c tests/file.h tests/fuzz.h \
     tests/fuzz_main.c tests/gate_file.h tests/gpu_test.c tests/gpu_test.h \
     tests/gpu_both.c tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c \
-    tests/query.h tests/rank_case.c tests/rank_case.h tests/reuse-case.c \
-    tests/reuse-case.h tests/revive-case.c tests/revive-case.h tests/roofline_work.h \
+    tests/query.h tests/rank_case.c tests/rank_case.h tests/rank_processes.c \
+    tests/rank_processes.h tests/reuse-case.c tests/reuse-case.h \
+    tests/revive-case.c tests/revive-case.h tests/roofline_work.h \
     tests/sample_db.c tests/sample_db.h tests/select_gpu.c \
     tests/select_gpu.h tests/selector_case.h tests/store_case.c tests/store_case.h tests/tap.c \
     tests/tap.h tests/tiny_model.c tests/tiny_model.h \

@@ -11,7 +11,6 @@ enum { RANKS = 2, MODELS = 5, N_TEST = 5 * MODELS };
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +19,8 @@ enum { RANKS = 2, MODELS = 5, N_TEST = 5 * MODELS };
 #include "kernels/prim/cuda.h"
 #include "model/weights.h"
 #include "replay/ranks/world.h"
+#include "src/run/workers.h"
+#include "tests/rank_processes.h"
 #include "tests/tiny_model.h"
 
 enum { ROWS = 5, VOCAB = 72, PADDED = 128, WIDTH = 2048 };
@@ -44,13 +45,6 @@ static void note(void *ctx, int layer, enum phase what)
 	(void)ctx;
 	(void)layer;
 	(void)what;
-}
-
-static int gpus(void)
-{
-	const char *one = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-
-	return one && atoi(one) ? 1 : RANKS;
 }
 
 static enum ar_status copy(void *to, const void *from, size_t bytes, struct ar_err *err)
@@ -167,7 +161,7 @@ static void run_rank(int rank, const char *dir)
 				   .timeout_ns = 10000000000,
 				   .page = &shared->page,
 				   .gpu = true,
-				   .device = rank % gpus() };
+				   .device = rank % rank_gpus(RANKS) };
 	struct world *world = NULL;
 	const struct nccl *nccl;
 
@@ -266,37 +260,19 @@ static void run_model(const struct tiny *like)
 	check(m.what);
 }
 
-/* In a process of its own: one that has used CUDA must not fork ranks. */
-static bool can_run(void)
-{
-	const struct nccl *nccl;
-	int status = 1, n = 0;
-	pid_t child = fork();
-
-	if (!child) {
-		if (cudaGetDeviceCount(&n) != cudaSuccess)
-			n = 0;
-		_exit(n < gpus() || nccl_load(&nccl, NULL));
-	}
-	waitpid(child, &status, 0);
-	return !status;
-}
-
 int main(void)
 {
 	plan(N_TEST);
-	fflush(NULL);
-	if (!can_run()) {
+	if (!ranks_have_gpus(RANKS)) {
 		skip(N_TEST, "fewer than two GPUs, or no NCCL");
 		return done_testing();
 	}
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	shared = workers_share(sizeof *shared);
+	if (!shared)
 		bail_out("no memory");
 	for (int i = 0; i < MODELS; i++)
 		run_model(&tiny_models[i]);
-	munmap(shared, sizeof *shared);
+	workers_unshare(shared, sizeof *shared);
 	return done_testing();
 }
 #else

@@ -3,16 +3,16 @@
  * are fewer than they.  Each rank is a process. */
 #include "config.h"
 
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "replay/engine/act_capture.h"
 #include "replay/ranks/world.h"
+#include "src/run/workers.h"
+#include "tests/rank_processes.h"
 #include "tests/tap.h"
 
 enum { HEADS = 8, KV_HEADS = 2, DIM = 16, TOK = 12, LAYERS = 2, RANKS = 4 };
@@ -145,20 +145,15 @@ static void run_all(int ranks, bool own)
 
 int main(void)
 {
-	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
-	char fake[4096];
 
 	plan(0);
-	snprintf(fake, sizeof fake, "%s/tests/fake_nccl.so", dirname(self));
-	free(self);
-	setenv("ATTNREPLAY_NCCL", fake, 1);
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	setenv("ATTNREPLAY_NCCL", fake_nccl_path(), 1);
+	shared = workers_share(sizeof *shared);
+	if (!shared)
 		bail_out("no memory");
 	run_all(2, false);
 	run_all(4, false);
 	run_all(2, true);
-	munmap(shared, sizeof *shared);
+	workers_unshare(shared, sizeof *shared);
 	return done_testing();
 }

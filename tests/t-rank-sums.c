@@ -6,12 +6,10 @@
  */
 #include "config.h"
 
-#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +17,8 @@
 #include "model/layer_size.h"
 #include "replay/forward/decoder_ref.h"
 #include "replay/ranks/world.h"
+#include "src/run/workers.h"
+#include "tests/rank_processes.h"
 #include "tests/tap.h"
 #include "tests/tiny_model.h"
 
@@ -211,21 +211,16 @@ static void check_model(const struct tiny *m, int tp)
 int main(void)
 {
 	static const int tps[TINY_MODELS] = { 6, 4, 4, 4, 4 };
-	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
 	struct rng r = { 5 };
-	char fake[4096];
 
 	plan(0);
-	snprintf(fake, sizeof fake, "%s/tests/fake_nccl.so", dirname(self));
-	free(self);
-	setenv("ATTNREPLAY_NCCL", fake, 1);
+	setenv("ATTNREPLAY_NCCL", fake_nccl_path(), 1);
 	if (!mkdtemp(folder))
 		bail_out("no temporary folder");
 	snprintf(record, sizeof record, "%s.messages", folder);
 	setenv("FAKE_NCCL_RECORD", record, 1);
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	shared = workers_share(sizeof *shared);
+	if (!shared)
 		bail_out("no memory");
 	for (int l = 0; l < TINY_LAYERS; l++)
 		for (int i = 0; i < ROWS; i++)
@@ -237,6 +232,6 @@ int main(void)
 	}
 	unlink(record);
 	rmdir(folder);
-	munmap(shared, sizeof *shared);
+	workers_unshare(shared, sizeof *shared);
 	return done_testing();
 }

@@ -3,16 +3,16 @@
  * scheduled another batch is named.  Each rank is a process. */
 #include "config.h"
 
-#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "replay/ranks/tell.h"
+#include "src/run/workers.h"
+#include "tests/rank_processes.h"
 #include "tests/tap.h"
 
 enum { RANKS = 3, ITERATIONS = 20 };
@@ -99,16 +99,11 @@ static void all_say(enum ar_status st, int64_t iterations, const char *words, co
 
 int main(void)
 {
-	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
-	char fake[4096];
 
 	plan(0);
-	snprintf(fake, sizeof fake, "%s/tests/fake_nccl.so", dirname(self));
-	free(self);
-	setenv("ATTNREPLAY_NCCL", fake, 1);
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	setenv("ATTNREPLAY_NCCL", fake_nccl_path(), 1);
+	shared = workers_share(sizeof *shared);
+	if (!shared)
 		bail_out("no memory");
 	run_all((struct wrong){ .rank = -1 });
 	all_say(AR_OK, ITERATIONS, "", "ranks with the same batches go on");
@@ -125,6 +120,6 @@ int main(void)
 	ok(shared->end[0].st == AR_DATA &&
 		   strstr(shared->end[0].err.msg, "rank 2 is in another iteration than rank 0"),
 	   "a rank in another iteration is named");
-	munmap(shared, sizeof *shared);
+	workers_unshare(shared, sizeof *shared);
 	return done_testing();
 }

@@ -12,7 +12,6 @@ enum { N_TEST = 15, RANKS = 2 };
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +20,8 @@ enum { N_TEST = 15, RANKS = 2 };
 #include "kernels/prim/cuda.h"
 #include "replay/engine/graphs.h"
 #include "replay/ranks/world.h"
+#include "src/run/workers.h"
+#include "tests/rank_processes.h"
 
 enum { ROWS = 2048, WIDTH = 4096, CALLS = 200, IN_GRAPH = 20, LAUNCHES = 30 };
 #define HOLD_NS 20000000
@@ -50,14 +51,6 @@ struct rank {
 	struct graphs graphs;
 	int rows; /* of a sum */
 };
-
-/* GPUs that the ranks have. */
-static int gpus(void)
-{
-	const char *one = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-
-	return one && atoi(one) ? 1 : RANKS;
-}
 
 static double now_us(void)
 {
@@ -216,7 +209,7 @@ static void run_rank(int rank, enum act act)
 				   .timeout_ns = LIMIT_NS,
 				   .page = &shared->page,
 				   .gpu = true,
-				   .device = rank % gpus() };
+				   .device = rank % rank_gpus(RANKS) };
 	const struct nccl *nccl;
 	double start;
 
@@ -309,38 +302,20 @@ static void test_failures(void)
 	diag("%.0f ms in all, %.1f to leave", ms, e[0].leave_ms);
 }
 
-/* In a process of its own: one that has used CUDA must not fork ranks. */
-static bool can_run(void)
-{
-	const struct nccl *nccl;
-	int status = 1, n = 0;
-	pid_t child = fork();
-
-	if (!child) {
-		if (cudaGetDeviceCount(&n) != cudaSuccess)
-			n = 0;
-		_exit(n < gpus() || nccl_load(&nccl, NULL));
-	}
-	waitpid(child, &status, 0);
-	return !status;
-}
-
 int main(void)
 {
 	plan(N_TEST);
-	fflush(NULL);
-	if (!can_run()) {
+	if (!ranks_have_gpus(RANKS)) {
 		skip(N_TEST, "fewer than two GPUs, or no NCCL");
 		return done_testing();
 	}
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	shared = workers_share(sizeof *shared);
+	if (!shared)
 		bail_out("no memory");
 	test_work();
 	test_failures();
 	test_work(); /* the GPUs are of use again */
-	munmap(shared, sizeof *shared);
+	workers_unshare(shared, sizeof *shared);
 	return done_testing();
 }
 #else

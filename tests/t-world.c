@@ -2,21 +2,19 @@
 /* Ranks that join and gather over a fake NCCL, each a process; and how they end if one fails. */
 #include "config.h"
 
-#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "replay/ranks/world.h"
+#include "src/run/workers.h"
+#include "tests/rank_processes.h"
 #include "tests/tap.h"
 
 enum { CALLS = 20, BIG = 3 << 20, SUMMED = 700001 };
-
-static char fake[4096];
 
 /* How each rank ended. */
 struct end {
@@ -200,7 +198,7 @@ static void test_load(void)
 		   "a missing library is named");
 	load_apart("libm.so.6", "22809", "libnccl.so.2 lacks ncclGetVersion",
 		   "so is a missing function");
-	load_apart(fake, "21805", "NCCL 2.18.5 is too old; want 2.19.0 or newer",
+	load_apart(fake_nccl_path(), "21805", "NCCL 2.18.5 is too old; want 2.19.0 or newer",
 		   "a library may be too old");
 }
 
@@ -212,21 +210,17 @@ static void test_environment(void)
 
 int main(void)
 {
-	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
 
 	plan(0);
-	snprintf(fake, sizeof fake, "%s/tests/fake_nccl.so", dirname(self));
-	free(self);
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	shared = workers_share(sizeof *shared);
+	if (!shared)
 		bail_out("no memory");
 	test_load();
-	setenv("ATTNREPLAY_NCCL", fake, 1);
+	setenv("ATTNREPLAY_NCCL", fake_nccl_path(), 1);
 	setenv("NCCL_NVLS_ENABLE", "1", 1);
 	test_gather();
 	test_environment();
 	test_failures();
-	munmap(shared, sizeof *shared);
+	workers_unshare(shared, sizeof *shared);
 	return done_testing();
 }

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "tests/rank_processes.h"
+
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay/ranks/nccl.h"
+
+#if HAVE_CUDA
+#include <cuda_runtime.h>
+#endif
+
+const char *fake_nccl_path(void)
+{
+	static char path[4096];
+	char *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
+
+	snprintf(path, sizeof path, "%s/tests/fake_nccl.so", dirname(self));
+	free(self);
+	return path;
+}
+
+int rank_gpus(int ranks)
+{
+	const char *one = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+	return one && atoi(one) ? 1 : ranks;
+}
+
+static int count_gpus(void)
+{
+	int n = 0;
+
+#if HAVE_CUDA
+	if (cudaGetDeviceCount(&n) != cudaSuccess)
+		n = 0;
+#endif
+	return n;
+}
+
+bool ranks_have_gpus(int ranks)
+{
+	const struct nccl *nccl;
+	int status = 1;
+	pid_t child;
+
+	fflush(NULL);
+	child = fork();
+	if (!child)
+		_exit(count_gpus() < rank_gpus(ranks) || nccl_load(&nccl, NULL));
+	waitpid(child, &status, 0);
+	return !status;
+}
