@@ -44,7 +44,10 @@ now() { echo $(($(date +%s%N) / 1000000)); }
 query() { attnreplay sql --format csv "$db" "$1" 2>/dev/null | tail -n +2; }
 stored() { query 'SELECT count(*) FROM iteration'; }
 begun() { [ -s "$db" ] && [ "$(stored)" != 0 ] && [ "$(stored)" ]; }
-alive() { for p in "$@"; do kill -0 "$p" 2>/dev/null && return; done; return 1; }
+alive() { # of these processes some run, or may run on
+	for p in "$@"; do grep -q '^[^)]*) [^XZ]' "/proc/$p/stat" 2>/dev/null && return; done
+	return 1
+}
 objects() { find /dev/shm -name 'fake-nccl*' | wc -l; }
 limit() { # in milliseconds
 	case $1 in
