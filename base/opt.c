@@ -404,12 +404,37 @@ bool opt_get_real(const struct opt_group *g, const char *name, double *x)
 	return v;
 }
 
+bool opt_asked(const struct opt_group *g, const char *name)
+{
+	struct opt_group *in = (struct opt_group *)(uintptr_t)g;
+	const struct opt *o = find_option(&in, name, strlen(name));
+
+	return o && (in->given | in->from_job) & 1ull << (o - in->opts);
+}
+
 bool opt_given(const struct opt_group *g, const char *name)
 {
 	struct opt_group *in = (struct opt_group *)(uintptr_t)g;
 	const struct opt *o = find_option(&in, name, strlen(name));
 
-	return o && (in->given | in->from_job | in->weak) & 1ull << (o - in->opts);
+	return o && (opt_asked(g, name) || in->weak & 1ull << (o - in->opts));
+}
+
+static void weaken(struct opt_group *g, const struct opt *o)
+{
+	const uint64_t bit = 1ull << (o - g->opts);
+
+	g->weak |= (g->given | g->from_job) & bit;
+	g->given &= ~bit;
+	g->from_job &= ~bit;
+}
+
+void opt_weaken(struct opt_group *g, const char *name)
+{
+	const struct opt *o = find_option(&g, name, strlen(name));
+
+	if (o)
+		weaken(g, o);
 }
 
 const struct opt *opt_given_of(const struct opt_group *g, unsigned scope)
@@ -744,10 +769,8 @@ static enum ar_status set_value(struct opt_group *g, const struct opt *o, const 
 		return st;
 	snprintf(time, sizeof time, "%sns", text);
 	st = set_option(g, o, o->type == OPT_TIME ? time : text, FROM_USER, err);
-	if (!st && o->own) {
-		g->given &= ~(1ull << (o - g->opts));
-		g->weak |= 1ull << (o - g->opts);
-	}
+	if (!st && o->own)
+		weaken(g, o);
 	return st;
 }
 

@@ -72,6 +72,10 @@ enum ar_status opt_set_weak(struct opt_group *g, const char *name, const char *v
 bool opt_get_int(const struct opt_group *g, const char *name, int64_t *x);
 bool opt_get_real(const struct opt_group *g, const char *name, double *x);
 bool opt_given(const struct opt_group *g, const char *name);
+/* ... and not by opt_set_weak(). */
+bool opt_asked(const struct opt_group *g, const char *name);
+/* From now on an option that was given counts as set by opt_set_weak(). */
+void opt_weaken(struct opt_group *g, const char *name);
 /* The first option that was given and has one of the bits in its scope; NULL: none. */
 const struct opt *opt_given_of(const struct opt_group *g, unsigned scope);
 

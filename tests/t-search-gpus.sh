@@ -4,7 +4,7 @@
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
-search() { "$ATTNREPLAY" search gpus "$@"; }
+search() { "$ATTNREPLAY" search gpus --intervals off "$@"; }
 points() { awk '/yes$|no$|fails$/ { print $1, $2, $3, $NF }' "$1"; } # GPUs TP REPLICAS KEPT
 refused() { pattern=$1; shift; fails 2 "$pattern" search $limit "$@"; }
 
@@ -17,7 +17,7 @@ limit='--slo ttft:p99:10ms'
 flat="$plain --trace t.csv --backend cost --cost-fixed 10ms --cost-per-token 0 --max-num-seqs 1"
 turn="$flat --router round-robin"
 # shellcheck disable=SC2086
-search $limit $turn --json out.json >out
+search $limit $turn --intervals on --json out.json >out
 is 'the fewest engines are found' "$(grep keep out)" \
 	'cost: 10 GPUs keep the limits, as 10 replicas of TP 1; fewer do not'
 is '... by doubling, then halving' "$(points out)" '1 1 1 no
@@ -28,9 +28,16 @@ is '... by doubling, then halving' "$(points out)" '1 1 1 no
 10 1 10 yes
 12 1 12 yes
 16 1 16 yes'
-is '... as JSON, too' "$(grep -o '"best":[0-9]*' out.json; grep -o '"gpus":16,"tp":1,"kept":true' out.json)" \
-	'"best":10
-"gpus":16,"tp":1,"kept":true'
+is '... as JSON, too' "$(grep -o '"best":[0-9]*' out.json; grep -o '"gpus":16,"tp":1,.*"kept":true' out.json |
+	cut -d, -f 1-5)" '"best":10
+"gpus":16,"tp":1,"prefill_replicas":0,"decode_replicas":0,"kept":true'
+is '... of which all resamples take as many, as they arrive alike' "$(grep interval out)" \
+	'interval of 95 %: 10 to 10 GPUs, by 40 resamples of 60 requests in blocks of 1'
+is '... as JSON, too' "$(grep -o '"share":1,.*"best_hi":10' out.json)" \
+	'"share":1,"share_lo":null,"share_hi":null,"best_lo":10,"best_hi":10'
+# shellcheck disable=SC2086
+search $limit $turn >out
+is '... and which can be left out' "$(grep -c interval out)" 0
 # shellcheck disable=SC2086
 search $limit $turn --highest 9 >out
 is 'no number may be enough' "$(grep keep out)" \
@@ -70,6 +77,43 @@ ok '... of which a sparse one takes no more' test "$(best flashprefill)" -le "$(
 is 'points are stored with their options' "$("$ATTNREPLAY" sql --format csv points.db "SELECT count(*)
 	FROM run_param WHERE key = 'replicas' AND value > 0" | tail -n 1)" "$(points out | wc -l)"
 
+# Prompts are long, and an engine that serves both makes decodes wait for them.
+apart="--trace $srcdir/traces/samples/azure-2023-code-200.csv --backend roofline --gpu h100 --host none"
+apart="$apart --model llama-3.1-8b --rate 3 --slo ttft:p90:1s,tpot:p90:12ms"
+# shellcheck disable=SC2086
+search $apart --method dense,flashprefill --density flashprefill=0.2 --json out.json >together
+# shellcheck disable=SC2086
+search $apart --method dense,flashprefill --density flashprefill=0.2 --json apart.json --apart \
+	--kv-link pcie5 --intervals on --db apart.db >out 2>err
+is 'prefill apart can take fewer GPUs' "$(grep -o '"best":[0-9]*' apart.json out.json | cut -d: -f 3 | tr '\n' ' ')" \
+	'3 3 6 6 '
+is '... as the verdict says' "$(grep '^dense:' out)" "dense: 3 GPUs keep the limits, as 2 replicas for prefill and 1 for decodes, each of TP 1; fewer do not"
+is '... and the last lines' "$(awk '/^ *3 .*%/ { print $1, $2, $3, $NF }' out)" '3 1 2+1 dense
+3 1 2+1 flashprefill'
+is '... which begin with those of the method before' "$(awk '/^flashprefill$/, /^$/' out | points /dev/stdin)" \
+	'2 1 2 no
+2 2 1 no
+2 1 1+1 no
+3 1 2+1 yes'
+ok '... in each number of GPUs' sh -c 'awk "/yes\$|no\$/" out | sed "s/+/ /" |
+	awk "NF > 7 && \$1 != \$2 * (\$3 + \$4)" | grep . && exit 1; exit 0'
+is '... as JSON, too' "$(grep -o '"gpus":3,"tp":1,"prefill_replicas":2,"decode_replicas":1,"kept":true' apart.json |
+	wc -l)" 2
+is '... and with their options' "$("$ATTNREPLAY" sql --format csv apart.db "SELECT count(*) FROM run_param
+	WHERE key = 'prefill-replicas' AND value > 0" | tail -n 1)" "$(points out | grep -c +)"
+ok 'shares of GPUs have intervals' grep -q '^ *3 *1 *2+1  \[2, 3\] .*%  \[[0-9.]*, [0-9.]*\] *flashprefill$' out
+
+# An engine's command line brings a size and a first number of replicas.
+# shellcheck disable=SC2086
+search --slo ttft:p90:1s,tpot:p90:40ms $roof --rate 3 --gpu h100 --host none \
+	--engine-args 'vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 --data-parallel-size 2' >out
+is 'the size of an engine is that of all points' "$(points out | awk '{ print $2 }' | sort -u)" 4
+is '... of which the first have its replicas' "$(points out | awk '{ print $3 }' | head -n 2 | tr '\n' ' ')" '2 3 '
+# shellcheck disable=SC2086
+search --slo ttft:p90:1s $roof --rate 3 --gpu h100 --host none --tps 8 \
+	--engine-args 'vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4' >out
+is '... unless --tps has others' "$(points out | awk '{ print $2 }' | sort -u)" 8
+
 # shellcheck disable=SC2086
 {
 	ok 'sizes are numbers' refused "tps '2,x': want up to 16 ascending numbers from 1 to 1024" $roof --tps 2,x
@@ -80,7 +124,10 @@ is 'points are stored with their options' "$("$ATTNREPLAY" sql --format csv poin
 	ok 'the search begins low' refused 'lowest has no effect on numbers of GPUs' $flat --lowest 2
 	ok '... and ends at a number' refused 'highest 2.5: want a whole number of GPUs, at most 1024' $flat \
 		--highest 2.5
-	ok 'there are no intervals' refused 'intervals has no effect on numbers of GPUs' $flat --intervals off
+	ok 'there is no precision' refused 'precision has no effect on numbers of GPUs' $flat --precision 0.1
+	ok 'replicas apart are searched, too' refused 'the search sets decode-replicas; give --apart' $flat \
+		--decode-replicas 2
+	ok '... whose KV needs a model' refused 'apart has no effect without a model, whose KV travels' $flat --apart
 	ok 'a model that fits no size is an error' refused 'GB' $roof --tps 1
 	limit='--slo ttft:10ms'
 	ok 'limits have percentiles' refused 'slo limits ttft of each request; name a percentile' $flat

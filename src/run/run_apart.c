@@ -74,7 +74,7 @@ enum ar_status run_check_apart(const struct run_options *o, struct ar_err *err)
 			       "prefill-replicas %" PRId64 ", decode-replicas %" PRId64
 			       ": give both, or none",
 			       a->prefill, a->decode);
-	if (!a->prefill && opt_given(o->group, "kv-link"))
+	if (!a->prefill && opt_asked(o->group, "kv-link"))
 		return ar_fail(err, AR_USAGE,
 			       "kv-link has no effect without --prefill-replicas; leave it out");
 	if (a->prefill && opt_given(o->group, "replicas"))

@@ -32,6 +32,8 @@ static enum ar_status search_parse(const struct search *s, struct run *r,
 
 	c.own.base = &unused;
 	st = run_options_parse(&r->session.o, &c, s->argc, s->argv, err);
+	if (s->a.apart)
+		opt_weaken(r->session.o.group, "kv-link"); /* other points have none */
 	opt_release((struct opt_group[]){ c.own, { 0 } });
 	r->session.o.objectives = s->slo;
 	r->session.pid = getpid();
@@ -47,8 +49,11 @@ static enum ar_status search_check(struct search *s, struct run_options *o, stru
 		return ar_fail(err, AR_USAGE,
 			       "no limits given; give some with --slo, such as "
 			       "ttft:p99:500ms,tpot:p50:30ms");
-	if (opt_given(o->group, s->kind->option))
+	if (opt_asked(o->group, s->kind->option))
 		return ar_fail(err, AR_USAGE, "the search sets %s; leave it out", s->kind->option);
+	if (!s->kind->gpus && a->apart)
+		return ar_fail(err, AR_USAGE,
+			       "apart has no effect without a search for gpus; leave it out");
 	if (a->lowest > 0 && a->highest > 0 && a->lowest > a->highest)
 		return ar_fail(err, AR_USAGE, "lowest %.10g is above highest %.10g; swap them",
 			       a->lowest, a->highest);
@@ -296,9 +301,17 @@ static enum ar_status run_point(const struct search *s, struct run *r, struct ar
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
 			    bool *kept, struct ar_err *err)
 {
+	const struct run_setting set[] = { { s->kind->option, text }, { 0 } };
+
+	return search_point_of(s, u, x, set, kept, err);
+}
+
+enum ar_status search_point_of(struct search *s, struct subject *u, double x,
+			       const struct run_setting *set, bool *kept, struct ar_err *err)
+{
 	const struct run *base = u->base;
-	struct run_setting setting[7] = { { s->kind->option, text } };
-	size_t n = 1;
+	struct run_setting setting[8] = { 0 };
+	size_t n = 0;
 	struct point p = { .x = x };
 	char what[64], tp[32], shown[RATE_CHARS];
 	struct run r = { .in = { .lent_trace = s->base[0]->in.trace, .lent_costs = base->in.costs },
@@ -308,6 +321,8 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 				      .point = what } };
 	enum ar_status st;
 
+	for (; set->name; set++)
+		setting[n++] = *set;
 	if (base->in.plan)
 		setting[n++] = (struct run_setting){ "method", base->in.plan[u->i]->name };
 	if (base->in.costs)
@@ -337,6 +352,7 @@ enum ar_status search_point(struct search *s, struct subject *u, double x, const
 		s->header = true;
 		s->backend = r.session.backend;
 		p.tp = point_tp(&r);
+		p.prefill = r.session.o.apart.prefill;
 		st = add_point(u, &p, err);
 	}
 	*kept = p.kept;

@@ -16,15 +16,17 @@ struct search_args {
 	char *slo, *json, *tps;
 	double lowest, highest, precision; /* ends 0: not given */
 	int intervals;			   /* 0 or 1 */
-	int64_t intervals_ns;		   /* how long to make the one of a rate */
+	int64_t intervals_ns;		   /* how long to make the one of a subject */
+	bool apart;			   /* prefill and decodes may be on engines of their own */
 };
 
 /* One value of the option that a search sets. */
 struct point {
 	double x;
-	int64_t tp; /* GPUs of a replica; x is of all replicas in a search for GPUs */
-	bool kept;  /* all limits with a percentile */
-	bool fails; /* the policy's engine fails: no limit is kept, and f has no figures */
+	int64_t tp;	 /* GPUs of a replica; x is of all replicas in a search for GPUs */
+	int64_t prefill; /* replicas for prefill alone; 0: not apart */
+	bool kept;	 /* all limits with a percentile */
+	bool fails;	 /* the policy's engine fails: no limit is kept, and f has no figures */
 	struct run_figures f;
 };
 
@@ -37,13 +39,18 @@ struct subject {
 	size_t n, cap;
 	struct point *best; /* NULL: none */
 	double failed;	    /* rate: the lowest one above the best that failed, 0: none did */
-	/* Rate: its interval of 95 %; NaN: none, and why; "": it was not asked for. */
+	/* The interval of 95 % of the best; NaN: none, and why; "": it was not asked for. */
 	double lo, hi;
 	char no_interval[200];
 	struct rates_found *replicate; /* [SEARCH_REPLICATES] of resamples; NULL: no interval */
 };
 
 struct search_kind;
+
+/* Replicas; prefill 0: each serves both. */
+struct engines {
+	int64_t prefill, decode;
+};
 
 struct search {
 	struct search_args a;
@@ -60,8 +67,9 @@ struct search {
 	int64_t tps[SEARCH_TPS];
 	size_t n_tp, tp_first;
 	int64_t tp;	   /* of the next point; 0: that of the command line or of the costs */
-	int64_t gpus_hint; /* GPUs that another method takes; 0: not known */
-	int64_t least_ok;  /* requests that a point has to serve to be kept; 0: any */
+	int64_t gpus_hint; /* GPUs that another method or the engine takes; 0: not known */
+	struct engines engines_hint; /* ... if prefill and decodes are apart; prefill 0: not */
+	int64_t least_ok;	     /* requests that a point has to serve to be kept; 0: any */
 	struct subject *subject;
 	size_t n_subject;
 	struct resampler *resampler;   /* of the trace; NULL: not open yet */
@@ -81,6 +89,10 @@ struct search_kind {
 	enum ar_status (*check)(struct search *s, struct run_options *o, struct ar_err *err);
 	/* Add all points of u, and set its best one. */
 	enum ar_status (*find)(struct search *s, struct subject *u, struct ar_err *err);
+	/* ... of a resample, from what *f has of the requests themselves; *f gets what is found.
+	 * Values that are not bounded by the end of the search are above 0.  NULL: no intervals. */
+	enum ar_status (*again)(struct search *s, struct subject *u, struct rates_found *f,
+				struct ar_err *err);
 	void (*curve)(const struct search *s, const struct subject *u);
 	void (*verdict)(const struct search *s, const struct subject *u);
 	void (*summary)(const struct search *s); /* a line for each subject */
@@ -96,17 +108,20 @@ enum ar_status search_run(const struct search_kind *kind, const struct opt *opts
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
 			    bool *kept, struct ar_err *err);
 
-/* search_interval.c: find the interval of the rate of u, which has been found, or why it has
+/* ... with several options, which end with name NULL; x is the number that they stand for. */
+enum ar_status search_point_of(struct search *s, struct subject *u, double x,
+			       const struct run_setting *set, bool *kept, struct ar_err *err);
+
+/* search_interval.c: find the interval of the best of u, which has been found, or why it has
  * none. */
 enum ar_status search_interval(struct search *s, struct subject *u, struct ar_err *err);
 
 /* search_json.c: the document of --json, owned by the caller.  NULL: no memory. */
 cJSON *search_json(const struct search *s);
-/* The rate of u over that of the first subject; NaN: one of them is not known. */
-double search_speedup(const struct search *s, const struct subject *u);
+/* The best of u over that of the first subject; NaN: one of them is not known. */
+double search_ratio(const struct search *s, const struct subject *u);
 /* Its interval of 95 %; false: there is none. */
-bool search_speedup_interval(const struct search *s, const struct subject *u, double *lo,
-			     double *hi);
+bool search_ratio_interval(const struct search *s, const struct subject *u, double *lo, double *hi);
 
 /* search_print.c: the columns of a curve for limits with a percentile; notes on how far they can be
  * trusted. */
@@ -117,6 +132,8 @@ void search_print_ms(double ns);		/* a column; NaN: "-" */
 const char *search_kept(const struct point *p); /* "yes", "no" or "fails" */
 /* The rest of a point's line: requests done a second, limits, whether they are kept. */
 void search_print_done(const struct search *s, const struct point *p);
+void search_print_range(double lo, double hi); /* a column; lo NaN: empty */
+void search_print_interval(const struct search *s, const struct subject *u, const char *unit);
 void search_print_notes(const struct search *s);
 
 #endif

@@ -10,12 +10,13 @@
 
 #include "base/log.h"
 #include "base/number.h"
+#include "replay/cost/backend_cost.h"
 #include "replay/cost/backend_roofline.h"
 #include "src/search/search.h"
 
 enum { MOST_GPUS = 64 };
 
-static const char *const of_rates[] = { "precision", "intervals", "intervals-time" };
+static const char *const set_by_apart[] = { "prefill-replicas", "decode-replicas" };
 
 /* ---- options ---- */
 
@@ -38,21 +39,29 @@ static enum ar_status read_sizes(struct search *s, const char *list, struct ar_e
 	return AR_OK;
 }
 
-/* A roofline has any size; costs have the one that they were measured with. */
+/* A roofline has any size; costs have the one that they were measured with, and --engine-args can
+ * have that of an engine. */
 static enum ar_status set_sizes(struct search *s, const struct run_options *o, struct ar_err *err)
 {
 	const bool any = !strcmp(o->backend, backend_roofline.name);
+	const char *sizes = "1,2,4,8";
+	char own[32];
 	enum ar_status st;
+
+	if (opt_given(o->group, "tp")) {
+		snprintf(own, sizeof own, "%" PRId64, o->tp);
+		sizes = own;
+	}
 
 	if (!any && s->a.tps)
 		return ar_fail(err, AR_USAGE,
 			       "tps has no effect without --backend roofline; leave it out");
 	if (!any)
 		return AR_OK;
-	if (opt_given(o->group, "tp"))
+	if (opt_asked(o->group, "tp"))
 		return ar_fail(err, AR_USAGE,
 			       "the search sets tp; leave it out, or name one with --tps");
-	st = read_sizes(s, s->a.tps ? s->a.tps : "1,2,4,8", err);
+	st = read_sizes(s, s->a.tps ? s->a.tps : sizes, err);
 	if (!st)
 		s->tp = s->tps[s->n_tp - 1]; /* a model that fits at all is loaded with it */
 	return st;
@@ -62,11 +71,18 @@ static enum ar_status gpus_check(struct search *s, struct run_options *o, struct
 {
 	struct search_args *a = &s->a;
 
-	for (size_t i = 0; i < sizeof of_rates / sizeof *of_rates; i++)
-		if (opt_given(&s->own, of_rates[i]))
+	for (size_t i = 0; i < sizeof set_by_apart / sizeof *set_by_apart; i++)
+		if (opt_given(o->group, set_by_apart[i]))
 			return ar_fail(err, AR_USAGE,
-				       "%s has no effect on numbers of GPUs; leave it out",
-				       of_rates[i]);
+				       "the search sets %s; give --apart in place of it",
+				       set_by_apart[i]);
+	if (a->apart && !strcmp(o->backend, backend_cost.name) && !run_options_costs(o))
+		return ar_fail(err, AR_USAGE,
+			       "apart has no effect without a model, whose KV travels; give "
+			       "--costs, or --backend roofline");
+	if (opt_given(&s->own, "precision"))
+		return ar_fail(err, AR_USAGE,
+			       "precision has no effect on numbers of GPUs; leave it out");
 	for (size_t i = 0; i < s->slo.n; i++)
 		if (s->slo.limit[i].percentile <= 0)
 			return ar_fail(err, AR_USAGE,
@@ -82,6 +98,8 @@ static enum ar_status gpus_check(struct search *s, struct run_options *o, struct
 		return ar_fail(err, AR_USAGE,
 			       "highest %.10g: want a whole number of GPUs, at most %d", a->highest,
 			       ROUTER_MOST);
+	if (o->engine_dp)
+		s->gpus_hint = o->tp * o->replicas;
 	return set_sizes(s, o, err);
 }
 
@@ -98,42 +116,77 @@ static int64_t replica_gpus(const struct search *s, const struct subject *u)
 }
 
 /* Requests that an engine with enough memory serves. */
-static int64_t count_servable(const struct run_inputs *in)
+static int64_t count_servable(const struct search *s, const struct run_inputs *in)
 {
+	const struct trace *t = s->base[0]->in.trace;
 	struct sched_limits l = in->limits;
 	int64_t n = 0;
 	char why[160];
 
 	l.num_blocks = 0;
-	for (size_t i = 0; i < in->trace->n; i++)
-		n += !in->trace->req[i].warmup &&
-		     !sched_rejects(&l, &in->trace->req[i], why, sizeof why);
+	for (size_t i = 0; i < t->n; i++)
+		n += !t->req[i].warmup && !sched_rejects(&l, &t->req[i], why, sizeof why);
 	return n;
 }
 
-static enum ar_status try_replicas(struct search *s, struct subject *u, int64_t n, bool *kept,
-				   struct ar_err *err)
+/* A point with such engines of the size of the search; NULL: there is none so far. */
+static const struct point *find_point(const struct search *s, const struct subject *u,
+				      const struct engines *e)
 {
-	char text[32];
+	const int64_t each = replica_gpus(s, u);
 
-	snprintf(text, sizeof text, "%" PRId64, n);
-	return search_point(s, u, (double)(n * replica_gpus(s, u)), text, kept, err);
+	for (size_t i = 0; i < u->n; i++)
+		if (u->point[i].prefill == e->prefill && u->point[i].tp == each &&
+		    (int64_t)u->point[i].x == (e->prefill + e->decode) * each)
+			return &u->point[i];
+	return NULL;
 }
 
-/* Find the fewest replicas of one size, at most `most`, that keep the limits, from a guess.
- * *fewest 0: none do.  More replicas keep what fewer keep. */
-static enum ar_status find_fewest(struct search *s, struct subject *u, int64_t guess, int64_t most,
-				  int64_t *fewest, struct ar_err *err)
+static enum ar_status try_engines(struct search *s, struct subject *u, struct engines e, bool *kept,
+				  struct ar_err *err)
 {
-	int64_t lo = 0, hi = 0, n = guess < most ? guess : most; /* lo fails, hi keeps */
+	const struct point *known = find_point(s, u, &e);
+	char prefill[32], decode[32];
+	const struct run_setting together[] = { { "replicas", decode }, { 0 } };
+	const struct run_setting apart[] = { { "prefill-replicas", prefill },
+					     { "decode-replicas", decode },
+					     { 0 } };
+
+	if (known) {
+		*kept = known->kept;
+		return AR_OK;
+	}
+	snprintf(prefill, sizeof prefill, "%" PRId64, e.prefill);
+	snprintf(decode, sizeof decode, "%" PRId64, e.decode);
+	return search_point_of(s, u, (double)((e.prefill + e.decode) * replica_gpus(s, u)),
+			       e.prefill ? apart : together, kept, err);
+}
+
+/* The next number to try, where lo fails and hi keeps; 0: unknown.  From the first number that was
+ * tried on, steps double until there are both. */
+static int64_t next_number(int64_t lo, int64_t hi, int64_t most, int64_t *step)
+{
+	const int64_t n = lo && hi ? lo + (hi - lo) / 2 : hi ? hi - *step : lo + *step;
+
+	*step *= 2;
+	return n > most ? most : n < 1 ? 1 : n;
+}
+
+/* Find the fewest replicas for decodes, or for both if `prefill` is 0, of one size and at most
+ * `most`, that keep the limits, from a guess.  *fewest 0: none do.  More replicas keep what fewer
+ * keep. */
+static enum ar_status find_fewest(struct search *s, struct subject *u, int64_t prefill,
+				  int64_t guess, int64_t most, int64_t *fewest, struct ar_err *err)
+{
+	int64_t lo = 0, hi = 0, n = guess < most ? guess : most, step = 1;
 	enum ar_status st = AR_OK;
 
 	while (!st && n > lo && n <= most && (!hi || n < hi)) {
 		bool kept = false;
 
-		st = try_replicas(s, u, n, &kept, err);
+		st = try_engines(s, u, (struct engines){ prefill, n }, &kept, err);
 		*(kept ? &hi : &lo) = n;
-		n = hi && lo ? lo + (hi - lo) / 2 : hi ? hi / 2 : 2 * n < most ? 2 * n : most;
+		n = next_number(lo, hi, most, &step);
 	}
 	*fewest = hi;
 	return st;
@@ -143,36 +196,81 @@ static enum ar_status find_fewest(struct search *s, struct subject *u, int64_t g
  * loaded with the largest. */
 static enum ar_status skip_size(const struct search *s, enum ar_status st, struct ar_err *err)
 {
-	if (st != AR_USAGE || s->tp == s->tps[s->n_tp - 1])
+	if (st != AR_USAGE || !s->n_tp || s->tp == s->tps[s->n_tp - 1])
 		return st;
 	log_warn("tp %" PRId64 " is left out: %s", s->tp, err->msg);
 	return AR_OK;
 }
 
-/* Only what takes fewer GPUs than the best so far is tried. */
-static enum ar_status try_size(struct search *s, struct subject *u, int64_t *gpus,
-			       struct ar_err *err)
+/* Replicas with fewer GPUs than the best so far, which alone are tried. */
+static int64_t most_replicas(const struct search *s, const struct subject *u, int64_t gpus)
 {
-	const int64_t each = replica_gpus(s, u);
-	const int64_t most = (*gpus ? *gpus - 1 : (int64_t)s->a.highest) / each;
+	return (gpus ? gpus - 1 : (int64_t)s->a.highest) / replica_gpus(s, u);
+}
+
+static enum ar_status try_together(struct search *s, struct subject *u, int64_t *gpus,
+				   struct ar_err *err)
+{
+	const int64_t most = most_replicas(s, u, *gpus), each = replica_gpus(s, u);
 	const int64_t hint = s->gpus_hint / each;
 	int64_t n = 0;
 	enum ar_status st = AR_OK;
 
 	if (most > 0)
-		st = find_fewest(s, u, *gpus ? most : hint > 1 ? hint : 1, most, &n, err);
-	st = skip_size(s, st, err);
+		st = find_fewest(s, u, 0, *gpus ? most : hint > 1 ? hint : 1, most, &n, err);
 	if (!st && n)
 		*gpus = n * each;
+	return skip_size(s, st, err);
+}
+
+/* What another method took is a good bound where it keeps the limits. */
+static enum ar_status try_hint(struct search *s, struct subject *u, int64_t *gpus,
+			       struct ar_err *err)
+{
+	const struct engines e = s->engines_hint;
+	bool kept = false;
+	enum ar_status st = AR_OK;
+
+	if (e.prefill && e.prefill + e.decode <= most_replicas(s, u, *gpus))
+		st = try_engines(s, u, e, &kept, err);
+	if (!st && kept)
+		*gpus = (e.prefill + e.decode) * replica_gpus(s, u);
 	return st;
 }
 
-/* The sizes, first the one that was best for the method before, which is a bound for all others. */
-static int64_t size_at(const struct search *s, size_t i)
+/* For each number of replicas for prefill, the fewest for decodes that take fewer GPUs. */
+static enum ar_status try_apart(struct search *s, struct subject *u, int64_t *gpus,
+				struct ar_err *err)
 {
-	if (!i)
-		return s->tps[s->tp_first];
-	return s->tps[i <= s->tp_first ? i - 1 : i];
+	int64_t most = most_replicas(s, u, *gpus);
+	enum ar_status st = AR_OK;
+
+	for (int64_t p = 1; p < most && !st; p++) {
+		int64_t n;
+
+		st = find_fewest(s, u, p, most - p, most - p, &n, err);
+		if (!st && n) {
+			*gpus = (p + n) * replica_gpus(s, u);
+			most = p + n - 1;
+		}
+	}
+	return skip_size(s, st, err);
+}
+
+typedef enum ar_status size_fn(struct search *s, struct subject *u, int64_t *gpus,
+			       struct ar_err *err);
+
+/* Try all sizes, first the one that was best for the method before. */
+static enum ar_status try_sizes(struct search *s, struct subject *u, size_fn *fn, int64_t *gpus,
+				struct ar_err *err)
+{
+	enum ar_status st = s->n_tp ? AR_OK : fn(s, u, gpus, err);
+
+	for (size_t i = 0; i < s->n_tp && !st; i++) {
+		s->tp = s->tps[!i ? s->tp_first : i <= s->tp_first ? i - 1 : i];
+		st = fn(s, u, gpus, err);
+	}
+	return st;
 }
 
 static void take_best(struct search *s, struct subject *u, int64_t gpus)
@@ -180,34 +278,74 @@ static void take_best(struct search *s, struct subject *u, int64_t gpus)
 	for (size_t i = 0; i < u->n; i++)
 		if (u->point[i].kept && u->point[i].x == (double)gpus)
 			u->best = &u->point[i];
+	if (!u->best)
+		return;
 	s->gpus_hint = gpus;
-	for (size_t i = 0; u->best && i < s->n_tp; i++)
+	s->engines_hint = (struct engines){ u->best->prefill,
+					    gpus / u->best->tp - u->best->prefill };
+	for (size_t i = 0; i < s->n_tp; i++)
 		if (s->tps[i] == u->best->tp)
 			s->tp_first = i;
 }
 
-static enum ar_status gpus_find(struct search *s, struct subject *u, struct ar_err *err)
+static enum ar_status find_gpus(struct search *s, struct subject *u, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 	int64_t gpus = 0;
 
-	s->least_ok = count_servable(&u->base->in);
-	if (!s->n_tp)
-		st = try_size(s, u, &gpus, err);
-	for (size_t i = 0; i < s->n_tp && !st; i++) {
-		s->tp = size_at(s, i);
-		st = try_size(s, u, &gpus, err);
-	}
+	s->least_ok = count_servable(s, &u->base->in);
+	if (s->n_tp)
+		s->tp = s->tps[s->tp_first];
+	st = try_hint(s, u, &gpus, err);
+	if (!st)
+		st = try_sizes(s, u, try_together, &gpus, err);
+	if (!st && s->a.apart)
+		st = try_sizes(s, u, try_apart, &gpus, err);
 	if (!st)
 		take_best(s, u, gpus);
 	return st;
 }
 
+static enum ar_status gpus_find(struct search *s, struct subject *u, struct ar_err *err)
+{
+	enum ar_status st = find_gpus(s, u, err);
+
+	return st ? st : search_interval(s, u, err);
+}
+
+static enum ar_status gpus_again(struct search *s, struct subject *u, struct rates_found *f,
+				 struct ar_err *err)
+{
+	enum ar_status st;
+
+	s->a.highest = ROUTER_MOST;
+	st = find_gpus(s, u, err);
+	if (!st && !u->best)
+		st = ar_fail(err, AR_DATA, "no number of GPUs keeps the limits");
+	if (!st)
+		f->kept = f->failed = u->best->x;
+	return st;
+}
+
 /* ---- output ---- */
 
-static int64_t replicas_of(const struct point *p)
+/* Replicas as "3", or "1+2" if prefill and decodes are apart. */
+static const char *replicas_text(const struct point *p, char text[64])
 {
-	return (int64_t)p->x / p->tp;
+	const int64_t n = (int64_t)p->x / p->tp;
+
+	if (p->prefill)
+		snprintf(text, 64, "%" PRId64 "+%" PRId64, p->prefill, n - p->prefill);
+	else
+		snprintf(text, 64, "%" PRId64, n);
+	return text;
+}
+
+static void print_engines(const struct point *p)
+{
+	char text[64];
+
+	printf("%12.0f%6" PRId64 "%10s", p->x, p->tp, replicas_text(p, text));
 }
 
 static void gpus_curve(const struct search *s, const struct subject *u)
@@ -218,10 +356,8 @@ static void gpus_curve(const struct search *s, const struct subject *u)
 	search_print_heads(s);
 	puts("  kept");
 	for (size_t i = 0; i < u->n; i++) {
-		const struct point *p = &u->point[i];
-
-		printf("%12.0f%6" PRId64 "%10" PRId64, p->x, p->tp, replicas_of(p));
-		search_print_done(s, p);
+		print_engines(&u->point[i]);
+		search_print_done(s, &u->point[i]);
 	}
 }
 
@@ -230,32 +366,55 @@ static void gpus_verdict(const struct search *s, const struct subject *u)
 	const struct point *p = u->best;
 
 	search_print_name(u);
-	if (p)
-		printf(": %.0f GPUs keep the limits, as %" PRId64 " replicas of TP %" PRId64
-		       "; fewer do not\n",
-		       p->x, replicas_of(p), p->tp);
-	else
+	if (!p) {
 		printf(": up to %.0f GPUs none keep the limits; raise --highest, or the limits\n",
 		       s->a.highest);
+		return;
+	}
+	if (p->prefill)
+		printf(": %.0f GPUs keep the limits, as %" PRId64
+		       " replicas for prefill and %" PRId64 " for decodes, each of TP %" PRId64
+		       "; fewer do not\n",
+		       p->x, p->prefill, (int64_t)p->x / p->tp - p->prefill, p->tp);
+	else
+		printf(": %.0f GPUs keep the limits, as %" PRId64 " replicas of TP %" PRId64
+		       "; fewer do not\n",
+		       p->x, (int64_t)p->x / p->tp, p->tp);
+	search_print_interval(s, u, "GPUs");
+}
+
+static void print_share(const struct search *s, const struct subject *u)
+{
+	const double x = search_ratio(s, u);
+	double lo = NAN, hi = NAN;
+
+	if (isnan(x))
+		printf("%10s", "-");
+	else
+		printf("%9.0f%%", 100 * x);
+	if (!s->a.intervals)
+		return;
+	if (!search_ratio_interval(s, u, &lo, &hi))
+		lo = hi = NAN;
+	search_print_range(100 * lo, 100 * hi);
 }
 
 static void gpus_summary(const struct search *s)
 {
-	const struct subject *first = s->subject;
+	const char *between = s->a.intervals ? "  between         " : "";
 
-	printf("\n%12s%6s%10s%10s  method\n", "GPUs", "TP", "replicas", "share");
+	printf("\n%12s%6s%10s%s%10s%s  method\n", "GPUs", "TP", "replicas", between, "share",
+	       between);
 	for (size_t i = 0; i < s->n_subject; i++) {
 		const struct subject *u = &s->subject[i];
-		const struct point *p = u->best;
 
-		if (p)
-			printf("%12.0f%6" PRId64 "%10" PRId64, p->x, p->tp, replicas_of(p));
+		if (u->best)
+			print_engines(u->best);
 		else
 			printf("%12s%6s%10s", "none", "-", "-");
-		if (p && first->best)
-			printf("%9.0f%%", 100 * p->x / first->best->x);
-		else
-			printf("%10s", "-");
+		if (s->a.intervals)
+			search_print_range(u->lo, u->hi);
+		print_share(s, u);
 		fputs("  ", stdout);
 		search_print_name(u);
 		putchar('\n');
@@ -268,6 +427,7 @@ const struct search_kind search_gpus = { .name = "gpus",
 					 .gpus = true,
 					 .check = gpus_check,
 					 .find = gpus_find,
+					 .again = gpus_again,
 					 .curve = gpus_curve,
 					 .verdict = gpus_verdict,
 					 .summary = gpus_summary };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interval of a rate: the search is repeated on resamples of the requests, each from the
- * bracket that it ended with.  All subjects of a command get the same resamples, so that the ratio
- * of their rates has an interval, too. */
+/* The interval of a rate or of a number of GPUs: the search is repeated on resamples of the
+ * requests, each from what it ended with.  All subjects of a command get the same resamples, so
+ * that the ratio of their answers has an interval, too. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -32,39 +32,22 @@ struct maker {
 	struct replicate *of;	  /* [SEARCH_REPLICATES] shared by processes */
 };
 
-struct tries {
-	struct search *s;
-	struct subject u;
-};
-
-static enum ar_status keeps(void *self, double rate, bool *kept, struct ar_err *err)
-{
-	struct tries *t = self;
-	char text[RATE_CHARS];
-
-	return search_point(t->s, &t->u, rate, rate_text(rate, text), kept, err);
-}
-
 /* ---- one replicate, in a process of its own ---- */
 
 /* Search as s does, on the requests of its trace now. */
 static enum ar_status search_again(const struct maker *m, struct search *s, struct replicate *x,
 				   struct ar_err *err)
 {
-	struct tries t = { s, { .base = m->u->base, .i = m->u->i } };
-	const struct rates r = { .precision = s->a.precision, .keeps = keeps, .self = &t };
+	struct subject u = { .base = m->u->base, .i = m->u->i };
 	enum ar_status st;
 
 	x->f = m->found;
-	st = rates_from(&r, &x->f, err);
-	for (size_t i = 0; i < t.u.n; i++) {
-		x->extrapolated += t.u.point[i].f.extrapolated / (double)t.u.n;
-		x->cached += t.u.point[i].f.cached / (double)t.u.n;
+	st = s->kind->again(s, &u, &x->f, err);
+	for (size_t i = 0; i < u.n; i++) {
+		x->extrapolated += u.point[i].f.extrapolated / (double)u.n;
+		x->cached += u.point[i].f.cached / (double)u.n;
 	}
-	free(t.u.point);
-	if (!st && !(x->f.kept > 0 && x->f.failed > 0))
-		st = ar_fail(err, AR_DATA, "%s rate keeps the limits",
-			     x->f.kept > 0 ? "every" : "no");
+	free(u.point);
 	return st;
 }
 
@@ -121,7 +104,7 @@ static void judge(const struct maker *m, char why[WHY])
 	replicates_why(&made, why, WHY);
 }
 
-/* From the rates that kept the limits up to those that did not. */
+/* From the values that kept the limits up to those that did not. */
 static enum ar_status set_interval(const struct maker *m, struct subject *u, struct ar_err *err)
 {
 	double kept[SEARCH_REPLICATES], failed[SEARCH_REPLICATES], unused;
@@ -136,18 +119,22 @@ static enum ar_status set_interval(const struct maker *m, struct subject *u, str
 	}
 	bootstrap_interval(kept, SEARCH_REPLICATES, 0.95, &u->lo, &unused);
 	bootstrap_interval(failed, SEARCH_REPLICATES, 0.95, &unused, &u->hi);
-	if (u->lo <= u->best->x && u->failed <= u->hi)
+	if (m->s->kind->gpus) {
+		u->lo = floor(u->lo);
+		u->hi = ceil(u->hi);
+	}
+	if (u->lo <= m->found.kept && m->found.failed <= u->hi)
 		return AR_OK;
 	u->lo = u->hi = NAN;
 	free(u->replicate);
 	u->replicate = NULL;
 	snprintf(u->no_interval, WHY,
-		 "the rate is outside of that of its resamples: the bursts are longer than the "
+		 "the answer is outside of those of its resamples: the bursts are longer than the "
 		 "trace can tell");
 	return AR_OK;
 }
 
-/* ---- the interval of a rate ---- */
+/* ---- the interval ---- */
 
 /* Whether points compute their costs, without kernels. */
 static bool computes(const struct run *base)
@@ -193,12 +180,13 @@ static enum ar_status make(struct maker *m, struct subject *u, struct ar_err *er
 
 enum ar_status search_interval(struct search *s, struct subject *u, struct ar_err *err)
 {
-	struct maker m = { s, u, { u->best ? u->best->x : 0, u->failed }, NULL };
+	struct maker m = { s, u, { .kept = 0 }, NULL };
 	enum ar_status st;
 
 	if (!s->a.intervals || !u->best)
 		return AR_OK;
-	if (!(u->failed > 0)) {
+	m.found = (struct rates_found){ u->best->x, s->kind->gpus ? u->best->x : u->failed };
+	if (!(m.found.failed > 0)) {
 		snprintf(u->no_interval, WHY, "the rate is that of an end of the search");
 		return AR_OK;
 	}

@@ -33,12 +33,20 @@ static double json_requests(const struct point *p, int64_t n)
 	return p->fails ? NAN : (double)n;
 }
 
+static bool add_engines(cJSON *o, const struct point *p)
+{
+	return json_add_real(o, "tp", (double)p->tp) &&
+	       json_add_real(o, "prefill_replicas", (double)p->prefill) &&
+	       json_add_real(o, "decode_replicas",
+			     p->prefill ? p->x / (double)p->tp - (double)p->prefill : 0);
+}
+
 static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 {
 	cJSON *o = cJSON_CreateObject();
 
 	return json_add(all, NULL, o) && json_add_real(o, s->kind->name, p->x) &&
-	       (!s->kind->gpus || json_add_real(o, "tp", (double)p->tp)) &&
+	       (!s->kind->gpus || add_engines(o, p)) &&
 	       json_add(o, "kept", cJSON_CreateBool(p->kept)) &&
 	       json_add(o, "engine_fails", cJSON_CreateBool(p->fails)) &&
 	       json_add_real(o, "requests", json_requests(p, p->f.of)) &&
@@ -50,21 +58,19 @@ static bool add_point(cJSON *all, const struct search *s, const struct point *p)
 }
 
 /* A rate that only the end of the search bounds has none. */
-double search_speedup(const struct search *s, const struct subject *u)
+double search_ratio(const struct search *s, const struct subject *u)
 {
 	const struct subject *first = s->subject;
+	const bool ends = s->kind->gpus || (first->failed > 0 && u->failed > 0);
 
-	return first->best && u->best && first->failed > 0 && u->failed > 0 ?
-		       u->best->x / first->best->x :
-		       NAN;
+	return first->best && u->best && ends ? u->best->x / first->best->x : NAN;
 }
 
-/* Each rate is known from what kept the limits up to what did not. */
-bool search_speedup_interval(const struct search *s, const struct subject *u, double *lo,
-			     double *hi)
+/* Each value is known from what kept the limits up to what did not. */
+bool search_ratio_interval(const struct search *s, const struct subject *u, double *lo, double *hi)
 {
 	const struct rates_found *a = u->replicate, *b = s->subject->replicate;
-	const double x = search_speedup(s, u);
+	const double x = search_ratio(s, u);
 	double least[SEARCH_REPLICATES], most[SEARCH_REPLICATES], unused;
 
 	if (!a || !b || u == s->subject)
@@ -78,14 +84,22 @@ bool search_speedup_interval(const struct search *s, const struct subject *u, do
 	return *lo <= x && x <= *hi;
 }
 
-static bool add_intervals(cJSON *o, const struct search *s, const struct subject *u)
+/* The ratio to the first subject: a speed-up of rates, or a share of GPUs. */
+static bool add_ratio(cJSON *o, const struct search *s, const struct subject *u)
 {
+	const bool gpus = s->kind->gpus;
 	double lo = NAN, hi = NAN;
 
-	if (!search_speedup_interval(s, u, &lo, &hi))
+	if (!search_ratio_interval(s, u, &lo, &hi))
 		lo = hi = NAN;
+	return json_add_real(o, gpus ? "share" : "speedup", search_ratio(s, u)) &&
+	       json_add_real(o, gpus ? "share_lo" : "speedup_lo", lo) &&
+	       json_add_real(o, gpus ? "share_hi" : "speedup_hi", hi);
+}
+
+static bool add_intervals(cJSON *o, const struct subject *u)
+{
 	return json_add_real(o, "best_lo", u->lo) && json_add_real(o, "best_hi", u->hi) &&
-	       json_add_real(o, "speedup_lo", lo) && json_add_real(o, "speedup_hi", hi) &&
 	       json_add(o, "no_interval", search_text(*u->no_interval ? u->no_interval : NULL));
 }
 
@@ -101,7 +115,7 @@ static bool add_subject(cJSON *all, const struct search *s, const struct subject
 			     u->best ? cJSON_CreateNumber(u->best->x) : cJSON_CreateNull()) &&
 		    json_add(o, "failed",
 			     u->failed > 0 ? cJSON_CreateNumber(u->failed) : cJSON_CreateNull()) &&
-		    json_add_real(o, "speedup", search_speedup(s, u)) && add_intervals(o, s, u);
+		    add_ratio(o, s, u) && add_intervals(o, u);
 
 	points = done ? cJSON_AddArrayToObject(o, "points") : NULL;
 	done = points;

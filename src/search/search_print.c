@@ -77,6 +77,29 @@ static const struct point *first_point(const struct subject *u)
 	return NULL;
 }
 
+void search_print_range(double lo, double hi)
+{
+	char text[64] = "";
+
+	if (!isnan(lo))
+		snprintf(text, sizeof text, "[%.4g, %.4g]", lo, hi);
+	printf("  %-16s", text);
+}
+
+void search_print_interval(const struct search *s, const struct subject *u, const char *unit)
+{
+	struct resample_plan p;
+
+	if (*u->no_interval)
+		printf("no interval: %s\n", u->no_interval);
+	if (isnan(u->lo))
+		return;
+	p = resample_plan(s->resampler);
+	printf("interval of 95 %%: %.4g to %.4g %s, by %d resamples of %zu %ss in blocks of %zu\n",
+	       u->lo, u->hi, unit, SEARCH_REPLICATES, p.n_unit, resample_unit_names[p.unit],
+	       p.block);
+}
+
 void search_print_notes(const struct search *s)
 {
 	const struct point *p = first_point(s->subject);

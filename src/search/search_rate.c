@@ -62,6 +62,19 @@ static enum ar_status own_rate(const struct search *s, double *rate, struct ar_e
 	return AR_OK;
 }
 
+static enum ar_status rate_again(struct search *s, struct subject *u, struct rates_found *f,
+				 struct ar_err *err)
+{
+	struct tries tries = { s, u };
+	const struct rates r = { .precision = s->a.precision, .keeps = keeps, .self = &tries };
+	enum ar_status st = rates_from(&r, f, err);
+
+	if (!st && !(f->kept > 0 && f->failed > 0))
+		st = ar_fail(err, AR_DATA, "%s rate keeps the limits",
+			     f->kept > 0 ? "every" : "no");
+	return st;
+}
+
 static enum ar_status rate_find(struct search *s, struct subject *u, struct ar_err *err)
 {
 	const struct search_args *a = &s->a;
@@ -126,19 +139,6 @@ static void print_dips(const struct subject *u)
 	}
 }
 
-static void print_interval(const struct search *s, const struct subject *u)
-{
-	struct resample_plan p;
-
-	if (*u->no_interval)
-		printf("no interval: %s\n", u->no_interval);
-	if (isnan(u->lo))
-		return;
-	p = resample_plan(s->resampler);
-	printf("interval of 95 %%: %.4g to %.4g /s, by %d resamples of %zu %ss in blocks of %zu\n",
-	       u->lo, u->hi, SEARCH_REPLICATES, p.n_unit, resample_unit_names[p.unit], p.block);
-}
-
 static void rate_verdict(const struct search *s, const struct subject *u)
 {
 	const struct point *p = u->best;
@@ -155,7 +155,7 @@ static void rate_verdict(const struct search *s, const struct subject *u)
 		printf(": %s requests a second, the highest rate tried, keep the limits; %s\n",
 		       rate_text(p->x, best),
 		       s->a.highest > 0 ? "raise --highest" : "set a higher one with --highest");
-	print_interval(s, u);
+	search_print_interval(s, u, "/s");
 	print_dips(u);
 	if (p && p->f.done_per_s < BEHIND * p->x)
 		printf("at this rate requests finish at %.4g a second: the trace ends before its "
@@ -163,28 +163,19 @@ static void rate_verdict(const struct search *s, const struct subject *u)
 		       p->f.done_per_s);
 }
 
-static void print_range(double lo, double hi)
-{
-	char text[64] = "";
-
-	if (!isnan(lo))
-		snprintf(text, sizeof text, "[%.4g, %.4g]", lo, hi);
-	printf("  %-16s", text);
-}
-
 static void print_speedup(const struct search *s, const struct subject *u)
 {
-	const double x = search_speedup(s, u);
+	const double x = search_ratio(s, u);
 	double lo = NAN, hi = NAN;
 
-	if (!search_speedup_interval(s, u, &lo, &hi))
+	if (!search_ratio_interval(s, u, &lo, &hi))
 		lo = hi = NAN;
 	if (isnan(x))
 		printf("%10s", "-");
 	else
 		printf("%9.3fx", x);
 	if (s->a.intervals)
-		print_range(lo, hi);
+		search_print_range(lo, hi);
 }
 
 static void rate_summary(const struct search *s)
@@ -200,7 +191,7 @@ static void rate_summary(const struct search *s)
 			 u->best ? rate_text(u->best->x, text) : "none");
 		printf("%12s", more);
 		if (s->a.intervals)
-			print_range(u->lo, u->hi);
+			search_print_range(u->lo, u->hi);
 		print_speedup(s, u);
 		fputs("  ", stdout);
 		search_print_name(u);
@@ -213,6 +204,7 @@ const struct search_kind search_rate = { .name = "rate",
 					 .scales = true,
 					 .check = rate_check,
 					 .find = rate_find,
+					 .again = rate_again,
 					 .curve = rate_curve,
 					 .verdict = rate_verdict,
 					 .summary = rate_summary };
