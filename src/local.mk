@@ -72,7 +72,8 @@ libattnreplay_a_SOURCES += \
     src/report/report_html.c src/report/report_query.h src/report/result_rows.c \
     src/report/result_rows.h \
     src/report/section_list.h src/report/sections.c src/report/slo.c src/report/slo.h \
-    src/report/source.c src/report/source.h src/report/write_csv.c src/report/write_html.c \
+    src/report/source.c src/report/source.h src/report/sums.c src/report/sums.h \
+    src/report/write_csv.c src/report/write_html.c \
     src/report/write_html.h src/report/write_json.c src/report/write_markdown.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/all.c src/run/child.c src/run/densities.c src/run/engine_args.c \

@@ -15,6 +15,7 @@
 #include "src/report/page.h"
 #include "src/report/phrase.h"
 #include "src/report/report.h"
+#include "src/report/sums.h"
 #include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"
@@ -188,12 +189,30 @@ static sqlite3 *open_sample(void)
 	return db;
 }
 
+/* One more way to the rows of a view. */
+static void test_phase_time(sqlite3 *db)
+{
+#define ROWS(of) \
+	"(SELECT group_concat(run_id || ',' || phase || ',' || core || ',' || kernels || ',' || " \
+	"ms, ';') FROM (SELECT * FROM " of " ORDER BY run_id, phase))"
+	static const char sql[] = "SELECT " ROWS("phase_time") ", " ROWS("v_phase_time");
+#undef ROWS
+	sqlite3_stmt *q = NULL;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW ||
+	    !sqlite3_column_text(q, 0))
+		bail_out("times of phases: %s", sqlite3_errmsg(db));
+	is_str((const char *)sqlite3_column_text(q, 0), (const char *)sqlite3_column_text(q, 1),
+	       "times of phases are those of the view");
+	sqlite3_finalize(q);
+}
+
 /* In order, since a section may use the tables of sections before it. */
 static void test_sections(void)
 {
 	sqlite3 *db = open_sample();
 
-	if (interval_register(db) || phrase_register(db))
+	if (interval_register(db) || phrase_register(db) || sums_register(db))
 		bail_out("%s", sqlite3_errmsg(db));
 	sqlite3_exec(db, "CREATE TEMP TABLE slo(run_id, metric, ns, own)", NULL, NULL, NULL);
 	for (const struct section *s = sections; s->name; s++) {
@@ -207,6 +226,7 @@ static void test_sections(void)
 			sqlite3_step(q);
 		sqlite3_finalize(q);
 	}
+	test_phase_time(db);
 	test_page(db);
 	sqlite3_close(db);
 }
@@ -478,6 +498,40 @@ static bool group_mean(sqlite3 *db, const char *rows, char *text, size_t n)
 	return interval(db, "mean_interval(column1, column2, column3)", rows, text, n);
 }
 
+static void test_sums(void)
+{
+	static const char rows[] = "VALUES (7, 1, 10), (0, 2, 20), (7, 3, -30), (4095, 0, 0)";
+	sqlite3 *db = open_sample();
+	char a[200], b[200];
+	bool clean = true, failed = true;
+	long k = 0;
+
+	if (sums_register(db))
+		bail_out("%s", sqlite3_errmsg(db));
+	ok(interval(db, "sums(column1, column2, column3)", rows, a, sizeof a), "sums by key");
+	is_str(a, "[[0,2,20],[7,4,-20],[4095,0,0]]",
+	       "... are in order, with keys that add up to 0");
+	ok(interval(db, "sums(1, column1, 0)",
+		    "VALUES (9223372036854775807), (9223372036854775807)", a, sizeof a),
+	   "large sums");
+	is_str(a, "[[1,9223372036854775807,0]]", "... end where 64 bits do");
+	ok(interval(db, "sums(1, 1, 1)", "SELECT 1 WHERE 0", a, sizeof a) && !strcmp(a, "[]"),
+	   "no rows have no sums");
+	ok(!interval(db, "sums(column1, 1, 1)", "VALUES (-1)", a, sizeof a) &&
+		   !interval(db, "sums(column1, 1, 1)", "VALUES (4096)", a, sizeof a),
+	   "keys have a range");
+	is_str(sqlite3_errmsg(db), "sums: the first argument is an integer from 0 to 4095",
+	       "... which the message says");
+	for (; failed && clean; k++) {
+		fault_arm(k);
+		clean = !interval(db, "sums(column1, column2, column3)", rows, b, sizeof b) ||
+			strlen(b) == 31;
+		failed = fault_disarm();
+	}
+	ok(clean && k > 2, "each of %ld allocations fails cleanly", k);
+	sqlite3_close(db);
+}
+
 static void test_group_mean(void)
 {
 	sqlite3 *db = open_sample();
@@ -514,6 +568,7 @@ int main(void)
 	test_mean();
 	test_coverage();
 	test_group_mean();
+	test_sums();
 	test_sections();
 	for (int i = 0; report_dialects[i]; i++)
 		test_report(report_dialects[i]);

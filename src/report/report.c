@@ -9,6 +9,7 @@
 #include "src/report/phrase.h"
 #include "src/report/report_query.h"
 #include "src/report/slo.h"
+#include "src/report/sums.h"
 
 /* ---- statements ---- */
 
@@ -339,7 +340,7 @@ enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar
 {
 	enum ar_status st = find_baseline(r, baseline, err);
 
-	if (!st && (interval_register(r->db) || phrase_register(r->db)))
+	if (!st && (interval_register(r->db) || phrase_register(r->db) || sums_register(r->db)))
 		st = report_fail(r->db, err);
 	if (!st && r->baseline)
 		st = use_baseline(r, err);

@@ -36,6 +36,8 @@
  *		under SECTION only.
  * iteration_sum	sums over the iterations of :run and :baseline, see its file; under SECTION
  *		only.
+ * phase_time	v_phase_time of :run and :baseline, with the place of a phase and without its share;
+ *		under SECTION only.
  * run_label	the runs of the report, :baseline included, as charts and sentences name them;
  *		run_id, method, is_dense, place (their order), label, style (chart.h).
  * goodput	requests that kept their limits, see make_goodput.sql.
@@ -56,6 +58,7 @@ SECTION(make_engine_step, NULL)
 SECTION(make_engine_residual, NULL)
 SECTION(make_steady, NULL)
 SECTION(make_iteration_sum, NULL)
+SECTION(make_phase_time, NULL)
 SECTION(make_error, NULL)
 SECTION(make_label, NULL)
 SECTION(make_baseline, NULL)

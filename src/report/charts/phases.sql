@@ -2,8 +2,8 @@
 -- The attention core is hatched.  Gaps: time in which no kernel ran, between the first and the last of
 -- an iteration.  Host: the GPU waited for it; not for sampled layers, see sections/phases.sql.
 WITH part AS (
-  SELECT v.run_id, v.phase, p.phase_id AS phase_no, v.core, ms
-  FROM v_phase_time v JOIN phase p ON p.name = v.phase
+  SELECT run_id, phase, place AS phase_no, core, ms
+  FROM phase_time
   UNION ALL
   SELECT run_id, 'gaps between kernels', 1000, 0, sum(span_ns - busy_ns) / 1e6
   FROM iteration WHERE span_ns IS NOT NULL AND busy_ns IS NOT NULL
@@ -11,7 +11,7 @@ WITH part AS (
   UNION ALL
   SELECT run_id, 'wait for the host', 1001, 0, sum(host_ns) / 1e6
   FROM iteration_sum JOIN run USING(run_id) JOIN model USING(model_id)
-  WHERE layers_run = n_layers AND run_id IN (SELECT run_id FROM v_phase_time)
+  WHERE layers_run = n_layers AND run_id IN (SELECT run_id FROM phase_time)
   GROUP BY run_id)
 SELECT panel, label AS row, phase AS series, 'bar' AS geom, core AS hatch,
   CASE phase WHEN 'linear' THEN 17 WHEN 'attend' THEN 18 WHEN 'decode' THEN 19 WHEN 'metadata' THEN 20

@@ -6,7 +6,7 @@ WITH
   phase_ms AS (
     SELECT run_id, sum(ms) FILTER (WHERE phase = 'decode') AS decode_ms,
       sum(ms) FILTER (WHERE phase = 'walk') AS walk_ms
-    FROM v_phase_time GROUP BY run_id),
+    FROM phase_time GROUP BY run_id),
   half AS (
     SELECT r.*, me.name AS method, is_dense, ttft.p50 AS ttft, tpot.p50 AS tpot, tpot.p99 AS tpot99,
       coalesce(decode_ms, 0) AS decode_ms, coalesce(walk_ms, 0.0) AS walk_ms,

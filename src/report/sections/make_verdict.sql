@@ -73,7 +73,7 @@ FROM run_label l JOIN v_half v USING(run_id) LEFT JOIN gain g USING(run_id)
   LEFT JOIN given ON given.run_id = l.run_id
   LEFT JOIN (SELECT run_id, sum(ms) AS kernel_ms, sum(ms * core) AS core_ms,
       sum(ms) FILTER (WHERE phase IN ('select', 'metadata', 'copy')) AS select_ms
-    FROM v_phase_time GROUP BY run_id) p ON p.run_id = l.run_id
+    FROM phase_time GROUP BY run_id) p ON p.run_id = l.run_id
   LEFT JOIN (SELECT run_id, sum(host_ns) / 1e6 AS host_ms
     FROM iteration_sum JOIN run USING(run_id) JOIN model USING(model_id)
     WHERE layers_run = n_layers GROUP BY run_id) h ON h.run_id = l.run_id
