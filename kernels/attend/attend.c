@@ -30,6 +30,7 @@ enum {
 	PART_COST = 600, /* fixed cost of a tile, in keys, as fitted to times */
 	JOIN_COST = 256, /* more for a part to merge */
 	N_TRY = 16,	 /* levels that a plan tries, about */
+	MAX_END = 4096,	 /* times that a plan tells apart */
 };
 
 bool attend_skips(const struct attn_call *call)
@@ -49,6 +50,12 @@ int attend_rank(int n)
 	e = 31 - __builtin_clz((unsigned)n);
 	return 8 * (e - 2) + (n >> (e - 3) & 7);
 }
+
+/* Neighbouring whole tiles of one length. */
+struct run {
+	int n_blk, n;
+	int most; /* even parts of each */
+};
 
 /*
  * A plan is made in passes over the whole tiles, in the order (request, head, row).  A tile is cut
@@ -80,13 +87,16 @@ int attend_rank(int n)
  * dense tail go first.
  */
 struct plan {
-	int n_slot;		/* thread blocks that run at once */
-	int least;		/* fewest blocks of a part */
-	int part;		/* most blocks of a part */
-	bool level;		/* each has just that many, but for the last of a tile */
-	int room;		/* most parts of a tile */
-	int n_whole, n;		/* tiles before and after cutting */
-	int len[2 * MAX_SLOT];	/* blocks of the first whole tiles */
+	int n_slot;	/* thread blocks that run at once */
+	int least;	/* fewest blocks of a part */
+	int part;	/* most blocks of a part */
+	bool level;	/* each has just that many, but for the last of a tile */
+	int room;	/* most parts of a tile */
+	int cost, join; /* of a tile and, more, of a part to merge, in blocks */
+	int n_whole, n; /* tiles before and after cutting */
+	int longest;	/* blocks of a whole tile */
+	int n_run;	/* the first runs of whole tiles */
+	struct run run[2 * MAX_SLOT];
 	int at[N_RANK];		/* tiles of each rank; in the last pass, where its next tile goes */
 	struct attn_tile *tile; /* NULL: only count */
 };
@@ -102,16 +112,19 @@ static int divide_up(int a, int b)
 	return (a - 1) / b + 1;
 }
 
-static int n_parts(const struct plan *p, int n_blk, int part)
+/* Even parts of a tile, at most. */
+static int most_parts(const struct plan *p, int n_blk)
 {
-	int n = lesser(divide_up(n_blk, part), lesser(n_blk / p->least, p->room));
+	int n = lesser(n_blk / p->least, p->room);
 
 	return n > 1 ? n : 1;
 }
 
 static void plan_add(struct plan *p, struct attn_tile t, int n_blk)
 {
-	t.n_part = (int16_t)(p->level ? divide_up(n_blk, p->part) : n_parts(p, n_blk, p->part));
+	int n = divide_up(n_blk, p->part);
+
+	t.n_part = (int16_t)(p->level ? n : lesser(n, most_parts(p, n_blk)));
 	t.len = p->level ? p->part : 0;
 	t.place = p->n;
 	for (t.part = 0; t.part < t.n_part; t.part++) {
@@ -123,8 +136,10 @@ static void plan_add(struct plan *p, struct attn_tile t, int n_blk)
 			p->tile[*at] = t;
 		++*at;
 	}
-	if (p->n_whole < 2 * MAX_SLOT)
-		p->len[p->n_whole] = n_blk;
+	if (!p->n_run || (p->run[p->n_run - 1].n_blk != n_blk && p->n_run < 2 * MAX_SLOT))
+		p->run[p->n_run++] = (struct run){ n_blk, 0, most_parts(p, n_blk) };
+	p->run[p->n_run - 1].n++;
+	p->longest = n_blk > p->longest ? n_blk : p->longest;
 	p->n_whole++;
 	p->n += t.n_part;
 }
@@ -142,7 +157,7 @@ static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, boo
 	int pack = attend_pack(b, heads), lists = divide_up(group, heads);
 	int most = per_block ? s->page_tok : pack < ATTEND_ROWS ? ATTEND_ROWS / pack : 1;
 
-	p->n = p->n_whole = 0;
+	p->n = p->n_whole = p->n_run = 0;
 	for (int r = 0; r < b->rows.n_req; r++) {
 		const int32_t *pos = b->rows.pos + b->rows.row0[r];
 		int rows = attn_n_row(&b->rows, r), first = b->rows.pos0[r] / s->page_tok;
@@ -176,32 +191,25 @@ static void plan_pass(struct plan *p, const struct attn_batch *b, int heads, boo
 	}
 }
 
-/* Count the tiles when all are cut into even parts of at most `part` blocks.  *longest: blocks of
- * the longest one. */
-static int try_parts(const struct plan *p, int part, int *longest)
+/* Count the tiles when all are cut into even parts of at most `part` blocks. */
+static int count_even(const struct plan *p, int part)
 {
 	int n = 0;
 
-	*longest = 0;
-	for (int i = 0; i < p->n_whole; i++) {
-		int k = n_parts(p, p->len[i], part), len = divide_up(p->len[i], k);
-
-		n += k;
-		*longest = len > *longest ? len : *longest;
-	}
+	for (int i = 0; i < p->n_run; i++)
+		n += lesser(divide_up(p->run[i].n_blk, part), p->run[i].most) * p->run[i].n;
 	return n;
 }
 
-/* The smallest part that makes at most n tiles; n is at least n_whole.  longest: of the whole
- * tiles. */
-static int smallest_part(const struct plan *p, int n, int longest)
+/* The smallest part that makes at most n tiles, n_whole or more. */
+static int smallest_part(const struct plan *p, int n)
 {
-	int lo = 1, hi = longest, unused;
+	int lo = 1, hi = p->longest;
 
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
 
-		if (try_parts(p, mid, &unused) <= n)
+		if (count_even(p, mid) <= n)
 			hi = mid;
 		else
 			lo = mid + 1;
@@ -220,68 +228,86 @@ static void rank_starts(int *at)
 	}
 }
 
-/* Let the slot that is free first take a part of `len` blocks.  end: a heap of when the n slots are
- * free.  Returns when the part ends. */
-static int take_part(int *end, int n, int len)
+/* When the last of n parts ends, if each slot that is free takes the next; INT_MAX: not before
+ * `limit`, at most MAX_END.  time: of each part. */
+static int last_end(const int *time, int n, int n_slot, int limit)
 {
-	int at = 0, own = end[0] + len;
+	uint16_t slots[MAX_END]; /* free at each time from `now` on */
+	int now = 0, last = 0;
 
-	for (int next = 1; next < n; next = 2 * at + 1) {
-		next += next + 1 < n && end[next + 1] < end[next];
-		if (end[next] >= own)
-			break;
-		end[at] = end[next];
-		at = next;
+	memset(slots, 0, (size_t)limit * sizeof *slots);
+	slots[0] = (uint16_t)n_slot;
+	for (int i = 0; i < n; i++) {
+		int end;
+
+		while (!slots[now])
+			now++;
+		end = now + time[i];
+		if (end >= limit)
+			return INT_MAX;
+		slots[now]--;
+		slots[end]++;
+		last = end > last ? end : last;
 	}
-	end[at] = own;
-	return own;
+	return last;
 }
 
-/* Parts of a tile: all of `len` blocks, but for the last, of `last`. */
+/* Parts of a tile: all of `len` blocks, but for the last, of `last`.  cost: of each, in blocks. */
 struct parts {
-	int n, len, last;
+	int n, len, last, cost;
 };
 
-static struct parts parts_of(const struct plan *p, int n_blk, int part, bool level)
+static struct parts parts_of(const struct plan *p, const struct run *r, int part, bool level)
 {
-	int n = level ? divide_up(n_blk, part) : n_parts(p, n_blk, part);
-	int len = level && n > 1 ? part : divide_up(n_blk, n);
+	int even = divide_up(r->n_blk, part), n = level ? even : lesser(even, r->most);
+	int len = level && n > 1 ? part : divide_up(r->n_blk, n);
 
-	return (struct parts){ n, len, level ? n_blk - (n - 1) * len : len };
+	return (struct parts){ n, len, level ? r->n_blk - (n - 1) * len : len,
+			       p->cost + (n > 1 ? p->join : 0) };
+}
+
+/* Write the times of all parts in the order of plans.  at: where those of each rank begin. */
+static void put_times(const struct plan *p, const struct parts *of, int *at, int unit, int *time)
+{
+	for (int i = 0; i < p->n_run; i++) {
+		int *len = &at[attend_rank(of[i].len)], *last = &at[attend_rank(of[i].last)];
+
+		for (int k = 0; k < p->run[i].n; k++) {
+			for (int part = 1; part < of[i].n; part++)
+				time[(*len)++] = divide_up(of[i].len + of[i].cost, unit);
+			time[(*last)++] = divide_up(of[i].last + of[i].cost, unit);
+		}
+	}
 }
 
 /* When the last part ends, in blocks, if each slot that is free takes the next in the order of
- * plans; INT_MAX: there is no room for the parts.  part: most blocks of one; level: all have as
- * many, but for the last of a tile. */
-static int parts_end(const struct plan *p, int part, bool level, int page_tok)
+ * plans; INT_MAX: not before `limit`, or there is no room for the parts.  part: most blocks of one;
+ * level: all have as many, but for the last of a tile. */
+static int parts_end(const struct plan *p, int part, bool level, int limit)
 {
-	int at[N_RANK] = { 0 }, time[EXECUTOR_WAVES * MAX_SLOT], end[MAX_SLOT] = { 0 };
+	int at[N_RANK] = { 0 }, time[EXECUTOR_WAVES * MAX_SLOT];
 	struct parts of[2 * MAX_SLOT];
-	int all = 0, last = 0;
+	int all = 0, sum = 0, longest = 0, unit, end;
 
-	for (int i = 0; i < p->n_whole; i++) {
-		of[i] = parts_of(p, p->len[i], part, level);
-		all += of[i].n;
-		at[attend_rank(of[i].len)] += of[i].n - 1;
-		at[attend_rank(of[i].last)]++;
+	for (int i = 0; i < p->n_run; i++) {
+		struct parts x = of[i] = parts_of(p, &p->run[i], part, level);
+		int n = p->run[i].n;
+
+		all += n * x.n;
+		sum += n * ((x.n - 1) * x.len + x.last + x.n * x.cost);
+		longest = x.len + x.cost > longest ? x.len + x.cost : longest;
+		at[attend_rank(x.len)] += n * (x.n - 1);
+		at[attend_rank(x.last)] += n;
 	}
-	if (all > EXECUTOR_WAVES * p->n_slot)
+	if (all > EXECUTOR_WAVES * p->n_slot || longest >= limit ||
+	    divide_up(sum, p->n_slot) >= limit)
 		return INT_MAX;
+	limit = lesser(limit, sum / p->n_slot + longest + 1); /* it always ends before */
+	unit = divide_up(limit, MAX_END);
 	rank_starts(at);
-	for (int i = 0; i < p->n_whole; i++) {
-		struct parts x = of[i];
-		int cost = divide_up(PART_COST + (x.n > 1 ? JOIN_COST : 0), page_tok);
-
-		for (; x.n > 1; x.n--)
-			time[at[attend_rank(x.len)]++] = x.len + cost;
-		time[at[attend_rank(x.last)]++] = x.last + cost;
-	}
-	for (int i = 0; i < all; i++) {
-		int own = take_part(end, p->n_slot, time[i]);
-
-		last = own > last ? own : last;
-	}
-	return last;
+	put_times(p, of, at, unit, time);
+	end = last_end(time, all, p->n_slot, divide_up(limit, unit));
+	return end < INT_MAX ? end * unit : end;
 }
 
 struct cut {
@@ -289,9 +315,9 @@ struct cut {
 	bool level;
 };
 
-static void try_cut(struct cut *best, const struct plan *p, int part, bool level, int page_tok)
+static void try_cut(struct cut *best, const struct plan *p, int part, bool level)
 {
-	int end = parts_end(p, part, level, page_tok);
+	int end = parts_end(p, part, level, best->end);
 
 	if (end < best->end)
 		*best = (struct cut){ part, end, level };
@@ -301,21 +327,20 @@ static void try_cut(struct cut *best, const struct plan *p, int part, bool level
  * or, if lengths are known, at a level.  A level below the mean of all slots cannot do. */
 static void choose_part(struct plan *p, int page_tok, bool known)
 {
-	int step = divide_up(ATTEND_STEP, page_tok), whole, part, sum = 0;
+	int step = divide_up(ATTEND_STEP, page_tok), part, sum = 0;
 	struct cut best = { INT_MAX, INT_MAX, false };
 
-	try_parts(p, INT_MAX, &whole);
-	try_cut(&best, p, INT_MAX, false, page_tok);
+	try_cut(&best, p, INT_MAX, false);
 	for (int w = 1; w <= EXECUTOR_WAVES; w++)
 		if (p->n_whole <= w * p->n_slot)
-			try_cut(&best, p, smallest_part(p, w * p->n_slot, whole), false, page_tok);
-	for (int i = 0; i < p->n_whole; i++)
-		sum += p->len[i];
+			try_cut(&best, p, smallest_part(p, w * p->n_slot), false);
+	for (int i = 0; i < p->n_run; i++)
+		sum += p->run[i].n * p->run[i].n_blk;
 	part = sum / p->n_slot > p->least ? sum / p->n_slot : p->least;
 	part = divide_up(part, step) * step;
 	step *= divide_up(best.end - part + 1, N_TRY * step);
-	for (; known && part < whole && part < best.end; part += step)
-		try_cut(&best, p, part, true, page_tok);
+	for (; known && part < p->longest && part < best.end; part += step)
+		try_cut(&best, p, part, true);
 	p->part = best.part;
 	p->level = best.level;
 }
@@ -331,7 +356,10 @@ static int plan_tiles(const struct attn_batch *b, int heads, bool per_block, boo
 	struct plan p = { .n_slot = half ? 2 * n_sm : n_sm,
 			  .part = INT_MAX,
 			  .room = INT_MAX,
-			  .least = divide_up(part_keys, page_tok) };
+			  .least = divide_up(part_keys, page_tok),
+			  .cost = divide_up(PART_COST, page_tok),
+			  .join = divide_up(PART_COST + JOIN_COST, page_tok) -
+				  divide_up(PART_COST, page_tok) };
 
 	plan_pass(&p, b, heads, per_block);
 	if (p.n_whole && p.n_whole < 2 * p.n_slot && !b->skip.rows) {
