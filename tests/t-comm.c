@@ -282,15 +282,16 @@ static void test_experts(void)
 	};
 	struct model m = { .n_layers = 3, .hidden = 10, .layer = layer, .tp = 1 };
 	const struct experts_shape shape = { 4, 1, 2, 3, (int[]){ -1, 1, 1 } };
+	const struct experts_shape two_each = { 4, 1, 4, 3, (int[]){ -1, 1, 1 } };
 	struct batch b = { .prefill_tok = 5 };
 	struct ar_err err = { 0 };
-	struct comm c = { .ring = { 1, 100, 0 }, .gbps = 1, .experts = { .ranks = 2 } };
+	struct comm c = { .ranks = 1, .ring = { 1, 100, 0 }, .gbps = 1, .experts = { .ranks = 2 } };
 	struct iter_cost cost = { .cost_ns = 1 };
 
 	if (experts_open(&c.experts.experts, "even", &shape, 0, &err))
 		bail_out("%s", err.msg);
 	comm_bind(&c, &m, (int[]){ 0, 2 }, 2);
-	ok(c.ranks == 2 && c.experts.n_layer == 2 && c.experts.n_run_layer == 1,
+	ok(comm_ranks(&c) == 2 && c.experts.n_layer == 2 && c.experts.n_run_layer == 1,
 	   "layers with experts are counted");
 	comm_add(&c, &b, &cost, NULL);
 	is_int(cost.phase_ns[PHASE_COMM], 100 + 5 * (20 + 8) / 2 + 100 + 5 * 20 / 2,
@@ -308,6 +309,22 @@ static void test_experts(void)
 	comm_bind(&c, &m, NULL, 0);
 	is_int(c.experts.row_bytes, 10 + 4, "a row of an fp8 product has scales");
 	is_int(c.experts.n_run_layer, 2, "all layers are executed");
+	experts_close(c.experts.experts);
+	if (experts_open(&c.experts.experts, "even", &two_each, 0, &err))
+		bail_out("%s", err.msg);
+	m.tp = 2;
+	c.experts.ranks = 4;
+	comm_bind(&c, &m, NULL, 0);
+	is_int(c.n_reduce, 1 + 2 + 1 + 1, "ranks of an engine add up all but the experts");
+	is_int(comm_ns(&c, COMM_GATHER, 40, false), 100 + 20, "... and gather from each other");
+	is_int(comm_ns(&c, COMM_COLLECT, 40, false), 100 + 3 * 10, "... and from all engines");
+	cost = (struct iter_cost){ 0 };
+	comm_add(&c, &b, &cost, NULL);
+	is_int(cost.phase_kernels[PHASE_COMM], 5 + 2 * 3, "... in an iteration without logits");
+	is_int(cost.phase_ns[PHASE_COMM],
+	       5 * 200 + 2 * (150 + comm_ns(&c, COMM_SWAP, 3 * 14, false) +
+			      comm_ns(&c, COMM_SWAP, 3 * 20, false)),
+	       "a rank with 3 of 8 rows sends as much of the 2 of another");
 	experts_close(c.experts.experts);
 }
 

@@ -68,8 +68,9 @@ is '... or engines are replicas' "$(experts 'vllm serve Qwen/Qwen3-8B -dp 2 --ap
 left out --api-key x'
 ok '... whose experts are not cut into slices' refused 'without --enable-expert-parallel the engines of' \
 	'vllm serve Qwen/Qwen3-30B-A3B -dp 2'
-ok '... nor spread over ranks of several engines' refused 'ep 4: want as many as --tp' \
-	'vllm serve Qwen/Qwen3-30B-A3B -dp 2 -tp 2 -ep'
+is '... but spread over the ranks of all' "$(experts 'vllm serve Qwen/Qwen3-30B-A3B -dp 2 -tp 2 -ep')" \
+	'2, router vllm with the loads of every 100 ms; each has what is said below
+on 4 ranks of 2 engines, which wait for each other; rows go to them by even'
 is '... and kernels run one rank of one engine' "$("$ATTNREPLAY" run --backend cpu --model niah-llama-14m \
 	--capture "$srcdir/traces/samples/niah-2k.arc" --sample-layers 1 --trace t.csv --engine-args \
 	'vllm serve Qwen/Qwen3-8B -dp 2 -ep' 2>&1 | sed -n '/^left/p')" 'left out  of --engine-args: -dp 2, -ep'

@@ -81,6 +81,38 @@ ok 'a report says that they wait' grep -q \
 	'4 engines share their experts: each waits for the slowest, and routing takes no time' report
 ok '... and what their messages are' grep -q 'collectives of 4 engines' report
 
+# ---- engines with ranks of their own ----
+
+for way in agrs a2a; do
+	run --tp 2 --replicas 4 --ep 8 --ep-backend $way --routing uniform --db both.db --intervals off >both
+	is "$way: the ranks of engines share experts" "$(header experts <both)" \
+		'on 8 ranks of 4 engines, which wait for each other; rows go to them by uniform'
+	# The embedding, 48 sums after attention, logits; two messages of experts and a gather of the results.
+	is '... and have messages of both' "$(query both.db "SELECT kernels / 194.0 FROM v_phase_time
+		WHERE phase = 'comm'")" "$(query both.db 'SELECT count(*) * 1.0 FROM iteration')"
+	rm both.db
+done
+run --tp 2 --replicas 4 --ep 2 >apart
+ok '... which takes longer than by themselves' longer "$(tpot <both)" "$(tpot <apart)"
+run --engine-args 'vllm serve qwen3-30b-a3b -tp 2 -dp 2 --enable-expert-parallel' >out
+is "as vLLM's flags have it" "$(header experts <out)" \
+	'on 4 ranks of 2 engines, which wait for each other; rows go to them by even'
+{
+	cat table
+	echo allreduce bf16 2 1 inline 1000000 9 1 20000 90000 -
+	echo allgather bf16 2 1 inline 1000000 9 1 10000 90000 other
+} >table2
+run --tp 2 --replicas 2 --ep 4 --comm table2 >out
+is 'a table has lines of both' "$(header comm <out)" 'of 4 ranks, measured: table2'
+ok '... which are told apart' grep -q 'collectives: [0-9]* by -, [0-9]* by other' out
+ok '... and are needed' fails 2 'table: no allreduce in bf16 of 2 ranks' \
+	run --tp 2 --replicas 2 --ep 4 --comm table
+run --tp 2 --replicas 2 --ep 4 --db both.db --intervals off >out
+"$ATTNREPLAY" report both.db >report
+ok 'a report says how many wait' grep -q \
+	'2 engines share their experts: each waits for the slowest, and routing takes no time' report
+ok '... and whose their messages are' grep -q 'collectives of 4 ranks' report
+
 # ---- costs of a GPU ----
 
 if command -v sqlite3 >/dev/null; then
@@ -110,12 +142,12 @@ fi
 
 # ---- refusals ----
 
-ok 'ranks must be there' refused 'ep 4: want as many as --tp, or at --tp 1 as --replicas; they are 2 and 1' \
+ok 'ranks must be there' refused 'ep 4: want as many as --tp, or times --replicas that are not apart; they are 2 and 1' \
 	run --tp 2 --ep 4
-ok '... and not others' refused 'ep 4: want as many as --tp, or at --tp 1 as --replicas; they are 8 and 4' \
+ok '... and not others' refused 'ep 4: want as many as --tp, or times --replicas that are not apart; they are 8 and 4' \
 	run --tp 8 --replicas 4 --ep 4
 ok '... nor prefill apart' refused 'ep 2: want as many' run --prefill-replicas 2 --decode-replicas 2 --ep 2
-ok 'engines have a backend, ranks have none' refused 'ep-backend has no effect without --ep above 1 and --tp 1' \
+ok 'engines have a backend, ranks have none' refused 'ep-backend has no effect without --ep above --tp' \
 	run --tp 4 --ep 4 --ep-backend a2a
 ok 'even draws nothing' refused 'routing-seed has no effect without --routing' run --routing-seed 3
 ok 'attention alone has no experts' refused 'ep has no effect with --attention-only' \

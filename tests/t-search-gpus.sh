@@ -109,6 +109,12 @@ search --slo ttft:p90:1s,tpot:p90:40ms $roof --rate 3 --gpu h100 --host none \
 	--engine-args 'vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 --data-parallel-size 2' >out
 is 'the size of an engine is that of all points' "$(points out | awk '{ print $2 }' | sort -u)" 4
 is '... of which the first have its replicas' "$(points out | awk '{ print $3 }' | head -n 2 | tr '\n' ' ')" '2 3 '
+search --slo ttft:p90:700ms,tpot:p90:100ms --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --rate 40 \
+	--backend roofline --gpu h200 --host none \
+	--engine-args 'vllm serve Qwen/Qwen3-30B-A3B -tp 2 --enable-expert-parallel' >out 2>err
+is 'experts are spread over all ranks' "$(points out | awk '{ print $3 }' | tr '\n' ' ')" '1 2 4 '
+ok '... of which there are as many as divide them' grep -q \
+	'warning: gpus 6: cannot spread model .* over 6 ranks: .*; it is left out' err
 # shellcheck disable=SC2086
 search --slo ttft:p90:1s $roof --rate 3 --gpu h100 --host none --tps 8 \
 	--engine-args 'vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4' >out

@@ -8,37 +8,41 @@
 
 enum { BF16 = 2 };
 
-/* Partial sums that a layer leaves. */
-static int sums(const struct layer_spec *l)
+int comm_ranks(const struct comm *c)
 {
-	return (l->mixer != MIX_NONE) + (l->ffn > 0);
+	return c->experts.experts ? c->experts.ranks : c->ranks;
+}
+
+/* Partial sums that a layer leaves. */
+static int sums(const struct comm *c, const struct layer_spec *l)
+{
+	const bool shared = c->experts.experts && l->n_experts;
+
+	return (l->mixer != MIX_NONE) + (l->ffn > 0 && !shared);
 }
 
 void comm_bind(struct comm *c, const struct model *m, const int *run, int n)
 {
-	if (c->experts.experts) {
-		c->ranks = c->experts.ranks;
+	if (c->experts.experts)
 		comm_experts_bind(&c->experts, m, run, n);
-		return;
-	}
 	c->ranks = m->tp;
 	c->hidden = m->hidden;
 	c->vocab = (int64_t)m->vocab * m->tp;
 	c->n_reduce = c->n_run_reduce = 1; /* of the embedding */
 	for (int i = 0; i < m->n_layers; i++)
-		c->n_reduce += sums(&m->layer[i]);
+		c->n_reduce += sums(c, &m->layer[i]);
 	for (int i = 0; i < n && run; i++)
-		c->n_run_reduce += sums(&m->layer[run[i]]);
+		c->n_run_reduce += sums(c, &m->layer[run[i]]);
 	if (!run)
 		c->n_run_reduce = c->n_reduce;
 }
 
 int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph)
 {
-	const int others = c->ranks - 1, hops = op == COMM_REDUCE ? 2 * others :
-						op == COMM_SEND	  ? 1 :
-								    others;
-	const double part = op == COMM_SEND ? (double)bytes : (double)bytes / c->ranks;
+	const bool experts = op == COMM_COLLECT || op == COMM_SCATTER || op == COMM_SWAP;
+	const int ranks = experts ? c->experts.ranks : c->ranks, others = ranks - 1;
+	const int hops = op == COMM_REDUCE ? 2 * others : op == COMM_SEND ? 1 : others;
+	const double part = op == COMM_SEND ? (double)bytes : (double)bytes / ranks;
 
 	return c->table ? comm_table_ns(c->table, op, graph, bytes) :
 			  comm_ring_ns(&c->ring, c->gbps, hops, part);
@@ -73,33 +77,43 @@ static void add_experts(const struct comm *c, const struct batch *b, bool graph,
 	const struct comm_experts *x = &c->experts;
 	const struct batch_step *s = &b->step;
 	const int64_t own = batch_rows(b), rows = s->rows ? s->rows : own;
-	const int64_t largest = s->rows ? s->largest : own;
+	const int64_t most_rows = s->rows ? s->largest : own;
+	const int64_t largest = most_rows / c->ranks + (most_rows % c->ranks > 0);
 	const struct experts_most most = experts_most(x->experts, s->no, -1, rows);
 	const struct expert_bytes bytes = comm_experts_bytes(x, rows, largest, &most);
-	const struct message m[2] = { { comm_experts_op(x->way, false), whole_bytes(bytes.dispatch),
-					x->n_layer, x->n_run_layer },
-				      { comm_experts_op(x->way, true), whole_bytes(bytes.combine),
-					x->n_layer, x->n_run_layer } };
+	const int64_t layers = x->n_layer, run = x->n_run_layer;
+	const struct message m[] = {
+		{ comm_experts_op(x->way, false), whole_bytes(bytes.dispatch), layers, run },
+		{ comm_experts_op(x->way, true), whole_bytes(bytes.combine), layers, run },
+		{ COMM_GATHER, num_mul(own, BF16 * c->hidden), layers, run },
+	};
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < (c->ranks > 1 ? 3 : 2); i++)
 		add(c, &m[i], graph, cost, sent);
+}
+
+/* Sums of the ranks of an engine, and their logits. */
+static void add_sums(const struct comm *c, const struct batch *b, bool graph,
+		     struct iter_cost *cost, int64_t sent[COMM_KERNELS])
+{
+	struct message reduce = { COMM_REDUCE, batch_rows(b) * BF16 * c->hidden, c->n_reduce,
+				  c->n_run_reduce };
+	struct message gather = { COMM_GATHER, 0, 1, 1 };
+
+	for (size_t i = 0; i < b->n; i++)
+		gather.bytes += b->entry[i].n_emit * BF16 * c->vocab;
+	add(c, &reduce, graph, cost, sent);
+	if (gather.bytes)
+		add(c, &gather, graph, cost, sent);
 }
 
 void comm_add(const struct comm *c, const struct batch *b, struct iter_cost *cost,
 	      int64_t sent[COMM_KERNELS])
 {
 	const bool graph = !b->prefill_tok;
-	struct message reduce = { COMM_REDUCE, batch_rows(b) * BF16 * c->hidden, c->n_reduce,
-				  c->n_run_reduce };
-	struct message gather = { COMM_GATHER, 0, 1, 1 };
 
-	if (c->experts.experts) {
+	if (c->experts.experts)
 		add_experts(c, b, graph, cost, sent);
-		return;
-	}
-	for (size_t i = 0; i < b->n; i++)
-		gather.bytes += b->entry[i].n_emit * BF16 * c->vocab;
-	add(c, &reduce, graph, cost, sent);
-	if (gather.bytes)
-		add(c, &gather, graph, cost, sent);
+	if (c->ranks > 1)
+		add_sums(c, b, graph, cost, sent);
 }

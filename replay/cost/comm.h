@@ -7,8 +7,9 @@
  * the rows that emit a token: a bf16 [rows][vocab].  Engines do this in line: nothing else runs
  * meanwhile.  Other ranks are never late here.
  *
- * Data-parallel engines whose experts are spread over them have no such sums; their messages are in
- * comm_experts.h.
+ * Data-parallel engines whose experts are spread over them have no such sums after experts; their
+ * messages are in comm_experts.h.  The ranks of an engine gather the results of their rows: an
+ * all-gather of a bf16 [rows][hidden].
  *
  * Times are from a table of measured ones, see comm_table.h, or of a ring, see comm_ring.h.
  */
@@ -22,9 +23,9 @@
 #include "replay/engine/backend.h"
 #include "replay/sched/batch.h"
 
-/* The collectives of a run.  ranks 1: there are none. */
+/* The collectives of a run. */
 struct comm {
-	int ranks;
+	int ranks;			/* of an engine */
 	const struct comm_table *table; /* borrowed; NULL: a ring over a link of gbps GB/s */
 	struct comm_ring ring;
 	double gbps;
@@ -35,8 +36,10 @@ struct comm {
 	struct comm_experts experts;
 };
 
-/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them.  If
- * c->experts has a routing, its ranks are taken, and its messages alone. */
+/* Ranks that have collectives: those that share experts, or of an engine.  1: there are none. */
+int comm_ranks(const struct comm *c);
+
+/* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them. */
 void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
 
 /* Time of a collective, 0 to INT64_MAX ns.  bytes: as comm_table.h counts them.  graph: it is part

@@ -35,7 +35,7 @@ enum comm_op comm_experts_op(enum expert_way way, bool combines)
 {
 	if (way != EXPERT_AGRS)
 		return COMM_SWAP;
-	return combines ? COMM_SCATTER : COMM_GATHER;
+	return combines ? COMM_SCATTER : COMM_COLLECT;
 }
 
 struct expert_bytes comm_experts_bytes(const struct comm_experts *x, int64_t rows, int64_t largest,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages of data-parallel engines whose experts are spread over them.  In each layer with experts
- * all rows go to the ranks of their experts, and the results come back.
+ * Messages of data-parallel engines whose experts are spread over all their ranks.  In each layer
+ * with experts all rows go to the ranks of their experts, and the results come back.  The ranks of
+ * an engine have a part of its rows each, as vLLM has it.
  *
  *   agrs         an all-gather of all rows, in bf16, and of their router logits; a reduce-scatter
  *                of the results
@@ -25,7 +26,7 @@ extern const char *const expert_way_names[]; /* by way; ends with NULL */
 struct comm_experts {
 	struct experts *experts; /* borrowed; NULL: no experts are spread over engines */
 	enum expert_way way;
-	int ranks, n_experts;
+	int ranks, n_experts;	      /* ranks: of all engines */
 	int64_t hidden, row_bytes;    /* row_bytes: of a row that an all-to-all dispatches */
 	int64_t n_layer, n_run_layer; /* layers with experts: of the model, and executed ones */
 };
@@ -37,7 +38,7 @@ void comm_experts_bind(struct comm_experts *x, const struct model *m, const int 
 enum comm_op comm_experts_op(enum expert_way way, bool combines);
 
 /* Bytes of the two messages of a layer, as comm_table.h counts them.  rows: of all engines.
- * largest: rows of the engine with the most.  of: the most that a rank has. */
+ * largest: rows of the rank with the most.  of: the most that a rank has. */
 struct expert_bytes {
 	double dispatch, combine;
 };

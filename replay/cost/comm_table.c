@@ -57,14 +57,6 @@ static bool is_header(char *const word[COLUMNS], int n)
 	return n == COLUMNS;
 }
 
-static int find_op(const char *name)
-{
-	for (int i = 0; i < COMM_N_OPS; i++)
-		if (!strcmp(ops[i], name))
-			return i;
-	return -1;
-}
-
 /* The place of the kernel. */
 static int find_kernel(struct comm_table *t, const char *name)
 {
@@ -78,28 +70,16 @@ static int find_kernel(struct comm_table *t, const char *name)
 	return i;
 }
 
-/* Add the line that has the columns `word`.  Returns what is wrong with it, or NULL.  *st: AR_NOMEM
- * where memory is missing. */
-static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar_status *st)
+/* Add a point of a collective.  Returns what is wrong with it, or NULL.  *st: AR_NOMEM where memory
+ * is missing. */
+static const char *add_point(struct reader *r, int op, bool graph, const int64_t x[COLUMNS],
+			     const char *kernel, enum ar_status *st)
 {
-	const bool graph = !strcmp(word[MODE], "graph");
-	int64_t x[COLUMNS] = { 0 };
-	struct comm_curve *c;
-	int op = find_op(word[OP]);
+	struct comm_curve *c = &r->t->curve[op][graph];
 
-	for (int i = RANKS; i < KERNEL; i++)
-		if (i != MODE && (!num_count(word[i], &x[i]) || x[i] < 0))
-			return columns[i];
-	if (x[RANKS] < 1 || x[RANKS] > RANKS_MAX)
-		return "ranks";
-	if (!graph && strcmp(word[MODE], "inline") != 0)
-		return "mode";
-	if (op < 0 || strcmp(word[TYPE], "bf16") != 0 || x[HOSTS] != 1)
-		return NULL;
 	r->other[op][x[RANKS]] = true;
 	if (x[RANKS] != r->ranks[op])
 		return NULL;
-	c = &r->t->curve[op][graph];
 	if (!x[P50])
 		return "p50_ns";
 	if (x[BYTES] <= (c->n ? c->point[c->n - 1].bytes : 0))
@@ -108,8 +88,30 @@ static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar
 		*st = AR_NOMEM;
 	else
 		c->point[c->n++] = (struct comm_point){ x[BYTES], x[P50],
-							find_kernel(r->t, word[KERNEL]) };
+							find_kernel(r->t, kernel) };
 	return NULL;
+}
+
+/* Add the line that has the columns `word`, to each collective of its name. */
+static const char *add_line(struct reader *r, char *const word[COLUMNS], enum ar_status *st)
+{
+	const bool graph = !strcmp(word[MODE], "graph");
+	const char *wrong = NULL;
+	int64_t x[COLUMNS] = { 0 };
+
+	for (int i = RANKS; i < KERNEL; i++)
+		if (i != MODE && (!num_count(word[i], &x[i]) || x[i] < 0))
+			return columns[i];
+	if (x[RANKS] < 1 || x[RANKS] > RANKS_MAX)
+		return "ranks";
+	if (!graph && strcmp(word[MODE], "inline") != 0)
+		return "mode";
+	if (strcmp(word[TYPE], "bf16") != 0 || x[HOSTS] != 1)
+		return NULL;
+	for (int op = 0; op < COMM_N_OPS && !wrong && !*st; op++)
+		if (!strcmp(ops[op], word[OP]))
+			wrong = add_point(r, op, graph, x, word[KERNEL], st);
+	return wrong;
 }
 
 static enum ar_status read_line(struct reader *r, char *line, const char *path, int no,

@@ -20,10 +20,12 @@
 
 #include "base/status.h"
 
-/* X(NAME, name in files).  A file may have others, which are not looked up. */
+/* X(NAME, name in files).  A file may have others, which are not looked up.  COLLECT is the
+ * all-gather between the ranks that share experts, which can be more than those of an engine. */
 #define COMM_OPS(X) \
 	X(REDUCE, "allreduce") \
 	X(GATHER, "allgather") \
+	X(COLLECT, "allgather") \
 	X(SCATTER, "reducescatter") \
 	X(SWAP, "alltoall") \
 	X(SEND, "sendrecv")

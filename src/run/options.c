@@ -350,7 +350,7 @@ static const struct opt model_opts[] = {
 	{ .name = "ep", .type = OPT_INT, .off = AT(ep), .arg = "N", .def = "1", .min = 1,
 	  .max = 1024,
 	  .help = "expert parallel size: each rank has an Nth of the experts, whole ones; the "
-		  "ranks are those of --tp, or at --tp 1 the engines of --replicas",
+		  "ranks are those of --tp, or of all --replicas",
 	  .scope = RUN_MODEL | RUN_MEASURED },
 	{ .name = "ep-backend", .type = OPT_ENUM, .off = AT(ep_backend), .arg = "NAME",
 	  .def = "agrs", .choice = expert_way_names,

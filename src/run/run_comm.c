@@ -15,24 +15,18 @@ bool run_comm_is_word(const char *comm)
 	return !strcmp(comm, "auto") || !strcmp(comm, "model") || !strcmp(comm, "none");
 }
 
-/* The ranks that have collectives: those of a model, or engines that share experts. */
-static int ranks_of(const struct run_options *o, int64_t tp)
-{
-	return (int)(run_shares_experts(o) ? o->ep : tp);
-}
-
+/* tp: ranks of an engine. */
 static enum ar_status load_table(struct run_inputs *in, const struct run_options *o,
-				 const char *name, int n, struct ar_err *err)
+				 const char *name, int64_t tp, struct ar_err *err)
 {
-	const bool experts = run_shares_experts(o);
 	const enum expert_way way = o->ep_backend;
 	int ranks[COMM_N_OPS] = { 0 };
 	char path[PATH_MAX];
 
-	ranks[experts ? comm_experts_op(way, false) : COMM_REDUCE] = n;
-	ranks[experts ? comm_experts_op(way, true) : COMM_GATHER] = n;
-	if (n == 1)
-		ranks[COMM_REDUCE] = ranks[COMM_GATHER] = 0;
+	if (tp > 1)
+		ranks[COMM_REDUCE] = ranks[COMM_GATHER] = (int)tp;
+	if (run_shares_experts(o))
+		ranks[comm_experts_op(way, false)] = ranks[comm_experts_op(way, true)] = (int)o->ep;
 	if (o->pp > 1)
 		ranks[COMM_SEND] = 2;
 	comm_table_release(&in->comm_table);
@@ -43,16 +37,14 @@ static enum ar_status load_table(struct run_inputs *in, const struct run_options
 enum ar_status run_try_comm(struct run_inputs *in, const struct run_session *s, struct ar_err *err)
 {
 	const struct run_options *o = &s->o;
-	const int n = ranks_of(o, o->tp);
-	const char *without = n == 1 && o->pp == 1 ? "--tp 1" :
-			      o->attention_only	   ? "--attention-only" :
-						     NULL;
+	const bool any = o->tp > 1 || run_shares_experts(o) || o->pp > 1;
+	const char *without = !any ? "--tp 1" : o->attention_only ? "--attention-only" : NULL;
 
 	if (!opt_given(o->group, "comm"))
 		return AR_OK;
 	if (without)
 		return ar_fail(err, AR_USAGE, "comm has no effect with %s; leave it out", without);
-	return run_comm_is_word(o->comm) ? AR_OK : load_table(in, o, o->comm, n, err);
+	return run_comm_is_word(o->comm) ? AR_OK : load_table(in, o, o->comm, o->tp, err);
 }
 
 /* Find the preset of a real GPU by its name.  Cards for PCIe have another link. */
@@ -89,9 +81,9 @@ static void use_table(struct run_inputs *in, const char *name)
 {
 	in->comm.table = &in->comm_table;
 	in->comm_name = name;
-	if (in->comm.ranks > 1)
+	if (comm_ranks(&in->comm) > 1)
 		snprintf(in->comm_text, sizeof in->comm_text, "of %d ranks, measured: %s",
-			 in->comm.ranks, name);
+			 comm_ranks(&in->comm), name);
 	else
 		snprintf(in->comm_text, sizeof in->comm_text, "between stages, measured: %s", name);
 }
@@ -111,8 +103,8 @@ static enum ar_status use_ring(struct run_inputs *in, const struct roofline_gpu 
 	in->comm.ring = g->ring;
 	in->comm.gbps = g->link_gbps;
 	in->comm_name = "model";
-	n = in->comm.ranks > 1 ?
-		    snprintf(in->comm_text, size, "a ring of %d ranks", in->comm.ranks) :
+	n = comm_ranks(&in->comm) > 1 ?
+		    snprintf(in->comm_text, size, "a ring of %d ranks", comm_ranks(&in->comm)) :
 		    snprintf(in->comm_text, size, "between stages");
 	snprintf(in->comm_text + n, size - (size_t)n,
 		 " over %s, %g GB/s a way: modelled, not measured", g->link, g->link_gbps);
@@ -193,7 +185,7 @@ enum ar_status run_load_comm(struct run_inputs *in, const struct run_session *s,
 			     const struct model *m, struct ar_err *err)
 {
 	const char *comm = s->o.comm;
-	const int ranks = ranks_of(&s->o, m->tp);
+	const int ranks = run_shares_experts(&s->o) ? (int)s->o.ep : m->tp;
 
 	in->comm = (struct comm){ .ranks = 1 };
 	*in->comm_text = 0;

@@ -10,7 +10,7 @@
 
 bool run_shares_experts(const struct run_options *o)
 {
-	return o->ep > 1 && o->tp == 1;
+	return o->ep > o->tp;
 }
 
 static const struct roofline_options *roofline_of(const struct run_options *o)
@@ -26,13 +26,13 @@ bool run_draws_experts(const struct run_session *s)
 /* The ranks must be there. */
 static enum ar_status check_size(const struct run_options *o, struct ar_err *err)
 {
-	const int64_t ranks = o->tp > 1 ? o->tp : o->apart.prefill ? 0 : o->replicas;
+	const int64_t engines = o->apart.prefill ? 1 : o->replicas;
 
-	if (o->ep == 1 || o->ep == ranks)
+	if (o->ep == 1 || o->ep == o->tp || o->ep == o->tp * engines)
 		return AR_OK;
 	return ar_fail(err, AR_USAGE,
-		       "ep %" PRId64 ": want as many as --tp, or at --tp 1 as --replicas; they are "
-		       "%" PRId64 " and %" PRId64,
+		       "ep %" PRId64 ": want as many as --tp, or times --replicas that are not "
+		       "apart; they are %" PRId64 " and %" PRId64,
 		       o->ep, o->tp, o->apart.prefill ? o->apart.prefill : o->replicas);
 }
 
@@ -41,7 +41,7 @@ static enum ar_status check_effect(const struct run_options *o, struct ar_err *e
 {
 	static const struct {
 		const char *name, *without;
-	} needs[] = { { "ep-backend", "without --ep above 1 and --tp 1" },
+	} needs[] = { { "ep-backend", "without --ep above --tp" },
 		      { "routing-seed", "without --routing uniform, zipf or FILE" } };
 	const bool holds[] = { run_shares_experts(o),
 			       strcmp(roofline_of(o)->routing, "even") != 0 };
@@ -150,9 +150,13 @@ void run_print_experts(const struct run_inputs *in, const struct run_session *s)
 	if (!in->experts)
 		return;
 	fputs("experts   ", stdout);
+	if (o->ep > 1 && o->tp > 1)
+		printf("on %" PRId64 " ranks", o->ep);
+	if (run_shares_experts(o))
+		printf("%s %" PRId64 " engines, which wait for each other",
+		       o->tp > 1 ? " of" : "on", o->replicas);
 	if (o->ep > 1)
-		printf("on %" PRId64 " %s; ", o->ep,
-		       run_shares_experts(o) ? "engines, which wait for each other" : "ranks");
+		fputs("; ", stdout);
 	printf("rows go to them by %s", run_draws_experts(s) ? roofline_of(o)->routing : "even");
 	if (in->costs)
 		fputs("; only their messages are modelled", stdout);

@@ -166,7 +166,8 @@ static bool add_counts(cJSON *o, const struct replay_result *res)
 /* The messages of collectives by kernel; null without a table. */
 static cJSON *json_messages(const struct run_inputs *in, const struct replay_result *res)
 {
-	cJSON *o = in->comm.ranks > 1 && in->comm.table ? cJSON_CreateObject() : cJSON_CreateNull();
+	cJSON *o = comm_ranks(&in->comm) > 1 && in->comm.table ? cJSON_CreateObject() :
+								 cJSON_CreateNull();
 
 	for (int k = 0; k < COMM_KERNELS && cJSON_IsObject(o); k++)
 		if (res->comm_sent[k] &&

@@ -487,7 +487,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .backend = s->backend,
 			      .self = s->self,
 			      .cost = run_cost(r, p, &dense_as),
-			      .comm = in->comm.ranks > 1 ? &in->comm : NULL,
+			      .comm = comm_ranks(&in->comm) > 1 ? &in->comm : NULL,
 			      .world = s->world,
 			      .host = in->host,
 			      .host_seed = rng_mix((uint64_t)s->o.host_seed) +

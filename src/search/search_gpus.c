@@ -185,6 +185,10 @@ static enum ar_status find_fewest(struct search *s, struct subject *u, int64_t p
 		bool kept = false;
 
 		st = try_engines(s, u, (struct engines){ prefill, n }, &kept, err);
+		if (st == AR_USAGE && (lo || hi)) { /* such as ranks that do not divide experts */
+			log_warn("%s; it is left out", err->msg);
+			st = AR_OK;
+		}
 		*(kept ? &hi : &lo) = n;
 		n = next_number(lo, hi, most, &step);
 	}

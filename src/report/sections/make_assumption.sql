@@ -83,15 +83,16 @@ WITH
     FROM param n JOIN param r USING(run_id)
     WHERE n.key = 'replicas' AND n.value > 1 AND r.key = 'router' AND n.run_id NOT IN (
       SELECT run_id FROM param JOIN run USING(run_id) JOIN model USING(model_id)
-      WHERE key = 'ep' AND value > 1 AND tp = 1)
+      WHERE key = 'ep' AND value > tp)
 
     UNION ALL
     SELECT e.run_id, 25, 'experts', 'time', printf('experts on %d modelled %s', e.value,
         iif(tp > 1, 'ranks', 'engines')),
-      iif(tp > 1, printf('%d ranks share the experts', e.value),
+      iif(e.value = tp, printf('%d ranks share the experts', e.value),
         printf('%d engines share their experts: each waits for the slowest, and routing takes no time',
-          e.value)) || coalesce('; rows go to experts by ' || r.value, '') || iif(tp > 1, '',
-        printf('; collectives of %d engines are ', e.value) || CASE coalesce(run.comm, 'none')
+          e.value / tp)) || coalesce('; rows go to experts by ' || r.value, '') || iif(e.value = tp, '',
+        printf('; collectives of %d %s are ', e.value, iif(tp > 1, 'ranks', 'engines'))
+        || CASE coalesce(run.comm, 'none')
           WHEN 'none' THEN 'left out' WHEN 'model' THEN 'those of a ring, modelled'
           ELSE 'from ' || run.comm END)
     FROM param e JOIN run USING(run_id) JOIN model USING(model_id)
