@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: contrib/bench.sh [FOLDER]
 #
-# Compare the attention kernels with PyTorch's on the same shapes.  The programs take turns on one
-# GPU.  Writes ours.jsonl, theirs.jsonl and report.txt to FOLDER (default: bench-results).  Without
-# PyTorch only the comparisons within our own rows are made.  The exit status is 1 when a result is
-# wrong, a target is missed or time runs out.
+# Compare the attention kernels with those of others on the same shapes.  The programs take turns on
+# one GPU.  Writes ours.jsonl, theirs.jsonl, report.txt and table.md to FOLDER (default:
+# bench-results).  Without PyTorch only the comparisons within our own rows are made.  The exit
+# status is 1 when a result is wrong, a target is missed or time runs out.
 #
 #   ATTNREPLAY  the program (default: see contrib/program)
 #   PYTHON      the Python program (default: python3)
@@ -13,8 +13,9 @@
 #   ROUNDS      turns of each program (default: 4)
 #   REPEAT      timed launches in a turn (default: 20)
 #   LIMIT       seconds after which no new shape begins (default: 400)
-#   IMPL        kernels to compare with (default: cudnn,flash,flex, and fa3 where the package
-#               fa3-fwd is installed); flex compiles for each shape
+#   IMPL        kernels to compare with (default: cudnn,flash,flex of PyTorch, and those whose
+#               package is installed: fa3 of fa3-fwd, fa4 of flash-attn-4, flashinfer of
+#               flashinfer-python); flex compiles for each shape
 set -eu
 . "$(dirname "$0")/common.sh"
 out=${1:-bench-results}
@@ -30,15 +31,10 @@ mkdir -p "$out"
 status=0
 : >"$out/ours.jsonl"
 : >"$out/theirs.jsonl"
-has() { # has MODULE
-	"$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))"
-}
-if has torch; then
-	impl=${IMPL:-cudnn,flash,flex}
-	if [ -z "${IMPL:-}" ] && has fa3_fwd_interface; then impl=$impl,fa3; fi
+if "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"; then
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
 		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-400}" --impl "$impl" -- "$top/contrib/program" || status=$?
+		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} -- "$top/contrib/program" || status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
 	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||
@@ -46,6 +42,6 @@ else
 fi
 [ $status -le 1 ] || exit $status
 "$python" "$top/contrib/bench_compare.py" "$out/ours.jsonl" "$out/theirs.jsonl" \
-	>"$out/report.txt" || status=1
+	--table "$out/table.md" >"$out/report.txt" || status=1
 cat "$out/report.txt"
 exit $status

@@ -3,8 +3,9 @@
 """Compare attnreplay bench with the rows of other programs, and with its targets.
 
 Reads the JSON lines of 'attnreplay bench attention --json FILE' and of bench_torch.py.  For each
-shape it prints our speed divided by theirs, both from CUDA events, then medians, then the targets.
-Targets within our own rows use kernel times.  The exit status is 1 when a target is missed.
+shape it prints our speed divided by theirs, both from CUDA events, then medians, then who is ahead
+on which shape, then the targets.  Targets within our own rows use kernel times.  The exit status is
+1 when a target is missed.  Who computes more than others is not compared as ahead or behind.
 
 Rows with a round are compared only with rows of the same round, because these ran at the same GPU
 clock.  A figure is the median over the rounds.
@@ -124,6 +125,63 @@ def print_ratios(pairs):
     for (what, impl), some in groups.items():
         print(f"median of {what} over {impl}: {median(some):.3f}, "
               f"{min(some):.3f} to {max(some):.3f} ({len(some)} rows)")
+
+
+# ---- who is ahead ----
+
+def same_work(case, other):
+    return all(first(case)[k] == first(other)[k] for k in ("flops", "bytes"))
+
+
+def print_ahead(pairs):
+    """The fastest of each shape: how much faster it is than the next or, if not ours, than ours."""
+    best = {}
+    for case, other, rounds in pairs:
+        if rounds and same_work(case, other) and first(case)["batch"] is not None:
+            beside = best.setdefault(shape_text(first(case)), {})
+            beside[first(other)["impl"]] = median(rounds)
+    print(f"\n{'shape':<36} ahead")
+    for shape, beside in best.items():
+        impl, ratio = min(beside.items(), key=lambda x: x[1])
+        ahead = (f"ours, {ratio:.3f} times {impl}" if ratio >= 1 else
+                 f"{impl}, {1 / ratio:.3f} times ours")
+        print(f"{shape:<36} {ahead}")
+
+
+NAMES = {"cudnn": "cuDNN of PyTorch", "flash": "FlashAttention 2 of PyTorch",
+         "flex": "flex_attention of PyTorch", "fa3": "FlashAttention 3", "fa4": "FlashAttention 4",
+         "flashinfer": "FlashInfer"}
+
+
+def kernel_of(row):
+    """The line of the table that a row is part of."""
+    if is_small(row):
+        return "prefill, 128 to 512 rows of at most 8K"
+    return {"dense": "prefill, causal", "past": "prefill, all keys", "decode": "decode",
+            "table": "table", "blocksparse": "block-sparse"}.get(row["what"])
+
+
+def table(pairs):
+    """The lines of a Markdown table of the ratios."""
+    lines = {}
+    for case, other, rounds in pairs:
+        kernel, theirs = kernel_of(first(case)), first(other)
+        if kernel and rounds and same_work(case, other):
+            name = " ".join(filter(None, (NAMES[theirs["impl"]], theirs.get("version"))))
+            lines.setdefault((kernel, name), []).append(median(rounds))
+    yield "| kernel | beside | shapes | ahead on | least | median | most |"
+    yield "|---|---|---|---|---|---|---|"
+    for (kernel, name), some in sorted(lines.items()):
+        yield (f"| {kernel} | {name} | {len(some)} | {sum(x >= 1 for x in some)} | "
+               f"{min(some):.2f} | {median(some):.2f} | {max(some):.2f} |")
+
+
+def write_table(path, pairs):
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.writelines(line + "\n" for line in table(pairs))
+    except OSError as e:
+        die(f"{path}: {e.strerror}")
 
 
 # ---- targets ----
@@ -262,11 +320,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("ours", metavar="OURS.jsonl")
     p.add_argument("theirs", metavar="THEIRS.jsonl", nargs="?")
+    p.add_argument("--table", metavar="FILE", help="write a Markdown table of the ratios to FILE")
     args = p.parse_args()
     ours = by_case(read_rows(args.ours))
     pairs = ratios(ours, by_case(read_rows(args.theirs) if args.theirs else []))
+    if args.table:
+        write_table(args.table, pairs)
     if pairs:
         print_ratios(pairs)
+        print_ahead(pairs)
     sys.exit(0 if print_targets(targets(ours, pairs)) else 1)
 
 

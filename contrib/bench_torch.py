@@ -12,7 +12,9 @@ For dense prefill and decode, PyTorch runs scaled_dot_product_attention through 
 FlashAttention.  For tables and block-sparse lists it runs flex_attention over the same random
 blocks.  When a chunk is its whole context, dense attention is causal.  Otherwise every row attends
 to every key: PyTorch has a kernel for that, and attnreplay calls it 'past'.  The work is counted
-accordingly.  FlashAttention 3 (package fa3-fwd) is causal for every chunk.
+accordingly.  FlashAttention 3 and 4 are causal for every chunk.  FlashAttention 4 also runs over
+the random blocks, as its block-sparse tensors.  FlashInfer runs decodes, from pages of 16 tokens,
+and the random blocks; where lists differ among the heads of a group, it gets expanded heads.
 
 Times are medians between CUDA events.  Launches take turns over inputs that together are larger
 than the L2 cache.  A shape that a backend refuses gets a row with a member 'error' and no time.
@@ -20,6 +22,9 @@ than the L2 cache.  A shape that a backend refuses gets a row with a member 'err
 import argparse
 import contextlib
 import functools
+import importlib.machinery
+import importlib.metadata
+import importlib.util
 import itertools
 import json
 import statistics
@@ -27,6 +32,7 @@ import subprocess
 import sys
 import time
 import warnings
+from typing import Callable, NamedTuple, Optional
 
 from later import Later
 
@@ -35,6 +41,8 @@ torch, F, attention = map(Later, ("torch", "torch.nn.functional", "torch.nn.atte
 WARM = 3
 L2_TIMES = 4
 BLOCK = 128
+PAGE = 16
+WORKSPACE = 256 << 20           # bytes, of FlashInfer's partial results
 CEILING = 8192
 AHEAD_CYCLES = 40_000_000       # time the GPU waits while the host enqueues work
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
@@ -57,9 +65,9 @@ def parse_args():
                    help="timed calls in a turn (default: 20)")
     p.add_argument("--limit", type=float, default=400, metavar="SECONDS",
                    help="begin no shape after SECONDS of measuring (default: 400)")
-    p.add_argument("--impl", default="cudnn,flash,flex", metavar="LIST",
-                   help="kernels to measure: cudnn, flash and flex are PyTorch's, fa3 is "
-                        "FlashAttention 3 (default: cudnn,flash,flex)")
+    p.add_argument("--impl", metavar="LIST",
+                   help="kernels to measure: cudnn, flash and flex are PyTorch's, fa3 and fa4 are "
+                        "FlashAttention's, and flashinfer (default: all whose package is there)")
     p.add_argument("program", nargs="+", metavar="PROGRAM", help="attnreplay, after --")
     return p.parse_args()
 
@@ -151,7 +159,13 @@ class Inputs:
 
 
 def is_causal(row, impl):
-    return row["what"] == "dense" and (impl == "fa3" or row["chunk"] == row["context"])
+    return row["what"] == "dense" and (IMPLS[impl].causal or row["chunk"] == row["context"])
+
+
+def by_token(inputs):
+    """Queries, keys and values with the heads of a token side by side."""
+    return ([x.transpose(1, 2).contiguous() for x in some]
+            for some in (inputs.q, inputs.k, inputs.v))
 
 
 def sdpa(row, inputs, impl, repeat):
@@ -175,10 +189,41 @@ def sdpa(row, inputs, impl, repeat):
 def fa3(row, inputs, impl, repeat):
     """FlashAttention 3, which chooses splits and the packing of grouped heads as in vLLM."""
     from fa3_fwd_interface import flash_attn_func
-    q, k, v = ([x.transpose(1, 2).contiguous() for x in some]
-               for some in (inputs.q, inputs.k, inputs.v))
+    q, k, v = by_token(inputs)
     return measure(lambda i: flash_attn_func(q[i], k[i], v[i], causal=is_causal(row, impl),
                                              num_splits=0), inputs.n, repeat), "native"
+
+
+def fa4(row, inputs, impl, repeat):
+    """FlashAttention 4, which cannot split keys on Hopper."""
+    from flash_attn.cute import flash_attn_func
+    q, k, v = by_token(inputs)
+    return measure(lambda i: flash_attn_func(q[i], k[i], v[i], causal=is_causal(row, impl)),
+                   inputs.n, repeat), "native"
+
+
+def workspace():
+    return torch.zeros(WORKSPACE, dtype=torch.uint8, device="cuda")
+
+
+def flashinfer_decode(row, inputs, impl, repeat):
+    """FlashInfer's decodes by tensor cores, with one page after the other."""
+    from flashinfer import BatchDecodeWithPagedKVCacheWrapper
+    batch, heads, dim = row["batch"], row["kv_heads"], row["head_dim"]
+    pages = row["context"] // PAGE
+    if row["context"] % PAGE:
+        raise RuntimeError(f"context must be a multiple of {PAGE}")
+
+    def count(n):
+        return torch.arange(n, device="cuda", dtype=torch.int32)
+
+    wrapper = BatchDecodeWithPagedKVCacheWrapper(workspace(), use_tensor_cores=True)
+    wrapper.plan(count(batch + 1) * pages, count(batch * pages), count(batch) * 0 + PAGE,
+                 row["q_heads"], heads, dim, PAGE, q_data_type=torch.bfloat16)
+    q, k, v = by_token(inputs)
+    q = [x.view(batch, row["q_heads"], dim) for x in q]
+    k, v = ([x.view(batch * pages, PAGE, heads, dim) for x in some] for some in (k, v))
+    return measure(lambda i: wrapper.run(q[i], (k[i], v[i])), inputs.n, repeat), "native"
 
 
 def dense_pairs(row, impl):
@@ -212,9 +257,9 @@ def draw(seed, lists, blocks):
     return shifted(mix(mix(mix(seed) + lists) + blocks), 11)
 
 
-def block_mask(row):
-    """BlockMask over the lists of a row."""
-    from torch.nn.attention.flex_attention import BlockMask
+def kept_blocks(row):
+    """Blocks of a row, [batch][heads][blocks of rows][blocks of keys]: those that are kept whole,
+    and those of which rows see a triangle."""
     past, n_kv = (row["context"] - row["chunk"]) // BLOCK, row["context"] // BLOCK
     batch, heads, n_q = row["batch"], row["q_heads"], n_kv - past
     if row["context"] % BLOCK or row["chunk"] % BLOCK:
@@ -236,11 +281,19 @@ def block_mask(row):
     kept = draw(seed, lists, blocks).double() * 2.0 ** -53 < row["density"]
     full = ((kept | always) & (blocks < own)).expand(batch, heads, n_q, n_kv)
     edge = (blocks == own).expand(batch, heads, n_q, n_kv)
+    return full, edge
 
-    def lists_of(mask):
-        order = torch.argsort((~mask).to(torch.int8), dim=-1, stable=True)
-        return mask.sum(-1).to(torch.int32), order.to(torch.int32).contiguous()
 
+def lists_of(mask):
+    """How many blocks a list has, and their numbers, followed by those of the others."""
+    order = torch.argsort((~mask).to(torch.int8), dim=-1, stable=True)
+    return mask.sum(-1).to(torch.int32), order.to(torch.int32).contiguous()
+
+
+def block_mask(row):
+    """BlockMask over the lists of a row."""
+    from torch.nn.attention.flex_attention import BlockMask
+    full, edge = kept_blocks(row)
     offset = row["context"] - row["chunk"]
     return BlockMask.from_kv_blocks(
         *lists_of(edge), *lists_of(full), BLOCK_SIZE=BLOCK,
@@ -263,6 +316,96 @@ def flex(row, inputs, repeat):
                                   enable_gqa=gqa), inputs.n, repeat), "native"
 
 
+@functools.lru_cache(maxsize=1)
+def triangle():
+    """The mask of FlashAttention 4 for blocks of which rows see a triangle."""
+    import cutlass
+    from cutlass import cute
+    from flash_attn.cute import utils
+
+    @cute.jit
+    def mask(batch, head, row, key, lengths, aux):
+        past = utils.scalar_to_ssa(lengths.seqlen_k - lengths.seqlen_q, cutlass.Int32)
+        return key <= row + past
+
+    return mask
+
+
+def fa4_lists(row, inputs, repeat):
+    from flash_attn.cute import flash_attn_func
+    from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
+    full, edge = kept_blocks(row)
+    some = BlockSparseTensorsTorch(*lists_of(edge), *lists_of(full), block_size=(BLOCK, BLOCK))
+    q, k, v = by_token(inputs)
+    return measure(lambda i: flash_attn_func(q[i], k[i], v[i], mask_mod=triangle(),
+                                             block_sparse_tensors=some), inputs.n, repeat), "native"
+
+
+def flashinfer_lists(row, inputs, repeat):
+    """FlashInfer gets the lists of all requests as those of heads of one.  A causal mask cuts the
+    triangle, as the block of a row is the last of its list; those of a table are the chunk."""
+    from flashinfer import VariableBlockSparseAttentionWrapper
+    batch, kv_heads, dim = row["batch"], row["kv_heads"], row["head_dim"]
+    group = row["q_heads"] // kv_heads
+    full, edge = kept_blocks(row)
+    kept, k, v, rows = full | edge, inputs.k, inputs.v, BLOCK
+    if row["what"] == "table":
+        kept, rows = kept[:, ::group, -1:], row["chunk"]
+    elif group > 1:
+        kv_heads, (k, v) = row["q_heads"], inputs.expanded(group)
+    heads = batch * kv_heads
+    sizes = [torch.full((heads, n), size, device="cuda", dtype=torch.int32)
+             for n, size in ((row["chunk"] // rows, rows), (row["context"] // BLOCK, BLOCK))]
+    wrapper = VariableBlockSparseAttentionWrapper(workspace())
+    wrapper.plan(kept.reshape(heads, row["chunk"] // rows, -1), *sizes, batch * row["q_heads"],
+                 heads, dim, causal=True, q_data_type=torch.bfloat16)
+    q, k, v = ([x.reshape(-1, x.shape[2], dim) for x in some] for some in (inputs.q, k, v))
+    return (measure(lambda i: wrapper.run(q[i], k[i], v[i]), inputs.n, repeat),
+            "expanded" if kv_heads > row["kv_heads"] else "native")
+
+
+# ---- their kernels ----
+
+class Impl(NamedTuple):
+    """Kernels to measure.  whole measures rows of these kinds, and lists the rows with lists;
+    causal: chunks of longer contexts are causal, too."""
+    package: str
+    module: str
+    kinds: tuple
+    whole: Optional[Callable]
+    lists: Optional[Callable]
+    causal: bool
+
+
+IMPLS = {
+    "cudnn": Impl("torch", "torch", WHOLE, sdpa, None, False),
+    "flash": Impl("torch", "torch", WHOLE, sdpa, None, False),
+    "flex": Impl("torch", "torch", (), None, flex, False),
+    "fa3": Impl("fa3-fwd", "fa3_fwd_interface", WHOLE, fa3, None, True),
+    "fa4": Impl("flash-attn-4", "flash_attn.cute", WHOLE, fa4, fa4_lists, True),
+    "flashinfer": Impl("flashinfer-python", "flashinfer", ("decode",), flashinfer_decode,
+                       flashinfer_lists, False),
+}
+
+
+def is_there(impl):
+    """Whether its module is installed.  That of a folder is looked for without reading it."""
+    names = IMPLS[impl].module.split(".")
+    spec = importlib.util.find_spec(names[0])
+    for name in names[1:]:
+        spec = spec and importlib.machinery.PathFinder.find_spec(
+            name, spec.submodule_search_locations)
+    return spec is not None
+
+
+@functools.lru_cache
+def version(impl):
+    try:
+        return importlib.metadata.version(IMPLS[impl].package)
+    except importlib.metadata.PackageNotFoundError:     # an unpacked one
+        return None
+
+
 # ---- rows ----
 
 class Sink:
@@ -279,7 +422,7 @@ class Sink:
               flush=True)
 
     def put(self, impl, row, us=None, flops=None, size=None, **more):
-        line = {"impl": impl, "version": torch.__version__}
+        line = {"impl": impl, "version": version(impl) if impl in IMPLS else torch.__version__}
         line.update((k, row.get(k)) for k in SHAPE)
         line.update(flops=flops, bytes=size, us=us, event_us=us,
                     tflops=flops / us * 1e-6 if us and flops else None,
@@ -316,20 +459,19 @@ def ceilings(sink):
 def run_whole(rows, impl, sink):
     """Measure the rows of one problem."""
     row, size = rows[0], None
-    call = fa3 if impl == "fa3" else sdpa
     if row["what"] == "decode":
         size = 2 * 2 * row["batch"] * row["context"] * row["kv_heads"] * row["head_dim"]
-    sink.attempt(impl, rows, lambda: call(row, Inputs(row), impl, sink.repeat),
+    sink.attempt(impl, rows, lambda: IMPLS[impl].whole(row, Inputs(row), impl, sink.repeat),
                  4 * row["head_dim"] * dense_pairs(row, impl), size)
 
 
 def run_theirs(rows, impl, sink):
     """Measure our rows of a shape with one implementation, as far as it supports them."""
-    problems = {}
+    problems, lists = {}, IMPLS[impl].lists
     for row in rows:
-        if impl == "flex" and row["what"] in LISTED:
-            sink.attempt(impl, [row], lambda: flex(row, Inputs(row), sink.repeat), row["flops"])
-        if impl != "flex" and row["what"] in WHOLE:
+        if lists and row["what"] in LISTED:
+            sink.attempt(impl, [row], lambda: lists(row, Inputs(row), sink.repeat), row["flops"])
+        if row["what"] in IMPLS[impl].kinds:
             kind = row["what"] == "decode", is_causal(row, impl)
             problems.setdefault(kind, []).append(row)
     for same in problems.values():
@@ -375,7 +517,8 @@ def run(args, sink):
 
 def main():
     args = parse_args()
-    unknown = set(args.impl.split(",")) - {*BACKENDS, "fa3", "flex"}
+    args.impl = args.impl or ",".join(filter(is_there, IMPLS))
+    unknown = set(args.impl.split(",")) - set(IMPLS)
     if unknown:
         sys.exit(f"bench_torch: --impl: unknown {', '.join(unknown)}")
     if not torch.cuda.is_available():

@@ -90,6 +90,29 @@ is 'what computes more than PyTorch has a figure and no bound' \
 	"$(grep '^causal chunk over cuDNN' "$tmp/report" | tr -s ' ')" \
 	'causal chunk over cuDNN without a mask, every row 0.980 dense 8 x 1024 of 131072'
 
+is 'the fastest of a shape is named' \
+	"$(sed -n '/ ahead$/,/^target/p' "$tmp/report" | grep 'dense 1 x 512 \|past 1 x 512 \|decode' |
+		tr -s ' ')" \
+	'dense 1 x 512 of 32768 ours, 1.060 times fa3
+past 1 x 512 of 32768 fa3, 1.111 times ours
+decode 8 x 1 of 131072 ours, 2.000 times flash'
+is '... but by none that computes more' \
+	"$(sed -n '/ ahead$/,/^target/p' "$tmp/report" | grep 'dense 8 x 1024' | tr -s ' ')" \
+	'dense 8 x 1024 of 131072 ours, 2.000 times flash'
+compare "$tmp/ours" "$tmp/theirs" --table "$tmp/table" >/dev/null
+is 'a table has the ratios by kernel' "$(cat "$tmp/table")" \
+	'| kernel | beside | shapes | ahead on | least | median | most |
+|---|---|---|---|---|---|---|
+| decode | FlashAttention 2 of PyTorch | 1 | 1 | 2.00 | 2.00 | 2.00 |
+| prefill, 128 to 512 rows of at most 8K | FlashAttention 3 | 1 | 1 | 1.00 | 1.00 | 1.00 |
+| prefill, all keys | FlashAttention 3 | 1 | 0 | 0.90 | 0.90 | 0.90 |
+| prefill, all keys | cuDNN of PyTorch | 2 | 1 | 0.99 | 1.25 | 1.50 |
+| prefill, causal | FlashAttention 2 of PyTorch | 1 | 1 | 2.00 | 2.00 | 2.00 |
+| prefill, causal | FlashAttention 3 | 1 | 1 | 1.06 | 1.06 | 1.06 |
+| prefill, causal | cuDNN of PyTorch | 1 | 1 | 1.50 | 1.50 | 1.50 |'
+ok 'a table that cannot be written is named' fails 3 'no/table: No such file' \
+	compare "$tmp/ours" "$tmp/theirs" --table "$tmp/no/table"
+
 compare "$tmp/worse" "$tmp/theirs" >"$tmp/report"
 is 'when one is missed the status is 1' "$?" 1
 is 'and the verdict says which' "$(verdicts "$tmp/report")" \
@@ -117,7 +140,7 @@ compare "$tmp/turns" "$tmp/turned" >"$tmp/report"
 is 'rows of one round are compared, and the median is taken' \
 	"$(ratio 'dense 8 x 1024 of 131072' cudnn)" 1.000
 ok 'beside the least and the most' grep -q ' 1.000 0.909-1.111$' "$tmp/report"
-is 'and speeds are medians' "$(awk '/^dense 8/ { print $7, $8 }' "$tmp/report")" '300.0 300.0'
+is 'and speeds are medians' "$(awk '/^dense 8/ { print $7, $8; exit }' "$tmp/report")" '300.0 300.0'
 ok 'our own rows are compared by rounds, too' \
 	grep -q '^selection and metadata.* 0.050  met' "$tmp/report"
 sed '/"round":2/d' "$tmp/turned" >"$tmp/torn"
@@ -145,7 +168,7 @@ cuda.get_device_properties.return_value.L2_cache_size = 1 << 20
 cuda.is_available.return_value = True
 cuda.get_device_name.return_value = "pretended"
 no_grad = contextlib.nullcontext
-bfloat16, int64, __version__ = "bf16", "i64", "0"
+bfloat16, int64, int32, uint8, __version__ = "bf16", "i64", "i32", "u8", "0"
 class Tensor:
     def __init__(self, shape): self.shape = shape
     def t(self): return self
@@ -153,10 +176,15 @@ class Tensor:
         assert (i, j) == (1, 2)
         return Tensor((self.shape[0], self.shape[2], self.shape[1], self.shape[3]))
     def contiguous(self): return self
+    def view(self, *shape): return Tensor(shape)
+    def __mul__(self, n): return self
+    def __add__(self, n): return self
     def copy_(self, other): pass
     def repeat_interleave(self, n, dim):
         return Tensor((self.shape[0], self.shape[1] * n) + self.shape[2:])
 def randn(shape, **kw): return Tensor(shape)
+def zeros(n, **kw): return Tensor((n,))
+def arange(n, **kw): return Tensor((n,))
 def empty_like(x): return x
 def mm(a, b, out): pass
 def manual_seed(n): pass
@@ -266,6 +294,33 @@ is 'it is causal for every chunk' "$(grep '^fa3' "$tmp/calls" | sort -u | tr '\n
 is 'and its work is what it computes' \
 	"$(fields '(r["what"], r["flops"]) if r["what"] == "dense" else ""')" \
 	"('dense', 3760193536) ('dense', 8598323200)"
+mkdir -p "$tmp/more/flash_attn/cute"
+: >"$tmp/more/flash_attn/__init__.py"
+cat >"$tmp/more/flash_attn/cute/__init__.py" <<'END'
+def flash_attn_func(q, k, v, causal):
+    print("fa4", q.shape[1], k.shape[1], causal)
+END
+cat >"$tmp/more/flashinfer.py" <<'END'
+class BatchDecodeWithPagedKVCacheWrapper:
+    def __init__(self, workspace, use_tensor_cores): pass
+    def plan(self, first, pages, last, *shape, q_data_type): print("plan", *shape)
+    def run(self, q, kv): print("flashinfer", q.shape, kv[0].shape)
+END
+ok 'so may FlashAttention 4 and FlashInfer' \
+	eval 'PYTHONPATH=$tmp/stub:$tmp/more measure "$tmp/program" --impl fa4,flashinfer >"$tmp/calls"'
+is 'FlashAttention 4 is causal for every chunk' \
+	"$(grep '^fa4' "$tmp/calls" | sort -u | tr '\n' ' ')" \
+	'fa4 1 1024 False fa4 1024 1024 False fa4 1024 1024 True fa4 256 1024 False fa4 256 1024 True '
+is 'FlashInfer runs decodes from pages' \
+	"$(grep '^plan\|^flashinfer' "$tmp/calls" | sort -u | tr '\n' ' ')" \
+	'flashinfer (2, 16, 128) (128, 16, 4, 128) plan 16 4 128 16 '
+is 'both refuse lists for a reason of one line each' \
+	"$(fields 'r["impl"] + r["what"] if r.get("error") else ""' | tr ' ' '\n' | sort | tr '\n' ' ')" \
+	'fa4blocksparse fa4table flashinferblocksparse flashinfertable '
+is 'those whose package is there are measured' \
+	"$(PYTHONPATH=$tmp/stub:$tmp/more measure "$tmp/program" >/dev/null
+	fields 'r["impl"]' | tr ' ' '\n' | sort -u | tr '\n' ' ')" \
+	'cudnn fa4 flash flashinfer flex torch '
 is 'one that is unknown is named' "$(status_of measure "$tmp/program" --impl flash,nope)" \
 	"$(printf 'bench_torch: --impl: unknown nope\n1')"
 is 'without time shapes are left out, and it says so' \
@@ -297,7 +352,7 @@ whole() { ATTNREPLAY=$1 PYTHON=$python REPEAT=5 ROUNDS=2 sh "$srcdir/contrib/ben
 	"$tmp/results"; }
 ok 'one command measures and compares' whole "$tmp/program"
 is 'and leaves rows and a report' \
-	"$(ls "$tmp/results" | tr '\n' ' ')" 'ours.jsonl report.txt theirs.jsonl '
+	"$(ls "$tmp/results" | tr '\n' ' ')" 'ours.jsonl report.txt table.md theirs.jsonl '
 is 'of every case, in every round' \
 	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
