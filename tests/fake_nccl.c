@@ -29,8 +29,9 @@
 
 enum { MOST_RANKS = 16, SLOT = 1 << 20 };
 
-enum kind { GATHER, REDUCE };
-static const char *const names[] = { "allgather", "allreduce" };
+enum kind { GATHER, REDUCE, SCATTER, SWAP, SEND };
+static const char *const names[] = { "allgather", "allreduce", "reducescatter", "alltoall",
+				     "sendrecv" };
 
 /* What a rank calls. */
 struct call {
@@ -65,6 +66,15 @@ struct nccl_comm {
 	size_t bytes, done;
 	int put; /* its piece is in the slot */
 };
+
+/* Sends and receives between ncclGroupStart() and ncclGroupEnd(): one with each rank. */
+static _Thread_local struct group {
+	int open;
+	struct nccl_comm *comm;
+	const char *from[MOST_RANKS];
+	char *to[MOST_RANKS];
+	size_t bytes;
+} group;
 
 #define EXPORT __attribute__((visibility("default")))
 #define DECLARE(name, args) EXPORT int nccl##name args;
@@ -188,8 +198,8 @@ static void check_calls(const struct nccl_comm *c)
 	}
 }
 
-/* Sums of bf16 in order of ranks, rounded once. */
-static void add_up(struct nccl_comm *c, size_t bytes)
+/* Sums of bf16 in order of ranks, rounded once; they are at `at` in the slots. */
+static void add_up(struct nccl_comm *c, size_t at, size_t bytes)
 {
 	bf16_t *to = (bf16_t *)(c->to + c->done);
 
@@ -197,8 +207,53 @@ static void add_up(struct nccl_comm *c, size_t bytes)
 		float sum = 0;
 
 		for (int i = 0; i < c->n; i++)
-			sum += bf16_to_f32(((const bf16_t *)c->s->slot[i].data)[k]);
+			sum += bf16_to_f32(((const bf16_t *)(c->s->slot[i].data + at))[k]);
 		to[k] = bf16_from_f32(sum);
+	}
+}
+
+/* Bytes of a slot for each rank, of calls that have a part for each. */
+static size_t part_room(const struct nccl_comm *c)
+{
+	return SLOT / (size_t)c->n / 8 * 8;
+}
+
+static size_t piece_room(const struct nccl_comm *c)
+{
+	return c->call.kind == SCATTER || c->call.kind == SWAP ? part_room(c) : SLOT;
+}
+
+/* Put n bytes of this call into the rank's slot. */
+static void put_piece(struct nccl_comm *c, char *data, size_t n)
+{
+	const int parts = c->call.kind == SCATTER || c->call.kind == SWAP;
+
+	if (!parts && c->from)
+		memcpy(data, c->from + c->done, n);
+	for (int i = 0; i < c->n && parts; i++)
+		memcpy(data + (size_t)i * part_room(c),
+		       (c->call.kind == SWAP ? group.from[i] : c->from + (size_t)i * c->bytes) +
+			       c->done,
+		       n);
+}
+
+/* Read n bytes of all slots. */
+static void take_piece(struct nccl_comm *c, size_t n)
+{
+	const size_t mine = (size_t)c->rank * part_room(c);
+
+	switch (c->call.kind) {
+	case REDUCE: add_up(c, 0, n); break;
+	case SCATTER: add_up(c, mine, n); break;
+	case SEND:
+		if (c->to)
+			memcpy(c->to + c->done, c->s->slot[1 - c->rank].data, n);
+		break;
+	default:
+		for (int i = 0; i < c->n; i++)
+			memcpy(c->call.kind == SWAP ? group.to[i] + c->done :
+						      c->to + (size_t)i * c->bytes + c->done,
+			       c->s->slot[i].data + (c->call.kind == SWAP ? mine : 0), n);
 	}
 }
 
@@ -206,25 +261,23 @@ static void add_up(struct nccl_comm *c, size_t bytes)
 static int move_piece(struct nccl_comm *c)
 {
 	struct slot *mine = &c->s->slot[c->rank];
-	const size_t left = c->bytes - c->done, n = left < SLOT ? left : SLOT;
+	const size_t left = c->bytes - c->done, room = piece_room(c), n = left < room ? left : room;
 	int unused;
 
 	if (!c->put) {
 		if (!all_at(c, 0, c->pieces))
 			return 0;
 		mine->call = c->call;
-		memcpy(mine->data, c->from + c->done, n);
+		put_piece(c, mine->data, n);
 		c->put = 1;
 		atomic_store(&mine->came, c->pieces + 1);
 	}
 	if (!all_at(c, 1, c->pieces + 1))
 		return 0;
 	check_calls(c);
-	if (c->call.kind == REDUCE)
-		add_up(c, n);
-	for (int i = 0; i < c->n && c->call.kind == GATHER; i++)
-		memcpy(c->to + (size_t)i * c->bytes + c->done, c->s->slot[i].data, n);
-	c->to[c->done] ^= is_now("FAKE_NCCL_WRONG", c, &unused);
+	take_piece(c, n);
+	if (is_now("FAKE_NCCL_WRONG", c, &unused))
+		c->to[c->done] ^= 1;
 	c->done += n;
 	c->put = 0;
 	atomic_store(&mine->left, ++c->pieces);
@@ -311,6 +364,62 @@ EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int
 	return type == NCCL_BF16 && op == NCCL_SUM ? post(c, (struct call){ REDUCE, type, count },
 							  from, to, count * sizeof(bf16_t)) :
 						     4;
+}
+
+EXPORT int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op,
+			     struct nccl_comm *c, void *stream)
+{
+	(void)stream;
+	return type == NCCL_BF16 && op == NCCL_SUM ? post(c, (struct call){ SCATTER, type, count },
+							  from, to, count * sizeof(bf16_t)) :
+						     4;
+}
+
+/* One of a message between two ranks, of which the other is NULL; or a part of a group. */
+static int post_part(struct nccl_comm *c, const void *from, void *to, size_t count, int type,
+		     int peer)
+{
+	if (type != NCCL_UINT8 || peer < 0 || peer >= c->n || (!group.open && c->n != 2))
+		return 4;
+	if (!group.open)
+		return post(c, (struct call){ SEND, type, count }, from, to, count);
+	group.comm = c;
+	group.bytes = count;
+	if (from)
+		group.from[peer] = from;
+	if (to)
+		group.to[peer] = to;
+	return NCCL_OK;
+}
+
+EXPORT int ncclSend(const void *from, size_t count, int type, int peer, struct nccl_comm *c,
+		    void *stream)
+{
+	(void)stream;
+	return post_part(c, from, NULL, count, type, peer);
+}
+
+EXPORT int ncclRecv(void *to, size_t count, int type, int peer, struct nccl_comm *c, void *stream)
+{
+	(void)stream;
+	return post_part(c, NULL, to, count, type, peer);
+}
+
+EXPORT int ncclGroupStart(void)
+{
+	group = (struct group){ .open = 1 };
+	return NCCL_OK;
+}
+
+EXPORT int ncclGroupEnd(void)
+{
+	group.open = 0;
+	for (int i = 0; group.comm && i < group.comm->n; i++)
+		if (!group.from[i] || !group.to[i])
+			wrong(group.comm, "a group without a message for each rank");
+	return !group.comm ? NCCL_OK :
+			     post(group.comm, (struct call){ SWAP, NCCL_UINT8, group.bytes },
+				  group.from[0], group.to[0], group.bytes);
 }
 
 /* Aborted ones are kept, so that a later call is found. */

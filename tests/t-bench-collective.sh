@@ -26,9 +26,9 @@ collective --tp 3 --sizes 1K:1536 --dry-run --format json >"$tmp/dry"
 is 'sizes grow by a half and a third, and ranks share them' \
 	"$(sed 's/.*"what":"\([a-z]*\)","mode":"\([a-z]*\)".*"bytes":\([0-9]*\).*/\1 \2 \3/' "$tmp/dry" |
 		tr '\n' ';')" \
-	"$(for mode in allreduce\ inline allreduce\ graph allgather\ inline allgather\ graph; do
-		printf '%s 1020;%s 1536;' "$mode" "$mode"
-	done)"
+	"$(for op in allreduce allgather reducescatter alltoall; do for mode in inline graph; do
+		printf '%s 1020;%s 1536;' "$op $mode" "$op $mode"
+	done; done)"
 
 # ---- ranks ----
 
@@ -37,10 +37,14 @@ export ATTNREPLAY_NCCL
 host() { collective --tp 2 --memory host --sizes 1K:6K --repeat 3 "$@"; }
 host --devices 0,0 --out "$tmp/table" --json "$tmp/json" >"$tmp/out"
 is 'ranks measure' $? 0
-is '... a line for each case' "$(wc -l <"$tmp/out")" 25
+is '... a line for each case' "$(wc -l <"$tmp/out")" 61
+is '... of all collectives' "$(awk 'NR > 1 { print $1 }' "$tmp/out" | uniq | tr '\n' ' ')" \
+	'allreduce allgather reducescatter alltoall sendrecv '
+is '... of which some give all ranks the same' "$(awk 'NR > 1 && $NF == "yes" { print $1 }' "$tmp/out" |
+	uniq | tr '\n' ' ')" 'allreduce allgather '
 is '... as JSON, too' "$(grep -c '"same_bits":"yes"' "$tmp/json")" 24
 is '... whose results differ by case alone' \
-	"$(sed 's/.*"digest":"\([0-9a-f]*\)".*/\1/' "$tmp/json" | sort -u | wc -l)" 12
+	"$(sed -n '/same_bits":"yes"/s/.*"digest":"\([0-9a-f]*\)".*/\1/p' "$tmp/json" | sort -u | wc -l)" 12
 is 'the table says what was measured' "$(sed -n '2s/measured .*//p' "$tmp/table")" \
 	'# gpu none  ranks 2  nccl 2.28.9  nvls 0  driver none  '
 ok '... has the median between its limits' \

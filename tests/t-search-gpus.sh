@@ -17,7 +17,7 @@ limit='--slo ttft:p99:10ms'
 flat="$plain --trace t.csv --backend cost --cost-fixed 10ms --cost-per-token 0 --max-num-seqs 1"
 turn="$flat --router round-robin"
 # shellcheck disable=SC2086
-search $limit $turn --intervals on --json out.json >out
+search $limit $turn --intervals on --intervals-time 1h --json out.json >out
 is 'the fewest engines are found' "$(grep keep out)" \
 	'cost: 10 GPUs keep the limits, as 10 replicas of TP 1; fewer do not'
 is '... by doubling, then halving' "$(points out)" '1 1 1 no
@@ -84,7 +84,7 @@ apart="$apart --model llama-3.1-8b --rate 3 --slo ttft:p90:1s,tpot:p90:12ms"
 search $apart --method dense,flashprefill --density flashprefill=0.2 --json out.json >together
 # shellcheck disable=SC2086
 search $apart --method dense,flashprefill --density flashprefill=0.2 --json apart.json --apart \
-	--kv-link pcie5 --intervals on --db apart.db >out 2>err
+	--kv-link pcie5 --intervals on --intervals-time 1h --db apart.db >out 2>err
 is 'prefill apart can take fewer GPUs' "$(grep -o '"best":[0-9]*' apart.json out.json | cut -d: -f 3 | tr '\n' ' ')" \
 	'3 3 6 6 '
 is '... as the verdict says' "$(grep '^dense:' out)" "dense: 3 GPUs keep the limits, as 2 replicas for prefill and 1 for decodes, each of TP 1; fewer do not"

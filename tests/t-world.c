@@ -67,7 +67,32 @@ static bool add_up(struct world *w, struct end *e)
 	return right && !e->st && world_device(w) == -1;
 }
 
-/* bytes 0: add_up() instead of gather(). */
+/* Collectives that an engine has and a run has not.  Part `to` of rank `from` is of one value. */
+static bool exchange(struct world *w, struct end *e)
+{
+	const int n = world_size(w), me = world_rank(w);
+	bf16_t *from = malloc(4 * SUMMED * sizeof *from), *to = malloc(4 * SUMMED * sizeof *to);
+	bool right = from && to;
+
+	for (int i = 0; i < n * SUMMED && right; i++)
+		from[i] = bf16_from_f32((float)(1 + me + 8 * (i / SUMMED)));
+	e->st = world_scatter(w, from, to, SUMMED, NULL, &e->err);
+	for (int i = 0; i < SUMMED && right && !e->st; i++)
+		right = bf16_to_f32(to[i]) == (float)(n * (n + 1) / 2 + 8 * n * me);
+	if (!e->st)
+		e->st = world_swap(w, from, to, SUMMED * sizeof *to, NULL, &e->err);
+	for (int i = 0; i < n * SUMMED && right && !e->st; i++)
+		right = bf16_to_f32(to[i]) == (float)(1 + i / SUMMED + 8 * me);
+	if (!e->st && n == 2)
+		e->st = world_send(w, from, to, SUMMED * sizeof *to, NULL, &e->err);
+	for (int i = 0; i < SUMMED && right && !e->st && n == 2 && me; i++)
+		right = bf16_to_f32(to[i]) == 1;
+	free(from);
+	free(to);
+	return right && !e->st;
+}
+
+/* bytes 0: add_up() instead of gather(); 1: exchange(). */
 static void run_rank(int rank, int size, size_t bytes)
 {
 	struct end *e = &shared->end[rank];
@@ -81,7 +106,7 @@ static void run_rank(int rank, int size, size_t bytes)
 
 	e->st = world_open(&w, &join, &e->err);
 	for (int i = 0; i < CALLS && !e->st; i++)
-		e->calls += bytes ? gather(w, bytes, e) : add_up(w, e);
+		e->calls += bytes > 1 ? gather(w, bytes, e) : bytes ? exchange(w, e) : add_up(w, e);
 	world_close(w);
 	_exit(0);
 }
@@ -136,6 +161,10 @@ static void test_gather(void)
 	ok(all_done(2), "... and large messages");
 	run_all(3, 0, NULL, NULL);
 	ok(all_done(3), "... and add up");
+	for (int n = 2; n <= 4; n++) {
+		run_all(n, 1, NULL, NULL);
+		ok(all_done(n), "%d ranks scatter, swap and send", n);
+	}
 	run_all(2, 256, "FAKE_NCCL_PROGRESS", "3");
 	ok(all_done(2), "... if each call goes on after it returns");
 	run_all(3, 256, "FAKE_NCCL_SLOW", "1:5000");
@@ -158,6 +187,8 @@ static void test_failures(void)
 	ok(shared->end[0].st == AR_IO && shared->end[2].st == AR_IO, "... and the other ranks end");
 	is_int(shared->page.stop, 1 + 1, "... as that one has failed first");
 	ok(shared->end[0].calls >= 7, "... with the calls before it");
+	run_all(2, 1, "FAKE_NCCL_ERROR", "0:5:3");
+	says(0, "NCCL cannot swap parts: internal error", "so is what it could not do");
 	run_all(3, 256, "FAKE_NCCL_HANG", "2:7");
 	ok(shared->end[0].st && shared->end[1].st && shared->end[2].st,
 	   "no rank waits for ever for one that hangs");

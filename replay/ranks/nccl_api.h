@@ -38,7 +38,15 @@ struct nccl_config {
 	X(AllReduce, (const void *from, void *to, size_t count, int type, int op, \
 		      struct nccl_comm *comm, void *stream)) \
 	X(AllGather, (const void *from, void *to, size_t count, int type, struct nccl_comm *comm, \
-		      void *stream))
+		      void *stream)) \
+	X(ReduceScatter, (const void *from, void *to, size_t count, int type, int op, \
+			  struct nccl_comm *comm, void *stream)) \
+	X(Send, (const void *from, size_t count, int type, int peer, struct nccl_comm *comm, \
+		 void *stream)) \
+	X(Recv, \
+	  (void *to, size_t count, int type, int peer, struct nccl_comm *comm, void *stream)) \
+	X(GroupStart, (void)) \
+	X(GroupEnd, (void))
 
 /* X(name, arguments): those that return a text. */
 #define NCCL_TEXTS(X) \

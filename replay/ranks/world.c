@@ -426,6 +426,53 @@ enum ar_status world_gather_on(struct world *w, const void *from, void *to, size
 			"gather", err);
 }
 
+enum ar_status world_scatter(struct world *w, const bf16_t *from, bf16_t *to, size_t n,
+			     void *stream, struct ar_err *err)
+{
+	if (!w->comm)
+		return stopped(w, err);
+	return enqueued(w,
+			w->nccl->ReduceScatter(from, to, n, NCCL_BF16, NCCL_SUM, w->comm, stream),
+			"add up parts", err);
+}
+
+/* All messages of a group travel at once, also where one call of it fails. */
+static int swap_all(const struct world *w, const char *from, char *to, size_t bytes, void *stream)
+{
+	int first = w->nccl->GroupStart(), last;
+
+	for (int i = 0; i < w->join.size && !first; i++) {
+		const size_t at = (size_t)i * bytes;
+
+		first = w->nccl->Send(from + at, bytes, NCCL_UINT8, i, w->comm, stream);
+		if (!first)
+			first = w->nccl->Recv(to + at, bytes, NCCL_UINT8, i, w->comm, stream);
+	}
+	last = w->nccl->GroupEnd();
+	return first ? first : last;
+}
+
+enum ar_status world_swap(struct world *w, const void *from, void *to, size_t bytes, void *stream,
+			  struct ar_err *err)
+{
+	if (!w->comm)
+		return stopped(w, err);
+	return enqueued(w, swap_all(w, from, to, bytes, stream), "swap parts", err);
+}
+
+enum ar_status world_send(struct world *w, const void *from, void *to, size_t bytes, void *stream,
+			  struct ar_err *err)
+{
+	const struct nccl *nccl = w->nccl;
+
+	if (!w->comm)
+		return stopped(w, err);
+	return enqueued(w,
+			w->join.rank ? nccl->Recv(to, bytes, NCCL_UINT8, 0, w->comm, stream) :
+				       nccl->Send(from, bytes, NCCL_UINT8, 1, w->comm, stream),
+			"send", err);
+}
+
 enum ar_status world_wait(struct world *w, void *stream, struct ar_err *err)
 {
 	if (!w->comm)

@@ -25,7 +25,7 @@
 #include "src/run/rank_group.h"
 #include "src/run/workers.h"
 
-enum { CASES = 256, LEAST = 256 };
+enum { CASES = 512, LEAST = 256 };
 static const int64_t most = (int64_t)1 << 30, join_ns = 120000000000, timeout_ns = 60000000000;
 
 static const char *const ops[] = {
@@ -34,7 +34,9 @@ static const char *const ops[] = {
 #undef X
 };
 
-static const enum comm_op measured[] = { COMM_REDUCE, COMM_GATHER };
+/* The last one is between two ranks. */
+static const enum comm_op measured[] = { COMM_REDUCE, COMM_GATHER, COMM_SCATTER, COMM_SWAP,
+					 COMM_SEND };
 
 /* What ranks leave: of each case what each rank saw; then the times, [case][rank][repeat]. */
 struct board {
@@ -52,7 +54,7 @@ struct row {
 
 static const struct bench_col cols[] = {
 #define COL(member) offsetof(struct row, member)
-	{ "what", "collective", COL_TEXT, COL(what), -10, 0, 0 },
+	{ "what", "collective", COL_TEXT, COL(what), -13, 0, 0 },
 	{ "mode", "mode", COL_TEXT, COL(mode), -6, 0, 0 },
 	{ "ranks", "ranks", COL_INT, COL(ranks), 5, 0, 0 },
 	{ "bytes", "bytes", COL_INT, COL(bytes), 10, 0, 0 },
@@ -121,7 +123,8 @@ static enum ar_status make_cases(struct bench *b, struct ar_err *err)
 
 	for (size_t i = 0; i < sizeof measured / sizeof *measured && !st; i++)
 		for (int graph = 0; graph < 2; graph++)
-			add_cases(b, measured[i], graph, size);
+			if (measured[i] != COMM_SEND || b->ranks == 2)
+				add_cases(b, measured[i], graph, size);
 	return st;
 }
 
@@ -207,7 +210,7 @@ static bool same_bits(const struct bench *b, int i)
 /* A line of the table of collectives. */
 static void put_line(const struct row *r, int repeat, FILE *f)
 {
-	fprintf(f, "%-10s bf16 %5" PRId64 " 1     %-6s %10" PRId64 " %3d %8.0f %8.0f %8.0f  %s\n",
+	fprintf(f, "%-13s bf16 %5" PRId64 " 1     %-6s %10" PRId64 " %3d %8.0f %8.0f %8.0f  %s\n",
 		r->what, r->ranks, r->mode, r->bytes, repeat, 1e3 * r->p10_us, 1e3 * r->us,
 		1e3 * r->p90_us, r->kernel);
 }
@@ -215,7 +218,9 @@ static void put_line(const struct row *r, int repeat, FILE *f)
 static enum ar_status put_case(struct bench *b, int i, double *us, struct ar_err *err)
 {
 	const struct collective *c = &b->of[i];
-	const double hops = (c->op == COMM_REDUCE ? 2.0 : 1.0) * (b->ranks - 1);
+	const double hops = c->op == COMM_REDUCE ? 2.0 * (b->ranks - 1) :
+			    c->op == COMM_SEND	 ? b->ranks :
+						   b->ranks - 1;
 	char digest[20];
 	struct row r = { .what = ops[c->op],
 			 .mode = c->graph ? "graph" : "inline",
@@ -235,7 +240,7 @@ static enum ar_status put_case(struct bench *b, int i, double *us, struct ar_err
 		r.p10_us = stats_percentile(us, (size_t)b->repeat, 10);
 		r.p90_us = stats_percentile(us, (size_t)b->repeat, 90);
 		r.kernel = b->board->seen[i]->kernel;
-		r.same = same_bits(b, i) ? "yes" : "no";
+		r.same = !collective_is_alike(c->op) ? "-" : same_bits(b, i) ? "yes" : "no";
 		snprintf(digest, sizeof digest, "%016" PRIx64, b->board->seen[i]->digest);
 		r.digest = digest;
 		r.how.clock = b->way->clock;
@@ -258,7 +263,7 @@ static void put_head(const struct bench *b, FILE *f)
 		"# attnreplay collectives 1\n"
 		"# gpu %s  ranks %d  %s  driver %s  measured %04d-%02d-%02d\n"
 		"# what a collective adds to a stream of kernels, clock %s\n"
-		"collective type ranks hosts mode        bytes   n   p10_ns   p50_ns   p90_ns  "
+		"collective    type ranks hosts mode        bytes   n   p10_ns   p50_ns   p90_ns  "
 		"kernel\n",
 		about->gpu, b->ranks, about->library, about->driver, day.tm_year + 1900,
 		day.tm_mon + 1, day.tm_mday, b->way->clock);

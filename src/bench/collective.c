@@ -13,18 +13,28 @@ bf16_t *collective_input(const struct collective_buffers *b, const struct collec
 {
 	const size_t all = (size_t)c->bytes / sizeof(bf16_t);
 
-	*n = c->op == COMM_REDUCE ? all : all / (size_t)ranks;
+	*n = c->op == COMM_GATHER ? all / (size_t)ranks : all;
 	return c->op == COMM_REDUCE ? b->out : b->in;
 }
 
 enum ar_status collective_enqueue(struct world *w, const struct collective_buffers *b,
 				  const struct collective *c, void *stream, struct ar_err *err)
 {
-	size_t n;
-	bf16_t *in = collective_input(b, c, world_size(w), &n);
+	const size_t bytes = (size_t)c->bytes, part = bytes / (size_t)world_size(w);
 
-	return c->op == COMM_REDUCE ? world_reduce(w, in, n, stream, err) :
-				      world_gather_on(w, in, b->out, n * sizeof *in, stream, err);
+	switch (c->op) {
+	case COMM_REDUCE: return world_reduce(w, b->out, bytes / sizeof *b->out, stream, err);
+	case COMM_SCATTER:
+		return world_scatter(w, b->in, b->out, part / sizeof *b->out, stream, err);
+	case COMM_SWAP: return world_swap(w, b->in, b->out, part, stream, err);
+	case COMM_SEND: return world_send(w, b->in, b->out, bytes, stream, err);
+	default: return world_gather_on(w, b->in, b->out, part, stream, err);
+	}
+}
+
+bool collective_is_alike(enum comm_op op)
+{
+	return op == COMM_REDUCE || op == COMM_GATHER;
 }
 
 uint64_t collective_digest(const bf16_t *x, size_t n)

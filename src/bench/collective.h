@@ -14,7 +14,7 @@
 struct collective {
 	enum comm_op op;
 	bool graph;    /* a part of a CUDA graph */
-	int64_t bytes; /* of the whole message: a multiple of the ranks and of 4 */
+	int64_t bytes; /* as comm_table.h counts them: a multiple of the ranks and of 4 */
 };
 
 /* What rank 0 knows of the machine. */
@@ -64,8 +64,8 @@ extern const struct collective_way collective_device, collective_host;
 
 /* What a rank sends and gets. */
 struct collective_buffers {
-	bf16_t *in;  /* of a rank, to gather */
-	bf16_t *out; /* of all ranks; an all-reduce is in place */
+	bf16_t *in;
+	bf16_t *out; /* an all-reduce is in place */
 };
 
 /* Where the inputs of a collective lie, and how many elements they are. */
@@ -74,6 +74,8 @@ bf16_t *collective_input(const struct collective_buffers *b, const struct collec
 /* Enqueue it. */
 enum ar_status collective_enqueue(struct world *w, const struct collective_buffers *b,
 				  const struct collective *c, void *stream, struct ar_err *err);
+/* Whether all ranks get the same. */
+bool collective_is_alike(enum comm_op op);
 uint64_t collective_digest(const bf16_t *x, size_t n); /* n: a multiple of 2 */
 
 /* The name of a kernel without its arguments, and NCCL's without the operation: RING_LL. */
