@@ -10,7 +10,7 @@ Install the wheel first: pip install aiconfigurator-core==0.12.0
   comm_tables.py ring GPU          print the members "ring" of the file of a GPU, and their errors
 
 GPU is one of a100, h100, h200 and l40s, LIBRARY nccl or vllm.  In a table all-reduces are those of vLLM, which take its
-own kernels, torch's or NCCL's by size; all-gathers are NCCL's.  In-line times of all-reduces are
+own kernels, torch's or NCCL's by size; all others are NCCL's.  In-line times of all-reduces are
 those of vLLM outside of a graph, with the time that the host takes to launch them.  A preset leaves
 them out.
 
@@ -74,7 +74,9 @@ def print_table(gpu, library="vllm", inline=True):
     print("# attnreplay collectives 1")
     print(f"# gpu {gpu}  vllm {vllm}  nccl {nccl}  from aiconfigurator-core 0.12.0")
     print("collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel")
-    gathers = rows(gpu, "nccl", nccl, "all_gather", nccl_dtype="half")
+    others = [(op, "inline", "nccl", rows(gpu, "nccl", nccl, name, nccl_dtype="half"))
+              for op, name in (("allgather", "all_gather"), ("reducescatter", "reduce_scatter"),
+                               ("alltoall", "alltoall"))]
     if library == "nccl":
         sums = [("inline", rows(gpu, "nccl", nccl, "all_reduce", nccl_dtype="half"))]
     else:
@@ -83,7 +85,7 @@ def print_table(gpu, library="vllm", inline=True):
                 if inline or mode == "graph"]
     for op, mode, source, (ranks, size, ns) in (
             *(("allreduce", mode, library, x) for mode, x in sums),
-            ("allgather", "inline", "nccl", gathers)):
+            *others):
         for n, b, t in zip(ranks, size, ns):
             print(f"{op} bf16 {n:.0f} 1 {mode} {b:.0f} 1 {t:.0f} {t:.0f} {t:.0f} "
                   f"{kernel_of(source, n, b)}")

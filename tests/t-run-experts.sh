@@ -64,7 +64,10 @@ ok 'engines by themselves say so' grep -q '^replicas .*, and none waits for anot
 ok '... and those that share experts do not' grep -q '^replicas .*; each has what is said below$' agrs
 ok '... and have more room for KV' longer "$(sed -n 's/^memory.*: \([0-9]*\) blocks.*/\1/p' agrs)" \
 	"$(sed -n 's/^memory.*: \([0-9]*\) blocks.*/\1/p' alone)"
-is 'their messages are those of a ring' "$(header comm <agrs)" \
+is 'their messages are those of a preset' "$(header comm <agrs)$(header comm <a2a)" \
+	'of 4 ranks, measured: h200-vllmof 4 ranks, measured: h200-vllm'
+few --ep 4 --comm model >out
+is '... or of a ring' "$(header comm <out)" \
 	'a ring of 4 ranks over NVLink 4, 450 GB/s a way: modelled, not measured'
 {
 	echo '# attnreplay collectives 1'
@@ -129,8 +132,7 @@ if command -v sqlite3 >/dev/null; then
 	costs gpu.db --replicas 2 --ep 2 >out
 	is 'measured costs get the messages alone' "$(header experts <out)" \
 		'on 2 engines, which wait for each other; rows go to them by even; only their messages are modelled'
-	is '... of a ring' "$(header comm <out)" \
-		'a ring of 2 ranks over NVLink 4, 450 GB/s a way: modelled, not measured'
+	is '... of a preset' "$(header comm <out)" 'of 2 ranks, measured: h200-vllm'
 	costs gpu.db --replicas 2 >two
 	ok '... which take time' longer "$(tpot <out)" "$(tpot <two)"
 	measured gpu4.db --tp 4

@@ -79,8 +79,8 @@ enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t
 enum ar_status world_reduce(struct world *w, bf16_t *x, size_t n, void *stream, struct ar_err *err);
 enum ar_status world_gather_on(struct world *w, const void *from, void *to, size_t bytes,
 			       void *stream, struct ar_err *err);
-/* The same of other collectives, which a run does not have: add up from[size][n] of all ranks, whose
- * part r goes to to[n] of rank r; send part r of from[size][bytes] to rank r, and get as many of
+/* The same of other collectives, which a run does not have: add up from[size][n] of all ranks, and
+ * get part r into to[n] of rank r; send part r of from[size][bytes] to rank r, and get as many of
  * each rank into to[size][bytes]; send `bytes` bytes of rank 0 to rank 1, of two. */
 enum ar_status world_scatter(struct world *w, const bf16_t *from, bf16_t *to, size_t n,
 			     void *stream, struct ar_err *err);
