@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "src/cmd.h"
 #include "src/json_file.h"
+#include "src/run/workers.h"
 #include "src/tune/match.h"
 #include "traces/algebra/shape.h"
 
@@ -319,6 +320,7 @@ enum ar_status search_point_of(struct search *s, struct subject *u, double x,
 						       0 :
 						       RUN_PRINT_HEADER,
 				      .point = what } };
+	const int64_t begin = workers_now_ns();
 	enum ar_status st;
 
 	for (; set->name; set++)
@@ -356,6 +358,8 @@ enum ar_status search_point_of(struct search *s, struct subject *u, double x,
 		st = add_point(u, &p, err);
 	}
 	*kept = p.kept;
+	s->points_ns += workers_now_ns() - begin;
+	s->n_points++;
 	if (st)
 		ar_err_prefix(err, "%s", what);
 	run_unload(&r);

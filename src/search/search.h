@@ -72,8 +72,10 @@ struct search {
 	int64_t least_ok;	     /* requests that a point has to serve to be kept; 0: any */
 	struct subject *subject;
 	size_t n_subject;
-	struct resampler *resampler;   /* of the trace; NULL: not open yet */
-	int replicate;		       /* number of the resample in base[0], from 1; 0: none */
+	struct resampler *resampler; /* of the trace; NULL: not open yet */
+	int replicate;		     /* number of the resample in base[0], from 1; 0: none */
+	int64_t points_ns;	     /* how long the points took, of which there are... */
+	int n_points;
 	bool header;		       /* is printed */
 	const struct backend *backend; /* once a point has run */
 };

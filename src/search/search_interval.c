@@ -144,6 +144,20 @@ static bool computes(const struct run *base)
 	return replicates_compute(base) && b && (b->modelled || !b->needs_model);
 }
 
+/* Find out whether there is time for it: each resample has two points or more. */
+static bool is_long(const struct search *s, char why[WHY])
+{
+	const double ns = 2.0 * SEARCH_REPLICATES * (double)s->points_ns / s->n_points;
+	const double each = ns / workers_count();
+
+	if (each > (double)s->a.intervals_ns)
+		snprintf(why, WHY,
+			 "searches on %d resamples would take %.2g s or more, longer than "
+			 "--intervals-time",
+			 SEARCH_REPLICATES, each * 1e-9);
+	return *why;
+}
+
 static enum ar_status open_resampler(struct search *s, const struct subject *u, char why[WHY],
 				     struct ar_err *err)
 {
@@ -195,6 +209,8 @@ enum ar_status search_interval(struct search *s, struct subject *u, struct ar_er
 			 "each point runs its kernels; search with the --costs of a run");
 		return AR_OK;
 	}
+	if (is_long(s, u->no_interval))
+		return AR_OK;
 	st = open_resampler(s, u, u->no_interval, err);
 	return st || *u->no_interval ? st : make(&m, u, err);
 }
