@@ -152,7 +152,7 @@ static bool is_long(const struct search *s, char why[WHY])
 
 	if (each > (double)s->a.intervals_ns)
 		snprintf(why, WHY,
-			 "searches on %d resamples would take %.2g s or more, longer than "
+			 "searches on %d resamples would take %.3g s or more, longer than "
 			 "--intervals-time",
 			 SEARCH_REPLICATES, each * 1e-9);
 	return *why;
