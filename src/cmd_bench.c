@@ -87,6 +87,9 @@ static const struct opt attention_opts[] = {
 	  .def = "0.1,0.3",
 	  .help = "shares of the blocks before the chunk that tables and lists keep, and of the "
 		  "context that windows keep" },
+	{ .name = "lists", .type = OPT_STR, .off = OFF(lists), .arg = "FILE",
+	  .help = "take tables and lists from FILE, as 'attnreplay select --json' writes them, "
+		  "in place of random ones" },
 	{ .name = "cases", .type = OPT_STR, .off = OFF(cases), .arg = "FILE",
 	  .help = "read the cases from FILE, one a line, instead of from options; -: standard "
 		  "input" },

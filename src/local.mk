@@ -38,6 +38,7 @@ libattnreplay_a_SOURCES += \
     src/methods_support.c src/methods_support.h src/trace_json.c src/trace_json.h \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_engine.c \
     src/bench/bench_engine.h src/bench/bench_input.c src/bench/bench_input.h \
+    src/bench/bench_lists.c src/bench/bench_lists.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h \
     src/bench/bench_sample.c src/bench/bench_sample.h src/bench/collective.c \

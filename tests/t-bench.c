@@ -384,6 +384,35 @@ static void test_faults(enum bench_what what)
 	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");
 }
 
+/* Reading real lists while allocations fail, and their repetition over heads. */
+static void test_real(void)
+{
+	const char *sample = "traces/samples/niah-32k-lists.json";
+	struct bench_lists l;
+	struct ar_err err;
+	int bad = 0, off = 0;
+	long k = 0;
+
+	for (;; k++) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = bench_lists_read(&l, sample, &err);
+		if (!fault_disarm())
+			break;
+		bad += st != AR_NOMEM || l.block || l.table;
+	}
+	is_int(bad, 0, "lists that do not fit into memory are not kept");
+	for (int j = 0; j < l.n_blk; j++) {
+		for (int i = 0; i < l.n_qblk; i++)
+			off += bench_lists_block(&l, 3, i, j) != bench_lists_block(&l, 11, i, j);
+		off += bench_lists_table(&l, 1, j) != bench_lists_table(&l, 3, j);
+	}
+	is_int(off, 0, "more heads than the file's repeat them");
+	bench_lists_release(&l);
+	bench_lists_release(&l);
+}
+
 static void test_kernels(void)
 {
 	static const char *const names[][2] = {
@@ -410,6 +439,7 @@ int main(void)
 {
 	plan(0);
 	test_kernels();
+	test_real();
 	test_work();
 	test_draws();
 	for (int tok = 64; tok <= 128; tok *= 2) {

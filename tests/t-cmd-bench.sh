@@ -113,10 +113,87 @@ ok 'a line without a case is wrong' lines 'table 1 1K 1K'
 text='case past: a context of 1000 tokens'
 ok 'and a shape that cannot be' lines 'past 1 64 1000'
 ok 'a file of cases says all shapes' \
-	fails 2 '--cases replaces --batch, --chunk and --context' bench --dry-run --cases - --batch 1
+	fails 2 '--cases replaces --batch, --chunk, --context' bench --dry-run --cases - --batch 1
 ok 'one that is not there is bad data' \
 	fails 3 '/no/where: No such file' bench --dry-run --cases /no/where
 ok 'one that cannot be read, too'      fails 3 'Is a directory' dry --cases "$tmp"
+
+# ---- real lists ----
+
+# 3 blocks, the chunk in the last one; head 0 keeps block 0, head 1 only its own
+lists() { # lists FILE NAME=VALUE...: that file with other members
+	file=$tmp/$1
+	shift
+	set -- context=256 chunk=128 q_heads=2 kv_heads=1 block_tokens=128 \
+		'blocks=[[[0,2]],[[2]]]' 'tables=[[0,2]]' "$@"
+	for member; do printf '"%s":%s\n' "${member%%=*}" "${member#*=}"; done |
+		awk -F: '{ i = index($0, ":"); v[$1] = substr($0, i + 1) }
+			END { for (k in v) if (v[k] != "") o = o "," k ":" v[k]
+				print "{\"selections\":[{" substr(o, 2) "}]}" }' >"$file"
+}
+lists real
+real() { dry --batch 2 --q-heads 4 --kv-heads 2 --lists "$tmp/real" "$@"; }
+real --what table,blocksparse,decode-table,dense >"$tmp/real.rows"
+is 'lists of a file give the shape' \
+	"$(values 'context' <"$tmp/real.rows")" '384 384 384 384 '
+# 4 heads of 128 rows: 128 keys and a triangle each, or for every other head a triangle
+is 'their blocks are counted, heads repeated' \
+	"$(grep -v dense "$tmp/real.rows" | values flops)" '100925440 67371008 1048576 '
+is 'so are those that decodes read' "$(grep decode "$tmp/real.rows" | values bytes)" '524288 '
+is 'the density is that of the lists' \
+	"$(grep -v dense "$tmp/real.rows" | values density)" '0.25 0.25 0.25 '
+is 'rows say which lists' "$(values lists <"$tmp/real.rows")" \
+	"null $tmp/real $tmp/real $tmp/real "
+is 'a case of a file may name lists' \
+	"$(printf '%s\n' "blocksparse 1 128 384 $tmp/real" 'blocksparse 1 128 384 0.5' |
+	dry --cases - --q-heads 2 --kv-heads 1 | values lists)" "$tmp/real null "
+wrong() { # wrong STATUS MESSAGE NAME=VALUE...: a file with these members is refused
+	status=$1 message=$2
+	shift 2
+	lists wrong "$@"
+	fails "$status" "$message" bench --dry-run --what table,blocksparse --batch 1 \
+		--q-heads 4 --kv-heads 2 --lists "$tmp/wrong"
+}
+ok 'a file that is not there is bad data' \
+	fails 3 '/no/where: No such file' bench --dry-run --lists /no/where
+echo '{' >"$tmp/broken"
+ok 'so is one that is no JSON' \
+	fails 3 'broken:2: ' bench --dry-run --lists "$tmp/broken"
+echo '{"selections":[]}' >"$tmp/none"
+ok 'and one without a selection' \
+	fails 3 'none: 0 selections of .*; want one' bench --dry-run --lists "$tmp/none"
+ok 'a member that is no count is named' \
+	wrong 3 "'chunk': want an integer from 1 to 8388608" chunk=0
+ok 'a block past the end is bad data'    wrong 3 "'blocks': want lists of blocks below 3" \
+	'blocks=[[[0,3]],[[2]]]'
+ok 'so is a list that is none'           wrong 3 "'blocks': want lists" 'blocks=[[[0]],[2]]'
+ok 'and one head too many'               wrong 3 "'blocks': want lists" \
+	'blocks=[[[0]],[[2]],[[2]]]'
+ok 'and a query block too many'          wrong 3 "'blocks': want lists" 'blocks=[[[0],[0]],[[2]]]'
+ok 'a table is a list, too'              wrong 3 "'tables': want lists" 'tables=[2]'
+ok 'or holds a block past the end'       wrong 3 "'tables': want lists" 'tables=[[-1]]'
+ok 'a selection of tokens has no lists'  wrong 3 'no lists of blocks and no table' \
+	blocks= tables=
+ok 'block-sparse needs lists of blocks' \
+	wrong 2 'case blocksparse: the lists have no blocks' blocks=
+ok 'a table needs one for each KV head' \
+	wrong 2 'case table: the lists have no table for each KV head' 'tables=[[0],[0]]'
+ok 'the shape is that of the lists' \
+	fails 2 'the lists are of chunk 128, context 384 and blocks of 128 tokens' \
+	real --what table --context 512
+ok 'with as many query heads for a KV head' \
+	fails 2 'the lists are of 2 query heads and 1 KV heads' real --what table --kv-heads 4
+ok 'a file of cases says which lists' \
+	fails 2 'replaces --batch, --chunk, --context and --lists' bench --dry-run --cases - \
+	--lists "$tmp/real"
+selected() { # bench counts the blocks that select chose as select does
+	"$ATTNREPLAY" select --capture "$srcdir/traces/samples/niah-2k.arc" --method flashprefill \
+		--context 1024 --chunk 256 --picture none --json "$tmp/selected" >/dev/null &&
+		[ "$(dry --batch 1 --what blocksparse --lists "$tmp/selected" | values executed)" = \
+			"$(tr -d ' \n' <"$tmp/selected" |
+			sed 's/.*"executed","scope":"causal"[^}]*"density":\([0-9.]*\).*/\1/') " ]
+}
+ok 'a selection of a capture is measured as it is' selected
 
 # shellcheck disable=SC2086
 bench $small \

@@ -34,7 +34,8 @@ libattnreplay_a_SOURCES += \
     traces/importers/reader.h traces/importers/rounds.c traces/importers/trace_record.c \
     traces/importers/trace_record.h
 nobase_dist_pkgdata_DATA += \
-  traces/samples/README.md traces/samples/azure-2023-code-200.csv traces/samples/niah-2k.arc
+  traces/samples/README.md traces/samples/azure-2023-code-200.csv traces/samples/niah-2k.arc \
+  traces/samples/niah-32k-lists.json
 EXTRA_DIST += \
   tests/data/LICENSE-Apache-2.0.txt tests/data/README.md tests/data/burstgpt-1-30.csv \
     tests/data/burstgpt-3-40.csv tests/data/corpus tests/data/mooncake-14.jsonl \

@@ -14,7 +14,7 @@ struct bench_args {
 	bool dry_run;
 
 	/* of some */
-	char *what, *batch, *chunk, *context, *density, *cases;
+	char *what, *batch, *chunk, *context, *density, *lists, *cases;
 	int64_t q_heads, kv_heads, head_dim, block_size;
 	bool match;
 	bool heads;   /* --q-heads, --kv-heads or --head-dim was given */

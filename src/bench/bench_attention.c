@@ -28,6 +28,8 @@ struct grid {
 	int n_batch, n_chunk, n_context;
 	double density[BENCH_LIST];
 	int n_density;
+	const char *path; /* of --lists; NULL: random ones */
+	struct bench_lists lists;
 };
 
 struct shape {
@@ -70,23 +72,32 @@ static bool add_what(const char *text, void *to)
 
 static enum ar_status make_grid(struct grid *g, const struct bench_args *a, struct ar_err *err)
 {
+	char chunk[24] = "1024", context[24] = "128K";
 	const struct {
 		const char *name, *list, *def;
 		int64_t *v;
 		int *n;
 	} counts[] = {
 		{ "batch", a->batch, "8", g->batch, &g->n_batch },
-		{ "chunk", a->chunk, "1024", g->chunk, &g->n_chunk },
-		{ "context", a->context, "128K", g->context, &g->n_context },
+		{ "chunk", a->chunk, chunk, g->chunk, &g->n_chunk },
+		{ "context", a->context, context, g->context, &g->n_context },
 	};
 	enum ar_status st = bench_values("what", a->what, add_what, g,
 					 "some of dense, past, table, blocksparse, copy, gather, "
 					 "decode, decode-table, window, decode-window, select",
 					 err);
 
-	if (!st)
+	g->path = a->lists;
+	g->given = a->lists;
+	if (!st && a->lists) {
+		st = bench_lists_read(&g->lists, a->lists, err);
+		g->density[g->n_density++] = g->lists.density;
+		snprintf(chunk, sizeof chunk, "%lld", (long long)g->lists.chunk);
+		snprintf(context, sizeof context, "%lld", (long long)g->lists.context);
+	} else if (!st) {
 		st = bench_values("density", a->density, add_density, g,
 				  "up to 64 numbers from 0 to 1", err);
+	}
 	for (int i = 0; i < 3 && !st; i++) {
 		g->given = g->given || counts[i].list;
 		st = bench_counts(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
@@ -101,6 +112,7 @@ struct row {
 	const char *what;
 	int64_t batch, chunk, context, q_heads, kv_heads, head_dim, block_size;
 	double density;
+	const char *lists; /* their file; NULL: none, or random ones */
 	double flops, bytes;
 	double executed; /* share of dense attention; select: of past blocks */
 	struct bench_result r;
@@ -119,6 +131,7 @@ static const struct bench_col cols[] = {
 	{ "head_dim", NULL, COL_COUNT, COL(head_dim), 0, 0, 0 },
 	{ "block_size", NULL, COL_COUNT, COL(block_size), 0, 0, 0 },
 	{ "density", "density", COL_REAL, COL(density), 7, 2, 1 },
+	{ "lists", NULL, COL_TEXT, COL(lists), 0, 0, 0 },
 	{ "executed", "executed", COL_REAL, COL(executed), 8, 4, 1 },
 	{ "flops", "GFLOP", COL_REAL, COL(flops), 9, 1, 1e9 },
 	{ "bytes", NULL, COL_REAL, COL(bytes), 0, 0, 0 },
@@ -207,7 +220,8 @@ static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 
 /* Decode is bound by reading K and V once for the heads that share them, everything else by its
  * products. */
-static struct row row_of(const struct bench_case *c, const struct bench_shape *s, double density)
+static struct row row_of(const struct bench_case *c, const struct bench_shape *s, double density,
+			 const char *lists)
 {
 	bool select = c->what == BENCH_SELECT, decode = bench_decodes(c->what);
 	double group = (double)(s->q_heads / s->kv_heads);
@@ -223,6 +237,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 		.kv_heads = s->kv_heads,
 		.head_dim = s->head_dim,
 		.block_size = s->page_tok,
+		.lists = bench_takes_lists(c->what) ? lists : NULL,
 		.density = (c->n_list && c->what != BENCH_PAST) || c->b.rows.first ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
 		.bytes = decode ? head * ((double)c->pairs / group) : NAN,
@@ -288,7 +303,7 @@ static enum ar_status run_case(struct bench *b, enum bench_what what, const stru
 	st = bench_case_make(&c, what, s, density, (uint64_t)b->a->seed, err);
 	if (st)
 		return st;
-	row = row_of(&c, s, density);
+	row = row_of(&c, s, density, b->grid.path);
 	if (b->device)
 		st = bench_run(b->device, &c, result, err);
 	if (st)
@@ -331,10 +346,14 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 {
 	const struct grid *g = &b->grid;
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
-	const struct bench_shape s = { b->a->q_heads,  b->a->kv_heads,
-				       b->a->head_dim, b->a->block_size,
-				       shape->batch,   chunk,
-				       shape->context, 0 };
+	const struct bench_shape s = { .q_heads = b->a->q_heads,
+				       .kv_heads = b->a->kv_heads,
+				       .head_dim = b->a->head_dim,
+				       .page_tok = b->a->block_size,
+				       .batch = shape->batch,
+				       .chunk = chunk,
+				       .context = shape->context,
+				       .lists = g->path ? &g->lists : NULL };
 	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
 	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
 	enum bench_what window = decode ? BENCH_DECODE_WINDOW : BENCH_WINDOW;
@@ -403,7 +422,7 @@ static enum ar_status open_cases(struct bench *b, struct ar_err *err)
 
 	if (b->grid.given)
 		return ar_fail(err, AR_USAGE,
-			       "--cases replaces --batch, --chunk and --context; "
+			       "--cases replaces --batch, --chunk, --context and --lists; "
 			       "leave them out");
 	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
 	return b->cases ? AR_OK : ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
@@ -415,11 +434,12 @@ static void close_cases(struct bench *b)
 		fclose(b->cases);
 }
 
-/* WHAT BATCH CHUNK CONTEXT [DENSITY], each as its option. */
+/* WHAT BATCH CHUNK CONTEXT [DENSITY or LISTS], each as its option. */
 static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 {
 	struct bench_args a = *b->a;
-	char **const field[] = { &a.what, &a.batch, &a.chunk, &a.context, &a.density }, *rest;
+	char *last = NULL, *rest;
+	char **const field[] = { &a.what, &a.batch, &a.chunk, &a.context, &last };
 	int n = 0, n_case = b->n_case;
 	enum ar_status st;
 
@@ -427,7 +447,14 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 		if (n < 5)
 			*field[n] = s;
 	if (n < 4 || n > 5)
-		return ar_fail(err, AR_USAGE, "want WHAT BATCH CHUNK CONTEXT [DENSITY]");
+		return ar_fail(err, AR_USAGE, "want WHAT BATCH CHUNK CONTEXT [DENSITY or LISTS]");
+	if (last) {
+		bool number = strspn(last, "0123456789.,eE+-") == strlen(last);
+
+		a.density = number ? last : a.density;
+		a.lists = number ? NULL : last;
+	}
+	bench_lists_release(&b->grid.lists);
 	b->grid = (struct grid){ 0 };
 	st = make_grid(&b->grid, &a, err);
 	if (!st)
@@ -500,6 +527,7 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 out:
 	st = bench_table_close(&b.table, st, err);
 	bench_close(b.device);
+	bench_lists_release(&b.grid.lists);
 	close_cases(&b);
 	return st;
 }

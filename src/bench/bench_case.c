@@ -29,10 +29,41 @@ static bool has_tables(enum bench_what what)
 	       what == BENCH_DECODE_TABLE;
 }
 
+bool bench_takes_lists(enum bench_what what)
+{
+	return what == BENCH_BLOCKSPARSE || (has_tables(what) && what != BENCH_PAST);
+}
+
 /* Keys of a request in the cache. */
 static int64_t keys_of(enum bench_what what, const struct bench_shape *s)
 {
 	return what == BENCH_PAST ? s->context + s->chunk : s->context;
+}
+
+/* Check that s->lists are of these shapes. */
+static enum ar_status check_lists(enum bench_what what, const struct bench_shape *s,
+				  struct ar_err *err)
+{
+	const struct bench_lists *l = s->lists;
+	bool table = has_tables(what);
+
+	if (table ? !l->table : !l->block)
+		return ar_fail(err, AR_USAGE, "case %s: the lists have no %s; select with %s",
+			       bench_names[what], table ? "table for each KV head" : "blocks",
+			       table ? "a method that has one, such as compact-fp" :
+				       "a method of blocks");
+	if (s->context != l->context || s->page_tok != l->page_tok ||
+	    (!bench_decodes(what) && s->chunk != l->chunk))
+		return ar_fail(err, AR_USAGE,
+			       "the lists are of chunk %lld, context %lld and blocks of %lld "
+			       "tokens; measure that shape",
+			       (long long)l->chunk, (long long)l->context, (long long)l->page_tok);
+	if (s->q_heads * l->kv_heads != l->q_heads * s->kv_heads)
+		return ar_fail(err, AR_USAGE,
+			       "the lists are of %lld query heads and %lld KV heads; measure as "
+			       "many query heads for a KV head",
+			       (long long)l->q_heads, (long long)l->kv_heads);
+	return AR_OK;
 }
 
 enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape *s,
@@ -65,7 +96,7 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 			       "batch %lld, chunk %lld, context %lld: too large; "
 			       "lower one of them",
 			       (long long)s->batch, (long long)s->chunk, (long long)s->context);
-	return AR_OK;
+	return s->lists && bench_takes_lists(what) ? check_lists(what, s, err) : AR_OK;
 }
 
 /* ---- the batch ---- */
@@ -146,8 +177,19 @@ bool bench_kept(uint64_t seed, int64_t list, int block, double density)
 	return (double)(x >> 11) * 0x1p-53 < density;
 }
 
+/* Whether list i keeps a block that real lists name.  They are the same for each request. */
+static bool listed(const struct bench_case *c, const struct bench_lists *l, int i, int block)
+{
+	const struct attn_shape *s = &c->b.shape;
+
+	if (has_tables(c->what))
+		return bench_lists_table(l, i % s->kv_heads, block);
+	return bench_lists_block(l, i % s->q_heads, i / s->q_heads % c->b.rows.qblk0[1], block);
+}
+
 /* Lists are numbered by request, then query block where they are per query block, then head. */
-static bool make_lists(struct bench_case *c, double density, uint64_t seed)
+static bool make_lists(struct bench_case *c, const struct bench_lists *real, double density,
+		       uint64_t seed)
 {
 	const struct attn_batch *b = &c->b;
 	bool table = has_tables(c->what);
@@ -168,7 +210,8 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 		uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
 
 		for (int j = 0; j < end; j++)
-			if (j >= own || bench_kept(seed, i, j, density))
+			if (j >= own ||
+			    (real ? listed(c, real, i, j) : bench_kept(seed, i, j, density)))
 				block[l->n[i]++] = (uint16_t)j;
 	}
 	return true;
@@ -282,13 +325,14 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       struct ar_err *err)
 {
 	struct rng rng = { seed };
-	bool listed = has_tables(what) || what == BENCH_BLOCKSPARSE;
+	bool lists = has_tables(what) || what == BENCH_BLOCKSPARSE;
 
 	memset(c, 0, sizeof *c);
 	c->what = what;
 	if (executor[what])
 		c->executor = executor_find(executor[what]);
-	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed)) ||
+	if (!make_batch(c, s, &rng) ||
+	    (lists && !make_lists(c, bench_takes_lists(what) ? s->lists : NULL, density, seed)) ||
 	    (what == BENCH_GATHER && !make_tokens(c, density, seed)) ||
 	    (has_window(what) && !make_window(c, density))) {
 		bench_case_release(c);

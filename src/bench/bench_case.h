@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A benchmark case: a batch of equal requests over random block lists, its exact amount of work,
- * and reference rows in double precision.
+ * A benchmark case: a batch of equal requests over random or real block lists, its exact amount of
+ * work, and reference rows in double precision.
  */
 #ifndef AR_BENCH_CASE_H
 #define AR_BENCH_CASE_H
@@ -11,13 +11,14 @@
 
 #include "base/rng.h"
 #include "kernels/exec/executor.h"
+#include "src/bench/bench_lists.h"
 
 enum bench_what {
 	BENCH_DENSE,	    /* prefill, every block */
 	BENCH_PAST,	    /* the same, only blocks before the chunk: every row sees every
 				 * key */
-	BENCH_TABLE,	    /* prefill, a random block table per (request, KV head) */
-	BENCH_BLOCKSPARSE,  /* prefill, a random block list per (query block, head) */
+	BENCH_TABLE,	    /* prefill, a block table per (request, KV head) */
+	BENCH_BLOCKSPARSE,  /* prefill, a block list per (query block, head) */
 	BENCH_COPY,	    /* the tables of BENCH_TABLE, copied first */
 	BENCH_GATHER,	    /* prefill, a random token list per (request, KV head) */
 	BENCH_DECODE,	    /* one row a request, every block */
@@ -29,6 +30,8 @@ enum bench_what {
 };
 extern const char *const bench_names[]; /* [BENCH_N], and NULL */
 bool bench_decodes(enum bench_what what);
+bool bench_takes_lists(
+	enum bench_what what); /* its random lists have real ones as an alternative */
 
 /* The family of kernels that a case measures, as in kernels/support.h. */
 const char *bench_kernel(enum bench_what what);
@@ -41,6 +44,8 @@ struct bench_shape {
 	int64_t context; /* keys that the last row sees, the chunk included; BENCH_PAST: keys
 				 * before the chunk, whole blocks */
 	int64_t left;	 /* tokens of the prompt after the chunk */
+	const struct bench_lists *lists; /* of tables and block-sparse cases, the same for each
+					  * request; NULL: random ones */
 };
 
 struct bench_case {
@@ -55,8 +60,8 @@ struct bench_case {
 	int64_t moved;	     /* keys that are copied first, over all KV heads */
 };
 
-/* AR_USAGE: heads or lengths contradict each other, or exceed the kernels' 32-bit indices or the
- * 16-bit blocks of lists. */
+/* AR_USAGE: heads or lengths contradict each other or the lists, or exceed the kernels' 32-bit
+ * indices or the 16-bit blocks of lists. */
 enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape *s,
 				 struct ar_err *err);
 
@@ -67,7 +72,8 @@ bool bench_kept(uint64_t seed, int64_t list, int block, double density);
 /* Make a case.  s must have passed bench_shape_check().  A table holds a share density of the
  * blocks before the chunk, and all blocks of the chunk; of BENCH_PAST none of the latter.  A
  * block-sparse list holds that share of the blocks before its query block, and the query block's
- * own.  A window holds that share of the context's keys.  Pages are shuffled. */
+ * own.  With s->lists they hold what these do in place of a share.  A window holds a share density
+ * of the context's keys.  Pages are shuffled. */
 enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       const struct bench_shape *s, double density, uint64_t seed,
 			       struct ar_err *err);
