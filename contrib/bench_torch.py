@@ -9,12 +9,13 @@ backwards.  Figures of the same round compare.  Both programs stay alive during 
 memory between its turns.
 
 For dense prefill and decode, PyTorch runs scaled_dot_product_attention through cuDNN and through
-FlashAttention.  For tables and block-sparse lists it runs flex_attention over the same random
-blocks.  When a chunk is its whole context, dense attention is causal.  Otherwise every row attends
-to every key: PyTorch has a kernel for that, and attnreplay calls it 'past'.  The work is counted
-accordingly.  FlashAttention 3 and 4 are causal for every chunk.  FlashAttention 4 also runs over
-the random blocks, as its block-sparse tensors.  FlashInfer runs decodes, from pages of 16 tokens,
-and the random blocks; where lists differ among the heads of a group, it gets expanded heads.
+FlashAttention.  For tables and block-sparse lists it runs flex_attention over the same blocks,
+random ones or those of a file.  When a chunk is its whole context, dense attention is causal.
+Otherwise every row attends to every key: PyTorch has a kernel for that, and attnreplay calls it
+'past'.  The work is counted accordingly.  FlashAttention 3 and 4 are causal for every chunk.
+FlashAttention 4 also runs over the same blocks, as its block-sparse tensors.  FlashInfer runs
+decodes, from pages of 16 tokens, and the same blocks; where lists differ among the heads of a
+group, it gets expanded heads.
 
 Times are medians between CUDA events.  Launches take turns over inputs that together are larger
 than the L2 cache.  A shape that a backend refuses gets a row with a member 'error' and no time.
@@ -27,6 +28,7 @@ import importlib.metadata
 import importlib.util
 import itertools
 import json
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -38,6 +40,7 @@ from later import Later
 
 torch, F, attention = map(Later, ("torch", "torch.nn.functional", "torch.nn.attention"))
 
+TOP = pathlib.Path(__file__).resolve().parent.parent   # samples are below
 WARM = 3
 L2_TIMES = 4
 BLOCK = 128
@@ -46,7 +49,8 @@ WORKSPACE = 256 << 20           # bytes, of FlashInfer's partial results
 CEILING = 8192
 AHEAD_CYCLES = 40_000_000       # time the GPU waits while the host enqueues work
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
-SHAPE = ("what", "batch", "chunk", "context", "q_heads", "kv_heads", "head_dim", "density")
+SHAPE = ("what", "batch", "chunk", "context", "q_heads", "kv_heads", "head_dim", "density",
+         "lists")
 
 WHOLE = ("dense", "past", "decode")
 LISTED = ("table", "blocksparse")
@@ -57,7 +61,8 @@ LAST = {"select": "metadata", "copy": "copy-attend", "gather": "gather-attend"}
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--cases", required=True, metavar="FILE",
-                   help="lines of WHAT BATCH CHUNK CONTEXT [DENSITY], lists separated by commas")
+                   help="lines of WHAT BATCH CHUNK CONTEXT [DENSITY or LISTS], lists separated by "
+                        "commas")
     p.add_argument("--ours", required=True, metavar="FILE", help="file for the rows of attnreplay")
     p.add_argument("--theirs", required=True, metavar="FILE", help="file for the rows of PyTorch")
     p.add_argument("--rounds", type=int, default=4, metavar="N", help="rounds (default: 4)")
@@ -233,7 +238,7 @@ def dense_pairs(row, impl):
     return row["batch"] * row["q_heads"] * (rows * keys - left_out)
 
 
-# ---- the same random blocks ----
+# ---- the same blocks ----
 
 def signed(x):
     return x - (1 << 64) if x >> 63 else x
@@ -257,6 +262,21 @@ def draw(seed, lists, blocks):
     return shifted(mix(mix(mix(seed) + lists) + blocks), 11)
 
 
+def given(row, heads, n_q, n_kv):
+    """Whether the lists of the row's file keep a block: [1, head, query block, block]."""
+    path = pathlib.Path(row["lists"])
+    with open(path if path.exists() else TOP / path, encoding="utf-8") as f:
+        s = json.load(f)["selections"][0]
+    kept = torch.zeros(1, heads, n_q, n_kv, dtype=torch.bool, device="cuda")
+    for h, i in itertools.product(range(heads), range(n_q)):
+        if row["what"] == "table":
+            blocks = s["tables"][h // (s["q_heads"] // s["kv_heads"]) % s["kv_heads"]]
+        else:
+            blocks = s["blocks"][h % s["q_heads"]][i]
+        kept[0, h, i, blocks] = True
+    return kept
+
+
 def kept_blocks(row):
     """Blocks of a row, [batch][heads][blocks of rows][blocks of keys]: those that are kept whole,
     and those of which rows see a triangle."""
@@ -277,8 +297,11 @@ def kept_blocks(row):
     else:
         lists = (b * n_q + i) * heads + h
         always = blocks >= own
-    seed = torch.tensor(row["seed"], device="cuda", dtype=torch.int64)
-    kept = draw(seed, lists, blocks).double() * 2.0 ** -53 < row["density"]
+    if row.get("lists"):
+        kept = given(row, heads, n_q, n_kv)
+    else:
+        seed = torch.tensor(row["seed"], device="cuda", dtype=torch.int64)
+        kept = draw(seed, lists, blocks).double() * 2.0 ** -53 < row["density"]
     full = ((kept | always) & (blocks < own)).expand(batch, heads, n_q, n_kv)
     edge = (blocks == own).expand(batch, heads, n_q, n_kv)
     return full, edge
@@ -310,7 +333,7 @@ def compiled(members):
 
 
 def flex(row, inputs, repeat):
-    call, mask = compiled(tuple((k, row[k]) for k in (*SHAPE, "seed")))
+    call, mask = compiled(tuple((k, row.get(k)) for k in (*SHAPE, "seed")))
     gqa = row["q_heads"] > row["kv_heads"]
     return measure(lambda i: call(inputs.q[i], inputs.k[i], inputs.v[i], block_mask=mask,
                                   enable_gqa=gqa), inputs.n, repeat), "native"

@@ -356,7 +356,7 @@ is 'and leaves rows and a report' \
 is 'of every case, in every round' \
 	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
-	'4 blocksparse 18 decode 80 dense 2 metadata 32 past 2 select 2 table '
+	'8 blocksparse 18 decode 2 decode-table 80 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
 	' no data no data no data no data no data no data no data no data no data no data no data'
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
