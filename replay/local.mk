@@ -29,7 +29,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/drops.h \
     replay/engine/evictions.c replay/engine/evictions.h replay/engine/fleet.c \
     replay/engine/graph_sizes.c replay/engine/graph_sizes.h replay/engine/graphs.h \
-    replay/engine/groups.c replay/engine/groups.h replay/engine/hot_list.c \
+    replay/engine/groups.c replay/engine/groups.h replay/engine/heads.c \
+    replay/engine/heads.h replay/engine/hot_list.c \
     replay/engine/hot_list.h replay/engine/hot_rows.c replay/engine/hot_rows.h \
     replay/engine/latency.c \
     replay/engine/latency.h replay/engine/loop.h replay/engine/observer.h \

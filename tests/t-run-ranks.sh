@@ -35,6 +35,34 @@ small() { run --backend cpu --model smollm2-135m --tp 3 --capture random:0 --acc
 	--sample-layers 1 --requests 2 --max-prompt-tokens 64 --max-output-tokens 3 "$@"; }
 ok 'ranks run on processors, too' small --ranks local
 
+# ---- heads of all ranks ----
+
+# heads DB OPTION...: each sample of two requests, of a capture with 8 query heads and 2 KV heads
+heads() {
+	db=$1
+	shift
+	run --backend cpu --model niah-llama-14m --capture "$srcdir/traces/samples/niah-2k.arc" \
+		--sample-layers 1 --requests 2 --max-prompt-tokens 300 --max-output-tokens 3 --accuracy 1 \
+		--accuracy-decode 1 --intervals off --db "$db" "$@" >"$tmp/out"
+}
+errors() { query "$1" 'SELECT req_no, chunk_no, head, rel_l2, cosine, max_abs, mass_recall
+	FROM accuracy_sample'; }
+blocks() { query "$1" "SELECT req_no, chunk_no, kv_head, tiles_total, tiles_sel, exec_total, empty_rows$2
+	FROM selection_stat"; }
+unions=', exec_sel, sub_sel, kv_total, kv_sel, group_total, group_sel'
+for method in flashprefill xattention; do
+	heads "$tmp/whole-$method.db" --method $method
+	errors "$tmp/whole-$method.db" >"$tmp/errors"
+	for tp in 2 4; do
+		ok "$method: $tp ranks have samples" heads "$tmp/$method$tp.db" --method $method --tp $tp --ranks local
+		is '... of all heads, as one rank' "$(errors "$tmp/$method$tp.db")" "$(cat "$tmp/errors")"
+		is '... with the same blocks' "$(blocks "$tmp/$method$tp.db")" "$(blocks "$tmp/whole-$method.db")"
+	done
+	is '... and unions, unless ranks share KV heads' "$(blocks "$tmp/${method}2.db" "$unions")" \
+		"$(blocks "$tmp/whole-$method.db" "$unions")"
+done
+is 'they are all there' "$(query "$tmp/xattention4.db" 'SELECT count(DISTINCT head) FROM accuracy_sample')" 8
+
 # ---- a rank fails ----
 
 # failed DB STATUS LEAST: the run has ended so, with at least LEAST iterations, and all is intact

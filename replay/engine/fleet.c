@@ -40,6 +40,7 @@ struct fleet {
 	int64_t publish_ns;	/* when loads are published next */
 	int64_t n_number;	/* of all.n_number */
 	bool common;		/* iterations are steps of all replicas */
+	struct heads heads;	/* of all.heads */
 	/* Of prefill and decodes apart. */
 	struct row *place; /* [decode.n] requests that wait for a place there */
 	struct row *link;  /* [in.n][decode.n] requests whose KV is on the way, or waits for it */
@@ -442,11 +443,13 @@ static enum ar_status open_shared(struct fleet *f, struct ar_err *err)
 	struct loop *l = &f->all;
 	const struct replay *cfg = l->cfg;
 	const size_t n = cfg->trace->n;
+	enum ar_status st;
 
 	l->t = malloc((n + 1) * sizeof *l->t);
 	l->done = calloc(n + 1, sizeof *l->done);
 	l->in_after = malloc((n + 1) * sizeof *l->in_after);
 	l->in_ns = malloc((n + 1) * sizeof *l->in_ns);
+	l->heads = &f->heads;
 	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
 	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
 	if (cfg->limits.group)
@@ -461,7 +464,9 @@ static enum ar_status open_shared(struct fleet *f, struct ar_err *err)
 		l->t[i] = (struct times){ -1, -1, -1 };
 		f->replica_of[i] = -1;
 	}
-	return arrivals_open(&l->arrivals, cfg->trace, &cfg->arrival, err);
+	st = heads_open(&f->heads, cfg->world, cfg->q_heads, cfg->kv_heads, cfg->whole_kv_heads,
+			err);
+	return st ? st : arrivals_open(&l->arrivals, cfg->trace, &cfg->arrival, err);
 }
 
 /* The ways between engines of prefill and engines of decodes. */
@@ -539,6 +544,7 @@ static void fleet_release(struct fleet *f)
 	free(f->all.in_ns);
 	free(f->all.acc);
 	free(f->all.count);
+	heads_release(&f->heads);
 	free(f->loop);
 	free(f->next);
 	free(f->replica_of);

@@ -9,6 +9,7 @@
 #ifndef AR_LOOP_H
 #define AR_LOOP_H
 
+#include "replay/engine/heads.h"
 #include "replay/engine/replay.h"
 #include "replay/ranks/tell.h"
 
@@ -56,8 +57,9 @@ struct loop {
 	struct travel *travel;
 	int64_t *n_number; /* numbers of iterations that were taken, see next_number() */
 	struct arrivals *arrivals;
-	struct accuracy *acc;	       /* [q_heads] */
-	struct selection_count *count; /* [kv_heads] */
+	struct accuracy *acc;	       /* [q_heads] of this rank */
+	struct selection_count *count; /* [kv_heads] of this rank */
+	struct heads *heads;	       /* of a sample, of all ranks */
 
 	/* Its own. */
 	int64_t replica; /* number; -1: it is the only one */

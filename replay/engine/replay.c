@@ -88,10 +88,10 @@ static enum ar_status notify_sample(const struct loop *l, const struct batch_ent
 				     &(struct observed_sample){ .iter_no = l->no - 1,
 								.entry = e,
 								.layer = layer,
-								.q_heads = cfg->q_heads,
-								.kv_heads = cfg->kv_heads,
-								.acc = l->acc,
-								.count = l->count,
+								.q_heads = l->heads->q,
+								.kv_heads = l->heads->kv,
+								.acc = l->heads->acc,
+								.count = l->heads->count,
 								.kept = kept->n_tok ? kept : NULL },
 				     err);
 }
@@ -283,12 +283,12 @@ static void sum_sample(struct loop *l, enum row_kind kind)
 {
 	struct sample_sums *r = &l->res->sample[kind];
 
-	for (int h = 0; h < l->cfg->kv_heads; h++) {
-		r->exec_sel += l->count[h].exec_sel;
-		r->exec_total += l->count[h].exec_total;
+	for (int h = 0; h < l->heads->kv; h++) {
+		r->exec_sel += l->heads->count[h].exec_sel;
+		r->exec_total += l->heads->count[h].exec_total;
 	}
-	for (int h = 0; h < l->cfg->q_heads; h++) {
-		const struct accuracy *a = &l->acc[h];
+	for (int h = 0; h < l->heads->q; h++) {
+		const struct accuracy *a = &l->heads->acc[h];
 
 		r->rel_l2_sum += a->rel_l2;
 		r->recall_sum += a->mass_recall;
@@ -349,9 +349,12 @@ static enum ar_status sample_layer(struct loop *l, const struct batch_entry *e, 
 
 	if (!st && e->kind == ROW_PREFILL)
 		st = backend_kept(cfg->backend, cfg->self, e, k, &kept, err);
+	if (!st) {
+		count_gone(l, e);
+		st = heads_gather(l->heads, l->acc, l->count, err);
+	}
 	if (st)
 		return st;
-	count_gone(l, e);
 	sum_sample(l, e->kind);
 	return notify_sample(l, e, cfg->run_layer[k], &kept, err);
 }

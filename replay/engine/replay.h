@@ -77,7 +77,8 @@ struct replay {
 	const struct model *model;
 	const int *run_layer;
 	int n_run_layers;
-	int q_heads, kv_heads;
+	int q_heads, kv_heads; /* of a rank */
+	int whole_kv_heads;    /* of the model */
 
 	/* The highest latencies of a good request, without ITL; 0: no limit. */
 	int64_t limit_ns[LATENCY_COUNT];

@@ -504,7 +504,8 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .n_run_layers = in->prep.n_run_layers,
 			      .model = &in->model,
 			      .q_heads = p ? model_attention(&in->model)->q_heads : 0,
-			      .kv_heads = p ? model_attention(&in->model)->kv_heads : 0 };
+			      .kv_heads = p ? model_attention(&in->model)->kv_heads : 0,
+			      .whole_kv_heads = in->whole_kv_heads };
 	struct replay_result res;
 	enum ar_status st = collector_open(&collector, r, &record, &observer, err);
 
