@@ -49,6 +49,44 @@ ok 'experts are added up before' ranks $some --intervals off --db "$tmp/moe.db"
 messages "$tmp/moe.db" 5
 model='--model llama-3.1-8b --sample-layers 4'
 
+# ---- a model with its weights ----
+
+# error DB ARG...: of a sparse method in the last layer, by the heads of rank 0, in parts of 100000
+error() {
+	db=$tmp/weights-$1.db
+	shift
+	"$ATTNREPLAY" -q run --trace "$tmp/weights.csv" --host none --weights "$tmp/weights" \
+		--prompts "$tmp/prompts.jsonl" --method compact-fp:alpha=1,sink=1,window=1,dense-first=0 \
+		--accuracy 1 --num-gpu-blocks 400 --backend cuda \
+		--max-num-batched-tokens 512 --intervals off --db "$db" "$@" >"$tmp/out" 2>"$tmp/err" &&
+		query "$db" 'SELECT CAST(round(100000 * avg(rel_l2)) AS INTEGER) AS n
+			FROM accuracy_sample WHERE layer = 2 AND head < 2'
+}
+cat >"$tmp/config.json" <<END
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
+"intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
+"num_hidden_layers": 3, "vocab_size": 100, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+"max_position_embeddings": 4096}
+END
+printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.0,2000,9\n' >"$tmp/weights.csv"
+awk 'BEGIN { for (x = 7; i < 2000; i++) { x = (x * 1103 + 12345) % 65536
+	printf "%s%d", i ? "," : "[", int(x / 100) % 100 } print "]" }' >"$tmp/prompts.jsonl"
+if "${PYTHON:-python3}" "$srcdir/contrib/random_weights.py" "$tmp/config.json" "$tmp/weights" 2>"$tmp/err"
+then
+	whole=$(error whole)
+	alone=$(error alone --tp 2)
+	both=$(error both --tp 2 --ranks local --devices $devices --comm-timeout 5s)
+	echo "# errors of a method: $whole of the whole model, $both by two ranks, $alone by one of them"
+	sed 's/^/# /' "$tmp/err"
+	ok 'ranks run a model with its weights' eval '[ "$both" -gt 0 ]'
+	near() { [ $((100 * $1)) -gt $((95 * whole)) ] && [ $((100 * $1)) -lt $((105 * whole)) ]; }
+	ok '... which is the whole model' near "$both"
+	ok '... not a part of it' eval '! near "$alone"'
+	messages "$tmp/weights-both.db" 7
+else
+	skip 'ranks run a model with its weights' "$(head -n 1 "$tmp/err")"
+fi
+
 # ---- a rank is killed ----
 
 # killed RANK TRACE DB: in the middle of a run

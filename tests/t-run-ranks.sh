@@ -164,8 +164,6 @@ if "$ATTNREPLAY" run --help | grep -q -- '--enforce-eager'; then
 		gpus --devices 0-1
 	ok 'one GPU is none for ranks' fails 2 'device has no effect with --ranks local' \
 		gpus --device 1
-	ok 'ranks on GPUs have no slices of weights' fails 2 'has no slices of --weights' \
-		gpus --weights "$tmp"
 else
 	skip 'GPUs are listed' 'built without CUDA'
 fi

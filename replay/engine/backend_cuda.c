@@ -319,6 +319,13 @@ enum ar_status cuda_begin(struct cuda *c, struct ar_err *err)
 	return c->decoder ? decoder_begin(c->decoder, r->row, r->n_row, err) : AR_OK;
 }
 
+enum ar_status cuda_enter(struct cuda *c, struct ar_err *err)
+{
+	enum ar_status st = cuda_begin(c, err);
+
+	return st || !c->decoder ? st : decoder_enter(c->decoder, err);
+}
+
 /* Fill executed layer i, see fill_entry().  With weights the whole layer runs, because the layers
  * above need its output. */
 static enum ar_status fill_layer(struct cuda *c, int i, bool held, struct ar_err *err)
@@ -352,7 +359,7 @@ static enum ar_status fill_entry(struct cuda *c, const struct batch_entry *e, st
 				&(struct batch){ .entry = &one, .n = 1, .blocks = c->env.blocks },
 				NULL, NULL, 0, 0, err);
 	if (!st && c->env.weights)
-		st = cuda_begin(c, err);
+		st = cuda_enter(c, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++)
 		st = fill_layer(c, i, held, err);
 	if (!st && !held)

@@ -77,7 +77,7 @@ struct cuda_pass {
 		int at;
 		uint32_t req, start;
 	} compared;
-	float *logits; /* [vocab] pinned, with weights */
+	float *logits; /* [vocab of all ranks] pinned, with weights */
 };
 
 /* Of an evictor; see backend_cuda_evict.c. */
@@ -137,6 +137,8 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 struct attn_call cuda_call(const struct cuda *c, const struct rows *r, enum row_kind kind, int i);
 /* Begin a pass of the decoder over the staged rows. */
 enum ar_status cuda_begin(struct cuda *c, struct ar_err *err);
+/* The same, up to the first layer, outside of the timed region. */
+enum ar_status cuda_enter(struct cuda *c, struct ar_err *err);
 /* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  flags: for
  * cudaEventRecordWithFlags(). */
 enum ar_status cuda_enqueue(struct cuda *c, const struct row_set *set, int from, int to,

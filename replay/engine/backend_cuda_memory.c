@@ -233,8 +233,9 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 	assert(!env->weights ||
 	       (!env->attention_only && env->n_run_layers == env->model->n_layers));
 	if (env->weights)
-		CU(cudaMallocHost((void **)&c->pass.logits,
-				  (size_t)env->model->vocab * sizeof *c->pass.logits));
+		CU(cudaMallocHost((void **)&c->pass.logits, (size_t)env->model->vocab *
+								    (size_t)env->model->tp *
+								    sizeof *c->pass.logits));
 	if (!env->attention_only)
 		st = decoder_open(&c->decoder, &d, err);
 out:

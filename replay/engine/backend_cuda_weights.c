@@ -35,7 +35,7 @@ enum ar_status cuda_reach_drop(struct cuda *c, int s, struct ar_err *err)
 	int last = s ? attn_engine_drop_layer(&c->engine, s - 1) : -1;
 	int i = attn_engine_drop_layer(&c->engine, s);
 	enum ar_status st = s ? cuda_pass_drop(c, last, row_set_of(&c->pass.dev, last), err) :
-				cuda_begin(c, err);
+				cuda_enter(c, err);
 
 	if (!st)
 		st = run_layers(c, last + 1, i, err);
@@ -69,7 +69,7 @@ enum ar_status cuda_reach(struct cuda *c, const struct batch_entry *e, int i, st
 	struct dense_out *d = &c->pass.compared;
 	bool goes_on = d->at >= 0 && d->at < i && d->req == e->req && d->start == e->start;
 	int from = goes_on ? d->at : 0;
-	enum ar_status st = goes_on ? AR_OK : cuda_begin(c, err);
+	enum ar_status st = goes_on ? AR_OK : cuda_enter(c, err);
 
 	d->at = -1;
 	d->req = e->req;

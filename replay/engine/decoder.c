@@ -28,7 +28,7 @@ enum ar_status decoder_begin(struct decoder *d, const struct layer_row *row, int
 	size_t bytes = (size_t)n_row * (size_t)m->hidden * sizeof *d->now.x;
 	enum ar_status st = AR_OK;
 
-	d->n_row = n_row;
+	d->n_row = d->n_emit = n_row;
 	d->n_add = 0;
 	d->now = d->home;
 	if (!embeds(d))
@@ -519,6 +519,7 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 	enum ar_status st;
 
 	decoder_phase(d, PHASE_NO_LAYER, PHASE_HEAD);
+	d->n_emit = n_emit;
 	st = norm(d, d->norm, err);
 	if (!st && n_emit)
 		st = layer_gather(d->now.y, d->n_row, emit, n_emit, m->hidden, d->act,
@@ -548,12 +549,15 @@ out:
 
 enum ar_status decoder_logits(const struct decoder *d, int i, float *out, struct ar_err *err)
 {
-	const float *from = d->logits + (size_t)i * (size_t)d->vocab;
+	const size_t stride = (size_t)d->vocab, n = (size_t)d->env.model->vocab;
+	const int ranks = d->env.world ? world_size(d->env.world) : 1;
+	const float *all = d->env.world ? d->gathered : d->logits;
 	enum ar_status st = AR_OK;
 
 	assert(d->logits && i >= 0 && i < d->env.max_emit);
-	CU(cudaMemcpyAsync(out, from, (size_t)d->env.model->vocab * sizeof *out,
-			   cudaMemcpyDeviceToHost, d->env.stream));
+	CU(cudaMemcpy2DAsync(out, n * sizeof *out, all + (size_t)i * stride,
+			     (size_t)d->n_emit * stride * sizeof *out, n * sizeof *out,
+			     (size_t)ranks, cudaMemcpyDeviceToHost, d->env.stream));
 	CU(cudaStreamSynchronize(d->env.stream));
 out:
 	return st;

@@ -55,7 +55,7 @@ struct row_buffers {
 struct decoder {
 	struct decoder_env env;
 	struct gemm *gemm;
-	int n_row, vocab;
+	int n_row, vocab, n_emit;
 	struct layer_weights *layer;
 	bf16_t *norm, *head;
 	bf16_t *embed;		      /* [vocabulary of all ranks][hidden], or NULL */

@@ -304,11 +304,6 @@ enum ar_status run_check_ranks(const struct run_options *o, const struct backend
 	if (o->tp > RANKS_MAX)
 		return ar_fail(err, AR_USAGE, "ranks %s: at most %d ranks; lower --tp", which,
 			       RANKS_MAX);
-	if (b->uses_gpu && o->weights)
-		return ar_fail(err, AR_USAGE,
-			       "ranks %s: backend %s has no slices of --weights for its ranks so "
-			       "far; leave one of them out",
-			       which, b->name);
 	if (opt_given(o->group, "device"))
 		return ar_fail(err, AR_USAGE,
 			       "device has no effect with --ranks %s; give --devices", which);
