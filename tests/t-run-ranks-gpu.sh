@@ -125,5 +125,37 @@ for rank in 1 0; do
 		[ $rank = 0 ] || is '... and that it failed' "$(query "$db" 'SELECT status FROM run')" failed
 	done
 done
+
+# ---- a rank is late ----
+
+# late DB: rank 1 sleeps 20 times, for longer than the GPU waits for it
+late() {
+	"$ATTNREPLAY" -v $arguments $model --trace "$tmp/late.csv" --enforce-eager --intervals off \
+		--db "$1" >"$tmp/out" 2>"$tmp/err" &
+	pid=$!
+	until [ "$(query "$1" 'SELECT count(*) > 20 FROM iteration' 2>"$tmp/none")" = 1 ]; do
+		sleep 0.2
+		kill -0 $pid || return 1
+	done
+	sleeper=$(cut -d ' ' -f 2 "/proc/$pid/task/$pid/children")
+	naps=0
+	while [ $((naps += 1)) -le 20 ] && kill -STOP "$sleeper"; do
+		sleep 0.06
+		kill -CONT "$sleeper"
+		sleep 0.06
+	done
+	wait $pid
+}
+arguments=${arguments#-q }
+head -n 5 "$tmp/decode.csv" | sed 's/15000/4000/' >"$tmp/late.csv"
+if [ $devices = 0,1 ]; then
+	ok 'a rank may be late' late "$tmp/late.db"
+	echo "# $(grep -c 'waited for the host' "$tmp/err") batches ran again"
+	ok '... and all run the batch again' grep -q 'waited for the host' "$tmp/err"
+	is '... which does not count' "$(query "$tmp/late.db" \
+		'SELECT max(cost_ns) < 50000000 FROM iteration_rank')" 1
+else
+	skip 'a rank may be late' 'the ranks of one GPU wait for each other'
+fi
 ok 'the GPUs are of use again' ranks --trace "$tmp/prefill.csv" --requests 3
 finish

@@ -20,6 +20,8 @@
 #include <assert.h>
 #include <time.h>
 
+#include "base/log.h"
+
 enum { HOLD_NS = 20000000, GRAPH_SHARE = 3 };
 
 /* clang-format off */
@@ -584,6 +586,7 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	st = run_staged(c, set, pad, &late, cost, err);
 	if (st || !late || c->clock.slow_host)
 		return st;
+	log_info("the GPU waited for the host, so %d rows run again", n_row);
 	c->clock.early = false;
 	st = run_staged(c, set, pad, &c->clock.slow_host, cost, err);
 	if (!st)
