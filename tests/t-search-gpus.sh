@@ -84,7 +84,7 @@ apart="$apart --model llama-3.1-8b --rate 3 --slo ttft:p90:1s,tpot:p90:12ms"
 search $apart --method dense,flashprefill --density flashprefill=0.2 --json out.json >together
 # shellcheck disable=SC2086
 search $apart --method dense,flashprefill --density flashprefill=0.2 --json apart.json --apart \
-	--kv-link pcie5 --intervals on --intervals-time 1h --db apart.db >out 2>err
+	--kv-link pcie5 --db apart.db >out 2>err
 is 'prefill apart can take fewer GPUs' "$(grep -o '"best":[0-9]*' apart.json out.json | cut -d: -f 3 | tr '\n' ' ')" \
 	'3 3 6 6 '
 is '... as the verdict says' "$(grep '^dense:' out)" "dense: 3 GPUs keep the limits, as 2 replicas for prefill and 1 for decodes, each of TP 1; fewer do not"
@@ -101,7 +101,10 @@ is '... as JSON, too' "$(grep -o '"gpus":3,"tp":1,"prefill_replicas":2,"decode_r
 	wc -l)" 2
 is '... and with their options' "$("$ATTNREPLAY" sql --format csv apart.db "SELECT count(*) FROM run_param
 	WHERE key = 'prefill-replicas' AND value > 0" | tail -n 1)" "$(points out | grep -c +)"
-ok 'shares of GPUs have intervals' grep -q '^ *3 *1 *2+1  \[2, 3\] .*%  \[[0-9.]*, [0-9.]*\] *flashprefill$' out
+# shellcheck disable=SC2086
+search $apart --method dense,flashprefill --density flashprefill=0.2 --requests 40 --tps 1 --intervals on \
+	--intervals-time 1h >out 2>err
+ok 'shares of GPUs have intervals' grep -q '^ *4 *1 *4  \[2, 5\] *100%  \[[0-9.]*, [0-9.]*\] *flashprefill$' out
 
 # An engine's command line brings a size and a first number of replicas.
 # shellcheck disable=SC2086
