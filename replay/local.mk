@@ -32,6 +32,7 @@ libattnreplay_a_SOURCES += \
     replay/engine/groups.c replay/engine/groups.h replay/engine/heads.c \
     replay/engine/heads.h replay/engine/hot_list.c \
     replay/engine/hot_list.h replay/engine/hot_rows.c replay/engine/hot_rows.h \
+    replay/engine/kernel_cost.c replay/engine/kernel_cost.h \
     replay/engine/latency.c \
     replay/engine/latency.h replay/engine/loop.h replay/engine/observer.h \
     replay/engine/overflow.c replay/engine/overflow.h \
@@ -106,6 +107,7 @@ check_PROGRAMS += \
   tests/t-hot-list \
   tests/t-host \
   tests/t-hybrids \
+  tests/t-kernel-cost \
   tests/t-layers \
   tests/t-launcher \
   tests/t-model-groups \

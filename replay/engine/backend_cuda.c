@@ -15,6 +15,7 @@
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
+#include "replay/engine/kernel_cost.h"
 #include "replay/ranks/world.h"
 
 #include <assert.h>
@@ -624,7 +625,7 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 	if (!st)
 		st = cuda_event_cost(c, &x, err);
 	if (!st && x.n_kernel)
-		cuda_kernel_cost(c, &x);
+		kernel_cost(&x, c->env.model->n_layers, c->env.n_run_layers);
 	if (!st)
 		st = cuda_evict_commit(c, true, err);
 	evictions_after(&c->evict.list, b);

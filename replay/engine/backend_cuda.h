@@ -161,9 +161,6 @@ enum ar_status cuda_event_cost(struct cuda *c, struct iter_cost *cost, struct ar
 /* Get the traced kernels.  Kernels before the first phase, of cuda_begin() and of holding the GPU,
  * are not the iteration's. */
 enum ar_status cuda_collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
-/* Compute the cost from kernels in order of start.  The head's time is from the end of the last
- * layer kernel to the end of all kernels. */
-void cuda_kernel_cost(const struct cuda *c, struct iter_cost *cost);
 /* Whether the GPU may have waited for the host: some layer, or the head, was not enqueued yet when
  * the one before it ended. */
 bool cuda_starved(const struct cuda *c, const struct iter_cost *cost);
