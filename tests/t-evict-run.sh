@@ -99,7 +99,7 @@ printf '{"timestamp": %s, "input_length": %s, "output_length": %s, "hash_ids": [
 shared() { # shared FILE EVICTOR OPTION...: the samples of a run
 	file=$1 evictor=$2
 	shift 2
-	run --clock formula --cost-fixed 50ms --trace same.jsonl --format mooncake \
+	run --sample-layers 2 --clock formula --cost-fixed 50ms --trace same.jsonl --format mooncake \
 		--method "dense/evict=$evictor/decode=rocket,budget=64" --accuracy 0 --accuracy-decode 1 \
 		--max-num-batched-tokens 300 --enable-prefix-caching --num-gpu-blocks "$@"
 	query 'SELECT req_no, chunk_no, layer, head, rel_l2 FROM accuracy_sample
