@@ -67,9 +67,11 @@ printf '%s\n' '[1, 2, 3, 5, 8, 13, 21, 34, 55]' '' \
 	echo TIMESTAMP,ContextTokens,GeneratedTokens
 	printf '2023-11-16 18:00:0%s.0,%s\n' 0 9,2 1 90,3 2 700,4 3 105,3
 } >t.csv
-# The formula moves the clock, so that chunks do not depend on how fast this machine is.
+# The formula moves the clock, so that chunks do not depend on how fast this machine is.  A pool as large
+# as this machine's memory has millions of blocks of so small a model, which take seconds to clear.
+pool='--num-gpu-blocks 2000'
 run() { "$ATTNREPLAY" run --backend cpu --clock formula --trace t.csv \
-	--max-num-batched-tokens 128 "$@"; }
+	--max-num-batched-tokens 128 $pool "$@"; }
 tiny() { run --weights tiny --prompts prompts.jsonl "$@"; }
 query() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n +2; }
 
@@ -147,10 +149,11 @@ is '... which is not that of dense' "$(query one.db \
 ok 'a radix cache' tiny --policy sglang --block-size 1 --enable-prefix-caching
 ok 'a model by name, if it is the same' tiny --model tiny/config.json
 ok 'search' eval '"$ATTNREPLAY" search chunk --lowest 128 --highest 256 --slo ttft:p99:10s \
-	--backend cpu --clock formula --trace t.csv --weights tiny --prompts prompts.jsonl \
+	--backend cpu --clock formula --trace t.csv $pool --weights tiny --prompts prompts.jsonl \
 	--accuracy 0 >found && grep -q "^weights   tiny$" found'
 printf '%s\n' 'trace = t.csv' 'backend = cpu' 'clock = formula' 'weights = tiny' \
-	'prompts = prompts.jsonl' 'accuracy = 0' 'max-num-batched-tokens = [100, 160]' >two.sweep
+	'prompts = prompts.jsonl' 'accuracy = 0' 'num-gpu-blocks = 2000' \
+	'max-num-batched-tokens = [100, 160]' >two.sweep
 ok 'sweep' "$ATTNREPLAY" sweep two.sweep --out points --all
 is '... of two points' \
 	"$(for f in points/*.db; do query "$f" 'SELECT capture, ok FROM v_run'; done)" \
@@ -181,7 +184,7 @@ is 'heads of the first layer are those of the model, to the last bit' \
 	"$(first tp.db 0 | wc -l) $(first tp.db 0)" "$(first a.db 0 | wc -l) $(first a.db 0)"
 ok '... those of the next one are not' [ "$(first tp.db 1)" != "$(first a.db 1)" ]
 ok 'a search says so, once' eval '"$ATTNREPLAY" search chunk --lowest 128 --highest 256 \
-	--slo ttft:p99:10s --backend cpu --clock formula --trace t.csv --weights tiny \
+	--slo ttft:p99:10s --backend cpu --clock formula --trace t.csv $pool --weights tiny \
 	--prompts prompts.jsonl --accuracy 0 --tp 2 2>&1 >found | grep -c "rank 0 of" | grep -qx 1'
 
 # All ranks: an iteration adds up its rows after the embeddings and twice in each of two layers, and the
@@ -219,7 +222,7 @@ ok 'a pool that preempts' "$ATTNREPLAY" run --backend cpu --clock formula --trac
 	--weights tiny --prompts prompts.jsonl --num-gpu-blocks 70 --accuracy 0 --db small.db
 is '... does so, and all are served' "$(query small.db \
 	"SELECT sum(n_preempt) > 0, count(*) FROM request_outcome WHERE outcome = 'ok'")" 1,2
-long() { exec "$ATTNREPLAY" run --backend cpu --clock formula --trace long.csv --weights tiny \
+long() { exec "$ATTNREPLAY" run --backend cpu --clock formula --trace long.csv $pool --weights tiny \
 	--prompts prompts.jsonl --method dense,compact-fp --accuracy 0 --db cut.db; }
 killed() {
 	{ long >out 2>&1; } &
