@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives that AIConfigurator measured, for --comm and for the files of GPUs.
 
-Install the wheel first: pip install aiconfigurator-core==0.12.0
+Install the wheel first, which `graphs` does not need: pip install aiconfigurator-core==0.12.0
 
   comm_tables.py table GPU >FILE   print a table for --comm
   comm_tables.py preset GPU LIBRARY >FILE
                                    ... of kernels' times alone, as presets have it
   comm_tables.py ring GPU          print the members "ring" of the file of a GPU, and their errors
+  comm_tables.py graphs TABLE NS >FILE
+                                   ... of TABLE, with NS more for each collective in a graph: what
+                                   it takes longer between the kernels of a whole model
 
 GPU is one of a100, h100, h200 and l40s, LIBRARY nccl or vllm.  In a table all-reduces are those of vLLM, which take its
 own kernels, torch's or NCCL's by size; all others are NCCL's.  In-line times of all-reduces are
@@ -46,6 +49,9 @@ def parse_args():
     preset = sub.add_parser("preset", help="print a table of kernels' times")
     preset.add_argument("gpu", choices=sorted(GPUS), metavar="GPU")
     preset.add_argument("library", choices=("nccl", "vllm"), metavar="LIBRARY")
+    graphs = sub.add_parser("graphs", help="print a table with longer collectives in graphs")
+    graphs.add_argument("table", metavar="TABLE")
+    graphs.add_argument("ns", type=int, metavar="NS")
     return p.parse_args()
 
 
@@ -118,8 +124,23 @@ def print_ring(gpu):
             for n in (2, 4, 8)), file=sys.stderr)
 
 
+def print_longer(path, ns):
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            column = line.split()
+            if line.startswith("collective "):
+                print(f"# in graphs {ns} ns more than that, as between the kernels of a model")
+            if column[4:5] == ["graph"] and not line.startswith("#"):
+                column[7:10] = [str(int(x) + ns) for x in column[7:10]]
+                line = " ".join(column) + "\n"
+            print(line, end="")
+
+
 def main():
     args = parse_args()
+    if args.command == "graphs":
+        print_longer(args.table, args.ns)
+        return
     if args.command == "preset":
         print_table(args.gpu, args.library, inline=False)
     else:

@@ -71,6 +71,20 @@ is '... and stored' "$(query "$tmp/named.db" 'SELECT comm FROM run')" h200-nccl
 ok '... which is refused for other ranks when asked' fails 2 \
 	'no allreduce in bf16 of 16 ranks on one host; the file has ranks 2, 4, 8; take' \
 	pair --tp 16 --comm h200-nccl
+python=${PYTHON:-python3}
+if "$python" -c '' 2>/dev/null; then
+	printf '%s\n' 'collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel' \
+		'allreduce bf16 2 1 graph 4096 9 100 200 300 K' 'allreduce bf16 2 1 inline 4096 9 100 200 300 K' \
+		>"$tmp/chain"
+	is 'a table gets what collectives take longer in graphs' \
+		"$(PYTHONDONTWRITEBYTECODE=1 "$python" "$srcdir/contrib/comm_tables.py" graphs "$tmp/chain" 50)" \
+		'# in graphs 50 ns more than that, as between the kernels of a model
+collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel
+allreduce bf16 2 1 graph 4096 9 150 250 350 K
+allreduce bf16 2 1 inline 4096 9 100 200 300 K'
+else
+	skip 'a table gets what collectives take longer in graphs' 'no python3'
+fi
 printf 'not a table\n' >"$tmp/h200-vllm"
 ok 'a file has the name before a preset' sh -c 'cd "$1" && "$ATTNREPLAY" -q run --trace "$2" \
 	--backend roofline --model llama-3.1-8b --tp 2 --comm h200-vllm 2>&1 |
