@@ -722,6 +722,18 @@ static int by_start(const void *a, const void *b)
 	return c ? c : ORDER(x->corr, y->corr);
 }
 
+/* Records mostly come in order, where qsort() still allocates and copies. */
+static void put_in_order(void *base, size_t n, size_t size, int (*cmp)(const void *, const void *))
+{
+	const char *a = base;
+	size_t i = 1;
+
+	while (i < n && cmp(a + (i - 1) * size, a + i * size) <= 0)
+		i++;
+	if (i < n)
+		qsort(base, n, size, cmp);
+}
+
 /* The scope of a kernel; 0: unknown. */
 static uint64_t scope_of(const struct prof *p, const struct prof_kernel *k)
 {
@@ -738,8 +750,7 @@ static void attribute(struct prof *p)
 {
 	uint32_t last = p->last_corr;
 
-	if (p->n_scope)
-		qsort(p->scope, p->n_scope, sizeof *p->scope, by_corr);
+	put_in_order(p->scope, p->n_scope, sizeof *p->scope, by_corr);
 	for (size_t i = 0; i < p->n_kernel; i++) {
 		struct prof_kernel *k = &p->kernel[i];
 		uint64_t scope = scope_of(p, k);
@@ -755,8 +766,7 @@ static void attribute(struct prof *p)
 	}
 	p->collected = p->collected || p->n_kernel;
 	p->last_corr = last;
-	if (p->n_kernel)
-		qsort(p->kernel, p->n_kernel, sizeof *p->kernel, by_start);
+	put_in_order(p->kernel, p->n_kernel, sizeof *p->kernel, by_start);
 }
 
 enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, size_t *n,
