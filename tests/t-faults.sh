@@ -342,6 +342,7 @@ elif [ $status = 4 ]; then
 0'
 	skip 'without NVML a run has no energy and a warning says so' 'no usable GPU'
 	skip '... and with it has' 'no usable GPU'
+	skip 'a run says what it took itself' 'no usable GPU'
 else
 	skip 'a program without CUDA says so' 'built with CUDA'
 	skip 'no GPU is a missing device' 'this machine has one'
@@ -372,5 +373,10 @@ else
 			WHERE energy_mj IS NOT NULL' | tail -n 1)" = 1,1 ]
 	}
 	ok '... and with it has' energy
+	wall() {
+		cuda >out && grep -q '^time: [0-9.]* s to open, [0-9.]* s to replay [0-9.]* s of '\
+'the GPU ([0-9.]* times), [0-9.]* s for replicates$' out
+	}
+	ok 'a run says what it took itself' wall
 fi
 finish

@@ -686,6 +686,7 @@ static void sum_iteration(struct loop *l, const struct iter_cost *cost)
 	r->prefill_tok += s->batch.prefill_tok;
 	r->decode_tok += s->batch.decode_tok;
 	r->preemptions += (int64_t)s->n_preempted;
+	r->span_ns += cost->span_ns > 0 ? cost->span_ns : cost->event_ns > 0 ? cost->event_ns : 0;
 	if (cost->n_drop) {
 		r->drop_rows += cost->drop->n_row;
 		r->drop_kept += cost->drop[cost->n_drop - 1].n_kept;

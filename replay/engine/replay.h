@@ -111,6 +111,7 @@ struct replay_result {
 	int64_t drop_rows, drop_kept;	 /* rows of prompts at the first layer that drops, and rows
 				       * left after the last */
 	int64_t end_ns;			 /* the clock at the end, the latest of all replicas */
+	int64_t span_ns;		 /* of the executed layers of all iterations, on a GPU */
 	/* In ns, sorted; of finished requests, but ITL of all. */
 	struct series latency[LATENCY_COUNT];
 

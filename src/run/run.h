@@ -162,6 +162,9 @@ struct run_outcome {
 	int64_t run_id;		/* in the database */
 	char key[RUN_KEY_SIZE]; /* in the database */
 	struct energy_use energy;
+	struct run_wall {
+		int64_t open_ns, replay_ns, replicates_ns;
+	} wall; /* what the parts of the run took, by the clock of this machine */
 };
 
 struct run {

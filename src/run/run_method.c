@@ -13,6 +13,7 @@
 #include "replay/engine/record.h"
 #include "src/revision.h"
 #include "src/run/replicates.h"
+#include "src/run/workers.h"
 
 enum ar_status run_open_prof(struct run_session *s, const struct backend *b, struct ar_err *err)
 {
@@ -506,6 +507,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 			      .q_heads = p ? model_attention(&in->model)->q_heads : 0,
 			      .kv_heads = p ? model_attention(&in->model)->kv_heads : 0,
 			      .whole_kv_heads = in->whole_kv_heads };
+	struct run_wall *wall = &r->out.wall;
 	struct replay_result res;
 	enum ar_status st = collector_open(&collector, r, &record, &observer, err);
 
@@ -521,15 +523,19 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	if (s->watch)
 		s->watch->begin(s->watch->ctx, i);
 	run_energy_begin(s, &r->out.energy);
+	wall->replay_ns = workers_now_ns();
 	st = replay_run(&cfg, &res, err);
+	wall->replay_ns = workers_now_ns() - wall->replay_ns;
 	run_leave_ranks(s, st);
 	cfg.world = NULL; /* resamples are replayed by one rank */
 	run_energy_end(s, &r->out.energy);
 	recorder_release(&recorder);
 	if (has_ended(st) && s->print & RUN_PRINT_RESULT)
 		run_print_latencies(r, i, run_label(r, i), &res); /* replicates take longer */
+	wall->replicates_ns = workers_now_ns();
 	if (!st)
 		st = replicates_put(r, &cfg, &res, &collector, err);
+	wall->replicates_ns = workers_now_ns() - wall->replicates_ns;
 	collector_release(&collector);
 	st = end_method(r, i, p, &res, st, err);
 	replay_result_release(&res);
@@ -541,8 +547,9 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	struct run_inputs *in = &r->in;
 	struct run_session *s = &r->session;
 	struct plan *p = in->plan ? in->plan[i] : NULL;
-	enum ar_status st = run_open_tokens(in, s, err);
+	const int64_t began = workers_now_ns();
 	int64_t n_block = 0;
+	enum ar_status st = run_open_tokens(in, s, err);
 
 	/* What an evictor keeps beside the pages is of one request. */
 	in->limits.share_pages = s->o.limits.share_pages &&
@@ -569,6 +576,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = run_load_host(in, s, err);
 	if (!st)
 		st = run_share_host(in, s, err);
+	r->out.wall.open_ns = workers_now_ns() - began;
 	if (!st && i == s->first && s->print & RUN_PRINT_HEADER)
 		st = run_print_header(r, err);
 	if (!st)

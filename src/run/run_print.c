@@ -459,6 +459,16 @@ static void print_energy(const struct energy_use *e)
 		       j, s, j - idle_w * s, idle_w);
 }
 
+/* What the run took, beside the time of the GPU that it measured. */
+static void print_wall(const struct run_wall *w, int64_t span_ns)
+{
+	if (span_ns)
+		printf("time: %.3f s to open, %.3f s to replay %.3f s of the GPU (%.2f times), %.3f s "
+		       "for replicates\n",
+		       (double)w->open_ns / 1e9, (double)w->replay_ns / 1e9, (double)span_ns / 1e9,
+		       (double)w->replay_ns / (double)span_ns, (double)w->replicates_ns / 1e9);
+}
+
 static void print_latency(const struct run *r, const struct series *s)
 {
 	const double ms[] = { series_mean(s) / 1e6, series_percentile(s, 50) / 1e6,
@@ -552,6 +562,7 @@ enum ar_status run_print_rest(const struct run *r, size_t i, const struct replay
 	if (r->session.o.slo)
 		print_goodput(&r->in, &r->session.o, res);
 	print_energy(&r->out.energy);
+	print_wall(&r->out.wall, res->span_ns);
 	if (r->session.store) {
 		printf("stored as run %" PRId64, r->out.run_id);
 		put_after(" in ", r->session.o.db);
